@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Adds up meson's test logs; called by ./run tests.
+
+usage: summary.py LOG.json|skip:WHAT...
+A log that does not exist or is empty counts as one failure: a pass that did not run must not look like success.
+Failures and skips are listed on stderr, a skip with the last line it printed. The last line on stdout is
+"N passed, N failed, N skipped"; the exit status is 1 when anything failed or nothing passed.
+"""
+import json
+import pathlib
+import sys
+
+PASSED = ("OK", "EXPECTEDFAIL")
+
+
+def last_line(test):
+    """What a skipped test printed last: by custom the reason."""
+    text = (test.get("stdout") or "") + (test.get("stderr") or "")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "no reason given"
+
+
+def read_log(path):
+    """[(kind, description)] of one pass; kind is passed, failed or skipped."""
+    where = path.parent.parent.name
+    if not path.exists():
+        return [("failed", f"{where}: {path.stem}: the pass did not run")]
+    out = []
+    for line in path.read_text().splitlines():
+        test = json.loads(line)
+        name = f"{where}: {test['name']}"
+        if test["result"] in PASSED:
+            out.append(("passed", name))
+        elif test["result"] == "SKIP":
+            out.append(("skipped", f"{name}: {last_line(test)}"))
+        else:
+            out.append(("failed", f"{name}: {test['result']}"))
+    return out or [("failed", f"{where}: {path.stem}: no test ran")]
+
+
+def main(args):
+    results = []
+    for arg in args:
+        if arg.startswith("skip:"):
+            results.append(("skipped", arg[len("skip:"):]))
+        else:
+            results += read_log(pathlib.Path(arg))
+    count = {kind: sum(k == kind for k, _ in results) for kind in ("passed", "failed", "skipped")}
+    for kind, what in results:
+        if kind != "passed":
+            print(f"{kind}: {what}", file=sys.stderr)
+    sys.stderr.flush()
+    print(f"{count['passed']} passed, {count['failed']} failed, {count['skipped']} skipped")
+    return 1 if count["failed"] or not count["passed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,399 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of the house, checked on the sources: who may include what, and the shape of a file.
+
+usage: test_house.py [TOP]        TOP: root of the sources; default: the folder above this file
+Environment: CC, CXX (default cc, c++).
+
+First every rule is shown a line that breaks it: a rule that does not bite is a failure too. Then the tree is
+checked. Failures are printed as FILE:LINE: what, and make the exit status 1; warnings do not.
+"""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+FOLDERS = ("poll", "gpu", "dataplane")
+SOURCE_DIRS = FOLDERS + ("tools", "tests", "include", "docs")
+
+# Contracts of the data plane: below it, nobody needs them.
+DATAPLANE_HEADERS = {"block", "core", "ctl", "ctx", "flow", "link", "match", "msg", "port", "rx", "tx", "wire"}
+
+# Leaves: no I/O, no threads, no clock, and none of the others.
+LEAVES = ("flow", "msg", "block")
+LEAF_HEADERS_BANNED = re.compile(
+    r"^(sys/(socket|mman|epoll|ioctl|uio|time|types|stat|eventfd|timerfd)\.h|netinet/.*|arpa/.*|net/.*|linux/.*|"
+    r"unistd\.h|stdio\.h|pthread\.h|threads\.h|time\.h|fcntl\.h|poll\.h|signal\.h|dlfcn\.h|sched\.h)$")
+# Pure: time is an argument, I/O goes through the seams. Memory is taken when something is opened, not in a turn.
+PURE = LEAVES + ("wire", "match", "rx", "tx")
+PURE_CALLS_BANNED = re.compile(
+    r"\b(gx_now_ns|clock_gettime|gettimeofday|time|rand|random|rand_r|getrandom|usleep|nanosleep|"
+    r"pthread_\w+|socket|send|sendto|sendmsg|recv|recvfrom|recvmsg|read|write|open|close|ioctl|mmap|munmap|"
+    r"printf|fprintf|puts|fopen|getenv)\s*\(")
+ALLOC_CALLS = re.compile(r"\b(malloc|calloc|realloc|aligned_alloc|posix_memalign|strdup|free)\s*\(")
+ALLOC_ALLOWED_IN = re.compile(r"_(open|init|close|fini|alloc|free|new|del|add|grow)$")
+
+LIBC = {
+    "alloca", "argp", "assert", "byteswap", "cpuid", "ctype", "dirent", "dlfcn", "elf", "emmintrin", "endian", "err",
+    "errno", "error", "fcntl", "fenv", "float", "fnmatch", "ftw", "getopt", "glob", "grp", "ifaddrs", "immintrin",
+    "inttypes", "iso646", "libgen", "limits", "link", "locale", "malloc", "math", "netdb", "nmmintrin", "poll",
+    "pthread", "pwd", "regex", "sched", "search", "semaphore", "setjmp", "signal", "smmintrin", "spawn", "stdalign",
+    "stdarg", "stdatomic", "stdbool", "stddef", "stdint", "stdio", "stdlib", "stdnoreturn", "string", "strings",
+    "syscall", "syslog", "termios", "threads", "time", "tmmintrin", "ucontext", "unistd", "utime", "wchar", "wctype",
+    "x86intrin", "xmmintrin", "wmmintrin", "arm_neon", "arm_acle", "execinfo", "mntent",
+}
+LIBC_DIRS = ("sys/", "linux/", "netinet/", "arpa/", "net/", "netpacket/", "asm/", "asm-generic/", "bits/", "sanitizer/")
+ISAL = ("crc.h", "crc64.h", "isa-l.h", "isa-l/", "raid.h", "igzip_lib.h", "mem_routines.h")
+
+FUNCTION_WARN, FUNCTION_FAIL = 70, 100
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+
+class House:
+    """One pass over a set of files: {path: text}. owner: main."""
+
+    def __init__(self, files):
+        self.files = files
+        self.failures = []
+        self.warnings = []
+
+    def fail(self, path, line, what):
+        self.failures.append(f"{path}:{line}: {what}")
+
+    def warn(self, path, line, what):
+        self.warnings.append(f"{path}:{line}: {what}")
+
+    def sources(self, *suffixes):
+        return [(p, t) for p, t in sorted(self.files.items()) if p.endswith(suffixes)]
+
+
+def folder_of(path):
+    return path.split("/")[0]
+
+
+def stem_of(path):
+    return path.rsplit("/", 1)[-1].rsplit(".", 1)[0]
+
+
+def code_only(text):
+    """Comments, and what is in quotes, blanked out; line numbers stay."""
+    def blank(match):
+        return "".join(c if c == "\n" else " " for c in match.group(0))
+    return re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', blank, text, flags=re.S)
+
+
+def includes(text):
+    """[(line, is_angle, name)]"""
+    out = []
+    for number, line in enumerate(text.splitlines(), 1):
+        match = INCLUDE.match(line)
+        if match:
+            out.append((number, match.group(1) == "<", match.group(2)))
+    return out
+
+
+def is_libc(name):
+    return name.startswith(LIBC_DIRS) or name[:-2] in LIBC
+
+
+def is_gx(name):
+    return name.startswith(("gx/", "gx_internal/"))
+
+
+def family(name):
+    """Which third party a header is from."""
+    if name.startswith(("rte_", "generic/rte_")):
+        return "dpdk"
+    if name.startswith(ISAL):
+        return "isa-l"
+    if name.startswith(("cuda", "nvml", "nvtx")):
+        return "cuda"
+    if name.startswith(("infiniband/", "rdma/")):
+        return "rdma-core"
+    return name.split("/")[0].removesuffix(".h")
+
+
+def functions(code):
+    """[(name, first line, lines, body)] of code whose functions open and close in column 0."""
+    out, lines, start = [], code.split("\n"), None
+    for i, line in enumerate(lines):
+        if line.startswith("{") and i and start is None:
+            j = i - 1
+            while j > 0 and (not lines[j].strip() or lines[j][0].isspace()):
+                j -= 1
+            head = " ".join(lines[j:i])
+            if "(" in head and "=" not in head.split("(")[0]:
+                names = re.findall(r"(\w+)\s*\(", re.sub(r"__attribute__\s*\(\(.*?\)\)", "", head))
+                start = (names[-1] if names and names[0].isupper() else names[0] if names else "?", i)
+        elif line.startswith("}") and start:
+            out.append((start[0], start[1] + 1, i - start[1] - 1, "\n".join(lines[start[1]:i])))
+            start = None
+    return out
+
+
+# --- rules ------------------------------------------------------------------------------------------------
+
+def rule_spdx(house):
+    """Every source names its licence in its first line (the second after #!)."""
+    for path, text in house.sources(".c", ".h", ".cu", ".py", ".sh", "meson.build", "meson_options.txt", ".ci/run", "run"):
+        lines = text.split("\n", 2)
+        line = lines[1] if lines[0].startswith("#!") and len(lines) > 1 else lines[0]
+        if "SPDX-License-Identifier: Apache-2.0" not in line:
+            house.fail(path, 1, "no SPDX line at the top")
+
+
+def rule_no_parent_path(house):
+    """No include reaches into another folder by "../"."""
+    for path, text in house.sources(".c", ".h", ".cu"):
+        for line, _, name in includes(text):
+            if ".." in name.split("/"):
+                house.fail(path, line, f'include of "{name}": never ../')
+
+
+def rule_no_typedef_struct(house):
+    """A struct is called struct."""
+    for path, text in house.sources(".c", ".h", ".cu"):
+        for match in re.finditer(r"\btypedef\s+(struct|union)\b", code_only(text)):
+            house.fail(path, text.count("\n", 0, match.start()) + 1, f"typedef {match.group(1)}")
+
+
+def rule_folders(house):
+    """poll, gpu and dataplane meet only in include/gx_internal; tools know gx/gx.h alone."""
+    for path, text in house.sources(".c", ".h", ".cu"):
+        folder = folder_of(path)
+        if folder not in FOLDERS + ("tools",):
+            continue
+        for line, angle, name in includes(text):
+            if name.startswith("gx/") or (angle and is_libc(name)):
+                continue
+            if name.startswith("gx_internal/"):
+                if folder == "tools":
+                    house.fail(path, line, f"{name}: tools include gx/gx.h alone")
+                elif folder != "dataplane" and stem_of(name) in DATAPLANE_HEADERS:
+                    house.fail(path, line, f"{name} belongs to the data plane; {folder}/ may not know it")
+            elif name.split("/")[0] in SOURCE_DIRS and "/" in name:
+                house.fail(path, line, f"{name}: folders meet only in gx_internal/")
+            elif f"{folder}/{name}" not in house.files:
+                others = [d for d in SOURCE_DIRS if f"{d}/{name}" in house.files]
+                if others:
+                    house.fail(path, line, f"{name} is {others[0]}/'s; folders meet only in gx_internal/")
+
+
+def rule_public_header(house):
+    """The public header needs libc alone, and internal headers need no folder's private ones."""
+    for path, text in house.sources(".h"):
+        if not path.startswith("include/"):
+            continue
+        public = path.startswith("include/gx/")
+        for line, _, name in includes(text):
+            if public and not is_libc(name) and not name.startswith("gx/"):
+                house.fail(path, line, f"{name}: the public API has libc types only")
+            elif not public and not is_libc(name) and not is_gx(name):
+                house.fail(path, line, f"{name}: a contract between folders names no third party")
+
+
+def rule_cuda_sources(house):
+    """desc.h is all that nvcc sees of gx, beside headers private to gpu/."""
+    for path, text in house.sources(".cu", ".cuh"):
+        for line, _, name in includes(text):
+            if is_gx(name) and name != "gx_internal/desc.h":
+                house.fail(path, line, f"{name}: a .cu file includes gx_internal/desc.h alone")
+
+
+def reached(house, path):
+    """[(line in path, header)] of all that a file includes, through gx's own headers too."""
+    out, seen = [], set()
+    todo = [(line, name) for line, _, name in includes(house.files[path])]
+    while todo:
+        line, name = todo.pop()
+        if (name in seen) or seen.add(name):
+            continue
+        out.append((line, name))
+        for inner in (f"include/{name}", f"{folder_of(path)}/{name}"):
+            todo += [(line, n) for _, _, n in includes(house.files.get(inner, ""))]
+    return out
+
+
+def rule_leaves(house):
+    """flow, msg and block do not know one another and reach no header of I/O, threads or time."""
+    for leaf in LEAVES:
+        for path in (f"dataplane/{leaf}.c", f"dataplane/{leaf}.h"):
+            if path not in house.files:
+                continue
+            for line, name in reached(house, path):
+                if not is_libc(name) and stem_of(name) in LEAVES and stem_of(name) != leaf:
+                    house.fail(path, line, f"{name}: flow, msg and block do not include one another")
+                elif LEAF_HEADERS_BANNED.match(name):
+                    house.fail(path, line, f"<{name}>, reached from this include: a leaf does no I/O")
+
+
+def rule_pure(house):
+    """The files that the simulator runs take time as an argument and neither allocate in a turn nor do I/O."""
+    for path, text in house.sources(".c"):
+        if folder_of(path) != "dataplane" or stem_of(path) not in PURE:
+            continue
+        for name, first, _, body in functions(code_only(text)):
+            for match in PURE_CALLS_BANNED.finditer(body):
+                if body[:match.start()].rstrip().endswith(("->", ".")):
+                    continue # an ops table's slot
+                house.fail(path, first + body.count("\n", 0, match.start()), f"{match.group(1)}() in {name}()")
+            for match in ALLOC_CALLS.finditer(body):
+                if not ALLOC_ALLOWED_IN.search(name):
+                    house.fail(path, first + body.count("\n", 0, match.start()),
+                               f"{match.group(1)}() in {name}(): memory is taken at open, not in a turn")
+
+
+def rule_third_party(house):
+    """A third party's header appears in one file of gx, and in one file of the tools."""
+    where = {}
+    for path, text in house.sources(".c", ".h", ".cu"):
+        folder = folder_of(path)
+        if folder in ("tests", "docs"):
+            continue
+        for line, _, name in includes(text):
+            if is_libc(name) or is_gx(name) or f"{folder}/{name}" in house.files:
+                continue
+            fam = family(name)
+            if fam == "cmocka":
+                house.fail(path, line, f"{name}: for tests only")
+            if fam == "cuda" and path.endswith(".cu"):
+                continue
+            where.setdefault((fam, "tools" if folder == "tools" else "gx"), {})[path] = line
+    for (fam, side), paths in sorted(where.items()):
+        for path in sorted(paths)[1:]:
+            house.fail(path, paths[path], f"{fam}'s headers are included by {sorted(paths)[0]} already: one file of {side}")
+
+
+def rule_function_length(house):
+    """Functions stay short."""
+    for path, text in house.sources(".c", ".h", ".cu"):
+        for name, first, lines, _ in functions(code_only(text)):
+            if lines > FUNCTION_FAIL:
+                house.fail(path, first, f"{name}() has {lines} lines; the limit is {FUNCTION_FAIL}")
+            elif lines > FUNCTION_WARN:
+                house.warn(path, first, f"{name}() has {lines} lines; aim for {FUNCTION_WARN} at most")
+
+
+RULES = (rule_spdx, rule_no_parent_path, rule_no_typedef_struct, rule_folders, rule_public_header, rule_cuda_sources,
+         rule_leaves, rule_pure, rule_third_party, rule_function_length)
+
+
+# --- each rule must bite ----------------------------------------------------------------------------------
+
+SPDX = "/* SPDX-License-Identifier: Apache-2.0 */\n"
+# (rule, files, failures expected)
+SAMPLES = (
+    (rule_spdx, {"poll/a.c": "int x;\n"}, 1),
+    (rule_spdx, {"run": "#!/bin/sh\n# SPDX-License-Identifier: Apache-2.0\n"}, 0),
+    (rule_no_parent_path, {"poll/a.c": '#include "../gpu/b.h"\n'}, 1),
+    (rule_no_typedef_struct, {"poll/a.h": "typedef struct a {\n\tint x;\n} a;\n"}, 1),
+    (rule_no_typedef_struct, {"poll/a.h": "/* typedef struct */\nstruct a;\n"}, 0),
+    (rule_folders, {"poll/a.c": '#include "gx_internal/port.h"\n'}, 1),
+    (rule_folders, {"gpu/a.c": '#include "dataplane/rx.h"\n'}, 1),
+    (rule_folders, {"gpu/a.c": '#include "rx.h"\n', "dataplane/rx.h": ""}, 1),
+    (rule_folders, {"tools/a.c": '#include "gx_internal/ring.h"\n'}, 1),
+    (rule_folders, {"tools/a.c": '#include <gx/gx.h>\n#include "hist.h"\n', "tools/hist.h": ""}, 0),
+    (rule_folders, {"dataplane/a.c": '#include "gx_internal/port.h"\n#include "a.h"\n', "dataplane/a.h": ""}, 0),
+    (rule_public_header, {"include/gx/gx.h": "#include <rte_ethdev.h>\n"}, 1),
+    (rule_public_header, {"include/gx/gx.h": '#include "gx_internal/base.h"\n#include <stdint.h>\n'}, 1),
+    (rule_public_header, {"include/gx_internal/a.h": "#include <cuda.h>\n"}, 1),
+    (rule_cuda_sources, {"gpu/a.cu": '#include "gx_internal/gpu.h"\n'}, 1),
+    (rule_cuda_sources, {"gpu/a.cu": '#include "gx_internal/desc.h"\n#include "crc.cuh"\n'}, 0),
+    (rule_leaves, {"dataplane/flow.c": '#include "msg.h"\n', "dataplane/msg.h": ""}, 1),
+    (rule_leaves, {"dataplane/block.c": '#include "gx_internal/x.h"\n', "include/gx_internal/x.h": "#include <stdio.h>\n"}, 1),
+    (rule_leaves, {"dataplane/msg.c": '#include "msg.h"\n#include <string.h>\n', "dataplane/msg.h": ""}, 0),
+    (rule_pure, {"dataplane/rx.c": "static int rx_one(void)\n{\n\treturn gx_now_ns() > 1;\n}\n"}, 1),
+    (rule_pure, {"dataplane/msg.c": "static void msg_place(void)\n{\n\tcalloc(1, 2);\n}\n"}, 1),
+    (rule_pure, {"dataplane/msg.c": "int msg_open(void)\n{\n\treturn !calloc(1, 2);\n}\n"}, 0),
+    (rule_pure, {"dataplane/tx.c": "static void tx_x(struct q *q)\n{\n\tq->ops->send(q);\n}\n"}, 0),
+    (rule_third_party, {"poll/a.c": "#include <liburing.h>\n", "gpu/b.c": "#include <liburing.h>\n"}, 1),
+    (rule_third_party, {"tools/a.c": "#include <jansson.h>\n", "tools/b.c": "#include <jansson.h>\n"}, 1),
+    (rule_third_party, {"poll/a.c": "#include <cmocka.h>\n"}, 1),
+    (rule_third_party, {"dataplane/p.c": "#include <rte_ethdev.h>\n#include <rte_mbuf.h>\n", "tests/t.c": "#include <rte_eal.h>\n"}, 0),
+    (rule_function_length, {"poll/a.c": "static void f(int a,\n\t      int b)\n{\n" + "\tx();\n" * 101 + "}\n"}, 1),
+    (rule_function_length, {"poll/a.c": "static void f(void)\n{\n" + "\tx();\n" * 100 + "}\n"}, 0),
+)
+
+
+def rules_bite():
+    """[message] for every sample on which a rule finds more or less than it should."""
+    out = []
+    for rule, files, expected in SAMPLES:
+        house = House(files)
+        rule(house)
+        if len(house.failures) != expected:
+            out.append(f"{rule.__name__} found {house.failures} in {files}, expected {expected}")
+    missing = {r.__name__ for r in RULES} - {r.__name__ for r, _, n in SAMPLES if n}
+    return out + [f"{name} has no sample that breaks it" for name in sorted(missing)]
+
+
+# --- headers compile alone --------------------------------------------------------------------------------
+
+def compiles(compiler, flags, top, header, language):
+    """None, or the first lines of what the compiler said."""
+    with tempfile.TemporaryDirectory() as tmp:
+        unit = pathlib.Path(tmp, "alone." + ("c" if language == "c" else "cc"))
+        # Twice: the guard must work too.
+        unit.write_text(f'#include "{header}"\n#include "{header}"\nextern int alone;\nint alone;\n')
+        cmd = compiler.split() + flags + ["-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter",
+                                          "-Wno-missing-field-initializers", "-I", str(top / "include"), "-I", str(top), str(unit)]
+        ran = subprocess.run(cmd, capture_output=True, text=True)
+        return None if ran.returncode == 0 else "\n    ".join(ran.stderr.strip().splitlines()[:6])
+
+
+def check_headers(house, top):
+    """Each header compiles alone; the public one as strict C11 and as C++, desc.h as C++ for nvcc."""
+    cc, cxx = os.environ.get("CC", "cc"), os.environ.get("CXX", "c++")
+    gnu, strict, plus = ["-std=gnu11", "-D_GNU_SOURCE"], ["-std=c11", "-pedantic"], ["-std=c++17"]
+    jobs = []
+    for path, _ in house.sources(".h"):
+        if path.startswith("include/"):
+            jobs.append((cc, strict if path.startswith("include/gx/") else gnu, path, "c"))
+    if shutil.which(cxx.split()[0]):
+        jobs += [(cxx, plus, p, "c++") for p in ("include/gx/gx.h", "include/gx_internal/desc.h") if p in house.files]
+    else:
+        print(f"note: {cxx} is not here: gx/gx.h is not checked as C++")
+    for compiler, flags, path, language in jobs:
+        said = compiles(compiler, flags, top, path.removeprefix("include/"), language)
+        if said:
+            house.fail(path, 1, f"does not compile alone as {flags[0][5:]}:\n    {said}")
+    return len(jobs)
+
+
+def read_tree(top):
+    """{path: text} of the project's own text files."""
+    files = {}
+    for folder in SOURCE_DIRS + (".ci",):
+        for path in sorted((top / folder).rglob("*")):
+            if path.is_file() and (path.suffix in (".c", ".h", ".cu", ".cuh", ".py", ".sh") or path.name in ("meson.build", "run")):
+                files[path.relative_to(top).as_posix()] = path.read_text(errors="replace")
+    for name in ("run", "meson.build", "meson_options.txt"):
+        if (top / name).is_file():
+            files[name] = (top / name).read_text()
+    return files
+
+
+def main(args):
+    top = pathlib.Path(args[0] if args else pathlib.Path(__file__).parent.parent).resolve()
+    house = House(read_tree(top))
+    blunt = rules_bite()
+    for rule in RULES:
+        rule(house)
+    nr_headers = check_headers(house, top)
+    for line in blunt:
+        print(f"rule that does not bite: {line}")
+    for line in house.warnings:
+        print(f"warning: {line}")
+    for line in house.failures:
+        print(f"FAILED: {line}")
+    print(f"{len(house.files)} files, {len(RULES)} rules, {nr_headers} headers compiled alone: "
+          f"{len(house.failures) + len(blunt)} failures, {len(house.warnings)} warnings")
+    return 1 if house.failures or blunt or not nr_headers else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
