@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What every file of gx needs: compiler helpers, the log, the clock. Implemented in poll/base.c.
+ * Any thread may call all of it.
+ */
+#ifndef GX_INTERNAL_BASE_H
+#define GX_INTERNAL_BASE_H
+
+#include <stdalign.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define GX_CACHE_LINE 64
+#define GX_BURST_MAX  64 /* entries of any burst on the data path */
+
+#define GX_ARRAY_SIZE(a)   (sizeof(a) / sizeof((a)[0]))
+#define GX_MIN(a, b)	   ((a) < (b) ? (a) : (b))
+#define GX_MAX(a, b)	   ((a) > (b) ? (a) : (b))
+#define GX_ALIGN_UP(x, a)  (((x) + ((a)-1)) & ~((uint64_t)(a)-1)) /* a: power of two */
+#define GX_CONTAINER_OF(p, type, member) ((type *)((char *)(p)-offsetof(type, member)))
+#define gx_likely(x)	   __builtin_expect(!!(x), 1)
+#define gx_unlikely(x)	   __builtin_expect(!!(x), 0)
+
+/** GX_EXPORT - what the shared library shows; everything else is built hidden. */
+#define GX_EXPORT __attribute__((visibility("default")))
+
+enum gx_log_level { GX_LOG_ERR, GX_LOG_WARN, GX_LOG_INFO, GX_LOG_DEBUG };
+
+/**
+ * gx_log() - One line to the log sink (stderr unless gx_log_sink() was called).
+ * Not for the data path. No newline at the end of @fmt. Lines below the level of gx_log_level_set()
+ * (default GX_LOG_WARN; environment GX_LOG=err|warn|info|debug) are dropped.
+ */
+void gx_log(enum gx_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void gx_log_level_set(enum gx_log_level level);
+void gx_log_sink(void (*fn)(void *arg, int level, const char *line), void *arg);
+
+#define gx_err(...)   gx_log(GX_LOG_ERR, __VA_ARGS__)
+#define gx_warn(...)  gx_log(GX_LOG_WARN, __VA_ARGS__)
+#define gx_info(...)  gx_log(GX_LOG_INFO, __VA_ARGS__)
+#define gx_debug(...) gx_log(GX_LOG_DEBUG, __VA_ARGS__)
+
+/** gx_now_ns() - Monotonic nanoseconds. The only clock of gx; leaves get time as an argument. */
+uint64_t gx_now_ns(void);
+
+/** gx_cycles() - Time-stamp counter, for busy and idle accounting only (invariant on all targets). */
+static inline uint64_t gx_cycles(void)
+{
+#if defined(__x86_64__)
+	return __builtin_ia32_rdtsc();
+#else
+	return gx_now_ns();
+#endif
+}
+
+static inline void gx_cpu_relax(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#endif
+}
+
+/** gx_random() - Fill @buf from the kernel's generator. Return: 0, -errno. */
+int gx_random(void *buf, size_t len);
+
+/**
+ * gx_copy() - memcpy for the data path: the best variant for this CPU, chosen once at load.
+ * gx_copy_stream() - same with stores that bypass the cache, for destinations that this core will
+ * not read again soon; it ends with a store fence. Both take any alignment and length, 0 included.
+ */
+extern void (*gx_copy)(void *dst, const void *src, size_t len);
+extern void (*gx_copy_stream)(void *dst, const void *src, size_t len);
+const char *gx_copy_name(void); /* "avx512", "avx2", "sse2", "generic" */
+
+/** gx_crc32c() - CRC-32C (RFC 3720 B.4) of @len bytes, continuing from @crc; start with 0. */
+uint32_t gx_crc32c(uint32_t crc, const void *buf, size_t len);
+
+#endif

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Descriptors and blocks: the contract between the data plane and the GPU. This header is all that nvcc
+ * sees of gx: plain C and C++, no other include than stdint.
+ */
+#ifndef GX_INTERNAL_DESC_H
+#define GX_INTERNAL_DESC_H
+
+#include <stdint.h>
+
+#define GX_BLOCK_DESCS_MAX 2048 /* as NCCL's device unpack slot (net_device unpack 0x7) */
+#define GX_BLOCK_SEGS_MAX  256
+
+/* One fragment: copy len bytes from src_base + src_off to seg.dst_base + dst_off. Layout shared with NCCL's
+ * device unpack and TCPX: u32, u32, u64. */
+struct gx_desc {
+	uint32_t src_off;
+	uint32_t len;
+	uint64_t dst_off;
+};
+
+/* Beside each descriptor: which destination it may write to. */
+struct gx_desc_aux {
+	uint16_t seg;	/* index in seg[] */
+	uint16_t flags; /* GX_AUX_CRC: crc is valid */
+	uint32_t crc;	/* CRC-32C of the payload, as it came in the packet */
+};
+#define GX_AUX_CRC 1u
+
+/* A destination range; a descriptor with dst_off + len > dst_len is refused, never written. */
+struct gx_seg {
+	uint64_t dst_base; /* address in the space of the block's GPU */
+	uint64_t dst_len;
+};
+
+/* Status word of a block, written by whoever executed it. */
+enum { GX_BLOCK_PENDING = 0, GX_BLOCK_OK = 1, GX_BLOCK_BOUNDS = 2, GX_BLOCK_CRC = 3 };
+
+/*
+ * One block. The arrays lie in memory that the executing GPU reads in place (pinned, mapped) and that the
+ * CPU writes. Frozen from launch until status is not GX_BLOCK_PENDING.
+ */
+struct gx_block {
+	uint64_t src_base; /* address that src_off counts from, in the GPU's space */
+	uint32_t nr;	   /* descriptors */
+	uint32_t nr_seg;
+	struct gx_desc *desc;	 /* [GX_BLOCK_DESCS_MAX] */
+	uint64_t *cnt;		 /* [1]: = nr, apart, as NCCL's metadata has it */
+	struct gx_desc_aux *aux; /* [GX_BLOCK_DESCS_MAX] */
+	struct gx_seg *seg;	 /* [GX_BLOCK_SEGS_MAX] */
+	uint32_t *status;	 /* [1]: GX_BLOCK_*, polled by the CPU */
+	uint64_t bytes;		 /* sum of len, for the launch heuristics */
+};
+
+#ifndef __cplusplus
+_Static_assert(sizeof(struct gx_desc) == 16, "one 16-byte load each");
+_Static_assert(sizeof(struct gx_desc_aux) == 8, "half a descriptor");
+#else
+static_assert(sizeof(struct gx_desc) == 16, "one 16-byte load each");
+#endif
+
+#endif

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The GPU seam. A backend is one file in gpu/ with one `const struct gx_gpu_ops`. gpu_host executes on the
+ * calling core and is complete; gpu_cuda finds the driver by dlopen. Slots marked [core] belong to the
+ * polling core that owns the stream, never block, never allocate; all others are control path.
+ */
+#ifndef GX_INTERNAL_GPU_H
+#define GX_INTERNAL_GPU_H
+
+#include "gx_internal/base.h"
+#include "gx_internal/desc.h"
+
+struct gx_gpu;
+struct gx_gpu_stream;
+
+enum gx_unpack { GX_UNPACK_AUTO, GX_UNPACK_KERNEL, GX_UNPACK_D2D, GX_UNPACK_HOST, GX_UNPACK_NONE };
+
+struct gx_gpu_cfg {
+	int device;		 /* CUDA ordinal; ignored by host */
+	enum gx_unpack unpack;	 /* AUTO: kernel for cuda, host for host */
+	unsigned sms;		 /* bound on SMs an unpack may use; 0: the backend's default */
+	uint64_t delay_ns;	 /* host only, for tests: a block completes this long after its launch */
+};
+
+/* One contiguous copy for ->copy. Addresses in the unified space. */
+struct gx_gpu_copy {
+	void *dst;
+	const void *src;
+	size_t len;
+};
+
+struct gx_gpu_ops {
+	const char *name; /* "host", "cuda" */
+
+	/* Return 0, -ENODEV with a reason from gx_gpu_why(), -ENOMEM. */
+	int (*open)(const struct gx_gpu_cfg *cfg, struct gx_gpu **out);
+	void (*close)(struct gx_gpu *gpu);
+
+	/* Memory of this GPU; host: huge pages where there are. Zeroed. Return 0, -ENOMEM. */
+	int (*mem_alloc)(struct gx_gpu *gpu, size_t len, void **out);
+	void (*mem_free)(struct gx_gpu *gpu, void *ptr, size_t len);
+
+	/* Let the GPU read and write host memory in place (cuMemHostRegister; host: nothing).
+	 * The device address equals the host address, or -EOPNOTSUPP. */
+	int (*host_map)(struct gx_gpu *gpu, void *ptr, size_t len);
+	void (*host_unmap)(struct gx_gpu *gpu, void *ptr, size_t len);
+
+	/* Streams are made on the control path; the core that uses one need not have made it. A stream has the
+	 * GPU's context made current by the slots below, cheaply. */
+	int (*stream_open)(struct gx_gpu *gpu, struct gx_gpu_stream **out);
+	void (*stream_close)(struct gx_gpu_stream *s);
+
+	/* Arrays of one block in memory the GPU reads in place; sets the pointers of @b. Control path. */
+	int (*block_alloc)(struct gx_gpu *gpu, struct gx_block *b);
+	void (*block_free)(struct gx_gpu *gpu, struct gx_block *b);
+
+	/* [core] Execute @n blocks (at most 16) with one launch. Their status words turn from PENDING to a
+	 * result when the bytes are visible to the GPU and to the CPU. Return how many were taken, 0 when no
+	 * launch can be made now. */
+	unsigned (*unpack)(struct gx_gpu_stream *s, struct gx_block *const blocks[], unsigned n,
+			   uint64_t now_ns);
+	/* [core] Queue copies, then a flag: *done (memory of the backend's flag array, see flag_alloc) becomes
+	 * @value after all of them. Return 0 or -EAGAIN with nothing queued. */
+	int (*copy)(struct gx_gpu_stream *s, const struct gx_gpu_copy list[], unsigned n,
+		    uint32_t *done, uint32_t value, uint64_t now_ns);
+	/* [core] Push what completes late (host with delay_ns; cuda: launch errors into status). True: it worked.*/
+	bool (*reap)(struct gx_gpu_stream *s, uint64_t now_ns);
+	/* [core] Sticky fault of the stream: 0 or -EIO; gx_gpu_why() has the vendor's code. */
+	int (*fault)(struct gx_gpu_stream *s);
+
+	/* @n flag words for ->copy in memory the GPU writes and the CPU polls. */
+	uint32_t *(*flag_alloc)(struct gx_gpu *gpu, unsigned n);
+	void (*flag_free)(struct gx_gpu *gpu, uint32_t *flags, unsigned n);
+
+	/* Facts for the output: device name, SMs used by an unpack, and the unpack mode really used. */
+	void (*info)(struct gx_gpu *gpu, char *name, size_t room, unsigned *sms, enum gx_unpack *unpack);
+};
+
+struct gx_gpu {
+	const struct gx_gpu_ops *ops;
+	int device; /* -1: host */
+};
+
+struct gx_gpu_stream {
+	const struct gx_gpu_ops *ops;
+	struct gx_gpu *gpu;
+};
+
+extern const struct gx_gpu_ops gx_gpu_host_ops;
+extern const struct gx_gpu_ops gx_gpu_cuda_ops; /* always linked; open says why when it cannot */
+
+/** gx_gpu_why() - The reason of this thread's last -ENODEV, -EOPNOTSUPP or fault, with the vendor's code. */
+const char *gx_gpu_why(void);
+/** gx_gpu_count() - CUDA devices visible, 0 with a reason in gx_gpu_why(). Never fails the program. */
+int gx_gpu_count(void);
+const char *gx_unpack_name(enum gx_unpack mode); /* "auto", "kernel", "d2d", "host", "none" */
+
+#endif

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Counters of a core: an enum and its names and help, from one list. A counter is written by the core's
+ * thread only (relaxed), read by any. poll/stat.c prints them as text, JSON and Prometheus.
+ */
+#ifndef GX_INTERNAL_STAT_H
+#define GX_INTERNAL_STAT_H
+
+#include "gx_internal/base.h"
+
+#include <stdatomic.h>
+
+/* name, help. Gauges are marked by a name that ends in _now. */
+#define GX_STAT_LIST(X)                                                                            \
+	X(TURNS, turns, "turns of the loop")                                                       \
+	X(CYCLES_BUSY, cycles_busy, "TSC cycles of turns that did work")                           \
+	X(CYCLES_IDLE, cycles_idle, "TSC cycles of turns that did none, sleeps included")          \
+	X(SLEEPS, sleeps, "bounded sleeps of the idle policy")                                     \
+	X(RX_PKTS, rx_pkts, "packets received")                                                    \
+	X(RX_BYTES, rx_bytes, "payload bytes received")                                            \
+	X(RX_DUP, rx_dup, "duplicate packets, their buffers given back at once")                   \
+	X(RX_BAD, rx_bad, "packets dropped: malformed, or against the protocol")                   \
+	X(RX_STRAY, rx_stray, "packets dropped: unknown connection or message")                    \
+	X(RX_CRC, rx_crc, "packets dropped: CRC mismatch")                                         \
+	X(RX_NOBUF, rx_nobuf, "packets the port dropped for want of a buffer")                     \
+	X(TX_PKTS, tx_pkts, "packets sent, first transmissions and resends")                       \
+	X(TX_BYTES, tx_bytes, "payload bytes sent")                                                \
+	X(TX_RESENT, tx_resent, "packets sent again")                                              \
+	X(TX_SPURIOUS, tx_spurious, "packets sent again although the first one had arrived")       \
+	X(TX_FULL, tx_full, "times a port took fewer packets than offered")                        \
+	X(ACK_TX, ack_tx, "acknowledgements sent")                                                 \
+	X(ACK_RX, ack_rx, "acknowledgements received")                                             \
+	X(PROBE_TX, probe_tx, "probes sent")                                                       \
+	X(RTO, rto, "retransmission time-outs")                                                    \
+	X(CREDIT_STALL, credit_stall, "turns in which a message waited for credit")                \
+	X(BLOCKS, blocks, "descriptor blocks launched")                                            \
+	X(LAUNCHES, launches, "launches (a launch takes several blocks)")                          \
+	X(DESCS, descs, "descriptors written")                                                     \
+	X(MERGES, merges, "fragments merged into the descriptor before")                           \
+	X(MSGS_TX, msgs_tx, "messages sent")                                                       \
+	X(MSGS_RX, msgs_rx, "messages received")                                                   \
+	X(MSGS_FAILED, msgs_failed, "operations that ended with an error")                         \
+	X(PEERS_UP, peers_up, "connections that came up")                                          \
+	X(PEERS_LOST, peers_lost, "connections lost")                                              \
+	X(CTL_BAD, ctl_bad, "bad hellos and control messages refused")                             \
+	X(QUARANTINED_B, quarantined_b_now, "bytes held back until a peer or a GPU lets go")       \
+	X(BUFS_HELD, bufs_held_now, "bounce buffers held by blocks")                               \
+	X(MSGS_ACTIVE, msgs_active_now, "messages under way, both directions")
+
+enum gx_stat_id {
+#define GX_STAT_ENUM(id, name, help) GX_STAT_##id,
+	GX_STAT_LIST(GX_STAT_ENUM)
+#undef GX_STAT_ENUM
+	GX_STAT_NR
+};
+
+struct gx_stats {
+	alignas(GX_CACHE_LINE) _Atomic uint64_t v[GX_STAT_NR];
+};
+
+extern const char *const gx_stat_name[GX_STAT_NR];
+extern const char *const gx_stat_help[GX_STAT_NR];
+
+/* A plain add: one writer, so no locked instruction is needed. */
+static inline void gx_stat_add(struct gx_stats *s, enum gx_stat_id id, uint64_t n)
+{
+	atomic_store_explicit(&s->v[id],
+			      atomic_load_explicit(&s->v[id], memory_order_relaxed) + n,
+			      memory_order_relaxed);
+}
+
+static inline void gx_stat_set(struct gx_stats *s, enum gx_stat_id id, uint64_t n)
+{
+	atomic_store_explicit(&s->v[id], n, memory_order_relaxed);
+}
+
+static inline uint64_t gx_stat_get(const struct gx_stats *s, enum gx_stat_id id)
+{
+	return atomic_load_explicit(&s->v[id], memory_order_relaxed);
+}
+
+enum gx_stat_format { GX_STAT_TEXT, GX_STAT_PROMETHEUS };
+
+/**
+ * gx_stat_print() - All counters of @n cores into @buf, a line a counter (and core).
+ * Return: bytes written without the final 0, or -ENOSPC.
+ */
+int gx_stat_print(const struct gx_stats *const cores[], unsigned n, enum gx_stat_format format,
+		  char *buf, size_t room);
+
+#endif
