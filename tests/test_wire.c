@@ -1,0 +1,706 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * wire.c, function by function: what is encoded decodes equal, the layout is the documented one,
+ * and a decoder refuses everything else. Decoders get a heap copy of the exact length, so that a
+ * sanitizer sees a read past the end.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gx_internal/wire.h"
+
+#include <cmocka.h>
+
+static const struct gx_wire_hdr hdr_full = {
+	.type = GX_PKT_DATA,
+	.flags = GX_PKT_EOM | GX_PKT_ACK_NOW,
+	.plen = 0x1234,
+	.cid = 0xa1b2c3d4,
+	.psn = 0x01020304,
+	.mid = 0x80000005,
+	.moff = 0xffffffffull << 4,
+	.crc_payload = 0xcafef00d,
+};
+
+static uint8_t *heap_copy(const void *b, size_t len)
+{
+	uint8_t *p = malloc(len ? len : 1);
+
+	assert_non_null(p);
+	if (len)
+		memcpy(p, b, len);
+	return p;
+}
+
+static int hdr_get(const uint8_t *b, uint32_t len, uint32_t plen, struct gx_wire_hdr *h)
+{
+	uint8_t *copy = heap_copy(b, len);
+	int ret = gx_wire_hdr_get(copy, len, plen, h);
+
+	free(copy);
+	return ret;
+}
+
+static int ack_get(const uint8_t *b, uint32_t len, struct gx_wire_ack *a)
+{
+	uint8_t *copy = heap_copy(b, len);
+	int ret = gx_wire_ack_get(copy, len, a);
+
+	free(copy);
+	return ret;
+}
+
+static int rec_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r)
+{
+	uint8_t *copy = heap_copy(b, len);
+	int ret = gx_wire_rec_get(copy, len, r);
+
+	free(copy);
+	return ret;
+}
+
+/* ---- gx_wire_hdr_* ---- */
+
+static void hdr_put__layout(void **state)
+{
+	static const uint8_t want[GX_WIRE_HDR_B] = {0x11, 0x03, 0x34, 0x12, 0xd4, 0xc3, 0xb2,
+						    0xa1, 0x04, 0x03, 0x02, 0x01, 0x05, 0,
+						    0,	  0x80, 0xff, 0xff, 0xff, 0xff, 38};
+	uint8_t b[GX_WIRE_HDR_B];
+
+	memset(b, 0xee, sizeof(b));
+	gx_wire_hdr_put(b, &hdr_full, GX_INTEGRITY_NONE, 77);
+	assert_memory_equal(b, want, sizeof(b));
+}
+
+static void hdr_put__crc_field(void **state)
+{
+	uint8_t b[GX_WIRE_HDR_B], zeroed[GX_WIRE_HDR_B];
+	uint32_t crc;
+
+	gx_wire_hdr_put(b, &hdr_full, GX_INTEGRITY_CRC, 77);
+	memcpy(zeroed, b, sizeof(b));
+	memset(zeroed + 22, 0, 4);
+	crc = gx_crc32c(77, zeroed, sizeof(zeroed));
+	assert_int_equal(b[22] | b[23] << 8 | b[24] << 16 | (uint32_t)b[25] << 24, crc);
+	assert_int_equal(b[26], 0x0d);
+	assert_int_equal(b[29], 0xca);
+}
+
+static void hdr_get__round_trip(void **state)
+{
+	for (unsigned type = GX_PKT_DATA; type <= GX_PKT_PROBE_ACK; type++) {
+		struct gx_wire_hdr in = hdr_full, out;
+		uint8_t b[GX_WIRE_HDR_B];
+
+		in.type = (uint8_t)type;
+		in.flags = (uint8_t)(type & 7);
+		in.plen = (uint16_t)(type == GX_PKT_PROBE ? 65535 : 0);
+		gx_wire_hdr_put(b, &in, GX_INTEGRITY_CRC, 0);
+		assert_int_equal(hdr_get(b, sizeof(b), in.plen, &out), 0);
+		in.crc_hdr = out.crc_hdr;
+		assert_memory_equal(&in, &out, sizeof(in));
+	}
+}
+
+static void hdr_get__short(void **state)
+{
+	struct gx_wire_hdr h;
+	uint8_t b[GX_WIRE_HDR_B];
+
+	gx_wire_hdr_put(b, &hdr_full, GX_INTEGRITY_NONE, 0);
+	for (uint32_t len = 0; len < GX_WIRE_HDR_B; len++)
+		assert_int_equal(hdr_get(b, len, hdr_full.plen, &h), -EPROTO);
+}
+
+static void hdr_get__refuses(void **state)
+{
+	static const struct {
+		unsigned at;
+		uint8_t value;
+	} bad[] = {
+		{0, 0x01}, {0, 0x21}, {0, 0x10}, {0, 0x16}, {0, 0x1f}, {1, 0x08},  {1, 0x80},
+		{2, 0x35}, {3, 0x13}, {20, 37},	 {20, 50},  {21, 1},   {30, 0x01}, {37, 0x80},
+	};
+	struct gx_wire_hdr h;
+	uint8_t b[GX_WIRE_HDR_B];
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad); i++) {
+		gx_wire_hdr_put(b, &hdr_full, GX_INTEGRITY_NONE, 0);
+		b[bad[i].at] = bad[i].value;
+		assert_int_equal(hdr_get(b, sizeof(b), hdr_full.plen, &h), -EPROTO);
+	}
+}
+
+static void hdr_get__plen_differs(void **state)
+{
+	struct gx_wire_hdr h;
+	uint8_t b[GX_WIRE_HDR_B];
+
+	gx_wire_hdr_put(b, &hdr_full, GX_INTEGRITY_NONE, 0);
+	assert_int_equal(hdr_get(b, sizeof(b), hdr_full.plen - 1u, &h), -EPROTO);
+	assert_int_equal(hdr_get(b, sizeof(b), hdr_full.plen + 1u, &h), -EPROTO);
+	assert_int_equal(hdr_get(b, sizeof(b), hdr_full.plen + 65536u, &h), -EPROTO);
+}
+
+static void hdr_check__every_bit(void **state)
+{
+	struct gx_wire_hdr h;
+	uint8_t b[GX_WIRE_HDR_B];
+
+	gx_wire_hdr_put(b, &hdr_full, GX_INTEGRITY_CRC, 0xabcd);
+	assert_int_equal(gx_wire_hdr_get(b, sizeof(b), hdr_full.plen, &h), 0);
+	assert_int_equal(gx_wire_hdr_check(b, &h, 0xabcd), 0);
+	assert_int_equal(gx_wire_hdr_check(b, &h, 0xabce), -EBADMSG);
+	for (unsigned bit = 0; bit < 8 * GX_WIRE_HDR_B; bit++) {
+		b[bit / 8] ^= (uint8_t)(1u << bit % 8);
+		if (!gx_wire_hdr_get(b, sizeof(b), b[2] | (uint32_t)b[3] << 8, &h))
+			assert_int_equal(gx_wire_hdr_check(b, &h, 0xabcd), -EBADMSG);
+		b[bit / 8] ^= (uint8_t)(1u << bit % 8);
+	}
+}
+
+/* ---- gx_wire_ack_* ---- */
+
+static struct gx_wire_ack ack_make(uint32_t nr_words)
+{
+	struct gx_wire_ack a = {
+		.largest = 0xfedcba9876543210ull,
+		.delay_ns = 8000,
+		.credit = 0xfffffff0,
+		.ce = 3,
+		.pool = 4096,
+		.done_floor = 0x80000001,
+		.done = {1ull << 63, 5},
+		.nr_words = nr_words,
+	};
+
+	for (uint32_t i = 0; i < nr_words; i++)
+		a.words[i] = 0x8000000000000001ull + ((uint64_t)i << 8);
+	return a;
+}
+
+static void ack_get__round_trip(void **state)
+{
+	for (uint32_t n = 1; n <= GX_WIRE_ACK_WORDS; n++) {
+		struct gx_wire_ack in = ack_make(n), out = {0};
+		uint8_t b[GX_CTL_PAYLOAD_MAX];
+		uint32_t len = gx_wire_ack_put(b, &in);
+
+		assert_true(len <= 64 + 8 * n);
+		assert_int_equal(ack_get(b, len, &out), 0);
+		assert_memory_equal(&in, &out, sizeof(in));
+	}
+}
+
+static void ack_get__length(void **state)
+{
+	struct gx_wire_ack in = ack_make(8), out;
+	uint8_t b[GX_CTL_PAYLOAD_MAX] = {0};
+	uint32_t len = gx_wire_ack_put(b, &in);
+
+	for (uint32_t n = 0; n < 2 * len; n++)
+		assert_int_equal(ack_get(b, n, &out), n == len ? 0 : -EPROTO);
+}
+
+static void ack_get__refuses(void **state)
+{
+	struct gx_wire_ack in = ack_make(1), out;
+	uint8_t b[GX_CTL_PAYLOAD_MAX] = {0};
+	uint32_t len = gx_wire_ack_put(b, &in);
+
+	b[48] &= 0xfe; /* largest itself not received */
+	assert_int_equal(ack_get(b, len, &out), -EPROTO);
+	b[48] |= 1;
+	b[28] = 0;
+	assert_int_equal(ack_get(b, len - 8, &out), -EPROTO);
+	b[28] = GX_WIRE_ACK_WORDS + 1;
+	assert_int_equal(ack_get(b, 48 + 8 * (GX_WIRE_ACK_WORDS + 1), &out), -EPROTO);
+	b[28] = 1;
+	b[31] = 0x20; /* 8 * nr_words wraps to 8 */
+	assert_int_equal(ack_get(b, len, &out), -EPROTO);
+}
+
+/* ---- gx_wire_rec_* ---- */
+
+/* One of each type, all its fields set. */
+static const struct gx_wire_rec rec_all[] = {
+	{.type = GX_REC_OPEN,
+	 .flags = GX_REC_IMM | GX_REC_SLOT,
+	 .rsn = 0xffffffff,
+	 .mid = 7,
+	 .quantum = 4096,
+	 .token = ~0ull,
+	 .off = 1ull << 40,
+	 .len = 1ull << 39,
+	 .imm = 42},
+	{.type = GX_REC_GRANT,
+	 .flags = GX_REC_GPU,
+	 .rsn = 2,
+	 .token = 9,
+	 .len = 10,
+	 .imm = 11,
+	 .slot = ~0ull},
+	{.type = GX_REC_GET,
+	 .flags = GX_REC_GPU,
+	 .rsn = 3,
+	 .token = 1,
+	 .off = 2,
+	 .len = 3,
+	 .slot = 4},
+	{.type = GX_REC_RESEND, .rsn = 4, .mid = 0x80000000, .off = 16, .len = 4096},
+	{.type = GX_REC_FAIL, .flags = GX_REC_SLOT, .rsn = 5, .token = 99, .err = -ECANCELED},
+	{.type = GX_REC_CANCEL, .rsn = 6, .mid = 12, .slot = 1ull << 33},
+	{.type = GX_REC_CLOSE, .rsn = 7, .err = -ESHUTDOWN},
+	{.type = GX_REC_CLOSE, .rsn = 8, .err = 0},
+	{.type = GX_REC_DIGEST, .rsn = 9, .mid = 13, .imm = 0x0123456789abcdefull},
+};
+
+static void rec_get__round_trip(void **state)
+{
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(rec_all); i++) {
+		uint32_t size = gx_wire_rec_size(&rec_all[i]);
+		struct gx_wire_rec out;
+		uint8_t b[64];
+
+		assert_int_equal(size % 8, 0);
+		assert_int_equal(gx_wire_rec_put(b, size, &rec_all[i]), size);
+		assert_int_equal(rec_get(b, size, &out), (int)size);
+		assert_memory_equal(&rec_all[i], &out, sizeof(out));
+	}
+}
+
+static void rec_get__inline(void **state)
+{
+	static uint8_t data[GX_WIRE_INLINE_MAX], b[GX_CTL_PAYLOAD_MAX];
+
+	for (unsigned i = 0; i < sizeof(data); i++)
+		data[i] = (uint8_t)(i * 7 + 1);
+	for (uint32_t len = 0; len <= GX_WIRE_INLINE_MAX; len++) {
+		struct gx_wire_rec in = {.type = GX_REC_OPEN,
+					 .flags = GX_REC_INLINE,
+					 .mid = 1,
+					 .len = len,
+					 .data = data};
+		struct gx_wire_rec out;
+		uint32_t size = gx_wire_rec_size(&in);
+
+		memset(b, 0xff, sizeof(b));
+		assert_int_equal(size, 48 + (len + 7) / 8 * 8);
+		assert_int_equal(gx_wire_rec_put(b, sizeof(b), &in), size);
+		assert_int_equal(gx_wire_rec_get(b, size, &out), (int)size);
+		assert_ptr_equal(out.data, b + 48);
+		assert_memory_equal(out.data, data, len);
+		assert_int_equal(b[size], 0xff);
+		assert_int_equal(rec_get(b, size - 1, &out), -EPROTO);
+		if (len % 8) {
+			b[size - 1] = 1; /* padding is zero */
+			assert_int_equal(rec_get(b, size, &out), -EPROTO);
+		}
+	}
+}
+
+static void rec_get__inline_too_long(void **state)
+{
+	struct gx_wire_rec in = {.type = GX_REC_OPEN, .flags = GX_REC_INLINE, .data = NULL}, out;
+	uint8_t b[GX_CTL_PAYLOAD_MAX] = {0};
+
+	gx_wire_rec_put(b, sizeof(b), &in);
+	b[32] = 1;
+	b[33] = 4; /* len = 1,025 */
+	assert_int_equal(rec_get(b, sizeof(b), &out), -EPROTO);
+	memset(b + 32, 0xff, 8); /* aligning this up wraps */
+	assert_int_equal(rec_get(b, sizeof(b), &out), -EPROTO);
+}
+
+static void rec_put__room(void **state)
+{
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(rec_all); i++) {
+		uint32_t size = gx_wire_rec_size(&rec_all[i]);
+		uint8_t b[64] = {0};
+
+		for (uint32_t room = 0; room < size; room++)
+			assert_int_equal(gx_wire_rec_put(b, room, &rec_all[i]), 0);
+		assert_int_equal(b[0], 0);
+	}
+}
+
+static void rec_get__short(void **state)
+{
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(rec_all); i++) {
+		uint8_t b[64];
+		uint32_t size = gx_wire_rec_put(b, sizeof(b), &rec_all[i]);
+		struct gx_wire_rec out;
+
+		for (uint32_t len = 0; len < size; len++)
+			assert_int_equal(rec_get(b, len, &out), -EPROTO);
+	}
+}
+
+static void rec_get__sequence(void **state)
+{
+	uint8_t b[GX_CTL_PAYLOAD_MAX];
+	uint32_t at = 0, end = 0;
+	struct gx_wire_rec out;
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(rec_all); i++)
+		end += gx_wire_rec_put(b + end, sizeof(b) - end, &rec_all[i]);
+	while (at < end) {
+		int ret = gx_wire_rec_get(b + at, end - at, &out);
+
+		assert_true(ret > 0);
+		assert_memory_equal(&out, &rec_all[n], sizeof(out));
+		at += (uint32_t)ret;
+		n++;
+	}
+	assert_int_equal(n, GX_ARRAY_SIZE(rec_all));
+}
+
+static void rec_get__refuses(void **state)
+{
+	static const struct {
+		uint8_t rec, at, value;
+	} bad[] = {
+		{0, 0, 0},  {0, 0, 9},	{0, 0, 255},   {0, 1, 4},  {0, 1, 16}, {0, 2, 1},
+		{0, 3, 1},  {1, 1, 1},	{1, 1, 8},     {2, 1, 2},  {3, 1, 1},  {3, 12, 1},
+		{4, 1, 4},  {4, 20, 1}, {4, 19, 0x7f}, {4, 17, 0}, {5, 15, 1}, {5, 1, 8},
+		{6, 12, 1}, {6, 11, 0}, {8, 12, 1},
+	};
+	struct gx_wire_rec out;
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad); i++) {
+		uint8_t b[64];
+		uint32_t size = gx_wire_rec_put(b, sizeof(b), &rec_all[bad[i].rec]);
+
+		b[bad[i].at] = bad[i].value;
+		assert_int_equal(rec_get(b, size, &out), -EPROTO);
+	}
+}
+
+/* ---- gx_hello_* ---- */
+
+static uint8_t frame[GX_HELLO_FRAME_MAX];
+
+/* Check the frame's header. Return: length of its body. */
+static uint32_t frame_body(uint32_t len, uint16_t want)
+{
+	uint32_t body;
+	uint16_t type;
+
+	assert_int_equal(gx_hello_frame(frame, &type, &body), 0);
+	assert_int_equal(type, want);
+	assert_int_equal(body + 8, len);
+	return body;
+}
+
+static void name_fill(char *s, size_t room, unsigned i)
+{
+	memset(s, 'a' + (int)(i % 26), room - 1);
+	s[room - 1] = 0;
+}
+
+/* Every count and every string at its maximum. */
+static struct gx_hello *hello_full(void)
+{
+	struct gx_hello *h = calloc(1, sizeof(*h));
+
+	assert_non_null(h);
+	h->magic = GX_HELLO_MAGIC;
+	h->version = GX_WIRE_VERSION;
+	h->pid = 1234;
+	h->uid = 1000;
+	memset(h->host_id, 0x11, sizeof(h->host_id));
+	memset(h->nonce, 0xfe, sizeof(h->nonce));
+	name_fill(h->unix_name, sizeof(h->unix_name), 0);
+	h->nr_lanes = GX_HELLO_LANES;
+	h->chunk_b = 512 << 10;
+	h->window = 16;
+	h->integrity = 3;
+	h->nr_ports = GX_HELLO_PORTS;
+	for (unsigned i = 0; i < GX_HELLO_PORTS; i++) {
+		name_fill(h->ports[i].name, GX_NAME_MAX, i);
+		name_fill(h->ports[i].host, GX_NAME_MAX, i + 1);
+		h->ports[i].flags = i;
+		h->ports[i].payload_max = 8192;
+		h->ports[i].payload_best = 4096;
+	}
+	h->nr_regions = GX_HELLO_REGIONS;
+	for (unsigned i = 0; i < GX_HELLO_REGIONS; i++) {
+		name_fill(h->regions[i].name, GX_NAME_MAX, i);
+		h->regions[i].token = ~(uint64_t)i;
+		h->regions[i].len = 1ull << 40;
+		h->regions[i].kind = 1;
+		h->regions[i].access = 3;
+		h->regions[i].device = (uint16_t)i;
+	}
+	return h;
+}
+
+static int hello_get(const uint8_t *b, uint32_t len, struct gx_hello *h)
+{
+	uint8_t *copy = heap_copy(b, len);
+	int ret = gx_hello_get(copy, len, h);
+
+	free(copy);
+	return ret;
+}
+
+static void hello_get__round_trip(void **state)
+{
+	struct gx_hello *in = hello_full(), *out = malloc(sizeof(*out));
+	uint32_t body = frame_body(gx_hello_put(frame, in), GX_HELLO_HELLO);
+
+	assert_int_equal(hello_get(frame + 8, body, out), 0);
+	assert_memory_equal(in, out, sizeof(*in));
+	in->nr_ports = in->nr_regions = in->nr_lanes = 0;
+	in->unix_name[0] = 0;
+	memset(in->ports, 0, sizeof(in->ports));
+	memset(in->regions, 0, sizeof(in->regions));
+	memset(in->unix_name, 0, sizeof(in->unix_name));
+	body = frame_body(gx_hello_put(frame, in), GX_HELLO_HELLO);
+	assert_int_equal(hello_get(frame + 8, body, out), 0);
+	assert_memory_equal(in, out, sizeof(*in));
+	free(in);
+	free(out);
+}
+
+static void hello_get__length(void **state)
+{
+	struct gx_hello *in = hello_full(), *out = malloc(sizeof(*out));
+	uint32_t body = frame_body(gx_hello_put(frame, in), GX_HELLO_HELLO);
+
+	for (uint32_t n = 0; n < body; n++)
+		assert_int_equal(hello_get(frame + 8, n, out), -EPROTO);
+	frame[8 + body] = 0;
+	assert_int_equal(hello_get(frame + 8, body + 1, out), -EPROTO);
+	free(in);
+	free(out);
+}
+
+static void hello_get__version(void **state)
+{
+	struct gx_hello *out = malloc(sizeof(*out));
+	uint8_t b[9] = {'g', 'x', '0', '1', GX_WIRE_VERSION + 1, 0, 0, 0, 0xff};
+
+	assert_int_equal(hello_get(b, 8, out), -EPROTONOSUPPORT);
+	assert_int_equal(hello_get(b, 9, out), -EPROTONOSUPPORT);
+	assert_int_equal(hello_get(b, 7, out), -EPROTO);
+	b[0] = 'G';
+	assert_int_equal(hello_get(b, 9, out), -EPROTO);
+	free(out);
+}
+
+static void hello_get__counts(void **state)
+{
+	struct gx_hello *in = hello_full(), *out = malloc(sizeof(*out));
+	uint32_t body = frame_body(gx_hello_put(frame, in), GX_HELLO_HELLO);
+	/* unix_name is 1 + 63 bytes: lanes stand at 16 + 16 + 64 + 16, ports 16 further on */
+	static const uint32_t at[] = {112, 128};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(at); i++) {
+		uint8_t was = frame[8 + at[i]];
+
+		assert_int_equal(was, i ? GX_HELLO_PORTS : GX_HELLO_LANES);
+		frame[8 + at[i]]++;
+		assert_int_equal(hello_get(frame + 8, body, out), -EPROTO);
+		frame[8 + at[i]] = was;
+		frame[8 + at[i] + 3] = 0x80;
+		assert_int_equal(hello_get(frame + 8, body, out), -EPROTO);
+		frame[8 + at[i] + 3] = 0;
+	}
+	assert_int_equal(hello_get(frame + 8, body, out), 0);
+	free(in);
+	free(out);
+}
+
+static void hello_get__names(void **state)
+{
+	static const uint8_t bad[] = {0, '\n', 0x1b, 0x7f, 0x80, 0xff};
+	struct gx_hello *in = hello_full(), *out = malloc(sizeof(*out));
+	uint32_t body = frame_body(gx_hello_put(frame, in), GX_HELLO_HELLO);
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad); i++) {
+		frame[8 + 33 + i] = bad[i];
+		assert_int_equal(hello_get(frame + 8, body, out), -EPROTO);
+		frame[8 + 33 + i] = 'a';
+	}
+	frame[8 + 32] = GX_NAME_MAX; /* one character too many */
+	assert_int_equal(hello_get(frame + 8, body, out), -EPROTO);
+	free(in);
+	free(out);
+}
+
+static void hello_put__unprintable(void **state)
+{
+	struct gx_hello *in = hello_full(), *out = malloc(sizeof(*out));
+	uint32_t body;
+
+	in->regions[0].name[1] = '\n';
+	body = frame_body(gx_hello_put(frame, in), GX_HELLO_HELLO);
+	assert_int_equal(hello_get(frame + 8, body, out), 0);
+	assert_int_equal(out->regions[0].name[1], '?');
+	free(in);
+	free(out);
+}
+
+static struct gx_hello_lanes *lanes_full(void)
+{
+	struct gx_hello_lanes *l = calloc(1, sizeof(*l));
+
+	assert_non_null(l);
+	strcpy(l->port, "dpdk:net_memif");
+	l->quantum = 4096;
+	l->chunk_b = 512 << 10;
+	l->window = 8;
+	l->integrity = 1;
+	l->peer_timeout_ns = 5000000000ull;
+	l->nr_lanes = GX_HELLO_LANES;
+	for (unsigned i = 0; i < GX_HELLO_LANES; i++) {
+		l->lanes[i].port.len = (uint16_t)(GX_PORT_ADDR_MAX - i);
+		memset(l->lanes[i].port.b, (int)i, l->lanes[i].port.len);
+		l->lanes[i].port.fd = i & 1 ? 0 : -1;
+		l->lanes[i].cid = i << 20;
+		l->lanes[i].credit = 8;
+		l->lanes[i].psn = ~0ull - i;
+		l->lanes[i].salt = i * 77;
+	}
+	return l;
+}
+
+static int lanes_get(const uint8_t *b, uint32_t len, struct gx_hello_lanes *l)
+{
+	uint8_t *copy = heap_copy(b, len);
+	int ret = gx_hello_lanes_get(copy, len, l);
+
+	free(copy);
+	return ret;
+}
+
+static void lanes_get__round_trip(void **state)
+{
+	struct gx_hello_lanes *in = lanes_full(), *out = malloc(sizeof(*out));
+	uint32_t body = frame_body(gx_hello_lanes_put(frame, GX_HELLO_ACCEPT, in), GX_HELLO_ACCEPT);
+
+	assert_int_equal(lanes_get(frame + 8, body, out), 0);
+	assert_memory_equal(in, out, sizeof(*in));
+	in->lanes[0].port.fd = 17; /* a number that means nothing to the peer */
+	body = frame_body(gx_hello_lanes_put(frame, GX_HELLO_CONNECT, in), GX_HELLO_CONNECT);
+	assert_int_equal(lanes_get(frame + 8, body, out), 0);
+	assert_int_equal(out->lanes[0].port.fd, 0);
+	free(in);
+	free(out);
+}
+
+static void lanes_get__length(void **state)
+{
+	struct gx_hello_lanes *in = lanes_full(), *out = malloc(sizeof(*out));
+	uint32_t body = frame_body(gx_hello_lanes_put(frame, GX_HELLO_ACCEPT, in), GX_HELLO_ACCEPT);
+
+	for (uint32_t n = 0; n < body; n++)
+		assert_int_equal(lanes_get(frame + 8, n, out), -EPROTO);
+	assert_int_equal(lanes_get(frame + 8, body + 1, out), -EPROTO);
+	free(in);
+	free(out);
+}
+
+static void lanes_get__refuses(void **state)
+{
+	struct gx_hello_lanes *in = lanes_full(), *out = malloc(sizeof(*out));
+	uint32_t body = frame_body(gx_hello_lanes_put(frame, GX_HELLO_ACCEPT, in), GX_HELLO_ACCEPT);
+	uint8_t *count = frame + 8 + 1 + strlen(in->port) + 24, *lane = count + 4;
+
+	assert_int_equal(*count, GX_HELLO_LANES);
+	*count = GX_HELLO_LANES + 1;
+	assert_int_equal(lanes_get(frame + 8, body, out), -EPROTO);
+	*count = GX_HELLO_LANES;
+	lane[1] = 1; /* an address of 256 + 160 bytes */
+	assert_int_equal(lanes_get(frame + 8, body, out), -EPROTO);
+	lane[1] = 0;
+	lane[2 + GX_PORT_ADDR_MAX] = 2; /* neither with nor without a descriptor */
+	assert_int_equal(lanes_get(frame + 8, body, out), -EPROTO);
+	free(in);
+	free(out);
+}
+
+static void error_get__round_trip(void **state)
+{
+	struct gx_hello_error in = {.err = -EACCES}, out;
+	uint32_t body;
+
+	name_fill(in.text, sizeof(in.text), 3);
+	body = frame_body(gx_hello_error_put(frame, &in), GX_HELLO_ERROR);
+	assert_int_equal(gx_hello_error_get(frame + 8, body, &out), 0);
+	assert_memory_equal(&in, &out, sizeof(in));
+	for (uint32_t n = 0; n < body; n++)
+		assert_int_equal(gx_hello_error_get(frame + 8, n, &out), -EPROTO);
+	assert_int_equal(gx_hello_error_get(frame + 8, body + 1, &out), -EPROTO);
+}
+
+static void error_get__refuses(void **state)
+{
+	static const int32_t bad[] = {0, 1, -4096, INT32_MIN};
+	struct gx_hello_error in = {.text = "no"}, out;
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad); i++) {
+		in.err = bad[i];
+		assert_int_equal(
+			gx_hello_error_get(frame + 8, gx_hello_error_put(frame, &in) - 8, &out),
+			-EPROTO);
+	}
+}
+
+static void plain_put__lengths(void **state)
+{
+	static uint8_t data[GX_HELLO_FRAME_MAX];
+
+	assert_int_equal(frame_body(gx_hello_plain_put(frame, GX_HELLO_UP, NULL, 0), GX_HELLO_UP),
+			 0);
+	memset(data, 5, sizeof(data));
+	frame_body(gx_hello_plain_put(frame, GX_HELLO_USER, data, sizeof(data) - 8), GX_HELLO_USER);
+	assert_memory_equal(frame + 8, data, sizeof(data) - 8);
+	assert_int_equal(gx_hello_plain_put(frame, GX_HELLO_USER, data, sizeof(data) - 7), 0);
+}
+
+static void frame__refuses(void **state)
+{
+	static const uint8_t bad[][8] = {
+		{3, 0, 0, 0, 1, 0, 0, 0},    {0xfd, 0xff, 0, 0, 1, 0, 0, 0},
+		{0, 0, 0, 0x80, 1, 0, 0, 0}, {4, 0, 0, 0, 0, 0, 0, 0},
+		{4, 0, 0, 0, 8, 0, 0, 0},    {4, 0, 0, 0, 1, 1, 0, 0},
+		{4, 0, 0, 0, 1, 0, 1, 0},    {4, 0, 0, 0, 1, 0, 0, 1},
+	};
+	uint32_t body = 99;
+	uint16_t type = 99;
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad); i++)
+		assert_int_equal(gx_hello_frame(bad[i], &type, &body), -EPROTO);
+	assert_int_equal(body, 99);
+	assert_int_equal(type, 99);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(hdr_put__layout),	    cmocka_unit_test(hdr_put__crc_field),
+		cmocka_unit_test(hdr_get__round_trip),	    cmocka_unit_test(hdr_get__short),
+		cmocka_unit_test(hdr_get__refuses),	    cmocka_unit_test(hdr_get__plen_differs),
+		cmocka_unit_test(hdr_check__every_bit),	    cmocka_unit_test(ack_get__round_trip),
+		cmocka_unit_test(ack_get__length),	    cmocka_unit_test(ack_get__refuses),
+		cmocka_unit_test(rec_get__round_trip),	    cmocka_unit_test(rec_get__inline),
+		cmocka_unit_test(rec_get__inline_too_long), cmocka_unit_test(rec_put__room),
+		cmocka_unit_test(rec_get__short),	    cmocka_unit_test(rec_get__sequence),
+		cmocka_unit_test(rec_get__refuses),	    cmocka_unit_test(hello_get__round_trip),
+		cmocka_unit_test(hello_get__length),	    cmocka_unit_test(hello_get__version),
+		cmocka_unit_test(hello_get__counts),	    cmocka_unit_test(hello_get__names),
+		cmocka_unit_test(hello_put__unprintable),   cmocka_unit_test(lanes_get__round_trip),
+		cmocka_unit_test(lanes_get__length),	    cmocka_unit_test(lanes_get__refuses),
+		cmocka_unit_test(error_get__round_trip),    cmocka_unit_test(error_get__refuses),
+		cmocka_unit_test(plain_put__lengths),	    cmocka_unit_test(frame__refuses),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
