@@ -62,6 +62,16 @@ static inline void gx_cpu_relax(void)
 #endif
 }
 
+/** gx_store_fence() - Earlier stores, streaming ones too, are visible before later ones. */
+static inline void gx_store_fence(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_sfence();
+#else
+	__atomic_thread_fence(__ATOMIC_RELEASE);
+#endif
+}
+
 /** gx_random() - Fill @buf from the kernel's generator. Return: 0, -errno. */
 int gx_random(void *buf, size_t len);
 
@@ -72,6 +82,11 @@ int gx_random(void *buf, size_t len);
  */
 extern void (*gx_copy)(void *dst, const void *src, size_t len);
 extern void (*gx_copy_stream)(void *dst, const void *src, size_t len);
+/**
+ * gx_copy_stream_nofence() - gx_copy_stream() without the fence, which costs more than the copy below
+ * 8 KiB: a burst of copies calls gx_store_fence() once, before anyone is told that the bytes are there.
+ */
+extern void (*gx_copy_stream_nofence)(void *dst, const void *src, size_t len);
 const char *gx_copy_name(void); /* "avx512", "avx2", "sse2", "generic" */
 
 /** gx_crc32c() - CRC-32C (RFC 3720 B.4) of @len bytes, continuing from @crc; start with 0. */

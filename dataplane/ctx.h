@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The data plane's own objects and who may touch them: the context, its cores, connections and their endpoints.
+ * Private to dataplane/. Fields say their owner: "ctl" is the control thread (or the thread inside gx_open and
+ * gx_close, when no other runs), "core" the thread that turns that core, "frozen" nobody after set-up.
+ */
+#ifndef GX_CTX_H
+#define GX_CTX_H
+
+#include "gx/gx.h"
+#include "gx_internal/gpu.h"
+#include "gx_internal/loop.h"
+#include "gx_internal/mem.h"
+#include "gx_internal/port.h"
+#include "gx_internal/uring.h"
+#include "gx_internal/wire.h"
+
+#include <pthread.h>
+
+#define GX_CORES_MAX   GX_HELLO_LANES
+#define GX_GPUS_MAX    16
+#define GX_REGIONS_MAX GX_HELLO_REGIONS
+#define GX_COMPS_MAX   8192 /* completions a core can hold; posting stops before it is full */
+
+struct ctl;
+struct ctl_conn;
+struct link_pkt;
+
+/* A named region of ours. owner: ctl until shared; frozen afterwards. */
+struct gx_mem {
+	struct gx *gx;
+	char *addr;
+	uint64_t len;
+	enum gx_mem_kind kind;
+	int device;
+	struct gx_gpu *gpu; /* who executes copies into it: the host backend for host memory */
+	bool own;	    /* gx_mem_alloc() made it */
+	bool huge;
+	bool shared;
+	char name[GX_NAME_MAX];
+	unsigned access;
+	uint64_t token; /* index in regions[] | random high bits */
+};
+
+/* One core. owner: core, but for what says otherwise. */
+struct gx_core {
+	struct gx *gx;
+	unsigned index;
+	struct gx_loop loop;
+	struct link_pkt *link[GX_HELLO_PORTS]; /* frozen: the packet link over port i, this core's queue */
+	struct gx_comp *comps;		       /* ring of GX_COMPS_MAX */
+	uint32_t comp_head, comp_tail;
+	uint32_t comps_due; /* completions that operations under way may still produce */
+	uint64_t now_ns;    /* of the turn under way */
+};
+
+/* One end of a lane. The link embeds it in its own struct. */
+struct gx_ep {
+	struct gx_conn *conn;
+	struct gx_core *core;
+	const struct gx_link_ops *ops;
+	unsigned lane;
+	_Atomic int fault;	/* core: 0 or -errno; ctl polls it (peer time-out, protocol error) */
+	_Atomic bool attached;	/* core: set when it turns this ep */
+	_Atomic bool detached;	/* core: nothing of it is referenced any more: ctl may free it */
+};
+
+/* A connection. owner: ctl, but for what says otherwise. */
+struct gx_conn {
+	struct gx *gx;
+	struct gx_conn *next; /* in gx->conns */
+	struct ctl_conn *ctl; /* ctl.c's half: socket, frames, timers */
+	_Atomic int state;    /* enum gx_conn_state; read by any */
+	int err;
+	char text[256];
+	bool server;	      /* accepted, not connected */
+	bool user_closed;     /* gx_conn_close() was called */
+	bool reported_up;
+	unsigned port;	      /* index in gx->port[] */
+	unsigned first_core;
+	unsigned nr_lanes;
+	struct gx_ep *ep[GX_HELLO_LANES]; /* frozen while up */
+	struct gx_hello peer;		  /* frozen once received */
+	struct gx_hello_lanes agreed;	  /* quantum, chunk, window, integrity, time-out; frozen once up */
+	char peer_name[128];
+	char why[256]; /* why this path was taken */
+	void *user;
+};
+
+struct gx_port_slot {
+	char name[GX_NAME_MAX]; /* as the option said: "shm", "dpdk:net_memif,..." */
+	char match[GX_NAME_MAX]; /* what must be equal at both ends: up to the first comma */
+	struct gx_port *port;
+	struct gx_port_queue *queue[GX_CORES_MAX];
+};
+
+struct gx {
+	struct gx_opts opts; /* frozen; defaults filled in */
+	int cpus[GX_CORES_MAX];
+	unsigned uids[32];
+	char instance[32]; /* "gx-PID-RANDOM" */
+	struct gx_arena *arena;
+	struct gx_uring *uring;
+	struct gx_gpu *host;		  /* CPU backend */
+	struct gx_gpu *gpu[GX_GPUS_MAX];  /* CUDA, by ordinal, opened when first needed; owner: ctl */
+	struct gx_gpu_cfg gpu_cfg;
+	unsigned nr_cores;
+	struct gx_core *core[GX_CORES_MAX];
+	unsigned nr_ports;
+	struct gx_port_slot port[GX_HELLO_PORTS];
+	struct gx_mem *_Atomic region[GX_REGIONS_MAX]; /* written by ctl (release), read by cores (acquire) */
+	struct gx_conn *conns; /* owner: ctl */
+	struct ctl *ctl;
+	struct gx_stats ctl_stats; /* written by ctl */
+	pthread_mutex_t wait_lock; /* for gx_conn_wait(): state changes are broadcast under it */
+	pthread_cond_t wait_cond;
+};
+
+/* -- errors in words (thread-local), ctx.c -- */
+int gx_fail(int err, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* returns @err */
+
+/* -- connections: called by ctl.c on the control thread, implemented in ctx.c -- */
+
+/** conn_new() - A connection in state CONNECTING, in gx->conns. NULL: out of memory. */
+struct gx_conn *conn_new(struct gx *gx, bool server);
+/** conn_lane_open() - Open lane @lane over conn->port on core (first_core + lane) % nr_cores and say in @local what the peer
+ * must know. local->port.fd stays the port's (dup it to send it). Return: 0, -errno with gx_error(). */
+int conn_lane_open(struct gx_conn *c, unsigned lane, struct gx_hello_lane *local);
+/** conn_lane_connect() - What the peer said of its end; conn->agreed holds. Takes remote->port.fd over. Return: 0, -errno. */
+int conn_lane_connect(struct gx_conn *c, unsigned lane, const struct gx_hello_lane *remote);
+/** conn_up() - All lanes are connected at both ends: attach them to their cores, state UP, on_conn. */
+void conn_up(struct gx_conn *c);
+/** conn_down() - Lost, failed or closed: state DOWN, operations fail on their cores with @err, on_conn, the waiters wake.
+ * @err 0: orderly. Idempotent; the first reason stays. Memory goes by conn_reap(). */
+void conn_down(struct gx_conn *c, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/** conn_tick() - Every 20 ms for each connection: sees faults of its lanes (conn_down()). */
+void conn_tick(struct gx_conn *c);
+/** conn_reap() - Free a DOWN connection whose lanes are detached and that nobody uses (server side, or closed by its
+ * user). Return: true when @c is gone. ctl_conn_free() was called before. */
+bool conn_reap(struct gx_conn *c);
+
+/* -- the control half, ctl.c; all on the control thread but ctl_open and ctl_close -- */
+
+int ctl_open(struct gx *gx); /* sets gx->ctl */
+void ctl_close(struct gx *gx);
+int ctl_listen(struct gx *gx, const char *addr); /* port number, -errno with gx_error() */
+void ctl_listen_stop(struct gx *gx);
+/* Begin the bootstrap of @c, to @addr. opts is copied. The rest comes through conn_up() / conn_down(). */
+int ctl_connect(struct gx_conn *c, const char *addr, const struct gx_connect_opts *opts);
+/* Send a user's message; any thread. */
+int ctl_msg(struct gx_conn *c, const void *data, uint32_t len);
+/* Orderly end of the bootstrap connection: BYE, then close. The rest by conn_down(c, 0, ...). */
+void ctl_bye(struct gx_conn *c);
+/* Sockets and buffers of @c; called by conn_reap() before it frees @c. Return: false while an operation of the engine is
+ * still held (asked to cancel; try again at the next tick). */
+bool ctl_conn_free(struct gx_conn *c);
+int ctl_stats_listen(struct gx *gx, const char *path);
+/* Is @addr of the loopback range (127.0.0.0/8, ::1)? */
+const char *ctl_engine(const struct gx *gx);
+
+#endif

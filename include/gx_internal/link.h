@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The link seam: a way to move messages between two endpoints. The packet link (dataplane/link_pkt.c) runs over any
+ * port; others come beside it. An endpoint belongs to one core. Slots marked [core] are called by that core's
+ * thread only, never block and never allocate; the others are control path.
+ */
+#ifndef GX_INTERNAL_LINK_H
+#define GX_INTERNAL_LINK_H
+
+#include "gx_internal/base.h"
+#include "gx_internal/wire.h"
+
+struct gx_ep;
+struct gx_op;
+
+struct gx_link_ops {
+	const char *name;
+
+	/* Make our end of a lane; @local is what the peer must know. -errno. */
+	int (*ep_open)(struct gx_ep *ep, struct gx_hello_lane *local);
+	/* What the peer said; the agreed parameters are in the connection. -errno. */
+	int (*ep_connect)(struct gx_ep *ep, const struct gx_hello_lane *remote);
+	/* After detach (or when it was never attached). */
+	void (*ep_free)(struct gx_ep *ep);
+
+	/* [core] From now on the ep is turned. */
+	void (*ep_attach)(struct gx_ep *ep);
+	/* [core] Fail every operation with @err, stop; ep->detached is set once no buffer is out. */
+	void (*ep_fail)(struct gx_ep *ep, int err);
+
+	/* [core] Take one operation (checked by the caller). 0, -EAGAIN when full, -errno. */
+	int (*post)(struct gx_ep *ep, const struct gx_op *op);
+	/* [core] Mark operations with this user value for cancellation. How many. */
+	int (*cancel)(struct gx_ep *ep, uint64_t user);
+};
+
+extern const struct gx_link_ops gx_link_pkt_ops;
+
+#endif
