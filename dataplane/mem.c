@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The arena that packets land in, and memfds to share. An arena is address space only until
+ * something is mapped into it; a list of used ranges, sorted and searched first fit at 2 MiB
+ * granularity, says where there is room. All pages are touched when they are mapped, so that a poll
+ * core never takes a page fault. Control path, one thread at a time.
+ */
+#include "gx_internal/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/memfd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+
+#define ARENA_GPUS_MAX	 16
+#define ARENA_RANGES_MAX (GX_ARENA_SIZE_MAX / GX_HUGE_PAGE)
+
+/* A mapping. owner: ctl */
+struct arena_range {
+	size_t off, len; /* bytes from base; multiples of GX_HUGE_PAGE */
+};
+
+/* owner: ctl; base and len frozen after open */
+struct gx_arena {
+	char *base;
+	size_t len;
+	struct gx_gpu *gpu[ARENA_GPUS_MAX];
+	unsigned nr_gpus;
+	unsigned nr_ranges;
+	struct arena_range range[ARENA_RANGES_MAX]; /* sorted by off */
+};
+
+/* Reserve @len bytes at a multiple of GX_HUGE_PAGE: reserve more, then give back both ends. */
+static char *arena_reserve(size_t len)
+{
+	char *raw = mmap(NULL, len + GX_HUGE_PAGE, PROT_NONE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	char *base = (char *)GX_ALIGN_UP((uintptr_t)raw, GX_HUGE_PAGE);
+
+	if (raw == MAP_FAILED)
+		return NULL;
+	if (base > raw)
+		munmap(raw, (size_t)(base - raw));
+	munmap(base + len, (size_t)(raw + GX_HUGE_PAGE - base));
+	return base;
+}
+
+int gx_arena_open(size_t len, struct gx_arena **out)
+{
+	struct gx_arena *a;
+
+	if (!len || len > GX_ARENA_SIZE_MAX)
+		return -EINVAL;
+	a = calloc(1, sizeof(*a));
+	if (!a)
+		return -ENOMEM;
+	a->len = GX_ALIGN_UP(len, GX_HUGE_PAGE);
+	a->base = arena_reserve(a->len);
+	if (!a->base) {
+		free(a);
+		return -ENOMEM;
+	}
+	*out = a;
+	return 0;
+}
+
+void gx_arena_close(struct gx_arena *a)
+{
+	if (!a)
+		return;
+	if (a->nr_ranges)
+		gx_err("arena: %u ranges are still mapped at close", a->nr_ranges);
+	munmap(a->base, a->len);
+	free(a);
+}
+
+char *gx_arena_base(const struct gx_arena *a)
+{
+	return a->base;
+}
+
+int gx_arena_attach(struct gx_arena *a, struct gx_gpu *gpu)
+{
+	unsigned i;
+	int ret;
+
+	if (a->nr_gpus == ARENA_GPUS_MAX)
+		return -ENOSPC;
+	for (i = 0; i < a->nr_ranges; i++) {
+		ret = gpu->ops->host_map(gpu, a->base + a->range[i].off, a->range[i].len);
+		if (ret)
+			goto err_unmap;
+	}
+	a->gpu[a->nr_gpus++] = gpu;
+	return 0;
+
+err_unmap:
+	while (i--)
+		gpu->ops->host_unmap(gpu, a->base + a->range[i].off, a->range[i].len);
+	return ret;
+}
+
+/* First gap of @len bytes. Return: index of the range to insert before and the gap's offset, or
+ * -ENOSPC. */
+static int arena_find(const struct gx_arena *a, size_t len, size_t *off)
+{
+	size_t at = 0;
+	unsigned i;
+
+	for (i = 0; i < a->nr_ranges; i++) {
+		if (a->range[i].off - at >= len)
+			break;
+		at = a->range[i].off + a->range[i].len;
+	}
+	if (a->len - at < len)
+		return -ENOSPC;
+	*off = at;
+	return (int)i;
+}
+
+/* Turn @ptr .. @len back into reserved addresses. */
+static void arena_vacate(char *ptr, size_t len)
+{
+	void *p = mmap(ptr, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+		       -1, 0);
+
+	if (p == MAP_FAILED)
+		gx_err("arena: cannot unmap %zu bytes: %s", len, strerror(errno));
+}
+
+/*
+ * Anonymous huge pages at @ptr. They are got elsewhere and then moved: a MAP_FIXED that fails may
+ * leave a hole, which another thread's mmap could fill.
+ */
+static bool arena_map_huge(char *ptr, size_t len)
+{
+	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_POPULATE, -1, 0);
+
+	if (p == MAP_FAILED)
+		return false;
+	if (mremap(p, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, ptr) != MAP_FAILED)
+		return true;
+	munmap(p, len);
+	return false;
+}
+
+static int arena_map_pages(char *ptr, int fd, size_t len)
+{
+	int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+
+	if (fd < 0 && arena_map_huge(ptr, len))
+		return 0;
+	if (mmap(ptr, len, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd, 0) == MAP_FAILED) {
+		int ret = -errno;
+
+		arena_vacate(ptr, len);
+		return ret;
+	}
+	/* Both are wishes: without them it is slower, not wrong. */
+	madvise(ptr, len, MADV_HUGEPAGE);
+	madvise(ptr, len, MADV_POPULATE_WRITE);
+	return 0;
+}
+
+static int arena_map_gpus(struct gx_arena *a, char *ptr, size_t len)
+{
+	unsigned i;
+	int ret;
+
+	for (i = 0; i < a->nr_gpus; i++) {
+		ret = a->gpu[i]->ops->host_map(a->gpu[i], ptr, len);
+		if (ret)
+			goto err_unmap;
+	}
+	return 0;
+
+err_unmap:
+	while (i--)
+		a->gpu[i]->ops->host_unmap(a->gpu[i], ptr, len);
+	return ret;
+}
+
+int gx_arena_map(struct gx_arena *a, int fd, size_t len, void **out)
+{
+	size_t off, room = GX_ALIGN_UP(len, GX_HUGE_PAGE);
+	int i, ret;
+
+	if (!len || len > a->len)
+		return len ? -ENOSPC : -EINVAL;
+	i = arena_find(a, room, &off);
+	if (i < 0)
+		return i;
+	ret = arena_map_pages(a->base + off, fd, room);
+	if (ret)
+		return ret;
+	ret = arena_map_gpus(a, a->base + off, room);
+	if (ret) {
+		arena_vacate(a->base + off, room);
+		return ret;
+	}
+	memmove(&a->range[i + 1], &a->range[i], (a->nr_ranges - (unsigned)i) * sizeof(a->range[0]));
+	a->range[i] = (struct arena_range){.off = off, .len = room};
+	a->nr_ranges++;
+	*out = a->base + off;
+	return 0;
+}
+
+void gx_arena_unmap(struct gx_arena *a, void *ptr, size_t len)
+{
+	size_t off = (size_t)((char *)ptr - a->base), room = GX_ALIGN_UP(len, GX_HUGE_PAGE);
+	unsigned i;
+
+	for (i = 0; i < a->nr_ranges; i++)
+		if (a->range[i].off == off && a->range[i].len == room)
+			break;
+	if (i == a->nr_ranges) {
+		gx_err("arena: unmap of a range that is not mapped");
+		return;
+	}
+	for (unsigned g = 0; g < a->nr_gpus; g++)
+		a->gpu[g]->ops->host_unmap(a->gpu[g], ptr, room);
+	arena_vacate(ptr, room);
+	a->nr_ranges--;
+	memmove(&a->range[i], &a->range[i + 1], (a->nr_ranges - i) * sizeof(a->range[0]));
+}
+
+/* One attempt, on huge pages or not. Huge pages are taken from the system here: later it would be
+ * SIGBUS. */
+static int memfd_make(const char *name, size_t len, bool huge)
+{
+	unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+	int fd, ret;
+
+	fd = memfd_create(name, huge ? flags | MFD_HUGETLB | MFD_HUGE_2MB : flags);
+	if (fd < 0)
+		return -errno;
+	if (ftruncate(fd, (off_t)len) || (huge && fallocate(fd, 0, 0, (off_t)len)) ||
+	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
+		ret = -errno;
+		close(fd);
+		return ret;
+	}
+	return fd;
+}
+
+int gx_memfd(const char *name, size_t len, bool *huge)
+{
+	int fd;
+
+	if (!len || len % GX_HUGE_PAGE)
+		return -EINVAL;
+	if (*huge) {
+		fd = memfd_make(name, len, true);
+		if (fd >= 0)
+			return fd;
+		*huge = false;
+	}
+	return memfd_make(name, len, false);
+}
+
+int gx_memfd_check(int fd, size_t len)
+{
+	struct stat st;
+	int seals = fcntl(fd, F_GET_SEALS);
+
+	if (seals < 0 || !(seals & F_SEAL_SHRINK))
+		return -EPROTO;
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size < 0 || (uint64_t)st.st_size < len)
+		return -EPROTO;
+	return 0;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The list of packet devices, and the words for why one of them failed. Control path, any thread:
+ * the reason is kept for each thread.
+ */
+#include "gx_internal/port.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct gx_port_ops *const port_table[] = {
+	&gx_port_shm_ops,
+#ifdef GX_HAVE_DPDK
+	&gx_port_dpdk_ops,
+#endif
+	&gx_port_udp_ops,
+	&gx_port_sim_ops,
+};
+
+static _Thread_local char port_why[512];
+
+const struct gx_port_ops *gx_port_find(const char *name)
+{
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(port_table); i++)
+		if (!strcmp(port_table[i]->name, name))
+			return port_table[i];
+	if (!strcmp(name, "dpdk"))
+		gx_port_why_set(
+			"port dpdk: not built in; build gx where DPDK (libdpdk) is installed");
+	else
+		gx_port_why_set("port %.64s: no such port; there are shm, dpdk, udp and sim", name);
+	return NULL;
+}
+
+const char *gx_port_why(void)
+{
+	return port_why;
+}
+
+void gx_port_why_set(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(port_why, sizeof(port_why), fmt, ap);
+	va_end(ap);
+}
