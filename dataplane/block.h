@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Descriptor blocks of one (core, GPU): fill, launch, reap. A fragment that was added holds its bounce buffer until the
+ * block that copies it has finished and block_reap() hands it back, in order. I/O only through the GPU's ops, time is an
+ * argument, nothing is allocated after open. Owner: poll core.
+ */
+#ifndef GX_BLOCK_H
+#define GX_BLOCK_H
+
+#include "gx_internal/gpu.h"
+
+#define BLOCK_DEPTH	 16	    /* blocks of a queue, power of two; also most of one launch */
+#define BLOCK_FLUSH_B	 (1u << 20) /* launch when this much is gathered */
+#define BLOCK_AGE_NS	 50000	    /* or when the oldest fragment is this old */
+#define BLOCK_LAUNCHES	 2	    /* launches out at most */
+#define BLOCK_BUF_NONE	 UINT64_MAX /* a fragment without a bounce buffer */
+
+struct block_q;
+
+/* A fragment on its way to its destination. */
+struct block_frag {
+	const char *src;   /* payload, within 4 GiB of the queue's src_base */
+	uint32_t len;	   /* > 0 */
+	uint64_t dst_base; /* the message's destination range: the copy is bound by it */
+	uint64_t dst_len;
+	uint64_t dst_off; /* in that range */
+	uint64_t buf;	  /* handed back by block_reap() */
+	uint32_t ref;	  /* likewise: the caller's */
+};
+
+struct block_done {
+	uint64_t buf;
+	uint32_t ref;
+	uint32_t len;
+	int status; /* 0, -ERANGE (bounds), -EBADMSG (CRC), -EIO, -ETIMEDOUT (GPU does not finish) */
+};
+
+/** block_open() - @timeout_ns: a launch that takes longer fails its fragments with -ETIMEDOUT (their buffers are not handed
+ * back then: BLOCK_BUF_NONE). Control path. Return: 0, -ENOMEM, the backend's. */
+int block_open(struct gx_gpu *gpu, char *src_base, uint64_t timeout_ns, struct block_q **out);
+void block_close(struct block_q *q);
+
+/** block_room() - Fragments that block_add() will take now. */
+unsigned block_room(const struct block_q *q);
+void block_add(struct block_q *q, const struct block_frag *frag, uint64_t now_ns);
+/** block_flush() - Launch what is due; @burst_short: the port has no more packets waiting. Return: blocks launched. */
+unsigned block_flush(struct block_q *q, bool burst_short, uint64_t now_ns);
+/** block_reap() - Fragments of finished blocks, at most @n. */
+unsigned block_reap(struct block_q *q, struct block_done done[], unsigned n, uint64_t now_ns);
+/** block_held() - Fragments added and not yet reaped. */
+unsigned block_held(const struct block_q *q);
+/** Cumulative counters, for the core's statistics. */
+struct block_stat {
+	uint64_t descs, merges, blocks, launches;
+};
+const struct block_stat *block_stat(const struct block_q *q);
+
+#endif

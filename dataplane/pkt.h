@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The packet link's own state, shared by the files that make it up: link_pkt.c (life cycle, posting, timers), rx.c and
+ * tx.c (the two halves of a turn), match.c (send and receive over put). Owner of everything here: poll core, but for what
+ * is marked ctl. Nothing is allocated after ep_open.
+ */
+#ifndef GX_PKT_H
+#define GX_PKT_H
+
+#include "block.h"
+#include "ctx.h"
+#include "flow.h"
+#include "msg.h"
+#include "stage.h"
+
+#include "gx_internal/link.h"
+
+#define PKT_OPS	      1024 /* operations of an ep, internal ones (serving gets) included */
+#define PKT_SLOTS     256  /* posted receives and gets of an ep */
+#define PKT_RECS      1024 /* control records not yet acknowledged */
+#define PKT_GETS_MAX  64   /* gets that an ep may have asked for: "64 requests a peer" */
+#define PKT_NONE      UINT32_MAX
+#define PKT_SLOT_BIT  (1ull << 63) /* a token with this bit names a posted slot, not a region */
+#define PKT_CREDIT0   8	   /* DATA packets allowed before any was declared, on shared pools */
+#define PKT_MARGIN    32   /* buffers kept out of grants: duplicates */
+
+/* kinds in flow_rec.kind */
+enum { PKT_K_DATA = 1, PKT_K_CTL, PKT_K_PROBE };
+
+enum pkt_op_state {
+	OP_FREE,
+	OP_QUEUED,  /* SEND waiting for a grant; GET waiting for room */
+	OP_SENDING, /* has a mid; packets are to be sent */
+	OP_SENT,    /* everything sent once; waits for done */
+	OP_POSTED,  /* RECV, GET: waits for its data in a slot */
+	OP_ENDED,   /* completed to the user; waits for the peer (done floor) or for references to go */
+};
+
+/* One operation. Idle ones are in the ep's free list. */
+struct pkt_op {
+	uint8_t state;	  /* enum pkt_op_state */
+	uint8_t kind;	  /* enum gx_op_kind */
+	bool internal;	  /* serves a peer's get: no completion */
+	bool acked_local; /* every packet acknowledged (GX_COMP_LOCAL given) */
+	bool inlined;	  /* data goes in the OPEN */
+	bool opened;	  /* its OPEN was sent */
+	bool doomed;	  /* ended early: CANCEL is under way, the mid stays until the peer is done with it */
+	bool done;	  /* the peer said done */
+	uint32_t flags;	  /* GX_OP_* */
+	uint32_t next;	  /* in the list it is in; PKT_NONE: end */
+	uint32_t mid;
+	uint32_t slot;	  /* RECV, GET: index in slots; PKT_NONE */
+	uint32_t refs;	  /* packets in the port that still reference the payload */
+	uint64_t user;
+	const char *src;  /* local memory: source or destination */
+	struct gx_gpu *gpu; /* of local memory; the host backend for the host */
+	uint64_t len;
+	uint64_t token, remote_off, imm, tag, tag_mask;
+	uint64_t deadline_ns; /* 0: none */
+	uint64_t sent_pkts; /* first transmissions so far = next packet to send */
+	struct msg_win acked;
+	uint32_t words;	    /* index of its bit window in tx_words, PKT_NONE */
+	struct stage_msg stage; /* GPU payload on its way through pinned memory */
+};
+
+enum in_state {
+	IN_FREE,
+	IN_ACTIVE,
+	IN_REFUSED, /* FAIL was sent; waits for CANCEL */
+	IN_DRAIN,   /* CANCEL came, or our side gave up: waits for copies under way */
+	IN_LANDED,  /* all visible, the completion waits for room */
+	IN_DONE,    /* visible; above the floor */
+};
+
+/* One message coming in; at index mid % GX_WIRE_MIDS. */
+struct in_msg {
+	uint8_t state;
+	bool imm_set;
+	bool refused;	   /* in IN_DRAIN: peer was not asked to stop yet */
+	uint32_t mid;
+	uint32_t op;	   /* RECV or GET that owns the slot; PKT_NONE for a put into a region */
+	uint32_t words;	   /* index in rx_words, PKT_NONE */
+	uint32_t pending;  /* fragments in blocks */
+	struct block_q *bq; /* who copies to the destination */
+	char *dst;
+	uint64_t len;
+	uint64_t visible_b;
+	uint64_t seen_pkts;
+	uint64_t imm, tag, token, off;
+	struct msg_win win;
+	uint32_t next;	   /* in the landed list */
+};
+
+/* A record that was not yet acknowledged; at index rsn % PKT_RECS. */
+enum rec_state { REC_FREE, REC_QUEUED, REC_SENT };
+struct rec_slot {
+	uint8_t state;
+	uint32_t op; /* OPEN: whose data it carries, to turn it away from a buffer that was given back */
+	struct gx_wire_rec rec;
+};
+
+/* A posted receive or get: what a slot token resolves to. */
+struct pkt_slot {
+	bool used;
+	bool bound; /* an OPEN took it */
+	uint32_t gen;
+	uint32_t op;
+};
+
+/* A grant of the peer's: it has posted a receive. */
+struct pkt_grant {
+	uint64_t token, tag, mask, len;
+	uint32_t rsn; /* order of posting */
+	bool used, gpu;
+};
+
+/* An endpoint over a port: one lane of one connection. */
+struct pkt_ep {
+	struct gx_ep ep;
+	struct link_pkt *link;
+	struct flow *flow;
+	struct msg_shape shape;
+	uint32_t index;	    /* in link->eps */
+	uint32_t gen;	    /* generation of the cid */
+	uint32_t cid_peer;  /* what the peer calls this connection */
+	uint32_t port_peer; /* the port's peer */
+	uint64_t psn0;
+	uint32_t salt, salt_peer;
+	enum gx_integrity integrity;
+	uint32_t credit0;
+	int err;	      /* 0, or why it failed: set by ep_fail */
+	bool lossless;
+	bool failed_sent;
+	uint64_t now_ns;      /* of the turn */
+	uint64_t heard_ns;    /* last packet from the peer's core */
+	uint64_t waiting_ns;  /* since when something is outstanding without a break; 0: nothing is */
+	uint64_t probe_ns;    /* when the last keepalive probe went out */
+	uint64_t tick_ns;     /* when slow timers are due again */
+	uint64_t deadline_ns; /* earliest of the operations; UINT64_MAX: none */
+	uint64_t peer_timeout_ns;
+	uint32_t apsn;	      /* number space of ACK and PROBE_ACK */
+	uint32_t probe_echo;  /* psn of the probe to answer */
+	bool probe_due;	      /* answer it */
+	bool ctl_blocked;
+
+	/* sending */
+	struct pkt_op ops[PKT_OPS];
+	uint32_t op_free;
+	uint32_t nr_ops; /* not free */
+	uint32_t out[GX_WIRE_MIDS]; /* op by mid; PKT_NONE */
+	uint32_t mid_next, mid_floor;
+	uint32_t nr_active;	    /* messages of several packets with a mid, below GX_WIRE_ACTIVE */
+	uint32_t act_head, act_tail; /* list: operations with first transmissions to do, round robin */
+	uint32_t wait_head, wait_tail; /* list: operations that wait for a mid (posted order) */
+	uint32_t send_head, send_tail; /* list: SENDs that wait for a grant */
+	struct { uint32_t op, pkt; } *resend; /* ring of lost DATA packets */
+	uint32_t resend_head, resend_tail, resend_mask;
+	uint64_t *tx_words;	    /* [GX_WIRE_ACTIVE][msg_words] */
+	uint64_t tx_words_free;	    /* bit i: window i is free */
+
+	struct rec_slot recs[PKT_RECS];
+	uint32_t rec_next, rec_floor; /* rsn of the next one / lowest not acknowledged */
+	uint32_t rec_queued;	      /* records in state REC_QUEUED */
+	uint32_t rec_scan;	      /* no queued record below this rsn */
+	struct pkt_slot slots[PKT_SLOTS];
+	uint32_t slot_rover;
+	struct pkt_grant grants[PKT_SLOTS];
+	uint32_t nr_grants;
+	struct gx_wire_rec gets[PKT_GETS_MAX]; /* requests of the peer that wait for an operation */
+	uint32_t gets_head, gets_tail;
+	uint32_t gets_out; /* our gets under way */
+
+	/* receiving */
+	struct in_msg in[GX_WIRE_MIDS];
+	uint32_t in_floor;
+	uint32_t in_top;	 /* highest mid seen + 1 */
+	uint32_t nr_in;		 /* not free and not done */
+	uint64_t need_pkts;	 /* declared and not yet received */
+	uint32_t held_bufs;	 /* bounce buffers of this peer in blocks */
+	uint32_t landed_head, landed_tail;
+	uint64_t *rx_words;
+	uint64_t rx_words_free;
+	uint32_t rsn_floor;	 /* every record below was seen */
+	uint64_t rsn_seen[PKT_RECS / 64];
+};
+
+/* The packet link of one core over one port's queue. */
+struct link_pkt {
+	struct gx_core *core;
+	struct gx_port_queue *q;
+	const struct gx_port *port;
+	struct pkt_ep *_Atomic *eps; /* [GX_PEERS_MAX] by cid index; ctl writes, core reads */
+	struct pkt_ep *live[GX_PEERS_MAX]; /* attached */
+	unsigned nr_live;
+	unsigned rover;		     /* who sends first this turn */
+	struct block_q *bq_host;
+	struct block_q *bq_gpu[GX_GPUS_MAX];
+	struct stage *stage[GX_GPUS_MAX]; /* for sending from that GPU */
+	struct block_stat seen;	     /* what of the blocks' counters is in the core's statistics */
+	uint32_t pool_out;	     /* shared pool: granted to all peers */
+	uint32_t held_bufs;	     /* in blocks, all peers */
+	uint32_t gens[GX_PEERS_MAX]; /* ctl: generation of each cid index */
+	struct gx_rx rx_data[GX_BURST_MAX], rx_ctl[GX_BURST_MAX];
+	struct gx_tx tx[GX_BURST_MAX];
+	uint8_t ctl_buf[GX_CTL_PAYLOAD_MAX];
+	uint64_t release[GX_BURST_MAX * 4];
+	unsigned nr_release;
+};
+
+/* link_pkt.c */
+int link_pkt_open(struct gx_core *core, struct gx_port *port, struct gx_port_queue *q, struct link_pkt **out); /* ctl */
+void link_pkt_close(struct link_pkt *l);					    /* ctl */
+int link_pkt_gpu(struct link_pkt *l, struct gx_gpu *gpu); /* ctl, before the core turns: block queue and staging */
+bool link_pkt_poll(void *link, uint64_t now_ns);	  /* the poller */
+void link_release(struct link_pkt *l, uint64_t buf);
+void link_release_flush(struct link_pkt *l);
+struct block_q *link_bq(struct link_pkt *l, struct gx_gpu *gpu);
+
+/* operations (link_pkt.c) */
+uint32_t op_alloc(struct pkt_ep *e);
+void op_free(struct pkt_ep *e, uint32_t i);
+void op_complete(struct pkt_ep *e, uint32_t i, int status, uint64_t len); /* reports once, then OP_ENDED */
+void op_end_out(struct pkt_ep *e, uint32_t i); /* its mid is below the peer's floor: free what it holds */
+void op_doom(struct pkt_ep *e, uint32_t i, int err); /* give up: complete with err, tell the peer */
+uint32_t slot_alloc(struct pkt_ep *e, uint32_t op);
+uint64_t slot_token(const struct pkt_ep *e, uint32_t slot);
+struct pkt_slot *slot_find(struct pkt_ep *e, uint64_t token); /* NULL: stale */
+void slot_free(struct pkt_ep *e, uint32_t slot);
+void list_push(struct pkt_ep *e, uint32_t *head, uint32_t *tail, uint32_t i);
+void list_remove(struct pkt_ep *e, uint32_t *head, uint32_t *tail, uint32_t i);
+bool core_comp_room(const struct gx_core *core);
+void core_comp(struct gx_core *core, const struct gx_comp *comp);
+
+/* rx.c */
+bool rx_poll(struct link_pkt *l, uint64_t now_ns);
+bool rx_reap(struct link_pkt *l, uint64_t now_ns);
+void rx_in_advance(struct pkt_ep *e); /* move the done floor */
+bool rx_landed(struct pkt_ep *e);     /* deliver completions that waited for room */
+void rx_give_up(struct pkt_ep *e, uint32_t op); /* our RECV or GET ends early: stop placing into its memory */
+
+/* tx.c */
+bool tx_poll(struct link_pkt *l, uint64_t now_ns);
+bool tx_rec(struct pkt_ep *e, const struct gx_wire_rec *rec, uint32_t op); /* queue a record; false: no room */
+static inline uint32_t tx_rec_room(const struct pkt_ep *e)
+{
+	return PKT_RECS - (e->rec_next - e->rec_floor);
+}
+void tx_acked(struct pkt_ep *e); /* take out what an ACK acknowledged, and what is lost */
+void tx_done(struct pkt_ep *e, const struct gx_wire_ack *ack);
+bool tx_start(struct pkt_ep *e); /* give mids to waiting operations */
+
+/* match.c */
+int match_recv(struct pkt_ep *e, uint32_t op); /* post a receive: GRANT */
+void match_send(struct pkt_ep *e, uint32_t op);
+void match_grant(struct pkt_ep *e, const struct gx_wire_rec *rec);
+void match_serve_gets(struct pkt_ep *e);
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Staging of GPU payload for sending: a ring of pinned chunk buffers per (core, GPU). The copy engine brings a chunk in,
+ * packets are sent from it, acknowledgement frees it. Owner: poll core; made and closed on the control path.
+ */
+#ifndef GX_STAGE_H
+#define GX_STAGE_H
+
+#include "gx_internal/gpu.h"
+#include "gx_internal/mem.h"
+
+#define STAGE_MSG_CHUNKS 64 /* chunks of one message that may be staged at once */
+#define STAGE_NONE	 UINT16_MAX
+
+struct stage;
+
+/* What one message has staged: buffers of chunks [first, next), a ring. */
+struct stage_msg {
+	uint64_t first, next; /* chunk numbers */
+	uint16_t buf[STAGE_MSG_CHUNKS];
+};
+
+int stage_open(struct gx_gpu *gpu, struct gx_arena *arena, uint32_t chunk_b, unsigned nr, struct stage **out);
+void stage_close(struct stage *s);
+
+void stage_msg_init(struct stage_msg *m);
+/** stage_fetch() - Begin to copy chunk m->next (@src, @len <= chunk_b). False: no buffer free, or queue full. */
+bool stage_fetch(struct stage *s, struct stage_msg *m, const char *src, uint32_t len, uint64_t now_ns);
+/** stage_ready() - Where chunk @chunk lies in pinned memory; NULL while it is still being copied or not staged. */
+const char *stage_ready(struct stage *s, struct stage_msg *m, uint64_t chunk);
+/** stage_drop() - Chunks below @chunk are acknowledged: free their buffers. Ones still being copied stay until they end. */
+void stage_drop(struct stage *s, struct stage_msg *m, uint64_t chunk);
+uint32_t stage_chunk_b(const struct stage *s);
+
+#endif
