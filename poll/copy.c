@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The data path's memcpy, and one whose stores bypass the cache. The variant for this CPU is chosen
+ * once, by a constructor; until then, and on other machines, libc's serves. Any thread.
+ *
+ * Sizes were chosen by measurement with cold source and destination, as a polling core meets them:
+ * 32-byte accesses beat 64-byte ones where source and destination differ in alignment, rep movsb
+ * wins from 16 KiB.
+ */
+#include "gx_internal/base.h"
+
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+#endif
+
+#define COPY_REP_MIN	16384 /* from here rep movsb, where the CPU says that it is fast */
+#define COPY_FENCED_MIN 8192  /* below, waiting for the fence costs more than the cache saves */
+#define COPY_STREAM_MIN 256   /* below, heads and tails would be most of it */
+
+static void copy_libc(void *dst, const void *src, size_t len)
+{
+	memcpy(dst, src, len);
+}
+
+static void copy_stream_fenced(void *dst, const void *src, size_t len)
+{
+	/* Plain stores are ordered as they are, a fence would add nothing. */
+	if (len < COPY_FENCED_MIN) {
+		gx_copy(dst, src, len);
+		return;
+	}
+	gx_copy_stream_nofence(dst, src, len);
+	gx_store_fence();
+}
+
+static const char *copy_name = "generic"; /* frozen after the constructor */
+
+void (*gx_copy)(void *dst, const void *src, size_t len) = copy_libc;
+void (*gx_copy_stream)(void *dst, const void *src, size_t len) = copy_stream_fenced;
+void (*gx_copy_stream_nofence)(void *dst, const void *src, size_t len) = copy_libc;
+
+const char *gx_copy_name(void)
+{
+	return copy_name;
+}
+
+#if defined(__x86_64__)
+
+#define COPY_INLINE static inline __attribute__((always_inline))
+#define COPY_AVX2   __attribute__((target("avx2")))
+#define COPY_AVX512 __attribute__((target("avx2,avx512f")))
+
+typedef uint64_t copy_u64 __attribute__((aligned(1), may_alias));
+typedef uint32_t copy_u32 __attribute__((aligned(1), may_alias));
+typedef uint16_t copy_u16 __attribute__((aligned(1), may_alias));
+
+static size_t copy_rep_min = SIZE_MAX; /* frozen after the constructor; SIZE_MAX: never */
+
+/* 0 to 15 bytes: the first and the last word, which may overlap. All loads come before the stores.
+ */
+COPY_INLINE void copy_tiny(uint8_t *d, const uint8_t *s, size_t len)
+{
+	if (len >= 8) {
+		uint64_t a = *(const copy_u64 *)s, b = *(const copy_u64 *)(s + len - 8);
+
+		*(copy_u64 *)d = a;
+		*(copy_u64 *)(d + len - 8) = b;
+	} else if (len >= 4) {
+		uint32_t a = *(const copy_u32 *)s, b = *(const copy_u32 *)(s + len - 4);
+
+		*(copy_u32 *)d = a;
+		*(copy_u32 *)(d + len - 4) = b;
+	} else if (len >= 2) {
+		uint16_t a = *(const copy_u16 *)s, b = *(const copy_u16 *)(s + len - 2);
+
+		*(copy_u16 *)d = a;
+		*(copy_u16 *)(d + len - 2) = b;
+	} else if (len == 1) {
+		*d = *s;
+	}
+}
+
+/* 0 to 64 bytes, in the same way. */
+COPY_INLINE void copy_small(uint8_t *d, const uint8_t *s, size_t len)
+{
+	__m128i a, b, c, e;
+
+	if (len < 16) {
+		copy_tiny(d, s, len);
+		return;
+	}
+	a = _mm_loadu_si128((const __m128i *)s);
+	b = _mm_loadu_si128((const __m128i *)(s + len - 16));
+	if (len > 32) {
+		c = _mm_loadu_si128((const __m128i *)(s + 16));
+		e = _mm_loadu_si128((const __m128i *)(s + len - 32));
+		_mm_storeu_si128((__m128i *)(d + 16), c);
+		_mm_storeu_si128((__m128i *)(d + len - 32), e);
+	}
+	_mm_storeu_si128((__m128i *)d, a);
+	_mm_storeu_si128((__m128i *)(d + len - 16), b);
+}
+
+static void copy_rep(uint8_t *d, const uint8_t *s, size_t len)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+	memcpy(d, s, len); /* which the sanitizer can see into */
+#else
+	__asm__ volatile("rep movsb" : "+D"(d), "+S"(s), "+c"(len) : : "memory");
+#endif
+}
+
+COPY_INLINE void copy_64_sse2(uint8_t *d, const uint8_t *s)
+{
+	__m128i a = _mm_loadu_si128((const __m128i *)s);
+	__m128i b = _mm_loadu_si128((const __m128i *)(s + 16));
+	__m128i c = _mm_loadu_si128((const __m128i *)(s + 32));
+	__m128i e = _mm_loadu_si128((const __m128i *)(s + 48));
+
+	_mm_storeu_si128((__m128i *)d, a);
+	_mm_storeu_si128((__m128i *)(d + 16), b);
+	_mm_storeu_si128((__m128i *)(d + 32), c);
+	_mm_storeu_si128((__m128i *)(d + 48), e);
+}
+
+static void copy_sse2(void *dst, const void *src, size_t len)
+{
+	const uint8_t *s = src;
+	uint8_t *d = dst;
+
+	if (len <= 64) {
+		copy_small(d, s, len);
+		return;
+	}
+	if (len >= copy_rep_min) {
+		copy_rep(d, s, len);
+		return;
+	}
+	for (; len > 64; len -= 64, d += 64, s += 64)
+		copy_64_sse2(d, s);
+	copy_64_sse2(d + len - 64, s + len - 64);
+}
+
+/* Copies what lies before the first whole line of the destination. Return: its length. */
+COPY_INLINE size_t copy_stream_head(uint8_t *d, const uint8_t *s)
+{
+	size_t head = -(uintptr_t)d & (GX_CACHE_LINE - 1);
+
+	copy_small(d, s, head);
+	return head;
+}
+
+static void copy_stream_sse2(void *dst, const void *src, size_t len)
+{
+	const uint8_t *s = src;
+	uint8_t *d = dst;
+	size_t head;
+
+	if (len < COPY_STREAM_MIN) {
+		copy_sse2(dst, src, len);
+		return;
+	}
+	head = copy_stream_head(d, s);
+	for (d += head, s += head, len -= head; len >= 64; len -= 64, d += 64, s += 64) {
+		for (unsigned i = 0; i < 64; i += 16)
+			_mm_stream_si128((__m128i *)(d + i),
+					 _mm_loadu_si128((const __m128i *)(s + i)));
+	}
+	copy_small(d, s, len);
+}
+
+COPY_INLINE COPY_AVX2 void copy_128_avx2(uint8_t *d, const uint8_t *s)
+{
+	__m256i a = _mm256_loadu_si256((const __m256i *)s);
+	__m256i b = _mm256_loadu_si256((const __m256i *)(s + 32));
+	__m256i c = _mm256_loadu_si256((const __m256i *)(s + 64));
+	__m256i e = _mm256_loadu_si256((const __m256i *)(s + 96));
+
+	_mm256_storeu_si256((__m256i *)d, a);
+	_mm256_storeu_si256((__m256i *)(d + 32), b);
+	_mm256_storeu_si256((__m256i *)(d + 64), c);
+	_mm256_storeu_si256((__m256i *)(d + 96), e);
+}
+
+/* 64 to 128 bytes: the first 64 and the last 64. */
+COPY_INLINE COPY_AVX2 void copy_128_max_avx2(uint8_t *d, const uint8_t *s, size_t len)
+{
+	__m256i a = _mm256_loadu_si256((const __m256i *)s);
+	__m256i b = _mm256_loadu_si256((const __m256i *)(s + 32));
+	__m256i c = _mm256_loadu_si256((const __m256i *)(s + len - 64));
+	__m256i e = _mm256_loadu_si256((const __m256i *)(s + len - 32));
+
+	_mm256_storeu_si256((__m256i *)d, a);
+	_mm256_storeu_si256((__m256i *)(d + 32), b);
+	_mm256_storeu_si256((__m256i *)(d + len - 64), c);
+	_mm256_storeu_si256((__m256i *)(d + len - 32), e);
+}
+
+/* More than 128 bytes. */
+COPY_INLINE COPY_AVX2 void copy_long_avx2(uint8_t *d, const uint8_t *s, size_t len)
+{
+	if (len >= copy_rep_min) {
+		copy_rep(d, s, len);
+		return;
+	}
+	for (; len > 128; len -= 128, d += 128, s += 128)
+		copy_128_avx2(d, s);
+	copy_128_avx2(d + len - 128, s + len - 128);
+}
+
+static COPY_AVX2 void copy_avx2(void *dst, const void *src, size_t len)
+{
+	if (len <= 64)
+		copy_small(dst, src, len);
+	else if (len <= 128)
+		copy_128_max_avx2(dst, src, len);
+	else
+		copy_long_avx2(dst, src, len);
+}
+
+static COPY_AVX2 void copy_stream_avx2(void *dst, const void *src, size_t len)
+{
+	const uint8_t *s = src;
+	uint8_t *d = dst;
+	size_t head;
+
+	if (len < COPY_STREAM_MIN) {
+		copy_avx2(dst, src, len);
+		return;
+	}
+	head = copy_stream_head(d, s);
+	for (d += head, s += head, len -= head; len >= 64; len -= 64, d += 64, s += 64) {
+		__m256i a = _mm256_loadu_si256((const __m256i *)s);
+		__m256i b = _mm256_loadu_si256((const __m256i *)(s + 32));
+
+		_mm256_stream_si256((__m256i *)d, a);
+		_mm256_stream_si256((__m256i *)(d + 32), b);
+	}
+	copy_small(d, s, len);
+}
+
+static COPY_AVX512 void copy_avx512(void *dst, const void *src, size_t len)
+{
+	const uint8_t *s = src;
+	uint8_t *d = dst;
+	__m512i a, b;
+
+	if (len < 64) {
+		copy_small(d, s, len);
+	} else if (len <= 128) {
+		a = _mm512_loadu_si512(s);
+		b = _mm512_loadu_si512(s + len - 64);
+		_mm512_storeu_si512(d, a);
+		_mm512_storeu_si512(d + len - 64, b);
+	} else {
+		copy_long_avx2(d, s, len);
+	}
+}
+
+static COPY_AVX512 void copy_stream_avx512(void *dst, const void *src, size_t len)
+{
+	const uint8_t *s = src;
+	uint8_t *d = dst;
+	size_t head;
+
+	if (len < COPY_STREAM_MIN) {
+		copy_avx512(dst, src, len);
+		return;
+	}
+	head = copy_stream_head(d, s);
+	for (d += head, s += head, len -= head; len >= 64; len -= 64, d += 64, s += 64)
+		_mm512_stream_si512((void *)d, _mm512_loadu_si512(s));
+	copy_small(d, s, len);
+}
+
+/* Enhanced rep movsb: bit 9 of EBX in leaf 7. */
+static bool copy_rep_is_fast(void)
+{
+	unsigned a, b, c, d;
+
+	return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & (1u << 9));
+}
+
+static void __attribute__((constructor)) copy_choose(void)
+{
+	__builtin_cpu_init();
+	if (copy_rep_is_fast())
+		copy_rep_min = COPY_REP_MIN;
+	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx2")) {
+		copy_name = "avx512";
+		gx_copy = copy_avx512;
+		gx_copy_stream_nofence = copy_stream_avx512;
+	} else if (__builtin_cpu_supports("avx2")) {
+		copy_name = "avx2";
+		gx_copy = copy_avx2;
+		gx_copy_stream_nofence = copy_stream_avx2;
+	} else {
+		copy_name = "sse2";
+		gx_copy = copy_sse2;
+		gx_copy_stream_nofence = copy_stream_sse2;
+	}
+}
+
+#endif

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The polling loop: inbox, then every poller, in a fixed order; and the pinned thread that turns it
+ * for programs that do not. gx_loop_turn() and gx_loop_idle() run on the loop's owner,
+ * gx_loop_call(), start and stop on the control thread.
+ */
+#include "gx_internal/loop.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#define LOOP_INBOX_SIZE	     256   /* calls that may wait */
+#define LOOP_CALLS_MAX	     16	   /* calls run in one turn */
+#define LOOP_PAUSES	     8	   /* pause instructions a turn of the second idle stage */
+#define LOOP_SLEEP_MIN_NS    1000  /* the first sleep */
+#define LOOP_SPIN_NS	     20000 /* spin_ns where the caller gave no policy */
+#define LOOP_START_LOOK_NS   20000 /* between two looks at a thread that starts */
+#define LOOP_THREAD_NAME_MAX 16	   /* the kernel's, with the final 0 */
+
+int gx_loop_init(struct gx_loop *loop, int cpu, const struct gx_idle *idle)
+{
+	memset(loop, 0, sizeof(*loop));
+	loop->cpu = cpu;
+	loop->idle = idle ? *idle : (struct gx_idle){.spin_ns = LOOP_SPIN_NS};
+	return gx_ring_open(LOOP_INBOX_SIZE, &loop->inbox);
+}
+
+void gx_loop_fini(struct gx_loop *loop)
+{
+	gx_loop_stop(loop);
+	gx_ring_close(loop->inbox);
+	loop->inbox = NULL;
+}
+
+int gx_loop_add(struct gx_loop *loop, const struct gx_poller *p)
+{
+	if (loop->nr_pollers == GX_LOOP_POLLERS_MAX)
+		return -ENOSPC;
+	loop->poller[loop->nr_pollers++] = *p;
+	return 0;
+}
+
+/* A poller may delete itself: the one behind it then waits for the next turn. */
+int gx_loop_del(struct gx_loop *loop, bool (*fn)(void *, uint64_t), void *arg)
+{
+	for (unsigned i = 0; i < loop->nr_pollers; i++) {
+		if (loop->poller[i].fn != fn || loop->poller[i].arg != arg)
+			continue;
+		loop->nr_pollers--;
+		memmove(&loop->poller[i], &loop->poller[i + 1],
+			(loop->nr_pollers - i) * sizeof(loop->poller[0]));
+		return 0;
+	}
+	return -ENOENT;
+}
+
+int gx_loop_call(struct gx_loop *loop, struct gx_call *call)
+{
+	void *item = call;
+
+	return gx_ring_put(loop->inbox, &item, 1) == 1 ? 0 : -EAGAIN;
+}
+
+/* Out of line: an inbox that holds something is rare, and its array would widen every turn's frame.
+ */
+static __attribute__((noinline)) bool loop_inbox_run(struct gx_loop *loop)
+{
+	void *items[LOOP_CALLS_MAX];
+	uint32_t n = gx_ring_get(loop->inbox, items, LOOP_CALLS_MAX);
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct gx_call *call = items[i];
+
+		call->fn(call);
+	}
+	return n > 0;
+}
+
+/* Time between two turns belongs to the later one, so sleeps are counted where they led to nothing.
+ */
+static inline void loop_account(struct gx_loop *loop, bool busy)
+{
+	uint64_t now = gx_cycles();
+
+	gx_stat_add(&loop->stats, GX_STAT_TURNS, 1);
+	if (loop->last_cycles != 0)
+		gx_stat_add(&loop->stats, busy ? GX_STAT_CYCLES_BUSY : GX_STAT_CYCLES_IDLE,
+			    now - loop->last_cycles);
+	loop->last_cycles = now;
+}
+
+bool gx_loop_turn(struct gx_loop *loop, uint64_t now_ns)
+{
+	bool busy = false;
+
+	if (!gx_ring_empty(loop->inbox))
+		busy = loop_inbox_run(loop);
+	/* nr_pollers is read each time: a poller may add or delete. */
+	for (unsigned i = 0; i < loop->nr_pollers; i++)
+		busy |= loop->poller[i].fn(loop->poller[i].arg, now_ns);
+	if (busy)
+		loop->idle_since_ns = 0;
+	loop_account(loop, busy);
+	return busy;
+}
+
+static void loop_sleep(uint64_t ns)
+{
+	struct timespec ts = {.tv_sec = (time_t)(ns / 1000000000u),
+			      .tv_nsec = (long)(ns % 1000000000u)};
+
+	/* Cut short by a signal is as good as slept: the caller looks again either way. */
+	clock_nanosleep(CLOCK_MONOTONIC, 0, &ts, NULL);
+}
+
+void gx_loop_idle(struct gx_loop *loop, uint64_t now_ns)
+{
+	const struct gx_idle *idle = &loop->idle;
+	uint64_t idle_ns, awake_ns = GX_MAX(idle->spin_ns, idle->pause_ns);
+
+	if (loop->idle_since_ns == 0) {
+		loop->idle_since_ns = now_ns;
+		return;
+	}
+	idle_ns = now_ns - loop->idle_since_ns;
+	if (idle_ns < idle->spin_ns)
+		return;
+	if (idle->sleep_max_ns == 0 || idle_ns < awake_ns) {
+		for (unsigned i = 0; i < LOOP_PAUSES; i++)
+			gx_cpu_relax();
+		return;
+	}
+	/* Doubling sleeps add up to the next one less the first, so the time slept is state enough.
+	 */
+	gx_stat_add(&loop->stats, GX_STAT_SLEEPS, 1);
+	loop_sleep(GX_MIN(idle_ns - awake_ns + LOOP_SLEEP_MIN_NS, idle->sleep_max_ns));
+}
+
+static int loop_thread_pin(int cpu)
+{
+	cpu_set_t set;
+
+	if (cpu < 0)
+		return 0;
+	if (cpu >= CPU_SETSIZE)
+		return -EINVAL;
+	CPU_ZERO(&set);
+	CPU_SET((unsigned)cpu, &set);
+	return -pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
+}
+
+static void *loop_main(void *arg)
+{
+	struct gx_loop *loop = arg;
+
+	loop->err = loop_thread_pin(loop->cpu);
+	/* Pairs with the acquire in loop_wait_started(): err is written before started. */
+	atomic_store_explicit(&loop->started, true, memory_order_release);
+	if (loop->err)
+		return NULL;
+	prctl(PR_SET_TIMERSLACK, 1ul); /* else the shortest sleep is 50 us longer than asked */
+	/* Pairs with the release in gx_loop_stop(): calls queued before it are seen below. */
+	while (!atomic_load_explicit(&loop->stop, memory_order_acquire)) {
+		uint64_t now_ns = gx_now_ns();
+
+		if (!gx_loop_turn(loop, now_ns))
+			gx_loop_idle(loop, now_ns);
+	}
+	/* A call that was accepted is run: its sender may be waiting for it. Bounded, as only the
+	 * control thread puts calls in and it waits for this thread. */
+	while (loop_inbox_run(loop))
+		;
+	return NULL;
+}
+
+static int loop_wait_started(struct gx_loop *loop)
+{
+	/* Pairs with the release in loop_main(). */
+	while (!atomic_load_explicit(&loop->started, memory_order_acquire))
+		loop_sleep(LOOP_START_LOOK_NS);
+	return loop->err;
+}
+
+/* Signals are the control thread's; a polling core must not be interrupted by one. */
+static int loop_thread_create(struct gx_loop *loop)
+{
+	sigset_t all, old;
+	int ret;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	ret = -pthread_create(&loop->thread, NULL, loop_main, loop);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return ret;
+}
+
+int gx_loop_start(struct gx_loop *loop, const char *name)
+{
+	char short_name[LOOP_THREAD_NAME_MAX];
+	int ret;
+
+	if (loop->running)
+		return -EBUSY;
+	atomic_store_explicit(&loop->stop, false, memory_order_relaxed);
+	atomic_store_explicit(&loop->started, false, memory_order_relaxed);
+	loop->idle_since_ns = 0;
+	loop->last_cycles = 0;
+	ret = loop_thread_create(loop);
+	if (ret)
+		return ret;
+	ret = loop_wait_started(loop);
+	if (ret) {
+		pthread_join(loop->thread, NULL);
+		return ret;
+	}
+	snprintf(short_name, sizeof(short_name), "%s", name);
+	pthread_setname_np(loop->thread, short_name); /* for people only: a failure costs nothing */
+	loop->running = true;
+	return 0;
+}
+
+void gx_loop_stop(struct gx_loop *loop)
+{
+	if (!loop->running)
+		return;
+	/* Pairs with the acquire in loop_main(). */
+	atomic_store_explicit(&loop->stop, true, memory_order_release);
+	pthread_join(loop->thread, NULL);
+	loop->running = false;
+}

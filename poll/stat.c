@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Names of the counters, and printing them for the statistics socket. Called on the control thread
+ * while the cores go on counting: each value is whole, the set of them is not one instant's.
+ */
+#include "gx_internal/stat.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *const gx_stat_name[GX_STAT_NR] = {
+#define STAT_NAME(id, name, help) [GX_STAT_##id] = #name,
+	GX_STAT_LIST(STAT_NAME)
+#undef STAT_NAME
+};
+
+const char *const gx_stat_help[GX_STAT_NR] = {
+#define STAT_HELP(id, name, help) [GX_STAT_##id] = help,
+	GX_STAT_LIST(STAT_HELP)
+#undef STAT_HELP
+};
+
+struct stat_buf {
+	char *p;
+	size_t room; /* bytes left, the final 0 included */
+	bool full;   /* sticky: something did not fit */
+};
+
+static void __attribute__((format(printf, 2, 3)))
+stat_append(struct stat_buf *b, const char *fmt, ...)
+{
+	va_list ap;
+	int n;
+
+	if (b->full)
+		return;
+	va_start(ap, fmt);
+	n = vsnprintf(b->p, b->room, fmt, ap);
+	va_end(ap);
+	if (n < 0 || (size_t)n >= b->room) {
+		b->full = true;
+		return;
+	}
+	b->p += n;
+	b->room -= (size_t)n;
+}
+
+/* Length of the name without the _now of a gauge. */
+static size_t stat_stem_len(const char *name, bool *gauge)
+{
+	static const char suffix[] = "_now";
+	size_t len = strlen(name), cut = sizeof(suffix) - 1;
+
+	*gauge = len > cut && strcmp(name + len - cut, suffix) == 0;
+	return *gauge ? len - cut : len;
+}
+
+/* Prometheus wants one HELP and TYPE a metric, counters named _total, and its samples together. */
+static void stat_prometheus(struct stat_buf *b, unsigned id, const struct gx_stats *const cores[],
+			    unsigned n)
+{
+	const char *name = gx_stat_name[id];
+	bool gauge;
+	int len = (int)stat_stem_len(name, &gauge);
+	const char *end = gauge ? "" : "_total";
+
+	stat_append(b, "# HELP gx_%.*s%s %s\n", len, name, end, gx_stat_help[id]);
+	stat_append(b, "# TYPE gx_%.*s%s %s\n", len, name, end, gauge ? "gauge" : "counter");
+	for (unsigned i = 0; i < n; i++)
+		stat_append(b, "gx_%.*s%s{core=\"%u\"} %" PRIu64 "\n", len, name, end, i,
+			    gx_stat_get(cores[i], (enum gx_stat_id)id));
+}
+
+/* Three columns: name, core, value. */
+static void stat_text(struct stat_buf *b, unsigned id, const struct gx_stats *const cores[],
+		      unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		stat_append(b, "%s %u %" PRIu64 "\n", gx_stat_name[id], i,
+			    gx_stat_get(cores[i], (enum gx_stat_id)id));
+}
+
+int gx_stat_print(const struct gx_stats *const cores[], unsigned n, enum gx_stat_format format,
+		  char *buf, size_t room)
+{
+	struct stat_buf b = {.p = buf, .room = room};
+
+	if (room == 0)
+		return -ENOSPC;
+	buf[0] = 0;
+	for (unsigned id = 0; id < GX_STAT_NR; id++) {
+		if (format == GX_STAT_PROMETHEUS)
+			stat_prometheus(&b, id, cores, n);
+		else
+			stat_text(&b, id, cores, n);
+	}
+	return b.full ? -ENOSPC : (int)(b.p - buf);
+}
