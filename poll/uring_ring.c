@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The control thread's io_uring engine: one entry of the queue for each operation. On a
+ * non-blocking descriptor, where the kernel answers EAGAIN, a poll goes first. Called by uring.c,
+ * on the control thread.
+ */
+#include "uring_priv.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include <liburing.h>
+
+#define RING_SQ_SIZE 256  /* a full queue is submitted, so this is no limit */
+#define RING_CQ_SIZE 4096 /* more than that the kernel keeps for us */
+
+struct ring_engine {
+	struct io_uring ring;
+	bool full; /* some entries found no room in the queue and are to be tried again */
+};
+
+/* State of an operation that is out, in due_ns. */
+#define RING_WAITS	   1u /* a poll is out in its place: the descriptor is non-blocking */
+#define RING_CANCELED	   2u
+#define RING_UNSENT	   4u /* found no room in the queue */
+#define RING_CANCEL_UNSENT 8u /* its cancel found none */
+
+/* A full queue is submitted. NULL: the kernel took nothing, as it may when completions pile up. */
+static struct io_uring_sqe *ring_sqe(struct gx_uring *u)
+{
+	struct ring_engine *e = u->engine;
+	struct io_uring_sqe *sqe = io_uring_get_sqe(&e->ring);
+
+	if (sqe)
+		return sqe;
+	io_uring_submit(&e->ring);
+	sqe = io_uring_get_sqe(&e->ring);
+	if (!sqe)
+		e->full = true;
+	return sqe;
+}
+
+static void ring_prep(struct io_uring_sqe *sqe, struct gx_io *io)
+{
+	switch (io->op) {
+	case GX_IO_ACCEPT:
+		io_uring_prep_accept(sqe, io->fd, io->addr, io_addr_len(io), SOCK_CLOEXEC);
+		break;
+	case GX_IO_CONNECT:
+		io_uring_prep_connect(sqe, io->fd, io->addr, io->addr_len);
+		break;
+	case GX_IO_RECV:
+		io_uring_prep_recv(sqe, io->fd, io->buf, io_len(io), 0);
+		break;
+	case GX_IO_SEND:
+		io_uring_prep_send(sqe, io->fd, io->buf, io_len(io), MSG_NOSIGNAL);
+		break;
+	case GX_IO_RECVMSG:
+		io_uring_prep_recvmsg(sqe, io->fd, io->msg, MSG_CMSG_CLOEXEC);
+		break;
+	case GX_IO_SENDMSG:
+		io_uring_prep_sendmsg(sqe, io->fd, io->msg, MSG_NOSIGNAL);
+		break;
+	default:
+		io_uring_prep_poll_add(sqe, io->fd, io->events);
+		break;
+	}
+}
+
+/* Queues @io, or the poll that stands in for it. */
+static void ring_push(struct gx_uring *u, struct gx_io *io)
+{
+	struct io_uring_sqe *sqe = ring_sqe(u);
+
+	if (!sqe) {
+		io->due_ns |= RING_UNSENT;
+		return;
+	}
+	io->due_ns &= ~(uint64_t)RING_UNSENT;
+	if (io->due_ns & RING_WAITS)
+		io_uring_prep_poll_add(sqe, io->fd, io_events(io));
+	else
+		ring_prep(sqe, io);
+	io_uring_sqe_set_data(sqe, io);
+}
+
+/* Whatever is submitted at this address later comes behind the cancel in the queue, and so is not
+ * hit. */
+static void ring_push_cancel(struct gx_uring *u, struct gx_io *io)
+{
+	struct io_uring_sqe *sqe = ring_sqe(u);
+
+	if (!sqe) {
+		io->due_ns |= RING_CANCEL_UNSENT;
+		return;
+	}
+	io->due_ns &= ~(uint64_t)RING_CANCEL_UNSENT;
+	io_uring_prep_cancel(sqe, io, 0);
+	io_uring_sqe_set_data(sqe, NULL);
+}
+
+static void ring_cancel(struct gx_uring *u, struct gx_io *io)
+{
+	if (io->due_ns & RING_UNSENT) {
+		gx_uring_fd_end(u, io, -ECANCELED);
+		return;
+	}
+	if (io->due_ns & RING_CANCELED)
+		return;
+	io->due_ns |= RING_CANCELED;
+	ring_push_cancel(u, io);
+}
+
+/* Entries that found no room: there is some, now that completions were taken. */
+static void ring_retry(struct gx_uring *u)
+{
+	struct ring_engine *e = u->engine;
+
+	e->full = false;
+	for (unsigned fd = 0; fd < u->nr_fds; fd++) {
+		for (struct gx_io *io = u->fds[fd].first; io; io = io->next) {
+			if (io->due_ns & RING_UNSENT)
+				ring_push(u, io);
+			else if (io->due_ns & RING_CANCEL_UNSENT)
+				ring_push_cancel(u, io);
+		}
+	}
+}
+
+/* Did the kernel refuse to wait, as it does on a non-blocking descriptor? */
+static bool ring_must_wait(const struct gx_io *io, int res)
+{
+	return res == -EAGAIN || res == -EINTR || (res == -EINPROGRESS && io->op == GX_IO_CONNECT);
+}
+
+/* The poll in place of @io has ended: now @io itself, unless it was cancelled meanwhile. */
+static void ring_polled(struct gx_uring *u, struct gx_io *io, int res)
+{
+	io->due_ns &= ~(uint64_t)RING_WAITS;
+	if (res < 0)
+		gx_uring_fd_end(u, io, res);
+	else if (io->due_ns & RING_CANCELED)
+		gx_uring_fd_end(u, io, -ECANCELED);
+	else if (io->op == GX_IO_CONNECT)
+		gx_uring_fd_end(u, io, gx_uring_connected(io->fd));
+	else
+		ring_push(u, io);
+}
+
+static void ring_completed(struct gx_uring *u, struct gx_io *io, int res)
+{
+	if (io->due_ns & RING_WAITS) {
+		ring_polled(u, io, res);
+	} else if (!ring_must_wait(io, res)) {
+		gx_uring_fd_end(u, io, res);
+	} else if (io->due_ns & RING_CANCELED) {
+		gx_uring_fd_end(u, io, -ECANCELED);
+	} else {
+		io->due_ns |= RING_WAITS;
+		ring_push(u, io);
+	}
+}
+
+/* Bounded: each completion is of an operation that is out, and no done() is called from here. */
+static void ring_reap(struct gx_uring *u)
+{
+	struct ring_engine *e = u->engine;
+	struct io_uring_cqe *cqe;
+
+	while (io_uring_peek_cqe(&e->ring, &cqe) == 0) {
+		struct gx_io *io = io_uring_cqe_get_data(cqe);
+		int res = cqe->res;
+
+		io_uring_cqe_seen(&e->ring, cqe);
+		if (io) /* else the answer to a cancel */
+			ring_completed(u, io, res);
+	}
+}
+
+static int ring_wait(struct gx_uring *u, uint64_t wait_ns)
+{
+	struct ring_engine *e = u->engine;
+	struct __kernel_timespec ts = {.tv_sec = (long long)(wait_ns / 1000000000u),
+				       .tv_nsec = (long long)(wait_ns % 1000000000u)};
+	struct io_uring_cqe *cqe;
+	int ret;
+
+	if (wait_ns == 0 || e->full)
+		ret = io_uring_submit(&e->ring);
+	else
+		ret = io_uring_submit_and_wait_timeout(&e->ring, &cqe, 1, &ts, NULL);
+	ring_reap(u);
+	if (e->full)
+		ring_retry(u);
+	if (ret == -ETIME || ret == -EINTR || ret == -EBUSY || ret == -EAGAIN)
+		return 0;
+	return GX_MIN(ret, 0);
+}
+
+/* The value of the sysctl that forbids io_uring; 0: it does not, or is not there. */
+static int ring_sysctl(void)
+{
+	FILE *f = fopen("/proc/sys/kernel/io_uring_disabled", "re");
+	int val = 0;
+
+	if (!f)
+		return 0;
+	if (fscanf(f, "%d", &val) != 1)
+		val = 0;
+	fclose(f);
+	return val;
+}
+
+static void ring_explain(int ret, char why[URING_WHY_MAX])
+{
+	struct rlimit lim = {0};
+	int val = ring_sysctl();
+
+	if (ret == -EPERM && val != 0)
+		snprintf(why, URING_WHY_MAX, "sysctl kernel.io_uring_disabled is %d", val);
+	else if (ret == -EPERM || ret == -EACCES)
+		snprintf(why, URING_WHY_MAX,
+			 "a seccomp filter or security policy forbids it, "
+			 "as containers' default profiles do");
+	else if (ret == -ENOSYS)
+		snprintf(why, URING_WHY_MAX,
+			 "the kernel is too old or built without it, or a "
+			 "seccomp filter hides it");
+	else if (ret == -ENOMEM && getrlimit(RLIMIT_MEMLOCK, &lim) == 0)
+		snprintf(why, URING_WHY_MAX,
+			 "out of memory, or RLIMIT_MEMLOCK too low (%llu KiB; see ulimit -l)",
+			 (unsigned long long)lim.rlim_cur / 1024);
+	else
+		snprintf(why, URING_WHY_MAX, "io_uring_setup: %s", strerror(-ret));
+}
+
+static bool ring_ops_supported(struct io_uring *ring)
+{
+	static const int ops[] = {IORING_OP_ACCEPT,   IORING_OP_CONNECT,     IORING_OP_RECV,
+				  IORING_OP_SEND,     IORING_OP_RECVMSG,     IORING_OP_SENDMSG,
+				  IORING_OP_POLL_ADD, IORING_OP_ASYNC_CANCEL};
+	struct io_uring_probe *probe = io_uring_get_probe_ring(ring);
+	bool all = probe != NULL;
+
+	for (unsigned i = 0; all && i < GX_ARRAY_SIZE(ops); i++)
+		all = io_uring_opcode_supported(probe, ops[i]) != 0;
+	if (probe)
+		io_uring_free_probe(probe);
+	return all;
+}
+
+static int ring_setup(struct io_uring *ring, char why[URING_WHY_MAX])
+{
+	const unsigned need = IORING_FEAT_EXT_ARG | IORING_FEAT_NODROP;
+	struct io_uring_params p = {.flags = IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP,
+				    .cq_entries = RING_CQ_SIZE};
+	int ret = io_uring_queue_init_params(RING_SQ_SIZE, ring, &p);
+
+	if (ret) {
+		ring_explain(ret, why);
+		return ret;
+	}
+	if ((p.features & need) == need && ring_ops_supported(ring))
+		return 0;
+	snprintf(why, URING_WHY_MAX, "the kernel's io_uring is too old (5.11 is needed)");
+	io_uring_queue_exit(ring);
+	return -EOPNOTSUPP;
+}
+
+static int ring_open(struct gx_uring *u, char why[URING_WHY_MAX])
+{
+	struct ring_engine *e = calloc(1, sizeof(*e));
+	int ret;
+
+	if (!e) {
+		snprintf(why, URING_WHY_MAX, "out of memory");
+		return -ENOMEM;
+	}
+	ret = ring_setup(&e->ring, why);
+	if (ret) {
+		free(e);
+		return ret;
+	}
+	u->engine = e;
+	return 0;
+}
+
+static void ring_close(struct gx_uring *u)
+{
+	struct ring_engine *e = u->engine;
+
+	io_uring_queue_exit(&e->ring);
+	free(e);
+}
+
+const struct uring_ops gx_uring_ring_ops = {
+	.name = "io_uring",
+	.open = ring_open,
+	.close = ring_close,
+	.start = ring_push,
+	.cancel = ring_cancel,
+	.wait = ring_wait,
+};
