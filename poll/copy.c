@@ -59,8 +59,7 @@ typedef uint16_t copy_u16 __attribute__((aligned(1), may_alias));
 
 static size_t copy_rep_min = SIZE_MAX; /* frozen after the constructor; SIZE_MAX: never */
 
-/* 0 to 15 bytes: the first and the last word, which may overlap. All loads come before the stores.
- */
+/* 0 to 15 bytes: the first and the last word, which may overlap. Loads come before the stores. */
 COPY_INLINE void copy_tiny(uint8_t *d, const uint8_t *s, size_t len)
 {
 	if (len >= 8) {
