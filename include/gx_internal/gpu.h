@@ -78,7 +78,8 @@ struct gx_gpu_ops {
 
 struct gx_gpu {
 	const struct gx_gpu_ops *ops;
-	int device; /* -1: host */
+	int device;	 /* -1: host */
+	bool checks_crc; /* ->unpack verifies GX_AUX_CRC; false: it ignores the flag */
 };
 
 struct gx_gpu_stream {

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The part of the CUDA driver's ABI that gx calls, declared here so that gx builds where the
+ * toolkit is not installed and starts where the driver is not. Source: cuda.h of CUDA 13.0 and the
+ * CUDA driver API reference; exported names, with their version suffix; 12.0 is the oldest driver
+ * that has them all. Where cuda.h is found at build time cuda_check.c compares every line with it.
+ * Included by gpu_cuda.c.
+ */
+#ifndef GX_GPU_CUDA_ABI_H
+#define GX_GPU_CUDA_ABI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct CUctx_st;
+struct CUfunc_st;
+struct CUmod_st;
+struct CUstream_st;
+
+/* CUresult */
+enum {
+	GX_CU_SUCCESS = 0,
+	GX_CU_ERROR_INVALID_VALUE = 1,
+	GX_CU_ERROR_OUT_OF_MEMORY = 2,
+	GX_CU_ERROR_NOT_READY = 600,
+	GX_CU_ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712,
+};
+
+/* CUdevice_attribute */
+enum {
+	GX_CU_ATTR_MULTIPROCESSOR_COUNT = 16,
+	GX_CU_ATTR_UNIFIED_ADDRESSING = 41,
+	GX_CU_ATTR_COMPUTE_CAPABILITY_MAJOR = 75,
+	GX_CU_ATTR_COMPUTE_CAPABILITY_MINOR = 76,
+};
+
+/* CUpointer_attribute, CUmemorytype */
+enum { GX_CU_POINTER_MEMORY_TYPE = 2, GX_CU_POINTER_SYNC_MEMOPS = 6 };
+enum { GX_CU_MEMORYTYPE_HOST = 1, GX_CU_MEMORYTYPE_DEVICE = 2 };
+
+/* Flags: cuMemHostAlloc and cuMemHostRegister (the same bits), cuStreamCreate,
+ * cuStreamWriteValue */
+enum { GX_CU_HOST_PORTABLE = 1, GX_CU_HOST_DEVICEMAP = 2 };
+enum { GX_CU_STREAM_NON_BLOCKING = 1 };
+enum { GX_CU_WRITE_VALUE_DEFAULT = 0 };
+
+/*
+ * X(name, arguments). Every one returns a CUresult, here unsigned. CUdeviceptr is unsigned long
+ * long, CUdevice is int, enumerations are unsigned.
+ */
+#define GX_CUDA_API(X)                                                                             \
+	X(cuInit, (unsigned flags))                                                                \
+	X(cuGetErrorName, (unsigned error, const char **name))                                     \
+	X(cuDeviceGetCount, (int *count))                                                          \
+	X(cuDeviceGet, (int *device, int ordinal))                                                 \
+	X(cuDeviceGetName, (char *name, int len, int device))                                      \
+	X(cuDeviceGetAttribute, (int *value, unsigned attribute, int device))                      \
+	X(cuDevicePrimaryCtxRetain, (struct CUctx_st * *ctx, int device))                          \
+	X(cuDevicePrimaryCtxRelease_v2, (int device))                                              \
+	X(cuCtxGetCurrent, (struct CUctx_st * *ctx))                                               \
+	X(cuCtxSetCurrent, (struct CUctx_st * ctx))                                                \
+	X(cuCtxGetStreamPriorityRange, (int *least, int *greatest))                                \
+	X(cuModuleLoadData, (struct CUmod_st * *module, const void *image))                        \
+	X(cuModuleUnload, (struct CUmod_st * module))                                              \
+	X(cuModuleGetFunction,                                                                     \
+	  (struct CUfunc_st * *function, struct CUmod_st * module, const char *name))              \
+	X(cuLaunchKernel,                                                                          \
+	  (struct CUfunc_st * function, unsigned grid_x, unsigned grid_y, unsigned grid_z,         \
+	   unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_b,                \
+	   struct CUstream_st *stream, void **params, void **extra))                               \
+	X(cuMemAlloc_v2, (unsigned long long *ptr, size_t len))                                    \
+	X(cuMemFree_v2, (unsigned long long ptr))                                                  \
+	X(cuMemHostAlloc, (void **ptr, size_t len, unsigned flags))                                \
+	X(cuMemFreeHost, (void *ptr))                                                              \
+	X(cuMemHostRegister_v2, (void *ptr, size_t len, unsigned flags))                           \
+	X(cuMemHostUnregister, (void *ptr))                                                        \
+	X(cuMemHostGetDevicePointer_v2, (unsigned long long *out, void *ptr, unsigned flags))      \
+	X(cuPointerGetAttribute, (void *value, unsigned attribute, unsigned long long ptr))        \
+	X(cuPointerSetAttribute, (const void *value, unsigned attribute, unsigned long long ptr))  \
+	X(cuMemsetD8Async,                                                                         \
+	  (unsigned long long ptr, unsigned char value, size_t len, struct CUstream_st *stream))   \
+	X(cuMemcpyAsync, (unsigned long long dst, unsigned long long src, size_t len,              \
+			  struct CUstream_st *stream))                                             \
+	X(cuMemcpyHtoDAsync_v2,                                                                    \
+	  (unsigned long long dst, const void *src, size_t len, struct CUstream_st *stream))       \
+	X(cuStreamCreateWithPriority,                                                              \
+	  (struct CUstream_st * *stream, unsigned flags, int priority))                            \
+	X(cuStreamDestroy_v2, (struct CUstream_st * stream))                                       \
+	X(cuStreamQuery, (struct CUstream_st * stream))                                            \
+	X(cuStreamSynchronize, (struct CUstream_st * stream))                                      \
+	X(cuStreamWriteValue32_v2,                                                                 \
+	  (struct CUstream_st * stream, unsigned long long ptr, uint32_t value, unsigned flags))
+
+struct cuda_api {
+#define GX_CUDA_MEMBER(name, args) unsigned(*name) args;
+	GX_CUDA_API(GX_CUDA_MEMBER)
+#undef GX_CUDA_MEMBER
+};
+
+#endif

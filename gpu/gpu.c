@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the GPU backends share: the text behind gx_gpu_why(), the names of the unpack modes, the
+ * layout of a block, and the checks of one descriptor on the CPU. Any thread may call all of it.
+ */
+#include "gpu_priv.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static _Thread_local char why_text[256];
+
+const char *gx_gpu_why(void)
+{
+	return why_text;
+}
+
+void gx_gpu_why_set(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(why_text, sizeof(why_text), fmt, ap);
+	va_end(ap);
+}
+
+const char *gx_unpack_name(enum gx_unpack mode)
+{
+	static const char *const name[] = {
+		[GX_UNPACK_AUTO] = "auto", [GX_UNPACK_KERNEL] = "kernel", [GX_UNPACK_D2D] = "d2d",
+		[GX_UNPACK_HOST] = "host", [GX_UNPACK_NONE] = "none",
+	};
+
+	return (unsigned)mode < GX_ARRAY_SIZE(name) ? name[mode] : "?";
+}
+
+void gx_block_mem_bind(struct gx_block_mem *mem, struct gx_block *b)
+{
+	memset(b, 0, sizeof(*b));
+	b->desc = mem->desc;
+	b->cnt = &mem->cnt;
+	b->aux = mem->aux;
+	b->seg = mem->seg;
+	b->status = &mem->status;
+}
+
+void *gx_block_dst(const struct gx_block *b, uint32_t i)
+{
+	const struct gx_seg *seg = &b->seg[b->aux[i].seg];
+
+	if (b->aux[i].seg >= b->nr_seg || !gx_desc_fits(&b->desc[i], seg))
+		return NULL;
+	return (void *)(uintptr_t)(seg->dst_base + b->desc[i].dst_off);
+}
+
+bool gx_block_crc_ok(const struct gx_block *b, uint32_t i)
+{
+	if (!(b->aux[i].flags & GX_AUX_CRC))
+		return true;
+	return gx_crc32c(0, gx_block_src(b, i), b->desc[i].len) == b->aux[i].crc;
+}

@@ -1,0 +1,984 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * NVIDIA GPUs by the driver API, found by dlopen: unpack as one kernel launch, as copies one a
+ * fragment, or as copies of what the CPU gathered. Completion is a word in pinned memory that the
+ * GPU writes and the CPU polls. Control slots from any thread, [core] slots from the one that owns
+ * the stream; both make the device's primary context current, and put back another one that they
+ * find.
+ */
+#include "cuda_abi.h"
+#include "fatbin.h"
+#include "gpu_priv.h"
+
+#include <assert.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CUDA_SMS_DEFAULT 16	     /* 2 to 16 SMs read host memory as fast as PCIe gives it */
+#define CUDA_STAGE_B	 (32u << 20) /* mode host: pinned bytes of a stream; power of two */
+#define CUDA_STAGE_OUT	 64	     /* mode host: blocks under way; power of two */
+#define CUDA_GATHER_MAX	 (16u << 10) /* mode host: longer fragments are copied from where they are \
+				      */
+#define CUDA_QUERY_NS	 1000000     /* how often reap asks a busy stream for errors */
+#define CUDA_DRAIN_US	 5000000 /* how long close waits for a GPU before it gives its memory up */
+
+_Static_assert((uint64_t)CUDA_GATHER_MAX *GX_BLOCK_DESCS_MAX <= CUDA_STAGE_B,
+	       "the largest block fits in an empty stage");
+
+struct cuda_gpu {
+	struct gx_gpu gpu;
+	struct CUctx_st *ctx; /* primary context of the device */
+	struct CUmod_st *module;
+	struct CUfunc_st *fn_unpack, *fn_flag;
+	struct CUstream_st *ctl; /* control path: clears memory, first launch */
+	unsigned sms;
+	enum gx_unpack unpack;
+	bool write_value; /* stream memory operations write pinned words; else fn_flag does */
+	char name[96];
+};
+
+/* Mode host: a ring of pinned bytes; what a block took is free again when its number comes back. */
+struct cuda_stage {
+	uint8_t *mem;
+	uint64_t head, tail; /* free running, of mem[] */
+	uint32_t
+		*seq_done; /* pinned; the GPU writes the number of the last block that was copied */
+	uint32_t out_head, out_tail; /* free running, of out_end[]; out_head numbers the blocks */
+	uint64_t out_end[CUDA_STAGE_OUT];
+};
+
+/* owner: poll core */
+struct cuda_stream {
+	struct gx_gpu_stream stream;
+	struct CUstream_st *stm;
+	struct gx_unpack_args args; /* kept, so that a launch writes only what it uses */
+	struct cuda_stage stage;
+	uint64_t src_seen; /* mode host: last src_base known to be host memory */
+	uint64_t query_ns; /* last launch or query */
+	bool busy;    /* something was queued since the last query that found the stream empty */
+	bool faulted; /* sticky */
+	char fault_text[160];
+};
+
+/* --- the driver ---------------------------------------------------------------------------------
+ */
+
+static struct cuda_api cu;
+static pthread_once_t lib_once = PTHREAD_ONCE_INIT;
+static char lib_why[200]; /* empty: loaded and initialised */
+
+static const char *cuda_error_name(unsigned res)
+{
+	const char *name = NULL;
+
+	if (!cu.cuGetErrorName || cu.cuGetErrorName(res, &name) || !name)
+		return "unknown error";
+	return name;
+}
+
+static void lib_load(void)
+{
+	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+	unsigned res;
+
+	if (!lib) {
+		snprintf(lib_why, sizeof(lib_why), "no NVIDIA driver: %s", dlerror());
+		return;
+	}
+#define LIB_SYMBOL(fn, args)                                                                       \
+	cu.fn = (unsigned(*) args)dlsym(lib, #fn);                                                 \
+	if (!cu.fn) {                                                                              \
+		snprintf(lib_why, sizeof(lib_why),                                                 \
+			 "the NVIDIA driver is too old: it has no " #fn);                          \
+		return;                                                                            \
+	}
+	GX_CUDA_API(LIB_SYMBOL)
+#undef LIB_SYMBOL
+	res = cu.cuInit(0);
+	if (res)
+		snprintf(lib_why, sizeof(lib_why), "cuInit: %s (%u)", cuda_error_name(res), res);
+}
+
+static int lib_get(void)
+{
+	pthread_once(&lib_once, lib_load);
+	if (!lib_why[0])
+		return 0;
+	gx_gpu_why_set("%s", lib_why);
+	return -ENODEV;
+}
+
+int gx_gpu_count(void)
+{
+	unsigned res;
+	int n = 0;
+
+	if (lib_get())
+		return 0;
+	res = cu.cuDeviceGetCount(&n);
+	if (!res && n > 0)
+		return n;
+	if (res)
+		gx_gpu_why_set("cuDeviceGetCount: %s (%u)", cuda_error_name(res), res);
+	else
+		gx_gpu_why_set("the NVIDIA driver shows no device");
+	return 0;
+}
+
+/* 0, or -ENOMEM / -ENODEV with the reason set. */
+static int cuda_try(unsigned res, const char *what)
+{
+	if (!res)
+		return 0;
+	gx_gpu_why_set("%s: %s (%u)", what, cuda_error_name(res), res);
+	return res == GX_CU_ERROR_OUT_OF_MEMORY ? -ENOMEM : -ENODEV;
+}
+
+#define CUDA_TRY(fn, ...) cuda_try(cu.fn(__VA_ARGS__), #fn)
+
+static unsigned long long cuda_ptr(const void *ptr)
+{
+	return (unsigned long long)(uintptr_t)ptr;
+}
+
+static struct cuda_gpu *cuda_of(struct gx_gpu *gpu)
+{
+	return GX_CONTAINER_OF(gpu, struct cuda_gpu, gpu);
+}
+
+static struct cuda_stream *cuda_stream_of(struct gx_gpu_stream *s)
+{
+	return GX_CONTAINER_OF(s, struct cuda_stream, stream);
+}
+
+/*
+ * The driver is asked which context is current, not a variable of ours: the program's own CUDA
+ * calls may have changed it on this thread. Return: what was current.
+ */
+static struct CUctx_st *cuda_enter(struct cuda_gpu *g)
+{
+	struct CUctx_st *prev = NULL;
+
+	cu.cuCtxGetCurrent(&prev);
+	if (prev != g->ctx)
+		cu.cuCtxSetCurrent(g->ctx);
+	return prev;
+}
+
+static void cuda_leave(struct cuda_gpu *g, struct CUctx_st *prev)
+{
+	if (prev != g->ctx)
+		cu.cuCtxSetCurrent(prev);
+}
+
+/* On a polling core that has no context of its own ours stays, so that the next turn finds it. */
+static void cuda_leave_core(struct cuda_gpu *g, struct CUctx_st *prev)
+{
+	if (prev)
+		cuda_leave(g, prev);
+}
+
+/* --- memory -------------------------------------------------------------------------------------
+ */
+
+static int mem_clear(struct cuda_gpu *g, unsigned long long ptr, size_t len)
+{
+	int ret = CUDA_TRY(cuMemsetD8Async, ptr, 0, len, g->ctl);
+
+	return ret ? ret : CUDA_TRY(cuStreamSynchronize, g->ctl);
+}
+
+static int cuda_mem_alloc(struct gx_gpu *gpu, size_t len, void **out)
+{
+	struct cuda_gpu *g = cuda_of(gpu);
+	struct CUctx_st *prev = cuda_enter(g);
+	unsigned long long ptr = 0;
+	unsigned on = 1;
+	int ret;
+
+	ret = CUDA_TRY(cuMemAlloc_v2, &ptr, len + !len);
+	if (ret)
+		goto out;
+	ret = mem_clear(g, ptr, len + !len);
+	if (!ret)
+		ret = CUDA_TRY(cuPointerSetAttribute, &on, GX_CU_POINTER_SYNC_MEMOPS, ptr);
+	if (ret)
+		cu.cuMemFree_v2(ptr);
+	else
+		*out = (void *)(uintptr_t)ptr;
+out:
+	cuda_leave(g, prev);
+	return ret ? -ENOMEM : 0;
+}
+
+static void cuda_mem_free(struct gx_gpu *gpu, void *ptr, size_t len)
+{
+	struct CUctx_st *prev;
+
+	if (!ptr)
+		return;
+	prev = cuda_enter(cuda_of(gpu));
+	cu.cuMemFree_v2(cuda_ptr(ptr));
+	cuda_leave(cuda_of(gpu), prev);
+}
+
+/* Pinned and mapped at the same address for every GPU; zeroed. NULL: the reason is set. */
+static void *pinned_alloc(struct cuda_gpu *g, size_t len)
+{
+	struct CUctx_st *prev = cuda_enter(g);
+	unsigned long long dev = 0;
+	void *ptr = NULL;
+
+	if (CUDA_TRY(cuMemHostAlloc, &ptr, len, GX_CU_HOST_PORTABLE | GX_CU_HOST_DEVICEMAP)) {
+		ptr = NULL;
+	} else if (CUDA_TRY(cuMemHostGetDevicePointer_v2, &dev, ptr, 0) || dev != cuda_ptr(ptr)) {
+		cu.cuMemFreeHost(ptr);
+		ptr = NULL;
+	} else {
+		memset(ptr, 0, len);
+	}
+	cuda_leave(g, prev);
+	return ptr;
+}
+
+static void pinned_free(struct cuda_gpu *g, void *ptr)
+{
+	struct CUctx_st *prev;
+
+	if (!ptr)
+		return;
+	prev = cuda_enter(g);
+	cu.cuMemFreeHost(ptr);
+	cuda_leave(g, prev);
+}
+
+static int cuda_block_alloc(struct gx_gpu *gpu, struct gx_block *b)
+{
+	struct gx_block_mem *mem = pinned_alloc(cuda_of(gpu), sizeof(*mem));
+
+	if (!mem)
+		return -ENOMEM;
+	gx_block_mem_bind(mem, b);
+	return 0;
+}
+
+static struct gx_block_mem *block_mem(const struct gx_block *b)
+{
+	return GX_CONTAINER_OF(b->status, struct gx_block_mem, status);
+}
+
+static void cuda_block_free(struct gx_gpu *gpu, struct gx_block *b)
+{
+	if (!b->status)
+		return;
+	pinned_free(cuda_of(gpu), block_mem(b));
+	memset(b, 0, sizeof(*b));
+}
+
+static uint32_t *cuda_flag_alloc(struct gx_gpu *gpu, unsigned n)
+{
+	return pinned_alloc(cuda_of(gpu), (n + !n) * sizeof(uint32_t));
+}
+
+static void cuda_flag_free(struct gx_gpu *gpu, uint32_t *flags, unsigned n)
+{
+	pinned_free(cuda_of(gpu), flags);
+}
+
+/* --- host memory that is registered with the driver ---------------------------------------------
+ */
+
+/*
+ * A registration holds for all GPUs of the process, so that the second GPU to map an arena finds it
+ * registered: one entry for each range, counted. owner: control threads, under map_lock.
+ */
+struct cuda_map {
+	struct cuda_map *next;
+	uint8_t *ptr;
+	size_t len;
+	unsigned refs;
+	bool foreign; /* the program registered it and will unregister it */
+};
+
+static struct cuda_map *map_list;
+static pthread_mutex_t map_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct cuda_map **map_find(const uint8_t *ptr, size_t len)
+{
+	struct cuda_map **at = &map_list;
+
+	while (*at && (ptr < (*at)->ptr || len > (*at)->len ||
+		       (size_t)(ptr - (*at)->ptr) > (*at)->len - len))
+		at = &(*at)->next;
+	return at;
+}
+
+static bool map_same_address(uint8_t *ptr, size_t len)
+{
+	uint8_t *ends[] = {ptr, ptr + len - 1};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(ends); i++) {
+		unsigned long long dev = 0;
+
+		if (CUDA_TRY(cuMemHostGetDevicePointer_v2, &dev, ends[i], 0))
+			return false;
+		if (dev != cuda_ptr(ends[i])) {
+			gx_gpu_why_set("host memory has another address on the GPU");
+			return false;
+		}
+	}
+	return true;
+}
+
+static int map_add(uint8_t *ptr, size_t len)
+{
+	unsigned flags = GX_CU_HOST_PORTABLE | GX_CU_HOST_DEVICEMAP;
+	struct cuda_map *map = calloc(1, sizeof(*map));
+	unsigned res;
+
+	if (!map)
+		return -ENOMEM;
+	res = cu.cuMemHostRegister_v2(ptr, len, flags);
+	map->foreign = res == GX_CU_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+	if (res && !map->foreign) {
+		free(map);
+		return cuda_try(res, "cuMemHostRegister");
+	}
+	map->ptr = ptr;
+	map->len = len;
+	map->next = map_list;
+	map_list = map;
+	return 0;
+}
+
+static void map_put(struct cuda_map **at)
+{
+	struct cuda_map *map = *at;
+
+	if (map->refs > 1) {
+		map->refs--;
+		return;
+	}
+	*at = map->next;
+	if (!map->foreign)
+		cu.cuMemHostUnregister(map->ptr);
+	free(map);
+}
+
+static int cuda_host_map(struct gx_gpu *gpu, void *ptr, size_t len)
+{
+	struct cuda_gpu *g = cuda_of(gpu);
+	struct CUctx_st *prev;
+	struct cuda_map **at;
+	int ret = 0;
+
+	if (!len)
+		return 0;
+	prev = cuda_enter(g);
+	pthread_mutex_lock(&map_lock);
+	at = map_find(ptr, len);
+	if (!*at) {
+		ret = map_add(ptr, len);
+		at = &map_list;
+	}
+	if (!ret && map_same_address(ptr, len)) {
+		(*at)->refs++;
+	} else if (!ret) {
+		if (!(*at)->refs)
+			map_put(at);
+		ret = -EOPNOTSUPP;
+	}
+	pthread_mutex_unlock(&map_lock);
+	cuda_leave(g, prev);
+	return ret == -ENODEV ? -EOPNOTSUPP : ret;
+}
+
+static void cuda_host_unmap(struct gx_gpu *gpu, void *ptr, size_t len)
+{
+	struct cuda_gpu *g = cuda_of(gpu);
+	struct CUctx_st *prev = cuda_enter(g);
+	struct cuda_map **at;
+
+	pthread_mutex_lock(&map_lock);
+	at = map_find(ptr, len);
+	if (*at && len)
+		map_put(at);
+	pthread_mutex_unlock(&map_lock);
+	cuda_leave(g, prev);
+}
+
+/* --- streams ------------------------------------------------------------------------------------
+ */
+
+static int stm_new(struct CUstream_st **out)
+{
+	int least = 0, greatest = 0;
+
+	/* The highest priority: thread blocks of an unpack are placed before waiting ones of a
+	 * GEMM. */
+	cu.cuCtxGetStreamPriorityRange(&least, &greatest);
+	return CUDA_TRY(cuStreamCreateWithPriority, out, GX_CU_STREAM_NON_BLOCKING, greatest);
+}
+
+/* Wait in bounded time. Return false when the GPU does not finish: then nothing it uses may be
+ * freed. */
+static bool stm_drain(struct CUstream_st *stm)
+{
+	unsigned res = cu.cuStreamQuery(stm);
+
+	for (unsigned us = 0; res == GX_CU_ERROR_NOT_READY && us < CUDA_DRAIN_US; us += 100) {
+		usleep(100);
+		res = cu.cuStreamQuery(stm);
+	}
+	return res != GX_CU_ERROR_NOT_READY;
+}
+
+static void stage_close(struct cuda_gpu *g, struct cuda_stage *st)
+{
+	pinned_free(g, st->seq_done);
+	pinned_free(g, st->mem);
+}
+
+static int stage_open(struct cuda_gpu *g, struct cuda_stage *st)
+{
+	st->mem = pinned_alloc(g, CUDA_STAGE_B);
+	st->seq_done = pinned_alloc(g, sizeof(*st->seq_done));
+	return st->mem && st->seq_done ? 0 : -ENOMEM;
+}
+
+static void stream_free(struct cuda_gpu *g, struct cuda_stream *s)
+{
+	stage_close(g, &s->stage);
+	if (s->args.counter)
+		cu.cuMemFree_v2(cuda_ptr(s->args.counter));
+	if (s->stm)
+		cu.cuStreamDestroy_v2(s->stm);
+	free(s);
+}
+
+static int stream_fill(struct cuda_gpu *g, struct cuda_stream *s)
+{
+	size_t len = 2 * GX_UNPACK_BLOCKS_MAX * sizeof(uint32_t);
+	unsigned long long counter = 0;
+	int ret;
+
+	ret = stm_new(&s->stm);
+	if (!ret)
+		ret = CUDA_TRY(cuMemAlloc_v2, &counter, len);
+	if (ret)
+		return ret;
+	s->args.counter = (uint32_t *)(uintptr_t)counter;
+	ret = mem_clear(g, counter, len);
+	if (!ret && g->unpack == GX_UNPACK_HOST)
+		ret = stage_open(g, &s->stage);
+	return ret;
+}
+
+static int cuda_stream_open(struct gx_gpu *gpu, struct gx_gpu_stream **out)
+{
+	struct cuda_gpu *g = cuda_of(gpu);
+	struct cuda_stream *s = calloc(1, sizeof(*s));
+	struct CUctx_st *prev;
+	int ret;
+
+	if (!s)
+		return -ENOMEM;
+	s->stream.ops = &gx_gpu_cuda_ops;
+	s->stream.gpu = gpu;
+	prev = cuda_enter(g);
+	ret = stream_fill(g, s);
+	if (ret)
+		stream_free(g, s);
+	else
+		*out = &s->stream;
+	cuda_leave(g, prev);
+	return ret;
+}
+
+static void cuda_stream_close(struct gx_gpu_stream *stream)
+{
+	struct cuda_gpu *g;
+	struct CUctx_st *prev;
+
+	if (!stream)
+		return;
+	g = cuda_of(stream->gpu);
+	prev = cuda_enter(g);
+	if (stm_drain(cuda_stream_of(stream)->stm))
+		stream_free(g, cuda_stream_of(stream));
+	else
+		gx_err("gpu %d: a stream does not finish within %u s; its memory is given up",
+		       g->gpu.device, CUDA_DRAIN_US / 1000000);
+	cuda_leave(g, prev);
+}
+
+/* --- the core's side ----------------------------------------------------------------------------
+ */
+
+/* The first error stays. Return: was there none? */
+static bool core_try(struct cuda_stream *s, unsigned res, const char *what)
+{
+	if (!res)
+		return true;
+	if (!s->faulted)
+		snprintf(s->fault_text, sizeof(s->fault_text), "%s: %s (%u)", what,
+			 cuda_error_name(res), res);
+	s->faulted = true;
+	return false;
+}
+
+#define CORE_TRY(s, fn, ...) core_try(s, cu.fn(__VA_ARGS__), #fn)
+
+static bool core_launch(struct cuda_stream *s, struct CUfunc_st *fn, unsigned grid,
+			unsigned threads, void **params)
+{
+	return CORE_TRY(s, cuLaunchKernel, fn, grid, 1, 1, threads, 1, 1, 0, s->stm, params, NULL);
+}
+
+/* A word for the CPU, after everything queued before. */
+static bool core_flag(struct cuda_stream *s, uint32_t *flag, uint32_t value)
+{
+	struct cuda_gpu *g = cuda_of(s->stream.gpu);
+	unsigned long long ptr = cuda_ptr(flag);
+	void *params[] = {&ptr, &value};
+
+	if (g->write_value)
+		return CORE_TRY(s, cuStreamWriteValue32_v2, s->stm, ptr, value,
+				GX_CU_WRITE_VALUE_DEFAULT);
+	return core_launch(s, g->fn_flag, 1, 1, params);
+}
+
+static unsigned unpack_kernel(struct cuda_stream *s, struct gx_block *const blocks[], unsigned n)
+{
+	struct cuda_gpu *g = cuda_of(s->stream.gpu);
+	struct gx_cut *cuts[GX_UNPACK_BLOCKS_MAX];
+	void *params[] = {&s->args};
+	uint32_t units;
+
+	for (unsigned i = 0; i < n; i++)
+		cuts[i] = block_mem(blocks[i])->cut;
+	units = gx_unpack_plan(&s->args, blocks, cuts, n, g->sms * GX_UNPACK_WARPS);
+	return core_launch(s, g->fn_unpack, GX_MIN(g->sms, units), GX_UNPACK_THREADS, params) ? n
+											      : 0;
+}
+
+static bool block_d2d(struct cuda_stream *s, struct gx_block *b)
+{
+	uint32_t status = GX_BLOCK_OK;
+
+	for (uint32_t i = 0; i < b->nr; i++) {
+		void *dst = gx_block_dst(b, i);
+
+		if (!dst)
+			status = GX_BLOCK_BOUNDS;
+		else if (b->desc[i].len &&
+			 !CORE_TRY(s, cuMemcpyAsync, cuda_ptr(dst), cuda_ptr(gx_block_src(b, i)),
+				   b->desc[i].len, s->stm))
+			return false;
+	}
+	return core_flag(s, b->status, status);
+}
+
+/* Mode host: what the CPU has gathered and not yet sent, contiguous on both sides. */
+struct cuda_run {
+	uint64_t dst;
+	uint64_t at; /* in the stage, free running */
+	uint32_t len;
+};
+
+static bool run_send(struct cuda_stream *s, struct cuda_run *run)
+{
+	const uint8_t *src = s->stage.mem + (run->at & (CUDA_STAGE_B - 1));
+	uint32_t len = run->len;
+
+	run->len = 0;
+	return !len || CORE_TRY(s, cuMemcpyHtoDAsync_v2, run->dst, src, len, s->stm);
+}
+
+/* Gather @len bytes to the head of the stage, in two parts where the ring ends. */
+static bool run_gather(struct cuda_stream *s, struct cuda_run *run, uint64_t dst,
+		       const uint8_t *src, uint32_t len)
+{
+	while (len) {
+		uint32_t at = s->stage.head & (CUDA_STAGE_B - 1);
+		uint32_t part = GX_MIN(len, CUDA_STAGE_B - at);
+
+		if ((run->dst + run->len != dst || at == 0) && !run_send(s, run))
+			return false;
+		if (!run->len)
+			*run = (struct cuda_run){dst, s->stage.head, 0};
+		gx_copy(s->stage.mem + at, src, part);
+		run->len += part;
+		s->stage.head += part;
+		dst += part;
+		src += part;
+		len -= part;
+	}
+	return true;
+}
+
+static bool block_gather(struct cuda_stream *s, struct gx_block *b)
+{
+	uint32_t status = GX_BLOCK_OK;
+	struct cuda_run run = {0, 0, 0};
+
+	for (uint32_t i = 0; i < b->nr; i++) {
+		const void *src = gx_block_src(b, i);
+		void *dst = gx_block_dst(b, i);
+		uint32_t len = b->desc[i].len;
+
+		if (!dst) {
+			status = GX_MAX(status, GX_BLOCK_BOUNDS);
+		} else if (!gx_block_crc_ok(b, i)) {
+			status = GX_MAX(status, GX_BLOCK_CRC);
+		} else if (len <= CUDA_GATHER_MAX) {
+			if (!run_gather(s, &run, cuda_ptr(dst), src, len))
+				return false;
+		} else if (!run_send(s, &run) ||
+			   !CORE_TRY(s, cuMemcpyAsync, cuda_ptr(dst), cuda_ptr(src), len, s->stm)) {
+			return false;
+		}
+	}
+	return run_send(s, &run) && core_flag(s, b->status, status);
+}
+
+static bool stage_reap(struct cuda_stage *st)
+{
+	uint32_t done = st->mem ? __atomic_load_n(st->seq_done, __ATOMIC_ACQUIRE) : 0;
+	bool worked = st->mem && st->out_tail != done;
+
+	for (; st->mem && st->out_tail != done; st->out_tail++)
+		st->tail = st->out_end[st->out_tail & (CUDA_STAGE_OUT - 1)];
+	return worked;
+}
+
+static bool stage_fits(struct cuda_stage *st, const struct gx_block *b)
+{
+	uint64_t need = 0;
+
+	for (uint32_t i = 0; i < b->nr; i++)
+		need += b->desc[i].len <= CUDA_GATHER_MAX ? b->desc[i].len : 0;
+	stage_reap(st);
+	return st->out_head - st->out_tail < CUDA_STAGE_OUT &&
+	       need <= CUDA_STAGE_B - (st->head - st->tail);
+}
+
+/* Mode host reads the fragments with the CPU, which cannot read the memory of a GPU. */
+static bool src_readable(struct cuda_stream *s, uint64_t src_base)
+{
+	unsigned type = GX_CU_MEMORYTYPE_HOST;
+
+	if (s->src_seen == src_base)
+		return true;
+	/* Memory that the driver does not know is ordinary host memory. */
+	if (!cu.cuPointerGetAttribute(&type, GX_CU_POINTER_MEMORY_TYPE, src_base) &&
+	    type == GX_CU_MEMORYTYPE_DEVICE)
+		return core_try(s, GX_CU_ERROR_INVALID_VALUE,
+				"unpack mode host needs bounce buffers in host memory");
+	s->src_seen = src_base;
+	return true;
+}
+
+static bool block_host(struct cuda_stream *s, struct gx_block *b)
+{
+	struct cuda_stage *st = &s->stage;
+
+	if ((b->nr && !src_readable(s, b->src_base)) || !stage_fits(st, b) || !block_gather(s, b))
+		return false;
+	st->out_end[st->out_head++ & (CUDA_STAGE_OUT - 1)] = st->head;
+	return core_flag(s, st->seq_done, st->out_head);
+}
+
+static bool block_queue(struct cuda_stream *s, struct gx_block *b)
+{
+	switch (cuda_of(s->stream.gpu)->unpack) {
+	case GX_UNPACK_D2D:
+		return block_d2d(s, b);
+	case GX_UNPACK_HOST:
+		return block_host(s, b);
+	default:
+		return core_flag(s, b->status, GX_BLOCK_OK);
+	}
+}
+
+static void core_queued(struct cuda_stream *s, uint64_t now_ns)
+{
+	s->busy = true;
+	s->query_ns = now_ns;
+}
+
+static unsigned cuda_unpack(struct gx_gpu_stream *stream, struct gx_block *const blocks[],
+			    unsigned n, uint64_t now_ns)
+{
+	struct cuda_stream *s = cuda_stream_of(stream);
+	struct cuda_gpu *g = cuda_of(stream->gpu);
+	struct CUctx_st *prev;
+	unsigned taken = 0;
+
+	n = GX_MIN(n, GX_UNPACK_BLOCKS_MAX);
+	if (!n || s->faulted)
+		return 0;
+	for (unsigned i = 0; i < n; i++) {
+		assert(blocks[i]->nr <= GX_BLOCK_DESCS_MAX);
+		gx_block_status_set(blocks[i], GX_BLOCK_PENDING);
+	}
+	prev = cuda_enter(g);
+	if (g->unpack == GX_UNPACK_KERNEL)
+		taken = unpack_kernel(s, blocks, n);
+	else
+		while (taken < n && block_queue(s, blocks[taken]))
+			taken++;
+	cuda_leave_core(g, prev);
+	core_queued(s, now_ns);
+	return taken;
+}
+
+static int cuda_copy(struct gx_gpu_stream *stream, const struct gx_gpu_copy list[], unsigned n,
+		     uint32_t *done, uint32_t value, uint64_t now_ns)
+{
+	struct cuda_stream *s = cuda_stream_of(stream);
+	struct cuda_gpu *g = cuda_of(stream->gpu);
+	struct CUctx_st *prev;
+	bool ok = true;
+
+	if (s->faulted)
+		return -EAGAIN;
+	prev = cuda_enter(g);
+	for (unsigned i = 0; i < n && ok; i++)
+		if (list[i].len)
+			ok = CORE_TRY(s, cuMemcpyAsync, cuda_ptr(list[i].dst),
+				      cuda_ptr(list[i].src), list[i].len, s->stm);
+	ok = ok && core_flag(s, done, value);
+	cuda_leave_core(g, prev);
+	core_queued(s, now_ns);
+	return ok ? 0 : -EAGAIN;
+}
+
+/* A kernel that went wrong writes no status: ask the stream, rarely, while something may be under
+ * way. */
+static void core_query(struct cuda_stream *s, uint64_t now_ns)
+{
+	struct cuda_gpu *g = cuda_of(s->stream.gpu);
+	struct CUctx_st *prev = cuda_enter(g);
+	unsigned res = cu.cuStreamQuery(s->stm);
+
+	s->query_ns = now_ns;
+	s->busy = res == GX_CU_ERROR_NOT_READY;
+	if (!s->busy)
+		core_try(s, res, "the GPU stopped");
+	cuda_leave_core(g, prev);
+}
+
+static bool cuda_reap(struct gx_gpu_stream *stream, uint64_t now_ns)
+{
+	struct cuda_stream *s = cuda_stream_of(stream);
+
+	if (s->busy && now_ns - s->query_ns >= CUDA_QUERY_NS)
+		core_query(s, now_ns);
+	return stage_reap(&s->stage);
+}
+
+static int cuda_fault(struct gx_gpu_stream *stream)
+{
+	struct cuda_stream *s = cuda_stream_of(stream);
+
+	if (!s->faulted)
+		return 0;
+	gx_gpu_why_set("%s", s->fault_text);
+	return -EIO;
+}
+
+/* --- open and close -----------------------------------------------------------------------------
+ */
+
+static int gpu_identify(struct cuda_gpu *g, int dev)
+{
+	int sms = 0, major = 0, minor = 0, uva = 0;
+	int ret;
+
+	ret = CUDA_TRY(cuDeviceGetName, g->name, sizeof(g->name), dev);
+	if (!ret)
+		ret = CUDA_TRY(cuDeviceGetAttribute, &sms, GX_CU_ATTR_MULTIPROCESSOR_COUNT, dev);
+	if (!ret)
+		ret = CUDA_TRY(cuDeviceGetAttribute, &uva, GX_CU_ATTR_UNIFIED_ADDRESSING, dev);
+	if (!ret)
+		ret = CUDA_TRY(cuDeviceGetAttribute, &major, GX_CU_ATTR_COMPUTE_CAPABILITY_MAJOR,
+			       dev);
+	if (!ret)
+		ret = CUDA_TRY(cuDeviceGetAttribute, &minor, GX_CU_ATTR_COMPUTE_CAPABILITY_MINOR,
+			       dev);
+	if (ret)
+		return ret;
+	if (major < 8 || !uva) {
+		gx_gpu_why_set(
+			"%s has compute capability %d.%d, gx needs 8.0 and unified addresses",
+			g->name, major, minor);
+		return -ENODEV;
+	}
+	g->sms = GX_MIN(g->sms, (unsigned)sms);
+	return 0;
+}
+
+static int gpu_load(struct cuda_gpu *g)
+{
+	int ret = CUDA_TRY(cuModuleLoadData, &g->module, gx_unpack_fatbin);
+
+	if (!ret)
+		ret = CUDA_TRY(cuModuleGetFunction, &g->fn_unpack, g->module, "gx_unpack");
+	if (!ret)
+		ret = CUDA_TRY(cuModuleGetFunction, &g->fn_flag, g->module, "gx_flag");
+	if (!ret)
+		ret = stm_new(&g->ctl);
+	return ret;
+}
+
+/*
+ * The first launch of each kernel, here and not in a turn: it loads the code. Also finds out how
+ * flags are written, and that both ways arrive.
+ */
+static int gpu_try_stream(struct cuda_gpu *g, struct cuda_stream *s, struct gx_block *b)
+{
+	struct gx_block *blocks[] = {b};
+	uint32_t *word = (uint32_t *)b->cnt;
+	int ret;
+
+	g->write_value =
+		!cu.cuStreamWriteValue32_v2(s->stm, cuda_ptr(b->status), GX_BLOCK_CRC, 0) &&
+		!cu.cuStreamSynchronize(s->stm) && *(volatile uint32_t *)b->status == GX_BLOCK_CRC;
+	*b->status = GX_BLOCK_PENDING;
+	if (unpack_kernel(s, blocks, 1) != 1 || !core_flag(s, word, 7)) {
+		cuda_fault(&s->stream);
+		return -ENODEV;
+	}
+	ret = CUDA_TRY(cuStreamSynchronize, s->stm);
+	if (ret)
+		return ret;
+	if (*(volatile uint32_t *)b->status == GX_BLOCK_OK && *(volatile uint32_t *)word == 7)
+		return 0;
+	gx_gpu_why_set("the unpack kernel ran and its result did not arrive");
+	return -ENODEV;
+}
+
+static int gpu_try(struct cuda_gpu *g)
+{
+	struct gx_gpu_stream *stream = NULL;
+	struct gx_block b = {0};
+	int ret;
+
+	ret = cuda_stream_open(&g->gpu, &stream);
+	if (!ret)
+		ret = cuda_block_alloc(&g->gpu, &b);
+	if (!ret)
+		ret = gpu_try_stream(g, cuda_stream_of(stream), &b);
+	cuda_stream_close(stream);
+	cuda_block_free(&g->gpu, &b);
+	return ret;
+}
+
+static void gpu_release(struct cuda_gpu *g)
+{
+	struct CUctx_st *prev = cuda_enter(g);
+
+	if (g->ctl)
+		cu.cuStreamDestroy_v2(g->ctl);
+	if (g->module)
+		cu.cuModuleUnload(g->module);
+	cuda_leave(g, prev);
+	cu.cuDevicePrimaryCtxRelease_v2(g->gpu.device);
+}
+
+static int gpu_start(struct cuda_gpu *g, int dev)
+{
+	struct CUctx_st *prev;
+	int ret;
+
+	ret = CUDA_TRY(cuDevicePrimaryCtxRetain, &g->ctx, dev);
+	if (ret)
+		return ret;
+	prev = cuda_enter(g);
+	ret = gpu_load(g);
+	if (!ret)
+		ret = gpu_try(g);
+	cuda_leave(g, prev);
+	if (ret)
+		gpu_release(g);
+	return ret;
+}
+
+static int cuda_open(const struct gx_gpu_cfg *cfg, struct gx_gpu **out)
+{
+	struct cuda_gpu *g;
+	int dev = 0;
+	int ret;
+
+	if (!gx_unpack_fatbin_len) {
+		gx_gpu_why_set("built without nvcc");
+		return -ENODEV;
+	}
+	ret = lib_get();
+	if (ret)
+		return ret;
+	g = calloc(1, sizeof(*g));
+	if (!g)
+		return -ENOMEM;
+	g->unpack = cfg->unpack == GX_UNPACK_AUTO ? GX_UNPACK_KERNEL : cfg->unpack;
+	g->sms = cfg->sms ? cfg->sms : CUDA_SMS_DEFAULT;
+	g->gpu.ops = &gx_gpu_cuda_ops;
+	g->gpu.checks_crc = g->unpack == GX_UNPACK_HOST;
+	ret = CUDA_TRY(cuDeviceGet, &dev, cfg->device);
+	g->gpu.device = dev;
+	if (!ret)
+		ret = gpu_identify(g, dev);
+	if (!ret)
+		ret = gpu_start(g, dev);
+	if (ret) {
+		free(g);
+		return ret;
+	}
+	*out = &g->gpu;
+	return 0;
+}
+
+static void cuda_close(struct gx_gpu *gpu)
+{
+	if (!gpu)
+		return;
+	gpu_release(cuda_of(gpu));
+	free(cuda_of(gpu));
+}
+
+static void cuda_info(struct gx_gpu *gpu, char *name, size_t room, unsigned *sms,
+		      enum gx_unpack *unpack)
+{
+	struct cuda_gpu *g = cuda_of(gpu);
+
+	snprintf(name, room, "%s", g->name);
+	*sms = g->unpack == GX_UNPACK_KERNEL ? g->sms : 0;
+	*unpack = g->unpack;
+}
+
+const struct gx_gpu_ops gx_gpu_cuda_ops = {
+	.name = "cuda",
+	.open = cuda_open,
+	.close = cuda_close,
+	.mem_alloc = cuda_mem_alloc,
+	.mem_free = cuda_mem_free,
+	.host_map = cuda_host_map,
+	.host_unmap = cuda_host_unmap,
+	.stream_open = cuda_stream_open,
+	.stream_close = cuda_stream_close,
+	.block_alloc = cuda_block_alloc,
+	.block_free = cuda_block_free,
+	.unpack = cuda_unpack,
+	.copy = cuda_copy,
+	.reap = cuda_reap,
+	.fault = cuda_fault,
+	.flag_alloc = cuda_flag_alloc,
+	.flag_free = cuda_flag_free,
+	.info = cuda_info,
+};

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The CPU as a GPU backend: blocks and copies are executed by the calling core, in place. With
+ * cfg.delay_ns they are executed that much later, by reap, so that tests see who lets go of a
+ * buffer too early. Control slots from any thread; [core] slots from the one that owns the stream.
+ */
+#include "gpu_priv.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define HOST_STREAM_MIN ((size_t)1024) /* shorter copies go through the cache */
+#define HOST_HUGE	((size_t)2 << 20)
+#define HOST_PAGE	((size_t)4096)
+#define HOST_LATE_MAX	1024 /* blocks and copies a delayed stream holds; power of two */
+
+#ifndef MAP_HUGE_2MB
+#define MAP_HUGE_2MB (21 << 26) /* linux/mman.h: log2 of the size, from bit 26 */
+#endif
+
+struct host_gpu {
+	struct gx_gpu gpu;
+	enum gx_unpack unpack; /* HOST or NONE */
+	uint64_t delay_ns;
+};
+
+/* One thing that a delayed stream will do: a block, a copy, or a flag. */
+struct host_late {
+	enum { HOST_LATE_BLOCK, HOST_LATE_COPY, HOST_LATE_FLAG } kind;
+	uint64_t due_ns;
+	union {
+		struct gx_block block;
+		struct gx_gpu_copy copy;
+		struct {
+			uint32_t *done;
+			uint32_t value;
+		} flag;
+	};
+};
+
+/* owner: poll core */
+struct host_stream {
+	struct gx_gpu_stream stream;
+	uint32_t head, tail;	/* free running, of late[] */
+	struct host_late *late; /* [HOST_LATE_MAX]; NULL: nothing is ever late */
+};
+
+static struct host_gpu *host_of(struct gx_gpu *gpu)
+{
+	return GX_CONTAINER_OF(gpu, struct host_gpu, gpu);
+}
+
+static struct host_stream *host_stream_of(struct gx_gpu_stream *s)
+{
+	return GX_CONTAINER_OF(s, struct host_stream, stream);
+}
+
+static int host_open(const struct gx_gpu_cfg *cfg, struct gx_gpu **out)
+{
+	struct host_gpu *h = calloc(1, sizeof(*h));
+
+	if (!h)
+		return -ENOMEM;
+	h->unpack = cfg->unpack == GX_UNPACK_NONE ? GX_UNPACK_NONE : GX_UNPACK_HOST;
+	h->delay_ns = cfg->delay_ns;
+	h->gpu.ops = &gx_gpu_host_ops;
+	h->gpu.device = -1;
+	h->gpu.checks_crc = h->unpack == GX_UNPACK_HOST;
+	*out = &h->gpu;
+	return 0;
+}
+
+static void host_close(struct gx_gpu *gpu)
+{
+	if (gpu)
+		free(host_of(gpu));
+}
+
+static size_t host_map_len(size_t len)
+{
+	return len >= HOST_HUGE ? GX_ALIGN_UP(len, HOST_HUGE) : GX_ALIGN_UP(len + !len, HOST_PAGE);
+}
+
+/* Ordinary pages on a 2 MiB boundary, where the kernel may use huge ones. */
+static void *host_mem_plain(size_t len)
+{
+	int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+	uint8_t *raw = mmap(NULL, len + HOST_HUGE, PROT_READ | PROT_WRITE, flags, -1, 0);
+	uint8_t *mem;
+
+	if (raw == MAP_FAILED)
+		return NULL;
+	mem = (uint8_t *)GX_ALIGN_UP((uintptr_t)raw, HOST_HUGE);
+	if (mem > raw)
+		munmap(raw, mem - raw);
+	if (raw + HOST_HUGE > mem)
+		munmap(mem + len, raw + HOST_HUGE - mem);
+	madvise(mem, len, MADV_HUGEPAGE);
+	return mem;
+}
+
+static int host_mem_alloc(struct gx_gpu *gpu, size_t len, void **out)
+{
+	int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_HUGE_2MB;
+	size_t map_len = host_map_len(len);
+	void *mem = MAP_FAILED;
+
+	if (map_len < len || map_len > SIZE_MAX - HOST_HUGE)
+		return -ENOMEM;
+	if (map_len >= HOST_HUGE)
+		mem = mmap(NULL, map_len, PROT_READ | PROT_WRITE, flags, -1, 0);
+	if (mem == MAP_FAILED)
+		mem = host_mem_plain(map_len);
+	if (!mem)
+		return -ENOMEM;
+	*out = mem;
+	return 0;
+}
+
+static void host_mem_free(struct gx_gpu *gpu, void *ptr, size_t len)
+{
+	if (ptr)
+		munmap(ptr, host_map_len(len));
+}
+
+static int host_host_map(struct gx_gpu *gpu, void *ptr, size_t len)
+{
+	return 0;
+}
+
+static void host_host_unmap(struct gx_gpu *gpu, void *ptr, size_t len)
+{
+}
+
+static int host_stream_open(struct gx_gpu *gpu, struct gx_gpu_stream **out)
+{
+	struct host_stream *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return -ENOMEM;
+	if (host_of(gpu)->delay_ns) {
+		s->late = calloc(HOST_LATE_MAX, sizeof(*s->late));
+		if (!s->late) {
+			free(s);
+			return -ENOMEM;
+		}
+	}
+	s->stream.ops = gpu->ops;
+	s->stream.gpu = gpu;
+	*out = &s->stream;
+	return 0;
+}
+
+static int host_block_alloc(struct gx_gpu *gpu, struct gx_block *b)
+{
+	struct gx_block_mem *mem = aligned_alloc(alignof(struct gx_block_mem), sizeof(*mem));
+
+	if (!mem)
+		return -ENOMEM;
+	memset(mem, 0, sizeof(*mem));
+	gx_block_mem_bind(mem, b);
+	return 0;
+}
+
+static void host_block_free(struct gx_gpu *gpu, struct gx_block *b)
+{
+	if (!b->status)
+		return;
+	free(GX_CONTAINER_OF(b->status, struct gx_block_mem, status));
+	memset(b, 0, sizeof(*b));
+}
+
+static void host_copy_one(void *dst, const void *src, size_t len)
+{
+	if (len >= HOST_STREAM_MIN)
+		gx_copy_stream(dst, src, len);
+	else
+		gx_copy(dst, src, len);
+}
+
+static void host_block_run(const struct host_gpu *h, struct gx_block *b)
+{
+	uint32_t status = GX_BLOCK_OK;
+
+	for (uint32_t i = 0; i < b->nr && h->unpack == GX_UNPACK_HOST; i++) {
+		void *dst = gx_block_dst(b, i);
+
+		if (!dst)
+			status = GX_MAX(status, GX_BLOCK_BOUNDS);
+		else if (!gx_block_crc_ok(b, i))
+			status = GX_MAX(status, GX_BLOCK_CRC);
+		else
+			host_copy_one(dst, gx_block_src(b, i), b->desc[i].len);
+	}
+	gx_block_status_set(b, status);
+}
+
+static void host_late_run(const struct host_gpu *h, struct host_late *late)
+{
+	switch (late->kind) {
+	case HOST_LATE_BLOCK:
+		host_block_run(h, &late->block);
+		break;
+	case HOST_LATE_COPY:
+		host_copy_one(late->copy.dst, late->copy.src, late->copy.len);
+		break;
+	case HOST_LATE_FLAG:
+		__atomic_store_n(late->flag.done, late->flag.value, __ATOMIC_RELEASE);
+		break;
+	}
+}
+
+static struct host_late *host_late_add(struct host_stream *s, uint64_t now_ns)
+{
+	struct host_late *late = &s->late[s->head++ & (HOST_LATE_MAX - 1)];
+
+	late->due_ns = now_ns + host_of(s->stream.gpu)->delay_ns;
+	return late;
+}
+
+static bool host_reap(struct gx_gpu_stream *stream, uint64_t now_ns)
+{
+	struct host_stream *s = host_stream_of(stream);
+	bool worked = false;
+
+	while (s->tail != s->head) {
+		struct host_late *late = &s->late[s->tail & (HOST_LATE_MAX - 1)];
+
+		if (late->due_ns > now_ns)
+			break;
+		host_late_run(host_of(stream->gpu), late);
+		s->tail++;
+		worked = true;
+	}
+	return worked;
+}
+
+/* What is under way is finished first, as on a GPU: afterwards nobody touches the buffers. */
+static void host_stream_close(struct gx_gpu_stream *stream)
+{
+	if (!stream)
+		return;
+	host_reap(stream, UINT64_MAX);
+	free(host_stream_of(stream)->late);
+	free(host_stream_of(stream));
+}
+
+static unsigned host_unpack(struct gx_gpu_stream *stream, struct gx_block *const blocks[],
+			    unsigned n, uint64_t now_ns)
+{
+	struct host_stream *s = host_stream_of(stream);
+
+	n = GX_MIN(n, GX_UNPACK_BLOCKS_MAX);
+	for (unsigned i = 0; i < n; i++) {
+		struct host_late *late;
+
+		assert(blocks[i]->nr <= GX_BLOCK_DESCS_MAX);
+		if (!s->late) {
+			host_block_run(host_of(stream->gpu), blocks[i]);
+			continue;
+		}
+		if (s->head - s->tail == HOST_LATE_MAX)
+			return i;
+		late = host_late_add(s, now_ns);
+		late->kind = HOST_LATE_BLOCK;
+		late->block = *blocks[i];
+		gx_block_status_set(blocks[i], GX_BLOCK_PENDING);
+	}
+	return n;
+}
+
+static int host_copy_late(struct host_stream *s, const struct gx_gpu_copy list[], unsigned n,
+			  uint32_t *done, uint32_t value, uint64_t now_ns)
+{
+	struct host_late *late;
+
+	assert(n < HOST_LATE_MAX);
+	if (HOST_LATE_MAX - (s->head - s->tail) < n + 1)
+		return -EAGAIN;
+	for (unsigned i = 0; i < n; i++) {
+		late = host_late_add(s, now_ns);
+		late->kind = HOST_LATE_COPY;
+		late->copy = list[i];
+	}
+	late = host_late_add(s, now_ns);
+	late->kind = HOST_LATE_FLAG;
+	late->flag.done = done;
+	late->flag.value = value;
+	return 0;
+}
+
+static int host_copy(struct gx_gpu_stream *stream, const struct gx_gpu_copy list[], unsigned n,
+		     uint32_t *done, uint32_t value, uint64_t now_ns)
+{
+	struct host_stream *s = host_stream_of(stream);
+
+	if (s->late)
+		return host_copy_late(s, list, n, done, value, now_ns);
+	for (unsigned i = 0; i < n; i++)
+		host_copy_one(list[i].dst, list[i].src, list[i].len);
+	__atomic_store_n(done, value, __ATOMIC_RELEASE);
+	return 0;
+}
+
+static int host_fault(struct gx_gpu_stream *s)
+{
+	return 0;
+}
+
+static uint32_t *host_flag_alloc(struct gx_gpu *gpu, unsigned n)
+{
+	size_t len = GX_ALIGN_UP(n * sizeof(uint32_t) + !n, GX_CACHE_LINE);
+	uint32_t *flags = aligned_alloc(GX_CACHE_LINE, len);
+
+	if (flags)
+		memset(flags, 0, len);
+	return flags;
+}
+
+static void host_flag_free(struct gx_gpu *gpu, uint32_t *flags, unsigned n)
+{
+	free(flags);
+}
+
+static void host_info(struct gx_gpu *gpu, char *name, size_t room, unsigned *sms,
+		      enum gx_unpack *unpack)
+{
+	snprintf(name, room, "host (%s copies)", gx_copy_name());
+	*sms = 0;
+	*unpack = host_of(gpu)->unpack;
+}
+
+const struct gx_gpu_ops gx_gpu_host_ops = {
+	.name = "host",
+	.open = host_open,
+	.close = host_close,
+	.mem_alloc = host_mem_alloc,
+	.mem_free = host_mem_free,
+	.host_map = host_host_map,
+	.host_unmap = host_host_unmap,
+	.stream_open = host_stream_open,
+	.stream_close = host_stream_close,
+	.block_alloc = host_block_alloc,
+	.block_free = host_block_free,
+	.unpack = host_unpack,
+	.copy = host_copy,
+	.reap = host_reap,
+	.fault = host_fault,
+	.flag_alloc = host_flag_alloc,
+	.flag_free = host_flag_free,
+	.info = host_info,
+};

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shared by the files of gpu/ alone: where a backend leaves its reasons, and the one allocation in
+ * which the arrays of a block lie.
+ */
+#ifndef GX_GPU_PRIV_H
+#define GX_GPU_PRIV_H
+
+#include "gx_internal/gpu.h"
+#include "unpack_core.h"
+
+/** gx_gpu_why_set() - What gx_gpu_why() says on this thread from now on. */
+void gx_gpu_why_set(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* Who writes which line: the GPU the status, the filling core the rest. */
+struct gx_block_mem {
+	alignas(GX_CACHE_LINE) uint32_t status;
+	alignas(GX_CACHE_LINE) uint64_t cnt;
+	alignas(GX_CACHE_LINE) struct gx_seg seg[GX_BLOCK_SEGS_MAX];
+	struct gx_desc desc[GX_BLOCK_DESCS_MAX];
+	struct gx_desc_aux aux[GX_BLOCK_DESCS_MAX];
+	struct gx_cut cut[GX_UNITS_MAX + 1]; /* written at launch by gpu_cuda */
+};
+
+/** gx_block_mem_bind() - Make @b empty, with its arrays in @mem, which is zeroed. */
+void gx_block_mem_bind(struct gx_block_mem *mem, struct gx_block *b);
+
+/** gx_block_dst() - Where descriptor @i goes, or NULL when that is outside of its destination. */
+void *gx_block_dst(const struct gx_block *b, uint32_t i);
+/** gx_block_crc_ok() - The source bytes of descriptor @i, which the CPU reads, have the CRC they
+ * came with. */
+bool gx_block_crc_ok(const struct gx_block *b, uint32_t i);
+
+static inline const void *gx_block_src(const struct gx_block *b, uint32_t i)
+{
+	return (const void *)(uintptr_t)(b->src_base + b->desc[i].src_off);
+}
+
+/* The CPU's side of a status word. Release: pairs with the acquire of who polls it. */
+static inline void gx_block_status_set(struct gx_block *b, uint32_t status)
+{
+	__atomic_store_n(b->status, status, __ATOMIC_RELEASE);
+}
+
+#endif

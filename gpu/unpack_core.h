@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The index arithmetic of an unpack: how a launch is divided among warps, which piece of which
+ * descriptor a warp copies, and how a piece is divided into aligned accesses. Plain functions
+ * without side effects, compiled for the GPU by unpack.cu and for the CPU by gpu_cuda.c and the
+ * tests.
+ *
+ * The descriptors of a block, each GX_DESC_WEIGHT heavier than its bytes, are laid end to end and
+ * cut every 2^shift units of weight. What lies between two cuts is a unit, the work of one warp: a
+ * part of a large descriptor or several small ones. Where all lengths are equal the GPU computes
+ * the cuts; otherwise the CPU lists them at launch, in one pass.
+ */
+#ifndef GX_GPU_UNPACK_CORE_H
+#define GX_GPU_UNPACK_CORE_H
+
+#include "gx_internal/desc.h"
+
+#ifdef __CUDACC__
+#define GX_HD __host__ __device__ static inline
+#else
+#define GX_HD static inline
+#endif
+
+#define GX_UNPACK_BLOCKS_MAX 16
+#define GX_UNPACK_THREADS    512
+#define GX_UNPACK_WARPS	     (GX_UNPACK_THREADS / 32)
+#define GX_UNIT_SHIFT_MIN    11	   /* a unit weighs at least 2 KiB */
+#define GX_UNITS_MAX	     1024  /* of one block; one more cut than units is stored */
+#define GX_DESC_WEIGHT	     256u  /* what starting a descriptor costs, in bytes of copying */
+#define GX_WHOLE_MAX	     2048u /* descriptors up to this length are never divided */
+#define GX_CUT_ALIGN	     128u  /* divided ones are divided at multiples of this */
+
+/* A place between two units: byte @off of descriptor @desc; {nr, 0} is the end of the block. */
+struct gx_cut {
+	uint32_t desc;
+	uint32_t off;
+};
+
+/* One block as the kernel gets it, by value. */
+struct gx_unpack_arg {
+	struct gx_block block;
+	const struct gx_cut *cut; /* [nr_unit + 1], in memory the GPU reads; used when len is 0 */
+	uint32_t len;	  /* not 0: every descriptor has this length, the last may have less */
+	uint32_t nr_unit; /* at least 1, also for a block without descriptors */
+};
+
+struct gx_unpack_args {
+	uint32_t *counter; /* device memory, zero between launches: [16] units done, [16] worst
+			      status */
+	uint32_t n;
+	uint32_t shift;
+	uint32_t unit_end[GX_UNPACK_BLOCKS_MAX]; /* units of the blocks up to and with this one */
+	struct gx_unpack_arg arg[GX_UNPACK_BLOCKS_MAX];
+};
+
+/* One contiguous copy, the part of one descriptor that lies in one unit. */
+struct gx_piece {
+	uint64_t dst;
+	uint64_t src;
+	uint32_t len;	 /* 0: nothing to do */
+	uint32_t status; /* GX_BLOCK_OK or GX_BLOCK_BOUNDS */
+};
+
+/* A piece as bytes up to an aligned destination, 16-byte words, and the bytes left. */
+struct gx_split {
+	uint32_t head;	/* 0..15 */
+	uint32_t words; /* of 16 bytes */
+	uint32_t tail;	/* 0..15 */
+	uint32_t skew;	/* (src + head) mod 16; 0: both sides are aligned */
+};
+
+/* Does the descriptor stay inside its destination? No sum here can overflow. */
+GX_HD int gx_desc_fits(const struct gx_desc *d, const struct gx_seg *seg)
+{
+	return d->dst_off <= seg->dst_len && d->len <= seg->dst_len - d->dst_off;
+}
+
+GX_HD struct gx_cut gx_cut_in(uint32_t desc, uint32_t len, uint64_t into)
+{
+	struct gx_cut cut = {desc, 0};
+
+	if (len > GX_WHOLE_MAX && into > GX_DESC_WEIGHT)
+		cut.off = (uint32_t)(into - GX_DESC_WEIGHT) & ~(GX_CUT_ALIGN - 1);
+	return cut;
+}
+
+/** gx_cut_get() - Where unit @unit of @arg begins; @unit may be nr_unit, the end. */
+GX_HD struct gx_cut gx_cut_get(const struct gx_unpack_arg *arg, uint32_t unit, uint32_t shift)
+{
+	struct gx_cut end = {arg->block.nr, 0};
+	uint64_t at = (uint64_t)unit << shift;
+	uint64_t span = (uint64_t)arg->len + GX_DESC_WEIGHT;
+
+	if (unit >= arg->nr_unit)
+		return end;
+	if (!arg->len)
+		return arg->cut[unit];
+	if (at / span >= arg->block.nr)
+		return end;
+	return gx_cut_in((uint32_t)(at / span), arg->len, at % span);
+}
+
+/** gx_cut_end() - One past the last descriptor that a unit which ends at @to touches. */
+GX_HD uint32_t gx_cut_end(const struct gx_cut *to)
+{
+	return to->desc + (to->off != 0);
+}
+
+/**
+ * gx_piece_get() - The part of descriptor @i between two cuts.
+ * @seg: its destination, NULL when the descriptor names none that exists
+ */
+GX_HD struct gx_piece gx_piece_get(const struct gx_block *b, const struct gx_desc *d,
+				   const struct gx_seg *seg, uint32_t i, const struct gx_cut *from,
+				   const struct gx_cut *to)
+{
+	struct gx_piece p = {0, 0, 0, GX_BLOCK_OK};
+	uint32_t lo = i == from->desc ? from->off : 0;
+	uint32_t hi = i == to->desc && to->off < d->len ? to->off : d->len;
+
+	if (!seg || !gx_desc_fits(d, seg)) {
+		p.status = GX_BLOCK_BOUNDS;
+	} else if (lo < hi) {
+		p.src = b->src_base + d->src_off + lo;
+		p.dst = seg->dst_base + d->dst_off + lo;
+		p.len = hi - lo;
+	}
+	return p;
+}
+
+GX_HD struct gx_split gx_split_get(uint64_t dst, uint64_t src, uint32_t len)
+{
+	struct gx_split s;
+
+	s.head = (uint32_t)(0 - dst) & 15;
+	if (s.head > len)
+		s.head = len;
+	s.words = (len - s.head) / 16;
+	s.tail = (len - s.head) % 16;
+	s.skew = (uint32_t)(src + s.head) & 15;
+	return s;
+}
+
+/* The 32 bits that begin @bits (0, 8, 16, 24) into @hi:@lo. */
+GX_HD uint32_t gx_funnel(uint32_t lo, uint32_t hi, uint32_t bits)
+{
+#ifdef __CUDA_ARCH__
+	return __funnelshift_r(lo, hi, bits);
+#else
+	return (uint32_t)(((uint64_t)hi << 32 | lo) >> bits);
+#endif
+}
+
+/** gx_word_at() - The 16 bytes that begin @skew (0..15) bytes into the 32 bytes @w. Clobbers @w. */
+GX_HD void gx_word_at(uint32_t w[8], uint32_t skew, uint32_t out[4])
+{
+	int i;
+
+	if (skew & 8)
+		for (i = 0; i < 6; i++)
+			w[i] = w[i + 2];
+	if (skew & 4)
+		for (i = 0; i < 5; i++)
+			w[i] = w[i + 1];
+	for (i = 0; i < 4; i++)
+		out[i] = gx_funnel(w[i], w[i + 1], (skew & 3) * 8);
+}
+
+#ifndef __CUDACC__
+#include <stddef.h>
+
+_Static_assert(sizeof(struct gx_unpack_args) <= 4096, "what a kernel takes by value");
+_Static_assert(sizeof(struct gx_unpack_arg) == 80, "same in C and in CUDA");
+
+/* Weigh the descriptors of @arg and find out whether their lengths are equal (sets len). */
+static inline uint64_t gx_unpack_weigh(struct gx_unpack_arg *arg)
+{
+	const struct gx_block *b = &arg->block;
+	uint32_t first = b->nr ? b->desc[0].len : 1;
+	uint64_t bytes = 0;
+	uint32_t odd = 0, last;
+
+	for (uint32_t i = 0; i + 1 < b->nr; i++) {
+		bytes += b->desc[i].len;
+		odd |= b->desc[i].len ^ first;
+	}
+	last = b->nr ? b->desc[b->nr - 1].len : 0;
+	arg->len = (odd || last > first) ? 0 : first;
+	return bytes + last + (uint64_t)b->nr * GX_DESC_WEIGHT;
+}
+
+static inline uint32_t gx_unpack_units(uint64_t weight, uint32_t shift)
+{
+	uint64_t units = (weight + ((uint64_t)1 << shift) - 1) >> shift;
+
+	return units ? (uint32_t)units : 1;
+}
+
+static inline void gx_unpack_cut(const struct gx_unpack_arg *arg, struct gx_cut *cut,
+				 uint32_t shift)
+{
+	const struct gx_block *b = &arg->block;
+	uint64_t at = 0, start = 0;
+	uint32_t k = 0;
+
+	for (uint32_t i = 0; i < b->nr; i++) {
+		uint32_t len = b->desc[i].len;
+
+		for (; at < start + len + GX_DESC_WEIGHT; at += (uint64_t)1 << shift)
+			cut[k++] = gx_cut_in(i, len, at - start);
+		start += (uint64_t)len + GX_DESC_WEIGHT;
+	}
+	cut[k] = (struct gx_cut){b->nr, 0};
+}
+
+/**
+ * gx_unpack_plan() - Divide @n blocks among @warps warps.
+ * @cuts: for each block room for GX_UNITS_MAX + 1 cuts that the GPU can read
+ * @args: all but the counter is filled
+ *
+ * About two units a warp, as far as units do not get too small and their number stays in bounds.
+ * Return: units in all.
+ */
+static inline uint32_t gx_unpack_plan(struct gx_unpack_args *args, struct gx_block *const blocks[],
+				      struct gx_cut *const cuts[], uint32_t n, uint32_t warps)
+{
+	uint64_t weight[GX_UNPACK_BLOCKS_MAX], total = 0, most = 0;
+	uint32_t shift = GX_UNIT_SHIFT_MIN, units = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		args->arg[i].block = *blocks[i];
+		args->arg[i].cut = cuts[i];
+		weight[i] = gx_unpack_weigh(&args->arg[i]);
+		total += weight[i];
+		most = weight[i] > most ? weight[i] : most;
+	}
+	while (total >> shift >= 2 * (uint64_t)warps || most >> shift >= GX_UNITS_MAX)
+		shift++;
+	for (uint32_t i = 0; i < n; i++) {
+		args->arg[i].nr_unit = gx_unpack_units(weight[i], shift);
+		if (!args->arg[i].len)
+			gx_unpack_cut(&args->arg[i], cuts[i], shift);
+		units += args->arg[i].nr_unit;
+		args->unit_end[i] = units;
+	}
+	args->n = n;
+	args->shift = shift;
+	return units;
+}
+#endif
+
+#endif

@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A libcuda.so.1 for tests on machines without a GPU: memory is host memory, a worker thread is the
+ * GPU and runs what was queued in order and late, the unpack kernel is its index arithmetic in
+ * plain C. It checks how gpu_cuda.c drives the driver, not the kernels. Built as a shared library
+ * of that name; tests find it by LD_LIBRARY_PATH. GX_FAKE_CUDA_PLAN: bit i (hexadecimal) fails the
+ * i-th call that can fail at open; GX_FAKE_CUDA_NO_WRITE_VALUE: stream memory operations are
+ * refused; GX_FAKE_CUDA_DEAD, read at every call: so is all other work.
+ */
+#include "cuda_abi.h"
+#include "gx_internal/base.h"
+#include "unpack_core.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define FAKE_OPS_MAX 65536 /* power of two */
+#define FAKE	     __attribute__((visibility("default")))
+#define RANGES_MAX   256
+
+struct CUstream_st {
+	uint64_t last; /* number of its last operation, from 1 */
+};
+
+struct fake_op {
+	enum { OP_COPY, OP_SET, OP_WORD, OP_UNPACK } kind;
+	void *dst;
+	const void *src;
+	size_t len;
+	uint32_t value;
+	struct gx_unpack_args *args;
+};
+
+/* Prototypes for the compiler: each symbol has the type that cuda_abi.h gives it. */
+#define FAKE_PROTOTYPE(name, args) unsigned name args;
+GX_CUDA_API(FAKE_PROTOTYPE)
+
+static struct fake_op ring[FAKE_OPS_MAX];
+static _Atomic uint64_t queued, finished;
+static _Thread_local struct CUctx_st *current;
+static struct {
+	uint8_t *ptr;
+	size_t len;
+	unsigned type; /* 0: free entry */
+	bool registered;
+} range[RANGES_MAX];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned nr_calls, nr_contexts;
+
+static bool planned(void)
+{
+	const char *plan = getenv("GX_FAKE_CUDA_PLAN");
+	unsigned i = nr_calls++;
+
+	return plan && i < 64 && (strtoull(plan, NULL, 16) >> i & 1);
+}
+
+static void unit_run(const struct gx_unpack_args *args, unsigned b, uint32_t unit)
+{
+	const struct gx_unpack_arg *arg = &args->arg[b];
+	struct gx_cut from = gx_cut_get(arg, unit, args->shift);
+	struct gx_cut to = gx_cut_get(arg, unit + 1, args->shift);
+
+	for (uint32_t i = from.desc; i < gx_cut_end(&to); i++) {
+		const struct gx_block *blk = &arg->block;
+		uint16_t which = blk->aux[i].seg;
+		const struct gx_seg *seg = which < blk->nr_seg ? &blk->seg[which] : NULL;
+		struct gx_piece p = gx_piece_get(blk, &blk->desc[i], seg, i, &from, &to);
+
+		if (p.len)
+			memcpy((void *)p.dst, (void *)p.src, p.len);
+		args->counter[GX_UNPACK_BLOCKS_MAX + b] =
+			GX_MAX(args->counter[GX_UNPACK_BLOCKS_MAX + b], p.status);
+	}
+}
+
+static void unpack_run(struct gx_unpack_args *args)
+{
+	for (unsigned b = 0; b < args->n; b++) {
+		uint32_t *worst = &args->counter[GX_UNPACK_BLOCKS_MAX + b];
+
+		for (uint32_t unit = 0; unit < args->arg[b].nr_unit; unit++)
+			unit_run(args, b, unit);
+		__atomic_store_n(args->arg[b].block.status, GX_MAX(*worst, GX_BLOCK_OK),
+				 __ATOMIC_RELEASE);
+		*worst = 0;
+	}
+	free(args);
+}
+
+static void op_run(struct fake_op *op)
+{
+	switch (op->kind) {
+	case OP_COPY:
+		memmove(op->dst, op->src, op->len);
+		break;
+	case OP_SET:
+		memset(op->dst, op->value, op->len);
+		break;
+	case OP_WORD:
+		__atomic_store_n((uint32_t *)op->dst, op->value, __ATOMIC_RELEASE);
+		break;
+	case OP_UNPACK:
+		unpack_run(op->args);
+		break;
+	}
+}
+
+static void *worker(void *arg)
+{
+	for (;;) {
+		if (finished == queued) {
+			usleep(20);
+			continue;
+		}
+		op_run(&ring[finished & (FAKE_OPS_MAX - 1)]);
+		finished++;
+	}
+	return NULL;
+}
+
+/* Not current, or no stream: the driver would refuse too. */
+static unsigned op_add(struct CUstream_st *stream, struct fake_op op)
+{
+	if (!current || !stream)
+		return 201;
+	if (getenv("GX_FAKE_CUDA_DEAD"))
+		return 719;
+	pthread_mutex_lock(&lock);
+	while (queued - finished == FAKE_OPS_MAX)
+		usleep(10);
+	ring[queued & (FAKE_OPS_MAX - 1)] = op;
+	stream->last = ++queued;
+	pthread_mutex_unlock(&lock);
+	return 0;
+}
+
+/* The entry that holds @ptr, else a free one. */
+static unsigned range_find(const void *ptr, unsigned *free_entry)
+{
+	unsigned found = RANGES_MAX;
+
+	for (unsigned i = 0; i < RANGES_MAX; i++) {
+		if (!range[i].type)
+			*free_entry = i;
+		else if ((uint8_t *)ptr >= range[i].ptr &&
+			 (uint8_t *)ptr < range[i].ptr + range[i].len)
+			found = i;
+	}
+	return found;
+}
+
+static unsigned range_add(void *ptr, size_t len, unsigned type, bool registered)
+{
+	unsigned at = RANGES_MAX;
+
+	if (range_find(ptr, &at) < RANGES_MAX)
+		return GX_CU_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+	if (at == RANGES_MAX)
+		return GX_CU_ERROR_OUT_OF_MEMORY;
+	range[at].ptr = ptr;
+	range[at].len = len;
+	range[at].type = type;
+	range[at].registered = registered;
+	return 0;
+}
+
+static unsigned range_del(void *ptr, bool registered)
+{
+	unsigned none, at = range_find(ptr, &none);
+
+	if (at == RANGES_MAX || range[at].ptr != ptr || range[at].registered != registered)
+		return GX_CU_ERROR_INVALID_VALUE;
+	range[at].type = 0;
+	if (!registered)
+		free(ptr);
+	return 0;
+}
+
+static unsigned fake_alloc(void **out, size_t len, unsigned type)
+{
+	void *ptr;
+
+	if (!current)
+		return 201;
+	if (len > (size_t)1 << 40)
+		return GX_CU_ERROR_OUT_OF_MEMORY;
+	ptr = aligned_alloc(4096, GX_ALIGN_UP(len, 4096));
+	memset(ptr, 0x5c, len); /* never zeroed by accident */
+	*out = ptr;
+	return range_add(ptr, len, type, false);
+}
+
+FAKE unsigned cuInit(unsigned flags)
+{
+	pthread_t thread;
+
+	return pthread_create(&thread, NULL, worker, NULL) ? 999 : 0;
+}
+
+FAKE unsigned cuGetErrorName(unsigned error, const char **name)
+{
+	*name = "CUDA_ERROR_FAKE";
+	return 0;
+}
+
+FAKE unsigned cuDeviceGetCount(int *count)
+{
+	*count = 1;
+	return 0;
+}
+
+FAKE unsigned cuDeviceGet(int *device, int ordinal)
+{
+	*device = 0;
+	return planned() || ordinal != 0 ? 101 : 0;
+}
+
+FAKE unsigned cuDeviceGetName(char *name, int len, int device)
+{
+	strncpy(name, "fake GPU", len);
+	return planned() ? 1 : 0;
+}
+
+FAKE unsigned cuDeviceGetAttribute(int *value, unsigned attribute, int device)
+{
+	*value = attribute == GX_CU_ATTR_MULTIPROCESSOR_COUNT ? 132 : 9;
+	return planned() ? 1 : 0;
+}
+
+FAKE unsigned cuDevicePrimaryCtxRetain(struct CUctx_st **ctx, int device)
+{
+	if (planned())
+		return GX_CU_ERROR_OUT_OF_MEMORY;
+	*ctx = (struct CUctx_st *)&nr_contexts;
+	nr_contexts++;
+	return 0;
+}
+
+FAKE unsigned cuDevicePrimaryCtxRelease_v2(int device)
+{
+	nr_contexts--;
+	return 0;
+}
+
+FAKE unsigned cuCtxGetCurrent(struct CUctx_st **ctx)
+{
+	*ctx = current;
+	return 0;
+}
+
+FAKE unsigned cuCtxSetCurrent(struct CUctx_st *ctx)
+{
+	current = ctx;
+	return 0;
+}
+
+FAKE unsigned cuCtxGetStreamPriorityRange(int *least, int *greatest)
+{
+	return 0;
+}
+
+FAKE unsigned cuModuleLoadData(struct CUmod_st **module, const void *image)
+{
+	if (planned())
+		return 209;
+	*module = malloc(1);
+	return 0;
+}
+
+FAKE unsigned cuModuleUnload(struct CUmod_st *module)
+{
+	free(module);
+	return 0;
+}
+
+FAKE unsigned cuModuleGetFunction(struct CUfunc_st **function, struct CUmod_st *module,
+				  const char *name)
+{
+	*function = (struct CUfunc_st *)(uintptr_t)(strcmp(name, "gx_unpack") ? 2 : 1);
+	return planned() ? 500 : 0;
+}
+
+FAKE unsigned cuLaunchKernel(struct CUfunc_st *function, unsigned grid_x, unsigned grid_y,
+			     unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
+			     unsigned shared_b, struct CUstream_st *stream, void **params,
+			     void **extra)
+{
+	struct gx_unpack_args *args;
+	unsigned res;
+
+	if (planned() || !grid_x || grid_x > 132)
+		return 700;
+	if ((uintptr_t)function == 2)
+		return op_add(stream, (struct fake_op){.kind = OP_WORD,
+						       .dst = *(void **)params[0],
+						       .value = *(uint32_t *)params[1]});
+	args = malloc(sizeof(*args));
+	memcpy(args, params[0], sizeof(*args));
+	res = op_add(stream, (struct fake_op){.kind = OP_UNPACK, .args = args});
+	if (res)
+		free(args);
+	return res;
+}
+
+FAKE unsigned cuMemAlloc_v2(unsigned long long *ptr, size_t len)
+{
+	return planned() ? 2 : fake_alloc((void **)ptr, len, GX_CU_MEMORYTYPE_DEVICE);
+}
+
+FAKE unsigned cuMemFree_v2(unsigned long long ptr)
+{
+	return range_del((void *)(uintptr_t)ptr, false);
+}
+
+FAKE unsigned cuMemHostAlloc(void **ptr, size_t len, unsigned flags)
+{
+	return planned() ? 2 : fake_alloc(ptr, len, GX_CU_MEMORYTYPE_HOST);
+}
+
+FAKE unsigned cuMemFreeHost(void *ptr)
+{
+	return range_del(ptr, false);
+}
+
+FAKE unsigned cuMemHostRegister_v2(void *ptr, size_t len, unsigned flags)
+{
+	return range_add(ptr, len, GX_CU_MEMORYTYPE_HOST, true);
+}
+
+FAKE unsigned cuMemHostUnregister(void *ptr)
+{
+	return range_del(ptr, true);
+}
+
+FAKE unsigned cuMemHostGetDevicePointer_v2(unsigned long long *out, void *ptr, unsigned flags)
+{
+	unsigned none;
+
+	*out = (uintptr_t)ptr;
+	return range_find(ptr, &none) == RANGES_MAX ? GX_CU_ERROR_INVALID_VALUE : 0;
+}
+
+FAKE unsigned cuPointerGetAttribute(void *value, unsigned attribute, unsigned long long ptr)
+{
+	unsigned none, at = range_find((void *)(uintptr_t)ptr, &none);
+
+	if (at == RANGES_MAX)
+		return GX_CU_ERROR_INVALID_VALUE;
+	memcpy(value, &range[at].type, sizeof(unsigned));
+	return 0;
+}
+
+FAKE unsigned cuPointerSetAttribute(const void *value, unsigned attribute, unsigned long long ptr)
+{
+	return 0;
+}
+
+FAKE unsigned cuMemsetD8Async(unsigned long long ptr, unsigned char value, size_t len,
+			      struct CUstream_st *stream)
+{
+	return op_add(stream, (struct fake_op){.kind = OP_SET,
+					       .dst = (void *)(uintptr_t)ptr,
+					       .value = value,
+					       .len = len});
+}
+
+FAKE unsigned cuMemcpyAsync(unsigned long long dst, unsigned long long src, size_t len,
+			    struct CUstream_st *stream)
+{
+	return op_add(stream, (struct fake_op){.kind = OP_COPY,
+					       .dst = (void *)(uintptr_t)dst,
+					       .src = (void *)(uintptr_t)src,
+					       .len = len});
+}
+
+FAKE unsigned cuMemcpyHtoDAsync_v2(unsigned long long dst, const void *src, size_t len,
+				   struct CUstream_st *stream)
+{
+	return cuMemcpyAsync(dst, (uintptr_t)src, len, stream);
+}
+
+FAKE unsigned cuStreamCreateWithPriority(struct CUstream_st **stream, unsigned flags, int priority)
+{
+	if (planned())
+		return GX_CU_ERROR_OUT_OF_MEMORY;
+	*stream = calloc(1, sizeof(**stream));
+	return 0;
+}
+
+FAKE unsigned cuStreamDestroy_v2(struct CUstream_st *stream)
+{
+	free(stream);
+	return 0;
+}
+
+FAKE unsigned cuStreamQuery(struct CUstream_st *stream)
+{
+	return finished >= stream->last ? 0 : GX_CU_ERROR_NOT_READY;
+}
+
+FAKE unsigned cuStreamSynchronize(struct CUstream_st *stream)
+{
+	while (cuStreamQuery(stream))
+		usleep(10);
+	return planned() ? 719 : 0;
+}
+
+FAKE unsigned cuStreamWriteValue32_v2(struct CUstream_st *stream, unsigned long long ptr,
+				      uint32_t value, unsigned flags)
+{
+	if (getenv("GX_FAKE_CUDA_NO_WRITE_VALUE"))
+		return 801;
+	return op_add(
+		stream,
+		(struct fake_op){.kind = OP_WORD, .dst = (void *)(uintptr_t)ptr, .value = value});
+}

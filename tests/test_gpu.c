@@ -1,0 +1,860 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One suite for every GPU backend: test_gpu [host|cuda], default host. Each backend is run in each
+ * of its unpack modes. The whole destination is compared after every unpack, so that bytes beside a
+ * fragment are guarded too. `cuda` exits 77 where there is no GPU, and says why.
+ */
+#include "gx_internal/gpu.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <cmocka.h>
+
+#define SRC_B	((size_t)4 << 20)
+#define DST_B	((size_t)8 << 20)
+#define HOST_B	(SRC_B + 2 * DST_B)
+#define BLOCKS	18
+#define POISON	0xa5
+#define WAIT_NS 10000000000ull
+
+/* Which backend the group that runs now is about. */
+static const struct gx_gpu_ops *ops;
+static struct gx_gpu_cfg cfg;
+static struct gx_gpu *gpu;
+
+/* Host memory: source, wanted image, fetched image. The destination is memory of the GPU. */
+struct fix {
+	struct gx_gpu_stream *s;
+	uint8_t *host, *want, *got;
+	uint8_t *dst;
+	uint32_t *flags;
+	uint32_t flag_seq;
+	struct gx_block b[BLOCKS];
+	struct gx_block *list[BLOCKS];
+	uint64_t used; /* of the destination */
+	uint32_t rnd;
+};
+
+static uint32_t fix_random(struct fix *f)
+{
+	f->rnd = f->rnd * 1664525u + 1013904223u;
+	return f->rnd >> 8;
+}
+
+static void copy_wait(struct fix *f, const struct gx_gpu_copy list[], unsigned n)
+{
+	uint64_t end_ns = gx_now_ns() + WAIT_NS;
+	uint32_t value = ++f->flag_seq;
+
+	assert_int_equal(ops->copy(f->s, list, n, &f->flags[1], value, gx_now_ns()), 0);
+	while (__atomic_load_n(&f->flags[1], __ATOMIC_ACQUIRE) != value) {
+		ops->reap(f->s, gx_now_ns());
+		assert_true(gx_now_ns() < end_ns);
+	}
+}
+
+static void copy_one(struct fix *f, void *dst, const void *src, size_t len)
+{
+	copy_wait(f, &(struct gx_gpu_copy){dst, src, len}, 1);
+}
+
+static int setup(void **state)
+{
+	struct fix *f = calloc(1, sizeof(*f));
+	void *dst = NULL;
+
+	f->host = mmap(NULL, HOST_B, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(f->host, MAP_FAILED);
+	assert_int_equal(ops->host_map(gpu, f->host, HOST_B), 0);
+	assert_int_equal(ops->mem_alloc(gpu, DST_B, &dst), 0);
+	assert_int_equal(ops->stream_open(gpu, &f->s), 0);
+	f->flags = ops->flag_alloc(gpu, 4);
+	assert_non_null(f->flags);
+	f->want = f->host + SRC_B;
+	f->got = f->want + DST_B;
+	f->dst = dst;
+	f->rnd = 7;
+	for (size_t i = 0; i < SRC_B; i++)
+		f->host[i] = fix_random(f);
+	memset(f->want, POISON, DST_B);
+	copy_one(f, f->dst, f->want, DST_B);
+	for (unsigned i = 0; i < BLOCKS; i++) {
+		assert_int_equal(ops->block_alloc(gpu, &f->b[i]), 0);
+		f->b[i].src_base = (uintptr_t)f->host;
+		f->b[i].seg[0] = (struct gx_seg){(uintptr_t)f->dst, DST_B};
+		f->b[i].nr_seg = 1;
+		f->list[i] = &f->b[i];
+	}
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fix *f = *state;
+
+	assert_int_equal(ops->fault(f->s), 0);
+	ops->stream_close(f->s);
+	for (unsigned i = 0; i < BLOCKS; i++)
+		ops->block_free(gpu, &f->b[i]);
+	ops->flag_free(gpu, f->flags, 4);
+	ops->mem_free(gpu, f->dst, DST_B);
+	ops->host_unmap(gpu, f->host, HOST_B);
+	munmap(f->host, HOST_B);
+	free(f);
+	return 0;
+}
+
+static bool writes(void)
+{
+	return cfg.unpack != GX_UNPACK_NONE;
+}
+
+/* Append a descriptor to block @b; @lands: it is in bounds and must be found in the destination. */
+static struct gx_desc_aux *desc_add(struct fix *f, unsigned b, struct gx_desc d, bool lands)
+{
+	struct gx_block *blk = &f->b[b];
+
+	blk->desc[blk->nr] = d;
+	blk->aux[blk->nr] = (struct gx_desc_aux){0};
+	blk->bytes += d.len;
+	blk->nr++;
+	blk->cnt[0] = blk->nr;
+	if (lands && writes())
+		memcpy(f->want + d.dst_off, (uint8_t *)(uintptr_t)blk->src_base + d.src_off, d.len);
+	return &blk->aux[blk->nr - 1];
+}
+
+/* A fragment of @len bytes from anywhere to the next free place, with a gap that spoils alignment.
+ */
+static void frag_add(struct fix *f, unsigned b, uint32_t len)
+{
+	struct gx_desc d = {fix_random(f) % (SRC_B - len + 1), len, f->used};
+
+	assert_true(f->used + len <= DST_B);
+	desc_add(f, b, d, true);
+	f->used += len + 1 + fix_random(f) % 20;
+}
+
+static uint32_t block_wait(struct fix *f, unsigned b)
+{
+	uint64_t end_ns = gx_now_ns() + WAIT_NS;
+	uint32_t status;
+
+	while (!(status = __atomic_load_n(f->b[b].status, __ATOMIC_ACQUIRE))) {
+		ops->reap(f->s, gx_now_ns());
+		assert_int_equal(ops->fault(f->s), 0);
+		assert_true(gx_now_ns() < end_ns);
+	}
+	return status;
+}
+
+static void want_check(struct fix *f)
+{
+	memset(f->got, 0, DST_B);
+	copy_one(f, f->got, f->dst, DST_B);
+	assert_memory_equal(f->got, f->want, DST_B);
+}
+
+/* Launch the first @n blocks, as many at a time as are taken. */
+static void blocks_launch(struct fix *f, unsigned n)
+{
+	uint64_t end_ns = gx_now_ns() + WAIT_NS;
+
+	for (unsigned at = 0; at < n;) {
+		unsigned k = ops->unpack(f->s, f->list + at, n - at, gx_now_ns());
+
+		assert_true(k <= n - at && k <= 16);
+		assert_int_equal(ops->fault(f->s), 0);
+		assert_true(gx_now_ns() < end_ns);
+		if (!k)
+			ops->reap(f->s, gx_now_ns());
+		at += k;
+	}
+}
+
+static void blocks_run(struct fix *f, unsigned n)
+{
+	blocks_launch(f, n);
+	for (unsigned b = 0; b < n; b++)
+		assert_int_equal(block_wait(f, b), GX_BLOCK_OK);
+	want_check(f);
+}
+
+/* --- memory --- */
+
+static void mem_alloc__zeroed(void **state)
+{
+	static const size_t len[] = {1, 4096, 100000, (2u << 20) + 1};
+	struct fix *f = *state;
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(len); i++) {
+		void *mem = NULL;
+
+		assert_int_equal(ops->mem_alloc(gpu, len[i], &mem), 0);
+		assert_int_equal((uintptr_t)mem % 16, 0);
+		memset(f->got, POISON, len[i]);
+		copy_one(f, f->got, mem, len[i]);
+		for (size_t k = 0; k < len[i]; k++)
+			assert_int_equal(f->got[k], 0);
+		ops->mem_free(gpu, mem, len[i]);
+	}
+}
+
+static void mem_alloc__too_much(void **state)
+{
+	void *mem = NULL;
+
+	assert_int_equal(ops->mem_alloc(gpu, SIZE_MAX - 5, &mem), -ENOMEM);
+	assert_int_equal(ops->mem_alloc(gpu, (size_t)1 << 60, &mem), -ENOMEM);
+	assert_null(mem);
+}
+
+static void mem_free__null(void **state)
+{
+	ops->mem_free(gpu, NULL, 0);
+	ops->flag_free(gpu, NULL, 0);
+	ops->stream_close(NULL);
+	ops->block_free(gpu, &(struct gx_block){0});
+}
+
+static void host_map__twice(void **state)
+{
+	struct fix *f = *state;
+
+	assert_int_equal(ops->host_map(gpu, f->host, HOST_B), 0);
+	assert_int_equal(ops->host_map(gpu, f->host + 4096, 8192), 0);
+	ops->host_unmap(gpu, f->host + 4096, 8192);
+	ops->host_unmap(gpu, f->host, HOST_B);
+	frag_add(f, 0, 5000);
+	blocks_run(f, 1); /* still mapped once */
+}
+
+static void block_alloc__empty_and_aligned(void **state)
+{
+	struct gx_block b;
+
+	memset(&b, POISON, sizeof(b));
+	assert_int_equal(ops->block_alloc(gpu, &b), 0);
+	assert_int_equal(b.nr, 0);
+	assert_int_equal(b.nr_seg, 0);
+	assert_int_equal(b.bytes, 0);
+	assert_int_equal(*b.status, GX_BLOCK_PENDING);
+	assert_int_equal(*b.cnt, 0);
+	assert_int_equal((uintptr_t)b.desc % 16, 0);
+	assert_int_equal((uintptr_t)b.aux % 8, 0);
+	assert_int_equal((uintptr_t)b.seg % 16, 0);
+	assert_int_equal((uintptr_t)b.status % GX_CACHE_LINE, 0);
+	assert_true((uintptr_t)b.cnt - (uintptr_t)b.status >= GX_CACHE_LINE);
+	memset(b.desc, 1, sizeof(*b.desc) * GX_BLOCK_DESCS_MAX);
+	memset(b.aux, 1, sizeof(*b.aux) * GX_BLOCK_DESCS_MAX);
+	memset(b.seg, 1, sizeof(*b.seg) * GX_BLOCK_SEGS_MAX);
+	ops->block_free(gpu, &b);
+	assert_null(b.status);
+	ops->block_free(gpu, &b);
+}
+
+/* --- unpack --- */
+
+static void unpack__no_blocks(void **state)
+{
+	struct fix *f = *state;
+
+	assert_int_equal(ops->unpack(f->s, f->list, 0, gx_now_ns()), 0);
+}
+
+static void unpack__no_descriptors(void **state)
+{
+	blocks_run(*state, 1);
+}
+
+static void unpack__one_descriptor(void **state)
+{
+	frag_add(*state, 0, 1392);
+	blocks_run(*state, 1);
+}
+
+static void unpack__zero_length(void **state)
+{
+	struct fix *f = *state;
+
+	for (unsigned i = 0; i < 10; i++)
+		frag_add(f, 0, 0);
+	desc_add(f, 0, (struct gx_desc){0, 0, DST_B}, true);
+	blocks_run(f, 1);
+}
+
+static void unpack__every_alignment(void **state)
+{
+	static const uint32_t len[] = {1, 15, 16, 17, 33, 100, 1448, 4097};
+	struct fix *f = *state;
+	uint64_t at = 64;
+
+	for (unsigned k = 0; k < GX_ARRAY_SIZE(len); k++)
+		for (unsigned i = 0; i < 256; i++) {
+			struct gx_desc d = {4096 * (i % 100) + i % 16, len[k], at + i / 16};
+
+			desc_add(f, 0, d, true);
+			at += GX_ALIGN_UP(len[k], 16) + 48;
+		}
+	assert_int_equal(f->b[0].nr, GX_BLOCK_DESCS_MAX);
+	blocks_run(f, 1);
+}
+
+static void unpack__2047_equal(void **state)
+{
+	for (unsigned i = 0; i < 2047; i++)
+		frag_add(*state, 0, 1448);
+	blocks_run(*state, 1);
+}
+
+static void unpack__2048_odd(void **state)
+{
+	struct fix *f = *state;
+
+	for (unsigned i = 0; i < 2048; i++)
+		frag_add(f, 0, fix_random(f) % 3000);
+	blocks_run(f, 1);
+}
+
+static void unpack__large_among_small(void **state)
+{
+	for (unsigned i = 0; i < 500; i++)
+		frag_add(*state, 0, i == 123 ? (3u << 20) + 5 : 1 + i % 70);
+	blocks_run(*state, 1);
+}
+
+static void unpack__several_blocks(void **state)
+{
+	struct fix *f = *state;
+
+	for (unsigned b = 0; b < 16; b++)
+		for (unsigned i = 0; i < b * b; i++)
+			frag_add(f, b, b % 2 ? 4096 : fix_random(f) % 5000);
+	blocks_run(f, 16);
+}
+
+static void unpack__more_than_one_launch(void **state)
+{
+	for (unsigned b = 0; b < BLOCKS; b++)
+		frag_add(*state, b, 10000);
+	blocks_run(*state, BLOCKS);
+}
+
+static void unpack__again_and_again(void **state)
+{
+	struct fix *f = *state;
+
+	for (unsigned round = 0; round < 50; round++) {
+		for (unsigned b = 0; b < 3; b++) {
+			f->b[b].nr = 0;
+			frag_add(f, b, 1 + fix_random(f) % 9000);
+			frag_add(f, b, 1 + fix_random(f) % 40000);
+		}
+		blocks_launch(f, 3);
+		for (unsigned b = 0; b < 3; b++)
+			assert_int_equal(block_wait(f, b), GX_BLOCK_OK);
+	}
+	want_check(f);
+}
+
+static void unpack__many_segs(void **state)
+{
+	struct fix *f = *state;
+
+	f->b[0].nr_seg = GX_BLOCK_SEGS_MAX;
+	for (unsigned i = 0; i < GX_BLOCK_SEGS_MAX; i++) {
+		uint64_t base = 1000 * i + i % 16;
+
+		f->b[0].seg[i] = (struct gx_seg){(uintptr_t)f->dst + base, 900};
+		desc_add(f, 0, (struct gx_desc){i, 900 - i, i}, false)->seg = i;
+		if (writes())
+			memcpy(f->want + base + i, f->host + i, 900 - i);
+	}
+	blocks_run(f, 1);
+}
+
+/* Bounce buffers in the GPU's memory. The CPU cannot gather from there. */
+static void unpack__from_gpu_memory(void **state)
+{
+	struct fix *f = *state;
+	void *src = NULL;
+
+	if (ops == &gx_gpu_cuda_ops && cfg.unpack == GX_UNPACK_HOST)
+		skip();
+	assert_int_equal(ops->mem_alloc(gpu, SRC_B, &src), 0);
+	copy_one(f, src, f->host, SRC_B);
+	for (unsigned i = 0; i < 300; i++)
+		frag_add(f, 0, fix_random(f) % 9000);
+	f->b[0].src_base = (uintptr_t)src;
+	blocks_run(f, 1);
+	ops->mem_free(gpu, src, SRC_B);
+}
+
+static void unpack__bounds(void **state)
+{
+	static const struct gx_desc bad[] = {
+		{0, 101, 0},	    {0, 1, 100},  {0, 0, 101},	      {0, 4, UINT64_MAX - 3},
+		{0, 4, UINT64_MAX}, {0, 5000, 0}, {0, 8, 1ull << 63}, {0, UINT32_MAX, 1},
+	};
+	struct fix *f = *state;
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad); i++) {
+		f->b[i].seg[0].dst_len = 100;
+		desc_add(f, i, (struct gx_desc){50, 10, 0}, true);
+		desc_add(f, i, bad[i], false);
+		desc_add(f, i, (struct gx_desc){70, 90, 10}, true);
+	}
+	blocks_launch(f, GX_ARRAY_SIZE(bad));
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad); i++)
+		assert_int_equal(block_wait(f, i), writes() ? GX_BLOCK_BOUNDS : GX_BLOCK_OK);
+	want_check(f);
+	f->b[0].nr = 1; /* a refusal does not stick to the next launch */
+	blocks_run(f, 1);
+}
+
+static void unpack__no_such_seg(void **state)
+{
+	struct fix *f = *state;
+
+	desc_add(f, 0, (struct gx_desc){0, 10, 0}, false)->seg = 1;
+	desc_add(f, 0, (struct gx_desc){0, 10, 50}, false)->seg = UINT16_MAX;
+	desc_add(f, 0, (struct gx_desc){0, 10, 100}, true);
+	blocks_launch(f, 1);
+	assert_int_equal(block_wait(f, 0), writes() ? GX_BLOCK_BOUNDS : GX_BLOCK_OK);
+	want_check(f);
+}
+
+/* Two destinations that overlap: what leaves one is refused although the other has these bytes. */
+static void unpack__overlapping_segs(void **state)
+{
+	struct fix *f = *state;
+
+	f->b[0].nr_seg = 2;
+	f->b[0].seg[0].dst_len = 1000;
+	f->b[0].seg[1] = (struct gx_seg){(uintptr_t)f->dst + 500, 1000};
+	desc_add(f, 0, (struct gx_desc){0, 101, 900}, false)->seg = 0;
+	desc_add(f, 0, (struct gx_desc){0, 100, 901}, false)->seg = 1;
+	desc_add(f, 0, (struct gx_desc){0, 100, 900}, true)->seg = 0;
+	blocks_launch(f, 1);
+	assert_int_equal(block_wait(f, 0), writes() ? GX_BLOCK_BOUNDS : GX_BLOCK_OK);
+	want_check(f);
+}
+
+static void unpack__crc(void **state)
+{
+	struct fix *f = *state;
+	bool good[] = {true, false, true};
+
+	for (unsigned b = 0; b < 2; b++)
+		for (unsigned i = 0; i < 3; i++) {
+			struct gx_desc d = {100 * i, 99, f->used};
+			bool ok = good[i] || b == 0;
+			struct gx_desc_aux *aux = desc_add(f, b, d, ok || !gpu->checks_crc);
+
+			aux->flags = GX_AUX_CRC;
+			aux->crc = gx_crc32c(0, f->host + d.src_off, d.len) ^ !ok;
+			f->used += 128;
+		}
+	blocks_launch(f, 2);
+	assert_int_equal(block_wait(f, 0), GX_BLOCK_OK);
+	assert_int_equal(block_wait(f, 1), gpu->checks_crc ? GX_BLOCK_CRC : GX_BLOCK_OK);
+	want_check(f);
+}
+
+/* --- copy --- */
+
+static void copy__both_ways(void **state)
+{
+	struct fix *f = *state;
+	struct gx_gpu_copy in[64], out[64];
+
+	for (unsigned i = 0; i < 64; i++) {
+		size_t len = i * 131, at = i * 10007 + i;
+
+		in[i] = (struct gx_gpu_copy){f->dst + at, f->host + at / 2, len};
+		out[i] = (struct gx_gpu_copy){f->got + at, f->dst + at, len};
+		memcpy(f->want + at, f->host + at / 2, len);
+	}
+	memset(f->got, POISON, DST_B);
+	copy_wait(f, in, 64);
+	copy_wait(f, out, 64);
+	assert_memory_equal(f->got, f->want, DST_B);
+	want_check(f);
+}
+
+static void copy__inside_the_gpu(void **state)
+{
+	struct fix *f = *state;
+
+	copy_one(f, f->dst + 100, f->host, 100000);
+	copy_one(f, f->dst + (1 << 20) + 3, f->dst + 101, 99999);
+	memcpy(f->want + 100, f->host, 100000);
+	memcpy(f->want + (1 << 20) + 3, f->host + 1, 99999);
+	want_check(f);
+}
+
+static void copy__flag_alone(void **state)
+{
+	struct fix *f = *state;
+
+	copy_wait(f, NULL, 0);
+	copy_wait(f, &(struct gx_gpu_copy){f->dst, f->host, 0}, 1);
+	assert_int_equal(f->flags[0], 0);
+	assert_int_equal(f->flags[2], 0);
+}
+
+static void copy__after_unpack(void **state)
+{
+	struct fix *f = *state;
+
+	frag_add(f, 0, 1 << 20);
+	blocks_launch(f, 1);
+	want_check(f); /* a stream keeps order: the copy finds what the block brought */
+	assert_int_equal(block_wait(f, 0), GX_BLOCK_OK);
+}
+
+/* --- streams --- */
+
+static void stream_close__work_outstanding(void **state)
+{
+	struct fix *f = *state;
+
+	for (unsigned b = 0; b < 4; b++)
+		for (unsigned i = 0; i < 100; i++)
+			frag_add(f, b, 4096);
+	blocks_launch(f, 4);
+	assert_int_equal(ops->copy(f->s, &(struct gx_gpu_copy){f->got, f->dst, 100000}, 1,
+				   &f->flags[0], 5, gx_now_ns()),
+			 0);
+	ops->stream_close(f->s);
+	for (unsigned b = 0; b < 4; b++)
+		assert_int_equal(*f->b[b].status, GX_BLOCK_OK);
+	assert_int_equal(f->flags[0], 5);
+	assert_memory_equal(f->got, f->want, 100000);
+	assert_int_equal(ops->stream_open(gpu, &f->s), 0);
+	want_check(f);
+}
+
+static void stream_open__two_at_once(void **state)
+{
+	struct fix *f = *state;
+	struct gx_gpu_stream *first = f->s, *second = NULL;
+
+	assert_int_equal(ops->stream_open(gpu, &second), 0);
+	for (unsigned i = 0; i < 8; i++) {
+		frag_add(f, i, 200000 + i);
+		f->s = i % 2 ? second : first;
+		while (!ops->unpack(f->s, f->list + i, 1, gx_now_ns()))
+			ops->reap(f->s, gx_now_ns());
+	}
+	for (unsigned i = 0; i < 8; i++) {
+		f->s = i % 2 ? second : first;
+		assert_int_equal(block_wait(f, i), GX_BLOCK_OK);
+	}
+	f->s = first;
+	want_check(f);
+	ops->stream_close(second);
+}
+
+static void info__what_is_used(void **state)
+{
+	char name[80] = "";
+	unsigned sms = 1;
+	enum gx_unpack mode = GX_UNPACK_AUTO;
+
+	ops->info(gpu, name, sizeof(name), &sms, &mode);
+	assert_true(strlen(name) > 0);
+	assert_int_equal(mode, cfg.unpack);
+	assert_int_equal(sms > 0, mode == GX_UNPACK_KERNEL);
+	if (cfg.sms && mode == GX_UNPACK_KERNEL)
+		assert_true(sms <= cfg.sms);
+	assert_int_equal(gpu->device, ops == &gx_gpu_host_ops ? -1 : cfg.device);
+}
+
+/* --- host only: work that is late on purpose; the test holds the clock --- */
+
+static void late__unpack_touches_nothing_before(void **state)
+{
+	struct fix *f = *state;
+
+	desc_add(f, 0, (struct gx_desc){0, 5000, 100}, false);
+	assert_int_equal(ops->unpack(f->s, f->list, 1, 1000), 1);
+	assert_false(ops->reap(f->s, 1000 + cfg.delay_ns - 1));
+	assert_int_equal(*f->b[0].status, GX_BLOCK_PENDING);
+	assert_memory_equal(f->dst, f->want, DST_B);
+	memset(f->host, 0x11, 5000); /* the buffer was let go too early: this is what arrives */
+	memset(f->want + 100, 0x11, 5000);
+	assert_true(ops->reap(f->s, 1000 + cfg.delay_ns));
+	assert_int_equal(*f->b[0].status, GX_BLOCK_OK);
+	assert_memory_equal(f->dst, f->want, DST_B);
+	assert_false(ops->reap(f->s, UINT64_MAX));
+}
+
+static void late__copy_touches_nothing_before(void **state)
+{
+	struct fix *f = *state;
+	struct gx_gpu_copy list[] = {{f->dst, f->host, 10}, {f->dst + 50, f->host, 2000}};
+
+	assert_int_equal(ops->copy(f->s, list, 2, f->flags, 9, 1000), 0);
+	assert_false(ops->reap(f->s, 1000 + cfg.delay_ns - 1));
+	assert_int_equal(f->flags[0], 0);
+	assert_memory_equal(f->dst, f->want, DST_B);
+	memcpy(f->want, f->host, 10);
+	memcpy(f->want + 50, f->host, 2000);
+	assert_true(ops->reap(f->s, 1000 + cfg.delay_ns));
+	assert_int_equal(f->flags[0], 9);
+	assert_memory_equal(f->dst, f->want, DST_B);
+}
+
+static void late__in_order_one_by_one(void **state)
+{
+	struct fix *f = *state;
+
+	for (unsigned i = 0; i < 3; i++) {
+		frag_add(f, i, 100);
+		assert_int_equal(ops->unpack(f->s, f->list + i, 1, 1000 * i), 1);
+	}
+	for (unsigned i = 0; i < 3; i++) {
+		assert_true(ops->reap(f->s, 1000 * i + cfg.delay_ns));
+		for (unsigned k = 0; k < 3; k++)
+			assert_int_equal(*f->b[k].status, k <= i ? GX_BLOCK_OK : GX_BLOCK_PENDING);
+	}
+	want_check(f);
+}
+
+static void late__full_takes_no_more(void **state)
+{
+	struct fix *f = *state;
+	struct gx_gpu_copy one = {f->dst, f->host, 1};
+	unsigned n = 0;
+
+	while (ops->unpack(f->s, f->list, 1, 1000) == 1)
+		n++;
+	assert_true(n >= 256);
+	assert_int_equal(ops->copy(f->s, &one, 1, f->flags, 1, 1000), -EAGAIN);
+	assert_true(ops->reap(f->s, 1000 + cfg.delay_ns));
+	assert_int_equal(ops->copy(f->s, &one, 1, f->flags, 1, 1000), 0);
+	assert_true(ops->reap(f->s, 1000 + cfg.delay_ns));
+	assert_int_equal(f->flags[0], 1);
+}
+
+/* --- fake driver only: the GPU fails while it runs --- */
+
+static void fault__sticks_and_says_why(void **state)
+{
+	struct fix *f = *state;
+	struct gx_gpu_copy one = {f->dst, f->host, 100};
+
+	assert_int_equal(ops->fault(f->s), 0);
+	frag_add(f, 0, 100);
+	setenv("GX_FAKE_CUDA_DEAD", "1", 1);
+	assert_int_equal(ops->unpack(f->s, f->list, 1, 1000), 0);
+	unsetenv("GX_FAKE_CUDA_DEAD");
+	assert_int_equal(ops->fault(f->s), -EIO);
+	assert_non_null(strstr(gx_gpu_why(), "719"));
+	assert_int_equal(*f->b[0].status, GX_BLOCK_PENDING);
+	assert_int_equal(ops->unpack(f->s, f->list, 1, 1000), 0);
+	assert_int_equal(ops->copy(f->s, &one, 1, f->flags, 1, 1000), -EAGAIN);
+	ops->stream_close(f->s);
+	assert_int_equal(ops->stream_open(gpu, &f->s), 0);
+	blocks_run(f, 1); /* the fault was the stream's */
+}
+
+/* --- without a backend --- */
+
+static void unpack_name__all(void **state)
+{
+	assert_string_equal(gx_unpack_name(GX_UNPACK_AUTO), "auto");
+	assert_string_equal(gx_unpack_name(GX_UNPACK_KERNEL), "kernel");
+	assert_string_equal(gx_unpack_name(GX_UNPACK_D2D), "d2d");
+	assert_string_equal(gx_unpack_name(GX_UNPACK_HOST), "host");
+	assert_string_equal(gx_unpack_name(GX_UNPACK_NONE), "none");
+}
+
+static void cuda_open__no_such_device(void **state)
+{
+	struct gx_gpu_cfg none = {.device = 4711};
+	struct gx_gpu *out = NULL;
+
+	assert_int_equal(gx_gpu_cuda_ops.open(&none, &out), -ENODEV);
+	assert_null(out);
+	assert_true(strlen(gx_gpu_why()) > 0);
+}
+
+static void gpu_count__or_a_reason(void **state)
+{
+	if (gx_gpu_count() == 0)
+		assert_true(strlen(gx_gpu_why()) > 0);
+	assert_true(gx_gpu_count() >= 0);
+}
+
+static void host_open__gpu_modes_are_host(void **state)
+{
+	struct gx_gpu_cfg d2d = {.unpack = GX_UNPACK_D2D};
+	struct gx_gpu *out = NULL;
+	enum gx_unpack mode;
+	char name[80];
+	unsigned sms;
+
+	assert_int_equal(gx_gpu_host_ops.open(&d2d, &out), 0);
+	out->ops->info(out, name, sizeof(name), &sms, &mode);
+	assert_int_equal(mode, GX_UNPACK_HOST);
+	out->ops->close(out);
+	gx_gpu_host_ops.close(NULL);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+static int group_open(void **state)
+{
+	int ret = ops->open(&cfg, &gpu);
+
+	if (ret)
+		print_error("%s: open: %d, %s\n", ops->name, ret, gx_gpu_why());
+	return ret;
+}
+
+static int group_close(void **state)
+{
+	ops->close(gpu);
+	return 0;
+}
+
+static int suite_run(const struct gx_gpu_ops *which, struct gx_gpu_cfg how)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(mem_alloc__zeroed),
+		TEST(mem_alloc__too_much),
+		TEST(mem_free__null),
+		TEST(host_map__twice),
+		TEST(block_alloc__empty_and_aligned),
+		TEST(unpack__no_blocks),
+		TEST(unpack__no_descriptors),
+		TEST(unpack__one_descriptor),
+		TEST(unpack__zero_length),
+		TEST(unpack__every_alignment),
+		TEST(unpack__2047_equal),
+		TEST(unpack__2048_odd),
+		TEST(unpack__large_among_small),
+		TEST(unpack__several_blocks),
+		TEST(unpack__more_than_one_launch),
+		TEST(unpack__again_and_again),
+		TEST(unpack__many_segs),
+		TEST(unpack__from_gpu_memory),
+		TEST(unpack__bounds),
+		TEST(unpack__no_such_seg),
+		TEST(unpack__overlapping_segs),
+		TEST(unpack__crc),
+		TEST(copy__both_ways),
+		TEST(copy__inside_the_gpu),
+		TEST(copy__flag_alone),
+		TEST(copy__after_unpack),
+		TEST(stream_close__work_outstanding),
+		TEST(stream_open__two_at_once),
+		TEST(info__what_is_used),
+	};
+	char name[80];
+
+	ops = which;
+	cfg = how;
+	snprintf(name, sizeof(name), "%s %s sms=%u delay=%u", ops->name, gx_unpack_name(cfg.unpack),
+		 cfg.sms, (unsigned)cfg.delay_ns);
+	return cmocka_run_group_tests_name(name, tests, group_open, group_close);
+}
+
+static int late_run(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(late__unpack_touches_nothing_before),
+		TEST(late__copy_touches_nothing_before),
+		TEST(late__in_order_one_by_one),
+		TEST(late__full_takes_no_more),
+	};
+
+	ops = &gx_gpu_host_ops;
+	cfg = (struct gx_gpu_cfg){.unpack = GX_UNPACK_HOST, .delay_ns = 500};
+	return cmocka_run_group_tests_name("host, late", tests, group_open, group_close);
+}
+
+/* tests/fake_cuda.c as libcuda.so.1: GX_FAKE_CUDA is set by who puts it in the library path. */
+static int fault_run(struct gx_gpu_cfg how)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(fault__sticks_and_says_why),
+	};
+
+	ops = &gx_gpu_cuda_ops;
+	cfg = how;
+	return cmocka_run_group_tests_name(gx_unpack_name(how.unpack), tests, group_open,
+					   group_close);
+}
+
+static int common_run(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(unpack_name__all),
+		cmocka_unit_test(cuda_open__no_such_device),
+		cmocka_unit_test(gpu_count__or_a_reason),
+		cmocka_unit_test(host_open__gpu_modes_are_host),
+	};
+
+	return cmocka_run_group_tests_name("no backend", tests, NULL, NULL);
+}
+
+static int host_main(void)
+{
+	const struct gx_gpu_ops *h = &gx_gpu_host_ops;
+	int failed = common_run();
+
+	failed += suite_run(h, (struct gx_gpu_cfg){.unpack = GX_UNPACK_HOST});
+	failed += suite_run(h, (struct gx_gpu_cfg){.unpack = GX_UNPACK_HOST, .delay_ns = 20000});
+	failed += suite_run(h, (struct gx_gpu_cfg){.unpack = GX_UNPACK_NONE});
+	return failed + late_run();
+}
+
+static int cuda_main(void)
+{
+	const struct gx_gpu_ops *c = &gx_gpu_cuda_ops;
+	int failed = 0;
+
+	if (c->open(&cfg, &gpu)) {
+		printf("no CUDA backend: %s\n", gx_gpu_why());
+		/* A GPU that is there and does not open is a failure, a missing one is not. */
+		exit(strcmp(gx_gpu_why(), "built without nvcc") && gx_gpu_count() ? 1 : 77);
+	}
+	c->close(gpu);
+	failed += common_run();
+	failed += suite_run(c, (struct gx_gpu_cfg){.unpack = GX_UNPACK_KERNEL});
+	failed += suite_run(c, (struct gx_gpu_cfg){.unpack = GX_UNPACK_KERNEL, .sms = 1});
+	failed += suite_run(c, (struct gx_gpu_cfg){.unpack = GX_UNPACK_KERNEL, .sms = 1000});
+	failed += suite_run(c, (struct gx_gpu_cfg){.unpack = GX_UNPACK_D2D});
+	failed += suite_run(c, (struct gx_gpu_cfg){.unpack = GX_UNPACK_HOST});
+	failed += suite_run(c, (struct gx_gpu_cfg){.unpack = GX_UNPACK_NONE});
+	if (getenv("GX_FAKE_CUDA")) {
+		failed += fault_run((struct gx_gpu_cfg){.unpack = GX_UNPACK_KERNEL});
+		failed += fault_run((struct gx_gpu_cfg){.unpack = GX_UNPACK_D2D});
+		failed += fault_run((struct gx_gpu_cfg){.unpack = GX_UNPACK_HOST});
+	}
+	return failed;
+}
+
+int main(int argc, char **argv)
+{
+	int failed;
+
+	if (argc < 2 || !strcmp(argv[1], "host")) {
+		failed = host_main();
+	} else if (!strcmp(argv[1], "cuda")) {
+		failed = cuda_main();
+	} else {
+		fprintf(stderr, "usage: %s [host|cuda]\n", argv[0]);
+		return 2;
+	}
+	return failed ? 1 : 0;
+}

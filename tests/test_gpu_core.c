@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gpu/unpack_core.h on the CPU: plans are walked as the kernel walks them, one unit after another,
+ * and every byte must be copied once, by units of similar weight.
+ */
+#include "gx_internal/base.h"
+#include "unpack_core.h"
+
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define SRC_B (4u << 20)
+#define DST_B (8u << 20)
+#define GAP   3 /* bytes between destinations: nothing is aligned by accident */
+
+struct plan {
+	struct gx_block block[GX_UNPACK_BLOCKS_MAX];
+	struct gx_block *list[GX_UNPACK_BLOCKS_MAX];
+	struct gx_cut *cut[GX_UNPACK_BLOCKS_MAX];
+	struct gx_unpack_args args;
+	uint8_t *src, *dst, *want;
+	uint64_t dst_used;
+	uint32_t rnd;
+};
+
+static uint32_t plan_random(struct plan *p)
+{
+	p->rnd = p->rnd * 1664525u + 1013904223u;
+	return p->rnd >> 8;
+}
+
+static void plan_block(struct plan *p, unsigned i)
+{
+	struct gx_block *b = &p->block[i];
+
+	b->src_base = (uintptr_t)p->src;
+	b->desc = calloc(GX_BLOCK_DESCS_MAX, sizeof(*b->desc));
+	b->aux = calloc(GX_BLOCK_DESCS_MAX, sizeof(*b->aux));
+	b->seg = calloc(GX_BLOCK_SEGS_MAX, sizeof(*b->seg));
+	b->seg[0] = (struct gx_seg){(uintptr_t)p->dst, DST_B};
+	b->nr_seg = 1;
+	p->list[i] = b;
+	p->cut[i] = calloc(GX_UNITS_MAX + 1, sizeof(struct gx_cut));
+}
+
+static int setup(void **state)
+{
+	struct plan *p = calloc(1, sizeof(*p));
+
+	p->src = malloc(SRC_B);
+	p->dst = calloc(1, DST_B);
+	p->want = calloc(1, DST_B);
+	p->rnd = 1;
+	for (unsigned i = 0; i < SRC_B; i++)
+		p->src[i] = plan_random(p) | 1;
+	for (unsigned i = 0; i < GX_UNPACK_BLOCKS_MAX; i++)
+		plan_block(p, i);
+	*state = p;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct plan *p = *state;
+
+	for (unsigned i = 0; i < GX_UNPACK_BLOCKS_MAX; i++) {
+		free(p->block[i].desc);
+		free(p->block[i].aux);
+		free(p->block[i].seg);
+		free(p->cut[i]);
+	}
+	free(p->src);
+	free(p->dst);
+	free(p->want);
+	free(p);
+	return 0;
+}
+
+static void plan_desc(struct plan *p, unsigned block, uint32_t len)
+{
+	struct gx_block *b = &p->block[block];
+	struct gx_desc *d = &b->desc[b->nr++];
+
+	d->len = len;
+	d->src_off = len < SRC_B ? plan_random(p) % (SRC_B - len) : 0;
+	d->dst_off = p->dst_used;
+	assert_true(d->dst_off + len <= DST_B);
+	memcpy(p->want + d->dst_off, p->src + d->src_off, len);
+	p->dst_used += len + GAP;
+}
+
+/* Copy with the accesses of the kernel: bytes, and 16-byte words made of two aligned ones. */
+static void piece_copy(const struct gx_piece *piece)
+{
+	struct gx_split s = gx_split_get(piece->dst, piece->src, piece->len);
+	uint8_t *dst = (uint8_t *)(uintptr_t)piece->dst;
+	const uint8_t *src = (const uint8_t *)(uintptr_t)piece->src;
+	const uint8_t *from = src + s.head - s.skew;
+
+	assert_true(s.head < 16 && s.tail < 16);
+	assert_int_equal(s.head + 16 * s.words + s.tail, piece->len);
+	for (uint32_t i = 0; i < piece->len; i++)
+		assert_int_equal(dst[i], 0); /* nobody was here before */
+	memcpy(dst, src, s.head);
+	for (uint32_t i = 0; i < s.words; i++) {
+		uint32_t w[8] = {0}, out[4];
+
+		assert_int_equal((uintptr_t)(dst + s.head + 16 * i) % 16, 0);
+		memcpy(w, from + 16 * i, s.skew ? 32 : 16);
+		gx_word_at(w, s.skew, out);
+		memcpy(dst + s.head + 16 * i, out, 16);
+	}
+	memcpy(dst + piece->len - s.tail, src + piece->len - s.tail, s.tail);
+}
+
+/* What one warp does with a unit. Return: its weight. */
+static uint64_t unit_run(const struct gx_unpack_arg *arg, uint32_t unit, uint32_t shift)
+{
+	struct gx_cut from = gx_cut_get(arg, unit, shift);
+	struct gx_cut to = gx_cut_get(arg, unit + 1, shift);
+	uint64_t weight = 0;
+
+	for (uint32_t i = from.desc; i < gx_cut_end(&to); i++) {
+		const struct gx_block *b = &arg->block;
+		struct gx_piece piece =
+			gx_piece_get(b, &b->desc[i], &b->seg[b->aux[i].seg], i, &from, &to);
+
+		assert_int_equal(piece.status, GX_BLOCK_OK);
+		if (piece.len)
+			piece_copy(&piece);
+		weight += piece.len + GX_DESC_WEIGHT;
+	}
+	return weight;
+}
+
+static void plan_check(struct plan *p, unsigned n, uint32_t warps)
+{
+	uint32_t units = gx_unpack_plan(&p->args, p->list, p->cut, n, warps);
+	uint64_t most =
+		((uint64_t)1 << p->args.shift) + GX_WHOLE_MAX + 2 * GX_DESC_WEIGHT + GX_CUT_ALIGN;
+	uint32_t first = 0;
+
+	memset(p->dst, 0, DST_B);
+	assert_int_equal(p->args.unit_end[n - 1], units);
+	for (unsigned b = 0; b < n; b++) {
+		const struct gx_unpack_arg *arg = &p->args.arg[b];
+
+		assert_in_range(arg->nr_unit, 1, GX_UNITS_MAX);
+		assert_int_equal(p->args.unit_end[b], first + arg->nr_unit);
+		for (uint32_t unit = 0; unit < arg->nr_unit; unit++)
+			assert_true(unit_run(arg, unit, p->args.shift) <= most);
+		first += arg->nr_unit;
+	}
+	assert_memory_equal(p->dst, p->want, DST_B);
+}
+
+static void plan__empty_block(void **state)
+{
+	struct plan *p = *state;
+
+	plan_check(p, 1, 256);
+	assert_int_equal(p->args.arg[0].nr_unit, 1);
+}
+
+static void plan__equal_lengths(void **state)
+{
+	static const uint32_t len[] = {1, 16, 1392, 2048, 2049, 3328, 4096, 8944};
+	struct plan *p = *state;
+
+	for (unsigned k = 0; k < GX_ARRAY_SIZE(len); k++) {
+		p->block[0].nr = 0;
+		p->dst_used = 0;
+		memset(p->want, 0, DST_B);
+		for (unsigned i = 0; i < 700; i++)
+			plan_desc(p, 0, len[k]);
+		plan_desc(p, 0, len[k] / 3);
+		plan_check(p, 1, 256);
+		assert_int_equal(p->args.arg[0].len, len[k]);
+	}
+}
+
+static void plan__one_large(void **state)
+{
+	struct plan *p = *state;
+
+	plan_desc(p, 0, 3u << 20);
+	plan_check(p, 1, 256);
+	assert_true(p->args.unit_end[0] > 256); /* one descriptor feeds all warps */
+}
+
+static void plan__large_among_small(void **state)
+{
+	struct plan *p = *state;
+
+	for (unsigned i = 0; i < 2048; i++)
+		plan_desc(p, 0, i == 77 ? 2u << 20 : i % 100);
+	plan_check(p, 1, 256);
+	assert_int_equal(p->args.arg[0].len, 0);
+}
+
+static void plan__last_is_longer(void **state)
+{
+	struct plan *p = *state;
+
+	for (unsigned i = 0; i < 10; i++)
+		plan_desc(p, 0, 4096);
+	plan_desc(p, 0, 50000);
+	plan_check(p, 1, 256);
+	assert_int_equal(p->args.arg[0].len, 0);
+}
+
+static void plan__lengths_of_zero(void **state)
+{
+	struct plan *p = *state;
+
+	for (unsigned i = 0; i < 100; i++)
+		plan_desc(p, 0, 0);
+	plan_check(p, 1, 256);
+}
+
+static void plan__random_blocks(void **state)
+{
+	struct plan *p = *state;
+
+	for (unsigned round = 0; round < 10; round++) {
+		unsigned n = 1 + plan_random(p) % GX_UNPACK_BLOCKS_MAX;
+		uint32_t warps = GX_UNPACK_WARPS << round % 8;
+
+		p->dst_used = 0;
+		memset(p->want, 0, DST_B);
+		for (unsigned b = 0; b < n; b++) {
+			uint32_t nr = plan_random(p) % 300;
+
+			p->block[b].nr = 0;
+			for (uint32_t i = 0; i < nr; i++)
+				plan_desc(p, b, plan_random(p) % (i % 50 ? 1500 : 9000));
+		}
+		plan_check(p, n, warps);
+	}
+}
+
+/* Only the plan: 2,048 descriptors of 1 GiB exceed 32 bits and must not exceed the cut list. */
+static void plan__huge(void **state)
+{
+	struct plan *p = *state;
+	struct gx_block *b = &p->block[0];
+
+	for (b->nr = 0; b->nr < GX_BLOCK_DESCS_MAX; b->nr++)
+		b->desc[b->nr].len = (1u << 30) + b->nr;
+	gx_unpack_plan(&p->args, p->list, p->cut, 1, 1u << 20);
+	assert_in_range(p->args.arg[0].nr_unit, GX_UNITS_MAX / 2, GX_UNITS_MAX);
+	for (uint32_t i = 1; i < p->args.arg[0].nr_unit; i++) {
+		struct gx_cut a = p->cut[0][i - 1], z = p->cut[0][i];
+
+		assert_true(z.desc > a.desc || (z.desc == a.desc && z.off >= a.off));
+		assert_true(z.desc < b->nr && z.off < b->desc[z.desc].len);
+	}
+}
+
+static void fits__at_the_limits(void **state)
+{
+	struct gx_seg seg = {0x1000, 100};
+	struct gx_desc d[] = {
+		{0, 100, 0},	    {0, 0, 100},
+		{0, 1, 99}, /* these fit */
+		{0, 101, 0},	    {0, 1, 100},
+		{0, 0, 101},	    {0, 4, UINT64_MAX - 3},
+		{0, UINT32_MAX, 1}, {0, 100, (uint64_t)1 << 32},
+	};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(d); i++)
+		assert_int_equal(gx_desc_fits(&d[i], &seg), i < 3);
+}
+
+static void piece__out_of_bounds_is_empty(void **state)
+{
+	struct gx_block b = {.src_base = 0x1000, .nr = 1, .nr_seg = 1};
+	struct gx_seg seg = {0x2000, 100};
+	struct gx_desc d = {0, 101, 0};
+	struct gx_cut from = {0, 0}, to = {1, 0};
+	struct gx_piece p = gx_piece_get(&b, &d, &seg, 0, &from, &to);
+
+	assert_int_equal(p.status, GX_BLOCK_BOUNDS);
+	assert_int_equal(p.len, 0);
+	d.len = 10;
+	p = gx_piece_get(&b, &d, NULL, 0, &from, &to);
+	assert_int_equal(p.status, GX_BLOCK_BOUNDS);
+	assert_int_equal(p.len, 0);
+}
+
+static void split__every_alignment(void **state)
+{
+	struct plan *p = *state;
+
+	for (unsigned s = 0; s < 16; s++)
+		for (unsigned d = 0; d < 16; d++)
+			for (unsigned len = 0; len < 70; len++) {
+				struct gx_piece piece = {(uintptr_t)p->dst + 64 + d,
+							 (uintptr_t)p->src + 64 + s, len, 0};
+
+				memset(p->dst, 0, 256);
+				piece_copy(&piece);
+				assert_memory_equal(p->dst + 64 + d, p->src + 64 + s, len);
+				assert_int_equal(p->dst[64 + d + len], 0);
+				assert_int_equal(p->dst[63 + d], 0);
+			}
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		TEST(plan__empty_block),      TEST(plan__equal_lengths),
+		TEST(plan__one_large),	      TEST(plan__large_among_small),
+		TEST(plan__last_is_longer),   TEST(plan__lengths_of_zero),
+		TEST(plan__random_blocks),    TEST(plan__huge),
+		TEST(fits__at_the_limits),    TEST(piece__out_of_bounds_is_empty),
+		TEST(split__every_alignment),
+	};
+
+	return cmocka_run_group_tests_name("gpu_core", tests, NULL, NULL);
+}
