@@ -192,7 +192,11 @@ struct gx_connect_opts {
 int gx_connect(struct gx *gx, const char *addr, const struct gx_connect_opts *opts, struct gx_conn **out);
 /** gx_conn_wait() - Block until up (0) or failed (-errno: -ECONNREFUSED, -ETIMEDOUT, -EPROTO, -EPROTONOSUPPORT...). */
 int gx_conn_wait(struct gx_conn *conn, uint64_t timeout_ns);
-/** gx_conn_close() - End it: tells the peer, fails what is posted (-ECANCELED), frees @conn when all is back. [control] */
+/**
+ * gx_conn_close() - End it: tells the peer, fails what is posted (-ECANCELED), frees @conn when all is back. [control]
+ * Every connection of gx_connect(), and every accepted one that on_conn reported UP, stays valid, its endpoints too, until
+ * this is called for it, also after GX_CONN_DOWN: threads that use it can let go in their own time. on_conn may call it.
+ */
 void gx_conn_close(struct gx_conn *conn);
 
 enum gx_conn_state { GX_CONN_STATE_CONNECTING, GX_CONN_STATE_UP, GX_CONN_STATE_DOWN };
