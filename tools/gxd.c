@@ -1,0 +1,556 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * gxd, the pinned-core server: memory that peers may put to and get from. main() parses, opens, prints the
+ * line to paste on the client, and waits for a signal; everything else happens on gx's threads and on the
+ * service's worker (gxd_service.c). `gxd stats` asks a running gxd for its counters.
+ */
+#include "gxd_service.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define GXD_LISTEN	 "127.0.0.1:7501"
+#define GXD_STATS	 "@gxd-7501"
+#define GXD_PORTS_MAX	 8
+#define GXD_UIDS_MAX	 16
+#define GXD_DRAIN_NS	 10000000000ull
+#define GXD_DRAIN_LOOKS	 3 /* looks in a row without work that count as drained */
+#define GXD_DESCRIBE_MAX 16384
+
+enum { GXD_OK = 0, GXD_FAILED = 1, GXD_USAGE = 2 };
+
+struct gxd_opts {
+	const char *listen, *stats, *bind;
+	const char *ports[GXD_PORTS_MAX];
+	unsigned nr_ports;
+	struct opt_cpus cpus, allowed;
+	struct service_region regions[SERVICE_REGIONS_MAX];
+	unsigned nr_regions;
+	unsigned uids[GXD_UIDS_MAX];
+	unsigned nr_uids;
+	uint32_t window, slots, sms;
+	uint64_t chunk, quantum, timeout_ns;
+	enum gx_unpack_mode unpack;
+	int integrity;
+	bool integrity_set, insecure, no_huge, busy;
+	bool stats_only;
+	const char *stats_of; /* gxd stats [SOCKET] */
+};
+
+struct gxd {
+	struct gxd_opts opts;
+	struct gx *gx;
+	struct service *svc;
+	int port;	     /* that it listens at */
+	sem_t signalled;     /* the control thread posts, main waits */
+	unsigned nr_signals; /* owner: control thread */
+};
+
+/* ---- Options -------------------------------------------------------------------------------------------- */
+
+enum {
+	KEY_LISTEN = 256, KEY_CORES, KEY_PORT, KEY_MEM, KEY_WINDOW, KEY_CHUNK, KEY_SLOTS, KEY_QUANTUM,
+	KEY_UNPACK, KEY_SMS, KEY_INTEGRITY, KEY_ALLOW_UID, KEY_INSECURE, KEY_NO_HUGE, KEY_BUSY,
+	KEY_STATS, KEY_BIND, KEY_TIMEOUT,
+};
+
+static const struct argp_option gxd_options[] = {
+	{NULL, 0, NULL, 0, "What is served:", 1},
+	{"mem", KEY_MEM, "NAME=PLACE:SIZE", 0,
+	 "A region that peers may put to and get from; PLACE is host or cuda:N. Repeat for more", 1},
+	{"listen", KEY_LISTEN, "HOST:PORT", 0, "Default " GXD_LISTEN "; port 0: any free one", 1},
+	{"port", KEY_PORT, "NAME[:ARGS]", 0,
+	 "Packet port to open: shm, udp, dpdk:DEVARGS. Repeat in order of preference; default shm, udp", 1},
+	{"bind", KEY_BIND, "HOST", 0, "Address of network ports; default: that of the connection", 1},
+	{NULL, 0, NULL, 0, "How:", 2},
+	{"cores", KEY_CORES, "LIST", 0,
+	 "CPUs to poll on, e.g. 0 or 0,2-3; 'any': all this process may use. Default: the first half of "
+	 "them, at most 4 (gxperf takes the last half)", 2},
+	{"window", KEY_WINDOW, "N", 0, "Most chunks of a message under way", 2},
+	{"chunk", KEY_CHUNK, "SIZE", 0, "Largest chunk", 2},
+	{"slots", KEY_SLOTS, "N", 0, "Bounce buffers a peer or queue", 2},
+	{"quantum", KEY_QUANTUM, "SIZE", 0, "Payload of a packet, a multiple of 16 from 1280", 2},
+	{"unpack", KEY_UNPACK, "MODE", 0, "kernel, d2d, host, none (copies nothing), auto", 2},
+	{"sms", KEY_SMS, "N", 0, "SMs of the GPU that unpacking may use", 2},
+	{"integrity", KEY_INTEGRITY, "MODE", 0, "none or crc32c; default: by port", 2},
+	{"no-huge", KEY_NO_HUGE, NULL, 0, "Do not try huge pages", 2},
+	{"busy", KEY_BUSY, NULL, 0, "Cores never sleep, even when idle", 2},
+	{"timeout", KEY_TIMEOUT, "SECONDS", 0, "A peer silent for this long is lost; default 5", 2},
+	{NULL, 0, NULL, 0, "Who may, and who looks:", 3},
+	{"allow-uid", KEY_ALLOW_UID, "UID", 0, "A user who may map our shared memory, besides our own", 3},
+	{"insecure", KEY_INSECURE, NULL, 0, "Allow peers of other hosts, in clear", 3},
+	{"stats", KEY_STATS, "SOCKET", 0,
+	 "Unix socket for counters, text or Prometheus; @NAME is abstract. Default @gxd-PORT", 3},
+	{0},
+};
+
+static void opts_mem(struct gxd_opts *o, const char *arg, struct argp_state *state)
+{
+	struct service_region *r = &o->regions[o->nr_regions];
+
+	if (o->nr_regions == SERVICE_REGIONS_MAX)
+		argp_error(state, "--mem: more than %d regions", SERVICE_REGIONS_MAX);
+	if (opt_mem(arg, &r->opt))
+		argp_error(state,
+			   "--mem: '%s' is not NAME=PLACE:SIZE, e.g. kv=host:2G or kv=cuda:0:4G", arg);
+	for (unsigned i = 0; i < o->nr_regions; i++)
+		if (!strcmp(o->regions[i].opt.name, r->opt.name))
+			argp_error(state, "--mem: two regions are named '%s'", r->opt.name);
+	o->nr_regions++;
+}
+
+static void opts_cores(struct gxd_opts *o, const char *arg, struct argp_state *state)
+{
+	int cpu;
+
+	if (opt_cpus(arg, &o->cpus))
+		argp_error(state, "--cores: '%s' is not a list of CPUs such as 0 or 0,2-3, or any", arg);
+	cpu = opt_cpus_stranger(&o->cpus, &o->allowed);
+	if (cpu >= 0)
+		argp_error(state, "--cores: this process may not use CPU %d (see taskset -p)", cpu);
+}
+
+static void opts_u32(const char *name, const char *arg, uint32_t min, uint32_t max, uint32_t *out,
+		     struct argp_state *state)
+{
+	if (opt_u32(arg, min, max, out))
+		argp_error(state, "--%s: '%s' is not a number from %u to %u", name, arg, min, max);
+}
+
+static void opts_size(const char *name, const char *arg, uint64_t *out, struct argp_state *state)
+{
+	if (opt_size(arg, out) || *out > UINT32_MAX)
+		argp_error(state, "--%s: '%s' is not a size such as 4096, 512K or 4M", name, arg);
+}
+
+static void opts_uid(struct gxd_opts *o, const char *arg, struct argp_state *state)
+{
+	if (o->nr_uids == GXD_UIDS_MAX)
+		argp_error(state, "--allow-uid: more than %d users", GXD_UIDS_MAX);
+	opts_u32("allow-uid", arg, 0, UINT32_MAX - 1, &o->uids[o->nr_uids++], state);
+}
+
+static void opts_port(struct gxd_opts *o, const char *arg, struct argp_state *state)
+{
+	if (o->nr_ports == GXD_PORTS_MAX)
+		argp_error(state, "--port: more than %d ports", GXD_PORTS_MAX);
+	o->ports[o->nr_ports++] = arg;
+}
+
+/* Arguments that are no options: nothing, or "stats [SOCKET]". */
+static error_t opts_positional(struct gxd_opts *o, const char *arg, struct argp_state *state)
+{
+	if (!o->stats_only && !strcmp(arg, "stats"))
+		o->stats_only = true;
+	else if (o->stats_only && !o->stats_of)
+		o->stats_of = arg;
+	else
+		argp_error(state, "what is '%s'? Only 'stats [SOCKET]' is known", arg);
+	return 0;
+}
+
+static void opts_end(struct gxd_opts *o, struct argp_state *state)
+{
+	if (!o->stats_only && !o->nr_regions)
+		argp_error(state, "no memory to serve: give --mem, e.g. --mem kv=host:2G");
+}
+
+static error_t opts_flag(int key, struct gxd_opts *o)
+{
+	switch (key) {
+	case KEY_INSECURE:
+		o->insecure = true;
+		return 0;
+	case KEY_NO_HUGE:
+		o->no_huge = true;
+		return 0;
+	case KEY_BUSY:
+		o->busy = true;
+		return 0;
+	}
+	return ARGP_ERR_UNKNOWN;
+}
+
+static error_t opts_tuning(int key, char *arg, struct gxd_opts *o, struct argp_state *state)
+{
+	switch (key) {
+	case KEY_WINDOW:
+		opts_u32("window", arg, 1, 1024, &o->window, state);
+		return 0;
+	case KEY_CHUNK:
+		opts_size("chunk", arg, &o->chunk, state);
+		return 0;
+	case KEY_SLOTS:
+		opts_u32("slots", arg, 1, 1u << 24, &o->slots, state);
+		return 0;
+	case KEY_QUANTUM:
+		opts_size("quantum", arg, &o->quantum, state);
+		return 0;
+	case KEY_SMS:
+		opts_u32("sms", arg, 1, 4096, &o->sms, state);
+		return 0;
+	case KEY_UNPACK:
+		if (opt_unpack(arg, &o->unpack))
+			argp_error(state, "--unpack: '%s' is not kernel, d2d, host, none or auto", arg);
+		return 0;
+	case KEY_INTEGRITY:
+		if (opt_integrity(arg, &o->integrity))
+			argp_error(state, "--integrity: '%s' is not none or crc32c", arg);
+		o->integrity_set = true;
+		return 0;
+	case KEY_TIMEOUT:
+		if (opt_seconds(arg, &o->timeout_ns))
+			argp_error(state, "--timeout: '%s' is not a number of seconds", arg);
+		return 0;
+	}
+	return opts_flag(key, o);
+}
+
+static error_t opts_parse(int key, char *arg, struct argp_state *state)
+{
+	struct gxd_opts *o = state->input;
+
+	switch (key) {
+	case KEY_LISTEN:
+		o->listen = arg;
+		return 0;
+	case KEY_BIND:
+		o->bind = arg;
+		return 0;
+	case KEY_STATS:
+		o->stats = arg;
+		return 0;
+	case KEY_MEM:
+		opts_mem(o, arg, state);
+		return 0;
+	case KEY_CORES:
+		opts_cores(o, arg, state);
+		return 0;
+	case KEY_PORT:
+		opts_port(o, arg, state);
+		return 0;
+	case KEY_ALLOW_UID:
+		opts_uid(o, arg, state);
+		return 0;
+	case ARGP_KEY_ARG:
+		return opts_positional(o, arg, state);
+	case ARGP_KEY_END:
+		opts_end(o, state);
+		return 0;
+	}
+	return opts_tuning(key, arg, o, state);
+}
+
+static void gxd_print_version(FILE *out, struct argp_state *state)
+{
+	fprintf(out, "gxd %s\n", gx_version());
+}
+
+/* ---- gxd stats ------------------------------------------------------------------------------------------ */
+
+static int stats_connect(const char *path)
+{
+	struct sockaddr_un un = {.sun_family = AF_UNIX};
+	size_t len = strlen(path);
+	int fd, err;
+
+	if (len >= sizeof(un.sun_path)) {
+		errno = ENAMETOOLONG;
+		return -1;
+	}
+	memcpy(un.sun_path, path, len);
+	if (path[0] == '@')
+		un.sun_path[0] = '\0';
+	else
+		len++;
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0 || !connect(fd, (struct sockaddr *)&un,
+			       (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len)))
+		return fd;
+	err = errno;
+	close(fd);
+	errno = err;
+	return -1;
+}
+
+/* Text comes at once; a server that waits for a request sees our half closed instead. */
+static int stats_print(const char *path)
+{
+	char buf[16384];
+	ssize_t n;
+	int fd = stats_connect(path);
+
+	if (fd < 0) {
+		fprintf(stderr,
+			"gxd: no counters at %s: %s. Is gxd running? Its first lines name the socket\n",
+			path, strerror(errno));
+		return GXD_FAILED;
+	}
+	shutdown(fd, SHUT_WR);
+	while ((n = read(fd, buf, sizeof(buf))) > 0)
+		if (fwrite(buf, 1, (size_t)n, stdout) != (size_t)n)
+			break;
+	close(fd);
+	if (fflush(stdout) || n) {
+		fprintf(stderr, "gxd: counters of %s: %s\n", path, strerror(errno));
+		return GXD_FAILED;
+	}
+	return GXD_OK;
+}
+
+/* ---- The server ----------------------------------------------------------------------------------------- */
+
+static void gxd_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
+			const char *why)
+{
+	struct gxd *d = arg;
+	struct gx_conn_info info = GX_INIT(info);
+
+	if (event == GX_CONN_UP && !gx_conn_info(conn, &info))
+		fprintf(stderr, "gxd: %s connected: %s, %s, %u lanes (%s)\n", info.peer, info.link,
+			info.port, info.lanes, info.why);
+	else if (event == GX_CONN_DOWN)
+		fprintf(stderr, "gxd: a connection ended%s%s\n", err ? ": " : "", err ? why : "");
+	service_on_conn(d->svc, conn, event);
+}
+
+static void gxd_on_msg(void *arg, struct gx_conn *conn, const void *data, uint32_t len)
+{
+	struct gxd *d = arg;
+
+	service_on_msg(d->svc, conn, data, len);
+}
+
+/* Control thread. The first signal wakes main; the second does not wait for it. */
+static void gxd_on_signal(void *arg, int signo)
+{
+	struct gxd *d = arg;
+
+	if (++d->nr_signals > 1)
+		_exit(GXD_OK);
+	sem_post(&d->signalled);
+}
+
+static int gxd_open(struct gxd *d)
+{
+	const struct gxd_opts *o = &d->opts;
+	struct gx_opts opts = GX_INIT(opts);
+
+	opts.cpus = o->cpus.cpu;
+	opts.nr_cores = o->cpus.nr;
+	opts.ports = o->nr_ports ? o->ports : NULL;
+	opts.nr_ports = o->nr_ports;
+	opts.chunk_b = (uint32_t)o->chunk;
+	opts.window = o->window;
+	opts.slots = o->slots;
+	opts.quantum_b = (uint32_t)o->quantum;
+	opts.peer_timeout_ns = o->timeout_ns;
+	opts.unpack = o->unpack;
+	opts.sms = o->sms;
+	opts.integrity = o->integrity;
+	opts.integrity_set = o->integrity_set;
+	opts.insecure = o->insecure;
+	opts.no_huge = o->no_huge;
+	opts.busy_idle = o->busy;
+	opts.allow_uids = o->uids;
+	opts.nr_allow_uids = o->nr_uids;
+	opts.bind_host = o->bind;
+	opts.on_conn = gxd_on_conn;
+	opts.on_msg = gxd_on_msg;
+	opts.arg = d;
+	return gx_open(&opts, &d->gx);
+}
+
+static int gxd_mem(struct gxd *d)
+{
+	for (unsigned i = 0; i < d->opts.nr_regions; i++) {
+		struct service_region *r = &d->opts.regions[i];
+		int ret = gx_mem_alloc(d->gx, r->opt.kind, r->opt.device, r->opt.len, &r->mem);
+
+		if (!ret)
+			ret = gx_mem_share(r->mem, r->opt.name, GX_ACCESS_PUT | GX_ACCESS_GET);
+		if (ret) {
+			fprintf(stderr, "gxd: --mem %s of %llu bytes: %s\n", r->opt.name,
+				(unsigned long long)r->opt.len, gx_error());
+			return ret;
+		}
+	}
+	return 0;
+}
+
+static int gxd_start(struct gxd *d)
+{
+	static const int signos[] = {SIGTERM, SIGINT};
+	struct service_opts so = {.gx = d->gx,
+				  .regions = d->opts.regions,
+				  .nr_regions = d->opts.nr_regions,
+				  .unpack = d->opts.unpack,
+				  .sms = d->opts.sms};
+	int ret = service_open(&so, &d->svc);
+
+	for (unsigned i = 0; i < gx_nr_cores(d->gx) && !ret; i++)
+		ret = gx_core_start(gx_core(d->gx, i));
+	if (!ret)
+		ret = gx_signals(d->gx, signos, 2, gxd_on_signal, d);
+	if (ret)
+		fprintf(stderr, "gxd: cannot start: %s\n", gx_error());
+	return ret;
+}
+
+static int gxd_listen(struct gxd *d)
+{
+	int port = gx_listen(d->gx, d->opts.listen);
+
+	if (port < 0) {
+		fprintf(stderr, "gxd: cannot listen at %s: %s%s\n", d->opts.listen, gx_error(),
+			port == -EADDRINUSE ? "; another gxd? Give another --listen, or port 0 for any"
+					    : "");
+		return port;
+	}
+	d->port = port;
+	return 0;
+}
+
+static void gxd_stats(struct gxd *d)
+{
+	char path[32];
+	const char *at = d->opts.stats;
+
+	if (!at) {
+		snprintf(path, sizeof(path), "@gxd-%d", d->port);
+		at = path;
+	}
+	if (gx_stats_listen(d->gx, at))
+		fprintf(stderr, "gxd: no counters at %s: %s. Going on without\n", at, gx_error());
+	else
+		fprintf(stderr, "gxd: counters: gxd stats %s\n", at);
+}
+
+/* The host part of --listen as a client would write it. */
+static void gxd_client_host(const char *listen, char *buf, size_t room)
+{
+	const char *colon = strrchr(listen, ':');
+	size_t len = colon ? (size_t)(colon - listen) : strlen(listen);
+
+	if (len == 0 || (len == 7 && !strncmp(listen, "0.0.0.0", 7)) ||
+	    (len == 4 && !strncmp(listen, "[::]", 4))) {
+		if (gethostname(buf, room))
+			snprintf(buf, room, "127.0.0.1");
+		buf[room - 1] = '\0';
+		return;
+	}
+	snprintf(buf, room, "%.*s", (int)len, listen);
+}
+
+static void gxd_describe(struct gxd *d)
+{
+	char *text = calloc(1, GXD_DESCRIBE_MAX), cpus[256], host[256];
+
+	if (text && gx_describe(d->gx, text, GXD_DESCRIBE_MAX) >= 0)
+		fprintf(stderr, "%s%s", text, text[0] && text[strlen(text) - 1] != '\n' ? "\n" : "");
+	free(text);
+	opt_cpus_text(&d->opts.cpus, cpus, sizeof(cpus));
+	fprintf(stderr, "gxd %s: pid %d, CPUs %s\n", gx_version(), (int)getpid(), cpus);
+	gxd_client_host(d->opts.listen, host, sizeof(host));
+	printf("gxperf put %s:%d --mem %s\n", host, d->port, d->opts.regions[0].opt.name);
+	fflush(stdout);
+}
+
+static bool gxd_busy(struct gxd *d)
+{
+	uint64_t active;
+
+	for (unsigned i = 0; i < gx_nr_cores(d->gx); i++)
+		if (!gx_core_stat(gx_core(d->gx, i), "msgs_active_now", &active) && active)
+			return true;
+	return service_busy(d->svc);
+}
+
+static void gxd_drain(struct gxd *d)
+{
+	uint64_t end = gx_now() + GXD_DRAIN_NS;
+	unsigned quiet = 0;
+
+	fprintf(stderr, "gxd: draining: no new connections, at most %u s for messages under way\n",
+		(unsigned)(GXD_DRAIN_NS / 1000000000u));
+	gx_listen_stop(d->gx);
+	while (quiet < GXD_DRAIN_LOOKS && gx_now() < end) {
+		quiet = gxd_busy(d) ? 0 : quiet + 1;
+		usleep(20000);
+	}
+	fprintf(stderr, "gxd: %s\n", quiet < GXD_DRAIN_LOOKS ? "still busy; ending all the same" : "drained");
+}
+
+static int gxd_serve(struct gxd *d)
+{
+	if (gxd_open(d)) {
+		fprintf(stderr, "gxd: %s\n", gx_error());
+		return GXD_FAILED;
+	}
+	if (gxd_mem(d) || gxd_start(d) || gxd_listen(d))
+		return GXD_FAILED;
+	gxd_stats(d);
+	gxd_describe(d);
+	while (sem_wait(&d->signalled) && errno == EINTR)
+		;
+	gxd_drain(d);
+	return GXD_OK;
+}
+
+/* From here on a signal kills: the control thread that takes them is about to end. */
+static void gxd_close(struct gxd *d, const sigset_t *set)
+{
+	signal(SIGTERM, SIG_DFL);
+	signal(SIGINT, SIG_DFL);
+	pthread_sigmask(SIG_UNBLOCK, set, NULL);
+	if (d->svc)
+		service_stop(d->svc);
+	gx_close(d->gx);
+	service_close(d->svc);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct argp argp = {
+		.options = gxd_options,
+		.parser = opts_parse,
+		.args_doc = "\nstats [SOCKET]",
+		.doc = "gxd serves memory of this host and its GPUs to gx peers, from pinned polling cores."
+		       "\v`gxd stats` prints the counters of a running gxd (default socket " GXD_STATS ").\n"
+		       "SIGTERM or SIGINT: stop listening, wait up to 10 s for messages under way, end; a second "
+		       "one ends at once. Sizes take K, M, G, T, powers of two.\n"
+		       "Exit status: 0 ok, 1 failed, 2 usage.",
+	};
+	static struct gxd d = {.opts = {.listen = GXD_LISTEN}};
+	sigset_t set;
+	int ret;
+
+	argp_program_version_hook = gxd_print_version;
+	argp_err_exit_status = GXD_USAGE;
+	if (opt_cpus_allowed(&d.opts.allowed)) {
+		fprintf(stderr, "gxd: no CPU affinity: %s\n", strerror(errno));
+		return GXD_FAILED;
+	}
+	opt_cpus_default(&d.opts.allowed, true, &d.opts.cpus);
+	argp_parse(&argp, argc, argv, 0, NULL, &d.opts);
+	if (d.opts.stats_only)
+		return stats_print(d.opts.stats_of ? d.opts.stats_of : GXD_STATS);
+	/* Before any thread: gx's control thread takes them. */
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	sem_init(&d.signalled, 0, 0);
+	ret = gxd_serve(&d);
+	gxd_close(&d, &set);
+	return ret;
+}

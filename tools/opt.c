@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Parsing of option values (see opt.h). Pure but for opt_cpus_allowed(), which asks the kernel.
+ */
+#include "opt.h"
+
+#include <errno.h>
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OPT_CPU_NR_MAX CPU_SETSIZE
+
+static bool opt_digit(char c)
+{
+	return c >= '0' && c <= '9';
+}
+
+/* strtoull() takes signs and spaces; options do not. */
+static int opt_number(const char *text, uint64_t *out, const char **end)
+{
+	char *stop;
+
+	if (!opt_digit(text[0]))
+		return -EINVAL;
+	errno = 0;
+	*out = strtoull(text, &stop, 10);
+	*end = stop;
+	return errno ? -ERANGE : 0;
+}
+
+int opt_size(const char *text, uint64_t *out)
+{
+	static const char unit[] = "KMGT";
+	const char *end, *u;
+	unsigned shift = 0;
+	uint64_t v;
+	int ret = opt_number(text, &v, &end);
+
+	if (ret)
+		return ret;
+	if (*end) {
+		u = strchr(unit, *end >= 'a' ? *end - 'a' + 'A' : *end);
+		if (!u || end[1])
+			return -EINVAL;
+		shift = 10 * (unsigned)(u - unit + 1);
+	}
+	if (v > UINT64_MAX >> shift)
+		return -ERANGE;
+	*out = v << shift;
+	return 0;
+}
+
+int opt_u32(const char *text, uint32_t min, uint32_t max, uint32_t *out)
+{
+	const char *end;
+	uint64_t v;
+	int ret = opt_number(text, &v, &end);
+
+	if (ret)
+		return ret;
+	if (*end)
+		return -EINVAL;
+	if (v < min || v > max)
+		return -ERANGE;
+	*out = (uint32_t)v;
+	return 0;
+}
+
+int opt_seconds(const char *text, uint64_t *out_ns)
+{
+	char *end;
+	double s;
+
+	if (!opt_digit(text[0]) && text[0] != '.')
+		return -EINVAL;
+	s = strtod(text, &end);
+	if (*end || end == text || !isfinite(s))
+		return -EINVAL;
+	if (s < 1e-3 || s > 86400)
+		return -ERANGE;
+	*out_ns = (uint64_t)(s * 1e9);
+	return 0;
+}
+
+static int opt_cpus_add(struct opt_cpus *cpus, uint64_t first, uint64_t last)
+{
+	if (last < first || last >= OPT_CPU_NR_MAX)
+		return -EINVAL;
+	for (uint64_t c = first; c <= last; c++) {
+		if (cpus->nr == OPT_CPUS_MAX)
+			return -ERANGE;
+		for (unsigned i = 0; i < cpus->nr; i++)
+			if (cpus->cpu[i] == (int)c)
+				return -EINVAL;
+		cpus->cpu[cpus->nr++] = (int)c;
+	}
+	return 0;
+}
+
+int opt_cpus(const char *text, struct opt_cpus *out)
+{
+	struct opt_cpus cpus = {.nr = 0};
+	uint64_t first, last;
+	int ret;
+
+	if (!strcmp(text, "any"))
+		return opt_cpus_allowed(out);
+	for (;; text++) {
+		ret = opt_number(text, &first, &text);
+		last = first;
+		if (!ret && *text == '-')
+			ret = opt_number(text + 1, &last, &text);
+		if (!ret)
+			ret = opt_cpus_add(&cpus, first, last);
+		if (ret)
+			return ret;
+		if (*text != ',')
+			break;
+	}
+	if (*text)
+		return -EINVAL;
+	*out = cpus;
+	return 0;
+}
+
+int opt_cpus_allowed(struct opt_cpus *out)
+{
+	cpu_set_t set;
+
+	if (sched_getaffinity(0, sizeof(set), &set))
+		return -errno;
+	out->nr = 0;
+	for (int c = 0; c < CPU_SETSIZE && out->nr < OPT_CPUS_MAX; c++)
+		if (CPU_ISSET(c, &set))
+			out->cpu[out->nr++] = c;
+	return out->nr ? 0 : -EINVAL;
+}
+
+int opt_cpus_stranger(const struct opt_cpus *cpus, const struct opt_cpus *allowed)
+{
+	for (unsigned i = 0; i < cpus->nr; i++) {
+		bool found = false;
+
+		for (unsigned j = 0; j < allowed->nr; j++)
+			found |= cpus->cpu[i] == allowed->cpu[j];
+		if (!found)
+			return cpus->cpu[i];
+	}
+	return -1;
+}
+
+void opt_cpus_default(const struct opt_cpus *allowed, bool server, struct opt_cpus *out)
+{
+	unsigned nr = allowed->nr / 2, first;
+
+	if (nr == 0)
+		nr = 1;
+	if (nr > OPT_CPUS_DEFAULT_MAX)
+		nr = OPT_CPUS_DEFAULT_MAX;
+	first = server ? 0 : allowed->nr - nr;
+	memcpy(out->cpu, &allowed->cpu[first], nr * sizeof(out->cpu[0]));
+	out->nr = nr;
+}
+
+void opt_cpus_text(const struct opt_cpus *cpus, char *buf, size_t room)
+{
+	size_t at = 0;
+
+	buf[0] = '\0';
+	for (unsigned i = 0; i < cpus->nr && at < room; i++)
+		at += (size_t)snprintf(buf + at, room - at, "%s%d", i ? "," : "", cpus->cpu[i]);
+}
+
+int opt_place(const char *text, enum gx_mem_kind *kind, int *device)
+{
+	uint32_t n = 0;
+
+	if (!strcmp(text, "host")) {
+		*kind = GX_MEM_HOST;
+	} else if (!strncmp(text, "cuda:", 5) && !opt_u32(text + 5, 0, 1023, &n)) {
+		*kind = GX_MEM_CUDA;
+	} else {
+		return -EINVAL;
+	}
+	*device = (int)n;
+	return 0;
+}
+
+void opt_place_text(enum gx_mem_kind kind, int device, char *buf, size_t room)
+{
+	if (kind == GX_MEM_CUDA)
+		snprintf(buf, room, "cuda:%d", device);
+	else
+		snprintf(buf, room, "host");
+}
+
+int opt_mem(const char *text, struct opt_mem *out)
+{
+	const char *eq = strchr(text, '='), *colon = strrchr(text, ':');
+	char place[32];
+	struct opt_mem mem = {.name = ""};
+
+	if (!eq || eq == text || (size_t)(eq - text) >= sizeof(mem.name) || !colon || colon < eq)
+		return -EINVAL;
+	if ((size_t)(colon - eq - 1) >= sizeof(place))
+		return -EINVAL;
+	memcpy(mem.name, text, (size_t)(eq - text));
+	memcpy(place, eq + 1, (size_t)(colon - eq - 1));
+	place[colon - eq - 1] = '\0';
+	if (opt_place(place, &mem.kind, &mem.device) || opt_size(colon + 1, &mem.len) || !mem.len)
+		return -EINVAL;
+	*out = mem;
+	return 0;
+}
+
+static const char *const opt_unpack_names[] = {
+	[GX_UNPACK_MODE_AUTO] = "auto", [GX_UNPACK_MODE_KERNEL] = "kernel",
+	[GX_UNPACK_MODE_D2D] = "d2d",	[GX_UNPACK_MODE_HOST] = "host",
+	[GX_UNPACK_MODE_NONE] = "none",
+};
+
+int opt_unpack(const char *text, enum gx_unpack_mode *out)
+{
+	for (unsigned i = 0; i < sizeof(opt_unpack_names) / sizeof(opt_unpack_names[0]); i++) {
+		if (!strcmp(text, opt_unpack_names[i])) {
+			*out = (enum gx_unpack_mode)i;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
+const char *opt_unpack_text(enum gx_unpack_mode mode)
+{
+	return opt_unpack_names[mode];
+}
+
+int opt_integrity(const char *text, int *out)
+{
+	if (!strcmp(text, "none") || !strcmp(text, "0"))
+		*out = 0;
+	else if (!strcmp(text, "crc32c") || !strcmp(text, "1"))
+		*out = 1;
+	else
+		return -EINVAL;
+	return 0;
+}
+
+const char *opt_integrity_text(uint32_t mode)
+{
+	static const char *const names[] = {"none", "crc32c"};
+
+	return mode < 2 ? names[mode] : "unknown";
+}
+
+void opt_size_text(uint64_t len, char *buf, size_t room)
+{
+	static const char *const unit[] = {"", "K", "M", "G", "T"};
+	unsigned u = 0;
+
+	while (u < 4 && len && !(len & 1023)) {
+		len >>= 10;
+		u++;
+	}
+	snprintf(buf, room, "%llu%s", (unsigned long long)len, unit[u]);
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Values of command line options: sizes, CPU lists, memory, names. Shared by gxd and gxperf. Nothing here
+ * prints; a caller turns an error into a message that names the option.
+ */
+#ifndef OPT_H
+#define OPT_H
+
+#include <gx/gx.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define OPT_CPUS_MAX 64
+#define OPT_CPUS_DEFAULT_MAX 4
+#define OPT_NAME_MAX 64 /* of a region, with the final 0 */
+
+/** opt_size() - "64", "4K", "2G": bytes; K, M, G, T are powers of two. Return: 0, -EINVAL, -ERANGE. */
+int opt_size(const char *text, uint64_t *out);
+
+/** opt_u32() - A decimal number from @min to @max. Return: 0, -EINVAL, -ERANGE. */
+int opt_u32(const char *text, uint32_t min, uint32_t max, uint32_t *out);
+
+/** opt_seconds() - "5", "0.5": nanoseconds; more than 0, at most a day. Return: 0, -EINVAL, -ERANGE. */
+int opt_seconds(const char *text, uint64_t *out_ns);
+
+struct opt_cpus {
+	int cpu[OPT_CPUS_MAX];
+	unsigned nr;
+};
+
+/**
+ * opt_cpus() - "0", "0,2-3", or "any" for every CPU of the affinity mask (at most OPT_CPUS_MAX).
+ * Return: 0, -EINVAL (malformed, or a CPU twice), -ERANGE (too many).
+ */
+int opt_cpus(const char *text, struct opt_cpus *out);
+
+/** opt_cpus_allowed() - The CPUs of this process's affinity mask, ascending. Return: 0, -errno. */
+int opt_cpus_allowed(struct opt_cpus *out);
+
+/** opt_cpus_stranger() - The first CPU of @cpus that is not in @allowed, or -1. */
+int opt_cpus_stranger(const struct opt_cpus *cpus, const struct opt_cpus *allowed);
+
+/**
+ * opt_cpus_default() - The first half of @allowed for a server, the last half for a client, at least one
+ * and at most OPT_CPUS_DEFAULT_MAX: on one machine the two do not meet unless there is only one CPU.
+ */
+void opt_cpus_default(const struct opt_cpus *allowed, bool server, struct opt_cpus *out);
+
+/** opt_cpus_text() - "0,2,3" into @buf. */
+void opt_cpus_text(const struct opt_cpus *cpus, char *buf, size_t room);
+
+/** opt_place() - "host" or "cuda:N". Return: 0, -EINVAL. */
+int opt_place(const char *text, enum gx_mem_kind *kind, int *device);
+void opt_place_text(enum gx_mem_kind kind, int device, char *buf, size_t room);
+
+struct opt_mem {
+	char name[OPT_NAME_MAX];
+	enum gx_mem_kind kind;
+	int device;
+	uint64_t len;
+};
+
+/** opt_mem() - "name=<host|cuda:N>:<size>", size above 0. Return: 0, -EINVAL. */
+int opt_mem(const char *text, struct opt_mem *out);
+
+/** opt_unpack() - "auto", "kernel", "d2d", "host", "none". Return: 0, -EINVAL. */
+int opt_unpack(const char *text, enum gx_unpack_mode *out);
+const char *opt_unpack_text(enum gx_unpack_mode mode);
+
+/** opt_integrity() - "none" or "crc32c", or their number. Return: 0, -EINVAL. */
+int opt_integrity(const char *text, int *out);
+const char *opt_integrity_text(uint32_t mode);
+
+/** opt_size_text() - "64M", "1000003": the shortest exact way to write @len. */
+void opt_size_text(uint64_t len, char *buf, size_t room);
+
+#endif
