@@ -1,27 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two processes of one host. For every peer the RECEIVER owns a segment, a sealed memfd with rings
- * and bounce buffers, and the sender writes straight into it, as a NIC's DMA would. A segment
- * belongs to one peer: what a stopped and continued, dying or hostile sender writes can reach no
- * other peer's buffers, and all that either side reads from a segment is copied out once and then
- * checked. All state that decides is private memory; a peer that breaks the rules loses its own
- * traffic only. (A peer of our own uid may still punch holes into a segment on huge pages; the
- * control path lets nobody else have the descriptor.)
- *
- * Segment: a page with the header, then
- *   ctl     256 entries, sender -> receiver; a packet's bytes lie directly behind its sequence word
- *   used    one line for each data packet, sender -> receiver: which slot, how long, the header
- *   posted  slot numbers, receiver -> sender
- *   slots   bounce buffers; stride = payload size, so that consecutive ones are contiguous
- * The doorbell of ctl and used is the entry's own sequence word, written last: an entry is new when
- * its word is the number that is expected next. posted has an index, written once for each
- * rx_release.
+ * Two processes of one host: the sender writes straight into the receiver's posted bounce buffers,
+ * as a NIC's DMA would. Segments are described in port_shm.h. All state that decides is private
+ * memory; what is read from a segment is copied out once and then checked. A segment belongs to one
+ * peer, so what a stopped and continued, dying or hostile sender writes can reach no other peer's
+ * buffers: whoever breaks the rules loses its own traffic only. (A peer of our own uid may still
+ * punch holes into a segment on huge pages; the control path gives the descriptor to nobody else.)
  */
-#include "gx_internal/port.h"
+#include "port_shm.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -31,12 +20,6 @@
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
-#define SHM_MAGIC   0x6d687867u /* "gxhm" */
-#define SHM_VERSION 1
-
-#define SHM_HDR_B	  48  /* longest packet header */
-#define SHM_CTL_NR	  256 /* entries; power of two */
-#define SHM_CTL_B	  1600 /* an odd number of lines: entries spread over all sets of the cache */
 #define SHM_CTL_MORE	  (SHM_CTL_NR / 4) /* entries consumed before the sender is told */
 #define SHM_SLOTS	  1024
 #define SHM_SLOTS_MAX	  65536
@@ -44,56 +27,6 @@
 #define SHM_SLOT_B_MAX	  (1u << 20)
 #define SHM_VIOLATION_MAX 1024 /* bad entries, then the peer is no longer listened to */
 #define SHM_PREFETCH	  4    /* entries */
-
-/* First page of a segment. The first part is frozen before the descriptor leaves; the sender checks
- * it. */
-struct shm_hdr {
-	uint32_t magic, version;
-	uint32_t nr_slots, slot_b;
-	uint64_t len; /* bytes of the segment */
-	alignas(GX_CACHE_LINE) _Atomic uint32_t
-		posted_head; /* written by the receiver: slots posted */
-	alignas(GX_CACHE_LINE) _Atomic uint32_t
-		ctl_done; /* written by the receiver: entries consumed */
-};
-#define SHM_HDR_PAGE 4096
-
-struct shm_used {
-	alignas(GX_CACHE_LINE) _Atomic uint32_t seq; /* number of this entry + 1, written last */
-	uint32_t slot;
-	uint32_t len;
-	uint32_t hlen;
-	uint8_t hdr[SHM_HDR_B];
-};
-_Static_assert(sizeof(struct shm_used) == GX_CACHE_LINE, "one line for each data packet");
-
-struct shm_ctl {
-	alignas(GX_CACHE_LINE) _Atomic uint32_t seq;
-	uint16_t len, hlen;
-	uint8_t b[SHM_CTL_B - 8]; /* header, then at a multiple of 8 the payload */
-};
-_Static_assert(sizeof(struct shm_ctl) == SHM_CTL_B, "stride of the control ring");
-_Static_assert(8 + SHM_HDR_B + GX_CTL_PAYLOAD_MAX <= SHM_CTL_B, "a packet fits an entry");
-
-/* What a port's address blob says: enough to refuse a wrong descriptor before it is mapped. */
-struct shm_addr {
-	uint32_t magic, version;
-	uint64_t len;
-};
-
-/* Where things lie in a segment. Frozen after shm_seg_layout(); never taken from the segment
- * itself. */
-struct shm_seg {
-	char *base;
-	size_t len;
-	uint32_t nr_slots, slot_b;
-	uint32_t used_mask; /* of used and posted */
-	struct shm_hdr *hdr;
-	struct shm_ctl *ctl;
-	struct shm_used *used;
-	_Atomic uint32_t *posted;
-	char *slots;
-};
 
 enum shm_slot_state { SHM_SLOT_POSTED, SHM_SLOT_HELD };
 
@@ -122,8 +55,7 @@ struct shm_peer {
 	uint32_t index;
 };
 
-/* What rx_burst looks at when there is nothing: one load for each peer and half. owner: poll core
- */
+/* What rx_burst looks at when idle: one load for each peer and half. owner: poll core */
 struct shm_poll {
 	const _Atomic uint32_t *seq; /* word of the entry that comes next */
 	uint32_t want; /* its value when the entry is there = number of the entry + 1 */
@@ -158,30 +90,6 @@ static struct shm_queue *shm_queue_of(struct gx_port_queue *q)
 }
 
 /* ---- Segments (control path) ---- */
-
-/* Fill in @s for @nr_slots of @slot_b bytes; with a @base of NULL only @s->len is of use. */
-static void shm_seg_layout(struct shm_seg *s, void *base, uint32_t nr_slots, uint32_t slot_b)
-{
-	uintptr_t at = (uintptr_t)base + SHM_HDR_PAGE;
-	uint32_t nr_used = 1;
-
-	while (nr_used < nr_slots)
-		nr_used *= 2;
-	s->base = base;
-	s->nr_slots = nr_slots;
-	s->slot_b = slot_b;
-	s->used_mask = nr_used - 1;
-	s->hdr = base;
-	s->ctl = (struct shm_ctl *)at;
-	at += (size_t)SHM_CTL_NR * SHM_CTL_B;
-	s->used = (struct shm_used *)at;
-	at += nr_used * sizeof(struct shm_used);
-	s->posted = (_Atomic uint32_t *)at;
-	at = GX_ALIGN_UP(at + nr_used * sizeof(uint32_t), SHM_HDR_PAGE);
-	s->slots = (char *)at;
-	at += (size_t)nr_slots * slot_b;
-	s->len = GX_ALIGN_UP(at - (uintptr_t)base, GX_HUGE_PAGE);
-}
 
 static bool shm_slots_ok(uint32_t nr_slots, uint32_t slot_b)
 {

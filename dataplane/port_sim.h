@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A simulated network for tests: virtual time, seeded and planned impairments, all inside one
+ * process. A test opens a net, gives "net=<id>" as arguments to ports "sim", and moves the clock
+ * itself. A packet leaves its queue at the link's rate, meets the impairments, waits at the
+ * receiver's link, and lands there.
+ */
+#ifndef GX_PORT_SIM_H
+#define GX_PORT_SIM_H
+
+#include "gx_internal/port.h"
+
+#define SIM_FRAME_B                                                                                \
+	66 /* what a packet takes on the wire beside header and payload: Ethernet, IPv4, UDP */
+
+struct sim_net;
+
+/* Impairments meet packets in the order in which they leave; ppm: of 1,000,000 packets. */
+struct sim_cfg {
+	uint64_t seed;
+	uint64_t rate_bps; /* of each queue's link, both directions; 0: infinite */
+	uint64_t delay_ns; /* one way */
+	uint64_t queue_b; /* waiting before a receiver's link, then packets are dropped; 0: no limit
+			   */
+	uint32_t loss_ppm, dup_ppm, corrupt_ppm; /* corrupt: one bit, header or payload */
+	uint32_t reorder_ppm;			 /* these packets are held back ... */
+	uint32_t reorder_slots;	 /* ... for the time of so many packets of their size (at infinite
+				    rate: us) */
+	uint32_t path_payload_b; /* larger payloads vanish (MTU black hole), NEEDS_PROBE is set; 0:
+				    none do */
+	const uint64_t *
+		drop; /* planned loss: numbers of packets in order of leaving, from 0; ascending, */
+	unsigned nr_drop; /* memory of the caller for the net's life */
+	bool peer_any;	  /* rx says GX_PEER_ANY, as most NICs do */
+	bool attach;	  /* GX_PORT_TX_ATTACH: payload is read when the packet leaves */
+	bool realtime;	  /* the clock is gx_now_ns(), polling moves it; for threads */
+};
+
+/* At rest, sent + dup == lost + blackhole + queue_drop + nobuf + stray + delivered. */
+struct sim_counts {
+	uint64_t sent, lost, dup, reordered, corrupted, blackhole, queue_drop, nobuf, stray,
+		delivered;
+	uint64_t bytes; /* payload delivered */
+};
+
+/** sim_net_open() - Return: 0, -ENOMEM, -ENOSPC (16 nets at once). Time starts at 1 ms. */
+int sim_net_open(const struct sim_cfg *cfg, struct sim_net **out);
+void sim_net_close(struct sim_net *net); /* its ports must have been closed */
+unsigned sim_net_id(const struct sim_net *net);
+
+uint64_t sim_net_now(struct sim_net *net);
+/** sim_net_advance() - Let everything happen until @now_ns, which becomes the time. */
+void sim_net_advance(struct sim_net *net, uint64_t now_ns);
+/** sim_net_next() - When the next thing happens; UINT64_MAX: nothing is under way. */
+uint64_t sim_net_next(struct sim_net *net);
+
+/** sim_net_set() - Other impairments from now on; flags of ports, seed and clock stay. */
+void sim_net_set(struct sim_net *net, const struct sim_cfg *cfg);
+void sim_net_counts(struct sim_net *net, struct sim_counts *out);
+
+#endif

@@ -1,0 +1,723 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The kernel's UDP: runs anywhere, for correctness rather than speed. A queue has two sockets, data
+ * on port P and control on P + 1, and bursts are one recvmmsg or sendmmsg. A datagram is the packet
+ * header, always GX_WIRE_HDR_B bytes, and the payload, as on every Ethernet port; the kernel
+ * scatters it into the header's place and a bounce buffer. Who sent a packet is not looked at: the
+ * connection id in the header says so.
+ */
+#include "gx_internal/port.h"
+#include "gx_internal/wire.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define UDP_SLOTS	 4096
+#define UDP_SLOTS_MAX	 65536
+#define UDP_SLOT_B	 8192
+#define UDP_DATAGRAM_MAX 65507 /* payload of the largest IPv4 datagram; IPv6 could 20 more */
+#define UDP_RCVBUF_B	 (32 << 20)
+#define UDP_SNDBUF_B	 (4 << 20)
+#define UDP_BIND_TRIES	 256
+#define UDP_ERR_TRIES	 4 /* errors of earlier packets that one burst sweeps up */
+#define UDP_HDR_B	 8
+
+/* Address blob: what the other side sends to. */
+struct udp_addr {
+	uint8_t family; /* 4, 6 */
+	uint8_t zero;
+	uint16_t port;	/* of data; control is the next one */
+	uint32_t scope; /* IPv6 */
+	uint8_t ip[16];
+};
+_Static_assert(sizeof(struct udp_addr) == 24, "no holes");
+
+union udp_name {
+	struct sockaddr sa;
+	struct sockaddr_in in;
+	struct sockaddr_in6 in6;
+};
+
+struct udp_peer {
+	bool used, attached, connected;
+	union udp_name to[2]; /* enum gx_half */
+};
+
+/* Arguments of the batched calls, kept filled in. owner: poll core */
+struct udp_half {
+	int fd;
+	uint32_t drops; /* last value of the kernel's overflow counter */
+	struct mmsghdr rx[GX_BURST_MAX], tx[GX_BURST_MAX];
+	struct iovec rx_iov[GX_BURST_MAX][2], tx_iov[GX_BURST_MAX][2];
+	char cmsg[GX_BURST_MAX][CMSG_SPACE(sizeof(uint32_t))];
+};
+
+struct udp_queue {
+	struct gx_port_queue q;
+	struct udp_half half[2]; /* enum gx_half */
+	union udp_name name;	 /* frozen after open: where data is received */
+	char *slots;		 /* in the arena */
+	size_t slots_len;
+	uint32_t nr_slots, slot_b;
+	uint32_t *free_slot; /* owner: poll core; stack */
+	uint32_t nr_free;
+	uint8_t *held;	   /* owner: poll core; [nr_slots] */
+	uint8_t *ctl_buf;  /* owner: poll core; GX_BURST_MAX payloads */
+	_Atomic int fault; /* sticky */
+	struct udp_peer peer[GX_PEERS_MAX];
+};
+
+/* Frozen after open. */
+struct udp_port {
+	struct gx_port p;
+	struct gx_arena *arena;
+	union udp_name name; /* port 0, or of queue 0 */
+	uint32_t nr_slots, slot_b;
+};
+
+static struct udp_queue *udp_queue_of(struct gx_port_queue *q)
+{
+	return GX_CONTAINER_OF(q, struct udp_queue, q);
+}
+
+/* ---- Names ---- */
+
+static socklen_t udp_name_len(const union udp_name *name)
+{
+	return name->sa.sa_family == AF_INET ? sizeof(name->in) : sizeof(name->in6);
+}
+
+static void udp_port_set(union udp_name *name, unsigned port)
+{
+	if (name->sa.sa_family == AF_INET)
+		name->in.sin_port = htons((uint16_t)port);
+	else
+		name->in6.sin6_port = htons((uint16_t)port);
+}
+
+static unsigned udp_port_get(const union udp_name *name)
+{
+	return ntohs(name->sa.sa_family == AF_INET ? name->in.sin_port : name->in6.sin6_port);
+}
+
+static bool udp_is_any(const union udp_name *name)
+{
+	if (name->sa.sa_family == AF_INET)
+		return name->in.sin_addr.s_addr == htonl(INADDR_ANY);
+	return IN6_IS_ADDR_UNSPECIFIED(&name->in6.sin6_addr);
+}
+
+static bool udp_same_host(const union udp_name *a, const struct sockaddr *b)
+{
+	if (!b || a->sa.sa_family != b->sa_family)
+		return false;
+	if (b->sa_family == AF_INET)
+		return a->in.sin_addr.s_addr == ((const struct sockaddr_in *)b)->sin_addr.s_addr;
+	return !memcmp(&a->in6.sin6_addr, &((const struct sockaddr_in6 *)b)->sin6_addr, 16);
+}
+
+static int udp_resolve(const char *host, union udp_name *name)
+{
+	struct addrinfo hint = {.ai_socktype = SOCK_DGRAM}, *list;
+	int err = getaddrinfo(host, NULL, &hint, &list);
+
+	if (err) {
+		gx_port_why_set("port udp: address \"%s\": %s", host, gai_strerror(err));
+		return -EINVAL;
+	}
+	memset(name, 0, sizeof(*name));
+	memcpy(name, list->ai_addr, GX_MIN(list->ai_addrlen, (socklen_t)sizeof(*name)));
+	freeaddrinfo(list);
+	if ((name->sa.sa_family != AF_INET && name->sa.sa_family != AF_INET6) || udp_is_any(name)) {
+		gx_port_why_set(
+			"port udp: \"%s\" is not one address that peers can send to; bind to the "
+			"address of an interface",
+			host);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+/* MTU of the interface that has @name's address, and whether it is loopback. */
+static int udp_mtu(const union udp_name *name, bool *loopback)
+{
+	int mtu = 1500, fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	struct ifaddrs *list, *i;
+	struct ifreq req;
+
+	*loopback = false;
+	if (name->sa.sa_family == AF_INET)
+		*loopback = ntohl(name->in.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+	if (fd < 0 || getifaddrs(&list)) {
+		if (fd >= 0)
+			close(fd);
+		return *loopback ? 65536 : mtu;
+	}
+	if (*loopback)
+		mtu = 65536;
+	for (i = list; i; i = i->ifa_next) {
+		if (!udp_same_host(name, i->ifa_addr))
+			continue;
+		memset(&req, 0, sizeof(req));
+		snprintf(req.ifr_name, sizeof(req.ifr_name), "%s", i->ifa_name);
+		if (!ioctl(fd, SIOCGIFMTU, &req))
+			mtu = req.ifr_mtu;
+		*loopback |= (i->ifa_flags & IFF_LOOPBACK) != 0;
+		break;
+	}
+	freeifaddrs(list);
+	close(fd);
+	return mtu;
+}
+
+/* ---- Port (control path) ---- */
+
+/* Payload: the largest preferred size that the MTU lets through. */
+static int udp_caps(struct udp_port *p, const struct gx_port_cfg *cfg)
+{
+	static const uint32_t preferred[] = {8192, 4096, 3328, 1392, GX_WIRE_QUANTUM_MIN};
+	int ip_b = p->name.sa.sa_family == AF_INET ? 20 : 40;
+	bool loopback;
+	int mtu = udp_mtu(&p->name, &loopback);
+	int room = GX_MIN(mtu - ip_b - UDP_HDR_B, UDP_DATAGRAM_MAX) - GX_WIRE_HDR_B;
+	uint32_t max = room > 0 ? (uint32_t)room & ~15u : 0, best = 0;
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(preferred) && !best; i++)
+		if (preferred[i] <= max)
+			best = preferred[i];
+	if (cfg->payload_b)
+		best = cfg->payload_b;
+	if (!best || best > max || best % 16) {
+		gx_port_why_set(
+			"port udp: payload of %u bytes; the interface of %s can have %u at most, "
+			"a multiple of 16",
+			best, cfg->bind_host, max);
+		return -EINVAL;
+	}
+	p->slot_b = GX_MAX(best, GX_MIN(max, (uint32_t)UDP_SLOT_B));
+	p->p.caps = (struct gx_port_caps){.payload_max = p->slot_b,
+					  .payload_best = best,
+					  .rx_slots = p->nr_slots,
+					  .flags = GX_PORT_SHARED_POOL};
+	p->p.caps.flags |= loopback ? GX_PORT_LOCAL : GX_PORT_NEEDS_PROBE;
+	return 0;
+}
+
+static int udp_args(struct udp_port *p, const char *args)
+{
+	unsigned port;
+	char end;
+
+	if (!args || !*args)
+		return 0;
+	if (sscanf(args, "port=%u%c", &port, &end) != 1 || !port || port > 65000) {
+		gx_port_why_set(
+			"port udp: \"%s\"; the only argument is port=N, the first of two UDP ports "
+			"a core",
+			args);
+		return -EINVAL;
+	}
+	udp_port_set(&p->name, port);
+	return 0;
+}
+
+static int udp_open(const struct gx_port_cfg *cfg, struct gx_port **out)
+{
+	struct udp_port *p = calloc(1, sizeof(*p));
+	int ret;
+
+	if (!p)
+		return -ENOMEM;
+	p->p.ops = &gx_port_udp_ops;
+	p->arena = cfg->arena;
+	p->nr_slots = cfg->slots ? cfg->slots : UDP_SLOTS;
+	ret = udp_resolve(cfg->bind_host, &p->name);
+	if (!ret)
+		ret = udp_args(p, cfg->args);
+	if (!ret)
+		ret = udp_caps(p, cfg);
+	if (!ret && p->nr_slots > UDP_SLOTS_MAX) {
+		gx_port_why_set("port udp: at most %u slots", UDP_SLOTS_MAX);
+		ret = -EINVAL;
+	}
+	if (ret) {
+		free(p);
+		return ret;
+	}
+	*out = &p->p;
+	return 0;
+}
+
+static void udp_close(struct gx_port *p)
+{
+	free(p ? GX_CONTAINER_OF(p, struct udp_port, p) : NULL);
+}
+
+static int udp_mem_map(struct gx_port *p, void *ptr, size_t len)
+{
+	return 0;
+}
+
+static void udp_mem_unmap(struct gx_port *p, void *ptr, size_t len)
+{
+}
+
+/* ---- Queue (control path) ---- */
+
+/* All options are wishes but the one that keeps packets whole: a fragmented one costs more than it
+ * carries. */
+static int udp_socket(const union udp_name *name)
+{
+	int rcv = UDP_RCVBUF_B, snd = UDP_SNDBUF_B, on = 1, discover = IP_PMTUDISC_DO;
+	bool v4 = name->sa.sa_family == AF_INET;
+	int fd = socket(name->sa.sa_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -errno;
+	if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &rcv, sizeof(rcv)))
+		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &rcv, sizeof(rcv));
+	if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &snd, sizeof(snd)))
+		setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &snd, sizeof(snd));
+	setsockopt(fd, SOL_SOCKET, SO_RXQ_OVFL, &on, sizeof(on));
+	if (setsockopt(fd, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_MTU_DISCOVER : IPV6_MTU_DISCOVER,
+		       &discover, sizeof(discover)) ||
+	    bind(fd, &name->sa, udp_name_len(name))) {
+		int ret = -errno;
+
+		close(fd);
+		return ret;
+	}
+	return fd;
+}
+
+/* Data on a port and control on the next one; where port is 0 any such pair that is free. */
+static int udp_bind_pair(struct udp_queue *q, const union udp_name *want)
+{
+	int ret = -EADDRINUSE;
+
+	for (unsigned i = 0; i < UDP_BIND_TRIES && ret == -EADDRINUSE; i++) {
+		union udp_name name = *want;
+		socklen_t len = sizeof(name);
+		int data = udp_socket(&name), ctl;
+
+		if (data < 0)
+			return data;
+		getsockname(data, &name.sa, &len);
+		q->name = name;
+		udp_port_set(&name, udp_port_get(&name) + 1);
+		ctl = udp_port_get(&name) ? udp_socket(&name) : -EADDRINUSE;
+		if (ctl >= 0) {
+			q->half[GX_HALF_DATA].fd = data;
+			q->half[GX_HALF_CTL].fd = ctl;
+			return 0;
+		}
+		ret = ctl;
+		close(data);
+		if (udp_port_get(want))
+			break;
+	}
+	return ret;
+}
+
+static void udp_half_init(struct udp_half *h)
+{
+	h->fd = -1;
+	for (unsigned i = 0; i < GX_BURST_MAX; i++) {
+		h->rx_iov[i][0].iov_len = h->tx_iov[i][0].iov_len = GX_WIRE_HDR_B;
+		h->rx[i].msg_hdr.msg_iov = h->rx_iov[i];
+		h->tx[i].msg_hdr.msg_iov = h->tx_iov[i];
+		h->rx[i].msg_hdr.msg_iovlen = h->tx[i].msg_hdr.msg_iovlen = 2;
+		h->rx[i].msg_hdr.msg_control = h->cmsg[i];
+	}
+}
+
+static int udp_queue_alloc(struct udp_port *p, struct udp_queue *q)
+{
+	void *slots;
+	int ret;
+
+	udp_half_init(&q->half[0]);
+	udp_half_init(&q->half[1]);
+	q->nr_slots = p->nr_slots;
+	q->slot_b = p->slot_b;
+	q->free_slot = calloc(q->nr_slots, sizeof(*q->free_slot));
+	q->held = calloc(q->nr_slots, 1);
+	q->ctl_buf = calloc(GX_BURST_MAX, GX_CTL_PAYLOAD_MAX);
+	if (!q->free_slot || !q->held || !q->ctl_buf)
+		return -ENOMEM;
+	q->slots_len = GX_ALIGN_UP((size_t)q->nr_slots * q->slot_b, GX_HUGE_PAGE);
+	ret = gx_arena_map(p->arena, -1, q->slots_len, &slots);
+	if (ret) {
+		gx_port_why_set(
+			"port udp: no room for %u slots of %u bytes in the arena: %s; give fewer "
+			"slots",
+			q->nr_slots, q->slot_b, strerror(-ret));
+		return ret;
+	}
+	q->slots = slots;
+	for (uint32_t i = 0; i < q->nr_slots; i++)
+		q->free_slot[i] = q->nr_slots - 1 - i;
+	q->nr_free = q->nr_slots;
+	for (unsigned i = 0; i < GX_BURST_MAX; i++) {
+		struct iovec *iov = &q->half[GX_HALF_CTL].rx_iov[i][1];
+
+		*iov = (struct iovec){q->ctl_buf + (size_t)i * GX_CTL_PAYLOAD_MAX,
+				      GX_CTL_PAYLOAD_MAX};
+		q->half[GX_HALF_DATA].rx_iov[i][1].iov_len = q->slot_b;
+	}
+	return 0;
+}
+
+static void udp_queue_free(struct udp_port *p, struct udp_queue *q)
+{
+	for (unsigned h = 0; h < 2; h++)
+		if (q->half[h].fd >= 0)
+			close(q->half[h].fd);
+	if (q->slots)
+		gx_arena_unmap(p->arena, q->slots, q->slots_len);
+	free(q->free_slot);
+	free(q->held);
+	free(q->ctl_buf);
+	free(q);
+}
+
+static int udp_queue_open(struct gx_port *gp, unsigned index, struct gx_stats *stats,
+			  struct gx_port_queue **out)
+{
+	struct udp_port *p = GX_CONTAINER_OF(gp, struct udp_port, p);
+	struct udp_queue *q = calloc(1, sizeof(*q));
+	union udp_name name = p->name;
+	int ret;
+
+	if (!q)
+		return -ENOMEM;
+	if (udp_port_get(&name))
+		udp_port_set(&name, udp_port_get(&name) + 2 * index);
+	ret = udp_queue_alloc(p, q);
+	if (!ret) {
+		ret = udp_bind_pair(q, &name);
+		if (ret)
+			gx_port_why_set("port udp: cannot bind two consecutive UDP ports: %s",
+					strerror(-ret));
+	}
+	if (ret) {
+		udp_queue_free(p, q);
+		return ret;
+	}
+	q->q.ops = &gx_port_udp_ops;
+	q->q.port = gp;
+	q->q.stats = stats;
+	q->q.rx_base = q->slots;
+	*out = &q->q;
+	return 0;
+}
+
+static void udp_queue_close(struct gx_port_queue *gq)
+{
+	udp_queue_free(GX_CONTAINER_OF(gq->port, struct udp_port, p), udp_queue_of(gq));
+}
+
+/* ---- Peers ---- */
+
+static int udp_peer_add(struct gx_port_queue *gq, uint32_t *out, struct gx_port_addr *laddr)
+{
+	struct udp_queue *q = udp_queue_of(gq);
+	struct udp_addr addr = {.family = q->name.sa.sa_family == AF_INET ? 4 : 6,
+				.port = (uint16_t)udp_port_get(&q->name)};
+	uint32_t i = 0;
+
+	while (i < GX_PEERS_MAX && q->peer[i].used)
+		i++;
+	if (i == GX_PEERS_MAX) {
+		gx_port_why_set("port udp: a core can have %u peers", GX_PEERS_MAX);
+		return -ENOSPC;
+	}
+	q->peer[i] = (struct udp_peer){.used = true};
+	if (addr.family == 4) {
+		memcpy(addr.ip, &q->name.in.sin_addr, 4);
+	} else {
+		memcpy(addr.ip, &q->name.in6.sin6_addr, 16);
+		addr.scope = q->name.in6.sin6_scope_id;
+	}
+	memcpy(laddr->b, &addr, sizeof(addr));
+	laddr->len = sizeof(addr);
+	laddr->fd = -1;
+	*out = i;
+	return 0;
+}
+
+/* The scope names an interface of the peer's host; ours is the one that we are bound to. */
+static bool udp_addr_get(const struct udp_queue *q, const struct gx_port_addr *raddr,
+			 union udp_name *name)
+{
+	struct udp_addr addr;
+
+	if (raddr->len != sizeof(addr))
+		return false;
+	memcpy(&addr, raddr->b, sizeof(addr));
+	memset(name, 0, sizeof(*name));
+	name->sa.sa_family = q->name.sa.sa_family;
+	if (addr.family == 4) {
+		memcpy(&name->in.sin_addr, addr.ip, 4);
+	} else {
+		memcpy(&name->in6.sin6_addr, addr.ip, 16);
+		name->in6.sin6_scope_id = q->name.in6.sin6_scope_id;
+	}
+	udp_port_set(name, addr.port);
+	return addr.family == (q->name.sa.sa_family == AF_INET ? 4 : 6) && !addr.zero &&
+	       addr.port && addr.port < UINT16_MAX && !udp_is_any(name);
+}
+
+static int udp_peer_connect(struct gx_port_queue *gq, uint32_t index,
+			    const struct gx_port_addr *raddr)
+{
+	struct udp_queue *q = udp_queue_of(gq);
+	struct udp_peer *peer = &q->peer[index];
+	union udp_name name;
+
+	if (raddr->fd >= 0)
+		close(raddr->fd);
+	if (raddr->fd >= 0 || !udp_addr_get(q, raddr, &name)) {
+		gx_port_why_set("port udp: the peer's address is not valid, or of another family");
+		return -EPROTO;
+	}
+	peer->to[GX_HALF_DATA] = peer->to[GX_HALF_CTL] = name;
+	udp_port_set(&peer->to[GX_HALF_CTL], udp_port_get(&name) + 1);
+	peer->connected = true;
+	return 0;
+}
+
+static void udp_peer_del(struct gx_port_queue *gq, uint32_t index)
+{
+	udp_queue_of(gq)->peer[index].used = false;
+}
+
+static void udp_peer_attach(struct gx_port_queue *gq, uint32_t index)
+{
+	udp_queue_of(gq)->peer[index].attached = true;
+}
+
+static void udp_peer_detach(struct gx_port_queue *gq, uint32_t index)
+{
+	udp_queue_of(gq)->peer[index].attached = false;
+}
+
+/* ---- Receive [core] ---- */
+
+/* Errors of packets sent before are reported once by any call: sweep them up. Return: messages, or
+ * 0. */
+static unsigned udp_recv(struct udp_queue *q, struct udp_half *h, unsigned n)
+{
+	for (unsigned i = 0; n && i < UDP_ERR_TRIES; i++) {
+		int got = recvmmsg(h->fd, h->rx, n, MSG_DONTWAIT, NULL);
+
+		if (got >= 0)
+			return (unsigned)got;
+		if (errno == EBADF || errno == ENOTSOCK || errno == EFAULT || errno == EINVAL) {
+			atomic_store_explicit(&q->fault, -errno, memory_order_relaxed);
+			return 0;
+		}
+		if (errno == EAGAIN || errno == ENOMEM || errno == EINTR)
+			return 0;
+	}
+	return 0;
+}
+
+/* The kernel says in a control message how many it has dropped in all, once there were any. */
+static void udp_count_drops(struct udp_queue *q, struct udp_half *h, struct msghdr *msg)
+{
+	struct cmsghdr *c = CMSG_FIRSTHDR(msg);
+	uint32_t drops;
+
+	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SO_RXQ_OVFL)
+		return;
+	memcpy(&drops, CMSG_DATA(c), sizeof(drops));
+	gx_stat_add(q->q.stats, GX_STAT_RX_NOBUF, drops - h->drops);
+	h->drops = drops;
+}
+
+/* What is not whole is counted and its buffer given back. */
+static bool udp_rx_one(struct udp_queue *q, const struct mmsghdr *msg, struct gx_rx *pkt)
+{
+	if (msg->msg_len < GX_WIRE_HDR_B || (msg->msg_hdr.msg_flags & MSG_TRUNC)) {
+		gx_stat_add(q->q.stats, GX_STAT_RX_BAD, 1);
+		return false;
+	}
+	pkt->len = msg->msg_len - GX_WIRE_HDR_B;
+	pkt->hlen = GX_WIRE_HDR_B;
+	pkt->peer = GX_PEER_ANY;
+	return true;
+}
+
+static void udp_slot_free(struct udp_queue *q, uint32_t slot)
+{
+	assert(slot < q->nr_slots && q->held[slot]);
+	q->held[slot] = 0;
+	q->free_slot[q->nr_free++] = slot;
+}
+
+/* Offer packet i the i-th slot from the top of the stack; the caller takes as many as came. */
+static unsigned udp_rx_prepare(struct udp_queue *q, enum gx_half half, struct gx_rx pkts[],
+			       unsigned n)
+{
+	struct udp_half *h = &q->half[half];
+
+	if (half == GX_HALF_DATA)
+		n = GX_MIN(n, q->nr_free);
+	for (unsigned i = 0; i < n; i++) {
+		h->rx_iov[i][0].iov_base = pkts[i].hdr;
+		h->rx[i].msg_hdr.msg_controllen = sizeof(h->cmsg[i]);
+		if (half == GX_HALF_DATA) {
+			uint32_t slot = q->free_slot[q->nr_free - 1 - i];
+
+			h->rx_iov[i][1].iov_base = q->slots + (size_t)slot * q->slot_b;
+			pkts[i].buf = slot;
+		}
+	}
+	return n;
+}
+
+static unsigned udp_rx_burst(struct gx_port_queue *gq, enum gx_half half, struct gx_rx pkts[],
+			     unsigned n)
+{
+	struct udp_queue *q = udp_queue_of(gq);
+	struct udp_half *h = &q->half[half];
+	unsigned got, good = 0;
+
+	n = udp_rx_prepare(q, half, pkts, GX_MIN(n, (unsigned)GX_BURST_MAX));
+	got = udp_recv(q, h, n);
+	if (!got)
+		return 0;
+	if (half == GX_HALF_DATA) {
+		q->nr_free -= got;
+		for (unsigned i = 0; i < got; i++)
+			q->held[pkts[i].buf] = 1;
+	}
+	udp_count_drops(q, h, &h->rx[got - 1].msg_hdr);
+	for (unsigned i = 0; i < got; i++) {
+		struct gx_rx *pkt = &pkts[good];
+
+		if (!udp_rx_one(q, &h->rx[i], &pkts[i])) {
+			if (half == GX_HALF_DATA)
+				udp_slot_free(q, (uint32_t)pkts[i].buf);
+			continue;
+		}
+		if (pkt != &pkts[i])
+			*pkt = pkts[i];
+		pkt->data = h->rx_iov[i][1].iov_base;
+		good++;
+	}
+	return good;
+}
+
+/* Last in, first out, turned round: what was released in order is handed out in order. */
+static void udp_rx_release(struct gx_port_queue *gq, const uint64_t bufs[], unsigned n)
+{
+	struct udp_queue *q = udp_queue_of(gq);
+
+	while (n--)
+		udp_slot_free(q, (uint32_t)bufs[n]);
+}
+
+/* ---- Send [core] ---- */
+
+/* What the kernel takes is known only when it is tried: tx_burst may still take fewer. */
+static unsigned udp_tx_room(struct gx_port_queue *gq, enum gx_half half, uint32_t index)
+{
+	const struct udp_peer *peer = &udp_queue_of(gq)->peer[index];
+
+	return peer->attached && peer->connected ? GX_BURST_MAX : 0;
+}
+
+static unsigned udp_tx_prepare(struct udp_queue *q, enum gx_half half, const struct gx_tx pkts[],
+			       unsigned n)
+{
+	struct udp_half *h = &q->half[half];
+	unsigned i;
+
+	for (i = 0; i < GX_MIN(n, (unsigned)GX_BURST_MAX); i++) {
+		struct udp_peer *peer = &q->peer[pkts[i].peer];
+		struct msghdr *msg = &h->tx[i].msg_hdr;
+
+		if (!peer->attached || !peer->connected)
+			break;
+		assert(pkts[i].hlen == GX_WIRE_HDR_B);
+		assert(pkts[i].len <= (half == GX_HALF_CTL ? GX_CTL_PAYLOAD_MAX : q->slot_b));
+		h->tx_iov[i][0].iov_base = (void *)pkts[i].hdr;
+		h->tx_iov[i][1].iov_base = (void *)pkts[i].data;
+		h->tx_iov[i][1].iov_len = pkts[i].len;
+		msg->msg_name = &peer->to[half];
+		msg->msg_namelen = udp_name_len(&peer->to[half]);
+	}
+	return i;
+}
+
+/* Send until the kernel is full. A packet it refuses for good (too long for the path, unreachable)
+ * is lost, as it would be in a network; an error left by an earlier packet is swept up. */
+static unsigned udp_tx_burst(struct gx_port_queue *gq, enum gx_half half, const struct gx_tx pkts[],
+			     unsigned n)
+{
+	struct udp_queue *q = udp_queue_of(gq);
+	struct udp_half *h = &q->half[half];
+	unsigned sent = 0, errors = 0;
+
+	n = udp_tx_prepare(q, half, pkts, n);
+	while (sent < n) {
+		int took = sendmmsg(h->fd, h->tx + sent, n - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+		if (took > 0) {
+			sent += (unsigned)took;
+			continue;
+		}
+		if (errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM || errno == EINTR)
+			break;
+		if (errno == EBADF || errno == ENOTSOCK || errno == EFAULT) {
+			atomic_store_explicit(&q->fault, -errno, memory_order_relaxed);
+			break;
+		}
+		if (errno != ECONNREFUSED || ++errors > UDP_ERR_TRIES)
+			sent++;
+	}
+	return sent;
+}
+
+static unsigned udp_tx_reap(struct gx_port_queue *q, uint32_t cookies[], unsigned n)
+{
+	return 0;
+}
+
+static int udp_fault(struct gx_port_queue *gq)
+{
+	return atomic_load_explicit(&udp_queue_of(gq)->fault, memory_order_relaxed);
+}
+
+const struct gx_port_ops gx_port_udp_ops = {
+	.name = "udp",
+	.open = udp_open,
+	.close = udp_close,
+	.queue_open = udp_queue_open,
+	.queue_close = udp_queue_close,
+	.mem_map = udp_mem_map,
+	.mem_unmap = udp_mem_unmap,
+	.peer_add = udp_peer_add,
+	.peer_connect = udp_peer_connect,
+	.peer_del = udp_peer_del,
+	.peer_attach = udp_peer_attach,
+	.peer_detach = udp_peer_detach,
+	.rx_burst = udp_rx_burst,
+	.rx_release = udp_rx_release,
+	.tx_room = udp_tx_room,
+	.tx_burst = udp_tx_burst,
+	.tx_reap = udp_tx_reap,
+	.fault = udp_fault,
+};

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The arena and the memfds: first fit, what GPUs get to see, seals, and what a peer's descriptor is
+ * refused for.
+ */
+#include "gx_internal/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MIB  (1ull << 20)
+#define PAGE GX_HUGE_PAGE
+
+/* A GPU that notes its mappings; call fail_at of host_map fails. */
+struct fake_gpu {
+	struct gx_gpu gpu;
+	int maps, calls, fail_at;
+	void *last;
+	size_t last_len;
+};
+
+static int fake_map(struct gx_gpu *gpu, void *ptr, size_t len)
+{
+	struct fake_gpu *f = GX_CONTAINER_OF(gpu, struct fake_gpu, gpu);
+
+	if (++f->calls == f->fail_at)
+		return -ENOMEM;
+	f->maps++;
+	f->last = ptr;
+	f->last_len = len;
+	return 0;
+}
+
+static void fake_unmap(struct gx_gpu *gpu, void *ptr, size_t len)
+{
+	GX_CONTAINER_OF(gpu, struct fake_gpu, gpu)->maps--;
+}
+
+static const struct gx_gpu_ops fake_ops = {.host_map = fake_map, .host_unmap = fake_unmap};
+
+static int arena_setup(void **state)
+{
+	return gx_arena_open(16 * PAGE, (struct gx_arena **)state);
+}
+
+static int arena_teardown(void **state)
+{
+	gx_arena_close(*state);
+	return 0;
+}
+
+static char *map(struct gx_arena *a, int fd, size_t len)
+{
+	void *p = NULL;
+
+	assert_int_equal(gx_arena_map(a, fd, len, &p), 0);
+	assert_int_equal(((char *)p - gx_arena_base(a)) % PAGE, 0);
+	return p;
+}
+
+static void gx_arena_open__bounds(void **state)
+{
+	struct gx_arena *a;
+
+	assert_int_equal(gx_arena_open(0, &a), -EINVAL);
+	assert_int_equal(gx_arena_open(GX_ARENA_SIZE_MAX + 1, &a), -EINVAL);
+	assert_int_equal(gx_arena_open(GX_ARENA_SIZE_MAX, &a), 0);
+	assert_int_equal((uintptr_t)gx_arena_base(a) % PAGE, 0);
+	gx_arena_close(a);
+	gx_arena_close(NULL);
+}
+
+static void gx_arena_map__is_zeroed_and_writable(void **state)
+{
+	struct gx_arena *a = *state;
+	char *p = map(a, -1, 100);
+
+	for (size_t i = 0; i < PAGE; i += 509)
+		assert_int_equal(p[i], 0);
+	memset(p, 1, PAGE);
+	gx_arena_unmap(a, p, 100);
+	p = map(a, -1, PAGE);
+	assert_int_equal(p[12345], 0);
+	gx_arena_unmap(a, p, PAGE);
+}
+
+static void gx_arena_map__first_fit(void **state)
+{
+	struct gx_arena *a = *state;
+	char *base = gx_arena_base(a), *p[4];
+
+	for (int i = 0; i < 4; i++) {
+		p[i] = map(a, -1, 2 * PAGE);
+		assert_ptr_equal(p[i], base + 2 * PAGE * i);
+	}
+	gx_arena_unmap(a, p[1], 2 * PAGE);
+	p[1] = map(a, -1, 3 * PAGE); /* too long for the gap */
+	assert_ptr_equal(p[1], base + 8 * PAGE);
+	assert_ptr_equal(map(a, -1, PAGE), base + 2 * PAGE);
+	assert_ptr_equal(map(a, -1, PAGE - 5), base + 3 * PAGE);
+	gx_arena_unmap(a, base + 2 * PAGE, PAGE);
+	gx_arena_unmap(a, base + 3 * PAGE, PAGE);
+	gx_arena_unmap(a, p[0], 2 * PAGE);
+	assert_ptr_equal(map(a, -1, 4 * PAGE), base);
+	gx_arena_unmap(a, base, 4 * PAGE);
+	gx_arena_unmap(a, p[1], 3 * PAGE);
+	gx_arena_unmap(a, p[2], 2 * PAGE);
+	gx_arena_unmap(a, p[3], 2 * PAGE);
+}
+
+static void gx_arena_map__full(void **state)
+{
+	struct gx_arena *a = *state;
+	void *p;
+	char *all;
+
+	assert_int_equal(gx_arena_map(a, -1, 0, &p), -EINVAL);
+	assert_int_equal(gx_arena_map(a, -1, 17 * PAGE, &p), -ENOSPC);
+	assert_int_equal(gx_arena_map(a, -1, SIZE_MAX, &p), -ENOSPC);
+	all = map(a, -1, 16 * PAGE);
+	assert_int_equal(gx_arena_map(a, -1, 1, &p), -ENOSPC);
+	gx_arena_unmap(a, all, 16 * PAGE);
+}
+
+static void gx_arena_map__bad_fd_leaves_room(void **state)
+{
+	struct gx_arena *a = *state;
+	int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	void *p;
+
+	assert_true(gx_arena_map(a, fd, PAGE, &p) < 0);
+	close(fd);
+	assert_true(gx_arena_map(a, fd, PAGE, &p) < 0);
+	p = map(a, -1, 16 * PAGE);
+	gx_arena_unmap(a, p, 16 * PAGE);
+}
+
+static void gx_arena_map__shares_a_memfd(void **state)
+{
+	struct gx_arena *a = *state;
+	bool huge = false;
+	int fd = gx_memfd("test", 2 * PAGE, &huge);
+	char *p, *q;
+
+	assert_true(fd >= 0);
+	p = map(a, fd, 2 * PAGE);
+	q = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_ptr_not_equal(q, MAP_FAILED);
+	close(fd);
+	p[PAGE + 7] = 42;
+	assert_int_equal(q[PAGE + 7], 42);
+	munmap(q, 2 * PAGE);
+	gx_arena_unmap(a, p, 2 * PAGE);
+}
+
+static void gx_arena_attach__maps_old_and_new(void **state)
+{
+	struct fake_gpu one = {.gpu.ops = &fake_ops}, two = {.gpu.ops = &fake_ops};
+	struct gx_arena *a = *state;
+	char *p = map(a, -1, PAGE), *q;
+
+	assert_int_equal(gx_arena_attach(a, &one.gpu), 0);
+	assert_int_equal(one.maps, 1);
+	assert_ptr_equal(one.last, p);
+	assert_int_equal(one.last_len, PAGE);
+	assert_int_equal(gx_arena_attach(a, &two.gpu), 0);
+	q = map(a, -1, PAGE + 1);
+	assert_int_equal(one.maps, 2);
+	assert_int_equal(two.maps, 2);
+	assert_int_equal(two.last_len, 2 * PAGE);
+	gx_arena_unmap(a, p, PAGE);
+	gx_arena_unmap(a, q, PAGE + 1);
+	assert_int_equal(one.maps, 0);
+	assert_int_equal(two.maps, 0);
+}
+
+static void gx_arena_attach__failure_undoes(void **state)
+{
+	struct fake_gpu good = {.gpu.ops = &fake_ops}, bad = {.gpu.ops = &fake_ops, .fail_at = 2};
+	struct gx_arena *a = *state;
+	char *p = map(a, -1, PAGE), *q = map(a, -1, PAGE);
+	void *r;
+
+	assert_int_equal(gx_arena_attach(a, &bad.gpu), -ENOMEM);
+	assert_int_equal(bad.maps, 0);
+	assert_int_equal(gx_arena_attach(a, &good.gpu), 0);
+	bad.fail_at = 5;
+	assert_int_equal(gx_arena_attach(a, &bad.gpu), 0);
+	assert_int_equal(gx_arena_map(a, -1, PAGE, &r), -ENOMEM);
+	assert_int_equal(good.maps, 2);
+	assert_int_equal(bad.maps, 2);
+	gx_arena_unmap(a, p, PAGE);
+	gx_arena_unmap(a, q, PAGE);
+	assert_int_equal(good.maps, 0);
+}
+
+static void gx_memfd__is_sealed(void **state)
+{
+	bool huge = false;
+	int fd = gx_memfd("test", PAGE, &huge);
+
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, MIB), -1);
+	assert_int_equal(ftruncate(fd, 2 * PAGE), -1);
+	assert_int_equal(gx_memfd_check(fd, PAGE), 0);
+	assert_int_equal(gx_memfd_check(fd, PAGE + 1), -EPROTO);
+	close(fd);
+	assert_int_equal(gx_memfd("test", 4096, &huge), -EINVAL);
+	assert_int_equal(gx_memfd("test", 0, &huge), -EINVAL);
+}
+
+static void gx_memfd__huge_or_says_not(void **state)
+{
+	bool huge = true;
+	int fd = gx_memfd("test", PAGE, &huge);
+	char *p;
+
+	assert_true(fd >= 0);
+	p = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_ptr_not_equal(p, MAP_FAILED);
+	memset(p, 1, PAGE);
+	munmap(p, PAGE);
+	assert_int_equal(gx_memfd_check(fd, PAGE), 0);
+	close(fd);
+	huge = true;
+	fd = gx_memfd("test", 1ull << 40, &huge); /* no machine has so many huge pages */
+	assert_false(huge);
+	if (fd >= 0)
+		close(fd);
+}
+
+static void gx_memfd_check__refuses_others(void **state)
+{
+	int fd = memfd_create("open", MFD_CLOEXEC | MFD_ALLOW_SEALING), pipes[2];
+
+	assert_int_equal(ftruncate(fd, (off_t)PAGE), 0);
+	assert_int_equal(gx_memfd_check(fd, PAGE), -EPROTO); /* it could shrink */
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_GROW), 0);
+	assert_int_equal(gx_memfd_check(fd, PAGE), -EPROTO);
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+	assert_int_equal(gx_memfd_check(fd, PAGE), 0);
+	close(fd);
+	assert_int_equal(gx_memfd_check(fd, 1), -EPROTO);
+	assert_int_equal(pipe(pipes), 0);
+	assert_int_equal(gx_memfd_check(pipes[0], 0), -EPROTO);
+	close(pipes[0]);
+	close(pipes[1]);
+	fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+	assert_int_equal(gx_memfd_check(fd, 1), -EPROTO);
+	close(fd);
+}
+
+#define ARENA_TEST(fn) cmocka_unit_test_setup_teardown(fn, arena_setup, arena_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(gx_arena_open__bounds),
+		ARENA_TEST(gx_arena_map__is_zeroed_and_writable),
+		ARENA_TEST(gx_arena_map__first_fit),
+		ARENA_TEST(gx_arena_map__full),
+		ARENA_TEST(gx_arena_map__bad_fd_leaves_room),
+		ARENA_TEST(gx_arena_map__shares_a_memfd),
+		ARENA_TEST(gx_arena_attach__maps_old_and_new),
+		ARENA_TEST(gx_arena_attach__failure_undoes),
+		cmocka_unit_test(gx_memfd__is_sealed),
+		cmocka_unit_test(gx_memfd__huge_or_says_not),
+		cmocka_unit_test(gx_memfd_check__refuses_others),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
