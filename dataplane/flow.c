@@ -66,7 +66,7 @@ struct flow {
 	uint32_t reo_shift, reo_rounds;
 	uint64_t reo_seq;  /* grows again for packets from here on only: once a round trip */
 	uint64_t loss_seq; /* a loss from here on is a new round */
-	uint64_t rto_base_ns, probe_base_ns;
+	uint64_t rto_since_ns, probe_since_ns;
 	uint64_t rto_min_ns; /* frozen */
 	uint32_t backoff, nr_probes;
 
@@ -229,8 +229,8 @@ uint64_t flow_sent(struct flow *f, uint64_t now_ns, const struct flow_rec *rec)
 	*mine = *rec;
 	mine->sent_ns = now_ns;
 	if (!f->nr_out++)
-		f->rto_base_ns = now_ns;
-	f->probe_base_ns = now_ns;
+		f->rto_since_ns = now_ns;
+	f->probe_since_ns = now_ns;
 	return f->tx_first + seq;
 }
 
@@ -251,20 +251,29 @@ uint64_t flow_spurious(const struct flow *f)
 
 /* ---- Sender: round-trip time and loss ---- */
 
-/* RACK's window: min_rtt / 4, doubled as far as reordering showed, at most srtt (RFC 8985 6.2 step
- * 4). */
+/* RFC 6298 2.3 with our minimum. */
+static uint64_t flow_rto_span_ns(const struct flow *f)
+{
+	if (!f->srtt_ns)
+		return FLOW_RTO_FIRST * f->rto_min_ns;
+	return GX_MAX(f->srtt_ns + 4 * f->rttvar_ns, f->rto_min_ns);
+}
+
+/* RACK's window: min_rtt / 4, doubled as far as reordering showed (RFC 8985 6.2 step 4). The RFC
+ * stops at srtt; here it may grow to the RTO: where paths differ by several round trips, half of
+ * what is sent would else be sent again. */
 static void flow_reo_set(struct flow *f)
 {
 	uint64_t base = GX_MAX(f->rtt_min_ns / 4, FLOW_REO_MIN_NS);
 
-	f->reo_ns = GX_MIN(base << f->reo_shift, GX_MAX(f->srtt_ns, base));
+	f->reo_ns = GX_MIN(base << f->reo_shift, GX_MAX(flow_rto_span_ns(f), base));
 }
 
 static void flow_reo_grow(struct flow *f)
 {
 	f->reo_seq = f->tx_next;
 	f->reo_rounds = 0;
-	if (f->reo_shift < FLOW_REO_SHIFT_MAX && f->reo_ns < f->srtt_ns)
+	if (f->reo_shift < FLOW_REO_SHIFT_MAX && f->reo_ns < flow_rto_span_ns(f))
 		f->reo_shift++;
 	flow_reo_set(f);
 }
@@ -308,14 +317,10 @@ static uint64_t flow_rack_ns(const struct flow *f)
 	return f->rec[f->out_low & f->mask].sent_ns + f->rack_rtt_ns + f->reo_ns;
 }
 
-/* RFC 6298 2.3 with our minimum, 5.5 for the back-off. */
+/* RFC 6298 5.5: each RTO without an answer doubles the next. */
 static uint64_t flow_rto_ns(const struct flow *f)
 {
-	uint64_t rto = FLOW_RTO_FIRST * f->rto_min_ns;
-
-	if (f->srtt_ns)
-		rto = GX_MAX(f->srtt_ns + 4 * f->rttvar_ns, f->rto_min_ns);
-	return f->rto_base_ns + (rto << f->backoff);
+	return f->rto_since_ns + (flow_rto_span_ns(f) << f->backoff);
 }
 
 /* RFC 8985 7.2: two round trips, and the time that the peer may hold an ACK. Unlike there, a probe
@@ -327,7 +332,7 @@ static uint64_t flow_probe_ns(const struct flow *f)
 
 	if (f->srtt_ns)
 		wait = GX_MAX(2 * f->srtt_ns + f->ack_delay_ns, FLOW_PROBE_MIN_NS);
-	return f->probe_base_ns + (wait << f->nr_probes);
+	return f->probe_since_ns + (wait << f->nr_probes);
 }
 
 static void flow_queue_put(struct flow *f, struct flow_queue *q, uint64_t seq)
@@ -378,7 +383,7 @@ unsigned flow_tick(struct flow *f, uint64_t now_ns)
 	if (now_ns < flow_probe_ns(f))
 		return 0;
 	f->nr_probes = GX_MIN(f->nr_probes + 1, FLOW_BACKOFF_MAX);
-	f->probe_base_ns = now_ns;
+	f->probe_since_ns = now_ns;
 	return FLOW_PROBE;
 }
 
@@ -479,8 +484,8 @@ int flow_ack(struct flow *f, uint64_t now_ns, const struct gx_wire_ack *ack)
 			flow_rtt_sample(f, now_ns, f->rec[top & f->mask].sent_ns, ack->delay_ns);
 	}
 	if (flow_ack_words(f, top, ack)) {
-		f->rto_base_ns = now_ns;
-		f->probe_base_ns = now_ns;
+		f->rto_since_ns = now_ns;
+		f->probe_since_ns = now_ns;
 		f->backoff = 0;
 		f->nr_probes = 0;
 		f->out_low = bits_next(f->out, f->mask, f->out_low, f->tx_next);

@@ -329,11 +329,36 @@ static void rack__window_grows_and_shrinks(void **state)
 	assert_int_equal(flow_spurious(f), 3);
 	assert_int_equal(wait[0], 5 * US);
 	assert_int_equal(wait[1], 10 * US);
-	assert_int_equal(wait[2], 20 * US); /* srtt: no further */
-	assert_int_equal(wait[3], 20 * US);
-	assert_int_equal(wait[18], 20 * US);
-	assert_int_equal(wait[19], 10 * US);
-	assert_int_equal(wait[36], 5 * US);
+	assert_int_equal(wait[2], 20 * US);
+	assert_int_equal(wait[3], 40 * US);
+	assert_int_equal(wait[18], 40 * US);
+	assert_int_equal(wait[19], 20 * US);
+	assert_int_equal(wait[36], 10 * US);
+	flow_close(f);
+}
+
+static void rack__many_losses_are_one_round(void **state)
+{
+	struct flow *f = flow_new(&cfg_lossy);
+	struct gx_wire_ack a = ack_of(1, 1);
+
+	send_n(f, 0, 0, 2);
+	flow_ack(f, 20 * US, &a);
+	flow_tick(f, flow_due(f));
+	assert_int_equal(drain_lost(f), 1);
+	a = ack_of(1, 2);
+	flow_ack(f, 40 * US, &a); /* it came: the window is 10 us now */
+	drain_acked(f);
+	send_n(f, 100 * US, 0, 100);
+	a = ack_of(101, 1);
+	flow_ack(f, 120 * US, &a);
+	assert_int_equal(flow_due(f), 130 * US);
+	flow_tick(f, 130 * US);
+	assert_int_equal(drain_lost(f), 99);
+	send_n(f, 200 * US, 0, 2);
+	a = ack_of(103, 1);
+	flow_ack(f, 220 * US, &a);
+	assert_int_equal(flow_due(f), 230 * US);
 	flow_close(f);
 }
 
@@ -465,6 +490,12 @@ static void tick__rto_was_wrong(void **state)
 	assert_int_equal(flow_srtt_ns(f), 2500 * US);
 	flow_ack(f, 2500 * US, &a);
 	assert_int_equal(flow_spurious(f), 10);
+
+	/* No sign of reordering: the window is min_rtt / 4 as before. */
+	send_n(f, 3000 * US, 0, 2);
+	a = ack_of(11, 1);
+	flow_ack(f, 3100 * US, &a);
+	assert_int_equal(flow_due(f), 3125 * US);
 	flow_close(f);
 }
 
@@ -649,6 +680,14 @@ static void ack_build__late_one(void **state)
 	assert_int_equal(a.nr_words, 13);
 	assert_int_equal(a.words[12] >> 32 & 1, 1);
 	assert_int_equal(a.words[12] >> 33, 0);
+	flow_close(f);
+
+	f = flow_new(&cfg_lossy); /* the same with no ACK in between */
+	take_n(f, 0, 1, 831);
+	flow_rx_take(f, 0, 0, true, false);
+	flow_rx_take(f, 0, 832, true, false);
+	flow_ack_build(f, 0, &a);
+	assert_int_equal(a.nr_words, 14);
 	flow_close(f);
 }
 
@@ -1044,7 +1083,9 @@ static void sim__reordering(void **state)
 		    {"16 slots, loss 1e-3", 1e-3, 16, SLOT_NS},
 		    {"16 slots, loss 1e-2", 1e-2, 16, SLOT_NS},
 		    {"16 slots at 40 Gb/s", 0, 16, 835},
-		    {"16 slots at 25 Gb/s, loss 1e-3", 1e-3, 16, 1336}};
+		    {"16 slots at 25 Gb/s, loss 1e-3", 1e-3, 16, 1336},
+		    {"16 slots at 10 Gb/s", 0, 16, 3340},
+		    {"16 slots at 3 Gb/s, loss 1e-3", 1e-3, 16, 11133}};
 
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(rows); i++) {
 		struct sim_cfg cfg = sim_base;
@@ -1132,6 +1173,7 @@ int main(void)
 		cmocka_unit_test(rack__time_not_count),
 		cmocka_unit_test(rack__sent_long_before),
 		cmocka_unit_test(rack__window_grows_and_shrinks),
+		cmocka_unit_test(rack__many_losses_are_one_round),
 		cmocka_unit_test(rtt__held_time_is_not_ours),
 		cmocka_unit_test(tick__probe),
 		cmocka_unit_test(tick__probe_above_room),
