@@ -53,6 +53,23 @@ static int ack_get(const uint8_t *b, uint32_t len, struct gx_wire_ack *a)
 	return ret;
 }
 
+/* By field: there is padding between them. */
+static void rec_equal(const struct gx_wire_rec *a, const struct gx_wire_rec *b)
+{
+	assert_int_equal(a->type, b->type);
+	assert_int_equal(a->flags, b->flags);
+	assert_int_equal(a->rsn, b->rsn);
+	assert_int_equal(a->mid, b->mid);
+	assert_int_equal(a->quantum, b->quantum);
+	assert_int_equal(a->token, b->token);
+	assert_int_equal(a->off, b->off);
+	assert_int_equal(a->len, b->len);
+	assert_int_equal(a->imm, b->imm);
+	assert_int_equal(a->slot, b->slot);
+	assert_int_equal(a->err, b->err);
+	assert_ptr_equal(a->data, b->data);
+}
+
 static int rec_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r)
 {
 	uint8_t *copy = heap_copy(b, len);
@@ -186,13 +203,21 @@ static struct gx_wire_ack ack_make(uint32_t nr_words)
 static void ack_get__round_trip(void **state)
 {
 	for (uint32_t n = 1; n <= GX_WIRE_ACK_WORDS; n++) {
-		struct gx_wire_ack in = ack_make(n), out = {0};
+		struct gx_wire_ack in = ack_make(n), out;
 		uint8_t b[GX_CTL_PAYLOAD_MAX];
 		uint32_t len = gx_wire_ack_put(b, &in);
 
 		assert_true(len <= 64 + 8 * n);
 		assert_int_equal(ack_get(b, len, &out), 0);
-		assert_memory_equal(&in, &out, sizeof(in));
+		assert_int_equal(out.largest, in.largest);
+		assert_int_equal(out.delay_ns, in.delay_ns);
+		assert_int_equal(out.credit, in.credit);
+		assert_int_equal(out.ce, in.ce);
+		assert_int_equal(out.pool, in.pool);
+		assert_int_equal(out.done_floor, in.done_floor);
+		assert_memory_equal(out.done, in.done, sizeof(in.done));
+		assert_int_equal(out.nr_words, n);
+		assert_memory_equal(out.words, in.words, 8 * n);
 	}
 }
 
@@ -269,7 +294,7 @@ static void rec_get__round_trip(void **state)
 		assert_int_equal(size % 8, 0);
 		assert_int_equal(gx_wire_rec_put(b, size, &rec_all[i]), size);
 		assert_int_equal(rec_get(b, size, &out), (int)size);
-		assert_memory_equal(&rec_all[i], &out, sizeof(out));
+		rec_equal(&rec_all[i], &out);
 	}
 }
 
@@ -353,7 +378,7 @@ static void rec_get__sequence(void **state)
 		int ret = gx_wire_rec_get(b + at, end - at, &out);
 
 		assert_true(ret > 0);
-		assert_memory_equal(&out, &rec_all[n], sizeof(out));
+		rec_equal(&out, &rec_all[n]);
 		at += (uint32_t)ret;
 		n++;
 	}
