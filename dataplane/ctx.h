@@ -49,7 +49,8 @@ struct gx_core {
 	struct gx_loop loop;
 	struct link_pkt *link[GX_HELLO_PORTS]; /* frozen: the packet link over port i, this core's queue */
 	struct gx_comp *comps;		       /* ring of GX_COMPS_MAX */
-	uint32_t comp_head, comp_tail;
+	uint32_t comp_head;
+	_Atomic uint32_t comp_tail; /* ctl reads it: have the completions of a dead ep been taken? */
 	uint32_t comps_due; /* completions that operations under way may still produce */
 	uint64_t now_ns;    /* of the turn under way */
 };
@@ -60,6 +61,10 @@ struct gx_ep {
 	struct gx_core *core;
 	const struct gx_link_ops *ops;
 	unsigned lane;
+	struct gx_call attach, fail; /* ctl -> core */
+	bool want_attach, want_fail; /* ctl: the core's inbox was full */
+	int fail_err;		     /* ctl, before fail is posted */
+	uint32_t comp_mark;	     /* core: comp_head when it detached */
 	_Atomic int fault;	/* core: 0 or -errno; ctl polls it (peer time-out, protocol error) */
 	_Atomic bool attached;	/* core: set when it turns this ep */
 	_Atomic bool detached;	/* core: nothing of it is referenced any more: ctl may free it */
@@ -76,6 +81,7 @@ struct gx_conn {
 	bool server;	      /* accepted, not connected */
 	bool user_closed;     /* gx_conn_close() was called */
 	bool reported_up;
+	bool ctl_freed;	      /* ctl_conn_free() is through */
 	unsigned port;	      /* index in gx->port[] */
 	unsigned first_core;
 	unsigned nr_lanes;
@@ -83,6 +89,7 @@ struct gx_conn {
 	struct gx_hello peer;		  /* frozen once received */
 	struct gx_hello_lanes agreed;	  /* quantum, chunk, window, integrity, time-out; frozen once up */
 	char peer_name[128];
+	bool same_host;		  /* the peer's host id equals ours: set by ctl.c */
 	char why[256]; /* why this path was taken */
 	void *user;
 };
@@ -110,6 +117,7 @@ struct gx {
 	struct gx_port_slot port[GX_HELLO_PORTS];
 	struct gx_mem *_Atomic region[GX_REGIONS_MAX]; /* written by ctl (release), read by cores (acquire) */
 	struct gx_conn *conns; /* owner: ctl */
+	bool closing;	       /* ctl: gx_close() is under way: dead connections go at once */
 	struct ctl *ctl;
 	struct gx_stats ctl_stats; /* written by ctl */
 	pthread_mutex_t wait_lock; /* for gx_conn_wait(): state changes are broadcast under it */
@@ -139,7 +147,8 @@ void conn_tick(struct gx_conn *c);
  * user). Return: true when @c is gone. ctl_conn_free() was called before. */
 bool conn_reap(struct gx_conn *c);
 
-/* -- the control half, ctl.c; all on the control thread but ctl_open and ctl_close -- */
+/* -- the control half, ctl.c. ctl_open, ctl_close, ctl_listen, ctl_listen_stop, ctl_connect and ctl_stats_listen are called
+ * on the caller's thread (names are resolved there), the others on the control thread -- */
 
 int ctl_open(struct gx *gx); /* sets gx->ctl */
 void ctl_close(struct gx *gx);

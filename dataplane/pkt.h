@@ -21,7 +21,9 @@
 #define PKT_GETS_MAX  64   /* gets that an ep may have asked for: "64 requests a peer" */
 #define PKT_NONE      UINT32_MAX
 #define PKT_SLOT_BIT  (1ull << 63) /* a token with this bit names a posted slot, not a region */
+#define PKT_F_SLOT_GPU (1u << 31) /* in pkt_op.flags: the peer's slot is GPU memory */
 #define PKT_CREDIT0   8	   /* DATA packets allowed before any was declared, on shared pools */
+#define PKT_SHAPES    4
 #define PKT_MARGIN    32   /* buffers kept out of grants: duplicates */
 
 /* kinds in flow_rec.kind */
@@ -46,6 +48,9 @@ struct pkt_op {
 	bool opened;	  /* its OPEN was sent */
 	bool doomed;	  /* ended early: CANCEL is under way, the mid stays until the peer is done with it */
 	bool done;	  /* the peer said done */
+	bool reported;	  /* its last completion was given */
+	bool cancel_due;  /* CANCEL could not be queued yet */
+	int status;	  /* what it ends with, when references delay that */
 	uint32_t flags;	  /* GX_OP_* */
 	uint32_t next;	  /* in the list it is in; PKT_NONE: end */
 	uint32_t mid;
@@ -76,8 +81,9 @@ enum in_state {
 struct in_msg {
 	uint8_t state;
 	bool imm_set;
-	bool refused;	   /* in IN_DRAIN: peer was not asked to stop yet */
+	int err;	   /* REFUSED, DRAIN: what its operation ends with */
 	uint32_t mid;
+	const struct msg_shape *shape;
 	uint32_t op;	   /* RECV or GET that owns the slot; PKT_NONE for a put into a region */
 	uint32_t words;	   /* index in rx_words, PKT_NONE */
 	uint32_t pending;  /* fragments in blocks */
@@ -119,7 +125,10 @@ struct pkt_ep {
 	struct gx_ep ep;
 	struct link_pkt *link;
 	struct flow *flow;
-	struct msg_shape shape;
+	struct msg_shape shape;	 /* of what we send */
+	struct msg_shape rx_shape[PKT_SHAPES]; /* of what comes in, by the quantum that an OPEN names */
+	unsigned nr_rx_shapes;
+	uint32_t words_max;	 /* u64 words of one bit window, for the smallest quantum possible */
 	uint32_t index;	    /* in link->eps */
 	uint32_t gen;	    /* generation of the cid */
 	uint32_t cid_peer;  /* what the peer calls this connection */
@@ -130,7 +139,11 @@ struct pkt_ep {
 	uint32_t credit0;
 	int err;	      /* 0, or why it failed: set by ep_fail */
 	bool lossless;
-	bool failed_sent;
+	bool cancels_due; /* some operation's CANCEL waits for room */
+	bool have_peer;	  /* ctl: peer_add was done */
+	uint32_t prove_tries;
+	uint64_t prove_ns; /* when the next padded probe is due */
+	bool proven;	  /* the quantum passed the path (padded probe), or need not */
 	uint64_t now_ns;      /* of the turn */
 	uint64_t heard_ns;    /* last packet from the peer's core */
 	uint64_t waiting_ns;  /* since when something is outstanding without a break; 0: nothing is */
@@ -139,9 +152,6 @@ struct pkt_ep {
 	uint64_t deadline_ns; /* earliest of the operations; UINT64_MAX: none */
 	uint64_t peer_timeout_ns;
 	uint32_t apsn;	      /* number space of ACK and PROBE_ACK */
-	uint32_t probe_echo;  /* psn of the probe to answer */
-	bool probe_due;	      /* answer it */
-	bool ctl_blocked;
 
 	/* sending */
 	struct pkt_op ops[PKT_OPS];
@@ -153,7 +163,7 @@ struct pkt_ep {
 	uint32_t act_head, act_tail; /* list: operations with first transmissions to do, round robin */
 	uint32_t wait_head, wait_tail; /* list: operations that wait for a mid (posted order) */
 	uint32_t send_head, send_tail; /* list: SENDs that wait for a grant */
-	struct { uint32_t op, pkt; } *resend; /* ring of lost DATA packets */
+	struct { uint32_t mid, pkt; } *resend; /* ring of lost DATA packets */
 	uint32_t resend_head, resend_tail, resend_mask;
 	uint64_t *tx_words;	    /* [GX_WIRE_ACTIVE][msg_words] */
 	uint64_t tx_words_free;	    /* bit i: window i is free */
@@ -173,10 +183,11 @@ struct pkt_ep {
 	/* receiving */
 	struct in_msg in[GX_WIRE_MIDS];
 	uint32_t in_floor;
-	uint32_t in_top;	 /* highest mid seen + 1 */
+	uint64_t in_done[GX_WIRE_MIDS / 64]; /* bit mid % GX_WIRE_MIDS: state is IN_DONE */
 	uint32_t nr_in;		 /* not free and not done */
 	uint64_t need_pkts;	 /* declared and not yet received */
 	uint32_t held_bufs;	 /* bounce buffers of this peer in blocks */
+	uint32_t refs;		 /* packets in the port that reference our operations' memory */
 	uint32_t landed_head, landed_tail;
 	uint64_t *rx_words;
 	uint64_t rx_words_free;
@@ -189,7 +200,7 @@ struct link_pkt {
 	struct gx_core *core;
 	struct gx_port_queue *q;
 	const struct gx_port *port;
-	struct pkt_ep *_Atomic *eps; /* [GX_PEERS_MAX] by cid index; ctl writes, core reads */
+	struct pkt_ep *eps[GX_PEERS_MAX]; /* by cid index, attached ones */
 	struct pkt_ep *live[GX_PEERS_MAX]; /* attached */
 	unsigned nr_live;
 	unsigned rover;		     /* who sends first this turn */
@@ -199,10 +210,14 @@ struct link_pkt {
 	struct block_stat seen;	     /* what of the blocks' counters is in the core's statistics */
 	uint32_t pool_out;	     /* shared pool: granted to all peers */
 	uint32_t held_bufs;	     /* in blocks, all peers */
-	uint32_t gens[GX_PEERS_MAX]; /* ctl: generation of each cid index */
+	uint64_t stats_ns;	     /* when counters of the blocks are brought over again */
+	bool seeded;		     /* ctl: gens are random */
+	uint32_t gens[GX_PEERS_MAX]; /* ctl: generation of each cid index; bit 31: in use */
+	uint32_t refs;		     /* of all eps: is there anything for tx_reap? */
 	struct gx_rx rx_data[GX_BURST_MAX], rx_ctl[GX_BURST_MAX];
 	struct gx_tx tx[GX_BURST_MAX];
 	uint8_t ctl_buf[GX_CTL_PAYLOAD_MAX];
+	const char *pad; /* zeros, for padded probes */
 	uint64_t release[GX_BURST_MAX * 4];
 	unsigned nr_release;
 };
@@ -220,7 +235,13 @@ struct block_q *link_bq(struct link_pkt *l, struct gx_gpu *gpu);
 uint32_t op_alloc(struct pkt_ep *e);
 void op_free(struct pkt_ep *e, uint32_t i);
 void op_complete(struct pkt_ep *e, uint32_t i, int status, uint64_t len); /* reports once, then OP_ENDED */
-void op_end_out(struct pkt_ep *e, uint32_t i); /* its mid is below the peer's floor: free what it holds */
+void op_finish(struct pkt_ep *e, uint32_t i, int status, uint64_t len); /* complete and free, once no packet references it */
+void op_local(struct pkt_ep *e, uint32_t i);			  /* every packet is acknowledged */
+void tx_unref(struct link_pkt *l, uint32_t cookie);		  /* a packet no longer references its operation */
+void link_tick(struct pkt_ep *e);				  /* timers */
+bool link_fail_progress(struct pkt_ep *e);			  /* of a failed ep: wait for what is out, then detach */
+void link_proven(struct pkt_ep *e, uint32_t quantum);		  /* a padded probe came through */
+void op_done(struct pkt_ep *e, uint32_t i); /* the peer is done with its mid */
 void op_doom(struct pkt_ep *e, uint32_t i, int err); /* give up: complete with err, tell the peer */
 uint32_t slot_alloc(struct pkt_ep *e, uint32_t op);
 uint64_t slot_token(const struct pkt_ep *e, uint32_t slot);
@@ -248,6 +269,7 @@ static inline uint32_t tx_rec_room(const struct pkt_ep *e)
 void tx_acked(struct pkt_ep *e); /* take out what an ACK acknowledged, and what is lost */
 void tx_done(struct pkt_ep *e, const struct gx_wire_ack *ack);
 bool tx_start(struct pkt_ep *e); /* give mids to waiting operations */
+void tx_probe(struct pkt_ep *e, uint32_t padded_b); /* 0: a keepalive; else a data packet of that size */
 
 /* match.c */
 int match_recv(struct pkt_ep *e, uint32_t op); /* post a receive: GRANT */

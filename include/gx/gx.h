@@ -74,6 +74,7 @@ struct gx_opts {
 	unsigned sms;	       /* SMs an unpack may use, 0: the backend's default */
 	int integrity;	       /* -1 or 0 with integrity_set false: by port; 0 none, 1 CRC32C */
 	bool integrity_set;    /* take .integrity as it is */
+	bool server;	       /* this process will listen: decides roles of ports that have them (memif) */
 	bool insecure;	       /* allow peers that are not on loopback or a Unix socket, in clear */
 	bool no_huge;	       /* do not try huge pages */
 	bool busy_idle;	       /* cores of gx_core_start() never sleep (default: spin 50 us, pause 1 ms, sleep to 50 us) */

@@ -16,6 +16,8 @@ struct gx_op;
 struct gx_link_ops {
 	const char *name;
 
+	/* A zeroed endpoint of this link; ep_free() gives it back. NULL: out of memory. */
+	struct gx_ep *(*ep_new)(void);
 	/* Make our end of a lane; @local is what the peer must know. -errno. */
 	int (*ep_open)(struct gx_ep *ep, struct gx_hello_lane *local);
 	/* What the peer said; the agreed parameters are in the connection. -errno. */

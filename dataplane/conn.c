@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Connections and their endpoints: what ctl.c asks for while it sets one up, how one ends, and the public calls on them. On
+ * the control thread, but for gx_post, gx_cancel (poll core) and what only reads.
+ */
+#include "ctx.h"
+
+#include "gx_internal/link.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static void state_set(struct gx_conn *c, enum gx_conn_state state)
+{
+	pthread_mutex_lock(&c->gx->wait_lock);
+	atomic_store_explicit(&c->state, state, memory_order_release);
+	pthread_cond_broadcast(&c->gx->wait_cond);
+	pthread_mutex_unlock(&c->gx->wait_lock);
+}
+
+static enum gx_conn_state state_of(const struct gx_conn *c)
+{
+	return atomic_load_explicit(&c->state, memory_order_acquire);
+}
+
+struct gx_conn *conn_new(struct gx *gx, bool server)
+{
+	struct gx_conn *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return NULL;
+	c->gx = gx;
+	c->server = server;
+	c->next = gx->conns;
+	gx->conns = c;
+	return c;
+}
+
+/* ---- core side of what the control thread asks ---- */
+
+static void call_attach(struct gx_call *call)
+{
+	struct gx_ep *ep = GX_CONTAINER_OF(call, struct gx_ep, attach);
+
+	ep->ops->ep_attach(ep);
+}
+
+static void call_fail(struct gx_call *call)
+{
+	struct gx_ep *ep = GX_CONTAINER_OF(call, struct gx_ep, fail);
+
+	ep->ops->ep_fail(ep, ep->fail_err);
+}
+
+static void ep_ask(struct gx_ep *ep)
+{
+	if (ep->want_attach)
+		ep->want_attach = gx_loop_call(&ep->core->loop, &ep->attach) != 0;
+	/* In order: what was never attached need not fail there. */
+	if (ep->want_fail && !ep->want_attach)
+		ep->want_fail = gx_loop_call(&ep->core->loop, &ep->fail) != 0;
+}
+
+/* ---- setting up ---- */
+
+int conn_lane_open(struct gx_conn *c, unsigned lane, struct gx_hello_lane *local)
+{
+	struct gx *gx = c->gx;
+	struct gx_ep *ep = gx_link_pkt_ops.ep_new();
+	int ret;
+
+	if (!ep)
+		return gx_fail(-ENOMEM, "no memory for an endpoint");
+	ep->conn = c;
+	ep->core = gx->core[(c->first_core + lane) % gx->nr_cores];
+	ep->ops = &gx_link_pkt_ops;
+	ep->lane = lane;
+	ep->attach.fn = call_attach;
+	ep->fail.fn = call_fail;
+	ret = ep->ops->ep_open(ep, local);
+	if (ret) {
+		ep->ops->ep_free(ep);
+		return ret;
+	}
+	c->ep[lane] = ep;
+	c->nr_lanes = lane + 1;
+	return 0;
+}
+
+int conn_lane_connect(struct gx_conn *c, unsigned lane, const struct gx_hello_lane *remote)
+{
+	return c->ep[lane]->ops->ep_connect(c->ep[lane], remote);
+}
+
+void conn_up(struct gx_conn *c)
+{
+	if (state_of(c) != GX_CONN_STATE_CONNECTING)
+		return;
+	for (unsigned i = 0; i < c->nr_lanes; i++) {
+		c->ep[i]->want_attach = true;
+		ep_ask(c->ep[i]);
+	}
+	c->reported_up = true;
+	state_set(c, GX_CONN_STATE_UP);
+	if (c->gx->opts.on_conn)
+		c->gx->opts.on_conn(c->gx->opts.arg, c, GX_CONN_UP, 0, "");
+}
+
+/* ---- ending ---- */
+
+static void ep_end(struct gx_ep *ep, bool was_up, int err)
+{
+	ep->fail_err = err ? err : -ECONNRESET;
+	if (!was_up) { /* no core has seen it */
+		atomic_store_explicit(&ep->detached, true, memory_order_release);
+		return;
+	}
+	ep->want_fail = true;
+	ep_ask(ep);
+}
+
+void conn_down(struct gx_conn *c, int err, const char *fmt, ...)
+{
+	bool was_up = state_of(c) == GX_CONN_STATE_UP;
+	va_list ap;
+
+	if (state_of(c) == GX_CONN_STATE_DOWN)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(c->text, sizeof(c->text), fmt, ap);
+	va_end(ap);
+	c->err = err;
+	for (unsigned i = 0; i < c->nr_lanes; i++)
+		ep_end(c->ep[i], was_up, c->user_closed ? -ECANCELED : err);
+	state_set(c, GX_CONN_STATE_DOWN);
+	if (c->gx->opts.on_conn && (c->reported_up || !c->server))
+		c->gx->opts.on_conn(c->gx->opts.arg, c, GX_CONN_DOWN, err, c->text);
+}
+
+void conn_tick(struct gx_conn *c)
+{
+	for (unsigned i = 0; i < c->nr_lanes; i++) {
+		struct gx_ep *ep = c->ep[i];
+		int fault = atomic_load_explicit(&ep->fault, memory_order_acquire);
+
+		if (ep->want_attach || ep->want_fail)
+			ep_ask(ep);
+		if (!fault || state_of(c) != GX_CONN_STATE_UP)
+			continue;
+		if (fault == -ETIMEDOUT)
+			conn_down(c, fault, "peer %s was not heard for %.1f s", c->peer_name,
+				  c->agreed.peer_timeout_ns / 1e9);
+		else if (fault == -EHOSTUNREACH)
+			conn_down(c, fault, "no packet of any size reaches peer %s: is its data port blocked?",
+				  c->peer_name);
+		else
+			conn_down(c, fault, "peer %s broke the protocol: %s", c->peer_name,
+				  strerror(-fault));
+		ctl_bye(c);
+		return;
+	}
+}
+
+static bool conn_quiet(const struct gx_conn *c)
+{
+	for (unsigned i = 0; i < c->nr_lanes; i++) {
+		const struct gx_ep *ep = c->ep[i];
+		uint32_t tail;
+
+		if (!atomic_load_explicit(&ep->detached, memory_order_acquire))
+			return false;
+		/* Completions that name the endpoint must have been taken before it goes. */
+		tail = atomic_load_explicit(&ep->core->comp_tail, memory_order_acquire);
+		if (c->reported_up && !c->gx->closing && (int32_t)(tail - ep->comp_mark) < 0)
+			return false;
+	}
+	return true;
+}
+
+bool conn_reap(struct gx_conn *c)
+{
+	struct gx_conn **at = &c->gx->conns;
+
+	if (state_of(c) != GX_CONN_STATE_DOWN || !conn_quiet(c))
+		return false;
+	if (!c->ctl_freed)
+		c->ctl_freed = !c->ctl || ctl_conn_free(c);
+	if (!c->ctl_freed || (!c->server && !c->user_closed && !c->gx->closing))
+		return false;
+	for (unsigned i = 0; i < c->nr_lanes; i++)
+		c->ep[i]->ops->ep_free(c->ep[i]);
+	while (*at != c)
+		at = &(*at)->next;
+	*at = c->next;
+	free(c);
+	return true;
+}
+
+/* ---- public: connecting ---- */
+
+static int new_run(void *arg)
+{
+	struct { struct gx *gx; struct gx_conn *c; } *call = arg;
+
+	call->c = conn_new(call->gx, false);
+	return call->c ? 0 : -ENOMEM;
+}
+
+/* Nothing was begun: it goes at once, and no callback tells of it. */
+static int discard_run(void *arg)
+{
+	struct gx_conn *c = arg;
+
+	state_set(c, GX_CONN_STATE_DOWN);
+	c->user_closed = true;
+	conn_reap(c);
+	return 0;
+}
+
+GX_EXPORT int gx_connect(struct gx *gx, const char *addr, const struct gx_connect_opts *user,
+			 struct gx_conn **out)
+{
+	struct { struct gx *gx; struct gx_conn *c; } call = {gx, NULL};
+	struct gx_connect_opts opts = GX_INIT(opts);
+	int ret;
+
+	if (user)
+		memcpy(&opts, user, GX_MIN(user->size, sizeof(opts)));
+	if (opts.first_core >= gx->nr_cores)
+		return gx_fail(-EINVAL, "first_core %u: there are %u cores", opts.first_core, gx->nr_cores);
+	ret = gx_uring_run_wait(gx->uring, new_run, &call);
+	if (ret)
+		return gx_fail(ret, "no memory for a connection");
+	ret = ctl_connect(call.c, addr, &opts);
+	if (ret) {
+		gx_uring_run_wait(gx->uring, discard_run, call.c);
+		return ret;
+	}
+	*out = call.c;
+	return 0;
+}
+
+GX_EXPORT int gx_conn_wait(struct gx_conn *c, uint64_t timeout_ns)
+{
+	struct timespec until;
+	uint64_t at = gx_now_ns() + timeout_ns;
+	int ret = 0;
+
+	until.tv_sec = at / 1000000000;
+	until.tv_nsec = at % 1000000000;
+	pthread_mutex_lock(&c->gx->wait_lock);
+	while (!ret && state_of(c) == GX_CONN_STATE_CONNECTING)
+		ret = pthread_cond_timedwait(&c->gx->wait_cond, &c->gx->wait_lock, &until);
+	pthread_mutex_unlock(&c->gx->wait_lock);
+	if (state_of(c) == GX_CONN_STATE_UP)
+		return 0;
+	if (state_of(c) == GX_CONN_STATE_DOWN)
+		return gx_fail(c->err ? c->err : -ECONNRESET, "%s", c->text);
+	return gx_fail(-ETIMEDOUT, "the connection is not up yet");
+}
+
+static int close_run(void *arg)
+{
+	struct gx_conn *c = arg;
+
+	c->user_closed = true;
+	if (c->ctl)
+		ctl_bye(c);
+	conn_down(c, 0, "closed");
+	return 0;
+}
+
+GX_EXPORT void gx_conn_close(struct gx_conn *c)
+{
+	if (c)
+		gx_uring_run_wait(c->gx->uring, close_run, c);
+}
+
+static int info_run(void *arg)
+{
+	struct { struct gx_conn *c; struct gx_conn_info *info; } *call = arg;
+	struct gx_conn *c = call->c;
+	struct gx_conn_info *info = call->info;
+	const struct gx_port_slot *p = &c->gx->port[c->port];
+
+	info->state = state_of(c);
+	info->err = c->err;
+	memcpy(info->text, c->text, sizeof(info->text));
+	strcpy(info->link, "packet");
+	snprintf(info->port, sizeof(info->port), "%s", p->name);
+	memcpy(info->why, c->why, sizeof(info->why));
+	info->lanes = c->nr_lanes;
+	info->quantum_b = c->agreed.quantum;
+	info->chunk_b = c->agreed.chunk_b;
+	info->window = c->agreed.window;
+	info->integrity = c->agreed.integrity;
+	info->payload_max_b = p->port ? p->port->caps.payload_max : 0;
+	memcpy(info->peer, c->peer_name, sizeof(info->peer));
+	info->peer_pid = c->peer.pid;
+	info->same_host = c->same_host;
+	info->engine = gx_uring_engine_name(c->gx->uring);
+	return 0;
+}
+
+GX_EXPORT int gx_conn_info(struct gx_conn *c, struct gx_conn_info *info)
+{
+	struct gx_conn_info full = GX_INIT(full);
+	struct { struct gx_conn *c; struct gx_conn_info *info; } call = {c, &full};
+	size_t size = info->size;
+
+	gx_uring_run_wait(c->gx->uring, info_run, &call);
+	memcpy(info, &full, GX_MIN(size, sizeof(full)));
+	info->size = size;
+	return 0;
+}
+
+/* ---- public: what only reads ---- */
+
+GX_EXPORT struct gx_ep *gx_conn_ep(struct gx_conn *c, unsigned lane)
+{
+	if (state_of(c) != GX_CONN_STATE_UP || lane >= c->nr_lanes)
+		return NULL;
+	return c->ep[lane];
+}
+
+GX_EXPORT struct gx_core *gx_ep_core(struct gx_ep *ep)
+{
+	return ep->core;
+}
+
+GX_EXPORT struct gx_conn *gx_ep_conn(struct gx_ep *ep)
+{
+	return ep->conn;
+}
+
+GX_EXPORT void gx_conn_user_set(struct gx_conn *c, void *user)
+{
+	c->user = user;
+}
+
+GX_EXPORT void *gx_conn_user(const struct gx_conn *c)
+{
+	return c->user;
+}
+
+GX_EXPORT int gx_conn_region(struct gx_conn *c, const char *name, unsigned index,
+			     struct gx_region *out)
+{
+	size_t size = out->size;
+
+	if (state_of(c) == GX_CONN_STATE_CONNECTING)
+		return gx_fail(-ENOTCONN, "the connection is not up yet");
+	for (unsigned i = 0; i < c->peer.nr_regions; i++) {
+		const struct gx_hello_region *r = &c->peer.regions[i];
+		struct gx_region full = {.token = r->token, .len = r->len, .kind = r->kind,
+					 .device = r->device, .access = r->access};
+
+		if (name ? strcmp(name, r->name) != 0 : i != index)
+			continue;
+		memcpy(full.name, r->name, sizeof(full.name));
+		memcpy(out, &full, GX_MIN(size, sizeof(full)));
+		out->size = size;
+		return 0;
+	}
+	return gx_fail(-ENOENT, "peer %s has no region '%s'", c->peer_name, name ? name : "");
+}
+
+GX_EXPORT int gx_conn_msg(struct gx_conn *c, const void *data, uint32_t len)
+{
+	return ctl_msg(c, data, len);
+}
+
+/* ---- public: operations ---- */
+
+static int op_check(const struct gx_op *op)
+{
+	if (op->size < sizeof(*op))
+		return gx_fail(-EINVAL, "gx_op.size is %zu, this library's is %zu: use GX_INIT()", op->size,
+			       sizeof(*op));
+	if (op->kind < GX_OP_PUT || op->kind > GX_OP_RECV)
+		return gx_fail(-EINVAL, "gx_op.kind %d is not known", op->kind);
+	if (op->mem && (op->off > op->mem->len || op->len > op->mem->len - op->off))
+		return gx_fail(-EINVAL, "bytes %llu to %llu are outside of the registered memory",
+			       (unsigned long long)op->off, (unsigned long long)(op->off + op->len));
+	if (!op->mem && !op->addr && op->len)
+		return gx_fail(-EINVAL, "an operation of %llu bytes without memory",
+			       (unsigned long long)op->len);
+	if (op->stream)
+		return gx_fail(-EOPNOTSUPP, "waiting for a CUDA stream is not supported yet");
+	return 0;
+}
+
+GX_EXPORT int gx_post(struct gx_ep *ep, const struct gx_op ops[], unsigned n)
+{
+	unsigned i;
+	int ret = 0;
+
+	for (i = 0; i < n; i++) {
+		ret = op_check(&ops[i]);
+		if (!ret)
+			ret = ep->ops->post(ep, &ops[i]);
+		if (ret)
+			break;
+	}
+	if (i || ret == -EAGAIN)
+		return i;
+	return ret;
+}
+
+GX_EXPORT int gx_cancel(struct gx_ep *ep, uint64_t user)
+{
+	return ep->ops->cancel(ep, user);
+}

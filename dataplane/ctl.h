@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of the control half share: ctl.c (open, close, listen, connect, tick), ctl_conn.c (a bootstrap
+ * connection: frames and states), ctl_fd.c (descriptors over a Unix socket), ctl_stats.c (the stats socket) and
+ * ctl_addr.c (addresses). Everything here is owned by the control thread unless it says otherwise.
+ */
+#ifndef GX_CTL_H
+#define GX_CTL_H
+
+#include "ctx.h"
+
+#include <stdatomic.h>
+#include <sys/socket.h>
+
+#define CTL_CONNS_MAX	  1024
+#define CTL_HALF_OPEN_MAX 64 /* accepted and not yet up: no more are accepted until one is */
+#define CTL_LISTENERS_MAX 8
+#define CTL_ADDRS_MAX	  8		/* addresses of one name that are tried */
+#define CTL_USER_MAX	  32768		/* bytes of a user's message */
+#define CTL_OUT_MAX_B	  (4u << 20)	/* of users' messages that wait for one peer to read */
+#define CTL_TICK_NS	  20000000ull	/* between two looks at the deadlines */
+#define CTL_STEP_NS	  5000000000ull /* that a peer may take for each step of the set-up */
+#define CTL_LINGER_NS	  1000000000ull /* that a peer may take to read our last words */
+
+/* Set-up, then up, then the way down. */
+enum ctl_state {
+	CTL_CONNECT, /* client: the TCP connect is out */
+	CTL_HELLO,   /* waits for the peer's HELLO */
+	CTL_LANES,   /* client: for ACCEPT; server: for CONNECT */
+	CTL_FDS,     /* for the peer's descriptors on the Unix socket */
+	CTL_LINKED,  /* our lanes are connected and UP is sent: for the peer's UP */
+	CTL_UP,
+	CTL_LINGER,  /* last words are on their way; what comes in is dropped until the peer closes */
+	CTL_CLOSING, /* cancelled, waits for the engine to let go */
+	CTL_CLOSED,
+};
+
+struct ctl_addr {
+	struct sockaddr_storage sa;
+	socklen_t len;
+};
+
+/* A frame to send. owner: who makes it, then ctl */
+struct ctl_buf {
+	struct ctl_buf *next;
+	struct ctl_conn *cc;
+	bool user; /* counted in cc->out_b */
+	uint32_t len, pos;
+	uint8_t b[];
+};
+
+/* What is needed during set-up only. */
+struct ctl_setup {
+	struct gx_hello_lanes local;  /* CONNECT or ACCEPT as we sent it */
+	struct gx_hello_lanes remote; /* as the peer did */
+	int fds[GX_HELLO_LANES];      /* received and ours until a lane takes them; -1: taken */
+	unsigned nr_fds;
+};
+
+/* A bootstrap connection: the half of struct gx_conn that is ctl's. */
+struct ctl_conn {
+	struct ctl *ctl;
+	struct ctl_conn *next; /* in ctl->conns */
+	struct gx_conn *conn;  /* NULL: server before HELLO, or already freed */
+	enum ctl_state state;
+	bool server;
+	bool was_up;
+	bool peer_up; /* the peer's UP has come */
+	bool parsing; /* a callback reads from in */
+	int fd;
+	struct gx_io rx; /* CONNECT, then RECV */
+	struct gx_io tx;
+	uint8_t *in; /* what came and is not a whole frame yet */
+	uint32_t in_len, in_room;
+	struct ctl_buf *out, **out_end;
+	_Atomic uint32_t out_b;	  /* any thread: bytes of users' messages not yet sent */
+	_Atomic uint32_t nr_jobs; /* any thread: users' messages not yet in out */
+	uint64_t due_ns;	  /* of the state; 0: none */
+	uint64_t timeout_ns;	  /* client: of the whole set-up */
+	uint8_t nonce[16];	  /* of our HELLO */
+	char name[96];		  /* client: as the user wrote it; server: as the socket says */
+	char forced[GX_NAME_MAX]; /* client: the port wanted, "" for the best */
+	unsigned lanes_max;	  /* client: 0: no limit */
+	struct ctl_addr addrs[CTL_ADDRS_MAX];
+	unsigned nr_addrs, addr; /* client: to try; the one under way */
+	int addr_err;		 /* client: why the one before failed */
+	struct ctl_setup *setup; /* from CONNECT to UP */
+	struct ctl_pass *pass;	 /* exchange of descriptors under way */
+};
+
+/* A listening socket. */
+struct ctl_listener {
+	struct ctl *ctl;
+	struct ctl_listener *next;
+	struct gx_io io;
+	int fd;
+	bool closing;
+	bool (*room)(const struct ctl *ctl);
+	void (*accepted)(struct ctl *ctl, int fd); /* takes @fd over */
+	char path[108];				   /* to unlink; "" for none */
+};
+
+struct ctl {
+	struct gx *gx;
+	struct gx_io tick;
+	struct ctl_listener *listeners;
+	struct ctl_conn *conns;
+	struct ctl_pass *passes;
+	struct ctl_client *clients; /* of the stats socket */
+	char unix_name[GX_NAME_MAX]; /* written before the first listener starts; "" for none */
+	uint8_t host_id[16];	     /* frozen */
+	unsigned next_core;	     /* where the next client with few lanes goes */
+	unsigned inside;	     /* callbacks on the stack: nothing is freed meanwhile */
+	bool closing;
+	uint64_t log_ns; /* start of the second in which nr_logged counts */
+	unsigned nr_logged;
+	uint8_t frame[GX_HELLO_FRAME_MAX]; /* to encode into */
+};
+
+/* -- ctl_addr.c; any thread -- */
+
+/* "HOST:PORT" to addresses. Return: how many, -EINVAL with gx_error(). */
+int ctl_addr_resolve(const char *addr, bool passive, struct ctl_addr out[CTL_ADDRS_MAX]);
+void ctl_addr_name(const struct sockaddr_storage *sa, char *buf, size_t room);
+bool ctl_addr_is_loopback(const struct sockaddr_storage *sa); /* 127.0.0.0/8, ::1 */
+
+/* -- ctl.c -- */
+
+/* Count a bad hello or message, and say so at debug level, not too often. */
+void ctl_bad(struct ctl *ctl, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Start to accept on @l, which is malloc()ed. Takes it over; any thread. Return: 0, -ECANCELED when closing, -ENOSPC. */
+int ctl_listener_start(struct ctl *ctl, struct ctl_listener *l);
+
+/* -- ctl_conn.c -- */
+
+struct ctl_conn *ctl_conn_new(struct ctl *ctl, bool server); /* any thread; not yet in ctl->conns */
+void ctl_conn_start(struct ctl_conn *cc);		     /* client: connect to the first address */
+bool ctl_conn_room(const struct ctl *ctl);
+void ctl_conn_accepted(struct ctl *ctl, int fd);
+void ctl_conn_tick(struct ctl_conn *cc, uint64_t now_ns);
+/* Say why to the peer, and conn_down(). The text is the cause and the cure, the same for both ends. */
+void ctl_conn_fail(struct ctl_conn *cc, int err, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+void ctl_conn_end(struct ctl_conn *cc, uint64_t linger_ns); /* BYE, or ERROR when the connection failed; close */
+void ctl_conn_close(struct ctl_conn *cc);		    /* now, without a word */
+void ctl_conn_destroy(struct ctl_conn *cc);		    /* CLOSED, or never started */
+void ctl_conn_passed(struct ctl_conn *cc, int fds[], unsigned n); /* descriptors are here; takes them over */
+
+/* -- ctl_fd.c -- */
+
+bool ctl_fd_needed(const struct ctl_setup *s);
+int ctl_fd_listen(struct ctl *ctl); /* any thread; once */
+void ctl_fd_start(struct ctl_conn *cc); /* client: bring ours, fetch the server's */
+void ctl_fd_forget(struct ctl_conn *cc); /* @cc gave up */
+void ctl_fd_tick(struct ctl *ctl, uint64_t now_ns);
+void ctl_fd_close(struct ctl *ctl);
+
+/* -- ctl_stats.c -- */
+
+void ctl_stats_tick(struct ctl *ctl, uint64_t now_ns);
+void ctl_stats_close(struct ctl *ctl);
+
+#endif

@@ -1,0 +1,841 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The packet link: messages over any port. This file has its life cycle, the operations' life, and timers; rx.c and tx.c are
+ * the two halves of a turn. open, connect and free run on the control path, everything else on the polling core.
+ */
+#include "pkt.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PKT_TICK_NS	1000000	  /* slow timers */
+#define PKT_PROVE_NS	20000000  /* a padded probe is sent again after this */
+#define PKT_PROVE_TRIES 4	  /* before a smaller quantum is tried */
+#define PKT_WINDOW	4096	  /* packets outstanding of an ep */
+
+static struct pkt_ep *pkt_of(struct gx_ep *ep)
+{
+	return GX_CONTAINER_OF(ep, struct pkt_ep, ep);
+}
+
+static struct gx_stats *stats(const struct pkt_ep *e)
+{
+	return &e->ep.core->loop.stats;
+}
+
+/* ---- lists of operations ---- */
+
+void list_push(struct pkt_ep *e, uint32_t *head, uint32_t *tail, uint32_t i)
+{
+	e->ops[i].next = PKT_NONE;
+	if (*head == PKT_NONE)
+		*head = i;
+	else
+		e->ops[*tail].next = i;
+	*tail = i;
+}
+
+void list_remove(struct pkt_ep *e, uint32_t *head, uint32_t *tail, uint32_t i)
+{
+	uint32_t before = PKT_NONE;
+
+	for (uint32_t k = *head; k != i; k = e->ops[k].next) {
+		if (k == PKT_NONE)
+			return;
+		before = k;
+	}
+	if (before == PKT_NONE)
+		*head = e->ops[i].next;
+	else
+		e->ops[before].next = e->ops[i].next;
+	if (*tail == i)
+		*tail = before;
+}
+
+/* ---- the life of an operation ---- */
+
+uint32_t op_alloc(struct pkt_ep *e)
+{
+	uint32_t i = e->op_free;
+
+	if (i == PKT_NONE)
+		return i;
+	e->op_free = e->ops[i].next;
+	e->nr_ops++;
+	memset(&e->ops[i], 0, offsetof(struct pkt_op, stage));
+	e->ops[i].slot = e->ops[i].words = e->ops[i].next = PKT_NONE;
+	return i;
+}
+
+void op_free(struct pkt_ep *e, uint32_t i)
+{
+	e->ops[i].state = OP_FREE;
+	e->ops[i].next = e->op_free;
+	e->op_free = i;
+	e->nr_ops--;
+}
+
+static unsigned op_comps(const struct pkt_op *op)
+{
+	return op->internal ? 0 : 1 + !!(op->flags & GX_OP_LOCAL);
+}
+
+void op_complete(struct pkt_ep *e, uint32_t i, int status, uint64_t len)
+{
+	struct pkt_op *op = &e->ops[i];
+	struct gx_core *core = e->ep.core;
+	struct gx_comp comp = {.kind = GX_COMP_DONE, .op = op->kind, .status = status, .ep = &e->ep,
+			       .user = op->user, .len = len, .tag = op->tag};
+
+	if (op->reported)
+		return;
+	op->reported = true;
+	core->comps_due -= op_comps(op);
+	if (op->internal)
+		return;
+	if (op->flags & GX_OP_LOCAL && !op->acked_local) {
+		op->acked_local = true;
+		comp.kind = GX_COMP_LOCAL;
+		core_comp(core, &comp);
+		comp.kind = GX_COMP_DONE;
+	}
+	if (status)
+		gx_stat_add(stats(e), GX_STAT_MSGS_FAILED, 1);
+	if (status || !(op->flags & GX_OP_SILENT))
+		core_comp(core, &comp);
+}
+
+/* Give back what it holds of the ep's; its mid, if any, is the caller's business. */
+static void op_drop(struct pkt_ep *e, struct pkt_op *op)
+{
+	if (op->words != PKT_NONE) {
+		if (!msg_win_full(&op->acked))
+			msg_win_clear_rest(&op->acked);
+		e->tx_words_free |= 1ull << op->words;
+		op->words = PKT_NONE;
+	}
+	if (op->gpu && op->gpu->device >= 0 && e->link->stage[op->gpu->device])
+		stage_drop(e->link->stage[op->gpu->device], &op->stage, op->stage.next);
+	if (op->kind == GX_OP_GET && !op->internal)
+		e->gets_out--;
+}
+
+void op_finish(struct pkt_ep *e, uint32_t i, int status, uint64_t len)
+{
+	struct pkt_op *op = &e->ops[i];
+
+	if (op->refs) { /* tx_unref() comes back to it */
+		op->status = status;
+		op->len = status ? op->len : len;
+		op->state = OP_ENDED;
+		op->done = true;
+		return;
+	}
+	op_complete(e, i, status, len);
+	op_drop(e, op);
+	op_free(e, i);
+}
+
+void op_local(struct pkt_ep *e, uint32_t i)
+{
+	struct pkt_op *op = &e->ops[i];
+	struct gx_comp comp = {.kind = GX_COMP_LOCAL, .op = op->kind, .ep = &e->ep, .user = op->user,
+			       .len = op->len, .tag = op->tag};
+
+	if (op->acked_local || op->refs || op->reported || !(op->flags & GX_OP_LOCAL))
+		return;
+	op->acked_local = true;
+	core_comp(e->ep.core, &comp);
+}
+
+void op_done(struct pkt_ep *e, uint32_t i)
+{
+	struct pkt_op *op = &e->ops[i];
+
+	e->out[op->mid % GX_WIRE_MIDS] = PKT_NONE;
+	if (op->state == OP_SENDING)
+		list_remove(e, &e->act_head, &e->act_tail, i);
+	op_finish(e, i, op->status, op->status ? 0 : op->len);
+}
+
+void tx_unref(struct link_pkt *l, uint32_t cookie)
+{
+	struct pkt_ep *e = l->eps[cookie >> 10];
+	uint32_t i = cookie & (PKT_OPS - 1);
+	struct pkt_op *op = &e->ops[i];
+
+	op->refs--;
+	e->refs--;
+	l->refs--;
+	if (op->refs)
+		return;
+	if (op->done)
+		op_finish(e, i, op->status, op->len);
+	else if (op->doomed && op->status)
+		op_complete(e, i, op->status, 0);
+	else if (op->state == OP_SENT && msg_win_full(&op->acked))
+		op_local(e, i);
+}
+
+static void op_cancel_rec(struct pkt_ep *e, struct pkt_op *op)
+{
+	struct gx_wire_rec rec = {.type = GX_REC_CANCEL, .mid = op->mid, .slot = op->sent_pkts};
+
+	op->cancel_due = !tx_rec(e, &rec, PKT_NONE);
+	e->cancels_due |= op->cancel_due;
+}
+
+/* An OPEN that was not sent yet must not read the buffer any more: its data will never come. */
+static void op_neutralise(struct pkt_ep *e, uint32_t i)
+{
+	for (uint32_t rsn = e->rec_floor; rsn != e->rec_next; rsn++) {
+		struct rec_slot *s = &e->recs[rsn % PKT_RECS];
+
+		if (s->state != REC_FREE && s->op == i && s->rec.type == GX_REC_OPEN &&
+		    s->rec.mid == e->ops[i].mid) {
+			s->rec.flags &= ~GX_REC_INLINE;
+			s->rec.data = NULL;
+		}
+	}
+}
+
+void op_doom(struct pkt_ep *e, uint32_t i, int err)
+{
+	struct pkt_op *op = &e->ops[i];
+
+	if (op->doomed || op->done)
+		return;
+	op->status = err;
+	switch (op->state) {
+	case OP_QUEUED:
+		list_remove(e, &e->wait_head, &e->wait_tail, i);
+		list_remove(e, &e->send_head, &e->send_tail, i);
+		op_finish(e, i, err, 0);
+		return;
+	case OP_SENDING:
+		list_remove(e, &e->act_head, &e->act_tail, i);
+		break;
+	case OP_POSTED:
+		op->doomed = true;
+		rx_give_up(e, i);
+		return;
+	}
+	op->state = OP_SENT;
+	op->doomed = true;
+	op_neutralise(e, i);
+	op_cancel_rec(e, op);
+	if (!op->refs)
+		op_complete(e, i, err, 0);
+}
+
+/* ---- slots: what the peer may put into ---- */
+
+uint32_t slot_alloc(struct pkt_ep *e, uint32_t op)
+{
+	for (uint32_t k = 0; k < PKT_SLOTS; k++) {
+		uint32_t i = (e->slot_rover + k) % PKT_SLOTS;
+
+		if (e->slots[i].used)
+			continue;
+		e->slot_rover = i + 1;
+		e->slots[i].used = true;
+		e->slots[i].bound = false;
+		e->slots[i].gen++;
+		e->slots[i].op = op;
+		e->ops[op].slot = i;
+		return i;
+	}
+	return PKT_NONE;
+}
+
+uint64_t slot_token(const struct pkt_ep *e, uint32_t slot)
+{
+	return PKT_SLOT_BIT | (uint64_t)(e->slots[slot].gen & 0x7fffffff) << 32 | slot;
+}
+
+struct pkt_slot *slot_find(struct pkt_ep *e, uint64_t token)
+{
+	uint32_t i = token & 0xffffffff;
+
+	if (!(token & PKT_SLOT_BIT) || i >= PKT_SLOTS || !e->slots[i].used ||
+	    slot_token(e, i) != token)
+		return NULL;
+	return &e->slots[i];
+}
+
+void slot_free(struct pkt_ep *e, uint32_t slot)
+{
+	if (slot != PKT_NONE)
+		e->slots[slot].used = false;
+}
+
+/* ---- posting ---- */
+
+static int post_get(struct pkt_ep *e, uint32_t i)
+{
+	struct pkt_op *op = &e->ops[i];
+	struct gx_wire_rec rec = {.type = GX_REC_GET, .token = op->token, .off = op->remote_off,
+				  .len = op->len};
+	uint32_t slot;
+
+	if (e->gets_out == PKT_GETS_MAX || !tx_rec_room(e))
+		return -EAGAIN;
+	slot = slot_alloc(e, i);
+	if (slot == PKT_NONE)
+		return -EAGAIN;
+	op->state = OP_POSTED;
+	rec.slot = slot_token(e, slot);
+	if (op->gpu->device >= 0)
+		rec.flags |= GX_REC_GPU;
+	tx_rec(e, &rec, PKT_NONE);
+	e->gets_out++;
+	return 0;
+}
+
+static void op_fill(struct pkt_ep *e, struct pkt_op *op, const struct gx_op *user)
+{
+	op->kind = user->kind;
+	op->flags = user->flags & (GX_OP_IMM | GX_OP_LOCAL | GX_OP_SILENT);
+	op->user = user->user;
+	op->src = user->mem ? user->mem->addr + user->off : user->addr;
+	op->gpu = user->mem ? user->mem->gpu : e->ep.core->gx->host;
+	op->len = user->len;
+	op->token = user->token;
+	op->remote_off = user->remote_off;
+	op->imm = user->imm;
+	op->tag = user->tag;
+	op->tag_mask = user->tag_mask ? user->tag_mask : UINT64_MAX;
+	op->deadline_ns = user->deadline_ns;
+	if (user->kind == GX_OP_GET || user->kind == GX_OP_RECV)
+		op->flags &= ~GX_OP_LOCAL;
+}
+
+static int pkt_post(struct gx_ep *ep, const struct gx_op *user)
+{
+	struct pkt_ep *e = pkt_of(ep);
+	struct pkt_op *op;
+	uint32_t i;
+	int ret = 0;
+
+	if (e->err)
+		return -ENOTCONN;
+	/* Half of the records are kept for what the peer asks of us. */
+	if (ep->core->comps_due + 2 > GX_COMPS_MAX / 2 || tx_rec_room(e) < PKT_RECS / 2)
+		return -EAGAIN;
+	i = op_alloc(e);
+	if (i == PKT_NONE || e->nr_ops > PKT_OPS - PKT_GETS_MAX) {
+		if (i != PKT_NONE)
+			op_free(e, i);
+		return -EAGAIN;
+	}
+	op = &e->ops[i];
+	op_fill(e, op, user);
+	op->state = OP_QUEUED;
+	ep->core->comps_due += op_comps(op);
+	if (op->deadline_ns && op->deadline_ns < e->deadline_ns)
+		e->deadline_ns = op->deadline_ns;
+	if (op->kind == GX_OP_PUT)
+		list_push(e, &e->wait_head, &e->wait_tail, i);
+	else if (op->kind == GX_OP_SEND)
+		match_send(e, i);
+	else if (op->kind == GX_OP_RECV)
+		ret = match_recv(e, i);
+	else
+		ret = post_get(e, i);
+	if (ret) {
+		ep->core->comps_due -= op_comps(op);
+		op_free(e, i);
+	}
+	return ret;
+}
+
+static int pkt_cancel(struct gx_ep *ep, uint64_t user)
+{
+	struct pkt_ep *e = pkt_of(ep);
+	int n = 0;
+
+	for (uint32_t i = 0; i < PKT_OPS; i++) {
+		struct pkt_op *op = &e->ops[i];
+
+		if (op->state == OP_FREE || op->internal || op->doomed || op->done || op->user != user)
+			continue;
+		op_doom(e, i, -ECANCELED);
+		n++;
+	}
+	return n;
+}
+
+/* ---- timers ---- */
+
+static void tick_deadlines(struct pkt_ep *e)
+{
+	e->deadline_ns = UINT64_MAX;
+	for (uint32_t i = 0; i < PKT_OPS; i++) {
+		struct pkt_op *op = &e->ops[i];
+
+		if (op->state == OP_FREE || !op->deadline_ns || op->doomed || op->done)
+			continue;
+		if (op->deadline_ns <= e->now_ns)
+			op_doom(e, i, -ETIMEDOUT);
+		else
+			e->deadline_ns = GX_MIN(e->deadline_ns, op->deadline_ns);
+	}
+}
+
+static void tick_cancels(struct pkt_ep *e)
+{
+	e->cancels_due = false;
+	for (uint32_t i = 0; i < PKT_OPS; i++)
+		if (e->ops[i].state != OP_FREE && e->ops[i].cancel_due)
+			op_cancel_rec(e, &e->ops[i]);
+}
+
+/* The peer's core must be heard while anything is outstanding with it; when it is silent, it is asked. */
+static void tick_alive(struct pkt_ep *e)
+{
+	bool waiting = e->mid_next != e->mid_floor || e->gets_out || e->nr_in;
+	uint64_t since;
+
+	if (!waiting) {
+		e->waiting_ns = 0;
+		return;
+	}
+	if (!e->waiting_ns)
+		e->waiting_ns = e->now_ns;
+	since = e->now_ns - GX_MIN(e->now_ns, GX_MAX(e->heard_ns, e->waiting_ns));
+	if (since >= e->peer_timeout_ns) {
+		if (!atomic_load_explicit(&e->ep.fault, memory_order_relaxed))
+			atomic_store_explicit(&e->ep.fault, -ETIMEDOUT, memory_order_release);
+		return;
+	}
+	if (since >= e->peer_timeout_ns / 8 && e->now_ns - e->probe_ns >= e->peer_timeout_ns / 8) {
+		e->probe_ns = e->now_ns;
+		tx_probe(e, 0);
+	}
+}
+
+/* Quanta to fall back to when padded probes do not come through: FACTS of common MTUs, see docs/wire.md. */
+static uint32_t smaller_quantum(uint32_t quantum)
+{
+	static const uint32_t preferred[] = {8192, 4096, 3328, 1392, GX_WIRE_QUANTUM_MIN};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(preferred); i++)
+		if (preferred[i] < quantum)
+			return preferred[i];
+	return 0;
+}
+
+static void tick_prove(struct pkt_ep *e)
+{
+	uint32_t next;
+
+	if (e->proven || e->now_ns < e->prove_ns)
+		return;
+	if (e->prove_tries++ >= PKT_PROVE_TRIES) {
+		next = smaller_quantum(e->shape.quantum);
+		if (!next) { /* nothing gets through: not an MTU's fault */
+			atomic_store_explicit(&e->ep.fault, -EHOSTUNREACH, memory_order_release);
+			return;
+		}
+		msg_shape_init(&e->shape, next, e->ep.conn->agreed.chunk_b, e->ep.conn->agreed.window);
+		e->prove_tries = 1;
+	}
+	e->prove_ns = e->now_ns + PKT_PROVE_NS;
+	tx_probe(e, e->shape.quantum);
+}
+
+void link_proven(struct pkt_ep *e, uint32_t quantum)
+{
+	if (quantum == e->shape.quantum)
+		e->proven = true;
+}
+
+void link_tick(struct pkt_ep *e)
+{
+	unsigned what = flow_tick(e->flow, e->now_ns);
+
+	if (what & FLOW_RTO)
+		gx_stat_add(stats(e), GX_STAT_RTO, 1);
+	tx_acked(e); /* what the timers deem lost */
+	if (what & FLOW_PROBE)
+		tx_probe(e, 0);
+	if (e->now_ns < e->tick_ns)
+		return;
+	e->tick_ns = e->now_ns + PKT_TICK_NS;
+	tick_prove(e);
+	tick_alive(e);
+	if (e->cancels_due)
+		tick_cancels(e);
+	if (e->now_ns >= e->deadline_ns)
+		tick_deadlines(e);
+	gx_stat_set(stats(e), GX_STAT_MSGS_ACTIVE, e->mid_next - e->mid_floor + e->nr_in + e->gets_out);
+	gx_stat_set(stats(e), GX_STAT_BUFS_HELD, e->link->held_bufs);
+}
+
+/* ---- attach, fail, detach ---- */
+
+static void pkt_attach(struct gx_ep *ep)
+{
+	struct pkt_ep *e = pkt_of(ep);
+	struct link_pkt *l = e->link;
+
+	e->now_ns = e->heard_ns = ep->core->now_ns;
+	e->tick_ns = 0;
+	l->eps[e->index] = e;
+	l->live[l->nr_live++] = e;
+	if (l->port->caps.flags & GX_PORT_SHARED_POOL)
+		l->pool_out += e->credit0;
+	l->q->ops->peer_attach(l->q, e->port_peer);
+	gx_stat_add(stats(e), GX_STAT_PEERS_UP, 1);
+	atomic_store_explicit(&ep->attached, true, memory_order_release);
+}
+
+/* Operations whose memory a copy under way may still touch end later, in link_fail_progress(). */
+static bool op_in_use(const struct pkt_ep *e, uint32_t i)
+{
+	if (e->ops[i].refs)
+		return true;
+	for (uint32_t k = 0; k < GX_WIRE_MIDS; k++)
+		if (e->in[k].op == i && e->in[k].state != IN_FREE && e->in[k].pending)
+			return true;
+	return false;
+}
+
+static void fail_ops(struct pkt_ep *e, bool all)
+{
+	for (uint32_t i = 0; i < PKT_OPS; i++)
+		if (e->ops[i].state != OP_FREE && !e->ops[i].reported && (all || !op_in_use(e, i)))
+			op_complete(e, i, e->err, 0);
+}
+
+static void pkt_fail(struct gx_ep *ep, int err)
+{
+	struct pkt_ep *e = pkt_of(ep);
+
+	if (e->err)
+		return;
+	e->err = err ? err : -ECONNRESET;
+	if (!atomic_load_explicit(&ep->attached, memory_order_relaxed)) {
+		atomic_store_explicit(&ep->detached, true, memory_order_release);
+		return;
+	}
+	gx_stat_add(stats(e), GX_STAT_PEERS_LOST, err != 0);
+	fail_ops(e, false);
+	link_fail_progress(e);
+}
+
+bool link_fail_progress(struct pkt_ep *e)
+{
+	struct link_pkt *l = e->link;
+
+	if (e->held_bufs || e->refs)
+		return false;
+	fail_ops(e, true);
+	for (uint32_t i = 0; i < PKT_OPS; i++)
+		if (e->ops[i].state != OP_FREE) {
+			op_drop(e, &e->ops[i]);
+			op_free(e, i);
+		}
+	link_release_flush(l);
+	l->q->ops->peer_detach(l->q, e->port_peer);
+	if (l->port->caps.flags & GX_PORT_SHARED_POOL)
+		l->pool_out -= GX_MIN(l->pool_out, flow_granted(e->flow));
+	for (unsigned i = 0; i < l->nr_live; i++)
+		if (l->live[i] == e)
+			l->live[i] = l->live[--l->nr_live];
+	l->eps[e->index] = NULL;
+	gx_stat_set(stats(e), GX_STAT_MSGS_ACTIVE, 0);
+	gx_stat_set(stats(e), GX_STAT_BUFS_HELD, l->held_bufs);
+	e->ep.comp_mark = e->ep.core->comp_head;
+	/* The last touch: the control thread may free it from here on. */
+	atomic_store_explicit(&e->ep.detached, true, memory_order_release);
+	return true;
+}
+
+/* ---- control path ---- */
+
+static int cid_alloc(struct link_pkt *l, struct pkt_ep *e)
+{
+	for (uint32_t i = 0; i < GX_PEERS_MAX; i++) {
+		if (l->gens[i] >> 31)
+			continue;
+		l->gens[i] = ((l->gens[i] + 1) & 0xfff) | 1u << 31;
+		e->index = i;
+		e->gen = l->gens[i] & 0xfff;
+		return 0;
+	}
+	return -ENOSPC;
+}
+
+static void ep_init_tables(struct pkt_ep *e)
+{
+	for (uint32_t i = 0; i < PKT_OPS; i++)
+		e->ops[i].next = i + 1 < PKT_OPS ? i + 1 : PKT_NONE;
+	for (uint32_t i = 0; i < GX_WIRE_MIDS; i++) {
+		e->out[i] = PKT_NONE;
+		e->in[i].op = e->in[i].words = PKT_NONE;
+	}
+	e->act_head = e->wait_head = e->send_head = e->landed_head = PKT_NONE;
+	e->deadline_ns = UINT64_MAX;
+	e->tx_words_free = e->rx_words_free = UINT64_MAX;
+}
+
+/* What must not be guessed by whoever is not the peer. The first generation is random as well. */
+static int ep_random(struct link_pkt *l, struct pkt_ep *e)
+{
+	struct {
+		uint64_t psn;
+		uint32_t salt, gen;
+	} r;
+	int ret = gx_random(&r, sizeof(r));
+
+	if (ret)
+		return ret;
+	e->psn0 = r.psn >> 16;
+	e->salt = r.salt;
+	for (unsigned i = 0; !l->seeded && i < GX_PEERS_MAX; i++)
+		l->gens[i] = (r.gen + i) & 0xfff;
+	l->seeded = true;
+	return 0;
+}
+
+static int pkt_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
+{
+	struct pkt_ep *e = pkt_of(ep);
+	struct link_pkt *l = ep->core->link[ep->conn->port];
+	const struct gx_port_caps *caps = &l->port->caps;
+	int ret;
+
+	e->link = l;
+	ep_init_tables(e);
+	ret = ep_random(l, e);
+	if (ret)
+		return ret;
+	ret = cid_alloc(l, e);
+	if (ret)
+		return gx_fail(ret, "core %u has %u connections already", ep->core->index, GX_PEERS_MAX);
+	ret = l->q->ops->peer_add(l->q, &e->port_peer, &local->port);
+	if (ret) {
+		l->gens[e->index] &= ~(1u << 31);
+		return gx_fail(ret, "%s", gx_port_why());
+	}
+	e->have_peer = true;
+	e->lossless = caps->flags & GX_PORT_LOSSLESS;
+	e->credit0 = PKT_CREDIT0;
+	if (!(caps->flags & GX_PORT_SHARED_POOL))
+		e->credit0 = caps->rx_slots > 2 * PKT_MARGIN ? caps->rx_slots - PKT_MARGIN : PKT_CREDIT0;
+	local->cid = e->gen << 20 | e->index;
+	local->credit = e->credit0;
+	local->psn = e->psn0;
+	local->salt = e->salt;
+	return 0;
+}
+
+static int ep_windows(struct pkt_ep *e)
+{
+	const struct gx_hello_lanes *a = &e->ep.conn->agreed;
+	struct msg_shape least;
+	uint32_t quantum = a->quantum;
+	int ret = msg_shape_init(&e->shape, a->quantum, a->chunk_b, a->window);
+
+	if (ret)
+		return ret;
+	/* A path that turns out narrower makes a smaller quantum, and more bits. */
+	if (e->link->port->caps.flags & GX_PORT_NEEDS_PROBE)
+		quantum = GX_MIN(quantum, (uint32_t)GX_WIRE_QUANTUM_MIN);
+	ret = msg_shape_init(&least, quantum, a->chunk_b, a->window);
+	if (ret)
+		return ret;
+	e->rx_shape[0] = e->shape;
+	e->nr_rx_shapes = 1;
+	e->words_max = msg_words(&least);
+	e->tx_words = calloc(GX_WIRE_ACTIVE, e->words_max * sizeof(uint64_t));
+	e->rx_words = calloc(GX_WIRE_ACTIVE, e->words_max * sizeof(uint64_t));
+	return e->tx_words && e->rx_words ? 0 : -ENOMEM;
+}
+
+static int pkt_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
+{
+	struct pkt_ep *e = pkt_of(ep);
+	struct link_pkt *l = e->link;
+	struct flow_cfg cfg = {.window = PKT_WINDOW, .lossless = e->lossless,
+			       .ordered = l->port->caps.flags & GX_PORT_ORDERED, .tx_psn = e->psn0,
+			       .rx_psn = remote->psn, .tx_credit = remote->credit,
+			       .rx_credit = e->credit0};
+	int ret = l->q->ops->peer_connect(l->q, e->port_peer, &remote->port);
+
+	if (ret)
+		return gx_fail(ret, "%s", gx_port_why());
+	ret = ep_windows(e);
+	if (!ret)
+		ret = flow_open(&cfg, &e->flow);
+	if (ret)
+		return gx_fail(ret, "cannot set up the endpoint: %s", strerror(-ret));
+	e->resend_mask = 2 * PKT_WINDOW - 1;
+	e->resend = calloc(e->resend_mask + 1, sizeof(*e->resend));
+	if (!e->resend)
+		return -ENOMEM;
+	e->cid_peer = remote->cid;
+	e->salt_peer = remote->salt;
+	e->integrity = ep->conn->agreed.integrity;
+	e->peer_timeout_ns = ep->conn->agreed.peer_timeout_ns;
+	e->proven = !(l->port->caps.flags & GX_PORT_NEEDS_PROBE);
+	return 0;
+}
+
+static void pkt_ep_free(struct gx_ep *ep)
+{
+	struct pkt_ep *e = pkt_of(ep);
+
+	if (e->have_peer) {
+		e->link->q->ops->peer_del(e->link->q, e->port_peer);
+		e->link->gens[e->index] &= ~(1u << 31);
+	}
+	if (e->flow)
+		flow_close(e->flow);
+	free(e->resend);
+	free(e->tx_words);
+	free(e->rx_words);
+	free(e);
+}
+
+static struct gx_ep *pkt_ep_new(void)
+{
+	struct pkt_ep *e = calloc(1, sizeof(*e));
+
+	return e ? &e->ep : NULL;
+}
+
+const struct gx_link_ops gx_link_pkt_ops = {
+	.name = "packet",
+	.ep_new = pkt_ep_new,
+	.ep_open = pkt_ep_open,
+	.ep_connect = pkt_ep_connect,
+	.ep_free = pkt_ep_free,
+	.ep_attach = pkt_attach,
+	.ep_fail = pkt_fail,
+	.post = pkt_post,
+	.cancel = pkt_cancel,
+};
+
+/* ---- the link of one core over one port ---- */
+
+int link_pkt_open(struct gx_core *core, struct gx_port *port, struct gx_port_queue *q,
+		  struct link_pkt **out)
+{
+	struct link_pkt *l = calloc(1, sizeof(*l));
+	int ret;
+
+	if (!l)
+		return -ENOMEM;
+	l->core = core;
+	l->q = q;
+	l->port = port;
+	l->pad = calloc(1, port->caps.payload_max);
+	ret = l->pad ? block_open(core->gx->host, q->rx_base, core->gx->opts.gpu_timeout_ns, &l->bq_host)
+		     : -ENOMEM;
+	if (ret) {
+		link_pkt_close(l);
+		return ret;
+	}
+	*out = l;
+	return 0;
+}
+
+int link_pkt_gpu(struct link_pkt *l, struct gx_gpu *gpu)
+{
+	struct gx *gx = l->core->gx;
+	int ret;
+
+	if (gpu->device < 0 || l->bq_gpu[gpu->device])
+		return 0;
+	ret = stage_open(gpu, gx->arena, gx->opts.chunk_b,
+			 GX_MIN(gx->opts.window, (uint32_t)STAGE_MSG_CHUNKS) + 2, &l->stage[gpu->device]);
+	if (ret)
+		return ret;
+	return block_open(gpu, l->q->rx_base, gx->opts.gpu_timeout_ns, &l->bq_gpu[gpu->device]);
+}
+
+void link_pkt_close(struct link_pkt *l)
+{
+	if (!l)
+		return;
+	block_close(l->bq_host);
+	for (unsigned i = 0; i < GX_GPUS_MAX; i++) {
+		block_close(l->bq_gpu[i]);
+		stage_close(l->stage[i]);
+	}
+	free((void *)l->pad);
+	free(l);
+}
+
+struct block_q *link_bq(struct link_pkt *l, struct gx_gpu *gpu)
+{
+	return gpu->device < 0 ? l->bq_host : l->bq_gpu[gpu->device];
+}
+
+void link_release(struct link_pkt *l, uint64_t buf)
+{
+	l->release[l->nr_release++] = buf;
+	if (l->nr_release == GX_ARRAY_SIZE(l->release))
+		link_release_flush(l);
+}
+
+void link_release_flush(struct link_pkt *l)
+{
+	if (!l->nr_release)
+		return;
+	l->q->ops->rx_release(l->q, l->release, l->nr_release);
+	l->nr_release = 0;
+}
+
+static void link_block_stats(struct link_pkt *l, const struct block_q *q, struct block_stat *sum)
+{
+	const struct block_stat *s = block_stat(q);
+
+	sum->descs += s->descs;
+	sum->merges += s->merges;
+	sum->blocks += s->blocks;
+	sum->launches += s->launches;
+}
+
+/* Bring the blocks' counters into the core's. */
+static void link_stats(struct link_pkt *l)
+{
+	struct gx_stats *st = &l->core->loop.stats;
+	struct block_stat sum = {0};
+
+	link_block_stats(l, l->bq_host, &sum);
+	for (unsigned i = 0; i < GX_GPUS_MAX; i++)
+		if (l->bq_gpu[i])
+			link_block_stats(l, l->bq_gpu[i], &sum);
+	gx_stat_add(st, GX_STAT_DESCS, sum.descs - l->seen.descs);
+	gx_stat_add(st, GX_STAT_MERGES, sum.merges - l->seen.merges);
+	gx_stat_add(st, GX_STAT_BLOCKS, sum.blocks - l->seen.blocks);
+	gx_stat_add(st, GX_STAT_LAUNCHES, sum.launches - l->seen.launches);
+	l->seen = sum;
+}
+
+/* One turn: reap, rx, (reap what was copied on this very core), tx and timers. */
+bool link_pkt_poll(void *link, uint64_t now_ns)
+{
+	struct link_pkt *l = link;
+	bool worked;
+
+	l->core->now_ns = now_ns;
+	if (!l->nr_live)
+		return false;
+	worked = rx_reap(l, now_ns);
+	if (rx_poll(l, now_ns)) {
+		worked = true;
+		rx_reap(l, now_ns);
+	}
+	worked |= tx_poll(l, now_ns);
+	link_release_flush(l);
+	if (worked && now_ns >= l->stats_ns) {
+		l->stats_ns = now_ns + PKT_TICK_NS;
+		link_stats(l);
+	}
+	return worked;
+}

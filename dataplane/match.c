@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Send and receive with tags, and gets, built on put: a posted receive grants {slot, tag, length} to the sender, a send
+ * that matches becomes a put into the slot; a get asks for such a put. Runs on the polling core.
+ *
+ * Order: sends match the oldest grant that fits, grants the oldest send, as MPI's matching does.
+ */
+#include "pkt.h"
+
+#include <errno.h>
+
+int match_recv(struct pkt_ep *e, uint32_t i)
+{
+	struct pkt_op *op = &e->ops[i];
+	struct gx_wire_rec rec = {.type = GX_REC_GRANT, .len = op->len, .imm = op->tag,
+				  .slot = op->tag_mask};
+	uint32_t slot = slot_alloc(e, i);
+
+	if (slot == PKT_NONE)
+		return -EAGAIN;
+	op->state = OP_POSTED;
+	rec.token = slot_token(e, slot);
+	if (op->gpu->device >= 0)
+		rec.flags |= GX_REC_GPU;
+	tx_rec(e, &rec, PKT_NONE);
+	return 0;
+}
+
+static bool match_fits(const struct pkt_grant *g, uint64_t tag)
+{
+	return g->used && !((g->tag ^ tag) & g->mask);
+}
+
+/* The oldest grant for @tag; NULL: none. */
+static struct pkt_grant *match_find(struct pkt_ep *e, uint64_t tag)
+{
+	struct pkt_grant *best = NULL;
+
+	if (!e->nr_grants)
+		return NULL;
+	for (unsigned k = 0; k < PKT_SLOTS; k++) {
+		struct pkt_grant *g = &e->grants[k];
+
+		if (match_fits(g, tag) && (!best || (int32_t)(g->rsn - best->rsn) < 0))
+			best = g;
+	}
+	return best;
+}
+
+/* The send becomes a put into the granted slot. */
+static void match_bind(struct pkt_ep *e, uint32_t i, struct pkt_grant *g)
+{
+	struct pkt_op *op = &e->ops[i];
+
+	if (op->len > g->len) { /* the grant stays: another send may fit it */
+		op_finish(e, i, -EMSGSIZE, 0);
+		return;
+	}
+	op->token = g->token;
+	op->remote_off = 0;
+	if (g->gpu)
+		op->flags |= PKT_F_SLOT_GPU;
+	g->used = false;
+	e->nr_grants--;
+	list_push(e, &e->wait_head, &e->wait_tail, i);
+}
+
+void match_send(struct pkt_ep *e, uint32_t i)
+{
+	struct pkt_grant *g = match_find(e, e->ops[i].tag);
+
+	if (g)
+		match_bind(e, i, g);
+	else
+		list_push(e, &e->send_head, &e->send_tail, i);
+}
+
+/* Sends that waited for this grant, oldest first. */
+static void match_waiting(struct pkt_ep *e, struct pkt_grant *g)
+{
+	uint32_t i = e->send_head;
+
+	while (i != PKT_NONE && g->used) {
+		uint32_t next = e->ops[i].next;
+
+		if (match_fits(g, e->ops[i].tag)) {
+			list_remove(e, &e->send_head, &e->send_tail, i);
+			match_bind(e, i, g);
+		}
+		i = next;
+	}
+}
+
+void match_grant(struct pkt_ep *e, const struct gx_wire_rec *rec)
+{
+	for (unsigned k = 0; k < PKT_SLOTS; k++) {
+		struct pkt_grant *g = &e->grants[k];
+
+		if (g->used)
+			continue;
+		*g = (struct pkt_grant){.token = rec->token | PKT_SLOT_BIT, .tag = rec->imm,
+					.mask = rec->slot, .len = rec->len, .rsn = rec->rsn,
+					.used = true, .gpu = rec->flags & GX_REC_GPU};
+		e->nr_grants++;
+		match_waiting(e, g);
+		return;
+	}
+	/* More grants than the peer has slots: stale ones of receives it took back. The oldest one goes. */
+	struct pkt_grant *old = &e->grants[0];
+
+	for (unsigned k = 1; k < PKT_SLOTS; k++)
+		if ((int32_t)(e->grants[k].rsn - old->rsn) < 0)
+			old = &e->grants[k];
+	old->used = false;
+	e->nr_grants--;
+	match_grant(e, rec);
+}
+
+static int get_check(struct pkt_ep *e, const struct gx_wire_rec *rec, struct gx_mem **out)
+{
+	uint32_t i = rec->token & 0xff;
+	struct gx_mem *mem = NULL;
+
+	if (i < GX_REGIONS_MAX) /* pairs with the release in gx_mem_share() */
+		mem = atomic_load_explicit(&e->ep.core->gx->region[i], memory_order_acquire);
+	if (!mem || mem->token != rec->token)
+		return -ENOENT;
+	if (!(mem->access & GX_ACCESS_GET))
+		return -EACCES;
+	if (rec->off > mem->len || rec->len > mem->len - rec->off)
+		return -ERANGE;
+	if (!(rec->slot & PKT_SLOT_BIT))
+		return -EPROTO;
+	if (mem->kind != GX_MEM_HOST && !link_bq(e->link, mem->gpu))
+		return -EIO;
+	*out = mem;
+	return 0;
+}
+
+/* A get of the peer's becomes a put of ours into its slot. */
+static bool serve_one(struct pkt_ep *e, const struct gx_wire_rec *rec)
+{
+	struct gx_wire_rec fail = {.type = GX_REC_FAIL, .flags = GX_REC_SLOT, .token = rec->slot};
+	struct gx_mem *mem;
+	struct pkt_op *op;
+	uint32_t i;
+
+	fail.err = get_check(e, rec, &mem);
+	if (fail.err)
+		return tx_rec(e, &fail, PKT_NONE);
+	i = op_alloc(e);
+	if (i == PKT_NONE)
+		return false;
+	op = &e->ops[i];
+	op->kind = GX_OP_PUT;
+	op->internal = true;
+	op->state = OP_QUEUED;
+	op->src = mem->addr + rec->off;
+	op->gpu = mem->gpu;
+	op->len = rec->len;
+	op->token = rec->slot;
+	if (rec->flags & GX_REC_GPU)
+		op->flags |= PKT_F_SLOT_GPU;
+	list_push(e, &e->wait_head, &e->wait_tail, i);
+	return true;
+}
+
+void match_serve_gets(struct pkt_ep *e)
+{
+	while (e->gets_tail != e->gets_head && serve_one(e, &e->gets[e->gets_tail % PKT_GETS_MAX]))
+		e->gets_tail++;
+}

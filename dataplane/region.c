@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Registered memory and named regions. Control path only; cores read the table of regions while they run.
+ */
+#include "ctx.h"
+#include "pkt.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* The backend of CUDA device @device, opened when it is first needed. */
+static int gpu_get(struct gx *gx, int device, struct gx_gpu **out)
+{
+	struct gx_gpu_cfg cfg = gx->gpu_cfg;
+	int ret;
+
+	if (device < 0 || device >= GX_GPUS_MAX)
+		return gx_fail(-EINVAL, "cuda:%d: device numbers are 0 to %d", device, GX_GPUS_MAX - 1);
+	if (gx->gpu[device]) {
+		*out = gx->gpu[device];
+		return 0;
+	}
+	for (unsigned i = 0; i < gx->nr_cores; i++)
+		if (gx->core[i]->loop.running)
+			return gx_fail(-EBUSY, "cuda:%d: allocate the first memory of a GPU before the cores run",
+				       device);
+	cfg.device = device;
+	ret = gx_gpu_cuda_ops.open(&cfg, &gx->gpu[device]);
+	if (ret)
+		return gx_fail(ret, "cuda:%d: %s", device, gx_gpu_why());
+	ret = gx_arena_attach(gx->arena, gx->gpu[device]);
+	for (unsigned i = 0; !ret && i < gx->nr_cores; i++)
+		for (unsigned p = 0; !ret && p < gx->nr_ports; p++)
+			ret = link_pkt_gpu(gx->core[i]->link[p], gx->gpu[device]);
+	if (ret)
+		return gx_fail(ret, "cuda:%d cannot read the bounce buffers: %s", device, gx_gpu_why());
+	*out = gx->gpu[device];
+	return 0;
+}
+
+static int mem_map_ports(struct gx_mem *mem)
+{
+	int ret = 0;
+
+	for (unsigned p = 0; !ret && mem->kind == GX_MEM_HOST && mem->len && p < mem->gx->nr_ports; p++)
+		ret = mem->gx->port[p].port->ops->mem_map(mem->gx->port[p].port, mem->addr, mem->len);
+	return ret;
+}
+
+static int mem_new(struct gx *gx, enum gx_mem_kind kind, int device, uint64_t len,
+		   struct gx_mem **out)
+{
+	struct gx_mem *mem = calloc(1, sizeof(*mem));
+	int ret = 0;
+
+	if (!mem)
+		return -ENOMEM;
+	mem->gx = gx;
+	mem->kind = kind;
+	mem->device = kind == GX_MEM_CUDA ? device : -1;
+	mem->len = len;
+	mem->gpu = gx->host;
+	if (kind == GX_MEM_CUDA)
+		ret = gpu_get(gx, device, &mem->gpu);
+	else if (kind != GX_MEM_HOST)
+		ret = gx_fail(-EINVAL, "memory kind %d is not known", kind);
+	if (ret) {
+		free(mem);
+		return ret;
+	}
+	*out = mem;
+	return 0;
+}
+
+/* Host memory: huge pages where there are, else normal ones that the kernel may make huge. */
+static int host_alloc(struct gx_mem *mem)
+{
+	size_t len = GX_ALIGN_UP(GX_MAX(mem->len, 1), GX_HUGE_PAGE);
+	void *p = MAP_FAILED;
+
+	if (!mem->gx->opts.no_huge)
+		p = mmap(NULL, len, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+	mem->huge = p != MAP_FAILED;
+	if (p == MAP_FAILED)
+		p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED)
+		return gx_fail(-ENOMEM, "no %llu bytes of host memory", (unsigned long long)mem->len);
+	if (!mem->huge)
+		madvise(p, len, MADV_HUGEPAGE);
+	mem->addr = p;
+	return 0;
+}
+
+GX_EXPORT int gx_mem_alloc(struct gx *gx, enum gx_mem_kind kind, int device, uint64_t len,
+			   struct gx_mem **out)
+{
+	struct gx_mem *mem;
+	int ret = mem_new(gx, kind, device, len, &mem);
+
+	if (ret)
+		return ret;
+	mem->own = true;
+	if (kind == GX_MEM_HOST) {
+		ret = host_alloc(mem);
+	} else {
+		ret = mem->gpu->ops->mem_alloc(mem->gpu, GX_MAX(len, 1), (void **)&mem->addr);
+		if (ret)
+			gx_fail(ret, "no %llu bytes on cuda:%d: %s", (unsigned long long)len, device,
+				gx_gpu_why());
+	}
+	if (!ret)
+		ret = mem_map_ports(mem);
+	if (ret) {
+		gx_mem_free(mem);
+		return ret;
+	}
+	*out = mem;
+	return 0;
+}
+
+GX_EXPORT int gx_mem_reg(struct gx *gx, enum gx_mem_kind kind, int device, void *addr, uint64_t len,
+			 struct gx_mem **out)
+{
+	struct gx_mem *mem;
+	int ret;
+
+	if (!addr && len)
+		return gx_fail(-EINVAL, "no address to register");
+	ret = mem_new(gx, kind, device, len, &mem);
+	if (ret)
+		return ret;
+	mem->addr = addr;
+	ret = mem_map_ports(mem);
+	if (ret) {
+		free(mem);
+		return gx_fail(ret, "cannot map memory for sending: %s", gx_port_why());
+	}
+	*out = mem;
+	return 0;
+}
+
+GX_EXPORT void gx_mem_free(struct gx_mem *mem)
+{
+	if (!mem)
+		return;
+	if (mem->shared)
+		atomic_store_explicit(&mem->gx->region[mem->token & 0xff], NULL, memory_order_release);
+	for (unsigned p = 0; mem->kind == GX_MEM_HOST && mem->addr && p < mem->gx->nr_ports; p++)
+		mem->gx->port[p].port->ops->mem_unmap(mem->gx->port[p].port, mem->addr, mem->len);
+	if (mem->own && mem->addr && mem->kind == GX_MEM_HOST)
+		munmap(mem->addr, GX_ALIGN_UP(GX_MAX(mem->len, 1), GX_HUGE_PAGE));
+	else if (mem->own && mem->addr)
+		mem->gpu->ops->mem_free(mem->gpu, mem->addr, GX_MAX(mem->len, 1));
+	free(mem);
+}
+
+GX_EXPORT void *gx_mem_addr(const struct gx_mem *mem)
+{
+	return mem->addr;
+}
+
+GX_EXPORT uint64_t gx_mem_len(const struct gx_mem *mem)
+{
+	return mem->len;
+}
+
+GX_EXPORT enum gx_mem_kind gx_mem_kind_of(const struct gx_mem *mem)
+{
+	return mem->kind;
+}
+
+GX_EXPORT bool gx_mem_huge(const struct gx_mem *mem)
+{
+	return mem->huge;
+}
+
+/* A copy through the GPU's copy engine, waited for: for checks, not for speed. */
+static int gpu_copy(const struct gx_mem *mem, void *dst, const void *src, uint64_t len)
+{
+	const struct gx_gpu_ops *ops = mem->gpu->ops;
+	struct gx_gpu_copy copy = {dst, src, len};
+	uint64_t until = gx_now_ns() + 10000000000ull;
+	struct gx_gpu_stream *s;
+	uint32_t *flag = ops->flag_alloc(mem->gpu, 1);
+	int ret = flag ? ops->stream_open(mem->gpu, &s) : -ENOMEM;
+
+	if (ret)
+		goto out;
+	do
+		ret = ops->copy(s, &copy, 1, flag, 1, gx_now_ns());
+	while (ret == -EAGAIN && !ops->fault(s) && gx_now_ns() < until);
+	while (!ret && __atomic_load_n(flag, __ATOMIC_ACQUIRE) != 1) {
+		ops->reap(s, gx_now_ns());
+		if (ops->fault(s))
+			ret = gx_fail(-EIO, "%s", gx_gpu_why());
+		else if (gx_now_ns() > until)
+			ret = gx_fail(-ETIMEDOUT, "a copy of %llu bytes on cuda:%d does not end",
+				      (unsigned long long)len, mem->device);
+	}
+	ops->stream_close(s);
+out:
+	if (flag)
+		ops->flag_free(mem->gpu, flag, 1);
+	return ret;
+}
+
+static int copy_check(const struct gx_mem *mem, uint64_t off, uint64_t len)
+{
+	if (off > mem->len || len > mem->len - off)
+		return gx_fail(-ERANGE, "bytes %llu to %llu are outside of %llu", (unsigned long long)off,
+			       (unsigned long long)(off + len), (unsigned long long)mem->len);
+	return 0;
+}
+
+GX_EXPORT int gx_mem_copy_out(const struct gx_mem *mem, uint64_t off, void *to, uint64_t len)
+{
+	int ret = copy_check(mem, off, len);
+
+	if (ret || !len)
+		return ret;
+	if (mem->kind == GX_MEM_HOST) {
+		memcpy(to, mem->addr + off, len);
+		return 0;
+	}
+	return gpu_copy(mem, to, mem->addr + off, len);
+}
+
+GX_EXPORT int gx_mem_copy_in(struct gx_mem *mem, uint64_t off, const void *from, uint64_t len)
+{
+	int ret = copy_check(mem, off, len);
+
+	if (ret || !len)
+		return ret;
+	if (mem->kind == GX_MEM_HOST) {
+		memcpy(mem->addr + off, from, len);
+		return 0;
+	}
+	return gpu_copy(mem, mem->addr + off, from, len);
+}
+
+GX_EXPORT int gx_mem_share(struct gx_mem *mem, const char *name, unsigned access)
+{
+	struct gx *gx = mem->gx;
+	unsigned free_at = GX_REGIONS_MAX;
+	uint64_t r;
+
+	if (!name[0] || strlen(name) >= GX_NAME_MAX)
+		return gx_fail(-EINVAL, "a region's name has 1 to %d bytes", GX_NAME_MAX - 1);
+	if (mem->shared)
+		return gx_fail(-EEXIST, "this memory is region '%s' already", mem->name);
+	for (unsigned i = GX_REGIONS_MAX; i-- > 0;) {
+		struct gx_mem *m = atomic_load(&gx->region[i]);
+
+		if (m && !strcmp(m->name, name))
+			return gx_fail(-EEXIST, "there is a region '%s' already", name);
+		if (!m)
+			free_at = i;
+	}
+	if (free_at == GX_REGIONS_MAX)
+		return gx_fail(-ENOSPC, "at most %d regions", GX_REGIONS_MAX);
+	if (gx_random(&r, sizeof(r)))
+		return gx_fail(-EIO, "no random numbers");
+	memcpy(mem->name, name, strlen(name) + 1);
+	mem->access = access;
+	mem->token = (r & 0x7fffffffffffff00ull) | free_at;
+	mem->shared = true;
+	/* Pairs with the acquire where a token is looked up. */
+	atomic_store_explicit(&gx->region[free_at], mem, memory_order_release);
+	return 0;
+}

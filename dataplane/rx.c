@@ -1,0 +1,694 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The receiving half of a turn of a packet link: take packets from the port, decide what each is (wire, flow), where its
+ * bytes go (msg), write a descriptor (block), and hand finished copies back. Runs on the polling core.
+ */
+#include "pkt.h"
+
+#include <errno.h>
+#include <string.h>
+
+static struct gx_stats *stats(const struct link_pkt *l)
+{
+	return &l->core->loop.stats;
+}
+
+/* A protocol error of a peer that cannot be repaired: the control thread ends the connection. */
+static void rx_fault(struct pkt_ep *e, int err)
+{
+	if (!atomic_load_explicit(&e->ep.fault, memory_order_relaxed))
+		atomic_store_explicit(&e->ep.fault, err, memory_order_release);
+}
+
+static struct in_msg *in_at(struct pkt_ep *e, uint32_t mid)
+{
+	return &e->in[mid % GX_WIRE_MIDS];
+}
+
+static void in_words_put(struct pkt_ep *e, struct in_msg *m)
+{
+	if (m->words == PKT_NONE)
+		return;
+	if (!msg_win_full(&m->win))
+		msg_win_clear_rest(&m->win);
+	e->rx_words_free |= 1ull << m->words;
+	m->words = PKT_NONE;
+}
+
+void rx_in_advance(struct pkt_ep *e)
+{
+	struct in_msg *m;
+
+	while ((m = in_at(e, e->in_floor))->state == IN_DONE) {
+		uint32_t i = e->in_floor % GX_WIRE_MIDS;
+
+		m->state = IN_FREE;
+		e->in_done[i / 64] &= ~(1ull << (i & 63));
+		e->in_floor++;
+	}
+}
+
+/* Nothing of @m is under way any more; the peer may learn that its mid is settled. */
+static void in_settle(struct pkt_ep *e, struct in_msg *m)
+{
+	uint32_t i = m->mid % GX_WIRE_MIDS;
+
+	m->state = IN_DONE;
+	e->in_done[i / 64] |= 1ull << (i & 63);
+	e->nr_in--;
+	rx_in_advance(e);
+	flow_ack_want(e->flow);
+}
+
+/* The operation that a message was for ends, and its slot with it. */
+static void in_op_end(struct pkt_ep *e, struct in_msg *m, int status)
+{
+	uint32_t i = m->op;
+	struct pkt_op *op;
+
+	if (i == PKT_NONE)
+		return;
+	op = &e->ops[i];
+	op->tag = m->tag;
+	slot_free(e, op->slot);
+	m->op = PKT_NONE;
+	op_finish(e, i, status, status ? 0 : m->len);
+}
+
+static bool in_deliver(struct pkt_ep *e, struct in_msg *m)
+{
+	if (m->imm_set && m->op == PKT_NONE) {
+		struct gx_comp comp = {.kind = GX_COMP_NOTIFY, .op = GX_OP_PUT, .ep = &e->ep,
+				       .len = m->len, .imm = m->imm, .token = m->token, .off = m->off};
+
+		if (!core_comp_room(e->ep.core))
+			return false;
+		core_comp(e->ep.core, &comp);
+	}
+	in_op_end(e, m, 0);
+	gx_stat_add(stats(e->link), GX_STAT_MSGS_RX, 1);
+	in_settle(e, m);
+	return true;
+}
+
+/* Every byte is visible: complete it here, tell the sender. */
+static void in_landed(struct pkt_ep *e, struct in_msg *m)
+{
+	in_words_put(e, m);
+	m->state = IN_LANDED;
+	if (e->landed_head == PKT_NONE && in_deliver(e, m))
+		return;
+	m->next = PKT_NONE;
+	if (e->landed_head == PKT_NONE)
+		e->landed_head = m->mid;
+	else
+		in_at(e, e->landed_tail)->next = m->mid;
+	e->landed_tail = m->mid;
+}
+
+bool rx_landed(struct pkt_ep *e)
+{
+	bool worked = false;
+
+	while (e->landed_head != PKT_NONE) {
+		struct in_msg *m = in_at(e, e->landed_head);
+		uint32_t next = m->next;
+
+		if (!in_deliver(e, m))
+			break;
+		e->landed_head = next;
+		worked = true;
+	}
+	return worked;
+}
+
+static void in_check_landed(struct pkt_ep *e, struct in_msg *m)
+{
+	if (m->state == IN_ACTIVE && m->visible_b == m->len && msg_win_full(&m->win))
+		in_landed(e, m);
+}
+
+/* What was declared and will not come as expected any more. */
+static void in_forget_need(struct pkt_ep *e, struct in_msg *m)
+{
+	e->need_pkts -= m->win.nr_pkts - m->seen_pkts;
+	in_words_put(e, m);
+}
+
+/* Our side cannot take the rest of @m: tell the sender, drop what still comes, keep the mid until its CANCEL. */
+static void in_refuse(struct pkt_ep *e, struct in_msg *m, int err)
+{
+	struct gx_wire_rec rec = {.type = GX_REC_FAIL, .token = m->mid, .err = err};
+
+	if (m->state != IN_ACTIVE)
+		return;
+	in_forget_need(e, m);
+	m->state = IN_REFUSED;
+	m->err = err;
+	if (!tx_rec(e, &rec, PKT_NONE))
+		rx_fault(e, -ENOBUFS);
+	if (!m->pending)
+		in_op_end(e, m, err);
+}
+
+static void in_cancel(struct pkt_ep *e, const struct gx_wire_rec *rec)
+{
+	struct in_msg *m = in_at(e, rec->mid);
+	uint64_t seen;
+
+	if (rec->mid - e->in_floor >= GX_WIRE_MIDS)
+		return;
+	if (m->state == IN_FREE) { /* overtook its OPEN */
+		*m = (struct in_msg){.mid = rec->mid, .op = PKT_NONE, .words = PKT_NONE};
+		e->nr_in++;
+		flow_grant_used(e->flow, rec->slot);
+		e->link->pool_out -= GX_MIN(e->link->pool_out, rec->slot);
+		in_settle(e, m);
+		return;
+	}
+	if (m->state != IN_ACTIVE && m->state != IN_REFUSED)
+		return;
+	seen = m->seen_pkts;
+	if (m->state == IN_ACTIVE) {
+		in_forget_need(e, m);
+		m->err = -ECANCELED;
+	}
+	if (rec->slot > seen && rec->slot <= m->win.nr_pkts) {
+		flow_grant_used(e->flow, rec->slot - seen);
+		e->link->pool_out -= GX_MIN(e->link->pool_out, rec->slot - seen);
+	}
+	m->state = IN_DRAIN;
+	if (!m->pending) {
+		in_op_end(e, m, m->err);
+		in_settle(e, m);
+	}
+}
+
+void rx_give_up(struct pkt_ep *e, uint32_t i)
+{
+	struct pkt_op *op = &e->ops[i];
+
+	for (uint32_t k = 0; k < GX_WIRE_MIDS; k++) {
+		struct in_msg *m = &e->in[k];
+
+		if (m->op == i && m->state == IN_ACTIVE) {
+			in_refuse(e, m, op->status);
+			return;
+		}
+		if (m->op == i && m->state != IN_FREE && m->state != IN_DONE)
+			return; /* ends by itself */
+	}
+	slot_free(e, op->slot);
+	op_finish(e, i, op->status, 0);
+}
+
+/* ---- records ---- */
+
+static int open_region(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_msg *m,
+		       struct gx_gpu **gpu)
+{
+	struct gx *gx = e->ep.core->gx;
+	uint32_t i = rec->token & 0xff;
+	struct gx_mem *mem;
+
+	if (i >= GX_REGIONS_MAX)
+		return -ENOENT;
+	/* Pairs with the release in gx_mem_share(). */
+	mem = atomic_load_explicit(&gx->region[i], memory_order_acquire);
+	if (!mem || mem->token != rec->token)
+		return -ENOENT;
+	if (!(mem->access & GX_ACCESS_PUT))
+		return -EACCES;
+	if (rec->off > mem->len || rec->len > mem->len - rec->off)
+		return -ERANGE;
+	m->dst = mem->addr + rec->off;
+	m->token = rec->token;
+	m->off = rec->off;
+	*gpu = mem->gpu;
+	return 0;
+}
+
+static int open_slot(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_msg *m,
+		     struct gx_gpu **gpu)
+{
+	struct pkt_slot *s = slot_find(e, rec->token);
+	struct pkt_op *op;
+
+	if (!s || s->bound)
+		return -ECANCELED; /* taken back, or named twice */
+	op = &e->ops[s->op];
+	if (rec->len > op->len || (op->kind == GX_OP_GET && rec->len != op->len))
+		return -EMSGSIZE;
+	s->bound = true;
+	m->op = s->op;
+	m->dst = (char *)op->src;
+	m->tag = rec->imm;
+	*gpu = op->gpu;
+	return 0;
+}
+
+static const struct msg_shape *open_shape(struct pkt_ep *e, uint32_t quantum)
+{
+	struct msg_shape *s;
+
+	for (unsigned i = 0; i < e->nr_rx_shapes; i++)
+		if (e->rx_shape[i].quantum == quantum)
+			return &e->rx_shape[i];
+	if (e->nr_rx_shapes == PKT_SHAPES || quantum > e->link->port->caps.payload_max)
+		return NULL;
+	s = &e->rx_shape[e->nr_rx_shapes];
+	if (msg_shape_init(s, quantum, e->ep.conn->agreed.chunk_b, e->ep.conn->agreed.window) ||
+	    msg_words(s) > e->words_max)
+		return NULL;
+	e->nr_rx_shapes++;
+	return s;
+}
+
+/* The data came with the record: one copy by this core, and it is visible. */
+static void open_inline(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_msg *m,
+			const struct gx_gpu *gpu)
+{
+	m->win.base = m->win.nr_pkts;
+	m->seen_pkts = m->win.nr_pkts;
+	if (rec->len && gpu->device >= 0) {
+		m->win.base = 0;
+		e->need_pkts += m->win.nr_pkts - m->seen_pkts;
+		in_refuse(e, m, -EPROTO);
+		return;
+	}
+	if (rec->len)
+		gx_copy(m->dst, rec->data, rec->len);
+	m->visible_b = m->len;
+	in_check_landed(e, m);
+}
+
+static void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec)
+{
+	struct in_msg *m = in_at(e, rec->mid);
+	struct gx_gpu *gpu = e->ep.core->gx->host;
+	int err;
+
+	if (rec->mid - e->in_floor >= GX_WIRE_MIDS || m->state != IN_FREE) {
+		if (rec->mid - e->in_floor < 2 * GX_WIRE_MIDS && m->state == IN_FREE)
+			rx_fault(e, -EPROTO); /* beyond the window that both ends keep */
+		return;
+	}
+	*m = (struct in_msg){.state = IN_ACTIVE, .mid = rec->mid, .op = PKT_NONE, .words = PKT_NONE,
+			     .len = rec->len, .imm = rec->imm, .imm_set = rec->flags & GX_REC_IMM};
+	m->shape = open_shape(e, rec->quantum);
+	if (!m->shape) {
+		m->state = IN_FREE;
+		rx_fault(e, -EPROTO);
+		return;
+	}
+	e->nr_in++;
+	msg_win_init(&m->win, m->shape, m->len, NULL);
+	err = rec->flags & GX_REC_SLOT ? open_slot(e, rec, m, &gpu) : open_region(e, rec, m, &gpu);
+	if (!err && !(rec->flags & GX_REC_INLINE) && m->win.nr_pkts > 1 && !e->rx_words_free)
+		err = -ENOBUFS;
+	m->bq = link_bq(e->link, gpu);
+	if (!err && !m->bq)
+		err = -EIO;
+	if (!err && (rec->flags & GX_REC_INLINE)) {
+		open_inline(e, rec, m, gpu);
+		return;
+	}
+	e->need_pkts += m->win.nr_pkts;
+	if (err) {
+		in_refuse(e, m, err);
+		return;
+	}
+	if (m->win.nr_pkts > 1) {
+		m->words = __builtin_ctzll(e->rx_words_free);
+		e->rx_words_free &= e->rx_words_free - 1;
+		m->win.words = e->rx_words + (size_t)m->words * e->words_max;
+	}
+}
+
+static void rx_fail(struct pkt_ep *e, const struct gx_wire_rec *rec)
+{
+	uint32_t mid = rec->token;
+	uint32_t i;
+
+	if (rec->flags & GX_REC_SLOT) {
+		struct pkt_slot *s = slot_find(e, rec->token);
+
+		if (s && !s->bound && e->ops[s->op].kind == GX_OP_GET) {
+			i = s->op;
+			slot_free(e, e->ops[i].slot);
+			op_finish(e, i, rec->err < 0 ? rec->err : -EIO, 0);
+		}
+		return;
+	}
+	if (mid - e->mid_floor >= e->mid_next - e->mid_floor)
+		return;
+	i = e->out[mid % GX_WIRE_MIDS];
+	if (i != PKT_NONE && e->ops[i].mid == mid)
+		op_doom(e, i, rec->err < 0 ? rec->err : -EIO);
+}
+
+static void rx_get(struct pkt_ep *e, const struct gx_wire_rec *rec)
+{
+	if (e->gets_head - e->gets_tail == PKT_GETS_MAX) {
+		rx_fault(e, -EPROTO);
+		return;
+	}
+	e->gets[e->gets_head++ % PKT_GETS_MAX] = *rec;
+}
+
+/* Every record once: rsn below the floor or in the bitmap was seen. */
+static bool rec_is_new(struct pkt_ep *e, uint32_t rsn)
+{
+	uint32_t i = rsn % PKT_RECS;
+
+	if (rsn - e->rsn_floor >= PKT_RECS || e->rsn_seen[i / 64] >> (i & 63) & 1)
+		return false;
+	e->rsn_seen[i / 64] |= 1ull << (i & 63);
+	for (i = e->rsn_floor % PKT_RECS; e->rsn_seen[i / 64] >> (i & 63) & 1;
+	     i = e->rsn_floor % PKT_RECS) {
+		e->rsn_seen[i / 64] &= ~(1ull << (i & 63));
+		e->rsn_floor++;
+	}
+	return true;
+}
+
+static void rx_rec(struct pkt_ep *e, const struct gx_wire_rec *rec)
+{
+	switch (rec->type) {
+	case GX_REC_OPEN:
+		rx_open(e, rec);
+		break;
+	case GX_REC_GRANT:
+		match_grant(e, rec);
+		break;
+	case GX_REC_GET:
+		rx_get(e, rec);
+		break;
+	case GX_REC_FAIL:
+		rx_fail(e, rec);
+		break;
+	case GX_REC_CANCEL:
+		in_cancel(e, rec);
+		break;
+	}
+}
+
+static bool rx_recs(struct pkt_ep *e, const uint8_t *b, uint32_t len)
+{
+	struct gx_wire_rec rec;
+	uint32_t at = 0;
+	int n;
+
+	/* All or nothing: a packet with a bad record is not acknowledged and none of it is done. */
+	for (at = 0; at < len; at += n) {
+		n = gx_wire_rec_get(b + at, len - at, &rec);
+		if (n <= 0)
+			return false;
+	}
+	for (at = 0; at < len; at += n) {
+		n = gx_wire_rec_get(b + at, len - at, &rec);
+		if (rec_is_new(e, rec.rsn))
+			rx_rec(e, &rec);
+	}
+	return true;
+}
+
+/* ---- packets ---- */
+
+/* Header and connection of a packet; NULL: dropped and counted. */
+static struct pkt_ep *rx_ep(struct link_pkt *l, const struct gx_rx *rx, struct gx_wire_hdr *h,
+			    bool crc_payload)
+{
+	struct pkt_ep *e;
+	uint32_t i;
+
+	if (gx_unlikely(gx_wire_hdr_get(rx->hdr, rx->hlen, rx->len, h))) {
+		gx_stat_add(stats(l), GX_STAT_RX_BAD, 1);
+		return NULL;
+	}
+	i = h->cid & 0xfffff;
+	e = i < GX_PEERS_MAX ? l->eps[i] : NULL;
+	if (gx_unlikely(!e || e->gen != h->cid >> 20 || e->err ||
+			(rx->peer != GX_PEER_ANY && rx->peer != e->port_peer))) {
+		gx_stat_add(stats(l), GX_STAT_RX_STRAY, 1);
+		return NULL;
+	}
+	if (e->integrity == GX_INTEGRITY_CRC &&
+	    (gx_wire_hdr_check(rx->hdr, h, e->salt) ||
+	     (crc_payload && gx_crc32c(0, rx->data, rx->len) != h->crc_payload))) {
+		gx_stat_add(stats(l), GX_STAT_RX_CRC, 1);
+		return NULL;
+	}
+	e->heard_ns = e->now_ns;
+	return e;
+}
+
+static void rx_ack(struct pkt_ep *e, const struct gx_rx *rx)
+{
+	struct gx_wire_ack ack;
+
+	if (gx_wire_ack_get(rx->data, rx->len, &ack) || flow_ack(e->flow, e->now_ns, &ack)) {
+		gx_stat_add(stats(e->link), GX_STAT_RX_BAD, 1);
+		return;
+	}
+	gx_stat_add(stats(e->link), GX_STAT_ACK_RX, 1);
+	tx_acked(e);
+	tx_done(e, &ack);
+}
+
+/* Is this psn a new one? If not, the peer misses our ACK. */
+static bool rx_new(struct pkt_ep *e, const struct gx_wire_hdr *h)
+{
+	if (gx_likely(flow_rx_look(e->flow, h->psn) == FLOW_RX_NEW))
+		return true;
+	gx_stat_add(stats(e->link), GX_STAT_RX_DUP, 1);
+	flow_rx_again(e->flow, e->now_ns);
+	return false;
+}
+
+static void rx_ctl_one(struct link_pkt *l, const struct gx_rx *rx)
+{
+	struct gx_wire_hdr h;
+	struct pkt_ep *e = rx_ep(l, rx, &h, true);
+
+	if (!e)
+		return;
+	if (h.type == GX_PKT_ACK) {
+		rx_ack(e, rx);
+		return;
+	}
+	if (!rx_new(e, &h))
+		return;
+	if (h.type == GX_PKT_PROBE) {
+		flow_rx_take(e->flow, e->now_ns, h.psn, false, true);
+	} else if (h.type == GX_PKT_CTL && rx_recs(e, rx->data, rx->len)) {
+		flow_rx_take(e->flow, e->now_ns, h.psn, false, h.flags & GX_PKT_ACK_NOW);
+	} else {
+		gx_stat_add(stats(l), GX_STAT_RX_BAD, 1);
+		if (e->lossless)
+			rx_fault(e, -EPROTO);
+	}
+}
+
+static void rx_credit_used(struct pkt_ep *e)
+{
+	flow_grant_used(e->flow, 1);
+	e->link->pool_out -= e->link->pool_out > 0;
+}
+
+/* DATA of a mid that is not being placed. True: it may be acknowledged. */
+static bool rx_unplaced(struct pkt_ep *e, const struct gx_wire_hdr *h, struct in_msg *m)
+{
+	uint32_t ahead = h->mid - e->in_floor;
+
+	if (ahead >= 1u << 31) /* below the floor: a late copy */
+		return true;
+	if (ahead >= GX_WIRE_MIDS || m->state == IN_FREE) {
+		gx_stat_add(stats(e->link), GX_STAT_RX_STRAY, 1);
+		if (e->lossless)
+			rx_fault(e, -EPROTO); /* its OPEN cannot be behind it */
+		return false;
+	}
+	if (m->state == IN_REFUSED || m->state == IN_DRAIN) {
+		m->seen_pkts++;
+		rx_credit_used(e);
+	}
+	return true;
+}
+
+/* The packet's bytes get a descriptor; its buffer is held until they are copied. True: held. */
+static bool rx_place(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_wire_hdr *h,
+		     struct in_msg *m, uint64_t pkt)
+{
+	msg_win_set(&m->win, pkt);
+	m->seen_pkts++;
+	e->need_pkts--;
+	rx_credit_used(e);
+	flow_rx_take(e->flow, e->now_ns, h->psn, true, h->flags & (GX_PKT_EOM | GX_PKT_ACK_NOW));
+	if (!rx->len) {
+		in_check_landed(e, m);
+		return false;
+	}
+	block_add(m->bq,
+		  &(struct block_frag){.src = rx->data, .len = rx->len, .dst_base = (uintptr_t)m->dst,
+				       .dst_len = m->len, .dst_off = h->moff, .buf = rx->buf,
+				       .ref = e->index << 10 | h->mid % GX_WIRE_MIDS},
+		  e->now_ns);
+	m->pending++;
+	e->held_bufs++;
+	e->link->held_bufs++;
+	return true;
+}
+
+/* True: the buffer is held by a block; false: it goes back at once. */
+static bool rx_data_one(struct link_pkt *l, const struct gx_rx *rx)
+{
+	struct gx_wire_hdr h;
+	struct pkt_ep *e = rx_ep(l, rx, &h, true);
+	struct in_msg *m;
+	uint64_t pkt;
+	int seen;
+
+	if (!e || !rx_new(e, &h))
+		return false;
+	if (h.type == GX_PKT_PROBE) {
+		flow_rx_take(e->flow, e->now_ns, h.psn, false, true);
+		return false;
+	}
+	m = in_at(e, h.mid);
+	if (gx_unlikely(h.mid - e->in_floor >= GX_WIRE_MIDS || m->state != IN_ACTIVE)) {
+		if (rx_unplaced(e, &h, m))
+			flow_rx_take(e->flow, e->now_ns, h.psn, true, true);
+		return false;
+	}
+	if (h.type != GX_PKT_DATA ||
+	    msg_pkt(m->shape, m->len, h.moff, rx->len, h.flags & GX_PKT_EOM, &pkt) ||
+	    (seen = msg_win_test(&m->win, pkt)) < 0) {
+		gx_stat_add(stats(l), GX_STAT_RX_BAD, 1);
+		rx_fault(e, -EPROTO);
+		return false;
+	}
+	if (seen) {
+		gx_stat_add(stats(l), GX_STAT_RX_DUP, 1);
+		flow_rx_take(e->flow, e->now_ns, h.psn, false, true);
+		return false;
+	}
+	return rx_place(e, rx, &h, m, pkt);
+}
+
+static void rx_times(struct link_pkt *l, uint64_t now_ns)
+{
+	for (unsigned i = 0; i < l->nr_live; i++)
+		l->live[i]->now_ns = now_ns;
+}
+
+static bool rx_room(const struct link_pkt *l)
+{
+	if (block_room(l->bq_host) < GX_BURST_MAX)
+		return false;
+	for (unsigned i = 0; i < GX_GPUS_MAX; i++)
+		if (l->bq_gpu[i] && block_room(l->bq_gpu[i]) < GX_BURST_MAX)
+			return false;
+	return true;
+}
+
+static void rx_flush(struct link_pkt *l, bool burst_short, uint64_t now_ns)
+{
+	block_flush(l->bq_host, burst_short, now_ns);
+	for (unsigned i = 0; i < GX_GPUS_MAX; i++)
+		if (l->bq_gpu[i])
+			block_flush(l->bq_gpu[i], burst_short, now_ns);
+}
+
+/* Control packets, all that wait: an OPEN sent before a data packet in hand must be known before it. The bound is
+ * several times what any port's control ring holds. */
+static unsigned rx_ctl(struct link_pkt *l)
+{
+	unsigned total = 0;
+	unsigned n;
+
+	while ((n = l->q->ops->rx_burst(l->q, GX_HALF_CTL, l->rx_ctl, GX_BURST_MAX)) > 0) {
+		for (unsigned i = 0; i < n; i++)
+			rx_ctl_one(l, &l->rx_ctl[i]);
+		total += n;
+		if (total >= 16384)
+			break;
+	}
+	return total;
+}
+
+bool rx_poll(struct link_pkt *l, uint64_t now_ns)
+{
+	uint64_t bytes = 0;
+	unsigned n = 0;
+	unsigned n_ctl;
+
+	rx_times(l, now_ns);
+	if (rx_room(l))
+		n = l->q->ops->rx_burst(l->q, GX_HALF_DATA, l->rx_data, GX_BURST_MAX);
+	n_ctl = rx_ctl(l);
+	for (unsigned i = 0; i < n; i++) {
+		bytes += l->rx_data[i].len;
+		if (!rx_data_one(l, &l->rx_data[i]))
+			link_release(l, l->rx_data[i].buf);
+	}
+	rx_flush(l, n < GX_BURST_MAX, now_ns);
+	if (n + n_ctl) {
+		gx_stat_add(stats(l), GX_STAT_RX_PKTS, n + n_ctl);
+		gx_stat_add(stats(l), GX_STAT_RX_BYTES, bytes);
+	}
+	return n + n_ctl > 0;
+}
+
+/* ---- finished copies ---- */
+
+static void reap_one(struct link_pkt *l, const struct block_done *d)
+{
+	struct pkt_ep *e = l->eps[d->ref >> 10];
+	struct in_msg *m = &e->in[d->ref & (GX_WIRE_MIDS - 1)];
+
+	e->held_bufs--;
+	l->held_bufs--;
+	m->pending--;
+	if (d->buf != BLOCK_BUF_NONE)
+		link_release(l, d->buf);
+	else
+		gx_stat_add(stats(l), GX_STAT_QUARANTINED_B, d->len);
+	if (gx_unlikely(d->status)) {
+		in_refuse(e, m, d->status == -EBADMSG ? -EBADMSG : -EIO);
+	} else {
+		m->visible_b += d->len;
+		in_check_landed(e, m);
+	}
+	if (gx_unlikely(!m->pending && (m->state == IN_REFUSED || m->state == IN_DRAIN))) {
+		in_op_end(e, m, m->err);
+		if (m->state == IN_DRAIN)
+			in_settle(e, m);
+	}
+}
+
+static bool reap_q(struct link_pkt *l, struct block_q *q, uint64_t now_ns)
+{
+	struct block_done done[GX_BURST_MAX];
+	unsigned total = 0;
+	unsigned n;
+
+	do {
+		n = block_reap(q, done, GX_BURST_MAX, now_ns);
+		for (unsigned i = 0; i < n; i++)
+			reap_one(l, &done[i]);
+		total += n;
+	} while (n == GX_BURST_MAX && total < GX_BLOCK_DESCS_MAX);
+	return total > 0;
+}
+
+bool rx_reap(struct link_pkt *l, uint64_t now_ns)
+{
+	bool worked = reap_q(l, l->bq_host, now_ns);
+
+	for (unsigned i = 0; i < GX_GPUS_MAX; i++)
+		if (l->bq_gpu[i])
+			worked |= reap_q(l, l->bq_gpu[i], now_ns);
+	link_release_flush(l);
+	return worked;
+}

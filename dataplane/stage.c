@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Staging of GPU payload for sending; see stage.h. A buffer whose copy is under way when its message gives it back stays
+ * busy until the copy engine has written its flag. Runs on the polling core.
+ */
+#include "stage.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum { STAGE_FREE, STAGE_USED, STAGE_ORPHAN };
+
+struct stage_buf {
+	uint8_t state;
+	uint32_t ticket; /* value its flag gets when the copy has ended */
+};
+
+struct stage {
+	struct gx_gpu *gpu;
+	struct gx_gpu_stream *stream;
+	struct gx_arena *arena;
+	char *mem;
+	size_t mem_len;
+	uint32_t chunk_b;
+	unsigned nr;
+	unsigned rover;
+	uint32_t ticket;
+	uint32_t *flags; /* [nr], written by the GPU */
+	struct stage_buf buf[];
+};
+
+int stage_open(struct gx_gpu *gpu, struct gx_arena *arena, uint32_t chunk_b, unsigned nr,
+	       struct stage **out)
+{
+	struct stage *s = calloc(1, sizeof(*s) + nr * sizeof(s->buf[0]));
+	int ret;
+
+	if (!s)
+		return -ENOMEM;
+	s->gpu = gpu;
+	s->arena = arena;
+	s->chunk_b = GX_ALIGN_UP(chunk_b, 4096);
+	s->nr = nr;
+	s->mem_len = GX_ALIGN_UP((uint64_t)s->chunk_b * nr, GX_HUGE_PAGE);
+	ret = gx_arena_map(arena, -1, s->mem_len, (void **)&s->mem);
+	if (ret)
+		goto err;
+	s->flags = gpu->ops->flag_alloc(gpu, nr);
+	ret = s->flags ? gpu->ops->stream_open(gpu, &s->stream) : -ENOMEM;
+	if (ret)
+		goto err;
+	*out = s;
+	return 0;
+
+err:
+	stage_close(s);
+	return ret;
+}
+
+void stage_close(struct stage *s)
+{
+	if (!s)
+		return;
+	if (s->stream)
+		s->gpu->ops->stream_close(s->stream); /* waits for copies under way */
+	if (s->flags)
+		s->gpu->ops->flag_free(s->gpu, s->flags, s->nr);
+	if (s->mem)
+		gx_arena_unmap(s->arena, s->mem, s->mem_len);
+	free(s);
+}
+
+void stage_msg_init(struct stage_msg *m)
+{
+	m->first = m->next = 0;
+}
+
+static bool buf_copied(const struct stage *s, unsigned i)
+{
+	/* Pairs with the copy engine: the bytes are visible before the flag. */
+	return __atomic_load_n(&s->flags[i], __ATOMIC_ACQUIRE) == s->buf[i].ticket;
+}
+
+static unsigned buf_take(struct stage *s)
+{
+	for (unsigned k = 0; k < s->nr; k++) {
+		unsigned i = (s->rover + k) % s->nr;
+
+		if (s->buf[i].state == STAGE_ORPHAN && buf_copied(s, i))
+			s->buf[i].state = STAGE_FREE;
+		if (s->buf[i].state != STAGE_FREE)
+			continue;
+		s->rover = i + 1;
+		return i;
+	}
+	return STAGE_NONE;
+}
+
+bool stage_fetch(struct stage *s, struct stage_msg *m, const char *src, uint32_t len,
+		 uint64_t now_ns)
+{
+	struct gx_gpu_copy copy = {.src = src, .len = len};
+	unsigned i;
+
+	if (m->next - m->first == STAGE_MSG_CHUNKS)
+		return false;
+	i = buf_take(s);
+	if (i == STAGE_NONE)
+		return false;
+	copy.dst = s->mem + (size_t)i * s->chunk_b;
+	if (++s->ticket == 0)
+		s->ticket = 1;
+	s->buf[i].ticket = s->ticket;
+	if (s->gpu->ops->copy(s->stream, &copy, 1, &s->flags[i], s->ticket, now_ns)) {
+		s->buf[i].ticket = s->flags[i];
+		return false;
+	}
+	s->buf[i].state = STAGE_USED;
+	m->buf[m->next++ % STAGE_MSG_CHUNKS] = i;
+	return true;
+}
+
+const char *stage_ready(struct stage *s, struct stage_msg *m, uint64_t chunk)
+{
+	unsigned i;
+
+	if (chunk < m->first || chunk >= m->next)
+		return NULL;
+	i = m->buf[chunk % STAGE_MSG_CHUNKS];
+	return buf_copied(s, i) ? s->mem + (size_t)i * s->chunk_b : NULL;
+}
+
+void stage_drop(struct stage *s, struct stage_msg *m, uint64_t chunk)
+{
+	for (; m->first < m->next && m->first < chunk; m->first++) {
+		unsigned i = m->buf[m->first % STAGE_MSG_CHUNKS];
+
+		s->buf[i].state = buf_copied(s, i) ? STAGE_FREE : STAGE_ORPHAN;
+	}
+}
+
+uint32_t stage_chunk_b(const struct stage *s)
+{
+	return s->chunk_b;
+}

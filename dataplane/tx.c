@@ -1,0 +1,603 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The sending half of a turn of a packet link: control records, resends, first transmissions within window and credit,
+ * acknowledgements, and what the peer's acknowledgements mean for our operations. Runs on the polling core.
+ */
+#include "pkt.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define TX_TURN_PKTS 32 /* of one message before the next one has its turn */
+
+static struct gx_stats *stats(const struct link_pkt *l)
+{
+	return &l->core->loop.stats;
+}
+
+static void tx_hdr(struct pkt_ep *e, struct gx_tx *tx, struct gx_wire_hdr *h)
+{
+	h->cid = e->cid_peer;
+	h->plen = tx->len;
+	if (e->integrity == GX_INTEGRITY_CRC)
+		h->crc_payload = tx->len ? gx_crc32c(0, tx->data, tx->len) : 0;
+	gx_wire_hdr_put(tx->hdr, h, e->integrity, e->salt_peer);
+	tx->hlen = GX_WIRE_HDR_B;
+	tx->peer = e->port_peer;
+}
+
+/* One packet of the control half; the caller has seen room for it. */
+static void tx_ctl_packet(struct pkt_ep *e, uint8_t type, uint8_t flags, uint32_t psn,
+			  const void *data, uint32_t len)
+{
+	struct link_pkt *l = e->link;
+	struct gx_tx tx = {.data = data, .len = len, .cookie = UINT32_MAX};
+	struct gx_wire_hdr h = {.type = type, .flags = flags, .psn = psn};
+
+	tx_hdr(e, &tx, &h);
+	l->q->ops->tx_burst(l->q, GX_HALF_CTL, &tx, 1);
+	gx_stat_add(stats(l), GX_STAT_TX_PKTS, 1);
+	gx_stat_add(stats(l), GX_STAT_TX_BYTES, len);
+}
+
+static unsigned ctl_room(struct pkt_ep *e)
+{
+	return e->link->q->ops->tx_room(e->link->q, GX_HALF_CTL, e->port_peer);
+}
+
+/* ---- records ---- */
+
+bool tx_rec(struct pkt_ep *e, const struct gx_wire_rec *rec, uint32_t op)
+{
+	struct rec_slot *s = &e->recs[e->rec_next % PKT_RECS];
+
+	if (!tx_rec_room(e))
+		return false;
+	s->rec = *rec;
+	s->rec.rsn = e->rec_next++;
+	s->op = op;
+	s->state = REC_QUEUED;
+	e->rec_queued++;
+	return true;
+}
+
+static void recs_requeue(struct pkt_ep *e, uint32_t first, uint32_t n)
+{
+	for (uint32_t i = first; i != first + n; i++) {
+		struct rec_slot *s = &e->recs[i % PKT_RECS];
+
+		if (s->state != REC_SENT || s->rec.rsn != i)
+			continue;
+		s->state = REC_QUEUED;
+		e->rec_queued++;
+		if (i - e->rec_floor < e->rec_scan - e->rec_floor)
+			e->rec_scan = i;
+	}
+}
+
+static void recs_acked(struct pkt_ep *e, uint32_t first, uint32_t n)
+{
+	for (uint32_t i = first; i != first + n; i++) {
+		struct rec_slot *s = &e->recs[i % PKT_RECS];
+
+		if (s->state == REC_FREE || s->rec.rsn != i)
+			continue;
+		e->rec_queued -= s->state == REC_QUEUED;
+		s->state = REC_FREE;
+	}
+	while (e->rec_floor != e->rec_next && e->recs[e->rec_floor % PKT_RECS].state == REC_FREE)
+		e->rec_floor++;
+	if (e->rec_floor - e->rec_scan < 1u << 31)
+		e->rec_scan = e->rec_floor;
+}
+
+/* Fill @b with a run of queued records that begins at rec_scan. Return bytes; *n: records. */
+static uint32_t recs_pack(struct pkt_ep *e, uint8_t *b, uint32_t *n)
+{
+	uint32_t room = GX_MIN((uint32_t)GX_CTL_PAYLOAD_MAX, e->shape.quantum);
+	uint32_t at = 0;
+
+	while (e->rec_scan != e->rec_next && e->recs[e->rec_scan % PKT_RECS].state != REC_QUEUED)
+		e->rec_scan++;
+	for (*n = 0; e->rec_scan != e->rec_next; (*n)++, e->rec_scan++) {
+		struct rec_slot *s = &e->recs[e->rec_scan % PKT_RECS];
+		uint32_t put;
+
+		if (s->state != REC_QUEUED)
+			break;
+		put = gx_wire_rec_put(b + at, room - at, &s->rec);
+		if (!put)
+			break;
+		at += put;
+		s->state = REC_SENT;
+		e->rec_queued--;
+	}
+	return at;
+}
+
+static bool tx_recs(struct pkt_ep *e)
+{
+	bool worked = false;
+
+	/* One place of the control half stays for an ACK. */
+	while (e->rec_queued && flow_room(e->flow) && ctl_room(e) > 1) {
+		uint32_t n;
+		uint32_t len = recs_pack(e, e->link->ctl_buf, &n);
+		uint32_t first = e->rec_scan - n;
+		uint64_t psn;
+
+		if (!n)
+			break;
+		psn = flow_sent(e->flow, e->now_ns,
+				&(struct flow_rec){.ref = first, .pkt = n, .len = len, .kind = PKT_K_CTL});
+		tx_ctl_packet(e, GX_PKT_CTL, 0, psn, e->link->ctl_buf, len);
+		worked = true;
+	}
+	return worked;
+}
+
+/* ---- starting operations ---- */
+
+static bool peer_region_is_gpu(const struct pkt_ep *e, uint64_t token)
+{
+	const struct gx_hello *p = &e->ep.conn->peer;
+
+	for (uint32_t i = 0; i < p->nr_regions; i++)
+		if (p->regions[i].token == token)
+			return p->regions[i].kind != GX_MEM_HOST;
+	return true;
+}
+
+static void op_open_rec(struct pkt_ep *e, struct pkt_op *op, uint32_t i)
+{
+	struct gx_wire_rec rec = {.type = GX_REC_OPEN, .mid = op->mid, .quantum = e->shape.quantum,
+				  .token = op->token, .off = op->remote_off, .len = op->len,
+				  .imm = op->kind == GX_OP_SEND ? op->tag : op->imm};
+
+	if (op->token & PKT_SLOT_BIT)
+		rec.flags |= GX_REC_SLOT;
+	if (op->flags & GX_OP_IMM && op->kind == GX_OP_PUT && !op->internal)
+		rec.flags |= GX_REC_IMM;
+	if (op->inlined) {
+		rec.flags |= GX_REC_INLINE;
+		rec.data = (const uint8_t *)op->src;
+	}
+	tx_rec(e, &rec, i);
+}
+
+/* Can the bytes go with the OPEN? Only from host memory into host memory. */
+static bool op_inlines(const struct pkt_ep *e, const struct pkt_op *op)
+{
+	if (!op->len)
+		return true;
+	if (op->len > GX_WIRE_INLINE_MAX || op->len > e->shape.quantum / 2 || op->gpu->device >= 0)
+		return false;
+	if (op->token & PKT_SLOT_BIT)
+		return !(op->flags & PKT_F_SLOT_GPU);
+	return !peer_region_is_gpu(e, op->token);
+}
+
+/* Give the first waiting operation a mid and queue its OPEN. False: it must wait. */
+static bool op_start(struct pkt_ep *e, uint32_t i)
+{
+	struct pkt_op *op = &e->ops[i];
+	uint64_t pkts = msg_nr_pkts(&e->shape, op->len);
+
+	if (e->mid_next - e->mid_floor >= GX_WIRE_MIDS || !tx_rec_room(e))
+		return false;
+	op->inlined = op_inlines(e, op);
+	op->words = PKT_NONE;
+	if (!op->inlined && pkts > 1) {
+		if (!e->tx_words_free)
+			return false;
+		op->words = __builtin_ctzll(e->tx_words_free);
+		e->tx_words_free &= e->tx_words_free - 1;
+	}
+	list_remove(e, &e->wait_head, &e->wait_tail, i);
+	op->mid = e->mid_next++;
+	e->out[op->mid % GX_WIRE_MIDS] = i;
+	msg_win_init(&op->acked, &e->shape, op->len,
+		     op->words == PKT_NONE ? NULL : e->tx_words + (size_t)op->words * e->words_max);
+	stage_msg_init(&op->stage);
+	op->sent_pkts = 0;
+	op_open_rec(e, op, i);
+	if (op->inlined) {
+		op->state = OP_SENT;
+	} else {
+		op->state = OP_SENDING;
+		list_push(e, &e->act_head, &e->act_tail, i);
+	}
+	gx_stat_add(stats(e->link), GX_STAT_MSGS_TX, 1);
+	return true;
+}
+
+bool tx_start(struct pkt_ep *e)
+{
+	bool worked = false;
+
+	while (e->wait_head != PKT_NONE && op_start(e, e->wait_head))
+		worked = true;
+	return worked;
+}
+
+/* ---- data ---- */
+
+/* Where the bytes of packet @pkt lie for the port, NULL: GPU payload that is not staged yet. */
+static const char *op_payload(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt)
+{
+	struct stage *st;
+	uint64_t chunk;
+	const char *p;
+
+	if (op->gpu->device < 0 || e->link->port->caps.flags & GX_PORT_TX_GPU)
+		return op->src + pkt * e->shape.quantum;
+	st = e->link->stage[op->gpu->device];
+	chunk = pkt / e->shape.chunk_pkts; /* only for GPU payload */
+	p = stage_ready(st, &op->stage, chunk);
+	return p ? p + (pkt - chunk * e->shape.chunk_pkts) * e->shape.quantum : NULL;
+}
+
+/* Bring chunks in ahead of sending: as many as the window allows. */
+static bool op_fetch(struct pkt_ep *e, struct pkt_op *op)
+{
+	uint64_t chunk_b = (uint64_t)e->shape.chunk_pkts * e->shape.quantum;
+	uint64_t limit = msg_limit(&op->acked, &e->shape);
+	bool worked = false;
+
+	if (op->gpu->device < 0 || e->link->port->caps.flags & GX_PORT_TX_GPU)
+		return false;
+	while (op->stage.next * e->shape.chunk_pkts < limit) {
+		uint64_t off = op->stage.next * chunk_b;
+
+		if (!stage_fetch(e->link->stage[op->gpu->device], &op->stage, op->src + off,
+				 GX_MIN(chunk_b, op->len - off), e->now_ns))
+			break;
+		worked = true;
+	}
+	return worked;
+}
+
+/* Make packet @pkt of @op; false: its bytes are not there yet. */
+static bool tx_data_fill(struct pkt_ep *e, struct gx_tx *tx, uint32_t i, uint64_t pkt, bool resend)
+{
+	struct pkt_op *op = &e->ops[i];
+	uint64_t off = pkt * e->shape.quantum;
+	bool last = pkt + 1 == op->acked.nr_pkts;
+	struct gx_wire_hdr h = {.type = GX_PKT_DATA, .flags = last ? GX_PKT_EOM : 0, .mid = op->mid,
+				.moff = off};
+
+	tx->data = op_payload(e, op, pkt);
+	if (!tx->data)
+		return false;
+	tx->len = last ? op->len - off : e->shape.quantum;
+	tx->cookie = UINT32_MAX;
+	if (e->link->port->caps.flags & GX_PORT_TX_ATTACH) {
+		tx->cookie = e->index << 10 | i;
+		op->refs++;
+		e->refs++;
+		e->link->refs++;
+	}
+	h.psn = flow_sent(e->flow, e->now_ns,
+			  &(struct flow_rec){.ref = op->mid, .pkt = pkt, .len = tx->len,
+					     .kind = PKT_K_DATA, .resend = resend});
+	tx_hdr(e, tx, &h);
+	return true;
+}
+
+static unsigned tx_resends(struct pkt_ep *e, unsigned n, unsigned max)
+{
+	while (n < max && e->resend_tail != e->resend_head && flow_room(e->flow)) {
+		uint32_t at = e->resend_tail & e->resend_mask;
+		uint32_t mid = e->resend[at].mid;
+		uint32_t i = e->out[mid % GX_WIRE_MIDS];
+
+		if (i != PKT_NONE && e->ops[i].mid == mid && !e->ops[i].doomed &&
+		    msg_win_test(&e->ops[i].acked, e->resend[at].pkt) == 0) {
+			if (!tx_data_fill(e, &e->link->tx[n], i, e->resend[at].pkt, true))
+				break;
+			n++;
+			gx_stat_add(stats(e->link), GX_STAT_TX_RESENT, 1);
+		}
+		e->resend_tail++;
+	}
+	return n;
+}
+
+/* First transmissions of one message, from index @n of link->tx. */
+static unsigned tx_first(struct pkt_ep *e, uint32_t i, unsigned n, unsigned max)
+{
+	struct pkt_op *op = &e->ops[i];
+	uint64_t limit = msg_limit(&op->acked, &e->shape);
+	unsigned from = n;
+
+	if (max - n > TX_TURN_PKTS)
+		max = n + TX_TURN_PKTS;
+	while (n < max && op->sent_pkts < limit) {
+		if (!tx_data_fill(e, &e->link->tx[n], i, op->sent_pkts, false))
+			break;
+		op->sent_pkts++;
+		n++;
+	}
+	flow_credit_use(e->flow, n - from);
+	return n;
+}
+
+/* How many data packets this ep may send now, first transmissions apart from resends. */
+static unsigned tx_data_room(struct pkt_ep *e)
+{
+	unsigned room = GX_MIN((uint32_t)GX_BURST_MAX, flow_room(e->flow));
+
+	if (room)
+		room = GX_MIN(room, e->link->q->ops->tx_room(e->link->q, GX_HALF_DATA, e->port_peer));
+	return room;
+}
+
+static void tx_send(struct link_pkt *l, unsigned n)
+{
+	uint64_t bytes = 0;
+	unsigned sent = l->q->ops->tx_burst(l->q, GX_HALF_DATA, l->tx, n);
+
+	/* What a lossy port did not take is lost like any other packet: the flow sends it again. */
+	if (sent < n)
+		gx_stat_add(stats(l), GX_STAT_TX_FULL, 1);
+	for (unsigned i = 0; i < n; i++)
+		bytes += l->tx[i].len;
+	for (unsigned i = sent; i < n; i++)
+		if (l->tx[i].cookie != UINT32_MAX)
+			tx_unref(l, l->tx[i].cookie);
+	gx_stat_add(stats(l), GX_STAT_TX_PKTS, n);
+	gx_stat_add(stats(l), GX_STAT_TX_BYTES, bytes);
+}
+
+static bool tx_data(struct pkt_ep *e)
+{
+	unsigned max = tx_data_room(e);
+	unsigned n = 0;
+	uint32_t first = PKT_NONE;
+	unsigned credit;
+
+	if (!max)
+		return false;
+	n = tx_resends(e, 0, max);
+	credit = flow_credit(e->flow);
+	if (!credit && e->act_head != PKT_NONE)
+		gx_stat_add(stats(e->link), GX_STAT_CREDIT_STALL, 1);
+	/* Round robin over the messages, each once a turn. */
+	while (n < max && credit && e->act_head != PKT_NONE && e->act_head != first) {
+		uint32_t i = e->act_head;
+		unsigned got;
+
+		op_fetch(e, &e->ops[i]);
+		got = tx_first(e, i, n, GX_MIN(max, n + credit)) - n;
+		n += got;
+		credit -= got;
+		list_remove(e, &e->act_head, &e->act_tail, i);
+		if (e->ops[i].sent_pkts == e->ops[i].acked.nr_pkts) {
+			e->ops[i].state = OP_SENT;
+			continue;
+		}
+		list_push(e, &e->act_head, &e->act_tail, i);
+		if (first == PKT_NONE)
+			first = i;
+	}
+	if (n)
+		tx_send(e->link, n);
+	return n > 0;
+}
+
+/* ---- acknowledgements, outgoing ---- */
+
+/* Credit: each peer has its own buffers (grant them all), or all share them (grant against what was declared). */
+static void tx_grant(struct pkt_ep *e)
+{
+	struct link_pkt *l = e->link;
+	const struct gx_port_caps *caps = &l->port->caps;
+	uint32_t before = flow_granted(e->flow);
+	uint32_t need, room, grew;
+
+	if (caps->flags & GX_PORT_SHARED_POOL) {
+		uint32_t out = l->pool_out + l->held_bufs + PKT_MARGIN;
+
+		need = GX_MIN(e->need_pkts, 1u << 30);
+		room = before + (caps->rx_slots > out ? caps->rx_slots - out : 0);
+		/* No peer takes more than half of what is left, so that all get some. */
+		room = before + (room - before) / (l->nr_live > 1 ? 2 : 1);
+	} else {
+		need = 1u << 30;
+		room = caps->rx_slots - GX_MIN(caps->rx_slots, e->held_bufs + PKT_MARGIN);
+	}
+	if (room <= before)
+		return;
+	grew = flow_grant(e->flow, need, room);
+	l->pool_out += grew;
+	if (grew && (before < 64 || grew >= caps->rx_slots / 8))
+		flow_ack_want(e->flow);
+}
+
+static void ack_done(const struct pkt_ep *e, struct gx_wire_ack *ack)
+{
+	uint32_t at = e->in_floor % GX_WIRE_MIDS;
+	const uint32_t words = GX_WIRE_MIDS / 64;
+
+	ack->done_floor = e->in_floor;
+	for (unsigned i = 0; i < 2; i++) {
+		uint32_t w = (at / 64 + i) % words;
+		uint64_t lo = e->in_done[w] >> (at & 63);
+		uint64_t hi = at & 63 ? e->in_done[(w + 1) % words] << (64 - (at & 63)) : 0;
+
+		ack->done[i] = lo | hi;
+	}
+}
+
+static bool tx_ack(struct pkt_ep *e)
+{
+	struct gx_wire_ack ack;
+	uint8_t b[64 + 8 * GX_WIRE_ACK_WORDS + 64];
+
+	if (!flow_ack_due(e->flow, e->now_ns) || !ctl_room(e))
+		return false;
+	if (!flow_ack_build(e->flow, e->now_ns, &ack))
+		return false;
+	ack_done(e, &ack);
+	ack.pool = e->link->port->caps.rx_slots - GX_MIN(e->link->port->caps.rx_slots, e->held_bufs);
+	tx_ctl_packet(e, GX_PKT_ACK, 0, e->apsn++, b, gx_wire_ack_put(b, &ack));
+	gx_stat_add(stats(e->link), GX_STAT_ACK_TX, 1);
+	return true;
+}
+
+/* ---- acknowledgements, incoming ---- */
+
+static void acked_data(struct pkt_ep *e, const struct flow_rec *rec)
+{
+	uint32_t i = e->out[rec->ref % GX_WIRE_MIDS];
+	struct pkt_op *op;
+
+	if (i == PKT_NONE || e->ops[i].mid != rec->ref)
+		return;
+	op = &e->ops[i];
+	if (op->inlined || msg_win_test(&op->acked, rec->pkt) != 0)
+		return;
+	msg_win_set(&op->acked, rec->pkt);
+	if (op->gpu->device >= 0 && e->link->stage[op->gpu->device]) {
+		msg_limit(&op->acked, &e->shape); /* moves acked.chunk */
+		stage_drop(e->link->stage[op->gpu->device], &op->stage,
+			   msg_win_full(&op->acked) ? op->stage.next
+						    : op->acked.chunk / e->shape.chunk_pkts);
+	}
+	if (msg_win_full(&op->acked))
+		op_local(e, i);
+}
+
+static void lost_data(struct pkt_ep *e, const struct flow_rec *rec)
+{
+	uint32_t at = e->resend_head & e->resend_mask;
+
+	e->resend[at].mid = rec->ref;
+	e->resend[at].pkt = rec->pkt;
+	e->resend_head++;
+}
+
+void tx_acked(struct pkt_ep *e)
+{
+	struct flow_rec rec;
+
+	while (flow_next_acked(e->flow, &rec)) {
+		if (rec.kind == PKT_K_DATA)
+			acked_data(e, &rec);
+		else if (rec.kind == PKT_K_CTL)
+			recs_acked(e, rec.ref, rec.pkt);
+		else if (rec.kind == PKT_K_PROBE && rec.ref)
+			link_proven(e, rec.ref);
+	}
+	while (flow_next_lost(e->flow, &rec)) {
+		if (rec.kind == PKT_K_DATA)
+			lost_data(e, &rec);
+		else if (rec.kind == PKT_K_CTL)
+			recs_requeue(e, rec.ref, rec.pkt);
+	}
+}
+
+void tx_done(struct pkt_ep *e, const struct gx_wire_ack *ack)
+{
+	uint32_t open = e->mid_next - e->mid_floor;
+	uint32_t ahead = ack->done_floor - e->mid_floor;
+
+	if (ahead > open) /* stale, or nonsense */
+		return;
+	while (e->mid_floor != ack->done_floor) {
+		uint32_t i = e->out[e->mid_floor % GX_WIRE_MIDS];
+
+		if (i != PKT_NONE)
+			op_done(e, i);
+		e->mid_floor++;
+	}
+	open -= ahead;
+	for (unsigned w = 0; w < 2; w++) {
+		uint64_t bits = ack->done[w];
+
+		for (; bits; bits &= bits - 1) {
+			uint32_t k = w * 64 + __builtin_ctzll(bits);
+
+			if (k < open && e->out[(e->mid_floor + k) % GX_WIRE_MIDS] != PKT_NONE)
+				op_done(e, e->out[(e->mid_floor + k) % GX_WIRE_MIDS]);
+		}
+	}
+}
+
+/* ---- the turn ---- */
+
+void tx_probe(struct pkt_ep *e, uint32_t padded_b)
+{
+	uint64_t psn;
+
+	if (!flow_room(e->flow) || !ctl_room(e))
+		return;
+	psn = flow_sent(e->flow, e->now_ns,
+			&(struct flow_rec){.ref = padded_b, .len = padded_b, .kind = PKT_K_PROBE});
+	gx_stat_add(stats(e->link), GX_STAT_PROBE_TX, 1);
+	if (!padded_b) {
+		tx_ctl_packet(e, GX_PKT_PROBE, GX_PKT_ACK_NOW, psn, NULL, 0);
+		return;
+	}
+	e->link->tx[0] = (struct gx_tx){.data = e->link->pad, .len = padded_b, .cookie = UINT32_MAX};
+	tx_hdr(e, &e->link->tx[0],
+	       &(struct gx_wire_hdr){.type = GX_PKT_PROBE, .flags = GX_PKT_ACK_NOW, .psn = psn});
+	tx_send(e->link, 1);
+}
+
+static bool tx_ep(struct pkt_ep *e)
+{
+	bool worked = false;
+
+	if (e->err)
+		return link_fail_progress(e);
+	if (e->now_ns >= e->tick_ns || e->now_ns >= flow_due(e->flow))
+		link_tick(e);
+	if (e->landed_head != PKT_NONE)
+		worked |= rx_landed(e);
+	if (e->gets_head != e->gets_tail)
+		match_serve_gets(e);
+	if (e->wait_head != PKT_NONE && e->proven)
+		worked |= tx_start(e);
+	if (e->rec_queued)
+		worked |= tx_recs(e);
+	if (e->act_head != PKT_NONE || e->resend_head != e->resend_tail)
+		worked |= tx_data(e);
+	tx_grant(e);
+	worked |= tx_ack(e);
+	return worked;
+}
+
+static bool tx_reap(struct link_pkt *l)
+{
+	uint32_t cookies[GX_BURST_MAX];
+	unsigned n;
+
+	if (!l->refs)
+		return false;
+	n = l->q->ops->tx_reap(l->q, cookies, GX_BURST_MAX);
+	for (unsigned i = 0; i < n; i++)
+		tx_unref(l, cookies[i]);
+	return n > 0;
+}
+
+bool tx_poll(struct link_pkt *l, uint64_t now_ns)
+{
+	bool worked = tx_reap(l);
+	unsigned nr = l->nr_live;
+
+	if (!nr)
+		return worked;
+	if (++l->rover >= nr)
+		l->rover = 0;
+	/* An ep that finishes failing leaves the array: from the back, so that none is skipped. */
+	for (unsigned i = nr; i-- > 0;) {
+		unsigned k = i + l->rover < nr ? i + l->rover : i + l->rover - nr;
+
+		if (k < l->nr_live) {
+			l->live[k]->now_ns = now_ns;
+			worked |= tx_ep(l->live[k]);
+		}
+	}
+	return worked;
+}
