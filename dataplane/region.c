@@ -90,6 +90,8 @@ static int host_alloc(struct gx_mem *mem)
 		return gx_fail(-ENOMEM, "no %llu bytes of host memory", (unsigned long long)mem->len);
 	if (!mem->huge)
 		madvise(p, len, MADV_HUGEPAGE);
+	/* Page faults now, not on a polling core. Kernels before 5.14 fault later. */
+	madvise(p, len, MADV_POPULATE_WRITE);
 	mem->addr = p;
 	return 0;
 }
