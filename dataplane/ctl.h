@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of the control half share: ctl.c (open, close, listen, connect, tick), ctl_conn.c (a bootstrap
- * connection: frames and states), ctl_fd.c (descriptors over a Unix socket), ctl_stats.c (the stats socket) and
- * ctl_addr.c (addresses). Everything here is owned by the control thread unless it says otherwise.
+ * What the files of the control half share: ctl.c (open, close, listen, connect, tick), ctl_conn.c
+ * (a bootstrap connection: socket and frames), ctl_hello.c (the way up), ctl_fd.c (descriptors over
+ * a Unix socket), ctl_stats.c (the stats socket) and ctl_addr.c (addresses). Everything here is
+ * owned by the control thread unless it says otherwise.
  */
 #ifndef GX_CTL_H
 #define GX_CTL_H
@@ -30,7 +31,8 @@ enum ctl_state {
 	CTL_FDS,     /* for the peer's descriptors on the Unix socket */
 	CTL_LINKED,  /* our lanes are connected and UP is sent: for the peer's UP */
 	CTL_UP,
-	CTL_LINGER,  /* last words are on their way; what comes in is dropped until the peer closes */
+	CTL_LINGER,  /* last words are on their way; what comes in is dropped until the peer closes
+		      */
 	CTL_CLOSING, /* cancelled, waits for the engine to let go */
 	CTL_CLOSED,
 };
@@ -106,7 +108,7 @@ struct ctl {
 	struct ctl_listener *listeners;
 	struct ctl_conn *conns;
 	struct ctl_pass *passes;
-	struct ctl_client *clients; /* of the stats socket */
+	struct ctl_client *clients;  /* of the stats socket */
 	char unix_name[GX_NAME_MAX]; /* written before the first listener starts; "" for none */
 	uint8_t host_id[16];	     /* frozen */
 	unsigned next_core;	     /* where the next client with few lanes goes */
@@ -128,29 +130,49 @@ bool ctl_addr_is_loopback(const struct sockaddr_storage *sa); /* 127.0.0.0/8, ::
 
 /* Count a bad hello or message, and say so at debug level, not too often. */
 void ctl_bad(struct ctl *ctl, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Start to accept on @l, which is malloc()ed. Takes it over; any thread. Return: 0, -ECANCELED when closing, -ENOSPC. */
+/* Start to accept on @l, which is malloc()ed. Takes it over; any thread. Return: 0, -ECANCELED when
+ * closing, -ENOSPC. */
 int ctl_listener_start(struct ctl *ctl, struct ctl_listener *l);
 
 /* -- ctl_conn.c -- */
 
 struct ctl_conn *ctl_conn_new(struct ctl *ctl, bool server); /* any thread; not yet in ctl->conns */
-void ctl_conn_start(struct ctl_conn *cc);		     /* client: connect to the first address */
+void ctl_conn_start(struct ctl_conn *cc); /* client: connect to the first address */
 bool ctl_conn_room(const struct ctl *ctl);
 void ctl_conn_accepted(struct ctl *ctl, int fd);
 void ctl_conn_tick(struct ctl_conn *cc, uint64_t now_ns);
-/* Say why to the peer, and conn_down(). The text is the cause and the cure, the same for both ends. */
+/* Say why to the peer, and conn_down(). The text is the cause and the cure, the same for both ends.
+ */
 void ctl_conn_fail(struct ctl_conn *cc, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-void ctl_conn_end(struct ctl_conn *cc, uint64_t linger_ns); /* BYE, or ERROR when the connection failed; close */
-void ctl_conn_close(struct ctl_conn *cc);		    /* now, without a word */
-void ctl_conn_destroy(struct ctl_conn *cc);		    /* CLOSED, or never started */
-void ctl_conn_passed(struct ctl_conn *cc, int fds[], unsigned n); /* descriptors are here; takes them over */
+void ctl_conn_end(struct ctl_conn *cc,
+		  uint64_t linger_ns);	    /* BYE, or ERROR when the connection failed; close */
+void ctl_conn_close(struct ctl_conn *cc);   /* now, without a word */
+void ctl_conn_destroy(struct ctl_conn *cc); /* CLOSED, or never started */
+/* Send a frame that was encoded into ctl->frame; or one without a body. Without memory the
+ * connection ends. */
+void ctl_conn_frame_send(struct ctl_conn *cc, uint32_t len);
+void ctl_conn_plain_send(struct ctl_conn *cc, enum gx_hello_type type);
+/* The peer does not keep to the protocol: count it, and end the connection. */
+void ctl_conn_bad(struct ctl_conn *cc, const char *what);
+const char *ctl_conn_peer(const struct ctl_conn *cc); /* its name, for people */
+void ctl_conn_setup_free(struct ctl_conn *cc);
+
+/* -- ctl_hello.c -- */
+
+void ctl_hello_send(struct ctl_conn *cc);
+void ctl_hello_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);
+void ctl_hello_connect_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);
+void ctl_hello_accept_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);
+void ctl_hello_up(struct ctl_conn *cc); /* UP was sent, and has come */
+void ctl_hello_passed(struct ctl_conn *cc, int fds[],
+		      unsigned n); /* descriptors are here; takes them over */
 
 /* -- ctl_fd.c -- */
 
 bool ctl_fd_needed(const struct ctl_setup *s);
-int ctl_fd_listen(struct ctl *ctl); /* any thread; once */
-void ctl_fd_start(struct ctl_conn *cc); /* client: bring ours, fetch the server's */
+int ctl_fd_listen(struct ctl *ctl);	 /* any thread; once */
+void ctl_fd_start(struct ctl_conn *cc);	 /* client: bring ours, fetch the server's */
 void ctl_fd_forget(struct ctl_conn *cc); /* @cc gave up */
 void ctl_fd_tick(struct ctl *ctl, uint64_t now_ns);
 void ctl_fd_close(struct ctl *ctl);

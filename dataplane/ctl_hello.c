@@ -1,0 +1,555 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the ends of a bootstrap connection say to each other on the way up: HELLO both ways, then
+ * what the client proposes (CONNECT) and the server checks and grants (ACCEPT), then UP. Both ends
+ * in one file, called by ctl_conn.c when a frame has come, on the control thread.
+ */
+#include "ctl.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TIMEOUT_MIN_NS 1000000ull /* of a client's proposal for the peer time-out */
+#define TIMEOUT_MAX_NS 3600000000000ull
+
+/* ---- HELLO ---- */
+
+static void hello_ports_fill(const struct ctl *ctl, struct gx_hello *h)
+{
+	struct gx *gx = ctl->gx;
+
+	for (unsigned i = 0; i < gx->nr_ports && i < GX_HELLO_PORTS; i++) {
+		const struct gx_port_caps *caps = &gx->port[i].port->caps;
+
+		snprintf(h->ports[i].name, sizeof(h->ports[i].name), "%s", gx->port[i].match);
+		h->ports[i].flags = caps->flags;
+		h->ports[i].payload_max = caps->payload_max;
+		h->ports[i].payload_best = gx->opts.quantum_b
+						   ? GX_MIN(gx->opts.quantum_b, caps->payload_max)
+						   : caps->payload_best;
+		for (unsigned j = 0; (caps->flags & GX_PORT_LOCAL) && j < sizeof(ctl->host_id); j++)
+			snprintf(h->ports[i].host + 2 * j, 3, "%02x", ctl->host_id[j]);
+		h->nr_ports = i + 1;
+	}
+}
+
+static void hello_regions_fill(struct gx *gx, struct gx_hello *h)
+{
+	for (unsigned i = 0; i < GX_REGIONS_MAX; i++) {
+		const struct gx_mem *m = atomic_load_explicit(&gx->region[i], memory_order_acquire);
+		struct gx_hello_region *r = &h->regions[h->nr_regions];
+
+		if (!m)
+			continue;
+		*r = (struct gx_hello_region){.token = m->token,
+					      .len = m->len,
+					      .kind = (uint8_t)m->kind,
+					      .access = (uint8_t)m->access,
+					      .device = (uint16_t)m->device};
+		snprintf(r->name, sizeof(r->name), "%s", m->name);
+		h->nr_regions++;
+	}
+}
+
+static void hello_fill(const struct ctl_conn *cc, struct gx_hello *h)
+{
+	struct gx *gx = cc->ctl->gx;
+
+	*h = (struct gx_hello){.magic = GX_HELLO_MAGIC,
+			       .version = GX_WIRE_VERSION,
+			       .pid = (uint32_t)getpid(),
+			       .uid = geteuid(),
+			       .nr_lanes = gx->nr_cores,
+			       .chunk_b = gx->opts.chunk_b,
+			       .window = gx->opts.window,
+			       .integrity = 1u << GX_INTEGRITY_NONE | 1u << GX_INTEGRITY_CRC};
+	memcpy(h->host_id, cc->ctl->host_id, sizeof(h->host_id));
+	memcpy(h->nonce, cc->nonce, sizeof(h->nonce));
+	if (cc->server)
+		snprintf(h->unix_name, sizeof(h->unix_name), "%s", cc->ctl->unix_name);
+	hello_ports_fill(cc->ctl, h);
+	hello_regions_fill(gx, h);
+}
+
+void ctl_hello_send(struct ctl_conn *cc)
+{
+	struct gx_hello h;
+
+	hello_fill(cc, &h);
+	ctl_conn_frame_send(cc, gx_hello_put(cc->ctl->frame, &h));
+}
+
+static bool hello_is_same_host(const struct ctl_conn *cc)
+{
+	return !memcmp(cc->conn->peer.host_id, cc->ctl->host_id, sizeof(cc->ctl->host_id));
+}
+
+/* Names of ports, for people: "shm, udp". */
+static void hello_ports_text(const struct gx_hello *h, char *buf, size_t room)
+{
+	size_t len = 0;
+
+	snprintf(buf, room, "none");
+	for (unsigned i = 0; i < h->nr_ports && len < room; i++)
+		len += (size_t)snprintf(buf + len, room - len, "%s%s", i ? ", " : "",
+					h->ports[i].name);
+}
+
+/* Return: index in @h->ports; -1. */
+static int hello_port_find(const struct gx_hello *h, const char *name)
+{
+	for (unsigned i = 0; i < h->nr_ports; i++)
+		if (!strcmp(h->ports[i].name, name))
+			return (int)i;
+	return -1;
+}
+
+/* ---- Client: which port, and why ---- */
+
+static void __attribute__((format(printf, 2, 3))) why_add(struct gx_conn *c, const char *fmt, ...)
+{
+	size_t len = strlen(c->why);
+	va_list ap;
+
+	va_start(ap, fmt);
+	if (len)
+		len += (size_t)snprintf(c->why + len, sizeof(c->why) - len, "; ");
+	if (len < sizeof(c->why))
+		vsnprintf(c->why + len, sizeof(c->why) - len, fmt, ap);
+	va_end(ap);
+}
+
+/* Do both ends reach each other by port @i of ours, which is @peer_i of the peer's? */
+static bool choose_host_ok(const struct ctl_conn *cc, unsigned i, int peer_i)
+{
+	uint32_t flags = cc->ctl->gx->port[i].port->caps.flags | cc->conn->peer.ports[peer_i].flags;
+
+	return !(flags & GX_PORT_LOCAL) || hello_is_same_host(cc);
+}
+
+static void choose_say(struct ctl_conn *cc, unsigned i)
+{
+	struct gx *gx = cc->ctl->gx;
+	const char *name = gx->port[i].match;
+
+	if (cc->forced[0])
+		why_add(cc->conn, "%s: asked for", name);
+	else if (!strcmp(name, "shm"))
+		why_add(cc->conn, "both on one host: shared memory");
+	else if (gx->port[i].port->caps.flags & GX_PORT_LOCAL)
+		why_add(cc->conn, "both on one host: %s", name);
+	else
+		why_add(cc->conn, "%s", name);
+}
+
+static void choose_fail(struct ctl_conn *cc, bool other_host)
+{
+	char theirs[160], ours[160] = "";
+	struct gx_hello h = {0};
+
+	hello_ports_fill(cc->ctl, &h);
+	hello_ports_text(&h, ours, sizeof(ours));
+	hello_ports_text(&cc->conn->peer, theirs, sizeof(theirs));
+	if (cc->forced[0] && other_host)
+		ctl_conn_fail(
+			cc, -ENODEV,
+			"port %s reaches one host only, and the ends are on two hosts or in two "
+			"network namespaces: take another port",
+			cc->forced);
+	else if (cc->forced[0])
+		ctl_conn_fail(cc, -ENODEV,
+			      "the client wants port %s, the server offers %.100s: start it with "
+			      "--port %s, or take one of those",
+			      cc->forced, theirs, cc->forced);
+	else
+		ctl_conn_fail(cc, -ENODEV,
+			      "no port that both ends can use: the client has %.70s, the server "
+			      "%.70s%s: give both the same --port",
+			      ours, theirs, other_host ? ", on another host" : "");
+}
+
+/* The first of ours, in the user's order of preference, that the peer has and that reaches it. */
+static bool choose_port(struct ctl_conn *cc)
+{
+	struct gx *gx = cc->ctl->gx;
+	struct gx_conn *c = cc->conn;
+	bool other_host = false;
+
+	c->why[0] = 0;
+	for (unsigned i = 0; i < gx->nr_ports; i++) {
+		const char *name = gx->port[i].match;
+		int peer_i = hello_port_find(&c->peer, name);
+
+		if (cc->forced[0] && strcmp(cc->forced, name))
+			continue;
+		if (peer_i < 0) {
+			why_add(c, "%s not offered by the peer", name);
+		} else if (!choose_host_ok(cc, i, peer_i)) {
+			why_add(c, "%s not usable: different host", name);
+			other_host = true;
+		} else {
+			choose_say(cc, i);
+			c->port = i;
+			return true;
+		}
+	}
+	choose_fail(cc, other_host);
+	return false;
+}
+
+/* ---- Lanes, both ends ---- */
+
+static struct gx_port *lanes_port(const struct ctl_conn *cc)
+{
+	return cc->ctl->gx->port[cc->conn->port].port;
+}
+
+static bool lanes_setup_new(struct ctl_conn *cc)
+{
+	cc->setup = calloc(1, sizeof(*cc->setup));
+	if (!cc->setup)
+		ctl_conn_fail(cc, -ENOMEM, "out of memory");
+	return cc->setup;
+}
+
+static bool lanes_open(struct ctl_conn *cc)
+{
+	struct gx_hello_lanes *l = &cc->setup->local;
+
+	for (unsigned i = 0; i < l->nr_lanes; i++) {
+		int ret;
+
+		l->lanes[i].port.fd = -1;
+		ret = conn_lane_open(cc->conn, i, &l->lanes[i]);
+		if (ret) {
+			ctl_conn_fail(cc, ret, "the %s cannot open lane %u over %s: %.150s",
+				      cc->server ? "server" : "client", i, l->port, gx_error());
+			return false;
+		}
+	}
+	return true;
+}
+
+static void lanes_send(struct ctl_conn *cc, enum gx_hello_type type)
+{
+	ctl_conn_frame_send(cc, gx_hello_lanes_put(cc->ctl->frame, type, &cc->setup->local));
+}
+
+/* What holds for the connection, without the lanes' addresses. */
+static void lanes_agree(struct gx_conn *c, const struct gx_hello_lanes *l)
+{
+	c->agreed = (struct gx_hello_lanes){.quantum = l->quantum,
+					    .chunk_b = l->chunk_b,
+					    .window = l->window,
+					    .integrity = l->integrity,
+					    .peer_timeout_ns = l->peer_timeout_ns,
+					    .nr_lanes = l->nr_lanes};
+	memcpy(c->agreed.port, l->port, sizeof(l->port));
+}
+
+void ctl_hello_up(struct ctl_conn *cc)
+{
+	ctl_conn_setup_free(cc);
+	if (cc->conn->state == GX_CONN_STATE_DOWN) { /* closed meanwhile at this end */
+		ctl_conn_end(cc, CTL_LINGER_NS);
+		return;
+	}
+	cc->state = CTL_UP;
+	cc->was_up = true;
+	cc->due_ns = 0;
+	conn_up(cc->conn);
+}
+
+/* Both ends' addresses and descriptors are here. */
+static void lanes_connect(struct ctl_conn *cc)
+{
+	struct ctl_setup *s = cc->setup;
+	unsigned k = 0;
+
+	for (unsigned i = 0; i < s->remote.nr_lanes; i++) {
+		struct gx_hello_lane *r = &s->remote.lanes[i];
+		int ret;
+
+		if (r->port.fd >= 0) {
+			r->port.fd = s->fds[k];
+			s->fds[k++] = -1;
+		}
+		ret = conn_lane_connect(cc->conn, i, r);
+		if (ret) {
+			ctl_conn_fail(cc, ret, "the %s cannot connect lane %u over %s: %.150s",
+				      cc->server ? "server" : "client", i, s->local.port,
+				      gx_error());
+			return;
+		}
+	}
+	cc->state = CTL_LINKED;
+	ctl_conn_plain_send(cc, GX_HELLO_UP);
+	if (cc->state == CTL_LINKED && cc->peer_up)
+		ctl_hello_up(cc);
+}
+
+void ctl_hello_passed(struct ctl_conn *cc, int fds[], unsigned n)
+{
+	struct ctl_setup *s = cc->setup;
+	unsigned want = 0;
+
+	for (unsigned i = 0; i < s->remote.nr_lanes; i++)
+		want += s->remote.lanes[i].port.fd >= 0;
+	memcpy(s->fds, fds, n * sizeof(fds[0]));
+	s->nr_fds = n;
+	if (n != want)
+		ctl_conn_bad(cc, "wrong number of descriptors");
+	else
+		lanes_connect(cc);
+}
+
+/* ---- Client: CONNECT ---- */
+
+static uint32_t connect_quantum(const struct ctl_conn *cc, int peer_i)
+{
+	const struct gx_port_caps *caps = &lanes_port(cc)->caps;
+	uint32_t own = cc->ctl->gx->opts.quantum_b, best, max;
+
+	best = GX_MIN(caps->payload_best, cc->conn->peer.ports[peer_i].payload_best);
+	max = GX_MIN(caps->payload_max, cc->conn->peer.ports[peer_i].payload_max);
+	if (own > max)
+		gx_warn("peer %s: quantum %u lowered to %u, the most that port %s carries there",
+			ctl_conn_peer(cc), own, max & ~15u,
+			cc->ctl->gx->port[cc->conn->port].match);
+	return GX_MIN(own ? own : best, max) & ~15u;
+}
+
+static uint32_t connect_integrity(const struct ctl_conn *cc)
+{
+	const struct gx_opts *opts = &cc->ctl->gx->opts;
+
+	if (opts->integrity_set)
+		return (uint32_t)opts->integrity;
+	return lanes_port(cc)->caps.flags & GX_PORT_LOSSLESS ? GX_INTEGRITY_NONE : GX_INTEGRITY_CRC;
+}
+
+static bool connect_fill(struct ctl_conn *cc)
+{
+	const struct gx_opts *opts = &cc->ctl->gx->opts;
+	const struct gx_hello *peer = &cc->conn->peer;
+	struct gx_hello_lanes *l = &cc->setup->local;
+	const char *name = cc->ctl->gx->port[cc->conn->port].match;
+	int peer_i = hello_port_find(peer, name);
+
+	snprintf(l->port, sizeof(l->port), "%s", name);
+	l->nr_lanes = GX_MIN(cc->ctl->gx->nr_cores, peer->nr_lanes);
+	if (cc->lanes_max)
+		l->nr_lanes = GX_MIN(l->nr_lanes, cc->lanes_max);
+	l->quantum = connect_quantum(cc, peer_i);
+	l->chunk_b = opts->chunk_b;
+	l->window = opts->window;
+	l->integrity = connect_integrity(cc);
+	l->peer_timeout_ns = opts->peer_timeout_ns;
+	if (l->quantum < GX_WIRE_QUANTUM_MIN) {
+		ctl_conn_fail(
+			cc, -EMSGSIZE,
+			"port %s carries %u bytes a packet between these ends, and %u are needed: "
+			"raise the MTU, or take another port",
+			name, l->quantum, GX_WIRE_QUANTUM_MIN);
+		return false;
+	}
+	if (l->integrity > GX_INTEGRITY_CRC || !(peer->integrity & 1u << l->integrity)) {
+		ctl_conn_fail(cc, -EOPNOTSUPP, "integrity mode %u is not offered by the server",
+			      l->integrity);
+		return false;
+	}
+	return true;
+}
+
+static void client_hello_take(struct ctl_conn *cc)
+{
+	if (!choose_port(cc) || !lanes_setup_new(cc) || !connect_fill(cc))
+		return;
+	if (!lanes_open(cc))
+		return;
+	cc->state = CTL_LANES;
+	lanes_send(cc, GX_HELLO_CONNECT);
+}
+
+/* Is @a what a server may make of our proposal @w? */
+static bool accept_is_valid(const struct gx_hello_lanes *w, const struct gx_hello_lanes *a)
+{
+	if (strcmp(a->port, w->port) || a->nr_lanes != w->nr_lanes || a->integrity != w->integrity)
+		return false;
+	if (a->quantum < GX_WIRE_QUANTUM_MIN || a->quantum > w->quantum || a->quantum % 16)
+		return false;
+	if (!a->chunk_b || a->chunk_b % a->quantum || a->chunk_b > GX_MAX(w->chunk_b, a->quantum))
+		return false;
+	return a->window && a->window <= w->window && a->peer_timeout_ns == w->peer_timeout_ns;
+}
+
+void ctl_hello_accept_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
+{
+	struct ctl_setup *s = cc->setup;
+
+	if (gx_hello_lanes_get(body, len, &s->remote) || !accept_is_valid(&s->local, &s->remote)) {
+		ctl_conn_bad(cc, "malformed ACCEPT");
+		return;
+	}
+	lanes_agree(cc->conn, &s->remote);
+	if (ctl_fd_needed(s)) {
+		cc->state = CTL_FDS;
+		ctl_fd_start(cc);
+	} else {
+		lanes_connect(cc);
+	}
+}
+
+/* ---- Server: HELLO, CONNECT ---- */
+
+/* Return: has the connection got its struct gx_conn? */
+static bool server_conn_new(struct ctl_conn *cc)
+{
+	cc->conn = conn_new(cc->ctl->gx, true);
+	if (!cc->conn) {
+		ctl_conn_fail(cc, -ENOMEM, "the server is out of memory");
+		return false;
+	}
+	cc->conn->ctl = cc;
+	return true;
+}
+
+static void server_hello_take(struct ctl_conn *cc)
+{
+	cc->state = CTL_LANES;
+	ctl_hello_send(cc);
+}
+
+static void hello_version_fail(struct ctl_conn *cc, uint32_t version)
+{
+	uint32_t own = GX_WIRE_VERSION;
+
+	ctl_bad(cc->ctl, "peer %s speaks version %u", ctl_conn_peer(cc), version);
+	ctl_conn_fail(cc, -EPROTONOSUPPORT,
+		      "the client speaks version %u of gx's protocol, the server version %u: "
+		      "install the same gx at both ends",
+		      cc->server ? version : own, cc->server ? own : version);
+}
+
+void ctl_hello_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
+{
+	struct gx_hello h;
+	int ret = gx_hello_get(body, len, &h);
+
+	if (ret == -EPROTONOSUPPORT) {
+		hello_version_fail(cc, h.version);
+		return;
+	}
+	if (ret || !h.nr_lanes || !h.chunk_b || !h.window) {
+		ctl_conn_bad(cc, "malformed HELLO");
+		return;
+	}
+	if (cc->server && !server_conn_new(cc))
+		return;
+	cc->conn->peer = h;
+	cc->conn->same_host = hello_is_same_host(cc);
+	snprintf(cc->conn->peer_name, sizeof(cc->conn->peer_name), "%s pid %u", cc->name, h.pid);
+	if (cc->server)
+		server_hello_take(cc);
+	else
+		client_hello_take(cc);
+}
+
+/* Return: NULL, or what is wrong with a client's proposal. */
+static const char *connect_check(const struct ctl_conn *cc, const struct gx_hello_lanes *l)
+{
+	if (!l->nr_lanes || l->nr_lanes > cc->ctl->gx->nr_cores)
+		return "CONNECT with more lanes than cores, or none";
+	if (l->quantum < GX_WIRE_QUANTUM_MIN || l->quantum % 16)
+		return "CONNECT with a bad quantum";
+	if (!l->chunk_b || !l->window || l->integrity > GX_INTEGRITY_CRC)
+		return "CONNECT with a bad chunk, window or integrity mode";
+	if (l->peer_timeout_ns < TIMEOUT_MIN_NS || l->peer_timeout_ns > TIMEOUT_MAX_NS)
+		return "CONNECT with a peer time-out outside 1 ms to 1 h";
+	return NULL;
+}
+
+/* Return: was it found? Else the connection has failed. */
+static bool connect_port_find(struct ctl_conn *cc, const char *name)
+{
+	struct gx *gx = cc->ctl->gx;
+	unsigned i;
+
+	for (i = 0; i < gx->nr_ports && strcmp(gx->port[i].match, name); i++)
+		;
+	if (i == gx->nr_ports) {
+		ctl_bad(cc->ctl, "peer %s asks for port %s", ctl_conn_peer(cc), name);
+		ctl_conn_fail(cc, -ENODEV, "the server has no port %s", name);
+		return false;
+	}
+	if ((gx->port[i].port->caps.flags & GX_PORT_LOCAL) && !hello_is_same_host(cc)) {
+		ctl_bad(cc->ctl, "peer %s asks for port %s from another host", ctl_conn_peer(cc),
+			name);
+		ctl_conn_fail(cc, -ENODEV, "port %s reaches one host only", name);
+		return false;
+	}
+	cc->conn->port = i;
+	return true;
+}
+
+/* The client's options hold; ours are the most it gets. Return: false when no packet fits. */
+static bool accept_fill(const struct ctl_conn *cc, const struct gx_hello_lanes *want,
+			struct gx_hello_lanes *l)
+{
+	const struct gx_opts *opts = &cc->ctl->gx->opts;
+
+	memcpy(l->port, want->port, sizeof(l->port));
+	l->quantum = GX_MIN(want->quantum, lanes_port(cc)->caps.payload_max) & ~15u;
+	if (l->quantum < GX_WIRE_QUANTUM_MIN)
+		return false;
+	l->chunk_b = GX_MIN(want->chunk_b, opts->chunk_b);
+	l->chunk_b = GX_MAX(l->chunk_b - l->chunk_b % l->quantum, l->quantum);
+	l->window = GX_MIN(want->window, opts->window);
+	l->integrity = want->integrity;
+	l->peer_timeout_ns = want->peer_timeout_ns;
+	l->nr_lanes = want->nr_lanes;
+	return true;
+}
+
+/* Clients with fewer lanes than we have cores are spread over them. */
+static void connect_cores_take(struct ctl_conn *cc, unsigned nr_lanes)
+{
+	cc->conn->first_core = cc->ctl->next_core;
+	cc->ctl->next_core = (cc->ctl->next_core + nr_lanes) % cc->ctl->gx->nr_cores;
+}
+
+void ctl_hello_connect_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
+{
+	struct ctl_setup *s;
+	const char *bad;
+
+	if (!lanes_setup_new(cc))
+		return;
+	s = cc->setup;
+	bad = gx_hello_lanes_get(body, len, &s->remote) ? "malformed CONNECT"
+							: connect_check(cc, &s->remote);
+	if (bad) {
+		ctl_conn_bad(cc, bad);
+		return;
+	}
+	if (!connect_port_find(cc, s->remote.port))
+		return;
+	if (!accept_fill(cc, &s->remote, &s->local)) {
+		ctl_conn_fail(cc, -EMSGSIZE,
+			      "the server's port %s carries less than %u bytes a packet",
+			      s->remote.port, GX_WIRE_QUANTUM_MIN);
+		return;
+	}
+	snprintf(cc->conn->why, sizeof(cc->conn->why), "%s: chosen by the client", s->remote.port);
+	connect_cores_take(cc, s->local.nr_lanes);
+	lanes_agree(cc->conn, &s->local);
+	if (!lanes_open(cc))
+		return;
+	cc->state = CTL_FDS; /* before the client can answer */
+	lanes_send(cc, GX_HELLO_ACCEPT);
+	if (cc->state == CTL_FDS && !ctl_fd_needed(s))
+		lanes_connect(cc);
+}

@@ -1,0 +1,1861 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The control half over real sockets on loopback, on both engines: two contexts of one process, or
+ * one context and a peer made by hand. The data plane's side (conn_*) is faked here: lanes that
+ * carry a memfd or not. Every test ends by counting open descriptors and connections.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ctl.h"
+
+#include <cmocka.h>
+
+#define CORES	 2
+#define WAIT_S	 10
+#define MSGS_MAX 512
+#define NOBODY	 65534u
+#define HDR_B	 8
+
+/* A context with a faked data plane. owner: its control thread, events under lock */
+struct fake {
+	struct gx gx;
+	struct gx_port ports[GX_HELLO_PORTS];
+	struct gx_core cores[CORES];
+	struct gx_mem mem;
+	int lane_fd[CORES];    /* what the port "shm" gives to each peer */
+	int open_err;	       /* conn_lane_open() fails with it */
+	int connect_err;       /* conn_lane_connect() fails with it */
+	_Atomic bool fault;    /* the next conn_tick() sees a fault */
+	char seen[CORES][32];  /* what the peer's descriptors hold */
+	unsigned nr_connected; /* lanes */
+	bool close_on_msg;
+	/* under lock */
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	_Atomic unsigned nr_up, nr_down, nr_msgs;
+	struct gx_conn *up;
+	int err;
+	char text[256];
+	uint32_t msg_len[MSGS_MAX];
+	uint32_t msg_first[MSGS_MAX]; /* the first four bytes */
+};
+
+static struct fake *server, *client;
+static enum gx_uring_engine engine;
+static unsigned nr_fds_before;
+static _Thread_local char error_text[512];
+
+static struct fake *fake_of(struct gx *gx)
+{
+	return GX_CONTAINER_OF(gx, struct fake, gx);
+}
+
+/* ---- The data plane, faked ---- */
+
+int gx_fail(int err, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(error_text, sizeof(error_text), fmt, ap);
+	va_end(ap);
+	return err;
+}
+
+const char *gx_error(void)
+{
+	return error_text;
+}
+
+struct gx_conn *conn_new(struct gx *gx, bool is_server)
+{
+	struct gx_conn *c = calloc(1, sizeof(*c));
+
+	assert_non_null(c);
+	c->gx = gx;
+	c->server = is_server;
+	c->next = gx->conns;
+	gx->conns = c;
+	return c;
+}
+
+int conn_lane_open(struct gx_conn *c, unsigned lane, struct gx_hello_lane *local)
+{
+	struct fake *f = fake_of(c->gx);
+
+	assert_true(lane == c->nr_lanes && c->port < c->gx->nr_ports);
+	if (f->open_err && lane == CORES - 1)
+		return gx_fail(f->open_err, "no more lanes for you");
+	c->nr_lanes = lane + 1;
+	*local = (struct gx_hello_lane){
+		.cid = 100 + lane, .credit = 8, .psn = 1ull << 40, .salt = 7};
+	local->port.len = 4;
+	memcpy(local->port.b, "addr", 4);
+	local->port.fd =
+		c->gx->port[c->port].port->caps.flags & GX_PORT_LOCAL ? f->lane_fd[lane] : -1;
+	return 0;
+}
+
+int conn_lane_connect(struct gx_conn *c, unsigned lane, const struct gx_hello_lane *remote)
+{
+	struct fake *f = fake_of(c->gx);
+
+	assert_true(lane < c->nr_lanes && c->agreed.quantum && c->agreed.nr_lanes == c->nr_lanes);
+	if (remote->port.fd >= 0) {
+		assert_true(pread(remote->port.fd, f->seen[lane], sizeof(f->seen[0]) - 1, 0) > 0);
+		close(remote->port.fd);
+	}
+	f->nr_connected++;
+	return f->connect_err ? gx_fail(f->connect_err, "this lane leads nowhere") : 0;
+}
+
+static void state_set(struct gx_conn *c, enum gx_conn_state state)
+{
+	pthread_mutex_lock(&c->gx->wait_lock);
+	c->state = state;
+	pthread_mutex_unlock(&c->gx->wait_lock);
+}
+
+void conn_up(struct gx_conn *c)
+{
+	struct fake *f = fake_of(c->gx);
+
+	assert_int_equal(c->state, GX_CONN_STATE_CONNECTING);
+	state_set(c, GX_CONN_STATE_UP);
+	pthread_mutex_lock(&f->lock);
+	f->up = c;
+	f->nr_up++;
+	pthread_cond_broadcast(&f->cond);
+	pthread_mutex_unlock(&f->lock);
+}
+
+void conn_down(struct gx_conn *c, int err, const char *fmt, ...)
+{
+	struct fake *f = fake_of(c->gx);
+	va_list ap;
+
+	if (c->state == GX_CONN_STATE_DOWN)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(c->text, sizeof(c->text), fmt, ap);
+	va_end(ap);
+	c->err = err;
+	state_set(c, GX_CONN_STATE_DOWN);
+	pthread_mutex_lock(&f->lock);
+	f->err = err;
+	memcpy(f->text, c->text, sizeof(f->text));
+	f->nr_down++;
+	pthread_cond_broadcast(&f->cond);
+	pthread_mutex_unlock(&f->lock);
+}
+
+void conn_tick(struct gx_conn *c)
+{
+	struct fake *f = fake_of(c->gx);
+
+	if (!f->fault || c->state != GX_CONN_STATE_UP)
+		return;
+	conn_down(c, -ETIMEDOUT, "no packet came for 5 s");
+	ctl_bye(c);
+}
+
+bool conn_reap(struct gx_conn *c)
+{
+	struct gx_conn **p;
+
+	if (c->state != GX_CONN_STATE_DOWN || !(c->server || c->user_closed) || !ctl_conn_free(c))
+		return false;
+	for (p = &c->gx->conns; *p != c; p = &(*p)->next)
+		;
+	*p = c->next;
+	free(c);
+	return true;
+}
+
+/* ---- Fixture ---- */
+
+static void fake_on_msg(void *arg, struct gx_conn *c, const void *data, uint32_t len)
+{
+	struct fake *f = arg;
+
+	pthread_mutex_lock(&f->lock);
+	assert_true(f->nr_msgs < MSGS_MAX);
+	f->msg_len[f->nr_msgs] = len;
+	memcpy(&f->msg_first[f->nr_msgs], data, GX_MIN(len, 4u));
+	f->nr_msgs++;
+	pthread_cond_broadcast(&f->cond);
+	pthread_mutex_unlock(&f->lock);
+	if (f->close_on_msg) {
+		ctl_bye(c);
+		conn_down(c, 0, "closed by on_msg");
+		assert_memory_equal(&f->msg_first[f->nr_msgs - 1], data, GX_MIN(len, 4u));
+	}
+}
+
+static unsigned fds_count(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	unsigned n = 0;
+
+	assert_non_null(dir);
+	while (readdir(dir))
+		n++;
+	closedir(dir);
+	return n;
+}
+
+static void fake_port_add(struct fake *f, const char *name, uint32_t flags, uint32_t best,
+			  uint32_t max)
+{
+	unsigned i = f->gx.nr_ports++;
+
+	f->ports[i].caps = (struct gx_port_caps){
+		.payload_max = max, .payload_best = best, .rx_slots = 64, .flags = flags};
+	snprintf(f->gx.port[i].name, sizeof(f->gx.port[i].name), "%s", name);
+	snprintf(f->gx.port[i].match, sizeof(f->gx.port[i].match), "%s", name);
+	f->gx.port[i].port = &f->ports[i];
+}
+
+static struct fake *fake_open(const char *name)
+{
+	struct fake *f = calloc(1, sizeof(*f));
+
+	assert_non_null(f);
+	pthread_mutex_init(&f->lock, NULL);
+	pthread_mutex_init(&f->gx.wait_lock, NULL);
+	pthread_cond_init(&f->cond, NULL);
+	f->gx.opts = (struct gx_opts){.chunk_b = 512 << 10,
+				      .window = 16,
+				      .peer_timeout_ns = 5000000000u,
+				      .on_msg = fake_on_msg,
+				      .arg = f};
+	snprintf(f->gx.instance, sizeof(f->gx.instance), "gx-test-%d-%s", getpid(), name);
+	f->gx.nr_cores = CORES;
+	for (unsigned i = 0; i < CORES; i++) {
+		f->gx.core[i] = &f->cores[i];
+		f->lane_fd[i] = memfd_create("lane", MFD_CLOEXEC);
+		assert_true(dprintf(f->lane_fd[i], "%s lane %u", name, i) > 0);
+	}
+	f->mem = (struct gx_mem){.len = 4096, .access = GX_ACCESS_PUT, .token = 0x1234};
+	snprintf(f->mem.name, sizeof(f->mem.name), "mem-of-%s", name);
+	f->gx.region[3] = &f->mem;
+	fake_port_add(f, "shm", GX_PORT_LOCAL | GX_PORT_LOSSLESS, 4096, 8192);
+	fake_port_add(f, "udp", 0, 1392, 8928);
+	assert_int_equal(gx_uring_open(engine, &f->gx.uring), 0);
+	assert_int_equal(ctl_open(&f->gx), 0);
+	return f;
+}
+
+static void fake_close(struct fake *f)
+{
+	struct gx_conn *c, *next;
+
+	if (!f)
+		return;
+	ctl_close(&f->gx);
+	for (c = f->gx.conns; c; c = next) {
+		next = c->next;
+		assert_true(ctl_conn_free(c));
+		free(c);
+	}
+	gx_uring_close(f->gx.uring);
+	for (unsigned i = 0; i < CORES; i++)
+		close(f->lane_fd[i]);
+	free(f);
+}
+
+static int setup(void **state)
+{
+	engine = *(enum gx_uring_engine *)*state;
+	gx_log_level_set(GX_LOG_ERR);
+	nr_fds_before = fds_count();
+	server = fake_open("server");
+	client = fake_open("client");
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	fake_close(client);
+	fake_close(server);
+	server = client = NULL;
+	assert_int_equal(fds_count(), nr_fds_before);
+	return 0;
+}
+
+/* ---- Waiting ---- */
+
+static bool fake_wait(struct fake *f, const _Atomic unsigned *counter, unsigned n)
+{
+	struct timespec until;
+	int ret = 0;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += WAIT_S;
+	pthread_mutex_lock(&f->lock);
+	while (*counter < n && !ret)
+		ret = pthread_cond_timedwait(&f->cond, &f->lock, &until);
+	pthread_mutex_unlock(&f->lock);
+	return !ret;
+}
+
+static void wait_up(struct fake *f, unsigned n)
+{
+	if (!fake_wait(f, &f->nr_up, n))
+		fail_msg("not up: %s", f->text);
+}
+
+static void wait_down(struct fake *f, unsigned n, int err)
+{
+	assert_true(fake_wait(f, &f->nr_down, n));
+	if (f->err != err)
+		fail_msg("down with %d, expected %d: %s", f->err, err, f->text);
+}
+
+static void assert_says(const char *text, const char *what)
+{
+	if (!strstr(text, what))
+		fail_msg("'%s' does not say '%s'", text, what);
+}
+
+static void sleep_ms(unsigned ms)
+{
+	const struct timespec ts = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000l};
+
+	nanosleep(&ts, NULL);
+}
+
+static uint64_t bad_count(struct fake *f)
+{
+	return gx_stat_get(&f->gx.ctl_stats, GX_STAT_CTL_BAD);
+}
+
+static void wait_bad(struct fake *f, uint64_t n)
+{
+	for (unsigned i = 0; i < WAIT_S * 100 && bad_count(f) < n; i++)
+		sleep_ms(10);
+	assert_true(bad_count(f) >= n);
+}
+
+static int conns_count_run(void *arg)
+{
+	struct fake *f = arg;
+	int n = 0;
+
+	for (struct ctl_conn *cc = f->gx.ctl->conns; cc; cc = cc->next)
+		n++;
+	return n;
+}
+
+static int conns_count(struct fake *f)
+{
+	return gx_uring_run_wait(f->gx.uring, conns_count_run, f);
+}
+
+static void wait_conns(struct fake *f, int n)
+{
+	for (unsigned i = 0; i < WAIT_S * 100 && conns_count(f) != n; i++)
+		sleep_ms(10);
+	assert_int_equal(conns_count(f), n);
+}
+
+static int nop_run(void *arg)
+{
+	return 0;
+}
+
+/* Change something that the control thread reads. */
+#define CTL_SET(f, field, value)                                                                   \
+	do {                                                                                       \
+		gx_uring_run_wait((f)->gx.uring, nop_run, NULL);                                   \
+		(f)->field = (value);                                                              \
+		gx_uring_run_wait((f)->gx.uring, nop_run, NULL);                                   \
+	} while (0)
+
+/* ---- Connecting ---- */
+
+static int conn_new_run(void *arg)
+{
+	struct gx_conn **c = arg;
+
+	*c = conn_new(&client->gx, false);
+	return 0;
+}
+
+static struct gx_conn *client_conn(void)
+{
+	struct gx_conn *c;
+
+	gx_uring_run_wait(client->gx.uring, conn_new_run, &c);
+	return c;
+}
+
+static int server_listen(char addr[32])
+{
+	int port = ctl_listen(&server->gx, "127.0.0.1:0");
+
+	assert_true(port > 0);
+	snprintf(addr, 32, "127.0.0.1:%d", port);
+	return port;
+}
+
+static struct gx_conn *client_connect(const char *addr, const struct gx_connect_opts *opts)
+{
+	struct gx_conn *c = client_conn();
+
+	/* What the test has read so far may change from here on. */
+	gx_uring_run_wait(server->gx.uring, nop_run, NULL);
+	assert_int_equal(ctl_connect(c, addr, opts), 0);
+	return c;
+}
+
+/* Both ends up, the server's i-th. */
+static struct gx_conn *both_up(const char *addr, const struct gx_connect_opts *opts)
+{
+	struct gx_conn *c = client_connect(addr, opts);
+
+	wait_up(client, client->nr_up + 1 - (client->up == c));
+	return c;
+}
+
+static void both_up_check(const char *addr)
+{
+	unsigned n = server->nr_up;
+	struct gx_conn *c = client_connect(addr, NULL);
+
+	wait_up(client, 1);
+	wait_up(server, n + 1);
+	assert_int_equal(c->state, GX_CONN_STATE_UP);
+}
+
+/* ---- A peer made by hand ---- */
+
+static int raw_connect(int port)
+{
+	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+	struct timeval tv = {.tv_sec = WAIT_S};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
+	assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	return fd;
+}
+
+static int raw_listen(int *port)
+{
+	struct sockaddr_in sa = {.sin_family = AF_INET};
+	socklen_t len = sizeof(sa);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	assert_int_equal(listen(fd, 8), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&sa, &len), 0);
+	*port = ntohs(sa.sin_port);
+	return fd;
+}
+
+/* May end early when the other end closes. */
+static bool raw_send(int fd, const void *data, size_t len)
+{
+	return send(fd, data, len, MSG_NOSIGNAL) == (ssize_t)len;
+}
+
+/* A ring that closes interrupts the thread which made it: EINTR, once. */
+static ssize_t raw_recv_some(int fd, void *data, size_t len)
+{
+	ssize_t n;
+
+	do
+		n = recv(fd, data, len, 0);
+	while (n < 0 && errno == EINTR);
+	return n;
+}
+
+static int raw_accept(int fd)
+{
+	int peer;
+
+	do
+		peer = accept(fd, NULL, NULL);
+	while (peer < 0 && errno == EINTR);
+	assert_true(peer >= 0);
+	return peer;
+}
+
+static bool raw_read(int fd, void *data, size_t len)
+{
+	for (size_t got = 0; got < len;) {
+		ssize_t n = raw_recv_some(fd, (uint8_t *)data + got, len - got);
+
+		if (n <= 0)
+			return false;
+		got += (size_t)n;
+	}
+	return true;
+}
+
+/* Return: type; 0 at the end of the connection. */
+static uint16_t raw_recv(int fd, uint8_t body[GX_HELLO_FRAME_MAX], uint32_t *len)
+{
+	uint8_t hdr[HDR_B];
+	uint16_t type;
+
+	if (!raw_read(fd, hdr, sizeof(hdr)))
+		return 0;
+	assert_int_equal(gx_hello_frame(hdr, &type, len), 0);
+	assert_true(raw_read(fd, body, *len));
+	return type;
+}
+
+static void raw_recv_error(int fd, int err, const char *what)
+{
+	static uint8_t body[GX_HELLO_FRAME_MAX];
+	struct gx_hello_error e;
+	uint32_t len;
+
+	assert_int_equal(raw_recv(fd, body, &len), GX_HELLO_ERROR);
+	assert_int_equal(gx_hello_error_get(body, len, &e), 0);
+	assert_int_equal(e.err, err);
+	assert_says(e.text, what);
+}
+
+static void raw_hello_fill(struct gx_hello *h)
+{
+	*h = (struct gx_hello){.magic = GX_HELLO_MAGIC,
+			       .version = GX_WIRE_VERSION,
+			       .pid = 77,
+			       .nr_lanes = CORES,
+			       .chunk_b = 65536,
+			       .window = 4,
+			       .integrity = 3,
+			       .nr_ports = 2};
+	memcpy(h->host_id, server->gx.ctl->host_id, sizeof(h->host_id));
+	memset(h->nonce, 0x5a, sizeof(h->nonce));
+	for (unsigned i = 0; i < 2; i++) {
+		snprintf(h->ports[i].name, sizeof(h->ports[i].name), i ? "udp" : "shm");
+		h->ports[i].flags = i ? 0 : GX_PORT_LOCAL;
+		h->ports[i].payload_max = 8192;
+		h->ports[i].payload_best = 4096;
+	}
+}
+
+static uint32_t raw_hello(uint8_t *b, uint32_t version)
+{
+	struct gx_hello h;
+
+	raw_hello_fill(&h);
+	h.version = version;
+	return gx_hello_put(b, &h);
+}
+
+static void raw_lanes_fill(struct gx_hello_lanes *l, const char *port)
+{
+	*l = (struct gx_hello_lanes){.quantum = 4096,
+				     .chunk_b = 65536,
+				     .window = 4,
+				     .integrity = 1,
+				     .peer_timeout_ns = 1000000000,
+				     .nr_lanes = CORES};
+	snprintf(l->port, sizeof(l->port), "%s", port);
+	for (unsigned i = 0; i < CORES; i++)
+		l->lanes[i].port = (struct gx_port_addr){.len = 4, .fd = -1};
+}
+
+/* Says HELLO and takes the server's. */
+static int raw_client(int port, struct gx_hello *h)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	int fd = raw_connect(port);
+	uint32_t len = raw_hello(b, GX_WIRE_VERSION);
+
+	assert_true(raw_send(fd, b, len));
+	assert_int_equal(raw_recv(fd, b, &len), GX_HELLO_HELLO);
+	assert_int_equal(gx_hello_get(b, len, h), 0);
+	return fd;
+}
+
+/* Up to the point where the server waits for @l's descriptors. */
+static int raw_client_lanes(int port, struct gx_hello *h, const struct gx_hello_lanes *l)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	int fd = raw_client(port, h);
+	uint32_t len = gx_hello_lanes_put(b, GX_HELLO_CONNECT, l);
+
+	assert_true(raw_send(fd, b, len));
+	assert_int_equal(raw_recv(fd, b, &len), GX_HELLO_ACCEPT);
+	return fd;
+}
+
+static int raw_unix(const char *name)
+{
+	struct sockaddr_un sa = {.sun_family = AF_UNIX};
+	struct timeval tv = {.tv_sec = WAIT_S};
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
+
+	memcpy(sa.sun_path + 1, name, strlen(name));
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
+	if (connect(fd, (struct sockaddr *)&sa, len)) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+static bool raw_unix_send(int fd, const void *data, size_t len, const int *fds, unsigned n)
+{
+	struct iovec iov = {.iov_base = (void *)data, .iov_len = len};
+	union {
+		struct cmsghdr hdr;
+		char b[CMSG_SPACE(128 * sizeof(int))];
+	} control = {0};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+
+	if (n) {
+		control.hdr = (struct cmsghdr){.cmsg_level = SOL_SOCKET,
+					       .cmsg_type = SCM_RIGHTS,
+					       .cmsg_len = CMSG_LEN(n * sizeof(int))};
+		memcpy(CMSG_DATA(&control.hdr), fds, n * sizeof(int));
+		msg.msg_control = control.b;
+		msg.msg_controllen = CMSG_SPACE(n * sizeof(int));
+	}
+	return sendmsg(fd, &msg, MSG_NOSIGNAL) == (ssize_t)len;
+}
+
+/* The server is as good as new: another client comes up. */
+static void server_lives(const char *addr)
+{
+	unsigned n = client->nr_up, m = server->nr_up;
+
+	client_connect(addr, NULL);
+	wait_up(client, n + 1);
+	wait_up(server, m + 1);
+}
+
+/* ---- Addresses ---- */
+
+static void addr_resolve__table(void **state)
+{
+	static const struct {
+		const char *addr, *says;
+	} bad[] = {
+		{"", "HOST:PORT"},
+		{"localhost", "HOST:PORT"},
+		{":7501", "HOST:PORT"},
+		{"::1:7501", "brackets"},
+		{"[::1]", "HOST:PORT"},
+		{"[]:7501", "HOST:PORT"},
+		{"[::1:7501", "HOST:PORT"},
+		{"127.0.0.1:", "0 to 65535"},
+		{"127.0.0.1:x", "0 to 65535"},
+		{"127.0.0.1:-1", "0 to 65535"},
+		{"127.0.0.1:65536", "0 to 65535"},
+		{"127.0.0.1:000000001", "0 to 65535"},
+		{"[:7501", "HOST:PORT"},
+		{"[::1]x:7501", "HOST:PORT"},
+	};
+	struct ctl_addr out[CTL_ADDRS_MAX];
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad); i++) {
+		assert_int_equal(ctl_addr_resolve(bad[i].addr, true, out), -EINVAL);
+		assert_says(gx_error(), bad[i].says);
+	}
+	assert_int_equal(ctl_addr_resolve("127.0.0.1:0", false, out), -EINVAL);
+	assert_int_equal(ctl_addr_resolve("127.0.0.1:7501", false, out), 1);
+}
+
+static void addr_is_loopback__table(void **state)
+{
+	static const struct {
+		const char *addr;
+		bool loopback;
+	} table[] = {
+		{"127.0.0.1:1", true},	    {"127.9.9.9:1", true},
+		{"[::1]:1", true},	    {"[::ffff:127.0.0.1]:1", true},
+		{"0.0.0.0:1", false},	    {"[::]:1", false},
+		{"192.0.2.1:1", false},	    {"[::ffff:192.0.2.1]:1", false},
+		{"[2001:db8::1]:1", false},
+	};
+	struct ctl_addr out[CTL_ADDRS_MAX];
+	char name[96];
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(table); i++) {
+		assert_int_equal(ctl_addr_resolve(table[i].addr, true, out), 1);
+		assert_int_equal(ctl_addr_is_loopback(&out[0].sa), table[i].loopback);
+		ctl_addr_name(&out[0].sa, name, sizeof(name));
+		assert_string_equal(name, table[i].addr);
+	}
+}
+
+/* ---- Listen ---- */
+
+static void listen__errors(void **state)
+{
+	char addr[32];
+
+	server_listen(addr);
+	assert_int_equal(ctl_listen(&client->gx, addr), -EADDRINUSE);
+	assert_says(gx_error(), addr);
+	assert_says(gx_error(), "another port");
+	assert_int_equal(ctl_listen(&client->gx, "192.0.2.1:0"), -EADDRNOTAVAIL);
+	assert_says(gx_error(), "ip addr");
+	assert_int_equal(ctl_listen(&client->gx, "127.0.0.1:x"), -EINVAL);
+}
+
+static void listen__stop_frees_the_port(void **state)
+{
+	char addr[32];
+
+	server_listen(addr);
+	both_up_check(addr);
+	ctl_listen_stop(&server->gx);
+	client_connect(addr, NULL);
+	wait_down(client, 1, -ECONNREFUSED);
+	assert_true(ctl_listen(&client->gx, addr) > 0);
+	assert_int_equal(server->nr_down, 0); /* connections stay */
+}
+
+static void listen__half_open_limit(void **state)
+{
+	char addr[32];
+	int port = server_listen(addr), fds[CTL_HALF_OPEN_MAX + 20];
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(fds); i++)
+		fds[i] = raw_connect(port);
+	wait_conns(server, CTL_HALF_OPEN_MAX);
+	sleep_ms(50);
+	assert_int_equal(conns_count(server), CTL_HALF_OPEN_MAX);
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(fds); i++)
+		close(fds[i]);
+	both_up_check(addr);
+}
+
+/* An address of this host that is not loopback. Return: false when there is none. */
+static bool other_addr(char *buf, size_t room)
+{
+	struct ifaddrs *list, *p;
+	char *colon;
+	bool found = false;
+
+	assert_int_equal(getifaddrs(&list), 0);
+	for (p = list; p && !found; p = p->ifa_next) {
+		struct sockaddr_storage sa = {0};
+
+		if (!p->ifa_addr || p->ifa_addr->sa_family != AF_INET)
+			continue;
+		memcpy(&sa, p->ifa_addr, sizeof(struct sockaddr_in));
+		found = !ctl_addr_is_loopback(&sa);
+		ctl_addr_name(&sa, buf, room);
+	}
+	freeifaddrs(list);
+	colon = found ? strrchr(buf, ':') : NULL;
+	if (colon)
+		*colon = 0;
+	return found;
+}
+
+static void listen__not_loopback(void **state)
+{
+	char host[64], addr[96];
+	int port;
+
+	assert_int_equal(ctl_connect(client_conn(), "192.0.2.1:7501", NULL), -EPERM);
+	assert_says(gx_error(), "--insecure");
+	if (!other_addr(host, sizeof(host))) {
+		print_message("no address but loopback: the server's half is not tested\n");
+		return;
+	}
+	port = ctl_listen(&server->gx, "0.0.0.0:0");
+	assert_true(port > 0);
+	snprintf(addr, sizeof(addr), "%s:%d", host, port);
+	CTL_SET(client, gx.opts.insecure, true); /* before any connection: nobody reads it yet */
+	client_connect(addr, NULL);
+	wait_down(client, 1, -EPERM);
+	assert_says(client->text, "--insecure");
+	CTL_SET(server, gx.opts.insecure, true);
+	both_up(addr, NULL);
+}
+
+/* ---- The way up ---- */
+
+static void up__with_descriptors(void **state)
+{
+	struct gx_conn *c;
+	char addr[32], want[64];
+
+	server_listen(addr);
+	c = both_up(addr, NULL);
+	wait_up(server, 1);
+	assert_string_equal(c->why, "both on one host: shared memory");
+	assert_string_equal(c->agreed.port, "shm");
+	assert_true(c->same_host && server->up->same_host);
+	assert_int_equal(c->nr_lanes, CORES);
+	assert_int_equal(c->agreed.quantum, 4096);
+	assert_int_equal(c->agreed.chunk_b, 512 << 10);
+	assert_int_equal(c->agreed.window, 16);
+	assert_int_equal(c->agreed.integrity, GX_INTEGRITY_NONE);
+	assert_memory_equal(&c->agreed, &server->up->agreed, sizeof(c->agreed));
+	assert_string_equal(client->seen[1], "server lane 1");
+	assert_string_equal(server->seen[0], "client lane 0");
+	assert_int_equal(c->peer.nr_regions, 1);
+	assert_string_equal(c->peer.regions[0].name, "mem-of-server");
+	assert_string_equal(server->up->peer.regions[0].name, "mem-of-client");
+	snprintf(want, sizeof(want), "%s pid %d", addr, getpid());
+	assert_string_equal(c->peer_name, want);
+	assert_string_equal(ctl_engine(&server->gx),
+			    engine == GX_URING_EPOLL ? "epoll" : "io_uring");
+}
+
+static void up__without_descriptors(void **state)
+{
+	const struct gx_connect_opts opts = {
+		.size = sizeof(opts), .port = "udp", .lanes = 1, .first_core = 1};
+	struct gx_conn *c;
+	char addr[32];
+
+	server_listen(addr);
+	c = both_up(addr, &opts);
+	wait_up(server, 1);
+	assert_string_equal(c->why, "udp: asked for");
+	assert_int_equal(c->nr_lanes, 1);
+	assert_int_equal(c->first_core, 1);
+	assert_int_equal(c->agreed.quantum, 1392);
+	assert_int_equal(c->agreed.chunk_b, (512 << 10) / 1392 * 1392);
+	assert_int_equal(c->agreed.integrity, GX_INTEGRITY_CRC);
+}
+
+static void up__descriptors_of_one_end_only(void **state)
+{
+	char addr[32];
+
+	CTL_SET(server, ports[1].caps.flags,
+		GX_PORT_LOCAL); /* only the server's lanes carry some */
+	server_listen(addr);
+	both_up(addr, &(struct gx_connect_opts){.port = "udp"});
+	wait_up(server, 1);
+	assert_string_equal(client->seen[0], "server lane 0");
+	assert_string_equal(server->seen[0], "");
+}
+
+static void up__other_host(void **state)
+{
+	struct gx_conn *c;
+	char addr[32];
+
+	CTL_SET(client, gx.ctl->host_id[5], client->gx.ctl->host_id[5] ^ 1);
+	server_listen(addr);
+	c = both_up(addr, NULL);
+	assert_string_equal(c->why, "shm not usable: different host; udp");
+	client_connect(addr, &(struct gx_connect_opts){.port = "shm"});
+	wait_down(client, 1, -ENODEV);
+	assert_says(client->text, "two hosts");
+}
+
+static void up__server_has_less(void **state)
+{
+	const struct gx_connect_opts opts = {.port = "udp"};
+	struct gx_conn *c;
+	char addr[32];
+
+	CTL_SET(server, gx.opts.chunk_b, 10000);
+	CTL_SET(server, gx.opts.window, 3);
+	CTL_SET(server, gx.nr_cores, 1);
+	CTL_SET(server, ports[1].caps.payload_max, 1290);
+	server_listen(addr);
+	c = both_up(addr, &opts);
+	assert_int_equal(c->agreed.quantum, 1280);
+	assert_int_equal(c->agreed.chunk_b, 8960);
+	assert_int_equal(c->agreed.window, 3);
+	assert_int_equal(c->nr_lanes, 1);
+	CTL_SET(server, gx.opts.chunk_b, 1000); /* at least a quantum */
+	c = client_connect(addr, &opts);
+	wait_up(client, 2);
+	assert_int_equal(c->agreed.chunk_b, 1280);
+}
+
+static void up__options_of_the_client(void **state)
+{
+	struct gx_conn *c;
+	char addr[32];
+
+	CTL_SET(client, gx.opts.quantum_b, 8192);
+	CTL_SET(client, gx.opts.integrity, GX_INTEGRITY_CRC);
+	CTL_SET(client, gx.opts.integrity_set, true);
+	CTL_SET(client, gx.opts.window, 2);
+	CTL_SET(client, gx.opts.peer_timeout_ns, 123456789);
+	server_listen(addr);
+	c = both_up(addr, NULL);
+	assert_int_equal(c->agreed.quantum, 8192);
+	assert_int_equal(c->agreed.integrity, GX_INTEGRITY_CRC);
+	assert_int_equal(c->agreed.window, 2);
+	assert_int_equal(c->agreed.peer_timeout_ns, 123456789);
+}
+
+static void up__many_clients(void **state)
+{
+	char addr[32];
+
+	server_listen(addr);
+	for (unsigned i = 0; i < 100; i++)
+		client_connect(addr,
+			       &(struct gx_connect_opts){.lanes = 1, .timeout_ns = 60000000000});
+	wait_up(client, 100);
+	wait_up(server, 100);
+	assert_int_equal(server->nr_down + client->nr_down, 0);
+}
+
+/* ---- What does not come up ---- */
+
+static void fail__port_missing(void **state)
+{
+	char addr[32];
+
+	CTL_SET(server, gx.nr_ports, 1);
+	server_listen(addr);
+	client_connect(addr, &(struct gx_connect_opts){.port = "udp"});
+	wait_down(client, 1, -ENODEV);
+	assert_says(client->text, addr);
+	assert_says(client->text, "offers shm");
+	assert_says(client->text, "--port udp");
+	wait_down(server, 1, -ENODEV);
+	assert_says(server->text, "offers shm");
+	assert_int_equal(
+		ctl_connect(client_conn(), addr, &(struct gx_connect_opts){.port = "dpdk:x"}),
+		-ENODEV);
+	assert_says(gx_error(), "not opened here");
+	CTL_SET(client, gx.ctl->host_id[0], client->gx.ctl->host_id[0] ^ 1);
+	client_connect(addr, NULL);
+	wait_down(client, 2, -ENODEV);
+	assert_says(client->text, "on another host");
+}
+
+static void fail__lane_open(void **state)
+{
+	char addr[32];
+
+	server_listen(addr);
+	CTL_SET(server, open_err, -ENOSPC);
+	client_connect(addr, NULL);
+	wait_down(client, 1, -ENOSPC);
+	assert_says(client->text, "the server cannot open lane 1 over shm: no more lanes for you");
+	CTL_SET(server, open_err, 0);
+	CTL_SET(client, open_err, -ENOMEM);
+	client_connect(addr, NULL);
+	wait_down(client, 2, -ENOMEM);
+	wait_down(server, 2, -ENOMEM);
+	assert_says(server->text, "the client cannot open lane 1");
+	CTL_SET(client, open_err, 0);
+	CTL_SET(client, connect_err, -EPROTO);
+	client_connect(addr, NULL);
+	wait_down(server, 3, -EPROTO);
+	assert_says(server->text, "leads nowhere");
+	wait_down(client, 3, -EPROTO);
+	CTL_SET(client, connect_err, 0);
+	server_lives(addr);
+}
+
+static void fail__refused(void **state)
+{
+	char addr[32];
+	int port, fd = raw_listen(&port);
+
+	close(fd);
+	snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
+	client_connect(addr, NULL);
+	wait_down(client, 1, -ECONNREFUSED);
+	assert_says(client->text, "gxd --listen 127.0.0.1:");
+}
+
+static void fail__silent_server(void **state)
+{
+	char addr[32];
+	int port, fd = raw_listen(&port);
+
+	snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
+	client_connect(addr, &(struct gx_connect_opts){.timeout_ns = 100000000});
+	wait_down(client, 1, -ETIMEDOUT);
+	assert_says(client->text, "within 0.1 s: is gxd running there?");
+	assert_says(client->text, addr);
+	close(fd);
+}
+
+/* The server answers HELLO and then nothing more. */
+static void fail__stuck_server(void **state)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	int port, fd = raw_listen(&port), peer;
+	char addr[32];
+
+	snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
+	client_connect(addr, &(struct gx_connect_opts){.timeout_ns = 200000000});
+	peer = raw_accept(fd);
+	assert_true(raw_send(peer, b, raw_hello(b, GX_WIRE_VERSION)));
+	wait_down(client, 1, -ETIMEDOUT);
+	assert_says(client->text, "0.2 s");
+	close(peer);
+	close(fd);
+}
+
+static void fail__not_gx(void **state)
+{
+	int port, fd = raw_listen(&port), peer;
+	char addr[32];
+
+	snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
+	client_connect(addr, NULL);
+	peer = raw_accept(fd);
+	assert_true(raw_send(peer, "SSH-2.0-OpenSSH_9.2\r\n", 21));
+	wait_down(client, 1, -EPROTO);
+	assert_says(client->text, "is it gxd that listens there?");
+	close(peer);
+	close(fd);
+}
+
+static void fail__version_of_the_client(void **state)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	char addr[32];
+	int port = server_listen(addr), fd = raw_connect(port);
+
+	assert_true(raw_send(fd, b, raw_hello(b, 7)));
+	raw_recv_error(fd, -EPROTONOSUPPORT,
+		       "the client speaks version 7 of gx's protocol, the server version 1");
+	assert_int_equal(bad_count(server), 1);
+	close(fd);
+	server_lives(addr);
+}
+
+static void fail__version_of_the_server(void **state)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	int port, fd = raw_listen(&port), peer;
+	char addr[32];
+
+	snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
+	client_connect(addr, NULL);
+	peer = raw_accept(fd);
+	assert_true(raw_send(peer, b, raw_hello(b, 9)));
+	wait_down(client, 1, -EPROTONOSUPPORT);
+	assert_says(client->text,
+		    "the client speaks version 1 of gx's protocol, the server version 9");
+	close(peer);
+	close(fd);
+}
+
+/* ---- A server and what is thrown at it ---- */
+
+static void server__random_bytes(void **state)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	char addr[32];
+	int port = server_listen(addr);
+
+	srandom(1);
+	for (unsigned i = 0; i < 200; i++) {
+		int fd = raw_connect(port);
+		size_t len = 1 + (size_t)random() % 300;
+
+		for (size_t j = 0; j < len; j++)
+			b[j] = (uint8_t)random();
+		if (i % 3 == 0) { /* a good frame header, so that bodies are tried too */
+			gx_hello_plain_put(b, 1 + i % 7, NULL, 0);
+			b[0] = (uint8_t)(4 + random() % 100);
+		} else if (i % 3 == 1) { /* a good hello with some bytes turned over */
+			len = raw_hello(b, GX_WIRE_VERSION);
+			for (unsigned j = 0; j < 1 + i % 5; j++)
+				b[(size_t)random() % len] ^= (uint8_t)(1 << random() % 8);
+		}
+		raw_send(fd, b, len);
+		close(fd);
+	}
+	wait_bad(server, 60);
+	server_lives(addr);
+	wait_conns(server, 1);
+}
+
+static void server__slow_client(void **state)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	char addr[32];
+	int port = server_listen(addr), fd = raw_connect(port), on = 1;
+	uint32_t len = raw_hello(b, GX_WIRE_VERSION);
+
+	setsockopt(fd, IPPROTO_TCP, 1 /* TCP_NODELAY */, &on, sizeof(on));
+	for (uint32_t i = 0; i < len; i++) {
+		assert_true(raw_send(fd, b + i, 1));
+		sched_yield();
+	}
+	assert_int_equal(raw_recv(fd, b, &len), GX_HELLO_HELLO);
+	close(fd);
+}
+
+static void server__oversized_frame(void **state)
+{
+	static const uint8_t b[HDR_B] = {0xfd, 0xff, 0x00, 0x00, GX_HELLO_HELLO};
+	char addr[32], c;
+	int port = server_listen(addr), fd = raw_connect(port);
+
+	assert_true(raw_send(fd, b, sizeof(b)));
+	assert_true(raw_recv_some(fd, &c, 1) <= 0);
+	assert_int_equal(bad_count(server), 1);
+	close(fd);
+	server_lives(addr);
+}
+
+/* The largest frame there is, in a hello that cannot be: read whole, then refused. */
+static void server__largest_frame(void **state)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	char addr[32], c;
+	int port = server_listen(addr), fd = raw_connect(port);
+
+	assert_int_equal(gx_hello_plain_put(b, GX_HELLO_HELLO, NULL, 0), HDR_B);
+	b[0] = 0xfc;
+	b[1] = 0xff;
+	assert_true(raw_send(fd, b, sizeof(b)));
+	assert_true(raw_recv_some(fd, &c, 1) <= 0);
+	wait_bad(server, 1);
+	close(fd);
+	server_lives(addr);
+}
+
+static int silent_run(void *arg)
+{
+	struct fake *f = arg;
+	uint64_t now_ns = gx_now_ns();
+	int n = 0;
+
+	for (struct ctl_conn *cc = f->gx.ctl->conns; cc; cc = cc->next) {
+		assert_true(cc->due_ns > now_ns && cc->due_ns <= now_ns + CTL_STEP_NS);
+		cc->due_ns = now_ns; /* five seconds pass */
+		n++;
+	}
+	return n;
+}
+
+static void server__silent_client(void **state)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	char addr[32];
+	int port = server_listen(addr), fds[3];
+	struct gx_hello h;
+
+	fds[0] = raw_connect(port);
+	fds[1] = raw_connect(port);
+	assert_true(raw_send(fds[1], b, raw_hello(b, GX_WIRE_VERSION) / 2));
+	fds[2] = raw_client(port, &h);
+	wait_conns(server, 3);
+	assert_int_equal(gx_uring_run_wait(server->gx.uring, silent_run, server), 3);
+	for (unsigned i = 0; i < 3; i++) {
+		raw_recv_error(fds[i], -ETIMEDOUT, "silent");
+		close(fds[i]);
+	}
+	wait_conns(server, 0);
+	wait_down(server, 1, -ETIMEDOUT);
+	assert_int_equal(bad_count(server), 3);
+}
+
+static void server__message_out_of_turn(void **state)
+{
+	static const uint8_t types[] = {GX_HELLO_HELLO, GX_HELLO_ACCEPT, GX_HELLO_UP,
+					GX_HELLO_USER};
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	char addr[32];
+	int port = server_listen(addr);
+	struct gx_hello h;
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(types); i++) {
+		int fd = raw_client(port, &h);
+
+		assert_true(raw_send(fd, b, gx_hello_plain_put(b, types[i], NULL, 0)));
+		raw_recv_error(fd, -EPROTO, "out of turn");
+		close(fd);
+	}
+	wait_down(server, 4, -EPROTO);
+	server_lives(addr);
+}
+
+static void connect_refused(int port, const struct gx_hello_lanes *l, int err, const char *what)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	struct gx_hello h;
+	int fd = raw_client(port, &h);
+
+	assert_true(raw_send(fd, b, gx_hello_lanes_put(b, GX_HELLO_CONNECT, l)));
+	raw_recv_error(fd, err, what);
+	close(fd);
+}
+
+static void server__bad_connect(void **state)
+{
+	struct gx_hello_lanes good, l;
+	char addr[32];
+	int port = server_listen(addr);
+
+	raw_lanes_fill(&good, "udp");
+#define CONNECT_REFUSED(field, value, err, what)                                                   \
+	do {                                                                                       \
+		l = good;                                                                          \
+		l.field = (value);                                                                 \
+		connect_refused(port, &l, err, what);                                              \
+	} while (0)
+	CONNECT_REFUSED(nr_lanes, 0, -EPROTO, "lanes");
+	CONNECT_REFUSED(nr_lanes, CORES + 1, -EPROTO, "lanes");
+	CONNECT_REFUSED(nr_lanes, GX_HELLO_LANES, -EPROTO, "lanes");
+	CONNECT_REFUSED(quantum, 0, -EPROTO, "quantum");
+	CONNECT_REFUSED(quantum, 1264, -EPROTO, "quantum");
+	CONNECT_REFUSED(quantum, 1288, -EPROTO, "quantum");
+	CONNECT_REFUSED(chunk_b, 0, -EPROTO, "chunk");
+	CONNECT_REFUSED(window, 0, -EPROTO, "window");
+	CONNECT_REFUSED(integrity, 2, -EPROTO, "integrity");
+	CONNECT_REFUSED(peer_timeout_ns, 0, -EPROTO, "time-out");
+	CONNECT_REFUSED(peer_timeout_ns, UINT64_MAX, -EPROTO, "time-out");
+	CONNECT_REFUSED(port[0], 'x', -ENODEV, "no port xdp");
+#undef CONNECT_REFUSED
+	wait_bad(server, 12);
+	l = good;
+	l.quantum = UINT32_MAX & ~15u;
+	l.chunk_b = l.window = UINT32_MAX;
+	close(raw_client_lanes(port, &(struct gx_hello){0},
+			       &l)); /* much is no error: it gets what there is */
+	server_lives(addr);
+}
+
+static void server__fuzzed_connect(void **state)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX], answer[GX_HELLO_FRAME_MAX];
+	struct gx_hello_lanes good;
+	char addr[32];
+	int port = server_listen(addr);
+
+	srandom(2);
+	for (unsigned i = 0; i < 300; i++) {
+		struct gx_hello h;
+		int fd = raw_client(port, &h);
+		uint32_t len, answer_len;
+		uint16_t type;
+
+		raw_lanes_fill(&good, i & 1 ? "udp" : "shm");
+		good.lanes[0].port.fd = i & 2 ? 0 : -1;
+		len = gx_hello_lanes_put(b, GX_HELLO_CONNECT, &good);
+		for (unsigned j = 0; j < 1 + i % 4; j++)
+			b[HDR_B + (uint32_t)random() % (len - HDR_B)] = (uint8_t)random();
+		if (i % 5 == 0) { /* cut short, in a frame that is whole */
+			len = HDR_B + (uint32_t)random() % (len - HDR_B);
+			b[0] = (uint8_t)(len - 4);
+			b[1] = (uint8_t)((len - 4) >> 8);
+		}
+		raw_send(fd, b, len);
+		type = raw_recv(fd, answer, &answer_len);
+		assert_true(type == GX_HELLO_ERROR || type == GX_HELLO_ACCEPT);
+		close(fd);
+	}
+	server_lives(addr);
+	wait_conns(server, 1);
+}
+
+/* ---- Descriptors ---- */
+
+static void fd__strangers(void **state)
+{
+	char addr[32], name[GX_NAME_MAX];
+	uint8_t b[64];
+
+	server_listen(addr);
+	snprintf(name, sizeof(name), "%s", server->gx.ctl->unix_name);
+	srandom(3);
+	for (unsigned i = 0; i < 100; i++) {
+		int fd = raw_unix(name), n = (int)(i % 3);
+		size_t len = i % 4 ? 16 : 1 + (size_t)random() % sizeof(b);
+
+		assert_true(fd >= 0);
+		for (size_t j = 0; j < len; j++)
+			b[j] = (uint8_t)random();
+		raw_unix_send(fd, b, len, client->lane_fd, (unsigned)n);
+		close(fd);
+	}
+	wait_bad(server, 100);
+	server_lives(addr);
+}
+
+static void fd__wrong_number(void **state)
+{
+	struct gx_hello_lanes l;
+	char addr[32];
+	int port = server_listen(addr), many[100];
+
+	raw_lanes_fill(&l, "shm");
+	l.lanes[0].port.fd = l.lanes[1].port.fd = 0;
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(many); i++)
+		many[i] = client->lane_fd[0];
+	for (unsigned n = 0; n < 5; n++) {
+		static const unsigned count[] = {0, 1, 3, 64, 100};
+		struct gx_hello h;
+		int fd = raw_client_lanes(port, &h, &l), un = raw_unix(h.unix_name);
+
+		assert_true(raw_unix_send(un, h.nonce, sizeof(h.nonce), many, count[n]));
+		raw_recv_error(fd, -EPROTO, "descriptors");
+		close(un);
+		close(fd);
+	}
+	wait_down(server, 5, -EPROTO);
+	server_lives(addr);
+}
+
+static void fd__client_leaves(void **state)
+{
+	struct gx_hello_lanes l;
+	struct gx_hello h;
+	char addr[32];
+	int port = server_listen(addr), fd, un;
+
+	raw_lanes_fill(&l, "shm");
+	fd = raw_client_lanes(port, &h, &l);
+	un = raw_unix(h.unix_name);
+	close(fd);
+	wait_down(server, 1, -ECONNRESET);
+	assert_true(raw_unix_send(un, h.nonce, sizeof(h.nonce), client->lane_fd, CORES));
+	wait_bad(server, 1);
+	close(un);
+}
+
+/* In a process of another user: shows the nonce with no descriptor. Return: bytes of the answer. */
+static int nobody_shows(const struct gx_hello *h)
+{
+	pid_t pid = fork();
+	int status;
+
+	assert_true(pid >= 0);
+	if (!pid) {
+		uint8_t b[64];
+		ssize_t n;
+		int fd = setuid(NOBODY) ? -1 : raw_unix(h->unix_name);
+
+		if (fd < 0 || !raw_unix_send(fd, h->nonce, sizeof(h->nonce), NULL, 0))
+			_exit(255);
+		n = raw_recv_some(fd, b, sizeof(b));
+		_exit(n < 0 ? 0 : (int)n);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+static void fd__uid_of_the_client(void **state)
+{
+	static const unsigned allowed[] = {1, NOBODY};
+	struct gx_hello_lanes l;
+	struct gx_hello h;
+	char addr[32];
+	int port, fd;
+
+	if (geteuid())
+		skip();
+	port = server_listen(addr);
+	raw_lanes_fill(&l, "shm");
+	fd = raw_client_lanes(port, &h, &l);
+	assert_int_equal(nobody_shows(&h), 0);
+	raw_recv_error(fd, -EPERM, "the client runs as uid 65534");
+	assert_says(server->text, "--allow-uid 65534");
+	close(fd);
+	wait_conns(server, 0);
+	CTL_SET(server, gx.opts.allow_uids, allowed);
+	CTL_SET(server, gx.opts.nr_allow_uids, 2);
+	fd = raw_client_lanes(port, &h, &l);
+	assert_int_equal(nobody_shows(&h), 16);
+	close(fd);
+}
+
+/* The Unix socket that the server names is another user's: nothing is shown to it. */
+static void fd__uid_of_the_server(void **state)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	struct sockaddr_un sa = {.sun_family = AF_UNIX};
+	int port, fd, peer, un, status;
+	struct gx_hello_lanes l;
+	struct gx_hello h;
+	uint32_t len;
+	char addr[32];
+	pid_t pid;
+
+	if (geteuid())
+		skip();
+	raw_hello_fill(&h);
+	len = (uint32_t)snprintf(h.unix_name, sizeof(h.unix_name), "gx-test-%d-nobody", getpid());
+	memcpy(sa.sun_path + 1, h.unix_name, len);
+	un = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(un, (struct sockaddr *)&sa,
+			      (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len)),
+			 0);
+	pid = fork(); /* the kernel notes who called listen() */
+	if (!pid)
+		_exit(setuid(NOBODY) || listen(un, 4));
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	fd = raw_listen(&port);
+	snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
+	client_connect(addr, NULL);
+	peer = raw_accept(fd);
+	assert_int_equal(raw_recv(peer, b, &len), GX_HELLO_HELLO);
+	assert_true(raw_send(peer, b, gx_hello_put(b, &h)));
+	assert_int_equal(raw_recv(peer, b, &len), GX_HELLO_CONNECT);
+	assert_int_equal(gx_hello_lanes_get(b, len, &l), 0);
+	assert_true(raw_send(peer, b, gx_hello_lanes_put(b, GX_HELLO_ACCEPT, &l)));
+	raw_recv_error(peer, -EPERM, "the server runs as uid 65534");
+	wait_down(client, 1, -EPERM);
+	assert_says(client->text, "--allow-uid 65534");
+	close(peer);
+	close(fd);
+	close(un);
+}
+
+/* ---- Up: messages, and the way down ---- */
+
+static void msg__order_and_size(void **state)
+{
+	static uint8_t data[CTL_USER_MAX + 1];
+	struct gx_conn *c, *s;
+	char addr[32];
+
+	server_listen(addr);
+	c = both_up(addr, NULL);
+	wait_up(server, 1);
+	s = server->up;
+	for (uint32_t i = 0; i < 200; i++) {
+		memcpy(data, &i, sizeof(i));
+		assert_int_equal(ctl_msg(c, data, i % 5 ? 4 + i : CTL_USER_MAX), 0);
+		assert_int_equal(ctl_msg(s, data, i % 7 ? 4 + i : CTL_USER_MAX), 0);
+	}
+	assert_true(fake_wait(server, &server->nr_msgs, 200));
+	assert_true(fake_wait(client, &client->nr_msgs, 200));
+	for (uint32_t i = 0; i < 200; i++) {
+		assert_int_equal(server->msg_first[i], i);
+		assert_int_equal(client->msg_first[i], i);
+		assert_int_equal(server->msg_len[i], i % 5 ? 4 + i : CTL_USER_MAX);
+		assert_int_equal(client->msg_len[i], i % 7 ? 4 + i : CTL_USER_MAX);
+	}
+	assert_int_equal(ctl_msg(c, data, 0), 0);
+	assert_true(fake_wait(server, &server->nr_msgs, 201));
+	assert_int_equal(ctl_msg(c, data, CTL_USER_MAX + 1), -EMSGSIZE);
+	assert_int_equal(ctl_msg(c, data, UINT32_MAX), -EMSGSIZE);
+	assert_int_equal(ctl_msg(client_conn(), data, 1), -ENOTCONN);
+}
+
+static void msg__too_long_from_the_peer(void **state)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX], data[CTL_USER_MAX + 1];
+	struct gx_hello_lanes l;
+	struct gx_hello h;
+	char addr[32];
+	int port = server_listen(addr), fd;
+	uint32_t len;
+
+	raw_lanes_fill(&l, "udp");
+	fd = raw_client_lanes(port, &h, &l);
+	assert_int_equal(raw_recv(fd, b, &len), GX_HELLO_UP);
+	assert_true(raw_send(fd, b, gx_hello_plain_put(b, GX_HELLO_UP, NULL, 0)));
+	wait_up(server, 1);
+	assert_true(raw_send(fd, b, gx_hello_plain_put(b, GX_HELLO_USER, data, sizeof(data))));
+	raw_recv_error(fd, -EPROTO, "out of turn");
+	wait_down(server, 1, -EPROTO);
+	close(fd);
+}
+
+/* A peer that does not read: a bounded number of messages waits, then the sender is told. */
+static int stuffed_conn(char addr[32], struct gx_conn **s)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX], data[CTL_USER_MAX];
+	struct gx_hello_lanes l;
+	struct gx_hello h;
+	int port = server_listen(addr), fd, ret = 0;
+	uint32_t len;
+
+	raw_lanes_fill(&l, "udp");
+	fd = raw_client_lanes(port, &h, &l);
+	assert_int_equal(raw_recv(fd, b, &len), GX_HELLO_UP);
+	assert_true(raw_send(fd, b, gx_hello_plain_put(b, GX_HELLO_UP, NULL, 0)));
+	wait_up(server, 1);
+	*s = server->up;
+	for (unsigned i = 0; i < 4000 && !ret; i++)
+		ret = ctl_msg(*s, data, sizeof(data));
+	assert_int_equal(ret, -ENOMEM);
+	assert_says(gx_error(), "does not read");
+	return fd;
+}
+
+static void msg__peer_does_not_read(void **state)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	struct gx_conn *s;
+	char addr[32];
+	int fd = stuffed_conn(addr, &s), ret = -ENOMEM;
+	uint32_t len;
+
+	for (unsigned i = 0; i < 60; i++)
+		assert_int_equal(raw_recv(fd, b, &len), GX_HELLO_USER);
+	for (unsigned i = 0; i < 100 && ret; i++) {
+		ret = ctl_msg(s, b, 1);
+		sleep_ms(ret ? 10 : 0);
+	}
+	assert_int_equal(ret, 0);
+	close(fd);
+	wait_down(server, 1, -ECONNRESET);
+}
+
+static void msg__close_inside_on_msg(void **state)
+{
+	static uint8_t data[20000];
+	struct gx_conn *c;
+	char addr[32];
+
+	CTL_SET(server, close_on_msg, true);
+	server_listen(addr);
+	c = both_up(addr, NULL);
+	for (unsigned i = 0; i < 3; i++)
+		ctl_msg(c, data, sizeof(data));
+	wait_down(server, 1, 0);
+	wait_down(client, 1, 0);
+	assert_int_equal(server->nr_msgs, 1);
+	wait_conns(server, 0);
+}
+
+static int bye_both_run(void *arg)
+{
+	struct gx_conn *c = arg;
+
+	ctl_bye(c);
+	c->user_closed = true;
+	conn_down(c, 0, "closed here");
+	return 0;
+}
+
+static void bye__messages_before_it_arrive(void **state)
+{
+	static uint8_t data[CTL_USER_MAX];
+	struct gx_conn *c;
+	char addr[32];
+
+	server_listen(addr);
+	c = both_up(addr, NULL);
+	wait_up(server, 1);
+	for (unsigned i = 0; i < 50; i++)
+		assert_int_equal(ctl_msg(c, data, sizeof(data)), 0);
+	gx_uring_run_wait(client->gx.uring, bye_both_run, c);
+	wait_down(server, 1, 0);
+	assert_says(server->text, "closed the connection");
+	assert_int_equal(server->nr_msgs, 50);
+	wait_conns(client, 0);
+	wait_conns(server, 0);
+	assert_null(client->gx.conns);
+	server_lives(addr);
+}
+
+static void bye__while_connecting(void **state)
+{
+	int port, fd = raw_listen(&port);
+	struct gx_conn *c;
+	char addr[32];
+
+	snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
+	for (unsigned i = 0; i < 3; i++) {
+		c = client_connect(addr, NULL);
+		sleep_ms(i * 5);
+		gx_uring_run_wait(client->gx.uring, bye_both_run, c);
+	}
+	wait_conns(client, 3 - 3);
+	close(fd);
+}
+
+static int abrupt_run(void *arg)
+{
+	struct gx_conn *c = arg;
+
+	ctl_conn_close(c->ctl);
+	return 0;
+}
+
+static void down__abrupt(void **state)
+{
+	struct gx_conn *c;
+	char addr[32], pid[32];
+
+	server_listen(addr);
+	c = both_up(addr, NULL);
+	wait_up(server, 1);
+	gx_uring_run_wait(client->gx.uring, abrupt_run, c);
+	wait_down(server, 1, -ECONNRESET);
+	snprintf(pid, sizeof(pid), "pid %d is gone", getpid());
+	assert_says(server->text, pid);
+	wait_conns(server, 0);
+}
+
+static void down__fault_is_told_to_the_peer(void **state)
+{
+	char addr[32];
+
+	server_listen(addr);
+	both_up(addr, NULL);
+	wait_up(server, 1);
+	CTL_SET(server, fault, true);
+	wait_down(server, 1, -ETIMEDOUT);
+	wait_down(client, 1, -ETIMEDOUT);
+	assert_says(client->text, "no packet came for 5 s");
+	wait_conns(server, 0);
+}
+
+static void close__everything_in_flight(void **state)
+{
+	char addr[32], path[64];
+	struct gx_hello_lanes l;
+	struct gx_hello h;
+	struct gx_conn *s;
+	int fd = stuffed_conn(addr, &s), port = atoi(strchr(addr, ':') + 1), fds[8], un, silent,
+	    silent_port;
+
+	raw_lanes_fill(&l, "shm");
+	fds[0] = raw_connect(port);
+	fds[1] = raw_client(port, &h);
+	fds[2] = raw_client_lanes(port, &h, &l);
+	un = raw_unix(h.unix_name);
+	silent = raw_listen(&silent_port);
+	snprintf(path, sizeof(path), "@gx-test-%d-stats", getpid());
+	assert_int_equal(ctl_stats_listen(&server->gx, path), 0);
+	snprintf(addr, sizeof(addr), "127.0.0.1:%d", silent_port);
+	client_connect(addr, NULL);
+	fake_close(server);
+	server = fake_open("server");
+	fake_close(client);
+	client = fake_open("client");
+	for (unsigned i = 0; i < 3; i++)
+		close(fds[i]);
+	close(un);
+	close(fd);
+	close(silent);
+}
+
+/* ---- The stats socket ---- */
+
+static int stats_connect(const char *path)
+{
+	struct sockaddr_un sa = {.sun_family = AF_UNIX};
+	struct timeval tv = {.tv_sec = WAIT_S};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	size_t n = strlen(path);
+
+	memcpy(sa.sun_path, path, n);
+	if (path[0] == '@')
+		sa.sun_path[0] = 0;
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
+	assert_int_equal(connect(fd, (struct sockaddr *)&sa,
+				 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n)),
+			 0);
+	return fd;
+}
+
+/* Reads to the end, which must be an orderly one. */
+static size_t stats_read(int fd, char *buf, size_t room)
+{
+	size_t len = 0;
+	ssize_t n;
+
+	do {
+		n = raw_recv_some(fd, buf + len, room - 1 - len);
+		assert_true(n >= 0);
+		len += (size_t)n;
+	} while (n > 0);
+	buf[len] = 0;
+	close(fd);
+	return len;
+}
+
+static void stats__text_and_http(void **state)
+{
+	static char buf[1 << 20];
+	char path[64], *body;
+	int fd;
+
+	gx_stat_add(&server->cores[1].loop.stats, GX_STAT_RX_PKTS, 42);
+	snprintf(path, sizeof(path), "@gx-test-%d-stats", getpid());
+	assert_int_equal(ctl_stats_listen(&server->gx, path), 0);
+	assert_int_equal(ctl_stats_listen(&client->gx, path), -EADDRINUSE);
+	stats_read(stats_connect(path), buf, sizeof(buf));
+	assert_says(buf, "rx_pkts 1 42\n");
+	assert_says(buf, "ctl_bad 2 0\n"); /* the control thread, behind the cores */
+	fd = stats_connect(path);
+	assert_true(raw_send(fd, "GE", 2));
+	assert_true(raw_send(fd, "T /metrics HTTP/1.1\r\nHost: x\r\n\r\n", 33));
+	stats_read(fd, buf, sizeof(buf));
+	assert_memory_equal(buf, "HTTP/1.1 200 OK\r\n", 17);
+	assert_says(buf, "gx_rx_pkts_total{core=\"1\"} 42\n");
+	body = strstr(buf, "\r\n\r\n") + 4;
+	assert_int_equal(atoi(strstr(buf, "Content-Length: ") + 16), strlen(body));
+	fd = stats_connect(path);
+	assert_true(raw_send(fd, "nonsense", 8));
+	stats_read(fd, buf, sizeof(buf));
+	assert_says(buf, "rx_pkts 1 42\n");
+}
+
+static void stats__many_clients(void **state)
+{
+	static char buf[1 << 20];
+	int fds[40];
+	char path[64];
+
+	snprintf(path, sizeof(path), "@gx-test-%d-stats", getpid());
+	assert_int_equal(ctl_stats_listen(&server->gx, path), 0);
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(fds) / 2; i++) {
+		fds[i] = stats_connect(path);
+		close(stats_connect(path)); /* leaves without reading */
+	}
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(fds) / 2; i++)
+		assert_true(stats_read(fds[i], buf, sizeof(buf)) > 1000);
+}
+
+static void stats__path(void **state)
+{
+	static char buf[1 << 20];
+	char dir[] = "/tmp/gx-test-XXXXXX", path[64];
+	struct stat st;
+	int fd;
+
+	assert_non_null(mkdtemp(dir));
+	snprintf(path, sizeof(path), "%s/stats", dir);
+	assert_int_equal(ctl_stats_listen(&server->gx, path), 0);
+	assert_int_equal(ctl_stats_listen(&client->gx, path), -EADDRINUSE); /* somebody listens */
+	assert_true(stats_read(stats_connect(path), buf, sizeof(buf)) > 1000);
+	fake_close(server);
+	server = NULL;
+	assert_int_equal(stat(path, &st), -1); /* removed at close */
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct sockaddr_un sa = {.sun_family = AF_UNIX};
+	memcpy(sa.sun_path, path, strlen(path));
+	assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	close(fd); /* stale now */
+	assert_int_equal(ctl_stats_listen(&client->gx, path), 0);
+	fake_close(client);
+	fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+	close(fd);
+	client = fake_open("client");
+	assert_int_equal(ctl_stats_listen(&client->gx, path),
+			 -EADDRINUSE); /* a file of somebody's */
+	assert_int_equal(stat(path, &st), 0);
+	unlink(path);
+	rmdir(dir);
+	assert_int_equal(ctl_stats_listen(&client->gx, path), -ENOENT);
+	assert_int_equal(ctl_stats_listen(&client->gx, ""), -EINVAL);
+	assert_int_equal(ctl_stats_listen(&client->gx, "@"), -EINVAL);
+	memset(buf, 'x', 200);
+	buf[200] = 0;
+	assert_int_equal(ctl_stats_listen(&client->gx, buf), -ENAMETOOLONG);
+	server = fake_open("server");
+}
+
+/* ---- main ---- */
+
+#define TEST(fn)                                                                                   \
+	{                                                                                          \
+#fn, fn, setup, teardown, NULL                                                     \
+	}
+
+static const struct CMUnitTest tests[] = {
+	TEST(addr_resolve__table),
+	TEST(addr_is_loopback__table),
+	TEST(listen__errors),
+	TEST(listen__stop_frees_the_port),
+	TEST(listen__half_open_limit),
+	TEST(listen__not_loopback),
+	TEST(up__with_descriptors),
+	TEST(up__without_descriptors),
+	TEST(up__descriptors_of_one_end_only),
+	TEST(up__other_host),
+	TEST(up__server_has_less),
+	TEST(up__options_of_the_client),
+	TEST(up__many_clients),
+	TEST(fail__port_missing),
+	TEST(fail__lane_open),
+	TEST(fail__refused),
+	TEST(fail__silent_server),
+	TEST(fail__stuck_server),
+	TEST(fail__not_gx),
+	TEST(fail__version_of_the_client),
+	TEST(fail__version_of_the_server),
+	TEST(server__random_bytes),
+	TEST(server__slow_client),
+	TEST(server__oversized_frame),
+	TEST(server__largest_frame),
+	TEST(server__silent_client),
+	TEST(server__message_out_of_turn),
+	TEST(server__bad_connect),
+	TEST(server__fuzzed_connect),
+	TEST(fd__strangers),
+	TEST(fd__wrong_number),
+	TEST(fd__client_leaves),
+	TEST(fd__uid_of_the_client),
+	TEST(fd__uid_of_the_server),
+	TEST(msg__order_and_size),
+	TEST(msg__too_long_from_the_peer),
+	TEST(msg__peer_does_not_read),
+	TEST(msg__close_inside_on_msg),
+	TEST(bye__messages_before_it_arrive),
+	TEST(bye__while_connecting),
+	TEST(down__abrupt),
+	TEST(down__fault_is_told_to_the_peer),
+	TEST(close__everything_in_flight),
+	TEST(stats__text_and_http),
+	TEST(stats__many_clients),
+	TEST(stats__path),
+};
+
+static int run_engine(enum gx_uring_engine e, const char *name)
+{
+	static enum gx_uring_engine value[GX_URING_EPOLL + 1];
+	struct CMUnitTest copy[GX_ARRAY_SIZE(tests)];
+
+	value[e] = e;
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(tests); i++) {
+		copy[i] = tests[i];
+		copy[i].initial_state = &value[e];
+	}
+	return _cmocka_run_group_tests(name, copy, GX_ARRAY_SIZE(copy), NULL, NULL);
+}
+
+static bool io_uring_is_there(void)
+{
+	struct gx_uring *u;
+
+	gx_log_level_set(GX_LOG_ERR);
+	if (gx_uring_open(GX_URING_IO_URING, &u))
+		return false;
+	gx_uring_close(u);
+	return true;
+}
+
+int main(void)
+{
+	int failed = run_engine(GX_URING_EPOLL, "ctl, epoll");
+
+	unsetenv("GX_URING");
+	if (io_uring_is_there())
+		failed += run_engine(GX_URING_IO_URING, "ctl, io_uring");
+	else
+		printf("io_uring is not to be had here: only epoll was tested\n");
+	return failed;
+}
