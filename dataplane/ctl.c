@@ -530,8 +530,3 @@ err_free:
 	ctl_conn_destroy(cc);
 	return ret;
 }
-
-const char *ctl_engine(const struct gx *gx)
-{
-	return gx_uring_engine_name(gx->uring);
-}

@@ -164,7 +164,5 @@ void ctl_bye(struct gx_conn *c);
  * still held (asked to cancel; try again at the next tick). */
 bool ctl_conn_free(struct gx_conn *c);
 int ctl_stats_listen(struct gx *gx, const char *path);
-/* Is @addr of the loopback range (127.0.0.0/8, ::1)? */
-const char *ctl_engine(const struct gx *gx);
 
 #endif
