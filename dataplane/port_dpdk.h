@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the DPDK port knows without DPDK: its option string, the address blob of the hello, the kernel's view
- * of the interface, the next hop, and the frame around a gx header. port_dpdk_net.c implements it, port_dpdk.c
- * uses it. The frame's two functions are for the data path [core]; all others are control path.
+ * What the DPDK port knows without DPDK: its option string, the address blob of the hello, the
+ * kernel's view of the interface, the next hop, and the frame around a gx header. port_dpdk_net.c
+ * implements it, port_dpdk.c uses it. The frame's two functions are for the data path [core]; all
+ * others are control path.
  */
 #ifndef GX_PORT_DPDK_H
 #define GX_PORT_DPDK_H
@@ -13,16 +14,16 @@
 #include <limits.h>
 #include <string.h>
 
-#define DPDK_MAC_B     6
-#define DPDK_ENCAP_B   42 /* Ethernet 14 + IPv4 20 + UDP 8 */
-#define DPDK_HDR_B     38 /* gx header; with the above the payload starts at byte 80 */
-#define DPDK_HEAD_B    (DPDK_ENCAP_B + DPDK_HDR_B)
-#define DPDK_ETH_B     14
-#define DPDK_MTU_MIN   1344 /* the smallest quantum of 1,280 fits */
-#define DPDK_MTU_MAX   9600
-#define DPDK_PATH_MAX  104 /* of a Unix socket */
+#define DPDK_MAC_B	 6
+#define DPDK_ENCAP_B	 42 /* Ethernet 14 + IPv4 20 + UDP 8 */
+#define DPDK_HDR_B	 38 /* gx header; with the above the payload starts at byte 80 */
+#define DPDK_HEAD_B	 (DPDK_ENCAP_B + DPDK_HDR_B)
+#define DPDK_ETH_B	 14
+#define DPDK_MTU_MIN	 1344 /* the smallest quantum of 1,280 fits */
+#define DPDK_MTU_MAX	 9600
+#define DPDK_PATH_MAX	 104 /* of a Unix socket */
 #define DPDK_SOCKETS_MAX 128
-#define DPDK_BYE       0x88b5 /* EtherType for local experiments: "stop polling, I am about to close" */
+#define DPDK_BYE	 0x88b5 /* EtherType for local experiments: "stop polling, I am about to close" */
 
 /* The option "dpdk:NAME,key=value,..". Frozen after dpdk_args_parse(). */
 struct dpdk_args {
@@ -47,18 +48,20 @@ struct dpdk_net {
 	uint32_t ip;   /* 0: none yet */
 	uint32_t mask; /* of the L2 network */
 	uint32_t mtu;
-	unsigned ifindex; /* kernel interface behind the device; 0: none */
+	unsigned ifindex;  /* kernel interface behind the device; 0: none */
 	uint16_t udp_port; /* of queue 0: data; + 1: control; + 2 a queue */
 };
 
 /** dpdk_net_kernel() - Fill ip, mask and mtu of @net with what the kernel has for net->ifindex. */
 void dpdk_net_kernel(struct dpdk_net *net);
 /**
- * dpdk_net_ports() - Choose @nr UDP ports in a row. Behind a kernel interface they are also bound there, so
- * that no other process takes them and the kernel does not answer our packets; sockets go to @fds.
+ * dpdk_net_ports() - Choose @nr UDP ports in a row. Behind a kernel interface they are also bound
+ * there, so that no other process takes them and the kernel does not answer our packets; sockets go
+ * to @fds.
  */
 int dpdk_net_ports(struct dpdk_net *net, unsigned nr, int fds[]);
-/** dpdk_net_hop() - MAC to send to for @ip: the hello's on our L2, else the gateway's. -EHOSTUNREACH. */
+/** dpdk_net_hop() - MAC to send to for @ip: the hello's on our L2, else the gateway's.
+ * -EHOSTUNREACH. */
 int dpdk_net_hop(const struct dpdk_net *net, const struct dpdk_args *a, uint32_t ip,
 		 const uint8_t hello[DPDK_MAC_B], uint8_t mac[DPDK_MAC_B]);
 
@@ -79,11 +82,13 @@ struct dpdk_addr {
 void dpdk_addr_put(const struct dpdk_addr *a, struct gx_port_addr *out);
 int dpdk_addr_get(const struct gx_port_addr *in, struct dpdk_addr *a); /* 0, -EPROTO */
 
-/** dpdk_dir_open() / dpdk_dir_close() - A private folder (0700) for sockets; close removes it and all in it. */
+/** dpdk_dir_open() / dpdk_dir_close() - A private folder (0700) for sockets; close removes it and
+ * all in it. */
 int dpdk_dir_open(const char *name, char *path, size_t room);
 void dpdk_dir_close(const char *path);
 
-/** dpdk_huge_free_mb() - Free 2 MiB pages, in MiB; 0 too when there are 1 GiB pages, which DPDK would prefer. */
+/** dpdk_huge_free_mb() - Free 2 MiB pages, in MiB; 0 too when there are 1 GiB pages, which DPDK
+ * would prefer. */
 uint32_t dpdk_huge_free_mb(void);
 
 /* Ethernet, IPv4 and UDP header of one peer and half. Frozen after dpdk_encap_init(). */
@@ -127,8 +132,10 @@ static inline void dpdk_encap_put(const struct dpdk_encap *e, uint8_t *b, uint32
 enum dpdk_verdict { DPDK_OURS, DPDK_STRAY, DPDK_BAD };
 
 /**
- * dpdk_encap_get() - Is the frame @b of @len bytes for @ip (0: any) and one of two ports from @port (0: any)?
- * @verify: check the IPv4 checksum. @half and @behind (bytes behind the UDP header) are set when it is ours.
+ * dpdk_encap_get() - Is the frame @b of @len bytes for @ip (0: any) and one of two ports from @port
+ * (0: any)?
+ * @verify: check the IPv4 checksum. @half and @behind (bytes behind the UDP header) are set when it
+ * is ours.
  */
 enum dpdk_verdict dpdk_encap_get(const uint8_t *b, uint32_t len, uint32_t ip, uint16_t port,
 				 bool verify, enum gx_half *half, uint32_t *behind);

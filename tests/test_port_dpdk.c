@@ -1,0 +1,614 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * port_dpdk.c over devices that need no hardware. EAL starts once in a process, so every case runs
+ * in forked children: two for memif and veth, which tell each other their addresses over a socket
+ * pair, one for loops. Without arguments: options, memif (copying, zero-copy, on huge pages when
+ * there are some), ring, null. "veth": af_packet over a veth pair in a private network namespace;
+ * 77 where that is refused.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "gx_internal/port.h"
+
+#include <cmocka.h>
+
+#define HDR_B	 38
+#define CTL_B	 700
+#define CTL_EACH 16 /* data packets for a control packet */
+#define HOLD_MAX 512
+#define LIMIT_NS 20000000000ull
+
+#define CHECK(cond, ...)                                                                           \
+	do {                                                                                       \
+		if (!(cond)) {                                                                     \
+			fprintf(stderr, "%s:%d: [%s] %s: ", __FILE__, __LINE__, e->name, #cond);   \
+			fprintf(stderr, __VA_ARGS__);                                              \
+			fprintf(stderr, " (why: %s)\n", gx_port_why());                            \
+			_exit(1);                                                                  \
+		}                                                                                  \
+	} while (0)
+
+struct plan {
+	const char *args[2]; /* of the two ends; the first is the server */
+	bool huge;
+	uint32_t slots, payload_b;
+	uint32_t nr_data;  /* packets each way */
+	uint32_t hold;	   /* buffers kept before they are released */
+	uint32_t window;   /* packets sent ahead of what came; 0: no limit */
+	const char *netns; /* shell commands: before the ends, and in the second end's network
+			      namespace */
+	const char *netns_inner;
+};
+
+/* One end, in its own process. */
+struct end {
+	const char *name;
+	const struct plan *plan;
+	unsigned side;
+	int sock;
+	struct gx_arena *arena;
+	struct gx_port *port;
+	struct gx_port_queue *q;
+	struct gx_stats stats;
+	uint32_t peer;
+	uint32_t tx_data, tx_ctl, rx_data, rx_ctl;
+	uint64_t held[HOLD_MAX];
+	unsigned nr_held;
+	uint8_t *src; /* payload of all packets, at an offset each */
+	uint32_t quantum;
+};
+
+static uint8_t pattern(unsigned side, uint32_t i)
+{
+	return (uint8_t)((i * 2654435761u >> 13) ^ (side ? 0x5a : 0));
+}
+
+static void end_open(struct end *e)
+{
+	int cpus[1] = {-1};
+	struct gx_port_cfg cfg = {.args = e->plan->args[e->side],
+				  .nr_queues = 1,
+				  .cpus = cpus,
+				  .slots = e->plan->slots,
+				  .payload_b = e->plan->payload_b,
+				  .instance = "gx-test",
+				  .bind_host = "127.0.0.1",
+				  .server = e->side == 0,
+				  .huge = e->plan->huge};
+	cpu_set_t before, after;
+	int ret = gx_arena_open(1ull << 30, &e->arena);
+
+	CHECK(!ret, "%d", ret);
+	cfg.arena = e->arena;
+	sched_getaffinity(0, sizeof(before), &before);
+	ret = gx_port_dpdk_ops.open(&cfg, &e->port);
+	CHECK(!ret, "open: %d", ret);
+	sched_getaffinity(0, sizeof(after), &after);
+	CHECK(CPU_EQUAL(&before, &after), "open pinned its caller");
+	ret = gx_port_dpdk_ops.queue_open(e->port, 0, &e->stats, &e->q);
+	CHECK(!ret, "queue_open: %d", ret);
+	CHECK(e->q->rx_base >= gx_arena_base(e->arena), "buffers are in the arena");
+	e->quantum = e->port->caps.payload_best;
+	CHECK(e->quantum % 16 == 0 && e->quantum <= e->port->caps.payload_max, "%u", e->quantum);
+	e->src = malloc(e->quantum + 65536);
+	for (uint32_t i = 0; i < e->quantum + 65536; i++)
+		e->src[i] = pattern(e->side, i);
+}
+
+static void end_close(struct end *e)
+{
+	gx_port_dpdk_ops.queue_close(e->q);
+	gx_port_dpdk_ops.close(e->port);
+	gx_arena_close(e->arena);
+	free(e->src);
+}
+
+static uint32_t data_len(const struct end *e, uint32_t i)
+{
+	return i % 7 == 6 ? i % 61 : e->quantum; /* some short ones, some empty */
+}
+
+/* Header: number, control packets sent before, and filler. */
+static void hdr_put(uint8_t *h, uint32_t number, uint32_t before)
+{
+	memset(h, 0xa5, HDR_B);
+	memcpy(h, &number, 4);
+	memcpy(h + 4, &before, 4);
+}
+
+static void end_tx_ctl(struct end *e)
+{
+	struct gx_tx pkt = {.data = e->src + e->tx_ctl % 1000,
+			    .len = e->tx_ctl % 5 ? CTL_B : 0,
+			    .peer = e->peer,
+			    .cookie = UINT32_MAX,
+			    .hlen = HDR_B};
+
+	hdr_put(pkt.hdr, e->tx_ctl, e->tx_data);
+	if (gx_port_dpdk_ops.tx_room(e->q, GX_HALF_CTL, e->peer))
+		e->tx_ctl += gx_port_dpdk_ops.tx_burst(e->q, GX_HALF_CTL, &pkt, 1);
+}
+
+static void end_tx_data(struct end *e)
+{
+	struct gx_tx pkts[32];
+	uint8_t *copy[32] = {0};
+	unsigned n = 0, taken, room = gx_port_dpdk_ops.tx_room(e->q, GX_HALF_DATA, e->peer);
+	uint32_t left = e->plan->nr_data - e->tx_data;
+
+	if (e->plan->window)
+		left = GX_MIN(left, e->rx_data + e->plan->window - e->tx_data);
+	left = GX_MIN(left, (e->tx_ctl + 1) * CTL_EACH - e->tx_data);
+	for (; n < GX_MIN(GX_MIN(left, room), 32u); n++) {
+		uint32_t i = e->tx_data + n, len = data_len(e, i);
+
+		/* A buffer that is overwritten as soon as tx_burst returns. */
+		copy[n] = malloc(len + 1);
+		memcpy(copy[n], e->src + i % 65536, len);
+		pkts[n] = (struct gx_tx){.data = copy[n],
+					 .len = len,
+					 .peer = e->peer,
+					 .cookie = UINT32_MAX,
+					 .hlen = HDR_B};
+		hdr_put(pkts[n].hdr, i, e->tx_ctl);
+	}
+	taken = n ? gx_port_dpdk_ops.tx_burst(e->q, GX_HALF_DATA, pkts, n) : 0;
+	CHECK(taken == n, "tx_room said %u, %u of %u were taken", room, taken, n);
+	e->tx_data += taken;
+	while (n--) {
+		memset(copy[n], 0xee, pkts[n].len);
+		free(copy[n]);
+	}
+}
+
+static void end_tx(struct end *e)
+{
+	if (e->tx_data == e->plan->nr_data)
+		return;
+	if (e->tx_data == (e->tx_ctl + 1) * CTL_EACH)
+		end_tx_ctl(e);
+	else
+		end_tx_data(e);
+}
+
+static void payload_check(struct end *e, const struct gx_rx *pkt, uint32_t from, uint32_t number)
+{
+	const uint8_t *b = pkt->data;
+
+	for (uint32_t k = 0; k < pkt->len; k++)
+		CHECK(b[k] == pattern(e->side ^ 1, from + k), "byte %u of packet %u", k, number);
+}
+
+static void end_rx_one(struct end *e, enum gx_half half, const struct gx_rx *pkt)
+{
+	uint32_t number, before;
+
+	memcpy(&number, pkt->hdr, 4);
+	memcpy(&before, pkt->hdr + 4, 4);
+	CHECK(pkt->hlen == HDR_B && pkt->hdr[HDR_B - 1] == 0xa5, "hlen %u", pkt->hlen);
+	if (half == GX_HALF_CTL) {
+		CHECK(number == e->rx_ctl, "control %u, %u expected", number, e->rx_ctl);
+		CHECK(pkt->len == (number % 5 ? CTL_B : 0), "length %u", pkt->len);
+		payload_check(e, pkt, number % 1000, number);
+		e->rx_ctl++;
+		return;
+	}
+	CHECK(number == e->rx_data, "data %u, %u expected", number, e->rx_data);
+	CHECK(before <= e->rx_ctl, "data %u overtook control %u", number, before);
+	CHECK(pkt->len == data_len(e, number), "data %u: length %u", number, pkt->len);
+	CHECK((char *)pkt->data >= e->q->rx_base &&
+		      (uint64_t)((char *)pkt->data - e->q->rx_base) + pkt->len <= 1ull << 32,
+	      "outside the range");
+	CHECK(!((uintptr_t)pkt->data % 16), "payload is not aligned");
+	payload_check(e, pkt, number % 65536, number);
+	e->held[e->nr_held++] = pkt->buf;
+	e->rx_data++;
+}
+
+static bool end_rx(struct end *e, enum gx_half half)
+{
+	struct gx_rx pkts[GX_BURST_MAX];
+	unsigned n = gx_port_dpdk_ops.rx_burst(e->q, half, pkts, half == GX_HALF_CTL ? 8 : 32);
+
+	for (unsigned i = 0; i < n; i++)
+		end_rx_one(e, half, &pkts[i]);
+	if (e->nr_held >= e->plan->hold || e->rx_data == e->plan->nr_data) {
+		gx_port_dpdk_ops.rx_release(e->q, e->held, e->nr_held);
+		e->nr_held = 0;
+	}
+	return n;
+}
+
+/* Both directions until all has come. */
+static void end_traffic(struct end *e)
+{
+	uint32_t nr_ctl = (e->plan->nr_data - 1) / CTL_EACH;
+	uint64_t until = gx_now_ns() + LIMIT_NS;
+
+	while (e->tx_data < e->plan->nr_data || e->rx_data < e->plan->nr_data ||
+	       e->rx_ctl < nr_ctl) {
+		bool busy = end_rx(e, GX_HALF_CTL);
+
+		busy |= end_rx(e, GX_HALF_DATA);
+		end_tx(e);
+		CHECK(!gx_port_dpdk_ops.fault(e->q), "%d", gx_port_dpdk_ops.fault(e->q));
+		CHECK(gx_now_ns() < until, "stuck: sent %u+%u, received %u+%u, bad %lu stray %lu",
+		      e->tx_data, e->tx_ctl, e->rx_data, e->rx_ctl,
+		      gx_stat_get(&e->stats, GX_STAT_RX_BAD),
+		      gx_stat_get(&e->stats, GX_STAT_RX_STRAY));
+		if (!busy)
+			sched_yield();
+	}
+	CHECK(e->tx_ctl == nr_ctl, "%u control packets sent", e->tx_ctl);
+}
+
+/* Wait until the other end is here too. It may need our polling: backlog goes out in a turn. */
+static void end_meet(struct end *e)
+{
+	char c = 'x';
+
+	CHECK(write(e->sock, &c, 1) == 1, "%d", errno);
+	while (recv(e->sock, &c, 1, MSG_DONTWAIT) != 1) {
+		struct gx_rx pkts[8];
+
+		CHECK(!gx_port_dpdk_ops.rx_burst(e->q, GX_HALF_CTL, pkts, 8), "a packet too many");
+		CHECK(!gx_port_dpdk_ops.rx_burst(e->q, GX_HALF_DATA, pkts, 8), "a packet too many");
+		CHECK(errno == EAGAIN || errno == EWOULDBLOCK || !errno, "%d", errno);
+		sched_yield();
+	}
+}
+
+/* As the hello goes: the client speaks first, and its peer_add comes first. */
+static void end_connect(struct end *e)
+{
+	struct gx_port_addr ours = {0}, theirs = {0};
+	int ret;
+
+	if (e->side == 0)
+		CHECK(read(e->sock, &theirs, sizeof(theirs)) == sizeof(theirs), "%d", errno);
+	ret = gx_port_dpdk_ops.peer_add(e->q, &e->peer, &ours);
+	CHECK(!ret, "peer_add: %d", ret);
+	CHECK(write(e->sock, &ours, sizeof(ours)) == sizeof(ours), "%d", errno);
+	if (e->side == 1)
+		CHECK(read(e->sock, &theirs, sizeof(theirs)) == sizeof(theirs), "%d", errno);
+	theirs.b[2] ^= 0xff; /* largest frame: not ours to break, but length is */
+	theirs.len = 5;
+	ret = gx_port_dpdk_ops.peer_connect(e->q, e->peer, &theirs);
+	CHECK(ret == -EPROTO, "a short address was taken: %d", ret);
+	theirs.b[2] ^= 0xff;
+	theirs.len = ours.len;
+	if (e->port->caps.flags & GX_PORT_TRUST) /* one has a path, the other has none */
+		theirs.len = (uint16_t)(20 + strnlen((char *)theirs.b + 20, 100));
+	ret = gx_port_dpdk_ops.peer_connect(e->q, e->peer, &theirs);
+	CHECK(!ret, "peer_connect: %d", ret);
+	gx_port_dpdk_ops.peer_attach(e->q, e->peer);
+}
+
+static void end_run(struct end *e)
+{
+	end_open(e);
+	for (int round = 0; round < 2; round++) {
+		e->tx_data = e->tx_ctl = e->rx_data = e->rx_ctl = 0;
+		end_connect(e);
+		end_traffic(e);
+		end_meet(e);
+		gx_port_dpdk_ops.peer_detach(e->q, e->peer);
+		gx_port_dpdk_ops.peer_del(e->q, e->peer);
+	}
+	end_close(e);
+	free(e);
+	exit(0);
+}
+
+static int wait_ok(pid_t pid)
+{
+	int status;
+
+	if (waitpid(pid, &status, 0) != pid)
+		return -1;
+	if (WIFSIGNALED(status))
+		fprintf(stderr, "end was killed by signal %d\n", WTERMSIG(status));
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* In the second end's process: a namespace of its own, into which the first process puts its
+ * interface. */
+static void netns_enter(const struct plan *plan, int sock)
+{
+	char c = 0;
+
+	if (unshare(CLONE_NEWNET) || write(sock, &c, 1) != 1 || read(sock, &c, 1) != 1 ||
+	    system(plan->netns_inner))
+		_exit(2);
+}
+
+static int netns_serve(const struct plan *plan, int sock, pid_t pid)
+{
+	char cmd[256], c;
+
+	snprintf(cmd, sizeof(cmd), plan->netns, (int)pid);
+	if (read(sock, &c, 1) != 1 || system(cmd))
+		return -1;
+	return write(sock, &c, 1) == 1 ? 0 : -1;
+}
+
+static int pair_run(const struct plan *plan)
+{
+	pid_t pid[2];
+	int sock[2], ret = 0;
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sock), 0);
+	for (unsigned side = 2; side--;) {
+		pid[side] = fork();
+		if (!pid[side]) {
+			struct end *e = calloc(1, sizeof(*e));
+
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			alarm(60);
+			close(sock[side ^ 1]);
+			if (plan->netns && side)
+				netns_enter(plan, sock[side]);
+			*e = (struct end){.name = side ? "client" : "server",
+					  .plan = plan,
+					  .side = side,
+					  .sock = sock[side]};
+			end_run(e);
+		}
+		if (plan->netns && side)
+			ret |= netns_serve(plan, sock[0], pid[side]);
+	}
+	close(sock[0]);
+	close(sock[1]);
+	for (unsigned side = 0; side < 2; side++)
+		ret |= wait_ok(pid[side]);
+	return ret;
+}
+
+/* ---- memif ---- */
+
+static void memif__copying(void **state)
+{
+	struct plan plan = {.args = {"net_memif,mem=64,zero-copy=no", "net_memif,mem=64"},
+			    .slots = 256,
+			    .nr_data = 6000,
+			    .hold = 200};
+
+	assert_int_equal(pair_run(&plan), 0);
+}
+
+static void memif__zero_copy_on_normal_pages(void **state)
+{
+	struct plan plan = {.args = {"net_memif,mem=64", "net_memif,mem=64"},
+			    .slots = 256,
+			    .nr_data = 6000,
+			    .hold = 200};
+
+	assert_int_equal(pair_run(&plan), 0);
+}
+
+/* A ring that is shorter than what the receiver holds, so that the sender meets its end. */
+static void memif__full_ring(void **state)
+{
+	struct plan plan = {.args = {"net_memif,mem=64,rsize=6", "net_memif,mem=64"},
+			    .slots = 512,
+			    .nr_data = 5000,
+			    .hold = 400};
+
+	assert_int_equal(pair_run(&plan), 0);
+}
+
+static void memif__large_frames(void **state)
+{
+	struct plan plan = {.args = {"net_memif,mem=64,mtu=9000", "net_memif,mem=64,mtu=9000"},
+			    .slots = 256,
+			    .nr_data = 1500,
+			    .hold = 100};
+
+	assert_int_equal(pair_run(&plan), 0);
+}
+
+static unsigned huge_free(void)
+{
+	FILE *f = fopen("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "r");
+	unsigned n = 0;
+
+	if (!f)
+		return 0;
+	if (fscanf(f, "%u", &n) != 1)
+		n = 0;
+	fclose(f);
+	return n;
+}
+
+static void memif__zero_copy_on_huge_pages(void **state)
+{
+	struct plan plan = {.args = {"net_memif,mem=64", "net_memif,mem=64"},
+			    .huge = true,
+			    .slots = 256,
+			    .nr_data = 6000,
+			    .hold = 200};
+
+	if (huge_free() < 64)
+		print_message("note: %u free huge pages, 64 wanted: this run is on normal pages\n",
+			      huge_free());
+	assert_int_equal(pair_run(&plan), 0);
+}
+
+/* ---- one process ---- */
+
+static int alone(void (*fn)(struct end *e), const struct plan *plan)
+{
+	pid_t pid = fork();
+
+	if (!pid) {
+		struct end *e = calloc(1, sizeof(*e));
+
+		alarm(60);
+		*e = (struct end){.name = "alone", .plan = plan};
+		fn(e);
+		free(e);
+		exit(0);
+	}
+	return wait_ok(pid);
+}
+
+static void ring_run(struct end *e)
+{
+	struct gx_port_addr addr;
+	int ret;
+
+	end_open(e);
+	ret = gx_port_dpdk_ops.peer_add(e->q, &e->peer, &addr);
+	CHECK(!ret, "%d", ret);
+	ret = gx_port_dpdk_ops.peer_connect(e->q, e->peer, &addr);
+	CHECK(!ret, "%d", ret);
+	gx_port_dpdk_ops.peer_attach(e->q, e->peer);
+	e->side = 1; /* what comes is our own */
+	for (uint32_t i = 0; i < e->quantum + 65536; i++)
+		e->src[i] = pattern(0, i);
+	end_traffic(e);
+	gx_port_dpdk_ops.peer_detach(e->q, e->peer);
+	gx_port_dpdk_ops.peer_del(e->q, e->peer);
+	end_close(e);
+}
+
+static void ring__loopback(void **state)
+{
+	struct plan plan = {.args = {"net_ring,mem=64", "net_ring,mem=64"},
+			    .slots = 256,
+			    .nr_data = 6000,
+			    .hold = 100,
+			    .window = 400};
+
+	assert_int_equal(alone(ring_run, &plan), 0);
+}
+
+/* net_null makes frames of zeros without end, and takes everything. */
+static void null_run(struct end *e)
+{
+	struct gx_port_addr addr;
+	struct gx_rx pkts[GX_BURST_MAX];
+	struct gx_tx pkt = {.data = "x", .len = 1, .hlen = HDR_B, .cookie = UINT32_MAX};
+
+	end_open(e);
+	CHECK(!gx_port_dpdk_ops.peer_add(e->q, &e->peer, &addr), "add");
+	CHECK(!gx_port_dpdk_ops.peer_connect(e->q, e->peer, &addr), "connect");
+	CHECK(!gx_port_dpdk_ops.tx_room(e->q, GX_HALF_DATA, e->peer), "not attached yet");
+	gx_port_dpdk_ops.peer_attach(e->q, e->peer);
+	pkt.peer = e->peer;
+	for (int i = 0; i < 10000; i++) {
+		CHECK(gx_port_dpdk_ops.tx_burst(e->q, GX_HALF_DATA, &pkt, 1) == 1, "taken");
+		CHECK(!gx_port_dpdk_ops.rx_burst(e->q, i % 2, pkts, GX_BURST_MAX), "garbage");
+	}
+	CHECK(gx_stat_get(&e->stats, GX_STAT_RX_STRAY) > 10000, "counted");
+	pkt.len = e->port->caps.payload_max + 100;
+	CHECK(!gx_port_dpdk_ops.tx_burst(e->q, GX_HALF_DATA, &pkt, 1), "too large");
+	CHECK(gx_port_dpdk_ops.fault(e->q) == -EMSGSIZE, "%d", gx_port_dpdk_ops.fault(e->q));
+	gx_port_dpdk_ops.peer_detach(e->q, e->peer);
+	gx_port_dpdk_ops.peer_del(e->q, e->peer);
+	end_close(e);
+}
+
+static void null__garbage_is_counted(void **state)
+{
+	struct plan plan = {.args = {"net_null,mem=64"}, .slots = 256};
+
+	assert_int_equal(alone(null_run, &plan), 0);
+}
+
+static void options_run(struct end *e)
+{
+	static const char *const bad[] = {"",
+					  "eth0",
+					  "net_memif,role=server",
+					  "net_memif,mtu=10",
+					  "net_memif,bsize=100",
+					  "net_memif,rsize=99",
+					  "net_memif,mtu=12x",
+					  "net_memif,ip=300.1.1.1",
+					  "net_ring,gateway-mac=zz",
+					  "net_memif,a=\"b\"",
+					  "net_nosuch",
+					  "net_af_packet,iface=nosuchif",
+					  "0000:ff:1f.7"};
+	struct gx_port_cfg cfg = {.nr_queues = 1, .server = true, .bind_host = "127.0.0.1"};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad); i++) {
+		struct gx_port *p = NULL;
+		int ret;
+
+		cfg.args = bad[i];
+		gx_port_why_set("%s", "");
+		ret = gx_port_dpdk_ops.open(&cfg, &p);
+		CHECK(ret < 0 && !p, "\"%s\" was taken", bad[i]);
+		CHECK(strlen(gx_port_why()) > 10, "\"%s\": no reason", bad[i]);
+		fprintf(stderr, "  %-30s %s\n", bad[i], gx_port_why());
+	}
+}
+
+static void options__bad_ones_are_refused(void **state)
+{
+	struct plan plan = {.nr_data = 0};
+
+	assert_int_equal(alone(options_run, &plan), 0);
+}
+
+/* ---- veth ---- */
+
+static int veth_run(const char *driver)
+{
+	char args[2][64];
+	struct plan plan = {
+		.args = {args[0], args[1]},
+		.slots = 256,
+		.nr_data = 3000,
+		.hold = 50,
+		.window = 128,
+		.netns = "ip link set gxb netns %d && ip addr add 10.93.0.1/24 dev gxa && "
+			 "ip link set gxa up",
+		.netns_inner = "ip addr add 10.93.0.2/24 dev gxb && ip link set gxb up"};
+
+	for (unsigned i = 0; i < 2; i++)
+		snprintf(args[i], sizeof(args[i]), "%s,iface=gx%c,mem=64", driver, i ? 'b' : 'a');
+	if (unshare(CLONE_NEWNET) && unshare(CLONE_NEWUSER | CLONE_NEWNET)) {
+		printf("skipped: no network namespace for this user: %s\n", strerror(errno));
+		return 77;
+	}
+	if (system("ip link add gxa type veth peer name gxb 2>/dev/null")) {
+		printf("skipped: no veth pair can be made here\n");
+		return 77;
+	}
+	if (pair_run(&plan))
+		return 1;
+	printf("%s over veth: ok\n", driver);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(options__bad_ones_are_refused),
+		cmocka_unit_test(ring__loopback),
+		cmocka_unit_test(null__garbage_is_counted),
+		cmocka_unit_test(memif__copying),
+		cmocka_unit_test(memif__zero_copy_on_normal_pages),
+		cmocka_unit_test(memif__full_ring),
+		cmocka_unit_test(memif__large_frames),
+		cmocka_unit_test(memif__zero_copy_on_huge_pages),
+	};
+
+	if (argc > 1 && !strcmp(argv[1], "veth"))
+		return veth_run(argc > 2 ? argv[2] : "net_af_packet");
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
