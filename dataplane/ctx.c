@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 static _Thread_local char error_text[512];
+uint64_t ctx_host_delay_ns;
 
 int gx_fail(int err, const char *fmt, ...)
 {
@@ -101,7 +102,8 @@ static int opts_take(struct gx *gx, const struct gx_opts *user)
 	o->cpus = gx->cpus;
 	o->allow_uids = gx->uids;
 	gx->nr_cores = o->nr_cores;
-	gx->gpu_cfg = (struct gx_gpu_cfg){.unpack = (enum gx_unpack)o->unpack, .sms = o->sms};
+	gx->gpu_cfg = (struct gx_gpu_cfg){.unpack = (enum gx_unpack)o->unpack, .sms = o->sms,
+					  .delay_ns = ctx_host_delay_ns};
 	return 0;
 }
 

@@ -124,6 +124,9 @@ struct gx {
 	pthread_cond_t wait_cond;
 };
 
+/* For tests: the CPU backend of contexts opened from now on finishes this late. */
+extern uint64_t ctx_host_delay_ns;
+
 /* -- errors in words (thread-local), ctx.c -- */
 int gx_fail(int err, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* returns @err */
 

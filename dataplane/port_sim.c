@@ -470,6 +470,17 @@ void sim_net_counts(struct sim_net *net, struct sim_counts *out)
 	sim_exit(net);
 }
 
+uint32_t sim_queue_free_bufs(struct gx_port_queue *gq)
+{
+	struct sim_queue *q = sim_queue_of(gq);
+	uint32_t n;
+
+	sim_enter(q->net);
+	n = q->nr_free;
+	sim_exit(q->net);
+	return n;
+}
+
 /* ---- Port and queue (control path) ---- */
 
 static struct sim_net *sim_net_find(const char *args)

@@ -57,5 +57,7 @@ uint64_t sim_net_next(struct sim_net *net);
 /** sim_net_set() - Other impairments from now on; flags of ports, seed and clock stay. */
 void sim_net_set(struct sim_net *net, const struct sim_cfg *cfg);
 void sim_net_counts(struct sim_net *net, struct sim_counts *out);
+/** sim_queue_free_bufs() - Bounce buffers of @q that nobody holds and nothing lies in. */
+uint32_t sim_queue_free_bufs(struct gx_port_queue *q);
 
 #endif

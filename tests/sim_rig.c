@@ -1,0 +1,502 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The rig of the simulator's tests; see sim_rig.h. What is checked at rest is every count that a message, a record, a
+ * buffer or a credit passes through.
+ */
+#include "sim_rig.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define RIG_STEP_NS 300 /* what a turn takes */
+#define RIG_JUMP_NS 500000
+
+static struct rig *rig_current; /* to be closed when a test fails */
+
+static void rig_sleep(void)
+{
+	nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+}
+
+/* ---- open and close ---- */
+
+static void rig_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
+			const char *why)
+{
+	struct rig *r = arg;
+
+	if (event != GX_CONN_UP)
+		return;
+	pthread_mutex_lock(&r->lock);
+	r->accepted[r->nr_accepted++] = conn;
+	pthread_mutex_unlock(&r->lock);
+}
+
+static void rig_side_open(struct rig *r, int side)
+{
+	const struct rig_cfg *c = &r->cfg;
+	struct gx_opts opts = GX_INIT(opts);
+	char port[32];
+	const char *ports[] = {port};
+
+	snprintf(port, sizeof(port), "sim:net=%u", sim_net_id(r->net));
+	opts.ports = ports;
+	opts.nr_ports = 1;
+	opts.chunk_b = c->chunk_b;
+	opts.window = c->window;
+	opts.slots = c->slots;
+	opts.quantum_b = c->quantum_b;
+	opts.integrity = c->integrity;
+	opts.integrity_set = true;
+	opts.peer_timeout_ns = c->peer_timeout_ns;
+	opts.server = side == 1;
+	opts.no_huge = true;
+	if (side == 1)
+		opts.on_conn = rig_on_conn;
+	opts.arg = r;
+	ctx_host_delay_ns = c->gpu_delay_ns;
+	if (gx_open(&opts, &r->gx[side]))
+		fail_msg("gx_open: %s", gx_error());
+	ctx_host_delay_ns = 0;
+	r->core[side] = gx_core(r->gx[side], 0);
+	assert_int_equal(gx_mem_alloc(r->gx[side], GX_MEM_HOST, 0, RIG_MEM_B, &r->mem[side]), 0);
+	memset(rig_mem(r, side), RIG_POISON, RIG_MEM_B);
+	assert_int_equal(gx_mem_share(r->mem[side], "mem",
+				      c->access ? c->access : GX_ACCESS_PUT | GX_ACCESS_GET),
+			 0);
+}
+
+static bool rig_attached(struct rig *r)
+{
+	for (int side = 0; side < 2; side++)
+		for (unsigned i = 0; i < r->nr_conns; i++)
+			if (!atomic_load(&r->ep[side][i]->attached))
+				return false;
+	return true;
+}
+
+static void rig_connect(struct rig *r, const char *addr, unsigned i)
+{
+	struct gx_conn *c;
+	unsigned nr = 0;
+
+	if (gx_connect(r->gx[0], addr, NULL, &c) || gx_conn_wait(c, 10 * SECOND))
+		fail_msg("connect: %s", gx_error());
+	for (unsigned k = 0; k < 20000 && nr <= i; k++) {
+		pthread_mutex_lock(&r->lock);
+		nr = r->nr_accepted;
+		pthread_mutex_unlock(&r->lock);
+		if (nr <= i)
+			rig_sleep();
+	}
+	assert_int_equal(nr, i + 1);
+	r->conn[0][i] = c;
+	r->conn[1][i] = r->accepted[i];
+	for (int side = 0; side < 2; side++) {
+		r->ep[side][i] = gx_conn_ep(r->conn[side][i], 0);
+		assert_non_null(r->ep[side][i]);
+	}
+}
+
+struct rig *rig_open(const struct rig_cfg *cfg)
+{
+	struct rig *r = calloc(1, sizeof(*r));
+	char addr[32];
+	int port;
+
+	rig_current = r;
+	r->cfg = *cfg;
+	if (!r->cfg.sim.delay_ns)
+		r->cfg.sim.delay_ns = 20000;
+	if (!r->cfg.sim.rate_bps)
+		r->cfg.sim.rate_bps = 100000000000ull;
+	r->random = cfg->sim.seed;
+	r->nr_conns = cfg->nr_conns ? cfg->nr_conns : 1;
+	pthread_mutex_init(&r->lock, NULL);
+	assert_int_equal(sim_net_open(&r->cfg.sim, &r->net), 0);
+	r->now_ns = sim_net_now(r->net);
+	rig_side_open(r, 0);
+	rig_side_open(r, 1);
+	port = gx_listen(r->gx[1], "127.0.0.1:0");
+	assert_true(port > 0);
+	snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
+	for (unsigned i = 0; i < r->nr_conns; i++)
+		rig_connect(r, addr, i);
+	for (int side = 0; side < 2; side++) {
+		r->peer[side] = (struct gx_region)GX_INIT(r->peer[side]);
+		assert_int_equal(gx_conn_region(r->conn[side][0], "mem", 0, &r->peer[side]), 0);
+	}
+	/* In real time, while virtual time stands. */
+	for (unsigned k = 0; k < 20000 && !rig_attached(r); k++) {
+		for (int side = 0; side < 2; side++)
+			gx_core_turn(r->core[side], r->now_ns);
+		rig_sleep();
+	}
+	assert_true(rig_attached(r));
+	return r;
+}
+
+static unsigned rig_live(struct rig *r)
+{
+	return r->core[0]->link[0]->nr_live + r->core[1]->link[0]->nr_live;
+}
+
+void rig_close(struct rig *r)
+{
+	rig_current = NULL;
+	r->closing = true;
+	for (int side = 0; side < 2; side++)
+		for (unsigned i = 0; i < r->nr_conns; i++)
+			gx_conn_close(r->conn[side][i]);
+	for (unsigned k = 0; k < 50000 && rig_live(r); k++) {
+		rig_turn(r);
+		rig_sleep();
+	}
+	for (int side = 0; side < 2; side++) {
+		gx_mem_free(r->mem[side]);
+		gx_close(r->gx[side]);
+	}
+	sim_net_close(r->net);
+	pthread_mutex_destroy(&r->lock);
+	free(r);
+}
+
+int rig_teardown(void **state)
+{
+	if (rig_current)
+		rig_close(rig_current);
+	return 0;
+}
+
+int rig_run(const char *group, const struct CMUnitTest tests[], size_t nr, int argc, char *argv[])
+{
+	struct CMUnitTest some[64];
+	size_t n = 0;
+
+	assert(nr <= GX_ARRAY_SIZE(some));
+	for (size_t i = 0; i < nr; i++)
+		if (argc < 2 || strstr(tests[i].name, argv[1]))
+			some[n++] = tests[i];
+	return _cmocka_run_group_tests(group, some, n, NULL, NULL);
+}
+
+/* ---- time ---- */
+
+uint64_t rig_random(struct rig *r)
+{
+	uint64_t x = r->random += 0x9e3779b97f4a7c15u;
+
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+	x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+	return x ^ x >> 31;
+}
+
+static void rig_take(struct rig *r, int side)
+{
+	struct gx_comp comps[32];
+	unsigned n;
+
+	while ((n = gx_poll(r->core[side], comps, 32)) > 0)
+		for (unsigned i = 0; i < n; i++) {
+			if (r->closing)
+				continue;
+			if (r->on_comp) {
+				r->on_comp(r->arg, side, &comps[i]);
+				continue;
+			}
+			assert_true(r->nr_last[side] < GX_ARRAY_SIZE(r->last[side]));
+			r->last[side][r->nr_last[side]++] = comps[i];
+		}
+}
+
+bool rig_turn(struct rig *r)
+{
+	bool worked = false;
+
+	sim_net_advance(r->net, r->now_ns);
+	for (int side = 0; side < 2; side++) {
+		worked |= gx_core_turn(r->core[side], r->now_ns);
+		rig_take(r, side);
+	}
+	r->now_ns += RIG_STEP_NS;
+	return worked;
+}
+
+/* When something may happen next, by the network's clock or an endpoint's. */
+static uint64_t rig_next(struct rig *r)
+{
+	uint64_t next = GX_MIN(sim_net_next(r->net), r->now_ns + RIG_JUMP_NS);
+
+	for (int side = 0; side < 2; side++) {
+		struct link_pkt *l = r->core[side]->link[0];
+
+		for (unsigned i = 0; i < l->nr_live; i++) {
+			const struct pkt_ep *e = l->live[i];
+
+			next = GX_MIN(next, GX_MIN(flow_due(e->flow), flow_ack_due_ns(e->flow)));
+			next = GX_MIN(next, e->tick_ns);
+			if (e->held_bufs)
+				next = GX_MIN(next, r->now_ns + 1000);
+		}
+	}
+	return GX_MAX(next, r->now_ns);
+}
+
+bool rig_until(struct rig *r, bool (*done)(struct rig *r), uint64_t ns)
+{
+	uint64_t end = r->now_ns + ns;
+
+	while (r->now_ns < end) {
+		if (done && done(r))
+			return true;
+		if (!rig_turn(r))
+			r->now_ns = GX_MIN(rig_next(r), end);
+	}
+	return done && done(r);
+}
+
+void rig_pass(struct rig *r, uint64_t ns)
+{
+	rig_until(r, NULL, ns);
+}
+
+void rig_wait_real(struct rig *r, bool (*done)(struct rig *r))
+{
+	for (unsigned k = 0; k < 50000; k++) {
+		if (done(r))
+			return;
+		rig_turn(r);
+		rig_sleep();
+	}
+	fail_msg("did not happen in 10 s");
+}
+
+/* ---- at rest ---- */
+
+/* What is still out of an endpoint; NULL: nothing. */
+static const char *ep_out(const struct pkt_ep *e)
+{
+	if (e->nr_ops)
+		return "operations";
+	if (e->rec_floor != e->rec_next || e->rec_queued)
+		return "records";
+	if (e->mid_floor != e->mid_next)
+		return "messages not done";
+	if (e->nr_in)
+		return "messages coming in";
+	if (flow_outstanding(e->flow))
+		return "packets not acknowledged";
+	if (e->held_bufs)
+		return "bounce buffers in blocks";
+	if (e->refs)
+		return "packets in the port";
+	if (e->resend_head != e->resend_tail)
+		return "resends";
+	return NULL;
+}
+
+static const char *rig_out(struct rig *r)
+{
+	const char *what = NULL;
+
+	for (int side = 0; side < 2 && !what; side++)
+		for (unsigned i = 0; i < r->nr_conns && !what; i++)
+			what = ep_out(rig_ep(r, side, i));
+	return what;
+}
+
+static bool rig_resting(struct rig *r)
+{
+	return !rig_out(r) && sim_net_next(r->net) == UINT64_MAX;
+}
+
+static unsigned nr_ops_free(const struct pkt_ep *e)
+{
+	unsigned n = 0;
+
+	for (uint32_t i = e->op_free; i != PKT_NONE; i = e->ops[i].next) {
+		assert_int_equal(e->ops[i].state, OP_FREE);
+		n++;
+	}
+	return n;
+}
+
+static void check_tables(const struct pkt_ep *e)
+{
+	assert_int_equal(nr_ops_free(e), PKT_OPS);
+	for (unsigned i = 0; i < GX_WIRE_MIDS; i++) {
+		assert_true(e->out[i] == PKT_NONE);
+		assert_int_equal(e->in[i].state, IN_FREE);
+	}
+	for (unsigned i = 0; i < PKT_SLOTS; i++) {
+		assert_false(e->slots[i].used);
+		assert_false(e->grants[i].used);
+	}
+	for (unsigned i = 0; i < PKT_RECS; i++)
+		assert_int_equal(e->recs[i].state, REC_FREE);
+	for (unsigned i = 0; i < PKT_RECS / 64; i++)
+		assert_true(e->rsn_seen[i] == 0);
+	for (unsigned i = 0; i < GX_WIRE_MIDS / 64; i++)
+		assert_true(e->in_done[i] == 0);
+	for (size_t i = 0; i < (size_t)GX_WIRE_ACTIVE * e->words_max; i++)
+		assert_true(e->tx_words[i] == 0 && e->rx_words[i] == 0);
+	assert_true(e->tx_words_free == UINT64_MAX && e->rx_words_free == UINT64_MAX);
+	assert_true(e->act_head == PKT_NONE && e->wait_head == PKT_NONE);
+	assert_true(e->send_head == PKT_NONE && e->landed_head == PKT_NONE);
+	assert_int_equal(e->nr_grants, 0);
+	assert_true(e->gets_head == e->gets_tail);
+	assert_int_equal(e->gets_out, 0);
+	assert_int_equal(e->need_pkts, 0);
+}
+
+/* What one end knows of the other's numbers must agree with them. */
+static void check_pair(const struct pkt_ep *tx, const struct pkt_ep *rx)
+{
+	assert_int_equal(tx->mid_next, rx->in_floor);
+	assert_int_equal(tx->rec_next, rx->rsn_floor);
+	assert_int_equal(flow_credit(tx->flow), flow_granted(rx->flow));
+	if (flow_granted(rx->flow) > rx->credit0 + 8)
+		fail_msg("%u credits are out at rest", flow_granted(rx->flow));
+}
+
+static void check_link(struct rig *r, int side)
+{
+	struct link_pkt *l = r->core[side]->link[0];
+	uint64_t granted = 0;
+
+	for (unsigned i = 0; i < r->nr_conns; i++)
+		granted += flow_granted(rig_ep(r, side, i)->flow);
+	assert_int_equal(l->pool_out, granted);
+	assert_int_equal(l->held_bufs, 0);
+	assert_int_equal(l->refs, 0);
+	assert_int_equal(l->nr_release, 0);
+	assert_int_equal(block_held(l->bq_host), 0);
+	assert_int_equal(r->core[side]->comps_due, 0);
+	assert_int_equal(sim_queue_free_bufs(l->q), l->port->caps.rx_slots);
+}
+
+void rig_rest(struct rig *r, uint64_t ns)
+{
+	if (!rig_until(r, rig_resting, ns))
+		fail_msg("not at rest: %s", rig_out(r) ? rig_out(r) : "packets under way");
+	rig_pass(r, 3 * MS); /* an ACK that brings the last credit */
+	if (!rig_until(r, rig_resting, ns))
+		fail_msg("no rest: %s", rig_out(r) ? rig_out(r) : "packets under way");
+	for (unsigned i = 0; i < r->nr_conns; i++)
+		for (int side = 0; side < 2; side++) {
+			assert_int_equal(atomic_load(&r->ep[side][i]->fault), 0);
+			check_tables(rig_ep(r, side, i));
+			check_pair(rig_ep(r, side, i), rig_ep(r, !side, i));
+		}
+	check_link(r, 0);
+	check_link(r, 1);
+}
+
+void rig_done(struct rig *r)
+{
+	rig_rest(r, 2 * SECOND);
+	rig_close(r);
+}
+
+/* ---- small things ---- */
+
+void rig_set(struct rig *r, const struct sim_cfg *sim)
+{
+	struct sim_cfg full = *sim;
+
+	full.delay_ns = full.delay_ns ? full.delay_ns : r->cfg.sim.delay_ns;
+	full.rate_bps = full.rate_bps ? full.rate_bps : r->cfg.sim.rate_bps;
+	sim_net_set(r->net, &full);
+}
+
+struct pkt_ep *rig_ep(struct rig *r, int side, unsigned conn)
+{
+	return GX_CONTAINER_OF(r->ep[side][conn], struct pkt_ep, ep);
+}
+
+uint64_t rig_stat(struct rig *r, int side, const char *name)
+{
+	uint64_t v = 0;
+
+	assert_int_equal(gx_core_stat(r->core[side], name, &v), 0);
+	return v;
+}
+
+uint8_t *rig_mem(struct rig *r, int side)
+{
+	return gx_mem_addr(r->mem[side]);
+}
+
+static uint64_t pattern(uint64_t seed, uint64_t word)
+{
+	uint64_t x = (seed << 32 ^ word) * 0x9e3779b97f4a7c15u;
+
+	return x ^ x >> 29;
+}
+
+void rig_fill(void *at, uint64_t len, uint64_t seed)
+{
+	uint8_t *b = at;
+
+	for (uint64_t i = 0; i < len; i += 8) {
+		uint64_t v = pattern(seed, i);
+
+		memcpy(b + i, &v, GX_MIN(8, len - i));
+	}
+}
+
+void rig_check_poison(const void *at, uint64_t len)
+{
+	const uint8_t *b = at;
+
+	for (uint64_t i = 0; i < len; i++)
+		if (b[i] != RIG_POISON)
+			fail_msg("byte %llu of %llu was written: %02x", (unsigned long long)i,
+				 (unsigned long long)len, b[i]);
+}
+
+void rig_check(const void *at, uint64_t len, uint64_t seed)
+{
+	const uint8_t *b = at;
+
+	for (uint64_t i = 0; i < len; i += 8) {
+		uint64_t v = pattern(seed, i);
+
+		if (memcmp(b + i, &v, GX_MIN(8, len - i)))
+			fail_msg("wrong bytes at %llu of %llu", (unsigned long long)i,
+				 (unsigned long long)len);
+	}
+	rig_check_poison(b - RIG_GUARD, RIG_GUARD);
+	rig_check_poison(b + len, RIG_GUARD);
+}
+
+void rig_post(struct rig *r, int side, const struct gx_op *op)
+{
+	struct gx_op full = *op;
+	int ret;
+
+	full.size = sizeof(full);
+	ret = gx_post(r->ep[side][0], &full, 1);
+	if (ret != 1)
+		fail_msg("post: %d, %s", ret, gx_error());
+}
+
+void rig_comps(struct rig *r, int side, unsigned n, uint64_t ns)
+{
+	uint64_t end = r->now_ns + ns;
+
+	while (r->nr_last[side] < n && r->now_ns < end)
+		if (!rig_turn(r))
+			r->now_ns = GX_MIN(rig_next(r), end);
+	if (r->nr_last[side] < n)
+		fail_msg("side %d has %u completions, not %u", side, r->nr_last[side], n);
+}
+
+void rig_forget(struct rig *r)
+{
+	r->nr_last[0] = r->nr_last[1] = 0;
+}
