@@ -116,7 +116,7 @@ uint64_t check_ring_last(const struct check_ring *r, uint64_t slot, uint64_t n)
 	uint64_t period, i;
 
 	if (r->apart && slot >= r->nr_slots) {
-		period = r->group * CHECK_SAMPLE;
+		period = check_ring_group(r) * CHECK_SAMPLE;
 		slot -= r->nr_slots;
 	} else {
 		period = r->nr_slots;

@@ -68,28 +68,33 @@ void check_guard(const void *buf, uint64_t len, uint64_t off, struct check_resul
 #define CHECK_SAMPLE 64
 
 struct check_ring {
-	uint64_t nr_slots; /* power of two */
-	uint64_t group;	   /* power of two; messages checked together */
-	bool sample;	   /* check one group in CHECK_SAMPLE */
-	bool apart;	   /* sampled groups have slots of their own, @group many */
+	uint64_t nr_slots;   /* power of two */
+	uint32_t group_bits; /* 2^group_bits messages are checked together */
+	bool sample;	     /* check one group in CHECK_SAMPLE */
+	bool apart;	     /* sampled groups have slots of their own, one a message; else group_bits is 0 */
 };
+
+static inline uint64_t check_ring_group(const struct check_ring *r)
+{
+	return 1ull << r->group_bits;
+}
 
 static inline bool check_ring_sampled(const struct check_ring *r, uint64_t i)
 {
-	return r->sample && (i / r->group) % CHECK_SAMPLE == 0;
+	return r->sample && (i >> r->group_bits) % CHECK_SAMPLE == 0;
 }
 
 static inline uint64_t check_ring_slot(const struct check_ring *r, uint64_t i)
 {
 	if (r->apart && check_ring_sampled(r, i))
-		return r->nr_slots + (i & (r->group - 1));
+		return r->nr_slots + (i & (check_ring_group(r) - 1));
 	return i & (r->nr_slots - 1);
 }
 
 /** check_ring_total() - Slots in all. */
 static inline uint64_t check_ring_total(const struct check_ring *r)
 {
-	return r->nr_slots + (r->apart ? r->group : 0);
+	return r->nr_slots + (r->apart ? check_ring_group(r) : 0);
 }
 
 /** check_ring_last() - Number of the last of @n messages (0 to @n - 1) that took @slot; UINT64_MAX: none. */

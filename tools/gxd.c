@@ -410,9 +410,7 @@ static int gxd_listen(struct gxd *d)
 	int port = gx_listen(d->gx, d->opts.listen);
 
 	if (port < 0) {
-		fprintf(stderr, "gxd: cannot listen at %s: %s%s\n", d->opts.listen, gx_error(),
-			port == -EADDRINUSE ? "; another gxd? Give another --listen, or port 0 for any"
-					    : "");
+		fprintf(stderr, "gxd: %s\n", gx_error());
 		return port;
 	}
 	d->port = port;

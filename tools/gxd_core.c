@@ -33,7 +33,7 @@ static void echo_post(struct service_core *core)
 	memmove(core->echo_ep, core->echo_ep + n, core->nr_echoes * sizeof(core->echo_ep[0]));
 }
 
-/* A put with RPC_IMM_ECHO has landed: the same bytes go back to the same offset. */
+/* A put with RPC_IMM_ECHO has landed: the same bytes go back. */
 static void echo_take(struct service_core *core, const struct gx_comp *comp)
 {
 	struct service_client *client = gx_conn_user(gx_ep_conn(comp->ep));
@@ -56,7 +56,7 @@ static void echo_take(struct service_core *core, const struct gx_comp *comp)
 		.off = comp->off,
 		.len = comp->len,
 		.token = client->echo_token,
-		.remote_off = comp->off,
+		.remote_off = comp->off - client->echo_base,
 		.imm = comp->imm & ~RPC_IMM_ECHO,
 	};
 	core->echo_ep[core->nr_echoes++] = comp->ep;

@@ -18,6 +18,7 @@
 #define SERVICE_JOBS_MAX 1024	      /* requests waiting, of all clients */
 #define SERVICE_NEWS_NS	 200000000ull /* a long request tells of its progress this often */
 #define SERVICE_WHY_MAX	 256
+#define SERVICE_GROUP_BITS_MAX 16
 #define SERVICE_NR_MAX	 (2 * SERVICE_SLOTS_MAX) /* slots of one request */
 #define SERVICE_DESCRIBE_MAX 16384
 
@@ -377,15 +378,18 @@ static struct json_t *op_cpu(struct request *req)
 	return doc_pack("{s:I, s:I}", "cores_ns", cores_ns, "process_ns", process_ns);
 }
 
-/* echo {region} -> {}: puts there with RPC_IMM_ECHO go back to the client's region RPC_ECHO_REGION */
+/* echo {region, base} -> {}: puts there with RPC_IMM_ECHO go back to the client's region RPC_ECHO_REGION, base
+ * bytes further to the front */
 static struct json_t *op_echo(struct request *req)
 {
 	struct service_client *client = req->client;
 	struct gx_region region = GX_INIT(region);
 	const struct service_region *r;
 	const char *name;
+	long long base;
 
-	if (doc_unpack(req->in, req->why, sizeof(req->why), "{s:s}", "region", &name))
+	if (doc_unpack(req->in, req->why, sizeof(req->why), "{s:s, s:I}", "region", &name, "base",
+		       &base))
 		return NULL;
 	r = request_region(req, name);
 	if (!r)
@@ -396,6 +400,7 @@ static struct json_t *op_echo(struct request *req)
 		return request_fail(req, "the client shares no region '%s'", RPC_ECHO_REGION);
 	client->echo_mem = r->mem;
 	client->echo_token = region.token;
+	client->echo_base = (uint64_t)base;
 	/* Pairs with the acquire in echo_take(). */
 	atomic_store_explicit(&client->echo, true, memory_order_release);
 	return doc_pack("{}");
@@ -445,28 +450,28 @@ static struct service_session *session_new(const struct check_ring *ring)
 static bool session_ring(struct request *req, const struct service_slots *slots,
 			 struct check_ring *ring, long long *lane, long long *depth)
 {
-	long long nr_slots, group;
+	long long nr_slots, group_bits;
 	int sample, apart;
 
 	if (doc_unpack(req->in, req->why, sizeof(req->why), "{s:I, s:I, s:I, s:I, s:b, s:b}",
-		       "lane", lane, "depth", depth, "slots", &nr_slots, "group", &group, "sample",
+		       "lane", lane, "depth", depth, "slots", &nr_slots, "group_bits", &group_bits, "sample",
 		       &sample, "apart", &apart))
 		return false;
 	*ring = (struct check_ring){.nr_slots = (uint64_t)nr_slots,
-				    .group = (uint64_t)group,
+				    .group_bits = (uint32_t)group_bits,
 				    .sample = sample,
 				    .apart = apart};
 	if (nr_slots > 0 && nr_slots <= SERVICE_SLOTS_MAX && power_of_two(ring->nr_slots) &&
-	    group > 0 && group <= SERVICE_SLOTS_MAX && power_of_two(ring->group) && *lane >= 0 &&
-	    *depth > 0 && *depth <= nr_slots && check_ring_total(ring) == slots->nr)
+	    group_bits >= 0 && group_bits <= SERVICE_GROUP_BITS_MAX && (apart || !group_bits) &&
+	    *lane >= 0 && *depth > 0 && *depth <= nr_slots && check_ring_total(ring) == slots->nr)
 		return true;
-	request_fail(req, "%lld receives in %lld slots, checked by %lld, make no sense", *depth,
-		     nr_slots, group);
+	request_fail(req, "%lld receives in %lld slots, checked by 2^%lld, make no sense", *depth,
+		     nr_slots, group_bits);
 	return false;
 }
 
 /*
- * recv {region, off, size, stride, n, seed, iter, lane, depth, slots, group, sample, apart} -> {}
+ * recv {region, off, size, stride, n, seed, iter, lane, depth, slots, group_bits, sample, apart} -> {}
  * Keeps depth receives posted on the lane, tag = number of the message, until recv_stop. See struct check_ring.
  */
 static struct json_t *op_recv(struct request *req)

@@ -43,6 +43,7 @@ struct service_client {
 	_Atomic bool echo;     /* the fields below are set; cores may echo */
 	struct gx_mem *echo_mem;
 	uint64_t echo_token;   /* the client's region */
+	uint64_t echo_base;    /* offset in ours that is offset 0 there */
 	struct service_session *sessions;
 };
 

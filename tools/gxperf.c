@@ -1,0 +1,503 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * gxperf, the measuring tool: the command line and the choice of a sub-command. Options come in groups (argp
+ * children) that sub-commands share; what they mean together is checked in opts_check().
+ */
+#include "gxperf.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OPTS_SIZE	 (1u << 20)
+#define OPTS_SIZE_END	 (64u << 20)
+#define OPTS_DEPTH_MAX	 4096
+#define OPTS_TIMEOUT_NS	 5000000000ull
+
+/* All that is parsed: the options proper, and where results go. */
+struct cmdline {
+	struct perf_opts perf;
+	struct out_opts out;
+	struct opt_cpus allowed;
+	bool begin_given, end_given, conns_given;
+};
+
+enum {
+	KEY_MEM = 256, KEY_PORT, KEY_LINK, KEY_REQUIRE, KEY_CORES, KEY_TIMEOUT, KEY_INSECURE, KEY_NO_HUGE,
+	KEY_WINDOW, KEY_CHUNK, KEY_SLOTS, KEY_QUANTUM, KEY_DEPTH, KEY_UNPACK, KEY_SMS, KEY_INTEGRITY,
+	KEY_LOCAL_MEM, KEY_NO_CHECK, KEY_OFFSET, KEY_FILE, KEY_FORCE, KEY_FORMAT, KEY_GXD, KEY_PLACE,
+};
+
+/* ---- Values --------------------------------------------------------------------------------------------- */
+
+static void value_u32(const char *name, const char *arg, uint32_t min, uint32_t max, uint32_t *out,
+		      struct argp_state *state)
+{
+	if (opt_u32(arg, min, max, out))
+		argp_error(state, "%s: '%s' is not a number from %u to %u", name, arg, min, max);
+}
+
+static void value_size(const char *name, const char *arg, uint64_t max, uint64_t *out,
+		       struct argp_state *state)
+{
+	int ret = opt_size(arg, out);
+
+	if (ret == -EINVAL)
+		argp_error(state, "%s: '%s' is not a size such as 0, 64, 4K or 2G", name, arg);
+	if (ret || *out > max)
+		argp_error(state, "%s: '%s' is more than %llu", name, arg, (unsigned long long)max);
+}
+
+static void value_seconds(const char *name, const char *arg, uint64_t *out, struct argp_state *state)
+{
+	if (opt_seconds(arg, out))
+		argp_error(state, "%s: '%s' is not a number of seconds from 0.001 to 86400", name, arg);
+}
+
+static void value_cores(struct cmdline *c, const char *arg, struct argp_state *state)
+{
+	int cpu;
+
+	if (opt_cpus(arg, &c->perf.cpus))
+		argp_error(state, "--cores: '%s' is not a list of CPUs such as 0 or 0,2-3, or any", arg);
+	cpu = opt_cpus_stranger(&c->perf.cpus, &c->allowed);
+	if (cpu >= 0)
+		argp_error(state, "--cores: this process may not use CPU %d (see taskset -p)", cpu);
+}
+
+static void value_place(const char *name, const char *arg, struct perf_opts *o,
+			struct argp_state *state)
+{
+	if (opt_place(arg, &o->local_kind, &o->local_device))
+		argp_error(state, "%s: '%s' is not host or cuda:N", name, arg);
+}
+
+/* ---- Groups --------------------------------------------------------------------------------------------- */
+
+static const struct argp_option conn_options[] = {
+	{NULL, 0, NULL, 0, "Which way:", 1},
+	{"mem", KEY_MEM, "NAME", 0, "The server's region; may be left out when there is only one", 1},
+	{"port", KEY_PORT, "NAME[:ARGS]", 0,
+	 "Take the packet link over this port: shm, udp, dpdk:DEVARGS; default: the best of both ends", 1},
+	{"link", KEY_LINK, "LINK", 0, "Take this link", 1},
+	{"require", KEY_REQUIRE, "LINK", 0, "Fail instead of falling back to another link", 1},
+	{"cores", KEY_CORES, "LIST", 0,
+	 "CPUs to poll on, e.g. 1 or 1,2-3; 'any': all this process may use. Default: the last half of "
+	 "them, at most 4 (gxd takes the first half)", 1},
+	{"timeout", KEY_TIMEOUT, "SECONDS", 0, "A server silent for this long is lost; default 5", 1},
+	{"insecure", KEY_INSECURE, NULL, 0, "Allow servers of other hosts, in clear", 1},
+	{"no-huge", KEY_NO_HUGE, NULL, 0, "Do not try huge pages", 1},
+	{NULL, 'q', "N", 0, "Connections at once; default 1", 1},
+	{0},
+};
+
+static error_t conn_parse(int key, char *arg, struct argp_state *state)
+{
+	struct cmdline *c = state->input;
+
+	switch (key) {
+	case KEY_MEM:
+		c->perf.mem = arg;
+		return 0;
+	case KEY_PORT:
+		c->perf.port = arg;
+		return 0;
+	case KEY_LINK:
+		c->perf.link = arg;
+		return 0;
+	case KEY_REQUIRE:
+		c->perf.require = arg;
+		return 0;
+	case KEY_CORES:
+		value_cores(c, arg, state);
+		return 0;
+	case KEY_TIMEOUT:
+		value_seconds("--timeout", arg, &c->perf.timeout_ns, state);
+		return 0;
+	case KEY_INSECURE:
+		c->perf.insecure = true;
+		return 0;
+	case KEY_NO_HUGE:
+		c->perf.no_huge = true;
+		return 0;
+	case 'q':
+		value_u32("-q", arg, 1, PERF_CONNS_MAX, &c->perf.nr_conns, state);
+		c->conns_given = true;
+		return 0;
+	}
+	return ARGP_ERR_UNKNOWN;
+}
+
+static const struct argp_option tune_options[] = {
+	{NULL, 0, NULL, 0, "How:", 3},
+	{"depth", KEY_DEPTH, "N", 0,
+	 "Messages of a connection and core under way; default 2 for large ones to 64 for small ones", 3},
+	{"window", KEY_WINDOW, "N", 0, "Chunks of a message under way", 3},
+	{"chunk", KEY_CHUNK, "SIZE", 0, "Unit of the window", 3},
+	{"slots", KEY_SLOTS, "N", 0, "Bounce buffers a peer or queue", 3},
+	{"quantum", KEY_QUANTUM, "SIZE", 0, "Payload of a packet, a multiple of 16 from 1280", 3},
+	{"unpack", KEY_UNPACK, "MODE", 0, "kernel, d2d, host, none (copies nothing: wrong by design)", 3},
+	{"sms", KEY_SMS, "N", 0, "SMs of the GPU that unpacking may use", 3},
+	{"integrity", KEY_INTEGRITY, "MODE", 0, "none or crc32c; default: by port", 3},
+	{"local-mem", KEY_LOCAL_MEM, "PLACE", 0, "Where payload lies here: host or cuda:N", 3},
+	{0},
+};
+
+static error_t tune_parse(int key, char *arg, struct argp_state *state)
+{
+	struct perf_opts *o = &((struct cmdline *)state->input)->perf;
+
+	switch (key) {
+	case KEY_DEPTH:
+		value_u32("--depth", arg, 1, OPTS_DEPTH_MAX, &o->depth, state);
+		return 0;
+	case KEY_WINDOW:
+		value_u32("--window", arg, 1, 1024, &o->window, state);
+		return 0;
+	case KEY_CHUNK:
+		value_size("--chunk", arg, UINT32_MAX, &o->chunk, state);
+		return 0;
+	case KEY_SLOTS:
+		value_u32("--slots", arg, 1, 1u << 24, &o->slots, state);
+		return 0;
+	case KEY_QUANTUM:
+		value_size("--quantum", arg, UINT32_MAX, &o->quantum, state);
+		return 0;
+	case KEY_SMS:
+		value_u32("--sms", arg, 1, 4096, &o->sms, state);
+		return 0;
+	case KEY_LOCAL_MEM:
+		value_place("--local-mem", arg, o, state);
+		return 0;
+	case KEY_UNPACK:
+		if (opt_unpack(arg, &o->unpack))
+			argp_error(state, "--unpack: '%s' is not kernel, d2d, host, none or auto", arg);
+		o->unpack_given = true;
+		return 0;
+	case KEY_INTEGRITY:
+		if (opt_integrity(arg, &o->integrity))
+			argp_error(state, "--integrity: '%s' is not none or crc32c", arg);
+		o->integrity_set = true;
+		return 0;
+	}
+	return ARGP_ERR_UNKNOWN;
+}
+
+static const struct argp_option load_options[] = {
+	{NULL, 0, NULL, 0, "What is moved:", 2},
+	{"size", 's', "SIZE", 0, "Bytes of a message; default 1M (lat: 64); 0 is a size", 2},
+	{"begin", 'b', "SIZE", 0, "First size of a sweep", 2},
+	{"end", 'e', "SIZE", 0, "Last size of a sweep; default 64M", 2},
+	{"factor", 'f', "N", 0, "From one size to the next; default 2", 2},
+	{"iterations", 'n', "N", 0, "Messages of a connection and core; default by size", 2},
+	{"warmup", 'w', "N", 0, "Messages before the clock starts", 2},
+	{"duration", 'D', "SECONDS", 0, "Run for so long at each size, instead of -n", 2},
+	{"check", 'c', NULL, 0, "Check payload (this is the default)", 2},
+	{"no-check", KEY_NO_CHECK, NULL, 0, "Do not check payload", 2},
+	{"offset", KEY_OFFSET, "SIZE", 0, "First byte of the region to use; default 0", 2},
+	{0},
+};
+
+static error_t load_parse(int key, char *arg, struct argp_state *state)
+{
+	struct cmdline *c = state->input;
+	struct perf_opts *o = &c->perf;
+	uint32_t factor;
+
+	switch (key) {
+	case 's':
+		value_size("-s", arg, INT64_MAX / 2, &o->size_begin, state);
+		o->size_end = o->size_begin;
+		o->size_given = true;
+		return 0;
+	case 'b':
+		value_size("-b", arg, INT64_MAX / 2, &o->size_begin, state);
+		c->begin_given = true;
+		return 0;
+	case 'e':
+		value_size("-e", arg, INT64_MAX / 2, &o->size_end, state);
+		c->end_given = true;
+		return 0;
+	case 'f':
+		value_u32("-f", arg, 2, 1u << 20, &factor, state);
+		o->size_factor = factor;
+		return 0;
+	case 'n':
+		value_u32("-n", arg, 1, UINT32_MAX, &o->n, state);
+		return 0;
+	case 'w':
+		value_u32("-w", arg, 0, UINT32_MAX, &o->warm, state);
+		o->warm_given = true;
+		return 0;
+	case 'D':
+		value_seconds("-D", arg, &o->duration_ns, state);
+		return 0;
+	case 'c':
+	case KEY_NO_CHECK:
+		o->check = key == 'c';
+		return 0;
+	case KEY_OFFSET:
+		value_size("--offset", arg, INT64_MAX / 2, &o->offset, state);
+		return 0;
+	}
+	return ARGP_ERR_UNKNOWN;
+}
+
+static const struct argp_option file_options[] = {
+	{"file", KEY_FILE, "PATH", 0,
+	 "Move this file, once, and prove it by SHA-256 at both ends. get: -s bytes into it (default: the "
+	 "region from --offset on)", 2},
+	{0},
+};
+
+static error_t file_parse(int key, char *arg, struct argp_state *state)
+{
+	struct cmdline *c = state->input;
+
+	if (key != KEY_FILE)
+		return ARGP_ERR_UNKNOWN;
+	c->perf.file = arg;
+	return 0;
+}
+
+static const struct argp_option out_options[] = {
+	{NULL, 0, NULL, 0, "Results:", 4},
+	{"json", 'J', "FILE", 0, "Write a JSON document as well; FILE must not exist", 4},
+	{"force", KEY_FORCE, NULL, 0, "FILE of -J may exist", 4},
+	{"format", KEY_FORMAT, "FORMAT", 0, "table (default), csv, json, jsonl on stdout", 4},
+	{0},
+};
+
+static error_t out_parse(int key, char *arg, struct argp_state *state)
+{
+	struct cmdline *c = state->input;
+
+	switch (key) {
+	case 'J':
+		c->out.json_path = arg;
+		return 0;
+	case KEY_FORCE:
+		c->out.force = true;
+		return 0;
+	case KEY_FORMAT:
+		if (out_format_parse(arg, &c->out.format))
+			argp_error(state, "--format: '%s' is not table, csv, json or jsonl", arg);
+		return 0;
+	}
+	return ARGP_ERR_UNKNOWN;
+}
+
+static const struct argp_option demo_options[] = {
+	{NULL, 0, NULL, 0, "What is shown:", 1},
+	{"gxd", KEY_GXD, "PATH", 0, "The server's program; default: gxd in gxperf's folder", 1},
+	{"place", KEY_PLACE, "PLACE", 0, "The server's memory: host (default) or cuda:N", 1},
+	{0},
+};
+
+static error_t demo_parse(int key, char *arg, struct argp_state *state)
+{
+	struct cmdline *c = state->input;
+
+	if (key == KEY_GXD)
+		c->perf.gxd = arg;
+	else if (key == KEY_PLACE)
+		value_place("--place", arg, &c->perf, state);
+	else
+		return ARGP_ERR_UNKNOWN;
+	return 0;
+}
+
+static const struct argp conn_argp = {.options = conn_options, .parser = conn_parse};
+static const struct argp tune_argp = {.options = tune_options, .parser = tune_parse};
+static const struct argp load_argp = {.options = load_options, .parser = load_parse};
+static const struct argp file_argp = {.options = file_options, .parser = file_parse};
+static const struct argp out_argp = {.options = out_options, .parser = out_parse};
+static const struct argp demo_argp = {.options = demo_options, .parser = demo_parse};
+
+/* ---- Sub-commands --------------------------------------------------------------------------------------- */
+
+static const struct argp_child info_groups[] = {{&conn_argp}, {0}};
+static const struct argp_child run_groups[] = {
+	{&conn_argp}, {&load_argp}, {&file_argp}, {&tune_argp}, {&out_argp}, {0}};
+static const struct argp_child plain_groups[] = {
+	{&conn_argp}, {&load_argp}, {&tune_argp}, {&out_argp}, {0}};
+static const struct argp_child demo_groups[] = {{&demo_argp}, {&out_argp}, {0}};
+
+static const struct command {
+	const char *name;
+	int (*fn)(const struct perf_opts *opts, struct out *out);
+	const struct argp_child *groups;
+	const char *args, *doc;
+	bool addr_may, addr_must;
+} commands[] = {
+	{"info", perf_info, info_groups, "[HOST:PORT]",
+	 "What this host has for gx; with an address, what the server there offers.", true, false},
+	{"put", perf_run, run_groups, "HOST:PORT", "Put data into the server's memory.", true, true},
+	{"get", perf_run, run_groups, "HOST:PORT", "Get data from the server's memory.", true, true},
+	{"send", perf_run, plain_groups, "HOST:PORT",
+	 "Send tagged messages to receives that the server posts.", true, true},
+	{"lat", perf_lat, plain_groups, "HOST:PORT",
+	 "One-way latency: half the round trip of a put and its echo.", true, true},
+	{"demo", perf_demo, demo_groups, "",
+	 "Server and client as two pinned processes on this machine, in under 40 s.", false, false},
+};
+
+#define NR_COMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+static const struct command *command_find(const char *name)
+{
+	for (size_t i = 0; i < NR_COMMANDS; i++)
+		if (!strcmp(commands[i].name, name))
+			return &commands[i];
+	return NULL;
+}
+
+int perf_dispatch(const struct perf_opts *opts, struct out *out)
+{
+	return command_find(opts->command)->fn(opts, out);
+}
+
+static void sizes_check(struct cmdline *c, struct argp_state *state)
+{
+	struct perf_opts *o = &c->perf;
+
+	if ((c->begin_given || c->end_given) && o->size_given)
+		argp_error(state, "give -s, or -b and -e");
+	if (c->end_given && !c->begin_given)
+		o->size_begin = 1;
+	if (c->begin_given && !c->end_given)
+		o->size_end = o->size_begin > OPTS_SIZE_END ? o->size_begin : OPTS_SIZE_END;
+	if (c->begin_given || c->end_given)
+		o->size_given = true;
+	if (o->size_end < o->size_begin)
+		argp_error(state, "-e is smaller than -b");
+}
+
+static void opts_check(struct cmdline *c, const struct command *cmd, struct argp_state *state)
+{
+	struct perf_opts *o = &c->perf;
+	bool sweep = c->begin_given || c->end_given;
+
+	sizes_check(c, state);
+	if (cmd->addr_must && !o->addr)
+		argp_error(state, "which server? e.g. gxperf %s 127.0.0.1:7501 --mem kv", cmd->name);
+	if (o->n && o->duration_ns)
+		argp_error(state, "give -n or -D");
+	if (o->file && (sweep || o->duration_ns || o->n || o->nr_conns != 1))
+		argp_error(state, "--file moves one file once: leave -b, -e, -n, -D and -q out");
+	if (o->file && o->size_given && !strcmp(cmd->name, "put"))
+		argp_error(state, "put --file: the size is that of the file; leave -s out");
+	if (c->out.force && !c->out.json_path)
+		argp_error(state, "--force is for -J FILE");
+}
+
+static error_t command_parse(int key, char *arg, struct argp_state *state)
+{
+	struct cmdline *c = state->input;
+	const struct command *cmd = command_find(c->perf.command);
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		for (unsigned i = 0; cmd->groups[i].argp; i++)
+			state->child_inputs[i] = c;
+		return 0;
+	case ARGP_KEY_ARG:
+		if (!cmd->addr_may || c->perf.addr)
+			argp_error(state, "what is '%s'?", arg);
+		c->perf.addr = arg;
+		return 0;
+	case ARGP_KEY_END:
+		opts_check(c, cmd, state);
+		return 0;
+	}
+	return ARGP_ERR_UNKNOWN;
+}
+
+/* ---- Top ------------------------------------------------------------------------------------------------ */
+
+/* Stops at the sub-command: what follows is parsed by its own options. */
+static error_t top_parse(int key, char *arg, struct argp_state *state)
+{
+	struct cmdline *c = state->input;
+
+	switch (key) {
+	case ARGP_KEY_ARG:
+		if (!command_find(arg))
+			argp_error(state, "no command '%s'; there are info, put, get, send, lat, demo",
+				   arg);
+		c->perf.command = command_find(arg)->name;
+		c->out.argc = state->next - 1; /* where it stands, for main() */
+		state->next = state->argc;
+		return 0;
+	case ARGP_KEY_NO_ARGS:
+		argp_error(state, "which command? info, put, get, send, lat or demo");
+		return 0;
+	}
+	return ARGP_ERR_UNKNOWN;
+}
+
+static const struct argp top_argp = {
+	.parser = top_parse,
+	.args_doc = "COMMAND [OPTION...]",
+	.doc = "gxperf measures gx, and checks what it moved.\v"
+	       "  info [HOST:PORT]  what this host has, what the server offers\n"
+	       "  put HOST:PORT     put data into the server's memory; --file puts a file\n"
+	       "  get HOST:PORT     get data from it\n"
+	       "  send HOST:PORT    send tagged messages\n"
+	       "  lat HOST:PORT     one-way latency\n"
+	       "  demo              server and client on this machine\n"
+	       "gxperf COMMAND --help lists the options. Sizes take K, M, G, T, powers of two; GB/s is 10^9.\n"
+	       "Exit status: 0 ok, 1 failed, 2 usage, 3 wrong data, 4 peer lost or time-out.",
+};
+
+static void print_version(FILE *out, struct argp_state *state)
+{
+	fprintf(out, "gxperf %s\n", gx_version());
+}
+
+static void command_argp_parse(struct cmdline *c, int argc, char **argv)
+{
+	const struct command *cmd = command_find(c->perf.command);
+	const struct argp argp = {
+		.parser = command_parse, .args_doc = cmd->args, .doc = cmd->doc, .children = cmd->groups};
+	char name[64];
+
+	/* The name in usage lines. */
+	snprintf(name, sizeof(name), "gxperf %s", cmd->name);
+	argv[0] = name;
+	argp_parse(&argp, argc, argv, 0, NULL, c);
+	argv[0] = (char *)cmd->name;
+}
+
+int main(int argc, char **argv)
+{
+	struct cmdline c = {.perf = {.check = true,
+				     .nr_conns = 1,
+				     .size_begin = OPTS_SIZE,
+				     .size_end = OPTS_SIZE,
+				     .size_factor = 2,
+				     .timeout_ns = OPTS_TIMEOUT_NS}};
+	struct out *out;
+	int at;
+
+	argp_program_version_hook = print_version;
+	argp_err_exit_status = PERF_USAGE;
+	signal(SIGPIPE, SIG_IGN);
+	if (opt_cpus_allowed(&c.allowed)) {
+		fprintf(stderr, "gxperf: no CPU affinity: %s\n", strerror(errno));
+		return PERF_FAILED;
+	}
+	opt_cpus_default(&c.allowed, false, &c.perf.cpus);
+	argp_parse(&top_argp, argc, argv, ARGP_IN_ORDER, NULL, &c);
+	at = c.out.argc;
+	command_argp_parse(&c, argc - at, argv + at);
+	c.out.command = c.perf.command;
+	c.out.argc = argc - at;
+	c.out.argv = argv + at;
+	if (out_open(&c.out, &out))
+		return PERF_FAILED;
+	return out_close(out, perf_dispatch(&c.perf, out));
+}

@@ -1,0 +1,549 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * gxperf's way to the server: the context and its cores, the connections, and the requests to gxd. Main
+ * thread; perf_on_*() are gx's callbacks on its control thread.
+ */
+#include "gxperf.h"
+
+#include "digest.h"
+#include "doc.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define CONN_WAIT_EXTRA_NS 1000000000ull /* on top of gx's own time-out */
+#define CONN_TIMEOUT_NS	   5000000000ull
+#define CONN_LIST_MAX	   600
+
+void perf_nap(uint64_t ns)
+{
+	struct timespec ts = {.tv_sec = (time_t)(ns / 1000000000u),
+			      .tv_nsec = (long)(ns % 1000000000u)};
+
+	nanosleep(&ts, NULL);
+}
+
+/* ---- Callbacks ------------------------------------------------------------------------------------------ */
+
+static void perf_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
+			 const char *why)
+{
+	struct perf_conn *c = gx_conn_user(conn);
+
+	if (event != GX_CONN_DOWN || !c)
+		return;
+	snprintf(c->why, sizeof(c->why), "%s", why ? why : strerror(-err));
+	atomic_store_explicit(&c->down, true, memory_order_release);
+	rpc_on_down(c->rpc);
+}
+
+static void perf_on_msg(void *arg, struct gx_conn *conn, const void *data, uint32_t len)
+{
+	struct perf_conn *c = gx_conn_user(conn);
+
+	if (c)
+		rpc_on_msg(c->rpc, data, len);
+}
+
+/* ---- Open, close ---------------------------------------------------------------------------------------- */
+
+static int perf_gx_open(struct perf *perf, unsigned nr_cores)
+{
+	const struct perf_opts *o = perf->opts;
+	struct gx_opts opts = GX_INIT(opts);
+
+	opts.cpus = o->cpus.cpu;
+	opts.nr_cores = nr_cores;
+	opts.ports = o->port ? &o->port : NULL;
+	opts.nr_ports = o->port ? 1 : 0;
+	opts.chunk_b = (uint32_t)o->chunk;
+	opts.window = o->window;
+	opts.slots = o->slots;
+	opts.quantum_b = (uint32_t)o->quantum;
+	opts.peer_timeout_ns = o->timeout_ns;
+	opts.unpack = o->unpack;
+	opts.sms = o->sms;
+	opts.integrity = o->integrity;
+	opts.integrity_set = o->integrity_set;
+	opts.insecure = o->insecure;
+	opts.no_huge = o->no_huge;
+	opts.on_conn = perf_on_conn;
+	opts.on_msg = perf_on_msg;
+	opts.arg = perf;
+	return gx_open(&opts, &perf->gx);
+}
+
+int perf_open(const struct perf_opts *opts, struct out *out, unsigned nr_cores_max,
+	      struct perf *perf)
+{
+	unsigned nr = opts->cpus.nr < nr_cores_max ? opts->cpus.nr : nr_cores_max;
+	int ret;
+
+	*perf = (struct perf){.opts = opts, .out = out};
+	ret = perf_gx_open(perf, nr);
+	if (ret) {
+		out_error(out, "%s", gx_error());
+		return ret == -EINVAL ? PERF_USAGE : PERF_FAILED;
+	}
+	perf->cores = calloc(nr, sizeof(perf->cores[0]));
+	for (unsigned i = 0; perf->cores && i < nr; i++) {
+		perf->nr_cores = i + 1;
+		ret = perf_core_start(&perf->cores[i], gx_core(perf->gx, i), opts->cpus.cpu[i]);
+		if (ret)
+			break;
+	}
+	if (!perf->cores || ret) {
+		out_error(out, "cannot start the threads: %s", strerror(ret ? -ret : ENOMEM));
+		return PERF_FAILED;
+	}
+	return PERF_OK;
+}
+
+void perf_close(struct perf *perf)
+{
+	/* The cores still turn: the peer is told, and what is under way comes back. */
+	for (unsigned i = 0; i < perf->nr_conns; i++)
+		if (perf->conns[i].conn)
+			gx_conn_close(perf->conns[i].conn);
+	for (unsigned i = 0; i < perf->nr_cores; i++)
+		perf_core_stop(&perf->cores[i]);
+	for (unsigned i = 0; i < perf->nr_mems; i++)
+		gx_mem_free(perf->mem[i]);
+	gx_close(perf->gx);
+	for (unsigned i = 0; i < perf->nr_conns; i++)
+		rpc_close(perf->conns[i].rpc);
+	free(perf->conns);
+	free(perf->cores);
+	free(perf->server_describe);
+	memset(perf, 0, sizeof(*perf));
+}
+
+int perf_alloc(struct perf *perf, uint64_t len, struct gx_mem **mem)
+{
+	const struct perf_opts *o = perf->opts;
+	char place[32];
+
+	/* gx has no memory of no bytes. */
+	if (perf->nr_mems < PERF_MEMS_MAX &&
+	    !gx_mem_alloc(perf->gx, o->local_kind, o->local_device, len ? len : 1, mem)) {
+		perf->mem[perf->nr_mems++] = *mem;
+		return PERF_OK;
+	}
+	opt_place_text(o->local_kind, o->local_device, place, sizeof(place));
+	out_error(perf->out, "%llu bytes of %s memory: %s", (unsigned long long)len, place, gx_error());
+	return PERF_FAILED;
+}
+
+/* ---- Connect -------------------------------------------------------------------------------------------- */
+
+/* gx's own words name the address, the cause and the cure. */
+static int conn_failed(struct perf *perf, int ret)
+{
+	out_error(perf->out, "%s", gx_error());
+	return ret == -ETIMEDOUT || ret == -ECONNRESET ? PERF_LOST : PERF_FAILED;
+}
+
+static int conn_begin(struct perf *perf, unsigned i)
+{
+	struct gx_connect_opts co = GX_INIT(co);
+	struct perf_conn *c = &perf->conns[i];
+	int ret;
+
+	co.port = perf->opts->port;
+	co.lanes = perf->nr_cores;
+	co.first_core = i % perf->nr_cores;
+	co.timeout_ns = perf->opts->timeout_ns;
+	c->perf = perf;
+	ret = gx_connect(perf->gx, perf->opts->addr, &co, &c->conn);
+	if (ret) {
+		c->conn = NULL;
+		return conn_failed(perf, ret);
+	}
+	c->rpc = rpc_open(c->conn);
+	if (!c->rpc) {
+		out_error(perf->out, "no memory");
+		return PERF_FAILED;
+	}
+	gx_conn_user_set(c->conn, c);
+	return PERF_OK;
+}
+
+static int conn_wait(struct perf *perf, unsigned i)
+{
+	uint64_t timeout = perf->opts->timeout_ns ? perf->opts->timeout_ns : CONN_TIMEOUT_NS;
+	struct perf_conn *c = &perf->conns[i];
+	struct gx_conn_info info = GX_INIT(info);
+	int ret = gx_conn_wait(c->conn, timeout + CONN_WAIT_EXTRA_NS);
+
+	if (ret)
+		return conn_failed(perf, ret);
+	if (gx_conn_info(c->conn, &info)) {
+		out_error(perf->out, "connection %u: %s", i, gx_error());
+		return PERF_FAILED;
+	}
+	c->lanes = info.lanes;
+	if (i == 0)
+		perf->info = info;
+	return PERF_OK;
+}
+
+/* One after the other: a server that is not there is then named once, and a backlog never overflows. */
+static int conn_all(struct perf *perf)
+{
+	int ret = PERF_OK;
+
+	perf->conns = calloc(perf->opts->nr_conns, sizeof(perf->conns[0]));
+	if (!perf->conns) {
+		out_error(perf->out, "no memory");
+		return PERF_FAILED;
+	}
+	for (unsigned i = 0; i < perf->opts->nr_conns && !ret; i++) {
+		perf->nr_conns = i + 1;
+		ret = conn_begin(perf, i);
+		if (!ret)
+			ret = conn_wait(perf, i);
+	}
+	return ret;
+}
+
+static int conn_link_check(struct perf *perf)
+{
+	const char *want = perf->opts->require ? perf->opts->require : perf->opts->link;
+
+	if (!want || !strcmp(want, perf->info.link))
+		return PERF_OK;
+	out_error(perf->out, "%s %s: this connection takes link %s over port %s (%s)",
+		  perf->opts->require ? "--require" : "--link", want, perf->info.link,
+		  perf->info.port, perf->info.why);
+	return PERF_FAILED;
+}
+
+/* "kv (host, 2G), w (cuda:0, 4G)" */
+static void region_list(struct perf_conn *c, char *buf, size_t room)
+{
+	struct gx_region r = GX_INIT(r);
+	size_t at = 0;
+
+	snprintf(buf, room, "none");
+	for (unsigned i = 0; at < room && !gx_conn_region(c->conn, NULL, i, &r); i++) {
+		char place[32], size[32];
+
+		opt_place_text(r.kind, r.device, place, sizeof(place));
+		opt_size_text(r.len, size, sizeof(size));
+		at += (size_t)snprintf(buf + at, room - at, "%s%s (%s, %s)", i ? ", " : "", r.name,
+				       place, size);
+	}
+}
+
+static int region_find(struct perf *perf, struct perf_conn *c, unsigned access)
+{
+	struct gx_region second = GX_INIT(second);
+	const char *name = perf->opts->mem;
+	char list[CONN_LIST_MAX];
+
+	c->region.size = sizeof(c->region);
+	if (!name && !gx_conn_region(c->conn, NULL, 1, &second)) {
+		region_list(c, list, sizeof(list));
+		out_error(perf->out, "the server has several regions: say which with --mem; there are %s",
+			  list);
+		return PERF_USAGE;
+	}
+	if (gx_conn_region(c->conn, name, 0, &c->region)) {
+		region_list(c, list, sizeof(list));
+		out_error(perf->out,
+			  "the server has no region '%s'; there are: %s. A region is made by gxd --mem %s=host:1G",
+			  name ? name : "", list, name ? name : "kv");
+		return PERF_FAILED;
+	}
+	if (access & ~c->region.access) {
+		out_error(perf->out, "region '%s' may not be %s", c->region.name,
+			  access == GX_ACCESS_GET ? "read" : "written");
+		return PERF_FAILED;
+	}
+	return PERF_OK;
+}
+
+static int conn_hello(struct perf *perf)
+{
+	const char *version = "", *unpack = "", *describe = "";
+	struct json_t *reply;
+	char why[PERF_WHY_MAX];
+	int rpc = 0, sms = 0, ret;
+
+	ret = perf_call(&perf->conns[0], doc_pack("{s:s}", "op", "hello"), &reply);
+	if (ret)
+		return ret;
+	if (doc_unpack(reply, why, sizeof(why), "{s:s, s:i, s:s, s:i, s:s}", "version", &version,
+		       "rpc", &rpc, "unpack", &unpack, "sms", &sms, "describe", &describe) ||
+	    rpc != RPC_VERSION || opt_unpack(unpack, &perf->server_unpack)) {
+		out_error(perf->out,
+			  "gxd at %s is of another version (%s, services %d; here %s, %d): install the same at both ends",
+			  perf->opts->addr, version, rpc, gx_version(), RPC_VERSION);
+		ret = PERF_FAILED;
+	} else {
+		perf->server_sms = (unsigned)sms;
+		perf->server_describe = strdup(describe);
+	}
+	doc_free(reply);
+	return ret;
+}
+
+/* Unpacking is done where bytes land: there for put and send, here for get. */
+static int conn_unpack_check(struct perf *perf, unsigned access)
+{
+	if (!perf->opts->unpack_given || access == GX_ACCESS_GET ||
+	    perf->opts->unpack == perf->server_unpack)
+		return PERF_OK;
+	out_error(perf->out,
+		  "--unpack %s: bytes land at the server, which unpacks by '%s'; start it with gxd --unpack %s",
+		  opt_unpack_text(perf->opts->unpack), opt_unpack_text(perf->server_unpack),
+		  opt_unpack_text(perf->opts->unpack));
+	return PERF_FAILED;
+}
+
+static const char *path_unpack(const struct perf *perf, enum gx_unpack_mode mode,
+			       enum gx_mem_kind kind)
+{
+	if (mode != GX_UNPACK_MODE_AUTO)
+		return opt_unpack_text(mode);
+	return kind == GX_MEM_CUDA ? "kernel" : "host";
+}
+
+static void conn_path_tell(struct perf *perf, unsigned access)
+{
+	const struct gx_region *r = &perf->conns[0].region;
+	const struct perf_opts *o = perf->opts;
+	struct opt_cpus cpus = o->cpus;
+	char place[32], list[256];
+	struct out_path path = {
+		.link = perf->info.link,
+		.port = perf->info.port,
+		.gpu = place,
+		.engine = perf->info.engine,
+		.integrity = opt_integrity_text(perf->info.integrity),
+		.quantum_b = perf->info.quantum_b,
+		.cores = list,
+		.why = perf->info.why,
+	};
+
+	cpus.nr = perf->nr_cores;
+	opt_cpus_text(&cpus, list, sizeof(list));
+	opt_place_text(r->kind, r->device, place, sizeof(place));
+	path.unpack = access == GX_ACCESS_GET ? path_unpack(perf, o->unpack, o->local_kind) :
+						path_unpack(perf, perf->server_unpack, r->kind);
+	out_path(perf->out, &path);
+}
+
+int perf_connect_any(struct perf *perf)
+{
+	int ret = conn_all(perf);
+
+	if (!ret)
+		ret = conn_link_check(perf);
+	return ret ? ret : conn_hello(perf);
+}
+
+int perf_connect(struct perf *perf, unsigned access)
+{
+	int ret = perf_connect_any(perf);
+
+	for (unsigned i = 0; i < perf->nr_conns && !ret; i++)
+		ret = region_find(perf, &perf->conns[i], access);
+	if (!ret)
+		ret = conn_unpack_check(perf, access);
+	if (!ret)
+		conn_path_tell(perf, access);
+	return ret;
+}
+
+/* ---- What goes wrong ------------------------------------------------------------------------------------ */
+
+int perf_room(struct perf *perf, uint64_t len)
+{
+	const struct gx_region *r = &perf->conns[0].region;
+	uint64_t offset = perf->opts->offset;
+
+	if (offset <= r->len && len <= r->len - offset)
+		return PERF_OK;
+	out_error(perf->out,
+		  "region '%s' is too small: %llu bytes at offset %llu, and it has %llu; give gxd a larger --mem %s",
+		  r->name, (unsigned long long)len, (unsigned long long)offset,
+		  (unsigned long long)r->len, r->name);
+	return PERF_FAILED;
+}
+
+int perf_lost(struct perf *perf)
+{
+	for (unsigned i = 0; i < perf->nr_conns; i++) {
+		if (!atomic_load_explicit(&perf->conns[i].down, memory_order_acquire))
+			continue;
+		out_error(perf->out, "the server at %s is lost: %s", perf->opts->addr,
+			  perf->conns[i].why);
+		return PERF_LOST;
+	}
+	return PERF_OK;
+}
+
+int perf_op_failed(struct perf *perf, const char *op, int status)
+{
+	int ret = perf_lost(perf);
+
+	out_error(perf->out, "%s to %s failed: %s", op, perf->opts->addr, strerror(-status));
+	if (ret || status == -ETIMEDOUT || status == -ECONNRESET || status == -ENOTCONN ||
+	    status == -ECANCELED)
+		return PERF_LOST;
+	return PERF_FAILED;
+}
+
+/* ---- Services ------------------------------------------------------------------------------------------- */
+
+static void perf_call_progress(void *arg, uint64_t done_b)
+{
+	struct perf_conn *c = arg;
+
+	/* Control thread, while the main thread waits: nobody else prints. */
+	out_progress(c->perf->out, "the server works: %.1f GB", (double)done_b / 1e9);
+}
+
+int perf_call(struct perf_conn *c, struct json_t *req, struct json_t **reply)
+{
+	char why[PERF_WHY_MAX] = "";
+	int ret = rpc_call(c->rpc, req, perf_call_progress, c, reply, why, sizeof(why));
+
+	if (!ret)
+		return PERF_OK;
+	if (ret == -ENOTCONN && perf_lost(c->perf))
+		return PERF_LOST;
+	out_error(c->perf->out, "gxd at %s: %s", c->perf->opts->addr, why);
+	return ret == -EREMOTEIO || ret == -ENOMEM ? PERF_FAILED : PERF_LOST;
+}
+
+/* A request whose reply has nothing in it. */
+static int perf_call_plain(struct perf_conn *c, struct json_t *req)
+{
+	struct json_t *reply = NULL;
+	int ret = perf_call(c, req, &reply);
+
+	doc_free(reply);
+	return ret;
+}
+
+int perf_poison(struct perf *perf, uint64_t off, uint64_t len)
+{
+	struct perf_conn *c = &perf->conns[0];
+
+	return perf_call_plain(c, doc_pack("{s:s, s:s, s:I, s:I}", "op", "poison", "region",
+					   c->region.name, "off", (long long)off, "len",
+					   (long long)len));
+}
+
+static struct json_t *slots_request(const char *op, const struct perf_conn *c,
+				    const struct perf_slots *s)
+{
+	return doc_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "op", op, "region",
+			c->region.name, "off", (long long)s->off, "size", (long long)s->size,
+			"stride", (long long)s->stride, "n", (long long)s->nr, "seed",
+			(long long)PERF_SEED, "iter", (long long)s->iter);
+}
+
+int perf_fill(struct perf *perf, const struct perf_slots *s)
+{
+	return perf_call_plain(&perf->conns[0], slots_request("fill", &perf->conns[0], s));
+}
+
+struct json_t *perf_verify_request(const struct perf_conn *c, const struct perf_slots *s, int lane,
+				   uint64_t upto)
+{
+	struct json_t *req = slots_request("verify", c, s);
+
+	if (req && lane >= 0) {
+		doc_set(req, "lane", doc_pack("i", lane));
+		doc_set(req, "upto", doc_pack("I", (long long)upto));
+	}
+	return req;
+}
+
+int perf_verify_reply(struct json_t *reply, struct check_result *res)
+{
+	struct check_result one = CHECK_RESULT_NONE;
+	long long checked_b, wrong, first;
+	char why[PERF_WHY_MAX];
+
+	if (doc_unpack(reply, why, sizeof(why), "{s:I, s:I, s:I}", "checked_b", &checked_b, "wrong",
+		       &wrong, "first_wrong_off", &first))
+		return -EINVAL;
+	one.checked_b = (uint64_t)checked_b;
+	one.wrong = (uint64_t)wrong;
+	if (wrong)
+		one.first_wrong_off = (uint64_t)first;
+	check_result_add(res, &one);
+	return 0;
+}
+
+int perf_verify(struct perf *perf, const struct perf_slots *s, struct check_result *res)
+{
+	struct json_t *reply;
+	int ret = perf_call(&perf->conns[0],
+			    perf_verify_request(&perf->conns[0], s, -1, 0), &reply);
+
+	if (ret)
+		return ret;
+	if (perf_verify_reply(reply, res)) {
+		out_error(perf->out, "gxd's answer to verify makes no sense");
+		ret = PERF_FAILED;
+	}
+	doc_free(reply);
+	return ret;
+}
+
+int perf_sha256(struct perf *perf, uint64_t off, uint64_t len, char *hex)
+{
+	struct perf_conn *c = &perf->conns[0];
+	char why[PERF_WHY_MAX];
+	struct json_t *reply;
+	const char *text;
+	int ret = perf_call(c,
+			    doc_pack("{s:s, s:s, s:I, s:I}", "op", "sha256", "region",
+				     c->region.name, "off", (long long)off, "len", (long long)len),
+			    &reply);
+
+	if (ret)
+		return ret;
+	if (doc_unpack(reply, why, sizeof(why), "{s:s}", "sha256", &text)) {
+		out_error(perf->out, "gxd's answer to sha256: %s", why);
+		ret = PERF_FAILED;
+	} else {
+		snprintf(hex, DIGEST_HEX_MAX, "%s", text);
+	}
+	doc_free(reply);
+	return ret;
+}
+
+int perf_cpu(struct perf *perf, uint64_t *ns)
+{
+	char why[PERF_WHY_MAX];
+	struct json_t *reply;
+	long long cores_ns = 0;
+	int ret = perf_call(&perf->conns[0], doc_pack("{s:s}", "op", "cpu"), &reply);
+
+	if (ret)
+		return ret;
+	doc_unpack(reply, why, sizeof(why), "{s:I}", "cores_ns", &cores_ns);
+	doc_free(reply);
+	*ns = (uint64_t)cores_ns;
+	for (unsigned i = 0; i < perf->nr_cores; i++)
+		*ns += perf_core_cpu_ns(&perf->cores[i]);
+	return PERF_OK;
+}
+
+int perf_sms(const struct perf *perf, enum gx_mem_kind kind, bool local)
+{
+	unsigned sms = local ? perf->opts->sms : perf->server_sms;
+
+	if (kind != GX_MEM_CUDA)
+		return 0;
+	return sms ? (int)sms : -1;
+}

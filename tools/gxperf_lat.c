@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * gxperf lat: a put with an immediate, which gxd's core answers with a put of the same bytes; half the round
+ * trip is reported. One message is under way, posted and awaited by the thread that turns the core.
+ */
+#include "gxperf.h"
+
+#include "doc.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LAT_SLOTS	 64 /* rotated over, so that no buffer is written before its last completion */
+#define LAT_STRIDE_B	 64
+#define LAT_COMPS	 16
+#define LAT_SIZE	 64
+#define LAT_N		 10000
+#define LAT_WARM	 1000
+#define LAT_STUCK_NS	 90000000000ull
+#define LAT_LOOK_NS	 2000000
+
+/** struct lat - Owner: the core's thread during a phase, else main. */
+struct lat {
+	struct perf_job job; /* first */
+	struct perf perf;
+	struct gx_ep *ep;
+	struct gx_mem *local, *echo;
+	unsigned char *src, *dst; /* addresses of local and echo */
+	uint64_t size, stride;
+	struct gx_op op;	  /* what all puts have in common */
+	uint64_t next;		  /* number of the next message */
+	uint64_t limit;		  /* no message from this number on */
+	uint64_t deadline_ns;	  /* 0: by the limit */
+	uint64_t posted_ns;	  /* of the message under way */
+	bool waiting;		  /* for an echo */
+	uint32_t in_flight;	  /* puts without their completion */
+	uint8_t slot_busy[LAT_SLOTS];
+	uint64_t stamps_wrong;	  /* echoes that came with another number */
+	_Atomic uint64_t count;	  /* echoes in this phase; main reads for progress */
+	int err;
+	struct hist hist;
+};
+
+/* ---- On the core ---------------------------------------------------------------------------------------- */
+
+static void lat_echo(struct lat *lat, uint64_t now)
+{
+	uint64_t i = lat->next - 1, slot = i % LAT_SLOTS, got = 0;
+
+	hist_record(&lat->hist, (now - lat->posted_ns) / 2);
+	lat->waiting = false;
+	atomic_store_explicit(&lat->count,
+			      atomic_load_explicit(&lat->count, memory_order_relaxed) + 1,
+			      memory_order_relaxed);
+	if (lat->size < CHECK_STAMP_B || !lat->perf.opts->check)
+		return;
+	memcpy(&got, lat->dst + slot * lat->stride, sizeof(got));
+	lat->stamps_wrong += got != i;
+}
+
+static void lat_comp(struct lat *lat, const struct gx_comp *comp, uint64_t now)
+{
+	if (comp->kind == GX_COMP_NOTIFY) {
+		if (lat->waiting && comp->imm == lat->next - 1)
+			lat_echo(lat, now);
+	} else if (comp->kind == GX_COMP_DONE) {
+		lat->in_flight--;
+		lat->slot_busy[comp->user] = 0;
+		if (comp->status && !lat->err)
+			lat->err = comp->status;
+	}
+}
+
+static bool lat_post(struct lat *lat, uint64_t now)
+{
+	uint64_t i = lat->next, slot = i % LAT_SLOTS;
+	struct gx_op op = lat->op;
+	int ret;
+
+	if (lat->slot_busy[slot])
+		return false;
+	if (lat->perf.opts->check)
+		check_stamp(lat->src + slot * lat->stride, lat->size, 0, UINT64_MAX / 2, i);
+	op.user = slot;
+	op.off = slot * lat->stride;
+	op.remote_off += slot * lat->stride;
+	op.imm = i | RPC_IMM_ECHO;
+	ret = gx_post(lat->ep, &op, 1);
+	if (ret < 0)
+		lat->err = ret;
+	if (ret <= 0)
+		return false;
+	lat->posted_ns = now;
+	lat->slot_busy[slot] = 1;
+	lat->in_flight++;
+	lat->next++;
+	lat->waiting = true;
+	return true;
+}
+
+static enum perf_step lat_step(struct perf_job *job, uint64_t now)
+{
+	struct lat *lat = (struct lat *)job;
+	struct gx_comp comps[LAT_COMPS];
+	unsigned n = gx_poll(gx_ep_core(lat->ep), comps, LAT_COMPS);
+	bool end;
+
+	for (unsigned i = 0; i < n; i++)
+		lat_comp(lat, &comps[i], now);
+	end = lat->err || lat->next == lat->limit || (lat->deadline_ns && now >= lat->deadline_ns);
+	if (!lat->waiting && !end)
+		return lat_post(lat, now) || n ? PERF_STEP_BUSY : PERF_STEP_IDLE;
+	if (end && !lat->in_flight && (!lat->waiting || lat->err))
+		return PERF_STEP_DONE;
+	return n ? PERF_STEP_BUSY : PERF_STEP_IDLE;
+}
+
+/* ---- Main ----------------------------------------------------------------------------------------------- */
+
+static int lat_phase_wait(struct lat *lat)
+{
+	uint64_t moved = gx_now(), last = 0, count;
+
+	while (!atomic_load_explicit(&lat->job.done, memory_order_acquire)) {
+		perf_nap(LAT_LOOK_NS);
+		count = atomic_load_explicit(&lat->count, memory_order_relaxed);
+		if (count != last)
+			moved = gx_now();
+		last = count;
+		/* An echo that was lost with the server is awaited by nobody else. */
+		if (perf_lost(&lat->perf))
+			return PERF_LOST;
+		if (gx_now() - moved < LAT_STUCK_NS)
+			continue;
+		out_error(lat->perf.out, "no echo for %u s", (unsigned)(LAT_STUCK_NS / 1000000000u));
+		return PERF_LOST;
+	}
+	return lat->err ? perf_op_failed(&lat->perf, "put", lat->err) : PERF_OK;
+}
+
+static int lat_phase(struct lat *lat, uint64_t n, uint64_t duration_ns)
+{
+	lat->limit = duration_ns ? UINT64_MAX : lat->next + n;
+	lat->deadline_ns = duration_ns ? gx_now() + duration_ns : 0;
+	atomic_store_explicit(&lat->count, 0, memory_order_relaxed);
+	hist_reset(&lat->hist);
+	perf_core_job(&lat->perf.cores[0], &lat->job);
+	return lat_phase_wait(lat);
+}
+
+static uint64_t lat_stride(uint64_t size)
+{
+	uint64_t up = (size + LAT_STRIDE_B - 1) & ~(uint64_t)(LAT_STRIDE_B - 1);
+
+	return up ? up : LAT_STRIDE_B;
+}
+
+static void lat_reset(struct lat *lat, uint64_t size)
+{
+	lat->size = size;
+	lat->stride = lat_stride(size);
+	lat->next = 0;
+	lat->stamps_wrong = 0;
+	lat->op = (struct gx_op){
+		.size = sizeof(lat->op),
+		.kind = GX_OP_PUT,
+		.flags = GX_OP_IMM,
+		.mem = lat->local,
+		.len = size,
+		.token = lat->perf.conns[0].region.token,
+		.remote_off = lat->perf.opts->offset,
+	};
+}
+
+/* Poison where bytes land, at both ends; the pattern where they come from. */
+static int lat_payload(struct lat *lat)
+{
+	uint64_t len = LAT_SLOTS * lat->stride;
+
+	check_pattern(lat->src, len, lat->perf.opts->offset, PERF_SEED);
+	check_poison(lat->dst, len);
+	return perf_poison(&lat->perf, lat->perf.opts->offset, len);
+}
+
+/* The last messages, as they lie at the server and as they came back. */
+static int lat_verify(struct lat *lat, struct check_result *res)
+{
+	uint64_t first = lat->next > LAT_SLOTS ? lat->next - LAT_SLOTS : 0;
+	int ret = PERF_OK;
+
+	for (uint64_t i = first; i < lat->next && !ret; i++) {
+		uint64_t at = i % LAT_SLOTS * lat->stride;
+		struct perf_slots s = {.off = lat->perf.opts->offset + at,
+				       .size = lat->size,
+				       .stride = lat->stride,
+				       .nr = 1,
+				       .iter = i};
+
+		check_piece(lat->dst + at, lat->size, 0, s.off, PERF_SEED, i, res);
+		ret = perf_verify(&lat->perf, &s, res);
+	}
+	res->wrong += lat->stamps_wrong;
+	return ret;
+}
+
+static int lat_row(struct lat *lat, double cpu_pct, const struct check_result *res)
+{
+	struct out_row row = {
+		.op = "lat",
+		.size_b = lat->size,
+		.count = lat->hist.count,
+		.gb_s = NAN,
+		.cpu_pct = cpu_pct,
+		.sms = perf_sms(&lat->perf, lat->perf.conns[0].region.kind, false),
+		.checked = lat->perf.opts->check,
+		.checked_b = res->checked_b,
+		.wrong = res->wrong,
+	};
+
+	perf_row_hist(&row, &lat->hist);
+	out_row(lat->perf.out, &row);
+	if (!res->wrong)
+		return PERF_OK;
+	out_error(lat->perf.out, "lat of %llu bytes: %llu wrong bytes or echoes",
+		  (unsigned long long)lat->size, (unsigned long long)res->wrong);
+	return PERF_WRONG;
+}
+
+static int lat_size(struct lat *lat, uint64_t size)
+{
+	const struct perf_opts *o = lat->perf.opts;
+	struct check_result res = CHECK_RESULT_NONE;
+	uint64_t warm = o->warm_given ? o->warm : LAT_WARM, begin, cpu[2] = {0};
+	double cpu_pct = NAN;
+	int ret;
+
+	lat_reset(lat, size);
+	ret = o->check ? lat_payload(lat) : PERF_OK;
+	if (!ret && warm)
+		ret = lat_phase(lat, warm, 0);
+	if (!ret)
+		ret = perf_cpu(&lat->perf, &cpu[0]);
+	begin = gx_now();
+	if (!ret)
+		ret = lat_phase(lat, o->n ? o->n : LAT_N, o->duration_ns);
+	if (!ret)
+		ret = perf_cpu(&lat->perf, &cpu[1]);
+	if (!ret)
+		cpu_pct = 100.0 * (double)(cpu[1] - cpu[0]) / (double)(gx_now() - begin);
+	if (!ret && o->check)
+		ret = lat_verify(lat, &res);
+	return ret ? ret : lat_row(lat, cpu_pct, &res);
+}
+
+static int lat_connect(struct lat *lat, uint64_t len)
+{
+	struct perf *perf = &lat->perf;
+	struct json_t *reply = NULL;
+	int ret = perf_alloc(perf, len, &lat->local);
+
+	if (!ret)
+		ret = perf_alloc(perf, len, &lat->echo);
+	if (!ret && gx_mem_share(lat->echo, RPC_ECHO_REGION, GX_ACCESS_PUT)) {
+		out_error(perf->out, "cannot share memory for the echo: %s", gx_error());
+		ret = PERF_FAILED;
+	}
+	if (!ret)
+		ret = perf_connect(perf, GX_ACCESS_PUT);
+	if (!ret)
+		ret = perf_room(perf, len);
+	if (!ret)
+		ret = perf_call(&perf->conns[0],
+				doc_pack("{s:s, s:s, s:I}", "op", "echo", "region",
+					 perf->conns[0].region.name, "base",
+					 (long long)perf->opts->offset),
+				&reply);
+	doc_free(reply);
+	if (ret)
+		return ret;
+	lat->src = gx_mem_addr(lat->local);
+	lat->dst = gx_mem_addr(lat->echo);
+	lat->ep = gx_conn_ep(perf->conns[0].conn, 0);
+	return PERF_OK;
+}
+
+static int lat_usage(const struct perf_opts *o, struct out *out)
+{
+	if (o->local_kind != GX_MEM_HOST)
+		out_error(out, "lat keeps its payload in host memory: leave --local-mem out");
+	else if (o->nr_conns != 1)
+		out_error(out, "lat measures one message on one connection: leave -q out");
+	else
+		return PERF_OK;
+	return PERF_USAGE;
+}
+
+int perf_lat(const struct perf_opts *opts, struct out *out)
+{
+	uint64_t first = opts->size_given ? opts->size_begin : LAT_SIZE;
+	uint64_t last = opts->size_given ? opts->size_end : LAT_SIZE;
+	int worst = PERF_OK, ret = lat_usage(opts, out);
+	struct lat *lat;
+
+	if (ret)
+		return ret;
+	lat = calloc(1, sizeof(*lat));
+	if (!lat) {
+		out_error(out, "no memory");
+		return PERF_FAILED;
+	}
+	lat->job.step = lat_step;
+	ret = perf_open(opts, out, 1, &lat->perf);
+	if (!ret)
+		ret = lat_connect(lat, LAT_SLOTS * lat_stride(last));
+	for (uint64_t size = first; size <= last && !ret;
+	     size = size ? size * opts->size_factor : 1) {
+		ret = lat_size(lat, size);
+		if (ret == PERF_WRONG) {
+			worst = ret;
+			ret = PERF_OK;
+		}
+	}
+	perf_close(&lat->perf);
+	free(lat);
+	return ret ? ret : worst;
+}

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Results of gxperf (see out.h). The JSON document is kept while the program runs and printed at the end;
+ * tables, CSV and JSON lines are printed row by row.
+ */
+#include "out.h"
+
+#include "doc.h"
+
+#include <gx/gx.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#define OUT_TEXT_MAX 1024
+
+struct out {
+	struct out_opts opts;
+	FILE *file; /* the JSON file, or NULL */
+	struct json_t *path, *results, *errors;
+	char op[16];	    /* of the table's last header */
+	uint64_t checked_b; /* sums, for the table's last line */
+	uint64_t wrong;
+	unsigned nr_rows;
+	bool unchecked; /* some row was not checked */
+	struct out_row last;
+	bool terminal;	/* stderr is one */
+	bool progress;	/* a progress line stands there */
+};
+
+int out_format_parse(const char *text, enum out_format *out)
+{
+	static const char *const names[] = {"table", "csv", "json", "jsonl"};
+
+	for (unsigned i = 0; i < 4; i++) {
+		if (!strcmp(text, names[i])) {
+			*out = (enum out_format)i;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
+static int out_file_open(struct out *out)
+{
+	const char *path = out->opts.json_path;
+	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (out->opts.force ? O_TRUNC : O_EXCL), 0666);
+	int err = errno;
+
+	if (fd >= 0)
+		out->file = fdopen(fd, "w");
+	if (out->file)
+		return 0;
+	fprintf(stderr, "gxperf: -J %s: %s%s\n", path, strerror(err),
+		err == EEXIST ? "; give another name, or --force to replace it" : "");
+	return -err;
+}
+
+int out_open(const struct out_opts *opts, struct out **out)
+{
+	struct out *o = calloc(1, sizeof(*o));
+	int ret;
+
+	if (!o)
+		return -ENOMEM;
+	o->opts = *opts;
+	o->terminal = isatty(STDERR_FILENO);
+	if (opts->json_path) {
+		ret = out_file_open(o);
+		if (ret) {
+			free(o);
+			return ret;
+		}
+	}
+	o->path = doc_pack("{}");
+	o->results = doc_array();
+	o->errors = doc_array();
+	*out = o;
+	return 0;
+}
+
+/* ---- stderr --------------------------------------------------------------------------------------------- */
+
+static void out_progress_end(struct out *out)
+{
+	if (out->progress)
+		fputs("\r\033[K", stderr);
+	out->progress = false;
+}
+
+void out_error(struct out *out, const char *fmt, ...)
+{
+	char text[OUT_TEXT_MAX];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	out_progress_end(out);
+	fprintf(stderr, "gxperf: %s\n", text);
+	doc_append(out->errors, doc_string(text));
+}
+
+void out_note(struct out *out, const char *fmt, ...)
+{
+	va_list ap;
+
+	out_progress_end(out);
+	fputs("gxperf: ", stderr);
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fputc('\n', stderr);
+}
+
+bool out_progress_on(const struct out *out)
+{
+	return out->terminal;
+}
+
+void out_progress(struct out *out, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (!out->terminal)
+		return;
+	out_progress_end(out);
+	if (!fmt)
+		return;
+	fputc('\r', stderr);
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fflush(stderr);
+	out->progress = true;
+}
+
+/* ---- JSON ----------------------------------------------------------------------------------------------- */
+
+void out_path(struct out *out, const struct out_path *p)
+{
+	struct json_t *path = doc_pack("{}");
+
+	doc_set(path, "link", doc_string(p->link));
+	doc_set(path, "port", doc_string(p->port));
+	doc_set(path, "gpu", doc_string(p->gpu));
+	doc_set(path, "engine", doc_string(p->engine));
+	doc_set(path, "unpack", doc_string(p->unpack));
+	doc_set(path, "integrity", doc_string(p->integrity));
+	doc_set(path, "quantum", p->quantum_b < 0 ? doc_string(NULL) :
+						   doc_pack("I", (long long)p->quantum_b));
+	doc_set(path, "cores", doc_string(p->cores));
+	doc_set(path, "why", doc_string(p->why));
+	doc_free(out->path);
+	out->path = path;
+	if (out->opts.format == OUT_TABLE)
+		printf("# link %s, port %s, memory there %s, unpack %s, integrity %s, quantum %lld, CPUs here %s, "
+		       "control %s\n# why: %s\n",
+		       p->link, p->port, p->gpu, p->unpack, p->integrity, (long long)p->quantum_b,
+		       p->cores, p->engine, p->why);
+}
+
+static struct json_t *row_doc(const struct out_row *r)
+{
+	struct json_t *row = doc_pack("{s:s, s:I, s:I}", "op", r->op, "size_b", (long long)r->size_b,
+				      "count", (long long)r->count);
+
+	doc_set(row, "p50_us", doc_real(r->p50_us));
+	doc_set(row, "avg_us", doc_real(r->avg_us));
+	doc_set(row, "p99_us", doc_real(r->p99_us));
+	doc_set(row, "p999_us", doc_real(r->p999_us));
+	doc_set(row, "GB_s", doc_real(r->gb_s));
+	doc_set(row, "cpu_pct", doc_real(r->cpu_pct));
+	doc_set(row, "sms", r->sms < 0 ? doc_string(NULL) : doc_pack("i", r->sms));
+	doc_set(row, "checked_b", doc_pack("I", (long long)r->checked_b));
+	doc_set(row, "wrong", r->checked ? doc_pack("I", (long long)r->wrong) : doc_string(NULL));
+	doc_set(row, "sha256", doc_string(r->sha256));
+	return row;
+}
+
+/* The value behind "@key :" in a file such as /proc/cpuinfo or /proc/meminfo. */
+static void out_proc_value(const char *path, const char *key, char *buf, size_t room)
+{
+	FILE *f = fopen(path, "re");
+	char line[256];
+	size_t len = strlen(key);
+
+	snprintf(buf, room, "unknown");
+	while (f && fgets(line, sizeof(line), f)) {
+		char *at = line + len;
+
+		if (strncmp(line, key, len))
+			continue;
+		at += strspn(at, " \t:");
+		at[strcspn(at, "\n")] = '\0';
+		snprintf(buf, room, "%s", at);
+		break;
+	}
+	if (f)
+		fclose(f);
+}
+
+static struct json_t *out_env(const struct out *out)
+{
+	struct json_t *env = doc_pack("{}"), *args = doc_array();
+	char text[128];
+	struct utsname u;
+	time_t now = time(NULL);
+	struct tm tm;
+
+	doc_set(env, "gx", doc_string(gx_version()));
+	if (!uname(&u)) {
+		doc_set(env, "host", doc_string(u.nodename));
+		doc_set(env, "kernel", doc_string(u.release));
+		doc_set(env, "machine", doc_string(u.machine));
+	}
+	out_proc_value("/proc/cpuinfo", "model name", text, sizeof(text));
+	doc_set(env, "cpu", doc_string(text));
+	doc_set(env, "nr_cpus", doc_pack("i", (int)sysconf(_SC_NPROCESSORS_ONLN)));
+	out_proc_value("/proc/meminfo", "HugePages_Free", text, sizeof(text));
+	doc_set(env, "hugepages_free", doc_string(text));
+	if (gmtime_r(&now, &tm) && strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &tm))
+		doc_set(env, "time", doc_string(text));
+	for (int i = 0; i < out->opts.argc; i++)
+		doc_append(args, doc_string(out->opts.argv[i]));
+	doc_set(env, "args", args);
+	return env;
+}
+
+/* All but the results; takes path and errors out of @out. */
+static struct json_t *out_document(struct out *out, int exit_code)
+{
+	struct json_t *doc = doc_pack("{s:i, s:s}", "schema_version", OUT_SCHEMA_VERSION, "command",
+				      out->opts.command);
+
+	doc_set(doc, "env", out_env(out));
+	doc_set(doc, "path", out->path);
+	doc_set(doc, "errors", out->errors);
+	doc_set(doc, "exit_code", doc_pack("i", exit_code));
+	return doc;
+}
+
+static int doc_write(struct json_t *doc, bool pretty, FILE *to)
+{
+	char *text = doc_print(doc, pretty);
+	int ret = -ENOMEM;
+
+	if (text)
+		ret = fprintf(to, "%s\n", text) < 0 ? -errno : 0;
+	free(text);
+	return ret;
+}
+
+/* ---- Rows ----------------------------------------------------------------------------------------------- */
+
+static const char *cell(double v, char buf[32])
+{
+	if (!isfinite(v))
+		snprintf(buf, 32, "-");
+	else
+		snprintf(buf, 32, "%.*f", v < 10 ? 3 : v < 1000 ? 2 : 1, v);
+	return buf;
+}
+
+static void row_table(struct out *out, const struct out_row *r)
+{
+	char b[6][32], wrong[32] = "-", sms[16] = "-", cpu[16] = "-";
+
+	if (strcmp(out->op, r->op)) {
+		snprintf(out->op, sizeof(out->op), "%s", r->op);
+		printf("# %-4s %10s %9s %10s %10s %10s %10s %9s %9s %6s %4s %7s\n", r->op, "size",
+		       "count", "p50 us", "avg us", "p99 us", "p99.9 us", "GB/s", "Gb/s", "CPU%",
+		       "SMs", "#wrong");
+	}
+	if (r->checked)
+		snprintf(wrong, sizeof(wrong), "%llu", (unsigned long long)r->wrong);
+	if (r->sms >= 0)
+		snprintf(sms, sizeof(sms), "%d", r->sms);
+	printf("%17llu %9llu %10s %10s %10s %10s %9s %9s", (unsigned long long)r->size_b,
+	       (unsigned long long)r->count, cell(r->p50_us, b[0]), cell(r->avg_us, b[1]),
+	       cell(r->p99_us, b[2]), cell(r->p999_us, b[3]), cell(r->gb_s, b[4]),
+	       cell(r->gb_s * 8, b[5]));
+	if (isfinite(r->cpu_pct))
+		snprintf(cpu, sizeof(cpu), "%.0f", r->cpu_pct);
+	printf(" %6s %4s %7s\n", cpu, sms, wrong);
+	if (r->sha256)
+		printf("# sha256 %s\n", r->sha256);
+}
+
+static void csv_cell(double v)
+{
+	if (isfinite(v))
+		printf(",%.6g", v);
+	else
+		printf(",");
+}
+
+static void row_csv(struct out *out, const struct out_row *r)
+{
+	if (!out->nr_rows)
+		printf("op,size_b,count,p50_us,avg_us,p99_us,p999_us,GB_s,Gb_s,cpu_pct,sms,wrong,"
+		       "checked_b,sha256\n");
+	printf("%s,%llu,%llu", r->op, (unsigned long long)r->size_b, (unsigned long long)r->count);
+	csv_cell(r->p50_us);
+	csv_cell(r->avg_us);
+	csv_cell(r->p99_us);
+	csv_cell(r->p999_us);
+	csv_cell(r->gb_s);
+	csv_cell(r->gb_s * 8);
+	csv_cell(r->cpu_pct);
+	csv_cell(r->sms < 0 ? NAN : r->sms);
+	csv_cell(r->checked ? (double)r->wrong : NAN);
+	printf(",%llu,%s\n", (unsigned long long)r->checked_b, r->sha256 ? r->sha256 : "");
+}
+
+void out_row(struct out *out, const struct out_row *row)
+{
+	struct json_t *doc = row_doc(row);
+
+	out_progress_end(out);
+	if (out->opts.format == OUT_TABLE)
+		row_table(out, row);
+	else if (out->opts.format == OUT_CSV)
+		row_csv(out, row);
+	else if (out->opts.format == OUT_JSONL)
+		doc_write(doc, false, stdout);
+	fflush(stdout);
+	out->nr_rows++;
+	out->last = *row;
+	out->last.sha256 = NULL;
+	out->checked_b += row->checked_b;
+	out->wrong += row->wrong;
+	out->unchecked |= !row->checked;
+	doc_append(out->results, doc);
+}
+
+const struct out_row *out_last(const struct out *out)
+{
+	return out->nr_rows ? &out->last : NULL;
+}
+
+void out_section(struct out *out, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (out->opts.format != OUT_TABLE)
+		return;
+	out_progress_end(out);
+	printf("# ");
+	va_start(ap, fmt);
+	vprintf(fmt, ap);
+	va_end(ap);
+	putchar('\n');
+	out->op[0] = '\0'; /* the next row has its header again */
+	fflush(stdout);
+}
+
+static void out_table_end(const struct out *out)
+{
+	if (!out->nr_rows)
+		return;
+	if (out->unchecked)
+		printf("# payload was NOT checked in every row; ");
+	else
+		printf("# ");
+	printf("checked_b %llu, wrong %llu\n", (unsigned long long)out->checked_b,
+	       (unsigned long long)out->wrong);
+}
+
+int out_close(struct out *out, int exit_code)
+{
+	struct json_t *doc;
+	int ret = 0;
+
+	out_progress_end(out);
+	if (out->opts.format == OUT_TABLE)
+		out_table_end(out);
+	doc = out_document(out, exit_code);
+	/* Each result has had its line. */
+	if (out->opts.format == OUT_JSONL)
+		ret = doc_write(doc, false, stdout);
+	doc_set(doc, "results", out->results);
+	if (out->opts.format == OUT_JSON)
+		ret = doc_write(doc, true, stdout);
+	if (out->file && doc_write(doc, true, out->file))
+		ret = -EIO;
+	if (out->file && fclose(out->file))
+		ret = -EIO;
+	if (fflush(stdout) || ret) {
+		fprintf(stderr, "gxperf: the results could not be written: %s\n", strerror(errno));
+		exit_code = exit_code ? exit_code : 1;
+	}
+	doc_free(doc);
+	free(out);
+	return exit_code;
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What gxperf says: results as a table, CSV or JSON on stdout, a JSON document in a file, errors and notes on
+ * stderr. Main thread only.
+ */
+#ifndef OUT_H
+#define OUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define OUT_SCHEMA_VERSION 1
+
+struct out;
+
+enum out_format { OUT_TABLE, OUT_CSV, OUT_JSON, OUT_JSONL };
+
+struct out_opts {
+	enum out_format format;
+	const char *command;   /* "put" */
+	const char *json_path; /* NULL: no file */
+	bool force;	       /* json_path may exist */
+	int argc;
+	char **argv; /* goes into the environment part */
+};
+
+/** struct out_path - The way the bytes went; NULL and -1 become null. Copied. */
+struct out_path {
+	const char *link, *port, *gpu, *engine, *unpack, *integrity, *cores, *why;
+	int64_t quantum_b;
+};
+
+/** struct out_row - One result. NAN and a negative sms become null. */
+struct out_row {
+	const char *op;
+	uint64_t size_b, count;
+	double p50_us, avg_us, p99_us, p999_us, gb_s, cpu_pct;
+	int sms;
+	bool checked; /* false: payload was not looked at, wrong is null */
+	uint64_t checked_b, wrong;
+	const char *sha256; /* NULL: null */
+};
+
+int out_format_parse(const char *text, enum out_format *out); /* 0, -EINVAL */
+
+/** out_open() - Return: 0, or -errno after a message (the file is there, or cannot be made). */
+int out_open(const struct out_opts *opts, struct out **out);
+/** out_close() - Print what is due, write the file. Return: @exit_code, or 1 when that failed. */
+int out_close(struct out *out, int exit_code);
+
+void out_path(struct out *out, const struct out_path *path);
+void out_row(struct out *out, const struct out_row *row);
+/** out_last() - The last row, its strings gone; NULL: there was none. */
+const struct out_row *out_last(const struct out *out);
+/** out_section() - A line of words among the rows of a table; nothing in other formats. */
+void out_section(struct out *out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/** out_error() - On stderr as "gxperf: ..." and into the errors of the document. */
+void out_error(struct out *out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/** out_note() - On stderr only. */
+void out_note(struct out *out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/** out_progress() - One line on stderr that replaces itself; nothing when stderr is no terminal. NULL ends it. */
+void out_progress(struct out *out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+bool out_progress_on(const struct out *out);
+
+#endif
