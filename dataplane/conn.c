@@ -180,15 +180,22 @@ static bool conn_quiet(const struct gx_conn *c)
 	return true;
 }
 
+/* Does the user hold @c: it connected, or was told of it? */
+static bool conn_is_known(const struct gx_conn *c)
+{
+	return !c->server || (c->reported_up && c->gx->opts.on_conn);
+}
+
 bool conn_reap(struct gx_conn *c)
 {
+	struct gx *gx = c->gx;
 	struct gx_conn **at = &c->gx->conns;
 
 	if (state_of(c) != GX_CONN_STATE_DOWN || !conn_quiet(c))
 		return false;
 	if (!c->ctl_freed)
 		c->ctl_freed = !c->ctl || ctl_conn_free(c);
-	if (!c->ctl_freed || (!c->server && !c->user_closed && !c->gx->closing))
+	if (!c->ctl_freed || (conn_is_known(c) && !c->user_closed && !c->gx->closing))
 		return false;
 	for (unsigned i = 0; i < c->nr_lanes; i++)
 		c->ep[i]->ops->ep_free(c->ep[i]);
@@ -196,6 +203,8 @@ bool conn_reap(struct gx_conn *c)
 		at = &(*at)->next;
 	*at = c->next;
 	free(c);
+	if (!gx->conns)
+		mem_reap(gx, false);
 	return true;
 }
 

@@ -40,6 +40,8 @@ struct gx_mem {
 	char name[GX_NAME_MAX];
 	unsigned access;
 	uint64_t token; /* index in regions[] | random high bits */
+	struct gx_mem *next; /* in gx->mems; owner: ctl */
+	bool dying;	     /* ctl: freed by the user while peers might still put into it */
 };
 
 /* One core. owner: core, but for what says otherwise. */
@@ -117,6 +119,7 @@ struct gx {
 	struct gx_port_slot port[GX_HELLO_PORTS];
 	struct gx_mem *_Atomic region[GX_REGIONS_MAX]; /* written by ctl (release), read by cores (acquire) */
 	struct gx_conn *conns; /* owner: ctl */
+	struct gx_mem *mems;   /* owner: ctl */
 	bool closing;	       /* ctl: gx_close() is under way: dead connections go at once */
 	struct ctl *ctl;
 	struct gx_stats ctl_stats; /* written by ctl */
@@ -149,6 +152,9 @@ void conn_tick(struct gx_conn *c);
 /** conn_reap() - Free a DOWN connection whose lanes are detached and that nobody uses (server side, or closed by its
  * user). Return: true when @c is gone. ctl_conn_free() was called before. */
 bool conn_reap(struct gx_conn *c);
+
+/** mem_reap() - Free memory whose owner has let go of it, or (@all) what is left when the context closes. region.c. */
+void mem_reap(struct gx *gx, bool all);
 
 /* -- the control half, ctl.c. ctl_open, ctl_close, ctl_listen, ctl_listen_stop, ctl_connect and ctl_stats_listen are called
  * on the caller's thread (names are resolved there), the others on the control thread -- */

@@ -49,6 +49,15 @@ static int mem_map_ports(struct gx_mem *mem)
 	return ret;
 }
 
+static int list_run(void *arg)
+{
+	struct gx_mem *mem = arg;
+
+	mem->next = mem->gx->mems;
+	mem->gx->mems = mem;
+	return 0;
+}
+
 static int mem_new(struct gx *gx, enum gx_mem_kind kind, int device, uint64_t len,
 		   struct gx_mem **out)
 {
@@ -70,6 +79,7 @@ static int mem_new(struct gx *gx, enum gx_mem_kind kind, int device, uint64_t le
 		free(mem);
 		return ret;
 	}
+	gx_uring_run_wait(gx->uring, list_run, mem);
 	*out = mem;
 	return 0;
 }
@@ -137,19 +147,15 @@ GX_EXPORT int gx_mem_reg(struct gx *gx, enum gx_mem_kind kind, int device, void 
 	mem->addr = addr;
 	ret = mem_map_ports(mem);
 	if (ret) {
-		free(mem);
+		gx_mem_free(mem);
 		return gx_fail(ret, "cannot map memory for sending: %s", gx_port_why());
 	}
 	*out = mem;
 	return 0;
 }
 
-GX_EXPORT void gx_mem_free(struct gx_mem *mem)
+static void mem_destroy(struct gx_mem *mem)
 {
-	if (!mem)
-		return;
-	if (mem->shared)
-		atomic_store_explicit(&mem->gx->region[mem->token & 0xff], NULL, memory_order_release);
 	for (unsigned p = 0; mem->kind == GX_MEM_HOST && mem->addr && p < mem->gx->nr_ports; p++)
 		mem->gx->port[p].port->ops->mem_unmap(mem->gx->port[p].port, mem->addr, mem->len);
 	if (mem->own && mem->addr && mem->kind == GX_MEM_HOST)
@@ -157,6 +163,47 @@ GX_EXPORT void gx_mem_free(struct gx_mem *mem)
 	else if (mem->own && mem->addr)
 		mem->gpu->ops->mem_free(mem->gpu, mem->addr, GX_MAX(mem->len, 1));
 	free(mem);
+}
+
+void mem_reap(struct gx *gx, bool all)
+{
+	struct gx_mem **at = &gx->mems;
+
+	while (*at) {
+		struct gx_mem *mem = *at;
+
+		if (!all && !mem->dying) {
+			at = &mem->next;
+			continue;
+		}
+		*at = mem->next;
+		mem_destroy(mem);
+	}
+}
+
+/* A peer's put into a region, or a get from it, may be under way: then it goes when no connection is left. */
+static int free_run(void *arg)
+{
+	struct gx_mem *mem = arg;
+	struct gx_mem **at = &mem->gx->mems;
+
+	if (mem->shared)
+		atomic_store_explicit(&mem->gx->region[mem->token & 0xff], NULL, memory_order_release);
+	if (mem->shared && mem->gx->conns) {
+		mem->dying = true;
+		return 0;
+	}
+	while (*at != mem)
+		at = &(*at)->next;
+	*at = mem->next;
+	mem_destroy(mem);
+	return 0;
+}
+
+GX_EXPORT void gx_mem_free(struct gx_mem *mem)
+{
+	if (mem)
+		gx_uring_run_wait(mem->gx->uring, free_run, mem);
 }
 
 GX_EXPORT void *gx_mem_addr(const struct gx_mem *mem)

@@ -94,7 +94,8 @@ struct gx_opts {
  * Return: 0; -EINVAL (an option is out of range), -ENODEV (a port or GPU cannot be opened), -ENOMEM, -EPERM.
  */
 int gx_open(const struct gx_opts *opts, struct gx **out);
-/** gx_close() - Ends everything, in order; every operation not yet reported is lost with its core. NULL is fine. */
+/** gx_close() - Ends everything, in order, and frees memory that is left; every operation not yet reported is lost with its
+ * core. NULL is fine. */
 void gx_close(struct gx *gx);
 
 /** gx_describe() - What was really opened and why, a line each ("engine io_uring", "huge pages: no, ..."). [control] */
@@ -114,7 +115,8 @@ int gx_mem_alloc(struct gx *gx, enum gx_mem_kind kind, int device, uint64_t len,
 /** gx_mem_reg() - Register memory of the caller's (host: any; GPU: from cuMemAlloc). It stays the caller's. [control] */
 int gx_mem_reg(struct gx *gx, enum gx_mem_kind kind, int device, void *addr, uint64_t len,
 	       struct gx_mem **out);
-/** gx_mem_free() - Deregister, and free what gx_mem_alloc() made. Nothing may be posted on it. [control] */
+/** gx_mem_free() - Deregister, and free what gx_mem_alloc() made. Nothing may be posted on it here; peers can name a region no
+ * more, and what they have under way in it is no danger: then it goes when the last connection has ended. [control] */
 void gx_mem_free(struct gx_mem *mem);
 void *gx_mem_addr(const struct gx_mem *mem); /* host address, or the device's */
 uint64_t gx_mem_len(const struct gx_mem *mem);
