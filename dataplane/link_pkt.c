@@ -394,7 +394,7 @@ static void tick_cancels(struct pkt_ep *e)
 /* The peer's core must be heard while anything is outstanding with it; when it is silent, it is asked. */
 static void tick_alive(struct pkt_ep *e)
 {
-	bool waiting = e->mid_next != e->mid_floor || e->gets_out || e->nr_in;
+	bool waiting = e->nr_ops || e->nr_in || e->mid_next != e->mid_floor;
 	uint64_t since;
 
 	if (!waiting) {
@@ -451,6 +451,15 @@ void link_proven(struct pkt_ep *e, uint32_t quantum)
 		e->proven = true;
 }
 
+/* The core's gauges are sums over its endpoints and links: each adds by how much its own part has changed. */
+static void tell_gauges(struct pkt_ep *e, uint32_t nr_msgs)
+{
+	gx_stat_add(stats(e), GX_STAT_MSGS_ACTIVE, (uint64_t)nr_msgs - e->told_msgs);
+	gx_stat_add(stats(e), GX_STAT_BUFS_HELD, (uint64_t)e->held_bufs - e->told_bufs);
+	e->told_msgs = nr_msgs;
+	e->told_bufs = e->held_bufs;
+}
+
 void link_tick(struct pkt_ep *e)
 {
 	unsigned what = flow_tick(e->flow, e->now_ns);
@@ -469,8 +478,7 @@ void link_tick(struct pkt_ep *e)
 		tick_cancels(e);
 	if (e->now_ns >= e->deadline_ns)
 		tick_deadlines(e);
-	gx_stat_set(stats(e), GX_STAT_MSGS_ACTIVE, e->mid_next - e->mid_floor + e->nr_in + e->gets_out);
-	gx_stat_set(stats(e), GX_STAT_BUFS_HELD, e->link->held_bufs);
+	tell_gauges(e, e->mid_next - e->mid_floor + e->nr_in + e->gets_out);
 }
 
 /* ---- attach, fail, detach ---- */
@@ -545,8 +553,7 @@ bool link_fail_progress(struct pkt_ep *e)
 		if (l->live[i] == e)
 			l->live[i] = l->live[--l->nr_live];
 	l->eps[e->index] = NULL;
-	gx_stat_set(stats(e), GX_STAT_MSGS_ACTIVE, 0);
-	gx_stat_set(stats(e), GX_STAT_BUFS_HELD, l->held_bufs);
+	tell_gauges(e, 0);
 	e->ep.comp_mark = e->ep.core->comp_head;
 	/* The last touch: the control thread may free it from here on. */
 	atomic_store_explicit(&e->ep.detached, true, memory_order_release);

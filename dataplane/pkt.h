@@ -187,6 +187,7 @@ struct pkt_ep {
 	uint32_t nr_in;		 /* not free and not done */
 	uint64_t need_pkts;	 /* declared and not yet received */
 	uint32_t held_bufs;	 /* bounce buffers of this peer in blocks */
+	uint32_t told_msgs, told_bufs; /* our part of the core's gauges */
 	uint32_t refs;		 /* packets in the port that reference our operations' memory */
 	uint32_t landed_head, landed_tail;
 	uint64_t *rx_words;

@@ -536,7 +536,7 @@ void tx_probe(struct pkt_ep *e, uint32_t padded_b)
 			&(struct flow_rec){.ref = padded_b, .len = padded_b, .kind = PKT_K_PROBE});
 	gx_stat_add(stats(e->link), GX_STAT_PROBE_TX, 1);
 	if (!padded_b) {
-		tx_ctl_packet(e, GX_PKT_PROBE, GX_PKT_ACK_NOW, psn, NULL, 0);
+		tx_ctl_packet(e, GX_PKT_PROBE, GX_PKT_ACK_NOW, psn, e->link->ctl_buf, 0);
 		return;
 	}
 	e->link->tx[0] = (struct gx_tx){.data = e->link->pad, .len = padded_b, .cookie = UINT32_MAX};
