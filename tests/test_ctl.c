@@ -820,7 +820,7 @@ static void up__with_descriptors(void **state)
 	assert_string_equal(server->up->peer.regions[0].name, "mem-of-client");
 	snprintf(want, sizeof(want), "%s pid %d", addr, getpid());
 	assert_string_equal(c->peer_name, want);
-	assert_string_equal(ctl_engine(&server->gx),
+	assert_string_equal(gx_uring_engine_name(server->gx.uring),
 			    engine == GX_URING_EPOLL ? "epoll" : "io_uring");
 }
 
