@@ -47,7 +47,8 @@
 #define DPDK_MEM_LEAST_MB  64
 #define DPDK_BYE_NS	   20000000 /* how long a peer's goodbye is waited for */
 #define DPDK_ARGS_MAX	   32
-#define DPDK_UP_NS	   3000000000 /* how long memif may take to connect; below a peer's time-out */
+#define DPDK_UP_NS	   4000000000 /* how long memif may take to connect; below a peer's time-out */
+#define DPDK_SPARE_CPUS	   3
 #define EAL_FD_LOW	   512
 
 _Static_assert(sizeof(((struct gx_rx *)0)->hdr) >= DPDK_HDR_B, "a header fits");
@@ -236,8 +237,11 @@ static void eal_arg(struct eal_start *s, const char *a)
 	s->argc++;
 }
 
-/* EAL's own threads run on what lcore 0 does not have: so lcore 0 gets the polled CPUs, if others
- * remain. */
+/*
+ * EAL's own threads run on what lcore 0 does not have, or on all when that is all. So lcore 0 gets
+ * the polled CPUs, if enough others remain: on a small machine those may be polled by somebody
+ * else.
+ */
 static void eal_arg_lcores(struct eal_start *s, const struct gx_port_cfg *cfg)
 {
 	cpu_set_t all, polled;
@@ -251,7 +255,7 @@ static void eal_arg_lcores(struct eal_start *s, const struct gx_port_cfg *cfg)
 	for (unsigned i = 0; i < cfg->nr_queues; i++)
 		if (cfg->cpus && cfg->cpus[i] >= 0 && CPU_ISSET(cfg->cpus[i], &all))
 			CPU_SET(cfg->cpus[i], &polled);
-	if (!CPU_COUNT(&polled) || CPU_EQUAL(&polled, &all))
+	if (!CPU_COUNT(&polled) || CPU_COUNT(&all) - CPU_COUNT(&polled) < DPDK_SPARE_CPUS)
 		polled = all;
 	at += (size_t)snprintf(s->lcores, sizeof(s->lcores), "0@(");
 	for (int i = 0; i < CPU_SETSIZE && at + 8 < sizeof(s->lcores); i++)
