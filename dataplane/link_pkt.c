@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define PKT_TICK_NS	1000000	  /* slow timers */
+#define PKT_ASK_MAX_NS	64000000  /* between probes of who waits for done */
 #define PKT_PROVE_NS	20000000  /* a padded probe is sent again after this */
 #define PKT_PROVE_TRIES 4	  /* before a smaller quantum is tried */
 #define PKT_WINDOW	4096	  /* packets outstanding of an ep */
@@ -149,6 +150,17 @@ void op_local(struct pkt_ep *e, uint32_t i)
 	core_comp(e->ep.core, &comp);
 }
 
+/* An OPEN that is to be sent, or sent again, must not read the buffer any more: it goes back to the user. */
+static void op_neutralise(struct pkt_ep *e, const struct pkt_op *op)
+{
+	struct rec_slot *s = &e->recs[op->open_rsn % PKT_RECS];
+
+	if (!op->inlined || s->state == REC_FREE || s->rec.rsn != op->open_rsn)
+		return;
+	s->rec.flags &= ~GX_REC_INLINE;
+	s->rec.data = NULL;
+}
+
 void op_done(struct pkt_ep *e, uint32_t i)
 {
 	struct pkt_op *op = &e->ops[i];
@@ -156,6 +168,7 @@ void op_done(struct pkt_ep *e, uint32_t i)
 	e->out[op->mid % GX_WIRE_MIDS] = PKT_NONE;
 	if (op->state == OP_SENDING)
 		list_remove(e, &e->act_head, &e->act_tail, i);
+	op_neutralise(e, op);
 	op_finish(e, i, op->status, op->status ? 0 : op->len);
 }
 
@@ -186,20 +199,6 @@ static void op_cancel_rec(struct pkt_ep *e, struct pkt_op *op)
 	e->cancels_due |= op->cancel_due;
 }
 
-/* An OPEN that was not sent yet must not read the buffer any more: its data will never come. */
-static void op_neutralise(struct pkt_ep *e, uint32_t i)
-{
-	for (uint32_t rsn = e->rec_floor; rsn != e->rec_next; rsn++) {
-		struct rec_slot *s = &e->recs[rsn % PKT_RECS];
-
-		if (s->state != REC_FREE && s->op == i && s->rec.type == GX_REC_OPEN &&
-		    s->rec.mid == e->ops[i].mid) {
-			s->rec.flags &= ~GX_REC_INLINE;
-			s->rec.data = NULL;
-		}
-	}
-}
-
 void op_doom(struct pkt_ep *e, uint32_t i, int err)
 {
 	struct pkt_op *op = &e->ops[i];
@@ -211,6 +210,7 @@ void op_doom(struct pkt_ep *e, uint32_t i, int err)
 	case OP_QUEUED:
 		list_remove(e, &e->wait_head, &e->wait_tail, i);
 		list_remove(e, &e->send_head, &e->send_tail, i);
+		match_unbind(e, i);
 		op_finish(e, i, err, 0);
 		return;
 	case OP_SENDING:
@@ -223,7 +223,7 @@ void op_doom(struct pkt_ep *e, uint32_t i, int err)
 	}
 	op->state = OP_SENT;
 	op->doomed = true;
-	op_neutralise(e, i);
+	op_neutralise(e, op);
 	op_cancel_rec(e, op);
 	if (!op->refs)
 		op_complete(e, i, err, 0);
@@ -301,7 +301,8 @@ static void op_fill(struct pkt_ep *e, struct pkt_op *op, const struct gx_op *use
 	op->src = user->mem ? user->mem->addr + user->off : user->addr;
 	op->gpu = user->mem ? user->mem->gpu : e->ep.core->gx->host;
 	op->len = user->len;
-	op->token = user->token;
+	/* Slots are named by match.c alone. */
+	op->token = user->kind == GX_OP_PUT || user->kind == GX_OP_GET ? user->token & ~PKT_SLOT_BIT : 0;
 	op->remote_off = user->remote_off;
 	op->imm = user->imm;
 	op->tag = user->tag;
@@ -394,7 +395,7 @@ static void tick_cancels(struct pkt_ep *e)
 /* The peer's core must be heard while anything is outstanding with it; when it is silent, it is asked. */
 static void tick_alive(struct pkt_ep *e)
 {
-	bool waiting = e->nr_ops || e->nr_in || e->mid_next != e->mid_floor;
+	bool waiting = e->nr_ops || e->nr_in;
 	uint64_t since;
 
 	if (!waiting) {
@@ -413,6 +414,37 @@ static void tick_alive(struct pkt_ep *e)
 		e->probe_ns = e->now_ns;
 		tx_probe(e, 0);
 	}
+}
+
+/* Everything was acknowledged, but the ACK that said done, or brought credit, may have been lost: ask for another. */
+static void tick_ask(struct pkt_ep *e)
+{
+	if (e->lossless || e->mid_next == e->mid_floor || flow_outstanding(e->flow)) {
+		e->ask_ns = 0;
+		return;
+	}
+	if (!e->ask_ns) {
+		e->ask_wait_ns = PKT_TICK_NS;
+	} else if (e->now_ns >= e->ask_ns) {
+		tx_probe(e, 0);
+		e->ask_wait_ns = GX_MIN(2 * e->ask_wait_ns, PKT_ASK_MAX_NS);
+	} else {
+		return;
+	}
+	e->ask_ns = e->now_ns + e->ask_wait_ns;
+}
+
+/* Credit beyond what we began with is for what was declared: an idle sender gives the rest back, others may need it. */
+static void tick_refund(struct pkt_ep *e)
+{
+	struct gx_wire_rec rec = {.type = GX_REC_REFUND};
+	uint32_t credit = flow_credit(e->flow);
+
+	if (e->act_head != PKT_NONE || e->wait_head != PKT_NONE || credit <= e->credit0_peer)
+		return;
+	rec.slot = credit - e->credit0_peer;
+	if (tx_rec(e, &rec, PKT_NONE))
+		flow_credit_use(e->flow, rec.slot);
 }
 
 /* Quanta to fall back to when padded probes do not come through: FACTS of common MTUs, see docs/wire.md. */
@@ -474,8 +506,12 @@ void link_tick(struct pkt_ep *e)
 	e->tick_ns = e->now_ns + PKT_TICK_NS;
 	tick_prove(e);
 	tick_alive(e);
+	tick_ask(e);
+	tick_refund(e);
 	if (e->cancels_due)
 		tick_cancels(e);
+	if (e->fails_due)
+		rx_tick(e);
 	if (e->now_ns >= e->deadline_ns)
 		tick_deadlines(e);
 	tell_gauges(e, e->mid_next - e->mid_floor + e->nr_in + e->gets_out);
@@ -629,9 +665,12 @@ static int pkt_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 	}
 	e->have_peer = true;
 	e->lossless = caps->flags & GX_PORT_LOSSLESS;
-	e->credit0 = PKT_CREDIT0;
+	/* Of a shared pool, what idle peers hold is a quarter at most; who finds it gone begins with an OPEN. */
 	if (!(caps->flags & GX_PORT_SHARED_POOL))
-		e->credit0 = caps->rx_slots > 2 * PKT_MARGIN ? caps->rx_slots - PKT_MARGIN : PKT_CREDIT0;
+		e->credit0 = caps->rx_slots - pkt_margin(caps);
+	else if (l->credit0_out + PKT_CREDIT0 <= caps->rx_slots / 4)
+		e->credit0 = PKT_CREDIT0;
+	l->credit0_out += e->credit0;
 	local->cid = e->gen << 20 | e->index;
 	local->credit = e->credit0;
 	local->psn = e->psn0;
@@ -684,6 +723,7 @@ static int pkt_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 	if (!e->resend)
 		return -ENOMEM;
 	e->cid_peer = remote->cid;
+	e->credit0_peer = remote->credit;
 	e->salt_peer = remote->salt;
 	e->integrity = ep->conn->agreed.integrity;
 	e->peer_timeout_ns = ep->conn->agreed.peer_timeout_ns;
@@ -697,6 +737,7 @@ static void pkt_ep_free(struct gx_ep *ep)
 
 	if (e->have_peer) {
 		e->link->q->ops->peer_del(e->link->q, e->port_peer);
+		e->link->credit0_out -= e->credit0;
 		e->link->gens[e->index] &= ~(1u << 31);
 	}
 	if (e->flow)

@@ -28,7 +28,7 @@ int match_recv(struct pkt_ep *e, uint32_t i)
 
 static bool match_fits(const struct pkt_grant *g, uint64_t tag)
 {
-	return g->used && !((g->tag ^ tag) & g->mask);
+	return g->used && !g->late && !((g->tag ^ tag) & g->mask);
 }
 
 /* The oldest grant for @tag; NULL: none. */
@@ -91,29 +91,85 @@ static void match_waiting(struct pkt_ep *e, struct pkt_grant *g)
 	}
 }
 
+/* Is slot token @a of a later life of the slot than @b? */
+static bool token_newer(uint64_t a, uint64_t b)
+{
+	return !b || (int32_t)((uint32_t)(a >> 32) - (uint32_t)(b >> 32)) << 1 > 0;
+}
+
+static struct pkt_grant *grant_at(struct pkt_ep *e, uint64_t token)
+{
+	uint32_t slot = (uint32_t)token;
+
+	return token & PKT_SLOT_BIT && slot < PKT_SLOTS ? &e->grants[slot] : NULL;
+}
+
+static void grant_drop(struct pkt_ep *e, struct pkt_grant *g)
+{
+	e->nr_grants -= g->used;
+	e->nr_late -= g->late;
+	g->used = g->late = false;
+}
+
 void match_grant(struct pkt_ep *e, const struct gx_wire_rec *rec)
 {
-	for (unsigned k = 0; k < PKT_SLOTS; k++) {
-		struct pkt_grant *g = &e->grants[k];
+	struct pkt_grant *g = grant_at(e, rec->token);
 
-		if (g->used)
-			continue;
-		*g = (struct pkt_grant){.token = rec->token | PKT_SLOT_BIT, .tag = rec->imm,
-					.mask = rec->slot, .len = rec->len, .rsn = rec->rsn,
-					.used = true, .gpu = rec->flags & GX_REC_GPU};
-		e->nr_grants++;
-		match_waiting(e, g);
+	if (!g || !token_newer(rec->token, g->token)) /* nonsense, or revoked before it came */
 		return;
-	}
-	/* More grants than the peer has slots: stale ones of receives it took back. The oldest one goes. */
-	struct pkt_grant *old = &e->grants[0];
+	grant_drop(e, g);
+	*g = (struct pkt_grant){.token = rec->token, .tag = rec->imm, .mask = rec->slot,
+				.len = rec->len, .rsn = rec->rsn, .used = true,
+				.late = (int32_t)(rec->rsn - e->rsn_floor) >= 0,
+				.gpu = rec->flags & GX_REC_GPU};
+	e->nr_grants++;
+	e->nr_late += g->late;
+	if (!g->late)
+		match_waiting(e, g);
+}
 
-	for (unsigned k = 1; k < PKT_SLOTS; k++)
-		if ((int32_t)(e->grants[k].rsn - old->rsn) < 0)
-			old = &e->grants[k];
-	old->used = false;
-	e->nr_grants--;
-	match_grant(e, rec);
+void match_late(struct pkt_ep *e)
+{
+	struct pkt_grant *next;
+
+	do {
+		next = NULL;
+		for (unsigned k = 0; k < PKT_SLOTS; k++) {
+			struct pkt_grant *g = &e->grants[k];
+
+			if (g->late && (int32_t)(g->rsn - e->rsn_floor) < 0 &&
+			    (!next || (int32_t)(g->rsn - next->rsn) < 0))
+				next = g;
+		}
+		if (next) {
+			next->late = false;
+			e->nr_late--;
+			match_waiting(e, next);
+		}
+	} while (next && e->nr_late);
+}
+
+void match_revoke(struct pkt_ep *e, uint64_t token)
+{
+	struct pkt_grant *g = grant_at(e, token);
+
+	if (!g || (g->token != token && !token_newer(token, g->token)))
+		return;
+	grant_drop(e, g);
+	g->token = token;
+	g->revoked = true;
+}
+
+void match_unbind(struct pkt_ep *e, uint32_t i)
+{
+	struct pkt_op *op = &e->ops[i];
+	struct pkt_grant *g = op->kind == GX_OP_SEND ? grant_at(e, op->token) : NULL;
+
+	if (!g || g->token != op->token || g->used || g->revoked)
+		return;
+	g->used = true;
+	e->nr_grants++;
+	match_waiting(e, g);
 }
 
 static int get_check(struct pkt_ep *e, const struct gx_wire_rec *rec, struct gx_mem **out)

@@ -18,6 +18,7 @@
 #define PKT_OPS	      1024 /* operations of an ep, internal ones (serving gets) included */
 #define PKT_SLOTS     256  /* posted receives and gets of an ep */
 #define PKT_RECS      1024 /* control records not yet acknowledged */
+#define PKT_RECS_KEPT 64   /* of them for CANCEL and FAIL: an OPEN leaves these free */
 #define PKT_GETS_MAX  64   /* gets that an ep may have asked for: "64 requests a peer" */
 #define PKT_NONE      UINT32_MAX
 #define PKT_SLOT_BIT  (1ull << 63) /* a token with this bit names a posted slot, not a region */
@@ -50,6 +51,7 @@ struct pkt_op {
 	bool done;	  /* the peer said done */
 	bool reported;	  /* its last completion was given */
 	bool cancel_due;  /* CANCEL could not be queued yet */
+	uint32_t open_rsn; /* inlined: the record that reads the buffer */
 	int status;	  /* what it ends with, when references delay that */
 	uint32_t flags;	  /* GX_OP_* */
 	uint32_t next;	  /* in the list it is in; PKT_NONE: end */
@@ -71,6 +73,7 @@ struct pkt_op {
 enum in_state {
 	IN_FREE,
 	IN_ACTIVE,
+	IN_EARLY,   /* CANCEL came before its OPEN, which is still to come */
 	IN_REFUSED, /* FAIL was sent; waits for CANCEL */
 	IN_DRAIN,   /* CANCEL came, or our side gave up: waits for copies under way */
 	IN_LANDED,  /* all visible, the completion waits for room */
@@ -81,6 +84,7 @@ enum in_state {
 struct in_msg {
 	uint8_t state;
 	bool imm_set;
+	bool fail_due;	   /* FAIL could not be queued yet */
 	int err;	   /* REFUSED, DRAIN: what its operation ends with */
 	uint32_t mid;
 	const struct msg_shape *shape;
@@ -113,11 +117,14 @@ struct pkt_slot {
 	uint32_t op;
 };
 
-/* A grant of the peer's: it has posted a receive. */
+/* A grant of the peer's: it has posted a receive. At index slot of the token, so that a newer one takes its place. */
 struct pkt_grant {
 	uint64_t token, tag, mask, len;
 	uint32_t rsn; /* order of posting */
-	bool used, gpu;
+	bool used;    /* a send may take it */
+	bool late;    /* records before it are missing: not yet its turn */
+	bool revoked; /* the peer took the receive back */
+	bool gpu;
 };
 
 /* An endpoint over a port: one lane of one connection. */
@@ -136,10 +143,12 @@ struct pkt_ep {
 	uint64_t psn0;
 	uint32_t salt, salt_peer;
 	enum gx_integrity integrity;
-	uint32_t credit0;
+	uint32_t credit0;      /* that the peer began with, and keeps when idle */
+	uint32_t credit0_peer; /* that we began with */
 	int err;	      /* 0, or why it failed: set by ep_fail */
 	bool lossless;
 	bool cancels_due; /* some operation's CANCEL waits for room */
+	bool fails_due;	  /* some message's FAIL does */
 	bool have_peer;	  /* ctl: peer_add was done */
 	uint32_t prove_tries;
 	uint64_t prove_ns; /* when the next padded probe is due */
@@ -148,6 +157,7 @@ struct pkt_ep {
 	uint64_t heard_ns;    /* last packet from the peer's core */
 	uint64_t waiting_ns;  /* since when something is outstanding without a break; 0: nothing is */
 	uint64_t probe_ns;    /* when the last keepalive probe went out */
+	uint64_t ask_ns, ask_wait_ns; /* all was acknowledged, not all is done: when to ask, and how long until then */
 	uint64_t tick_ns;     /* when slow timers are due again */
 	uint64_t deadline_ns; /* earliest of the operations; UINT64_MAX: none */
 	uint64_t peer_timeout_ns;
@@ -175,7 +185,7 @@ struct pkt_ep {
 	struct pkt_slot slots[PKT_SLOTS];
 	uint32_t slot_rover;
 	struct pkt_grant grants[PKT_SLOTS];
-	uint32_t nr_grants;
+	uint32_t nr_grants, nr_late;
 	struct gx_wire_rec gets[PKT_GETS_MAX]; /* requests of the peer that wait for an operation */
 	uint32_t gets_head, gets_tail;
 	uint32_t gets_out; /* our gets under way */
@@ -210,6 +220,7 @@ struct link_pkt {
 	struct stage *stage[GX_GPUS_MAX]; /* for sending from that GPU */
 	struct block_stat seen;	     /* what of the blocks' counters is in the core's statistics */
 	uint32_t pool_out;	     /* shared pool: granted to all peers */
+	uint32_t credit0_out;	     /* ctl: what peers begin with, all together */
 	uint32_t held_bufs;	     /* in blocks, all peers */
 	uint64_t stats_ns;	     /* when counters of the blocks are brought over again */
 	bool seeded;		     /* ctl: gens are random */
@@ -222,6 +233,12 @@ struct link_pkt {
 	uint64_t release[GX_BURST_MAX * 4];
 	unsigned nr_release;
 };
+
+/* Buffers kept out of grants, for duplicates. */
+static inline uint32_t pkt_margin(const struct gx_port_caps *caps)
+{
+	return GX_MIN((uint32_t)PKT_MARGIN, caps->rx_slots / 4);
+}
 
 /* link_pkt.c */
 int link_pkt_open(struct gx_core *core, struct gx_port *port, struct gx_port_queue *q, struct link_pkt **out); /* ctl */
@@ -259,6 +276,7 @@ bool rx_reap(struct link_pkt *l, uint64_t now_ns);
 void rx_in_advance(struct pkt_ep *e); /* move the done floor */
 bool rx_landed(struct pkt_ep *e);     /* deliver completions that waited for room */
 void rx_give_up(struct pkt_ep *e, uint32_t op); /* our RECV or GET ends early: stop placing into its memory */
+void rx_tick(struct pkt_ep *e);	      /* FAIL records that found no room */
 
 /* tx.c */
 bool tx_poll(struct link_pkt *l, uint64_t now_ns);
@@ -276,6 +294,9 @@ void tx_probe(struct pkt_ep *e, uint32_t padded_b); /* 0: a keepalive; else a da
 int match_recv(struct pkt_ep *e, uint32_t op); /* post a receive: GRANT */
 void match_send(struct pkt_ep *e, uint32_t op);
 void match_grant(struct pkt_ep *e, const struct gx_wire_rec *rec);
+void match_revoke(struct pkt_ep *e, uint64_t token);
+void match_late(struct pkt_ep *e);		/* records before a late grant have come */
+void match_unbind(struct pkt_ep *e, uint32_t op); /* a send ends before it began: its grant is free again */
 void match_serve_gets(struct pkt_ep *e);
 
 #endif

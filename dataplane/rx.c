@@ -20,6 +20,16 @@ static void rx_fault(struct pkt_ep *e, int err)
 		atomic_store_explicit(&e->ep.fault, err, memory_order_release);
 }
 
+/* Credit that the peer has used up, or given back. */
+static void rx_credit_used(struct pkt_ep *e, uint64_t n)
+{
+	uint32_t had = flow_granted(e->flow);
+
+	flow_grant_used(e->flow, GX_MIN(n, had));
+	if (e->link->port->caps.flags & GX_PORT_SHARED_POOL)
+		e->link->pool_out -= GX_MIN(n, had);
+}
+
 static struct in_msg *in_at(struct pkt_ep *e, uint32_t mid)
 {
 	return &e->in[mid % GX_WIRE_MIDS];
@@ -132,21 +142,25 @@ static void in_check_landed(struct pkt_ep *e, struct in_msg *m)
 static void in_forget_need(struct pkt_ep *e, struct in_msg *m)
 {
 	e->need_pkts -= m->win.nr_pkts - m->seen_pkts;
-	in_words_put(e, m);
+}
+
+static void in_fail_rec(struct pkt_ep *e, struct in_msg *m)
+{
+	struct gx_wire_rec rec = {.type = GX_REC_FAIL, .token = m->mid, .err = m->err};
+
+	m->fail_due = !tx_rec(e, &rec, PKT_NONE);
+	e->fails_due |= m->fail_due;
 }
 
 /* Our side cannot take the rest of @m: tell the sender, drop what still comes, keep the mid until its CANCEL. */
 static void in_refuse(struct pkt_ep *e, struct in_msg *m, int err)
 {
-	struct gx_wire_rec rec = {.type = GX_REC_FAIL, .token = m->mid, .err = err};
-
 	if (m->state != IN_ACTIVE)
 		return;
 	in_forget_need(e, m);
 	m->state = IN_REFUSED;
 	m->err = err;
-	if (!tx_rec(e, &rec, PKT_NONE))
-		rx_fault(e, -ENOBUFS);
+	in_fail_rec(e, m);
 	if (!m->pending)
 		in_op_end(e, m, err);
 }
@@ -158,12 +172,11 @@ static void in_cancel(struct pkt_ep *e, const struct gx_wire_rec *rec)
 
 	if (rec->mid - e->in_floor >= GX_WIRE_MIDS)
 		return;
-	if (m->state == IN_FREE) { /* overtook its OPEN */
-		*m = (struct in_msg){.mid = rec->mid, .op = PKT_NONE, .words = PKT_NONE};
+	if (m->state == IN_FREE) { /* overtook its OPEN, which may name one of our operations */
+		*m = (struct in_msg){.state = IN_EARLY, .mid = rec->mid, .op = PKT_NONE,
+				     .words = PKT_NONE};
 		e->nr_in++;
-		flow_grant_used(e->flow, rec->slot);
-		e->link->pool_out -= GX_MIN(e->link->pool_out, rec->slot);
-		in_settle(e, m);
+		rx_credit_used(e, rec->slot);
 		return;
 	}
 	if (m->state != IN_ACTIVE && m->state != IN_REFUSED)
@@ -173,10 +186,9 @@ static void in_cancel(struct pkt_ep *e, const struct gx_wire_rec *rec)
 		in_forget_need(e, m);
 		m->err = -ECANCELED;
 	}
-	if (rec->slot > seen && rec->slot <= m->win.nr_pkts) {
-		flow_grant_used(e->flow, rec->slot - seen);
-		e->link->pool_out -= GX_MIN(e->link->pool_out, rec->slot - seen);
-	}
+	in_words_put(e, m);
+	if (rec->slot > seen && rec->slot <= m->win.nr_pkts)
+		rx_credit_used(e, rec->slot - seen);
 	m->state = IN_DRAIN;
 	if (!m->pending) {
 		in_op_end(e, m, m->err);
@@ -184,8 +196,17 @@ static void in_cancel(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	}
 }
 
+void rx_tick(struct pkt_ep *e)
+{
+	e->fails_due = false;
+	for (uint32_t k = 0; k < GX_WIRE_MIDS; k++)
+		if (e->in[k].state == IN_REFUSED && e->in[k].fail_due)
+			in_fail_rec(e, &e->in[k]);
+}
+
 void rx_give_up(struct pkt_ep *e, uint32_t i)
 {
+	struct gx_wire_rec rec = {.type = GX_REC_REVOKE};
 	struct pkt_op *op = &e->ops[i];
 
 	for (uint32_t k = 0; k < GX_WIRE_MIDS; k++) {
@@ -198,6 +219,13 @@ void rx_give_up(struct pkt_ep *e, uint32_t i)
 		if (m->op == i && m->state != IN_FREE && m->state != IN_DONE)
 			return; /* ends by itself */
 	}
+	if (op->kind == GX_OP_GET) { /* the peer's answer is still to come, and counts as one of our requests */
+		op_complete(e, i, op->status, 0);
+		return;
+	}
+	/* Without room for the record the peer's send finds the slot gone, and fails. */
+	rec.token = slot_token(e, op->slot);
+	tx_rec(e, &rec, PKT_NONE);
 	slot_free(e, op->slot);
 	op_finish(e, i, op->status, 0);
 }
@@ -237,6 +265,11 @@ static int open_slot(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_
 	if (!s || s->bound)
 		return -ECANCELED; /* taken back, or named twice */
 	op = &e->ops[s->op];
+	if (op->doomed) { /* a get that was given up */
+		slot_free(e, op->slot);
+		op_finish(e, s->op, op->status, 0);
+		return -ECANCELED;
+	}
 	if (rec->len > op->len || (op->kind == GX_OP_GET && rec->len != op->len))
 		return -EMSGSIZE;
 	s->bound = true;
@@ -282,12 +315,41 @@ static void open_inline(struct pkt_ep *e, const struct gx_wire_rec *rec, struct 
 	in_check_landed(e, m);
 }
 
+/* Its CANCEL was here before it: whoever waits for it waits no more. */
+static void open_early(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_msg *m)
+{
+	struct pkt_slot *s = rec->flags & GX_REC_SLOT ? slot_find(e, rec->token) : NULL;
+
+	if (s && !s->bound) {
+		m->op = s->op;
+		in_op_end(e, m, -ECANCELED);
+	}
+	in_settle(e, m);
+}
+
+/* Bits for its packets, as long as it is not settled: also when it is refused, to know what is a duplicate. */
+static int open_words(struct pkt_ep *e, struct in_msg *m)
+{
+	if (m->win.nr_pkts == 1)
+		return 0;
+	if (!e->rx_words_free)
+		return -ENOBUFS;
+	m->words = __builtin_ctzll(e->rx_words_free);
+	e->rx_words_free &= e->rx_words_free - 1;
+	m->win.words = e->rx_words + (size_t)m->words * e->words_max;
+	return 0;
+}
+
 static void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec)
 {
 	struct in_msg *m = in_at(e, rec->mid);
 	struct gx_gpu *gpu = e->ep.core->gx->host;
-	int err;
+	int err, full = 0;
 
+	if (m->state == IN_EARLY && m->mid == rec->mid) {
+		open_early(e, rec, m);
+		return;
+	}
 	if (rec->mid - e->in_floor >= GX_WIRE_MIDS || m->state != IN_FREE) {
 		if (rec->mid - e->in_floor < 2 * GX_WIRE_MIDS && m->state == IN_FREE)
 			rx_fault(e, -EPROTO); /* beyond the window that both ends keep */
@@ -304,25 +366,18 @@ static void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	e->nr_in++;
 	msg_win_init(&m->win, m->shape, m->len, NULL);
 	err = rec->flags & GX_REC_SLOT ? open_slot(e, rec, m, &gpu) : open_region(e, rec, m, &gpu);
-	if (!err && !(rec->flags & GX_REC_INLINE) && m->win.nr_pkts > 1 && !e->rx_words_free)
-		err = -ENOBUFS;
+	if (!(rec->flags & GX_REC_INLINE))
+		full = open_words(e, m);
 	m->bq = link_bq(e->link, gpu);
-	if (!err && !m->bq)
-		err = -EIO;
+	if (!err)
+		err = m->bq ? full : -EIO;
 	if (!err && (rec->flags & GX_REC_INLINE)) {
 		open_inline(e, rec, m, gpu);
 		return;
 	}
 	e->need_pkts += m->win.nr_pkts;
-	if (err) {
+	if (err)
 		in_refuse(e, m, err);
-		return;
-	}
-	if (m->win.nr_pkts > 1) {
-		m->words = __builtin_ctzll(e->rx_words_free);
-		e->rx_words_free &= e->rx_words_free - 1;
-		m->win.words = e->rx_words + (size_t)m->words * e->words_max;
-	}
 }
 
 static void rx_fail(struct pkt_ep *e, const struct gx_wire_rec *rec)
@@ -390,6 +445,12 @@ static void rx_rec(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	case GX_REC_CANCEL:
 		in_cancel(e, rec);
 		break;
+	case GX_REC_REVOKE:
+		match_revoke(e, rec->token);
+		break;
+	case GX_REC_REFUND:
+		rx_credit_used(e, rec->slot);
+		break;
 	}
 }
 
@@ -410,6 +471,8 @@ static bool rx_recs(struct pkt_ep *e, const uint8_t *b, uint32_t len)
 		if (rec_is_new(e, rec.rsn))
 			rx_rec(e, &rec);
 	}
+	if (e->nr_late)
+		match_late(e);
 	return true;
 }
 
@@ -490,10 +553,18 @@ static void rx_ctl_one(struct link_pkt *l, const struct gx_rx *rx)
 	}
 }
 
-static void rx_credit_used(struct pkt_ep *e)
+/* DATA of a message that was refused: each packet counts once. */
+static void rx_refused(struct pkt_ep *e, const struct gx_wire_hdr *h, struct in_msg *m)
 {
-	flow_grant_used(e->flow, 1);
-	e->link->pool_out -= e->link->pool_out > 0;
+	uint64_t pkt;
+
+	if (msg_pkt(m->shape, m->len, h->moff, h->plen, h->flags & GX_PKT_EOM, &pkt) ||
+	    msg_win_test(&m->win, pkt) != 0)
+		return;
+	if (m->win.words || m->win.nr_pkts == 1)
+		msg_win_set(&m->win, pkt);
+	m->seen_pkts++;
+	rx_credit_used(e, 1);
 }
 
 /* DATA of a mid that is not being placed. True: it may be acknowledged. */
@@ -509,10 +580,8 @@ static bool rx_unplaced(struct pkt_ep *e, const struct gx_wire_hdr *h, struct in
 			rx_fault(e, -EPROTO); /* its OPEN cannot be behind it */
 		return false;
 	}
-	if (m->state == IN_REFUSED || m->state == IN_DRAIN) {
-		m->seen_pkts++;
-		rx_credit_used(e);
-	}
+	if (m->state == IN_REFUSED) /* in EARLY and DRAIN a CANCEL has told how many there are */
+		rx_refused(e, h, m);
 	return true;
 }
 
@@ -523,7 +592,7 @@ static bool rx_place(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_w
 	msg_win_set(&m->win, pkt);
 	m->seen_pkts++;
 	e->need_pkts--;
-	rx_credit_used(e);
+	rx_credit_used(e, 1);
 	flow_rx_take(e->flow, e->now_ns, h->psn, true, h->flags & (GX_PKT_EOM | GX_PKT_ACK_NOW));
 	if (!rx->len) {
 		in_check_landed(e, m);
@@ -555,14 +624,17 @@ static bool rx_data_one(struct link_pkt *l, const struct gx_rx *rx)
 		flow_rx_take(e->flow, e->now_ns, h.psn, false, true);
 		return false;
 	}
+	if (gx_unlikely(h.type != GX_PKT_DATA)) {
+		gx_stat_add(stats(l), GX_STAT_RX_BAD, 1);
+		return false;
+	}
 	m = in_at(e, h.mid);
 	if (gx_unlikely(h.mid - e->in_floor >= GX_WIRE_MIDS || m->state != IN_ACTIVE)) {
 		if (rx_unplaced(e, &h, m))
 			flow_rx_take(e->flow, e->now_ns, h.psn, true, true);
 		return false;
 	}
-	if (h.type != GX_PKT_DATA ||
-	    msg_pkt(m->shape, m->len, h.moff, rx->len, h.flags & GX_PKT_EOM, &pkt) ||
+	if (msg_pkt(m->shape, m->len, h.moff, rx->len, h.flags & GX_PKT_EOM, &pkt) ||
 	    (seen = msg_win_test(&m->win, pkt)) < 0) {
 		gx_stat_add(stats(l), GX_STAT_RX_BAD, 1);
 		rx_fault(e, -EPROTO);

@@ -162,6 +162,7 @@ static void op_open_rec(struct pkt_ep *e, struct pkt_op *op, uint32_t i)
 		rec.flags |= GX_REC_INLINE;
 		rec.data = (const uint8_t *)op->src;
 	}
+	op->open_rsn = e->rec_next;
 	tx_rec(e, &rec, i);
 }
 
@@ -183,7 +184,7 @@ static bool op_start(struct pkt_ep *e, uint32_t i)
 	struct pkt_op *op = &e->ops[i];
 	uint64_t pkts = msg_nr_pkts(&e->shape, op->len);
 
-	if (e->mid_next - e->mid_floor >= GX_WIRE_MIDS || !tx_rec_room(e))
+	if (e->mid_next - e->mid_floor >= GX_WIRE_MIDS || tx_rec_room(e) <= PKT_RECS_KEPT)
 		return false;
 	op->inlined = op_inlines(e, op);
 	op->words = PKT_NONE;
@@ -396,20 +397,22 @@ static void tx_grant(struct pkt_ep *e)
 	uint32_t need, room, grew;
 
 	if (caps->flags & GX_PORT_SHARED_POOL) {
-		uint32_t out = l->pool_out + l->held_bufs + PKT_MARGIN;
+		uint32_t out = l->pool_out + l->held_bufs + pkt_margin(caps);
 
 		need = GX_MIN(e->need_pkts, 1u << 30);
 		room = before + (caps->rx_slots > out ? caps->rx_slots - out : 0);
 		/* No peer takes more than half of what is left, so that all get some. */
 		room = before + (room - before) / (l->nr_live > 1 ? 2 : 1);
+		room = GX_MIN(room, need + e->credit0);
 	} else {
 		need = 1u << 30;
-		room = caps->rx_slots - GX_MIN(caps->rx_slots, e->held_bufs + PKT_MARGIN);
+		room = caps->rx_slots - GX_MIN(caps->rx_slots, e->held_bufs + pkt_margin(caps));
 	}
 	if (room <= before)
 		return;
 	grew = flow_grant(e->flow, need, room);
-	l->pool_out += grew;
+	if (caps->flags & GX_PORT_SHARED_POOL)
+		l->pool_out += grew;
 	if (grew && (before < 64 || grew >= caps->rx_slots / 8))
 		flow_ack_want(e->flow);
 }
@@ -530,7 +533,8 @@ void tx_probe(struct pkt_ep *e, uint32_t padded_b)
 {
 	uint64_t psn;
 
-	if (!flow_room(e->flow) || !ctl_room(e))
+	/* The keepalive and the tail probe may go out above the window: it may be full of lost packets. */
+	if (!ctl_room(e) || (padded_b && !flow_room(e->flow)))
 		return;
 	psn = flow_sent(e->flow, e->now_ns,
 			&(struct flow_rec){.ref = padded_b, .len = padded_b, .kind = PKT_K_PROBE});

@@ -191,6 +191,8 @@ static const struct {
 	[GX_REC_CANCEL] = {24, 0},
 	[GX_REC_CLOSE] = {16, 0},
 	[GX_REC_DIGEST] = {24, 0},
+	[GX_REC_REVOKE] = {16, 0},
+	[GX_REC_REFUND] = {16, 0},
 };
 
 /* Is it a record at all, and are its flags ones of its type? */
@@ -273,6 +275,12 @@ uint32_t gx_wire_rec_put(uint8_t *b, uint32_t room, const struct gx_wire_rec *r)
 	case GX_REC_DIGEST:
 		le64_put(b + 8, r->mid);
 		le64_put(b + 16, r->imm);
+		break;
+	case GX_REC_REVOKE:
+		le64_put(b + 8, r->token);
+		break;
+	case GX_REC_REFUND:
+		le64_put(b + 8, r->slot);
 		break;
 	}
 	return size;
@@ -361,6 +369,12 @@ int gx_wire_rec_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r)
 	case GX_REC_DIGEST:
 		good = rec_u32_get(b + 8, &r->mid);
 		r->imm = le64_get(b + 16);
+		break;
+	case GX_REC_REVOKE:
+		r->token = le64_get(b + 8);
+		break;
+	case GX_REC_REFUND:
+		r->slot = le64_get(b + 8);
 		break;
 	}
 	return good ? rec_info[r->type].size_b : -EPROTO;

@@ -359,7 +359,7 @@ static void check_pair(const struct pkt_ep *tx, const struct pkt_ep *rx)
 	assert_int_equal(tx->mid_next, rx->in_floor);
 	assert_int_equal(tx->rec_next, rx->rsn_floor);
 	assert_int_equal(flow_credit(tx->flow), flow_granted(rx->flow));
-	if (flow_granted(rx->flow) > rx->credit0 + 8)
+	if (flow_granted(rx->flow) > rx->credit0)
 		fail_msg("%u credits are out at rest", flow_granted(rx->flow));
 }
 

@@ -282,6 +282,8 @@ static const struct gx_wire_rec rec_all[] = {
 	{.type = GX_REC_CLOSE, .rsn = 7, .err = -ESHUTDOWN},
 	{.type = GX_REC_CLOSE, .rsn = 8, .err = 0},
 	{.type = GX_REC_DIGEST, .rsn = 9, .mid = 13, .imm = 0x0123456789abcdefull},
+	{.type = GX_REC_REVOKE, .rsn = 10, .token = 1ull << 63 | 5ull << 32 | 255},
+	{.type = GX_REC_REFUND, .rsn = 11, .slot = 1ull << 33},
 };
 
 static void rec_get__round_trip(void **state)

@@ -63,7 +63,7 @@ int gx_wire_ack_get(const uint8_t *b, uint32_t len, struct gx_wire_ack *a); /* 0
 /* Control records: a CTL packet's payload is a sequence of them. Each is delivered exactly once: rsn is a
  * per-connection number, the receiver remembers those it has seen. */
 enum gx_rec_type { GX_REC_OPEN = 1, GX_REC_GRANT, GX_REC_GET, GX_REC_RESEND, GX_REC_FAIL,
-		   GX_REC_CANCEL, GX_REC_CLOSE, GX_REC_DIGEST };
+		   GX_REC_CANCEL, GX_REC_CLOSE, GX_REC_DIGEST, GX_REC_REVOKE, GX_REC_REFUND };
 
 enum gx_rec_flag {
 	GX_REC_IMM = 1,	   /* OPEN: imm is for the user */
@@ -77,11 +77,13 @@ struct gx_wire_rec {
 	uint32_t rsn;
 	uint32_t mid;	  /* OPEN, CANCEL */
 	uint32_t quantum; /* OPEN */
-	uint64_t token;	  /* OPEN: region or slot; GET: region to read; GRANT: slot; FAIL: mid or slot token */
+	uint64_t token;	  /* OPEN: region or slot; GET: region to read; GRANT: slot; FAIL: mid or slot token;
+			   * REVOKE: slot token of a GRANT that is taken back */
 	uint64_t off;	  /* OPEN, GET */
 	uint64_t len;	  /* OPEN, GET, GRANT */
 	uint64_t imm;	  /* OPEN: immediate; GRANT: tag; FAIL: 0 */
-	uint64_t slot;	  /* GET: slot token to put into; CANCEL: DATA packets sent for the first time; GRANT: tag mask */
+	uint64_t slot;	  /* GET: slot token to put into; CANCEL: DATA packets sent for the first time; GRANT: tag mask;
+			   * REFUND: DATA packets of credit given back unused */
 	int32_t err;	  /* FAIL, CLOSE: -errno */
 	const uint8_t *data; /* OPEN with INLINE: points into the packet (get), or at the bytes to carry (put) */
 };
