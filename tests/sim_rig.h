@@ -50,7 +50,7 @@ struct rig {
 	uint64_t random;
 	void (*on_comp)(void *arg, int side, const struct gx_comp *comp);
 	void *arg;
-	struct gx_comp last[2][64]; /* completions kept when there is no on_comp */
+	struct gx_comp last[2][600]; /* completions kept when there is no on_comp */
 	unsigned nr_last[2];
 };
 
