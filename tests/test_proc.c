@@ -341,14 +341,17 @@ static unsigned segs_find(struct seg segs[], unsigned max, bool own)
 	return nr;
 }
 
-/* Mostly the rings in front, where the numbers are; sizes and places at random, and single bits. */
-static void seg_scribble(const struct seg *s, uint64_t *state)
+/* Mostly the rings in front, where the numbers are; sizes and places at random, and single bits. Some go slowly, so that much
+ * is still in order when one thing is not. */
+static void seg_scribble(const struct seg *s, uint64_t *state, bool slow)
 {
 	uint64_t r = rnd(state);
 	size_t reach = r & 3 ? GX_MIN(s->len, (size_t)512 << 10) : s->len;
 	size_t at = (r >> 8) % reach, len = GX_MIN((r >> 2 & 63) + 1, s->len - at);
 
-	if (r >> 60 < 8) {
+	if (slow)
+		usleep(20);
+	if (slow || r >> 60 < 8) {
 		s->base[at] ^= 1 << (r >> 56 & 7);
 		return;
 	}
@@ -361,6 +364,7 @@ struct scribbler {
 	struct seg segs[2];
 	unsigned nr;
 	uint64_t state;
+	bool slow;
 };
 
 static void *scribble_run(void *arg)
@@ -368,14 +372,14 @@ static void *scribble_run(void *arg)
 	struct scribbler *s = arg;
 
 	for (;;)
-		seg_scribble(&s->segs[rnd(&s->state) % s->nr], &s->state);
+		seg_scribble(&s->segs[rnd(&s->state) % s->nr], &s->state, s->slow);
 	return NULL;
 }
 
 static int role_hostile(const struct role *r)
 {
 	const struct rlimit none = {0, 0};
-	struct scribbler s = {.state = r->seed};
+	struct scribbler s = {.state = r->seed, .slow = r->seed & 2};
 	struct victim v;
 	struct gx_conn *c;
 	pthread_t thread;
@@ -768,11 +772,14 @@ static void hostile__scribbles_over_segments(void **state)
 	own_settle(&n, addr, &base);
 	verify_start(&n, &other, addr, 1, 0);
 	memset(n.base, POISON, ZONE_B);
-	for (unsigned i = 0; i < rounds(10, 200); i++) {
+	for (unsigned i = 0; i < rounds(20, 300); i++) {
+		unsigned downs = n.nr_downs;
+
 		child_start(&c, "@hostile", "port=%s addr=%u seed=%llu", port, addr,
 			    (unsigned long long)((rnd(&seed) >> 2) * 2 + i % 2));
 		child_hear(&n, &c, "up", WAIT_MS);
-		node_run(&n, 150);
+		NODE_UNTIL(&n, n.nr_downs > downs, 150);
+		node_run(&n, 5);
 		child_kill(&c);
 	}
 	verify_stop(&n, &other);
