@@ -104,6 +104,10 @@ static void load_comp(void *arg, int side, const struct gx_comp *comp)
 			 (unsigned long long)l->op[comp->user].len, strerror(-comp->status));
 	assert_int_equal(comp->len, l->op[comp->user].len);
 	l->done[side]++;
+	if (comp->op == GX_OP_PUT || comp->op == GX_OP_SEND) { /* nobody may read it any more */
+		free(l->op[comp->user].own_src);
+		l->op[comp->user].own_src = NULL;
+	}
 	/* Visible, not only reported. */
 	if (comp->op != GX_OP_SEND)
 		rig_check(l->op[comp->user].dst, comp->len, comp->user + 1);
