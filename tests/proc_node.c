@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Nodes, exercises and children of the tests with several processes; see proc_node.h. Runs on the thread that turns the node,
- * but for node_on_conn(), which gx's control thread calls.
+ * Nodes, exercises and children of the tests with several processes; see proc_node.h. Runs on the
+ * thread that turns the node, but for node_on_conn(), which gx's control thread calls.
  */
 #include "proc_node.h"
 
@@ -381,7 +381,8 @@ int node_post(struct node *n, struct gx_ep *ep, struct gx_op *op, struct batch *
 void node_wait(struct node *n, struct batch *b)
 {
 	CHECK(NODE_UNTIL(n, !b->nr_out, 30000), "%u of the operations do not end", b->nr_out);
-	CHECK(!b->nr_failed, "%u operations failed, the first with %s", b->nr_failed, strerror(-b->err));
+	CHECK(!b->nr_failed, "%u operations failed, the first with %s", b->nr_failed,
+	      strerror(-b->err));
 }
 
 /* ---- What is held ---- */
@@ -428,7 +429,10 @@ bool node_at_rest(struct node *n, const struct snap *base)
 void exercise_init(struct exercise *x, struct gx_conn *c, unsigned lane, uint64_t off, uint64_t len,
 		   uint64_t seed)
 {
-	*x = (struct exercise){.ep = gx_conn_ep(c, lane), .kv = GX_INIT(x->kv), .off = off, .len = len,
+	*x = (struct exercise){.ep = gx_conn_ep(c, lane),
+			       .kv = GX_INIT(x->kv),
+			       .off = off,
+			       .len = len,
 			       .seed = seed};
 	CHECK(x->ep, "the connection is not up");
 	CHECK(!gx_conn_region(c, "kv", 0, &x->kv), "%s", gx_error());
@@ -617,7 +621,8 @@ const char *child_hear(struct node *n, struct child *c, const char *what, unsign
 	while (!(heard = child_heard(c->fd, text)) && gx_now() < until)
 		turn(n);
 	CHECK(heard, "the child does not say '%s'", what);
-	CHECK(!strncmp(text, what, strlen(what)), "the child says '%s' instead of '%s'", text, what);
+	CHECK(!strncmp(text, what, strlen(what)), "the child says '%s' instead of '%s'", text,
+	      what);
 	return text + strlen(what);
 }
 
@@ -631,7 +636,8 @@ void child_end(struct node *n, struct child *c, unsigned ms)
 		turn(n);
 	CHECK(pid == c->pid, "the child does not end");
 	close(c->fd);
-	CHECK(WIFEXITED(status) && !WEXITSTATUS(status), "the child ended with status 0x%x", status);
+	CHECK(WIFEXITED(status) && !WEXITSTATUS(status), "the child ended with status 0x%x",
+	      status);
 }
 
 void child_kill(struct child *c)

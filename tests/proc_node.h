@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the tests with several processes share: a node (a context, its memory and its connections, turned by the calling
- * thread), an exercise (puts, gets and echoed sends with every byte checked), and children (this program again, in a role,
- * with a socket to give orders through). A failed check ends a child at once, and the test in the parent.
+ * What the tests with several processes share: a node (a context, its memory and its connections,
+ * turned by the calling thread), an exercise (puts, gets and echoed sends with every byte checked),
+ * and children (this program again, in a role, with a socket to give orders through). A failed
+ * check ends a child at once, and the test in the parent.
  */
 #ifndef PROC_NODE_H
 #define PROC_NODE_H
@@ -20,10 +21,10 @@
 #define NODE_KV_B	(48u << 20) /* bytes of the region "kv" */
 #define NODE_BAD_B	(1u << 20)  /* of the region "bad", for hostile clients */
 
-#define CHECK(cond, ...)                                           \
-	do {                                                       \
-		if (!(cond))                                       \
-			check_fail(__FILE__, __LINE__, #cond, " " __VA_ARGS__); \
+#define CHECK(cond, ...)                                                                           \
+	do {                                                                                       \
+		if (!(cond))                                                                       \
+			check_fail(__FILE__, __LINE__, #cond, " " __VA_ARGS__);                    \
 	} while (0)
 void check_fail(const char *file, int line, const char *cond, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5), noreturn));
@@ -67,12 +68,12 @@ struct node {
 	struct node_cfg cfg;
 	struct gx_core *core[NODE_CORES_MAX];
 	struct gx_mem *kv, *bad;
-	char *base;	     /* of kv */
+	char *base;	      /* of kv */
 	struct gx_conn *last; /* accepted last */
-	unsigned nr_live;    /* connections that are up */
+	unsigned nr_live;     /* connections that are up */
 	unsigned nr_ups, nr_downs;
 	unsigned nr_notify;
-	unsigned idle;	     /* turns without work */
+	unsigned idle;	      /* turns without work */
 	pthread_mutex_t lock; /* of the events; they come from the control thread */
 	struct node_event events[NODE_EVENTS_MAX];
 	unsigned nr_events;
@@ -83,17 +84,17 @@ void node_close(struct node *n);
 unsigned node_listen(struct node *n); /* on loopback; the port number */
 struct gx_conn *node_connect(struct node *n, unsigned port, unsigned lanes, int *err); /* waits */
 bool node_pump(struct node *n, unsigned core); /* turn one core, take its completions */
-void node_turn(struct node *n);		       /* all, and what connections tell; sleeps a little when idle */
+void node_turn(struct node *n); /* all, and what connections tell; sleeps a little when idle */
 uint64_t node_stat(const struct node *n, const char *name); /* of all cores */
 void node_run(struct node *n, uint64_t ms);
 /* Turn until @cond; false when @ms have passed. */
-#define NODE_UNTIL(n, cond, ms)                                           \
-	({                                                                \
-		uint64_t until_ = gx_now() + (uint64_t)(ms)*1000000u;     \
-		bool met_;                                                \
-		while (!(met_ = (cond)) && gx_now() < until_)             \
-			node_turn(n);                                     \
-		met_;                                                     \
+#define NODE_UNTIL(n, cond, ms)                                                                    \
+	({                                                                                         \
+		uint64_t until_ = gx_now() + (uint64_t)(ms)*1000000u;                              \
+		bool met_;                                                                         \
+		while (!(met_ = (cond)) && gx_now() < until_)                                      \
+			node_turn(n);                                                              \
+		met_;                                                                              \
 	})
 
 /* Post, turning until the queue takes it. Return: 0, -ENOTCONN. */
@@ -140,7 +141,8 @@ void child_start(struct child *c, const char *role, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 void child_say(int fd, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 bool child_heard(int fd, char text[CHILD_TEXT_MAX]); /* does not wait */
-/* Turn @n (NULL: nothing) until the child says something that begins with @what; returns the rest, static. */
+/* Turn @n (NULL: nothing) until the child says something that begins with @what; returns the rest,
+ * static. */
 const char *child_hear(struct node *n, struct child *c, const char *what, unsigned ms);
 /* Turn @n until the child has ended by itself with exit status 0. */
 void child_end(struct node *n, struct child *c, unsigned ms);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Several processes over one port (the first argument: shm, udp, ...): transfers of all sizes, many connections and cores, and
- * what must not follow from a process that is killed, stopped, hostile, or gone. The test's own process is the survivor; the
- * others are this program again, in a role. GX_TEST_FULL=1 does more rounds, GX_TEST_SEED changes the random instants.
+ * Several processes over one port (the first argument: shm, udp, ...): transfers of all sizes, many
+ * connections and cores, and what must not follow from a process that is killed, stopped, hostile,
+ * or gone. The test's own process is the survivor; the others are this program again, in a role.
+ * GX_TEST_FULL=1 does more rounds, GX_TEST_SEED changes the random instants.
  */
 #include "proc_node.h"
 
@@ -30,12 +31,12 @@
 
 #include <cmocka.h>
 
-#define MIB	 (1ull << 20)
-#define ROOM	 (8 * MIB) /* of the largest transfer */
-#define ZONE_B	 (8 * MIB) /* of the region, for each client of a test */
-#define POISON	 0x6b
+#define MIB	   (1ull << 20)
+#define ROOM	   (8 * MIB) /* of the largest transfer */
+#define ZONE_B	   (8 * MIB) /* of the region, for each client of a test */
+#define POISON	   0x6b
 #define VICTIM_OPS 16
-#define WAIT_MS	 30000
+#define WAIT_MS	   30000
 
 extern char **environ;
 
@@ -80,9 +81,13 @@ static void role_parse(int argc, char *argv[], struct role *r)
 
 static void role_open(struct node *n, const struct role *r, bool server)
 {
-	struct node_cfg cfg = {.port = r->port, .server = server, .threads = r->threads && server,
-			       .nr_cores = r->cores, .slots = r->slots,
-			       .timeout_ns = r->timeout_ms * 1000000ull, .echo_b = r->echo};
+	struct node_cfg cfg = {.port = r->port,
+			       .server = server,
+			       .threads = r->threads && server,
+			       .nr_cores = r->cores,
+			       .slots = r->slots,
+			       .timeout_ns = r->timeout_ms * 1000000ull,
+			       .echo_b = r->echo};
 
 	node_open(n, &cfg);
 }
@@ -221,7 +226,8 @@ static void victim_post(struct node *n, struct victim *v)
 
 static void victim_init(struct victim *v, struct gx_conn *c, uint64_t off, uint64_t from)
 {
-	*v = (struct victim){.ep = gx_conn_ep(c, 0), .kv = GX_INIT(v->kv), .off = off, .seed = from};
+	*v = (struct victim){
+		.ep = gx_conn_ep(c, 0), .kv = GX_INIT(v->kv), .off = off, .seed = from};
 	batch_init(&v->batch);
 	CHECK(v->ep && !gx_conn_region(c, "kv", 0, &v->kv), "%s", gx_error());
 	v->buf = malloc(ZONE_B / 2);
@@ -248,7 +254,8 @@ static void victim_turn(struct node *n, struct victim *v)
 	node_turn(n);
 }
 
-/* One put that the other side checks, then work until the connection ends; every operation must end then. */
+/* One put that the other side checks, then work until the connection ends; every operation must end
+ * then. */
 static int role_victim(const struct role *r)
 {
 	struct victim v;
@@ -300,7 +307,8 @@ static int role_churn(const struct role *r)
 			base = snap_take();
 		}
 		if (i % 50 == 4)
-			CHECK(NODE_UNTIL(&n, node_at_rest(&n, &base), 5000), "after %u connections", i);
+			CHECK(NODE_UNTIL(&n, node_at_rest(&n, &base), 5000), "after %u connections",
+			      i);
 	}
 	node_close(&n);
 	child_say(CHILD_FD, "ok");
@@ -314,7 +322,8 @@ struct seg {
 	size_t len;
 };
 
-/* Segments of the port shm that are mapped here, of which we hold no descriptor: the peer's. With @own: those we hold. */
+/* Segments of the port shm that are mapped here, of which we hold no descriptor: the peer's. With
+ * @own: those we hold. */
 static unsigned segs_find(struct seg segs[], unsigned max, bool own)
 {
 	FILE *f = fopen("/proc/self/maps", "re");
@@ -341,8 +350,8 @@ static unsigned segs_find(struct seg segs[], unsigned max, bool own)
 	return nr;
 }
 
-/* Mostly the rings in front, where the numbers are; sizes and places at random, and single bits. Some go slowly, so that much
- * is still in order when one thing is not. */
+/* Mostly the rings in front, where the numbers are; sizes and places at random, and single bits.
+ * Some go slowly, so that much is still in order when one thing is not. */
 static void seg_scribble(const struct seg *s, uint64_t *state, bool slow)
 {
 	uint64_t r = rnd(state);
@@ -450,8 +459,8 @@ static void server_quit(struct node *n, struct child *c)
 
 static void verify_start(struct node *n, struct child *c, unsigned addr, unsigned zone, unsigned nr)
 {
-	child_start(c, "@verify", "port=%s addr=%u off=%llu seed=%u rounds=%u", port, addr, zone * ZONE_B,
-		    1000 * zone, nr);
+	child_start(c, "@verify", "port=%s addr=%u off=%llu seed=%u rounds=%u", port, addr,
+		    zone * ZONE_B, 1000 * zone, nr);
 	child_hear(n, c, "up", WAIT_MS);
 }
 
@@ -487,9 +496,12 @@ static void rest_check(struct node *n, const struct snap *base)
 	if (NODE_UNTIL(n, node_at_rest(n, base), 8000))
 		return;
 	now = snap_take();
-	CHECK(false, "not at rest: %llu buffers, %llu messages, %u descriptors (%u before), %u segments (%u)",
+	CHECK(false,
+	      "not at rest: %llu buffers, %llu messages, %u descriptors (%u before), %u segments "
+	      "(%u)",
 	      (unsigned long long)node_stat(n, "bufs_held_now"),
-	      (unsigned long long)node_stat(n, "msgs_active_now"), now.fds, base->fds, now.segs, base->segs);
+	      (unsigned long long)node_stat(n, "msgs_active_now"), now.fds, base->fds, now.segs,
+	      base->segs);
 }
 
 /* ---- Transfers ---- */
@@ -511,10 +523,12 @@ static void transfer__sizes(void **state)
 	child_say(server.fd, "work");
 	exercise_sizes(&n, &x, 1, sizes, GX_ARRAY_SIZE(sizes));
 	child_hear(&n, &server, "worked", WAIT_MS);
-	CHECK(n.nr_notify == GX_ARRAY_SIZE(sizes), "%u puts of the server were notified", n.nr_notify);
+	CHECK(n.nr_notify == GX_ARRAY_SIZE(sizes), "%u puts of the server were notified",
+	      n.nr_notify);
 	node_run(&n, 20);
 	child_say(server.fd, "stat");
-	CHECK(sscanf(child_hear(&n, &server, "stat ", WAIT_MS), "%u %u %u", &nr, &bufs, &msgs) == 3);
+	CHECK(sscanf(child_hear(&n, &server, "stat ", WAIT_MS), "%u %u %u", &nr, &bufs, &msgs) ==
+	      3);
 	CHECK(nr == x.nr_puts, "%u of %u puts were notified", nr, x.nr_puts);
 	CHECK(bufs == 0 && msgs <= 1, "the server holds %u buffers, %u messages", bufs, msgs);
 	exercise_fini(&x);
@@ -654,7 +668,8 @@ static void server_killed__in_put_get_recv(void **state)
 
 /* ---- Stopped ---- */
 
-/* A client stops longer than its peer time-out and goes on: nobody else's bytes change, and it gets errors. */
+/* A client stops longer than its peer time-out and goes on: nobody else's bytes change, and it gets
+ * errors. */
 static void client_stopped__and_continued(void **state)
 {
 	struct child victim, other, later;
@@ -669,12 +684,13 @@ static void client_stopped__and_continued(void **state)
 	for (unsigned i = 0; i < rounds(2, 20); i++) {
 		unsigned downs = n.nr_downs;
 
-		child_start(&victim, "@victim", "port=%s addr=%u off=0 seed=%u timeout_ms=1000", port,
-			    addr, i);
+		child_start(&victim, "@victim", "port=%s addr=%u off=0 seed=%u timeout_ms=1000",
+			    port, addr, i);
 		child_hear(&n, &victim, "put", WAIT_MS);
 		NODE_UNTIL(&n, false, rnd(&seed) % 20);
 		kill(victim.pid, SIGSTOP);
-		CHECK(NODE_UNTIL(&n, n.nr_downs == downs + 1, 5000), "the stopped client is not given up");
+		CHECK(NODE_UNTIL(&n, n.nr_downs == downs + 1, 5000),
+		      "the stopped client is not given up");
 		verify_start(&n, &later, addr, 1, 20);
 		verify_wait(&n, &later);
 		memset(n.base, POISON, ZONE_B);
@@ -745,7 +761,8 @@ static void server_stopped__in_a_receive(void **state)
 	victim_init(&v, c, 0, seed);
 	victim_recv(&n, &v);
 	node_run(&n, 1500);
-	CHECK(v.batch.nr_out == 1, "a receive failed although the peer lives: %s", strerror(-v.batch.err));
+	CHECK(v.batch.nr_out == 1, "a receive failed although the peer lives: %s",
+	      strerror(-v.batch.err));
 	kill(server.pid, SIGSTOP);
 	CHECK(NODE_UNTIL(&n, !v.batch.nr_out, 5000), "the receive does not end");
 	CHECK(v.batch.err == -ETIMEDOUT, "%s", strerror(-v.batch.err));
@@ -818,7 +835,8 @@ static void noise_stream(const struct sockaddr *sa, socklen_t len)
 
 static void noise_udp(unsigned to)
 {
-	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons((uint16_t)to),
+	struct sockaddr_in sa = {.sin_family = AF_INET,
+				 .sin_port = htons((uint16_t)to),
 				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	uint8_t b[2048];
@@ -858,7 +876,8 @@ static unsigned noise_udp_all(void)
 		unsigned to;
 		unsigned long inode;
 
-		if (sscanf(line, " %*d: %*[^:]:%x %*s %*s %*s %*s %*s %*s %*s %lu", &to, &inode) != 2 ||
+		if (sscanf(line, " %*d: %*[^:]:%x %*s %*s %*s %*s %*s %*s %*s %lu", &to, &inode) !=
+			    2 ||
 		    !inode_is_ours(inode))
 			continue;
 		noise_udp(to);
@@ -887,7 +906,8 @@ static unsigned noise_unix_all(void)
 			continue;
 		len = strlen(name);
 		memcpy(sa.sun_path + 1, name, len);
-		noise_stream((struct sockaddr *)&sa, offsetof(struct sockaddr_un, sun_path) + 1 + len);
+		noise_stream((struct sockaddr *)&sa,
+			     offsetof(struct sockaddr_un, sun_path) + 1 + len);
 		nr++;
 	}
 	fclose(f);
@@ -939,7 +959,8 @@ static void close__with_active_clients(void **state)
 	own_open(&n, true, 0);
 	addr = node_listen(&n);
 	for (unsigned i = 0; i < 3; i++) {
-		child_start(&c[i], "@victim", "port=%s addr=%u off=%llu seed=%u", port, addr, i * ZONE_B, i);
+		child_start(&c[i], "@victim", "port=%s addr=%u off=%llu seed=%u", port, addr,
+			    i * ZONE_B, i);
 		child_hear(&n, &c[i], "put", WAIT_MS);
 	}
 	node_run(&n, 30);
@@ -951,8 +972,8 @@ static void close__with_active_clients(void **state)
 		child_end(NULL, &c[i], WAIT_MS);
 	}
 	after = snap_take();
-	CHECK(after.fds == before.fds && after.segs == before.segs, "%u descriptors, %u before", after.fds,
-	      before.fds);
+	CHECK(after.fds == before.fds && after.segs == before.segs, "%u descriptors, %u before",
+	      after.fds, before.fds);
 }
 
 static void churn__connections(void **state)
@@ -965,11 +986,13 @@ static void churn__connections(void **state)
 	own_open(&n, true, 0);
 	addr = node_listen(&n);
 	own_settle(&n, addr, &base);
-	child_start(&c, "@churn", "port=%s addr=%u rounds=%u", port, addr, rounds(is_shm() ? 200 : 60, 2000));
+	child_start(&c, "@churn", "port=%s addr=%u rounds=%u", port, addr,
+		    rounds(is_shm() ? 200 : 60, 2000));
 	child_hear(&n, &c, "ok", 4 * WAIT_MS);
 	child_end(&n, &c, WAIT_MS);
 	rest_check(&n, &base);
-	CHECK(snap_take().maps < base.maps + 16, "%u mappings, %u before", snap_take().maps, base.maps);
+	CHECK(snap_take().maps < base.maps + 16, "%u mappings, %u before", snap_take().maps,
+	      base.maps);
 	node_close(&n);
 }
 
@@ -1016,8 +1039,9 @@ int main(int argc, char *argv[])
 	static const struct {
 		const char *name;
 		int (*run)(const struct role *r);
-	} roles[] = {{"@server", role_server}, {"@verify", role_verify}, {"@lanes", role_lanes},
-		     {"@victim", role_victim}, {"@churn", role_churn}, {"@hostile", role_hostile}};
+	} roles[] = {{"@server", role_server}, {"@verify", role_verify},
+		     {"@lanes", role_lanes},   {"@victim", role_victim},
+		     {"@churn", role_churn},   {"@hostile", role_hostile}};
 	struct role r;
 
 	port = argc > 1 ? argv[1] : "shm";

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two contexts of one process over shm: a server whose core runs on a thread of gx's, and a client that this thread turns. For
- * the thread sanitizer: who touches what of a context from which thread. (The segments themselves are mapped twice, so
- * it cannot see across them; nothing here looks at the other side's memory while that runs.)
+ * Two contexts of one process over shm: a server whose core runs on a thread of gx's, and a client
+ * that this thread turns. For the thread sanitizer: who touches what of a context from which
+ * thread. (The segments themselves are mapped twice, so it cannot see across them; nothing here
+ * looks at the other side's memory while that runs.)
  */
 #include "gx/gx.h"
 
@@ -31,7 +32,8 @@ struct rig {
 
 static char out[KV_B], in[KV_B];
 
-static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err, const char *why)
+static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
+		    const char *why)
 {
 	struct rig *r = arg;
 
@@ -205,7 +207,8 @@ static void close__under_operations(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(put_get__with_the_server_on_its_thread, setup, teardown),
+		cmocka_unit_test_setup_teardown(put_get__with_the_server_on_its_thread, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(connect__again_and_again, setup, teardown),
 		cmocka_unit_test_setup_teardown(core_stop__and_start, setup, teardown),
 		cmocka_unit_test_setup_teardown(close__under_operations, setup, teardown),
