@@ -352,7 +352,9 @@ def check_headers(house, top):
     gnu, strict, plus = ["-std=gnu11", "-D_GNU_SOURCE"], ["-std=c11", "-pedantic"], ["-std=c++17"]
     jobs = []
     for path, _ in house.sources(".h"):
-        jobs.append((cc, strict if path.startswith("include/gx/") else gnu, path, "c"))
+        # Tests may know any folder's private headers.
+        inside = [f"-I{top / d}" for d in FOLDERS + ("tools",)] if folder_of(path) == "tests" else []
+        jobs.append((cc, strict if path.startswith("include/gx/") else gnu + inside, path, "c"))
     if shutil.which(cxx.split()[0]):
         jobs += [(cxx, plus, p, "c++") for p in ("include/gx/gx.h", "include/gx_internal/desc.h") if p in house.files]
     else:
