@@ -8,8 +8,8 @@
 
 #define CHECK_WORDS (CHECK_PAGE_B / 8)
 
-/* Neighbouring words differ in all bytes, and so do equal offsets of different seeds. One multiplication and
- * no dependence between words: the compiler makes it as fast as memory. */
+/* Neighbouring words differ in all bytes, and so do equal offsets of different seeds. One
+ * multiplication and no dependence between words: the compiler makes it as fast as memory. */
 static inline uint64_t check_word(uint64_t index, uint64_t seed)
 {
 	uint64_t x = (index + seed + 1) * 0x9e3779b97f4a7c15ull;
@@ -17,7 +17,8 @@ static inline uint64_t check_word(uint64_t index, uint64_t seed)
 	return x ^ x >> 29;
 }
 
-/* The pattern of [@off, @off + @len), @len at most a page; it begins somewhere in @room's first 8 bytes. */
+/* The pattern of [@off, @off + @len), @len at most a page; it begins somewhere in @room's first 8
+ * bytes. */
 static inline const unsigned char *check_page(uint64_t room[CHECK_WORDS + 1], uint64_t len,
 					      uint64_t off, uint64_t seed)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * JSON documents: the one file of the tools that knows jansson. Formats of doc_pack() and doc_unpack() are
- * jansson's (https://jansson.readthedocs.io/en/latest/apiref.html#building-values), e.g. "{s:s, s:I}" with
- * I for an int64_t given as long long.
+ * JSON documents: the one file of the tools that knows jansson. Formats of doc_pack() and
+ * doc_unpack() are jansson's
+ * (https://jansson.readthedocs.io/en/latest/apiref.html#building-values), e.g. "{s:s, s:I}" with I
+ * for an int64_t given as long long.
  */
 #ifndef DOC_H
 #define DOC_H
@@ -25,20 +26,22 @@ int doc_unpack(struct json_t *doc, char *why, size_t room, const char *fmt, ...)
 /** doc_parse() - Return: NULL with @why filled when it is no JSON object. */
 struct json_t *doc_parse(const void *text, size_t len, char *why, size_t room);
 
-/** doc_print() - As text, to be freed; @pretty: over several lines. Return: NULL when there is no memory. */
+/** doc_print() - As text, to be freed; @pretty: over several lines. Return: NULL when there is no
+ * memory. */
 char *doc_print(const struct json_t *doc, bool pretty);
 
 /** doc_set() / doc_append() - Put @value into an object or array, which owns it from then on. */
 void doc_set(struct json_t *object, const char *key, struct json_t *value);
 void doc_append(struct json_t *array, struct json_t *value);
 
-/** doc_real() - A number, or null when @v is NaN or infinite. doc_string(): null for NULL; never fails on bytes
- * that are no UTF-8: they become '?'. */
+/** doc_real() - A number, or null when @v is NaN or infinite. doc_string(): null for NULL; never
+ * fails on bytes that are no UTF-8: they become '?'. */
 struct json_t *doc_real(double v);
 struct json_t *doc_string(const char *s);
 struct json_t *doc_array(void);
 
-/** doc_get() - Member @key of an object, element @i of an array, or NULL; they stay the document's. */
+/** doc_get() - Member @key of an object, element @i of an array, or NULL; they stay the document's.
+ */
 struct json_t *doc_get(struct json_t *object, const char *key);
 struct json_t *doc_at(struct json_t *array, size_t i);
 size_t doc_size(struct json_t *array);

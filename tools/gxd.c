@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxd, the pinned-core server: memory that peers may put to and get from. main() parses, opens, prints the
- * line to paste on the client, and waits for a signal; everything else happens on gx's threads and on the
- * service's worker (gxd_service.c). `gxd stats` asks a running gxd for its counters.
+ * gxd, the pinned-core server: memory that peers may put to and get from. main() parses, opens,
+ * prints the line to paste on the client, and waits for a signal; everything else happens on gx's
+ * threads and on the service's worker (gxd_service.c). `gxd stats` asks a running gxd for its
+ * counters.
  */
 #include "gxd_service.h"
 
@@ -54,26 +55,48 @@ struct gxd {
 	unsigned nr_signals; /* owner: control thread */
 };
 
-/* ---- Options -------------------------------------------------------------------------------------------- */
+/* ---- Options
+ * -------------------------------------------------------------------------------------------- */
 
 enum {
-	KEY_LISTEN = 256, KEY_CORES, KEY_PORT, KEY_MEM, KEY_WINDOW, KEY_CHUNK, KEY_SLOTS, KEY_QUANTUM,
-	KEY_UNPACK, KEY_SMS, KEY_INTEGRITY, KEY_ALLOW_UID, KEY_INSECURE, KEY_NO_HUGE, KEY_BUSY,
-	KEY_STATS, KEY_BIND, KEY_TIMEOUT,
+	KEY_LISTEN = 256,
+	KEY_CORES,
+	KEY_PORT,
+	KEY_MEM,
+	KEY_WINDOW,
+	KEY_CHUNK,
+	KEY_SLOTS,
+	KEY_QUANTUM,
+	KEY_UNPACK,
+	KEY_SMS,
+	KEY_INTEGRITY,
+	KEY_ALLOW_UID,
+	KEY_INSECURE,
+	KEY_NO_HUGE,
+	KEY_BUSY,
+	KEY_STATS,
+	KEY_BIND,
+	KEY_TIMEOUT,
 };
 
 static const struct argp_option gxd_options[] = {
 	{NULL, 0, NULL, 0, "What is served:", 1},
 	{"mem", KEY_MEM, "NAME=PLACE:SIZE", 0,
-	 "A region that peers may put to and get from; PLACE is host or cuda:N. Repeat for more", 1},
+	 "A region that peers may put to and get from; PLACE is host or cuda:N. Repeat for more",
+	 1},
 	{"listen", KEY_LISTEN, "HOST:PORT", 0, "Default " GXD_LISTEN "; port 0: any free one", 1},
 	{"port", KEY_PORT, "NAME[:ARGS]", 0,
-	 "Packet port to open: shm, udp, dpdk:DEVARGS. Repeat in order of preference; default shm, udp", 1},
-	{"bind", KEY_BIND, "HOST", 0, "Address of network ports; default: that of the connection", 1},
+	 "Packet port to open: shm, udp, dpdk:DEVARGS. Repeat in order of preference; default shm, "
+	 "udp",
+	 1},
+	{"bind", KEY_BIND, "HOST", 0, "Address of network ports; default: that of the connection",
+	 1},
 	{NULL, 0, NULL, 0, "How:", 2},
 	{"cores", KEY_CORES, "LIST", 0,
-	 "CPUs to poll on, e.g. 0 or 0,2-3; 'any': all this process may use. Default: the first half of "
-	 "them, at most 4 (gxperf takes the last half)", 2},
+	 "CPUs to poll on, e.g. 0 or 0,2-3; 'any': all this process may use. Default: the first "
+	 "half of "
+	 "them, at most 4 (gxperf takes the last half)",
+	 2},
 	{"window", KEY_WINDOW, "N", 0, "Most chunks of a message under way", 2},
 	{"chunk", KEY_CHUNK, "SIZE", 0, "Largest chunk", 2},
 	{"slots", KEY_SLOTS, "N", 0, "Bounce buffers a peer or queue", 2},
@@ -85,7 +108,8 @@ static const struct argp_option gxd_options[] = {
 	{"busy", KEY_BUSY, NULL, 0, "Cores never sleep, even when idle", 2},
 	{"timeout", KEY_TIMEOUT, "SECONDS", 0, "A peer silent for this long is lost; default 5", 2},
 	{NULL, 0, NULL, 0, "Who may, and who looks:", 3},
-	{"allow-uid", KEY_ALLOW_UID, "UID", 0, "A user who may map our shared memory, besides our own", 3},
+	{"allow-uid", KEY_ALLOW_UID, "UID", 0,
+	 "A user who may map our shared memory, besides our own", 3},
 	{"insecure", KEY_INSECURE, NULL, 0, "Allow peers of other hosts, in clear", 3},
 	{"stats", KEY_STATS, "SOCKET", 0,
 	 "Unix socket for counters, text or Prometheus; @NAME is abstract. Default @gxd-PORT", 3},
@@ -100,7 +124,8 @@ static void opts_mem(struct gxd_opts *o, const char *arg, struct argp_state *sta
 		argp_error(state, "--mem: more than %d regions", SERVICE_REGIONS_MAX);
 	if (opt_mem(arg, &r->opt))
 		argp_error(state,
-			   "--mem: '%s' is not NAME=PLACE:SIZE, e.g. kv=host:2G or kv=cuda:0:4G", arg);
+			   "--mem: '%s' is not NAME=PLACE:SIZE, e.g. kv=host:2G or kv=cuda:0:4G",
+			   arg);
 	for (unsigned i = 0; i < o->nr_regions; i++)
 		if (!strcmp(o->regions[i].opt.name, r->opt.name))
 			argp_error(state, "--mem: two regions are named '%s'", r->opt.name);
@@ -112,7 +137,8 @@ static void opts_cores(struct gxd_opts *o, const char *arg, struct argp_state *s
 	int cpu;
 
 	if (opt_cpus(arg, &o->cpus))
-		argp_error(state, "--cores: '%s' is not a list of CPUs such as 0 or 0,2-3, or any", arg);
+		argp_error(state, "--cores: '%s' is not a list of CPUs such as 0 or 0,2-3, or any",
+			   arg);
 	cpu = opt_cpus_stranger(&o->cpus, &o->allowed);
 	if (cpu >= 0)
 		argp_error(state, "--cores: this process may not use CPU %d (see taskset -p)", cpu);
@@ -199,7 +225,8 @@ static error_t opts_tuning(int key, char *arg, struct gxd_opts *o, struct argp_s
 		return 0;
 	case KEY_UNPACK:
 		if (opt_unpack(arg, &o->unpack))
-			argp_error(state, "--unpack: '%s' is not kernel, d2d, host, none or auto", arg);
+			argp_error(state, "--unpack: '%s' is not kernel, d2d, host, none or auto",
+				   arg);
 		return 0;
 	case KEY_INTEGRITY:
 		if (opt_integrity(arg, &o->integrity))
@@ -254,7 +281,8 @@ static void gxd_print_version(FILE *out, struct argp_state *state)
 	fprintf(out, "gxd %s\n", gx_version());
 }
 
-/* ---- gxd stats ------------------------------------------------------------------------------------------ */
+/* ---- gxd stats
+ * ------------------------------------------------------------------------------------------ */
 
 static int stats_connect(const char *path)
 {
@@ -290,7 +318,8 @@ static int stats_print(const char *path)
 
 	if (fd < 0) {
 		fprintf(stderr,
-			"gxd: no counters at %s: %s. Is gxd running? Its first lines name the socket\n",
+			"gxd: no counters at %s: %s. Is gxd running? Its first lines name the "
+			"socket\n",
 			path, strerror(errno));
 		return GXD_FAILED;
 	}
@@ -306,7 +335,8 @@ static int stats_print(const char *path)
 	return GXD_OK;
 }
 
-/* ---- The server ----------------------------------------------------------------------------------------- */
+/* ---- The server
+ * ----------------------------------------------------------------------------------------- */
 
 static void gxd_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
 			const char *why)
@@ -453,7 +483,8 @@ static void gxd_describe(struct gxd *d)
 	char *text = calloc(1, GXD_DESCRIBE_MAX), cpus[256], host[256];
 
 	if (text && gx_describe(d->gx, text, GXD_DESCRIBE_MAX) >= 0)
-		fprintf(stderr, "%s%s", text, text[0] && text[strlen(text) - 1] != '\n' ? "\n" : "");
+		fprintf(stderr, "%s%s", text,
+			text[0] && text[strlen(text) - 1] != '\n' ? "\n" : "");
 	free(text);
 	opt_cpus_text(&d->opts.cpus, cpus, sizeof(cpus));
 	fprintf(stderr, "gxd %s: pid %d, CPUs %s\n", gx_version(), (int)getpid(), cpus);
@@ -484,7 +515,8 @@ static void gxd_drain(struct gxd *d)
 		quiet = gxd_busy(d) ? 0 : quiet + 1;
 		usleep(20000);
 	}
-	fprintf(stderr, "gxd: %s\n", quiet < GXD_DRAIN_LOOKS ? "still busy; ending all the same" : "drained");
+	fprintf(stderr, "gxd: %s\n",
+		quiet < GXD_DRAIN_LOOKS ? "still busy; ending all the same" : "drained");
 }
 
 static int gxd_serve(struct gxd *d)
@@ -521,9 +553,12 @@ int main(int argc, char **argv)
 		.options = gxd_options,
 		.parser = opts_parse,
 		.args_doc = "\nstats [SOCKET]",
-		.doc = "gxd serves memory of this host and its GPUs to gx peers, from pinned polling cores."
-		       "\v`gxd stats` prints the counters of a running gxd (default socket " GXD_STATS ").\n"
-		       "SIGTERM or SIGINT: stop listening, wait up to 10 s for messages under way, end; a second "
+		.doc = "gxd serves memory of this host and its GPUs to gx peers, from pinned "
+		       "polling cores."
+		       "\v`gxd stats` prints the counters of a running gxd (default "
+		       "socket " GXD_STATS ").\n"
+		       "SIGTERM or SIGINT: stop listening, wait up to 10 s for messages under way, "
+		       "end; a second "
 		       "one ends at once. Sizes take K, M, G, T, powers of two.\n"
 		       "Exit status: 0 ok, 1 failed, 2 usage.",
 	};

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxd's half of a polling core: takes completions, sends echoes, keeps receives posted. service_core_poll()
- * runs in every turn on the core's thread; the service_*() calls below it are the worker's.
+ * gxd's half of a polling core: takes completions, sends echoes, keeps receives posted.
+ * service_core_poll() runs in every turn on the core's thread; the service_*() calls below it are
+ * the worker's.
  */
 #include "gxd_service.h"
 
 #include <errno.h>
 #include <string.h>
 
-#define CORE_COMPS	  64		 /* completions taken at once */
-#define CORE_POSTS	  16		 /* receives posted at once */
-#define CORE_CALL_MAX_NS  5000000000ull	 /* a core that has not looked by then is stuck */
-#define CORE_STOP_MAX_NS  20000000000ull /* cancelled operations end by then, peer time-out included */
-#define CORE_LOOK_NS	  50000		 /* between two looks of the worker */
+#define CORE_COMPS	 64	       /* completions taken at once */
+#define CORE_POSTS	 16	       /* receives posted at once */
+#define CORE_CALL_MAX_NS 5000000000ull /* a core that has not looked by then is stuck */
+#define CORE_STOP_MAX_NS                                                                           \
+	20000000000ull	   /* cancelled operations end by then, peer time-out included */
+#define CORE_LOOK_NS 50000 /* between two looks of the worker */
 
-/* ---- Echo ----------------------------------------------------------------------------------------------- */
+/* ---- Echo
+ * -----------------------------------------------------------------------------------------------
+ */
 
 static void echo_post(struct service_core *core)
 {
@@ -62,7 +66,8 @@ static void echo_take(struct service_core *core, const struct gx_comp *comp)
 	core->echo_ep[core->nr_echoes++] = comp->ep;
 }
 
-/* ---- Receives ------------------------------------------------------------------------------------------- */
+/* ---- Receives
+ * ------------------------------------------------------------------------------------------- */
 
 static uint64_t session_user(const struct service_session *s, uint64_t slot)
 {
@@ -161,7 +166,8 @@ static void session_cancel(struct service_session *s)
 			gx_cancel(s->ep, session_user(s, slot));
 }
 
-/* ---- The poller ----------------------------------------------------------------------------------------- */
+/* ---- The poller
+ * ----------------------------------------------------------------------------------------- */
 
 static void core_comp(struct service_core *core, const struct gx_comp *comp)
 {
@@ -210,7 +216,8 @@ bool service_core_poll(void *arg, uint64_t now_ns)
 	return busy;
 }
 
-/* ---- The worker's side ---------------------------------------------------------------------------------- */
+/* ---- The worker's side
+ * ---------------------------------------------------------------------------------- */
 
 static void core_nap(void)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxd's work on the bytes of a region: poison, fill, verify, digest. Called by the worker thread, piece by
- * piece, so that a client that goes away is noticed. A region of a GPU is read and written through a piece of
- * host memory, one of the host in place.
+ * gxd's work on the bytes of a region: poison, fill, verify, digest. Called by the worker thread,
+ * piece by piece, so that a client that goes away is noticed. A region of a GPU is read and written
+ * through a piece of host memory, one of the host in place.
  */
 #include "gxd_service.h"
 
@@ -26,7 +26,8 @@ static uint64_t piece_min(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* What of a region is at hand: @len bytes at @off. Small slots then cost one copy a piece, not one a slot. */
+/* What of a region is at hand: @len bytes at @off. Small slots then cost one copy a piece, not one
+ * a slot. */
 struct view {
 	struct service_work *work;
 	const struct service_region *region;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxd's services: the queue from gx's control thread to the worker thread, and what the worker does for each
- * request. Requests and replies are described at their functions (op_*), the envelope in rpc.h.
+ * gxd's services: the queue from gx's control thread to the worker thread, and what the worker does
+ * for each request. Requests and replies are described at their functions (op_*), the envelope in
+ * rpc.h.
  */
 #include "gxd_service.h"
 
@@ -15,12 +16,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SERVICE_JOBS_MAX 1024	      /* requests waiting, of all clients */
-#define SERVICE_NEWS_NS	 200000000ull /* a long request tells of its progress this often */
-#define SERVICE_WHY_MAX	 256
+#define SERVICE_JOBS_MAX       1024	    /* requests waiting, of all clients */
+#define SERVICE_NEWS_NS	       200000000ull /* a long request tells of its progress this often */
+#define SERVICE_WHY_MAX	       256
 #define SERVICE_GROUP_BITS_MAX 16
-#define SERVICE_NR_MAX	 (2 * SERVICE_SLOTS_MAX) /* slots of one request */
-#define SERVICE_DESCRIBE_MAX 16384
+#define SERVICE_NR_MAX	       (2 * SERVICE_SLOTS_MAX) /* slots of one request */
+#define SERVICE_DESCRIBE_MAX   16384
 
 /* One request, or the end of a client (text NULL). */
 struct job {
@@ -48,7 +49,8 @@ struct service {
 	bool working, quit;
 };
 
-/* ---- Queue ---------------------------------------------------------------------------------------------- */
+/* ---- Queue
+ * ---------------------------------------------------------------------------------------------- */
 
 static struct job *job_new(struct service_client *client, const void *data, uint32_t len)
 {
@@ -149,7 +151,8 @@ void service_on_conn(struct service *svc, struct gx_conn *conn, enum gx_conn_eve
 	atomic_store_explicit(&client->down, true, memory_order_release);
 	job = job_new(client, NULL, 0);
 	if (!job || !job_put(svc, job))
-		free(job); /* no memory, or ending: gx_close() and service_close() take what is left */
+		free(job); /* no memory, or ending: gx_close() and service_close() take what is left
+			    */
 }
 
 void service_on_msg(struct service *svc, struct gx_conn *conn, const void *data, uint32_t len)
@@ -161,7 +164,8 @@ void service_on_msg(struct service *svc, struct gx_conn *conn, const void *data,
 		job_free(job);
 }
 
-/* ---- Requests ------------------------------------------------------------------------------------------- */
+/* ---- Requests
+ * ------------------------------------------------------------------------------------------- */
 
 /* One request as its op_*() sees it. */
 struct request {
@@ -246,9 +250,9 @@ static const struct service_region *request_slots(struct request *req, struct se
 	long long off, size, stride, nr, seed, iter;
 	const char *name;
 
-	if (doc_unpack(req->in, req->why, sizeof(req->why),
-		       "{s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "region", &name, "off", &off, "size",
-		       &size, "stride", &stride, "n", &nr, "seed", &seed, "iter", &iter))
+	if (doc_unpack(req->in, req->why, sizeof(req->why), "{s:s, s:I, s:I, s:I, s:I, s:I, s:I}",
+		       "region", &name, "off", &off, "size", &size, "stride", &stride, "n", &nr,
+		       "seed", &seed, "iter", &iter))
 		return NULL;
 	r = request_region(req, name);
 	if (!r)
@@ -332,8 +336,9 @@ static struct service_session *session_find(struct service_client *client, long 
 }
 
 /*
- * verify {region, off, size, stride, n, seed, iter[, lane, upto]} -> {checked_b, wrong, first_wrong_off}
- * With lane, the receives of that lane may use again what messages below upto have used.
+ * verify {region, off, size, stride, n, seed, iter[, lane, upto]} -> {checked_b, wrong,
+ * first_wrong_off} With lane, the receives of that lane may use again what messages below upto have
+ * used.
  */
 static struct json_t *op_verify(struct request *req)
 {
@@ -378,8 +383,8 @@ static struct json_t *op_cpu(struct request *req)
 	return doc_pack("{s:I, s:I}", "cores_ns", cores_ns, "process_ns", process_ns);
 }
 
-/* echo {region, base} -> {}: puts there with RPC_IMM_ECHO go back to the client's region RPC_ECHO_REGION, base
- * bytes further to the front */
+/* echo {region, base} -> {}: puts there with RPC_IMM_ECHO go back to the client's region
+ * RPC_ECHO_REGION, base bytes further to the front */
 static struct json_t *op_echo(struct request *req)
 {
 	struct service_client *client = req->client;
@@ -406,7 +411,8 @@ static struct json_t *op_echo(struct request *req)
 	return doc_pack("{}");
 }
 
-/* ---- Receive sessions ----------------------------------------------------------------------------------- */
+/* ---- Receive sessions
+ * ----------------------------------------------------------------------------------- */
 
 static void session_free(struct service_session *s)
 {
@@ -454,8 +460,8 @@ static bool session_ring(struct request *req, const struct service_slots *slots,
 	int sample, apart;
 
 	if (doc_unpack(req->in, req->why, sizeof(req->why), "{s:I, s:I, s:I, s:I, s:b, s:b}",
-		       "lane", lane, "depth", depth, "slots", &nr_slots, "group_bits", &group_bits, "sample",
-		       &sample, "apart", &apart))
+		       "lane", lane, "depth", depth, "slots", &nr_slots, "group_bits", &group_bits,
+		       "sample", &sample, "apart", &apart))
 		return false;
 	*ring = (struct check_ring){.nr_slots = (uint64_t)nr_slots,
 				    .group_bits = (uint32_t)group_bits,
@@ -471,8 +477,9 @@ static bool session_ring(struct request *req, const struct service_slots *slots,
 }
 
 /*
- * recv {region, off, size, stride, n, seed, iter, lane, depth, slots, group_bits, sample, apart} -> {}
- * Keeps depth receives posted on the lane, tag = number of the message, until recv_stop. See struct check_ring.
+ * recv {region, off, size, stride, n, seed, iter, lane, depth, slots, group_bits, sample, apart} ->
+ * {} Keeps depth receives posted on the lane, tag = number of the message, until recv_stop. See
+ * struct check_ring.
  */
 static struct json_t *op_recv(struct request *req)
 {
@@ -488,7 +495,8 @@ static struct json_t *op_recv(struct request *req)
 		return NULL;
 	ep = gx_conn_ep(client->conn, (unsigned)lane);
 	if (!ep || session_find(client, lane))
-		return request_fail(req, "lane %lld %s", lane, ep ? "receives already" : "is not there");
+		return request_fail(req, "lane %lld %s", lane,
+				    ep ? "receives already" : "is not there");
 	s = session_new(&ring);
 	if (!s)
 		return request_fail(req, "no memory");
@@ -545,15 +553,16 @@ static struct json_t *op_recv_stop(struct request *req)
 	return out;
 }
 
-/* ---- Worker --------------------------------------------------------------------------------------------- */
+/* ---- Worker
+ * --------------------------------------------------------------------------------------------- */
 
 static const struct {
 	const char *name;
 	struct json_t *(*fn)(struct request *req); /* NULL: req->why says why */
 } service_ops[] = {
-	{"hello", op_hello},	 {"poison", op_poison}, {"fill", op_fill},
-	{"verify", op_verify},	 {"sha256", op_sha256}, {"cpu", op_cpu},
-	{"echo", op_echo},	 {"recv", op_recv},	{"recv_stop", op_recv_stop},
+	{"hello", op_hello},   {"poison", op_poison}, {"fill", op_fill},
+	{"verify", op_verify}, {"sha256", op_sha256}, {"cpu", op_cpu},
+	{"echo", op_echo},     {"recv", op_recv},     {"recv_stop", op_recv_stop},
 };
 
 static struct json_t *request_run(struct request *req, const char *op)
@@ -584,8 +593,7 @@ static void service_request(struct service *svc, const struct job *job, unsigned
 
 	if (atomic_load_explicit(&job->client->down, memory_order_acquire))
 		return;
-	req.work = (struct service_work){
-		.client = job->client, .news_ns = gx_now(), .room = room};
+	req.work = (struct service_work){.client = job->client, .news_ns = gx_now(), .room = room};
 	req.in = doc_parse(job->text, job->len, req.why, sizeof(req.why));
 	if (!req.in || doc_unpack(req.in, req.why, sizeof(req.why), "{s:I, s:s}", "id",
 				  &req.work.id, "op", &op))
@@ -595,7 +603,8 @@ static void service_request(struct service *svc, const struct job *job, unsigned
 	doc_free(req.in);
 }
 
-/* Everything that names the client lets go of it, the cores last; then gx may free the connection. */
+/* Everything that names the client lets go of it, the cores last; then gx may free the connection.
+ */
 static void client_end(struct service *svc, struct service_client *client)
 {
 	struct service_session *s;
@@ -635,7 +644,9 @@ static void *service_worker(void *arg)
 	return NULL;
 }
 
-/* ---- Life ----------------------------------------------------------------------------------------------- */
+/* ---- Life
+ * -----------------------------------------------------------------------------------------------
+ */
 
 static int service_cores_open(struct service *svc)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What gxd does for gxperf beside moving bytes: it poisons, fills, checks and digests regions, posts receives,
- * echoes puts, and tells of itself. Requests come in on gx's control thread and are worked on by one worker
- * thread (gxd_service.c, gxd_region.c); what must be posted is posted by the cores (gxd_core.c).
+ * What gxd does for gxperf beside moving bytes: it poisons, fills, checks and digests regions,
+ * posts receives, echoes puts, and tells of itself. Requests come in on gx's control thread and are
+ * worked on by one worker thread (gxd_service.c, gxd_region.c); what must be posted is posted by
+ * the cores (gxd_core.c).
  */
 #ifndef GXD_SERVICE_H
 #define GXD_SERVICE_H
@@ -39,18 +40,19 @@ struct service_client {
 	struct service_client *next; /* of the service; under its lock */
 	struct service *svc;
 	struct gx_conn *conn;
-	_Atomic bool down;     /* set by the control thread: work for it may stop */
-	_Atomic bool echo;     /* the fields below are set; cores may echo */
+	_Atomic bool down; /* set by the control thread: work for it may stop */
+	_Atomic bool echo; /* the fields below are set; cores may echo */
 	struct gx_mem *echo_mem;
-	uint64_t echo_token;   /* the client's region */
-	uint64_t echo_base;    /* offset in ours that is offset 0 there */
+	uint64_t echo_token; /* the client's region */
+	uint64_t echo_base;  /* offset in ours that is offset 0 there */
 	struct service_session *sessions;
 };
 
-/** struct service_session - Receives posted for one lane of a client. Owner: core, but for what says otherwise. */
+/** struct service_session - Receives posted for one lane of a client. Owner: core, but for what
+ * says otherwise. */
 struct service_session {
 	struct service_session *next; /* owner: worker; of the client */
-	uint32_t id;		      /* index in the core's table; frozen, as is what follows up to depth */
+	uint32_t id; /* index in the core's table; frozen, as is what follows up to depth */
 	struct service_core *core;
 	struct gx_ep *ep;
 	struct gx_mem *mem;
@@ -61,9 +63,10 @@ struct service_session {
 	uint8_t *slot_busy;  /* posted now */
 	uint64_t post;	     /* number of the next receive to post */
 	uint32_t posted;
-	bool stopping;	/* no more is posted */
-	bool cancelled; /* what was posted then has been told to end */
-	_Atomic uint64_t checked_upto; /* written by the worker: sampled messages below it have been checked */
+	bool stopping;		       /* no more is posted */
+	bool cancelled;		       /* what was posted then has been told to end */
+	_Atomic uint64_t checked_upto; /* written by the worker: sampled messages below it have been
+					  checked */
 	_Atomic uint64_t received, bytes, bad;
 	_Atomic int err; /* first status that was not 0, while not stopping */
 };
@@ -75,7 +78,8 @@ struct service_call {
 	_Atomic bool done;
 };
 
-/** struct service_core - gxd's half of a polling core. Owner: the core, but for what says otherwise. */
+/** struct service_core - gxd's half of a polling core. Owner: the core, but for what says
+ * otherwise. */
 struct service_core {
 	struct service *svc;
 	struct gx_core *core;
@@ -98,7 +102,8 @@ struct service_opts {
 	unsigned sms;
 };
 
-/** service_open() - Also adds its pollers to the cores, which must not run yet. Return: 0, -ENOMEM, -errno. */
+/** service_open() - Also adds its pollers to the cores, which must not run yet. Return: 0, -ENOMEM,
+ * -errno. */
 int service_open(const struct service_opts *opts, struct service **out);
 /** service_stop() - Ends the worker; later requests are dropped. While the cores still run. */
 void service_stop(struct service *svc);
@@ -111,10 +116,12 @@ bool service_busy(struct service *svc);
 void service_on_conn(struct service *svc, struct gx_conn *conn, enum gx_conn_event event);
 void service_on_msg(struct service *svc, struct gx_conn *conn, const void *data, uint32_t len);
 
-/* ---- gxd_core.c: called by the worker ------------------------------------------------------------------- */
+/* ---- gxd_core.c: called by the worker
+ * ------------------------------------------------------------------- */
 
 bool service_core_poll(void *core, uint64_t now_ns); /* the poller: on the core */
-/** service_core_call() - Have @core run @fn between two polls. Return: 0, -ETIMEDOUT when it does not turn. */
+/** service_core_call() - Have @core run @fn between two polls. Return: 0, -ETIMEDOUT when it does
+ * not turn. */
 int service_core_call(struct service_core *core,
 		      void (*fn)(struct service_core *core, struct service_call *call),
 		      struct service_session *session);
@@ -122,28 +129,33 @@ int service_core_call(struct service_core *core,
 void service_core_barrier(struct service_core *core, struct service_call *call);
 /** service_session_start() - Give @s to its core (s->id is set). Return: 0, -ENOSPC, -ETIMEDOUT. */
 int service_session_start(struct service_session *s);
-/** service_session_stop() - Cancel what is posted and take it back; it may then be freed. Return: 0, -ETIMEDOUT. */
+/** service_session_stop() - Cancel what is posted and take it back; it may then be freed. Return:
+ * 0, -ETIMEDOUT. */
 int service_session_stop(struct service_session *s);
 
-/* ---- gxd_region.c: called by the worker ----------------------------------------------------------------- */
+/* ---- gxd_region.c: called by the worker
+ * ----------------------------------------------------------------- */
 
-/** struct service_work - The request being worked on: to see that its client is gone, and to tell of progress. */
+/** struct service_work - The request being worked on: to see that its client is gone, and to tell
+ * of progress. */
 struct service_work {
 	struct service_client *client;
 	long long id;
-	uint64_t news_ns; /* time of the last word to the client */
+	uint64_t news_ns;    /* time of the last word to the client */
 	unsigned char *room; /* SERVICE_PIECE_B bytes, the worker's */
 };
 
 /** service_work_on() - Between two pieces. Return: 0, -ECANCELED when the client is gone. */
 int service_work_on(struct service_work *work, uint64_t done_b);
 
-/* Slots of a region: @nr of @size bytes, @stride apart, beginning at @off; messages @iter, @iter + 1... */
+/* Slots of a region: @nr of @size bytes, @stride apart, beginning at @off; messages @iter, @iter
+ * + 1... */
 struct service_slots {
 	uint64_t off, size, stride, nr, seed, iter;
 };
 
-/* Return: 0, -ECANCELED, or what gx_mem_copy_out/in returned. Bounds have been checked by the caller. */
+/* Return: 0, -ECANCELED, or what gx_mem_copy_out/in returned. Bounds have been checked by the
+ * caller. */
 int service_poison(struct service_work *work, const struct service_region *r, uint64_t off,
 		   uint64_t len);
 int service_fill(struct service_work *work, const struct service_region *r,

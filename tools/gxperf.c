@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxperf, the measuring tool: the command line and the choice of a sub-command. Options come in groups (argp
- * children) that sub-commands share; what they mean together is checked in opts_check().
+ * gxperf, the measuring tool: the command line and the choice of a sub-command. Options come in
+ * groups (argp children) that sub-commands share; what they mean together is checked in
+ * opts_check().
  */
 #include "gxperf.h"
 
@@ -12,10 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OPTS_SIZE	 (1u << 20)
-#define OPTS_SIZE_END	 (64u << 20)
-#define OPTS_DEPTH_MAX	 4096
-#define OPTS_TIMEOUT_NS	 5000000000ull
+#define OPTS_SIZE	(1u << 20)
+#define OPTS_SIZE_END	(64u << 20)
+#define OPTS_DEPTH_MAX	4096
+#define OPTS_TIMEOUT_NS 5000000000ull
 
 /* All that is parsed: the options proper, and where results go. */
 struct cmdline {
@@ -26,12 +27,34 @@ struct cmdline {
 };
 
 enum {
-	KEY_MEM = 256, KEY_PORT, KEY_LINK, KEY_REQUIRE, KEY_CORES, KEY_TIMEOUT, KEY_INSECURE, KEY_NO_HUGE,
-	KEY_WINDOW, KEY_CHUNK, KEY_SLOTS, KEY_QUANTUM, KEY_DEPTH, KEY_UNPACK, KEY_SMS, KEY_INTEGRITY,
-	KEY_LOCAL_MEM, KEY_NO_CHECK, KEY_OFFSET, KEY_FILE, KEY_FORCE, KEY_FORMAT, KEY_GXD, KEY_PLACE,
+	KEY_MEM = 256,
+	KEY_PORT,
+	KEY_LINK,
+	KEY_REQUIRE,
+	KEY_CORES,
+	KEY_TIMEOUT,
+	KEY_INSECURE,
+	KEY_NO_HUGE,
+	KEY_WINDOW,
+	KEY_CHUNK,
+	KEY_SLOTS,
+	KEY_QUANTUM,
+	KEY_DEPTH,
+	KEY_UNPACK,
+	KEY_SMS,
+	KEY_INTEGRITY,
+	KEY_LOCAL_MEM,
+	KEY_NO_CHECK,
+	KEY_OFFSET,
+	KEY_FILE,
+	KEY_FORCE,
+	KEY_FORMAT,
+	KEY_GXD,
+	KEY_PLACE,
 };
 
-/* ---- Values --------------------------------------------------------------------------------------------- */
+/* ---- Values
+ * --------------------------------------------------------------------------------------------- */
 
 static void value_u32(const char *name, const char *arg, uint32_t min, uint32_t max, uint32_t *out,
 		      struct argp_state *state)
@@ -51,10 +74,12 @@ static void value_size(const char *name, const char *arg, uint64_t max, uint64_t
 		argp_error(state, "%s: '%s' is more than %llu", name, arg, (unsigned long long)max);
 }
 
-static void value_seconds(const char *name, const char *arg, uint64_t *out, struct argp_state *state)
+static void value_seconds(const char *name, const char *arg, uint64_t *out,
+			  struct argp_state *state)
 {
 	if (opt_seconds(arg, out))
-		argp_error(state, "%s: '%s' is not a number of seconds from 0.001 to 86400", name, arg);
+		argp_error(state, "%s: '%s' is not a number of seconds from 0.001 to 86400", name,
+			   arg);
 }
 
 static void value_cores(struct cmdline *c, const char *arg, struct argp_state *state)
@@ -62,7 +87,8 @@ static void value_cores(struct cmdline *c, const char *arg, struct argp_state *s
 	int cpu;
 
 	if (opt_cpus(arg, &c->perf.cpus))
-		argp_error(state, "--cores: '%s' is not a list of CPUs such as 0 or 0,2-3, or any", arg);
+		argp_error(state, "--cores: '%s' is not a list of CPUs such as 0 or 0,2-3, or any",
+			   arg);
 	cpu = opt_cpus_stranger(&c->perf.cpus, &c->allowed);
 	if (cpu >= 0)
 		argp_error(state, "--cores: this process may not use CPU %d (see taskset -p)", cpu);
@@ -75,19 +101,26 @@ static void value_place(const char *name, const char *arg, struct perf_opts *o,
 		argp_error(state, "%s: '%s' is not host or cuda:N", name, arg);
 }
 
-/* ---- Groups --------------------------------------------------------------------------------------------- */
+/* ---- Groups
+ * --------------------------------------------------------------------------------------------- */
 
 static const struct argp_option conn_options[] = {
 	{NULL, 0, NULL, 0, "Which way:", 1},
-	{"mem", KEY_MEM, "NAME", 0, "The server's region; may be left out when there is only one", 1},
+	{"mem", KEY_MEM, "NAME", 0, "The server's region; may be left out when there is only one",
+	 1},
 	{"port", KEY_PORT, "NAME[:ARGS]", 0,
-	 "Take the packet link over this port: shm, udp, dpdk:DEVARGS; default: the best of both ends", 1},
+	 "Take the packet link over this port: shm, udp, dpdk:DEVARGS; default: the best of both "
+	 "ends",
+	 1},
 	{"link", KEY_LINK, "LINK", 0, "Take this link", 1},
 	{"require", KEY_REQUIRE, "LINK", 0, "Fail instead of falling back to another link", 1},
 	{"cores", KEY_CORES, "LIST", 0,
-	 "CPUs to poll on, e.g. 1 or 1,2-3; 'any': all this process may use. Default: the last half of "
-	 "them, at most 4 (gxd takes the first half)", 1},
-	{"timeout", KEY_TIMEOUT, "SECONDS", 0, "A server silent for this long is lost; default 5", 1},
+	 "CPUs to poll on, e.g. 1 or 1,2-3; 'any': all this process may use. Default: the last "
+	 "half of "
+	 "them, at most 4 (gxd takes the first half)",
+	 1},
+	{"timeout", KEY_TIMEOUT, "SECONDS", 0, "A server silent for this long is lost; default 5",
+	 1},
 	{"insecure", KEY_INSECURE, NULL, 0, "Allow servers of other hosts, in clear", 1},
 	{"no-huge", KEY_NO_HUGE, NULL, 0, "Do not try huge pages", 1},
 	{NULL, 'q', "N", 0, "Connections at once; default 1", 1},
@@ -134,12 +167,15 @@ static error_t conn_parse(int key, char *arg, struct argp_state *state)
 static const struct argp_option tune_options[] = {
 	{NULL, 0, NULL, 0, "How:", 3},
 	{"depth", KEY_DEPTH, "N", 0,
-	 "Messages of a connection and core under way; default 2 for large ones to 64 for small ones", 3},
+	 "Messages of a connection and core under way; default 2 for large ones to 64 for small "
+	 "ones",
+	 3},
 	{"window", KEY_WINDOW, "N", 0, "Chunks of a message under way", 3},
 	{"chunk", KEY_CHUNK, "SIZE", 0, "Unit of the window", 3},
 	{"slots", KEY_SLOTS, "N", 0, "Bounce buffers a peer or queue", 3},
 	{"quantum", KEY_QUANTUM, "SIZE", 0, "Payload of a packet, a multiple of 16 from 1280", 3},
-	{"unpack", KEY_UNPACK, "MODE", 0, "kernel, d2d, host, none (copies nothing: wrong by design)", 3},
+	{"unpack", KEY_UNPACK, "MODE", 0,
+	 "kernel, d2d, host, none (copies nothing: wrong by design)", 3},
 	{"sms", KEY_SMS, "N", 0, "SMs of the GPU that unpacking may use", 3},
 	{"integrity", KEY_INTEGRITY, "MODE", 0, "none or crc32c; default: by port", 3},
 	{"local-mem", KEY_LOCAL_MEM, "PLACE", 0, "Where payload lies here: host or cuda:N", 3},
@@ -174,7 +210,8 @@ static error_t tune_parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_UNPACK:
 		if (opt_unpack(arg, &o->unpack))
-			argp_error(state, "--unpack: '%s' is not kernel, d2d, host, none or auto", arg);
+			argp_error(state, "--unpack: '%s' is not kernel, d2d, host, none or auto",
+				   arg);
 		o->unpack_given = true;
 		return 0;
 	case KEY_INTEGRITY:
@@ -248,8 +285,10 @@ static error_t load_parse(int key, char *arg, struct argp_state *state)
 
 static const struct argp_option file_options[] = {
 	{"file", KEY_FILE, "PATH", 0,
-	 "Move this file, once, and prove it by SHA-256 at both ends. get: -s bytes into it (default: the "
-	 "region from --offset on)", 2},
+	 "Move this file, once, and prove it by SHA-256 at both ends. get: -s bytes into it "
+	 "(default: the "
+	 "region from --offset on)",
+	 2},
 	{0},
 };
 
@@ -317,11 +356,12 @@ static const struct argp file_argp = {.options = file_options, .parser = file_pa
 static const struct argp out_argp = {.options = out_options, .parser = out_parse};
 static const struct argp demo_argp = {.options = demo_options, .parser = demo_parse};
 
-/* ---- Sub-commands --------------------------------------------------------------------------------------- */
+/* ---- Sub-commands
+ * --------------------------------------------------------------------------------------- */
 
 static const struct argp_child info_groups[] = {{&conn_argp}, {0}};
-static const struct argp_child run_groups[] = {
-	{&conn_argp}, {&load_argp}, {&file_argp}, {&tune_argp}, {&out_argp}, {0}};
+static const struct argp_child run_groups[] = {{&conn_argp}, {&load_argp}, {&file_argp},
+					       {&tune_argp}, {&out_argp},  {0}};
 static const struct argp_child plain_groups[] = {
 	{&conn_argp}, {&load_argp}, {&tune_argp}, {&out_argp}, {0}};
 static const struct argp_child demo_groups[] = {{&demo_argp}, {&out_argp}, {0}};
@@ -335,8 +375,10 @@ static const struct command {
 } commands[] = {
 	{"info", perf_info, info_groups, "[HOST:PORT]",
 	 "What this host has for gx; with an address, what the server there offers.", true, false},
-	{"put", perf_run, run_groups, "HOST:PORT", "Put data into the server's memory.", true, true},
-	{"get", perf_run, run_groups, "HOST:PORT", "Get data from the server's memory.", true, true},
+	{"put", perf_run, run_groups, "HOST:PORT", "Put data into the server's memory.", true,
+	 true},
+	{"get", perf_run, run_groups, "HOST:PORT", "Get data from the server's memory.", true,
+	 true},
 	{"send", perf_run, plain_groups, "HOST:PORT",
 	 "Send tagged messages to receives that the server posts.", true, true},
 	{"lat", perf_lat, plain_groups, "HOST:PORT",
@@ -383,7 +425,8 @@ static void opts_check(struct cmdline *c, const struct command *cmd, struct argp
 
 	sizes_check(c, state);
 	if (cmd->addr_must && !o->addr)
-		argp_error(state, "which server? e.g. gxperf %s 127.0.0.1:7501 --mem kv", cmd->name);
+		argp_error(state, "which server? e.g. gxperf %s 127.0.0.1:7501 --mem kv",
+			   cmd->name);
 	if (o->n && o->duration_ns)
 		argp_error(state, "give -n or -D");
 	if (o->file && (sweep || o->duration_ns || o->n || o->nr_conns != 1))
@@ -416,7 +459,9 @@ static error_t command_parse(int key, char *arg, struct argp_state *state)
 	return ARGP_ERR_UNKNOWN;
 }
 
-/* ---- Top ------------------------------------------------------------------------------------------------ */
+/* ---- Top
+ * ------------------------------------------------------------------------------------------------
+ */
 
 /* Stops at the sub-command: what follows is parsed by its own options. */
 static error_t top_parse(int key, char *arg, struct argp_state *state)
@@ -426,7 +471,8 @@ static error_t top_parse(int key, char *arg, struct argp_state *state)
 	switch (key) {
 	case ARGP_KEY_ARG:
 		if (!command_find(arg))
-			argp_error(state, "no command '%s'; there are info, put, get, send, lat, demo",
+			argp_error(state,
+				   "no command '%s'; there are info, put, get, send, lat, demo",
 				   arg);
 		c->perf.command = command_find(arg)->name;
 		c->out.argc = state->next - 1; /* where it stands, for main() */
@@ -449,7 +495,8 @@ static const struct argp top_argp = {
 	       "  send HOST:PORT    send tagged messages\n"
 	       "  lat HOST:PORT     one-way latency\n"
 	       "  demo              server and client on this machine\n"
-	       "gxperf COMMAND --help lists the options. Sizes take K, M, G, T, powers of two; GB/s is 10^9.\n"
+	       "gxperf COMMAND --help lists the options. Sizes take K, M, G, T, powers of two; "
+	       "GB/s is 10^9.\n"
 	       "Exit status: 0 ok, 1 failed, 2 usage, 3 wrong data, 4 peer lost or time-out.",
 };
 
@@ -461,8 +508,10 @@ static void print_version(FILE *out, struct argp_state *state)
 static void command_argp_parse(struct cmdline *c, int argc, char **argv)
 {
 	const struct command *cmd = command_find(c->perf.command);
-	const struct argp argp = {
-		.parser = command_parse, .args_doc = cmd->args, .doc = cmd->doc, .children = cmd->groups};
+	const struct argp argp = {.parser = command_parse,
+				  .args_doc = cmd->args,
+				  .doc = cmd->doc,
+				  .children = cmd->groups};
 	char name[64];
 
 	/* The name in usage lines. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gxperf's own objects. The main thread parses, connects, asks the server to check, and prints; each core's
- * thread turns its core from perf_open() to perf_close() and, while it has a job, posts and takes completions.
+ * gxperf's own objects. The main thread parses, connects, asks the server to check, and prints;
+ * each core's thread turns its core from perf_open() to perf_close() and, while it has a job, posts
+ * and takes completions.
  */
 #ifndef GXPERF_H
 #define GXPERF_H
@@ -41,9 +42,9 @@ struct perf_opts {
 	struct opt_cpus cpus;
 	uint64_t size_begin, size_end, size_factor;
 	bool size_given;
-	uint32_t n, warm;	/* messages a connection and core; n 0: by size */
+	uint32_t n, warm; /* messages a connection and core; n 0: by size */
 	bool warm_given;
-	uint64_t duration_ns;	/* 0: by n */
+	uint64_t duration_ns; /* 0: by n */
 	bool check;
 	uint32_t nr_conns, depth; /* depth 0: by size */
 	uint32_t window, slots, sms;
@@ -59,13 +60,15 @@ struct perf_opts {
 
 struct perf;
 
-/* ---- gxperf_core.c: the threads that own cores ---------------------------------------------------------- */
+/* ---- gxperf_core.c: the threads that own cores
+ * ---------------------------------------------------------- */
 
 enum perf_step { PERF_STEP_IDLE, PERF_STEP_BUSY, PERF_STEP_DONE };
 
 /**
- * struct perf_job - What a core's thread does beside turning: @step is called after every turn, on the core's
- * thread, until it returns DONE; then @done is set and the job is the main thread's again.
+ * struct perf_job - What a core's thread does beside turning: @step is called after every turn, on
+ * the core's thread, until it returns DONE; then @done is set and the job is the main thread's
+ * again.
  */
 struct perf_job {
 	enum perf_step (*step)(struct perf_job *job, uint64_t now_ns);
@@ -89,7 +92,8 @@ void perf_core_stop(struct perf_core *core);
 void perf_core_job(struct perf_core *core, struct perf_job *job);
 uint64_t perf_core_cpu_ns(const struct perf_core *core);
 
-/* ---- gxperf_conn.c: a context, its connections, the server's services ----------------------------------- */
+/* ---- gxperf_conn.c: a context, its connections, the server's services
+ * ----------------------------------- */
 
 struct perf_conn {
 	struct perf *perf;
@@ -109,7 +113,7 @@ struct perf {
 	unsigned nr_cores;
 	struct perf_conn *conns;
 	unsigned nr_conns;
-	struct gx_conn_info info;	  /* of the first connection */
+	struct gx_conn_info info; /* of the first connection */
 	enum gx_unpack_mode server_unpack;
 	unsigned server_sms;
 	char *server_describe;
@@ -121,7 +125,8 @@ struct perf {
 int perf_open(const struct perf_opts *opts, struct out *out, unsigned nr_cores_max,
 	      struct perf *perf);
 void perf_close(struct perf *perf); /* of a half-open one too */
-/** perf_connect() - Connect, check the path against the options, find the region, tell @out of the path. */
+/** perf_connect() - Connect, check the path against the options, find the region, tell @out of the
+ * path. */
 int perf_connect(struct perf *perf, unsigned access);
 /** perf_connect_any() - Same without a region, and @out hears nothing of the path. */
 int perf_connect_any(struct perf *perf);
@@ -157,7 +162,8 @@ int perf_verify_reply(struct json_t *reply, struct check_result *res);
 /** perf_sms() - SMs that unpacking into @kind uses: 0 for the host, -1 when not known. */
 int perf_sms(const struct perf *perf, enum gx_mem_kind kind, bool local);
 
-/* ---- The sub-commands: an enum perf_status -------------------------------------------------------------- */
+/* ---- The sub-commands: an enum perf_status
+ * -------------------------------------------------------------- */
 
 int perf_run(const struct perf_opts *opts, struct out *out);  /* put, get, send */
 int perf_file(const struct perf_opts *opts, struct out *out); /* put, get with --file */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxperf's way to the server: the context and its cores, the connections, and the requests to gxd. Main
- * thread; perf_on_*() are gx's callbacks on its control thread.
+ * gxperf's way to the server: the context and its cores, the connections, and the requests to gxd.
+ * Main thread; perf_on_*() are gx's callbacks on its control thread.
  */
 #include "gxperf.h"
 
@@ -26,7 +26,8 @@ void perf_nap(uint64_t ns)
 	nanosleep(&ts, NULL);
 }
 
-/* ---- Callbacks ------------------------------------------------------------------------------------------ */
+/* ---- Callbacks
+ * ------------------------------------------------------------------------------------------ */
 
 static void perf_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
 			 const char *why)
@@ -48,7 +49,8 @@ static void perf_on_msg(void *arg, struct gx_conn *conn, const void *data, uint3
 		rpc_on_msg(c->rpc, data, len);
 }
 
-/* ---- Open, close ---------------------------------------------------------------------------------------- */
+/* ---- Open, close
+ * ---------------------------------------------------------------------------------------- */
 
 static int perf_gx_open(struct perf *perf, unsigned nr_cores)
 {
@@ -133,11 +135,13 @@ int perf_alloc(struct perf *perf, uint64_t len, struct gx_mem **mem)
 		return PERF_OK;
 	}
 	opt_place_text(o->local_kind, o->local_device, place, sizeof(place));
-	out_error(perf->out, "%llu bytes of %s memory: %s", (unsigned long long)len, place, gx_error());
+	out_error(perf->out, "%llu bytes of %s memory: %s", (unsigned long long)len, place,
+		  gx_error());
 	return PERF_FAILED;
 }
 
-/* ---- Connect -------------------------------------------------------------------------------------------- */
+/* ---- Connect
+ * -------------------------------------------------------------------------------------------- */
 
 /* gx's own words name the address, the cause and the cure. */
 static int conn_failed(struct perf *perf, int ret)
@@ -190,7 +194,8 @@ static int conn_wait(struct perf *perf, unsigned i)
 	return PERF_OK;
 }
 
-/* One after the other: a server that is not there is then named once, and a backlog never overflows. */
+/* One after the other: a server that is not there is then named once, and a backlog never
+ * overflows. */
 static int conn_all(struct perf *perf)
 {
 	int ret = PERF_OK;
@@ -247,14 +252,16 @@ static int region_find(struct perf *perf, struct perf_conn *c, unsigned access)
 	c->region.size = sizeof(c->region);
 	if (!name && !gx_conn_region(c->conn, NULL, 1, &second)) {
 		region_list(c, list, sizeof(list));
-		out_error(perf->out, "the server has several regions: say which with --mem; there are %s",
+		out_error(perf->out,
+			  "the server has several regions: say which with --mem; there are %s",
 			  list);
 		return PERF_USAGE;
 	}
 	if (gx_conn_region(c->conn, name, 0, &c->region)) {
 		region_list(c, list, sizeof(list));
 		out_error(perf->out,
-			  "the server has no region '%s'; there are: %s. A region is made by gxd --mem %s=host:1G",
+			  "the server has no region '%s'; there are: %s. A region is made by gxd "
+			  "--mem %s=host:1G",
 			  name ? name : "", list, name ? name : "kv");
 		return PERF_FAILED;
 	}
@@ -280,7 +287,8 @@ static int conn_hello(struct perf *perf)
 		       "rpc", &rpc, "unpack", &unpack, "sms", &sms, "describe", &describe) ||
 	    rpc != RPC_VERSION || opt_unpack(unpack, &perf->server_unpack)) {
 		out_error(perf->out,
-			  "gxd at %s is of another version (%s, services %d; here %s, %d): install the same at both ends",
+			  "gxd at %s is of another version (%s, services %d; here %s, %d): install "
+			  "the same at both ends",
 			  perf->opts->addr, version, rpc, gx_version(), RPC_VERSION);
 		ret = PERF_FAILED;
 	} else {
@@ -298,7 +306,8 @@ static int conn_unpack_check(struct perf *perf, unsigned access)
 	    perf->opts->unpack == perf->server_unpack)
 		return PERF_OK;
 	out_error(perf->out,
-		  "--unpack %s: bytes land at the server, which unpacks by '%s'; start it with gxd --unpack %s",
+		  "--unpack %s: bytes land at the server, which unpacks by '%s'; start it with gxd "
+		  "--unpack %s",
 		  opt_unpack_text(perf->opts->unpack), opt_unpack_text(perf->server_unpack),
 		  opt_unpack_text(perf->opts->unpack));
 	return PERF_FAILED;
@@ -332,8 +341,8 @@ static void conn_path_tell(struct perf *perf, unsigned access)
 	cpus.nr = perf->nr_cores;
 	opt_cpus_text(&cpus, list, sizeof(list));
 	opt_place_text(r->kind, r->device, place, sizeof(place));
-	path.unpack = access == GX_ACCESS_GET ? path_unpack(perf, o->unpack, o->local_kind) :
-						path_unpack(perf, perf->server_unpack, r->kind);
+	path.unpack = access == GX_ACCESS_GET ? path_unpack(perf, o->unpack, o->local_kind)
+					      : path_unpack(perf, perf->server_unpack, r->kind);
 	out_path(perf->out, &path);
 }
 
@@ -359,7 +368,8 @@ int perf_connect(struct perf *perf, unsigned access)
 	return ret;
 }
 
-/* ---- What goes wrong ------------------------------------------------------------------------------------ */
+/* ---- What goes wrong
+ * ------------------------------------------------------------------------------------ */
 
 int perf_room(struct perf *perf, uint64_t len)
 {
@@ -369,7 +379,8 @@ int perf_room(struct perf *perf, uint64_t len)
 	if (offset <= r->len && len <= r->len - offset)
 		return PERF_OK;
 	out_error(perf->out,
-		  "region '%s' is too small: %llu bytes at offset %llu, and it has %llu; give gxd a larger --mem %s",
+		  "region '%s' is too small: %llu bytes at offset %llu, and it has %llu; give gxd "
+		  "a larger --mem %s",
 		  r->name, (unsigned long long)len, (unsigned long long)offset,
 		  (unsigned long long)r->len, r->name);
 	return PERF_FAILED;
@@ -398,7 +409,8 @@ int perf_op_failed(struct perf *perf, const char *op, int status)
 	return PERF_FAILED;
 }
 
-/* ---- Services ------------------------------------------------------------------------------------------- */
+/* ---- Services
+ * ------------------------------------------------------------------------------------------- */
 
 static void perf_call_progress(void *arg, uint64_t done_b)
 {
@@ -486,8 +498,8 @@ int perf_verify_reply(struct json_t *reply, struct check_result *res)
 int perf_verify(struct perf *perf, const struct perf_slots *s, struct check_result *res)
 {
 	struct json_t *reply;
-	int ret = perf_call(&perf->conns[0],
-			    perf_verify_request(&perf->conns[0], s, -1, 0), &reply);
+	int ret =
+		perf_call(&perf->conns[0], perf_verify_request(&perf->conns[0], s, -1, 0), &reply);
 
 	if (ret)
 		return ret;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The threads of gxperf that own polling cores: pin, turn, run the step of the job at hand. The main thread
- * hands over a job and looks whether it is done; nothing else passes between the two.
+ * The threads of gxperf that own polling cores: pin, turn, run the step of the job at hand. The
+ * main thread hands over a job and looks whether it is done; nothing else passes between the two.
  */
 #include "gxperf.h"
 
@@ -12,8 +12,8 @@
 #include <string.h>
 #include <time.h>
 
-#define CORE_YIELD_NS 20000	/* without work for so long: let others on this CPU run */
-#define CORE_SLEEP_NS 1000000	/* without work and without a job for so long: sleep */
+#define CORE_YIELD_NS 20000   /* without work for so long: let others on this CPU run */
+#define CORE_SLEEP_NS 1000000 /* without work and without a job for so long: sleep */
 #define CORE_NAP_NS   20000
 
 static void core_pin(int cpu)

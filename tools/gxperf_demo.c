@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxperf demo: starts gxd on one CPU, measures against it from another with the ordinary sub-commands, and
- * says what came out. It ends only the child that it started.
+ * gxperf demo: starts gxd on one CPU, measures against it from another with the ordinary
+ * sub-commands, and says what came out. It ends only the child that it started.
  */
 #include "gxperf.h"
 
@@ -17,20 +17,20 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define DEMO_START_MS	  20000
-#define DEMO_STOP_NS	  15000000000ull
-#define DEMO_FILE_B	  (64u << 20)
-#define DEMO_REGION_B	  (256u << 20)
-#define DEMO_MEM_MIN_KB	  (2u << 20) /* less memory than this: smaller messages */
-#define DEMO_SMALL_B	  (8u << 20)
+#define DEMO_START_MS	20000
+#define DEMO_STOP_NS	15000000000ull
+#define DEMO_FILE_B	(64u << 20)
+#define DEMO_REGION_B	(256u << 20)
+#define DEMO_MEM_MIN_KB (2u << 20) /* less memory than this: smaller messages */
+#define DEMO_SMALL_B	(8u << 20)
 
 struct demo {
 	const struct perf_opts *opts;
 	struct out *out;
-	pid_t pid;	 /* gxd; 0: not running */
-	int log;	 /* memfd of gxd's stderr */
+	pid_t pid; /* gxd; 0: not running */
+	int log;   /* memfd of gxd's stderr */
 	char addr[128];
-	int cpu[2];	 /* gxd's, ours */
+	int cpu[2]; /* gxd's, ours */
 	uint64_t size_max;
 	char file[256];
 	/* What the last sentences tell. */
@@ -57,7 +57,8 @@ static const struct demo_step demo_steps[] = {
 	{"lat", "udp", 64, 64, 2, 0.5, 0, false},
 };
 
-/* ---- The server ----------------------------------------------------------------------------------------- */
+/* ---- The server
+ * ----------------------------------------------------------------------------------------- */
 
 static int demo_gxd_path(const struct demo *d, char *buf, size_t room)
 {
@@ -88,8 +89,8 @@ static void demo_exec(const struct demo *d, const char *path, int out)
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	dup2(out, STDOUT_FILENO);
 	dup2(d->log, STDERR_FILENO);
-	execl(path, "gxd", "--listen", "127.0.0.1:0", "--cores", cpu, "--port", "shm", "--port", "udp",
-	      "--mem", mem, (char *)NULL);
+	execl(path, "gxd", "--listen", "127.0.0.1:0", "--cores", cpu, "--port", "shm", "--port",
+	      "udp", "--mem", mem, (char *)NULL);
 	dprintf(STDERR_FILENO, "%s: %s\n", path, strerror(errno));
 	_exit(127);
 }
@@ -177,7 +178,8 @@ static int demo_stop(struct demo *d)
 	return PERF_FAILED;
 }
 
-/* ---- The file ------------------------------------------------------------------------------------------- */
+/* ---- The file
+ * ------------------------------------------------------------------------------------------- */
 
 static int demo_file_make(struct demo *d)
 {
@@ -206,7 +208,8 @@ static int demo_file_make(struct demo *d)
 	return PERF_FAILED;
 }
 
-/* ---- Steps ---------------------------------------------------------------------------------------------- */
+/* ---- Steps
+ * ---------------------------------------------------------------------------------------------- */
 
 static int demo_step_run(struct demo *d, const struct demo_step *s)
 {
@@ -229,11 +232,13 @@ static int demo_step_run(struct demo *d, const struct demo_step *s)
 		o.file = d->file;
 		o.size_begin = o.size_end = DEMO_FILE_B;
 	}
-	out_section(d->out, "%s over %s%s", s->command, s->port, s->file ? ", a file of 64 MiB" : "");
+	out_section(d->out, "%s over %s%s", s->command, s->port,
+		    s->file ? ", a file of 64 MiB" : "");
 	ret = perf_dispatch(&o, d->out);
 	row = out_last(d->out);
 	if (!ret && row && s->best)
-		*(double *)((char *)d + s->best) = strcmp(s->command, "lat") ? row->gb_s : row->p50_us;
+		*(double *)((char *)d + s->best) =
+			strcmp(s->command, "lat") ? row->gb_s : row->p50_us;
 	return ret;
 }
 
@@ -272,7 +277,8 @@ static int demo_prepare(struct demo *d)
 	d->cpu[0] = allowed.cpu[0];
 	d->cpu[1] = allowed.cpu[allowed.nr - 1];
 	if (allowed.nr == 1)
-		out_note(d->out, "there is one CPU only: server and client take turns on it, and the figures "
+		out_note(d->out, "there is one CPU only: server and client take turns on it, and "
+				 "the figures "
 				 "say little about speed");
 	d->size_max = demo_mem_kb() < DEMO_MEM_MIN_KB ? DEMO_SMALL_B : DEMO_FILE_B;
 	return demo_file_make(d);
@@ -284,14 +290,17 @@ static void demo_say(struct demo *d)
 
 	opt_size_text(d->size_max, size, sizeof(size));
 	out_section(d->out,
-		    "What this means: one pinned core a side (CPU %d serves, CPU %d sends) moved messages of %s "
+		    "What this means: one pinned core a side (CPU %d serves, CPU %d sends) moved "
+		    "messages of %s "
 		    "at %.1f GB/s through shared-memory packets,",
 		    d->cpu[0], d->cpu[1], size, d->put_gb_s);
 	out_section(d->out,
-		    "a put of 64 bytes was seen on the other side after %.2f us (median), and the kernel's UDP "
+		    "a put of 64 bytes was seen on the other side after %.2f us (median), and the "
+		    "kernel's UDP "
 		    "carried %.2f GB/s of the same.",
 		    d->lat_us, d->udp_gb_s);
-	out_section(d->out, "A file went there and back with equal SHA-256; every wrong byte would have made the "
+	out_section(d->out, "A file went there and back with equal SHA-256; every wrong byte would "
+			    "have made the "
 			    "exit status 3.");
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxperf put --file and get --file: a real file into or out of a region, proved by a SHA-256 at both ends. The
- * file is cut into pieces that go through a ring of slots. The main thread reads (or writes) the file, the
- * cores put (or get); a slot belongs to whom its state says.
+ * gxperf put --file and get --file: a real file into or out of a region, proved by a SHA-256 at
+ * both ends. The file is cut into pieces that go through a ring of slots. The main thread reads (or
+ * writes) the file, the cores put (or get); a slot belongs to whom its state says.
  */
 #include "gxperf.h"
 
@@ -36,11 +36,11 @@ struct file {
 	int fd;
 	uint64_t len, nr_pieces;
 	struct gx_mem *local;
-	unsigned char *room;	/* FILE_PIECE_B, for memory of a GPU */
+	unsigned char *room;	       /* FILE_PIECE_B, for memory of a GPU */
 	_Atomic int state[FILE_SLOTS]; /* enum slot_state: whose turn it is */
-	struct file_job *jobs;	/* one a core */
+	struct file_job *jobs;	       /* one a core */
 	unsigned nr_jobs;
-	_Atomic bool cancel;	/* the file's half failed: post no more */
+	_Atomic bool cancel; /* the file's half failed: post no more */
 };
 
 /** struct file_job - A core's share: pieces index, index + nr_jobs... Owner: its thread. */
@@ -49,7 +49,7 @@ struct file_job {
 	struct file *file;
 	struct gx_ep *ep;
 	uint64_t token;
-	uint64_t next;	/* piece to post */
+	uint64_t next; /* piece to post */
 	uint32_t in_flight;
 	uint64_t begin_ns, end_ns;
 	_Atomic int err;
@@ -62,7 +62,8 @@ static uint64_t piece_len(const struct file *f, uint64_t piece)
 	return rest < FILE_PIECE_B ? rest : FILE_PIECE_B;
 }
 
-/* ---- On the cores --------------------------------------------------------------------------------------- */
+/* ---- On the cores
+ * --------------------------------------------------------------------------------------- */
 
 static bool job_post(struct file_job *j)
 {
@@ -128,7 +129,8 @@ static enum perf_step job_step(struct perf_job *job, uint64_t now)
 	return busy ? PERF_STEP_BUSY : PERF_STEP_IDLE;
 }
 
-/* ---- The file's half ------------------------------------------------------------------------------------ */
+/* ---- The file's half
+ * ------------------------------------------------------------------------------------ */
 
 static int file_read(struct file *f, void *buf, uint64_t len, uint64_t off)
 {
@@ -272,7 +274,8 @@ static int file_transfer(struct file *f)
 	return file_join(f, file_pump(f));
 }
 
-/* ---- Proof ---------------------------------------------------------------------------------------------- */
+/* ---- Proof
+ * ---------------------------------------------------------------------------------------------- */
 
 /* Digest of the file as it lies there: what was written is read back. */
 struct file_digest {
@@ -368,7 +371,9 @@ static int file_measure(struct file *f)
 	return ret ? ret : file_row(f, file_transfer_ns(f), cpu_pct);
 }
 
-/* ---- Life ----------------------------------------------------------------------------------------------- */
+/* ---- Life
+ * -----------------------------------------------------------------------------------------------
+ */
 
 /* Before anything is connected: a file that cannot be read is known at once. */
 static int file_open_source(struct file *f)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a core's thread does in a phase of put, get or send: prepare slots, post, take completions, and have
- * one group of messages in 64 checked while the others go on (see struct check_ring). All on that thread, but
- * for flow_check_done(), which is the control thread's.
+ * What a core's thread does in a phase of put, get or send: prepare slots, post, take completions,
+ * and have one group of messages in 64 checked while the others go on (see struct check_ring). All
+ * on that thread, but for flow_check_done(), which is the control thread's.
  */
 #include "gxperf_flow.h"
 
@@ -32,7 +32,8 @@ static void flow_fail(struct flow *f, int err)
 		f->err = err;
 }
 
-/* ---- Prepare and post ----------------------------------------------------------------------------------- */
+/* ---- Prepare and post
+ * ----------------------------------------------------------------------------------- */
 
 /* Stamps at most *@budget places. Return: the slot is ready. */
 static bool prep_slot(struct flow *f, uint64_t slot, uint64_t *budget)
@@ -108,7 +109,8 @@ static bool flow_post(struct flow *f, uint64_t now)
 	return ret > 0;
 }
 
-/* ---- Checks under way ----------------------------------------------------------------------------------- */
+/* ---- Checks under way
+ * ----------------------------------------------------------------------------------- */
 
 /* Control thread, or this core's when the request cannot be sent. */
 static void flow_check_done(struct rpc_wait *wait, int err, struct json_t *reply, const char *why)
@@ -224,7 +226,8 @@ static bool flow_check_step(struct flow *f, struct flow_core *fc)
 	return false;
 }
 
-/* ---- Completions ---------------------------------------------------------------------------------------- */
+/* ---- Completions
+ * ---------------------------------------------------------------------------------------- */
 
 static void flow_done(struct flow_core *fc, const struct gx_comp *comp, uint64_t now)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The load generator: flows of messages over endpoints, run by the threads of the cores. gxperf_run.c plans
- * them and starts a phase; gxperf_flow.c is what the cores do in it.
+ * The load generator: flows of messages over endpoints, run by the threads of the cores.
+ * gxperf_run.c plans them and starts a phase; gxperf_flow.c is what the cores do in it.
  */
 #ifndef GXPERF_FLOW_H
 #define GXPERF_FLOW_H
@@ -15,8 +15,8 @@ struct flow_plan {
 	struct check_ring ring;
 	uint64_t nr_slots; /* check_ring_total() */
 	uint32_t depth;	   /* messages of a flow under way, at most ring.nr_slots */
-	bool fixed;	   /* slot s always holds message s: payload that cannot be stamped on the way */
-	bool stamp;	   /* stamp (put, send) or poison the stamps (get) before each post */
+	bool fixed; /* slot s always holds message s: payload that cannot be stamped on the way */
+	bool stamp; /* stamp (put, send) or poison the stamps (get) before each post */
 	struct gx_mem *local;
 	enum gx_mem_kind local_kind;
 };
@@ -33,11 +33,11 @@ enum flow_check_state {
 struct flow_check {
 	struct rpc_wait wait; /* first: the reply finds the rest through it */
 	_Atomic int state;
-	int err;		  /* with REPLIED */
+	int err;		   /* with REPLIED */
 	struct check_result reply; /* with REPLIED */
-	uint64_t first;		  /* number of the group's first message */
-	uint64_t nr_done;	  /* messages of the group that have landed */
-	uint64_t slot, at;	  /* LOCAL: how far */
+	uint64_t first;		   /* number of the group's first message */
+	uint64_t nr_done;	   /* messages of the group that have landed */
+	uint64_t slot, at;	   /* LOCAL: how far */
 };
 
 /** struct flow - Messages over one endpoint. Owner: its core's thread during a phase, else main. */
@@ -51,13 +51,13 @@ struct flow {
 	uint8_t *state;			/* of each slot: enum flow_slot */
 	uint64_t *number;		/* of the message in each slot */
 	uint64_t *post_ns;
-	uint64_t prep, post;		/* number of the next message to prepare, to post */
-	uint64_t prep_stamp;		/* stamps of message prep that are done */
-	uint64_t limit;			/* no message from this number on */
+	uint64_t prep, post; /* number of the next message to prepare, to post */
+	uint64_t prep_stamp; /* stamps of message prep that are done */
+	uint64_t limit;	     /* no message from this number on */
 	uint32_t in_flight;
-	int err;			/* of the first operation that failed */
+	int err; /* of the first operation that failed */
 	struct flow_check check;
-	struct gx_op op;		/* what all operations have in common */
+	struct gx_op op; /* what all operations have in common */
 };
 
 /** struct flow_core - A core's share of the flows. Owner: its thread during a phase, else main. */
@@ -66,13 +66,13 @@ struct flow_core {
 	struct perf_core *core;
 	struct flow **flows;
 	unsigned nr_flows;
-	uint64_t deadline_ns;	 /* 0: by the limits */
+	uint64_t deadline_ns;	   /* 0: by the limits */
 	uint64_t begin_ns, end_ns; /* set by the phase: first post, last completion */
 	bool stopping;
-	_Atomic uint64_t count;	 /* messages landed in this phase; main reads for progress */
+	_Atomic uint64_t count;	     /* messages landed in this phase; main reads for progress */
 	struct check_result checked; /* of the groups looked at under way */
 	struct hist hist;
-	unsigned char *room;	 /* FLOW_PIECE_B, for looking at GPU memory */
+	unsigned char *room; /* FLOW_PIECE_B, for looking at GPU memory */
 };
 
 #define FLOW_PIECE_B 262144 /* looked at between two turns */
@@ -81,13 +81,14 @@ struct flow_core {
 enum perf_step flow_core_step(struct perf_job *job, uint64_t now_ns);
 
 /**
- * flow_verify_local() - Check (a piece of) a slot of a get's destination. @at: a multiple of CHECK_PAGE_B.
- * Return: 0, -errno of gx_mem_copy_out().
+ * flow_verify_local() - Check (a piece of) a slot of a get's destination. @at: a multiple of
+ * CHECK_PAGE_B. Return: 0, -errno of gx_mem_copy_out().
  */
 int flow_verify_local(const struct flow *f, uint64_t slot, uint64_t at, uint64_t len,
 		      unsigned char *room, struct check_result *res);
 
-/** flow_number() - What is stamped into @slot after @n messages; UINT64_MAX: nothing has been there. */
+/** flow_number() - What is stamped into @slot after @n messages; UINT64_MAX: nothing has been
+ * there. */
 uint64_t flow_number(const struct flow_plan *plan, uint64_t slot, uint64_t n);
 
 /** flow_rollback() - After a phase: forget what was prepared and not posted. */

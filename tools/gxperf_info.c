@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxperf info: what this host has for gx, and, with an address, what a server offers. Each port is opened on
- * its own, so that one that cannot be opened says why and hides nothing of the others.
+ * gxperf info: what this host has for gx, and, with an address, what a server offers. Each port is
+ * opened on its own, so that one that cannot be opened says why and hides nothing of the others.
  */
 #include "gxperf.h"
 
@@ -49,7 +49,8 @@ static void info_hugepages(void)
 	if (dir)
 		closedir(dir);
 	if (!total)
-		printf("no huge pages: gx goes on with normal ones, at the cost of TLB misses; as root: "
+		printf("no huge pages: gx goes on with normal ones, at the cost of TLB misses; as "
+		       "root: "
 		       "sysctl -w vm.nr_hugepages=1024\n");
 }
 
@@ -131,7 +132,8 @@ static void info_ports(void)
 		opts.ports = &ports[i];
 		opts.nr_ports = 1;
 		if (gx_open(&opts, &gx)) {
-			printf("port %.*s: no: %s\n", (int)strcspn(ports[i], ":"), ports[i], gx_error());
+			printf("port %.*s: no: %s\n", (int)strcspn(ports[i], ":"), ports[i],
+			       gx_error());
 			continue;
 		}
 		printf("port %.*s: yes\n", (int)strcspn(ports[i], ":"), ports[i]);
@@ -149,7 +151,8 @@ static void info_regions(struct perf *perf)
 		opt_place_text(r.kind, r.device, place, sizeof(place));
 		opt_size_text(r.len, size, sizeof(size));
 		printf("region %s: %s, %s%s%s\n", r.name, place, size,
-		       r.access & GX_ACCESS_PUT ? ", put" : "", r.access & GX_ACCESS_GET ? ", get" : "");
+		       r.access & GX_ACCESS_PUT ? ", put" : "",
+		       r.access & GX_ACCESS_GET ? ", get" : "");
 	}
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxperf lat: a put with an immediate, which gxd's core answers with a put of the same bytes; half the round
- * trip is reported. One message is under way, posted and awaited by the thread that turns the core.
+ * gxperf lat: a put with an immediate, which gxd's core answers with a put of the same bytes; half
+ * the round trip is reported. One message is under way, posted and awaited by the thread that turns
+ * the core.
  */
 #include "gxperf.h"
 
@@ -13,14 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LAT_SLOTS	 64 /* rotated over, so that no buffer is written before its last completion */
-#define LAT_STRIDE_B	 64
-#define LAT_COMPS	 16
-#define LAT_SIZE	 64
-#define LAT_N		 10000
-#define LAT_WARM	 1000
-#define LAT_STUCK_NS	 90000000000ull
-#define LAT_LOOK_NS	 2000000
+#define LAT_SLOTS    64 /* rotated over, so that no buffer is written before its last completion */
+#define LAT_STRIDE_B 64
+#define LAT_COMPS    16
+#define LAT_SIZE     64
+#define LAT_N	     10000
+#define LAT_WARM     1000
+#define LAT_STUCK_NS 90000000000ull
+#define LAT_LOOK_NS  2000000
 
 /** struct lat - Owner: the core's thread during a phase, else main. */
 struct lat {
@@ -30,21 +31,22 @@ struct lat {
 	struct gx_mem *local, *echo;
 	unsigned char *src, *dst; /* addresses of local and echo */
 	uint64_t size, stride;
-	struct gx_op op;	  /* what all puts have in common */
-	uint64_t next;		  /* number of the next message */
-	uint64_t limit;		  /* no message from this number on */
-	uint64_t deadline_ns;	  /* 0: by the limit */
-	uint64_t posted_ns;	  /* of the message under way */
-	bool waiting;		  /* for an echo */
-	uint32_t in_flight;	  /* puts without their completion */
+	struct gx_op op;      /* what all puts have in common */
+	uint64_t next;	      /* number of the next message */
+	uint64_t limit;	      /* no message from this number on */
+	uint64_t deadline_ns; /* 0: by the limit */
+	uint64_t posted_ns;   /* of the message under way */
+	bool waiting;	      /* for an echo */
+	uint32_t in_flight;   /* puts without their completion */
 	uint8_t slot_busy[LAT_SLOTS];
-	uint64_t stamps_wrong;	  /* echoes that came with another number */
-	_Atomic uint64_t count;	  /* echoes in this phase; main reads for progress */
+	uint64_t stamps_wrong;	/* echoes that came with another number */
+	_Atomic uint64_t count; /* echoes in this phase; main reads for progress */
 	int err;
 	struct hist hist;
 };
 
-/* ---- On the core ---------------------------------------------------------------------------------------- */
+/* ---- On the core
+ * ---------------------------------------------------------------------------------------- */
 
 static void lat_echo(struct lat *lat, uint64_t now)
 {
@@ -118,7 +120,9 @@ static enum perf_step lat_step(struct perf_job *job, uint64_t now)
 	return n ? PERF_STEP_BUSY : PERF_STEP_IDLE;
 }
 
-/* ---- Main ----------------------------------------------------------------------------------------------- */
+/* ---- Main
+ * -----------------------------------------------------------------------------------------------
+ */
 
 static int lat_phase_wait(struct lat *lat)
 {
@@ -135,7 +139,8 @@ static int lat_phase_wait(struct lat *lat)
 			return PERF_LOST;
 		if (gx_now() - moved < LAT_STUCK_NS)
 			continue;
-		out_error(lat->perf.out, "no echo for %u s", (unsigned)(LAT_STUCK_NS / 1000000000u));
+		out_error(lat->perf.out, "no echo for %u s",
+			  (unsigned)(LAT_STUCK_NS / 1000000000u));
 		return PERF_LOST;
 	}
 	return lat->err ? perf_op_failed(&lat->perf, "put", lat->err) : PERF_OK;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxperf put, get and send: for each size plan the slots, poison, fill, warm up, run, verify, print. Main
- * thread; the cores do the work of a phase (gxperf_flow.c).
+ * gxperf put, get and send: for each size plan the slots, poison, fill, warm up, run, verify,
+ * print. Main thread; the cores do the work of a phase (gxperf_flow.c).
  */
 #include "gxperf_flow.h"
 
@@ -13,20 +13,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RUN_DEPTH_MAX	  64
-#define RUN_DEPTH_B	  (4u << 20)  /* default: as many messages under way as hold so much, 2 to RUN_DEPTH_MAX */
-#define RUN_GROUP_B	  (4u << 20)  /* messages checked together hold about so much */
+#define RUN_DEPTH_MAX 64
+#define RUN_DEPTH_B                                                                                \
+	(4u << 20) /* default: as many messages under way as hold so much, 2 to RUN_DEPTH_MAX */
+#define RUN_GROUP_B	   (4u << 20) /* messages checked together hold about so much */
 #define RUN_GROUP_BITS_MAX 12
-#define RUN_SPAN_B	  (1ull << 30) /* of the region, unless one message is larger */
-#define RUN_DEFAULT_B	  (1ull << 30) /* default -n: so much payload in all */
-#define RUN_N_MIN	  20
-#define RUN_N_MAX	  100000
-#define RUN_WARM_MAX	  1000
-#define RUN_RECV_MAX	  64 /* receives that the server keeps posted for a flow */
-#define RUN_STRIDE_B	  64 /* slots begin at multiples of it */
-#define RUN_STUCK_NS	  90000000000ull
-#define RUN_LOOK_NS	  2000000
-#define RUN_PROGRESS_NS	  1000000000ull
+#define RUN_SPAN_B	   (1ull << 30) /* of the region, unless one message is larger */
+#define RUN_DEFAULT_B	   (1ull << 30) /* default -n: so much payload in all */
+#define RUN_N_MIN	   20
+#define RUN_N_MAX	   100000
+#define RUN_WARM_MAX	   1000
+#define RUN_RECV_MAX	   64 /* receives that the server keeps posted for a flow */
+#define RUN_STRIDE_B	   64 /* slots begin at multiples of it */
+#define RUN_STUCK_NS	   90000000000ull
+#define RUN_LOOK_NS	   2000000
+#define RUN_PROGRESS_NS	   1000000000ull
 
 struct run {
 	struct perf perf;
@@ -60,7 +61,9 @@ static uint64_t power_of_two_up(uint64_t v)
 	return p;
 }
 
-/* ---- Plan ----------------------------------------------------------------------------------------------- */
+/* ---- Plan
+ * -----------------------------------------------------------------------------------------------
+ */
 
 static uint64_t run_span(const struct run *run, const struct flow_plan *p)
 {
@@ -91,7 +94,8 @@ static void plan_ring(const struct run *run, struct flow_plan *p)
 {
 	const struct perf_opts *o = run->perf.opts;
 	uint64_t per_msg = p->size ? p->size : 1;
-	uint64_t depth = o->depth ? o->depth : u64_min(u64_max(RUN_DEPTH_B / per_msg, 2), RUN_DEPTH_MAX);
+	uint64_t depth =
+		o->depth ? o->depth : u64_min(u64_max(RUN_DEPTH_B / per_msg, 2), RUN_DEPTH_MAX);
 
 	p->depth = (uint32_t)depth;
 	p->ring = (struct check_ring){.nr_slots = power_of_two_up(depth)};
@@ -150,9 +154,9 @@ static int flow_reset(struct run *run, unsigned i)
 	f->plan = p;
 	f->local_off = i * run->flow_span;
 	f->remote_off = run->perf.opts->offset + f->local_off;
-	f->local = p->local_kind == GX_MEM_HOST ?
-			   (unsigned char *)gx_mem_addr(run->local) + f->local_off :
-			   NULL;
+	f->local = p->local_kind == GX_MEM_HOST
+			   ? (unsigned char *)gx_mem_addr(run->local) + f->local_off
+			   : NULL;
 	f->prep = f->post = f->limit = f->prep_stamp = 0;
 	f->in_flight = 0;
 	f->err = 0;
@@ -193,7 +197,8 @@ static int run_flows_reset(struct run *run)
 	return ret ? PERF_FAILED : PERF_OK;
 }
 
-/* ---- Payload -------------------------------------------------------------------------------------------- */
+/* ---- Payload
+ * -------------------------------------------------------------------------------------------- */
 
 /* Memory of a GPU is made up in host memory, piece by piece. */
 static int local_gpu(struct run *run, bool poison)
@@ -267,7 +272,8 @@ static int run_poison_again(struct run *run)
 	return perf_poison(&run->perf, run->perf.opts->offset, run_span(run, &run->plan));
 }
 
-/* ---- Receives at the server ----------------------------------------------------------------------------- */
+/* ---- Receives at the server
+ * ----------------------------------------------------------------------------- */
 
 static int recv_start(struct run *run, const struct flow *f)
 {
@@ -276,13 +282,14 @@ static int recv_start(struct run *run, const struct flow *f)
 	struct json_t *req, *reply = NULL;
 	int ret;
 
-	req = doc_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:I, s:I, s:i, s:b, s:b}", "op",
-		       "recv", "region", f->conn->region.name, "off", (long long)f->remote_off,
-		       "size", (long long)p->size, "stride", (long long)p->stride, "n",
-		       (long long)p->nr_slots, "seed", (long long)PERF_SEED, "iter", 0ll, "lane",
-		       (int)f->lane, "depth", (long long)depth, "slots",
-		       (long long)p->ring.nr_slots, "group_bits", (int)p->ring.group_bits, "sample",
-		       (int)p->ring.sample, "apart", (int)p->ring.apart);
+	req = doc_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:I, s:I, s:i, s:b, s:b}",
+		       "op", "recv", "region", f->conn->region.name, "off",
+		       (long long)f->remote_off, "size", (long long)p->size, "stride",
+		       (long long)p->stride, "n", (long long)p->nr_slots, "seed",
+		       (long long)PERF_SEED, "iter", 0ll, "lane", (int)f->lane, "depth",
+		       (long long)depth, "slots", (long long)p->ring.nr_slots, "group_bits",
+		       (int)p->ring.group_bits, "sample", (int)p->ring.sample, "apart",
+		       (int)p->ring.apart);
 	ret = perf_call(f->conn, req, &reply);
 	doc_free(reply);
 	return ret;
@@ -310,8 +317,10 @@ static int recv_stop(struct run *run, const struct flow *f, uint64_t *wrong)
 		missing = (long long)f->post - received;
 		*wrong += (uint64_t)bad + (uint64_t)llabs(missing);
 		if (bad || missing)
-			out_error(run->perf.out, "the server received %lld of %llu messages, %lld of a "
-				  "wrong tag or length", received, (unsigned long long)f->post, bad);
+			out_error(run->perf.out,
+				  "the server received %lld of %llu messages, %lld of a "
+				  "wrong tag or length",
+				  received, (unsigned long long)f->post, bad);
 	}
 	doc_free(reply);
 	return ret;
@@ -335,7 +344,8 @@ static int run_recv_stop(struct run *run, uint64_t *wrong)
 	return ret;
 }
 
-/* ---- A phase -------------------------------------------------------------------------------------------- */
+/* ---- A phase
+ * -------------------------------------------------------------------------------------------- */
 
 static uint64_t run_count(const struct run *run)
 {
@@ -424,9 +434,11 @@ static int run_phase(struct run *run, uint64_t n, uint64_t duration_ns)
 	return phase_error(run);
 }
 
-/* ---- Verify --------------------------------------------------------------------------------------------- */
+/* ---- Verify
+ * --------------------------------------------------------------------------------------------- */
 
-/* The longest run of slots from @slot on that hold consecutive messages. @slots->nr 0: @slot holds none. */
+/* The longest run of slots from @slot on that hold consecutive messages. @slots->nr 0: @slot holds
+ * none. */
 static void slots_run(const struct flow *f, uint64_t slot, struct perf_slots *s)
 {
 	uint64_t first = flow_number(f->plan, slot, f->post), nr = 0;
@@ -459,7 +471,8 @@ static void verify_local_guard(const struct flow *f, uint64_t slot, struct check
 	uint64_t off = slot * f->plan->stride + f->plan->size;
 
 	if (f->local && slot + 1 < f->plan->nr_slots)
-		check_guard(f->local + off, f->plan->stride - f->plan->size, f->remote_off + off, res);
+		check_guard(f->local + off, f->plan->stride - f->plan->size, f->remote_off + off,
+			    res);
 }
 
 static int verify_local(struct run *run, const struct flow *f, struct check_result *res)
@@ -489,14 +502,15 @@ static int run_verify(struct run *run, struct check_result *res)
 	if (!run->perf.opts->check)
 		return PERF_OK;
 	for (unsigned i = 0; i < run->nr_flows && !ret; i++)
-		ret = run->op == GX_OP_GET ? verify_local(run, &run->flows[i], res) :
-					     verify_remote(run, &run->flows[i], res);
+		ret = run->op == GX_OP_GET ? verify_local(run, &run->flows[i], res)
+					   : verify_remote(run, &run->flows[i], res);
 	for (unsigned c = 0; c < run->perf.nr_cores; c++)
 		check_result_add(res, &run->cores[c].checked);
 	return ret;
 }
 
-/* ---- Results -------------------------------------------------------------------------------------------- */
+/* ---- Results
+ * -------------------------------------------------------------------------------------------- */
 
 void perf_row_hist(struct out_row *row, const struct hist *h)
 {
@@ -531,7 +545,8 @@ static int run_row(struct run *run, double cpu_pct, const struct check_result *r
 		.size_b = p->size,
 		.count = run_count(run),
 		.cpu_pct = cpu_pct,
-		.sms = perf_sms(&run->perf, get ? p->local_kind : run->perf.conns[0].region.kind, get),
+		.sms = perf_sms(&run->perf, get ? p->local_kind : run->perf.conns[0].region.kind,
+				get),
 		.checked = run->perf.opts->check,
 		.checked_b = res->checked_b,
 		.wrong = res->wrong,
@@ -550,7 +565,8 @@ static int run_row(struct run *run, double cpu_pct, const struct check_result *r
 	if (!res->wrong)
 		return PERF_OK;
 	if (res->first_wrong_off != UINT64_MAX)
-		out_error(run->perf.out, "%s of %llu bytes: %llu wrong bytes, the first at %llu of region '%s'",
+		out_error(run->perf.out,
+			  "%s of %llu bytes: %llu wrong bytes, the first at %llu of region '%s'",
 			  row.op, (unsigned long long)p->size, (unsigned long long)res->wrong,
 			  (unsigned long long)res->first_wrong_off, run->perf.conns[0].region.name);
 	return PERF_WRONG;
@@ -571,7 +587,8 @@ static int run_measure(struct run *run, double *cpu_pct)
 {
 	const struct perf_opts *o = run->perf.opts;
 	uint64_t n = run_n(run), begin, cpu[2];
-	uint64_t warm = o->warm_given ? o->warm : u64_max(u64_min(n / 10, RUN_WARM_MAX), run->plan.depth);
+	uint64_t warm =
+		o->warm_given ? o->warm : u64_max(u64_min(n / 10, RUN_WARM_MAX), run->plan.depth);
 	int ret = warm ? run_phase(run, warm, 0) : PERF_OK;
 
 	if (!ret)
@@ -609,7 +626,9 @@ static int run_size(struct run *run, uint64_t size)
 	return ret ? ret : run_row(run, cpu_pct, &res);
 }
 
-/* ---- Life ----------------------------------------------------------------------------------------------- */
+/* ---- Life
+ * -----------------------------------------------------------------------------------------------
+ */
 
 static int core_of(const struct perf *perf, struct gx_ep *ep)
 {
@@ -698,8 +717,9 @@ static int run_all(struct run *run)
 	if (!ret)
 		ret = run_room(run);
 	if (!ret && run->op != GX_OP_GET && o->check && o->local_kind != GX_MEM_HOST)
-		out_note(run->perf.out, "payload comes from a GPU: messages carry the number of their slot, "
-					"not of their iteration");
+		out_note(run->perf.out,
+			 "payload comes from a GPU: messages carry the number of their slot, "
+			 "not of their iteration");
 	for (uint64_t size = o->size_begin; size <= o->size_end && !ret;
 	     size = size ? size * o->size_factor : 1) {
 		ret = run_size(run, size);

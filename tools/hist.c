@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The log-linear histogram's slow half: merging and percentiles (see hist.h for the scheme and its source).
+ * The log-linear histogram's slow half: merging and percentiles (see hist.h for the scheme and its
+ * source).
  */
 #include "hist.h"
 

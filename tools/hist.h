@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A log-linear histogram of nanoseconds with 3 significant digits: the scheme of HdrHistogram (Gil Tene,
- * http://hdrhistogram.org), written anew. Values up to HIST_LINEAR are counted exactly; above, each power
- * of two is cut into HIST_LINEAR / 2 equal steps, so a value is known to 1 part in 1,024.
- * One thread records; merge and look when it has stopped.
+ * A log-linear histogram of nanoseconds with 3 significant digits: the scheme of HdrHistogram (Gil
+ * Tene, http://hdrhistogram.org), written anew. Values up to HIST_LINEAR are counted exactly;
+ * above, each power of two is cut into HIST_LINEAR / 2 equal steps, so a value is known to 1 part
+ * in 1,024. One thread records; merge and look when it has stopped.
  */
 #ifndef HIST_H
 #define HIST_H
@@ -50,8 +50,8 @@ void hist_merge(struct hist *to, const struct hist *from);
 uint64_t hist_cell_top(uint32_t i);
 
 /**
- * hist_percentile() - The value that @per_mille of 1,000 recorded values do not exceed (500: the median).
- * Return: 0 when nothing was recorded; never more than the largest recorded value.
+ * hist_percentile() - The value that @per_mille of 1,000 recorded values do not exceed (500: the
+ * median). Return: 0 when nothing was recorded; never more than the largest recorded value.
  */
 uint64_t hist_percentile(const struct hist *h, uint32_t per_mille);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Values of command line options: sizes, CPU lists, memory, names. Shared by gxd and gxperf. Nothing here
- * prints; a caller turns an error into a message that names the option.
+ * Values of command line options: sizes, CPU lists, memory, names. Shared by gxd and gxperf.
+ * Nothing here prints; a caller turns an error into a message that names the option.
  */
 #ifndef OPT_H
 #define OPT_H
@@ -12,17 +12,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OPT_CPUS_MAX 64
+#define OPT_CPUS_MAX	     64
 #define OPT_CPUS_DEFAULT_MAX 4
-#define OPT_NAME_MAX 64 /* of a region, with the final 0 */
+#define OPT_NAME_MAX	     64 /* of a region, with the final 0 */
 
-/** opt_size() - "64", "4K", "2G": bytes; K, M, G, T are powers of two. Return: 0, -EINVAL, -ERANGE. */
+/** opt_size() - "64", "4K", "2G": bytes; K, M, G, T are powers of two. Return: 0, -EINVAL, -ERANGE.
+ */
 int opt_size(const char *text, uint64_t *out);
 
 /** opt_u32() - A decimal number from @min to @max. Return: 0, -EINVAL, -ERANGE. */
 int opt_u32(const char *text, uint32_t min, uint32_t max, uint32_t *out);
 
-/** opt_seconds() - "5", "0.5": nanoseconds; more than 0, at most a day. Return: 0, -EINVAL, -ERANGE. */
+/** opt_seconds() - "5", "0.5": nanoseconds; more than 0, at most a day. Return: 0, -EINVAL,
+ * -ERANGE. */
 int opt_seconds(const char *text, uint64_t *out_ns);
 
 struct opt_cpus {
@@ -43,8 +45,9 @@ int opt_cpus_allowed(struct opt_cpus *out);
 int opt_cpus_stranger(const struct opt_cpus *cpus, const struct opt_cpus *allowed);
 
 /**
- * opt_cpus_default() - The first half of @allowed for a server, the last half for a client, at least one
- * and at most OPT_CPUS_DEFAULT_MAX: on one machine the two do not meet unless there is only one CPU.
+ * opt_cpus_default() - The first half of @allowed for a server, the last half for a client, at
+ * least one and at most OPT_CPUS_DEFAULT_MAX: on one machine the two do not meet unless there is
+ * only one CPU.
  */
 void opt_cpus_default(const struct opt_cpus *allowed, bool server, struct opt_cpus *out);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Results of gxperf (see out.h). The JSON document is kept while the program runs and printed at the end;
- * tables, CSV and JSON lines are printed row by row.
+ * Results of gxperf (see out.h). The JSON document is kept while the program runs and printed at
+ * the end; tables, CSV and JSON lines are printed row by row.
  */
 #include "out.h"
 
@@ -32,8 +32,8 @@ struct out {
 	unsigned nr_rows;
 	bool unchecked; /* some row was not checked */
 	struct out_row last;
-	bool terminal;	/* stderr is one */
-	bool progress;	/* a progress line stands there */
+	bool terminal; /* stderr is one */
+	bool progress; /* a progress line stands there */
 };
 
 int out_format_parse(const char *text, enum out_format *out)
@@ -52,7 +52,8 @@ int out_format_parse(const char *text, enum out_format *out)
 static int out_file_open(struct out *out)
 {
 	const char *path = out->opts.json_path;
-	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (out->opts.force ? O_TRUNC : O_EXCL), 0666);
+	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (out->opts.force ? O_TRUNC : O_EXCL),
+		      0666);
 	int err = errno;
 
 	if (fd >= 0)
@@ -87,7 +88,8 @@ int out_open(const struct out_opts *opts, struct out **out)
 	return 0;
 }
 
-/* ---- stderr --------------------------------------------------------------------------------------------- */
+/* ---- stderr
+ * --------------------------------------------------------------------------------------------- */
 
 static void out_progress_end(struct out *out)
 {
@@ -143,7 +145,9 @@ void out_progress(struct out *out, const char *fmt, ...)
 	out->progress = true;
 }
 
-/* ---- JSON ----------------------------------------------------------------------------------------------- */
+/* ---- JSON
+ * -----------------------------------------------------------------------------------------------
+ */
 
 void out_path(struct out *out, const struct out_path *p)
 {
@@ -155,14 +159,15 @@ void out_path(struct out *out, const struct out_path *p)
 	doc_set(path, "engine", doc_string(p->engine));
 	doc_set(path, "unpack", doc_string(p->unpack));
 	doc_set(path, "integrity", doc_string(p->integrity));
-	doc_set(path, "quantum", p->quantum_b < 0 ? doc_string(NULL) :
-						   doc_pack("I", (long long)p->quantum_b));
+	doc_set(path, "quantum",
+		p->quantum_b < 0 ? doc_string(NULL) : doc_pack("I", (long long)p->quantum_b));
 	doc_set(path, "cores", doc_string(p->cores));
 	doc_set(path, "why", doc_string(p->why));
 	doc_free(out->path);
 	out->path = path;
 	if (out->opts.format == OUT_TABLE)
-		printf("# link %s, port %s, memory there %s, unpack %s, integrity %s, quantum %lld, CPUs here %s, "
+		printf("# link %s, port %s, memory there %s, unpack %s, integrity %s, quantum "
+		       "%lld, CPUs here %s, "
 		       "control %s\n# why: %s\n",
 		       p->link, p->port, p->gpu, p->unpack, p->integrity, (long long)p->quantum_b,
 		       p->cores, p->engine, p->why);
@@ -170,8 +175,8 @@ void out_path(struct out *out, const struct out_path *p)
 
 static struct json_t *row_doc(const struct out_row *r)
 {
-	struct json_t *row = doc_pack("{s:s, s:I, s:I}", "op", r->op, "size_b", (long long)r->size_b,
-				      "count", (long long)r->count);
+	struct json_t *row = doc_pack("{s:s, s:I, s:I}", "op", r->op, "size_b",
+				      (long long)r->size_b, "count", (long long)r->count);
 
 	doc_set(row, "p50_us", doc_real(r->p50_us));
 	doc_set(row, "avg_us", doc_real(r->avg_us));
@@ -259,7 +264,9 @@ static int doc_write(struct json_t *doc, bool pretty, FILE *to)
 	return ret;
 }
 
-/* ---- Rows ----------------------------------------------------------------------------------------------- */
+/* ---- Rows
+ * -----------------------------------------------------------------------------------------------
+ */
 
 static const char *cell(double v, char buf[32])
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What gxperf says: results as a table, CSV or JSON on stdout, a JSON document in a file, errors and notes on
- * stderr. Main thread only.
+ * What gxperf says: results as a table, CSV or JSON on stdout, a JSON document in a file, errors
+ * and notes on stderr. Main thread only.
  */
 #ifndef OUT_H
 #define OUT_H
@@ -59,7 +59,8 @@ void out_section(struct out *out, const char *fmt, ...) __attribute__((format(pr
 void out_error(struct out *out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /** out_note() - On stderr only. */
 void out_note(struct out *out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/** out_progress() - One line on stderr that replaces itself; nothing when stderr is no terminal. NULL ends it. */
+/** out_progress() - One line on stderr that replaces itself; nothing when stderr is no terminal.
+ * NULL ends it. */
 void out_progress(struct out *out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 bool out_progress_on(const struct out *out);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The client's end of the JSON messages between gxperf and gxd (see rpc.h), and what both ends share.
+ * The client's end of the JSON messages between gxperf and gxd (see rpc.h), and what both ends
+ * share.
  */
 #include "rpc.h"
 
@@ -108,8 +109,8 @@ void rpc_on_msg(struct rpc *rpc, const void *data, uint32_t len)
 	int ok = 0;
 
 	/* What cannot be understood has no id to answer to: the request runs into its time-out. */
-	if (!doc || doc_unpack(doc, why, sizeof(why), "{s:I, s?:I, s?:b, s?:s}", "id", &id, "progress",
-			       &progress, "ok", &ok, "error", &error)) {
+	if (!doc || doc_unpack(doc, why, sizeof(why), "{s:I, s?:I, s?:b, s?:s}", "id", &id,
+			       "progress", &progress, "ok", &ok, "error", &error)) {
 		doc_free(doc);
 		return;
 	}

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Requests of gxperf to gxd as small JSON messages over gx_conn_msg(), beside the data path:
- *	{"id": 7, "op": "verify", ...}	 ->  {"id": 7, "ok": true, ...} or {"id": 7, "ok": false, "error": "why"}
- * and, while a long one is worked on, {"id": 7, "progress": bytes}. gxd_service.c lists the operations.
+ *	{"id": 7, "op": "verify", ...}	 ->  {"id": 7, "ok": true, ...} or {"id": 7, "ok": false,
+ *"error": "why"} and, while a long one is worked on, {"id": 7, "progress": bytes}. gxd_service.c
+ *lists the operations.
  *
- * A struct rpc is the client's end for one connection: replies come in on gx's control thread, requests may
- * be begun by any thread, and rpc_call() waits.
+ * A struct rpc is the client's end for one connection: replies come in on gx's control thread,
+ *requests may be begun by any thread, and rpc_call() waits.
  */
 #ifndef RPC_H
 #define RPC_H
@@ -29,8 +30,9 @@ struct rpc;
 
 /** struct rpc_wait - One request under way. The caller's memory, until fn was called. */
 struct rpc_wait {
-	/* Control thread, or the caller of rpc_begin() when it cannot be sent. @err: 0 with @reply (the caller of
-	 * fn frees it), -EREMOTEIO (the server says no, @why), -ENOTCONN. Must not call rpc functions. */
+	/* Control thread, or the caller of rpc_begin() when it cannot be sent. @err: 0 with @reply
+	 * (the caller of fn frees it), -EREMOTEIO (the server says no, @why), -ENOTCONN. Must not
+	 * call rpc functions. */
 	void (*fn)(struct rpc_wait *wait, int err, struct json_t *reply, const char *why);
 	/* NULL, or called when the server is still at it. */
 	void (*progress)(struct rpc_wait *wait, uint64_t done_b);
@@ -50,7 +52,8 @@ void rpc_on_down(struct rpc *rpc);
 void rpc_begin(struct rpc *rpc, struct json_t *req, struct rpc_wait *wait);
 
 /**
- * rpc_call() - Send @req (freed here) and wait for the reply. Not from the control thread or a core in a turn.
+ * rpc_call() - Send @req (freed here) and wait for the reply. Not from the control thread or a core
+ * in a turn.
  * @progress: NULL, or called on the control thread with @arg and the bytes done
  * @reply: set upon success, to be freed
  * Return: 0, -EREMOTEIO, -ENOTCONN, -ETIMEDOUT (no news for RPC_SILENCE_NS); @why has words.
@@ -58,7 +61,8 @@ void rpc_begin(struct rpc *rpc, struct json_t *req, struct rpc_wait *wait);
 int rpc_call(struct rpc *rpc, struct json_t *req, void (*progress)(void *arg, uint64_t done_b),
 	     void *arg, struct json_t **reply, char *why, size_t room);
 
-/** rpc_send() - Print @doc (freed here; NULL: -ENOMEM) into a message to the peer. Return: as gx_conn_msg(). */
+/** rpc_send() - Print @doc (freed here; NULL: -ENOMEM) into a message to the peer. Return: as
+ * gx_conn_msg(). */
 int rpc_send(struct gx_conn *conn, struct json_t *doc);
 
 #endif
