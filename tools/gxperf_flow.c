@@ -71,8 +71,17 @@ void flow_rollback(struct flow *f)
 {
 	for (uint64_t i = f->post; i < f->prep; i++)
 		f->state[check_ring_slot(&f->plan->ring, i)] = FLOW_SLOT_FREE;
+	f->spoiled = f->prep - f->post + (f->prep_stamp > 0);
 	f->prep = f->post;
 	f->prep_stamp = 0;
+}
+
+bool flow_is_spoiled(const struct flow *f, uint64_t slot)
+{
+	for (uint64_t i = 0; i < f->spoiled; i++)
+		if (check_ring_slot(&f->plan->ring, f->post + i) == slot)
+			return true;
+	return false;
 }
 
 static bool flow_post(struct flow *f, uint64_t now)
