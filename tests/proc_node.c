@@ -22,6 +22,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "ctx.h"
+
 #include <cmocka.h>
 
 extern char **environ;
@@ -167,6 +169,45 @@ static struct gx_mem *node_region(struct node *n, const char *name, uint64_t len
 	return mem;
 }
 
+static void comp_take(struct node *n, const struct gx_comp *comp)
+{
+	struct act *act = (struct act *)(uintptr_t)comp->user;
+
+	if (comp->kind == GX_COMP_NOTIFY)
+		n->nr_notify++;
+	else
+		act->done(act, n, comp);
+}
+
+static bool node_comps(struct node *n, unsigned core)
+{
+	struct gx_comp comps[32];
+	unsigned k = gx_poll(n->core[core], comps, 32);
+
+	for (unsigned i = 0; i < k; i++)
+		comp_take(n, &comps[i]);
+	return k > 0;
+}
+
+/* On the core's own thread. */
+static bool node_core_comps(void *arg, uint64_t now_ns)
+{
+	struct node_core *c = arg;
+
+	return node_comps(c->n, c->index);
+}
+
+static void node_core_start(struct node *n, unsigned i)
+{
+	int ret;
+
+	n->poller[i] = (struct node_core){n, i};
+	ret = gx_core_poller(n->core[i], node_core_comps, &n->poller[i]);
+	CHECK(!ret, "%s", gx_error());
+	ret = gx_core_start(n->core[i]);
+	CHECK(!ret, "%s", gx_error());
+}
+
 void node_open(struct node *n, const struct node_cfg *cfg)
 {
 	struct gx_opts o = GX_INIT(o);
@@ -190,29 +231,9 @@ void node_open(struct node *n, const struct node_cfg *cfg)
 	n->base = gx_mem_addr(n->kv);
 	for (unsigned i = 0; i < n->cfg.nr_cores; i++) {
 		n->core[i] = gx_core(n->gx, i);
-		ret = cfg->threads ? gx_core_start(n->core[i]) : 0;
-		CHECK(!ret, "%s", gx_error());
+		if (cfg->threads)
+			node_core_start(n, i);
 	}
-}
-
-static void comp_take(struct node *n, const struct gx_comp *comp)
-{
-	struct act *act = (struct act *)(uintptr_t)comp->user;
-
-	if (comp->kind == GX_COMP_NOTIFY)
-		n->nr_notify++;
-	else
-		act->done(act, n, comp);
-}
-
-static bool node_comps(struct node *n, unsigned core)
-{
-	struct gx_comp comps[32];
-	unsigned k = gx_poll(n->core[core], comps, 32);
-
-	for (unsigned i = 0; i < k; i++)
-		comp_take(n, &comps[i]);
-	return k > 0;
 }
 
 bool node_pump(struct node *n, unsigned core)
@@ -340,6 +361,21 @@ uint64_t node_stat(const struct node *n, const char *name)
 	return sum;
 }
 
+static int conns_run(void *arg)
+{
+	const struct gx *gx = arg;
+	int nr = 0;
+
+	for (const struct gx_conn *c = gx->conns; c; c = c->next)
+		nr++;
+	return nr;
+}
+
+unsigned node_conns(struct node *n)
+{
+	return (unsigned)gx_uring_run_wait(n->gx->uring, conns_run, n->gx);
+}
+
 /* ---- Operations ---- */
 
 static void batch_done(struct act *act, struct node *n, const struct gx_comp *comp)
@@ -418,7 +454,8 @@ bool node_at_rest(struct node *n, const struct snap *base)
 {
 	struct snap s;
 
-	if (node_stat(n, "bufs_held_now") || node_stat(n, "msgs_active_now"))
+	if (node_stat(n, "bufs_held_now") || node_stat(n, "msgs_active_now") ||
+	    node_conns(n) != n->nr_live)
 		return false;
 	s = snap_take();
 	return s.fds == base->fds && s.segs == base->segs;

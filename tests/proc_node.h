@@ -62,17 +62,23 @@ struct node_cfg {
 	uint64_t timeout_ns, echo_b; /* echo_b: room of each echoing receive; 0: no echo */
 };
 
+struct node_core {
+	struct node *n;
+	unsigned index;
+};
+
 /* A context. owner: the thread that turns it, but for what says otherwise */
 struct node {
 	struct gx *gx;
 	struct node_cfg cfg;
 	struct gx_core *core[NODE_CORES_MAX];
+	struct node_core poller[NODE_CORES_MAX]; /* with threads: takes the completions */
 	struct gx_mem *kv, *bad;
 	char *base;	      /* of kv */
 	struct gx_conn *last; /* accepted last */
 	unsigned nr_live;     /* connections that are up */
 	unsigned nr_ups, nr_downs;
-	unsigned nr_notify;
+	_Atomic unsigned nr_notify;
 	unsigned idle;	      /* turns without work */
 	pthread_mutex_t lock; /* of the events; they come from the control thread */
 	struct node_event events[NODE_EVENTS_MAX];
@@ -86,6 +92,7 @@ struct gx_conn *node_connect(struct node *n, unsigned port, unsigned lanes, int 
 bool node_pump(struct node *n, unsigned core); /* turn one core, take its completions */
 void node_turn(struct node *n); /* all, and what connections tell; sleeps a little when idle */
 uint64_t node_stat(const struct node *n, const char *name); /* of all cores */
+unsigned node_conns(struct node *n);			    /* that exist, up or not */
 void node_run(struct node *n, uint64_t ms);
 /* Turn until @cond; false when @ms have passed. */
 #define NODE_UNTIL(n, cond, ms)                                                                    \

@@ -266,6 +266,8 @@ static int role_victim(const struct role *r)
 	role_open(&n, r, false);
 	c = node_connect(&n, r->addr, 0, NULL);
 	victim_init(&v, c, r->off, r->seed);
+	v.ep = gx_conn_ep(c, r->seed % r->cores);
+	CHECK(v.ep);
 	pattern_fill(v.buf, 100003, r->seed);
 	op.kind = GX_OP_PUT;
 	op.addr = v.buf;
@@ -483,7 +485,8 @@ static void own_settle(struct node *n, unsigned addr, struct snap *base)
 
 	verify_start(n, &c, addr, 0, 3);
 	verify_wait(n, &c);
-	CHECK(NODE_UNTIL(n, !n->nr_live, 5000));
+	CHECK(NODE_UNTIL(n, !n->nr_live && !node_conns(n), 5000), "%u connections are up, %u exist",
+	      n->nr_live, node_conns(n));
 	node_run(n, 50);
 	*base = snap_take();
 	CHECK(!base->segs, "a segment of a client that has left is still mapped");
@@ -579,34 +582,50 @@ static void transfer__two_cores(void **state)
 
 /* ---- Killed ---- */
 
-static void client_killed__in_a_put(void **state)
+/* @nr clients one after the other, each on @cores lanes, killed while they put (some perhaps while
+ * they connect). */
+static void clients_killed(struct node *n, unsigned nr, unsigned cores)
 {
-	unsigned nr = is_shm() ? rounds(20, 200) : rounds(6, 60);
+	unsigned addr = node_listen(n);
 	struct snap base;
-	struct node n;
-	unsigned addr;
 
-	own_open(&n, true, 0);
-	addr = node_listen(&n);
-	own_settle(&n, addr, &base);
+	own_settle(n, addr, &base);
 	for (unsigned i = 0; i < nr; i++) {
 		uint64_t from = rnd(&seed) >> 1, off = (i & 1) * ZONE_B;
 		struct child c;
 
-		child_start(&c, "@victim", "port=%s addr=%u off=%llu seed=%llu", port, addr,
-			    (unsigned long long)off, (unsigned long long)from);
-		if (i % 5 == 4) { /* perhaps while it connects */
-			node_run(&n, rnd(&seed) % 150);
+		child_start(&c, "@victim", "port=%s addr=%u off=%llu seed=%llu cores=%u", port,
+			    addr, (unsigned long long)off, (unsigned long long)from, cores);
+		if (i % 5 == 4) {
+			node_run(n, rnd(&seed) % 150);
 		} else {
-			child_hear(&n, &c, "put", WAIT_MS);
-			CHECK(pattern_is(n.base + off, 100003, from), "client %u: wrong bytes", i);
-			NODE_UNTIL(&n, false, rnd(&seed) % 20);
+			child_hear(n, &c, "put", WAIT_MS);
+			CHECK(pattern_is(n->base + off, 100003, from), "client %u: wrong bytes", i);
+			node_run(n, rnd(&seed) % 20);
 		}
 		child_kill(&c);
-		rest_check(&n, &base);
+		rest_check(n, &base);
 	}
-	own_settle(&n, addr, &base);
-	CHECK(snap_take().maps < base.maps + 8);
+	own_settle(n, addr, &base);
+}
+
+static void client_killed__in_a_put(void **state)
+{
+	struct node n;
+
+	own_open(&n, true, 0);
+	clients_killed(&n, is_shm() ? rounds(20, 200) : rounds(6, 60), 1);
+	node_close(&n);
+}
+
+/* The server's two cores run on threads of gx's. */
+static void client_killed__on_two_lanes(void **state)
+{
+	struct node_cfg cfg = {.port = port, .server = true, .threads = true, .nr_cores = 2};
+	struct node n;
+
+	node_open(&n, &cfg);
+	clients_killed(&n, rounds(5, 60), 2);
 	node_close(&n);
 }
 
@@ -976,6 +995,57 @@ static void close__with_active_clients(void **state)
 	      after.fds, before.fds);
 }
 
+/* A client that is stopped says nothing more: gx_close() does not wait for it. */
+static void close__with_a_stopped_client(void **state)
+{
+	struct child c;
+	struct node n;
+	uint64_t begin;
+
+	own_open(&n, true, 0);
+	child_start(&c, "@victim", "port=%s addr=%u off=0 seed=1", port, node_listen(&n));
+	child_hear(&n, &c, "put", WAIT_MS);
+	kill(c.pid, SIGSTOP);
+	node_run(&n, 20);
+	begin = gx_now();
+	node_close(&n);
+	CHECK(gx_now() - begin < 4000000000ull, "gx_close took %.1f s", (gx_now() - begin) / 1e9);
+	kill(c.pid, SIGCONT);
+	child_hear(NULL, &c, "failed ", WAIT_MS);
+	child_end(NULL, &c, WAIT_MS);
+}
+
+#define CROWD 300 /* more than a core's inbox holds */
+
+/* Connections come and go while the program does not turn its core. */
+static void churn__without_a_turn(void **state)
+{
+	static struct gx_conn *c[CROWD];
+	struct gx_connect_opts o = GX_INIT(o);
+	struct child server;
+	struct snap base;
+	char addr[32];
+	struct node n;
+
+	if (strcmp(port, "udp")) /* so many segments are too much memory */
+		return;
+	own_open(&n, false, 0);
+	snprintf(addr, sizeof(addr), "127.0.0.1:%u", server_start(&n, &server, ""));
+	o.timeout_ns = 20000000000ull;
+	base = snap_take();
+	for (unsigned i = 0; i < CROWD; i++) {
+		CHECK(!gx_connect(n.gx, addr, &o, &c[i]), "%s", gx_error());
+		CHECK(!gx_conn_wait(c[i], o.timeout_ns), "%s", gx_error());
+	}
+	for (unsigned i = 0; i < CROWD; i++)
+		gx_conn_close(c[i]);
+	rest_check(&n, &base);
+	verify_here(&n, atoi(strchr(addr, ':') + 1));
+	node_run(&n, 100);
+	server_quit(&n, &server);
+	node_close(&n);
+}
+
 static void churn__connections(void **state)
 {
 	struct child c;
@@ -1020,6 +1090,7 @@ static int test_run(void)
 		cmocka_unit_test(transfer__64_connections),
 		cmocka_unit_test(transfer__two_cores),
 		cmocka_unit_test(client_killed__in_a_put),
+		cmocka_unit_test(client_killed__on_two_lanes),
 		cmocka_unit_test(server_killed__in_put_get_recv),
 		cmocka_unit_test(client_stopped__and_continued),
 		cmocka_unit_test(server_stopped__and_continued),
@@ -1027,7 +1098,9 @@ static int test_run(void)
 		cmocka_unit_test(hostile__scribbles_over_segments),
 		cmocka_unit_test(noise__at_every_socket),
 		cmocka_unit_test(close__with_active_clients),
+		cmocka_unit_test(close__with_a_stopped_client),
 		cmocka_unit_test(churn__connections),
+		cmocka_unit_test(churn__without_a_turn),
 		cmocka_unit_test(example__runs),
 	};
 
