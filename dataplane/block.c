@@ -22,6 +22,7 @@ struct block_slot {
 	uint64_t launch_ns; /* when it was launched */
 	uint32_t nr_refs, reaped;
 	bool lone; /* first of its launch: counted in launches_out */
+	bool sent; /* the GPU was given it */
 	struct block_ref refs[GX_BLOCK_DESCS_MAX];
 };
 
@@ -34,6 +35,7 @@ struct block_q {
 	unsigned launches_out;
 	unsigned held;
 	uint64_t gather_b; /* bytes in [launched, fill] */
+	int broken;	   /* 0, -EIO, -ETIMEDOUT: a launch failed or did not end; what was sent stays with the GPU */
 	bool sync;	   /* the backend executes on this core: no reason to gather */
 	struct block_stat stat;
 	struct block_slot *slot[BLOCK_DEPTH];
@@ -91,13 +93,14 @@ void block_close(struct block_q *q)
 
 unsigned block_room(const struct block_q *q)
 {
+	const struct block_slot *s = slot_at(q, q->fill);
 	uint32_t used = q->fill - q->reap;
 
 	if (used >= BLOCK_DEPTH)
 		return 0;
 	/* Whatever the mix of segments, the blocks behind the one being filled take at least 256 each. */
 	return (BLOCK_DEPTH - 1 - used) * GX_BLOCK_SEGS_MAX +
-	       (GX_BLOCK_SEGS_MAX - slot_at(q, q->fill)->b.nr_seg);
+	       GX_MIN(GX_BLOCK_SEGS_MAX - s->b.nr_seg, GX_BLOCK_DESCS_MAX - s->nr_refs);
 }
 
 /* The segment for @frag: the last few are looked at, since connections take turns. GX_BLOCK_SEGS_MAX: none free. */
@@ -120,7 +123,7 @@ static unsigned block_seg(struct gx_block *b, const struct block_frag *frag)
 static bool block_merge(struct gx_block *b, const struct block_frag *frag, uint32_t src_off,
 			unsigned seg)
 {
-	struct gx_desc *last = &b->desc[b->nr - 1];
+	struct gx_desc *last = b->desc + b->nr - 1;
 
 	if (!b->nr || b->aux[b->nr - 1].seg != seg || last->src_off + (uint64_t)last->len != src_off ||
 	    last->dst_off + last->len != frag->dst_off)
@@ -129,24 +132,46 @@ static bool block_merge(struct gx_block *b, const struct block_frag *frag, uint3
 	return true;
 }
 
+static void slot_reset(struct block_slot *s)
+{
+	s->b.nr = s->b.nr_seg = s->nr_refs = s->reaped = 0;
+	s->b.bytes = 0;
+	s->sent = false;
+}
+
 static void block_next(struct block_q *q)
 {
-	struct block_slot *s;
 
 	q->fill++;
 	if (q->fill - q->reap >= BLOCK_DEPTH)
 		return; /* full: block_room() says 0 until one is reaped, which resets the slot */
-	s = slot_at(q, q->fill);
-	s->b.nr = s->b.nr_seg = s->nr_refs = s->reaped = 0;
-	s->b.bytes = 0;
+	slot_reset(slot_at(q, q->fill));
+}
+
+/* Nothing is launched any more, and arrays that the GPU may still read are not touched: block_reap() hands it back. */
+static void block_add_broken(struct block_q *q, const struct block_frag *frag)
+{
+	struct block_slot *s = slot_at(q, q->fill);
+
+	if (s->nr_refs == GX_BLOCK_DESCS_MAX) {
+		block_next(q);
+		s = slot_at(q, q->fill);
+	}
+	s->refs[s->nr_refs++] = (struct block_ref){frag->buf, frag->ref, frag->len};
+	q->held++;
 }
 
 void block_add(struct block_q *q, const struct block_frag *frag, uint64_t now_ns)
 {
 	struct block_slot *s = slot_at(q, q->fill);
 	uint32_t src_off = frag->src - q->src_base;
-	unsigned seg = block_seg(&s->b, frag);
+	unsigned seg;
 
+	if (gx_unlikely(q->broken)) {
+		block_add_broken(q, frag);
+		return;
+	}
+	seg = block_seg(&s->b, frag);
 	if (seg == GX_BLOCK_SEGS_MAX || s->b.nr == GX_BLOCK_DESCS_MAX ||
 	    s->nr_refs == GX_BLOCK_DESCS_MAX) {
 		block_next(q);
@@ -193,6 +218,12 @@ unsigned block_flush(struct block_q *q, bool burst_short, uint64_t now_ns)
 
 	if (q->fill - q->reap >= BLOCK_DEPTH && q->launched == q->fill)
 		return 0; /* every block is out */
+	if (gx_unlikely(q->broken)) {
+		if (q->fill - q->reap < BLOCK_DEPTH && slot_at(q, q->fill)->nr_refs)
+			block_next(q);
+		q->launched = q->fill;
+		return 0;
+	}
 	if (!block_due(q, burst_short, now_ns))
 		return 0;
 	if (q->fill - q->reap < BLOCK_DEPTH && slot_at(q, q->fill)->nr_refs)
@@ -213,6 +244,7 @@ unsigned block_flush(struct block_q *q, bool burst_short, uint64_t now_ns)
 		struct block_slot *s = slot_at(q, q->launched + i);
 
 		s->launch_ns = now_ns;
+		s->sent = true;
 		q->gather_b -= s->b.bytes;
 	}
 	q->launched += taken;
@@ -224,6 +256,8 @@ unsigned block_flush(struct block_q *q, bool burst_short, uint64_t now_ns)
 
 static int block_status(struct block_q *q, struct block_slot *s, uint64_t now_ns)
 {
+	if (!s->sent)
+		return q->broken;
 	/* Pairs with whoever executed the block: its copies are visible before its status is. */
 	switch (__atomic_load_n(s->b.status, __ATOMIC_ACQUIRE)) {
 	case GX_BLOCK_OK:
@@ -233,17 +267,20 @@ static int block_status(struct block_q *q, struct block_slot *s, uint64_t now_ns
 	case GX_BLOCK_CRC:
 		return -EBADMSG;
 	}
-	if (q->gpu->ops->fault(q->stream))
-		return -EIO;
-	if (now_ns - s->launch_ns > q->timeout_ns)
-		return -ETIMEDOUT;
-	return -EAGAIN;
+	if (!q->broken && now_ns - s->launch_ns <= q->timeout_ns &&
+	    !q->gpu->ops->fault(q->stream))
+		return -EAGAIN;
+	if (!q->broken)
+		q->broken = q->gpu->ops->fault(q->stream) ? -EIO : -ETIMEDOUT;
+	return q->broken;
 }
 
 unsigned block_reap(struct block_q *q, struct block_done done[], unsigned n, uint64_t now_ns)
 {
 	unsigned got = 0;
 
+	if (gx_unlikely(q->broken))
+		block_flush(q, true, now_ns);
 	if (q->reap == q->launched)
 		return 0;
 	q->gpu->ops->reap(q->stream, now_ns);
@@ -255,7 +292,7 @@ unsigned block_reap(struct block_q *q, struct block_done done[], unsigned n, uin
 			break;
 		while (got < n && s->reaped < s->nr_refs) {
 			const struct block_ref *r = &s->refs[s->reaped++];
-			bool lost = status == -EIO || status == -ETIMEDOUT;
+			bool lost = s->sent && (status == -EIO || status == -ETIMEDOUT);
 
 			done[got++] = (struct block_done){lost ? BLOCK_BUF_NONE : r->buf, r->ref,
 							  r->len, status};
@@ -267,9 +304,7 @@ unsigned block_reap(struct block_q *q, struct block_done done[], unsigned n, uin
 		q->reap++;
 		if (q->fill - q->reap == BLOCK_DEPTH - 1) {
 			/* The slot that block_next() found occupied is free now. */
-			s = slot_at(q, q->fill);
-			s->b.nr = s->b.nr_seg = s->nr_refs = s->reaped = 0;
-			s->b.bytes = 0;
+			slot_reset(slot_at(q, q->fill));
 		}
 	}
 	return got;

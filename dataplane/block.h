@@ -45,7 +45,8 @@ unsigned block_room(const struct block_q *q);
 void block_add(struct block_q *q, const struct block_frag *frag, uint64_t now_ns);
 /** block_flush() - Launch what is due; @burst_short: the port has no more packets waiting. Return: blocks launched. */
 unsigned block_flush(struct block_q *q, bool burst_short, uint64_t now_ns);
-/** block_reap() - Fragments of finished blocks, at most @n. */
+/** block_reap() - Fragments of finished blocks, at most @n. After a launch that failed or did not end nothing is launched
+ * any more: what is added comes back with that status, and with its buffer. */
 unsigned block_reap(struct block_q *q, struct block_done done[], unsigned n, uint64_t now_ns);
 /** block_held() - Fragments added and not yet reaped. */
 unsigned block_held(const struct block_q *q);

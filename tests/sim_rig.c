@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The rig of the simulator's tests; see sim_rig.h. What is checked at rest is every count that a message, a record, a
- * buffer or a credit passes through.
+ * The rig of the simulator's tests; see sim_rig.h. What is checked at rest is every count that a
+ * message, a record, a buffer or a credit passes through.
  */
 #include "sim_rig.h"
 

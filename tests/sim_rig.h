@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two contexts in one process over a simulated network: connected by the real control path over loopback, then turned by
- * the test in virtual time. One thread; a run is a function of its seed. Side 0 connects, side 1 listens.
+ * Two contexts in one process over a simulated network: connected by the real control path over
+ * loopback, then turned by the test in virtual time. One thread; a run is a function of its seed.
+ * Side 0 connects, side 1 listens.
  */
 #ifndef SIM_RIG_H
 #define SIM_RIG_H
@@ -13,12 +14,12 @@
 
 #include <cmocka.h>
 
-#define RIG_CONNS   64
-#define RIG_MEM_B   (24u << 20) /* of each side's region */
-#define RIG_POISON  0xa5
-#define RIG_GUARD   64 /* bytes that stay poison before and behind a destination */
-#define MS	    1000000ull
-#define SECOND	    1000000000ull
+#define RIG_CONNS  64
+#define RIG_MEM_B  (24u << 20) /* of each side's region */
+#define RIG_POISON 0xa5
+#define RIG_GUARD  64 /* bytes that stay poison before and behind a destination */
+#define MS	   1000000ull
+#define SECOND	   1000000000ull
 
 /* How to set a rig up; zero means the default everywhere. */
 struct rig_cfg {

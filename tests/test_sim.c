@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whole transfers over a simulated network that loses, doubles, delays and corrupts packets: every byte is compared, the
- * bytes around it must be untouched, and afterwards nothing may be out at either end.
+ * Whole transfers over a simulated network that loses, doubles, delays and corrupts packets: every
+ * byte is compared, the bytes around it must be untouched, and afterwards nothing may be out at
+ * either end.
  */
 #include "sim_rig.h"
 
@@ -195,9 +196,15 @@ static void load_run(struct rig *r, const struct load *cfg)
 #define Q  4096ull
 #define CH (64ull << 10)
 static const uint64_t edge_lens[] = {
-	0, 1, 15, 16, 17, 1023, 1024, 1025, Q / 2 - 1, Q / 2, Q / 2 + 1, Q - 1, Q, Q + 1, 2 * Q,
-	63 * Q + 1, 64 * Q, 65 * Q - 1, CH - 1, CH, CH + 1, 4 * CH - 1, 4 * CH, 4 * CH + 1,
-	5 * CH + 17, 1 << 20, (3 << 20) + 5,
+	0,	     1,		15,
+	16,	     17,	1023,
+	1024,	     1025,	Q / 2 - 1,
+	Q / 2,	     Q / 2 + 1, Q - 1,
+	Q,	     Q + 1,	2 * Q,
+	63 * Q + 1,  64 * Q,	65 * Q - 1,
+	CH - 1,	     CH,	CH + 1,
+	4 * CH - 1,  4 * CH,	4 * CH + 1,
+	5 * CH + 17, 1 << 20,	(3 << 20) + 5,
 };
 
 static void load__sizes(void **state)
@@ -208,8 +215,10 @@ static void load__sizes(void **state)
 		for (int i = 0; i < 2; i++) {
 			memset(rig_mem(r, 0), RIG_POISON, RIG_MEM_B);
 			memset(rig_mem(r, 1), RIG_POISON, RIG_MEM_B);
-			load_run(r, &(struct load){.nr = GX_ARRAY_SIZE(edge_lens), .kinds = kind,
-						   .lens = edge_lens, .depth = i ? 32 : 1,
+			load_run(r, &(struct load){.nr = GX_ARRAY_SIZE(edge_lens),
+						   .kinds = kind,
+						   .lens = edge_lens,
+						   .depth = i ? 32 : 1,
 						   .nr_lens = GX_ARRAY_SIZE(edge_lens)});
 		}
 	rig_done(r);
@@ -217,9 +226,12 @@ static void load__sizes(void **state)
 
 static void shape_run(uint32_t chunk_b, uint32_t window, uint32_t quantum_b, uint32_t slots)
 {
-	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = chunk_b + window, .loss_ppm = 2000},
-						   .chunk_b = chunk_b, .window = window,
-						   .quantum_b = quantum_b, .slots = slots});
+	struct rig *r =
+		rig_open(&(struct rig_cfg){.sim = {.seed = chunk_b + window, .loss_ppm = 2000},
+					   .chunk_b = chunk_b,
+					   .window = window,
+					   .quantum_b = quantum_b,
+					   .slots = slots});
 
 	load_run(r, &(struct load){.nr = 12, .len_max = 3 << 20, .both = true});
 	rig_done(r);
@@ -286,25 +298,32 @@ static void load__duplication(void **state)
 
 static void load__reordering(void **state)
 {
-	impaired(&(struct rig_cfg){.sim = {.seed = 1, .reorder_ppm = 200000, .reorder_slots = 16}}, 40);
-	impaired(&(struct rig_cfg){.sim = {.seed = 2, .reorder_ppm = 100000, .reorder_slots = 500}}, 40);
+	impaired(&(struct rig_cfg){.sim = {.seed = 1, .reorder_ppm = 200000, .reorder_slots = 16}},
+		 40);
+	impaired(&(struct rig_cfg){.sim = {.seed = 2, .reorder_ppm = 100000, .reorder_slots = 500}},
+		 40);
 }
 
 static void load__everything_at_once(void **state)
 {
 	for (unsigned seed = 0; seed < 6; seed++)
-		impaired(&(struct rig_cfg){.sim = {.seed = seed, .loss_ppm = 20000, .dup_ppm = 20000,
-						   .reorder_ppm = 50000, .reorder_slots = 64,
-						   .corrupt_ppm = 10000, .peer_any = seed & 1,
+		impaired(&(struct rig_cfg){.sim = {.seed = seed,
+						   .loss_ppm = 20000,
+						   .dup_ppm = 20000,
+						   .reorder_ppm = 50000,
+						   .reorder_slots = 64,
+						   .corrupt_ppm = 10000,
+						   .peer_any = seed & 1,
 						   .attach = seed & 2},
-					   .integrity = 1, .gpu_delay_ns = seed & 4 ? 30000 : 0},
+					   .integrity = 1,
+					   .gpu_delay_ns = seed & 4 ? 30000 : 0},
 			 40);
 }
 
 static void load__corruption_is_caught(void **state)
 {
-	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = 3, .corrupt_ppm = 50000},
-						   .integrity = 1});
+	struct rig *r = rig_open(
+		&(struct rig_cfg){.sim = {.seed = 3, .corrupt_ppm = 50000}, .integrity = 1});
 
 	load_run(r, &(struct load){.nr = 60, .len_max = 1 << 20, .both = true});
 	assert_true(rig_stat(r, 0, "rx_crc") + rig_stat(r, 1, "rx_crc") > 50);
@@ -313,7 +332,9 @@ static void load__corruption_is_caught(void **state)
 
 static void load__switch_queue_overflows(void **state)
 {
-	impaired(&(struct rig_cfg){.sim = {.seed = 5, .queue_b = 60000, .rate_bps = 10000000000ull}}, 40);
+	impaired(
+		&(struct rig_cfg){.sim = {.seed = 5, .queue_b = 60000, .rate_bps = 10000000000ull}},
+		40);
 }
 
 /* Each packet of a short exchange is lost in turn: OPEN, GRANT, GET, DATA, ACK, PROBE. */
@@ -321,10 +342,13 @@ static void load__each_packet_lost_once(void **state)
 {
 	for (uint64_t n = 0; n < 70; n++) {
 		uint64_t drop[] = {n, n + 1 + n % 7};
-		struct rig *r = rig_open(&(struct rig_cfg){
-			.sim = {.seed = n, .drop = drop, .nr_drop = 2}});
+		struct rig *r =
+			rig_open(&(struct rig_cfg){.sim = {.seed = n, .drop = drop, .nr_drop = 2}});
 
-		load_run(r, &(struct load){.nr = 7, .len_max = 40000, .both = true, .depth = 2,
+		load_run(r, &(struct load){.nr = 7,
+					   .len_max = 40000,
+					   .both = true,
+					   .depth = 2,
 					   .limit_ns = 100 * MS});
 		rig_done(r);
 	}
@@ -368,8 +392,8 @@ static void load__two_connections(void **state)
 
 static void load__many_connections(void **state)
 {
-	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = 12, .loss_ppm = 1000},
-						   .nr_conns = 64});
+	struct rig *r =
+		rig_open(&(struct rig_cfg){.sim = {.seed = 12, .loss_ppm = 1000}, .nr_conns = 64});
 
 	load_run(r, &(struct load){.nr = 192, .len_max = 200000, .both = true, .depth = 150});
 	rig_done(r);
@@ -389,8 +413,8 @@ static void load__mtu_black_hole(void **state)
 
 static void load__wide_path_is_proven(void **state)
 {
-	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = 1, .path_payload_b = 9000,
-							   .loss_ppm = 100000}});
+	struct rig *r = rig_open(
+		&(struct rig_cfg){.sim = {.seed = 1, .path_payload_b = 9000, .loss_ppm = 100000}});
 
 	load_run(r, &(struct load){.nr = 20, .len_max = 1 << 20, .both = true});
 	assert_int_equal(rig_ep(r, 0, 0)->shape.quantum, 4096);

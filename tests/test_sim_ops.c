@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How operations end, over a simulated network: matching of sends and receives, refusals, cancellation at every stage,
- * deadlines, lost peers. After each case nothing may be out at either end.
+ * How operations end, over a simulated network: matching of sends and receives, refusals,
+ * cancellation at every stage, deadlines, lost peers. After each case nothing may be out at either
+ * end.
  */
 #include "sim_rig.h"
 
@@ -46,9 +47,13 @@ static void post(struct rig *r, int side, enum gx_op_kind kind, uint64_t user, u
 {
 	bool reads = kind == GX_OP_PUT || kind == GX_OP_SEND;
 
-	rig_post(r, side, &(struct gx_op){.kind = kind, .user = user, .len = len,
-					  .addr = reads ? bufs.src[side] : bufs.dst[side],
-					  .token = r->peer[side].token, .tag = 7});
+	rig_post(r, side,
+		 &(struct gx_op){.kind = kind,
+				 .user = user,
+				 .len = len,
+				 .addr = reads ? bufs.src[side] : bufs.dst[side],
+				 .token = r->peer[side].token,
+				 .tag = 7});
 }
 
 static void post_tag(struct rig *r, int side, enum gx_op_kind kind, uint64_t user, uint64_t len,
@@ -56,8 +61,13 @@ static void post_tag(struct rig *r, int side, enum gx_op_kind kind, uint64_t use
 {
 	uint8_t *at = kind == GX_OP_SEND ? bufs.src[side] : bufs.dst[side];
 
-	rig_post(r, side, &(struct gx_op){.kind = kind, .user = user, .len = len, .addr = at + 1024 * user,
-					  .tag = tag, .tag_mask = mask});
+	rig_post(r, side,
+		 &(struct gx_op){.kind = kind,
+				 .user = user,
+				 .len = len,
+				 .addr = at + 1024 * user,
+				 .tag = tag,
+				 .tag_mask = mask});
 }
 
 /* The completion of @user at @side, which must have come. */
@@ -123,13 +133,15 @@ static void match__masks(void **state)
 	rig_done(r);
 }
 
-/* Receives of one tag take sends in the order of posting, whatever the network does to GRANTs and OPENs. */
+/* Receives of one tag take sends in the order of posting, whatever the network does to GRANTs and
+ * OPENs. */
 static void match__order(void **state)
 {
 	for (unsigned seed = 0; seed < 12; seed++) {
-		struct rig *r = ops_open(&(struct rig_cfg){
-			.sim = {.seed = seed, .loss_ppm = 150000, .reorder_ppm = 300000,
-				.reorder_slots = 3000}});
+		struct rig *r = ops_open(&(struct rig_cfg){.sim = {.seed = seed,
+								   .loss_ppm = 150000,
+								   .reorder_ppm = 300000,
+								   .reorder_slots = 3000}});
 
 		for (unsigned i = 0; i < 30; i++) {
 			post_tag(r, 1, GX_OP_RECV, i, 1000, 9, 0);
@@ -201,7 +213,10 @@ static void match__more_receives_than_slots(void **state)
 static void get__more_than_the_peer_takes(void **state)
 {
 	struct rig *r = ops_plain();
-	struct gx_op op = {.size = sizeof(op), .kind = GX_OP_GET, .len = 8, .addr = bufs.dst[0],
+	struct gx_op op = {.size = sizeof(op),
+			   .kind = GX_OP_GET,
+			   .len = 8,
+			   .addr = bufs.dst[0],
 			   .token = r->peer[0].token};
 
 	for (unsigned round = 0; round < 4; round++) {
@@ -227,11 +242,21 @@ static void put__local_silent_notify(void **state)
 {
 	struct rig *r = ops_plain();
 
-	rig_post(r, 0, &(struct gx_op){.kind = GX_OP_PUT, .flags = GX_OP_LOCAL | GX_OP_IMM, .user = 1,
-				       .addr = bufs.src[0], .len = 100000, .imm = 77,
-				       .remote_off = 5, .token = r->peer[0].token});
-	rig_post(r, 0, &(struct gx_op){.kind = GX_OP_PUT, .flags = GX_OP_SILENT | GX_OP_IMM, .user = 2,
-				       .imm = 78, .token = r->peer[0].token});
+	rig_post(r, 0,
+		 &(struct gx_op){.kind = GX_OP_PUT,
+				 .flags = GX_OP_LOCAL | GX_OP_IMM,
+				 .user = 1,
+				 .addr = bufs.src[0],
+				 .len = 100000,
+				 .imm = 77,
+				 .remote_off = 5,
+				 .token = r->peer[0].token});
+	rig_post(r, 0,
+		 &(struct gx_op){.kind = GX_OP_PUT,
+				 .flags = GX_OP_SILENT | GX_OP_IMM,
+				 .user = 2,
+				 .imm = 78,
+				 .token = r->peer[0].token});
 	rig_pass(r, 10 * MS);
 	assert_int_equal(r->nr_last[0], 2);
 	assert_int_equal(r->last[0][0].kind, GX_COMP_LOCAL);
@@ -257,9 +282,14 @@ static void put__notifications_wait_for_room(void **state)
 
 	core->comp_head += GX_COMPS_MAX - 4; /* as if so many waited */
 	for (unsigned i = 0; i < 40; i++)
-		rig_post(r, 0, &(struct gx_op){.kind = GX_OP_PUT, .flags = GX_OP_IMM, .user = i,
-					       .addr = bufs.src[0], .len = i * 300, .imm = i,
-					       .token = r->peer[0].token});
+		rig_post(r, 0,
+			 &(struct gx_op){.kind = GX_OP_PUT,
+					 .flags = GX_OP_IMM,
+					 .user = i,
+					 .addr = bufs.src[0],
+					 .len = i * 300,
+					 .imm = i,
+					 .token = r->peer[0].token});
 	for (unsigned i = 0; i < 20000; i++) {
 		sim_net_advance(r->net, r->now_ns += 500);
 		gx_core_turn(r->core[0], r->now_ns);
@@ -279,8 +309,13 @@ static void refused(struct rig *r, enum gx_op_kind kind, uint64_t token, uint64_
 		    int status)
 {
 	rig_forget(r);
-	rig_post(r, 0, &(struct gx_op){.kind = kind, .user = 1, .addr = bufs.src[0], .len = len,
-				       .token = token, .remote_off = off});
+	rig_post(r, 0,
+		 &(struct gx_op){.kind = kind,
+				 .user = 1,
+				 .addr = bufs.src[0],
+				 .len = len,
+				 .token = token,
+				 .remote_off = off});
 	rig_comps(r, 0, 1, SECOND);
 	expect(r, 0, 1, status);
 	rig_rest(r, SECOND);
@@ -336,8 +371,11 @@ static void refuse__access(void **state)
 /* Hundreds at once, on a network that loses: a FAIL for each, and everything comes back. */
 static void refuse__many(void **state)
 {
-	struct rig *r = ops_open(&(struct rig_cfg){.sim = {.seed = 4, .loss_ppm = 50000, .dup_ppm = 20000,
-							   .reorder_ppm = 50000, .reorder_slots = 100}});
+	struct rig *r = ops_open(&(struct rig_cfg){.sim = {.seed = 4,
+							   .loss_ppm = 50000,
+							   .dup_ppm = 20000,
+							   .reorder_ppm = 50000,
+							   .reorder_slots = 100}});
 	struct gx_op op = {.size = sizeof(op), .kind = GX_OP_PUT, .addr = bufs.src[0]};
 	unsigned taken = 0, n = 0;
 	struct gx_comp comp;
@@ -366,10 +404,14 @@ static const uint32_t cancel_losses[] = {0, 20000};
 static void cancelled(enum gx_op_kind kind, uint64_t len, uint64_t ns, int side, uint32_t loss_ppm,
 		      uint64_t gpu_delay_ns)
 {
-	struct rig *r = ops_open(&(struct rig_cfg){
-		.sim = {.seed = ns + len, .loss_ppm = loss_ppm, .reorder_ppm = loss_ppm,
-			.reorder_slots = 100, .attach = ns & 1},
-		.gpu_delay_ns = gpu_delay_ns, .chunk_b = 64 << 10, .window = 4});
+	struct rig *r = ops_open(&(struct rig_cfg){.sim = {.seed = ns + len,
+							   .loss_ppm = loss_ppm,
+							   .reorder_ppm = loss_ppm,
+							   .reorder_slots = 100,
+							   .attach = ns & 1},
+						   .gpu_delay_ns = gpu_delay_ns,
+						   .chunk_b = 64 << 10,
+						   .window = 4});
 	enum gx_op_kind mine = side && kind == GX_OP_SEND ? GX_OP_RECV : kind;
 	unsigned found;
 	int status;
@@ -413,7 +455,8 @@ static void cancelled(enum gx_op_kind kind, uint64_t len, uint64_t ns, int side,
 /* From "not even sent" to "done": the round trip is 40 us, BIG takes 170 us. */
 static void cancelled_at_every_stage(enum gx_op_kind kind, int side)
 {
-	static const uint64_t at_ns[] = {0, 1001, 21000, 41001, 50000, 90001, 140000, 250001, 2000000};
+	static const uint64_t at_ns[] = {0,	1001,	21000,	41001,	50000,
+					 90001, 140000, 250001, 2000000};
 	static const uint64_t lens[] = {10, 5000, BIG};
 
 	for (unsigned k = 0; k < GX_ARRAY_SIZE(lens); k++)
@@ -488,15 +531,21 @@ static void cancel__unknown(void **state)
 	rig_done(r);
 }
 
-/* Random operations, random cancellations of either side, a bad network: every operation ends once. */
+/* Random operations, random cancellations of either side, a bad network: every operation ends once.
+ */
 static void cancel__storm(void **state)
 {
 	for (unsigned seed = 0; seed < 10; seed++) {
-		struct rig *r = ops_open(&(struct rig_cfg){
-			.sim = {.seed = seed, .loss_ppm = 20000, .dup_ppm = 20000, .attach = seed & 1,
-				.reorder_ppm = 30000, .reorder_slots = 200},
-			.gpu_delay_ns = seed & 2 ? 50000 : 0, .chunk_b = 32 << 10, .window = 2,
-			.nr_conns = 1});
+		struct rig *r = ops_open(&(struct rig_cfg){.sim = {.seed = seed,
+								   .loss_ppm = 20000,
+								   .dup_ppm = 20000,
+								   .attach = seed & 1,
+								   .reorder_ppm = 30000,
+								   .reorder_slots = 200},
+							   .gpu_delay_ns = seed & 2 ? 50000 : 0,
+							   .chunk_b = 32 << 10,
+							   .window = 2,
+							   .nr_conns = 1});
 		unsigned posted[2] = {0};
 
 		for (unsigned i = 0; i < 60; i++) {
@@ -530,9 +579,13 @@ static void deadline__ends_in_time(void **state)
 
 	rig_set(r, &(struct sim_cfg){.loss_ppm = 1000000});
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(kinds); i++)
-		rig_post(r, 0, &(struct gx_op){.kind = kinds[i], .user = i, .addr = bufs.dst[0],
-					       .len = 100000, .token = r->peer[0].token,
-					       .deadline_ns = r->now_ns + 5 * MS});
+		rig_post(r, 0,
+			 &(struct gx_op){.kind = kinds[i],
+					 .user = i,
+					 .addr = bufs.dst[0],
+					 .len = 100000,
+					 .token = r->peer[0].token,
+					 .deadline_ns = r->now_ns + 5 * MS});
 	rig_pass(r, 4 * MS);
 	assert_int_equal(r->nr_last[0], 0);
 	rig_comps(r, 0, 4, 3 * MS);
@@ -546,8 +599,13 @@ static void deadline__not_reached(void **state)
 {
 	struct rig *r = ops_plain();
 
-	rig_post(r, 0, &(struct gx_op){.kind = GX_OP_PUT, .user = 1, .addr = bufs.src[0], .len = BIG,
-				       .token = r->peer[0].token, .deadline_ns = r->now_ns + 5 * MS});
+	rig_post(r, 0,
+		 &(struct gx_op){.kind = GX_OP_PUT,
+				 .user = 1,
+				 .addr = bufs.src[0],
+				 .len = BIG,
+				 .token = r->peer[0].token,
+				 .deadline_ns = r->now_ns + 5 * MS});
 	rig_pass(r, 10 * MS);
 	expect(r, 0, 1, 0);
 	assert_int_equal(r->nr_last[0], 1);
@@ -561,7 +619,8 @@ static bool faulted(struct rig *r)
 	return r->nr_last[0] >= 4;
 }
 
-/* A peer whose core is silent: everything ends with -ETIMEDOUT, after the time-out and not before. */
+/* A peer whose core is silent: everything ends with -ETIMEDOUT, after the time-out and not before.
+ */
 static void peer__silent(void **state)
 {
 	static const enum gx_op_kind kinds[] = {GX_OP_PUT, GX_OP_GET, GX_OP_SEND, GX_OP_RECV};
@@ -599,15 +658,16 @@ static bool both_ended(struct rig *r)
 	return r->nr_last[0] >= 4 && r->nr_last[1] >= 1;
 }
 
-/* A connection closed at any time: every operation of both ends completes once, no buffer stays out. */
+/* A connection closed at any time: every operation of both ends completes once, no buffer stays
+ * out. */
 static void peer__closes_in_the_middle(void **state)
 {
 	static const uint64_t at_ns[] = {0, 30000, 60000, 120000, 300000};
 
 	for (unsigned i = 0; i < 2 * GX_ARRAY_SIZE(at_ns); i++) {
-		struct rig *r = ops_open(&(struct rig_cfg){
-			.sim = {.seed = i, .attach = i & 1, .loss_ppm = 10000},
-			.gpu_delay_ns = i & 2 ? 100000 : 0});
+		struct rig *r = ops_open(
+			&(struct rig_cfg){.sim = {.seed = i, .attach = i & 1, .loss_ppm = 10000},
+					  .gpu_delay_ns = i & 2 ? 100000 : 0});
 
 		for (unsigned k = 0; k < 4; k++)
 			post(r, 0, GX_OP_PUT + k, k, BIG / 2);

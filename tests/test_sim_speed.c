@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What loss and reordering cost, in virtual time on a simulated network of 100 Gb/s with 20 us each way. Prints the
- * figures and holds them against the targets of the design.
+ * What loss and reordering cost, in virtual time on a simulated network of 100 Gb/s with 20 us each
+ * way. Prints the figures and holds them against the targets of the design.
  */
 #include "sim_rig.h"
 
@@ -20,8 +20,11 @@ struct speed {
 
 static void speed_post(struct rig *r, const uint8_t *src)
 {
-	rig_post(r, 0, &(struct gx_op){.kind = GX_OP_PUT, .addr = (void *)src, .len = SPEED_MSG_B,
-				       .token = r->peer[0].token});
+	rig_post(r, 0,
+		 &(struct gx_op){.kind = GX_OP_PUT,
+				 .addr = (void *)src,
+				 .len = SPEED_MSG_B,
+				 .token = r->peer[0].token});
 }
 
 /* Puts of 8 MiB, four at a time, for @nr of them after one that warms up. */
@@ -63,12 +66,14 @@ static void goodput__under_loss(void **state)
 
 	print_message("loss 0: %.1f Gb/s\n", free_of_loss.gbps);
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(want); i++) {
-		struct speed s = speed_run(&(struct sim_cfg){.seed = 1, .loss_ppm = want[i].ppm}, 12);
+		struct speed s =
+			speed_run(&(struct sim_cfg){.seed = 1, .loss_ppm = want[i].ppm}, 12);
 		double ratio = s.gbps / free_of_loss.gbps;
 
 		print_message("loss %g: %.1f Gb/s, %.3f of that without (least %.2f), resent %.4f, "
 			      "spurious %.4f\n",
-			      want[i].ppm / 1e6, s.gbps, ratio, want[i].least, s.resent, s.spurious);
+			      want[i].ppm / 1e6, s.gbps, ratio, want[i].least, s.resent,
+			      s.spurious);
 		if (ratio < want[i].least)
 			fail_msg("goodput is too low");
 	}
