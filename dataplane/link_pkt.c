@@ -416,6 +416,19 @@ static void tick_alive(struct pkt_ep *e)
 	}
 }
 
+/* Operations whose payload will not come out of their GPU any more. */
+static void tick_stages(struct pkt_ep *e)
+{
+	for (uint32_t i = e->act_head, next; i != PKT_NONE; i = next) {
+		const struct gx_gpu *gpu = e->ops[i].gpu;
+
+		next = e->ops[i].next;
+		if (gpu->device >= 0 && e->link->stage[gpu->device] &&
+		    stage_err(e->link->stage[gpu->device]))
+			op_doom(e, i, -EIO);
+	}
+}
+
 /* Everything was acknowledged, but the ACK that said done, or brought credit, may have been lost: ask for another. */
 static void tick_ask(struct pkt_ep *e)
 {
@@ -506,6 +519,7 @@ void link_tick(struct pkt_ep *e)
 	e->tick_ns = e->now_ns + PKT_TICK_NS;
 	tick_prove(e);
 	tick_alive(e);
+	tick_stages(e);
 	tick_ask(e);
 	tick_refund(e);
 	if (e->cancels_due)
@@ -798,8 +812,10 @@ int link_pkt_gpu(struct link_pkt *l, struct gx_gpu *gpu)
 
 	if (gpu->device < 0 || l->bq_gpu[gpu->device])
 		return 0;
+	l->nr_gpus = GX_MAX(l->nr_gpus, gpu->device + 1u);
 	ret = stage_open(gpu, gx->arena, gx->opts.chunk_b,
-			 GX_MIN(gx->opts.window, (uint32_t)STAGE_MSG_CHUNKS) + 2, &l->stage[gpu->device]);
+			 GX_MIN(gx->opts.window, (uint32_t)STAGE_MSG_CHUNKS) + 2, gx->opts.gpu_timeout_ns,
+			 &l->stage[gpu->device]);
 	if (ret)
 		return ret;
 	return block_open(gpu, l->q->rx_base, gx->opts.gpu_timeout_ns, &l->bq_gpu[gpu->device]);

@@ -218,6 +218,7 @@ struct link_pkt {
 	struct block_q *bq_host;
 	struct block_q *bq_gpu[GX_GPUS_MAX];
 	struct stage *stage[GX_GPUS_MAX]; /* for sending from that GPU */
+	unsigned nr_gpus; /* 1 + the largest device in bq_gpu and stage; frozen before the core turns */
 	struct block_stat seen;	     /* what of the blocks' counters is in the core's statistics */
 	uint32_t pool_out;	     /* shared pool: granted to all peers */
 	uint32_t credit0_out;	     /* ctl: what peers begin with, all together */

@@ -658,7 +658,7 @@ static bool rx_room(const struct link_pkt *l)
 {
 	if (block_room(l->bq_host) < GX_BURST_MAX)
 		return false;
-	for (unsigned i = 0; i < GX_GPUS_MAX; i++)
+	for (unsigned i = 0; i < l->nr_gpus; i++)
 		if (l->bq_gpu[i] && block_room(l->bq_gpu[i]) < GX_BURST_MAX)
 			return false;
 	return true;
@@ -667,7 +667,7 @@ static bool rx_room(const struct link_pkt *l)
 static void rx_flush(struct link_pkt *l, bool burst_short, uint64_t now_ns)
 {
 	block_flush(l->bq_host, burst_short, now_ns);
-	for (unsigned i = 0; i < GX_GPUS_MAX; i++)
+	for (unsigned i = 0; i < l->nr_gpus; i++)
 		if (l->bq_gpu[i])
 			block_flush(l->bq_gpu[i], burst_short, now_ns);
 }
@@ -758,7 +758,7 @@ bool rx_reap(struct link_pkt *l, uint64_t now_ns)
 {
 	bool worked = reap_q(l, l->bq_host, now_ns);
 
-	for (unsigned i = 0; i < GX_GPUS_MAX; i++)
+	for (unsigned i = 0; i < l->nr_gpus; i++)
 		if (l->bq_gpu[i])
 			worked |= reap_q(l, l->bq_gpu[i], now_ns);
 	link_release_flush(l);

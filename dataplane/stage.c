@@ -12,6 +12,7 @@ enum { STAGE_FREE, STAGE_USED, STAGE_ORPHAN };
 
 struct stage_buf {
 	uint8_t state;
+	uint64_t since_ns;
 	uint32_t ticket; /* value its flag gets when the copy has ended */
 };
 
@@ -25,12 +26,15 @@ struct stage {
 	unsigned nr;
 	unsigned rover;
 	uint32_t ticket;
+	unsigned nr_copying; /* copies that stage_reap() has not seen end */
+	uint64_t timeout_ns;
+	int err;
 	uint32_t *flags; /* [nr], written by the GPU */
 	struct stage_buf buf[];
 };
 
 int stage_open(struct gx_gpu *gpu, struct gx_arena *arena, uint32_t chunk_b, unsigned nr,
-	       struct stage **out)
+	       uint64_t timeout_ns, struct stage **out)
 {
 	struct stage *s = calloc(1, sizeof(*s) + nr * sizeof(s->buf[0]));
 	int ret;
@@ -41,6 +45,7 @@ int stage_open(struct gx_gpu *gpu, struct gx_arena *arena, uint32_t chunk_b, uns
 	s->arena = arena;
 	s->chunk_b = GX_ALIGN_UP(chunk_b, 4096);
 	s->nr = nr;
+	s->timeout_ns = timeout_ns;
 	s->mem_len = GX_ALIGN_UP((uint64_t)s->chunk_b * nr, GX_HUGE_PAGE);
 	ret = gx_arena_map(arena, -1, s->mem_len, (void **)&s->mem);
 	if (ret)
@@ -102,7 +107,7 @@ bool stage_fetch(struct stage *s, struct stage_msg *m, const char *src, uint32_t
 	struct gx_gpu_copy copy = {.src = src, .len = len};
 	unsigned i;
 
-	if (m->next - m->first == STAGE_MSG_CHUNKS)
+	if (s->err || m->next - m->first == STAGE_MSG_CHUNKS)
 		return false;
 	i = buf_take(s);
 	if (i == STAGE_NONE)
@@ -116,6 +121,8 @@ bool stage_fetch(struct stage *s, struct stage_msg *m, const char *src, uint32_t
 		return false;
 	}
 	s->buf[i].state = STAGE_USED;
+	s->buf[i].since_ns = now_ns;
+	s->nr_copying++;
 	m->buf[m->next++ % STAGE_MSG_CHUNKS] = i;
 	return true;
 }
@@ -137,6 +144,32 @@ void stage_drop(struct stage *s, struct stage_msg *m, uint64_t chunk)
 
 		s->buf[i].state = buf_copied(s, i) ? STAGE_FREE : STAGE_ORPHAN;
 	}
+}
+
+bool stage_reap(struct stage *s, uint64_t now_ns)
+{
+	unsigned copying = 0;
+	bool worked;
+
+	if (!s->nr_copying || s->err)
+		return false;
+	worked = s->gpu->ops->reap(s->stream, now_ns);
+	for (unsigned i = 0; i < s->nr; i++) {
+		if (buf_copied(s, i))
+			continue;
+		copying++;
+		if (now_ns - s->buf[i].since_ns > s->timeout_ns)
+			s->err = -ETIMEDOUT;
+	}
+	if (copying && s->gpu->ops->fault(s->stream))
+		s->err = -EIO;
+	s->nr_copying = copying;
+	return worked;
+}
+
+int stage_err(const struct stage *s)
+{
+	return s->err;
 }
 
 uint32_t stage_chunk_b(const struct stage *s)

@@ -20,7 +20,9 @@ struct stage_msg {
 	uint16_t buf[STAGE_MSG_CHUNKS];
 };
 
-int stage_open(struct gx_gpu *gpu, struct gx_arena *arena, uint32_t chunk_b, unsigned nr, struct stage **out);
+/** stage_open() - @nr buffers of @chunk_b; a copy that takes longer than @timeout_ns ends staging. Control path. */
+int stage_open(struct gx_gpu *gpu, struct gx_arena *arena, uint32_t chunk_b, unsigned nr,
+	       uint64_t timeout_ns, struct stage **out);
 void stage_close(struct stage *s);
 
 void stage_msg_init(struct stage_msg *m);
@@ -30,6 +32,10 @@ bool stage_fetch(struct stage *s, struct stage_msg *m, const char *src, uint32_t
 const char *stage_ready(struct stage *s, struct stage_msg *m, uint64_t chunk);
 /** stage_drop() - Chunks below @chunk are acknowledged: free their buffers. Ones still being copied stay until they end. */
 void stage_drop(struct stage *s, struct stage_msg *m, uint64_t chunk);
+/** stage_reap() - Once a turn: push copies that end late, see faults. True: it worked. */
+bool stage_reap(struct stage *s, uint64_t now_ns);
+/** stage_err() - 0; -EIO, -ETIMEDOUT: the GPU failed, or did not end a copy. Nothing is fetched any more. */
+int stage_err(const struct stage *s);
 uint32_t stage_chunk_b(const struct stage *s);
 
 #endif

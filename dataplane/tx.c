@@ -590,6 +590,9 @@ bool tx_poll(struct link_pkt *l, uint64_t now_ns)
 	bool worked = tx_reap(l);
 	unsigned nr = l->nr_live;
 
+	for (unsigned i = 0; i < l->nr_gpus; i++)
+		if (l->stage[i])
+			worked |= stage_reap(l->stage[i], now_ns);
 	if (!nr)
 		return worked;
 	if (++l->rover >= nr)

@@ -36,6 +36,22 @@ static void rig_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event even
 	pthread_mutex_unlock(&r->lock);
 }
 
+/* What the library takes for a GPU: payload is staged on its way out and unpacked in batches on its
+ * way in. */
+static void rig_gpu(struct rig *r, int side)
+{
+	struct gx_gpu_cfg cfg = {.delay_ns = r->cfg.gpu_delay_ns};
+	struct gx_gpu *gpu;
+
+	assert_int_equal(gx_gpu_host_ops.open(&cfg, &gpu), 0);
+	gpu->device = 0;
+	r->gx[side]->gpu[0] = gpu;
+	assert_int_equal(link_pkt_gpu(r->core[side]->link[0], gpu), 0);
+	r->mem[side]->gpu = gpu;
+	r->mem[side]->kind = GX_MEM_CUDA;
+	r->mem[side]->device = 0;
+}
+
 static void rig_side_open(struct rig *r, int side)
 {
 	const struct rig_cfg *c = &r->cfg;
@@ -53,6 +69,7 @@ static void rig_side_open(struct rig *r, int side)
 	opts.integrity = c->integrity;
 	opts.integrity_set = true;
 	opts.peer_timeout_ns = c->peer_timeout_ns;
+	opts.gpu_timeout_ns = c->gpu_timeout_ns;
 	opts.server = side == 1;
 	opts.no_huge = true;
 	if (side == 1)
@@ -64,6 +81,8 @@ static void rig_side_open(struct rig *r, int side)
 	ctx_host_delay_ns = 0;
 	r->core[side] = gx_core(r->gx[side], 0);
 	assert_int_equal(gx_mem_alloc(r->gx[side], GX_MEM_HOST, 0, RIG_MEM_B, &r->mem[side]), 0);
+	if (c->gpu)
+		rig_gpu(r, side);
 	memset(rig_mem(r, side), RIG_POISON, RIG_MEM_B);
 	assert_int_equal(gx_mem_share(r->mem[side], "mem",
 				      c->access ? c->access : GX_ACCESS_PUT | GX_ACCESS_GET),
@@ -375,6 +394,7 @@ static void check_link(struct rig *r, int side)
 	assert_int_equal(l->refs, 0);
 	assert_int_equal(l->nr_release, 0);
 	assert_int_equal(block_held(l->bq_host), 0);
+	assert_true(!l->bq_gpu[0] || block_held(l->bq_gpu[0]) == 0);
 	assert_int_equal(r->core[side]->comps_due, 0);
 	assert_int_equal(sim_queue_free_bufs(l->q), l->port->caps.rx_slots);
 }

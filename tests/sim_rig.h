@@ -29,6 +29,8 @@ struct rig_cfg {
 	unsigned nr_conns;
 	uint64_t gpu_delay_ns; /* the CPU backend finishes this late */
 	uint64_t peer_timeout_ns;
+	bool gpu; /* region "mem" is memory of a GPU: of the CPU backend under device number 0 */
+	uint64_t gpu_timeout_ns;
 	unsigned access; /* of the region "mem"; 0: put and get */
 };
 

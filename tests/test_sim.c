@@ -17,7 +17,7 @@ enum load_kinds { PUTS = 1, GETS = 2, SENDS = 4, ALL = 7 };
 struct load_op {
 	unsigned kind; /* one of load_kinds */
 	int side;      /* who posts it, or sends */
-	uint64_t len, off;
+	uint64_t len;
 	uint8_t *src, *dst; /* where the bytes are, and shall be; guard bands around dst */
 	void *own_src, *own_dst;
 };
@@ -49,13 +49,19 @@ static uint8_t *guarded(void **own, uint64_t len)
 }
 
 /* Bytes of @side's region that no other transfer uses, guard bands around. */
-static uint8_t *load_region(struct load *l, int side, struct load_op *op)
+static uint8_t *load_region(struct load *l, int side, uint64_t len)
 {
-	l->used[side] += RIG_GUARD + rig_random(l->r) % 64;
-	op->off = l->used[side];
-	l->used[side] += op->len + RIG_GUARD;
+	uint64_t off = l->used[side] + RIG_GUARD + rig_random(l->r) % 64;
+
+	l->used[side] = off + len + RIG_GUARD;
 	assert_true(l->used[side] <= RIG_MEM_B);
-	return rig_mem(l->r, side) + op->off;
+	return rig_mem(l->r, side) + off;
+}
+
+/* A buffer of @side's own: in its region when that is the GPU's memory. */
+static uint8_t *load_buf(struct load *l, int side, uint64_t len, void **own)
+{
+	return l->r->cfg.gpu ? load_region(l, side, len) : guarded(own, len);
 }
 
 static uint64_t load_len(struct load *l, unsigned i)
@@ -78,13 +84,13 @@ static void load_op_init(struct load *l, unsigned i)
 	while (!(op->kind & l->kinds));
 	op->len = load_len(l, i);
 	if (op->kind == GETS)
-		op->src = load_region(l, !op->side, op);
+		op->src = load_region(l, !op->side, op->len);
 	else
-		op->src = guarded(&op->own_src, op->len);
+		op->src = load_buf(l, op->side, op->len, &op->own_src);
 	if (op->kind == PUTS)
-		op->dst = load_region(l, !op->side, op);
+		op->dst = load_region(l, !op->side, op->len);
 	else
-		op->dst = guarded(&op->own_dst, op->len);
+		op->dst = load_buf(l, op->side ^ (op->kind == SENDS), op->len, &op->own_dst);
 	rig_fill(op->src, op->len, i + 1);
 	l->due[op->side]++;
 	l->due[!op->side] += op->kind == SENDS;
@@ -124,7 +130,7 @@ static bool load_gx_op(struct load *l, unsigned i, int side, struct gx_op *op)
 	op->len = t->len;
 	op->tag = i;
 	op->token = l->r->peer[side].token;
-	op->remote_off = t->off;
+	op->remote_off = (t->kind == PUTS ? t->dst : t->src) - rig_mem(l->r, !t->side);
 	if (t->kind == SENDS)
 		op->kind = side == t->side ? GX_OP_SEND : GX_OP_RECV;
 	else
@@ -134,6 +140,11 @@ static bool load_gx_op(struct load *l, unsigned i, int side, struct gx_op *op)
 		op->imm = i;
 	}
 	op->addr = op->kind == GX_OP_PUT || op->kind == GX_OP_SEND ? t->src : t->dst;
+	if (l->r->cfg.gpu) {
+		op->mem = l->r->mem[side];
+		op->off = (uint8_t *)op->addr - rig_mem(l->r, side);
+		op->addr = NULL;
+	}
 	return side == t->side || t->kind == SENDS;
 }
 
@@ -369,6 +380,24 @@ static void load__late_copies(void **state)
 	}
 }
 
+/* GPU memory at both ends: staged on the way out, unpacked in batches on the way in. */
+static void load__gpu_memory(void **state)
+{
+	static const uint64_t delay_ns[] = {0, 5000, 200000};
+
+	for (unsigned i = 0; i < 2 * GX_ARRAY_SIZE(delay_ns); i++) {
+		struct rig *r = rig_open(&(struct rig_cfg){
+			.sim = {.seed = i, .loss_ppm = i & 1 ? 20000 : 0, .attach = i & 1},
+			.gpu_delay_ns = delay_ns[i / 2],
+			.chunk_b = 64 << 10,
+			.window = i == 5 ? 100 : 2,
+			.gpu = true});
+
+		load_run(r, &(struct load){.nr = 20, .len_max = 1 << 20, .both = true});
+		rig_done(r);
+	}
+}
+
 static void load__attached_payload(void **state)
 {
 	impaired(&(struct rig_cfg){.sim = {.seed = 1, .attach = true}}, 40);
@@ -438,6 +467,7 @@ int main(int argc, char *argv[])
 		rig_test(load__switch_queue_overflows),
 		rig_test(load__each_packet_lost_once),
 		rig_test(load__late_copies),
+		rig_test(load__gpu_memory),
 		rig_test(load__attached_payload),
 		rig_test(load__many_small),
 		rig_test(load__two_connections),

@@ -698,6 +698,68 @@ static void peer__closes_in_the_middle(void **state)
 	}
 }
 
+/* ---- a GPU that stops ---- */
+
+static struct gx_gpu_stream *stopped_stream;
+
+static bool gpu_reaps_nothing(struct gx_gpu_stream *s, uint64_t now_ns)
+{
+	stopped_stream = s;
+	return false;
+}
+
+/* From now on @side's GPU finishes nothing. */
+static void gpu_slow(struct rig *r, int side)
+{
+	static struct gx_gpu_ops stopped;
+
+	stopped = gx_gpu_host_ops;
+	stopped.reap = gpu_reaps_nothing;
+	r->mem[side]->gpu->ops = &stopped;
+}
+
+static void gpu_stops(int side, int put_status)
+{
+	struct rig *r = ops_open(&(struct rig_cfg){
+		.sim = {.seed = 1}, .gpu = true, .gpu_timeout_ns = 50 * MS, .gpu_delay_ns = 1000});
+	struct gx_op op = {.kind = GX_OP_PUT,
+			   .user = 1,
+			   .mem = r->mem[0],
+			   .len = 100000,
+			   .token = r->peer[0].token};
+
+	rig_post(r, 0, &op);
+	rig_comps(r, 0, 1, 10 * MS);
+	expect(r, 0, 1, 0);
+	gpu_slow(r, side);
+	op.user = 2;
+	rig_post(r, 0, &op);
+	rig_comps(r, 0, 2, 100 * MS);
+	expect(r, 0, 2, put_status);
+	/* What does not need that GPU goes on. */
+	post(r, 0, GX_OP_SEND, 3, 50000);
+	post(r, 1, GX_OP_RECV, 3, 50000);
+	rig_comps(r, 1, 1, 100 * MS);
+	expect(r, 1, 3, 0);
+	op.user = 4;
+	rig_post(r, 0, &op);
+	rig_comps(r, 0, 4, 100 * MS);
+	expect(r, 0, 4, -EIO);
+	/* It comes back to life, as long as its memory is there. */
+	gx_gpu_host_ops.reap(stopped_stream, UINT64_MAX);
+	rig_close(r);
+}
+
+static void gpu__stops_at_the_receiver(void **state)
+{
+	gpu_stops(1, -EIO);
+}
+
+static void gpu__stops_at_the_sender(void **state)
+{
+	gpu_stops(0, -EIO);
+}
+
 /* ---- an ACK that told of the end was lost ---- */
 
 static void done__lost_is_asked_for(void **state)
@@ -744,6 +806,8 @@ int main(int argc, char *argv[])
 		rig_test(peer__silent),
 		rig_test(peer__silent_to_a_receive_alone),
 		rig_test(peer__closes_in_the_middle),
+		rig_test(gpu__stops_at_the_receiver),
+		rig_test(gpu__stops_at_the_sender),
 		rig_test(done__lost_is_asked_for),
 	};
 	int ret = rig_run("sim_ops", tests, GX_ARRAY_SIZE(tests), argc, argv);

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stage.c over the CPU backend, whose copies finish late: a chunk is not sent before it is there, a
+ * buffer not used again before the copy into it has ended.
+ */
+#include "stage.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define CHUNK_B 65536u
+#define NR	6u
+#define DELAY	10000u
+#define TIMEOUT 1000000u
+
+struct rig {
+	struct gx_gpu *gpu;
+	struct gx_arena *arena;
+	struct stage *s;
+	char *src;
+};
+
+static void rig_open_delay(struct rig *r, uint64_t delay_ns)
+{
+	struct gx_gpu_cfg cfg = {.delay_ns = delay_ns};
+
+	*r = (struct rig){.src = malloc(STAGE_MSG_CHUNKS * CHUNK_B)};
+	for (unsigned i = 0; i < STAGE_MSG_CHUNKS * CHUNK_B; i++)
+		r->src[i] = (char)(i / CHUNK_B + i * 3);
+	assert_int_equal(gx_gpu_host_ops.open(&cfg, &r->gpu), 0);
+	assert_int_equal(gx_arena_open(64 << 20, &r->arena), 0);
+	assert_int_equal(stage_open(r->gpu, r->arena, CHUNK_B, NR, TIMEOUT, &r->s), 0);
+}
+
+static void rig_open(struct rig *r)
+{
+	rig_open_delay(r, DELAY);
+}
+
+static void rig_close(struct rig *r)
+{
+	stage_close(r->s);
+	gx_arena_close(r->arena);
+	gx_gpu_host_ops.close(r->gpu);
+	free(r->src);
+}
+
+/* Every buffer can be had again at @now_ns: nothing leaked. */
+static void rig_check_all_free(struct rig *r, uint64_t now_ns)
+{
+	struct stage_msg m;
+	unsigned n = 0;
+
+	stage_msg_init(&m);
+	while (stage_fetch(r->s, &m, r->src, CHUNK_B, now_ns))
+		n++;
+	assert_int_equal(n, NR);
+	stage_reap(r->s, now_ns + DELAY);
+	stage_drop(r->s, &m, m.next);
+}
+
+static void stage_ready__after_the_copy(void **state)
+{
+	struct stage_msg m;
+	const char *p;
+	struct rig r;
+
+	rig_open(&r);
+	stage_msg_init(&m);
+	assert_null(stage_ready(r.s, &m, 0));
+	assert_true(stage_fetch(r.s, &m, r.src, 1000, 0));
+	stage_reap(r.s, DELAY - 1);
+	assert_null(stage_ready(r.s, &m, 0));
+	stage_reap(r.s, DELAY);
+	p = stage_ready(r.s, &m, 0);
+	assert_non_null(p);
+	assert_memory_equal(p, r.src, 1000);
+	assert_null(stage_ready(r.s, &m, 1));
+	stage_drop(r.s, &m, 1);
+	assert_null(stage_ready(r.s, &m, 0));
+	rig_check_all_free(&r, 2 * DELAY);
+	rig_close(&r);
+}
+
+static void stage_fetch__no_more_than_there_are(void **state)
+{
+	struct stage_msg m;
+	struct rig r;
+
+	rig_open(&r);
+	stage_msg_init(&m);
+	for (unsigned i = 0; i < NR; i++)
+		assert_true(stage_fetch(r.s, &m, r.src + i * CHUNK_B, CHUNK_B, 0));
+	assert_false(stage_fetch(r.s, &m, r.src, CHUNK_B, 0));
+	stage_reap(r.s, DELAY);
+	for (unsigned i = 0; i < NR; i++)
+		assert_memory_equal(stage_ready(r.s, &m, i), r.src + i * CHUNK_B, CHUNK_B);
+	stage_drop(r.s, &m, 2);
+	assert_true(stage_fetch(r.s, &m, r.src, CHUNK_B, DELAY));
+	assert_true(stage_fetch(r.s, &m, r.src, CHUNK_B, DELAY));
+	assert_false(stage_fetch(r.s, &m, r.src, CHUNK_B, DELAY));
+	for (unsigned i = 2; i < NR; i++) /* those that stay are what they were */
+		assert_memory_equal(stage_ready(r.s, &m, i), r.src + i * CHUNK_B, CHUNK_B);
+	stage_reap(r.s, 2 * DELAY);
+	stage_drop(r.s, &m, m.next);
+	rig_check_all_free(&r, 2 * DELAY);
+	rig_close(&r);
+}
+
+/* A message given up while its chunk is being copied: the buffer belongs to the copy until that has
+ * ended. */
+static void stage_drop__under_way(void **state)
+{
+	struct stage_msg a, b;
+	struct rig r;
+
+	rig_open(&r);
+	stage_msg_init(&a);
+	stage_msg_init(&b);
+	for (unsigned i = 0; i < NR; i++)
+		assert_true(stage_fetch(r.s, &a, r.src, CHUNK_B, 0));
+	stage_drop(r.s, &a, a.next);
+	assert_false(stage_fetch(r.s, &b, r.src, CHUNK_B, 0));
+	stage_reap(r.s, DELAY);
+	assert_true(stage_fetch(r.s, &b, r.src + CHUNK_B, CHUNK_B, DELAY));
+	assert_null(stage_ready(r.s, &b, 0)); /* not ready by the flag of the copy before it */
+	stage_reap(r.s, 2 * DELAY);
+	assert_memory_equal(stage_ready(r.s, &b, 0), r.src + CHUNK_B, CHUNK_B);
+	stage_drop(r.s, &b, b.next);
+	rig_check_all_free(&r, 2 * DELAY);
+	rig_close(&r);
+}
+
+/* One message, many times round the ring, and two at once. */
+static void stage_fetch__round_and_round(void **state)
+{
+	struct stage_msg m[2];
+	uint64_t now_ns = 0;
+	struct rig r;
+
+	rig_open(&r);
+	stage_msg_init(&m[0]);
+	stage_msg_init(&m[1]);
+	for (unsigned i = 0; i < 1000; i++, now_ns += DELAY) {
+		struct stage_msg *one = &m[i & 1];
+		uint64_t chunk = one->next;
+
+		assert_true(stage_fetch(r.s, one, r.src + i % STAGE_MSG_CHUNKS * CHUNK_B, CHUNK_B,
+					now_ns));
+		assert_null(stage_ready(r.s, one, chunk));
+		stage_reap(r.s, now_ns + DELAY);
+		assert_int_equal(stage_ready(r.s, one, chunk)[7],
+				 r.src[i % STAGE_MSG_CHUNKS * CHUNK_B + 7]);
+		stage_drop(r.s, one, chunk >= 1 ? chunk - 1 : 0);
+	}
+	stage_drop(r.s, &m[0], m[0].next);
+	stage_drop(r.s, &m[1], m[1].next);
+	rig_check_all_free(&r, now_ns);
+	rig_close(&r);
+}
+
+static void stage_close__with_copies_under_way(void **state)
+{
+	struct stage_msg m;
+	struct rig r;
+
+	rig_open(&r);
+	stage_msg_init(&m);
+	assert_true(stage_fetch(r.s, &m, r.src, CHUNK_B, 0));
+	rig_close(&r);
+}
+
+static void stage_fetch__in_time(void **state)
+{
+	struct stage_msg m;
+	struct rig r;
+
+	rig_open_delay(&r, 0);
+	stage_msg_init(&m);
+	assert_true(stage_fetch(r.s, &m, r.src, CHUNK_B, 0));
+	assert_memory_equal(stage_ready(r.s, &m, 0), r.src, CHUNK_B);
+	assert_int_equal(stage_chunk_b(r.s), CHUNK_B);
+	stage_drop(r.s, &m, 1);
+	rig_check_all_free(&r, 0);
+	rig_close(&r);
+}
+
+static void stage_reap__does_not_finish(void **state)
+{
+	struct stage_msg m;
+	struct rig r;
+
+	rig_open_delay(&r, 10 * TIMEOUT);
+	stage_msg_init(&m);
+	assert_true(stage_fetch(r.s, &m, r.src, CHUNK_B, 5));
+	stage_reap(r.s, 5 + TIMEOUT);
+	assert_int_equal(stage_err(r.s), 0);
+	stage_reap(r.s, 6 + TIMEOUT);
+	assert_int_equal(stage_err(r.s), -ETIMEDOUT);
+	assert_false(stage_fetch(r.s, &m, r.src, CHUNK_B, 6 + TIMEOUT));
+	assert_null(stage_ready(r.s, &m, 0));
+	stage_drop(r.s, &m, m.next);
+	rig_close(&r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(stage_ready__after_the_copy),
+		cmocka_unit_test(stage_fetch__no_more_than_there_are),
+		cmocka_unit_test(stage_drop__under_way),
+		cmocka_unit_test(stage_fetch__round_and_round),
+		cmocka_unit_test(stage_close__with_copies_under_way),
+		cmocka_unit_test(stage_fetch__in_time),
+		cmocka_unit_test(stage_reap__does_not_finish),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
