@@ -521,9 +521,11 @@ static void gxd_drain(struct gxd *d)
 
 static int gxd_serve(struct gxd *d)
 {
-	if (gxd_open(d)) {
+	int ret = gxd_open(d);
+
+	if (ret) {
 		fprintf(stderr, "gxd: %s\n", gx_error());
-		return GXD_FAILED;
+		return ret == -EINVAL ? GXD_USAGE : GXD_FAILED;
 	}
 	if (gxd_mem(d) || gxd_start(d) || gxd_listen(d))
 		return GXD_FAILED;

@@ -1,0 +1,728 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""gxd and gxperf from the command line: real processes on loopback ports chosen free.
+
+usage: test_cli.py BUILD_DIR [PART...]     PART: only cases whose name holds one of these
+BUILD_DIR holds tools/gxd and tools/gxperf. Each case starts what it needs and ends only that. Exit status 1 when
+any case fails. With two CPUs or more the server is pinned to the first and the client to the last.
+"""
+import csv
+import hashlib
+import io
+import json
+import os
+import pathlib
+import random
+import re
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+CPUS = sorted(os.sched_getaffinity(0))
+SERVER_CPU, CLIENT_CPU = str(CPUS[0]), str(CPUS[-1])
+CALL_S = 60        # no single command takes longer
+START_S = 30
+HELLO_MAGIC = 0x31307867
+OK, FAILED, USAGE, WRONG, LOST = 0, 1, 2, 3, 4
+
+RESULT_KEYS = {"op", "size_b", "count", "p50_us", "avg_us", "p99_us", "p999_us", "GB_s", "cpu_pct", "sms", "checked_b",
+               "wrong", "sha256"}
+PATH_KEYS = {"link", "port", "gpu", "engine", "unpack", "integrity", "quantum", "cores", "why"}
+TOP_KEYS = {"schema_version", "command", "env", "path", "results", "errors", "exit_code"}
+
+CASES = []
+
+
+def case(fn):
+    CASES.append(fn)
+    return fn
+
+
+def expect(condition, *what):
+    if not condition:
+        raise AssertionError(" ".join(str(w) for w in what))
+
+
+class Ran:
+    """A command that has ended."""
+
+    def __init__(self, proc, out, err):
+        self.rc, self.out, self.err, self.args = proc.returncode, out, err, proc.args
+
+    def __str__(self):
+        return f"{' '.join(map(str, self.args))}\n  status {self.rc}\n  stdout: {self.out[-1500:]}\n  stderr: {self.err[-1500:]}"
+
+    def must(self, rc, *words):
+        """The exit status, and words that the messages must hold."""
+        expect(self.rc == rc, f"exit status {self.rc}, expected {rc}:", self)
+        for word in words:
+            expect(word in self.err, f"no '{word}' in the messages of:", self)
+        expect("\r" not in self.err, "progress without a terminal:", self)
+        return self
+
+    @property
+    def doc(self):
+        return json.loads(self.out)
+
+    def clean(self):
+        """All results of a --format json run: payload was checked and right."""
+        self.must(OK)
+        for row in self.doc["results"]:
+            expect(row["wrong"] == 0, "wrong data:", self)
+            expect(row["checked_b"] > 0 or row["size_b"] == 0, "nothing checked:", self)
+        return self.doc["results"]
+
+
+class Tools:
+    def __init__(self, build):
+        self.gxd_path = str(build / "tools" / "gxd")
+        self.gxperf_path = str(build / "tools" / "gxperf")
+
+    def run(self, path, *args, timeout=CALL_S, cwd=None):
+        proc = subprocess.Popen([path, *map(str, args)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True, cwd=cwd)
+        try:
+            out, err = proc.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            proc.kill()
+            out, err = proc.communicate()
+            raise AssertionError(f"did not end within {timeout} s: {' '.join(map(str, proc.args))}\n{out}\n{err}") from None
+        return Ran(proc, out, err)
+
+    def gxd(self, *args, **kw):
+        return self.run(self.gxd_path, *args, **kw)
+
+    def gxperf(self, command, *args, **kw):
+        """Pinned, unless the arguments say something of cores."""
+        cores = [] if command in ("demo", "--version") or "--cores" in args else ["--cores", CLIENT_CPU]
+        return self.run(self.gxperf_path, command, *args, *cores, **kw)
+
+    def perf(self, command, *args, **kw):
+        return self.gxperf(command, *args, "--format", "json", **kw)
+
+
+class Server:
+    """A gxd of its own, ended with the block."""
+
+    def __init__(self, tools, *args, mem="kv=host:64M", listen="127.0.0.1:0"):
+        mems = [] if mem is None else ["--mem", mem]
+        cores = [] if "--cores" in args else ["--cores", SERVER_CPU]
+        self.err = tempfile.TemporaryFile("w+")
+        self.proc = subprocess.Popen([tools.gxd_path, "--listen", listen, *mems, *cores, *map(str, args)],
+                                     stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.err, text=True)
+        ready, _, _ = select.select([self.proc.stdout], [], [], START_S)
+        self.line = self.proc.stdout.readline() if ready else ""
+        match = re.match(r"gxperf put (\S+):(\d+) --mem (\S+)$", self.line)
+        if not match:
+            self.end()
+            raise AssertionError(f"gxd said '{self.line}':\n{self.log()}")
+        self.port = int(match.group(2))
+        self.addr = f"{match.group(1)}:{self.port}"
+
+    def log(self):
+        self.err.seek(0)
+        return self.err.read()
+
+    def end(self):
+        if self.proc.poll() is None:
+            self.proc.send_signal(signal.SIGCONT)
+            self.proc.terminate()
+            try:
+                self.proc.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                self.proc.kill()
+                self.proc.wait()
+        self.proc.stdout.close()
+        return self.proc.returncode
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        rc = self.end()
+        log = self.log()
+        self.err.close()
+        if kind is None and rc not in (0, -signal.SIGKILL):
+            raise AssertionError(f"gxd ended with {rc}:\n{log[-3000:]}")
+        return False
+
+    def stat(self, tools, name):
+        """Sum of one counter over the cores."""
+        text = tools.gxd("stats", f"@gxd-{self.port}").must(OK).out
+        rows = [line.split() for line in text.splitlines()]
+        found = [int(r[-1]) for r in rows if r and r[0] == name]
+        expect(found, f"no counter {name} in:", text)
+        return sum(found)
+
+
+# --- usage ------------------------------------------------------------------------------------------------
+
+@case
+def usage_gxd(tools):
+    for args, words in (
+            (["--frobnicate"], ["frobnicate"]),
+            ([], ["--mem"]),
+            (["--mem", "kv"], ["kv", "NAME=PLACE:SIZE"]),
+            (["--mem", "kv=host:1M", "--mem", "kv=host:1M"], ["kv"]),
+            (["--mem", "kv=host:1M", "--cores", "4095x"], ["4095x"]),
+            (["--mem", "kv=host:1M", "--cores", "1000"], ["1000"]),
+            (["--mem", "kv=host:1M", "--window", "0"], ["--window"]),
+            (["--mem", "kv=host:1M", "--chunk", "many"], ["--chunk", "many"]),
+            (["--mem", "kv=host:1M", "--unpack", "magic"], ["magic"]),
+            (["--mem", "kv=host:1M", "--integrity", "md5"], ["md5"]),
+            (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--chunk", "5"], ["chunk"]),
+            (["serve"], ["serve"])):
+        tools.gxd(*args).must(USAGE, *words)
+    expect("gxd " in tools.gxd("--version").must(OK).out)
+    expect("--mem" in tools.gxd("--help").must(OK).out)
+
+
+@case
+def usage_gxperf(tools):
+    for args, words in (
+            (["frobnicate"], ["frobnicate", "put"]),
+            (["put"], ["server"]),
+            (["put", "127.0.0.1:1", "x"], ["x"]),
+            (["put", "127.0.0.1:1", "--frobnicate"], ["frobnicate"]),
+            (["put", "127.0.0.1:1", "-s", "1Q"], ["1Q"]),
+            (["put", "127.0.0.1:1", "-s", "-1"], ["-1"]),
+            (["put", "127.0.0.1:1", "-b", "4K", "-e", "1K"], ["-e"]),
+            (["put", "127.0.0.1:1", "-b", "4K", "-s", "1K"], ["-s"]),
+            (["put", "127.0.0.1:1", "-n", "5", "-D", "5"], ["-D"]),
+            (["put", "127.0.0.1:1", "-n", "0"], ["-n"]),
+            (["put", "127.0.0.1:1", "-D", "nan"], ["nan"]),
+            (["put", "127.0.0.1:1", "-f", "1"], ["-f"]),
+            (["put", "127.0.0.1:1", "-q", "0"], ["-q"]),
+            (["put", "127.0.0.1:1", "--format", "xml"], ["xml"]),
+            (["put", "127.0.0.1:1", "--file", "/etc/passwd", "-s", "5"], ["-s"]),
+            (["put", "127.0.0.1:1", "--file", "/etc/passwd", "-q", "2"], ["-q"]),
+            (["put", "127.0.0.1:1", "--force"], ["-J"]),
+            (["send", "127.0.0.1:1", "--file", "/etc/passwd"], ["file"]),
+            (["lat", "127.0.0.1:1", "-q", "2"], ["-q"])):
+        tools.gxperf(*args).must(USAGE, *words)
+    tools.run(tools.gxperf_path).must(USAGE, "command")
+    expect("gxperf " in tools.gxperf("--version").must(OK).out)
+
+
+@case
+def usage_exit_of_help(tools):
+    for command in ("info", "put", "get", "send", "lat", "demo"):
+        expect("Usage: gxperf " + command in tools.run(tools.gxperf_path, command, "--help").must(OK).out)
+
+
+# --- what can go wrong ------------------------------------------------------------------------------------
+
+@case
+def wrong_nobody_listens(tools):
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0)) # taken, not listened at
+        addr = "127.0.0.1:%d" % s.getsockname()[1]
+        tools.gxperf("put", addr, "--mem", "kv").must(FAILED, addr, "gxd")
+
+
+@case
+def wrong_address(tools):
+    for addr in ("nowhere", "127.0.0.1:99999", "127.0.0.1:", ":::"):
+        tools.gxperf("put", addr, "--timeout", "3").must(FAILED)
+    tools.gxd("--listen", "127.0.0.1:99999", "--mem", "kv=host:1M").must(FAILED, "99999")
+    tools.gxd("--listen", "203.0.113.7:0", "--insecure", "--mem", "kv=host:1M").must(FAILED, "203.0.113.7")
+
+
+@case
+def wrong_not_loopback(tools):
+    ran = tools.gxperf("put", "203.0.113.7:7501", "--timeout", "3").must(FAILED, "203.0.113.7", "insecure")
+    expect("insecure" in ran.err)
+
+
+@case
+def wrong_server_options(tools):
+    with Server(tools, "--port", "shm") as s:
+        # In use: says where and what to do.
+        tools.gxd("--listen", s.addr, "--mem", "kv=host:1M").must(FAILED, s.addr)
+        tools.gxperf("put", s.addr, "--mem", "kx").must(FAILED, "kx", "kv")
+        tools.gxperf("put", s.addr, "--mem", "kv", "-s", "65M").must(FAILED, "too small", "kv")
+        tools.gxperf("get", s.addr, "-s", "1M", "--offset", "64M").must(FAILED, "too small")
+        tools.gxperf("put", s.addr, "--port", "udp").must(FAILED, "udp", "shm")
+        tools.gxperf("put", s.addr, "--port", "avian").must(FAILED, "avian")
+        tools.gxperf("put", s.addr, "--require", "verbs").must(FAILED, "verbs", "shm")
+        tools.gxperf("put", s.addr, "--link", "verbs").must(FAILED, "verbs")
+        tools.gxperf("put", s.addr, "--unpack", "d2d").must(FAILED, "d2d", "gxd")
+        tools.gxperf("put", s.addr, "--file", "/nonexistent").must(FAILED, "/nonexistent")
+        tools.gxperf("put", s.addr, "--file", "/").must(FAILED, "regular")
+        tools.gxperf("get", s.addr, "--file", "/nonexistent/g", "-s", "1").must(FAILED, "/nonexistent/g")
+        # And it still serves.
+        tools.perf("put", s.addr, "-s", "1K", "-n", "10").clean()
+    tools.gxd("--listen", "127.0.0.1:0", "--port", "avian", "--mem", "kv=host:1M").must(FAILED, "avian")
+    tools.gxd("stats", "@gxd-nobody").must(FAILED, "@gxd-nobody")
+    tools.gxd("stats", "/nonexistent/socket").must(FAILED, "/nonexistent/socket")
+
+
+@case
+def wrong_two_regions(tools):
+    with Server(tools, "--mem", "w=host:1M") as s:
+        tools.gxperf("put", s.addr, "-s", "1K").must(USAGE, "kv", "w", "--mem")
+        tools.perf("put", s.addr, "--mem", "w", "-s", "1K", "-n", "10").clean()
+
+
+@case
+def wrong_no_gpu(tools):
+    if pathlib.Path("/dev/nvidiactl").exists():
+        return
+    tools.gxd("--listen", "127.0.0.1:0", "--mem", "g=cuda:0:1M").must(FAILED, "g", "cuda")
+
+
+@case
+def wrong_data_is_seen(tools):
+    """Unpacking that copies nothing is how wrong data is made to order."""
+    with Server(tools, "--unpack", "none") as s:
+        ran = tools.perf("put", s.addr, "--unpack", "none", "-s", "1M", "-n", "5").must(WRONG, "wrong")
+        expect(ran.doc["exit_code"] == WRONG and ran.doc["results"][0]["wrong"] > 1000000, ran)
+        expect(ran.doc["path"]["unpack"] == "none", ran)
+        ran = tools.perf("put", s.addr, "--unpack", "none", "-s", "1M", "-n", "5", "--no-check").must(OK)
+        expect(ran.doc["results"][0]["wrong"] is None and ran.doc["results"][0]["checked_b"] == 0, ran)
+
+
+def hello_of_another_version(sock):
+    """Answers a client's hello with the same, of version 9999."""
+    conn, _ = sock.accept()
+    with conn:
+        conn.settimeout(10)
+        data = conn.recv(65536)
+        at = data.find(struct.pack("<I", HELLO_MAGIC))
+        if at >= 0:
+            conn.sendall(data[:at + 4] + struct.pack("<I", 9999) + data[at + 8:])
+            try:
+                while conn.recv(65536):
+                    pass
+            except OSError:
+                pass
+
+
+@case
+def wrong_version(tools):
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        thread = threading.Thread(target=hello_of_another_version, args=(sock,))
+        thread.start()
+        ran = tools.gxperf("put", "127.0.0.1:%d" % sock.getsockname()[1], "--timeout", "5")
+        thread.join()
+        ran.must(FAILED, "version", "9999")
+
+
+@case
+def wrong_server_that_says_nothing(tools):
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        tools.gxperf("put", "127.0.0.1:%d" % sock.getsockname()[1], "--timeout", "1").must(LOST)
+
+
+@case
+def wrong_server_that_babbles(tools):
+    def babble(sock):
+        conn, _ = sock.accept()
+        with conn:
+            conn.sendall(random.Random(5).randbytes(4096))
+            time.sleep(0.2)
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        thread = threading.Thread(target=babble, args=(sock,))
+        thread.start()
+        ran = tools.gxperf("put", "127.0.0.1:%d" % sock.getsockname()[1], "--timeout", "2")
+        thread.join()
+        expect(ran.rc in (FAILED, LOST), ran)
+
+
+# --- files ------------------------------------------------------------------------------------------------
+
+def file_there_and_back(tools, addr, folder, size, offset, *args):
+    data = random.Random(size).randbytes(size)
+    sha = hashlib.sha256(data).hexdigest()
+    source, target = folder / f"f{size}", folder / f"g{size}"
+    source.write_bytes(data)
+    for ran in (tools.perf("put", addr, "--file", source, "--offset", offset, *args),
+                tools.perf("get", addr, "--file", target, "-s", size, "--offset", offset, *args)):
+        row, = ran.must(OK).doc["results"]
+        expect(row["sha256"] == sha, "digest of other bytes:", ran)
+        expect(row["wrong"] == 0 and row["checked_b"] == size and row["size_b"] == size, ran)
+        expect(row["p99_us"] is None and row["p999_us"] is None, ran)
+    expect(target.read_bytes() == data, f"content of {size} bytes differs")
+
+
+@case
+def file_sizes(tools):
+    with Server(tools, "--port", "shm", "--port", "udp") as s, tempfile.TemporaryDirectory() as tmp:
+        for size in (0, 1, 15, 4095, 4097, 1000003):
+            file_there_and_back(tools, s.addr, pathlib.Path(tmp), size, 0)
+        file_there_and_back(tools, s.addr, pathlib.Path(tmp), 1000003, 4099)
+        file_there_and_back(tools, s.addr, pathlib.Path(tmp), 1000003, 0, "--port", "udp")
+
+
+@case
+def file_of_the_whole_region(tools):
+    """Several pieces, and the last byte of the region; get without -s takes what there is."""
+    size = 33554432 + 1
+    with Server(tools, mem=f"kv=host:{size}") as s, tempfile.TemporaryDirectory() as tmp:
+        source, target = pathlib.Path(tmp, "f"), pathlib.Path(tmp, "g")
+        source.write_bytes(random.Random(1).randbytes(size))
+        tools.perf("put", s.addr, "--file", source).clean()
+        tools.perf("get", s.addr, "--file", target).clean()
+        expect(source.read_bytes() == target.read_bytes())
+        with open(source, "ab") as f:
+            f.write(b"x")
+        tools.gxperf("put", s.addr, "--file", source).must(FAILED, "too small")
+
+
+# --- results ----------------------------------------------------------------------------------------------
+
+@case
+def out_json_file(tools):
+    with Server(tools) as s, tempfile.TemporaryDirectory() as tmp:
+        path = pathlib.Path(tmp, "out.json")
+        ran = tools.gxperf("put", s.addr, "-b", "0", "-e", "64K", "-f", "256", "-n", "200", "-J", path).must(OK)
+        doc = json.loads(path.read_text())
+        expect(set(doc) == TOP_KEYS, "keys", set(doc) ^ TOP_KEYS)
+        expect(set(doc["path"]) == PATH_KEYS, "keys", set(doc["path"]) ^ PATH_KEYS)
+        expect([r["size_b"] for r in doc["results"]] == [0, 1, 256, 65536], doc["results"])
+        for row in doc["results"]:
+            expect(set(row) == RESULT_KEYS, "keys", set(row) ^ RESULT_KEYS)
+            expect(row["count"] == 200 and row["p99_us"] is not None and row["p999_us"] is None, row)
+            expect(row["p50_us"] <= row["p99_us"] and row["wrong"] == 0 and row["sha256"] is None, row)
+        expect(doc["path"]["port"] == "shm" and doc["path"]["why"], doc["path"])
+        expect(doc["errors"] == [] and doc["exit_code"] == 0 and doc["command"] == "put" and doc["env"], doc)
+        expect(ran.out.startswith("#"), ran)
+        # It is there now.
+        tools.gxperf("put", s.addr, "-s", "1K", "-n", "5", "-J", path).must(FAILED, str(path), "--force")
+        expect(json.loads(path.read_text()) == doc, "a file that was refused has changed")
+        tools.gxperf("put", s.addr, "-s", "1K", "-n", "5", "-J", path, "--force").must(OK)
+        expect(json.loads(path.read_text())["results"][0]["count"] == 5)
+        expect(json.loads(path.read_text())["results"][0]["p99_us"] is None)
+        path.unlink()
+        tools.gxperf("put", s.addr, "--mem", "kx", "-J", path).must(FAILED)
+        doc = json.loads(path.read_text())
+        expect(doc["exit_code"] == FAILED and "kx" in doc["errors"][0] and doc["results"] == [], doc)
+
+
+@case
+def out_formats(tools):
+    with Server(tools) as s:
+        args = [s.addr, "-b", "64", "-e", "4K", "-f", "64", "-n", "1000"]
+        rows = list(csv.DictReader(io.StringIO(tools.gxperf("get", *args, "--format", "csv").must(OK).out)))
+        expect([r["size_b"] for r in rows] == ["64", "4096"] and rows[0]["p999_us"] and rows[0]["wrong"] == "0", rows)
+        lines = [json.loads(x) for x in tools.gxperf("get", *args, "--format", "jsonl").must(OK).out.splitlines()]
+        expect(set(lines[0]) == RESULT_KEYS and lines[-1]["exit_code"] == 0 and len(lines) == 3, lines)
+        table = tools.gxperf("get", *args).must(OK).out.splitlines()
+        expect(len([x for x in table if not x.startswith("#")]) == 2, table)
+        expect(any("checked_b" in x for x in table), table)
+        expect("nan" not in "".join(table).lower())
+
+
+@case
+def out_info_and_stats(tools):
+    with Server(tools) as s:
+        ran = tools.gxperf("info", s.addr).must(OK)
+        for word in ("shm", "udp", "huge pages", "region kv", "copies"):
+            expect(word in ran.out, f"no '{word}' in:", ran)
+        expect(re.search(r"io_uring|epoll", ran.out), ran)
+        expect("GPU" in ran.out, ran)
+        tools.perf("put", s.addr, "-s", "4K", "-n", "100").clean()
+        expect(s.stat(tools, "msgs_rx") >= 100)
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.connect(f"\0gxd-{s.port}")
+            sock.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            text = b"".join(iter(lambda: sock.recv(65536), b"")).decode()
+        expect("200" in text.splitlines()[0] and "# TYPE" in text and "msgs_rx" in text, text[:500])
+
+
+# --- moving data ------------------------------------------------------------------------------------------
+
+@case
+def move_sizes_windows_chunks(tools):
+    with Server(tools, "--window", "64", "--chunk", "4M") as s:
+        for window in (1, 4, 64):
+            for chunk in ("16K", "512K", "4M"):
+                for command in ("put", "get"):
+                    rows = tools.perf(command, s.addr, "-b", "1", "-e", "4M", "-f", "4", "-n", "5", "-w", "1", "--window",
+                                      window, "--chunk", chunk).clean()
+                    expect(len(rows) == 12 and rows[-1]["size_b"] == 4 << 20, rows)
+
+
+@case
+def move_send(tools):
+    with Server(tools) as s:
+        for window, chunk in ((1, "16K"), (16, "512K")):
+            rows = tools.perf("send", s.addr, "-b", "1", "-e", "4M", "-f", "4", "-n", "20", "--window", window, "--chunk",
+                              chunk).clean()
+            expect(len(rows) == 12, rows)
+        tools.perf("send", s.addr, "-s", "0", "-n", "50").clean()
+        rows = tools.perf("send", s.addr, "-s", "4K", "-D", "0.5").clean()
+        expect(rows[0]["checked_b"] * 70 >= rows[0]["count"] * 4096, rows)
+
+
+@case
+def move_udp(tools):
+    with Server(tools, "--port", "udp") as s:
+        for command in ("put", "get", "send"):
+            rows = tools.perf(command, s.addr, "-b", "1", "-e", "1M", "-f", "32", "-n", "10").clean()
+            expect(len(rows) == 5, rows)
+        doc = tools.perf("put", s.addr, "-s", "64K", "-n", "10").must(OK).doc
+        expect(doc["path"]["port"] == "udp" and doc["path"]["integrity"] == "crc32c", doc["path"])
+
+
+@case
+def move_timed_is_checked(tools):
+    """One message in 64 is checked under way."""
+    with Server(tools) as s:
+        for command in ("put", "get"):
+            for size in (64, 65536, 2 << 20):
+                row, = tools.perf(command, s.addr, "-s", size, "-D", "0.5").clean()
+                expect(row["checked_b"] * 70 >= row["count"] * size, row)
+                expect(row["GB_s"] > 0 and row["cpu_pct"] > 0, row)
+
+
+@case
+def move_odd_places(tools):
+    with Server(tools, mem="kv=host:1000003") as s:
+        for command in ("put", "get", "send"):
+            tools.perf(command, s.addr, "-s", "1000003", "-n", "3").clean()
+            tools.perf(command, s.addr, "-s", "1000003", "-D", "0.2").clean()
+            tools.perf(command, s.addr, "-s", "999", "-n", "100", "--offset", "13").clean()
+            tools.perf(command, s.addr, "-s", "0", "-n", "10", "--offset", "1000003").clean()
+
+
+@case
+def move_64_connections(tools):
+    with Server(tools) as s:
+        for command in ("put", "get", "send"):
+            row, = tools.perf(command, s.addr, "-q", "64", "-s", "16K", "-n", "20").clean()
+            expect(row["count"] == 64 * 20, row)
+        expect(s.stat(tools, "peers_up") >= 192)
+
+
+@case
+def move_two_cores(tools):
+    if len(CPUS) < 2:
+        return
+    cores = f"{CPUS[0]},{CPUS[-1]}"
+    with Server(tools, "--cores", cores) as s, tempfile.TemporaryDirectory() as tmp:
+        for command in ("put", "get", "send"):
+            row, = tools.perf(command, s.addr, "--cores", cores, "-s", "64K", "-n", "50").clean()
+            expect(row["count"] == 100, row)
+        file_there_and_back(tools, s.addr, pathlib.Path(tmp), 9000001, 0, "--cores", cores)
+
+
+@case
+def move_latency(tools):
+    with Server(tools, "--port", "shm", "--port", "udp") as s:
+        row, = tools.perf("lat", s.addr, "-n", "2000").clean()
+        expect(row["size_b"] == 64 and row["count"] == 2000 and row["p999_us"] >= row["p50_us"] > 0, row)
+        tools.perf("lat", s.addr, "-b", "0", "-e", "64K", "-f", "64", "-n", "200").clean()
+        tools.perf("lat", s.addr, "-n", "200", "--offset", "4099").clean()
+        tools.perf("lat", s.addr, "-n", "200", "--port", "udp").clean()
+
+
+@case
+def move_servers_defaults(tools):
+    """As little as one can say."""
+    with Server(tools, "--cores", "any", mem="kv=host:2M") as s:
+        tools.run(tools.gxperf_path, "put", s.addr).must(OK)
+
+
+# --- ends -------------------------------------------------------------------------------------------------
+
+def under_load(tools, server, *args):
+    """A client in the middle of a put."""
+    proc = subprocess.Popen([tools.gxperf_path, "put", server.addr, "-s", "1M", "--cores", CLIENT_CPU, *args],
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    end = time.monotonic() + 20
+    while server.stat(tools, "msgs_rx") < 20 and time.monotonic() < end:
+        time.sleep(0.02)
+    return proc
+
+
+def ended(proc, timeout=CALL_S):
+    try:
+        out, err = proc.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        proc.kill()
+        out, err = proc.communicate()
+        raise AssertionError(f"the client did not end within {timeout} s:\n{out}\n{err}") from None
+    return Ran(proc, out, err)
+
+
+@case
+def end_idle(tools):
+    for signo in (signal.SIGTERM, signal.SIGINT):
+        with Server(tools) as s:
+            begin = time.monotonic()
+            s.proc.send_signal(signo)
+            expect(s.proc.wait(timeout=20) == 0, s.log())
+            expect(time.monotonic() - begin < 5, "an idle server took its time to end")
+            expect("drain" in s.log(), s.log())
+
+
+@case
+def end_drains(tools):
+    """The put that is under way ends well, then the server does."""
+    with Server(tools) as s:
+        proc = under_load(tools, s, "-n", "20000")
+        s.proc.terminate()
+        ended(proc).must(OK)
+        expect(s.proc.wait(timeout=20) == 0, s.log())
+
+
+@case
+def end_second_signal(tools):
+    with Server(tools) as s:
+        proc = under_load(tools, s, "-D", "30")
+        s.proc.terminate()
+        time.sleep(0.3)
+        s.proc.terminate()
+        begin = time.monotonic()
+        s.proc.wait(timeout=20)
+        expect(time.monotonic() - begin < 3, "the second signal did not end it at once")
+        ended(proc).must(LOST, s.addr)
+
+
+@case
+def end_server_killed(tools):
+    with Server(tools) as s:
+        proc = under_load(tools, s, "-D", "30")
+        s.proc.kill()
+        s.proc.wait()
+        ended(proc, 20).must(LOST, s.addr)
+
+
+@case
+def end_server_stopped(tools):
+    with Server(tools, "--timeout", "1") as s:
+        proc = under_load(tools, s, "-D", "30", "--timeout", "1")
+        s.proc.send_signal(signal.SIGSTOP)
+        ran = ended(proc, 30)
+        s.proc.send_signal(signal.SIGCONT)
+        ran.must(LOST, s.addr)
+        # Its memory was held back while it was stopped; now it serves again.
+        tools.perf("put", s.addr, "-s", "64K", "-n", "20").clean()
+
+
+@case
+def end_client_killed(tools):
+    with Server(tools) as s:
+        for _ in range(3):
+            proc = under_load(tools, s, "-D", "30")
+            proc.kill()
+            proc.communicate()
+            tools.perf("put", s.addr, "-s", "64K", "-n", "20").clean()
+
+
+# --- strangers --------------------------------------------------------------------------------------------
+
+def unix_names(pid):
+    """Abstract Unix sockets that process @pid listens at."""
+    inodes = set()
+    for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            match = re.match(r"socket:\[(\d+)\]", os.readlink(fd))
+        except OSError:
+            continue
+        if match:
+            inodes.add(match.group(1))
+    names = []
+    for line in pathlib.Path("/proc/net/unix").read_text().splitlines()[1:]:
+        parts = line.split()
+        if len(parts) == 8 and parts[6] in inodes and parts[7].startswith("@"):
+            names.append(parts[7][1:])
+    return names
+
+
+def babble_at(family, address, data, linger=0.05):
+    with socket.socket(family) as sock:
+        sock.settimeout(2)
+        try:
+            sock.connect(address)
+            sock.sendall(data)
+            time.sleep(linger)
+        except OSError:
+            pass
+
+
+@case
+def stranger_control_socket(tools):
+    rng = random.Random(7)
+    with Server(tools) as s:
+        for size in (0, 1, 3, 4, 8, 100, 4096, 100000):
+            babble_at(socket.AF_INET, ("127.0.0.1", s.port), rng.randbytes(size))
+        for first in (0, 1, 0xffffffff, 64):
+            babble_at(socket.AF_INET, ("127.0.0.1", s.port), struct.pack("<I", first) + rng.randbytes(60))
+            babble_at(socket.AF_INET, ("127.0.0.1", s.port), struct.pack("<II", first, HELLO_MAGIC) + rng.randbytes(60))
+        expect(s.stat(tools, "ctl_bad") > 0, "nothing was counted")
+        tools.perf("put", s.addr, "-s", "64K", "-n", "20").clean()
+
+
+@case
+def stranger_unix_sockets(tools):
+    rng = random.Random(8)
+    with Server(tools) as s:
+        names = unix_names(s.proc.pid)
+        expect(len(names) >= 2, f"no Unix sockets of gxd found: {names}")
+        for name in names:
+            for size in (0, 1, 16, 17, 300, 70000):
+                babble_at(socket.AF_UNIX, "\0" + name, rng.randbytes(size), 0.02)
+        tools.perf("put", s.addr, "-s", "64K", "-n", "20").clean()
+
+
+@case
+def stranger_data_port(tools):
+    """Datagrams of anybody at the ports of a connection under way."""
+    rng = random.Random(9)
+    with Server(tools, "--port", "udp") as s:
+        proc = under_load(tools, s, "-D", "1.5", "-c")
+        inodes = {m.group(1) for fd in pathlib.Path(f"/proc/{s.proc.pid}/fd").iterdir()
+                  if (m := re.match(r"socket:\[(\d+)\]", os.readlink(fd)))}
+        ports = [int(p[1].split(":")[1], 16) for p in
+                 (line.split() for line in pathlib.Path("/proc/net/udp").read_text().splitlines()[1:]) if p[9] in inodes]
+        expect(ports, "gxd has no UDP port")
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            for i in range(2000):
+                sock.sendto(rng.randbytes(i % 1400), ("127.0.0.1", ports[i % len(ports)]))
+        ended(proc).must(OK)
+        expect(s.stat(tools, "rx_bad") + s.stat(tools, "rx_stray") + s.stat(tools, "rx_crc") > 0, "nothing was counted")
+
+
+@case
+def stranger_services(tools):
+    """A server that gets requests which make no sense answers or drops them: see gxd_service.c. Through the client's own
+    options only what the client lets through can be tried; this is what it does let through."""
+    with Server(tools, mem="kv=host:4K") as s:
+        tools.gxperf("put", s.addr, "-s", "4097").must(FAILED, "too small")
+        tools.gxperf("put", s.addr, "-s", "1", "--offset", "4096").must(FAILED, "too small")
+        tools.perf("put", s.addr, "-s", "1", "--offset", "4095", "-n", "10").clean()
+
+
+# --- main -------------------------------------------------------------------------------------------------
+
+def main(args):
+    if not args:
+        print(__doc__)
+        return 2
+    tools = Tools(pathlib.Path(args[0]).resolve())
+    begin, failures, nr = time.monotonic(), 0, 0
+    for fn in CASES:
+        if args[1:] and not any(part in fn.__name__ for part in args[1:]):
+            continue
+        start, nr = time.monotonic(), nr + 1
+        try:
+            fn(tools)
+            print(f"ok     {fn.__name__} ({time.monotonic() - start:.1f} s)", flush=True)
+        except Exception:
+            failures += 1
+            print(f"FAILED {fn.__name__} ({time.monotonic() - start:.1f} s)\n{traceback.format_exc(limit=4)}", flush=True)
+    print(f"{nr} cases, {failures} failed, {time.monotonic() - begin:.0f} s")
+    return 1 if failures or not nr else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
