@@ -15,6 +15,7 @@
 #define RIG_STEP_NS 300 /* what a turn takes */
 #define RIG_JUMP_NS 500000
 
+static uint64_t rig_seed;	/* added to every seed */
 static struct rig *rig_current; /* to be closed when a test fails */
 
 static void rig_sleep(void)
@@ -129,11 +130,12 @@ struct rig *rig_open(const struct rig_cfg *cfg)
 
 	rig_current = r;
 	r->cfg = *cfg;
+	r->cfg.sim.seed += rig_seed;
 	if (!r->cfg.sim.delay_ns)
 		r->cfg.sim.delay_ns = 20000;
 	if (!r->cfg.sim.rate_bps)
 		r->cfg.sim.rate_bps = 100000000000ull;
-	r->random = cfg->sim.seed;
+	r->random = r->cfg.sim.seed;
 	r->nr_conns = cfg->nr_conns ? cfg->nr_conns : 1;
 	pthread_mutex_init(&r->lock, NULL);
 	assert_int_equal(sim_net_open(&r->cfg.sim, &r->net), 0);
@@ -197,6 +199,7 @@ int rig_run(const char *group, const struct CMUnitTest tests[], size_t nr, int a
 	size_t n = 0;
 
 	assert(nr <= GX_ARRAY_SIZE(some));
+	rig_seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 0;
 	for (size_t i = 0; i < nr; i++)
 		if (argc < 2 || strstr(tests[i].name, argv[1]))
 			some[n++] = tests[i];

@@ -94,7 +94,8 @@ void rig_forget(struct rig *r); /* last[] is empty again */
 /* A test whose rig is closed when it failed half way. */
 #define rig_test(fn) cmocka_unit_test_teardown(fn, rig_teardown)
 int rig_teardown(void **state);
-/* All tests, or those whose name contains the first argument's text. */
+/* All tests, or those whose name contains the first argument's text; the second is added to every
+ * seed. */
 int rig_run(const char *group, const struct CMUnitTest tests[], size_t nr, int argc, char *argv[]);
 
 #endif
