@@ -56,9 +56,11 @@ struct shm_peer {
 	uint32_t tx_ctl_head;	 /* entries written in all */
 	uint32_t tx_ctl_done;	 /* last look at ctl_done */
 	uint32_t tx_used_head;	 /* entries written in all */
-	uint32_t tx_posted_tail; /* slots taken in all */
 	uint32_t tx_posted_head; /* last look at posted_head */
-	bool tx_bad;		 /* the peer's indices make no sense: nothing is sent any more */
+	uint32_t *tx_free; /* slots to fill, the one given back last on top: its lines are still in
+			      a cache */
+	uint32_t nr_tx_free;
+	bool tx_bad; /* the peer's indices make no sense: nothing is sent any more */
 
 	int fd; /* owner: ctl; of our segment */
 	uint32_t index;
@@ -254,6 +256,7 @@ static void shm_peer_free(struct shm_port *p, struct shm_peer *peer)
 	if (peer->rx.base)
 		gx_arena_unmap(p->arena, peer->rx.base, peer->rx.len);
 	close(peer->fd);
+	free(peer->tx_free);
 	free(peer->state);
 	free(peer);
 }
@@ -331,6 +334,10 @@ static int shm_peer_connect(struct gx_port_queue *gq, uint32_t index,
 	}
 	if (raddr->fd >= 0)
 		close(raddr->fd);
+	if (!ret) {
+		peer->tx_free = calloc(peer->tx.nr_slots, sizeof(*peer->tx_free));
+		ret = peer->tx_free ? 0 : -ENOMEM;
+	}
 	if (ret)
 		gx_port_why_set("port shm: the peer's segment is %s",
 				ret == -ENOMEM ? "too large to map" : "not a valid one");
@@ -573,21 +580,36 @@ static uint32_t shm_ctl_room(struct shm_queue *q, struct shm_peer *peer, uint32_
 	return 0;
 }
 
-static uint32_t shm_data_room(struct shm_queue *q, struct shm_peer *peer, uint32_t wanted)
+/*
+ * Take in what the receiver has posted since the last look. Slots are used last in, first out, so
+ * that only as many are in use as are under way and they stay in a cache; of those posted together
+ * the first goes first, so that neighbours stay neighbours and their descriptors merge.
+ */
+static uint32_t shm_data_room(struct shm_queue *q, struct shm_peer *peer)
 {
-	uint32_t room = peer->tx_posted_head - peer->tx_posted_tail;
-
-	if (room >= wanted)
-		return room;
+	struct shm_seg *s = &peer->tx;
 	/* Pairs with the release in shm_post_publish(). */
-	peer->tx_posted_head =
-		atomic_load_explicit(&peer->tx.hdr->posted_head, memory_order_acquire);
-	room = peer->tx_posted_head - peer->tx_posted_tail;
-	if (room <= peer->tx.nr_slots)
-		return room;
-	peer->tx_posted_head = peer->tx_posted_tail;
-	shm_tx_bad(q, peer);
-	return 0;
+	uint32_t head = atomic_load_explicit(&s->hdr->posted_head, memory_order_acquire);
+	uint32_t more = head - peer->tx_posted_head;
+
+	if (!more)
+		return peer->nr_tx_free;
+	if (more > s->nr_slots - peer->nr_tx_free) {
+		shm_tx_bad(q, peer);
+		return 0;
+	}
+	for (uint32_t i = 1; i <= more; i++) {
+		uint32_t slot = atomic_load_explicit(&s->posted[(head - i) & s->used_mask],
+						     memory_order_relaxed);
+
+		if (slot >= s->nr_slots) {
+			shm_tx_bad(q, peer);
+			return 0;
+		}
+		peer->tx_free[peer->nr_tx_free++] = slot;
+	}
+	peer->tx_posted_head = head;
+	return peer->nr_tx_free;
 }
 
 static uint32_t shm_room(struct shm_queue *q, enum gx_half half, uint32_t index, uint32_t wanted)
@@ -596,7 +618,7 @@ static uint32_t shm_room(struct shm_queue *q, enum gx_half half, uint32_t index,
 
 	if (!peer || !peer->attached || !peer->tx.base || peer->tx_bad)
 		return 0;
-	return half == GX_HALF_CTL ? shm_ctl_room(q, peer, wanted) : shm_data_room(q, peer, wanted);
+	return half == GX_HALF_CTL ? shm_ctl_room(q, peer, wanted) : shm_data_room(q, peer);
 }
 
 static unsigned shm_tx_room(struct gx_port_queue *gq, enum gx_half half, uint32_t peer)
@@ -604,7 +626,7 @@ static unsigned shm_tx_room(struct gx_port_queue *gq, enum gx_half half, uint32_
 	return shm_room(shm_queue_of(gq), half, peer, GX_BURST_MAX);
 }
 
-static bool shm_tx_ctl_one(struct shm_peer *peer, const struct gx_tx *pkt)
+static void shm_tx_ctl_one(struct shm_peer *peer, const struct gx_tx *pkt)
 {
 	struct shm_ctl *e = &peer->tx.ctl[peer->tx_ctl_head % SHM_CTL_NR];
 
@@ -616,7 +638,6 @@ static bool shm_tx_ctl_one(struct shm_peer *peer, const struct gx_tx *pkt)
 	peer->tx_ctl_head++;
 	/* Pairs with the acquire in shm_poll_ready(). */
 	atomic_store_explicit(&e->seq, peer->tx_ctl_head, memory_order_release);
-	return true;
 }
 
 /*
@@ -635,28 +656,22 @@ static void shm_copy(const struct shm_queue *q, void *dst, const void *src, size
 	gx_copy(dst, src, len);
 }
 
-static bool shm_tx_data_one(struct shm_queue *q, struct shm_peer *peer, const struct gx_tx *pkt)
+static void shm_tx_data_one(struct shm_queue *q, struct shm_peer *peer, const struct gx_tx *pkt)
 {
 	struct shm_seg *s = &peer->tx;
 	struct shm_used *e = &s->used[peer->tx_used_head & s->used_mask];
-	uint32_t slot = atomic_load_explicit(&s->posted[peer->tx_posted_tail & s->used_mask],
-					     memory_order_relaxed);
+	uint32_t slot = peer->tx_free[peer->nr_tx_free - 1];
 
 	assert(pkt->len <= s->slot_b && pkt->hlen <= SHM_HDR_B);
-	if (slot >= s->nr_slots || pkt->len > s->slot_b) {
-		shm_tx_bad(q, peer);
-		return false;
-	}
 	shm_copy(q, s->slots + (size_t)slot * s->slot_b, pkt->data, pkt->len);
 	e->slot = slot;
 	e->len = pkt->len;
 	e->hlen = pkt->hlen;
 	memcpy(e->hdr, pkt->hdr, SHM_HDR_B);
-	peer->tx_posted_tail++;
+	peer->nr_tx_free--;
 	peer->tx_used_head++;
 	/* Pairs with the acquire in shm_poll_ready(). */
 	atomic_store_explicit(&e->seq, peer->tx_used_head, memory_order_release);
-	return true;
 }
 
 static unsigned shm_tx_burst(struct gx_port_queue *gq, enum gx_half half, const struct gx_tx pkts[],
@@ -668,7 +683,6 @@ static unsigned shm_tx_burst(struct gx_port_queue *gq, enum gx_half half, const 
 
 	for (i = 0; i < n; i++, room--) {
 		const struct gx_tx *pkt = &pkts[i];
-		bool sent;
 
 		if (pkt->peer != last || !room) {
 			last = pkt->peer;
@@ -676,10 +690,10 @@ static unsigned shm_tx_burst(struct gx_port_queue *gq, enum gx_half half, const 
 			if (!room)
 				break;
 		}
-		sent = half == GX_HALF_CTL ? shm_tx_ctl_one(q->peer[last], pkt)
-					   : shm_tx_data_one(q, q->peer[last], pkt);
-		if (!sent)
-			break;
+		if (half == GX_HALF_CTL)
+			shm_tx_ctl_one(q->peer[last], pkt);
+		else
+			shm_tx_data_one(q, q->peer[last], pkt);
 	}
 	return i;
 }
