@@ -8,6 +8,7 @@
  */
 #include "cuda_abi.h"
 #include "fatbin.h"
+#include "gather_core.h"
 #include "gpu_priv.h"
 
 #include <assert.h>
@@ -20,23 +21,43 @@
 #include <unistd.h>
 
 #define CUDA_SMS_DEFAULT 16	     /* 2 to 16 SMs read host memory as fast as PCIe gives it */
+#define CUDA_GATHER_SMS	 4	     /* enough to saturate PCIe with rows of any size */
 #define CUDA_STAGE_B	 (32u << 20) /* mode host: pinned bytes of a stream; power of two */
 #define CUDA_STAGE_OUT	 64	     /* mode host: blocks under way; power of two */
-#define CUDA_GATHER_MAX	 (16u << 10) /* mode host: longer fragments are copied from where they are \
-				      */
-#define CUDA_QUERY_NS	 1000000     /* how often reap asks a busy stream for errors */
-#define CUDA_DRAIN_US	 5000000 /* how long close waits for a GPU before it gives its memory up */
+#define CUDA_GATHER_MAX                                                                            \
+	(16u << 10)	      /* mode host: longer fragments are copied from where they are        \
+			       */
+#define CUDA_QUERY_NS 1000000 /* how often reap asks a busy stream for errors */
+#define CUDA_DRAIN_US 5000000 /* how long close waits for a GPU before it gives its memory up */
 
 _Static_assert((uint64_t)CUDA_GATHER_MAX *GX_BLOCK_DESCS_MAX <= CUDA_STAGE_B,
 	       "the largest block fits in an empty stage");
+
+/* The kernels of gather.cu. */
+enum {
+	GATHER_ROWS16,
+	GATHER_ROWS4,
+	GATHER_LINK,
+	GATHER_ORDERED16,
+	GATHER_ORDERED4,
+	GATHER_BYTE,
+	GATHER_THREAD,
+	GATHER_WARP1,
+	GATHER_WARP2,
+	GATHER_SEQ,
+	GATHER_FNS,
+};
 
 struct cuda_gpu {
 	struct gx_gpu gpu;
 	struct CUctx_st *ctx; /* primary context of the device */
 	struct CUmod_st *module;
 	struct CUfunc_st *fn_unpack, *fn_flag;
-	struct CUstream_st *ctl; /* control path: clears memory, first launch */
-	unsigned sms;
+	struct CUmod_st *gather_module;
+	struct CUfunc_st *fn_gather[GATHER_FNS];
+	struct CUstream_st *ctl;  /* control path: clears memory, first launch */
+	unsigned sms, gather_sms; /* bounds, when the caller names none */
+	unsigned all_sms;
 	enum gx_unpack unpack;
 	bool write_value; /* stream memory operations write pinned words; else fn_flag does */
 	char name[96];
@@ -57,6 +78,7 @@ struct cuda_stream {
 	struct gx_gpu_stream stream;
 	struct CUstream_st *stm;
 	struct gx_unpack_args args; /* kept, so that a launch writes only what it uses */
+	uint32_t *gather_counter;   /* device memory, [2] */
 	struct cuda_stage stage;
 	uint64_t src_seen; /* mode host: last src_base known to be host memory */
 	uint64_t query_ns; /* last launch or query */
@@ -463,7 +485,7 @@ static void stream_free(struct cuda_gpu *g, struct cuda_stream *s)
 
 static int stream_fill(struct cuda_gpu *g, struct cuda_stream *s)
 {
-	size_t len = 2 * GX_UNPACK_BLOCKS_MAX * sizeof(uint32_t);
+	size_t len = (2 * GX_UNPACK_BLOCKS_MAX + 2) * sizeof(uint32_t);
 	unsigned long long counter = 0;
 	int ret;
 
@@ -473,6 +495,7 @@ static int stream_fill(struct cuda_gpu *g, struct cuda_stream *s)
 	if (ret)
 		return ret;
 	s->args.counter = (uint32_t *)(uintptr_t)counter;
+	s->gather_counter = s->args.counter + 2 * GX_UNPACK_BLOCKS_MAX;
 	ret = mem_clear(g, counter, len);
 	if (!ret && g->unpack == GX_UNPACK_HOST)
 		ret = stage_open(g, &s->stage);
@@ -759,6 +782,93 @@ static int cuda_copy(struct gx_gpu_stream *stream, const struct gx_gpu_copy list
 	return ok ? 0 : -EAGAIN;
 }
 
+static void gather_args(struct cuda_stream *s, const struct gx_gpu_gather *g,
+			struct gx_gather_args *a)
+{
+	uint32_t word = gx_gather_word(cuda_ptr(g->src), cuda_ptr(g->dst), g->row_b);
+
+	*a = (struct gx_gather_args){
+		.src = g->src,
+		.dst = g->dst,
+		.pairs = g->pairs,
+		.counter = s->gather_counter,
+		.bad = g->bad,
+		.nr = g->nr,
+		.nr_src = g->nr_src,
+		.nr_dst = g->nr_dst,
+		.row_b = g->row_b,
+		.segs = gx_gather_segs(cuda_ptr(g->src), g->row_b, word),
+		.window = gx_gather_window(g->row_b),
+		.magic = gx_gather_magic(g->row_b),
+	};
+	if (g->how == GX_GATHER_ORDERED) {
+		a->head = g->link;
+		a->next = g->link + g->nr_src;
+	}
+}
+
+/* The kernel that ends the gather, and how many warps or threads it can feed. */
+static unsigned gather_kernel(const struct gx_gpu_gather *g, const struct gx_gather_args *a,
+			      uint64_t *work)
+{
+	static const unsigned step[] = {
+		[GX_GATHER_BYTE] = GATHER_BYTE,	 [GX_GATHER_THREAD] = GATHER_THREAD,
+		[GX_GATHER_WARP] = GATHER_WARP1, [GX_GATHER_WARP2] = GATHER_WARP2,
+		[GX_GATHER_SEQ] = GATHER_SEQ,
+	};
+	bool wide = gx_gather_word(cuda_ptr(g->src), cuda_ptr(g->dst), g->row_b) == 16;
+
+	if (g->how == GX_GATHER_ROWS) {
+		*work = ((uint64_t)g->nr * a->segs + 31) / 32;
+		return wide ? GATHER_ROWS16 : GATHER_ROWS4;
+	}
+	if (g->how == GX_GATHER_ORDERED) {
+		*work = (g->nr_src + a->window - 1) / a->window;
+		return wide ? GATHER_ORDERED16 : GATHER_ORDERED4;
+	}
+	*work = g->nr;
+	return step[g->how];
+}
+
+static bool gather_queue(struct cuda_stream *s, const struct gx_gpu_gather *g, uint32_t *done,
+			 uint32_t value)
+{
+	struct cuda_gpu *gpu = cuda_of(s->stream.gpu);
+	unsigned sms = GX_MIN(g->sms ? g->sms : gpu->gather_sms, gpu->all_sms);
+	struct gx_gather_args a;
+	void *params[] = {&a};
+	uint64_t work = 0;
+	unsigned fn;
+
+	gather_args(s, g, &a);
+	a.flag = done;
+	a.value = value;
+	fn = gather_kernel(g, &a, &work);
+	work = GX_MAX((work + GX_GATHER_WARPS - 1) / GX_GATHER_WARPS, 1);
+	if (g->how == GX_GATHER_ORDERED &&
+	    !core_launch(s, gpu->fn_gather[GATHER_LINK], sms, GX_GATHER_THREADS, params))
+		return false;
+	return core_launch(s, gpu->fn_gather[fn], GX_MIN(sms, work), GX_GATHER_THREADS, params);
+}
+
+static int cuda_gather(struct gx_gpu_stream *stream, const struct gx_gpu_gather *g, uint32_t *done,
+		       uint32_t value, uint64_t now_ns)
+{
+	struct cuda_stream *s = cuda_stream_of(stream);
+	struct cuda_gpu *gpu = cuda_of(stream->gpu);
+	struct CUctx_st *prev;
+	bool ok;
+
+	assert(g->row_b && g->row_b % 4 == 0 && g->row_b <= GX_ROW_MAX);
+	if (s->faulted)
+		return -EAGAIN;
+	prev = cuda_enter(gpu);
+	ok = gather_queue(s, g, done, value);
+	cuda_leave_core(gpu, prev);
+	core_queued(s, now_ns);
+	return ok ? 0 : -EAGAIN;
+}
+
 /* A kernel that went wrong writes no status: ask the stream, rarely, while something may be under
  * way. */
 static void core_query(struct cuda_stream *s, uint64_t now_ns)
@@ -820,8 +930,23 @@ static int gpu_identify(struct cuda_gpu *g, int dev)
 			g->name, major, minor);
 		return -ENODEV;
 	}
-	g->sms = GX_MIN(g->sms, (unsigned)sms);
+	g->all_sms = (unsigned)sms;
+	g->sms = GX_MIN(g->sms, g->all_sms);
 	return 0;
+}
+
+static int gpu_load_gather(struct cuda_gpu *g)
+{
+	static const char *const name[GATHER_FNS] = {
+		"gx_gather_rows16",   "gx_gather_rows4", "gx_gather_link",   "gx_gather_ordered16",
+		"gx_gather_ordered4", "gx_gather_byte",	 "gx_gather_thread", "gx_gather_warp1",
+		"gx_gather_warp2",    "gx_gather_seq",
+	};
+	int ret = CUDA_TRY(cuModuleLoadData, &g->gather_module, gx_gather_fatbin);
+
+	for (unsigned i = 0; i < GATHER_FNS && !ret; i++)
+		ret = CUDA_TRY(cuModuleGetFunction, &g->fn_gather[i], g->gather_module, name[i]);
+	return ret;
 }
 
 static int gpu_load(struct cuda_gpu *g)
@@ -832,6 +957,8 @@ static int gpu_load(struct cuda_gpu *g)
 		ret = CUDA_TRY(cuModuleGetFunction, &g->fn_unpack, g->module, "gx_unpack");
 	if (!ret)
 		ret = CUDA_TRY(cuModuleGetFunction, &g->fn_flag, g->module, "gx_flag");
+	if (!ret)
+		ret = gpu_load_gather(g);
 	if (!ret)
 		ret = stm_new(&g->ctl);
 	return ret;
@@ -886,6 +1013,8 @@ static void gpu_release(struct cuda_gpu *g)
 
 	if (g->ctl)
 		cu.cuStreamDestroy_v2(g->ctl);
+	if (g->gather_module)
+		cu.cuModuleUnload(g->gather_module);
 	if (g->module)
 		cu.cuModuleUnload(g->module);
 	cuda_leave(g, prev);
@@ -928,6 +1057,7 @@ static int cuda_open(const struct gx_gpu_cfg *cfg, struct gx_gpu **out)
 		return -ENOMEM;
 	g->unpack = cfg->unpack == GX_UNPACK_AUTO ? GX_UNPACK_KERNEL : cfg->unpack;
 	g->sms = cfg->sms ? cfg->sms : CUDA_SMS_DEFAULT;
+	g->gather_sms = cfg->sms ? cfg->sms : CUDA_GATHER_SMS;
 	g->gpu.ops = &gx_gpu_cuda_ops;
 	g->gpu.checks_crc = g->unpack == GX_UNPACK_HOST;
 	ret = CUDA_TRY(cuDeviceGet, &dev, cfg->device);
@@ -976,6 +1106,7 @@ const struct gx_gpu_ops gx_gpu_cuda_ops = {
 	.block_free = cuda_block_free,
 	.unpack = cuda_unpack,
 	.copy = cuda_copy,
+	.gather = cuda_gather,
 	.reap = cuda_reap,
 	.fault = cuda_fault,
 	.flag_alloc = cuda_flag_alloc,

@@ -30,11 +30,12 @@ struct host_gpu {
 
 /* One thing that a delayed stream will do: a block, a copy, or a flag. */
 struct host_late {
-	enum { HOST_LATE_BLOCK, HOST_LATE_COPY, HOST_LATE_FLAG } kind;
+	enum { HOST_LATE_BLOCK, HOST_LATE_COPY, HOST_LATE_GATHER, HOST_LATE_FLAG } kind;
 	uint64_t due_ns;
 	union {
 		struct gx_block block;
 		struct gx_gpu_copy copy;
+		struct gx_gpu_gather gather;
 		struct {
 			uint32_t *done;
 			uint32_t value;
@@ -199,6 +200,56 @@ static void host_block_run(const struct host_gpu *h, struct gx_block *b)
 	gx_block_status_set(b, status);
 }
 
+static bool host_gather_fits(const struct gx_gpu_gather *g, uint32_t i)
+{
+	return g->pairs[i].src < g->nr_src && g->pairs[i].dst < g->nr_dst;
+}
+
+static void host_gather_row(const struct gx_gpu_gather *g, uint32_t i)
+{
+	uint8_t *dst = (uint8_t *)g->dst + (uint64_t)g->pairs[i].dst * g->row_b;
+
+	host_copy_one(dst, (const uint8_t *)g->src + (uint64_t)g->pairs[i].src * g->row_b,
+		      g->row_b);
+}
+
+/* As the kernels do it: a list of the pairs of each source row, then row after row. */
+static void host_gather_ordered(const struct gx_gpu_gather *g)
+{
+	uint32_t *head = g->link, *next = g->link + g->nr_src;
+
+	for (uint32_t i = 0; i < g->nr; i++)
+		if (host_gather_fits(g, i)) {
+			next[i] = head[g->pairs[i].src];
+			head[g->pairs[i].src] = i + 1;
+		}
+	for (uint32_t row = 0; row < g->nr_src; row++) {
+		for (uint32_t i = head[row]; i; i = next[i - 1])
+			host_gather_row(g, i - 1);
+		head[row] = 0;
+	}
+}
+
+static void host_gather_run(const struct gx_gpu_gather *g)
+{
+	uint32_t bad = 0;
+
+	if (g->how == GX_GATHER_SEQ) {
+		host_copy_one(g->dst, g->src, (size_t)g->nr * g->row_b);
+		*g->bad = 0;
+		return;
+	}
+	for (uint32_t i = 0; i < g->nr; i++) {
+		if (!host_gather_fits(g, i))
+			bad++;
+		else if (g->how != GX_GATHER_ORDERED)
+			host_gather_row(g, i);
+	}
+	if (g->how == GX_GATHER_ORDERED)
+		host_gather_ordered(g);
+	*g->bad = bad;
+}
+
 static void host_late_run(const struct host_gpu *h, struct host_late *late)
 {
 	switch (late->kind) {
@@ -207,6 +258,9 @@ static void host_late_run(const struct host_gpu *h, struct host_late *late)
 		break;
 	case HOST_LATE_COPY:
 		host_copy_one(late->copy.dst, late->copy.src, late->copy.len);
+		break;
+	case HOST_LATE_GATHER:
+		host_gather_run(&late->gather);
 		break;
 	case HOST_LATE_FLAG:
 		__atomic_store_n(late->flag.done, late->flag.value, __ATOMIC_RELEASE);
@@ -306,6 +360,28 @@ static int host_copy(struct gx_gpu_stream *stream, const struct gx_gpu_copy list
 	return 0;
 }
 
+static int host_gather(struct gx_gpu_stream *stream, const struct gx_gpu_gather *g, uint32_t *done,
+		       uint32_t value, uint64_t now_ns)
+{
+	struct host_stream *s = host_stream_of(stream);
+	struct host_late *late;
+
+	if (!s->late) {
+		host_gather_run(g);
+		__atomic_store_n(done, value, __ATOMIC_RELEASE);
+		return 0;
+	}
+	if (s->head - s->tail == HOST_LATE_MAX)
+		return -EAGAIN;
+	late = host_late_add(s, now_ns);
+	late->kind = HOST_LATE_GATHER;
+	late->gather = *g;
+	if (!host_copy_late(s, NULL, 0, done, value, now_ns))
+		return 0;
+	s->head--; /* no room for the flag */
+	return -EAGAIN;
+}
+
 static int host_fault(struct gx_gpu_stream *s)
 {
 	return 0;
@@ -348,6 +424,7 @@ const struct gx_gpu_ops gx_gpu_host_ops = {
 	.block_free = host_block_free,
 	.unpack = host_unpack,
 	.copy = host_copy,
+	.gather = host_gather,
 	.reap = host_reap,
 	.fault = host_fault,
 	.flag_alloc = host_flag_alloc,

@@ -8,6 +8,7 @@
  * refused; GX_FAKE_CUDA_DEAD, read at every call: so is all other work.
  */
 #include "cuda_abi.h"
+#include "gather_core.h"
 #include "gx_internal/base.h"
 #include "unpack_core.h"
 
@@ -25,7 +26,9 @@ struct CUstream_st {
 };
 
 struct fake_op {
-	enum { OP_COPY, OP_SET, OP_WORD, OP_UNPACK } kind;
+	enum { OP_COPY, OP_SET, OP_WORD, OP_UNPACK, OP_GATHER } kind;
+	char name; /* OP_GATHER: last letter but digits of the kernel, see gather_run() */
+	struct gx_gather_args gather;
 	void *dst;
 	const void *src;
 	size_t len;
@@ -90,6 +93,60 @@ static void unpack_run(struct gx_unpack_args *args)
 	free(args);
 }
 
+/* The words of one row, as the warp of the kernel takes them. */
+static void row_run(const struct gx_gather_args *a, struct gx_pair p, uint32_t word)
+{
+	uint64_t src = (uintptr_t)a->src + (uint64_t)p.src * a->row_b;
+	uint64_t dst = (uintptr_t)a->dst + (uint64_t)p.dst * a->row_b;
+
+	for (uint32_t seg = 0; seg < a->segs; seg++) {
+		struct gx_gather_seg s = gx_gather_seg_get(src, dst, a->row_b, word, seg);
+
+		for (int32_t at = s.lo; at < s.hi; at++)
+			memcpy((void *)(s.dst + at * word), (void *)(s.src + at * word), word);
+	}
+}
+
+static void gather_ordered(const struct gx_gather_args *a, uint32_t word)
+{
+	for (uint32_t base = 0; base < a->nr_src; base += a->window)
+		for (uint32_t at = 0; at < a->window * a->row_b; at += word) {
+			uint32_t row = gx_gather_row_of(at, a->magic), src = base + row;
+			uint32_t i = src < a->nr_src ? a->head[src] : 0;
+
+			for (; i; i = a->next[i - 1])
+				memcpy(a->dst + (uint64_t)a->pairs[i - 1].dst * a->row_b + at -
+					       row * a->row_b,
+				       a->src + (uint64_t)base * a->row_b + at, word);
+		}
+	memset(a->head, 0, a->nr_src * sizeof(*a->head));
+}
+
+static void gather_run(const struct gx_gather_args *a, char name)
+{
+	uint32_t word = gx_gather_word((uintptr_t)a->src, (uintptr_t)a->dst, a->row_b);
+
+	for (uint32_t i = 0; i < a->nr && name != 'q' && name != 'd'; i++) {
+		if (!gx_gather_fits(a, a->pairs[i])) {
+			a->counter[1]++;
+		} else if (name == 'k') {
+			a->next[i] = a->head[a->pairs[i].src];
+			a->head[a->pairs[i].src] = i + 1;
+		} else {
+			row_run(a, a->pairs[i], word);
+		}
+	}
+	if (name == 'k')
+		return;
+	if (name == 'q')
+		memcpy(a->dst, a->src, (size_t)a->nr * a->row_b);
+	else if (name == 'd')
+		gather_ordered(a, word);
+	*a->bad = a->counter[1];
+	a->counter[1] = 0;
+	__atomic_store_n(a->flag, a->value, __ATOMIC_RELEASE);
+}
+
 static void op_run(struct fake_op *op)
 {
 	switch (op->kind) {
@@ -104,6 +161,9 @@ static void op_run(struct fake_op *op)
 		break;
 	case OP_UNPACK:
 		unpack_run(op->args);
+		break;
+	case OP_GATHER:
+		gather_run(&op->gather, op->name);
 		break;
 	}
 }
@@ -279,6 +339,19 @@ FAKE unsigned cuModuleUnload(struct CUmod_st *module)
 FAKE unsigned cuModuleGetFunction(struct CUfunc_st **function, struct CUmod_st *module,
 				  const char *name)
 {
+	size_t last = strlen(name);
+
+	/* The letter before the digits tells the kernels of a gather apart: rows16, link, ordered4,
+	 * seq ... */
+	while (name[last - 1] >= '0' && name[last - 1] <= '9')
+		last--;
+	if (!strncmp(name, "gx_gather", 9)) {
+		*function = (struct CUfunc_st *)(uintptr_t)(name[last - 1] == 'd' &&
+									    name[last - 2] == 'a'
+								    ? 't'
+								    : name[last - 1]);
+		return planned() ? 500 : 0;
+	}
 	*function = (struct CUfunc_st *)(uintptr_t)(strcmp(name, "gx_unpack") ? 2 : 1);
 	return planned() ? 500 : 0;
 }
@@ -297,6 +370,11 @@ FAKE unsigned cuLaunchKernel(struct CUfunc_st *function, unsigned grid_x, unsign
 		return op_add(stream, (struct fake_op){.kind = OP_WORD,
 						       .dst = *(void **)params[0],
 						       .value = *(uint32_t *)params[1]});
+	if ((uintptr_t)function > 2)
+		return op_add(stream,
+			      (struct fake_op){.kind = OP_GATHER,
+					       .name = (char)(uintptr_t)function,
+					       .gather = *(struct gx_gather_args *)params[0]});
 	args = malloc(sizeof(*args));
 	memcpy(args, params[0], sizeof(*args));
 	res = op_add(stream, (struct fake_op){.kind = OP_UNPACK, .args = args});

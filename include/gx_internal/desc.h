@@ -33,6 +33,12 @@ struct gx_seg {
 	uint64_t dst_len;
 };
 
+/* One row of a gather: row @src of the source goes to row @dst of the destination. */
+struct gx_pair {
+	uint32_t src;
+	uint32_t dst;
+};
+
 /* Status word of a block, written by whoever executed it. */
 enum { GX_BLOCK_PENDING = 0, GX_BLOCK_OK = 1, GX_BLOCK_BOUNDS = 2, GX_BLOCK_CRC = 3 };
 

@@ -1,0 +1,502 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The public GPU engine (include/gx/engine.h) over the ops of a backend: tickets for what ends with
+ * a flag, and the two ways to gather that need no kernel. A queue's thread calls what takes a
+ * queue.
+ */
+#include "gather_core.h"
+#include "gpu_priv.h"
+
+#include <gx/engine.h>
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define ENGINE_TICKETS	64	       /* results kept; power of two */
+#define ENGINE_COPIES	256	       /* of one call of ->copy */
+#define ENGINE_DENSE	8	       /* order AUTO: source rows for each pair, at most */
+#define ENGINE_FLAG_NIL ENGINE_TICKETS /* a flag that nobody looks at */
+#define ENGINE_FLAGS	(2 * ENGINE_TICKETS + 1)
+
+_Static_assert(sizeof(struct gx_frag) == sizeof(struct gx_desc), "same layout");
+_Static_assert(offsetof(struct gx_frag, dst_off) == offsetof(struct gx_desc, dst_off), "same");
+_Static_assert(sizeof(struct gx_row_pair) == sizeof(struct gx_pair), "same layout");
+_Static_assert(GX_ENGINE_FRAGS_MAX == GX_BLOCK_DESCS_MAX, "same");
+_Static_assert(GX_ENGINE_BLOCKS_MAX == GX_UNPACK_BLOCKS_MAX, "same");
+_Static_assert((int)GX_UNPACK_MODE_NONE == (int)GX_UNPACK_NONE, "same order");
+_Static_assert(GX_GATHER_STEP_SEQ - GX_GATHER_STEP_BYTE == GX_GATHER_SEQ - GX_GATHER_BYTE, "same");
+
+/* Frozen after open. */
+struct gx_engine {
+	struct gx_gpu *gpu;
+	const struct gx_gpu_ops *ops;
+};
+
+struct gx_engine_block {
+	struct gx_block block; /* first: an array of blocks is one of these */
+	struct gx_engine *engine;
+};
+
+/* owner: the queue's thread */
+struct gx_engine_queue {
+	struct gx_engine *engine;
+	struct gx_gpu_stream *stream;
+	uint32_t
+		*flags; /* [ENGINE_FLAGS]: a ticket's number once it is done; none; pairs refused */
+	uint32_t ticket; /* the last one given */
+	struct gx_engine_queue_opts opts;
+	uint32_t *link;	       /* GPU memory for ordered gathers, or NULL */
+	uint8_t *stage;	       /* pinned, or NULL */
+	uint32_t stage_ticket; /* who uses it */
+	struct gx_gpu_copy list[ENGINE_COPIES];
+};
+
+GX_EXPORT const char *gx_engine_why(void)
+{
+	return gx_gpu_why();
+}
+
+static int engine_fail(int err, const char *why)
+{
+	gx_gpu_why_set("%s", why);
+	return err;
+}
+
+/* ---- engines and memory ---- */
+
+GX_EXPORT int gx_engine_open(const struct gx_engine_opts *opts, struct gx_engine **out)
+{
+	struct gx_gpu_cfg cfg = {
+		.device = opts->device, .unpack = (enum gx_unpack)opts->unpack, .sms = opts->sms};
+	struct gx_engine *e;
+	int ret;
+
+	if (opts->size != sizeof(*opts) || opts->unpack > GX_UNPACK_MODE_NONE || opts->device < -1)
+		return engine_fail(-EINVAL, "engine: an option is out of range");
+	e = calloc(1, sizeof(*e));
+	if (!e)
+		return -ENOMEM;
+	e->ops = opts->device < 0 ? &gx_gpu_host_ops : &gx_gpu_cuda_ops;
+	ret = e->ops->open(&cfg, &e->gpu);
+	if (ret) {
+		free(e);
+		return ret;
+	}
+	*out = e;
+	return 0;
+}
+
+GX_EXPORT void gx_engine_close(struct gx_engine *e)
+{
+	if (!e)
+		return;
+	e->ops->close(e->gpu);
+	free(e);
+}
+
+GX_EXPORT void gx_engine_info(struct gx_engine *e, struct gx_engine_info *info)
+{
+	enum gx_unpack mode;
+
+	e->ops->info(e->gpu, info->name, sizeof(info->name), &info->sms, &mode);
+	info->unpack = (enum gx_unpack_mode)mode;
+}
+
+GX_EXPORT int gx_engine_alloc(struct gx_engine *e, size_t len, void **out)
+{
+	return e->ops->mem_alloc(e->gpu, len, out);
+}
+
+GX_EXPORT void gx_engine_free(struct gx_engine *e, void *ptr, size_t len)
+{
+	e->ops->mem_free(e->gpu, ptr, len);
+}
+
+GX_EXPORT int gx_engine_map(struct gx_engine *e, void *ptr, size_t len)
+{
+	return e->ops->host_map(e->gpu, ptr, len);
+}
+
+GX_EXPORT void gx_engine_unmap(struct gx_engine *e, void *ptr, size_t len)
+{
+	e->ops->host_unmap(e->gpu, ptr, len);
+}
+
+/* ---- queues ---- */
+
+static int queue_stage(struct gx_engine_queue *q)
+{
+	size_t len = q->opts.stage_b;
+	uint8_t *mem = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int ret;
+
+	if (mem == MAP_FAILED)
+		return -ENOMEM;
+	ret = gx_engine_map(q->engine, mem, len);
+	if (ret)
+		munmap(mem, len);
+	else
+		q->stage = mem;
+	return ret;
+}
+
+static size_t queue_link_b(const struct gx_engine_queue *q)
+{
+	return ((size_t)q->opts.order_rows + q->opts.order_pairs) * sizeof(uint32_t);
+}
+
+static int queue_fill(struct gx_engine_queue *q)
+{
+	struct gx_engine *e = q->engine;
+	void *link = NULL;
+	int ret;
+
+	q->flags = e->ops->flag_alloc(e->gpu, ENGINE_FLAGS);
+	if (!q->flags)
+		return -ENOMEM;
+	ret = e->ops->stream_open(e->gpu, &q->stream);
+	if (!ret && q->opts.order_rows)
+		ret = e->ops->mem_alloc(e->gpu, queue_link_b(q), &link);
+	q->link = link;
+	if (!ret && q->opts.stage_b)
+		ret = queue_stage(q);
+	return ret;
+}
+
+GX_EXPORT int gx_engine_queue_open(struct gx_engine *e, const struct gx_engine_queue_opts *opts,
+				   struct gx_engine_queue **out)
+{
+	struct gx_engine_queue *q = calloc(1, sizeof(*q));
+	int ret;
+
+	if (!q)
+		return -ENOMEM;
+	q->engine = e;
+	if (opts)
+		q->opts = *opts;
+	ret = queue_fill(q);
+	if (ret)
+		gx_engine_queue_close(q);
+	else
+		*out = q;
+	return ret;
+}
+
+GX_EXPORT void gx_engine_queue_close(struct gx_engine_queue *q)
+{
+	const struct gx_gpu_ops *ops;
+
+	if (!q)
+		return;
+	ops = q->engine->ops;
+	ops->stream_close(q->stream);
+	if (q->stage) {
+		gx_engine_unmap(q->engine, q->stage, q->opts.stage_b);
+		munmap(q->stage, q->opts.stage_b);
+	}
+	ops->mem_free(q->engine->gpu, q->link, queue_link_b(q));
+	ops->flag_free(q->engine->gpu, q->flags, ENGINE_FLAGS);
+	free(q);
+}
+
+GX_EXPORT int gx_engine_poll(struct gx_engine_queue *q)
+{
+	q->engine->ops->reap(q->stream, gx_now_ns());
+	return q->engine->ops->fault(q->stream);
+}
+
+static uint32_t *ticket_flag(struct gx_engine_queue *q, uint32_t ticket)
+{
+	return &q->flags[ticket & (ENGINE_TICKETS - 1)];
+}
+
+static uint32_t *ticket_bad(struct gx_engine_queue *q, uint32_t ticket)
+{
+	return ticket_flag(q, ticket) + ENGINE_TICKETS + 1;
+}
+
+GX_EXPORT int gx_engine_result(struct gx_engine_queue *q, uint32_t ticket)
+{
+	/* Pairs with the release of who moved the bytes: the GPU's fence, or the host backend's
+	 * store. */
+	uint32_t flag = __atomic_load_n(ticket_flag(q, ticket), __ATOMIC_ACQUIRE);
+
+	if (q->ticket - ticket >= ENGINE_TICKETS)
+		return 0;
+	if (flag != ticket)
+		return -EINPROGRESS;
+	return *(volatile uint32_t *)ticket_bad(q, ticket) ? -ERANGE : 0;
+}
+
+GX_EXPORT int gx_engine_wait(struct gx_engine_queue *q, uint32_t ticket, uint64_t timeout_ns)
+{
+	uint64_t start_ns = gx_now_ns();
+	int ret, fault;
+
+	while ((ret = gx_engine_result(q, ticket)) == -EINPROGRESS) {
+		fault = gx_engine_poll(q);
+		if (fault)
+			return fault;
+		if (gx_now_ns() - start_ns > timeout_ns)
+			return -ETIMEDOUT;
+		gx_cpu_relax();
+	}
+	return ret;
+}
+
+/* The next ticket, not yet given. Return: 0, -EAGAIN. */
+static int ticket_next(struct gx_engine_queue *q, uint32_t *ticket)
+{
+	uint32_t next = q->ticket + 1;
+
+	if (next > ENGINE_TICKETS && gx_engine_result(q, next - ENGINE_TICKETS) == -EINPROGRESS)
+		return -EAGAIN;
+	*ticket_bad(q, next) = 0;
+	*ticket = next;
+	return 0;
+}
+
+/* ---- unpack ---- */
+
+GX_EXPORT int gx_engine_block_open(struct gx_engine *e, struct gx_engine_block **out)
+{
+	struct gx_engine_block *b = calloc(1, sizeof(*b));
+	int ret;
+
+	if (!b)
+		return -ENOMEM;
+	b->engine = e;
+	ret = e->ops->block_alloc(e->gpu, &b->block);
+	if (ret)
+		free(b);
+	else
+		*out = b;
+	return ret;
+}
+
+GX_EXPORT void gx_engine_block_close(struct gx_engine_block *b)
+{
+	if (!b)
+		return;
+	b->engine->ops->block_free(b->engine->gpu, &b->block);
+	free(b);
+}
+
+GX_EXPORT struct gx_frag *gx_engine_block_frags(struct gx_engine_block *b)
+{
+	return (struct gx_frag *)b->block.desc;
+}
+
+GX_EXPORT void gx_engine_block_set(struct gx_engine_block *b, const void *pool, void *dst,
+				   uint64_t dst_len, uint32_t n)
+{
+	struct gx_block *blk = &b->block;
+
+	blk->src_base = (uintptr_t)pool;
+	blk->nr = GX_MIN(n, GX_ENGINE_FRAGS_MAX);
+	blk->nr_seg = 1;
+	blk->seg[0] = (struct gx_seg){(uintptr_t)dst, dst_len};
+	blk->cnt[0] = blk->nr;
+	blk->bytes = 0;
+	for (uint32_t i = 0; i < blk->nr; i++)
+		blk->bytes += blk->desc[i].len;
+}
+
+GX_EXPORT unsigned gx_engine_unpack(struct gx_engine_queue *q,
+				    struct gx_engine_block *const blocks[], unsigned n)
+{
+	return q->engine->ops->unpack(q->stream, (struct gx_block *const *)blocks, n, gx_now_ns());
+}
+
+GX_EXPORT int gx_engine_block_status(const struct gx_engine_block *b)
+{
+	switch (__atomic_load_n(b->block.status, __ATOMIC_ACQUIRE)) {
+	case GX_BLOCK_PENDING:
+		return -EINPROGRESS;
+	case GX_BLOCK_OK:
+		return 0;
+	default:
+		return -ERANGE;
+	}
+}
+
+/* ---- copies ---- */
+
+GX_EXPORT int gx_engine_copy(struct gx_engine_queue *q, void *dst, const void *src, size_t len,
+			     uint32_t *ticket)
+{
+	struct gx_gpu_copy one = {dst, src, len};
+	uint32_t t;
+	int ret = ticket_next(q, &t);
+
+	if (!ret)
+		ret = q->engine->ops->copy(q->stream, &one, 1, ticket_flag(q, t), t, gx_now_ns());
+	if (!ret)
+		*ticket = q->ticket = t;
+	return ret;
+}
+
+/* A list of any length: its parts go to ->copy, the last with the ticket's flag. */
+struct copy_run {
+	struct gx_engine_queue *q;
+	unsigned n; /* of q->list */
+};
+
+static int run_flush(struct copy_run *run, uint32_t *flag, uint32_t value)
+{
+	struct gx_engine_queue *q = run->q;
+	int ret;
+
+	ret = q->engine->ops->copy(q->stream, q->list, run->n, flag, value, gx_now_ns());
+	run->n = 0;
+	return ret;
+}
+
+/* Add a copy, to the last one where it continues that on both sides. */
+static int run_add(struct copy_run *run, void *dst, const void *src, size_t len, bool merge)
+{
+	struct gx_gpu_copy *last = run->n ? &run->q->list[run->n - 1] : NULL;
+	int ret = 0;
+
+	if (merge && last && (uint8_t *)last->dst + last->len == (uint8_t *)dst &&
+	    (const uint8_t *)last->src + last->len == (const uint8_t *)src) {
+		last->len += len;
+		return 0;
+	}
+	if (run->n == ENGINE_COPIES)
+		ret = run_flush(run, &run->q->flags[ENGINE_FLAG_NIL], 0);
+	run->q->list[run->n++] = (struct gx_gpu_copy){dst, src, len};
+	return ret;
+}
+
+/* ---- gather ---- */
+
+static bool pair_fits(const struct gx_gather *g, struct gx_row_pair p)
+{
+	return p.src < g->src_rows && p.dst < g->dst_rows;
+}
+
+/* One copy a row, from where it is or, with @stage, from where the CPU has put it. */
+static int gather_copies(struct gx_engine_queue *q, const struct gx_gather *g, uint8_t *stage,
+			 uint32_t t)
+{
+	struct copy_run run = {q, 0};
+	uint32_t bad = 0;
+	int ret = 0;
+
+	for (uint32_t i = 0; i < g->nr && !ret; i++) {
+		struct gx_row_pair p = g->pairs[i];
+		const uint8_t *src = (const uint8_t *)g->src + (uint64_t)p.src * g->row_b;
+		uint8_t *dst = (uint8_t *)g->dst + (uint64_t)p.dst * g->row_b;
+
+		if (!pair_fits(g, p)) {
+			bad++;
+			continue;
+		}
+		if (stage) {
+			gx_copy(stage, src, g->row_b);
+			src = stage;
+			stage += g->row_b;
+		}
+		ret = run_add(&run, dst, src, g->row_b, stage);
+	}
+	*ticket_bad(q, t) = bad;
+	return ret ? ret : run_flush(&run, ticket_flag(q, t), t);
+}
+
+static int gather_cpu(struct gx_engine_queue *q, const struct gx_gather *g, uint32_t t)
+{
+	int ret;
+
+	if ((uint64_t)g->nr * g->row_b > q->opts.stage_b)
+		return engine_fail(-ENOSPC,
+				   "gather by the CPU: open the queue with a larger stage_b");
+	if (q->stage_ticket && gx_engine_result(q, q->stage_ticket) == -EINPROGRESS)
+		return -EAGAIN;
+	ret = gather_copies(q, g, q->stage, t);
+	if (!ret)
+		q->stage_ticket = t;
+	return ret;
+}
+
+static bool gather_order_fits(const struct gx_engine_queue *q, const struct gx_gather *g)
+{
+	return (uint64_t)g->src_rows + g->nr <= queue_link_b(q) / sizeof(uint32_t);
+}
+
+static enum gx_gather_how gather_how(const struct gx_engine_queue *q, const struct gx_gather *g)
+{
+	if (g->step != GX_GATHER_STEP_NONE)
+		return (enum gx_gather_how)(g->step - GX_GATHER_STEP_BYTE + GX_GATHER_BYTE);
+	if (g->order == GX_GATHER_ORDER_SOURCE)
+		return GX_GATHER_ORDERED;
+	if (g->order == GX_GATHER_ORDER_AUTO && gather_order_fits(q, g) &&
+	    g->src_rows / ENGINE_DENSE <= g->nr)
+		return GX_GATHER_ORDERED;
+	return GX_GATHER_ROWS;
+}
+
+static int gather_kernel(struct gx_engine_queue *q, const struct gx_gather *g, uint32_t t)
+{
+	struct gx_gpu_gather k = {
+		.src = g->src,
+		.dst = g->dst,
+		.pairs = (const struct gx_pair *)g->pairs,
+		.nr = g->nr,
+		.nr_src = g->src_rows,
+		.nr_dst = g->dst_rows,
+		.row_b = g->row_b,
+		.how = gather_how(q, g),
+		.sms = g->sms,
+		.link = q->link,
+		.bad = ticket_bad(q, t),
+	};
+	uint32_t word = gx_gather_word((uintptr_t)g->src, (uintptr_t)g->dst, g->row_b);
+
+	if (k.how == GX_GATHER_ORDERED && !gather_order_fits(q, g))
+		return engine_fail(-ENOSPC,
+				   "ordered gather: open the queue for more rows and pairs");
+	if (!word || (k.how >= GX_GATHER_BYTE && word != 16))
+		return engine_fail(-EINVAL,
+				   "gather: addresses must be multiples of 4 (steps: of 16)");
+	return q->engine->ops->gather(q->stream, &k, ticket_flag(q, t), t, gx_now_ns());
+}
+
+static int gather_check(const struct gx_gather *g)
+{
+	if (g->size != sizeof(*g) || !g->row_b || g->row_b % 4 || g->row_b > GX_ROW_MAX)
+		return engine_fail(-EINVAL, "gather: rows are 4 to 65536 bytes, a multiple of 4");
+	if (g->engine > GX_ENGINE_CPU || g->order > GX_GATHER_ORDER_SOURCE ||
+	    g->step > GX_GATHER_STEP_SEQ)
+		return engine_fail(-EINVAL, "gather: an option is out of range");
+	for (uint32_t i = 0; g->check && i < g->nr; i++)
+		if (!pair_fits(g, g->pairs[i])) {
+			gx_gpu_why_set("gather: pair %u (%u, %u) is outside of %u and %u rows", i,
+				       g->pairs[i].src, g->pairs[i].dst, g->src_rows, g->dst_rows);
+			return -ERANGE;
+		}
+	return 0;
+}
+
+GX_EXPORT int gx_engine_gather(struct gx_engine_queue *q, const struct gx_gather *g,
+			       uint32_t *ticket)
+{
+	uint32_t t;
+	int ret = gather_check(g);
+
+	if (!ret)
+		ret = ticket_next(q, &t);
+	if (ret)
+		return ret;
+	if (g->engine == GX_ENGINE_CE)
+		ret = gather_copies(q, g, NULL, t);
+	else if (g->engine == GX_ENGINE_CPU)
+		ret = gather_cpu(q, g, t);
+	else
+		ret = gather_kernel(q, g, t);
+	if (!ret)
+		*ticket = q->ticket = t;
+	return ret;
+}

@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Gather and scatter: rows named by (source, destination) pairs, from pinned host memory to GPU
+ * memory or back, by few SMs. Launched by gpu_cuda.c; how a row is divided is in gather_core.h. The
+ * last thread block to finish tells the CPU. The kernels of the second half are what the first is
+ * compared with.
+ */
+#include "gather_core.h"
+
+#define ALL 0xffffffffu
+
+static_assert(sizeof(struct gx_gather_args) == 96, "same in C and in CUDA");
+
+/* Rows that are read once: no place in L1, first out of L2. */
+__device__ static uint4 word_load(const uint4 *p)
+{
+	uint4 v;
+
+	asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+		     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+		     : "l"(p));
+	return v;
+}
+
+__device__ static uint32_t word_load(const uint32_t *p)
+{
+	uint32_t v;
+
+	asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(p));
+	return v;
+}
+
+/* The segment of one warp: a lane's words, all loaded before any is stored. */
+template <typename word> struct seg_regs {
+	static constexpr int loads = GX_GATHER_SEG_B / 32 / sizeof(word);
+	word v[loads];
+	struct gx_gather_seg s;
+
+	__device__ void load(uint32_t lane)
+	{
+#pragma unroll
+		for (int k = 0; k < loads; k++) {
+			int at = (int)lane + 32 * k;
+
+			if (at >= s.lo && at < s.hi)
+				v[k] = word_load((const word *)s.src + at);
+		}
+	}
+
+	__device__ void store(uint64_t dst, uint32_t lane) const
+	{
+#pragma unroll
+		for (int k = 0; k < loads; k++) {
+			int at = (int)lane + 32 * k;
+
+			if (at >= s.lo && at < s.hi)
+				__stcs((word *)dst + at, v[k]);
+		}
+	}
+};
+
+/*
+ * Account for a thread block: its stores come before the fence, the fence before the count. Who
+ * brings the count to its end resets the counters and tells the CPU. All threads call.
+ */
+__device__ static void grid_end(const struct gx_gather_args &a, uint32_t bad)
+{
+	uint32_t sum;
+
+	bad = __reduce_add_sync(ALL, bad);
+	if (bad && threadIdx.x % 32 == 0)
+		atomicAdd(&a.counter[1], bad);
+	__threadfence();
+	__syncthreads();
+	if (threadIdx.x || atomicAdd(&a.counter[0], 1u) + 1 != gridDim.x)
+		return;
+	__threadfence();
+	sum = atomicExch(&a.counter[1], 0u);
+	atomicExch(&a.counter[0], 0u);
+	*(volatile uint32_t *)a.bad = sum;
+	__threadfence_system();
+	*(volatile uint32_t *)a.flag = a.value;
+}
+
+/* Pairs may lie in host memory: a copy in L1 of an earlier launch is never taken. */
+__device__ static struct gx_pair pair_load(const struct gx_gather_args &a, uint32_t i)
+{
+	uint2 raw = __ldcv((const uint2 *)a.pairs + i);
+
+	return {raw.x, raw.y};
+}
+
+/*
+ * 32 segments are one warp's round: each lane fetches the pair of one, for the next round while
+ * this one is moved. RUN segments are loaded before the first of them is stored.
+ */
+template <typename word, int RUN> __device__ static void rows_run(const struct gx_gather_args &a)
+{
+	const struct gx_pair none = {UINT32_MAX, UINT32_MAX};
+	uint32_t lane = threadIdx.x % 32;
+	uint64_t step = (uint64_t)gridDim.x * GX_GATHER_WARPS * 32;
+	uint64_t base = ((uint64_t)threadIdx.x / 32 * gridDim.x + blockIdx.x) * 32;
+	uint64_t end = (uint64_t)a.nr * a.segs;
+	uint64_t u = base + lane;
+	struct gx_pair next = u < end ? pair_load(a, u / a.segs) : none;
+	uint32_t bad = 0;
+
+	for (; base < end; base += step) {
+		struct gx_pair p = next;
+		uint32_t seg = (base + lane) % a.segs;
+		bool fits = gx_gather_fits(&a, p) && base + lane < end;
+		uint32_t todo = __ballot_sync(ALL, fits);
+
+		bad += !fits && base + lane < end && seg == 0;
+		u = base + step + lane;
+		next = u < end ? pair_load(a, u / a.segs) : none;
+		while (todo) {
+			struct seg_regs<word> r[RUN];
+
+#pragma unroll
+			for (int k = 0; k < RUN; k++) {
+				int who = todo ? __ffs(todo) - 1 : 0;
+				uint64_t src = __shfl_sync(ALL, p.src, who);
+				uint64_t dst = __shfl_sync(ALL, p.dst, who);
+
+				r[k].s =
+					gx_gather_seg_get((uint64_t)a.src + src * a.row_b,
+							  (uint64_t)a.dst + dst * a.row_b, a.row_b,
+							  sizeof(word), __shfl_sync(ALL, seg, who));
+				if (!todo)
+					r[k].s.hi = 0;
+				todo &= todo - 1;
+				r[k].load(lane);
+			}
+#pragma unroll
+			for (int k = 0; k < RUN; k++)
+				r[k].store(r[k].s.dst, lane);
+		}
+	}
+	grid_end(a, bad);
+}
+
+extern "C" __global__ void __launch_bounds__(GX_GATHER_THREADS, 1)
+	gx_gather_rows16(const __grid_constant__ struct gx_gather_args a)
+{
+	rows_run<uint4, 4>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(GX_GATHER_THREADS, 1)
+	gx_gather_rows4(const __grid_constant__ struct gx_gather_args a)
+{
+	rows_run<uint32_t, 2>(a);
+}
+
+/* Ordered, first pass: a list of the pairs of each source row. Refused pairs are in none. */
+extern "C" __global__ void __launch_bounds__(GX_GATHER_THREADS, 1)
+	gx_gather_link(const __grid_constant__ struct gx_gather_args a)
+{
+	constexpr int RUN = 4; /* atomics under way in each thread */
+	uint64_t step = (uint64_t)gridDim.x * GX_GATHER_THREADS;
+	uint64_t i = blockIdx.x * GX_GATHER_THREADS + threadIdx.x;
+	uint32_t bad = 0;
+
+	for (; i < a.nr; i += RUN * step) {
+		struct gx_pair p[RUN];
+
+#pragma unroll
+		for (int k = 0; k < RUN; k++)
+			if (i + k * step < a.nr)
+				p[k] = pair_load(a, i + k * step);
+#pragma unroll
+		for (int k = 0; k < RUN; k++) {
+			uint64_t at = i + k * step;
+
+			if (at >= a.nr)
+				continue;
+			if (gx_gather_fits(&a, p[k]))
+				a.next[at] = atomicExch(&a.head[p[k].src], (uint32_t)at + 1);
+			else
+				bad++;
+		}
+	}
+	bad = __reduce_add_sync(ALL, bad);
+	if (bad && threadIdx.x % 32 == 0)
+		atomicAdd(&a.counter[1], bad);
+}
+
+/* The destinations of one source row, held by the lane of that row: the first few, and the rest. */
+struct list {
+	static constexpr int few = 4;
+	uint32_t dst[few];
+	uint32_t nr; /* of dst[] */
+	uint32_t rest;
+
+	__device__ void load(const struct gx_gather_args &a, uint32_t i)
+	{
+		nr = 0;
+#pragma unroll
+		for (int k = 0; k < few; k++) {
+			dst[k] = 0;
+			if (!i)
+				continue;
+			dst[k] = pair_load(a, i - 1).dst;
+			i = a.next[i - 1];
+			nr++;
+		}
+		rest = i;
+	}
+};
+
+/* RUN segments of a window: contiguous source bytes, a word of which may be of any row in it. */
+template <typename word, int RUN> struct window_regs {
+	static constexpr int loads = GX_GATHER_SEG_B / 32 / sizeof(word);
+	word v[RUN * loads];
+	uint8_t row[RUN * loads]; /* 32: a word of no row that is wanted */
+
+	/* @at: offset of the lane's first word from the window's first row; may be negative. */
+	__device__ void load(const struct gx_gather_args &a, const char *src, int at, int end,
+			     uint32_t todo)
+	{
+#pragma unroll
+		for (int k = 0; k < RUN * loads; k++) {
+			int x = at + 32 * k * (int)sizeof(word);
+
+			row[k] = 32;
+			if (x < 0 || x >= end)
+				continue;
+			row[k] = gx_gather_row_of(x, a.magic);
+			if (!(todo >> row[k] & 1))
+				row[k] = 32;
+			else
+				v[k] = word_load((const word *)(src + x));
+		}
+	}
+
+	__device__ void store(const struct gx_gather_args &a, int k, int at, uint32_t dst) const
+	{
+		uint32_t col = at + 32 * k * (int)sizeof(word) - row[k] * a.row_b;
+
+		__stcs((word *)(a.dst + (uint64_t)dst * a.row_b + col), v[k]);
+	}
+
+	/* To the first few destinations of every row, then along the lists that are longer. */
+	__device__ void spread(const struct gx_gather_args &a, const struct list &l, int at,
+			       uint32_t most) const
+	{
+		for (uint32_t n = 0; n < most; n++) {
+			/* dst[] is indexed by constants only: it stays in registers. */
+			uint32_t mine = n == 0	 ? l.dst[0]
+					: n == 1 ? l.dst[1]
+					: n == 2 ? l.dst[2]
+						 : l.dst[3];
+			uint32_t has = __ballot_sync(ALL, n < l.nr);
+
+#pragma unroll
+			for (int k = 0; k < RUN * loads; k++) {
+				uint32_t dst = __shfl_sync(ALL, mine, row[k] & 31);
+
+				if (row[k] < 32 && (has >> row[k] & 1))
+					store(a, k, at, dst);
+			}
+		}
+		if (!__any_sync(ALL, l.rest))
+			return;
+#pragma unroll
+		for (int k = 0; k < RUN * loads; k++) {
+			uint32_t i = __shfl_sync(ALL, l.rest, row[k] & 31);
+
+			for (i = row[k] < 32 ? i : 0; i; i = a.next[i - 1])
+				store(a, k, at, pair_load(a, i - 1).dst);
+		}
+	}
+};
+
+/*
+ * Ordered, second pass. A warp takes a window of source rows and reads what is wanted of it in
+ * ascending order, whole lines wherever neighbours are wanted too; each word is stored for every
+ * pair of its row.
+ */
+template <typename word, int RUN> __device__ static void windows_run(const struct gx_gather_args &a)
+{
+	uint32_t lane = threadIdx.x % 32;
+	uint64_t step = (uint64_t)gridDim.x * GX_GATHER_WARPS * a.window;
+	uint64_t base = ((uint64_t)threadIdx.x / 32 * gridDim.x + blockIdx.x) * a.window;
+
+	for (; base < a.nr_src; base += step) {
+		bool mine = lane < a.window && base + lane < a.nr_src;
+		const char *src = a.src + base * a.row_b;
+		uint32_t h = mine ? a.head[base + lane] : 0;
+		uint32_t todo = __ballot_sync(ALL, h != 0);
+		int end = a.row_b * (32 - __clz(todo));
+		struct list l;
+		uint32_t most;
+
+		if (!todo)
+			continue;
+		if (h)
+			a.head[base + lane] = 0;
+		l.load(a, h);
+		most = __reduce_max_sync(ALL, l.nr);
+		for (int seg = -(int)((uint64_t)src % GX_GATHER_LINE_B); seg < end;
+		     seg += RUN * GX_GATHER_SEG_B) {
+			struct window_regs<word, RUN> r;
+			int at = seg + (int)(lane * sizeof(word));
+
+			r.load(a, src, at, end, todo);
+			r.spread(a, l, at, most);
+		}
+	}
+	grid_end(a, 0);
+}
+
+extern "C" __global__ void __launch_bounds__(GX_GATHER_THREADS, 1)
+	gx_gather_ordered16(const __grid_constant__ struct gx_gather_args a)
+{
+	windows_run<uint4, 4>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(GX_GATHER_THREADS, 1)
+	gx_gather_ordered4(const __grid_constant__ struct gx_gather_args a)
+{
+	windows_run<uint32_t, 2>(a);
+}
+
+/* --- what the above is compared with: one step of optimisation each
+ * ------------------------------------------ */
+
+/* A thread a row, a byte at a time. */
+extern "C" __global__ void __launch_bounds__(GX_GATHER_THREADS, 1)
+	gx_gather_byte(const __grid_constant__ struct gx_gather_args a)
+{
+	uint32_t step = gridDim.x * GX_GATHER_THREADS, bad = 0;
+
+	for (uint32_t i = blockIdx.x * GX_GATHER_THREADS + threadIdx.x; i < a.nr; i += step) {
+		struct gx_pair p = pair_load(a, i);
+		const volatile char *src = a.src + (uint64_t)p.src * a.row_b;
+		volatile char *dst = a.dst + (uint64_t)p.dst * a.row_b;
+
+		bad += !gx_gather_fits(&a, p);
+		for (uint32_t k = 0; gx_gather_fits(&a, p) && k < a.row_b; k++)
+			dst[k] = src[k];
+	}
+	grid_end(a, bad);
+}
+
+/* A thread a row, 16 bytes at a time. Needs 16-byte words. */
+extern "C" __global__ void __launch_bounds__(GX_GATHER_THREADS, 1)
+	gx_gather_thread(const __grid_constant__ struct gx_gather_args a)
+{
+	uint32_t step = gridDim.x * GX_GATHER_THREADS, bad = 0;
+
+	for (uint32_t i = blockIdx.x * GX_GATHER_THREADS + threadIdx.x; i < a.nr; i += step) {
+		struct gx_pair p = pair_load(a, i);
+		const uint4 *src = (const uint4 *)(a.src + (uint64_t)p.src * a.row_b);
+		uint4 *dst = (uint4 *)(a.dst + (uint64_t)p.dst * a.row_b);
+
+		bad += !gx_gather_fits(&a, p);
+		for (uint32_t k = 0; gx_gather_fits(&a, p) && k < a.row_b / 16; k++)
+			dst[k] = src[k];
+	}
+	grid_end(a, bad);
+}
+
+/* A warp a row; LOADS words of a lane are loaded before they are stored. */
+template <int LOADS> __device__ static void warp_run(const struct gx_gather_args &a)
+{
+	uint32_t lane = threadIdx.x % 32, step = gridDim.x * GX_GATHER_WARPS, bad = 0;
+
+	for (uint32_t i = threadIdx.x / 32 * gridDim.x + blockIdx.x; i < a.nr; i += step) {
+		struct gx_pair p = pair_load(a, i);
+		const uint4 *src = (const uint4 *)(a.src + (uint64_t)p.src * a.row_b);
+		uint4 *dst = (uint4 *)(a.dst + (uint64_t)p.dst * a.row_b);
+		uint32_t words = gx_gather_fits(&a, p) ? a.row_b / 16 : 0;
+
+		bad += !words && lane == 0;
+		for (uint32_t at = lane; at < words; at += 32 * LOADS) {
+			uint4 v[LOADS];
+
+#pragma unroll
+			for (int k = 0; k < LOADS; k++)
+				if (at + 32 * k < words)
+					v[k] = __ldcs(src + at + 32 * k);
+#pragma unroll
+			for (int k = 0; k < LOADS; k++)
+				if (at + 32 * k < words)
+					dst[at + 32 * k] = v[k];
+		}
+	}
+	grid_end(a, bad);
+}
+
+extern "C" __global__ void __launch_bounds__(GX_GATHER_THREADS, 1)
+	gx_gather_warp1(const __grid_constant__ struct gx_gather_args a)
+{
+	warp_run<1>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(GX_GATHER_THREADS, 1)
+	gx_gather_warp2(const __grid_constant__ struct gx_gather_args a)
+{
+	warp_run<2>(a);
+}
+
+/* No rows: the same number of bytes, contiguous. The limit of the SMs. */
+extern "C" __global__ void __launch_bounds__(GX_GATHER_THREADS, 1)
+	gx_gather_seq(const __grid_constant__ struct gx_gather_args a)
+{
+	uint64_t words = (uint64_t)a.nr * a.row_b / 16;
+	uint64_t step = (uint64_t)gridDim.x * GX_GATHER_THREADS;
+	uint64_t at = blockIdx.x * (uint64_t)GX_GATHER_THREADS + threadIdx.x;
+
+	for (; at < words; at += 4 * step) {
+		uint4 v[4];
+
+#pragma unroll
+		for (int k = 0; k < 4; k++)
+			if (at + k * step < words)
+				v[k] = word_load((const uint4 *)a.src + at + k * step);
+#pragma unroll
+		for (int k = 0; k < 4; k++)
+			if (at + k * step < words)
+				__stcs((uint4 *)a.dst + at + k * step, v[k]);
+	}
+	grid_end(a, 0);
+}

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gx's GPU engine on its own: unpack fragments that lie scattered in a pool, gather and scatter
+ * rows by index lists, copy. Without ports, links or peers; the data plane of gx.h uses the same
+ * engine.
+ *
+ * An engine is one GPU (or, device -1, the CPU behind the same calls). Work is queued on a queue,
+ * which keeps order: what is queued later sees what earlier work wrote, but for fragments of
+ * unpacks, which are unordered among themselves. Nothing here waits but open, close, alloc and
+ * gx_engine_wait(); completion is a flag in pinned memory that is polled.
+ *
+ * Threads: a queue belongs to one thread at a time; everything else may be called from any thread.
+ * Errors are 0 or -errno; gx_engine_why() has the reason in words.
+ */
+#ifndef GX_ENGINE_H
+#define GX_ENGINE_H
+
+#include <gx/gx.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct gx_engine;
+struct gx_engine_queue;
+struct gx_engine_block; /* one list of fragments, in memory that the GPU reads in place */
+
+/** gx_engine_why() - Why the calling thread's last failing call here failed. Never NULL. */
+const char *gx_engine_why(void);
+
+/* ---- Engines
+ * ------------------------------------------------------------------------------------------ */
+
+struct gx_engine_opts {
+	size_t size;
+	int device;		    /* CUDA ordinal; -1: the CPU */
+	enum gx_unpack_mode unpack; /* how fragments are moved; AUTO: kernel, on the CPU host */
+	unsigned sms; /* bound on SMs that one unpack or gather uses; 0: defaults, see the info */
+};
+
+struct gx_engine_info {
+	size_t size;
+	char name[96];		    /* "NVIDIA H200" */
+	enum gx_unpack_mode unpack; /* really used */
+	unsigned sms;		    /* of an unpack; 0: no kernel */
+};
+
+/** gx_engine_open() - Return: 0, -EINVAL, -ENODEV (no such GPU, no driver, built without nvcc),
+ * -ENOMEM. */
+int gx_engine_open(const struct gx_engine_opts *opts, struct gx_engine **out);
+/** gx_engine_close() - After its queues, blocks and memory. NULL is fine. */
+void gx_engine_close(struct gx_engine *e);
+void gx_engine_info(struct gx_engine *e, struct gx_engine_info *info);
+
+/* ---- Memory
+ * ------------------------------------------------------------------------------------------- */
+
+/** gx_engine_alloc() - Memory of the GPU, zeroed. Return: 0, -ENOMEM. */
+int gx_engine_alloc(struct gx_engine *e, size_t len, void **out);
+void gx_engine_free(struct gx_engine *e, void *ptr, size_t len);
+/** gx_engine_map() - Let the GPU use host memory in place, at its address. Return: 0, -EOPNOTSUPP,
+ * -ENOMEM. */
+int gx_engine_map(struct gx_engine *e, void *ptr, size_t len);
+void gx_engine_unmap(struct gx_engine *e, void *ptr, size_t len);
+
+/* ---- Queues
+ * ------------------------------------------------------------------------------------------- */
+
+/** struct gx_engine_queue_opts - What gathers on this queue may need; memory is taken when it is
+ * opened. */
+struct gx_engine_queue_opts {
+	size_t size;
+	uint32_t order_rows;  /* ordered gathers: at most so many source rows */
+	uint32_t order_pairs; /* and pairs */
+	size_t stage_b;	      /* gathers by the CPU: at most so many bytes */
+};
+
+/** gx_engine_queue_open() - @opts: NULL for none of that. Return: 0, -ENOMEM, -ENODEV. */
+int gx_engine_queue_open(struct gx_engine *e, const struct gx_engine_queue_opts *opts,
+			 struct gx_engine_queue **out);
+/** gx_engine_queue_close() - Waits for what is queued, in bounded time. NULL is fine. */
+void gx_engine_queue_close(struct gx_engine_queue *q);
+
+/**
+ * gx_engine_poll() - Push what completes late and look for faults; to be called while work is out.
+ * Return: 0, -EIO (the GPU failed; gx_engine_why() has the vendor's code).
+ */
+int gx_engine_poll(struct gx_engine_queue *q);
+
+/**
+ * gx_engine_result() - What became of the copy or gather with this ticket. One cache line is read.
+ * Results are kept for the last 64 tickets; older ones are done.
+ * Return: 0 (its bytes are visible), -EINPROGRESS, -ERANGE (a gather refused pairs that are out of
+ * range; all others are moved).
+ */
+int gx_engine_result(struct gx_engine_queue *q, uint32_t ticket);
+/** gx_engine_wait() - Poll until there is a result. Return: that, -EIO, -ETIMEDOUT. */
+int gx_engine_wait(struct gx_engine_queue *q, uint32_t ticket, uint64_t timeout_ns);
+
+/* ---- Unpack
+ * ------------------------------------------------------------------------------------------- */
+
+#define GX_ENGINE_FRAGS_MAX  2048 /* of a block */
+#define GX_ENGINE_BLOCKS_MAX 16	  /* of a launch */
+
+/** struct gx_frag - @len bytes at @src_off of the pool go to @dst_off of the destination. */
+struct gx_frag {
+	uint32_t src_off;
+	uint32_t len;
+	uint64_t dst_off;
+};
+
+/** gx_engine_block_open() - Return: 0, -ENOMEM. */
+int gx_engine_block_open(struct gx_engine *e, struct gx_engine_block **out);
+void gx_engine_block_close(struct gx_engine_block *b);
+/** gx_engine_block_frags() - [GX_ENGINE_FRAGS_MAX], for the caller to fill while the block is not
+ * under way. */
+struct gx_frag *gx_engine_block_frags(struct gx_engine_block *b);
+/**
+ * gx_engine_block_set() - The first @n fragments go from @pool, mapped host memory or memory of the
+ * GPU, to
+ * @dst. One that would leave @dst_len is refused by whoever moves it.
+ */
+void gx_engine_block_set(struct gx_engine_block *b, const void *pool, void *dst, uint64_t dst_len,
+			 uint32_t n);
+/**
+ * gx_engine_unpack() - Queue blocks, as one launch where the mode has one. A block is the engine's
+ * until its status says otherwise; the pool's bytes too.
+ * @n: at most GX_ENGINE_BLOCKS_MAX are taken
+ * Return: how many were taken; 0: none can be now, poll.
+ */
+unsigned gx_engine_unpack(struct gx_engine_queue *q, struct gx_engine_block *const blocks[],
+			  unsigned n);
+/** gx_engine_block_status() - Return: 0 (all bytes are visible), -EINPROGRESS, -ERANGE (refused
+ * fragments). */
+int gx_engine_block_status(const struct gx_engine_block *b);
+
+/* ---- Gather, scatter, copy
+ * ---------------------------------------------------------------------------- */
+
+/** struct gx_row_pair - Row @src of the source goes to row @dst of the destination. */
+struct gx_row_pair {
+	uint32_t src;
+	uint32_t dst;
+};
+
+enum gx_engine_kind {
+	GX_ENGINE_AUTO,	  /* kernel; on the CPU cpu */
+	GX_ENGINE_KERNEL, /* SMs read and write in place */
+	GX_ENGINE_CE,	  /* one copy a row, by the driver's copy engines */
+	GX_ENGINE_CPU, /* the CPU gathers into pinned memory, one copy for each run of destination
+			  rows */
+};
+
+enum gx_gather_order {
+	GX_GATHER_ORDER_AUTO, /* by source when the queue has room and at least 1 row in 8 is named
+			       */
+	GX_GATHER_ORDER_LISTED, /* as the pairs are listed */
+	GX_GATHER_ORDER_SOURCE, /* source rows in ascending order, rows named often are read once */
+};
+
+/* Steps on the way to the kernel, to see what each brings; needs rows and addresses in multiples
+ * of 16. */
+enum gx_gather_step {
+	GX_GATHER_STEP_NONE,   /* the kernel itself */
+	GX_GATHER_STEP_BYTE,   /* a thread a row, byte by byte */
+	GX_GATHER_STEP_THREAD, /* a thread a row, 16 bytes at a time */
+	GX_GATHER_STEP_WARP,   /* a warp a row */
+	GX_GATHER_STEP_WARP2,  /* same, two loads before the first store */
+	GX_GATHER_STEP_SEQ,    /* no rows: as many bytes, contiguous. The limit of the SMs */
+};
+
+struct gx_gather {
+	size_t size;
+	const void *src; /* mapped host memory or memory of the GPU; a multiple of 4; dst alike */
+	void *dst;
+	const struct gx_row_pair
+		*pairs; /* [nr], memory that the GPU reads; CE and CPU: that the CPU reads */
+	uint32_t nr;
+	uint32_t src_rows, dst_rows; /* pairs from there on are out of range */
+	uint32_t row_b;		     /* a multiple of 4, 4 to 64 KiB */
+	enum gx_engine_kind engine;
+	enum gx_gather_order order;
+	enum gx_gather_step step;
+	bool check;   /* read the pairs first and refuse all when one is out of range */
+	unsigned sms; /* bound; 0: the engine's, else 4 */
+};
+
+/**
+ * gx_engine_gather() - Queue a gather (host to GPU) or scatter (GPU to host). Pairs and rows are
+ * the engine's until its result is there. Two pairs with one destination: either may win. Return: 0
+ * with the @ticket; -EAGAIN (64 tickets are out, or the queue has failed: poll), -EINVAL, -ERANGE
+ * (with .check), -ENOSPC (order or stage: the queue was opened for less).
+ */
+int gx_engine_gather(struct gx_engine_queue *q, const struct gx_gather *g, uint32_t *ticket);
+
+/** gx_engine_copy() - Queue one contiguous copy, by the driver. Return: 0, -EAGAIN. */
+int gx_engine_copy(struct gx_engine_queue *q, void *dst, const void *src, size_t len,
+		   uint32_t *ticket);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
