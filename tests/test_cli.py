@@ -568,7 +568,7 @@ def end_idle(tools):
 def end_drains(tools):
     """The put that is under way ends well, then the server does."""
     with Server(tools) as s:
-        proc = under_load(tools, s, "-n", "20000")
+        proc = under_load(tools, s, "-w", "1", "-n", "3000")
         s.proc.terminate()
         ended(proc).must(OK)
         expect(s.proc.wait(timeout=20) == 0, s.log())

@@ -23,7 +23,7 @@
 #define GXD_PORTS_MAX	 8
 #define GXD_UIDS_MAX	 16
 #define GXD_DRAIN_NS	 10000000000ull
-#define GXD_DRAIN_LOOKS	 3 /* looks in a row without work that count as drained */
+#define GXD_DRAIN_LOOKS	 25 /* in a row, 20 ms apart, without work of those who are connected */
 #define GXD_DESCRIBE_MAX 16384
 
 enum { GXD_OK = 0, GXD_FAILED = 1, GXD_USAGE = 2 };
@@ -493,30 +493,41 @@ static void gxd_describe(struct gxd *d)
 	fflush(stdout);
 }
 
-static bool gxd_busy(struct gxd *d)
+static uint64_t gxd_sum(struct gxd *d, const char *name)
 {
-	uint64_t active;
+	uint64_t sum = 0, one;
 
 	for (unsigned i = 0; i < gx_nr_cores(d->gx); i++)
-		if (!gx_core_stat(gx_core(d->gx, i), "msgs_active_now", &active) && active)
-			return true;
-	return service_busy(d->svc);
+		if (!gx_core_stat(gx_core(d->gx, i), name, &one))
+			sum += one;
+	return sum;
+}
+
+/* Messages under way, or bytes since the last look: a client on a busy machine may pause between
+ * two. */
+static bool gxd_busy(struct gxd *d, uint64_t *bytes_seen)
+{
+	uint64_t bytes = gxd_sum(d, "rx_bytes") + gxd_sum(d, "tx_bytes"), seen = *bytes_seen;
+
+	*bytes_seen = bytes;
+	return gxd_sum(d, "msgs_active_now") || bytes != seen || service_busy(d->svc);
 }
 
 static void gxd_drain(struct gxd *d)
 {
 	uint64_t end = gx_now() + GXD_DRAIN_NS;
+	uint64_t bytes_seen = 0;
 	unsigned quiet = 0;
 
 	fprintf(stderr, "gxd: draining: no new connections, at most %u s for messages under way\n",
 		(unsigned)(GXD_DRAIN_NS / 1000000000u));
 	gx_listen_stop(d->gx);
-	while (quiet < GXD_DRAIN_LOOKS && gx_now() < end) {
-		quiet = gxd_busy(d) ? 0 : quiet + 1;
+	while (quiet < GXD_DRAIN_LOOKS && service_clients(d->svc) && gx_now() < end) {
+		quiet = gxd_busy(d, &bytes_seen) ? 0 : quiet + 1;
 		usleep(20000);
 	}
 	fprintf(stderr, "gxd: %s\n",
-		quiet < GXD_DRAIN_LOOKS ? "still busy; ending all the same" : "drained");
+		gx_now() < end ? "drained" : "still busy; ending all the same");
 }
 
 static int gxd_serve(struct gxd *d)

@@ -126,6 +126,17 @@ bool service_busy(struct service *svc)
 	return busy;
 }
 
+unsigned service_clients(struct service *svc)
+{
+	unsigned nr = 0;
+
+	pthread_mutex_lock(&svc->lock);
+	for (struct service_client *c = svc->clients; c; c = c->next)
+		nr++;
+	pthread_mutex_unlock(&svc->lock);
+	return nr;
+}
+
 void service_on_conn(struct service *svc, struct gx_conn *conn, enum gx_conn_event event)
 {
 	struct service_client *client = gx_conn_user(conn);

@@ -111,6 +111,8 @@ void service_stop(struct service *svc);
 void service_close(struct service *svc);
 /** service_busy() - Is the worker at work, or are requests waiting? Any thread. */
 bool service_busy(struct service *svc);
+/** service_clients() - Connections that there are. Any thread. */
+unsigned service_clients(struct service *svc);
 
 /** For struct gx_opts: the control thread. @svc is what service_open() gave. */
 void service_on_conn(struct service *svc, struct gx_conn *conn, enum gx_conn_event event);
