@@ -13,6 +13,8 @@
 #include <string.h>
 #include <time.h>
 
+#define OP_LEN_MAX (1ull << 36) /* offsets on the wire are 32 bits, in units of 16 bytes */
+
 static void state_set(struct gx_conn *c, enum gx_conn_state state)
 {
 	pthread_mutex_lock(&c->gx->wait_lock);
@@ -394,6 +396,9 @@ static int op_check(const struct gx_op *op)
 	if (op->mem && (op->off > op->mem->len || op->len > op->mem->len - op->off))
 		return gx_fail(-EINVAL, "bytes %llu to %llu are outside of the registered memory",
 			       (unsigned long long)op->off, (unsigned long long)(op->off + op->len));
+	if (op->len > OP_LEN_MAX)
+		return gx_fail(-EINVAL, "an operation of %llu bytes: at most 64 GiB",
+			       (unsigned long long)op->len);
 	if (!op->mem && !op->addr && op->len)
 		return gx_fail(-EINVAL, "an operation of %llu bytes without memory",
 			       (unsigned long long)op->len);

@@ -81,10 +81,10 @@ static void rig_side_open(struct rig *r, int side)
 		fail_msg("gx_open: %s", gx_error());
 	ctx_host_delay_ns = 0;
 	r->core[side] = gx_core(r->gx[side], 0);
-	assert_int_equal(gx_mem_alloc(r->gx[side], GX_MEM_HOST, 0, RIG_MEM_B, &r->mem[side]), 0);
+	assert_int_equal(gx_mem_alloc(r->gx[side], GX_MEM_HOST, 0, c->mem_b, &r->mem[side]), 0);
 	if (c->gpu)
 		rig_gpu(r, side);
-	memset(rig_mem(r, side), RIG_POISON, RIG_MEM_B);
+	memset(rig_mem(r, side), RIG_POISON, c->mem_b);
 	assert_int_equal(gx_mem_share(r->mem[side], "mem",
 				      c->access ? c->access : GX_ACCESS_PUT | GX_ACCESS_GET),
 			 0);
@@ -131,6 +131,8 @@ struct rig *rig_open(const struct rig_cfg *cfg)
 	rig_current = r;
 	r->cfg = *cfg;
 	r->cfg.sim.seed += rig_seed;
+	if (!r->cfg.mem_b)
+		r->cfg.mem_b = RIG_MEM_B;
 	if (!r->cfg.sim.delay_ns)
 		r->cfg.sim.delay_ns = 20000;
 	if (!r->cfg.sim.rate_bps)

@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #define RIG_CONNS  64
-#define RIG_MEM_B  (24u << 20) /* of each side's region */
+#define RIG_MEM_B  (24ull << 20) /* of each side's region, at most */
 #define RIG_POISON 0xa5
 #define RIG_GUARD  64 /* bytes that stay poison before and behind a destination */
 #define MS	   1000000ull
@@ -31,6 +31,7 @@ struct rig_cfg {
 	uint64_t peer_timeout_ns;
 	bool gpu; /* region "mem" is memory of a GPU: of the CPU backend under device number 0 */
 	uint64_t gpu_timeout_ns;
+	uint64_t mem_b;	 /* of region "mem" */
 	unsigned access; /* of the region "mem"; 0: put and get */
 };
 

@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BIG (2u << 20)
+#define BIG   (2u << 20)
+#define MEM_B (3ull << 20) /* of the region */
 
 /* Buffers of both sides: put from, sent from, received into. */
 struct bufs {
@@ -21,13 +22,16 @@ static struct bufs bufs;
 
 static struct rig *ops_open(const struct rig_cfg *cfg)
 {
+	struct rig_cfg full = *cfg;
+
 	for (int side = 0; side < 2; side++) {
 		bufs.src[side] = realloc(bufs.src[side], BIG);
 		bufs.dst[side] = realloc(bufs.dst[side], BIG);
 		memset(bufs.dst[side], RIG_POISON, BIG);
 		rig_fill(bufs.src[side], BIG, side + 1);
 	}
-	return rig_open(cfg);
+	full.mem_b = MEM_B;
+	return rig_open(&full);
 }
 
 static void ops_free(void)
@@ -342,14 +346,31 @@ static void refuse__out_of_range(void **state)
 	struct rig *r = ops_plain();
 	uint64_t token = r->peer[0].token;
 
-	refused(r, GX_OP_PUT, token, RIG_MEM_B - 99, 100, -ERANGE);
-	refused(r, GX_OP_PUT, token, RIG_MEM_B - 99999, 100000, -ERANGE);
-	refused(r, GX_OP_PUT, token, RIG_MEM_B + 1, 0, -ERANGE);
+	refused(r, GX_OP_PUT, token, MEM_B - 99, 100, -ERANGE);
+	refused(r, GX_OP_PUT, token, MEM_B - 99999, 100000, -ERANGE);
+	refused(r, GX_OP_PUT, token, MEM_B + 1, 0, -ERANGE);
 	refused(r, GX_OP_PUT, token, UINT64_MAX - 5, 100, -ERANGE);
-	refused(r, GX_OP_GET, token, RIG_MEM_B - 99, 100, -ERANGE);
+	refused(r, GX_OP_GET, token, MEM_B - 99, 100, -ERANGE);
 	refused(r, GX_OP_GET, token, UINT64_MAX, 2, -ERANGE);
-	refused(r, GX_OP_PUT, token, RIG_MEM_B, 0, 0);
-	rig_check_poison(rig_mem(r, 1) + RIG_MEM_B - 200000, 200000);
+	refused(r, GX_OP_PUT, token, MEM_B, 0, 0);
+	rig_check_poison(rig_mem(r, 1) + MEM_B - 200000, 200000);
+	rig_done(r);
+}
+
+static void refuse__longer_than_the_wire_can_say(void **state)
+{
+	struct rig *r = ops_plain();
+	struct gx_op op = {.size = sizeof(op),
+			   .kind = GX_OP_PUT,
+			   .addr = bufs.src[0],
+			   .len = (1ull << 36) + 1,
+			   .token = r->peer[0].token};
+
+	assert_int_equal(gx_post(r->ep[0][0], &op, 1), -EINVAL);
+	op.len--;
+	assert_int_equal(gx_post(r->ep[0][0], &op, 1), 1);
+	rig_comps(r, 0, 1, SECOND);
+	expect(r, 0, 0, -ERANGE);
 	rig_done(r);
 }
 
@@ -398,6 +419,7 @@ static void refuse__many(void **state)
 
 /* ---- cancellation ---- */
 
+static uint64_t cancel_drop[2]; /* numbers of packets to lose, when not 0 */
 static const uint32_t cancel_losses[] = {0, 20000};
 
 /* Both sides post; after @ns @side cancels user 1; everything must end, and come back. */
@@ -408,7 +430,9 @@ static void cancelled(enum gx_op_kind kind, uint64_t len, uint64_t ns, int side,
 							   .loss_ppm = loss_ppm,
 							   .reorder_ppm = loss_ppm,
 							   .reorder_slots = 100,
-							   .attach = ns & 1},
+							   .attach = ns & 1,
+							   .drop = cancel_drop,
+							   .nr_drop = cancel_drop[0] ? 2 : 0},
 						   .gpu_delay_ns = gpu_delay_ns,
 						   .chunk_b = 64 << 10,
 						   .window = 4});
@@ -484,6 +508,23 @@ static void cancel__send(void **state)
 static void cancel__recv(void **state)
 {
 	cancelled_at_every_stage(GX_OP_SEND, 1);
+}
+
+/* OPEN, GRANT, GET, CANCEL, FAIL, DATA and ACK: each is lost once. */
+static void cancel__each_packet_lost_once(void **state)
+{
+	static const uint64_t at_ns[] = {0, 30000, 60000};
+
+	for (uint64_t n = 1; n < 24; n++)
+		for (unsigned i = 0; i < 4 * GX_ARRAY_SIZE(at_ns); i++) {
+			cancel_drop[0] = n;
+			cancel_drop[1] = n + 1 + i % 5;
+			cancelled(i % 4 == 0   ? GX_OP_PUT
+				  : i % 4 == 1 ? GX_OP_GET
+					       : GX_OP_SEND,
+				  n % 2 ? 100 : 20000, at_ns[i / 4], i % 4 == 3, 0, 0);
+		}
+	cancel_drop[0] = 0;
 }
 
 /* A receive that is taken back is not met by a later send; the next receive is. */
@@ -791,12 +832,14 @@ int main(int argc, char *argv[])
 		rig_test(put__notifications_wait_for_room),
 		rig_test(refuse__no_such_region),
 		rig_test(refuse__out_of_range),
+		rig_test(refuse__longer_than_the_wire_can_say),
 		rig_test(refuse__access),
 		rig_test(refuse__many),
 		rig_test(cancel__put),
 		rig_test(cancel__get),
 		rig_test(cancel__send),
 		rig_test(cancel__recv),
+		rig_test(cancel__each_packet_lost_once),
 		rig_test(cancel__recv_before_send),
 		rig_test(cancel__send_before_it_began),
 		rig_test(cancel__unknown),
