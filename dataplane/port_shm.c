@@ -384,12 +384,9 @@ static void shm_peer_detach(struct gx_port_queue *gq, uint32_t index)
 
 /* ---- Receive [core] ---- */
 
-/* An entry that breaks the rules: counted, dropped, and after many of them nothing more is read. */
-static void shm_rx_bad(struct shm_queue *q, struct shm_peer *peer)
+/* Nothing more is read from @peer, so that to the link it is a silent one, and its operations end. */
+static void shm_mute(struct shm_queue *q, const struct shm_peer *peer)
 {
-	gx_stat_add(q->q.stats, GX_STAT_RX_BAD, 1);
-	if (++peer->nr_bad < SHM_VIOLATION_MAX)
-		return;
 	for (unsigned i = 0; i < q->nr_active; i++) {
 		for (unsigned h = 0; h < 2; h++) {
 			struct shm_poll *poll = &q->half[h].poll[i];
@@ -398,6 +395,14 @@ static void shm_rx_bad(struct shm_queue *q, struct shm_peer *peer)
 				*poll = (struct shm_poll){&shm_never, 1, peer->index};
 		}
 	}
+}
+
+/* An entry that breaks the rules: counted, dropped, and after many of them nothing more is read. */
+static void shm_rx_bad(struct shm_queue *q, struct shm_peer *peer)
+{
+	gx_stat_add(q->q.stats, GX_STAT_RX_BAD, 1);
+	if (++peer->nr_bad >= SHM_VIOLATION_MAX)
+		shm_mute(q, peer);
 }
 
 /* Pairs with the release in shm_tx_ctl_one() and shm_tx_data_one(): the entry is complete. */
@@ -562,6 +567,7 @@ static void shm_tx_bad(struct shm_queue *q, struct shm_peer *peer)
 {
 	peer->tx_bad = true;
 	gx_stat_add(q->q.stats, GX_STAT_RX_BAD, 1);
+	shm_mute(q, peer);
 }
 
 static uint32_t shm_ctl_room(struct shm_queue *q, struct shm_peer *peer, uint32_t wanted)

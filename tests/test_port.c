@@ -900,6 +900,7 @@ static void shm_hostile_receiver(void **state)
 	for (unsigned what = 0; what < 4; what++) {
 		struct pair *p = pair_open(64, 2048, 2);
 		struct end *a = &p->end[0];
+		struct gx_rx rx[8];
 		struct shm_seg s;
 		unsigned n;
 
@@ -920,6 +921,9 @@ static void shm_hostile_receiver(void **state)
 		assert_int_equal(bad_count(a), 1);
 		assert_int_equal(ops->tx_room(a->q, GX_HALF_DATA, a->peer[0]), 0);
 		assert_int_equal(ops->tx_room(a->q, GX_HALF_CTL, a->peer[0]), 0);
+		/* Nor is it listened to: what waits for it must see it silent. */
+		assert_int_equal(try_send(&p->end[1], GX_HALF_CTL, 0, 0, 1, 8), 1);
+		assert_int_equal(ops->rx_burst(a->q, GX_HALF_CTL, rx, 8), 0);
 		send_all(p, a, GX_HALF_DATA, 1, 9, 5, 100);
 		recv_checked(p, &p->end[1], GX_HALF_DATA, 9, 5, 100);
 		munmap(s.base, s.len);
