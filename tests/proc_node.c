@@ -435,9 +435,19 @@ static unsigned fds_count(void)
 	return nr;
 }
 
+static uint64_t rss_b(void)
+{
+	FILE *f = fopen("/proc/self/statm", "re");
+	unsigned long pages = 0;
+
+	CHECK(f && fscanf(f, "%*s %lu", &pages) == 1);
+	fclose(f);
+	return (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
 struct snap snap_take(void)
 {
-	struct snap s = {.fds = fds_count()};
+	struct snap s = {.fds = fds_count(), .rss_b = rss_b()};
 	FILE *f = fopen("/proc/self/maps", "re");
 	char line[512];
 

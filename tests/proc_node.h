@@ -111,6 +111,7 @@ void node_wait(struct node *n, struct batch *b); /* all of it; none may fail */
 /* What this process holds of the system. */
 struct snap {
 	unsigned fds, maps, segs; /* segs: mappings of shm's segments */
+	uint64_t rss_b;
 };
 struct snap snap_take(void);
 /* Nothing is out, and nothing more is held than at @base. */
