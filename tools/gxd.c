@@ -387,6 +387,7 @@ static int gxd_open(struct gxd *d)
 	opts.sms = o->sms;
 	opts.integrity = o->integrity;
 	opts.integrity_set = o->integrity_set;
+	opts.server = true;
 	opts.insecure = o->insecure;
 	opts.no_huge = o->no_huge;
 	opts.busy_idle = o->busy;
