@@ -17,6 +17,7 @@
 #define CONN_WAIT_EXTRA_NS 1000000000ull /* on top of gx's own time-out */
 #define CONN_TIMEOUT_NS	   5000000000ull
 #define CONN_LIST_MAX	   600
+#define CONN_PORT_MAX	   128
 
 void perf_nap(uint64_t ns)
 {
@@ -154,9 +155,15 @@ static int conn_begin(struct perf *perf, unsigned i)
 {
 	struct gx_connect_opts co = GX_INIT(co);
 	struct perf_conn *c = &perf->conns[i];
+	char port[CONN_PORT_MAX];
 	int ret;
 
-	co.port = perf->opts->port;
+	/* What follows a comma is for this end's device only. */
+	if (perf->opts->port) {
+		snprintf(port, sizeof(port), "%.*s", (int)strcspn(perf->opts->port, ","),
+			 perf->opts->port);
+		co.port = port;
+	}
 	co.lanes = perf->nr_cores;
 	co.first_core = i % perf->nr_cores;
 	co.timeout_ns = perf->opts->timeout_ns;

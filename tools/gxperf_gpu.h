@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What gxperf unpack and gxperf h2d share: an engine with its memory, lists of numbers, one result.
+ * Main thread only.
+ */
+#ifndef GXPERF_GPU_H
+#define GXPERF_GPU_H
+
+#include "gxperf.h"
+
+#include <gx/engine.h>
+
+#include <argp.h>
+
+#define BENCH_LIST_MAX 16
+#define BENCH_WAIT_NS  20000000000ull
+
+struct bench_list {
+	uint32_t v[BENCH_LIST_MAX];
+	unsigned n;
+};
+
+/** bench_list() - "656,1024"; sizes may end in K. Return: 0, -EINVAL. */
+int bench_list(const char *text, struct bench_list *out);
+
+/** struct bench - One engine on one GPU, one queue, and memory: released together. */
+struct bench {
+	struct out *out;
+	struct gx_engine *engine;
+	struct gx_engine_queue *q;
+	struct gx_engine_info info;
+	uint8_t *host, *back; /* mapped host memory: what is sent, what came back */
+	uint8_t *dev[2];      /* memory of the GPU */
+	size_t host_b, back_b, dev_b[2];
+};
+
+struct bench_want {
+	int device;
+	enum gx_unpack_mode unpack;
+	unsigned sms;
+	size_t host_b, back_b, dev_b[2]; /* 0: none */
+	struct gx_engine_queue_opts queue;
+};
+
+/** bench_open() - Return: an enum perf_status, having said why when it is not PERF_OK. */
+int bench_open(const struct bench_want *want, struct out *out, struct bench *b);
+void bench_close(struct bench *b); /* of a half-open one too */
+int bench_failed(struct bench *b, const char *what, int err);
+
+/** bench_fill() - Bytes of a fast generator: no two fragments or rows are alike. */
+void bench_fill(uint8_t *mem, size_t len, uint64_t seed);
+uint32_t bench_random(uint64_t *state);
+
+/** bench_copy() - Waits. Return: an enum perf_status. */
+int bench_copy(struct bench *b, void *dst, const void *src, size_t len);
+/** bench_copy_rate() - @n copies queued back to back. Return: GB/s, 0 when it failed. */
+double bench_copy_rate(struct bench *b, void *dst, const void *src, size_t len, unsigned n);
+
+/** bench_row() - A row with nothing known but @op, size and count. */
+struct out_row bench_row(const char *op, uint64_t size_b, uint64_t count);
+
+extern const struct argp perf_unpack_argp, perf_h2d_argp;
+int perf_unpack(const struct perf_opts *opts, struct out *out);
+int perf_h2d(const struct perf_opts *opts, struct out *out);
+
+#endif
