@@ -5,6 +5,7 @@
  * opts_check().
  */
 #include "gxperf.h"
+#include "gxperf_gpu.h"
 
 #include <argp.h>
 #include <errno.h>
@@ -364,6 +365,8 @@ static const struct argp_child run_groups[] = {{&conn_argp}, {&load_argp}, {&fil
 					       {&tune_argp}, {&out_argp},  {0}};
 static const struct argp_child plain_groups[] = {
 	{&conn_argp}, {&load_argp}, {&tune_argp}, {&out_argp}, {0}};
+static const struct argp_child unpack_groups[] = {{&perf_unpack_argp}, {&out_argp}, {0}};
+static const struct argp_child h2d_groups[] = {{&perf_h2d_argp}, {&out_argp}, {0}};
 static const struct argp_child demo_groups[] = {{&demo_argp}, {&out_argp}, {0}};
 
 static const struct command {
@@ -383,6 +386,12 @@ static const struct command {
 	 "Send tagged messages to receives that the server posts.", true, true},
 	{"lat", perf_lat, plain_groups, "HOST:PORT",
 	 "One-way latency: half the round trip of a put and its echo.", true, true},
+	{"unpack", perf_unpack, unpack_groups, "",
+	 "Fragments scattered in a pool to GPU memory, in every mode, beside the limit.", false,
+	 false},
+	{"h2d", perf_h2d, h2d_groups, "",
+	 "Rows by an index list from pinned memory to GPU memory, in every way, beside the limit.",
+	 false, false},
 	{"demo", perf_demo, demo_groups, "",
 	 "Server and client as two pinned processes on this machine, in under 40 s.", false, false},
 };

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxperf h2d: rows by an index list from pinned host memory into GPU memory, or back with --scatter: gx's kernel
- * as listed and ordered, what it is compared with, and the limits measured in the same run. Every row of every
- * result is compared afterwards, with the memory poisoned before.
+ * gxperf h2d: rows by an index list from pinned host memory into GPU memory, or back with
+ * --scatter: gx's kernel as listed and ordered, what it is compared with, and the limits measured
+ * in the same run. Every row of every result is compared afterwards, with the memory poisoned
+ * before.
  */
 #include "gxperf_gpu.h"
 
@@ -19,9 +20,20 @@ static struct {
 	enum { H2D_BOTH, H2D_DISTINCT, H2D_REPEATS } draw;
 	int engine; /* enum gx_engine_kind; -1: all */
 	bool steps, scatter;
-} opts = {.rows = {{656}, 1}, .sms = {{4}, 1}, .nr = 262144, .slots = 300000, .n = 10, .engine = -1};
+} opts = {
+	.rows = {{656}, 1}, .sms = {{4}, 1}, .nr = 262144, .slots = 300000, .n = 10, .engine = -1};
 
-enum { KEY_DEVICE = 600, KEY_ROWS, KEY_SMS, KEY_NR, KEY_SLOTS, KEY_DRAW, KEY_ENGINE, KEY_STEPS, KEY_SCATTER };
+enum {
+	KEY_DEVICE = 600,
+	KEY_ROWS,
+	KEY_SMS,
+	KEY_NR,
+	KEY_SLOTS,
+	KEY_DRAW,
+	KEY_ENGINE,
+	KEY_STEPS,
+	KEY_SCATTER
+};
 
 static const struct argp_option h2d_options[] = {
 	{"device", KEY_DEVICE, "N", 0, "CUDA device, -1: the CPU; default 0", 1},
@@ -151,7 +163,8 @@ static struct gx_gather h2d_gather(const struct h2d *h, const struct h2d_row *r,
 	g.nr = h->nr;
 	if (r->engine == GX_ENGINE_CE && g.nr > H2D_CE_ROWS)
 		g.nr = H2D_CE_ROWS;
-	g.pairs = r->engine == GX_ENGINE_CE || r->engine == GX_ENGINE_CPU ? h->host_pairs : h->pairs;
+	g.pairs =
+		r->engine == GX_ENGINE_CE || r->engine == GX_ENGINE_CPU ? h->host_pairs : h->pairs;
 	g.src_rows = g.dst_rows = h->slots;
 	g.row_b = h->row_b;
 	g.engine = r->engine;
@@ -162,7 +175,8 @@ static struct gx_gather h2d_gather(const struct h2d *h, const struct h2d_row *r,
 }
 
 /* Post @n gathers as fast as they are taken, wait for all. Return: 0 with the times, -errno. */
-static int h2d_run(struct h2d *h, const struct gx_gather *g, uint32_t n, uint64_t *ns, uint64_t *cpu_ns)
+static int h2d_run(struct h2d *h, const struct gx_gather *g, uint32_t n, uint64_t *ns,
+		   uint64_t *cpu_ns)
 {
 	uint64_t start = gx_now(), now = start, posted;
 	uint32_t t = 0, done = 0;
@@ -358,7 +372,8 @@ int perf_h2d(const struct perf_opts *unused, struct out *out)
 
 	for (unsigned i = 0; i < opts.rows.n && !ret; i++) {
 		if (!opts.rows.v[i] || opts.rows.v[i] % 4 || opts.rows.v[i] > 65536) {
-			out_error(out, "--rows: %u is not a multiple of 4 from 4 to 65536", opts.rows.v[i]);
+			out_error(out, "--rows: %u is not a multiple of 4 from 4 to 65536",
+				  opts.rows.v[i]);
 			return PERF_USAGE;
 		}
 		ret = h2d_size(opts.rows.v[i], out);

@@ -188,6 +188,10 @@ static struct json_t *row_doc(const struct out_row *r)
 	doc_set(row, "checked_b", doc_pack("I", (long long)r->checked_b));
 	doc_set(row, "wrong", r->checked ? doc_pack("I", (long long)r->wrong) : doc_string(NULL));
 	doc_set(row, "sha256", doc_string(r->sha256));
+	if (r->share > 0)
+		doc_set(row, "share", doc_real(r->share));
+	if (r->cpu_us > 0)
+		doc_set(row, "cpu_us", doc_real(r->cpu_us));
 	return row;
 }
 
@@ -297,7 +301,12 @@ static void row_table(struct out *out, const struct out_row *r)
 	       cell(r->gb_s * 8, b[5]));
 	if (isfinite(r->cpu_pct))
 		snprintf(cpu, sizeof(cpu), "%.0f", r->cpu_pct);
-	printf(" %6s %4s %7s\n", cpu, sms, wrong);
+	printf(" %6s %4s %7s", cpu, sms, wrong);
+	if (r->share > 0)
+		printf("  %.3f of the limit", r->share);
+	if (r->cpu_us > 0)
+		printf("  %.3f us CPU", r->cpu_us);
+	putchar('\n');
 	if (r->sha256)
 		printf("# sha256 %s\n", r->sha256);
 }

@@ -40,6 +40,8 @@ struct out_row {
 	bool checked; /* false: payload was not looked at, wrong is null */
 	uint64_t checked_b, wrong;
 	const char *sha256; /* NULL: null */
+	double share;	/* of the limit measured in the same run; 0: no column */
+	double cpu_us;	/* CPU time a chunk or operation; 0: no column */
 };
 
 int out_format_parse(const char *text, enum out_format *out); /* 0, -EINVAL */
