@@ -214,6 +214,17 @@ static void match__more_receives_than_slots(void **state)
 
 /* ---- gets, notifications, flags ---- */
 
+/* The network's time passes, and side 0 alone is turned. */
+static void pass_alone(struct rig *r, uint64_t ns)
+{
+	for (uint64_t end = r->now_ns + ns; r->now_ns < end; r->now_ns += 500) {
+		sim_net_advance(r->net, r->now_ns);
+		gx_core_turn(r->core[0], r->now_ns);
+	}
+}
+
+/* Gets that were given up count as requests until the peer has answered: it is never asked for more
+ * than it takes. */
 static void get__more_than_the_peer_takes(void **state)
 {
 	struct rig *r = ops_plain();
@@ -222,23 +233,59 @@ static void get__more_than_the_peer_takes(void **state)
 			   .len = 8,
 			   .addr = bufs.dst[0],
 			   .token = r->peer[0].token};
+	unsigned total = 0;
 
 	for (unsigned round = 0; round < 4; round++) {
-		unsigned n = 0;
-
 		while (gx_post(r->ep[0][0], &op, 1) == 1)
-			n++;
-		assert_true(n <= PKT_GETS_MAX);
-		assert_int_equal(gx_cancel(r->ep[0][0], 0), n);
-		rig_turn(r);
-		rig_forget(r);
+			total++;
+		gx_cancel(r->ep[0][0], 0);
+		pass_alone(r, 30000);
 	}
+	assert_int_equal(total, PKT_GETS_MAX);
 	rig_pass(r, 10 * MS);
-	rig_forget(r);
+	assert_int_equal(r->nr_last[0], total);
 	op.user = 1;
 	assert_int_equal(gx_post(r->ep[0][0], &op, 1), 1);
-	rig_comps(r, 0, 1, SECOND);
+	rig_comps(r, 0, total + 1, SECOND);
 	expect(r, 0, 1, 0);
+	rig_done(r);
+}
+
+static unsigned no_room(struct gx_port_queue *q, enum gx_half half, uint32_t peer)
+{
+	return 0;
+}
+
+/* A put that came with its OPEN, deemed lost and queued to be sent again, when it turns out that it
+ * is done: its buffer is the user's again, and must not be read. */
+static void put__inline_is_not_read_after_its_end(void **state)
+{
+	struct rig *r = ops_plain();
+	struct gx_port_queue *q = r->core[0]->link[0]->q;
+	const struct gx_port_ops *ops = q->ops;
+	struct gx_port_ops blocked = *ops;
+	uint8_t *buf = malloc(100);
+
+	blocked.tx_room = no_room;
+	rig_fill(buf, 100, 1);
+	rig_post(r, 0,
+		 &(struct gx_op){.kind = GX_OP_PUT,
+				 .addr = buf,
+				 .len = 100,
+				 .token = r->peer[0].token,
+				 .remote_off = 1024});
+	rig_pass(r, 15000); /* it is on its way; no answer will come */
+	rig_set(r, &(struct sim_cfg){.loss_ppm = 1000000});
+	q->ops = &blocked;
+	while (!rig_ep(r, 0, 0)->rec_queued)
+		rig_pass(r, 100000);
+	rig_set(r, &(struct sim_cfg){0});
+	flow_ack_want(rig_ep(r, 1, 0)->flow);
+	rig_comps(r, 0, 1, MS);
+	free(buf);
+	q->ops = ops;
+	rig_pass(r, MS);
+	rig_check(rig_mem(r, 1) + 1024, 100, 1);
 	rig_done(r);
 }
 
@@ -417,6 +464,35 @@ static void refuse__many(void **state)
 	rig_done(r);
 }
 
+/* Both ends ask for as much as they can, all of it refused: FAIL records find no room, and wait for
+ * it. */
+static void refuse__more_than_there_are_records(void **state)
+{
+	struct rig *r = ops_plain();
+	struct gx_op op = {.size = sizeof(op), .kind = GX_OP_PUT, .addr = bufs.src[0], .len = 5000};
+	unsigned taken[2] = {0}, n[2] = {0};
+	struct gx_comp comp;
+
+	for (int side = 0; side < 2; side++)
+		while (gx_post(r->ep[side][0], &op, 1) == 1)
+			taken[side]++;
+	assert_true(taken[0] > 900);
+	for (uint64_t end = r->now_ns + SECOND; r->now_ns < end; r->now_ns += 1000) {
+		sim_net_advance(r->net, r->now_ns);
+		for (int side = 0; side < 2; side++) {
+			gx_core_turn(r->core[side], r->now_ns);
+			while (gx_poll(r->core[side], &comp, 1)) {
+				assert_int_equal(comp.status, -ENOENT);
+				n[side]++;
+			}
+		}
+		if (n[0] == taken[0] && n[1] == taken[1])
+			break;
+	}
+	assert_true(n[0] == taken[0] && n[1] == taken[1]);
+	rig_done(r);
+}
+
 /* ---- cancellation ---- */
 
 static uint64_t cancel_drop[2]; /* numbers of packets to lose, when not 0 */
@@ -562,6 +638,27 @@ static void cancel__send_before_it_began(void **state)
 	expect(r, 1, 1, 0);
 	assert_int_equal(comp_of(r, 1, 1)->len, 4000);
 	rig_done(r);
+}
+
+/* The OPEN is lost, the CANCEL comes through: the receive that the OPEN would have taken ends by
+ * itself. */
+static void cancel__overtakes_its_open(void **state)
+{
+	for (unsigned i = 0; i < 2; i++) {
+		struct rig *r = ops_plain();
+
+		post(r, 1, GX_OP_RECV, 1, 50000);
+		rig_pass(r, MS);
+		rig_set(r, &(struct sim_cfg){.loss_ppm = 1000000});
+		post(r, 0, GX_OP_SEND, 2, i ? 100 : 50000);
+		rig_pass(r, 15000);
+		rig_set(r, &(struct sim_cfg){0});
+		assert_int_equal(gx_cancel(r->ep[0][0], 2), 1);
+		rig_comps(r, 1, 1, SECOND);
+		expect(r, 1, 1, -ECANCELED);
+		expect(r, 0, 2, -ECANCELED);
+		rig_done(r);
+	}
 }
 
 static void cancel__unknown(void **state)
@@ -828,6 +925,7 @@ int main(int argc, char *argv[])
 		rig_test(match__too_long_when_it_waited),
 		rig_test(match__more_receives_than_slots),
 		rig_test(get__more_than_the_peer_takes),
+		rig_test(put__inline_is_not_read_after_its_end),
 		rig_test(put__local_silent_notify),
 		rig_test(put__notifications_wait_for_room),
 		rig_test(refuse__no_such_region),
@@ -835,6 +933,7 @@ int main(int argc, char *argv[])
 		rig_test(refuse__longer_than_the_wire_can_say),
 		rig_test(refuse__access),
 		rig_test(refuse__many),
+		rig_test(refuse__more_than_there_are_records),
 		rig_test(cancel__put),
 		rig_test(cancel__get),
 		rig_test(cancel__send),
@@ -842,6 +941,7 @@ int main(int argc, char *argv[])
 		rig_test(cancel__each_packet_lost_once),
 		rig_test(cancel__recv_before_send),
 		rig_test(cancel__send_before_it_began),
+		rig_test(cancel__overtakes_its_open),
 		rig_test(cancel__unknown),
 		rig_test(cancel__storm),
 		rig_test(deadline__ends_in_time),
