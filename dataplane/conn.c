@@ -349,12 +349,12 @@ GX_EXPORT struct gx_conn *gx_ep_conn(struct gx_ep *ep)
 
 GX_EXPORT void gx_conn_user_set(struct gx_conn *c, void *user)
 {
-	c->user = user;
+	atomic_store(&c->user, user);
 }
 
 GX_EXPORT void *gx_conn_user(const struct gx_conn *c)
 {
-	return c->user;
+	return atomic_load(&c->user);
 }
 
 GX_EXPORT int gx_conn_region(struct gx_conn *c, const char *name, unsigned index,

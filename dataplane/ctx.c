@@ -454,9 +454,12 @@ GX_EXPORT int gx_describe(struct gx *gx, char *buf, size_t room)
 	buf[0] = 0;
 	say(buf, room, &at, "control  %s\n", gx_uring_engine_name(gx->uring));
 	say(buf, room, &at, "copies   %s\n", gx_copy_name());
-	for (unsigned i = 0; i < gx->nr_cores; i++)
-		say(buf, room, &at, "core %u   %s%d\n", i, gx->cpus[i] < 0 ? "not pinned " : "CPU ",
-		    gx->cpus[i]);
+	for (unsigned i = 0; i < gx->nr_cores; i++) {
+		if (gx->cpus[i] < 0)
+			say(buf, room, &at, "core %u   not pinned\n", i);
+		else
+			say(buf, room, &at, "core %u   CPU %d\n", i, gx->cpus[i]);
+	}
 	for (unsigned i = 0; i < gx->nr_ports; i++) {
 		const struct gx_port_caps *c = &gx->port[i].port->caps;
 

@@ -93,7 +93,7 @@ struct gx_conn {
 	char peer_name[128];
 	bool same_host;		  /* the peer's host id equals ours: set by ctl.c */
 	char why[256]; /* why this path was taken */
-	void *user;
+	void *_Atomic user; /* set by any thread, read by any */
 };
 
 struct gx_port_slot {
