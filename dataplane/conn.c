@@ -419,6 +419,8 @@ GX_EXPORT int gx_post(struct gx_ep *ep, const struct gx_op ops[], unsigned n)
 		if (ret)
 			break;
 	}
+	if (i)
+		ep->ops->kick(ep);
 	if (i || ret == -EAGAIN)
 		return i;
 	return ret;

@@ -288,6 +288,7 @@ static inline uint32_t tx_rec_room(const struct pkt_ep *e)
 }
 void tx_acked(struct pkt_ep *e); /* take out what an ACK acknowledged, and what is lost */
 void tx_done(struct pkt_ep *e, const struct gx_wire_ack *ack);
+bool tx_recs(struct pkt_ep *e);	 /* send queued records */
 bool tx_start(struct pkt_ep *e); /* give mids to waiting operations */
 void tx_probe(struct pkt_ep *e, uint32_t padded_b); /* 0: a keepalive; else a data packet of that size */
 

@@ -115,7 +115,7 @@ static uint32_t recs_pack(struct pkt_ep *e, uint8_t *b, uint32_t *n)
 	return at;
 }
 
-static bool tx_recs(struct pkt_ep *e)
+bool tx_recs(struct pkt_ep *e)
 {
 	bool worked = false;
 

@@ -32,6 +32,8 @@ struct gx_link_ops {
 
 	/* [core] Take one operation (checked by the caller). 0, -EAGAIN when full, -errno. */
 	int (*post)(struct gx_ep *ep, const struct gx_op *op);
+	/* [core] Operations were posted: send now what needs no more than a control packet. */
+	void (*kick)(struct gx_ep *ep);
 	/* [core] Mark operations with this user value for cancellation. How many. */
 	int (*cancel)(struct gx_ep *ep, uint64_t user);
 };
