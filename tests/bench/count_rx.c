@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What one received packet costs in instructions: two contexts of one process over shm, turned in turn by this thread. Run
+ * under callgrind, which counts only inside server_turn():
+ *   valgrind --tool=callgrind --toggle-collect=server_turn build/tests/count_rx 64
+ * Prints the packets that the server received while it was counted; docs/performance.md has the method and the figures.
+ */
+#include <gx/gx.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MESSAGE_B (16u << 20)
+
+static void check(int ret, const char *what)
+{
+	if (ret >= 0)
+		return;
+	fprintf(stderr, "%s: %s\n", what, gx_error());
+	exit(1);
+}
+
+bool server_turn(struct gx_core *core, uint64_t now);
+
+__attribute__((noinline)) bool server_turn(struct gx_core *core, uint64_t now)
+{
+	return gx_core_turn(core, now);
+}
+
+static void context(struct gx **out)
+{
+	const char *const ports[] = {"shm"};
+	struct gx_opts opts = GX_INIT(opts);
+
+	opts.ports = ports;
+	opts.nr_ports = 1;
+	check(gx_open(&opts, out), "open");
+}
+
+int main(int argc, char *argv[])
+{
+	unsigned messages = argc > 1 ? atoi(argv[1]) : 16;
+	struct gx_region region = GX_INIT(region);
+	struct gx_op op = GX_INIT(op);
+	struct gx *server, *client;
+	struct gx_core *at, *from;
+	struct gx_conn *conn;
+	struct gx_comp comp;
+	struct gx_mem *mem;
+	uint64_t pkts = 0;
+	char addr[32];
+
+	context(&server);
+	context(&client);
+	check(gx_mem_alloc(server, GX_MEM_HOST, 0, MESSAGE_B, &mem), "memory");
+	check(gx_mem_share(mem, "kv", GX_ACCESS_PUT), "region");
+	snprintf(addr, sizeof(addr), "127.0.0.1:%d", gx_listen(server, "127.0.0.1:0"));
+	check(gx_connect(client, addr, NULL, &conn), "connect");
+	check(gx_conn_wait(conn, 5000000000ull), "connect");
+	check(gx_conn_region(conn, "kv", 0, &region), "region");
+	at = gx_core(server, 0);
+	from = gx_core(client, 0);
+	op.kind = GX_OP_PUT;
+	op.addr = malloc(MESSAGE_B);
+	op.len = MESSAGE_B;
+	op.token = region.token;
+	memset(op.addr, 1, op.len);
+	for (unsigned i = 0; i < messages; i++) {
+		check(gx_post(gx_conn_ep(conn, 0), &op, 1), "post");
+		while (!gx_poll(from, &comp, 1)) {
+			gx_core_turn(from, gx_now());
+			server_turn(at, gx_now());
+		}
+		check(comp.status, "put");
+	}
+	check(gx_core_stat(at, "rx_pkts", &pkts), "stat");
+	printf("%llu packets in %u messages of %u bytes\n", (unsigned long long)pkts, messages,
+	       MESSAGE_B);
+	gx_conn_close(conn);
+	gx_close(client);
+	gx_close(server);
+	free(op.addr);
+	return 0;
+}
