@@ -30,6 +30,8 @@
 /* kinds in flow_rec.kind */
 enum { PKT_K_DATA = 1, PKT_K_CTL, PKT_K_PROBE };
 
+enum { ACK_HOLD_NO, ACK_HOLD_ASKED, ACK_HOLD_DONE };
+
 enum pkt_op_state {
 	OP_FREE,
 	OP_QUEUED,  /* SEND waiting for a grant; GET waiting for room */
@@ -161,6 +163,7 @@ struct pkt_ep {
 	uint64_t tick_ns;     /* when slow timers are due again */
 	uint64_t deadline_ns; /* earliest of the operations; UINT64_MAX: none */
 	uint64_t peer_timeout_ns;
+	uint8_t ack_hold;     /* ACK_HOLD_*: a completion was given; the ACK waits a turn for the user's answer */
 	uint32_t apsn;	      /* number space of ACK and PROBE_ACK */
 
 	/* sending */

@@ -94,6 +94,8 @@ static bool in_deliver(struct pkt_ep *e, struct in_msg *m)
 		if (!core_comp_room(e->ep.core))
 			return false;
 		core_comp(e->ep.core, &comp);
+		if (e->ack_hold == ACK_HOLD_NO)
+			e->ack_hold = ACK_HOLD_ASKED;
 	}
 	in_op_end(e, m, 0);
 	gx_stat_add(stats(e->link), GX_STAT_MSGS_RX, 1);
@@ -506,17 +508,16 @@ static struct pkt_ep *rx_ep(struct link_pkt *l, const struct gx_rx *rx, struct g
 	return e;
 }
 
-static void rx_ack(struct pkt_ep *e, const struct gx_rx *rx)
+static bool rx_ack(struct pkt_ep *e, const uint8_t *b, uint32_t len)
 {
 	struct gx_wire_ack ack;
 
-	if (gx_wire_ack_get(rx->data, rx->len, &ack) || flow_ack(e->flow, e->now_ns, &ack)) {
-		gx_stat_add(stats(e->link), GX_STAT_RX_BAD, 1);
-		return;
-	}
+	if (gx_wire_ack_get(b, len, &ack) || flow_ack(e->flow, e->now_ns, &ack))
+		return false;
 	gx_stat_add(stats(e->link), GX_STAT_ACK_RX, 1);
 	tx_acked(e);
 	tx_done(e, &ack);
+	return true;
 }
 
 /* Is this psn a new one? If not, the peer misses our ACK. */
@@ -529,28 +530,41 @@ static bool rx_new(struct pkt_ep *e, const struct gx_wire_hdr *h)
 	return false;
 }
 
+/* Records, and behind them an ACK of h->mid bytes, if any: the records first, somebody may wait for them. */
+static bool rx_ctl_packet(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_wire_hdr *h)
+{
+	uint32_t recs = rx->len - h->mid;
+
+	if (h->mid > rx->len || !rx_recs(e, rx->data, recs))
+		return false;
+	flow_rx_take(e->flow, e->now_ns, h->psn, false, h->flags & GX_PKT_ACK_NOW);
+	return !h->mid || rx_ack(e, (const uint8_t *)rx->data + recs, h->mid);
+}
+
+static bool rx_ctl_any(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_wire_hdr *h)
+{
+	if (h->type == GX_PKT_ACK)
+		return rx_ack(e, rx->data, rx->len);
+	if (!rx_new(e, h))
+		return true;
+	if (h->type == GX_PKT_CTL)
+		return rx_ctl_packet(e, rx, h);
+	if (h->type != GX_PKT_PROBE)
+		return false;
+	flow_rx_take(e->flow, e->now_ns, h->psn, false, true);
+	return true;
+}
+
 static void rx_ctl_one(struct link_pkt *l, const struct gx_rx *rx)
 {
 	struct gx_wire_hdr h;
 	struct pkt_ep *e = rx_ep(l, rx, &h, true);
 
-	if (!e)
+	if (!e || rx_ctl_any(e, rx, &h))
 		return;
-	if (h.type == GX_PKT_ACK) {
-		rx_ack(e, rx);
-		return;
-	}
-	if (!rx_new(e, &h))
-		return;
-	if (h.type == GX_PKT_PROBE) {
-		flow_rx_take(e->flow, e->now_ns, h.psn, false, true);
-	} else if (h.type == GX_PKT_CTL && rx_recs(e, rx->data, rx->len)) {
-		flow_rx_take(e->flow, e->now_ns, h.psn, false, h.flags & GX_PKT_ACK_NOW);
-	} else {
-		gx_stat_add(stats(l), GX_STAT_RX_BAD, 1);
-		if (e->lossless)
-			rx_fault(e, -EPROTO);
-	}
+	gx_stat_add(stats(l), GX_STAT_RX_BAD, 1);
+	if (e->lossless)
+		rx_fault(e, -EPROTO);
 }
 
 /* DATA of a message that was refused: each packet counts once. */

@@ -26,13 +26,13 @@ static void tx_hdr(struct pkt_ep *e, struct gx_tx *tx, struct gx_wire_hdr *h)
 	tx->peer = e->port_peer;
 }
 
-/* One packet of the control half; the caller has seen room for it. */
-static void tx_ctl_packet(struct pkt_ep *e, uint8_t type, uint8_t flags, uint32_t psn,
+/* One packet of the control half; the caller has seen room for it. @mid: CTL: bytes of an ACK at the end of @data. */
+static void tx_ctl_packet(struct pkt_ep *e, uint8_t type, uint8_t flags, uint32_t psn, uint32_t mid,
 			  const void *data, uint32_t len)
 {
 	struct link_pkt *l = e->link;
 	struct gx_tx tx = {.data = data, .len = len, .cookie = UINT32_MAX};
-	struct gx_wire_hdr h = {.type = type, .flags = flags, .psn = psn};
+	struct gx_wire_hdr h = {.type = type, .flags = flags, .psn = psn, .mid = mid};
 
 	tx_hdr(e, &tx, &h);
 	l->q->ops->tx_burst(l->q, GX_HALF_CTL, &tx, 1);
@@ -43,6 +43,37 @@ static void tx_ctl_packet(struct pkt_ep *e, uint8_t type, uint8_t flags, uint32_
 static unsigned ctl_room(struct pkt_ep *e)
 {
 	return e->link->q->ops->tx_room(e->link->q, GX_HALF_CTL, e->port_peer);
+}
+
+/* ---- acknowledgements, outgoing ---- */
+
+static void ack_done(const struct pkt_ep *e, struct gx_wire_ack *ack)
+{
+	uint32_t at = e->in_floor % GX_WIRE_MIDS;
+	const uint32_t words = GX_WIRE_MIDS / 64;
+
+	ack->done_floor = e->in_floor;
+	for (unsigned i = 0; i < 2; i++) {
+		uint32_t w = (at / 64 + i) % words;
+		uint64_t lo = e->in_done[w] >> (at & 63);
+		uint64_t hi = at & 63 ? e->in_done[(w + 1) % words] << (64 - (at & 63)) : 0;
+
+		ack->done[i] = lo | hi;
+	}
+}
+
+/* Write an ACK to @b if one is due. Return: its bytes, 0: none is. */
+static uint32_t ack_fill(struct pkt_ep *e, uint8_t *b)
+{
+	struct gx_wire_ack ack;
+
+	if (!flow_ack_due(e->flow, e->now_ns) || !flow_ack_build(e->flow, e->now_ns, &ack))
+		return 0;
+	ack_done(e, &ack);
+	ack.pool = e->link->port->caps.rx_slots - GX_MIN(e->link->port->caps.rx_slots, e->held_bufs);
+	e->ack_hold = ACK_HOLD_NO;
+	gx_stat_add(stats(e->link), GX_STAT_ACK_TX, 1);
+	return gx_wire_ack_put(b, &ack);
 }
 
 /* ---- records ---- */
@@ -124,13 +155,17 @@ bool tx_recs(struct pkt_ep *e)
 		uint32_t n;
 		uint32_t len = recs_pack(e, e->link->ctl_buf, &n);
 		uint32_t first = e->rec_scan - n;
+		uint32_t ack = 0;
 		uint64_t psn;
 
 		if (!n)
 			break;
+		/* An ACK that is due rides behind the records: one packet less for both ends. */
+		if (len + GX_WIRE_ACK_MAX <= GX_MIN((uint32_t)GX_CTL_PAYLOAD_MAX, e->shape.quantum))
+			ack = ack_fill(e, e->link->ctl_buf + len);
 		psn = flow_sent(e->flow, e->now_ns,
 				&(struct flow_rec){.ref = first, .pkt = n, .len = len, .kind = PKT_K_CTL});
-		tx_ctl_packet(e, GX_PKT_CTL, 0, psn, e->link->ctl_buf, len);
+		tx_ctl_packet(e, GX_PKT_CTL, 0, psn, ack, e->link->ctl_buf, len + ack);
 		worked = true;
 	}
 	return worked;
@@ -386,7 +421,7 @@ static bool tx_data(struct pkt_ep *e)
 	return n > 0;
 }
 
-/* ---- acknowledgements, outgoing ---- */
+/* ---- credit, and ACKs of their own ---- */
 
 /* Credit: each peer has its own buffers (grant them all), or all share them (grant against what was declared). */
 static void tx_grant(struct pkt_ep *e)
@@ -417,35 +452,21 @@ static void tx_grant(struct pkt_ep *e)
 		flow_ack_want(e->flow);
 }
 
-static void ack_done(const struct pkt_ep *e, struct gx_wire_ack *ack)
-{
-	uint32_t at = e->in_floor % GX_WIRE_MIDS;
-	const uint32_t words = GX_WIRE_MIDS / 64;
-
-	ack->done_floor = e->in_floor;
-	for (unsigned i = 0; i < 2; i++) {
-		uint32_t w = (at / 64 + i) % words;
-		uint64_t lo = e->in_done[w] >> (at & 63);
-		uint64_t hi = at & 63 ? e->in_done[(w + 1) % words] << (64 - (at & 63)) : 0;
-
-		ack->done[i] = lo | hi;
-	}
-}
-
 static bool tx_ack(struct pkt_ep *e)
 {
-	struct gx_wire_ack ack;
-	uint8_t b[64 + 8 * GX_WIRE_ACK_WORDS + 64];
+	uint8_t b[GX_WIRE_ACK_MAX];
+	uint32_t len;
 
 	if (!flow_ack_due(e->flow, e->now_ns) || !ctl_room(e))
 		return false;
-	if (!flow_ack_build(e->flow, e->now_ns, &ack))
+	if (e->ack_hold == ACK_HOLD_ASKED) { /* once: it may leave with the user's answer */
+		e->ack_hold = ACK_HOLD_DONE;
 		return false;
-	ack_done(e, &ack);
-	ack.pool = e->link->port->caps.rx_slots - GX_MIN(e->link->port->caps.rx_slots, e->held_bufs);
-	tx_ctl_packet(e, GX_PKT_ACK, 0, e->apsn++, b, gx_wire_ack_put(b, &ack));
-	gx_stat_add(stats(e->link), GX_STAT_ACK_TX, 1);
-	return true;
+	}
+	len = ack_fill(e, b);
+	if (len)
+		tx_ctl_packet(e, GX_PKT_ACK, 0, e->apsn++, 0, b, len);
+	return len > 0;
 }
 
 /* ---- acknowledgements, incoming ---- */
@@ -540,7 +561,7 @@ void tx_probe(struct pkt_ep *e, uint32_t padded_b)
 			&(struct flow_rec){.ref = padded_b, .len = padded_b, .kind = PKT_K_PROBE});
 	gx_stat_add(stats(e->link), GX_STAT_PROBE_TX, 1);
 	if (!padded_b) {
-		tx_ctl_packet(e, GX_PKT_PROBE, GX_PKT_ACK_NOW, psn, e->link->ctl_buf, 0);
+		tx_ctl_packet(e, GX_PKT_PROBE, GX_PKT_ACK_NOW, psn, 0, e->link->ctl_buf, 0);
 		return;
 	}
 	e->link->tx[0] = (struct gx_tx){.data = e->link->pad, .len = padded_b, .cookie = UINT32_MAX};

@@ -628,9 +628,12 @@ static void cancel__send_before_it_began(void **state)
 {
 	struct rig *r = ops_plain();
 
-	post(r, 1, GX_OP_RECV, 1, 5000);
+	post(r, 1, GX_OP_RECV, 1, 50000);
 	rig_pass(r, MS);
-	post(r, 0, GX_OP_SEND, 2, 5000);
+	/* What may be under way is: the send waits behind it. */
+	for (unsigned i = 0; i < GX_WIRE_ACTIVE; i++)
+		post(r, 0, GX_OP_PUT, 100 + i, 50000);
+	post(r, 0, GX_OP_SEND, 2, 50000);
 	assert_int_equal(gx_cancel(r->ep[0][0], 2), 1);
 	post(r, 0, GX_OP_SEND, 3, 4000);
 	rig_comps(r, 1, 1, SECOND);

@@ -14,6 +14,7 @@
 #define GX_WIRE_HDR_B	 38 /* IPv4: payload starts at byte 80 of the frame */
 #define GX_WIRE_QUANTUM_MIN 1280
 #define GX_WIRE_ACK_WORDS   16 /* at most; 8 by default */
+#define GX_WIRE_ACK_MAX	    (48 + 8 * GX_WIRE_ACK_WORDS) /* bytes */
 #define GX_WIRE_INLINE_MAX  1024 /* bytes of data that an OPEN may carry */
 #define GX_WIRE_MIDS	    1024 /* mids above the done floor */
 #define GX_WIRE_ACTIVE	    64	 /* messages of several packets under way, a direction */
@@ -30,7 +31,7 @@ struct gx_wire_hdr {
 	uint16_t plen; /* payload bytes */
 	uint32_t cid;  /* receiver's connection: index 20 bits, generation 12 bits above */
 	uint32_t psn;  /* low half of a 64-bit number */
-	uint32_t mid;
+	uint32_t mid;  /* DATA; CTL: bytes of an acknowledgement behind the records */
 	uint64_t moff; /* bytes; a multiple of 16 below 2^36 */
 	uint32_t crc_hdr, crc_payload; /* integrity mode 1; 0 in mode 0 */
 };
