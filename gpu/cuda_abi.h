@@ -26,6 +26,32 @@ enum {
 	GX_CU_ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712,
 };
 
+/* CUfunction_attribute */
+enum { GX_CU_FUNC_MAX_DYNAMIC_SHARED_B = 8 };
+
+/* CUlaunchAttributeID */
+enum { GX_CU_LAUNCH_PROGRAMMATIC = 6 };
+
+/* CUlaunchConfig and CUlaunchAttribute */
+struct cuda_launch_attr {
+	unsigned id;
+	unsigned pad;
+	union {
+		char room[64];
+		int on;
+	} value;
+};
+
+struct CUlaunchConfig_st;
+struct cuda_launch {
+	unsigned grid_x, grid_y, grid_z;
+	unsigned block_x, block_y, block_z;
+	unsigned shared_b;
+	struct CUstream_st *stream;
+	struct cuda_launch_attr *attrs;
+	unsigned nr_attrs;
+};
+
 /* CUdevice_attribute */
 enum {
 	GX_CU_ATTR_MULTIPROCESSOR_COUNT = 16,
@@ -68,6 +94,9 @@ enum { GX_CU_WRITE_VALUE_DEFAULT = 0 };
 	  (struct CUfunc_st * function, unsigned grid_x, unsigned grid_y, unsigned grid_z,         \
 	   unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_b,                \
 	   struct CUstream_st *stream, void **params, void **extra))                               \
+	X(cuLaunchKernelEx, (const struct CUlaunchConfig_st *config, struct CUfunc_st *function,   \
+			     void **params, void **extra))                                         \
+	X(cuFuncSetAttribute, (struct CUfunc_st * function, unsigned attribute, int value))        \
 	X(cuMemAlloc_v2, (unsigned long long *ptr, size_t len))                                    \
 	X(cuMemFree_v2, (unsigned long long ptr))                                                  \
 	X(cuMemHostAlloc, (void **ptr, size_t len, unsigned flags))                                \

@@ -289,6 +289,23 @@ GX_EXPORT struct gx_frag *gx_engine_block_frags(struct gx_engine_block *b)
 	return (struct gx_frag *)b->block.desc;
 }
 
+/* Once here, not at every launch. The engine's aux[] stays zero. */
+static void block_hints(struct gx_block *blk)
+{
+	uint32_t first = blk->nr ? blk->desc[0].len : 0, odd = 0, last = 0;
+
+	blk->bytes = 0;
+	for (uint32_t i = 0; i < blk->nr; i++) {
+		odd |= last ^ (i ? first : 0);
+		last = blk->desc[i].len;
+		blk->bytes += last;
+	}
+	blk->hints = GX_HINT_WEIGHT | GX_HINT_SEG0;
+	blk->hint_len = first;
+	if (first && !odd && last <= first)
+		blk->hints |= GX_HINT_LEN;
+}
+
 GX_EXPORT void gx_engine_block_set(struct gx_engine_block *b, const void *pool, void *dst,
 				   uint64_t dst_len, uint32_t n)
 {
@@ -299,9 +316,7 @@ GX_EXPORT void gx_engine_block_set(struct gx_engine_block *b, const void *pool, 
 	blk->nr_seg = 1;
 	blk->seg[0] = (struct gx_seg){(uintptr_t)dst, dst_len};
 	blk->cnt[0] = blk->nr;
-	blk->bytes = 0;
-	for (uint32_t i = 0; i < blk->nr; i++)
-		blk->bytes += blk->desc[i].len;
+	block_hints(blk);
 }
 
 GX_EXPORT unsigned gx_engine_unpack(struct gx_engine_queue *q,

@@ -90,52 +90,58 @@ __device__ static struct gx_pair pair_load(const struct gx_gather_args &a, uint3
 	return {raw.x, raw.y};
 }
 
+/* RUN consecutive segments of a warp: which pairs they are of. All lanes read the same words. */
+template <int RUN> struct run_pairs {
+	struct gx_pair p[RUN];
+
+	__device__ void load(const struct gx_gather_args &a, uint64_t u, uint64_t end)
+	{
+#pragma unroll
+		for (int k = 0; k < RUN; k++) {
+			p[k] = {UINT32_MAX, UINT32_MAX};
+			if (u + k < end)
+				p[k] = pair_load(a, a.segs == 1 ? u + k : (u + k) / a.segs);
+		}
+	}
+};
+
 /*
- * 32 segments are one warp's round: each lane fetches the pair of one, for the next round while
- * this one is moved. RUN segments are loaded before the first of them is stored.
+ * RUN segments are loaded before the first of them is stored, and the pairs of the next RUN are
+ * fetched meanwhile: what bounds a gather by few SMs is how much is on its way over PCIe.
  */
 template <typename word, int RUN> __device__ static void rows_run(const struct gx_gather_args &a)
 {
-	const struct gx_pair none = {UINT32_MAX, UINT32_MAX};
 	uint32_t lane = threadIdx.x % 32;
-	uint64_t step = (uint64_t)gridDim.x * GX_GATHER_WARPS * 32;
-	uint64_t base = ((uint64_t)threadIdx.x / 32 * gridDim.x + blockIdx.x) * 32;
+	uint64_t step = (uint64_t)gridDim.x * GX_GATHER_WARPS * RUN;
+	uint64_t u = ((uint64_t)threadIdx.x / 32 * gridDim.x + blockIdx.x) * RUN;
 	uint64_t end = (uint64_t)a.nr * a.segs;
-	uint64_t u = base + lane;
-	struct gx_pair next = u < end ? pair_load(a, u / a.segs) : none;
+	struct run_pairs<RUN> next;
 	uint32_t bad = 0;
 
-	for (; base < end; base += step) {
-		struct gx_pair p = next;
-		uint32_t seg = (base + lane) % a.segs;
-		bool fits = gx_gather_fits(&a, p) && base + lane < end;
-		uint32_t todo = __ballot_sync(ALL, fits);
-
-		bad += !fits && base + lane < end && seg == 0;
-		u = base + step + lane;
-		next = u < end ? pair_load(a, u / a.segs) : none;
-		while (todo) {
-			struct seg_regs<word> r[RUN];
+	next.load(a, u, end);
+	for (; u < end; u += step) {
+		struct run_pairs<RUN> now = next;
+		struct seg_regs<word> r[RUN];
 
 #pragma unroll
-			for (int k = 0; k < RUN; k++) {
-				int who = todo ? __ffs(todo) - 1 : 0;
-				uint64_t src = __shfl_sync(ALL, p.src, who);
-				uint64_t dst = __shfl_sync(ALL, p.dst, who);
+		for (int k = 0; k < RUN; k++) {
+			struct gx_pair p = now.p[k];
+			uint32_t seg = a.segs == 1 ? 0 : (u + k) % a.segs;
 
-				r[k].s =
-					gx_gather_seg_get((uint64_t)a.src + src * a.row_b,
-							  (uint64_t)a.dst + dst * a.row_b, a.row_b,
-							  sizeof(word), __shfl_sync(ALL, seg, who));
-				if (!todo)
-					r[k].s.hi = 0;
-				todo &= todo - 1;
-				r[k].load(lane);
-			}
-#pragma unroll
-			for (int k = 0; k < RUN; k++)
-				r[k].store(r[k].s.dst, lane);
+			r[k].s.lo = r[k].s.hi = 0;
+			if (gx_gather_fits(&a, p))
+				r[k].s = gx_gather_seg_get(
+					(uint64_t)a.src + (uint64_t)p.src * a.row_b,
+					(uint64_t)a.dst + (uint64_t)p.dst * a.row_b, a.row_b,
+					sizeof(word), seg);
+			else
+				bad += u + k < end && seg == 0 && lane == 0;
+			r[k].load(lane);
 		}
+		next.load(a, u + step, end);
+#pragma unroll
+		for (int k = 0; k < RUN; k++)
+			r[k].store(r[k].s.dst, lane);
 	}
 	grid_end(a, bad);
 }
@@ -405,19 +411,20 @@ extern "C" __global__ void __launch_bounds__(GX_GATHER_THREADS, 1)
 extern "C" __global__ void __launch_bounds__(GX_GATHER_THREADS, 1)
 	gx_gather_seq(const __grid_constant__ struct gx_gather_args a)
 {
+	constexpr int RUN = 4;
 	uint64_t words = (uint64_t)a.nr * a.row_b / 16;
 	uint64_t step = (uint64_t)gridDim.x * GX_GATHER_THREADS;
 	uint64_t at = blockIdx.x * (uint64_t)GX_GATHER_THREADS + threadIdx.x;
 
-	for (; at < words; at += 4 * step) {
-		uint4 v[4];
+	for (; at < words; at += RUN * step) {
+		uint4 v[RUN];
 
 #pragma unroll
-		for (int k = 0; k < 4; k++)
+		for (int k = 0; k < RUN; k++)
 			if (at + k * step < words)
 				v[k] = word_load((const uint4 *)a.src + at + k * step);
 #pragma unroll
-		for (int k = 0; k < 4; k++)
+		for (int k = 0; k < RUN; k++)
 			if (at + k * step < words)
 				__stcs((uint4 *)a.dst + at + k * step, v[k]);
 	}

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #define CUDA_SMS_DEFAULT 16	     /* 2 to 16 SMs read host memory as fast as PCIe gives it */
+#define CUDA_LAUNCHES	 8	     /* sets of counters: more than can overlap; power of two */
 #define CUDA_GATHER_SMS	 4	     /* enough to saturate PCIe with rows of any size */
 #define CUDA_STAGE_B	 (32u << 20) /* mode host: pinned bytes of a stream; power of two */
 #define CUDA_STAGE_OUT	 64	     /* mode host: blocks under way; power of two */
@@ -53,11 +54,13 @@ struct cuda_gpu {
 	struct CUctx_st *ctx; /* primary context of the device */
 	struct CUmod_st *module;
 	struct CUfunc_st *fn_unpack, *fn_flag;
+	struct CUfunc_st *fn_ring[2]; /* of ring_shape[]; NULL: this GPU has no bulk copies */
 	struct CUmod_st *gather_module;
 	struct CUfunc_st *fn_gather[GATHER_FNS];
 	struct CUstream_st *ctl;  /* control path: clears memory, first launch */
 	unsigned sms, gather_sms; /* bounds, when the caller names none */
 	unsigned all_sms;
+	int major; /* compute capability */
 	enum gx_unpack unpack;
 	bool write_value; /* stream memory operations write pinned words; else fn_flag does */
 	char name[96];
@@ -80,8 +83,12 @@ struct cuda_stream {
 	struct gx_unpack_args args; /* kept, so that a launch writes only what it uses */
 	uint32_t *gather_counter;   /* device memory, [2] */
 	struct cuda_stage stage;
-	uint64_t src_seen; /* mode host: last src_base known to be host memory */
-	uint64_t query_ns; /* last launch or query */
+	uint32_t launch_nr;
+	uint32_t *counters; /* device memory, [CUDA_LAUNCHES][2 * GX_UNPACK_BLOCKS_MAX] */
+	unsigned src_type;  /* of src_seen */
+	uint64_t src_seen;  /* the last src_base that the driver was asked about */
+	uint64_t query_ns;  /* last launch or query */
+	bool chained;	    /* the last thing queued was a ring launch: the next may overlap it */
 	bool busy;    /* something was queued since the last query that found the stream empty */
 	bool faulted; /* sticky */
 	char fault_text[160];
@@ -476,8 +483,8 @@ static int stage_open(struct cuda_gpu *g, struct cuda_stage *st)
 static void stream_free(struct cuda_gpu *g, struct cuda_stream *s)
 {
 	stage_close(g, &s->stage);
-	if (s->args.counter)
-		cu.cuMemFree_v2(cuda_ptr(s->args.counter));
+	if (s->counters)
+		cu.cuMemFree_v2(cuda_ptr(s->counters));
 	if (s->stm)
 		cu.cuStreamDestroy_v2(s->stm);
 	free(s);
@@ -485,7 +492,8 @@ static void stream_free(struct cuda_gpu *g, struct cuda_stream *s)
 
 static int stream_fill(struct cuda_gpu *g, struct cuda_stream *s)
 {
-	size_t len = (2 * GX_UNPACK_BLOCKS_MAX + 2) * sizeof(uint32_t);
+	size_t words = CUDA_LAUNCHES * 2 * GX_UNPACK_BLOCKS_MAX,
+	       len = (words + 2) * sizeof(uint32_t);
 	unsigned long long counter = 0;
 	int ret;
 
@@ -494,8 +502,8 @@ static int stream_fill(struct cuda_gpu *g, struct cuda_stream *s)
 		ret = CUDA_TRY(cuMemAlloc_v2, &counter, len);
 	if (ret)
 		return ret;
-	s->args.counter = (uint32_t *)(uintptr_t)counter;
-	s->gather_counter = s->args.counter + 2 * GX_UNPACK_BLOCKS_MAX;
+	s->counters = (uint32_t *)(uintptr_t)counter;
+	s->gather_counter = s->counters + words;
 	ret = mem_clear(g, counter, len);
 	if (!ret && g->unpack == GX_UNPACK_HOST)
 		ret = stage_open(g, &s->stage);
@@ -560,6 +568,7 @@ static bool core_try(struct cuda_stream *s, unsigned res, const char *what)
 static bool core_launch(struct cuda_stream *s, struct CUfunc_st *fn, unsigned grid,
 			unsigned threads, void **params)
 {
+	s->chained = false;
 	return CORE_TRY(s, cuLaunchKernel, fn, grid, 1, 1, threads, 1, 1, 0, s->stm, params, NULL);
 }
 
@@ -576,16 +585,96 @@ static bool core_flag(struct cuda_stream *s, uint32_t *flag, uint32_t value)
 	return core_launch(s, g->fn_flag, 1, 1, params);
 }
 
+/* What kind of memory @src_base is; asked of the driver when it is another one than before. */
+static unsigned src_type(struct cuda_stream *s, uint64_t src_base)
+{
+	unsigned type = GX_CU_MEMORYTYPE_HOST;
+
+	if (s->src_seen == src_base)
+		return s->src_type;
+	/* Memory that the driver does not know is ordinary host memory. */
+	if (cu.cuPointerGetAttribute(&type, GX_CU_POINTER_MEMORY_TYPE, src_base))
+		type = GX_CU_MEMORYTYPE_HOST;
+	s->src_type = type;
+	s->src_seen = src_base;
+	return type;
+}
+
+/* The two shapes of the ring kernel. */
+static const struct {
+	const char *fn;
+	unsigned warps, shared_b;
+} ring_shape[] = {
+	{"gx_unpack_ring_small", GX_RING_SMALL_WARPS,
+	 GX_RING_BYTES(GX_RING_SMALL_WARPS, GX_RING_SMALL_STAGES, GX_RING_SMALL_PIECE_B)},
+	{"gx_unpack_ring_large", GX_RING_LARGE_WARPS,
+	 GX_RING_BYTES(GX_RING_LARGE_WARPS, GX_RING_LARGE_STAGES, GX_RING_LARGE_PIECE_B)},
+};
+
+static unsigned ring_choose(struct gx_block *const blocks[], unsigned n)
+{
+	uint64_t bytes = 0, nr = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		bytes += blocks[i]->bytes;
+		nr += blocks[i]->nr;
+	}
+	return bytes >= nr * GX_RING_SMALL;
+}
+
+/* The ring pays with all SMs and GPU memory; over PCIe bulk copies are slower than loads. */
+static bool ring_pays(struct cuda_stream *s, struct gx_block *const blocks[], unsigned n)
+{
+	struct cuda_gpu *g = cuda_of(s->stream.gpu);
+
+	if (!g->fn_ring[0] || g->sms < g->all_sms)
+		return false;
+	for (unsigned i = 0; i < n; i++)
+		if (blocks[i]->nr && src_type(s, blocks[i]->src_base) != GX_CU_MEMORYTYPE_DEVICE)
+			return false;
+	return true;
+}
+
+/* A launch of all SMs may begin while the one before it ends, of whose thread blocks it takes the
+ * place. */
+static bool ring_launch(struct cuda_stream *s, unsigned shape, uint32_t units)
+{
+	struct cuda_gpu *g = cuda_of(s->stream.gpu);
+	struct cuda_launch_attr attr = {.id = GX_CU_LAUNCH_PROGRAMMATIC, .value.on = 1};
+	struct cuda_launch launch = {.grid_x = GX_MIN(g->sms, units),
+				     .grid_y = 1,
+				     .grid_z = 1,
+				     .block_x = ring_shape[shape].warps * 32,
+				     .block_y = 1,
+				     .block_z = 1,
+				     .shared_b = ring_shape[shape].shared_b,
+				     .stream = s->stm,
+				     .attrs = &attr};
+	void *params[] = {&s->args};
+
+	launch.nr_attrs = s->chained && launch.grid_x == g->all_sms;
+	s->chained = true;
+	return CORE_TRY(s, cuLaunchKernelEx, (const struct CUlaunchConfig_st *)&launch,
+			g->fn_ring[shape], params, NULL);
+}
+
 static unsigned unpack_kernel(struct cuda_stream *s, struct gx_block *const blocks[], unsigned n)
 {
 	struct cuda_gpu *g = cuda_of(s->stream.gpu);
 	struct gx_cut *cuts[GX_UNPACK_BLOCKS_MAX];
 	void *params[] = {&s->args};
+	bool ring = ring_pays(s, blocks, n);
+	unsigned shape = ring_choose(blocks, n);
 	uint32_t units;
 
 	for (unsigned i = 0; i < n; i++)
 		cuts[i] = block_mem(blocks[i])->cut;
-	units = gx_unpack_plan(&s->args, blocks, cuts, n, g->sms * GX_UNPACK_WARPS);
+	s->args.counter =
+		s->counters + (s->launch_nr++ & (CUDA_LAUNCHES - 1)) * 2 * GX_UNPACK_BLOCKS_MAX;
+	units = gx_unpack_plan(&s->args, blocks, cuts, n,
+			       g->sms * (ring ? ring_shape[shape].warps : GX_UNPACK_WARPS));
+	if (ring)
+		return ring_launch(s, shape, units) ? n : 0;
 	return core_launch(s, g->fn_unpack, GX_MIN(g->sms, units), GX_UNPACK_THREADS, params) ? n
 											      : 0;
 }
@@ -694,17 +783,9 @@ static bool stage_fits(struct cuda_stage *st, const struct gx_block *b)
 /* Mode host reads the fragments with the CPU, which cannot read the memory of a GPU. */
 static bool src_readable(struct cuda_stream *s, uint64_t src_base)
 {
-	unsigned type = GX_CU_MEMORYTYPE_HOST;
-
-	if (s->src_seen == src_base)
-		return true;
-	/* Memory that the driver does not know is ordinary host memory. */
-	if (!cu.cuPointerGetAttribute(&type, GX_CU_POINTER_MEMORY_TYPE, src_base) &&
-	    type == GX_CU_MEMORYTYPE_DEVICE)
-		return core_try(s, GX_CU_ERROR_INVALID_VALUE,
-				"unpack mode host needs bounce buffers in host memory");
-	s->src_seen = src_base;
-	return true;
+	return src_type(s, src_base) != GX_CU_MEMORYTYPE_DEVICE ||
+	       core_try(s, GX_CU_ERROR_INVALID_VALUE,
+			"unpack mode host needs bounce buffers in host memory");
 }
 
 static bool block_host(struct cuda_stream *s, struct gx_block *b)
@@ -771,6 +852,7 @@ static int cuda_copy(struct gx_gpu_stream *stream, const struct gx_gpu_copy list
 
 	if (s->faulted)
 		return -EAGAIN;
+	s->chained = false;
 	prev = cuda_enter(g);
 	for (unsigned i = 0; i < n && ok; i++)
 		if (list[i].len)
@@ -931,6 +1013,7 @@ static int gpu_identify(struct cuda_gpu *g, int dev)
 		return -ENODEV;
 	}
 	g->all_sms = (unsigned)sms;
+	g->major = major;
 	g->sms = GX_MIN(g->sms, g->all_sms);
 	return 0;
 }
@@ -949,6 +1032,23 @@ static int gpu_load_gather(struct cuda_gpu *g)
 	return ret;
 }
 
+/* Code for other generations than 9 and 10 is PTX of the oldest, without bulk copies. */
+static int gpu_load_ring(struct cuda_gpu *g)
+{
+	int ret = 0;
+
+	if (g->major != 9 && g->major != 10)
+		return 0;
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(ring_shape) && !ret; i++) {
+		ret = CUDA_TRY(cuModuleGetFunction, &g->fn_ring[i], g->module, ring_shape[i].fn);
+		if (!ret)
+			ret = CUDA_TRY(cuFuncSetAttribute, g->fn_ring[i],
+				       GX_CU_FUNC_MAX_DYNAMIC_SHARED_B,
+				       (int)ring_shape[i].shared_b);
+	}
+	return ret;
+}
+
 static int gpu_load(struct cuda_gpu *g)
 {
 	int ret = CUDA_TRY(cuModuleLoadData, &g->module, gx_unpack_fatbin);
@@ -957,6 +1057,8 @@ static int gpu_load(struct cuda_gpu *g)
 		ret = CUDA_TRY(cuModuleGetFunction, &g->fn_unpack, g->module, "gx_unpack");
 	if (!ret)
 		ret = CUDA_TRY(cuModuleGetFunction, &g->fn_flag, g->module, "gx_flag");
+	if (!ret)
+		ret = gpu_load_ring(g);
 	if (!ret)
 		ret = gpu_load_gather(g);
 	if (!ret)

@@ -6,7 +6,7 @@
  * tests.
  *
  * The descriptors of a block, each GX_DESC_WEIGHT heavier than its bytes, are laid end to end and
- * cut every 2^shift units of weight. What lies between two cuts is a unit, the work of one warp: a
+ * cut at every multiple of a step. What lies between two cuts is a unit, the work of one warp: a
  * part of a large descriptor or several small ones. Where all lengths are equal the GPU computes
  * the cuts; otherwise the CPU lists them at launch, in one pass.
  */
@@ -21,14 +21,30 @@
 #define GX_HD static inline
 #endif
 
-#define GX_UNPACK_BLOCKS_MAX 16
-#define GX_UNPACK_THREADS    512
-#define GX_UNPACK_WARPS	     (GX_UNPACK_THREADS / 32)
-#define GX_UNIT_SHIFT_MIN    11	   /* a unit weighs at least 2 KiB */
-#define GX_UNITS_MAX	     1024  /* of one block; one more cut than units is stored */
-#define GX_DESC_WEIGHT	     256u  /* what starting a descriptor costs, in bytes of copying */
-#define GX_WHOLE_MAX	     2048u /* descriptors up to this length are never divided */
-#define GX_CUT_ALIGN	     128u  /* divided ones are divided at multiples of this */
+#define GX_UNPACK_BLOCKS_MAX		      16
+#define GX_UNPACK_THREADS		      640
+#define GX_UNPACK_WARPS			      (GX_UNPACK_THREADS / 32)
+#define GX_RING_PAD_B			      128u /* what alignment adds to a stage */
+#define GX_RING_SMALL			      3072u /* fragments are small when their average is below */
+#define GX_RING_BYTES(warps, stages, piece_b) ((warps) * (stages) * ((piece_b) + GX_RING_PAD_B))
+/*
+ * Stages of a warp's ring in shared memory, how many loads are under way in it (the others wait for
+ * their stores), and the bytes of a stage. Small fragments: more warps, for each costs a warp some
+ * time, and room for three thread blocks on an SM. Large ones: larger pieces.
+ */
+#define GX_RING_SMALL_WARPS		      8
+#define GX_RING_SMALL_STAGES		      4
+#define GX_RING_SMALL_LOADS		      3
+#define GX_RING_SMALL_PIECE_B		      2048u
+#define GX_RING_LARGE_WARPS		      4
+#define GX_RING_LARGE_STAGES		      6
+#define GX_RING_LARGE_LOADS		      3
+#define GX_RING_LARGE_PIECE_B		      4096u
+#define GX_UNIT_MIN			      2048u /* what a unit weighs at least */
+#define GX_UNITS_MAX			      1024 /* of one block; one more cut than units is stored */
+#define GX_DESC_WEIGHT			      256u /* what starting a descriptor costs, in bytes of copying */
+#define GX_WHOLE_MAX			      2048u /* descriptors up to this length are never divided */
+#define GX_CUT_ALIGN			      128u /* divided ones are divided at multiples of this */
 
 /* A place between two units: byte @off of descriptor @desc; {nr, 0} is the end of the block. */
 struct gx_cut {
@@ -42,13 +58,16 @@ struct gx_unpack_arg {
 	const struct gx_cut *cut; /* [nr_unit + 1], in memory the GPU reads; used when len is 0 */
 	uint32_t len;	  /* not 0: every descriptor has this length, the last may have less */
 	uint32_t nr_unit; /* at least 1, also for a block without descriptors */
+	struct gx_seg
+		seg0; /* the only destination, when only is not 0: aux[] and seg[] are not read */
+	uint32_t only, unused;
 };
 
 struct gx_unpack_args {
 	uint32_t *counter; /* device memory, zero between launches: [16] units done, [16] worst
 			      status */
 	uint32_t n;
-	uint32_t shift;
+	uint32_t step;				 /* weight of a unit, all but the last of a block */
 	uint32_t unit_end[GX_UNPACK_BLOCKS_MAX]; /* units of the blocks up to and with this one */
 	struct gx_unpack_arg arg[GX_UNPACK_BLOCKS_MAX];
 };
@@ -85,10 +104,10 @@ GX_HD struct gx_cut gx_cut_in(uint32_t desc, uint32_t len, uint64_t into)
 }
 
 /** gx_cut_get() - Where unit @unit of @arg begins; @unit may be nr_unit, the end. */
-GX_HD struct gx_cut gx_cut_get(const struct gx_unpack_arg *arg, uint32_t unit, uint32_t shift)
+GX_HD struct gx_cut gx_cut_get(const struct gx_unpack_arg *arg, uint32_t unit, uint32_t step)
 {
 	struct gx_cut end = {arg->block.nr, 0};
-	uint64_t at = (uint64_t)unit << shift;
+	uint64_t at = (uint64_t)unit * step;
 	uint64_t span = (uint64_t)arg->len + GX_DESC_WEIGHT;
 
 	if (unit >= arg->nr_unit)
@@ -141,6 +160,13 @@ GX_HD struct gx_split gx_split_get(uint64_t dst, uint64_t src, uint32_t len)
 	return s;
 }
 
+/** gx_ring_piece() - How much of @len bytes for @dst a stage takes: up to a line of the
+ * destination. */
+GX_HD uint32_t gx_ring_piece(uint64_t dst, uint32_t len, uint32_t piece_b)
+{
+	return len <= piece_b ? len : piece_b - (uint32_t)(dst & (GX_CUT_ALIGN - 1));
+}
+
 /* The 32 bits that begin @bits (0, 8, 16, 24) into @hi:@lo. */
 GX_HD uint32_t gx_funnel(uint32_t lo, uint32_t hi, uint32_t bits)
 {
@@ -170,34 +196,45 @@ GX_HD void gx_word_at(uint32_t w[8], uint32_t skew, uint32_t out[4])
 #include <stddef.h>
 
 _Static_assert(sizeof(struct gx_unpack_args) <= 4096, "what a kernel takes by value");
-_Static_assert(sizeof(struct gx_unpack_arg) == 80, "same in C and in CUDA");
+_Static_assert(sizeof(struct gx_unpack_arg) == 112, "same in C and in CUDA");
 
-/* Weigh the descriptors of @arg and find out whether their lengths are equal (sets len). */
+/* Weigh the descriptors of @arg; find out whether their lengths and destinations are equal. */
 static inline uint64_t gx_unpack_weigh(struct gx_unpack_arg *arg)
 {
 	const struct gx_block *b = &arg->block;
 	uint32_t first = b->nr ? b->desc[0].len : 1;
+	uint32_t odd = 0, segs = 0, last;
 	uint64_t bytes = 0;
-	uint32_t odd = 0, last;
 
+	if (b->hints & GX_HINT_WEIGHT) {
+		arg->len = b->hints & GX_HINT_LEN ? b->hint_len : 0;
+		arg->only = b->nr_seg == 1 && b->hints & GX_HINT_SEG0;
+		if (arg->only)
+			arg->seg0 = b->seg[0];
+		return b->bytes + (uint64_t)b->nr * GX_DESC_WEIGHT;
+	}
 	for (uint32_t i = 0; i + 1 < b->nr; i++) {
 		bytes += b->desc[i].len;
 		odd |= b->desc[i].len ^ first;
 	}
+	for (uint32_t i = 0; i < b->nr; i++)
+		segs |= b->aux[i].seg;
 	last = b->nr ? b->desc[b->nr - 1].len : 0;
 	arg->len = (odd || last > first) ? 0 : first;
+	arg->only = b->nr_seg == 1 && !segs;
+	if (arg->only)
+		arg->seg0 = b->seg[0];
 	return bytes + last + (uint64_t)b->nr * GX_DESC_WEIGHT;
 }
 
-static inline uint32_t gx_unpack_units(uint64_t weight, uint32_t shift)
+static inline uint32_t gx_unpack_units(uint64_t weight, uint32_t step)
 {
-	uint64_t units = (weight + ((uint64_t)1 << shift) - 1) >> shift;
+	uint64_t units = (weight + step - 1) / step;
 
 	return units ? (uint32_t)units : 1;
 }
 
-static inline void gx_unpack_cut(const struct gx_unpack_arg *arg, struct gx_cut *cut,
-				 uint32_t shift)
+static inline void gx_unpack_cut(const struct gx_unpack_arg *arg, struct gx_cut *cut, uint32_t step)
 {
 	const struct gx_block *b = &arg->block;
 	uint64_t at = 0, start = 0;
@@ -206,45 +243,61 @@ static inline void gx_unpack_cut(const struct gx_unpack_arg *arg, struct gx_cut 
 	for (uint32_t i = 0; i < b->nr; i++) {
 		uint32_t len = b->desc[i].len;
 
-		for (; at < start + len + GX_DESC_WEIGHT; at += (uint64_t)1 << shift)
+		for (; at < start + len + GX_DESC_WEIGHT; at += step)
 			cut[k++] = gx_cut_in(i, len, at - start);
 		start += (uint64_t)len + GX_DESC_WEIGHT;
 	}
 	cut[k] = (struct gx_cut){b->nr, 0};
 }
 
+/* The least weight of a unit with which no more than @most units come out, as far as bounds allow.
+ */
+static inline uint32_t gx_unpack_step(const uint64_t weight[], uint32_t n, uint32_t most)
+{
+	uint64_t total = 0, heaviest = 0, step;
+
+	for (uint32_t i = 0; i < n; i++) {
+		total += weight[i];
+		heaviest = weight[i] > heaviest ? weight[i] : heaviest;
+	}
+	/* Each block rounds up: one unit each is kept for that. */
+	most = most > 2 * n ? most - n : n;
+	step = total / most + 1;
+	if (step < heaviest / GX_UNITS_MAX + 1)
+		step = heaviest / GX_UNITS_MAX + 1;
+	if (step < GX_UNIT_MIN)
+		step = GX_UNIT_MIN;
+	return (uint32_t)((step + GX_CUT_ALIGN - 1) & ~(uint64_t)(GX_CUT_ALIGN - 1));
+}
+
 /**
- * gx_unpack_plan() - Divide @n blocks among @warps warps.
+ * gx_unpack_plan() - Divide @n blocks into at most about @most units, unless that makes them too
+ * large.
  * @cuts: for each block room for GX_UNITS_MAX + 1 cuts that the GPU can read
  * @args: all but the counter is filled
  *
- * About two units a warp, as far as units do not get too small and their number stays in bounds.
  * Return: units in all.
  */
 static inline uint32_t gx_unpack_plan(struct gx_unpack_args *args, struct gx_block *const blocks[],
-				      struct gx_cut *const cuts[], uint32_t n, uint32_t warps)
+				      struct gx_cut *const cuts[], uint32_t n, uint32_t most)
 {
-	uint64_t weight[GX_UNPACK_BLOCKS_MAX], total = 0, most = 0;
-	uint32_t shift = GX_UNIT_SHIFT_MIN, units = 0;
+	uint64_t weight[GX_UNPACK_BLOCKS_MAX];
+	uint32_t units = 0;
 
 	for (uint32_t i = 0; i < n; i++) {
 		args->arg[i].block = *blocks[i];
 		args->arg[i].cut = cuts[i];
 		weight[i] = gx_unpack_weigh(&args->arg[i]);
-		total += weight[i];
-		most = weight[i] > most ? weight[i] : most;
 	}
-	while (total >> shift >= 2 * (uint64_t)warps || most >> shift >= GX_UNITS_MAX)
-		shift++;
+	args->step = gx_unpack_step(weight, n, most);
 	for (uint32_t i = 0; i < n; i++) {
-		args->arg[i].nr_unit = gx_unpack_units(weight[i], shift);
+		args->arg[i].nr_unit = gx_unpack_units(weight[i], args->step);
 		if (!args->arg[i].len)
-			gx_unpack_cut(&args->arg[i], cuts[i], shift);
+			gx_unpack_cut(&args->arg[i], cuts[i], args->step);
 		units += args->arg[i].nr_unit;
 		args->unit_end[i] = units;
 	}
 	args->n = n;
-	args->shift = shift;
 	return units;
 }
 #endif

@@ -63,8 +63,8 @@ static bool planned(void)
 static void unit_run(const struct gx_unpack_args *args, unsigned b, uint32_t unit)
 {
 	const struct gx_unpack_arg *arg = &args->arg[b];
-	struct gx_cut from = gx_cut_get(arg, unit, args->shift);
-	struct gx_cut to = gx_cut_get(arg, unit + 1, args->shift);
+	struct gx_cut from = gx_cut_get(arg, unit, args->step);
+	struct gx_cut to = gx_cut_get(arg, unit + 1, args->step);
 
 	for (uint32_t i = from.desc; i < gx_cut_end(&to); i++) {
 		const struct gx_block *blk = &arg->block;
@@ -352,7 +352,7 @@ FAKE unsigned cuModuleGetFunction(struct CUfunc_st **function, struct CUmod_st *
 								    : name[last - 1]);
 		return planned() ? 500 : 0;
 	}
-	*function = (struct CUfunc_st *)(uintptr_t)(strcmp(name, "gx_unpack") ? 2 : 1);
+	*function = (struct CUfunc_st *)(uintptr_t)(strcmp(name, "gx_flag") ? 1 : 2);
 	return planned() ? 500 : 0;
 }
 
@@ -381,6 +381,20 @@ FAKE unsigned cuLaunchKernel(struct CUfunc_st *function, unsigned grid_x, unsign
 	if (res)
 		free(args);
 	return res;
+}
+
+FAKE unsigned cuLaunchKernelEx(const struct CUlaunchConfig_st *config, struct CUfunc_st *function,
+			       void **params, void **extra)
+{
+	const struct cuda_launch *l = (const struct cuda_launch *)config;
+
+	return cuLaunchKernel(function, l->grid_x, l->grid_y, l->grid_z, l->block_x, l->block_y,
+			      l->block_z, l->shared_b, l->stream, params, extra);
+}
+
+FAKE unsigned cuFuncSetAttribute(struct CUfunc_st *function, unsigned attribute, int value)
+{
+	return planned() ? 1 : 0;
 }
 
 FAKE unsigned cuMemAlloc_v2(unsigned long long *ptr, size_t len)

@@ -396,6 +396,64 @@ static void unpack__from_gpu_memory(void **state)
 	ops->mem_free(gpu, src, SRC_B);
 }
 
+/* The source in the GPU's memory instead, after the descriptors were added. */
+static void *src_to_gpu(struct fix *f, unsigned n)
+{
+	void *src = NULL;
+
+	assert_int_equal(ops->mem_alloc(gpu, SRC_B, &src), 0);
+	copy_one(f, src, f->host, SRC_B);
+	for (unsigned b = 0; b < n; b++)
+		f->b[b].src_base = (uintptr_t)src;
+	return src;
+}
+
+static void unpack__every_alignment_from_gpu_memory(void **state)
+{
+	static const uint32_t len[] = {1, 15, 33, 1391, 2047, 2049, 4095, 9001};
+	struct fix *f = *state;
+	uint64_t at = 64;
+	void *src;
+
+	if (ops == &gx_gpu_cuda_ops && cfg.unpack == GX_UNPACK_HOST)
+		skip();
+	for (unsigned k = 0; k < GX_ARRAY_SIZE(len); k++)
+		for (unsigned i = 0; i < 256; i++) {
+			struct gx_desc d = {4096 * (i % 100) + i % 16, len[k], at + i / 16};
+
+			desc_add(f, 0, d, true);
+			at += GX_ALIGN_UP(len[k], 16) + 48;
+		}
+	src = src_to_gpu(f, 1);
+	blocks_run(f, 1);
+	ops->mem_free(gpu, src, SRC_B);
+}
+
+/* Launches that fill the GPU may overlap; what is queued after them sees all of their bytes. */
+static void unpack__back_to_back_from_gpu_memory(void **state)
+{
+	struct fix *f = *state;
+	void *src;
+
+	if (ops == &gx_gpu_cuda_ops && cfg.unpack == GX_UNPACK_HOST)
+		skip();
+	for (unsigned b = 0; b < BLOCKS; b++)
+		for (unsigned i = 0; i < 100; i++)
+			frag_add(f, b, b % 2 ? 4096 : 4000 + i);
+	src = src_to_gpu(f, BLOCKS);
+	for (unsigned round = 0; round < 20; round++) {
+		for (unsigned b = 0; b < BLOCKS; b++)
+			while (!ops->unpack(f->s, f->list + b, 1, gx_now_ns()))
+				ops->reap(f->s, gx_now_ns());
+		if (round % 5 == 0)
+			want_check(f);
+		for (unsigned b = 0; b < BLOCKS; b++)
+			assert_int_equal(block_wait(f, b), GX_BLOCK_OK);
+	}
+	want_check(f);
+	ops->mem_free(gpu, src, SRC_B);
+}
+
 static void unpack__bounds(void **state)
 {
 	static const struct gx_desc bad[] = {
@@ -747,6 +805,8 @@ static int suite_run(const struct gx_gpu_ops *which, struct gx_gpu_cfg how)
 		TEST(unpack__again_and_again),
 		TEST(unpack__many_segs),
 		TEST(unpack__from_gpu_memory),
+		TEST(unpack__every_alignment_from_gpu_memory),
+		TEST(unpack__back_to_back_from_gpu_memory),
 		TEST(unpack__bounds),
 		TEST(unpack__no_such_seg),
 		TEST(unpack__overlapping_segs),

@@ -30,7 +30,7 @@ static struct {
 	  .disorder = 64,
 	  .block = GX_ENGINE_FRAGS_MAX,
 	  .launch = GX_ENGINE_BLOCKS_MAX,
-	  .n = 4,
+	  .n = 16,
 	  .total = 1ull << 30};
 
 enum {
@@ -60,7 +60,7 @@ static const struct argp_option unpack_options[] = {
 	{"unpack", KEY_MODE, "MODE", 0, "kernel, d2d, host, none; may be repeated; default all", 1},
 	{"pool", KEY_POOL, "PLACE", 0, "Where fragments lie: gpu (default) or host, pinned", 1},
 	{"steps", KEY_STEPS, NULL, 0, "The steps to batched launches instead", 1},
-	{NULL, 'n', "N", 0, "Passes; default 4", 1},
+	{NULL, 'n', "N", 0, "Passes; default 16", 1},
 	{0},
 };
 

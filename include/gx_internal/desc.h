@@ -56,7 +56,13 @@ struct gx_block {
 	struct gx_seg *seg;	 /* [GX_BLOCK_SEGS_MAX] */
 	uint32_t *status;	 /* [1]: GX_BLOCK_*, polled by the CPU */
 	uint64_t bytes;		 /* sum of len, for the launch heuristics */
+	uint32_t hints;		 /* GX_HINT_*: what the filler knows, so that the launch need not look */
+	uint32_t hint_len;	 /* GX_HINT_LEN: length of all descriptors, the last may have less */
 };
+/* Hints are for speed: without them a launch reads all descriptors. */
+#define GX_HINT_WEIGHT 1u /* bytes is exact, and the other two hints are complete */
+#define GX_HINT_LEN    2u
+#define GX_HINT_SEG0   4u /* every aux.seg is 0 */
 
 #ifndef __cplusplus
 _Static_assert(sizeof(struct gx_desc) == 16, "one 16-byte load each");

@@ -84,8 +84,9 @@ struct gx_gpu_ops {
 	void (*block_free)(struct gx_gpu *gpu, struct gx_block *b);
 
 	/* [core] Execute @n blocks (at most 16) with one launch. Their status words turn from PENDING to a
-	 * result when the bytes are visible to the GPU and to the CPU. Return how many were taken, 0 when no
-	 * launch can be made now. */
+	 * result when the bytes are visible to the GPU and to the CPU. Fragments are unordered among themselves,
+	 * those of successive launches too; copies and gathers queued later see all of them. Return how many were
+	 * taken, 0 when no launch can be made now. */
 	unsigned (*unpack)(struct gx_gpu_stream *s, struct gx_block *const blocks[], unsigned n,
 			   uint64_t now_ns);
 	/* [core] Queue copies, then a flag: *done (memory of the backend's flag array, see flag_alloc) becomes
