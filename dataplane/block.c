@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Descriptor blocks; see block.h. Blocks form a ring: [reap, launched) are out, [launched, fill] gather. A fragment is a
- * reference (buffer, message) and usually a descriptor; neighbours in source and destination share one.
+ * Descriptor blocks; see block.h. Blocks form a ring: [reap, launched) are out, [launched, fill]
+ * gather. A fragment is a reference (buffer, message) and usually a descriptor; neighbours in
+ * source and destination share one.
  */
 #include "block.h"
 
@@ -35,8 +36,9 @@ struct block_q {
 	unsigned launches_out;
 	unsigned held;
 	uint64_t gather_b; /* bytes in [launched, fill] */
-	int broken;	   /* 0, -EIO, -ETIMEDOUT: a launch failed or did not end; what was sent stays with the GPU */
-	bool sync;	   /* the backend executes on this core: no reason to gather */
+	int broken; /* 0, -EIO, -ETIMEDOUT: a launch failed or did not end; what was sent stays with
+		       the GPU */
+	bool sync;  /* the backend executes on this core: no reason to gather */
 	struct block_stat stat;
 	struct block_slot *slot[BLOCK_DEPTH];
 };
@@ -98,12 +100,14 @@ unsigned block_room(const struct block_q *q)
 
 	if (used >= BLOCK_DEPTH)
 		return 0;
-	/* Whatever the mix of segments, the blocks behind the one being filled take at least 256 each. */
+	/* Whatever the mix of segments, the blocks behind the one being filled take at least 256
+	 * each. */
 	return (BLOCK_DEPTH - 1 - used) * GX_BLOCK_SEGS_MAX +
 	       GX_MIN(GX_BLOCK_SEGS_MAX - s->b.nr_seg, GX_BLOCK_DESCS_MAX - s->nr_refs);
 }
 
-/* The segment for @frag: the last few are looked at, since connections take turns. GX_BLOCK_SEGS_MAX: none free. */
+/* The segment for @frag: the last few are looked at, since connections take turns.
+ * GX_BLOCK_SEGS_MAX: none free. */
 static unsigned block_seg(struct gx_block *b, const struct block_frag *frag)
 {
 	unsigned low = b->nr_seg > 4 ? b->nr_seg - 4 : 0;
@@ -125,7 +129,8 @@ static bool block_merge(struct gx_block *b, const struct block_frag *frag, uint3
 {
 	struct gx_desc *last = b->desc + b->nr - 1;
 
-	if (!b->nr || b->aux[b->nr - 1].seg != seg || last->src_off + (uint64_t)last->len != src_off ||
+	if (!b->nr || b->aux[b->nr - 1].seg != seg ||
+	    last->src_off + (uint64_t)last->len != src_off ||
 	    last->dst_off + last->len != frag->dst_off)
 		return false;
 	last->len += frag->len;
@@ -148,7 +153,8 @@ static void block_next(struct block_q *q)
 	slot_reset(slot_at(q, q->fill));
 }
 
-/* Nothing is launched any more, and arrays that the GPU may still read are not touched: block_reap() hands it back. */
+/* Nothing is launched any more, and arrays that the GPU may still read are not touched:
+ * block_reap() hands it back. */
 static void block_add_broken(struct block_q *q, const struct block_frag *frag)
 {
 	struct block_slot *s = slot_at(q, q->fill);
@@ -194,8 +200,9 @@ void block_add(struct block_q *q, const struct block_frag *frag, uint64_t now_ns
 	q->held++;
 }
 
-/* One launch when 1 MiB is gathered, when the burst was short and no launch is out, or when the oldest fragment is
- * 50 us old; at most two launches out. A backend that copies on this core has nothing to gain by gathering. */
+/* One launch when 1 MiB is gathered, when the burst was short and no launch is out, or when the
+ * oldest fragment is 50 us old; at most two launches out. A backend that copies on this core has
+ * nothing to gain by gathering. */
 static bool block_due(const struct block_q *q, bool burst_short, uint64_t now_ns)
 {
 	const struct block_slot *s = slot_at(q, q->launched);
@@ -267,8 +274,7 @@ static int block_status(struct block_q *q, struct block_slot *s, uint64_t now_ns
 	case GX_BLOCK_CRC:
 		return -EBADMSG;
 	}
-	if (!q->broken && now_ns - s->launch_ns <= q->timeout_ns &&
-	    !q->gpu->ops->fault(q->stream))
+	if (!q->broken && now_ns - s->launch_ns <= q->timeout_ns && !q->gpu->ops->fault(q->stream))
 		return -EAGAIN;
 	if (!q->broken)
 		q->broken = q->gpu->ops->fault(q->stream) ? -EIO : -ETIMEDOUT;

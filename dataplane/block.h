@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Descriptor blocks of one (core, GPU): fill, launch, reap. A fragment that was added holds its bounce buffer until the
- * block that copies it has finished and block_reap() hands it back, in order. I/O only through the GPU's ops, time is an
- * argument, nothing is allocated after open. Owner: poll core.
+ * Descriptor blocks of one (core, GPU): fill, launch, reap. A fragment that was added holds its
+ * bounce buffer until the block that copies it has finished and block_reap() hands it back, in
+ * order. I/O only through the GPU's ops, time is an argument, nothing is allocated after open.
+ * Owner: poll core.
  */
 #ifndef GX_BLOCK_H
 #define GX_BLOCK_H
 
 #include "gx_internal/gpu.h"
 
-#define BLOCK_DEPTH	 16	    /* blocks of a queue, power of two; also most of one launch */
-#define BLOCK_FLUSH_B	 (1u << 20) /* launch when this much is gathered */
-#define BLOCK_AGE_NS	 50000	    /* or when the oldest fragment is this old */
-#define BLOCK_LAUNCHES	 2	    /* launches out at most */
-#define BLOCK_BUF_NONE	 UINT64_MAX /* a fragment without a bounce buffer */
+#define BLOCK_DEPTH    16	  /* blocks of a queue, power of two; also most of one launch */
+#define BLOCK_FLUSH_B  (1u << 20) /* launch when this much is gathered */
+#define BLOCK_AGE_NS   50000	  /* or when the oldest fragment is this old */
+#define BLOCK_LAUNCHES 2	  /* launches out at most */
+#define BLOCK_BUF_NONE UINT64_MAX /* a fragment without a bounce buffer */
 
 struct block_q;
 
@@ -32,21 +33,25 @@ struct block_done {
 	uint64_t buf;
 	uint32_t ref;
 	uint32_t len;
-	int status; /* 0, -ERANGE (bounds), -EBADMSG (CRC), -EIO, -ETIMEDOUT (GPU does not finish) */
+	int status; /* 0, -ERANGE (bounds), -EBADMSG (CRC), -EIO, -ETIMEDOUT (GPU does not finish)
+		     */
 };
 
-/** block_open() - @timeout_ns: a launch that takes longer fails its fragments with -ETIMEDOUT (their buffers are not handed
- * back then: BLOCK_BUF_NONE). Control path. Return: 0, -ENOMEM, the backend's. */
+/** block_open() - @timeout_ns: a launch that takes longer fails its fragments with -ETIMEDOUT
+ * (their buffers are not handed back then: BLOCK_BUF_NONE). Control path. Return: 0, -ENOMEM, the
+ * backend's. */
 int block_open(struct gx_gpu *gpu, char *src_base, uint64_t timeout_ns, struct block_q **out);
 void block_close(struct block_q *q);
 
 /** block_room() - Fragments that block_add() will take now. */
 unsigned block_room(const struct block_q *q);
 void block_add(struct block_q *q, const struct block_frag *frag, uint64_t now_ns);
-/** block_flush() - Launch what is due; @burst_short: the port has no more packets waiting. Return: blocks launched. */
+/** block_flush() - Launch what is due; @burst_short: the port has no more packets waiting. Return:
+ * blocks launched. */
 unsigned block_flush(struct block_q *q, bool burst_short, uint64_t now_ns);
-/** block_reap() - Fragments of finished blocks, at most @n. After a launch that failed or did not end nothing is launched
- * any more: what is added comes back with that status, and with its buffer. */
+/** block_reap() - Fragments of finished blocks, at most @n. After a launch that failed or did not
+ * end nothing is launched any more: what is added comes back with that status, and with its buffer.
+ */
 unsigned block_reap(struct block_q *q, struct block_done done[], unsigned n, uint64_t now_ns);
 /** block_held() - Fragments added and not yet reaped. */
 unsigned block_held(const struct block_q *q);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Connections and their endpoints: what ctl.c asks for while it sets one up, how one ends, and the public calls on them. On
- * the control thread, but for gx_post, gx_cancel (poll core) and what only reads.
+ * Connections and their endpoints: what ctl.c asks for while it sets one up, how one ends, and the
+ * public calls on them. On the control thread, but for gx_post, gx_cancel (poll core) and what only
+ * reads.
  */
 #include "ctx.h"
 
@@ -156,8 +157,10 @@ void conn_tick(struct gx_conn *c)
 			conn_down(c, fault, "peer %s was not heard for %.1f s", c->peer_name,
 				  c->agreed.peer_timeout_ns / 1e9);
 		else if (fault == -EHOSTUNREACH)
-			conn_down(c, fault, "no packet of any size reaches peer %s: is its data port blocked?",
-				  c->peer_name);
+			conn_down(
+				c, fault,
+				"no packet of any size reaches peer %s: is its data port blocked?",
+				c->peer_name);
 		else
 			conn_down(c, fault, "peer %s broke the protocol: %s", c->peer_name,
 				  strerror(-fault));
@@ -214,7 +217,10 @@ bool conn_reap(struct gx_conn *c)
 
 static int new_run(void *arg)
 {
-	struct { struct gx *gx; struct gx_conn *c; } *call = arg;
+	struct {
+		struct gx *gx;
+		struct gx_conn *c;
+	} *call = arg;
 
 	call->c = conn_new(call->gx, false);
 	return call->c ? 0 : -ENOMEM;
@@ -234,14 +240,18 @@ static int discard_run(void *arg)
 GX_EXPORT int gx_connect(struct gx *gx, const char *addr, const struct gx_connect_opts *user,
 			 struct gx_conn **out)
 {
-	struct { struct gx *gx; struct gx_conn *c; } call = {gx, NULL};
+	struct {
+		struct gx *gx;
+		struct gx_conn *c;
+	} call = {gx, NULL};
 	struct gx_connect_opts opts = GX_INIT(opts);
 	int ret;
 
 	if (user)
 		memcpy(&opts, user, GX_MIN(user->size, sizeof(opts)));
 	if (opts.first_core >= gx->nr_cores)
-		return gx_fail(-EINVAL, "first_core %u: there are %u cores", opts.first_core, gx->nr_cores);
+		return gx_fail(-EINVAL, "first_core %u: there are %u cores", opts.first_core,
+			       gx->nr_cores);
 	ret = gx_uring_run_wait(gx->uring, new_run, &call);
 	if (ret)
 		return gx_fail(ret, "no memory for a connection");
@@ -292,7 +302,10 @@ GX_EXPORT void gx_conn_close(struct gx_conn *c)
 
 static int info_run(void *arg)
 {
-	struct { struct gx_conn *c; struct gx_conn_info *info; } *call = arg;
+	struct {
+		struct gx_conn *c;
+		struct gx_conn_info *info;
+	} *call = arg;
 	struct gx_conn *c = call->c;
 	struct gx_conn_info *info = call->info;
 	const struct gx_port_slot *p = &c->gx->port[c->port];
@@ -319,7 +332,10 @@ static int info_run(void *arg)
 GX_EXPORT int gx_conn_info(struct gx_conn *c, struct gx_conn_info *info)
 {
 	struct gx_conn_info full = GX_INIT(full);
-	struct { struct gx_conn *c; struct gx_conn_info *info; } call = {c, &full};
+	struct {
+		struct gx_conn *c;
+		struct gx_conn_info *info;
+	} call = {c, &full};
 	size_t size = info->size;
 
 	gx_uring_run_wait(c->gx->uring, info_run, &call);
@@ -366,8 +382,11 @@ GX_EXPORT int gx_conn_region(struct gx_conn *c, const char *name, unsigned index
 		return gx_fail(-ENOTCONN, "the connection is not up yet");
 	for (unsigned i = 0; i < c->peer.nr_regions; i++) {
 		const struct gx_hello_region *r = &c->peer.regions[i];
-		struct gx_region full = {.token = r->token, .len = r->len, .kind = r->kind,
-					 .device = r->device, .access = r->access};
+		struct gx_region full = {.token = r->token,
+					 .len = r->len,
+					 .kind = r->kind,
+					 .device = r->device,
+					 .access = r->access};
 
 		if (name ? strcmp(name, r->name) != 0 : i != index)
 			continue;
@@ -389,13 +408,14 @@ GX_EXPORT int gx_conn_msg(struct gx_conn *c, const void *data, uint32_t len)
 static int op_check(const struct gx_op *op)
 {
 	if (op->size < sizeof(*op))
-		return gx_fail(-EINVAL, "gx_op.size is %zu, this library's is %zu: use GX_INIT()", op->size,
-			       sizeof(*op));
+		return gx_fail(-EINVAL, "gx_op.size is %zu, this library's is %zu: use GX_INIT()",
+			       op->size, sizeof(*op));
 	if (op->kind < GX_OP_PUT || op->kind > GX_OP_RECV)
 		return gx_fail(-EINVAL, "gx_op.kind %d is not known", op->kind);
 	if (op->mem && (op->off > op->mem->len || op->len > op->mem->len - op->off))
 		return gx_fail(-EINVAL, "bytes %llu to %llu are outside of the registered memory",
-			       (unsigned long long)op->off, (unsigned long long)(op->off + op->len));
+			       (unsigned long long)op->off,
+			       (unsigned long long)(op->off + op->len));
 	if (op->len > OP_LEN_MAX)
 		return gx_fail(-EINVAL, "an operation of %llu bytes: at most 64 GiB",
 			       (unsigned long long)op->len);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The context: gx_open() to gx_close(), the order in which parts start and stop, and the public calls on cores. Control
- * path, but for gx_core_turn() and gx_poll().
+ * The context: gx_open() to gx_close(), the order in which parts start and stop, and the public
+ * calls on cores. Control path, but for gx_core_turn() and gx_poll().
  */
 #include "ctx.h"
 #include "pkt.h"
@@ -61,11 +61,11 @@ static int opts_check(const struct gx_opts *o)
 	if (o->window < 1 || o->window > 1024)
 		return gx_fail(-EINVAL, "window of %u chunks: 1 to 1024", o->window);
 	if (o->quantum_b % 16 || (o->quantum_b && o->quantum_b < GX_WIRE_QUANTUM_MIN))
-		return gx_fail(-EINVAL, "quantum of %u bytes: a multiple of 16 from %d", o->quantum_b,
-			       GX_WIRE_QUANTUM_MIN);
+		return gx_fail(-EINVAL, "quantum of %u bytes: a multiple of 16 from %d",
+			       o->quantum_b, GX_WIRE_QUANTUM_MIN);
 	if (o->quantum_b > o->chunk_b)
-		return gx_fail(-EINVAL, "quantum of %u bytes is larger than a chunk of %u", o->quantum_b,
-			       o->chunk_b);
+		return gx_fail(-EINVAL, "quantum of %u bytes is larger than a chunk of %u",
+			       o->quantum_b, o->chunk_b);
 	if (o->nr_allow_uids > 32)
 		return gx_fail(-EINVAL, "%u allowed users: at most 32", o->nr_allow_uids);
 	if (o->integrity_set && (o->integrity < 0 || o->integrity > 1))
@@ -102,8 +102,8 @@ static int opts_take(struct gx *gx, const struct gx_opts *user)
 	o->cpus = gx->cpus;
 	o->allow_uids = gx->uids;
 	gx->nr_cores = o->nr_cores;
-	gx->gpu_cfg = (struct gx_gpu_cfg){.unpack = (enum gx_unpack)o->unpack, .sms = o->sms,
-					  .delay_ns = ctx_host_delay_ns};
+	gx->gpu_cfg = (struct gx_gpu_cfg){
+		.unpack = (enum gx_unpack)o->unpack, .sms = o->sms, .delay_ns = ctx_host_delay_ns};
 	return 0;
 }
 
@@ -114,11 +114,16 @@ static int port_open(struct gx *gx, const char *option)
 	struct gx_port_slot *s = &gx->port[gx->nr_ports];
 	const char *colon = strchr(option, ':');
 	const struct gx_port_ops *ops;
-	struct gx_port_cfg cfg = {.args = colon ? colon + 1 : "", .arena = gx->arena,
-				  .nr_queues = gx->nr_cores, .cpus = gx->cpus,
-				  .slots = gx->opts.slots, .payload_b = gx->opts.quantum_b,
-				  .instance = gx->instance, .huge = !gx->opts.no_huge,
-				  .bind_host = gx->opts.bind_host ? gx->opts.bind_host : "127.0.0.1",
+	struct gx_port_cfg cfg = {.args = colon ? colon + 1 : "",
+				  .arena = gx->arena,
+				  .nr_queues = gx->nr_cores,
+				  .cpus = gx->cpus,
+				  .slots = gx->opts.slots,
+				  .payload_b = gx->opts.quantum_b,
+				  .instance = gx->instance,
+				  .huge = !gx->opts.no_huge,
+				  .bind_host =
+					  gx->opts.bind_host ? gx->opts.bind_host : "127.0.0.1",
 				  .server = gx->opts.server};
 	char name[GX_NAME_MAX];
 	int ret;
@@ -156,8 +161,9 @@ static int ports_open(struct gx *gx)
 				return gx_fail(ret, "port '%s': %s", s->name, gx_port_why());
 			ret = link_pkt_open(core, s->port, s->queue[i], &core->link[p]);
 			if (!ret)
-				ret = gx_loop_add(&core->loop, &(struct gx_poller){s->name, link_pkt_poll,
-										    core->link[p]});
+				ret = gx_loop_add(
+					&core->loop,
+					&(struct gx_poller){s->name, link_pkt_poll, core->link[p]});
 		}
 	return ret;
 }
@@ -167,7 +173,8 @@ static int ports_open(struct gx *gx)
 static int core_open(struct gx *gx, unsigned i)
 {
 	struct gx_idle idle = {.spin_ns = 50000, .pause_ns = 1000000, .sleep_max_ns = 50000};
-	struct gx_core *core = aligned_alloc(GX_CACHE_LINE, GX_ALIGN_UP(sizeof(*core), GX_CACHE_LINE));
+	struct gx_core *core =
+		aligned_alloc(GX_CACHE_LINE, GX_ALIGN_UP(sizeof(*core), GX_CACHE_LINE));
 
 	if (!core)
 		return -ENOMEM;
@@ -253,7 +260,8 @@ GX_EXPORT void gx_core_stop(struct gx_core *core)
 	gx_loop_stop(&core->loop);
 }
 
-GX_EXPORT int gx_core_poller(struct gx_core *core, bool (*fn)(void *arg, uint64_t now_ns), void *arg)
+GX_EXPORT int gx_core_poller(struct gx_core *core, bool (*fn)(void *arg, uint64_t now_ns),
+			     void *arg)
 {
 	return gx_loop_add(&core->loop, &(struct gx_poller){"user", fn, arg});
 }
@@ -270,7 +278,8 @@ static int ctx_open(struct gx *gx)
 	snprintf(gx->instance, sizeof(gx->instance), "gx-%d-%08x", getpid(), r);
 	ret = gx_arena_open(GX_ARENA_SIZE_MAX, &gx->arena);
 	if (ret)
-		return gx_fail(ret, "cannot reserve 4 GiB of addresses (ulimit -v?): %s", strerror(-ret));
+		return gx_fail(ret, "cannot reserve 4 GiB of addresses (ulimit -v?): %s",
+			       strerror(-ret));
 	ret = gx_gpu_host_ops.open(&gx->gpu_cfg, &gx->host);
 	if (ret)
 		return gx_fail(ret, "CPU backend: %s", gx_gpu_why());
@@ -421,8 +430,8 @@ GX_EXPORT int gx_core_stat(const struct gx_core *core, const char *name, uint64_
 	return gx_fail(-ENOENT, "no counter '%s'", name);
 }
 
-GX_EXPORT int gx_signals(struct gx *gx, const int signos[], unsigned n, void (*fn)(void *arg, int signo),
-			 void *arg)
+GX_EXPORT int gx_signals(struct gx *gx, const int signos[], unsigned n,
+			 void (*fn)(void *arg, int signo), void *arg)
 {
 	int ret = gx_uring_signals(gx->uring, signos, n, fn, arg);
 
@@ -463,8 +472,8 @@ GX_EXPORT int gx_describe(struct gx *gx, char *buf, size_t room)
 	for (unsigned i = 0; i < gx->nr_ports; i++) {
 		const struct gx_port_caps *c = &gx->port[i].port->caps;
 
-		say(buf, room, &at, "port     %s: payload %u, %u buffers %s%s%s\n", gx->port[i].name,
-		    c->payload_best, c->rx_slots,
+		say(buf, room, &at, "port     %s: payload %u, %u buffers %s%s%s\n",
+		    gx->port[i].name, c->payload_best, c->rx_slots,
 		    c->flags & GX_PORT_SHARED_POOL ? "in all" : "a peer",
 		    c->flags & GX_PORT_LOSSLESS ? ", loses nothing" : "",
 		    c->flags & GX_PORT_TRUST ? ", peers must be trusted" : "");
@@ -474,12 +483,13 @@ GX_EXPORT int gx_describe(struct gx *gx, char *buf, size_t room)
 
 		if (!m)
 			continue;
-		say(buf, room, &at, "region   %s: %llu bytes, %s", m->name, (unsigned long long)m->len,
-		    m->kind == GX_MEM_HOST ? "host" : "cuda");
+		say(buf, room, &at, "region   %s: %llu bytes, %s", m->name,
+		    (unsigned long long)m->len, m->kind == GX_MEM_HOST ? "host" : "cuda");
 		if (m->kind == GX_MEM_HOST)
 			say(buf, room, &at, "%s\n",
 			    m->huge ? ", huge pages"
-				    : ", normal pages (no huge ones free: more TLB misses, a few per cent slower; "
+				    : ", normal pages (no huge ones free: more TLB misses, a few "
+				      "per cent slower; "
 				      "cure: sysctl -w vm.nr_hugepages=N)");
 		else
 			say(buf, room, &at, ":%d\n", m->device);
@@ -492,7 +502,8 @@ GX_EXPORT int gx_describe(struct gx *gx, char *buf, size_t room)
 		if (!gx->gpu[i])
 			continue;
 		gx->gpu[i]->ops->info(gx->gpu[i], name, sizeof(name), &sms, &mode);
-		say(buf, room, &at, "gpu %u    %s, unpack %s on %u SMs\n", i, name, gx_unpack_name(mode), sms);
+		say(buf, room, &at, "gpu %u    %s, unpack %s on %u SMs\n", i, name,
+		    gx_unpack_name(mode), sms);
 	}
 	return at < room ? (int)at : -ENOSPC;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The data plane's own objects and who may touch them: the context, its cores, connections and their endpoints.
- * Private to dataplane/. Fields say their owner: "ctl" is the control thread (or the thread inside gx_open and
- * gx_close, when no other runs), "core" the thread that turns that core, "frozen" nobody after set-up.
+ * The data plane's own objects and who may touch them: the context, its cores, connections and
+ * their endpoints. Private to dataplane/. Fields say their owner: "ctl" is the control thread (or
+ * the thread inside gx_open and gx_close, when no other runs), "core" the thread that turns that
+ * core, "frozen" nobody after set-up.
  */
 #ifndef GX_CTX_H
 #define GX_CTX_H
@@ -39,7 +40,7 @@ struct gx_mem {
 	bool shared;
 	char name[GX_NAME_MAX];
 	unsigned access;
-	uint64_t token; /* index in regions[] | random high bits */
+	uint64_t token;	     /* index in regions[] | random high bits */
 	struct gx_mem *next; /* in gx->mems; owner: ctl */
 	bool dying;	     /* ctl: freed by the user while peers might still put into it */
 };
@@ -49,10 +50,12 @@ struct gx_core {
 	struct gx *gx;
 	unsigned index;
 	struct gx_loop loop;
-	struct link_pkt *link[GX_HELLO_PORTS]; /* frozen: the packet link over port i, this core's queue */
-	struct gx_comp *comps;		       /* ring of GX_COMPS_MAX */
+	struct link_pkt
+		*link[GX_HELLO_PORTS]; /* frozen: the packet link over port i, this core's queue */
+	struct gx_comp *comps;	       /* ring of GX_COMPS_MAX */
 	uint32_t comp_head;
-	_Atomic uint32_t comp_tail; /* ctl reads it: have the completions of a dead ep been taken? */
+	_Atomic uint32_t
+		comp_tail;  /* ctl reads it: have the completions of a dead ep been taken? */
 	uint32_t comps_due; /* completions that operations under way may still produce */
 	uint64_t now_ns;    /* of the turn under way */
 };
@@ -67,9 +70,9 @@ struct gx_ep {
 	bool want_attach, want_fail; /* ctl: the core's inbox was full */
 	int fail_err;		     /* ctl, before fail is posted */
 	uint32_t comp_mark;	     /* core: comp_head when it detached */
-	_Atomic int fault;	/* core: 0 or -errno; ctl polls it (peer time-out, protocol error) */
-	_Atomic bool attached;	/* core: set when it turns this ep */
-	_Atomic bool detached;	/* core: nothing of it is referenced any more: ctl may free it */
+	_Atomic int fault;     /* core: 0 or -errno; ctl polls it (peer time-out, protocol error) */
+	_Atomic bool attached; /* core: set when it turns this ep */
+	_Atomic bool detached; /* core: nothing of it is referenced any more: ctl may free it */
 };
 
 /* A connection. owner: ctl, but for what says otherwise. */
@@ -80,24 +83,25 @@ struct gx_conn {
 	_Atomic int state;    /* enum gx_conn_state; read by any */
 	int err;
 	char text[256];
-	bool server;	      /* accepted, not connected */
-	bool user_closed;     /* gx_conn_close() was called */
+	bool server;	  /* accepted, not connected */
+	bool user_closed; /* gx_conn_close() was called */
 	bool reported_up;
-	bool ctl_freed;	      /* ctl_conn_free() is through */
-	unsigned port;	      /* index in gx->port[] */
+	bool ctl_freed; /* ctl_conn_free() is through */
+	unsigned port;	/* index in gx->port[] */
 	unsigned first_core;
 	unsigned nr_lanes;
 	struct gx_ep *ep[GX_HELLO_LANES]; /* frozen while up */
 	struct gx_hello peer;		  /* frozen once received */
-	struct gx_hello_lanes agreed;	  /* quantum, chunk, window, integrity, time-out; frozen once up */
+	struct gx_hello_lanes
+		agreed; /* quantum, chunk, window, integrity, time-out; frozen once up */
 	char peer_name[128];
-	bool same_host;		  /* the peer's host id equals ours: set by ctl.c */
-	char why[256]; /* why this path was taken */
+	bool same_host;	    /* the peer's host id equals ours: set by ctl.c */
+	char why[256];	    /* why this path was taken */
 	void *_Atomic user; /* set by any thread, read by any */
 };
 
 struct gx_port_slot {
-	char name[GX_NAME_MAX]; /* as the option said: "shm", "dpdk:net_memif,..." */
+	char name[GX_NAME_MAX];	 /* as the option said: "shm", "dpdk:net_memif,..." */
 	char match[GX_NAME_MAX]; /* what must be equal at both ends: up to the first comma */
 	struct gx_port *port;
 	struct gx_port_queue *queue[GX_CORES_MAX];
@@ -110,17 +114,19 @@ struct gx {
 	char instance[32]; /* "gx-PID-RANDOM" */
 	struct gx_arena *arena;
 	struct gx_uring *uring;
-	struct gx_gpu *host;		  /* CPU backend */
-	struct gx_gpu *gpu[GX_GPUS_MAX];  /* CUDA, by ordinal, opened when first needed; owner: ctl */
+	struct gx_gpu *host; /* CPU backend */
+	struct gx_gpu
+		*gpu[GX_GPUS_MAX]; /* CUDA, by ordinal, opened when first needed; owner: ctl */
 	struct gx_gpu_cfg gpu_cfg;
 	unsigned nr_cores;
 	struct gx_core *core[GX_CORES_MAX];
 	unsigned nr_ports;
 	struct gx_port_slot port[GX_HELLO_PORTS];
-	struct gx_mem *_Atomic region[GX_REGIONS_MAX]; /* written by ctl (release), read by cores (acquire) */
-	struct gx_conn *conns; /* owner: ctl */
-	struct gx_mem *mems;   /* owner: ctl */
-	bool closing;	       /* ctl: gx_close() is under way: dead connections go at once */
+	struct gx_mem *_Atomic
+		region[GX_REGIONS_MAX]; /* written by ctl (release), read by cores (acquire) */
+	struct gx_conn *conns;		/* owner: ctl */
+	struct gx_mem *mems;		/* owner: ctl */
+	bool closing; /* ctl: gx_close() is under way: dead connections go at once */
 	struct ctl *ctl;
 	struct gx_stats ctl_stats; /* written by ctl */
 	pthread_mutex_t wait_lock; /* for gx_conn_wait(): state changes are broadcast under it */
@@ -137,40 +143,48 @@ int gx_fail(int err, const char *fmt, ...) __attribute__((format(printf, 2, 3)))
 
 /** conn_new() - A connection in state CONNECTING, in gx->conns. NULL: out of memory. */
 struct gx_conn *conn_new(struct gx *gx, bool server);
-/** conn_lane_open() - Open lane @lane over conn->port on core (first_core + lane) % nr_cores and say in @local what the peer
- * must know. local->port.fd stays the port's (dup it to send it). Return: 0, -errno with gx_error(). */
+/** conn_lane_open() - Open lane @lane over conn->port on core (first_core + lane) % nr_cores and
+ * say in @local what the peer must know. local->port.fd stays the port's (dup it to send it).
+ * Return: 0, -errno with gx_error(). */
 int conn_lane_open(struct gx_conn *c, unsigned lane, struct gx_hello_lane *local);
-/** conn_lane_connect() - What the peer said of its end; conn->agreed holds. Takes remote->port.fd over. Return: 0, -errno. */
+/** conn_lane_connect() - What the peer said of its end; conn->agreed holds. Takes remote->port.fd
+ * over. Return: 0, -errno. */
 int conn_lane_connect(struct gx_conn *c, unsigned lane, const struct gx_hello_lane *remote);
-/** conn_up() - All lanes are connected at both ends: attach them to their cores, state UP, on_conn. */
+/** conn_up() - All lanes are connected at both ends: attach them to their cores, state UP, on_conn.
+ */
 void conn_up(struct gx_conn *c);
-/** conn_down() - Lost, failed or closed: state DOWN, operations fail on their cores with @err, on_conn, the waiters wake.
+/** conn_down() - Lost, failed or closed: state DOWN, operations fail on their cores with @err,
+ * on_conn, the waiters wake.
  * @err 0: orderly. Idempotent; the first reason stays. Memory goes by conn_reap(). */
-void conn_down(struct gx_conn *c, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void conn_down(struct gx_conn *c, int err, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 /** conn_tick() - Every 20 ms for each connection: sees faults of its lanes (conn_down()). */
 void conn_tick(struct gx_conn *c);
-/** conn_reap() - Free a DOWN connection whose lanes are detached and that nobody uses (server side, or closed by its
- * user). Return: true when @c is gone. ctl_conn_free() was called before. */
+/** conn_reap() - Free a DOWN connection whose lanes are detached and that nobody uses (server side,
+ * or closed by its user). Return: true when @c is gone. ctl_conn_free() was called before. */
 bool conn_reap(struct gx_conn *c);
 
-/** mem_reap() - Free memory whose owner has let go of it, or (@all) what is left when the context closes. region.c. */
+/** mem_reap() - Free memory whose owner has let go of it, or (@all) what is left when the context
+ * closes. region.c. */
 void mem_reap(struct gx *gx, bool all);
 
-/* -- the control half, ctl.c. ctl_open, ctl_close, ctl_listen, ctl_listen_stop, ctl_connect and ctl_stats_listen are called
- * on the caller's thread (names are resolved there), the others on the control thread -- */
+/* -- the control half, ctl.c. ctl_open, ctl_close, ctl_listen, ctl_listen_stop, ctl_connect and
+ * ctl_stats_listen are called on the caller's thread (names are resolved there), the others on the
+ * control thread -- */
 
 int ctl_open(struct gx *gx); /* sets gx->ctl */
 void ctl_close(struct gx *gx);
 int ctl_listen(struct gx *gx, const char *addr); /* port number, -errno with gx_error() */
 void ctl_listen_stop(struct gx *gx);
-/* Begin the bootstrap of @c, to @addr. opts is copied. The rest comes through conn_up() / conn_down(). */
+/* Begin the bootstrap of @c, to @addr. opts is copied. The rest comes through conn_up() /
+ * conn_down(). */
 int ctl_connect(struct gx_conn *c, const char *addr, const struct gx_connect_opts *opts);
 /* Send a user's message; any thread. */
 int ctl_msg(struct gx_conn *c, const void *data, uint32_t len);
 /* Orderly end of the bootstrap connection: BYE, then close. The rest by conn_down(c, 0, ...). */
 void ctl_bye(struct gx_conn *c);
-/* Sockets and buffers of @c; called by conn_reap() before it frees @c. Return: false while an operation of the engine is
- * still held (asked to cancel; try again at the next tick). */
+/* Sockets and buffers of @c; called by conn_reap() before it frees @c. Return: false while an
+ * operation of the engine is still held (asked to cancel; try again at the next tick). */
 bool ctl_conn_free(struct gx_conn *c);
 int ctl_stats_listen(struct gx *gx, const char *path);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The packet link: messages over any port. This file has its life cycle, the operations' life, and timers; rx.c and tx.c are
- * the two halves of a turn. open, connect and free run on the control path, everything else on the polling core.
+ * The packet link: messages over any port. This file has its life cycle, the operations' life, and
+ * timers; rx.c and tx.c are the two halves of a turn. open, connect and free run on the control
+ * path, everything else on the polling core.
  */
 #include "pkt.h"
 
@@ -9,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PKT_TICK_NS	1000000	  /* slow timers */
-#define PKT_ASK_MAX_NS	64000000  /* between probes of who waits for done */
-#define PKT_PROVE_NS	20000000  /* a padded probe is sent again after this */
-#define PKT_PROVE_TRIES 4	  /* before a smaller quantum is tried */
-#define PKT_WINDOW	4096	  /* packets outstanding of an ep */
+#define PKT_TICK_NS	1000000	 /* slow timers */
+#define PKT_ASK_MAX_NS	64000000 /* between probes of who waits for done */
+#define PKT_PROVE_NS	20000000 /* a padded probe is sent again after this */
+#define PKT_PROVE_TRIES 4	 /* before a smaller quantum is tried */
+#define PKT_WINDOW	4096	 /* packets outstanding of an ep */
 
 static struct pkt_ep *pkt_of(struct gx_ep *ep)
 {
@@ -86,8 +87,13 @@ void op_complete(struct pkt_ep *e, uint32_t i, int status, uint64_t len)
 {
 	struct pkt_op *op = &e->ops[i];
 	struct gx_core *core = e->ep.core;
-	struct gx_comp comp = {.kind = GX_COMP_DONE, .op = op->kind, .status = status, .ep = &e->ep,
-			       .user = op->user, .len = len, .tag = op->tag};
+	struct gx_comp comp = {.kind = GX_COMP_DONE,
+			       .op = op->kind,
+			       .status = status,
+			       .ep = &e->ep,
+			       .user = op->user,
+			       .len = len,
+			       .tag = op->tag};
 
 	if (op->reported)
 		return;
@@ -141,8 +147,12 @@ void op_finish(struct pkt_ep *e, uint32_t i, int status, uint64_t len)
 void op_local(struct pkt_ep *e, uint32_t i)
 {
 	struct pkt_op *op = &e->ops[i];
-	struct gx_comp comp = {.kind = GX_COMP_LOCAL, .op = op->kind, .ep = &e->ep, .user = op->user,
-			       .len = op->len, .tag = op->tag};
+	struct gx_comp comp = {.kind = GX_COMP_LOCAL,
+			       .op = op->kind,
+			       .ep = &e->ep,
+			       .user = op->user,
+			       .len = op->len,
+			       .tag = op->tag};
 
 	if (op->acked_local || op->refs || op->reported || !(op->flags & GX_OP_LOCAL))
 		return;
@@ -150,7 +160,8 @@ void op_local(struct pkt_ep *e, uint32_t i)
 	core_comp(e->ep.core, &comp);
 }
 
-/* An OPEN that is to be sent, or sent again, must not read the buffer any more: it goes back to the user. */
+/* An OPEN that is to be sent, or sent again, must not read the buffer any more: it goes back to the
+ * user. */
 static void op_neutralise(struct pkt_ep *e, const struct pkt_op *op)
 {
 	struct rec_slot *s = &e->recs[op->open_rsn % PKT_RECS];
@@ -275,8 +286,8 @@ void slot_free(struct pkt_ep *e, uint32_t slot)
 static int post_get(struct pkt_ep *e, uint32_t i)
 {
 	struct pkt_op *op = &e->ops[i];
-	struct gx_wire_rec rec = {.type = GX_REC_GET, .token = op->token, .off = op->remote_off,
-				  .len = op->len};
+	struct gx_wire_rec rec = {
+		.type = GX_REC_GET, .token = op->token, .off = op->remote_off, .len = op->len};
 	uint32_t slot;
 
 	if (e->gets_out == PKT_GETS_MAX || !tx_rec_room(e))
@@ -302,7 +313,8 @@ static void op_fill(struct pkt_ep *e, struct pkt_op *op, const struct gx_op *use
 	op->gpu = user->mem ? user->mem->gpu : e->ep.core->gx->host;
 	op->len = user->len;
 	/* Slots are named by match.c alone. */
-	op->token = user->kind == GX_OP_PUT || user->kind == GX_OP_GET ? user->token & ~PKT_SLOT_BIT : 0;
+	op->token = user->kind == GX_OP_PUT || user->kind == GX_OP_GET ? user->token & ~PKT_SLOT_BIT
+								       : 0;
 	op->remote_off = user->remote_off;
 	op->imm = user->imm;
 	op->tag = user->tag;
@@ -372,7 +384,8 @@ static int pkt_cancel(struct gx_ep *ep, uint64_t user)
 	for (uint32_t i = 0; i < PKT_OPS; i++) {
 		struct pkt_op *op = &e->ops[i];
 
-		if (op->state == OP_FREE || op->internal || op->doomed || op->done || op->user != user)
+		if (op->state == OP_FREE || op->internal || op->doomed || op->done ||
+		    op->user != user)
 			continue;
 		op_doom(e, i, -ECANCELED);
 		n++;
@@ -405,7 +418,8 @@ static void tick_cancels(struct pkt_ep *e)
 			op_cancel_rec(e, &e->ops[i]);
 }
 
-/* The peer's core must be heard while anything is outstanding with it; when it is silent, it is asked. */
+/* The peer's core must be heard while anything is outstanding with it; when it is silent, it is
+ * asked. */
 static void tick_alive(struct pkt_ep *e)
 {
 	bool waiting = e->nr_ops || e->nr_in;
@@ -442,7 +456,8 @@ static void tick_stages(struct pkt_ep *e)
 	}
 }
 
-/* Everything was acknowledged, but the ACK that said done, or brought credit, may have been lost: ask for another. */
+/* Everything was acknowledged, but the ACK that said done, or brought credit, may have been lost:
+ * ask for another. */
 static void tick_ask(struct pkt_ep *e)
 {
 	if (e->lossless || e->mid_next == e->mid_floor || flow_outstanding(e->flow)) {
@@ -460,7 +475,8 @@ static void tick_ask(struct pkt_ep *e)
 	e->ask_ns = e->now_ns + e->ask_wait_ns;
 }
 
-/* Credit beyond what we began with is for what was declared: an idle sender gives the rest back, others may need it. */
+/* Credit beyond what we began with is for what was declared: an idle sender gives the rest back,
+ * others may need it. */
 static void tick_refund(struct pkt_ep *e)
 {
 	struct gx_wire_rec rec = {.type = GX_REC_REFUND};
@@ -473,7 +489,8 @@ static void tick_refund(struct pkt_ep *e)
 		flow_credit_use(e->flow, rec.slot);
 }
 
-/* Quanta to fall back to when padded probes do not come through: FACTS of common MTUs, see docs/wire.md. */
+/* Quanta to fall back to when padded probes do not come through: FACTS of common MTUs, see
+ * docs/wire.md. */
 static uint32_t smaller_quantum(uint32_t quantum)
 {
 	static const uint32_t preferred[] = {8192, 4096, 3328, 1392, GX_WIRE_QUANTUM_MIN};
@@ -496,7 +513,8 @@ static void tick_prove(struct pkt_ep *e)
 			atomic_store_explicit(&e->ep.fault, -EHOSTUNREACH, memory_order_release);
 			return;
 		}
-		msg_shape_init(&e->shape, next, e->ep.conn->agreed.chunk_b, e->ep.conn->agreed.window);
+		msg_shape_init(&e->shape, next, e->ep.conn->agreed.chunk_b,
+			       e->ep.conn->agreed.window);
 		e->prove_tries = 1;
 	}
 	e->prove_ns = e->now_ns + PKT_PROVE_NS;
@@ -509,7 +527,8 @@ void link_proven(struct pkt_ep *e, uint32_t quantum)
 		e->proven = true;
 }
 
-/* The core's gauges are sums over its endpoints and links: each adds by how much its own part has changed. */
+/* The core's gauges are sums over its endpoints and links: each adds by how much its own part has
+ * changed. */
 static void tell_gauges(struct pkt_ep *e, uint32_t nr_msgs)
 {
 	gx_stat_add(stats(e), GX_STAT_MSGS_ACTIVE, (uint64_t)nr_msgs - e->told_msgs);
@@ -684,7 +703,8 @@ static int pkt_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 		return ret;
 	ret = cid_alloc(l, e);
 	if (ret)
-		return gx_fail(ret, "core %u has %u connections already", ep->core->index, GX_PEERS_MAX);
+		return gx_fail(ret, "core %u has %u connections already", ep->core->index,
+			       GX_PEERS_MAX);
 	ret = l->q->ops->peer_add(l->q, &e->port_peer, &local->port);
 	if (ret) {
 		l->gens[e->index] &= ~(1u << 31);
@@ -692,7 +712,8 @@ static int pkt_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 	}
 	e->have_peer = true;
 	e->lossless = caps->flags & GX_PORT_LOSSLESS;
-	/* Of a shared pool, what idle peers hold is a quarter at most; who finds it gone begins with an OPEN. */
+	/* Of a shared pool, what idle peers hold is a quarter at most; who finds it gone begins
+	 * with an OPEN. */
 	if (!(caps->flags & GX_PORT_SHARED_POOL))
 		e->credit0 = caps->rx_slots - pkt_margin(caps);
 	else if (l->credit0_out + PKT_CREDIT0 <= caps->rx_slots / 4)
@@ -732,9 +753,12 @@ static int pkt_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 {
 	struct pkt_ep *e = pkt_of(ep);
 	struct link_pkt *l = e->link;
-	struct flow_cfg cfg = {.window = PKT_WINDOW, .lossless = e->lossless,
-			       .ordered = l->port->caps.flags & GX_PORT_ORDERED, .tx_psn = e->psn0,
-			       .rx_psn = remote->psn, .tx_credit = remote->credit,
+	struct flow_cfg cfg = {.window = PKT_WINDOW,
+			       .lossless = e->lossless,
+			       .ordered = l->port->caps.flags & GX_PORT_ORDERED,
+			       .tx_psn = e->psn0,
+			       .rx_psn = remote->psn,
+			       .tx_credit = remote->credit,
 			       .rx_credit = e->credit0};
 	int ret = l->q->ops->peer_connect(l->q, e->port_peer, &remote->port);
 
@@ -809,7 +833,8 @@ int link_pkt_open(struct gx_core *core, struct gx_port *port, struct gx_port_que
 	l->q = q;
 	l->port = port;
 	l->pad = calloc(1, port->caps.payload_max);
-	ret = l->pad ? block_open(core->gx->host, q->rx_base, core->gx->opts.gpu_timeout_ns, &l->bq_host)
+	ret = l->pad ? block_open(core->gx->host, q->rx_base, core->gx->opts.gpu_timeout_ns,
+				  &l->bq_host)
 		     : -ENOMEM;
 	if (ret) {
 		link_pkt_close(l);
@@ -828,8 +853,8 @@ int link_pkt_gpu(struct link_pkt *l, struct gx_gpu *gpu)
 		return 0;
 	l->nr_gpus = GX_MAX(l->nr_gpus, gpu->device + 1u);
 	ret = stage_open(gpu, gx->arena, gx->opts.chunk_b,
-			 GX_MIN(gx->opts.window, (uint32_t)STAGE_MSG_CHUNKS) + 2, gx->opts.gpu_timeout_ns,
-			 &l->stage[gpu->device]);
+			 GX_MIN(gx->opts.window, (uint32_t)STAGE_MSG_CHUNKS) + 2,
+			 gx->opts.gpu_timeout_ns, &l->stage[gpu->device]);
 	if (ret)
 		return ret;
 	return block_open(gpu, l->q->rx_base, gx->opts.gpu_timeout_ns, &l->bq_gpu[gpu->device]);

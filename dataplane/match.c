@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Send and receive with tags, and gets, built on put: a posted receive grants {slot, tag, length} to the sender, a send
- * that matches becomes a put into the slot; a get asks for such a put. Runs on the polling core.
+ * Send and receive with tags, and gets, built on put: a posted receive grants {slot, tag, length}
+ * to the sender, a send that matches becomes a put into the slot; a get asks for such a put. Runs
+ * on the polling core.
  *
  * Order: sends match the oldest grant that fits, grants the oldest send, as MPI's matching does.
  */
@@ -12,8 +13,8 @@
 int match_recv(struct pkt_ep *e, uint32_t i)
 {
 	struct pkt_op *op = &e->ops[i];
-	struct gx_wire_rec rec = {.type = GX_REC_GRANT, .len = op->len, .imm = op->tag,
-				  .slot = op->tag_mask};
+	struct gx_wire_rec rec = {
+		.type = GX_REC_GRANT, .len = op->len, .imm = op->tag, .slot = op->tag_mask};
 	uint32_t slot = slot_alloc(e, i);
 
 	if (slot == PKT_NONE)
@@ -118,8 +119,12 @@ void match_grant(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	if (!g || !token_newer(rec->token, g->token)) /* nonsense, or revoked before it came */
 		return;
 	grant_drop(e, g);
-	*g = (struct pkt_grant){.token = rec->token, .tag = rec->imm, .mask = rec->slot,
-				.len = rec->len, .rsn = rec->rsn, .used = true,
+	*g = (struct pkt_grant){.token = rec->token,
+				.tag = rec->imm,
+				.mask = rec->slot,
+				.len = rec->len,
+				.rsn = rec->rsn,
+				.used = true,
 				.late = (int32_t)(rec->rsn - e->rsn_floor) >= 0,
 				.gpu = rec->flags & GX_REC_GPU};
 	e->nr_grants++;

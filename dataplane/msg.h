@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which packets of a message have landed (receiver) or were acknowledged (sender): one bit a packet, in a circular
- * window of `window` chunks, so that no message costs more memory than another. Pure: no I/O, no clock, no
- * allocation (the caller lends the words). Owner: poll core.
+ * Which packets of a message have landed (receiver) or were acknowledged (sender): one bit a
+ * packet, in a circular window of `window` chunks, so that no message costs more memory than
+ * another. Pure: no I/O, no clock, no allocation (the caller lends the words). Owner: poll core.
  */
 #ifndef GX_MSG_H
 #define GX_MSG_H
@@ -15,10 +15,11 @@ struct msg_shape {
 	uint64_t quantum_inv; /* 2^40 / (quantum / 16), rounded up: division by multiplication */
 	uint32_t chunk_pkts;  /* packets of a chunk */
 	uint32_t window_pkts; /* packets of `window` chunks */
-	uint32_t bits;	      /* power of two, at least window_pkts and 64: size of the window of bits */
+	uint32_t bits; /* power of two, at least window_pkts and 64: size of the window of bits */
 };
 
-/** msg_shape_init() - Return: 0, -EINVAL (a quantum that is no multiple of 16, a chunk below a quantum). */
+/** msg_shape_init() - Return: 0, -EINVAL (a quantum that is no multiple of 16, a chunk below a
+ * quantum). */
 int msg_shape_init(struct msg_shape *s, uint32_t quantum, uint32_t chunk_b, uint32_t window);
 /** msg_words() - u64 words of a bit window. */
 static inline uint32_t msg_words(const struct msg_shape *s)
@@ -28,8 +29,8 @@ static inline uint32_t msg_words(const struct msg_shape *s)
 /** msg_nr_pkts() - Packets of a message of @len bytes; a message of 0 bytes is one packet. */
 uint64_t msg_nr_pkts(const struct msg_shape *s, uint64_t len);
 
-/* A circular window of bits over packet numbers. Everything below base is set, everything at base + bits and above
- * is not. words may be NULL for a message of one packet. */
+/* A circular window of bits over packet numbers. Everything below base is set, everything at base +
+ * bits and above is not. words may be NULL for a message of one packet. */
 struct msg_win {
 	uint64_t nr_pkts;
 	uint64_t base;	 /* first packet that is not set */
@@ -50,11 +51,12 @@ static inline bool msg_win_full(const struct msg_win *w)
 	return w->base == w->nr_pkts;
 }
 
-/** msg_limit() - Sender: packets below this number may be sent: chunk k + window starts when k is wholly set. */
+/** msg_limit() - Sender: packets below this number may be sent: chunk k + window starts when k is
+ * wholly set. */
 uint64_t msg_limit(struct msg_win *w, const struct msg_shape *s);
 
-/** msg_pkt() - Receiver: the number of the packet at @moff with @plen bytes and @eom of a message of @len bytes.
- * Return: 0, -EPROTO when such a packet cannot be. */
+/** msg_pkt() - Receiver: the number of the packet at @moff with @plen bytes and @eom of a message
+ * of @len bytes. Return: 0, -EPROTO when such a packet cannot be. */
 int msg_pkt(const struct msg_shape *s, uint64_t len, uint64_t moff, uint32_t plen, bool eom,
 	    uint64_t *pkt);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The packet link's own state, shared by the files that make it up: link_pkt.c (life cycle, posting, timers), rx.c and
- * tx.c (the two halves of a turn), match.c (send and receive over put). Owner of everything here: poll core, but for what
- * is marked ctl. Nothing is allocated after ep_open.
+ * The packet link's own state, shared by the files that make it up: link_pkt.c (life cycle,
+ * posting, timers), rx.c and tx.c (the two halves of a turn), match.c (send and receive over put).
+ * Owner of everything here: poll core, but for what is marked ctl. Nothing is allocated after
+ * ep_open.
  */
 #ifndef GX_PKT_H
 #define GX_PKT_H
@@ -15,17 +16,17 @@
 
 #include "gx_internal/link.h"
 
-#define PKT_OPS	      1024 /* operations of an ep, internal ones (serving gets) included */
-#define PKT_SLOTS     256  /* posted receives and gets of an ep */
-#define PKT_RECS      1024 /* control records not yet acknowledged */
-#define PKT_RECS_KEPT 64   /* of them for CANCEL and FAIL: an OPEN leaves these free */
-#define PKT_GETS_MAX  64   /* gets that an ep may have asked for: "64 requests a peer" */
-#define PKT_NONE      UINT32_MAX
-#define PKT_SLOT_BIT  (1ull << 63) /* a token with this bit names a posted slot, not a region */
-#define PKT_F_SLOT_GPU (1u << 31) /* in pkt_op.flags: the peer's slot is GPU memory */
-#define PKT_CREDIT0   8	   /* DATA packets allowed before any was declared, on shared pools */
-#define PKT_SHAPES    4
-#define PKT_MARGIN    32   /* buffers kept out of grants: duplicates */
+#define PKT_OPS	       1024 /* operations of an ep, internal ones (serving gets) included */
+#define PKT_SLOTS      256  /* posted receives and gets of an ep */
+#define PKT_RECS       1024 /* control records not yet acknowledged */
+#define PKT_RECS_KEPT  64   /* of them for CANCEL and FAIL: an OPEN leaves these free */
+#define PKT_GETS_MAX   64   /* gets that an ep may have asked for: "64 requests a peer" */
+#define PKT_NONE       UINT32_MAX
+#define PKT_SLOT_BIT   (1ull << 63) /* a token with this bit names a posted slot, not a region */
+#define PKT_F_SLOT_GPU (1u << 31)   /* in pkt_op.flags: the peer's slot is GPU memory */
+#define PKT_CREDIT0    8 /* DATA packets allowed before any was declared, on shared pools */
+#define PKT_SHAPES     4
+#define PKT_MARGIN     32 /* buffers kept out of grants: duplicates */
 
 /* kinds in flow_rec.kind */
 enum { PKT_K_DATA = 1, PKT_K_CTL, PKT_K_PROBE };
@@ -38,7 +39,8 @@ enum pkt_op_state {
 	OP_SENDING, /* has a mid; packets are to be sent */
 	OP_SENT,    /* everything sent once; waits for done */
 	OP_POSTED,  /* RECV, GET: waits for its data in a slot */
-	OP_ENDED,   /* completed to the user; waits for the peer (done floor) or for references to go */
+	OP_ENDED, /* completed to the user; waits for the peer (done floor) or for references to go
+		   */
 };
 
 /* One operation. Idle ones are in the ep's free list. */
@@ -49,26 +51,27 @@ struct pkt_op {
 	bool acked_local; /* every packet acknowledged (GX_COMP_LOCAL given) */
 	bool inlined;	  /* data goes in the OPEN */
 	bool opened;	  /* its OPEN was sent */
-	bool doomed;	  /* ended early: CANCEL is under way, the mid stays until the peer is done with it */
-	bool done;	  /* the peer said done */
-	bool reported;	  /* its last completion was given */
-	bool cancel_due;  /* CANCEL could not be queued yet */
+	bool doomed; /* ended early: CANCEL is under way, the mid stays until the peer is done with
+			it */
+	bool done;   /* the peer said done */
+	bool reported;	   /* its last completion was given */
+	bool cancel_due;   /* CANCEL could not be queued yet */
 	uint32_t open_rsn; /* inlined: the record that reads the buffer */
-	int status;	  /* what it ends with, when references delay that */
-	uint32_t flags;	  /* GX_OP_* */
-	uint32_t next;	  /* in the list it is in; PKT_NONE: end */
+	int status;	   /* what it ends with, when references delay that */
+	uint32_t flags;	   /* GX_OP_* */
+	uint32_t next;	   /* in the list it is in; PKT_NONE: end */
 	uint32_t mid;
-	uint32_t slot;	  /* RECV, GET: index in slots; PKT_NONE */
-	uint32_t refs;	  /* packets in the port that still reference the payload */
+	uint32_t slot; /* RECV, GET: index in slots; PKT_NONE */
+	uint32_t refs; /* packets in the port that still reference the payload */
 	uint64_t user;
-	const char *src;  /* local memory: source or destination */
+	const char *src;    /* local memory: source or destination */
 	struct gx_gpu *gpu; /* of local memory; the host backend for the host */
 	uint64_t len;
 	uint64_t token, remote_off, imm, tag, tag_mask;
 	uint64_t deadline_ns; /* 0: none */
-	uint64_t sent_pkts; /* first transmissions so far = next packet to send */
+	uint64_t sent_pkts;   /* first transmissions so far = next packet to send */
 	struct msg_win acked;
-	uint32_t words;	    /* index of its bit window in tx_words, PKT_NONE */
+	uint32_t words;		/* index of its bit window in tx_words, PKT_NONE */
 	struct stage_msg stage; /* GPU payload on its way through pinned memory */
 };
 
@@ -86,13 +89,13 @@ enum in_state {
 struct in_msg {
 	uint8_t state;
 	bool imm_set;
-	bool fail_due;	   /* FAIL could not be queued yet */
-	int err;	   /* REFUSED, DRAIN: what its operation ends with */
+	bool fail_due; /* FAIL could not be queued yet */
+	int err;       /* REFUSED, DRAIN: what its operation ends with */
 	uint32_t mid;
 	const struct msg_shape *shape;
-	uint32_t op;	   /* RECV or GET that owns the slot; PKT_NONE for a put into a region */
-	uint32_t words;	   /* index in rx_words, PKT_NONE */
-	uint32_t pending;  /* fragments in blocks */
+	uint32_t op;	    /* RECV or GET that owns the slot; PKT_NONE for a put into a region */
+	uint32_t words;	    /* index in rx_words, PKT_NONE */
+	uint32_t pending;   /* fragments in blocks */
 	struct block_q *bq; /* who copies to the destination */
 	char *dst;
 	uint64_t len;
@@ -100,14 +103,15 @@ struct in_msg {
 	uint64_t seen_pkts;
 	uint64_t imm, tag, token, off;
 	struct msg_win win;
-	uint32_t next;	   /* in the landed list */
+	uint32_t next; /* in the landed list */
 };
 
 /* A record that was not yet acknowledged; at index rsn % PKT_RECS. */
 enum rec_state { REC_FREE, REC_QUEUED, REC_SENT };
 struct rec_slot {
 	uint8_t state;
-	uint32_t op; /* OPEN: whose data it carries, to turn it away from a buffer that was given back */
+	uint32_t op; /* OPEN: whose data it carries, to turn it away from a buffer that was given
+			back */
 	struct gx_wire_rec rec;
 };
 
@@ -119,7 +123,8 @@ struct pkt_slot {
 	uint32_t op;
 };
 
-/* A grant of the peer's: it has posted a receive. At index slot of the token, so that a newer one takes its place. */
+/* A grant of the peer's: it has posted a receive. At index slot of the token, so that a newer one
+ * takes its place. */
 struct pkt_grant {
 	uint64_t token, tag, mask, len;
 	uint32_t rsn; /* order of posting */
@@ -134,10 +139,11 @@ struct pkt_ep {
 	struct gx_ep ep;
 	struct link_pkt *link;
 	struct flow *flow;
-	struct msg_shape shape;	 /* of what we send */
-	struct msg_shape rx_shape[PKT_SHAPES]; /* of what comes in, by the quantum that an OPEN names */
+	struct msg_shape shape; /* of what we send */
+	struct msg_shape
+		rx_shape[PKT_SHAPES]; /* of what comes in, by the quantum that an OPEN names */
 	unsigned nr_rx_shapes;
-	uint32_t words_max;	 /* u64 words of one bit window, for the smallest quantum possible */
+	uint32_t words_max; /* u64 words of one bit window, for the smallest quantum possible */
 	uint32_t index;	    /* in link->eps */
 	uint32_t gen;	    /* generation of the cid */
 	uint32_t cid_peer;  /* what the peer calls this connection */
@@ -147,39 +153,45 @@ struct pkt_ep {
 	enum gx_integrity integrity;
 	uint32_t credit0;      /* that the peer began with, and keeps when idle */
 	uint32_t credit0_peer; /* that we began with */
-	int err;	      /* 0, or why it failed: set by ep_fail */
+	int err;	       /* 0, or why it failed: set by ep_fail */
 	bool lossless;
 	bool cancels_due; /* some operation's CANCEL waits for room */
 	bool fails_due;	  /* some message's FAIL does */
 	bool have_peer;	  /* ctl: peer_add was done */
 	uint32_t prove_tries;
 	uint64_t prove_ns; /* when the next padded probe is due */
-	bool proven;	  /* the quantum passed the path (padded probe), or need not */
-	uint64_t now_ns;      /* of the turn */
-	uint64_t heard_ns;    /* last packet from the peer's core */
-	uint64_t waiting_ns;  /* since when something is outstanding without a break; 0: nothing is */
-	uint64_t probe_ns;    /* when the last keepalive probe went out */
-	uint64_t ask_ns, ask_wait_ns; /* all was acknowledged, not all is done: when to ask, and how long until then */
-	uint64_t tick_ns;     /* when slow timers are due again */
-	uint64_t deadline_ns; /* earliest of the operations; UINT64_MAX: none */
+	bool proven;	   /* the quantum passed the path (padded probe), or need not */
+	uint64_t now_ns;   /* of the turn */
+	uint64_t heard_ns; /* last packet from the peer's core */
+	uint64_t
+		waiting_ns; /* since when something is outstanding without a break; 0: nothing is */
+	uint64_t probe_ns;  /* when the last keepalive probe went out */
+	uint64_t ask_ns, ask_wait_ns; /* all was acknowledged, not all is done: when to ask, and how
+					 long until then */
+	uint64_t tick_ns;	      /* when slow timers are due again */
+	uint64_t deadline_ns;	      /* earliest of the operations; UINT64_MAX: none */
 	uint64_t peer_timeout_ns;
-	uint8_t ack_hold;     /* ACK_HOLD_*: a completion was given; the ACK waits a turn for the user's answer */
-	uint32_t apsn;	      /* number space of ACK and PROBE_ACK */
+	uint8_t ack_hold; /* ACK_HOLD_*: a completion was given; the ACK waits a turn for the user's
+			     answer */
+	uint32_t apsn;	  /* number space of ACK and PROBE_ACK */
 
 	/* sending */
 	struct pkt_op ops[PKT_OPS];
 	uint32_t op_free;
-	uint32_t nr_ops; /* not free */
+	uint32_t nr_ops;	    /* not free */
 	uint32_t out[GX_WIRE_MIDS]; /* op by mid; PKT_NONE */
 	uint32_t mid_next, mid_floor;
-	uint32_t nr_active;	    /* messages of several packets with a mid, below GX_WIRE_ACTIVE */
-	uint32_t act_head, act_tail; /* list: operations with first transmissions to do, round robin */
+	uint32_t nr_active; /* messages of several packets with a mid, below GX_WIRE_ACTIVE */
+	uint32_t act_head,
+		act_tail; /* list: operations with first transmissions to do, round robin */
 	uint32_t wait_head, wait_tail; /* list: operations that wait for a mid (posted order) */
 	uint32_t send_head, send_tail; /* list: SENDs that wait for a grant */
-	struct { uint32_t mid, pkt; } *resend; /* ring of lost DATA packets */
+	struct {
+		uint32_t mid, pkt;
+	} * resend; /* ring of lost DATA packets */
 	uint32_t resend_head, resend_tail, resend_mask;
-	uint64_t *tx_words;	    /* [GX_WIRE_ACTIVE][msg_words] */
-	uint64_t tx_words_free;	    /* bit i: window i is free */
+	uint64_t *tx_words;	/* [GX_WIRE_ACTIVE][msg_words] */
+	uint64_t tx_words_free; /* bit i: window i is free */
 
 	struct rec_slot recs[PKT_RECS];
 	uint32_t rec_next, rec_floor; /* rsn of the next one / lowest not acknowledged */
@@ -197,15 +209,15 @@ struct pkt_ep {
 	struct in_msg in[GX_WIRE_MIDS];
 	uint32_t in_floor;
 	uint64_t in_done[GX_WIRE_MIDS / 64]; /* bit mid % GX_WIRE_MIDS: state is IN_DONE */
-	uint32_t nr_in;		 /* not free and not done */
-	uint64_t need_pkts;	 /* declared and not yet received */
-	uint32_t held_bufs;	 /* bounce buffers of this peer in blocks */
-	uint32_t told_msgs, told_bufs; /* our part of the core's gauges */
-	uint32_t refs;		 /* packets in the port that reference our operations' memory */
+	uint32_t nr_in;			     /* not free and not done */
+	uint64_t need_pkts;		     /* declared and not yet received */
+	uint32_t held_bufs;		     /* bounce buffers of this peer in blocks */
+	uint32_t told_msgs, told_bufs;	     /* our part of the core's gauges */
+	uint32_t refs; /* packets in the port that reference our operations' memory */
 	uint32_t landed_head, landed_tail;
 	uint64_t *rx_words;
 	uint64_t rx_words_free;
-	uint32_t rsn_floor;	 /* every record below was seen */
+	uint32_t rsn_floor; /* every record below was seen */
 	uint64_t rsn_seen[PKT_RECS / 64];
 };
 
@@ -214,14 +226,15 @@ struct link_pkt {
 	struct gx_core *core;
 	struct gx_port_queue *q;
 	const struct gx_port *port;
-	struct pkt_ep *eps[GX_PEERS_MAX]; /* by cid index, attached ones */
+	struct pkt_ep *eps[GX_PEERS_MAX];  /* by cid index, attached ones */
 	struct pkt_ep *live[GX_PEERS_MAX]; /* attached */
 	unsigned nr_live;
-	unsigned rover;		     /* who sends first this turn */
+	unsigned rover; /* who sends first this turn */
 	struct block_q *bq_host;
 	struct block_q *bq_gpu[GX_GPUS_MAX];
 	struct stage *stage[GX_GPUS_MAX]; /* for sending from that GPU */
-	unsigned nr_gpus; /* 1 + the largest device in bq_gpu and stage; frozen before the core turns */
+	unsigned nr_gpus; /* 1 + the largest device in bq_gpu and stage; frozen before the core
+			     turns */
 	struct block_stat seen;	     /* what of the blocks' counters is in the core's statistics */
 	uint32_t pool_out;	     /* shared pool: granted to all peers */
 	uint32_t credit0_out;	     /* ctl: what peers begin with, all together */
@@ -245,10 +258,12 @@ static inline uint32_t pkt_margin(const struct gx_port_caps *caps)
 }
 
 /* link_pkt.c */
-int link_pkt_open(struct gx_core *core, struct gx_port *port, struct gx_port_queue *q, struct link_pkt **out); /* ctl */
-void link_pkt_close(struct link_pkt *l);					    /* ctl */
-int link_pkt_gpu(struct link_pkt *l, struct gx_gpu *gpu); /* ctl, before the core turns: block queue and staging */
-bool link_pkt_poll(void *link, uint64_t now_ns);	  /* the poller */
+int link_pkt_open(struct gx_core *core, struct gx_port *port, struct gx_port_queue *q,
+		  struct link_pkt **out); /* ctl */
+void link_pkt_close(struct link_pkt *l);  /* ctl */
+int link_pkt_gpu(struct link_pkt *l,
+		 struct gx_gpu *gpu); /* ctl, before the core turns: block queue and staging */
+bool link_pkt_poll(void *link, uint64_t now_ns); /* the poller */
 void link_release(struct link_pkt *l, uint64_t buf);
 void link_release_flush(struct link_pkt *l);
 struct block_q *link_bq(struct link_pkt *l, struct gx_gpu *gpu);
@@ -256,14 +271,17 @@ struct block_q *link_bq(struct link_pkt *l, struct gx_gpu *gpu);
 /* operations (link_pkt.c) */
 uint32_t op_alloc(struct pkt_ep *e);
 void op_free(struct pkt_ep *e, uint32_t i);
-void op_complete(struct pkt_ep *e, uint32_t i, int status, uint64_t len); /* reports once, then OP_ENDED */
-void op_finish(struct pkt_ep *e, uint32_t i, int status, uint64_t len); /* complete and free, once no packet references it */
-void op_local(struct pkt_ep *e, uint32_t i);			  /* every packet is acknowledged */
-void tx_unref(struct link_pkt *l, uint32_t cookie);		  /* a packet no longer references its operation */
-void link_tick(struct pkt_ep *e);				  /* timers */
-bool link_fail_progress(struct pkt_ep *e);			  /* of a failed ep: wait for what is out, then detach */
-void link_proven(struct pkt_ep *e, uint32_t quantum);		  /* a padded probe came through */
-void op_done(struct pkt_ep *e, uint32_t i); /* the peer is done with its mid */
+void op_complete(struct pkt_ep *e, uint32_t i, int status,
+		 uint64_t len); /* reports once, then OP_ENDED */
+void op_finish(struct pkt_ep *e, uint32_t i, int status,
+	       uint64_t len);		     /* complete and free, once no packet references it */
+void op_local(struct pkt_ep *e, uint32_t i); /* every packet is acknowledged */
+void tx_unref(struct link_pkt *l,
+	      uint32_t cookie);		   /* a packet no longer references its operation */
+void link_tick(struct pkt_ep *e);	   /* timers */
+bool link_fail_progress(struct pkt_ep *e); /* of a failed ep: wait for what is out, then detach */
+void link_proven(struct pkt_ep *e, uint32_t quantum); /* a padded probe came through */
+void op_done(struct pkt_ep *e, uint32_t i);	      /* the peer is done with its mid */
 void op_doom(struct pkt_ep *e, uint32_t i, int err); /* give up: complete with err, tell the peer */
 uint32_t slot_alloc(struct pkt_ep *e, uint32_t op);
 uint64_t slot_token(const struct pkt_ep *e, uint32_t slot);
@@ -279,12 +297,14 @@ bool rx_poll(struct link_pkt *l, uint64_t now_ns);
 bool rx_reap(struct link_pkt *l, uint64_t now_ns);
 void rx_in_advance(struct pkt_ep *e); /* move the done floor */
 bool rx_landed(struct pkt_ep *e);     /* deliver completions that waited for room */
-void rx_give_up(struct pkt_ep *e, uint32_t op); /* our RECV or GET ends early: stop placing into its memory */
-void rx_tick(struct pkt_ep *e);	      /* FAIL records that found no room */
+void rx_give_up(struct pkt_ep *e,
+		uint32_t op);	/* our RECV or GET ends early: stop placing into its memory */
+void rx_tick(struct pkt_ep *e); /* FAIL records that found no room */
 
 /* tx.c */
 bool tx_poll(struct link_pkt *l, uint64_t now_ns);
-bool tx_rec(struct pkt_ep *e, const struct gx_wire_rec *rec, uint32_t op); /* queue a record; false: no room */
+bool tx_rec(struct pkt_ep *e, const struct gx_wire_rec *rec,
+	    uint32_t op); /* queue a record; false: no room */
 static inline uint32_t tx_rec_room(const struct pkt_ep *e)
 {
 	return PKT_RECS - (e->rec_next - e->rec_floor);
@@ -293,15 +313,17 @@ void tx_acked(struct pkt_ep *e); /* take out what an ACK acknowledged, and what 
 void tx_done(struct pkt_ep *e, const struct gx_wire_ack *ack);
 bool tx_recs(struct pkt_ep *e);	 /* send queued records */
 bool tx_start(struct pkt_ep *e); /* give mids to waiting operations */
-void tx_probe(struct pkt_ep *e, uint32_t padded_b); /* 0: a keepalive; else a data packet of that size */
+void tx_probe(struct pkt_ep *e,
+	      uint32_t padded_b); /* 0: a keepalive; else a data packet of that size */
 
 /* match.c */
 int match_recv(struct pkt_ep *e, uint32_t op); /* post a receive: GRANT */
 void match_send(struct pkt_ep *e, uint32_t op);
 void match_grant(struct pkt_ep *e, const struct gx_wire_rec *rec);
 void match_revoke(struct pkt_ep *e, uint64_t token);
-void match_late(struct pkt_ep *e);		/* records before a late grant have come */
-void match_unbind(struct pkt_ep *e, uint32_t op); /* a send ends before it began: its grant is free again */
+void match_late(struct pkt_ep *e); /* records before a late grant have come */
+void match_unbind(struct pkt_ep *e,
+		  uint32_t op); /* a send ends before it began: its grant is free again */
 void match_serve_gets(struct pkt_ep *e);
 
 #endif

@@ -384,7 +384,8 @@ static void shm_peer_detach(struct gx_port_queue *gq, uint32_t index)
 
 /* ---- Receive [core] ---- */
 
-/* Nothing more is read from @peer, so that to the link it is a silent one, and its operations end. */
+/* Nothing more is read from @peer, so that to the link it is a silent one, and its operations end.
+ */
 static void shm_mute(struct shm_queue *q, const struct shm_peer *peer)
 {
 	for (unsigned i = 0; i < q->nr_active; i++) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Registered memory and named regions. Control path only; cores read the table of regions while they run.
+ * Registered memory and named regions. Control path only; cores read the table of regions while
+ * they run.
  */
 #include "ctx.h"
 #include "pkt.h"
@@ -17,15 +18,18 @@ static int gpu_get(struct gx *gx, int device, struct gx_gpu **out)
 	int ret;
 
 	if (device < 0 || device >= GX_GPUS_MAX)
-		return gx_fail(-EINVAL, "cuda:%d: device numbers are 0 to %d", device, GX_GPUS_MAX - 1);
+		return gx_fail(-EINVAL, "cuda:%d: device numbers are 0 to %d", device,
+			       GX_GPUS_MAX - 1);
 	if (gx->gpu[device]) {
 		*out = gx->gpu[device];
 		return 0;
 	}
 	for (unsigned i = 0; i < gx->nr_cores; i++)
 		if (gx->core[i]->loop.running)
-			return gx_fail(-EBUSY, "cuda:%d: allocate the first memory of a GPU before the cores run",
-				       device);
+			return gx_fail(
+				-EBUSY,
+				"cuda:%d: allocate the first memory of a GPU before the cores run",
+				device);
 	cfg.device = device;
 	ret = gx_gpu_cuda_ops.open(&cfg, &gx->gpu[device]);
 	if (ret)
@@ -35,7 +39,8 @@ static int gpu_get(struct gx *gx, int device, struct gx_gpu **out)
 		for (unsigned p = 0; !ret && p < gx->nr_ports; p++)
 			ret = link_pkt_gpu(gx->core[i]->link[p], gx->gpu[device]);
 	if (ret)
-		return gx_fail(ret, "cuda:%d cannot read the bounce buffers: %s", device, gx_gpu_why());
+		return gx_fail(ret, "cuda:%d cannot read the bounce buffers: %s", device,
+			       gx_gpu_why());
 	*out = gx->gpu[device];
 	return 0;
 }
@@ -44,8 +49,10 @@ static int mem_map_ports(struct gx_mem *mem)
 {
 	int ret = 0;
 
-	for (unsigned p = 0; !ret && mem->kind == GX_MEM_HOST && mem->len && p < mem->gx->nr_ports; p++)
-		ret = mem->gx->port[p].port->ops->mem_map(mem->gx->port[p].port, mem->addr, mem->len);
+	for (unsigned p = 0; !ret && mem->kind == GX_MEM_HOST && mem->len && p < mem->gx->nr_ports;
+	     p++)
+		ret = mem->gx->port[p].port->ops->mem_map(mem->gx->port[p].port, mem->addr,
+							  mem->len);
 	return ret;
 }
 
@@ -97,7 +104,8 @@ static int host_alloc(struct gx_mem *mem)
 	if (p == MAP_FAILED)
 		p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (p == MAP_FAILED)
-		return gx_fail(-ENOMEM, "no %llu bytes of host memory", (unsigned long long)mem->len);
+		return gx_fail(-ENOMEM, "no %llu bytes of host memory",
+			       (unsigned long long)mem->len);
 	if (!mem->huge)
 		madvise(p, len, MADV_HUGEPAGE);
 	/* Page faults now, not on a polling core. Kernels before 5.14 fault later. */
@@ -120,8 +128,8 @@ GX_EXPORT int gx_mem_alloc(struct gx *gx, enum gx_mem_kind kind, int device, uin
 	} else {
 		ret = mem->gpu->ops->mem_alloc(mem->gpu, GX_MAX(len, 1), (void **)&mem->addr);
 		if (ret)
-			gx_fail(ret, "no %llu bytes on cuda:%d: %s", (unsigned long long)len, device,
-				gx_gpu_why());
+			gx_fail(ret, "no %llu bytes on cuda:%d: %s", (unsigned long long)len,
+				device, gx_gpu_why());
 	}
 	if (!ret)
 		ret = mem_map_ports(mem);
@@ -181,14 +189,16 @@ void mem_reap(struct gx *gx, bool all)
 	}
 }
 
-/* A peer's put into a region, or a get from it, may be under way: then it goes when no connection is left. */
+/* A peer's put into a region, or a get from it, may be under way: then it goes when no connection
+ * is left. */
 static int free_run(void *arg)
 {
 	struct gx_mem *mem = arg;
 	struct gx_mem **at = &mem->gx->mems;
 
 	if (mem->shared)
-		atomic_store_explicit(&mem->gx->region[mem->token & 0xff], NULL, memory_order_release);
+		atomic_store_explicit(&mem->gx->region[mem->token & 0xff], NULL,
+				      memory_order_release);
 	if (mem->shared && mem->gx->conns) {
 		mem->dying = true;
 		return 0;
@@ -259,8 +269,9 @@ out:
 static int copy_check(const struct gx_mem *mem, uint64_t off, uint64_t len)
 {
 	if (off > mem->len || len > mem->len - off)
-		return gx_fail(-ERANGE, "bytes %llu to %llu are outside of %llu", (unsigned long long)off,
-			       (unsigned long long)(off + len), (unsigned long long)mem->len);
+		return gx_fail(-ERANGE, "bytes %llu to %llu are outside of %llu",
+			       (unsigned long long)off, (unsigned long long)(off + len),
+			       (unsigned long long)mem->len);
 	return 0;
 }
 

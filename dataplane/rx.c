@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The receiving half of a turn of a packet link: take packets from the port, decide what each is (wire, flow), where its
- * bytes go (msg), write a descriptor (block), and hand finished copies back. Runs on the polling core.
+ * The receiving half of a turn of a packet link: take packets from the port, decide what each is
+ * (wire, flow), where its bytes go (msg), write a descriptor (block), and hand finished copies
+ * back. Runs on the polling core.
  */
 #include "pkt.h"
 
@@ -88,8 +89,13 @@ static void in_op_end(struct pkt_ep *e, struct in_msg *m, int status)
 static bool in_deliver(struct pkt_ep *e, struct in_msg *m)
 {
 	if (m->imm_set && m->op == PKT_NONE) {
-		struct gx_comp comp = {.kind = GX_COMP_NOTIFY, .op = GX_OP_PUT, .ep = &e->ep,
-				       .len = m->len, .imm = m->imm, .token = m->token, .off = m->off};
+		struct gx_comp comp = {.kind = GX_COMP_NOTIFY,
+				       .op = GX_OP_PUT,
+				       .ep = &e->ep,
+				       .len = m->len,
+				       .imm = m->imm,
+				       .token = m->token,
+				       .off = m->off};
 
 		if (!core_comp_room(e->ep.core))
 			return false;
@@ -154,7 +160,8 @@ static void in_fail_rec(struct pkt_ep *e, struct in_msg *m)
 	e->fails_due |= m->fail_due;
 }
 
-/* Our side cannot take the rest of @m: tell the sender, drop what still comes, keep the mid until its CANCEL. */
+/* Our side cannot take the rest of @m: tell the sender, drop what still comes, keep the mid until
+ * its CANCEL. */
 static void in_refuse(struct pkt_ep *e, struct in_msg *m, int err)
 {
 	if (m->state != IN_ACTIVE)
@@ -175,8 +182,8 @@ static void in_cancel(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	if (rec->mid - e->in_floor >= GX_WIRE_MIDS)
 		return;
 	if (m->state == IN_FREE) { /* overtook its OPEN, which may name one of our operations */
-		*m = (struct in_msg){.state = IN_EARLY, .mid = rec->mid, .op = PKT_NONE,
-				     .words = PKT_NONE};
+		*m = (struct in_msg){
+			.state = IN_EARLY, .mid = rec->mid, .op = PKT_NONE, .words = PKT_NONE};
 		e->nr_in++;
 		rx_credit_used(e, rec->slot);
 		return;
@@ -221,7 +228,8 @@ void rx_give_up(struct pkt_ep *e, uint32_t i)
 		if (m->op == i && m->state != IN_FREE && m->state != IN_DONE)
 			return; /* ends by itself */
 	}
-	if (op->kind == GX_OP_GET) { /* the peer's answer is still to come, and counts as one of our requests */
+	if (op->kind ==
+	    GX_OP_GET) { /* the peer's answer is still to come, and counts as one of our requests */
 		op_complete(e, i, op->status, 0);
 		return;
 	}
@@ -329,7 +337,8 @@ static void open_early(struct pkt_ep *e, const struct gx_wire_rec *rec, struct i
 	in_settle(e, m);
 }
 
-/* Bits for its packets, as long as it is not settled: also when it is refused, to know what is a duplicate. */
+/* Bits for its packets, as long as it is not settled: also when it is refused, to know what is a
+ * duplicate. */
 static int open_words(struct pkt_ep *e, struct in_msg *m)
 {
 	if (m->win.nr_pkts == 1)
@@ -357,8 +366,13 @@ static void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec)
 			rx_fault(e, -EPROTO); /* beyond the window that both ends keep */
 		return;
 	}
-	*m = (struct in_msg){.state = IN_ACTIVE, .mid = rec->mid, .op = PKT_NONE, .words = PKT_NONE,
-			     .len = rec->len, .imm = rec->imm, .imm_set = rec->flags & GX_REC_IMM};
+	*m = (struct in_msg){.state = IN_ACTIVE,
+			     .mid = rec->mid,
+			     .op = PKT_NONE,
+			     .words = PKT_NONE,
+			     .len = rec->len,
+			     .imm = rec->imm,
+			     .imm_set = rec->flags & GX_REC_IMM};
 	m->shape = open_shape(e, rec->quantum);
 	if (!m->shape) {
 		m->state = IN_FREE;
@@ -530,7 +544,8 @@ static bool rx_new(struct pkt_ep *e, const struct gx_wire_hdr *h)
 	return false;
 }
 
-/* Records, and behind them an ACK of h->mid bytes, if any: the records first, somebody may wait for them. */
+/* Records, and behind them an ACK of h->mid bytes, if any: the records first, somebody may wait for
+ * them. */
 static bool rx_ctl_packet(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_wire_hdr *h)
 {
 	uint32_t recs = rx->len - h->mid;
@@ -613,8 +628,12 @@ static bool rx_place(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_w
 		return false;
 	}
 	block_add(m->bq,
-		  &(struct block_frag){.src = rx->data, .len = rx->len, .dst_base = (uintptr_t)m->dst,
-				       .dst_len = m->len, .dst_off = h->moff, .buf = rx->buf,
+		  &(struct block_frag){.src = rx->data,
+				       .len = rx->len,
+				       .dst_base = (uintptr_t)m->dst,
+				       .dst_len = m->len,
+				       .dst_off = h->moff,
+				       .buf = rx->buf,
 				       .ref = e->index << 10 | h->mid % GX_WIRE_MIDS},
 		  e->now_ns);
 	m->pending++;
@@ -686,8 +705,8 @@ static void rx_flush(struct link_pkt *l, bool burst_short, uint64_t now_ns)
 			block_flush(l->bq_gpu[i], burst_short, now_ns);
 }
 
-/* Control packets, all that wait: an OPEN sent before a data packet in hand must be known before it. The bound is
- * several times what any port's control ring holds. */
+/* Control packets, all that wait: an OPEN sent before a data packet in hand must be known before
+ * it. The bound is several times what any port's control ring holds. */
 static unsigned rx_ctl(struct link_pkt *l)
 {
 	unsigned total = 0;

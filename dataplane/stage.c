@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Staging of GPU payload for sending; see stage.h. A buffer whose copy is under way when its message gives it back stays
- * busy until the copy engine has written its flag. Runs on the polling core.
+ * Staging of GPU payload for sending; see stage.h. A buffer whose copy is under way when its
+ * message gives it back stays busy until the copy engine has written its flag. Runs on the polling
+ * core.
  */
 #include "stage.h"
 

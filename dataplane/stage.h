@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Staging of GPU payload for sending: a ring of pinned chunk buffers per (core, GPU). The copy engine brings a chunk in,
- * packets are sent from it, acknowledgement frees it. Owner: poll core; made and closed on the control path.
+ * Staging of GPU payload for sending: a ring of pinned chunk buffers per (core, GPU). The copy
+ * engine brings a chunk in, packets are sent from it, acknowledgement frees it. Owner: poll core;
+ * made and closed on the control path.
  */
 #ifndef GX_STAGE_H
 #define GX_STAGE_H
@@ -20,21 +21,27 @@ struct stage_msg {
 	uint16_t buf[STAGE_MSG_CHUNKS];
 };
 
-/** stage_open() - @nr buffers of @chunk_b; a copy that takes longer than @timeout_ns ends staging. Control path. */
+/** stage_open() - @nr buffers of @chunk_b; a copy that takes longer than @timeout_ns ends staging.
+ * Control path. */
 int stage_open(struct gx_gpu *gpu, struct gx_arena *arena, uint32_t chunk_b, unsigned nr,
 	       uint64_t timeout_ns, struct stage **out);
 void stage_close(struct stage *s);
 
 void stage_msg_init(struct stage_msg *m);
-/** stage_fetch() - Begin to copy chunk m->next (@src, @len <= chunk_b). False: no buffer free, or queue full. */
-bool stage_fetch(struct stage *s, struct stage_msg *m, const char *src, uint32_t len, uint64_t now_ns);
-/** stage_ready() - Where chunk @chunk lies in pinned memory; NULL while it is still being copied or not staged. */
+/** stage_fetch() - Begin to copy chunk m->next (@src, @len <= chunk_b). False: no buffer free, or
+ * queue full. */
+bool stage_fetch(struct stage *s, struct stage_msg *m, const char *src, uint32_t len,
+		 uint64_t now_ns);
+/** stage_ready() - Where chunk @chunk lies in pinned memory; NULL while it is still being copied or
+ * not staged. */
 const char *stage_ready(struct stage *s, struct stage_msg *m, uint64_t chunk);
-/** stage_drop() - Chunks below @chunk are acknowledged: free their buffers. Ones still being copied stay until they end. */
+/** stage_drop() - Chunks below @chunk are acknowledged: free their buffers. Ones still being copied
+ * stay until they end. */
 void stage_drop(struct stage *s, struct stage_msg *m, uint64_t chunk);
 /** stage_reap() - Once a turn: push copies that end late, see faults. True: it worked. */
 bool stage_reap(struct stage *s, uint64_t now_ns);
-/** stage_err() - 0; -EIO, -ETIMEDOUT: the GPU failed, or did not end a copy. Nothing is fetched any more. */
+/** stage_err() - 0; -EIO, -ETIMEDOUT: the GPU failed, or did not end a copy. Nothing is fetched any
+ * more. */
 int stage_err(const struct stage *s);
 uint32_t stage_chunk_b(const struct stage *s);
 

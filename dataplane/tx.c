@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sending half of a turn of a packet link: control records, resends, first transmissions within window and credit,
- * acknowledgements, and what the peer's acknowledgements mean for our operations. Runs on the polling core.
+ * The sending half of a turn of a packet link: control records, resends, first transmissions within
+ * window and credit, acknowledgements, and what the peer's acknowledgements mean for our
+ * operations. Runs on the polling core.
  */
 #include "pkt.h"
 
@@ -26,7 +27,8 @@ static void tx_hdr(struct pkt_ep *e, struct gx_tx *tx, struct gx_wire_hdr *h)
 	tx->peer = e->port_peer;
 }
 
-/* One packet of the control half; the caller has seen room for it. @mid: CTL: bytes of an ACK at the end of @data. */
+/* One packet of the control half; the caller has seen room for it. @mid: CTL: bytes of an ACK at
+ * the end of @data. */
 static void tx_ctl_packet(struct pkt_ep *e, uint8_t type, uint8_t flags, uint32_t psn, uint32_t mid,
 			  const void *data, uint32_t len)
 {
@@ -70,7 +72,8 @@ static uint32_t ack_fill(struct pkt_ep *e, uint8_t *b)
 	if (!flow_ack_due(e->flow, e->now_ns) || !flow_ack_build(e->flow, e->now_ns, &ack))
 		return 0;
 	ack_done(e, &ack);
-	ack.pool = e->link->port->caps.rx_slots - GX_MIN(e->link->port->caps.rx_slots, e->held_bufs);
+	ack.pool =
+		e->link->port->caps.rx_slots - GX_MIN(e->link->port->caps.rx_slots, e->held_bufs);
 	e->ack_hold = ACK_HOLD_NO;
 	gx_stat_add(stats(e->link), GX_STAT_ACK_TX, 1);
 	return gx_wire_ack_put(b, &ack);
@@ -163,8 +166,9 @@ bool tx_recs(struct pkt_ep *e)
 		/* An ACK that is due rides behind the records: one packet less for both ends. */
 		if (len + GX_WIRE_ACK_MAX <= GX_MIN((uint32_t)GX_CTL_PAYLOAD_MAX, e->shape.quantum))
 			ack = ack_fill(e, e->link->ctl_buf + len);
-		psn = flow_sent(e->flow, e->now_ns,
-				&(struct flow_rec){.ref = first, .pkt = n, .len = len, .kind = PKT_K_CTL});
+		psn = flow_sent(
+			e->flow, e->now_ns,
+			&(struct flow_rec){.ref = first, .pkt = n, .len = len, .kind = PKT_K_CTL});
 		tx_ctl_packet(e, GX_PKT_CTL, 0, psn, ack, e->link->ctl_buf, len + ack);
 		worked = true;
 	}
@@ -185,8 +189,12 @@ static bool peer_region_is_gpu(const struct pkt_ep *e, uint64_t token)
 
 static void op_open_rec(struct pkt_ep *e, struct pkt_op *op, uint32_t i)
 {
-	struct gx_wire_rec rec = {.type = GX_REC_OPEN, .mid = op->mid, .quantum = e->shape.quantum,
-				  .token = op->token, .off = op->remote_off, .len = op->len,
+	struct gx_wire_rec rec = {.type = GX_REC_OPEN,
+				  .mid = op->mid,
+				  .quantum = e->shape.quantum,
+				  .token = op->token,
+				  .off = op->remote_off,
+				  .len = op->len,
 				  .imm = op->kind == GX_OP_SEND ? op->tag : op->imm};
 
 	if (op->token & PKT_SLOT_BIT)
@@ -299,8 +307,8 @@ static bool tx_data_fill(struct pkt_ep *e, struct gx_tx *tx, uint32_t i, uint64_
 	struct pkt_op *op = &e->ops[i];
 	uint64_t off = pkt * e->shape.quantum;
 	bool last = pkt + 1 == op->acked.nr_pkts;
-	struct gx_wire_hdr h = {.type = GX_PKT_DATA, .flags = last ? GX_PKT_EOM : 0, .mid = op->mid,
-				.moff = off};
+	struct gx_wire_hdr h = {
+		.type = GX_PKT_DATA, .flags = last ? GX_PKT_EOM : 0, .mid = op->mid, .moff = off};
 
 	tx->data = op_payload(e, op, pkt);
 	if (!tx->data)
@@ -314,8 +322,11 @@ static bool tx_data_fill(struct pkt_ep *e, struct gx_tx *tx, uint32_t i, uint64_
 		e->link->refs++;
 	}
 	h.psn = flow_sent(e->flow, e->now_ns,
-			  &(struct flow_rec){.ref = op->mid, .pkt = pkt, .len = tx->len,
-					     .kind = PKT_K_DATA, .resend = resend});
+			  &(struct flow_rec){.ref = op->mid,
+					     .pkt = pkt,
+					     .len = tx->len,
+					     .kind = PKT_K_DATA,
+					     .resend = resend});
 	tx_hdr(e, tx, &h);
 	return true;
 }
@@ -364,7 +375,8 @@ static unsigned tx_data_room(struct pkt_ep *e)
 	unsigned room = GX_MIN((uint32_t)GX_BURST_MAX, flow_room(e->flow));
 
 	if (room)
-		room = GX_MIN(room, e->link->q->ops->tx_room(e->link->q, GX_HALF_DATA, e->port_peer));
+		room = GX_MIN(room,
+			      e->link->q->ops->tx_room(e->link->q, GX_HALF_DATA, e->port_peer));
 	return room;
 }
 
@@ -423,7 +435,8 @@ static bool tx_data(struct pkt_ep *e)
 
 /* ---- credit, and ACKs of their own ---- */
 
-/* Credit: each peer has its own buffers (grant them all), or all share them (grant against what was declared). */
+/* Credit: each peer has its own buffers (grant them all), or all share them (grant against what was
+ * declared). */
 static void tx_grant(struct pkt_ep *e)
 {
 	struct link_pkt *l = e->link;
@@ -554,7 +567,8 @@ void tx_probe(struct pkt_ep *e, uint32_t padded_b)
 {
 	uint64_t psn;
 
-	/* The keepalive and the tail probe may go out above the window: it may be full of lost packets. */
+	/* The keepalive and the tail probe may go out above the window: it may be full of lost
+	 * packets. */
 	if (!ctl_room(e) || (padded_b && !flow_room(e->flow)))
 		return;
 	psn = flow_sent(e->flow, e->now_ns,
@@ -564,7 +578,8 @@ void tx_probe(struct pkt_ep *e, uint32_t padded_b)
 		tx_ctl_packet(e, GX_PKT_PROBE, GX_PKT_ACK_NOW, psn, 0, e->link->ctl_buf, 0);
 		return;
 	}
-	e->link->tx[0] = (struct gx_tx){.data = e->link->pad, .len = padded_b, .cookie = UINT32_MAX};
+	e->link->tx[0] =
+		(struct gx_tx){.data = e->link->pad, .len = padded_b, .cookie = UINT32_MAX};
 	tx_hdr(e, &e->link->tx[0],
 	       &(struct gx_wire_hdr){.type = GX_PKT_PROBE, .flags = GX_PKT_ACK_NOW, .psn = psn});
 	tx_send(e->link, 1);

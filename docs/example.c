@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A whole gx program in 60 lines: put a string into a region of a server, get it back, compare. Start a server with
- * `gxd --listen 127.0.0.1:7501 --mem kv=host:16M`, then run `example 127.0.0.1:7501 kv`. CI builds and runs it.
+ * A whole gx program in 60 lines: put a string into a region of a server, get it back, compare.
+ * Start a server with `gxd --listen 127.0.0.1:7501 --mem kv=host:16M`, then run `example
+ * 127.0.0.1:7501 kv`. CI builds and runs it.
  */
 #include <gx/gx.h>
 

@@ -2,19 +2,21 @@
 /*
  * gx: move memory between machines straight into (GPU) memory, past the kernel.
  *
- * The model in one breath: a context (struct gx) has polling cores; a connection to a peer has one endpoint (ep)
- * for each core; an endpoint takes posted operations and its core returns completions. Everything is a put:
- * "these bytes go there in your memory; tell both sides when all have landed". Nothing here blocks but gx_open(),
- * gx_close(), gx_core_stop() and the calls that say so.
+ * The model in one breath: a context (struct gx) has polling cores; a connection to a peer has one
+ * endpoint (ep) for each core; an endpoint takes posted operations and its core returns
+ * completions. Everything is a put: "these bytes go there in your memory; tell both sides when all
+ * have landed". Nothing here blocks but gx_open(), gx_close(), gx_core_stop() and the calls that
+ * say so.
  *
- * Threads: a core belongs to whichever single thread turns it: gx's own (gx_core_start()) or the caller's
- * (gx_core_turn()). Calls marked [core] may be made from that thread only; calls marked [control] from any other
- * thread or from it while it is not inside a turn, and they may take milliseconds. Callbacks of struct gx_opts run on
- * gx's control thread and must not call gx_close().
+ * Threads: a core belongs to whichever single thread turns it: gx's own (gx_core_start()) or the
+ * caller's (gx_core_turn()). Calls marked [core] may be made from that thread only; calls marked
+ * [control] from any other thread or from it while it is not inside a turn, and they may take
+ * milliseconds. Callbacks of struct gx_opts run on gx's control thread and must not call
+ * gx_close().
  *
  * Errors are 0 or -errno; gx_error() has the reason in words, with what to do about it.
- * Units: bytes (names end in _b, off, len), nanoseconds (_ns). Every struct that the caller fills begins with its
- * size, so that it can grow: set it with GX_INIT().
+ * Units: bytes (names end in _b, off, len), nanoseconds (_ns). Every struct that the caller fills
+ * begins with its size, so that it can grow: set it with GX_INIT().
  */
 #ifndef GX_H
 #define GX_H
@@ -30,7 +32,10 @@ extern "C" {
 #define GX_API_VERSION 1
 
 /** GX_INIT() - Initialiser of a struct that begins with its size: struct gx_opts o = GX_INIT(o); */
-#define GX_INIT(var) { .size = sizeof(var) }
+#define GX_INIT(var)                                                                               \
+	{                                                                                          \
+		.size = sizeof(var)                                                                \
+	}
 
 struct gx;	/* a context: cores, ports, memory, connections */
 struct gx_core; /* one polling loop */
@@ -38,17 +43,20 @@ struct gx_conn; /* a connection to a peer process */
 struct gx_ep;	/* a connection's end on one core (a lane) */
 struct gx_mem;	/* registered memory */
 
-/** gx_version() - "0.1.0". gx_api_version() - GX_API_VERSION of the library, to compare with the header's. */
+/** gx_version() - "0.1.0". gx_api_version() - GX_API_VERSION of the library, to compare with the
+ * header's. */
 const char *gx_version(void);
 int gx_api_version(void);
 
-/** gx_error() - Why the calling thread's last failing call of gx failed, in words, with the cure. Never NULL. */
+/** gx_error() - Why the calling thread's last failing call of gx failed, in words, with the cure.
+ * Never NULL. */
 const char *gx_error(void);
 
-/* ---- Context ------------------------------------------------------------------------------------------ */
+/* ---- Context
+ * ------------------------------------------------------------------------------------------ */
 
 enum gx_unpack_mode {
-	GX_UNPACK_MODE_AUTO, /* kernel on GPUs, host on CPUs */
+	GX_UNPACK_MODE_AUTO,   /* kernel on GPUs, host on CPUs */
 	GX_UNPACK_MODE_KERNEL, /* one batched kernel launch a burst */
 	GX_UNPACK_MODE_D2D,    /* one driver copy a fragment */
 	GX_UNPACK_MODE_HOST,   /* the CPU gathers, one copy a run */
@@ -60,48 +68,58 @@ enum gx_conn_event { GX_CONN_UP, GX_CONN_DOWN };
 /** struct gx_opts - What a context is made of. Zero means the default everywhere. */
 struct gx_opts {
 	size_t size;
-	const int *cpus;       /* CPU of each core, -1: not pinned; copied */
-	unsigned nr_cores;     /* 0: one core, not pinned */
-	const char *const *ports; /* "shm", "udp", "dpdk:net_memif,..."; order of preference; copied; NULL: shm, udp */
+	const int *cpus;	  /* CPU of each core, -1: not pinned; copied */
+	unsigned nr_cores;	  /* 0: one core, not pinned */
+	const char *const *ports; /* "shm", "udp", "dpdk:net_memif,..."; order of preference;
+				     copied; NULL: shm, udp */
 	unsigned nr_ports;
-	uint32_t chunk_b;      /* unit of the window, default 512 KiB, 4 KiB to 64 MiB */
-	uint32_t window;       /* chunks of a message under way, default 16, 1 to 1,024 */
-	uint32_t slots;	       /* bounce buffers a peer or queue, default: the port's */
-	uint32_t quantum_b;    /* payload of a packet, 0: the port's best; multiple of 16 from 1,280 */
+	uint32_t chunk_b;   /* unit of the window, default 512 KiB, 4 KiB to 64 MiB */
+	uint32_t window;    /* chunks of a message under way, default 16, 1 to 1,024 */
+	uint32_t slots;	    /* bounce buffers a peer or queue, default: the port's */
+	uint32_t quantum_b; /* payload of a packet, 0: the port's best; multiple of 16 from 1,280 */
 	uint64_t peer_timeout_ns; /* default 5 s */
 	uint64_t gpu_timeout_ns;  /* default 5 s */
 	enum gx_unpack_mode unpack;
-	unsigned sms;	       /* SMs an unpack may use, 0: the backend's default */
-	int integrity;	       /* -1 or 0 with integrity_set false: by port; 0 none, 1 CRC32C */
-	bool integrity_set;    /* take .integrity as it is */
-	bool server;	       /* this process will listen: decides roles of ports that have them (memif) */
-	bool insecure;	       /* allow peers that are not on loopback or a Unix socket, in clear */
-	bool no_huge;	       /* do not try huge pages */
-	bool busy_idle;	       /* cores of gx_core_start() never sleep (default: spin 50 us, pause 1 ms, sleep to 50 us) */
+	unsigned sms;	    /* SMs an unpack may use, 0: the backend's default */
+	int integrity;	    /* -1 or 0 with integrity_set false: by port; 0 none, 1 CRC32C */
+	bool integrity_set; /* take .integrity as it is */
+	bool server;   /* this process will listen: decides roles of ports that have them (memif) */
+	bool insecure; /* allow peers that are not on loopback or a Unix socket, in clear */
+	bool no_huge;  /* do not try huge pages */
+	bool busy_idle; /* cores of gx_core_start() never sleep (default: spin 50 us, pause 1 ms,
+			   sleep to 50 us) */
 	uint64_t idle_sleep_max_ns; /* 0: default; ignored with busy_idle */
-	const unsigned *allow_uids; /* users whose processes may map our shm segments, besides our own; copied */
+	const unsigned *allow_uids; /* users whose processes may map our shm segments, besides our
+				       own; copied */
 	unsigned nr_allow_uids;
-	const char *bind_host; /* address that network ports bind to; NULL: that of the connection */
-	/* Control thread. A connection came up, or is gone (@err: 0 orderly, -errno; @why in words). */
-	void (*on_conn)(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err, const char *why);
-	/* Control thread. A message of gx_conn_msg() from the peer; @data is valid during the call. */
+	const char
+		*bind_host; /* address that network ports bind to; NULL: that of the connection */
+	/* Control thread. A connection came up, or is gone (@err: 0 orderly, -errno; @why in
+	 * words). */
+	void (*on_conn)(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
+			const char *why);
+	/* Control thread. A message of gx_conn_msg() from the peer; @data is valid during the call.
+	 */
 	void (*on_msg)(void *arg, struct gx_conn *conn, const void *data, uint32_t len);
-	void *arg;	       /* for both */
+	void *arg; /* for both */
 };
 
 /**
  * gx_open() - Make a context: memory, ports, GPUs, the control thread. Cores do not run yet.
- * Return: 0; -EINVAL (an option is out of range), -ENODEV (a port or GPU cannot be opened), -ENOMEM, -EPERM.
+ * Return: 0; -EINVAL (an option is out of range), -ENODEV (a port or GPU cannot be opened),
+ * -ENOMEM, -EPERM.
  */
 int gx_open(const struct gx_opts *opts, struct gx **out);
-/** gx_close() - Ends everything, in order, and frees memory that is left; every operation not yet reported is lost with its
- * core. NULL is fine. */
+/** gx_close() - Ends everything, in order, and frees memory that is left; every operation not yet
+ * reported is lost with its core. NULL is fine. */
 void gx_close(struct gx *gx);
 
-/** gx_describe() - What was really opened and why, a line each ("engine io_uring", "huge pages: no, ..."). [control] */
+/** gx_describe() - What was really opened and why, a line each ("engine io_uring", "huge pages: no,
+ * ..."). [control] */
 int gx_describe(struct gx *gx, char *buf, size_t room);
 
-/* ---- Memory ------------------------------------------------------------------------------------------- */
+/* ---- Memory
+ * ------------------------------------------------------------------------------------------- */
 
 enum gx_mem_kind { GX_MEM_HOST, GX_MEM_CUDA };
 enum gx_access { GX_ACCESS_PUT = 1, GX_ACCESS_GET = 2 };
@@ -111,70 +129,85 @@ enum gx_access { GX_ACCESS_PUT = 1, GX_ACCESS_GET = 2 };
  * @device: CUDA ordinal, ignored for the host
  * Return: 0, -ENOMEM, -ENODEV (no such GPU).
  */
-int gx_mem_alloc(struct gx *gx, enum gx_mem_kind kind, int device, uint64_t len, struct gx_mem **out);
-/** gx_mem_reg() - Register memory of the caller's (host: any; GPU: from cuMemAlloc). It stays the caller's. [control] */
+int gx_mem_alloc(struct gx *gx, enum gx_mem_kind kind, int device, uint64_t len,
+		 struct gx_mem **out);
+/** gx_mem_reg() - Register memory of the caller's (host: any; GPU: from cuMemAlloc). It stays the
+ * caller's. [control] */
 int gx_mem_reg(struct gx *gx, enum gx_mem_kind kind, int device, void *addr, uint64_t len,
 	       struct gx_mem **out);
-/** gx_mem_free() - Deregister, and free what gx_mem_alloc() made. Nothing may be posted on it here; peers can name a region no
- * more, and what they have under way in it is no danger: then it goes when the last connection has ended. [control] */
+/** gx_mem_free() - Deregister, and free what gx_mem_alloc() made. Nothing may be posted on it here;
+ * peers can name a region no more, and what they have under way in it is no danger: then it goes
+ * when the last connection has ended. [control] */
 void gx_mem_free(struct gx_mem *mem);
 void *gx_mem_addr(const struct gx_mem *mem); /* host address, or the device's */
 uint64_t gx_mem_len(const struct gx_mem *mem);
 enum gx_mem_kind gx_mem_kind_of(const struct gx_mem *mem);
 bool gx_mem_huge(const struct gx_mem *mem); /* did it get huge pages? */
-/** gx_mem_copy() - Synchronous copy of a part of @mem out to (or in from) ordinary memory, for checks. [control] */
+/** gx_mem_copy() - Synchronous copy of a part of @mem out to (or in from) ordinary memory, for
+ * checks. [control] */
 int gx_mem_copy_out(const struct gx_mem *mem, uint64_t off, void *to, uint64_t len);
 int gx_mem_copy_in(struct gx_mem *mem, uint64_t off, const void *from, uint64_t len);
 
 /**
- * gx_mem_share() - Make @mem a region that peers may name in gx_conn_region(). Before gx_listen() or gx_connect().
- * @access: GX_ACCESS_ bits. Return: 0, -EEXIST (name taken), -EINVAL (name empty or over 63 bytes), -ENOSPC (64).
+ * gx_mem_share() - Make @mem a region that peers may name in gx_conn_region(). Before gx_listen()
+ * or gx_connect().
+ * @access: GX_ACCESS_ bits. Return: 0, -EEXIST (name taken), -EINVAL (name empty or over 63 bytes),
+ * -ENOSPC (64).
  */
 int gx_mem_share(struct gx_mem *mem, const char *name, unsigned access);
 
-/* ---- Cores -------------------------------------------------------------------------------------------- */
+/* ---- Cores
+ * -------------------------------------------------------------------------------------------- */
 
 unsigned gx_nr_cores(const struct gx *gx);
 struct gx_core *gx_core(struct gx *gx, unsigned index); /* NULL when out of range */
 
 /**
- * gx_core_turn() - One turn of the loop: take packets in, launch and reap copies, send, timers. [core]
+ * gx_core_turn() - One turn of the loop: take packets in, launch and reap copies, send, timers.
+ * [core]
  * @now_ns: gx_now() or the caller's own virtual time, never going back
  * Return: true when it did work.
  */
 bool gx_core_turn(struct gx_core *core, uint64_t now_ns);
 uint64_t gx_now(void); /* CLOCK_MONOTONIC, ns */
 
-/** gx_core_start() - Have gx run the core on a pinned thread of its own. Return: 0, -errno. [control] */
+/** gx_core_start() - Have gx run the core on a pinned thread of its own. Return: 0, -errno.
+ * [control] */
 int gx_core_start(struct gx_core *core);
-/** gx_core_stop() - Stop and join it; the core may then be turned by another thread. Idempotent. [control] */
+/** gx_core_stop() - Stop and join it; the core may then be turned by another thread. Idempotent.
+ * [control] */
 void gx_core_stop(struct gx_core *core);
 /**
- * gx_core_poller() - Add a function that every turn calls, after gx's own pollers: where a program on gx's thread posts
- * and takes completions. Before gx_core_start(). @fn returns whether it did work. Return: 0, -ENOSPC.
+ * gx_core_poller() - Add a function that every turn calls, after gx's own pollers: where a program
+ * on gx's thread posts and takes completions. Before gx_core_start(). @fn returns whether it did
+ * work. Return: 0, -ENOSPC.
  */
 int gx_core_poller(struct gx_core *core, bool (*fn)(void *arg, uint64_t now_ns), void *arg);
 
-/** gx_stats() - All counters as text; @prometheus: in Prometheus' exposition format. Return: length, -ENOSPC. [control] */
+/** gx_stats() - All counters as text; @prometheus: in Prometheus' exposition format. Return:
+ * length, -ENOSPC. [control] */
 int gx_stats(struct gx *gx, bool prometheus, char *buf, size_t room);
 /** gx_core_stat() - One counter by name (see gx_stats()). Return: 0, -ENOENT. Any thread. */
 int gx_core_stat(const struct gx_core *core, const char *name, uint64_t *value);
 
 /**
- * gx_stats_listen() - Serve gx_stats() on a Unix socket: plain text to whoever connects, or HTTP with Prometheus text when
- * the request begins with "GET". Runs on the control thread. @path: "@name" is abstract. Return: 0, -errno. [control]
+ * gx_stats_listen() - Serve gx_stats() on a Unix socket: plain text to whoever connects, or HTTP
+ * with Prometheus text when the request begins with "GET". Runs on the control thread. @path:
+ * "@name" is abstract. Return: 0, -errno. [control]
  */
 int gx_stats_listen(struct gx *gx, const char *path);
 /**
- * gx_signals() - Call @fn on the control thread for these signals, which the program has blocked in all threads.
- * Return: 0, -errno. [control]
+ * gx_signals() - Call @fn on the control thread for these signals, which the program has blocked in
+ * all threads. Return: 0, -errno. [control]
  */
 int gx_signals(struct gx *gx, const int signos[], unsigned n, void (*fn)(void *arg, int signo),
 	       void *arg);
 
-/* ---- Connections -------------------------------------------------------------------------------------- */
+/* ---- Connections
+ * -------------------------------------------------------------------------------------- */
 
-/** gx_listen() - Accept peers at "HOST:PORT" ("[::1]:7501"; port 0: any). Return: port number, -errno. [control] */
+/** gx_listen() - Accept peers at "HOST:PORT" ("[::1]:7501"; port 0: any). Return: port number,
+ * -errno. [control] */
 int gx_listen(struct gx *gx, const char *addr);
 /** gx_listen_stop() - Accept no more; connections stay. [control] */
 void gx_listen_stop(struct gx *gx);
@@ -182,7 +215,8 @@ void gx_listen_stop(struct gx *gx);
 /** struct gx_connect_opts - Zero means: what the peer and this context agree on. */
 struct gx_connect_opts {
 	size_t size;
-	const char *port; /* force this port ("shm", "udp", "dpdk:net_memif"); NULL: the best both ends have */
+	const char *port; /* force this port ("shm", "udp", "dpdk:net_memif"); NULL: the best both
+			     ends have */
 	unsigned lanes;	  /* endpoints wanted, 0: as many as both ends have cores for */
 	unsigned first_core; /* lane i runs on core (first_core + i) % nr_cores at this end */
 	uint64_t timeout_ns; /* of the whole set-up, default 5 s */
@@ -190,15 +224,19 @@ struct gx_connect_opts {
 
 /**
  * gx_connect() - Begin to connect; on_conn or gx_conn_wait() tell when it is up. [control]
- * Return: 0, -EINVAL (address), -EPERM (not loopback, and not insecure), -ENODEV (port not opened here).
+ * Return: 0, -EINVAL (address), -EPERM (not loopback, and not insecure), -ENODEV (port not opened
+ * here).
  */
-int gx_connect(struct gx *gx, const char *addr, const struct gx_connect_opts *opts, struct gx_conn **out);
-/** gx_conn_wait() - Block until up (0) or failed (-errno: -ECONNREFUSED, -ETIMEDOUT, -EPROTO, -EPROTONOSUPPORT...). */
+int gx_connect(struct gx *gx, const char *addr, const struct gx_connect_opts *opts,
+	       struct gx_conn **out);
+/** gx_conn_wait() - Block until up (0) or failed (-errno: -ECONNREFUSED, -ETIMEDOUT, -EPROTO,
+ * -EPROTONOSUPPORT...). */
 int gx_conn_wait(struct gx_conn *conn, uint64_t timeout_ns);
 /**
- * gx_conn_close() - End it: tells the peer, fails what is posted (-ECANCELED), frees @conn when all is back. [control]
- * Every connection of gx_connect(), and every accepted one that on_conn reported UP, stays valid, its endpoints too, until
- * this is called for it, also after GX_CONN_DOWN: threads that use it can let go in their own time. on_conn may call it.
+ * gx_conn_close() - End it: tells the peer, fails what is posted (-ECANCELED), frees @conn when all
+ * is back. [control] Every connection of gx_connect(), and every accepted one that on_conn reported
+ * UP, stays valid, its endpoints too, until this is called for it, also after GX_CONN_DOWN: threads
+ * that use it can let go in their own time. on_conn may call it.
  */
 void gx_conn_close(struct gx_conn *conn);
 
@@ -208,18 +246,19 @@ enum gx_conn_state { GX_CONN_STATE_CONNECTING, GX_CONN_STATE_UP, GX_CONN_STATE_D
 struct gx_conn_info {
 	size_t size;
 	enum gx_conn_state state;
-	int err;	     /* DOWN: -errno */
-	char text[256];	     /* DOWN: in words */
+	int err;			   /* DOWN: -errno */
+	char text[256];			   /* DOWN: in words */
 	char link[16], port[64], why[256]; /* the path taken */
 	uint32_t lanes, quantum_b, chunk_b, window, integrity, payload_max_b;
-	char peer[128];	     /* "127.0.0.1:7501 pid 4711" */
+	char peer[128]; /* "127.0.0.1:7501 pid 4711" */
 	uint32_t peer_pid;
 	bool same_host;
-	const char *engine;  /* control engine: "io_uring" or "epoll" */
+	const char *engine; /* control engine: "io_uring" or "epoll" */
 };
 int gx_conn_info(struct gx_conn *conn, struct gx_conn_info *info); /* [control] */
 
-/** gx_conn_ep() - The endpoint of lane @lane; its core is core (first_core + lane). NULL when out of range or not up. */
+/** gx_conn_ep() - The endpoint of lane @lane; its core is core (first_core + lane). NULL when out
+ * of range or not up. */
 struct gx_ep *gx_conn_ep(struct gx_conn *conn, unsigned lane);
 struct gx_core *gx_ep_core(struct gx_ep *ep);
 struct gx_conn *gx_ep_conn(struct gx_ep *ep);
@@ -237,21 +276,25 @@ struct gx_region {
 	unsigned access;
 	char name[64];
 };
-/** gx_conn_region() - Find a region of the peer by name, or by index with @name NULL. Return: 0, -ENOENT. */
+/** gx_conn_region() - Find a region of the peer by name, or by index with @name NULL. Return: 0,
+ * -ENOENT. */
 int gx_conn_region(struct gx_conn *conn, const char *name, unsigned index, struct gx_region *out);
 
-/** gx_conn_msg() - A small message (at most 32 KiB) beside the data path, over the bootstrap connection, to the peer's
- * on_msg. In order, reliable while the connection lives. Any thread. Return: 0, -ENOTCONN, -EMSGSIZE, -ENOMEM. */
+/** gx_conn_msg() - A small message (at most 32 KiB) beside the data path, over the bootstrap
+ * connection, to the peer's on_msg. In order, reliable while the connection lives. Any thread.
+ * Return: 0, -ENOTCONN, -EMSGSIZE, -ENOMEM. */
 int gx_conn_msg(struct gx_conn *conn, const void *data, uint32_t len);
 
-/* ---- Operations --------------------------------------------------------------------------------------- */
+/* ---- Operations
+ * --------------------------------------------------------------------------------------- */
 
 enum gx_op_kind { GX_OP_PUT = 1, GX_OP_GET, GX_OP_SEND, GX_OP_RECV };
 
 enum gx_op_flag {
-	GX_OP_IMM = 1,	     /* PUT: deliver .imm to the peer as a GX_COMP_NOTIFY when all has landed */
-	GX_OP_LOCAL = 2,     /* PUT, SEND: report GX_COMP_LOCAL as well, when the buffer may be used again */
-	GX_OP_SILENT = 4,    /* no completion when it succeeds */
+	GX_OP_IMM = 1, /* PUT: deliver .imm to the peer as a GX_COMP_NOTIFY when all has landed */
+	GX_OP_LOCAL =
+		2, /* PUT, SEND: report GX_COMP_LOCAL as well, when the buffer may be used again */
+	GX_OP_SILENT = 4, /* no completion when it succeeds */
 };
 
 /** struct gx_op - One operation. The buffer is gx's from post until its last completion. */
@@ -259,33 +302,37 @@ struct gx_op {
 	size_t size;
 	enum gx_op_kind kind;
 	unsigned flags;
-	uint64_t user;	   /* given back in completions, and the name for gx_cancel() */
-	void *addr;	   /* local host memory, when .mem is NULL */
+	uint64_t user;	    /* given back in completions, and the name for gx_cancel() */
+	void *addr;	    /* local host memory, when .mem is NULL */
 	struct gx_mem *mem; /* or registered memory (needed for GPUs) and .off in it */
 	uint64_t off;
-	uint64_t len;	   /* 0 is a length; RECV: room */
-	uint64_t token;	   /* PUT, GET: the peer's region */
-	uint64_t remote_off; /* PUT, GET: in that region */
-	uint64_t imm;	   /* PUT with GX_OP_IMM */
-	uint64_t tag;	   /* SEND, RECV */
-	uint64_t tag_mask; /* RECV: bits of tag that must match, 0: all */
-	uint64_t deadline_ns; /* gx_now() time after which it fails with -ETIMEDOUT; 0: none but the peer time-out */
-	void *stream;	   /* CUDA stream (CUstream) whose work so far must be done before the buffer is read; NULL: none */
+	uint64_t len;	      /* 0 is a length; RECV: room */
+	uint64_t token;	      /* PUT, GET: the peer's region */
+	uint64_t remote_off;  /* PUT, GET: in that region */
+	uint64_t imm;	      /* PUT with GX_OP_IMM */
+	uint64_t tag;	      /* SEND, RECV */
+	uint64_t tag_mask;    /* RECV: bits of tag that must match, 0: all */
+	uint64_t deadline_ns; /* gx_now() time after which it fails with -ETIMEDOUT; 0: none but the
+				 peer time-out */
+	void *stream; /* CUDA stream (CUstream) whose work so far must be done before the buffer is
+			 read; NULL: none */
 };
 
 /**
  * gx_post() - Post operations on an endpoint. [core]
- * Return: how many were taken, from index 0; fewer than @n when queues are full: turn, poll and post the rest. -EINVAL
- * when the first one is malformed (unknown kind, outside .mem), -ENOTCONN when the endpoint is down.
+ * Return: how many were taken, from index 0; fewer than @n when queues are full: turn, poll and
+ * post the rest. -EINVAL when the first one is malformed (unknown kind, outside .mem), -ENOTCONN
+ * when the endpoint is down.
  */
 int gx_post(struct gx_ep *ep, const struct gx_op ops[], unsigned n);
 
-/** gx_cancel() - Ask to end the operations of @ep with this .user; each completes with -ECANCELED unless it is done
- * first. [core] Return: how many were found. */
+/** gx_cancel() - Ask to end the operations of @ep with this .user; each completes with -ECANCELED
+ * unless it is done first. [core] Return: how many were found. */
 int gx_cancel(struct gx_ep *ep, uint64_t user);
 
 enum gx_comp_kind {
-	GX_COMP_DONE = 1, /* PUT, SEND: visible in the remote memory. GET, RECV: visible in ours. Or failed */
+	GX_COMP_DONE = 1, /* PUT, SEND: visible in the remote memory. GET, RECV: visible in ours. Or
+			     failed */
 	GX_COMP_LOCAL,	  /* PUT, SEND: acknowledged, and nothing reads the buffer any more */
 	GX_COMP_NOTIFY,	  /* a peer's PUT with GX_OP_IMM has landed here */
 };
@@ -294,13 +341,14 @@ enum gx_comp_kind {
 struct gx_comp {
 	enum gx_comp_kind kind;
 	enum gx_op_kind op;
-	int status;	 /* 0; -ETIMEDOUT, -ECONNRESET (peer lost), -ECANCELED, -EACCES, -ENOENT (no such region),
-			  * -ERANGE (outside the region), -EMSGSIZE (RECV room too small), -EIO (GPU) */
+	int status; /* 0; -ETIMEDOUT, -ECONNRESET (peer lost), -ECANCELED, -EACCES, -ENOENT (no such
+		     * region), -ERANGE (outside the region), -EMSGSIZE (RECV room too small), -EIO
+		     * (GPU) */
 	struct gx_ep *ep;
-	uint64_t user;	 /* of the operation; NOTIFY: 0 */
-	uint64_t len;	 /* bytes that landed */
-	uint64_t tag;	 /* RECV: the sender's */
-	uint64_t imm;	 /* NOTIFY */
+	uint64_t user;	     /* of the operation; NOTIFY: 0 */
+	uint64_t len;	     /* bytes that landed */
+	uint64_t tag;	     /* RECV: the sender's */
+	uint64_t imm;	     /* NOTIFY */
 	uint64_t token, off; /* NOTIFY: our region and where in it */
 };
 

@@ -15,13 +15,13 @@
 #define GX_CACHE_LINE 64
 #define GX_BURST_MAX  64 /* entries of any burst on the data path */
 
-#define GX_ARRAY_SIZE(a)   (sizeof(a) / sizeof((a)[0]))
-#define GX_MIN(a, b)	   ((a) < (b) ? (a) : (b))
-#define GX_MAX(a, b)	   ((a) > (b) ? (a) : (b))
-#define GX_ALIGN_UP(x, a)  (((x) + ((a)-1)) & ~((uint64_t)(a)-1)) /* a: power of two */
+#define GX_ARRAY_SIZE(a)		 (sizeof(a) / sizeof((a)[0]))
+#define GX_MIN(a, b)			 ((a) < (b) ? (a) : (b))
+#define GX_MAX(a, b)			 ((a) > (b) ? (a) : (b))
+#define GX_ALIGN_UP(x, a)		 (((x) + ((a)-1)) & ~((uint64_t)(a)-1)) /* a: power of two */
 #define GX_CONTAINER_OF(p, type, member) ((type *)((char *)(p)-offsetof(type, member)))
-#define gx_likely(x)	   __builtin_expect(!!(x), 1)
-#define gx_unlikely(x)	   __builtin_expect(!!(x), 0)
+#define gx_likely(x)			 __builtin_expect(!!(x), 1)
+#define gx_unlikely(x)			 __builtin_expect(!!(x), 0)
 
 /** GX_EXPORT - what the shared library shows; everything else is built hidden. */
 #define GX_EXPORT __attribute__((visibility("default")))
@@ -45,7 +45,8 @@ void gx_log_sink(void (*fn)(void *arg, int level, const char *line), void *arg);
 /** gx_now_ns() - Monotonic nanoseconds. The only clock of gx; leaves get time as an argument. */
 uint64_t gx_now_ns(void);
 
-/** gx_cycles() - Time-stamp counter, for busy and idle accounting only (invariant on all targets). */
+/** gx_cycles() - Time-stamp counter, for busy and idle accounting only (invariant on all targets).
+ */
 static inline uint64_t gx_cycles(void)
 {
 #if defined(__x86_64__)
@@ -83,8 +84,9 @@ int gx_random(void *buf, size_t len);
 extern void (*gx_copy)(void *dst, const void *src, size_t len);
 extern void (*gx_copy_stream)(void *dst, const void *src, size_t len);
 /**
- * gx_copy_stream_nofence() - gx_copy_stream() without the fence, which costs more than the copy below
- * 8 KiB: a burst of copies calls gx_store_fence() once, before anyone is told that the bytes are there.
+ * gx_copy_stream_nofence() - gx_copy_stream() without the fence, which costs more than the copy
+ * below 8 KiB: a burst of copies calls gx_store_fence() once, before anyone is told that the bytes
+ * are there.
  */
 extern void (*gx_copy_stream_nofence)(void *dst, const void *src, size_t len);
 const char *gx_copy_name(void); /* "avx512", "avx2", "sse2", "generic" */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The link seam: a way to move messages between two endpoints. The packet link (dataplane/link_pkt.c) runs over any
- * port; others come beside it. An endpoint belongs to one core. Slots marked [core] are called by that core's
- * thread only, never block and never allocate; the others are control path.
+ * The link seam: a way to move messages between two endpoints. The packet link
+ * (dataplane/link_pkt.c) runs over any port; others come beside it. An endpoint belongs to one
+ * core. Slots marked [core] are called by that core's thread only, never block and never allocate;
+ * the others are control path.
  */
 #ifndef GX_INTERNAL_LINK_H
 #define GX_INTERNAL_LINK_H
@@ -27,7 +28,8 @@ struct gx_link_ops {
 
 	/* [core] From now on the ep is turned. */
 	void (*ep_attach)(struct gx_ep *ep);
-	/* [core] Fail every operation with @err, stop; ep->detached is set once no buffer is out. */
+	/* [core] Fail every operation with @err, stop; ep->detached is set once no buffer is out.
+	 */
 	void (*ep_fail)(struct gx_ep *ep, int err);
 
 	/* [core] Take one operation (checked by the caller). 0, -EAGAIN when full, -errno. */

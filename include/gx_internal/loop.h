@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One polling loop: pollers in a fixed order, one turn, and a thread that turns. The loop knows nothing of
- * what its pollers do. Whichever single thread calls gx_loop_turn() owns the loop and all its pollers.
+ * One polling loop: pollers in a fixed order, one turn, and a thread that turns. The loop knows
+ * nothing of what its pollers do. Whichever single thread calls gx_loop_turn() owns the loop and
+ * all its pollers.
  */
 #ifndef GX_INTERNAL_LOOP_H
 #define GX_INTERNAL_LOOP_H
@@ -21,8 +22,9 @@ struct gx_poller {
 	void *arg;
 };
 
-/* Idle policy, in turns without work: spin for @spin_ns, then pause instructions until @pause_ns, then
- * sleeps that double from 1 us to @sleep_max_ns. @sleep_max_ns 0: never sleep (the default). */
+/* Idle policy, in turns without work: spin for @spin_ns, then pause instructions until @pause_ns,
+ * then sleeps that double from 1 us to @sleep_max_ns. @sleep_max_ns 0: never sleep (the default).
+ */
 struct gx_idle {
 	uint64_t spin_ns, pause_ns, sleep_max_ns;
 };
@@ -35,15 +37,15 @@ struct gx_call {
 struct gx_loop {
 	struct gx_poller poller[GX_LOOP_POLLERS_MAX]; /* owner: poll core; order of addition */
 	unsigned nr_pollers;
-	struct gx_ring *inbox;	    /* struct gx_call: from the control thread to the owner */
-	struct gx_stats stats;	    /* written by the owner */
-	struct gx_idle idle;	    /* frozen after start */
-	uint64_t idle_since_ns;	    /* owner; 0: last turn was busy */
-	uint64_t last_cycles;	    /* owner: TSC at the end of the last turn */
-	pthread_t thread;	    /* owner: control path */
-	int cpu;		    /* -1: not pinned */
-	int err;		    /* what start failed with in the thread, -errno */
-	bool running;		    /* owner: control path */
+	struct gx_ring *inbox;	/* struct gx_call: from the control thread to the owner */
+	struct gx_stats stats;	/* written by the owner */
+	struct gx_idle idle;	/* frozen after start */
+	uint64_t idle_since_ns; /* owner; 0: last turn was busy */
+	uint64_t last_cycles;	/* owner: TSC at the end of the last turn */
+	pthread_t thread;	/* owner: control path */
+	int cpu;		/* -1: not pinned */
+	int err;		/* what start failed with in the thread, -errno */
+	bool running;		/* owner: control path */
 	_Atomic bool stop;
 	_Atomic bool started;
 };
@@ -52,23 +54,26 @@ struct gx_loop {
 int gx_loop_init(struct gx_loop *loop, int cpu, const struct gx_idle *idle);
 void gx_loop_fini(struct gx_loop *loop);
 
-/** gx_loop_add() / gx_loop_del() - From the owner, or before start. Return: 0, -ENOSPC / -ENOENT. */
+/** gx_loop_add() / gx_loop_del() - From the owner, or before start. Return: 0, -ENOSPC / -ENOENT.
+ */
 int gx_loop_add(struct gx_loop *loop, const struct gx_poller *p);
 int gx_loop_del(struct gx_loop *loop, bool (*fn)(void *, uint64_t), void *arg);
 
-/** gx_loop_turn() - Inbox, then every poller once. Return: true when any did work. Counts cycles. */
+/** gx_loop_turn() - Inbox, then every poller once. Return: true when any did work. Counts cycles.
+ */
 bool gx_loop_turn(struct gx_loop *loop, uint64_t now_ns);
 
 /** gx_loop_idle() - What the loop's own thread does after a turn without work (see gx_idle). */
 void gx_loop_idle(struct gx_loop *loop, uint64_t now_ns);
 
 /**
- * gx_loop_call() - Control thread only: have the owner run @call (memory of the caller, untouched until run).
- * Return: 0, -EAGAIN when the inbox is full.
+ * gx_loop_call() - Control thread only: have the owner run @call (memory of the caller, untouched
+ * until run). Return: 0, -EAGAIN when the inbox is full.
  */
 int gx_loop_call(struct gx_loop *loop, struct gx_call *call);
 
-/** gx_loop_start() - Make a thread named @name, pin it, turn until gx_loop_stop(). Return: 0, -errno. */
+/** gx_loop_start() - Make a thread named @name, pin it, turn until gx_loop_stop(). Return: 0,
+ * -errno. */
 int gx_loop_start(struct gx_loop *loop, const char *name);
 void gx_loop_stop(struct gx_loop *loop); /* joins; idempotent */
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory that packets land in. An arena is one reserved range of at most 4 GiB of addresses, so that a
- * descriptor's 32-bit source offset reaches all of it; pools and per-peer segments are mapped inside it and
- * every attached GPU can read them. Control path only (implemented in dataplane/mem.c).
+ * Memory that packets land in. An arena is one reserved range of at most 4 GiB of addresses, so
+ * that a descriptor's 32-bit source offset reaches all of it; pools and per-peer segments are
+ * mapped inside it and every attached GPU can read them. Control path only (implemented in
+ * dataplane/mem.c).
  */
 #ifndef GX_INTERNAL_MEM_H
 #define GX_INTERNAL_MEM_H
@@ -15,28 +16,32 @@
 
 struct gx_arena;
 
-/** gx_arena_open() - Reserve @len bytes of addresses (no memory yet). Return: 0, -EINVAL, -ENOMEM. */
+/** gx_arena_open() - Reserve @len bytes of addresses (no memory yet). Return: 0, -EINVAL, -ENOMEM.
+ */
 int gx_arena_open(size_t len, struct gx_arena **out);
 void gx_arena_close(struct gx_arena *a); /* everything must have been unmapped */
 char *gx_arena_base(const struct gx_arena *a);
 
-/** gx_arena_attach() - From now on everything mapped is also mapped for @gpu; what is there already, too. */
+/** gx_arena_attach() - From now on everything mapped is also mapped for @gpu; what is there
+ * already, too. */
 int gx_arena_attach(struct gx_arena *a, struct gx_gpu *gpu);
 
 /**
- * gx_arena_map() - Map @len bytes (rounded up to 2 MiB) of @fd shared, or of anonymous memory when @fd is -1
- * (huge pages when the system has them). Zeroed when new. The caller keeps @fd.
- * Return: 0, -ENOSPC when the arena is full, -errno.
+ * gx_arena_map() - Map @len bytes (rounded up to 2 MiB) of @fd shared, or of anonymous memory when
+ * @fd is -1 (huge pages when the system has them). Zeroed when new. The caller keeps @fd. Return:
+ * 0, -ENOSPC when the arena is full, -errno.
  */
 int gx_arena_map(struct gx_arena *a, int fd, size_t len, void **out);
 void gx_arena_unmap(struct gx_arena *a, void *ptr, size_t len);
 
 /**
- * gx_memfd() - A memfd of @len bytes (a multiple of 2 MiB), sealed against shrinking and growing; on huge
- * pages if @huge is true on entry and they can be had, else *@huge says they were not. Return: fd, -errno.
+ * gx_memfd() - A memfd of @len bytes (a multiple of 2 MiB), sealed against shrinking and growing;
+ * on huge pages if @huge is true on entry and they can be had, else *@huge says they were not.
+ * Return: fd, -errno.
  */
 int gx_memfd(const char *name, size_t len, bool *huge);
-/** gx_memfd_check() - Is a peer's fd a memfd of at least @len bytes that cannot shrink? Return: 0, -EPROTO. */
+/** gx_memfd_check() - Is a peer's fd a memfd of at least @len bytes that cannot shrink? Return: 0,
+ * -EPROTO. */
 int gx_memfd_check(int fd, size_t len);
 
 #endif

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The port seam: a packet device. A port has one queue pair a core; a queue pair has a data half (payload
- * lands in bounce buffers inside the arena or another range of at most 4 GiB) and a control half (small host
- * buffers). A port knows nothing of messages: it moves {header, payload} to a peer and back.
+ * The port seam: a packet device. A port has one queue pair a core; a queue pair has a data half
+ * (payload lands in bounce buffers inside the arena or another range of at most 4 GiB) and a
+ * control half (small host buffers). A port knows nothing of messages: it moves {header, payload}
+ * to a peer and back.
  *
- * Threads: slots marked [core] are called by the owning core only, never block, never allocate. All others are
- * control path, one thread at a time. A peer's life: peer_add (ctl) -> peer_connect (ctl) -> peer_attach
- * [core] -> traffic -> peer_detach [core] -> all its buffers released [core] -> peer_del (ctl).
+ * Threads: slots marked [core] are called by the owning core only, never block, never allocate. All
+ * others are control path, one thread at a time. A peer's life: peer_add (ctl) -> peer_connect
+ * (ctl) -> peer_attach [core] -> traffic -> peer_detach [core] -> all its buffers released [core]
+ * -> peer_del (ctl).
  */
 #ifndef GX_INTERNAL_PORT_H
 #define GX_INTERNAL_PORT_H
@@ -27,19 +29,23 @@ enum gx_port_flag {
 	GX_PORT_RX_GPU = 1 << 0,    /* can receive payload into GPU memory */
 	GX_PORT_TX_GPU = 1 << 1,    /* can send payload from GPU memory */
 	GX_PORT_TX_ATTACH = 1 << 2, /* tx may reference the payload after tx_burst, see tx_reap */
-	GX_PORT_ORDERED = 1 << 3,   /* each half keeps order, and ctl sent before data is seen no later */
-	GX_PORT_LOSSLESS = 1 << 4,  /* a packet taken by tx_burst arrives, unless the peer dies */
-	GX_PORT_TRUST = 1 << 5,	    /* a peer of this port can corrupt us (memif): one trust domain */
-	GX_PORT_SHARED_POOL = 1 << 6, /* rx_slots is for all peers of a queue together; else for each peer */
-	GX_PORT_LOCAL = 1 << 7,	      /* reaches this host only */
-	GX_PORT_NEEDS_PROBE = 1 << 8, /* path MTU is not known: prove the quantum by a padded probe */
+	GX_PORT_ORDERED =
+		1 << 3, /* each half keeps order, and ctl sent before data is seen no later */
+	GX_PORT_LOSSLESS = 1 << 4, /* a packet taken by tx_burst arrives, unless the peer dies */
+	GX_PORT_TRUST = 1 << 5, /* a peer of this port can corrupt us (memif): one trust domain */
+	GX_PORT_SHARED_POOL =
+		1 << 6, /* rx_slots is for all peers of a queue together; else for each peer */
+	GX_PORT_LOCAL = 1 << 7, /* reaches this host only */
+	GX_PORT_NEEDS_PROBE =
+		1 << 8, /* path MTU is not known: prove the quantum by a padded probe */
 };
 
 struct gx_port_caps {
-	uint32_t payload_max; /* largest payload of a data packet, bytes, multiple of 16 */
-	uint32_t payload_best; /* quantum to prefer, multiple of 16; for lossy networks a preferred one of wire.h */
-	uint32_t rx_slots;    /* data buffers that can be posted */
-	uint32_t flags;	      /* enum gx_port_flag */
+	uint32_t payload_max;  /* largest payload of a data packet, bytes, multiple of 16 */
+	uint32_t payload_best; /* quantum to prefer, multiple of 16; for lossy networks a preferred
+				  one of wire.h */
+	uint32_t rx_slots;     /* data buffers that can be posted */
+	uint32_t flags;	       /* enum gx_port_flag */
 };
 
 /* What one end tells the other about itself; opaque bytes for the hello. At most one descriptor. */
@@ -52,7 +58,8 @@ struct gx_port_addr {
 /* One packet received. */
 struct gx_rx {
 	uint64_t buf;  /* the port's handle for rx_release; data half only */
-	void *data;    /* payload; ctl half: already private memory of ours, valid until the next rx_burst */
+	void *data;    /* payload; ctl half: already private memory of ours, valid until the next
+			  rx_burst */
 	uint32_t len;  /* payload bytes, checked against the buffer by the port */
 	uint32_t peer; /* GX_PEER_ANY when not known */
 	uint32_t hlen; /* header bytes copied to hdr */
@@ -64,23 +71,23 @@ struct gx_tx {
 	const void *data; /* payload: host memory, or GPU memory with GX_PORT_TX_GPU */
 	uint32_t len;
 	uint32_t peer;
-	uint32_t cookie; /* given back by tx_reap on ports with GX_PORT_TX_ATTACH; UINT32_MAX: not wanted, and
-			  * data must be copied before tx_burst returns */
+	uint32_t cookie; /* given back by tx_reap on ports with GX_PORT_TX_ATTACH; UINT32_MAX: not
+			  * wanted, and data must be copied before tx_burst returns */
 	uint32_t hlen;
 	uint8_t hdr[GX_HDR_MAX];
 };
 
 struct gx_port_cfg {
-	const char *args;	/* what stood behind "name:" in the port's option; "" when nothing */
+	const char *args; /* what stood behind "name:" in the port's option; "" when nothing */
 	struct gx_arena *arena; /* where bounce buffers belong */
 	unsigned nr_queues;
-	const int *cpus;	  /* of the cores, -1 unknown; [nr_queues] */
-	uint32_t slots;		  /* data buffers a queue (shm: a peer) should have; 0: the port's default */
-	uint32_t payload_b;	  /* wanted payload_best; 0: the port's default */
-	const char *instance;	  /* unique name of this process's gx, for sockets and files */
-	const char *bind_host;	  /* address to bind network ports to, e.g. "127.0.0.1" */
-	bool server;		  /* this process listens (role of memif and the like) */
-	bool huge;		  /* use huge pages if there are */
+	const int *cpus; /* of the cores, -1 unknown; [nr_queues] */
+	uint32_t slots;	 /* data buffers a queue (shm: a peer) should have; 0: the port's default */
+	uint32_t payload_b;    /* wanted payload_best; 0: the port's default */
+	const char *instance;  /* unique name of this process's gx, for sockets and files */
+	const char *bind_host; /* address to bind network ports to, e.g. "127.0.0.1" */
+	bool server;	       /* this process listens (role of memif and the like) */
+	bool huge;	       /* use huge pages if there are */
 };
 
 struct gx_port;
@@ -100,24 +107,31 @@ struct gx_port_ops {
 	int (*mem_map)(struct gx_port *p, void *ptr, size_t len);
 	void (*mem_unmap)(struct gx_port *p, void *ptr, size_t len);
 
-	/* A place for one more peer (a connection); @laddr is what that peer's port needs to reach it. -ENOSPC. */
+	/* A place for one more peer (a connection); @laddr is what that peer's port needs to reach
+	 * it. -ENOSPC. */
 	int (*peer_add)(struct gx_port_queue *q, uint32_t *peer, struct gx_port_addr *laddr);
-	/* What the peer said. Every byte of it is checked. -EPROTO. Takes raddr->fd over in any case. */
-	int (*peer_connect)(struct gx_port_queue *q, uint32_t peer, const struct gx_port_addr *raddr);
+	/* What the peer said. Every byte of it is checked. -EPROTO. Takes raddr->fd over in any
+	 * case. */
+	int (*peer_connect)(struct gx_port_queue *q, uint32_t peer,
+			    const struct gx_port_addr *raddr);
 	void (*peer_del)(struct gx_port_queue *q, uint32_t peer);
 
-	/* [core] from now on rx_burst may report this peer / will no more, and nothing is sent to it. */
+	/* [core] from now on rx_burst may report this peer / will no more, and nothing is sent to
+	 * it. */
 	void (*peer_attach)(struct gx_port_queue *q, uint32_t peer);
 	void (*peer_detach)(struct gx_port_queue *q, uint32_t peer);
 
-	/* [core] Take up to @n (<= GX_BURST_MAX) packets of one half, fair over peers. A data buffer is the
-	 * caller's until rx_release. A malformed packet is counted and dropped here. */
-	unsigned (*rx_burst)(struct gx_port_queue *q, enum gx_half half, struct gx_rx pkts[], unsigned n);
+	/* [core] Take up to @n (<= GX_BURST_MAX) packets of one half, fair over peers. A data
+	 * buffer is the caller's until rx_release. A malformed packet is counted and dropped here.
+	 */
+	unsigned (*rx_burst)(struct gx_port_queue *q, enum gx_half half, struct gx_rx pkts[],
+			     unsigned n);
 	/* [core] Data buffers back to the port; of detached peers too. */
 	void (*rx_release)(struct gx_port_queue *q, const uint64_t bufs[], unsigned n);
 	/* [core] How many packets of @half to @peer the next tx_burst will take at least. */
 	unsigned (*tx_room)(struct gx_port_queue *q, enum gx_half half, uint32_t peer);
-	/* [core] Send; returns how many were taken, from index 0. Header and (unless attached) payload are copied. */
+	/* [core] Send; returns how many were taken, from index 0. Header and (unless attached)
+	 * payload are copied. */
 	unsigned (*tx_burst)(struct gx_port_queue *q, enum gx_half half, const struct gx_tx pkts[],
 			     unsigned n);
 	/* [core] Cookies of packets whose payload is no longer referenced. */
@@ -134,7 +148,8 @@ struct gx_port {
 struct gx_port_queue {
 	const struct gx_port_ops *ops;
 	struct gx_port *port;
-	char *rx_base; /* every data payload lies in [rx_base, rx_base + 4 GiB); frozen after queue_open */
+	char *rx_base; /* every data payload lies in [rx_base, rx_base + 4 GiB); frozen after
+			  queue_open */
 	struct gx_stats *stats;
 };
 
@@ -142,7 +157,8 @@ extern const struct gx_port_ops gx_port_shm_ops, gx_port_udp_ops, gx_port_sim_op
 
 /** gx_port_find() - By name ("shm"); NULL when not built, with the reason in gx_port_why(). */
 const struct gx_port_ops *gx_port_find(const char *name);
-/** gx_port_why() / gx_port_why_set() - Reason of the control path's last failure, in words, with its cure. */
+/** gx_port_why() / gx_port_why_set() - Reason of the control path's last failure, in words, with
+ * its cure. */
 const char *gx_port_why(void);
 void gx_port_why_set(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Single-producer, single-consumer ring of pointers. The two ends may be different threads; each end
- * belongs to one thread at a time. Free-running 32-bit indices, power-of-two size.
+ * Single-producer, single-consumer ring of pointers. The two ends may be different threads; each
+ * end belongs to one thread at a time. Free-running 32-bit indices, power-of-two size.
  */
 #ifndef GX_INTERNAL_RING_H
 #define GX_INTERNAL_RING_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Counters of a core: an enum and its names and help, from one list. A counter is written by the core's
- * thread only (relaxed), read by any. poll/stat.c prints them as text, JSON and Prometheus.
+ * Counters of a core: an enum and its names and help, from one list. A counter is written by the
+ * core's thread only (relaxed), read by any. poll/stat.c prints them as text, JSON and Prometheus.
  */
 #ifndef GX_INTERNAL_STAT_H
 #define GX_INTERNAL_STAT_H
@@ -51,7 +51,7 @@ enum gx_stat_id {
 #define GX_STAT_ENUM(id, name, help) GX_STAT_##id,
 	GX_STAT_LIST(GX_STAT_ENUM)
 #undef GX_STAT_ENUM
-	GX_STAT_NR
+		GX_STAT_NR
 };
 
 struct gx_stats {
@@ -64,8 +64,7 @@ extern const char *const gx_stat_help[GX_STAT_NR];
 /* A plain add: one writer, so no locked instruction is needed. */
 static inline void gx_stat_add(struct gx_stats *s, enum gx_stat_id id, uint64_t n)
 {
-	atomic_store_explicit(&s->v[id],
-			      atomic_load_explicit(&s->v[id], memory_order_relaxed) + n,
+	atomic_store_explicit(&s->v[id], atomic_load_explicit(&s->v[id], memory_order_relaxed) + n,
 			      memory_order_relaxed);
 }
 

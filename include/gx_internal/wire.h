@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What stands on the wire: the packet header, acknowledgements and control records of a packet link, and
- * the hello of the bootstrap connection. Pure encode and decode (dataplane/wire.c); little endian. A decoder
- * never reads past the length it is given and accepts nothing it does not know.
+ * What stands on the wire: the packet header, acknowledgements and control records of a packet
+ * link, and the hello of the bootstrap connection. Pure encode and decode (dataplane/wire.c);
+ * little endian. A decoder never reads past the length it is given and accepts nothing it does not
+ * know.
  */
 #ifndef GX_INTERNAL_WIRE_H
 #define GX_INTERNAL_WIRE_H
@@ -10,14 +11,14 @@
 #include "gx_internal/base.h"
 #include "gx_internal/port.h"
 
-#define GX_WIRE_VERSION	 1
-#define GX_WIRE_HDR_B	 38 /* IPv4: payload starts at byte 80 of the frame */
+#define GX_WIRE_VERSION	    1
+#define GX_WIRE_HDR_B	    38 /* IPv4: payload starts at byte 80 of the frame */
 #define GX_WIRE_QUANTUM_MIN 1280
-#define GX_WIRE_ACK_WORDS   16 /* at most; 8 by default */
+#define GX_WIRE_ACK_WORDS   16				 /* at most; 8 by default */
 #define GX_WIRE_ACK_MAX	    (48 + 8 * GX_WIRE_ACK_WORDS) /* bytes */
-#define GX_WIRE_INLINE_MAX  1024 /* bytes of data that an OPEN may carry */
-#define GX_WIRE_MIDS	    1024 /* mids above the done floor */
-#define GX_WIRE_ACTIVE	    64	 /* messages of several packets under way, a direction */
+#define GX_WIRE_INLINE_MAX  1024			 /* bytes of data that an OPEN may carry */
+#define GX_WIRE_MIDS	    1024			 /* mids above the done floor */
+#define GX_WIRE_ACTIVE	    64 /* messages of several packets under way, a direction */
 
 enum gx_pkt_type { GX_PKT_DATA = 1, GX_PKT_CTL, GX_PKT_ACK, GX_PKT_PROBE, GX_PKT_PROBE_ACK };
 
@@ -36,41 +37,55 @@ struct gx_wire_hdr {
 	uint32_t crc_hdr, crc_payload; /* integrity mode 1; 0 in mode 0 */
 };
 
-/** gx_wire_hdr_put() - Encode into @b (GX_WIRE_HDR_B bytes); crc_hdr is computed when @mode is CRC, over the
- * header with that field 0, continuing from @salt. crc_payload is the caller's. */
-void gx_wire_hdr_put(uint8_t *b, const struct gx_wire_hdr *h, enum gx_integrity mode, uint32_t salt);
-/** gx_wire_hdr_get() - Decode and check version, type, flags, zero, doff, lengths (@plen_seen: bytes that came).
- * Return: 0, -EPROTO. The CRC is checked by gx_wire_hdr_check, once the connection's salt is known. */
+/** gx_wire_hdr_put() - Encode into @b (GX_WIRE_HDR_B bytes); crc_hdr is computed when @mode is CRC,
+ * over the header with that field 0, continuing from @salt. crc_payload is the caller's. */
+void gx_wire_hdr_put(uint8_t *b, const struct gx_wire_hdr *h, enum gx_integrity mode,
+		     uint32_t salt);
+/** gx_wire_hdr_get() - Decode and check version, type, flags, zero, doff, lengths (@plen_seen:
+ * bytes that came). Return: 0, -EPROTO. The CRC is checked by gx_wire_hdr_check, once the
+ * connection's salt is known. */
 int gx_wire_hdr_get(const uint8_t *b, uint32_t len, uint32_t plen_seen, struct gx_wire_hdr *h);
-int gx_wire_hdr_check(const uint8_t *b, const struct gx_wire_hdr *h, uint32_t salt); /* 0, -EBADMSG */
+int gx_wire_hdr_check(const uint8_t *b, const struct gx_wire_hdr *h,
+		      uint32_t salt); /* 0, -EBADMSG */
 
 /* Acknowledgement: payload of ACK. */
 struct gx_wire_ack {
-	uint64_t largest;   /* largest psn received (64-bit) */
-	uint32_t delay_ns;  /* that it was held */
-	uint32_t credit;    /* cumulative, low 32 bits: first transmissions of DATA allowed in all */
-	uint32_t ce;	    /* CE marks seen, cumulative */
-	uint32_t pool;	    /* free bounce buffers, capped */
-	uint32_t done_floor; /* every mid below is visible */
-	uint64_t done[2];   /* bit i: mid done_floor + i is visible (128 mids) */
-	uint32_t nr_words;  /* 1..GX_WIRE_ACK_WORDS */
-	uint64_t words[GX_WIRE_ACK_WORDS]; /* bit i of words[w]: psn largest - 64 w - i was received (bit 0 of
-					    * words[0], largest itself, is always set) */
+	uint64_t largest;  /* largest psn received (64-bit) */
+	uint32_t delay_ns; /* that it was held */
+	uint32_t credit;   /* cumulative, low 32 bits: first transmissions of DATA allowed in all */
+	uint32_t ce;	   /* CE marks seen, cumulative */
+	uint32_t pool;	   /* free bounce buffers, capped */
+	uint32_t done_floor;		   /* every mid below is visible */
+	uint64_t done[2];		   /* bit i: mid done_floor + i is visible (128 mids) */
+	uint32_t nr_words;		   /* 1..GX_WIRE_ACK_WORDS */
+	uint64_t words[GX_WIRE_ACK_WORDS]; /* bit i of words[w]: psn largest - 64 w - i was received
+					    * (bit 0 of words[0], largest itself, is always set) */
 };
 /* Return bytes written (at most 64 + 8 * words, @b has GX_CTL_PAYLOAD_MAX). */
 uint32_t gx_wire_ack_put(uint8_t *b, const struct gx_wire_ack *a);
 int gx_wire_ack_get(const uint8_t *b, uint32_t len, struct gx_wire_ack *a); /* 0, -EPROTO */
 
-/* Control records: a CTL packet's payload is a sequence of them. Each is delivered exactly once: rsn is a
- * per-connection number, the receiver remembers those it has seen. */
-enum gx_rec_type { GX_REC_OPEN = 1, GX_REC_GRANT, GX_REC_GET, GX_REC_RESEND, GX_REC_FAIL,
-		   GX_REC_CANCEL, GX_REC_CLOSE, GX_REC_DIGEST, GX_REC_REVOKE, GX_REC_REFUND };
+/* Control records: a CTL packet's payload is a sequence of them. Each is delivered exactly once:
+ * rsn is a per-connection number, the receiver remembers those it has seen. */
+enum gx_rec_type {
+	GX_REC_OPEN = 1,
+	GX_REC_GRANT,
+	GX_REC_GET,
+	GX_REC_RESEND,
+	GX_REC_FAIL,
+	GX_REC_CANCEL,
+	GX_REC_CLOSE,
+	GX_REC_DIGEST,
+	GX_REC_REVOKE,
+	GX_REC_REFUND
+};
 
 enum gx_rec_flag {
 	GX_REC_IMM = 1,	   /* OPEN: imm is for the user */
 	GX_REC_INLINE = 2, /* OPEN: len bytes of data follow the record */
 	GX_REC_GPU = 4,	   /* GRANT, GET: the slot is GPU memory (no inline data) */
-	GX_REC_SLOT = 8,   /* OPEN: token is a posted slot, consumed by this message; FAIL: id is a slot token */
+	GX_REC_SLOT = 8,   /* OPEN: token is a posted slot, consumed by this message; FAIL: id is a
+			      slot token */
 };
 
 struct gx_wire_rec {
@@ -78,31 +93,34 @@ struct gx_wire_rec {
 	uint32_t rsn;
 	uint32_t mid;	  /* OPEN, CANCEL */
 	uint32_t quantum; /* OPEN */
-	uint64_t token;	  /* OPEN: region or slot; GET: region to read; GRANT: slot; FAIL: mid or slot token;
-			   * REVOKE: slot token of a GRANT that is taken back */
-	uint64_t off;	  /* OPEN, GET */
-	uint64_t len;	  /* OPEN, GET, GRANT */
-	uint64_t imm;	  /* OPEN: immediate; GRANT: tag; FAIL: 0 */
-	uint64_t slot;	  /* GET: slot token to put into; CANCEL: DATA packets sent for the first time; GRANT: tag mask;
-			   * REFUND: DATA packets of credit given back unused */
-	int32_t err;	  /* FAIL, CLOSE: -errno */
-	const uint8_t *data; /* OPEN with INLINE: points into the packet (get), or at the bytes to carry (put) */
+	uint64_t token; /* OPEN: region or slot; GET: region to read; GRANT: slot; FAIL: mid or slot
+			 * token; REVOKE: slot token of a GRANT that is taken back */
+	uint64_t off;	/* OPEN, GET */
+	uint64_t len;	/* OPEN, GET, GRANT */
+	uint64_t imm;	/* OPEN: immediate; GRANT: tag; FAIL: 0 */
+	uint64_t slot; /* GET: slot token to put into; CANCEL: DATA packets sent for the first time;
+			* GRANT: tag mask; REFUND: DATA packets of credit given back unused */
+	int32_t err;   /* FAIL, CLOSE: -errno */
+	const uint8_t *data; /* OPEN with INLINE: points into the packet (get), or at the bytes to
+				carry (put) */
 };
-/** gx_wire_rec_size() - Bytes that @r takes in a CTL packet, inline data included; a multiple of 8. */
+/** gx_wire_rec_size() - Bytes that @r takes in a CTL packet, inline data included; a multiple of 8.
+ */
 uint32_t gx_wire_rec_size(const struct gx_wire_rec *r);
 /** gx_wire_rec_put() - Return: bytes written, 0 when @room is too small. */
 uint32_t gx_wire_rec_put(uint8_t *b, uint32_t room, const struct gx_wire_rec *r);
 /** gx_wire_rec_get() - Decode the record at @b. Return: bytes consumed, -EPROTO. */
 int gx_wire_rec_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r);
 
-/* ---- Hello: messages of the bootstrap connection. Frame: u32 length of what follows, u16 type, u16 zero. ---- */
+/* ---- Hello: messages of the bootstrap connection. Frame: u32 length of what follows, u16 type,
+ * u16 zero. ---- */
 
-#define GX_HELLO_MAGIC	  0x31307867u /* "gx01" */
+#define GX_HELLO_MAGIC	   0x31307867u /* "gx01" */
 #define GX_HELLO_FRAME_MAX 65536
-#define GX_HELLO_LANES	  64
-#define GX_HELLO_REGIONS  64
-#define GX_HELLO_PORTS	  8
-#define GX_NAME_MAX	  64 /* with the final 0 */
+#define GX_HELLO_LANES	   64
+#define GX_HELLO_REGIONS   64
+#define GX_HELLO_PORTS	   8
+#define GX_NAME_MAX	   64 /* with the final 0 */
 
 enum gx_hello_type {
 	GX_HELLO_HELLO = 1, /* both ways, first */
@@ -117,7 +135,7 @@ enum gx_hello_type {
 struct gx_hello_region {
 	char name[GX_NAME_MAX];
 	uint64_t token, len;
-	uint8_t kind; /* enum gx_mem_kind */
+	uint8_t kind;	/* enum gx_mem_kind */
 	uint8_t access; /* GX_ACCESS_* */
 	uint16_t device;
 };
@@ -125,24 +143,26 @@ struct gx_hello_region {
 struct gx_hello {
 	uint32_t magic, version;
 	uint32_t pid, uid;
-	uint8_t host_id[16];		  /* boot id and network namespace: equal means same host */
-	char unix_name[GX_NAME_MAX];	  /* abstract Unix socket for descriptors, "" for none */
-	uint8_t nonce[16];		  /* names this connection on the Unix socket */
-	uint32_t nr_lanes;		  /* cores offered */
-	uint32_t chunk_b, window;	  /* maxima */
-	uint32_t integrity;		  /* modes offered, bit i: mode i */
+	uint8_t host_id[16];	     /* boot id and network namespace: equal means same host */
+	char unix_name[GX_NAME_MAX]; /* abstract Unix socket for descriptors, "" for none */
+	uint8_t nonce[16];	     /* names this connection on the Unix socket */
+	uint32_t nr_lanes;	     /* cores offered */
+	uint32_t chunk_b, window;    /* maxima */
+	uint32_t integrity;	     /* modes offered, bit i: mode i */
 	uint32_t nr_ports;
 	struct {
-		char name[GX_NAME_MAX];   /* "shm", "udp", "dpdk:net_memif" */
+		char name[GX_NAME_MAX]; /* "shm", "udp", "dpdk:net_memif" */
 		uint32_t flags, payload_max, payload_best;
-		char host[GX_NAME_MAX];   /* what must be equal at both ends to reach each other, "" for nothing */
+		char host[GX_NAME_MAX]; /* what must be equal at both ends to reach each other, ""
+					   for nothing */
 	} ports[GX_HELLO_PORTS];
 	uint32_t nr_regions;
 	struct gx_hello_region regions[GX_HELLO_REGIONS];
 };
 
 struct gx_hello_lane {
-	struct gx_port_addr port; /* fd travels on the Unix socket, in the order of lanes; here: 0 or -1 says if there is one */
+	struct gx_port_addr port; /* fd travels on the Unix socket, in the order of lanes; here: 0
+				     or -1 says if there is one */
 	uint32_t cid;		  /* the receiver's */
 	uint32_t credit;	  /* at the start */
 	uint64_t psn;		  /* first psn this end will send */
@@ -166,11 +186,12 @@ struct gx_hello_error {
 uint32_t gx_hello_put(uint8_t *b, const struct gx_hello *h);
 uint32_t gx_hello_lanes_put(uint8_t *b, enum gx_hello_type type, const struct gx_hello_lanes *l);
 uint32_t gx_hello_error_put(uint8_t *b, const struct gx_hello_error *e);
-uint32_t gx_hello_plain_put(uint8_t *b, enum gx_hello_type type, const void *data, uint32_t len); /* UP, BYE, USER */
+uint32_t gx_hello_plain_put(uint8_t *b, enum gx_hello_type type, const void *data,
+			    uint32_t len); /* UP, BYE, USER */
 /* Frame header: 8 bytes. Return 0 and type and body length (without the 8 bytes), or -EPROTO. */
 int gx_hello_frame(const uint8_t *b, uint16_t *type, uint32_t *body_len);
-/* Decoders take the body. 0, -EPROTO; -EPROTONOSUPPORT when magic is right and version is another. Strings are
- * always terminated afterwards. */
+/* Decoders take the body. 0, -EPROTO; -EPROTONOSUPPORT when magic is right and version is another.
+ * Strings are always terminated afterwards. */
 int gx_hello_get(const uint8_t *b, uint32_t len, struct gx_hello *h);
 int gx_hello_lanes_get(const uint8_t *b, uint32_t len, struct gx_hello_lanes *l);
 int gx_hello_error_get(const uint8_t *b, uint32_t len, struct gx_hello_error *e);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What one received packet costs in instructions: two contexts of one process over shm, turned in turn by this thread. Run
- * under callgrind, which counts only inside server_turn():
- *   valgrind --tool=callgrind --toggle-collect=server_turn build/tests/count_rx 64
- * Prints the packets that the server received while it was counted; docs/performance.md has the method and the figures.
+ * What one received packet costs in instructions: two contexts of one process over shm, turned in
+ * turn by this thread. Run under callgrind, which counts only inside server_turn(): valgrind
+ * --tool=callgrind --toggle-collect=server_turn build/tests/count_rx 64 Prints the packets that the
+ * server received while it was counted; docs/performance.md has the method and the figures.
  */
 #include <gx/gx.h>
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The limit that a put over shared memory cannot pass: one core copies 64 MiB messages into shared slots, another copies them
- * out, with nothing but a sequence number a slot between them. usage: two_copies CPU CPU SLOT_B SLOTS SECONDS copy|stream
- * Prints one number, GB/s. tools/bench.py runs it beside gx.
+ * The limit that a put over shared memory cannot pass: one core copies 64 MiB messages into shared
+ * slots, another copies them out, with nothing but a sequence number a slot between them. usage:
+ * two_copies CPU CPU SLOT_B SLOTS SECONDS copy|stream Prints one number, GB/s. tools/bench.py runs
+ * it beside gx.
  */
 #include "gx_internal/base.h"
 
@@ -21,7 +22,8 @@
 struct shared {
 	alignas(64) _Atomic uint64_t taken; /* slots copied out */
 	alignas(64) _Atomic uint32_t stop;
-	alignas(64) _Atomic uint32_t seq[]; /* one line each would be fairer to neither side: 16 to a line */
+	alignas(64) _Atomic uint32_t
+		seq[]; /* one line each would be fairer to neither side: 16 to a line */
 };
 
 static void pin(int cpu)
@@ -52,7 +54,8 @@ static void reader(struct shared *sh, const char *slots, char *dst, uint32_t slo
 	for (uint64_t i = 0; !atomic_load_explicit(&sh->stop, memory_order_relaxed); i++) {
 		uint64_t off = i * slot_b % ((uint64_t)MESSAGE_B * DEPTH);
 
-		while (atomic_load_explicit(&sh->seq[i % nr * 16], memory_order_acquire) != (uint32_t)i + 1)
+		while (atomic_load_explicit(&sh->seq[i % nr * 16], memory_order_acquire) !=
+		       (uint32_t)i + 1)
 			if (atomic_load_explicit(&sh->stop, memory_order_relaxed))
 				return;
 		if (stream)
