@@ -1058,8 +1058,6 @@ static int gpu_load(struct cuda_gpu *g)
 	if (!ret)
 		ret = CUDA_TRY(cuModuleGetFunction, &g->fn_flag, g->module, "gx_flag");
 	if (!ret)
-		ret = gpu_load_ring(g);
-	if (!ret)
 		ret = gpu_load_gather(g);
 	if (!ret)
 		ret = stm_new(&g->ctl);
@@ -1093,6 +1091,54 @@ static int gpu_try_stream(struct cuda_gpu *g, struct cuda_stream *s, struct gx_b
 	return -ENODEV;
 }
 
+/* The ring's kernels, after the other one was tried without them. */
+static int gpu_try_ring(struct cuda_gpu *g, struct cuda_stream *s, struct gx_block *b)
+{
+	struct gx_cut *cuts[] = {block_mem(b)->cut};
+	struct gx_block *blocks[] = {b};
+	int ret = gpu_load_ring(g);
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(ring_shape) && g->fn_ring[0] && !ret; i++) {
+		*b->status = GX_BLOCK_PENDING;
+		if (!ring_launch(s, i, gx_unpack_plan(&s->args, blocks, cuts, 1, 1))) {
+			cuda_fault(&s->stream);
+			return -ENODEV;
+		}
+		ret = CUDA_TRY(cuStreamSynchronize, s->stm);
+		if (!ret && *(volatile uint32_t *)b->status != GX_BLOCK_OK) {
+			gx_gpu_why_set("%s ran and its result did not arrive", ring_shape[i].fn);
+			ret = -ENODEV;
+		}
+	}
+	return ret;
+}
+
+/* Every kernel of gather.cu once, with no pairs. */
+static int gpu_try_gather(struct cuda_gpu *g, struct cuda_stream *s, struct gx_block *b)
+{
+	uint32_t *word = (uint32_t *)b->cnt;
+	struct gx_gather_args a = {.counter = s->gather_counter,
+				   .flag = word,
+				   .bad = word + 1,
+				   .value = 9,
+				   .segs = 1,
+				   .window = 1,
+				   .row_b = 16};
+	void *params[] = {&a};
+	int ret;
+
+	for (unsigned i = 0; i < GATHER_FNS; i++)
+		if (!core_launch(s, g->fn_gather[i], 1, GX_GATHER_THREADS, params)) {
+			cuda_fault(&s->stream);
+			return -ENODEV;
+		}
+	ret = CUDA_TRY(cuStreamSynchronize, s->stm);
+	if (ret || *(volatile uint32_t *)word == 9)
+		return ret;
+	gx_gpu_why_set("the gather kernels ran and their result did not arrive");
+	return -ENODEV;
+}
+
 static int gpu_try(struct cuda_gpu *g)
 {
 	struct gx_gpu_stream *stream = NULL;
@@ -1104,6 +1150,10 @@ static int gpu_try(struct cuda_gpu *g)
 		ret = cuda_block_alloc(&g->gpu, &b);
 	if (!ret)
 		ret = gpu_try_stream(g, cuda_stream_of(stream), &b);
+	if (!ret)
+		ret = gpu_try_ring(g, cuda_stream_of(stream), &b);
+	if (!ret)
+		ret = gpu_try_gather(g, cuda_stream_of(stream), &b);
 	cuda_stream_close(stream);
 	cuda_block_free(&g->gpu, &b);
 	return ret;
