@@ -16,14 +16,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Sanitizers see into gx_copy(), not into assembly. */
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define SHM_HAS_REP 1
-#include <cpuid.h>
-#else
-#define SHM_HAS_REP 0
-#endif
-
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
@@ -34,7 +26,6 @@
 #define SHM_SLOT_B	  8192
 #define SHM_SLOT_B_MAX	  (1u << 20)
 #define SHM_VIOLATION_MAX 1024 /* bad entries, then the peer is no longer listened to */
-#define SHM_REP_MIN	  4096 /* bytes */
 #define SHM_PREFETCH	  4    /* entries */
 
 enum shm_slot_state { SHM_SLOT_POSTED, SHM_SLOT_HELD };
@@ -84,7 +75,6 @@ struct shm_queue {
 	struct shm_half half[2];	     /* owner: poll core; enum gx_half */
 	struct shm_peer *peer[GX_PEERS_MAX]; /* owner: ctl; an attached one is the core's */
 	uint8_t *ctl_buf; /* owner: poll core; GX_BURST_MAX copies of control payloads */
-	uint32_t rep_min; /* frozen: from this length on rep movsb fills slots */
 };
 
 struct shm_port {
@@ -175,18 +165,6 @@ err_unmap:
 
 /* ---- Port and queue (control path) ---- */
 
-/* UINT32_MAX: this CPU has no fast rep movsb (leaf 7, EBX bit 9). */
-static uint32_t shm_rep_min(void)
-{
-#if SHM_HAS_REP
-	unsigned a, b, c, d;
-
-	if (__get_cpuid_count(7, 0, &a, &b, &c, &d) && b & 1u << 9)
-		return SHM_REP_MIN;
-#endif
-	return UINT32_MAX;
-}
-
 static int shm_port_open(const struct gx_port_cfg *cfg, struct gx_port **out)
 {
 	uint32_t nr_slots = cfg->slots ? cfg->slots : SHM_SLOTS;
@@ -240,7 +218,6 @@ static int shm_queue_open(struct gx_port *p, unsigned index, struct gx_stats *st
 		return -ENOMEM;
 	}
 	memset(q->ctl_buf, 0, GX_BURST_MAX * GX_CTL_PAYLOAD_MAX);
-	q->rep_min = shm_rep_min();
 	q->q.ops = &gx_port_shm_ops;
 	q->q.port = p;
 	q->q.stats = stats;
@@ -647,30 +624,14 @@ static void shm_tx_ctl_one(struct shm_peer *peer, const struct gx_tx *pkt)
 	atomic_store_explicit(&e->seq, peer->tx_ctl_head, memory_order_release);
 }
 
-/*
- * Fill a slot. Its lines were last read by another core; rep movsb takes them over whole, where a
- * loop of stores first asks for the contents of each: 2.7 times as fast at 8 KiB between cores that
- * share no cache, and not slower where they do. Short copies do not pay for its start.
- */
-static void shm_copy(const struct shm_queue *q, void *dst, const void *src, size_t len)
-{
-#if SHM_HAS_REP
-	if (len >= q->rep_min) {
-		__asm__ volatile("rep movsb" : "+D"(dst), "+S"(src), "+c"(len) : : "memory");
-		return;
-	}
-#endif
-	gx_copy(dst, src, len);
-}
-
-static void shm_tx_data_one(struct shm_queue *q, struct shm_peer *peer, const struct gx_tx *pkt)
+static void shm_tx_data_one(struct shm_peer *peer, const struct gx_tx *pkt)
 {
 	struct shm_seg *s = &peer->tx;
 	struct shm_used *e = &s->used[peer->tx_used_head & s->used_mask];
 	uint32_t slot = peer->tx_free[peer->nr_tx_free - 1];
 
 	assert(pkt->len <= s->slot_b && pkt->hlen <= SHM_HDR_B);
-	shm_copy(q, s->slots + (size_t)slot * s->slot_b, pkt->data, pkt->len);
+	gx_copy_slot(s->slots + (size_t)slot * s->slot_b, pkt->data, pkt->len);
 	e->slot = slot;
 	e->len = pkt->len;
 	e->hlen = pkt->hlen;
@@ -700,7 +661,7 @@ static unsigned shm_tx_burst(struct gx_port_queue *gq, enum gx_half half, const 
 		if (half == GX_HALF_CTL)
 			shm_tx_ctl_one(q->peer[last], pkt);
 		else
-			shm_tx_data_one(q, q->peer[last], pkt);
+			shm_tx_data_one(q->peer[last], pkt);
 	}
 	return i;
 }

@@ -18,6 +18,8 @@
 
 #define COPY_REP_MIN	16384 /* from here rep movsb, where the CPU says that it is fast */
 #define COPY_FENCED_MIN 8192  /* below, waiting for the fence costs more than the cache saves */
+#define COPY_SLOT_MIN	4096  /* below, neither of the ways to fill a slot pays for its start */
+#define COPY_AHEAD_B	8192  /* how far ahead a slot's source is fetched */
 #define COPY_STREAM_MIN 256   /* below, heads and tails would be most of it */
 
 static void copy_libc(void *dst, const void *src, size_t len)
@@ -36,11 +38,18 @@ static void copy_stream_fenced(void *dst, const void *src, size_t len)
 	gx_store_fence();
 }
 
+static void copy_slot_plain(void *dst, const void *src, size_t len)
+{
+	gx_copy(dst, src, len);
+}
+
 static const char *copy_name = "generic"; /* frozen after the constructor */
 
 void (*gx_copy)(void *dst, const void *src, size_t len) = copy_libc;
 void (*gx_copy_stream)(void *dst, const void *src, size_t len) = copy_stream_fenced;
 void (*gx_copy_stream_nofence)(void *dst, const void *src, size_t len) = copy_libc;
+
+void (*gx_copy_slot)(void *dst, const void *src, size_t len) = copy_slot_plain;
 
 const char *gx_copy_name(void)
 {
@@ -275,6 +284,51 @@ static COPY_AVX512 void copy_stream_avx512(void *dst, const void *src, size_t le
 	copy_small(d, s, len);
 }
 
+/*
+ * Slots, two ways. AMD: rep movsb takes lines over whole that another core has read, where a loop
+ * of stores first asks for the contents of each: 2.7 times as fast at 8 KiB between cores that
+ * share no cache, equal where they do. Intel: the source comes from memory and its prefetchers stop
+ * at each page; asking for what is 8 KiB ahead makes a core 1.2 times as fast as rep movsb or a
+ * plain loop (Sapphire Rapids, 64 hot slots, 1 and 4 cores: 13.5 against 11.0 GB/s).
+ */
+static void copy_slot_rep(void *dst, const void *src, size_t len)
+{
+#if !defined(__SANITIZE_ADDRESS__) &&                                                              \
+	!defined(__SANITIZE_THREAD__) /* they see into gx_copy() only */
+	if (len >= COPY_SLOT_MIN) {
+		__asm__ volatile("rep movsb" : "+D"(dst), "+S"(src), "+c"(len) : : "memory");
+		return;
+	}
+#endif
+	gx_copy(dst, src, len);
+}
+
+static COPY_AVX512 void copy_slot_ahead(void *dst, const void *src, size_t len)
+{
+	const uint8_t *s = src;
+	uint8_t *d = dst;
+
+	if (len < COPY_SLOT_MIN) {
+		copy_avx512(dst, src, len);
+		return;
+	}
+	for (; len >= 256; len -= 256, d += 256, s += 256) {
+		__m512i a, b, c, e;
+
+		for (unsigned i = 0; i < 256; i += 64)
+			_mm_prefetch((const char *)s + COPY_AHEAD_B + i, _MM_HINT_T1);
+		a = _mm512_loadu_si512(s);
+		b = _mm512_loadu_si512(s + 64);
+		c = _mm512_loadu_si512(s + 128);
+		e = _mm512_loadu_si512(s + 192);
+		_mm512_storeu_si512(d, a);
+		_mm512_storeu_si512(d + 64, b);
+		_mm512_storeu_si512(d + 128, c);
+		_mm512_storeu_si512(d + 192, e);
+	}
+	copy_avx512(d, s, len);
+}
+
 /* Enhanced rep movsb: bit 9 of EBX in leaf 7. */
 static bool copy_rep_is_fast(void)
 {
@@ -286,8 +340,13 @@ static bool copy_rep_is_fast(void)
 static void __attribute__((constructor)) copy_choose(void)
 {
 	__builtin_cpu_init();
-	if (copy_rep_is_fast())
+	if (copy_rep_is_fast()) {
 		copy_rep_min = COPY_REP_MIN;
+		gx_copy_slot = copy_slot_rep;
+	}
+	if (__builtin_cpu_is("intel") && __builtin_cpu_supports("avx512f") &&
+	    __builtin_cpu_supports("avx2"))
+		gx_copy_slot = copy_slot_ahead;
 	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx2")) {
 		copy_name = "avx512";
 		gx_copy = copy_avx512;

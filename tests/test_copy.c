@@ -134,6 +134,16 @@ static void gx_copy_stream_nofence__every_alignment(void **state)
 	gx_store_fence();
 }
 
+static void gx_copy_slot__every_alignment(void **state)
+{
+	every_alignment(*state, gx_copy_slot);
+}
+
+static void gx_copy_slot__long_lengths(void **state)
+{
+	long_lengths(*state, gx_copy_slot);
+}
+
 static void gx_copy_stream_nofence__long_lengths(void **state)
 {
 	long_lengths(*state, gx_copy_stream_nofence);
@@ -191,6 +201,8 @@ int main(void)
 		cmocka_unit_test(gx_copy_stream_nofence__every_short_length),
 		cmocka_unit_test(gx_copy_stream_nofence__every_alignment),
 		cmocka_unit_test(gx_copy_stream_nofence__long_lengths),
+		cmocka_unit_test(gx_copy_slot__every_alignment),
+		cmocka_unit_test(gx_copy_slot__long_lengths),
 		cmocka_unit_test(gx_copy_name__is_known),
 		cmocka_unit_test(gx_crc32c__known_values),
 		cmocka_unit_test(gx_crc32c__nothing),

@@ -89,6 +89,11 @@ extern void (*gx_copy_stream)(void *dst, const void *src, size_t len);
  * are there.
  */
 extern void (*gx_copy_stream_nofence)(void *dst, const void *src, size_t len);
+/**
+ * gx_copy_slot() - gx_copy() into a slot that another core or a GPU reads next, from a long source
+ * that is read from front to back: it may fetch what lies behind the source (never faulting).
+ */
+extern void (*gx_copy_slot)(void *dst, const void *src, size_t len);
 const char *gx_copy_name(void); /* "avx512", "avx2", "sse2", "generic" */
 
 /** gx_crc32c() - CRC-32C (RFC 3720 B.4) of @len bytes, continuing from @crc; start with 0. */
