@@ -494,6 +494,18 @@ static bool rx_recs(struct pkt_ep *e, const uint8_t *b, uint32_t len)
 
 /* ---- packets ---- */
 
+/* A packet that cannot be, from a peer that the port vouches for, on a port that changes nothing:
+ * that peer is not sane, and its connection ends rather than wait for what will not come. */
+static void rx_insane(struct link_pkt *l, const struct gx_rx *rx, enum gx_stat_id stat)
+{
+	gx_stat_add(stats(l), stat, 1);
+	if (rx->peer == GX_PEER_ANY || !(l->port->caps.flags & GX_PORT_LOSSLESS))
+		return;
+	for (unsigned i = 0; i < l->nr_live; i++)
+		if (l->live[i]->port_peer == rx->peer)
+			rx_fault(l->live[i], -EPROTO);
+}
+
 /* Header and connection of a packet; NULL: dropped and counted. */
 static struct pkt_ep *rx_ep(struct link_pkt *l, const struct gx_rx *rx, struct gx_wire_hdr *h,
 			    bool crc_payload)
@@ -502,14 +514,14 @@ static struct pkt_ep *rx_ep(struct link_pkt *l, const struct gx_rx *rx, struct g
 	uint32_t i;
 
 	if (gx_unlikely(gx_wire_hdr_get(rx->hdr, rx->hlen, rx->len, h))) {
-		gx_stat_add(stats(l), GX_STAT_RX_BAD, 1);
+		rx_insane(l, rx, GX_STAT_RX_BAD);
 		return NULL;
 	}
 	i = h->cid & 0xfffff;
 	e = i < GX_PEERS_MAX ? l->eps[i] : NULL;
 	if (gx_unlikely(!e || e->gen != h->cid >> 20 || e->err ||
 			(rx->peer != GX_PEER_ANY && rx->peer != e->port_peer))) {
-		gx_stat_add(stats(l), GX_STAT_RX_STRAY, 1);
+		rx_insane(l, rx, GX_STAT_RX_STRAY);
 		return NULL;
 	}
 	if (e->integrity == GX_INTEGRITY_CRC &&
