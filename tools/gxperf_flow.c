@@ -19,11 +19,13 @@ static unsigned char *slot_addr(const struct flow *f, uint64_t slot)
 	return f->local + slot * f->plan->stride;
 }
 
-uint64_t flow_number(const struct flow_plan *plan, uint64_t slot, uint64_t n)
+uint64_t flow_number(const struct flow *f, uint64_t slot)
 {
-	uint64_t number = check_ring_last(&plan->ring, slot, n);
+	uint64_t number = check_ring_last(&f->plan->ring, slot, f->post);
 
-	return plan->fixed && number != UINT64_MAX ? slot : number;
+	if (number == UINT64_MAX || number < f->poisoned)
+		return UINT64_MAX;
+	return f->plan->fixed ? slot : number;
 }
 
 static void flow_fail(struct flow *f, int err)

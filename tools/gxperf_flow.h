@@ -53,8 +53,10 @@ struct flow {
 	uint64_t *post_ns;
 	uint64_t prep, post; /* number of the next message to prepare, to post */
 	uint64_t prep_stamp; /* stamps of message prep that are done */
-	uint64_t spoiled;    /* messages from post on whose slots were prepared, wholly or in part, and not posted */
-	uint64_t limit;	     /* no message from this number on */
+	uint64_t poisoned;   /* messages below this number were wiped out again after the warm-up */
+	uint64_t spoiled; /* messages from post on whose slots were prepared, wholly or in part, and
+			     not posted */
+	uint64_t limit;	  /* no message from this number on */
 	uint32_t in_flight;
 	int err; /* of the first operation that failed */
 	struct flow_check check;
@@ -88,12 +90,12 @@ enum perf_step flow_core_step(struct perf_job *job, uint64_t now_ns);
 int flow_verify_local(const struct flow *f, uint64_t slot, uint64_t at, uint64_t len,
 		      unsigned char *room, struct check_result *res);
 
-/** flow_number() - What is stamped into @slot after @n messages; UINT64_MAX: nothing has been
- * there. */
-uint64_t flow_number(const struct flow_plan *plan, uint64_t slot, uint64_t n);
+/** flow_number() - What is stamped into @slot now; UINT64_MAX: nothing has been sent to it since it
+ * was poisoned. */
+uint64_t flow_number(const struct flow *f, uint64_t slot);
 
-/** flow_is_spoiled() - After a phase: was this slot prepared for a message that was not posted? A get's destination
- * is poisoned by that, so what it held cannot be checked any more. */
+/** flow_is_spoiled() - After a phase: was this slot prepared for a message that was not posted? A
+ * get's destination is poisoned by that, so what it held cannot be checked any more. */
 bool flow_is_spoiled(const struct flow *f, uint64_t slot);
 /** flow_rollback() - After a phase: forget what was prepared and not posted. */
 void flow_rollback(struct flow *f);

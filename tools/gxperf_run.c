@@ -158,6 +158,7 @@ static int flow_reset(struct run *run, unsigned i)
 			   ? (unsigned char *)gx_mem_addr(run->local) + f->local_off
 			   : NULL;
 	f->prep = f->post = f->limit = f->prep_stamp = 0;
+	f->poisoned = f->spoiled = 0;
 	f->in_flight = 0;
 	f->err = 0;
 	f->check = (struct flow_check){.state = FLOW_CHECK_NONE};
@@ -267,6 +268,8 @@ static int run_poison_again(struct run *run)
 {
 	if (!run->perf.opts->check || run->plan.stamp)
 		return PERF_OK;
+	for (unsigned i = 0; i < run->nr_flows; i++)
+		run->flows[i].poisoned = run->flows[i].post;
 	if (run->op == GX_OP_GET)
 		return local_prepare(run, true);
 	return perf_poison(&run->perf, run->perf.opts->offset, run_span(run, &run->plan));
@@ -441,10 +444,10 @@ static int run_phase(struct run *run, uint64_t n, uint64_t duration_ns)
  * none. */
 static void slots_run(const struct flow *f, uint64_t slot, struct perf_slots *s)
 {
-	uint64_t first = flow_number(f->plan, slot, f->post), nr = 0;
+	uint64_t first = flow_number(f, slot), nr = 0;
 
 	while (first != UINT64_MAX && slot + nr < f->plan->nr_slots &&
-	       flow_number(f->plan, slot + nr, f->post) == first + nr)
+	       flow_number(f, slot + nr) == first + nr)
 		nr++;
 	*s = (struct perf_slots){.off = f->remote_off + slot * f->plan->stride,
 				 .size = f->plan->size,
@@ -481,7 +484,7 @@ static int verify_local(struct run *run, const struct flow *f, struct check_resu
 	int ret = 0;
 
 	for (uint64_t slot = 0; slot < p->nr_slots && !ret; slot++) {
-		if (flow_number(p, slot, f->post) == UINT64_MAX || flow_is_spoiled(f, slot))
+		if (flow_number(f, slot) == UINT64_MAX || flow_is_spoiled(f, slot))
 			continue;
 		for (uint64_t at = 0, n; at < p->size && !ret; at += n) {
 			n = u64_min(p->size - at, FLOW_PIECE_B);
