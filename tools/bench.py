@@ -22,6 +22,17 @@ import time
 
 TOP = pathlib.Path(__file__).resolve().parent.parent
 GB = 1e9
+# What a row of gx is compared with: medians of the ratios of each round, since the machine may change between rounds.
+RIVALS = {
+    "gx put 64M, shm, verified": ["two bare copies, 8192-byte slots, memcpy", "two bare copies, 8192-byte slots, streaming out",
+                                  "testpmd memif, 1500-byte frames, raw", "UCX tag_bw 1M, shared memory",
+                                  "UCX ucp_put_bw 64M, shared memory", "iperf3 -l 1M, loopback"],
+    "gx put 1M, shm, verified": ["UCX tag_bw 1M, shared memory", "iperf3 -l 1M, loopback"],
+    "gx put 64M, memif, 1500-byte frames, verified": ["testpmd memif, 1500-byte frames, raw"],
+    "gx lat 64, shm, one way, p50": ["UCX tag_lat 64, shared memory, p50", "UCX ucp_put_lat 64, shared memory, p50"],
+    "gx put 1M, udp, verified": ["UCX tag_bw 1M, tcp"],
+    "gx lat 64, udp, one way, p50": ["UCX tag_lat 64, tcp, p50"],
+}
 
 
 def say(text):
@@ -241,9 +252,16 @@ def main():
         table.append({"name": name, "unit": unit, "median": med, "values": v, "error": errors.get(name)})
         spread = f"{min(v):.2f} .. {max(v):.2f}" if v else errors.get(name, "")[:80]
         print(f"{name:52} {'-' if med is None else f'{med:.3f}':>9} {unit:5} {spread}")
+    ratios = []
+    for name, rivals in RIVALS.items():
+        for rival in rivals:
+            each = [x / y for x, y in zip(values.get(name, []), values.get(rival, []))]
+            if each:
+                ratios.append({"gx": name, "rival": rival, "median": statistics.median(each), "values": each})
+                print(f"{statistics.median(each):6.2f} x  {name} / {rival}   ({min(each):.2f} .. {max(each):.2f})")
     if a.json:
         pathlib.Path(a.json).write_text(json.dumps({"schema_version": 1, "command": sys.argv, "cpu": cpu_model(),
-                                                    "rounds": a.rounds, "rows": table}, indent=1) + "\n")
+                                                    "rounds": a.rounds, "rows": table, "ratios": ratios}, indent=1) + "\n")
     return 1 if errors else 0
 
 
