@@ -315,7 +315,8 @@ struct gx_op {
 	uint64_t deadline_ns; /* gx_now() time after which it fails with -ETIMEDOUT; 0: none but the
 				 peer time-out */
 	void *stream; /* CUDA stream (CUstream) whose work so far must be done before the buffer is
-			 read; NULL: none */
+		       * read; NULL: none. Reserved: anything else is refused with -EOPNOTSUPP by
+		       * this version */
 };
 
 /**
