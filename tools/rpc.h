@@ -20,7 +20,7 @@ struct json_t;
 
 #define RPC_VERSION    1
 #define RPC_MSG_MAX    (32 * 1024)
-#define RPC_SILENCE_NS 60000000000ull /* without a word from a server that is alive: gives up */
+#define RPC_SILENCE_NS 10000000000ull /* without a word from a server that is alive: gives up */
 
 /* The client's region that echoes come back to, and the bit of an immediate that asks for one. */
 #define RPC_ECHO_REGION "gxperf-echo"
