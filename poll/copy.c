@@ -287,7 +287,7 @@ static COPY_AVX512 void copy_stream_avx512(void *dst, const void *src, size_t le
 /*
  * Slots, two ways. AMD: rep movsb takes lines over whole that another core has read, where a loop
  * of stores first asks for the contents of each: 2.7 times as fast at 8 KiB between cores that
- * share no cache, equal where they do. Intel: the source comes from memory and its prefetchers stop
+ * share no cache (a prototype of port_shm; not compared where they share one). Intel: the source comes from memory and its prefetchers stop
  * at each page; asking for what is 8 KiB ahead makes a core 1.2 times as fast as rep movsb or a
  * plain loop (Sapphire Rapids, 64 hot slots, 1 and 4 cores: 13.5 against 11.0 GB/s).
  */
