@@ -472,11 +472,12 @@ GX_EXPORT int gx_describe(struct gx *gx, char *buf, size_t room)
 	for (unsigned i = 0; i < gx->nr_ports; i++) {
 		const struct gx_port_caps *c = &gx->port[i].port->caps;
 
-		say(buf, room, &at, "port     %s: payload %u, %u buffers %s%s%s\n",
+		say(buf, room, &at, "port     %s: payload %u, %u buffers %s%s%s%s\n",
 		    gx->port[i].name, c->payload_best, c->rx_slots,
 		    c->flags & GX_PORT_SHARED_POOL ? "in all" : "a peer",
 		    c->flags & GX_PORT_LOSSLESS ? ", loses nothing" : "",
-		    c->flags & GX_PORT_TRUST ? ", peers must be trusted" : "");
+		    c->flags & GX_PORT_TRUST ? ", peers must be trusted" : "",
+		    c->flags & GX_PORT_NORMAL_PAGES ? ", on normal pages" : "");
 	}
 	for (unsigned i = 0; i < GX_REGIONS_MAX; i++) {
 		const struct gx_mem *m = atomic_load(&gx->region[i]);

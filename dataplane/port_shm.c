@@ -165,6 +165,17 @@ err_unmap:
 
 /* ---- Port and queue (control path) ---- */
 
+/* Are there huge pages? One is taken and given back: the answer is for gx_describe(). */
+static bool shm_huge_there(void)
+{
+	bool huge = true;
+	int fd = gx_memfd("gx-shm-probe", GX_HUGE_PAGE, &huge);
+
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0 && huge;
+}
+
 static int shm_port_open(const struct gx_port_cfg *cfg, struct gx_port **out)
 {
 	uint32_t nr_slots = cfg->slots ? cfg->slots : SHM_SLOTS;
@@ -195,6 +206,8 @@ static int shm_port_open(const struct gx_port_cfg *cfg, struct gx_port **out)
 	p->nr_slots = nr_slots;
 	p->slot_b = slot_b;
 	p->huge = cfg->huge;
+	if (p->huge && !shm_huge_there())
+		p->p.caps.flags |= GX_PORT_NORMAL_PAGES;
 	*out = &p->p;
 	return 0;
 }
