@@ -435,7 +435,7 @@ GX_EXPORT int gx_post(struct gx_ep *ep, const struct gx_op ops[], unsigned n)
 	for (i = 0; i < n; i++) {
 		ret = op_check(&ops[i]);
 		if (!ret)
-			ret = ep->ops->post(ep, &ops[i]);
+			ret = ep->ops->post(ep, &ops[i], NULL);
 		if (ret)
 			break;
 	}
@@ -448,5 +448,5 @@ GX_EXPORT int gx_post(struct gx_ep *ep, const struct gx_op ops[], unsigned n)
 
 GX_EXPORT int gx_cancel(struct gx_ep *ep, uint64_t user)
 {
-	return ep->ops->cancel(ep, user);
+	return ep->ops->cancel(ep, user, NULL);
 }

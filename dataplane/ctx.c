@@ -6,6 +6,7 @@
 #include "ctx.h"
 #include "pkt.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -210,8 +211,9 @@ bool core_comp_room(const struct gx_core *core)
 	return core->comp_head - tail + core->comps_due + 2 < GX_COMPS_MAX;
 }
 
-void core_comp(struct gx_core *core, const struct gx_comp *comp)
+void core_comp(struct gx_core *core, const struct gx_comp *comp, void *route)
 {
+	assert(!route); /* nobody but the core's own thread posts, for now */
 	core->comps[core->comp_head++ % GX_COMPS_MAX] = *comp;
 }
 

@@ -139,6 +139,14 @@ extern uint64_t ctx_host_delay_ns;
 /* -- errors in words (thread-local), ctx.c -- */
 int gx_fail(int err, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* returns @err */
 
+/* -- completions, ctx.c: called by links and by submit.c on the core -- */
+
+/* Room for one more that no operation of ours announced (comps_due)? */
+bool core_comp_room(const struct gx_core *core);
+/* Give a completion to whom @route names: what post got with the operation. NULL: whoever polls the
+ * core. */
+void core_comp(struct gx_core *core, const struct gx_comp *comp, void *route);
+
 /* -- connections: called by ctl.c on the control thread, implemented in ctx.c -- */
 
 /** conn_new() - A connection in state CONNECTING, in gx->conns. NULL: out of memory. */

@@ -104,13 +104,13 @@ void op_complete(struct pkt_ep *e, uint32_t i, int status, uint64_t len)
 	if (op->flags & GX_OP_LOCAL && !op->acked_local) {
 		op->acked_local = true;
 		comp.kind = GX_COMP_LOCAL;
-		core_comp(core, &comp);
+		core_comp(core, &comp, op->route);
 		comp.kind = GX_COMP_DONE;
 	}
 	if (status)
 		gx_stat_add(stats(e), GX_STAT_MSGS_FAILED, 1);
 	if (status || !(op->flags & GX_OP_SILENT))
-		core_comp(core, &comp);
+		core_comp(core, &comp, op->route);
 }
 
 /* Give back what it holds of the ep's; its mid, if any, is the caller's business. */
@@ -157,7 +157,7 @@ void op_local(struct pkt_ep *e, uint32_t i)
 	if (op->acked_local || op->refs || op->reported || !(op->flags & GX_OP_LOCAL))
 		return;
 	op->acked_local = true;
-	core_comp(e->ep.core, &comp);
+	core_comp(e->ep.core, &comp, op->route);
 }
 
 /* An OPEN that is to be sent, or sent again, must not read the buffer any more: it goes back to the
@@ -304,11 +304,12 @@ static int post_get(struct pkt_ep *e, uint32_t i)
 	return 0;
 }
 
-static void op_fill(struct pkt_ep *e, struct pkt_op *op, const struct gx_op *user)
+static void op_fill(struct pkt_ep *e, struct pkt_op *op, const struct gx_op *user, void *route)
 {
 	op->kind = user->kind;
 	op->flags = user->flags & (GX_OP_IMM | GX_OP_LOCAL | GX_OP_SILENT);
 	op->user = user->user;
+	op->route = route;
 	op->src = user->mem ? user->mem->addr + user->off : user->addr;
 	op->gpu = user->mem ? user->mem->gpu : e->ep.core->gx->host;
 	op->len = user->len;
@@ -324,7 +325,7 @@ static void op_fill(struct pkt_ep *e, struct pkt_op *op, const struct gx_op *use
 		op->flags &= ~GX_OP_LOCAL;
 }
 
-static int pkt_post(struct gx_ep *ep, const struct gx_op *user)
+static int pkt_post(struct gx_ep *ep, const struct gx_op *user, void *route)
 {
 	struct pkt_ep *e = pkt_of(ep);
 	struct pkt_op *op;
@@ -343,7 +344,7 @@ static int pkt_post(struct gx_ep *ep, const struct gx_op *user)
 		return -EAGAIN;
 	}
 	op = &e->ops[i];
-	op_fill(e, op, user);
+	op_fill(e, op, user, route);
 	op->state = OP_QUEUED;
 	ep->core->comps_due += op_comps(op);
 	if (op->deadline_ns && op->deadline_ns < e->deadline_ns)
@@ -376,7 +377,7 @@ static void pkt_kick(struct gx_ep *ep)
 		tx_recs(e);
 }
 
-static int pkt_cancel(struct gx_ep *ep, uint64_t user)
+static int pkt_cancel(struct gx_ep *ep, uint64_t user, const void *route)
 {
 	struct pkt_ep *e = pkt_of(ep);
 	int n = 0;
@@ -385,7 +386,7 @@ static int pkt_cancel(struct gx_ep *ep, uint64_t user)
 		struct pkt_op *op = &e->ops[i];
 
 		if (op->state == OP_FREE || op->internal || op->doomed || op->done ||
-		    op->user != user)
+		    op->user != user || op->route != route)
 			continue;
 		op_doom(e, i, -ECANCELED);
 		n++;

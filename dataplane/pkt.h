@@ -64,6 +64,7 @@ struct pkt_op {
 	uint32_t slot; /* RECV, GET: index in slots; PKT_NONE */
 	uint32_t refs; /* packets in the port that still reference the payload */
 	uint64_t user;
+	void *route;	    /* for core_comp() */
 	const char *src;    /* local memory: source or destination */
 	struct gx_gpu *gpu; /* of local memory; the host backend for the host */
 	uint64_t len;
@@ -289,8 +290,6 @@ struct pkt_slot *slot_find(struct pkt_ep *e, uint64_t token); /* NULL: stale */
 void slot_free(struct pkt_ep *e, uint32_t slot);
 void list_push(struct pkt_ep *e, uint32_t *head, uint32_t *tail, uint32_t i);
 void list_remove(struct pkt_ep *e, uint32_t *head, uint32_t *tail, uint32_t i);
-bool core_comp_room(const struct gx_core *core);
-void core_comp(struct gx_core *core, const struct gx_comp *comp);
 
 /* rx.c */
 bool rx_poll(struct link_pkt *l, uint64_t now_ns);

@@ -99,7 +99,7 @@ static bool in_deliver(struct pkt_ep *e, struct in_msg *m)
 
 		if (!core_comp_room(e->ep.core))
 			return false;
-		core_comp(e->ep.core, &comp);
+		core_comp(e->ep.core, &comp, NULL);
 		if (e->ack_hold == ACK_HOLD_NO)
 			e->ack_hold = ACK_HOLD_ASKED;
 	}

@@ -32,12 +32,14 @@ struct gx_link_ops {
 	 */
 	void (*ep_fail)(struct gx_ep *ep, int err);
 
-	/* [core] Take one operation (checked by the caller). 0, -EAGAIN when full, -errno. */
-	int (*post)(struct gx_ep *ep, const struct gx_op *op);
+	/* [core] Take one operation (checked by the caller). @route is kept with it and given to
+	 * core_comp() with each of its completions; op->stream is none of the link's business. 0,
+	 * -EAGAIN when full, -errno. */
+	int (*post)(struct gx_ep *ep, const struct gx_op *op, void *route);
 	/* [core] Operations were posted: send now what needs no more than a control packet. */
 	void (*kick)(struct gx_ep *ep);
-	/* [core] Mark operations with this user value for cancellation. How many. */
-	int (*cancel)(struct gx_ep *ep, uint64_t user);
+	/* [core] Mark operations with this user value and this route for cancellation. How many. */
+	int (*cancel)(struct gx_ep *ep, uint64_t user, const void *route);
 };
 
 extern const struct gx_link_ops gx_link_pkt_ops;
