@@ -58,10 +58,59 @@ enum {
 	GX_CU_ATTR_UNIFIED_ADDRESSING = 41,
 	GX_CU_ATTR_COMPUTE_CAPABILITY_MAJOR = 75,
 	GX_CU_ATTR_COMPUTE_CAPABILITY_MINOR = 76,
+	GX_CU_ATTR_VMM = 102,
+	GX_CU_ATTR_VMM_POSIX_FD = 103,
+	GX_CU_ATTR_VMM_RDMA = 110,
 };
 
+/* CUmemAllocationType, CUmemAllocationHandleType, CUmemLocationType, CUmemAccess_flags,
+ * CUmemAllocationGranularity_flags, CUipcMem_flags */
+enum { GX_CU_ALLOCATION_PINNED = 1 };
+enum { GX_CU_HANDLE_POSIX_FD = 1 };
+enum { GX_CU_LOCATION_DEVICE = 1 };
+enum { GX_CU_ACCESS_READWRITE = 3 };
+enum { GX_CU_GRANULARITY_MIN = 0 };
+enum { GX_CU_IPC_LAZY_PEER_ACCESS = 1 };
+
+/* CUmemLocation, CUmemAllocationProp, CUmemAccessDesc, CUipcMemHandle */
+struct cuda_mem_location {
+	unsigned type;
+	int id;
+};
+
+struct cuda_mem_prop {
+	unsigned type;
+	unsigned handle_types;
+	struct cuda_mem_location location;
+	void *win32;
+	unsigned char compression;
+	unsigned char rdma;
+	unsigned short usage;
+	unsigned char zero[4];
+};
+
+struct cuda_mem_access {
+	struct cuda_mem_location location;
+	unsigned flags;
+};
+
+struct CUmemAllocationProp_st;
+struct CUmemAccessDesc_st;
+
+/* It is passed by value, so it must be whole, under the driver's name; cuda_check.c has cuda.h's.
+ */
+#ifndef CUDA_VERSION
+struct CUipcMemHandle_st {
+	char b[64];
+};
+#endif
+
 /* CUpointer_attribute, CUmemorytype */
-enum { GX_CU_POINTER_MEMORY_TYPE = 2, GX_CU_POINTER_SYNC_MEMOPS = 6 };
+enum {
+	GX_CU_POINTER_MEMORY_TYPE = 2,
+	GX_CU_POINTER_SYNC_MEMOPS = 6,
+	GX_CU_POINTER_BUFFER_ID = 7,
+};
 enum { GX_CU_MEMORYTYPE_HOST = 1, GX_CU_MEMORYTYPE_DEVICE = 2 };
 
 /* Flags: cuMemHostAlloc and cuMemHostRegister (the same bits), cuStreamCreate,
@@ -99,6 +148,29 @@ enum { GX_CU_WRITE_VALUE_DEFAULT = 0 };
 	X(cuFuncSetAttribute, (struct CUfunc_st * function, unsigned attribute, int value))        \
 	X(cuMemAlloc_v2, (unsigned long long *ptr, size_t len))                                    \
 	X(cuMemFree_v2, (unsigned long long ptr))                                                  \
+	X(cuDeviceCanAccessPeer, (int *can, int device, int peer))                                 \
+	X(cuMemGetAddressRange_v2,                                                                 \
+	  (unsigned long long *base, size_t *len, unsigned long long ptr))                         \
+	X(cuMemGetAllocationGranularity,                                                           \
+	  (size_t * granule, const struct CUmemAllocationProp_st *prop, unsigned which))           \
+	X(cuMemCreate, (unsigned long long *handle, size_t len,                                    \
+			const struct CUmemAllocationProp_st *prop, unsigned long long flags))      \
+	X(cuMemRelease, (unsigned long long handle))                                               \
+	X(cuMemAddressReserve, (unsigned long long *ptr, size_t len, size_t align,                 \
+				unsigned long long at, unsigned long long flags))                  \
+	X(cuMemAddressFree, (unsigned long long ptr, size_t len))                                  \
+	X(cuMemMap, (unsigned long long ptr, size_t len, size_t off, unsigned long long handle,    \
+		     unsigned long long flags))                                                    \
+	X(cuMemUnmap, (unsigned long long ptr, size_t len))                                        \
+	X(cuMemSetAccess,                                                                          \
+	  (unsigned long long ptr, size_t len, const struct CUmemAccessDesc_st *who, size_t nr))   \
+	X(cuMemExportToShareableHandle,                                                            \
+	  (void *out, unsigned long long handle, unsigned type, unsigned long long flags))         \
+	X(cuMemImportFromShareableHandle, (unsigned long long *handle, void *os, unsigned type))   \
+	X(cuIpcGetMemHandle, (struct CUipcMemHandle_st * out, unsigned long long ptr))             \
+	X(cuIpcOpenMemHandle_v2,                                                                   \
+	  (unsigned long long *ptr, struct CUipcMemHandle_st handle, unsigned flags))              \
+	X(cuIpcCloseMemHandle, (unsigned long long ptr))                                           \
 	X(cuMemHostAlloc, (void **ptr, size_t len, unsigned flags))                                \
 	X(cuMemFreeHost, (void *ptr))                                                              \
 	X(cuMemHostRegister_v2, (void *ptr, size_t len, unsigned flags))                           \

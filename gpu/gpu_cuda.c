@@ -6,10 +6,9 @@
  * the stream; both make the device's primary context current, and put back another one that they
  * find.
  */
-#include "cuda_abi.h"
+#include "cuda_priv.h"
 #include "fatbin.h"
 #include "gather_core.h"
-#include "gpu_priv.h"
 
 #include <assert.h>
 #include <dlfcn.h>
@@ -33,38 +32,6 @@
 
 _Static_assert((uint64_t)CUDA_GATHER_MAX *GX_BLOCK_DESCS_MAX <= CUDA_STAGE_B,
 	       "the largest block fits in an empty stage");
-
-/* The kernels of gather.cu. */
-enum {
-	GATHER_ROWS16,
-	GATHER_ROWS4,
-	GATHER_LINK,
-	GATHER_ORDERED16,
-	GATHER_ORDERED4,
-	GATHER_BYTE,
-	GATHER_THREAD,
-	GATHER_WARP1,
-	GATHER_WARP2,
-	GATHER_SEQ,
-	GATHER_FNS,
-};
-
-struct cuda_gpu {
-	struct gx_gpu gpu;
-	struct CUctx_st *ctx; /* primary context of the device */
-	struct CUmod_st *module;
-	struct CUfunc_st *fn_unpack, *fn_flag;
-	struct CUfunc_st *fn_ring[2]; /* of ring_shape[]; NULL: this GPU has no bulk copies */
-	struct CUmod_st *gather_module;
-	struct CUfunc_st *fn_gather[GATHER_FNS];
-	struct CUstream_st *ctl;  /* control path: clears memory, first launch */
-	unsigned sms, gather_sms; /* bounds, when the caller names none */
-	unsigned all_sms;
-	int major; /* compute capability */
-	enum gx_unpack unpack;
-	bool write_value; /* stream memory operations write pinned words; else fn_flag does */
-	char name[96];
-};
 
 /* Mode host: a ring of pinned bytes; what a block took is free again when its number comes back. */
 struct cuda_stage {
@@ -97,7 +64,7 @@ struct cuda_stream {
 /* --- the driver ---------------------------------------------------------------------------------
  */
 
-static struct cuda_api cu;
+struct cuda_api cu;
 static pthread_once_t lib_once = PTHREAD_ONCE_INIT;
 static char lib_why[200]; /* empty: loaded and initialised */
 
@@ -159,8 +126,7 @@ int gx_gpu_count(void)
 	return 0;
 }
 
-/* 0, or -ENOMEM / -ENODEV with the reason set. */
-static int cuda_try(unsigned res, const char *what)
+int cuda_try(unsigned res, const char *what)
 {
 	if (!res)
 		return 0;
@@ -168,41 +134,9 @@ static int cuda_try(unsigned res, const char *what)
 	return res == GX_CU_ERROR_OUT_OF_MEMORY ? -ENOMEM : -ENODEV;
 }
 
-#define CUDA_TRY(fn, ...) cuda_try(cu.fn(__VA_ARGS__), #fn)
-
-static unsigned long long cuda_ptr(const void *ptr)
-{
-	return (unsigned long long)(uintptr_t)ptr;
-}
-
-static struct cuda_gpu *cuda_of(struct gx_gpu *gpu)
-{
-	return GX_CONTAINER_OF(gpu, struct cuda_gpu, gpu);
-}
-
 static struct cuda_stream *cuda_stream_of(struct gx_gpu_stream *s)
 {
 	return GX_CONTAINER_OF(s, struct cuda_stream, stream);
-}
-
-/*
- * The driver is asked which context is current, not a variable of ours: the program's own CUDA
- * calls may have changed it on this thread. Return: what was current.
- */
-static struct CUctx_st *cuda_enter(struct cuda_gpu *g)
-{
-	struct CUctx_st *prev = NULL;
-
-	cu.cuCtxGetCurrent(&prev);
-	if (prev != g->ctx)
-		cu.cuCtxSetCurrent(g->ctx);
-	return prev;
-}
-
-static void cuda_leave(struct cuda_gpu *g, struct CUctx_st *prev)
-{
-	if (prev != g->ctx)
-		cu.cuCtxSetCurrent(prev);
 }
 
 /* On a polling core that has no context of its own ours stays, so that the next turn finds it. */
@@ -210,235 +144,6 @@ static void cuda_leave_core(struct cuda_gpu *g, struct CUctx_st *prev)
 {
 	if (prev)
 		cuda_leave(g, prev);
-}
-
-/* --- memory -------------------------------------------------------------------------------------
- */
-
-static int mem_clear(struct cuda_gpu *g, unsigned long long ptr, size_t len)
-{
-	int ret = CUDA_TRY(cuMemsetD8Async, ptr, 0, len, g->ctl);
-
-	return ret ? ret : CUDA_TRY(cuStreamSynchronize, g->ctl);
-}
-
-static int cuda_mem_alloc(struct gx_gpu *gpu, size_t len, void **out)
-{
-	struct cuda_gpu *g = cuda_of(gpu);
-	struct CUctx_st *prev = cuda_enter(g);
-	unsigned long long ptr = 0;
-	unsigned on = 1;
-	int ret;
-
-	ret = CUDA_TRY(cuMemAlloc_v2, &ptr, len + !len);
-	if (ret)
-		goto out;
-	ret = mem_clear(g, ptr, len + !len);
-	if (!ret)
-		ret = CUDA_TRY(cuPointerSetAttribute, &on, GX_CU_POINTER_SYNC_MEMOPS, ptr);
-	if (ret)
-		cu.cuMemFree_v2(ptr);
-	else
-		*out = (void *)(uintptr_t)ptr;
-out:
-	cuda_leave(g, prev);
-	return ret ? -ENOMEM : 0;
-}
-
-static void cuda_mem_free(struct gx_gpu *gpu, void *ptr, size_t len)
-{
-	struct CUctx_st *prev;
-
-	if (!ptr)
-		return;
-	prev = cuda_enter(cuda_of(gpu));
-	cu.cuMemFree_v2(cuda_ptr(ptr));
-	cuda_leave(cuda_of(gpu), prev);
-}
-
-/* Pinned and mapped at the same address for every GPU; zeroed. NULL: the reason is set. */
-static void *pinned_alloc(struct cuda_gpu *g, size_t len)
-{
-	struct CUctx_st *prev = cuda_enter(g);
-	unsigned long long dev = 0;
-	void *ptr = NULL;
-
-	if (CUDA_TRY(cuMemHostAlloc, &ptr, len, GX_CU_HOST_PORTABLE | GX_CU_HOST_DEVICEMAP)) {
-		ptr = NULL;
-	} else if (CUDA_TRY(cuMemHostGetDevicePointer_v2, &dev, ptr, 0) || dev != cuda_ptr(ptr)) {
-		cu.cuMemFreeHost(ptr);
-		ptr = NULL;
-	} else {
-		memset(ptr, 0, len);
-	}
-	cuda_leave(g, prev);
-	return ptr;
-}
-
-static void pinned_free(struct cuda_gpu *g, void *ptr)
-{
-	struct CUctx_st *prev;
-
-	if (!ptr)
-		return;
-	prev = cuda_enter(g);
-	cu.cuMemFreeHost(ptr);
-	cuda_leave(g, prev);
-}
-
-static int cuda_block_alloc(struct gx_gpu *gpu, struct gx_block *b)
-{
-	struct gx_block_mem *mem = pinned_alloc(cuda_of(gpu), sizeof(*mem));
-
-	if (!mem)
-		return -ENOMEM;
-	gx_block_mem_bind(mem, b);
-	return 0;
-}
-
-static struct gx_block_mem *block_mem(const struct gx_block *b)
-{
-	return GX_CONTAINER_OF(b->status, struct gx_block_mem, status);
-}
-
-static void cuda_block_free(struct gx_gpu *gpu, struct gx_block *b)
-{
-	if (!b->status)
-		return;
-	pinned_free(cuda_of(gpu), block_mem(b));
-	memset(b, 0, sizeof(*b));
-}
-
-static uint32_t *cuda_flag_alloc(struct gx_gpu *gpu, unsigned n)
-{
-	return pinned_alloc(cuda_of(gpu), (n + !n) * sizeof(uint32_t));
-}
-
-static void cuda_flag_free(struct gx_gpu *gpu, uint32_t *flags, unsigned n)
-{
-	pinned_free(cuda_of(gpu), flags);
-}
-
-/* --- host memory that is registered with the driver ---------------------------------------------
- */
-
-/*
- * A registration holds for all GPUs of the process, so that the second GPU to map an arena finds it
- * registered: one entry for each range, counted. owner: control threads, under map_lock.
- */
-struct cuda_map {
-	struct cuda_map *next;
-	uint8_t *ptr;
-	size_t len;
-	unsigned refs;
-	bool foreign; /* the program registered it and will unregister it */
-};
-
-static struct cuda_map *map_list;
-static pthread_mutex_t map_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static struct cuda_map **map_find(const uint8_t *ptr, size_t len)
-{
-	struct cuda_map **at = &map_list;
-
-	while (*at && (ptr < (*at)->ptr || len > (*at)->len ||
-		       (size_t)(ptr - (*at)->ptr) > (*at)->len - len))
-		at = &(*at)->next;
-	return at;
-}
-
-static bool map_same_address(uint8_t *ptr, size_t len)
-{
-	uint8_t *ends[] = {ptr, ptr + len - 1};
-
-	for (unsigned i = 0; i < GX_ARRAY_SIZE(ends); i++) {
-		unsigned long long dev = 0;
-
-		if (CUDA_TRY(cuMemHostGetDevicePointer_v2, &dev, ends[i], 0))
-			return false;
-		if (dev != cuda_ptr(ends[i])) {
-			gx_gpu_why_set("host memory has another address on the GPU");
-			return false;
-		}
-	}
-	return true;
-}
-
-static int map_add(uint8_t *ptr, size_t len)
-{
-	unsigned flags = GX_CU_HOST_PORTABLE | GX_CU_HOST_DEVICEMAP;
-	struct cuda_map *map = calloc(1, sizeof(*map));
-	unsigned res;
-
-	if (!map)
-		return -ENOMEM;
-	res = cu.cuMemHostRegister_v2(ptr, len, flags);
-	map->foreign = res == GX_CU_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-	if (res && !map->foreign) {
-		free(map);
-		return cuda_try(res, "cuMemHostRegister");
-	}
-	map->ptr = ptr;
-	map->len = len;
-	map->next = map_list;
-	map_list = map;
-	return 0;
-}
-
-static void map_put(struct cuda_map **at)
-{
-	struct cuda_map *map = *at;
-
-	if (map->refs > 1) {
-		map->refs--;
-		return;
-	}
-	*at = map->next;
-	if (!map->foreign)
-		cu.cuMemHostUnregister(map->ptr);
-	free(map);
-}
-
-static int cuda_host_map(struct gx_gpu *gpu, void *ptr, size_t len)
-{
-	struct cuda_gpu *g = cuda_of(gpu);
-	struct CUctx_st *prev;
-	struct cuda_map **at;
-	int ret = 0;
-
-	if (!len)
-		return 0;
-	prev = cuda_enter(g);
-	pthread_mutex_lock(&map_lock);
-	at = map_find(ptr, len);
-	if (!*at) {
-		ret = map_add(ptr, len);
-		at = &map_list;
-	}
-	if (!ret && map_same_address(ptr, len)) {
-		(*at)->refs++;
-	} else if (!ret) {
-		if (!(*at)->refs)
-			map_put(at);
-		ret = -EOPNOTSUPP;
-	}
-	pthread_mutex_unlock(&map_lock);
-	cuda_leave(g, prev);
-	return ret == -ENODEV ? -EOPNOTSUPP : ret;
-}
-
-static void cuda_host_unmap(struct gx_gpu *gpu, void *ptr, size_t len)
-{
-	struct cuda_gpu *g = cuda_of(gpu);
-	struct CUctx_st *prev = cuda_enter(g);
-	struct cuda_map **at;
-
-	pthread_mutex_lock(&map_lock);
-	at = map_find(ptr, len);
-	if (*at && len)
-		map_put(at);
-	pthread_mutex_unlock(&map_lock);
-	cuda_leave(g, prev);
 }
 
 /* --- streams ------------------------------------------------------------------------------------
@@ -469,14 +174,14 @@ static bool stm_drain(struct CUstream_st *stm)
 
 static void stage_close(struct cuda_gpu *g, struct cuda_stage *st)
 {
-	pinned_free(g, st->seq_done);
-	pinned_free(g, st->mem);
+	cuda_pinned_free(g, st->seq_done);
+	cuda_pinned_free(g, st->mem);
 }
 
 static int stage_open(struct cuda_gpu *g, struct cuda_stage *st)
 {
-	st->mem = pinned_alloc(g, CUDA_STAGE_B);
-	st->seq_done = pinned_alloc(g, sizeof(*st->seq_done));
+	st->mem = cuda_pinned_alloc(g, CUDA_STAGE_B);
+	st->seq_done = cuda_pinned_alloc(g, sizeof(*st->seq_done));
 	return st->mem && st->seq_done ? 0 : -ENOMEM;
 }
 
@@ -504,7 +209,7 @@ static int stream_fill(struct cuda_gpu *g, struct cuda_stream *s)
 		return ret;
 	s->counters = (uint32_t *)(uintptr_t)counter;
 	s->gather_counter = s->counters + words;
-	ret = mem_clear(g, counter, len);
+	ret = cuda_mem_clear(g, counter, len);
 	if (!ret && g->unpack == GX_UNPACK_HOST)
 		ret = stage_open(g, &s->stage);
 	return ret;
@@ -668,7 +373,7 @@ static unsigned unpack_kernel(struct cuda_stream *s, struct gx_block *const bloc
 	uint32_t units;
 
 	for (unsigned i = 0; i < n; i++)
-		cuts[i] = block_mem(blocks[i])->cut;
+		cuts[i] = cuda_block_mem(blocks[i])->cut;
 	s->args.counter =
 		s->counters + (s->launch_nr++ & (CUDA_LAUNCHES - 1)) * 2 * GX_UNPACK_BLOCKS_MAX;
 	units = gx_unpack_plan(&s->args, blocks, cuts, n,
@@ -988,6 +693,20 @@ static int cuda_fault(struct gx_gpu_stream *stream)
 /* --- open and close -----------------------------------------------------------------------------
  */
 
+/* A driver that does not know an attribute says no. */
+static bool gpu_has(int dev, unsigned attribute)
+{
+	int has = 0;
+
+	return !cu.cuDeviceGetAttribute(&has, attribute, dev) && has;
+}
+
+static void gpu_identify_vmm(struct cuda_gpu *g, int dev)
+{
+	g->vmm = gpu_has(dev, GX_CU_ATTR_VMM) && gpu_has(dev, GX_CU_ATTR_VMM_POSIX_FD);
+	g->vmm_rdma = gpu_has(dev, GX_CU_ATTR_VMM_RDMA);
+}
+
 static int gpu_identify(struct cuda_gpu *g, int dev)
 {
 	int sms = 0, major = 0, minor = 0, uva = 0;
@@ -1012,6 +731,7 @@ static int gpu_identify(struct cuda_gpu *g, int dev)
 			g->name, major, minor);
 		return -ENODEV;
 	}
+	gpu_identify_vmm(g, dev);
 	g->all_sms = (unsigned)sms;
 	g->major = major;
 	g->sms = GX_MIN(g->sms, g->all_sms);
@@ -1094,7 +814,7 @@ static int gpu_try_stream(struct cuda_gpu *g, struct cuda_stream *s, struct gx_b
 /* The ring's kernels, after the other one was tried without them. */
 static int gpu_try_ring(struct cuda_gpu *g, struct cuda_stream *s, struct gx_block *b)
 {
-	struct gx_cut *cuts[] = {block_mem(b)->cut};
+	struct gx_cut *cuts[] = {cuda_block_mem(b)->cut};
 	struct gx_block *blocks[] = {b};
 	int ret = gpu_load_ring(g);
 
@@ -1250,6 +970,9 @@ const struct gx_gpu_ops gx_gpu_cuda_ops = {
 	.close = cuda_close,
 	.mem_alloc = cuda_mem_alloc,
 	.mem_free = cuda_mem_free,
+	.mem_export = cuda_mem_export,
+	.mem_import = cuda_mem_import,
+	.mem_unimport = cuda_mem_unimport,
 	.host_map = cuda_host_map,
 	.host_unmap = cuda_host_unmap,
 	.stream_open = cuda_stream_open,

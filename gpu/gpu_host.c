@@ -128,6 +128,24 @@ static void host_mem_free(struct gx_gpu *gpu, void *ptr, size_t len)
 		munmap(ptr, host_map_len(len));
 }
 
+static int host_mem_export(struct gx_gpu *gpu, const void *ptr, size_t len,
+			   struct gx_gpu_handle *out)
+{
+	gx_gpu_why_set("host memory is named by the memfd that it lies in, not by its backend");
+	return -EOPNOTSUPP;
+}
+
+static int host_mem_import(struct gx_gpu *gpu, const struct gx_gpu_handle *h, size_t len,
+			   void **out)
+{
+	gx_gpu_why_set("the CPU cannot map memory of a GPU");
+	return -EOPNOTSUPP;
+}
+
+static void host_mem_unimport(struct gx_gpu *gpu, void *ptr)
+{
+}
+
 static int host_host_map(struct gx_gpu *gpu, void *ptr, size_t len)
 {
 	return 0;
@@ -416,6 +434,9 @@ const struct gx_gpu_ops gx_gpu_host_ops = {
 	.close = host_close,
 	.mem_alloc = host_mem_alloc,
 	.mem_free = host_mem_free,
+	.mem_export = host_mem_export,
+	.mem_import = host_mem_import,
+	.mem_unimport = host_mem_unimport,
 	.host_map = host_host_map,
 	.host_unmap = host_host_unmap,
 	.stream_open = host_stream_open,

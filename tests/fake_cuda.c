@@ -5,7 +5,8 @@
  * plain C. It checks how gpu_cuda.c drives the driver, not the kernels. Built as a shared library
  * of that name; tests find it by LD_LIBRARY_PATH. GX_FAKE_CUDA_PLAN: bit i (hexadecimal) fails the
  * i-th call that can fail at open; GX_FAKE_CUDA_NO_WRITE_VALUE: stream memory operations are
- * refused; GX_FAKE_CUDA_DEAD, read at every call: so is all other work.
+ * refused; GX_FAKE_CUDA_DEAD, read at every call: so is all other work. GX_FAKE_CUDA_DEVICES: how
+ * many GPUs there are, 1. GX_FAKE_CUDA_NO_VMM: no virtual memory management, so cudaIpc alone.
  */
 #include "cuda_abi.h"
 #include "gather_core.h"
@@ -15,6 +16,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define FAKE_OPS_MAX 65536 /* power of two */
@@ -48,9 +51,11 @@ static struct {
 	size_t len;
 	unsigned type; /* 0: free entry */
 	bool registered;
+	uint64_t id; /* never used again */
 } range[RANGES_MAX];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned nr_calls, nr_contexts;
+static uint64_t nr_ranges;
 
 static bool planned(void)
 {
@@ -224,6 +229,7 @@ static unsigned range_add(void *ptr, size_t len, unsigned type, bool registered)
 	range[at].len = len;
 	range[at].type = type;
 	range[at].registered = registered;
+	range[at].id = ++nr_ranges;
 	return 0;
 }
 
@@ -268,14 +274,19 @@ FAKE unsigned cuGetErrorName(unsigned error, const char **name)
 
 FAKE unsigned cuDeviceGetCount(int *count)
 {
-	*count = 1;
+	const char *n = getenv("GX_FAKE_CUDA_DEVICES");
+
+	*count = n ? atoi(n) : 1;
 	return 0;
 }
 
 FAKE unsigned cuDeviceGet(int *device, int ordinal)
 {
-	*device = 0;
-	return planned() || ordinal != 0 ? 101 : 0;
+	int n;
+
+	*device = ordinal;
+	cuDeviceGetCount(&n);
+	return planned() || ordinal < 0 || ordinal >= n ? 101 : 0;
 }
 
 FAKE unsigned cuDeviceGetName(char *name, int len, int device)
@@ -286,8 +297,18 @@ FAKE unsigned cuDeviceGetName(char *name, int len, int device)
 
 FAKE unsigned cuDeviceGetAttribute(int *value, unsigned attribute, int device)
 {
+	if (attribute >= GX_CU_ATTR_VMM && attribute <= GX_CU_ATTR_VMM_RDMA) {
+		*value = !getenv("GX_FAKE_CUDA_NO_VMM");
+		return 0;
+	}
 	*value = attribute == GX_CU_ATTR_MULTIPROCESSOR_COUNT ? 132 : 9;
 	return planned() ? 1 : 0;
+}
+
+FAKE unsigned cuDeviceCanAccessPeer(int *can, int device, int peer)
+{
+	*can = 1;
+	return 0;
 }
 
 FAKE unsigned cuDevicePrimaryCtxRetain(struct CUctx_st **ctx, int device)
@@ -407,6 +428,156 @@ FAKE unsigned cuMemFree_v2(unsigned long long ptr)
 	return range_del((void *)(uintptr_t)ptr, false);
 }
 
+/* ---- virtual memory management: an allocation is a memfd, its handle the descriptor ---- */
+
+#define VMM_GRANULE (2u << 20)
+
+FAKE unsigned cuMemGetAllocationGranularity(size_t *granule,
+					    const struct CUmemAllocationProp_st *prop,
+					    unsigned which)
+{
+	*granule = VMM_GRANULE;
+	return planned() ? 1 : 0;
+}
+
+FAKE unsigned cuMemCreate(unsigned long long *handle, size_t len,
+			  const struct CUmemAllocationProp_st *prop, unsigned long long flags)
+{
+	const struct cuda_mem_prop *p = (const void *)prop;
+	int fd;
+
+	if (len % VMM_GRANULE || p->type != GX_CU_ALLOCATION_PINNED ||
+	    p->handle_types != GX_CU_HANDLE_POSIX_FD || p->location.type != GX_CU_LOCATION_DEVICE)
+		return GX_CU_ERROR_INVALID_VALUE;
+	if (planned() || len > (size_t)1 << 40)
+		return GX_CU_ERROR_OUT_OF_MEMORY;
+	fd = memfd_create("fake GPU", MFD_CLOEXEC);
+	if (fd < 0 || ftruncate(fd, (off_t)len))
+		return GX_CU_ERROR_OUT_OF_MEMORY;
+	*handle = (unsigned)fd;
+	return 0;
+}
+
+FAKE unsigned cuMemRelease(unsigned long long handle)
+{
+	return close((int)handle) ? GX_CU_ERROR_INVALID_VALUE : 0;
+}
+
+FAKE unsigned cuMemAddressReserve(unsigned long long *ptr, size_t len, size_t align,
+				  unsigned long long at, unsigned long long flags)
+{
+	void *p = mmap(NULL, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	*ptr = (uintptr_t)p;
+	return planned() || p == MAP_FAILED ? GX_CU_ERROR_OUT_OF_MEMORY : 0;
+}
+
+FAKE unsigned cuMemAddressFree(unsigned long long ptr, size_t len)
+{
+	return munmap((void *)(uintptr_t)ptr, len) ? GX_CU_ERROR_INVALID_VALUE : 0;
+}
+
+FAKE unsigned cuMemMap(unsigned long long ptr, size_t len, size_t off, unsigned long long handle,
+		       unsigned long long flags)
+{
+	void *at = (void *)(uintptr_t)ptr;
+	struct stat st;
+
+	if (planned() || len % VMM_GRANULE || fstat((int)handle, &st) || st.st_size < 0 ||
+	    (size_t)st.st_size < off + len)
+		return GX_CU_ERROR_INVALID_VALUE;
+	if (mmap(at, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, (int)handle,
+		 (off_t)off) == MAP_FAILED)
+		return GX_CU_ERROR_INVALID_VALUE;
+	return range_add(at, len, GX_CU_MEMORYTYPE_DEVICE, true);
+}
+
+FAKE unsigned cuMemUnmap(unsigned long long ptr, size_t len)
+{
+	return range_del((void *)(uintptr_t)ptr, true);
+}
+
+FAKE unsigned cuMemSetAccess(unsigned long long ptr, size_t len,
+			     const struct CUmemAccessDesc_st *who, size_t nr)
+{
+	const struct cuda_mem_access *a = (const void *)who;
+	int n;
+
+	cuDeviceGetCount(&n);
+	for (size_t i = 0; i < nr; i++)
+		if (a[i].location.type != GX_CU_LOCATION_DEVICE || a[i].location.id >= n ||
+		    a[i].flags != GX_CU_ACCESS_READWRITE)
+			return GX_CU_ERROR_INVALID_VALUE;
+	return planned() || !nr ? GX_CU_ERROR_INVALID_VALUE : 0;
+}
+
+FAKE unsigned cuMemExportToShareableHandle(void *out, unsigned long long handle, unsigned type,
+					   unsigned long long flags)
+{
+	int fd = dup((int)handle);
+
+	memcpy(out, &fd, sizeof(fd));
+	return fd < 0 || type != GX_CU_HANDLE_POSIX_FD ? GX_CU_ERROR_INVALID_VALUE : 0;
+}
+
+FAKE unsigned cuMemImportFromShareableHandle(unsigned long long *handle, void *os, unsigned type)
+{
+	int fd = dup((int)(intptr_t)os);
+	struct stat st;
+
+	if (fd < 0)
+		return GX_CU_ERROR_INVALID_VALUE;
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
+		close(fd);
+		return 999; /* what the driver says of a descriptor that is not its own */
+	}
+	*handle = (unsigned)fd;
+	return 0;
+}
+
+/* ---- cudaIpc: a handle is process id and address; memory of this process alone can be opened ----
+ */
+
+FAKE unsigned cuMemGetAddressRange_v2(unsigned long long *base, size_t *len, unsigned long long ptr)
+{
+	unsigned none, at = range_find((void *)(uintptr_t)ptr, &none);
+
+	if (at == RANGES_MAX || range[at].type != GX_CU_MEMORYTYPE_DEVICE)
+		return GX_CU_ERROR_INVALID_VALUE;
+	*base = (uintptr_t)range[at].ptr;
+	*len = range[at].len;
+	return 0;
+}
+
+FAKE unsigned cuIpcGetMemHandle(struct CUipcMemHandle_st *out, unsigned long long ptr)
+{
+	unsigned long long word[2] = {(unsigned)getpid()};
+	size_t len;
+
+	if (cuMemGetAddressRange_v2(&word[1], &len, ptr))
+		return GX_CU_ERROR_INVALID_VALUE;
+	memset(out, 0, sizeof(*out));
+	memcpy(out, word, sizeof(word));
+	return 0;
+}
+
+FAKE unsigned cuIpcOpenMemHandle_v2(unsigned long long *ptr, struct CUipcMemHandle_st handle,
+				    unsigned flags)
+{
+	unsigned long long word[2];
+
+	memcpy(word, &handle, sizeof(word));
+	*ptr = word[1];
+	return word[0] != (unsigned)getpid() || flags != GX_CU_IPC_LAZY_PEER_ACCESS
+		       ? GX_CU_ERROR_INVALID_VALUE
+		       : 0;
+}
+
+FAKE unsigned cuIpcCloseMemHandle(unsigned long long ptr)
+{
+	return 0;
+}
+
 FAKE unsigned cuMemHostAlloc(void **ptr, size_t len, unsigned flags)
 {
 	return planned() ? 2 : fake_alloc(ptr, len, GX_CU_MEMORYTYPE_HOST);
@@ -441,7 +612,10 @@ FAKE unsigned cuPointerGetAttribute(void *value, unsigned attribute, unsigned lo
 
 	if (at == RANGES_MAX)
 		return GX_CU_ERROR_INVALID_VALUE;
-	memcpy(value, &range[at].type, sizeof(unsigned));
+	if (attribute == GX_CU_POINTER_BUFFER_ID)
+		memcpy(value, &range[at].id, sizeof(uint64_t));
+	else
+		memcpy(value, &range[at].type, sizeof(unsigned));
 	return 0;
 }
 

@@ -7,11 +7,14 @@
 #include "gx_internal/gpu.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -702,6 +705,153 @@ static void late__full_takes_no_more(void **state)
 	assert_int_equal(f->flags[0], 1);
 }
 
+/* --- memory that is named to another process: cuda alone --- */
+
+#define SHARE_B ((size_t)5 << 20)
+
+/* What the child does to the exported bytes: it reads the parent's pattern and writes its own. */
+static uint8_t share_byte(size_t at, uint8_t who)
+{
+	return (uint8_t)(at * 131 >> 3 ^ at ^ who);
+}
+
+static void share_fill(struct fix *f, void *mem, uint8_t who)
+{
+	for (size_t i = 0; i < SHARE_B; i++)
+		f->got[i] = share_byte(i, who);
+	copy_one(f, mem, f->got, SHARE_B);
+}
+
+static void share_check(struct fix *f, const void *mem, size_t len, uint8_t who)
+{
+	memset(f->got, POISON, len);
+	copy_one(f, f->got, mem, len);
+	for (size_t i = 0; i < len; i++)
+		assert_int_equal(f->got[i], share_byte(i, who));
+}
+
+static void mem_export__of_a_part(void **state)
+{
+	struct fix *f = *state;
+	struct gx_gpu_handle h;
+	void *mem, *same;
+
+	assert_int_equal(ops->mem_alloc(gpu, SHARE_B, &mem), 0);
+	share_fill(f, mem, 1);
+	assert_int_equal(ops->mem_export(gpu, (char *)mem + 4096, SHARE_B - 4096, &h), 0);
+	assert_int_equal(h.kind, GX_GPU_SHARE_FD);
+	assert_int_equal(h.off, 4096);
+	assert_int_equal(ops->mem_import(gpu, &h, SHARE_B - 4096, &same), 0);
+	close(h.fd);
+	copy_one(f, same, f->host, 100); /* seen at the other address */
+	copy_one(f, f->got, (char *)mem + 4096, 100);
+	assert_memory_equal(f->got, f->host, 100);
+	ops->mem_free(gpu, mem, SHARE_B);
+	memset(f->got, 0, 100); /* an import holds the memory */
+	copy_one(f, f->got, same, 100);
+	assert_memory_equal(f->got, f->host, 100);
+	ops->mem_unimport(gpu, same);
+}
+
+static void mem_export__each_allocation_has_its_id(void **state)
+{
+	struct gx_gpu_handle h[2];
+
+	for (unsigned i = 0; i < 2; i++) {
+		void *mem;
+
+		assert_int_equal(ops->mem_alloc(gpu, 4096, &mem), 0);
+		assert_int_equal(ops->mem_export(gpu, mem, 4096, &h[i]), 0);
+		close(h[i].fd);
+		ops->mem_free(gpu, mem, 4096);
+	}
+	assert_true(h[0].id != h[1].id);
+}
+
+/* The other process is this program again, which finds the descriptor open. */
+static void mem_import__in_another_process(void **state)
+{
+	struct fix *f = *state;
+	struct gx_gpu_handle h;
+	char fd[16], len[24];
+	int status;
+	void *mem;
+	pid_t pid;
+
+	assert_int_equal(ops->mem_alloc(gpu, SHARE_B, &mem), 0);
+	share_fill(f, mem, 1);
+	assert_int_equal(ops->mem_export(gpu, mem, SHARE_B, &h), 0);
+	assert_true(fcntl(h.fd, F_GETFD) & FD_CLOEXEC);
+	snprintf(len, sizeof(len), "%llu", (unsigned long long)h.len);
+	pid = vfork();
+	if (!pid) {
+		int kept = dup(h.fd); /* without FD_CLOEXEC */
+
+		snprintf(fd, sizeof(fd), "%d", kept);
+		execl("/proc/self/exe", "test_gpu", "import", fd, len, NULL);
+		_exit(127);
+	}
+	assert_true(pid > 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	share_check(f, mem, SHARE_B, 2);
+	close(h.fd);
+	ops->mem_free(gpu, mem, SHARE_B);
+}
+
+static int import_main(int fd, uint64_t len)
+{
+	struct gx_gpu_handle h = {.kind = GX_GPU_SHARE_FD, .fd = fd, .len = len};
+	void *state, *mem;
+
+	ops = &gx_gpu_cuda_ops;
+	if (ops->open(&cfg, &gpu))
+		return 1;
+	setup(&state);
+	if (ops->mem_import(gpu, &h, SHARE_B, &mem))
+		return 1;
+	share_check(state, mem, SHARE_B, 1);
+	share_fill(state, mem, 2);
+	ops->mem_unimport(gpu, mem);
+	teardown(&state);
+	ops->close(gpu);
+	return 0;
+}
+
+static void mem_import__lies_are_refused(void **state)
+{
+	struct gx_gpu_handle h, lie;
+	void *mem, *out = NULL;
+	int ends[2];
+
+	assert_int_equal(ops->mem_alloc(gpu, SHARE_B, &mem), 0);
+	assert_int_equal(ops->mem_export(gpu, mem, SHARE_B, &h), 0);
+	lie = h;
+	lie.len = 64 * SHARE_B; /* more than there is */
+	assert_int_equal(ops->mem_import(gpu, &lie, SHARE_B, &out), -EPROTO);
+	lie = h;
+	lie.len = h.len - 1; /* no whole granules */
+	assert_int_equal(ops->mem_import(gpu, &lie, SHARE_B, &out), -EPROTO);
+	lie = h;
+	lie.off = UINT64_MAX - 4095;
+	assert_int_equal(ops->mem_import(gpu, &lie, SHARE_B, &out), -EPROTO);
+	assert_int_equal(ops->mem_import(gpu, &h, h.len + 1, &out), -EPROTO);
+	assert_int_equal(pipe(ends), 0);
+	lie = h;
+	lie.fd = ends[0];
+	assert_int_equal(ops->mem_import(gpu, &lie, SHARE_B, &out), -EPROTO);
+	lie = (struct gx_gpu_handle){.kind = GX_GPU_SHARE_IPC, .fd = -1, .len = SHARE_B};
+	memset(lie.ipc, 0x5a, sizeof(lie.ipc));
+	assert_int_equal(ops->mem_import(gpu, &lie, SHARE_B, &out), -EPROTO);
+	assert_null(out);
+	assert_true(strlen(gx_gpu_why()) > 0);
+	close(ends[0]);
+	close(ends[1]);
+	close(h.fd);
+	ops->mem_free(gpu, mem, SHARE_B);
+	ops->mem_unimport(gpu, NULL);
+}
+
 /* --- fake driver only: the GPU fails while it runs --- */
 
 static void fault__sticks_and_says_why(void **state)
@@ -855,6 +1005,20 @@ static int fault_run(struct gx_gpu_cfg how)
 					   group_close);
 }
 
+static int share_run(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(mem_export__of_a_part),
+		TEST(mem_export__each_allocation_has_its_id),
+		TEST(mem_import__in_another_process),
+		TEST(mem_import__lies_are_refused),
+	};
+
+	ops = &gx_gpu_cuda_ops;
+	cfg = (struct gx_gpu_cfg){.unpack = GX_UNPACK_KERNEL};
+	return cmocka_run_group_tests_name("shared", tests, group_open, group_close);
+}
+
 static int common_run(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -890,6 +1054,7 @@ static int cuda_main(void)
 	}
 	c->close(gpu);
 	failed += common_run();
+	failed += share_run();
 	failed += suite_run(c, (struct gx_gpu_cfg){.unpack = GX_UNPACK_KERNEL});
 	failed += suite_run(c, (struct gx_gpu_cfg){.unpack = GX_UNPACK_KERNEL, .sms = 1});
 	failed += suite_run(c, (struct gx_gpu_cfg){.unpack = GX_UNPACK_KERNEL, .sms = 1000});
@@ -912,6 +1077,9 @@ int main(int argc, char **argv)
 		failed = host_main();
 	} else if (!strcmp(argv[1], "cuda")) {
 		failed = cuda_main();
+	} else if (!strcmp(argv[1], "import") &&
+		   argc == 4) { /* by mem_import__in_another_process */
+		failed = import_main(atoi(argv[2]), strtoull(argv[3], NULL, 10));
 	} else {
 		fprintf(stderr, "usage: %s [host|cuda]\n", argv[0]);
 		return 2;

@@ -58,6 +58,22 @@ struct gx_gpu_gather {
 	uint32_t *bad;	/* a flag word: pairs that were refused, written before the flag */
 };
 
+enum gx_gpu_share {
+	GX_GPU_SHARE_NONE,
+	GX_GPU_SHARE_FD,  /* a descriptor */
+	GX_GPU_SHARE_IPC, /* 64 opaque bytes: cudaIpcMemHandle_t */
+};
+
+/* How memory is named to another process of the same host. Opaque but to the backend that imports it. */
+struct gx_gpu_handle {
+	uint8_t kind; /* enum gx_gpu_share */
+	uint8_t ipc[64];
+	int fd;	      /* FD: of the exporter, who closes it; else -1 */
+	uint64_t id;  /* of the allocation: another one later at the same address has another id */
+	uint64_t off; /* where the memory begins in what the handle opens */
+	uint64_t len; /* bytes that the handle opens */
+};
+
 struct gx_gpu_ops {
 	const char *name; /* "host", "cuda" */
 
@@ -68,6 +84,14 @@ struct gx_gpu_ops {
 	/* Memory of this GPU; host: huge pages where there are. Zeroed. Return 0, -ENOMEM. */
 	int (*mem_alloc)(struct gx_gpu *gpu, size_t len, void **out);
 	void (*mem_free)(struct gx_gpu *gpu, void *ptr, size_t len);
+
+	/* Name memory to another process; it must outlive what the others do with it. Return 0 and a handle whose
+	 * descriptor is the caller's to close, -EOPNOTSUPP with the reason. Takes milliseconds. */
+	int (*mem_export)(struct gx_gpu *gpu, const void *ptr, size_t len, struct gx_gpu_handle *out);
+	/* Map the @len bytes that @h names, for this GPU; h->fd stays the caller's. Every field may be a lie.
+	 * Return 0, -EPROTO (not such memory, or less of it), -ENOMEM, with the reason. */
+	int (*mem_import)(struct gx_gpu *gpu, const struct gx_gpu_handle *h, size_t len, void **out);
+	void (*mem_unimport)(struct gx_gpu *gpu, void *ptr); /* what ->mem_import gave; nothing uses it any more */
 
 	/* Let the GPU read and write host memory in place (cuMemHostRegister; host: nothing).
 	 * The device address equals the host address, or -EOPNOTSUPP. */

@@ -1,0 +1,541 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory of the CUDA backend: of the GPU, pinned, the program's when it is registered, and memory
+ * of a GPU that another process names. Control path, any thread; every slot makes the device's
+ * primary context current and puts back what it found.
+ *
+ * GPU memory is made with the virtual memory management calls where the driver has them, because
+ * only that can be handed to another process as a descriptor; all GPUs of this process that reach
+ * it over NVLink or PCIe may use it at its address.
+ */
+#include "cuda_priv.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MEM_DEVICES_MAX 64
+
+/*
+ * Memory mapped by cuMemMap (made here, or imported by descriptor), or an imported cudaIpc handle.
+ * owner: control threads, under mem_lock.
+ */
+struct cuda_range {
+	struct cuda_range *next;
+	unsigned long long base;   /* of the mapping */
+	size_t len;		   /* whole granules */
+	unsigned long long user;   /* what the caller was given: in an import not always the base */
+	unsigned long long handle; /* cuMemCreate's or the import's; 0: IPC */
+	uint64_t id;
+	struct cuda_gpu *gpu;
+};
+
+static struct cuda_range *range_list;
+static uint64_t range_ids;
+static pthread_mutex_t mem_lock = PTHREAD_MUTEX_INITIALIZER;
+
+int cuda_mem_clear(struct cuda_gpu *g, unsigned long long ptr, size_t len)
+{
+	int ret = CUDA_TRY(cuMemsetD8Async, ptr, 0, len, g->ctl);
+
+	return ret ? ret : CUDA_TRY(cuStreamSynchronize, g->ctl);
+}
+
+/* ---- mapped ranges ---- */
+
+static void range_add(struct cuda_range *r)
+{
+	pthread_mutex_lock(&mem_lock);
+	r->id = ++range_ids;
+	r->next = range_list;
+	range_list = r;
+	pthread_mutex_unlock(&mem_lock);
+}
+
+/* The range that was given out as @user, out of the list; NULL. */
+static struct cuda_range *range_take(unsigned long long user)
+{
+	struct cuda_range **at = &range_list, *r;
+
+	pthread_mutex_lock(&mem_lock);
+	while (*at && (*at)->user != user)
+		at = &(*at)->next;
+	r = *at;
+	if (r)
+		*at = r->next;
+	pthread_mutex_unlock(&mem_lock);
+	return r;
+}
+
+/* A copy of the range made by cuMemCreate that holds @ptr .. @len. */
+static bool range_find(unsigned long long ptr, size_t len, struct cuda_range *out)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&mem_lock);
+	for (struct cuda_range *r = range_list; r && !found; r = r->next) {
+		found = r->handle && ptr >= r->base && len <= r->len &&
+			ptr - r->base <= r->len - len;
+		if (found)
+			*out = *r;
+	}
+	pthread_mutex_unlock(&mem_lock);
+	return found;
+}
+
+/* Every GPU of the process that reaches memory of @g may read and write it. */
+static int range_allow(struct cuda_gpu *g, unsigned long long base, size_t len)
+{
+	struct cuda_mem_access who[MEM_DEVICES_MAX];
+	int n = 0, nr = 0, can;
+
+	cu.cuDeviceGetCount(&n);
+	for (int d = 0; d < n && d < MEM_DEVICES_MAX; d++) {
+		can = d == g->gpu.device;
+		if (!can && cu.cuDeviceCanAccessPeer(&can, d, g->gpu.device))
+			can = 0;
+		if (can)
+			who[nr++] = (struct cuda_mem_access){.location = {GX_CU_LOCATION_DEVICE, d},
+							     .flags = GX_CU_ACCESS_READWRITE};
+	}
+	return CUDA_TRY(cuMemSetAccess, base, len, (const void *)who, (size_t)nr);
+}
+
+/* Addresses for @r->handle, mapped; on failure nothing is left but the handle. */
+static int range_map(struct cuda_gpu *g, struct cuda_range *r)
+{
+	int ret = CUDA_TRY(cuMemAddressReserve, &r->base, r->len, 0, 0, 0);
+
+	if (ret)
+		return ret;
+	ret = CUDA_TRY(cuMemMap, r->base, r->len, 0, r->handle, 0);
+	if (ret)
+		goto err_free;
+	ret = range_allow(g, r->base, r->len);
+	if (ret)
+		goto err_unmap;
+	r->gpu = g;
+	return 0;
+
+err_unmap:
+	cu.cuMemUnmap(r->base, r->len);
+err_free:
+	cu.cuMemAddressFree(r->base, r->len);
+	return ret;
+}
+
+static void range_close(struct cuda_range *r)
+{
+	if (r->handle) {
+		cu.cuMemUnmap(r->base, r->len);
+		cu.cuMemAddressFree(r->base, r->len);
+		cu.cuMemRelease(r->handle);
+	} else {
+		cu.cuIpcCloseMemHandle(r->base);
+	}
+	free(r);
+}
+
+/* ---- memory of the GPU ---- */
+
+static int vmm_create(struct cuda_gpu *g, struct cuda_range *r, size_t len)
+{
+	const struct cuda_mem_prop prop = {.type = GX_CU_ALLOCATION_PINNED,
+					   .handle_types = GX_CU_HANDLE_POSIX_FD,
+					   .location = {GX_CU_LOCATION_DEVICE, g->gpu.device},
+					   .rdma = g->vmm_rdma};
+	const struct CUmemAllocationProp_st *as_prop = (const void *)&prop;
+	size_t granule = 0;
+	int ret;
+
+	ret = CUDA_TRY(cuMemGetAllocationGranularity, &granule, as_prop, GX_CU_GRANULARITY_MIN);
+	if (ret)
+		return ret;
+	if (!granule || len > SIZE_MAX - granule)
+		return -ENOMEM;
+	r->len = (len + granule - 1) / granule * granule;
+	return CUDA_TRY(cuMemCreate, &r->handle, r->len, as_prop, 0);
+}
+
+static int vmm_alloc(struct cuda_gpu *g, size_t len, unsigned long long *out)
+{
+	struct cuda_range *r = calloc(1, sizeof(*r));
+	int ret;
+
+	if (!r)
+		return -ENOMEM;
+	ret = vmm_create(g, r, len);
+	if (ret)
+		goto err_free;
+	ret = range_map(g, r);
+	if (ret)
+		goto err_release;
+	r->user = r->base;
+	*out = r->base;
+	range_add(r);
+	return 0;
+
+err_release:
+	cu.cuMemRelease(r->handle);
+err_free:
+	free(r);
+	return ret;
+}
+
+static void mem_release(unsigned long long ptr)
+{
+	struct cuda_range *r = range_take(ptr);
+
+	if (r)
+		range_close(r);
+	else
+		cu.cuMemFree_v2(ptr);
+}
+
+int cuda_mem_alloc(struct gx_gpu *gpu, size_t len, void **out)
+{
+	struct cuda_gpu *g = cuda_of(gpu);
+	struct CUctx_st *prev = cuda_enter(g);
+	unsigned long long ptr = 0;
+	unsigned on = 1;
+	int ret;
+
+	ret = g->vmm ? vmm_alloc(g, len + !len, &ptr) : CUDA_TRY(cuMemAlloc_v2, &ptr, len + !len);
+	if (ret)
+		goto out;
+	ret = cuda_mem_clear(g, ptr, len + !len);
+	if (!ret)
+		ret = CUDA_TRY(cuPointerSetAttribute, &on, GX_CU_POINTER_SYNC_MEMOPS, ptr);
+	if (ret)
+		mem_release(ptr);
+	else
+		*out = (void *)(uintptr_t)ptr;
+out:
+	cuda_leave(g, prev);
+	return ret ? -ENOMEM : 0;
+}
+
+void cuda_mem_free(struct gx_gpu *gpu, void *ptr, size_t len)
+{
+	struct CUctx_st *prev;
+
+	if (!ptr)
+		return;
+	prev = cuda_enter(cuda_of(gpu));
+	mem_release(cuda_ptr(ptr));
+	cuda_leave(cuda_of(gpu), prev);
+}
+
+/* ---- named to other processes ---- */
+
+static int export_fd(const struct cuda_range *r, unsigned long long ptr, struct gx_gpu_handle *out)
+{
+	int fd = -1;
+	int ret = CUDA_TRY(cuMemExportToShareableHandle, &fd, r->handle, GX_CU_HANDLE_POSIX_FD, 0);
+
+	if (ret)
+		return -EOPNOTSUPP;
+	fcntl(fd, F_SETFD, FD_CLOEXEC);
+	*out = (struct gx_gpu_handle){.kind = GX_GPU_SHARE_FD,
+				      .fd = fd,
+				      .id = r->id,
+				      .off = ptr - r->base,
+				      .len = r->len};
+	return 0;
+}
+
+static int export_ipc(unsigned long long ptr, struct gx_gpu_handle *out)
+{
+	struct gx_gpu_handle h = {.kind = GX_GPU_SHARE_IPC, .fd = -1};
+	unsigned long long base = 0;
+	struct CUipcMemHandle_st ipc;
+	size_t len = 0;
+	int ret = CUDA_TRY(cuMemGetAddressRange_v2, &base, &len, ptr);
+
+	if (!ret)
+		ret = CUDA_TRY(cuIpcGetMemHandle, &ipc, ptr);
+	if (!ret)
+		ret = CUDA_TRY(cuPointerGetAttribute, &h.id, GX_CU_POINTER_BUFFER_ID, ptr);
+	if (ret)
+		return -EOPNOTSUPP;
+	_Static_assert(sizeof(ipc) == sizeof(h.ipc), "the driver's 64 opaque bytes");
+	memcpy(h.ipc, &ipc, sizeof(ipc));
+	h.off = ptr - base;
+	h.len = len;
+	*out = h;
+	return 0;
+}
+
+int cuda_mem_export(struct gx_gpu *gpu, const void *ptr, size_t len, struct gx_gpu_handle *out)
+{
+	struct cuda_gpu *g = cuda_of(gpu);
+	struct CUctx_st *prev = cuda_enter(g);
+	struct cuda_range r;
+	int ret;
+
+	if (range_find(cuda_ptr(ptr), len, &r))
+		ret = export_fd(&r, cuda_ptr(ptr), out);
+	else
+		ret = export_ipc(cuda_ptr(ptr), out);
+	cuda_leave(g, prev);
+	return ret;
+}
+
+static int import_fd(struct cuda_gpu *g, const struct gx_gpu_handle *h, struct cuda_range *r)
+{
+	int ret = CUDA_TRY(cuMemImportFromShareableHandle, &r->handle, (void *)(intptr_t)h->fd,
+			   GX_CU_HANDLE_POSIX_FD);
+
+	if (ret)
+		return ret;
+	r->len = h->len; /* the driver refuses to map more than there is */
+	ret = range_map(g, r);
+	if (ret)
+		cu.cuMemRelease(r->handle);
+	return ret;
+}
+
+static int import_ipc(const struct gx_gpu_handle *h, struct cuda_range *r)
+{
+	unsigned long long base = 0;
+	struct CUipcMemHandle_st ipc;
+	int ret;
+
+	memcpy(&ipc, h->ipc, sizeof(ipc));
+	ret = CUDA_TRY(cuIpcOpenMemHandle_v2, &r->base, ipc, GX_CU_IPC_LAZY_PEER_ACCESS);
+	if (ret)
+		return ret;
+	/* What the peer says of its length is not believed. */
+	ret = CUDA_TRY(cuMemGetAddressRange_v2, &base, &r->len, r->base);
+	if (!ret && (base != r->base || r->len < h->len)) {
+		gx_gpu_why_set("the handle opens %zu bytes, not the %llu that were named", r->len,
+			       (unsigned long long)h->len);
+		ret = -EPROTO;
+	}
+	if (ret)
+		cu.cuIpcCloseMemHandle(r->base);
+	return ret;
+}
+
+int cuda_mem_import(struct gx_gpu *gpu, const struct gx_gpu_handle *h, size_t len, void **out)
+{
+	struct cuda_gpu *g = cuda_of(gpu);
+	struct cuda_range *r;
+	struct CUctx_st *prev;
+	int ret;
+
+	if (len > h->len || h->off > h->len - len) {
+		gx_gpu_why_set("a handle of %llu bytes does not hold %zu at %llu",
+			       (unsigned long long)h->len, len, (unsigned long long)h->off);
+		return -EPROTO;
+	}
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return -ENOMEM;
+	prev = cuda_enter(g);
+	ret = h->kind == GX_GPU_SHARE_FD ? import_fd(g, h, r) : import_ipc(h, r);
+	cuda_leave(g, prev);
+	if (ret) {
+		free(r);
+		return ret == -ENODEV ? -EPROTO : ret;
+	}
+	r->user = r->base + h->off;
+	range_add(r);
+	*out = (void *)(uintptr_t)r->user;
+	return 0;
+}
+
+void cuda_mem_unimport(struct gx_gpu *gpu, void *ptr)
+{
+	struct CUctx_st *prev;
+	struct cuda_range *r = range_take(cuda_ptr(ptr));
+
+	if (!r)
+		return;
+	prev = cuda_enter(cuda_of(gpu));
+	range_close(r);
+	cuda_leave(cuda_of(gpu), prev);
+}
+
+/* ---- pinned memory ---- */
+
+void *cuda_pinned_alloc(struct cuda_gpu *g, size_t len)
+{
+	struct CUctx_st *prev = cuda_enter(g);
+	unsigned long long dev = 0;
+	void *ptr = NULL;
+
+	if (CUDA_TRY(cuMemHostAlloc, &ptr, len, GX_CU_HOST_PORTABLE | GX_CU_HOST_DEVICEMAP)) {
+		ptr = NULL;
+	} else if (CUDA_TRY(cuMemHostGetDevicePointer_v2, &dev, ptr, 0) || dev != cuda_ptr(ptr)) {
+		cu.cuMemFreeHost(ptr);
+		ptr = NULL;
+	} else {
+		memset(ptr, 0, len);
+	}
+	cuda_leave(g, prev);
+	return ptr;
+}
+
+void cuda_pinned_free(struct cuda_gpu *g, void *ptr)
+{
+	struct CUctx_st *prev;
+
+	if (!ptr)
+		return;
+	prev = cuda_enter(g);
+	cu.cuMemFreeHost(ptr);
+	cuda_leave(g, prev);
+}
+
+int cuda_block_alloc(struct gx_gpu *gpu, struct gx_block *b)
+{
+	struct gx_block_mem *mem = cuda_pinned_alloc(cuda_of(gpu), sizeof(*mem));
+
+	if (!mem)
+		return -ENOMEM;
+	gx_block_mem_bind(mem, b);
+	return 0;
+}
+
+void cuda_block_free(struct gx_gpu *gpu, struct gx_block *b)
+{
+	if (!b->status)
+		return;
+	cuda_pinned_free(cuda_of(gpu), cuda_block_mem(b));
+	memset(b, 0, sizeof(*b));
+}
+
+uint32_t *cuda_flag_alloc(struct gx_gpu *gpu, unsigned n)
+{
+	return cuda_pinned_alloc(cuda_of(gpu), (n + !n) * sizeof(uint32_t));
+}
+
+void cuda_flag_free(struct gx_gpu *gpu, uint32_t *flags, unsigned n)
+{
+	cuda_pinned_free(cuda_of(gpu), flags);
+}
+
+/* --- host memory that is registered with the driver ---------------------------------------------
+ */
+
+/*
+ * A registration holds for all GPUs of the process, so that the second GPU to map an arena finds it
+ * registered: one entry for each range, counted. owner: control threads, under map_lock.
+ */
+struct cuda_map {
+	struct cuda_map *next;
+	uint8_t *ptr;
+	size_t len;
+	unsigned refs;
+	bool foreign; /* the program registered it and will unregister it */
+};
+
+static struct cuda_map *map_list;
+static pthread_mutex_t map_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct cuda_map **map_find(const uint8_t *ptr, size_t len)
+{
+	struct cuda_map **at = &map_list;
+
+	while (*at && (ptr < (*at)->ptr || len > (*at)->len ||
+		       (size_t)(ptr - (*at)->ptr) > (*at)->len - len))
+		at = &(*at)->next;
+	return at;
+}
+
+static bool map_same_address(uint8_t *ptr, size_t len)
+{
+	uint8_t *ends[] = {ptr, ptr + len - 1};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(ends); i++) {
+		unsigned long long dev = 0;
+
+		if (CUDA_TRY(cuMemHostGetDevicePointer_v2, &dev, ends[i], 0))
+			return false;
+		if (dev != cuda_ptr(ends[i])) {
+			gx_gpu_why_set("host memory has another address on the GPU");
+			return false;
+		}
+	}
+	return true;
+}
+
+static int map_add(uint8_t *ptr, size_t len)
+{
+	unsigned flags = GX_CU_HOST_PORTABLE | GX_CU_HOST_DEVICEMAP;
+	struct cuda_map *map = calloc(1, sizeof(*map));
+	unsigned res;
+
+	if (!map)
+		return -ENOMEM;
+	res = cu.cuMemHostRegister_v2(ptr, len, flags);
+	map->foreign = res == GX_CU_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+	if (res && !map->foreign) {
+		free(map);
+		return cuda_try(res, "cuMemHostRegister");
+	}
+	map->ptr = ptr;
+	map->len = len;
+	map->next = map_list;
+	map_list = map;
+	return 0;
+}
+
+static void map_put(struct cuda_map **at)
+{
+	struct cuda_map *map = *at;
+
+	if (map->refs > 1) {
+		map->refs--;
+		return;
+	}
+	*at = map->next;
+	if (!map->foreign)
+		cu.cuMemHostUnregister(map->ptr);
+	free(map);
+}
+
+int cuda_host_map(struct gx_gpu *gpu, void *ptr, size_t len)
+{
+	struct cuda_gpu *g = cuda_of(gpu);
+	struct CUctx_st *prev;
+	struct cuda_map **at;
+	int ret = 0;
+
+	if (!len)
+		return 0;
+	prev = cuda_enter(g);
+	pthread_mutex_lock(&map_lock);
+	at = map_find(ptr, len);
+	if (!*at) {
+		ret = map_add(ptr, len);
+		at = &map_list;
+	}
+	if (!ret && map_same_address(ptr, len)) {
+		(*at)->refs++;
+	} else if (!ret) {
+		if (!(*at)->refs)
+			map_put(at);
+		ret = -EOPNOTSUPP;
+	}
+	pthread_mutex_unlock(&map_lock);
+	cuda_leave(g, prev);
+	return ret == -ENODEV ? -EOPNOTSUPP : ret;
+}
+
+void cuda_host_unmap(struct gx_gpu *gpu, void *ptr, size_t len)
+{
+	struct cuda_gpu *g = cuda_of(gpu);
+	struct CUctx_st *prev = cuda_enter(g);
+	struct cuda_map **at;
+
+	pthread_mutex_lock(&map_lock);
+	at = map_find(ptr, len);
+	if (*at && len)
+		map_put(at);
+	pthread_mutex_unlock(&map_lock);
+	cuda_leave(g, prev);
+}

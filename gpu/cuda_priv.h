@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shared by the files of the CUDA backend: gpu_cuda.c (driver, streams, unpack, copies, gathers)
+ * and cuda_mem.c (memory: of the GPU, pinned, registered, named to other processes).
+ */
+#ifndef GX_CUDA_PRIV_H
+#define GX_CUDA_PRIV_H
+
+#include "cuda_abi.h"
+#include "gpu_priv.h"
+
+#include <errno.h>
+
+/* The kernels of gather.cu. */
+enum {
+	GATHER_ROWS16,
+	GATHER_ROWS4,
+	GATHER_LINK,
+	GATHER_ORDERED16,
+	GATHER_ORDERED4,
+	GATHER_BYTE,
+	GATHER_THREAD,
+	GATHER_WARP1,
+	GATHER_WARP2,
+	GATHER_SEQ,
+	GATHER_FNS,
+};
+
+struct cuda_gpu {
+	struct gx_gpu gpu;
+	struct CUctx_st *ctx; /* primary context of the device */
+	struct CUmod_st *module;
+	struct CUfunc_st *fn_unpack, *fn_flag;
+	struct CUfunc_st *fn_ring[2]; /* of ring_shape[]; NULL: this GPU has no bulk copies */
+	struct CUmod_st *gather_module;
+	struct CUfunc_st *fn_gather[GATHER_FNS];
+	struct CUstream_st *ctl;  /* control path: clears memory, first launch */
+	unsigned sms, gather_sms; /* bounds, when the caller names none */
+	unsigned all_sms;
+	int major; /* compute capability */
+	enum gx_unpack unpack;
+	bool vmm;	  /* memory comes from cuMemCreate and can be named by a descriptor */
+	bool vmm_rdma;	  /* such memory may be made so that NICs reach it */
+	bool write_value; /* stream memory operations write pinned words; else fn_flag does */
+	char name[96];
+};
+
+/* The driver's functions; valid once a GPU is open, frozen afterwards. The label keeps the short
+ * name out of a program that links the static library. */
+extern struct cuda_api cu __asm__("gx_cuda_api_table");
+
+/* cuda_try() - 0, or -ENOMEM / -ENODEV with the reason set. */
+int cuda_try(unsigned res, const char *what);
+#define CUDA_TRY(fn, ...) cuda_try(cu.fn(__VA_ARGS__), #fn)
+
+static inline unsigned long long cuda_ptr(const void *ptr)
+{
+	return (unsigned long long)(uintptr_t)ptr;
+}
+
+static inline struct cuda_gpu *cuda_of(struct gx_gpu *gpu)
+{
+	return GX_CONTAINER_OF(gpu, struct cuda_gpu, gpu);
+}
+
+/*
+ * The driver is asked which context is current, not a variable of ours: the program's own CUDA
+ * calls may have changed it on this thread. Return: what was current.
+ */
+static inline struct CUctx_st *cuda_enter(struct cuda_gpu *g)
+{
+	struct CUctx_st *prev = NULL;
+
+	cu.cuCtxGetCurrent(&prev);
+	if (prev != g->ctx)
+		cu.cuCtxSetCurrent(g->ctx);
+	return prev;
+}
+
+static inline void cuda_leave(struct cuda_gpu *g, struct CUctx_st *prev)
+{
+	if (prev != g->ctx)
+		cu.cuCtxSetCurrent(prev);
+}
+
+static inline struct gx_block_mem *cuda_block_mem(const struct gx_block *b)
+{
+	return GX_CONTAINER_OF(b->status, struct gx_block_mem, status);
+}
+
+/* -- cuda_mem.c: the slots of these names in gx_gpu_ops, and what they are made of -- */
+
+int cuda_mem_alloc(struct gx_gpu *gpu, size_t len, void **out);
+void cuda_mem_free(struct gx_gpu *gpu, void *ptr, size_t len);
+int cuda_mem_export(struct gx_gpu *gpu, const void *ptr, size_t len, struct gx_gpu_handle *out);
+int cuda_mem_import(struct gx_gpu *gpu, const struct gx_gpu_handle *h, size_t len, void **out);
+void cuda_mem_unimport(struct gx_gpu *gpu, void *ptr);
+int cuda_block_alloc(struct gx_gpu *gpu, struct gx_block *b);
+void cuda_block_free(struct gx_gpu *gpu, struct gx_block *b);
+uint32_t *cuda_flag_alloc(struct gx_gpu *gpu, unsigned n);
+void cuda_flag_free(struct gx_gpu *gpu, uint32_t *flags, unsigned n);
+int cuda_host_map(struct gx_gpu *gpu, void *ptr, size_t len);
+void cuda_host_unmap(struct gx_gpu *gpu, void *ptr, size_t len);
+
+/* Pinned and mapped at the same address for every GPU; zeroed. NULL: the reason is set. */
+void *cuda_pinned_alloc(struct cuda_gpu *g, size_t len);
+void cuda_pinned_free(struct cuda_gpu *g, void *ptr);
+/* Zero memory of the GPU, waited for. The context is current. */
+int cuda_mem_clear(struct cuda_gpu *g, unsigned long long ptr, size_t len);
+
+#endif
