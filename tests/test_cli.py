@@ -15,6 +15,7 @@ import pathlib
 import random
 import re
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -700,6 +701,72 @@ def stranger_services(tools):
         tools.gxperf("put", s.addr, "-s", "4097").must(FAILED, "too small")
         tools.gxperf("put", s.addr, "-s", "1", "--offset", "4096").must(FAILED, "too small")
         tools.perf("put", s.addr, "-s", "1", "--offset", "4095", "-n", "10").clean()
+
+
+# --- pictures -----------------------------------------------------------------------------------------------
+
+PLOT_DOC = {"command": "h2d", "results": [{"op": op, "size_b": size, "GB_s": size / 1024 * f}
+                                           for op, f in (("a", 1), ("b", 2)) for size in (4096, 65536, 1 << 20)]}
+
+
+def plot(tools, *args, path=None, **kw):
+    """gxperf plot, with another PATH."""
+    return tools.run("/usr/bin/env", f"PATH={path or os.environ['PATH']}", tools.gxperf_path, "plot", *args, **kw)
+
+
+@case
+def plot_refuses(tools):
+    with tempfile.TemporaryDirectory() as tmp:
+        doc, other, none = (pathlib.Path(tmp, n) for n in ("d.json", "other.json", "none"))
+        doc.write_text(json.dumps(PLOT_DOC))
+        other.write_text('{"rows": []}')
+        none.mkdir()
+        plot(tools).must(USAGE, "which file")
+        plot(tools, "/nonexistent.json").must(FAILED, "/nonexistent.json", "No such file")
+        plot(tools, tmp).must(FAILED, tmp)
+        plot(tools, other).must(FAILED, str(other), "results")
+        plot(tools, doc, "--y", "shoe").must(FAILED, "shoe")
+        plot(tools, doc, "--rival", "c").must(FAILED, "nothing to draw", "c")
+        plot(tools, doc, path=none).must(FAILED, "gnuplot", "install")
+        pathlib.Path(tmp, "d.png").write_text("mine")
+        plot(tools, doc).must(FAILED, "d.png", "--force")
+        expect(sorted(os.listdir(tmp)) == ["d.json", "d.png", "none", "other.json"], os.listdir(tmp))
+
+
+@case
+def plot_gnuplot_that_fails(tools):
+    """A gnuplot of ours: what it is told, and what is left when it fails or writes nothing."""
+    with tempfile.TemporaryDirectory() as tmp:
+        doc, exe, heard = (pathlib.Path(tmp, n) for n in ("d.json", "gnuplot", "heard"))
+        doc.write_text(json.dumps(PLOT_DOC))
+        for script, word in (("exit 3", "status 3"), ("cat >%s" % heard, "did not write")):
+            exe.write_text(f"#!/bin/sh\n{script}\n")
+            exe.chmod(0o755)
+            plot(tools, doc, path=f"{tmp}:{os.environ['PATH']}").must(FAILED, word)
+            expect(not [n for n in os.listdir(tmp) if "svg" in n or "png" in n], os.listdir(tmp))
+        expect("4096 4\n65536 64\n" in heard.read_text(), heard.read_text())
+
+
+@case
+def plot_pictures(tools):
+    if not shutil.which("gnuplot"):
+        print("note: gnuplot is not installed: no picture was drawn")
+        return
+    with tempfile.TemporaryDirectory() as tmp:
+        files = [pathlib.Path(tmp, n) for n in ("one.json", "two.json")]
+        for f in files:
+            f.write_text(json.dumps(PLOT_DOC))
+        ran = plot(tools, *files, "--title", "it's $x").must(OK)
+        expect(ran.out.split() == [f"{tmp}/one.svg", f"{tmp}/one.png"], ran)
+        svg, png = (pathlib.Path(tmp, f"one.{n}").read_bytes() for n in ("svg", "png"))
+        expect(b"<svg" in svg and b"two: b" in svg and b"it's $x" in svg.replace(b"&#39;", b"'"), svg[:2000])
+        expect(png.startswith(b"\x89PNG"), png[:20])
+        plot(tools, *files, "--title", "it's $x", "--out", f"{tmp}/again").must(OK)
+        expect(pathlib.Path(tmp, "again.svg").read_bytes() == svg, "the same documents give another svg")
+        expect(pathlib.Path(tmp, "again.png").read_bytes() == png, "the same documents give another png")
+        plot(tools, *files, "--out", f"{tmp}/again", "--rival", "a", "--force").must(OK)
+        expect(pathlib.Path(tmp, "again.svg").read_bytes() != svg)
+        expect(len(os.listdir(tmp)) == 6, os.listdir(tmp))
 
 
 # --- main -------------------------------------------------------------------------------------------------

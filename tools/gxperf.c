@@ -6,6 +6,7 @@
  */
 #include "gxperf.h"
 #include "gxperf_gpu.h"
+#include "gxperf_plot.h"
 
 #include <argp.h>
 #include <errno.h>
@@ -367,6 +368,7 @@ static const struct argp_child plain_groups[] = {
 	{&conn_argp}, {&load_argp}, {&tune_argp}, {&out_argp}, {0}};
 static const struct argp_child unpack_groups[] = {{&perf_unpack_argp}, {&out_argp}, {0}};
 static const struct argp_child h2d_groups[] = {{&perf_h2d_argp}, {&out_argp}, {0}};
+static const struct argp_child plot_groups[] = {{&perf_plot_argp}, {0}};
 static const struct argp_child demo_groups[] = {{&demo_argp}, {&out_argp}, {0}};
 
 static const struct command {
@@ -375,6 +377,7 @@ static const struct command {
 	const struct argp_child *groups;
 	const char *args, *doc;
 	bool addr_may, addr_must;
+	bool own_args; /* its group takes the arguments */
 } commands[] = {
 	{"info", perf_info, info_groups, "[HOST:PORT]",
 	 "What this host has for gx; with an address, what the server there offers.", true, false},
@@ -392,6 +395,9 @@ static const struct command {
 	{"h2d", perf_h2d, h2d_groups, "",
 	 "Rows by an index list from pinned memory to GPU memory, in every way, beside the limit.",
 	 false, false},
+	{"plot", perf_plot, plot_groups, "FILE...",
+	 "Pictures, SVG and PNG, of what -J has written; several files in one. Needs gnuplot.",
+	 false, false, true},
 	{"demo", perf_demo, demo_groups, "",
 	 "Server and client as two pinned processes on this machine, in under 40 s.", false, false},
 };
@@ -457,6 +463,8 @@ static error_t command_parse(int key, char *arg, struct argp_state *state)
 			state->child_inputs[i] = c;
 		return 0;
 	case ARGP_KEY_ARG:
+		if (cmd->own_args)
+			return ARGP_ERR_UNKNOWN;
 		if (!cmd->addr_may || c->perf.addr)
 			argp_error(state, "what is '%s'?", arg);
 		c->perf.addr = arg;
@@ -472,6 +480,18 @@ static error_t command_parse(int key, char *arg, struct argp_state *state)
  * ------------------------------------------------------------------------------------------------
  */
 
+/* "info, put, ..." */
+static const char *command_names(void)
+{
+	static char text[256];
+	size_t at = 0;
+
+	for (size_t i = 0; i < NR_COMMANDS && at < sizeof(text); i++)
+		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s", i ? ", " : "",
+				       commands[i].name);
+	return text;
+}
+
 /* Stops at the sub-command: what follows is parsed by its own options. */
 static error_t top_parse(int key, char *arg, struct argp_state *state)
 {
@@ -480,15 +500,13 @@ static error_t top_parse(int key, char *arg, struct argp_state *state)
 	switch (key) {
 	case ARGP_KEY_ARG:
 		if (!command_find(arg))
-			argp_error(state,
-				   "no command '%s'; there are info, put, get, send, lat, demo",
-				   arg);
+			argp_error(state, "no command '%s'; there are %s", arg, command_names());
 		c->perf.command = command_find(arg)->name;
 		c->out.argc = state->next - 1; /* where it stands, for main() */
 		state->next = state->argc;
 		return 0;
 	case ARGP_KEY_NO_ARGS:
-		argp_error(state, "which command? info, put, get, send, lat or demo");
+		argp_error(state, "which command? %s", command_names());
 		return 0;
 	}
 	return ARGP_ERR_UNKNOWN;
@@ -503,6 +521,9 @@ static const struct argp top_argp = {
 	       "  get HOST:PORT     get data from it\n"
 	       "  send HOST:PORT    send tagged messages\n"
 	       "  lat HOST:PORT     one-way latency\n"
+	       "  unpack            fragments into GPU memory, beside the limit\n"
+	       "  h2d               rows from pinned memory into GPU memory, beside the limit\n"
+	       "  plot FILE...      pictures of results\n"
 	       "  demo              server and client on this machine\n"
 	       "gxperf COMMAND --help lists the options. Sizes take K, M, G, T, powers of two; "
 	       "GB/s is 10^9.\n"

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * From documents to gnuplot scripts: which results become which line, ratios, axes, quoting, and
+ * what is refused.
+ */
+#include "plot.h"
+
+#include "doc.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define HEAD "{\"command\": \"h2d\", \"results\": ["
+#define TAIL "]}"
+
+static char why[256];
+
+static int add(struct plot *p, const char *text, const char *name)
+{
+	struct json_t *doc = doc_parse(text, strlen(text), why, sizeof(why));
+	int ret;
+
+	assert_non_null(doc);
+	ret = plot_add(p, doc, name, why, sizeof(why));
+	doc_free(doc);
+	return ret;
+}
+
+/* The script of one document. */
+static char *script_of(struct plot_how how, const char *text)
+{
+	struct plot *p = plot_open(&how);
+	char *script;
+
+	assert_non_null(p);
+	assert_int_equal(add(p, text, "one"), 0);
+	script = plot_script(p, "a.svg", "a.png", why, sizeof(why));
+	plot_close(p);
+	return script;
+}
+
+static void has(const char *script, const char *words)
+{
+	if (!script || !strstr(script, words))
+		fail_msg("no '%s' in:\n%s", words, script ? script : why);
+}
+
+static void has_not(const char *script, const char *words)
+{
+	if (strstr(script, words))
+		fail_msg("'%s' in:\n%s", words, script);
+}
+
+static void plot_add__a_line_for_each_op(void **state)
+{
+	char *s = script_of((struct plot_how){0},
+			    HEAD "{\"op\": \"b\", \"size_b\": 8192, \"GB_s\": 3.5},"
+				 "{\"op\": \"a\", \"size_b\": 4096, \"GB_s\": 1},"
+				 "{\"op\": \"b\", \"size_b\": 4096, \"GB_s\": 2}" TAIL);
+
+	has(s, "$line0 << EOD\n4096 2\n8192 3.5\nEOD\n");
+	has(s, "$line1 << EOD\n4096 1\nEOD\n");
+	has(s, "title 'b'");
+	has(s, "title 'a'");
+	has(s, "set xtics ('4K' 4096, '8K' 8192)");
+	has(s, "set ylabel 'GB/s'");
+	has(s, "set output 'a.svg'");
+	has(s, "set output 'a.png'");
+	has_not(s, "$all");
+	free(s);
+}
+
+static void plot_add__sms_tell_lines_apart(void **state)
+{
+	char *s = script_of((struct plot_how){0},
+			    HEAD "{\"op\": \"k\", \"size_b\": 1, \"GB_s\": 3, \"sms\": 4},"
+				 "{\"op\": \"k\", \"size_b\": 1, \"GB_s\": 1, \"sms\": 16},"
+				 "{\"op\": \"l\", \"size_b\": 1, \"GB_s\": 1, \"sms\": 16}" TAIL);
+
+	has(s, "title 'k, 4 SMs'");
+	has(s, "title 'k, 16 SMs'");
+	has(s, "title 'l'");
+	free(s);
+}
+
+static void plot_add__what_is_null_is_left_out(void **state)
+{
+	char *s = script_of((struct plot_how){.y = "p50_us"},
+			    HEAD "{\"op\": \"a\", \"size_b\": 64, \"p50_us\": null},"
+				 "{\"op\": \"a\", \"size_b\": 0, \"p50_us\": 5},"
+				 "{\"op\": \"a\", \"size_b\": 65, \"p50_us\": 7}" TAIL);
+
+	has(s, "$line0 << EOD\n65 7\nEOD\n");
+	has(s, "set xtics ('65' 65)");
+	free(s);
+}
+
+static void plot_add__several_results_of_one_x(void **state)
+{
+	char *s = script_of((struct plot_how){0},
+			    HEAD "{\"op\": \"a\", \"size_b\": 64, \"GB_s\": 9},"
+				 "{\"op\": \"a\", \"size_b\": 64, \"GB_s\": 1},"
+				 "{\"op\": \"a\", \"size_b\": 64, \"GB_s\": 2}" TAIL);
+
+	has(s, "$line0 << EOD\n64 2\nEOD\n");
+	has(s, "$all0 << EOD\n64 1\n64 2\n64 9\nEOD\n");
+	free(s);
+}
+
+static void plot_add__several_files(void **state)
+{
+	struct plot_how how = {.only = "a"};
+	struct plot *p = plot_open(&how);
+	char *s;
+
+	assert_int_equal(add(p, HEAD "{\"op\": \"a\", \"size_b\": 2, \"GB_s\": 9}" TAIL, "f"), 0);
+	assert_int_equal(add(p,
+			     HEAD "{\"op\": \"a\", \"size_b\": 2, \"GB_s\": 8},"
+				  "{\"op\": \"ab\", \"size_b\": 2, \"GB_s\": 8}" TAIL,
+			     "it's"),
+			 0);
+	s = plot_script(p, "o'.svg", "p\n.png", why, sizeof(why));
+	has(s, "title 'f: a'");
+	has(s, "title 'it''s: a'");
+	has(s, "set output 'o''.svg'");
+	has(s, "set output 'p?.png'");
+	has_not(s, "s: ab'");
+	free(s);
+	plot_close(p);
+}
+
+static void plot_add__overlap_shows_the_slowdown(void **state)
+{
+	char *s = script_of((struct plot_how){.x = "blocks"},
+			    "{\"command\": \"overlap\", \"results\": ["
+			    "{\"op\": \"ce\", \"blocks\": 16, \"slowdown\": 1.02}]}");
+
+	has(s, "$line0 << EOD\n16 1.02\n");
+	has(s, "set ylabel 'slowdown");
+	has(s, "set xlabel 'thread blocks");
+	has(s, "set format x");
+	free(s);
+}
+
+static void plot_add__refuses(void **state)
+{
+	struct plot_how how = {.y = "share"};
+	struct plot *p = plot_open(&how);
+
+	assert_int_equal(add(p, "{\"rows\": []}", "x"), -EINVAL);
+	assert_non_null(strstr(why, "results"));
+	assert_int_equal(add(p, "{\"results\": 7}", "x"), -EINVAL);
+	assert_int_equal(add(p, "{\"results\": [7, null, [], {\"op\": 1}]}", "x"), -EINVAL);
+	assert_int_equal(add(p, HEAD "{\"op\": \"a\", \"size_b\": 2, \"GB_s\": 8}" TAIL, "x"),
+			 -EINVAL);
+	assert_non_null(strstr(why, "share"));
+	plot_close(p);
+	plot_close(NULL);
+}
+
+static void plot_add__too_many_lines(void **state)
+{
+	struct plot_how how = {0};
+	struct plot *p = plot_open(&how);
+	char text[128];
+	int ret = 0;
+
+	for (unsigned i = 0; i < 65 && !ret; i++) {
+		snprintf(text, sizeof(text),
+			 HEAD "{\"op\": \"a%u\", \"size_b\": 2, \"GB_s\": 8}" TAIL, i);
+		ret = add(p, text, "x");
+	}
+	assert_int_equal(ret, -EINVAL);
+	assert_non_null(strstr(why, "--only"));
+	plot_close(p);
+}
+
+static void plot_script__ratio_to_a_rival(void **state)
+{
+	static const char text[] = HEAD "{\"op\": \"gx\", \"size_b\": 4, \"GB_s\": 9},"
+					"{\"op\": \"gx\", \"size_b\": 8, \"GB_s\": 9},"
+					"{\"op\": \"nccl\", \"size_b\": 4, \"GB_s\": 2},"
+					"{\"op\": \"nccl\", \"size_b\": 4, \"GB_s\": 4}" TAIL;
+	char *s = script_of((struct plot_how){.rival = "nccl"}, text);
+
+	has(s, "$line0 << EOD\n4 3\nEOD\n");
+	has(s, "ratio to nccl");
+	has_not(s, "$line1");
+	free(s);
+	assert_null(script_of((struct plot_how){.rival = "ucx"}, text));
+	assert_non_null(strstr(why, "ucx"));
+}
+
+static void plot_script__same_bytes_again(void **state)
+{
+	static const char text[] = HEAD "{\"op\": \"gx\", \"size_b\": 4, \"GB_s\": 9}" TAIL;
+	struct plot_how how = {.title = "`date` 'x'", .log_y = true};
+	char *a = script_of(how, text), *b = script_of(how, text);
+
+	assert_string_equal(a, b);
+	has(a, "set title '`date` ''x''' noenhanced");
+	has(a, "set logscale y 10");
+	free(a);
+	free(b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(plot_add__a_line_for_each_op),
+		cmocka_unit_test(plot_add__sms_tell_lines_apart),
+		cmocka_unit_test(plot_add__what_is_null_is_left_out),
+		cmocka_unit_test(plot_add__several_results_of_one_x),
+		cmocka_unit_test(plot_add__several_files),
+		cmocka_unit_test(plot_add__overlap_shows_the_slowdown),
+		cmocka_unit_test(plot_add__refuses),
+		cmocka_unit_test(plot_add__too_many_lines),
+		cmocka_unit_test(plot_script__ratio_to_a_rival),
+		cmocka_unit_test(plot_script__same_bytes_again),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * gxperf plot: pictures of result documents, SVG and PNG, drawn by gnuplot as a child process. Main
+ * thread only.
+ */
+#include "doc.h"
+#include "gxperf_plot.h"
+#include "plot.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PLOT_FILES_MAX 32
+#define PLOT_FILE_B    ((off_t)64 << 20)
+#define PLOT_PATH_MAX  4096
+
+static struct {
+	struct plot_how how;
+	const char *out;
+	bool force;
+	const char *file[PLOT_FILES_MAX];
+	unsigned nr_files;
+} opts;
+
+enum { KEY_OUT = 700, KEY_FORCE, KEY_X, KEY_Y, KEY_RIVAL, KEY_ONLY, KEY_TITLE, KEY_LOG_Y };
+
+static const struct argp_option plot_options[] = {
+	{"out", KEY_OUT, "PATH", 0,
+	 "Write PATH.svg and PATH.png; default: the first FILE without .json", 1},
+	{"force", KEY_FORCE, NULL, 0, "They may exist", 1},
+	{"x", KEY_X, "MEMBER", 0, "Horizontal axis: size_b (default), blocks, ...", 1},
+	{"y", KEY_Y, "MEMBER", 0,
+	 "Vertical axis: GB_s (default), share, p50_us, slowdown (default for overlap), ...", 1},
+	{"rival", KEY_RIVAL, "OP", 0, "Ratios to the results of this op in the same file", 1},
+	{"only", KEY_ONLY, "OP,...", 0, "Only these ops", 1},
+	{"title", KEY_TITLE, "TEXT", 0, "Above the picture", 1},
+	{"log-y", KEY_LOG_Y, NULL, 0, "Logarithmic vertical axis", 1},
+	{0},
+};
+
+static error_t plot_parse(int key, char *arg, struct argp_state *state)
+{
+	switch (key) {
+	case KEY_OUT:
+		opts.out = arg;
+		return 0;
+	case KEY_FORCE:
+		opts.force = true;
+		return 0;
+	case KEY_X:
+		opts.how.x = arg;
+		return 0;
+	case KEY_Y:
+		opts.how.y = arg;
+		return 0;
+	case KEY_RIVAL:
+		opts.how.rival = arg;
+		return 0;
+	case KEY_ONLY:
+		opts.how.only = arg;
+		return 0;
+	case KEY_TITLE:
+		opts.how.title = arg;
+		return 0;
+	case KEY_LOG_Y:
+		opts.how.log_y = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		if (opts.nr_files == PLOT_FILES_MAX)
+			argp_error(state, "more than %d files", PLOT_FILES_MAX);
+		opts.file[opts.nr_files++] = arg;
+		return 0;
+	case ARGP_KEY_NO_ARGS:
+		argp_error(state, "which file? One that -J has written");
+		return 0;
+	}
+	return ARGP_ERR_UNKNOWN;
+}
+
+const struct argp perf_plot_argp = {.options = plot_options, .parser = plot_parse};
+
+/* ---- Files ---- */
+
+static char *file_read(const char *path, size_t *len)
+{
+	FILE *f = fopen(path, "re");
+	struct stat st;
+	char *text;
+
+	if (!f)
+		return NULL;
+	if (fstat(fileno(f), &st) || !S_ISREG(st.st_mode) || st.st_size > PLOT_FILE_B) {
+		errno = errno ? errno : EFBIG;
+		fclose(f);
+		return NULL;
+	}
+	text = malloc((size_t)st.st_size + 1);
+	*len = text ? fread(text, 1, (size_t)st.st_size, f) : 0;
+	fclose(f);
+	return text;
+}
+
+/* "gpu-unpack" of "docs/results/gpu-unpack.json". */
+static void file_stem(const char *path, bool folder, char *buf, size_t room)
+{
+	const char *slash = strrchr(path, '/');
+	size_t len;
+
+	snprintf(buf, room, "%s", slash && !folder ? slash + 1 : path);
+	len = strlen(buf);
+	if (len > 5 && !strcmp(buf + len - 5, ".json"))
+		buf[len - 5] = '\0';
+}
+
+static int file_add(struct plot *p, const char *path, struct out *out)
+{
+	char name[256], why[256] = "";
+	struct json_t *doc;
+	size_t len = 0;
+	char *text;
+	int ret;
+
+	errno = 0;
+	text = file_read(path, &len);
+	if (!text) {
+		out_error(out, "%s: %s", path,
+			  errno ? strerror(errno) : "not a file of 64M or less");
+		return PERF_FAILED;
+	}
+	doc = doc_parse(text, len, why, sizeof(why));
+	free(text);
+	file_stem(path, false, name, sizeof(name));
+	ret = doc ? plot_add(p, doc, name, why, sizeof(why)) : -EINVAL;
+	doc_free(doc);
+	if (ret)
+		out_error(out, "%s: %s", path, why[0] ? why : strerror(-ret));
+	return ret ? PERF_FAILED : PERF_OK;
+}
+
+/* ---- gnuplot ---- */
+
+extern char **environ;
+
+static int gnuplot_start(int *in, pid_t *pid)
+{
+	static char *const argv[] = {(char *)"gnuplot", NULL};
+	posix_spawn_file_actions_t act;
+	sigset_t pipe_set;
+	posix_spawnattr_t attr;
+	int ends[2], ret;
+
+	if (pipe2(ends, O_CLOEXEC))
+		return errno;
+	posix_spawn_file_actions_init(&act);
+	posix_spawn_file_actions_adddup2(&act, ends[0], STDIN_FILENO);
+	posix_spawnattr_init(&attr);
+	sigemptyset(&pipe_set);
+	sigaddset(&pipe_set, SIGPIPE);
+	posix_spawnattr_setsigdefault(&attr, &pipe_set);
+	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGDEF);
+	ret = posix_spawnp(pid, argv[0], &act, &attr, argv, environ);
+	posix_spawnattr_destroy(&attr);
+	posix_spawn_file_actions_destroy(&act);
+	close(ends[0]);
+	if (ret)
+		close(ends[1]);
+	*in = ends[1];
+	return ret;
+}
+
+static int gnuplot_run(const char *script, struct out *out)
+{
+	size_t len = strlen(script);
+	bool wrote;
+	int in, status = 0, ret;
+	FILE *to;
+	pid_t pid;
+
+	ret = gnuplot_start(&in, &pid);
+	if (ret) {
+		out_error(out, "gnuplot: %s%s", strerror(ret),
+			  ret == ENOENT ? "; install it: apt-get install gnuplot-nox" : "");
+		return PERF_FAILED;
+	}
+	to = fdopen(in, "w");
+	wrote = to && fwrite(script, 1, len, to) == len;
+	wrote = (to ? !fclose(to) : !close(in)) && wrote;
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	if (wrote && WIFEXITED(status) && !WEXITSTATUS(status))
+		return PERF_OK;
+	if (WIFSIGNALED(status))
+		out_error(out, "gnuplot was ended by signal %d", WTERMSIG(status));
+	else
+		out_error(out, "gnuplot failed with status %d; its message is above",
+			  WEXITSTATUS(status));
+	return PERF_FAILED;
+}
+
+/* ---- Pictures ---- */
+
+enum { PICTURE_SVG, PICTURE_PNG, PICTURES };
+
+struct pictures {
+	char path[PICTURES][PLOT_PATH_MAX];
+	char part[PICTURES][PLOT_PATH_MAX]; /* what gnuplot writes; renamed when it is good */
+};
+
+static int pictures_name(struct pictures *pic, struct out *out)
+{
+	static const char *const suffix[] = {"svg", "png"};
+	char base[PLOT_PATH_MAX - 64];
+
+	if (strlen(opts.out ? opts.out : opts.file[0]) >= sizeof(base)) {
+		out_error(out, "--out: a path of %zu bytes at most", sizeof(base) - 1);
+		return PERF_USAGE;
+	}
+	if (opts.out)
+		snprintf(base, sizeof(base), "%s", opts.out);
+	else
+		file_stem(opts.file[0], true, base, sizeof(base));
+	for (unsigned i = 0; i < PICTURES; i++) {
+		snprintf(pic->path[i], PLOT_PATH_MAX, "%s.%s", base, suffix[i]);
+		snprintf(pic->part[i], PLOT_PATH_MAX, "%s.%s.%d.part", base, suffix[i],
+			 (int)getpid());
+		if (opts.force || access(pic->path[i], F_OK))
+			continue;
+		out_error(out,
+			  "%s is there; give another name with --out, or --force to replace it",
+			  pic->path[i]);
+		return PERF_FAILED;
+	}
+	return PERF_OK;
+}
+
+static int pictures_finish(struct pictures *pic, int ret, struct out *out)
+{
+	struct stat st;
+
+	for (unsigned i = 0; i < PICTURES && !ret; i++)
+		if (stat(pic->part[i], &st) || !st.st_size || rename(pic->part[i], pic->path[i])) {
+			out_error(out, "%s: gnuplot did not write it (%s)", pic->path[i],
+				  strerror(errno));
+			ret = PERF_FAILED;
+		}
+	for (unsigned i = 0; i < PICTURES; i++) {
+		unlink(pic->part[i]);
+		if (!ret)
+			printf("%s\n", pic->path[i]);
+	}
+	return ret;
+}
+
+static int plot_draw(struct plot *p, struct out *out)
+{
+	static struct pictures pic;
+	int ret = pictures_name(&pic, out);
+	char why[256] = "", *script;
+
+	if (ret)
+		return ret;
+	script = plot_script(p, pic.part[PICTURE_SVG], pic.part[PICTURE_PNG], why, sizeof(why));
+	if (!script) {
+		out_error(out, "%s", why);
+		return PERF_FAILED;
+	}
+	ret = pictures_finish(&pic, gnuplot_run(script, out), out);
+	free(script);
+	return ret;
+}
+
+int perf_plot(const struct perf_opts *unused, struct out *out)
+{
+	struct plot *p = plot_open(&opts.how);
+	int ret = p ? PERF_OK : PERF_FAILED;
+
+	for (unsigned i = 0; i < opts.nr_files && !ret; i++)
+		ret = file_add(p, opts.file[i], out);
+	if (!ret)
+		ret = plot_draw(p, out);
+	plot_close(p);
+	return ret;
+}
