@@ -326,6 +326,7 @@ int cuda_mem_import(struct gx_gpu *gpu, const struct gx_gpu_handle *h, size_t le
 	struct CUctx_st *prev;
 	int ret;
 
+	gx_gpu_why_set("a handle of unknown kind %u", h->kind);
 	if (len > h->len || h->off > h->len - len) {
 		gx_gpu_why_set("a handle of %llu bytes does not hold %zu at %llu",
 			       (unsigned long long)h->len, len, (unsigned long long)h->off);
@@ -335,7 +336,12 @@ int cuda_mem_import(struct gx_gpu *gpu, const struct gx_gpu_handle *h, size_t le
 	if (!r)
 		return -ENOMEM;
 	prev = cuda_enter(g);
-	ret = h->kind == GX_GPU_SHARE_FD ? import_fd(g, h, r) : import_ipc(h, r);
+	if (h->kind == GX_GPU_SHARE_FD)
+		ret = import_fd(g, h, r);
+	else if (h->kind == GX_GPU_SHARE_IPC)
+		ret = import_ipc(h, r);
+	else
+		ret = -EPROTO;
 	cuda_leave(g, prev);
 	if (ret) {
 		free(r);

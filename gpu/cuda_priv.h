@@ -39,6 +39,7 @@ struct cuda_gpu {
 	unsigned all_sms;
 	int major; /* compute capability */
 	enum gx_unpack unpack;
+	bool ipc_memory;  /* asked for: memory comes from cuMemAlloc */
 	bool vmm;	  /* memory comes from cuMemCreate and can be named by a descriptor */
 	bool vmm_rdma;	  /* such memory may be made so that NICs reach it */
 	bool write_value; /* stream memory operations write pinned words; else fn_flag does */

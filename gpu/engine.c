@@ -68,8 +68,10 @@ static int engine_fail(int err, const char *why)
 
 GX_EXPORT int gx_engine_open(const struct gx_engine_opts *opts, struct gx_engine **out)
 {
-	struct gx_gpu_cfg cfg = {
-		.device = opts->device, .unpack = (enum gx_unpack)opts->unpack, .sms = opts->sms};
+	struct gx_gpu_cfg cfg = {.device = opts->device,
+				 .unpack = (enum gx_unpack)opts->unpack,
+				 .sms = opts->sms,
+				 .ipc_memory = opts->ipc_memory};
 	struct gx_engine *e;
 	int ret;
 
@@ -122,6 +124,38 @@ GX_EXPORT int gx_engine_map(struct gx_engine *e, void *ptr, size_t len)
 GX_EXPORT void gx_engine_unmap(struct gx_engine *e, void *ptr, size_t len)
 {
 	e->ops->host_unmap(e->gpu, ptr, len);
+}
+
+_Static_assert(sizeof(struct gx_gpu_handle) <= sizeof(((struct gx_engine_handle *)0)->data),
+	       "fits");
+
+GX_EXPORT int gx_engine_export(struct gx_engine *e, const void *ptr, size_t len,
+			       struct gx_engine_handle *h)
+{
+	struct gx_gpu_handle full = {0};
+	int ret = e->ops->mem_export(e->gpu, ptr, len, &full);
+
+	if (ret)
+		return ret;
+	*h = (struct gx_engine_handle){.fd = full.fd};
+	full.fd = -1;
+	memcpy(h->data, &full, sizeof(full));
+	return 0;
+}
+
+GX_EXPORT int gx_engine_import(struct gx_engine *e, const struct gx_engine_handle *h, size_t len,
+			       void **out)
+{
+	struct gx_gpu_handle full;
+
+	memcpy(&full, h->data, sizeof(full));
+	full.fd = h->fd;
+	return e->ops->mem_import(e->gpu, &full, len, out);
+}
+
+GX_EXPORT void gx_engine_unimport(struct gx_engine *e, void *ptr)
+{
+	e->ops->mem_unimport(e->gpu, ptr);
 }
 
 /* ---- queues ---- */

@@ -703,7 +703,8 @@ static bool gpu_has(int dev, unsigned attribute)
 
 static void gpu_identify_vmm(struct cuda_gpu *g, int dev)
 {
-	g->vmm = gpu_has(dev, GX_CU_ATTR_VMM) && gpu_has(dev, GX_CU_ATTR_VMM_POSIX_FD);
+	g->vmm = !g->ipc_memory && gpu_has(dev, GX_CU_ATTR_VMM) &&
+		 gpu_has(dev, GX_CU_ATTR_VMM_POSIX_FD);
 	g->vmm_rdma = gpu_has(dev, GX_CU_ATTR_VMM_RDMA);
 }
 
@@ -931,6 +932,7 @@ static int cuda_open(const struct gx_gpu_cfg *cfg, struct gx_gpu **out)
 	g->sms = cfg->sms ? cfg->sms : CUDA_SMS_DEFAULT;
 	g->gather_sms = cfg->sms ? cfg->sms : CUDA_GATHER_SMS;
 	g->gpu.ops = &gx_gpu_cuda_ops;
+	g->ipc_memory = cfg->ipc_memory;
 	g->gpu.checks_crc = g->unpack == GX_UNPACK_HOST;
 	ret = CUDA_TRY(cuDeviceGet, &dev, cfg->device);
 	g->gpu.device = dev;

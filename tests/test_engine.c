@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -426,6 +427,50 @@ static void unpack__bounds(void **state)
 	want_check(f);
 }
 
+/* Of the other allocation: descriptors in test_gpu.c, cudaIpc here. A process cannot open its own.
+ */
+static void export__by_cuda_ipc(void **state)
+{
+	struct gx_engine_opts opts = how;
+	struct gx_engine_handle h;
+	struct gx_engine *e;
+	void *mem, *same;
+
+	opts.ipc_memory = true;
+	assert_int_equal(gx_engine_open(&opts, &e), 0);
+	assert_int_equal(gx_engine_alloc(e, 100000, &mem), 0);
+	if (how.device < 0) {
+		assert_int_equal(gx_engine_export(e, mem, 100000, &h), -EOPNOTSUPP);
+	} else {
+		assert_int_equal(gx_engine_export(e, mem, 100000, &h), 0);
+		assert_int_equal(h.fd, -1);
+		assert_int_equal(gx_engine_import(e, &h, 1u << 30, &same), -EPROTO);
+		h.data[0] = 0xff; /* no such kind: as good as any lie */
+		h.data[20] ^= 1;
+		assert_int_equal(gx_engine_import(e, &h, 100000, &same), -EPROTO);
+	}
+	assert_true(strlen(gx_engine_why()) > 0);
+	gx_engine_free(e, mem, 100000);
+	gx_engine_close(e);
+}
+
+static void export__by_descriptor(void **state)
+{
+	struct fix *f = *state;
+	struct gx_engine_handle h;
+	void *same;
+
+	if (how.device < 0)
+		return;
+	assert_int_equal(gx_engine_export(engine, f->dst, DST_B, &h), 0);
+	assert_int_equal(gx_engine_import(engine, &h, DST_B, &same), 0);
+	close(h.fd);
+	copy_wait(f, same, f->host, 1000);
+	memcpy(f->want, f->host, 1000);
+	want_check(f);
+	gx_engine_unimport(engine, same);
+}
+
 static void open__refused(void **state)
 {
 	struct gx_engine_opts bad = GX_INIT(bad);
@@ -457,6 +502,7 @@ static int suite_run(void)
 		TEST(gather__scatter),		 TEST(gather__out_of_range),
 		TEST(gather__refused),		 TEST(result__many_out),
 		TEST(unpack__one_launch),	 TEST(unpack__bounds),
+		TEST(export__by_descriptor),	 cmocka_unit_test(export__by_cuda_ipc),
 		cmocka_unit_test(open__refused),
 	};
 

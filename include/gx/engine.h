@@ -36,6 +36,7 @@ struct gx_engine_opts {
 	int device;		    /* CUDA ordinal; -1: the CPU */
 	enum gx_unpack_mode unpack; /* how fragments are moved; AUTO: kernel, on the CPU host */
 	unsigned sms; /* bound on SMs that one unpack or gather uses; 0: defaults, see the info */
+	bool ipc_memory; /* memory of gx_engine_alloc() is named by cudaIpc, not by a descriptor */
 };
 
 struct gx_engine_info {
@@ -62,6 +63,32 @@ void gx_engine_free(struct gx_engine *e, void *ptr, size_t len);
  * -ENOMEM. */
 int gx_engine_map(struct gx_engine *e, void *ptr, size_t len);
 void gx_engine_unmap(struct gx_engine *e, void *ptr, size_t len);
+
+/**
+ * struct gx_engine_handle - Names memory of a GPU to another process of the same host, or to
+ * another engine of this one. @data goes there as it is; @fd, when it is not -1, over a Unix socket
+ * (SCM_RIGHTS).
+ */
+struct gx_engine_handle {
+	int fd;
+	uint8_t data[120];
+};
+
+/**
+ * gx_engine_export() - Name memory of gx_engine_alloc() (by a descriptor, or by cudaIpc with
+ * .ipc_memory), or of cuMemAlloc (by cudaIpc). Takes milliseconds; once for each allocation is
+ * enough. The memory must outlive its imports.
+ * Return: 0, and h->fd is the caller's to close; -EOPNOTSUPP (the CPU, or memory that has no name).
+ */
+int gx_engine_export(struct gx_engine *e, const void *ptr, size_t len, struct gx_engine_handle *h);
+/**
+ * gx_engine_import() - Map what @h names for this engine's GPU; copies, gathers and unpacks may use
+ * it. Keep it for as long as the peer lives: it costs from 0.2 to some milliseconds. h->fd stays
+ * the caller's.
+ * Return: 0, -EPROTO (no such memory, less than @len, or a GPU that this one does not reach).
+ */
+int gx_engine_import(struct gx_engine *e, const struct gx_engine_handle *h, size_t len, void **out);
+void gx_engine_unimport(struct gx_engine *e, void *ptr);
 
 /* ---- Queues
  * ------------------------------------------------------------------------------------------- */

@@ -19,6 +19,7 @@ struct gx_gpu_cfg {
 	int device;		 /* CUDA ordinal; ignored by host */
 	enum gx_unpack unpack;	 /* AUTO: kernel for cuda, host for host */
 	unsigned sms;		 /* bound on SMs an unpack may use; 0: the backend's default */
+	bool ipc_memory;	 /* cuda only: ->mem_alloc takes memory that cudaIpc names */
 	uint64_t delay_ns;	 /* host only, for tests: a block completes this long after its launch */
 };
 
