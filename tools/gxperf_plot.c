@@ -180,7 +180,7 @@ static int gnuplot_run(const char *script, struct out *out)
 {
 	size_t len = strlen(script);
 	bool wrote;
-	int in, status = 0, ret;
+	int in = -1, status = 0, ret;
 	FILE *to;
 	pid_t pid;
 
