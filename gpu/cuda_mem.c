@@ -194,20 +194,34 @@ static void mem_release(unsigned long long ptr)
 		cu.cuMemFree_v2(ptr);
 }
 
+/* The driver orders its synchronous calls after what other devices wrote there: only for memory of
+ * cuMemAlloc; on mapped memory it answers "not supported" (driver 580). */
+static int plain_alloc(size_t len, unsigned long long *out)
+{
+	unsigned long long ptr = 0;
+	unsigned on = 1;
+	int ret = CUDA_TRY(cuMemAlloc_v2, &ptr, len);
+
+	if (ret)
+		return ret;
+	ret = CUDA_TRY(cuPointerSetAttribute, &on, GX_CU_POINTER_SYNC_MEMOPS, ptr);
+	if (ret)
+		cu.cuMemFree_v2(ptr);
+	else
+		*out = ptr;
+	return ret;
+}
+
 int cuda_mem_alloc(struct gx_gpu *gpu, size_t len, void **out)
 {
 	struct cuda_gpu *g = cuda_of(gpu);
 	struct CUctx_st *prev = cuda_enter(g);
 	unsigned long long ptr = 0;
-	unsigned on = 1;
-	int ret;
+	int ret = g->vmm ? vmm_alloc(g, len + !len, &ptr) : plain_alloc(len + !len, &ptr);
 
-	ret = g->vmm ? vmm_alloc(g, len + !len, &ptr) : CUDA_TRY(cuMemAlloc_v2, &ptr, len + !len);
 	if (ret)
 		goto out;
 	ret = cuda_mem_clear(g, ptr, len + !len);
-	if (!ret)
-		ret = CUDA_TRY(cuPointerSetAttribute, &on, GX_CU_POINTER_SYNC_MEMOPS, ptr);
 	if (ret)
 		mem_release(ptr);
 	else

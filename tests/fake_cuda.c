@@ -621,7 +621,9 @@ FAKE unsigned cuPointerGetAttribute(void *value, unsigned attribute, unsigned lo
 
 FAKE unsigned cuPointerSetAttribute(const void *value, unsigned attribute, unsigned long long ptr)
 {
-	return 0;
+	unsigned none, at = range_find((void *)(uintptr_t)ptr, &none);
+
+	return at == RANGES_MAX || range[at].registered ? 801 : 0;
 }
 
 FAKE unsigned cuMemsetD8Async(unsigned long long ptr, unsigned char value, size_t len,
