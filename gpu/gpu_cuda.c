@@ -563,7 +563,8 @@ static int cuda_copy(struct gx_gpu_stream *stream, const struct gx_gpu_copy list
 		if (list[i].len)
 			ok = CORE_TRY(s, cuMemcpyAsync, cuda_ptr(list[i].dst),
 				      cuda_ptr(list[i].src), list[i].len, s->stm);
-	ok = ok && core_flag(s, done, value);
+	if (done)
+		ok = ok && core_flag(s, done, value);
 	cuda_leave_core(g, prev);
 	core_queued(s, now_ns);
 	return ok ? 0 : -EAGAIN;

@@ -358,6 +358,8 @@ static int host_copy_late(struct host_stream *s, const struct gx_gpu_copy list[]
 		late->kind = HOST_LATE_COPY;
 		late->copy = list[i];
 	}
+	if (!done)
+		return 0;
 	late = host_late_add(s, now_ns);
 	late->kind = HOST_LATE_FLAG;
 	late->flag.done = done;
@@ -374,7 +376,8 @@ static int host_copy(struct gx_gpu_stream *stream, const struct gx_gpu_copy list
 		return host_copy_late(s, list, n, done, value, now_ns);
 	for (unsigned i = 0; i < n; i++)
 		host_copy_one(list[i].dst, list[i].src, list[i].len);
-	__atomic_store_n(done, value, __ATOMIC_RELEASE);
+	if (done)
+		__atomic_store_n(done, value, __ATOMIC_RELEASE);
 	return 0;
 }
 

@@ -705,6 +705,25 @@ static void late__full_takes_no_more(void **state)
 	assert_int_equal(f->flags[0], 1);
 }
 
+static void copy__told_by_a_later_flag(void **state)
+{
+	struct fix *f = *state;
+	uint64_t end_ns = gx_now_ns() + WAIT_NS;
+
+	for (unsigned i = 0; i < 8; i++) {
+		struct gx_gpu_copy one = {f->dst + i * 1000, f->host + i * 5000, 1000};
+
+		memcpy(f->want + i * 1000, one.src, 1000);
+		assert_int_equal(ops->copy(f->s, &one, 1, NULL, 0, gx_now_ns()), 0);
+	}
+	assert_int_equal(ops->copy(f->s, NULL, 0, f->flags, 77, gx_now_ns()), 0);
+	while (__atomic_load_n(f->flags, __ATOMIC_ACQUIRE) != 77) {
+		ops->reap(f->s, gx_now_ns());
+		assert_true(gx_now_ns() < end_ns);
+	}
+	want_check(f);
+}
+
 /* --- memory that is named to another process: cuda alone --- */
 
 #define SHARE_B ((size_t)5 << 20)
@@ -940,6 +959,7 @@ static int suite_run(const struct gx_gpu_ops *which, struct gx_gpu_cfg how)
 		TEST(mem_alloc__zeroed),
 		TEST(mem_alloc__too_much),
 		TEST(mem_free__null),
+		TEST(copy__told_by_a_later_flag),
 		TEST(host_map__twice),
 		TEST(block_alloc__empty_and_aligned),
 		TEST(unpack__no_blocks),

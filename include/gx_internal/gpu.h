@@ -115,7 +115,8 @@ struct gx_gpu_ops {
 	unsigned (*unpack)(struct gx_gpu_stream *s, struct gx_block *const blocks[], unsigned n,
 			   uint64_t now_ns);
 	/* [core] Queue copies, then a flag: *done (memory of the backend's flag array, see flag_alloc) becomes
-	 * @value after all of them. Return 0 or -EAGAIN with nothing queued. */
+	 * @value after all of them and all earlier ones. NULL: no flag, a later one tells of them. Return 0 or
+	 * -EAGAIN with nothing queued. */
 	int (*copy)(struct gx_gpu_stream *s, const struct gx_gpu_copy list[], unsigned n,
 		    uint32_t *done, uint32_t value, uint64_t now_ns);
 	/* [core] Queue a gather, then the flag, as ->copy. Return 0, -EAGAIN with nothing queued. */

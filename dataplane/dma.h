@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Contiguous copies of one core by the copy engines of one GPU: out of and into its memory, memory
+ * of another GPU that is mapped for it, and host memory that it knows. Several streams, so that
+ * short copies overlap; copies are unordered among themselves. A copy is done when its bytes are
+ * visible. Owner: poll core; opened and closed on the control path.
+ */
+#ifndef GX_DMA_H
+#define GX_DMA_H
+
+#include "gx_internal/gpu.h"
+
+#define DMA_STREAMS 4
+#define DMA_OUT_MAX 64 /* copies under way on one stream */
+
+struct dma;
+
+/* Names one copy until 2^31 later ones of its stream have begun. */
+struct dma_ticket {
+	uint32_t seq;
+	uint32_t stream;
+};
+
+/** dma_open() - @timeout_ns: the GPU has failed when a copy takes longer. Control path. */
+int dma_open(struct gx_gpu *gpu, uint64_t timeout_ns, struct dma **out);
+/** dma_close() - Waits, in bounded time, for what is under way. NULL is fine. */
+void dma_close(struct dma *d);
+
+/** dma_copy() - Begin a copy of @len > 0 bytes. It need not start before dma_kick(). False: too
+ * many are under way, or the GPU has failed. */
+bool dma_copy(struct dma *d, void *dst, const void *src, uint64_t len, uint64_t now_ns,
+	      struct dma_ticket *out);
+/** dma_done() - True: its bytes are visible. One cache line is read. */
+bool dma_done(const struct dma *d, struct dma_ticket t);
+/** dma_kick() - Copies were begun: see to it that their ends will be told. */
+void dma_kick(struct dma *d, uint64_t now_ns);
+/** dma_reap() - Once a turn while copies are under way. True: one has ended. */
+bool dma_reap(struct dma *d, uint64_t now_ns);
+/** dma_err() - 0; -EIO, -ETIMEDOUT: the GPU failed, or does not finish. Sticky: nothing is done any
+ * more, and what was under way may still be written to. */
+int dma_err(const struct dma *d);
+
+#endif

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dma.c over the CPU backend, whose copies finish late: what is told ended has ended, ends are told
+ * in groups, and a backend that does not finish is an error, not a wait.
+ */
+#include "dma.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define DELAY	1000u
+#define TIMEOUT 1000000u
+#define LEN	((size_t)9 << 20) /* one bulk copy */
+
+struct rig {
+	struct gx_gpu *gpu;
+	struct dma *d;
+	uint8_t *src, *dst;
+};
+
+static int setup(void **state)
+{
+	struct gx_gpu_cfg cfg = {.delay_ns = DELAY};
+	struct rig *r = calloc(1, sizeof(*r));
+
+	r->src = malloc(LEN);
+	r->dst = calloc(1, LEN);
+	for (size_t i = 0; i < LEN; i++)
+		r->src[i] = (uint8_t)(i * 7 + i / 256 + 1);
+	assert_int_equal(gx_gpu_host_ops.open(&cfg, &r->gpu), 0);
+	assert_int_equal(dma_open(r->gpu, TIMEOUT, &r->d), 0);
+	*state = r;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct rig *r = *state;
+
+	dma_close(r->d);
+	gx_gpu_host_ops.close(r->gpu);
+	free(r->src);
+	free(r->dst);
+	free(r);
+	return 0;
+}
+
+static struct dma_ticket begin(struct rig *r, size_t off, size_t len, uint64_t now_ns)
+{
+	struct dma_ticket t;
+
+	assert_true(dma_copy(r->d, r->dst + off, r->src + off, len, now_ns, &t));
+	return t;
+}
+
+static void dma_done__when_the_bytes_are_there(void **state)
+{
+	struct rig *r = *state;
+	struct dma_ticket t = begin(r, 100, 1000, 0);
+
+	assert_false(dma_done(r->d, t));
+	dma_kick(r->d, 0);
+	assert_false(dma_reap(r->d, DELAY - 1));
+	assert_false(dma_done(r->d, t));
+	assert_true(dma_reap(r->d, DELAY));
+	assert_true(dma_done(r->d, t));
+	assert_memory_equal(r->dst + 100, r->src + 100, 1000);
+	assert_int_equal(r->dst[99], 0);
+	assert_int_equal(r->dst[1100], 0);
+}
+
+static void dma_done__without_a_kick(void **state)
+{
+	struct rig *r = *state;
+	struct dma_ticket t = begin(r, 0, 10, 0);
+
+	dma_reap(r->d, 1); /* tells of it */
+	assert_true(dma_reap(r->d, 1 + DELAY));
+	assert_true(dma_done(r->d, t));
+}
+
+/* Those that are begun while an end is awaited are told of together, by the one flag after it. */
+static void dma_kick__tells_in_groups(void **state)
+{
+	struct dma_ticket t[3 * (DMA_STREAMS - 1)];
+	struct rig *r = *state;
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(t); i++) {
+		t[i] = begin(r, i * 64, 64, 0);
+		dma_kick(r->d, 0);
+	}
+	dma_reap(r->d, DELAY);
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(t); i++)
+		assert_int_equal(dma_done(r->d, t[i]), i < DMA_STREAMS - 1);
+	dma_reap(r->d, 2 * DELAY);
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(t); i++)
+		assert_true(dma_done(r->d, t[i]));
+	assert_memory_equal(r->dst, r->src, GX_ARRAY_SIZE(t) * 64);
+}
+
+static void dma_copy__full(void **state)
+{
+	struct rig *r = *state;
+	struct dma_ticket t;
+	unsigned n = 0;
+
+	while (n < 1000 && dma_copy(r->d, r->dst + n, r->src + n, 1, 0, &t))
+		n++;
+	assert_int_equal(n, (DMA_STREAMS - 1) * DMA_OUT_MAX);
+	for (uint64_t now_ns = 0; now_ns <= 4 * DELAY; now_ns += DELAY)
+		dma_reap(r->d, now_ns);
+	assert_true(dma_done(r->d, t));
+	assert_memory_equal(r->dst, r->src, n);
+	begin(r, 0, 1, 5 * DELAY);
+}
+
+static void dma_copy__long_ones_keep_apart(void **state)
+{
+	struct rig *r = *state;
+	struct dma_ticket t = begin(r, 0, LEN, 0);
+
+	assert_int_equal(t.stream, 0);
+	assert_int_not_equal(begin(r, 0, 10, 0).stream, 0);
+	dma_kick(r->d, 0);
+	dma_reap(r->d, DELAY);
+	assert_true(dma_done(r->d, t));
+	assert_memory_equal(r->dst, r->src, LEN);
+}
+
+static void dma_err__does_not_finish(void **state)
+{
+	struct gx_gpu_cfg cfg = {.delay_ns = 10 * TIMEOUT};
+	struct rig *r = *state;
+	struct dma_ticket t;
+	struct gx_gpu *slow;
+	struct dma *d;
+
+	assert_int_equal(gx_gpu_host_ops.open(&cfg, &slow), 0);
+	assert_int_equal(dma_open(slow, TIMEOUT, &d), 0);
+	assert_true(dma_copy(d, r->dst, r->src, 10, 5, &t));
+	dma_reap(d, 5 + TIMEOUT);
+	assert_int_equal(dma_err(d), 0);
+	dma_reap(d, 6 + TIMEOUT);
+	assert_int_equal(dma_err(d), -ETIMEDOUT);
+	assert_false(dma_done(d, t));
+	assert_false(dma_copy(d, r->dst, r->src, 10, 6 + TIMEOUT, &t));
+	dma_close(d);
+	gx_gpu_host_ops.close(slow);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		TEST(dma_done__when_the_bytes_are_there), TEST(dma_done__without_a_kick),
+		TEST(dma_kick__tells_in_groups),	  TEST(dma_copy__full),
+		TEST(dma_copy__long_ones_keep_apart),	  TEST(dma_err__does_not_finish),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
