@@ -570,6 +570,29 @@ static int cuda_copy(struct gx_gpu_stream *stream, const struct gx_gpu_copy list
 	return ok ? 0 : -EAGAIN;
 }
 
+static int cuda_call(struct gx_gpu_stream *stream, int (*fn)(void *arg, void *stream), void *arg,
+		     uint32_t *done, uint32_t value, uint64_t now_ns)
+{
+	struct cuda_stream *s = cuda_stream_of(stream);
+	struct cuda_gpu *g = cuda_of(stream->gpu);
+	struct CUctx_st *prev;
+	int ret = 0;
+
+	if (s->faulted)
+		return -EAGAIN;
+	s->chained = false;
+	prev = cuda_enter(g);
+	if (fn)
+		ret = fn(arg, s->stm);
+	/* Whatever @fn has made current. */
+	cu.cuCtxSetCurrent(g->ctx);
+	if (!ret && done && !core_flag(s, done, value))
+		ret = -EAGAIN;
+	cuda_leave_core(g, prev);
+	core_queued(s, now_ns);
+	return ret;
+}
+
 static void gather_args(struct cuda_stream *s, const struct gx_gpu_gather *g,
 			struct gx_gather_args *a)
 {
@@ -985,6 +1008,7 @@ const struct gx_gpu_ops gx_gpu_cuda_ops = {
 	.unpack = cuda_unpack,
 	.copy = cuda_copy,
 	.gather = cuda_gather,
+	.call = cuda_call,
 	.reap = cuda_reap,
 	.fault = cuda_fault,
 	.flag_alloc = cuda_flag_alloc,

@@ -403,6 +403,20 @@ static int host_gather(struct gx_gpu_stream *stream, const struct gx_gpu_gather 
 	return -EAGAIN;
 }
 
+/* What is queued is finished first: @fn is to see it, as work that it would queue on a GPU. */
+static int host_call(struct gx_gpu_stream *stream, int (*fn)(void *arg, void *stream), void *arg,
+		     uint32_t *done, uint32_t value, uint64_t now_ns)
+{
+	int ret = 0;
+
+	host_reap(stream, UINT64_MAX);
+	if (fn)
+		ret = fn(arg, NULL);
+	if (ret || !done)
+		return ret;
+	return host_copy(stream, NULL, 0, done, value, now_ns);
+}
+
 static int host_fault(struct gx_gpu_stream *s)
 {
 	return 0;
@@ -449,6 +463,7 @@ const struct gx_gpu_ops gx_gpu_host_ops = {
 	.unpack = host_unpack,
 	.copy = host_copy,
 	.gather = host_gather,
+	.call = host_call,
 	.reap = host_reap,
 	.fault = host_fault,
 	.flag_alloc = host_flag_alloc,

@@ -122,6 +122,10 @@ struct gx_gpu_ops {
 	/* [core] Queue a gather, then the flag, as ->copy. Return 0, -EAGAIN with nothing queued. */
 	int (*gather)(struct gx_gpu_stream *s, const struct gx_gpu_gather *g, uint32_t *done,
 		      uint32_t value, uint64_t now_ns);
+	/* [core] Run @fn on this thread with the GPU's context current and the vendor's stream (host: NULL); NULL: nothing.
+	 * Then queue the flag, as ->copy; NULL: none. Return 0, -EAGAIN, or what @fn returned, with no flag queued. */
+	int (*call)(struct gx_gpu_stream *s, int (*fn)(void *arg, void *stream), void *arg, uint32_t *done,
+		    uint32_t value, uint64_t now_ns);
 	/* [core] Push what completes late (host with delay_ns; cuda: launch errors into status). True: it worked.*/
 	bool (*reap)(struct gx_gpu_stream *s, uint64_t now_ns);
 	/* [core] Sticky fault of the stream: 0 or -EIO; gx_gpu_why() has the vendor's code. */
