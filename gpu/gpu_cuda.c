@@ -714,6 +714,52 @@ static int cuda_fault(struct gx_gpu_stream *stream)
 	return -EIO;
 }
 
+/* --- streams of the user's ----------------------------------------------------------------------
+ */
+
+/* Can what is queued on @stm be waited for? */
+static int mark_check(struct CUstream_st *stm)
+{
+	unsigned capturing = GX_CU_CAPTURE_NONE;
+	unsigned res;
+
+	if ((uintptr_t)stm == GX_CU_STREAM_PER_THREAD) {
+		gx_gpu_why_set("CU_STREAM_PER_THREAD is another stream on each thread: name one");
+		return -EINVAL;
+	}
+	res = cu.cuStreamIsCapturing(stm, &capturing);
+	if (!res && capturing == GX_CU_CAPTURE_NONE)
+		return 0;
+	if (res)
+		gx_gpu_why_set("cuStreamIsCapturing: %s (%u)", cuda_error_name(res), res);
+	else
+		gx_gpu_why_set("the stream is being captured into a graph");
+	return -EINVAL;
+}
+
+/* Errors here are the caller's: no stream of ours is at fault. */
+static int cuda_stream_mark(struct gx_gpu *gpu, void *stream, uint32_t *flag, uint32_t value,
+			    uint64_t now_ns, uint64_t *due_ns)
+{
+	struct cuda_gpu *g = cuda_of(gpu);
+	struct CUctx_st *prev = cuda_enter(g);
+	unsigned long long ptr = cuda_ptr(flag);
+	void *params[] = {&ptr, &value};
+	unsigned res = 0;
+	int ret = mark_check(stream);
+
+	if (!ret && g->write_value)
+		res = cu.cuStreamWriteValue32_v2(stream, ptr, value, GX_CU_WRITE_VALUE_DEFAULT);
+	else if (!ret)
+		res = cu.cuLaunchKernel(g->fn_flag, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+	cuda_leave(g, prev);
+	if (res)
+		gx_gpu_why_set("a flag behind the stream's work: %s (%u)", cuda_error_name(res),
+			       res);
+	*due_ns = 0;
+	return res ? -EINVAL : ret;
+}
+
 /* --- open and close -----------------------------------------------------------------------------
  */
 
@@ -1013,5 +1059,6 @@ const struct gx_gpu_ops gx_gpu_cuda_ops = {
 	.fault = cuda_fault,
 	.flag_alloc = cuda_flag_alloc,
 	.flag_free = cuda_flag_free,
+	.stream_mark = cuda_stream_mark,
 	.info = cuda_info,
 };

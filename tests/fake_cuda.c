@@ -789,6 +789,13 @@ FAKE unsigned cuStreamQuery(struct CUstream_st *stream)
 	return finished >= stream->last ? 0 : GX_CU_ERROR_NOT_READY;
 }
 
+/* Handles below 16 are the driver's own streams; here, one that is being captured. */
+FAKE unsigned cuStreamIsCapturing(struct CUstream_st *stream, unsigned *status)
+{
+	*status = (uintptr_t)stream == 3 ? 1 : 0;
+	return stream ? 0 : GX_CU_ERROR_INVALID_VALUE;
+}
+
 FAKE unsigned cuStreamSynchronize(struct CUstream_st *stream)
 {
 	while (cuStreamQuery(stream))

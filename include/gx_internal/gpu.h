@@ -135,6 +135,13 @@ struct gx_gpu_ops {
 	uint32_t *(*flag_alloc)(struct gx_gpu *gpu, unsigned n);
 	void (*flag_free)(struct gx_gpu *gpu, uint32_t *flags, unsigned n);
 
+	/* Any thread, does not block. Queue on @stream, a stream of the user's (a CUstream; host: whatever), that
+	 * *flag (see flag_alloc; of any GPU) becomes @value when all work queued on it so far is done. The stream
+	 * counts as there when the flag is seen and *due_ns has passed (0: at once; host: its delay). Return 0,
+	 * -EINVAL with a reason: no stream that can be waited for; then nothing writes the flag. */
+	int (*stream_mark)(struct gx_gpu *gpu, void *stream, uint32_t *flag, uint32_t value,
+			   uint64_t now_ns, uint64_t *due_ns);
+
 	/* Facts for the output: device name, SMs used by an unpack, and the unpack mode really used. */
 	void (*info)(struct gx_gpu *gpu, char *name, size_t room, unsigned *sms, enum gx_unpack *unpack);
 };
