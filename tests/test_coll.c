@@ -1,0 +1,859 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Collectives (include/gx/coll.h): ranks as threads of this process over a port (the first
+ * argument: shm, udp; cuda: memory of GPUs over shm, 77 where there is none), and as processes of
+ * their own, this program again, where one is to be killed or stopped. Every byte of every
+ * destination is compared, with poison around it.
+ */
+#include "gx/coll.h"
+#include "gx_internal/base.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define RANKS_MAX 4
+#define BUF_B	  (16u << 20)
+#define POISON	  0x6b
+#define GUARD_B	  64
+
+extern char **environ;
+
+static const char *port;
+static bool on_gpu;
+
+/* In a rank's thread, where CMocka's assertions cannot be used. */
+#define CHECK(cond)                                                                                \
+	do {                                                                                       \
+		if (!(cond)) {                                                                     \
+			fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #cond, gx_error()); \
+			abort();                                                                   \
+		}                                                                                  \
+	} while (0)
+
+/* ---- Ranks ---- */
+
+struct rig;
+
+/* One rank. owner: its thread */
+struct rank {
+	struct rig *rig;
+	pthread_t thread;
+	unsigned rank;
+	struct gx_group *group;
+	unsigned char *host; /* BUF_B, to look at what is in a buffer */
+	int ret;	     /* of connect */
+	char why[512];
+};
+
+/* What all ranks of a test share. Frozen once they run. */
+struct rig {
+	unsigned nr;
+	void (*fn)(struct rank *r);
+	struct gx_group_opts opts;
+	unsigned nr_cores;
+	uint64_t peer_timeout_ns;
+	char addr[64];	    /* of rank 0 here */
+	const char *master; /* where the others find it */
+	unsigned first;	    /* ranks from here on are threads of this process */
+	unsigned count;
+	bool alone; /* ranks need not connect */
+	struct rank ranks[RANKS_MAX];
+	_Atomic unsigned arrived;
+};
+
+static void rank_open(struct rank *r, const char *master)
+{
+	const struct rig *rig = r->rig;
+	struct gx_group_buf bufs[2];
+	struct gx_group_opts o = rig->opts;
+	struct gx_opts gx = GX_INIT(gx);
+
+	for (unsigned i = 0; i < 2; i++)
+		bufs[i] = (struct gx_group_buf){.kind = on_gpu ? GX_MEM_CUDA : GX_MEM_HOST,
+						.len = BUF_B};
+	gx.ports = &port;
+	gx.nr_ports = 1;
+	gx.nr_cores = rig->nr_cores;
+	gx.no_huge = true;
+	gx.peer_timeout_ns = rig->peer_timeout_ns;
+	o.size = sizeof(o);
+	o.rank = r->rank;
+	o.nr_ranks = o.nr_ranks ? o.nr_ranks : rig->nr;
+	o.master = master;
+	o.gx = &gx;
+	o.bufs = bufs;
+	o.nr_bufs = 2;
+	o.connect_timeout_ns = o.connect_timeout_ns ? o.connect_timeout_ns : 30000000000ull;
+	CHECK(!gx_group_open(&o, &r->group));
+	r->host = malloc(BUF_B);
+	CHECK(r->host);
+}
+
+static void *rank_run(void *arg)
+{
+	struct rank *r = arg;
+
+	if (!r->group)
+		rank_open(r, r->rig->master);
+	r->ret = gx_group_connect(r->group);
+	snprintf(r->why, sizeof(r->why), "%s", gx_error());
+	if (!r->rig->alone)
+		CHECK(!r->ret);
+	for (unsigned i = 1; !r->ret && i < r->rig->nr_cores; i++)
+		CHECK(!gx_core_start(gx_core(gx_group_gx(r->group), i)));
+	if (!r->ret)
+		r->rig->fn(r);
+	gx_group_close(r->group);
+	free(r->host);
+	return NULL;
+}
+
+/* Run the ranks that are this process's. Rank 0 opens first: it knows where the others must come.
+ */
+static void rig_begin(struct rig *rig)
+{
+	for (unsigned i = 0; i < rig->count; i++)
+		rig->ranks[i] = (struct rank){.rig = rig, .rank = rig->first + i};
+	if (rig->first == 0) {
+		rank_open(&rig->ranks[0], "127.0.0.1:0");
+		snprintf(rig->addr, sizeof(rig->addr), "%s", gx_group_addr(rig->ranks[0].group));
+		rig->master = rig->addr;
+	}
+}
+
+static void rig_end(struct rig *rig)
+{
+	for (unsigned i = 0; i < rig->count; i++)
+		CHECK(!pthread_create(&rig->ranks[i].thread, NULL, rank_run, &rig->ranks[i]));
+	for (unsigned i = 0; i < rig->count; i++)
+		pthread_join(rig->ranks[i].thread, NULL);
+}
+
+static void ranks_run(unsigned nr, void (*fn)(struct rank *r))
+{
+	struct rig rig = {.nr = nr, .count = nr, .fn = fn};
+
+	rig_begin(&rig);
+	rig_end(&rig);
+}
+
+/* ---- Payload ---- */
+
+static uint64_t mix(uint64_t x)
+{
+	x = (x ^ x >> 31) * 0x9e3779b97f4a7c15ull;
+	return x ^ x >> 29;
+}
+
+/* What rank @from sends to rank @to in round @round. */
+static void pattern(unsigned char *p, uint64_t len, unsigned from, unsigned to, unsigned round)
+{
+	uint64_t x = mix(from * 1000003ull + to * 10007 + round + 1);
+
+	for (uint64_t i = 0; i < len; i++) {
+		if (i % 8 == 0)
+			x = x * 6364136223846793005ull + 1442695040888963407ull;
+		p[i] = (unsigned char)(x >> (i % 8 * 8));
+	}
+}
+
+/* One collective of a test. */
+struct move {
+	bool all_to_all, in_place;
+	uint64_t len, src_off, dst_off;
+	unsigned round;
+};
+
+static void move_fill(struct rank *r, const struct move *m)
+{
+	unsigned n = m->all_to_all ? r->rig->nr : 1;
+	struct gx_mem *src = gx_group_mem(r->group, m->in_place);
+
+	for (unsigned q = 0; q < n; q++) {
+		pattern(r->host, m->len, r->rank, m->all_to_all ? q : 0, m->round);
+		CHECK(!gx_mem_copy_in(src, m->src_off + q * m->len, r->host, m->len));
+	}
+}
+
+static void move_poison(struct rank *r, const struct move *m)
+{
+	uint64_t len = m->len * r->rig->nr + 2 * GUARD_B;
+
+	memset(r->host, POISON, len);
+	CHECK(!gx_mem_copy_in(gx_group_mem(r->group, 1), m->dst_off - GUARD_B, r->host, len));
+}
+
+static int move_post(struct rank *r, const struct move *m, uint64_t *ticket)
+{
+	struct gx_coll c = GX_INIT(c);
+
+	c.src = gx_group_mem(r->group, m->in_place);
+	c.src_off = m->src_off;
+	c.dst = 1;
+	c.dst_off = m->dst_off;
+	c.len = m->len;
+	return m->all_to_all ? gx_alltoall(r->group, &c, ticket)
+			     : gx_allgather(r->group, &c, ticket);
+}
+
+static void move_verify(struct rank *r, const struct move *m)
+{
+	unsigned char *want = malloc(m->len + 1);
+	uint64_t all = m->len * r->rig->nr;
+
+	CHECK(!gx_mem_copy_out(gx_group_mem(r->group, 1), m->dst_off - GUARD_B, r->host,
+			       all + 2 * GUARD_B));
+	for (unsigned i = 0; i < GUARD_B; i++) {
+		CHECK(r->host[i] == POISON);
+		CHECK(r->host[GUARD_B + all + i] == POISON);
+	}
+	for (unsigned q = 0; q < r->rig->nr; q++) {
+		pattern(want, m->len, q, m->all_to_all ? r->rank : 0, m->round);
+		CHECK(!memcmp(r->host + GUARD_B + q * m->len, want, m->len));
+	}
+	free(want);
+}
+
+static void move_whole(struct rank *r, struct move m)
+{
+	uint64_t ticket;
+
+	m.dst_off += GUARD_B;
+	if (m.in_place)
+		m.src_off = m.dst_off + r->rank * m.len;
+	move_poison(r, &m);
+	move_fill(r, &m);
+	CHECK(!move_post(r, &m, &ticket));
+	CHECK(!gx_coll_wait(r->group, ticket));
+	move_verify(r, &m);
+}
+
+/* ---- All-gather, all-to-all ---- */
+
+static const uint64_t sizes[] = {0, 1, 15, 64, 4095, 4097, 100003, (1u << 20) + 5, 3000017};
+
+static void allgather_sizes_fn(struct rank *r)
+{
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(sizes); i++)
+		move_whole(r, (struct move){
+				      .len = sizes[i], .src_off = i, .dst_off = 3 * i, .round = i});
+}
+
+static void gx_allgather__sizes(void **state)
+{
+	for (unsigned nr = 1; nr <= RANKS_MAX; nr++)
+		ranks_run(nr, allgather_sizes_fn);
+}
+
+static void alltoall_sizes_fn(struct rank *r)
+{
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(sizes); i++)
+		move_whole(r, (struct move){.all_to_all = true,
+					    .len = sizes[i],
+					    .src_off = 5 * i,
+					    .dst_off = i,
+					    .round = i});
+}
+
+static void gx_alltoall__sizes(void **state)
+{
+	for (unsigned nr = 1; nr <= RANKS_MAX; nr++)
+		ranks_run(nr, alltoall_sizes_fn);
+}
+
+static void in_place_fn(struct rank *r)
+{
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(sizes); i++)
+		move_whole(r, (struct move){.in_place = true, .len = sizes[i], .round = i});
+}
+
+static void gx_allgather__in_place(void **state)
+{
+	ranks_run(3, in_place_fn);
+}
+
+/* Small pieces, few under way, one peer at a time. */
+static void gx_allgather__small_pieces(void **state)
+{
+	struct rig rig = {.nr = 3, .count = 3, .fn = allgather_sizes_fn};
+
+	rig.opts.piece_b = 4096;
+	rig.opts.depth = 2;
+	rig.opts.fan = 1;
+	rig_begin(&rig);
+	rig_end(&rig);
+}
+
+static void lanes_fn(struct rank *r)
+{
+	allgather_sizes_fn(r);
+	alltoall_sizes_fn(r);
+}
+
+/* The first core turned by the rank's thread, the other by gx's. */
+static void gx_allgather__two_lanes(void **state)
+{
+	struct rig rig = {.nr = 2, .count = 2, .nr_cores = 2, .fn = lanes_fn};
+
+	rig_begin(&rig);
+	rig_end(&rig);
+}
+
+/* As many as there may be, in places of their own; the next one must wait. */
+static void in_flight_fn(struct rank *r)
+{
+	uint64_t ticket[GX_COLL_DEPTH], more;
+	struct move m[GX_COLL_DEPTH];
+
+	for (unsigned i = 0; i < GX_COLL_DEPTH; i++) {
+		m[i] = (struct move){.all_to_all = i & 1,
+				     .len = 20011 + 4 * i,
+				     .src_off = i * 200000,
+				     .dst_off = i * 200000 + GUARD_B,
+				     .round = i};
+		move_poison(r, &m[i]);
+		move_fill(r, &m[i]);
+	}
+	for (unsigned i = 0; i < GX_COLL_DEPTH; i++)
+		CHECK(!move_post(r, &m[i], &ticket[i]));
+	CHECK(gx_barrier(r->group, &more) == -EAGAIN);
+	for (unsigned i = 0; i < GX_COLL_DEPTH; i++)
+		CHECK(gx_coll_test(r->group, ticket[i]) == -EINPROGRESS);
+	for (unsigned i = 0; i < GX_COLL_DEPTH; i++)
+		CHECK(!gx_coll_wait(r->group, ticket[i]));
+	for (unsigned i = 0; i < GX_COLL_DEPTH; i++)
+		move_verify(r, &m[i]);
+	CHECK(!gx_barrier(r->group, &more));
+	CHECK(!gx_coll_wait(r->group, more));
+}
+
+static void gx_allgather__several_in_flight(void **state)
+{
+	for (unsigned nr = 2; nr <= RANKS_MAX; nr++)
+		ranks_run(nr, in_flight_fn);
+}
+
+static void nap(unsigned us)
+{
+	nanosleep(&(struct timespec){.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000}, NULL);
+}
+
+/* The same destination again and again. Rank 1 takes its time to read it while the others have long
+ * posted the next: they must not write into it before rank 1 posts. */
+static void reuse_fn(struct rank *r)
+{
+	struct move m = {.len = 70001, .dst_off = GUARD_B};
+
+	for (m.round = 0; m.round < 40; m.round++) {
+		uint64_t ticket;
+
+		m.all_to_all = m.round % 3 == 0;
+		m.src_off = m.round % 2 * 1000000; /* the source of the last one is free again */
+		move_poison(r, &m);
+		move_fill(r, &m);
+		CHECK(!move_post(r, &m, &ticket));
+		CHECK(!gx_coll_wait(r->group, ticket));
+		for (unsigned i = 0; r->rank == 1 && i < 20; i++) {
+			nap(100);
+			gx_core_turn(gx_core(gx_group_gx(r->group), 0), gx_now());
+			move_verify(r, &m);
+		}
+		move_verify(r, &m);
+	}
+}
+
+static void gx_allgather__slow_reader(void **state)
+{
+	ranks_run(3, reuse_fn);
+}
+
+/* ---- Barrier ---- */
+
+static void barrier_fn(struct rank *r)
+{
+	uint64_t ticket;
+
+	for (unsigned i = 1; i <= 20; i++) {
+		nap(mix(r->rank * 77 + i) % 2000);
+		atomic_fetch_add(&r->rig->arrived, 1);
+		CHECK(!gx_barrier(r->group, &ticket));
+		CHECK(!gx_coll_wait(r->group, ticket));
+		CHECK(atomic_load(&r->rig->arrived) >= i * r->rig->nr);
+		CHECK(!gx_barrier(r->group, &ticket));
+		CHECK(!gx_coll_wait(r->group, ticket));
+	}
+}
+
+static void gx_barrier__all_have_come(void **state)
+{
+	ranks_run(4, barrier_fn);
+}
+
+/* ---- What is refused ---- */
+
+static void bad_fn(struct rank *r)
+{
+	struct gx_coll c = GX_INIT(c), ok;
+	uint64_t t;
+
+	c.src = gx_group_mem(r->group, 0);
+	c.dst = 1;
+	c.len = 1000;
+	ok = c;
+	CHECK(gx_coll_test(r->group, 0) == -EINVAL);
+	c.dst = 2;
+	CHECK(gx_allgather(r->group, &c, &t) == -EINVAL && strstr(gx_error(), "buffer 2"));
+	c = ok;
+	c.src = NULL;
+	CHECK(gx_allgather(r->group, &c, &t) == -EINVAL && strstr(gx_error(), "source"));
+	c = ok;
+	c.src_off = BUF_B - 999;
+	CHECK(gx_allgather(r->group, &c, &t) == -EINVAL && strstr(gx_error(), "source"));
+	c = ok;
+	c.dst_off = BUF_B - 1999;
+	CHECK(gx_allgather(r->group, &c, &t) == -EINVAL && strstr(gx_error(), "destination"));
+	c = ok;
+	c.len = UINT64_MAX / 2;
+	CHECK(gx_alltoall(r->group, &c, &t) == -EINVAL);
+	c = ok;
+	c.src = gx_group_mem(r->group, 1);
+	c.src_off = 1500;
+	CHECK(gx_allgather(r->group, &c, &t) == -EINVAL && strstr(gx_error(), "overlap"));
+	c.size = 8;
+	CHECK(gx_allgather(r->group, &c, &t) == -EINVAL && strstr(gx_error(), "GX_INIT"));
+	/* None of that was posted. */
+	CHECK(!gx_allgather(r->group, &ok, &t) && t == 0);
+	CHECK(!gx_coll_wait(r->group, t));
+	CHECK(!gx_leave(r->group, &t));
+	CHECK(gx_barrier(r->group, &t) == -ENOTCONN);
+}
+
+static void gx_allgather__bad_input(void **state)
+{
+	ranks_run(2, bad_fn);
+}
+
+static void different_fn(struct rank *r)
+{
+	struct move m = {.len = r->rank == 2 ? 2000 : 1000, .dst_off = GUARD_B};
+	uint64_t t;
+
+	CHECK(!move_post(r, &m, &t));
+	CHECK(gx_coll_wait(r->group, t) == -EPROTO);
+	CHECK(strstr(gx_group_error(r->group), "different collectives"));
+	CHECK(move_post(r, &m, &t) == -EPROTO);
+}
+
+static void gx_allgather__ranks_disagree(void **state)
+{
+	/* A rank may hear of it before it is back from connecting. */
+	struct rig rig = {.nr = 3, .count = 3, .alone = true, .fn = different_fn};
+
+	rig_begin(&rig);
+	rig_end(&rig);
+	for (unsigned i = 0; i < 3; i++)
+		assert_true(!rig.ranks[i].ret || rig.ranks[i].ret == -EPROTO);
+}
+
+static void late_fn(struct rank *r)
+{
+	uint64_t t;
+
+	if (r->rank == 1) {
+		while (!gx_group_error(r->group)[0]) {
+			gx_core_turn(gx_core(gx_group_gx(r->group), 0), gx_now());
+			nap(100);
+		}
+	} else {
+		CHECK(!gx_barrier(r->group, &t));
+		CHECK(gx_coll_wait(r->group, t) == -ETIMEDOUT);
+	}
+	CHECK(strstr(gx_group_error(r->group), "rank 1"));
+	CHECK(gx_group_lost(r->group) == 1);
+}
+
+static void gx_coll_test__late_rank(void **state)
+{
+	struct rig rig = {.nr = 3, .count = 3, .fn = late_fn};
+
+	rig.opts.timeout_ns = 300000000;
+	rig_begin(&rig);
+	rig_end(&rig);
+}
+
+/* ---- Meeting ---- */
+
+static void nothing_fn(struct rank *r)
+{
+}
+
+/* Rank 2 of 3 is never started: the other two name it. */
+static void gx_group_connect__missing_rank(void **state)
+{
+	struct rig rig = {.nr = 3, .count = 2, .alone = true, .fn = nothing_fn};
+
+	rig.opts.connect_timeout_ns = 700000000;
+	rig_begin(&rig);
+	rig_end(&rig);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(rig.ranks[i].ret, -ETIMEDOUT);
+		assert_non_null(strstr(rig.ranks[i].why, "rank"));
+	}
+	assert_non_null(strstr(rig.ranks[0].why, "rank 2 of 3 did not come"));
+}
+
+static void gx_group_connect__no_rank_0(void **state)
+{
+	struct rig rig = {.nr = 2, .count = 1, .first = 1, .alone = true, .fn = nothing_fn};
+
+	rig.opts.connect_timeout_ns = 300000000;
+	rig.master = "127.0.0.1:1";
+	rig_begin(&rig);
+	rig_end(&rig);
+	assert_int_equal(rig.ranks[0].ret, -ETIMEDOUT);
+	assert_non_null(strstr(rig.ranks[0].why, "rank 0"));
+	assert_non_null(strstr(rig.ranks[0].why, "127.0.0.1:1"));
+}
+
+/* Two say that they are rank 1, or one believes in another number of ranks. */
+static void gx_group_connect__does_not_fit(void **state)
+{
+	for (unsigned pass = 0; pass < 2; pass++) {
+		struct rig rig = {.nr = 3, .count = 3, .alone = true, .fn = nothing_fn};
+
+		rig.opts.connect_timeout_ns = 10000000000ull;
+		rig_begin(&rig);
+		if (pass == 0) {
+			rig.ranks[2].rank = 1;
+		} else {
+			rank_open(&rig.ranks[1], rig.master);
+			rig.opts.nr_ranks = 4;
+		}
+		rig_end(&rig);
+		for (unsigned i = 0; i < 3; i++) {
+			assert_int_equal(rig.ranks[i].ret, -EPROTO);
+			assert_non_null(strstr(rig.ranks[i].why, "does not fit"));
+			assert_non_null(strstr(rig.ranks[i].why, pass ? "one of 4" : "two proc"));
+		}
+	}
+}
+
+static int open_try(struct gx_group_opts *o)
+{
+	struct gx_group *group = NULL;
+	int ret = gx_group_open(o, &group);
+
+	if (!ret)
+		gx_group_close(group);
+	return ret;
+}
+
+static void gx_group_open__bad_input(void **state)
+{
+	const struct gx_opts gx = {.size = sizeof(gx), .arg = (void *)state};
+	struct gx_group_opts good = GX_INIT(good), o;
+
+	good.nr_ranks = 2;
+	good.master = "127.0.0.1:0";
+	o = good;
+	o.nr_ranks = 0;
+	assert_int_equal(open_try(&o), -EINVAL);
+	o.nr_ranks = GX_GROUP_RANKS_MAX + 1;
+	assert_int_equal(open_try(&o), -EINVAL);
+	o = good;
+	o.rank = 2;
+	assert_int_equal(open_try(&o), -EINVAL);
+	assert_non_null(strstr(gx_error(), "rank 2"));
+	o = good;
+	o.master = "nowhere";
+	assert_int_equal(open_try(&o), -EINVAL);
+	o.master = NULL;
+	assert_int_equal(open_try(&o), -EINVAL);
+	o = good;
+	o.piece_b = 5000;
+	assert_int_equal(open_try(&o), -EINVAL);
+	o = good;
+	o.nr_bufs = 1;
+	assert_int_equal(open_try(&o), -EINVAL);
+	o = good;
+	o.gx = &gx;
+	assert_int_equal(open_try(&o), -EINVAL);
+	gx_group_close(NULL);
+	/* One that was opened and never connected. */
+	assert_int_equal(open_try(&good), 0);
+}
+
+/* ---- Ranks that go ---- */
+
+/* Rank 2 leaves while the others go on: that it was told of is no excuse for those. */
+static void leaver_fn(struct rank *r)
+{
+	uint64_t t;
+	int ret = 0;
+
+	if (r->rank == 2)
+		return;
+	while (!ret) {
+		CHECK(!gx_barrier(r->group, &t) || gx_group_error(r->group)[0]);
+		ret = gx_coll_wait(r->group, t);
+	}
+	CHECK(strstr(gx_group_error(r->group), "rank"));
+}
+
+static void gx_group_close__others_go_on(void **state)
+{
+	struct rig rig = {.nr = 3, .count = 3, .fn = leaver_fn, .peer_timeout_ns = 1000000000};
+
+	rig_begin(&rig);
+	rig_end(&rig);
+}
+
+/* This program again, as the last rank. */
+static pid_t rank_spawn(const struct rig *rig)
+{
+	char rank[16], nr[16];
+	char *argv[] = {"test_coll", (char *)port, "rank", rank, nr, (char *)rig->master, NULL};
+	pid_t pid;
+
+	snprintf(rank, sizeof(rank), "%u", rig->nr - 1);
+	snprintf(nr, sizeof(nr), "%u", rig->nr);
+	assert_int_equal(posix_spawn(&pid, "/proc/self/exe", NULL, NULL, argv, environ), 0);
+	return pid;
+}
+
+static pid_t victim;
+static int victim_signal;
+
+/* All ranks: all-gathers without end. Rank 0 sends the last one its signal in the middle of them.
+ */
+static void endless_fn(struct rank *r)
+{
+	struct move m = {.len = 300001, .dst_off = GUARD_B};
+	uint64_t t, begin = 0;
+	int ret = 0;
+
+	for (unsigned i = 0; !ret; i++) {
+		if (r->rank == 0 && i == 50) {
+			kill(victim, victim_signal);
+			begin = gx_now();
+		}
+		ret = move_post(r, &m, &t);
+		if (!ret)
+			ret = gx_coll_wait(r->group, t);
+	}
+	if (r->rank == r->rig->nr - 1)
+		return;
+	CHECK(ret == -ECONNRESET || ret == -ETIMEDOUT);
+	CHECK(gx_group_lost(r->group) == (int)r->rig->nr - 1);
+	CHECK(strstr(gx_group_error(r->group), "rank 2 is lost"));
+	CHECK(r->rank || gx_now() - begin < 4000000000ull);
+}
+
+static void last_rank_lost(int signo)
+{
+	struct rig rig = {.nr = 3, .count = 2, .fn = endless_fn, .peer_timeout_ns = 1000000000};
+	int status;
+
+	rig_begin(&rig);
+	victim = rank_spawn(&rig);
+	victim_signal = signo;
+	rig_end(&rig);
+	kill(victim, SIGKILL);
+	waitpid(victim, &status, 0);
+}
+
+static void gx_coll_wait__rank_killed(void **state)
+{
+	last_rank_lost(SIGKILL);
+}
+
+static void gx_coll_wait__rank_stopped(void **state)
+{
+	last_rank_lost(SIGSTOP);
+}
+
+static int role_rank(char *argv[])
+{
+	struct rig rig = {.first = strtoul(argv[3], NULL, 10),
+			  .nr = strtoul(argv[4], NULL, 10),
+			  .master = argv[5],
+			  .count = 1,
+			  .fn = endless_fn,
+			  .peer_timeout_ns = 1000000000};
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	rig_begin(&rig);
+	rig_end(&rig);
+	return 0;
+}
+
+/* ---- Environment ---- */
+
+static const char *const env_names[] = {"RANK",
+					"WORLD_SIZE",
+					"LOCAL_RANK",
+					"MASTER_ADDR",
+					"MASTER_PORT",
+					"OMPI_COMM_WORLD_RANK",
+					"OMPI_COMM_WORLD_SIZE",
+					"OMPI_COMM_WORLD_LOCAL_RANK",
+					"OMPI_COMM_WORLD_LOCAL_SIZE",
+					"PMI_RANK",
+					"PMI_SIZE",
+					"MPI_LOCALRANKID",
+					"MPI_LOCALNRANKS",
+					"SLURM_PROCID",
+					"SLURM_NTASKS",
+					"SLURM_LOCALID",
+					"SLURM_NNODES",
+					"SLURM_STEP_NODELIST"};
+
+/* "NAME=VALUE NAME=VALUE", and nothing else of what counts. */
+static int env_try(const char *vars, struct gx_group_env *env)
+{
+	char copy[256], *save = NULL;
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(env_names); i++)
+		unsetenv(env_names[i]);
+	snprintf(copy, sizeof(copy), "%s", vars);
+	for (char *v = strtok_r(copy, " ", &save); v; v = strtok_r(NULL, " ", &save)) {
+		char *value = strchr(v, '=');
+
+		*value++ = 0;
+		setenv(v, value, 1);
+	}
+	*env = (struct gx_group_env)GX_INIT(*env);
+	return gx_group_env(env);
+}
+
+static void gx_group_env__launchers(void **state)
+{
+	static const struct {
+		const char *vars, *launcher;
+		unsigned rank, nr, local;
+		const char *master;
+	} rows[] = {
+		{"RANK=3 WORLD_SIZE=8 LOCAL_RANK=1 MASTER_ADDR=h MASTER_PORT=77", "torchrun", 3, 8,
+		 1, "h:77"},
+		{"RANK=3 WORLD_SIZE=8 MASTER_ADDR=fe80::1", "torchrun", 3, 8, 3, "[fe80::1]:29500"},
+		{"OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=2",
+		 "Open MPI", 1, 2, 1, "127.0.0.1:29500"},
+		{"OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2",
+		 "Open MPI", 1, 4, 1, ""},
+		{"PMI_RANK=0 PMI_SIZE=1 MPI_LOCALRANKID=0 MASTER_ADDR=a", "PMI", 0, 1, 0,
+		 "a:29500"},
+		{"SLURM_PROCID=5 SLURM_NTASKS=8 SLURM_LOCALID=1 SLURM_NNODES=4 "
+		 "SLURM_STEP_NODELIST=gpu[03-05,9]",
+		 "Slurm", 5, 8, 1, "gpu03:29500"},
+		{"SLURM_PROCID=5 SLURM_NTASKS=8 SLURM_STEP_NODELIST=a1,b2", "Slurm", 5, 8, 5,
+		 "a1:29500"},
+		{"SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_NNODES=1", "Slurm", 0, 2, 0,
+		 "127.0.0.1:29500"},
+		{"SLURM_PROCID=0 SLURM_NTASKS=2 RANK=1 WORLD_SIZE=2", "torchrun", 1, 2, 1, ""},
+	};
+	struct gx_group_env env;
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(rows); i++) {
+		assert_int_equal(env_try(rows[i].vars, &env), 0);
+		assert_string_equal(env.launcher, rows[i].launcher);
+		assert_int_equal(env.rank, rows[i].rank);
+		assert_int_equal(env.nr_ranks, rows[i].nr);
+		assert_int_equal(env.local_rank, rows[i].local);
+		assert_string_equal(env.master, rows[i].master);
+	}
+}
+
+static void gx_group_env__bad(void **state)
+{
+	static const char *const rows[] = {
+		"RANK=x WORLD_SIZE=2",
+		"RANK=2 WORLD_SIZE=2",
+		"RANK=0 WORLD_SIZE=0",
+		"RANK=-1 WORLD_SIZE=2",
+		"RANK=0 WORLD_SIZE=257",
+		"PMI_RANK= PMI_SIZE=1",
+		"RANK=0 WORLD_SIZE=1 MASTER_ADDR=a MASTER_PORT=65536",
+	};
+	struct gx_group_env env;
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(rows); i++)
+		assert_int_equal(env_try(rows[i], &env), -EINVAL);
+	assert_int_equal(env_try("", &env), -ENOENT);
+	assert_int_equal(env_try("RANK=0", &env), -ENOENT);
+}
+
+/* ---- main ---- */
+
+static int gpu_missing(void)
+{
+	struct gx_mem *mem;
+	struct gx *gx;
+	int ret = gx_open(NULL, &gx);
+
+	if (ret)
+		return ret;
+	ret = gx_mem_alloc(gx, GX_MEM_CUDA, 0, 4096, &mem);
+	if (ret)
+		printf("no GPU: %s\n", gx_error());
+	gx_close(gx);
+	return ret;
+}
+
+int main(int argc, char *argv[])
+{
+	const struct CMUnitTest moves[] = {
+		cmocka_unit_test(gx_allgather__sizes),
+		cmocka_unit_test(gx_alltoall__sizes),
+		cmocka_unit_test(gx_allgather__in_place),
+		cmocka_unit_test(gx_allgather__small_pieces),
+		cmocka_unit_test(gx_allgather__two_lanes),
+		cmocka_unit_test(gx_allgather__several_in_flight),
+		cmocka_unit_test(gx_allgather__slow_reader),
+	};
+	const struct CMUnitTest rest[] = {
+		cmocka_unit_test(gx_barrier__all_have_come),
+		cmocka_unit_test(gx_allgather__bad_input),
+		cmocka_unit_test(gx_allgather__ranks_disagree),
+		cmocka_unit_test(gx_coll_test__late_rank),
+		cmocka_unit_test(gx_group_connect__missing_rank),
+		cmocka_unit_test(gx_group_connect__no_rank_0),
+		cmocka_unit_test(gx_group_connect__does_not_fit),
+		cmocka_unit_test(gx_group_open__bad_input),
+		cmocka_unit_test(gx_group_close__others_go_on),
+		cmocka_unit_test(gx_coll_wait__rank_killed),
+		cmocka_unit_test(gx_coll_wait__rank_stopped),
+		cmocka_unit_test(gx_group_env__launchers),
+		cmocka_unit_test(gx_group_env__bad),
+	};
+	int failed;
+
+	port = argc > 1 ? argv[1] : "shm";
+	on_gpu = !strcmp(port, "cuda");
+	if (on_gpu)
+		port = "shm";
+	if (argc == 6 && !strcmp(argv[2], "rank"))
+		return role_rank(argv);
+	if (argc > 2)
+		cmocka_set_test_filter(argv[2]);
+	if (on_gpu && gpu_missing())
+		return 77;
+	failed = cmocka_run_group_tests_name("moves", moves, NULL, NULL);
+	if (!on_gpu)
+		failed += cmocka_run_group_tests_name("rest", rest, NULL, NULL);
+	return failed;
+}
