@@ -5,6 +5,7 @@
  * reads.
  */
 #include "ctx.h"
+#include "submit.h"
 
 #include "gx_internal/link.h"
 
@@ -55,6 +56,8 @@ static void call_fail(struct gx_call *call)
 {
 	struct gx_ep *ep = GX_CONTAINER_OF(call, struct gx_ep, fail);
 
+	ep->failed = true;
+	submit_ep_fail(ep, ep->fail_err);
 	ep->ops->ep_fail(ep, ep->fail_err);
 }
 
@@ -200,7 +203,8 @@ bool conn_reap(struct gx_conn *c)
 		return false;
 	if (!c->ctl_freed)
 		c->ctl_freed = !c->ctl || ctl_conn_free(c);
-	if (!c->ctl_freed || (conn_is_known(c) && !c->user_closed && !c->gx->closing))
+	if (!c->ctl_freed || (conn_is_known(c) && !c->user_closed && !c->gx->closing) ||
+	    submit_names(c->gx, c))
 		return false;
 	for (unsigned i = 0; i < c->nr_lanes; i++)
 		c->ep[i]->ops->ep_free(c->ep[i]);
@@ -405,7 +409,7 @@ GX_EXPORT int gx_conn_msg(struct gx_conn *c, const void *data, uint32_t len)
 
 /* ---- public: operations ---- */
 
-static int op_check(const struct gx_op *op)
+int op_check(const struct gx_op *op)
 {
 	if (op->size < sizeof(*op))
 		return gx_fail(-EINVAL, "gx_op.size is %zu, this library's is %zu: use GX_INIT()",
@@ -422,8 +426,6 @@ static int op_check(const struct gx_op *op)
 	if (!op->mem && !op->addr && op->len)
 		return gx_fail(-EINVAL, "an operation of %llu bytes without memory",
 			       (unsigned long long)op->len);
-	if (op->stream)
-		return gx_fail(-EOPNOTSUPP, "waiting for a CUDA stream is not supported yet");
 	return 0;
 }
 
@@ -435,7 +437,8 @@ GX_EXPORT int gx_post(struct gx_ep *ep, const struct gx_op ops[], unsigned n)
 	for (i = 0; i < n; i++) {
 		ret = op_check(&ops[i]);
 		if (!ret)
-			ret = ep->ops->post(ep, &ops[i], NULL);
+			ret = ops[i].stream ? submit_stream(ep, &ops[i])
+					    : ep->ops->post(ep, &ops[i], NULL);
 		if (ret)
 			break;
 	}
@@ -448,5 +451,5 @@ GX_EXPORT int gx_post(struct gx_ep *ep, const struct gx_op ops[], unsigned n)
 
 GX_EXPORT int gx_cancel(struct gx_ep *ep, uint64_t user)
 {
-	return ep->ops->cancel(ep, user, NULL);
+	return ep->ops->cancel(ep, user, NULL) + submit_cancel(ep, user);
 }

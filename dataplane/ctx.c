@@ -5,8 +5,8 @@
  */
 #include "ctx.h"
 #include "pkt.h"
+#include "submit.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -188,7 +188,7 @@ static int core_open(struct gx *gx, unsigned i)
 	if (gx->opts.busy_idle)
 		idle.sleep_max_ns = 0;
 	core->comps = calloc(GX_COMPS_MAX, sizeof(*core->comps));
-	if (!core->comps)
+	if (!core->comps || submit_core_open(core))
 		return -ENOMEM;
 	return gx_loop_init(&core->loop, gx->cpus[i], &idle);
 }
@@ -200,6 +200,7 @@ static void core_close(struct gx_core *core)
 	for (unsigned p = 0; p < GX_HELLO_PORTS; p++)
 		link_pkt_close(core->link[p]);
 	gx_loop_fini(&core->loop);
+	submit_core_close(core);
 	free(core->comps);
 	free(core);
 }
@@ -213,7 +214,10 @@ bool core_comp_room(const struct gx_core *core)
 
 void core_comp(struct gx_core *core, const struct gx_comp *comp, void *route)
 {
-	assert(!route); /* nobody but the core's own thread posts, for now */
+	if (__builtin_expect(route != NULL, false)) {
+		submit_comp(route, comp);
+		return;
+	}
 	core->comps[core->comp_head++ % GX_COMPS_MAX] = *comp;
 }
 
@@ -265,6 +269,10 @@ GX_EXPORT void gx_core_stop(struct gx_core *core)
 GX_EXPORT int gx_core_poller(struct gx_core *core, bool (*fn)(void *arg, uint64_t now_ns),
 			     void *arg)
 {
+	/* One place is submit.c's, which takes it when it is first used. */
+	if (core->loop.nr_pollers + 1 >= GX_LOOP_POLLERS_MAX)
+		return gx_fail(-ENOSPC, "core %u has %u pollers already", core->index,
+			       core->loop.nr_pollers);
 	return gx_loop_add(&core->loop, &(struct gx_poller){"user", fn, arg});
 }
 
@@ -341,9 +349,12 @@ static int close_conns(void *arg)
 	return 0;
 }
 
+/* Asks the queues of other threads to end as well, until they have. */
 static int conns_left(void *arg)
 {
-	return ((struct gx *)arg)->conns != NULL;
+	struct gx *gx = arg;
+
+	return !submit_end_all(gx) || gx->conns;
 }
 
 /* Connections end on their cores; nobody turns those any more but this thread. */

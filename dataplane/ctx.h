@@ -26,6 +26,8 @@
 struct ctl;
 struct ctl_conn;
 struct link_pkt;
+struct sub_rec;
+struct submit_core;
 
 /* A named region of ours. owner: ctl until shared; frozen afterwards. */
 struct gx_mem {
@@ -58,6 +60,7 @@ struct gx_core {
 		comp_tail;  /* ctl reads it: have the completions of a dead ep been taken? */
 	uint32_t comps_due; /* completions that operations under way may still produce */
 	uint64_t now_ns;    /* of the turn under way */
+	struct submit_core *submit; /* submit.c's part */
 };
 
 /* One end of a lane. The link embeds it in its own struct. */
@@ -70,6 +73,10 @@ struct gx_ep {
 	bool want_attach, want_fail; /* ctl: the core's inbox was full */
 	int fail_err;		     /* ctl, before fail is posted */
 	uint32_t comp_mark;	     /* core: comp_head when it detached */
+	bool failed;		     /* core: call_fail() ran */
+	uint32_t stuck_turn;	     /* core: its link had no room in this turn of submit.c's */
+	struct sub_rec *pend_head, *pend_tail; /* core: submitted, and the link had no room */
+	struct gx_ep *pend_next;	       /* core: next endpoint with such */
 	_Atomic int fault;     /* core: 0 or -errno; ctl polls it (peer time-out, protocol error) */
 	_Atomic bool attached; /* core: set when it turns this ep */
 	_Atomic bool detached; /* core: nothing of it is referenced any more: ctl may free it */
@@ -126,6 +133,7 @@ struct gx {
 		region[GX_REGIONS_MAX]; /* written by ctl (release), read by cores (acquire) */
 	struct gx_conn *conns;		/* owner: ctl */
 	struct gx_mem *mems;		/* owner: ctl */
+	struct gx_submit *submits;	/* owner: ctl */
 	bool closing; /* ctl: gx_close() is under way: dead connections go at once */
 	struct ctl *ctl;
 	struct gx_stats ctl_stats; /* written by ctl */
@@ -144,7 +152,7 @@ int gx_fail(int err, const char *fmt, ...) __attribute__((format(printf, 2, 3)))
 /* Room for one more that no operation of ours announced (comps_due)? */
 bool core_comp_room(const struct gx_core *core);
 /* Give a completion to whom @route names: what post got with the operation. NULL: whoever polls the
- * core. */
+ * core. Else it is submit.c's. */
 void core_comp(struct gx_core *core, const struct gx_comp *comp, void *route);
 
 /* -- connections: called by ctl.c on the control thread, implemented in ctx.c -- */
@@ -171,6 +179,9 @@ void conn_tick(struct gx_conn *c);
 /** conn_reap() - Free a DOWN connection whose lanes are detached and that nobody uses (server side,
  * or closed by its user). Return: true when @c is gone. ctl_conn_free() was called before. */
 bool conn_reap(struct gx_conn *c);
+
+/** op_check() - Is this operation well formed? Any thread. Return: 0, -EINVAL with gx_error(). */
+int op_check(const struct gx_op *op);
 
 /** mem_reap() - Free memory whose owner has let go of it, or (@all) what is left when the context
  * closes. region.c. */

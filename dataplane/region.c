@@ -5,6 +5,7 @@
  */
 #include "ctx.h"
 #include "pkt.h"
+#include "submit.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -40,6 +41,11 @@ static int gpu_get(struct gx *gx, int device, struct gx_gpu **out)
 			ret = link_pkt_gpu(gx->core[i]->link[p], gx->gpu[device]);
 	if (ret)
 		return gx_fail(ret, "cuda:%d cannot read the bounce buffers: %s", device,
+			       gx_gpu_why());
+	for (unsigned i = 0; !ret && i < gx->nr_cores; i++)
+		ret = submit_gpu(gx->core[i], gx->gpu[device]);
+	if (ret)
+		return gx_fail(ret, "cuda:%d: no pinned memory for flags: %s", device,
 			       gx_gpu_why());
 	*out = gx->gpu[device];
 	return 0;

@@ -119,6 +119,10 @@ enum { GX_CU_HOST_PORTABLE = 1, GX_CU_HOST_DEVICEMAP = 2 };
 enum { GX_CU_STREAM_NON_BLOCKING = 1 };
 enum { GX_CU_WRITE_VALUE_DEFAULT = 0 };
 
+/* A handle that means another stream on each thread; CUstreamCaptureStatus */
+#define GX_CU_STREAM_PER_THREAD ((uintptr_t)2)
+enum { GX_CU_CAPTURE_NONE = 0 };
+
 /*
  * X(name, arguments). Every one returns a CUresult, here unsigned. CUdeviceptr is unsigned long
  * long, CUdevice is int, enumerations are unsigned.
@@ -189,6 +193,7 @@ enum { GX_CU_WRITE_VALUE_DEFAULT = 0 };
 	X(cuStreamDestroy_v2, (struct CUstream_st * stream))                                       \
 	X(cuStreamQuery, (struct CUstream_st * stream))                                            \
 	X(cuStreamSynchronize, (struct CUstream_st * stream))                                      \
+	X(cuStreamIsCapturing, (struct CUstream_st * stream, unsigned *status))                    \
 	X(cuStreamWriteValue32_v2,                                                                 \
 	  (struct CUstream_st * stream, unsigned long long ptr, uint32_t value, unsigned flags))
 

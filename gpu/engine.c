@@ -32,6 +32,7 @@ _Static_assert(GX_GATHER_STEP_SEQ - GX_GATHER_STEP_BYTE == GX_GATHER_SEQ - GX_GA
 struct gx_engine {
 	struct gx_gpu *gpu;
 	const struct gx_gpu_ops *ops;
+	struct gx_load_code *code; /* load.c's */
 };
 
 struct gx_engine_block {
@@ -94,8 +95,19 @@ GX_EXPORT void gx_engine_close(struct gx_engine *e)
 {
 	if (!e)
 		return;
+	gx_load_code_close(e->code);
 	e->ops->close(e->gpu);
 	free(e);
+}
+
+struct gx_gpu *gx_engine_gpu(struct gx_engine *e)
+{
+	return e->gpu;
+}
+
+struct gx_load_code **gx_engine_code(struct gx_engine *e)
+{
+	return &e->code;
 }
 
 GX_EXPORT void gx_engine_info(struct gx_engine *e, struct gx_engine_info *info)
@@ -383,6 +395,21 @@ GX_EXPORT int gx_engine_copy(struct gx_engine_queue *q, void *dst, const void *s
 	if (!ret)
 		ret = q->engine->ops->copy(q->stream, &one, 1, ticket_flag(q, t), t, gx_now_ns());
 	if (!ret)
+		*ticket = q->ticket = t;
+	return ret;
+}
+
+GX_EXPORT int gx_engine_call(struct gx_engine_queue *q, int (*fn)(void *arg, void *stream),
+			     void *arg, uint32_t *ticket)
+{
+	const struct gx_gpu_ops *ops = q->engine->ops;
+	uint32_t t = 0;
+	int ret = ticket ? ticket_next(q, &t) : 0;
+
+	if (!ret)
+		ret = ops->call(q->stream, fn, arg, ticket ? ticket_flag(q, t) : NULL, t,
+				gx_now_ns());
+	if (!ret && ticket)
 		*ticket = q->ticket = t;
 	return ret;
 }

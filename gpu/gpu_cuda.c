@@ -570,6 +570,29 @@ static int cuda_copy(struct gx_gpu_stream *stream, const struct gx_gpu_copy list
 	return ok ? 0 : -EAGAIN;
 }
 
+static int cuda_call(struct gx_gpu_stream *stream, int (*fn)(void *arg, void *stream), void *arg,
+		     uint32_t *done, uint32_t value, uint64_t now_ns)
+{
+	struct cuda_stream *s = cuda_stream_of(stream);
+	struct cuda_gpu *g = cuda_of(stream->gpu);
+	struct CUctx_st *prev;
+	int ret = 0;
+
+	if (s->faulted)
+		return -EAGAIN;
+	s->chained = false;
+	prev = cuda_enter(g);
+	if (fn)
+		ret = fn(arg, s->stm);
+	/* Whatever @fn has made current. */
+	cu.cuCtxSetCurrent(g->ctx);
+	if (!ret && done && !core_flag(s, done, value))
+		ret = -EAGAIN;
+	cuda_leave_core(g, prev);
+	core_queued(s, now_ns);
+	return ret;
+}
+
 static void gather_args(struct cuda_stream *s, const struct gx_gpu_gather *g,
 			struct gx_gather_args *a)
 {
@@ -689,6 +712,52 @@ static int cuda_fault(struct gx_gpu_stream *stream)
 		return 0;
 	gx_gpu_why_set("%s", s->fault_text);
 	return -EIO;
+}
+
+/* --- streams of the user's ----------------------------------------------------------------------
+ */
+
+/* Can what is queued on @stm be waited for? */
+static int mark_check(struct CUstream_st *stm)
+{
+	unsigned capturing = GX_CU_CAPTURE_NONE;
+	unsigned res;
+
+	if ((uintptr_t)stm == GX_CU_STREAM_PER_THREAD) {
+		gx_gpu_why_set("CU_STREAM_PER_THREAD is another stream on each thread: name one");
+		return -EINVAL;
+	}
+	res = cu.cuStreamIsCapturing(stm, &capturing);
+	if (!res && capturing == GX_CU_CAPTURE_NONE)
+		return 0;
+	if (res)
+		gx_gpu_why_set("cuStreamIsCapturing: %s (%u)", cuda_error_name(res), res);
+	else
+		gx_gpu_why_set("the stream is being captured into a graph");
+	return -EINVAL;
+}
+
+/* Errors here are the caller's: no stream of ours is at fault. */
+static int cuda_stream_mark(struct gx_gpu *gpu, void *stream, uint32_t *flag, uint32_t value,
+			    uint64_t now_ns, uint64_t *due_ns)
+{
+	struct cuda_gpu *g = cuda_of(gpu);
+	struct CUctx_st *prev = cuda_enter(g);
+	unsigned long long ptr = cuda_ptr(flag);
+	void *params[] = {&ptr, &value};
+	unsigned res = 0;
+	int ret = mark_check(stream);
+
+	if (!ret && g->write_value)
+		res = cu.cuStreamWriteValue32_v2(stream, ptr, value, GX_CU_WRITE_VALUE_DEFAULT);
+	else if (!ret)
+		res = cu.cuLaunchKernel(g->fn_flag, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+	cuda_leave(g, prev);
+	if (res)
+		gx_gpu_why_set("a flag behind the stream's work: %s (%u)", cuda_error_name(res),
+			       res);
+	*due_ns = 0;
+	return res ? -EINVAL : ret;
 }
 
 /* --- open and close -----------------------------------------------------------------------------
@@ -985,9 +1054,11 @@ const struct gx_gpu_ops gx_gpu_cuda_ops = {
 	.unpack = cuda_unpack,
 	.copy = cuda_copy,
 	.gather = cuda_gather,
+	.call = cuda_call,
 	.reap = cuda_reap,
 	.fault = cuda_fault,
 	.flag_alloc = cuda_flag_alloc,
 	.flag_free = cuda_flag_free,
+	.stream_mark = cuda_stream_mark,
 	.info = cuda_info,
 };

@@ -403,6 +403,20 @@ static int host_gather(struct gx_gpu_stream *stream, const struct gx_gpu_gather 
 	return -EAGAIN;
 }
 
+/* What is queued is finished first: @fn is to see it, as work that it would queue on a GPU. */
+static int host_call(struct gx_gpu_stream *stream, int (*fn)(void *arg, void *stream), void *arg,
+		     uint32_t *done, uint32_t value, uint64_t now_ns)
+{
+	int ret = 0;
+
+	host_reap(stream, UINT64_MAX);
+	if (fn)
+		ret = fn(arg, NULL);
+	if (ret || !done)
+		return ret;
+	return host_copy(stream, NULL, 0, done, value, now_ns);
+}
+
 static int host_fault(struct gx_gpu_stream *s)
 {
 	return 0;
@@ -421,6 +435,18 @@ static uint32_t *host_flag_alloc(struct gx_gpu *gpu, unsigned n)
 static void host_flag_free(struct gx_gpu *gpu, uint32_t *flags, unsigned n)
 {
 	free(flags);
+}
+
+/* There are no streams: what the caller did before, it did. With a delay it counts as done that
+ * much later. */
+static int host_stream_mark(struct gx_gpu *gpu, void *stream, uint32_t *flag, uint32_t value,
+			    uint64_t now_ns, uint64_t *due_ns)
+{
+	uint64_t delay_ns = host_of(gpu)->delay_ns;
+
+	*due_ns = delay_ns ? now_ns + delay_ns : 0;
+	__atomic_store_n(flag, value, __ATOMIC_RELEASE);
+	return 0;
 }
 
 static void host_info(struct gx_gpu *gpu, char *name, size_t room, unsigned *sms,
@@ -449,9 +475,11 @@ const struct gx_gpu_ops gx_gpu_host_ops = {
 	.unpack = host_unpack,
 	.copy = host_copy,
 	.gather = host_gather,
+	.call = host_call,
 	.reap = host_reap,
 	.fault = host_fault,
 	.flag_alloc = host_flag_alloc,
 	.flag_free = host_flag_free,
+	.stream_mark = host_stream_mark,
 	.info = host_info,
 };

@@ -12,6 +12,15 @@
 /** gx_gpu_why_set() - What gx_gpu_why() says on this thread from now on. */
 void gx_gpu_why_set(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+struct gx_engine;
+struct gx_load_code;
+
+/** gx_engine_gpu() - What the engine drives. gx_engine_code(): load.c's kernels on it, or NULL
+ * until it needs them. */
+struct gx_gpu *gx_engine_gpu(struct gx_engine *e);
+struct gx_load_code **gx_engine_code(struct gx_engine *e);
+void gx_load_code_close(struct gx_load_code *code); /* NULL is fine */
+
 /* Who writes which line: the GPU the status, the filling core the rest. */
 struct gx_block_mem {
 	alignas(GX_CACHE_LINE) uint32_t status;

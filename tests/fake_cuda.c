@@ -11,8 +11,10 @@
 #include "cuda_abi.h"
 #include "gather_core.h"
 #include "gx_internal/base.h"
+#include "load_core.h"
 #include "unpack_core.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +31,10 @@ struct CUstream_st {
 };
 
 struct fake_op {
-	enum { OP_COPY, OP_SET, OP_WORD, OP_UNPACK, OP_GATHER } kind;
+	enum { OP_COPY, OP_SET, OP_WORD, OP_UNPACK, OP_GATHER, OP_LOAD, OP_HOST } kind;
+	void (*host_fn)(void *arg);
+	void (*load_fn)(const struct gx_load_args *a);
+	struct gx_load_args load;
 	char name; /* OP_GATHER: last letter but digits of the kernel, see gather_run() */
 	struct gx_gather_args gather;
 	void *dst;
@@ -152,6 +157,97 @@ static void gather_run(const struct gx_gather_args *a, char name)
 	__atomic_store_n(a->flag, a->value, __ATOMIC_RELEASE);
 }
 
+/* ---- the kernels of load.cu ---- */
+
+static void load_fill(const struct gx_load_args *a)
+{
+	for (uint64_t i = 0; i < a->n; i++)
+		((uint64_t *)a->mem)[i] = gx_load_word(a->seed, i);
+}
+
+static void load_diff(const struct gx_load_args *a)
+{
+	for (uint64_t i = 0; i < a->n; i++)
+		*a->wrong += gx_load_bytes_wrong(((uint64_t *)a->mem)[i], gx_load_word(a->seed, i));
+}
+
+/* bf16 is the upper half of a float, rounded to nearest even. */
+static uint16_t bf16_of(float f)
+{
+	uint32_t u;
+
+	memcpy(&u, &f, sizeof(u));
+	return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+
+static float bf16_get(uint16_t b)
+{
+	uint32_t u = (uint32_t)b << 16;
+	float f;
+
+	memcpy(&f, &u, sizeof(f));
+	return f;
+}
+
+static void load_values16(const struct gx_load_args *a)
+{
+	for (uint64_t i = 0; i < a->n; i++)
+		((uint16_t *)a->mem)[i] = bf16_of(gx_load_value(a->seed, i));
+}
+
+static void load_values32(const struct gx_load_args *a)
+{
+	for (uint64_t i = 0; i < a->n; i++)
+		((float *)a->mem)[i] = gx_load_value(a->seed, i);
+}
+
+static void load_gemm(const struct gx_load_args *a)
+{
+	const float *p = a->a, *q = a->b;
+
+	for (uint64_t r = 0; r < a->grid_y * GX_LOAD_TILE; r++)
+		for (uint64_t col = 0; col < a->grid_x * GX_LOAD_TILE; col++) {
+			float sum = 0;
+
+			for (uint64_t k = 0; k < a->n; k++)
+				sum += p[r * a->n + k] * q[k * a->n + col];
+			((float *)a->c)[r * a->n + col] = sum;
+		}
+}
+
+static void load_softmax(const struct gx_load_args *a)
+{
+	for (uint32_t r = 0; r < a->grid_x; r++) {
+		uint16_t *row = (uint16_t *)a->mem + r * a->n;
+		double sum = 0;
+
+		for (uint64_t i = 0; i < a->n; i++)
+			sum += exp(bf16_get(row[i]));
+		for (uint64_t i = 0; i < a->n; i++)
+			row[i] = bf16_of((float)(exp(bf16_get(row[i])) / sum));
+	}
+}
+
+static const struct {
+	const char *name;
+	void (*fn)(const struct gx_load_args *a);
+} load_fns[] = {
+	{"gx_load_fill", load_fill},	     {"gx_load_diff", load_diff},
+	{"gx_load_values16", load_values16}, {"gx_load_values32", load_values32},
+	{"gx_load_gemm", load_gemm},	     {"gx_load_softmax", load_softmax},
+};
+
+/* A function is its index from here on. */
+#define LOAD_FN_BASE 1024
+
+static unsigned load_find(const char *name)
+{
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(load_fns); i++)
+		if (!strcmp(load_fns[i].name, name))
+			return LOAD_FN_BASE + i;
+	return 0;
+}
+
 static void op_run(struct fake_op *op)
 {
 	switch (op->kind) {
@@ -169,6 +265,12 @@ static void op_run(struct fake_op *op)
 		break;
 	case OP_GATHER:
 		gather_run(&op->gather, op->name);
+		break;
+	case OP_LOAD:
+		op->load_fn(&op->load);
+		break;
+	case OP_HOST:
+		op->host_fn(op->dst);
 		break;
 	}
 }
@@ -398,6 +500,10 @@ FAKE unsigned cuModuleGetFunction(struct CUfunc_st **function, struct CUmod_st *
 								    : name[last - 1]);
 		return planned() ? 500 : 0;
 	}
+	if (load_find(name)) {
+		*function = (struct CUfunc_st *)(uintptr_t)load_find(name);
+		return planned() ? 500 : 0;
+	}
 	*function = (struct CUfunc_st *)(uintptr_t)(strcmp(name, "gx_flag") ? 1 : 2);
 	return planned() ? 500 : 0;
 }
@@ -410,6 +516,12 @@ FAKE unsigned cuLaunchKernel(struct CUfunc_st *function, unsigned grid_x, unsign
 	struct gx_unpack_args *args;
 	unsigned res;
 
+	if ((uintptr_t)function >= LOAD_FN_BASE)
+		return op_add(
+			stream,
+			(struct fake_op){.kind = OP_LOAD,
+					 .load_fn = load_fns[(uintptr_t)function - LOAD_FN_BASE].fn,
+					 .load = *(struct gx_load_args *)params[0]});
 	if (planned() || !grid_x || grid_x > 132)
 		return 700;
 	if ((uintptr_t)function == 2)
@@ -675,6 +787,14 @@ FAKE unsigned cuMemcpyHtoDAsync_v2(unsigned long long dst, const void *src, size
 	return cuMemcpyAsync(dst, (uintptr_t)src, len, stream);
 }
 
+/* Not in cuda_abi.h: fake_cublas.c and fake_nccl.c queue their work by it. */
+unsigned cuLaunchHostFunc(struct CUstream_st *stream, void (*fn)(void *arg), void *arg);
+
+FAKE unsigned cuLaunchHostFunc(struct CUstream_st *stream, void (*fn)(void *arg), void *arg)
+{
+	return op_add(stream, (struct fake_op){.kind = OP_HOST, .host_fn = fn, .dst = arg});
+}
+
 FAKE unsigned cuStreamCreateWithPriority(struct CUstream_st **stream, unsigned flags, int priority)
 {
 	if (planned())
@@ -692,6 +812,13 @@ FAKE unsigned cuStreamDestroy_v2(struct CUstream_st *stream)
 FAKE unsigned cuStreamQuery(struct CUstream_st *stream)
 {
 	return finished >= stream->last ? 0 : GX_CU_ERROR_NOT_READY;
+}
+
+/* Handles below 16 are the driver's own streams; here, one that is being captured. */
+FAKE unsigned cuStreamIsCapturing(struct CUstream_st *stream, unsigned *status)
+{
+	*status = (uintptr_t)stream == 3 ? 1 : 0;
+	return stream ? 0 : GX_CU_ERROR_INVALID_VALUE;
 }
 
 FAKE unsigned cuStreamSynchronize(struct CUstream_st *stream)

@@ -5,6 +5,8 @@
  */
 #include "sim_rig.h"
 
+#include "submit.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -47,7 +49,12 @@ static void rig_gpu(struct rig *r, int side)
 	assert_int_equal(gx_gpu_host_ops.open(&cfg, &gpu), 0);
 	gpu->device = 0;
 	r->gx[side]->gpu[0] = gpu;
-	assert_int_equal(link_pkt_gpu(r->core[side]->link[0], gpu), 0);
+	for (unsigned i = 0; i < gx_nr_cores(r->gx[side]); i++) {
+		struct gx_core *core = gx_core(r->gx[side], i);
+
+		assert_int_equal(link_pkt_gpu(core->link[0], gpu), 0);
+		assert_int_equal(submit_gpu(core, gpu), 0);
+	}
 	r->mem[side]->gpu = gpu;
 	r->mem[side]->kind = GX_MEM_CUDA;
 	r->mem[side]->device = 0;
@@ -63,6 +70,7 @@ static void rig_side_open(struct rig *r, int side)
 	snprintf(port, sizeof(port), "sim:net=%u", sim_net_id(r->net));
 	opts.ports = ports;
 	opts.nr_ports = 1;
+	opts.nr_cores = c->nr_cores;
 	opts.chunk_b = c->chunk_b;
 	opts.window = c->window;
 	opts.slots = c->slots;
@@ -94,9 +102,19 @@ static bool rig_attached(struct rig *r)
 {
 	for (int side = 0; side < 2; side++)
 		for (unsigned i = 0; i < r->nr_conns; i++)
-			if (!atomic_load(&r->ep[side][i]->attached))
-				return false;
+			for (unsigned lane = 0; lane < r->conn[side][i]->nr_lanes; lane++)
+				if (!atomic_load(&r->conn[side][i]->ep[lane]->attached))
+					return false;
 	return true;
+}
+
+static bool rig_turn_side(struct rig *r, int side)
+{
+	bool worked = false;
+
+	for (unsigned i = 0; i < gx_nr_cores(r->gx[side]); i++)
+		worked |= gx_core_turn(gx_core(r->gx[side], i), r->now_ns);
+	return worked;
 }
 
 static void rig_connect(struct rig *r, const char *addr, unsigned i)
@@ -156,7 +174,7 @@ struct rig *rig_open(const struct rig_cfg *cfg)
 	/* In real time, while virtual time stands. */
 	for (unsigned k = 0; k < 20000 && !rig_attached(r); k++) {
 		for (int side = 0; side < 2; side++)
-			gx_core_turn(r->core[side], r->now_ns);
+			rig_turn_side(r, side);
 		rig_sleep();
 	}
 	assert_true(rig_attached(r));
@@ -165,7 +183,12 @@ struct rig *rig_open(const struct rig_cfg *cfg)
 
 static unsigned rig_live(struct rig *r)
 {
-	return r->core[0]->link[0]->nr_live + r->core[1]->link[0]->nr_live;
+	unsigned n = 0;
+
+	for (int side = 0; side < 2; side++)
+		for (unsigned i = 0; i < gx_nr_cores(r->gx[side]); i++)
+			n += gx_core(r->gx[side], i)->link[0]->nr_live;
+	return n;
 }
 
 void rig_close(struct rig *r)
@@ -219,12 +242,12 @@ uint64_t rig_random(struct rig *r)
 	return x ^ x >> 31;
 }
 
-static void rig_take(struct rig *r, int side)
+static void rig_take(struct rig *r, int side, struct gx_core *core)
 {
 	struct gx_comp comps[32];
 	unsigned n;
 
-	while ((n = gx_poll(r->core[side], comps, 32)) > 0)
+	while ((n = gx_poll(core, comps, 32)) > 0)
 		for (unsigned i = 0; i < n; i++) {
 			if (r->closing)
 				continue;
@@ -243,11 +266,25 @@ bool rig_turn(struct rig *r)
 
 	sim_net_advance(r->net, r->now_ns);
 	for (int side = 0; side < 2; side++) {
-		worked |= gx_core_turn(r->core[side], r->now_ns);
-		rig_take(r, side);
+		worked |= rig_turn_side(r, side);
+		for (unsigned i = 0; i < gx_nr_cores(r->gx[side]); i++)
+			rig_take(r, side, gx_core(r->gx[side], i));
 	}
 	r->now_ns += RIG_STEP_NS;
 	return worked;
+}
+
+static uint64_t link_next(const struct link_pkt *l, uint64_t next, uint64_t now_ns)
+{
+	for (unsigned i = 0; i < l->nr_live; i++) {
+		const struct pkt_ep *e = l->live[i];
+
+		next = GX_MIN(next, GX_MIN(flow_due(e->flow), flow_ack_due_ns(e->flow)));
+		next = GX_MIN(next, e->tick_ns);
+		if (e->held_bufs)
+			next = GX_MIN(next, now_ns + 1000);
+	}
+	return next;
 }
 
 /* When something may happen next, by the network's clock or an endpoint's. */
@@ -255,18 +292,9 @@ static uint64_t rig_next(struct rig *r)
 {
 	uint64_t next = GX_MIN(sim_net_next(r->net), r->now_ns + RIG_JUMP_NS);
 
-	for (int side = 0; side < 2; side++) {
-		struct link_pkt *l = r->core[side]->link[0];
-
-		for (unsigned i = 0; i < l->nr_live; i++) {
-			const struct pkt_ep *e = l->live[i];
-
-			next = GX_MIN(next, GX_MIN(flow_due(e->flow), flow_ack_due_ns(e->flow)));
-			next = GX_MIN(next, e->tick_ns);
-			if (e->held_bufs)
-				next = GX_MIN(next, r->now_ns + 1000);
-		}
-	}
+	for (int side = 0; side < 2; side++)
+		for (unsigned i = 0; i < gx_nr_cores(r->gx[side]); i++)
+			next = link_next(gx_core(r->gx[side], i)->link[0], next, r->now_ns);
 	return GX_MAX(next, r->now_ns);
 }
 
@@ -329,7 +357,8 @@ static const char *rig_out(struct rig *r)
 
 	for (int side = 0; side < 2 && !what; side++)
 		for (unsigned i = 0; i < r->nr_conns && !what; i++)
-			what = ep_out(rig_ep(r, side, i));
+			for (unsigned k = 0; k < r->conn[side][i]->nr_lanes && !what; k++)
+				what = ep_out(rig_lane(r, side, i, k));
 	return what;
 }
 
@@ -387,21 +416,33 @@ static void check_pair(const struct pkt_ep *tx, const struct pkt_ep *rx)
 		fail_msg("%u credits are out at rest", flow_granted(rx->flow));
 }
 
-static void check_link(struct rig *r, int side)
+/* Lane i of each connection is on core i. */
+static void check_link(struct rig *r, int side, unsigned core)
 {
-	struct link_pkt *l = r->core[side]->link[0];
+	struct link_pkt *l = gx_core(r->gx[side], core)->link[0];
 	uint64_t granted = 0;
 
 	for (unsigned i = 0; i < r->nr_conns; i++)
-		granted += flow_granted(rig_ep(r, side, i)->flow);
+		granted += flow_granted(rig_lane(r, side, i, core)->flow);
 	assert_int_equal(l->pool_out, granted);
 	assert_int_equal(l->held_bufs, 0);
 	assert_int_equal(l->refs, 0);
 	assert_int_equal(l->nr_release, 0);
 	assert_int_equal(block_held(l->bq_host), 0);
 	assert_true(!l->bq_gpu[0] || block_held(l->bq_gpu[0]) == 0);
-	assert_int_equal(r->core[side]->comps_due, 0);
+	assert_int_equal(gx_core(r->gx[side], core)->comps_due, 0);
 	assert_int_equal(sim_queue_free_bufs(l->q), l->port->caps.rx_slots);
+}
+
+static void check_lane(struct rig *r, unsigned conn, unsigned lane)
+{
+	for (int side = 0; side < 2; side++) {
+		struct pkt_ep *e = rig_lane(r, side, conn, lane);
+
+		assert_int_equal(atomic_load(&e->ep.fault), 0);
+		check_tables(e);
+		check_pair(e, rig_lane(r, !side, conn, lane));
+	}
 }
 
 void rig_rest(struct rig *r, uint64_t ns)
@@ -411,14 +452,12 @@ void rig_rest(struct rig *r, uint64_t ns)
 	rig_pass(r, 3 * MS); /* an ACK that brings the last credit */
 	if (!rig_until(r, rig_resting, ns))
 		fail_msg("no rest: %s", rig_out(r) ? rig_out(r) : "packets under way");
-	for (unsigned i = 0; i < r->nr_conns; i++)
-		for (int side = 0; side < 2; side++) {
-			assert_int_equal(atomic_load(&r->ep[side][i]->fault), 0);
-			check_tables(rig_ep(r, side, i));
-			check_pair(rig_ep(r, side, i), rig_ep(r, !side, i));
-		}
-	check_link(r, 0);
-	check_link(r, 1);
+	for (unsigned k = 0; k < gx_nr_cores(r->gx[0]); k++) {
+		for (unsigned i = 0; i < r->nr_conns; i++)
+			check_lane(r, i, k);
+		check_link(r, 0, k);
+		check_link(r, 1, k);
+	}
 }
 
 void rig_done(struct rig *r)
@@ -436,6 +475,11 @@ void rig_set(struct rig *r, const struct sim_cfg *sim)
 	full.delay_ns = full.delay_ns ? full.delay_ns : r->cfg.sim.delay_ns;
 	full.rate_bps = full.rate_bps ? full.rate_bps : r->cfg.sim.rate_bps;
 	sim_net_set(r->net, &full);
+}
+
+struct pkt_ep *rig_lane(struct rig *r, int side, unsigned conn, unsigned lane)
+{
+	return GX_CONTAINER_OF(r->conn[side][conn]->ep[lane], struct pkt_ep, ep);
 }
 
 struct pkt_ep *rig_ep(struct rig *r, int side, unsigned conn)

@@ -27,6 +27,7 @@ struct rig_cfg {
 	uint32_t chunk_b, window, slots, quantum_b;
 	int integrity; /* mode, as it is */
 	unsigned nr_conns;
+	unsigned nr_cores; /* of each side: as many lanes; tests look at lane 0 unless they say so */
 	uint64_t gpu_delay_ns; /* the CPU backend finishes this late */
 	uint64_t peer_timeout_ns;
 	bool gpu; /* region "mem" is memory of a GPU: of the CPU backend under device number 0 */
@@ -40,7 +41,7 @@ struct rig {
 	struct rig_cfg cfg;
 	struct sim_net *net;
 	struct gx *gx[2];
-	struct gx_core *core[2];
+	struct gx_core *core[2];  /* the first one */
 	struct gx_mem *mem[2];	  /* region "mem" of each side */
 	struct gx_region peer[2]; /* the other side's region, as side i knows it */
 	unsigned nr_conns;
@@ -76,6 +77,7 @@ void rig_done(struct rig *r);
 
 void rig_set(struct rig *r, const struct sim_cfg *sim);
 struct pkt_ep *rig_ep(struct rig *r, int side, unsigned conn);
+struct pkt_ep *rig_lane(struct rig *r, int side, unsigned conn, unsigned lane);
 uint64_t rig_stat(struct rig *r, int side, const char *name);
 uint8_t *rig_mem(struct rig *r, int side);
 

@@ -6,6 +6,9 @@
  */
 #include "gx_internal/gpu.h"
 
+#include "cuda_abi.h"
+
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -623,6 +626,138 @@ static void stream_open__two_at_once(void **state)
 	ops->stream_close(second);
 }
 
+/* --- streams of the user's --- */
+
+/* The driver as a program of the user's calls it; the CPU backend has no streams. */
+static struct {
+	struct CUctx_st *ctx;
+	struct CUstream_st *stream;
+	unsigned (*copy)(unsigned long long dst, unsigned long long src, size_t len,
+			 struct CUstream_st *stream);
+	unsigned (*set_current)(struct CUctx_st *ctx);
+	unsigned (*destroy)(struct CUstream_st *stream);
+} user;
+
+static void *user_symbol(const char *name)
+{
+	static void *lib;
+	void *p;
+
+	lib = lib ? lib : dlopen("libcuda.so.1", RTLD_NOW);
+	p = lib ? dlsym(lib, name) : NULL;
+	if (!p)
+		fail_msg("%s: %s", name, dlerror());
+	return p;
+}
+
+static void user_open(void)
+{
+	unsigned (*retain)(struct CUctx_st * *ctx, int device);
+	unsigned (*create)(struct CUstream_st * *stream, unsigned flags, int priority);
+
+	user.stream = (struct CUstream_st *)&user; /* anything but NULL */
+	if (ops == &gx_gpu_host_ops)
+		return;
+	retain = user_symbol("cuDevicePrimaryCtxRetain");
+	create = user_symbol("cuStreamCreateWithPriority");
+	user.copy = user_symbol("cuMemcpyAsync");
+	user.set_current = user_symbol("cuCtxSetCurrent");
+	user.destroy = user_symbol("cuStreamDestroy_v2");
+	assert_int_equal(retain(&user.ctx, cfg.device), 0);
+	assert_int_equal(user.set_current(user.ctx), 0);
+	assert_int_equal(create(&user.stream, GX_CU_STREAM_NON_BLOCKING, 0), 0);
+	assert_int_equal(user.set_current(NULL), 0);
+}
+
+static void user_close(void)
+{
+	unsigned (*release)(int device);
+
+	if (ops == &gx_gpu_host_ops)
+		return;
+	release = user_symbol("cuDevicePrimaryCtxRelease_v2");
+	assert_int_equal(user.destroy(user.stream), 0);
+	assert_int_equal(release(cfg.device), 0);
+}
+
+static void user_copy(void *dst, const void *src, size_t len)
+{
+	if (ops == &gx_gpu_host_ops) {
+		memcpy(dst, src, len);
+		return;
+	}
+	assert_int_equal(user.set_current(user.ctx), 0);
+	assert_int_equal(user.copy((uintptr_t)dst, (uintptr_t)src, len, user.stream), 0);
+	assert_int_equal(user.set_current(NULL), 0);
+}
+
+static void mark_wait(const uint32_t *flag, uint32_t value, uint64_t due_ns)
+{
+	uint64_t end_ns = gx_now_ns() + WAIT_NS;
+
+	while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != value || gx_now_ns() < due_ns)
+		assert_true(gx_now_ns() < end_ns);
+}
+
+/* When the flag is seen, what the stream had to do before is done. */
+static void stream_mark__behind_the_work(void **state)
+{
+	struct fix *f = *state;
+	uint64_t due_ns = 1;
+
+	user_open();
+	for (uint32_t i = 1; i <= 20; i++) {
+		for (size_t k = 0; k < 8; k++)
+			user_copy(f->got + k * SRC_B / 8, f->host + (i + k) % 8 * SRC_B / 8,
+				  SRC_B / 8);
+		assert_int_equal(
+			ops->stream_mark(gpu, user.stream, &f->flags[2], i, gx_now_ns(), &due_ns),
+			0);
+		mark_wait(&f->flags[2], i, due_ns);
+		for (size_t k = 0; k < 8; k++)
+			assert_memory_equal(f->got + k * SRC_B / 8,
+					    f->host + (i + k) % 8 * SRC_B / 8, SRC_B / 8);
+	}
+	assert_int_equal(f->flags[1], f->flag_seq);
+	assert_int_equal(f->flags[3], 0);
+	user_close();
+}
+
+static void stream_mark__late_on_the_host(void **state)
+{
+	struct fix *f = *state;
+	uint64_t due_ns = 1;
+
+	if (ops != &gx_gpu_host_ops)
+		skip();
+	assert_int_equal(ops->stream_mark(gpu, f, &f->flags[2], 1, 1000, &due_ns), 0);
+	assert_int_equal(due_ns, cfg.delay_ns ? 1000 + cfg.delay_ns : 0);
+}
+
+static void stream_mark__refused(void **state)
+{
+	struct fix *f = *state;
+	uint64_t due_ns;
+
+	if (ops == &gx_gpu_host_ops)
+		return;
+	assert_int_equal(
+		ops->stream_mark(gpu, (void *)GX_CU_STREAM_PER_THREAD, &f->flags[2], 1, 0, &due_ns),
+		-EINVAL);
+	assert_non_null(strstr(gx_gpu_why(), "PER_THREAD"));
+	if (!getenv("GX_FAKE_CUDA"))
+		return;
+	assert_int_equal(ops->stream_mark(gpu, (void *)3, &f->flags[2], 1, 0, &due_ns), -EINVAL);
+	assert_non_null(strstr(gx_gpu_why(), "captured"));
+	user_open();
+	setenv("GX_FAKE_CUDA_DEAD", "1", 1);
+	assert_int_equal(ops->stream_mark(gpu, user.stream, &f->flags[2], 1, 0, &due_ns), -EINVAL);
+	unsetenv("GX_FAKE_CUDA_DEAD");
+	assert_non_null(strstr(gx_gpu_why(), "719"));
+	assert_int_equal(ops->fault(f->s), 0); /* no stream of ours is at fault */
+	user_close();
+}
+
 static void info__what_is_used(void **state)
 {
 	char name[80] = "";
@@ -987,6 +1122,9 @@ static int suite_run(const struct gx_gpu_ops *which, struct gx_gpu_cfg how)
 		TEST(copy__after_unpack),
 		TEST(stream_close__work_outstanding),
 		TEST(stream_open__two_at_once),
+		TEST(stream_mark__behind_the_work),
+		TEST(stream_mark__late_on_the_host),
+		TEST(stream_mark__refused),
 		TEST(info__what_is_used),
 	};
 	char name[80];

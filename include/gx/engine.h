@@ -225,6 +225,17 @@ int gx_engine_gather(struct gx_engine_queue *q, const struct gx_gather *g, uint3
 int gx_engine_copy(struct gx_engine_queue *q, void *dst, const void *src, size_t len,
 		   uint32_t *ticket);
 
+/**
+ * gx_engine_call() - Run @fn now, on this thread, with the GPU's context current. What it queues on
+ * @stream (the vendor's: CUstream; CPU: NULL) comes after all that this queue was given before; the
+ * ticket is done after it. For other libraries that work on streams.
+ * @fn: returns 0 or -errno, which is returned and gives no ticket; NULL: only the ticket
+ * @ticket: may be NULL
+ * Return: 0, -EAGAIN (64 tickets are out, or the queue has failed: poll), what @fn returned.
+ */
+int gx_engine_call(struct gx_engine_queue *q, int (*fn)(void *arg, void *stream), void *arg,
+		   uint32_t *ticket);
+
 #ifdef __cplusplus
 }
 #endif

@@ -315,20 +315,29 @@ struct gx_op {
 	uint64_t deadline_ns; /* gx_now() time after which it fails with -ETIMEDOUT; 0: none but the
 				 peer time-out */
 	void *stream; /* CUDA stream (CUstream) whose work so far must be done before the buffer is
-		       * read; NULL: none. Reserved: anything else is refused with -EOPNOTSUPP by
-		       * this version */
+		       * read or written; NULL: none. See below */
 };
 
 /**
  * gx_post() - Post operations on an endpoint. [core]
  * Return: how many were taken, from index 0; fewer than @n when queues are full: turn, poll and
- * post the rest. -EINVAL when the first one is malformed (unknown kind, outside .mem), -ENOTCONN
- * when the endpoint is down.
+ * post the rest. -EINVAL when the first one is malformed (unknown kind, outside .mem, a stream that
+ * cannot be waited for), -ENOTCONN when the endpoint is down, -ENODEV when it names a stream and no
+ * GPU is open.
+ *
+ * Operations with a .stream. gx_post() queues a flag behind what the stream has to do, and the
+ * operation stays aside until the core sees it; the stream waits for nothing, and nothing that is
+ * queued on it later is waited for. The buffer may be of the host or of any GPU; some GPU must be
+ * open in the context, which the first gx_mem_alloc() or gx_mem_reg() of its memory does. Two
+ * operations that wait for the same stream on one endpoint begin in the order of posting; others
+ * posted later overtake. At most 256 of a core wait (fewer are taken beyond). Deadlines and
+ * gx_cancel() hold while it waits. CU_STREAM_LEGACY is that of .mem's GPU, else of the first one
+ * opened. Refused are CU_STREAM_PER_THREAD (of which thread?) and a stream that is being captured.
  */
 int gx_post(struct gx_ep *ep, const struct gx_op ops[], unsigned n);
 
-/** gx_cancel() - Ask to end the operations of @ep with this .user; each completes with -ECANCELED
- * unless it is done first. [core] Return: how many were found. */
+/** gx_cancel() - Ask to end the operations of @ep with this .user that gx_post() took; each
+ * completes with -ECANCELED unless it is done first. [core] Return: how many were found. */
 int gx_cancel(struct gx_ep *ep, uint64_t user);
 
 enum gx_comp_kind {
@@ -342,9 +351,9 @@ enum gx_comp_kind {
 struct gx_comp {
 	enum gx_comp_kind kind;
 	enum gx_op_kind op;
-	int status; /* 0; -ETIMEDOUT, -ECONNRESET (peer lost), -ECANCELED, -EACCES, -ENOENT (no such
-		     * region), -ERANGE (outside the region), -EMSGSIZE (RECV room too small), -EIO
-		     * (GPU) */
+	int status; /* 0; -ETIMEDOUT, -ENOTCONN (submitted, and the endpoint is down), -ECONNRESET
+		     * (peer lost), -ECANCELED, -EACCES, -ENOENT (no such region), -ERANGE (outside
+		     * the region), -EMSGSIZE (RECV room too small), -EIO (GPU) */
 	struct gx_ep *ep;
 	uint64_t user;	     /* of the operation; NOTIFY: 0 */
 	uint64_t len;	     /* bytes that landed */
@@ -358,6 +367,81 @@ struct gx_comp {
  * Never blocks, never turns the core. Return: entries written, at most @n.
  */
 unsigned gx_poll(struct gx_core *core, struct gx_comp comps[], unsigned n);
+
+/* ---- Posting from other threads
+ * ------------------------------------------------------------------------------- */
+
+/*
+ * A thread that turns no core posts through a queue: a ring to each core, and one back. The cores
+ * take operations out in their turns, and return the completions of those operations by the same
+ * way, not to gx_poll(); GX_COMP_NOTIFY still goes to gx_poll(). Compared with gx_post() that costs
+ * a hand-over between two CPUs each way, and up to gx_opts.idle_sleep_max_ns where the core sleeps.
+ *
+ * Calls marked [queue] belong to the one thread that owns the queue at a time. They never block and
+ * take no lock.
+ */
+
+struct gx_submit; /* a queue of operations from one thread to all cores */
+
+/** struct gx_submit_opts - Zero means the default everywhere. */
+struct gx_submit_opts {
+	size_t size;
+	unsigned depth; /* operations of it under way on each core, at most; default 512, up to
+			   8,192, a power of two (else the next) */
+};
+
+/**
+ * gx_submit_open() - Make a queue. [control] @opts: NULL: all default.
+ * The cores need not run yet: what is submitted waits for them. With operations that wait for a
+ * stream in mind, open it after the first memory of a GPU was allocated or registered.
+ * Return: 0, -EINVAL (depth), -ENOMEM, -EAGAIN (so many queues were made that a core, which nobody
+ * turns, can be told of no more).
+ */
+int gx_submit_open(struct gx *gx, const struct gx_submit_opts *opts, struct gx_submit **out);
+
+/**
+ * gx_submit_close() - End a queue. [control] Its thread must have stopped using it. What is under
+ * way is cancelled, and completions that were not taken are dropped.
+ * Return: 0: it is gone, and every buffer is the caller's again; -EAGAIN: a core has yet to end an
+ * operation, or a stream to get to where one waited: have the cores turned, and call again (nothing
+ * else may be called with it). gx_close() ends queues that are left.
+ */
+int gx_submit_close(struct gx_submit *q);
+
+/**
+ * gx_submit() - Post operations on an endpoint of any core. [queue]
+ * Order is kept for each queue and endpoint: where the endpoint has no room, its operations wait on
+ * the core, and those of other endpoints pass. Streams are as with gx_post(), at most 256 of a
+ * queue; their flag is queued by this call.
+ * Return: how many were taken, from index 0; fewer than @n when as many are under way as the queue
+ * is deep: poll and submit the rest. -EINVAL, -ENOTCONN, -ENODEV as gx_post(), for the first one.
+ * What goes wrong later is the status of a completion, with -ENOTCONN for an endpoint that went
+ * down in between.
+ */
+int gx_submit(struct gx_submit *q, struct gx_ep *ep, const struct gx_op ops[], unsigned n);
+
+/**
+ * gx_submit_striped() - Post PUTs and GETs on a connection as a whole. [queue]
+ * Each is cut into parts of whole chunks, one for each lane (fewer when it has fewer chunks, one
+ * when it is at most a chunk: lanes then take turns), which the cores move at the same time. It
+ * completes once, when all parts have: with the first error, upon which the other parts are
+ * cancelled; some of its bytes may have landed then. An immediate is delivered when all parts are
+ * visible, by an empty put behind them: its GX_COMP_NOTIFY has .len 0 and the .off of the whole,
+ * unless the message is one part. There is no order between two messages. gx_submit_poll() moves
+ * them on. Completions name one of the connection's endpoints.
+ * Return: as gx_submit(). SEND and RECV are refused with -EINVAL: they meet on one endpoint.
+ */
+int gx_submit_striped(struct gx_submit *q, struct gx_conn *conn, const struct gx_op ops[],
+		      unsigned n);
+
+/** gx_submit_cancel() - Same as gx_cancel(), for all operations of the queue with this .user; looks
+ * at every one under way. [queue] Return: how many were found. */
+int gx_submit_cancel(struct gx_submit *q, uint64_t user);
+
+/** gx_submit_poll() - Take completions of the queue's operations. [queue] An endpoint that they
+ * name stays valid until gx_conn_close() was called and they have been taken. Return: entries
+ * written, at most @n. */
+unsigned gx_submit_poll(struct gx_submit *q, struct gx_comp comps[], unsigned n);
 
 #ifdef __cplusplus
 }

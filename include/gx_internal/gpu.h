@@ -122,6 +122,10 @@ struct gx_gpu_ops {
 	/* [core] Queue a gather, then the flag, as ->copy. Return 0, -EAGAIN with nothing queued. */
 	int (*gather)(struct gx_gpu_stream *s, const struct gx_gpu_gather *g, uint32_t *done,
 		      uint32_t value, uint64_t now_ns);
+	/* [core] Run @fn on this thread with the GPU's context current and the vendor's stream (host: NULL); NULL: nothing.
+	 * Then queue the flag, as ->copy; NULL: none. Return 0, -EAGAIN, or what @fn returned, with no flag queued. */
+	int (*call)(struct gx_gpu_stream *s, int (*fn)(void *arg, void *stream), void *arg, uint32_t *done,
+		    uint32_t value, uint64_t now_ns);
 	/* [core] Push what completes late (host with delay_ns; cuda: launch errors into status). True: it worked.*/
 	bool (*reap)(struct gx_gpu_stream *s, uint64_t now_ns);
 	/* [core] Sticky fault of the stream: 0 or -EIO; gx_gpu_why() has the vendor's code. */
@@ -130,6 +134,13 @@ struct gx_gpu_ops {
 	/* @n flag words for ->copy in memory the GPU writes and the CPU polls. */
 	uint32_t *(*flag_alloc)(struct gx_gpu *gpu, unsigned n);
 	void (*flag_free)(struct gx_gpu *gpu, uint32_t *flags, unsigned n);
+
+	/* Any thread, does not block. Queue on @stream, a stream of the user's (a CUstream; host: whatever), that
+	 * *flag (see flag_alloc; of any GPU) becomes @value when all work queued on it so far is done. The stream
+	 * counts as there when the flag is seen and *due_ns has passed (0: at once; host: its delay). Return 0,
+	 * -EINVAL with a reason: no stream that can be waited for; then nothing writes the flag. */
+	int (*stream_mark)(struct gx_gpu *gpu, void *stream, uint32_t *flag, uint32_t value,
+			   uint64_t now_ns, uint64_t *due_ns);
 
 	/* Facts for the output: device name, SMs used by an unpack, and the unpack mode really used. */
 	void (*info)(struct gx_gpu *gpu, char *name, size_t room, unsigned *sms, enum gx_unpack *unpack);

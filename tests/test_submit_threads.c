@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Threads that post through queues while gx's own threads turn the cores, over shm: for the thread
+ * sanitizer, and for what only happens when nobody waits for anybody. Server and client are
+ * contexts of this process, of two cores each.
+ */
+#include "gx/gx.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#define CORES	2
+#define THREADS 3
+#define KV_B	(6u << 20)
+#define SHARE_B (KV_B / THREADS)
+#define OPS	16 /* of a thread and round */
+#define WAIT_NS 60000000000ull
+
+struct rig {
+	struct gx *server, *client;
+	struct gx_mem *kv;
+	char addr[32];
+};
+
+/* One posting thread. Failures are counted: only the test's own thread may fail a test. */
+struct poster {
+	struct rig *rig;
+	struct gx_conn *conn;
+	unsigned index, rounds;
+	bool striped;
+	_Atomic unsigned wrong;
+	const char *why;
+};
+
+static char out[KV_B], in[KV_B];
+
+static void nap(void)
+{
+	nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+}
+
+static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
+		    const char *why)
+{
+	if (event == GX_CONN_DOWN)
+		gx_conn_close(conn);
+}
+
+static struct gx *open_one(bool server)
+{
+	static const char *const ports[] = {"shm"};
+	struct gx_opts o = GX_INIT(o);
+	struct gx *gx;
+
+	o.ports = ports;
+	o.nr_ports = 1;
+	o.nr_cores = CORES;
+	o.slots = 128;
+	o.chunk_b = 16384;
+	o.server = server;
+	o.on_conn = server ? on_conn : NULL;
+	assert_int_equal(gx_open(&o, &gx), 0);
+	return gx;
+}
+
+static int setup(void **state)
+{
+	static struct rig rig;
+	int port;
+
+	rig = (struct rig){.server = open_one(true), .client = open_one(false)};
+	assert_int_equal(gx_mem_alloc(rig.server, GX_MEM_HOST, 0, KV_B, &rig.kv), 0);
+	assert_int_equal(gx_mem_share(rig.kv, "kv", GX_ACCESS_PUT | GX_ACCESS_GET), 0);
+	port = gx_listen(rig.server, "127.0.0.1:0");
+	assert_true(port > 0);
+	snprintf(rig.addr, sizeof(rig.addr), "127.0.0.1:%d", port);
+	for (unsigned i = 0; i < CORES; i++) {
+		assert_int_equal(gx_core_start(gx_core(rig.server, i)), 0);
+		assert_int_equal(gx_core_start(gx_core(rig.client, i)), 0);
+	}
+	*state = &rig;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct rig *r = *state;
+
+	gx_close(r->client);
+	gx_close(r->server);
+	return 0;
+}
+
+static struct gx_conn *connect_one(struct rig *r)
+{
+	struct gx_conn *c;
+
+	assert_int_equal(gx_connect(r->client, r->addr, NULL, &c), 0);
+	assert_int_equal(gx_conn_wait(c, WAIT_NS), 0);
+	assert_non_null(gx_conn_ep(c, CORES - 1));
+	return c;
+}
+
+static void close_queue(struct gx_submit *q)
+{
+	while (gx_submit_close(q))
+		nap();
+}
+
+/* ---- one thread's work ---- */
+
+static void wrong(struct poster *p, const char *why)
+{
+	p->why = why;
+	atomic_fetch_add(&p->wrong, 1);
+}
+
+static bool post_all(struct poster *p, struct gx_submit *q, struct gx_op ops[], unsigned n)
+{
+	unsigned at = 0;
+
+	while (at < n) {
+		struct gx_ep *ep = gx_conn_ep(p->conn, at % CORES);
+		int ret = p->striped ? gx_submit_striped(q, p->conn, ops + at, n - at)
+				     : gx_submit(q, ep, ops + at, 1);
+
+		if (ret < 0) {
+			wrong(p, gx_error());
+			return false;
+		}
+		at += (unsigned)ret;
+	}
+	return true;
+}
+
+/* Each operation completes once. */
+static bool wait_all(struct poster *p, struct gx_submit *q, unsigned n)
+{
+	uint64_t until = gx_now() + WAIT_NS;
+	struct gx_comp comps[OPS];
+	unsigned seen = 0, bits = 0;
+
+	while (seen < n && gx_now() < until) {
+		unsigned got = gx_submit_poll(q, comps, OPS);
+
+		for (unsigned i = 0; i < got; i++) {
+			if (comps[i].status || bits >> comps[i].user & 1)
+				wrong(p, "a completion that failed, or came twice");
+			bits |= 1u << comps[i].user;
+		}
+		seen += got;
+		if (!got)
+			nap();
+	}
+	if (seen != n)
+		wrong(p, "a completion is missing");
+	return seen == n;
+}
+
+static bool round_run(struct poster *p, struct gx_submit *q, unsigned seed)
+{
+	const uint64_t len = SHARE_B / OPS, at = (uint64_t)p->index * SHARE_B;
+	struct gx_region kv = GX_INIT(kv);
+	struct gx_op ops[OPS];
+
+	gx_conn_region(p->conn, "kv", 0, &kv);
+	for (unsigned i = 0; i < SHARE_B; i++)
+		out[at + i] = (char)(i * 7 + i / 4096 + seed);
+	memset(in + at, 0, SHARE_B);
+	for (unsigned i = 0; i < OPS; i++)
+		ops[i] = (struct gx_op){.size = sizeof(ops[i]),
+					.kind = GX_OP_PUT,
+					.user = i,
+					.addr = out + at + i * len,
+					.len = i % 2 ? len : 64,
+					.token = kv.token,
+					.remote_off = at + i * len};
+	if (!post_all(p, q, ops, OPS) || !wait_all(p, q, OPS))
+		return false;
+	for (unsigned i = 0; i < OPS; i++) {
+		ops[i].kind = GX_OP_GET;
+		ops[i].addr = in + at + i * len;
+	}
+	if (!post_all(p, q, ops, OPS) || !wait_all(p, q, OPS))
+		return false;
+	for (unsigned i = 0; i < OPS; i++)
+		if (memcmp(in + at + i * len, out + at + i * len, i % 2 ? len : 64))
+			wrong(p, "wrong bytes");
+	return !atomic_load(&p->wrong);
+}
+
+static void *poster_run(void *arg)
+{
+	struct poster *p = arg;
+	struct gx_submit *q;
+
+	if (gx_submit_open(p->rig->client, NULL, &q)) {
+		wrong(p, gx_error());
+		return NULL;
+	}
+	for (unsigned i = 0; i < p->rounds && round_run(p, q, i + p->index); i++)
+		;
+	close_queue(q);
+	return NULL;
+}
+
+static void posters_run(struct rig *r, bool striped, unsigned rounds)
+{
+	struct poster p[THREADS];
+	pthread_t thread[THREADS];
+	struct gx_conn *c = connect_one(r);
+
+	for (unsigned i = 0; i < THREADS; i++) {
+		p[i] = (struct poster){
+			.rig = r, .conn = c, .index = i, .rounds = rounds, .striped = striped};
+		assert_int_equal(pthread_create(&thread[i], NULL, poster_run, &p[i]), 0);
+	}
+	for (unsigned i = 0; i < THREADS; i++)
+		pthread_join(thread[i], NULL);
+	for (unsigned i = 0; i < THREADS; i++)
+		if (atomic_load(&p[i].wrong))
+			fail_msg("thread %u: %s", i, p[i].why);
+	gx_conn_close(c);
+}
+
+/* ---- tests ---- */
+
+static void submit__threads_share_a_connection(void **state)
+{
+	posters_run(*state, false, 10);
+}
+
+static void submit_striped__threads_share_a_connection(void **state)
+{
+	posters_run(*state, true, 10);
+}
+
+/* (No two operations name the same bytes: who writes them last would be a race.) Queues come and go
+ * under load; what is under way when one is closed is cancelled. */
+static void submit_close__under_way(void **state)
+{
+	struct rig *r = *state;
+	struct gx_conn *c = connect_one(r);
+	struct gx_region kv = GX_INIT(kv);
+
+	gx_conn_region(c, "kv", 0, &kv);
+	for (unsigned round = 0; round < 30; round++) {
+		struct gx_op op = {.size = sizeof(op),
+				   .kind = round & 1 ? GX_OP_PUT : GX_OP_SEND,
+				   .addr = out,
+				   .len = 300000,
+				   .token = kv.token,
+				   .flags = GX_OP_LOCAL};
+		struct gx_submit *q;
+
+		assert_int_equal(gx_submit_open(r->client, NULL, &q), 0);
+		for (unsigned i = 0; i < OPS; i++) {
+			op.remote_off = (uint64_t)i * (KV_B / OPS);
+			assert_int_equal(gx_submit(q, gx_conn_ep(c, i % CORES), &op, 1), 1);
+		}
+		for (unsigned i = 0; i < round; i++)
+			nap();
+		close_queue(q);
+	}
+	gx_conn_close(c);
+}
+
+/* The connection goes while a thread cancels and polls: every operation ends once. */
+static void conn_close__under_way(void **state)
+{
+	struct rig *r = *state;
+
+	for (unsigned round = 0; round < 20; round++) {
+		struct gx_conn *c = connect_one(r);
+		uint64_t until = gx_now() + WAIT_NS;
+		struct gx_region kv = GX_INIT(kv);
+		struct gx_comp comps[OPS];
+		struct gx_submit *q;
+		unsigned seen = 0;
+
+		gx_conn_region(c, "kv", 0, &kv);
+		assert_int_equal(gx_submit_open(r->client, NULL, &q), 0);
+		for (unsigned i = 0; i < OPS; i++) {
+			struct gx_op op = {.size = sizeof(op),
+					   .kind = i % 4 ? GX_OP_PUT : GX_OP_GET,
+					   .user = i,
+					   .addr = (i % 4 ? out : in) + i * (KV_B / OPS),
+					   .len = 300000,
+					   .token = kv.token,
+					   .remote_off = (uint64_t)i * (KV_B / OPS)};
+			int ret = i & 1 ? gx_submit_striped(q, c, &op, 1)
+					: gx_submit(q, gx_conn_ep(c, i / 2 % CORES), &op, 1);
+
+			assert_int_equal(ret, 1);
+		}
+		for (unsigned i = 0; i < round % 8; i++)
+			nap();
+		gx_submit_cancel(q, 3);
+		gx_conn_close(c);
+		while (seen < OPS && gx_now() < until) {
+			seen += gx_submit_poll(q, comps, OPS);
+			nap();
+		}
+		assert_int_equal(seen, OPS);
+		nap();
+		assert_int_equal(gx_submit_poll(q, comps, OPS), 0);
+		close_queue(q);
+	}
+}
+
+/* gx_close() ends what is left, in any state. */
+static void gx_close__with_queues_left(void **state)
+{
+	struct rig *r = *state;
+	struct gx_conn *c = connect_one(r);
+	struct gx_region kv = GX_INIT(kv);
+
+	gx_conn_region(c, "kv", 0, &kv);
+	for (unsigned k = 0; k < 3; k++) {
+		struct gx_op op = {.size = sizeof(op),
+				   .kind = GX_OP_PUT,
+				   .addr = out,
+				   .len = 300000,
+				   .token = kv.token};
+		struct gx_submit *q;
+
+		assert_int_equal(gx_submit_open(r->client, NULL, &q), 0);
+		for (unsigned i = 0; i < OPS / 4; i++) {
+			op.remote_off = (uint64_t)(k * OPS / 4 + i) * (KV_B / OPS);
+			assert_int_equal(gx_submit_striped(q, c, &op, 1), 1);
+		}
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(submit__threads_share_a_connection, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(submit_striped__threads_share_a_connection, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(submit_close__under_way, setup, teardown),
+		cmocka_unit_test_setup_teardown(conn_close__under_way, setup, teardown),
+		cmocka_unit_test_setup_teardown(gx_close__with_queues_left, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
