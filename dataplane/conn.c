@@ -72,17 +72,23 @@ static void ep_ask(struct gx_ep *ep)
 
 /* ---- setting up ---- */
 
+static const struct gx_link_ops *const link_ops[] = {
+	[GX_LINK_PACKET] = &gx_link_pkt_ops,
+	[GX_LINK_LOCAL] = &gx_link_local_ops,
+};
+
 int conn_lane_open(struct gx_conn *c, unsigned lane, struct gx_hello_lane *local)
 {
 	struct gx *gx = c->gx;
-	struct gx_ep *ep = gx_link_pkt_ops.ep_new();
+	const struct gx_link_ops *ops = link_ops[c->link];
+	struct gx_ep *ep = ops->ep_new();
 	int ret;
 
 	if (!ep)
 		return gx_fail(-ENOMEM, "no memory for an endpoint");
 	ep->conn = c;
 	ep->core = gx->core[(c->first_core + lane) % gx->nr_cores];
-	ep->ops = &gx_link_pkt_ops;
+	ep->ops = ops;
 	ep->lane = lane;
 	ep->attach.fn = call_attach;
 	ep->fail.fn = call_fail;
@@ -139,6 +145,7 @@ void conn_down(struct gx_conn *c, int err, const char *fmt, ...)
 	vsnprintf(c->text, sizeof(c->text), fmt, ap);
 	va_end(ap);
 	c->err = err;
+	local_revoke(c, NULL);
 	for (unsigned i = 0; i < c->nr_lanes; i++)
 		ep_end(c->ep[i], was_up, c->user_closed ? -ECANCELED : err);
 	state_set(c, GX_CONN_STATE_DOWN);
@@ -208,6 +215,7 @@ bool conn_reap(struct gx_conn *c)
 		return false;
 	for (unsigned i = 0; i < c->nr_lanes; i++)
 		c->ep[i]->ops->ep_free(c->ep[i]);
+	local_close(c);
 	while (*at != c)
 		at = &(*at)->next;
 	*at = c->next;
@@ -317,7 +325,7 @@ static int info_run(void *arg)
 	info->state = state_of(c);
 	info->err = c->err;
 	memcpy(info->text, c->text, sizeof(info->text));
-	strcpy(info->link, "packet");
+	snprintf(info->link, sizeof(info->link), "%s", link_ops[c->link]->name);
 	snprintf(info->port, sizeof(info->port), "%s", p->name);
 	memcpy(info->why, c->why, sizeof(info->why));
 	info->lanes = c->nr_lanes;

@@ -482,6 +482,25 @@ static int connect_port(struct ctl_conn *cc, const char *port)
 		port);
 }
 
+/* The link that the user forces must be one that this context can take. */
+static int connect_link(struct ctl_conn *cc, const char *link)
+{
+	const char *why = local_offered(cc->ctl->gx);
+
+	if (!link)
+		return 0;
+	if (strcmp(link, "local") && strcmp(link, "packet"))
+		return gx_fail(-EINVAL, "link '%.32s' is not known: there are local and packet",
+			       link);
+	if (!strcmp(link, "local") && why)
+		return gx_fail(-ENODEV, "link local cannot be had at this end: %s", why);
+	if (!strcmp(link, "local") && cc->forced[0] && strcmp(cc->forced, "shm"))
+		return gx_fail(-EINVAL, "link local goes with port shm, not with port %.64s",
+			       cc->forced);
+	snprintf(cc->link, sizeof(cc->link), "%s", link);
+	return 0;
+}
+
 static int connect_run(void *arg)
 {
 	struct ctl_conn *cc = arg, *other;
@@ -512,6 +531,8 @@ int ctl_connect(struct gx_conn *c, const char *addr, const struct gx_connect_opt
 	cc->timeout_ns = opts && opts->timeout_ns ? opts->timeout_ns : CTL_STEP_NS;
 	snprintf(cc->name, sizeof(cc->name), "%s", addr);
 	ret = connect_port(cc, opts ? opts->port : NULL);
+	if (!ret)
+		ret = connect_link(cc, opts ? opts->link : NULL);
 	if (!ret)
 		ret = connect_addrs(cc, addr);
 	if (ret)

@@ -16,6 +16,7 @@
 #define CTL_CONNS_MAX	  1024
 #define CTL_HALF_OPEN_MAX 64 /* accepted and not yet up: no more are accepted until one is */
 #define CTL_LISTENERS_MAX 8
+#define CTL_FDS_MAX	  (GX_HELLO_LANES + LOCAL_FDS_MAX) /* of an exchange, one way */
 #define CTL_ADDRS_MAX	  8		/* addresses of one name that are tried */
 #define CTL_USER_MAX	  32768		/* bytes of a user's message */
 #define CTL_OUT_MAX_B	  (4u << 20)	/* of users' messages that wait for one peer to read */
@@ -55,7 +56,7 @@ struct ctl_buf {
 struct ctl_setup {
 	struct gx_hello_lanes local;  /* CONNECT or ACCEPT as we sent it */
 	struct gx_hello_lanes remote; /* as the peer did */
-	int fds[GX_HELLO_LANES];      /* received and ours until a lane takes them; -1: taken */
+	int fds[CTL_FDS_MAX];	      /* received and ours until somebody takes them; -1: taken */
 	unsigned nr_fds;
 };
 
@@ -82,6 +83,7 @@ struct ctl_conn {
 	uint8_t nonce[16];	  /* of our HELLO */
 	char name[96];		  /* client: as the user wrote it; server: as the socket says */
 	char forced[GX_NAME_MAX]; /* client: the port wanted, "" for the best */
+	char link[16];		  /* client: the link wanted, "" for the best */
 	unsigned lanes_max;	  /* client: 0: no limit */
 	struct ctl_addr addrs[CTL_ADDRS_MAX];
 	unsigned nr_addrs, addr; /* client: to try; the one under way */

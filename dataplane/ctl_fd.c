@@ -37,9 +37,9 @@ struct ctl_pass {
 	uint8_t nonce[PASS_NONCE_B];
 	union {
 		struct cmsghdr align;
-		char b[CMSG_SPACE(GX_HELLO_LANES * sizeof(int))];
+		char b[CMSG_SPACE(CTL_FDS_MAX * sizeof(int))];
 	} control;
-	int fds[GX_HELLO_LANES]; /* received, ours until handed over */
+	int fds[CTL_FDS_MAX]; /* received, ours until handed over */
 	unsigned nr_fds;
 };
 
@@ -161,18 +161,20 @@ static void pass_recv(struct ctl_pass *p, void (*done)(struct gx_io *io, int res
 	pass_submit(p, GX_IO_RECVMSG, done);
 }
 
-/* The nonce and what our lanes carry. The kernel holds its own references from then on. */
+/* The nonce, what our lanes carry, and what the local link shares. The kernel holds its own
+ * references from then on. */
 static void pass_send(struct ctl_pass *p, const uint8_t nonce[PASS_NONCE_B],
 		      void (*done)(struct gx_io *io, int res))
 {
 	const struct gx_hello_lanes *l = &p->cc->setup->local;
 	struct cmsghdr *cmsg = &p->control.align;
-	int fds[GX_HELLO_LANES];
+	int fds[CTL_FDS_MAX];
 	unsigned n = 0;
 
 	for (unsigned i = 0; i < l->nr_lanes; i++)
 		if (l->lanes[i].port.fd >= 0)
 			fds[n++] = l->lanes[i].port.fd;
+	n += local_fds(p->cc->conn, fds + n);
 	memcpy(p->nonce, nonce, sizeof(p->nonce));
 	pass_msg_init(p);
 	if (n) {
@@ -200,7 +202,7 @@ static void pass_fds_take(struct ctl_pass *p)
 			int fd;
 
 			memcpy(&fd, CMSG_DATA(cmsg) + i * sizeof(fd), sizeof(fd));
-			if (p->nr_fds < GX_HELLO_LANES)
+			if (p->nr_fds < CTL_FDS_MAX)
 				p->fds[p->nr_fds++] = fd;
 			else
 				close(fd);
@@ -227,7 +229,7 @@ static const char *pass_msg_take(struct ctl_pass *p, int res)
 static void pass_finish(struct ctl_pass *p)
 {
 	struct ctl_conn *cc = p->cc;
-	int fds[GX_HELLO_LANES];
+	int fds[CTL_FDS_MAX];
 	unsigned n = p->nr_fds;
 
 	memcpy(fds, p->fds, sizeof(fds));
@@ -426,6 +428,8 @@ int ctl_fd_listen(struct ctl *ctl)
 
 bool ctl_fd_needed(const struct ctl_setup *s)
 {
+	if (s->local.link == GX_LINK_LOCAL)
+		return true;
 	for (unsigned i = 0; i < s->local.nr_lanes; i++)
 		if (s->local.lanes[i].port.fd >= 0 || s->remote.lanes[i].port.fd >= 0)
 			return true;

@@ -36,8 +36,11 @@ static void hello_ports_fill(const struct ctl *ctl, struct gx_hello *h)
 	}
 }
 
-static void hello_regions_fill(struct gx *gx, struct gx_hello *h)
+/* What is told is remembered: descriptors go in the same order. */
+static void hello_regions_fill(struct gx_conn *c, struct gx_hello *h)
 {
+	struct gx *gx = c->gx;
+
 	for (unsigned i = 0; i < GX_REGIONS_MAX; i++) {
 		const struct gx_mem *m = atomic_load_explicit(&gx->region[i], memory_order_acquire);
 		struct gx_hello_region *r = &h->regions[h->nr_regions];
@@ -50,8 +53,11 @@ static void hello_regions_fill(struct gx *gx, struct gx_hello *h)
 					      .access = (uint8_t)m->access,
 					      .device = (uint16_t)m->device};
 		snprintf(r->name, sizeof(r->name), "%s", m->name);
-		h->nr_regions++;
+		if (!local_offered(gx))
+			local_export_fill(m, &r->export);
+		c->told[h->nr_regions++] = m;
 	}
+	c->nr_told = h->nr_regions;
 }
 
 static void hello_fill(const struct ctl_conn *cc, struct gx_hello *h)
@@ -59,19 +65,22 @@ static void hello_fill(const struct ctl_conn *cc, struct gx_hello *h)
 	struct gx *gx = cc->ctl->gx;
 
 	*h = (struct gx_hello){.magic = GX_HELLO_MAGIC,
-			       .version = GX_WIRE_VERSION,
+			       .version = GX_HELLO_VERSION,
 			       .pid = (uint32_t)getpid(),
 			       .uid = geteuid(),
 			       .nr_lanes = gx->nr_cores,
 			       .chunk_b = gx->opts.chunk_b,
 			       .window = gx->opts.window,
-			       .integrity = 1u << GX_INTEGRITY_NONE | 1u << GX_INTEGRITY_CRC};
+			       .integrity = 1u << GX_INTEGRITY_NONE | 1u << GX_INTEGRITY_CRC,
+			       .links = 1u << GX_LINK_PACKET};
 	memcpy(h->host_id, cc->ctl->host_id, sizeof(h->host_id));
 	memcpy(h->nonce, cc->nonce, sizeof(h->nonce));
 	if (cc->server)
 		snprintf(h->unix_name, sizeof(h->unix_name), "%s", cc->ctl->unix_name);
+	if (!local_offered(gx))
+		h->links |= 1u << GX_LINK_LOCAL;
 	hello_ports_fill(cc->ctl, h);
-	hello_regions_fill(gx, h);
+	hello_regions_fill(cc->conn, h);
 }
 
 void ctl_hello_send(struct ctl_conn *cc)
@@ -200,6 +209,57 @@ static bool choose_port(struct ctl_conn *cc)
 	return false;
 }
 
+/* NULL, or why the ends cannot take the local link. */
+static const char *choose_local_not(const struct ctl_conn *cc)
+{
+	const struct gx_hello *peer = &cc->conn->peer;
+
+	if (local_offered(cc->ctl->gx))
+		return local_offered(cc->ctl->gx);
+	if (!hello_is_same_host(cc))
+		return "the ends are on two hosts or in two network namespaces";
+	if (!(peer->links & 1u << GX_LINK_LOCAL) || hello_port_find(peer, "shm") < 0)
+		return "the server does not offer it";
+	return NULL;
+}
+
+static void choose_local(struct ctl_conn *cc)
+{
+	struct gx *gx = cc->ctl->gx;
+	unsigned i = 0;
+
+	while (strcmp(gx->port[i].match, "shm"))
+		i++;
+	cc->conn->port = i;
+	cc->conn->link = GX_LINK_LOCAL;
+	cc->conn->why[0] = 0;
+	if (cc->link[0])
+		why_add(cc->conn, "link local: asked for");
+	else
+		why_add(cc->conn, "both on one host: memory mapped");
+}
+
+/* The link, then its port. A named port is taken by packets, unless the link is named as well. */
+static bool choose_path(struct ctl_conn *cc)
+{
+	const char *not = choose_local_not(cc);
+	bool asked = !strcmp(cc->link, "local");
+
+	if (asked && not ) {
+		ctl_conn_fail(cc, -ENODEV, "link local cannot be had: %s", not );
+		return false;
+	}
+	if (asked || (!not &&!cc->link[0] && !cc->forced[0])) {
+		choose_local(cc);
+		return true;
+	}
+	if (!choose_port(cc))
+		return false;
+	if (!cc->link[0] && !cc->forced[0] && hello_is_same_host(cc) && !cc->ctl->gx->opts.no_local)
+		why_add(cc->conn, "no link local: %s", not );
+	return true;
+}
+
 /* ---- Lanes, both ends ---- */
 
 static struct gx_port *lanes_port(const struct ctl_conn *cc)
@@ -219,6 +279,13 @@ static bool lanes_open(struct ctl_conn *cc)
 {
 	struct gx_hello_lanes *l = &cc->setup->local;
 
+	int err = l->link == GX_LINK_LOCAL ? local_open(cc->conn, l->nr_lanes) : 0;
+
+	if (err) {
+		ctl_conn_fail(cc, err, "the %s cannot share its memory: %.150s",
+			      cc->server ? "server" : "client", gx_error());
+		return false;
+	}
 	for (unsigned i = 0; i < l->nr_lanes; i++) {
 		int ret;
 
@@ -241,7 +308,8 @@ static void lanes_send(struct ctl_conn *cc, enum gx_hello_type type)
 /* What holds for the connection, without the lanes' addresses. */
 static void lanes_agree(struct gx_conn *c, const struct gx_hello_lanes *l)
 {
-	c->agreed = (struct gx_hello_lanes){.quantum = l->quantum,
+	c->agreed = (struct gx_hello_lanes){.link = l->link,
+					    .quantum = l->quantum,
 					    .chunk_b = l->chunk_b,
 					    .window = l->window,
 					    .integrity = l->integrity,
@@ -263,11 +331,49 @@ void ctl_hello_up(struct ctl_conn *cc)
 	conn_up(cc->conn);
 }
 
+/* What the peer shares, behind the @k descriptors of its lanes. Return: is it mapped? */
+static bool lanes_local_connect(struct ctl_conn *cc, unsigned k)
+{
+	struct ctl_setup *s = cc->setup;
+	unsigned n = s->nr_fds - k, left = 0;
+	int ret;
+
+	if (s->local.link != GX_LINK_LOCAL)
+		return true;
+	s->nr_fds = k;
+	ret = local_connect(cc->conn, s->fds + k, n);
+	if (ret) {
+		ctl_bad(cc->ctl, "peer %s: %s", ctl_conn_peer(cc), gx_error());
+		ctl_conn_fail(cc, ret, "the %s cannot map what the %s shares: %.150s",
+			      cc->server ? "server" : "client", cc->server ? "client" : "server",
+			      gx_error());
+		return false;
+	}
+	for (unsigned i = 0; i < cc->conn->peer.nr_regions; i++)
+		left += cc->conn->peer.regions[i].export.kind != GX_EXPORT_MEMFD;
+	if (left)
+		why_add(cc->conn, "%u of the peer's %u regions by packets: not exported", left,
+			cc->conn->peer.nr_regions);
+	return true;
+}
+
+static unsigned lanes_fds_due(const struct gx_hello_lanes *l)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < l->nr_lanes; i++)
+		n += l->lanes[i].port.fd >= 0;
+	return n;
+}
+
 /* Both ends' addresses and descriptors are here. */
 static void lanes_connect(struct ctl_conn *cc)
 {
 	struct ctl_setup *s = cc->setup;
 	unsigned k = 0;
+
+	if (!lanes_local_connect(cc, lanes_fds_due(&s->remote)))
+		return;
 
 	for (unsigned i = 0; i < s->remote.nr_lanes; i++) {
 		struct gx_hello_lane *r = &s->remote.lanes[i];
@@ -294,10 +400,10 @@ static void lanes_connect(struct ctl_conn *cc)
 void ctl_hello_passed(struct ctl_conn *cc, int fds[], unsigned n)
 {
 	struct ctl_setup *s = cc->setup;
-	unsigned want = 0;
+	unsigned want = lanes_fds_due(&s->remote);
 
-	for (unsigned i = 0; i < s->remote.nr_lanes; i++)
-		want += s->remote.lanes[i].port.fd >= 0;
+	if (s->local.link == GX_LINK_LOCAL)
+		want += local_fds_due(&cc->conn->peer);
 	memcpy(s->fds, fds, n * sizeof(fds[0]));
 	s->nr_fds = n;
 	if (n != want)
@@ -340,6 +446,7 @@ static bool connect_fill(struct ctl_conn *cc)
 	int peer_i = hello_port_find(peer, name);
 
 	snprintf(l->port, sizeof(l->port), "%s", name);
+	l->link = cc->conn->link;
 	l->nr_lanes = GX_MIN(cc->ctl->gx->nr_cores, peer->nr_lanes);
 	if (cc->lanes_max)
 		l->nr_lanes = GX_MIN(l->nr_lanes, cc->lanes_max);
@@ -366,7 +473,7 @@ static bool connect_fill(struct ctl_conn *cc)
 
 static void client_hello_take(struct ctl_conn *cc)
 {
-	if (!choose_port(cc) || !lanes_setup_new(cc) || !connect_fill(cc))
+	if (!choose_path(cc) || !lanes_setup_new(cc) || !connect_fill(cc))
 		return;
 	if (!lanes_open(cc))
 		return;
@@ -377,7 +484,8 @@ static void client_hello_take(struct ctl_conn *cc)
 /* Is @a what a server may make of our proposal @w? */
 static bool accept_is_valid(const struct gx_hello_lanes *w, const struct gx_hello_lanes *a)
 {
-	if (strcmp(a->port, w->port) || a->nr_lanes != w->nr_lanes || a->integrity != w->integrity)
+	if (a->link != w->link || strcmp(a->port, w->port) || a->nr_lanes != w->nr_lanes ||
+	    a->integrity != w->integrity)
 		return false;
 	if (a->quantum < GX_WIRE_QUANTUM_MIN || a->quantum > w->quantum || a->quantum % 16)
 		return false;
@@ -425,7 +533,7 @@ static void server_hello_take(struct ctl_conn *cc)
 
 static void hello_version_fail(struct ctl_conn *cc, uint32_t version)
 {
-	uint32_t own = GX_WIRE_VERSION;
+	uint32_t own = GX_HELLO_VERSION;
 
 	ctl_bad(cc->ctl, "peer %s speaks version %u", ctl_conn_peer(cc), version);
 	ctl_conn_fail(cc, -EPROTONOSUPPORT,
@@ -495,6 +603,21 @@ static bool connect_port_find(struct ctl_conn *cc, const char *name)
 	return true;
 }
 
+/* Return: can the connection take the link that the client wants? Else it has failed. */
+static bool connect_link_take(struct ctl_conn *cc, const struct gx_hello_lanes *want)
+{
+	const char *not = local_offered(cc->ctl->gx);
+
+	if (want->link == GX_LINK_LOCAL && (not || strcmp(want->port, "shm"))) {
+		ctl_bad(cc->ctl, "peer %s asks for link local", ctl_conn_peer(cc));
+		ctl_conn_fail(cc, -ENODEV, "the server has no link local over port %s: %s",
+			      want->port, not ? not : "it goes with port shm");
+		return false;
+	}
+	cc->conn->link = want->link;
+	return true;
+}
+
 /* The client's options hold; ours are the most it gets. Return: false when no packet fits. */
 static bool accept_fill(const struct ctl_conn *cc, const struct gx_hello_lanes *want,
 			struct gx_hello_lanes *l)
@@ -502,6 +625,7 @@ static bool accept_fill(const struct ctl_conn *cc, const struct gx_hello_lanes *
 	const struct gx_opts *opts = &cc->ctl->gx->opts;
 
 	memcpy(l->port, want->port, sizeof(l->port));
+	l->link = want->link;
 	l->quantum = GX_MIN(want->quantum, lanes_port(cc)->caps.payload_max) & ~15u;
 	if (l->quantum < GX_WIRE_QUANTUM_MIN)
 		return false;
@@ -535,7 +659,7 @@ void ctl_hello_connect_take(struct ctl_conn *cc, const uint8_t *body, uint32_t l
 		ctl_conn_bad(cc, bad);
 		return;
 	}
-	if (!connect_port_find(cc, s->remote.port))
+	if (!connect_port_find(cc, s->remote.port) || !connect_link_take(cc, &s->remote))
 		return;
 	if (!accept_fill(cc, &s->remote, &s->local)) {
 		ctl_conn_fail(cc, -EMSGSIZE,
@@ -543,7 +667,8 @@ void ctl_hello_connect_take(struct ctl_conn *cc, const uint8_t *body, uint32_t l
 			      s->remote.port, GX_WIRE_QUANTUM_MIN);
 		return;
 	}
-	snprintf(cc->conn->why, sizeof(cc->conn->why), "%s: chosen by the client", s->remote.port);
+	snprintf(cc->conn->why, sizeof(cc->conn->why), "%s: chosen by the client",
+		 s->remote.link == GX_LINK_LOCAL ? "local" : s->remote.port);
 	connect_cores_take(cc, s->local.nr_lanes);
 	lanes_agree(cc->conn, &s->local);
 	if (!lanes_open(cc))

@@ -4,6 +4,7 @@
  * calls on cores. Control path, but for gx_core_turn() and gx_poll().
  */
 #include "ctx.h"
+#include "local.h"
 #include "pkt.h"
 #include "submit.h"
 
@@ -176,6 +177,7 @@ static int core_open(struct gx *gx, unsigned i)
 	struct gx_idle idle = {.spin_ns = 50000, .pause_ns = 1000000, .sleep_max_ns = 50000};
 	struct gx_core *core =
 		aligned_alloc(GX_CACHE_LINE, GX_ALIGN_UP(sizeof(*core), GX_CACHE_LINE));
+	int ret;
 
 	if (!core)
 		return -ENOMEM;
@@ -190,7 +192,10 @@ static int core_open(struct gx *gx, unsigned i)
 	core->comps = calloc(GX_COMPS_MAX, sizeof(*core->comps));
 	if (!core->comps || submit_core_open(core))
 		return -ENOMEM;
-	return gx_loop_init(&core->loop, gx->cpus[i], &idle);
+	ret = gx_loop_init(&core->loop, gx->cpus[i], &idle);
+	if (!ret)
+		ret = link_local_open(core, &core->local);
+	return ret;
 }
 
 static void core_close(struct gx_core *core)
@@ -199,6 +204,7 @@ static void core_close(struct gx_core *core)
 		return;
 	for (unsigned p = 0; p < GX_HELLO_PORTS; p++)
 		link_pkt_close(core->link[p]);
+	link_local_close(core->local);
 	gx_loop_fini(&core->loop);
 	submit_core_close(core);
 	free(core->comps);
@@ -482,6 +488,10 @@ GX_EXPORT int gx_describe(struct gx *gx, char *buf, size_t room)
 		else
 			say(buf, room, &at, "core %u   CPU %d\n", i, gx->cpus[i]);
 	}
+	if (local_offered(gx))
+		say(buf, room, &at, "links    packet (no local: %s)\n", local_offered(gx));
+	else
+		say(buf, room, &at, "links    packet, local\n");
 	for (unsigned i = 0; i < gx->nr_ports; i++) {
 		const struct gx_port_caps *c = &gx->port[i].port->caps;
 

@@ -28,6 +28,8 @@ struct ctl_conn;
 struct link_pkt;
 struct sub_rec;
 struct submit_core;
+struct link_local;
+struct local_conn;
 
 /* A named region of ours. owner: ctl until shared; frozen afterwards. */
 struct gx_mem {
@@ -39,6 +41,8 @@ struct gx_mem {
 	struct gx_gpu *gpu; /* who executes copies into it: the host backend for host memory */
 	bool own;	    /* gx_mem_alloc() made it */
 	bool huge;
+	int fd;	     /* memfd that all of it is a mapping of, from its start; -1: not exportable */
+	uint64_t id; /* of the allocation, see struct gx_hello_export */
 	bool shared;
 	char name[GX_NAME_MAX];
 	unsigned access;
@@ -54,6 +58,7 @@ struct gx_core {
 	struct gx_loop loop;
 	struct link_pkt
 		*link[GX_HELLO_PORTS]; /* frozen: the packet link over port i, this core's queue */
+	struct link_local *local;      /* frozen: what this core does of the local link */
 	struct gx_comp *comps;	       /* ring of GX_COMPS_MAX */
 	uint32_t comp_head;
 	_Atomic uint32_t
@@ -93,8 +98,13 @@ struct gx_conn {
 	bool server;	  /* accepted, not connected */
 	bool user_closed; /* gx_conn_close() was called */
 	bool reported_up;
-	bool ctl_freed; /* ctl_conn_free() is through */
-	unsigned port;	/* index in gx->port[] */
+	bool ctl_freed;		  /* ctl_conn_free() is through */
+	unsigned port;		  /* index in gx->port[] */
+	enum gx_link_id link;	  /* that it takes; frozen before the first lane is opened */
+	struct local_conn *local; /* of the local link: mappings; NULL for others */
+	const struct gx_mem *told[GX_REGIONS_MAX]; /* our regions as our HELLO named them, in order.
+						      They stay while any connection exists */
+	unsigned nr_told;
 	unsigned first_core;
 	unsigned nr_lanes;
 	struct gx_ep *ep[GX_HELLO_LANES]; /* frozen while up */
@@ -134,6 +144,7 @@ struct gx {
 	struct gx_conn *conns;		/* owner: ctl */
 	struct gx_mem *mems;		/* owner: ctl */
 	struct gx_submit *submits;	/* owner: ctl */
+	uint64_t mem_ids;		/* owner: ctl; allocations so far */
 	bool closing; /* ctl: gx_close() is under way: dead connections go at once */
 	struct ctl *ctl;
 	struct gx_stats ctl_stats; /* written by ctl */
@@ -182,6 +193,29 @@ bool conn_reap(struct gx_conn *c);
 
 /** op_check() - Is this operation well formed? Any thread. Return: 0, -EINVAL with gx_error(). */
 int op_check(const struct gx_op *op);
+
+/* -- the local link's half of a connection: descriptors and mappings; ctl, local_map.c -- */
+
+#define LOCAL_FDS_MAX (1 + GX_REGIONS_MAX)
+
+/** local_offered() - NULL, or why this context does not offer the local link. */
+const char *local_offered(const struct gx *gx);
+/** local_export_fill() - What a HELLO says of @mem. */
+void local_export_fill(const struct gx_mem *mem, struct gx_hello_export *e);
+/** local_open() - Our half for @nr_lanes lanes: the rings that the peer's notifications come in,
+ * and descriptors of them and of the regions in c->told. Return: 0, -errno with gx_error(). */
+int local_open(struct gx_conn *c, unsigned nr_lanes);
+/** local_fds() - What the peer gets, in its order; they stay ours. Return: how many. */
+unsigned local_fds(const struct gx_conn *c, int fds[LOCAL_FDS_MAX]);
+/** local_fds_due() - How many the peer of this HELLO has to send. */
+unsigned local_fds_due(const struct gx_hello *peer);
+/** local_connect() - Map the peer's. Takes @fds over. Return: 0, -EPROTO, -ENOMEM with gx_error().
+ */
+int local_connect(struct gx_conn *c, const int fds[], unsigned n);
+/** local_revoke() - The peer must not touch @mem any more (NULL: anything): a word that it looks at
+ * says so. */
+void local_revoke(struct gx_conn *c, const struct gx_mem *mem);
+void local_close(struct gx_conn *c); /* of a half-open one, or of none, too */
 
 /** mem_reap() - Free memory whose owner has let go of it, or (@all) what is left when the context
  * closes. region.c. */

@@ -423,7 +423,7 @@ static void tick_cancels(struct pkt_ep *e)
  * asked. */
 static void tick_alive(struct pkt_ep *e)
 {
-	bool waiting = e->nr_ops || e->nr_in;
+	bool waiting = e->nr_ops || e->nr_in || e->want_peer;
 	uint64_t since;
 
 	if (!waiting) {

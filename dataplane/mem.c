@@ -20,6 +20,10 @@
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010 /* Linux 5.1 */
+#endif
+
 #define ARENA_GPUS_MAX	 16
 #define ARENA_RANGES_MAX (GX_ARENA_SIZE_MAX / GX_HUGE_PAGE)
 
@@ -235,7 +239,7 @@ void gx_arena_unmap(struct gx_arena *a, void *ptr, size_t len)
 
 /* One attempt, on huge pages or not. Huge pages are taken from the system here: later it would be
  * SIGBUS. */
-static int memfd_make(const char *name, size_t len, bool huge)
+static int memfd_make(const char *name, size_t len, bool huge, int seals)
 {
 	unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
 	int fd, ret;
@@ -244,7 +248,7 @@ static int memfd_make(const char *name, size_t len, bool huge)
 	if (fd < 0)
 		return -errno;
 	if (ftruncate(fd, (off_t)len) || (huge && fallocate(fd, 0, 0, (off_t)len)) ||
-	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
+	    fcntl(fd, F_ADD_SEALS, seals)) {
 		ret = -errno;
 		close(fd);
 		return ret;
@@ -252,19 +256,36 @@ static int memfd_make(const char *name, size_t len, bool huge)
 	return fd;
 }
 
-int gx_memfd(const char *name, size_t len, bool *huge)
+static int memfd_any(const char *name, size_t len, bool *huge, int seals)
 {
 	int fd;
 
 	if (!len || len % GX_HUGE_PAGE)
 		return -EINVAL;
 	if (*huge) {
-		fd = memfd_make(name, len, true);
+		fd = memfd_make(name, len, true, seals);
 		if (fd >= 0)
 			return fd;
 		*huge = false;
 	}
-	return memfd_make(name, len, false);
+	return memfd_make(name, len, false, seals);
+}
+
+int gx_memfd(const char *name, size_t len, bool *huge)
+{
+	return memfd_any(name, len, huge, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+}
+
+int gx_memfd_open(const char *name, size_t len, bool *huge)
+{
+	return memfd_any(name, len, huge, F_SEAL_SHRINK | F_SEAL_GROW);
+}
+
+int gx_memfd_freeze(int fd, bool read_only)
+{
+	int seals = F_SEAL_SEAL | (read_only ? F_SEAL_FUTURE_WRITE : 0);
+
+	return fcntl(fd, F_ADD_SEALS, seals) ? -errno : 0;
 }
 
 int gx_memfd_check(int fd, size_t len)

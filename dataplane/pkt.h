@@ -158,6 +158,7 @@ struct pkt_ep {
 	bool lossless;
 	bool cancels_due; /* some operation's CANCEL waits for room */
 	bool fails_due;	  /* some message's FAIL does */
+	bool want_peer;	  /* whoever holds this ep waits for the peer's core */
 	bool have_peer;	  /* ctl: peer_add was done */
 	uint32_t prove_tries;
 	uint64_t prove_ns; /* when the next padded probe is due */

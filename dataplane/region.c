@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 /* The backend of CUDA device @device, opened when it is first needed. */
 static int gpu_get(struct gx *gx, int device, struct gx_gpu **out)
@@ -68,6 +69,7 @@ static int list_run(void *arg)
 
 	mem->next = mem->gx->mems;
 	mem->gx->mems = mem;
+	mem->id = ++mem->gx->mem_ids;
 	return 0;
 }
 
@@ -83,6 +85,7 @@ static int mem_new(struct gx *gx, enum gx_mem_kind kind, int device, uint64_t le
 	mem->kind = kind;
 	mem->device = kind == GX_MEM_CUDA ? device : -1;
 	mem->len = len;
+	mem->fd = -1;
 	mem->gpu = gx->host;
 	if (kind == GX_MEM_CUDA)
 		ret = gpu_get(gx, device, &mem->gpu);
@@ -97,10 +100,31 @@ static int mem_new(struct gx *gx, enum gx_mem_kind kind, int device, uint64_t le
 	return 0;
 }
 
-/* Host memory: huge pages where there are, else normal ones that the kernel may make huge. */
-static int host_alloc(struct gx_mem *mem)
+/* Of a memfd, so that peers on this host can map it: huge pages where there are. False: none. */
+static bool host_alloc_memfd(struct gx_mem *mem, size_t len)
 {
-	size_t len = GX_ALIGN_UP(GX_MAX(mem->len, 1), GX_HUGE_PAGE);
+	bool huge = !mem->gx->opts.no_huge;
+	void *p;
+
+	mem->fd = gx_memfd_open("gx-mem", len, &huge);
+	if (mem->fd < 0)
+		return false;
+	p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, mem->fd, 0);
+	if (p == MAP_FAILED) {
+		close(mem->fd);
+		mem->fd = -1;
+		return false;
+	}
+	mem->huge = huge;
+	mem->addr = p;
+	if (!huge)
+		madvise(p, len, MADV_HUGEPAGE);
+	return true;
+}
+
+/* Private memory: huge pages where there are, else normal ones that the kernel may make huge. */
+static bool host_alloc_private(struct gx_mem *mem, size_t len)
+{
 	void *p = MAP_FAILED;
 
 	if (!mem->gx->opts.no_huge)
@@ -110,13 +134,23 @@ static int host_alloc(struct gx_mem *mem)
 	if (p == MAP_FAILED)
 		p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (p == MAP_FAILED)
-		return gx_fail(-ENOMEM, "no %llu bytes of host memory",
-			       (unsigned long long)mem->len);
+		return false;
 	if (!mem->huge)
 		madvise(p, len, MADV_HUGEPAGE);
-	/* Page faults now, not on a polling core. Kernels before 5.14 fault later. */
-	madvise(p, len, MADV_POPULATE_WRITE);
 	mem->addr = p;
+	return true;
+}
+
+static int host_alloc(struct gx_mem *mem)
+{
+	size_t len = GX_ALIGN_UP(GX_MAX(mem->len, 1), GX_HUGE_PAGE);
+	bool done = !local_offered(mem->gx) && host_alloc_memfd(mem, len);
+
+	if (!done && !host_alloc_private(mem, len))
+		return gx_fail(-ENOMEM, "no %llu bytes of host memory",
+			       (unsigned long long)mem->len);
+	/* Page faults now, not on a polling core. Kernels before 5.14 fault later. */
+	madvise(mem->addr, len, MADV_POPULATE_WRITE);
 	return 0;
 }
 
@@ -176,6 +210,8 @@ static void mem_destroy(struct gx_mem *mem)
 		munmap(mem->addr, GX_ALIGN_UP(GX_MAX(mem->len, 1), GX_HUGE_PAGE));
 	else if (mem->own && mem->addr)
 		mem->gpu->ops->mem_free(mem->gpu, mem->addr, GX_MAX(mem->len, 1));
+	if (mem->fd >= 0)
+		close(mem->fd);
 	free(mem);
 }
 
@@ -205,6 +241,8 @@ static int free_run(void *arg)
 	if (mem->shared)
 		atomic_store_explicit(&mem->gx->region[mem->token & 0xff], NULL,
 				      memory_order_release);
+	for (struct gx_conn *c = mem->gx->conns; c && mem->shared; c = c->next)
+		local_revoke(c, mem);
 	if (mem->shared && mem->gx->conns) {
 		mem->dying = true;
 		return 0;
@@ -329,6 +367,11 @@ GX_EXPORT int gx_mem_share(struct gx_mem *mem, const char *name, unsigned access
 		return gx_fail(-ENOSPC, "at most %d regions", GX_REGIONS_MAX);
 	if (gx_random(&r, sizeof(r)))
 		return gx_fail(-EIO, "no random numbers");
+	/* What cannot be protected from writing is not exported: packets carry it. */
+	if (mem->fd >= 0 && gx_memfd_freeze(mem->fd, !(access & GX_ACCESS_PUT))) {
+		close(mem->fd);
+		mem->fd = -1;
+	}
 	memcpy(mem->name, name, strlen(name) + 1);
 	mem->access = access;
 	mem->token = (r & 0x7fffffffffffff00ull) | free_at;

@@ -24,7 +24,7 @@
 #define FRAME_LEN_B    4		      /* the length field, which does not count itself */
 #define ERR_MAX	       4095		      /* largest errno of Linux, include/linux/err.h */
 #define HELLO_PORT_B   (2 * GX_NAME_MAX + 12) /* at most, as encoded */
-#define HELLO_REGION_B (GX_NAME_MAX + 20)
+#define HELLO_REGION_B (GX_NAME_MAX + 20 + 25 + GX_EXPORT_HANDLE_B)
 #define HELLO_LANE_B   (2 + GX_PORT_ADDR_MAX + 1 + 20)
 
 _Static_assert(HDR_ZERO_AT + 8 == GX_WIRE_HDR_B, "the payload starts at byte 80 of an IPv4 frame");
@@ -530,6 +530,29 @@ static int in_end(const struct wire_in *in)
 	return !in->bad && in->pos == in->len ? 0 : -EPROTO;
 }
 
+static void export_put(struct wire_out *o, const struct gx_hello_export *e)
+{
+	out_u8(o, e->kind);
+	if (e->kind == GX_EXPORT_NONE)
+		return;
+	out_u64(o, e->map_len);
+	out_u64(o, e->map_off);
+	out_u64(o, e->map_id);
+	if (e->kind == GX_EXPORT_CUDA_IPC)
+		out_bytes(o, e->handle, sizeof(e->handle));
+}
+
+static void hello_region_put(struct wire_out *o, const struct gx_hello_region *r)
+{
+	out_str(o, r->name, sizeof(r->name));
+	out_u64(o, r->token);
+	out_u64(o, r->len);
+	out_u8(o, r->kind);
+	out_u8(o, r->access);
+	out_u16(o, r->device);
+	export_put(o, &r->export);
+}
+
 uint32_t gx_hello_put(uint8_t *b, const struct gx_hello *h)
 {
 	struct wire_out o = frame_start(b, GX_HELLO_HELLO);
@@ -548,6 +571,7 @@ uint32_t gx_hello_put(uint8_t *b, const struct gx_hello *h)
 	out_u32(&o, h->chunk_b);
 	out_u32(&o, h->window);
 	out_u32(&o, h->integrity);
+	out_u32(&o, h->links);
 	out_u32(&o, nr_ports);
 	for (uint32_t i = 0; i < nr_ports; i++) {
 		out_str(&o, h->ports[i].name, sizeof(h->ports[i].name));
@@ -557,15 +581,26 @@ uint32_t gx_hello_put(uint8_t *b, const struct gx_hello *h)
 		out_str(&o, h->ports[i].host, sizeof(h->ports[i].host));
 	}
 	out_u32(&o, nr_regions);
-	for (uint32_t i = 0; i < nr_regions; i++) {
-		out_str(&o, h->regions[i].name, sizeof(h->regions[i].name));
-		out_u64(&o, h->regions[i].token);
-		out_u64(&o, h->regions[i].len);
-		out_u8(&o, h->regions[i].kind);
-		out_u8(&o, h->regions[i].access);
-		out_u16(&o, h->regions[i].device);
-	}
+	for (uint32_t i = 0; i < nr_regions; i++)
+		hello_region_put(&o, &h->regions[i]);
 	return frame_end(&o);
+}
+
+/* What lies in the mapping must; numbers that cannot be are a malformed hello. */
+static void export_get(struct wire_in *in, struct gx_hello_export *e, uint64_t region_len)
+{
+	e->kind = in_u8(in);
+	if (e->kind > GX_EXPORT_CUDA_IPC)
+		in->bad = true;
+	if (in->bad || e->kind == GX_EXPORT_NONE)
+		return;
+	e->map_len = in_u64(in);
+	e->map_off = in_u64(in);
+	e->map_id = in_u64(in);
+	if (e->kind == GX_EXPORT_CUDA_IPC)
+		in_bytes(in, e->handle, sizeof(e->handle));
+	if (e->map_off > e->map_len || region_len > e->map_len - e->map_off)
+		in->bad = true;
 }
 
 static void hello_region_get(struct wire_in *in, struct gx_hello_region *r)
@@ -576,6 +611,7 @@ static void hello_region_get(struct wire_in *in, struct gx_hello_region *r)
 	r->kind = in_u8(in);
 	r->access = in_u8(in);
 	r->device = in_u16(in);
+	export_get(in, &r->export, r->len);
 }
 
 int gx_hello_get(const uint8_t *b, uint32_t len, struct gx_hello *h)
@@ -587,7 +623,7 @@ int gx_hello_get(const uint8_t *b, uint32_t len, struct gx_hello *h)
 	h->version = in_u32(&in);
 	if (in.bad || h->magic != GX_HELLO_MAGIC)
 		return -EPROTO;
-	if (h->version != GX_WIRE_VERSION)
+	if (h->version != GX_HELLO_VERSION)
 		return -EPROTONOSUPPORT;
 	h->pid = in_u32(&in);
 	h->uid = in_u32(&in);
@@ -598,6 +634,7 @@ int gx_hello_get(const uint8_t *b, uint32_t len, struct gx_hello *h)
 	h->chunk_b = in_u32(&in);
 	h->window = in_u32(&in);
 	h->integrity = in_u32(&in);
+	h->links = in_u32(&in);
 	h->nr_ports = in_count(&in, GX_HELLO_PORTS);
 	for (uint32_t i = 0; i < h->nr_ports; i++) {
 		in_str(&in, h->ports[i].name, sizeof(h->ports[i].name));
@@ -654,6 +691,7 @@ uint32_t gx_hello_lanes_put(uint8_t *b, enum gx_hello_type type, const struct gx
 
 	assert(nr_lanes == l->nr_lanes);
 	out_str(&o, l->port, sizeof(l->port));
+	out_u8(&o, l->link);
 	out_u32(&o, l->quantum);
 	out_u32(&o, l->chunk_b);
 	out_u32(&o, l->window);
@@ -671,6 +709,9 @@ int gx_hello_lanes_get(const uint8_t *b, uint32_t len, struct gx_hello_lanes *l)
 
 	memset(l, 0, sizeof(*l));
 	in_str(&in, l->port, sizeof(l->port));
+	l->link = in_u8(&in);
+	if (l->link > GX_LINK_LOCAL)
+		in.bad = true;
 	l->quantum = in_u32(&in);
 	l->chunk_b = in_u32(&in);
 	l->window = in_u32(&in);

@@ -208,8 +208,14 @@ static void node_core_start(struct node *n, unsigned i)
 	CHECK(!ret, "%s", gx_error());
 }
 
+bool is_local(const char *port)
+{
+	return !strcmp(port, "local");
+}
+
 void node_open(struct node *n, const struct node_cfg *cfg)
 {
+	const char *port = is_local(cfg->port) ? "shm" : cfg->port;
 	struct gx_opts o = GX_INIT(o);
 	int ret;
 
@@ -217,11 +223,12 @@ void node_open(struct node *n, const struct node_cfg *cfg)
 	n->cfg = *cfg;
 	pthread_mutex_init(&n->lock, NULL);
 	o.nr_cores = n->cfg.nr_cores = cfg->nr_cores ? cfg->nr_cores : 1;
-	o.ports = &n->cfg.port;
+	o.ports = &port;
 	o.nr_ports = 1;
 	o.slots = cfg->slots;
 	o.peer_timeout_ns = cfg->timeout_ns;
 	o.server = cfg->server;
+	o.no_local = !is_local(cfg->port);
 	o.on_conn = node_on_conn;
 	o.arg = n;
 	ret = gx_open(&o, &n->gx);
@@ -330,6 +337,7 @@ struct gx_conn *node_connect(struct node *n, unsigned port, unsigned lanes, int 
 	int ret;
 
 	o.lanes = lanes;
+	o.link = is_local(n->cfg.port) ? "local" : NULL;
 	o.timeout_ns = 20000000000ull;
 	snprintf(addr, sizeof(addr), "127.0.0.1:%u", port);
 	ret = gx_connect(n->gx, addr, &o, &c);
@@ -454,7 +462,7 @@ struct snap snap_take(void)
 	CHECK(f);
 	while (fgets(line, sizeof(line), f)) {
 		s.maps++;
-		s.segs += strstr(line, "memfd:gx-shm") != NULL;
+		s.segs += strstr(line, "memfd:gx-shm") || strstr(line, "memfd:gx-rings");
 	}
 	fclose(f);
 	return s;

@@ -56,7 +56,7 @@ struct node_event {
 };
 
 struct node_cfg {
-	const char *port;
+	const char *port;     /* "local": the local link, over port shm */
 	bool server, threads; /* threads: cores run on gx's own */
 	unsigned nr_cores, slots;
 	uint64_t timeout_ns, echo_b; /* echo_b: room of each echoing receive; 0: no echo */
@@ -85,6 +85,7 @@ struct node {
 	unsigned nr_events;
 };
 
+bool is_local(const char *port);
 void node_open(struct node *n, const struct node_cfg *cfg);
 void node_close(struct node *n);
 unsigned node_listen(struct node *n); /* on loopback; the port number */

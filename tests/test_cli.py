@@ -32,6 +32,7 @@ CALL_S = 60        # no single command takes longer
 START_S = 30
 HELLO_MAGIC = 0x31307867
 OK, FAILED, USAGE, WRONG, LOST = 0, 1, 2, 3, 4
+LINKS = ("packet", "local")
 
 RESULT_KEYS = {"op", "size_b", "count", "p50_us", "avg_us", "p99_us", "p999_us", "GB_s", "cpu_pct", "sms", "checked_b",
                "wrong", "sha256"}
@@ -253,8 +254,9 @@ def wrong_server_options(tools):
         tools.gxperf("put", s.addr, "--port", "udp").must(FAILED, "udp", "shm")
         tools.gxperf("put", s.addr, "--port", "avian").must(FAILED, "avian")
         tools.gxperf("put", s.addr, "--require", "verbs").must(FAILED, "verbs", "shm")
-        tools.gxperf("put", s.addr, "--link", "verbs").must(FAILED, "verbs")
-        tools.gxperf("put", s.addr, "--unpack", "d2d").must(FAILED, "d2d", "gxd")
+        tools.gxperf("put", s.addr, "--link", "verbs").must(USAGE, "verbs")
+        tools.gxperf("put", s.addr, "--link", "packet", "--unpack", "d2d").must(FAILED, "d2d", "gxd")
+        tools.gxperf("put", s.addr, "--unpack", "host").must(FAILED, "--link packet")
         tools.gxperf("put", s.addr, "--file", "/nonexistent").must(FAILED, "/nonexistent")
         tools.gxperf("put", s.addr, "--file", "/").must(FAILED, "regular")
         tools.gxperf("get", s.addr, "--file", "/nonexistent/g", "-s", "1").must(FAILED, "/nonexistent/g")
@@ -283,10 +285,12 @@ def wrong_no_gpu(tools):
 def wrong_data_is_seen(tools):
     """Unpacking that copies nothing is how wrong data is made to order."""
     with Server(tools, "--unpack", "none") as s:
-        ran = tools.perf("put", s.addr, "--unpack", "none", "-s", "1M", "-n", "5").must(WRONG, "wrong")
+        ran = tools.perf("put", s.addr, "--link", "packet", "--unpack", "none", "-s", "1M", "-n",
+                         "5").must(WRONG, "wrong")
         expect(ran.doc["exit_code"] == WRONG and ran.doc["results"][0]["wrong"] > 1000000, ran)
         expect(ran.doc["path"]["unpack"] == "none", ran)
-        ran = tools.perf("put", s.addr, "--unpack", "none", "-s", "1M", "-n", "5", "--no-check").must(OK)
+        ran = tools.perf("put", s.addr, "--link", "packet", "--unpack", "none", "-s", "1M", "-n", "5",
+                         "--no-check").must(OK)
         expect(ran.doc["results"][0]["wrong"] is None and ran.doc["results"][0]["checked_b"] == 0, ran)
 
 
@@ -429,7 +433,7 @@ def out_info_and_stats(tools):
             expect(word in ran.out, f"no '{word}' in:", ran)
         expect(re.search(r"io_uring|epoll", ran.out), ran)
         expect("GPU" in ran.out, ran)
-        tools.perf("put", s.addr, "-s", "4K", "-n", "100").clean()
+        tools.perf("put", s.addr, "-s", "4K", "-n", "100", "--link", "packet").clean()
         expect(s.stat(tools, "msgs_rx") >= 100)
         with socket.socket(socket.AF_UNIX) as sock:
             sock.connect(f"\0gxd-{s.port}")
@@ -532,15 +536,62 @@ def move_servers_defaults(tools):
         tools.run(tools.gxperf_path, "put", s.addr).must(OK)
 
 
+# --- links ------------------------------------------------------------------------------------------------
+
+def clean_path(ran):
+    ran.clean()
+    return ran.doc["path"]
+
+
+@case
+def link_is_chosen(tools):
+    """Which link is taken is said, with the reason; what was asked for is taken, or nothing is."""
+    small = ("-s", "64K", "-n", "50")
+    with Server(tools) as s:
+        for args, link, why in (((), "local", "memory mapped"),
+                                (("--port", "shm"), "packet", "asked for"),
+                                (("--port", "shm", "--link", "local"), "local", "asked for"),
+                                (("--link", "packet"), "packet", "shared memory"),
+                                (("--require", "local"), "local", "memory mapped"),
+                                (("--engine", "cpu"), "local", "memory mapped")):
+            path = clean_path(tools.perf("put", s.addr, *small, *args))
+            expect(path["link"] == link and path["port"] == "shm" and why in path["why"], args, path)
+        for command in ("put", "get", "send", "lat"):
+            path = clean_path(tools.perf(command, s.addr, "-s", "4K", "-n", "50", "--link", "local"))
+            expect(path["link"] == "local", path)
+        tools.gxperf("put", s.addr, "--port", "udp", "--link", "local").must(FAILED, "shm")
+        tools.gxperf("put", s.addr, "--port", "udp", "--require", "local").must(FAILED, "local", "packet")
+        tools.gxperf("put", s.addr, "--engine", "ce").must(USAGE, "ce", "cpu")
+        tools.gxperf("put", s.addr, "--engine", "warp").must(USAGE, "warp")
+        expect("links    packet, local" in tools.gxperf("info", s.addr).must(OK).out)
+    with Server(tools, "--link", "packet") as s:
+        path = clean_path(tools.perf("put", s.addr, *small))
+        expect(path["link"] == "packet" and "no link local" in path["why"], path)
+        tools.gxperf("put", s.addr, "--link", "local").must(FAILED, "the server does not offer it")
+        tools.gxperf("put", s.addr, "--require", "local").must(FAILED, "packet")
+    tools.gxd("--mem", "kv=host:1M", "--port", "udp", "--link", "local").must(USAGE, "shm")
+    tools.gxd("--mem", "kv=host:1M", "--link", "wire").must(USAGE, "wire")
+
+
+@case
+def move_local_files(tools):
+    with Server(tools) as s, tempfile.TemporaryDirectory() as tmp:
+        for size in (0, 1, 65537, 10000019):
+            file_there_and_back(tools, s.addr, pathlib.Path(tmp), size, 3, "--link", "local")
+
+
 # --- ends -------------------------------------------------------------------------------------------------
 
-def under_load(tools, server, *args):
+def under_load(tools, server, *args, link="packet"):
     """A client in the middle of a put."""
-    proc = subprocess.Popen([tools.gxperf_path, "put", server.addr, "-s", "1M", "--cores", CLIENT_CPU, *args],
+    proc = subprocess.Popen([tools.gxperf_path, "put", server.addr, "-s", "1M", "--cores", CLIENT_CPU, "--link", link, *args],
                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     end = time.monotonic() + 20
-    while server.stat(tools, "msgs_rx") < 20 and time.monotonic() < end:
+    # Of what is copied straight into its memory the server counts nothing.
+    seen, enough = ("msgs_rx", 20) if link == "packet" else ("peers_up", 1)
+    while server.stat(tools, seen) < enough and time.monotonic() < end:
         time.sleep(0.02)
+    time.sleep(0 if link == "packet" else 0.5)
     return proc
 
 
@@ -590,33 +641,36 @@ def end_second_signal(tools):
 
 @case
 def end_server_killed(tools):
-    with Server(tools) as s:
-        proc = under_load(tools, s, "-D", "30")
-        s.proc.kill()
-        s.proc.wait()
-        ended(proc, 20).must(LOST, s.addr)
+    for link in LINKS:
+        with Server(tools) as s:
+            proc = under_load(tools, s, "-D", "30", link=link)
+            s.proc.kill()
+            s.proc.wait()
+            ended(proc, 20).must(LOST, s.addr)
 
 
 @case
 def end_server_stopped(tools):
-    with Server(tools, "--timeout", "1") as s:
-        proc = under_load(tools, s, "-D", "30", "--timeout", "1")
-        s.proc.send_signal(signal.SIGSTOP)
-        ran = ended(proc, 30)
-        s.proc.send_signal(signal.SIGCONT)
-        ran.must(LOST, s.addr)
-        # Its memory was held back while it was stopped; now it serves again.
-        tools.perf("put", s.addr, "-s", "64K", "-n", "20").clean()
+    for link in LINKS:
+        with Server(tools, "--timeout", "1") as s:
+            proc = under_load(tools, s, "-D", "30", "--timeout", "1", link=link)
+            s.proc.send_signal(signal.SIGSTOP)
+            ran = ended(proc, 30)
+            s.proc.send_signal(signal.SIGCONT)
+            ran.must(LOST, s.addr)
+            # Its memory was held back while it was stopped; now it serves again.
+            tools.perf("put", s.addr, "-s", "64K", "-n", "20", "--link", link).clean()
 
 
 @case
 def end_client_killed(tools):
-    with Server(tools) as s:
-        for _ in range(3):
-            proc = under_load(tools, s, "-D", "30")
-            proc.kill()
-            proc.communicate()
-            tools.perf("put", s.addr, "-s", "64K", "-n", "20").clean()
+    for link in LINKS:
+        with Server(tools) as s:
+            for _ in range(3):
+                proc = under_load(tools, s, "-D", "30", link=link)
+                proc.kill()
+                proc.communicate()
+                tools.perf("put", s.addr, "-s", "64K", "-n", "20", "--link", link).clean()
 
 
 # --- strangers --------------------------------------------------------------------------------------------

@@ -243,6 +243,7 @@ static struct fake *fake_open(const char *name)
 	f->gx.opts = (struct gx_opts){.chunk_b = 512 << 10,
 				      .window = 16,
 				      .peer_timeout_ns = 5000000000u,
+				      .no_local = true,
 				      .on_msg = fake_on_msg,
 				      .arg = f};
 	snprintf(f->gx.instance, sizeof(f->gx.instance), "gx-test-%d-%s", getpid(), name);
@@ -252,7 +253,7 @@ static struct fake *fake_open(const char *name)
 		f->lane_fd[i] = memfd_create("lane", MFD_CLOEXEC);
 		assert_true(dprintf(f->lane_fd[i], "%s lane %u", name, i) > 0);
 	}
-	f->mem = (struct gx_mem){.len = 4096, .access = GX_ACCESS_PUT, .token = 0x1234};
+	f->mem = (struct gx_mem){.len = 4096, .access = GX_ACCESS_PUT, .token = 0x1234, .fd = -1};
 	snprintf(f->mem.name, sizeof(f->mem.name), "mem-of-%s", name);
 	f->gx.region[3] = &f->mem;
 	fake_port_add(f, "shm", GX_PORT_LOCAL | GX_PORT_LOSSLESS, 4096, 8192);
@@ -540,7 +541,7 @@ static void raw_recv_error(int fd, int err, const char *what)
 static void raw_hello_fill(struct gx_hello *h)
 {
 	*h = (struct gx_hello){.magic = GX_HELLO_MAGIC,
-			       .version = GX_WIRE_VERSION,
+			       .version = GX_HELLO_VERSION,
 			       .pid = 77,
 			       .nr_lanes = CORES,
 			       .chunk_b = 65536,
@@ -584,7 +585,7 @@ static int raw_client(int port, struct gx_hello *h)
 {
 	static uint8_t b[GX_HELLO_FRAME_MAX];
 	int fd = raw_connect(port);
-	uint32_t len = raw_hello(b, GX_WIRE_VERSION);
+	uint32_t len = raw_hello(b, GX_HELLO_VERSION);
 
 	assert_true(raw_send(fd, b, len));
 	assert_int_equal(raw_recv(fd, b, &len), GX_HELLO_HELLO);
@@ -1007,7 +1008,7 @@ static void fail__stuck_server(void **state)
 	snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
 	client_connect(addr, &(struct gx_connect_opts){.timeout_ns = 200000000});
 	peer = raw_accept(fd);
-	assert_true(raw_send(peer, b, raw_hello(b, GX_WIRE_VERSION)));
+	assert_true(raw_send(peer, b, raw_hello(b, GX_HELLO_VERSION)));
 	wait_down(client, 1, -ETIMEDOUT);
 	assert_says(client->text, "0.2 s");
 	close(peer);
@@ -1037,7 +1038,7 @@ static void fail__version_of_the_client(void **state)
 
 	assert_true(raw_send(fd, b, raw_hello(b, 7)));
 	raw_recv_error(fd, -EPROTONOSUPPORT,
-		       "the client speaks version 7 of gx's protocol, the server version 1");
+		       "the client speaks version 7 of gx's protocol, the server version 2");
 	assert_int_equal(bad_count(server), 1);
 	close(fd);
 	server_lives(addr);
@@ -1055,7 +1056,7 @@ static void fail__version_of_the_server(void **state)
 	assert_true(raw_send(peer, b, raw_hello(b, 9)));
 	wait_down(client, 1, -EPROTONOSUPPORT);
 	assert_says(client->text,
-		    "the client speaks version 1 of gx's protocol, the server version 9");
+		    "the client speaks version 2 of gx's protocol, the server version 9");
 	close(peer);
 	close(fd);
 }
@@ -1079,7 +1080,7 @@ static void server__random_bytes(void **state)
 			gx_hello_plain_put(b, 1 + i % 7, NULL, 0);
 			b[0] = (uint8_t)(4 + random() % 100);
 		} else if (i % 3 == 1) { /* a good hello with some bytes turned over */
-			len = raw_hello(b, GX_WIRE_VERSION);
+			len = raw_hello(b, GX_HELLO_VERSION);
 			for (unsigned j = 0; j < 1 + i % 5; j++)
 				b[(size_t)random() % len] ^= (uint8_t)(1 << random() % 8);
 		}
@@ -1096,7 +1097,7 @@ static void server__slow_client(void **state)
 	static uint8_t b[GX_HELLO_FRAME_MAX];
 	char addr[32];
 	int port = server_listen(addr), fd = raw_connect(port), on = 1;
-	uint32_t len = raw_hello(b, GX_WIRE_VERSION);
+	uint32_t len = raw_hello(b, GX_HELLO_VERSION);
 
 	setsockopt(fd, IPPROTO_TCP, 1 /* TCP_NODELAY */, &on, sizeof(on));
 	for (uint32_t i = 0; i < len; i++) {
@@ -1160,7 +1161,7 @@ static void server__silent_client(void **state)
 
 	fds[0] = raw_connect(port);
 	fds[1] = raw_connect(port);
-	assert_true(raw_send(fds[1], b, raw_hello(b, GX_WIRE_VERSION) / 2));
+	assert_true(raw_send(fds[1], b, raw_hello(b, GX_HELLO_VERSION) / 2));
 	fds[2] = raw_client(port, &h);
 	wait_conns(server, 3);
 	assert_int_equal(gx_uring_run_wait(server->gx.uring, silent_run, server), 3);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Several processes over one port (the first argument: shm, udp, ...): transfers of all sizes, many
- * connections and cores, and what must not follow from a process that is killed, stopped, hostile,
- * or gone. The test's own process is the survivor; the others are this program again, in a role.
- * GX_TEST_FULL=1 does more rounds, GX_TEST_SEED changes the random instants.
+ * Several processes over one port (the first argument: shm, udp, ..., or the local link: local):
+ * transfers of all sizes, many connections and cores, and what must not follow from a process that
+ * is killed, stopped, hostile, or gone. The test's own process is the survivor; the others are this
+ * program again, in a role. GX_TEST_FULL=1 does more rounds, GX_TEST_SEED changes the random
+ * instants.
  */
 #include "proc_node.h"
 
@@ -117,7 +118,7 @@ static unsigned segs_find(struct seg segs[], unsigned max, bool own)
 		unsigned long from, to, inode;
 		bool held = false;
 
-		if (!strstr(line, "memfd:gx-shm") ||
+		if ((!strstr(line, "memfd:gx-shm") && !strstr(line, "memfd:gx-rings")) ||
 		    sscanf(line, "%lx-%lx %*s %*s %*s %lu", &from, &to, &inode) != 3)
 			continue;
 		for (int fd = 0; fd < 256; fd++) {
@@ -457,7 +458,7 @@ static unsigned rounds(unsigned few, unsigned full)
 
 static bool is_shm(void)
 {
-	return !strcmp(port, "shm");
+	return !strcmp(port, "shm") || is_local(port);
 }
 
 static void own_open(struct node *n, bool server, uint64_t timeout_ms)
@@ -708,6 +709,19 @@ static void server_killed__in_put_get_recv(void **state)
 
 /* ---- Stopped ---- */
 
+/* Bytes that are not poison any more. */
+static uint64_t written(const char *p, uint64_t len)
+{
+	uint64_t n = 0;
+
+	for (uint64_t i = 0; i < len; i++)
+		n += p[i] != (char)POISON;
+	return n;
+}
+
+/* What a client that goes on may still write: over the local link, the rest of a slice. */
+#define STOPPED_B (is_local(port) ? 256u << 10 : 0)
+
 /* A client stops longer than its peer time-out and goes on: nobody else's bytes change, and it gets
  * errors. */
 static void client_stopped__and_continued(void **state)
@@ -741,7 +755,8 @@ static void client_stopped__and_continued(void **state)
 		child_hear(&n, &victim, "failed ", WAIT_MS);
 		child_end(&n, &victim, WAIT_MS);
 		verify_wait(&n, &later);
-		CHECK(bytes_are(n.base, ZONE_B, POISON), "a client that was given up has written");
+		CHECK(written(n.base, ZONE_B) <= STOPPED_B,
+		      "a client that was given up has written");
 	}
 	verify_stop(&n, &other);
 	rest_check(&n, &base);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two contexts of one process over shm: a server whose core runs on a thread of gx's, and a client
- * that this thread turns. For the thread sanitizer: who touches what of a context from which
- * thread. (The segments themselves are mapped twice, so it cannot see across them; nothing here
- * looks at the other side's memory while that runs.)
+ * Two contexts of one process over shm, by the link that the first argument names: a server whose
+ * core runs on a thread of gx's, and a client that this thread turns. For the thread sanitizer: who
+ * touches what of a context from which thread. (The segments themselves are mapped twice, so it
+ * cannot see across them; nothing here looks at the other side's memory while that runs.)
  */
 #include "gx/gx.h"
 
@@ -31,6 +31,7 @@ struct rig {
 };
 
 static char out[KV_B], in[KV_B];
+static const char *link_name = "packet";
 
 static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
 		    const char *why)
@@ -109,9 +110,11 @@ static void run(struct rig *r, unsigned n, int status)
 
 static struct gx_conn *connect_one(struct rig *r)
 {
+	struct gx_connect_opts o = GX_INIT(o);
 	struct gx_conn *c;
 
-	assert_int_equal(gx_connect(r->client, r->addr, NULL, &c), 0);
+	o.link = link_name;
+	assert_int_equal(gx_connect(r->client, r->addr, &o, &c), 0);
 	assert_int_equal(gx_conn_wait(c, WAIT_NS), 0);
 	return c;
 }
@@ -204,7 +207,7 @@ static void close__under_operations(void **state)
 	run(r, OPS_MAX, -ECANCELED);
 }
 
-int main(void)
+int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(put_get__with_the_server_on_its_thread, setup,
@@ -214,5 +217,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(close__under_operations, setup, teardown),
 	};
 
+	if (argc > 1)
+		link_name = argv[1];
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

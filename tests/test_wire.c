@@ -430,6 +430,18 @@ static void name_fill(char *s, size_t room, unsigned i)
 	s[room - 1] = 0;
 }
 
+static void export_fill(struct gx_hello_region *r, unsigned kind)
+{
+	r->export.kind = (uint8_t)kind;
+	if (!kind)
+		return;
+	r->export.map_len = r->len + 4096;
+	r->export.map_off = 4096;
+	r->export.map_id = 7;
+	if (kind == GX_EXPORT_CUDA_IPC)
+		memset(r->export.handle, 0x5a, sizeof(r->export.handle));
+}
+
 /* Every count and every string at its maximum. */
 static struct gx_hello *hello_full(void)
 {
@@ -437,7 +449,7 @@ static struct gx_hello *hello_full(void)
 
 	assert_non_null(h);
 	h->magic = GX_HELLO_MAGIC;
-	h->version = GX_WIRE_VERSION;
+	h->version = GX_HELLO_VERSION;
 	h->pid = 1234;
 	h->uid = 1000;
 	memset(h->host_id, 0x11, sizeof(h->host_id));
@@ -447,6 +459,7 @@ static struct gx_hello *hello_full(void)
 	h->chunk_b = 512 << 10;
 	h->window = 16;
 	h->integrity = 3;
+	h->links = GX_LINKS_ALL;
 	h->nr_ports = GX_HELLO_PORTS;
 	for (unsigned i = 0; i < GX_HELLO_PORTS; i++) {
 		name_fill(h->ports[i].name, GX_NAME_MAX, i);
@@ -463,6 +476,7 @@ static struct gx_hello *hello_full(void)
 		h->regions[i].kind = 1;
 		h->regions[i].access = 3;
 		h->regions[i].device = (uint16_t)i;
+		export_fill(&h->regions[i], i % (GX_EXPORT_CUDA_IPC + 1));
 	}
 	return h;
 }
@@ -511,7 +525,7 @@ static void hello_get__length(void **state)
 static void hello_get__version(void **state)
 {
 	struct gx_hello *out = malloc(sizeof(*out));
-	uint8_t b[9] = {'g', 'x', '0', '1', GX_WIRE_VERSION + 1, 0, 0, 0, 0xff};
+	uint8_t b[9] = {'g', 'x', '0', '1', GX_HELLO_VERSION + 1, 0, 0, 0, 0xff};
 
 	assert_int_equal(hello_get(b, 8, out), -EPROTONOSUPPORT);
 	assert_int_equal(hello_get(b, 9, out), -EPROTONOSUPPORT);
@@ -525,8 +539,8 @@ static void hello_get__counts(void **state)
 {
 	struct gx_hello *in = hello_full(), *out = malloc(sizeof(*out));
 	uint32_t body = frame_body(gx_hello_put(frame, in), GX_HELLO_HELLO);
-	/* unix_name is 1 + 63 bytes: lanes stand at 16 + 16 + 64 + 16, ports 16 further on */
-	static const uint32_t at[] = {112, 128};
+	/* unix_name is 1 + 63 bytes: lanes stand at 16 + 16 + 64 + 16, ports 20 further on */
+	static const uint32_t at[] = {112, 132};
 
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(at); i++) {
 		uint8_t was = frame[8 + at[i]];
@@ -556,6 +570,29 @@ static void hello_get__names(void **state)
 		frame[8 + 33 + i] = 'a';
 	}
 	frame[8 + 32] = GX_NAME_MAX; /* one character too many */
+	assert_int_equal(hello_get(frame + 8, body, out), -EPROTO);
+	free(in);
+	free(out);
+}
+
+/* An export that is not known, or that the region does not lie in. */
+static void hello_get__exports(void **state)
+{
+	struct gx_hello *in = hello_full(), *out = malloc(sizeof(*out));
+	uint32_t body;
+
+	in->nr_regions = 1;
+	export_fill(&in->regions[0], GX_EXPORT_MEMFD);
+	body = frame_body(gx_hello_put(frame, in), GX_HELLO_HELLO);
+	assert_int_equal(hello_get(frame + 8, body, out), 0);
+	assert_int_equal(frame[8 + body - 25], GX_EXPORT_MEMFD);
+	frame[8 + body - 25] = GX_EXPORT_CUDA_IPC + 1;
+	assert_int_equal(hello_get(frame + 8, body, out), -EPROTO);
+	in->regions[0].export.map_off++;
+	body = frame_body(gx_hello_put(frame, in), GX_HELLO_HELLO);
+	assert_int_equal(hello_get(frame + 8, body, out), -EPROTO);
+	in->regions[0].export.map_off = UINT64_MAX;
+	body = frame_body(gx_hello_put(frame, in), GX_HELLO_HELLO);
 	assert_int_equal(hello_get(frame + 8, body, out), -EPROTO);
 	free(in);
 	free(out);
@@ -638,12 +675,15 @@ static void lanes_get__refuses(void **state)
 {
 	struct gx_hello_lanes *in = lanes_full(), *out = malloc(sizeof(*out));
 	uint32_t body = frame_body(gx_hello_lanes_put(frame, GX_HELLO_ACCEPT, in), GX_HELLO_ACCEPT);
-	uint8_t *count = frame + 8 + 1 + strlen(in->port) + 24, *lane = count + 4;
+	uint8_t *link = frame + 8 + 1 + strlen(in->port), *count = link + 25, *lane = count + 4;
 
 	assert_int_equal(*count, GX_HELLO_LANES);
 	*count = GX_HELLO_LANES + 1;
 	assert_int_equal(lanes_get(frame + 8, body, out), -EPROTO);
 	*count = GX_HELLO_LANES;
+	*link = GX_LINK_LOCAL + 1;
+	assert_int_equal(lanes_get(frame + 8, body, out), -EPROTO);
+	*link = GX_LINK_LOCAL;
 	lane[1] = 1; /* an address of 256 + 160 bytes */
 	assert_int_equal(lanes_get(frame + 8, body, out), -EPROTO);
 	lane[1] = 0;
@@ -712,21 +752,37 @@ static void frame__refuses(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(hdr_put__layout),	    cmocka_unit_test(hdr_put__crc_field),
-		cmocka_unit_test(hdr_get__round_trip),	    cmocka_unit_test(hdr_get__short),
-		cmocka_unit_test(hdr_get__refuses),	    cmocka_unit_test(hdr_get__plen_differs),
-		cmocka_unit_test(hdr_check__every_bit),	    cmocka_unit_test(ack_get__round_trip),
-		cmocka_unit_test(ack_get__length),	    cmocka_unit_test(ack_get__refuses),
-		cmocka_unit_test(rec_get__round_trip),	    cmocka_unit_test(rec_get__inline),
-		cmocka_unit_test(rec_get__inline_too_long), cmocka_unit_test(rec_put__room),
-		cmocka_unit_test(rec_get__short),	    cmocka_unit_test(rec_get__sequence),
-		cmocka_unit_test(rec_get__refuses),	    cmocka_unit_test(hello_get__round_trip),
-		cmocka_unit_test(hello_get__length),	    cmocka_unit_test(hello_get__version),
-		cmocka_unit_test(hello_get__counts),	    cmocka_unit_test(hello_get__names),
-		cmocka_unit_test(hello_put__unprintable),   cmocka_unit_test(lanes_get__round_trip),
-		cmocka_unit_test(lanes_get__length),	    cmocka_unit_test(lanes_get__refuses),
-		cmocka_unit_test(error_get__round_trip),    cmocka_unit_test(error_get__refuses),
-		cmocka_unit_test(plain_put__lengths),	    cmocka_unit_test(frame__refuses),
+		cmocka_unit_test(hdr_put__layout),
+		cmocka_unit_test(hdr_put__crc_field),
+		cmocka_unit_test(hdr_get__round_trip),
+		cmocka_unit_test(hdr_get__short),
+		cmocka_unit_test(hdr_get__refuses),
+		cmocka_unit_test(hdr_get__plen_differs),
+		cmocka_unit_test(hdr_check__every_bit),
+		cmocka_unit_test(ack_get__round_trip),
+		cmocka_unit_test(ack_get__length),
+		cmocka_unit_test(ack_get__refuses),
+		cmocka_unit_test(rec_get__round_trip),
+		cmocka_unit_test(rec_get__inline),
+		cmocka_unit_test(rec_get__inline_too_long),
+		cmocka_unit_test(rec_put__room),
+		cmocka_unit_test(rec_get__short),
+		cmocka_unit_test(rec_get__sequence),
+		cmocka_unit_test(rec_get__refuses),
+		cmocka_unit_test(hello_get__round_trip),
+		cmocka_unit_test(hello_get__length),
+		cmocka_unit_test(hello_get__version),
+		cmocka_unit_test(hello_get__counts),
+		cmocka_unit_test(hello_get__names),
+		cmocka_unit_test(hello_get__exports),
+		cmocka_unit_test(hello_put__unprintable),
+		cmocka_unit_test(lanes_get__round_trip),
+		cmocka_unit_test(lanes_get__length),
+		cmocka_unit_test(lanes_get__refuses),
+		cmocka_unit_test(error_get__round_trip),
+		cmocka_unit_test(error_get__refuses),
+		cmocka_unit_test(plain_put__lengths),
+		cmocka_unit_test(frame__refuses),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

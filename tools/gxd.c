@@ -29,7 +29,7 @@
 enum { GXD_OK = 0, GXD_FAILED = 1, GXD_USAGE = 2 };
 
 struct gxd_opts {
-	const char *listen, *stats, *bind;
+	const char *listen, *stats, *bind, *link;
 	const char *ports[GXD_PORTS_MAX];
 	unsigned nr_ports;
 	struct opt_cpus cpus, allowed;
@@ -76,6 +76,7 @@ enum {
 	KEY_BUSY,
 	KEY_STATS,
 	KEY_BIND,
+	KEY_LINK,
 	KEY_TIMEOUT,
 };
 
@@ -88,6 +89,10 @@ static const struct argp_option gxd_options[] = {
 	{"port", KEY_PORT, "NAME[:ARGS]", 0,
 	 "Packet port to open: shm, udp, dpdk:DEVARGS. Repeat in order of preference; default shm, "
 	 "udp",
+	 1},
+	{"link", KEY_LINK, "LINK", 0,
+	 "packet: clients on this host may not map our memory; local: they must be able to (needs "
+	 "port shm); default: they may, where port shm is opened",
 	 1},
 	{"bind", KEY_BIND, "HOST", 0, "Address of network ports; default: that of the connection",
 	 1},
@@ -183,10 +188,28 @@ static error_t opts_positional(struct gxd_opts *o, const char *arg, struct argp_
 	return 0;
 }
 
+static void opts_link(struct gxd_opts *o, const char *arg, struct argp_state *state)
+{
+	if (strcmp(arg, "local") && strcmp(arg, "packet"))
+		argp_error(state, "--link: '%s' is not local or packet", arg);
+	o->link = arg;
+}
+
+/* Without --port, shm is one of those opened. */
+static bool opts_have_shm(const struct gxd_opts *o)
+{
+	for (unsigned i = 0; i < o->nr_ports; i++)
+		if (!strcmp(o->ports[i], "shm"))
+			return true;
+	return !o->nr_ports;
+}
+
 static void opts_end(struct gxd_opts *o, struct argp_state *state)
 {
 	if (!o->stats_only && !o->nr_regions)
 		argp_error(state, "no memory to serve: give --mem, e.g. --mem kv=host:2G");
+	if (o->link && !strcmp(o->link, "local") && !opts_have_shm(o))
+		argp_error(state, "--link local: it goes with port shm; add --port shm");
 }
 
 static error_t opts_flag(int key, struct gxd_opts *o)
@@ -254,6 +277,9 @@ static error_t opts_parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_STATS:
 		o->stats = arg;
+		return 0;
+	case KEY_LINK:
+		opts_link(o, arg, state);
 		return 0;
 	case KEY_MEM:
 		opts_mem(o, arg, state);
@@ -390,6 +416,7 @@ static int gxd_open(struct gxd *d)
 	opts.server = true;
 	opts.insecure = o->insecure;
 	opts.no_huge = o->no_huge;
+	opts.no_local = o->link && !strcmp(o->link, "packet");
 	opts.busy_idle = o->busy;
 	opts.allow_uids = o->uids;
 	opts.nr_allow_uids = o->nr_uids;

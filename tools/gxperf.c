@@ -46,6 +46,7 @@ enum {
 	KEY_SMS,
 	KEY_INTEGRITY,
 	KEY_LOCAL_MEM,
+	KEY_ENGINE,
 	KEY_NO_CHECK,
 	KEY_OFFSET,
 	KEY_FILE,
@@ -103,6 +104,21 @@ static void value_place(const char *name, const char *arg, struct perf_opts *o,
 		argp_error(state, "%s: '%s' is not host or cuda:N", name, arg);
 }
 
+/* Host memory is copied by this end's core, whatever is asked for. */
+static void value_engine(const char *arg, struct argp_state *state)
+{
+	static const char *const gpus[] = {"kernel", "resident", "ce"};
+
+	for (size_t i = 0; i < sizeof(gpus) / sizeof(gpus[0]); i++)
+		if (!strcmp(arg, gpus[i]))
+			argp_error(state,
+				   "--engine %s: a GPU's engine, and the local link moves host "
+				   "memory only, by the CPU: take cpu or auto",
+				   arg);
+	if (strcmp(arg, "cpu") && strcmp(arg, "auto"))
+		argp_error(state, "--engine: '%s' is not cpu, kernel, resident, ce or auto", arg);
+}
+
 /* ---- Groups
  * --------------------------------------------------------------------------------------------- */
 
@@ -114,7 +130,10 @@ static const struct argp_option conn_options[] = {
 	 "Take the packet link over this port: shm, udp, dpdk:DEVARGS; default: the best of both "
 	 "ends",
 	 1},
-	{"link", KEY_LINK, "LINK", 0, "Take this link", 1},
+	{"link", KEY_LINK, "LINK", 0,
+	 "Take this link: local (memory of a server on this host, mapped) or packet; default: "
+	 "packet with --port, else the best of both ends",
+	 1},
 	{"require", KEY_REQUIRE, "LINK", 0, "Fail instead of falling back to another link", 1},
 	{"cores", KEY_CORES, "LIST", 0,
 	 "CPUs to poll on, e.g. 1 or 1,2-3; 'any': all this process may use. Default: the last "
@@ -141,6 +160,8 @@ static error_t conn_parse(int key, char *arg, struct argp_state *state)
 		c->perf.port = arg;
 		return 0;
 	case KEY_LINK:
+		if (strcmp(arg, "local") && strcmp(arg, "packet"))
+			argp_error(state, "--link: '%s' is not local or packet", arg);
 		c->perf.link = arg;
 		return 0;
 	case KEY_REQUIRE:
@@ -180,6 +201,10 @@ static const struct argp_option tune_options[] = {
 	 "kernel, d2d, host, none (copies nothing: wrong by design)", 3},
 	{"sms", KEY_SMS, "N", 0, "SMs of the GPU that unpacking may use", 3},
 	{"integrity", KEY_INTEGRITY, "MODE", 0, "none or crc32c; default: by port", 3},
+	{"engine", KEY_ENGINE, "ENGINE", 0,
+	 "Who copies over the local link: cpu, or auto (the default). kernel, resident and ce are "
+	 "a GPU's",
+	 3},
 	{"local-mem", KEY_LOCAL_MEM, "PLACE", 0, "Where payload lies here: host or cuda:N", 3},
 	{0},
 };
@@ -209,6 +234,9 @@ static error_t tune_parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_LOCAL_MEM:
 		value_place("--local-mem", arg, o, state);
+		return 0;
+	case KEY_ENGINE:
+		value_engine(arg, state);
 		return 0;
 	case KEY_UNPACK:
 		if (opt_unpack(arg, &o->unpack))

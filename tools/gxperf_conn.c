@@ -53,6 +53,12 @@ static void perf_on_msg(void *arg, struct gx_conn *conn, const void *data, uint3
 /* ---- Open, close
  * ---------------------------------------------------------------------------------------- */
 
+/* Packets are asked for: then memory is not made to be mapped. */
+static bool perf_wants_packets(const struct perf_opts *o)
+{
+	return o->link ? !strcmp(o->link, "packet") : o->port != NULL;
+}
+
 static int perf_gx_open(struct perf *perf, unsigned nr_cores)
 {
 	const struct perf_opts *o = perf->opts;
@@ -73,6 +79,7 @@ static int perf_gx_open(struct perf *perf, unsigned nr_cores)
 	opts.integrity_set = o->integrity_set;
 	opts.insecure = o->insecure;
 	opts.no_huge = o->no_huge;
+	opts.no_local = perf_wants_packets(o);
 	opts.on_conn = perf_on_conn;
 	opts.on_msg = perf_on_msg;
 	opts.arg = perf;
@@ -164,6 +171,7 @@ static int conn_begin(struct perf *perf, unsigned i)
 			 perf->opts->port);
 		co.port = port;
 	}
+	co.link = perf->opts->link;
 	co.lanes = perf->nr_cores;
 	co.first_core = i % perf->nr_cores;
 	co.timeout_ns = perf->opts->timeout_ns;
@@ -309,6 +317,12 @@ static int conn_hello(struct perf *perf)
 /* Unpacking is done where bytes land: there for put and send, here for get. */
 static int conn_unpack_check(struct perf *perf, unsigned access)
 {
+	if (perf->opts->unpack_given && !strcmp(perf->info.link, "local")) {
+		out_error(perf->out,
+			  "--unpack %s: over the local link nothing is unpacked; add --link packet",
+			  opt_unpack_text(perf->opts->unpack));
+		return PERF_FAILED;
+	}
 	if (!perf->opts->unpack_given || access == GX_ACCESS_GET ||
 	    perf->opts->unpack == perf->server_unpack)
 		return PERF_OK;
@@ -350,6 +364,8 @@ static void conn_path_tell(struct perf *perf, unsigned access)
 	opt_place_text(r->kind, r->device, place, sizeof(place));
 	path.unpack = access == GX_ACCESS_GET ? path_unpack(perf, o->unpack, o->local_kind)
 					      : path_unpack(perf, perf->server_unpack, r->kind);
+	if (!strcmp(perf->info.link, "local"))
+		path.unpack = "direct";
 	out_path(perf->out, &path);
 }
 

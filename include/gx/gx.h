@@ -101,7 +101,9 @@ struct gx_opts {
 	/* Control thread. A message of gx_conn_msg() from the peer; @data is valid during the call.
 	 */
 	void (*on_msg)(void *arg, struct gx_conn *conn, const void *data, uint32_t len);
-	void *arg; /* for both */
+	void *arg;     /* for both */
+	bool no_local; /* do not offer the local link (see gx_connect_opts.link): host memory is
+			  then private, on transparent huge pages where there are no others */
 };
 
 /**
@@ -220,6 +222,10 @@ struct gx_connect_opts {
 	unsigned lanes;	  /* endpoints wanted, 0: as many as both ends have cores for */
 	unsigned first_core; /* lane i runs on core (first_core + i) % nr_cores at this end */
 	uint64_t timeout_ns; /* of the whole set-up, default 5 s */
+	/* "local": puts and gets go straight into and out of the peer's mapped memory, by this
+	 * end's CPU; both ends on one host, and port shm opened at both. "packet": by packets over
+	 * a port. NULL: packet when .port is named, else local where both ends can. */
+	const char *link;
 };
 
 /**
@@ -248,7 +254,7 @@ struct gx_conn_info {
 	enum gx_conn_state state;
 	int err;			   /* DOWN: -errno */
 	char text[256];			   /* DOWN: in words */
-	char link[16], port[64], why[256]; /* the path taken */
+	char link[16], port[64], why[256]; /* the path taken; link: "packet", "local" */
 	uint32_t lanes, quantum_b, chunk_b, window, integrity, payload_max_b;
 	char peer[128]; /* "127.0.0.1:7501 pid 4711" */
 	uint32_t peer_pid;

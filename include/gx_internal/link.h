@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The link seam: a way to move messages between two endpoints. The packet link
- * (dataplane/link_pkt.c) runs over any port; others come beside it. An endpoint belongs to one
- * core. Slots marked [core] are called by that core's thread only, never block and never allocate;
- * the others are control path.
+ * (dataplane/link_pkt.c) runs over any port; the local link (dataplane/link_local.c) copies into
+ * mapped memory of a peer on this host and holds a packet link for the rest. An endpoint belongs to
+ * one core. Slots marked [core] are called by that core's thread only, never block and never
+ * allocate; the others are control path.
  */
 #ifndef GX_INTERNAL_LINK_H
 #define GX_INTERNAL_LINK_H
@@ -42,6 +43,6 @@ struct gx_link_ops {
 	int (*cancel)(struct gx_ep *ep, uint64_t user, const void *route);
 };
 
-extern const struct gx_link_ops gx_link_pkt_ops;
+extern const struct gx_link_ops gx_link_pkt_ops, gx_link_local_ops;
 
 #endif

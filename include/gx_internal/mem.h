@@ -40,6 +40,13 @@ void gx_arena_unmap(struct gx_arena *a, void *ptr, size_t len);
  * Return: fd, -errno.
  */
 int gx_memfd(const char *name, size_t len, bool *huge);
+/** gx_memfd_open() - Same, but more seals can follow, in gx_memfd_freeze(). */
+int gx_memfd_open(const char *name, size_t len, bool *huge);
+/**
+ * gx_memfd_freeze() - No more seals; with @read_only none but the mappings that are there can ever
+ * be written through, whoever has the descriptor. Return: 0, -errno.
+ */
+int gx_memfd_freeze(int fd, bool read_only);
 /** gx_memfd_check() - Is a peer's fd a memfd of at least @len bytes that cannot shrink? Return: 0,
  * -EPROTO. */
 int gx_memfd_check(int fd, size_t len);

@@ -40,6 +40,10 @@
 	X(MSGS_TX, msgs_tx, "messages sent")                                                       \
 	X(MSGS_RX, msgs_rx, "messages received")                                                   \
 	X(MSGS_FAILED, msgs_failed, "operations that ended with an error")                         \
+	X(LOCAL_PUTS, local_puts, "puts copied straight into a peer's memory")                     \
+	X(LOCAL_GETS, local_gets, "gets copied straight out of a peer's memory")                   \
+	X(LOCAL_BYTES, local_bytes, "payload bytes of both")                                       \
+	X(LOCAL_MISSES, local_misses, "puts and gets of the local link that went by packets")      \
 	X(PEERS_UP, peers_up, "connections that came up")                                          \
 	X(PEERS_LOST, peers_lost, "connections lost")                                              \
 	X(CTL_BAD, ctl_bad, "bad hellos and control messages refused")                             \

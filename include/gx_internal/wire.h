@@ -116,6 +116,7 @@ int gx_wire_rec_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r);
  * u16 zero. ---- */
 
 #define GX_HELLO_MAGIC	   0x31307867u /* "gx01" */
+#define GX_HELLO_VERSION   2	       /* of the bootstrap; packets have GX_WIRE_VERSION */
 #define GX_HELLO_FRAME_MAX 65536
 #define GX_HELLO_LANES	   64
 #define GX_HELLO_REGIONS   64
@@ -132,12 +133,34 @@ enum gx_hello_type {
 	GX_HELLO_BYE,	    /* orderly end */
 };
 
+/* The links that an end offers (a bit each in gx_hello.links), and the one a connection takes. */
+enum gx_link_id { GX_LINK_PACKET, GX_LINK_LOCAL };
+#define GX_LINKS_ALL (1u << GX_LINK_PACKET | 1u << GX_LINK_LOCAL)
+
+/* How a peer on the same host gets at a region's memory. */
+enum gx_export_kind {
+	GX_EXPORT_NONE,	    /* not at all: the packet link carries what goes there */
+	GX_EXPORT_MEMFD,    /* descriptor on the Unix socket: host memory */
+	GX_EXPORT_VMM,	    /* descriptor on the Unix socket: memory of a GPU */
+	GX_EXPORT_CUDA_IPC, /* handle: memory of a GPU */
+};
+#define GX_EXPORT_HANDLE_B 64
+
+struct gx_hello_export {
+	uint8_t kind;	  /* enum gx_export_kind; NONE: the rest is zero */
+	uint64_t map_len; /* bytes that can be mapped */
+	uint64_t map_off; /* where in them the region begins */
+	uint64_t map_id;  /* of the allocation, not used again in the life of the process */
+	uint8_t handle[GX_EXPORT_HANDLE_B]; /* CUDA_IPC only */
+};
+
 struct gx_hello_region {
 	char name[GX_NAME_MAX];
 	uint64_t token, len;
 	uint8_t kind;	/* enum gx_mem_kind */
 	uint8_t access; /* GX_ACCESS_* */
 	uint16_t device;
+	struct gx_hello_export export;
 };
 
 struct gx_hello {
@@ -149,6 +172,7 @@ struct gx_hello {
 	uint32_t nr_lanes;	     /* cores offered */
 	uint32_t chunk_b, window;    /* maxima */
 	uint32_t integrity;	     /* modes offered, bit i: mode i */
+	uint32_t links;		     /* links offered, bit i: enum gx_link_id i */
 	uint32_t nr_ports;
 	struct {
 		char name[GX_NAME_MAX]; /* "shm", "udp", "dpdk:net_memif" */
@@ -171,6 +195,7 @@ struct gx_hello_lane {
 
 struct gx_hello_lanes { /* CONNECT and ACCEPT */
 	char port[GX_NAME_MAX];
+	uint8_t link;				      /* enum gx_link_id */
 	uint32_t quantum, chunk_b, window, integrity; /* CONNECT: wanted; ACCEPT: what holds */
 	uint64_t peer_timeout_ns;
 	uint32_t nr_lanes;

@@ -1,0 +1,525 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The local link: puts and gets between two ends on one host, copied by this core straight into and
+ * out of the peer's mapped memory. What it cannot do itself (sends, memory that is not exported,
+ * memory of a GPU, liveness) goes by the packet link that an endpoint holds inside. Small copies
+ * are done in gx_post(), long ones in slices of a turn. The peer hears of a put with an immediate
+ * by an entry in a ring of its own, written after the data. ep_open, connect and free run on the
+ * control path, everything else on the polling core.
+ */
+#include "local.h"
+#include "pkt.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LOCAL_OPS	 256	      /* of an ep, not done in gx_post() */
+#define LOCAL_INLINE_B	 (64u << 10)  /* up to here gx_post() copies */
+#define LOCAL_SLICE_B	 (256u << 10) /* copied before another operation has its turn */
+#define LOCAL_TURN_B	 (1u << 20) /* a core copies this much in one turn, in gx_post() or later */
+#define LOCAL_NOTES_TAKE 64	    /* of one ep in one turn */
+#define LOCAL_NOTES_TELL (LOCAL_NOTES / 4) /* consumed before the sender is told */
+#define LOCAL_BAD_MAX	 1024 /* bad notifications, then the peer's are no longer read */
+
+/* One that was not done at once. owner: core */
+struct local_op {
+	uint8_t kind;
+	uint32_t flags;
+	int status;  /* not 0: it ends so, without another byte */
+	void *route; /* for core_comp() */
+	uint64_t user, tag, deadline_ns;
+	const char *src;
+	char *dst;
+	uint64_t len, done_b;
+	uint64_t bit; /* of the region in the peer's word revoked */
+	uint64_t token, off, imm;
+};
+
+/* owner: core, but for what is marked ctl */
+struct local_ep {
+	struct pkt_ep pkt; /* first: the packet link frees it with all of this */
+	struct link_local *link;
+	const struct local_conn *conn;	 /* frozen */
+	const _Atomic uint64_t *revoked; /* the peer's word */
+	struct local_ring *rx;		 /* NULL: the peer is not listened to */
+	uint32_t rx_next, rx_told;	 /* entries consumed in all; value of rx->done */
+	uint32_t nr_bad;
+	struct local_ring *tx;
+	uint32_t tx_head, tx_done; /* entries written in all; last look at tx->done */
+	uint32_t head, tail;	   /* of ops, free-running: next to work on, next free */
+	uint64_t deadline_ns;	   /* earliest of ops; UINT64_MAX: none */
+	bool used;		   /* something was posted since the last turn */
+	bool waits;		   /* an operation waits for the peer: the ring is full */
+	uint64_t used_ns;	   /* the turn that saw used */
+	struct local_op ops[LOCAL_OPS];
+};
+
+struct link_local {
+	struct gx_core *core;
+	struct local_ep *live[GX_PEERS_MAX]; /* attached */
+	unsigned nr_live;
+	unsigned rover;	   /* who copies first this turn */
+	uint32_t budget_b; /* of LOCAL_TURN_B, what is left */
+};
+
+static struct local_ep *local_of(struct gx_ep *ep)
+{
+	return GX_CONTAINER_OF(ep, struct local_ep, pkt.ep);
+}
+
+static struct gx_stats *stats(const struct local_ep *e)
+{
+	return &e->pkt.ep.core->loop.stats;
+}
+
+/* ---- Completions ---- */
+
+/* What is posted and what is not yet taken may fill half the ring; the rest is for the peers'. */
+static bool post_room(const struct gx_core *core)
+{
+	uint32_t tail = atomic_load_explicit(&core->comp_tail, memory_order_relaxed);
+
+	return core->comp_head - tail + core->comps_due + 2 <= GX_COMPS_MAX / 2;
+}
+
+static void op_report(struct local_ep *e, const struct local_op *op)
+{
+	struct gx_comp comp = {.kind = GX_COMP_DONE,
+			       .op = op->kind,
+			       .status = op->status,
+			       .ep = &e->pkt.ep,
+			       .user = op->user,
+			       .len = op->status ? 0 : op->len,
+			       .tag = op->tag};
+
+	if (op->flags & GX_OP_LOCAL) {
+		comp.kind = GX_COMP_LOCAL;
+		core_comp(e->pkt.ep.core, &comp, op->route);
+		comp.kind = GX_COMP_DONE;
+	}
+	if (op->status)
+		gx_stat_add(stats(e), GX_STAT_MSGS_FAILED, 1);
+	if (op->status || !(op->flags & GX_OP_SILENT))
+		core_comp(e->pkt.ep.core, &comp, op->route);
+}
+
+/* ---- Notifications ---- */
+
+static bool note_room(struct local_ep *e)
+{
+	if (e->tx_head - e->tx_done < LOCAL_NOTES)
+		return true;
+	/* Pairs with the release in notes_tell(): the entries have been copied out. */
+	e->tx_done = atomic_load_explicit(&e->tx->done, memory_order_acquire);
+	if (e->tx_head - e->tx_done <= LOCAL_NOTES)
+		return e->tx_head - e->tx_done < LOCAL_NOTES;
+	e->tx_done = e->tx_head - LOCAL_NOTES; /* nonsense: the peer is no longer one */
+	atomic_store_explicit(&e->pkt.ep.fault, -EPROTO, memory_order_release);
+	return false;
+}
+
+static void note_put(struct local_ep *e, const struct local_op *op)
+{
+	struct local_note *n = &e->tx->note[e->tx_head++ % LOCAL_NOTES];
+
+	n->token = op->token;
+	n->off = op->off;
+	n->len = op->len;
+	n->imm = op->imm;
+	/* Pairs with the acquire in notes_take(): the entry is complete, and the data in place. */
+	atomic_store_explicit(&n->seq, e->tx_head, memory_order_release);
+}
+
+static void notes_tell(struct local_ep *e)
+{
+	e->rx_told = e->rx_next;
+	/* Pairs with the acquire in note_room(). */
+	atomic_store_explicit(&e->rx->done, e->rx_told, memory_order_release);
+}
+
+/* Copied out, then judged: is it a region of ours that may be written, and does it lie inside? */
+static bool note_get(struct local_ep *e, const struct local_note *n, struct gx_comp *comp)
+{
+	struct gx *gx = e->pkt.ep.core->gx;
+	const struct gx_mem *mem;
+
+	*comp = (struct gx_comp){.kind = GX_COMP_NOTIFY,
+				 .op = GX_OP_PUT,
+				 .ep = &e->pkt.ep,
+				 .token = *(const volatile uint64_t *)&n->token,
+				 .off = *(const volatile uint64_t *)&n->off,
+				 .len = *(const volatile uint64_t *)&n->len,
+				 .imm = *(const volatile uint64_t *)&n->imm};
+	if ((comp->token & 0xff) >= GX_REGIONS_MAX)
+		return false;
+	/* Pairs with the release in gx_mem_share(). */
+	mem = atomic_load_explicit(&gx->region[comp->token & 0xff], memory_order_acquire);
+	return mem && mem->token == comp->token && mem->access & GX_ACCESS_PUT &&
+	       comp->off <= mem->len && comp->len <= mem->len - comp->off;
+}
+
+static void note_bad(struct local_ep *e)
+{
+	gx_stat_add(stats(e), GX_STAT_RX_BAD, 1);
+	e->nr_bad++;
+}
+
+static bool notes_take(struct local_ep *e)
+{
+	struct gx_core *core = e->pkt.ep.core;
+	uint32_t first = e->rx_next, end = first + LOCAL_NOTES_TAKE;
+	struct gx_comp comp;
+
+	while (e->rx_next != end && core_comp_room(core)) {
+		const struct local_note *n = &e->rx->note[e->rx_next % LOCAL_NOTES];
+
+		/* Pairs with the release in note_put(). */
+		if (atomic_load_explicit(&n->seq, memory_order_acquire) != e->rx_next + 1)
+			break;
+		e->rx_next++;
+		if (note_get(e, n, &comp))
+			core_comp(core, &comp, NULL);
+		else
+			note_bad(e);
+	}
+	if (e->rx_next == first)
+		return false;
+	e->pkt.heard_ns = core->now_ns;
+	gx_stat_add(stats(e), GX_STAT_MSGS_RX, e->rx_next - first);
+	if (e->rx_next - e->rx_told >= LOCAL_NOTES_TELL)
+		notes_tell(e);
+	if (e->nr_bad >= LOCAL_BAD_MAX)
+		e->rx = NULL;
+	return true;
+}
+
+/* ---- Copies ---- */
+
+static void op_count(struct local_ep *e, const struct local_op *op)
+{
+	gx_stat_add(stats(e), op->kind == GX_OP_PUT ? GX_STAT_LOCAL_PUTS : GX_STAT_LOCAL_GETS, 1);
+	gx_stat_add(stats(e), GX_STAT_LOCAL_BYTES, op->len);
+}
+
+/* All bytes are there: tell the peer, then the user. False: the ring is full. */
+static bool op_end(struct local_ep *e, const struct local_op *op)
+{
+	if (op->flags & GX_OP_IMM && !op->status) {
+		if (!note_room(e))
+			return false;
+		note_put(e, op);
+	}
+	if (!op->status)
+		op_count(e, op);
+	op_report(e, op);
+	return true;
+}
+
+static bool is_revoked(const struct local_ep *e, uint64_t bit)
+{
+	/* Pairs with the release in local_revoke(). */
+	return atomic_load_explicit(e->revoked, memory_order_acquire) & bit;
+}
+
+/* One slice of @op. Return: has it ended? */
+static bool op_slice(struct local_ep *e, struct local_op *op)
+{
+	uint64_t n = GX_MIN(op->len - op->done_b, (uint64_t)LOCAL_SLICE_B);
+
+	if (!op->status && n && is_revoked(e, op->bit))
+		op->status = -ENOENT;
+	if (!op->status && n) {
+		gx_copy(op->dst + op->done_b, op->src + op->done_b, n);
+		op->done_b += n;
+		e->link->budget_b -= GX_MIN(e->link->budget_b, (uint32_t)n);
+		if (op->done_b < op->len)
+			return false;
+	}
+	return op_end(e, op);
+}
+
+static unsigned op_comps(const struct local_op *op)
+{
+	return 1 + !!(op->flags & GX_OP_LOCAL);
+}
+
+/* Round robin: what has not ended goes to the end of the queue. */
+static bool ops_turn(struct local_ep *e)
+{
+	uint32_t last = e->tail;
+	bool worked = false, waits = false; /* for room in the ring */
+
+	while (e->head != last && e->link->budget_b) {
+		struct local_op *op = &e->ops[e->head % LOCAL_OPS];
+		uint64_t before = op->done_b;
+
+		e->pkt.ep.core->comps_due -= op_comps(op);
+		if (op_slice(e, op)) {
+			e->head++;
+			worked = true;
+			continue;
+		}
+		e->pkt.ep.core->comps_due += op_comps(op);
+		worked |= op->done_b != before;
+		waits |= op->done_b == op->len;
+		e->ops[e->tail++ % LOCAL_OPS] = *op;
+		e->head++;
+	}
+	e->waits = waits;
+	return worked;
+}
+
+/* A copy needs nothing of the peer's core; that it lives is asked all the same while it is used, so
+ * that nobody puts into a process that has stopped for good. */
+static void ep_ask(struct local_ep *e, uint64_t now_ns)
+{
+	if (e->used)
+		e->used_ns = now_ns;
+	e->pkt.want_peer =
+		e->used || e->waits || (e->pkt.want_peer && e->pkt.heard_ns < e->used_ns);
+	e->used = false;
+}
+
+static void ops_deadlines(struct local_ep *e, uint64_t now_ns)
+{
+	e->deadline_ns = UINT64_MAX;
+	for (uint32_t i = e->head; i != e->tail; i++) {
+		struct local_op *op = &e->ops[i % LOCAL_OPS];
+
+		if (!op->deadline_ns || op->status)
+			continue;
+		if (op->deadline_ns <= now_ns)
+			op->status = -ETIMEDOUT;
+		else
+			e->deadline_ns = GX_MIN(e->deadline_ns, op->deadline_ns);
+	}
+}
+
+static bool ep_turn(struct local_ep *e, uint64_t now_ns)
+{
+	bool worked = e->rx && notes_take(e);
+
+	if (e->head != e->tail) {
+		if (now_ns >= e->deadline_ns)
+			ops_deadlines(e, now_ns);
+		worked |= ops_turn(e);
+	}
+	if (e->used || e->pkt.want_peer)
+		ep_ask(e, now_ns);
+	return worked;
+}
+
+bool link_local_poll(void *link, uint64_t now_ns)
+{
+	struct link_local *l = link;
+	bool worked = false;
+
+	l->core->now_ns = now_ns;
+	l->budget_b = LOCAL_TURN_B;
+	if (++l->rover >= l->nr_live)
+		l->rover = 0;
+	for (unsigned k = 0, i = l->rover; k < l->nr_live; k++) {
+		worked |= ep_turn(l->live[i], now_ns);
+		if (++i == l->nr_live)
+			i = 0;
+	}
+	return worked;
+}
+
+/* ---- Posting ---- */
+
+/* The mapping that takes @op; NULL: packets do, and find what is wrong with it, if anything. */
+static const struct local_map *map_find(const struct local_ep *e, const struct gx_op *op)
+{
+	const struct local_map *m = &e->conn->map[op->token % GX_REGIONS_MAX];
+	unsigned access = op->kind == GX_OP_PUT ? GX_ACCESS_PUT : GX_ACCESS_GET;
+
+	if (m->token != op->token || !m->len || !(m->access & access))
+		return NULL;
+	if (op->remote_off > m->len || op->len > m->len - op->remote_off)
+		return NULL;
+	if ((op->mem && op->mem->kind != GX_MEM_HOST) || is_revoked(e, m->bit))
+		return NULL;
+	return m;
+}
+
+static void op_fill(struct local_op *op, const struct gx_op *user, void *route,
+		    const struct local_map *m)
+{
+	char *mine = user->mem ? user->mem->addr + user->off : user->addr;
+	char *theirs = m->addr + user->remote_off;
+	bool put = user->kind == GX_OP_PUT;
+
+	*op = (struct local_op){.kind = (uint8_t)user->kind,
+				.flags = user->flags & (put ? GX_OP_IMM | GX_OP_LOCAL | GX_OP_SILENT
+							    : GX_OP_SILENT),
+				.route = route,
+				.user = user->user,
+				.tag = user->tag,
+				.deadline_ns = user->deadline_ns,
+				.src = put ? mine : theirs,
+				.dst = put ? theirs : mine,
+				.len = user->len,
+				.bit = m->bit,
+				.token = user->token,
+				.off = user->remote_off,
+				.imm = user->imm};
+}
+
+/* Is it small enough to be done now, and would no notification overtake another? */
+static bool op_is_now(struct local_ep *e, const struct gx_op *op)
+{
+	if (op->len > LOCAL_INLINE_B || op->len > e->link->budget_b)
+		return false;
+	return !(op->flags & GX_OP_IMM) || (e->head == e->tail && note_room(e));
+}
+
+static int local_post(struct gx_ep *ep, const struct gx_op *user, void *route)
+{
+	struct local_ep *e = local_of(ep);
+	const struct local_map *m;
+	struct local_op *op, now;
+
+	if (user->kind > GX_OP_GET)
+		return gx_link_pkt_ops.post(ep, user, route);
+	m = map_find(e, user);
+	if (!m) {
+		gx_stat_add(stats(e), GX_STAT_LOCAL_MISSES, 1);
+		return gx_link_pkt_ops.post(ep, user, route);
+	}
+	if (e->pkt.err)
+		return -ENOTCONN;
+	if (!post_room(ep->core))
+		return -EAGAIN;
+	e->used = true;
+	if (op_is_now(e, user)) {
+		op_fill(&now, user, route, m);
+		gx_copy(now.dst, now.src, now.len);
+		e->link->budget_b -= (uint32_t)now.len;
+		op_end(e, &now);
+		return 0;
+	}
+	if (e->tail - e->head == LOCAL_OPS)
+		return -EAGAIN;
+	op = &e->ops[e->tail++ % LOCAL_OPS];
+	op_fill(op, user, route, m);
+	ep->core->comps_due += op_comps(op);
+	if (op->deadline_ns)
+		e->deadline_ns = GX_MIN(e->deadline_ns, op->deadline_ns);
+	return 0;
+}
+
+static void local_kick(struct gx_ep *ep)
+{
+	gx_link_pkt_ops.kick(ep);
+}
+
+static int local_cancel(struct gx_ep *ep, uint64_t user, const void *route)
+{
+	struct local_ep *e = local_of(ep);
+	int n = 0;
+
+	for (uint32_t i = e->head; i != e->tail; i++) {
+		struct local_op *op = &e->ops[i % LOCAL_OPS];
+
+		if (op->user != user || op->route != route || op->status)
+			continue;
+		op->status = -ECANCELED;
+		n++;
+	}
+	return n + gx_link_pkt_ops.cancel(ep, user, route);
+}
+
+/* ---- Attach, fail ---- */
+
+static void local_attach(struct gx_ep *ep)
+{
+	struct local_ep *e = local_of(ep);
+
+	e->link->live[e->link->nr_live++] = e;
+	gx_link_pkt_ops.ep_attach(ep);
+}
+
+static void local_fail(struct gx_ep *ep, int err)
+{
+	struct local_ep *e = local_of(ep);
+	struct link_local *l = e->link;
+
+	for (; e->head != e->tail; e->head++) {
+		struct local_op *op = &e->ops[e->head % LOCAL_OPS];
+
+		ep->core->comps_due -= op_comps(op);
+		op->status = op->status ? op->status : err ? err : -ECONNRESET;
+		op_report(e, op);
+	}
+	for (unsigned i = 0; i < l->nr_live; i++)
+		if (l->live[i] == e)
+			l->live[i] = l->live[--l->nr_live];
+	gx_link_pkt_ops.ep_fail(ep, err); /* the last touch may be its */
+}
+
+/* ---- Control path ---- */
+
+static struct gx_ep *local_ep_new(void)
+{
+	struct local_ep *e = calloc(1, sizeof(*e));
+
+	_Static_assert(offsetof(struct local_ep, pkt) == 0, "the packet link frees it");
+	return e ? &e->pkt.ep : NULL;
+}
+
+static int local_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
+{
+	struct local_ep *e = local_of(ep);
+
+	e->link = ep->core->local;
+	e->conn = ep->conn->local;
+	e->rx = &e->conn->rx->ring[ep->lane];
+	e->deadline_ns = UINT64_MAX;
+	return gx_link_pkt_ops.ep_open(ep, local);
+}
+
+static int local_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
+{
+	struct local_ep *e = local_of(ep);
+
+	e->tx = &e->conn->tx->ring[ep->lane];
+	e->revoked = &e->conn->tx->hdr.revoked;
+	return gx_link_pkt_ops.ep_connect(ep, remote);
+}
+
+static void local_ep_free(struct gx_ep *ep)
+{
+	gx_link_pkt_ops.ep_free(ep);
+}
+
+const struct gx_link_ops gx_link_local_ops = {
+	.name = "local",
+	.ep_new = local_ep_new,
+	.ep_open = local_ep_open,
+	.ep_connect = local_ep_connect,
+	.ep_free = local_ep_free,
+	.ep_attach = local_attach,
+	.ep_fail = local_fail,
+	.post = local_post,
+	.kick = local_kick,
+	.cancel = local_cancel,
+};
+
+int link_local_open(struct gx_core *core, struct link_local **out)
+{
+	struct link_local *l = calloc(1, sizeof(*l));
+
+	if (!l)
+		return -ENOMEM;
+	l->core = core;
+	l->budget_b = LOCAL_TURN_B;
+	*out = l;
+	return gx_loop_add(&core->loop, &(struct gx_poller){"local", link_local_poll, l});
+}
+
+void link_local_close(struct link_local *l)
+{
+	free(l);
+}

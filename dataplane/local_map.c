@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A connection's half of the local link: which of our memory a peer on this host may map, the
+ * descriptors that go to it, and the mappings of what it has sent, made once and kept until the
+ * connection is gone. Every descriptor of a peer is judged before it is mapped. (A peer of our own
+ * uid may still punch holes into memory on huge pages; the control path gives descriptors to nobody
+ * else, nor takes any.) Runs on the control thread.
+ */
+#include "local.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_READ  22 /* Linux 5.14 */
+#define MADV_POPULATE_WRITE 23
+#endif
+
+#define LOCAL_POPULATE_MAX (4ull << 30) /* larger mappings are filled by page faults */
+
+/* ---- What we offer ---- */
+
+const char *local_offered(const struct gx *gx)
+{
+	if (gx->opts.no_local)
+		return "switched off";
+	for (unsigned i = 0; i < gx->nr_ports; i++)
+		if (!strcmp(gx->port[i].match, "shm"))
+			return NULL;
+	return "port shm is not opened";
+}
+
+void local_export_fill(const struct gx_mem *mem, struct gx_hello_export *e)
+{
+	if (mem->fd < 0 || !mem->len)
+		return;
+	*e = (struct gx_hello_export){.kind = GX_EXPORT_MEMFD,
+				      .map_len = GX_ALIGN_UP(mem->len, GX_HUGE_PAGE),
+				      .map_id = mem->id};
+}
+
+static bool export_is_fd(uint8_t kind)
+{
+	return kind == GX_EXPORT_MEMFD || kind == GX_EXPORT_VMM;
+}
+
+/* Who may not write gets a descriptor that cannot. */
+static int export_fd(const struct gx_mem *mem)
+{
+	char path[32];
+
+	if (mem->access & GX_ACCESS_PUT)
+		return fcntl(mem->fd, F_DUPFD_CLOEXEC, 0);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", mem->fd);
+	return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+static size_t rings_len(unsigned nr_lanes)
+{
+	return GX_ALIGN_UP(sizeof(struct local_rings) + nr_lanes * sizeof(struct local_ring),
+			   GX_HUGE_PAGE);
+}
+
+static int rings_make(struct local_conn *l)
+{
+	bool huge = false;
+
+	l->rings_fd = gx_memfd("gx-rings", l->rings_b, &huge);
+	if (l->rings_fd < 0)
+		return gx_fail(l->rings_fd, "no memfd for notifications: %s",
+			       strerror(-l->rings_fd));
+	l->rx = mmap(NULL, l->rings_b, PROT_READ | PROT_WRITE, MAP_SHARED, l->rings_fd, 0);
+	if (l->rx == MAP_FAILED) {
+		l->rx = NULL;
+		return gx_fail(-ENOMEM, "cannot map %zu bytes for notifications", l->rings_b);
+	}
+	/* A wish: no page faults later. */
+	madvise(l->rx, sizeof(*l->rx) + l->nr_lanes * sizeof(l->rx->ring[0]), MADV_POPULATE_WRITE);
+	l->rx->hdr.magic = LOCAL_MAGIC;
+	l->rx->hdr.version = LOCAL_VERSION;
+	l->rx->hdr.nr_lanes = l->nr_lanes;
+	l->fds[l->nr_fds++] = l->rings_fd;
+	return 0;
+}
+
+int local_open(struct gx_conn *c, unsigned nr_lanes)
+{
+	struct local_conn *l = calloc(1, sizeof(*l));
+	int ret;
+
+	if (!l)
+		return gx_fail(-ENOMEM, "no memory for a connection");
+	c->local = l;
+	l->nr_lanes = nr_lanes;
+	l->rings_b = rings_len(nr_lanes);
+	ret = rings_make(l);
+	for (unsigned i = 0; i < c->nr_told && !ret; i++) {
+		struct gx_hello_export e = {0};
+		int fd;
+
+		local_export_fill(c->told[i], &e);
+		if (!export_is_fd(e.kind))
+			continue;
+		fd = export_fd(c->told[i]);
+		if (fd < 0)
+			ret = gx_fail(-errno, "no descriptor for region '%s': %s (ulimit -n?)",
+				      c->told[i]->name, strerror(errno));
+		else
+			l->fds[l->nr_fds++] = fd;
+	}
+	return ret;
+}
+
+unsigned local_fds(const struct gx_conn *c, int fds[LOCAL_FDS_MAX])
+{
+	if (!c->local)
+		return 0;
+	memcpy(fds, c->local->fds, c->local->nr_fds * sizeof(fds[0]));
+	return c->local->nr_fds;
+}
+
+/* ---- What the peer offers ---- */
+
+unsigned local_fds_due(const struct gx_hello *peer)
+{
+	unsigned n = 1; /* the rings' */
+
+	for (unsigned i = 0; i < peer->nr_regions; i++)
+		n += export_is_fd(peer->regions[i].export.kind);
+	return n;
+}
+
+/* Page faults now, not on a polling core, where that costs the peer's memory nothing new. */
+static void map_populate(int fd, void *base, size_t len, bool writable)
+{
+	struct stat st;
+
+	if (len > LOCAL_POPULATE_MAX || fstat(fd, &st) || (uint64_t)st.st_blocks * 512 < len)
+		return;
+	madvise(base, len, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+}
+
+static int rings_map(struct local_conn *l, int fd)
+{
+	struct local_rings *r;
+	struct local_hdr hdr;
+
+	if (gx_memfd_check(fd, l->rings_b))
+		return gx_fail(-EPROTO,
+			       "the peer's notification rings are not a sealed memfd of %zu bytes",
+			       l->rings_b);
+	r = mmap(NULL, l->rings_b, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (r == MAP_FAILED)
+		return gx_fail(errno == ENOMEM ? -ENOMEM : -EPROTO,
+			       "cannot map the peer's notification rings: %s", strerror(errno));
+	l->tx = r;
+	memcpy(&hdr, &r->hdr, sizeof(hdr));
+	__asm__ volatile("" : "+m"(hdr)); /* the copy is what is judged */
+	if (hdr.magic != LOCAL_MAGIC || hdr.version != LOCAL_VERSION || hdr.nr_lanes != l->nr_lanes)
+		return gx_fail(-EPROTO, "the peer's notification rings begin with another header");
+	madvise(r, sizeof(*r) + l->nr_lanes * sizeof(r->ring[0]), MADV_POPULATE_WRITE);
+	return 0;
+}
+
+/* Region @r, number @i of the peer's HELLO. Tokens that share a place are no gx's: packets then. */
+static int region_map(struct local_conn *l, const struct gx_hello_region *r, unsigned i, int fd)
+{
+	const struct gx_hello_export *e = &r->export;
+	struct local_map *m = &l->map[r->token % GX_REGIONS_MAX];
+	bool writable = r->access & GX_ACCESS_PUT;
+	void *base;
+
+	if (gx_memfd_check(fd, e->map_len))
+		return gx_fail(-EPROTO, "region '%s' is not a sealed memfd of %llu bytes", r->name,
+			       (unsigned long long)e->map_len);
+	if (m->len || !r->len)
+		return 0;
+	base = mmap(NULL, e->map_len, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
+	if (base == MAP_FAILED)
+		return gx_fail(errno == ENOMEM ? -ENOMEM : -EPROTO,
+			       "cannot map %llu bytes of region '%s': %s; --link packet needs no "
+			       "mapping",
+			       (unsigned long long)e->map_len, r->name, strerror(errno));
+	map_populate(fd, base, e->map_len, writable);
+	*m = (struct local_map){.token = r->token,
+				.len = r->len,
+				.access = r->access,
+				.bit = 1ull << i,
+				.addr = (char *)base + e->map_off,
+				.base = base,
+				.map_len = e->map_len};
+	l->nr_maps++;
+	return 0;
+}
+
+static void fds_close(struct local_conn *l)
+{
+	for (unsigned i = 0; i < l->nr_fds; i++)
+		close(l->fds[i]);
+	l->nr_fds = 0;
+}
+
+int local_connect(struct gx_conn *c, const int fds[], unsigned n)
+{
+	struct local_conn *l = c->local;
+	int ret = n == local_fds_due(&c->peer) ? 0 : gx_fail(-EPROTO, "%u descriptors came", n);
+	unsigned k = 1;
+
+	if (!ret)
+		ret = rings_map(l, fds[0]);
+	for (unsigned i = 0; i < c->peer.nr_regions && !ret; i++) {
+		const struct gx_hello_region *r = &c->peer.regions[i];
+
+		if (!export_is_fd(r->export.kind))
+			continue;
+		if (r->export.kind == GX_EXPORT_MEMFD)
+			ret = region_map(l, r, i, fds[k]);
+		k++;
+	}
+	for (unsigned i = 0; i < n; i++)
+		close(fds[i]);
+	fds_close(l); /* the peer has them by now */
+	return ret;
+}
+
+/* ---- The end ---- */
+
+void local_revoke(struct gx_conn *c, const struct gx_mem *mem)
+{
+	uint64_t bits = mem ? 0 : LOCAL_REVOKED;
+
+	if (!c->local || !c->local->rx)
+		return;
+	for (unsigned i = 0; i < c->nr_told; i++)
+		if (mem && c->told[i] == mem)
+			bits |= 1ull << i;
+	/* The peer may see it late: nothing but its good behaviour hangs on it. */
+	atomic_fetch_or_explicit(&c->local->rx->hdr.revoked, bits, memory_order_release);
+}
+
+void local_close(struct gx_conn *c)
+{
+	struct local_conn *l = c->local;
+
+	if (!l)
+		return;
+	for (unsigned i = 0; i < GX_REGIONS_MAX; i++)
+		if (l->map[i].len)
+			munmap(l->map[i].base, l->map[i].map_len);
+	if (l->tx)
+		munmap(l->tx, l->rings_b);
+	if (l->rx)
+		munmap(l->rx, l->rings_b);
+	fds_close(l);
+	free(l);
+	c->local = NULL;
+}

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A connection's half of the local link, with the peer's half played by hand: what is offered,
+ * which descriptors go out, and which of a hostile peer's are refused. Every test ends by counting
+ * open descriptors.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/memfd.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "gx/gx.h"
+#include "gx_internal/link.h"
+#include "local.h"
+
+#include <cmocka.h>
+
+#define LANES 2
+#define LEN   (2u << 20)
+#define OFF   4096
+
+/* Ours, with a region that may be written, one that may be read, and one that is not exported. */
+struct rig {
+	struct gx *gx;
+	struct gx_mem *put, *get, *mine;
+	struct gx_conn conn;
+	unsigned nr_fds; /* before the connection */
+	char bytes[4096];
+};
+
+static unsigned fds_count(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	unsigned n = 0;
+
+	assert_non_null(dir);
+	while (readdir(dir))
+		n++;
+	closedir(dir);
+	return n;
+}
+
+static int setup(void **state)
+{
+	static const char *const ports[] = {"shm"};
+	struct rig *r = calloc(1, sizeof(*r));
+	struct gx_opts o = GX_INIT(o);
+
+	assert_non_null(r);
+	o.ports = ports;
+	o.nr_ports = 1;
+	o.no_huge = true;
+	assert_int_equal(gx_open(&o, &r->gx), 0);
+	assert_int_equal(gx_mem_alloc(r->gx, GX_MEM_HOST, 0, 100, &r->put), 0);
+	assert_int_equal(gx_mem_alloc(r->gx, GX_MEM_HOST, 0, LEN, &r->get), 0);
+	assert_int_equal(gx_mem_reg(r->gx, GX_MEM_HOST, 0, r->bytes, sizeof(r->bytes), &r->mine),
+			 0);
+	assert_int_equal(gx_mem_share(r->put, "put", GX_ACCESS_PUT), 0);
+	assert_int_equal(gx_mem_share(r->get, "get", GX_ACCESS_GET), 0);
+	assert_int_equal(gx_mem_share(r->mine, "mine", GX_ACCESS_PUT), 0);
+	r->conn.gx = r->gx;
+	r->conn.told[0] = r->mine;
+	r->conn.told[1] = r->put;
+	r->conn.told[2] = r->get;
+	r->conn.nr_told = 3;
+	r->nr_fds = fds_count();
+	*state = r;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct rig *r = *state;
+
+	local_close(&r->conn);
+	assert_int_equal(fds_count(), r->nr_fds);
+	gx_close(r->gx);
+	free(r);
+	return 0;
+}
+
+/* The peer says that it has one region, of @len bytes OFF behind the start of @map_len. */
+static void peer_says(struct rig *r, unsigned access, uint64_t len, uint64_t map_len)
+{
+	struct gx_hello_region *h = &r->conn.peer.regions[0];
+
+	r->conn.peer.nr_regions = 1;
+	*h = (struct gx_hello_region){.name = "kv",
+				      .token = 0x1205,
+				      .len = len,
+				      .access = (uint8_t)access,
+				      .export = {GX_EXPORT_MEMFD, map_len, OFF, 1}};
+}
+
+static int memfd(size_t len, int seals)
+{
+	int fd = memfd_create("peer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	assert_true(fd >= 0 && !ftruncate(fd, (off_t)len));
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
+	return fd;
+}
+
+/* Rings as a peer would send them. */
+static int rings(uint32_t magic, uint32_t nr_lanes)
+{
+	struct local_hdr hdr = {.magic = magic, .version = LOCAL_VERSION, .nr_lanes = nr_lanes};
+	int fd = memfd(2 << 20, F_SEAL_SHRINK);
+
+	assert_int_equal(pwrite(fd, &hdr, sizeof(hdr), 0), sizeof(hdr));
+	return fd;
+}
+
+static void open_half(struct rig *r)
+{
+	assert_int_equal(local_open(&r->conn, LANES), 0);
+}
+
+/* Refused, with words that say @what; nothing stays open. */
+static void refused(struct rig *r, int rings_fd, int fd, const char *what)
+{
+	const int fds[] = {rings_fd, fd};
+
+	if (!r->conn.local)
+		open_half(r);
+
+	assert_int_equal(local_connect(&r->conn, fds, 2), -EPROTO);
+	assert_non_null(strstr(gx_error(), what));
+	local_close(&r->conn);
+	assert_int_equal(fds_count(), r->nr_fds);
+}
+
+/* ---- What we offer ---- */
+
+static void offered__by_options_and_ports(void **state)
+{
+	struct rig *r = *state;
+
+	assert_null(local_offered(r->gx));
+	r->gx->opts.no_local = true;
+	assert_string_equal(local_offered(r->gx), "switched off");
+	r->gx->opts.no_local = false;
+	strcpy(r->gx->port[0].match, "udp");
+	assert_non_null(strstr(local_offered(r->gx), "shm"));
+}
+
+static void export_fill__kinds(void **state)
+{
+	struct gx_hello_export put = {0}, get = {0}, mine = {0};
+	struct rig *r = *state;
+
+	local_export_fill(r->put, &put);
+	local_export_fill(r->get, &get);
+	local_export_fill(r->mine, &mine);
+	assert_int_equal(put.kind, GX_EXPORT_MEMFD);
+	assert_int_equal(put.map_len, 2 << 20);
+	assert_int_equal(get.kind, GX_EXPORT_MEMFD);
+	assert_true(get.map_id != put.map_id);
+	assert_int_equal(mine.kind, GX_EXPORT_NONE);
+}
+
+/* Rings, then what is exported, in the order that was told; who may only read cannot map to write,
+ * not even through a descriptor opened anew. */
+static void fds__rights(void **state)
+{
+	struct rig *r = *state;
+	int fds[LOCAL_FDS_MAX], again;
+	char path[64];
+	void *p;
+
+	open_half(r);
+	assert_int_equal(local_fds(&r->conn, fds), 3);
+	p = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_SHARED, fds[1], 0);
+	assert_true(p != MAP_FAILED);
+	strcpy(p, "through the descriptor");
+	assert_string_equal(gx_mem_addr(r->put), "through the descriptor");
+	munmap(p, LEN);
+	assert_true(mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_SHARED, fds[2], 0) == MAP_FAILED);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fds[2]);
+	again = open(path, O_RDWR | O_CLOEXEC);
+	if (again >= 0) {
+		assert_true(mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_SHARED, again, 0) ==
+			    MAP_FAILED);
+		assert_true(write(again, "x", 1) < 0);
+		close(again);
+	}
+	strcpy(gx_mem_addr(r->get), "ours to write");
+	p = mmap(NULL, LEN, PROT_READ, MAP_SHARED, fds[2], 0);
+	assert_true(p != MAP_FAILED);
+	assert_string_equal(p, "ours to write");
+	munmap(p, LEN);
+	assert_true(ftruncate(fds[1], 4096) < 0); /* sealed */
+}
+
+static void revoke__bits(void **state)
+{
+	struct rig *r = *state;
+
+	local_revoke(&r->conn, r->put); /* there is nothing yet */
+	open_half(r);
+	local_revoke(&r->conn, r->put);
+	assert_int_equal(r->conn.local->rx->hdr.revoked, 2);
+	local_revoke(&r->conn, r->get);
+	assert_int_equal(r->conn.local->rx->hdr.revoked, 6);
+	local_revoke(&r->conn, NULL);
+	assert_true(r->conn.local->rx->hdr.revoked == LOCAL_REVOKED);
+}
+
+/* ---- What a peer offers ---- */
+
+static void connect__maps(void **state)
+{
+	struct rig *r = *state;
+	int fds[] = {rings(LOCAL_MAGIC, LANES), memfd(LEN, F_SEAL_SHRINK)};
+	int peer = fcntl(fds[1], F_DUPFD_CLOEXEC, 0);
+	const struct local_map *m;
+	char seen[8];
+
+	peer_says(r, GX_ACCESS_PUT | GX_ACCESS_GET, LEN - OFF, LEN);
+	assert_int_equal(local_fds_due(&r->conn.peer), 2);
+	open_half(r);
+	assert_int_equal(local_connect(&r->conn, fds, 2), 0);
+	m = &r->conn.local->map[0x1205 % GX_REGIONS_MAX];
+	assert_int_equal(m->len, LEN - OFF);
+	assert_int_equal(m->bit, 1);
+	memcpy(m->addr, "first", 6);
+	m->addr[LEN - OFF - 1] = 'z';
+	assert_int_equal(pread(peer, seen, 6, OFF), 6);
+	assert_string_equal(seen, "first");
+	assert_int_equal(pread(peer, seen, 1, LEN - 1), 1);
+	assert_int_equal(seen[0], 'z');
+	close(peer);
+}
+
+static void connect__descriptor_kinds(void **state)
+{
+	struct rig *r = *state;
+	int p[2];
+
+	peer_says(r, GX_ACCESS_PUT, LEN - OFF, LEN);
+	assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+	close(p[1]);
+	refused(r, rings(LOCAL_MAGIC, LANES), p[0], "not a sealed memfd");
+	refused(r, open("/dev/zero", O_RDWR | O_CLOEXEC), memfd(LEN, F_SEAL_SHRINK),
+		"not a sealed memfd");
+	refused(r, rings(LOCAL_MAGIC, LANES), open("/proc/self/exe", O_RDONLY | O_CLOEXEC),
+		"not a sealed memfd");
+	refused(r, rings(LOCAL_MAGIC, LANES), memfd(LEN, 0), "not a sealed memfd");
+	refused(r, rings(LOCAL_MAGIC, LANES), memfd(LEN, F_SEAL_GROW), "not a sealed memfd");
+	refused(r, rings(LOCAL_MAGIC, LANES), memfd(LEN - 4096, F_SEAL_SHRINK), "region 'kv'");
+	refused(r, memfd(4096, F_SEAL_SHRINK), memfd(LEN, F_SEAL_SHRINK), "rings");
+	refused(r, rings(LOCAL_MAGIC + 1, LANES), memfd(LEN, F_SEAL_SHRINK), "another header");
+	refused(r, rings(LOCAL_MAGIC, LANES + 1), memfd(LEN, F_SEAL_SHRINK), "another header");
+	/* May be written, it says; the descriptor says that it may not. */
+	refused(r, rings(LOCAL_MAGIC, LANES), memfd(LEN, F_SEAL_SHRINK | F_SEAL_WRITE),
+		"cannot map");
+}
+
+static void connect__numbers_of_descriptors(void **state)
+{
+	struct rig *r = *state;
+	int fds[LOCAL_FDS_MAX];
+
+	peer_says(r, GX_ACCESS_PUT, LEN - OFF, LEN);
+	for (unsigned n = 0; n < 4; n++) {
+		if (n == 2)
+			continue;
+		open_half(r);
+		for (unsigned i = 0; i < n; i++)
+			fds[i] = memfd(LEN, F_SEAL_SHRINK);
+		assert_int_equal(local_connect(&r->conn, fds, n), -EPROTO);
+		local_close(&r->conn);
+		assert_int_equal(fds_count(), r->nr_fds);
+	}
+}
+
+/* More than there can be is refused before anything is mapped; what is not there is not touched. */
+static void connect__a_region_of_terabytes(void **state)
+{
+	struct rig *r = *state;
+	int fds[] = {rings(LOCAL_MAGIC, LANES), memfd(1ull << 46, F_SEAL_SHRINK)};
+
+	peer_says(r, GX_ACCESS_PUT, (1ull << 46) - OFF, 1ull << 46);
+	open_half(r);
+	/* Mapped or not is the system's business; no page of it is. */
+	local_connect(&r->conn, fds, 2);
+}
+
+/* Two tokens in one place of the table: the second is left to packets. */
+static void connect__tokens_that_collide(void **state)
+{
+	struct rig *r = *state;
+	int fds[] = {rings(LOCAL_MAGIC, LANES), memfd(LEN, F_SEAL_SHRINK),
+		     memfd(LEN, F_SEAL_SHRINK)};
+
+	peer_says(r, GX_ACCESS_PUT, LEN - OFF, LEN);
+	r->conn.peer.regions[1] = r->conn.peer.regions[0];
+	r->conn.peer.regions[1].token += 3 * GX_REGIONS_MAX;
+	r->conn.peer.nr_regions = 2;
+	open_half(r);
+	assert_int_equal(local_connect(&r->conn, fds, 3), 0);
+	assert_int_equal(r->conn.local->nr_maps, 1);
+	assert_int_equal(r->conn.local->map[0x1205 % GX_REGIONS_MAX].token, 0x1205);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+		T(offered__by_options_and_ports),
+		T(export_fill__kinds),
+		T(fds__rights),
+		T(revoke__bits),
+		T(connect__maps),
+		T(connect__descriptor_kinds),
+		T(connect__numbers_of_descriptors),
+		T(connect__a_region_of_terabytes),
+		T(connect__tokens_that_collide),
+#undef T
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
