@@ -153,6 +153,21 @@ void conn_down(struct gx_conn *c, int err, const char *fmt, ...)
 		c->gx->opts.on_conn(c->gx->opts.arg, c, GX_CONN_DOWN, err, c->text);
 }
 
+/* A fallback is said aloud. */
+static void ep_say_quantum(struct gx_conn *c, struct gx_ep *ep)
+{
+	uint32_t now = atomic_load_explicit(&ep->quantum_b, memory_order_relaxed);
+
+	if (!ep->quantum_said)
+		ep->quantum_said = c->agreed.quantum;
+	if (!now || now >= ep->quantum_said)
+		return;
+	gx_warn("peer %s: packets of %u bytes do not get through on lane %u: going on with %u, "
+		"which costs speed; is the path's MTU as it should be?",
+		c->peer_name, ep->quantum_said, ep->lane, now);
+	ep->quantum_said = now;
+}
+
 void conn_tick(struct gx_conn *c)
 {
 	for (unsigned i = 0; i < c->nr_lanes; i++) {
@@ -161,6 +176,8 @@ void conn_tick(struct gx_conn *c)
 
 		if (ep->want_attach || ep->want_fail)
 			ep_ask(ep);
+		if (state_of(c) == GX_CONN_STATE_UP)
+			ep_say_quantum(c, ep);
 		if (!fault || state_of(c) != GX_CONN_STATE_UP)
 			continue;
 		if (fault == -ETIMEDOUT)
@@ -169,8 +186,9 @@ void conn_tick(struct gx_conn *c)
 		else if (fault == -EHOSTUNREACH)
 			conn_down(
 				c, fault,
-				"no packet of any size reaches peer %s: is its data port blocked?",
-				c->peer_name);
+				"no data packet reaches peer %s, not even one of %u bytes: is its "
+				"data port blocked, or the path's MTU too small?",
+				c->peer_name, GX_WIRE_QUANTUM_MIN);
 		else
 			conn_down(c, fault, "peer %s broke the protocol: %s", c->peer_name,
 				  strerror(-fault));
@@ -330,6 +348,12 @@ static int info_run(void *arg)
 	memcpy(info->why, c->why, sizeof(info->why));
 	info->lanes = c->nr_lanes;
 	info->quantum_b = c->agreed.quantum;
+	for (unsigned i = 0; i < c->nr_lanes && info->state == GX_CONN_STATE_UP; i++) {
+		uint32_t now = atomic_load_explicit(&c->ep[i]->quantum_b, memory_order_relaxed);
+
+		if (now)
+			info->quantum_b = GX_MIN(info->quantum_b, now);
+	}
 	info->chunk_b = c->agreed.chunk_b;
 	info->window = c->agreed.window;
 	info->integrity = c->agreed.integrity;

@@ -82,8 +82,11 @@ struct gx_ep {
 	uint32_t stuck_turn;	     /* core: its link had no room in this turn of submit.c's */
 	struct sub_rec *pend_head, *pend_tail; /* core: submitted, and the link had no room */
 	struct gx_ep *pend_next;	       /* core: next endpoint with such */
-	_Atomic int fault;     /* core: 0 or -errno; ctl polls it (peer time-out, protocol error) */
-	_Atomic bool attached; /* core: set when it turns this ep */
+	_Atomic int fault; /* core: 0 or -errno; ctl polls it (peer time-out, protocol error) */
+	_Atomic uint32_t quantum_b; /* core: of what it sends; a path that narrows makes it smaller;
+				       0: its link has none */
+	uint32_t quantum_said;	    /* ctl: what was reported of it */
+	_Atomic bool attached;	    /* core: set when it turns this ep */
 	_Atomic bool detached; /* core: nothing of it is referenced any more: ctl may free it */
 };
 

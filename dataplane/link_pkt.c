@@ -14,7 +14,9 @@
 #define PKT_ASK_MAX_NS	64000000 /* between probes of who waits for done */
 #define PKT_PROVE_NS	20000000 /* a padded probe is sent again after this */
 #define PKT_PROVE_TRIES 4	 /* before a smaller quantum is tried */
-#define PKT_WINDOW	4096	 /* packets outstanding of an ep */
+#define PKT_LARGE_B	512 /* a packet above this may be too large for a path that carries others */
+#define PKT_LARGE_LOST	8   /* large packets lost in a row: is it their size? */
+#define PKT_WINDOW	4096 /* packets outstanding of an ep */
 
 static struct pkt_ep *pkt_of(struct gx_ep *ep)
 {
@@ -179,6 +181,9 @@ void op_done(struct pkt_ep *e, uint32_t i)
 	e->out[op->mid % GX_WIRE_MIDS] = PKT_NONE;
 	if (op->state == OP_SENDING)
 		list_remove(e, &e->act_head, &e->act_tail, i);
+	else if (op->again)
+		list_remove(e, &e->wait_head, &e->wait_tail, i);
+	op->again = false;
 	op_neutralise(e, op);
 	op_finish(e, i, op->status, op->status ? 0 : op->len);
 }
@@ -220,6 +225,10 @@ void op_doom(struct pkt_ep *e, uint32_t i, int err)
 	switch (op->state) {
 	case OP_QUEUED:
 		list_remove(e, &e->wait_head, &e->wait_tail, i);
+		if (op->again) { /* its message is still the peer's business */
+			op->again = false;
+			break;
+		}
 		list_remove(e, &e->send_head, &e->send_tail, i);
 		match_unbind(e, i);
 		op_finish(e, i, err, 0);
@@ -490,6 +499,8 @@ static void tick_refund(struct pkt_ep *e)
 		flow_credit_use(e->flow, rec.slot);
 }
 
+/* ---- the path: which quantum does it carry? ---- */
+
 /* Quanta to fall back to when padded probes do not come through: FACTS of common MTUs, see
  * docs/wire.md. */
 static uint32_t smaller_quantum(uint32_t quantum)
@@ -502,31 +513,123 @@ static uint32_t smaller_quantum(uint32_t quantum)
 	return 0;
 }
 
+static void hole_forget(struct pkt_ep *e)
+{
+	e->hole_b = UINT32_MAX;
+	e->hole_lost = 0;
+}
+
+/* Is this a message under way whose packets are larger than the quantum has become? One that was
+ * acknowledged as a whole needs no other. */
+static bool op_outgrown(const struct pkt_ep *e, const struct pkt_op *op)
+{
+	if (op->state == OP_QUEUED ? !op->again : op->state != OP_SENDING && op->state != OP_SENT)
+		return false;
+	return !op->inlined && !op->doomed && op->len > e->shape.quantum &&
+	       !msg_win_full(&op->acked);
+}
+
+/* They wait for another mid, in the order in which they began and before anything new, or they
+ * might do so for ever: each one that begins again lets the floor of mids move on. */
+static void ops_again(struct pkt_ep *e)
+{
+	uint32_t head = PKT_NONE, tail = PKT_NONE;
+
+	for (uint32_t mid = e->mid_floor; mid != e->mid_next; mid++) {
+		uint32_t i = e->out[mid % GX_WIRE_MIDS];
+		struct pkt_op *op = i == PKT_NONE ? NULL : &e->ops[i];
+
+		if (!op || !op_outgrown(e, op))
+			continue;
+		if (op->state == OP_SENDING)
+			list_remove(e, &e->act_head, &e->act_tail, i);
+		if (op->state == OP_QUEUED)
+			list_remove(e, &e->wait_head, &e->wait_tail, i);
+		op->state = OP_QUEUED;
+		op->again = true;
+		list_push(e, &head, &tail, i);
+	}
+	if (head == PKT_NONE)
+		return;
+	e->ops[tail].next = e->wait_head;
+	if (e->wait_head == PKT_NONE)
+		e->wait_tail = tail;
+	e->wait_head = head;
+}
+
+/* Padded probes do not come through: a smaller quantum, which is to be proven as well before
+ * anything is sent with it. False: there is none. */
+static bool prove_fall(struct pkt_ep *e)
+{
+	uint32_t next = smaller_quantum(e->shape.quantum);
+
+	if (!next) {
+		atomic_store_explicit(&e->ep.fault, -EHOSTUNREACH, memory_order_release);
+		return false;
+	}
+	msg_shape_init(&e->shape, next, e->ep.conn->agreed.chunk_b, e->ep.conn->agreed.window);
+	atomic_store_explicit(&e->ep.quantum_b, next, memory_order_relaxed);
+	hole_forget(e);
+	e->proven = false;
+	e->prove_tries = 0;
+	ops_again(e);
+	return true;
+}
+
+/* A padded probe now and then until one is acknowledged. Once messages were under way one counts as
+ * lost by its size only if a small one, sent with it on the same half, came through: a path that
+ * carries nothing for a while is not a narrow one, nor is a receiver that waits for its GPU. */
 static void tick_prove(struct pkt_ep *e)
 {
-	uint32_t next;
-
-	if (e->proven || e->now_ns < e->prove_ns)
+	if (!e->proving || e->now_ns < e->prove_ns)
 		return;
-	if (e->prove_tries++ >= PKT_PROVE_TRIES) {
-		next = smaller_quantum(e->shape.quantum);
-		if (!next) { /* nothing gets through: not an MTU's fault */
-			atomic_store_explicit(&e->ep.fault, -EHOSTUNREACH, memory_order_release);
-			return;
-		}
-		msg_shape_init(&e->shape, next, e->ep.conn->agreed.chunk_b,
-			       e->ep.conn->agreed.window);
-		e->prove_tries = 1;
+	if (e->prove_tries >= PKT_PROVE_TRIES && !prove_fall(e)) {
+		e->proving = false;
+		return;
+	}
+	if (!e->mid_next || e->small_passed || !e->prove_tries) { /* else it does not count */
+		e->prove_tries++;
+		e->small_passed = false;
+		e->try_ns = e->now_ns;
 	}
 	e->prove_ns = e->now_ns + PKT_PROVE_NS;
-	tx_probe(e, e->shape.quantum);
+	e->prove_due = true;
 }
 
 void link_proven(struct pkt_ep *e, uint32_t quantum)
 {
-	if (quantum == e->shape.quantum)
-		e->proven = true;
+	if (quantum != e->shape.quantum)
+		return;
+	e->proven = true;
+	e->proving = false;
+	hole_forget(e);
 }
+
+void link_acked(struct pkt_ep *e, const struct flow_rec *rec)
+{
+	if (rec->len >= e->hole_b) {
+		hole_forget(e);
+		if (e->proven)
+			e->proving = false;
+	} else if (rec->kind == PKT_K_PROBE && rec->ref == PKT_SMALL_B &&
+		   rec->sent_ns >= e->try_ns) {
+		e->small_passed = true;
+	}
+}
+
+void link_lost(struct pkt_ep *e, const struct flow_rec *rec)
+{
+	if (!e->probed || e->proving || rec->len <= PKT_LARGE_B)
+		return;
+	e->hole_b = GX_MIN(e->hole_b, (uint32_t)rec->len);
+	if (++e->hole_lost < PKT_LARGE_LOST)
+		return;
+	e->proving = true;
+	e->prove_tries = 0;
+	e->prove_ns = e->now_ns;
+}
+
+/* ---- slow timers ---- */
 
 /* The core's gauges are sums over its endpoints and links: each adds by how much its own part has
  * changed. */
@@ -779,7 +882,12 @@ static int pkt_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 	e->salt_peer = remote->salt;
 	e->integrity = ep->conn->agreed.integrity;
 	e->peer_timeout_ns = ep->conn->agreed.peer_timeout_ns;
-	e->proven = !(l->port->caps.flags & GX_PORT_NEEDS_PROBE);
+	e->probed = l->port->caps.flags & GX_PORT_NEEDS_PROBE;
+	e->proven = !e->probed;
+	e->proving = e->probed;
+	e->mids_max = e->probed ? GX_WIRE_MIDS - PKT_MIDS_KEPT : GX_WIRE_MIDS;
+	hole_forget(e);
+	atomic_store_explicit(&ep->quantum_b, e->shape.quantum, memory_order_relaxed);
 	return 0;
 }
 

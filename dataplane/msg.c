@@ -41,7 +41,7 @@ void msg_win_init(struct msg_win *w, const struct msg_shape *s, uint64_t len, ui
 	w->base = 0;
 	w->chunk = 0;
 	w->words = words;
-	w->mask = s->bits - 1;
+	w->mask = w->nr_pkts <= 64 ? 63 : s->bits - 1;
 }
 
 int msg_win_test(const struct msg_win *w, uint64_t pkt)

@@ -30,7 +30,8 @@ static inline uint32_t msg_words(const struct msg_shape *s)
 uint64_t msg_nr_pkts(const struct msg_shape *s, uint64_t len);
 
 /* A circular window of bits over packet numbers. Everything below base is set, everything at base +
- * bits and above is not. words may be NULL for a message of one packet. */
+ * bits and above is not. words may be NULL for a message of one packet, and is one word for up
+ * to 64. */
 struct msg_win {
 	uint64_t nr_pkts;
 	uint64_t base;	 /* first packet that is not set */

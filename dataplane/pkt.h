@@ -25,7 +25,10 @@
 #define PKT_SLOT_BIT   (1ull << 63) /* a token with this bit names a posted slot, not a region */
 #define PKT_F_SLOT_GPU (1u << 31)   /* in pkt_op.flags: the peer's slot is GPU memory */
 #define PKT_CREDIT0    8 /* DATA packets allowed before any was declared, on shared pools */
-#define PKT_SHAPES     4
+#define PKT_SHAPES     8 /* quanta of what comes in: the one agreed, and the smaller ones after it */
+#define PKT_SMALL_B    64 /* payload of a probe that any path carries */
+#define PKT_DOUBT      32 /* packets outstanding while the quantum is being proven again */
+#define PKT_MIDS_KEPT  64 /* for messages that begin again: each needs one more for a while */
 #define PKT_MARGIN     32 /* buffers kept out of grants: duplicates */
 
 /* kinds in flow_rec.kind */
@@ -54,8 +57,10 @@ struct pkt_op {
 	bool doomed; /* ended early: CANCEL is under way, the mid stays until the peer is done with
 			it */
 	bool done;   /* the peer said done */
-	bool reported;	   /* its last completion was given */
-	bool cancel_due;   /* CANCEL could not be queued yet */
+	bool reported;	 /* its last completion was given */
+	bool cancel_due; /* CANCEL could not be queued yet */
+	bool again; /* QUEUED: its packets are too large for the path by now. mid and sent_pkts are
+		       still those of its message under way, which another mid replaces */
 	uint32_t open_rsn; /* inlined: the record that reads the buffer */
 	int status;	   /* what it ends with, when references delay that */
 	uint32_t flags;	   /* GX_OP_* */
@@ -73,6 +78,7 @@ struct pkt_op {
 	uint64_t sent_pkts;   /* first transmissions so far = next packet to send */
 	struct msg_win acked;
 	uint32_t words;		/* index of its bit window in tx_words, PKT_NONE */
+	uint64_t word;		/* its bits when it needs no window */
 	struct stage_msg stage; /* GPU payload on its way through pinned memory */
 };
 
@@ -104,7 +110,11 @@ struct in_msg {
 	uint64_t seen_pkts;
 	uint64_t imm, tag, token, off;
 	struct msg_win win;
+	uint64_t word; /* its bits when it needs no window */
 	uint32_t next; /* in the landed list */
+	uint32_t heir; /* DRAIN: mid of the message that took its place, and waits until nothing of
+			  it is pending; valid with has_heir */
+	bool has_heir;
 };
 
 /* A record that was not yet acknowledged; at index rsn % PKT_RECS. */
@@ -156,15 +166,22 @@ struct pkt_ep {
 	uint32_t credit0_peer; /* that we began with */
 	int err;	       /* 0, or why it failed: set by ep_fail */
 	bool lossless;
-	bool cancels_due; /* some operation's CANCEL waits for room */
-	bool fails_due;	  /* some message's FAIL does */
-	bool want_peer;	  /* whoever holds this ep waits for the peer's core */
-	bool have_peer;	  /* ctl: peer_add was done */
-	uint32_t prove_tries;
-	uint64_t prove_ns; /* when the next padded probe is due */
+	bool cancels_due;  /* some operation's CANCEL waits for room */
+	bool fails_due;	   /* some message's FAIL does */
+	bool want_peer;	   /* whoever holds this ep waits for the peer's core */
+	bool have_peer;	   /* ctl: peer_add was done */
+	bool probed;	   /* the port's path is not known: quanta are proven, and losses watched */
 	bool proven;	   /* the quantum passed the path (padded probe), or need not */
-	uint64_t now_ns;   /* of the turn */
-	uint64_t heard_ns; /* last packet from the peer's core */
+	bool proving;	   /* padded probes of the quantum are under way */
+	bool prove_due;	   /* the next two are to be sent: one of the quantum, one of PKT_SMALL_B */
+	bool small_passed; /* a small probe that went out with it, or later, was acknowledged */
+	uint32_t prove_tries;
+	uint64_t prove_ns;  /* when the next padded probe is due */
+	uint64_t try_ns;    /* when the last one that counts went out */
+	uint32_t hole_b;    /* smallest of the large packets lost in a row; UINT32_MAX: none was */
+	uint32_t hole_lost; /* how many in a row */
+	uint64_t now_ns;    /* of the turn */
+	uint64_t heard_ns;  /* last packet from the peer's core */
 	uint64_t
 		waiting_ns; /* since when something is outstanding without a break; 0: nothing is */
 	uint64_t probe_ns;  /* when the last keepalive probe went out */
@@ -183,7 +200,7 @@ struct pkt_ep {
 	uint32_t nr_ops;	    /* not free */
 	uint32_t out[GX_WIRE_MIDS]; /* op by mid; PKT_NONE */
 	uint32_t mid_next, mid_floor;
-	uint32_t nr_active; /* messages of several packets with a mid, below GX_WIRE_ACTIVE */
+	uint32_t mids_max; /* that new messages may have above the floor */
 	uint32_t act_head,
 		act_tail; /* list: operations with first transmissions to do, round robin */
 	uint32_t wait_head, wait_tail; /* list: operations that wait for a mid (posted order) */
@@ -253,6 +270,14 @@ struct link_pkt {
 	unsigned nr_release;
 };
 
+/* Does a message need a window of bits? Else one word does, whatever its quantum is and becomes: so
+ * a message that begins again with smaller packets never waits for bits, and both ends count the
+ * same windows. */
+static inline bool pkt_needs_window(uint64_t len)
+{
+	return len > 64 * GX_WIRE_QUANTUM_MIN;
+}
+
 /* Buffers kept out of grants, for duplicates. */
 static inline uint32_t pkt_margin(const struct gx_port_caps *caps)
 {
@@ -282,8 +307,15 @@ void tx_unref(struct link_pkt *l,
 	      uint32_t cookie);		   /* a packet no longer references its operation */
 void link_tick(struct pkt_ep *e);	   /* timers */
 bool link_fail_progress(struct pkt_ep *e); /* of a failed ep: wait for what is out, then detach */
-void link_proven(struct pkt_ep *e, uint32_t quantum); /* a padded probe came through */
-void op_done(struct pkt_ep *e, uint32_t i);	      /* the peer is done with its mid */
+void link_proven(struct pkt_ep *e, uint32_t quantum);	       /* a padded probe came through */
+void link_acked(struct pkt_ep *e, const struct flow_rec *rec); /* while link_watches() */
+void link_lost(struct pkt_ep *e, const struct flow_rec *rec);  /* is it the size? */
+/* Does this acknowledgement say something of the path? */
+static inline bool link_watches(const struct pkt_ep *e, const struct flow_rec *rec)
+{
+	return gx_unlikely(e->proving || rec->len >= e->hole_b);
+}
+void op_done(struct pkt_ep *e, uint32_t i);	     /* the peer is done with its mid */
 void op_doom(struct pkt_ep *e, uint32_t i, int err); /* give up: complete with err, tell the peer */
 uint32_t slot_alloc(struct pkt_ep *e, uint32_t op);
 uint64_t slot_token(const struct pkt_ep *e, uint32_t slot);

@@ -97,6 +97,7 @@ struct sim_net {
 	unsigned id;
 	uint64_t now_ns, random, order;
 	unsigned drop_next; /* in cfg.drop */
+	unsigned path_next; /* in cfg.path */
 	struct sim_counts counts;
 	struct sim_queue *queue[SIM_QUEUES];
 	struct sim_pkt *pkt;	   /* [SIM_PKTS] */
@@ -196,6 +197,9 @@ static bool sim_lose(struct sim_net *net, const struct sim_pkt *pkt, uint64_t nu
 {
 	const struct sim_cfg *c = &net->cfg;
 	bool lost = sim_chance(net, c->loss_ppm);
+
+	while (net->path_next < c->nr_path && c->path[net->path_next].at_ns <= pkt->at_ns)
+		net->cfg.path_payload_b = c->path[net->path_next++].payload_b;
 
 	while (net->drop_next < c->nr_drop && c->drop[net->drop_next] < number)
 		net->drop_next++;

@@ -15,6 +15,12 @@
 
 struct sim_net;
 
+/* From @at_ns on larger payloads vanish; 0: none do. */
+struct sim_path {
+	uint64_t at_ns;
+	uint32_t payload_b;
+};
+
 /* Impairments meet packets in the order in which they leave; ppm: of 1,000,000 packets. */
 struct sim_cfg {
 	uint64_t seed;
@@ -28,6 +34,9 @@ struct sim_cfg {
 				    rate: us) */
 	uint32_t path_payload_b; /* larger payloads vanish (MTU black hole), NEEDS_PROBE is set; 0:
 				    none do */
+	const struct sim_path *path; /* planned changes of path_payload_b, ascending; memory of the
+					caller for the net's life */
+	unsigned nr_path;
 	const uint64_t *
 		drop; /* planned loss: numbers of packets in order of leaving, from 0; ascending, */
 	unsigned nr_drop; /* memory of the caller for the net's life */

@@ -142,7 +142,7 @@ bool rx_landed(struct pkt_ep *e)
 
 static void in_check_landed(struct pkt_ep *e, struct in_msg *m)
 {
-	if (m->state == IN_ACTIVE && m->visible_b == m->len && msg_win_full(&m->win))
+	if (m->state == IN_ACTIVE && m->visible_b == m->len && !m->pending && msg_win_full(&m->win))
 		in_landed(e, m);
 }
 
@@ -260,8 +260,6 @@ static int open_region(struct pkt_ep *e, const struct gx_wire_rec *rec, struct i
 	if (rec->off > mem->len || rec->len > mem->len - rec->off)
 		return -ERANGE;
 	m->dst = mem->addr + rec->off;
-	m->token = rec->token;
-	m->off = rec->off;
 	*gpu = mem->gpu;
 	return 0;
 }
@@ -288,6 +286,12 @@ static int open_slot(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_
 	m->tag = rec->imm;
 	*gpu = op->gpu;
 	return 0;
+}
+
+static int open_target(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_msg *m,
+		       struct gx_gpu **gpu)
+{
+	return rec->flags & GX_REC_SLOT ? open_slot(e, rec, m, gpu) : open_region(e, rec, m, gpu);
 }
 
 static const struct msg_shape *open_shape(struct pkt_ep *e, uint32_t quantum)
@@ -337,12 +341,47 @@ static void open_early(struct pkt_ep *e, const struct gx_wire_rec *rec, struct i
 	in_settle(e, m);
 }
 
+/* It takes the place of a message whose packets are too large for the path. What of that one has
+ * landed in part is put there once more; copies of it that are still under way must end first, or
+ * they might come after what is put there next. Return: 0: go on; 1: the other one has landed as a
+ * whole; -errno: refuse it. */
+static int open_again(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_msg *m)
+{
+	struct in_msg *old = in_at(e, rec->old_mid);
+	uint32_t ahead = rec->old_mid - e->in_floor;
+	int err = 0;
+
+	if (ahead >= 1u << 31 ||
+	    (ahead < GX_WIRE_MIDS && (old->state == IN_LANDED || old->state == IN_DONE)))
+		return 1;
+	if (ahead >= GX_WIRE_MIDS || (old->state != IN_ACTIVE && old->state != IN_REFUSED) ||
+	    old == m || old->token != rec->token || old->off != rec->off || old->len != rec->len) {
+		rx_fault(e, -EPROTO);
+		return -EPROTO;
+	}
+	if (old->state == IN_REFUSED) {
+		err = old->err;
+	} else if (old->op != PKT_NONE) {
+		e->slots[e->ops[old->op].slot].bound = false;
+		old->op = PKT_NONE;
+	}
+	if (old->pending) {
+		old->heir = m->mid;
+		old->has_heir = true;
+		m->pending++;
+	}
+	in_cancel(e, &(struct gx_wire_rec){.mid = old->mid, .slot = rec->slot});
+	return err;
+}
+
 /* Bits for its packets, as long as it is not settled: also when it is refused, to know what is a
  * duplicate. */
 static int open_words(struct pkt_ep *e, struct in_msg *m)
 {
-	if (m->win.nr_pkts == 1)
+	if (!pkt_needs_window(m->len)) {
+		m->win.words = &m->word;
 		return 0;
+	}
 	if (!e->rx_words_free)
 		return -ENOBUFS;
 	m->words = __builtin_ctzll(e->rx_words_free);
@@ -355,7 +394,7 @@ static void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec)
 {
 	struct in_msg *m = in_at(e, rec->mid);
 	struct gx_gpu *gpu = e->ep.core->gx->host;
-	int err, full = 0;
+	int err = 0, full = 0;
 
 	if (m->state == IN_EARLY && m->mid == rec->mid) {
 		open_early(e, rec, m);
@@ -371,6 +410,8 @@ static void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec)
 			     .op = PKT_NONE,
 			     .words = PKT_NONE,
 			     .len = rec->len,
+			     .token = rec->token,
+			     .off = rec->off,
 			     .imm = rec->imm,
 			     .imm_set = rec->flags & GX_REC_IMM};
 	m->shape = open_shape(e, rec->quantum);
@@ -381,7 +422,14 @@ static void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	}
 	e->nr_in++;
 	msg_win_init(&m->win, m->shape, m->len, NULL);
-	err = rec->flags & GX_REC_SLOT ? open_slot(e, rec, m, &gpu) : open_region(e, rec, m, &gpu);
+	if (rec->flags & GX_REC_AGAIN)
+		err = open_again(e, rec, m);
+	if (err > 0) {
+		in_settle(e, m);
+		return;
+	}
+	if (!err)
+		err = open_target(e, rec, m, &gpu);
 	if (!(rec->flags & GX_REC_INLINE))
 		full = open_words(e, m);
 	m->bq = link_bq(e->link, gpu);
@@ -759,6 +807,31 @@ bool rx_poll(struct link_pkt *l, uint64_t now_ns)
 
 /* ---- finished copies ---- */
 
+static bool in_is_drained(const struct in_msg *m)
+{
+	return !m->pending && (m->state == IN_REFUSED || m->state == IN_DRAIN);
+}
+
+/* The last copy of a message that was given up has ended; the one in its place waited for that. */
+static void in_drained(struct pkt_ep *e, struct in_msg *m)
+{
+	bool has_heir;
+
+	do {
+		uint32_t heir = m->heir;
+
+		has_heir = m->state == IN_DRAIN && m->has_heir;
+		in_op_end(e, m, m->err);
+		if (m->state == IN_DRAIN)
+			in_settle(e, m);
+		if (has_heir) {
+			m = in_at(e, heir);
+			m->pending--;
+			in_check_landed(e, m);
+		}
+	} while (has_heir && in_is_drained(m));
+}
+
 static void reap_one(struct link_pkt *l, const struct block_done *d)
 {
 	struct pkt_ep *e = l->eps[d->ref >> 10];
@@ -777,11 +850,8 @@ static void reap_one(struct link_pkt *l, const struct block_done *d)
 		m->visible_b += d->len;
 		in_check_landed(e, m);
 	}
-	if (gx_unlikely(!m->pending && (m->state == IN_REFUSED || m->state == IN_DRAIN))) {
-		in_op_end(e, m, m->err);
-		if (m->state == IN_DRAIN)
-			in_settle(e, m);
-	}
+	if (gx_unlikely(in_is_drained(m)))
+		in_drained(e, m);
 }
 
 static bool reap_q(struct link_pkt *l, struct block_q *q, uint64_t now_ns)

@@ -187,9 +187,14 @@ static bool peer_region_is_gpu(const struct pkt_ep *e, uint64_t token)
 	return true;
 }
 
-static void op_open_rec(struct pkt_ep *e, struct pkt_op *op, uint32_t i)
+/* @old: what of its message before this one the peer must know, when @op begins again. */
+static void op_open_rec(struct pkt_ep *e, struct pkt_op *op, uint32_t i,
+			const struct gx_wire_rec *old)
 {
 	struct gx_wire_rec rec = {.type = GX_REC_OPEN,
+				  .flags = old->flags,
+				  .old_mid = old->old_mid,
+				  .slot = old->slot,
 				  .mid = op->mid,
 				  .quantum = e->shape.quantum,
 				  .token = op->token,
@@ -221,37 +226,72 @@ static bool op_inlines(const struct pkt_ep *e, const struct pkt_op *op)
 	return !peer_region_is_gpu(e, op->token);
 }
 
+/* A window of bits for its packets, when it needs one. False: none is free. */
+static bool op_window(struct pkt_ep *e, struct pkt_op *op)
+{
+	if (op->inlined || op->words != PKT_NONE || !pkt_needs_window(op->len))
+		return true;
+	if (!e->tx_words_free)
+		return false;
+	op->words = __builtin_ctzll(e->tx_words_free);
+	e->tx_words_free &= e->tx_words_free - 1;
+	return true;
+}
+
+/* Leave the message under way, for one with smaller packets. @old: what the peer must know of it.
+ */
+static void op_part(struct pkt_ep *e, struct pkt_op *op, struct gx_wire_rec *old)
+{
+	*old = (struct gx_wire_rec){
+		.flags = GX_REC_AGAIN, .old_mid = op->mid, .slot = op->sent_pkts};
+	e->out[op->mid % GX_WIRE_MIDS] = PKT_NONE;
+	msg_win_clear_rest(&op->acked);
+	if (op->gpu->device >= 0 && e->link->stage[op->gpu->device])
+		stage_drop(e->link->stage[op->gpu->device], &op->stage, op->stage.next);
+	op->again = false;
+	gx_stat_add(stats(e->link), GX_STAT_MSGS_AGAIN, 1);
+}
+
+/* Has the peer the OPEN of its message, and does the port reference no packet of it? Then another
+ * may take its place, whatever is lost. */
+static bool op_may_part(const struct pkt_ep *e, const struct pkt_op *op)
+{
+	const struct rec_slot *s = &e->recs[op->open_rsn % PKT_RECS];
+
+	return !op->refs && (s->state == REC_FREE || s->rec.rsn != op->open_rsn);
+}
+
 /* Give the first waiting operation a mid and queue its OPEN. False: it must wait. */
 static bool op_start(struct pkt_ep *e, uint32_t i)
 {
 	struct pkt_op *op = &e->ops[i];
-	uint64_t pkts = msg_nr_pkts(&e->shape, op->len);
+	struct gx_wire_rec old = {0};
+	uint32_t mids_max = op->again ? GX_WIRE_MIDS : e->mids_max;
 
-	if (e->mid_next - e->mid_floor >= GX_WIRE_MIDS || tx_rec_room(e) <= PKT_RECS_KEPT)
+	if (e->mid_next - e->mid_floor >= mids_max || tx_rec_room(e) <= PKT_RECS_KEPT)
 		return false;
-	op->inlined = op_inlines(e, op);
-	op->words = PKT_NONE;
-	if (!op->inlined && pkts > 1) {
-		if (!e->tx_words_free)
-			return false;
-		op->words = __builtin_ctzll(e->tx_words_free);
-		e->tx_words_free &= e->tx_words_free - 1;
-	}
+	op->inlined = !op->again && op_inlines(e, op);
+	if ((op->again && !op_may_part(e, op)) || !op_window(e, op))
+		return false;
+	if (op->again)
+		op_part(e, op, &old);
+	else
+		gx_stat_add(stats(e->link), GX_STAT_MSGS_TX, 1);
 	list_remove(e, &e->wait_head, &e->wait_tail, i);
 	op->mid = e->mid_next++;
 	e->out[op->mid % GX_WIRE_MIDS] = i;
 	msg_win_init(&op->acked, &e->shape, op->len,
-		     op->words == PKT_NONE ? NULL : e->tx_words + (size_t)op->words * e->words_max);
+		     op->words == PKT_NONE ? &op->word
+					   : e->tx_words + (size_t)op->words * e->words_max);
 	stage_msg_init(&op->stage);
 	op->sent_pkts = 0;
-	op_open_rec(e, op, i);
+	op_open_rec(e, op, i, &old);
 	if (op->inlined) {
 		op->state = OP_SENT;
 	} else {
 		op->state = OP_SENDING;
 		list_push(e, &e->act_head, &e->act_tail, i);
 	}
-	gx_stat_add(stats(e->link), GX_STAT_MSGS_TX, 1);
 	return true;
 }
 
@@ -339,7 +379,7 @@ static unsigned tx_resends(struct pkt_ep *e, unsigned n, unsigned max)
 		uint32_t i = e->out[mid % GX_WIRE_MIDS];
 
 		if (i != PKT_NONE && e->ops[i].mid == mid && !e->ops[i].doomed &&
-		    msg_win_test(&e->ops[i].acked, e->resend[at].pkt) == 0) {
+		    !e->ops[i].again && msg_win_test(&e->ops[i].acked, e->resend[at].pkt) == 0) {
 			if (!tx_data_fill(e, &e->link->tx[n], i, e->resend[at].pkt, true))
 				break;
 			n++;
@@ -373,6 +413,12 @@ static unsigned tx_first(struct pkt_ep *e, uint32_t i, unsigned n, unsigned max)
 static unsigned tx_data_room(struct pkt_ep *e)
 {
 	unsigned room = GX_MIN((uint32_t)GX_BURST_MAX, flow_room(e->flow));
+	unsigned out = flow_outstanding(e->flow);
+
+	/* While it is in doubt that they arrive: a few, so that they do not keep all else waiting.
+	 */
+	if (gx_unlikely(e->proving))
+		room = GX_MIN(room, out < PKT_DOUBT ? PKT_DOUBT - out : 0);
 
 	if (room)
 		room = GX_MIN(room,
@@ -492,7 +538,7 @@ static void acked_data(struct pkt_ep *e, const struct flow_rec *rec)
 	if (i == PKT_NONE || e->ops[i].mid != rec->ref)
 		return;
 	op = &e->ops[i];
-	if (op->inlined || msg_win_test(&op->acked, rec->pkt) != 0)
+	if (op->inlined || op->again || msg_win_test(&op->acked, rec->pkt) != 0)
 		return;
 	msg_win_set(&op->acked, rec->pkt);
 	if (op->gpu->device >= 0 && e->link->stage[op->gpu->device]) {
@@ -519,6 +565,8 @@ void tx_acked(struct pkt_ep *e)
 	struct flow_rec rec;
 
 	while (flow_next_acked(e->flow, &rec)) {
+		if (link_watches(e, &rec))
+			link_acked(e, &rec);
 		if (rec.kind == PKT_K_DATA)
 			acked_data(e, &rec);
 		else if (rec.kind == PKT_K_CTL)
@@ -527,6 +575,7 @@ void tx_acked(struct pkt_ep *e)
 			link_proven(e, rec.ref);
 	}
 	while (flow_next_lost(e->flow, &rec)) {
+		link_lost(e, &rec);
 		if (rec.kind == PKT_K_DATA)
 			lost_data(e, &rec);
 		else if (rec.kind == PKT_K_CTL)
@@ -567,9 +616,8 @@ void tx_probe(struct pkt_ep *e, uint32_t padded_b)
 {
 	uint64_t psn;
 
-	/* The keepalive and the tail probe may go out above the window: it may be full of lost
-	 * packets. */
-	if (!ctl_room(e) || (padded_b && !flow_room(e->flow)))
+	/* Any probe may go out above the window: it may be full of lost packets. */
+	if (!padded_b && !ctl_room(e))
 		return;
 	psn = flow_sent(e->flow, e->now_ns,
 			&(struct flow_rec){.ref = padded_b, .len = padded_b, .kind = PKT_K_PROBE});
@@ -583,6 +631,16 @@ void tx_probe(struct pkt_ep *e, uint32_t padded_b)
 	tx_hdr(e, &e->link->tx[0],
 	       &(struct gx_wire_hdr){.type = GX_PKT_PROBE, .flags = GX_PKT_ACK_NOW, .psn = psn});
 	tx_send(e->link, 1);
+}
+
+/* Before the data, which may fill the port for good while none of it arrives. */
+static void tx_prove(struct pkt_ep *e)
+{
+	if (e->link->q->ops->tx_room(e->link->q, GX_HALF_DATA, e->port_peer) < 2)
+		return;
+	e->prove_due = false;
+	tx_probe(e, e->shape.quantum);
+	tx_probe(e, PKT_SMALL_B);
 }
 
 static bool tx_ep(struct pkt_ep *e)
@@ -601,6 +659,8 @@ static bool tx_ep(struct pkt_ep *e)
 		worked |= tx_start(e);
 	if (e->rec_queued)
 		worked |= tx_recs(e);
+	if (gx_unlikely(e->prove_due))
+		tx_prove(e);
 	if (e->act_head != PKT_NONE || e->resend_head != e->resend_tail)
 		worked |= tx_data(e);
 	tx_grant(e);

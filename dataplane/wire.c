@@ -19,7 +19,9 @@
 #define HDR_FLAGS	   (GX_PKT_EOM | GX_PKT_ACK_NOW | GX_PKT_KEY_PHASE)
 
 #define ACK_FIXED_B    48
-#define REC_SIZE_MAX   48
+#define REC_OPEN_B     48
+#define REC_AGAIN_B    16 /* of an OPEN that takes another message's place */
+#define REC_SIZE_MAX   (REC_OPEN_B + REC_AGAIN_B)
 #define FRAME_HDR_B    8
 #define FRAME_LEN_B    4		      /* the length field, which does not count itself */
 #define ERR_MAX	       4095		      /* largest errno of Linux, include/linux/err.h */
@@ -183,7 +185,7 @@ static const struct {
 	uint8_t size_b; /* without inline data; 0: no such type */
 	uint8_t flags;	/* that may be set */
 } rec_info[] = {
-	[GX_REC_OPEN] = {48, GX_REC_IMM | GX_REC_INLINE | GX_REC_SLOT},
+	[GX_REC_OPEN] = {REC_OPEN_B, GX_REC_IMM | GX_REC_INLINE | GX_REC_SLOT | GX_REC_AGAIN},
 	[GX_REC_GRANT] = {40, GX_REC_GPU},
 	[GX_REC_GET] = {40, GX_REC_GPU},
 	[GX_REC_RESEND] = {32, 0},
@@ -199,7 +201,7 @@ static const struct {
 static bool rec_known(uint8_t type, uint8_t flags)
 {
 	return type < GX_ARRAY_SIZE(rec_info) && rec_info[type].size_b &&
-	       !(flags & ~rec_info[type].flags);
+	       !(flags & ~rec_info[type].flags) && !(flags & GX_REC_AGAIN && flags & GX_REC_INLINE);
 }
 
 uint32_t gx_wire_rec_size(const struct gx_wire_rec *r)
@@ -212,7 +214,7 @@ uint32_t gx_wire_rec_size(const struct gx_wire_rec *r)
 		assert(r->len <= GX_WIRE_INLINE_MAX);
 		size += (uint32_t)GX_ALIGN_UP(r->len, 8);
 	}
-	return size;
+	return r->flags & GX_REC_AGAIN ? size + REC_AGAIN_B : size;
 }
 
 static void rec_open_put(uint8_t *b, const struct gx_wire_rec *r)
@@ -223,6 +225,10 @@ static void rec_open_put(uint8_t *b, const struct gx_wire_rec *r)
 	le64_put(b + 24, r->off);
 	le64_put(b + 32, r->len);
 	le64_put(b + 40, r->imm);
+	if (r->flags & GX_REC_AGAIN) {
+		le64_put(b + 48, r->old_mid);
+		le64_put(b + 56, r->slot);
+	}
 	if ((r->flags & GX_REC_INLINE) && r->len) {
 		if (r->len & 7)
 			le64_put(b + 48 + (r->len & ~7ull), 0);
@@ -315,8 +321,14 @@ static int rec_open_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r)
 	r->off = le64_get(b + 24);
 	r->len = le64_get(b + 32);
 	r->imm = le64_get(b + 40);
+	if (r->flags & GX_REC_AGAIN) {
+		if (len < REC_OPEN_B + REC_AGAIN_B || !rec_u32_get(b + 48, &r->old_mid))
+			return -EPROTO;
+		r->slot = le64_get(b + 56);
+		return REC_OPEN_B + REC_AGAIN_B;
+	}
 	if (!(r->flags & GX_REC_INLINE))
-		return 48;
+		return REC_OPEN_B;
 	if (r->len > GX_WIRE_INLINE_MAX)
 		return -EPROTO;
 	data_b = (uint32_t)GX_ALIGN_UP(r->len, 8);

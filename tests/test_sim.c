@@ -450,6 +450,121 @@ static void load__wide_path_is_proven(void **state)
 	rig_done(r);
 }
 
+/* It becomes narrower while messages are under way: they begin again with smaller packets, and all
+ * of them end well. */
+static void narrowed(struct rig_cfg *cfg, const struct load *load, uint32_t payload_b,
+		     uint32_t quantum_b)
+{
+	const struct sim_path path[] = {{.at_ns = 1200000, .payload_b = payload_b}};
+	struct rig *r;
+
+	cfg->sim.path_payload_b = 9000;
+	cfg->sim.path = path;
+	cfg->sim.nr_path = 1;
+	r = rig_open(cfg);
+	load_run(r, load);
+	assert_true(rig_stat(r, 0, "msgs_again") + rig_stat(r, 1, "msgs_again") > 0);
+	for (int side = 0; side < 2; side++) {
+		uint32_t now_b = rig_ep(r, side, 0)->shape.quantum;
+
+		assert_true(now_b == quantum_b || now_b == 4096);
+	}
+	rig_done(r);
+}
+
+static void load__path_narrows(void **state)
+{
+	static const uint32_t to_b[][2] = {{3400, 3328}, {1400, 1392}, {1300, 1280}};
+
+	for (unsigned i = 0; i < 4 * GX_ARRAY_SIZE(to_b); i++)
+		narrowed(&(struct rig_cfg){.sim = {.seed = i,
+						   .loss_ppm = i & 2 ? 5000 : 0,
+						   .dup_ppm = i & 2 ? 5000 : 0,
+						   .reorder_ppm = i & 2 ? 20000 : 0,
+						   .reorder_slots = 64,
+						   .attach = i & 2},
+					   .integrity = i & 1},
+			 &(struct load){.nr = 40, .len_max = 3 << 20, .both = true}, to_b[i / 4][0],
+			 to_b[i / 4][1]);
+}
+
+static void load__path_narrows_for_each_kind(void **state)
+{
+	for (unsigned i = 0; i < 12; i++)
+		narrowed(&(struct rig_cfg){.sim = {.seed = i}, .integrity = i & 1},
+			 &(struct load){.nr = i & 2 ? 40 : 2,
+					.len_max = 4 << 20,
+					.lens = i & 2 ? NULL : (uint64_t[]){4 << 20, (3 << 20) + 1},
+					.nr_lens = 2,
+					.depth = i & 2 ? 40 : 2,
+					.kinds = 1u << i / 4},
+			 1400, 1392);
+}
+
+/* Messages of one packet need bits of their own when it becomes several. */
+static void load__path_narrows_for_many(void **state)
+{
+	static const uint64_t lens[] = {4096, 3000, 4095, 1, 1024, 200000, 2049, 0, 1281, 4096};
+
+	for (unsigned i = 0; i < 4; i++)
+		narrowed(&(struct rig_cfg){.sim = {.seed = i}, .integrity = i & 1},
+			 &(struct load){.nr = LOAD_OPS,
+					.kinds = i & 2 ? ALL : PUTS,
+					.lens = lens,
+					.nr_lens = i < 2 ? 4 : GX_ARRAY_SIZE(lens),
+					.both = i & 2,
+					.depth = 240},
+			 1400, 1392);
+}
+
+/* Copies of what came before are under way until long after. */
+static void load__path_narrows_with_late_copies(void **state)
+{
+	for (unsigned i = 0; i < 3; i++)
+		narrowed(&(struct rig_cfg){.sim = {.seed = i, .attach = i & 1},
+					   .gpu_delay_ns = i & 2 ? 200000 : 90 * MS,
+					   .gpu = i & 1,
+					   .slots = 2048},
+			 &(struct load){.nr = 10,
+					.len_max = 3 << 20,
+					.both = true,
+					.depth = 12,
+					.limit_ns = 60 * SECOND},
+			 1400, 1392);
+}
+
+static void load__path_narrows_twice(void **state)
+{
+	for (unsigned i = 0; i < 3; i++) {
+		const struct sim_path path[] = {
+			{.at_ns = 1300000, .payload_b = 3500},
+			{.at_ns = 82500000 + i * 100000, .payload_b = 2000}};
+		struct rig *r = rig_open(&(struct rig_cfg){
+			.sim = {.seed = i, .path_payload_b = 9000, .path = path, .nr_path = 2},
+			.gpu_delay_ns = i & 2 ? 100 * MS : 0,
+			.slots = 2048,
+			.integrity = i & 1});
+
+		load_run(r, &(struct load){.nr = i & 2 ? 20 : 100,
+					   .len_max = 2 << 20,
+					   .depth = 30,
+					   .limit_ns = 60 * SECOND});
+		assert_int_equal(rig_ep(r, 0, 0)->shape.quantum, 1392);
+		rig_done(r);
+	}
+}
+
+static void load__lossy_path_is_not_narrow(void **state)
+{
+	struct rig *r = rig_open(
+		&(struct rig_cfg){.sim = {.seed = 1, .path_payload_b = 9000, .loss_ppm = 200000}});
+
+	load_run(r, &(struct load){.nr = 40, .len_max = 1 << 20, .both = true});
+	assert_int_equal(rig_ep(r, 0, 0)->shape.quantum, 4096);
+	assert_int_equal(rig_ep(r, 1, 0)->shape.quantum, 4096);
+	rig_done(r);
+}
+
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
@@ -474,6 +589,12 @@ int main(int argc, char *argv[])
 		rig_test(load__many_connections),
 		rig_test(load__mtu_black_hole),
 		rig_test(load__wide_path_is_proven),
+		rig_test(load__path_narrows),
+		rig_test(load__path_narrows_for_each_kind),
+		rig_test(load__path_narrows_for_many),
+		rig_test(load__path_narrows_with_late_copies),
+		rig_test(load__path_narrows_twice),
+		rig_test(load__lossy_path_is_not_narrow),
 	};
 
 	return rig_run("sim", tests, GX_ARRAY_SIZE(tests), argc, argv);

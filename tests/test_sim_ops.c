@@ -469,7 +469,8 @@ static void refuse__many(void **state)
 static void refuse__more_than_there_are_records(void **state)
 {
 	struct rig *r = ops_plain();
-	struct gx_op op = {.size = sizeof(op), .kind = GX_OP_PUT, .addr = bufs.src[0], .len = 5000};
+	struct gx_op op = {
+		.size = sizeof(op), .kind = GX_OP_PUT, .addr = bufs.src[0], .len = 100000};
 	unsigned taken[2] = {0}, n[2] = {0};
 	struct gx_comp comp;
 
@@ -628,12 +629,12 @@ static void cancel__send_before_it_began(void **state)
 {
 	struct rig *r = ops_plain();
 
-	post(r, 1, GX_OP_RECV, 1, 50000);
+	post(r, 1, GX_OP_RECV, 1, 100000);
 	rig_pass(r, MS);
 	/* What may be under way is: the send waits behind it. */
 	for (unsigned i = 0; i < GX_WIRE_ACTIVE; i++)
-		post(r, 0, GX_OP_PUT, 100 + i, 50000);
-	post(r, 0, GX_OP_SEND, 2, 50000);
+		post(r, 0, GX_OP_PUT, 100 + i, 100000);
+	post(r, 0, GX_OP_SEND, 2, 100000);
 	assert_int_equal(gx_cancel(r->ep[0][0], 2), 1);
 	post(r, 0, GX_OP_SEND, 3, 4000);
 	rig_comps(r, 1, 1, SECOND);
@@ -794,6 +795,91 @@ static void peer__silent_to_a_receive_alone(void **state)
 	rig_close(r);
 }
 
+/* ---- a path that becomes narrower; what ends well is in test_sim.c ---- */
+
+static struct rig *ops_wide(unsigned seed)
+{
+	return ops_open(&(struct rig_cfg){.sim = {.seed = seed, .path_payload_b = 9000}});
+}
+
+static void post_all(struct rig *r)
+{
+	static const enum gx_op_kind kinds[] = {GX_OP_PUT, GX_OP_GET, GX_OP_SEND, GX_OP_RECV};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(kinds); i++)
+		post(r, 0, kinds[i], i, 300000);
+}
+
+static void path__carries_no_quantum(void **state)
+{
+	struct rig *r = ops_wide(1);
+
+	rig_pass(r, MS);
+	rig_set(r, &(struct sim_cfg){.path_payload_b = 1000});
+	post_all(r);
+	rig_pass(r, 600 * MS);
+	assert_int_equal(atomic_load(&r->ep[0][0]->fault), -EHOSTUNREACH);
+	rig_wait_real(r, faulted);
+	for (unsigned i = 0; i < 4; i++)
+		assert_true(comp_of(r, 0, i)->status < 0);
+	rig_close(r);
+}
+
+static void path__nothing_passes_for_a_while(void **state)
+{
+	struct rig *r = ops_wide(2);
+
+	post(r, 0, GX_OP_PUT, 1, 300000);
+	rig_pass(r, 60000);
+	rig_set(r, &(struct sim_cfg){.path_payload_b = 9000, .loss_ppm = 1000000});
+	rig_pass(r, 300 * MS);
+	rig_set(r, &(struct sim_cfg){.path_payload_b = 9000});
+	rig_comps(r, 0, 1, SECOND);
+	expect(r, 0, 1, 0);
+	assert_int_equal(rig_ep(r, 0, 0)->shape.quantum, 4096);
+	rig_done(r);
+}
+
+/* At any moment: before it is noticed, while it is proven, while messages begin again. */
+static void path__cancel_while_it_narrows(void **state)
+{
+	for (unsigned i = 0; i < 24; i++) {
+		struct rig *r = ops_wide(i);
+
+		post(r, 1, GX_OP_RECV, 9, 300000);
+		rig_pass(r, MS);
+		post_all(r);
+		rig_pass(r, 25000);
+		rig_set(r, &(struct sim_cfg){.path_payload_b = 1400});
+		rig_pass(r, i < 8 ? i * 500000 : 80 * MS + (i & 7) * (i < 16 ? 500000 : 20000));
+		for (unsigned k = 0; k < 4; k++)
+			gx_cancel(r->ep[0][0], k);
+		if (i & 1)
+			gx_cancel(r->ep[1][0], 9);
+		rig_comps(r, 0, 4, SECOND);
+		rig_comps(r, 1, 1, SECOND);
+		rig_done(r);
+	}
+}
+
+static void path__deadline_while_it_narrows(void **state)
+{
+	struct rig *r = ops_wide(3);
+
+	rig_pass(r, MS);
+	rig_set(r, &(struct sim_cfg){.path_payload_b = 1400});
+	rig_post(r, 0,
+		 &(struct gx_op){.kind = GX_OP_PUT,
+				 .user = 1,
+				 .len = 300000,
+				 .addr = bufs.src[0],
+				 .token = r->peer[0].token,
+				 .deadline_ns = r->now_ns + 100 * MS});
+	rig_comps(r, 0, 1, 110 * MS);
+	expect(r, 0, 1, -ETIMEDOUT);
+	rig_done(r);
+}
+
 static bool both_ended(struct rig *r)
 {
 	return r->nr_last[0] >= 4 && r->nr_last[1] >= 1;
@@ -949,6 +1035,10 @@ int main(int argc, char *argv[])
 		rig_test(cancel__storm),
 		rig_test(deadline__ends_in_time),
 		rig_test(deadline__not_reached),
+		rig_test(path__carries_no_quantum),
+		rig_test(path__nothing_passes_for_a_while),
+		rig_test(path__cancel_while_it_narrows),
+		rig_test(path__deadline_while_it_narrows),
 		rig_test(peer__silent),
 		rig_test(peer__silent_to_a_receive_alone),
 		rig_test(peer__closes_in_the_middle),

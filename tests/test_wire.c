@@ -66,6 +66,7 @@ static void rec_equal(const struct gx_wire_rec *a, const struct gx_wire_rec *b)
 	assert_int_equal(a->len, b->len);
 	assert_int_equal(a->imm, b->imm);
 	assert_int_equal(a->slot, b->slot);
+	assert_int_equal(a->old_mid, b->old_mid);
 	assert_int_equal(a->err, b->err);
 	assert_ptr_equal(a->data, b->data);
 }
@@ -284,6 +285,17 @@ static const struct gx_wire_rec rec_all[] = {
 	{.type = GX_REC_DIGEST, .rsn = 9, .mid = 13, .imm = 0x0123456789abcdefull},
 	{.type = GX_REC_REVOKE, .rsn = 10, .token = 1ull << 63 | 5ull << 32 | 255},
 	{.type = GX_REC_REFUND, .rsn = 11, .slot = 1ull << 33},
+	{.type = GX_REC_OPEN,
+	 .flags = GX_REC_IMM | GX_REC_SLOT | GX_REC_AGAIN,
+	 .rsn = 12,
+	 .mid = 8,
+	 .quantum = 1392,
+	 .token = 1,
+	 .off = 2,
+	 .len = 3,
+	 .imm = 4,
+	 .old_mid = 0xfffffffe,
+	 .slot = 1ull << 33},
 };
 
 static void rec_get__round_trip(void **state)
@@ -392,10 +404,10 @@ static void rec_get__refuses(void **state)
 	static const struct {
 		uint8_t rec, at, value;
 	} bad[] = {
-		{0, 0, 0},  {0, 0, 9},	{0, 0, 255},   {0, 1, 4},  {0, 1, 16}, {0, 2, 1},
-		{0, 3, 1},  {1, 1, 1},	{1, 1, 8},     {2, 1, 2},  {3, 1, 1},  {3, 12, 1},
-		{4, 1, 4},  {4, 20, 1}, {4, 19, 0x7f}, {4, 17, 0}, {5, 15, 1}, {5, 1, 8},
-		{6, 12, 1}, {6, 11, 0}, {8, 12, 1},
+		{0, 0, 0},  {0, 0, 9},	{0, 0, 255},   {0, 1, 4},   {0, 1, 16},	 {0, 2, 1},
+		{0, 3, 1},  {1, 1, 1},	{1, 1, 8},     {2, 1, 2},   {3, 1, 1},	 {3, 12, 1},
+		{4, 1, 4},  {4, 20, 1}, {4, 19, 0x7f}, {4, 17, 0},  {5, 15, 1},	 {5, 1, 8},
+		{6, 12, 1}, {6, 11, 0}, {8, 12, 1},    {11, 52, 1}, {11, 1, 18},
 	};
 	struct gx_wire_rec out;
 

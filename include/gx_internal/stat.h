@@ -39,6 +39,7 @@
 	X(MERGES, merges, "fragments merged into the descriptor before")                           \
 	X(MSGS_TX, msgs_tx, "messages sent")                                                       \
 	X(MSGS_RX, msgs_rx, "messages received")                                                   \
+	X(MSGS_AGAIN, msgs_again, "messages begun again with smaller packets")                     \
 	X(MSGS_FAILED, msgs_failed, "operations that ended with an error")                         \
 	X(LOCAL_PUTS, local_puts, "puts copied straight into a peer's memory")                     \
 	X(LOCAL_GETS, local_gets, "gets copied straight out of a peer's memory")                   \

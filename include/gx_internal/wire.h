@@ -18,7 +18,7 @@
 #define GX_WIRE_ACK_MAX	    (48 + 8 * GX_WIRE_ACK_WORDS) /* bytes */
 #define GX_WIRE_INLINE_MAX  1024			 /* bytes of data that an OPEN may carry */
 #define GX_WIRE_MIDS	    1024			 /* mids above the done floor */
-#define GX_WIRE_ACTIVE	    64 /* messages of several packets under way, a direction */
+#define GX_WIRE_ACTIVE	    64 /* messages of more than 80 KiB under way, a direction */
 
 enum gx_pkt_type { GX_PKT_DATA = 1, GX_PKT_CTL, GX_PKT_ACK, GX_PKT_PROBE, GX_PKT_PROBE_ACK };
 
@@ -86,6 +86,8 @@ enum gx_rec_flag {
 	GX_REC_GPU = 4,	   /* GRANT, GET: the slot is GPU memory (no inline data) */
 	GX_REC_SLOT = 8,   /* OPEN: token is a posted slot, consumed by this message; FAIL: id is a
 			      slot token */
+	GX_REC_AGAIN = 16, /* OPEN: in place of message old_mid, whose packets are too large for the
+			      path; never with INLINE */
 };
 
 struct gx_wire_rec {
@@ -93,13 +95,15 @@ struct gx_wire_rec {
 	uint32_t rsn;
 	uint32_t mid;	  /* OPEN, CANCEL */
 	uint32_t quantum; /* OPEN */
+	uint32_t old_mid; /* OPEN with AGAIN: the message that this one takes the place of */
 	uint64_t token; /* OPEN: region or slot; GET: region to read; GRANT: slot; FAIL: mid or slot
 			 * token; REVOKE: slot token of a GRANT that is taken back */
 	uint64_t off;	/* OPEN, GET */
 	uint64_t len;	/* OPEN, GET, GRANT */
 	uint64_t imm;	/* OPEN: immediate; GRANT: tag; FAIL: 0 */
 	uint64_t slot; /* GET: slot token to put into; CANCEL: DATA packets sent for the first time;
-			* GRANT: tag mask; REFUND: DATA packets of credit given back unused */
+			* OPEN with AGAIN: the same, of old_mid; GRANT: tag mask; REFUND: DATA
+			* packets of credit given back unused */
 	int32_t err;   /* FAIL, CLOSE: -errno */
 	const uint8_t *data; /* OPEN with INLINE: points into the packet (get), or at the bytes to
 				carry (put) */
