@@ -585,13 +585,25 @@ static uint64_t run_n(const struct run *run)
 	return u64_max(n, RUN_N_MIN);
 }
 
+/*
+ * Messages that go before. What carries no number is poisoned again afterwards: a group that is
+ * checked together must not lie on both sides of that, so it is made whole.
+ */
+static uint64_t run_warm(const struct run *run, uint64_t n)
+{
+	const struct perf_opts *o = run->perf.opts;
+	const struct flow_plan *p = &run->plan;
+	uint64_t warm = o->warm_given ? o->warm : u64_max(u64_min(n / 10, RUN_WARM_MAX), p->depth);
+	uint64_t group = o->check && !p->stamp ? check_ring_group(&p->ring) : 1;
+
+	return (warm + group - 1) & ~(group - 1);
+}
+
 /* Warm-up, the phase that counts, and what the cores of both ends used in it. */
 static int run_measure(struct run *run, double *cpu_pct)
 {
 	const struct perf_opts *o = run->perf.opts;
-	uint64_t n = run_n(run), begin, cpu[2];
-	uint64_t warm =
-		o->warm_given ? o->warm : u64_max(u64_min(n / 10, RUN_WARM_MAX), run->plan.depth);
+	uint64_t n = run_n(run), warm = run_warm(run, n), begin, cpu[2];
 	int ret = warm ? run_phase(run, warm, 0) : PERF_OK;
 
 	if (!ret)
