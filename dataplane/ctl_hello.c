@@ -335,7 +335,7 @@ void ctl_hello_up(struct ctl_conn *cc)
 static bool lanes_local_connect(struct ctl_conn *cc, unsigned k)
 {
 	struct ctl_setup *s = cc->setup;
-	unsigned n = s->nr_fds - k, left = 0;
+	unsigned n = s->nr_fds - k, left;
 	int ret;
 
 	if (s->local.link != GX_LINK_LOCAL)
@@ -349,10 +349,9 @@ static bool lanes_local_connect(struct ctl_conn *cc, unsigned k)
 			      gx_error());
 		return false;
 	}
-	for (unsigned i = 0; i < cc->conn->peer.nr_regions; i++)
-		left += cc->conn->peer.regions[i].export.kind != GX_EXPORT_MEMFD;
+	left = cc->conn->peer.nr_regions - local_nr_maps(cc->conn);
 	if (left)
-		why_add(cc->conn, "%u of the peer's %u regions by packets: not exported", left,
+		why_add(cc->conn, "%u of the peer's %u regions by packets: not mapped", left,
 			cc->conn->peer.nr_regions);
 	return true;
 }

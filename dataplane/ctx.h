@@ -41,7 +41,11 @@ struct gx_mem {
 	struct gx_gpu *gpu; /* who executes copies into it: the host backend for host memory */
 	bool own;	    /* gx_mem_alloc() made it */
 	bool huge;
-	int fd;	     /* memfd that all of it is a mapping of, from its start; -1: not exportable */
+	int fd;	     /* what names it to peers on this host: host memory: the memfd that all of it is a
+			mapping of, from its start; GPU: see share. -1: there is none */
+	struct gx_gpu_handle share;  /* GPU, shared: how peers on this host name it */
+	struct gx_gpu *_Atomic dma;  /* host: the GPU by which it was registered for copy engines, all
+					GPUs'; NULL: none. Written by ctl, read by cores */
 	uint64_t id; /* of the allocation, see struct gx_hello_export */
 	bool shared;
 	char name[GX_NAME_MAX];
@@ -215,6 +219,8 @@ unsigned local_fds_due(const struct gx_hello *peer);
 /** local_connect() - Map the peer's. Takes @fds over. Return: 0, -EPROTO, -ENOMEM with gx_error().
  */
 int local_connect(struct gx_conn *c, const int fds[], unsigned n);
+/** local_nr_maps() - How many of the peer's regions are mapped. */
+unsigned local_nr_maps(const struct gx_conn *c);
 /** local_revoke() - The peer must not touch @mem any more (NULL: anything): a word that it looks at
  * says so. */
 void local_revoke(struct gx_conn *c, const struct gx_mem *mem);

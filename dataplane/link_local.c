@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The local link: puts and gets between two ends on one host, copied by this core straight into and
- * out of the peer's mapped memory. What it cannot do itself (sends, memory that is not exported,
- * memory of a GPU, liveness) goes by the packet link that an endpoint holds inside. Small copies
- * are done in gx_post(), long ones in slices of a turn. The peer hears of a put with an immediate
- * by an entry in a ring of its own, written after the data. ep_open, connect and free run on the
- * control path, everything else on the polling core.
+ * out of the peer's mapped memory, or by a GPU's copy engines where memory of a GPU is at either
+ * end. What it cannot do itself (sends, memory that is not mapped, liveness) goes by the packet
+ * link that an endpoint holds inside. Small copies are done in gx_post(), long ones in slices of a
+ * turn. The peer hears of a put with an immediate by an entry in a ring of its own, written after
+ * the data. ep_open, connect and free run on the control path, everything else on the polling core.
  */
+#include "dma.h"
 #include "local.h"
 #include "pkt.h"
 
@@ -18,6 +19,7 @@
 #define LOCAL_INLINE_B	 (64u << 10)  /* up to here gx_post() copies */
 #define LOCAL_SLICE_B	 (256u << 10) /* copied before another operation has its turn */
 #define LOCAL_TURN_B	 (1u << 20) /* a core copies this much in one turn, in gx_post() or later */
+#define LOCAL_DMA	 256	    /* of an ep, that copy engines do */
 #define LOCAL_NOTES_TAKE 64	    /* of one ep in one turn */
 #define LOCAL_NOTES_TELL (LOCAL_NOTES / 4) /* consumed before the sender is told */
 #define LOCAL_BAD_MAX	 1024 /* bad notifications, then the peer's are no longer read */
@@ -34,6 +36,9 @@ struct local_op {
 	uint64_t len, done_b;
 	uint64_t bit; /* of the region in the peer's word revoked */
 	uint64_t token, off, imm;
+	struct dma *dma; /* who copies; NULL: this core */
+	struct dma_ticket ticket;
+	bool begun;
 };
 
 /* owner: core, but for what is marked ctl */
@@ -53,6 +58,9 @@ struct local_ep {
 	bool waits;		   /* an operation waits for the peer: the ring is full */
 	uint64_t used_ns;	   /* the turn that saw used */
 	struct local_op ops[LOCAL_OPS];
+	unsigned nr_dma, nr_begun;	/* of dma; of those, under way */
+	int fail_err;			/* not 0: failed, but copies are under way */
+	struct local_op dma[LOCAL_DMA]; /* in no order */
 };
 
 struct link_local {
@@ -61,6 +69,9 @@ struct link_local {
 	unsigned nr_live;
 	unsigned rover;	   /* who copies first this turn */
 	uint32_t budget_b; /* of LOCAL_TURN_B, what is left */
+	unsigned nr_gpus;  /* highest device opened + 1; frozen while the core runs */
+	struct dma *dma[GX_GPUS_MAX];
+	unsigned nr_dma; /* operations of all eps' dma */
 };
 
 static struct local_ep *local_of(struct gx_ep *ep)
@@ -281,33 +292,143 @@ static void ep_ask(struct local_ep *e, uint64_t now_ns)
 	e->used = false;
 }
 
+/* A copy engine that is at it is not stopped: the operation ends, failed, when it is through. */
+static void op_deadline(struct local_ep *e, struct local_op *op, uint64_t now_ns)
+{
+	if (!op->deadline_ns || op->status)
+		return;
+	if (op->deadline_ns <= now_ns)
+		op->status = -ETIMEDOUT;
+	else
+		e->deadline_ns = GX_MIN(e->deadline_ns, op->deadline_ns);
+}
+
 static void ops_deadlines(struct local_ep *e, uint64_t now_ns)
 {
 	e->deadline_ns = UINT64_MAX;
-	for (uint32_t i = e->head; i != e->tail; i++) {
-		struct local_op *op = &e->ops[i % LOCAL_OPS];
+	for (uint32_t i = e->head; i != e->tail; i++)
+		op_deadline(e, &e->ops[i % LOCAL_OPS], now_ns);
+	for (unsigned i = 0; i < e->nr_dma; i++)
+		op_deadline(e, &e->dma[i], now_ns);
+}
 
-		if (!op->deadline_ns || op->status)
-			continue;
-		if (op->deadline_ns <= now_ns)
-			op->status = -ETIMEDOUT;
-		else
-			e->deadline_ns = GX_MIN(e->deadline_ns, op->deadline_ns);
+/* ---- Copies by copy engines ---- */
+
+static void dma_begin(struct local_ep *e, struct local_op *op, uint64_t now_ns)
+{
+	if (!op->status && is_revoked(e, op->bit))
+		op->status = -ENOENT;
+	if (!op->status && dma_err(op->dma))
+		op->status = -EIO;
+	if (op->status || !dma_copy(op->dma, op->dst, op->src, op->len, now_ns, &op->ticket))
+		return;
+	op->begun = true;
+	e->nr_begun++;
+}
+
+/* A GPU that does not finish may write later: neither memory is to be used again. */
+static bool dma_has_ended(struct local_ep *e, struct local_op *op)
+{
+	if (!op->begun)
+		return op->status || op->done_b;
+	if (!dma_done(op->dma, op->ticket)) {
+		if (!dma_err(op->dma))
+			return false;
+		op->status = -EIO;
+		atomic_store_explicit(&e->pkt.ep.conn->local->stuck, true, memory_order_release);
 	}
+	op->begun = false;
+	op->done_b = op->len;
+	e->nr_begun--;
+	return true;
+}
+
+/* Return: did one begin or end? */
+static bool dma_turn(struct local_ep *e, uint64_t now_ns)
+{
+	bool worked = false;
+
+	for (unsigned i = e->nr_dma; i-- > 0;) {
+		struct local_op *op = &e->dma[i];
+
+		if (!op->begun && !op->done_b && !op->status) {
+			dma_begin(e, op, now_ns);
+			worked |= op->begun;
+		}
+		if (!dma_has_ended(e, op))
+			continue;
+		e->pkt.ep.core->comps_due -= op_comps(op);
+		if (!op_end(e, op)) { /* the peer's ring is full */
+			e->pkt.ep.core->comps_due += op_comps(op);
+			e->waits = true;
+			continue;
+		}
+		*op = e->dma[--e->nr_dma];
+		e->link->nr_dma--;
+		worked = true;
+	}
+	return worked;
+}
+
+/* Of a failed ep: what has not begun ends; what has, when it is done. Return: has all ended? */
+static bool dma_drain(struct local_ep *e)
+{
+	for (unsigned i = e->nr_dma; i-- > 0;) {
+		struct local_op *op = &e->dma[i];
+
+		if (op->begun && !dma_has_ended(e, op))
+			continue;
+		e->pkt.ep.core->comps_due -= op_comps(op);
+		op->status = op->status ? op->status : e->fail_err;
+		op_report(e, op);
+		*op = e->dma[--e->nr_dma];
+		e->link->nr_dma--;
+	}
+	return !e->nr_dma;
+}
+
+static void dma_kick_all(struct link_local *l, uint64_t now_ns)
+{
+	for (unsigned i = 0; i < l->nr_gpus; i++)
+		if (l->dma[i])
+			dma_kick(l->dma[i], now_ns);
+}
+
+static bool dma_reap_all(struct link_local *l, uint64_t now_ns)
+{
+	bool worked = false;
+
+	for (unsigned i = 0; i < l->nr_gpus; i++)
+		if (l->dma[i])
+			worked |= dma_reap(l->dma[i], now_ns);
+	return worked;
 }
 
 static bool ep_turn(struct local_ep *e, uint64_t now_ns)
 {
 	bool worked = e->rx && notes_take(e);
 
-	if (e->head != e->tail) {
+	if (e->head != e->tail || e->nr_dma) {
 		if (now_ns >= e->deadline_ns)
 			ops_deadlines(e, now_ns);
 		worked |= ops_turn(e);
+		worked |= dma_turn(e, now_ns);
 	}
 	if (e->used || e->pkt.want_peer)
 		ep_ask(e, now_ns);
 	return worked;
+}
+
+/* Nothing of the local link's is under way any more; the packet link ends the ep. */
+static void ep_leave(struct local_ep *e)
+{
+	struct link_local *l = e->link;
+	int err = e->fail_err;
+
+	for (unsigned i = 0; i < l->nr_live; i++)
+		if (l->live[i] == e)
+			l->live[i] = l->live[--l->nr_live];
+	gx_link_pkt_ops.ep_fail(&e->pkt.ep, err); /* the last touch may be its */
 }
 
 bool link_local_poll(void *link, uint64_t now_ns)
@@ -317,6 +438,8 @@ bool link_local_poll(void *link, uint64_t now_ns)
 
 	l->core->now_ns = now_ns;
 	l->budget_b = LOCAL_TURN_B;
+	if (l->nr_dma)
+		worked |= dma_reap_all(l, now_ns);
 	if (++l->rover >= l->nr_live)
 		l->rover = 0;
 	for (unsigned k = 0, i = l->rover; k < l->nr_live; k++) {
@@ -324,6 +447,11 @@ bool link_local_poll(void *link, uint64_t now_ns)
 		if (++i == l->nr_live)
 			i = 0;
 	}
+	if (l->nr_dma)
+		dma_kick_all(l, now_ns);
+	for (unsigned i = l->nr_live; i-- > 0;)
+		if (l->live[i]->fail_err && dma_drain(l->live[i]))
+			ep_leave(l->live[i]);
 	return worked;
 }
 
@@ -339,9 +467,27 @@ static const struct local_map *map_find(const struct local_ep *e, const struct g
 		return NULL;
 	if (op->remote_off > m->len || op->len > m->len - op->remote_off)
 		return NULL;
-	if ((op->mem && op->mem->kind != GX_MEM_HOST) || is_revoked(e, m->bit))
-		return NULL;
-	return m;
+	return is_revoked(e, m->bit) ? NULL : m;
+}
+
+/* Who copies @op: a GPU when memory of one is at either end. False: nobody here can. */
+static bool op_dma(const struct local_ep *e, const struct gx_op *op, const struct local_map *m,
+		   struct dma **out)
+{
+	bool gpu = op->mem && op->mem->kind != GX_MEM_HOST;
+	const struct gx_gpu *by;
+
+	*out = NULL;
+	if ((!gpu && !m->is_gpu) || !op->len)
+		return true;
+	/* Pairs with the release in host_register(): copy engines know the memory. */
+	if (!gpu && (!op->mem || !atomic_load_explicit(&op->mem->dma, memory_order_acquire)))
+		return false;
+	by = gpu ? op->mem->gpu : m->gpu;
+	if (!m->gpu)
+		return false;
+	*out = e->link->dma[by->device];
+	return *out;
 }
 
 static void op_fill(struct local_op *op, const struct gx_op *user, void *route,
@@ -375,24 +521,45 @@ static bool op_is_now(struct local_ep *e, const struct gx_op *op)
 	return !(op->flags & GX_OP_IMM) || (e->head == e->tail && note_room(e));
 }
 
+static int post_dma(struct local_ep *e, const struct gx_op *user, const struct local_map *m,
+		    struct dma *dma, void *route)
+{
+	struct local_op *op = &e->dma[e->nr_dma];
+
+	if (e->nr_dma == LOCAL_DMA)
+		return -EAGAIN;
+	op_fill(op, user, route, m);
+	op->dma = dma;
+	e->nr_dma++;
+	e->link->nr_dma++;
+	e->pkt.ep.core->comps_due += op_comps(op);
+	if (op->deadline_ns)
+		e->deadline_ns = GX_MIN(e->deadline_ns, op->deadline_ns);
+	dma_begin(e, op, e->pkt.ep.core->now_ns);
+	return 0;
+}
+
 static int local_post(struct gx_ep *ep, const struct gx_op *user, void *route)
 {
 	struct local_ep *e = local_of(ep);
 	const struct local_map *m;
 	struct local_op *op, now;
+	struct dma *dma;
 
 	if (user->kind > GX_OP_GET)
 		return gx_link_pkt_ops.post(ep, user, route);
 	m = map_find(e, user);
-	if (!m) {
+	if (!m || !op_dma(e, user, m, &dma)) {
 		gx_stat_add(stats(e), GX_STAT_LOCAL_MISSES, 1);
 		return gx_link_pkt_ops.post(ep, user, route);
 	}
-	if (e->pkt.err)
+	if (e->pkt.err || e->fail_err)
 		return -ENOTCONN;
 	if (!post_room(ep->core))
 		return -EAGAIN;
 	e->used = true;
+	if (dma)
+		return post_dma(e, user, m, dma, route);
 	if (op_is_now(e, user)) {
 		op_fill(&now, user, route, m);
 		gx_copy(now.dst, now.src, now.len);
@@ -412,7 +579,19 @@ static int local_post(struct gx_ep *ep, const struct gx_op *user, void *route)
 
 static void local_kick(struct gx_ep *ep)
 {
+	struct link_local *l = local_of(ep)->link;
+
+	if (l->nr_dma)
+		dma_kick_all(l, ep->core->now_ns);
 	gx_link_pkt_ops.kick(ep);
+}
+
+static int op_cancel(struct local_op *op, uint64_t user, const void *route)
+{
+	if (op->user != user || op->route != route || op->status)
+		return 0;
+	op->status = -ECANCELED;
+	return 1;
 }
 
 static int local_cancel(struct gx_ep *ep, uint64_t user, const void *route)
@@ -420,14 +599,10 @@ static int local_cancel(struct gx_ep *ep, uint64_t user, const void *route)
 	struct local_ep *e = local_of(ep);
 	int n = 0;
 
-	for (uint32_t i = e->head; i != e->tail; i++) {
-		struct local_op *op = &e->ops[i % LOCAL_OPS];
-
-		if (op->user != user || op->route != route || op->status)
-			continue;
-		op->status = -ECANCELED;
-		n++;
-	}
+	for (uint32_t i = e->head; i != e->tail; i++)
+		n += op_cancel(&e->ops[i % LOCAL_OPS], user, route);
+	for (unsigned i = 0; i < e->nr_dma; i++)
+		n += op_cancel(&e->dma[i], user, route);
 	return n + gx_link_pkt_ops.cancel(ep, user, route);
 }
 
@@ -444,19 +619,17 @@ static void local_attach(struct gx_ep *ep)
 static void local_fail(struct gx_ep *ep, int err)
 {
 	struct local_ep *e = local_of(ep);
-	struct link_local *l = e->link;
 
+	e->fail_err = err ? err : -ECONNRESET;
 	for (; e->head != e->tail; e->head++) {
 		struct local_op *op = &e->ops[e->head % LOCAL_OPS];
 
 		ep->core->comps_due -= op_comps(op);
-		op->status = op->status ? op->status : err ? err : -ECONNRESET;
+		op->status = op->status ? op->status : e->fail_err;
 		op_report(e, op);
 	}
-	for (unsigned i = 0; i < l->nr_live; i++)
-		if (l->live[i] == e)
-			l->live[i] = l->live[--l->nr_live];
-	gx_link_pkt_ops.ep_fail(ep, err); /* the last touch may be its */
+	if (dma_drain(e))
+		ep_leave(e);
 }
 
 /* ---- Control path ---- */
@@ -519,7 +692,17 @@ int link_local_open(struct gx_core *core, struct link_local **out)
 	return gx_loop_add(&core->loop, &(struct gx_poller){"local", link_local_poll, l});
 }
 
+int link_local_gpu(struct link_local *l, struct gx_gpu *gpu)
+{
+	l->nr_gpus = GX_MAX(l->nr_gpus, gpu->device + 1u);
+	return l->dma[gpu->device]
+		       ? 0
+		       : dma_open(gpu, l->core->gx->opts.gpu_timeout_ns, &l->dma[gpu->device]);
+}
+
 void link_local_close(struct link_local *l)
 {
+	for (unsigned i = 0; l && i < GX_GPUS_MAX; i++)
+		dma_close(l->dma[i]);
 	free(l);
 }

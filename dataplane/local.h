@@ -52,8 +52,11 @@ struct local_map {
 	unsigned access; /* GX_ACCESS_*: what is mapped so */
 	uint64_t bit;	 /* of it in the peer's word revoked */
 	char *addr;	 /* of the region's first byte */
-	void *base;	 /* of the mapping */
+	void *base;	 /* of the mapping; memory of a GPU: NULL */
 	size_t map_len;
+	struct gx_gpu *gpu; /* memory of a GPU: ours that it was imported for; host memory: ours
+			       that it is registered with, so that copy engines reach it; or NULL */
+	bool is_gpu;
 };
 
 /* One connection's. owner: ctl until the lanes are attached, then frozen; rings are the cores'. */
@@ -66,12 +69,15 @@ struct local_conn {
 	int fds[LOCAL_FDS_MAX]; /* to send; [0] is rings_fd */
 	unsigned nr_fds;
 	unsigned nr_maps;
+	_Atomic bool stuck; /* core: a GPU has not finished with a mapping: it stays */
 	struct local_map map[GX_REGIONS_MAX]; /* at index token % GX_REGIONS_MAX */
 };
 
 /* link_local.c; ctl */
 int link_local_open(struct gx_core *core, struct link_local **out);
 void link_local_close(struct link_local *l);
+/* Before the cores run: from now on @gpu's copy engines serve puts and gets. */
+int link_local_gpu(struct link_local *l, struct gx_gpu *gpu);
 bool link_local_poll(void *link, uint64_t now_ns); /* the poller */
 
 #endif

@@ -38,7 +38,17 @@ const char *local_offered(const struct gx *gx)
 
 void local_export_fill(const struct gx_mem *mem, struct gx_hello_export *e)
 {
-	if (mem->fd < 0 || !mem->len)
+	const struct gx_gpu_handle *h = &mem->share;
+
+	if (mem->kind == GX_MEM_CUDA && h->kind != GX_GPU_SHARE_NONE) {
+		*e = (struct gx_hello_export){
+			.kind = h->kind == GX_GPU_SHARE_FD ? GX_EXPORT_VMM : GX_EXPORT_CUDA_IPC,
+			.map_len = h->len,
+			.map_off = h->off,
+			.map_id = mem->id};
+		memcpy(e->handle, h->ipc, sizeof(e->handle));
+	}
+	if (mem->kind != GX_MEM_HOST || mem->fd < 0 || !mem->len)
 		return;
 	*e = (struct gx_hello_export){.kind = GX_EXPORT_MEMFD,
 				      .map_len = GX_ALIGN_UP(mem->len, GX_HUGE_PAGE),
@@ -146,6 +156,15 @@ static void map_populate(int fd, void *base, size_t len, bool writable)
 	madvise(base, len, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
 }
 
+/* A GPU of ours: all of them reach what one has mapped, if any does. */
+static struct gx_gpu *gpu_any(const struct gx *gx)
+{
+	for (unsigned i = 0; i < GX_GPUS_MAX; i++)
+		if (gx->gpu[i])
+			return gx->gpu[i];
+	return NULL;
+}
+
 static int rings_map(struct local_conn *l, int fd)
 {
 	struct local_rings *r;
@@ -169,8 +188,10 @@ static int rings_map(struct local_conn *l, int fd)
 }
 
 /* Region @r, number @i of the peer's HELLO. Tokens that share a place are no gx's: packets then. */
-static int region_map(struct local_conn *l, const struct gx_hello_region *r, unsigned i, int fd)
+static int region_map(struct gx_conn *c, const struct gx_hello_region *r, unsigned i, int fd)
 {
+	struct local_conn *l = c->local;
+	struct gx_gpu *gpu = gpu_any(c->gx);
 	const struct gx_hello_export *e = &r->export;
 	struct local_map *m = &l->map[r->token % GX_REGIONS_MAX];
 	bool writable = r->access & GX_ACCESS_PUT;
@@ -188,14 +209,51 @@ static int region_map(struct local_conn *l, const struct gx_hello_region *r, uns
 			       "mapping",
 			       (unsigned long long)e->map_len, r->name, strerror(errno));
 	map_populate(fd, base, e->map_len, writable);
+	/* Only what may be written can be registered; without it packets go there from GPUs. */
+	if (gpu && (!writable || gpu->ops->host_map(gpu, base, e->map_len)))
+		gpu = NULL;
 	*m = (struct local_map){.token = r->token,
 				.len = r->len,
 				.access = r->access,
 				.bit = 1ull << i,
 				.addr = (char *)base + e->map_off,
 				.base = base,
-				.map_len = e->map_len};
+				.map_len = e->map_len,
+				.gpu = gpu};
 	l->nr_maps++;
+	return 0;
+}
+
+/* Memory of the peer's GPU. Without a GPU of our own, or one that reaches it, packets go there. */
+static int region_import(struct gx_conn *c, const struct gx_hello_region *r, unsigned i, int fd)
+{
+	const struct gx_hello_export *e = &r->export;
+	struct gx_gpu_handle h = {.kind = e->kind == GX_EXPORT_VMM ? GX_GPU_SHARE_FD
+								   : GX_GPU_SHARE_IPC,
+				  .fd = fd,
+				  .id = e->map_id,
+				  .off = e->map_off,
+				  .len = e->map_len};
+	struct local_map *m = &c->local->map[r->token % GX_REGIONS_MAX];
+	struct gx_gpu *gpu = gpu_any(c->gx);
+	void *ptr;
+
+	if (!gpu || m->len || !r->len || !(r->access & GX_ACCESS_PUT))
+		return 0;
+	memcpy(h.ipc, e->handle, sizeof(h.ipc));
+	if (gpu->ops->mem_import(gpu, &h, r->len, &ptr)) {
+		gx_warn("region '%s' of %s: %s; packets go there", r->name, c->peer_name,
+			gx_gpu_why());
+		return 0;
+	}
+	*m = (struct local_map){.token = r->token,
+				.len = r->len,
+				.access = r->access,
+				.bit = 1ull << i,
+				.addr = ptr,
+				.gpu = gpu,
+				.is_gpu = true};
+	c->local->nr_maps++;
 	return 0;
 }
 
@@ -217,16 +275,22 @@ int local_connect(struct gx_conn *c, const int fds[], unsigned n)
 	for (unsigned i = 0; i < c->peer.nr_regions && !ret; i++) {
 		const struct gx_hello_region *r = &c->peer.regions[i];
 
-		if (!export_is_fd(r->export.kind))
-			continue;
+		int fd = export_is_fd(r->export.kind) ? fds[k++] : -1;
+
 		if (r->export.kind == GX_EXPORT_MEMFD)
-			ret = region_map(l, r, i, fds[k]);
-		k++;
+			ret = region_map(c, r, i, fd);
+		else if (r->export.kind != GX_EXPORT_NONE)
+			ret = region_import(c, r, i, fd);
 	}
 	for (unsigned i = 0; i < n; i++)
 		close(fds[i]);
 	fds_close(l); /* the peer has them by now */
 	return ret;
+}
+
+unsigned local_nr_maps(const struct gx_conn *c)
+{
+	return c->local->nr_maps;
 }
 
 /* ---- The end ---- */
@@ -244,6 +308,19 @@ void local_revoke(struct gx_conn *c, const struct gx_mem *mem)
 	atomic_fetch_or_explicit(&c->local->rx->hdr.revoked, bits, memory_order_release);
 }
 
+static void map_close(struct local_conn *l, struct local_map *m)
+{
+	if (atomic_load_explicit(&l->stuck, memory_order_acquire) && m->gpu)
+		return; /* a copy may still be under way: it stays until the process ends */
+	if (m->is_gpu) {
+		m->gpu->ops->mem_unimport(m->gpu, m->addr);
+		return;
+	}
+	if (m->gpu)
+		m->gpu->ops->host_unmap(m->gpu, m->base, m->map_len);
+	munmap(m->base, m->map_len);
+}
+
 void local_close(struct gx_conn *c)
 {
 	struct local_conn *l = c->local;
@@ -252,7 +329,7 @@ void local_close(struct gx_conn *c)
 		return;
 	for (unsigned i = 0; i < GX_REGIONS_MAX; i++)
 		if (l->map[i].len)
-			munmap(l->map[i].base, l->map[i].map_len);
+			map_close(l, &l->map[i]);
 	if (l->tx)
 		munmap(l->tx, l->rings_b);
 	if (l->rx)

@@ -4,6 +4,7 @@
  * they run.
  */
 #include "ctx.h"
+#include "local.h"
 #include "pkt.h"
 #include "submit.h"
 
@@ -12,6 +13,38 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+/* Registered, host memory is read and written by copy engines in place. Without it packets do. */
+static void host_register(struct gx_mem *mem, struct gx_gpu *gpu)
+{
+	if (mem->kind != GX_MEM_HOST || !mem->addr || !mem->len || mem->dma)
+		return;
+	if (!gpu->ops->host_map(gpu, mem->addr, mem->len))
+		atomic_store_explicit(&mem->dma, gpu, memory_order_release);
+}
+
+static int register_run(void *arg)
+{
+	struct {
+		struct gx *gx;
+		struct gx_gpu *gpu;
+	} *call = arg;
+
+	for (struct gx_mem *mem = call->gx->mems; mem; mem = mem->next)
+		host_register(mem, call->gpu);
+	return 0;
+}
+
+/* Memory that was there before the GPU was opened. */
+static void gpu_register(struct gx *gx, struct gx_gpu *gpu)
+{
+	struct {
+		struct gx *gx;
+		struct gx_gpu *gpu;
+	} call = {gx, gpu};
+
+	gx_uring_run_wait(gx->uring, register_run, &call);
+}
 
 /* The backend of CUDA device @device, opened when it is first needed. */
 static int gpu_get(struct gx *gx, int device, struct gx_gpu **out)
@@ -43,24 +76,40 @@ static int gpu_get(struct gx *gx, int device, struct gx_gpu **out)
 	if (ret)
 		return gx_fail(ret, "cuda:%d cannot read the bounce buffers: %s", device,
 			       gx_gpu_why());
-	for (unsigned i = 0; !ret && i < gx->nr_cores; i++)
+	for (unsigned i = 0; !ret && i < gx->nr_cores; i++) {
 		ret = submit_gpu(gx->core[i], gx->gpu[device]);
+		if (!ret)
+			ret = link_local_gpu(gx->core[i]->local, gx->gpu[device]);
+	}
 	if (ret)
-		return gx_fail(ret, "cuda:%d: no pinned memory for flags: %s", device,
+		return gx_fail(ret, "cuda:%d: no flags or streams for copies: %s", device,
 			       gx_gpu_why());
+	gpu_register(gx, gx->gpu[device]);
 	*out = gx->gpu[device];
 	return 0;
 }
 
+/* For sending by ports, and for the copy engines of the GPUs that are open. */
 static int mem_map_ports(struct gx_mem *mem)
 {
 	int ret = 0;
+
+	for (unsigned i = 0; i < GX_GPUS_MAX; i++)
+		if (mem->gx->gpu[i])
+			host_register(mem, mem->gx->gpu[i]);
 
 	for (unsigned p = 0; !ret && mem->kind == GX_MEM_HOST && mem->len && p < mem->gx->nr_ports;
 	     p++)
 		ret = mem->gx->port[p].port->ops->mem_map(mem->gx->port[p].port, mem->addr,
 							  mem->len);
 	return ret;
+}
+
+GX_EXPORT int gx_gpu_open(struct gx *gx, int device)
+{
+	struct gx_gpu *gpu;
+
+	return gpu_get(gx, device, &gpu);
 }
 
 static int list_run(void *arg)
@@ -206,6 +255,8 @@ static void mem_destroy(struct gx_mem *mem)
 {
 	for (unsigned p = 0; mem->kind == GX_MEM_HOST && mem->addr && p < mem->gx->nr_ports; p++)
 		mem->gx->port[p].port->ops->mem_unmap(mem->gx->port[p].port, mem->addr, mem->len);
+	if (mem->dma)
+		mem->dma->ops->host_unmap(mem->dma, mem->addr, mem->len);
 	if (mem->own && mem->addr && mem->kind == GX_MEM_HOST)
 		munmap(mem->addr, GX_ALIGN_UP(GX_MAX(mem->len, 1), GX_HUGE_PAGE));
 	else if (mem->own && mem->addr)
@@ -345,6 +396,20 @@ GX_EXPORT int gx_mem_copy_in(struct gx_mem *mem, uint64_t off, const void *from,
 	return gpu_copy(mem, mem->addr + off, from, len);
 }
 
+/* A name for peers on this host. Who has it can write there; so only what they may put into gets
+ * one, and packets carry the rest. */
+static void share_gpu(struct gx_mem *mem, unsigned access)
+{
+	if (mem->kind != GX_MEM_CUDA || !mem->len || !(access & GX_ACCESS_PUT) ||
+	    local_offered(mem->gx))
+		return;
+	if (mem->gpu->ops->mem_export(mem->gpu, mem->addr, mem->len, &mem->share))
+		gx_warn("cuda:%d: region memory cannot be mapped by peers on this host: %s",
+			mem->device, gx_gpu_why());
+	else
+		mem->fd = mem->share.fd;
+}
+
 GX_EXPORT int gx_mem_share(struct gx_mem *mem, const char *name, unsigned access)
 {
 	struct gx *gx = mem->gx;
@@ -367,8 +432,10 @@ GX_EXPORT int gx_mem_share(struct gx_mem *mem, const char *name, unsigned access
 		return gx_fail(-ENOSPC, "at most %d regions", GX_REGIONS_MAX);
 	if (gx_random(&r, sizeof(r)))
 		return gx_fail(-EIO, "no random numbers");
+	share_gpu(mem, access);
 	/* What cannot be protected from writing is not exported: packets carry it. */
-	if (mem->fd >= 0 && gx_memfd_freeze(mem->fd, !(access & GX_ACCESS_PUT))) {
+	if (mem->kind == GX_MEM_HOST && mem->fd >= 0 &&
+	    gx_memfd_freeze(mem->fd, !(access & GX_ACCESS_PUT))) {
 		close(mem->fd);
 		mem->fd = -1;
 	}

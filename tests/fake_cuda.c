@@ -129,7 +129,8 @@ static void gather_ordered(const struct gx_gather_args *a, uint32_t word)
 					       row * a->row_b,
 				       a->src + (uint64_t)base * a->row_b + at, word);
 		}
-	memset(a->head, 0, a->nr_src * sizeof(*a->head));
+	if (a->nr_src)
+		memset(a->head, 0, a->nr_src * sizeof(*a->head));
 }
 
 static void gather_run(const struct gx_gather_args *a, char name)
@@ -148,7 +149,7 @@ static void gather_run(const struct gx_gather_args *a, char name)
 	}
 	if (name == 'k')
 		return;
-	if (name == 'q')
+	if (name == 'q' && a->nr)
 		memcpy(a->dst, a->src, (size_t)a->nr * a->row_b);
 	else if (name == 'd')
 		gather_ordered(a, word);

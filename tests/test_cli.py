@@ -86,10 +86,22 @@ class Tools:
     def __init__(self, build):
         self.gxd_path = str(build / "tools" / "gxd")
         self.gxperf_path = str(build / "tools" / "gxperf")
+        self.fakes = build / "tests"
+        self.env = None
+
+    def with_gpus(self, nr=2):
+        """The same tools, and a CUDA driver whose GPUs are threads (tests/fake_cuda.c); None where that is not."""
+        if not (self.fakes / "libcuda.so.1").exists():
+            return None
+        tools = Tools(self.fakes.parent)
+        tools.env = {**os.environ, "LD_LIBRARY_PATH": str(self.fakes), "GX_FAKE_CUDA_DEVICES": str(nr)}
+        if "without nvcc" in tools.gxperf("unpack", "-n", "1").err:
+            return None
+        return tools
 
     def run(self, path, *args, timeout=CALL_S, cwd=None):
         proc = subprocess.Popen([path, *map(str, args)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, text=True, cwd=cwd)
+                                stderr=subprocess.PIPE, text=True, cwd=cwd, env=self.env)
         try:
             out, err = proc.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
@@ -118,7 +130,8 @@ class Server:
         cores = [] if "--cores" in args else ["--cores", SERVER_CPU]
         self.err = tempfile.TemporaryFile("w+")
         self.proc = subprocess.Popen([tools.gxd_path, "--listen", listen, *mems, *cores, *map(str, args)],
-                                     stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.err, text=True)
+                                     stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.err, text=True,
+                                     env=tools.env)
         ready, _, _ = select.select([self.proc.stdout], [], [], START_S)
         self.line = self.proc.stdout.readline() if ready else ""
         match = re.match(r"gxperf put (\S+):(\d+) --mem (\S+)$", self.line)
@@ -821,6 +834,63 @@ def plot_pictures(tools):
         plot(tools, *files, "--out", f"{tmp}/again", "--rival", "a", "--force").must(OK)
         expect(pathlib.Path(tmp, "again.svg").read_bytes() != svg)
         expect(len(os.listdir(tmp)) == 6, os.listdir(tmp))
+
+
+# --- memory of GPUs, with a driver that is none ------------------------------------------------------------
+
+def gpu_moves(tools, link, *args):
+    """Every way between memory of GPUs and of hosts, at both ends."""
+    with Server(tools, "--mem", "h=host:64M", mem="g=cuda:1:64M") as s:
+        for mem, local in (("g", "cuda:0"), ("h", "cuda:0"), ("g", "host")):
+            for command in ("put", "get"):
+                how = (command, s.addr, "--mem", mem, "--local-mem", local, "--link", link, *args)
+                ran = tools.perf(*how, "-b", "1", "-e", "4M", "-f", "64", "-n", "10")
+                ran.clean()
+                expect(ran.doc["path"]["link"] == link, ran.doc["path"])
+                tools.perf(*how, "-s", "4K", "-w", "100", "-D", "0.3", "--depth", "16").clean()
+
+
+@case
+def gpu_packets(tools):
+    tools = tools.with_gpus()
+    if tools:
+        gpu_moves(tools, "packet", "--port", "shm")
+
+
+@case
+def gpu_local(tools):
+    """Straight into the peer's memory, by copy engines: nothing goes by packets."""
+    tools = tools.with_gpus()
+    if tools:
+        gpu_moves(tools, "local", "--gpu", "0")
+
+
+@case
+def gpu_local_without_a_gpu(tools):
+    """Who has opened none reaches the peer's by packets, and says so."""
+    tools = tools.with_gpus()
+    if not tools:
+        return
+    with Server(tools, mem="g=cuda:1:16M") as s:
+        ran = tools.perf("put", s.addr, "--link", "local", "-s", "1M", "-n", "10")
+        ran.clean()
+        expect("by packets" in ran.doc["path"]["why"], ran.doc["path"])
+
+
+@case
+def gpu_server_killed(tools):
+    """In mid-transfer: an error in bounded time, and the client ends in order."""
+    tools = tools.with_gpus()
+    if not tools:
+        return
+    with Server(tools, mem="g=cuda:1:64M") as s:
+        proc = subprocess.Popen([tools.gxperf_path, "put", s.addr, "--local-mem", "cuda:0", "--link", "local", "-s", "1M",
+                                 "-D", "20", "--cores", CLIENT_CPU], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True, env=tools.env)
+        time.sleep(1.5)
+        s.proc.kill()
+        out, err = proc.communicate(timeout=CALL_S)
+        Ran(proc, out, err).must(LOST)
 
 
 # --- main -------------------------------------------------------------------------------------------------

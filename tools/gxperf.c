@@ -47,6 +47,7 @@ enum {
 	KEY_INTEGRITY,
 	KEY_LOCAL_MEM,
 	KEY_ENGINE,
+	KEY_GPU,
 	KEY_NO_CHECK,
 	KEY_OFFSET,
 	KEY_FILE,
@@ -206,6 +207,10 @@ static const struct argp_option tune_options[] = {
 	 "a GPU's",
 	 3},
 	{"local-mem", KEY_LOCAL_MEM, "PLACE", 0, "Where payload lies here: host or cuda:N", 3},
+	{"gpu", KEY_GPU, "N", 0,
+	 "Open this GPU: over link local its copy engines move payload of --local-mem host to and "
+	 "from memory of GPUs",
+	 3},
 	{0},
 };
 
@@ -237,6 +242,10 @@ static error_t tune_parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_ENGINE:
 		value_engine(arg, state);
+		return 0;
+	case KEY_GPU:
+		value_u32("--gpu", arg, 0, 63, &o->gpu, state);
+		o->gpu_given = true;
 		return 0;
 	case KEY_UNPACK:
 		if (opt_unpack(arg, &o->unpack))

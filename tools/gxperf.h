@@ -56,6 +56,8 @@ struct perf_opts {
 	bool integrity_set, insecure, no_huge;
 	enum gx_mem_kind local_kind;
 	int local_device;
+	bool gpu_given;
+	uint32_t gpu; /* opened for its copy engines; given or not, that of local_kind is */
 };
 
 struct perf;

@@ -86,6 +86,19 @@ static int perf_gx_open(struct perf *perf, unsigned nr_cores)
 	return gx_open(&opts, &perf->gx);
 }
 
+/* Before the cores run, and before a peer's memory is to be mapped for it. */
+static int perf_gpu_open(struct perf *perf)
+{
+	const struct perf_opts *o = perf->opts;
+	int ret = 0;
+
+	if (o->local_kind == GX_MEM_CUDA)
+		ret = gx_gpu_open(perf->gx, o->local_device);
+	if (!ret && o->gpu_given)
+		ret = gx_gpu_open(perf->gx, (int)o->gpu);
+	return ret;
+}
+
 int perf_open(const struct perf_opts *opts, struct out *out, unsigned nr_cores_max,
 	      struct perf *perf)
 {
@@ -94,6 +107,8 @@ int perf_open(const struct perf_opts *opts, struct out *out, unsigned nr_cores_m
 
 	*perf = (struct perf){.opts = opts, .out = out};
 	ret = perf_gx_open(perf, nr);
+	if (!ret)
+		ret = perf_gpu_open(perf);
 	if (ret) {
 		out_error(out, "%s", gx_error());
 		return ret == -EINVAL ? PERF_USAGE : PERF_FAILED;

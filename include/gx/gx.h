@@ -127,6 +127,14 @@ enum gx_mem_kind { GX_MEM_HOST, GX_MEM_CUDA };
 enum gx_access { GX_ACCESS_PUT = 1, GX_ACCESS_GET = 2 };
 
 /**
+ * gx_gpu_open() - Open a GPU before anything is allocated on it; gx_mem_alloc() and gx_mem_reg() do
+ * it too. Connections made from then on over the local link can map the memory of peers' GPUs, and
+ * copy engines serve this context's registered host memory. Before the cores run. [control]
+ * Return: 0, -EINVAL, -ENODEV (no such GPU), -EBUSY (a core runs already).
+ */
+int gx_gpu_open(struct gx *gx, int device);
+
+/**
  * gx_mem_alloc() - Memory of the host (huge pages where there are, zeroed) or of a GPU. [control]
  * @device: CUDA ordinal, ignored for the host
  * Return: 0, -ENOMEM, -ENODEV (no such GPU).
@@ -224,7 +232,9 @@ struct gx_connect_opts {
 	uint64_t timeout_ns; /* of the whole set-up, default 5 s */
 	/* "local": puts and gets go straight into and out of the peer's mapped memory, by this
 	 * end's CPU; both ends on one host, and port shm opened at both. "packet": by packets over
-	 * a port. NULL: packet when .port is named, else local where both ends can. */
+	 * a port. NULL: packet when .port is named, else local where both ends can. With memory of
+	 * a GPU at either end the copy engines of a GPU do it, if this context has opened one (see
+	 * gx_gpu_open()); else that memory is reached by packets. */
 	const char *link;
 };
 
