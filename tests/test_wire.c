@@ -591,14 +591,16 @@ static void hello_get__names(void **state)
 static void hello_get__exports(void **state)
 {
 	struct gx_hello *in = hello_full(), *out = malloc(sizeof(*out));
+	volatile uint8_t *kind; /* so that -O3 does not reason about where it lies */
 	uint32_t body;
 
 	in->nr_regions = 1;
 	export_fill(&in->regions[0], GX_EXPORT_MEMFD);
 	body = frame_body(gx_hello_put(frame, in), GX_HELLO_HELLO);
 	assert_int_equal(hello_get(frame + 8, body, out), 0);
-	assert_int_equal(frame[8 + body - 25], GX_EXPORT_MEMFD);
-	frame[8 + body - 25] = GX_EXPORT_CUDA_IPC + 1;
+	kind = &frame[8] + body - 25;
+	assert_int_equal(*kind, GX_EXPORT_MEMFD);
+	*kind = GX_EXPORT_CUDA_IPC + 1;
 	assert_int_equal(hello_get(frame + 8, body, out), -EPROTO);
 	in->regions[0].export.map_off++;
 	body = frame_body(gx_hello_put(frame, in), GX_HELLO_HELLO);
