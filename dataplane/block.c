@@ -24,6 +24,7 @@ struct block_slot {
 	uint32_t nr_refs, reaped;
 	bool lone; /* first of its launch: counted in launches_out */
 	bool sent; /* the GPU was given it */
+	bool odd;  /* a descriptor that is neither the first nor the last has another length */
 	struct block_ref refs[GX_BLOCK_DESCS_MAX];
 };
 
@@ -141,7 +142,32 @@ static void slot_reset(struct block_slot *s)
 {
 	s->b.nr = s->b.nr_seg = s->nr_refs = s->reaped = 0;
 	s->b.bytes = 0;
-	s->sent = false;
+	s->sent = s->odd = false;
+}
+
+/* What the launch need not find out by reading the descriptors. */
+static void slot_hint(struct block_slot *s)
+{
+	uint32_t first = s->b.nr ? s->b.desc[0].len : 0;
+
+	s->b.hints = GX_HINT_WEIGHT; /* bytes counts every fragment, merged or not */
+	s->b.hint_len = first;
+	if (s->b.nr && !s->odd && s->b.desc[s->b.nr - 1].len <= first)
+		s->b.hints |= GX_HINT_LEN;
+	if (s->b.nr_seg == 1)
+		s->b.hints |= GX_HINT_SEG0;
+}
+
+/* A new descriptor: the one before has its final length. */
+static void slot_desc(struct block_slot *s, uint32_t src_off, const struct block_frag *frag,
+		      unsigned seg)
+{
+	struct gx_block *b = &s->b;
+
+	s->odd |= b->nr > 1 && b->desc[b->nr - 1].len != b->desc[0].len;
+	b->desc[b->nr] = (struct gx_desc){src_off, frag->len, frag->dst_off};
+	b->aux[b->nr] = (struct gx_desc_aux){.seg = seg};
+	b->nr++;
 }
 
 static void block_next(struct block_q *q)
@@ -189,9 +215,7 @@ void block_add(struct block_q *q, const struct block_frag *frag, uint64_t now_ns
 	if (block_merge(&s->b, frag, src_off, seg)) {
 		q->stat.merges++;
 	} else {
-		s->b.desc[s->b.nr] = (struct gx_desc){src_off, frag->len, frag->dst_off};
-		s->b.aux[s->b.nr] = (struct gx_desc_aux){.seg = seg};
-		s->b.nr++;
+		slot_desc(s, src_off, frag, seg);
 		q->stat.descs++;
 	}
 	s->refs[s->nr_refs++] = (struct block_ref){frag->buf, frag->ref, frag->len};
@@ -239,6 +263,7 @@ unsigned block_flush(struct block_q *q, bool burst_short, uint64_t now_ns)
 		struct block_slot *s = slot_at(q, i);
 
 		*s->b.cnt = s->b.nr;
+		slot_hint(s);
 		__atomic_store_n(s->b.status, GX_BLOCK_PENDING, __ATOMIC_RELEASE);
 		s->lone = false;
 		list[n++] = &s->b;

@@ -4,6 +4,7 @@
  * fails what it is told to.
  */
 #include "block.h"
+#include "unpack_core.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -54,6 +55,21 @@ static void fake_stream_close(struct gx_gpu_stream *s)
 {
 }
 
+/* What the hints say is what reading all descriptors says. */
+static void hints_check(const struct gx_block *b)
+{
+	struct gx_unpack_arg hinted = {.block = *b}, read = {.block = *b};
+	uint64_t weight = gx_unpack_weigh(&hinted);
+
+	assert_true(b->hints & GX_HINT_WEIGHT);
+	read.block.hints = 0;
+	assert_true(weight == gx_unpack_weigh(&read));
+	assert_int_equal(hinted.len, read.len);
+	assert_int_equal(hinted.only, read.only);
+	if (read.only)
+		assert_memory_equal(&hinted.seg0, &read.seg0, sizeof(read.seg0));
+}
+
 static unsigned fake_unpack(struct gx_gpu_stream *s, struct gx_block *const blocks[], unsigned n,
 			    uint64_t now_ns)
 {
@@ -63,6 +79,7 @@ static unsigned fake_unpack(struct gx_gpu_stream *s, struct gx_block *const bloc
 	for (unsigned i = 0; i < n; i++) {
 		assert_int_equal(*blocks[i]->status, GX_BLOCK_PENDING);
 		assert_int_equal(*blocks[i]->cnt, blocks[i]->nr);
+		hints_check(blocks[i]);
 		f->out[f->nr_out++] = blocks[i];
 	}
 	f->launches += n > 0;
@@ -205,6 +222,33 @@ static void block_add__merges_neighbours(void **state)
 	assert_int_equal(reap_all(&r, 0, true, 0), 5);
 	assert_memory_equal(r.dst, r.src, 1500);
 	assert_memory_equal(r.dst + 8192 + 1800, r.src + 1800, 100);
+	rig_close(&r);
+}
+
+/* Equal and odd lengths, the last shorter or longer, merged or not, one destination or several. */
+static void block_flush__hints(void **state)
+{
+	uint32_t rnd = 5;
+	struct rig r;
+
+	rig_open(&r, true, 0);
+	for (unsigned round = 0; round < 2000; round++) {
+		uint32_t src = 0, dst = 0, n = 1 + round % 9;
+
+		for (unsigned i = 0; i < n; i++) {
+			uint32_t len = 100;
+
+			rnd = rnd * 1664525u + 1013904223u;
+			if (rnd >> 28 == 0 || (i + 1 == n && rnd >> 30 == 1))
+				len = 1 + (rnd >> 8) % 200;
+			add(&r, src, len, rnd >> 24 == 7, dst, 0);
+			dst += len;
+			src += len + ((rnd >> 20) % 4 != 0); /* one in four goes on */
+		}
+		assert_int_equal(block_flush(r.q, true, 0), 1);
+		fake_finish(&r.fake, 1, GX_BLOCK_OK);
+		assert_int_equal(reap_all(&r, 0, true, 0), n);
+	}
 	rig_close(&r);
 }
 
@@ -454,6 +498,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(block_flush__copies),
 		cmocka_unit_test(block_add__merges_neighbours),
+		cmocka_unit_test(block_flush__hints),
 		cmocka_unit_test(block_add__new_block_when_full),
 		cmocka_unit_test(block_room__is_true),
 		cmocka_unit_test(block_flush__when),
