@@ -60,7 +60,7 @@ int block_open(struct gx_gpu *gpu, char *src_base, uint64_t timeout_ns, struct b
 	q->src_base = src_base;
 	q->timeout_ns = timeout_ns;
 	q->sync = gpu->device < 0;
-	ret = gpu->ops->stream_open(gpu, &q->stream);
+	ret = gpu->ops->stream_open(gpu, GX_STREAM_UNPACK, &q->stream);
 	if (ret)
 		goto err;
 	for (unsigned i = 0; i < BLOCK_DEPTH; i++) {

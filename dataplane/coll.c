@@ -698,7 +698,7 @@ GX_EXPORT int gx_coll_wait(struct gx_group *g, uint64_t ticket)
 
 static int copier_open(struct coll_copier *c, struct gx_gpu *gpu)
 {
-	int ret = gpu->ops->stream_open(gpu, &c->stream);
+	int ret = gpu->ops->stream_open(gpu, GX_STREAM_LAUNCH, &c->stream);
 
 	c->gpu = gpu;
 	for (unsigned i = 0; i < COLL_COPIES && !ret; i++)

@@ -52,7 +52,7 @@ int dma_open(struct gx_gpu *gpu, uint64_t timeout_ns, struct dma **out)
 	if (!d->flags)
 		ret = -ENOMEM;
 	for (unsigned i = 0; i < DMA_STREAMS && !ret; i++)
-		ret = gpu->ops->stream_open(gpu, &d->stream[i].stream);
+		ret = gpu->ops->stream_open(gpu, GX_STREAM_LAUNCH, &d->stream[i].stream);
 	if (ret) {
 		dma_close(d);
 		return ret;

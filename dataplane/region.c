@@ -339,7 +339,7 @@ static int gpu_copy(const struct gx_mem *mem, void *dst, const void *src, uint64
 	uint64_t until = gx_now_ns() + 10000000000ull;
 	struct gx_gpu_stream *s;
 	uint32_t *flag = ops->flag_alloc(mem->gpu, 1);
-	int ret = flag ? ops->stream_open(mem->gpu, &s) : -ENOMEM;
+	int ret = flag ? ops->stream_open(mem->gpu, GX_STREAM_LAUNCH, &s) : -ENOMEM;
 
 	if (ret)
 		goto out;

@@ -52,7 +52,7 @@ int stage_open(struct gx_gpu *gpu, struct gx_arena *arena, uint32_t chunk_b, uns
 	if (ret)
 		goto err;
 	s->flags = gpu->ops->flag_alloc(gpu, nr);
-	ret = s->flags ? gpu->ops->stream_open(gpu, &s->stream) : -ENOMEM;
+	ret = s->flags ? gpu->ops->stream_open(gpu, GX_STREAM_LAUNCH, &s->stream) : -ENOMEM;
 	if (ret)
 		goto err;
 	*out = s;

@@ -32,7 +32,8 @@ struct cuda_gpu {
 	struct CUmod_st *module;
 	struct CUfunc_st *fn_unpack, *fn_flag;
 	struct CUfunc_st *fn_ring[2]; /* of ring_shape[]; NULL: this GPU has no bulk copies */
-	struct CUmod_st *gather_module;
+	struct CUmod_st *gather_module, *resident_module;
+	struct CUfunc_st *fn_resident;
 	struct CUfunc_st *fn_gather[GATHER_FNS];
 	struct CUstream_st *ctl;  /* control path: clears memory, first launch */
 	unsigned sms, gather_sms; /* bounds, when the caller names none */

@@ -202,7 +202,7 @@ static int queue_fill(struct gx_engine_queue *q)
 	q->flags = e->ops->flag_alloc(e->gpu, ENGINE_FLAGS);
 	if (!q->flags)
 		return -ENOMEM;
-	ret = e->ops->stream_open(e->gpu, &q->stream);
+	ret = e->ops->stream_open(e->gpu, GX_STREAM_UNPACK, &q->stream);
 	if (!ret && q->opts.order_rows)
 		ret = e->ops->mem_alloc(e->gpu, queue_link_b(q), &link);
 	q->link = link;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The kernels of unpack.cu, gather.cu and load.cu as fat binaries, embedded by embed.py at build time; length 0 where gx
+ * The kernels of unpack.cu, gather.cu, resident.cu and load.cu as fat binaries, embedded by embed.py at build time; length 0 where gx
  * was built without nvcc. Read by gpu_cuda.c when it opens a device, and by load.c.
  */
 #ifndef GX_GPU_FATBIN_H
@@ -14,5 +14,7 @@ extern const unsigned char gx_gather_fatbin[];
 extern const size_t gx_gather_fatbin_len;
 extern const unsigned char gx_load_fatbin[];
 extern const size_t gx_load_fatbin_len;
+extern const unsigned char gx_resident_fatbin[];
+extern const size_t gx_resident_fatbin_len;
 
 #endif

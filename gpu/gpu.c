@@ -27,8 +27,9 @@ void gx_gpu_why_set(const char *fmt, ...)
 const char *gx_unpack_name(enum gx_unpack mode)
 {
 	static const char *const name[] = {
-		[GX_UNPACK_AUTO] = "auto", [GX_UNPACK_KERNEL] = "kernel", [GX_UNPACK_D2D] = "d2d",
-		[GX_UNPACK_HOST] = "host", [GX_UNPACK_NONE] = "none",
+		[GX_UNPACK_AUTO] = "auto",	   [GX_UNPACK_KERNEL] = "kernel",
+		[GX_UNPACK_RESIDENT] = "resident", [GX_UNPACK_D2D] = "d2d",
+		[GX_UNPACK_HOST] = "host",	   [GX_UNPACK_NONE] = "none",
 	};
 
 	return (unsigned)mode < GX_ARRAY_SIZE(name) ? name[mode] : "?";

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * NVIDIA GPUs by the driver API, found by dlopen: unpack as one kernel launch, as copies one a
- * fragment, or as copies of what the CPU gathered. Completion is a word in pinned memory that the
- * GPU writes and the CPU polls. Control slots from any thread, [core] slots from the one that owns
- * the stream; both make the device's primary context current, and put back another one that they
- * find.
+ * NVIDIA GPUs by the driver API, found by dlopen: unpack as one kernel launch, as jobs for a kernel
+ * that is there already, as copies one a fragment, or as copies of what the CPU gathered.
+ * Completion is a word in pinned memory that the GPU writes and the CPU polls. Control slots from
+ * any thread, [core] slots from the one that owns the stream; both make the device's primary
+ * context current, and put back another one that they find.
  */
 #include "cuda_priv.h"
 #include "fatbin.h"
 #include "gather_core.h"
+#include "resident_core.h"
 
 #include <assert.h>
 #include <dlfcn.h>
@@ -43,6 +44,13 @@ struct cuda_stage {
 	uint64_t out_end[CUDA_STAGE_OUT];
 };
 
+/* A resident stream's ring. owner: poll core */
+struct cuda_resident {
+	struct gx_res_ring ring;
+	struct gx_res_dev *dev;
+	bool loose; /* copies are unordered */
+};
+
 /* owner: poll core */
 struct cuda_stream {
 	struct gx_gpu_stream stream;
@@ -50,6 +58,7 @@ struct cuda_stream {
 	struct gx_unpack_args args; /* kept, so that a launch writes only what it uses */
 	uint32_t *gather_counter;   /* device memory, [2] */
 	struct cuda_stage stage;
+	struct cuda_resident *res; /* NULL: all work is driver calls */
 	uint32_t launch_nr;
 	uint32_t *counters; /* device memory, [CUDA_LAUNCHES][2 * GX_UNPACK_BLOCKS_MAX] */
 	unsigned src_type;  /* of src_seen */
@@ -185,9 +194,38 @@ static int stage_open(struct cuda_gpu *g, struct cuda_stage *st)
 	return st->mem && st->seq_done ? 0 : -ENOMEM;
 }
 
+static void resident_close(struct cuda_gpu *g, struct cuda_resident *res)
+{
+	if (!res)
+		return;
+	if (res->dev)
+		cu.cuMemFree_v2(cuda_ptr(res->dev));
+	cuda_pinned_free(g, res->ring.shared);
+	free(res);
+}
+
+static int resident_open(struct cuda_gpu *g, bool loose, struct cuda_resident **out)
+{
+	struct cuda_resident *res = calloc(1, sizeof(*res));
+	unsigned long long dev = 0;
+	int ret;
+
+	if (!res)
+		return -ENOMEM;
+	*out = res;
+	res->loose = loose;
+	res->ring.shared = cuda_pinned_alloc(g, sizeof(*res->ring.shared));
+	ret = res->ring.shared ? CUDA_TRY(cuMemAlloc_v2, &dev, sizeof(*res->dev)) : -ENOMEM;
+	if (ret)
+		return ret;
+	res->dev = (struct gx_res_dev *)(uintptr_t)dev;
+	return cuda_mem_clear(g, dev, sizeof(*res->dev));
+}
+
 static void stream_free(struct cuda_gpu *g, struct cuda_stream *s)
 {
 	stage_close(g, &s->stage);
+	resident_close(g, s->res);
 	if (s->counters)
 		cu.cuMemFree_v2(cuda_ptr(s->counters));
 	if (s->stm)
@@ -195,7 +233,7 @@ static void stream_free(struct cuda_gpu *g, struct cuda_stream *s)
 	free(s);
 }
 
-static int stream_fill(struct cuda_gpu *g, struct cuda_stream *s)
+static int stream_fill(struct cuda_gpu *g, struct cuda_stream *s, enum gx_stream_kind kind)
 {
 	size_t words = CUDA_LAUNCHES * 2 * GX_UNPACK_BLOCKS_MAX,
 	       len = (words + 2) * sizeof(uint32_t);
@@ -212,10 +250,14 @@ static int stream_fill(struct cuda_gpu *g, struct cuda_stream *s)
 	ret = cuda_mem_clear(g, counter, len);
 	if (!ret && g->unpack == GX_UNPACK_HOST)
 		ret = stage_open(g, &s->stage);
+	if (!ret && (kind == GX_STREAM_RESIDENT ||
+		     (kind == GX_STREAM_UNPACK && g->unpack == GX_UNPACK_RESIDENT)))
+		ret = resident_open(g, kind == GX_STREAM_RESIDENT, &s->res);
 	return ret;
 }
 
-static int cuda_stream_open(struct gx_gpu *gpu, struct gx_gpu_stream **out)
+static int cuda_stream_open(struct gx_gpu *gpu, enum gx_stream_kind kind,
+			    struct gx_gpu_stream **out)
 {
 	struct cuda_gpu *g = cuda_of(gpu);
 	struct cuda_stream *s = calloc(1, sizeof(*s));
@@ -227,30 +269,13 @@ static int cuda_stream_open(struct gx_gpu *gpu, struct gx_gpu_stream **out)
 	s->stream.ops = &gx_gpu_cuda_ops;
 	s->stream.gpu = gpu;
 	prev = cuda_enter(g);
-	ret = stream_fill(g, s);
+	ret = stream_fill(g, s, kind);
 	if (ret)
 		stream_free(g, s);
 	else
 		*out = &s->stream;
 	cuda_leave(g, prev);
 	return ret;
-}
-
-static void cuda_stream_close(struct gx_gpu_stream *stream)
-{
-	struct cuda_gpu *g;
-	struct CUctx_st *prev;
-
-	if (!stream)
-		return;
-	g = cuda_of(stream->gpu);
-	prev = cuda_enter(g);
-	if (stm_drain(cuda_stream_of(stream)->stm))
-		stream_free(g, cuda_stream_of(stream));
-	else
-		gx_err("gpu %d: a stream does not finish within %u s; its memory is given up",
-		       g->gpu.device, CUDA_DRAIN_US / 1000000);
-	cuda_leave(g, prev);
 }
 
 /* --- the core's side ----------------------------------------------------------------------------
@@ -363,6 +388,182 @@ static bool ring_launch(struct cuda_stream *s, unsigned shape, uint32_t units)
 			g->fn_ring[shape], params, NULL);
 }
 
+/* --- mode resident ------------------------------------------------------------------------------
+ */
+
+static unsigned resident_warps(const struct cuda_gpu *g)
+{
+	return GX_MIN(g->sms, GX_RES_BLOCKS_MAX) * GX_RES_WORKERS;
+}
+
+/* @ends: by itself, after a while; else a STOP must follow. */
+static bool resident_launch(struct cuda_stream *s, bool ends, uint64_t now_ns)
+{
+	struct cuda_gpu *g = cuda_of(s->stream.gpu);
+	struct gx_res_args args = {.shared = s->res->ring.shared,
+				   .dev = s->res->dev,
+				   .idle_ns = ends ? GX_RES_IDLE_NS : UINT32_MAX,
+				   .life_ns = ends ? GX_RES_LIFE_NS : UINT32_MAX};
+	struct CUctx_st *prev = cuda_enter(g);
+	void *params[] = {&args};
+	bool ok;
+
+	s->busy = true;
+	s->query_ns = now_ns;
+	args.launch = gx_res_launch(&s->res->ring, now_ns);
+	ok = core_launch(s, g->fn_resident, GX_MIN(g->sms, GX_RES_BLOCKS_MAX), GX_RES_THREADS,
+			 params);
+	cuda_leave_core(g, prev);
+	return ok;
+}
+
+/* A kernel is there, or on its way, for what is posted next. */
+static bool resident_ready(struct cuda_stream *s, uint64_t now_ns)
+{
+	return gx_res_alive(&s->res->ring, now_ns) > 0 || resident_launch(s, true, now_ns);
+}
+
+/* In reap: nothing that was posted waits for a kernel that has ended. */
+static bool resident_reap(struct cuda_stream *s, uint64_t now_ns)
+{
+	struct gx_res_ring *ring = &s->res->ring;
+	uint32_t was = ring->tail;
+
+	gx_res_room(ring);
+	if (!s->faulted && gx_res_wants_launch(ring, now_ns))
+		resident_launch(s, true, now_ns);
+	return ring->tail != was;
+}
+
+/*
+ * Driver work comes next on this stream: every launch under way ends once it has taken what is
+ * posted. Those may end by themselves before, so that the last one, which meets the STOP at the
+ * latest, does not.
+ */
+static bool resident_stop(struct cuda_stream *s, uint64_t now_ns)
+{
+	struct gx_res_ring *ring = &s->res->ring;
+	uint32_t room = gx_res_room(ring);
+	bool out = ring->head != ring->tail;
+
+	if (!out && !gx_res_alive(ring, now_ns))
+		return true;
+	if (!room || (out && !resident_launch(s, false, now_ns)))
+		return false;
+	gx_res_stop(ring);
+	return true;
+}
+
+/*
+ * Units of a block: a lone one is spread over all warps, for it has them to itself; with others
+ * under way units are larger, so that a warp waits for its descriptors less often, and warps that
+ * have no unit of this block work on the next.
+ */
+static unsigned resident_units(const struct cuda_stream *s)
+{
+	uint32_t out = s->res->ring.head - s->res->ring.tail;
+
+	return resident_warps(cuda_of(s->stream.gpu)) / (out > 2 ? 4 : out + 1);
+}
+
+static bool resident_block(struct cuda_stream *s, struct gx_block *b)
+{
+	struct gx_res_ring *ring = &s->res->ring;
+	struct gx_cut *cut = cuda_block_mem(b)->cut;
+	struct gx_res_job job = {.kind = GX_RES_UNPACK};
+
+	if (!gx_res_room(ring))
+		return false;
+	gx_unpack_plan(&s->args, &b, &cut, 1, resident_units(s));
+	gx_block_status_set(b, GX_BLOCK_PENDING);
+	job.arg = s->args.arg[0];
+	job.step = s->args.step;
+	job.wait_to = ring->copies;
+	if (!s->res->loose && (int32_t)(ring->copies - ring->tail) > 0)
+		job.kind |= GX_RES_WAIT;
+	gx_res_post(ring, &job);
+	return true;
+}
+
+static unsigned resident_unpack(struct cuda_stream *s, struct gx_block *const blocks[], unsigned n,
+				uint64_t now_ns)
+{
+	unsigned taken = 0;
+
+	if (!resident_ready(s, now_ns))
+		return 0;
+	while (taken < n && resident_block(s, blocks[taken]))
+		taken++;
+	return taken;
+}
+
+static bool resident_takes(const struct cuda_stream *s, const struct gx_gpu_copy list[], unsigned n)
+{
+	size_t len = 0;
+
+	if (!s->res || !n || n > GX_RESIDENT_COPIES)
+		return false;
+	for (unsigned i = 0; i < n; i++)
+		len += GX_MIN(list[i].len, GX_RESIDENT_COPY_B + 1);
+	return len <= GX_RESIDENT_COPY_B;
+}
+
+/* The last copy of a list brings the flag, so it comes after the others. */
+static bool resident_copy(struct cuda_stream *s, const struct gx_gpu_copy list[], unsigned n,
+			  uint32_t *done, uint32_t value, uint64_t now_ns)
+{
+	struct gx_res_ring *ring = &s->res->ring;
+	struct gx_res_job job;
+
+	if (gx_res_room(ring) < n || !resident_ready(s, now_ns))
+		return false;
+	for (unsigned i = 0; i < n; i++) {
+		bool last = i + 1 == n;
+
+		gx_res_copy(&job, list[i].dst, list[i].src, (uint32_t)list[i].len,
+			    last ? done : NULL, value, resident_warps(cuda_of(s->stream.gpu)));
+		job.wait_to = ring->head;
+		if (ring->head != ring->tail && (!s->res->loose || (last && n > 1)))
+			job.kind |= GX_RES_WAIT;
+		gx_res_post(ring, &job);
+	}
+	ring->copies = ring->head;
+	return true;
+}
+
+/* Until no job is out, and no launch takes the next one; in bounded time. */
+static bool resident_drain(struct cuda_stream *s)
+{
+	uint64_t end_ns = gx_now_ns() + CUDA_DRAIN_US * 1000ull;
+
+	while (s->res->ring.head != s->res->ring.tail && !s->faulted && gx_now_ns() < end_ns)
+		resident_reap(s, gx_now_ns());
+	return s->faulted ||
+	       (s->res->ring.head == s->res->ring.tail && resident_stop(s, gx_now_ns()));
+}
+
+static void cuda_stream_close(struct gx_gpu_stream *stream)
+{
+	struct cuda_stream *s;
+	struct cuda_gpu *g;
+	struct CUctx_st *prev;
+
+	if (!stream)
+		return;
+	s = cuda_stream_of(stream);
+	g = cuda_of(stream->gpu);
+	prev = cuda_enter(g);
+	if ((!s->res || resident_drain(s)) && stm_drain(s->stm))
+		stream_free(g, s);
+	else
+		gx_err("gpu %d: a stream does not finish within %u s; its memory is given up",
+		       g->gpu.device, CUDA_DRAIN_US / 1000000);
+	cuda_leave(g, prev);
+}
+
+/* --- unpack, copy, gather -----------------------------------------------------------------------
+ */
+
 static unsigned unpack_kernel(struct cuda_stream *s, struct gx_block *const blocks[], unsigned n)
 {
 	struct cuda_gpu *g = cuda_of(s->stream.gpu);
@@ -372,8 +573,10 @@ static unsigned unpack_kernel(struct cuda_stream *s, struct gx_block *const bloc
 	unsigned shape = ring_choose(blocks, n);
 	uint32_t units;
 
-	for (unsigned i = 0; i < n; i++)
+	for (unsigned i = 0; i < n; i++) {
+		gx_block_status_set(blocks[i], GX_BLOCK_PENDING);
 		cuts[i] = cuda_block_mem(blocks[i])->cut;
+	}
 	s->args.counter =
 		s->counters + (s->launch_nr++ & (CUDA_LAUNCHES - 1)) * 2 * GX_UNPACK_BLOCKS_MAX;
 	units = gx_unpack_plan(&s->args, blocks, cuts, n,
@@ -503,7 +706,7 @@ static bool block_host(struct cuda_stream *s, struct gx_block *b)
 	return core_flag(s, st->seq_done, st->out_head);
 }
 
-static bool block_queue(struct cuda_stream *s, struct gx_block *b)
+static bool block_try(struct cuda_stream *s, struct gx_block *b)
 {
 	switch (cuda_of(s->stream.gpu)->unpack) {
 	case GX_UNPACK_D2D:
@@ -513,6 +716,19 @@ static bool block_queue(struct cuda_stream *s, struct gx_block *b)
 	default:
 		return core_flag(s, b->status, GX_BLOCK_OK);
 	}
+}
+
+/* A block that is not taken keeps its status. */
+static bool block_queue(struct cuda_stream *s, struct gx_block *b)
+{
+	uint32_t was = *b->status;
+	bool ok;
+
+	gx_block_status_set(b, GX_BLOCK_PENDING);
+	ok = block_try(s, b);
+	if (!ok)
+		gx_block_status_set(b, was);
+	return ok;
 }
 
 static void core_queued(struct cuda_stream *s, uint64_t now_ns)
@@ -532,12 +748,15 @@ static unsigned cuda_unpack(struct gx_gpu_stream *stream, struct gx_block *const
 	n = GX_MIN(n, GX_UNPACK_BLOCKS_MAX);
 	if (!n || s->faulted)
 		return 0;
-	for (unsigned i = 0; i < n; i++) {
+	for (unsigned i = 0; i < n; i++)
 		assert(blocks[i]->nr <= GX_BLOCK_DESCS_MAX);
-		gx_block_status_set(blocks[i], GX_BLOCK_PENDING);
+	if (s->res) {
+		taken = resident_unpack(s, blocks, n, now_ns);
+		core_queued(s, now_ns);
+		return taken;
 	}
 	prev = cuda_enter(g);
-	if (g->unpack == GX_UNPACK_KERNEL)
+	if (g->unpack == GX_UNPACK_KERNEL || g->unpack == GX_UNPACK_RESIDENT)
 		taken = unpack_kernel(s, blocks, n);
 	else
 		while (taken < n && block_queue(s, blocks[taken]))
@@ -556,6 +775,12 @@ static int cuda_copy(struct gx_gpu_stream *stream, const struct gx_gpu_copy list
 	bool ok = true;
 
 	if (s->faulted)
+		return -EAGAIN;
+	if (resident_takes(s, list, n)) {
+		core_queued(s, now_ns);
+		return resident_copy(s, list, n, done, value, now_ns) ? 0 : -EAGAIN;
+	}
+	if (s->res && !resident_stop(s, now_ns))
 		return -EAGAIN;
 	s->chained = false;
 	prev = cuda_enter(g);
@@ -578,7 +803,7 @@ static int cuda_call(struct gx_gpu_stream *stream, int (*fn)(void *arg, void *st
 	struct CUctx_st *prev;
 	int ret = 0;
 
-	if (s->faulted)
+	if (s->faulted || (s->res && !resident_stop(s, now_ns)))
 		return -EAGAIN;
 	s->chained = false;
 	prev = cuda_enter(g);
@@ -671,7 +896,7 @@ static int cuda_gather(struct gx_gpu_stream *stream, const struct gx_gpu_gather 
 	bool ok;
 
 	assert(g->row_b && g->row_b % 4 == 0 && g->row_b <= GX_ROW_MAX);
-	if (s->faulted)
+	if (s->faulted || (s->res && !resident_stop(s, now_ns)))
 		return -EAGAIN;
 	prev = cuda_enter(gpu);
 	ok = gather_queue(s, g, done, value);
@@ -701,7 +926,7 @@ static bool cuda_reap(struct gx_gpu_stream *stream, uint64_t now_ns)
 
 	if (s->busy && now_ns - s->query_ns >= CUDA_QUERY_NS)
 		core_query(s, now_ns);
-	return stage_reap(&s->stage);
+	return s->res ? resident_reap(s, now_ns) : stage_reap(&s->stage);
 }
 
 static int cuda_fault(struct gx_gpu_stream *stream)
@@ -823,6 +1048,15 @@ static int gpu_load_gather(struct cuda_gpu *g)
 	return ret;
 }
 
+static int gpu_load_resident(struct cuda_gpu *g)
+{
+	int ret = CUDA_TRY(cuModuleLoadData, &g->resident_module, gx_resident_fatbin);
+
+	return ret ? ret
+		   : CUDA_TRY(cuModuleGetFunction, &g->fn_resident, g->resident_module,
+			      "gx_resident");
+}
+
 /* Code for other generations than 9 and 10 is PTX of the oldest, without bulk copies. */
 static int gpu_load_ring(struct cuda_gpu *g)
 {
@@ -850,6 +1084,8 @@ static int gpu_load(struct cuda_gpu *g)
 		ret = CUDA_TRY(cuModuleGetFunction, &g->fn_flag, g->module, "gx_flag");
 	if (!ret)
 		ret = gpu_load_gather(g);
+	if (!ret)
+		ret = gpu_load_resident(g);
 	if (!ret)
 		ret = stm_new(&g->ctl);
 	return ret;
@@ -930,13 +1166,37 @@ static int gpu_try_gather(struct cuda_gpu *g, struct cuda_stream *s, struct gx_b
 	return -ENODEV;
 }
 
+/* The resident kernel with one job, on a stream of its own. */
+static int gpu_try_resident(struct cuda_gpu *g, struct gx_block *b)
+{
+	struct gx_gpu_stream *stream = NULL;
+	struct gx_block *blocks[] = {b};
+	int ret = cuda_stream_open(&g->gpu, GX_STREAM_RESIDENT, &stream);
+
+	if (ret)
+		return ret;
+	*b->status = GX_BLOCK_PENDING;
+	if (resident_unpack(cuda_stream_of(stream), blocks, 1, gx_now_ns()) != 1) {
+		cuda_fault(stream);
+		ret = -ENODEV;
+	}
+	if (!ret)
+		ret = CUDA_TRY(cuStreamSynchronize, cuda_stream_of(stream)->stm);
+	if (!ret && *(volatile uint32_t *)b->status != GX_BLOCK_OK) {
+		gx_gpu_why_set("the resident kernel ran and its result did not arrive");
+		ret = -ENODEV;
+	}
+	cuda_stream_close(stream);
+	return ret;
+}
+
 static int gpu_try(struct cuda_gpu *g)
 {
 	struct gx_gpu_stream *stream = NULL;
 	struct gx_block b = {0};
 	int ret;
 
-	ret = cuda_stream_open(&g->gpu, &stream);
+	ret = cuda_stream_open(&g->gpu, GX_STREAM_LAUNCH, &stream);
 	if (!ret)
 		ret = cuda_block_alloc(&g->gpu, &b);
 	if (!ret)
@@ -945,6 +1205,8 @@ static int gpu_try(struct cuda_gpu *g)
 		ret = gpu_try_ring(g, cuda_stream_of(stream), &b);
 	if (!ret)
 		ret = gpu_try_gather(g, cuda_stream_of(stream), &b);
+	if (!ret)
+		ret = gpu_try_resident(g, &b);
 	cuda_stream_close(stream);
 	cuda_block_free(&g->gpu, &b);
 	return ret;
@@ -956,6 +1218,8 @@ static void gpu_release(struct cuda_gpu *g)
 
 	if (g->ctl)
 		cu.cuStreamDestroy_v2(g->ctl);
+	if (g->resident_module)
+		cu.cuModuleUnload(g->resident_module);
 	if (g->gather_module)
 		cu.cuModuleUnload(g->gather_module);
 	if (g->module)
@@ -1032,7 +1296,7 @@ static void cuda_info(struct gx_gpu *gpu, char *name, size_t room, unsigned *sms
 	struct cuda_gpu *g = cuda_of(gpu);
 
 	snprintf(name, room, "%s", g->name);
-	*sms = g->unpack == GX_UNPACK_KERNEL ? g->sms : 0;
+	*sms = g->unpack == GX_UNPACK_KERNEL || g->unpack == GX_UNPACK_RESIDENT ? g->sms : 0;
 	*unpack = g->unpack;
 }
 

@@ -155,7 +155,8 @@ static void host_host_unmap(struct gx_gpu *gpu, void *ptr, size_t len)
 {
 }
 
-static int host_stream_open(struct gx_gpu *gpu, struct gx_gpu_stream **out)
+static int host_stream_open(struct gx_gpu *gpu, enum gx_stream_kind kind,
+			    struct gx_gpu_stream **out)
 {
 	struct host_stream *s = calloc(1, sizeof(*s));
 

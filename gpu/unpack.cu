@@ -5,190 +5,9 @@
  * the index arithmetic and how the work is divided are in unpack_core.h.
  */
 #include "unpack_core.h"
-
-#define ALL	     0xffffffffu
-#define ROUND	     6 /* 16-byte loads in flight in each thread */
-#define ROUND_SKEWED 2 /* pairs of them, where source and destination are not aligned alike */
+#include "unpack_dev.cuh"
 
 static_assert(sizeof(struct gx_unpack_arg) == 112, "same in C and in CUDA");
-
-__device__ static uint4 word_shift(uint4 lo, uint4 hi, uint32_t skew)
-{
-	uint32_t w[8] = {lo.x, lo.y, lo.z, lo.w, hi.x, hi.y, hi.z, hi.w};
-	uint32_t out[4];
-
-	gx_word_at(w, skew, out);
-	return make_uint4(out[0], out[1], out[2], out[3]);
-}
-
-__device__ static void words_aligned(uint4 *dst, const uint4 *src, uint32_t n, uint32_t lane)
-{
-	for (uint32_t at = lane; at < n; at += 32 * ROUND) {
-		uint4 v[ROUND];
-
-#pragma unroll
-		for (int k = 0; k < ROUND; k++)
-			if (at + 32 * k < n)
-				v[k] = __ldcs(src + at + 32 * k);
-#pragma unroll
-		for (int k = 0; k < ROUND; k++)
-			if (at + 32 * k < n)
-				dst[at + 32 * k] = v[k];
-	}
-}
-
-/*
- * @src is @skew bytes past a 16-byte boundary: every word comes from two aligned ones. The second
- * is the first of the next lane, so it is loaded from L1. No word is read that holds no byte of the
- * piece.
- */
-__device__ static void words_skewed(uint4 *dst, const char *src, uint32_t n, uint32_t skew,
-				    uint32_t lane)
-{
-	const uint4 *from = (const uint4 *)(src - skew);
-
-	for (uint32_t at = lane; at < n; at += 32 * ROUND_SKEWED) {
-		uint4 v[ROUND_SKEWED], w[ROUND_SKEWED];
-
-#pragma unroll
-		for (int k = 0; k < ROUND_SKEWED; k++)
-			if (at + 32 * k < n) {
-				v[k] = __ldg(from + at + 32 * k);
-				w[k] = __ldg(from + at + 32 * k + 1);
-			}
-#pragma unroll
-		for (int k = 0; k < ROUND_SKEWED; k++)
-			if (at + 32 * k < n)
-				dst[at + 32 * k] = word_shift(v[k], w[k], skew);
-	}
-}
-
-/* All lanes call with the same piece. The odd bytes of both ends are loaded before the words. */
-__device__ static void piece_copy(uint64_t dst_addr, uint64_t src_addr, uint32_t len, uint32_t lane)
-{
-	struct gx_split s = gx_split_get(dst_addr, src_addr, len);
-	char *dst = (char *)dst_addr;
-	const char *src = (const char *)src_addr;
-	uint32_t i = lane & 15;
-	bool edge = i < (lane < 16 ? s.head : s.tail);
-	uint32_t at = lane < 16 ? i : s.head + s.words * 16 + i;
-	char byte = 0;
-
-	if (edge)
-		byte = src[at];
-	if (s.skew == 0)
-		words_aligned((uint4 *)(dst + s.head), (const uint4 *)(src + s.head), s.words,
-			      lane);
-	else if (s.words)
-		words_skewed((uint4 *)(dst + s.head), src + s.head, s.words, s.skew, lane);
-	if (edge)
-		dst[at] = byte;
-}
-
-/* A descriptor as a lane fetched it, from pinned memory: nothing is computed before it is needed.
- */
-struct raw_desc {
-	uint4 d;
-	uint32_t seg;
-};
-
-/*
- * A word of a block's arrays, in pinned memory that the CPU rewrites between launches. A launch
- * that does not overlap the one before it begins with an empty L1, so that units of one descriptor
- * share what the first has fetched; read past the caches, the same line over PCIe once a unit, a
- * launch of 1 MiB in merged descriptors took 237 us instead of 35. Launches that overlap must read
- * past them.
- */
-template <bool cached, typename word> __device__ static word array_load(const word *at)
-{
-	return cached ? *at : __ldcv(at);
-}
-
-template <bool cached>
-__device__ static struct raw_desc desc_load(const struct gx_unpack_arg *arg, uint32_t i,
-					    uint32_t end)
-{
-	struct raw_desc raw = {make_uint4(0, 0, 0, 0), 0};
-
-	if (i >= end)
-		return raw;
-	raw.d = array_load<cached>((const uint4 *)arg->block.desc + i);
-	if (!arg->only)
-		raw.seg = array_load<cached>((const uint32_t *)(arg->block.aux + i)) & 0xffff;
-	return raw;
-}
-
-/* What lane's descriptor @i contributes to the unit between two cuts. */
-template <bool cached>
-__device__ static struct gx_piece piece_make(const struct gx_unpack_arg *arg,
-					     const struct raw_desc &raw, uint32_t i, uint32_t end,
-					     const struct gx_cut *from, const struct gx_cut *to)
-{
-	const struct gx_block *b = &arg->block;
-	struct gx_piece none = {0, 0, 0, GX_BLOCK_OK};
-	struct gx_seg seg = arg->seg0;
-	struct gx_desc d;
-
-	if (i >= end)
-		return none;
-	d.src_off = raw.d.x;
-	d.len = raw.d.y;
-	d.dst_off = (uint64_t)raw.d.w << 32 | raw.d.z;
-	if (arg->only)
-		return gx_piece_get(b, &d, &seg, i, from, to);
-	if (raw.seg >= b->nr_seg)
-		return gx_piece_get(b, &d, nullptr, i, from, to);
-	seg.dst_base = array_load<cached>((const unsigned long long *)&b->seg[raw.seg].dst_base);
-	seg.dst_len = array_load<cached>((const unsigned long long *)&b->seg[raw.seg].dst_len);
-	return gx_piece_get(b, &d, &seg, i, from, to);
-}
-
-/* How a warp copies pieces: here through its registers. */
-struct lanes {
-	static constexpr uint32_t fetch = 32;
-	static constexpr bool cached = true;
-
-	__device__ void copy(uint64_t dst, uint64_t src, uint32_t len, uint32_t lane)
-	{
-		piece_copy(dst, src, len, lane);
-	}
-
-	__device__ void drain(uint32_t lane)
-	{
-	}
-};
-
-/*
- * One unit, by one warp: copier::fetch descriptors are fetched at a time, the next ones while these
- * are copied one after another.
- */
-template <typename copier>
-__device__ static uint32_t unit_run(const struct gx_unpack_arg *arg, uint32_t unit, uint32_t step,
-				    copier &how, uint32_t lane)
-{
-	struct gx_cut from = gx_cut_get(arg, unit, step);
-	struct gx_cut to = gx_cut_get(arg, unit + 1, step);
-	uint32_t end = gx_cut_end(&to);
-	uint32_t fetch = lane < copier::fetch ? end : 0;
-	struct raw_desc raw = desc_load<copier::cached>(arg, from.desc + lane, fetch), next;
-	uint32_t worst = GX_BLOCK_OK;
-
-	for (uint32_t base = from.desc; base < end; base += copier::fetch, raw = next) {
-		struct gx_piece p =
-			piece_make<copier::cached>(arg, raw, base + lane, fetch, &from, &to);
-		uint32_t todo = __ballot_sync(ALL, p.len != 0);
-
-		next = desc_load<copier::cached>(arg, base + copier::fetch + lane, fetch);
-		worst = max(worst, p.status);
-		for (; todo; todo &= todo - 1) {
-			int who = __ffs(todo) - 1;
-
-			how.copy(__shfl_sync(ALL, p.dst, who), __shfl_sync(ALL, p.src, who),
-				 __shfl_sync(ALL, p.len, who), lane);
-		}
-	}
-	return __reduce_max_sync(ALL, worst);
-}
 
 /*
  * Account for @done units of block @b. The warp's stores come before the fence (the warp is
@@ -206,24 +25,24 @@ __device__ static void block_account(const struct gx_unpack_args *args, uint32_t
 		return;
 	if (worst > GX_BLOCK_OK)
 		atomicMax(nr_worst, worst);
-	__threadfence();
+	fence_gpu();
 	if (atomicAdd(nr_done, done) + done != args->arg[b].nr_unit)
 		return;
-	__threadfence();
+	fence_gpu();
 	worst = max(atomicExch(nr_worst, 0u), (uint32_t)GX_BLOCK_OK);
 	atomicExch(nr_done, 0u);
-	__threadfence_system();
+	fence_system();
 	*(volatile uint32_t *)args->arg[b].block.status = worst;
 }
 
-/* All units of this warp, one every @step units. */
+/* All units of this warp: from @unit on, one every @step units, up to @end. */
 template <typename copier>
 __device__ static void units_run(const struct gx_unpack_args &args, copier &how, uint32_t unit,
-				 uint32_t step, uint32_t lane)
+				 uint32_t step, uint32_t end, uint32_t lane)
 {
 	uint32_t b = 0, first = 0, done = 0, worst = GX_BLOCK_OK;
 
-	for (; unit < args.unit_end[args.n - 1]; unit += step) {
+	for (; unit < end; unit += step) {
 		if (done && unit >= args.unit_end[b]) {
 			how.drain(lane);
 			block_account(&args, b, done, worst, lane);
@@ -244,10 +63,12 @@ __device__ static void units_run(const struct gx_unpack_args &args, copier &how,
 extern "C" __global__ void __launch_bounds__(GX_UNPACK_THREADS, 1)
 	gx_unpack(const __grid_constant__ struct gx_unpack_args args)
 {
-	uint32_t unit = threadIdx.x / 32 * gridDim.x + blockIdx.x;
-	struct lanes how;
+	uint32_t units = args.unit_end[args.n - 1];
+	uint32_t first = gx_unit_first(units, gridDim.x, blockIdx.x);
+	uint32_t end = gx_unit_first(units, gridDim.x, blockIdx.x + 1);
+	struct lanes<false> how;
 
-	units_run(args, how, unit, gridDim.x * GX_UNPACK_WARPS, threadIdx.x % 32);
+	units_run(args, how, first + threadIdx.x / 32, GX_UNPACK_WARPS, end, threadIdx.x % 32);
 }
 
 /* --- the ring: bulk copies through shared memory
@@ -455,7 +276,8 @@ __device__ static void ring_run(const struct gx_unpack_args &args)
 
 	asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
 	how.open(shared + warp * STAGES * how.stage_b, bars[warp], stages[warp], lane);
-	units_run(args, how, warp * gridDim.x + blockIdx.x, gridDim.x * WARPS, lane);
+	units_run(args, how, warp * gridDim.x + blockIdx.x, gridDim.x * WARPS,
+		  args.unit_end[args.n - 1], lane);
 	asm volatile("griddepcontrol.wait;" : : : "memory");
 }
 

@@ -119,6 +119,16 @@ GX_HD struct gx_cut gx_cut_get(const struct gx_unpack_arg *arg, uint32_t unit, u
 	return gx_cut_in((uint32_t)(at / span), arg->len, at % span);
 }
 
+/**
+ * gx_unit_first() - The first unit of thread block @block, when each gets its share of @units in
+ * one piece. So a line of descriptors is read by one or two SMs: reads of one line of host memory
+ * by many come one after another.
+ */
+GX_HD uint32_t gx_unit_first(uint32_t units, uint32_t blocks, uint32_t block)
+{
+	return (uint32_t)((uint64_t)units * block / blocks);
+}
+
 /** gx_cut_end() - One past the last descriptor that a unit which ends at @to touches. */
 GX_HD uint32_t gx_cut_end(const struct gx_cut *to)
 {

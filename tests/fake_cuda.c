@@ -12,10 +12,11 @@
 #include "gather_core.h"
 #include "gx_internal/base.h"
 #include "load_core.h"
-#include "unpack_core.h"
+#include "resident_core.h"
 
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -31,7 +32,7 @@ struct CUstream_st {
 };
 
 struct fake_op {
-	enum { OP_COPY, OP_SET, OP_WORD, OP_UNPACK, OP_GATHER, OP_LOAD, OP_HOST } kind;
+	enum { OP_COPY, OP_SET, OP_WORD, OP_UNPACK, OP_GATHER, OP_LOAD, OP_HOST, OP_RESIDENT } kind;
 	void (*host_fn)(void *arg);
 	void (*load_fn)(const struct gx_load_args *a);
 	struct gx_load_args load;
@@ -42,6 +43,7 @@ struct fake_op {
 	size_t len;
 	uint32_t value;
 	struct gx_unpack_args *args;
+	struct gx_res_args resident;
 };
 
 /* Prototypes for the compiler: each symbol has the type that cuda_abi.h gives it. */
@@ -70,23 +72,26 @@ static bool planned(void)
 	return plan && i < 64 && (strtoull(plan, NULL, 16) >> i & 1);
 }
 
-static void unit_run(const struct gx_unpack_args *args, unsigned b, uint32_t unit)
+static uint32_t unit_run(const struct gx_unpack_arg *arg, uint32_t step, uint32_t unit)
 {
-	const struct gx_unpack_arg *arg = &args->arg[b];
-	struct gx_cut from = gx_cut_get(arg, unit, args->step);
-	struct gx_cut to = gx_cut_get(arg, unit + 1, args->step);
+	const struct gx_block *blk = &arg->block;
+	struct gx_cut from = gx_cut_get(arg, unit, step);
+	struct gx_cut to = gx_cut_get(arg, unit + 1, step);
+	uint32_t worst = GX_BLOCK_OK;
 
 	for (uint32_t i = from.desc; i < gx_cut_end(&to); i++) {
-		const struct gx_block *blk = &arg->block;
-		uint16_t which = blk->aux[i].seg;
+		struct gx_desc whole = {0, arg->len, 0};
+		const struct gx_desc *d = blk->desc ? &blk->desc[i] : &whole;
+		uint16_t which = arg->only ? 0 : blk->aux[i].seg;
 		const struct gx_seg *seg = which < blk->nr_seg ? &blk->seg[which] : NULL;
-		struct gx_piece p = gx_piece_get(blk, &blk->desc[i], seg, i, &from, &to);
+		struct gx_piece p =
+			gx_piece_get(blk, d, arg->only ? &arg->seg0 : seg, i, &from, &to);
 
 		if (p.len)
 			memcpy((void *)p.dst, (void *)p.src, p.len);
-		args->counter[GX_UNPACK_BLOCKS_MAX + b] =
-			GX_MAX(args->counter[GX_UNPACK_BLOCKS_MAX + b], p.status);
+		worst = GX_MAX(worst, p.status);
 	}
+	return worst;
 }
 
 static void unpack_run(struct gx_unpack_args *args)
@@ -95,12 +100,63 @@ static void unpack_run(struct gx_unpack_args *args)
 		uint32_t *worst = &args->counter[GX_UNPACK_BLOCKS_MAX + b];
 
 		for (uint32_t unit = 0; unit < args->arg[b].nr_unit; unit++)
-			unit_run(args, b, unit);
+			*worst = GX_MAX(*worst, unit_run(&args->arg[b], args->step, unit));
 		__atomic_store_n(args->arg[b].block.status, GX_MAX(*worst, GX_BLOCK_OK),
 				 __ATOMIC_RELEASE);
 		*worst = 0;
 	}
 	free(args);
+}
+
+/* The next job of the ring, whole. The fake has one thread block, the leader. */
+static bool resident_read(const struct gx_res_args *a, uint32_t cursor, struct gx_res_job *job)
+{
+	const struct gx_res_slot *slot = &a->shared->slot[cursor & (GX_RES_RING - 1)];
+	uint32_t data[GX_RES_WORDS];
+
+	for (unsigned i = 0; i < GX_RES_WORDS; i++) {
+		uint64_t word = __atomic_load_n(&slot->word[i], __ATOMIC_ACQUIRE);
+
+		if (word >> 32 != (uint32_t)(cursor + 1))
+			return false;
+		data[i] = (uint32_t)word;
+	}
+	memcpy(job, data, sizeof(*job));
+	return true;
+}
+
+/* A job that waits for others finds them done: one comes after the other here. */
+static void resident_job(const struct gx_res_args *a, uint32_t cursor, const struct gx_res_job *job)
+{
+	uint32_t *done = &a->shared->done[cursor & (GX_RES_RING - 1)], worst = GX_BLOCK_OK;
+	bool copy = (job->kind & 255) == GX_RES_COPY;
+
+	for (uint32_t unit = 0; unit < job->arg.nr_unit; unit++)
+		worst = GX_MAX(worst, unit_run(&job->arg, job->step, unit));
+	if (job->arg.block.status)
+		__atomic_store_n(job->arg.block.status, copy ? job->value : worst,
+				 __ATOMIC_RELEASE);
+	__atomic_store_n(done, cursor + 1, __ATOMIC_RELEASE);
+}
+
+static void resident_run(const struct gx_res_args *a)
+{
+	uint64_t begin_ns = gx_now_ns(), last_ns = begin_ns, now_ns = begin_ns;
+	struct gx_res_job job;
+
+	while (!gx_res_stopped(a, a->dev->stop_to) && now_ns - begin_ns <= a->life_ns &&
+	       now_ns - last_ns <= a->idle_ns) {
+		now_ns = gx_now_ns();
+		if (!resident_read(a, *a->dev->cursor, &job)) {
+			sched_yield();
+			continue;
+		}
+		if (job.kind == GX_RES_STOP)
+			a->dev->stop_to = job.value;
+		resident_job(a, (*a->dev->cursor)++, &job);
+		last_ns = now_ns;
+	}
+	__atomic_store_n(&a->shared->ended, a->launch, __ATOMIC_RELEASE);
 }
 
 /* The words of one row, as the warp of the kernel takes them. */
@@ -272,6 +328,9 @@ static void op_run(struct fake_op *op)
 		break;
 	case OP_HOST:
 		op->host_fn(op->dst);
+		break;
+	case OP_RESIDENT:
+		resident_run(&op->resident);
 		break;
 	}
 }
@@ -505,7 +564,9 @@ FAKE unsigned cuModuleGetFunction(struct CUfunc_st **function, struct CUmod_st *
 		*function = (struct CUfunc_st *)(uintptr_t)load_find(name);
 		return planned() ? 500 : 0;
 	}
-	*function = (struct CUfunc_st *)(uintptr_t)(strcmp(name, "gx_flag") ? 1 : 2);
+	*function = (struct CUfunc_st *)(uintptr_t)(!strcmp(name, "gx_flag")	   ? 2
+						    : !strcmp(name, "gx_resident") ? 3
+										   : 1);
 	return planned() ? 500 : 0;
 }
 
@@ -529,7 +590,11 @@ FAKE unsigned cuLaunchKernel(struct CUfunc_st *function, unsigned grid_x, unsign
 		return op_add(stream, (struct fake_op){.kind = OP_WORD,
 						       .dst = *(void **)params[0],
 						       .value = *(uint32_t *)params[1]});
-	if ((uintptr_t)function > 2)
+	if ((uintptr_t)function == 3)
+		return op_add(stream,
+			      (struct fake_op){.kind = OP_RESIDENT,
+					       .resident = *(struct gx_res_args *)params[0]});
+	if ((uintptr_t)function > 3)
 		return op_add(stream,
 			      (struct fake_op){.kind = OP_GATHER,
 					       .name = (char)(uintptr_t)function,

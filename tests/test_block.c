@@ -42,7 +42,8 @@ static struct fake *fake_of(struct gx_gpu *gpu)
 	return GX_CONTAINER_OF(gpu, struct fake, gpu);
 }
 
-static int fake_stream_open(struct gx_gpu *gpu, struct gx_gpu_stream **out)
+static int fake_stream_open(struct gx_gpu *gpu, enum gx_stream_kind kind,
+			    struct gx_gpu_stream **out)
 {
 	struct fake *f = fake_of(gpu);
 

@@ -506,15 +506,18 @@ static int suite_run(void)
 		cmocka_unit_test(open__refused),
 	};
 
-	return cmocka_run_group_tests_name(how.device < 0 ? "engine, host" : "engine, cuda", tests,
-					   NULL, NULL);
+	return cmocka_run_group_tests_name(how.device < 0 ? "engine, host"
+					   : how.unpack	  ? "engine, cuda, resident"
+							  : "engine, cuda",
+					   tests, NULL, NULL);
 }
 
-int main(int argc, char **argv)
+/* Return: tests that failed, 77: there is no such engine. */
+static int engine_run(enum gx_unpack_mode unpack)
 {
 	int ret, failed;
 
-	how.device = argc > 1 && !strcmp(argv[1], "cuda") ? 0 : -1;
+	how.unpack = unpack;
 	ret = gx_engine_open(&how, &engine);
 	if (ret) {
 		printf("no engine: %s\n", gx_engine_why());
@@ -523,4 +526,15 @@ int main(int argc, char **argv)
 	failed = suite_run();
 	gx_engine_close(engine);
 	return failed ? 1 : 0;
+}
+
+int main(int argc, char **argv)
+{
+	int ret;
+
+	how.device = argc > 1 && !strcmp(argv[1], "cuda") ? 0 : -1;
+	ret = engine_run(GX_UNPACK_MODE_AUTO);
+	if (!ret && how.device == 0)
+		ret = engine_run(GX_UNPACK_MODE_RESIDENT);
+	return ret;
 }

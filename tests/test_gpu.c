@@ -11,7 +11,9 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,7 +80,7 @@ static int setup(void **state)
 	assert_ptr_not_equal(f->host, MAP_FAILED);
 	assert_int_equal(ops->host_map(gpu, f->host, HOST_B), 0);
 	assert_int_equal(ops->mem_alloc(gpu, DST_B, &dst), 0);
-	assert_int_equal(ops->stream_open(gpu, &f->s), 0);
+	assert_int_equal(ops->stream_open(gpu, GX_STREAM_UNPACK, &f->s), 0);
 	f->flags = ops->flag_alloc(gpu, 4);
 	assert_non_null(f->flags);
 	f->want = f->host + SRC_B;
@@ -601,7 +603,7 @@ static void stream_close__work_outstanding(void **state)
 		assert_int_equal(*f->b[b].status, GX_BLOCK_OK);
 	assert_int_equal(f->flags[0], 5);
 	assert_memory_equal(f->got, f->want, 100000);
-	assert_int_equal(ops->stream_open(gpu, &f->s), 0);
+	assert_int_equal(ops->stream_open(gpu, GX_STREAM_UNPACK, &f->s), 0);
 	want_check(f);
 }
 
@@ -610,7 +612,7 @@ static void stream_open__two_at_once(void **state)
 	struct fix *f = *state;
 	struct gx_gpu_stream *first = f->s, *second = NULL;
 
-	assert_int_equal(ops->stream_open(gpu, &second), 0);
+	assert_int_equal(ops->stream_open(gpu, GX_STREAM_UNPACK, &second), 0);
 	for (unsigned i = 0; i < 8; i++) {
 		frag_add(f, i, 200000 + i);
 		f->s = i % 2 ? second : first;
@@ -767,8 +769,8 @@ static void info__what_is_used(void **state)
 	ops->info(gpu, name, sizeof(name), &sms, &mode);
 	assert_true(strlen(name) > 0);
 	assert_int_equal(mode, cfg.unpack);
-	assert_int_equal(sms > 0, mode == GX_UNPACK_KERNEL);
-	if (cfg.sms && mode == GX_UNPACK_KERNEL)
+	assert_int_equal(sms > 0, mode == GX_UNPACK_KERNEL || mode == GX_UNPACK_RESIDENT);
+	if (cfg.sms && sms)
 		assert_true(sms <= cfg.sms);
 	assert_int_equal(gpu->device, ops == &gx_gpu_host_ops ? -1 : cfg.device);
 }
@@ -1006,6 +1008,295 @@ static void mem_import__lies_are_refused(void **state)
 	ops->mem_unimport(gpu, NULL);
 }
 
+/* --- resident streams: a kernel that is there already takes jobs from a ring --- */
+
+/* The stream of the fixture, as the local link opens its own: copies are unordered, too. */
+static void stream_reopen(struct fix *f, enum gx_stream_kind kind)
+{
+	ops->stream_close(f->s);
+	assert_int_equal(ops->stream_open(gpu, kind, &f->s), 0);
+}
+
+static void flag_wait(struct fix *f, const uint32_t *flag, uint32_t value)
+{
+	uint64_t end_ns = gx_now_ns() + WAIT_NS;
+
+	while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != value) {
+		ops->reap(f->s, gx_now_ns());
+		assert_int_equal(ops->fault(f->s), 0);
+		assert_true(gx_now_ns() < end_ns);
+	}
+}
+
+static void block_one(struct fix *f, unsigned b, uint32_t len)
+{
+	f->b[b].nr = 0;
+	f->used %= DST_B / 2;
+	frag_add(f, b, len);
+	blocks_launch(f, 1);
+	assert_int_equal(block_wait(f, b), GX_BLOCK_OK);
+}
+
+/* Longer than a launch waits, and about as long: some jobs meet one that is just leaving. */
+static void resident__idle_between(void **state)
+{
+	struct fix *f = *state;
+
+	for (unsigned i = 0; i < 300; i++) {
+		usleep(i % 3 ? 90 + i % 40 : 300);
+		block_one(f, 0, 1 + fix_random(f) % 9000);
+	}
+	want_check(f);
+}
+
+/* Through several launches, each of which ends after a millisecond. */
+static void resident__busy_for_long(void **state)
+{
+	struct fix *f = *state;
+	uint64_t end_ns = gx_now_ns() + 20000000;
+
+	while (gx_now_ns() < end_ns)
+		block_one(f, 0, 4096);
+	want_check(f);
+}
+
+/* More than the ring holds, none waited for; nothing is lost and the rest is refused. */
+static void resident__ring_full(void **state)
+{
+	struct fix *f = *state;
+	unsigned posted = 0, refused = 0;
+
+	f->flags[2] = 0;
+	while (posted < 500) {
+		struct gx_gpu_copy one = {f->dst + posted * 4099, f->host + posted * 5000, 4096};
+
+		if (ops->copy(f->s, &one, 1, &f->flags[posted % 4], posted, gx_now_ns())) {
+			refused++;
+			ops->reap(f->s, gx_now_ns());
+			continue;
+		}
+		memcpy(f->want + posted * 4099, f->host + posted * 5000, 4096);
+		posted++;
+	}
+	want_check(f); /* driver work, which comes after all of them */
+	print_message("%u times refused\n", refused);
+}
+
+/* Small ones are jobs, a large one is driver work; each sees what the one before it wrote. */
+static void resident__order_of_kinds(void **state)
+{
+	struct fix *f = *state;
+	size_t len[] = {1000, 300000, 65536, 17, 2000000, 4};
+
+	for (unsigned i = 0; i < 60; i++) {
+		size_t n = len[i % GX_ARRAY_SIZE(len)];
+		struct gx_gpu_copy down = {f->dst + i, f->host + i * 1001, n};
+		struct gx_gpu_copy move = {f->dst + DST_B / 2 + i, f->dst + i, n};
+
+		while (ops->copy(f->s, &down, 1, &f->flags[0], 2 * i, gx_now_ns()))
+			ops->reap(f->s, gx_now_ns());
+		while (ops->copy(f->s, &move, 1, &f->flags[0], 2 * i + 1, gx_now_ns()))
+			ops->reap(f->s, gx_now_ns());
+		memcpy(f->want + i, f->host + i * 1001, n);
+		memcpy(f->want + DST_B / 2 + i, f->want + i, n);
+	}
+	flag_wait(f, &f->flags[0], 119);
+	want_check(f);
+}
+
+/* What the ring has no room for is as it was: a caller who waits for its end waits for nothing. */
+static void resident__refused_blocks_keep_their_status(void **state)
+{
+	struct fix *f = *state;
+	struct gx_block b[80], *list[80];
+	unsigned refused = 0, at = 0;
+
+	for (unsigned i = 0; i < 80; i++) {
+		assert_int_equal(ops->block_alloc(gpu, &b[i]), 0);
+		b[i].src_base = (uintptr_t)f->host;
+		b[i].seg[0] = (struct gx_seg){(uintptr_t)f->dst, DST_B};
+		b[i].nr = b[i].nr_seg = 1;
+		b[i].desc[0] = (struct gx_desc){0, 1 << 20, 0};
+		*b[i].status = GX_BLOCK_OK;
+		list[i] = &b[i];
+	}
+	memcpy(f->want, f->host, 1 << 20);
+	while (at < 80) {
+		unsigned k = ops->unpack(f->s, list + at, 80 - at, gx_now_ns());
+
+		at += k;
+		refused += at < 80 && k < 16;
+		for (unsigned i = at; i < 80; i++)
+			assert_int_equal(*b[i].status, GX_BLOCK_OK);
+		if (!k)
+			ops->reap(f->s, gx_now_ns());
+	}
+	for (unsigned i = 0; i < 80; i++)
+		while (!__atomic_load_n(b[i].status, __ATOMIC_ACQUIRE))
+			ops->reap(f->s, gx_now_ns());
+	want_check(f);
+	for (unsigned i = 0; i < 80; i++)
+		ops->block_free(gpu, &b[i]);
+	print_message("%u times refused\n", refused);
+}
+
+/* @round's bytes of the pool, and where fragment @i of 40 goes: sectors are shared by neighbours.
+ */
+static void pool_fill(uint8_t *pool, unsigned round)
+{
+	for (unsigned i = 0; i < 16384; i++)
+		pool[i] = (uint8_t)(i * 7 + round * 31 + (i >> 8));
+}
+
+/*
+ * The kernel stays while its pool is written anew: no byte of an earlier round may come from a
+ * cache. Into host memory, so that every round is compared as soon as its end is seen.
+ */
+static void rewritten(struct fix *f, uint8_t *pool, bool by_copy)
+{
+	uint8_t *src = f->host;
+
+	for (unsigned i = 0; i < 40; i++)
+		desc_add(f, 0, (struct gx_desc){i * 409, 401 + i % 9, i * 500 + i % 16}, false);
+	f->b[0].src_base = (uintptr_t)pool;
+	f->b[0].seg[0] = (struct gx_seg){(uintptr_t)f->got, DST_B};
+	for (unsigned round = 0; round < (getenv("GX_FAKE_CUDA") ? 100 : 3000); round++) {
+		pool_fill(src, round);
+		if (by_copy)
+			while (ops->copy(f->s, &(struct gx_gpu_copy){pool, src, 16384}, 1,
+					 &f->flags[0], round, gx_now_ns()))
+				ops->reap(f->s, gx_now_ns());
+		blocks_launch(f, 1);
+		assert_int_equal(block_wait(f, 0), GX_BLOCK_OK);
+		for (unsigned i = 0; i < 40; i++)
+			assert_memory_equal(f->got + i * 500 + i % 16, src + i * 409, 401 + i % 9);
+	}
+	f->b[0].nr = 0;
+	f->b[0].seg[0] = (struct gx_seg){(uintptr_t)f->dst, DST_B};
+}
+
+static void resident__pool_rewritten(void **state)
+{
+	struct fix *f = *state;
+	void *src = NULL;
+
+	rewritten(f, f->host, false);
+	assert_int_equal(ops->mem_alloc(gpu, 16384, &src), 0);
+	rewritten(f, src, true);
+	ops->mem_free(gpu, src, 16384);
+}
+
+/* Unordered copies: each list tells its own end, and its end alone. */
+static void resident__lists_of_copies(void **state)
+{
+	struct fix *f = *state;
+	uint32_t *own = ops->flag_alloc(gpu, 200);
+
+	stream_reopen(f, GX_STREAM_RESIDENT);
+	for (unsigned i = 0; i < 200; i++) {
+		struct gx_gpu_copy list[GX_RESIDENT_COPIES];
+		unsigned n = 1 + i % GX_RESIDENT_COPIES;
+
+		for (unsigned k = 0; k < n; k++) {
+			size_t at = 33000 * i + 4001 * k, len = fix_random(f) % 4000;
+
+			list[k] = (struct gx_gpu_copy){f->dst + at, f->host + at / 3, len};
+			memcpy(f->want + at, f->host + at / 3, len);
+		}
+		while (ops->copy(f->s, list, n, &own[i], i + 1, gx_now_ns()))
+			ops->reap(f->s, gx_now_ns());
+	}
+	for (unsigned i = 0; i < 200; i++)
+		flag_wait(f, &own[i], i + 1);
+	stream_reopen(f, GX_STREAM_UNPACK);
+	ops->flag_free(gpu, own, 200);
+	want_check(f);
+}
+
+/* What a program does to the GPU beside us, from a thread of its own. */
+struct beside {
+	atomic_bool stop;
+	unsigned nr;
+	uint64_t worst_ns;
+	unsigned (*sync)(void); /* cuCtxSynchronize, NULL: not there */
+};
+
+static void beside_note(struct beside *w, uint64_t begin_ns)
+{
+	w->worst_ns = GX_MAX(w->worst_ns, gx_now_ns() - begin_ns);
+	w->nr++;
+}
+
+static void *beside_run(void *arg)
+{
+	struct beside *w = arg;
+
+	while (!atomic_load(&w->stop)) {
+		uint64_t begin_ns = gx_now_ns();
+		void *mem = NULL;
+
+		assert_int_equal(ops->mem_alloc(gpu, 1 << 20, &mem), 0);
+		beside_note(w, begin_ns);
+		begin_ns = gx_now_ns();
+		ops->mem_free(gpu, mem, 1 << 20); /* waits for the whole GPU */
+		beside_note(w, begin_ns);
+		begin_ns = gx_now_ns();
+		if (w->sync && w->sync() == 0)
+			beside_note(w, begin_ns);
+		usleep(200);
+	}
+	return NULL;
+}
+
+/* The context of the test's thread is the GPU's, once it has worked there. */
+static void *beside_thread(void *arg)
+{
+	struct gx_gpu_stream *s = NULL;
+	struct gx_block b = {0}, *list[] = {&b};
+
+	assert_int_equal(ops->stream_open(gpu, GX_STREAM_LAUNCH, &s), 0);
+	assert_int_equal(ops->block_alloc(gpu, &b), 0);
+	assert_int_equal(ops->unpack(s, list, 1, gx_now_ns()), 1);
+	ops->stream_close(s);
+	ops->block_free(gpu, &b);
+	return beside_run(arg);
+}
+
+/* Allocating, freeing and synchronising wait a bounded time while the ring is never empty. */
+static void resident__others_wait_bounded(void **state)
+{
+	struct fix *f = *state;
+	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+	struct beside w = {.sync = lib ? (unsigned (*)(void))dlsym(lib, "cuCtxSynchronize") : NULL};
+	uint64_t end_ns = gx_now_ns() + 1000000000;
+	unsigned rounds = 0;
+	pthread_t thread;
+
+	for (unsigned b = 0; b < 4; b++)
+		for (unsigned i = 0; i < 128; i++)
+			frag_add(f, b, 4096);
+	blocks_run(f, 4);
+	assert_int_equal(pthread_create(&thread, NULL, beside_thread, &w), 0);
+	while (gx_now_ns() < end_ns) {
+		unsigned b = rounds++ % 4;
+
+		assert_int_equal(block_wait(f, b), GX_BLOCK_OK);
+		while (!ops->unpack(f->s, f->list + b, 1, gx_now_ns()))
+			ops->reap(f->s, gx_now_ns());
+	}
+	for (unsigned b = 0; b < 4; b++)
+		assert_int_equal(block_wait(f, b), GX_BLOCK_OK);
+	atomic_store(&w.stop, true);
+	pthread_join(thread, NULL);
+	want_check(f);
+	print_message("%u blocks; beside them %u calls (%s), the longest %.2f ms\n", rounds, w.nr,
+		      w.sync ? "with cuCtxSynchronize" : "without", (double)w.worst_ns / 1e6);
+	assert_true(w.nr > 0);
+	assert_true(w.worst_ns < (getenv("GX_FAKE_CUDA") ? 5000000000 : 50000000));
+	if (lib)
+		dlclose(lib);
+}
+
 /* --- fake driver only: the GPU fails while it runs --- */
 
 static void fault__sticks_and_says_why(void **state)
@@ -1024,7 +1315,7 @@ static void fault__sticks_and_says_why(void **state)
 	assert_int_equal(ops->unpack(f->s, f->list, 1, 1000), 0);
 	assert_int_equal(ops->copy(f->s, &one, 1, f->flags, 1, 1000), -EAGAIN);
 	ops->stream_close(f->s);
-	assert_int_equal(ops->stream_open(gpu, &f->s), 0);
+	assert_int_equal(ops->stream_open(gpu, GX_STREAM_UNPACK, &f->s), 0);
 	blocks_run(f, 1); /* the fault was the stream's */
 }
 
@@ -1034,6 +1325,7 @@ static void unpack_name__all(void **state)
 {
 	assert_string_equal(gx_unpack_name(GX_UNPACK_AUTO), "auto");
 	assert_string_equal(gx_unpack_name(GX_UNPACK_KERNEL), "kernel");
+	assert_string_equal(gx_unpack_name(GX_UNPACK_RESIDENT), "resident");
 	assert_string_equal(gx_unpack_name(GX_UNPACK_D2D), "d2d");
 	assert_string_equal(gx_unpack_name(GX_UNPACK_HOST), "host");
 	assert_string_equal(gx_unpack_name(GX_UNPACK_NONE), "none");
@@ -1150,6 +1442,21 @@ static int late_run(void)
 	return cmocka_run_group_tests_name("host, late", tests, group_open, group_close);
 }
 
+static int resident_run(struct gx_gpu_cfg how)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(resident__idle_between),	 TEST(resident__busy_for_long),
+		TEST(resident__ring_full),	 TEST(resident__order_of_kinds),
+		TEST(resident__lists_of_copies), TEST(resident__refused_blocks_keep_their_status),
+		TEST(resident__pool_rewritten),	 TEST(resident__others_wait_bounded),
+	};
+
+	ops = &gx_gpu_cuda_ops;
+	cfg = how;
+	return cmocka_run_group_tests_name("cuda resident, the ring", tests, group_open,
+					   group_close);
+}
+
 /* tests/fake_cuda.c as libcuda.so.1: GX_FAKE_CUDA is set by who puts it in the library path. */
 static int fault_run(struct gx_gpu_cfg how)
 {
@@ -1216,11 +1523,17 @@ static int cuda_main(void)
 	failed += suite_run(c, (struct gx_gpu_cfg){.unpack = GX_UNPACK_KERNEL});
 	failed += suite_run(c, (struct gx_gpu_cfg){.unpack = GX_UNPACK_KERNEL, .sms = 1});
 	failed += suite_run(c, (struct gx_gpu_cfg){.unpack = GX_UNPACK_KERNEL, .sms = 1000});
+	failed += suite_run(c, (struct gx_gpu_cfg){.unpack = GX_UNPACK_RESIDENT});
+	failed += suite_run(c, (struct gx_gpu_cfg){.unpack = GX_UNPACK_RESIDENT, .sms = 1});
+	failed += suite_run(c, (struct gx_gpu_cfg){.unpack = GX_UNPACK_RESIDENT, .sms = 1000});
 	failed += suite_run(c, (struct gx_gpu_cfg){.unpack = GX_UNPACK_D2D});
 	failed += suite_run(c, (struct gx_gpu_cfg){.unpack = GX_UNPACK_HOST});
 	failed += suite_run(c, (struct gx_gpu_cfg){.unpack = GX_UNPACK_NONE});
+	failed += resident_run((struct gx_gpu_cfg){.unpack = GX_UNPACK_RESIDENT});
+	failed += resident_run((struct gx_gpu_cfg){.unpack = GX_UNPACK_RESIDENT, .sms = 1});
 	if (getenv("GX_FAKE_CUDA")) {
 		failed += fault_run((struct gx_gpu_cfg){.unpack = GX_UNPACK_KERNEL});
+		failed += fault_run((struct gx_gpu_cfg){.unpack = GX_UNPACK_RESIDENT});
 		failed += fault_run((struct gx_gpu_cfg){.unpack = GX_UNPACK_D2D});
 		failed += fault_run((struct gx_gpu_cfg){.unpack = GX_UNPACK_HOST});
 	}

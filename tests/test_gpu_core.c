@@ -4,7 +4,7 @@
  * and every byte must be copied once, by units of similar weight.
  */
 #include "gx_internal/base.h"
-#include "unpack_core.h"
+#include "resident_core.h"
 
 #include <setjmp.h>
 #include <stdlib.h>
@@ -308,16 +308,171 @@ static void split__every_alignment(void **state)
 			}
 }
 
+/* --- the ring of mode resident --- */
+
+static void res_sharers__none_for_nothing(void **state)
+{
+	for (uint32_t units = 1; units < 400; units++)
+		for (uint32_t blocks = 1; blocks <= 132; blocks += 13) {
+			uint32_t sharers = gx_res_sharers(units, GX_UNIT_MIN, blocks);
+
+			assert_in_range(sharers, 1, GX_MIN(blocks, units));
+			assert_int_equal(gx_unit_first(units, sharers, 0), 0);
+			assert_int_equal(gx_unit_first(units, sharers, sharers), units);
+			for (uint32_t b = 0; b < sharers; b++)
+				assert_true(gx_unit_first(units, sharers, b) <
+					    gx_unit_first(units, sharers, b + 1));
+		}
+	assert_int_equal(gx_res_sharers(32, GX_UNIT_MIN, 132), 1);
+	assert_int_equal(gx_res_sharers(304, 1u << 20, 132), 132);
+}
+
+static void res_count__worst_of_all(void **state)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < 200; i++)
+		sum += gx_res_count(5, GX_BLOCK_OK);
+	assert_int_equal((uint32_t)sum, 1000);
+	assert_int_equal(gx_res_worst(sum), GX_BLOCK_OK);
+	for (unsigned i = 0; i < 200; i++)
+		sum += gx_res_count(5, GX_BLOCK_BOUNDS);
+	assert_int_equal(gx_res_worst(sum), GX_BLOCK_BOUNDS);
+	sum += gx_res_count(5, GX_BLOCK_CRC);
+	assert_int_equal(gx_res_worst(sum), GX_BLOCK_CRC);
+	assert_int_equal((uint32_t)sum, 2005);
+}
+
+static void res_done_from__all_jobs_before(void **state)
+{
+	for (uint32_t wait_to = 0xffffff00u; wait_to != 300; wait_to++)
+		for (uint32_t slot = 0; slot < GX_RES_RING; slot++) {
+			uint32_t from = gx_res_done_from(wait_to, slot), job = from - 1;
+
+			assert_int_equal(job % GX_RES_RING, slot);
+			assert_in_range(wait_to - 1 - job, 0, GX_RES_RING - 1);
+		}
+	/* Nothing was ever done, and nothing has to be. */
+	assert_true((int32_t)(0 - gx_res_done_from(0, 5)) >= 0);
+}
+
+static void res_ring__room_and_words(void **state)
+{
+	struct gx_res_shared *sh = calloc(1, sizeof(*sh));
+	struct gx_res_ring r = {.shared = sh, .head = 0xfffffff0u, .tail = 0xfffffff0u};
+	struct gx_res_job job = {.kind = 7, .value = 0x12345678};
+
+	for (uint32_t i = 0; i < GX_RES_RING; i++) {
+		assert_int_equal(gx_res_room(&r), GX_RES_RING - i);
+		job.step = i;
+		gx_res_post(&r, &job);
+	}
+	assert_int_equal(gx_res_room(&r), 0);
+	for (uint32_t i = 0; i < GX_RES_RING; i++) {
+		uint32_t number = 0xfffffff0u + i, words[GX_RES_WORDS];
+		const struct gx_res_slot *slot = &sh->slot[number % GX_RES_RING];
+
+		for (unsigned w = 0; w < GX_RES_WORDS; w++) {
+			assert_int_equal(slot->word[w] >> 32, (uint32_t)(number + 1));
+			words[w] = (uint32_t)slot->word[w];
+		}
+		job.step = i;
+		assert_memory_equal(words, &job, sizeof(job));
+	}
+	sh->done[0xfffffff1u % GX_RES_RING] = 0xfffffff2u; /* the second before the first */
+	assert_int_equal(gx_res_room(&r), 0);
+	sh->done[0xfffffff0u % GX_RES_RING] = 0xfffffff1u;
+	assert_int_equal(gx_res_room(&r), 2);
+	free(sh);
+}
+
+/* Nothing waits for a kernel that has gone, and none is launched for nothing. */
+static void res_ring__launches(void **state)
+{
+	struct gx_res_shared *sh = calloc(1, sizeof(*sh));
+	struct gx_res_ring r = {.shared = sh};
+	struct gx_res_job job = {.kind = GX_RES_UNPACK};
+
+	assert_false(gx_res_wants_launch(&r, 1000));
+	gx_res_post(&r, &job);
+	assert_true(gx_res_wants_launch(&r, 1000));
+	assert_int_equal(gx_res_launch(&r, 1000), 1);
+	assert_false(gx_res_wants_launch(&r, 2000));
+	assert_true(gx_res_wants_launch(&r, 1001 + GX_RES_LIFE_NS / 2)); /* one behind it */
+	assert_int_equal(gx_res_launch(&r, 1001 + GX_RES_LIFE_NS / 2), 2);
+	assert_false(gx_res_wants_launch(&r, 2 * GX_RES_LIFE_NS)); /* never a third */
+	sh->ended = 1;
+	assert_false(gx_res_wants_launch(&r, 2 * GX_RES_LIFE_NS)); /* the second begins now */
+	sh->ended = 2;
+	assert_true(gx_res_wants_launch(&r, 2 * GX_RES_LIFE_NS + 1));
+	sh->done[0] = 1;
+	gx_res_room(&r);
+	assert_false(gx_res_wants_launch(&r, 9 * (uint64_t)GX_RES_LIFE_NS));
+	free(sh);
+}
+
+static void res_ring__stop(void **state)
+{
+	struct gx_res_shared *sh = calloc(1, sizeof(*sh));
+	struct gx_res_ring r = {.shared = sh};
+	struct gx_res_args args = {.launch = 2};
+
+	gx_res_launch(&r, 0);
+	gx_res_launch(&r, 0);
+	assert_int_equal(gx_res_alive(&r, 0), 2);
+	gx_res_stop(&r);
+	assert_int_equal(gx_res_alive(&r, 0), 0); /* for what is posted from now on */
+	assert_int_equal((uint32_t)sh->slot[0].word[GX_RES_WORDS - 1], 2);
+	assert_true(gx_res_stopped(&args, 2));
+	args.launch = gx_res_launch(&r, 0);
+	assert_false(gx_res_stopped(&args, 2));
+	assert_int_equal(gx_res_alive(&r, 0), 1);
+	sh->ended = 2;
+	assert_int_equal(gx_res_alive(&r, 0), 1);
+	sh->ended = 3;
+	assert_int_equal(gx_res_alive(&r, 0), 0);
+	free(sh);
+}
+
+static void res_copy__is_one_descriptor(void **state)
+{
+	struct gx_res_job job;
+	char from[4], to[4];
+	uint32_t flag;
+
+	gx_res_copy(&job, to, from, 5000, &flag, 9, 304);
+	assert_null(job.arg.block.desc);
+	assert_int_equal(job.arg.len, 5000);
+	assert_int_equal(job.arg.seg0.dst_base, (uintptr_t)to);
+	assert_in_range(job.arg.nr_unit, 2, 3);
+	gx_res_copy(&job, to, from, 0, NULL, 9, 304);
+	assert_int_equal(job.arg.nr_unit, 1); /* which copies nothing and brings the flag */
+	assert_int_equal(gx_cut_get(&job.arg, 0, job.step).desc, 0);
+	assert_int_equal(job.arg.block.nr, 0);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		TEST(plan__empty_block),      TEST(plan__equal_lengths),
-		TEST(plan__one_large),	      TEST(plan__large_among_small),
-		TEST(plan__last_is_longer),   TEST(plan__lengths_of_zero),
-		TEST(plan__random_blocks),    TEST(plan__huge),
-		TEST(fits__at_the_limits),    TEST(piece__out_of_bounds_is_empty),
+		TEST(plan__empty_block),
+		TEST(plan__equal_lengths),
+		TEST(plan__one_large),
+		TEST(plan__large_among_small),
+		TEST(plan__last_is_longer),
+		TEST(plan__lengths_of_zero),
+		TEST(plan__random_blocks),
+		TEST(plan__huge),
+		TEST(fits__at_the_limits),
+		TEST(piece__out_of_bounds_is_empty),
 		TEST(split__every_alignment),
+		cmocka_unit_test(res_sharers__none_for_nothing),
+		cmocka_unit_test(res_count__worst_of_all),
+		cmocka_unit_test(res_done_from__all_jobs_before),
+		cmocka_unit_test(res_ring__room_and_words),
+		cmocka_unit_test(res_ring__launches),
+		cmocka_unit_test(res_ring__stop),
+		cmocka_unit_test(res_copy__is_one_descriptor),
 	};
 
 	return cmocka_run_group_tests_name("gpu_core", tests, NULL, NULL);

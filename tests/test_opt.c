@@ -186,10 +186,10 @@ static void opt_mem__refuses(void **state)
 
 static void opt_unpack__names_go_both_ways(void **state)
 {
-	static const char *const names[] = {"auto", "kernel", "d2d", "host", "none"};
+	static const char *const names[] = {"auto", "kernel", "resident", "d2d", "host", "none"};
 	enum gx_unpack_mode mode;
 
-	for (unsigned i = 0; i < 5; i++) {
+	for (unsigned i = 0; i < 6; i++) {
 		assert_int_equal(opt_unpack(names[i], &mode), 0);
 		assert_string_equal(opt_unpack_text(mode), names[i]);
 	}

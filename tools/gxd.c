@@ -106,7 +106,8 @@ static const struct argp_option gxd_options[] = {
 	{"chunk", KEY_CHUNK, "SIZE", 0, "Largest chunk", 2},
 	{"slots", KEY_SLOTS, "N", 0, "Bounce buffers a peer or queue", 2},
 	{"quantum", KEY_QUANTUM, "SIZE", 0, "Payload of a packet, a multiple of 16 from 1280", 2},
-	{"unpack", KEY_UNPACK, "MODE", 0, "kernel, d2d, host, none (copies nothing), auto", 2},
+	{"unpack", KEY_UNPACK, "MODE", 0,
+	 "kernel, resident, d2d, host, none (copies nothing), auto", 2},
 	{"sms", KEY_SMS, "N", 0, "SMs of the GPU that unpacking may use", 2},
 	{"integrity", KEY_INTEGRITY, "MODE", 0, "none or crc32c; default: by port", 2},
 	{"no-huge", KEY_NO_HUGE, NULL, 0, "Do not try huge pages", 2},
@@ -248,8 +249,10 @@ static error_t opts_tuning(int key, char *arg, struct gxd_opts *o, struct argp_s
 		return 0;
 	case KEY_UNPACK:
 		if (opt_unpack(arg, &o->unpack))
-			argp_error(state, "--unpack: '%s' is not kernel, d2d, host, none or auto",
-				   arg);
+			argp_error(
+				state,
+				"--unpack: '%s' is not kernel, resident, d2d, host, none or auto",
+				arg);
 		return 0;
 	case KEY_INTEGRITY:
 		if (opt_integrity(arg, &o->integrity))

@@ -199,7 +199,7 @@ static const struct argp_option tune_options[] = {
 	{"slots", KEY_SLOTS, "N", 0, "Bounce buffers a peer or queue", 3},
 	{"quantum", KEY_QUANTUM, "SIZE", 0, "Payload of a packet, a multiple of 16 from 1280", 3},
 	{"unpack", KEY_UNPACK, "MODE", 0,
-	 "kernel, d2d, host, none (copies nothing: wrong by design)", 3},
+	 "kernel, resident, d2d, host, none (copies nothing: wrong by design)", 3},
 	{"sms", KEY_SMS, "N", 0, "SMs of the GPU that unpacking may use", 3},
 	{"integrity", KEY_INTEGRITY, "MODE", 0, "none or crc32c; default: by port", 3},
 	{"engine", KEY_ENGINE, "ENGINE", 0,
@@ -249,8 +249,10 @@ static error_t tune_parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_UNPACK:
 		if (opt_unpack(arg, &o->unpack))
-			argp_error(state, "--unpack: '%s' is not kernel, d2d, host, none or auto",
-				   arg);
+			argp_error(
+				state,
+				"--unpack: '%s' is not kernel, resident, d2d, host, none or auto",
+				arg);
 		o->unpack_given = true;
 		return 0;
 	case KEY_INTEGRITY:

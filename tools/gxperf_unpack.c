@@ -24,7 +24,7 @@ static struct {
 	uint32_t align, disorder, block, launch, n;
 	uint64_t total;
 	bool mode[GX_UNPACK_MODE_NONE + 1], any_mode;
-	bool pool_host, steps;
+	bool pool_host, steps, handover;
 } opts = {.sizes = {{1392, 4096, 8192, 8944, 1391}, 5},
 	  .sms = {{0}, 1},
 	  .disorder = 64,
@@ -45,6 +45,7 @@ enum {
 	KEY_MODE,
 	KEY_POOL,
 	KEY_STEPS,
+	KEY_HANDOVER,
 };
 
 static const struct argp_option unpack_options[] = {
@@ -57,9 +58,12 @@ static const struct argp_option unpack_options[] = {
 	{"block", KEY_BLOCK, "N", 0, "Fragments of a block; default 2048", 1},
 	{"launch", KEY_LAUNCH, "N", 0, "Blocks of a launch; default 16", 1},
 	{"total", KEY_TOTAL, "SIZE", 0, "Bytes of one pass; default 1G", 1},
-	{"unpack", KEY_MODE, "MODE", 0, "kernel, d2d, host, none; may be repeated; default all", 1},
+	{"unpack", KEY_MODE, "MODE", 0,
+	 "kernel, resident, d2d, host, none; may be repeated; default all", 1},
 	{"pool", KEY_POOL, "PLACE", 0, "Where fragments lie: gpu (default) or host, pinned", 1},
 	{"steps", KEY_STEPS, NULL, 0, "The steps to batched launches instead", 1},
+	{"handover", KEY_HANDOVER, NULL, 0,
+	 "One job at a time instead, from 1, 2 and 4 threads: chunks, small copies", 1},
 	{NULL, 'n', "N", 0, "Passes; default 16", 1},
 	{0},
 };
@@ -117,6 +121,9 @@ static error_t unpack_parse(int key, char *arg, struct argp_state *state)
 		break;
 	case KEY_STEPS:
 		opts.steps = true;
+		break;
+	case KEY_HANDOVER:
+		opts.handover = true;
 		break;
 	case 'n':
 		bad = opt_u32(arg, 1, 10000, &opts.n);
@@ -218,7 +225,7 @@ static int unpack_open(struct unpack *u, enum gx_unpack_mode mode, uint32_t len,
 		frags = (uint64_t)UNPACK_BLOCKS_MAX * opts.block;
 	if (frags * u->stride > UINT32_MAX)
 		frags = UINT32_MAX / u->stride;
-	if (mode != GX_UNPACK_MODE_KERNEL && mode != GX_UNPACK_MODE_NONE &&
+	if ((mode == GX_UNPACK_MODE_D2D || mode == GX_UNPACK_MODE_HOST) &&
 	    frags > UNPACK_SLOW_FRAGS)
 		frags = UNPACK_SLOW_FRAGS;
 	u->nr = (uint32_t)frags;
@@ -284,7 +291,8 @@ static int unpack_run(struct unpack *u, uint32_t n, uint32_t at_once, uint64_t *
 			ret = block_wait(u, u->block[first + i]);
 		before = gx_now();
 		took = gx_engine_unpack(u->b.q, u->block + first, k);
-		*cpu_ns += gx_now() - before;
+		if (took) /* else it is a wait for the GPU */
+			*cpu_ns += gx_now() - before;
 		at += took;
 		if (!took && !ret)
 			ret = gx_engine_poll(u->b.q);
@@ -484,10 +492,28 @@ static int unpack_steps(uint32_t len, unsigned sms, struct out *out)
 	return ret;
 }
 
+static int unpack_handover(unsigned sms, struct out *out)
+{
+	static const enum gx_unpack_mode modes[] = {GX_UNPACK_MODE_KERNEL, GX_UNPACK_MODE_RESIDENT};
+	int ret = PERF_OK;
+
+	for (unsigned i = 0; i < 2 && !ret; i++) {
+		struct bench_want want = {.device = opts.device, .unpack = modes[i], .sms = sms};
+
+		if (!opts.any_mode || opts.mode[modes[i]])
+			ret = perf_handover(&want, opts.pool_host, &opts.sizes, out);
+	}
+	return ret;
+}
+
 int perf_unpack(const struct perf_opts *unused, struct out *out)
 {
 	int ret = PERF_OK;
 
+	for (unsigned k = 0; opts.handover && k < opts.sms.n && !ret; k++)
+		ret = unpack_handover(opts.sms.v[k], out);
+	if (opts.handover)
+		return ret;
 	for (unsigned k = 0; k < opts.sms.n && !ret; k++)
 		for (unsigned i = 0; i < opts.sizes.n && !ret; i++) {
 			if (!opts.sizes.v[i] || opts.sizes.v[i] > opts.total) {

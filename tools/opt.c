@@ -217,9 +217,9 @@ int opt_mem(const char *text, struct opt_mem *out)
 }
 
 static const char *const opt_unpack_names[] = {
-	[GX_UNPACK_MODE_AUTO] = "auto", [GX_UNPACK_MODE_KERNEL] = "kernel",
-	[GX_UNPACK_MODE_D2D] = "d2d",	[GX_UNPACK_MODE_HOST] = "host",
-	[GX_UNPACK_MODE_NONE] = "none",
+	[GX_UNPACK_MODE_AUTO] = "auto",		[GX_UNPACK_MODE_KERNEL] = "kernel",
+	[GX_UNPACK_MODE_RESIDENT] = "resident", [GX_UNPACK_MODE_D2D] = "d2d",
+	[GX_UNPACK_MODE_HOST] = "host",		[GX_UNPACK_MODE_NONE] = "none",
 };
 
 int opt_unpack(const char *text, enum gx_unpack_mode *out)

@@ -68,7 +68,7 @@ struct opt_mem {
 /** opt_mem() - "name=<host|cuda:N>:<size>", size above 0. Return: 0, -EINVAL. */
 int opt_mem(const char *text, struct opt_mem *out);
 
-/** opt_unpack() - "auto", "kernel", "d2d", "host", "none". Return: 0, -EINVAL. */
+/** opt_unpack() - "auto", "kernel", "resident", "d2d", "host", "none". Return: 0, -EINVAL. */
 int opt_unpack(const char *text, enum gx_unpack_mode *out);
 const char *opt_unpack_text(enum gx_unpack_mode mode);
 

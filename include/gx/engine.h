@@ -221,7 +221,10 @@ struct gx_gather {
  */
 int gx_engine_gather(struct gx_engine_queue *q, const struct gx_gather *g, uint32_t *ticket);
 
-/** gx_engine_copy() - Queue one contiguous copy, by the driver. Return: 0, -EAGAIN. */
+/**
+ * gx_engine_copy() - Queue one contiguous copy, by the driver; in mode resident up to 64 KiB by the
+ * kernel that is there, so that both ends must be memory of a GPU, or mapped. Return: 0, -EAGAIN.
+ */
 int gx_engine_copy(struct gx_engine_queue *q, void *dst, const void *src, size_t len,
 		   uint32_t *ticket);
 

@@ -56,11 +56,13 @@ const char *gx_error(void);
  * ------------------------------------------------------------------------------------------ */
 
 enum gx_unpack_mode {
-	GX_UNPACK_MODE_AUTO,   /* kernel on GPUs, host on CPUs */
-	GX_UNPACK_MODE_KERNEL, /* one batched kernel launch a burst */
-	GX_UNPACK_MODE_D2D,    /* one driver copy a fragment */
-	GX_UNPACK_MODE_HOST,   /* the CPU gathers, one copy a run */
-	GX_UNPACK_MODE_NONE,   /* copies nothing: ablation, results are wrong by design */
+	GX_UNPACK_MODE_AUTO,	 /* kernel on GPUs, host on CPUs */
+	GX_UNPACK_MODE_KERNEL,	 /* one batched kernel launch a burst */
+	GX_UNPACK_MODE_RESIDENT, /* a kernel that stays takes blocks from a ring, while there are
+				    any */
+	GX_UNPACK_MODE_D2D,	 /* one driver copy a fragment */
+	GX_UNPACK_MODE_HOST,	 /* the CPU gathers, one copy a run */
+	GX_UNPACK_MODE_NONE,	 /* copies nothing: ablation, results are wrong by design */
 };
 
 enum gx_conn_event { GX_CONN_UP, GX_CONN_DOWN };

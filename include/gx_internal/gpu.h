@@ -13,7 +13,26 @@
 struct gx_gpu;
 struct gx_gpu_stream;
 
-enum gx_unpack { GX_UNPACK_AUTO, GX_UNPACK_KERNEL, GX_UNPACK_D2D, GX_UNPACK_HOST, GX_UNPACK_NONE };
+enum gx_unpack {
+	GX_UNPACK_AUTO,
+	GX_UNPACK_KERNEL,
+	GX_UNPACK_RESIDENT,
+	GX_UNPACK_D2D,
+	GX_UNPACK_HOST,
+	GX_UNPACK_NONE,
+};
+
+/* How the work of a stream reaches the GPU. The host backend has one kind. */
+enum gx_stream_kind {
+	GX_STREAM_UNPACK, /* as the unpack mode says: in mode resident as RESIDENT, in order; else LAUNCH */
+	GX_STREAM_LAUNCH, /* launches and copies of the driver */
+	/* Jobs for a kernel that is there already: blocks, and lists of up to GX_RESIDENT_COPIES copies of
+	 * together at most GX_RESIDENT_COPY_B; other work waits for that kernel to end, in bounded time.
+	 * Copies too are unordered among themselves and to blocks: each list tells its own end. */
+	GX_STREAM_RESIDENT,
+};
+#define GX_RESIDENT_COPIES 8
+#define GX_RESIDENT_COPY_B ((size_t)64 << 10)
 
 struct gx_gpu_cfg {
 	int device;		 /* CUDA ordinal; ignored by host */
@@ -101,7 +120,7 @@ struct gx_gpu_ops {
 
 	/* Streams are made on the control path; the core that uses one need not have made it. A stream has the
 	 * GPU's context made current by the slots below, cheaply. */
-	int (*stream_open)(struct gx_gpu *gpu, struct gx_gpu_stream **out);
+	int (*stream_open)(struct gx_gpu *gpu, enum gx_stream_kind kind, struct gx_gpu_stream **out);
 	void (*stream_close)(struct gx_gpu_stream *s);
 
 	/* Arrays of one block in memory the GPU reads in place; sets the pointers of @b. Control path. */
@@ -115,7 +134,8 @@ struct gx_gpu_ops {
 	unsigned (*unpack)(struct gx_gpu_stream *s, struct gx_block *const blocks[], unsigned n,
 			   uint64_t now_ns);
 	/* [core] Queue copies, then a flag: *done (memory of the backend's flag array, see flag_alloc) becomes
-	 * @value after all of them and all earlier ones. NULL: no flag, a later one tells of them. Return 0 or
+	 * @value after all of them and all earlier ones (of a RESIDENT stream: after all of them). NULL: no flag, a
+	 * later one tells of them. On a resident stream all of @list is memory of a GPU, or mapped. Return 0 or
 	 * -EAGAIN with nothing queued. */
 	int (*copy)(struct gx_gpu_stream *s, const struct gx_gpu_copy list[], unsigned n,
 		    uint32_t *done, uint32_t value, uint64_t now_ns);
@@ -164,6 +184,6 @@ extern const struct gx_gpu_ops gx_gpu_cuda_ops; /* always linked; open says why 
 const char *gx_gpu_why(void);
 /** gx_gpu_count() - CUDA devices visible, 0 with a reason in gx_gpu_why(). Never fails the program. */
 int gx_gpu_count(void);
-const char *gx_unpack_name(enum gx_unpack mode); /* "auto", "kernel", "d2d", "host", "none" */
+const char *gx_unpack_name(enum gx_unpack mode); /* "auto", "kernel", "resident", "d2d", "host", "none" */
 
 #endif
