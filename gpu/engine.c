@@ -399,6 +399,27 @@ GX_EXPORT int gx_engine_copy(struct gx_engine_queue *q, void *dst, const void *s
 	return ret;
 }
 
+_Static_assert(sizeof(struct gx_engine_piece) == sizeof(struct gx_gpu_copy), "same layout");
+_Static_assert(offsetof(struct gx_engine_piece, len) == offsetof(struct gx_gpu_copy, len), "same");
+_Static_assert(GX_ENGINE_PIECES_MAX == ENGINE_COPIES, "same");
+
+GX_EXPORT int gx_engine_copies(struct gx_engine_queue *q, const struct gx_engine_piece list[],
+			       unsigned n, uint32_t *ticket)
+{
+	uint32_t t = 0;
+	int ret;
+
+	if (n > GX_ENGINE_PIECES_MAX)
+		return engine_fail(-EINVAL, "copies: more than 256 in one call");
+	ret = ticket ? ticket_next(q, &t) : 0;
+	if (!ret)
+		ret = q->engine->ops->copy(q->stream, (const struct gx_gpu_copy *)list, n,
+					   ticket ? ticket_flag(q, t) : NULL, t, gx_now_ns());
+	if (!ret && ticket)
+		*ticket = q->ticket = t;
+	return ret;
+}
+
 GX_EXPORT int gx_engine_call(struct gx_engine_queue *q, int (*fn)(void *arg, void *stream),
 			     void *arg, uint32_t *ticket)
 {

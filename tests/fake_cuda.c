@@ -21,6 +21,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define FAKE_OPS_MAX 65536 /* power of two */
@@ -139,14 +140,23 @@ static void resident_job(const struct gx_res_args *a, uint32_t cursor, const str
 	__atomic_store_n(done, cursor + 1, __ATOMIC_RELEASE);
 }
 
+/* Not gx's own: nothing of gx is linked here. */
+static uint64_t fake_now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
 static void resident_run(const struct gx_res_args *a)
 {
-	uint64_t begin_ns = gx_now_ns(), last_ns = begin_ns, now_ns = begin_ns;
+	uint64_t begin_ns = fake_now_ns(), last_ns = begin_ns, now_ns = begin_ns;
 	struct gx_res_job job;
 
 	while (!gx_res_stopped(a, a->dev->stop_to) && now_ns - begin_ns <= a->life_ns &&
 	       now_ns - last_ns <= a->idle_ns) {
-		now_ns = gx_now_ns();
+		now_ns = fake_now_ns();
 		if (!resident_read(a, *a->dev->cursor, &job)) {
 			sched_yield();
 			continue;
@@ -845,6 +855,17 @@ FAKE unsigned cuMemcpyAsync(unsigned long long dst, unsigned long long src, size
 					       .dst = (void *)(uintptr_t)dst,
 					       .src = (void *)(uintptr_t)src,
 					       .len = len});
+}
+
+/* Not in cuda_abi.h: gxperf's rival. */
+unsigned cuMemcpyPeerAsync(unsigned long long dst, struct CUctx_st *dst_ctx, unsigned long long src,
+			   struct CUctx_st *src_ctx, size_t len, struct CUstream_st *stream);
+
+FAKE unsigned cuMemcpyPeerAsync(unsigned long long dst, struct CUctx_st *dst_ctx,
+				unsigned long long src, struct CUctx_st *src_ctx, size_t len,
+				struct CUstream_st *stream)
+{
+	return dst_ctx && src_ctx ? cuMemcpyAsync(dst, src, len, stream) : 201;
 }
 
 FAKE unsigned cuMemcpyHtoDAsync_v2(unsigned long long dst, const void *src, size_t len,

@@ -770,6 +770,107 @@ def stranger_services(tools):
         tools.perf("put", s.addr, "-s", "1", "--offset", "4095", "-n", "10").clean()
 
 
+# --- GPUs of one process ------------------------------------------------------------------------------------
+
+def fake_gpus(tools, command, *args, gpus=4, libs=True, **env):
+    """gxperf with fake_cuda.c's GPUs, and with the fake NCCL and cuBLAS where @libs says so. None: they are not built."""
+    tests = pathlib.Path(tools.gxperf_path).parent.parent / "tests"
+    if not (tests / "libcuda.so.1").exists() or not (tests / "fake" / "libnccl.so.2").exists():
+        print("note: the fake GPU libraries are not built: not tested")
+        return None
+    env = {"LD_LIBRARY_PATH": tests, "GX_FAKE_CUDA_DEVICES": gpus, **env}
+    lib = ["--lib-path", tests / "fake" if libs else "/nonexistent"] if command != "p2p" else []
+    return tools.run("/usr/bin/env", *(f"{k}={v}" for k, v in env.items()), tools.gxperf_path, command, *args,
+                     *lib, "--seconds", "0.005", "--format", "json")
+
+
+@case
+def gang_without_gpus(tools):
+    if pathlib.Path("/dev/nvidiactl").exists():
+        return
+    for command in ("p2p", "compare", "overlap"):
+        tools.run(tools.gxperf_path, command).must(FAILED, "driver")
+
+
+@case
+def gang_usage(tools):
+    for command, args, words in (
+            ("p2p", ["--pattern", "ring"], ["ring"]),
+            ("p2p", ["--pattern", "alltoall"], ["--pattern", "pingpong"]),
+            ("p2p", ["--sizes", "4K:1K"], ["4K:1K"]),
+            ("p2p", ["--sizes", "100"], ["100", "multiple of 16"]),
+            ("compare", ["--gpus", "1"], ["1"]),
+            ("compare", ["--rounds", "0"], ["0"]),
+            ("overlap", ["--grid", "4x"], ["4x"]),
+            ("overlap", ["--load", "sort"], ["sort"]),
+            ("overlap", ["--rate", "fast"], ["fast"]),
+            ("overlap", ["--launch", "3M"], ["3M"]),
+            ("overlap", ["--gpus", "1", "--pattern", "both"], ["both", "two"]),
+    ):
+        tools.run(tools.gxperf_path, command, *args).must(USAGE, *words)
+
+
+@case
+def gang_p2p(tools):
+    ran = fake_gpus(tools, "p2p", "--sizes", "4K,64K", gpus=2)
+    if not ran:
+        return
+    rows = ran.must(OK).doc["results"]
+    expect([(r["op"], r["mode"]) for r in rows[:7]] == [
+        ("write", "queued"), ("write", "lone"), ("read", "queued"), ("read", "lone"), ("both", "queued"), ("both", "lone"),
+        ("pingpong", "pingpong")] and len(rows) == 14, ran)
+    for r in rows:
+        expect(r["wrong"] == 0 and r["checked_b"] >= r["size_b"] and r["GB_s"] > 0 and r["us"] > 0, r)
+    fake_gpus(tools, "p2p", "--sizes", "4K", gpus=1).must(FAILED, "GPU 1 of 2")
+
+
+@case
+def gang_compare(tools):
+    ran = fake_gpus(tools, "compare", "--sizes", "64K", "--rounds", "2",
+                    *sum((["--pattern", p] for p in ("write", "read", "both", "allgather", "alltoall")), []))
+    if not ran:
+        return
+    rows = ran.must(OK).doc["results"]
+    expect([(r["pattern"], r["op"]) for r in rows] == [
+        (p, w) for p in ("write", "read", "both", "allgather", "alltoall") for w in ("gx", "peer", "nccl", "nccl-zero")
+        if not (w == "nccl" and p == "read") and not (w == "nccl-zero" and not p.startswith("all"))], ran)
+    for r in rows:
+        expect(r["wrong"] == 0 and r["checked_b"] > 0 and r["ratio"] > 0 and r["lone_ratio"] > 0, r)
+        expect(r["op"] != "gx" or r["ratio"] == r["lone_ratio"] == 1, r)
+    args = ["--sizes", "64K", "--rounds", "1"]
+    ran = fake_gpus(tools, "compare", *args, GX_FAKE_NCCL_LAZY="1").must(WRONG)
+    expect({r["op"]: r["wrong"] > 0 for r in ran.doc["results"]} == {"gx": False, "peer": False, "nccl": True}, ran)
+    fake_gpus(tools, "compare", *args, GX_FAKE_NCCL_OLD="1").must(FAILED, "too old", "2.28")
+    fake_gpus(tools, "compare", *args, "--ways", "gx,nccl", libs=False).must(FAILED, "nccl, open")
+    fake_gpus(tools, "compare", *args, "--ways", "gx,peer", libs=False).must(OK)
+    fake_gpus(tools, "compare", *args, "--ways", "ucx").must(USAGE, "ucx", "nccl-zero")
+    fake_gpus(tools, "compare", *args, "--ways", "nccl-zero").must(USAGE, "write")
+    fake_gpus(tools, "compare", *args, gpus=1).must(FAILED, "two GPUs")
+
+
+@case
+def gang_overlap(tools):
+    small = ["--n", "128", "--grid", "1x1,2x2", "--sizes", "64K", "--rounds", "1"]
+    ran = fake_gpus(tools, "overlap", *small, "--comm", "gx,nccl", "--pattern", "both")
+    if not ran:
+        return
+    rows = ran.must(OK).doc["results"]
+    expect([(r["op"], r["load"]) for r in rows] == [("gx", "1x1"), ("nccl", "1x1"), ("gx", "2x2"), ("nccl", "2x2")], ran)
+    for r in rows:
+        expect(r["wrong"] == 0 and r["checked_b"] > 0, r)
+        expect(abs(r["slowdown"] * max(r["comp_us"], r["comm_us"]) - r["both_us"]) < r["both_us"] * 0.01, r)
+        expect(all(r[k] > 0 for k in ("comp_us", "comm_us", "keep_comp", "keep_comm", "GB_s", "TFLOP_s")), r)
+        expect(r["sms"] == (0 if r["op"] == "gx" else None) and r["blocks"] == int(r["load"][0]) ** 2, r)
+    ran = fake_gpus(tools, "overlap", *small[:3], "1x1", "--comm", "unpack", "--sms", "4", "--rate", "0", "--rounds", "1")
+    expect(ran.must(OK).doc["results"][0]["sms"] == 4 and ran.doc["results"][0]["wrong"] == 0, ran)
+    attention = ["--load", "attention", "--batch", "1", "--heads", "1", "--tokens", "512", "--head-dim", "8", *small[4:]]
+    ran = fake_gpus(tools, "overlap", *attention, "--pattern", "allgather", "--comm", "nccl-zero", gpus=2).must(OK)
+    expect("not fused" in ran.doc["results"][0]["load_in_words"], ran)
+    fake_gpus(tools, "overlap", *attention, GX_FAKE_CUBLAS_LAZY="1").must(WRONG, "the load is wrong")
+    fake_gpus(tools, "overlap", "--n", "128", "--grid", "3x3").must(USAGE, "2 x 2 tiles")
+    fake_gpus(tools, "overlap", *small, "--comm", "rdma").must(USAGE, "rdma", "nccl-zero")
+
+
 # --- pictures -----------------------------------------------------------------------------------------------
 
 PLOT_DOC = {"command": "h2d", "results": [{"op": op, "size_b": size, "GB_s": size / 1024 * f}

@@ -491,18 +491,96 @@ static void open__refused(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+static int call_count(void *arg, void *stream)
+{
+	unsigned *n = arg;
+
+	(*n)++;
+	return 0;
+}
+
+static int call_fails(void *arg, void *stream)
+{
+	return -EPROTO;
+}
+
+static void engine_call__runs_and_marks(void **state)
+{
+	struct fix *f = *state;
+	uint32_t first, t;
+	unsigned n = 0;
+
+	assert_int_equal(gx_engine_copy(f->q, f->dst, f->host, 4096, &first), 0);
+	assert_int_equal(gx_engine_call(f->q, call_count, &n, &t), 0);
+	assert_int_equal(n, 1);
+	assert_int_equal(t, first + 1);
+	assert_int_equal(gx_engine_wait(f->q, t, WAIT_NS), 0);
+	/* It comes after all that was queued before. */
+	assert_int_equal(gx_engine_result(f->q, first), 0);
+	assert_int_equal(gx_engine_call(f->q, call_count, &n, NULL), 0);
+	assert_int_equal(n, 2);
+	assert_int_equal(gx_engine_call(f->q, NULL, NULL, &t), 0);
+	assert_int_equal(t, first + 2);
+	assert_int_equal(gx_engine_wait(f->q, t, WAIT_NS), 0);
+	memcpy(f->want, f->host, 4096);
+	want_check(f);
+}
+
+static void engine_call__failure_gives_no_ticket(void **state)
+{
+	struct fix *f = *state;
+	uint32_t before, t;
+
+	assert_int_equal(gx_engine_call(f->q, NULL, NULL, &before), 0);
+	assert_int_equal(gx_engine_call(f->q, call_fails, NULL, &t), -EPROTO);
+	assert_int_equal(gx_engine_call(f->q, NULL, NULL, &t), 0);
+	assert_int_equal(t, before + 1);
+	assert_int_equal(gx_engine_wait(f->q, t, WAIT_NS), 0);
+}
+
+static void engine_copies__all_with_one_ticket(void **state)
+{
+	static struct gx_engine_piece list[GX_ENGINE_PIECES_MAX + 1];
+	struct fix *f = *state;
+	uint32_t t;
+
+	for (unsigned i = 0; i < GX_ENGINE_PIECES_MAX; i++) {
+		list[i] = (struct gx_engine_piece){f->dst + i * 1024, f->host + i * 4096, 1000};
+		memcpy(f->want + i * 1024, f->host + i * 4096, 1000);
+	}
+	assert_int_equal(gx_engine_copies(f->q, list, 100, NULL), 0);
+	assert_int_equal(gx_engine_copies(f->q, list + 100, GX_ENGINE_PIECES_MAX - 100, &t), 0);
+	assert_int_equal(gx_engine_wait(f->q, t, WAIT_NS), 0);
+	want_check(f);
+	assert_int_equal(gx_engine_copies(f->q, list, GX_ENGINE_PIECES_MAX + 1, &t), -EINVAL);
+	assert_int_equal(gx_engine_copies(f->q, list, 0, &t), 0);
+	assert_int_equal(gx_engine_wait(f->q, t, WAIT_NS), 0);
+}
+
 static int suite_run(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(gather__rows_listed),	 TEST(gather__rows_ordered),
-		TEST(gather__offsets),		 TEST(gather__many_repeats),
-		TEST(gather__one_row_for_all),	 TEST(gather__none),
-		TEST(gather__engines),		 TEST(gather__steps),
-		TEST(gather__step_seq),		 TEST(gather__sms),
-		TEST(gather__scatter),		 TEST(gather__out_of_range),
-		TEST(gather__refused),		 TEST(result__many_out),
-		TEST(unpack__one_launch),	 TEST(unpack__bounds),
-		TEST(export__by_descriptor),	 cmocka_unit_test(export__by_cuda_ipc),
+		TEST(gather__rows_listed),
+		TEST(gather__rows_ordered),
+		TEST(gather__offsets),
+		TEST(gather__many_repeats),
+		TEST(gather__one_row_for_all),
+		TEST(gather__none),
+		TEST(gather__engines),
+		TEST(gather__steps),
+		TEST(gather__step_seq),
+		TEST(gather__sms),
+		TEST(gather__scatter),
+		TEST(gather__out_of_range),
+		TEST(gather__refused),
+		TEST(result__many_out),
+		TEST(unpack__one_launch),
+		TEST(unpack__bounds),
+		TEST(export__by_descriptor),
+		cmocka_unit_test(export__by_cuda_ipc),
+		TEST(engine_call__runs_and_marks),
+		TEST(engine_call__failure_gives_no_ticket),
+		TEST(engine_copies__all_with_one_ticket),
 		cmocka_unit_test(open__refused),
 	};
 

@@ -5,7 +5,7 @@
  * opts_check().
  */
 #include "gxperf.h"
-#include "gxperf_gpu.h"
+#include "gxperf_gang.h"
 #include "gxperf_plot.h"
 
 #include <argp.h>
@@ -31,7 +31,6 @@ struct cmdline {
 enum {
 	KEY_MEM = 256,
 	KEY_PORT,
-	KEY_BIND,
 	KEY_LINK,
 	KEY_REQUIRE,
 	KEY_CORES,
@@ -128,8 +127,6 @@ static const struct argp_option conn_options[] = {
 	{NULL, 0, NULL, 0, "Which way:", 1},
 	{"mem", KEY_MEM, "NAME", 0, "The server's region; may be left out when there is only one",
 	 1},
-	{"bind", KEY_BIND, "HOST", 0,
-	 "Address of network ports; default: the one on the way to the server", 1},
 	{"port", KEY_PORT, "NAME[:ARGS]", 0,
 	 "Take the packet link over this port: shm, udp, dpdk:DEVARGS; default: the best of both "
 	 "ends",
@@ -159,9 +156,6 @@ static error_t conn_parse(int key, char *arg, struct argp_state *state)
 	switch (key) {
 	case KEY_MEM:
 		c->perf.mem = arg;
-		return 0;
-	case KEY_BIND:
-		c->perf.bind = arg;
 		return 0;
 	case KEY_PORT:
 		c->perf.port = arg;
@@ -413,6 +407,9 @@ static const struct argp_child plain_groups[] = {
 	{&conn_argp}, {&load_argp}, {&tune_argp}, {&out_argp}, {0}};
 static const struct argp_child unpack_groups[] = {{&perf_unpack_argp}, {&out_argp}, {0}};
 static const struct argp_child h2d_groups[] = {{&perf_h2d_argp}, {&out_argp}, {0}};
+static const struct argp_child p2p_groups[] = {{&perf_p2p_argp}, {&out_argp}, {0}};
+static const struct argp_child compare_groups[] = {{&perf_compare_argp}, {&out_argp}, {0}};
+static const struct argp_child overlap_groups[] = {{&perf_overlap_argp}, {&out_argp}, {0}};
 static const struct argp_child plot_groups[] = {{&perf_plot_argp}, {0}};
 static const struct argp_child demo_groups[] = {{&demo_argp}, {&out_argp}, {0}};
 
@@ -440,6 +437,13 @@ static const struct command {
 	{"h2d", perf_h2d, h2d_groups, "",
 	 "Rows by an index list from pinned memory to GPU memory, in every way, beside the limit.",
 	 false, false},
+	{"p2p", perf_p2p, p2p_groups, "",
+	 "Between two GPUs of this process, by size: queued, alone, back and forth.", false, false},
+	{"compare", perf_compare, compare_groups, "",
+	 "The same work between GPUs by gx, cuMemcpyPeerAsync and NCCL, interleaved.", false,
+	 false},
+	{"overlap", perf_overlap, overlap_groups, "",
+	 "What communication costs a computation on the same GPUs, and the reverse.", false, false},
 	{"plot", perf_plot, plot_groups, "FILE...",
 	 "Pictures, SVG and PNG, of what -J has written; several files in one. Needs gnuplot.",
 	 false, false, true},
@@ -568,6 +572,9 @@ static const struct argp top_argp = {
 	       "  lat HOST:PORT     one-way latency\n"
 	       "  unpack            fragments into GPU memory, beside the limit\n"
 	       "  h2d               rows from pinned memory into GPU memory, beside the limit\n"
+	       "  p2p               between two GPUs of this host, by size\n"
+	       "  compare           the same beside cuMemcpyPeerAsync and NCCL\n"
+	       "  overlap           what communication costs a computation\n"
 	       "  plot FILE...      pictures of results\n"
 	       "  demo              server and client on this machine\n"
 	       "gxperf COMMAND --help lists the options. Sizes take K, M, G, T, powers of two; "

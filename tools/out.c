@@ -337,6 +337,16 @@ static void row_csv(struct out *out, const struct out_row *r)
 	printf(",%llu,%s\n", (unsigned long long)r->checked_b, r->sha256 ? r->sha256 : "");
 }
 
+static void out_count(struct out *out, const struct out_row *row)
+{
+	out->nr_rows++;
+	out->last = *row;
+	out->last.sha256 = NULL;
+	out->checked_b += row->checked_b;
+	out->wrong += row->wrong;
+	out->unchecked |= !row->checked;
+}
+
 void out_row(struct out *out, const struct out_row *row)
 {
 	struct json_t *doc = row_doc(row);
@@ -349,18 +359,82 @@ void out_row(struct out *out, const struct out_row *row)
 	else if (out->opts.format == OUT_JSONL)
 		doc_write(doc, false, stdout);
 	fflush(stdout);
-	out->nr_rows++;
-	out->last = *row;
-	out->last.sha256 = NULL;
-	out->checked_b += row->checked_b;
-	out->wrong += row->wrong;
-	out->unchecked |= !row->checked;
+	out_count(out, row);
 	doc_append(out->results, doc);
 }
 
 const struct out_row *out_last(const struct out *out)
 {
 	return out->nr_rows ? &out->last : NULL;
+}
+
+static void cells_table(struct out *out, const struct out_row *r, const struct out_cell *c,
+			unsigned n)
+{
+	char b[32], size[32];
+
+	/* The header again when the columns or the section are others. */
+	if (strcmp(out->op, c[0].key)) {
+		snprintf(out->op, sizeof(out->op), "%s", c[0].key);
+		printf("# %-14s %12s", "way", "size");
+		for (unsigned i = 0; i < n; i++)
+			if (c[i].head)
+				printf(" %10s", c[i].head);
+		printf(" %7s\n", "#wrong");
+	}
+	snprintf(size, sizeof(size), "%llu", (unsigned long long)r->size_b);
+	printf("  %-14s %12s", r->op, size);
+	for (unsigned i = 0; i < n; i++)
+		if (c[i].head)
+			printf(" %10s", c[i].text ? c[i].text : cell(c[i].v, b));
+	if (r->checked)
+		printf(" %7llu\n", (unsigned long long)r->wrong);
+	else
+		printf(" %7s\n", "-");
+}
+
+static void cells_csv(struct out *out, const struct out_row *r, const struct out_cell *c,
+		      unsigned n)
+{
+	if (!out->nr_rows) {
+		printf("op,size_b");
+		for (unsigned i = 0; i < n; i++)
+			printf(",%s", c[i].key);
+		printf(",checked_b,wrong\n");
+	}
+	printf("%s,%llu", r->op, (unsigned long long)r->size_b);
+	for (unsigned i = 0; i < n; i++) {
+		if (c[i].text)
+			printf(",%s", c[i].text);
+		else
+			csv_cell(c[i].v);
+	}
+	printf(",%llu", (unsigned long long)r->checked_b);
+	csv_cell(r->checked ? (double)r->wrong : NAN);
+	putchar('\n');
+}
+
+void out_cells(struct out *out, const struct out_row *row, const struct out_cell *cells, unsigned n)
+{
+	struct json_t *doc =
+		doc_pack("{s:s, s:I}", "op", row->op, "size_b", (long long)row->size_b);
+
+	for (unsigned i = 0; i < n; i++)
+		doc_set(doc, cells[i].key,
+			cells[i].text ? doc_string(cells[i].text) : doc_real(cells[i].v));
+	doc_set(doc, "checked_b", doc_pack("I", (long long)row->checked_b));
+	doc_set(doc, "wrong",
+		row->checked ? doc_pack("I", (long long)row->wrong) : doc_string(NULL));
+	out_progress_end(out);
+	if (out->opts.format == OUT_TABLE)
+		cells_table(out, row, cells, n);
+	else if (out->opts.format == OUT_CSV)
+		cells_csv(out, row, cells, n);
+	else if (out->opts.format == OUT_JSONL)
+		doc_write(doc, false, stdout);
+	fflush(stdout);
+	out_count(out, row);
+	doc_append(out->results, doc);
 }
 
 void out_section(struct out *out, const char *fmt, ...)

@@ -40,8 +40,8 @@ struct out_row {
 	bool checked; /* false: payload was not looked at, wrong is null */
 	uint64_t checked_b, wrong;
 	const char *sha256; /* NULL: null */
-	double share;	/* of the limit measured in the same run; 0: no column */
-	double cpu_us;	/* CPU time a chunk or operation; 0: no column */
+	double share;	    /* of the limit measured in the same run; 0: no column */
+	double cpu_us;	    /* CPU time a chunk or operation; 0: no column */
 };
 
 int out_format_parse(const char *text, enum out_format *out); /* 0, -EINVAL */
@@ -53,6 +53,20 @@ int out_close(struct out *out, int exit_code);
 
 void out_path(struct out *out, const struct out_path *path);
 void out_row(struct out *out, const struct out_row *row);
+/** struct out_cell - One value of a result whose columns are its own. A number, or a text when that
+ * is not NULL. */
+struct out_cell {
+	const char *key;  /* in JSON and CSV */
+	const char *head; /* of the table's column; NULL: not in the table */
+	double v;	  /* NAN becomes null */
+	const char *text;
+};
+
+/** out_cells() - A result with columns of its own; all of one document should have the same. Beside
+ * them it has op, size_b, checked_b and wrong. @checked: as in struct out_row. */
+void out_cells(struct out *out, const struct out_row *row, const struct out_cell *cells,
+	       unsigned n);
+
 /** out_last() - The last row, its strings gone; NULL: there was none. */
 const struct out_row *out_last(const struct out *out);
 /** out_section() - A line of words among the rows of a table; nothing in other formats. */

@@ -228,6 +228,21 @@ int gx_engine_gather(struct gx_engine_queue *q, const struct gx_gather *g, uint3
 int gx_engine_copy(struct gx_engine_queue *q, void *dst, const void *src, size_t len,
 		   uint32_t *ticket);
 
+/** struct gx_engine_piece - One copy of several. */
+struct gx_engine_piece {
+	void *dst;
+	const void *src;
+	size_t len;
+};
+
+#define GX_ENGINE_PIECES_MAX 256
+
+/** gx_engine_copies() - As gx_engine_copy() for up to GX_ENGINE_PIECES_MAX copies, in that order,
+ * with one ticket for all; NULL: none, a later one tells of them. Memory of the process's other
+ * GPUs may be named. Return: 0, -EAGAIN, -EINVAL. */
+int gx_engine_copies(struct gx_engine_queue *q, const struct gx_engine_piece list[], unsigned n,
+		     uint32_t *ticket);
+
 /**
  * gx_engine_call() - Run @fn now, on this thread, with the GPU's context current. What it queues on
  * @stream (the vendor's: CUstream; CPU: NULL) comes after all that this queue was given before; the

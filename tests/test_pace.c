@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What is posted when, what is timed, and lists of sizes. The things that are kept busy are
+ * counters that end by the clock.
+ */
+#include "pace.h"
+
+#include <gx/gx.h>
+
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#define NS 3000000ull
+
+/* Ends one unit each @each_ns, one after the other, and remembers how many were out. */
+struct thing {
+	uint64_t posted, nr, free_ns, each_ns;
+	uint64_t end_ns[4096];
+	unsigned most;
+	struct thing *other; /* how far ahead of it? */
+	uint64_t ahead;
+	int fail; /* post returns it after 10 */
+	unsigned again;
+};
+
+static int thing_post(void *arg)
+{
+	struct thing *t = arg;
+	uint64_t now = gx_now();
+
+	if (t->posted >= 10 && t->fail)
+		return t->fail;
+	if (t->again && t->again--)
+		return -EAGAIN;
+	t->free_ns = (t->free_ns > now ? t->free_ns : now) + t->each_ns;
+	t->end_ns[t->posted++ % 4096] = t->free_ns;
+	if (t->posted - t->nr > t->most)
+		t->most = (unsigned)(t->posted - t->nr);
+	if (t->other && t->posted > t->other->nr && t->posted - t->other->nr > t->ahead)
+		t->ahead = t->posted - t->other->nr;
+	return 0;
+}
+
+static int thing_ended(void *arg, uint64_t *nr)
+{
+	struct thing *t = arg;
+
+	while (t->nr < t->posted && t->end_ns[t->nr % 4096] <= gx_now())
+		t->nr++;
+	*nr = t->nr;
+	return 0;
+}
+
+static struct pace pace_of(struct thing *t, unsigned depth)
+{
+	return (struct pace){.arg = t, .post = thing_post, .ended = thing_ended, .depth = depth};
+}
+
+static void pace_run__time_of_one(void **state)
+{
+	struct thing t = {.each_ns = 20000};
+	struct pace p = pace_of(&t, 3);
+
+	assert_true(isnan(pace_us(&p)));
+	assert_int_equal(pace_run(&p, 1, NS, false), 0);
+	assert_true(t.most <= 3 && t.most >= 2);
+	assert_int_equal(t.nr, t.posted);
+	assert_true(pace_us(&p) >= 10);
+	assert_true(p.last - p.first >= 3);
+	assert_true(p.first >= 2);
+	/* Again, from where it stands. */
+	assert_int_equal(pace_run(&p, 1, NS, false), 0);
+	assert_true(pace_us(&p) >= 10);
+}
+
+static void pace_run__slow_ones_three_times(void **state)
+{
+	struct thing slow = {.each_ns = 2 * NS}, fast = {.each_ns = 10000};
+	struct pace p[] = {pace_of(&slow, 2), pace_of(&fast, 2)};
+
+	assert_int_equal(pace_run(p, 2, NS, false), 0);
+	assert_true(p[0].last - p[0].first >= 3);
+	assert_true(pace_us(&p[0]) >= 1e-3 * NS);
+	assert_true(fast.nr > slow.nr * 10);
+}
+
+static void pace_run__pairs(void **state)
+{
+	struct thing slow = {.each_ns = 200000}, fast = {.each_ns = 10000, .other = &slow};
+	struct pace p[] = {pace_of(&slow, 4), pace_of(&fast, 4)};
+
+	assert_int_equal(pace_run(p, 2, NS, true), 0);
+	/* The fast one waits for the slow one, two pairs are out at most. */
+	assert_true(fast.ahead <= 2);
+	assert_true(pace_us(&p[1]) >= 100);
+	assert_int_equal(slow.posted, slow.nr);
+}
+
+static void pace_run__again_is_no_failure(void **state)
+{
+	struct thing t = {.each_ns = 1000, .again = 100};
+	struct pace p = pace_of(&t, 1);
+
+	assert_int_equal(pace_run(&p, 1, NS / 10, false), 0);
+	assert_int_equal(t.again, 0);
+}
+
+static void pace_run__failure(void **state)
+{
+	struct thing t = {.each_ns = 1000, .fail = -EIO};
+	struct pace p = pace_of(&t, 4);
+
+	assert_int_equal(pace_run(&p, 1, NS, false), -EIO);
+}
+
+static void median__of_few(void **state)
+{
+	double odd[] = {3, 1, 2}, even[] = {4, 1, 3, 2};
+
+	assert_true(median(odd, 3) == 2);
+	assert_true(median(even, 4) == 2.5);
+	assert_true(isnan(median(odd, 0)));
+}
+
+static void sizes_parse__lists_and_ranges(void **state)
+{
+	struct sizes s;
+
+	assert_int_equal(sizes_parse("4K:1M:4,3G", &s), 0);
+	assert_int_equal(s.n, 6);
+	assert_int_equal(s.v[0], 4096);
+	assert_int_equal(s.v[4], 1 << 20);
+	assert_int_equal(s.v[5], 3ull << 30);
+	assert_int_equal(sizes_parse("64", &s), 0);
+	assert_int_equal(s.n, 1);
+	assert_int_equal(sizes_parse("1:9:2", &s), 0);
+	assert_int_equal(s.n, 4);
+	assert_int_equal(sizes_parse("1:4", &s), 0);
+	assert_int_equal(s.n, 2);
+}
+
+static void sizes_parse__refuses(void **state)
+{
+	static const char *const bad[] = {"",	   ",",	    "0",  "x",	   "4K:1K",
+					  "1:8:1", "1:8:x", "-4", "1:1T:0"};
+	struct sizes s = {.n = 7};
+
+	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		if (sizes_parse(bad[i], &s) != -EINVAL)
+			fail_msg("'%s' was taken", bad[i]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(pace_run__time_of_one),
+		cmocka_unit_test(pace_run__slow_ones_three_times),
+		cmocka_unit_test(pace_run__pairs),
+		cmocka_unit_test(pace_run__again_is_no_failure),
+		cmocka_unit_test(pace_run__failure),
+		cmocka_unit_test(median__of_few),
+		cmocka_unit_test(sizes_parse__lists_and_ranges),
+		cmocka_unit_test(sizes_parse__refuses),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

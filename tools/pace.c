@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Keeping several things busy at once and timing them (see pace.h).
+ */
+#include "pace.h"
+
+#include "opt.h"
+
+#include <gx/gx.h>
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PACE_WARM_NR 2
+#define PACE_MIN_NR  3
+#define PACE_LATE_NS 60000000000ull
+
+double pace_us(const struct pace *p)
+{
+	if (p->last <= p->first)
+		return NAN;
+	return (double)(p->last_ns - p->first_ns) / 1e3 / (double)(p->last - p->first);
+}
+
+/* One look at one of them: what has ended, and when that is seen. */
+static int pace_look(struct pace *p, uint64_t warm_nr, uint64_t warm_ns)
+{
+	uint64_t nr, now;
+	int ret = p->ended(p->arg, &nr);
+
+	if (ret || nr == p->nr)
+		return ret;
+	now = gx_now();
+	p->nr = nr;
+	if (!p->first_ns) {
+		if (nr < warm_nr || now < warm_ns)
+			return 0;
+		p->first = nr;
+		p->first_ns = now;
+	}
+	p->last = nr;
+	p->last_ns = now;
+	return 0;
+}
+
+static int pace_fill(struct pace *p, uint64_t upto)
+{
+	int ret = 0;
+
+	while (!ret && p->posted < upto && p->posted - p->nr < p->depth) {
+		ret = p->post(p->arg);
+		p->posted += !ret;
+		/* Of what is queued quickly one at a time, so that the others are not kept waiting.
+		 */
+		if (p->posted - p->nr > 1)
+			break;
+	}
+	return ret == -EAGAIN ? 0 : ret;
+}
+
+static bool pace_enough(const struct pace *p, unsigned n, uint64_t end_ns)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (!p[i].first_ns || p[i].last < p[i].first + PACE_MIN_NR || p[i].last_ns < end_ns)
+			return false;
+	return true;
+}
+
+static int pace_drain(struct pace *p, unsigned n, uint64_t start)
+{
+	int ret = 0;
+
+	for (unsigned i = 0; i < n && !ret; i++)
+		while (!ret && p[i].nr < p[i].posted) {
+			ret = p[i].ended(p[i].arg, &p[i].nr);
+			if (gx_now() - start > PACE_LATE_NS)
+				ret = -ETIMEDOUT;
+		}
+	return ret;
+}
+
+/* Numbers go on from what was done before. */
+static int pace_reset(struct pace *p)
+{
+	uint64_t nr;
+	int ret = p->ended(p->arg, &nr);
+
+	p->nr = p->posted = nr;
+	p->first = p->last = p->first_ns = p->last_ns = 0;
+	return ret;
+}
+
+int pace_run(struct pace *p, unsigned n, uint64_t ns, bool pairs)
+{
+	uint64_t start = gx_now(), base[PACE_MAX], least;
+	int ret = 0;
+
+	for (unsigned i = 0; i < n && !ret; i++) {
+		ret = pace_reset(&p[i]);
+		base[i] = p[i].nr;
+	}
+	while (!ret && !pace_enough(p, n, start + ns + ns / 4)) {
+		least = UINT64_MAX;
+		for (unsigned i = 0; i < n; i++)
+			least = p[i].nr - base[i] < least ? p[i].nr - base[i] : least;
+		for (unsigned i = 0; i < n && !ret; i++)
+			ret = pace_fill(&p[i], pairs ? base[i] + least + 2 : UINT64_MAX);
+		for (unsigned i = 0; i < n && !ret; i++)
+			ret = pace_look(&p[i], base[i] + PACE_WARM_NR, start + ns / 4);
+		if (gx_now() - start > PACE_LATE_NS)
+			ret = -ETIMEDOUT;
+	}
+	return ret ? ret : pace_drain(p, n, start);
+}
+
+static int double_compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+double median(double *v, unsigned n)
+{
+	qsort(v, n, sizeof(*v), double_compare);
+	return !n ? NAN : n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
+static int sizes_range(char *text, struct sizes *s)
+{
+	char *save = NULL, *begin = strtok_r(text, ":", &save), *end = strtok_r(NULL, ":", &save),
+	     *factor = strtok_r(NULL, ":", &save);
+	uint64_t v, last, f = 4;
+
+	if (!begin || opt_size(begin, &v) || !v)
+		return -EINVAL;
+	last = v;
+	if ((end && (opt_size(end, &last) || last < v)) ||
+	    (factor && (opt_size(factor, &f) || f < 2)))
+		return -EINVAL;
+	for (; v <= last; v *= f) {
+		if (s->n == sizeof(s->v) / sizeof(s->v[0]))
+			return -EINVAL;
+		s->v[s->n++] = v;
+		if (v > last / f)
+			break;
+	}
+	return 0;
+}
+
+int sizes_parse(const char *text, struct sizes *out)
+{
+	char copy[512], *save = NULL, *word;
+	struct sizes s = {.n = 0};
+
+	if (strlen(text) >= sizeof(copy))
+		return -EINVAL;
+	strcpy(copy, text);
+	for (word = strtok_r(copy, ",", &save); word; word = strtok_r(NULL, ",", &save))
+		if (sizes_range(word, &s))
+			return -EINVAL;
+	if (!s.n)
+		return -EINVAL;
+	*out = s;
+	return 0;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Keeping several things busy at once and timing them, medians, and lists of sizes. Main thread
+ * only: one thread posts and polls all.
+ */
+#ifndef PACE_H
+#define PACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PACE_MAX 16
+
+/** struct pace - Something that is posted again and again: a way, or a load. */
+struct pace {
+	void *arg;
+	int (*post)(void *arg);		       /* 0, -EAGAIN, -errno */
+	int (*ended)(void *arg, uint64_t *nr); /* 0, -errno */
+	uint64_t posted, nr;
+	uint64_t first, last, first_ns, last_ns; /* number and time at the ends of what is timed */
+	unsigned depth;				 /* out at once */
+};
+
+/** pace_run() - Keep @n of them busy: warm up, then time for @ns and at least three of each, then
+ * wait for all.
+ * @pairs: post one of each together and the next when all have ended, two of such groups at once.
+ * Return: 0, -errno (way_why()), -ETIMEDOUT. */
+int pace_run(struct pace *p, unsigned n, uint64_t ns, bool pairs);
+/** pace_us() - Time of one in the last run. */
+double pace_us(const struct pace *p);
+
+double median(double *v, unsigned n); /* sorts; NAN when n is 0 */
+
+/** struct sizes - A sweep: "4K", "4K:1G:4", or a list with commas. */
+struct sizes {
+	uint64_t v[64];
+	unsigned n;
+};
+int sizes_parse(const char *text, struct sizes *out); /* 0, -EINVAL */
+
+#endif
