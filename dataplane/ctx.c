@@ -74,6 +74,8 @@ static int opts_check(const struct gx_opts *o)
 		return gx_fail(-EINVAL, "integrity mode %d: 0 (none) or 1 (CRC32C)", o->integrity);
 	if (o->unpack > GX_UNPACK_MODE_NONE)
 		return gx_fail(-EINVAL, "unpack mode %d is not known", o->unpack);
+	if (o->engine > GX_COPY_RESIDENT)
+		return gx_fail(-EINVAL, "copy engine %d is not known", o->engine);
 	return 0;
 }
 
@@ -475,6 +477,25 @@ static void say(char *buf, size_t room, size_t *at, const char *fmt, ...)
 	*at += n > 0 ? n : 0;
 }
 
+/* What the choice of an engine for short copies rests on, at the first core. */
+static void say_lone(struct gx *gx, unsigned gpu, char *buf, size_t room, size_t *at)
+{
+	uint32_t ce, resident;
+	bool kernel;
+
+	if (!link_local_lone(gx->core[0]->local, gpu, &ce, &resident, &kernel))
+		return;
+	if (!ce)
+		say(buf, room, at, "gpu %u    short copies over link local: %s, as asked for\n",
+		    gpu, kernel ? "resident kernel" : "copy engines");
+	else
+		say(buf, room, at,
+		    "gpu %u    4 KiB alone: copy engine %.1f us, resident kernel %.1f us: the %s "
+		    "does "
+		    "lone puts to 64K over link local\n",
+		    gpu, ce / 1e3, resident / 1e3, kernel ? "latter" : "former");
+}
+
 GX_EXPORT int gx_describe(struct gx *gx, char *buf, size_t room)
 {
 	size_t at = 0;
@@ -528,6 +549,7 @@ GX_EXPORT int gx_describe(struct gx *gx, char *buf, size_t room)
 		gx->gpu[i]->ops->info(gx->gpu[i], name, sizeof(name), &sms, &mode);
 		say(buf, room, &at, "gpu %u    %s, unpack %s on %u SMs\n", i, name,
 		    gx_unpack_name(mode), sms);
+		say_lone(gx, i, buf, room, &at);
 	}
 	return at < room ? (int)at : -ENOSPC;
 }

@@ -9,7 +9,11 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define DMA_TELL 16 /* copies that one flag tells of, at most */
+#define DMA_FEW	  2    /* copies under way at most for another to count as alone */
+#define DMA_LONE  32   /* powers of two; copies that the resident kernel may have under way */
+#define DMA_TRY_B 4096 /* length and number of the copies that are timed */
+#define DMA_TRIES 31
+#define DMA_TELL  16 /* copies that one flag tells of, at most */
 #define DMA_BULK_B                                                                                 \
 	(8u << 20) /* longer copies keep to the first stream, out of the way of short ones */
 
@@ -22,24 +26,105 @@ struct dma_stream {
 	uint64_t since_ns; /* when done last moved, or the first began */
 };
 
+/* Short copies by the resident kernel: each has its own flag, for they end in any order. */
+struct dma_lone {
+	struct gx_gpu_stream *stream; /* NULL: not used */
+	uint32_t begun, done;	      /* all up to done have ended */
+	uint64_t since_ns;	      /* when done last moved, or the first began */
+};
+
 struct dma {
 	struct gx_gpu *gpu;
 	uint64_t timeout_ns;
-	uint32_t *flags; /* [DMA_STREAMS * DMA_FLAG_STRIDE], written by the GPU: the last that ended
-			  */
+	enum dma_engine engine;
+	struct dma_lone lone;
+	uint32_t ce_ns, resident_ns; /* see dma_lone_ns() */
+	/* Each in its own line, written by the GPU. [DMA_STREAMS]: the last copy that ended; then
+	 * [DMA_LONE]: the number of the slot's last copy, once that has ended. */
+	uint32_t *flags;
 	unsigned rover;
 	int err;
 	struct dma_stream stream[DMA_STREAMS];
 };
 
-#define DMA_FLAG_STRIDE (GX_CACHE_LINE / sizeof(uint32_t)) /* each in its own line */
+#define DMA_FLAG_STRIDE (GX_CACHE_LINE / sizeof(uint32_t))
+#define DMA_FLAGS	((DMA_STREAMS + DMA_LONE) * DMA_FLAG_STRIDE)
 
-static const uint32_t *flag_of(const struct dma *d, uint32_t i)
+static uint32_t *flag_of(const struct dma *d, struct dma_ticket t)
 {
+	uint32_t i = t.stream < DMA_STREAMS ? t.stream : DMA_STREAMS + t.seq % DMA_LONE;
+
 	return &d->flags[i * DMA_FLAG_STRIDE];
 }
 
-int dma_open(struct gx_gpu *gpu, uint64_t timeout_ns, struct dma **out)
+/* Copies that are under way by copy engines, as far as is known. */
+static uint32_t dma_out(const struct dma *d)
+{
+	uint32_t n = 0;
+
+	for (unsigned i = 0; i < DMA_STREAMS; i++)
+		n += d->stream[i].queued - d->stream[i].done;
+	return n;
+}
+
+/* ---- open: which engine is faster for one short copy ---- */
+
+/* One copy, waited for. Return: ns; UINT32_MAX: it did not end. */
+static uint32_t try_one(struct dma *d, void *dst, const void *src)
+{
+	uint64_t begin = gx_now_ns(), now = begin;
+	struct dma_ticket t;
+
+	if (!dma_copy(d, dst, src, DMA_TRY_B, begin, &t))
+		return UINT32_MAX;
+	dma_kick(d, begin);
+	while (!dma_done(d, t) && !dma_err(d) && now - begin < d->timeout_ns) {
+		now = gx_now_ns();
+		dma_reap(d, now);
+	}
+	return dma_done(d, t) ? (uint32_t)(gx_now_ns() - begin) : UINT32_MAX;
+}
+
+/* The median of some, after one that does not count. */
+static uint32_t try_engine(struct dma *d, enum dma_engine engine, void *dst, const void *src)
+{
+	uint32_t ns[DMA_TRIES];
+
+	d->engine = engine;
+	try_one(d, dst, src);
+	for (unsigned i = 0; i < DMA_TRIES; i++) {
+		uint32_t k = i, v = try_one(d, dst, src);
+
+		for (; k && ns[k - 1] > v; k--)
+			ns[k] = ns[k - 1];
+		ns[k] = v;
+	}
+	return ns[DMA_TRIES / 2];
+}
+
+static int dma_choose(struct dma *d)
+{
+	void *mem;
+	int ret = d->gpu->ops->mem_alloc(d->gpu, 2 * DMA_TRY_B, &mem);
+
+	if (ret)
+		return ret;
+	d->ce_ns = try_engine(d, DMA_CE, (char *)mem + DMA_TRY_B, mem);
+	d->resident_ns = try_engine(d, DMA_RESIDENT, (char *)mem + DMA_TRY_B, mem);
+	d->engine = d->resident_ns < d->ce_ns ? DMA_AUTO : DMA_CE;
+	if (!d->err)
+		d->gpu->ops->mem_free(d->gpu, mem, 2 * DMA_TRY_B);
+	return d->err;
+}
+
+bool dma_lone_ns(const struct dma *d, uint32_t *ce_ns, uint32_t *resident_ns)
+{
+	*ce_ns = d->ce_ns;
+	*resident_ns = d->resident_ns;
+	return d->engine != DMA_CE;
+}
+
+int dma_open(struct gx_gpu *gpu, enum dma_engine engine, uint64_t timeout_ns, struct dma **out)
 {
 	struct dma *d = calloc(1, sizeof(*d));
 	int ret = 0;
@@ -48,11 +133,16 @@ int dma_open(struct gx_gpu *gpu, uint64_t timeout_ns, struct dma **out)
 		return -ENOMEM;
 	d->gpu = gpu;
 	d->timeout_ns = timeout_ns;
-	d->flags = gpu->ops->flag_alloc(gpu, DMA_STREAMS * DMA_FLAG_STRIDE);
+	d->engine = engine;
+	d->flags = gpu->ops->flag_alloc(gpu, DMA_FLAGS);
 	if (!d->flags)
 		ret = -ENOMEM;
 	for (unsigned i = 0; i < DMA_STREAMS && !ret; i++)
 		ret = gpu->ops->stream_open(gpu, GX_STREAM_LAUNCH, &d->stream[i].stream);
+	if (!ret && engine != DMA_CE)
+		ret = gpu->ops->stream_open(gpu, GX_STREAM_RESIDENT, &d->lone.stream);
+	if (!ret && engine == DMA_AUTO)
+		ret = dma_choose(d);
 	if (ret) {
 		dma_close(d);
 		return ret;
@@ -68,8 +158,10 @@ void dma_close(struct dma *d)
 	for (unsigned i = 0; i < DMA_STREAMS; i++)
 		if (d->stream[i].stream)
 			d->gpu->ops->stream_close(d->stream[i].stream);
+	if (d->lone.stream)
+		d->gpu->ops->stream_close(d->lone.stream);
 	if (d->flags)
-		d->gpu->ops->flag_free(d->gpu, d->flags, DMA_STREAMS * DMA_FLAG_STRIDE);
+		d->gpu->ops->flag_free(d->gpu, d->flags, DMA_FLAGS);
 	free(d);
 }
 
@@ -94,11 +186,43 @@ static struct dma_stream *stream_choose(struct dma *d, uint64_t len)
 	return NULL;
 }
 
+/* Is it for the resident kernel? */
+static bool is_lone(const struct dma *d, uint64_t len)
+{
+	const struct dma_lone *l = &d->lone;
+
+	if (d->engine == DMA_CE || !l->stream || len > GX_RESIDENT_COPY_B ||
+	    l->begun - l->done >= DMA_LONE)
+		return false;
+	return d->engine == DMA_RESIDENT || dma_out(d) + l->begun - l->done < DMA_FEW;
+}
+
+static bool lone_copy(struct dma *d, const struct gx_gpu_copy *copy, uint64_t now_ns,
+		      struct dma_ticket *out)
+{
+	struct dma_lone *l = &d->lone;
+	struct dma_ticket t = {.seq = l->begun + 1, .stream = DMA_STREAMS};
+
+	if (d->gpu->ops->copy(l->stream, copy, 1, flag_of(d, t), t.seq, now_ns))
+		return false;
+	if (l->begun == l->done)
+		l->since_ns = now_ns;
+	l->begun++;
+	*out = t;
+	return true;
+}
+
 bool dma_copy(struct dma *d, void *dst, const void *src, uint64_t len, uint64_t now_ns,
 	      struct dma_ticket *out)
 {
 	struct gx_gpu_copy copy = {dst, src, len};
-	struct dma_stream *s = d->err ? NULL : stream_choose(d, len);
+	struct dma_stream *s;
+
+	if (d->err)
+		return false;
+	if (is_lone(d, len) && lone_copy(d, &copy, now_ns, out))
+		return true;
+	s = stream_choose(d, len);
 
 	if (!s || d->gpu->ops->copy(s->stream, &copy, 1, NULL, 0, now_ns))
 		return false;
@@ -112,7 +236,7 @@ bool dma_copy(struct dma *d, void *dst, const void *src, uint64_t len, uint64_t 
 bool dma_done(const struct dma *d, struct dma_ticket t)
 {
 	/* Pairs with the GPU: a copy's bytes are visible before the flag that tells of it. */
-	uint32_t done = __atomic_load_n(flag_of(d, t.stream), __ATOMIC_ACQUIRE);
+	uint32_t done = __atomic_load_n(flag_of(d, t), __ATOMIC_ACQUIRE);
 
 	return (int32_t)(done - t.seq) >= 0;
 }
@@ -133,7 +257,8 @@ static void stream_tell(struct dma *d, unsigned i, uint64_t now_ns)
 static void stream_look(struct dma *d, unsigned i, uint64_t now_ns)
 {
 	struct dma_stream *s = &d->stream[i];
-	uint32_t done = __atomic_load_n(flag_of(d, i), __ATOMIC_ACQUIRE);
+	uint32_t done =
+		__atomic_load_n(flag_of(d, (struct dma_ticket){.stream = i}), __ATOMIC_ACQUIRE);
 
 	if (done != s->done)
 		s->since_ns = now_ns;
@@ -160,9 +285,30 @@ static void stream_watch(struct dma *d, struct dma_stream *s, uint64_t now_ns)
 		d->err = -ETIMEDOUT;
 }
 
+/* In the order they began, as far as all before have ended. True: one has. */
+static bool lone_reap(struct dma *d, uint64_t now_ns)
+{
+	struct dma_lone *l = &d->lone;
+	uint32_t before = l->done;
+
+	if (l->begun == before)
+		return false;
+	d->gpu->ops->reap(l->stream, now_ns);
+	while (l->done != l->begun &&
+	       dma_done(d, (struct dma_ticket){.seq = l->done + 1, .stream = DMA_STREAMS}))
+		l->done++;
+	if (l->done != before)
+		l->since_ns = now_ns;
+	else if (d->gpu->ops->fault(l->stream))
+		d->err = d->err ? d->err : -EIO;
+	else if (now_ns - l->since_ns > d->timeout_ns)
+		d->err = d->err ? d->err : -ETIMEDOUT;
+	return l->done != before;
+}
+
 bool dma_reap(struct dma *d, uint64_t now_ns)
 {
-	bool ended = false;
+	bool ended = lone_reap(d, now_ns);
 
 	for (unsigned i = 0; i < DMA_STREAMS; i++) {
 		struct dma_stream *s = &d->stream[i];

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Contiguous copies of one core by the copy engines of one GPU: out of and into its memory, memory
- * of another GPU that is mapped for it, and host memory that it knows. Several streams, so that
- * short copies overlap; copies are unordered among themselves. A copy is done when its bytes are
- * visible. Owner: poll core; opened and closed on the control path.
+ * Contiguous copies of one core by one GPU: out of and into its memory, memory of another GPU that
+ * is mapped for it, and host memory that it knows. Its copy engines do them, on several streams, so
+ * that short copies overlap; a short copy that is alone is done sooner by the resident kernel.
+ * Copies are unordered among themselves; one is done when its bytes are visible. Owner: poll core;
+ * opened and closed on the control path.
  */
 #ifndef GX_DMA_H
 #define GX_DMA_H
@@ -13,6 +14,13 @@
 #define DMA_STREAMS 4
 #define DMA_OUT_MAX 64 /* copies under way on one stream */
 
+enum dma_engine {
+	DMA_AUTO, /* the resident kernel for short copies while few are under way; else copy engines
+		   */
+	DMA_CE,
+	DMA_RESIDENT, /* for all short ones */
+};
+
 struct dma;
 
 /* Names one copy until 2^31 later ones of its stream have begun. */
@@ -21,8 +29,16 @@ struct dma_ticket {
 	uint32_t stream;
 };
 
-/** dma_open() - @timeout_ns: the GPU has failed when a copy takes longer. Control path. */
-int dma_open(struct gx_gpu *gpu, uint64_t timeout_ns, struct dma **out);
+/**
+ * dma_open() - @timeout_ns: the GPU has failed when a copy takes longer. With AUTO both engines are
+ * timed, for about a millisecond, and the faster one takes short copies that are alone. Control
+ * path.
+ */
+int dma_open(struct gx_gpu *gpu, enum dma_engine engine, uint64_t timeout_ns, struct dma **out);
+/** dma_lone_ns() - What a lone copy of 4 KiB took, from the call to its end: by a copy engine, and
+ * by the resident kernel; 0: was not tried. Return: short copies that are alone go to the kernel.
+ */
+bool dma_lone_ns(const struct dma *d, uint32_t *ce_ns, uint32_t *resident_ns);
 /** dma_close() - Waits, in bounded time, for what is under way. NULL is fine. */
 void dma_close(struct dma *d);
 

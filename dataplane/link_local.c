@@ -692,12 +692,25 @@ int link_local_open(struct gx_core *core, struct link_local **out)
 	return gx_loop_add(&core->loop, &(struct gx_poller){"local", link_local_poll, l});
 }
 
+_Static_assert((int)GX_COPY_RESIDENT == (int)DMA_RESIDENT, "same order");
+
 int link_local_gpu(struct link_local *l, struct gx_gpu *gpu)
 {
+	const struct gx_opts *o = &l->core->gx->opts;
+
 	l->nr_gpus = GX_MAX(l->nr_gpus, gpu->device + 1u);
-	return l->dma[gpu->device]
-		       ? 0
-		       : dma_open(gpu, l->core->gx->opts.gpu_timeout_ns, &l->dma[gpu->device]);
+	if (l->dma[gpu->device])
+		return 0;
+	return dma_open(gpu, (enum dma_engine)o->engine, o->gpu_timeout_ns, &l->dma[gpu->device]);
+}
+
+bool link_local_lone(const struct link_local *l, unsigned device, uint32_t *ce_ns,
+		     uint32_t *resident_ns, bool *kernel)
+{
+	if (device >= GX_GPUS_MAX || !l->dma[device])
+		return false;
+	*kernel = dma_lone_ns(l->dma[device], ce_ns, resident_ns);
+	return true;
 }
 
 void link_local_close(struct link_local *l)

@@ -78,6 +78,9 @@ int link_local_open(struct gx_core *core, struct link_local **out);
 void link_local_close(struct link_local *l);
 /* Before the cores run: from now on @gpu's copy engines serve puts and gets. */
 int link_local_gpu(struct link_local *l, struct gx_gpu *gpu);
+/* What dma_lone_ns() says of GPU @device. False: there is none. */
+bool link_local_lone(const struct link_local *l, unsigned device, uint32_t *ce_ns,
+		     uint32_t *resident_ns, bool *kernel);
 bool link_local_poll(void *link, uint64_t now_ns); /* the poller */
 
 #endif

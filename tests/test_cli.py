@@ -574,7 +574,7 @@ def link_is_chosen(tools):
             expect(path["link"] == "local", path)
         tools.gxperf("put", s.addr, "--port", "udp", "--link", "local").must(FAILED, "shm")
         tools.gxperf("put", s.addr, "--port", "udp", "--require", "local").must(FAILED, "local", "packet")
-        tools.gxperf("put", s.addr, "--engine", "ce").must(USAGE, "ce", "cpu")
+        tools.gxperf("put", s.addr, "--engine", "ce").must(USAGE, "--engine ce", "--gpu")
         tools.gxperf("put", s.addr, "--engine", "warp").must(USAGE, "warp")
         expect("links    packet, local" in tools.gxperf("info", s.addr).must(OK).out)
     with Server(tools, "--link", "packet") as s:
@@ -964,6 +964,12 @@ def gpu_local(tools):
     tools = tools.with_gpus()
     if tools:
         gpu_moves(tools, "local", "--gpu", "0")
+    with Server(tools, mem="g=cuda:1:16M") as s:
+        for engine in ("ce", "resident"):
+            for size, depth in (("4K", 1), ("64K", 64), ("1M", 4)):
+                tools.perf("put", s.addr, "--local-mem", "cuda:0", "--link", "local", "-s", size, "-n", "50",
+                           "--depth", depth, "--engine", engine).clean()
+        tools.gxperf("put", s.addr, "--local-mem", "cuda:0", "--engine", "cpu").must(USAGE, "--engine cpu", "ce")
 
 
 @case

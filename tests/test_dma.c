@@ -32,7 +32,7 @@ static int setup(void **state)
 	for (size_t i = 0; i < LEN; i++)
 		r->src[i] = (uint8_t)(i * 7 + i / 256 + 1);
 	assert_int_equal(gx_gpu_host_ops.open(&cfg, &r->gpu), 0);
-	assert_int_equal(dma_open(r->gpu, TIMEOUT, &r->d), 0);
+	assert_int_equal(dma_open(r->gpu, DMA_CE, TIMEOUT, &r->d), 0);
 	*state = r;
 	return 0;
 }
@@ -140,7 +140,7 @@ static void dma_err__does_not_finish(void **state)
 	struct dma *d;
 
 	assert_int_equal(gx_gpu_host_ops.open(&cfg, &slow), 0);
-	assert_int_equal(dma_open(slow, TIMEOUT, &d), 0);
+	assert_int_equal(dma_open(slow, DMA_CE, TIMEOUT, &d), 0);
 	assert_true(dma_copy(d, r->dst, r->src, 10, 5, &t));
 	dma_reap(d, 5 + TIMEOUT);
 	assert_int_equal(dma_err(d), 0);
@@ -152,6 +152,80 @@ static void dma_err__does_not_finish(void **state)
 	gx_gpu_host_ops.close(slow);
 }
 
+static void dma_copy__by_the_resident_kernel(void **state)
+{
+	struct rig *r = *state;
+	struct dma_ticket t[40], big;
+	unsigned n = 0;
+	struct dma *d;
+
+	assert_int_equal(dma_open(r->gpu, DMA_RESIDENT, TIMEOUT, &d), 0);
+	while (n < GX_ARRAY_SIZE(t)) {
+		assert_true(dma_copy(d, r->dst + n * 64, r->src + n * 64, 64, 0, &t[n]));
+		if (t[n].stream != DMA_STREAMS)
+			break; /* so many are enough: a copy engine takes this one */
+		n++;
+	}
+	assert_int_equal(n, 32);
+	assert_true(dma_copy(d, r->dst + 4096, r->src + 4096, 65537, 0, &big));
+	assert_true(big.stream < DMA_STREAMS);
+	for (unsigned i = 0; i <= n; i++)
+		assert_false(dma_done(d, t[i]));
+	dma_kick(d, 0);
+	dma_reap(d, DELAY);
+	dma_reap(d, 2 * DELAY);
+	for (unsigned i = 0; i <= n; i++)
+		assert_true(dma_done(d, t[i]));
+	assert_true(dma_done(d, big));
+	assert_memory_equal(r->dst, r->src, (n + 1) * 64);
+	for (unsigned i = 0; i < 100; i++) { /* round the ring of flags */
+		assert_true(dma_copy(d, r->dst, r->src + i, 64, 9 * DELAY, &t[0]));
+		assert_int_equal(t[0].stream, DMA_STREAMS);
+		assert_false(dma_done(d, t[0]));
+		dma_reap(d, 10 * DELAY);
+		assert_true(dma_done(d, t[0]));
+	}
+	dma_close(d);
+}
+
+static void dma_open__times_both_engines(void **state)
+{
+	uint32_t ce = 0, resident = 0;
+	struct rig *r = *state;
+	struct dma_ticket t[8];
+	struct dma *d;
+	bool kernel;
+
+	assert_int_equal(dma_open(r->gpu, DMA_AUTO, 1000000000, &d), 0);
+	kernel = dma_lone_ns(d, &ce, &resident);
+	assert_true(ce >= DELAY && resident >= DELAY);
+	assert_int_equal(kernel, resident < ce);
+	for (unsigned i = 0; i < 8; i++)
+		assert_true(dma_copy(d, r->dst + i, r->src + i, 1, 1ull << 62, &t[i]));
+	for (unsigned i = 0; i < 8; i++) /* two are alone, more are not */
+		assert_int_equal(t[i].stream == DMA_STREAMS, kernel && i < 2);
+	dma_close(d);
+}
+
+static void dma_err__of_the_resident_kernel(void **state)
+{
+	struct gx_gpu_cfg cfg = {.delay_ns = 10 * TIMEOUT};
+	struct rig *r = *state;
+	struct dma_ticket t;
+	struct gx_gpu *slow;
+	struct dma *d;
+
+	assert_int_equal(gx_gpu_host_ops.open(&cfg, &slow), 0);
+	assert_int_equal(dma_open(slow, DMA_RESIDENT, TIMEOUT, &d), 0);
+	assert_true(dma_copy(d, r->dst, r->src, 10, 5, &t));
+	dma_reap(d, 5 + TIMEOUT);
+	assert_int_equal(dma_err(d), 0);
+	dma_reap(d, 6 + TIMEOUT);
+	assert_int_equal(dma_err(d), -ETIMEDOUT);
+	dma_close(d);
+	gx_gpu_host_ops.close(slow);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -159,6 +233,8 @@ int main(void)
 		TEST(dma_done__when_the_bytes_are_there), TEST(dma_done__without_a_kick),
 		TEST(dma_kick__tells_in_groups),	  TEST(dma_copy__full),
 		TEST(dma_copy__long_ones_keep_apart),	  TEST(dma_err__does_not_finish),
+		TEST(dma_copy__by_the_resident_kernel),	  TEST(dma_open__times_both_engines),
+		TEST(dma_err__of_the_resident_kernel),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -105,19 +105,18 @@ static void value_place(const char *name, const char *arg, struct perf_opts *o,
 		argp_error(state, "%s: '%s' is not host or cuda:N", name, arg);
 }
 
-/* Host memory is copied by this end's core, whatever is asked for. */
-static void value_engine(const char *arg, struct argp_state *state)
+/* cpu is what happens to host memory anyway: perf_open() looks whether that is what there is. */
+static void value_engine(const char *arg, struct perf_opts *o, struct argp_state *state)
 {
-	static const char *const gpus[] = {"kernel", "resident", "ce"};
-
-	for (size_t i = 0; i < sizeof(gpus) / sizeof(gpus[0]); i++)
-		if (!strcmp(arg, gpus[i]))
-			argp_error(state,
-				   "--engine %s: a GPU's engine, and the local link moves host "
-				   "memory only, by the CPU: take cpu or auto",
-				   arg);
-	if (strcmp(arg, "cpu") && strcmp(arg, "auto"))
-		argp_error(state, "--engine: '%s' is not cpu, kernel, resident, ce or auto", arg);
+	o->engine_name = arg;
+	if (!strcmp(arg, "auto") || !strcmp(arg, "cpu"))
+		o->engine = GX_COPY_AUTO;
+	else if (!strcmp(arg, "ce"))
+		o->engine = GX_COPY_CE;
+	else if (!strcmp(arg, "resident"))
+		o->engine = GX_COPY_RESIDENT;
+	else
+		argp_error(state, "--engine: '%s' is not cpu, ce, resident or auto", arg);
 }
 
 /* ---- Groups
@@ -203,8 +202,10 @@ static const struct argp_option tune_options[] = {
 	{"sms", KEY_SMS, "N", 0, "SMs of the GPU that unpacking may use", 3},
 	{"integrity", KEY_INTEGRITY, "MODE", 0, "none or crc32c; default: by port", 3},
 	{"engine", KEY_ENGINE, "ENGINE", 0,
-	 "Who copies over the local link: cpu, or auto (the default). kernel, resident and ce are "
-	 "a GPU's",
+	 "Who copies over the local link: cpu (host memory), ce (a GPU's copy engines), resident "
+	 "(a "
+	 "kernel that stays, for up to 64K), auto (the default: ce, and lone short ones by the "
+	 "faster of both)",
 	 3},
 	{"local-mem", KEY_LOCAL_MEM, "PLACE", 0, "Where payload lies here: host or cuda:N", 3},
 	{"gpu", KEY_GPU, "N", 0,
@@ -241,7 +242,7 @@ static error_t tune_parse(int key, char *arg, struct argp_state *state)
 		value_place("--local-mem", arg, o, state);
 		return 0;
 	case KEY_ENGINE:
-		value_engine(arg, state);
+		value_engine(arg, o, state);
 		return 0;
 	case KEY_GPU:
 		value_u32("--gpu", arg, 0, 63, &o->gpu, state);

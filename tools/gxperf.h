@@ -56,6 +56,8 @@ struct perf_opts {
 	bool integrity_set, insecure, no_huge;
 	enum gx_mem_kind local_kind;
 	int local_device;
+	enum gx_copy_engine engine;
+	const char *engine_name; /* as given; NULL */
 	bool gpu_given;
 	uint32_t gpu; /* opened for its copy engines; given or not, that of local_kind is */
 };

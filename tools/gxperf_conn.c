@@ -79,6 +79,7 @@ static int perf_gx_open(struct perf *perf, unsigned nr_cores)
 	opts.integrity_set = o->integrity_set;
 	opts.insecure = o->insecure;
 	opts.no_huge = o->no_huge;
+	opts.engine = o->engine;
 	opts.no_local = perf_wants_packets(o);
 	opts.on_conn = perf_on_conn;
 	opts.on_msg = perf_on_msg;
@@ -99,6 +100,25 @@ static int perf_gpu_open(struct perf *perf)
 	return ret;
 }
 
+/* An engine that nothing would be moved by is not what was meant. */
+static int perf_engine_check(const struct perf_opts *o, struct out *out)
+{
+	bool gpu = o->local_kind == GX_MEM_CUDA || o->gpu_given;
+
+	if (!o->engine_name || !strcmp(o->engine_name, "auto") ||
+	    gpu == (strcmp(o->engine_name, "cpu") != 0))
+		return 0;
+	if (gpu)
+		out_error(out, "--engine cpu: the CPU does not copy memory of GPUs: take ce, "
+			       "resident or auto");
+	else
+		out_error(out,
+			  "--engine %s: that is a GPU's, and payload lies in host memory: "
+			  "--local-mem cuda:N, or --gpu N to let GPU N move it",
+			  o->engine_name);
+	return -EINVAL;
+}
+
 int perf_open(const struct perf_opts *opts, struct out *out, unsigned nr_cores_max,
 	      struct perf *perf)
 {
@@ -106,6 +126,8 @@ int perf_open(const struct perf_opts *opts, struct out *out, unsigned nr_cores_m
 	int ret;
 
 	*perf = (struct perf){.opts = opts, .out = out};
+	if (perf_engine_check(opts, out))
+		return PERF_USAGE;
 	ret = perf_gx_open(perf, nr);
 	if (!ret)
 		ret = perf_gpu_open(perf);

@@ -65,6 +65,14 @@ enum gx_unpack_mode {
 	GX_UNPACK_MODE_NONE,	 /* copies nothing: ablation, results are wrong by design */
 };
 
+/* Who copies between memory of GPUs, and between it and host memory, over the local link. */
+enum gx_copy_engine {
+	GX_COPY_AUTO, /* copy engines, but for puts and gets of up to 64 KiB while at most two are
+			 under way: the resident kernel when that was found to be faster */
+	GX_COPY_CE,   /* copy engines alone: no SM is used */
+	GX_COPY_RESIDENT, /* the resident kernel for all up to 64 KiB */
+};
+
 enum gx_conn_event { GX_CONN_UP, GX_CONN_DOWN };
 
 /** struct gx_opts - What a context is made of. Zero means the default everywhere. */
@@ -103,7 +111,8 @@ struct gx_opts {
 	/* Control thread. A message of gx_conn_msg() from the peer; @data is valid during the call.
 	 */
 	void (*on_msg)(void *arg, struct gx_conn *conn, const void *data, uint32_t len);
-	void *arg;     /* for both */
+	void *arg;		    /* for both */
+	enum gx_copy_engine engine; /* of GPUs that are opened */
 	bool no_local; /* do not offer the local link (see gx_connect_opts.link): host memory is
 			  then private, on transparent huge pages where there are no others */
 };
