@@ -557,6 +557,12 @@ static void ops_again(struct pkt_ep *e)
 	e->wait_head = head;
 }
 
+static void prove_fail(struct pkt_ep *e)
+{
+	if (!atomic_load_explicit(&e->ep.fault, memory_order_relaxed))
+		atomic_store_explicit(&e->ep.fault, -EHOSTUNREACH, memory_order_release);
+}
+
 /* Padded probes do not come through: a smaller quantum, which is to be proven as well before
  * anything is sent with it. False: there is none. */
 static bool prove_fall(struct pkt_ep *e)
@@ -564,7 +570,7 @@ static bool prove_fall(struct pkt_ep *e)
 	uint32_t next = smaller_quantum(e->shape.quantum);
 
 	if (!next) {
-		atomic_store_explicit(&e->ep.fault, -EHOSTUNREACH, memory_order_release);
+		prove_fail(e);
 		return false;
 	}
 	msg_shape_init(&e->shape, next, e->ep.conn->agreed.chunk_b, e->ep.conn->agreed.window);
@@ -576,21 +582,31 @@ static bool prove_fall(struct pkt_ep *e)
 	return true;
 }
 
-/* A padded probe now and then until one is acknowledged. Once messages were under way one counts as
- * lost by its size only if a small one, sent with it on the same half, came through: a path that
- * carries nothing for a while is not a narrow one, nor is a receiver that waits for its GPU. */
+/* How long the data half may let nothing through before the connection is given up. */
+static uint64_t prove_limit_ns(const struct pkt_ep *e)
+{
+	bool begun = e->mid_next != 0; /* the receiver may be waiting for its GPU */
+
+	return e->peer_timeout_ns + (begun ? e->ep.core->gx->opts.gpu_timeout_ns : 0);
+}
+
+/* A padded probe now and then until one is acknowledged. It counts as lost by its size only if a
+ * small one, sent with it on the same half, came through: a path that carries nothing for a while
+ * is not a narrow one, nor is a peer that is not turned, or that waits for its GPU. */
 static void tick_prove(struct pkt_ep *e)
 {
 	if (!e->proving || e->now_ns < e->prove_ns)
 		return;
-	if (e->prove_tries >= PKT_PROVE_TRIES && !prove_fall(e)) {
+	if (e->prove_tries >= PKT_PROVE_TRIES && e->small_passed && !prove_fall(e)) {
 		e->proving = false;
 		return;
 	}
-	if (!e->mid_next || e->small_passed || !e->prove_tries) { /* else it does not count */
+	if (!e->prove_tries || e->small_passed) {
 		e->prove_tries++;
 		e->small_passed = false;
 		e->try_ns = e->now_ns;
+	} else if (e->now_ns - e->try_ns >= prove_limit_ns(e)) {
+		prove_fail(e);
 	}
 	e->prove_ns = e->now_ns + PKT_PROVE_NS;
 	e->prove_due = true;
