@@ -27,7 +27,8 @@ struct rig_cfg {
 	uint32_t chunk_b, window, slots, quantum_b;
 	int integrity; /* mode, as it is */
 	unsigned nr_conns;
-	unsigned nr_cores; /* of each side: as many lanes; tests look at lane 0 unless they say so */
+	unsigned
+		nr_cores; /* of each side: as many lanes; tests look at lane 0 unless they say so */
 	uint64_t gpu_delay_ns; /* the CPU backend finishes this late */
 	uint64_t peer_timeout_ns;
 	bool gpu; /* region "mem" is memory of a GPU: of the CPU backend under device number 0 */

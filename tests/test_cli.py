@@ -218,8 +218,10 @@ def usage_gxperf(tools):
             (["put", "127.0.0.1:1", "--format", "xml"], ["xml"]),
             (["put", "127.0.0.1:1", "--file", "/etc/passwd", "-s", "5"], ["-s"]),
             (["put", "127.0.0.1:1", "--file", "/etc/passwd", "-q", "2"], ["-q"]),
+            (["put", "127.0.0.1:1", "--file", "/etc/passwd", "--stripe"], ["--stripe"]),
             (["put", "127.0.0.1:1", "--force"], ["-J"]),
             (["send", "127.0.0.1:1", "--file", "/etc/passwd"], ["file"]),
+            (["send", "127.0.0.1:1", "--stripe"], ["stripe"]),
             (["lat", "127.0.0.1:1", "-q", "2"], ["-q"])):
         tools.gxperf(*args).must(USAGE, *words)
     tools.run(tools.gxperf_path).must(USAGE, "command")
@@ -530,6 +532,21 @@ def move_two_cores(tools):
             row, = tools.perf(command, s.addr, "--cores", cores, "-s", "64K", "-n", "50").clean()
             expect(row["count"] == 100, row)
         file_there_and_back(tools, s.addr, pathlib.Path(tmp), 9000001, 0, "--cores", cores)
+
+
+@case
+def move_striped(tools):
+    """One thread posts, gx runs the cores, messages go over all of them."""
+    cores = ",".join(str(c) for c in sorted({CPUS[0], CPUS[-1]}))
+    with Server(tools, "--cores", cores) as s:
+        for command in ("put", "get"):
+            rows = tools.perf(command, s.addr, "--cores", cores, "--stripe", "-b", "1", "-e", "4M", "-f", "16", "-n", "20",
+                              "--chunk", "16K").clean()
+            expect([row["count"] for row in rows] == [20] * 6, rows)
+            row, = tools.perf(command, s.addr, "--cores", cores, "--stripe", "-s", "1000003", "-D", "0.5", "-q", "3").clean()
+            expect(row["checked_b"] * 70 >= row["count"] * 1000003 and row["cpu_pct"] > 0, row)
+        got = tools.perf("put", s.addr, "--cores", cores, "--stripe", "-s", "0", "-n", "10").must(OK)
+        expect("thread of its own" in got.out + got.err, got)
 
 
 @case

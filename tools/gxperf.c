@@ -55,6 +55,7 @@ enum {
 	KEY_FORMAT,
 	KEY_GXD,
 	KEY_PLACE,
+	KEY_STRIPE,
 };
 
 /* ---- Values
@@ -331,6 +332,10 @@ static const struct argp_option file_options[] = {
 	 "(default: the "
 	 "region from --offset on)",
 	 2},
+	{"stripe", KEY_STRIPE, NULL, 0,
+	 "Cut each message into parts over all cores, which gx runs; a thread of its own posts, "
+	 "and -n and --depth are of a connection",
+	 2},
 	{0},
 };
 
@@ -338,9 +343,12 @@ static error_t file_parse(int key, char *arg, struct argp_state *state)
 {
 	struct cmdline *c = state->input;
 
-	if (key != KEY_FILE)
+	if (key == KEY_FILE)
+		c->perf.file = arg;
+	else if (key == KEY_STRIPE)
+		c->perf.stripe = true;
+	else
 		return ARGP_ERR_UNKNOWN;
-	c->perf.file = arg;
 	return 0;
 }
 
@@ -496,6 +504,9 @@ static void opts_check(struct cmdline *c, const struct command *cmd, struct argp
 		argp_error(state, "give -n or -D");
 	if (o->file && (sweep || o->duration_ns || o->n || o->nr_conns != 1))
 		argp_error(state, "--file moves one file once: leave -b, -e, -n, -D and -q out");
+	if (o->file && o->stripe)
+		argp_error(state,
+			   "--file moves its file over all lanes anyway: leave --stripe out");
 	if (o->file && o->size_given && !strcmp(cmd->name, "put"))
 		argp_error(state, "put --file: the size is that of the file; leave -s out");
 	if (c->out.force && !c->out.json_path)

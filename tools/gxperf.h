@@ -54,6 +54,7 @@ struct perf_opts {
 	bool unpack_given;
 	int integrity;
 	bool integrity_set, insecure, no_huge;
+	bool stripe; /* post from a thread of its own, each message over all lanes */
 	enum gx_mem_kind local_kind;
 	int local_device;
 	enum gx_copy_engine engine;
@@ -81,7 +82,7 @@ struct perf_job {
 
 /** struct perf_core - A core and its thread. Owner: main, but for what says otherwise. */
 struct perf_core {
-	struct gx_core *core;
+	struct gx_core *core; /* NULL: the thread turns none */
 	int cpu;
 	pthread_t thread;
 	bool started;
@@ -113,8 +114,12 @@ struct perf {
 	const struct perf_opts *opts;
 	struct out *out;
 	struct gx *gx;
-	struct perf_core *cores;
-	unsigned nr_cores;
+	struct perf_core
+		*cores; /* threads of ours: of the cores, or (--stripe) the one that posts */
+	unsigned nr_threads;
+	unsigned nr_cores; /* of gx */
+	struct gx_submit
+		*queue; /* --stripe: the posting thread's way to the cores, which gx runs */
 	struct perf_conn *conns;
 	unsigned nr_conns;
 	struct gx_conn_info info; /* of the first connection */

@@ -16,6 +16,7 @@
 
 #define CONN_WAIT_EXTRA_NS 1000000000ull /* on top of gx's own time-out */
 #define CONN_TIMEOUT_NS	   5000000000ull
+#define CONN_NAP_NS	   1000000
 #define CONN_LIST_MAX	   600
 #define CONN_PORT_MAX	   128
 
@@ -119,6 +120,47 @@ static int perf_engine_check(const struct perf_opts *o, struct out *out)
 	return -EINVAL;
 }
 
+static int perf_start_failed(struct perf *perf, int ret)
+{
+	out_error(perf->out, "cannot start the threads: %s", strerror(-ret));
+	return PERF_FAILED;
+}
+
+/* A thread for each core. */
+static int perf_start_cores(struct perf *perf)
+{
+	int ret = 0;
+
+	perf->cores = calloc(perf->nr_cores, sizeof(perf->cores[0]));
+	if (!perf->cores)
+		return perf_start_failed(perf, -ENOMEM);
+	for (unsigned i = 0; i < perf->nr_cores && !ret; i++) {
+		perf->nr_threads = i + 1;
+		ret = perf_core_start(&perf->cores[i], gx_core(perf->gx, i),
+				      perf->opts->cpus.cpu[i]);
+	}
+	return ret ? perf_start_failed(perf, ret) : PERF_OK;
+}
+
+/* Cores run by gx, and one thread that posts; which CPU that gets is the kernel's choice. */
+static int perf_start_poster(struct perf *perf)
+{
+	int ret = gx_submit_open(perf->gx, NULL, &perf->queue);
+
+	for (unsigned i = 0; i < perf->nr_cores && !ret; i++)
+		ret = gx_core_start(gx_core(perf->gx, i));
+	if (ret) {
+		out_error(perf->out, "%s", gx_error());
+		return PERF_FAILED;
+	}
+	perf->cores = calloc(1, sizeof(perf->cores[0]));
+	if (!perf->cores)
+		return perf_start_failed(perf, -ENOMEM);
+	perf->nr_threads = 1;
+	ret = perf_core_start(&perf->cores[0], NULL, -1);
+	return ret ? perf_start_failed(perf, ret) : PERF_OK;
+}
+
 int perf_open(const struct perf_opts *opts, struct out *out, unsigned nr_cores_max,
 	      struct perf *perf)
 {
@@ -135,18 +177,17 @@ int perf_open(const struct perf_opts *opts, struct out *out, unsigned nr_cores_m
 		out_error(out, "%s", gx_error());
 		return ret == -EINVAL ? PERF_USAGE : PERF_FAILED;
 	}
-	perf->cores = calloc(nr, sizeof(perf->cores[0]));
-	for (unsigned i = 0; perf->cores && i < nr; i++) {
-		perf->nr_cores = i + 1;
-		ret = perf_core_start(&perf->cores[i], gx_core(perf->gx, i), opts->cpus.cpu[i]);
-		if (ret)
-			break;
-	}
-	if (!perf->cores || ret) {
-		out_error(out, "cannot start the threads: %s", strerror(ret ? -ret : ENOMEM));
-		return PERF_FAILED;
-	}
-	return PERF_OK;
+	perf->nr_cores = nr;
+	return opts->stripe ? perf_start_poster(perf) : perf_start_cores(perf);
+}
+
+/* While cores end what is under way. */
+static void perf_close_queue(struct perf *perf)
+{
+	uint64_t until = gx_now() + CONN_TIMEOUT_NS;
+
+	while (gx_submit_close(perf->queue) && gx_now() < until)
+		perf_nap(CONN_NAP_NS);
 }
 
 void perf_close(struct perf *perf)
@@ -155,8 +196,9 @@ void perf_close(struct perf *perf)
 	for (unsigned i = 0; i < perf->nr_conns; i++)
 		if (perf->conns[i].conn)
 			gx_conn_close(perf->conns[i].conn);
-	for (unsigned i = 0; i < perf->nr_cores; i++)
+	for (unsigned i = 0; i < perf->nr_threads; i++)
 		perf_core_stop(&perf->cores[i]);
+	perf_close_queue(perf);
 	for (unsigned i = 0; i < perf->nr_mems; i++)
 		gx_mem_free(perf->mem[i]);
 	gx_close(perf->gx);
@@ -599,6 +641,7 @@ int perf_cpu(struct perf *perf, uint64_t *ns)
 	char why[PERF_WHY_MAX];
 	struct json_t *reply;
 	long long cores_ns = 0;
+	struct timespec ts;
 	int ret = perf_call(&perf->conns[0], doc_pack("{s:s}", "op", "cpu"), &reply);
 
 	if (ret)
@@ -606,7 +649,9 @@ int perf_cpu(struct perf *perf, uint64_t *ns)
 	doc_unpack(reply, why, sizeof(why), "{s:I}", "cores_ns", &cores_ns);
 	doc_free(reply);
 	*ns = (uint64_t)cores_ns;
-	for (unsigned i = 0; i < perf->nr_cores; i++)
+	if (perf->opts->stripe && !clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts))
+		*ns += (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+	for (unsigned i = 0; i < perf->nr_threads && !perf->opts->stripe; i++)
 		*ns += perf_core_cpu_ns(&perf->cores[i]);
 	return PERF_OK;
 }

@@ -64,7 +64,7 @@ static void *core_thread(void *arg)
 	pthread_getcpuclockid(pthread_self(), &core->clock);
 	atomic_store_explicit(&core->clock_set, true, memory_order_release);
 	while (!atomic_load_explicit(&core->quit, memory_order_relaxed)) {
-		bool busy = gx_core_turn(core->core, now);
+		bool busy = core->core && gx_core_turn(core->core, now);
 
 		now = gx_now();
 		busy |= core_step(core, now);

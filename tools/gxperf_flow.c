@@ -86,7 +86,7 @@ bool flow_is_spoiled(const struct flow *f, uint64_t slot)
 	return false;
 }
 
-static bool flow_post(struct flow *f, uint64_t now)
+static bool flow_post(struct flow *f, struct gx_submit *queue, uint64_t now)
 {
 	const struct flow_plan *p = f->plan;
 	struct gx_op ops[FLOW_BURST];
@@ -104,7 +104,7 @@ static bool flow_post(struct flow *f, uint64_t now)
 	}
 	if (!n)
 		return false;
-	ret = gx_post(f->ep, ops, n);
+	ret = queue ? gx_submit_striped(queue, f->conn->conn, ops, n) : gx_post(f->ep, ops, n);
 	if (ret < 0) {
 		flow_fail(f, ret);
 		return false;
@@ -268,7 +268,8 @@ static void flow_done(struct flow_core *fc, const struct gx_comp *comp, uint64_t
 static bool flow_comps(struct flow_core *fc, uint64_t now)
 {
 	struct gx_comp comps[FLOW_BURST];
-	unsigned n = gx_poll(fc->core->core, comps, FLOW_BURST);
+	unsigned n = fc->queue ? gx_submit_poll(fc->queue, comps, FLOW_BURST)
+			       : gx_poll(fc->core->core, comps, FLOW_BURST);
 
 	for (unsigned i = 0; i < n; i++)
 		if (comps[i].kind == GX_COMP_DONE)
@@ -300,7 +301,7 @@ enum perf_step flow_core_step(struct perf_job *job, uint64_t now)
 
 		if (!fc->stopping && !f->err) {
 			flow_prep(f);
-			busy |= flow_post(f, now);
+			busy |= flow_post(f, fc->queue, now);
 		}
 		busy |= flow_check_step(f, fc);
 		through &= flow_through(fc, f);

@@ -67,6 +67,7 @@ struct flow {
 struct flow_core {
 	struct perf_job job; /* first */
 	struct perf_core *core;
+	struct gx_submit *queue; /* not NULL: all goes through it, over all lanes of a connection */
 	struct flow **flows;
 	unsigned nr_flows;
 	uint64_t deadline_ns;	   /* 0: by the limits */

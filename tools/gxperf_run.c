@@ -186,7 +186,7 @@ static int run_flows_reset(struct run *run)
 
 	for (unsigned i = 0; i < run->nr_flows && !ret; i++)
 		ret = flow_reset(run, i);
-	for (unsigned c = 0; c < run->perf.nr_cores && !ret; c++) {
+	for (unsigned c = 0; c < run->perf.nr_threads && !ret; c++) {
 		struct flow_core *fc = &run->cores[c];
 
 		fc->checked = (struct check_result)CHECK_RESULT_NONE;
@@ -354,14 +354,14 @@ static uint64_t run_count(const struct run *run)
 {
 	uint64_t count = 0;
 
-	for (unsigned c = 0; c < run->perf.nr_cores; c++)
+	for (unsigned c = 0; c < run->perf.nr_threads; c++)
 		count += atomic_load_explicit(&run->cores[c].count, memory_order_relaxed);
 	return count;
 }
 
 static bool phase_done(const struct run *run)
 {
-	for (unsigned c = 0; c < run->perf.nr_cores; c++)
+	for (unsigned c = 0; c < run->perf.nr_threads; c++)
 		if (!atomic_load_explicit(&run->cores[c].job.done, memory_order_acquire))
 			return false;
 	return true;
@@ -419,7 +419,7 @@ static int run_phase(struct run *run, uint64_t n, uint64_t duration_ns)
 
 	for (unsigned i = 0; i < run->nr_flows; i++)
 		run->flows[i].limit = duration_ns ? UINT64_MAX : run->flows[i].post + n;
-	for (unsigned c = 0; c < run->perf.nr_cores; c++) {
+	for (unsigned c = 0; c < run->perf.nr_threads; c++) {
 		struct flow_core *fc = &run->cores[c];
 
 		fc->deadline_ns = duration_ns ? now + duration_ns : 0;
@@ -507,7 +507,7 @@ static int run_verify(struct run *run, struct check_result *res)
 	for (unsigned i = 0; i < run->nr_flows && !ret; i++)
 		ret = run->op == GX_OP_GET ? verify_local(run, &run->flows[i], res)
 					   : verify_remote(run, &run->flows[i], res);
-	for (unsigned c = 0; c < run->perf.nr_cores; c++)
+	for (unsigned c = 0; c < run->perf.nr_threads; c++)
 		check_result_add(res, &run->cores[c].checked);
 	return ret;
 }
@@ -527,7 +527,7 @@ static uint64_t run_elapsed(const struct run *run)
 {
 	uint64_t begin = UINT64_MAX, end = 0;
 
-	for (unsigned c = 0; c < run->perf.nr_cores; c++) {
+	for (unsigned c = 0; c < run->perf.nr_threads; c++) {
 		const struct flow_core *fc = &run->cores[c];
 
 		if (!fc->nr_flows)
@@ -559,7 +559,7 @@ static int run_row(struct run *run, double cpu_pct, const struct check_result *r
 		out_error(run->perf.out, "no memory");
 		return PERF_FAILED;
 	}
-	for (unsigned c = 0; c < run->perf.nr_cores; c++)
+	for (unsigned c = 0; c < run->perf.nr_threads; c++)
 		hist_merge(h, &run->cores[c].hist);
 	perf_row_hist(&row, h);
 	row.gb_s = (double)row.count * (double)p->size / (double)run_elapsed(run);
@@ -647,6 +647,8 @@ static int run_size(struct run *run, uint64_t size)
 
 static int core_of(const struct perf *perf, struct gx_ep *ep)
 {
+	if (perf->queue) /* whichever it is: one thread posts for all */
+		return 0;
 	for (unsigned c = 0; c < perf->nr_cores; c++)
 		if (perf->cores[c].core == gx_ep_core(ep))
 			return (int)c;
@@ -673,6 +675,12 @@ static int run_flow_open(struct run *run, struct perf_conn *conn, unsigned lane)
 	return PERF_OK;
 }
 
+/* One for each lane, or one that uses all of them. */
+static unsigned run_conn_flows(const struct perf_conn *conn)
+{
+	return conn->perf->queue ? 1 : conn->lanes;
+}
+
 static int run_flows_open(struct run *run)
 {
 	struct perf *perf = &run->perf;
@@ -680,13 +688,14 @@ static int run_flows_open(struct run *run)
 	int ret = PERF_OK;
 
 	for (unsigned i = 0; i < perf->nr_conns; i++)
-		nr += perf->conns[i].lanes;
+		nr += run_conn_flows(&perf->conns[i]);
 	run->flows = calloc(nr, sizeof(run->flows[0]));
-	run->cores = calloc(perf->nr_cores, sizeof(run->cores[0]));
+	run->cores = calloc(perf->nr_threads, sizeof(run->cores[0]));
 	run->piece = malloc(FLOW_PIECE_B);
-	for (unsigned c = 0; run->cores && c < perf->nr_cores; c++) {
+	for (unsigned c = 0; run->cores && c < perf->nr_threads; c++) {
 		run->cores[c].job.step = flow_core_step;
 		run->cores[c].core = &perf->cores[c];
+		run->cores[c].queue = perf->queue;
 		run->cores[c].flows = calloc(nr, sizeof(run->cores[c].flows[0]));
 		run->cores[c].room = malloc(FLOW_PIECE_B);
 		if (!run->cores[c].flows || !run->cores[c].room)
@@ -697,7 +706,7 @@ static int run_flows_open(struct run *run)
 		return PERF_FAILED;
 	}
 	for (unsigned i = 0; i < perf->nr_conns; i++)
-		for (unsigned lane = 0; lane < perf->conns[i].lanes && !ret; lane++)
+		for (unsigned lane = 0; lane < run_conn_flows(&perf->conns[i]) && !ret; lane++)
 			ret = run_flow_open(run, &perf->conns[i], lane);
 	return ret;
 }
@@ -731,6 +740,11 @@ static int run_all(struct run *run)
 		ret = run_flows_open(run);
 	if (!ret)
 		ret = run_room(run);
+	if (!ret && o->stripe)
+		out_note(run->perf.out,
+			 "one thread of its own posts each message over all %u lanes; CPU%% counts "
+			 "every thread of this end",
+			 run->perf.info.lanes);
 	if (!ret && run->op != GX_OP_GET && o->check && o->local_kind != GX_MEM_HOST)
 		out_note(run->perf.out,
 			 "payload comes from a GPU: messages carry the number of their slot, "
@@ -750,12 +764,12 @@ static int run_all(struct run *run)
 /* Cores first: they may still look at flows when a phase was given up. */
 static void run_close(struct run *run)
 {
-	unsigned nr_cores = run->perf.nr_cores;
+	unsigned nr_threads = run->perf.nr_threads;
 
-	for (unsigned c = 0; c < nr_cores && run->cores; c++)
+	for (unsigned c = 0; c < nr_threads && run->cores; c++)
 		atomic_store_explicit(&run->perf.cores[c].job, NULL, memory_order_relaxed);
 	perf_close(&run->perf);
-	for (unsigned c = 0; c < nr_cores && run->cores; c++) {
+	for (unsigned c = 0; c < nr_threads && run->cores; c++) {
 		free(run->cores[c].flows);
 		free(run->cores[c].room);
 	}
