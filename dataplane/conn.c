@@ -469,8 +469,8 @@ GX_EXPORT int gx_post(struct gx_ep *ep, const struct gx_op ops[], unsigned n)
 	for (i = 0; i < n; i++) {
 		ret = op_check(&ops[i]);
 		if (!ret)
-			ret = ops[i].stream ? submit_stream(ep, &ops[i])
-					    : ep->ops->post(ep, &ops[i], NULL);
+			ret = gx_unlikely(ops[i].stream) ? submit_stream(ep, &ops[i])
+							 : ep->ops->post(ep, &ops[i], NULL);
 		if (ret)
 			break;
 	}

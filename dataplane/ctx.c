@@ -222,7 +222,7 @@ bool core_comp_room(const struct gx_core *core)
 
 void core_comp(struct gx_core *core, const struct gx_comp *comp, void *route)
 {
-	if (__builtin_expect(route != NULL, false)) {
+	if (gx_unlikely(route)) {
 		submit_comp(route, comp);
 		return;
 	}

@@ -540,6 +540,18 @@ static void rec_cancel(struct submit_core *s, struct sub_rec *r)
 	}
 }
 
+/* Records come from another CPU: ask for all of them before the first is looked at. */
+static void recs_prefetch(void *const items[], uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		const char *r = (const char *)((uintptr_t)items[i] & ~SUB_TAG);
+
+		__builtin_prefetch(r, 1);
+		__builtin_prefetch(r + GX_CACHE_LINE);
+		__builtin_prefetch(r + 2 * GX_CACHE_LINE);
+	}
+}
+
 static bool lane_take(struct submit_core *s, struct sub_lane *l)
 {
 	struct gx_ep *kick = NULL, *ep;
@@ -549,11 +561,10 @@ static bool lane_take(struct submit_core *s, struct sub_lane *l)
 	if (gx_ring_empty(l->out))
 		return false;
 	n = gx_ring_get(l->out, items, SUB_BURST);
+	recs_prefetch(items, n);
 	for (uint32_t i = 0; i < n; i++) {
 		struct sub_rec *r = (struct sub_rec *)((uintptr_t)items[i] & ~SUB_TAG);
 
-		if (i + 1 < n)
-			__builtin_prefetch((char *)items[i + 1] + GX_CACHE_LINE);
 		if ((uintptr_t)items[i] & SUB_TAG) {
 			rec_cancel(s, r);
 			continue;
