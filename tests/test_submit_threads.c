@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Threads that post through queues while gx's own threads turn the cores, over shm: for the thread
- * sanitizer, and for what only happens when nobody waits for anybody. Server and client are
- * contexts of this process, of two cores each.
+ * Threads that post through queues while gx's own threads turn the cores, over the link that the
+ * argument names (packet, over shm, or local): for the thread sanitizer, and for what only happens
+ * when nobody waits for anybody. Server and client are contexts of this process, of two cores each.
  */
 #include "gx/gx.h"
 
@@ -43,6 +43,7 @@ struct poster {
 };
 
 static char out[KV_B], in[KV_B];
+static const char *link_name = "packet";
 
 static void nap(void)
 {
@@ -103,9 +104,11 @@ static int teardown(void **state)
 
 static struct gx_conn *connect_one(struct rig *r)
 {
+	struct gx_connect_opts o = GX_INIT(o);
 	struct gx_conn *c;
 
-	assert_int_equal(gx_connect(r->client, r->addr, NULL, &c), 0);
+	o.link = link_name;
+	assert_int_equal(gx_connect(r->client, r->addr, &o, &c), 0);
 	assert_int_equal(gx_conn_wait(c, WAIT_NS), 0);
 	assert_non_null(gx_conn_ep(c, CORES - 1));
 	return c;
@@ -342,7 +345,7 @@ static void gx_close__with_queues_left(void **state)
 	}
 }
 
-int main(void)
+int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(submit__threads_share_a_connection, setup,
@@ -354,5 +357,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(gx_close__with_queues_left, setup, teardown),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	if (argc > 1)
+		link_name = argv[1];
+	return cmocka_run_group_tests_name(link_name, tests, NULL, NULL);
 }
