@@ -9,6 +9,7 @@ any case fails. With two CPUs or more the server is pinned to the first and the 
 import csv
 import hashlib
 import io
+import itertools
 import json
 import os
 import pathlib
@@ -539,11 +540,11 @@ def move_striped(tools):
     """One thread posts, gx runs the cores, messages go over all of them."""
     cores = ",".join(str(c) for c in sorted({CPUS[0], CPUS[-1]}))
     with Server(tools, "--cores", cores) as s:
-        for command in ("put", "get"):
-            rows = tools.perf(command, s.addr, "--cores", cores, "--stripe", "-b", "1", "-e", "4M", "-f", "16", "-n", "20",
-                              "--chunk", "16K").clean()
+        for command, link in itertools.product(("put", "get"), LINKS):
+            args = (command, s.addr, "--cores", cores, "--stripe", "--link", link)
+            rows = tools.perf(*args, "-b", "1", "-e", "4M", "-f", "16", "-n", "20", "--chunk", "16K").clean()
             expect([row["count"] for row in rows] == [20] * 6, rows)
-            row, = tools.perf(command, s.addr, "--cores", cores, "--stripe", "-s", "1000003", "-D", "0.5", "-q", "3").clean()
+            row, = tools.perf(*args, "-s", "1000003", "-D", "0.5", "-q", "3").clean()
             expect(row["checked_b"] * 70 >= row["count"] * 1000003 and row["cpu_pct"] > 0, row)
         got = tools.perf("put", s.addr, "--cores", cores, "--stripe", "-s", "0", "-n", "10").must(OK)
         expect("thread of its own" in got.out + got.err, got)
