@@ -547,8 +547,11 @@ GX_EXPORT int gx_describe(struct gx *gx, char *buf, size_t room)
 		if (!gx->gpu[i])
 			continue;
 		gx->gpu[i]->ops->info(gx->gpu[i], name, sizeof(name), &sms, &mode);
-		say(buf, room, &at, "gpu %u    %s, unpack %s on %u SMs\n", i, name,
-		    gx_unpack_name(mode), sms);
+		say(buf, room, &at, "gpu %u    %s, unpack %s on %u SMs%s\n", i, name,
+		    gx_unpack_name(mode), sms,
+		    mode == GX_UNPACK_AUTO ? " (a launch for each burst; while bursts come within "
+					     "100 us of one another, a kernel that stays)"
+					   : "");
 		say_lone(gx, i, buf, room, &at);
 	}
 	return at < room ? (int)at : -ENOSPC;

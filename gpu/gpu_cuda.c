@@ -48,7 +48,9 @@ struct cuda_stage {
 struct cuda_resident {
 	struct gx_res_ring ring;
 	struct gx_res_dev *dev;
-	bool loose; /* copies are unordered */
+	bool loose;	/* copies are unordered */
+	bool automatic; /* mode auto: launches too, and no copies */
+	struct gx_res_auto near;
 };
 
 /* owner: poll core */
@@ -251,8 +253,11 @@ static int stream_fill(struct cuda_gpu *g, struct cuda_stream *s, enum gx_stream
 	if (!ret && g->unpack == GX_UNPACK_HOST)
 		ret = stage_open(g, &s->stage);
 	if (!ret && (kind == GX_STREAM_RESIDENT ||
-		     (kind == GX_STREAM_UNPACK && g->unpack == GX_UNPACK_RESIDENT)))
+		     (kind == GX_STREAM_UNPACK &&
+		      (g->unpack == GX_UNPACK_RESIDENT || g->unpack == GX_UNPACK_AUTO))))
 		ret = resident_open(g, kind == GX_STREAM_RESIDENT, &s->res);
+	if (!ret && s->res)
+		s->res->automatic = kind == GX_STREAM_UNPACK && g->unpack == GX_UNPACK_AUTO;
 	return ret;
 }
 
@@ -463,7 +468,7 @@ static unsigned resident_units(const struct cuda_stream *s)
 {
 	uint32_t out = s->res->ring.head - s->res->ring.tail;
 
-	return resident_warps(cuda_of(s->stream.gpu)) / (out > 2 ? 4 : out + 1);
+	return resident_warps(cuda_of(s->stream.gpu)) / (out > 3 ? 4 : out > 1 ? 2 : 1);
 }
 
 static bool resident_block(struct cuda_stream *s, struct gx_block *b)
@@ -501,7 +506,7 @@ static bool resident_takes(const struct cuda_stream *s, const struct gx_gpu_copy
 {
 	size_t len = 0;
 
-	if (!s->res || !n || n > GX_RESIDENT_COPIES)
+	if (!s->res || s->res->automatic || !n || n > GX_RESIDENT_COPIES)
 		return false;
 	for (unsigned i = 0; i < n; i++)
 		len += GX_MIN(list[i].len, GX_RESIDENT_COPY_B + 1);
@@ -737,6 +742,13 @@ static void core_queued(struct cuda_stream *s, uint64_t now_ns)
 	s->query_ns = now_ns;
 }
 
+/* Does this GPU unpack by kernels of ours? */
+static bool cuda_has_kernel(const struct cuda_gpu *g)
+{
+	return g->unpack == GX_UNPACK_KERNEL || g->unpack == GX_UNPACK_RESIDENT ||
+	       g->unpack == GX_UNPACK_AUTO;
+}
+
 static unsigned cuda_unpack(struct gx_gpu_stream *stream, struct gx_block *const blocks[],
 			    unsigned n, uint64_t now_ns)
 {
@@ -750,13 +762,13 @@ static unsigned cuda_unpack(struct gx_gpu_stream *stream, struct gx_block *const
 		return 0;
 	for (unsigned i = 0; i < n; i++)
 		assert(blocks[i]->nr <= GX_BLOCK_DESCS_MAX);
-	if (s->res) {
+	if (s->res && (!s->res->automatic || gx_res_pays(&s->res->ring, &s->res->near, now_ns))) {
 		taken = resident_unpack(s, blocks, n, now_ns);
 		core_queued(s, now_ns);
 		return taken;
 	}
 	prev = cuda_enter(g);
-	if (g->unpack == GX_UNPACK_KERNEL || g->unpack == GX_UNPACK_RESIDENT)
+	if (cuda_has_kernel(g))
 		taken = unpack_kernel(s, blocks, n);
 	else
 		while (taken < n && block_queue(s, blocks[taken]))
@@ -1262,7 +1274,7 @@ static int cuda_open(const struct gx_gpu_cfg *cfg, struct gx_gpu **out)
 	g = calloc(1, sizeof(*g));
 	if (!g)
 		return -ENOMEM;
-	g->unpack = cfg->unpack == GX_UNPACK_AUTO ? GX_UNPACK_KERNEL : cfg->unpack;
+	g->unpack = cfg->unpack;
 	g->sms = cfg->sms ? cfg->sms : CUDA_SMS_DEFAULT;
 	g->gather_sms = cfg->sms ? cfg->sms : CUDA_GATHER_SMS;
 	g->gpu.ops = &gx_gpu_cuda_ops;
@@ -1296,7 +1308,7 @@ static void cuda_info(struct gx_gpu *gpu, char *name, size_t room, unsigned *sms
 	struct cuda_gpu *g = cuda_of(gpu);
 
 	snprintf(name, room, "%s", g->name);
-	*sms = g->unpack == GX_UNPACK_KERNEL || g->unpack == GX_UNPACK_RESIDENT ? g->sms : 0;
+	*sms = cuda_has_kernel(g) ? g->sms : 0;
 	*unpack = g->unpack;
 }
 

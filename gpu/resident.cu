@@ -65,10 +65,11 @@ __device__ static void job_finish(const struct gx_res_args &args, const struct t
 	uint32_t *status = t->job.arg.block.status;
 
 	fence_system();
+	/* Before the status, so that who sees that knows of the room in the ring, too. */
+	poke(&args.shared->done[slot], t->number + 1);
 	if (status)
 		poke(status, copy ? t->job.value : worst);
 	poke(&args.dev->done[slot], t->number + 1);
-	poke(&args.shared->done[slot], t->number + 1);
 }
 
 /*

@@ -26,7 +26,8 @@
 #define GX_RES_ALONE	  65536u   /* jobs that weigh this are done faster by one SM than by two */
 #define GX_RES_SHARE	  16384u   /* heavier ones: weight for each */
 #define GX_RES_LIFE_NS	  1000000u /* a launch takes no job after this */
-#define GX_RES_IDLE_NS	  100000u  /* nor after so long without one */
+#define GX_RES_NEAR	  8u /* mode auto: so many calls in succession, each near the one before */
+#define GX_RES_IDLE_NS	  100000u /* nor after so long without one */
 
 enum { GX_RES_UNPACK, GX_RES_COPY, GX_RES_STOP };
 #define GX_RES_WAIT 256u /* in kind: not before all jobs up to wait_to are done */
@@ -189,6 +190,28 @@ static inline bool gx_res_wants_launch(struct gx_res_ring *r, uint64_t now_ns)
 	if (r->head == r->tail)
 		return false;
 	return alive == 0 || (alive == 1 && now_ns - r->since_ns > GX_RES_LIFE_NS / 2);
+}
+
+/* Mode auto: how near to one another calls come. owner: poll core */
+struct gx_res_auto {
+	uint64_t last_ns;
+	uint32_t near;
+};
+
+/**
+ * gx_res_pays() - Mode auto: is the next block a job for the kernel that stays, or a launch? It
+ * pays while calls come nearer to one another than a launch waits; SMs that would wait for longer
+ * are the program's. What is on its way through the ring goes on there.
+ */
+static inline bool gx_res_pays(struct gx_res_ring *r, struct gx_res_auto *a, uint64_t now_ns)
+{
+	if (now_ns - a->last_ns >= GX_RES_IDLE_NS)
+		a->near = 0;
+	else if (a->near < GX_RES_NEAR)
+		a->near++;
+	a->last_ns = now_ns;
+	gx_res_room(r);
+	return a->near == GX_RES_NEAR || r->head != r->tail || gx_res_alive(r, now_ns) > 0;
 }
 
 /** gx_res_launch() - Note that a launch is queued. Return: its number. */

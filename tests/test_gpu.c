@@ -769,7 +769,7 @@ static void info__what_is_used(void **state)
 	ops->info(gpu, name, sizeof(name), &sms, &mode);
 	assert_true(strlen(name) > 0);
 	assert_int_equal(mode, cfg.unpack);
-	assert_int_equal(sms > 0, mode == GX_UNPACK_KERNEL || mode == GX_UNPACK_RESIDENT);
+	assert_int_equal(sms > 0, ops == &gx_gpu_cuda_ops && mode <= GX_UNPACK_RESIDENT);
 	if (cfg.sms && sms)
 		assert_true(sms <= cfg.sms);
 	assert_int_equal(gpu->device, ops == &gx_gpu_host_ops ? -1 : cfg.device);
@@ -1057,6 +1057,21 @@ static void resident__busy_for_long(void **state)
 
 	while (gx_now_ns() < end_ns)
 		block_one(f, 0, 4096);
+	want_check(f);
+}
+
+/* Mode auto: blocks by launches and by jobs, as they come. */
+static void auto__by_load(void **state)
+{
+	struct fix *f = *state;
+
+	for (unsigned i = 0; i < 400; i++) {
+		if (i / 20 % 2)
+			usleep(150);
+		block_one(f, 0, 1 + fix_random(f) % 9000);
+		if (i % 50 == 7)
+			want_check(f);
+	}
 	want_check(f);
 }
 
@@ -1442,6 +1457,21 @@ static int late_run(void)
 	return cmocka_run_group_tests_name("host, late", tests, group_open, group_close);
 }
 
+static int auto_run(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(auto__by_load),
+		TEST(resident__idle_between),
+		TEST(resident__busy_for_long),
+		TEST(resident__pool_rewritten),
+		TEST(resident__others_wait_bounded),
+	};
+
+	ops = &gx_gpu_cuda_ops;
+	cfg = (struct gx_gpu_cfg){.unpack = GX_UNPACK_AUTO};
+	return cmocka_run_group_tests_name("cuda auto", tests, group_open, group_close);
+}
+
 static int resident_run(struct gx_gpu_cfg how)
 {
 	const struct CMUnitTest tests[] = {
@@ -1526,9 +1556,11 @@ static int cuda_main(void)
 	failed += suite_run(c, (struct gx_gpu_cfg){.unpack = GX_UNPACK_RESIDENT});
 	failed += suite_run(c, (struct gx_gpu_cfg){.unpack = GX_UNPACK_RESIDENT, .sms = 1});
 	failed += suite_run(c, (struct gx_gpu_cfg){.unpack = GX_UNPACK_RESIDENT, .sms = 1000});
+	failed += suite_run(c, (struct gx_gpu_cfg){.unpack = GX_UNPACK_AUTO});
 	failed += suite_run(c, (struct gx_gpu_cfg){.unpack = GX_UNPACK_D2D});
 	failed += suite_run(c, (struct gx_gpu_cfg){.unpack = GX_UNPACK_HOST});
 	failed += suite_run(c, (struct gx_gpu_cfg){.unpack = GX_UNPACK_NONE});
+	failed += auto_run();
 	failed += resident_run((struct gx_gpu_cfg){.unpack = GX_UNPACK_RESIDENT});
 	failed += resident_run((struct gx_gpu_cfg){.unpack = GX_UNPACK_RESIDENT, .sms = 1});
 	if (getenv("GX_FAKE_CUDA")) {

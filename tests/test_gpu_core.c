@@ -434,6 +434,28 @@ static void res_ring__stop(void **state)
 	free(sh);
 }
 
+/* Mode auto: the kernel that stays is for calls that come near to one another. */
+static void res_pays__by_load(void **state)
+{
+	struct gx_res_shared *sh = calloc(1, sizeof(*sh));
+	struct gx_res_ring r = {.shared = sh};
+	struct gx_res_auto a = {0};
+	uint64_t now_ns = 1u << 30;
+
+	for (unsigned i = 0; i < 100; i++, now_ns += GX_RES_IDLE_NS)
+		assert_false(gx_res_pays(&r, &a, now_ns));
+	now_ns -= GX_RES_IDLE_NS;
+	for (unsigned i = 1; i < GX_RES_NEAR; i++)
+		assert_false(gx_res_pays(&r, &a, now_ns += 1000));
+	assert_true(gx_res_pays(&r, &a, now_ns += 1000));
+	gx_res_launch(&r, now_ns);
+	now_ns += GX_RES_IDLE_NS;
+	assert_true(gx_res_pays(&r, &a, now_ns)); /* not near, but the kernel may be there still */
+	sh->ended = 1;
+	assert_false(gx_res_pays(&r, &a, now_ns + 1));
+	free(sh);
+}
+
 static void res_copy__is_one_descriptor(void **state)
 {
 	struct gx_res_job job;
@@ -472,6 +494,7 @@ int main(void)
 		cmocka_unit_test(res_ring__room_and_words),
 		cmocka_unit_test(res_ring__launches),
 		cmocka_unit_test(res_ring__stop),
+		cmocka_unit_test(res_pays__by_load),
 		cmocka_unit_test(res_copy__is_one_descriptor),
 	};
 

@@ -418,7 +418,7 @@ static const char *path_unpack(const struct perf *perf, enum gx_unpack_mode mode
 {
 	if (mode != GX_UNPACK_MODE_AUTO)
 		return opt_unpack_text(mode);
-	return kind == GX_MEM_CUDA ? "kernel" : "host";
+	return kind == GX_MEM_CUDA ? "auto" : "host";
 }
 
 static void conn_path_tell(struct perf *perf, unsigned access)

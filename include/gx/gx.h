@@ -56,7 +56,8 @@ const char *gx_error(void);
  * ------------------------------------------------------------------------------------------ */
 
 enum gx_unpack_mode {
-	GX_UNPACK_MODE_AUTO,	 /* kernel on GPUs, host on CPUs */
+	GX_UNPACK_MODE_AUTO,	 /* on GPUs kernel, and resident while blocks come near to one
+				    another; on CPUs host */
 	GX_UNPACK_MODE_KERNEL,	 /* one batched kernel launch a burst */
 	GX_UNPACK_MODE_RESIDENT, /* a kernel that stays takes blocks from a ring, while there are
 				    any */

@@ -24,7 +24,8 @@ enum gx_unpack {
 
 /* How the work of a stream reaches the GPU. The host backend has one kind. */
 enum gx_stream_kind {
-	GX_STREAM_UNPACK, /* as the unpack mode says: in mode resident as RESIDENT, in order; else LAUNCH */
+	GX_STREAM_UNPACK, /* as the unpack mode says: in mode resident as RESIDENT, but copies in order; in mode
+			     auto blocks alone, and while they come near to one another; else LAUNCH */
 	GX_STREAM_LAUNCH, /* launches and copies of the driver */
 	/* Jobs for a kernel that is there already: blocks, and lists of up to GX_RESIDENT_COPIES copies of
 	 * together at most GX_RESIDENT_COPY_B; other work waits for that kernel to end, in bounded time.
@@ -36,7 +37,7 @@ enum gx_stream_kind {
 
 struct gx_gpu_cfg {
 	int device;		 /* CUDA ordinal; ignored by host */
-	enum gx_unpack unpack;	 /* AUTO: kernel for cuda, host for host */
+	enum gx_unpack unpack;	 /* AUTO: kernel or resident, by load, for cuda; host for host */
 	unsigned sms;		 /* bound on SMs an unpack may use; 0: the backend's default */
 	bool ipc_memory;	 /* cuda only: ->mem_alloc takes memory that cudaIpc names */
 	uint64_t delay_ns;	 /* host only, for tests: a block completes this long after its launch */
