@@ -9,11 +9,12 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define DMA_FEW	  2    /* copies under way at most for another to count as alone */
-#define DMA_LONE  32   /* powers of two; copies that the resident kernel may have under way */
-#define DMA_TRY_B 4096 /* length and number of the copies that are timed */
-#define DMA_TRIES 31
-#define DMA_TELL  16 /* copies that one flag tells of, at most */
+#define DMA_FEW	   2  /* copies under way at most for another to count as alone */
+#define DMA_LONE   32 /* powers of two; copies that the resident kernel may have under way */
+#define DMA_UNSEEN UINT64_MAX /* of since_ns: no turn has looked since */
+#define DMA_TRY_B  4096	      /* length and number of the copies that are timed */
+#define DMA_TRIES  31
+#define DMA_TELL   16 /* copies that one flag tells of, at most */
 #define DMA_BULK_B                                                                                 \
 	(8u << 20) /* longer copies keep to the first stream, out of the way of short ones */
 
@@ -206,7 +207,7 @@ static bool lone_copy(struct dma *d, const struct gx_gpu_copy *copy, uint64_t no
 	if (d->gpu->ops->copy(l->stream, copy, 1, flag_of(d, t), t.seq, now_ns))
 		return false;
 	if (l->begun == l->done)
-		l->since_ns = now_ns;
+		l->since_ns = DMA_UNSEEN;
 	l->begun++;
 	*out = t;
 	return true;
@@ -227,7 +228,7 @@ bool dma_copy(struct dma *d, void *dst, const void *src, uint64_t len, uint64_t 
 	if (!s || d->gpu->ops->copy(s->stream, &copy, 1, NULL, 0, now_ns))
 		return false;
 	if (s->queued == s->done)
-		s->since_ns = now_ns;
+		s->since_ns = DMA_UNSEEN;
 	s->queued++;
 	*out = (struct dma_ticket){.seq = s->queued, .stream = (uint32_t)(s - d->stream)};
 	return true;
@@ -254,14 +255,14 @@ static void stream_tell(struct dma *d, unsigned i, uint64_t now_ns)
 		s->flagged = s->queued;
 }
 
-static void stream_look(struct dma *d, unsigned i, uint64_t now_ns)
+static void stream_look(struct dma *d, unsigned i)
 {
 	struct dma_stream *s = &d->stream[i];
 	uint32_t done =
 		__atomic_load_n(flag_of(d, (struct dma_ticket){.stream = i}), __ATOMIC_ACQUIRE);
 
 	if (done != s->done)
-		s->since_ns = now_ns;
+		s->since_ns = DMA_UNSEEN;
 	s->done = done;
 }
 
@@ -270,9 +271,17 @@ void dma_kick(struct dma *d, uint64_t now_ns)
 	for (unsigned i = 0; i < DMA_STREAMS; i++) {
 		if (d->stream[i].queued == d->stream[i].flagged)
 			continue;
-		stream_look(d, i, now_ns);
+		stream_look(d, i);
 		stream_tell(d, i, now_ns);
 	}
+}
+
+/* The clock of who posts may have stood for long: time runs from the first turn that looks. */
+static bool is_overdue(const struct dma *d, uint64_t *since_ns, uint64_t now_ns)
+{
+	if (*since_ns == DMA_UNSEEN)
+		*since_ns = now_ns;
+	return now_ns - *since_ns > d->timeout_ns;
 }
 
 static void stream_watch(struct dma *d, struct dma_stream *s, uint64_t now_ns)
@@ -281,7 +290,7 @@ static void stream_watch(struct dma *d, struct dma_stream *s, uint64_t now_ns)
 		return;
 	if (d->gpu->ops->fault(s->stream))
 		d->err = -EIO;
-	else if (now_ns - s->since_ns > d->timeout_ns)
+	else if (is_overdue(d, &s->since_ns, now_ns))
 		d->err = -ETIMEDOUT;
 }
 
@@ -298,10 +307,10 @@ static bool lone_reap(struct dma *d, uint64_t now_ns)
 	       dma_done(d, (struct dma_ticket){.seq = l->done + 1, .stream = DMA_STREAMS}))
 		l->done++;
 	if (l->done != before)
-		l->since_ns = now_ns;
+		l->since_ns = DMA_UNSEEN;
 	else if (d->gpu->ops->fault(l->stream))
 		d->err = d->err ? d->err : -EIO;
-	else if (now_ns - l->since_ns > d->timeout_ns)
+	else if (is_overdue(d, &l->since_ns, now_ns))
 		d->err = d->err ? d->err : -ETIMEDOUT;
 	return l->done != before;
 }
@@ -317,7 +326,7 @@ bool dma_reap(struct dma *d, uint64_t now_ns)
 		if (s->queued == before)
 			continue;
 		d->gpu->ops->reap(s->stream, now_ns);
-		stream_look(d, i, now_ns);
+		stream_look(d, i);
 		stream_tell(d, i, now_ns);
 		stream_watch(d, s, now_ns);
 		ended |= s->done != before;

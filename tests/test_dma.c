@@ -141,13 +141,14 @@ static void dma_err__does_not_finish(void **state)
 
 	assert_int_equal(gx_gpu_host_ops.open(&cfg, &slow), 0);
 	assert_int_equal(dma_open(slow, DMA_CE, TIMEOUT, &d), 0);
-	assert_true(dma_copy(d, r->dst, r->src, 10, 5, &t));
+	assert_true(dma_copy(d, r->dst, r->src, 10, 0, &t)); /* by a clock that has stood */
 	dma_reap(d, 5 + TIMEOUT);
+	dma_reap(d, 5 + 2 * TIMEOUT);
 	assert_int_equal(dma_err(d), 0);
-	dma_reap(d, 6 + TIMEOUT);
+	dma_reap(d, 6 + 2 * TIMEOUT);
 	assert_int_equal(dma_err(d), -ETIMEDOUT);
 	assert_false(dma_done(d, t));
-	assert_false(dma_copy(d, r->dst, r->src, 10, 6 + TIMEOUT, &t));
+	assert_false(dma_copy(d, r->dst, r->src, 10, 6 + 2 * TIMEOUT, &t));
 	dma_close(d);
 	gx_gpu_host_ops.close(slow);
 }
@@ -217,10 +218,11 @@ static void dma_err__of_the_resident_kernel(void **state)
 
 	assert_int_equal(gx_gpu_host_ops.open(&cfg, &slow), 0);
 	assert_int_equal(dma_open(slow, DMA_RESIDENT, TIMEOUT, &d), 0);
-	assert_true(dma_copy(d, r->dst, r->src, 10, 5, &t));
+	assert_true(dma_copy(d, r->dst, r->src, 10, 0, &t)); /* by a clock that has stood */
 	dma_reap(d, 5 + TIMEOUT);
+	dma_reap(d, 5 + 2 * TIMEOUT);
 	assert_int_equal(dma_err(d), 0);
-	dma_reap(d, 6 + TIMEOUT);
+	dma_reap(d, 6 + 2 * TIMEOUT);
 	assert_int_equal(dma_err(d), -ETIMEDOUT);
 	dma_close(d);
 	gx_gpu_host_ops.close(slow);

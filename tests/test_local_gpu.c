@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The local link with memory of GPUs: two contexts of one process, both turned by this thread, on
+ * the first GPU, or the first two. test_local_gpu cuda; exits 77 where there is no GPU, and says
+ * why. Between processes: test_cli.py.
+ */
+#include "gx/gx.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define KV_B	((uint64_t)8 << 20)
+#define WAIT_NS 20000000000ull
+#define POISON	0x6c
+
+struct end {
+	struct gx *gx;
+	struct gx_core *core;
+	struct gx_mem *gpu, *host;
+	struct gx_conn *conn;
+	struct gx_ep *ep;
+	unsigned nr_done, nr_failed, nr_notify;
+	int status; /* of the last that failed */
+	struct gx_comp note;
+};
+
+struct rig {
+	struct end server, client;
+	uint8_t *want, *got;
+};
+
+static int devices = 1;
+static enum gx_copy_engine engine;
+
+static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
+		    const char *why)
+{
+	struct end *e = arg;
+
+	if (event == GX_CONN_UP)
+		__atomic_store_n(&e->conn, conn, __ATOMIC_RELEASE);
+}
+
+static void end_open(struct end *e, bool server)
+{
+	static const char *const port = "shm";
+	struct gx_opts o = GX_INIT(o);
+
+	o.ports = &port;
+	o.nr_ports = 1;
+	o.slots = 128;
+	o.server = server;
+	o.engine = engine;
+	o.on_conn = on_conn;
+	o.arg = e;
+	assert_int_equal(gx_open(&o, &e->gx), 0);
+	e->core = gx_core(e->gx, 0);
+	assert_int_equal(gx_mem_alloc(e->gx, GX_MEM_HOST, 0, KV_B, &e->host), 0);
+	assert_int_equal(gx_mem_share(e->host, "host", GX_ACCESS_PUT | GX_ACCESS_GET), 0);
+	assert_int_equal(gx_mem_alloc(e->gx, GX_MEM_CUDA, server ? devices - 1 : 0, KV_B, &e->gpu),
+			 0);
+	assert_int_equal(gx_mem_share(e->gpu, "gpu", GX_ACCESS_PUT | GX_ACCESS_GET), 0);
+}
+
+static void turn(struct end *e)
+{
+	struct gx_comp c;
+
+	gx_core_turn(e->core, gx_now());
+	while (gx_poll(e->core, &c, 1)) {
+		e->nr_notify += c.kind == GX_COMP_NOTIFY;
+		e->nr_done += c.kind == GX_COMP_DONE;
+		if (c.kind == GX_COMP_NOTIFY)
+			e->note = c;
+		if (c.kind == GX_COMP_DONE && c.status) {
+			e->nr_failed++;
+			e->status = c.status;
+		}
+	}
+}
+
+#define UNTIL(r, cond)                                                                             \
+	do {                                                                                       \
+		uint64_t until_ = gx_now() + WAIT_NS;                                              \
+		while (!(cond) && gx_now() < until_) {                                             \
+			turn(&(r)->server);                                                        \
+			turn(&(r)->client);                                                        \
+		}                                                                                  \
+		assert_true(cond);                                                                 \
+	} while (0)
+
+static int setup(void **state)
+{
+	struct gx_connect_opts o = GX_INIT(o);
+	struct rig *r = calloc(1, sizeof(*r));
+	char addr[32];
+	int port;
+
+	r->want = malloc(KV_B);
+	r->got = malloc(KV_B);
+	end_open(&r->server, true);
+	end_open(&r->client, false);
+	port = gx_listen(r->server.gx, "127.0.0.1:0");
+	assert_true(port > 0);
+	snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
+	o.link = "local";
+	assert_int_equal(gx_connect(r->client.gx, addr, &o, &r->client.conn), 0);
+	assert_int_equal(gx_conn_wait(r->client.conn, WAIT_NS), 0);
+	UNTIL(r, __atomic_load_n(&r->server.conn, __ATOMIC_ACQUIRE));
+	r->client.ep = gx_conn_ep(r->client.conn, 0);
+	*state = r;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct rig *r = *state;
+
+	gx_close(r->client.gx);
+	gx_close(r->server.gx);
+	free(r->want);
+	free(r->got);
+	free(r);
+	return 0;
+}
+
+static uint64_t misses(struct rig *r)
+{
+	uint64_t n = 0;
+
+	assert_int_equal(gx_core_stat(r->client.core, "local_misses", &n), 0);
+	return n;
+}
+
+static void image(struct gx_mem *mem, uint8_t *bytes)
+{
+	assert_int_equal(gx_mem_copy_in(mem, 0, bytes, KV_B), 0);
+}
+
+/* The whole memory: bytes beside what was moved are guarded too. */
+static void image_check(struct rig *r, struct gx_mem *mem)
+{
+	memset(r->got, 0, KV_B);
+	assert_int_equal(gx_mem_copy_out(mem, 0, r->got, KV_B), 0);
+	assert_memory_equal(r->got, r->want, KV_B);
+}
+
+static struct gx_op op_make(struct rig *r, enum gx_op_kind kind, struct gx_mem *local,
+			    const char *name)
+{
+	struct gx_region to = GX_INIT(to);
+	struct gx_op op = GX_INIT(op);
+
+	assert_int_equal(gx_conn_region(r->client.conn, name, 0, &to), 0);
+	op.kind = kind;
+	op.mem = local;
+	op.token = to.token;
+	return op;
+}
+
+/* Every length and offset once, both ways, between @local and the server's region @name. */
+static void moves(struct rig *r, struct gx_mem *local, struct gx_mem *remote, const char *name)
+{
+	static const uint64_t len[] = {1, 15, 16, 17, 4095, 4096, 65536, 65537, 1000003, 3u << 20};
+
+	for (unsigned i = 0; i < 20; i++) {
+		bool put = i & 1;
+		struct gx_mem *src = put ? local : remote, *dst = put ? remote : local;
+		struct gx_op op = op_make(r, put ? GX_OP_PUT : GX_OP_GET, local, name);
+		uint8_t *bytes = malloc(KV_B);
+
+		for (uint64_t k = 0; k < KV_B; k++)
+			bytes[k] = (uint8_t)(k * 167 >> 4 ^ k ^ i);
+		image(src, bytes);
+		memset(r->want, POISON, KV_B);
+		image(dst, r->want);
+		op.len = len[i / 2];
+		op.off = i * 7;
+		op.remote_off = 4096 + i * 3;
+		memcpy(r->want + (put ? op.remote_off : op.off),
+		       bytes + (put ? op.off : op.remote_off), op.len);
+		r->client.nr_done = 0;
+		assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+		UNTIL(r, r->client.nr_done == 1);
+		assert_int_equal(r->client.nr_failed, 0);
+		image_check(r, dst);
+		free(bytes);
+	}
+}
+
+static void moves__gpu_to_gpu(void **state)
+{
+	struct rig *r = *state;
+
+	moves(r, r->client.gpu, r->server.gpu, "gpu");
+	assert_int_equal(misses(r), 0);
+}
+
+static void moves__gpu_to_host(void **state)
+{
+	struct rig *r = *state;
+
+	moves(r, r->client.gpu, r->server.host, "host");
+	assert_int_equal(misses(r), 0);
+}
+
+static void moves__host_to_gpu(void **state)
+{
+	struct rig *r = *state;
+
+	moves(r, r->client.host, r->server.gpu, "gpu");
+	assert_int_equal(misses(r), 0);
+}
+
+/* Memory that no copy engine knows goes by packets. */
+static void moves__plain_to_gpu(void **state)
+{
+	struct rig *r = *state;
+	struct gx_op op = op_make(r, GX_OP_PUT, NULL, "gpu");
+
+	memset(r->want, 0, KV_B);
+	memset(r->want, 0x31, 100000);
+	op.addr = r->want;
+	op.len = 100000;
+	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	UNTIL(r, r->client.nr_done == 1);
+	assert_int_equal(r->client.nr_failed, 0);
+	assert_int_equal(misses(r), 1);
+	image_check(r, r->server.gpu);
+}
+
+/* The peer is told when the bytes are there, not before. */
+static void notify__after_the_data(void **state)
+{
+	struct rig *r = *state;
+
+	for (unsigned i = 1; i <= 50; i++) {
+		struct gx_op op = op_make(r, GX_OP_PUT, r->client.gpu, "gpu");
+		uint64_t len = i % 2 ? 4096 : 1 << 20;
+
+		memset(r->want, (int)i, KV_B);
+		image(r->client.gpu, r->want);
+		op.len = len;
+		op.flags = GX_OP_IMM;
+		op.imm = i;
+		assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+		UNTIL(r, r->server.nr_notify == i);
+		assert_int_equal(gx_mem_copy_out(r->server.gpu, 0, r->got, len), 0);
+		assert_memory_equal(r->got, r->want, len);
+		assert_int_equal(r->server.note.imm, i);
+		assert_int_equal(r->server.note.len, len);
+	}
+}
+
+static void post__more_than_fit(void **state)
+{
+	struct rig *r = *state;
+	struct gx_op op = op_make(r, GX_OP_PUT, r->client.gpu, "gpu");
+	unsigned n = 0;
+
+	for (uint64_t i = 0; i < KV_B; i++)
+		r->want[i] = (uint8_t)(i >> 12 ^ i);
+	image(r->client.gpu, r->want);
+	op.len = 4096;
+	op.flags = GX_OP_LOCAL;
+	while (n < KV_B / 4096) {
+		op.off = op.remote_off = n * 4096ull;
+		n += (unsigned)gx_post(r->client.ep, &op, 1);
+		turn(&r->client);
+	}
+	UNTIL(r, r->client.nr_done == n);
+	assert_int_equal(r->client.nr_failed, 0);
+	image_check(r, r->server.gpu);
+}
+
+/* Each ends once; what a copy engine has begun is waited for. */
+static void cancel__many(void **state)
+{
+	struct rig *r = *state;
+	struct gx_op op = op_make(r, GX_OP_PUT, r->client.gpu, "gpu");
+	unsigned n = 0;
+	int found;
+
+	op.len = 1 << 20;
+	op.user = 77;
+	while (n < 100 && gx_post(r->client.ep, &op, 1) == 1)
+		n++;
+	found = gx_cancel(r->client.ep, 77);
+	assert_true(found > 0);
+	UNTIL(r, r->client.nr_done == n);
+	assert_int_equal(r->client.nr_failed, found);
+	assert_int_equal(r->client.status, -ECANCELED);
+	assert_int_equal(gx_cancel(r->client.ep, 77), 0);
+}
+
+static void deadline__that_has_passed(void **state)
+{
+	struct rig *r = *state;
+	struct gx_op op = op_make(r, GX_OP_PUT, r->client.gpu, "gpu");
+
+	op.len = 1 << 20;
+	op.deadline_ns = 1;
+	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	UNTIL(r, r->client.nr_done == 1);
+	if (r->client.nr_failed) /* the copy may have been quicker than the clock */
+		assert_int_equal(r->client.status, -ETIMEDOUT);
+}
+
+static void close__under_operations(void **state)
+{
+	struct rig *r = *state;
+	struct gx_op op = op_make(r, GX_OP_PUT, r->client.gpu, "gpu");
+	unsigned n = 0;
+
+	op.len = KV_B;
+	while (n < 20 && gx_post(r->client.ep, &op, 1) == 1)
+		n++;
+	gx_conn_close(r->client.conn);
+	UNTIL(r, r->client.nr_done == n);
+	assert_true(n > 0);
+}
+
+/* The fake driver alone can do that. */
+static void fails__with_its_gpu(void **state)
+{
+	struct rig *r = *state;
+	struct gx_op op = op_make(r, GX_OP_PUT, r->client.gpu, "gpu");
+
+	op.len = 65536;
+	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	setenv("GX_FAKE_CUDA_DEAD", "1", 1);
+	for (unsigned i = 0; i < 3; i++)
+		assert_true(gx_post(r->client.ep, &op, 1) >= 0);
+	UNTIL(r, r->client.nr_failed > 0);
+	unsetenv("GX_FAKE_CUDA_DEAD");
+	assert_int_equal(r->client.status, -EIO);
+}
+
+static int suite(enum gx_copy_engine how, const char *name)
+{
+#define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		TEST(moves__gpu_to_gpu),
+		TEST(moves__gpu_to_host),
+		TEST(moves__host_to_gpu),
+		TEST(moves__plain_to_gpu),
+		TEST(notify__after_the_data),
+		TEST(post__more_than_fit),
+		TEST(cancel__many),
+		TEST(deadline__that_has_passed),
+		TEST(close__under_operations),
+	};
+
+	engine = how;
+	return cmocka_run_group_tests_name(name, tests, NULL, NULL);
+}
+
+static int fake_suite(void)
+{
+	const struct CMUnitTest tests[] = {TEST(fails__with_its_gpu)};
+
+	engine = GX_COPY_CE;
+	return cmocka_run_group_tests_name("dead", tests, NULL, NULL);
+}
+
+int main(int argc, char **argv)
+{
+	struct gx_opts o = GX_INIT(o);
+	int failed = 0;
+	struct gx *gx;
+
+	if (gx_open(&o, &gx))
+		return 1;
+	if (gx_gpu_open(gx, 0)) {
+		printf("no GPU: %s\n", gx_error());
+		gx_close(gx);
+		return 77;
+	}
+	devices += !gx_gpu_open(gx, 1);
+	gx_close(gx);
+	failed += suite(GX_COPY_CE, "copy engines");
+	failed += suite(GX_COPY_RESIDENT, "resident");
+	failed += suite(GX_COPY_AUTO, "auto");
+	if (getenv("GX_FAKE_CUDA"))
+		failed += fake_suite();
+	return failed ? 1 : 0;
+}
