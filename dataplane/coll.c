@@ -250,6 +250,11 @@ static bool way_agrees(struct coll_worker *w, uint64_t seq, unsigned q)
 		return true;
 	if (part_of(w, seq)->way[q].sum == post_of(w->group, seq)->sum)
 		return true;
+	if (part_of(w, seq)->way[q].sum == COLL_LEAVE) {
+		coll_fail(w->group, -ECONNRESET, (int)q, true,
+			  "rank %u has left the group; rank %u goes on", q, w->group->rank);
+		return false;
+	}
 	coll_fail(w->group, -EPROTO, -1, true,
 		  "ranks %u and %u posted different collectives as number %llu: all must post the "
 		  "same, with the same sizes and offsets, in the same order",

@@ -104,7 +104,7 @@ struct gx_group {
 	unsigned room_rank[GX_GROUP_BUFS_MAX]; /* whose it is */
 	unsigned copier_of[GX_GROUP_BUFS_MAX]; /* which buffer's copier copies into this one */
 	char master[COLL_ADDR_MAX], addr[COLL_ADDR_MAX];
-	char port[GX_NAME_MAX];
+	char port[GX_NAME_MAX], link[16];
 	struct gx *gx;
 	struct gx_mem *mem[GX_GROUP_BUFS_MAX], *ctl_mem;
 	struct coll_peer *peer;	     /* [nr_ranks] */

@@ -21,6 +21,7 @@
 #define HELLO_MAGIC	   0x6c6f6378 /* "xcol" */
 #define HELLO_VERSION	   1
 #define GROUP_CONNECT_NS   60000000000ull
+#define GROUP_GRACE_NS	   1000000000ull /* rank 0 knows best who is missing: it speaks first */
 #define GROUP_AGAIN_NS	   50000000ull /* between two tries to reach a rank that is not there yet */
 #define GROUP_PIECE_CPU_B  (1u << 20)
 #define GROUP_PIECE_GPU_B  (64u << 20)
@@ -276,6 +277,7 @@ static void opts_take(struct gx_group *g)
 		o->connect_timeout_ns ? o->connect_timeout_ns : GROUP_CONNECT_NS;
 	snprintf(g->master, sizeof(g->master), "%s", o->master);
 	snprintf(g->port, sizeof(g->port), "%s", o->port ? o->port : "");
+	snprintf(g->link, sizeof(g->link), "%s", o->link ? o->link : "");
 }
 
 static int group_gx_open(struct gx_group *g)
@@ -428,7 +430,7 @@ GX_EXPORT int gx_group_open(const struct gx_group_opts *user, struct gx_group **
 	}
 	g->opts.bufs = NULL; /* the caller's */
 	g->opts.gx = NULL;
-	g->opts.master = g->opts.host = g->opts.port = NULL;
+	g->opts.master = g->opts.host = g->opts.port = g->opts.link = NULL;
 	*out = g;
 	return 0;
 }
@@ -510,6 +512,7 @@ static int peer_try(struct gx_group *g, struct coll_peer *peer, uint64_t left_ns
 	int ret;
 
 	co.port = g->port[0] ? g->port : NULL;
+	co.link = g->link[0] ? g->link : NULL;
 	co.lanes = gx_nr_cores(g->gx);
 	co.timeout_ns = GX_MIN(left_ns, 5000000000ull);
 	ret = gx_connect(g->gx, peer->rank ? peer->addr : g->master, &co, &conn);
@@ -631,7 +634,8 @@ static int group_mesh(struct gx_group *g, uint64_t until_ns)
 	if (g->rank)
 		ret = peer_connect(g, &g->peer[0], until_ns);
 	if (!ret && g->rank)
-		ret = group_wait(g, until_ns, is_table_due, "did not say where the others are");
+		ret = group_wait(g, until_ns + GROUP_GRACE_NS, is_table_due,
+				 "did not say where the others are");
 	for (unsigned q = 1; q < g->rank && !ret; q++)
 		ret = peer_connect(g, &g->peer[q], until_ns);
 	if (!ret)
@@ -650,7 +654,8 @@ static int group_begin(struct gx_group *g, uint64_t until_ns)
 	if (g->rank) {
 		hello_init(g, HELLO_MESHED, &h);
 		gx_conn_msg(g->peer[0].conn, &h, sizeof(h));
-		return group_wait(g, until_ns, is_go_due, "did not let the group begin");
+		return group_wait(g, until_ns + GROUP_GRACE_NS, is_go_due,
+				  "did not let the group begin");
 	}
 	ret = group_wait(g, until_ns, is_unmeshed, "did not connect with all others");
 	if (ret)

@@ -223,7 +223,18 @@ def usage_gxperf(tools):
             (["put", "127.0.0.1:1", "--force"], ["-J"]),
             (["send", "127.0.0.1:1", "--file", "/etc/passwd"], ["file"]),
             (["send", "127.0.0.1:1", "--stripe"], ["stripe"]),
-            (["lat", "127.0.0.1:1", "-q", "2"], ["-q"])):
+            (["lat", "127.0.0.1:1", "-q", "2"], ["-q"]),
+            (["allgather"], ["-g", "--rank"]),
+            (["allgather", "-g", "0"], ["0"]),
+            (["allgather", "-g", "2", "--rank", "0", "--ranks", "2"], ["-g", "--rank"]),
+            (["alltoall", "--rank", "2", "--ranks", "2", "--master", "127.0.0.1:1"], ["--ranks"]),
+            (["alltoall", "--rank", "0", "--master", "127.0.0.1:1"], ["--ranks"]),
+            (["alltoall", "--rank", "0", "--ranks", "2"], ["--master", "MASTER_ADDR"]),
+            (["allgather", "-g", "2", "--mem", "kv"], ["kv"]),
+            (["allgather", "-g", "2", "--local-mem", "host"], ["--mem"]),
+            (["allgather", "-g", "2", "--piece", "5000"], ["5000"]),
+            (["allgather", "-g", "2", "--engine", "ce"], ["--engine"]),
+            (["allgather", "-g", "2", "--depth", "17"], ["--depth"])):
         tools.gxperf(*args).must(USAGE, *words)
     tools.run(tools.gxperf_path).must(USAGE, "command")
     expect("gxperf " in tools.gxperf("--version").must(OK).out)
@@ -231,7 +242,7 @@ def usage_gxperf(tools):
 
 @case
 def usage_exit_of_help(tools):
-    for command in ("info", "put", "get", "send", "lat", "demo"):
+    for command in ("info", "put", "get", "send", "lat", "allgather", "alltoall", "demo"):
         expect("Usage: gxperf " + command in tools.run(tools.gxperf_path, command, "--help").must(OK).out)
 
 
@@ -609,6 +620,114 @@ def move_local_files(tools):
     with Server(tools) as s, tempfile.TemporaryDirectory() as tmp:
         for size in (0, 1, 65537, 10000019):
             file_there_and_back(tools, s.addr, pathlib.Path(tmp), size, 3, "--link", "local")
+
+
+# --- collectives ------------------------------------------------------------------------------------------
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def coll_rank(tools, command, *args, env=None):
+    """One rank that is a process; it takes the CPU that its rank gives it."""
+    return subprocess.Popen([tools.gxperf_path, command, *map(str, args)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})})
+
+
+@case
+def coll_threads(tools):
+    for command, ranks in (("allgather", 2), ("alltoall", 2), ("allgather", 3), ("alltoall", 4)):
+        rows = tools.perf(command, "-g", ranks, "-b", "0", "-e", "70000", "-f", "260", "-n", "10", "-w", "2", "--cores",
+                          "any").clean()
+        expect([r["size_b"] for r in rows] == [0, 1, 260, 67600], rows)
+        for row in rows:
+            expect(row["op"] == command and row["count"] == 10, row)
+            expect(abs(row["bus_GB_s"] - row["GB_s"] * (ranks - 1) / ranks) <= 1e-4 * row["GB_s"], row)
+            # Every rank looked at every byte of up to four destinations.
+            expect(row["checked_b"] == 4 * ranks * ranks * row["size_b"], row)
+    for args in (("--port", "udp"), ("--link", "packet"), ("--lanes", "2"), ("--link", "packet", "--lanes", "2"), ("--piece", "4K", "--fan", "1", "--puts", "1"), ("--depth", "16")):
+        tools.perf("allgather", "-g", "2", "-s", "100003", "-n", "20", "--cores", "any", *args).clean()
+    row, = tools.perf("alltoall", "-g", "2", "-s", "4K", "-D", "0.3", "--cores", "any").clean()
+    expect(row["count"] > 1, row)
+    tools.perf("allgather", "-g", "1", "-s", "4K", "-n", "5", "--cores", "any").clean()
+
+
+@case
+def coll_table(tools):
+    ran = tools.gxperf("allgather", "-g", "2", "-s", "1K", "-n", "5", "--cores", "any").must(OK)
+    expect("bus GB/s" in ran.out and "# checked_b 16384, wrong 0" in ran.out, ran)
+    ran = tools.gxperf("allgather", "-g", "2", "-s", "1K", "-n", "5", "--cores", "any", "--format", "csv").must(OK)
+    row, = csv.DictReader(io.StringIO(ran.out))
+    expect(float(row["bus_GB_s"]) > 0 and row["wrong"] == "0", ran)
+
+
+@case
+def coll_wrong_data_is_seen(tools):
+    ran = tools.perf("allgather", "-g", "2", "-s", "100000", "-n", "5", "--unpack", "none", "--cores", "any", "--link", "packet")
+    ran.must(WRONG, "rank 0", "rank 1", "wrong")
+    expect(ran.doc["results"][0]["wrong"] > 400000, ran)
+
+
+@case
+def coll_bad_place(tools):
+    tools.gxperf("allgather", "-g", "2", "--port", "avian", "--cores", "any").must(FAILED, "avian")
+    tools.gxperf("allgather", "-g", "2", "--require", "avian", "-n", "1", "--cores", "any").must(FAILED, "avian")
+    tools.gxperf("allgather", "-g", "2", "--unpack", "none", "-n", "1", "--cores", "any").must(FAILED, "--link packet")
+    if not pathlib.Path("/dev/nvidiactl").exists():
+        tools.gxperf("allgather", "-g", "2", "--mem", "cuda", "--cores", "any").must(FAILED, "cuda")
+
+
+@case
+def coll_processes(tools):
+    """Ranks told by options, and by each launcher's variables; rank 0 alone prints."""
+    for style in ("options", "torchrun", "mpirun", "slurm"):
+        port = free_port()
+        procs = []
+        for rank in (2, 1, 0):
+            args, env = [], {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            if style == "options":
+                args, env = ["--rank", rank, "--ranks", 3, "--master", f"127.0.0.1:{port}"], {}
+            elif style == "torchrun":
+                env |= {"RANK": str(rank), "WORLD_SIZE": "3", "LOCAL_RANK": str(rank)}
+            elif style == "mpirun":
+                env |= {"OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_LOCAL_SIZE": "3"}
+                env.pop("MASTER_ADDR")
+            else:
+                env |= {"SLURM_PROCID": str(rank), "SLURM_NTASKS": "3"}
+            procs.append(coll_rank(tools, "allgather", *args, "-s", "30011", "-n", "20", "--format", "json", env=env))
+        for rank, proc in zip((2, 1, 0), procs):
+            ran = ended(proc).must(OK)
+            if rank == 0:
+                row, = ran.clean()
+                expect(row["checked_b"] == 4 * 9 * 30011, row)
+            else:
+                expect(ran.out == "", ran)
+
+
+@case
+def coll_missing_rank(tools):
+    args = ["--ranks", 3, "--master", f"127.0.0.1:{free_port()}", "--meet", "1"]
+    procs = [coll_rank(tools, "allgather", "--rank", rank, *args) for rank in (0, 1)]
+    ended(procs[0]).must(LOST, "rank 2 of 3 did not come")
+    ended(procs[1]).must(LOST, "rank")
+
+
+@case
+def coll_rank_killed(tools):
+    """kill -9 of one rank in the middle: the others end with an error that names it."""
+    args = ["--ranks", 3, "--master", f"127.0.0.1:{free_port()}", "-s", "64K", "-n", "10000000", "--timeout", "2"]
+    procs = [coll_rank(tools, "allgather", "--rank", rank, *args) for rank in range(3)]
+    out = procs[0].stdout.readline() # the path is told when all are connected
+    expect("link" in out, out)
+    time.sleep(0.5)
+    procs[2].kill()
+    begin = time.monotonic()
+    for proc in procs[:2]:
+        ended(proc, 20).must(LOST, "rank 2 is lost")
+    expect(time.monotonic() - begin < 8, "it took them long")
+    procs[2].communicate()
 
 
 # --- ends -------------------------------------------------------------------------------------------------

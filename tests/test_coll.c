@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Collectives (include/gx/coll.h): ranks as threads of this process over a port (the first
- * argument: shm, udp; cuda: memory of GPUs over shm, 77 where there is none), and as processes of
- * their own, this program again, where one is to be killed or stopped. Every byte of every
- * destination is compared, with poison around it.
+ * Collectives (include/gx/coll.h): ranks as threads of this process over a link (the first
+ * argument: local, or packets over shm or udp; cuda, cuda-local: memory of GPUs, 77 where there is
+ * none), and as processes of their own, this program again, where one is to be killed or stopped.
+ * Every byte of every destination is compared, with poison around it.
  */
 #include "gx/coll.h"
 #include "gx_internal/base.h"
@@ -33,8 +33,9 @@
 
 extern char **environ;
 
-static const char *port;
+static const char *way, *port, *link_name; /* the first argument, and what it means */
 static bool on_gpu;
+static unsigned nr_gpus; /* at most RANKS_MAX: rank i takes GPU i of them, in turns */
 
 /* In a rank's thread, where CMocka's assertions cannot be used. */
 #define CHECK(cond)                                                                                \
@@ -85,6 +86,7 @@ static void rank_open(struct rank *r, const char *master)
 
 	for (unsigned i = 0; i < 2; i++)
 		bufs[i] = (struct gx_group_buf){.kind = on_gpu ? GX_MEM_CUDA : GX_MEM_HOST,
+						.device = on_gpu ? (int)(r->rank % nr_gpus) : 0,
 						.len = BUF_B};
 	gx.ports = &port;
 	gx.nr_ports = 1;
@@ -96,6 +98,7 @@ static void rank_open(struct rank *r, const char *master)
 	o.nr_ranks = o.nr_ranks ? o.nr_ranks : rig->nr;
 	o.master = master;
 	o.gx = &gx;
+	o.link = link_name;
 	o.bufs = bufs;
 	o.nr_bufs = 2;
 	o.connect_timeout_ns = o.connect_timeout_ns ? o.connect_timeout_ns : 30000000000ull;
@@ -627,7 +630,7 @@ static void gx_group_close__others_go_on(void **state)
 static pid_t rank_spawn(const struct rig *rig)
 {
 	char rank[16], nr[16];
-	char *argv[] = {"test_coll", (char *)port, "rank", rank, nr, (char *)rig->master, NULL};
+	char *argv[] = {"test_coll", (char *)way, "rank", rank, nr, (char *)rig->master, NULL};
 	pid_t pid;
 
 	snprintf(rank, sizeof(rank), "%u", rig->nr - 1);
@@ -799,19 +802,20 @@ static void gx_group_env__bad(void **state)
 
 /* ---- main ---- */
 
-static int gpu_missing(void)
+/* Return: how many there are, at most RANKS_MAX; 0 after the reason. */
+static unsigned gpus_count(void)
 {
-	struct gx_mem *mem;
+	unsigned n = 0;
 	struct gx *gx;
-	int ret = gx_open(NULL, &gx);
 
-	if (ret)
-		return ret;
-	ret = gx_mem_alloc(gx, GX_MEM_CUDA, 0, 4096, &mem);
-	if (ret)
+	if (gx_open(NULL, &gx))
+		return 0;
+	while (n < RANKS_MAX && !gx_gpu_open(gx, (int)n))
+		n++;
+	if (!n)
 		printf("no GPU: %s\n", gx_error());
 	gx_close(gx);
-	return ret;
+	return n;
 }
 
 int main(int argc, char *argv[])
@@ -842,15 +846,16 @@ int main(int argc, char *argv[])
 	};
 	int failed;
 
-	port = argc > 1 ? argv[1] : "shm";
-	on_gpu = !strcmp(port, "cuda");
-	if (on_gpu)
-		port = "shm";
+	way = argc > 1 ? argv[1] : "local";
+	on_gpu = !strncmp(way, "cuda", 4);
+	port = strcmp(way, "udp") ? "shm" : "udp";
+	link_name = strstr(way, "local") ? "local" : "packet";
 	if (argc == 6 && !strcmp(argv[2], "rank"))
 		return role_rank(argv);
 	if (argc > 2)
 		cmocka_set_test_filter(argv[2]);
-	if (on_gpu && gpu_missing())
+	nr_gpus = on_gpu ? gpus_count() : 0;
+	if (on_gpu && !nr_gpus)
 		return 77;
 	failed = cmocka_run_group_tests_name("moves", moves, NULL, NULL);
 	if (!on_gpu)

@@ -5,6 +5,7 @@
  * opts_check().
  */
 #include "gxperf.h"
+#include "gxperf_coll.h"
 #include "gxperf_gang.h"
 #include "gxperf_plot.h"
 
@@ -25,7 +26,7 @@ struct cmdline {
 	struct perf_opts perf;
 	struct out_opts out;
 	struct opt_cpus allowed;
-	bool begin_given, end_given, conns_given;
+	bool begin_given, end_given, conns_given, cpus_given;
 };
 
 enum {
@@ -125,8 +126,6 @@ static void value_engine(const char *arg, struct perf_opts *o, struct argp_state
 
 static const struct argp_option conn_options[] = {
 	{NULL, 0, NULL, 0, "Which way:", 1},
-	{"mem", KEY_MEM, "NAME", 0, "The server's region; may be left out when there is only one",
-	 1},
 	{"port", KEY_PORT, "NAME[:ARGS]", 0,
 	 "Take the packet link over this port: shm, udp, dpdk:DEVARGS; default: the best of both "
 	 "ends",
@@ -145,7 +144,6 @@ static const struct argp_option conn_options[] = {
 	 1},
 	{"insecure", KEY_INSECURE, NULL, 0, "Allow servers of other hosts, in clear", 1},
 	{"no-huge", KEY_NO_HUGE, NULL, 0, "Do not try huge pages", 1},
-	{NULL, 'q', "N", 0, "Connections at once; default 1", 1},
 	{0},
 };
 
@@ -154,9 +152,6 @@ static error_t conn_parse(int key, char *arg, struct argp_state *state)
 	struct cmdline *c = state->input;
 
 	switch (key) {
-	case KEY_MEM:
-		c->perf.mem = arg;
-		return 0;
 	case KEY_PORT:
 		c->perf.port = arg;
 		return 0;
@@ -170,6 +165,7 @@ static error_t conn_parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_CORES:
 		value_cores(c, arg, state);
+		c->cpus_given = true;
 		return 0;
 	case KEY_TIMEOUT:
 		value_seconds("--timeout", arg, &c->perf.timeout_ns, state);
@@ -179,6 +175,25 @@ static error_t conn_parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_NO_HUGE:
 		c->perf.no_huge = true;
+		return 0;
+	}
+	return ARGP_ERR_UNKNOWN;
+}
+
+static const struct argp_option server_options[] = {
+	{"mem", KEY_MEM, "NAME", 0, "The server's region; may be left out when there is only one",
+	 1},
+	{NULL, 'q', "N", 0, "Connections at once; default 1", 1},
+	{0},
+};
+
+static error_t server_parse(int key, char *arg, struct argp_state *state)
+{
+	struct cmdline *c = state->input;
+
+	switch (key) {
+	case KEY_MEM:
+		c->perf.mem = arg;
 		return 0;
 	case 'q':
 		value_u32("-q", arg, 1, PERF_CONNS_MAX, &c->perf.nr_conns, state);
@@ -241,6 +256,7 @@ static error_t tune_parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_LOCAL_MEM:
 		value_place("--local-mem", arg, o, state);
+		o->local_given = true;
 		return 0;
 	case KEY_ENGINE:
 		value_engine(arg, o, state);
@@ -400,6 +416,7 @@ static error_t demo_parse(int key, char *arg, struct argp_state *state)
 }
 
 static const struct argp conn_argp = {.options = conn_options, .parser = conn_parse};
+static const struct argp server_argp = {.options = server_options, .parser = server_parse};
 static const struct argp tune_argp = {.options = tune_options, .parser = tune_parse};
 static const struct argp load_argp = {.options = load_options, .parser = load_parse};
 static const struct argp file_argp = {.options = file_options, .parser = file_parse};
@@ -409,11 +426,13 @@ static const struct argp demo_argp = {.options = demo_options, .parser = demo_pa
 /* ---- Sub-commands
  * --------------------------------------------------------------------------------------- */
 
-static const struct argp_child info_groups[] = {{&conn_argp}, {0}};
-static const struct argp_child run_groups[] = {{&conn_argp}, {&load_argp}, {&file_argp},
-					       {&tune_argp}, {&out_argp},  {0}};
-static const struct argp_child plain_groups[] = {
-	{&conn_argp}, {&load_argp}, {&tune_argp}, {&out_argp}, {0}};
+static const struct argp_child info_groups[] = {{&server_argp}, {&conn_argp}, {0}};
+static const struct argp_child run_groups[] = {
+	{&server_argp}, {&conn_argp}, {&load_argp}, {&file_argp}, {&tune_argp}, {&out_argp}, {0}};
+static const struct argp_child plain_groups[] = {{&server_argp}, {&conn_argp}, {&load_argp},
+						 {&tune_argp},	 {&out_argp},  {0}};
+static const struct argp_child coll_groups[] = {{&perf_coll_argp}, {&conn_argp}, {&load_argp},
+						{&tune_argp},	   {&out_argp},	 {0}};
 static const struct argp_child unpack_groups[] = {{&perf_unpack_argp}, {&out_argp}, {0}};
 static const struct argp_child h2d_groups[] = {{&perf_h2d_argp}, {&out_argp}, {0}};
 static const struct argp_child p2p_groups[] = {{&perf_p2p_argp}, {&out_argp}, {0}};
@@ -440,6 +459,10 @@ static const struct command {
 	 "Send tagged messages to receives that the server posts.", true, true},
 	{"lat", perf_lat, plain_groups, "HOST:PORT",
 	 "One-way latency: half the round trip of a put and its echo.", true, true},
+	{"allgather", perf_coll, coll_groups, "",
+	 "All-gather among ranks: of this process (-g), or one a process.", false, false},
+	{"alltoall", perf_coll, coll_groups, "",
+	 "All-to-all among ranks: of this process (-g), or one a process.", false, false},
 	{"unpack", perf_unpack, unpack_groups, "",
 	 "Fragments scattered in a pool to GPU memory, in every mode, beside the limit.", false,
 	 false},
@@ -491,6 +514,21 @@ static void sizes_check(struct cmdline *c, struct argp_state *state)
 		argp_error(state, "-e is smaller than -b");
 }
 
+/* Only the process with rank 0 has results to print. */
+static void coll_check(struct cmdline *c, struct argp_state *state)
+{
+	const char *why = perf_coll_prepare(&c->perf);
+
+	if (why)
+		argp_error(state, "%s", why);
+	if (!c->cpus_given)
+		c->perf.cpus = c->allowed;
+	if (perf_coll_prints())
+		return;
+	c->out.json_path = NULL;
+	c->out.format = OUT_NONE;
+}
+
 static void opts_check(struct cmdline *c, const struct command *cmd, struct argp_state *state)
 {
 	struct perf_opts *o = &c->perf;
@@ -511,6 +549,8 @@ static void opts_check(struct cmdline *c, const struct command *cmd, struct argp
 		argp_error(state, "put --file: the size is that of the file; leave -s out");
 	if (c->out.force && !c->out.json_path)
 		argp_error(state, "--force is for -J FILE");
+	if (cmd->fn == perf_coll)
+		coll_check(c, state);
 }
 
 static error_t command_parse(int key, char *arg, struct argp_state *state)
@@ -582,6 +622,7 @@ static const struct argp top_argp = {
 	       "  get HOST:PORT     get data from it\n"
 	       "  send HOST:PORT    send tagged messages\n"
 	       "  lat HOST:PORT     one-way latency\n"
+	       "  allgather, alltoall   collectives among ranks, without a server\n"
 	       "  unpack            fragments into GPU memory, beside the limit\n"
 	       "  h2d               rows from pinned memory into GPU memory, beside the limit\n"
 	       "  p2p               between two GPUs of this host, by size\n"

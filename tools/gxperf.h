@@ -55,6 +55,7 @@ struct perf_opts {
 	int integrity;
 	bool integrity_set, insecure, no_huge;
 	bool stripe; /* post from a thread of its own, each message over all lanes */
+	bool local_given;
 	enum gx_mem_kind local_kind;
 	int local_device;
 	enum gx_copy_engine engine;

@@ -190,6 +190,8 @@ static struct json_t *row_doc(const struct out_row *r)
 	doc_set(row, "sha256", doc_string(r->sha256));
 	if (r->share > 0)
 		doc_set(row, "share", doc_real(r->share));
+	if (r->bus)
+		doc_set(row, "bus_GB_s", doc_real(r->bus_gb_s));
 	if (r->cpu_us > 0)
 		doc_set(row, "cpu_us", doc_real(r->cpu_us));
 	return row;
@@ -284,12 +286,16 @@ static const char *cell(double v, char buf[32])
 static void row_table(struct out *out, const struct out_row *r)
 {
 	char b[6][32], wrong[32] = "-", sms[16] = "-", cpu[16] = "-";
+	int name = (int)strlen(r->op);
 
 	if (strcmp(out->op, r->op)) {
 		snprintf(out->op, sizeof(out->op), "%s", r->op);
-		printf("# %-4s %10s %9s %10s %10s %10s %10s %9s %9s %6s %4s %7s\n", r->op, "size",
-		       "count", "p50 us", "avg us", "p99 us", "p99.9 us", "GB/s", "Gb/s", "CPU%",
-		       "SMs", "#wrong");
+		printf("# %-4s %*s %9s %10s %10s %10s %10s %9s %9s %6s %4s %7s%s\n", r->op,
+		       name < 5	  ? 10
+		       : name < 9 ? 14 - name
+				  : 5,
+		       "size", "count", "p50 us", "avg us", "p99 us", "p99.9 us", "GB/s", "Gb/s",
+		       "CPU%", "SMs", "#wrong", r->bus ? "  bus GB/s" : "");
 	}
 	if (r->checked)
 		snprintf(wrong, sizeof(wrong), "%llu", (unsigned long long)r->wrong);
@@ -302,6 +308,8 @@ static void row_table(struct out *out, const struct out_row *r)
 	if (isfinite(r->cpu_pct))
 		snprintf(cpu, sizeof(cpu), "%.0f", r->cpu_pct);
 	printf(" %6s %4s %7s", cpu, sms, wrong);
+	if (r->bus)
+		printf(" %9s", cell(r->bus_gb_s, b[0]));
 	if (r->share > 0)
 		printf("  %.3f of the limit", r->share);
 	if (r->cpu_us > 0)
@@ -323,7 +331,8 @@ static void row_csv(struct out *out, const struct out_row *r)
 {
 	if (!out->nr_rows)
 		printf("op,size_b,count,p50_us,avg_us,p99_us,p999_us,GB_s,Gb_s,cpu_pct,sms,wrong,"
-		       "checked_b,sha256\n");
+		       "checked_b,sha256%s\n",
+		       r->bus ? ",bus_GB_s" : "");
 	printf("%s,%llu,%llu", r->op, (unsigned long long)r->size_b, (unsigned long long)r->count);
 	csv_cell(r->p50_us);
 	csv_cell(r->avg_us);
@@ -334,7 +343,10 @@ static void row_csv(struct out *out, const struct out_row *r)
 	csv_cell(r->cpu_pct);
 	csv_cell(r->sms < 0 ? NAN : r->sms);
 	csv_cell(r->checked ? (double)r->wrong : NAN);
-	printf(",%llu,%s\n", (unsigned long long)r->checked_b, r->sha256 ? r->sha256 : "");
+	printf(",%llu,%s", (unsigned long long)r->checked_b, r->sha256 ? r->sha256 : "");
+	if (r->bus)
+		csv_cell(r->bus_gb_s);
+	putchar('\n');
 }
 
 static void out_count(struct out *out, const struct out_row *row)

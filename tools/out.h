@@ -14,7 +14,8 @@
 
 struct out;
 
-enum out_format { OUT_TABLE, OUT_CSV, OUT_JSON, OUT_JSONL };
+/* OUT_NONE: nothing on stdout, for a process that has no results of its own. */
+enum out_format { OUT_TABLE, OUT_CSV, OUT_JSON, OUT_JSONL, OUT_NONE };
 
 struct out_opts {
 	enum out_format format;
@@ -41,6 +42,8 @@ struct out_row {
 	uint64_t checked_b, wrong;
 	const char *sha256; /* NULL: null */
 	double share;	    /* of the limit measured in the same run; 0: no column */
+	bool bus;	    /* a collective: bus_gb_s is a column */
+	double bus_gb_s;    /* what each rank receives from others */
 	double cpu_us;	    /* CPU time a chunk or operation; 0: no column */
 };
 

@@ -90,7 +90,8 @@ struct gx_group_opts {
 	 * are the group's. Each core is a lane of every connection and moves its part of each
 	 * collective; all ranks need the same number. */
 	const struct gx_opts *gx;
-	const char *port; /* of every connection, see gx_connect_opts; NULL: the best there is */
+	const char *port,
+		*link; /* of every connection, see gx_connect_opts; NULL: the best there is */
 	const struct gx_group_buf *bufs; /* the same kinds, in the same order, at all ranks */
 	unsigned nr_bufs;		 /* at most GX_GROUP_BUFS_MAX */
 	/* A shard travels in puts of at most this; the same at all ranks. Default: 1 MiB from host
@@ -120,9 +121,9 @@ const char *gx_group_addr(const struct gx_group *group);
 
 /**
  * gx_group_connect() - Meet the other ranks and connect with each. Blocks, at most
- * connect_timeout_ns; before any core runs. Ranks may come in any order. [control]
- * Return: 0; -ETIMEDOUT (gx_error() names the ranks that are missing), -EPROTO (they disagree on
- * the number of ranks, cores or buffers), -ECONNRESET (a rank was lost meanwhile).
+ * connect_timeout_ns and a second or two; before any core runs. Ranks may come in any order.
+ * [control] Return: 0; -ETIMEDOUT (gx_error() names the ranks that are missing), -EPROTO (they
+ * disagree on the number of ranks, cores or buffers), -ECONNRESET (a rank was lost meanwhile).
  */
 int gx_group_connect(struct gx_group *group);
 
