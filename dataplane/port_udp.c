@@ -391,6 +391,16 @@ static void udp_queue_free(struct udp_port *p, struct udp_queue *q)
 	free(q);
 }
 
+static void udp_why_bind(const union udp_name *name, int err)
+{
+	char host[64] = "?";
+
+	getnameinfo(&name->sa, udp_name_len(name), host, sizeof(host), NULL, 0, NI_NUMERICHOST);
+	gx_port_why_set("port udp: cannot bind two consecutive UDP ports of %s: %s%s", host,
+			strerror(-err),
+			err == -EADDRNOTAVAIL ? "; it must be an address of this host" : "");
+}
+
 static int udp_queue_open(struct gx_port *gp, unsigned index, struct gx_stats *stats,
 			  struct gx_port_queue **out)
 {
@@ -407,8 +417,7 @@ static int udp_queue_open(struct gx_port *gp, unsigned index, struct gx_stats *s
 	if (!ret) {
 		ret = udp_bind_pair(q, &name);
 		if (ret)
-			gx_port_why_set("port udp: cannot bind two consecutive UDP ports: %s",
-					strerror(-ret));
+			udp_why_bind(&name, ret);
 	}
 	if (ret) {
 		udp_queue_free(p, q);

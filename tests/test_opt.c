@@ -73,6 +73,28 @@ static void opt_u32__bounds(void **state)
 	assert_int_equal(opt_u32("", 0, 8, &v), -EINVAL);
 }
 
+static void opt_bind__server(void **state)
+{
+	char host[OPT_HOST_MAX];
+
+	assert_int_equal(opt_bind("127.0.0.2:7501", true, host), 0);
+	assert_string_equal(host, "127.0.0.2");
+	assert_int_equal(opt_bind("0.0.0.0:7501", true, host), -ENOENT);
+	assert_int_equal(opt_bind("[::]:7501", true, host), -ENOENT);
+	assert_int_equal(opt_bind("7501", true, host), -EINVAL);
+	assert_int_equal(opt_bind(":7501", true, host), -EINVAL);
+	assert_int_equal(opt_bind("999.1.1.1:7501", true, host), -EINVAL);
+}
+
+static void opt_bind__client(void **state)
+{
+	char host[OPT_HOST_MAX];
+
+	assert_int_equal(opt_bind("127.0.0.1:7501", false, host), 0);
+	assert_string_equal(host, "127.0.0.1");
+	assert_int_equal(opt_bind("nonsense", false, host), -EINVAL);
+}
+
 static void opt_seconds__decimals(void **state)
 {
 	uint64_t ns;
@@ -231,6 +253,8 @@ int main(void)
 		cmocka_unit_test(opt_size__refuses),
 		cmocka_unit_test(opt_size_text__shortest_exact),
 		cmocka_unit_test(opt_u32__bounds),
+		cmocka_unit_test(opt_bind__server),
+		cmocka_unit_test(opt_bind__client),
 		cmocka_unit_test(opt_seconds__decimals),
 		cmocka_unit_test(opt_cpus__lists),
 		cmocka_unit_test(opt_cpus__refuses),

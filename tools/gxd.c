@@ -94,7 +94,9 @@ static const struct argp_option gxd_options[] = {
 	 "packet: clients on this host may not map our memory; local: they must be able to (needs "
 	 "port shm); default: they may, where port shm is opened",
 	 1},
-	{"bind", KEY_BIND, "HOST", 0, "Address of network ports; default: that of the connection",
+	{"bind", KEY_BIND, "HOST", 0,
+	 "Address of network ports; default: that of --listen, or 127.0.0.1 where that is every "
+	 "address",
 	 1},
 	{NULL, 0, NULL, 0, "How:", 2},
 	{"cores", KEY_CORES, "LIST", 0,
@@ -402,6 +404,7 @@ static int gxd_open(struct gxd *d)
 {
 	const struct gxd_opts *o = &d->opts;
 	struct gx_opts opts = GX_INIT(opts);
+	char host[OPT_HOST_MAX];
 
 	opts.cpus = o->cpus.cpu;
 	opts.nr_cores = o->cpus.nr;
@@ -424,6 +427,8 @@ static int gxd_open(struct gxd *d)
 	opts.allow_uids = o->uids;
 	opts.nr_allow_uids = o->nr_uids;
 	opts.bind_host = o->bind;
+	if (!o->bind && !opt_bind(o->listen, true, host))
+		opts.bind_host = host;
 	opts.on_conn = gxd_on_conn;
 	opts.on_msg = gxd_on_msg;
 	opts.arg = d;

@@ -32,6 +32,7 @@ struct cmdline {
 enum {
 	KEY_MEM = 256,
 	KEY_PORT,
+	KEY_BIND,
 	KEY_LINK,
 	KEY_REQUIRE,
 	KEY_CORES,
@@ -126,6 +127,8 @@ static void value_engine(const char *arg, struct perf_opts *o, struct argp_state
 
 static const struct argp_option conn_options[] = {
 	{NULL, 0, NULL, 0, "Which way:", 1},
+	{"bind", KEY_BIND, "HOST", 0,
+	 "Address of network ports; default: the one on the way to the server", 1},
 	{"port", KEY_PORT, "NAME[:ARGS]", 0,
 	 "Take the packet link over this port: shm, udp, dpdk:DEVARGS; default: the best of both "
 	 "ends",
@@ -152,6 +155,9 @@ static error_t conn_parse(int key, char *arg, struct argp_state *state)
 	struct cmdline *c = state->input;
 
 	switch (key) {
+	case KEY_BIND:
+		c->perf.bind = arg;
+		return 0;
 	case KEY_PORT:
 		c->perf.port = arg;
 		return 0;

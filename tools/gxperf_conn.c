@@ -64,7 +64,11 @@ static int perf_gx_open(struct perf *perf, unsigned nr_cores)
 {
 	const struct perf_opts *o = perf->opts;
 	struct gx_opts opts = GX_INIT(opts);
+	char host[OPT_HOST_MAX];
 
+	opts.bind_host = o->bind;
+	if (!o->bind && o->addr && !opt_bind(o->addr, false, host))
+		opts.bind_host = host;
 	opts.cpus = o->cpus.cpu;
 	opts.nr_cores = nr_cores;
 	opts.ports = o->port ? &o->port : NULL;

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Parsing of option values (see opt.h). Pure but for opt_cpus_allowed(), which asks the kernel.
+ * Parsing of option values (see opt.h). Pure but for opt_cpus_allowed() and opt_bind(), which ask
+ * the system.
  */
 #include "opt.h"
 
 #include <errno.h>
 #include <math.h>
+#include <netdb.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #define OPT_CPU_NR_MAX CPU_SETSIZE
 
@@ -266,4 +271,70 @@ void opt_size_text(uint64_t len, char *buf, size_t room)
 		u++;
 	}
 	snprintf(buf, room, "%llu%s", (unsigned long long)len, unit[u]);
+}
+
+/* HOST of HOST:PORT, without brackets. */
+static int bind_resolve(const char *addr, struct addrinfo **out)
+{
+	struct addrinfo hint = {.ai_socktype = SOCK_DGRAM};
+	const char *colon = strrchr(addr, ':');
+	char host[OPT_HOST_MAX];
+	size_t len = colon ? (size_t)(colon - addr) : 0;
+
+	if (len > 2 && addr[0] == '[' && addr[len - 1] == ']') {
+		addr++;
+		len -= 2;
+	}
+	if (!len || len >= sizeof(host))
+		return -EINVAL;
+	memcpy(host, addr, len);
+	host[len] = 0;
+	return getaddrinfo(host, "9", &hint, out) ? -EINVAL : 0;
+}
+
+static bool bind_is_any(const struct sockaddr *sa)
+{
+	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)sa;
+
+	if (sa->sa_family == AF_INET)
+		return !((const struct sockaddr_in *)sa)->sin_addr.s_addr;
+	return IN6_IS_ADDR_UNSPECIFIED(&in6->sin6_addr);
+}
+
+/* Our address on the way to @to: a UDP socket that is connected sends nothing. */
+static int bind_route(const struct addrinfo *to, struct sockaddr_storage *own, socklen_t *len)
+{
+	int fd = socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int ret = 0;
+
+	if (fd < 0)
+		return -errno;
+	if (connect(fd, to->ai_addr, to->ai_addrlen) ||
+	    getsockname(fd, (struct sockaddr *)own, len))
+		ret = -errno;
+	close(fd);
+	return ret;
+}
+
+int opt_bind(const char *addr, bool server, char host[OPT_HOST_MAX])
+{
+	struct sockaddr_storage own;
+	socklen_t len = sizeof(own);
+	struct addrinfo *list;
+	int ret = bind_resolve(addr, &list);
+
+	if (ret)
+		return ret;
+	if (server) {
+		len = list->ai_addrlen;
+		memcpy(&own, list->ai_addr, len);
+		ret = bind_is_any(list->ai_addr) ? -ENOENT : 0;
+	} else {
+		ret = bind_route(list, &own, &len);
+	}
+	freeaddrinfo(list);
+	if (!ret &&
+	    getnameinfo((struct sockaddr *)&own, len, host, OPT_HOST_MAX, NULL, 0, NI_NUMERICHOST))
+		ret = -EINVAL;
+	return ret;
 }

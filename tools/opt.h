@@ -76,6 +76,16 @@ const char *opt_unpack_text(enum gx_unpack_mode mode);
 int opt_integrity(const char *text, int *out);
 const char *opt_integrity_text(uint32_t mode);
 
+#define OPT_HOST_MAX 128
+
+/**
+ * opt_bind() - The address that network ports should bind to. Of a server (@addr is where it
+ * listens): that address; of a client (@addr is the server's): ours on the way there.
+ * Return: 0 and a numeric address in @host; -ENOENT: the server listens on every address;
+ * -EINVAL, or what the system says: none can be told. The library will say more of a bad @addr.
+ */
+int opt_bind(const char *addr, bool server, char host[OPT_HOST_MAX]);
+
 /** opt_size_text() - "64M", "1000003": the shortest exact way to write @len. */
 void opt_size_text(uint64_t len, char *buf, size_t room);
 

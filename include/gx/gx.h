@@ -103,8 +103,8 @@ struct gx_opts {
 	const unsigned *allow_uids; /* users whose processes may map our shm segments, besides our
 				       own; copied */
 	unsigned nr_allow_uids;
-	const char
-		*bind_host; /* address that network ports bind to; NULL: that of the connection */
+	const char *bind_host; /* address that network ports bind to; NULL: 127.0.0.1, which other
+				* hosts do not reach */
 	/* Control thread. A connection came up, or is gone (@err: 0 orderly, -errno; @why in
 	 * words). */
 	void (*on_conn)(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,

@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""gxd and gxperf on two hosts, as far as one kernel can be two: network namespaces joined by veth pairs.
+
+usage: test_veth.py BUILD_DIR udp|net_af_packet|net_af_xdp
+The namespaces are made for the test and go with it. Exit status 77 where that is refused. Two pairs: bootstrap runs over the
+first, and so does udp; a driver of DPDK has the second one to itself, because AF_XDP takes everything that arrives at its
+interface. Over udp the MTU becomes smaller while messages are under way.
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+import test_cli
+from test_cli import CLIENT_CPU, OK, expect
+
+INSIDE = "GX_TEST_VETH_INSIDE"
+CALL_S = 100
+
+
+def skip(why):
+    print(f"skipped: {why}")
+    sys.exit(77)
+
+
+def sh(*words):
+    return subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=20)
+
+
+def enter():
+    """Go on in a network namespace of our own, as root there."""
+    if os.environ.get(INSIDE):
+        return
+    for flags in ("-n", "-Urn"):
+        if sh("unshare", flags, "true").returncode == 0:
+            os.environ[INSIDE] = flags
+            os.execvp("unshare", ["unshare", flags, sys.executable, *sys.argv])
+    skip("no network namespace for this user: " + sh("unshare", "-Urn", "true").stdout.strip())
+
+
+class Other:
+    """The other host: a namespace that lives as long as a process in it."""
+
+    def __init__(self):
+        self.proc = subprocess.Popen(["unshare", "-n", "sleep", "600"], stdin=subprocess.DEVNULL)
+        mine = os.readlink("/proc/self/ns/net")
+        for _ in range(100):
+            if os.readlink(f"/proc/{self.proc.pid}/ns/net") != mine:
+                return
+            time.sleep(0.05)
+        raise AssertionError("the other namespace does not come up")
+
+    def words(self, *words):
+        return ["nsenter", "-t", str(self.proc.pid), "-n", *words]
+
+    def end(self):
+        self.proc.kill()
+        self.proc.wait()
+
+
+def links_make(other):
+    for i, name in enumerate(("gxa", "gxc")):
+        peer = name + "p"
+        made = sh("ip", "link", "add", name, "type", "veth", "peer", "name", peer)
+        if made.returncode:
+            skip(f"no veth pair can be made here: {made.stdout.strip()}")
+        here = (("ip", "addr", "add", f"10.9{i}.0.1/24", "dev", name), ("ip", "link", "set", name, "up"))
+        there = (("ip", "addr", "add", f"10.9{i}.0.2/24", "dev", peer), ("ip", "link", "set", peer, "up"))
+        for words in (("ip", "link", "set", peer, "netns", str(other.proc.pid)), *here, *(other.words(*w) for w in there)):
+            ran = sh(*words)
+            expect(ran.returncode == 0, *words, ran.stdout)
+    for words in (("ip", "link", "set", "lo", "up"), other.words("ip", "link", "set", "lo", "up")):
+        sh(*words)
+
+
+def mtu_set(other, mtu):
+    """Of the first pair, both ends."""
+    for words in (("ip", "link", "set", "gxa", "mtu", str(mtu)), other.words("ip", "link", "set", "gxap", "mtu", str(mtu))):
+        ran = sh(*words)
+        expect(ran.returncode == 0, *words, ran.stdout)
+
+
+class There:
+    """gxperf on the other host."""
+
+    def __init__(self, tools, other, server, port):
+        self.tools, self.other, self.server, self.port = tools, other, server, port
+
+    def words(self, command, *args):
+        return [*self.other.words(self.tools.gxperf_path), command, self.server.addr, "--insecure", "--cores", CLIENT_CPU, "--mem",
+                "kv", "--port", self.port, *map(str, args)]
+
+    def run(self, command, *args, **kw):
+        words = self.words(command, *args)
+        return self.tools.run(words[0], *words[1:], timeout=CALL_S, **kw)
+
+    def perf(self, command, *args):
+        return self.run(command, *args, "--format", "json")
+
+
+def sizes(there):
+    """Every byte of each message is compared."""
+    for command in ("put", "get"):
+        rows = there.perf(command, "-b", "1", "-e", "16M", "-f", "16", "-n", "3").clean()
+        expect([r["size_b"] for r in rows] == [16 ** i for i in range(7)], rows)
+        expect(all(r["checked_b"] >= r["size_b"] for r in rows), rows)
+
+
+def file(there, folder):
+    """A file there and back; SHA-256 is computed on both sides."""
+    source, back = folder / "F", folder / "G"
+    source.write_bytes(os.urandom(1000003))
+    there.run("put", "--file", source).must(OK)
+    there.run("get", "--file", back, "-s", source.stat().st_size).must(OK)
+    expect(source.read_bytes() == back.read_bytes(), "the file came back changed")
+
+
+def narrows(there, other):
+    """The path carries 9,000 bytes, and then no more than 1,500: what is under way goes on with smaller packets."""
+    proc = subprocess.Popen(there.words("put", "-s", "4M", "-D", "4", "--format", "json"), stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(2)
+    mtu_set(other, 1500)
+    out, err = proc.communicate(timeout=CALL_S)
+    ran = test_cli.Ran(proc, out, err)
+    ran.clean()
+    expect("packets of 8192 bytes do not get through" in err, "the fallback is not said:", ran)
+    there.perf("get", "-s", "1M", "-n", "20").clean()
+
+
+def libxdp_leaks(folder):
+    """80 bytes of its own at close, which are not ours to free."""
+    path = pathlib.Path(folder) / "lsan"
+    path.write_text("leak:xsk_umem__create\n")
+    os.environ["LSAN_OPTIONS"] = f"suppressions={path}:print_suppressions=0"
+
+
+def main(build, driver):
+    enter()
+    if driver == "net_af_xdp" and os.environ[INSIDE] != "-n":
+        skip("AF_XDP needs root")
+    tools, other = test_cli.Tools(pathlib.Path(build).resolve()), Other()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            links_make(other)
+            mtu_set(other, 9000 if driver == "udp" else 1500)
+            libxdp_leaks(folder)
+            run(tools, other, driver, pathlib.Path(folder))
+        finally:
+            other.end()
+    return 0
+
+
+def run(tools, other, driver, folder):
+    ports = ["udp", "udp"] if driver == "udp" else [f"dpdk:{driver},iface={i}" for i in ("gxc", "gxcp")]
+    try:
+        server = test_cli.Server(tools, "--insecure", "--port", ports[0], listen="10.90.0.1:0")
+    except AssertionError as why:
+        if driver != "net_af_xdp":
+            raise
+        skip(f"AF_XDP does not start on a veth here: {why}")
+    with server:
+        there = There(tools, other, server, ports[1])
+        sizes(there)
+        file(there, folder)
+        if driver == "udp":
+            narrows(there, other)
+    print(f"{driver} over veth: ok")
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:3]))
