@@ -169,6 +169,10 @@ static int ports_open(struct gx *gx)
 					&core->loop,
 					&(struct gx_poller){s->name, link_pkt_poll, core->link[p]});
 		}
+	/* Behind the ports: what it tells the user's poller, the next, is not held up by theirs. */
+	for (unsigned i = 0; !ret && i < gx->nr_cores; i++)
+		ret = gx_loop_add(&gx->core[i]->loop, &(struct gx_poller){"local", link_local_poll,
+									  gx->core[i]->local});
 	return ret;
 }
 

@@ -172,6 +172,13 @@ bool core_comp_room(const struct gx_core *core);
 /* Give a completion to whom @route names: what post got with the operation. NULL: whoever polls the
  * core. Else it is submit.c's. */
 void core_comp(struct gx_core *core, const struct gx_comp *comp, void *route);
+/* The same without a route, in place: the caller fills in all of it. What is built elsewhere with
+ * narrow stores and then copied with wide loads waits for those stores, longer than a small put
+ * takes. */
+static inline struct gx_comp *core_comp_place(struct gx_core *core)
+{
+	return &core->comps[core->comp_head++ % GX_COMPS_MAX];
+}
 
 /* -- connections: called by ctl.c on the control thread, implemented in ctx.c -- */
 
