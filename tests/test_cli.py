@@ -601,6 +601,19 @@ def link_is_chosen(tools):
         for command in ("put", "get", "send", "lat"):
             path = clean_path(tools.perf(command, s.addr, "-s", "4K", "-n", "50", "--link", "local"))
             expect(path["link"] == "local", path)
+        for size in ("1", "9", "64", "8K"):
+            rows = tools.perf("lat", s.addr, "-s", size, "-n", "500", "--poll", "memory").clean()
+            expect(rows[0]["count"] == 500, rows)
+        tools.perf("lat", s.addr, "-n", "300", "--poll", "completion").clean()
+        tools.gxperf("lat", s.addr, "--poll", "memory", "--link", "packet").must(FAILED, "packet", "local")
+        tools.gxperf("lat", s.addr, "--poll", "memory", "-s", "16K").must(USAGE, "8192")
+        tools.gxperf("lat", s.addr, "--poll", "tea").must(USAGE, "tea")
+        for command in ("put", "get"):
+            for size in ("64", "100000", "3M"):
+                rows = tools.perf(command, s.addr, "-s", size, "-n", "300", "--same-place").clean()
+                expect(rows[0]["count"] == 300 and rows[0]["checked_b"] >= int(rows[0]["size_b"]), rows)
+        tools.perf("put", s.addr, "-s", "4K", "-D", "0.2", "--same-place", "--link", "packet").clean()
+        tools.gxperf("send", s.addr, "--same-place").must(USAGE, "same-place")
         tools.gxperf("put", s.addr, "--port", "udp", "--link", "local").must(FAILED, "shm")
         tools.gxperf("put", s.addr, "--port", "udp", "--require", "local").must(FAILED, "local", "packet")
         tools.gxperf("put", s.addr, "--engine", "ce").must(USAGE, "--engine ce", "--gpu")

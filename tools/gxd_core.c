@@ -14,6 +14,8 @@
 #define CORE_CALL_MAX_NS 5000000000ull /* a core that has not looked by then is stuck */
 #define CORE_STOP_MAX_NS                                                                           \
 	20000000000ull	   /* cancelled operations end by then, peer time-out included */
+#define CORE_ECHOES  64	   /* of a poller, in one turn */
+#define CORE_LOOKS   256   /* at a byte that a client writes, in one turn */
 #define CORE_LOOK_NS 50000 /* between two looks of the worker */
 
 /* ---- Echo
@@ -64,6 +66,30 @@ static void echo_take(struct service_core *core, const struct gx_comp *comp)
 		.imm = comp->imm & ~RPC_IMM_ECHO,
 	};
 	core->echo_ep[core->nr_echoes++] = comp->ep;
+}
+
+/* Looks for a while, since a turn takes longer than a small message. Return: one came. */
+static bool poller_turn(struct service_core *core, struct service_poller *p)
+{
+	uint64_t slot = p->next % RPC_POLL_SLOTS;
+	const volatile unsigned char *last = p->last + slot * p->stride;
+	unsigned char want = rpc_flag(p->next);
+	struct gx_op op;
+	int ret;
+
+	for (unsigned i = 0; *last != want; i++)
+		if (i == CORE_LOOKS)
+			return false;
+	/* Bytes before the last were written before it; later loads see them. */
+	atomic_thread_fence(memory_order_acquire);
+	op = p->op;
+	op.off += slot * p->stride;
+	op.remote_off += slot * p->stride;
+	ret = gx_post(p->ep, &op, 1);
+	if (ret < 0)
+		atomic_fetch_add_explicit(&core->echoes_failed, 1, memory_order_relaxed);
+	p->next += ret != 0;
+	return true;
 }
 
 /* ---- Receives
@@ -197,6 +223,8 @@ static void core_call_run(struct service_core *core)
 bool service_core_poll(void *arg, uint64_t now_ns)
 {
 	struct service_core *core = arg;
+	/* Pairs with the release in the worker's poll request. */
+	struct service_poller *p = atomic_load_explicit(&core->poller, memory_order_acquire);
 	struct gx_comp comps[CORE_COMPS];
 	unsigned n = gx_poll(core->core, comps, CORE_COMPS);
 	bool busy = n > 0;
@@ -212,6 +240,8 @@ bool service_core_poll(void *arg, uint64_t now_ns)
 	for (uint32_t i = 0; i < core->session_top; i++)
 		if (core->session[i] && !core->session[i]->stopping)
 			busy |= session_post(core->session[i]);
+	for (unsigned i = 0; p && i < CORE_ECHOES && poller_turn(core, p); i++)
+		busy = true;
 	core_call_run(core);
 	return busy;
 }

@@ -422,6 +422,81 @@ static struct json_t *op_echo(struct request *req)
 	return doc_pack("{}");
 }
 
+static struct service_core *session_core(struct service *svc, struct gx_ep *ep)
+{
+	for (unsigned i = 0; i < svc->nr_cores; i++)
+		if (svc->cores[i].core == gx_ep_core(ep))
+			return &svc->cores[i];
+	return NULL;
+}
+
+/* The core lets go of what it polls for @client (NULL: for anybody), if it does. */
+static void poller_end(struct service_core *core, const struct service_client *client)
+{
+	struct service_poller *p = atomic_load_explicit(&core->poller, memory_order_relaxed);
+
+	if (!p || (client && p->client != client))
+		return;
+	atomic_store_explicit(&core->poller, NULL, memory_order_relaxed);
+	/* One that a core does not let go of is left: it may still look at it. */
+	if (!service_core_call(core, service_core_barrier, NULL))
+		free(p);
+}
+
+static struct service_poller *poller_new(struct request *req, const struct service_region *r,
+					 const struct service_slots *s)
+{
+	struct service_poller *p = calloc(1, sizeof(*p));
+	struct gx_region region = GX_INIT(region);
+
+	if (!p || gx_conn_region(req->client->conn, RPC_ECHO_REGION, 0, &region)) {
+		request_fail(req, p ? "the client shares no region '%s'" : "no memory for '%s'",
+			     RPC_ECHO_REGION);
+		free(p);
+		return NULL;
+	}
+	p->client = req->client;
+	p->ep = gx_conn_ep(req->client->conn, 0);
+	p->stride = s->stride;
+	p->last = (unsigned char *)gx_mem_addr(r->mem) + s->off + s->size - 1;
+	p->op = (struct gx_op){.size = sizeof(p->op),
+			       .kind = GX_OP_PUT,
+			       .flags = GX_OP_SILENT,
+			       .mem = r->mem,
+			       .off = s->off,
+			       .len = s->size,
+			       .token = region.token};
+	return p;
+}
+
+/*
+ * poll {region, off, size, stride, n, seed, iter} -> {}: as echo, for messages that come without a
+ * notification: the core looks at their last byte. n is RPC_POLL_SLOTS; again with other numbers
+ * ends what was polled before.
+ */
+static struct json_t *op_poll(struct request *req)
+{
+	struct service_slots s;
+	const struct service_region *r = request_slots(req, &s);
+	struct service_core *core;
+	struct service_poller *p;
+	struct gx_ep *ep = gx_conn_ep(req->client->conn, 0);
+
+	if (!r)
+		return NULL;
+	core = ep ? session_core(req->svc, ep) : NULL;
+	if (!core || s.nr != RPC_POLL_SLOTS || !s.size || r->opt.kind != GX_MEM_HOST)
+		return request_fail(req, "polls %d slots of 1 byte or more in host memory",
+				    RPC_POLL_SLOTS);
+	p = poller_new(req, r, &s);
+	if (!p)
+		return NULL;
+	poller_end(core, NULL);
+	/* Pairs with the acquire in service_core_poll(). */
+	atomic_store_explicit(&core->poller, p, memory_order_release);
+	return doc_pack("{}");
+}
+
 /* ---- Receive sessions
  * ----------------------------------------------------------------------------------- */
 
@@ -435,14 +510,6 @@ static void session_free(struct service_session *s)
 static bool power_of_two(uint64_t v)
 {
 	return v && !(v & (v - 1));
-}
-
-static struct service_core *session_core(struct service *svc, struct gx_ep *ep)
-{
-	for (unsigned i = 0; i < svc->nr_cores; i++)
-		if (svc->cores[i].core == gx_ep_core(ep))
-			return &svc->cores[i];
-	return NULL;
 }
 
 static struct service_session *session_new(const struct check_ring *ring)
@@ -571,9 +638,10 @@ static const struct {
 	const char *name;
 	struct json_t *(*fn)(struct request *req); /* NULL: req->why says why */
 } service_ops[] = {
-	{"hello", op_hello},   {"poison", op_poison}, {"fill", op_fill},
-	{"verify", op_verify}, {"sha256", op_sha256}, {"cpu", op_cpu},
-	{"echo", op_echo},     {"recv", op_recv},     {"recv_stop", op_recv_stop},
+	{"hello", op_hello},	     {"poison", op_poison}, {"fill", op_fill},
+	{"verify", op_verify},	     {"sha256", op_sha256}, {"cpu", op_cpu},
+	{"echo", op_echo},	     {"poll", op_poll},	    {"recv", op_recv},
+	{"recv_stop", op_recv_stop},
 };
 
 static struct json_t *request_run(struct request *req, const char *op)
@@ -624,6 +692,8 @@ static void client_end(struct service *svc, struct service_client *client)
 		if (session_end(client, s))
 			session_free(s);
 	gx_conn_user_set(client->conn, NULL);
+	for (unsigned i = 0; i < svc->nr_cores; i++)
+		poller_end(&svc->cores[i], client);
 	for (unsigned i = 0; i < svc->nr_cores; i++)
 		service_core_call(&svc->cores[i], service_core_barrier, NULL);
 	gx_conn_close(client->conn);
@@ -738,6 +808,8 @@ void service_close(struct service *svc)
 	}
 	pthread_cond_destroy(&svc->work);
 	pthread_mutex_destroy(&svc->lock);
+	for (unsigned i = 0; svc->cores && i < svc->nr_cores; i++)
+		free(atomic_load_explicit(&svc->cores[i].poller, memory_order_relaxed));
 	free(svc->cores);
 	free(svc);
 }

@@ -71,6 +71,20 @@ struct service_session {
 	_Atomic int err; /* first status that was not 0, while not stopping */
 };
 
+/**
+ * struct service_poller - Slots whose last byte a core looks at: when it is that of the next
+ * message (see rpc_flag()), the same bytes go back. Owner: the worker until it is given to the
+ * core, which then writes @next alone.
+ */
+struct service_poller {
+	struct service_client *client;
+	struct gx_ep *ep;
+	const volatile unsigned char *last; /* last byte of slot 0 */
+	uint64_t stride;		    /* of RPC_POLL_SLOTS slots */
+	struct gx_op op;		    /* the put of slot 0 */
+	uint64_t next;			    /* number of the message that is awaited */
+};
+
 /** struct service_call - What the worker asks a core to do, and waits for. */
 struct service_call {
 	void (*fn)(struct service_core *core, struct service_call *call);
@@ -92,6 +106,7 @@ struct service_core {
 	struct gx_ep *echo_ep[SERVICE_ECHOES_MAX];
 	uint32_t nr_echoes;
 	_Atomic uint64_t echoes_failed;
+	_Atomic(struct service_poller *) poller; /* worker puts and takes out; NULL: none */
 };
 
 struct service_opts {

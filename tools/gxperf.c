@@ -50,6 +50,8 @@ enum {
 	KEY_LOCAL_MEM,
 	KEY_ENGINE,
 	KEY_GPU,
+	KEY_SAME_PLACE,
+	KEY_POLL,
 	KEY_NO_CHECK,
 	KEY_OFFSET,
 	KEY_FILE,
@@ -299,6 +301,14 @@ static const struct argp_option load_options[] = {
 	{"duration", 'D', "SECONDS", 0, "Run for so long at each size, instead of -n", 2},
 	{"check", 'c', NULL, 0, "Check payload (this is the default)", 2},
 	{"no-check", KEY_NO_CHECK, NULL, 0, "Do not check payload", 2},
+	{"same-place", KEY_SAME_PLACE, NULL, 0,
+	 "put, get: every message from one buffer to one place, as other benchmarks do; what lies "
+	 "there is checked at the end",
+	 2},
+	{"poll", KEY_POLL, "WHAT", 0,
+	 "lat: what says that a message is there: completion (default), or memory: its last byte, "
+	 "over the local link",
+	 2},
 	{"offset", KEY_OFFSET, "SIZE", 0, "First byte of the region to use; default 0", 2},
 	{0},
 };
@@ -336,6 +346,14 @@ static error_t load_parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case 'D':
 		value_seconds("-D", arg, &o->duration_ns, state);
+		return 0;
+	case KEY_SAME_PLACE:
+		o->same_place = true;
+		return 0;
+	case KEY_POLL:
+		if (strcmp(arg, "memory") && strcmp(arg, "completion"))
+			argp_error(state, "--poll: '%s' is not memory or completion", arg);
+		o->poll_memory = !strcmp(arg, "memory");
 		return 0;
 	case 'c':
 	case KEY_NO_CHECK:
@@ -544,6 +562,12 @@ static void opts_check(struct cmdline *c, const struct command *cmd, struct argp
 	if (cmd->addr_must && !o->addr)
 		argp_error(state, "which server? e.g. gxperf %s 127.0.0.1:7501 --mem kv",
 			   cmd->name);
+	if (o->poll_memory && strcmp(cmd->name, "lat"))
+		argp_error(state, "--poll is for lat");
+	if (o->same_place && strcmp(cmd->name, "put") && strcmp(cmd->name, "get"))
+		argp_error(state, "--same-place is for put and get");
+	if (o->same_place && (o->nr_conns != 1 || o->local_kind != GX_MEM_HOST))
+		argp_error(state, "--same-place: one connection, from host memory");
 	if (o->n && o->duration_ns)
 		argp_error(state, "give -n or -D");
 	if (o->file && (sweep || o->duration_ns || o->n || o->nr_conns != 1))

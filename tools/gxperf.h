@@ -47,6 +47,8 @@ struct perf_opts {
 	bool warm_given;
 	uint64_t duration_ns; /* 0: by n */
 	bool check;
+	bool poll_memory;	  /* lat: the last byte says that a message is there */
+	bool same_place;	  /* put, get: all messages from one place to one place */
 	uint32_t nr_conns, depth; /* depth 0: by size */
 	uint32_t window, slots, sms;
 	uint64_t chunk, quantum, offset;

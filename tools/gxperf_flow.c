@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <string.h>
 
-#define FLOW_BURST  64	/* posts and completions at once */
 #define FLOW_STAMPS 256 /* stamps a turn and flow: 1 MiB of payload, so that a turn stays short */
 
 static unsigned char *slot_addr(const struct flow *f, uint64_t slot)
@@ -116,6 +115,29 @@ static bool flow_post(struct flow *f, struct gx_submit *queue, uint64_t now)
 		f->post_ns[slot] = now;
 	}
 	f->post += (unsigned)ret;
+	f->in_flight += (unsigned)ret;
+	return ret > 0;
+}
+
+/* What a program does that puts as fast as it can: the same operation, again and again. */
+static bool flow_post_same(struct flow *f, uint64_t now)
+{
+	uint64_t n = f->limit - f->post, room = f->plan->depth - f->in_flight;
+	int ret;
+
+	n = n < room ? n : room;
+	n = n < FLOW_BURST ? n : FLOW_BURST;
+	if (!n)
+		return false;
+	ret = gx_post(f->ep, f->burst, (unsigned)n);
+	if (ret < 0) {
+		flow_fail(f, ret);
+		return false;
+	}
+	for (int k = 0; k < ret; k++)
+		f->post_ns[(f->post + (unsigned)k) & f->time_mask] = now;
+	f->post += (unsigned)ret;
+	f->prep = f->post;
 	f->in_flight += (unsigned)ret;
 	return ret > 0;
 }
@@ -265,12 +287,34 @@ static void flow_done(struct flow_core *fc, const struct gx_comp *comp, uint64_t
 		flow_check_begin(f);
 }
 
+/* Completions of a core that has one flow, whose messages are all alike. */
+static void flow_done_same(struct flow_core *fc, const struct gx_comp comps[], unsigned n,
+			   uint64_t now)
+{
+	struct flow *f = fc->flows[0];
+
+	for (unsigned i = 0; i < n; i++) {
+		if (comps[i].status)
+			flow_fail(f, comps[i].status);
+		hist_record(&fc->hist, now - f->post_ns[f->taken++ & f->time_mask]);
+	}
+	f->in_flight -= n;
+	fc->end_ns = now;
+	atomic_store_explicit(&fc->count,
+			      atomic_load_explicit(&fc->count, memory_order_relaxed) + n,
+			      memory_order_relaxed);
+}
+
 static bool flow_comps(struct flow_core *fc, uint64_t now)
 {
 	struct gx_comp comps[FLOW_BURST];
 	unsigned n = fc->queue ? gx_submit_poll(fc->queue, comps, FLOW_BURST)
 			       : gx_poll(fc->core->core, comps, FLOW_BURST);
 
+	if (n && fc->flows[0]->plan->same) {
+		flow_done_same(fc, comps, n, now);
+		return true;
+	}
 	for (unsigned i = 0; i < n; i++)
 		if (comps[i].kind == GX_COMP_DONE)
 			flow_done(fc, &comps[i], now);
@@ -299,7 +343,9 @@ enum perf_step flow_core_step(struct perf_job *job, uint64_t now)
 	for (unsigned i = 0; i < fc->nr_flows; i++) {
 		struct flow *f = fc->flows[i];
 
-		if (!fc->stopping && !f->err) {
+		if (!fc->stopping && !f->err && f->plan->same) {
+			busy |= flow_post_same(f, now);
+		} else if (!fc->stopping && !f->err) {
 			flow_prep(f);
 			busy |= flow_post(f, fc->queue, now);
 		}

@@ -16,6 +16,7 @@ struct flow_plan {
 	uint64_t nr_slots; /* check_ring_total() */
 	uint32_t depth;	   /* messages of a flow under way, at most ring.nr_slots */
 	bool fixed; /* slot s always holds message s: payload that cannot be stamped on the way */
+	bool same;  /* every message from and to slot 0, many at once */
 	bool stamp; /* stamp (put, send) or poison the stamps (get) before each post */
 	struct gx_mem *local;
 	enum gx_mem_kind local_kind;
@@ -60,7 +61,10 @@ struct flow {
 	uint32_t in_flight;
 	int err; /* of the first operation that failed */
 	struct flow_check check;
-	struct gx_op op; /* what all operations have in common */
+	struct gx_op op;     /* what all operations have in common */
+	struct gx_op *burst; /* same: FLOW_BURST times that; else NULL */
+	uint64_t time_mask;  /* same: of post_ns, by number */
+	uint64_t taken; /* same: completions so far; they come in the order of posting, or nearly */
 };
 
 /** struct flow_core - A core's share of the flows. Owner: its thread during a phase, else main. */
@@ -79,6 +83,7 @@ struct flow_core {
 	unsigned char *room; /* FLOW_PIECE_B, for looking at GPU memory */
 };
 
+#define FLOW_BURST   64	    /* posts and completions at once */
 #define FLOW_PIECE_B 262144 /* looked at between two turns */
 
 /** flow_core_step() - struct perf_job's step. */

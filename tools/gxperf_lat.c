@@ -14,7 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LAT_SLOTS    64 /* rotated over, so that no buffer is written before its last completion */
+#define LAT_SLOTS                                                                                  \
+	RPC_POLL_SLOTS /* rotated over, so that no buffer is written before its last completion */
 #define LAT_STRIDE_B 64
 #define LAT_COMPS    16
 #define LAT_SIZE     64
@@ -22,6 +23,8 @@
 #define LAT_WARM     1000
 #define LAT_STUCK_NS 90000000000ull
 #define LAT_LOOK_NS  2000000
+#define LAT_LOOKS    256  /* at the last byte of an echo, between two turns */
+#define LAT_POLL_B   8192 /* up to here bytes are stored in order, the last one last */
 
 /** struct lat - Owner: the core's thread during a phase, else main. */
 struct lat {
@@ -39,6 +42,7 @@ struct lat {
 	bool waiting;	      /* for an echo */
 	uint32_t in_flight;   /* puts without their completion */
 	uint8_t slot_busy[LAT_SLOTS];
+	bool poll;		/* the last byte of a message says that it is there */
 	uint64_t stamps_wrong;	/* echoes that came with another number */
 	_Atomic uint64_t count; /* echoes in this phase; main reads for progress */
 	int err;
@@ -57,7 +61,7 @@ static void lat_echo(struct lat *lat, uint64_t now)
 	atomic_store_explicit(&lat->count,
 			      atomic_load_explicit(&lat->count, memory_order_relaxed) + 1,
 			      memory_order_relaxed);
-	if (lat->size < CHECK_STAMP_B || !lat->perf.opts->check)
+	if (lat->size - lat->poll < CHECK_STAMP_B || !lat->perf.opts->check)
 		return;
 	memcpy(&got, lat->dst + slot * lat->stride, sizeof(got));
 	lat->stamps_wrong += got != i;
@@ -101,6 +105,64 @@ static bool lat_post(struct lat *lat, uint64_t now)
 	lat->next++;
 	lat->waiting = true;
 	return true;
+}
+
+/* The last byte is a flag of ours, and not of the payload that is verified. */
+static bool lat_post_polled(struct lat *lat, uint64_t now)
+{
+	uint64_t i = lat->next, slot = i % LAT_SLOTS;
+	unsigned char *src = lat->src + slot * lat->stride;
+	struct gx_op op = lat->op;
+	int ret;
+
+	if (lat->perf.opts->check)
+		check_stamp(src, lat->size - 1, 0, UINT64_MAX / 2, i);
+	src[lat->size - 1] = rpc_flag(i);
+	op.off = slot * lat->stride;
+	op.remote_off += slot * lat->stride;
+	ret = gx_post(lat->ep, &op, 1);
+	if (ret < 0)
+		lat->err = ret;
+	if (ret <= 0)
+		return false;
+	lat->posted_ns = now;
+	lat->next++;
+	lat->waiting = true;
+	return true;
+}
+
+static bool lat_is_seen(const struct lat *lat)
+{
+	uint64_t i = lat->next - 1;
+	const volatile unsigned char *last = lat->dst + i % LAT_SLOTS * lat->stride + lat->size - 1;
+
+	for (unsigned k = 0; *last != rpc_flag(i); k++)
+		if (k == LAT_LOOKS)
+			return false;
+	atomic_thread_fence(memory_order_acquire);
+	return true;
+}
+
+/* A put without a completion fails with one all the same. */
+static enum perf_step lat_step_polled(struct perf_job *job, uint64_t now)
+{
+	struct lat *lat = (struct lat *)job;
+	struct gx_comp comp;
+
+	if (gx_poll(gx_ep_core(lat->ep), &comp, 1) && comp.status)
+		lat->err = comp.status;
+	for (unsigned k = 0; k < LAT_SLOTS && !lat->err; k++) {
+		if (lat->waiting) {
+			if (!lat_is_seen(lat))
+				return PERF_STEP_BUSY;
+			now = gx_now();
+			lat_echo(lat, now);
+		}
+		if (lat->next == lat->limit || (lat->deadline_ns && now >= lat->deadline_ns))
+			return PERF_STEP_DONE;
+		lat_post_polled(lat, now);
+	}
+	return lat->err ? PERF_STEP_DONE : PERF_STEP_BUSY;
 }
 
 static enum perf_step lat_step(struct perf_job *job, uint64_t now)
@@ -178,6 +240,8 @@ static void lat_reset(struct lat *lat, uint64_t size)
 		.token = lat->perf.conns[0].region.token,
 		.remote_off = lat->perf.opts->offset,
 	};
+	if (lat->poll)
+		lat->op.flags = GX_OP_SILENT;
 }
 
 /* Poison where bytes land, at both ends; the pattern where they come from. */
@@ -199,13 +263,14 @@ static int lat_verify(struct lat *lat, struct check_result *res)
 	for (uint64_t i = first; i < lat->next && !ret; i++) {
 		uint64_t at = i % LAT_SLOTS * lat->stride;
 		struct perf_slots s = {.off = lat->perf.opts->offset + at,
-				       .size = lat->size,
+				       .size = lat->size - lat->poll,
 				       .stride = lat->stride,
 				       .nr = 1,
 				       .iter = i};
 
-		check_piece(lat->dst + at, lat->size, 0, s.off, PERF_SEED, i, res);
+		check_piece(lat->dst + at, s.size, 0, s.off, PERF_SEED, i, res);
 		ret = perf_verify(&lat->perf, &s, res);
+		res->checked_b += lat->poll; /* the flag: else it had not been seen */
 	}
 	res->wrong += lat->stamps_wrong;
 	return ret;
@@ -234,6 +299,23 @@ static int lat_row(struct lat *lat, double cpu_pct, const struct check_result *r
 	return PERF_WRONG;
 }
 
+/* The server is to look at these slots from their first message on. */
+static int lat_poll_begin(struct lat *lat)
+{
+	struct perf_conn *c = &lat->perf.conns[0];
+	struct json_t *reply = NULL;
+	int ret = perf_call(c,
+			    doc_pack("{s:s, s:s, s:I, s:I, s:I, s:i, s:i, s:i}", "op", "poll",
+				     "region", c->region.name, "off",
+				     (long long)lat->perf.opts->offset, "size",
+				     (long long)lat->size, "stride", (long long)lat->stride, "n",
+				     LAT_SLOTS, "seed", 0, "iter", 0),
+			    &reply);
+
+	doc_free(reply);
+	return ret;
+}
+
 static int lat_size(struct lat *lat, uint64_t size)
 {
 	const struct perf_opts *o = lat->perf.opts;
@@ -243,7 +325,9 @@ static int lat_size(struct lat *lat, uint64_t size)
 	int ret;
 
 	lat_reset(lat, size);
-	ret = o->check ? lat_payload(lat) : PERF_OK;
+	ret = lat_payload(lat);
+	if (!ret && lat->poll)
+		ret = lat_poll_begin(lat);
 	if (!ret && warm)
 		ret = lat_phase(lat, warm, 0);
 	if (!ret)
@@ -258,6 +342,19 @@ static int lat_size(struct lat *lat, uint64_t size)
 	if (!ret && o->check)
 		ret = lat_verify(lat, &res);
 	return ret ? ret : lat_row(lat, cpu_pct, &res);
+}
+
+/* A byte of memory says nothing where bytes come in any order. */
+static int lat_poll_path(struct perf *perf)
+{
+	if (!strcmp(perf->info.link, "local") && perf->conns[0].region.kind == GX_MEM_HOST)
+		return PERF_OK;
+	out_error(
+		perf->out,
+		"--poll memory: only the local link to host memory stores bytes in order; this is "
+		"link %s over port %s (%s)",
+		perf->info.link, perf->info.port, perf->info.why);
+	return PERF_FAILED;
 }
 
 static int lat_connect(struct lat *lat, uint64_t len)
@@ -276,7 +373,9 @@ static int lat_connect(struct lat *lat, uint64_t len)
 		ret = perf_connect(perf, GX_ACCESS_PUT);
 	if (!ret)
 		ret = perf_room(perf, len);
-	if (!ret)
+	if (!ret && lat->poll)
+		ret = lat_poll_path(perf);
+	if (!ret && !lat->poll)
 		ret = perf_call(&perf->conns[0],
 				doc_pack("{s:s, s:s, s:I}", "op", "echo", "region",
 					 perf->conns[0].region.name, "base",
@@ -295,6 +394,10 @@ static int lat_usage(const struct perf_opts *o, struct out *out)
 {
 	if (o->local_kind != GX_MEM_HOST)
 		out_error(out, "lat keeps its payload in host memory: leave --local-mem out");
+	else if (o->poll_memory && o->size_given && (!o->size_begin || o->size_end > LAT_POLL_B))
+		out_error(out,
+			  "--poll memory: messages of 1 to %d bytes, which are stored in order",
+			  LAT_POLL_B);
 	else if (o->nr_conns != 1)
 		out_error(out, "lat measures one message on one connection: leave -q out");
 	else
@@ -316,7 +419,8 @@ int perf_lat(const struct perf_opts *opts, struct out *out)
 		out_error(out, "no memory");
 		return PERF_FAILED;
 	}
-	lat->job.step = lat_step;
+	lat->poll = opts->poll_memory;
+	lat->job.step = lat->poll ? lat_step_polled : lat_step;
 	ret = perf_open(opts, out, 1, &lat->perf);
 	if (!ret)
 		ret = lat_connect(lat, LAT_SLOTS * lat_stride(last));

@@ -98,7 +98,9 @@ static void plan_ring(const struct run *run, struct flow_plan *p)
 		o->depth ? o->depth : u64_min(u64_max(RUN_DEPTH_B / per_msg, 2), RUN_DEPTH_MAX);
 
 	p->depth = (uint32_t)depth;
-	p->ring = (struct check_ring){.nr_slots = power_of_two_up(depth)};
+	p->ring = (struct check_ring){.nr_slots = p->same ? 1 : power_of_two_up(depth)};
+	if (p->same)
+		return;
 	if (!o->check || !o->duration_ns)
 		return;
 	p->ring.sample = p->ring.apart = true;
@@ -119,6 +121,7 @@ static int run_plan(struct run *run, uint64_t size)
 				  RUN_STRIDE_B),
 		.local = run->local,
 		.local_kind = o->local_kind,
+		.same = o->same_place,
 	};
 	plan_ring(run, p);
 	/* Rather little than all of it, but all of it rather than not at all. */
@@ -127,22 +130,23 @@ static int run_plan(struct run *run, uint64_t size)
 		if (!plan_shrink(run, p, run->room))
 			return perf_room(&run->perf, run_span(run, p));
 	}
-	p->depth = (uint32_t)u64_min(p->depth, p->ring.nr_slots);
+	if (!p->same)
+		p->depth = (uint32_t)u64_min(p->depth, p->ring.nr_slots);
 	p->nr_slots = check_ring_total(&p->ring);
-	p->stamp = o->check && o->local_kind == GX_MEM_HOST;
+	p->stamp = o->check && o->local_kind == GX_MEM_HOST && !p->same;
 	p->fixed = run->op == GX_OP_GET || !p->stamp;
 	run->flow_span = p->nr_slots * p->stride;
 	return PERF_OK;
 }
 
-static int flow_arrays(struct flow *f, uint64_t nr_slots)
+static int flow_arrays(struct flow *f, uint64_t nr_slots, uint64_t nr_times)
 {
 	free(f->state);
 	free(f->number);
 	free(f->post_ns);
 	f->state = calloc(nr_slots, sizeof(f->state[0]));
 	f->number = calloc(nr_slots, sizeof(f->number[0]));
-	f->post_ns = calloc(nr_slots, sizeof(f->post_ns[0]));
+	f->post_ns = calloc(u64_max(nr_slots, nr_times), sizeof(f->post_ns[0]));
 	return f->state && f->number && f->post_ns ? 0 : -ENOMEM;
 }
 
@@ -162,7 +166,9 @@ static int flow_reset(struct run *run, unsigned i)
 	f->in_flight = 0;
 	f->err = 0;
 	f->check = (struct flow_check){.state = FLOW_CHECK_NONE};
-	return flow_arrays(f, p->nr_slots);
+	f->taken = 0;
+	f->time_mask = power_of_two_up(p->depth) - 1;
+	return flow_arrays(f, p->nr_slots, f->time_mask + 1);
 }
 
 /* What all operations of a flow share. The low half of user is for the slot. */
@@ -178,6 +184,8 @@ static void flow_op(struct flow *f, unsigned index_on_core)
 		.token = f->conn->region.token,
 		.remote_off = f->remote_off,
 	};
+	for (unsigned i = 0; f->burst && i < FLOW_BURST; i++)
+		f->burst[i] = f->op;
 }
 
 static int run_flows_reset(struct run *run)
@@ -240,6 +248,8 @@ static int local_prepare(struct run *run, bool poison)
 		check_poison(addr, len);
 	else
 		check_pattern(addr, len, run->perf.opts->offset, PERF_SEED);
+	if (!poison && run->plan.same)
+		check_stamp(addr, run->plan.size, 0, check_stamps(run->plan.size), 0);
 	return PERF_OK;
 }
 
@@ -669,6 +679,12 @@ static int run_flow_open(struct run *run, struct perf_conn *conn, unsigned lane)
 		out_error(run->perf.out, "lane %u of the connection is not there", lane);
 		return PERF_FAILED;
 	}
+	if (run->perf.opts->same_place)
+		f->burst = calloc(FLOW_BURST, sizeof(f->burst[0]));
+	if (run->perf.opts->same_place && !f->burst) {
+		out_error(run->perf.out, "no memory");
+		return PERF_FAILED;
+	}
 	fc = &run->cores[c];
 	fc->flows[fc->nr_flows++] = f;
 	run->nr_flows++;
@@ -777,6 +793,7 @@ static void run_close(struct run *run)
 		free(run->flows[i].state);
 		free(run->flows[i].number);
 		free(run->flows[i].post_ns);
+		free(run->flows[i].burst);
 	}
 	free(run->flows);
 	free(run->cores);

@@ -26,6 +26,14 @@ struct json_t;
 #define RPC_ECHO_REGION "gxperf-echo"
 #define RPC_IMM_ECHO	(1ull << 63)
 
+/* Messages whose last byte is polled go round through so many slots. That byte of message @i:
+ * another one each time, and for the first one not what poison has left there. */
+#define RPC_POLL_SLOTS 64
+static inline unsigned char rpc_flag(uint64_t i)
+{
+	return (unsigned char)(0xdc + i / RPC_POLL_SLOTS);
+}
+
 struct rpc;
 
 /** struct rpc_wait - One request under way. The caller's memory, until fn was called. */
