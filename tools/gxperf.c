@@ -462,6 +462,7 @@ static const struct argp_child h2d_groups[] = {{&perf_h2d_argp}, {&out_argp}, {0
 static const struct argp_child p2p_groups[] = {{&perf_p2p_argp}, {&out_argp}, {0}};
 static const struct argp_child compare_groups[] = {{&perf_compare_argp}, {&out_argp}, {0}};
 static const struct argp_child overlap_groups[] = {{&perf_overlap_argp}, {&out_argp}, {0}};
+static const struct argp_child ipc_groups[] = {{&perf_ipc_argp}, {&out_argp}, {0}};
 static const struct argp_child plot_groups[] = {{&perf_plot_argp}, {0}};
 static const struct argp_child demo_groups[] = {{&demo_argp}, {&out_argp}, {0}};
 
@@ -500,6 +501,9 @@ static const struct command {
 	 false},
 	{"overlap", perf_overlap, overlap_groups, "",
 	 "What communication costs a computation on the same GPUs, and the reverse.", false, false},
+	{"ipc", perf_ipc, ipc_groups, "",
+	 "What it costs to open GPU memory of another process, and to close and reopen it.", false,
+	 false},
 	{"plot", perf_plot, plot_groups, "FILE...",
 	 "Pictures, SVG and PNG, of what -J has written; several files in one. Needs gnuplot.",
 	 false, false, true},
@@ -658,6 +662,7 @@ static const struct argp top_argp = {
 	       "  p2p               between two GPUs of this host, by size\n"
 	       "  compare           the same beside cuMemcpyPeerAsync and NCCL\n"
 	       "  overlap           what communication costs a computation\n"
+	       "  ipc               what opening GPU memory of another process costs\n"
 	       "  plot FILE...      pictures of results\n"
 	       "  demo              server and client on this machine\n"
 	       "gxperf COMMAND --help lists the options. Sizes take K, M, G, T, powers of two; "
