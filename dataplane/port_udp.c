@@ -5,6 +5,11 @@
  * header, always GX_WIRE_HDR_B bytes, and the payload, as on every Ethernet port; the kernel
  * scatters it into the header's place and a bounce buffer. Who sent a packet is not looked at: the
  * connection id in the header says so.
+ *
+ * Where the kernel has UDP_SEGMENT and UDP_GRO, data packets of one length to one peer go through
+ * it as one large datagram, and come out of it as one; each has the path of its own datagrams on
+ * the wire. One that comes is scattered over slots by the length that the last one's packets had;
+ * when that was wrong, it is put right by copying.
  */
 #include "gx_internal/port.h"
 #include "gx_internal/wire.h"
@@ -15,6 +20,7 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/udp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +37,9 @@
 #define UDP_BIND_TRIES	 256
 #define UDP_ERR_TRIES	 4 /* errors of earlier packets that one burst sweeps up */
 #define UDP_HDR_B	 8
+#define UDP_TRAIN_B	 65000 /* of packets that go as one; the kernel takes 65,507 with IPv4 */
+#define UDP_TRAIN_PKTS	 64    /* UDP_MAX_SEGMENTS of include/linux/udp.h, before Linux 6.9 */
+#define UDP_GRO_B	 65536 /* no datagram is longer */
 
 /* Address blob: what the other side sends to. */
 struct udp_addr {
@@ -57,14 +66,33 @@ struct udp_peer {
 struct udp_half {
 	int fd;
 	uint32_t drops; /* last value of the kernel's overflow counter */
+	bool gso;	/* UDP_SEGMENT works; data half only */
 	struct mmsghdr rx[GX_BURST_MAX], tx[GX_BURST_MAX];
 	struct iovec rx_iov[GX_BURST_MAX][2], tx_iov[GX_BURST_MAX][2];
-	char cmsg[GX_BURST_MAX][CMSG_SPACE(sizeof(uint32_t))];
+	uint8_t tx_pkts[GX_BURST_MAX]; /* of each message */
+	char cmsg[GX_BURST_MAX][CMSG_SPACE(sizeof(uint32_t)) + CMSG_SPACE(sizeof(int))];
+	char tx_cmsg[GX_BURST_MAX][CMSG_SPACE(sizeof(uint16_t))];
+};
+
+/* Receiving trains of packets. owner: poll core */
+struct udp_gro {
+	bool on;	   /* frozen after open: UDP_GRO works */
+	uint32_t seg_b;	   /* header and payload of a packet, as the last train had it */
+	uint32_t seg_pkts; /* packets that a train has had at most */
+	struct iovec iov[3 * GX_BURST_MAX];
+	uint8_t *spill;	   /* [GX_BURST_MAX][UDP_GRO_B]: what the guess had no place for */
+	uint8_t *line_buf; /* [GX_BURST_MAX][UDP_GRO_B]: trains that are taken by copying */
+	struct {
+		uint32_t len_b, seg_b;
+	} lines[GX_BURST_MAX];
+	unsigned nr_lines, line; /* how many stand there, the first that is not taken yet */
+	uint32_t line_at;	 /* bytes taken of it */
 };
 
 struct udp_queue {
 	struct gx_port_queue q;
 	struct udp_half half[2]; /* enum gx_half */
+	struct udp_gro gro;	 /* of the data half */
 	union udp_name name;	 /* frozen after open: where data is received */
 	char *slots;		 /* in the arena */
 	size_t slots_len;
@@ -300,6 +328,22 @@ static int udp_socket(const union udp_name *name)
 	return fd;
 }
 
+/* Does the kernel take and give several packets at once? Since Linux 4.18 and 5.0. */
+static void udp_trains(struct udp_queue *q)
+{
+	struct udp_half *h = &q->half[GX_HALF_DATA];
+	int off = 0, on = 1;
+
+	h->gso = !setsockopt(h->fd, IPPROTO_UDP, UDP_SEGMENT, &off, sizeof(off));
+	q->gro.on = !setsockopt(h->fd, IPPROTO_UDP, UDP_GRO, &on, sizeof(on));
+	q->gro.seg_b = GX_WIRE_HDR_B + q->slot_b;
+	q->gro.seg_pkts = UDP_GRO_B / q->gro.seg_b;
+	if (!h->gso || !q->gro.on)
+		gx_info("port udp: the kernel has no %s%s%s: a packet costs more",
+			h->gso ? "" : "UDP_SEGMENT", h->gso || q->gro.on ? "" : " and no ",
+			q->gro.on ? "" : "UDP_GRO");
+}
+
 /* Data on a port and control on the next one; where port is 0 any such pair that is free. */
 static int udp_bind_pair(struct udp_queue *q, const union udp_name *want)
 {
@@ -319,6 +363,7 @@ static int udp_bind_pair(struct udp_queue *q, const union udp_name *want)
 		if (ctl >= 0) {
 			q->half[GX_HALF_DATA].fd = data;
 			q->half[GX_HALF_CTL].fd = ctl;
+			udp_trains(q);
 			return 0;
 		}
 		ret = ctl;
@@ -333,10 +378,9 @@ static void udp_half_init(struct udp_half *h)
 {
 	h->fd = -1;
 	for (unsigned i = 0; i < GX_BURST_MAX; i++) {
-		h->rx_iov[i][0].iov_len = h->tx_iov[i][0].iov_len = GX_WIRE_HDR_B;
+		h->rx_iov[i][0].iov_len = GX_WIRE_HDR_B;
 		h->rx[i].msg_hdr.msg_iov = h->rx_iov[i];
-		h->tx[i].msg_hdr.msg_iov = h->tx_iov[i];
-		h->rx[i].msg_hdr.msg_iovlen = h->tx[i].msg_hdr.msg_iovlen = 2;
+		h->rx[i].msg_hdr.msg_iovlen = 2;
 		h->rx[i].msg_hdr.msg_control = h->cmsg[i];
 	}
 }
@@ -353,7 +397,9 @@ static int udp_queue_alloc(struct udp_port *p, struct udp_queue *q)
 	q->free_slot = calloc(q->nr_slots, sizeof(*q->free_slot));
 	q->held = calloc(q->nr_slots, 1);
 	q->ctl_buf = calloc(GX_BURST_MAX, GX_CTL_PAYLOAD_MAX);
-	if (!q->free_slot || !q->held || !q->ctl_buf)
+	q->gro.spill = calloc(GX_BURST_MAX, UDP_GRO_B);
+	q->gro.line_buf = calloc(GX_BURST_MAX, UDP_GRO_B);
+	if (!q->free_slot || !q->held || !q->ctl_buf || !q->gro.spill || !q->gro.line_buf)
 		return -ENOMEM;
 	q->slots_len = GX_ALIGN_UP((size_t)q->nr_slots * q->slot_b, GX_HUGE_PAGE);
 	ret = gx_arena_map(p->arena, -1, q->slots_len, &slots);
@@ -388,6 +434,8 @@ static void udp_queue_free(struct udp_port *p, struct udp_queue *q)
 	free(q->free_slot);
 	free(q->held);
 	free(q->ctl_buf);
+	free(q->gro.spill);
+	free(q->gro.line_buf);
 	free(q);
 }
 
@@ -542,17 +590,25 @@ static unsigned udp_recv(struct udp_queue *q, struct udp_half *h, unsigned n)
 	return 0;
 }
 
-/* The kernel says in a control message how many it has dropped in all, once there were any. */
-static void udp_count_drops(struct udp_queue *q, struct udp_half *h, struct msghdr *msg)
+/* The kernel says in a control message how many it has dropped in all, once there were any (a train
+ * of packets counts as one there); and in
+ * another how long the packets of a train are. Return: that, 0: it is one packet. */
+static uint32_t udp_rx_cmsg(struct udp_queue *q, struct udp_half *h, struct msghdr *msg)
 {
-	struct cmsghdr *c = CMSG_FIRSTHDR(msg);
-	uint32_t drops;
+	uint32_t drops, seg_b = 0;
+	int seg;
 
-	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SO_RXQ_OVFL)
-		return;
-	memcpy(&drops, CMSG_DATA(c), sizeof(drops));
-	gx_stat_add(q->q.stats, GX_STAT_RX_NOBUF, drops - h->drops);
-	h->drops = drops;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
+		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SO_RXQ_OVFL) {
+			memcpy(&drops, CMSG_DATA(c), sizeof(drops));
+			gx_stat_add(q->q.stats, GX_STAT_RX_NOBUF, drops - h->drops);
+			h->drops = drops;
+		} else if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO) {
+			memcpy(&seg, CMSG_DATA(c), sizeof(seg));
+			seg_b = seg > 0 ? (uint32_t)seg : 0;
+		}
+	}
+	return seg_b;
 }
 
 /* What is not whole is counted and its buffer given back. */
@@ -596,6 +652,181 @@ static unsigned udp_rx_prepare(struct udp_queue *q, enum gx_half half, struct gx
 	return n;
 }
 
+/* ---- Receive trains [core] ---- */
+
+/* A packet of @len bytes in all stands in @pkt's header and slot. */
+static bool udp_gro_packet(struct udp_queue *q, struct gx_rx *pkt, uint32_t slot, uint32_t len)
+{
+	if (len < GX_WIRE_HDR_B || len - GX_WIRE_HDR_B > q->slot_b) {
+		gx_stat_add(q->q.stats, GX_STAT_RX_BAD, 1);
+		return false;
+	}
+	pkt->len = len - GX_WIRE_HDR_B;
+	pkt->hlen = GX_WIRE_HDR_B;
+	pkt->peer = GX_PEER_ANY;
+	pkt->buf = slot;
+	pkt->data = q->slots + (size_t)slot * q->slot_b;
+	q->held[slot] = 1;
+	return true;
+}
+
+/* Packets of the trains in the line, as far as slots and @n last. */
+static unsigned udp_gro_line(struct udp_queue *q, struct gx_rx pkts[], unsigned n)
+{
+	struct udp_gro *g = &q->gro;
+	unsigned good = 0;
+
+	while (g->line < g->nr_lines && good < n && q->nr_free) {
+		uint32_t len =
+			GX_MIN(g->lines[g->line].seg_b, g->lines[g->line].len_b - g->line_at);
+		const uint8_t *b = g->line_buf + (size_t)g->line * UDP_GRO_B + g->line_at;
+
+		g->line_at += len;
+		if (g->line_at == g->lines[g->line].len_b) {
+			g->line++;
+			g->line_at = 0;
+		}
+		if (!udp_gro_packet(q, &pkts[good], q->free_slot[q->nr_free - 1], len))
+			continue;
+		memcpy(pkts[good].hdr, b, GX_WIRE_HDR_B);
+		memcpy(pkts[good].data, b + GX_WIRE_HDR_B, len - GX_WIRE_HDR_B);
+		q->nr_free--;
+		good++;
+	}
+	return good;
+}
+
+/* Message i has room for @k packets of seg_b bytes, slots from the top of the stack on, and a
+ * place for the rest. Return: how many messages. */
+static unsigned udp_gro_prepare(struct udp_queue *q, struct gx_rx pkts[], unsigned n, unsigned k)
+{
+	struct udp_half *h = &q->half[GX_HALF_DATA];
+	struct iovec *iov = q->gro.iov;
+	unsigned nr = n / k;
+
+	for (unsigned i = 0; i < nr; i++) {
+		struct msghdr *msg = &h->rx[i].msg_hdr;
+
+		msg->msg_iov = iov;
+		msg->msg_iovlen = 2 * k + 1;
+		msg->msg_controllen = sizeof(h->cmsg[i]);
+		for (unsigned j = i * k; j < (i + 1) * k; j++) {
+			uint32_t slot = q->free_slot[q->nr_free - 1 - j];
+
+			*iov++ = (struct iovec){pkts[j].hdr, GX_WIRE_HDR_B};
+			*iov++ = (struct iovec){q->slots + (size_t)slot * q->slot_b,
+						q->gro.seg_b - GX_WIRE_HDR_B};
+		}
+		*iov++ = (struct iovec){q->gro.spill + (size_t)i * UDP_GRO_B, UDP_GRO_B};
+	}
+	return nr;
+}
+
+/* The guess was wrong: message @m into the line, which has a place for each message of a burst. */
+static void udp_gro_straighten(struct udp_queue *q, const struct mmsghdr *m, uint32_t seg_b)
+{
+	struct udp_gro *g = &q->gro;
+	uint8_t *to = g->line_buf + (size_t)g->nr_lines * UDP_GRO_B;
+	uint32_t len = GX_MIN(m->msg_len, (uint32_t)UDP_GRO_B), at = 0;
+
+	for (size_t k = 0; k < m->msg_hdr.msg_iovlen && at < len; k++) {
+		uint32_t part = GX_MIN(len - at, (uint32_t)m->msg_hdr.msg_iov[k].iov_len);
+
+		memcpy(to + at, m->msg_hdr.msg_iov[k].iov_base, part);
+		at += part;
+	}
+	g->lines[g->nr_lines].len_b = at;
+	g->lines[g->nr_lines].seg_b = seg_b;
+	g->nr_lines += at > 0;
+}
+
+/* The packets of message @i stand in their places: pkts[@from] and on. Return: how many are good.
+ */
+static unsigned udp_gro_message(struct udp_queue *q, struct gx_rx pkts[], unsigned good,
+				unsigned from, const uint32_t slots[], uint32_t len)
+{
+	for (unsigned j = 0; len; j++) {
+		uint32_t part = GX_MIN(len, q->gro.seg_b);
+
+		len -= part;
+		if (!udp_gro_packet(q, &pkts[from + j], slots[j], part))
+			continue;
+		if (good != from + j)
+			pkts[good] = pkts[from + j];
+		good++;
+	}
+	return good;
+}
+
+/* The guess for the next burst: packets as long as those of the last train, and as many as any
+ * train of such had. */
+static void udp_gro_learn(struct udp_queue *q, uint32_t seg_b, uint32_t len)
+{
+	uint32_t pkts;
+
+	if (seg_b < GX_WIRE_HDR_B + GX_WIRE_QUANTUM_MIN || seg_b > GX_WIRE_HDR_B + q->slot_b)
+		return;
+	pkts = (len + seg_b - 1) / seg_b;
+	q->gro.seg_pkts = seg_b == q->gro.seg_b ? GX_MAX(q->gro.seg_pkts, pkts) : pkts;
+	q->gro.seg_b = seg_b;
+}
+
+/* Take what came in @got messages of @k places each. Return: good packets. */
+static unsigned udp_gro_take(struct udp_queue *q, struct gx_rx pkts[], unsigned got, unsigned k,
+			     const uint32_t slots[])
+{
+	struct udp_half *h = &q->half[GX_HALF_DATA];
+	struct udp_gro *g = &q->gro;
+	uint32_t last_seg_b = 0, last_b = 0;
+	unsigned good = 0;
+
+	for (unsigned i = 0; i < got; i++) {
+		struct mmsghdr *m = &h->rx[i];
+		uint32_t seg_b = udp_rx_cmsg(q, h, &m->msg_hdr);
+		bool train = seg_b && seg_b < m->msg_len;
+
+		if (train) {
+			last_seg_b = seg_b;
+			last_b = m->msg_len;
+		}
+		if (m->msg_len < GX_WIRE_HDR_B)
+			gx_stat_add(q->q.stats, GX_STAT_RX_BAD, 1);
+		else if (m->msg_len <= k * g->seg_b && (train ? seg_b : m->msg_len) <= g->seg_b &&
+			 (!train || seg_b == g->seg_b))
+			good = udp_gro_message(q, pkts, good, i * k, &slots[i * k], m->msg_len);
+		else
+			udp_gro_straighten(q, m, train ? seg_b : m->msg_len);
+	}
+	udp_gro_learn(q, last_seg_b, last_b);
+	return good;
+}
+
+static unsigned udp_gro_burst(struct udp_queue *q, struct gx_rx pkts[], unsigned n)
+{
+	struct udp_half *h = &q->half[GX_HALF_DATA];
+	uint32_t slots[GX_BURST_MAX];
+	unsigned k, nr, got, good;
+
+	if (q->gro.line < q->gro.nr_lines)
+		return udp_gro_line(q, pkts, n);
+	q->gro.line = q->gro.nr_lines = 0;
+	n = GX_MIN(n, q->nr_free);
+	if (!n)
+		return 0;
+	k = GX_MIN(q->gro.seg_pkts, n);
+	nr = udp_gro_prepare(q, pkts, n, k);
+	got = udp_recv(q, h, nr);
+	if (!got)
+		return 0;
+	for (unsigned j = 0; j < nr * k; j++)
+		slots[j] = q->free_slot[--q->nr_free];
+	good = udp_gro_take(q, pkts, got, k, slots);
+	for (unsigned j = nr * k; j-- > 0;)
+		if (!q->held[slots[j]])
+			q->free_slot[q->nr_free++] = slots[j];
+	return good + udp_gro_line(q, &pkts[good], n - good);
+}
+
 static unsigned udp_rx_burst(struct gx_port_queue *gq, enum gx_half half, struct gx_rx pkts[],
 			     unsigned n)
 {
@@ -603,6 +834,8 @@ static unsigned udp_rx_burst(struct gx_port_queue *gq, enum gx_half half, struct
 	struct udp_half *h = &q->half[half];
 	unsigned got, good = 0;
 
+	if (half == GX_HALF_DATA && q->gro.on)
+		return udp_gro_burst(q, pkts, GX_MIN(n, (unsigned)GX_BURST_MAX));
 	n = udp_rx_prepare(q, half, pkts, GX_MIN(n, (unsigned)GX_BURST_MAX));
 	got = udp_recv(q, h, n);
 	if (!got)
@@ -612,7 +845,7 @@ static unsigned udp_rx_burst(struct gx_port_queue *gq, enum gx_half half, struct
 		for (unsigned i = 0; i < got; i++)
 			q->held[pkts[i].buf] = 1;
 	}
-	udp_count_drops(q, h, &h->rx[got - 1].msg_hdr);
+	udp_rx_cmsg(q, h, &h->rx[got - 1].msg_hdr);
 	for (unsigned i = 0; i < got; i++) {
 		struct gx_rx *pkt = &pkts[good];
 
@@ -648,27 +881,81 @@ static unsigned udp_tx_room(struct gx_port_queue *gq, enum gx_half half, uint32_
 	return peer->attached && peer->connected ? GX_BURST_MAX : 0;
 }
 
+/* How many packets from @pkts[0] on can go as one datagram: to one peer, of one length but for the
+ * last, which may be shorter. */
+static unsigned udp_train(const struct udp_half *h, const struct gx_tx pkts[], unsigned n)
+{
+	uint32_t seg_b = GX_WIRE_HDR_B + pkts[0].len;
+	unsigned most = GX_MIN(n, (unsigned)UDP_TRAIN_PKTS), k = 1;
+	uint32_t total_b = seg_b;
+
+	if (!h->gso)
+		return 1;
+	while (k < most && pkts[k].peer == pkts[0].peer && pkts[k].len <= pkts[0].len &&
+	       total_b + GX_WIRE_HDR_B + pkts[k].len <= UDP_TRAIN_B) {
+		total_b += GX_WIRE_HDR_B + pkts[k].len;
+		if (pkts[k++].len < pkts[0].len)
+			break;
+	}
+	return k;
+}
+
+static void udp_tx_message(struct udp_queue *q, enum gx_half half, unsigned i, struct iovec *iov,
+			   const struct gx_tx pkts[], unsigned k)
+{
+	struct udp_half *h = &q->half[half];
+	struct udp_peer *peer = &q->peer[pkts[0].peer];
+	struct msghdr *msg = &h->tx[i].msg_hdr;
+	uint16_t seg_b = (uint16_t)(GX_WIRE_HDR_B + pkts[0].len);
+
+	*msg = (struct msghdr){.msg_name = &peer->to[half],
+			       .msg_namelen = udp_name_len(&peer->to[half]),
+			       .msg_iov = iov,
+			       .msg_iovlen = 2 * k};
+	h->tx_pkts[i] = (uint8_t)k;
+	for (unsigned j = 0; j < k; j++) {
+		assert(pkts[j].hlen == GX_WIRE_HDR_B);
+		assert(pkts[j].len <= (half == GX_HALF_CTL ? GX_CTL_PAYLOAD_MAX : q->slot_b));
+		*iov++ = (struct iovec){(void *)pkts[j].hdr, GX_WIRE_HDR_B};
+		*iov++ = (struct iovec){(void *)pkts[j].data, pkts[j].len};
+	}
+	if (k == 1)
+		return;
+	msg->msg_control = h->tx_cmsg[i];
+	msg->msg_controllen = sizeof(h->tx_cmsg[i]);
+	*CMSG_FIRSTHDR(msg) = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(seg_b)),
+					       .cmsg_level = IPPROTO_UDP,
+					       .cmsg_type = UDP_SEGMENT};
+	memcpy(CMSG_DATA(CMSG_FIRSTHDR(msg)), &seg_b, sizeof(seg_b));
+}
+
+/* Return: messages. */
 static unsigned udp_tx_prepare(struct udp_queue *q, enum gx_half half, const struct gx_tx pkts[],
 			       unsigned n)
 {
 	struct udp_half *h = &q->half[half];
-	unsigned i;
+	unsigned nr = 0, k;
 
-	for (i = 0; i < GX_MIN(n, (unsigned)GX_BURST_MAX); i++) {
-		struct udp_peer *peer = &q->peer[pkts[i].peer];
-		struct msghdr *msg = &h->tx[i].msg_hdr;
+	for (unsigned i = 0; i < n; i += k) {
+		const struct udp_peer *peer = &q->peer[pkts[i].peer];
 
 		if (!peer->attached || !peer->connected)
 			break;
-		assert(pkts[i].hlen == GX_WIRE_HDR_B);
-		assert(pkts[i].len <= (half == GX_HALF_CTL ? GX_CTL_PAYLOAD_MAX : q->slot_b));
-		h->tx_iov[i][0].iov_base = (void *)pkts[i].hdr;
-		h->tx_iov[i][1].iov_base = (void *)pkts[i].data;
-		h->tx_iov[i][1].iov_len = pkts[i].len;
-		msg->msg_name = &peer->to[half];
-		msg->msg_namelen = udp_name_len(&peer->to[half]);
+		k = udp_train(h, &pkts[i], n - i);
+		udp_tx_message(q, half, nr++, h->tx_iov[i], &pkts[i], k);
 	}
-	return i;
+	return nr;
+}
+
+/* A device on the way that cannot do checksums refuses trains: from now on each packet goes by
+ * itself. Said once. */
+static bool udp_gso_off(struct udp_half *h, unsigned k)
+{
+	if (k == 1 || (errno != EIO && errno != EOPNOTSUPP))
+		return false;
+	h->gso = false;
+	gx_warn("port udp: a device on the way does not take UDP_SEGMENT: a packet costs more");
+	return true;
 }
 
 /* Send until the kernel is full. A packet it refuses for good (too long for the path, unreachable)
@@ -678,24 +965,29 @@ static unsigned udp_tx_burst(struct gx_port_queue *gq, enum gx_half half, const 
 {
 	struct udp_queue *q = udp_queue_of(gq);
 	struct udp_half *h = &q->half[half];
-	unsigned sent = 0, errors = 0;
+	unsigned sent = 0, at = 0, errors = 0, nr;
 
-	n = udp_tx_prepare(q, half, pkts, n);
-	while (sent < n) {
-		int took = sendmmsg(h->fd, h->tx + sent, n - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+	n = GX_MIN(n, (unsigned)GX_BURST_MAX);
+	nr = udp_tx_prepare(q, half, pkts, n);
+	while (at < nr) {
+		int took = sendmmsg(h->fd, h->tx + at, nr - at, MSG_DONTWAIT | MSG_NOSIGNAL);
 
-		if (took > 0) {
-			sent += (unsigned)took;
+		for (; took > 0; took--)
+			sent += h->tx_pkts[at++];
+		if (took == 0)
 			continue;
-		}
 		if (errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM || errno == EINTR)
 			break;
 		if (errno == EBADF || errno == ENOTSOCK || errno == EFAULT) {
 			atomic_store_explicit(&q->fault, -errno, memory_order_relaxed);
 			break;
 		}
-		if (errno != ECONNREFUSED || ++errors > UDP_ERR_TRIES)
-			sent++;
+		if (udp_gso_off(h, h->tx_pkts[at])) {
+			nr = udp_tx_prepare(q, half, pkts + sent, n - sent);
+			at = 0;
+		} else if (errno != ECONNREFUSED || ++errors > UDP_ERR_TRIES) {
+			sent += h->tx_pkts[at++];
+		}
 	}
 	return sent;
 }
