@@ -6,6 +6,7 @@
  */
 #include "gx/gx.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -345,6 +346,147 @@ static void gx_close__with_queues_left(void **state)
 	}
 }
 
+/* ---- streams of a GPU ---- */
+
+#define GPU_B	    (2u << 20)
+#define USER_COPIES 8
+
+/* CUDA as the program of a user calls it. */
+static struct {
+	void *lib, *ctx, *stream;
+	unsigned (*retain)(void **ctx, int device);
+	unsigned (*release)(int device);
+	unsigned (*set_current)(void *ctx);
+	unsigned (*create)(void **stream, unsigned flags, int priority);
+	unsigned (*destroy)(void *stream);
+	unsigned (*copy)(unsigned long long dst, unsigned long long src, size_t len, void *stream);
+} cuda;
+
+static void *cuda_symbol(const char *name)
+{
+	void *p = dlsym(cuda.lib, name);
+
+	if (!p)
+		fail_msg("%s: %s", name, dlerror());
+	return p;
+}
+
+static void cuda_open(void)
+{
+	cuda.lib = dlopen("libcuda.so.1", RTLD_NOW);
+	assert_non_null(cuda.lib);
+	cuda.retain = cuda_symbol("cuDevicePrimaryCtxRetain");
+	cuda.release = cuda_symbol("cuDevicePrimaryCtxRelease_v2");
+	cuda.set_current = cuda_symbol("cuCtxSetCurrent");
+	cuda.create = cuda_symbol("cuStreamCreateWithPriority");
+	cuda.destroy = cuda_symbol("cuStreamDestroy_v2");
+	cuda.copy = cuda_symbol("cuMemcpyAsync");
+	assert_int_equal(cuda.retain(&cuda.ctx, 0), 0);
+	assert_int_equal(cuda.set_current(cuda.ctx), 0);
+	assert_int_equal(cuda.create(&cuda.stream, 1, 0), 0); /* not blocked by the NULL stream */
+}
+
+static void cuda_close(void)
+{
+	assert_int_equal(cuda.destroy(cuda.stream), 0);
+	assert_int_equal(cuda.set_current(NULL), 0);
+	assert_int_equal(cuda.release(0), 0);
+	dlclose(cuda.lib);
+}
+
+/* Work that takes its time; the last copy is the one that counts. */
+static void cuda_work(void *dst, const void *src, const void *other)
+{
+	for (unsigned i = 0; i < USER_COPIES; i++)
+		assert_int_equal(cuda.copy((uintptr_t)dst,
+					   (uintptr_t)(i + 1 < USER_COPIES ? other : src), GPU_B,
+					   cuda.stream),
+				 0);
+}
+
+static void pattern(char *at, unsigned seed)
+{
+	for (unsigned i = 0; i < GPU_B; i++)
+		at[i] = (char)(i * 13 + i / 4096 + seed);
+}
+
+static void wait_done(struct gx_submit *q, unsigned n)
+{
+	struct poster p = {.why = ""};
+
+	if (!wait_all(&p, q, n) || atomic_load(&p.wrong))
+		fail_msg("%s", p.why);
+}
+
+/* Puts send what the stream has left there, gets overwrite only what it has read. */
+static void stream_rounds(struct rig *r, struct gx_conn *c, struct gx_submit *q, struct gx_mem *mem)
+{
+	char *kv = gx_mem_addr(r->kv), *host = in, *was = in + 2 * GPU_B, *now = out;
+	struct gx_region region = GX_INIT(region);
+
+	gx_conn_region(c, "kv", 0, &region);
+	memset(out + GPU_B, 0x77, GPU_B);
+	for (unsigned round = 0; round < 10; round++) {
+		struct gx_op op = {.size = sizeof(op),
+				   .kind = GX_OP_PUT,
+				   .mem = mem,
+				   .len = GPU_B,
+				   .token = region.token,
+				   .stream = cuda.stream};
+
+		pattern(now, round);
+		cuda_work(gx_mem_addr(mem), now, out + GPU_B);
+		assert_int_equal(gx_submit_striped(q, c, &op, 1), 1);
+		cuda_work(host, now, out + GPU_B); /* to memory of the host */
+		op.user = 1;
+		op.mem = NULL;
+		op.addr = host;
+		op.remote_off = GPU_B;
+		assert_int_equal(gx_submit(q, gx_conn_ep(c, 0), &op, 1), 1);
+		wait_done(q, 2);
+		assert_memory_equal(kv, now, GPU_B);
+		assert_memory_equal(kv + GPU_B, now, GPU_B);
+		pattern(kv, round + 100);
+		cuda_work(was, gx_mem_addr(mem), out + GPU_B);
+		op = (struct gx_op){.size = sizeof(op),
+				    .kind = GX_OP_GET,
+				    .mem = mem,
+				    .len = GPU_B,
+				    .token = region.token,
+				    .stream = cuda.stream};
+		assert_int_equal(gx_submit(q, gx_conn_ep(c, round % CORES), &op, 1), 1);
+		wait_done(q, 1);
+		assert_memory_equal(was, now, GPU_B);
+		assert_int_equal(gx_mem_copy_out(mem, 0, host, GPU_B), 0);
+		assert_memory_equal(host, kv, GPU_B);
+	}
+}
+
+static void stream__of_a_gpu(void **state)
+{
+	struct rig *r = *state;
+	struct gx_submit *q;
+	struct gx_mem *mem;
+	struct gx_conn *c;
+
+	for (unsigned i = 0; i < CORES; i++)
+		gx_core_stop(gx_core(r->client, i));
+	if (gx_mem_alloc(r->client, GX_MEM_CUDA, 0, GPU_B, &mem)) {
+		printf("skipped: %s\n", gx_error());
+		skip();
+	}
+	for (unsigned i = 0; i < CORES; i++)
+		assert_int_equal(gx_core_start(gx_core(r->client, i)), 0);
+	cuda_open();
+	assert_int_equal(gx_submit_open(r->client, NULL, &q), 0);
+	c = connect_one(r);
+	stream_rounds(r, c, q, mem);
+	gx_conn_close(c);
+	close_queue(q);
+	gx_mem_free(mem);
+	cuda_close();
+}
+
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
@@ -355,6 +497,7 @@ int main(int argc, char *argv[])
 		cmocka_unit_test_setup_teardown(submit_close__under_way, setup, teardown),
 		cmocka_unit_test_setup_teardown(conn_close__under_way, setup, teardown),
 		cmocka_unit_test_setup_teardown(gx_close__with_queues_left, setup, teardown),
+		cmocka_unit_test_setup_teardown(stream__of_a_gpu, setup, teardown),
 	};
 
 	if (argc > 1)
