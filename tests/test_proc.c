@@ -707,6 +707,112 @@ static void server_killed__in_put_get_recv(void **state)
 	node_close(&n);
 }
 
+#define QUEUE_OPS 16
+
+/* Take what has ended. Return: how many; the first error is in *@err. */
+static unsigned queue_take(struct gx_submit *q, int *err)
+{
+	struct gx_comp comps[QUEUE_OPS];
+	unsigned n = gx_submit_poll(q, comps, QUEUE_OPS);
+
+	for (unsigned i = 0; i < n; i++)
+		if (comps[i].status && !*err)
+			*err = comps[i].status;
+	return n;
+}
+
+static void queue_wait(struct node *n, struct gx_submit *q, unsigned nr, int *err)
+{
+	unsigned seen = 0;
+
+	CHECK(NODE_UNTIL(n, (seen += queue_take(q, err)) >= nr, WAIT_MS), "%u of %u ended", seen,
+	      nr);
+	CHECK(seen == nr);
+}
+
+/* There and back over all lanes, from this thread, which turns no core. */
+static void queue_verify(struct node *n, struct gx_submit *q, struct gx_conn *c, char *buf)
+{
+	struct gx_region kv = GX_INIT(kv);
+	struct gx_op op = {.size = sizeof(op), .kind = GX_OP_PUT, .addr = buf, .len = 3 * MIB + 5};
+	int err = 0;
+
+	CHECK(!gx_conn_region(c, "kv", 0, &kv));
+	op.token = kv.token;
+	pattern_fill(buf, op.len, seed);
+	CHECK(gx_submit_striped(q, c, &op, 1) == 1, "%s", gx_error());
+	queue_wait(n, q, 1, &err);
+	op.kind = GX_OP_GET;
+	op.addr = buf + 4 * MIB;
+	CHECK(gx_submit_striped(q, c, &op, 1) == 1, "%s", gx_error());
+	queue_wait(n, q, 1, &err);
+	CHECK(!err && pattern_is(buf + 4 * MIB, op.len, seed), "wrong bytes, or %s",
+	      strerror(-err));
+}
+
+/* Keeps operations under way, striped and not, until one fails or @until. Return: how many are out.
+ */
+static unsigned queue_load(struct gx_submit *q, struct gx_conn *c, char *buf, uint64_t until,
+			   int *err)
+{
+	struct gx_region kv = GX_INIT(kv);
+	unsigned out = 0;
+
+	CHECK(!gx_conn_region(c, "kv", 0, &kv));
+	for (unsigned i = 0; gx_now() < until && !*err; i++) {
+		struct gx_op op = {.size = sizeof(op),
+				   .kind = i % 3 ? GX_OP_PUT : GX_OP_GET,
+				   .addr = i % 3 ? buf : buf + 4 * MIB,
+				   .len = 2 * MIB,
+				   .token = kv.token};
+		struct gx_ep *ep = gx_conn_ep(c, i / 2 % 2);
+		int ret = 0;
+
+		out -= queue_take(q, err);
+		if (out < QUEUE_OPS && i % 2)
+			ret = gx_submit_striped(q, c, &op, 1);
+		else if (out < QUEUE_OPS && ep)
+			ret = gx_submit(q, ep, &op, 1);
+		CHECK(ret >= 0 || ret == -ENOTCONN, "%s", gx_error());
+		out += ret > 0;
+	}
+	return out;
+}
+
+/* What a thread has submitted when the server is killed ends, once, and the queue can be used on.
+ */
+static void server_killed__under_a_queue(void **state)
+{
+	struct node_cfg cfg = {.port = port, .threads = true, .nr_cores = 2};
+	char *buf = malloc(8 * MIB);
+	struct gx_submit *q;
+	struct child server;
+	struct node n;
+
+	node_open(&n, &cfg);
+	CHECK(!gx_submit_open(n.gx, NULL, &q), "%s", gx_error());
+	for (unsigned i = 0; i < rounds(4, 50); i++) {
+		unsigned addr = server_start(&n, &server, "cores=2 threads=1");
+		struct gx_conn *c = node_connect(&n, addr, 2, NULL);
+		int err = 0;
+		unsigned out;
+
+		queue_verify(&n, q, c, buf);
+		out = queue_load(q, c, buf, gx_now() + rnd(&seed) % 20000000, &err);
+		CHECK(!err, "%s", strerror(-err));
+		child_kill(&server);
+		if (!out) /* so that there is one that fails */
+			out = queue_load(q, c, buf, gx_now() + 10 * 1000000000ull, &err);
+		queue_wait(&n, q, out, &err);
+		CHECK(err == -ECONNRESET || err == -ENOTCONN || err == 0, "%s", strerror(-err));
+		gx_conn_close(c);
+		CHECK(NODE_UNTIL(&n, !node_conns(&n), WAIT_MS), "the connection does not go");
+	}
+	CHECK(NODE_UNTIL(&n, !gx_submit_close(q), WAIT_MS), "%s", gx_error());
+	node_close(&n);
+	free(buf);
+}
+
 /* ---- Stopped ---- */
 
 /* Bytes that are not poison any more. */
@@ -1165,6 +1271,7 @@ static int test_run(void)
 		cmocka_unit_test(client_killed__in_a_put),
 		cmocka_unit_test(client_killed__on_two_lanes),
 		cmocka_unit_test(server_killed__in_put_get_recv),
+		cmocka_unit_test(server_killed__under_a_queue),
 		cmocka_unit_test(client_stopped__and_continued),
 		cmocka_unit_test(server_stopped__and_continued),
 		cmocka_unit_test(server_stopped__in_a_receive),
