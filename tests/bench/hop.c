@@ -4,10 +4,9 @@
  * thread (gx_submit), one at a time and 32 at once. Two contexts of this process over shm; one
  * thread turns a core of each, so that all that differs is the way there and back. Rounds are
  * interleaved; the last line has the medians. With one argument more, "direct", only the first kind
- * runs, for callgrind:
- * --toggle-collect=direct_puts.
+ * runs, for callgrind (--toggle-collect=direct_puts).
  *
- * usage: hop CPU-OF-CORES CPU-OF-THE-OTHER-THREAD ROUNDS [direct]
+ * usage: hop CPU-OF-CORES CPU-OF-THE-OTHER-THREAD ROUNDS [packet|local [direct]]
  */
 #include <gx/gx.h>
 
@@ -162,8 +161,9 @@ static double median(double v[], unsigned n)
 	return v[n / 2];
 }
 
-static void connect_both(void)
+static void connect_both(const char *link)
 {
+	struct gx_connect_opts opts = GX_INIT(opts);
 	struct gx_region region = GX_INIT(region);
 	struct gx_mem *mem;
 	char addr[32];
@@ -173,7 +173,8 @@ static void connect_both(void)
 	check(gx_mem_alloc(server, GX_MEM_HOST, 0, PUT_B, &mem), "memory");
 	check(gx_mem_share(mem, "kv", GX_ACCESS_PUT), "region");
 	snprintf(addr, sizeof(addr), "127.0.0.1:%d", gx_listen(server, "127.0.0.1:0"));
-	check(gx_connect(client, addr, NULL, &conn), "connect");
+	opts.link = link;
+	check(gx_connect(client, addr, &opts, &conn), "connect");
 	check(gx_conn_wait(conn, 5000000000ull), "connect");
 	check(gx_conn_region(conn, "kv", 0, &region), "region");
 	at = gx_core(server, 0);
@@ -191,28 +192,30 @@ int main(int argc, char *argv[])
 	static double v[6][ROUNDS_MAX]; /* direct, submitted, their ratio; at depth 1, then more */
 	int cpu = argc > 3 ? atoi(argv[1]) : 0, other = argc > 3 ? atoi(argv[2]) : 1;
 	unsigned rounds = argc > 3 ? (unsigned)atoi(argv[3]) : 11;
+	const char *link = argc > 4 ? argv[4] : "packet";
 
 	if (rounds < 1 || rounds > ROUNDS_MAX)
 		return 2;
 	pin(cpu);
-	connect_both();
+	connect_both(link);
 	memset(payload, 0x5a, sizeof(payload));
 	for (unsigned i = 0; i < rounds; i++) {
 		double ns[2] = {0, 0};
 
 		v[0][i] = direct_puts(1);
 		v[3][i] = direct_puts(DEPTH);
-		if (argc < 5)
+		if (argc < 6)
 			submit_round(cpu, other, ns);
 		v[1][i] = ns[0];
 		v[4][i] = ns[1];
 		v[2][i] = ns[0] / v[0][i];
 		v[5][i] = ns[1] / v[3][i];
 	}
-	printf("64-byte put, ns, medians of %u rounds of %d: one at a time: direct %.0f, submitted "
+	printf("64-byte put, link %s, ns, medians of %u rounds of %d: one at a time: direct %.0f, "
+	       "submitted "
 	       "%.0f, "
 	       "ratio %.2f; %d at once: direct %.0f, submitted %.0f, ratio %.2f\n",
-	       rounds, PUTS, median(v[0], rounds), median(v[1], rounds), median(v[2], rounds),
+	       link, rounds, PUTS, median(v[0], rounds), median(v[1], rounds), median(v[2], rounds),
 	       DEPTH, median(v[3], rounds), median(v[4], rounds), median(v[5], rounds));
 	check(memcmp(payload, landed, PUT_B) ? -1 : 0, "payload");
 	gx_conn_close(conn);
