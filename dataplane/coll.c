@@ -16,7 +16,7 @@
 #define COLL_LANE_B	4096	     /* lanes cut shards here */
 #define COLL_POSTS_MAX	256	     /* puts of a worker in one turn */
 #define COLL_COPY_CPU_B (256u << 10) /* of the own shard that the CPU copies in one turn */
-#define COLL_COPY_GPU_B (1u << 30)   /* of it in one launch */
+#define COLL_COPY_GPU_B (64u << 20)  /* of it in one launch */
 
 /* An immediate: READY or a piece, the collective's number, and the sum or the piece's. */
 #define IMM_READY    (1ull << 63)
