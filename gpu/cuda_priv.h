@@ -30,7 +30,8 @@ struct cuda_gpu {
 	struct gx_gpu gpu;
 	struct CUctx_st *ctx; /* primary context of the device */
 	struct CUmod_st *module;
-	struct CUfunc_st *fn_unpack, *fn_flag;
+	struct CUfunc_st *fn_unpack, *fn_crc, *fn_flag;
+	uint32_t *crc_tables;	      /* device memory */
 	struct CUfunc_st *fn_ring[2]; /* of ring_shape[]; NULL: this GPU has no bulk copies */
 	struct CUmod_st *gather_module, *resident_module;
 	struct CUfunc_st *fn_resident;

@@ -357,12 +357,26 @@ GX_EXPORT void gx_engine_block_set(struct gx_engine_block *b, const void *pool, 
 {
 	struct gx_block *blk = &b->block;
 
+	if (blk->hints & GX_HINT_CRC)
+		memset(blk->aux, 0, GX_BLOCK_DESCS_MAX * sizeof(*blk->aux));
 	blk->src_base = (uintptr_t)pool;
 	blk->nr = GX_MIN(n, GX_ENGINE_FRAGS_MAX);
 	blk->nr_seg = 1;
 	blk->seg[0] = (struct gx_seg){(uintptr_t)dst, dst_len};
 	blk->cnt[0] = blk->nr;
 	block_hints(blk);
+}
+
+GX_EXPORT int gx_engine_block_check(struct gx_engine_block *b, const uint32_t crc[])
+{
+	struct gx_block *blk = &b->block;
+
+	if (!b->engine->gpu->checks_crc)
+		return engine_fail(-EOPNOTSUPP, "this unpack mode checks no CRC");
+	for (uint32_t i = 0; i < blk->nr; i++)
+		blk->aux[i] = (struct gx_desc_aux){.flags = GX_AUX_CRC, .crc = crc[i]};
+	blk->hints |= GX_HINT_CRC;
+	return 0;
 }
 
 GX_EXPORT unsigned gx_engine_unpack(struct gx_engine_queue *q,
@@ -378,6 +392,8 @@ GX_EXPORT int gx_engine_block_status(const struct gx_engine_block *b)
 		return -EINPROGRESS;
 	case GX_BLOCK_OK:
 		return 0;
+	case GX_BLOCK_CRC:
+		return -EBADMSG;
 	default:
 		return -ERANGE;
 	}

@@ -6,6 +6,7 @@
  * any thread, [core] slots from the one that owns the stream; both make the device's primary
  * context current, and put back another one that they find.
  */
+#include "crc_core.h"
 #include "cuda_priv.h"
 #include "fatbin.h"
 #include "gather_core.h"
@@ -300,11 +301,18 @@ static bool core_try(struct cuda_stream *s, unsigned res, const char *what)
 
 #define CORE_TRY(s, fn, ...) core_try(s, cu.fn(__VA_ARGS__), #fn)
 
+static bool core_launch_shared(struct cuda_stream *s, struct CUfunc_st *fn, unsigned grid,
+			       unsigned threads, unsigned shared_b, void **params)
+{
+	s->chained = false;
+	return CORE_TRY(s, cuLaunchKernel, fn, grid, 1, 1, threads, 1, 1, shared_b, s->stm, params,
+			NULL);
+}
+
 static bool core_launch(struct cuda_stream *s, struct CUfunc_st *fn, unsigned grid,
 			unsigned threads, void **params)
 {
-	s->chained = false;
-	return CORE_TRY(s, cuLaunchKernel, fn, grid, 1, 1, threads, 1, 1, 0, s->stm, params, NULL);
+	return core_launch_shared(s, fn, grid, threads, 0, params);
 }
 
 /* A word for the CPU, after everything queued before. */
@@ -569,6 +577,16 @@ static void cuda_stream_close(struct gx_gpu_stream *stream)
 /* --- unpack, copy, gather -----------------------------------------------------------------------
  */
 
+/* Is any fragment of this launch to be checked? */
+static bool args_check(const struct gx_unpack_args *args)
+{
+	uint32_t any = 0;
+
+	for (uint32_t i = 0; i < args->n; i++)
+		any |= args->arg[i].crc;
+	return any;
+}
+
 static unsigned unpack_kernel(struct cuda_stream *s, struct gx_block *const blocks[], unsigned n)
 {
 	struct cuda_gpu *g = cuda_of(s->stream.gpu);
@@ -582,10 +600,16 @@ static unsigned unpack_kernel(struct cuda_stream *s, struct gx_block *const bloc
 		gx_block_status_set(blocks[i], GX_BLOCK_PENDING);
 		cuts[i] = cuda_block_mem(blocks[i])->cut;
 	}
+	s->args.crc = g->crc_tables;
 	s->args.counter =
 		s->counters + (s->launch_nr++ & (CUDA_LAUNCHES - 1)) * 2 * GX_UNPACK_BLOCKS_MAX;
 	units = gx_unpack_plan(&s->args, blocks, cuts, n,
 			       g->sms * (ring ? ring_shape[shape].warps : GX_UNPACK_WARPS));
+	if (g->gpu.checks_crc && args_check(&s->args))
+		return core_launch_shared(s, g->fn_crc, GX_MIN(g->sms, units), GX_UNPACK_THREADS,
+					  GX_CRC_SHARED_B, params)
+			       ? n
+			       : 0;
 	if (ring)
 		return ring_launch(s, shape, units) ? n : 0;
 	return core_launch(s, g->fn_unpack, GX_MIN(g->sms, units), GX_UNPACK_THREADS, params) ? n
@@ -1086,6 +1110,25 @@ static int gpu_load_ring(struct cuda_gpu *g)
 	return ret;
 }
 
+static int gpu_load_crc(struct cuda_gpu *g)
+{
+	uint32_t tables[GX_CRC_WORDS];
+	unsigned long long mem = 0;
+	int ret = CUDA_TRY(cuModuleGetFunction, &g->fn_crc, g->module, "gx_unpack_crc");
+
+	if (!ret)
+		ret = CUDA_TRY(cuFuncSetAttribute, g->fn_crc, GX_CU_FUNC_MAX_DYNAMIC_SHARED_B,
+			       GX_CRC_SHARED_B);
+	if (!ret)
+		ret = CUDA_TRY(cuMemAlloc_v2, &mem, sizeof(tables));
+	if (ret)
+		return ret;
+	g->crc_tables = (uint32_t *)(uintptr_t)mem;
+	gx_crc_tables(tables);
+	ret = CUDA_TRY(cuMemcpyHtoDAsync_v2, mem, tables, sizeof(tables), g->ctl);
+	return ret ? ret : CUDA_TRY(cuStreamSynchronize, g->ctl);
+}
+
 static int gpu_load(struct cuda_gpu *g)
 {
 	int ret = CUDA_TRY(cuModuleLoadData, &g->module, gx_unpack_fatbin);
@@ -1100,6 +1143,8 @@ static int gpu_load(struct cuda_gpu *g)
 		ret = gpu_load_resident(g);
 	if (!ret)
 		ret = stm_new(&g->ctl);
+	if (!ret)
+		ret = gpu_load_crc(g);
 	return ret;
 }
 
@@ -1127,6 +1172,28 @@ static int gpu_try_stream(struct cuda_gpu *g, struct cuda_stream *s, struct gx_b
 	if (*(volatile uint32_t *)b->status == GX_BLOCK_OK && *(volatile uint32_t *)word == 7)
 		return 0;
 	gx_gpu_why_set("the unpack kernel ran and its result did not arrive");
+	return -ENODEV;
+}
+
+/* The kernel that checks, with one empty block. */
+static int gpu_try_crc(struct cuda_gpu *g, struct cuda_stream *s, struct gx_block *b)
+{
+	struct gx_cut *cuts[] = {cuda_block_mem(b)->cut};
+	struct gx_block *blocks[] = {b};
+	void *params[] = {&s->args};
+	int ret;
+
+	*b->status = GX_BLOCK_PENDING;
+	gx_unpack_plan(&s->args, blocks, cuts, 1, 1);
+	s->args.crc = g->crc_tables;
+	if (!core_launch_shared(s, g->fn_crc, 1, GX_UNPACK_THREADS, GX_CRC_SHARED_B, params)) {
+		cuda_fault(&s->stream);
+		return -ENODEV;
+	}
+	ret = CUDA_TRY(cuStreamSynchronize, s->stm);
+	if (ret || *(volatile uint32_t *)b->status == GX_BLOCK_OK)
+		return ret;
+	gx_gpu_why_set("gx_unpack_crc ran and its result did not arrive");
 	return -ENODEV;
 }
 
@@ -1214,6 +1281,8 @@ static int gpu_try(struct cuda_gpu *g)
 	if (!ret)
 		ret = gpu_try_stream(g, cuda_stream_of(stream), &b);
 	if (!ret)
+		ret = gpu_try_crc(g, cuda_stream_of(stream), &b);
+	if (!ret)
 		ret = gpu_try_ring(g, cuda_stream_of(stream), &b);
 	if (!ret)
 		ret = gpu_try_gather(g, cuda_stream_of(stream), &b);
@@ -1228,6 +1297,8 @@ static void gpu_release(struct cuda_gpu *g)
 {
 	struct CUctx_st *prev = cuda_enter(g);
 
+	if (g->crc_tables)
+		cu.cuMemFree_v2(cuda_ptr(g->crc_tables));
 	if (g->ctl)
 		cu.cuStreamDestroy_v2(g->ctl);
 	if (g->resident_module)
@@ -1279,7 +1350,7 @@ static int cuda_open(const struct gx_gpu_cfg *cfg, struct gx_gpu **out)
 	g->gather_sms = cfg->sms ? cfg->sms : CUDA_GATHER_SMS;
 	g->gpu.ops = &gx_gpu_cuda_ops;
 	g->ipc_memory = cfg->ipc_memory;
-	g->gpu.checks_crc = g->unpack == GX_UNPACK_HOST;
+	g->gpu.checks_crc = g->unpack == GX_UNPACK_HOST || g->unpack == GX_UNPACK_KERNEL;
 	ret = CUDA_TRY(cuDeviceGet, &dev, cfg->device);
 	g->gpu.device = dev;
 	if (!ret)

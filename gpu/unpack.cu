@@ -4,8 +4,11 @@
  * block's status word when its last byte is visible. Launched by gpu_cuda.c, on a core's stream;
  * the index arithmetic and how the work is divided are in unpack_core.h.
  */
+#include "crc_core.h"
 #include "unpack_core.h"
 #include "unpack_dev.cuh"
+
+#define ROUND_CRC 4 /* loads in flight where a CRC is computed */
 
 static_assert(sizeof(struct gx_unpack_arg) == 112, "same in C and in CUDA");
 
@@ -68,6 +71,156 @@ extern "C" __global__ void __launch_bounds__(GX_UNPACK_THREADS, 1)
 	uint32_t end = gx_unit_first(units, gridDim.x, blockIdx.x + 1);
 	struct lanes<false> how;
 
+	units_run(args, how, first + threadIdx.x / 32, GX_UNPACK_WARPS, end, threadIdx.x % 32);
+}
+
+/* --- with a CRC of each fragment ----------------------------------------------------------------
+ */
+
+/* owner: one warp. Tables in shared memory. */
+struct lanes_crc {
+	static constexpr uint32_t fetch = 32;
+	static constexpr bool cached = true, checks = true;
+	const uint32_t *hot;  /* this lane's copies: entries are 32 words apart */
+	const uint32_t *cold; /* of table GX_CRC_HOT */
+
+	__device__ uint32_t advance(uint32_t table, uint32_t c) const
+	{
+		return gx_crc_nibbles(cold + (table - GX_CRC_HOT) * 16, 1, c);
+	}
+
+	/* Of bytes alone, at most 30: those before the first word that is not there, and behind. */
+	__device__ static uint32_t short_crc(uint32_t byte, const struct gx_split &s, uint32_t len)
+	{
+		uint32_t c = 0xffffffffu;
+
+		for (uint32_t i = 0; i < len; i++)
+			c = gx_crc_step(c,
+					__shfl_sync(ALL, byte, i < s.head ? i : 16 + i - s.head));
+		return ~c;
+	}
+
+	/* Where the odd bytes of the head or the tail end, from zero. */
+	__device__ uint32_t head_crc(uint32_t byte, const struct gx_split &s, uint32_t lane) const
+	{
+		uint32_t c = 0;
+
+		if (lane < s.head)
+			c = gx_crc_byte(hot, 32, 16 - s.head + lane, byte ^ (lane < 4 ? 255 : 0));
+		return s.head ? __reduce_xor_sync(ALL, c) : 0;
+	}
+
+	__device__ uint32_t tail_crc(uint32_t byte, const struct gx_split &s, uint32_t lane) const
+	{
+		uint32_t c = 0;
+
+		if (lane >= 16 && lane - 16 < s.tail)
+			c = gx_crc_byte(hot, 32, 16 - s.tail + lane - 16, byte);
+		return s.tail ? __reduce_xor_sync(ALL, c) : 0;
+	}
+
+	/* The registers of all lanes, whose last words end one after another, at the last one's
+	 * end. */
+	__device__ uint32_t lanes_add(uint32_t acc, uint32_t words, uint32_t lane) const
+	{
+		acc = __shfl_sync(ALL, acc, lane + words & 31);
+#pragma unroll
+		for (uint32_t i = 0; i < 5; i++)
+			acc = advance(GX_CRC_LANES + 8 * i, acc) ^
+			      __shfl_down_sync(ALL, acc, 1 << i);
+		return __shfl_sync(ALL, acc, 0);
+	}
+
+	__device__ void word_add(uint32_t &acc, uint4 word, uint32_t mask) const
+	{
+		uint32_t w[4] = {word.x ^ mask, word.y, word.z, word.w};
+
+		acc = gx_crc_nibbles(hot + GX_CRC_ADVANCE * 16 * 32, 32, acc) ^
+		      gx_crc_word(hot, 32, w);
+	}
+
+	/* As words_aligned() and words_skewed(). The head's register is what precedes lane 0. */
+	__device__ uint32_t words_copy(uint4 *dst, const char *src, const struct gx_split &s,
+				       uint32_t byte, uint32_t lane) const
+	{
+		const uint4 *from = (const uint4 *)(src - s.skew);
+		uint32_t acc = 0;
+
+		for (uint32_t base = 0; base < s.words; base += 32 * ROUND_CRC) {
+			uint4 v[ROUND_CRC + 1];
+
+#pragma unroll
+			for (int k = 0; k <= ROUND_CRC; k++) {
+				uint32_t at = base + 32 * k + lane;
+
+				v[k] = make_uint4(0, 0, 0, 0);
+				if (at < s.words + (s.skew != 0) && (k < ROUND_CRC || lane == 0))
+					v[k] = word_load<false>(from + at);
+			}
+			if (base == 0) {
+				uint32_t head = head_crc(byte, s, lane);
+
+				acc = lane == 31 ? head : 0;
+			}
+#pragma unroll
+			for (int k = 0; k < ROUND_CRC; k++) {
+				uint32_t at = base + 32 * k + lane;
+				uint4 next = word_shfl(lane == 0 ? v[k + 1] : v[k], lane + 1 & 31);
+				uint4 word = s.skew ? word_shift(v[k], next, s.skew) : v[k];
+
+				if (at < s.words) {
+					dst[at] = word;
+					word_add(acc, word, at == 0 ? gx_crc_first(s.head) : 0);
+				}
+			}
+		}
+		return acc;
+	}
+
+	/* Return: the CRC of what was copied. */
+	__device__ uint32_t copy(uint64_t dst_addr, uint64_t src_addr, uint32_t len, uint32_t lane)
+	{
+		struct gx_split s = gx_split_get(dst_addr, src_addr, len);
+		uint32_t i = lane & 15, at = lane < 16 ? i : s.head + s.words * 16 + i;
+		bool edge = i < (lane < 16 ? s.head : s.tail);
+		const unsigned char *src = (const unsigned char *)src_addr;
+		char *dst = (char *)dst_addr;
+		uint32_t byte = edge ? src[at] : 0, c = 0;
+
+		if (s.words)
+			c = words_copy((uint4 *)(dst + s.head), (const char *)src + s.head, s, byte,
+				       lane);
+		if (edge)
+			dst[at] = (char)byte;
+		if (!s.words)
+			return short_crc(byte, s, len);
+		c = lanes_add(c, s.words, lane);
+		for (uint32_t bit = 0; bit < 4; bit++)
+			if (s.tail >> bit & 1)
+				c = advance(GX_CRC_BYTES + 8 * bit, c);
+		return ~(c ^ tail_crc(byte, s, lane));
+	}
+
+	__device__ void drain(uint32_t lane)
+	{
+	}
+};
+
+extern "C" __global__ void __launch_bounds__(GX_UNPACK_THREADS, 1)
+	gx_unpack_crc(const __grid_constant__ struct gx_unpack_args args)
+{
+	extern __shared__ uint32_t tables[];
+	uint32_t units = args.unit_end[args.n - 1];
+	uint32_t first = gx_unit_first(units, gridDim.x, blockIdx.x);
+	uint32_t end = gx_unit_first(units, gridDim.x, blockIdx.x + 1);
+	uint32_t *cold = tables + GX_CRC_HOT * 16 * 32;
+	struct lanes_crc how = {tables + threadIdx.x % 32, cold};
+
+	for (uint32_t i = threadIdx.x; i < GX_CRC_HOT * 16 * 32; i += GX_UNPACK_THREADS)
+		tables[i] = args.crc[i / 32];
+	for (uint32_t i = threadIdx.x; i < GX_CRC_WORDS - GX_CRC_HOT * 16; i += GX_UNPACK_THREADS)
+		cold[i] = args.crc[GX_CRC_HOT * 16 + i];
+	__syncthreads();
 	units_run(args, how, first + threadIdx.x / 32, GX_UNPACK_WARPS, end, threadIdx.x % 32);
 }
 
@@ -144,7 +297,7 @@ struct stage {
  */
 template <uint32_t STAGES, uint32_t LOADS, uint32_t PIECE_B> struct ring {
 	static constexpr uint32_t fetch = 8;
-	static constexpr bool cached = false;
+	static constexpr bool cached = false, checks = false;
 	static constexpr uint32_t stage_b = PIECE_B + GX_RING_PAD_B;
 	char *mem; /* [STAGES] of stage_b */
 	uint64_t *bar;

@@ -60,12 +60,14 @@ struct gx_unpack_arg {
 	uint32_t nr_unit; /* at least 1, also for a block without descriptors */
 	struct gx_seg
 		seg0; /* the only destination, when only is not 0: aux[] and seg[] are not read */
-	uint32_t only, unused;
+	uint32_t only;
+	uint32_t crc; /* some descriptors are to be checked; none is divided */
 };
 
 struct gx_unpack_args {
-	uint32_t *counter; /* device memory, zero between launches: [16] units done, [16] worst
-			      status */
+	uint32_t *counter;   /* device memory, zero between launches: [16] units done, [16] worst
+				status */
+	const uint32_t *crc; /* device memory: gx_crc_tables() */
 	uint32_t n;
 	uint32_t step;				 /* weight of a unit, all but the last of a block */
 	uint32_t unit_end[GX_UNPACK_BLOCKS_MAX]; /* units of the blocks up to and with this one */
@@ -94,11 +96,11 @@ GX_HD int gx_desc_fits(const struct gx_desc *d, const struct gx_seg *seg)
 	return d->dst_off <= seg->dst_len && d->len <= seg->dst_len - d->dst_off;
 }
 
-GX_HD struct gx_cut gx_cut_in(uint32_t desc, uint32_t len, uint64_t into)
+GX_HD struct gx_cut gx_cut_in(uint32_t desc, uint32_t len, uint64_t into, uint32_t whole)
 {
 	struct gx_cut cut = {desc, 0};
 
-	if (len > GX_WHOLE_MAX && into > GX_DESC_WEIGHT)
+	if (!whole && len > GX_WHOLE_MAX && into > GX_DESC_WEIGHT)
 		cut.off = (uint32_t)(into - GX_DESC_WEIGHT) & ~(GX_CUT_ALIGN - 1);
 	return cut;
 }
@@ -116,7 +118,7 @@ GX_HD struct gx_cut gx_cut_get(const struct gx_unpack_arg *arg, uint32_t unit, u
 		return arg->cut[unit];
 	if (at / span >= arg->block.nr)
 		return end;
-	return gx_cut_in((uint32_t)(at / span), arg->len, at % span);
+	return gx_cut_in((uint32_t)(at / span), arg->len, at % span, arg->crc);
 }
 
 /**
@@ -213,12 +215,13 @@ static inline uint64_t gx_unpack_weigh(struct gx_unpack_arg *arg)
 {
 	const struct gx_block *b = &arg->block;
 	uint32_t first = b->nr ? b->desc[0].len : 1;
-	uint32_t odd = 0, segs = 0, last;
+	uint32_t odd = 0, segs = 0, flags = 0, last;
 	uint64_t bytes = 0;
 
 	if (b->hints & GX_HINT_WEIGHT) {
 		arg->len = b->hints & GX_HINT_LEN ? b->hint_len : 0;
 		arg->only = b->nr_seg == 1 && b->hints & GX_HINT_SEG0;
+		arg->crc = (b->hints & GX_HINT_CRC) != 0;
 		if (arg->only)
 			arg->seg0 = b->seg[0];
 		return b->bytes + (uint64_t)b->nr * GX_DESC_WEIGHT;
@@ -227,11 +230,14 @@ static inline uint64_t gx_unpack_weigh(struct gx_unpack_arg *arg)
 		bytes += b->desc[i].len;
 		odd |= b->desc[i].len ^ first;
 	}
-	for (uint32_t i = 0; i < b->nr; i++)
+	for (uint32_t i = 0; i < b->nr; i++) {
 		segs |= b->aux[i].seg;
+		flags |= b->aux[i].flags;
+	}
 	last = b->nr ? b->desc[b->nr - 1].len : 0;
 	arg->len = (odd || last > first) ? 0 : first;
 	arg->only = b->nr_seg == 1 && !segs;
+	arg->crc = (flags & GX_AUX_CRC) != 0;
 	if (arg->only)
 		arg->seg0 = b->seg[0];
 	return bytes + last + (uint64_t)b->nr * GX_DESC_WEIGHT;
@@ -254,7 +260,7 @@ static inline void gx_unpack_cut(const struct gx_unpack_arg *arg, struct gx_cut 
 		uint32_t len = b->desc[i].len;
 
 		for (; at < start + len + GX_DESC_WEIGHT; at += step)
-			cut[k++] = gx_cut_in(i, len, at - start);
+			cut[k++] = gx_cut_in(i, len, at - start, arg->crc);
 		start += (uint64_t)len + GX_DESC_WEIGHT;
 	}
 	cut[k] = (struct gx_cut){b->nr, 0};

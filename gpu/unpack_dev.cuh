@@ -129,6 +129,7 @@ __device__ static void piece_copy(uint64_t dst_addr, uint64_t src_addr, uint32_t
 struct raw_desc {
 	uint4 d;
 	uint32_t seg;
+	uint32_t flags, crc; /* of aux, where the copier checks */
 };
 
 /*
@@ -143,11 +144,11 @@ template <bool cached, typename word> __device__ static word array_load(const wo
 	return cached ? *at : __ldcv(at);
 }
 
-template <bool cached>
+template <bool cached, bool checks>
 __device__ static struct raw_desc desc_load(const struct gx_unpack_arg *arg, uint32_t i,
 					    uint32_t end)
 {
-	struct raw_desc raw = {make_uint4(0, 0, 0, 0), 0};
+	struct raw_desc raw = {make_uint4(0, 0, 0, 0), 0, 0, 0};
 
 	if (i >= end)
 		return raw;
@@ -156,7 +157,13 @@ __device__ static struct raw_desc desc_load(const struct gx_unpack_arg *arg, uin
 		return raw;
 	}
 	raw.d = array_load<cached>((const uint4 *)arg->block.desc + i);
-	if (!arg->only)
+	if (checks) {
+		uint2 aux = array_load<cached>((const uint2 *)(arg->block.aux + i));
+
+		raw.seg = aux.x & 0xffff;
+		raw.flags = aux.x >> 16;
+		raw.crc = aux.y;
+	} else if (!arg->only)
 		raw.seg = array_load<cached>((const uint32_t *)(arg->block.aux + i)) & 0xffff;
 	return raw;
 }
@@ -193,7 +200,7 @@ __device__ static struct gx_piece piece_make(const struct gx_unpack_arg *arg,
  */
 template <bool fresh> struct lanes {
 	static constexpr uint32_t fetch = 32;
-	static constexpr bool cached = true;
+	static constexpr bool cached = true, checks = false;
 
 	__device__ void copy(uint64_t dst, uint64_t src, uint32_t len, uint32_t lane)
 	{
@@ -217,7 +224,8 @@ __device__ static uint32_t unit_run(const struct gx_unpack_arg *arg, uint32_t un
 	struct gx_cut to = gx_cut_get(arg, unit + 1, step);
 	uint32_t end = gx_cut_end(&to);
 	uint32_t fetch = lane < copier::fetch ? end : 0;
-	struct raw_desc raw = desc_load<copier::cached>(arg, from.desc + lane, fetch), next;
+	struct raw_desc next,
+		raw = desc_load<copier::cached, copier::checks>(arg, from.desc + lane, fetch);
 	uint32_t worst = GX_BLOCK_OK;
 
 	for (uint32_t base = from.desc; base < end; base += copier::fetch, raw = next) {
@@ -225,13 +233,27 @@ __device__ static uint32_t unit_run(const struct gx_unpack_arg *arg, uint32_t un
 			piece_make<copier::cached>(arg, raw, base + lane, fetch, &from, &to);
 		uint32_t todo = __ballot_sync(ALL, p.len != 0);
 
-		next = desc_load<copier::cached>(arg, base + copier::fetch + lane, fetch);
+		next = desc_load<copier::cached, copier::checks>(arg, base + copier::fetch + lane,
+								 fetch);
 		worst = max(worst, p.status);
+		if (copier::checks && p.len == 0 && p.status == GX_BLOCK_OK &&
+		    raw.flags & GX_AUX_CRC && raw.crc != 0)
+			worst = GX_BLOCK_CRC; /* of nothing it is 0 */
 		for (; todo; todo &= todo - 1) {
 			int who = __ffs(todo) - 1;
+			uint64_t dst = __shfl_sync(ALL, p.dst, who);
+			uint64_t src = __shfl_sync(ALL, p.src, who);
+			uint32_t len = __shfl_sync(ALL, p.len, who);
 
-			how.copy(__shfl_sync(ALL, p.dst, who), __shfl_sync(ALL, p.src, who),
-				 __shfl_sync(ALL, p.len, who), lane);
+			if constexpr (copier::checks) {
+				uint32_t flags = __shfl_sync(ALL, raw.flags, who);
+				uint32_t crc = __shfl_sync(ALL, raw.crc, who);
+
+				if (how.copy(dst, src, len, lane) != crc && flags & GX_AUX_CRC)
+					worst = GX_BLOCK_CRC;
+			} else {
+				how.copy(dst, src, len, lane);
+			}
 		}
 	}
 	return __reduce_max_sync(ALL, worst);

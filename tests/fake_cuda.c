@@ -8,6 +8,7 @@
  * refused; GX_FAKE_CUDA_DEAD, read at every call: so is all other work. GX_FAKE_CUDA_DEVICES: how
  * many GPUs there are, 1. GX_FAKE_CUDA_NO_VMM: no virtual memory management, so cudaIpc alone.
  */
+#include "crc_core.h"
 #include "cuda_abi.h"
 #include "gather_core.h"
 #include "gx_internal/base.h"
@@ -95,6 +96,22 @@ static uint32_t unit_run(const struct gx_unpack_arg *arg, uint32_t step, uint32_
 	return worst;
 }
 
+static uint32_t crc_run(const struct gx_unpack_arg *arg)
+{
+	const struct gx_block *b = &arg->block;
+
+	for (uint32_t i = 0; arg->crc && i < b->nr; i++) {
+		const uint8_t *src = (const uint8_t *)(uintptr_t)(b->src_base + b->desc[i].src_off);
+		uint32_t crc = ~0u;
+
+		for (uint32_t k = 0; k < b->desc[i].len; k++)
+			crc = gx_crc_step(crc, src[k]);
+		if (b->aux[i].flags & GX_AUX_CRC && ~crc != b->aux[i].crc)
+			return GX_BLOCK_CRC;
+	}
+	return GX_BLOCK_OK;
+}
+
 static void unpack_run(struct gx_unpack_args *args)
 {
 	for (unsigned b = 0; b < args->n; b++) {
@@ -102,6 +119,8 @@ static void unpack_run(struct gx_unpack_args *args)
 
 		for (uint32_t unit = 0; unit < args->arg[b].nr_unit; unit++)
 			*worst = GX_MAX(*worst, unit_run(&args->arg[b], args->step, unit));
+		if (args->crc)
+			*worst = GX_MAX(*worst, crc_run(&args->arg[b]));
 		__atomic_store_n(args->arg[b].block.status, GX_MAX(*worst, GX_BLOCK_OK),
 				 __ATOMIC_RELEASE);
 		*worst = 0;
@@ -611,6 +630,8 @@ FAKE unsigned cuLaunchKernel(struct CUfunc_st *function, unsigned grid_x, unsign
 					       .gather = *(struct gx_gather_args *)params[0]});
 	args = malloc(sizeof(*args));
 	memcpy(args, params[0], sizeof(*args));
+	if (shared_b != GX_CRC_SHARED_B) /* not the kernel that checks */
+		args->crc = NULL;
 	res = op_add(stream, (struct fake_op){.kind = OP_UNPACK, .args = args});
 	if (res)
 		free(args);

@@ -471,6 +471,35 @@ static void export__by_descriptor(void **state)
 	gx_engine_unimport(engine, same);
 }
 
+/* A fragment with another CRC is told; the same block without CRCs is not. */
+static void unpack__check(void **state)
+{
+	struct fix *f = *state;
+	uint32_t crc[2] = {0xe3069283u, 0x8a9136aau}; /* "123456789", 32 zeros */
+	struct gx_engine_block *b;
+	int ret;
+
+	memcpy(f->host, "123456789", 9);
+	memset(f->host + 100, 0, 32);
+	assert_int_equal(gx_engine_block_open(engine, &b), 0);
+	gx_engine_block_frags(b)[0] = (struct gx_frag){0, 9, 0};
+	gx_engine_block_frags(b)[1] = (struct gx_frag){100, 32, 9};
+	for (unsigned round = 0; round < 3; round++) {
+		gx_engine_block_set(b, f->host, f->dst, 100, 2);
+		crc[1] ^= round == 1;
+		ret = round < 2 ? gx_engine_block_check(b, crc) : 0;
+		if (ret) {
+			assert_int_equal(ret, -EOPNOTSUPP);
+			break;
+		}
+		assert_int_equal(gx_engine_unpack(f->q, &b, 1), 1);
+		while (gx_engine_block_status(b) == -EINPROGRESS)
+			assert_int_equal(gx_engine_poll(f->q), 0);
+		assert_int_equal(gx_engine_block_status(b), round == 1 ? -EBADMSG : 0);
+	}
+	gx_engine_block_close(b);
+}
+
 static void open__refused(void **state)
 {
 	struct gx_engine_opts bad = GX_INIT(bad);
@@ -576,6 +605,7 @@ static int suite_run(void)
 		TEST(result__many_out),
 		TEST(unpack__one_launch),
 		TEST(unpack__bounds),
+		TEST(unpack__check),
 		TEST(export__by_descriptor),
 		cmocka_unit_test(export__by_cuda_ipc),
 		TEST(engine_call__runs_and_marks),
@@ -612,6 +642,8 @@ int main(int argc, char **argv)
 
 	how.device = argc > 1 && !strcmp(argv[1], "cuda") ? 0 : -1;
 	ret = engine_run(GX_UNPACK_MODE_AUTO);
+	if (!ret && how.device == 0)
+		ret = engine_run(GX_UNPACK_MODE_KERNEL);
 	if (!ret && how.device == 0)
 		ret = engine_run(GX_UNPACK_MODE_RESIDENT);
 	return ret;

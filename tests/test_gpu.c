@@ -512,6 +512,60 @@ static void unpack__overlapping_segs(void **state)
 	want_check(f);
 }
 
+/* A kernel checks while it copies: what is wrong has been written. */
+static bool crc_by_kernel(void)
+{
+	return ops == &gx_gpu_cuda_ops && cfg.unpack == GX_UNPACK_KERNEL;
+}
+
+/* Every alignment of both sides, lengths round every step of the arithmetic; and one bit wrong. */
+static void crc_lengths(struct fix *f, bool from_gpu)
+{
+	static const uint32_t len[] = {0,   1,	 3,    4,    5,	   15,	 16,  17,
+				       31,  32,	 33,   47,   100,  511,	 512, 513,
+				       528, 545, 1391, 1448, 4096, 4097, 8941};
+	void *src = NULL;
+	uint64_t at = 0;
+
+	for (unsigned k = 0; k < GX_ARRAY_SIZE(len); k++)
+		for (unsigned i = 0; i < 64; i++) {
+			struct gx_desc d = {4096 * i + i % 16, len[k], at + i / 4};
+			struct gx_desc_aux *aux = desc_add(f, 0, d, true);
+
+			aux->flags = i % 7 ? GX_AUX_CRC : 0;
+			aux->crc = i % 7 ? gx_crc32c(0, f->host + d.src_off, d.len) : 77;
+			at += GX_ALIGN_UP(len[k], 16) + 48;
+		}
+	if (from_gpu)
+		src = src_to_gpu(f, 1);
+	blocks_run(f, 1);
+	for (unsigned k = 0; k < GX_ARRAY_SIZE(len); k++) {
+		unsigned i = 64 * k + 1 + k % 6;
+
+		f->b[0].aux[i].crc ^= 1u << k;
+		blocks_launch(f, 1);
+		assert_int_equal(block_wait(f, 0), GX_BLOCK_CRC);
+		f->b[0].aux[i].crc ^= 1u << k;
+	}
+	blocks_run(f, 1);
+	if (from_gpu)
+		ops->mem_free(gpu, src, SRC_B);
+}
+
+static void unpack__crc_every_alignment(void **state)
+{
+	if (!gpu->checks_crc)
+		skip();
+	crc_lengths(*state, false);
+}
+
+static void unpack__crc_from_gpu_memory(void **state)
+{
+	if (!crc_by_kernel())
+		skip();
+	crc_lengths(*state, true);
+}
+
 static void unpack__crc(void **state)
 {
 	struct fix *f = *state;
@@ -521,7 +575,8 @@ static void unpack__crc(void **state)
 		for (unsigned i = 0; i < 3; i++) {
 			struct gx_desc d = {100 * i, 99, f->used};
 			bool ok = good[i] || b == 0;
-			struct gx_desc_aux *aux = desc_add(f, b, d, ok || !gpu->checks_crc);
+			struct gx_desc_aux *aux =
+				desc_add(f, b, d, ok || !gpu->checks_crc || crc_by_kernel());
 
 			aux->flags = GX_AUX_CRC;
 			aux->crc = gx_crc32c(0, f->host + d.src_off, d.len) ^ !ok;
@@ -1423,6 +1478,8 @@ static int suite_run(const struct gx_gpu_ops *which, struct gx_gpu_cfg how)
 		TEST(unpack__no_such_seg),
 		TEST(unpack__overlapping_segs),
 		TEST(unpack__crc),
+		TEST(unpack__crc_every_alignment),
+		TEST(unpack__crc_from_gpu_memory),
 		TEST(copy__both_ways),
 		TEST(copy__inside_the_gpu),
 		TEST(copy__flag_alone),

@@ -3,6 +3,7 @@
  * gpu/unpack_core.h on the CPU: plans are walked as the kernel walks them, one unit after another,
  * and every byte must be copied once, by units of similar weight.
  */
+#include "crc_core.h"
 #include "gx_internal/base.h"
 #include "resident_core.h"
 
@@ -308,6 +309,57 @@ static void split__every_alignment(void **state)
 			}
 }
 
+/* --- the CRC of a fragment, as a warp computes it --- */
+
+static uint32_t crc_advance(const uint32_t *t, uint32_t table, uint32_t c)
+{
+	return gx_crc_nibbles(t + table * 16, 1, c);
+}
+
+/* lanes_crc::copy() of unpack.cu, lane after lane. */
+static uint32_t crc_model(const uint32_t *t, const uint8_t *data, const struct gx_split *s)
+{
+	uint32_t acc[32] = {0}, turned[32], tail = 0;
+
+	for (uint32_t i = 0; i < s->head; i++)
+		acc[31] ^= gx_crc_byte(t, 1, 16 - s->head + i, data[i] ^ (i < 4 ? 255 : 0));
+	for (uint32_t i = 0; i < s->words; i++) {
+		uint32_t w[4];
+
+		memcpy(w, data + s->head + i * 16, 16);
+		w[0] ^= i ? 0 : gx_crc_first(s->head);
+		acc[i % 32] = crc_advance(t, GX_CRC_ADVANCE, acc[i % 32]) ^ gx_crc_word(t, 1, w);
+	}
+	for (uint32_t i = 0; i < 32; i++)
+		turned[i] = acc[(i + s->words) & 31];
+	for (uint32_t level = 0; level < 5; level++)
+		for (uint32_t i = 0; i + (1 << level) < 32; i += 2 << level)
+			turned[i] = crc_advance(t, GX_CRC_LANES + 8 * level, turned[i]) ^
+				    turned[i + (1 << level)];
+	for (uint32_t bit = 0; bit < 4; bit++)
+		if (s->tail >> bit & 1)
+			turned[0] = crc_advance(t, GX_CRC_BYTES + 8 * bit, turned[0]);
+	for (uint32_t i = 0; i < s->tail; i++)
+		tail ^= gx_crc_byte(t, 1, 16 - s->tail + i, data[s->head + s->words * 16 + i]);
+	return ~(turned[0] ^ tail);
+}
+
+static void crc__every_split(void **state)
+{
+	struct plan *p = *state;
+	uint32_t *t = malloc(GX_CRC_WORDS * sizeof(*t));
+
+	gx_crc_tables(t);
+	for (uint32_t len = 31; len < 2100; len += len < 600 ? 1 : 37)
+		for (uint32_t dst = 0; dst < 16; dst++) {
+			struct gx_split s = gx_split_get(dst, 0, len);
+
+			assert_int_equal(crc_model(t, p->src + dst, &s),
+					 gx_crc32c(0, p->src + dst, len));
+		}
+	free(t);
+}
+
 /* --- the ring of mode resident --- */
 
 static void res_sharers__none_for_nothing(void **state)
@@ -488,6 +540,7 @@ int main(void)
 		TEST(fits__at_the_limits),
 		TEST(piece__out_of_bounds_is_empty),
 		TEST(split__every_alignment),
+		TEST(crc__every_split),
 		cmocka_unit_test(res_sharers__none_for_nothing),
 		cmocka_unit_test(res_count__worst_of_all),
 		cmocka_unit_test(res_done_from__all_jobs_before),

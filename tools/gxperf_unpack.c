@@ -24,7 +24,7 @@ static struct {
 	uint32_t align, disorder, block, launch, n;
 	uint64_t total;
 	bool mode[GX_UNPACK_MODE_NONE + 1], any_mode;
-	bool pool_host, steps, handover;
+	bool pool_host, steps, handover, crc;
 } opts = {.sizes = {{1392, 4096, 8192, 8944, 1391}, 5},
 	  .sms = {{0}, 1},
 	  .disorder = 64,
@@ -46,6 +46,7 @@ enum {
 	KEY_POOL,
 	KEY_STEPS,
 	KEY_HANDOVER,
+	KEY_CRC,
 };
 
 static const struct argp_option unpack_options[] = {
@@ -64,6 +65,8 @@ static const struct argp_option unpack_options[] = {
 	{"steps", KEY_STEPS, NULL, 0, "The steps to batched launches instead", 1},
 	{"handover", KEY_HANDOVER, NULL, 0,
 	 "One job at a time instead, from 1, 2 and 4 threads: chunks, small copies", 1},
+	{"crc", KEY_CRC, NULL, 0, "Check the CRC-32C of each fragment while copying: kernel, host",
+	 1},
 	{NULL, 'n', "N", 0, "Passes; default 16", 1},
 	{0},
 };
@@ -125,6 +128,9 @@ static error_t unpack_parse(int key, char *arg, struct argp_state *state)
 	case KEY_HANDOVER:
 		opts.handover = true;
 		break;
+	case KEY_CRC:
+		opts.crc = true;
+		break;
 	case 'n':
 		bad = opt_u32(arg, 1, 10000, &opts.n);
 		break;
@@ -145,6 +151,7 @@ struct unpack {
 	uint32_t len, stride, nr, nr_blocks;
 	uint32_t *slot; /* [nr]: where fragment i lies */
 	struct gx_engine_block *block[UNPACK_BLOCKS_MAX];
+	uint32_t *crc; /* [nr]: of each fragment, or NULL */
 	const uint8_t *pool;
 	double limit; /* GB/s of one contiguous copy of the same bytes */
 };
@@ -178,8 +185,8 @@ static uint32_t unpack_src(const struct unpack *u, uint32_t i)
 }
 
 /* Fragments [@first, @first + @n) into @b. */
-static void unpack_block_fill(const struct unpack *u, struct gx_engine_block *b, uint32_t first,
-			      uint32_t n)
+static int unpack_block_fill(const struct unpack *u, struct gx_engine_block *b, uint32_t first,
+			     uint32_t n)
 {
 	struct gx_frag *frag = gx_engine_block_frags(b);
 
@@ -187,6 +194,31 @@ static void unpack_block_fill(const struct unpack *u, struct gx_engine_block *b,
 		frag[i] = (struct gx_frag){unpack_src(u, first + i), u->len,
 					   (uint64_t)(first + i) * u->len};
 	gx_engine_block_set(b, u->pool, u->b.dev[1], unpack_bytes(u), n);
+	return u->crc ? gx_engine_block_check(b, u->crc + first) : 0;
+}
+
+/* CRC-32C of each fragment, in the order of the destination. */
+static int unpack_crc(struct unpack *u)
+{
+	uint32_t table[256];
+
+	u->crc = malloc(u->nr * sizeof(*u->crc));
+	if (!u->crc)
+		return PERF_FAILED;
+	for (uint32_t i = 0; i < 256; i++) {
+		table[i] = i;
+		for (unsigned bit = 0; bit < 8; bit++)
+			table[i] = table[i] >> 1 ^ (table[i] & 1 ? 0x82f63b78u : 0);
+	}
+	for (uint32_t i = 0; i < u->nr; i++) {
+		const uint8_t *p = u->b.host + unpack_src(u, i);
+		uint32_t c = ~0u;
+
+		for (uint32_t k = 0; k < u->len; k++)
+			c = c >> 8 ^ table[(c ^ p[k]) & 255];
+		u->crc[i] = ~c;
+	}
+	return PERF_OK;
 }
 
 static int unpack_blocks(struct unpack *u, uint32_t per)
@@ -199,7 +231,7 @@ static int unpack_blocks(struct unpack *u, uint32_t per)
 
 		ret = gx_engine_block_open(u->b.engine, &u->block[i]);
 		if (!ret)
-			unpack_block_fill(u, u->block[i], i * per, left < per ? left : per);
+			ret = unpack_block_fill(u, u->block[i], i * per, left < per ? left : per);
 	}
 	return ret ? bench_failed(&u->b, "blocks", ret) : PERF_OK;
 }
@@ -209,6 +241,7 @@ static void unpack_close(struct unpack *u)
 	for (uint32_t i = 0; i < u->nr_blocks; i++)
 		gx_engine_block_close(u->block[i]);
 	free(u->slot);
+	free(u->crc);
 	bench_close(&u->b);
 }
 
@@ -240,6 +273,8 @@ static int unpack_open(struct unpack *u, enum gx_unpack_mode mode, uint32_t len,
 	bench_fill(u->b.host, room, len);
 	u->pool = opts.pool_host ? u->b.host : u->b.dev[0];
 	unpack_shuffle(u);
+	if (opts.crc && unpack_crc(u))
+		return PERF_FAILED;
 	return opts.pool_host ? PERF_OK : bench_copy(&u->b, u->b.dev[0], u->b.host, room);
 }
 
@@ -316,7 +351,7 @@ static int unpack_latency(struct unpack *u, struct hist *hist)
 	ret = gx_engine_block_open(u->b.engine, &b);
 	if (ret)
 		return ret;
-	unpack_block_fill(u, b, 0, per);
+	ret = unpack_block_fill(u, b, 0, per);
 	for (uint32_t i = 0; i < n && !ret; i++) {
 		uint64_t start = gx_now();
 
@@ -414,10 +449,10 @@ static int step_chunk(struct unpack *u, enum step step, uint32_t chunk, uint32_t
 		ret = gx_engine_queue_open(u->b.engine, NULL, &u->b.q);
 	if (!ret && step <= STEP_ALLOC)
 		ret = gx_engine_block_open(u->b.engine, &b);
-	if (!ret) {
-		unpack_block_fill(u, b, chunk * per, per);
+	if (!ret)
+		ret = unpack_block_fill(u, b, chunk * per, per);
+	if (!ret)
 		ret = gx_engine_unpack(u->b.q, &b, 1) == 1 ? block_wait(u, b) : -EIO;
-	}
 	if (step <= STEP_ALLOC)
 		gx_engine_block_close(b);
 	if (step == STEP_STREAM)

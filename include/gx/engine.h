@@ -158,8 +158,14 @@ void gx_engine_block_set(struct gx_engine_block *b, const void *pool, void *dst,
  */
 unsigned gx_engine_unpack(struct gx_engine_queue *q, struct gx_engine_block *const blocks[],
 			  unsigned n);
+/**
+ * gx_engine_block_check() - Let whoever moves the fragments check them: @crc[i] is the CRC-32C of
+ * fragment i, for all that gx_engine_block_set() has been told of; until it is called again.
+ * Return: 0, -EOPNOTSUPP (modes kernel and host check, the others do not).
+ */
+int gx_engine_block_check(struct gx_engine_block *b, const uint32_t crc[]);
 /** gx_engine_block_status() - Return: 0 (all bytes are visible), -EINPROGRESS, -ERANGE (refused
- * fragments). */
+ * fragments), -EBADMSG (a fragment with another CRC; it may have been written). */
 int gx_engine_block_status(const struct gx_engine_block *b);
 
 /* ---- Gather, scatter, copy

@@ -60,9 +60,10 @@ struct gx_block {
 	uint32_t hint_len;	 /* GX_HINT_LEN: length of all descriptors, the last may have less */
 };
 /* Hints are for speed: without them a launch reads all descriptors. */
-#define GX_HINT_WEIGHT 1u /* bytes is exact, and the other two hints are complete */
+#define GX_HINT_WEIGHT 1u /* bytes is exact, and the other hints are complete */
 #define GX_HINT_LEN    2u
 #define GX_HINT_SEG0   4u /* every aux.seg is 0 */
+#define GX_HINT_CRC    8u /* some aux has GX_AUX_CRC */
 
 #ifndef __cplusplus
 _Static_assert(sizeof(struct gx_desc) == 16, "one 16-byte load each");
