@@ -557,6 +557,8 @@ def move_striped(tools):
             expect([row["count"] for row in rows] == [20] * 6, rows)
             row, = tools.perf(*args, "-s", "1000003", "-D", "0.5", "-q", "3").clean()
             expect(row["checked_b"] * 70 >= row["count"] * 1000003 and row["cpu_pct"] > 0, row)
+            row, = tools.perf(*args, "-s", "64K", "-n", "500", "--chunk", "16K", "--same-place").clean()
+            expect(row["count"] == 500, row)
         got = tools.perf("put", s.addr, "--cores", cores, "--stripe", "-s", "0", "-n", "10").must(OK)
         expect("thread of its own" in got.out + got.err, got)
 

@@ -85,6 +85,12 @@ bool flow_is_spoiled(const struct flow *f, uint64_t slot)
 	return false;
 }
 
+static int flow_post_ops(struct flow *f, struct gx_submit *queue, const struct gx_op ops[],
+			 unsigned n)
+{
+	return queue ? gx_submit_striped(queue, f->conn->conn, ops, n) : gx_post(f->ep, ops, n);
+}
+
 static bool flow_post(struct flow *f, struct gx_submit *queue, uint64_t now)
 {
 	const struct flow_plan *p = f->plan;
@@ -103,7 +109,7 @@ static bool flow_post(struct flow *f, struct gx_submit *queue, uint64_t now)
 	}
 	if (!n)
 		return false;
-	ret = queue ? gx_submit_striped(queue, f->conn->conn, ops, n) : gx_post(f->ep, ops, n);
+	ret = flow_post_ops(f, queue, ops, n);
 	if (ret < 0) {
 		flow_fail(f, ret);
 		return false;
@@ -120,7 +126,7 @@ static bool flow_post(struct flow *f, struct gx_submit *queue, uint64_t now)
 }
 
 /* What a program does that puts as fast as it can: the same operation, again and again. */
-static bool flow_post_same(struct flow *f, uint64_t now)
+static bool flow_post_same(struct flow *f, struct gx_submit *queue, uint64_t now)
 {
 	uint64_t n = f->limit - f->post, room = f->plan->depth - f->in_flight;
 	int ret;
@@ -129,7 +135,7 @@ static bool flow_post_same(struct flow *f, uint64_t now)
 	n = n < FLOW_BURST ? n : FLOW_BURST;
 	if (!n)
 		return false;
-	ret = gx_post(f->ep, f->burst, (unsigned)n);
+	ret = flow_post_ops(f, queue, f->burst, (unsigned)n);
 	if (ret < 0) {
 		flow_fail(f, ret);
 		return false;
@@ -344,7 +350,7 @@ enum perf_step flow_core_step(struct perf_job *job, uint64_t now)
 		struct flow *f = fc->flows[i];
 
 		if (!fc->stopping && !f->err && f->plan->same) {
-			busy |= flow_post_same(f, now);
+			busy |= flow_post_same(f, fc->queue, now);
 		} else if (!fc->stopping && !f->err) {
 			flow_prep(f);
 			busy |= flow_post(f, fc->queue, now);
