@@ -880,6 +880,55 @@ static void path__deadline_while_it_narrows(void **state)
 	rig_done(r);
 }
 
+/* Side 0 claims that its next message takes the place of @old_mid, of @len bytes at 0. */
+static void claim_again(struct rig *r, uint32_t old_mid, uint64_t len)
+{
+	struct pkt_ep *e = rig_ep(r, 0, 0);
+	struct gx_wire_rec rec = {.type = GX_REC_OPEN,
+				  .flags = GX_REC_AGAIN,
+				  .mid = e->mid_next++,
+				  .quantum = e->shape.quantum,
+				  .token = r->peer[0].token,
+				  .len = len,
+				  .old_mid = old_mid,
+				  .slot = 3};
+
+	assert_true(tx_rec(e, &rec, PKT_NONE));
+	rig_pass(r, MS);
+}
+
+/* A peer that says so of a message that never was, is to come, is another, or is this one. */
+static void again__nonsense(void **state)
+{
+	static const uint32_t old_mids[] = {0, 1, 2, 700, 5000};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(old_mids); i++) {
+		struct rig *r = ops_plain();
+
+		post(r, 0, GX_OP_PUT, 1, 300000);
+		rig_pass(r, 22000); /* its OPEN is there, its bytes are not all */
+		assert_int_equal(rig_ep(r, 1, 0)->in[0].state, IN_ACTIVE);
+		claim_again(r, old_mids[i], 299999);
+		assert_int_equal(atomic_load(&r->ep[1][0]->fault), -EPROTO);
+		rig_close(r);
+	}
+}
+
+/* One that has landed already is not delivered, or written, twice. */
+static void again__after_it_landed(void **state)
+{
+	struct rig *r = ops_plain();
+
+	post(r, 0, GX_OP_PUT, 1, 300000);
+	rig_comps(r, 0, 1, SECOND);
+	memset(rig_mem(r, 1), RIG_POISON, 300000);
+	claim_again(r, 0, 300000);
+	assert_int_equal(atomic_load(&r->ep[1][0]->fault), 0);
+	rig_check_poison(rig_mem(r, 1), 300000);
+	assert_int_equal(r->nr_last[1], 0);
+	rig_done(r);
+}
+
 static bool both_ended(struct rig *r)
 {
 	return r->nr_last[0] >= 4 && r->nr_last[1] >= 1;
@@ -1039,6 +1088,8 @@ int main(int argc, char *argv[])
 		rig_test(path__nothing_passes_for_a_while),
 		rig_test(path__cancel_while_it_narrows),
 		rig_test(path__deadline_while_it_narrows),
+		rig_test(again__nonsense),
+		rig_test(again__after_it_landed),
 		rig_test(peer__silent),
 		rig_test(peer__silent_to_a_receive_alone),
 		rig_test(peer__closes_in_the_middle),
