@@ -15,6 +15,7 @@
 #define COLL_LEN_MAX	(1ull << 40) /* bytes of a rank */
 #define COLL_LANE_B	4096	     /* lanes cut shards here */
 #define COLL_POSTS_MAX	256	     /* puts of a worker in one turn */
+#define COLL_APART_B	(1u << 20)   /* shards from GPUs above this: one collective at a time */
 #define COLL_COPY_CPU_B (256u << 10) /* of the own shard that the CPU copies in one turn */
 #define COLL_COPY_GPU_B (64u << 20)  /* of it in one launch */
 
@@ -281,6 +282,19 @@ static void part_begin(struct coll_worker *w, uint64_t seq, uint64_t now_ns)
 			return;
 }
 
+/*
+ * Copy engines that run ahead of one another meet at one receiver, and each has half of its link
+ * from there on: between GPUs, large shards of the next collective wait for this one's end, which
+ * brings the ranks together again. (4 x H200, 64 MiB: 215 GB/s of bus bandwidth when they did not.)
+ */
+static bool part_waits(const struct coll_worker *w, uint64_t seq)
+{
+	const struct coll_post *post = post_of(w->group, seq);
+
+	return post->src && post->src->kind == GX_MEM_CUDA && post->len > COLL_APART_B &&
+	       seq != atomic_load_explicit(&w->done, memory_order_relaxed);
+}
+
 static bool part_step(struct coll_worker *w, uint64_t seq, uint64_t now_ns)
 {
 	struct coll_part *part = part_of(w, seq);
@@ -292,7 +306,8 @@ static bool part_step(struct coll_worker *w, uint64_t seq, uint64_t now_ns)
 		return true;
 	if (part->nr_told < w->group->nr_ranks - 1)
 		busy |= part_tell(w, seq);
-	busy |= part_send(w, seq);
+	if (!part_waits(w, seq))
+		busy |= part_send(w, seq);
 	if (part->copy_b < part->len)
 		busy |= copy_begin(w, seq, now_ns);
 	return busy;
