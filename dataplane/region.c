@@ -82,8 +82,9 @@ static int gpu_get(struct gx *gx, int device, struct gx_gpu **out)
 			ret = link_local_gpu(gx->core[i]->local, gx->gpu[device]);
 	}
 	if (ret)
-		return gx_fail(ret, "cuda:%d: no flags or streams for copies: %s", device,
-			       gx_gpu_why());
+		return gx_fail(ret, "cuda:%d: cannot be set up for copies: %s", device,
+			       ret == -ETIMEDOUT ? "a first one of 4 KiB does not end"
+						 : gx_gpu_why());
 	gpu_register(gx, gx->gpu[device]);
 	*out = gx->gpu[device];
 	return 0;
