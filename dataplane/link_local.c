@@ -15,9 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOCAL_OPS	 256	      /* of an ep, not done in gx_post() */
-#define LOCAL_INLINE_B	 (64u << 10)  /* up to here gx_post() copies */
-#define LOCAL_SLICE_B	 (256u << 10) /* copied before another operation has its turn */
+#define LOCAL_OPS      256	    /* of an ep, not done in gx_post() */
+#define LOCAL_INLINE_B (64u << 10)  /* up to here gx_post() copies */
+#define LOCAL_SLICE_B  (256u << 10) /* copied before another operation has its turn */
+#define LOCAL_STREAM_B                                                                             \
+	(32u << 20) /* from here stores bypass the cache, which holds no such thing */
 #define LOCAL_TURN_B	 (1u << 20) /* a core copies this much in one turn, in gx_post() or later */
 #define LOCAL_DMA	 256	    /* of an ep, that copy engines do */
 #define LOCAL_NOTES_TAKE 64	    /* of one ep in one turn */
@@ -273,7 +275,10 @@ static bool op_slice(struct local_ep *e, struct local_op *op)
 	if (!op->status && n && is_revoked(e, op->bit))
 		op->status = -ENOENT;
 	if (!op->status && n) {
-		gx_copy(op->dst + op->done_b, op->src + op->done_b, n);
+		if (op->len >= LOCAL_STREAM_B)
+			gx_copy_stream(op->dst + op->done_b, op->src + op->done_b, n);
+		else
+			gx_copy(op->dst + op->done_b, op->src + op->done_b, n);
 		op->done_b += n;
 		e->link->budget_b -= GX_MIN(e->link->budget_b, (uint32_t)n);
 		if (op->done_b < op->len)

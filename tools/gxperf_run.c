@@ -16,6 +16,7 @@
 #define RUN_DEPTH_MAX 64
 #define RUN_DEPTH_B                                                                                \
 	(4u << 20) /* default: as many messages under way as hold so much, 2 to RUN_DEPTH_MAX */
+#define RUN_SAME_MANY_B	   65536      /* --same-place: above, one message at a time */
 #define RUN_GROUP_B	   (4u << 20) /* messages checked together hold about so much */
 #define RUN_GROUP_BITS_MAX 12
 #define RUN_SPAN_B	   (1ull << 30) /* of the region, unless one message is larger */
@@ -97,6 +98,10 @@ static void plan_ring(const struct run *run, struct flow_plan *p)
 	uint64_t depth =
 		o->depth ? o->depth : u64_min(u64_max(RUN_DEPTH_B / per_msg, 2), RUN_DEPTH_MAX);
 
+	/* Long ones under way together would be copied slice by slice, each out of the cache that
+	 * the one before has filled. */
+	if (p->same && !o->depth && p->size > RUN_SAME_MANY_B)
+		depth = 1;
 	p->depth = (uint32_t)depth;
 	p->ring = (struct check_ring){.nr_slots = p->same ? 1 : power_of_two_up(depth)};
 	if (p->same)
