@@ -23,7 +23,11 @@ import time
 TOP = pathlib.Path(__file__).resolve().parent.parent
 GB = 1e9
 # What a row of gx is compared with: medians of the ratios of each round, since the machine may change between rounds.
+LOCAL_SIZES = {"64": 64, "1K": 1 << 10, "4K": 4 << 10, "64K": 64 << 10, "1M": 1 << 20, "64M": 64 << 20}
 RIVALS = {
+    **{f"gx put {s}, local, one place, verified": [f"UCX ucp_put_bw {s}, shared memory"] for s in LOCAL_SIZES},
+    "gx lat 64, local, last byte polled, p50": ["UCX ucp_put_lat 64, shared memory, p50"],
+    "gx lat 64, local, completion, p50": ["UCX ucp_put_lat 64, shared memory, p50"],
     "gx put 64M, shm, verified": ["two bare copies, 8192-byte slots, memcpy", "two bare copies, 8192-byte slots, streaming out",
                                   "testpmd memif, 1500-byte frames, raw", "UCX tag_bw 1M, shared memory",
                                   "UCX ucp_put_bw 64M, shared memory", "iperf3 -l 1M, loopback"],
@@ -91,12 +95,13 @@ class Bench:
         self.tmp = tempfile.mkdtemp(prefix="gx-bench-")
 
     # -- gx --
-    def gx(self, port, what, size, extra=(), server_extra=(), field="GB_s", mem="1G"):
+    def gx(self, port, what, size, extra=(), server_extra=(), field="GB_s", mem="1G", link="packet"):
         addr = f"127.0.0.1:{free_port()}"
         js = os.path.join(self.tmp, f"{time.time_ns()}.json")
         server = [self.build / "tools/gxd", "--listen", addr, "--cores", self.cpu_s, "--port", port, "--busy",
                   "--mem", f"kv=host:{mem}", *server_extra]
-        client = [self.build / "tools/gxperf", what, addr, "--mem", "kv", "--port", port, "-s", size,
+        path = ["--link", "local"] if link == "local" else ["--port", port]
+        client = [self.build / "tools/gxperf", what, addr, "--mem", "kv", *path, "-s", size,
                   "--cores", self.cpu_c, "-J", js, *extra]
         if what == "lat":
             client += ["-n", str(self.a.lat_iterations)]
@@ -109,6 +114,14 @@ class Bench:
         if row.get("wrong") or (what in ("put", "get") and not row.get("checked_b")):
             raise RuntimeError(f"gx {what}: payload wrong or not checked: {row}")
         return row[field]
+
+    def local(self, what, size, *extra, field="GB_s"):
+        return self.gx("shm", what, size, extra, field=field, mem="256M", link="local")
+
+    def ucx_put(self, size):
+        """About as long as gx runs, at 20 GB/s and 40 million a second."""
+        n = int(self.a.seconds * min(20e9 / size, 40e6))
+        return self.ucx_bw("ucp_put_bw", size, n=max(n, 50))
 
     # -- the limit --
     def two_copies(self, how, slot):
@@ -183,12 +196,21 @@ class Bench:
             add("UCX ucp_put_bw 64M, shared memory", "GB/s",
                 lambda: self.ucx_bw("ucp_put_bw", 64 << 20, n=300), "ucx_perftest")
             add("iperf3 -l 1M, loopback", "GB/s", lambda: self.iperf3("1M"), "iperf3")
+        if "local" in self.a.what:
+            for name, size in LOCAL_SIZES.items():
+                add(f"gx put {name}, local, one place, verified", "GB/s",
+                    lambda name=name: self.local("put", name, "--same-place"))
+                if not (name == "64M" and "put" in self.a.what):
+                    add(f"UCX ucp_put_bw {name}, shared memory", "GB/s", lambda size=size: self.ucx_put(size), "ucx_perftest")
         if "memif" in self.a.what:
             add("testpmd memif, 1500-byte frames, raw", "GB/s", lambda: self.testpmd_memif(1500), "dpdk-testpmd")
             add("gx put 64M, memif, 1500-byte frames, verified", "GB/s",
                 lambda: self.gx("dpdk:net_memif", "put", "64M"))
         if "lat" in self.a.what:
             add("gx lat 64, shm, one way, p50", "us", lambda: self.gx("shm", "lat", "64", field="p50_us"))
+            add("gx lat 64, local, last byte polled, p50", "us",
+                lambda: self.local("lat", "64", "--poll", "memory", field="p50_us"))
+            add("gx lat 64, local, completion, p50", "us", lambda: self.local("lat", "64", field="p50_us"))
             add("UCX tag_lat 64, shared memory, p50", "us", lambda: self.ucx_lat("tag_lat", 64), "ucx_perftest")
             add("UCX ucp_put_lat 64, shared memory, p50", "us", lambda: self.ucx_lat("ucp_put_lat", 64), "ucx_perftest")
         if "udp" in self.a.what:
@@ -230,7 +252,8 @@ def cpu_model():
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("what", nargs="*", default=["put", "memif", "lat", "udp"], help="groups: put memif lat udp")
+    p.add_argument("what", nargs="*", default=["put", "local", "memif", "lat", "udp"],
+                   help="groups: put local memif lat udp")
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--seconds", type=float, default=2.0, help="of each bandwidth measurement")
     p.add_argument("--lat-iterations", type=int, default=200000)
