@@ -24,7 +24,7 @@
 #define GROUP_GRACE_NS	   1000000000ull /* rank 0 knows best who is missing: it speaks first */
 #define GROUP_AGAIN_NS	   50000000ull /* between two tries to reach a rank that is not there yet */
 #define GROUP_PIECE_CPU_B  (1u << 20)
-#define GROUP_PIECE_GPU_B  (64u << 20)
+#define GROUP_PIECE_GPU_B  (1u << 30)
 #define GROUP_DEPTH	   16
 #define GROUP_DEPTH_MAX	   256
 #define GROUP_CTL_REGION   "gx-coll-ctl"

@@ -205,6 +205,15 @@ static void dma_open__times_both_engines(void **state)
 		assert_true(dma_copy(d, r->dst + i, r->src + i, 1, 1ull << 62, &t[i]));
 	for (unsigned i = 0; i < 8; i++) /* two are alone, more are not */
 		assert_int_equal(t[i].stream == DMA_STREAMS, kernel && i < 2);
+	for (unsigned i = 0; i < 200;
+	     i++) { /* and for a while those that are do not count as alone */
+		uint64_t now_ns = (1ull << 62) + (i + 1) * 10 * DELAY;
+
+		for (unsigned k = 0; k < 4; k++)
+			dma_reap(d, now_ns + k * DELAY);
+		assert_true(dma_copy(d, r->dst, r->src, 1, now_ns + 4 * DELAY, &t[0]));
+		assert_int_equal(t[0].stream == DMA_STREAMS, kernel && i >= 63);
+	}
 	dma_close(d);
 }
 

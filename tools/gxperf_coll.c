@@ -49,7 +49,7 @@ static const struct argp_option coll_options[] = {
 	{"mem", KEY_MEMORY, "PLACE", 0,
 	 "host (default); cuda: GPU i for the i-th rank of a host; cuda:N", 0},
 	{"lanes", KEY_LANES, "N", 0, "Cores of a rank; default 1", 0},
-	{"piece", KEY_PIECE, "SIZE", 0, "Largest put; default 1M from host memory, 64M from GPUs",
+	{"piece", KEY_PIECE, "SIZE", 0, "Largest put; default 1M from host memory, 1G from GPUs",
 	 0},
 	{"puts", KEY_PUTS, "N", 0, "Puts to one peer under way; default 16", 0},
 	{"fan", KEY_FAN, "N", 0, "Peers served at once; default all, 1 from GPUs", 0},

@@ -95,7 +95,7 @@ struct gx_group_opts {
 	const struct gx_group_buf *bufs; /* the same kinds, in the same order, at all ranks */
 	unsigned nr_bufs;		 /* at most GX_GROUP_BUFS_MAX */
 	/* A shard travels in puts of at most this; the same at all ranks. Default: 1 MiB from host
-	 * memory, 64 MiB when any buffer is a GPU's. A power of two, 4 KiB to 16 GiB. */
+	 * memory, 1 GiB when any buffer is a GPU's. A power of two, 4 KiB to 16 GiB. */
 	uint64_t piece_b;
 	unsigned depth; /* puts to one peer under way; default 16, 1 to 256 */
 	/* Peers that are served at once, in rotated order; the next one's turn comes when all puts

@@ -68,8 +68,8 @@ enum gx_unpack_mode {
 
 /* Who copies between memory of GPUs, and between it and host memory, over the local link. */
 enum gx_copy_engine {
-	GX_COPY_AUTO, /* copy engines, but for puts and gets of up to 64 KiB while at most two are
-			 under way: the resident kernel when that was found to be faster */
+	GX_COPY_AUTO, /* copy engines, but for puts and gets of up to 64 KiB while at most two at a
+			 time are under way: the resident kernel when that was found to be faster */
 	GX_COPY_CE,   /* copy engines alone: no SM is used */
 	GX_COPY_RESIDENT, /* the resident kernel for all up to 64 KiB */
 };
