@@ -24,6 +24,7 @@
 #define IMM_SEQ_MASK 0x7fffffffu
 /* gx_op.user: READY or a piece, the peer, the collective's place in the ring. */
 #define USER_READY   (1ull << 63)
+#define USER_ASK     (1ull << 62)
 
 static struct coll_part *part_of(struct coll_worker *w, uint64_t seq)
 {
@@ -398,7 +399,7 @@ static void notify_take(struct coll_worker *w, const struct gx_comp *comp)
 
 static void done_take(struct coll_worker *w, const struct gx_comp *comp)
 {
-	unsigned q = (comp->user & ~USER_READY) >> 32;
+	unsigned q = (comp->user & ~(USER_READY | USER_ASK)) >> 32;
 	struct coll_part *part = &w->part[(uint32_t)comp->user % COLL_RING];
 	bool ready = comp->user & USER_READY;
 
@@ -412,7 +413,9 @@ static void done_take(struct coll_worker *w, const struct gx_comp *comp)
 				  strerror(-comp->status));
 		return;
 	}
-	if (ready) {
+	if (comp->user & USER_ASK) {
+		w->asked[q] = false;
+	} else if (ready) {
 		part->way[q].told_done = true;
 		part->nr_told_done++;
 	} else {
@@ -488,6 +491,30 @@ static void part_late(struct coll_worker *w, uint64_t seq)
 		  late && !part->way[first].ready ? "has not posted it" : "is late");
 }
 
+/*
+ * A connection's time-out runs while something is under way on it. To a peer that owes us its part
+ * nothing may be: then it is asked, so that one that has stopped is found, and not waited for.
+ */
+static void part_ask(struct coll_worker *w, uint64_t seq, uint64_t now_ns)
+{
+	const struct coll_part *part = part_of(w, seq);
+	struct gx_group *g = w->group;
+
+	if (now_ns < w->ask_ns)
+		return;
+	w->ask_ns = now_ns + g->gx->opts.peer_timeout_ns / 4;
+	for (unsigned q = 0; q < g->nr_ranks; q++) {
+		struct gx_op op = GX_INIT(op);
+
+		if (q == g->rank || w->asked[q] || w->left[q] || !part_is_late_for(w, part, q))
+			continue;
+		op.kind = GX_OP_PUT;
+		op.user = USER_ASK | (uint64_t)q << 32;
+		op.token = g->peer[q].ctl_token;
+		w->asked[q] = worker_post(w, q, &op);
+	}
+}
+
 static bool worker_progress(struct coll_worker *w, uint64_t now_ns)
 {
 	struct gx_group *g = w->group;
@@ -504,6 +531,8 @@ static bool worker_progress(struct coll_worker *w, uint64_t now_ns)
 		atomic_store_explicit(&w->done, ++done, memory_order_release);
 		busy = true;
 	}
+	if (done != posted && part_of(w, done)->begun)
+		part_ask(w, done, now_ns);
 	if (gx_unlikely(g->opts.timeout_ns && done != posted && part_of(w, done)->begun &&
 			now_ns - part_of(w, done)->begin_ns > g->opts.timeout_ns))
 		part_late(w, done);
@@ -762,12 +791,13 @@ static int worker_open(struct gx_group *g, unsigned index)
 	w->ep = calloc(g->nr_ranks, sizeof(*w->ep));
 	w->out = calloc(g->nr_ranks, sizeof(*w->out));
 	w->left = calloc(g->nr_ranks, sizeof(*w->left));
+	w->asked = calloc(g->nr_ranks, sizeof(*w->asked));
 	for (unsigned i = 0; i < COLL_RING; i++) {
 		w->part[i].way = calloc(g->nr_ranks, sizeof(*w->part[i].way));
 		if (!w->part[i].way)
 			ret = -ENOMEM;
 	}
-	if (ret || !w->ep || !w->out || !w->left)
+	if (ret || !w->ep || !w->out || !w->left || !w->asked)
 		return gx_fail(-ENOMEM, "no memory");
 	for (unsigned i = 0; i < g->nr_bufs && !ret; i++)
 		if (g->copier_of[i] == i)
@@ -843,6 +873,7 @@ void coll_workers_free(struct gx_group *g)
 		free(w->ep);
 		free(w->out);
 		free(w->left);
+		free(w->asked);
 		free(w);
 	}
 	free(g->worker);

@@ -74,6 +74,8 @@ struct coll_worker {
 	struct gx_ep **ep; /* [nr_ranks]; frozen once connected */
 	uint32_t *out;	   /* [nr_ranks]: pieces under way to a peer */
 	bool *left;	   /* [nr_ranks]: it has posted gx_leave() and will do nothing more */
+	bool *asked;	   /* [nr_ranks]: a put of no bytes asks whether it lives */
+	uint64_t ask_ns;   /* when those that are waited for are asked next */
 	unsigned nr_down_seen;
 	unsigned nr_copies; /* out, of all copiers */
 	struct coll_part part[COLL_RING];
