@@ -209,14 +209,23 @@ static bool is_lone(struct dma *d, uint64_t len)
 	return !d->crowd;
 }
 
+/* What is not taken because the stream has failed will never be. */
+static void dma_look_for_fault(struct dma *d, struct gx_gpu_stream *stream)
+{
+	if (d->gpu->ops->fault(stream))
+		d->err = -EIO;
+}
+
 static bool lone_copy(struct dma *d, const struct gx_gpu_copy *copy, uint64_t now_ns,
 		      struct dma_ticket *out)
 {
 	struct dma_lone *l = &d->lone;
 	struct dma_ticket t = {.seq = l->begun + 1, .stream = DMA_STREAMS};
 
-	if (d->gpu->ops->copy(l->stream, copy, 1, flag_of(d, t), t.seq, now_ns))
+	if (d->gpu->ops->copy(l->stream, copy, 1, flag_of(d, t), t.seq, now_ns)) {
+		dma_look_for_fault(d, l->stream);
 		return false;
+	}
 	if (l->begun == l->done)
 		l->since_ns = DMA_UNSEEN;
 	l->begun++;
@@ -235,9 +244,12 @@ bool dma_copy(struct dma *d, void *dst, const void *src, uint64_t len, uint64_t 
 	if (is_lone(d, len) && lone_copy(d, &copy, now_ns, out))
 		return true;
 	s = stream_choose(d, len);
-
-	if (!s || d->gpu->ops->copy(s->stream, &copy, 1, NULL, 0, now_ns))
+	if (!s)
 		return false;
+	if (d->gpu->ops->copy(s->stream, &copy, 1, NULL, 0, now_ns)) {
+		dma_look_for_fault(d, s->stream);
+		return false;
+	}
 	if (s->queued == s->done)
 		s->since_ns = DMA_UNSEEN;
 	s->queued++;
