@@ -85,6 +85,8 @@ struct ctl_conn {
 	char forced[GX_NAME_MAX]; /* client: the port wanted, "" for the best */
 	char link[16];		  /* client: the link wanted, "" for the best */
 	unsigned lanes_max;	  /* client: 0: no limit */
+	uint8_t unpack;		  /* client: see struct gx_hello_lanes */
+	uint16_t sms;
 	struct ctl_addr addrs[CTL_ADDRS_MAX];
 	unsigned nr_addrs, addr; /* client: to try; the one under way */
 	int addr_err;		 /* client: why the one before failed */

@@ -309,6 +309,8 @@ static void lanes_send(struct ctl_conn *cc, enum gx_hello_type type)
 static void lanes_agree(struct gx_conn *c, const struct gx_hello_lanes *l)
 {
 	c->agreed = (struct gx_hello_lanes){.link = l->link,
+					    .unpack = l->unpack,
+					    .sms = l->sms,
 					    .quantum = l->quantum,
 					    .chunk_b = l->chunk_b,
 					    .window = l->window,
@@ -446,6 +448,8 @@ static bool connect_fill(struct ctl_conn *cc)
 
 	snprintf(l->port, sizeof(l->port), "%s", name);
 	l->link = cc->conn->link;
+	l->unpack = cc->unpack;
+	l->sms = cc->sms;
 	l->nr_lanes = GX_MIN(cc->ctl->gx->nr_cores, peer->nr_lanes);
 	if (cc->lanes_max)
 		l->nr_lanes = GX_MIN(l->nr_lanes, cc->lanes_max);
@@ -483,8 +487,8 @@ static void client_hello_take(struct ctl_conn *cc)
 /* Is @a what a server may make of our proposal @w? */
 static bool accept_is_valid(const struct gx_hello_lanes *w, const struct gx_hello_lanes *a)
 {
-	if (a->link != w->link || strcmp(a->port, w->port) || a->nr_lanes != w->nr_lanes ||
-	    a->integrity != w->integrity)
+	if (a->unpack != w->unpack || a->sms != w->sms || a->link != w->link ||
+	    strcmp(a->port, w->port) || a->nr_lanes != w->nr_lanes || a->integrity != w->integrity)
 		return false;
 	if (a->quantum < GX_WIRE_QUANTUM_MIN || a->quantum > w->quantum || a->quantum % 16)
 		return false;
@@ -625,6 +629,8 @@ static bool accept_fill(const struct ctl_conn *cc, const struct gx_hello_lanes *
 
 	memcpy(l->port, want->port, sizeof(l->port));
 	l->link = want->link;
+	l->unpack = want->unpack;
+	l->sms = want->sms;
 	l->quantum = GX_MIN(want->quantum, lanes_port(cc)->caps.payload_max) & ~15u;
 	if (l->quantum < GX_WIRE_QUANTUM_MIN)
 		return false;

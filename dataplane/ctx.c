@@ -405,6 +405,8 @@ GX_EXPORT void gx_close(struct gx *gx)
 				gx->port[p].port->ops->queue_close(gx->port[p].queue[i]);
 		gx->port[p].port->ops->close(gx->port[p].port);
 	}
+	for (unsigned i = 0; i < gx->nr_unpackers; i++)
+		gx->unpacker[i].gpu->ops->close(gx->unpacker[i].gpu);
 	for (unsigned i = 0; i < GX_GPUS_MAX; i++)
 		if (gx->gpu[i])
 			gx->gpu[i]->ops->close(gx->gpu[i]);

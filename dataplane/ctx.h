@@ -18,10 +18,11 @@
 
 #include <pthread.h>
 
-#define GX_CORES_MAX   GX_HELLO_LANES
-#define GX_GPUS_MAX    16
-#define GX_REGIONS_MAX GX_HELLO_REGIONS
-#define GX_COMPS_MAX   8192 /* completions a core can hold; posting stops before it is full */
+#define GX_CORES_MAX	 GX_HELLO_LANES
+#define GX_GPUS_MAX	 16
+#define GX_REGIONS_MAX	 GX_HELLO_REGIONS
+#define GX_UNPACKERS_MAX 16
+#define GX_COMPS_MAX	 8192 /* completions a core can hold; posting stops before it is full */
 
 struct ctl;
 struct ctl_conn;
@@ -41,12 +42,12 @@ struct gx_mem {
 	struct gx_gpu *gpu; /* who executes copies into it: the host backend for host memory */
 	bool own;	    /* gx_mem_alloc() made it */
 	bool huge;
-	int fd;	     /* what names it to peers on this host: host memory: the memfd that all of it is a
-			mapping of, from its start; GPU: see share. -1: there is none */
-	struct gx_gpu_handle share;  /* GPU, shared: how peers on this host name it */
-	struct gx_gpu *_Atomic dma;  /* host: the GPU by which it was registered for copy engines, all
-					GPUs'; NULL: none. Written by ctl, read by cores */
-	uint64_t id; /* of the allocation, see struct gx_hello_export */
+	int fd; /* what names it to peers on this host: host memory: the memfd that all of it is a
+		   mapping of, from its start; GPU: see share. -1: there is none */
+	struct gx_gpu_handle share; /* GPU, shared: how peers on this host name it */
+	struct gx_gpu *_Atomic dma; /* host: the GPU by which it was registered for copy engines,
+				       all GPUs'; NULL: none. Written by ctl, read by cores */
+	uint64_t id;		    /* of the allocation, see struct gx_hello_export */
 	bool shared;
 	char name[GX_NAME_MAX];
 	unsigned access;
@@ -142,6 +143,14 @@ struct gx {
 	struct gx_gpu
 		*gpu[GX_GPUS_MAX]; /* CUDA, by ordinal, opened when first needed; owner: ctl */
 	struct gx_gpu_cfg gpu_cfg;
+	/* The same devices, or the CPU (-1), as connections want them to unpack. owner: ctl */
+	struct gx_unpacker {
+		struct gx_gpu *gpu;
+		int device;
+		enum gx_unpack unpack;
+		unsigned sms;
+	} unpacker[GX_UNPACKERS_MAX];
+	unsigned nr_unpackers;
 	unsigned nr_cores;
 	struct gx_core *core[GX_CORES_MAX];
 	unsigned nr_ports;
@@ -233,6 +242,10 @@ unsigned local_nr_maps(const struct gx_conn *c);
 void local_revoke(struct gx_conn *c, const struct gx_mem *mem);
 void local_close(struct gx_conn *c); /* of a half-open one, or of none, too */
 
+/** unpacker_get() - @gpu's device, unpacking so: found, or opened. Kept until the context closes.
+ * ctl, region.c. Return: 0, -errno with gx_error(). */
+int unpacker_get(struct gx *gx, const struct gx_gpu *gpu, enum gx_unpack unpack, unsigned sms,
+		 struct gx_gpu **out);
 /** mem_reap() - Free memory whose owner has let go of it, or (@all) what is left when the context
  * closes. region.c. */
 void mem_reap(struct gx *gx, bool all);

@@ -809,6 +809,61 @@ static int ep_random(struct link_pkt *l, struct pkt_ep *e)
 	return 0;
 }
 
+/* The core may turn: it sees the queue when it is whole. */
+static int link_bq_open(struct link_pkt *l, struct gx_gpu *by, struct block_q **out)
+{
+	unsigned n = link_nr_bqs(l);
+	int ret = n == PKT_BQS_MAX ? -ENOSPC
+				   : block_open(by, l->q->rx_base, l->core->gx->opts.gpu_timeout_ns,
+						&l->bqs[n]);
+
+	if (ret)
+		return ret;
+	l->bq_by[n] = by;
+	*out = l->bqs[n];
+	atomic_store_explicit(&l->nr_bqs, n + 1, memory_order_release);
+	return 0;
+}
+
+/* How the client wants @gpu's memory to be filled. */
+static int ep_unpack_one(struct pkt_ep *e, const struct gx_gpu *gpu, enum gx_unpack unpack,
+			 unsigned sms)
+{
+	struct link_pkt *l = e->link;
+	struct gx_gpu *by;
+	int ret = unpacker_get(l->core->gx, gpu, unpack, sms, &by);
+
+	if (ret)
+		return ret;
+	for (unsigned i = 0; i < link_nr_bqs(l); i++)
+		if (l->bq_by[i] == by) {
+			e->bq[1 + gpu->device] = l->bqs[i];
+			return 0;
+		}
+	ret = link_bq_open(l, by, &e->bq[1 + gpu->device]);
+	return ret ? gx_fail(ret, "unpack %s: %s", gx_unpack_name(unpack), strerror(-ret)) : 0;
+}
+
+/* The server's half unpacks as the client wants; the client's own half as its options say. */
+static int ep_unpack(struct pkt_ep *e)
+{
+	const struct gx_conn *c = e->ep.conn;
+	unsigned unpack = c->agreed.unpack ? c->agreed.unpack - 1u : c->gx->gpu_cfg.unpack;
+	int ret = 0;
+
+	if (!c->server || (!c->agreed.unpack && !c->agreed.sms))
+		return 0;
+	if (unpack > GX_UNPACK_NONE)
+		return gx_fail(-EINVAL, "unpack mode %u is not known here", unpack);
+	/* The CPU copies, or it does not. */
+	if (unpack == GX_UNPACK_NONE || c->gx->gpu_cfg.unpack == GX_UNPACK_NONE)
+		ret = ep_unpack_one(e, c->gx->host, unpack, 0);
+	for (unsigned i = 0; i < GX_GPUS_MAX && !ret; i++)
+		if (c->gx->gpu[i])
+			ret = ep_unpack_one(e, c->gx->gpu[i], unpack, c->agreed.sms);
+	return ret;
+}
+
 static int pkt_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 {
 	struct pkt_ep *e = pkt_of(ep);
@@ -818,7 +873,9 @@ static int pkt_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 
 	e->link = l;
 	ep_init_tables(e);
-	ret = ep_random(l, e);
+	ret = ep_unpack(e);
+	if (!ret)
+		ret = ep_random(l, e);
 	if (ret)
 		return ret;
 	ret = cid_alloc(l, e);
@@ -958,9 +1015,7 @@ int link_pkt_open(struct gx_core *core, struct gx_port *port, struct gx_port_que
 	l->q = q;
 	l->port = port;
 	l->pad = calloc(1, port->caps.payload_max);
-	ret = l->pad ? block_open(core->gx->host, q->rx_base, core->gx->opts.gpu_timeout_ns,
-				  &l->bq_host)
-		     : -ENOMEM;
+	ret = l->pad ? link_bq_open(l, core->gx->host, &l->bq_host) : -ENOMEM;
 	if (ret) {
 		link_pkt_close(l);
 		return ret;
@@ -982,18 +1037,17 @@ int link_pkt_gpu(struct link_pkt *l, struct gx_gpu *gpu)
 			 gx->opts.gpu_timeout_ns, &l->stage[gpu->device]);
 	if (ret)
 		return ret;
-	return block_open(gpu, l->q->rx_base, gx->opts.gpu_timeout_ns, &l->bq_gpu[gpu->device]);
+	return link_bq_open(l, gpu, &l->bq_gpu[gpu->device]);
 }
 
 void link_pkt_close(struct link_pkt *l)
 {
 	if (!l)
 		return;
-	block_close(l->bq_host);
-	for (unsigned i = 0; i < GX_GPUS_MAX; i++) {
-		block_close(l->bq_gpu[i]);
+	for (unsigned i = 0; i < link_nr_bqs(l); i++)
+		block_close(l->bqs[i]);
+	for (unsigned i = 0; i < GX_GPUS_MAX; i++)
 		stage_close(l->stage[i]);
-	}
 	free((void *)l->pad);
 	free(l);
 }
@@ -1034,10 +1088,8 @@ static void link_stats(struct link_pkt *l)
 	struct gx_stats *st = &l->core->loop.stats;
 	struct block_stat sum = {0};
 
-	link_block_stats(l, l->bq_host, &sum);
-	for (unsigned i = 0; i < GX_GPUS_MAX; i++)
-		if (l->bq_gpu[i])
-			link_block_stats(l, l->bq_gpu[i], &sum);
+	for (unsigned i = 0; i < link_nr_bqs(l); i++)
+		link_block_stats(l, l->bqs[i], &sum);
 	gx_stat_add(st, GX_STAT_DESCS, sum.descs - l->seen.descs);
 	gx_stat_add(st, GX_STAT_MERGES, sum.merges - l->seen.merges);
 	gx_stat_add(st, GX_STAT_BLOCKS, sum.blocks - l->seen.blocks);

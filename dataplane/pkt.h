@@ -166,10 +166,12 @@ struct pkt_ep {
 	uint32_t credit0_peer; /* that we began with */
 	int err;	       /* 0, or why it failed: set by ep_fail */
 	bool lossless;
-	bool cancels_due;  /* some operation's CANCEL waits for room */
-	bool fails_due;	   /* some message's FAIL does */
-	bool want_peer;	   /* whoever holds this ep waits for the peer's core */
-	bool have_peer;	   /* ctl: peer_add was done */
+	bool cancels_due;		     /* some operation's CANCEL waits for room */
+	bool fails_due;			     /* some message's FAIL does */
+	bool want_peer;			     /* whoever holds this ep waits for the peer's core */
+	struct block_q *bq[1 + GX_GPUS_MAX]; /* frozen: by device + 1, where its connection wants
+					      * another; else NULL */
+	bool have_peer;			     /* ctl: peer_add was done */
 	bool probed;	   /* the port's path is not known: quanta are proven, and losses watched */
 	bool proven;	   /* the quantum passed the path (padded probe), or need not */
 	bool proving;	   /* padded probes of the quantum are under way */
@@ -240,6 +242,8 @@ struct pkt_ep {
 	uint64_t rsn_seen[PKT_RECS / 64];
 };
 
+#define PKT_BQS_MAX (1 + GX_GPUS_MAX + GX_UNPACKERS_MAX)
+
 /* The packet link of one core over one port's queue. */
 struct link_pkt {
 	struct gx_core *core;
@@ -251,6 +255,11 @@ struct link_pkt {
 	unsigned rover; /* who sends first this turn */
 	struct block_q *bq_host;
 	struct block_q *bq_gpu[GX_GPUS_MAX];
+	/* All there are, those that connections wanted too. Written by ctl (release) up to nr_bqs,
+	 * which the core reads (acquire). */
+	struct block_q *bqs[PKT_BQS_MAX];
+	const struct gx_gpu *bq_by[PKT_BQS_MAX]; /* ctl: who unpacks */
+	_Atomic unsigned nr_bqs;
 	struct stage *stage[GX_GPUS_MAX]; /* for sending from that GPU */
 	unsigned nr_gpus; /* 1 + the largest device in bq_gpu and stage; frozen before the core
 			     turns */
@@ -278,6 +287,12 @@ static inline bool pkt_needs_window(uint64_t len)
 	return len > 64 * GX_WIRE_QUANTUM_MIN;
 }
 
+/* Pairs with the release in link_bq_open(). */
+static inline unsigned link_nr_bqs(const struct link_pkt *l)
+{
+	return atomic_load_explicit(&l->nr_bqs, memory_order_acquire);
+}
+
 /* Buffers kept out of grants, for duplicates. */
 static inline uint32_t pkt_margin(const struct gx_port_caps *caps)
 {
@@ -294,6 +309,13 @@ bool link_pkt_poll(void *link, uint64_t now_ns); /* the poller */
 void link_release(struct link_pkt *l, uint64_t buf);
 void link_release_flush(struct link_pkt *l);
 struct block_q *link_bq(struct link_pkt *l, struct gx_gpu *gpu);
+/* For what @e receives: as its connection wanted, or as all. NULL: the link does not know @gpu. */
+static inline struct block_q *ep_bq(const struct pkt_ep *e, struct gx_gpu *gpu)
+{
+	struct block_q *bq = e->bq[1 + gpu->device];
+
+	return bq ? bq : link_bq(e->link, gpu);
+}
 
 /* operations (link_pkt.c) */
 uint32_t op_alloc(struct pkt_ep *e);

@@ -432,7 +432,7 @@ static void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec)
 		err = open_target(e, rec, m, &gpu);
 	if (!(rec->flags & GX_REC_INLINE))
 		full = open_words(e, m);
-	m->bq = link_bq(e->link, gpu);
+	m->bq = ep_bq(e, gpu);
 	if (!err)
 		err = m->bq ? full : -EIO;
 	if (!err && (rec->flags & GX_REC_INLINE)) {
@@ -749,20 +749,20 @@ static void rx_times(struct link_pkt *l, uint64_t now_ns)
 
 static bool rx_room(const struct link_pkt *l)
 {
-	if (block_room(l->bq_host) < GX_BURST_MAX)
-		return false;
-	for (unsigned i = 0; i < l->nr_gpus; i++)
-		if (l->bq_gpu[i] && block_room(l->bq_gpu[i]) < GX_BURST_MAX)
+	unsigned n = link_nr_bqs(l);
+
+	for (unsigned i = 0; i < n; i++)
+		if (block_room(l->bqs[i]) < GX_BURST_MAX)
 			return false;
 	return true;
 }
 
 static void rx_flush(struct link_pkt *l, bool burst_short, uint64_t now_ns)
 {
-	block_flush(l->bq_host, burst_short, now_ns);
-	for (unsigned i = 0; i < l->nr_gpus; i++)
-		if (l->bq_gpu[i])
-			block_flush(l->bq_gpu[i], burst_short, now_ns);
+	unsigned n = link_nr_bqs(l);
+
+	for (unsigned i = 0; i < n; i++)
+		block_flush(l->bqs[i], burst_short, now_ns);
 }
 
 /* Control packets, all that wait: an OPEN sent before a data packet in hand must be known before
@@ -871,11 +871,11 @@ static bool reap_q(struct link_pkt *l, struct block_q *q, uint64_t now_ns)
 
 bool rx_reap(struct link_pkt *l, uint64_t now_ns)
 {
-	bool worked = reap_q(l, l->bq_host, now_ns);
+	unsigned n = link_nr_bqs(l);
+	bool worked = false;
 
-	for (unsigned i = 0; i < l->nr_gpus; i++)
-		if (l->bq_gpu[i])
-			worked |= reap_q(l, l->bq_gpu[i], now_ns);
+	for (unsigned i = 0; i < n; i++)
+		worked |= reap_q(l, l->bqs[i], now_ns);
 	link_release_flush(l);
 	return worked;
 }

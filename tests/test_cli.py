@@ -88,7 +88,9 @@ class Tools:
         self.gxd_path = str(build / "tools" / "gxd")
         self.gxperf_path = str(build / "tools" / "gxperf")
         self.fakes = build / "tests"
-        self.env = None
+        # meson shows a test the folders of the libraries that it depends on: the fake driver is for those who ask.
+        paths = [p for p in os.environ.get("LD_LIBRARY_PATH", "").split(":") if p and pathlib.Path(p) != self.fakes]
+        self.env = {**os.environ, "LD_LIBRARY_PATH": ":".join(paths)}
 
     def with_gpus(self, nr=2):
         """The same tools, and a CUDA driver whose GPUs are threads (tests/fake_cuda.c); None where that is not."""
@@ -282,7 +284,7 @@ def wrong_server_options(tools):
         tools.gxperf("put", s.addr, "--port", "avian").must(FAILED, "avian")
         tools.gxperf("put", s.addr, "--require", "verbs").must(FAILED, "verbs", "shm")
         tools.gxperf("put", s.addr, "--link", "verbs").must(USAGE, "verbs")
-        tools.gxperf("put", s.addr, "--link", "packet", "--unpack", "d2d").must(FAILED, "d2d", "gxd")
+        tools.gxperf("put", s.addr, "--link", "packet", "--unpack", "d2d").must(FAILED, "d2d", "host memory")
         tools.gxperf("put", s.addr, "--unpack", "host").must(FAILED, "--link packet")
         tools.gxperf("put", s.addr, "--file", "/nonexistent").must(FAILED, "/nonexistent")
         tools.gxperf("put", s.addr, "--file", "/").must(FAILED, "regular")
@@ -648,7 +650,7 @@ def free_port():
 def coll_rank(tools, command, *args, env=None):
     """One rank that is a process; it takes the CPU that its rank gives it."""
     return subprocess.Popen([tools.gxperf_path, command, *map(str, args)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})})
+                            stderr=subprocess.PIPE, text=True, env={**tools.env, **(env or {})})
 
 
 @case
@@ -1151,6 +1153,27 @@ def gpu_local_without_a_gpu(tools):
         ran = tools.perf("put", s.addr, "--link", "local", "-s", "1M", "-n", "10")
         ran.clean()
         expect("by packets" in ran.doc["path"]["why"], ran.doc["path"])
+
+
+@case
+def gpu_unpack_as_the_client_wants(tools):
+    """Each connection in its own way, also beside another; the server keeps its own for who says nothing."""
+    tools = tools.with_gpus()
+    if not tools:
+        return
+    with Server(tools, "--unpack", "d2d", mem="g=cuda:0:64M") as s:
+        how = ("put", s.addr, "--link", "packet", "-b", "1", "-e", "1M", "-f", "32", "-n", "20")
+        for mode in ("kernel", "resident", "d2d", "host"):
+            ran = tools.perf(*how, "--unpack", mode, "--sms", "4")
+            ran.clean()
+            expect(ran.doc["path"]["unpack"] == mode, ran.doc["path"])
+        ran = tools.perf(*how)
+        ran.clean()
+        expect(ran.doc["path"]["unpack"] == "d2d", ran.doc["path"])
+        tools.perf(*how, "-q", "4", "--unpack", "kernel").clean()
+        ran = tools.perf("put", s.addr, "--link", "packet", "-s", "1M", "-n", "5", "--unpack", "none").must(WRONG)
+        expect(ran.doc["results"][0]["wrong"] > 0, ran.doc)
+        tools.perf(*how, "--unpack", "kernel").clean()
 
 
 @case

@@ -631,6 +631,8 @@ static struct gx_hello_lanes *lanes_full(void)
 
 	assert_non_null(l);
 	strcpy(l->port, "dpdk:net_memif");
+	l->unpack = 3;
+	l->sms = 0x1234;
 	l->quantum = 4096;
 	l->chunk_b = 512 << 10;
 	l->window = 8;
@@ -689,7 +691,7 @@ static void lanes_get__refuses(void **state)
 {
 	struct gx_hello_lanes *in = lanes_full(), *out = malloc(sizeof(*out));
 	uint32_t body = frame_body(gx_hello_lanes_put(frame, GX_HELLO_ACCEPT, in), GX_HELLO_ACCEPT);
-	uint8_t *link = frame + 8 + 1 + strlen(in->port), *count = link + 25, *lane = count + 4;
+	uint8_t *link = frame + 8 + 1 + strlen(in->port), *count = link + 28, *lane = count + 4;
 
 	assert_int_equal(*count, GX_HELLO_LANES);
 	*count = GX_HELLO_LANES + 1;

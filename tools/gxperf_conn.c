@@ -258,6 +258,9 @@ static int conn_begin(struct perf *perf, unsigned i)
 	co.lanes = perf->nr_cores;
 	co.first_core = i % perf->nr_cores;
 	co.timeout_ns = perf->opts->timeout_ns;
+	co.unpack = perf->opts->unpack;
+	co.unpack_set = perf->opts->unpack_given;
+	co.sms = perf->opts->sms;
 	c->perf = perf;
 	ret = gx_connect(perf->gx, perf->opts->addr, &co, &c->conn);
 	if (ret) {
@@ -397,7 +400,14 @@ static int conn_hello(struct perf *perf)
 	return ret;
 }
 
-/* Unpacking is done where bytes land: there for put and send, here for get. */
+static bool unpack_is_gpus(enum gx_unpack_mode mode)
+{
+	return mode == GX_UNPACK_MODE_KERNEL || mode == GX_UNPACK_MODE_RESIDENT ||
+	       mode == GX_UNPACK_MODE_D2D;
+}
+
+/* Unpacking is done where bytes land: there for put and send, as the connection has asked, here for
+ * get. */
 static int conn_unpack_check(struct perf *perf, unsigned access)
 {
 	if (perf->opts->unpack_given && !strcmp(perf->info.link, "local")) {
@@ -406,15 +416,22 @@ static int conn_unpack_check(struct perf *perf, unsigned access)
 			  opt_unpack_text(perf->opts->unpack));
 		return PERF_FAILED;
 	}
-	if (!perf->opts->unpack_given || access == GX_ACCESS_GET ||
-	    perf->opts->unpack == perf->server_unpack)
+	if (access == GX_ACCESS_GET)
 		return PERF_OK;
-	out_error(perf->out,
-		  "--unpack %s: bytes land at the server, which unpacks by '%s'; start it with gxd "
-		  "--unpack %s",
-		  opt_unpack_text(perf->opts->unpack), opt_unpack_text(perf->server_unpack),
-		  opt_unpack_text(perf->opts->unpack));
-	return PERF_FAILED;
+	if (perf->opts->sms)
+		perf->server_sms = perf->opts->sms;
+	if (!perf->opts->unpack_given)
+		return PERF_OK;
+	if (perf->conns[0].region.kind == GX_MEM_HOST && unpack_is_gpus(perf->opts->unpack)) {
+		out_error(perf->out,
+			  "--unpack %s: region '%s' is host memory, which the server's CPU fills: "
+			  "host, "
+			  "none or auto",
+			  opt_unpack_text(perf->opts->unpack), perf->conns[0].region.name);
+		return PERF_FAILED;
+	}
+	perf->server_unpack = perf->opts->unpack;
+	return PERF_OK;
 }
 
 static const char *path_unpack(const struct perf *perf, enum gx_unpack_mode mode,

@@ -248,6 +248,11 @@ struct gx_connect_opts {
 	 * a GPU at either end the copy engines of a GPU do it, if this context has opened one (see
 	 * gx_gpu_open()); else that memory is reached by packets. */
 	const char *link;
+	/* How the peer unpacks what this connection puts into its memory, when .unpack_set, and SMs
+	 * that it may use, 0: its default. Packets alone are unpacked: not over the local link. */
+	enum gx_unpack_mode unpack;
+	bool unpack_set;
+	unsigned sms;
 };
 
 /**

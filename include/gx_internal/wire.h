@@ -199,7 +199,9 @@ struct gx_hello_lane {
 
 struct gx_hello_lanes { /* CONNECT and ACCEPT */
 	char port[GX_NAME_MAX];
-	uint8_t link;				      /* enum gx_link_id */
+	uint8_t link;	/* enum gx_link_id */
+	uint8_t unpack; /* how the server unpacks what comes: 1 + enum gx_unpack; 0: as for all */
+	uint16_t sms;	/* that it may use for that; 0: its default */
 	uint32_t quantum, chunk_b, window, integrity; /* CONNECT: wanted; ACCEPT: what holds */
 	uint64_t peer_timeout_ns;
 	uint32_t nr_lanes;
