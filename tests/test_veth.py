@@ -131,11 +131,11 @@ def narrows(there, other):
     there.perf("get", "-s", "1M", "-n", "20").clean()
 
 
-def libxdp_leaks(folder):
+def libxdp_leaks(tools, folder):
     """80 bytes of its own at close, which are not ours to free."""
     path = pathlib.Path(folder) / "lsan"
     path.write_text("leak:xsk_umem__create\n")
-    os.environ["LSAN_OPTIONS"] = f"suppressions={path}:print_suppressions=0"
+    tools.env["LSAN_OPTIONS"] = f"suppressions={path}:print_suppressions=0"
 
 
 def main(build, driver):
@@ -147,7 +147,7 @@ def main(build, driver):
         try:
             links_make(other)
             mtu_set(other, 9000 if driver == "udp" else 1500)
-            libxdp_leaks(folder)
+            libxdp_leaks(tools, folder)
             run(tools, other, driver, pathlib.Path(folder))
         finally:
             other.end()
