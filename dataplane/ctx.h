@@ -178,6 +178,14 @@ int gx_fail(int err, const char *fmt, ...) __attribute__((format(printf, 2, 3)))
 
 /* Room for one more that no operation of ours announced (comps_due)? */
 bool core_comp_room(const struct gx_core *core);
+/* May one more operation be posted? What is posted and what nobody has taken yet may fill half of
+ * the ring; the rest is for what the peers bring. */
+static inline bool core_post_room(const struct gx_core *core)
+{
+	uint32_t tail = atomic_load_explicit(&core->comp_tail, memory_order_relaxed);
+
+	return core->comp_head - tail + core->comps_due + 2 <= GX_COMPS_MAX / 2;
+}
 /* Give a completion to whom @route names: what post got with the operation. NULL: whoever polls the
  * core. Else it is submit.c's. */
 void core_comp(struct gx_core *core, const struct gx_comp *comp, void *route);

@@ -90,14 +90,6 @@ static struct gx_stats *stats(const struct local_ep *e)
 
 /* ---- Completions ---- */
 
-/* What is posted and what is not yet taken may fill half the ring; the rest is for the peers'. */
-static bool post_room(const struct gx_core *core)
-{
-	uint32_t tail = atomic_load_explicit(&core->comp_tail, memory_order_relaxed);
-
-	return core->comp_head - tail + core->comps_due + 2 <= GX_COMPS_MAX / 2;
-}
-
 static void op_report(struct local_ep *e, const struct local_op *op)
 {
 	struct gx_comp comp = {.kind = GX_COMP_DONE,
@@ -628,7 +620,7 @@ static int local_post(struct gx_ep *ep, const struct gx_op *user, void *route)
 	}
 	if (e->pkt.err || e->fail_err)
 		return -ENOTCONN;
-	if (!post_room(ep->core))
+	if (!core_post_room(ep->core))
 		return -EAGAIN;
 	e->used = true;
 	if (dma)

@@ -344,7 +344,7 @@ static int pkt_post(struct gx_ep *ep, const struct gx_op *user, void *route)
 	if (e->err)
 		return -ENOTCONN;
 	/* Half of the records are kept for what the peer asks of us. */
-	if (ep->core->comps_due + 2 > GX_COMPS_MAX / 2 || tx_rec_room(e) < PKT_RECS / 2)
+	if (!core_post_room(ep->core) || tx_rec_room(e) < PKT_RECS / 2)
 		return -EAGAIN;
 	i = op_alloc(e);
 	if (i == PKT_NONE || e->nr_ops > PKT_OPS - PKT_GETS_MAX) {

@@ -406,7 +406,7 @@ int submit_stream(struct gx_ep *ep, const struct gx_op *op)
 	if (!s->marks)
 		return gx_fail(-ENODEV, "gx_op.stream: no GPU is open here: allocate or register "
 					"memory of one first");
-	if (!s->free || core->comps_due + 2 > GX_COMPS_MAX / 2 || submit_on(core))
+	if (!s->free || !core_post_room(core) || submit_on(core))
 		return -EAGAIN;
 	ret = mark_get(s->marks, op, core->now_ns, &mark);
 	if (ret)

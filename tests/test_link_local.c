@@ -324,6 +324,32 @@ static void put__without_a_poll(void **state)
 
 /* ---- Notifications ---- */
 
+/* The same over packets. */
+static void packets__put_without_a_poll(void **state)
+{
+	struct rig *r = rig_new("shm", false, false, 0);
+	uint64_t until = gx_now() + WAIT_NS;
+	struct gx_op op;
+	unsigned n = 0;
+	int took = 1;
+
+	assert_int_equal(rig_connect(r, "packet", NULL), 0);
+	op = op_to(&r->client, GX_OP_PUT, "kv");
+	op.addr = r->buf;
+	op.len = 1;
+	while ((took || n < GX_COMPS_MAX / 4) && gx_now() < until) {
+		took = gx_post(r->client.ep, &op, 1);
+		assert_true(took >= 0);
+		n += (unsigned)took;
+		gx_core_turn(r->client.core, gx_now());
+		turn(&r->server);
+	}
+	assert_true(n > GX_COMPS_MAX / 4 && n <= GX_COMPS_MAX / 2);
+	UNTIL(r, r->client.nr_done == n);
+	assert_int_equal(r->client.nr_failed, 0);
+	rig_free(r);
+}
+
 static void notify__order(void **state)
 {
 	struct rig *r = *state;
@@ -670,6 +696,7 @@ int main(void)
 		T(put__from_registered_memory),
 		T(put__small_is_done_at_once),
 		T(put__without_a_poll),
+		cmocka_unit_test(packets__put_without_a_poll),
 		T(notify__order),
 		T(notify__full_ring),
 		T(notify__from_a_long_put),
