@@ -108,7 +108,9 @@ int unpacker_get(struct gx *gx, const struct gx_gpu *gpu, enum gx_unpack unpack,
 			       GX_UNPACKERS_MAX);
 	cfg.device = gpu->device;
 	cfg.unpack = unpack;
-	cfg.sms = sms ? sms : cfg.sms;
+	/* What this context was given is the most that a peer gets. */
+	if (sms && (!cfg.sms || sms < cfg.sms))
+		cfg.sms = sms;
 	ret = gpu->ops->open(&cfg, &u->gpu);
 	if (ret)
 		return gx_fail(ret, "unpack %s: %s", gx_unpack_name(unpack), gx_gpu_why());

@@ -1188,6 +1188,17 @@ def gpu_unpack_as_the_client_wants(tools):
 
 
 @case
+def gpu_sms_of_the_server_are_the_most(tools):
+    tools = tools.with_gpus()
+    if not tools:
+        return
+    with Server(tools, "--sms", "8", mem="g=cuda:0:16M") as s:
+        for wanted, got in ((4, 4), (99, 8)):
+            row, = tools.perf("put", s.addr, "--link", "packet", "-s", "1M", "-n", "5", "--unpack", "kernel", "--sms", wanted).clean()
+            expect(row["sms"] == got, row)
+
+
+@case
 def gpu_server_killed(tools):
     """In mid-transfer: an error in bounded time, and the client ends in order."""
     tools = tools.with_gpus()

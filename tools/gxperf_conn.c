@@ -418,7 +418,7 @@ static int conn_unpack_check(struct perf *perf, unsigned access)
 	}
 	if (access == GX_ACCESS_GET)
 		return PERF_OK;
-	if (perf->opts->sms)
+	if (perf->opts->sms && (!perf->server_sms || perf->opts->sms < perf->server_sms))
 		perf->server_sms = perf->opts->sms;
 	if (!perf->opts->unpack_given)
 		return PERF_OK;
