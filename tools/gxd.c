@@ -37,11 +37,7 @@ struct gxd_opts {
 	unsigned nr_regions;
 	unsigned uids[GXD_UIDS_MAX];
 	unsigned nr_uids;
-	uint32_t window, slots, sms;
-	uint64_t chunk, quantum, timeout_ns;
-	enum gx_unpack_mode unpack;
-	int integrity;
-	bool integrity_set, insecure, no_huge, busy;
+	struct gx_opts gx; /* what opt_gx() takes; gxd_open() fills in the rest */
 	bool stats_only;
 	const char *stats_of; /* gxd stats [SOCKET] */
 };
@@ -63,21 +59,11 @@ enum {
 	KEY_CORES,
 	KEY_PORT,
 	KEY_MEM,
-	KEY_WINDOW,
-	KEY_CHUNK,
-	KEY_SLOTS,
-	KEY_QUANTUM,
-	KEY_UNPACK,
-	KEY_SMS,
-	KEY_INTEGRITY,
 	KEY_ALLOW_UID,
-	KEY_INSECURE,
-	KEY_NO_HUGE,
 	KEY_BUSY,
 	KEY_STATS,
 	KEY_BIND,
 	KEY_LINK,
-	KEY_TIMEOUT,
 };
 
 static const struct argp_option gxd_options[] = {
@@ -104,21 +90,23 @@ static const struct argp_option gxd_options[] = {
 	 "half of "
 	 "them, at most 4 (gxperf takes the last half)",
 	 2},
-	{"window", KEY_WINDOW, "N", 0, "Most chunks of a message under way", 2},
-	{"chunk", KEY_CHUNK, "SIZE", 0, "Largest chunk", 2},
-	{"slots", KEY_SLOTS, "N", 0, "Bounce buffers a peer or queue", 2},
-	{"quantum", KEY_QUANTUM, "SIZE", 0, "Payload of a packet, a multiple of 16 from 1280", 2},
-	{"unpack", KEY_UNPACK, "MODE", 0,
+	{"window", OPT_GX_WINDOW, "N", 0, "Most chunks of a message under way", 2},
+	{"chunk", OPT_GX_CHUNK, "SIZE", 0, "Largest chunk", 2},
+	{"slots", OPT_GX_SLOTS, "N", 0, "Bounce buffers a peer or queue", 2},
+	{"quantum", OPT_GX_QUANTUM, "SIZE", 0, "Payload of a packet, a multiple of 16 from 1280",
+	 2},
+	{"unpack", OPT_GX_UNPACK, "MODE", 0,
 	 "kernel, resident, d2d, host, none (copies nothing), auto", 2},
-	{"sms", KEY_SMS, "N", 0, "SMs of the GPU that unpacking may use", 2},
-	{"integrity", KEY_INTEGRITY, "MODE", 0, "none or crc32c; default: by port", 2},
-	{"no-huge", KEY_NO_HUGE, NULL, 0, "Do not try huge pages", 2},
+	{"sms", OPT_GX_SMS, "N", 0, "SMs of the GPU that unpacking may use", 2},
+	{"integrity", OPT_GX_INTEGRITY, "MODE", 0, "none or crc32c; default: by port", 2},
+	{"no-huge", OPT_GX_NO_HUGE, NULL, 0, "Do not try huge pages", 2},
 	{"busy", KEY_BUSY, NULL, 0, "Cores never sleep, even when idle", 2},
-	{"timeout", KEY_TIMEOUT, "SECONDS", 0, "A peer silent for this long is lost; default 5", 2},
+	{"timeout", OPT_GX_TIMEOUT, "SECONDS", 0, "A peer silent for this long is lost; default 5",
+	 2},
 	{NULL, 0, NULL, 0, "Who may, and who looks:", 3},
 	{"allow-uid", KEY_ALLOW_UID, "UID", 0,
 	 "A user who may map our shared memory, besides our own", 3},
-	{"insecure", KEY_INSECURE, NULL, 0, "Allow peers of other hosts, in clear", 3},
+	{"insecure", OPT_GX_INSECURE, NULL, 0, "Allow peers of other hosts, in clear", 3},
 	{"stats", KEY_STATS, "SOCKET", 0,
 	 "Unix socket for counters, text or Prometheus; @NAME is abstract. Default @gxd-PORT", 3},
 	{0},
@@ -152,24 +140,12 @@ static void opts_cores(struct gxd_opts *o, const char *arg, struct argp_state *s
 		argp_error(state, "--cores: this process may not use CPU %d (see taskset -p)", cpu);
 }
 
-static void opts_u32(const char *name, const char *arg, uint32_t min, uint32_t max, uint32_t *out,
-		     struct argp_state *state)
-{
-	if (opt_u32(arg, min, max, out))
-		argp_error(state, "--%s: '%s' is not a number from %u to %u", name, arg, min, max);
-}
-
-static void opts_size(const char *name, const char *arg, uint64_t *out, struct argp_state *state)
-{
-	if (opt_size(arg, out) || *out > UINT32_MAX)
-		argp_error(state, "--%s: '%s' is not a size such as 4096, 512K or 4M", name, arg);
-}
-
 static void opts_uid(struct gxd_opts *o, const char *arg, struct argp_state *state)
 {
 	if (o->nr_uids == GXD_UIDS_MAX)
 		argp_error(state, "--allow-uid: more than %d users", GXD_UIDS_MAX);
-	opts_u32("allow-uid", arg, 0, UINT32_MAX - 1, &o->uids[o->nr_uids++], state);
+	if (opt_u32(arg, 0, UINT32_MAX - 1, &o->uids[o->nr_uids++]))
+		argp_error(state, "--allow-uid: '%s' is not the number of a user", arg);
 }
 
 static void opts_port(struct gxd_opts *o, const char *arg, struct argp_state *state)
@@ -215,65 +191,20 @@ static void opts_end(struct gxd_opts *o, struct argp_state *state)
 		argp_error(state, "--link local: it goes with port shm; add --port shm");
 }
 
-static error_t opts_flag(int key, struct gxd_opts *o)
-{
-	switch (key) {
-	case KEY_INSECURE:
-		o->insecure = true;
-		return 0;
-	case KEY_NO_HUGE:
-		o->no_huge = true;
-		return 0;
-	case KEY_BUSY:
-		o->busy = true;
-		return 0;
-	}
-	return ARGP_ERR_UNKNOWN;
-}
-
-static error_t opts_tuning(int key, char *arg, struct gxd_opts *o, struct argp_state *state)
-{
-	switch (key) {
-	case KEY_WINDOW:
-		opts_u32("window", arg, 1, 1024, &o->window, state);
-		return 0;
-	case KEY_CHUNK:
-		opts_size("chunk", arg, &o->chunk, state);
-		return 0;
-	case KEY_SLOTS:
-		opts_u32("slots", arg, 1, 1u << 24, &o->slots, state);
-		return 0;
-	case KEY_QUANTUM:
-		opts_size("quantum", arg, &o->quantum, state);
-		return 0;
-	case KEY_SMS:
-		opts_u32("sms", arg, 1, 4096, &o->sms, state);
-		return 0;
-	case KEY_UNPACK:
-		if (opt_unpack(arg, &o->unpack))
-			argp_error(
-				state,
-				"--unpack: '%s' is not kernel, resident, d2d, host, none or auto",
-				arg);
-		return 0;
-	case KEY_INTEGRITY:
-		if (opt_integrity(arg, &o->integrity))
-			argp_error(state, "--integrity: '%s' is not none or crc32c", arg);
-		o->integrity_set = true;
-		return 0;
-	case KEY_TIMEOUT:
-		if (opt_seconds(arg, &o->timeout_ns))
-			argp_error(state, "--timeout: '%s' is not a number of seconds", arg);
-		return 0;
-	}
-	return opts_flag(key, o);
-}
-
 static error_t opts_parse(int key, char *arg, struct argp_state *state)
 {
 	struct gxd_opts *o = state->input;
+	char why[OPT_WHY_MAX];
+	int ret = opt_gx(key, arg, &o->gx, why);
 
+	if (ret == -EINVAL)
+		argp_error(state, "%s", why);
+	if (ret != -ENOENT)
+		return 0;
 	switch (key) {
+	case KEY_BUSY:
+		o->gx.busy_idle = true;
+		return 0;
 	case KEY_LISTEN:
 		o->listen = arg;
 		return 0;
@@ -304,7 +235,7 @@ static error_t opts_parse(int key, char *arg, struct argp_state *state)
 		opts_end(o, state);
 		return 0;
 	}
-	return opts_tuning(key, arg, o, state);
+	return ARGP_ERR_UNKNOWN;
 }
 
 static void gxd_print_version(FILE *out, struct argp_state *state)
@@ -403,27 +334,15 @@ static void gxd_on_signal(void *arg, int signo)
 static int gxd_open(struct gxd *d)
 {
 	const struct gxd_opts *o = &d->opts;
-	struct gx_opts opts = GX_INIT(opts);
+	struct gx_opts opts = o->gx;
 	char host[OPT_HOST_MAX];
 
 	opts.cpus = o->cpus.cpu;
 	opts.nr_cores = o->cpus.nr;
 	opts.ports = o->nr_ports ? o->ports : NULL;
 	opts.nr_ports = o->nr_ports;
-	opts.chunk_b = (uint32_t)o->chunk;
-	opts.window = o->window;
-	opts.slots = o->slots;
-	opts.quantum_b = (uint32_t)o->quantum;
-	opts.peer_timeout_ns = o->timeout_ns;
-	opts.unpack = o->unpack;
-	opts.sms = o->sms;
-	opts.integrity = o->integrity;
-	opts.integrity_set = o->integrity_set;
 	opts.server = true;
-	opts.insecure = o->insecure;
-	opts.no_huge = o->no_huge;
 	opts.no_local = o->link && !strcmp(o->link, "packet");
-	opts.busy_idle = o->busy;
 	opts.allow_uids = o->uids;
 	opts.nr_allow_uids = o->nr_uids;
 	opts.bind_host = o->bind;
@@ -458,8 +377,8 @@ static int gxd_start(struct gxd *d)
 	struct service_opts so = {.gx = d->gx,
 				  .regions = d->opts.regions,
 				  .nr_regions = d->opts.nr_regions,
-				  .unpack = d->opts.unpack,
-				  .sms = d->opts.sms};
+				  .unpack = d->opts.gx.unpack,
+				  .sms = d->opts.gx.sms};
 	int ret = service_open(&so, &d->svc);
 
 	for (unsigned i = 0; i < gx_nr_cores(d->gx) && !ret; i++)
@@ -611,7 +530,7 @@ int main(int argc, char **argv)
 		       "one ends at once. Sizes take K, M, G, T, powers of two.\n"
 		       "Exit status: 0 ok, 1 failed, 2 usage.",
 	};
-	static struct gxd d = {.opts = {.listen = GXD_LISTEN}};
+	static struct gxd d = {.opts = {.listen = GXD_LISTEN, .gx = GX_INIT(d.opts.gx)}};
 	sigset_t set;
 	int ret;
 

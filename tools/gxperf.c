@@ -36,17 +36,7 @@ enum {
 	KEY_LINK,
 	KEY_REQUIRE,
 	KEY_CORES,
-	KEY_TIMEOUT,
-	KEY_INSECURE,
-	KEY_NO_HUGE,
-	KEY_WINDOW,
-	KEY_CHUNK,
-	KEY_SLOTS,
-	KEY_QUANTUM,
 	KEY_DEPTH,
-	KEY_UNPACK,
-	KEY_SMS,
-	KEY_INTEGRITY,
 	KEY_LOCAL_MEM,
 	KEY_ENGINE,
 	KEY_GPU,
@@ -103,6 +93,17 @@ static void value_cores(struct cmdline *c, const char *arg, struct argp_state *s
 		argp_error(state, "--cores: this process may not use CPU %d (see taskset -p)", cpu);
 }
 
+static error_t value_gx(int key, const char *arg, struct perf_opts *o, struct argp_state *state)
+{
+	char why[OPT_WHY_MAX];
+	int ret = opt_gx(key, arg, &o->gx, why);
+
+	if (ret == -EINVAL)
+		argp_error(state, "%s", why);
+	o->unpack_given |= key == OPT_GX_UNPACK;
+	return ret == -ENOENT ? ARGP_ERR_UNKNOWN : 0;
+}
+
 static void value_place(const char *name, const char *arg, struct perf_opts *o,
 			struct argp_state *state)
 {
@@ -115,11 +116,11 @@ static void value_engine(const char *arg, struct perf_opts *o, struct argp_state
 {
 	o->engine_name = arg;
 	if (!strcmp(arg, "auto") || !strcmp(arg, "cpu"))
-		o->engine = GX_COPY_AUTO;
+		o->gx.engine = GX_COPY_AUTO;
 	else if (!strcmp(arg, "ce"))
-		o->engine = GX_COPY_CE;
+		o->gx.engine = GX_COPY_CE;
 	else if (!strcmp(arg, "resident"))
-		o->engine = GX_COPY_RESIDENT;
+		o->gx.engine = GX_COPY_RESIDENT;
 	else
 		argp_error(state, "--engine: '%s' is not cpu, ce, resident or auto", arg);
 }
@@ -145,10 +146,10 @@ static const struct argp_option conn_options[] = {
 	 "half of "
 	 "them, at most 4 (gxd takes the first half)",
 	 1},
-	{"timeout", KEY_TIMEOUT, "SECONDS", 0, "A server silent for this long is lost; default 5",
-	 1},
-	{"insecure", KEY_INSECURE, NULL, 0, "Allow servers of other hosts, in clear", 1},
-	{"no-huge", KEY_NO_HUGE, NULL, 0, "Do not try huge pages", 1},
+	{"timeout", OPT_GX_TIMEOUT, "SECONDS", 0,
+	 "A server silent for this long is lost; default 5", 1},
+	{"insecure", OPT_GX_INSECURE, NULL, 0, "Allow servers of other hosts, in clear", 1},
+	{"no-huge", OPT_GX_NO_HUGE, NULL, 0, "Do not try huge pages", 1},
 	{0},
 };
 
@@ -175,17 +176,8 @@ static error_t conn_parse(int key, char *arg, struct argp_state *state)
 		value_cores(c, arg, state);
 		c->cpus_given = true;
 		return 0;
-	case KEY_TIMEOUT:
-		value_seconds("--timeout", arg, &c->perf.timeout_ns, state);
-		return 0;
-	case KEY_INSECURE:
-		c->perf.insecure = true;
-		return 0;
-	case KEY_NO_HUGE:
-		c->perf.no_huge = true;
-		return 0;
 	}
-	return ARGP_ERR_UNKNOWN;
+	return value_gx(key, arg, &c->perf, state);
 }
 
 static const struct argp_option server_options[] = {
@@ -217,14 +209,15 @@ static const struct argp_option tune_options[] = {
 	 "Messages of a connection and core under way; default 2 for large ones to 64 for small "
 	 "ones",
 	 3},
-	{"window", KEY_WINDOW, "N", 0, "Chunks of a message under way", 3},
-	{"chunk", KEY_CHUNK, "SIZE", 0, "Unit of the window", 3},
-	{"slots", KEY_SLOTS, "N", 0, "Bounce buffers a peer or queue", 3},
-	{"quantum", KEY_QUANTUM, "SIZE", 0, "Payload of a packet, a multiple of 16 from 1280", 3},
-	{"unpack", KEY_UNPACK, "MODE", 0,
+	{"window", OPT_GX_WINDOW, "N", 0, "Chunks of a message under way", 3},
+	{"chunk", OPT_GX_CHUNK, "SIZE", 0, "Unit of the window", 3},
+	{"slots", OPT_GX_SLOTS, "N", 0, "Bounce buffers a peer or queue", 3},
+	{"quantum", OPT_GX_QUANTUM, "SIZE", 0, "Payload of a packet, a multiple of 16 from 1280",
+	 3},
+	{"unpack", OPT_GX_UNPACK, "MODE", 0,
 	 "kernel, resident, d2d, host, none (copies nothing: wrong by design)", 3},
-	{"sms", KEY_SMS, "N", 0, "SMs of the GPU that unpacking may use", 3},
-	{"integrity", KEY_INTEGRITY, "MODE", 0, "none or crc32c; default: by port", 3},
+	{"sms", OPT_GX_SMS, "N", 0, "SMs of the GPU that unpacking may use", 3},
+	{"integrity", OPT_GX_INTEGRITY, "MODE", 0, "none or crc32c; default: by port", 3},
 	{"engine", KEY_ENGINE, "ENGINE", 0,
 	 "Who copies over the local link: cpu (host memory), ce (a GPU's copy engines), resident "
 	 "(a "
@@ -247,21 +240,6 @@ static error_t tune_parse(int key, char *arg, struct argp_state *state)
 	case KEY_DEPTH:
 		value_u32("--depth", arg, 1, OPTS_DEPTH_MAX, &o->depth, state);
 		return 0;
-	case KEY_WINDOW:
-		value_u32("--window", arg, 1, 1024, &o->window, state);
-		return 0;
-	case KEY_CHUNK:
-		value_size("--chunk", arg, UINT32_MAX, &o->chunk, state);
-		return 0;
-	case KEY_SLOTS:
-		value_u32("--slots", arg, 1, 1u << 24, &o->slots, state);
-		return 0;
-	case KEY_QUANTUM:
-		value_size("--quantum", arg, UINT32_MAX, &o->quantum, state);
-		return 0;
-	case KEY_SMS:
-		value_u32("--sms", arg, 1, 4096, &o->sms, state);
-		return 0;
 	case KEY_LOCAL_MEM:
 		value_place("--local-mem", arg, o, state);
 		o->local_given = true;
@@ -273,21 +251,8 @@ static error_t tune_parse(int key, char *arg, struct argp_state *state)
 		value_u32("--gpu", arg, 0, 63, &o->gpu, state);
 		o->gpu_given = true;
 		return 0;
-	case KEY_UNPACK:
-		if (opt_unpack(arg, &o->unpack))
-			argp_error(
-				state,
-				"--unpack: '%s' is not kernel, resident, d2d, host, none or auto",
-				arg);
-		o->unpack_given = true;
-		return 0;
-	case KEY_INTEGRITY:
-		if (opt_integrity(arg, &o->integrity))
-			argp_error(state, "--integrity: '%s' is not none or crc32c", arg);
-		o->integrity_set = true;
-		return 0;
 	}
-	return ARGP_ERR_UNKNOWN;
+	return value_gx(key, arg, o, state);
 }
 
 static const struct argp_option load_options[] = {
@@ -693,12 +658,13 @@ static void command_argp_parse(struct cmdline *c, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	struct cmdline c = {.perf = {.check = true,
-				     .nr_conns = 1,
-				     .size_begin = OPTS_SIZE,
-				     .size_end = OPTS_SIZE,
-				     .size_factor = 2,
-				     .timeout_ns = OPTS_TIMEOUT_NS}};
+	struct cmdline c = {
+		.perf = {.check = true,
+			 .nr_conns = 1,
+			 .size_begin = OPTS_SIZE,
+			 .size_end = OPTS_SIZE,
+			 .size_factor = 2,
+			 .gx = {.size = sizeof(c.perf.gx), .peer_timeout_ns = OPTS_TIMEOUT_NS}}};
 	struct out *out;
 	int at;
 

@@ -50,18 +50,13 @@ struct perf_opts {
 	bool poll_memory;	  /* lat: the last byte says that a message is there */
 	bool same_place;	  /* put, get: all messages from one place to one place */
 	uint32_t nr_conns, depth; /* depth 0: by size */
-	uint32_t window, slots, sms;
-	uint64_t chunk, quantum, offset;
-	uint64_t timeout_ns;
-	enum gx_unpack_mode unpack;
+	uint64_t offset;
+	struct gx_opts gx; /* what opt_gx() takes, and engine; whoever opens fills in the rest */
 	bool unpack_given;
-	int integrity;
-	bool integrity_set, insecure, no_huge;
 	bool stripe; /* post from a thread of its own, each message over all lanes */
 	bool local_given;
 	enum gx_mem_kind local_kind;
 	int local_device;
-	enum gx_copy_engine engine;
 	const char *engine_name; /* as given; NULL */
 	bool gpu_given;
 	uint32_t gpu; /* opened for its copy engines; given or not, that of local_kind is */

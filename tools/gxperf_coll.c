@@ -215,26 +215,14 @@ static void rank_gx_opts(const struct coll_rank *r, int cpus[COLL_LANES_MAX], st
 {
 	const struct perf_opts *o = r->run->o;
 
-	*gx = (struct gx_opts)GX_INIT(*gx);
+	*gx = o->gx;
 	for (unsigned i = 0; i < r->run->c->lanes; i++)
 		cpus[i] = rank_cpu(r, i);
 	gx->cpus = cpus;
 	gx->nr_cores = r->run->c->lanes;
 	gx->ports = o->port ? &o->port : NULL;
 	gx->nr_ports = o->port ? 1 : 0;
-	gx->chunk_b = (uint32_t)o->chunk;
-	gx->window = o->window;
-	gx->slots = o->slots;
-	gx->quantum_b = (uint32_t)o->quantum;
-	gx->peer_timeout_ns = o->timeout_ns;
-	gx->unpack = o->unpack;
-	gx->sms = o->sms;
-	gx->integrity = o->integrity;
-	gx->integrity_set = o->integrity_set;
 	gx->server = r->rank == 0;
-	gx->insecure = o->insecure;
-	gx->no_huge = o->no_huge;
-	gx->engine = o->engine;
 	gx->no_local = o->link ? !strcmp(o->link, "packet") : o->port != NULL;
 }
 
@@ -291,7 +279,7 @@ static int rank_link_check(struct coll_rank *r)
 			return coll_say(r, PERF_FAILED,
 					"--unpack %s: over the local link nothing is unpacked; add "
 					"--link packet",
-					opt_unpack_text(o->unpack));
+					opt_unpack_text(o->gx.unpack));
 		if (!want || !strcmp(info.link, want))
 			continue;
 		return coll_say(r, PERF_FAILED,
@@ -316,7 +304,7 @@ static void rank_path_tell(const struct coll_rank *r)
 		cpus.cpu[cpus.nr++] = o->cpus.cpu[i];
 	opt_cpus_text(&cpus, list, sizeof(list));
 	path.gpu = run->c->kind == GX_MEM_HOST ? "host" : "cuda";
-	path.unpack = o->unpack_given		    ? opt_unpack_text(o->unpack)
+	path.unpack = o->unpack_given		    ? opt_unpack_text(o->gx.unpack)
 		      : run->c->kind == GX_MEM_CUDA ? "kernel"
 						    : "host";
 	path.link = path.port = path.engine = path.integrity = "none";

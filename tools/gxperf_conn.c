@@ -63,7 +63,7 @@ static bool perf_wants_packets(const struct perf_opts *o)
 static int perf_gx_open(struct perf *perf, unsigned nr_cores)
 {
 	const struct perf_opts *o = perf->opts;
-	struct gx_opts opts = GX_INIT(opts);
+	struct gx_opts opts = o->gx;
 	char host[OPT_HOST_MAX];
 
 	opts.bind_host = o->bind;
@@ -73,18 +73,6 @@ static int perf_gx_open(struct perf *perf, unsigned nr_cores)
 	opts.nr_cores = nr_cores;
 	opts.ports = o->port ? &o->port : NULL;
 	opts.nr_ports = o->port ? 1 : 0;
-	opts.chunk_b = (uint32_t)o->chunk;
-	opts.window = o->window;
-	opts.slots = o->slots;
-	opts.quantum_b = (uint32_t)o->quantum;
-	opts.peer_timeout_ns = o->timeout_ns;
-	opts.unpack = o->unpack;
-	opts.sms = o->sms;
-	opts.integrity = o->integrity;
-	opts.integrity_set = o->integrity_set;
-	opts.insecure = o->insecure;
-	opts.no_huge = o->no_huge;
-	opts.engine = o->engine;
 	opts.no_local = perf_wants_packets(o);
 	opts.on_conn = perf_on_conn;
 	opts.on_msg = perf_on_msg;
@@ -257,10 +245,10 @@ static int conn_begin(struct perf *perf, unsigned i)
 	co.link = perf->opts->link;
 	co.lanes = perf->nr_cores;
 	co.first_core = i % perf->nr_cores;
-	co.timeout_ns = perf->opts->timeout_ns;
-	co.unpack = perf->opts->unpack;
+	co.timeout_ns = perf->opts->gx.peer_timeout_ns;
+	co.unpack = perf->opts->gx.unpack;
 	co.unpack_set = perf->opts->unpack_given;
-	co.sms = perf->opts->sms;
+	co.sms = perf->opts->gx.sms;
 	c->perf = perf;
 	ret = gx_connect(perf->gx, perf->opts->addr, &co, &c->conn);
 	if (ret) {
@@ -278,7 +266,8 @@ static int conn_begin(struct perf *perf, unsigned i)
 
 static int conn_wait(struct perf *perf, unsigned i)
 {
-	uint64_t timeout = perf->opts->timeout_ns ? perf->opts->timeout_ns : CONN_TIMEOUT_NS;
+	uint64_t timeout =
+		perf->opts->gx.peer_timeout_ns ? perf->opts->gx.peer_timeout_ns : CONN_TIMEOUT_NS;
 	struct perf_conn *c = &perf->conns[i];
 	struct gx_conn_info info = GX_INIT(info);
 	int ret = gx_conn_wait(c->conn, timeout + CONN_WAIT_EXTRA_NS);
@@ -413,24 +402,24 @@ static int conn_unpack_check(struct perf *perf, unsigned access)
 	if (perf->opts->unpack_given && !strcmp(perf->info.link, "local")) {
 		out_error(perf->out,
 			  "--unpack %s: over the local link nothing is unpacked; add --link packet",
-			  opt_unpack_text(perf->opts->unpack));
+			  opt_unpack_text(perf->opts->gx.unpack));
 		return PERF_FAILED;
 	}
 	if (access == GX_ACCESS_GET)
 		return PERF_OK;
-	if (perf->opts->sms && (!perf->server_sms || perf->opts->sms < perf->server_sms))
-		perf->server_sms = perf->opts->sms;
+	if (perf->opts->gx.sms && (!perf->server_sms || perf->opts->gx.sms < perf->server_sms))
+		perf->server_sms = perf->opts->gx.sms;
 	if (!perf->opts->unpack_given)
 		return PERF_OK;
-	if (perf->conns[0].region.kind == GX_MEM_HOST && unpack_is_gpus(perf->opts->unpack)) {
+	if (perf->conns[0].region.kind == GX_MEM_HOST && unpack_is_gpus(perf->opts->gx.unpack)) {
 		out_error(perf->out,
 			  "--unpack %s: region '%s' is host memory, which the server's CPU fills: "
 			  "host, "
 			  "none or auto",
-			  opt_unpack_text(perf->opts->unpack), perf->conns[0].region.name);
+			  opt_unpack_text(perf->opts->gx.unpack), perf->conns[0].region.name);
 		return PERF_FAILED;
 	}
-	perf->server_unpack = perf->opts->unpack;
+	perf->server_unpack = perf->opts->gx.unpack;
 	return PERF_OK;
 }
 
@@ -462,7 +451,7 @@ static void conn_path_tell(struct perf *perf, unsigned access)
 	cpus.nr = perf->nr_cores;
 	opt_cpus_text(&cpus, list, sizeof(list));
 	opt_place_text(r->kind, r->device, place, sizeof(place));
-	path.unpack = access == GX_ACCESS_GET ? path_unpack(perf, o->unpack, o->local_kind)
+	path.unpack = access == GX_ACCESS_GET ? path_unpack(perf, o->gx.unpack, o->local_kind)
 					      : path_unpack(perf, perf->server_unpack, r->kind);
 	if (!strcmp(perf->info.link, "local"))
 		path.unpack = "direct";
@@ -679,7 +668,7 @@ int perf_cpu(struct perf *perf, uint64_t *ns)
 
 int perf_sms(const struct perf *perf, enum gx_mem_kind kind, bool local)
 {
-	unsigned sms = local ? perf->opts->sms : perf->server_sms;
+	unsigned sms = local ? perf->opts->gx.sms : perf->server_sms;
 
 	if (kind != GX_MEM_CUDA)
 		return 0;

@@ -273,6 +273,70 @@ void opt_size_text(uint64_t len, char *buf, size_t room)
 	snprintf(buf, room, "%llu%s", (unsigned long long)len, unit[u]);
 }
 
+/* ---- a context ---- */
+
+static int opt_size32(const char *text, uint32_t *out)
+{
+	uint64_t v;
+	int ret = opt_size(text, &v);
+
+	if (ret || v > UINT32_MAX)
+		return ret ? ret : -ERANGE;
+	*out = (uint32_t)v;
+	return 0;
+}
+
+static int gx_value(int key, const char *arg, struct gx_opts *o)
+{
+	switch (key) {
+	case OPT_GX_WINDOW:
+		return opt_u32(arg, 1, 1024, &o->window);
+	case OPT_GX_CHUNK:
+		return opt_size32(arg, &o->chunk_b);
+	case OPT_GX_SLOTS:
+		return opt_u32(arg, 1, 1u << 24, &o->slots);
+	case OPT_GX_QUANTUM:
+		return opt_size32(arg, &o->quantum_b);
+	case OPT_GX_UNPACK:
+		return opt_unpack(arg, &o->unpack);
+	case OPT_GX_SMS:
+		return opt_u32(arg, 1, 4096, &o->sms);
+	case OPT_GX_INTEGRITY:
+		o->integrity_set = true;
+		return opt_integrity(arg, &o->integrity);
+	case OPT_GX_TIMEOUT:
+		return opt_seconds(arg, &o->peer_timeout_ns);
+	case OPT_GX_INSECURE:
+		o->insecure = true;
+		return 0;
+	default:
+		o->no_huge = true;
+		return 0;
+	}
+}
+
+int opt_gx(int key, const char *arg, struct gx_opts *opts, char why[OPT_WHY_MAX])
+{
+	static const char *const is[][2] = {
+		{"window", "a number from 1 to 1024"},
+		{"chunk", "a size such as 4096, 512K or 4M, below 4G"},
+		{"slots", "a number from 1 to 16777216"},
+		{"quantum", "a size such as 1280, 4096 or 8K, below 4G"},
+		{"unpack", "kernel, resident, d2d, host, none or auto"},
+		{"sms", "a number from 1 to 4096"},
+		{"integrity", "none or crc32c"},
+		{"timeout", "a number of seconds from 0.001 to 86400"},
+	};
+
+	if (key < OPT_GX_WINDOW || key > OPT_GX_NO_HUGE)
+		return -ENOENT;
+	if (!gx_value(key, arg, opts))
+		return 0;
+	snprintf(why, OPT_WHY_MAX, "--%s: '%.100s' is not %s", is[key - OPT_GX_WINDOW][0], arg,
+		 is[key - OPT_GX_WINDOW][1]);
+	return -EINVAL;
+}
+
 /* HOST of HOST:PORT, without brackets. */
 static int bind_resolve(const char *addr, struct addrinfo **out)
 {

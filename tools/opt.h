@@ -76,6 +76,26 @@ const char *opt_unpack_text(enum gx_unpack_mode mode);
 int opt_integrity(const char *text, int *out);
 const char *opt_integrity_text(uint32_t mode);
 
+/** enum opt_gx_key - Options of a context that gxd and gxperf have both, as keys of argp. */
+enum opt_gx_key {
+	OPT_GX_WINDOW = 1000,
+	OPT_GX_CHUNK,
+	OPT_GX_SLOTS,
+	OPT_GX_QUANTUM,
+	OPT_GX_UNPACK,
+	OPT_GX_SMS,
+	OPT_GX_INTEGRITY,
+	OPT_GX_TIMEOUT,
+	OPT_GX_INSECURE,
+	OPT_GX_NO_HUGE,
+};
+
+#define OPT_WHY_MAX 256
+
+/** opt_gx() - Take one of them. Return: 0; -ENOENT: @key is none of them; -EINVAL with @why, which
+ * names the option and what it takes. */
+int opt_gx(int key, const char *arg, struct gx_opts *opts, char why[OPT_WHY_MAX]);
+
 #define OPT_HOST_MAX 128
 
 /**
