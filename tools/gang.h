@@ -156,6 +156,8 @@ int way_mark(struct way *w);
 int way_lanes_ended(struct way *w, uint64_t *nr);
 int way_gang_fill(struct way *w);
 int way_gang_check(struct way *w, uint64_t *checked_b, uint64_t *wrong);
+/* What ways between GPUs have in common. */
+#define WAY_GANG .ended = way_lanes_ended, .fill = way_gang_fill, .check = way_gang_check
 struct gx_engine_queue *way_queue(const struct way *w, const struct gang_copy *c);
 
 /** nccl_end() - Give up the communicators that are kept from size to size. */

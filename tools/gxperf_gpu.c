@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What gxperf unpack and gxperf h2d share (see gxperf_gpu.h). Main thread only.
+ * What sub-commands without a server share (see gxperf_gpu.h). Main thread only.
  */
 #include "gxperf_gpu.h"
+
+#include "pace.h"
 
 #include <errno.h>
 #include <math.h>
@@ -10,7 +12,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-int bench_list(const char *text, struct bench_list *out)
+/* ---- options ---- */
+
+static int list_parse(const char *text, struct bench_list *out)
 {
 	char copy[256], *save = NULL, *word;
 	struct bench_list l = {.n = 0};
@@ -29,6 +33,78 @@ int bench_list(const char *text, struct bench_list *out)
 	*out = l;
 	return 0;
 }
+
+static int device_parse(const char *text, int *out)
+{
+	uint32_t v;
+
+	if (!strcmp(text, "-1"))
+		return *out = -1, 0;
+	if (opt_u32(text, 0, 63, &v))
+		return -EINVAL;
+	*out = (int)v;
+	return 0;
+}
+
+static int size_parse(const char *text, uint32_t max, uint64_t *out)
+{
+	uint64_t v;
+
+	if (opt_size(text, &v) || v > max)
+		return -EINVAL;
+	*out = v;
+	return 0;
+}
+
+static int value_take(const struct bench_value *v, const char *arg)
+{
+	switch (v->kind) {
+	case BENCH_U32:
+		return opt_u32(arg, v->min, v->max, v->to);
+	case BENCH_DEVICE:
+		return device_parse(arg, v->to);
+	case BENCH_SIZE:
+		return size_parse(arg, v->max, v->to);
+	case BENCH_LIST:
+		return list_parse(arg, v->to);
+	case BENCH_SIZES:
+		return sizes_parse(arg, v->to);
+	case BENCH_SECONDS:
+		return opt_seconds(arg, v->to);
+	case BENCH_TEXT:
+		*(const char **)v->to = arg;
+		return 0;
+	case BENCH_FLAG:
+		*(bool *)v->to = true;
+		return 0;
+	default:
+		return v->parse(arg);
+	}
+}
+
+error_t bench_parse(const struct argp_option *options, const struct bench_value *values, int key,
+		    const char *arg, struct argp_state *state)
+{
+	const struct bench_value *v = values;
+	const struct argp_option *o = options;
+
+	while (v->key && v->key != key)
+		v++;
+	if (!v->key)
+		return ARGP_ERR_UNKNOWN;
+	if (!value_take(v, arg))
+		return 0;
+	while (o->key != key)
+		o++;
+	if (v->kind == BENCH_U32)
+		argp_error(state, "--%s: '%s' is not a number from %u to %u", o->name, arg, v->min,
+			   v->max);
+	else
+		argp_error(state, "--%s: '%s' is not a value of it: %s", o->name, arg, o->doc);
+	return 0;
+}
+
+/* ---- an engine ---- */
 
 int bench_failed(struct bench *b, const char *what, int err)
 {
@@ -127,6 +203,20 @@ uint32_t bench_random(uint64_t *state)
 {
 	*state = *state * 6364136223846793005ull + 1442695040888963407ull;
 	return (uint32_t)(*state >> 33);
+}
+
+void bench_shuffle(uint32_t *v, uint32_t n, uint32_t among, uint64_t seed)
+{
+	for (uint32_t i = 0; i < n; i++)
+		v[i] = i;
+	for (uint32_t base = 0; base < n; base += among)
+		for (uint32_t i = n - base < among ? n - base : among; i > 1; i--) {
+			uint32_t *a = v + base + i - 1, *b = v + base + bench_random(&seed) % i,
+				 was = *a;
+
+			*a = *b;
+			*b = was;
+		}
 }
 
 int bench_copy(struct bench *b, void *dst, const void *src, size_t len)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What gxperf unpack and gxperf h2d share: an engine with its memory, lists of numbers, one result.
- * Main thread only.
+ * What the sub-commands without a server share: options by table; and those that measure GPUs: an
+ * engine with its memory, one result. Main thread only.
  */
 #ifndef GXPERF_GPU_H
 #define GXPERF_GPU_H
@@ -20,8 +20,32 @@ struct bench_list {
 	unsigned n;
 };
 
-/** bench_list() - "656,1024"; sizes may end in K. Return: 0, -EINVAL. */
-int bench_list(const char *text, struct bench_list *out);
+/** enum bench_kind - What an option's value is, and what ->to points to. */
+enum bench_kind {
+	BENCH_U32,     /* uint32_t; from ->min to ->max */
+	BENCH_DEVICE,  /* int; -1 is the CPU */
+	BENCH_SIZE,    /* uint64_t; at most ->max */
+	BENCH_LIST,    /* struct bench_list: "656,1024"; sizes may end in K */
+	BENCH_SIZES,   /* struct sizes */
+	BENCH_SECONDS, /* uint64_t, nanoseconds */
+	BENCH_TEXT,    /* const char *, kept */
+	BENCH_FLAG,    /* bool; takes no value */
+	BENCH_CALL,    /* ->parse looks at it */
+};
+
+/** struct bench_value - Where an option's value goes; the last one of a table has key 0. */
+struct bench_value {
+	int key;
+	enum bench_kind kind;
+	void *to;
+	uint32_t min, max;
+	int (*parse)(const char *arg); /* 0, -EINVAL */
+};
+
+/** bench_parse() - For an argp parser: @values of @options. A bad value is an error that names the
+ * option. Return: 0, ARGP_ERR_UNKNOWN. */
+error_t bench_parse(const struct argp_option *options, const struct bench_value *values, int key,
+		    const char *arg, struct argp_state *state);
 
 /** struct bench - One engine on one GPU, one queue, and memory: released together. */
 struct bench {
@@ -50,6 +74,8 @@ int bench_failed(struct bench *b, const char *what, int err);
 /** bench_fill() - Bytes of a fast generator: no two fragments or rows are alike. */
 void bench_fill(uint8_t *mem, size_t len, uint64_t seed);
 uint32_t bench_random(uint64_t *state);
+/** bench_shuffle() - 0 to @n - 1 in another order, each among the @among that it stands in. */
+void bench_shuffle(uint32_t *v, uint32_t n, uint32_t among, uint64_t seed);
 
 /** bench_copy() - Waits. Return: an enum perf_status. */
 int bench_copy(struct bench *b, void *dst, const void *src, size_t len);

@@ -70,47 +70,23 @@ static int draw_parse(const char *arg)
 	return 0;
 }
 
+static const struct bench_value h2d_values[] = {
+	{KEY_DEVICE, BENCH_DEVICE, &opts.device},
+	{KEY_ROWS, BENCH_LIST, &opts.rows},
+	{KEY_SMS, BENCH_LIST, &opts.sms},
+	{KEY_NR, BENCH_U32, &opts.nr, 1, 1u << 28},
+	{KEY_SLOTS, BENCH_U32, &opts.slots, 1, 1u << 28},
+	{KEY_DRAW, BENCH_CALL, .parse = draw_parse},
+	{KEY_ENGINE, BENCH_CALL, .parse = engine_parse},
+	{KEY_STEPS, BENCH_FLAG, &opts.steps},
+	{KEY_SCATTER, BENCH_FLAG, &opts.scatter},
+	{'n', BENCH_U32, &opts.n, 1, 10000},
+	{0},
+};
+
 static error_t h2d_parse(int key, char *arg, struct argp_state *state)
 {
-	int bad = 0;
-
-	switch (key) {
-	case KEY_DEVICE:
-		opts.device = atoi(arg);
-		break;
-	case KEY_ROWS:
-		bad = bench_list(arg, &opts.rows);
-		break;
-	case KEY_SMS:
-		bad = bench_list(arg, &opts.sms);
-		break;
-	case KEY_NR:
-		bad = opt_u32(arg, 1, 1u << 28, &opts.nr);
-		break;
-	case KEY_SLOTS:
-		bad = opt_u32(arg, 1, 1u << 28, &opts.slots);
-		break;
-	case KEY_DRAW:
-		bad = draw_parse(arg);
-		break;
-	case KEY_ENGINE:
-		bad = engine_parse(arg);
-		break;
-	case KEY_STEPS:
-		opts.steps = true;
-		break;
-	case KEY_SCATTER:
-		opts.scatter = true;
-		break;
-	case 'n':
-		bad = opt_u32(arg, 1, 10000, &opts.n);
-		break;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-	if (bad)
-		argp_error(state, "'%s' is not a value of that option", arg);
-	return 0;
+	return bench_parse(h2d_options, h2d_values, key, arg, state);
 }
 
 const struct argp perf_h2d_argp = {.options = h2d_options, .parser = h2d_parse};
@@ -257,14 +233,8 @@ static void h2d_draw(struct h2d *h, bool repeats)
 	uint32_t *perm = malloc(h->slots * sizeof(*perm));
 	uint64_t rnd = 1;
 
-	for (uint32_t i = 0; perm && i < h->slots; i++)
-		perm[i] = i;
-	for (uint32_t i = h->slots; perm && i > 1; i--) {
-		uint32_t k = bench_random(&rnd) % i, was = perm[i - 1];
-
-		perm[i - 1] = perm[k];
-		perm[k] = was;
-	}
+	if (perm)
+		bench_shuffle(perm, h->slots, h->slots, 1);
 	for (uint32_t i = 0; i < h->nr; i++) {
 		uint32_t any = bench_random(&rnd) % h->slots;
 

@@ -46,33 +46,26 @@ static const struct argp_option ipc_options[] = {
 	{0},
 };
 
+static int kind_parse(const char *arg)
+{
+	unsigned kind = !strcmp(arg, kind_names[IPC_CUDA]);
+
+	opts.kind[kind] = opts.any_kind = true;
+	return strcmp(arg, kind_names[kind]) ? -EINVAL : 0;
+}
+
+static const struct bench_value ipc_values[] = {
+	{KEY_SIZES, BENCH_SIZES, &opts.sizes},
+	{KEY_OWNER, BENCH_U32, &opts.owner, 0, 63},
+	{KEY_DEVICE, BENCH_U32, &opts.device, 0, 63},
+	{KEY_KIND, BENCH_CALL, .parse = kind_parse},
+	{KEY_ROUNDS, BENCH_U32, &opts.rounds, 1, IPC_ROUNDS_MAX},
+	{0},
+};
+
 static error_t ipc_parse(int key, char *arg, struct argp_state *state)
 {
-	int bad = 0;
-
-	switch (key) {
-	case KEY_SIZES:
-		bad = sizes_parse(arg, &opts.sizes);
-		break;
-	case KEY_OWNER:
-		bad = opt_u32(arg, 0, 63, &opts.owner);
-		break;
-	case KEY_DEVICE:
-		bad = opt_u32(arg, 0, 63, &opts.device);
-		break;
-	case KEY_KIND:
-		bad = strcmp(arg, kind_names[IPC_FD]) && strcmp(arg, kind_names[IPC_CUDA]);
-		opts.kind[!strcmp(arg, kind_names[IPC_CUDA])] = opts.any_kind = true;
-		break;
-	case KEY_ROUNDS:
-		bad = opt_u32(arg, 1, IPC_ROUNDS_MAX, &opts.rounds);
-		break;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-	if (bad)
-		argp_error(state, "'%s' is not a value of that option", arg);
-	return 0;
+	return bench_parse(ipc_options, ipc_values, key, arg, state);
 }
 
 const struct argp perf_ipc_argp = {.options = ipc_options, .parser = ipc_parse};

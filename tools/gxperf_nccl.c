@@ -358,9 +358,7 @@ const struct way_ops way_nccl = {
 	.open = nccl_open,
 	.close = nccl_close,
 	.post = nccl_post,
-	.ended = way_lanes_ended,
-	.fill = way_gang_fill,
-	.check = way_gang_check,
+	WAY_GANG,
 };
 
 const struct way_ops way_nccl_zero = {
@@ -372,7 +370,5 @@ const struct way_ops way_nccl_zero = {
 	.open = nccl_zero_open,
 	.close = nccl_close,
 	.post = nccl_post,
-	.ended = way_lanes_ended,
-	.fill = way_gang_fill,
-	.check = way_gang_check,
+	WAY_GANG,
 };

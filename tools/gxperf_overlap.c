@@ -129,77 +129,43 @@ static int load_parse(const char *arg)
 											: 0;
 }
 
-static int number_parse(int key, const char *arg)
+static int pattern_parse(const char *arg)
 {
-	switch (key) {
-	case KEY_N:
-		return opt_u32(arg, 1, 65536, &opts.n);
-	case KEY_BATCH:
-		return opt_u32(arg, 1, 65536, &opts.batch);
-	case KEY_HEADS:
-		return opt_u32(arg, 1, 65536, &opts.heads);
-	case KEY_TOKENS:
-		return opt_u32(arg, 1, 65536, &opts.tokens);
-	case KEY_HEAD_DIM:
-		return opt_u32(arg, 1, 65536, &opts.head_dim);
-	case KEY_GPUS:
-		return opt_u32(arg, 1, GANG_MAX, &opts.gpus);
-	default:
-		return opt_u32(arg, 1, OVERLAP_ROUNDS, &opts.rounds);
-	}
+	return gang_pattern_parse(arg, &opts.pattern);
 }
+
+static int launch_parse(const char *arg)
+{
+	return opt_size(arg, &opts.launch) || opts.launch < 512u << 10 ||
+			       opts.launch > 128u << 20 || (opts.launch & (opts.launch - 1))
+		       ? -EINVAL
+		       : 0;
+}
+
+static const struct bench_value overlap_values[] = {
+	{KEY_LOAD, BENCH_CALL, .parse = load_parse},
+	{KEY_GRID, BENCH_CALL, .parse = grid_parse},
+	{KEY_N, BENCH_U32, &opts.n, 1, 65536},
+	{KEY_BATCH, BENCH_U32, &opts.batch, 1, 65536},
+	{KEY_HEADS, BENCH_U32, &opts.heads, 1, 65536},
+	{KEY_TOKENS, BENCH_U32, &opts.tokens, 1, 65536},
+	{KEY_HEAD_DIM, BENCH_U32, &opts.head_dim, 1, 65536},
+	{KEY_COMM, BENCH_TEXT, &opts.ways},
+	{KEY_PATTERN, BENCH_CALL, .parse = pattern_parse},
+	{KEY_SIZES, BENCH_SIZES, &opts.sizes},
+	{KEY_GPUS, BENCH_U32, &opts.gpus, 1, GANG_MAX},
+	{KEY_SMS, BENCH_LIST, &opts.sms},
+	{KEY_RATE, BENCH_CALL, .parse = rate_parse},
+	{KEY_LAUNCH, BENCH_CALL, .parse = launch_parse},
+	{KEY_ROUNDS, BENCH_U32, &opts.rounds, 1, OVERLAP_ROUNDS},
+	{KEY_SECONDS, BENCH_SECONDS, &opts.ns},
+	{KEY_LIB_PATH, BENCH_TEXT, &opts.lib_path},
+	{0},
+};
 
 static error_t overlap_parse(int key, char *arg, struct argp_state *state)
 {
-	int bad = 0;
-
-	switch (key) {
-	case KEY_LOAD:
-		bad = load_parse(arg);
-		break;
-	case KEY_GRID:
-		bad = grid_parse(arg);
-		break;
-	case KEY_COMM:
-		opts.ways = arg;
-		break;
-	case KEY_PATTERN:
-		bad = gang_pattern_parse(arg, &opts.pattern);
-		break;
-	case KEY_SIZES:
-		bad = sizes_parse(arg, &opts.sizes);
-		break;
-	case KEY_SMS:
-		bad = bench_list(arg, &opts.sms);
-		break;
-	case KEY_RATE:
-		bad = rate_parse(arg);
-		break;
-	case KEY_LAUNCH:
-		bad = opt_size(arg, &opts.launch) || opts.launch < 512u << 10 ||
-		      opts.launch > 128u << 20 || (opts.launch & (opts.launch - 1));
-		break;
-	case KEY_SECONDS:
-		bad = opt_seconds(arg, &opts.ns);
-		break;
-	case KEY_LIB_PATH:
-		opts.lib_path = arg;
-		break;
-	case KEY_N:
-	case KEY_BATCH:
-	case KEY_HEADS:
-	case KEY_TOKENS:
-	case KEY_HEAD_DIM:
-	case KEY_GPUS:
-	case KEY_ROUNDS:
-		bad = number_parse(key, arg);
-		break;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-	if (bad)
-		argp_error(state, "'%s' is not a value of that option", arg);
-	return 0;
+	return bench_parse(overlap_options, overlap_values, key, arg, state);
 }
 
 const struct argp perf_overlap_argp = {.options = overlap_options, .parser = overlap_parse};
@@ -290,42 +256,32 @@ static int overlap_round(struct overlap *o, struct times *t, unsigned r)
 	return PERF_OK;
 }
 
-static double ratio_median(const double *a, const double *b)
+/* Of a pair. Ideal is 1 when the shorter one is hidden behind the longer one, 0 when one after the
+ * other would be as fast. */
+static void times_pair(const struct times *t, double *slowdown, double *ideal)
 {
-	double v[OVERLAP_ROUNDS];
+	double slow[OVERLAP_ROUNDS], hid[OVERLAP_ROUNDS];
 
-	for (unsigned i = 0; i < opts.rounds; i++)
-		v[i] = a[i] / b[i];
-	return median(v, opts.rounds);
-}
-
-static double times_slowdown(const struct times *t)
-{
-	double v[OVERLAP_ROUNDS];
-
-	for (unsigned i = 0; i < opts.rounds; i++)
-		v[i] = t->both[i] / fmax(t->comp[i], t->comm[i]);
-	return median(v, opts.rounds);
-}
-
-/* 1: the shorter one is hidden behind the longer one; 0: one after the other would be as fast. */
-static double times_ideal(const struct times *t)
-{
-	double v[OVERLAP_ROUNDS];
-
-	for (unsigned i = 0; i < opts.rounds; i++)
-		v[i] = (t->comp[i] + t->comm[i] - t->both[i]) / fmin(t->comp[i], t->comm[i]);
-	return median(v, opts.rounds);
+	for (unsigned i = 0; i < opts.rounds; i++) {
+		slow[i] = t->both[i] / fmax(t->comp[i], t->comm[i]);
+		hid[i] = (t->comp[i] + t->comm[i] - t->both[i]) / fmin(t->comp[i], t->comm[i]);
+	}
+	*slowdown = median(slow, opts.rounds);
+	*ideal = median(hid, opts.rounds);
 }
 
 static void overlap_row(struct overlap *o, struct times *t)
 {
 	struct out_row row =
 		bench_row(o->way.ops->name, o->way.ops->patterns ? o->way.size : o->way.unit_b, 0);
-	double keep_comp = ratio_median(t->comp, t->comp_beside);
-	double keep_comm = ratio_median(t->comm, t->comm_beside);
-	double slow = times_slowdown(t), ideal = times_ideal(t);
-	double comm = median(t->comm, opts.rounds), beside = median(t->comm_beside, opts.rounds);
+	double keep_comp = median_ratio(t->comp, t->comp_beside, opts.rounds);
+	double keep_comm = median_ratio(t->comm, t->comm_beside, opts.rounds);
+	double comm, beside, slow, ideal;
+
+	times_pair(t, &slow, &ideal); /* before median() sorts the rounds */
+	comm = median(t->comm, opts.rounds);
+	beside = median(t->comm_beside, opts.rounds);
+
 	const struct out_cell cells[] = {
 		{"load", "load", 0, o->load_name},
 		{"pattern", "pattern", 0,

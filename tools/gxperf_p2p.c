@@ -16,6 +16,8 @@
 #define P2P_LONE_NR   200
 #define P2P_LONE_NS   300000000ull
 
+#define COMPARE_ROUNDS 99
+
 #define DEFAULT_SIZES "4K:4G:4"
 
 static struct {
@@ -76,42 +78,29 @@ static int pattern_option(const char *arg)
 	return 0;
 }
 
-static error_t gang_parse(int key, char *arg, struct argp_state *state)
-{
-	int bad = 0;
+static const struct bench_value gang_values[] = {
+	{KEY_SIZES, BENCH_SIZES, &opts.sizes},
+	{KEY_PATTERN, BENCH_CALL, .parse = pattern_option},
+	{KEY_GPUS, BENCH_U32, &opts.gpus, 2, GANG_MAX},
+	{KEY_ROUNDS, BENCH_U32, &opts.rounds, 1, COMPARE_ROUNDS},
+	{KEY_SECONDS, BENCH_SECONDS, &opts.ns},
+	{KEY_WAYS, BENCH_TEXT, &opts.ways},
+	{KEY_LIB_PATH, BENCH_TEXT, &opts.lib_path},
+	{0},
+};
 
-	switch (key) {
-	case KEY_SIZES:
-		bad = sizes_parse(arg, &opts.sizes);
-		break;
-	case KEY_PATTERN:
-		bad = pattern_option(arg);
-		break;
-	case KEY_GPUS:
-		bad = opt_u32(arg, 2, GANG_MAX, &opts.gpus);
-		break;
-	case KEY_ROUNDS:
-		bad = opt_u32(arg, 1, 99, &opts.rounds);
-		break;
-	case KEY_SECONDS:
-		bad = opt_seconds(arg, &opts.ns);
-		break;
-	case KEY_WAYS:
-		opts.ways = arg;
-		break;
-	case KEY_LIB_PATH:
-		opts.lib_path = arg;
-		break;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-	if (bad)
-		argp_error(state, "'%s' is not a value of that option", arg);
-	return 0;
+static error_t p2p_parse(int key, char *arg, struct argp_state *state)
+{
+	return bench_parse(p2p_options, gang_values, key, arg, state);
 }
 
-const struct argp perf_p2p_argp = {.options = p2p_options, .parser = gang_parse};
-const struct argp perf_compare_argp = {.options = compare_options, .parser = gang_parse};
+static error_t compare_parse(int key, char *arg, struct argp_state *state)
+{
+	return bench_parse(compare_options, gang_values, key, arg, state);
+}
+
+const struct argp perf_p2p_argp = {.options = p2p_options, .parser = p2p_parse};
+const struct argp perf_compare_argp = {.options = compare_options, .parser = compare_parse};
 
 /* Messages are compared in words, and parts of an all-to-all are messages. */
 static int sizes_check(struct out *out, enum gang_pattern pattern, unsigned n)
@@ -322,8 +311,7 @@ int perf_p2p(const struct perf_opts *unused, struct out *out)
 
 /* ---- compare ---- */
 
-#define COMPARE_WAYS   4
-#define COMPARE_ROUNDS 99
+#define COMPARE_WAYS 4
 
 struct compare {
 	struct gang gang;
@@ -401,26 +389,15 @@ static int compare_one(struct compare *c, unsigned i, unsigned round)
 	return w->ops->check(w, &c->checked_b[i], &c->wrong[i]);
 }
 
-/* The median over the rounds of @us of way @i over that of way 0, which is gx: above 1 gx is
- * faster. */
-static double compare_ratio(double us[][COMPARE_ROUNDS], unsigned i)
-{
-	double ratio[COMPARE_ROUNDS];
-
-	for (unsigned r = 0; r < opts.rounds; r++)
-		ratio[r] = us[i][r] / us[0][r];
-	return median(ratio, opts.rounds);
-}
-
 static int compare_rows(struct compare *c)
 {
 	double ratio[COMPARE_WAYS][2];
 	int ret = PERF_OK;
 
-	/* Before median() sorts the rounds of a way. */
+	/* To way 0, which is gx: above 1 gx is faster. Before median() sorts the rounds. */
 	for (unsigned i = 0; i < c->n; i++) {
-		ratio[i][0] = compare_ratio(c->us, i);
-		ratio[i][1] = compare_ratio(c->lone_us, i);
+		ratio[i][0] = median_ratio(c->us[i], c->us[0], opts.rounds);
+		ratio[i][1] = median_ratio(c->lone_us[i], c->lone_us[0], opts.rounds);
 	}
 	for (unsigned i = 0; i < c->n; i++) {
 		struct out_row row = row_of(c->way[i].ops->name, c->size);

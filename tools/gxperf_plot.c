@@ -4,6 +4,7 @@
  * thread only.
  */
 #include "doc.h"
+#include "gxperf_gpu.h"
 #include "gxperf_plot.h"
 #include "plot.h"
 
@@ -46,43 +47,28 @@ static const struct argp_option plot_options[] = {
 	{0},
 };
 
+static const struct bench_value plot_values[] = {
+	{KEY_OUT, BENCH_TEXT, &opts.out},
+	{KEY_FORCE, BENCH_FLAG, &opts.force},
+	{KEY_X, BENCH_TEXT, &opts.how.x},
+	{KEY_Y, BENCH_TEXT, &opts.how.y},
+	{KEY_RIVAL, BENCH_TEXT, &opts.how.rival},
+	{KEY_ONLY, BENCH_TEXT, &opts.how.only},
+	{KEY_TITLE, BENCH_TEXT, &opts.how.title},
+	{KEY_LOG_Y, BENCH_FLAG, &opts.how.log_y},
+	{0},
+};
+
 static error_t plot_parse(int key, char *arg, struct argp_state *state)
 {
-	switch (key) {
-	case KEY_OUT:
-		opts.out = arg;
-		return 0;
-	case KEY_FORCE:
-		opts.force = true;
-		return 0;
-	case KEY_X:
-		opts.how.x = arg;
-		return 0;
-	case KEY_Y:
-		opts.how.y = arg;
-		return 0;
-	case KEY_RIVAL:
-		opts.how.rival = arg;
-		return 0;
-	case KEY_ONLY:
-		opts.how.only = arg;
-		return 0;
-	case KEY_TITLE:
-		opts.how.title = arg;
-		return 0;
-	case KEY_LOG_Y:
-		opts.how.log_y = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		if (opts.nr_files == PLOT_FILES_MAX)
-			argp_error(state, "more than %d files", PLOT_FILES_MAX);
-		opts.file[opts.nr_files++] = arg;
-		return 0;
-	case ARGP_KEY_NO_ARGS:
+	if (key == ARGP_KEY_NO_ARGS)
 		argp_error(state, "which file? One that -J has written");
-		return 0;
-	}
-	return ARGP_ERR_UNKNOWN;
+	if (key != ARGP_KEY_ARG)
+		return bench_parse(plot_options, plot_values, key, arg, state);
+	if (opts.nr_files == PLOT_FILES_MAX)
+		argp_error(state, "more than %d files", PLOT_FILES_MAX);
+	opts.file[opts.nr_files++] = arg;
+	return 0;
 }
 
 const struct argp perf_plot_argp = {.options = plot_options, .parser = plot_parse};

@@ -87,59 +87,27 @@ static int pool_parse(const char *arg)
 	return opts.pool_host || !strcmp(arg, "gpu") ? 0 : -EINVAL;
 }
 
+static const struct bench_value unpack_values[] = {
+	{KEY_DEVICE, BENCH_DEVICE, &opts.device},
+	{KEY_SIZES, BENCH_LIST, &opts.sizes},
+	{KEY_SMS, BENCH_LIST, &opts.sms},
+	{KEY_ALIGN, BENCH_U32, &opts.align, 0, UNPACK_LINE - 1},
+	{KEY_DISORDER, BENCH_U32, &opts.disorder, 1, 1u << 20},
+	{KEY_BLOCK, BENCH_U32, &opts.block, 1, GX_ENGINE_FRAGS_MAX},
+	{KEY_LAUNCH, BENCH_U32, &opts.launch, 1, GX_ENGINE_BLOCKS_MAX},
+	{KEY_TOTAL, BENCH_SIZE, &opts.total, 0, 2u << 30},
+	{KEY_MODE, BENCH_CALL, .parse = mode_parse},
+	{KEY_POOL, BENCH_CALL, .parse = pool_parse},
+	{KEY_STEPS, BENCH_FLAG, &opts.steps},
+	{KEY_HANDOVER, BENCH_FLAG, &opts.handover},
+	{KEY_CRC, BENCH_FLAG, &opts.crc},
+	{'n', BENCH_U32, &opts.n, 1, 10000},
+	{0},
+};
+
 static error_t unpack_parse(int key, char *arg, struct argp_state *state)
 {
-	int bad = 0;
-
-	switch (key) {
-	case KEY_DEVICE:
-		opts.device = atoi(arg);
-		break;
-	case KEY_SIZES:
-		bad = bench_list(arg, &opts.sizes);
-		break;
-	case KEY_SMS:
-		bad = bench_list(arg, &opts.sms);
-		break;
-	case KEY_ALIGN:
-		bad = opt_u32(arg, 0, UNPACK_LINE - 1, &opts.align);
-		break;
-	case KEY_DISORDER:
-		bad = opt_u32(arg, 1, 1u << 20, &opts.disorder);
-		break;
-	case KEY_BLOCK:
-		bad = opt_u32(arg, 1, GX_ENGINE_FRAGS_MAX, &opts.block);
-		break;
-	case KEY_LAUNCH:
-		bad = opt_u32(arg, 1, GX_ENGINE_BLOCKS_MAX, &opts.launch);
-		break;
-	case KEY_TOTAL:
-		bad = opt_size(arg, &opts.total) || opts.total > 2ull << 30;
-		break;
-	case KEY_MODE:
-		bad = mode_parse(arg);
-		break;
-	case KEY_POOL:
-		bad = pool_parse(arg);
-		break;
-	case KEY_STEPS:
-		opts.steps = true;
-		break;
-	case KEY_HANDOVER:
-		opts.handover = true;
-		break;
-	case KEY_CRC:
-		opts.crc = true;
-		break;
-	case 'n':
-		bad = opt_u32(arg, 1, 10000, &opts.n);
-		break;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-	if (bad)
-		argp_error(state, "'%s' is not a value of that option", arg);
-	return 0;
+	return bench_parse(unpack_options, unpack_values, key, arg, state);
 }
 
 const struct argp perf_unpack_argp = {.options = unpack_options, .parser = unpack_parse};
@@ -159,24 +127,6 @@ struct unpack {
 static size_t unpack_bytes(const struct unpack *u)
 {
 	return (size_t)u->nr * u->len;
-}
-
-static void unpack_shuffle(struct unpack *u)
-{
-	uint64_t rnd = 7;
-
-	for (uint32_t i = 0; i < u->nr; i++)
-		u->slot[i] = i;
-	for (uint32_t base = 0; base < u->nr; base += opts.disorder)
-		for (uint32_t i = opts.disorder; i > 1; i--) {
-			uint32_t a = base + i - 1, c = base + bench_random(&rnd) % i, was;
-
-			if (a >= u->nr)
-				continue;
-			was = u->slot[a];
-			u->slot[a] = u->slot[c];
-			u->slot[c] = was;
-		}
 }
 
 static uint32_t unpack_src(const struct unpack *u, uint32_t i)
@@ -272,7 +222,7 @@ static int unpack_open(struct unpack *u, enum gx_unpack_mode mode, uint32_t len,
 		return ret;
 	bench_fill(u->b.host, room, len);
 	u->pool = opts.pool_host ? u->b.host : u->b.dev[0];
-	unpack_shuffle(u);
+	bench_shuffle(u->slot, u->nr, opts.disorder, 7);
 	if (opts.crc && unpack_crc(u))
 		return PERF_FAILED;
 	return opts.pool_host ? PERF_OK : bench_copy(&u->b, u->b.dev[0], u->b.host, room);

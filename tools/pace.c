@@ -128,6 +128,15 @@ double median(double *v, unsigned n)
 	return !n ? NAN : n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
+double median_ratio(const double *a, const double *b, unsigned n)
+{
+	double v[MEDIAN_MAX];
+
+	for (unsigned i = 0; i < n; i++)
+		v[i] = a[i] / b[i];
+	return median(v, n);
+}
+
 static int sizes_range(char *text, struct sizes *s)
 {
 	char *save = NULL, *begin = strtok_r(text, ":", &save), *end = strtok_r(NULL, ":", &save),

@@ -30,6 +30,9 @@ int pace_run(struct pace *p, unsigned n, uint64_t ns, bool pairs);
 double pace_us(const struct pace *p);
 
 double median(double *v, unsigned n); /* sorts; NAN when n is 0 */
+/** median_ratio() - Of @a over @b, round by round; at most MEDIAN_MAX. Sorts neither. */
+#define MEDIAN_MAX 99
+double median_ratio(const double *a, const double *b, unsigned n);
 
 /** struct sizes - A sweep: "4K", "4K:1G:4", or a list with commas. */
 struct sizes {

@@ -266,9 +266,7 @@ const struct way_ops way_gx = {
 	.open = plain_open,
 	.close = plain_close,
 	.post = ce_post,
-	.ended = way_lanes_ended,
-	.fill = way_gang_fill,
-	.check = way_gang_check,
+	WAY_GANG,
 };
 
 /* ---- peer: cuMemcpyPeerAsync, one call a copy on one stream a GPU ---- */
@@ -348,7 +346,5 @@ const struct way_ops way_peer = {
 	.open = peer_open,
 	.close = plain_close,
 	.post = peer_post,
-	.ended = way_lanes_ended,
-	.fill = way_gang_fill,
-	.check = way_gang_check,
+	WAY_GANG,
 };

@@ -49,22 +49,6 @@ static void unpack_close(struct way *w)
 	w->priv = NULL;
 }
 
-static void unpack_shuffle(struct unpack_way *u)
-{
-	uint64_t rnd = 7;
-
-	for (uint32_t i = 0; i < UNPACK_POOL_B / UNPACK_FRAG_B; i++)
-		u->slot[i] = i;
-	for (uint32_t base = 0; base < UNPACK_POOL_B / UNPACK_FRAG_B; base += UNPACK_SHUFFLE)
-		for (uint32_t i = UNPACK_SHUFFLE; i > 1; i--) {
-			uint32_t a = base + i - 1, c = base + bench_random(&rnd) % i,
-				 was = u->slot[a];
-
-			u->slot[a] = u->slot[c];
-			u->slot[c] = was;
-		}
-}
-
 static int unpack_block(struct unpack_way *u, unsigned i)
 {
 	uint32_t first = i * u->frags;
@@ -108,7 +92,7 @@ static int unpack_open(struct way *w)
 	ret = bench_open(&want, w->gang->out, &u->b);
 	if (ret)
 		return ret;
-	unpack_shuffle(u);
+	bench_shuffle(u->slot, UNPACK_POOL_B / UNPACK_FRAG_B, UNPACK_SHUFFLE, 7);
 	unpack_divide(u, w->size);
 	for (unsigned i = 0; i < u->nr_blocks && !ret; i++)
 		ret = unpack_block(u, i);
@@ -219,18 +203,10 @@ static void h2d_close(struct way *w)
 static int h2d_pairs(struct h2d_way *h)
 {
 	uint32_t *order = malloc(H2D_SLOTS * sizeof(*order));
-	uint64_t rnd = 3;
 
 	if (!order)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < H2D_SLOTS; i++)
-		order[i] = i;
-	for (uint32_t i = H2D_SLOTS; i > 1; i--) {
-		uint32_t k = bench_random(&rnd) % i, was = order[i - 1];
-
-		order[i - 1] = order[k];
-		order[k] = was;
-	}
+	bench_shuffle(order, H2D_SLOTS, H2D_SLOTS, 3);
 	for (uint32_t i = 0; i < H2D_NR; i++)
 		h->pairs[i] = (struct gx_row_pair){order[i], order[H2D_SLOTS - 1 - i]};
 	free(order);
