@@ -20,6 +20,8 @@
 
 #include <cmocka.h>
 
+#include "common_gx.h"
+
 #define KV_B	(8u << 20)
 #define WAIT_NS 10000000000ull
 #define POISON	0x5b
@@ -63,19 +65,15 @@ static void region(struct end *e, struct gx_mem *mem, const char *name, unsigned
 
 static void end_open(struct end *e, const char *port, bool server, bool no_local, uint64_t timeout)
 {
-	struct gx_opts o = GX_INIT(o);
+	struct gx_opts o = {.server = server,
+			    .no_local = no_local,
+			    .peer_timeout_ns = timeout,
+			    .on_conn = on_conn,
+			    .arg = e};
 	struct gx_mem *mem;
 
 	*e = (struct end){0};
-	o.ports = &port;
-	o.nr_ports = 1;
-	o.slots = 128;
-	o.server = server;
-	o.no_local = no_local;
-	o.peer_timeout_ns = timeout;
-	o.on_conn = on_conn;
-	o.arg = e;
-	assert_int_equal(gx_open(&o, &e->gx), 0);
+	assert_int_equal(common_gx_open(o, port, &e->gx), 0);
 	e->core = gx_core(e->gx, 0);
 	assert_int_equal(gx_mem_alloc(e->gx, GX_MEM_HOST, 0, KV_B, &e->kv), 0);
 	region(e, e->kv, "kv", GX_ACCESS_PUT | GX_ACCESS_GET);

@@ -14,6 +14,8 @@
 
 #include <cmocka.h>
 
+#include "common_gx.h"
+
 #define KV_B	((uint64_t)8 << 20)
 #define WAIT_NS 20000000000ull
 #define POISON	0x6c
@@ -48,17 +50,9 @@ static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, i
 
 static void end_open(struct end *e, bool server)
 {
-	static const char *const port = "shm";
-	struct gx_opts o = GX_INIT(o);
+	struct gx_opts o = {.server = server, .engine = engine, .on_conn = on_conn, .arg = e};
 
-	o.ports = &port;
-	o.nr_ports = 1;
-	o.slots = 128;
-	o.server = server;
-	o.engine = engine;
-	o.on_conn = on_conn;
-	o.arg = e;
-	assert_int_equal(gx_open(&o, &e->gx), 0);
+	assert_int_equal(common_gx_open(o, "shm", &e->gx), 0);
 	e->core = gx_core(e->gx, 0);
 	assert_int_equal(gx_mem_alloc(e->gx, GX_MEM_HOST, 0, KV_B, &e->host), 0);
 	assert_int_equal(gx_mem_share(e->host, "host", GX_ACCESS_PUT | GX_ACCESS_GET), 0);

@@ -53,64 +53,60 @@ static void has(const char *script, const char *words)
 
 static void has_not(const char *script, const char *words)
 {
-	if (strstr(script, words))
-		fail_msg("'%s' in:\n%s", words, script);
+	if (!script || strstr(script, words))
+		fail_msg("'%s' in:\n%s", words, script ? script : why);
 }
+
+/* The script of @text holds these words; those behind a '!' it does not hold. */
+static void draws(struct plot_how how, const char *text, const char *const words[])
+{
+	char *s = script_of(how, text);
+
+	for (; *words; words++)
+		if (**words == '!')
+			has_not(s, *words + 1);
+		else
+			has(s, *words);
+	free(s);
+}
+
+#define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+/* Results with SIZE and GB/s. */
+#define ROW(op, size, gb_s) "{\"op\": \"" op "\", \"size_b\": " #size ", \"GB_s\": " #gb_s "}"
+#define ROW_SMS(op, gb_s, sms)                                                                     \
+	"{\"op\": \"" op "\", \"size_b\": 1, \"GB_s\": " #gb_s ", \"sms\": " #sms "}"
 
 static void plot_add__a_line_for_each_op(void **state)
 {
-	char *s = script_of((struct plot_how){0},
-			    HEAD "{\"op\": \"b\", \"size_b\": 8192, \"GB_s\": 3.5},"
-				 "{\"op\": \"a\", \"size_b\": 4096, \"GB_s\": 1},"
-				 "{\"op\": \"b\", \"size_b\": 4096, \"GB_s\": 2}" TAIL);
-
-	has(s, "$line0 << EOD\n4096 2\n8192 3.5\nEOD\n");
-	has(s, "$line1 << EOD\n4096 1\nEOD\n");
-	has(s, "title 'b'");
-	has(s, "title 'a'");
-	has(s, "set xtics ('4K' 4096, '8K' 8192)");
-	has(s, "set ylabel 'GB/s'");
-	has(s, "set output 'a.svg'");
-	has(s, "set output 'a.png'");
-	has_not(s, "$all");
-	free(s);
+	draws((struct plot_how){0},
+	      HEAD ROW("b", 8192, 3.5) "," ROW("a", 4096, 1) "," ROW("b", 4096, 2) TAIL,
+	      WORDS("$line0 << EOD\n4096 2\n8192 3.5\nEOD\n", "$line1 << EOD\n4096 1\nEOD\n",
+		    "title 'b'", "title 'a'", "set xtics ('4K' 4096, '8K' 8192)",
+		    "set ylabel 'GB/s'", "set output 'a.svg'", "set output 'a.png'", "!$all"));
 }
 
 static void plot_add__sms_tell_lines_apart(void **state)
 {
-	char *s = script_of((struct plot_how){0},
-			    HEAD "{\"op\": \"k\", \"size_b\": 1, \"GB_s\": 3, \"sms\": 4},"
-				 "{\"op\": \"k\", \"size_b\": 1, \"GB_s\": 1, \"sms\": 16},"
-				 "{\"op\": \"l\", \"size_b\": 1, \"GB_s\": 1, \"sms\": 16}" TAIL);
-
-	has(s, "title 'k, 4 SMs'");
-	has(s, "title 'k, 16 SMs'");
-	has(s, "title 'l'");
-	free(s);
+	draws((struct plot_how){0},
+	      HEAD ROW_SMS("k", 3, 4) "," ROW_SMS("k", 1, 16) "," ROW_SMS("l", 1, 16) TAIL,
+	      WORDS("title 'k, 4 SMs'", "title 'k, 16 SMs'", "title 'l'"));
 }
 
 static void plot_add__what_is_null_is_left_out(void **state)
 {
-	char *s = script_of((struct plot_how){.y = "p50_us"},
-			    HEAD "{\"op\": \"a\", \"size_b\": 64, \"p50_us\": null},"
-				 "{\"op\": \"a\", \"size_b\": 0, \"p50_us\": 5},"
-				 "{\"op\": \"a\", \"size_b\": 65, \"p50_us\": 7}" TAIL);
-
-	has(s, "$line0 << EOD\n65 7\nEOD\n");
-	has(s, "set xtics ('65' 65)");
-	free(s);
+	draws((struct plot_how){.y = "p50_us"},
+	      HEAD "{\"op\": \"a\", \"size_b\": 64, \"p50_us\": null},"
+		   "{\"op\": \"a\", \"size_b\": 0, \"p50_us\": 5},"
+		   "{\"op\": \"a\", \"size_b\": 65, \"p50_us\": 7}" TAIL,
+	      WORDS("$line0 << EOD\n65 7\nEOD\n", "set xtics ('65' 65)"));
 }
 
 static void plot_add__several_results_of_one_x(void **state)
 {
-	char *s = script_of((struct plot_how){0},
-			    HEAD "{\"op\": \"a\", \"size_b\": 64, \"GB_s\": 9},"
-				 "{\"op\": \"a\", \"size_b\": 64, \"GB_s\": 1},"
-				 "{\"op\": \"a\", \"size_b\": 64, \"GB_s\": 2}" TAIL);
-
-	has(s, "$line0 << EOD\n64 2\nEOD\n");
-	has(s, "$all0 << EOD\n64 1\n64 2\n64 9\nEOD\n");
-	free(s);
+	draws((struct plot_how){0},
+	      HEAD ROW("a", 64, 9) "," ROW("a", 64, 1) "," ROW("a", 64, 2) TAIL,
+	      WORDS("$line0 << EOD\n64 2\nEOD\n", "$all0 << EOD\n64 1\n64 2\n64 9\nEOD\n"));
 }
 
 static void plot_add__several_files(void **state)
@@ -119,12 +115,8 @@ static void plot_add__several_files(void **state)
 	struct plot *p = plot_open(&how);
 	char *s;
 
-	assert_int_equal(add(p, HEAD "{\"op\": \"a\", \"size_b\": 2, \"GB_s\": 9}" TAIL, "f"), 0);
-	assert_int_equal(add(p,
-			     HEAD "{\"op\": \"a\", \"size_b\": 2, \"GB_s\": 8},"
-				  "{\"op\": \"ab\", \"size_b\": 2, \"GB_s\": 8}" TAIL,
-			     "it's"),
-			 0);
+	assert_int_equal(add(p, HEAD ROW("a", 2, 9) TAIL, "f"), 0);
+	assert_int_equal(add(p, HEAD ROW("a", 2, 8) "," ROW("ab", 2, 8) TAIL, "it's"), 0);
 	s = plot_script(p, "o'.svg", "p\n.png", why, sizeof(why));
 	has(s, "title 'f: a'");
 	has(s, "title 'it''s: a'");
@@ -137,15 +129,11 @@ static void plot_add__several_files(void **state)
 
 static void plot_add__overlap_shows_the_slowdown(void **state)
 {
-	char *s = script_of((struct plot_how){.x = "blocks"},
-			    "{\"command\": \"overlap\", \"results\": ["
-			    "{\"op\": \"ce\", \"blocks\": 16, \"slowdown\": 1.02}]}");
-
-	has(s, "$line0 << EOD\n16 1.02\n");
-	has(s, "set ylabel 'slowdown");
-	has(s, "set xlabel 'thread blocks");
-	has(s, "set format x");
-	free(s);
+	draws((struct plot_how){.x = "blocks"},
+	      "{\"command\": \"overlap\", \"results\": ["
+	      "{\"op\": \"ce\", \"blocks\": 16, \"slowdown\": 1.02}]}",
+	      WORDS("$line0 << EOD\n16 1.02\n", "set ylabel 'slowdown", "set xlabel 'thread blocks",
+		    "set format x"));
 }
 
 static void plot_add__refuses(void **state)
@@ -157,8 +145,7 @@ static void plot_add__refuses(void **state)
 	assert_non_null(strstr(why, "results"));
 	assert_int_equal(add(p, "{\"results\": 7}", "x"), -EINVAL);
 	assert_int_equal(add(p, "{\"results\": [7, null, [], {\"op\": 1}]}", "x"), -EINVAL);
-	assert_int_equal(add(p, HEAD "{\"op\": \"a\", \"size_b\": 2, \"GB_s\": 8}" TAIL, "x"),
-			 -EINVAL);
+	assert_int_equal(add(p, HEAD ROW("a", 2, 8) TAIL, "x"), -EINVAL);
 	assert_non_null(strstr(why, "share"));
 	plot_close(p);
 	plot_close(NULL);
@@ -183,10 +170,9 @@ static void plot_add__too_many_lines(void **state)
 
 static void plot_script__ratio_to_a_rival(void **state)
 {
-	static const char text[] = HEAD "{\"op\": \"gx\", \"size_b\": 4, \"GB_s\": 9},"
-					"{\"op\": \"gx\", \"size_b\": 8, \"GB_s\": 9},"
-					"{\"op\": \"nccl\", \"size_b\": 4, \"GB_s\": 2},"
-					"{\"op\": \"nccl\", \"size_b\": 4, \"GB_s\": 4}" TAIL;
+	static const char text[] =
+		HEAD ROW("gx", 4, 9) "," ROW("gx", 8, 9) "," ROW("nccl", 4, 2) "," ROW("nccl", 4, 4)
+			TAIL;
 	char *s = script_of((struct plot_how){.rival = "nccl"}, text);
 
 	has(s, "$line0 << EOD\n4 3\nEOD\n");
@@ -199,7 +185,7 @@ static void plot_script__ratio_to_a_rival(void **state)
 
 static void plot_script__same_bytes_again(void **state)
 {
-	static const char text[] = HEAD "{\"op\": \"gx\", \"size_b\": 4, \"GB_s\": 9}" TAIL;
+	static const char text[] = HEAD ROW("gx", 4, 9) TAIL;
 	struct plot_how how = {.title = "`date` 'x'", .log_y = true};
 	char *a = script_of(how, text), *b = script_of(how, text);
 

@@ -19,6 +19,8 @@
 
 #include <cmocka.h>
 
+#include "common_gx.h"
+
 #define KV_B	(1u << 20)
 #define OPS_MAX 32
 #define WAIT_NS 30000000000ull
@@ -48,19 +50,10 @@ static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, i
 
 static struct gx *open_one(struct rig *r, bool server)
 {
-	static const char *const ports[] = {"shm"};
-	struct gx_opts o = GX_INIT(o);
+	struct gx_opts o = {.server = server, .on_conn = server ? on_conn : NULL, .arg = r};
 	struct gx *gx;
 
-	o.ports = ports;
-	o.nr_ports = 1;
-	o.slots = 128;
-	o.server = server;
-	if (server) {
-		o.on_conn = on_conn;
-		o.arg = r;
-	}
-	assert_int_equal(gx_open(&o, &gx), 0);
+	assert_int_equal(common_gx_open(o, "shm", &gx), 0);
 	return gx;
 }
 

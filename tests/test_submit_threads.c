@@ -20,6 +20,8 @@
 
 #include <cmocka.h>
 
+#include "common_gx.h"
+
 #define CORES	2
 #define THREADS 3
 #define KV_B	(6u << 20)
@@ -60,18 +62,13 @@ static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, i
 
 static struct gx *open_one(bool server)
 {
-	static const char *const ports[] = {"shm"};
-	struct gx_opts o = GX_INIT(o);
+	struct gx_opts o = {.nr_cores = CORES,
+			    .chunk_b = 16384,
+			    .server = server,
+			    .on_conn = server ? on_conn : NULL};
 	struct gx *gx;
 
-	o.ports = ports;
-	o.nr_ports = 1;
-	o.nr_cores = CORES;
-	o.slots = 128;
-	o.chunk_b = 16384;
-	o.server = server;
-	o.on_conn = server ? on_conn : NULL;
-	assert_int_equal(gx_open(&o, &gx), 0);
+	assert_int_equal(common_gx_open(o, "shm", &gx), 0);
 	return gx;
 }
 
