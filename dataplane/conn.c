@@ -197,14 +197,21 @@ void conn_tick(struct gx_conn *c)
 	}
 }
 
+/* No core turns any of its endpoints any more. */
+static bool conn_detached(const struct gx_conn *c)
+{
+	for (unsigned i = 0; i < c->nr_lanes; i++)
+		if (!atomic_load_explicit(&c->ep[i]->detached, memory_order_acquire))
+			return false;
+	return true;
+}
+
 static bool conn_quiet(const struct gx_conn *c)
 {
 	for (unsigned i = 0; i < c->nr_lanes; i++) {
 		const struct gx_ep *ep = c->ep[i];
 		uint32_t tail;
 
-		if (!atomic_load_explicit(&ep->detached, memory_order_acquire))
-			return false;
 		/* Completions that name the endpoint must have been taken before it goes. */
 		tail = atomic_load_explicit(&ep->core->comp_tail, memory_order_acquire);
 		if (c->reported_up && !c->gx->closing && (int32_t)(tail - ep->comp_mark) < 0)
@@ -224,7 +231,10 @@ bool conn_reap(struct gx_conn *c)
 	struct gx *gx = c->gx;
 	struct gx_conn **at = &c->gx->conns;
 
-	if (state_of(c) != GX_CONN_STATE_DOWN || !conn_quiet(c))
+	if (state_of(c) != GX_CONN_STATE_DOWN || !conn_detached(c))
+		return false;
+	local_release(c); /* a dead process's memory does not wait for the user */
+	if (!conn_quiet(c))
 		return false;
 	if (!c->ctl_freed)
 		c->ctl_freed = !c->ctl || ctl_conn_free(c);

@@ -126,8 +126,10 @@ static bool pass_peer_check(struct ctl_pass *p)
 			  strerror(errno));
 		return false;
 	}
-	if (uid_is_allowed(p->ctl->gx, p->cred.uid))
+	if (uid_is_allowed(p->ctl->gx, p->cred.uid)) {
+		local_meet(p->cc->conn, p->fd);
 		return true;
+	}
 	ctl_bad(p->ctl, "descriptors asked for by uid %u, pid %d", p->cred.uid, (int)p->cred.pid);
 	pass_fail(
 		p, -EPERM,

@@ -295,6 +295,8 @@ static int ctx_open(struct gx *gx)
 	uint32_t r;
 	int ret = gx_random(&r, sizeof(r));
 
+	if (!ret)
+		ret = gx_random(&gx->mem_ids, sizeof(gx->mem_ids));
 	if (ret)
 		return gx_fail(ret, "no random numbers: %s", strerror(-ret));
 	snprintf(gx->instance, sizeof(gx->instance), "gx-%d-%08x", getpid(), r);

@@ -31,6 +31,7 @@ struct sub_rec;
 struct submit_core;
 struct link_local;
 struct local_conn;
+struct local_peer;
 
 /* A named region of ours. owner: ctl until shared; frozen afterwards. */
 struct gx_mem {
@@ -47,7 +48,8 @@ struct gx_mem {
 	struct gx_gpu_handle share; /* GPU, shared: how peers on this host name it */
 	struct gx_gpu *_Atomic dma; /* host: the GPU by which it was registered for copy engines,
 				       all GPUs'; NULL: none. Written by ctl, read by cores */
-	uint64_t id;		    /* of the allocation, see struct gx_hello_export */
+	uint64_t id;		    /* of the allocation, see struct gx_hello_export. What is freed
+				       and made again, there or under that name, has another */
 	bool shared;
 	char name[GX_NAME_MAX];
 	unsigned access;
@@ -160,8 +162,11 @@ struct gx {
 	struct gx_conn *conns;		/* owner: ctl */
 	struct gx_mem *mems;		/* owner: ctl */
 	struct gx_submit *submits;	/* owner: ctl */
-	uint64_t mem_ids;		/* owner: ctl; allocations so far */
-	bool closing; /* ctl: gx_close() is under way: dead connections go at once */
+	uint64_t mem_ids; /* owner: ctl; id of the last allocation. Begins at random, so that
+			     no other context of the process gives the same */
+	struct local_peer *peers; /* owner: ctl; processes on this host */
+	unsigned nr_peer_maps;	  /* owner: ctl; what of theirs is mapped */
+	bool closing;		  /* ctl: gx_close() is under way: dead connections go at once */
 	struct ctl *ctl;
 	struct gx_stats ctl_stats; /* written by ctl */
 	pthread_mutex_t wait_lock; /* for gx_conn_wait(): state changes are broadcast under it */
@@ -225,7 +230,8 @@ bool conn_reap(struct gx_conn *c);
 /** op_check() - Is this operation well formed? Any thread. Return: 0, -EINVAL with gx_error(). */
 int op_check(const struct gx_op *op);
 
-/* -- the local link's half of a connection: descriptors and mappings; ctl, local_map.c -- */
+/* -- the local link's half of a connection: descriptors and mappings; ctl, local_map.c and
+ * local_peer.c -- */
 
 #define LOCAL_FDS_MAX (1 + GX_REGIONS_MAX)
 
@@ -248,6 +254,12 @@ unsigned local_nr_maps(const struct gx_conn *c);
 /** local_revoke() - The peer must not touch @mem any more (NULL: anything): a word that it looks at
  * says so. */
 void local_revoke(struct gx_conn *c, const struct gx_mem *mem);
+/** local_meet() - @sock's other end is the process of the peer: what is mapped of it already is
+ * found. Before local_connect(), which maps for this connection alone without it. */
+void local_meet(struct gx_conn *c, int sock);
+/** local_release() - No core turns an endpoint of @c any more: unmap what no other connection uses.
+ * Posting on what is left of it fails before a mapping is touched. Idempotent. */
+void local_release(struct gx_conn *c);
 void local_close(struct gx_conn *c); /* of a half-open one, or of none, too */
 
 /** unpacker_get() - @gpu's device, unpacking so: found, or opened. Kept until the context closes.

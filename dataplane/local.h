@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The local link's own state, shared by local_map.c (descriptors and mappings of a connection, on
- * the control thread) and link_local.c (endpoints, on the polling cores).
+ * The local link's own state, shared by local_map.c (descriptors of a connection) and local_peer.c
+ * (peers' processes, and what of theirs is mapped), both on the control thread, and link_local.c
+ * (endpoints, on the polling cores).
  *
  * Notifications of a connection lie in one memfd that the RECEIVER owns. Behind a page with the
  * header there is a part for each lane: a line that the receiver writes, then a ring of entries
@@ -45,18 +46,43 @@ struct local_rings {
 	struct local_ring ring[];
 };
 
-/* A region of the peer's that is mapped here. */
-struct local_map {
-	uint64_t token;
-	uint64_t len;	 /* of the region; 0: this entry is free */
-	unsigned access; /* GX_ACCESS_*: what is mapped so */
-	uint64_t bit;	 /* of it in the peer's word revoked */
-	char *addr;	 /* of the region's first byte */
-	void *base;	 /* of the mapping; memory of a GPU: NULL */
-	size_t map_len;
+/* An allocation of a peer's that is mapped here, for all connections with that process. owner: ctl
+ */
+struct local_mem {
+	struct local_mem *next; /* in its peer's */
+	unsigned refs;		/* connections */
+	/* What it is. Two that agree in all of this are one. */
+	struct gx_hello_export as; /* as the peer named it */
+	uint64_t dev, ino;	   /* memfd: the file, which no lie makes another's */
+	bool writable;		   /* is mapped so */
+	/* Where it is. */
+	char *addr;	    /* host: of the mapping; memory of a GPU: of the region's first byte */
 	struct gx_gpu *gpu; /* memory of a GPU: ours that it was imported for; host memory: ours
 			       that it is registered with, so that copy engines reach it; or NULL */
 	bool is_gpu;
+	bool stuck; /* a GPU has not finished with it: it stays until the process ends */
+};
+
+/* A process at the other end of connections. owner: ctl */
+struct local_peer {
+	struct local_peer *next; /* in gx->peers */
+	pid_t pid;
+	uint64_t start; /* of the process; 0: it cannot be told from others, and shares nothing */
+	int pidfd;	/* -1: none */
+	unsigned nr_conns;
+	struct local_mem *mems;
+};
+
+/* A region of the peer's, in what is mapped. */
+struct local_map {
+	uint64_t token;
+	uint64_t len;	    /* of the region; 0: this entry is free */
+	unsigned access;    /* GX_ACCESS_*: what is mapped so */
+	uint64_t bit;	    /* of it in the peer's word revoked */
+	char *addr;	    /* of the region's first byte */
+	struct gx_gpu *gpu; /* as in struct local_mem */
+	bool is_gpu;
+	struct local_mem *mem; /* ctl */
 };
 
 /* One connection's. owner: ctl until the lanes are attached, then frozen; rings are the cores'. */
@@ -69,9 +95,19 @@ struct local_conn {
 	int fds[LOCAL_FDS_MAX]; /* to send; [0] is rings_fd */
 	unsigned nr_fds;
 	unsigned nr_maps;
-	_Atomic bool stuck; /* core: a GPU has not finished with a mapping: it stays */
+	struct local_peer *peer; /* NULL: nothing is mapped, or no more */
+	bool released;		 /* local_release() was called */
+	_Atomic bool stuck;	 /* core: a GPU has not finished with a mapping: it stays */
 	struct local_map map[GX_REGIONS_MAX]; /* at index token % GX_REGIONS_MAX */
 };
+
+/* local_peer.c; ctl */
+
+/* What is mapped like @like already, counted for @c. NULL: it must be mapped. */
+struct local_mem *local_mem_find(struct gx_conn *c, const struct local_mem *like);
+/* It is now: for @c, and for others to find. NULL: out of memory; it stays the caller's. */
+struct local_mem *local_mem_add(struct gx_conn *c, const struct local_mem *mapped);
+void local_mem_unmap(const struct local_mem *m);
 
 /* link_local.c; ctl */
 int link_local_open(struct gx_core *core, struct link_local **out);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A connection's half of the local link: which of our memory a peer on this host may map, the
- * descriptors that go to it, and the mappings of what it has sent, made once and kept until the
- * connection is gone. Every descriptor of a peer is judged before it is mapped. (A peer of our own
- * uid may still punch holes into memory on huge pages; the control path gives descriptors to nobody
- * else, nor takes any.) Runs on the control thread.
+ * descriptors that go to it, and the mappings of what it has sent, unless an earlier connection
+ * with that process has made them (local_peer.c). Every descriptor of a peer is judged before it is
+ * mapped. (A peer of our own uid may still punch holes into memory on huge pages; the control path
+ * gives descriptors to nobody else, nor takes any.) Runs on the control thread.
  */
 #include "local.h"
 
@@ -187,73 +187,122 @@ static int rings_map(struct local_conn *l, int fd)
 	return 0;
 }
 
-/* Region @r, number @i of the peer's HELLO. Tokens that share a place are no gx's: packets then. */
-static int region_map(struct gx_conn *c, const struct gx_hello_region *r, unsigned i, int fd)
+/* Region @r, number @i of the peer's HELLO, lies in @mem. */
+static void map_fill(struct gx_conn *c, const struct gx_hello_region *r, unsigned i,
+		     struct local_mem *mem)
 {
-	struct local_conn *l = c->local;
-	struct gx_gpu *gpu = gpu_any(c->gx);
-	const struct gx_hello_export *e = &r->export;
-	struct local_map *m = &l->map[r->token % GX_REGIONS_MAX];
-	bool writable = r->access & GX_ACCESS_PUT;
-	void *base;
+	c->local->map[r->token % GX_REGIONS_MAX] =
+		(struct local_map){.token = r->token,
+				   .len = r->len,
+				   .access = r->access,
+				   .bit = 1ull << i,
+				   .addr = mem->addr + (mem->is_gpu ? 0 : r->export.map_off),
+				   .gpu = mem->gpu,
+				   .is_gpu = mem->is_gpu,
+				   .mem = mem};
+	c->local->nr_maps++;
+}
 
-	if (gx_memfd_check(fd, e->map_len))
-		return gx_fail(-EPROTO, "region '%s' is not a sealed memfd of %llu bytes", r->name,
-			       (unsigned long long)e->map_len);
-	if (m->len || !r->len)
-		return 0;
-	base = mmap(NULL, e->map_len, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
+/* Only what may be written can be registered; without it packets go there from GPUs. */
+static void host_register(const struct gx *gx, struct local_mem *mem)
+{
+	struct gx_gpu *gpu = gpu_any(gx);
+
+	if (!mem->gpu && gpu && mem->writable &&
+	    !gpu->ops->host_map(gpu, mem->addr, mem->as.map_len))
+		mem->gpu = gpu;
+}
+
+/* Return: 0, -EPROTO, -ENOMEM with gx_error(). */
+static int host_map(struct gx_conn *c, const char *name, struct local_mem *want, int fd,
+		    struct local_mem **out)
+{
+	const struct gx_hello_export *e = &want->as;
+	void *base = mmap(NULL, e->map_len, PROT_READ | (want->writable ? PROT_WRITE : 0),
+			  MAP_SHARED, fd, 0);
+
 	if (base == MAP_FAILED)
 		return gx_fail(errno == ENOMEM ? -ENOMEM : -EPROTO,
 			       "cannot map %llu bytes of region '%s': %s; --link packet needs no "
 			       "mapping",
-			       (unsigned long long)e->map_len, r->name, strerror(errno));
-	map_populate(fd, base, e->map_len, writable);
-	/* Only what may be written can be registered; without it packets go there from GPUs. */
-	if (gpu && (!writable || gpu->ops->host_map(gpu, base, e->map_len)))
-		gpu = NULL;
-	*m = (struct local_map){.token = r->token,
-				.len = r->len,
-				.access = r->access,
-				.bit = 1ull << i,
-				.addr = (char *)base + e->map_off,
-				.base = base,
-				.map_len = e->map_len,
-				.gpu = gpu};
-	l->nr_maps++;
-	return 0;
+			       (unsigned long long)e->map_len, name, strerror(errno));
+	map_populate(fd, base, e->map_len, want->writable);
+	want->addr = base;
+	host_register(c->gx, want);
+	*out = local_mem_add(c, want);
+	if (*out)
+		return 0;
+	local_mem_unmap(want);
+	return gx_fail(-ENOMEM, "no memory for a mapping");
 }
 
-/* Memory of the peer's GPU. Without a GPU of our own, or one that reaches it, packets go there. */
-static int region_import(struct gx_conn *c, const struct gx_hello_region *r, unsigned i, int fd)
+/* Region @r, number @i of the peer's HELLO. Tokens that share a place are no gx's: packets then. */
+static int region_map(struct gx_conn *c, const struct gx_hello_region *r, unsigned i, int fd)
 {
-	const struct gx_hello_export *e = &r->export;
+	struct local_mem want = {.as = r->export, .writable = r->access & GX_ACCESS_PUT};
+	struct local_mem *mem;
+	struct stat st;
+	int ret = 0;
+
+	if (gx_memfd_check(fd, r->export.map_len) || fstat(fd, &st))
+		return gx_fail(-EPROTO, "region '%s' is not a sealed memfd of %llu bytes", r->name,
+			       (unsigned long long)r->export.map_len);
+	if (c->local->map[r->token % GX_REGIONS_MAX].len || !r->len)
+		return 0;
+	want.dev = st.st_dev;
+	want.ino = st.st_ino;
+	mem = local_mem_find(c, &want);
+	if (mem)
+		host_register(c->gx, mem); /* by a GPU that was opened since */
+	else
+		ret = host_map(c, r->name, &want, fd, &mem);
+	if (!ret)
+		map_fill(c, r, i, mem);
+	return ret;
+}
+
+/* Return: what was mapped; NULL: the reason was said. */
+static struct local_mem *gpu_import(struct gx_conn *c, const struct gx_hello_region *r,
+				    struct local_mem *want, int fd)
+{
+	const struct gx_hello_export *e = &want->as;
 	struct gx_gpu_handle h = {.kind = e->kind == GX_EXPORT_VMM ? GX_GPU_SHARE_FD
 								   : GX_GPU_SHARE_IPC,
 				  .fd = fd,
 				  .id = e->map_id,
 				  .off = e->map_off,
 				  .len = e->map_len};
-	struct local_map *m = &c->local->map[r->token % GX_REGIONS_MAX];
-	struct gx_gpu *gpu = gpu_any(c->gx);
+	struct local_mem *mem;
 	void *ptr;
 
-	if (!gpu || m->len || !r->len || !(r->access & GX_ACCESS_PUT))
-		return 0;
 	memcpy(h.ipc, e->handle, sizeof(h.ipc));
-	if (gpu->ops->mem_import(gpu, &h, r->len, &ptr)) {
+	if (want->gpu->ops->mem_import(want->gpu, &h, r->len, &ptr)) {
 		gx_warn("region '%s' of %s: %s; packets go there", r->name, c->peer_name,
 			gx_gpu_why());
-		return 0;
+		return NULL;
 	}
-	*m = (struct local_map){.token = r->token,
-				.len = r->len,
-				.access = r->access,
-				.bit = 1ull << i,
-				.addr = ptr,
-				.gpu = gpu,
-				.is_gpu = true};
-	c->local->nr_maps++;
+	want->addr = ptr;
+	mem = local_mem_add(c, want);
+	if (!mem)
+		local_mem_unmap(want);
+	return mem;
+}
+
+/* Memory of the peer's GPU. Without a GPU of our own, or one that reaches it, packets go there. */
+static int region_import(struct gx_conn *c, const struct gx_hello_region *r, unsigned i, int fd)
+{
+	struct local_mem want = {
+		.as = r->export, .writable = true, .gpu = gpu_any(c->gx), .is_gpu = true};
+	struct local_mem *mem;
+
+	if (!want.gpu || c->local->map[r->token % GX_REGIONS_MAX].len || !r->len ||
+	    !(r->access & GX_ACCESS_PUT))
+		return 0;
+	mem = local_mem_find(c, &want);
+	if (!mem)
+		mem = gpu_import(c, r, &want, fd);
+	if (mem)
+		map_fill(c, r, i, mem);
 	return 0;
 }
 
@@ -308,28 +357,13 @@ void local_revoke(struct gx_conn *c, const struct gx_mem *mem)
 	atomic_fetch_or_explicit(&c->local->rx->hdr.revoked, bits, memory_order_release);
 }
 
-static void map_close(struct local_conn *l, struct local_map *m)
-{
-	if (atomic_load_explicit(&l->stuck, memory_order_acquire) && m->gpu)
-		return; /* a copy may still be under way: it stays until the process ends */
-	if (m->is_gpu) {
-		m->gpu->ops->mem_unimport(m->gpu, m->addr);
-		return;
-	}
-	if (m->gpu)
-		m->gpu->ops->host_unmap(m->gpu, m->base, m->map_len);
-	munmap(m->base, m->map_len);
-}
-
 void local_close(struct gx_conn *c)
 {
 	struct local_conn *l = c->local;
 
 	if (!l)
 		return;
-	for (unsigned i = 0; i < GX_REGIONS_MAX; i++)
-		if (l->map[i].len)
-			map_close(l, &l->map[i]);
+	local_release(c);
 	if (l->tx)
 		munmap(l->tx, l->rings_b);
 	if (l->rx)

@@ -369,6 +369,11 @@ uint64_t node_stat(const struct node *n, const char *name)
 	return sum;
 }
 
+uint64_t node_ctl_stat(const struct node *n, unsigned id)
+{
+	return gx_stat_get(&n->gx->ctl_stats, id);
+}
+
 static int conns_run(void *arg)
 {
 	const struct gx *gx = arg;

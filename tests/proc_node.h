@@ -93,6 +93,7 @@ struct gx_conn *node_connect(struct node *n, unsigned port, unsigned lanes, int 
 bool node_pump(struct node *n, unsigned core); /* turn one core, take its completions */
 void node_turn(struct node *n); /* all, and what connections tell; sleeps a little when idle */
 uint64_t node_stat(const struct node *n, const char *name); /* of all cores */
+uint64_t node_ctl_stat(const struct node *n, unsigned id);  /* GX_STAT_*, of the control thread */
 unsigned node_conns(struct node *n);			    /* that exist, up or not */
 void node_run(struct node *n, uint64_t ms);
 /* Turn until @cond; false when @ms have passed. */

@@ -507,6 +507,95 @@ static void fails__after_the_region_is_freed(void **state)
 	assert_int_equal(r->client.status, -ENOENT);
 }
 
+/* ---- What connections share ---- */
+
+static uint64_t ctl_stat(const struct end *e, enum gx_stat_id id)
+{
+	return gx_stat_get(&e->gx->ctl_stats, id);
+}
+
+/* A further connection of the client's, and the server's end of it. */
+static struct gx_conn *connect_more(struct rig *r)
+{
+	struct gx_connect_opts o = GX_INIT(o);
+	struct gx_conn *c;
+
+	atomic_store(&r->server.up, NULL);
+	o.link = "local";
+	assert_int_equal(gx_connect(r->client.gx, r->addr, &o, &c), 0);
+	assert_int_equal(gx_conn_wait(c, WAIT_NS), 0);
+	UNTIL(r, atomic_load(&r->server.up));
+	return c;
+}
+
+/* An end that closes frees what it had when its own connections have gone. */
+static void more_close(struct rig *r, struct gx_conn *c)
+{
+	unsigned downs = atomic_load(&r->server.nr_down);
+
+	gx_conn_close(c);
+	UNTIL(r, atomic_load(&r->server.nr_down) == downs + 1);
+	gx_conn_close(atomic_load(&r->server.up));
+}
+
+static void maps__once_for_all_connections(void **state)
+{
+	struct rig *r = *state;
+	struct gx_op op = op_to(&r->client, GX_OP_PUT, "kv");
+	struct gx_conn *c[3];
+
+	assert_int_equal(ctl_stat(&r->client, GX_STAT_MAPS_MADE), 2); /* kv, read */
+	assert_int_equal(ctl_stat(&r->server, GX_STAT_MAPS_MADE), 2);
+	for (unsigned i = 0; i < 3; i++) {
+		c[i] = connect_more(r);
+		fill(r->buf, 100, i);
+		op.addr = r->buf;
+		op.len = 100;
+		op.remote_off = i * 100;
+		assert_int_equal(gx_post(gx_conn_ep(c[i], 0), &op, 1), 1);
+		UNTIL(r, r->client.nr_done == i + 1);
+		assert_memory_equal(r->server.base + i * 100, r->buf, 100);
+		more_close(r, c[i]);
+	}
+	assert_int_equal(ctl_stat(&r->client, GX_STAT_MAPS_MADE), 2);
+	assert_int_equal(ctl_stat(&r->client, GX_STAT_MAPS_FOUND), 6);
+	assert_int_equal(ctl_stat(&r->server, GX_STAT_MAPS_MADE), 2);
+	UNTIL(r, ctl_stat(&r->client, GX_STAT_MAPS) == 2);
+}
+
+/* Freed, and shared again under its name: who connects now gets the new memory, who was connected
+ * keeps the old one and is told. Likely at the same address. */
+static void maps__what_was_made_again(void **state)
+{
+	struct rig *r = *state;
+	struct gx_op old = op_to(&r->client, GX_OP_PUT, "kv"), op;
+	struct gx_region kv = GX_INIT(kv);
+	struct gx_conn *c;
+	struct gx_mem *mem;
+
+	gx_mem_free(r->server.kv);
+	assert_int_equal(gx_mem_alloc(r->server.gx, GX_MEM_HOST, 0, KV_B, &mem), 0);
+	assert_int_equal(gx_mem_share(mem, "kv", GX_ACCESS_PUT | GX_ACCESS_GET), 0);
+	c = connect_more(r);
+	assert_int_equal(ctl_stat(&r->client, GX_STAT_MAPS_MADE), 3);
+	assert_int_equal(ctl_stat(&r->client, GX_STAT_MAPS_FOUND), 1);
+	assert_int_equal(gx_conn_region(c, "kv", 0, &kv), 0);
+	memset(r->buf, 0x77, 64);
+	old.addr = r->buf;
+	old.len = 64;
+	op = old;
+	op.token = kv.token;
+	assert_int_equal(gx_post(gx_conn_ep(c, 0), &op, 1), 1);
+	UNTIL(r, r->client.nr_done == 1);
+	assert_int_equal(r->client.nr_failed, 0);
+	assert_memory_equal(gx_mem_addr(mem), r->buf, 64);
+	assert_int_equal(gx_post(r->client.ep, &old, 1), 1);
+	UNTIL(r, r->client.nr_done == 2);
+	assert_int_equal(r->client.status, -ENOENT);
+	more_close(r, c);
+	UNTIL(r, ctl_stat(&r->client, GX_STAT_MAPS) == 2);
+}
+
 /* ---- Early ends ---- */
 
 static void cancel__a_long_put(void **state)
@@ -702,6 +791,8 @@ int main(void)
 		T(packets__send_and_receive),
 		T(fails__with_its_reason),
 		T(fails__after_the_region_is_freed),
+		T(maps__once_for_all_connections),
+		T(maps__what_was_made_again),
 		T(cancel__a_long_put),
 		T(deadline__while_the_ring_is_full),
 		T(close__under_operations),

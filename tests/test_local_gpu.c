@@ -4,7 +4,7 @@
  * the first GPU, or the first two. test_local_gpu cuda; exits 77 where there is no GPU, and says
  * why. Between processes: test_cli.py.
  */
-#include "gx/gx.h"
+#include "ctx.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -33,7 +33,9 @@ struct end {
 
 struct rig {
 	struct end server, client;
+	char addr[32];
 	uint8_t *want, *got;
+	int seed;
 };
 
 static int devices = 1;
@@ -92,7 +94,6 @@ static int setup(void **state)
 {
 	struct gx_connect_opts o = GX_INIT(o);
 	struct rig *r = calloc(1, sizeof(*r));
-	char addr[32];
 	int port;
 
 	r->want = malloc(KV_B);
@@ -101,9 +102,9 @@ static int setup(void **state)
 	end_open(&r->client, false);
 	port = gx_listen(r->server.gx, "127.0.0.1:0");
 	assert_true(port > 0);
-	snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
+	snprintf(r->addr, sizeof(r->addr), "127.0.0.1:%d", port);
 	o.link = "local";
-	assert_int_equal(gx_connect(r->client.gx, addr, &o, &r->client.conn), 0);
+	assert_int_equal(gx_connect(r->client.gx, r->addr, &o, &r->client.conn), 0);
 	assert_int_equal(gx_conn_wait(r->client.conn, WAIT_NS), 0);
 	UNTIL(r, __atomic_load_n(&r->server.conn, __ATOMIC_ACQUIRE));
 	r->client.ep = gx_conn_ep(r->client.conn, 0);
@@ -319,6 +320,63 @@ static void close__under_operations(void **state)
 	assert_true(n > 0);
 }
 
+static uint64_t maps(const struct end *e, enum gx_stat_id id)
+{
+	return gx_stat_get(&e->gx->ctl_stats, id);
+}
+
+/* One more connection; a put over it must be in @to. */
+static struct gx_conn *more_puts(struct rig *r, struct gx_mem *to)
+{
+	struct gx_connect_opts o = GX_INIT(o);
+	struct gx_region kv = GX_INIT(kv);
+	struct gx_op op = GX_INIT(op);
+	struct gx_conn *c;
+
+	o.link = "local";
+	assert_int_equal(gx_connect(r->client.gx, r->addr, &o, &c), 0);
+	assert_int_equal(gx_conn_wait(c, WAIT_NS), 0);
+	UNTIL(r, gx_conn_ep(c, 0));
+	assert_int_equal(gx_conn_region(c, "gpu", 0, &kv), 0);
+	memset(r->want, ++r->seed, KV_B);
+	image(r->client.gpu, r->want);
+	op.kind = GX_OP_PUT;
+	op.mem = r->client.gpu;
+	op.len = KV_B;
+	op.token = kv.token;
+	r->client.nr_done = 0;
+	assert_int_equal(gx_post(gx_conn_ep(c, 0), &op, 1), 1);
+	UNTIL(r, r->client.nr_done == 1);
+	assert_int_equal(r->client.nr_failed, 0);
+	image_check(r, to);
+	return c;
+}
+
+/* A second connection imports nothing; what was freed and made again under its name is another. */
+static void maps__once_and_anew(void **state)
+{
+	struct rig *r = *state;
+	struct gx_conn *c[3], *first = r->client.conn; /* on_conn() takes the last */
+	struct gx_mem *again;
+
+	assert_int_equal(maps(&r->client, GX_STAT_MAPS_MADE), 2);
+	c[0] = more_puts(r, r->server.gpu);
+	c[1] = more_puts(r, r->server.gpu);
+	assert_int_equal(maps(&r->client, GX_STAT_MAPS_MADE), 2);
+	assert_int_equal(maps(&r->client, GX_STAT_MAPS_FOUND), 4);
+	gx_mem_free(r->server.gpu);
+	assert_int_equal(gx_mem_alloc(r->server.gx, GX_MEM_CUDA, devices - 1, KV_B, &again), 0);
+	assert_int_equal(gx_mem_share(again, "gpu", GX_ACCESS_PUT | GX_ACCESS_GET), 0);
+	c[2] = more_puts(r, again);
+	assert_int_equal(maps(&r->client, GX_STAT_MAPS_MADE), 3);
+	assert_int_equal(maps(&r->client, GX_STAT_MAPS), 3);
+	for (unsigned i = 0; i < 3; i++)
+		gx_conn_close(c[i]);
+	UNTIL(r, maps(&r->client, GX_STAT_MAPS) == 2);
+	gx_conn_close(first);
+	UNTIL(r, maps(&r->client, GX_STAT_MAPS) == 0);
+}
+
 /* The fake driver alone can do that. */
 static void fails__with_its_gpu(void **state)
 {
@@ -348,6 +406,7 @@ static int suite(enum gx_copy_engine how, const char *name)
 		TEST(cancel__many),
 		TEST(deadline__that_has_passed),
 		TEST(close__under_operations),
+		TEST(maps__once_and_anew),
 	};
 
 	engine = how;

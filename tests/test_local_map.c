@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A connection's half of the local link, with the peer's half played by hand: what is offered,
- * which descriptors go out, and which of a hostile peer's are refused. Every test ends by counting
- * open descriptors.
+ * which descriptors go out, which of a hostile peer's are refused, and what connections share.
+ * Every test ends by counting open descriptors.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -15,6 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "gx/gx.h"
@@ -31,8 +34,8 @@
 struct rig {
 	struct gx *gx;
 	struct gx_mem *put, *get, *mine;
-	struct gx_conn conn;
-	unsigned nr_fds; /* before the connection */
+	struct gx_conn conn, second; /* second: has nothing told */
+	unsigned nr_fds;	     /* before the connection */
 	char bytes[4096];
 };
 
@@ -46,6 +49,11 @@ static unsigned fds_count(void)
 		n++;
 	closedir(dir);
 	return n;
+}
+
+static uint64_t stat_of(const struct rig *r, enum gx_stat_id id)
+{
+	return gx_stat_get(&r->gx->ctl_stats, id);
 }
 
 static int setup(void **state)
@@ -71,6 +79,7 @@ static int setup(void **state)
 	r->conn.told[1] = r->put;
 	r->conn.told[2] = r->get;
 	r->conn.nr_told = 3;
+	r->second.gx = r->gx;
 	r->nr_fds = fds_count();
 	*state = r;
 	return 0;
@@ -81,7 +90,10 @@ static int teardown(void **state)
 	struct rig *r = *state;
 
 	local_close(&r->conn);
+	local_close(&r->second);
 	assert_int_equal(fds_count(), r->nr_fds);
+	assert_null(r->gx->peers);
+	assert_int_equal(stat_of(r, GX_STAT_MAPS), 0);
 	gx_close(r->gx);
 	free(r);
 	return 0;
@@ -311,6 +323,180 @@ static void connect__tokens_that_collide(void **state)
 	assert_int_equal(r->conn.local->map[0x1205 % GX_REGIONS_MAX].token, 0x1205);
 }
 
+/* ---- What several connections with one process share ---- */
+
+/* A connection of which the kernel says that this process is at the other end. */
+static void meet_self(struct gx_conn *c)
+{
+	int sv[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv), 0);
+	local_meet(c, sv[0]);
+	close(sv[0]);
+	close(sv[1]);
+}
+
+/* The same of a child, which lives until somebody reads from the descriptor that is returned. */
+static int meet_child(struct gx_conn *c)
+{
+	struct sockaddr_un sa = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), peer;
+	socklen_t len = sizeof(sa);
+	pid_t pid;
+
+	assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof(sa.sun_family)), 0); /* any name */
+	assert_int_equal(listen(fd, 1), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&sa, &len), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		char b;
+
+		close(fd);
+		fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+		_exit(connect(fd, (struct sockaddr *)&sa, len) || read(fd, &b, 1) < 0);
+	}
+	peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+	assert_true(peer >= 0);
+	close(fd);
+	local_meet(c, peer);
+	return peer;
+}
+
+static void child_end(int peer)
+{
+	close(peer);
+	assert_true(wait(NULL) > 0);
+}
+
+/* @c's peer tells one region, of @id, that lies in @fd. */
+static const struct local_map *map_one(struct gx_conn *c, const struct rig *r, uint64_t id, int fd)
+{
+	int fds[] = {rings(LOCAL_MAGIC, LANES), fcntl(fd, F_DUPFD_CLOEXEC, 0)};
+
+	c->peer.nr_regions = 1;
+	c->peer.regions[0] = r->conn.peer.regions[0];
+	c->peer.regions[0].export.map_id = id;
+	assert_int_equal(local_connect(c, fds, 2), 0);
+	return &c->local->map[0x1205 % GX_REGIONS_MAX];
+}
+
+static void opened(struct rig *r, struct gx_conn *c)
+{
+	peer_says(r, GX_ACCESS_PUT, LEN - OFF, LEN);
+	assert_int_equal(local_open(c, LANES), 0);
+}
+
+static void share__second_connection_maps_nothing(void **state)
+{
+	struct rig *r = *state;
+	int fd = memfd(LEN, F_SEAL_SHRINK);
+	const struct local_map *a, *b;
+
+	opened(r, &r->conn);
+	meet_self(&r->conn);
+	a = map_one(&r->conn, r, 1, fd);
+	opened(r, &r->second);
+	meet_self(&r->second);
+	b = map_one(&r->second, r, 1, fd);
+	assert_ptr_equal(a->addr, b->addr);
+	assert_int_equal(stat_of(r, GX_STAT_MAPS_MADE), 1);
+	assert_int_equal(stat_of(r, GX_STAT_MAPS_FOUND), 1);
+	local_close(&r->conn);
+	assert_int_equal(stat_of(r, GX_STAT_MAPS), 1);
+	strcpy(b->addr, "still there");
+	local_release(&r->second);
+	local_release(&r->second); /* once is enough */
+	assert_int_equal(stat_of(r, GX_STAT_MAPS), 0);
+	assert_true(msync((void *)((uintptr_t)b->addr & ~4095ul), 4096, MS_ASYNC) < 0);
+	assert_null(r->gx->peers);
+	close(fd);
+}
+
+/* The same name, token and length; another allocation, and, if the id is a lie, another file. */
+static void share__freed_and_made_again(void **state)
+{
+	struct rig *r = *state;
+	int old = memfd(LEN, F_SEAL_SHRINK), new = memfd(LEN, F_SEAL_SHRINK);
+	const struct local_map *a, *b;
+	char seen[8] = "";
+
+	for (uint64_t id = 1; id <= 2; id++) {
+		opened(r, &r->conn);
+		meet_self(&r->conn);
+		a = map_one(&r->conn, r, 1, old);
+		opened(r, &r->second);
+		meet_self(&r->second);
+		b = map_one(&r->second, r, id, new);
+		strcpy(a->addr, "old");
+		strcpy(b->addr, "new");
+		assert_int_equal(pread(old, seen, 4, OFF), 4);
+		assert_string_equal(seen, "old");
+		assert_int_equal(pread(new, seen, 4, OFF), 4);
+		assert_string_equal(seen, "new");
+		assert_int_equal(stat_of(r, GX_STAT_MAPS), 2);
+		local_close(&r->conn);
+		local_close(&r->second);
+	}
+	assert_int_equal(stat_of(r, GX_STAT_MAPS_FOUND), 0);
+	close(old);
+	close(new);
+}
+
+/* A process that names another's allocation, even with its very descriptor, gets a mapping of its
+ * own: nothing of it depends on what the other does. */
+static void share__not_with_another_process(void **state)
+{
+	struct rig *r = *state;
+	int fd = memfd(LEN, F_SEAL_SHRINK), child;
+	const struct local_map *a, *b;
+
+	opened(r, &r->conn);
+	meet_self(&r->conn);
+	a = map_one(&r->conn, r, 1, fd);
+	opened(r, &r->second);
+	child = meet_child(&r->second);
+	b = map_one(&r->second, r, 1, fd);
+	assert_ptr_not_equal(a->addr, b->addr);
+	assert_int_equal(stat_of(r, GX_STAT_MAPS_FOUND), 0);
+	assert_ptr_not_equal(r->conn.local->peer, r->second.local->peer);
+	child_end(child);
+	close(fd);
+}
+
+/* Rights are part of what is mapped: who may only read does not find what may be written. */
+static void share__not_with_other_rights(void **state)
+{
+	struct rig *r = *state;
+	int fd = memfd(LEN, F_SEAL_SHRINK);
+
+	opened(r, &r->conn);
+	meet_self(&r->conn);
+	map_one(&r->conn, r, 1, fd);
+	opened(r, &r->second);
+	meet_self(&r->second);
+	peer_says(r, GX_ACCESS_GET, LEN - OFF, LEN);
+	map_one(&r->second, r, 1, fd);
+	assert_int_equal(stat_of(r, GX_STAT_MAPS), 2);
+	close(fd);
+}
+
+static void share__nothing_of_who_is_not_known(void **state)
+{
+	struct rig *r = *state;
+	int fd = memfd(LEN, F_SEAL_SHRINK);
+
+	opened(r, &r->conn);
+	local_meet(&r->conn, fd); /* no socket */
+	assert_null(r->conn.local->peer);
+	map_one(&r->conn, r, 1, fd);
+	opened(r, &r->second);
+	map_one(&r->second, r, 1, fd);
+	assert_int_equal(stat_of(r, GX_STAT_MAPS), 2);
+	assert_int_equal(r->conn.local->peer->start, 0);
+	close(fd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -324,6 +510,11 @@ int main(void)
 		T(connect__numbers_of_descriptors),
 		T(connect__a_region_of_terabytes),
 		T(connect__tokens_that_collide),
+		T(share__second_connection_maps_nothing),
+		T(share__freed_and_made_again),
+		T(share__not_with_another_process),
+		T(share__not_with_other_rights),
+		T(share__nothing_of_who_is_not_known),
 #undef T
 	};
 

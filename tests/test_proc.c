@@ -335,6 +335,17 @@ static void victim_init(struct victim *v, struct gx_conn *c, uint64_t off, uint6
 	memset(v->buf, 0x11, ZONE_B / 2);
 }
 
+static int victim_put(const struct victim *v)
+{
+	struct gx_op op = GX_INIT(op);
+
+	op.kind = GX_OP_PUT;
+	op.addr = v->buf;
+	op.len = 64;
+	op.token = v->kv.token;
+	return gx_post(v->ep, &op, 1);
+}
+
 /* A receive that nobody will ever serve. */
 static void victim_recv(struct node *n, struct victim *v)
 {
@@ -695,6 +706,11 @@ static void server_killed__in_put_get_recv(void **state)
 		child_kill(&server);
 		victim_until_failed(&n, &v);
 		CHECK(v.batch.err == -ECONNRESET, "%s", strerror(-v.batch.err));
+		/* Its memory does not wait for gx_conn_close(); who posts now touches none of it.
+		 */
+		CHECK(NODE_UNTIL(&n, !node_ctl_stat(&n, GX_STAT_MAPS), 2000), "%u maps stay",
+		      (unsigned)node_ctl_stat(&n, GX_STAT_MAPS));
+		CHECK(victim_put(&v) == -ENOTCONN, "a put to the dead is taken");
 		free(v.buf);
 		gx_conn_close(c);
 		if (!i) {

@@ -45,6 +45,9 @@
 	X(LOCAL_GETS, local_gets, "gets copied straight out of a peer's memory")                   \
 	X(LOCAL_BYTES, local_bytes, "payload bytes of both")                                       \
 	X(LOCAL_MISSES, local_misses, "puts and gets of the local link that went by packets")      \
+	X(MAPS_MADE, maps_made, "memory of peers on this host that was mapped")                    \
+	X(MAPS_FOUND, maps_found, "the same, found mapped for an earlier connection")              \
+	X(MAPS, maps_now, "memory of peers on this host that is mapped")                           \
 	X(PEERS_UP, peers_up, "connections that came up")                                          \
 	X(PEERS_LOST, peers_lost, "connections lost")                                              \
 	X(CTL_BAD, ctl_bad, "bad hellos and control messages refused")                             \

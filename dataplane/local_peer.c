@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The processes at the other ends of the local link, and their memory that is mapped here. Mapping
+ * costs up to milliseconds, so all connections of this context with one process share what is
+ * mapped: found by the allocation's id, counted, unmapped with the last that uses it. Who the peer
+ * is the kernel says, not the peer: another process that claims its ids shares nothing with it.
+ * Runs on the control thread.
+ */
+#include "local.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77 /* Linux 6.5 */
+#endif
+
+/* ---- Who it is ---- */
+
+/* When process @pid began, in ticks since boot: its number may be another's later. 0: not known. */
+static uint64_t proc_start(pid_t pid)
+{
+	unsigned long long start = 0;
+	char path[32], text[1024];
+	const char *at = NULL;
+	size_t n = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	f = fopen(path, "re");
+	if (f) {
+		n = fread(text, 1, sizeof(text) - 1, f);
+		fclose(f);
+	}
+	text[n] = 0;
+	at = strrchr(text, ')'); /* the name may hold anything */
+	if (!at || sscanf(at + 1,
+			  " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
+			  "%*d %*d %llu",
+			  &start) != 1)
+		return 0;
+	return start;
+}
+
+static bool proc_has_ended(int pidfd)
+{
+	struct pollfd p = {.fd = pidfd, .events = POLLIN};
+
+	return poll(&p, 1, 0) > 0;
+}
+
+static int proc_open(int sock, pid_t pid)
+{
+	socklen_t len = sizeof(int);
+	int fd;
+
+	if (!getsockopt(sock, SOL_SOCKET, SO_PEERPIDFD, &fd, &len))
+		return fd;
+	return pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+}
+
+static struct local_peer *peer_new(struct gx *gx)
+{
+	struct local_peer *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return NULL;
+	p->pidfd = -1;
+	p->next = gx->peers;
+	gx->peers = p;
+	return p;
+}
+
+static void peer_free(struct gx *gx, struct local_peer *p)
+{
+	struct local_peer **at = &gx->peers;
+
+	while (*at != p)
+		at = &(*at)->next;
+	*at = p->next;
+	if (p->pidfd >= 0)
+		close(p->pidfd);
+	free(p);
+}
+
+static void peer_put(struct gx *gx, struct local_peer *p)
+{
+	if (!--p->nr_conns)
+		peer_free(gx, p);
+}
+
+/* A process that cannot be told from others is one of its own for each connection. */
+static struct local_peer *peer_find(struct gx *gx, pid_t pid, uint64_t start)
+{
+	for (struct local_peer *p = gx->peers; p; p = p->next)
+		if (start && p->pid == pid && p->start == start)
+			return p;
+	return NULL;
+}
+
+void local_meet(struct gx_conn *c, int sock)
+{
+	struct ucred cred = {0};
+	socklen_t len = sizeof(cred);
+	struct local_peer *p;
+	uint64_t start;
+	int pidfd;
+
+	if (!c->local || c->local->peer || c->local->released ||
+	    getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &len))
+		return;
+	pidfd = proc_open(sock, cred.pid);
+	start = cred.pid > 0 ? proc_start(cred.pid) : 0;
+	/* What /proc says is of this process, if it lives still. */
+	if (pidfd < 0 || proc_has_ended(pidfd))
+		start = 0;
+	p = peer_find(c->gx, cred.pid, start);
+	if (p && pidfd >= 0)
+		close(pidfd);
+	if (!p) {
+		p = peer_new(c->gx);
+		if (p)
+			*p = (struct local_peer){
+				.next = p->next, .pid = cred.pid, .start = start, .pidfd = pidfd};
+		else if (pidfd >= 0)
+			close(pidfd);
+	}
+	if (p)
+		p->nr_conns++;
+	c->local->peer = p;
+}
+
+/* ---- What of it is mapped ---- */
+
+static bool mem_is(const struct local_mem *a, const struct local_mem *b)
+{
+	return a->as.kind == b->as.kind && a->as.map_id == b->as.map_id &&
+	       a->as.map_len == b->as.map_len && a->as.map_off == b->as.map_off &&
+	       !memcmp(a->as.handle, b->as.handle, sizeof(a->as.handle)) &&
+	       a->writable == b->writable && a->dev == b->dev && a->ino == b->ino;
+}
+
+static void maps_count(struct gx *gx, int more)
+{
+	gx->nr_peer_maps += (unsigned)more;
+	gx_stat_set(&gx->ctl_stats, GX_STAT_MAPS, gx->nr_peer_maps);
+}
+
+struct local_mem *local_mem_find(struct gx_conn *c, const struct local_mem *like)
+{
+	struct local_peer *p = c->local->peer;
+
+	for (struct local_mem *m = p ? p->mems : NULL; m; m = m->next)
+		if (mem_is(m, like)) {
+			m->refs++;
+			gx_stat_add(&c->gx->ctl_stats, GX_STAT_MAPS_FOUND, 1);
+			return m;
+		}
+	return NULL;
+}
+
+struct local_mem *local_mem_add(struct gx_conn *c, const struct local_mem *mapped)
+{
+	struct local_conn *l = c->local;
+	struct local_mem *m = malloc(sizeof(*m));
+
+	if (m && !l->peer) {
+		l->peer = peer_new(c->gx);
+		if (l->peer)
+			l->peer->nr_conns = 1;
+	}
+	if (!m || !l->peer) {
+		free(m);
+		return NULL;
+	}
+	*m = *mapped;
+	m->refs = 1;
+	m->next = l->peer->mems;
+	l->peer->mems = m;
+	gx_stat_add(&c->gx->ctl_stats, GX_STAT_MAPS_MADE, 1);
+	maps_count(c->gx, 1);
+	return m;
+}
+
+void local_mem_unmap(const struct local_mem *m)
+{
+	if (m->is_gpu) {
+		m->gpu->ops->mem_unimport(m->gpu, m->addr);
+		return;
+	}
+	if (m->gpu)
+		m->gpu->ops->host_unmap(m->gpu, m->addr, m->as.map_len);
+	munmap(m->addr, m->as.map_len);
+}
+
+static void mem_put(struct gx *gx, struct local_peer *p, struct local_mem *m)
+{
+	struct local_mem **at = &p->mems;
+
+	if (--m->refs)
+		return;
+	while (*at != m)
+		at = &(*at)->next;
+	*at = m->next;
+	maps_count(gx, -1);
+	if (!m->stuck)
+		local_mem_unmap(m);
+	free(m);
+}
+
+void local_release(struct gx_conn *c)
+{
+	struct local_conn *l = c->local;
+
+	if (!l || l->released)
+		return;
+	l->released = true;
+	for (unsigned i = 0; i < GX_REGIONS_MAX; i++) {
+		struct local_mem *m = l->map[i].mem;
+
+		if (!m)
+			continue;
+		/* A copy may still be under way: it stays until the process ends. */
+		m->stuck |= m->gpu && atomic_load_explicit(&l->stuck, memory_order_acquire);
+		mem_put(c->gx, l->peer, m);
+	}
+	if (l->peer)
+		peer_put(c->gx, l->peer);
+	l->peer = NULL;
+}
