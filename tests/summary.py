@@ -4,14 +4,17 @@
 
 usage: summary.py LOG.json|skip:WHAT...
 A log that does not exist or is empty counts as one failure: a pass that did not run must not look like success.
-Failures and skips are listed on stderr, a skip with the last line it printed. The last line on stdout is
-"N passed, N failed, N skipped"; the exit status is 1 when anything failed or nothing passed.
+Failures and skips are listed on stderr: a skip with the last line it printed, a failure with how it ended, where its log is
+and the last lines of it. The last line on stdout is "N passed, N failed, N skipped"; the exit status is 1 when anything failed
+or nothing passed.
 """
 import json
 import pathlib
+import signal
 import sys
 
 PASSED = ("OK", "EXPECTEDFAIL")
+LINES = 40 # that are shown of each stream of a test that failed
 
 
 def last_line(test):
@@ -19,6 +22,25 @@ def last_line(test):
     text = (test.get("stdout") or "") + (test.get("stderr") or "")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "no reason given"
+
+
+def how_ended(test):
+    """meson notes a death by signal as a negative number, or as a shell does."""
+    code = test.get("returncode") or 0
+    number = -code if code < 0 else code - 128
+    if number in {s.value for s in signal.Signals}:
+        return f"{test['result']}, killed by {signal.Signals(number).name}"
+    return f"{test['result']}, exit status {code}"
+
+
+def failure(test, path):
+    """What one sees at the end of a long run, where the output itself is far above."""
+    lines = [f"{how_ended(test)}, {test.get('duration', 0):.0f} s; all of it is in {path.with_suffix('.txt')}"]
+    for stream in ("stdout", "stderr"):
+        said = (test.get(stream) or "").splitlines()
+        lines += [f"    {stream}, {len(said)} lines:"] if said else []
+        lines += ["    " + line for line in said[-LINES:]]
+    return "\n".join(lines)
 
 
 def read_log(path):
@@ -35,7 +57,7 @@ def read_log(path):
         elif test["result"] == "SKIP":
             out.append(("skipped", f"{name}: {last_line(test)}"))
         else:
-            out.append(("failed", f"{name}: {test['result']}"))
+            out.append(("failed", f"{name}: {failure(test, path)}"))
     return out or [("failed", f"{where}: {path.stem}: no test ran")]
 
 

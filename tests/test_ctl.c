@@ -27,7 +27,7 @@
 #include <cmocka.h>
 
 #define CORES	 2
-#define WAIT_S	 10
+#define WAIT_S	 30
 #define MSGS_MAX 512
 #define NOBODY	 65534u
 #define HDR_B	 8
@@ -429,9 +429,10 @@ static struct gx_conn *client_connect(const char *addr, const struct gx_connect_
 /* Both ends up, the server's i-th. */
 static struct gx_conn *both_up(const char *addr, const struct gx_connect_opts *opts)
 {
+	unsigned n = client->nr_up; /* before: from here on the control thread counts */
 	struct gx_conn *c = client_connect(addr, opts);
 
-	wait_up(client, client->nr_up + 1 - (client->up == c));
+	wait_up(client, n + 1);
 	return c;
 }
 
@@ -459,7 +460,8 @@ static int raw_connect(int port)
 	return fd;
 }
 
-static int raw_listen(int *port)
+/* Nobody else gets the port. */
+static int raw_bind(int *port)
 {
 	struct sockaddr_in sa = {.sin_family = AF_INET};
 	socklen_t len = sizeof(sa);
@@ -467,9 +469,16 @@ static int raw_listen(int *port)
 
 	sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
-	assert_int_equal(listen(fd, 8), 0);
 	assert_int_equal(getsockname(fd, (struct sockaddr *)&sa, &len), 0);
 	*port = ntohs(sa.sin_port);
+	return fd;
+}
+
+static int raw_listen(int *port)
+{
+	int fd = raw_bind(port);
+
+	assert_int_equal(listen(fd, 8), 0);
 	return fd;
 }
 
@@ -976,13 +985,13 @@ static void fail__lane_open(void **state)
 static void fail__refused(void **state)
 {
 	char addr[32];
-	int port, fd = raw_listen(&port);
+	int port, fd = raw_bind(&port);
 
-	close(fd);
 	snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
 	client_connect(addr, NULL);
 	wait_down(client, 1, -ECONNREFUSED);
 	assert_says(client->text, "gxd --listen 127.0.0.1:");
+	close(fd);
 }
 
 static void fail__silent_server(void **state)

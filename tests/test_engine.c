@@ -21,7 +21,7 @@
 #define PAIRS	20000
 #define HOST_B	(SRC_B + 2 * DST_B + PAIRS * sizeof(struct gx_row_pair))
 #define POISON	0x5a
-#define WAIT_NS 10000000000ull
+#define WAIT_NS 60000000000ull
 
 static struct gx_engine_opts how = GX_INIT(how);
 static struct gx_engine *engine;

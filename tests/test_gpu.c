@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -28,7 +29,7 @@
 #define HOST_B	(SRC_B + 2 * DST_B)
 #define BLOCKS	18
 #define POISON	0xa5
-#define WAIT_NS 10000000000ull
+#define WAIT_NS 60000000000ull
 
 /* Which backend the group that runs now is about. */
 static const struct gx_gpu_ops *ops;
@@ -54,6 +55,13 @@ static uint32_t fix_random(struct fix *f)
 	return f->rnd >> 8;
 }
 
+/* A GPU that is a thread of this process is let run: two of them may share one CPU. */
+static void reap(struct fix *f)
+{
+	if (!ops->reap(f->s, gx_now_ns()))
+		sched_yield();
+}
+
 static void copy_wait(struct fix *f, const struct gx_gpu_copy list[], unsigned n)
 {
 	uint64_t end_ns = gx_now_ns() + WAIT_NS;
@@ -61,7 +69,7 @@ static void copy_wait(struct fix *f, const struct gx_gpu_copy list[], unsigned n
 
 	assert_int_equal(ops->copy(f->s, list, n, &f->flags[1], value, gx_now_ns()), 0);
 	while (__atomic_load_n(&f->flags[1], __ATOMIC_ACQUIRE) != value) {
-		ops->reap(f->s, gx_now_ns());
+		reap(f);
 		assert_true(gx_now_ns() < end_ns);
 	}
 }
@@ -155,7 +163,7 @@ static uint32_t block_wait(struct fix *f, unsigned b)
 	uint32_t status;
 
 	while (!(status = __atomic_load_n(f->b[b].status, __ATOMIC_ACQUIRE))) {
-		ops->reap(f->s, gx_now_ns());
+		reap(f);
 		assert_int_equal(ops->fault(f->s), 0);
 		assert_true(gx_now_ns() < end_ns);
 	}
@@ -181,7 +189,7 @@ static void blocks_launch(struct fix *f, unsigned n)
 		assert_int_equal(ops->fault(f->s), 0);
 		assert_true(gx_now_ns() < end_ns);
 		if (!k)
-			ops->reap(f->s, gx_now_ns());
+			reap(f);
 		at += k;
 	}
 }
@@ -452,7 +460,7 @@ static void unpack__back_to_back_from_gpu_memory(void **state)
 	for (unsigned round = 0; round < 20; round++) {
 		for (unsigned b = 0; b < BLOCKS; b++)
 			while (!ops->unpack(f->s, f->list + b, 1, gx_now_ns()))
-				ops->reap(f->s, gx_now_ns());
+				reap(f);
 		if (round % 5 == 0)
 			want_check(f);
 		for (unsigned b = 0; b < BLOCKS; b++)
@@ -672,7 +680,7 @@ static void stream_open__two_at_once(void **state)
 		frag_add(f, i, 200000 + i);
 		f->s = i % 2 ? second : first;
 		while (!ops->unpack(f->s, f->list + i, 1, gx_now_ns()))
-			ops->reap(f->s, gx_now_ns());
+			reap(f);
 	}
 	for (unsigned i = 0; i < 8; i++) {
 		f->s = i % 2 ? second : first;
@@ -752,8 +760,10 @@ static void mark_wait(const uint32_t *flag, uint32_t value, uint64_t due_ns)
 {
 	uint64_t end_ns = gx_now_ns() + WAIT_NS;
 
-	while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != value || gx_now_ns() < due_ns)
+	while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != value || gx_now_ns() < due_ns) {
+		sched_yield();
 		assert_true(gx_now_ns() < end_ns);
+	}
 }
 
 /* When the flag is seen, what the stream had to do before is done. */
@@ -910,7 +920,7 @@ static void copy__told_by_a_later_flag(void **state)
 	}
 	assert_int_equal(ops->copy(f->s, NULL, 0, f->flags, 77, gx_now_ns()), 0);
 	while (__atomic_load_n(f->flags, __ATOMIC_ACQUIRE) != 77) {
-		ops->reap(f->s, gx_now_ns());
+		reap(f);
 		assert_true(gx_now_ns() < end_ns);
 	}
 	want_check(f);
@@ -1077,7 +1087,7 @@ static void flag_wait(struct fix *f, const uint32_t *flag, uint32_t value)
 	uint64_t end_ns = gx_now_ns() + WAIT_NS;
 
 	while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != value) {
-		ops->reap(f->s, gx_now_ns());
+		reap(f);
 		assert_int_equal(ops->fault(f->s), 0);
 		assert_true(gx_now_ns() < end_ns);
 	}
@@ -1142,7 +1152,7 @@ static void resident__ring_full(void **state)
 
 		if (ops->copy(f->s, &one, 1, &f->flags[posted % 4], posted, gx_now_ns())) {
 			refused++;
-			ops->reap(f->s, gx_now_ns());
+			reap(f);
 			continue;
 		}
 		memcpy(f->want + posted * 4099, f->host + posted * 5000, 4096);
@@ -1164,9 +1174,9 @@ static void resident__order_of_kinds(void **state)
 		struct gx_gpu_copy move = {f->dst + DST_B / 2 + i, f->dst + i, n};
 
 		while (ops->copy(f->s, &down, 1, &f->flags[0], 2 * i, gx_now_ns()))
-			ops->reap(f->s, gx_now_ns());
+			reap(f);
 		while (ops->copy(f->s, &move, 1, &f->flags[0], 2 * i + 1, gx_now_ns()))
-			ops->reap(f->s, gx_now_ns());
+			reap(f);
 		memcpy(f->want + i, f->host + i * 1001, n);
 		memcpy(f->want + DST_B / 2 + i, f->want + i, n);
 	}
@@ -1199,11 +1209,11 @@ static void resident__refused_blocks_keep_their_status(void **state)
 		for (unsigned i = at; i < 80; i++)
 			assert_int_equal(*b[i].status, GX_BLOCK_OK);
 		if (!k)
-			ops->reap(f->s, gx_now_ns());
+			reap(f);
 	}
 	for (unsigned i = 0; i < 80; i++)
 		while (!__atomic_load_n(b[i].status, __ATOMIC_ACQUIRE))
-			ops->reap(f->s, gx_now_ns());
+			reap(f);
 	want_check(f);
 	for (unsigned i = 0; i < 80; i++)
 		ops->block_free(gpu, &b[i]);
@@ -1235,7 +1245,7 @@ static void rewritten(struct fix *f, uint8_t *pool, bool by_copy)
 		if (by_copy)
 			while (ops->copy(f->s, &(struct gx_gpu_copy){pool, src, 16384}, 1,
 					 &f->flags[0], round, gx_now_ns()))
-				ops->reap(f->s, gx_now_ns());
+				reap(f);
 		blocks_launch(f, 1);
 		assert_int_equal(block_wait(f, 0), GX_BLOCK_OK);
 		for (unsigned i = 0; i < 40; i++)
@@ -1274,7 +1284,7 @@ static void resident__lists_of_copies(void **state)
 			memcpy(f->want + at, f->host + at / 3, len);
 		}
 		while (ops->copy(f->s, list, n, &own[i], i + 1, gx_now_ns()))
-			ops->reap(f->s, gx_now_ns());
+			reap(f);
 	}
 	for (unsigned i = 0; i < 200; i++)
 		flag_wait(f, &own[i], i + 1);
@@ -1301,7 +1311,7 @@ static void *beside_run(void *arg)
 {
 	struct beside *w = arg;
 
-	while (!atomic_load(&w->stop)) {
+	do { /* once at least, however late this thread is */
 		uint64_t begin_ns = gx_now_ns();
 		void *mem = NULL;
 
@@ -1314,7 +1324,7 @@ static void *beside_run(void *arg)
 		if (w->sync && w->sync() == 0)
 			beside_note(w, begin_ns);
 		usleep(200);
-	}
+	} while (!atomic_load(&w->stop));
 	return NULL;
 }
 
@@ -1338,7 +1348,7 @@ static void resident__others_wait_bounded(void **state)
 	struct fix *f = *state;
 	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 	struct beside w = {.sync = lib ? (unsigned (*)(void))dlsym(lib, "cuCtxSynchronize") : NULL};
-	uint64_t end_ns = gx_now_ns() + 1000000000;
+	uint64_t end_ns = gx_now_ns() + (getenv("GX_FAKE_CUDA") ? 200000000 : 1000000000);
 	unsigned rounds = 0;
 	pthread_t thread;
 
@@ -1352,7 +1362,7 @@ static void resident__others_wait_bounded(void **state)
 
 		assert_int_equal(block_wait(f, b), GX_BLOCK_OK);
 		while (!ops->unpack(f->s, f->list + b, 1, gx_now_ns()))
-			ops->reap(f->s, gx_now_ns());
+			reap(f);
 	}
 	for (unsigned b = 0; b < 4; b++)
 		assert_int_equal(block_wait(f, b), GX_BLOCK_OK);
@@ -1362,7 +1372,7 @@ static void resident__others_wait_bounded(void **state)
 	print_message("%u blocks; beside them %u calls (%s), the longest %.2f ms\n", rounds, w.nr,
 		      w.sync ? "with cuCtxSynchronize" : "without", (double)w.worst_ns / 1e6);
 	assert_true(w.nr > 0);
-	assert_true(w.worst_ns < (getenv("GX_FAKE_CUDA") ? 5000000000 : 50000000));
+	assert_true(w.worst_ns < (getenv("GX_FAKE_CUDA") ? 30000000000 : 50000000));
 	if (lib)
 		dlclose(lib);
 }

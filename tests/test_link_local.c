@@ -23,7 +23,7 @@
 #include "common_gx.h"
 
 #define KV_B	(8u << 20)
-#define WAIT_NS 10000000000ull
+#define WAIT_NS 30000000000ull
 #define POISON	0x5b
 
 struct end {

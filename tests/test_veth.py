@@ -120,9 +120,11 @@ def file(there, folder):
 
 def narrows(there, other):
     """The path carries 9,000 bytes, and then no more than 1,500: what is under way goes on with smaller packets."""
+    before = there.server.stat(there.tools, "msgs_rx")
     proc = subprocess.Popen(there.words("put", "-s", "4M", "-D", "4", "--format", "json"), stdin=subprocess.DEVNULL,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(2)
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=there.tools.env)
+    while there.server.stat(there.tools, "msgs_rx") < before + 5 and proc.poll() is None:
+        time.sleep(0.02)
     mtu_set(other, 1500)
     out, err = proc.communicate(timeout=CALL_S)
     ran = test_cli.Ran(proc, out, err)
