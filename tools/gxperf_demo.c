@@ -3,21 +3,17 @@
  * gxperf demo: starts gxd on one CPU, measures against it from another with the ordinary
  * sub-commands, and says what came out. It ends only the child that it started.
  */
+#include "child.h"
 #include "gxperf.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#define DEMO_START_MS	20000
+#define DEMO_START_NS	20000000000ull
 #define DEMO_STOP_NS	15000000000ull
 #define DEMO_FILE_B	(64u << 20)
 #define DEMO_REGION_B	(256u << 20)
@@ -27,8 +23,7 @@
 struct demo {
 	const struct perf_opts *opts;
 	struct out *out;
-	pid_t pid; /* gxd; 0: not running */
-	int log;   /* memfd of gxd's stderr */
+	struct child gxd;
 	char addr[128];
 	int cpu[2]; /* gxd's, ours */
 	uint64_t size_max;
@@ -62,91 +57,55 @@ static const struct demo_step demo_steps[] = {
 /* ---- The server
  * ----------------------------------------------------------------------------------------- */
 
-static int demo_gxd_path(const struct demo *d, char *buf, size_t room)
-{
-	char self[4000], *slash;
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-
-	if (d->opts->gxd) {
-		snprintf(buf, room, "%s", d->opts->gxd);
-		return 0;
-	}
-	if (n < 0)
-		return -errno;
-	self[n] = '\0';
-	slash = strrchr(self, '/');
-	snprintf(buf, room, "%.*s/gxd", (int)(slash - self), self);
-	return 0;
-}
-
-/* In the child: never returns. */
-static void demo_exec(const struct demo *d, const char *path, int out)
-{
-	char mem[96], cpu[16], place[32];
-
-	opt_place_text(d->opts->local_kind, d->opts->local_device, place, sizeof(place));
-	snprintf(mem, sizeof(mem), "kv=%s:%u", place, DEMO_REGION_B);
-	snprintf(cpu, sizeof(cpu), "%d", d->cpu[0]);
-	/* Should the demo be killed, the server must not stay behind. */
-	prctl(PR_SET_PDEATHSIG, SIGTERM);
-	dup2(out, STDOUT_FILENO);
-	dup2(d->log, STDERR_FILENO);
-	execl(path, "gxd", "--listen", "127.0.0.1:0", "--cores", cpu, "--port", "shm", "--port",
-	      "udp", "--mem", mem, (char *)NULL);
-	dprintf(STDERR_FILENO, "%s: %s\n", path, strerror(errno));
-	_exit(127);
-}
-
 /* "gxperf put ADDR --mem kv" */
-static int demo_addr_read(struct demo *d, int fd)
+static int demo_addr_read(struct demo *d)
 {
-	struct pollfd p = {.fd = fd, .events = POLLIN};
-	char line[256];
-	size_t at = 0;
-	ssize_t n;
+	uint64_t end = gx_now() + DEMO_START_NS;
+	size_t len = 0;
+	int got = 0;
 
-	while (at < sizeof(line) - 1 && poll(&p, 1, DEMO_START_MS) > 0) {
-		n = read(fd, line + at, sizeof(line) - 1 - at);
-		if (n <= 0)
-			break;
-		at += (size_t)n;
-		line[at] = '\0';
-		if (strchr(line, '\n'))
-			return sscanf(line, "gxperf put %127s", d->addr) == 1 ? 0 : -EPROTO;
+	while (got != 1 && gx_now() < end && !child_ended(&d->gxd)) {
+		char *text = child_text(d->gxd.out, &len);
+
+		if (text && strchr(text, '\n'))
+			got = sscanf(text, "gxperf put %127s", d->addr);
+		free(text);
+		perf_nap(10000000);
 	}
-	return -ENOENT;
+	return got == 1 ? 0 : -ENOENT;
 }
 
 static void demo_log_show(const struct demo *d)
 {
-	char buf[4096];
-	ssize_t n;
+	size_t len = 0;
+	char *text = child_text(d->gxd.err, &len);
 
-	lseek(d->log, 0, SEEK_SET);
-	while ((n = read(d->log, buf, sizeof(buf))) > 0)
-		fwrite(buf, 1, (size_t)n, stderr);
+	fwrite(text ? text : "", 1, len, stderr);
+	free(text);
 }
 
 static int demo_start(struct demo *d)
 {
-	char path[4096];
-	int fds[2], ret;
+	char path[4096], mem[96], cpu[16], place[32];
+	char *const argv[] = {"gxd", "--listen", "127.0.0.1:0", "--cores", cpu, "--port",
+			      "shm", "--port",	 "udp",		"--mem",   mem, NULL};
+	int ret = 0;
 
-	d->log = memfd_create("gxd-log", MFD_CLOEXEC);
-	if (d->log < 0 || pipe2(fds, O_CLOEXEC) || demo_gxd_path(d, path, sizeof(path))) {
-		out_error(d->out, "demo: %s", strerror(errno));
+	opt_place_text(d->opts->local_kind, d->opts->local_device, place, sizeof(place));
+	snprintf(mem, sizeof(mem), "kv=%s:%u", place, DEMO_REGION_B);
+	snprintf(cpu, sizeof(cpu), "%d", d->cpu[0]);
+	if (d->opts->gxd)
+		snprintf(path, sizeof(path), "%s", d->opts->gxd);
+	else
+		ret = child_self("gxd", path, sizeof(path));
+	if (!ret)
+		ret = child_start(&d->gxd, path, argv, -1, true);
+	if (ret) {
+		out_error(d->out, "demo: %s", strerror(-ret));
 		return PERF_FAILED;
 	}
-	d->pid = fork();
-	if (d->pid == 0)
-		demo_exec(d, path, fds[1]);
-	close(fds[1]);
-	ret = d->pid > 0 ? demo_addr_read(d, fds[0]) : -errno;
-	close(fds[0]);
-	if (!ret)
+	if (!demo_addr_read(d))
 		return PERF_OK;
-	if (d->pid < 0)
-		d->pid = 0;
 	out_error(d->out, "demo: %s did not start; it said:", path);
 	demo_log_show(d);
 	return PERF_FAILED;
@@ -155,27 +114,17 @@ static int demo_start(struct demo *d)
 /* An orderly end is part of what is shown. */
 static int demo_stop(struct demo *d)
 {
-	uint64_t end = gx_now() + DEMO_STOP_NS;
-	int status = 0;
-	pid_t got = 0;
+	int status;
 
-	if (!d->pid)
+	if (!d->gxd.pid)
 		return PERF_OK;
-	kill(d->pid, SIGTERM);
-	while (!got && gx_now() < end) {
-		perf_nap(10000000);
-		got = waitpid(d->pid, &status, WNOHANG);
-	}
-	if (!got) {
-		kill(d->pid, SIGKILL);
-		waitpid(d->pid, &status, 0);
-	}
-	d->pid = 0;
-	if (got > 0 && WIFEXITED(status) && !WEXITSTATUS(status))
+	child_stop(&d->gxd);
+	status = child_end(&d->gxd, DEMO_STOP_NS);
+	if (!status)
 		return PERF_OK;
 	out_error(d->out, "demo: gxd did not end as it should (%s %d); it said:",
-		  WIFSIGNALED(status) ? "signal" : "status",
-		  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+		  status > CHILD_SIGNAL ? "signal" : "status",
+		  status > CHILD_SIGNAL ? status - CHILD_SIGNAL : status);
 	demo_log_show(d);
 	return PERF_FAILED;
 }
@@ -309,7 +258,7 @@ static void demo_say(struct demo *d)
 
 int perf_demo(const struct perf_opts *opts, struct out *out)
 {
-	struct demo d = {.opts = opts, .out = out, .log = -1};
+	struct demo d = {.opts = opts, .out = out, .gxd = CHILD_NONE};
 	int ret = demo_prepare(&d), stopped;
 
 	if (!ret)
@@ -323,7 +272,6 @@ int perf_demo(const struct perf_opts *opts, struct out *out)
 		demo_say(&d);
 	if (d.file[0])
 		unlink(d.file);
-	if (d.log >= 0)
-		close(d.log);
+	child_close(&d.gxd);
 	return ret;
 }

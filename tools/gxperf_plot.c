@@ -3,6 +3,7 @@
  * gxperf plot: pictures of result documents, SVG and PNG, drawn by gnuplot as a child process. Main
  * thread only.
  */
+#include "child.h"
 #include "doc.h"
 #include "gxperf_gpu.h"
 #include "gxperf_plot.h"
@@ -10,13 +11,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define PLOT_FILES_MAX 32
@@ -133,62 +131,34 @@ static int file_add(struct plot *p, const char *path, struct out *out)
 
 /* ---- gnuplot ---- */
 
-extern char **environ;
-
-static int gnuplot_start(int *in, pid_t *pid)
-{
-	static char *const argv[] = {(char *)"gnuplot", NULL};
-	posix_spawn_file_actions_t act;
-	sigset_t pipe_set;
-	posix_spawnattr_t attr;
-	int ends[2], ret;
-
-	if (pipe2(ends, O_CLOEXEC))
-		return errno;
-	posix_spawn_file_actions_init(&act);
-	posix_spawn_file_actions_adddup2(&act, ends[0], STDIN_FILENO);
-	posix_spawnattr_init(&attr);
-	sigemptyset(&pipe_set);
-	sigaddset(&pipe_set, SIGPIPE);
-	posix_spawnattr_setsigdefault(&attr, &pipe_set);
-	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGDEF);
-	ret = posix_spawnp(pid, argv[0], &act, &attr, argv, environ);
-	posix_spawnattr_destroy(&attr);
-	posix_spawn_file_actions_destroy(&act);
-	close(ends[0]);
-	if (ret)
-		close(ends[1]);
-	*in = ends[1];
-	return ret;
-}
-
 static int gnuplot_run(const char *script, struct out *out)
 {
+	static char *const argv[] = {(char *)"gnuplot", NULL};
+	struct child child = CHILD_NONE;
 	size_t len = strlen(script);
+	int ends[2], status, ret;
 	bool wrote;
-	int in = -1, status = 0, ret;
 	FILE *to;
-	pid_t pid;
 
-	ret = gnuplot_start(&in, &pid);
-	if (ret) {
-		out_error(out, "gnuplot: %s%s", strerror(ret),
-			  ret == ENOENT ? "; install it: apt-get install gnuplot-nox" : "");
+	if (pipe2(ends, O_CLOEXEC)) {
+		out_error(out, "gnuplot: %s", strerror(errno));
 		return PERF_FAILED;
 	}
-	to = fdopen(in, "w");
-	wrote = to && fwrite(script, 1, len, to) == len;
-	wrote = (to ? !fclose(to) : !close(in)) && wrote;
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
-	if (wrote && WIFEXITED(status) && !WEXITSTATUS(status))
-		return PERF_OK;
-	if (WIFSIGNALED(status))
-		out_error(out, "gnuplot was ended by signal %d", WTERMSIG(status));
-	else
-		out_error(out, "gnuplot failed with status %d; its message is above",
-			  WEXITSTATUS(status));
-	return PERF_FAILED;
+	ret = child_start(&child, argv[0], argv, ends[0], false);
+	close(ends[0]);
+	to = fdopen(ends[1], "w");
+	wrote = to && !ret && fwrite(script, 1, len, to) == len;
+	wrote = (to ? !fclose(to) : !close(ends[1])) && wrote;
+	status = ret ? 0 : child_end(&child, UINT64_MAX / 2);
+	if (ret)
+		out_error(out, "gnuplot: %s", strerror(-ret));
+	else if (status == CHILD_NOT_RUN)
+		out_error(out, "gnuplot does not run; install it: apt-get install gnuplot-nox");
+	else if (status > CHILD_SIGNAL)
+		out_error(out, "gnuplot was ended by signal %d", status - CHILD_SIGNAL);
+	else if (status || !wrote)
+		out_error(out, "gnuplot failed with status %d; its message is above", status);
+	return ret || status || !wrote ? PERF_FAILED : PERF_OK;
 }
 
 /* ---- Pictures ---- */
