@@ -1055,13 +1055,110 @@ def gang_overlap(tools):
         expect(abs(r["slowdown"] * max(r["comp_us"], r["comm_us"]) - r["both_us"]) < r["both_us"] * 0.01, r)
         expect(all(r[k] > 0 for k in ("comp_us", "comm_us", "keep_comp", "keep_comm", "GB_s", "TFLOP_s")), r)
         expect(r["sms"] == (0 if r["op"] == "gx" else None) and r["blocks"] == 1, r)
-    ran = fake_gpus(tools, "overlap", *small[:4], "--comm", "unpack", "--sms", "4", "--rate", "0", "--rounds", "1")
-    expect(ran.must(OK).doc["results"][0]["sms"] == 4 and ran.doc["results"][0]["wrong"] == 0, ran)
+    ran = fake_gpus(tools, "overlap", *small[:4], "--comm", "unpack,unpack-resident", "--sms", "4,8", "--rate", "1", "--rounds", "1")
+    expect([(r["op"], r["sms"], r["wrong"]) for r in ran.must(OK).doc["results"]] ==
+           [(op, sms, 0) for op in ("unpack", "unpack-resident") for sms in (4, 8)], ran)
+    expect(all(r["checked_b"] >= r["size_b"] and r["GB_s"] > 0 for r in ran.doc["results"]), ran)
     attention = ["--load", "attention", "--batch", "1", "--heads", "1", "--tokens", "512", "--head-dim", "8", *small[4:]]
     fake_gpus(tools, "overlap", *small, "--pattern", "allgather", "--comm", "nccl-zero", gpus=2).must(OK)
     fake_gpus(tools, "overlap", *attention, GX_FAKE_CUBLAS_LAZY="1").must(WRONG, "the load is wrong")
     fake_gpus(tools, "overlap", "--n", "128", "--grid", "3x3").must(USAGE, "2 x 2 tiles")
     fake_gpus(tools, "overlap", *small, "--comm", "rdma").must(USAGE, "rdma", "nccl-zero")
+
+
+# --- a load, and another gxperf beside it --------------------------------------------------------------------
+
+def overlap(tools, *args, beside=(), **kw):
+    """gxperf overlap of a small load on the client's CPU; @beside: the command."""
+    return tools.run(tools.gxperf_path, "overlap", "--load", "cpu-gemm", "--n", "64", "--cores", CLIENT_CPU, "--rounds", "1",
+                     "--seconds", "0.02", "--format", "json", *args, *(("--", *beside) if beside else ()), **kw)
+
+
+def overlap_row(ran, op):
+    row, = ran.clean()
+    expect(row["op"] == op and row["pattern"] == "process", ran)
+    expect(all(row[k] > 0 for k in ("comp_us", "comm_us", "both_us", "keep_comp", "keep_comm", "GB_s", "GB_s_beside", "TFLOP_s")), ran)
+    expect(abs(row["slowdown"] * max(row["comp_us"], row["comm_us"]) - row["both_us"]) < row["both_us"] * 0.01, ran)
+    return row
+
+
+@case
+def overlap_commands(tools):
+    with Server(tools) as s:
+        for link in LINKS:
+            for command in ("put", "get", "send", "lat"):
+                size = 4096 if command == "lat" else 64 << 10
+                ran = overlap(tools, beside=(command, s.addr, "--mem", "kv", "-s", size, "--link", link, "--cores", CLIENT_CPU))
+                row = overlap_row(ran, command)
+                expect(row["size_b"] == size and row["link"] == link and row["sms"] == 0, ran)
+        for more in (("-s", "64", "--same-place"), ("-s", "1M", "--stripe"), ("-s", "2M", "-q", "2")):
+            overlap_row(overlap(tools, beside=("put", s.addr, "--cores", CLIENT_CPU, *more)), "put")
+        ran = overlap(tools, beside=("lat", s.addr, "--poll", "memory", "--cores", CLIENT_CPU))
+        overlap_row(ran, "lat")
+        ran = overlap(tools, "--load", "cpu-triad", "--n", "4096", "--rounds", "2", beside=("put", s.addr, "-s", "4K"))
+        expect(overlap_row(ran, "put")["load"] == "cpu-triad", ran)
+        ran = overlap(tools, beside=("put", s.addr, "-s", "4K", "--no-check", "--cores", CLIENT_CPU)).must(OK)
+        expect(ran.doc["results"][0]["wrong"] is None, ran)
+    for command in ("allgather", "alltoall"):
+        row = overlap_row(overlap(tools, beside=(command, "-g", "2", "-s", "64K", "--cores", SERVER_CPU)), command)
+        expect(row["size_b"] == 64 << 10, row)
+
+
+@case
+def overlap_refuses(tools):
+    for args, beside, words in (((), ("p2p",), ["'p2p'", "allgather"]),
+                                (("--load", "cpu-sort"), (), ["--load", "cpu-sort"]),
+                                (("--cores", "4000"), ("put", "127.0.0.1:1"), ["--cores", "4000"]),
+                                (("--n", "100"), ("put", "127.0.0.1:1"), ["--n", "64", "100"]),
+                                ((), ("put", "127.0.0.1:1", "-n", "5"), ["put: ", "-n"]),
+                                ((), ("put", "127.0.0.1:1", "-D", "5"), ["put: ", "-D"]),
+                                ((), ("put", "127.0.0.1:1", "-b", "1"), ["put: ", "-b"]),
+                                ((), ("put",), ["put: ", "which server", "status 2"]),
+                                ((), ("allgather", "--rank", "0", "--ranks", "1"), ["allgather: ", "-g"])):
+        overlap(tools, *args, beside=beside).must(USAGE, *words)
+    overlap(tools, beside=("put", "127.0.0.1:1")).must(FAILED, "put: nothing listens", "status 1")
+    tools.run(tools.gxperf_path, "put", "127.0.0.1:1", "--gate", "0").must(USAGE, "--gate", "overlap")
+
+
+@case
+def overlap_wrong_data(tools):
+    """What the command finds wrong is wrong, and the row still there."""
+    tools = tools.with_gpus(1)
+    if not tools:
+        return
+    with Server(tools, mem="g=cuda:0:16M") as s:
+        ran = overlap(tools, beside=("put", s.addr, "--link", "packet", "--unpack", "none", "-s", "64K"))
+        ran.must(WRONG, "put: ", "wrong bytes")
+        expect(ran.doc["results"][0]["wrong"] > 0, ran)
+
+
+@case
+def overlap_server_killed(tools):
+    with Server(tools) as s:
+        timer = threading.Timer(2, s.proc.kill)
+        timer.start()
+        ran = overlap(tools, "--rounds", "99", "--seconds", "0.2", beside=("put", s.addr, "-s", "64K", "--cores", CLIENT_CPU))
+        timer.join()
+        ran.must(LOST, "put: ", "status 4")
+
+
+@case
+def overlap_killed(tools):
+    """The command does not stay behind."""
+    with Server(tools) as s:
+        proc = subprocess.Popen([tools.gxperf_path, "overlap", "--load", "cpu-gemm", "--n", "64", "--cores", CLIENT_CPU, "--rounds",
+                                 "99", "--", "put", s.addr, "-s", "64K"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                env=tools.env)
+        time.sleep(1)
+        children = pathlib.Path(f"/proc/{proc.pid}/task/{proc.pid}/children").read_text().split()
+        expect(len(children) == 1, children)
+        proc.kill()
+        proc.wait()
+        end = time.monotonic() + 10
+        stat = pathlib.Path(f"/proc/{children[0]}/stat")
+        while stat.exists() and ") Z" not in stat.read_text() and time.monotonic() < end:
+            time.sleep(0.05)
+        expect(time.monotonic() < end, "the command still runs")
 
 
 # --- pictures -----------------------------------------------------------------------------------------------

@@ -155,6 +155,77 @@ static void sizes_parse__refuses(void **state)
 			fail_msg("'%s' was taken", bad[i]);
 }
 
+/* Goes by itself while it is let, a unit each 10 us. */
+struct loose {
+	enum pace_mode mode;
+	uint64_t nr, since_ns;
+	unsigned posts, told[3];
+};
+
+static int loose_ended(void *arg, uint64_t *nr)
+{
+	struct loose *l = arg;
+	uint64_t now = gx_now();
+
+	if (l->mode == PACE_FREE) {
+		l->nr += (now - l->since_ns) / 10000;
+		l->since_ns += (now - l->since_ns) / 10000 * 10000;
+	}
+	*nr = l->nr;
+	return 0;
+}
+
+static int loose_post(void *arg)
+{
+	struct loose *l = arg;
+
+	assert_int_equal(l->mode, PACE_STEP);
+	l->posts++;
+	l->nr++;
+	return 0;
+}
+
+static uint64_t loose_mode(void *arg, enum pace_mode mode)
+{
+	struct loose *l = arg;
+
+	l->mode = mode;
+	l->since_ns = gx_now();
+	l->told[mode]++;
+	return l->nr;
+}
+
+static void pace_run__what_goes_by_itself(void **state)
+{
+	struct thing t = {.each_ns = 20000};
+	struct loose l = {.nr = 5};
+	struct pace p[2] = {pace_of(&t, 3),
+			    {.arg = &l,
+			     .post = loose_post,
+			     .ended = loose_ended,
+			     .mode = loose_mode,
+			     .nap_ns = 1000,
+			     .depth = 4}};
+
+	assert_int_equal(pace_run(p, 2, NS, false), 0);
+	assert_int_equal(l.posts, 0);
+	assert_int_equal(l.mode, PACE_REST);
+	assert_true(pace_us(&p[1]) > 9 && pace_us(&p[1]) < 100);
+	assert_int_equal(l.told[PACE_FREE], 1);
+	assert_int_equal(pace_run(p, 2, NS, true), 0);
+	assert_true(l.posts > 3);
+	assert_int_equal(l.told[PACE_FREE], 1);
+	assert_int_equal(l.mode, PACE_REST);
+}
+
+static void median_ratio__round_by_round(void **state)
+{
+	double a[] = {9, 2, 8}, b[] = {3, 2, 2};
+
+	assert_true(median_ratio(a, b, 3) == 3);
+	assert_true(a[0] == 9 && b[2] == 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -166,6 +237,8 @@ int main(void)
 		cmocka_unit_test(median__of_few),
 		cmocka_unit_test(sizes_parse__lists_and_ranges),
 		cmocka_unit_test(sizes_parse__refuses),
+		cmocka_unit_test(pace_run__what_goes_by_itself),
+		cmocka_unit_test(median_ratio__round_by_round),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

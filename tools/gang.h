@@ -9,6 +9,7 @@
 #define GANG_H
 
 #include "gxperf_gpu.h"
+#include "pace.h"
 
 #define GANG_MAX   8 /* GPUs */
 #define GANG_LANES 2 /* queues of a GPU */
@@ -93,6 +94,9 @@ struct way_ops {
 	int (*post)(struct way *w);
 	/* Units that have ended. Return: 0, -errno. */
 	int (*ended)(struct way *w, uint64_t *nr);
+	/* NULL: goes by posts alone. Else says how it is to go on (see struct pace), and sets
+	 * ->posted. */
+	void (*run)(struct way *w, enum pace_mode mode);
 	/* Payload: what is sent is made, and poison where it goes; all of it is compared. Nothing
 	 * may be out. An enum perf_status. */
 	int (*fill)(struct way *w);
@@ -124,9 +128,19 @@ struct way {
 	double rate;	      /* unpack: GB/s to keep; 0: as fast as it goes */
 	const char *lib_path; /* folders where libraries are looked for first, or NULL */
 	uint64_t unit_b;      /* bytes of one unit */
+	/* way_command: a sub-command and its arguments, NULL at the end; open sets size, batch and
+	 * unit_b; check sms, link and whether payload was looked at. */
+	char *const *command;
+	char link[16];
+	bool unchecked;
+	int status; /* not 0: enum perf_status that the command ended with */
 };
 
-extern const struct way_ops way_gx, way_peer, way_nccl, way_nccl_zero, way_unpack, way_h2d;
+extern const struct way_ops way_gx, way_peer, way_nccl, way_nccl_zero, way_unpack,
+	way_unpack_resident, way_h2d, way_command;
+
+/** way_command_known() - May @name be the sub-command of way_command? */
+bool way_command_known(const char *name);
 
 const struct way_ops *way_find(const char *name);
 const char *way_names(void); /* "gx, peer, ..." */
@@ -148,6 +162,7 @@ int way_wait(struct way *w);
 const char *way_why(void);
 void way_why_set(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 int way_failed(struct way *w, const char *what, int err); /* PERF_FAILED */
+const char *way_name(const struct way *w);		  /* "gx"; of a command "put" */
 
 /** way_lanes() - A lane for each queue that the copies use. way_mark() - A ticket on each for the
  * unit that was just queued. Return: 0, -errno. */

@@ -5,6 +5,7 @@
  * opts_check().
  */
 #include "gxperf.h"
+#include "gate.h"
 #include "gxperf_coll.h"
 #include "gxperf_gang.h"
 #include "gxperf_plot.h"
@@ -20,13 +21,14 @@
 #define OPTS_SIZE_END	(64u << 20)
 #define OPTS_DEPTH_MAX	4096
 #define OPTS_TIMEOUT_NS 5000000000ull
+#define OPTS_GATE_NS	86400000000000ull /* until overlap says otherwise */
 
 /* All that is parsed: the options proper, and where results go. */
 struct cmdline {
 	struct perf_opts perf;
 	struct out_opts out;
 	struct opt_cpus allowed;
-	bool begin_given, end_given, conns_given, cpus_given;
+	bool begin_given, end_given, conns_given, cpus_given, time_given, gated;
 };
 
 enum {
@@ -50,6 +52,7 @@ enum {
 	KEY_GXD,
 	KEY_PLACE,
 	KEY_STRIPE,
+	KEY_GATE,
 };
 
 /* ---- Values
@@ -275,8 +278,23 @@ static const struct argp_option load_options[] = {
 	 "over the local link",
 	 2},
 	{"offset", KEY_OFFSET, "SIZE", 0, "First byte of the region to use; default 0", 2},
+	{"gate", KEY_GATE, "FD", OPTION_HIDDEN, "gxperf overlap says when to begin and to end", 2},
 	{0},
 };
+
+static void value_gate(const char *arg, struct cmdline *c, struct argp_state *state)
+{
+	uint32_t fd;
+	int ret = opt_u32(arg, 0, INT32_MAX, &fd);
+
+	if (!ret)
+		ret = gate_join((int)fd);
+	if (ret)
+		argp_error(state, "--gate %s: %s; it is for gxperf overlap alone", arg,
+			   strerror(-ret));
+	c->perf.duration_ns = OPTS_GATE_NS;
+	c->gated = true;
+}
 
 static error_t load_parse(int key, char *arg, struct argp_state *state)
 {
@@ -311,6 +329,7 @@ static error_t load_parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case 'D':
 		value_seconds("-D", arg, &o->duration_ns, state);
+		c->time_given = true;
 		return 0;
 	case KEY_SAME_PLACE:
 		o->same_place = true;
@@ -323,6 +342,9 @@ static error_t load_parse(int key, char *arg, struct argp_state *state)
 	case 'c':
 	case KEY_NO_CHECK:
 		o->check = key == 'c';
+		return 0;
+	case KEY_GATE:
+		value_gate(arg, c, state);
 		return 0;
 	case KEY_OFFSET:
 		value_size("--offset", arg, INT64_MAX / 2, &o->offset, state);
@@ -464,8 +486,11 @@ static const struct command {
 	{"compare", perf_compare, compare_groups, "",
 	 "The same work between GPUs by gx, cuMemcpyPeerAsync and NCCL, interleaved.", false,
 	 false},
-	{"overlap", perf_overlap, overlap_groups, "",
-	 "What communication costs a computation on the same GPUs, and the reverse.", false, false},
+	{"overlap", perf_overlap, overlap_groups, "[-- COMMAND ARG...]",
+	 "What communication costs a computation on the same GPUs or CPUs, and the reverse. "
+	 "COMMAND: "
+	 "another gxperf beside it: put, get, send, lat, allgather, alltoall.",
+	 false, false, true},
 	{"ipc", perf_ipc, ipc_groups, "",
 	 "What it costs to open GPU memory of another process, and to close and reopen it.", false,
 	 false},
@@ -528,6 +553,9 @@ static void opts_check(struct cmdline *c, const struct command *cmd, struct argp
 	bool sweep = c->begin_given || c->end_given;
 
 	sizes_check(c, state);
+	if (c->gated && (sweep || o->n || c->time_given || o->file))
+		argp_error(state, "beside a load one size goes on until overlap ends it: leave -b, "
+				  "-e, -n, -D and --file out");
 	if (cmd->addr_must && !o->addr)
 		argp_error(state, "which server? e.g. gxperf %s 127.0.0.1:7501 --mem kv",
 			   cmd->name);

@@ -6,6 +6,8 @@
  */
 #include "gxperf_coll.h"
 
+#include "gate.h"
+
 #include <errno.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -146,6 +148,8 @@ const char *perf_coll_prepare(const struct perf_opts *o)
 
 	if (why)
 		return why;
+	if (gate_on() && !coll.threads)
+		return "beside a load the ranks are threads of one process: give -g";
 	if (o->offset || o->local_given || o->gpu_given)
 		return "--offset, --local-mem and --gpu are for put, get, send and lat; here it is "
 		       "--mem";

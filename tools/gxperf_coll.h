@@ -44,6 +44,9 @@ struct coll_run {
 	char master[128];
 	pthread_barrier_t opened;   /* of the ranks here */
 	_Atomic unsigned nr_failed; /* could not be opened */
+	/* Beside a load: rank 0 takes from the gate, all do as many. */
+	_Atomic uint64_t gate_limit;
+	_Atomic bool gate_end;
 };
 
 /** struct coll_rank - One rank of this process. owner: its thread */

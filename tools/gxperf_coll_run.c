@@ -8,6 +8,8 @@
  */
 #include "gxperf_coll.h"
 
+#include "gate.h"
+
 #include <errno.h>
 #include <math.h>
 #include <sched.h>
@@ -23,6 +25,7 @@
 #define COLL_WARM	 5
 #define COLL_WARM_NS	 20000000 /* of the default warm-up, at least, as -D counts from it */
 #define COLL_YIELD_NS	 20000
+#define COLL_REST_NS	 1000000
 #define COLL_PROGRESS_NS 500000000ull
 #define COLL_SMALL_B	 (4u << 20)
 #define COLL_MIDDLE_B	 (256u << 20)
@@ -86,6 +89,8 @@ static void rank_turn(struct coll_rank *r)
 
 	if (gx_core_turn(gx_core(gx_group_gx(r->group), 0), now))
 		r->idle_since_ns = now;
+	else if (now - r->idle_since_ns > COLL_REST_NS && gate_rests())
+		perf_nap(COLL_REST_NS);
 	else if (now - r->idle_since_ns > COLL_YIELD_NS)
 		sched_yield();
 }
@@ -287,11 +292,33 @@ static uint64_t thread_cpu_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* @n collectives, ->depth of them under way; times are from the barrier to the last one's end. */
-static int rank_run(struct coll_rank *r, const struct coll_plan *p, uint64_t n,
+/* How many all ranks may post, as far as is known; *@last: there will be no more. */
+static uint64_t run_limit(struct coll_rank *r, uint64_t upto, bool *last)
+{
+	struct coll_run *run = r->run;
+	uint64_t limit = atomic_load_explicit(&run->gate_limit, memory_order_relaxed);
+
+	/* Pairs with the release below: what was allowed before the end is seen. */
+	*last = atomic_load_explicit(&run->gate_end, memory_order_acquire);
+	if (*last)
+		return atomic_load_explicit(&run->gate_limit, memory_order_relaxed);
+	if (r->rank)
+		return limit;
+	if (limit < upto)
+		limit += gate_take(upto - limit);
+	atomic_store_explicit(&run->gate_limit, limit, memory_order_relaxed);
+	atomic_store_explicit(&run->gate_end, gate_ends(), memory_order_release);
+	return limit;
+}
+
+/* *@n collectives, ->depth of them under way; times are from the barrier to the last one's end.
+ * 0: as many as the gate allows until it ends; then *@n says how many. */
+static int rank_run(struct coll_rank *r, const struct coll_plan *p, uint64_t *nr,
 		    struct coll_figures *mine)
 {
 	uint64_t ticket[GX_COLL_DEPTH], post_ns[GX_COLL_DEPTH], posted = 0, done = 0, begin, told;
+	uint64_t n = *nr;
+	bool gated = !n, last = !gated;
 	int ret = rank_barrier(r);
 
 	if (ret)
@@ -299,7 +326,9 @@ static int rank_run(struct coll_rank *r, const struct coll_plan *p, uint64_t n,
 	hist_reset(r->hist);
 	mine->cpu_ns = thread_cpu_ns();
 	begin = told = gx_now();
-	while (done < n && !ret) {
+	while ((done < n || !last) && !ret) {
+		if (gated)
+			n = run_limit(r, posted + p->depth, &last);
 		while (posted < n && posted - done < p->depth && !ret) {
 			post_ns[posted % p->depth] = gx_now();
 			ret = rank_post(r, p, posted, &ticket[posted % p->depth]);
@@ -307,12 +336,18 @@ static int rank_run(struct coll_rank *r, const struct coll_plan *p, uint64_t n,
 		}
 		rank_turn(r);
 		while (done < posted && !ret &&
-		       !(ret = gx_coll_test(r->group, ticket[done % p->depth])))
+		       !(ret = gx_coll_test(r->group, ticket[done % p->depth]))) {
 			hist_record(r->hist, gx_now() - post_ns[done++ % p->depth]);
+			if (gated && !r->rank)
+				gate_done(1);
+		}
 		if (ret == -EINPROGRESS || ret == -EAGAIN)
 			ret = 0;
 		run_progress(r, p, done, begin, &told);
 	}
+	if (ret && gated) /* nobody is to wait for what this rank would have allowed */
+		atomic_store_explicit(&r->run->gate_end, true, memory_order_release);
+	*nr = n;
 	mine->ns = gx_now() - begin;
 	mine->cpu_ns = thread_cpu_ns() - mine->cpu_ns;
 	return ret ? rank_failed(r, ret) : PERF_OK;
@@ -341,7 +376,7 @@ static int rank_warm(struct coll_rank *r, const struct coll_plan *p, struct coll
 	if (!warm)
 		return PERF_OK;
 	for (unsigned round = 0; round < 8 && !ret; round++) {
-		ret = rank_run(r, p, warm, &mine);
+		ret = rank_run(r, p, &warm, &mine);
 		if (!ret)
 			ret = rank_exchange(r, &mine, all);
 		if (ret || o->warm_given || most_ns(all, r->run->nr_ranks) >= COLL_WARM_NS)
@@ -433,7 +468,11 @@ static int rank_size(struct coll_rank *r, uint64_t size, struct coll_figures *al
 		ret = rank_payload(r, &p, 1);
 	if (ret)
 		return ret;
-	ret = rank_run(r, &p, n, &mine);
+	if (gate_on())
+		n = 0;
+	if (!r->rank)
+		gate_ready(size * (r->run->nr_ranks - 1));
+	ret = rank_run(r, &p, &n, &mine);
 	if (!ret)
 		ret = rank_verify(r, &p, n, 1, &res);
 	mine.checked_b = res.checked_b;

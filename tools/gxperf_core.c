@@ -5,6 +5,8 @@
  */
 #include "gxperf.h"
 
+#include "gate.h"
+
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -15,6 +17,8 @@
 #define CORE_YIELD_NS 20000   /* without work for so long: let others on this CPU run */
 #define CORE_SLEEP_NS 1000000 /* without work and without a job for so long: sleep */
 #define CORE_NAP_NS   20000
+#define CORE_REST_NS                                                                               \
+	1000000 /* a nap while overlap lets us rest; the peer hears of us all the same */
 
 static void core_pin(int cpu)
 {
@@ -29,9 +33,10 @@ static void core_pin(int cpu)
 /* With a job it never sleeps, but gives way: client and server may share a CPU. */
 static void core_idle(uint64_t idle_ns, bool job)
 {
-	struct timespec ts = {.tv_nsec = CORE_NAP_NS};
+	bool rests = gate_rests();
+	struct timespec ts = {.tv_nsec = rests ? CORE_REST_NS : CORE_NAP_NS};
 
-	if (!job && idle_ns > CORE_SLEEP_NS)
+	if ((!job || rests) && idle_ns > CORE_SLEEP_NS)
 		nanosleep(&ts, NULL);
 	else if (idle_ns > CORE_YIELD_NS)
 		sched_yield();

@@ -7,6 +7,7 @@
 #include "gxperf_flow.h"
 
 #include "doc.h"
+#include "gate.h"
 
 #include <errno.h>
 #include <string.h>
@@ -268,6 +269,16 @@ static bool flow_check_step(struct flow *f, struct flow_core *fc)
 /* ---- Completions
  * ---------------------------------------------------------------------------------------- */
 
+static void flow_count(struct flow_core *fc, unsigned n, uint64_t now)
+{
+	fc->end_ns = now;
+	atomic_store_explicit(&fc->count,
+			      atomic_load_explicit(&fc->count, memory_order_relaxed) + n,
+			      memory_order_relaxed);
+	if (fc->gated)
+		gate_done(n);
+}
+
 static void flow_done(struct flow_core *fc, const struct gx_comp *comp, uint64_t now)
 {
 	struct flow *f = fc->flows[comp->user >> 32];
@@ -281,10 +292,7 @@ static void flow_done(struct flow_core *fc, const struct gx_comp *comp, uint64_t
 		return;
 	}
 	hist_record(&fc->hist, now - f->post_ns[slot]);
-	fc->end_ns = now;
-	atomic_store_explicit(&fc->count,
-			      atomic_load_explicit(&fc->count, memory_order_relaxed) + 1,
-			      memory_order_relaxed);
+	flow_count(fc, 1, now);
 	if (!check_ring_sampled(ring, f->number[slot]))
 		return;
 	f->state[slot] = FLOW_SLOT_CHECK;
@@ -305,10 +313,7 @@ static void flow_done_same(struct flow_core *fc, const struct gx_comp comps[], u
 		hist_record(&fc->hist, now - f->post_ns[f->taken++ & f->time_mask]);
 	}
 	f->in_flight -= n;
-	fc->end_ns = now;
-	atomic_store_explicit(&fc->count,
-			      atomic_load_explicit(&fc->count, memory_order_relaxed) + n,
-			      memory_order_relaxed);
+	flow_count(fc, n, now);
 }
 
 static bool flow_comps(struct flow_core *fc, uint64_t now)
@@ -337,6 +342,15 @@ static bool flow_through(const struct flow_core *fc, const struct flow *f)
 	return fc->stopping || f->err || f->post == f->limit;
 }
 
+/* As much more as may be under way, where overlap allows it. */
+static void flow_allow(struct flow *f)
+{
+	uint64_t upto = f->post + f->plan->depth;
+
+	if (f->limit < upto)
+		f->limit += gate_take(upto - f->limit);
+}
+
 enum perf_step flow_core_step(struct perf_job *job, uint64_t now)
 {
 	struct flow_core *fc = (struct flow_core *)job;
@@ -346,19 +360,25 @@ enum perf_step flow_core_step(struct perf_job *job, uint64_t now)
 		fc->begin_ns = fc->end_ns = now;
 	if (fc->deadline_ns && now >= fc->deadline_ns)
 		fc->stopping = true;
+	if (fc->gated && gate_ends())
+		fc->stopping = true;
 	for (unsigned i = 0; i < fc->nr_flows; i++) {
 		struct flow *f = fc->flows[i];
 
+		if (fc->gated)
+			flow_allow(f);
 		if (!fc->stopping && !f->err && f->plan->same) {
 			busy |= flow_post_same(f, fc->queue, now);
 		} else if (!fc->stopping && !f->err) {
 			flow_prep(f);
 			busy |= flow_post(f, fc->queue, now);
 		}
+		if (fc->gated && f->err)
+			gate_give_up();
 		busy |= flow_check_step(f, fc);
 		through &= flow_through(fc, f);
 	}
-	if (through)
+	if (through && (!fc->gated || fc->stopping))
 		return PERF_STEP_DONE;
 	return busy ? PERF_STEP_BUSY : PERF_STEP_IDLE;
 }

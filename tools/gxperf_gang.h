@@ -7,7 +7,6 @@
 #define GXPERF_GANG_H
 
 #include "gang.h"
-#include "pace.h"
 
 struct pace pace_way(struct way *w, unsigned depth);
 

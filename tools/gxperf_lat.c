@@ -7,6 +7,7 @@
 #include "gxperf.h"
 
 #include "doc.h"
+#include "gate.h"
 
 #include <errno.h>
 #include <math.h>
@@ -40,6 +41,8 @@ struct lat {
 	uint64_t deadline_ns; /* 0: by the limit */
 	uint64_t posted_ns;   /* of the message under way */
 	bool waiting;	      /* for an echo */
+	bool gated;	      /* this phase goes by the gate */
+	bool allowed;	      /* gated: the next message may be posted */
 	uint32_t in_flight;   /* puts without their completion */
 	uint8_t slot_busy[LAT_SLOTS];
 	bool poll;		/* the last byte of a message says that it is there */
@@ -61,6 +64,8 @@ static void lat_echo(struct lat *lat, uint64_t now)
 	atomic_store_explicit(&lat->count,
 			      atomic_load_explicit(&lat->count, memory_order_relaxed) + 1,
 			      memory_order_relaxed);
+	if (lat->gated)
+		gate_done(1);
 	if (lat->size - lat->poll < CHECK_STAMP_B || !lat->perf.opts->check)
 		return;
 	memcpy(&got, lat->dst + slot * lat->stride, sizeof(got));
@@ -78,6 +83,20 @@ static void lat_comp(struct lat *lat, const struct gx_comp *comp, uint64_t now)
 		if (comp->status && !lat->err)
 			lat->err = comp->status;
 	}
+}
+
+/* May the next message be posted? */
+static bool lat_allowed(struct lat *lat)
+{
+	if (lat->gated && !lat->allowed)
+		lat->allowed = gate_take(1);
+	return !lat->gated || lat->allowed;
+}
+
+static bool lat_over(const struct lat *lat, uint64_t now)
+{
+	return lat->next == lat->limit || (lat->deadline_ns && now >= lat->deadline_ns) ||
+	       (lat->gated && gate_ends());
 }
 
 static bool lat_post(struct lat *lat, uint64_t now)
@@ -104,6 +123,7 @@ static bool lat_post(struct lat *lat, uint64_t now)
 	lat->in_flight++;
 	lat->next++;
 	lat->waiting = true;
+	lat->allowed = false;
 	return true;
 }
 
@@ -128,6 +148,7 @@ static bool lat_post_polled(struct lat *lat, uint64_t now)
 	lat->posted_ns = now;
 	lat->next++;
 	lat->waiting = true;
+	lat->allowed = false;
 	return true;
 }
 
@@ -158,8 +179,10 @@ static enum perf_step lat_step_polled(struct perf_job *job, uint64_t now)
 			now = gx_now();
 			lat_echo(lat, now);
 		}
-		if (lat->next == lat->limit || (lat->deadline_ns && now >= lat->deadline_ns))
+		if (lat_over(lat, now))
 			return PERF_STEP_DONE;
+		if (!lat_allowed(lat))
+			return PERF_STEP_IDLE;
 		lat_post_polled(lat, now);
 	}
 	return lat->err ? PERF_STEP_DONE : PERF_STEP_BUSY;
@@ -174,8 +197,8 @@ static enum perf_step lat_step(struct perf_job *job, uint64_t now)
 
 	for (unsigned i = 0; i < n; i++)
 		lat_comp(lat, &comps[i], now);
-	end = lat->err || lat->next == lat->limit || (lat->deadline_ns && now >= lat->deadline_ns);
-	if (!lat->waiting && !end)
+	end = lat->err || lat_over(lat, now);
+	if (!lat->waiting && !end && lat_allowed(lat))
 		return lat_post(lat, now) || n ? PERF_STEP_BUSY : PERF_STEP_IDLE;
 	if (end && !lat->in_flight && (!lat->waiting || lat->err))
 		return PERF_STEP_DONE;
@@ -193,7 +216,7 @@ static int lat_phase_wait(struct lat *lat)
 	while (!atomic_load_explicit(&lat->job.done, memory_order_acquire)) {
 		perf_nap(LAT_LOOK_NS);
 		count = atomic_load_explicit(&lat->count, memory_order_relaxed);
-		if (count != last)
+		if (count != last || gate_rests())
 			moved = gx_now();
 		last = count;
 		/* An echo that was lost with the server is awaited by nobody else. */
@@ -211,6 +234,7 @@ static int lat_phase_wait(struct lat *lat)
 static int lat_phase(struct lat *lat, uint64_t n, uint64_t duration_ns)
 {
 	lat->limit = duration_ns ? UINT64_MAX : lat->next + n;
+	lat->gated = duration_ns && gate_on();
 	lat->deadline_ns = duration_ns ? gx_now() + duration_ns : 0;
 	atomic_store_explicit(&lat->count, 0, memory_order_relaxed);
 	hist_reset(&lat->hist);
@@ -333,6 +357,8 @@ static int lat_size(struct lat *lat, uint64_t size)
 	if (!ret)
 		ret = perf_cpu(&lat->perf, &cpu[0]);
 	begin = gx_now();
+	if (!ret)
+		gate_ready(size);
 	if (!ret)
 		ret = lat_phase(lat, o->n ? o->n : LAT_N, o->duration_ns);
 	if (!ret)

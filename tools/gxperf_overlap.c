@@ -2,9 +2,11 @@
 /*
  * gxperf overlap: what communication costs a computation, and the reverse. Each load and each way
  * run alone, then beside one another without end, then in pairs (as many of one as of the other,
- * the next pair when both have ended, two pairs queued). Results of loads are compared with the
- * CPU's, payload in full. Main thread only.
+ * the next pair when both have ended, two pairs queued). Loads are on GPUs or on CPUs, ways are of
+ * this process or another gxperf as a child. Results of loads are compared with the CPU's, payload
+ * in full. Main thread only.
  */
+#include "cpu_load.h"
 #include "gxperf_gang.h"
 
 #include <gx/load.h>
@@ -17,6 +19,8 @@
 
 #define OVERLAP_ROUNDS 99
 #define OVERLAP_GRIDS  16
+#define OVERLAP_ARGS   100
+#define OVERLAP_NAP_NS 50000 /* between looks, where load and command want the CPUs */
 #define LOAD_DEPTH     4
 #define WARM_TIMES     3 /* as long as what is timed */
 #define WAY_BATCH      16
@@ -25,7 +29,10 @@
 static struct {
 	struct sizes sizes;
 	struct bench_list sms;
-	const char *ways, *load, *lib_path;
+	const char *ways, *load, *lib_path; /* ways NULL: gx, or the command alone */
+	char *command[OVERLAP_ARGS + 1];    /* behind --; NULL at the end */
+	unsigned nr_args;
+	struct opt_cpus cpus; /* of a load of CPUs */
 	enum gang_pattern pattern;
 	struct {
 		uint32_t x, y;
@@ -36,7 +43,6 @@ static struct {
 	double rate;
 } opts = {.sizes = {{64 << 20}, 1},
 	  .sms = {{4, 8, 16}, 3},
-	  .ways = "gx",
 	  .load = "gemm",
 	  .batch = 8,
 	  .heads = 64,
@@ -50,6 +56,7 @@ static struct {
 enum {
 	KEY_LOAD = 800,
 	KEY_GRID,
+	KEY_CORES,
 	KEY_N,
 	KEY_BATCH,
 	KEY_HEADS,
@@ -68,26 +75,39 @@ enum {
 };
 
 static const struct argp_option overlap_options[] = {
-	{NULL, 0, NULL, 0, "The computation, on every GPU:", 1},
+	{NULL, 0, NULL, 0, "The computation, on every GPU, or on CPUs:", 1},
 	{"load", KEY_LOAD, "NAME", 0,
-	 "gemm (own kernel, default), cublas (bf16), attention (cuBLAS and an own softmax)", 1},
+	 "gemm (own kernel, default), cublas (bf16), attention (cuBLAS and an own softmax); "
+	 "cpu-triad (a = b + 3 c, bound by memory), cpu-gemm (own fp32 product)",
+	 1},
 	{"grid", KEY_GRID, "XxY,...", 0,
 	 "gemm: thread blocks; default 1x1,4x4,8x8,16x16,32x32,40x40", 1},
-	{"n", KEY_N, "N", 0, "Rows and columns; default 4096 (gemm), 8192 (cublas)", 1},
+	{"cores", KEY_CORES, "LIST", 0,
+	 "cpu-triad, cpu-gemm: CPUs, a thread on each; default: all this process may use", 1},
+	{"n", KEY_N, "N", 0,
+	 "Rows and columns; default 4096 (gemm), 8192 (cublas), 512 (cpu-gemm, of each CPU). "
+	 "cpu-triad: elements of each array and CPU; default 4194304",
+	 1},
 	{"batch", KEY_BATCH, "N", 0, "attention; default 8", 1},
 	{"heads", KEY_HEADS, "N", 0, "attention; default 64", 1},
 	{"tokens", KEY_TOKENS, "N", 0, "attention; default 4096", 1},
 	{"head-dim", KEY_HEAD_DIM, "N", 0, "attention; default 128", 1},
 	{NULL, 0, NULL, 0, "The communication:", 2},
 	{"comm", KEY_COMM, "WAY,...", 0,
-	 "gx (default), peer, nccl, nccl-zero, unpack, h2d: see gxperf compare", 2},
+	 "gx (default), peer, nccl, nccl-zero, unpack, unpack-resident, h2d: see gxperf compare. "
+	 "Behind -- instead, or as well: put, get, send, lat, allgather or alltoall with its "
+	 "options, as a process of its own",
+	 2},
 	{"pattern", KEY_PATTERN, "NAME", 0, "write (default), read, both, allgather, alltoall", 2},
 	{"sizes", KEY_SIZES, "LIST", 0, "A list, or BEGIN:END:FACTOR; default 64M", 2},
 	{"gpus", KEY_GPUS, "N", 0, "GPUs; default: 2, for allgather and alltoall all", 2},
-	{"sms", KEY_SMS, "LIST", 0, "unpack, h2d: bounds on SMs; default 4,8,16", 2},
-	{"rate", KEY_RATE, "GB/s", 0, "unpack: rate to keep, 0: as it goes; default 50", 2},
+	{"sms", KEY_SMS, "LIST", 0, "unpack, unpack-resident, h2d: bounds on SMs; default 4,8,16",
+	 2},
+	{"rate", KEY_RATE, "GB/s", 0,
+	 "unpack, unpack-resident: rate to keep, 0: as it goes; default 50", 2},
 	{"launch", KEY_LAUNCH, "SIZE", 0,
-	 "unpack: payload of one launch, 512K to 128M, a power of two; default 4M", 2},
+	 "unpack, unpack-resident: payload of one launch, 512K to 128M, a power of two; default 4M",
+	 2},
 	{NULL, 0, NULL, 0, "How:", 3},
 	{"rounds", KEY_ROUNDS, "N", 0, "Rounds, of which the median counts; default 3", 3},
 	{"seconds", KEY_SECONDS, "S", 0, "Each is timed for so long; default 0.1", 3},
@@ -124,9 +144,23 @@ static int rate_parse(const char *arg)
 
 static int load_parse(const char *arg)
 {
+	static const char *const names[] = {"gemm", "cublas", "attention", "cpu-triad", "cpu-gemm"};
+
 	opts.load = arg;
-	return strcmp(arg, "gemm") && strcmp(arg, "cublas") && strcmp(arg, "attention") ? -EINVAL
-											: 0;
+	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (!strcmp(arg, names[i]))
+			return 0;
+	return -EINVAL;
+}
+
+static bool load_on_cpus(void)
+{
+	return !strncmp(opts.load, "cpu-", 4);
+}
+
+static int cores_parse(const char *arg)
+{
+	return opt_cpus(arg, &opts.cpus);
 }
 
 static int pattern_parse(const char *arg)
@@ -145,7 +179,8 @@ static int launch_parse(const char *arg)
 static const struct bench_value overlap_values[] = {
 	{KEY_LOAD, BENCH_CALL, .parse = load_parse},
 	{KEY_GRID, BENCH_CALL, .parse = grid_parse},
-	{KEY_N, BENCH_U32, &opts.n, 1, 65536},
+	{KEY_CORES, BENCH_CALL, .parse = cores_parse},
+	{KEY_N, BENCH_U32, &opts.n, 1, 1u << 28},
 	{KEY_BATCH, BENCH_U32, &opts.batch, 1, 65536},
 	{KEY_HEADS, BENCH_U32, &opts.heads, 1, 65536},
 	{KEY_TOKENS, BENCH_U32, &opts.tokens, 1, 65536},
@@ -165,7 +200,18 @@ static const struct bench_value overlap_values[] = {
 
 static error_t overlap_parse(int key, char *arg, struct argp_state *state)
 {
-	return bench_parse(overlap_options, overlap_values, key, arg, state);
+	if (key != ARGP_KEY_ARG)
+		return bench_parse(overlap_options, overlap_values, key, arg, state);
+	if (!opts.nr_args && !way_command_known(arg))
+		argp_error(
+			state,
+			"'%s' cannot run beside a load: behind -- there are put, get, send, lat, "
+			"allgather and alltoall",
+			arg);
+	if (opts.nr_args == OVERLAP_ARGS)
+		argp_error(state, "more than %d words behind --", OVERLAP_ARGS);
+	opts.command[opts.nr_args++] = arg;
+	return 0;
 }
 
 const struct argp perf_overlap_argp = {.options = overlap_options, .parser = overlap_parse};
@@ -176,6 +222,7 @@ struct overlap {
 	struct out *out;
 	struct gang gang;
 	struct gx_load *load[GANG_MAX];
+	struct cpu_load *cpu_load;
 	struct gx_load_info info;
 	char load_name[32]; /* "gemm 4x4" */
 	struct way way;
@@ -212,22 +259,44 @@ static int load_ended_arg(void *arg, uint64_t *nr)
 	return gx_load_done(arg, nr);
 }
 
-static struct pace pace_load(struct gx_load *l)
+static int cpu_post_arg(void *arg)
 {
-	return (struct pace){
-		.arg = l, .post = load_post_arg, .ended = load_ended_arg, .depth = LOAD_DEPTH};
+	return cpu_load_post(arg);
+}
+
+static int cpu_ended_arg(void *arg, uint64_t *nr)
+{
+	return cpu_load_done(arg, nr);
+}
+
+/* Every load there is. Return: how many. */
+static unsigned pace_loads(const struct overlap *o, struct pace *p)
+{
+	if (o->cpu_load) {
+		p[0] = (struct pace){.arg = o->cpu_load,
+				     .post = cpu_post_arg,
+				     .ended = cpu_ended_arg,
+				     .depth = LOAD_DEPTH};
+		return 1;
+	}
+	for (unsigned i = 0; i < o->gang.n; i++)
+		p[i] = (struct pace){.arg = o->load[i],
+				     .post = load_post_arg,
+				     .ended = load_ended_arg,
+				     .depth = LOAD_DEPTH};
+	return o->gang.n;
 }
 
 static int overlap_round(struct overlap *o, struct times *t, unsigned r)
 {
-	unsigned n = o->gang.n;
-	double first;
 	struct pace p[PACE_MAX];
+	unsigned n = pace_loads(o, p);
+	double first;
 	int ret;
 
-	for (unsigned i = 0; i < n; i++)
-		p[i] = pace_load(o->load[i]);
 	p[n] = pace_way(&o->way, way_depth(&o->way));
+	if (o->cpu_load && o->way.ops == &way_command)
+		p[n].nap_ns = OVERLAP_NAP_NS;
 	ret = pace_run(p + n, 1, opts.ns, false);
 	if (ret)
 		return overlap_failed(o, "communication alone", ret);
@@ -272,8 +341,9 @@ static void times_pair(const struct times *t, double *slowdown, double *ideal)
 
 static void overlap_row(struct overlap *o, struct times *t)
 {
+	bool between = o->way.ops->patterns, command = o->way.ops == &way_command;
 	struct out_row row =
-		bench_row(o->way.ops->name, o->way.ops->patterns ? o->way.size : o->way.unit_b, 0);
+		bench_row(way_name(&o->way), between || command ? o->way.size : o->way.unit_b, 0);
 	double keep_comp = median_ratio(t->comp, t->comp_beside, opts.rounds);
 	double keep_comm = median_ratio(t->comm, t->comm_beside, opts.rounds);
 	double comm, beside, slow, ideal;
@@ -285,7 +355,9 @@ static void overlap_row(struct overlap *o, struct times *t)
 	const struct out_cell cells[] = {
 		{"load", "load", 0, o->load_name},
 		{"pattern", "pattern", 0,
-		 o->way.ops->patterns ? gang_pattern_text(o->way.pattern) : "local"},
+		 between   ? gang_pattern_text(o->way.pattern)
+		 : command ? "process"
+			   : "local"},
 		{"comp_us", "Tcomp us", median(t->comp, opts.rounds), NULL},
 		{"comm_us", "Tcomm us", comm, NULL},
 		{"both_us", "Tboth us", median(t->both, opts.rounds), NULL},
@@ -306,9 +378,10 @@ static void overlap_row(struct overlap *o, struct times *t)
 		{"TFLOP_s", NULL, o->info.flop / 1e6 / median(t->comp, opts.rounds), NULL},
 		{"load_in_words", NULL, 0, o->info.name},
 		{"rounds", NULL, opts.rounds, NULL},
+		{"link", NULL, NAN, command ? o->way.link : NULL},
 	};
 
-	row.checked = true;
+	row.checked = !o->way.unchecked;
 	row.checked_b = o->checked_b;
 	row.wrong = o->wrong;
 	out_cells(o->out, &row, cells, sizeof(cells) / sizeof(cells[0]));
@@ -329,7 +402,8 @@ static int overlap_way(struct overlap *o, const struct way_ops *ops, uint64_t si
 					       : 1,
 			      .want_sms = sms,
 			      .rate = opts.rate,
-			      .lib_path = opts.lib_path};
+			      .lib_path = opts.lib_path,
+			      .command = opts.command};
 	o->checked_b = o->wrong = 0;
 	out_progress(o->out, "%s, %s, %llu bytes", o->load_name, ops->name,
 		     (unsigned long long)size);
@@ -342,6 +416,8 @@ static int overlap_way(struct overlap *o, const struct way_ops *ops, uint64_t si
 		ret = ops->check(&o->way, &o->checked_b, &o->wrong);
 	if (!ret)
 		overlap_row(o, &t);
+	if (ret && o->way.status)
+		ret = o->way.status;
 	way_close(&o->way);
 	return ret ? ret : o->wrong ? PERF_WRONG : PERF_OK;
 }
@@ -356,7 +432,8 @@ static const char *way_word(const char *at, char name[32])
 	return at + len + (at[len] == ',');
 }
 
-/* Every way of --comm. Those that are not between GPUs have bounds on SMs instead of sizes. */
+/* Every way of --comm, and the command. Those that are not between GPUs have bounds on SMs instead
+ * of sizes, the command has its own. */
 static int overlap_ways(struct overlap *o, uint64_t size, bool first)
 {
 	char name[32];
@@ -377,6 +454,8 @@ static int overlap_ways(struct overlap *o, uint64_t size, bool first)
 		for (unsigned i = 0; !ops->patterns && first && i < opts.sms.n && !ret; i++)
 			ret = overlap_way(o, ops, opts.launch, (int)opts.sms.v[i]);
 	}
+	if (opts.nr_args && first && !ret)
+		ret = overlap_way(o, &way_command, 0, 0);
 	return ret;
 }
 
@@ -388,6 +467,8 @@ static void loads_close(struct overlap *o)
 		gx_load_close(o->load[i]);
 		o->load[i] = NULL;
 	}
+	cpu_load_close(o->cpu_load);
+	o->cpu_load = NULL;
 }
 
 static struct gx_load_opts load_opts(unsigned grid)
@@ -408,6 +489,33 @@ static struct gx_load_opts load_opts(unsigned grid)
 	return l;
 }
 
+static int cpu_load_begin(struct overlap *o)
+{
+	struct cpu_load_opts l = {.kind = !strcmp(opts.load, "cpu-gemm") ? CPU_LOAD_GEMM
+									 : CPU_LOAD_TRIAD,
+				  .n = opts.n,
+				  .cpus = opts.cpus};
+	int ret;
+
+	if (!l.n)
+		l.n = l.kind == CPU_LOAD_GEMM ? 512 : 4u << 20;
+	ret = cpu_load_open(&l, &o->cpu_load);
+	if (ret == -EINVAL) {
+		out_error(o->out, "--n: %s takes %s, not %u", opts.load,
+			  l.kind == CPU_LOAD_GEMM ? "a multiple of 64 up to 16384"
+						  : "up to 33554432 elements",
+			  l.n);
+		return PERF_USAGE;
+	}
+	if (ret) {
+		out_error(o->out, "%s: %s", opts.load, strerror(-ret));
+		return PERF_FAILED;
+	}
+	cpu_load_info(o->cpu_load, &o->info);
+	snprintf(o->load_name, sizeof(o->load_name), "%s", opts.load);
+	return PERF_OK;
+}
+
 static int load_failed(struct overlap *o, const char *what, int err)
 {
 	out_error(o->out, "%s: %s (%s)", what, gx_engine_why(), strerror(-err));
@@ -419,6 +527,8 @@ static int loads_open(struct overlap *o, unsigned grid)
 	struct gx_load_opts l = load_opts(grid);
 
 	o->info.size = sizeof(o->info);
+	if (load_on_cpus())
+		return cpu_load_begin(o);
 	for (unsigned i = 0; i < o->gang.n; i++) {
 		int ret = gx_load_open(o->gang.gpu[i].engine, &l, &o->load[i]);
 
@@ -436,16 +546,21 @@ static int loads_open(struct overlap *o, unsigned grid)
 /* That they computed, and what. */
 static int loads_check(struct overlap *o)
 {
-	for (unsigned i = 0; i < o->gang.n; i++) {
+	unsigned n = o->cpu_load ? 1 : o->gang.n;
+
+	for (unsigned i = 0; i < n; i++) {
 		struct gx_load_check check = GX_INIT(check);
-		int ret = gx_load_check(o->load[i], &check);
+		int ret = o->cpu_load ? cpu_load_check(o->cpu_load, &check)
+				      : gx_load_check(o->load[i], &check);
 
 		if (ret)
 			return load_failed(o, "check of the load", ret);
 		if (check.wrong) {
 			out_error(o->out,
-				  "the load is wrong on GPU %u: %u of %u elements, by up to %g", i,
-				  check.wrong, check.nr, check.worst);
+				  "the load is wrong on %s %u: %u of %u elements, by up to %g",
+				  o->cpu_load ? "CPU" : "GPU",
+				  o->cpu_load ? (unsigned)opts.cpus.cpu[0] : i, check.wrong,
+				  check.nr, check.worst);
 			return PERF_WRONG;
 		}
 		if (!i)
@@ -467,8 +582,9 @@ static int overlap_load(struct overlap *o, unsigned grid, uint64_t size, bool fi
 	return ret;
 }
 
-/* GPUs that the ways need: one, two, or all. */
-static unsigned overlap_gpus(struct out *out)
+/* ---- all of it ---- */
+
+static bool ways_between(void)
 {
 	bool between = false;
 	char name[32];
@@ -480,16 +596,30 @@ static unsigned overlap_gpus(struct out *out)
 		ops = way_find(name);
 		between |= ops && ops->patterns;
 	}
+	return between;
+}
+
+/* GPUs that load and ways need: none, one, two, or all. */
+static unsigned overlap_gpus(bool between)
+{
+	unsigned all;
+
 	if (opts.gpus)
 		return opts.gpus;
 	if (!between)
-		return 1;
-	return opts.pattern <= GANG_BOTH ? 2 : gang_count();
+		return !load_on_cpus();
+	if (opts.pattern <= GANG_BOTH)
+		return 2;
+	all = gang_count();
+	return all ? all : 2; /* which says what is missing */
 }
 
-static int overlap_check(struct out *out, unsigned gpus)
+static int overlap_check(struct out *out, bool between, unsigned gpus)
 {
-	for (unsigned i = 0; i < opts.sizes.n; i++)
+	struct opt_cpus allowed;
+	int cpu;
+
+	for (unsigned i = 0; i < opts.sizes.n && between; i++)
 		if (opts.sizes.v[i] % (16 * gpus)) {
 			out_error(out, "--sizes: %llu is no multiple of %u",
 				  (unsigned long long)opts.sizes.v[i], 16 * gpus);
@@ -499,22 +629,39 @@ static int overlap_check(struct out *out, unsigned gpus)
 		out_error(out, "--gpus 1: %s needs two", gang_pattern_text(opts.pattern));
 		return PERF_USAGE;
 	}
+	if (opt_cpus_allowed(&allowed))
+		return PERF_FAILED;
+	cpu = opt_cpus_stranger(&opts.cpus, &allowed);
+	if (cpu >= 0) {
+		out_error(out, "--cores: this process may not use CPU %d (see taskset -p)", cpu);
+		return PERF_USAGE;
+	}
+	if (!opts.cpus.nr)
+		opts.cpus = allowed;
 	return PERF_OK;
 }
 
 int perf_overlap(const struct perf_opts *unused, struct out *out)
 {
 	static struct overlap o;
-	unsigned gpus = overlap_gpus(out);
-	int ret = overlap_check(out, gpus);
+	unsigned gpus;
+	bool between;
+	int ret;
 
+	if (!opts.ways)
+		opts.ways = opts.nr_args ? "" : "gx";
+	between = ways_between();
+	gpus = overlap_gpus(between);
+	ret = overlap_check(out, between, gpus);
 	if (!opts.nr_grids)
 		grid_parse("1x1,4x4,8x8,16x16,32x32,40x40");
 	if (strcmp(opts.load, "gemm"))
 		opts.nr_grids = 1;
+	if (!between)
+		opts.sizes.n = 1;
 	o.out = out;
 	for (unsigned i = 0; i < opts.sizes.n && !ret; i++) {
-		ret = gang_open(out, gpus ? gpus : 2, opts.pattern, opts.sizes.v[i], &o.gang);
+		ret = gang_open(out, gpus, opts.pattern, between ? opts.sizes.v[i] : 0, &o.gang);
 		for (unsigned k = 0; k < opts.nr_grids && !ret; k++)
 			ret = overlap_load(&o, k, opts.sizes.v[i], !i);
 		loads_close(&o);

@@ -6,6 +6,7 @@
 #include "gxperf_flow.h"
 
 #include "doc.h"
+#include "gate.h"
 
 #include <errno.h>
 #include <math.h>
@@ -403,7 +404,7 @@ static int phase_wait(struct run *run)
 			phase_progress(run, begin, now);
 			told = now;
 		}
-		if (run_count(run) != last) {
+		if (run_count(run) != last || gate_rests()) {
 			last = run_count(run);
 			moved = now;
 		}
@@ -429,17 +430,21 @@ static int phase_error(struct run *run)
 /* Every flow does @n more messages, or what it can in @duration_ns. */
 static int run_phase(struct run *run, uint64_t n, uint64_t duration_ns)
 {
+	bool gated = duration_ns && gate_on();
 	uint64_t now = gx_now();
 	int ret;
 
 	for (unsigned i = 0; i < run->nr_flows; i++)
-		run->flows[i].limit = duration_ns ? UINT64_MAX : run->flows[i].post + n;
+		run->flows[i].limit = gated	    ? run->flows[i].post
+				      : duration_ns ? UINT64_MAX
+						    : run->flows[i].post + n;
 	for (unsigned c = 0; c < run->perf.nr_threads; c++) {
 		struct flow_core *fc = &run->cores[c];
 
 		fc->deadline_ns = duration_ns ? now + duration_ns : 0;
 		fc->begin_ns = fc->end_ns = 0;
 		fc->stopping = false;
+		fc->gated = gated;
 		atomic_store_explicit(&fc->count, 0, memory_order_relaxed);
 		hist_reset(&fc->hist);
 		perf_core_job(&run->perf.cores[c], &fc->job);
@@ -626,6 +631,8 @@ static int run_measure(struct run *run, double *cpu_pct)
 	if (!ret)
 		ret = perf_cpu(&run->perf, &cpu[0]);
 	begin = gx_now();
+	if (!ret)
+		gate_ready(run->plan.size);
 	if (!ret)
 		ret = run_phase(run, n, o->duration_ns);
 	if (!ret)

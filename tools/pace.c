@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define PACE_WARM_NR 2
 #define PACE_MIN_NR  3
@@ -60,6 +61,25 @@ static int pace_fill(struct pace *p, uint64_t upto)
 	return ret == -EAGAIN ? 0 : ret;
 }
 
+/* What goes freely has no posts of ours, until it is held. */
+static void pace_mode(struct pace *p, unsigned n, enum pace_mode mode)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (p[i].mode)
+			p[i].posted = p[i].mode(p[i].arg, mode);
+}
+
+static void pace_nap(const struct pace *p, unsigned n)
+{
+	struct timespec ts = {.tv_nsec = 0};
+
+	for (unsigned i = 0; i < n; i++)
+		if (p[i].nap_ns > (uint64_t)ts.tv_nsec)
+			ts.tv_nsec = (long)p[i].nap_ns;
+	if (ts.tv_nsec)
+		nanosleep(&ts, NULL);
+}
+
 static bool pace_enough(const struct pace *p, unsigned n, uint64_t end_ns)
 {
 	for (unsigned i = 0; i < n; i++)
@@ -75,6 +95,7 @@ static int pace_drain(struct pace *p, unsigned n, uint64_t start)
 	for (unsigned i = 0; i < n && !ret; i++)
 		while (!ret && p[i].nr < p[i].posted) {
 			ret = p[i].ended(p[i].arg, &p[i].nr);
+			pace_nap(p, n);
 			if (gx_now() - start > PACE_LATE_NS)
 				ret = -ETIMEDOUT;
 		}
@@ -101,18 +122,26 @@ int pace_run(struct pace *p, unsigned n, uint64_t ns, bool pairs)
 		ret = pace_reset(&p[i]);
 		base[i] = p[i].nr;
 	}
+	pace_mode(p, ret ? 0 : n, pairs ? PACE_STEP : PACE_FREE);
 	while (!ret && !pace_enough(p, n, start + ns + ns / 4)) {
 		least = UINT64_MAX;
 		for (unsigned i = 0; i < n; i++)
 			least = p[i].nr - base[i] < least ? p[i].nr - base[i] : least;
 		for (unsigned i = 0; i < n && !ret; i++)
-			ret = pace_fill(&p[i], pairs ? base[i] + least + 2 : UINT64_MAX);
+			ret = pairs || !p[i].mode
+				      ? pace_fill(&p[i], pairs ? base[i] + least + 2 : UINT64_MAX)
+				      : 0;
 		for (unsigned i = 0; i < n && !ret; i++)
 			ret = pace_look(&p[i], base[i] + PACE_WARM_NR, start + ns / 4);
 		if (gx_now() - start > PACE_LATE_NS)
 			ret = -ETIMEDOUT;
+		pace_nap(p, n);
 	}
-	return ret ? ret : pace_drain(p, n, start);
+	pace_mode(p, n, PACE_STEP); /* no more than has begun */
+	if (!ret)
+		ret = pace_drain(p, n, start);
+	pace_mode(p, n, PACE_REST);
+	return ret;
 }
 
 static int double_compare(const void *a, const void *b)

@@ -11,11 +11,22 @@
 
 #define PACE_MAX 16
 
+/** enum pace_mode - For what goes on without being posted each time. */
+enum pace_mode {
+	PACE_REST, /* stop */
+	PACE_STEP, /* what is posted */
+	PACE_FREE, /* as fast as it goes, without a post */
+};
+
 /** struct pace - Something that is posted again and again: a way, or a load. */
 struct pace {
 	void *arg;
 	int (*post)(void *arg);		       /* 0, -EAGAIN, -errno */
 	int (*ended)(void *arg, uint64_t *nr); /* 0, -errno */
+	/* NULL, or told before and after a run how it goes. Return: how many have begun; with
+	 * PACE_FREE that does not count. */
+	uint64_t (*mode)(void *arg, enum pace_mode mode);
+	uint64_t nap_ns; /* sleep so long between two looks: the CPU is wanted by others */
 	uint64_t posted, nr;
 	uint64_t first, last, first_ns, last_ns; /* number and time at the ends of what is timed */
 	unsigned depth;				 /* out at once */

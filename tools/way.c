@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct way_ops *const ways[] = {&way_gx,	     &way_peer,	  &way_nccl,
-					     &way_nccl_zero, &way_unpack, &way_h2d};
+static const struct way_ops *const ways[] = {
+	&way_gx, &way_peer, &way_nccl, &way_nccl_zero, &way_unpack, &way_unpack_resident, &way_h2d};
 
 #define NR_WAYS (sizeof(ways) / sizeof(ways[0]))
 
@@ -51,9 +51,14 @@ void way_why_set(const char *fmt, ...)
 	va_end(ap);
 }
 
+const char *way_name(const struct way *w)
+{
+	return w->ops == &way_command ? w->command[0] : w->ops->name;
+}
+
 int way_failed(struct way *w, const char *what, int err)
 {
-	out_error(w->gang->out, "%s, %s: %s (%s)", w->ops->name, what, way_why(), strerror(-err));
+	out_error(w->gang->out, "%s, %s: %s (%s)", way_name(w), what, way_why(), strerror(-err));
 	return PERF_FAILED;
 }
 
@@ -197,10 +202,21 @@ static int way_ended_arg(void *arg, uint64_t *nr)
 	return way_ended(arg, nr);
 }
 
+static uint64_t way_mode_arg(void *arg, enum pace_mode mode)
+{
+	struct way *w = arg;
+
+	w->ops->run(w, mode);
+	return w->posted;
+}
+
 struct pace pace_way(struct way *w, unsigned depth)
 {
-	return (struct pace){
-		.arg = w, .post = way_post_arg, .ended = way_ended_arg, .depth = depth};
+	return (struct pace){.arg = w,
+			     .post = way_post_arg,
+			     .ended = way_ended_arg,
+			     .mode = w->ops->run ? way_mode_arg : NULL,
+			     .depth = depth};
 }
 
 static int plain_open(struct way *w)

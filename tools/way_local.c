@@ -30,6 +30,7 @@ struct unpack_way {
 	uint32_t nr_blocks, units,
 		per;	/* blocks in all, units that do not share memory, blocks of one */
 	uint32_t frags; /* of a block */
+	uint32_t begun; /* blocks of the next unit that are queued already */
 	uint32_t slot[UNPACK_POOL_B / UNPACK_FRAG_B]; /* where fragment i lies */
 	uint64_t done, due_ns;
 };
@@ -79,7 +80,8 @@ static void unpack_divide(struct unpack_way *u, uint64_t size)
 static int unpack_open(struct way *w)
 {
 	struct bench_want want = {.device = 0,
-				  .unpack = GX_UNPACK_MODE_KERNEL,
+				  .unpack = w->ops == &way_unpack ? GX_UNPACK_MODE_KERNEL
+								  : GX_UNPACK_MODE_RESIDENT,
 				  .sms = (unsigned)w->want_sms,
 				  .back_b = UNPACK_POOL_B,
 				  .dev_b = {UNPACK_POOL_B, UNPACK_POOL_B}};
@@ -105,15 +107,16 @@ static int unpack_post(struct way *w)
 {
 	struct unpack_way *u = w->priv;
 	uint64_t now = gx_now();
-	unsigned took;
 
 	if (now < u->due_ns)
 		return -EAGAIN;
 	if (w->posted - u->done >= u->units)
 		return -EAGAIN;
-	took = gx_engine_unpack(u->b.q, u->block + w->posted % u->units * u->per, u->per);
-	if (took != u->per)
-		return took ? -EIO : -EAGAIN;
+	u->begun += gx_engine_unpack(u->b.q, u->block + w->posted % u->units * u->per + u->begun,
+				     u->per - u->begun);
+	if (u->begun < u->per)
+		return -EAGAIN;
+	u->begun = 0;
 	if (w->rate > 0) {
 		/* Late by more than a unit: what was missed is not caught up. */
 		if (now > u->due_ns + (uint64_t)((double)w->size / w->rate))
@@ -165,15 +168,20 @@ static int unpack_check(struct way *w, uint64_t *checked_b, uint64_t *wrong)
 	return ret;
 }
 
+#define UNPACK_WAY                                                                                 \
+	.open = unpack_open, .close = unpack_close, .post = unpack_post, .ended = unpack_ended,    \
+	.fill = unpack_fill, .check = unpack_check
+
 const struct way_ops way_unpack = {
 	.name = "unpack",
 	.doc = "fragments of 4 KiB in GPU memory to where they belong, --rate GB/s, --sms SMs",
-	.open = unpack_open,
-	.close = unpack_close,
-	.post = unpack_post,
-	.ended = unpack_ended,
-	.fill = unpack_fill,
-	.check = unpack_check,
+	UNPACK_WAY,
+};
+
+const struct way_ops way_unpack_resident = {
+	.name = "unpack-resident",
+	.doc = "the same by the kernel that stays, block by block",
+	UNPACK_WAY,
 };
 
 /* ---- h2d ---- */
