@@ -30,8 +30,8 @@ import traceback
 
 CPUS = sorted(os.sched_getaffinity(0))
 SERVER_CPU, CLIENT_CPU = str(CPUS[0]), str(CPUS[-1])
-CALL_S = 60        # no single command takes longer
-START_S = 30
+CALL_S = 120       # no single command takes longer, on one busy CPU for both ends
+START_S = 60
 HELLO_MAGIC = 0x31307867
 OK, FAILED, USAGE, WRONG, LOST = 0, 1, 2, 3, 4
 LINKS = ("packet", "local")
@@ -582,8 +582,8 @@ def move_striped(tools):
 @case
 def move_latency(tools):
     with Server(tools, "--port", "shm", "--port", "udp") as s:
-        row, = tools.perf("lat", s.addr, "-n", "2000").clean()
-        expect(row["size_b"] == 64 and row["count"] == 2000 and row["p999_us"] >= row["p50_us"] > 0, row)
+        row, = tools.perf("lat", s.addr, "-n", "1000").clean()
+        expect(row["size_b"] == 64 and row["count"] == 1000 and row["p999_us"] >= row["p50_us"] > 0, row)
         tools.perf("lat", s.addr, "-b", "0", "-e", "64K", "-f", "64", "-n", "200").clean()
         tools.perf("lat", s.addr, "-n", "200", "--offset", "4099").clean()
         tools.perf("lat", s.addr, "-n", "200", "--port", "udp").clean()
