@@ -1183,12 +1183,12 @@ def plot_refuses(tools):
     with tempfile.TemporaryDirectory() as tmp:
         doc, other, none = (pathlib.Path(tmp, n) for n in ("d.json", "other.json", "none"))
         doc.write_text(json.dumps(PLOT_DOC))
-        other.write_text('{"rows": []}')
+        other.write_text('{"lines": []}')
         none.mkdir()
         plot(tools).must(USAGE, "which file")
         plot(tools, "/nonexistent.json").must(FAILED, "/nonexistent.json", "No such file")
         plot(tools, tmp).must(FAILED, tmp)
-        plot(tools, other).must(FAILED, str(other), "results")
+        plot(tools, other).must(FAILED, str(other), "results", "gxperf -J", "tools/bench.py")
         plot(tools, doc, "--y", "shoe").must(FAILED, "shoe")
         plot(tools, doc, "--rival", "c").must(FAILED, "nothing to draw", "c")
         plot(tools, doc, path=none).must(FAILED, "gnuplot", "install")
@@ -1209,6 +1209,28 @@ def plot_gnuplot_that_fails(tools):
             plot(tools, doc, path=f"{tmp}:{os.environ['PATH']}").must(FAILED, word)
             expect(not [n for n in os.listdir(tmp) if "svg" in n or "png" in n], os.listdir(tmp))
         expect("4096 4\n65536 64\n" in heard.read_text(), heard.read_text())
+
+
+@case
+def plot_any_results(tools):
+    """Documents of the benchmarks that docs/ keeps, and lines of --format jsonl: what gnuplot is told."""
+    docs = pathlib.Path(__file__).resolve().parent.parent / "docs" / "results"
+    with tempfile.TemporaryDirectory() as tmp:
+        exe, heard, lines = (pathlib.Path(tmp, n) for n in ("gnuplot", "heard", "lines"))
+        exe.write_text(f"#!/bin/sh\ncat >{heard}\n")
+        exe.chmod(0o755)
+        lines.write_text("".join(json.dumps(r) + "\n" for r in PLOT_DOC["results"]) + '{"command": "h2d"}\n')
+        for args, words in (((docs / "local-put.json",), ("'gx put, local, one place, verified'", "4096 ")),
+                            ((docs / "local-put.json", "--rival", "UCX ucp_put_bw, shared memory"), ("ratio to UCX ucp_put_bw",)),
+                            ((docs / "local-lat.json",), ("microseconds, median",)),
+                            ((docs / "cpu-2-cores.json", "--y", "ratio"), ("verified / ",)),
+                            ((docs / "put-gpu-h200-x2.json", "--x", "cores"), ("cores a side",)),
+                            ((lines,), ("4096 4\n65536 64\n",))):
+            plot(tools, *args, "--out", f"{tmp}/p", path=f"{tmp}:{os.environ['PATH']}").must(FAILED, "did not write")
+            text = heard.read_text()
+            expect(all(w in text for w in words), args, text)
+        lines.write_text(lines.read_text() + "[]\n")
+        plot(tools, lines).must(FAILED, str(lines))
 
 
 @case

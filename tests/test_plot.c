@@ -136,13 +136,75 @@ static void plot_add__overlap_shows_the_slowdown(void **state)
 		    "set format x"));
 }
 
+/* As tools/bench.py writes them. */
+#define BENCH                                                                                      \
+	"{\"command\": [\"bench.py\"], \"rows\": ["                                                \
+	"{\"name\": \"gx put 4K, shm, verified\", \"unit\": \"GB/s\", \"values\": [9, 7, 8]},"     \
+	"{\"name\": \"gx put 1M, shm, verified\", \"unit\": \"GB/s\", \"values\": [12]},"          \
+	"{\"name\": \"gx put 64M, shm, verified\", \"unit\": \"GB/s\", \"values\": [],"            \
+	" \"error\": \"it failed\"},"                                                              \
+	"{\"name\": \"UCX put 4K, posix\", \"unit\": \"GB/s\", \"values\": [3, 7, 2]},"            \
+	"{\"name\": \"testpmd memif, 1500-byte frames\", \"unit\": \"GB/s\", \"values\": [3]},"    \
+	"{\"name\": \"gx lat 64, shm\", \"unit\": \"us\", \"values\": [0.5]}, 7, null],"           \
+	"\"ratios\": [{\"gx\": \"gx put 4K, shm, verified\", \"rival\": \"UCX put 4K, posix\","    \
+	" \"values\": [3, 1, 4]},"                                                                 \
+	"{\"gx\": \"gx put 1M, shm, verified\", \"rival\": \"testpmd memif, 1500-byte frames\","   \
+	" \"values\": [4]}]}"
+
+static void plot_add__bench_by_size(void **state)
+{
+	draws((struct plot_how){0}, BENCH,
+	      WORDS("$line0 << EOD\n4096 8\n1048576 12\nEOD\n", "$all0 << EOD\n4096 7\n4096 8\n",
+		    "title 'gx put, shm, verified'", "title 'UCX put, posix'", "set ylabel 'GB/s'",
+		    "!lat", "!testpmd"));
+	draws((struct plot_how){.y = "p50_us"}, BENCH,
+	      WORDS("$line0 << EOD\n64 0.5\nEOD\n", "title 'gx lat, shm'", "!gx put"));
+}
+
+/* Those that it has computed round by round: 3, 1, 4 and not 8 / 3. */
+static void plot_add__bench_ratios(void **state)
+{
+	struct plot_how how = {.rival = "nobody"};
+	struct plot *p = plot_open(&how);
+
+	draws((struct plot_how){.rival = "UCX put, posix"}, BENCH,
+	      WORDS("$line0 << EOD\n4096 3\nEOD\n", "title 'gx put, shm, verified'",
+		    "set ylabel 'GB/s, ratio to UCX put, posix'", "!$line1"));
+	draws((struct plot_how){.y = "ratio"}, BENCH,
+	      WORDS("$line0 << EOD\n4096 3\nEOD\n", "$line1 << EOD\n1048576 4\nEOD\n",
+		    "title 'gx put, shm, verified / UCX put, posix'",
+		    "title 'gx put, shm, verified / testpmd memif, 1500-byte frames'"));
+	assert_int_equal(add(p, BENCH, "x"), -EINVAL);
+	assert_non_null(strstr(why, "nobody"));
+	plot_close(p);
+}
+
+static void plot_add__bench_gpu_by_cores(void **state)
+{
+	draws((struct plot_how){.x = "cores"},
+	      "{\"rows\": ["
+	      "{\"name\": \"put to GPU, unpack d2d, 1 cores a side\", \"values\": [5, 6, 7]},"
+	      "{\"name\": \"put to GPU, unpack d2d, 4 cores a side\", \"values\": [20]}]}",
+	      WORDS("$line0 << EOD\n1 6\n4 20\nEOD\n", "set xlabel 'cores a side'",
+		    "title 'put to GPU, unpack d2d, cores a side'"));
+}
+
+/* Without another word: what the results have. */
+static void plot_add__latency_when_there_is_no_rate(void **state)
+{
+	draws((struct plot_how){0},
+	      HEAD "{\"op\": \"lat\", \"size_b\": 64, \"GB_s\": null, \"p50_us\": 3}" TAIL,
+	      WORDS("$line0 << EOD\n64 3\nEOD\n", "set ylabel 'microseconds, median'"));
+}
+
 static void plot_add__refuses(void **state)
 {
 	struct plot_how how = {.y = "share"};
 	struct plot *p = plot_open(&how);
 
 	assert_int_equal(add(p, "{\"rows\": []}", "x"), -EINVAL);
-	assert_non_null(strstr(why, "results"));
+	assert_non_null(strstr(why, "\"results\""));
+	assert_non_null(strstr(why, "tools/bench.py"));
 	assert_int_equal(add(p, "{\"results\": 7}", "x"), -EINVAL);
 	assert_int_equal(add(p, "{\"results\": [7, null, [], {\"op\": 1}]}", "x"), -EINVAL);
 	assert_int_equal(add(p, HEAD ROW("a", 2, 8) TAIL, "x"), -EINVAL);
@@ -205,6 +267,10 @@ int main(void)
 		cmocka_unit_test(plot_add__several_results_of_one_x),
 		cmocka_unit_test(plot_add__several_files),
 		cmocka_unit_test(plot_add__overlap_shows_the_slowdown),
+		cmocka_unit_test(plot_add__bench_by_size),
+		cmocka_unit_test(plot_add__bench_ratios),
+		cmocka_unit_test(plot_add__bench_gpu_by_cores),
+		cmocka_unit_test(plot_add__latency_when_there_is_no_rate),
 		cmocka_unit_test(plot_add__refuses),
 		cmocka_unit_test(plot_add__too_many_lines),
 		cmocka_unit_test(plot_script__ratio_to_a_rival),

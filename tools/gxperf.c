@@ -495,7 +495,9 @@ static const struct command {
 	 "What it costs to open GPU memory of another process, and to close and reopen it.", false,
 	 false},
 	{"plot", perf_plot, plot_groups, "FILE...",
-	 "Pictures, SVG and PNG, of what -J has written; several files in one. Needs gnuplot.",
+	 "Pictures, SVG and PNG, of what -J, --format json or jsonl, or tools/bench.py has "
+	 "written; "
+	 "several files in one. Needs gnuplot.",
 	 false, false, true},
 	{"demo", perf_demo, demo_groups, "",
 	 "Server and client as two pinned processes on this machine, in under 40 s.", false, false},

@@ -35,10 +35,15 @@ static const struct argp_option plot_options[] = {
 	{"out", KEY_OUT, "PATH", 0,
 	 "Write PATH.svg and PATH.png; default: the first FILE without .json", 1},
 	{"force", KEY_FORCE, NULL, 0, "They may exist", 1},
-	{"x", KEY_X, "MEMBER", 0, "Horizontal axis: size_b (default), blocks, ...", 1},
+	{"x", KEY_X, "MEMBER", 0, "Horizontal axis: size_b (default), blocks, cores, ...", 1},
 	{"y", KEY_Y, "MEMBER", 0,
-	 "Vertical axis: GB_s (default), share, p50_us, slowdown (default for overlap), ...", 1},
-	{"rival", KEY_RIVAL, "OP", 0, "Ratios to the results of this op in the same file", 1},
+	 "Vertical axis: GB_s, p50_us (default: what there is), slowdown (default for overlap), "
+	 "share, ratio, ...",
+	 1},
+	{"rival", KEY_RIVAL, "OP", 0,
+	 "Ratios to the results of this op in the same file; of tools/bench.py: its ratios, round "
+	 "by round",
+	 1},
 	{"only", KEY_ONLY, "OP,...", 0, "Only these ops", 1},
 	{"title", KEY_TITLE, "TEXT", 0, "Above the picture", 1},
 	{"log-y", KEY_LOG_Y, NULL, 0, "Logarithmic vertical axis", 1},
@@ -60,7 +65,8 @@ static const struct bench_value plot_values[] = {
 static error_t plot_parse(int key, char *arg, struct argp_state *state)
 {
 	if (key == ARGP_KEY_NO_ARGS)
-		argp_error(state, "which file? One that -J has written");
+		argp_error(state,
+			   "which file? One that gxperf -J or tools/bench.py -J has written");
 	if (key != ARGP_KEY_ARG)
 		return bench_parse(plot_options, plot_values, key, arg, state);
 	if (opts.nr_files == PLOT_FILES_MAX)
@@ -104,6 +110,33 @@ static void file_stem(const char *path, bool folder, char *buf, size_t room)
 		buf[len - 5] = '\0';
 }
 
+/* What --format jsonl has printed: a result a line, then the document without them. */
+static struct json_t *lines_parse(char *text)
+{
+	struct json_t *results = doc_array(), *doc = NULL;
+	char *save = NULL, why[256];
+
+	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+		struct json_t *one = doc_parse(line, strlen(line), why, sizeof(why));
+
+		if (doc || !one) { /* something behind it, or in between */
+			doc_free(doc);
+			doc_free(one);
+			doc_free(results);
+			return NULL;
+		}
+		if (doc_get(one, "op"))
+			doc_append(results, one);
+		else
+			doc = one;
+	}
+	if (doc)
+		doc_set(doc, "results", results);
+	else
+		doc_free(results);
+	return doc;
+}
+
 static int file_add(struct plot *p, const char *path, struct out *out)
 {
 	char name[256], why[256] = "";
@@ -120,6 +153,9 @@ static int file_add(struct plot *p, const char *path, struct out *out)
 		return PERF_FAILED;
 	}
 	doc = doc_parse(text, len, why, sizeof(why));
+	text[len] = '\0';
+	if (!doc)
+		doc = lines_parse(text);
 	free(text);
 	file_stem(path, false, name, sizeof(name));
 	ret = doc ? plot_add(p, doc, name, why, sizeof(why)) : -EINVAL;

@@ -5,6 +5,7 @@
 #include "plot.h"
 
 #include "doc.h"
+#include "opt.h"
 
 #include <errno.h>
 #include <math.h>
@@ -28,12 +29,13 @@ struct plot_line {
 	unsigned nr_file;
 	struct plot_point *point;
 	unsigned n;
-	bool many; /* some x has several results */
+	bool many;  /* some x has several results */
+	bool ratio; /* y is one already */
 };
 
 struct plot {
 	struct plot_how how;
-	bool overlap; /* the first document is one of gxperf overlap */
+	const char *y; /* default for the vertical axis, from the first document */
 	struct plot_line line[PLOT_LINES_MAX];
 	unsigned n, nr_files;
 };
@@ -61,7 +63,7 @@ static const char *plot_x(const struct plot *p)
 
 static const char *plot_y(const struct plot *p)
 {
-	return p->how.y ? p->how.y : p->overlap ? "slowdown" : "GB_s";
+	return p->how.y ? p->how.y : p->y ? p->y : "GB_s";
 }
 
 /* ---- Documents ---- */
@@ -89,6 +91,93 @@ static bool op_wanted(const char *list, const char *op)
 	}
 	return !list;
 }
+
+/* ---- Documents of tools/bench.py ---- */
+
+/* The word of @name that is a size, or a number of cores, is cut out of @op. Return: the member
+ * that it is the value of, NULL: there is none. */
+static const char *name_split(const char *name, char op[PLOT_NAME_MAX], uint64_t *v)
+{
+	char word[32];
+	size_t len;
+
+	for (const char *at = name; *at; at += len, at += *at == ',', at += *at == ' ') {
+		len = strcspn(at, ", ");
+		snprintf(word, sizeof(word), "%.*s", (int)len, at);
+		if (at == name || at[-1] != ' ' || len >= sizeof(word) || opt_size(word, v))
+			continue;
+		/* Without the blank before it. */
+		snprintf(op, PLOT_NAME_MAX, "%.*s%s", (int)(at - 1 - name), name, at + len);
+		return strncmp(at + len, " cores", 6) ? "size_b" : "cores";
+	}
+	return NULL;
+}
+
+/* A result for each of @values. @op: NULL: what is left of @name. */
+static void bench_add(struct json_t *to, const char *name, const char *op, const char *y,
+		      struct json_t *values)
+{
+	char rest[PLOT_NAME_MAX];
+	const char *x;
+	uint64_t v;
+
+	x = name_split(name, rest, &v);
+	for (size_t i = 0; x && i < doc_size(values); i++) {
+		struct json_t *row = doc_pack("{s:s, s:I, s:O}", "op", op ? op : rest, x,
+					      (long long)v, y, doc_at(values, i));
+
+		if (row)
+			doc_append(to, row);
+	}
+}
+
+static void bench_rows(struct json_t *doc, struct json_t *to)
+{
+	struct json_t *rows = doc_get(doc, "rows");
+
+	for (size_t i = 0; i < doc_size(rows); i++) {
+		struct json_t *row = doc_at(rows, i);
+		bool us = !strcmp(doc_text(doc_get(row, "unit"), ""), "us");
+
+		bench_add(to, doc_text(doc_get(row, "name"), ""), NULL, us ? "p50_us" : "GB_s",
+			  doc_get(row, "values"));
+	}
+}
+
+/* Those to @rival, under the op that is compared with it; NULL: all, under both. */
+static void bench_ratios(struct json_t *doc, const char *rival, struct json_t *to)
+{
+	struct json_t *ratios = doc_get(doc, "ratios");
+	char gx[PLOT_NAME_MAX], other[PLOT_NAME_MAX], both[2 * PLOT_NAME_MAX + 8];
+	uint64_t v;
+
+	for (size_t i = 0; i < doc_size(ratios); i++) {
+		struct json_t *row = doc_at(ratios, i);
+		const char *name = doc_text(doc_get(row, "gx"), ""),
+			   *to_name = doc_text(doc_get(row, "rival"), "");
+
+		if (!name_split(name, gx, &v))
+			continue;
+		if (!name_split(to_name, other, &v))
+			snprintf(other, sizeof(other), "%s", to_name);
+		snprintf(both, sizeof(both), "%s / %s", gx, other);
+		if (!rival || !strcmp(rival, other))
+			bench_add(to, name, rival ? gx : both, "ratio", doc_get(row, "values"));
+	}
+}
+
+/* Its results as gxperf would write them; to be freed. */
+static struct json_t *bench_results(const struct plot *p, struct json_t *doc)
+{
+	struct json_t *to = doc_array();
+
+	if (!p->how.rival)
+		bench_rows(doc, to);
+	bench_ratios(doc, p->how.rival, to);
+	return to;
+}
+
+/* ---- Lines ---- */
 
 static struct plot_line *line_find(struct plot *p, unsigned nr_file, const char *op, double sms)
 {
@@ -119,10 +208,12 @@ static struct plot_line *line_add(struct plot *p, const char *file, const char *
 	return l;
 }
 
-static int row_add(struct plot *p, struct json_t *row, const char *file, char *why, size_t room)
+/* @ratio: the row has one, to the rival. */
+static int row_add(struct plot *p, struct json_t *row, bool ratio, const char *file, char *why,
+		   size_t room)
 {
 	const char *op = doc_text(doc_get(row, "op"), NULL);
-	double x = row_number(row, plot_x(p)), y = row_number(row, plot_y(p));
+	double x = row_number(row, plot_x(p)), y = row_number(row, ratio ? "ratio" : plot_y(p));
 	double sms = row_number(row, "sms");
 	bool rival = op && p->how.rival && !strcmp(op, p->how.rival);
 	struct plot_line *l;
@@ -137,24 +228,32 @@ static int row_add(struct plot *p, struct json_t *row, const char *file, char *w
 			 l ? PLOT_POINTS_MAX : PLOT_LINES_MAX);
 		return -EINVAL;
 	}
+	l->ratio = ratio;
 	l->point[l->n++] = (struct plot_point){x, y};
 	return 1;
 }
 
-int plot_add(struct plot *p, struct json_t *doc, const char *name, char *why, size_t room)
+static const char *default_y(struct json_t *doc, struct json_t *results)
 {
-	struct json_t *results = doc_get(doc, "results");
+	static const char *const y[] = {"GB_s", "p50_us"};
+
+	if (!strcmp(doc_text(doc_get(doc, "command"), ""), "overlap"))
+		return "slowdown";
+	for (unsigned k = 0; k < sizeof(y) / sizeof(y[0]); k++)
+		for (size_t i = 0; i < doc_size(results); i++)
+			if (!isnan(row_number(doc_at(results, i), y[k])))
+				return y[k];
+	return y[0];
+}
+
+static int results_add(struct plot *p, struct json_t *results, bool ratio, const char *name,
+		       char *why, size_t room)
+{
 	unsigned nr = 0;
 	int ret;
 
-	if (!doc_size(results)) {
-		snprintf(why, room, "no \"results\": it is no document that gxperf -J wrote");
-		return -EINVAL;
-	}
-	if (!p->nr_files)
-		p->overlap = !strcmp(doc_text(doc_get(doc, "command"), ""), "overlap");
 	for (size_t i = 0; i < doc_size(results); i++) {
-		ret = row_add(p, doc_at(results, i), name, why, room);
+		ret = row_add(p, doc_at(results, i), ratio, name, why, room);
 		if (ret < 0)
 			return ret;
 		nr += (unsigned)ret;
@@ -162,9 +261,30 @@ int plot_add(struct plot *p, struct json_t *doc, const char *name, char *why, si
 	p->nr_files++;
 	if (nr)
 		return 0;
-	snprintf(why, room, "no result with \"%s\" and \"%s\"%s%s", plot_x(p), plot_y(p),
+	snprintf(why, room, "no result with \"%s\" and %s\"%s\"%s%s", plot_x(p),
+		 ratio ? "a ratio to " : "", ratio ? p->how.rival : plot_y(p),
 		 p->how.only ? " among " : "", p->how.only ? p->how.only : "");
 	return -EINVAL;
+}
+
+int plot_add(struct plot *p, struct json_t *doc, const char *name, char *why, size_t room)
+{
+	struct json_t *results = doc_get(doc, "results"), *made = NULL;
+	int ret;
+
+	if (!results && doc_size(doc_get(doc, "rows")))
+		results = made = bench_results(p, doc);
+	if (!made && !doc_size(results)) {
+		snprintf(why, room,
+			 "neither \"results\", as gxperf -J writes them, nor \"rows\" of "
+			 "tools/bench.py");
+		return -EINVAL;
+	}
+	if (!p->nr_files)
+		p->y = default_y(doc, results);
+	ret = results_add(p, results, made && p->how.rival, name, why, room);
+	doc_free(made);
+	return ret;
 }
 
 /* ---- Ratios ---- */
@@ -229,6 +349,7 @@ static const struct {
 	{"keep_comp", "share of its speed alone that the computation keeps", false},
 	{"keep_comm", "share of its speed alone that the communication keeps", false},
 	{"ratio", "ratio to the rival", false},
+	{"cores", "cores a side", false},
 	{"sms", "SMs", false},
 };
 
@@ -312,7 +433,7 @@ static void line_prepare(const struct plot *p, struct plot_line *l)
 	for (unsigned k = 0; k < l->n; k++) {
 		struct plot_point at = l->point[k];
 
-		if (p->how.rival)
+		if (p->how.rival && !l->ratio)
 			at.y /= rival_at(p, l->nr_file, at.x);
 		if (at.x > 0 && isfinite(at.y) && (at.y > 0 || !p->how.log_y))
 			l->point[kept++] = at;
