@@ -83,7 +83,8 @@ static void plot_add__a_line_for_each_op(void **state)
 	      HEAD ROW("b", 8192, 3.5) "," ROW("a", 4096, 1) "," ROW("b", 4096, 2) TAIL,
 	      WORDS("$line0 << EOD\n4096 2\n8192 3.5\nEOD\n", "$line1 << EOD\n4096 1\nEOD\n",
 		    "title 'b'", "title 'a'", "set xtics ('4K' 4096, '8K' 8192)",
-		    "set ylabel 'GB/s'", "set output 'a.svg'", "set output 'a.png'", "!$all"));
+		    "set xrange [3900.95238:8601.6]", "set ylabel 'GB/s'", "set output 'a.svg'",
+		    "set output 'a.png'", "!$all"));
 }
 
 static void plot_add__sms_tell_lines_apart(void **state)

@@ -17,6 +17,7 @@
 #define PLOT_POINTS_MAX 4096 /* of a line */
 #define PLOT_NAME_MAX	160
 #define PLOT_TICS_MAX	12 /* sizes named on an axis */
+#define PLOT_MARGIN	1.05
 
 struct plot_point {
 	double x, y;
@@ -415,6 +416,9 @@ static void tics_put(const struct plot *p, FILE *to)
 			i++;
 	}
 	fputs(") nomirror\n", to);
+	/* A little more than that: a tic at the very end is not drawn. */
+	if (n)
+		fprintf(to, "set xrange [%.9g:%.9g]\n", x[0] / PLOT_MARGIN, x[n - 1] * PLOT_MARGIN);
 }
 
 static int point_compare(const void *a, const void *b)
