@@ -471,9 +471,10 @@ static int connect_port(struct ctl_conn *cc, const char *port)
 	if (!port)
 		return 0;
 	for (unsigned i = 0; i < gx->nr_ports; i++) {
-		if (strcmp(port, gx->port[i].match) && strcmp(port, gx->port[i].name))
+		if (strcmp(port, gx->port[i].device) && strcmp(port, gx->port[i].name))
 			continue;
 		snprintf(cc->forced, sizeof(cc->forced), "%s", gx->port[i].match);
+		cc->forced_port = i;
 		return 0;
 	}
 	return gx_fail(

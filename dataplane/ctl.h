@@ -82,7 +82,8 @@ struct ctl_conn {
 	uint64_t timeout_ns;	  /* client: of the whole set-up */
 	uint8_t nonce[16];	  /* of our HELLO */
 	char name[96];		  /* client: as the user wrote it; server: as the socket says */
-	char forced[GX_NAME_MAX]; /* client: the port wanted, "" for the best */
+	char forced[GX_NAME_MAX]; /* client: what the port wanted speaks, "" for the best */
+	unsigned forced_port;	  /* and its index in gx->port[] */
 	char link[16];		  /* client: the link wanted, "" for the best */
 	unsigned lanes_max;	  /* client: 0: no limit */
 	uint8_t unpack;		  /* client: see struct gx_hello_lanes */

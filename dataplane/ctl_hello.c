@@ -142,7 +142,7 @@ static bool choose_host_ok(const struct ctl_conn *cc, unsigned i, int peer_i)
 static void choose_say(struct ctl_conn *cc, unsigned i)
 {
 	struct gx *gx = cc->ctl->gx;
-	const char *name = gx->port[i].match;
+	const char *name = gx->port[i].device;
 
 	if (cc->forced[0])
 		why_add(cc->conn, "%s: asked for", name);
@@ -156,6 +156,7 @@ static void choose_say(struct ctl_conn *cc, unsigned i)
 
 static void choose_fail(struct ctl_conn *cc, bool other_host)
 {
+	bool speaks = cc->forced[0] && cc->ctl->gx->port[cc->forced_port].port->speaks;
 	char theirs[160], ours[160] = "";
 	struct gx_hello h = {0};
 
@@ -171,8 +172,9 @@ static void choose_fail(struct ctl_conn *cc, bool other_host)
 	else if (cc->forced[0])
 		ctl_conn_fail(cc, -ENODEV,
 			      "the client wants port %s, the server offers %.100s: start it with "
-			      "--port %s, or take one of those",
-			      cc->forced, theirs, cc->forced);
+			      "--port %.*s%s, or take one of those",
+			      cc->forced, theirs, (int)strcspn(cc->forced, speaks ? ":" : ""),
+			      cc->forced, speaks ? ":DEVICE" : "");
 	else
 		ctl_conn_fail(cc, -ENODEV,
 			      "no port that both ends can use: the client has %.70s, the server "
@@ -192,7 +194,7 @@ static bool choose_port(struct ctl_conn *cc)
 		const char *name = gx->port[i].match;
 		int peer_i = hello_port_find(&c->peer, name);
 
-		if (cc->forced[0] && strcmp(cc->forced, name))
+		if (cc->forced[0] && i != cc->forced_port)
 			continue;
 		if (peer_i < 0) {
 			why_add(c, "%s not offered by the peer", name);

@@ -129,14 +129,16 @@ static int port_open(struct gx *gx, const char *option)
 				  .bind_host =
 					  gx->opts.bind_host ? gx->opts.bind_host : "127.0.0.1",
 				  .server = gx->opts.server};
+	size_t len = strcspn(option, ",");
 	char name[GX_NAME_MAX];
 	int ret;
 
-	if (strlen(option) >= GX_NAME_MAX)
-		return gx_fail(-EINVAL, "port '%s': at most %d bytes", option, GX_NAME_MAX - 1);
+	if (strlen(option) >= sizeof(s->name) || len >= sizeof(s->device))
+		return gx_fail(-EINVAL, "port '%s': at most %d bytes, and %d up to the first comma",
+			       option, GX_OPTION_MAX - 1, GX_NAME_MAX - 1);
 	strcpy(s->name, option);
-	strcpy(s->match, option);
-	s->match[strcspn(s->match, ",")] = 0;
+	memcpy(s->device, option, len);
+	s->device[len] = 0;
 	snprintf(name, sizeof(name), "%.*s", (int)strcspn(option, ":"), option);
 	ops = gx_port_find(name);
 	if (!ops)
@@ -144,6 +146,7 @@ static int port_open(struct gx *gx, const char *option)
 	ret = ops->open(&cfg, &s->port);
 	if (ret)
 		return gx_fail(ret, "port '%s': %s", option, gx_port_why());
+	snprintf(s->match, sizeof(s->match), "%s", s->port->speaks ? s->port->speaks : s->device);
 	gx->nr_ports++;
 	return 0;
 }

@@ -22,6 +22,7 @@
 #define GX_GPUS_MAX	 16
 #define GX_REGIONS_MAX	 GX_HELLO_REGIONS
 #define GX_UNPACKERS_MAX 16
+#define GX_OPTION_MAX	 256  /* of a port, with the final 0 */
 #define GX_COMPS_MAX	 8192 /* completions a core can hold; posting stops before it is full */
 
 struct ctl;
@@ -128,8 +129,9 @@ struct gx_conn {
 };
 
 struct gx_port_slot {
-	char name[GX_NAME_MAX];	 /* as the option said: "shm", "dpdk:net_memif,..." */
-	char match[GX_NAME_MAX]; /* what must be equal at both ends: up to the first comma */
+	char name[GX_OPTION_MAX]; /* as the option said: "shm", "dpdk:net_memif,..." */
+	char device[GX_NAME_MAX]; /* that, up to the first comma */
+	char match[GX_NAME_MAX];  /* what must be equal at both ends */
 	struct gx_port *port;
 	struct gx_port_queue *queue[GX_CORES_MAX];
 };

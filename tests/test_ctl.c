@@ -228,6 +228,7 @@ static void fake_port_add(struct fake *f, const char *name, uint32_t flags, uint
 	f->ports[i].caps = (struct gx_port_caps){
 		.payload_max = max, .payload_best = best, .rx_slots = 64, .flags = flags};
 	snprintf(f->gx.port[i].name, sizeof(f->gx.port[i].name), "%s", name);
+	snprintf(f->gx.port[i].device, sizeof(f->gx.port[i].device), "%s", name);
 	snprintf(f->gx.port[i].match, sizeof(f->gx.port[i].match), "%s", name);
 	f->gx.port[i].port = &f->ports[i];
 }
@@ -955,6 +956,27 @@ static void fail__port_missing(void **state)
 	client_connect(addr, NULL);
 	wait_down(client, 2, -ENODEV);
 	assert_says(client->text, "on another host");
+}
+
+/* A device has another name at each end; the frames that it carries are alike. */
+static void connect__port_by_what_it_speaks(void **state)
+{
+	struct fake *const ends[] = {server, client};
+	char addr[32];
+
+	for (unsigned i = 0; i < 2; i++) {
+		struct gx_port_slot *slot = &ends[i]->gx.port[1];
+
+		ends[i]->ports[1].speaks = "dpdk:ethernet";
+		snprintf(slot->device, sizeof(slot->device), "dpdk:0000:0%u:00.0", i);
+		strcpy(slot->match, "dpdk:ethernet");
+	}
+	server_listen(addr);
+	both_up(addr, &(struct gx_connect_opts){.port = "dpdk:0000:01:00.0"});
+	CTL_SET(server, gx.nr_ports, 1);
+	client_connect(addr, &(struct gx_connect_opts){.port = "dpdk:0000:01:00.0"});
+	wait_down(client, 1, -ENODEV);
+	assert_says(client->text, "--port dpdk:DEVICE");
 }
 
 static void fail__lane_open(void **state)
@@ -1799,6 +1821,7 @@ static const struct CMUnitTest tests[] = {
 	TEST(up__server_has_less),
 	TEST(up__options_of_the_client),
 	TEST(up__many_clients),
+	TEST(connect__port_by_what_it_speaks),
 	TEST(fail__port_missing),
 	TEST(fail__lane_open),
 	TEST(fail__refused),

@@ -237,8 +237,9 @@ void gx_listen_stop(struct gx *gx);
 /** struct gx_connect_opts - Zero means: what the peer and this context agree on. */
 struct gx_connect_opts {
 	size_t size;
-	const char *port; /* force this port ("shm", "udp", "dpdk:net_memif"); NULL: the best both
-			     ends have */
+	const char *port; /* force this port of the context ("shm", "udp", "dpdk:net_memif",
+			     "dpdk:0000:3b:00.0": up to the first comma, or all); NULL: the best
+			     both ends have */
 	unsigned lanes;	  /* endpoints wanted, 0: as many as both ends have cores for */
 	unsigned first_core; /* lane i runs on core (first_core + i) % nr_cores at this end */
 	uint64_t timeout_ns; /* of the whole set-up, default 5 s */

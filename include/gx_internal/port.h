@@ -144,6 +144,8 @@ struct gx_port_ops {
 struct gx_port {
 	const struct gx_port_ops *ops;
 	struct gx_port_caps caps; /* frozen after open */
+	const char *speaks; /* what must be equal at both ends, e.g. "dpdk:ethernet"; NULL: the
+			       option up to its first comma. Frozen after open */
 };
 
 struct gx_port_queue {
