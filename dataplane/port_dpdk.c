@@ -35,10 +35,13 @@
 #include <rte_mbuf.h>
 #include <rte_memory.h>
 
+#include "gx_internal/ring.h"
+
 #define DPDK_FIFO	   256 /* received packets of one half that wait */
 #define DPDK_RX_BURST	   32
 #define DPDK_DESCS	   1024 /* of a NIC's ring */
 #define DPDK_CACHE	   256	/* of a mempool */
+#define DPDK_TX_SPARE	   (4 * GX_BURST_MAX + 2 * DPDK_CACHE)
 #define DPDK_SLOTS	   1024 /* bounce buffers a queue */
 #define DPDK_SLOTS_MEMIF   896	/* a peer: with control packets they fit a ring of 1,024 */
 #define DPDK_MEMIF_MARGIN  128
@@ -49,6 +52,9 @@
 #define DPDK_ARGS_MAX	   32
 #define DPDK_UP_NS	   4000000000 /* how long memif may take to connect; below a peer's time-out */
 #define DPDK_SPARE_CPUS	   3
+#define DPDK_LINK_NS	   9000000000 /* how long a NIC's link is waited for */
+#define DPDK_HAND	   256	      /* packets on the way from one core to another */
+#define DPDK_FRAME_MIN	   60
 #define EAL_FD_LOW	   512
 
 _Static_assert(sizeof(((struct gx_rx *)0)->hdr) >= DPDK_HDR_B, "a header fits");
@@ -111,6 +117,7 @@ struct dpdk_queue {
 	struct dpdk_dev *devs[RTE_MAX_ETHPORTS]; /* to poll */
 	unsigned nr_devs, rover;
 	struct dpdk_fifo fifo[2]; /* by half */
+	struct gx_ring **from;	  /* [nr_queues] packets for us that other queues got; NULL: none */
 	struct dpdk_dev dev;	  /* the shared one */
 	struct dpdk_peer *peer[GX_PEERS_MAX];
 	uint8_t ctl_buf[GX_BURST_MAX][GX_CTL_PAYLOAD_MAX];
@@ -125,6 +132,8 @@ struct dpdk_port {
 	void *alias; /* EAL's memory in the arena; NULL without an arena */
 	bool server;
 	bool zero_copy; /* memif client */
+	bool hand_over; /* the device spreads packets over its queues as it likes */
+	bool arp;	/* nobody else answers who has our address */
 	unsigned nr_queues;
 	uint32_t slots, room, ring; /* room: of an mbuf; ring: of memif, entries */
 	uint32_t frame_max;
@@ -135,6 +144,7 @@ struct dpdk_port {
 	unsigned nr_sockets;
 	bool shared_started;
 	uint16_t shared_id;
+	struct rte_device *pci;
 	struct dpdk_queue *queue[]; /* [nr_queues] */
 };
 
@@ -530,7 +540,7 @@ static int dev_pools_open(struct dpdk_dev *d, uint32_t nr_rx, uint32_t nr_tx, ui
 
 	if (ret)
 		return ret;
-	return dev_pool_open("tx", nr_tx + 4 * GX_BURST_MAX + 2 * DPDK_CACHE, room, &d->tx_pool);
+	return dev_pool_open("tx", nr_tx + DPDK_TX_SPARE, room, &d->tx_pool);
 }
 
 /* Everything but the start. */
@@ -541,7 +551,9 @@ static int dev_configure(uint16_t id, struct dpdk_dev *const devs[], unsigned nr
 	struct rte_eth_conf conf = {.rxmode.mtu = mtu};
 	int ret;
 
-	conf.txmode.offloads = info->tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+	/* Copied packets are one segment: a NIC's driver then has faster ways to send. */
+	if (devs[0]->way == DPDK_TX_GATHER)
+		conf.txmode.offloads = info->tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
 	conf.rxmode.offloads = info->rx_offload_capa & RTE_ETH_RX_OFFLOAD_IPV4_CKSUM;
 	ret = rte_eth_dev_configure(id, (uint16_t)nr, (uint16_t)nr, &conf);
 	if (!ret)
@@ -661,13 +673,14 @@ static int memif_make_run(void *arg)
 	ret = rte_eth_dev_get_port_by_name(d->name, &d->id);
 	if (!ret)
 		ret = rte_eth_dev_info_get(d->id, &info);
-	if (!ret && d->rx_pool)
-		ret = dev_configure(d->id, &d, 1, &info, 0);
 	if (ret || !d->rx_pool)
 		return ret; /* the one that only holds the socket */
 	d->way = job->p->zero_copy ? DPDK_TX_COPY : dev_way(&job->p->args, &info);
 	if (d->way == DPDK_TX_GATHER)
 		dev_gather_init(d);
+	ret = dev_configure(d->id, &d, 1, &info, 0);
+	if (ret)
+		return ret;
 	job->what = "cannot connect";
 	ret = rte_eth_dev_start(d->id);
 	d->started = !ret;
@@ -812,6 +825,40 @@ static void memif_free(struct dpdk_dev *d)
 	free(d);
 }
 
+/* ---- Handing over: what came in at another core's queue (control path) ---- */
+
+static void hand_close(struct dpdk_port *p)
+{
+	for (unsigned i = 0; i < p->nr_queues; i++) {
+		struct dpdk_queue *q = p->queue[i];
+
+		for (unsigned j = 0; q && q->from && j < p->nr_queues; j++)
+			gx_ring_close(q->from[j]); /* what is in it goes with its pool */
+		if (q)
+			free(q->from);
+	}
+}
+
+/* A ring from each queue to each other: one core puts, one takes. */
+static int hand_open(struct dpdk_port *p)
+{
+	for (unsigned i = 0; i < p->nr_queues; i++) {
+		struct dpdk_queue *q = p->queue[i];
+		int ret = 0;
+
+		q->from = calloc(p->nr_queues, sizeof(*q->from));
+		if (!q->from)
+			return -ENOMEM;
+		for (unsigned j = 0; j < p->nr_queues && !ret; j++)
+			if (j != i)
+				ret = gx_ring_open(DPDK_HAND, &q->from[j]);
+		if (ret)
+			return ret;
+	}
+	p->hand_over = true;
+	return 0;
+}
+
 /* ---- Flow rules: which queue a UDP port goes to (control path) ---- */
 
 static int flow_add(uint16_t id, uint16_t queue, uint16_t udp_port, struct rte_flow_error *err)
@@ -844,10 +891,15 @@ static int flow_open(struct dpdk_port *p, bool isolated)
 			       &err);
 	if (!ret || (p->nr_queues == 1 && !isolated))
 		return 0;
-	gx_port_why_set("port dpdk: %s refuses a flow rule (UDP port to queue): %s%s%s",
-			p->args.name, strerror(-ret), err.message ? ", " : "",
-			err.message ? err.message : "");
-	return ret;
+	gx_port_why_set("port dpdk: %s refuses a flow rule (UDP port to queue): %s", p->args.name,
+			err.message ? err.message : strerror(-ret));
+	if (isolated)
+		return ret; /* nothing would come in */
+	gx_warn("%s: packets that come in at another core's queue are handed to it, which is "
+		"slower",
+		gx_port_why());
+	rte_flow_flush(p->shared_id, NULL);
+	return hand_open(p);
 }
 
 /* ---- The shared device (control path) ---- */
@@ -869,6 +921,19 @@ static void shared_args(const struct dpdk_port *p, char *out, size_t room)
 		 GX_MAX(frame, 4096u), 2 * DPDK_DESCS, p->nr_queues);
 }
 
+/* "NAME cannot be opened: what the kernel's view of it says (what DPDK said)" */
+static int pci_why(int err, const char *name)
+{
+	char hint[160];
+
+	dpdk_pci_hint(name, hint, sizeof(hint));
+	if (!*hint)
+		return dpdk_why(err == -1 ? -EIO : err,
+				"cannot be opened; is a driver of DPDK for it built in?", name);
+	gx_port_why_set("port dpdk: %s cannot be opened: %s", name, hint);
+	return -ENODEV;
+}
+
 static int shared_make(struct dpdk_port *p, char *name, size_t room)
 {
 	char args[640];
@@ -885,6 +950,8 @@ static int shared_make(struct dpdk_port *p, char *name, size_t room)
 		snprintf(name, room, "%.40s_gx%u", p->args.name, eal_unique());
 		ret = rte_vdev_init(name, args);
 	}
+	if (ret && p->args.pci)
+		return pci_why(ret, p->args.name);
 	if (ret)
 		return dpdk_why(ret == -1 ? -EIO : ret, "cannot be made", p->args.name);
 	ret = rte_eth_dev_get_port_by_name(name, &p->shared_id);
@@ -902,18 +969,22 @@ static int shared_net(struct dpdk_port *p, const struct gx_port_cfg *cfg,
 	bool local = !strncmp(p->args.name, "net_ring", 8) || !strncmp(p->args.name, "net_null", 8);
 
 	net->ifindex = info->if_index;
-	net->mask = 0xffffff00;
+	net->mask = p->args.mask ? p->args.mask : 0xffffff00;
 	if (!rte_eth_macaddr_get(p->shared_id, &mac))
 		memcpy(net->mac, mac.addr_bytes, DPDK_MAC_B);
 	net->mtu = rte_eth_dev_get_mtu(p->shared_id, &mtu) ? 1500 : mtu;
 	dpdk_net_kernel(net);
 	if (p->args.ip)
 		net->ip = p->args.ip;
+	if (p->args.mask)
+		net->mask = p->args.mask;
 	if (!net->ip && cfg->bind_host &&
 	    sscanf(cfg->bind_host, "%u.%u.%u.%u", &a, &b, &c, &d) == 4 && a && a != 127)
 		net->ip = a << 24 | (b & 255) << 16 | (c & 255) << 8 | (d & 255);
 	if (!net->ip && local)
 		net->ip = 0x7f000001;
+	/* AF_XDP takes what the kernel would answer. */
+	p->arp = !local && (!net->ifindex || !strncmp(p->args.name, "net_af_xdp", 10));
 	if (net->ip)
 		return 0;
 	gx_port_why_set("port dpdk: no IPv4 address for %s; give ip=", p->args.name);
@@ -946,16 +1017,22 @@ static int shared_mtu(struct dpdk_port *p, const struct gx_port_cfg *cfg,
 		      const struct rte_eth_dev_info *info)
 {
 	uint32_t mtu = p->net.mtu;
-	bool xdp = !strncmp(p->args.name, "net_af_xdp", 10);
+	bool xdp = !strncmp(p->args.name, "net_af_xdp", 10); /* a frame fits a page */
+	uint32_t max = GX_MIN((uint32_t)info->max_mtu, xdp ? 1500u : (uint32_t)DPDK_MTU_MAX);
 
+	if (p->args.pci) /* not every driver fills max_mtu in; a VLAN tag or a checksum is on top */
+		max = GX_MIN(max, info->max_rx_pktlen - RTE_ETHER_HDR_LEN - RTE_ETHER_CRC_LEN);
 	if (p->args.mtu > mtu && p->net.ifindex) {
 		gx_port_why_set("port dpdk: mtu=%u, but the interface has %u; ip link set mtu it",
 				p->args.mtu, mtu);
 		return -EINVAL;
 	}
-	if (p->args.mtu && (p->args.mtu < mtu || info->max_mtu >= p->args.mtu))
-		mtu = p->args.mtu;
-	mtu = GX_MIN(mtu, xdp ? 1500u : (uint32_t)DPDK_MTU_MAX); /* AF_XDP: a frame fits a page */
+	if (p->args.mtu > max) {
+		gx_port_why_set("port dpdk: mtu=%u, but %s takes %u at most", p->args.mtu,
+				p->args.name, max);
+		return -EINVAL;
+	}
+	mtu = p->args.mtu ? p->args.mtu : GX_MIN(mtu, xdp ? 1500u : (uint32_t)DPDK_MTU_MAX);
 	if (mtu < DPDK_MTU_MIN) {
 		gx_port_why_set("port dpdk: an MTU of %u is too small; %u is the least", mtu,
 				DPDK_MTU_MIN);
@@ -964,6 +1041,31 @@ static int shared_mtu(struct dpdk_port *p, const struct gx_port_cfg *cfg,
 	p->net.mtu = mtu;
 	port_sizes(p, mtu, cfg->payload_b);
 	return 0;
+}
+
+static bool link_is_up(const struct dpdk_port *p)
+{
+	struct rte_eth_link link;
+
+	return !rte_eth_link_get_nowait(p->shared_id, &link) && link.link_status == RTE_ETH_LINK_UP;
+}
+
+/* A NIC's link comes up some seconds after its start. What is sent before is lost. */
+static void link_wait(const struct dpdk_port *p)
+{
+	static const struct timespec nap = {.tv_nsec = 10000000};
+	uint64_t until = gx_now_ns() + DPDK_LINK_NS;
+
+	while (!link_is_up(p)) {
+		if (gx_now_ns() > until) {
+			gx_warn("port dpdk: the link of %s is down after %u s: no cable, or the "
+				"other "
+				"end is off? Going on without",
+				p->args.name, (unsigned)(DPDK_LINK_NS / 1000000000));
+			return;
+		}
+		nanosleep(&nap, NULL);
+	}
 }
 
 static int shared_start(struct dpdk_port *p, const struct rte_eth_dev_info *info)
@@ -981,7 +1083,22 @@ static int shared_start(struct dpdk_port *p, const struct rte_eth_dev_info *info
 	if (ret)
 		return dpdk_why(ret, "cannot be started", p->args.name);
 	p->shared_started = true;
-	return p->args.pci ? flow_open(p, isolated) : 0;
+	if (!p->args.pci)
+		return p->nr_queues > 1 ? hand_open(p) : 0;
+	link_wait(p);
+	return flow_open(p, isolated);
+}
+
+/* One pool of bounce buffers for all queues: where packets are handed over, all may come in at one.
+ */
+static int shared_pools_open(struct dpdk_port *p, unsigned i, uint32_t nr_rx, uint32_t nr_tx)
+{
+	struct dpdk_dev *d = &p->queue[i]->dev;
+
+	if (!i)
+		return dev_pools_open(d, p->nr_queues * nr_rx, nr_tx, p->room);
+	d->rx_pool = p->queue[0]->dev.rx_pool;
+	return dev_pool_open("tx", nr_tx + DPDK_TX_SPARE, p->room, &d->tx_pool);
 }
 
 static int shared_queues(struct dpdk_port *p, const char *name, const struct rte_eth_dev_info *info)
@@ -1002,7 +1119,7 @@ static int shared_queues(struct dpdk_port *p, const char *name, const struct rte
 		d->way = dev_way(&p->args, info);
 		d->frame_max = p->frame_max;
 		/* net_ring hands our own buffers to the receiver. */
-		ret = dev_pools_open(d, nr_rx, d->verify ? DPDK_DESCS : nr_rx, p->room);
+		ret = shared_pools_open(p, i, nr_rx, d->verify ? DPDK_DESCS : nr_rx);
 		if (ret)
 			return ret;
 		if (d->way == DPDK_TX_GATHER)
@@ -1029,8 +1146,12 @@ static int shared_open(struct dpdk_port *p, const struct gx_port_cfg *cfg)
 	ret = rte_eth_dev_info_get(p->shared_id, &info);
 	if (ret)
 		return dpdk_why(ret, "says nothing of itself", name);
+	p->pci = p->args.pci ? info.device : NULL;
+	if (!(p->p.caps.flags & GX_PORT_LOCAL))
+		p->p.speaks = "dpdk:ethernet"; /* whatever device carries the frames */
 	if (p->nr_queues > GX_MIN(info.max_rx_queues, info.max_tx_queues)) {
-		gx_port_why_set("port dpdk: %s has %u queues, one a core is wanted: %u",
+		gx_port_why_set("port dpdk: %s has %u queues, and each core needs one: give "
+				"--cores that many, not %u",
 				p->args.name, GX_MIN(info.max_rx_queues, info.max_tx_queues),
 				p->nr_queues);
 		return -EINVAL;
@@ -1053,12 +1174,16 @@ static void shared_close(struct dpdk_port *p)
 
 	if (p->shared_started)
 		rte_eth_dev_stop(p->shared_id);
-	if (d->made && p->args.pci)
-		rte_eth_dev_close(p->shared_id);
+	if (p->pci)
+		rte_dev_remove(p->pci); /* so that it can be opened again */
 	else if (d->made)
 		rte_vdev_uninit(d->name);
-	for (unsigned i = 0; i < p->nr_queues; i++)
+	hand_close(p);
+	for (unsigned i = p->nr_queues; i--;) {
+		if (i)
+			p->queue[i]->dev.rx_pool = NULL; /* queue 0's */
 		dev_pools_close(&p->queue[i]->dev);
+	}
 	for (unsigned i = 0; i < p->nr_sockets; i++)
 		if (p->sockets[i] >= 0)
 			close(p->sockets[i]);
@@ -1356,8 +1481,13 @@ static int peer_connect_ip(struct dpdk_queue *q, struct dpdk_peer *peer,
 {
 	const struct dpdk_net *net = &q->port->net;
 	uint8_t mac[DPDK_MAC_B];
-	int ret = dpdk_net_hop(net, &q->port->args, addr->ip, addr->mac, mac);
+	int ret;
 
+	if (q->port->args.pci && !link_is_up(q->port)) {
+		gx_port_why_set("port dpdk: the link of %s is down", q->port->args.name);
+		return -ENETDOWN;
+	}
+	ret = dpdk_net_hop(net, &q->port->args, addr->ip, addr->mac, mac);
 	if (ret)
 		return ret;
 	dpdk_encap_init(&peer->encap[GX_HALF_DATA], net, q->udp_port, mac, addr->ip,
@@ -1444,6 +1574,28 @@ static void dpdk_peer_detach(struct gx_port_queue *gq, uint32_t index)
 
 /* ---- Receive [core] ---- */
 
+/* Return: @m asked for our MAC address. The answer may be lost as any packet may. */
+static bool arp_answer(struct dpdk_queue *q, struct dpdk_dev *d, const struct rte_mbuf *m)
+{
+	struct rte_mbuf *answer;
+	uint8_t *b, frame[DPDK_FRAME_MIN] = {0};
+
+	memcpy(frame, rte_pktmbuf_mtod(m, const uint8_t *),
+	       GX_MIN(m->data_len, (uint16_t)DPDK_ARP_B));
+	if (!dpdk_arp_answer(&q->port->net, frame, m->data_len))
+		return false;
+	answer = rte_pktmbuf_alloc(d->tx_pool);
+	if (!answer)
+		return true;
+	b = rte_pktmbuf_mtod(answer, uint8_t *);
+	memcpy(b, frame, sizeof(frame));
+	answer->data_len = sizeof(frame);
+	answer->pkt_len = sizeof(frame);
+	if (rte_eth_tx_burst(d->id, d->qid, &answer, 1) != 1)
+		rte_pktmbuf_free(answer);
+	return true;
+}
+
 static uint32_t fifo_count(const struct dpdk_fifo *f)
 {
 	return f->head - f->tail;
@@ -1455,6 +1607,36 @@ static void rx_drop(struct dpdk_queue *q, struct rte_mbuf *m, enum gx_stat_id wh
 	rte_pktmbuf_free(m);
 }
 
+/* What has no gx header: a peer's goodbye, a question for our MAC address, or nothing of ours. */
+static void rx_stray(struct dpdk_queue *q, struct dpdk_dev *d, struct rte_mbuf *m)
+{
+	if (d->peer != GX_PEER_ANY && memif_is_bye(m)) {
+		d->quiet = true;
+		memif_bye(d);
+		rte_pktmbuf_free(m);
+	} else if (q->port->arp && arp_answer(q, d, m)) {
+		rte_pktmbuf_free(m);
+	} else {
+		rx_drop(q, m, GX_STAT_RX_STRAY);
+	}
+}
+
+/* To the core whose UDP port it has. Return: that is this one, and it is still the caller's. */
+static bool rx_hand(struct dpdk_queue *q, struct rte_mbuf *m)
+{
+	uint16_t port = dpdk_get16(rte_pktmbuf_mtod(m, const uint8_t *) + 36);
+	uint32_t lane = (uint16_t)(port - q->port->net.udp_port) / 2;
+	void *item = m;
+
+	if (lane == q->index)
+		return true;
+	if (lane >= q->port->nr_queues)
+		rx_drop(q, m, GX_STAT_RX_STRAY);
+	else if (!gx_ring_put(q->port->queue[lane]->from[q->index], &item, 1))
+		rx_drop(q, m, GX_STAT_RX_NOBUF);
+	return false;
+}
+
 static void rx_one(struct dpdk_queue *q, struct dpdk_dev *d, struct rte_mbuf *m)
 {
 	const uint8_t *b = rte_pktmbuf_mtod(m, const uint8_t *);
@@ -1464,18 +1646,15 @@ static void rx_one(struct dpdk_queue *q, struct dpdk_dev *d, struct rte_mbuf *m)
 	struct dpdk_fifo *f;
 	uint32_t behind = 0;
 
-	verdict = dpdk_encap_get(b, m->data_len, d->verify ? q->port->net.ip : 0, q->udp_port,
+	verdict = dpdk_encap_get(b, m->data_len, d->verify ? q->port->net.ip : 0,
+				 q->port->hand_over ? 0 : q->udp_port,
 				 d->verify && sum != RTE_MBUF_F_RX_IP_CKSUM_GOOD, &half, &behind);
 	if (gx_unlikely(verdict == DPDK_STRAY)) {
-		if (d->peer != GX_PEER_ANY && memif_is_bye(m)) {
-			d->quiet = true;
-			memif_bye(d);
-			rte_pktmbuf_free(m);
-			return;
-		}
-		rx_drop(q, m, GX_STAT_RX_STRAY);
+		rx_stray(q, d, m);
 		return;
 	}
+	if (q->port->hand_over && !rx_hand(q, m))
+		return;
 	if (gx_unlikely(verdict == DPDK_BAD || m->nb_segs != 1 ||
 			sum == RTE_MBUF_F_RX_IP_CKSUM_BAD ||
 			(half == GX_HALF_CTL && behind > GX_CTL_PAYLOAD_MAX + DPDK_HDR_B))) {
@@ -1514,6 +1693,19 @@ static bool rx_has_room(const struct dpdk_queue *q)
 	       fifo_count(&q->fifo[1]) <= DPDK_FIFO - DPDK_RX_BURST;
 }
 
+/* What other cores got for this one. */
+static void rx_take_over(struct dpdk_queue *q)
+{
+	void *m[DPDK_RX_BURST];
+
+	for (unsigned i = 0; i < q->port->nr_queues && rx_has_room(q); i++) {
+		uint32_t n = i == q->index ? 0 : gx_ring_get(q->from[i], m, DPDK_RX_BURST);
+
+		for (uint32_t k = 0; k < n; k++)
+			rx_one(q, &q->dev, m[k]);
+	}
+}
+
 /* Ask each device once, and the only one twice, while the caller wants more. */
 static void rx_fill(struct dpdk_queue *q, const struct dpdk_fifo *f, unsigned n)
 {
@@ -1524,6 +1716,8 @@ static void rx_fill(struct dpdk_queue *q, const struct dpdk_fifo *f, unsigned n)
 			q->rover = 0;
 		rx_poll(q, q->devs[q->rover++]);
 	}
+	if (q->port->hand_over)
+		rx_take_over(q);
 }
 
 static void rx_take(struct dpdk_queue *q, const struct dpdk_ent *e, struct gx_rx *pkt)

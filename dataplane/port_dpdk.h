@@ -34,6 +34,7 @@ struct dpdk_args {
 	uint32_t mtu;	 /* 0: not said */
 	uint32_t mem_mb; /* 0: not said */
 	uint32_t ip;	 /* host order, as everywhere here; 0: not said */
+	uint32_t mask;	 /* of ip=ADDRESS/BITS; 0: not said */
 	bool has_gateway;
 	uint8_t gateway[DPDK_MAC_B];
 };
@@ -82,6 +83,10 @@ struct dpdk_addr {
 void dpdk_addr_put(const struct dpdk_addr *a, struct gx_port_addr *out);
 int dpdk_addr_get(const struct gx_port_addr *in, struct dpdk_addr *a); /* 0, -EPROTO */
 
+/** dpdk_pci_hint() - What keeps DPDK from opening the PCI device @name, and the cure, in words; ""
+ * when nothing is seen. */
+void dpdk_pci_hint(const char *name, char *buf, size_t room);
+
 /** dpdk_dir_open() / dpdk_dir_close() - A private folder (0700) for sockets; close removes it and
  * all in it. */
 int dpdk_dir_open(const char *name, char *path, size_t room);
@@ -128,6 +133,16 @@ static inline void dpdk_encap_put(const struct dpdk_encap *e, uint8_t *b, uint32
 	dpdk_put16(b + 24, ~sum & 0xffff);
 	dpdk_put16(b + 38, len + 8);
 }
+
+#define DPDK_ARP   0x0806 /* EtherType */
+#define DPDK_ARP_B 42
+
+/**
+ * dpdk_arp_answer() - Make the answer of the frame @b of @len bytes, if it asks who has the address
+ * of @net. Where no kernel has the device, nobody else answers, and a router finds no way to us.
+ * Return: it did.
+ */
+bool dpdk_arp_answer(const struct dpdk_net *net, uint8_t *b, uint32_t len);
 
 enum dpdk_verdict { DPDK_OURS, DPDK_STRAY, DPDK_BAD };
 

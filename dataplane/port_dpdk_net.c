@@ -9,6 +9,7 @@
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <ifaddrs.h>
 #include <inttypes.h>
@@ -54,16 +55,24 @@ static int args_mac(const char *value, uint8_t mac[DPDK_MAC_B])
 	return -EINVAL;
 }
 
-static int args_ip(const char *value, uint32_t *ip)
+/* ADDRESS or ADDRESS/BITS */
+static int args_ip(const char *value, struct dpdk_args *a)
 {
+	const char *slash = strchr(value, '/');
+	char text[INET_ADDRSTRLEN];
 	struct in_addr in;
+	uint32_t bits = 0;
 
-	if (inet_pton(AF_INET, value, &in) == 1 && in.s_addr) {
-		*ip = ntohl(in.s_addr);
-		return 0;
+	snprintf(text, sizeof(text), "%.*s", (int)strcspn(value, "/"), value);
+	if (inet_pton(AF_INET, text, &in) != 1 || !in.s_addr) {
+		gx_port_why_set("port dpdk: ip=%.32s is not an IPv4 address", value);
+		return -EINVAL;
 	}
-	gx_port_why_set("port dpdk: ip=%.32s is not an IPv4 address", value);
-	return -EINVAL;
+	if (slash && args_number("ip=ADDRESS/BITS", slash + 1, 1, 32, &bits))
+		return -EINVAL;
+	a->ip = ntohl(in.s_addr);
+	a->mask = bits ? UINT32_MAX << (32 - bits) : 0;
+	return 0;
 }
 
 /* One "key=value". gx's own keys are kept here, others are for DPDK. */
@@ -76,7 +85,7 @@ static int args_one(struct dpdk_args *a, const char *word)
 	if (!strncmp(word, "mem=", 4))
 		return args_number("mem", word + 4, 32, 2048, &a->mem_mb);
 	if (!strncmp(word, "ip=", 3))
-		return args_ip(word + 3, &a->ip);
+		return args_ip(word + 3, a);
 	if (!strncmp(word, "gateway-mac=", 12)) {
 		a->has_gateway = true;
 		return args_mac(word + 12, a->gateway);
@@ -402,6 +411,63 @@ int dpdk_addr_get(const struct gx_port_addr *in, struct dpdk_addr *a)
 	return !a->owner || addr_path_ok(a->path) ? 0 : -EPROTO;
 }
 
+/* ---- PCI devices, as the kernel sees them ---- */
+
+/* The last part of the link @name in the device's folder; false: there is none. */
+static bool pci_link(const char *dev, const char *name, char *out, size_t room)
+{
+	char path[128], target[256], *last;
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/%s", dev, name);
+	n = readlink(path, target, sizeof(target) - 1);
+	if (n <= 0)
+		return false;
+	target[n] = 0;
+	last = strrchr(target, '/');
+	snprintf(out, room, "%.*s", (int)room - 1, last ? last + 1 : target);
+	return true;
+}
+
+static void pci_hint_vfio(const char *dev, char *buf, size_t room)
+{
+	char group[32], path[64];
+	int fd;
+
+	if (!pci_link(dev, "iommu_group", group, sizeof(group))) {
+		snprintf(buf, room,
+			 "it has no IOMMU group: boot with intel_iommu=on or amd_iommu=on");
+		return;
+	}
+	snprintf(path, sizeof(path), "/dev/vfio/%s", group);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd >= 0)
+		close(fd);
+	else if (errno == EBUSY)
+		snprintf(buf, room, "another process has it (%s is busy)", path);
+	else
+		snprintf(buf, room, "%s: %s; chown it to this user, or run as root", path,
+			 strerror(errno));
+}
+
+void dpdk_pci_hint(const char *name, char *buf, size_t room)
+{
+	bool has_domain = strchr(name, ':') != strrchr(name, ':');
+	char dev[80], driver[32], path[128];
+
+	*buf = 0;
+	snprintf(dev, sizeof(dev), "%s%.64s", has_domain ? "" : "0000:", name);
+	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s", dev);
+	if (access(path, F_OK))
+		snprintf(buf, room, "there is no such device (lspci -D lists them)");
+	else if (!pci_link(dev, "driver", driver, sizeof(driver)))
+		snprintf(buf, room, "no driver has it: bind it to vfio-pci");
+	else if (!strcmp(driver, "vfio-pci"))
+		pci_hint_vfio(dev, buf, room);
+	else if (!strstr(driver, "uio"))
+		snprintf(buf, room, "the kernel's driver %s has it: bind it to vfio-pci", driver);
+}
+
 /* ---- Folders and huge pages ---- */
 
 int dpdk_dir_open(const char *name, char *path, size_t room)
@@ -490,6 +556,25 @@ static bool encap_sum_ok(const uint8_t *ip)
 
 	sum = (sum & 0xffff) + (sum >> 16);
 	return (sum & 0xffff) + (sum >> 16) == 0xffff;
+}
+
+bool dpdk_arp_answer(const struct dpdk_net *net, uint8_t *b, uint32_t len)
+{
+	static const uint8_t ether_ip[] = {0, 1, 8, 0, 6, 4, 0, 1}; /* the last two: a request */
+	uint8_t asker[DPDK_MAC_B + 4];
+
+	if (len < DPDK_ARP_B || dpdk_get16(b + 12) != DPDK_ARP ||
+	    memcmp(b + 14, ether_ip, sizeof(ether_ip)) != 0 || dpdk_get32(b + 38) != net->ip ||
+	    (b[22] & 1))
+		return false;
+	memcpy(asker, b + 22, sizeof(asker));
+	memcpy(b, asker, DPDK_MAC_B);
+	memcpy(b + 6, net->mac, DPDK_MAC_B);
+	b[21] = 2;
+	memcpy(b + 22, net->mac, DPDK_MAC_B);
+	addr_put32(b + 28, net->ip);
+	memcpy(b + 32, asker, sizeof(asker));
+	return true;
 }
 
 enum dpdk_verdict dpdk_encap_get(const uint8_t *b, uint32_t len, uint32_t ip, uint16_t port,

@@ -4,7 +4,8 @@
  * in forked children: two for memif and veth, which tell each other their addresses over a socket
  * pair, one for loops. Without arguments: options, memif (copying, zero-copy, on huge pages when
  * there are some), ring, null. "veth": af_packet over a veth pair in a private network namespace;
- * 77 where that is refused.
+ * 77 where that is refused. "nic ARGS ARGS": two devices that reach each other, as --port has them
+ * behind "dpdk:" (test_nic.py).
  */
 #include <errno.h>
 #include <sched.h>
@@ -20,6 +21,7 @@
 #include <unistd.h>
 
 #include "gx_internal/port.h"
+#include "port_dpdk.h"
 
 #include <cmocka.h>
 
@@ -42,6 +44,7 @@
 struct plan {
 	const char *args[2]; /* of the two ends; the first is the server */
 	bool huge;
+	unsigned reopen; /* how often the port is opened again, in the same process */
 	uint32_t slots, payload_b;
 	uint32_t nr_data;  /* packets each way */
 	uint32_t hold;	   /* buffers kept before they are released */
@@ -297,16 +300,18 @@ static void end_connect(struct end *e)
 
 static void end_run(struct end *e)
 {
-	end_open(e);
-	for (int round = 0; round < 2; round++) {
-		e->tx_data = e->tx_ctl = e->rx_data = e->rx_ctl = 0;
-		end_connect(e);
-		end_traffic(e);
-		end_meet(e);
-		gx_port_dpdk_ops.peer_detach(e->q, e->peer);
-		gx_port_dpdk_ops.peer_del(e->q, e->peer);
+	for (unsigned open = 0; open < 1 + e->plan->reopen; open++) {
+		end_open(e);
+		for (int round = 0; round < 2; round++) {
+			e->tx_data = e->tx_ctl = e->rx_data = e->rx_ctl = 0;
+			end_connect(e);
+			end_traffic(e);
+			end_meet(e);
+			gx_port_dpdk_ops.peer_detach(e->q, e->peer);
+			gx_port_dpdk_ops.peer_del(e->q, e->peer);
+		}
+		end_close(e);
 	}
-	end_close(e);
 	free(e);
 	exit(0);
 }
@@ -595,10 +600,79 @@ static int veth_run(const char *driver)
 	return 0;
 }
 
+/* ---- two devices of the caller's ---- */
+
+static int nic_run(const char *a, const char *b)
+{
+	struct plan plan = {.args = {a, b},
+			    .huge = true,
+			    .reopen = 1,
+			    .slots = 256,
+			    .nr_data = 600,
+			    .hold = 50,
+			    .window = 64};
+
+	if (pair_run(&plan))
+		return 1;
+	printf("%s to %s and back: ok\n", a, b);
+	return 0;
+}
+
+/* ---- without a device ---- */
+
+static void arp__answers_for_our_address(void **state)
+{
+	static const uint8_t asks[DPDK_ARP_B] = {
+		0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0,  0, 0, 0, 7, 8, 6, 0, 1, 8, 0,  6, 4, 0,
+		1,    2,    0,	  0,	0,    0,    7, 10, 9, 0, 2, 0, 0, 0, 0, 0, 0, 10, 9, 0, 1};
+	static const uint8_t answer[DPDK_ARP_B] = {2,  0, 0, 0, 0, 7, 2, 0, 0, 0, 0,  1, 8, 6,
+						   0,  1, 8, 0, 6, 4, 0, 2, 2, 0, 0,  0, 0, 1,
+						   10, 9, 0, 1, 2, 0, 0, 0, 0, 7, 10, 9, 0, 2};
+	struct dpdk_net net = {.mac = {2, 0, 0, 0, 0, 1}, .ip = 0x0a090001};
+	uint8_t b[DPDK_ARP_B];
+
+	memcpy(b, asks, sizeof(b));
+	assert_true(dpdk_arp_answer(&net, b, sizeof(b)));
+	assert_memory_equal(b, answer, sizeof(b));
+	assert_false(dpdk_arp_answer(&net, b, sizeof(b))); /* an answer is no question */
+	memcpy(b, asks, sizeof(b));
+	assert_false(dpdk_arp_answer(&net, b, sizeof(b) - 1));
+	net.ip++;
+	assert_false(dpdk_arp_answer(&net, b, sizeof(b)));
+	assert_memory_equal(b, asks, sizeof(b));
+}
+
+static void options__address_and_prefix(void **state)
+{
+	struct dpdk_args a;
+
+	assert_int_equal(dpdk_args_parse("0000:3b:00.0,ip=10.9.1.2/20,mtu=9000,dv=1", &a), 0);
+	assert_true(a.pci && a.ip == 0x0a090102 && a.mask == 0xfffff000 && a.mtu == 9000);
+	assert_string_equal(a.rest, "dv=1");
+	assert_int_equal(dpdk_args_parse("3b:00.0,ip=10.9.1.2", &a), 0);
+	assert_true(a.pci && !a.mask);
+	assert_int_equal(dpdk_args_parse("3b:00.0,ip=10.9.1.2/33", &a), -EINVAL);
+	assert_int_equal(dpdk_args_parse("3b:00.0,ip=10.9.1.2/", &a), -EINVAL);
+	assert_int_equal(dpdk_args_parse("3b:00.0,ip=/24", &a), -EINVAL);
+}
+
+static void pci_hint__no_such_device(void **state)
+{
+	char hint[160];
+
+	dpdk_pci_hint("0000:ff:1f.7", hint, sizeof(hint));
+	assert_non_null(strstr(hint, "no such device"));
+	dpdk_pci_hint("ff:1f.7", hint, sizeof(hint));
+	assert_non_null(strstr(hint, "no such device"));
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(options__bad_ones_are_refused),
+		cmocka_unit_test(options__address_and_prefix),
+		cmocka_unit_test(pci_hint__no_such_device),
+		cmocka_unit_test(arp__answers_for_our_address),
 		cmocka_unit_test(ring__loopback),
 		cmocka_unit_test(null__garbage_is_counted),
 		cmocka_unit_test(memif__copying),
@@ -610,5 +684,7 @@ int main(int argc, char **argv)
 
 	if (argc > 1 && !strcmp(argv[1], "veth"))
 		return veth_run(argc > 2 ? argv[2] : "net_af_packet");
+	if (argc == 4 && !strcmp(argv[1], "nic"))
+		return nic_run(argv[2], argv[3]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

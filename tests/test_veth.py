@@ -15,7 +15,7 @@ import tempfile
 import time
 
 import test_cli
-from test_cli import CLIENT_CPU, OK, expect
+from test_cli import CLIENT_CPU, OK, SERVER_CPU, expect
 
 INSIDE = "GX_TEST_VETH_INSIDE"
 CALL_S = 100
@@ -86,11 +86,11 @@ def mtu_set(other, mtu):
 class There:
     """gxperf on the other host."""
 
-    def __init__(self, tools, other, server, port):
-        self.tools, self.other, self.server, self.port = tools, other, server, port
+    def __init__(self, tools, other, server, port, cores=CLIENT_CPU):
+        self.tools, self.other, self.server, self.port, self.cores = tools, other, server, port, cores
 
     def words(self, command, *args):
-        return [*self.other.words(self.tools.gxperf_path), command, self.server.addr, "--insecure", "--cores", CLIENT_CPU, "--mem",
+        return [*self.other.words(self.tools.gxperf_path), command, self.server.addr, "--insecure", "--cores", self.cores, "--mem",
                 "kv", "--port", self.port, *map(str, args)]
 
     def run(self, command, *args, **kw):
@@ -133,6 +133,15 @@ def narrows(there, other):
     there.perf("get", "-s", "1M", "-n", "20").clean()
 
 
+def two_cores(tools, other, ports):
+    """The kernel spreads packets over two queues as it likes: each is handed to the core that it is for."""
+    cores = f"{SERVER_CPU},{CLIENT_CPU}"
+    with test_cli.Server(tools, "--insecure", "--port", ports[0], "--cores", cores, listen="10.90.0.1:0") as server:
+        there = There(tools, other, server, ports[1], cores)
+        sizes(there)
+        there.perf("put", "-s", "1M", "-n", "20", "--stripe").clean()
+
+
 def libxdp_leaks(tools, folder):
     """80 bytes of its own at close, which are not ours to free."""
     path = pathlib.Path(folder) / "lsan"
@@ -170,6 +179,8 @@ def run(tools, other, driver, folder):
         file(there, folder)
         if driver == "udp":
             narrows(there, other)
+    if driver == "net_af_packet" and SERVER_CPU != CLIENT_CPU:
+        two_cores(tools, other, ports)
     print(f"{driver} over veth: ok")
 
 
