@@ -166,10 +166,10 @@ static struct {
 	pthread_key_t key;
 } eal = {.lock = PTHREAD_MUTEX_INITIALIZER, .connect = PTHREAD_MUTEX_INITIALIZER};
 
-/* The last warning that DPDK logged: mostly the reason of a failure. */
+/* The first and the last warning that DPDK logged: mostly what failed, and what failed with it. */
 static struct {
 	pthread_mutex_t lock;
-	char line[160];
+	char first[160], line[160];
 } eal_said = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static ssize_t eal_log_write(void *cookie, const char *buf, size_t len)
@@ -186,6 +186,8 @@ static ssize_t eal_log_write(void *cookie, const char *buf, size_t len)
 		return (ssize_t)len;
 	pthread_mutex_lock(&eal_said.lock);
 	snprintf(eal_said.line, sizeof(eal_said.line), "%.*s", n, buf);
+	if (!*eal_said.first)
+		memcpy(eal_said.first, eal_said.line, sizeof(eal_said.first));
 	pthread_mutex_unlock(&eal_said.lock);
 	return (ssize_t)len;
 }
@@ -193,16 +195,20 @@ static ssize_t eal_log_write(void *cookie, const char *buf, size_t len)
 static void eal_said_clear(void)
 {
 	pthread_mutex_lock(&eal_said.lock);
-	*eal_said.line = 0;
+	*eal_said.first = *eal_said.line = 0;
 	pthread_mutex_unlock(&eal_said.lock);
 }
 
-/* "WHAT: errno in words (what DPDK said)" */
+/* "WHAT: errno in words (what DPDK said first .. last)" */
 static int dpdk_why(int err, const char *what, const char *name)
 {
+	bool more;
+
 	pthread_mutex_lock(&eal_said.lock);
-	gx_port_why_set("port dpdk: %s %s: %s%s%s%s", name, what, strerror(-err),
-			*eal_said.line ? " (" : "", eal_said.line, *eal_said.line ? ")" : "");
+	more = strcmp(eal_said.first, eal_said.line) != 0;
+	gx_port_why_set("port dpdk: %s %s: %s%s%s%s%s%s", name, what, strerror(-err),
+			*eal_said.line ? " (" : "", more ? eal_said.first : "", more ? " .. " : "",
+			eal_said.line, *eal_said.line ? ")" : "");
 	pthread_mutex_unlock(&eal_said.lock);
 	return err;
 }
