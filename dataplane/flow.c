@@ -25,9 +25,12 @@
 #define FLOW_ACK_SPAN	   (64 * GX_WIRE_ACK_WORDS) /* psns that one ACK can tell about */
 #define FLOW_CREDIT_MARGIN 8			    /* granted above what is needed */
 
-#define FLOW_RTO_MIN_NS	   500000
-#define FLOW_RTO_FIRST	   4 /* times rto_min, before the first sample; RFC 6298 2.1: 1 s */
-#define FLOW_BACKOFF_MAX   6 /* doublings: 64 times. RFC 6298 5.5 */
+#define FLOW_RTO_MIN_NS 500000
+#define FLOW_RTO_FIRST	4 /* times rto_min, before the first sample; RFC 6298 2.1: 1 s */
+#define FLOW_AGE_SPAN_NS                                                                           \
+	1000000000ull /* the oldest age that counts is of this span or the one before */
+#define FLOW_AGE_MAX_NS	   25000000ull /* that the RTO heeds */
+#define FLOW_BACKOFF_MAX   6	       /* doublings: 64 times. RFC 6298 5.5 */
 #define FLOW_PROBE_MIN_NS  20000
 #define FLOW_REO_MIN_NS	   1000 /* below, a turn's jitter looks like reordering */
 #define FLOW_REO_SHIFT_MAX 10	/* doublings of min_rtt / 4 */
@@ -67,6 +70,8 @@ struct flow {
 	uint64_t reo_seq;  /* grows again for packets from here on only: once a round trip */
 	uint64_t loss_seq; /* a loss from here on is a new round */
 	uint64_t rto_since_ns, probe_since_ns;
+	uint64_t age_ns[2]; /* longest that an ACK took, in this span of time and the one before */
+	uint64_t age_since_ns;
 	uint64_t rto_min_ns; /* frozen */
 	uint32_t backoff, nr_probes;
 
@@ -251,12 +256,32 @@ uint64_t flow_spurious(const struct flow *f)
 
 /* ---- Sender: round-trip time and loss ---- */
 
-/* RFC 6298 2.3 with our minimum. */
+/*
+ * RFC 6298 2.3 with our minimum, and twice the longest time lately that a packet took which did
+ * arrive: a peer whose CPU is shared is silent for milliseconds now and then, which a smoothed time
+ * forgets at once. Tail probes find loss before the RTO does, so a longer one costs little.
+ */
 static uint64_t flow_rto_span_ns(const struct flow *f)
 {
+	uint64_t age = GX_MIN(GX_MAX(f->age_ns[0], f->age_ns[1]), FLOW_AGE_MAX_NS);
+
 	if (!f->srtt_ns)
 		return FLOW_RTO_FIRST * f->rto_min_ns;
-	return GX_MAX(f->srtt_ns + 4 * f->rttvar_ns, f->rto_min_ns);
+	return GX_MAX(GX_MAX(f->srtt_ns + 4 * f->rttvar_ns, 2 * age), f->rto_min_ns);
+}
+
+/* An ACK told of the packet @seq, not deemed lost before or wrongly so. */
+static void flow_age(struct flow *f, uint64_t now_ns, uint64_t seq)
+{
+	uint64_t sent_ns = f->rec[seq & f->mask].sent_ns;
+
+	if (now_ns - f->age_since_ns > FLOW_AGE_SPAN_NS) {
+		f->age_ns[1] = now_ns - f->age_since_ns > 2 * FLOW_AGE_SPAN_NS ? 0 : f->age_ns[0];
+		f->age_ns[0] = 0;
+		f->age_since_ns = now_ns;
+	}
+	if (now_ns > sent_ns)
+		f->age_ns[0] = GX_MAX(f->age_ns[0], now_ns - sent_ns);
 }
 
 /* RACK's window: min_rtt / 4, doubled as far as reordering showed (RFC 8985 6.2 step 4). The RFC
@@ -430,11 +455,13 @@ static void flow_ack_late(struct flow *f, uint64_t top, uint64_t late)
 }
 
 /* One word of an ACK. Return: did it say anything new? */
-static bool flow_ack_word(struct flow *f, uint64_t top, uint64_t word)
+static bool flow_ack_word(struct flow *f, uint64_t now_ns, uint64_t top, uint64_t word)
 {
 	uint64_t fresh = bits_get(f->out, f->mask, top) & word;
 	uint64_t late = gx_unlikely(f->nr_lost) ? bits_get(f->lost, f->mask, top) & word : 0;
 
+	if (fresh | late)
+		flow_age(f, now_ns, top - (63 - (uint32_t)__builtin_clzll(fresh | late)));
 	if (late)
 		flow_ack_late(f, top, late);
 	if (!fresh)
@@ -452,7 +479,8 @@ static bool flow_ack_word(struct flow *f, uint64_t top, uint64_t word)
 }
 
 /* All words, oldest first. Slots of packets further back than the ring belong to others now. */
-static bool flow_ack_words(struct flow *f, uint64_t top, const struct gx_wire_ack *ack)
+static bool flow_ack_words(struct flow *f, uint64_t now_ns, uint64_t top,
+			   const struct gx_wire_ack *ack)
 {
 	uint64_t low = f->tx_next > f->mask ? f->tx_next - f->mask - 1 : 0;
 	bool any = false;
@@ -465,7 +493,7 @@ static bool flow_ack_words(struct flow *f, uint64_t top, const struct gx_wire_ac
 			continue;
 		if (first - low < 63)
 			word &= (2ull << (first - low)) - 1;
-		any |= flow_ack_word(f, first, word);
+		any |= flow_ack_word(f, now_ns, first, word);
 	}
 	return any;
 }
@@ -483,7 +511,7 @@ int flow_ack(struct flow *f, uint64_t now_ns, const struct gx_wire_ack *ack)
 		if (f->tx_next - top <= f->mask)
 			flow_rtt_sample(f, now_ns, f->rec[top & f->mask].sent_ns, ack->delay_ns);
 	}
-	if (flow_ack_words(f, top, ack)) {
+	if (flow_ack_words(f, now_ns, top, ack)) {
 		f->rto_since_ns = now_ns;
 		f->probe_since_ns = now_ns;
 		f->backoff = 0;

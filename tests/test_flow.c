@@ -476,6 +476,44 @@ static void tick__rto_from_variation(void **state)
 	flow_close(f);
 }
 
+/* A peer that was put aside for 4 ms, and may be again. */
+static void tick__rto_above_what_was_seen(void **state)
+{
+	struct flow *f = flow_new(&cfg_lossy);
+	struct gx_wire_ack a = ack_of(0, 1);
+	uint64_t now;
+	uint32_t psn = 6;
+
+	send_n(f, 0, 0, 1);
+	flow_ack(f, 20 * US, &a);
+	send_n(f, 100 * US, 0, 5);
+	while (flow_tick(f, flow_due(f)) != FLOW_RTO)
+		;
+	assert_int_equal(drain_lost(f), 5);
+	a = ack_of(5, 5);
+	flow_ack(f, 4100 * US, &a);
+	assert_int_equal(flow_spurious(f), 5);
+	send_n(f, 5000 * US, 0, 1);
+	while (flow_due(f) < 13000 * US)
+		assert_int_equal(flow_tick(f, flow_due(f)), FLOW_PROBE);
+	assert_int_equal(flow_due(f), 13000 * US);
+
+	/* After two spans of time without it, it is forgotten. */
+	a = ack_of(6, 1);
+	flow_ack(f, 5020 * US, &a);
+	for (now = 2100000 * US; psn < 200; now += 20 * US) {
+		send_n(f, now, 0, 1);
+		a = ack_of(++psn, 1);
+		flow_ack(f, now + 20 * US, &a);
+		drain_acked(f);
+	}
+	send_n(f, now, 0, 1);
+	while (flow_due(f) < now + 500 * US)
+		assert_int_equal(flow_tick(f, flow_due(f)), FLOW_PROBE);
+	assert_int_equal(flow_due(f), now + 500 * US);
+	flow_close(f);
+}
+
 static void tick__rto_was_wrong(void **state)
 {
 	struct flow *f = flow_new(&cfg_lossy);
@@ -1179,6 +1217,7 @@ int main(void)
 		cmocka_unit_test(tick__probe_above_room),
 		cmocka_unit_test(tick__rto_backs_off),
 		cmocka_unit_test(tick__rto_from_variation),
+		cmocka_unit_test(tick__rto_above_what_was_seen),
 		cmocka_unit_test(tick__rto_was_wrong),
 		cmocka_unit_test(tick__lossless_never),
 		cmocka_unit_test(rx_look__new_dup_old),
