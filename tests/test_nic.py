@@ -3,7 +3,8 @@
 """gxd and gxperf over network cards that DPDK drives by PCI address: in a virtual machine, which has some (vm/machine.py).
 
 usage: test_nic.py BUILD_DIR PART
-PART e1000e: two Intel cards on one wire; routed: a router, the machine's kernel, between them; virtio: two of QEMU's own.
+PART e1000e: two Intel cards on one wire; routed: a router, the machine's kernel, between them; virtio: two of QEMU's own;
+queues: the same with two queues each, which fill as they like, behind taps on a bridge in a network namespace of the test's.
 Exit status 77 where there is no QEMU or no kernel package. All is emulated, so times say nothing; the machine is given up
 after LIMIT_S. Within the machine this program runs once more, with BUILD_DIR PART inside.
 """
@@ -26,18 +27,27 @@ HERE, THERE = "0000:00:10.0", "0000:00:11.0"  # gxd's card and gxperf's
 IOMMU = ["-device", "intel-iommu,intremap=off,caching-mode=on,device-iotlb=on,aw-bits=48"]
 
 
-def card(model, slot, hub, more="", wire=""):
+VIRTIO = ",disable-legacy=on,iommu_platform=on,ats=on"
+INSIDE = "GX_TEST_NIC_INSIDE"
+
+
+def card(model, slot, hub, more=""):
     """A card in PCI slot @slot on the wire @hub."""
-    return ["-netdev", f"hubport,id=net{slot},hubid={hub}{wire}",
+    return ["-netdev", f"hubport,id=net{slot},hubid={hub}",
             "-device", f"{model},netdev=net{slot},addr={slot},mac=52:54:00:00:00:{slot},romfile={more}"]
+
+
+def tap_card(name, slot):
+    return ["-netdev", f"tap,id=net{slot},ifname={name},queues=2,script=no,downscript=no,vhost=off",
+            "-device", f"virtio-net-pci,netdev=net{slot},addr={slot},mac=52:54:00:00:00:{slot},romfile={VIRTIO},mq=on,vectors=6"]
 
 
 PARTS = {
     "e1000e": (card("e1000e", 10, 0) + card("e1000e", 11, 0), []),
     "routed": (card("e1000e", 10, 0) + card("e1000e", 11, 1) + card("virtio-net-pci", 12, 0) + card("virtio-net-pci", 13, 1),
                ["virtio_net"]),
-    "virtio": (card("virtio-net-pci", 10, 0, ",disable-legacy=on,iommu_platform=on,ats=on") +
-               card("virtio-net-pci", 11, 0, ",disable-legacy=on,iommu_platform=on,ats=on"), []),
+    "virtio": (card("virtio-net-pci", 10, 0, VIRTIO) + card("virtio-net-pci", 11, 0, VIRTIO), []),
+    "queues": (tap_card("gxt0", 10) + tap_card("gxt1", 11), []),
 }
 
 
@@ -151,6 +161,13 @@ def inside_virtio(tools, build):
     yield lambda: usual(tools)
 
 
+def inside_queues(tools, build):
+    bind(HERE)
+    bind(THERE)
+    yield lambda: usual(tools)
+    yield lambda: two_cores(tools)
+
+
 def routed(tools):
     with Ends(tools, f"{HERE},ip=10.9.0.1,gateway-mac=52:54:00:00:00:12",
               f"{THERE},ip=10.9.1.1/24,gateway-mac=52:54:00:00:00:13") as ends:
@@ -179,7 +196,8 @@ def inside(build, part):
     sh("ip", "link", "set", "lo", "up")
     done("the machine is up")
     failed = 0
-    for step in {"e1000e": inside_e1000e, "routed": inside_routed, "virtio": inside_virtio}[part](test_cli.Tools(build), build):
+    parts = {"e1000e": inside_e1000e, "routed": inside_routed, "virtio": inside_virtio, "queues": inside_queues}
+    for step in parts[part](test_cli.Tools(build), build):
         try:
             step()
         except AssertionError as why:
@@ -190,12 +208,30 @@ def inside(build, part):
 
 # --- outside ----------------------------------------------------------------------------------------------
 
+def taps():
+    """Go on in a network namespace of our own, with two taps on a bridge."""
+    if not os.environ.get(INSIDE):
+        if subprocess.run(["unshare", "-n", "true"], stderr=subprocess.DEVNULL, check=False).returncode:
+            raise machine.Absent("no network namespace for this user: taps need root")
+        os.environ[INSIDE] = "yes"
+        os.execvp("unshare", ["unshare", "-n", sys.executable, *sys.argv])
+    lines = ["link add gxbr type bridge", "link set gxbr up"]
+    for name in ("gxt0", "gxt1"):
+        lines += [f"tuntap add dev {name} mode tap multi_queue", f"link set {name} master gxbr", f"link set {name} up"]
+    for line in lines:
+        made = subprocess.run(["ip", *line.split()], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        if made.returncode:
+            raise machine.Absent(f"no taps and bridge here: ip {line}: {made.stdout.strip()}")
+
+
 def main(args):
     build, part = pathlib.Path(args[0]).resolve(), args[1]
     if args[2:] == ["inside"]:
         return inside(build, part)
     devices, modules = PARTS[part]
     try:
+        if part == "queues":
+            taps()
         status, console = machine.run(
             build / "tests/vm_init", [sys.executable, pathlib.Path(__file__).resolve(), build, part, "inside"],
             devices=IOMMU + devices, modules=["vfio_iommu_type1", "vfio-pci", *modules],
