@@ -649,10 +649,13 @@ void ctl_conn_tick(struct ctl_conn *cc, uint64_t now_ns)
 {
 	if (!cc->due_ns || now_ns < cc->due_ns)
 		return;
-	if (cc->state == CTL_LINGER)
+	if (cc->state == CTL_LINGER) {
+		if (cc->conn) /* who runs would have closed by now */
+			local_lost(cc->conn);
 		ctl_conn_close(cc);
-	else if (conn_is_live(cc))
+	} else if (conn_is_live(cc)) {
 		conn_timed_out(cc);
+	}
 }
 
 /* ---- What the data plane asks for ---- */

@@ -404,6 +404,7 @@ GX_EXPORT void gx_close(struct gx *gx)
 	for (unsigned i = 0; i < gx->nr_cores; i++)
 		core_close(gx->core[i]);
 	mem_reap(gx, true);
+	local_peers_close(gx);
 	for (unsigned p = 0; p < gx->nr_ports; p++) {
 		for (unsigned i = 0; i < gx->nr_cores; i++)
 			if (gx->port[p].queue[i])

@@ -57,6 +57,7 @@ struct gx_mem {
 	uint64_t token;	     /* index in regions[] | random high bits */
 	struct gx_mem *next; /* in gx->mems; owner: ctl */
 	bool dying;	     /* ctl: freed by the user while peers might still put into it */
+	unsigned nr_held;    /* ctl: processes that left without a word and may still write to it */
 };
 
 /* One core. owner: core, but for what says otherwise. */
@@ -168,6 +169,7 @@ struct gx {
 			     no other context of the process gives the same */
 	struct local_peer *peers; /* owner: ctl; processes on this host */
 	unsigned nr_peer_maps;	  /* owner: ctl; what of theirs is mapped */
+	uint64_t stuck_b;	  /* owner: ctl; of theirs, what a GPU has not finished with */
 	bool closing;		  /* ctl: gx_close() is under way: dead connections go at once */
 	struct ctl *ctl;
 	struct gx_stats ctl_stats; /* written by ctl */
@@ -244,8 +246,8 @@ void local_export_fill(const struct gx_mem *mem, struct gx_hello_export *e);
 /** local_open() - Our half for @nr_lanes lanes: the rings that the peer's notifications come in,
  * and descriptors of them and of the regions in c->told. Return: 0, -errno with gx_error(). */
 int local_open(struct gx_conn *c, unsigned nr_lanes);
-/** local_fds() - What the peer gets, in its order; they stay ours. Return: how many. */
-unsigned local_fds(const struct gx_conn *c, int fds[LOCAL_FDS_MAX]);
+/** local_fds() - What the peer gets now, in its order; they stay ours. Return: how many. */
+unsigned local_fds(struct gx_conn *c, int fds[LOCAL_FDS_MAX]);
 /** local_fds_due() - How many the peer of this HELLO has to send. */
 unsigned local_fds_due(const struct gx_hello *peer);
 /** local_connect() - Map the peer's. Takes @fds over. Return: 0, -EPROTO, -ENOMEM with gx_error().
@@ -262,7 +264,15 @@ void local_meet(struct gx_conn *c, int sock);
 /** local_release() - No core turns an endpoint of @c any more: unmap what no other connection uses.
  * Posting on what is left of it fails before a mapping is touched. Idempotent. */
 void local_release(struct gx_conn *c);
-void local_close(struct gx_conn *c); /* of a half-open one, or of none, too */
+/** local_lost() - @c ends and its peer has not taken its leave. If the process lives it may be
+ * stopped: what it may write to of ours is quarantined until it has ended. */
+void local_lost(struct gx_conn *c);
+/** local_tick() - True: a quarantine has ended; memory may be waiting for it. */
+bool local_tick(struct gx *gx);
+/** local_mem_gone() - @mem is about to be freed. */
+void local_mem_gone(struct gx_mem *mem);
+void local_peers_close(struct gx *gx); /* no connection is left */
+void local_close(struct gx_conn *c);   /* of a half-open one, or of none, too */
 
 /** unpacker_get() - @gpu's device, unpacking so: found, or opened. Kept until the context closes.
  * ctl, region.c. Return: 0, -errno with gx_error(). */

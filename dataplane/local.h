@@ -21,6 +21,7 @@
 #define LOCAL_NOTES    256 /* entries of a ring; power of two */
 #define LOCAL_REVOKED  UINT64_MAX
 #define LOCAL_HDR_PAGE 4096
+#define LOCAL_HELD_MAX (4 * GX_REGIONS_MAX)
 
 /* First page. The receiver writes it, the sender looks at revoked before each copy. */
 struct local_hdr {
@@ -71,6 +72,9 @@ struct local_peer {
 	int pidfd;	/* -1: none */
 	unsigned nr_conns;
 	struct local_mem *mems;
+	/* Ours that it may still write to, see local_lost(); of several connections over time. */
+	struct gx_mem *held[LOCAL_HELD_MAX];
+	unsigned nr_held;
 };
 
 /* A region of the peer's, in what is mapped. */
@@ -95,8 +99,9 @@ struct local_conn {
 	int fds[LOCAL_FDS_MAX]; /* to send; [0] is rings_fd */
 	unsigned nr_fds;
 	unsigned nr_maps;
-	struct local_peer *peer; /* NULL: nothing is mapped, or no more */
+	struct local_peer *peer; /* NULL: not known, and nothing is mapped */
 	bool released;		 /* local_release() was called */
+	bool shown;		 /* our descriptors went out */
 	_Atomic bool stuck;	 /* core: a GPU has not finished with a mapping: it stays */
 	struct local_map map[GX_REGIONS_MAX]; /* at index token % GX_REGIONS_MAX */
 };
@@ -108,6 +113,7 @@ struct local_mem *local_mem_find(struct gx_conn *c, const struct local_mem *like
 /* It is now: for @c, and for others to find. NULL: out of memory; it stays the caller's. */
 struct local_mem *local_mem_add(struct gx_conn *c, const struct local_mem *mapped);
 void local_mem_unmap(const struct local_mem *m);
+void local_part(struct gx_conn *c); /* local_release(), and @c is no longer one of its peer's */
 
 /* link_local.c; ctl */
 int link_local_open(struct gx_core *core, struct link_local **out);

@@ -127,10 +127,11 @@ int local_open(struct gx_conn *c, unsigned nr_lanes)
 	return ret;
 }
 
-unsigned local_fds(const struct gx_conn *c, int fds[LOCAL_FDS_MAX])
+unsigned local_fds(struct gx_conn *c, int fds[LOCAL_FDS_MAX])
 {
 	if (!c->local)
 		return 0;
+	c->local->shown = true;
 	memcpy(fds, c->local->fds, c->local->nr_fds * sizeof(fds[0]));
 	return c->local->nr_fds;
 }
@@ -363,7 +364,7 @@ void local_close(struct gx_conn *c)
 
 	if (!l)
 		return;
-	local_release(c);
+	local_part(c);
 	if (l->tx)
 		munmap(l->tx, l->rings_b);
 	if (l->rx)

@@ -4,7 +4,8 @@
  * costs up to milliseconds, so all connections of this context with one process share what is
  * mapped: found by the allocation's id, counted, unmapped with the last that uses it. Who the peer
  * is the kernel says, not the peer: another process that claims its ids shares nothing with it.
- * Runs on the control thread.
+ * A process that left without a word may only be stopped, and go on: what it may still write to is
+ * marked until it has ended. Runs on the control thread.
  */
 #include "local.h"
 
@@ -92,7 +93,7 @@ static void peer_free(struct gx *gx, struct local_peer *p)
 
 static void peer_put(struct gx *gx, struct local_peer *p)
 {
-	if (!--p->nr_conns)
+	if (!--p->nr_conns && !p->nr_held)
 		peer_free(gx, p);
 }
 
@@ -200,6 +201,15 @@ void local_mem_unmap(const struct local_mem *m)
 	munmap(m->addr, m->as.map_len);
 }
 
+static void held_count(struct gx *gx)
+{
+	uint64_t len = gx->stuck_b;
+
+	for (const struct gx_mem *m = gx->mems; m; m = m->next)
+		len += m->nr_held ? m->len : 0;
+	gx_stat_set(&gx->ctl_stats, GX_STAT_QUARANTINED_B, len);
+}
+
 static void mem_put(struct gx *gx, struct local_peer *p, struct local_mem *m)
 {
 	struct local_mem **at = &p->mems;
@@ -210,8 +220,12 @@ static void mem_put(struct gx *gx, struct local_peer *p, struct local_mem *m)
 		at = &(*at)->next;
 	*at = m->next;
 	maps_count(gx, -1);
-	if (!m->stuck)
+	if (m->stuck) {
+		gx->stuck_b += m->as.map_len;
+		held_count(gx);
+	} else {
 		local_mem_unmap(m);
+	}
 	free(m);
 }
 
@@ -231,7 +245,120 @@ void local_release(struct gx_conn *c)
 		m->stuck |= m->gpu && atomic_load_explicit(&l->stuck, memory_order_acquire);
 		mem_put(c->gx, l->peer, m);
 	}
-	if (l->peer)
-		peer_put(c->gx, l->peer);
-	l->peer = NULL;
+}
+
+void local_part(struct gx_conn *c)
+{
+	local_release(c);
+	if (c->local->peer)
+		peer_put(c->gx, c->local->peer);
+	c->local->peer = NULL;
+}
+
+/* ---- Who left without a word ---- */
+
+static bool held_by(const struct local_peer *p, const struct gx_mem *mem)
+{
+	for (unsigned i = 0; i < p->nr_held; i++)
+		if (p->held[i] == mem)
+			return true;
+	return false;
+}
+
+static void hold(struct local_peer *p, struct gx_mem *mem)
+{
+	struct gx_hello_export e = {0};
+
+	local_export_fill(mem, &e);
+	if (e.kind == GX_EXPORT_NONE || !(mem->access & GX_ACCESS_PUT) || held_by(p, mem) ||
+	    p->nr_held == LOCAL_HELD_MAX)
+		return;
+	p->held[p->nr_held++] = mem;
+	mem->nr_held++;
+}
+
+static void held_say(const struct gx_conn *c, const struct local_peer *p)
+{
+	char more[32] = "";
+
+	if (p->nr_held > 1)
+		snprintf(more, sizeof(more), " and %u more", p->nr_held - 1);
+	gx_warn("peer %s left without a word, and process %d lives: is it stopped? When it goes on "
+		"it may write what is left of a put, at most 256 KiB, into region '%s'%s. Until it "
+		"has ended they count as quarantined: kill -9 %d, or share other memory instead",
+		c->peer_name, (int)p->pid, p->held[0]->name, more, (int)p->pid);
+}
+
+void local_lost(struct gx_conn *c)
+{
+	struct local_conn *l = c->local;
+	struct local_peer *p = l ? l->peer : NULL;
+	unsigned before = p ? p->nr_held : 0;
+
+	if (!p || !l->shown || (p->pidfd >= 0 && proc_has_ended(p->pidfd)))
+		return;
+	for (struct gx_mem *m = c->gx->mems; m; m = m->next)
+		for (unsigned i = 0; i < c->nr_told; i++)
+			if (c->told[i] == m)
+				hold(p, m);
+	if (p->nr_held == before)
+		return;
+	held_count(c->gx);
+	if (!c->gx->closing) /* then nobody reads there any more */
+		held_say(c, p);
+}
+
+void local_mem_gone(struct gx_mem *mem)
+{
+	struct local_peer *p, *next;
+	bool held = mem->nr_held;
+
+	for (p = held ? mem->gx->peers : NULL; p; p = next) {
+		next = p->next;
+		for (unsigned i = p->nr_held; i-- > 0;)
+			if (p->held[i] == mem) {
+				p->held[i] = p->held[--p->nr_held];
+				mem->nr_held--;
+			}
+		if (!p->nr_held && !p->nr_conns)
+			peer_free(mem->gx, p);
+	}
+	if (held)
+		held_count(mem->gx);
+}
+
+static void held_end(struct gx *gx, struct local_peer *p)
+{
+	while (p->nr_held)
+		p->held[--p->nr_held]->nr_held--;
+	held_count(gx);
+	if (!p->nr_conns)
+		peer_free(gx, p);
+}
+
+bool local_tick(struct gx *gx)
+{
+	struct local_peer *p, *next;
+	bool ended = false;
+
+	for (p = gx->peers; p; p = next) {
+		next = p->next;
+		if (!p->nr_held || p->pidfd < 0 || !proc_has_ended(p->pidfd))
+			continue;
+		gx_info("process %d has ended: its quarantine has, too", (int)p->pid);
+		held_end(gx, p);
+		ended = true;
+	}
+	return ended;
+}
+
+void local_peers_close(struct gx *gx)
+{
+	struct local_peer *p, *next;
+
+	for (p = gx->peers; p; p = next) {
+		next = p->next;
+		if (p->nr_held)
+			held_end(gx, p);
+	}
 }

@@ -284,15 +284,29 @@ GX_EXPORT int gx_mem_reg(struct gx *gx, enum gx_mem_kind kind, int device, void 
 	return 0;
 }
 
+/* What a process that left without a word may write to. Pages of a memfd or of cuMemCreate are
+ * nobody else's while it has them mapped; memory that cudaIpc names would be the next owner's. */
+static bool mem_must_stay(const struct gx_mem *mem)
+{
+	return mem->nr_held && mem->own && mem->share.kind == GX_GPU_SHARE_IPC;
+}
+
 static void mem_destroy(struct gx_mem *mem)
 {
+	bool stays = mem_must_stay(mem);
+
+	if (stays)
+		gx_warn("%llu bytes of cuda:%d stay with the process: a stopped one may write "
+			"there",
+			(unsigned long long)mem->len, mem->device);
+	local_mem_gone(mem);
 	for (unsigned p = 0; mem->kind == GX_MEM_HOST && mem->addr && p < mem->gx->nr_ports; p++)
 		mem->gx->port[p].port->ops->mem_unmap(mem->gx->port[p].port, mem->addr, mem->len);
 	if (mem->dma)
 		mem->dma->ops->host_unmap(mem->dma, mem->addr, mem->len);
 	if (mem->own && mem->addr && mem->kind == GX_MEM_HOST)
 		munmap(mem->addr, GX_ALIGN_UP(GX_MAX(mem->len, 1), GX_HUGE_PAGE));
-	else if (mem->own && mem->addr)
+	else if (mem->own && mem->addr && !stays)
 		mem->gpu->ops->mem_free(mem->gpu, mem->addr, GX_MAX(mem->len, 1));
 	if (mem->fd >= 0)
 		close(mem->fd);
@@ -306,7 +320,7 @@ void mem_reap(struct gx *gx, bool all)
 	while (*at) {
 		struct gx_mem *mem = *at;
 
-		if (!all && !mem->dying) {
+		if (!all && (!mem->dying || mem_must_stay(mem))) {
 			at = &mem->next;
 			continue;
 		}
@@ -327,7 +341,7 @@ static int free_run(void *arg)
 				      memory_order_release);
 	for (struct gx_conn *c = mem->gx->conns; c && mem->shared; c = c->next)
 		local_revoke(c, mem);
-	if (mem->shared && mem->gx->conns) {
+	if ((mem->shared && mem->gx->conns) || mem_must_stay(mem)) {
 		mem->dying = true;
 		return 0;
 	}

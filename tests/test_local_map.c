@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A connection's half of the local link, with the peer's half played by hand: what is offered,
- * which descriptors go out, which of a hostile peer's are refused, and what connections share.
+ * which descriptors go out, which of a hostile peer's are refused, what connections share, and
+ * what is kept from a peer that may still write.
  * Every test ends by counting open descriptors.
  */
 #include <dirent.h>
@@ -33,6 +34,7 @@
 /* Ours, with a region that may be written, one that may be read, and one that is not exported. */
 struct rig {
 	struct gx *gx;
+	struct gx *ours; /* of the connections: no control thread looks at it, this one does */
 	struct gx_mem *put, *get, *mine;
 	struct gx_conn conn, second; /* second: has nothing told */
 	unsigned nr_fds;	     /* before the connection */
@@ -53,7 +55,7 @@ static unsigned fds_count(void)
 
 static uint64_t stat_of(const struct rig *r, enum gx_stat_id id)
 {
-	return gx_stat_get(&r->gx->ctl_stats, id);
+	return gx_stat_get(&r->ours->ctl_stats, id);
 }
 
 static int setup(void **state)
@@ -74,12 +76,16 @@ static int setup(void **state)
 	assert_int_equal(gx_mem_share(r->put, "put", GX_ACCESS_PUT), 0);
 	assert_int_equal(gx_mem_share(r->get, "get", GX_ACCESS_GET), 0);
 	assert_int_equal(gx_mem_share(r->mine, "mine", GX_ACCESS_PUT), 0);
-	r->conn.gx = r->gx;
+	r->ours = aligned_alloc(GX_CACHE_LINE, GX_ALIGN_UP(sizeof(*r->ours), GX_CACHE_LINE));
+	assert_non_null(r->ours);
+	memset(r->ours, 0, sizeof(*r->ours));
+	r->ours->mems = r->gx->mems;
+	r->conn.gx = r->ours;
 	r->conn.told[0] = r->mine;
 	r->conn.told[1] = r->put;
 	r->conn.told[2] = r->get;
 	r->conn.nr_told = 3;
-	r->second.gx = r->gx;
+	r->second.gx = r->ours;
 	r->nr_fds = fds_count();
 	*state = r;
 	return 0;
@@ -92,9 +98,11 @@ static int teardown(void **state)
 	local_close(&r->conn);
 	local_close(&r->second);
 	assert_int_equal(fds_count(), r->nr_fds);
-	assert_null(r->gx->peers);
+	assert_null(r->ours->peers);
 	assert_int_equal(stat_of(r, GX_STAT_MAPS), 0);
+	assert_int_equal(stat_of(r, GX_STAT_QUARANTINED_B), 0);
 	gx_close(r->gx);
+	free(r->ours);
 	free(r);
 	return 0;
 }
@@ -352,7 +360,7 @@ static int meet_child(struct gx_conn *c)
 	if (!pid) {
 		char b;
 
-		close(fd);
+		close_range(3, ~0u, 0); /* the ends of other children among them */
 		fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
 		_exit(connect(fd, (struct sockaddr *)&sa, len) || read(fd, &b, 1) < 0);
 	}
@@ -409,7 +417,9 @@ static void share__second_connection_maps_nothing(void **state)
 	local_release(&r->second); /* once is enough */
 	assert_int_equal(stat_of(r, GX_STAT_MAPS), 0);
 	assert_true(msync((void *)((uintptr_t)b->addr & ~4095ul), 4096, MS_ASYNC) < 0);
-	assert_null(r->gx->peers);
+	assert_non_null(r->ours->peers); /* for its quarantine, should there be one */
+	local_close(&r->second);
+	assert_null(r->ours->peers);
 	close(fd);
 }
 
@@ -497,6 +507,151 @@ static void share__nothing_of_who_is_not_known(void **state)
 	close(fd);
 }
 
+/* ---- Who left without a word ---- */
+
+/* A peer that has everything of ours that is told. */
+static int lost_peer(struct rig *r, struct gx_conn *c)
+{
+	int fds[LOCAL_FDS_MAX], child;
+
+	if (c != &r->conn) {
+		memcpy(c->told, r->conn.told, sizeof(c->told));
+		c->nr_told = r->conn.nr_told;
+	}
+	assert_int_equal(local_open(c, LANES), 0);
+	child = meet_child(c);
+	local_fds(c, fds);
+	return child;
+}
+
+/* Until the child has ended, and longer than the connection lasts. What may only be read, and what
+ * is not exported, is nothing it could write to. */
+static void lost__until_the_process_ends(void **state)
+{
+	struct rig *r = *state;
+	int child = lost_peer(r, &r->conn);
+
+	local_lost(&r->conn);
+	local_lost(&r->conn);
+	assert_int_equal(stat_of(r, GX_STAT_QUARANTINED_B), 100); /* put */
+	assert_int_equal(r->put->nr_held, 1);
+	assert_int_equal(r->get->nr_held + r->mine->nr_held, 0);
+	assert_false(local_tick(r->ours));
+	local_close(&r->conn);
+	assert_false(local_tick(r->ours));
+	assert_int_equal(stat_of(r, GX_STAT_QUARANTINED_B), 100);
+	child_end(child);
+	assert_true(local_tick(r->ours));
+	assert_false(local_tick(r->ours));
+	assert_int_equal(r->put->nr_held, 0);
+}
+
+static void lost__who_has_ended_or_got_nothing(void **state)
+{
+	struct rig *r = *state;
+	int child = lost_peer(r, &r->conn);
+
+	child_end(child);
+	local_lost(&r->conn);
+	assert_int_equal(r->put->nr_held, 0);
+	assert_int_equal(local_open(&r->second, LANES), 0);
+	child = meet_child(&r->second);
+	local_lost(&r->second); /* no descriptor went out */
+	child_end(child);
+	memset(&r->second.told, 0, sizeof(r->second.told));
+	local_close(&r->second);
+	local_lost(&r->second); /* has no local half */
+}
+
+static void lost__two_processes(void **state)
+{
+	struct rig *r = *state;
+	int a = lost_peer(r, &r->conn), b = lost_peer(r, &r->second);
+
+	local_lost(&r->conn);
+	local_lost(&r->second);
+	assert_int_equal(r->put->nr_held, 2);
+	assert_int_equal(stat_of(r, GX_STAT_QUARANTINED_B), 100);
+	child_end(a);
+	while (!local_tick(r->ours)) /* wait() took either */
+		;
+	assert_int_equal(r->put->nr_held, 1);
+	assert_int_equal(stat_of(r, GX_STAT_QUARANTINED_B), 100);
+	child_end(b);
+	assert_true(local_tick(r->ours));
+	assert_int_equal(r->put->nr_held, 0);
+}
+
+static int reap_run(void *gx)
+{
+	unsigned n = 0;
+
+	mem_reap(gx, false);
+	for (const struct gx_mem *m = ((struct gx *)gx)->mems; m; m = m->next)
+		n++;
+	return (int)n;
+}
+
+/* Memory that cudaIpc names would be somebody else's: it is freed when the process has ended. Host
+ * memory, whose pages are the mappings', goes at once. */
+static void lost__memory_that_is_freed(void **state)
+{
+	struct rig *r = *state;
+	int child = lost_peer(r, &r->conn);
+
+	local_lost(&r->conn);
+	r->put->share.kind = GX_GPU_SHARE_IPC;
+	gx_mem_free(r->put);
+	assert_true(r->put->dying);
+	assert_int_equal(gx_uring_run_wait(r->gx->uring, reap_run, r->gx), 3);
+	local_close(&r->conn);
+	child_end(child);
+	assert_true(local_tick(r->ours));
+	r->ours->mems = NULL;
+	assert_int_equal(gx_uring_run_wait(r->gx->uring, reap_run, r->gx), 2);
+	r->nr_fds--;
+}
+
+static void lost__host_memory_that_is_freed(void **state)
+{
+	struct rig *r = *state;
+	int child = lost_peer(r, &r->conn);
+
+	local_lost(&r->conn);
+	r->put->gx->peers = r->ours->peers; /* where gx_mem_free() looks */
+	gx_mem_free(r->put);
+	r->gx->peers = NULL;
+	assert_int_equal(r->ours->peers->nr_held, 0);
+	r->ours->mems = r->gx->mems;
+	local_close(&r->conn);
+	child_end(child);
+	gx_stat_set(&r->ours->ctl_stats, GX_STAT_QUARANTINED_B, 0);
+	r->nr_fds--;
+}
+
+/* What a GPU of ours has not finished with stays mapped, and counts. */
+static void stuck__stays_and_counts(void **state)
+{
+	struct rig *r = *state;
+	int fd = memfd(LEN, F_SEAL_SHRINK);
+	struct gx_gpu none = {0};
+	struct local_mem *mem;
+	char *addr;
+
+	opened(r, &r->conn);
+	mem = map_one(&r->conn, r, 1, fd)->mem;
+	addr = mem->addr;
+	mem->gpu = &none;
+	r->conn.local->stuck = true;
+	local_close(&r->conn);
+	assert_int_equal(stat_of(r, GX_STAT_QUARANTINED_B), LEN);
+	assert_int_equal(stat_of(r, GX_STAT_MAPS), 0);
+	strcpy(addr, "there");
+	munmap(addr, LEN);
+	gx_stat_set(&r->ours->ctl_stats, GX_STAT_QUARANTINED_B, 0);
+	close(fd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -515,6 +670,12 @@ int main(void)
 		T(share__not_with_another_process),
 		T(share__not_with_other_rights),
 		T(share__nothing_of_who_is_not_known),
+		T(stuck__stays_and_counts),
+		T(lost__until_the_process_ends),
+		T(lost__who_has_ended_or_got_nothing),
+		T(lost__two_processes),
+		T(lost__memory_that_is_freed),
+		T(lost__host_memory_that_is_freed),
 #undef T
 	};
 

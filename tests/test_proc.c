@@ -652,6 +652,7 @@ static void client_killed__in_a_put(void **state)
 
 	own_open(&n, true, 0);
 	clients_killed(&n, is_shm() ? rounds(20, 200) : rounds(6, 60), 1);
+	CHECK(!node_ctl_stat(&n, GX_STAT_QUARANTINED_B), "the dead are quarantined");
 	node_close(&n);
 }
 
@@ -849,6 +850,14 @@ static uint64_t written(const char *p, uint64_t len)
 /* What a client that goes on may still write: over the local link, the rest of a slice. */
 #define STOPPED_B (is_local(port) ? 256u << 10 : 0)
 
+static uint64_t quarantined(const struct node *n)
+{
+	return node_ctl_stat(n, GX_STAT_QUARANTINED_B);
+}
+
+/* While a stopped client lives: what it may have mapped of ours and write to. */
+#define QUARANTINE_B (is_local(port) ? NODE_KV_B + NODE_BAD_B : 0)
+
 /* A client stops longer than its peer time-out and goes on: nobody else's bytes change, and it gets
  * errors. */
 static void client_stopped__and_continued(void **state)
@@ -874,6 +883,8 @@ static void client_stopped__and_continued(void **state)
 		kill(victim.pid, SIGSTOP);
 		CHECK(NODE_UNTIL(&n, n.nr_downs == downs + 1, WAIT_MS),
 		      "the stopped client is not given up");
+		CHECK(NODE_UNTIL(&n, quarantined(&n) == QUARANTINE_B, 5000), "%llu quarantined",
+		      (unsigned long long)quarantined(&n));
 		verify_start(&n, &later, addr, 1, 20);
 		verify_wait(&n, &later);
 		memset(n.base, POISON, ZONE_B);
@@ -884,9 +895,46 @@ static void client_stopped__and_continued(void **state)
 		verify_wait(&n, &later);
 		CHECK(written(n.base, ZONE_B) <= STOPPED_B,
 		      "a client that was given up has written");
+		CHECK(NODE_UNTIL(&n, !quarantined(&n), 2000), "%llu quarantined",
+		      (unsigned long long)quarantined(&n));
 	}
 	verify_stop(&n, &other);
 	rest_check(&n, &base);
+	node_close(&n);
+}
+
+/* Stopped, given up, freed under it, and killed: others go on meanwhile, and afterwards. */
+static void client_stopped__and_killed(void **state)
+{
+	struct node_cfg cfg = {.port = port, .server = true, .echo_b = 64};
+	struct child victim, later;
+	struct node n;
+	unsigned addr;
+
+	node_open(&n, &cfg);
+	addr = node_listen(&n);
+	for (unsigned i = 0; i < rounds(1, 10); i++) {
+		child_start(&victim, "@victim", "port=%s addr=%u off=0 seed=%u timeout_ms=1000",
+			    port, addr, i);
+		child_hear(&n, &victim, "put", WAIT_MS);
+		NODE_UNTIL(&n, false, rnd(&seed) % 20);
+		kill(victim.pid, SIGSTOP);
+		CHECK(NODE_UNTIL(&n, quarantined(&n) == QUARANTINE_B, 5000), "%llu quarantined",
+		      (unsigned long long)quarantined(&n));
+		if (n.bad) {
+			gx_mem_free(n.bad); /* host memory: nothing keeps it */
+			n.bad = NULL;
+			CHECK(NODE_UNTIL(&n, quarantined(&n) == (QUARANTINE_B ? NODE_KV_B : 0),
+					 2000));
+		}
+		verify_start(&n, &later, addr, 1, 20);
+		verify_wait(&n, &later);
+		child_kill(&victim);
+		CHECK(NODE_UNTIL(&n, !quarantined(&n), 1000), "%llu quarantined",
+		      (unsigned long long)quarantined(&n));
+		verify_start(&n, &later, addr, 1, 20);
+		verify_wait(&n, &later);
+	}
 	node_close(&n);
 }
 
@@ -1294,6 +1342,7 @@ static int test_run(void)
 		cmocka_unit_test(server_killed__in_put_get_recv),
 		cmocka_unit_test(server_killed__under_a_queue),
 		cmocka_unit_test(client_stopped__and_continued),
+		cmocka_unit_test(client_stopped__and_killed),
 		cmocka_unit_test(server_stopped__and_continued),
 		cmocka_unit_test(server_stopped__in_a_receive),
 		cmocka_unit_test(hostile__scribbles_over_segments),

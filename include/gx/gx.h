@@ -159,7 +159,8 @@ int gx_mem_reg(struct gx *gx, enum gx_mem_kind kind, int device, void *addr, uin
 	       struct gx_mem **out);
 /** gx_mem_free() - Deregister, and free what gx_mem_alloc() made. Nothing may be posted on it here;
  * peers can name a region no more, and what they have under way in it is no danger: then it goes
- * when the last connection has ended. [control] */
+ * when the last connection has ended; a GPU's that is named by cudaIpc, when no process that left
+ * without a word may still write to it. [control] */
 void gx_mem_free(struct gx_mem *mem);
 void *gx_mem_addr(const struct gx_mem *mem); /* host address, or the device's */
 uint64_t gx_mem_len(const struct gx_mem *mem);
