@@ -74,8 +74,13 @@ static int opts_check(const struct gx_opts *o)
 		return gx_fail(-EINVAL, "integrity mode %d: 0 (none) or 1 (CRC32C)", o->integrity);
 	if (o->unpack > GX_UNPACK_MODE_NONE)
 		return gx_fail(-EINVAL, "unpack mode %d is not known", o->unpack);
-	if (o->engine > GX_COPY_RESIDENT)
+	if (o->engine > GX_COPY_KERNEL)
 		return gx_fail(-EINVAL, "copy engine %d is not known", o->engine);
+	if (o->engine == GX_COPY_KERNEL && o->unpack > GX_UNPACK_MODE_RESIDENT)
+		return gx_fail(-EINVAL,
+			       "copy engine kernel launches the unpack kernel, and unpack mode %s "
+			       "has none: take unpack mode auto, kernel or resident",
+			       gx_unpack_name((enum gx_unpack)o->unpack));
 	return 0;
 }
 

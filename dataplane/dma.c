@@ -9,13 +9,16 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define DMA_FEW	   2  /* copies under way at most for another to count as alone */
-#define DMA_CALM   64 /* copies that were alone before the resident kernel takes one again */
-#define DMA_LONE   32 /* powers of two; copies that the resident kernel may have under way */
-#define DMA_UNSEEN UINT64_MAX /* of since_ns: no turn has looked since */
-#define DMA_TRY_B  4096	      /* length and number of the copies that are timed */
-#define DMA_TRIES  31
-#define DMA_TELL   16 /* copies that one flag tells of, at most */
+#define DMA_FEW		 2  /* copies under way at most for another to count as alone */
+#define DMA_CALM	 64 /* copies that were alone before the resident kernel takes one again */
+#define DMA_LONE	 32 /* powers of two; copies that the resident kernel may have under way */
+#define DMA_UNSEEN	 UINT64_MAX /* of since_ns: no turn has looked since */
+#define DMA_TRY_B	 4096	    /* length and number of the copies that are timed */
+#define DMA_TRIES	 31
+#define DMA_TELL	 16	      /* copies that one flag tells of, at most */
+#define DMA_KERNELS	 64	      /* blocks of KERNEL that may be under way; power of two */
+#define DMA_KERNEL_B	 (1ull << 30) /* of a block, whose offsets have 32 bits */
+#define DMA_KERNEL_BURST 16	      /* blocks of a launch */
 #define DMA_BULK_B                                                                                 \
 	(8u << 20) /* longer copies keep to the first stream, out of the way of short ones */
 
@@ -35,11 +38,21 @@ struct dma_lone {
 	uint64_t since_ns;	      /* when done last moved, or the first began */
 };
 
+/* Copies by launched kernels: a block each, or several for a long one. Numbers are of blocks. */
+struct dma_kernel {
+	struct gx_gpu_stream *stream; /* NULL: not used */
+	struct gx_block *block;	      /* [DMA_KERNELS] */
+	uint32_t begun, launched;
+	uint32_t done; /* all up to it have ended */
+	uint64_t since_ns;
+};
+
 struct dma {
 	struct gx_gpu *gpu;
 	uint64_t timeout_ns;
 	enum dma_engine engine;
 	struct dma_lone lone;
+	struct dma_kernel kernel;
 	uint32_t ce_ns, resident_ns; /* see dma_lone_ns() */
 	uint32_t crowd; /* AUTO: copies to come that copy engines do even when they are alone */
 	/* Each in its own line, written by the GPU. [DMA_STREAMS]: the last copy that ended; then
@@ -68,6 +81,21 @@ static uint32_t dma_out(const struct dma *d)
 	for (unsigned i = 0; i < DMA_STREAMS; i++)
 		n += d->stream[i].queued - d->stream[i].done;
 	return n;
+}
+
+/* What is not taken because the stream has failed will never be. */
+static void dma_look_for_fault(struct dma *d, struct gx_gpu_stream *stream)
+{
+	if (d->gpu->ops->fault(stream))
+		d->err = -EIO;
+}
+
+/* The clock of who posts may have stood for long: time runs from the first turn that looks. */
+static bool is_overdue(const struct dma *d, uint64_t *since_ns, uint64_t now_ns)
+{
+	if (*since_ns == DMA_UNSEEN)
+		*since_ns = now_ns;
+	return now_ns - *since_ns > d->timeout_ns;
 }
 
 /* ---- open: which engine is faster for one short copy ---- */
@@ -127,6 +155,118 @@ bool dma_lone_ns(const struct dma *d, uint32_t *ce_ns, uint32_t *resident_ns)
 	return d->engine != DMA_CE;
 }
 
+/* ---- KERNEL ---- */
+
+static int kernel_open(struct dma *d)
+{
+	struct dma_kernel *k = &d->kernel;
+	int ret = 0;
+
+	k->block = calloc(DMA_KERNELS, sizeof(*k->block));
+	if (!k->block)
+		return -ENOMEM;
+	for (unsigned i = 0; i < DMA_KERNELS && !ret; i++)
+		ret = d->gpu->ops->block_alloc(d->gpu, &k->block[i]);
+	return ret ? ret : d->gpu->ops->stream_open(d->gpu, GX_STREAM_LAUNCH, &k->stream);
+}
+
+static void kernel_close(struct dma *d)
+{
+	struct dma_kernel *k = &d->kernel;
+
+	if (k->stream)
+		d->gpu->ops->stream_close(k->stream);
+	for (unsigned i = 0; k->block && i < DMA_KERNELS; i++)
+		d->gpu->ops->block_free(d->gpu, &k->block[i]);
+	free(k->block);
+}
+
+static void kernel_fill(struct gx_block *b, void *dst, const void *src, uint64_t len)
+{
+	b->src_base = (uintptr_t)src;
+	b->nr = b->nr_seg = 1;
+	b->desc[0] = (struct gx_desc){.len = (uint32_t)len};
+	b->aux[0] = (struct gx_desc_aux){0};
+	b->seg[0] = (struct gx_seg){(uintptr_t)dst, len};
+	*b->cnt = 1;
+	b->bytes = len;
+	b->hints = GX_HINT_WEIGHT | GX_HINT_LEN | GX_HINT_SEG0;
+	b->hint_len = (uint32_t)len;
+	__atomic_store_n(b->status, GX_BLOCK_PENDING, __ATOMIC_RELAXED);
+}
+
+static struct gx_block *kernel_block(struct dma *d, uint32_t number)
+{
+	return &d->kernel.block[number % DMA_KERNELS];
+}
+
+static bool kernel_copy(struct dma *d, char *dst, const char *src, uint64_t len,
+			struct dma_ticket *out)
+{
+	struct dma_kernel *k = &d->kernel;
+
+	if ((len - 1) / DMA_KERNEL_B + 1 > DMA_KERNELS - (k->begun - k->done))
+		return false;
+	if (k->begun == k->done)
+		k->since_ns = DMA_UNSEEN;
+	for (uint64_t at = 0; at < len; at += DMA_KERNEL_B)
+		kernel_fill(kernel_block(d, k->begun++), dst + at, src + at,
+			    GX_MIN(len - at, DMA_KERNEL_B));
+	*out = (struct dma_ticket){.seq = k->begun, .stream = DMA_STREAMS + 1};
+	return true;
+}
+
+/* What was begun since the last launch goes in one, as far as a launch takes it. */
+static void kernel_launch(struct dma *d, uint64_t now_ns)
+{
+	struct dma_kernel *k = &d->kernel;
+
+	while (k->launched != k->begun && !d->err) {
+		struct gx_block *list[DMA_KERNEL_BURST];
+		uint32_t n = GX_MIN(k->begun - k->launched, (uint32_t)DMA_KERNEL_BURST), took;
+
+		for (uint32_t i = 0; i < n; i++)
+			list[i] = kernel_block(d, k->launched + i);
+		took = d->gpu->ops->unpack(k->stream, list, n, now_ns);
+		k->launched += took;
+		if (!took) {
+			dma_look_for_fault(d, k->stream);
+			return;
+		}
+	}
+}
+
+/* As far as all before have ended. True: one has. */
+static bool kernel_reap(struct dma *d, uint64_t now_ns)
+{
+	struct dma_kernel *k = &d->kernel;
+	uint32_t before = k->done;
+
+	if (k->begun == before)
+		return false;
+	kernel_launch(d, now_ns);
+	d->gpu->ops->reap(k->stream, now_ns);
+	while (k->done != k->launched) {
+		uint32_t status =
+			__atomic_load_n(kernel_block(d, k->done)->status, __ATOMIC_ACQUIRE);
+
+		if (status == GX_BLOCK_PENDING)
+			break;
+		if (status != GX_BLOCK_OK)
+			d->err = d->err ? d->err : -EIO;
+		k->done++;
+	}
+	if (k->done != before)
+		k->since_ns = DMA_UNSEEN;
+	else if (d->gpu->ops->fault(k->stream))
+		d->err = d->err ? d->err : -EIO;
+	else if (is_overdue(d, &k->since_ns, now_ns))
+		d->err = d->err ? d->err : -ETIMEDOUT;
+	return k->done != before;
+}
+
+/* ---- open and close ---- */
+
 int dma_open(struct gx_gpu *gpu, enum dma_engine engine, uint64_t timeout_ns, struct dma **out)
 {
 	struct dma *d = calloc(1, sizeof(*d));
@@ -142,7 +282,9 @@ int dma_open(struct gx_gpu *gpu, enum dma_engine engine, uint64_t timeout_ns, st
 		ret = -ENOMEM;
 	for (unsigned i = 0; i < DMA_STREAMS && !ret; i++)
 		ret = gpu->ops->stream_open(gpu, GX_STREAM_LAUNCH, &d->stream[i].stream);
-	if (!ret && engine != DMA_CE)
+	if (!ret && engine == DMA_KERNEL)
+		ret = kernel_open(d);
+	if (!ret && (engine == DMA_AUTO || engine == DMA_RESIDENT))
 		ret = gpu->ops->stream_open(gpu, GX_STREAM_RESIDENT, &d->lone.stream);
 	if (!ret && engine == DMA_AUTO)
 		ret = dma_choose(d);
@@ -163,6 +305,7 @@ void dma_close(struct dma *d)
 			d->gpu->ops->stream_close(d->stream[i].stream);
 	if (d->lone.stream)
 		d->gpu->ops->stream_close(d->lone.stream);
+	kernel_close(d);
 	if (d->flags)
 		d->gpu->ops->flag_free(d->gpu, d->flags, DMA_FLAGS);
 	free(d);
@@ -209,13 +352,6 @@ static bool is_lone(struct dma *d, uint64_t len)
 	return !d->crowd;
 }
 
-/* What is not taken because the stream has failed will never be. */
-static void dma_look_for_fault(struct dma *d, struct gx_gpu_stream *stream)
-{
-	if (d->gpu->ops->fault(stream))
-		d->err = -EIO;
-}
-
 static bool lone_copy(struct dma *d, const struct gx_gpu_copy *copy, uint64_t now_ns,
 		      struct dma_ticket *out)
 {
@@ -241,6 +377,8 @@ bool dma_copy(struct dma *d, void *dst, const void *src, uint64_t len, uint64_t 
 
 	if (d->err)
 		return false;
+	if (d->engine == DMA_KERNEL)
+		return kernel_copy(d, dst, src, len, out);
 	if (is_lone(d, len) && lone_copy(d, &copy, now_ns, out))
 		return true;
 	s = stream_choose(d, len);
@@ -259,6 +397,8 @@ bool dma_copy(struct dma *d, void *dst, const void *src, uint64_t len, uint64_t 
 
 bool dma_done(const struct dma *d, struct dma_ticket t)
 {
+	if (t.stream > DMA_STREAMS)
+		return (int32_t)(d->kernel.done - t.seq) >= 0;
 	/* Pairs with the GPU: a copy's bytes are visible before the flag that tells of it. */
 	uint32_t done = __atomic_load_n(flag_of(d, t), __ATOMIC_ACQUIRE);
 
@@ -291,20 +431,14 @@ static void stream_look(struct dma *d, unsigned i)
 
 void dma_kick(struct dma *d, uint64_t now_ns)
 {
+	if (d->engine == DMA_KERNEL)
+		kernel_launch(d, now_ns);
 	for (unsigned i = 0; i < DMA_STREAMS; i++) {
 		if (d->stream[i].queued == d->stream[i].flagged)
 			continue;
 		stream_look(d, i);
 		stream_tell(d, i, now_ns);
 	}
-}
-
-/* The clock of who posts may have stood for long: time runs from the first turn that looks. */
-static bool is_overdue(const struct dma *d, uint64_t *since_ns, uint64_t now_ns)
-{
-	if (*since_ns == DMA_UNSEEN)
-		*since_ns = now_ns;
-	return now_ns - *since_ns > d->timeout_ns;
 }
 
 static void stream_watch(struct dma *d, struct dma_stream *s, uint64_t now_ns)
@@ -340,7 +474,7 @@ static bool lone_reap(struct dma *d, uint64_t now_ns)
 
 bool dma_reap(struct dma *d, uint64_t now_ns)
 {
-	bool ended = lone_reap(d, now_ns);
+	bool ended = lone_reap(d, now_ns) | kernel_reap(d, now_ns);
 
 	for (unsigned i = 0; i < DMA_STREAMS; i++) {
 		struct dma_stream *s = &d->stream[i];

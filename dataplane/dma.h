@@ -2,7 +2,8 @@
 /*
  * Contiguous copies of one core by one GPU: out of and into its memory, memory of another GPU that
  * is mapped for it, and host memory that it knows. Its copy engines do them, on several streams, so
- * that short copies overlap; a short copy that is alone is done sooner by the resident kernel.
+ * that short copies overlap; a short copy that is alone is done sooner by the resident kernel. Or a
+ * launched kernel does all, on the SMs that unpacking may use: to be compared with those.
  * Copies are unordered among themselves; one is done when its bytes are visible. Owner: poll core;
  * opened and closed on the control path.
  */
@@ -19,6 +20,7 @@ enum dma_engine {
 		   */
 	DMA_CE,
 	DMA_RESIDENT, /* for all short ones */
+	DMA_KERNEL,   /* for all: a launch of the unpack kernel for what was begun since the last */
 };
 
 struct dma;
@@ -30,7 +32,8 @@ struct dma_ticket {
 };
 
 /**
- * dma_open() - @timeout_ns: the GPU has failed when a copy takes longer. With AUTO both engines are
+ * dma_open() - @timeout_ns: the GPU has failed when a copy takes longer. KERNEL: the
+ * GPU was opened to unpack by kernels. With AUTO both engines are
  * timed, for about a millisecond, and the faster one takes short copies that are alone. Control
  * path.
  */

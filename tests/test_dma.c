@@ -199,6 +199,61 @@ static void dma_copy__by_the_resident_kernel(void **state)
 	dma_close(d);
 }
 
+/* Begun copies go in one launch; they end in order, and a ring of them is all there can be. */
+static void dma_copy__by_launched_kernels(void **state)
+{
+	struct rig *r = *state;
+	struct dma_ticket t[65], one;
+	unsigned n = 0;
+	struct dma *d;
+
+	assert_int_equal(dma_open(r->gpu, DMA_KERNEL, TIMEOUT, &d), 0);
+	while (n < GX_ARRAY_SIZE(t) && dma_copy(d, r->dst + n * 64, r->src + n * 64, 64, 0, &t[n]))
+		n++;
+	assert_int_equal(n, 64);
+	dma_kick(d, 0);
+	assert_false(dma_reap(d, DELAY - 1));
+	assert_false(dma_done(d, t[0]));
+	assert_true(dma_reap(d, DELAY));
+	for (unsigned i = 0; i < n; i++)
+		assert_true(dma_done(d, t[i]));
+	assert_memory_equal(r->dst, r->src, n * 64);
+	for (unsigned i = 0; i < 200; i++) { /* round the ring; a kick is not needed */
+		uint64_t now_ns = (2 + 2ull * i) * DELAY;
+
+		assert_true(dma_copy(d, r->dst + i, r->src + 2 * i, LEN / 4, now_ns, &one));
+		assert_false(dma_reap(d, now_ns));
+		assert_true(dma_done(d, t[63]));
+		assert_false(dma_done(d, one));
+		assert_true(dma_reap(d, now_ns + DELAY));
+		assert_true(dma_done(d, one));
+	}
+	assert_memory_equal(r->dst + 199, r->src + 398, LEN / 4);
+	dma_close(d);
+}
+
+static void dma_err__of_a_launched_kernel(void **state)
+{
+	struct gx_gpu_cfg cfg = {.delay_ns = 10 * TIMEOUT};
+	struct rig *r = *state;
+	struct dma_ticket t;
+	struct gx_gpu *slow;
+	struct dma *d;
+
+	assert_int_equal(gx_gpu_host_ops.open(&cfg, &slow), 0);
+	assert_int_equal(dma_open(slow, DMA_KERNEL, TIMEOUT, &d), 0);
+	assert_true(dma_copy(d, r->dst, r->src, 10, 0, &t));
+	dma_reap(d, 5);
+	dma_reap(d, 5 + TIMEOUT);
+	assert_int_equal(dma_err(d), 0);
+	dma_reap(d, 6 + TIMEOUT);
+	assert_int_equal(dma_err(d), -ETIMEDOUT);
+	assert_false(dma_done(d, t));
+	assert_false(dma_copy(d, r->dst, r->src, 10, 6 + TIMEOUT, &t));
+	dma_close(d);
+	gx_gpu_host_ops.close(slow);
+}
+
 static void dma_open__times_both_engines(void **state)
 {
 	uint32_t ce = 0, resident = 0;
@@ -235,6 +290,7 @@ int main(void)
 		TEST(dma_kick__tells_in_groups),	  TEST(dma_copy__full),
 		TEST(dma_copy__long_ones_keep_apart),	  TEST(dma_err__does_not_finish),
 		TEST(dma_copy__by_the_resident_kernel),	  TEST(dma_open__times_both_engines),
+		TEST(dma_copy__by_launched_kernels),	  TEST(dma_err__of_a_launched_kernel),
 		TEST(dma_err__of_the_resident_kernel),
 	};
 

@@ -441,6 +441,7 @@ int main(int argc, char **argv)
 	gx_close(gx);
 	failed += suite(GX_COPY_CE, "copy engines");
 	failed += suite(GX_COPY_RESIDENT, "resident");
+	failed += suite(GX_COPY_KERNEL, "kernel");
 	failed += suite(GX_COPY_AUTO, "auto");
 	if (getenv("GX_FAKE_CUDA"))
 		failed += fake_suite();

@@ -124,8 +124,10 @@ static void value_engine(const char *arg, struct perf_opts *o, struct argp_state
 		o->gx.engine = GX_COPY_CE;
 	else if (!strcmp(arg, "resident"))
 		o->gx.engine = GX_COPY_RESIDENT;
+	else if (!strcmp(arg, "kernel"))
+		o->gx.engine = GX_COPY_KERNEL;
 	else
-		argp_error(state, "--engine: '%s' is not cpu, ce, resident or auto", arg);
+		argp_error(state, "--engine: '%s' is not cpu, ce, resident, kernel or auto", arg);
 }
 
 /* ---- Groups
@@ -224,7 +226,8 @@ static const struct argp_option tune_options[] = {
 	{"engine", KEY_ENGINE, "ENGINE", 0,
 	 "Who copies over the local link: cpu (host memory), ce (a GPU's copy engines), resident "
 	 "(a "
-	 "kernel that stays, for up to 64K), auto (the default: ce, and lone short ones by the "
+	 "kernel that stays, for up to 64K), kernel (launched, on --sms), auto (the default: ce, "
+	 "and lone short ones by the "
 	 "faster of both)",
 	 3},
 	{"local-mem", KEY_LOCAL_MEM, "PLACE", 0, "Where payload lies here: host or cuda:N", 3},

@@ -103,7 +103,7 @@ static int perf_engine_check(const struct perf_opts *o, struct out *out)
 		return 0;
 	if (gpu)
 		out_error(out, "--engine cpu: the CPU does not copy memory of GPUs: take ce, "
-			       "resident or auto");
+			       "resident, kernel or auto");
 	else
 		out_error(out,
 			  "--engine %s: that is a GPU's, and payload lies in host memory: "

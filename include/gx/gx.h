@@ -72,6 +72,7 @@ enum gx_copy_engine {
 			 time are under way: the resident kernel when that was found to be faster */
 	GX_COPY_CE,   /* copy engines alone: no SM is used */
 	GX_COPY_RESIDENT, /* the resident kernel for all up to 64 KiB */
+	GX_COPY_KERNEL,	  /* for all a launched kernel, on the SMs of gx_opts.sms: to be compared */
 };
 
 enum gx_conn_event { GX_CONN_UP, GX_CONN_DOWN };
