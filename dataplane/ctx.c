@@ -305,6 +305,9 @@ static int ctx_open(struct gx *gx)
 
 	if (!ret)
 		ret = gx_random(&gx->mem_ids, sizeof(gx->mem_ids));
+	gx->pairs = calloc(1, sizeof(*gx->pairs));
+	if (!gx->pairs)
+		return gx_fail(-ENOMEM, "no memory");
 	if (ret)
 		return gx_fail(ret, "no random numbers: %s", strerror(-ret));
 	snprintf(gx->instance, sizeof(gx->instance), "gx-%d-%08x", getpid(), r);
@@ -425,6 +428,7 @@ GX_EXPORT void gx_close(struct gx *gx)
 		gx->host->ops->close(gx->host);
 	if (gx->arena)
 		gx_arena_close(gx->arena);
+	free(gx->pairs);
 	pthread_cond_destroy(&gx->wait_cond);
 	pthread_mutex_destroy(&gx->wait_lock);
 	free(gx);
@@ -494,23 +498,30 @@ static void say(char *buf, size_t room, size_t *at, const char *fmt, ...)
 	*at += n > 0 ? n : 0;
 }
 
-/* What the choice of an engine for short copies rests on, at the first core. */
-static void say_lone(struct gx *gx, unsigned gpu, char *buf, size_t room, size_t *at)
+/* What the choice of an engine for copies over the local link rests on. */
+static void say_engine(const struct gx *gx, char *buf, size_t room, size_t *at)
 {
-	uint32_t ce, resident;
-	bool kernel;
+	static const char *const asked[] = {[GX_COPY_CE] = "copy engines",
+					    [GX_COPY_RESIDENT] = "resident kernel",
+					    [GX_COPY_KERNEL] = "launched kernels"};
+	unsigned nr = 0;
+	char text[256];
+	int n;
 
-	if (!link_local_lone(gx->core[0]->local, gpu, &ce, &resident, &kernel))
+	if (gx->opts.engine != GX_COPY_AUTO) {
+		say(buf, room, at, "engine   short copies over link local: %s, as asked for\n",
+		    asked[gx->opts.engine]);
 		return;
-	if (!ce)
-		say(buf, room, at, "gpu %u    short copies over link local: %s, as asked for\n",
-		    gpu, kernel ? "resident kernel" : "copy engines");
-	else
+	}
+	for (unsigned i = 0; (n = local_pair_text(gx, i, text, sizeof(text))) >= 0; i++)
+		if (n) {
+			say(buf, room, at, "engine   %s\n", text);
+			nr++;
+		}
+	if (!nr)
 		say(buf, room, at,
-		    "gpu %u    4 KiB alone: copy engine %.1f us, resident kernel %.1f us: the %s "
-		    "does "
-		    "lone puts to 64K over link local\n",
-		    gpu, ce / 1e3, resident / 1e3, kernel ? "latter" : "former");
+		    "engine   short copies over link local: timed for each pair of places when a "
+		    "connection first uses it\n");
 }
 
 GX_EXPORT int gx_describe(struct gx *gx, char *buf, size_t room)
@@ -569,7 +580,11 @@ GX_EXPORT int gx_describe(struct gx *gx, char *buf, size_t room)
 		    mode == GX_UNPACK_AUTO ? " (a launch for each burst; while bursts come within "
 					     "100 us of one another, a kernel that stays)"
 					   : "");
-		say_lone(gx, i, buf, room, &at);
 	}
+	for (unsigned i = 0; i < GX_GPUS_MAX; i++)
+		if (gx->gpu[i]) {
+			say_engine(gx, buf, room, &at);
+			break;
+		}
 	return at < room ? (int)at : -ENOSPC;
 }

@@ -32,6 +32,7 @@ struct sub_rec;
 struct submit_core;
 struct link_local;
 struct local_conn;
+struct local_pairs;
 struct local_peer;
 
 /* A named region of ours. owner: ctl until shared; frozen afterwards. */
@@ -167,10 +168,11 @@ struct gx {
 	struct gx_submit *submits;	/* owner: ctl */
 	uint64_t mem_ids; /* owner: ctl; id of the last allocation. Begins at random, so that
 			     no other context of the process gives the same */
-	struct local_peer *peers; /* owner: ctl; processes on this host */
-	unsigned nr_peer_maps;	  /* owner: ctl; what of theirs is mapped */
-	uint64_t stuck_b;	  /* owner: ctl; of theirs, what a GPU has not finished with */
-	bool closing;		  /* ctl: gx_close() is under way: dead connections go at once */
+	struct local_pairs *pairs; /* which engine does short copies */
+	struct local_peer *peers;  /* owner: ctl; processes on this host */
+	unsigned nr_peer_maps;	   /* owner: ctl; what of theirs is mapped */
+	uint64_t stuck_b;	   /* owner: ctl; of theirs, what a GPU has not finished with */
+	bool closing;		   /* ctl: gx_close() is under way: dead connections go at once */
 	struct ctl *ctl;
 	struct gx_stats ctl_stats; /* written by ctl */
 	pthread_mutex_t wait_lock; /* for gx_conn_wait(): state changes are broadcast under it */

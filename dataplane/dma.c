@@ -13,8 +13,9 @@
 #define DMA_CALM	 64 /* copies that were alone before the resident kernel takes one again */
 #define DMA_LONE	 32 /* powers of two; copies that the resident kernel may have under way */
 #define DMA_UNSEEN	 UINT64_MAX /* of since_ns: no turn has looked since */
-#define DMA_TRY_B	 4096	    /* length and number of the copies that are timed */
-#define DMA_TRIES	 31
+#define DMA_TRIES	 31	    /* copies that are timed, at most */
+#define DMA_TRIES_MIN	 5
+#define DMA_TRY_NS	 5000000ull   /* after which so few are enough */
 #define DMA_TELL	 16	      /* copies that one flag tells of, at most */
 #define DMA_KERNELS	 64	      /* blocks of KERNEL that may be under way; power of two */
 #define DMA_KERNEL_B	 (1ull << 30) /* of a block, whose offsets have 32 bits */
@@ -53,7 +54,6 @@ struct dma {
 	enum dma_engine engine;
 	struct dma_lone lone;
 	struct dma_kernel kernel;
-	uint32_t ce_ns, resident_ns; /* see dma_lone_ns() */
 	uint32_t crowd; /* AUTO: copies to come that copy engines do even when they are alone */
 	/* Each in its own line, written by the GPU. [DMA_STREAMS]: the last copy that ended; then
 	 * [DMA_LONE]: the number of the slot's last copy, once that has ended. */
@@ -96,63 +96,6 @@ static bool is_overdue(const struct dma *d, uint64_t *since_ns, uint64_t now_ns)
 	if (*since_ns == DMA_UNSEEN)
 		*since_ns = now_ns;
 	return now_ns - *since_ns > d->timeout_ns;
-}
-
-/* ---- open: which engine is faster for one short copy ---- */
-
-/* One copy, waited for. Return: ns; UINT32_MAX: it did not end. */
-static uint32_t try_one(struct dma *d, void *dst, const void *src)
-{
-	uint64_t begin = gx_now_ns(), now = begin;
-	struct dma_ticket t;
-
-	if (!dma_copy(d, dst, src, DMA_TRY_B, begin, &t))
-		return UINT32_MAX;
-	dma_kick(d, begin);
-	while (!dma_done(d, t) && !dma_err(d) && now - begin < d->timeout_ns) {
-		now = gx_now_ns();
-		dma_reap(d, now);
-	}
-	return dma_done(d, t) ? (uint32_t)(gx_now_ns() - begin) : UINT32_MAX;
-}
-
-/* The median of some, after one that does not count. */
-static uint32_t try_engine(struct dma *d, enum dma_engine engine, void *dst, const void *src)
-{
-	uint32_t ns[DMA_TRIES];
-
-	d->engine = engine;
-	try_one(d, dst, src);
-	for (unsigned i = 0; i < DMA_TRIES; i++) {
-		uint32_t k = i, v = try_one(d, dst, src);
-
-		for (; k && ns[k - 1] > v; k--)
-			ns[k] = ns[k - 1];
-		ns[k] = v;
-	}
-	return ns[DMA_TRIES / 2];
-}
-
-static int dma_choose(struct dma *d)
-{
-	void *mem;
-	int ret = d->gpu->ops->mem_alloc(d->gpu, 2 * DMA_TRY_B, &mem);
-
-	if (ret)
-		return ret;
-	d->ce_ns = try_engine(d, DMA_CE, (char *)mem + DMA_TRY_B, mem);
-	d->resident_ns = try_engine(d, DMA_RESIDENT, (char *)mem + DMA_TRY_B, mem);
-	d->engine = d->resident_ns < d->ce_ns ? DMA_AUTO : DMA_CE;
-	if (!d->err)
-		d->gpu->ops->mem_free(d->gpu, mem, 2 * DMA_TRY_B);
-	return d->err;
-}
-
-bool dma_lone_ns(const struct dma *d, uint32_t *ce_ns, uint32_t *resident_ns)
-{
-	*ce_ns = d->ce_ns;
-	*resident_ns = d->resident_ns;
-	return d->engine != DMA_CE;
 }
 
 /* ---- KERNEL ---- */
@@ -286,8 +229,6 @@ int dma_open(struct gx_gpu *gpu, enum dma_engine engine, uint64_t timeout_ns, st
 		ret = kernel_open(d);
 	if (!ret && (engine == DMA_AUTO || engine == DMA_RESIDENT))
 		ret = gpu->ops->stream_open(gpu, GX_STREAM_RESIDENT, &d->lone.stream);
-	if (!ret && engine == DMA_AUTO)
-		ret = dma_choose(d);
 	if (ret) {
 		dma_close(d);
 		return ret;
@@ -336,7 +277,7 @@ static struct dma_stream *stream_choose(struct dma *d, uint64_t len)
  * Is it for the resident kernel? A queue of copies that runs empty now and then is still one: with
  * its first ones done by the kernel 16 puts of 4 KiB took 53 us, without 38 (H200).
  */
-static bool is_lone(struct dma *d, uint64_t len)
+static bool is_lone(struct dma *d, uint64_t len, bool lone)
 {
 	const struct dma_lone *l = &d->lone;
 
@@ -345,6 +286,8 @@ static bool is_lone(struct dma *d, uint64_t len)
 		return false;
 	if (d->engine == DMA_RESIDENT)
 		return true;
+	if (!lone)
+		return false;
 	if (dma_out(d) + l->begun - l->done >= DMA_FEW)
 		d->crowd = DMA_CALM;
 	else if (d->crowd)
@@ -369,7 +312,7 @@ static bool lone_copy(struct dma *d, const struct gx_gpu_copy *copy, uint64_t no
 	return true;
 }
 
-bool dma_copy(struct dma *d, void *dst, const void *src, uint64_t len, uint64_t now_ns,
+bool dma_copy(struct dma *d, void *dst, const void *src, uint64_t len, bool lone, uint64_t now_ns,
 	      struct dma_ticket *out)
 {
 	struct gx_gpu_copy copy = {dst, src, len};
@@ -379,7 +322,7 @@ bool dma_copy(struct dma *d, void *dst, const void *src, uint64_t len, uint64_t 
 		return false;
 	if (d->engine == DMA_KERNEL)
 		return kernel_copy(d, dst, src, len, out);
-	if (is_lone(d, len) && lone_copy(d, &copy, now_ns, out))
+	if (is_lone(d, len, lone) && lone_copy(d, &copy, now_ns, out))
 		return true;
 	s = stream_choose(d, len);
 	if (!s)
@@ -494,4 +437,60 @@ bool dma_reap(struct dma *d, uint64_t now_ns)
 int dma_err(const struct dma *d)
 {
 	return d->err;
+}
+
+/* ---- Which engine is faster for one short copy ---- */
+
+/* One copy, waited for. Return: ns; UINT32_MAX: it did not end. */
+static uint32_t try_one(struct dma *d, void *dst, const void *src)
+{
+	uint64_t begin = gx_now_ns(), now = begin;
+	struct dma_ticket t;
+
+	if (!dma_copy(d, dst, src, DMA_TRY_B, true, begin, &t))
+		return UINT32_MAX;
+	dma_kick(d, begin);
+	while (!dma_done(d, t) && !dma_err(d) && now - begin < d->timeout_ns) {
+		now = gx_now_ns();
+		dma_reap(d, now);
+	}
+	return dma_done(d, t) ? (uint32_t)(gx_now_ns() - begin) : UINT32_MAX;
+}
+
+/* The median of some, after one that does not count: fewer where a copy takes long. */
+static uint32_t try_engine(struct dma *d, enum dma_engine engine, void *dst, const void *src)
+{
+	uint64_t begin = gx_now_ns();
+	uint32_t ns[DMA_TRIES], n = 0;
+
+	d->engine = engine;
+	if (try_one(d, dst, src) == UINT32_MAX)
+		return UINT32_MAX;
+	while (n < DMA_TRIES && (n < DMA_TRIES_MIN || gx_now_ns() - begin < DMA_TRY_NS)) {
+		uint32_t k = n++, v = try_one(d, dst, src);
+
+		if (v == UINT32_MAX)
+			return v;
+		for (; k && ns[k - 1] > v; k--)
+			ns[k] = ns[k - 1];
+		ns[k] = v;
+	}
+	return ns[n / 2];
+}
+
+int dma_time(struct gx_gpu *gpu, void *dst, const void *src, uint64_t timeout_ns, uint32_t *ce_ns,
+	     uint32_t *resident_ns)
+{
+	struct dma *d;
+	int ret = dma_open(gpu, DMA_RESIDENT, timeout_ns, &d);
+
+	if (ret)
+		return ret;
+	*ce_ns = try_engine(d, DMA_CE, dst, src);
+	if (*ce_ns != UINT32_MAX)
+		*resident_ns = try_engine(d, DMA_RESIDENT, dst, src);
+	if (*ce_ns == UINT32_MAX || *resident_ns == UINT32_MAX)
+		ret = d->err ? d->err : -ETIMEDOUT;
+	dma_close(d);
+	return ret;
 }

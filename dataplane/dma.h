@@ -13,11 +13,12 @@
 #include "gx_internal/gpu.h"
 
 #define DMA_STREAMS 4
-#define DMA_OUT_MAX 64 /* copies under way on one stream */
+#define DMA_OUT_MAX 64	 /* copies under way on one stream */
+#define DMA_TRY_B   4096 /* of what is timed */
 
 enum dma_engine {
-	DMA_AUTO, /* the resident kernel for short copies while few are under way; else copy engines
-		   */
+	DMA_AUTO, /* the resident kernel for short copies while few are under way, where the caller
+		     says that it is faster; else copy engines */
 	DMA_CE,
 	DMA_RESIDENT, /* for all short ones */
 	DMA_KERNEL,   /* for all: a launch of the unpack kernel for what was begun since the last */
@@ -33,21 +34,22 @@ struct dma_ticket {
 
 /**
  * dma_open() - @timeout_ns: the GPU has failed when a copy takes longer. KERNEL: the
- * GPU was opened to unpack by kernels. With AUTO both engines are
- * timed, for about a millisecond, and the faster one takes short copies that are alone. Control
- * path.
+ * GPU was opened to unpack by kernels. Control path.
  */
 int dma_open(struct gx_gpu *gpu, enum dma_engine engine, uint64_t timeout_ns, struct dma **out);
-/** dma_lone_ns() - What a lone copy of 4 KiB took, from the call to its end: by a copy engine, and
- * by the resident kernel; 0: was not tried. Return: short copies that are alone go to the kernel.
+/**
+ * dma_time() - What a lone copy of DMA_TRY_B from @src to @dst takes, from the call to its end, by
+ * a copy engine of @gpu and by its resident kernel: for some milliseconds. Any thread; streams of
+ * its own. Return: 0, -errno: one did not end in @timeout_ns, and may still be under way.
  */
-bool dma_lone_ns(const struct dma *d, uint32_t *ce_ns, uint32_t *resident_ns);
+int dma_time(struct gx_gpu *gpu, void *dst, const void *src, uint64_t timeout_ns, uint32_t *ce_ns,
+	     uint32_t *resident_ns);
 /** dma_close() - Waits, in bounded time, for what is under way. NULL is fine. */
 void dma_close(struct dma *d);
 
-/** dma_copy() - Begin a copy of @len > 0 bytes. It need not start before dma_kick(). False: too
- * many are under way, or the GPU has failed. */
-bool dma_copy(struct dma *d, void *dst, const void *src, uint64_t len, uint64_t now_ns,
+/** dma_copy() - Begin a copy of @len > 0 bytes. @lone: AUTO may have the resident kernel do it. It
+ * need not start before dma_kick(). False: too many are under way, or the GPU has failed. */
+bool dma_copy(struct dma *d, void *dst, const void *src, uint64_t len, bool lone, uint64_t now_ns,
 	      struct dma_ticket *out);
 /** dma_done() - True: its bytes are visible. One cache line is read. */
 bool dma_done(const struct dma *d, struct dma_ticket t);

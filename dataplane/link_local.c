@@ -40,7 +40,8 @@ struct local_op {
 	uint64_t len, done_b;
 	uint64_t bit; /* of the region in the peer's word revoked */
 	uint64_t token, off, imm;
-	struct dma *dma; /* who copies; NULL: this core */
+	struct dma *dma;	       /* who copies; NULL: this core */
+	const struct local_pair *pair; /* dma: from where to where; NULL: not known */
 	struct dma_ticket ticket;
 	bool begun;
 };
@@ -343,13 +344,20 @@ static void ops_deadlines(struct local_ep *e, uint64_t now_ns)
 
 /* ---- Copies by copy engines ---- */
 
+static bool pair_kernel(const struct local_pair *p)
+{
+	/* Pairs with the release in pair_time(). */
+	return p && atomic_load_explicit(&p->kernel, memory_order_acquire);
+}
+
 static void dma_begin(struct local_ep *e, struct local_op *op, uint64_t now_ns)
 {
 	if (!op->status && is_revoked(e, op->bit))
 		op->status = -ENOENT;
 	if (!op->status && dma_err(op->dma))
 		op->status = -EIO;
-	if (op->status || !dma_copy(op->dma, op->dst, op->src, op->len, now_ns, &op->ticket))
+	if (op->status || !dma_copy(op->dma, op->dst, op->src, op->len, pair_kernel(op->pair),
+				    now_ns, &op->ticket))
 		return;
 	op->begun = true;
 	e->nr_begun++;
@@ -586,6 +594,17 @@ static bool op_is_now(struct local_ep *e, const struct gx_op *op)
 	return !(op->flags & GX_OP_IMM) || (e->head == e->tail && note_room(e));
 }
 
+static const struct local_pair *op_pair(const struct local_ep *e, const struct gx_op *op,
+					const struct local_map *m)
+{
+	const struct local_pairs *all = e->pkt.ep.core->gx->pairs;
+	unsigned ours = op->mem->kind == GX_MEM_HOST ? 0 : 1u + (unsigned)op->mem->device;
+
+	if (m->place == LOCAL_PLACE_UNKNOWN)
+		return NULL;
+	return op->kind == GX_OP_PUT ? &all->pair[ours][m->place] : &all->pair[m->place][ours];
+}
+
 static int post_dma(struct local_ep *e, const struct gx_op *user, const struct local_map *m,
 		    struct dma *dma, void *route)
 {
@@ -595,6 +614,7 @@ static int post_dma(struct local_ep *e, const struct gx_op *user, const struct l
 		return -EAGAIN;
 	op_fill(op, user, route, m);
 	op->dma = dma;
+	op->pair = op_pair(e, user, m);
 	e->nr_dma++;
 	e->link->nr_dma++;
 	e->pkt.ep.core->comps_due += op_comps(op);
@@ -764,15 +784,6 @@ int link_local_gpu(struct link_local *l, struct gx_gpu *gpu)
 	if (l->dma[gpu->device])
 		return 0;
 	return dma_open(gpu, (enum dma_engine)o->engine, o->gpu_timeout_ns, &l->dma[gpu->device]);
-}
-
-bool link_local_lone(const struct link_local *l, unsigned device, uint32_t *ce_ns,
-		     uint32_t *resident_ns, bool *kernel)
-{
-	if (device >= GX_GPUS_MAX || !l->dma[device])
-		return false;
-	*kernel = dma_lone_ns(l->dma[device], ce_ns, resident_ns);
-	return true;
 }
 
 void link_local_close(struct link_local *l)

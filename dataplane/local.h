@@ -61,7 +61,8 @@ struct local_mem {
 	struct gx_gpu *gpu; /* memory of a GPU: ours that it was imported for; host memory: ours
 			       that it is registered with, so that copy engines reach it; or NULL */
 	bool is_gpu;
-	bool stuck; /* a GPU has not finished with it: it stays until the process ends */
+	uint8_t place; /* see local_place() */
+	bool stuck;    /* a GPU has not finished with it: it stays until the process ends */
 };
 
 /* A process at the other end of connections. owner: ctl */
@@ -86,6 +87,7 @@ struct local_map {
 	char *addr;	    /* of the region's first byte */
 	struct gx_gpu *gpu; /* as in struct local_mem */
 	bool is_gpu;
+	uint8_t place;	       /* as in struct local_mem */
 	struct local_mem *mem; /* ctl */
 };
 
@@ -106,6 +108,35 @@ struct local_conn {
 	struct local_map map[GX_REGIONS_MAX]; /* at index token % GX_REGIONS_MAX */
 };
 
+/* Where memory lies: 0: the host's; 1 + N: CUDA device N of this process. */
+#define LOCAL_PLACES	    (1 + GX_GPUS_MAX)
+#define LOCAL_PLACE_UNKNOWN UINT8_MAX
+
+enum local_pair_state { LOCAL_PAIR_NEW, LOCAL_PAIR_TIMED, LOCAL_PAIR_FAILED };
+
+/* Copies from one place to another. owner: ctl until state is no longer NEW, then frozen */
+struct local_pair {
+	_Atomic bool kernel;	     /* cores read it: the resident kernel is faster */
+	_Atomic int state;	     /* enum local_pair_state; read by any */
+	uint32_t ce_ns, resident_ns; /* TIMED */
+	char why[96];		     /* FAILED */
+};
+
+/* [from][to]; of the context */
+struct local_pairs {
+	struct local_pair pair[LOCAL_PLACES][LOCAL_PLACES];
+};
+
+/* local_pair.c; ctl */
+
+uint8_t local_place(int device); /* < 0: not known */
+/* Time what @c's mappings make possible and nobody has timed yet: some milliseconds each; what half
+ * a second is not enough for is left to the next connection. */
+void local_pairs_time(struct gx_conn *c);
+/* Pair @i in words, for people. Return: bytes, 0: not timed; -1: there are no more. Any thread:
+ * what is being timed is not there yet, or is. */
+int local_pair_text(const struct gx *gx, unsigned i, char *buf, size_t room);
+
 /* local_peer.c; ctl */
 
 /* What is mapped like @like already, counted for @c. NULL: it must be mapped. */
@@ -120,9 +151,6 @@ int link_local_open(struct gx_core *core, struct link_local **out);
 void link_local_close(struct link_local *l);
 /* Before the cores run: from now on @gpu's copy engines serve puts and gets. */
 int link_local_gpu(struct link_local *l, struct gx_gpu *gpu);
-/* What dma_lone_ns() says of GPU @device. False: there is none. */
-bool link_local_lone(const struct link_local *l, unsigned device, uint32_t *ce_ns,
-		     uint32_t *resident_ns, bool *kernel);
 bool link_local_poll(void *link, uint64_t now_ns); /* the poller */
 
 #endif

@@ -200,6 +200,7 @@ static void map_fill(struct gx_conn *c, const struct gx_hello_region *r, unsigne
 				   .addr = mem->addr + (mem->is_gpu ? 0 : r->export.map_off),
 				   .gpu = mem->gpu,
 				   .is_gpu = mem->is_gpu,
+				   .place = mem->place,
 				   .mem = mem};
 	c->local->nr_maps++;
 }
@@ -283,6 +284,7 @@ static struct local_mem *gpu_import(struct gx_conn *c, const struct gx_hello_reg
 		return NULL;
 	}
 	want->addr = ptr;
+	want->place = local_place(want->gpu->ops->mem_device(want->gpu, ptr));
 	mem = local_mem_add(c, want);
 	if (!mem)
 		local_mem_unmap(want);
@@ -332,6 +334,8 @@ int local_connect(struct gx_conn *c, const int fds[], unsigned n)
 		else if (r->export.kind != GX_EXPORT_NONE)
 			ret = region_import(c, r, i, fd);
 	}
+	if (!ret)
+		local_pairs_time(c);
 	for (unsigned i = 0; i < n; i++)
 		close(fds[i]);
 	fds_close(l); /* the peer has them by now */

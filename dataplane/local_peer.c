@@ -64,7 +64,8 @@ static int proc_open(int sock, pid_t pid)
 
 	if (!getsockopt(sock, SOL_SOCKET, SO_PEERPIDFD, &fd, &len))
 		return fd;
-	return pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+	/* By its number, where the kernel is older: that could be another's by now. */
+	return errno == ENOPROTOOPT && pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
 }
 
 static struct local_peer *peer_new(struct gx *gx)

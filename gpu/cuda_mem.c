@@ -85,16 +85,16 @@ static bool range_find(unsigned long long ptr, size_t len, struct cuda_range *ou
 	return found;
 }
 
-/* Every GPU of the process that reaches memory of @g may read and write it. */
-static int range_allow(struct cuda_gpu *g, unsigned long long base, size_t len)
+/* @g, and every GPU of the process that reaches memory of @device, may read and write it. */
+static int range_allow(struct cuda_gpu *g, int device, unsigned long long base, size_t len)
 {
 	struct cuda_mem_access who[MEM_DEVICES_MAX];
 	int n = 0, nr = 0, can;
 
 	cu.cuDeviceGetCount(&n);
 	for (int d = 0; d < n && d < MEM_DEVICES_MAX; d++) {
-		can = d == g->gpu.device;
-		if (!can && cu.cuDeviceCanAccessPeer(&can, d, g->gpu.device))
+		can = d == g->gpu.device || d == device;
+		if (!can && cu.cuDeviceCanAccessPeer(&can, d, device))
 			can = 0;
 		if (can)
 			who[nr++] = (struct cuda_mem_access){.location = {GX_CU_LOCATION_DEVICE, d},
@@ -103,8 +103,9 @@ static int range_allow(struct cuda_gpu *g, unsigned long long base, size_t len)
 	return CUDA_TRY(cuMemSetAccess, base, len, (const void *)who, (size_t)nr);
 }
 
-/* Addresses for @r->handle, mapped; on failure nothing is left but the handle. */
-static int range_map(struct cuda_gpu *g, struct cuda_range *r)
+/* Addresses for @r->handle, memory of @device as far as is known, mapped; on failure nothing is
+ * left but the handle. */
+static int range_map(struct cuda_gpu *g, int device, struct cuda_range *r)
 {
 	int ret = CUDA_TRY(cuMemAddressReserve, &r->base, r->len, 0, 0, 0);
 
@@ -113,7 +114,7 @@ static int range_map(struct cuda_gpu *g, struct cuda_range *r)
 	ret = CUDA_TRY(cuMemMap, r->base, r->len, 0, r->handle, 0);
 	if (ret)
 		goto err_free;
-	ret = range_allow(g, r->base, r->len);
+	ret = range_allow(g, device, r->base, r->len);
 	if (ret)
 		goto err_unmap;
 	r->gpu = g;
@@ -140,11 +141,11 @@ static void range_close(struct cuda_range *r)
 
 /* ---- memory of the GPU ---- */
 
-static int vmm_create(struct cuda_gpu *g, struct cuda_range *r, size_t len)
+static int vmm_create(struct cuda_gpu *g, int device, struct cuda_range *r, size_t len)
 {
 	const struct cuda_mem_prop prop = {.type = GX_CU_ALLOCATION_PINNED,
 					   .handle_types = GX_CU_HANDLE_POSIX_FD,
-					   .location = {GX_CU_LOCATION_DEVICE, g->gpu.device},
+					   .location = {GX_CU_LOCATION_DEVICE, device},
 					   .rdma = g->vmm_rdma};
 	const struct CUmemAllocationProp_st *as_prop = (const void *)&prop;
 	size_t granule = 0;
@@ -159,17 +160,17 @@ static int vmm_create(struct cuda_gpu *g, struct cuda_range *r, size_t len)
 	return CUDA_TRY(cuMemCreate, &r->handle, r->len, as_prop, 0);
 }
 
-static int vmm_alloc(struct cuda_gpu *g, size_t len, unsigned long long *out)
+static int vmm_alloc(struct cuda_gpu *g, int device, size_t len, unsigned long long *out)
 {
 	struct cuda_range *r = calloc(1, sizeof(*r));
 	int ret;
 
 	if (!r)
 		return -ENOMEM;
-	ret = vmm_create(g, r, len);
+	ret = vmm_create(g, device, r, len);
 	if (ret)
 		goto err_free;
-	ret = range_map(g, r);
+	ret = range_map(g, device, r);
 	if (ret)
 		goto err_release;
 	r->user = r->base;
@@ -217,7 +218,8 @@ int cuda_mem_alloc(struct gx_gpu *gpu, size_t len, void **out)
 	struct cuda_gpu *g = cuda_of(gpu);
 	struct CUctx_st *prev = cuda_enter(g);
 	unsigned long long ptr = 0;
-	int ret = g->vmm ? vmm_alloc(g, len + !len, &ptr) : plain_alloc(len + !len, &ptr);
+	int ret = g->vmm ? vmm_alloc(g, gpu->device, len + !len, &ptr)
+			 : plain_alloc(len + !len, &ptr);
 
 	if (ret)
 		goto out;
@@ -229,6 +231,40 @@ int cuda_mem_alloc(struct gx_gpu *gpu, size_t len, void **out)
 out:
 	cuda_leave(g, prev);
 	return ret ? -ENOMEM : 0;
+}
+
+int cuda_mem_alloc_on(struct gx_gpu *gpu, int device, size_t len, void **out)
+{
+	struct cuda_gpu *g = cuda_of(gpu);
+	unsigned long long ptr = 0;
+	struct CUctx_st *prev;
+	int ret;
+
+	if (device == gpu->device)
+		return cuda_mem_alloc(gpu, len, out);
+	gx_gpu_why_set("the driver has no virtual memory management");
+	if (!g->vmm)
+		return -EOPNOTSUPP;
+	prev = cuda_enter(g);
+	ret = vmm_alloc(g, device, len + !len, &ptr);
+	cuda_leave(g, prev);
+	if (!ret)
+		*out = (void *)(uintptr_t)ptr;
+	return ret == -ENODEV ? -EOPNOTSUPP : ret;
+}
+
+int cuda_mem_device(struct gx_gpu *gpu, const void *ptr)
+{
+	struct cuda_gpu *g = cuda_of(gpu);
+	struct CUctx_st *prev = cuda_enter(g);
+	unsigned type = 0;
+	int device = 0, ret;
+
+	ret = CUDA_TRY(cuPointerGetAttribute, &type, GX_CU_POINTER_MEMORY_TYPE, cuda_ptr(ptr));
+	if (!ret)
+		ret = CUDA_TRY(cuPointerGetAttribute, &device, GX_CU_POINTER_DEVICE, cuda_ptr(ptr));
+	cuda_leave(g, prev);
+	return ret || type != GX_CU_MEMORYTYPE_DEVICE ? -EOPNOTSUPP : device;
 }
 
 void cuda_mem_free(struct gx_gpu *gpu, void *ptr, size_t len)
@@ -305,7 +341,7 @@ static int import_fd(struct cuda_gpu *g, const struct gx_gpu_handle *h, struct c
 	if (ret)
 		return ret;
 	r->len = h->len; /* the driver refuses to map more than there is */
-	ret = range_map(g, r);
+	ret = range_map(g, g->gpu.device, r);
 	if (ret)
 		cu.cuMemRelease(r->handle);
 	return ret;

@@ -95,6 +95,8 @@ static inline struct gx_block_mem *cuda_block_mem(const struct gx_block *b)
 
 int cuda_mem_alloc(struct gx_gpu *gpu, size_t len, void **out);
 void cuda_mem_free(struct gx_gpu *gpu, void *ptr, size_t len);
+int cuda_mem_alloc_on(struct gx_gpu *gpu, int device, size_t len, void **out);
+int cuda_mem_device(struct gx_gpu *gpu, const void *ptr);
 int cuda_mem_export(struct gx_gpu *gpu, const void *ptr, size_t len, struct gx_gpu_handle *out);
 int cuda_mem_import(struct gx_gpu *gpu, const struct gx_gpu_handle *h, size_t len, void **out);
 void cuda_mem_unimport(struct gx_gpu *gpu, void *ptr);

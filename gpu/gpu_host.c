@@ -128,6 +128,17 @@ static void host_mem_free(struct gx_gpu *gpu, void *ptr, size_t len)
 		munmap(ptr, host_map_len(len));
 }
 
+static int host_mem_alloc_on(struct gx_gpu *gpu, int device, size_t len, void **out)
+{
+	gx_gpu_why_set("the CPU does not allocate memory of a GPU");
+	return -EOPNOTSUPP;
+}
+
+static int host_mem_device(struct gx_gpu *gpu, const void *ptr)
+{
+	return -EOPNOTSUPP;
+}
+
 static int host_mem_export(struct gx_gpu *gpu, const void *ptr, size_t len,
 			   struct gx_gpu_handle *out)
 {
@@ -464,6 +475,8 @@ const struct gx_gpu_ops gx_gpu_host_ops = {
 	.close = host_close,
 	.mem_alloc = host_mem_alloc,
 	.mem_free = host_mem_free,
+	.mem_alloc_on = host_mem_alloc_on,
+	.mem_device = host_mem_device,
 	.mem_export = host_mem_export,
 	.mem_import = host_mem_import,
 	.mem_unimport = host_mem_unimport,

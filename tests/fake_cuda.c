@@ -18,6 +18,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -60,6 +61,7 @@ static struct {
 	size_t len;
 	unsigned type; /* 0: free entry */
 	bool registered;
+	int device;
 	uint64_t id; /* never used again */
 } range[RANGES_MAX];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER, range_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -431,6 +433,7 @@ static unsigned range_add_locked(void *ptr, size_t len, unsigned type, bool regi
 	range[at].len = len;
 	range[at].type = type;
 	range[at].registered = registered;
+	range[at].device = 0;
 	range[at].id = ++nr_ranges;
 	return 0;
 }
@@ -678,14 +681,20 @@ FAKE unsigned cuMemCreate(unsigned long long *handle, size_t len,
 			  const struct CUmemAllocationProp_st *prop, unsigned long long flags)
 {
 	const struct cuda_mem_prop *p = (const void *)prop;
-	int fd;
+	char name[32];
+	int fd, n;
+
+	cuDeviceGetCount(&n);
+	if (p->location.id < 0 || p->location.id >= n)
+		return GX_CU_ERROR_INVALID_VALUE;
 
 	if (len % VMM_GRANULE || p->type != GX_CU_ALLOCATION_PINNED ||
 	    p->handle_types != GX_CU_HANDLE_POSIX_FD || p->location.type != GX_CU_LOCATION_DEVICE)
 		return GX_CU_ERROR_INVALID_VALUE;
 	if (planned() || len > (size_t)1 << 40)
 		return GX_CU_ERROR_OUT_OF_MEMORY;
-	fd = memfd_create("fake GPU", MFD_CLOEXEC);
+	snprintf(name, sizeof(name), "fake GPU %d", p->location.id); /* for fake_device() */
+	fd = memfd_create(name, MFD_CLOEXEC);
 	if (fd < 0 || ftruncate(fd, (off_t)len))
 		return GX_CU_ERROR_OUT_OF_MEMORY;
 	*handle = (unsigned)fd;
@@ -711,6 +720,29 @@ FAKE unsigned cuMemAddressFree(unsigned long long ptr, size_t len)
 	return munmap((void *)(uintptr_t)ptr, len) ? GX_CU_ERROR_INVALID_VALUE : 0;
 }
 
+/* The device of an allocation, also of one that another process made: its memfd is named so. */
+static int fake_device(int fd)
+{
+	char path[32], name[64];
+	ssize_t n;
+	int device;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	n = readlink(path, name, sizeof(name) - 1);
+	name[n > 0 ? n : 0] = 0;
+	return sscanf(name, "/memfd:fake GPU %d", &device) == 1 ? device : 0;
+}
+
+static unsigned range_on(void *ptr, int device)
+{
+	unsigned none, at = range_find(ptr, &none);
+
+	if (at == RANGES_MAX)
+		return GX_CU_ERROR_INVALID_VALUE;
+	range[at].device = device;
+	return 0;
+}
+
 FAKE unsigned cuMemMap(unsigned long long ptr, size_t len, size_t off, unsigned long long handle,
 		       unsigned long long flags)
 {
@@ -723,7 +755,9 @@ FAKE unsigned cuMemMap(unsigned long long ptr, size_t len, size_t off, unsigned 
 	if (mmap(at, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, (int)handle,
 		 (off_t)off) == MAP_FAILED)
 		return GX_CU_ERROR_INVALID_VALUE;
-	return range_add(at, len, GX_CU_MEMORYTYPE_DEVICE, true);
+	if (range_add(at, len, GX_CU_MEMORYTYPE_DEVICE, true))
+		return GX_CU_ERROR_INVALID_VALUE;
+	return range_on(at, fake_device((int)handle));
 }
 
 FAKE unsigned cuMemUnmap(unsigned long long ptr, size_t len)
@@ -848,6 +882,8 @@ FAKE unsigned cuPointerGetAttribute(void *value, unsigned attribute, unsigned lo
 		return GX_CU_ERROR_INVALID_VALUE;
 	if (attribute == GX_CU_POINTER_BUFFER_ID)
 		memcpy(value, &range[at].id, sizeof(uint64_t));
+	else if (attribute == GX_CU_POINTER_DEVICE)
+		memcpy(value, &range[at].device, sizeof(int));
 	else
 		memcpy(value, &range[at].type, sizeof(unsigned));
 	return 0;

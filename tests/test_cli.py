@@ -1325,6 +1325,13 @@ def gpu_local(tools):
                 tools.perf("put", s.addr, "--local-mem", "cuda:0", "--link", "local", "-s", size, "-n", "50",
                            "--depth", depth, "--engine", engine).clean()
         tools.gxperf("put", s.addr, "--local-mem", "cuda:0", "--engine", "cpu").must(USAGE, "--engine cpu", "ce")
+        row, = tools.perf("put", s.addr, "--local-mem", "cuda:0", "-s", "3M", "-n", "20", "--engine", "kernel", "--sms", "4").clean()
+        expect(row["sms"] == 4, row)
+        tools.gxperf("put", s.addr, "--local-mem", "cuda:0", "--engine", "kernel", "--unpack", "d2d").must(
+            USAGE, "kernel", "unpack mode d2d")
+    ran = tools.gxperf("info").must(OK)
+    for pair in ("host to cuda:1", "cuda:0 to cuda:0", "cuda:0 to cuda:1", "cuda:1 to cuda:0", "cuda:1 to host"):
+        expect(f"{pair}: 4 KiB alone: copy engine" in ran.out, pair, ran)
 
 
 @case

@@ -4,7 +4,7 @@
  * the first GPU, or the first two. test_local_gpu cuda; exits 77 where there is no GPU, and says
  * why. Between processes: test_cli.py.
  */
-#include "ctx.h"
+#include "local.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -380,6 +380,36 @@ static void maps__once_and_anew(void **state)
 	UNTIL(r, maps(&r->client, GX_STAT_MAPS) == 0);
 }
 
+/* Each pair of places that the connection made possible, once; nothing that was not asked for. */
+static void pairs__timed_once(void **state)
+{
+	struct rig *r = *state;
+	const struct local_pairs *all = r->client.gx->pairs;
+	unsigned theirs = (unsigned)devices, want = engine == GX_COPY_AUTO ? LOCAL_PAIR_TIMED : 0;
+	struct local_pair seen;
+	char text[8192];
+
+	/* A busy machine may take several connections for all of them. */
+	for (unsigned i = 0; i < 20 && all->pair[1][0].state != (int)want; i++)
+		more_puts(r, r->server.gpu);
+	more_puts(r, r->server.gpu);
+	seen = all->pair[1][theirs];
+	assert_int_equal(seen.state, want);
+	assert_int_equal(all->pair[theirs][1].state, want);
+	assert_int_equal(all->pair[0][theirs].state, want);
+	assert_int_equal(all->pair[1][0].state, want);
+	assert_int_equal(all->pair[0][1].state, want);
+	assert_int_equal(all->pair[0][0].state, LOCAL_PAIR_NEW);
+	assert_int_equal(all->pair[1][3].state, LOCAL_PAIR_NEW);
+	more_puts(r, r->server.gpu);
+	assert_int_equal(all->pair[1][theirs].ce_ns, seen.ce_ns);
+	assert_true(gx_describe(r->client.gx, text, sizeof(text)) > 0);
+	assert_non_null(strstr(text, engine == GX_COPY_AUTO ? "host to cuda:0: 4 KiB alone: copy"
+							    : "as asked for"));
+	if (want)
+		assert_int_equal(seen.kernel, seen.resident_ns < seen.ce_ns);
+}
+
 /* The fake driver alone can do that. */
 static void fails__with_its_gpu(void **state)
 {
@@ -410,6 +440,7 @@ static int suite(enum gx_copy_engine how, const char *name)
 		TEST(deadline__that_has_passed),
 		TEST(close__under_operations),
 		TEST(maps__once_and_anew),
+		TEST(pairs__timed_once),
 	};
 
 	engine = how;

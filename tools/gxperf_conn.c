@@ -668,9 +668,13 @@ int perf_cpu(struct perf *perf, uint64_t *ns)
 
 int perf_sms(const struct perf *perf, enum gx_mem_kind kind, bool local)
 {
-	unsigned sms = local ? perf->opts->gx.sms : perf->server_sms;
+	bool mapped = !strcmp(perf->info.link, "local");
+	unsigned sms = local || mapped ? perf->opts->gx.sms : perf->server_sms;
 
-	if (kind != GX_MEM_CUDA)
+	/* Over the local link it is this end's engine that copies, whichever end has a GPU. */
+	if (mapped && perf->opts->gx.engine == GX_COPY_CE)
+		return 0;
+	if (kind != GX_MEM_CUDA && !(mapped && perf->opts->local_kind == GX_MEM_CUDA))
 		return 0;
 	return sms ? (int)sms : -1;
 }

@@ -15,6 +15,8 @@
 #define INFO_DESCRIBE_MAX 16384
 #define INFO_GPUS_MAX	  16
 #define INFO_GPU_TRY_B	  (2u << 20)
+#define INFO_CONNS	  4 /* each times pairs for half a second at most */
+#define INFO_WAIT_NS	  20000000000ull
 #define INFO_HUGEPAGES	  "/sys/kernel/mm/hugepages"
 
 static unsigned long info_number(const char *dir, const char *name)
@@ -72,7 +74,8 @@ static void info_host(const struct perf_opts *opts)
 	info_hugepages();
 }
 
-static void info_gpus(struct gx *gx)
+/* Return: how many there are. */
+static unsigned info_gpus(struct gx *gx)
 {
 	unsigned nr = 0;
 
@@ -88,6 +91,56 @@ static void info_gpus(struct gx *gx)
 		gx_mem_free(mem);
 		nr++;
 	}
+	return nr;
+}
+
+/* A server on all GPUs, in this process. Return: its port, -errno with gx_error(). */
+static int info_server_of_gpus(struct gx *server, unsigned nr)
+{
+	int ret = 0;
+
+	for (unsigned i = 0; i < nr && !ret; i++) {
+		struct gx_mem *mem;
+		char name[16];
+
+		snprintf(name, sizeof(name), "%u", i);
+		ret = gx_mem_alloc(server, GX_MEM_CUDA, (int)i, INFO_GPU_TRY_B, &mem);
+		if (!ret)
+			ret = gx_mem_share(mem, name, GX_ACCESS_PUT | GX_ACCESS_GET);
+	}
+	return ret ? ret : gx_listen(server, "127.0.0.1:0");
+}
+
+/* Connections have @gx time all pairs of GPUs, for gx_describe(). */
+static void info_pairs(struct gx *gx, unsigned nr)
+{
+	static const char *const port = "shm";
+	struct gx_connect_opts how = GX_INIT(how);
+	struct gx_opts opts = GX_INIT(opts);
+	struct gx *server = NULL;
+	struct gx_conn *c;
+	char addr[32];
+	int ret;
+
+	opts.ports = &port;
+	opts.nr_ports = 1;
+	opts.server = true;
+	opts.engine = GX_COPY_CE; /* it copies nothing, and times nothing */
+	how.link = "local";
+	ret = gx_open(&opts, &server);
+	if (!ret)
+		ret = info_server_of_gpus(server, nr);
+	snprintf(addr, sizeof(addr), "127.0.0.1:%d", ret);
+	for (unsigned i = 0; i < INFO_CONNS && ret >= 0; i++) {
+		ret = gx_connect(gx, addr, &how, &c);
+		if (ret)
+			break;
+		ret = gx_conn_wait(c, INFO_WAIT_NS);
+		gx_conn_close(c);
+	}
+	if (ret < 0)
+		printf("pairs of GPUs cannot be timed: %s\n", gx_error());
+	gx_close(server);
 }
 
 static int info_describe(struct gx *gx)
@@ -107,6 +160,7 @@ static int info_local(struct out *out)
 	static const char *const ports[] = {"shm", "udp"};
 	struct gx_opts opts = GX_INIT(opts);
 	struct gx *gx;
+	unsigned nr;
 
 	opts.ports = ports;
 	opts.nr_ports = 2;
@@ -114,7 +168,9 @@ static int info_local(struct out *out)
 		out_error(out, "%s", gx_error());
 		return PERF_FAILED;
 	}
-	info_gpus(gx);
+	nr = info_gpus(gx);
+	if (nr)
+		info_pairs(gx, nr);
 	if (info_describe(gx))
 		out_error(out, "%s", gx_error());
 	gx_close(gx);

@@ -105,6 +105,11 @@ struct gx_gpu_ops {
 	/* Memory of this GPU; host: huge pages where there are. Zeroed. Return 0, -ENOMEM. */
 	int (*mem_alloc)(struct gx_gpu *gpu, size_t len, void **out);
 	void (*mem_free)(struct gx_gpu *gpu, void *ptr, size_t len);
+	/* Memory of device @device, which this GPU reaches and nobody need have opened. By ->mem_free. Return 0,
+	 * -EOPNOTSUPP with the reason, -ENOMEM. */
+	int (*mem_alloc_on)(struct gx_gpu *gpu, int device, size_t len, void **out);
+	/* The device that memory lies on, imported or not: its ordinal here. -EOPNOTSUPP: not a GPU's. */
+	int (*mem_device)(struct gx_gpu *gpu, const void *ptr);
 
 	/* Name memory to another process; it must outlive what the others do with it. Return 0 and a handle whose
 	 * descriptor is the caller's to close, -EOPNOTSUPP with the reason. Takes milliseconds. */
