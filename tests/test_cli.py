@@ -1127,7 +1127,7 @@ def overlap_commands(tools):
             overlap_row(overlap(tools, beside=("put", s.addr, "--cores", CLIENT_CPU, *more)), "put")
         ran = overlap(tools, beside=("lat", s.addr, "--poll", "memory", "--cores", CLIENT_CPU))
         overlap_row(ran, "lat")
-        ran = overlap(tools, "--load", "cpu-triad", "--n", "4096", "--rounds", "2", beside=("put", s.addr, "-s", "4K"))
+        ran = overlap(tools, "--load", "cpu-triad", "--n", "4096", beside=("put", s.addr, "-s", "4K"))
         expect(overlap_row(ran, "put")["load"] == "cpu-triad", ran)
         ran = overlap(tools, beside=("put", s.addr, "-s", "4K", "--no-check", "--cores", CLIENT_CPU)).must(OK)
         expect(ran.doc["results"][0]["wrong"] is None, ran)
