@@ -97,17 +97,35 @@ static void child_start__no_such_program(void **state)
 	child_close(&c);
 }
 
+/* By then it has asked for the signal of our end. */
+static void runs_sleep(pid_t pid)
+{
+	struct timespec nap = {.tv_nsec = 10000000};
+	uint64_t end = gx_now() + WAIT_NS;
+	char path[64], name[64] = "";
+
+	snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+	while (strcmp(name, "sleep\n") && gx_now() < end) {
+		FILE *f = fopen(path, "re");
+
+		if (f && !fgets(name, sizeof(name), f))
+			name[0] = 0;
+		if (f)
+			fclose(f);
+		nanosleep(&nap, NULL);
+	}
+}
+
 /* @fd: where the one in between says the pid. */
 static void in_between(int fd)
 {
 	char *const argv[] = {(char *)"sleep", (char *)"100", NULL};
-	struct timespec nap = {.tv_nsec = 200000000};
 	struct child c;
 
 	if (child_start(&c, "sleep", argv, -1, false) ||
 	    write(fd, &c.pid, sizeof(c.pid)) != sizeof(c.pid))
 		_exit(1);
-	nanosleep(&nap, NULL); /* it has asked for the signal by then */
+	runs_sleep(c.pid);
 	_exit(0);
 }
 

@@ -23,9 +23,12 @@
 #define CHILD_TERM_NS 15000000000ull
 
 /* In the child: never returns. */
-static void child_exec(const struct child *c, const char *file, char *const argv[], int in)
+static void child_exec(const struct child *c, const char *file, char *const argv[], int in,
+		       pid_t parent)
 {
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	if (getppid() != parent) /* it ended before it was asked for */
+		_exit(CHILD_NOT_RUN);
 	signal(SIGPIPE, SIG_DFL);
 	dup2(in, STDIN_FILENO);
 	if (c->out >= 0)
@@ -40,6 +43,7 @@ static void child_exec(const struct child *c, const char *file, char *const argv
 int child_start(struct child *c, const char *file, char *const argv[], int in, bool keep)
 {
 	int none = in < 0 ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1, ret = 0;
+	pid_t parent = getpid();
 
 	*c = (struct child)CHILD_NONE;
 	if (keep) {
@@ -54,7 +58,7 @@ int child_start(struct child *c, const char *file, char *const argv[], int in, b
 		ret = c->pid < 0 ? -errno : 0;
 	}
 	if (!ret && !c->pid)
-		child_exec(c, file, argv, in < 0 ? none : in);
+		child_exec(c, file, argv, in < 0 ? none : in, parent);
 	if (none >= 0)
 		close(none);
 	if (ret) {
