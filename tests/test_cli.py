@@ -1110,7 +1110,8 @@ def overlap_row(ran, op):
     row, = ran.clean()
     expect(row["op"] == op and row["pattern"] == "process", ran)
     expect(all(row[k] > 0 for k in ("comp_us", "comm_us", "both_us", "keep_comp", "keep_comm", "GB_s", "GB_s_beside", "TFLOP_s")), ran)
-    expect(abs(row["slowdown"] * max(row["comp_us"], row["comm_us"]) - row["both_us"]) < row["both_us"] * 0.01, ran)
+    if row["rounds"] == 1: # of several, each figure is a median of its own
+        expect(abs(row["slowdown"] * max(row["comp_us"], row["comm_us"]) - row["both_us"]) < row["both_us"] * 0.01, ran)
     return row
 
 
