@@ -749,7 +749,7 @@ static void rx_times(struct link_pkt *l, uint64_t now_ns)
 
 static bool rx_room(const struct link_pkt *l)
 {
-	unsigned n = link_nr_bqs(l);
+	unsigned n = l->held_bufs ? link_nr_bqs(l) : 0;
 
 	for (unsigned i = 0; i < n; i++)
 		if (block_room(l->bqs[i]) < GX_BURST_MAX)
@@ -757,9 +757,11 @@ static bool rx_room(const struct link_pkt *l)
 	return true;
 }
 
+/* Blocks are looked at while they hold something: most turns of a core find nothing, and what they
+ * cost stands between a notification and its reader. */
 static void rx_flush(struct link_pkt *l, bool burst_short, uint64_t now_ns)
 {
-	unsigned n = link_nr_bqs(l);
+	unsigned n = l->held_bufs ? link_nr_bqs(l) : 0;
 
 	for (unsigned i = 0; i < n; i++)
 		block_flush(l->bqs[i], burst_short, now_ns);
@@ -871,7 +873,7 @@ static bool reap_q(struct link_pkt *l, struct block_q *q, uint64_t now_ns)
 
 bool rx_reap(struct link_pkt *l, uint64_t now_ns)
 {
-	unsigned n = link_nr_bqs(l);
+	unsigned n = l->held_bufs ? link_nr_bqs(l) : 0;
 	bool worked = false;
 
 	for (unsigned i = 0; i < n; i++)
