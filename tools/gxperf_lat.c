@@ -25,6 +25,7 @@
 #define LAT_STUCK_NS 90000000000ull
 #define LAT_LOOK_NS  2000000
 #define LAT_LOOKS    256  /* at the last byte of an echo, between two turns */
+#define LAT_TURNS    16	  /* of the core, in one step */
 #define LAT_POLL_B   8192 /* up to here bytes are stored in order, the last one last */
 
 /** struct lat - Owner: the core's thread during a phase, else main. */
@@ -39,7 +40,7 @@ struct lat {
 	uint64_t next;	      /* number of the next message */
 	uint64_t limit;	      /* no message from this number on */
 	uint64_t deadline_ns; /* 0: by the limit */
-	uint64_t posted_ns;   /* of the message under way */
+	uint64_t posted_ns;   /* of the message under way: when it had just left */
 	bool waiting;	      /* for an echo */
 	bool gated;	      /* this phase goes by the gate */
 	bool allowed;	      /* gated: the next message may be posted */
@@ -55,15 +56,12 @@ struct lat {
 /* ---- On the core
  * ---------------------------------------------------------------------------------------- */
 
-static void lat_echo(struct lat *lat, uint64_t now)
+/* A message came back. Is its number in it? */
+static void lat_echo(struct lat *lat)
 {
 	uint64_t i = lat->next - 1, slot = i % LAT_SLOTS, got = 0;
 
-	hist_record(&lat->hist, (now - lat->posted_ns) / 2);
 	lat->waiting = false;
-	atomic_store_explicit(&lat->count,
-			      atomic_load_explicit(&lat->count, memory_order_relaxed) + 1,
-			      memory_order_relaxed);
 	if (lat->gated)
 		gate_done(1);
 	if (lat->size - lat->poll < CHECK_STAMP_B || !lat->perf.opts->check)
@@ -72,11 +70,11 @@ static void lat_echo(struct lat *lat, uint64_t now)
 	lat->stamps_wrong += got != i;
 }
 
-static void lat_comp(struct lat *lat, const struct gx_comp *comp, uint64_t now)
+static void lat_comp(struct lat *lat, const struct gx_comp *comp)
 {
 	if (comp->kind == GX_COMP_NOTIFY) {
 		if (lat->waiting && comp->imm == lat->next - 1)
-			lat_echo(lat, now);
+			lat_echo(lat);
 	} else if (comp->kind == GX_COMP_DONE) {
 		lat->in_flight--;
 		lat->slot_busy[comp->user] = 0;
@@ -99,7 +97,7 @@ static bool lat_over(const struct lat *lat, uint64_t now)
 	       (lat->gated && gate_ends());
 }
 
-static bool lat_post(struct lat *lat, uint64_t now)
+static bool lat_post(struct lat *lat)
 {
 	uint64_t i = lat->next, slot = i % LAT_SLOTS;
 	struct gx_op op = lat->op;
@@ -118,7 +116,6 @@ static bool lat_post(struct lat *lat, uint64_t now)
 		lat->err = ret;
 	if (ret <= 0)
 		return false;
-	lat->posted_ns = now;
 	lat->slot_busy[slot] = 1;
 	lat->in_flight++;
 	lat->next++;
@@ -128,7 +125,7 @@ static bool lat_post(struct lat *lat, uint64_t now)
 }
 
 /* The last byte is a flag of ours, and not of the payload that is verified. */
-static bool lat_post_polled(struct lat *lat, uint64_t now)
+static bool lat_post_polled(struct lat *lat)
 {
 	uint64_t i = lat->next, slot = i % LAT_SLOTS;
 	unsigned char *src = lat->src + slot * lat->stride;
@@ -145,7 +142,6 @@ static bool lat_post_polled(struct lat *lat, uint64_t now)
 		lat->err = ret;
 	if (ret <= 0)
 		return false;
-	lat->posted_ns = now;
 	lat->next++;
 	lat->waiting = true;
 	lat->allowed = false;
@@ -164,6 +160,34 @@ static bool lat_is_seen(const struct lat *lat)
 	return true;
 }
 
+/* After an echo, when the next message, if it may go, has left: so the clock is read while that is
+ * under way, and from one reading to the next is a round trip with all that belongs to it. */
+static void lat_record(struct lat *lat)
+{
+	uint64_t now = gx_now();
+
+	hist_record(&lat->hist, (now - lat->posted_ns) / 2);
+	lat->posted_ns = now;
+	atomic_store_explicit(&lat->count,
+			      atomic_load_explicit(&lat->count, memory_order_relaxed) + 1,
+			      memory_order_relaxed);
+}
+
+/* The next message, if none is under way and it may go. Return: there is to be none any more. */
+static bool lat_go_on(struct lat *lat, bool echoed, uint64_t now, bool (*post)(struct lat *))
+{
+	bool over = lat_over(lat, now);
+
+	if (!lat->waiting && !over && lat_allowed(lat)) {
+		if (!echoed)
+			lat->posted_ns = gx_now();
+		post(lat);
+	}
+	if (echoed)
+		lat_record(lat);
+	return over;
+}
+
 /* A put without a completion fails with one all the same. */
 static enum perf_step lat_step_polled(struct perf_job *job, uint64_t now)
 {
@@ -173,36 +197,51 @@ static enum perf_step lat_step_polled(struct perf_job *job, uint64_t now)
 	if (gx_poll(gx_ep_core(lat->ep), &comp, 1) && comp.status)
 		lat->err = comp.status;
 	for (unsigned k = 0; k < LAT_SLOTS && !lat->err; k++) {
-		if (lat->waiting) {
+		bool echoed = lat->waiting;
+
+		if (echoed) {
 			if (!lat_is_seen(lat))
 				return PERF_STEP_BUSY;
-			now = gx_now();
-			lat_echo(lat, now);
+			lat_echo(lat);
+			now = lat->posted_ns;
 		}
-		if (lat_over(lat, now))
+		if (lat_go_on(lat, echoed, now, lat_post_polled))
 			return PERF_STEP_DONE;
-		if (!lat_allowed(lat))
+		if (!lat->waiting)
 			return PERF_STEP_IDLE;
-		lat_post_polled(lat, now);
 	}
 	return lat->err ? PERF_STEP_DONE : PERF_STEP_BUSY;
 }
 
+/* What the core has for us. Return: an echo came. */
+static bool lat_take(struct lat *lat)
+{
+	struct gx_comp comps[LAT_COMPS];
+	bool waited = lat->waiting;
+	unsigned n = gx_poll(gx_ep_core(lat->ep), comps, LAT_COMPS);
+
+	for (unsigned i = 0; i < n; i++)
+		lat_comp(lat, &comps[i]);
+	return waited && !lat->waiting;
+}
+
+/* Turns the core itself for a while, as a program does that waits for an answer. */
 static enum perf_step lat_step(struct perf_job *job, uint64_t now)
 {
 	struct lat *lat = (struct lat *)job;
-	struct gx_comp comps[LAT_COMPS];
-	unsigned n = gx_poll(gx_ep_core(lat->ep), comps, LAT_COMPS);
-	bool end;
+	bool echoed, over, worked = false;
 
-	for (unsigned i = 0; i < n; i++)
-		lat_comp(lat, &comps[i], now);
-	end = lat->err || lat_over(lat, now);
-	if (!lat->waiting && !end && lat_allowed(lat))
-		return lat_post(lat, now) || n ? PERF_STEP_BUSY : PERF_STEP_IDLE;
-	if (end && !lat->in_flight && (!lat->waiting || lat->err))
-		return PERF_STEP_DONE;
-	return n ? PERF_STEP_BUSY : PERF_STEP_IDLE;
+	for (unsigned k = 0; k < LAT_TURNS; k++) {
+		echoed = lat_take(lat);
+		worked |= echoed;
+		over = lat->err || lat_go_on(lat, echoed, now, lat_post);
+		if (echoed)
+			now = lat->posted_ns;
+		if (over && !lat->in_flight && (!lat->waiting || lat->err))
+			return PERF_STEP_DONE;
+		gx_core_turn(gx_ep_core(lat->ep), now);
+	}
+	return worked ? PERF_STEP_BUSY : PERF_STEP_IDLE;
 }
 
 /* ---- Main
