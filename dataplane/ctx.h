@@ -202,7 +202,11 @@ static inline bool core_post_room(const struct gx_core *core)
 void core_comp(struct gx_core *core, const struct gx_comp *comp, void *route);
 /* The same without a route, in place: the caller fills in all of it. What is built elsewhere with
  * narrow stores and then copied with wide loads waits for those stores, longer than a small put
- * takes. */
+ * takes. core_comp_next() is a place only once the caller moves comp_head on. */
+static inline struct gx_comp *core_comp_next(struct gx_core *core)
+{
+	return &core->comps[core->comp_head % GX_COMPS_MAX];
+}
 static inline struct gx_comp *core_comp_place(struct gx_core *core)
 {
 	return &core->comps[core->comp_head++ % GX_COMPS_MAX];

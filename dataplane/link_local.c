@@ -24,7 +24,8 @@
 #define LOCAL_DMA	 256	    /* of an ep, that copy engines do */
 #define LOCAL_NOTES_TAKE 64	    /* of one ep in one turn */
 #define LOCAL_FEW	 4	    /* eps whose rings are looked at LOCAL_LOOKS times */
-#define LOCAL_LOOKS	 32
+#define LOCAL_LOOKS	 64
+#define LOCAL_HOT_NS	 1000000 /* after the last notification such looks go on for so long */
 #define LOCAL_NOTES_TELL (LOCAL_NOTES / 4) /* consumed before the sender is told */
 #define LOCAL_BAD_MAX	 1024 /* bad notifications, then the peer's are no longer read */
 
@@ -55,6 +56,7 @@ struct local_ep {
 	struct local_ring *rx;		 /* NULL: the peer is not listened to */
 	uint32_t rx_next, rx_told;	 /* entries consumed in all; value of rx->done */
 	uint32_t nr_bad;
+	uintptr_t rx_at, rx_guess; /* where the last notified bytes lie; the next, if as far on */
 	struct local_ring *tx;
 	uint32_t tx_head, tx_done; /* entries written in all; last look at tx->done */
 	uint32_t head, tail;	   /* of ops, free-running: next to work on, next free */
@@ -74,6 +76,7 @@ struct link_local {
 	unsigned nr_live;
 	unsigned rover;	   /* who copies first this turn */
 	uint32_t budget_b; /* of LOCAL_TURN_B, what is left */
+	uint64_t noted_ns; /* the turn that took the last notification */
 	unsigned nr_gpus;  /* highest device opened + 1; frozen while the core runs */
 	struct dma *dma[GX_GPUS_MAX];
 	unsigned nr_dma; /* operations of all eps' dma */
@@ -170,13 +173,15 @@ static bool note_get(struct local_ep *e, const struct local_note *n, struct gx_c
 	struct gx *gx = e->pkt.ep.core->gx;
 	const struct gx_mem *mem;
 
-	*comp = (struct gx_comp){.kind = GX_COMP_NOTIFY,
-				 .op = GX_OP_PUT,
-				 .ep = &e->pkt.ep,
-				 .token = *(const volatile uint64_t *)&n->token,
-				 .off = *(const volatile uint64_t *)&n->off,
-				 .len = *(const volatile uint64_t *)&n->len,
-				 .imm = *(const volatile uint64_t *)&n->imm};
+	comp->kind = GX_COMP_NOTIFY;
+	comp->op = GX_OP_PUT;
+	comp->status = 0;
+	comp->ep = &e->pkt.ep;
+	comp->user = comp->tag = 0;
+	comp->token = *(const volatile uint64_t *)&n->token;
+	comp->off = *(const volatile uint64_t *)&n->off;
+	comp->len = *(const volatile uint64_t *)&n->len;
+	comp->imm = *(const volatile uint64_t *)&n->imm;
 	if ((comp->token & 0xff) >= GX_REGIONS_MAX)
 		return false;
 	/* Pairs with the release in gx_mem_share(). */
@@ -185,8 +190,13 @@ static bool note_get(struct local_ep *e, const struct local_note *n, struct gx_c
 	    comp->off > mem->len || comp->len > mem->len - comp->off)
 		return false;
 	/* Its reader comes next, and the line is still in the other core's cache. */
-	if (mem->kind == GX_MEM_HOST)
-		__builtin_prefetch(mem->addr + comp->off);
+	if (mem->kind == GX_MEM_HOST) {
+		uintptr_t at = (uintptr_t)mem->addr + comp->off;
+
+		__builtin_prefetch((const void *)at);
+		e->rx_guess = 2 * at - e->rx_at;
+		e->rx_at = at;
+	}
 	return true;
 }
 
@@ -196,34 +206,35 @@ static void note_bad(struct local_ep *e)
 	e->nr_bad++;
 }
 
-static bool note_is_there(const struct local_ep *e)
+static const struct local_note *note_next(const struct local_ep *e)
 {
-	const struct local_note *n = &e->rx->note[e->rx_next % LOCAL_NOTES];
+	return &e->rx->note[e->rx_next % LOCAL_NOTES];
+}
 
-	/* Pairs with the release in note_put(). */
-	return atomic_load_explicit(&n->seq, memory_order_acquire) == e->rx_next + 1;
+/* Is @n the entry of this number? Pairs with the release in note_put(). */
+static inline bool note_is(const struct local_note *n, uint32_t number)
+{
+	return atomic_load_explicit(&n->seq, memory_order_acquire) == number + 1;
 }
 
 static bool notes_take(struct local_ep *e)
 {
 	struct gx_core *core = e->pkt.ep.core;
 	uint32_t first = e->rx_next, end = first + LOCAL_NOTES_TAKE;
-	struct gx_comp comp;
+	const struct local_note *n;
 
-	while (e->rx_next != end && core_comp_room(core)) {
-		const struct local_note *n = &e->rx->note[e->rx_next % LOCAL_NOTES];
-
-		if (!note_is_there(e))
+	for (; e->rx_next != end && core_comp_room(core); e->rx_next++) {
+		n = note_next(e);
+		if (!note_is(n, e->rx_next))
 			break;
-		e->rx_next++;
-		if (note_get(e, n, &comp))
-			core_comp(core, &comp, NULL);
+		if (note_get(e, n, core_comp_next(core)))
+			core->comp_head++;
 		else
 			note_bad(e);
 	}
 	if (e->rx_next == first)
 		return false;
-	e->pkt.heard_ns = core->now_ns;
+	e->pkt.heard_ns = e->link->noted_ns = core->now_ns;
 	gx_stat_add(stats(e), GX_STAT_MSGS_RX, e->rx_next - first);
 	if (e->rx_next - e->rx_told >= LOCAL_NOTES_TELL)
 		notes_tell(e);
@@ -468,16 +479,29 @@ static void ep_leave(struct local_ep *e)
 	gx_link_pkt_ops.ep_fail(&e->pkt.ep, err); /* the last touch may be its */
 }
 
-/* The rest of a turn takes longer than a notification: look a little longer at the few rings that
- * there are, each of which costs a load from the cache. */
+/* The rest of a turn takes longer than a notification: where some have come of late, look a little
+ * longer at the few rings that there are, each of which costs a load from the cache. The line where
+ * the next bytes lie, if they are as far on as the last ones were, is asked for together with the
+ * notification, not after it: two transfers from the other core at once. Nothing is read there. */
 static bool notes_wait(struct link_local *l)
 {
-	for (unsigned k = 0; k < LOCAL_LOOKS; k++)
-		for (unsigned i = 0; i < l->nr_live; i++) {
-			struct local_ep *e = l->live[i];
+	const struct local_note *next[LOCAL_FEW];
+	uint32_t number[LOCAL_FEW];
+	struct local_ep *at[LOCAL_FEW];
+	unsigned n = 0;
 
-			if (e->rx && note_is_there(e))
-				return notes_take(e);
+	for (unsigned i = 0; i < l->nr_live; i++)
+		if (l->live[i]->rx) {
+			at[n] = l->live[i];
+			next[n] = note_next(at[n]);
+			number[n] = at[n]->rx_next;
+			n++;
+		}
+	for (unsigned k = 0; k < LOCAL_LOOKS; k++)
+		for (unsigned i = 0; i < n; i++) {
+			__builtin_prefetch((const void *)at[i]->rx_guess);
+			if (note_is(next[i], number[i]))
+				return notes_take(at[i]);
 		}
 	return false;
 }
@@ -498,7 +522,7 @@ bool link_local_poll(void *link, uint64_t now_ns)
 		if (++i == l->nr_live)
 			i = 0;
 	}
-	if (!worked && l->nr_live <= LOCAL_FEW)
+	if (!worked && l->nr_live <= LOCAL_FEW && now_ns - l->noted_ns < LOCAL_HOT_NS)
 		worked = notes_wait(l);
 	if (l->nr_dma)
 		dma_kick_all(l, now_ns);
@@ -569,7 +593,7 @@ static void op_fill(struct local_op *op, const struct gx_op *user, void *route,
 /* All of a small operation. In its own way, because a put of 64 bytes takes no longer than the
  * writing of a struct local_op. */
 static void op_now(struct local_ep *e, const struct gx_op *op, void *route,
-		   const struct local_map *m)
+		   const struct local_map *m, bool lone)
 {
 	char *mine = op->mem ? op->mem->addr + op->off : op->addr;
 	char *theirs = m->addr + op->remote_off;
@@ -577,13 +601,32 @@ static void op_now(struct local_ep *e, const struct gx_op *op, void *route,
 
 	gx_copy(put ? theirs : mine, put ? mine : theirs, op->len);
 	e->link->budget_b -= (uint32_t)op->len;
-	if (put && op->flags & GX_OP_IMM)
+	if (put && op->flags & GX_OP_IMM) {
 		note_put(e, op->token, op->remote_off, op->len, op->imm);
+		if (lone) {
+			gx_demote(theirs);
+			gx_demote(&e->tx->note[(e->tx_head - 1) % LOCAL_NOTES]);
+		}
+	}
 	op_count(e, op->kind, op->len);
 	if (put && op->flags & GX_OP_LOCAL)
 		report(e, op, route, GX_COMP_LOCAL);
 	if (!(op->flags & GX_OP_SILENT))
 		report(e, op, route, GX_COMP_DONE);
+}
+
+/* A line or less, and the first in this turn: somebody waits for it, more than for its rate. */
+static bool op_is_lone(const struct local_ep *e, const struct gx_op *op)
+{
+	return !e->used && op->kind == GX_OP_PUT && op->len <= GX_CACHE_LINE;
+}
+
+/* The peer's core has the lines that are about to be written: ask for them now, both at once. */
+static void op_ahead(const struct local_ep *e, const struct gx_op *op, const struct local_map *m)
+{
+	gx_prefetch_write(m->addr + op->remote_off);
+	if (op->flags & GX_OP_IMM)
+		gx_prefetch_write(&e->tx->note[e->tx_head % LOCAL_NOTES]);
 }
 
 /* Is it small enough to be done now, and would no notification overtake another? */
@@ -630,6 +673,7 @@ static int local_post(struct gx_ep *ep, const struct gx_op *user, void *route)
 	const struct local_map *m;
 	struct local_op *op;
 	struct dma *dma;
+	bool lone;
 
 	if (user->kind > GX_OP_GET)
 		return gx_link_pkt_ops.post(ep, user, route);
@@ -642,11 +686,14 @@ static int local_post(struct gx_ep *ep, const struct gx_op *user, void *route)
 		return -ENOTCONN;
 	if (!core_post_room(ep->core))
 		return -EAGAIN;
+	lone = op_is_lone(e, user);
+	if (lone)
+		op_ahead(e, user, m);
 	e->used = true;
 	if (dma)
 		return post_dma(e, user, m, dma, route);
 	if (op_is_now(e, user)) {
-		op_now(e, user, route, m);
+		op_now(e, user, route, m, lone);
 		return 0;
 	}
 	if (e->tail - e->head == LOCAL_OPS)
@@ -661,11 +708,12 @@ static int local_post(struct gx_ep *ep, const struct gx_op *user, void *route)
 
 static void local_kick(struct gx_ep *ep)
 {
-	struct link_local *l = local_of(ep)->link;
+	struct local_ep *e = local_of(ep);
 
-	if (l->nr_dma)
-		dma_kick_all(l, ep->core->now_ns);
-	gx_link_pkt_ops.kick(ep);
+	if (e->link->nr_dma)
+		dma_kick_all(e->link, ep->core->now_ns);
+	if (e->pkt.wait_head != PKT_NONE || e->pkt.rec_queued)
+		gx_link_pkt_ops.kick(ep);
 }
 
 static int op_cancel(struct local_op *op, uint64_t user, const void *route)

@@ -63,6 +63,27 @@ static inline void gx_cpu_relax(void)
 #endif
 }
 
+/**
+ * gx_prefetch_write() - @p is about to be written: ask for its cache line, to own. Never faults.
+ * gx_demote() - @p was written and another CPU reads it next: let its line go to the cache that
+ * both share. Hints, and nothing on a CPU that does not know them.
+ */
+static inline void gx_prefetch_write(const void *p)
+{
+#if defined(__x86_64__)
+	__asm__ volatile("prefetchw %0" : : "m"(*(const char *)p));
+#else
+	__builtin_prefetch(p, 1);
+#endif
+}
+
+static inline void gx_demote(const void *p)
+{
+#if defined(__x86_64__)
+	__asm__ volatile(".byte 0x0f, 0x1c, 0x00" : : "a"(p) : "memory"); /* cldemote (%rax) */
+#endif
+}
+
 /** gx_store_fence() - Earlier stores, streaming ones too, are visible before later ones. */
 static inline void gx_store_fence(void)
 {
