@@ -58,5 +58,19 @@ bool gx_block_crc_ok(const struct gx_block *b, uint32_t i)
 {
 	if (!(b->aux[i].flags & GX_AUX_CRC))
 		return true;
-	return gx_crc32c(0, gx_block_src(b, i), b->desc[i].len) == b->aux[i].crc;
+	if (gx_crc32c(0, gx_block_src(b, i), b->desc[i].len) == b->aux[i].crc)
+		return true;
+	b->aux[i].flags |= GX_AUX_BAD;
+	return false;
+}
+
+bool gx_block_checked(const struct gx_block *b)
+{
+	uint32_t flags = 0;
+
+	if (b->hints & GX_HINT_WEIGHT)
+		return b->hints & GX_HINT_CRC;
+	for (uint32_t i = 0; i < b->nr; i++)
+		flags |= b->aux[i].flags;
+	return flags & GX_AUX_CRC;
 }

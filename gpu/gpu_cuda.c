@@ -773,6 +773,18 @@ static bool cuda_has_kernel(const struct cuda_gpu *g)
 	       g->unpack == GX_UNPACK_AUTO;
 }
 
+/* Does the kernel that stays take these? It checks no CRC: in mode auto a launch does that. */
+static bool resident_pays(struct cuda_stream *s, struct gx_block *const blocks[], unsigned n,
+			   uint64_t now_ns)
+{
+	if (!s->res || !s->res->automatic)
+		return s->res;
+	for (unsigned i = 0; i < n; i++)
+		if (gx_block_checked(blocks[i]))
+			return false;
+	return gx_res_pays(&s->res->ring, &s->res->near, now_ns);
+}
+
 static unsigned cuda_unpack(struct gx_gpu_stream *stream, struct gx_block *const blocks[],
 			    unsigned n, uint64_t now_ns)
 {
@@ -786,7 +798,7 @@ static unsigned cuda_unpack(struct gx_gpu_stream *stream, struct gx_block *const
 		return 0;
 	for (unsigned i = 0; i < n; i++)
 		assert(blocks[i]->nr <= GX_BLOCK_DESCS_MAX);
-	if (s->res && (!s->res->automatic || gx_res_pays(&s->res->ring, &s->res->near, now_ns))) {
+	if (resident_pays(s, blocks, n, now_ns)) {
 		taken = resident_unpack(s, blocks, n, now_ns);
 		core_queued(s, now_ns);
 		return taken;
@@ -1350,7 +1362,8 @@ static int cuda_open(const struct gx_gpu_cfg *cfg, struct gx_gpu **out)
 	g->gather_sms = cfg->sms ? cfg->sms : CUDA_GATHER_SMS;
 	g->gpu.ops = &gx_gpu_cuda_ops;
 	g->ipc_memory = cfg->ipc_memory;
-	g->gpu.checks_crc = g->unpack == GX_UNPACK_HOST || g->unpack == GX_UNPACK_KERNEL;
+	g->gpu.checks_crc = g->unpack == GX_UNPACK_HOST || g->unpack == GX_UNPACK_KERNEL ||
+			    g->unpack == GX_UNPACK_AUTO;
 	ret = CUDA_TRY(cuDeviceGet, &dev, cfg->device);
 	g->gpu.device = dev;
 	if (!ret)

@@ -36,9 +36,11 @@ void gx_block_mem_bind(struct gx_block_mem *mem, struct gx_block *b);
 
 /** gx_block_dst() - Where descriptor @i goes, or NULL when that is outside of its destination. */
 void *gx_block_dst(const struct gx_block *b, uint32_t i);
-/** gx_block_crc_ok() - The source bytes of descriptor @i, which the CPU reads, have the CRC they
- * came with. */
+/** gx_block_crc_ok() - Have the source bytes of descriptor @i, which the CPU reads, the CRC they
+ * came with? Else it gets GX_AUX_BAD. */
 bool gx_block_crc_ok(const struct gx_block *b, uint32_t i);
+/** gx_block_checked() - Is any fragment of @b to be checked? */
+bool gx_block_checked(const struct gx_block *b);
 
 static inline const void *gx_block_src(const struct gx_block *b, uint32_t i)
 {

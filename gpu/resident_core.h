@@ -90,8 +90,8 @@ GX_HD uint32_t gx_res_sharers(uint32_t units, uint32_t step, uint32_t blocks)
 
 /* What a thread block adds to a job's count: its units, and in the upper half whether there was a
  * descriptor out of bounds, or a wrong CRC. */
-#define GX_RES_COUNT_BOUNDS ((uint64_t)1 << 32)
-#define GX_RES_COUNT_CRC    ((uint64_t)1 << 48)
+#define GX_RES_COUNT_CRC    ((uint64_t)1 << 32)
+#define GX_RES_COUNT_BOUNDS ((uint64_t)1 << 48)
 
 GX_HD uint64_t gx_res_count(uint32_t units, uint32_t worst)
 {
@@ -101,9 +101,9 @@ GX_HD uint64_t gx_res_count(uint32_t units, uint32_t worst)
 
 GX_HD uint32_t gx_res_worst(uint64_t count)
 {
-	return count >= GX_RES_COUNT_CRC      ? GX_BLOCK_CRC
-	       : count >= GX_RES_COUNT_BOUNDS ? GX_BLOCK_BOUNDS
-					      : GX_BLOCK_OK;
+	return count >= GX_RES_COUNT_BOUNDS ? GX_BLOCK_BOUNDS
+	       : count >= GX_RES_COUNT_CRC  ? GX_BLOCK_CRC
+					    : GX_BLOCK_OK;
 }
 
 /** gx_res_done_from() - What done[@slot] must have reached when all jobs up to @wait_to are done.

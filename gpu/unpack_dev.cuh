@@ -168,6 +168,13 @@ __device__ static struct raw_desc desc_load(const struct gx_unpack_arg *arg, uin
 	return raw;
 }
 
+/* What was copied has another CRC: the descriptor says so to whoever reaps the block. By one lane; the
+ * fences before the block's status order it too. */
+__device__ static void desc_bad(const struct gx_unpack_arg *arg, uint32_t i, uint32_t flags)
+{
+	*(volatile uint16_t *)&arg->block.aux[i].flags = (uint16_t)(flags | GX_AUX_BAD);
+}
+
 /* What lane's descriptor @i contributes to the unit between two cuts. */
 template <bool cached>
 __device__ static struct gx_piece piece_make(const struct gx_unpack_arg *arg,
@@ -237,8 +244,10 @@ __device__ static uint32_t unit_run(const struct gx_unpack_arg *arg, uint32_t un
 								 fetch);
 		worst = max(worst, p.status);
 		if (copier::checks && p.len == 0 && p.status == GX_BLOCK_OK &&
-		    raw.flags & GX_AUX_CRC && raw.crc != 0)
-			worst = GX_BLOCK_CRC; /* of nothing it is 0 */
+		    raw.flags & GX_AUX_CRC && raw.crc != 0) { /* of nothing it is 0 */
+			worst = max(worst, (uint32_t)GX_BLOCK_CRC);
+			desc_bad(arg, base + lane, raw.flags);
+		}
 		for (; todo; todo &= todo - 1) {
 			int who = __ffs(todo) - 1;
 			uint64_t dst = __shfl_sync(ALL, p.dst, who);
@@ -249,8 +258,11 @@ __device__ static uint32_t unit_run(const struct gx_unpack_arg *arg, uint32_t un
 				uint32_t flags = __shfl_sync(ALL, raw.flags, who);
 				uint32_t crc = __shfl_sync(ALL, raw.crc, who);
 
-				if (how.copy(dst, src, len, lane) != crc && flags & GX_AUX_CRC)
-					worst = GX_BLOCK_CRC;
+				if (how.copy(dst, src, len, lane) != crc && flags & GX_AUX_CRC) {
+					worst = max(worst, (uint32_t)GX_BLOCK_CRC);
+					if (lane == 0)
+						desc_bad(arg, base + who, flags);
+				}
 			} else {
 				how.copy(dst, src, len, lane);
 			}

@@ -101,6 +101,7 @@ static uint32_t unit_run(const struct gx_unpack_arg *arg, uint32_t step, uint32_
 static uint32_t crc_run(const struct gx_unpack_arg *arg)
 {
 	const struct gx_block *b = &arg->block;
+	uint32_t worst = GX_BLOCK_OK;
 
 	for (uint32_t i = 0; arg->crc && i < b->nr; i++) {
 		const uint8_t *src = (const uint8_t *)(uintptr_t)(b->src_base + b->desc[i].src_off);
@@ -108,10 +109,12 @@ static uint32_t crc_run(const struct gx_unpack_arg *arg)
 
 		for (uint32_t k = 0; k < b->desc[i].len; k++)
 			crc = gx_crc_step(crc, src[k]);
-		if (b->aux[i].flags & GX_AUX_CRC && ~crc != b->aux[i].crc)
-			return GX_BLOCK_CRC;
+		if (b->aux[i].flags & GX_AUX_CRC && ~crc != b->aux[i].crc) {
+			b->aux[i].flags |= GX_AUX_BAD;
+			worst = GX_BLOCK_CRC;
+		}
 	}
-	return GX_BLOCK_OK;
+	return worst;
 }
 
 static void unpack_run(struct gx_unpack_args *args)

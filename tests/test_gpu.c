@@ -523,7 +523,8 @@ static void unpack__overlapping_segs(void **state)
 /* A kernel checks while it copies: what is wrong has been written. */
 static bool crc_by_kernel(void)
 {
-	return ops == &gx_gpu_cuda_ops && cfg.unpack == GX_UNPACK_KERNEL;
+	return ops == &gx_gpu_cuda_ops &&
+	       (cfg.unpack == GX_UNPACK_KERNEL || cfg.unpack == GX_UNPACK_AUTO);
 }
 
 /* Every alignment of both sides, lengths round every step of the arithmetic; and one bit wrong. */
@@ -554,6 +555,10 @@ static void crc_lengths(struct fix *f, bool from_gpu)
 		blocks_launch(f, 1);
 		assert_int_equal(block_wait(f, 0), GX_BLOCK_CRC);
 		f->b[0].aux[i].crc ^= 1u << k;
+		for (unsigned j = 0; j < f->b[0].nr; j++)
+			assert_int_equal(f->b[0].aux[j].flags & GX_AUX_BAD,
+					 j == i ? GX_AUX_BAD : 0);
+		f->b[0].aux[i].flags &= ~GX_AUX_BAD;
 	}
 	blocks_run(f, 1);
 	if (from_gpu)
@@ -593,7 +598,28 @@ static void unpack__crc(void **state)
 	blocks_launch(f, 2);
 	assert_int_equal(block_wait(f, 0), GX_BLOCK_OK);
 	assert_int_equal(block_wait(f, 1), gpu->checks_crc ? GX_BLOCK_CRC : GX_BLOCK_OK);
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(f->b[1].aux[i].flags,
+				 GX_AUX_CRC | (good[i] || !gpu->checks_crc ? 0 : GX_AUX_BAD));
 	want_check(f);
+}
+
+/* Out of bounds is worse than wrong: nobody takes the rest of the block for good. */
+static void unpack__crc_and_bounds(void **state)
+{
+	struct fix *f = *state;
+
+	if (!gpu->checks_crc)
+		skip();
+	f->b[0].seg[0].dst_len = 1000;
+	for (unsigned i = 0; i < 2; i++) {
+		struct gx_desc_aux *aux = desc_add(f, 0, (struct gx_desc){0, 100, 950 * i}, false);
+
+		aux->flags = GX_AUX_CRC;
+		aux->crc = gx_crc32c(0, f->host, 100) ^ !i;
+	}
+	blocks_launch(f, 1);
+	assert_int_equal(block_wait(f, 0), GX_BLOCK_BOUNDS);
 }
 
 /* --- copy --- */
@@ -1488,6 +1514,7 @@ static int suite_run(const struct gx_gpu_ops *which, struct gx_gpu_cfg how)
 		TEST(unpack__no_such_seg),
 		TEST(unpack__overlapping_segs),
 		TEST(unpack__crc),
+		TEST(unpack__crc_and_bounds),
 		TEST(unpack__crc_every_alignment),
 		TEST(unpack__crc_from_gpu_memory),
 		TEST(copy__both_ways),

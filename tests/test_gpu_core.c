@@ -388,10 +388,10 @@ static void res_count__worst_of_all(void **state)
 	assert_int_equal((uint32_t)sum, 1000);
 	assert_int_equal(gx_res_worst(sum), GX_BLOCK_OK);
 	for (unsigned i = 0; i < 200; i++)
-		sum += gx_res_count(5, GX_BLOCK_BOUNDS);
-	assert_int_equal(gx_res_worst(sum), GX_BLOCK_BOUNDS);
-	sum += gx_res_count(5, GX_BLOCK_CRC);
+		sum += gx_res_count(5, GX_BLOCK_CRC);
 	assert_int_equal(gx_res_worst(sum), GX_BLOCK_CRC);
+	sum += gx_res_count(5, GX_BLOCK_BOUNDS);
+	assert_int_equal(gx_res_worst(sum), GX_BLOCK_BOUNDS);
 	assert_int_equal((uint32_t)sum, 2005);
 }
 

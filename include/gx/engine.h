@@ -161,7 +161,7 @@ unsigned gx_engine_unpack(struct gx_engine_queue *q, struct gx_engine_block *con
 /**
  * gx_engine_block_check() - Let whoever moves the fragments check them: @crc[i] is the CRC-32C of
  * fragment i, for all that gx_engine_block_set() has been told of; until it is called again.
- * Return: 0, -EOPNOTSUPP (modes kernel and host check, the others do not).
+ * Return: 0, -EOPNOTSUPP (modes kernel, auto and host check, the others do not).
  */
 int gx_engine_block_check(struct gx_engine_block *b, const uint32_t crc[]);
 /** gx_engine_block_status() - Return: 0 (all bytes are visible), -EINPROGRESS, -ERANGE (refused

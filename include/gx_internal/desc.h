@@ -22,10 +22,11 @@ struct gx_desc {
 /* Beside each descriptor: which destination it may write to. */
 struct gx_desc_aux {
 	uint16_t seg;	/* index in seg[] */
-	uint16_t flags; /* GX_AUX_CRC: crc is valid */
+	uint16_t flags; /* GX_AUX_* */
 	uint32_t crc;	/* CRC-32C of the payload, as it came in the packet */
 };
-#define GX_AUX_CRC 1u
+#define GX_AUX_CRC 1u /* crc is valid */
+#define GX_AUX_BAD 2u /* written by whoever executed the block, when its status is CRC: this fragment is wrong */
 
 /* A destination range; a descriptor with dst_off + len > dst_len is refused, never written. */
 struct gx_seg {
@@ -39,8 +40,9 @@ struct gx_pair {
 	uint32_t dst;
 };
 
-/* Status word of a block, written by whoever executed it. */
-enum { GX_BLOCK_PENDING = 0, GX_BLOCK_OK = 1, GX_BLOCK_BOUNDS = 2, GX_BLOCK_CRC = 3 };
+/* Status word of a block, written by whoever executed it: the largest of what its descriptors say. CRC: some
+ * have GX_AUX_BAD, all others are where they belong. */
+enum { GX_BLOCK_PENDING = 0, GX_BLOCK_OK = 1, GX_BLOCK_CRC = 2, GX_BLOCK_BOUNDS = 3 };
 
 /*
  * One block. The arrays lie in memory that the executing GPU reads in place (pinned, mapped) and that the

@@ -176,8 +176,8 @@ struct gx_gpu {
 	const struct gx_gpu_ops *ops;
 	int device;	 /* -1: host */
 	bool checks_crc; /* ->unpack, of a stream that is not RESIDENT, verifies GX_AUX_CRC: a fragment with
-			    another CRC makes the block's status GX_BLOCK_CRC, and may have been written
-			    (host: is not). false: the flag is ignored */
+			    another CRC gets GX_AUX_BAD, makes the block's status GX_BLOCK_CRC, and may have
+			    been written (mode host: is not). false: the flag is ignored */
 };
 
 struct gx_gpu_stream {
