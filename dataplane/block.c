@@ -22,9 +22,12 @@ struct block_slot {
 	uint64_t first_ns;  /* when its first fragment came */
 	uint64_t launch_ns; /* when it was launched */
 	uint32_t nr_refs, reaped;
-	bool lone; /* first of its launch: counted in launches_out */
-	bool sent; /* the GPU was given it */
-	bool odd;  /* a descriptor that is neither the first nor the last has another length */
+	bool lone;   /* first of its launch: counted in launches_out */
+	bool sent;   /* the GPU was given it */
+	bool odd;    /* a descriptor that is neither the first nor the last has another length */
+	bool check;  /* some fragment is to be checked */
+	uint32_t at; /* reaping a block with wrong fragments: the descriptor of the next one, ... */
+	uint32_t at_b; /* ... and its bytes that are reaped */
 	struct block_ref refs[GX_BLOCK_DESCS_MAX];
 };
 
@@ -94,6 +97,11 @@ void block_close(struct block_q *q)
 	free(q);
 }
 
+bool block_checks(const struct block_q *q)
+{
+	return q->gpu->checks_crc;
+}
+
 unsigned block_room(const struct block_q *q)
 {
 	const struct block_slot *s = slot_at(q, q->fill);
@@ -132,7 +140,7 @@ static bool block_merge(struct gx_block *b, const struct block_frag *frag, uint3
 
 	if (!b->nr || b->aux[b->nr - 1].seg != seg ||
 	    last->src_off + (uint64_t)last->len != src_off ||
-	    last->dst_off + last->len != frag->dst_off)
+	    last->dst_off + last->len != frag->dst_off || frag->check || b->aux[b->nr - 1].flags)
 		return false;
 	last->len += frag->len;
 	return true;
@@ -141,8 +149,9 @@ static bool block_merge(struct gx_block *b, const struct block_frag *frag, uint3
 static void slot_reset(struct block_slot *s)
 {
 	s->b.nr = s->b.nr_seg = s->nr_refs = s->reaped = 0;
+	s->at = s->at_b = 0;
 	s->b.bytes = 0;
-	s->sent = s->odd = false;
+	s->sent = s->odd = s->check = false;
 }
 
 /* What the launch need not find out by reading the descriptors. */
@@ -156,6 +165,8 @@ static void slot_hint(struct block_slot *s)
 		s->b.hints |= GX_HINT_LEN;
 	if (s->b.nr_seg == 1)
 		s->b.hints |= GX_HINT_SEG0;
+	if (s->check)
+		s->b.hints |= GX_HINT_CRC;
 }
 
 /* A new descriptor: the one before has its final length. */
@@ -166,7 +177,9 @@ static void slot_desc(struct block_slot *s, uint32_t src_off, const struct block
 
 	s->odd |= b->nr > 1 && b->desc[b->nr - 1].len != b->desc[0].len;
 	b->desc[b->nr] = (struct gx_desc){src_off, frag->len, frag->dst_off};
-	b->aux[b->nr] = (struct gx_desc_aux){.seg = seg};
+	b->aux[b->nr] = (struct gx_desc_aux){
+		.seg = seg, .flags = frag->check ? GX_AUX_CRC : 0, .crc = frag->crc};
+	s->check |= frag->check;
 	b->nr++;
 }
 
@@ -306,6 +319,36 @@ static int block_status(struct block_q *q, struct block_slot *s, uint64_t now_ns
 	return q->broken;
 }
 
+/* A block that is said to have wrong fragments, of which none is marked: none is trusted. */
+static void block_bad_all(struct gx_block *b)
+{
+	uint32_t flags = 0;
+
+	for (uint32_t i = 0; i < b->nr; i++)
+		flags |= b->aux[i].flags;
+	for (uint32_t i = 0; i < b->nr && !(flags & GX_AUX_BAD); i++)
+		b->aux[i].flags |= GX_AUX_BAD;
+}
+
+/* Is this fragment of the block a wrong one? A descriptor is one that is checked, or as many
+ * neighbours as its bytes say. */
+static int block_bad(struct block_slot *s, const struct block_ref *r, uint64_t *off)
+{
+	const struct gx_desc *d = &s->b.desc[s->at];
+	bool bad;
+
+	if (s->reaped == 1)
+		block_bad_all(&s->b);
+	bad = s->b.aux[s->at].flags & GX_AUX_BAD;
+	*off = d->dst_off + s->at_b;
+	s->at_b += r->len;
+	if (s->at_b >= d->len) {
+		s->at++;
+		s->at_b = 0;
+	}
+	return bad ? -EBADMSG : 0;
+}
+
 unsigned block_reap(struct block_q *q, struct block_done done[], unsigned n, uint64_t now_ns)
 {
 	unsigned got = 0;
@@ -325,8 +368,11 @@ unsigned block_reap(struct block_q *q, struct block_done done[], unsigned n, uin
 			const struct block_ref *r = &s->refs[s->reaped++];
 			bool lost = s->sent && (status == -EIO || status == -ETIMEDOUT);
 
-			done[got++] = (struct block_done){lost ? BLOCK_BUF_NONE : r->buf, r->ref,
-							  r->len, status};
+			done[got] = (struct block_done){lost ? BLOCK_BUF_NONE : r->buf, r->ref,
+							r->len, status, 0};
+			if (gx_unlikely(status == -EBADMSG))
+				done[got].status = block_bad(s, r, &done[got].off);
+			got++;
 			q->held--;
 		}
 		if (s->reaped < s->nr_refs)

@@ -22,6 +22,8 @@ struct block_q;
 struct block_frag {
 	const char *src;   /* payload, within 4 GiB of the queue's src_base */
 	uint32_t len;	   /* > 0 */
+	uint32_t crc;	   /* CRC-32C of the bytes, when check */
+	bool check;	   /* who copies is to check it: see block_checks() */
 	uint64_t dst_base; /* the message's destination range: the copy is bound by it */
 	uint64_t dst_len;
 	uint64_t dst_off; /* in that range */
@@ -33,8 +35,9 @@ struct block_done {
 	uint64_t buf;
 	uint32_t ref;
 	uint32_t len;
-	int status; /* 0, -ERANGE (bounds), -EBADMSG (CRC), -EIO, -ETIMEDOUT (GPU does not finish)
-		     */
+	int status;   /* 0, -ERANGE (bounds), -EBADMSG (its CRC is wrong; what is at its place is
+			 garbage), -EIO, -ETIMEDOUT (GPU does not finish) */
+	uint64_t off; /* -EBADMSG: its dst_off */
 };
 
 /** block_open() - @timeout_ns: a launch that takes longer fails its fragments with -ETIMEDOUT
@@ -43,6 +46,8 @@ struct block_done {
 int block_open(struct gx_gpu *gpu, char *src_base, uint64_t timeout_ns, struct block_q **out);
 void block_close(struct block_q *q);
 
+/** block_checks() - Can fragments be checked while they are copied? */
+bool block_checks(const struct block_q *q);
 /** block_room() - Fragments that block_add() will take now. */
 unsigned block_room(const struct block_q *q);
 void block_add(struct block_q *q, const struct block_frag *frag, uint64_t now_ns);

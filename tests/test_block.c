@@ -67,6 +67,7 @@ static void hints_check(const struct gx_block *b)
 	assert_true(weight == gx_unpack_weigh(&read));
 	assert_int_equal(hinted.len, read.len);
 	assert_int_equal(hinted.only, read.only);
+	assert_int_equal(hinted.crc, read.crc);
 	if (read.only)
 		assert_memory_equal(&hinted.seg0, &read.seg0, sizeof(read.seg0));
 }
@@ -423,8 +424,56 @@ static void block_reap__crc(void **state)
 	rig_open(&r, true, 0);
 	add(&r, 0, FRAG_B, 0, 0, 0);
 	block_flush(r.q, true, 0);
-	fake_finish(&r.fake, 1, GX_BLOCK_CRC);
+	fake_finish(&r.fake, 1, GX_BLOCK_CRC); /* and none is marked */
 	assert_int_equal(reap_all(&r, -EBADMSG, true, 0), 1);
+	rig_close(&r);
+}
+
+/* Fragment @i of a row of neighbours of 100 bytes, checked or not. */
+static void add_checked(struct rig *r, unsigned i, bool check, bool wrong)
+{
+	block_add(r->q,
+		  &(struct block_frag){.src = r->src + 100 * i,
+				       .len = 100,
+				       .crc = gx_crc32c(0, r->src + 100 * i, 100) ^ wrong,
+				       .check = check,
+				       .dst_off = 100 * i,
+				       .dst_base = (uintptr_t)r->dst,
+				       .dst_len = 8192,
+				       .buf = r->next_buf,
+				       .ref = (uint32_t)r->next_buf},
+		  0);
+	r->next_buf++;
+}
+
+/* Wrong fragments are told one by one, whatever they lie between, however they are reaped. */
+static void block_reap__which_are_wrong(void **state)
+{
+	struct block_done done[7];
+	struct rig r;
+	unsigned n, at = 0;
+
+	rig_open(&r, false, 0);
+	assert_true(block_checks(r.q));
+	for (unsigned i = 0; i < 60; i++)
+		add_checked(&r, i, i % 5 < 3,
+			    i % 5 == 1 && i % 2); /* i % 5 > 2: merged, unchecked */
+	assert_int_equal(block_stat(r.q)->descs, 12 * 4);
+	assert_int_equal(block_flush(r.q, true, 0), 1);
+	while ((n = block_reap(r.q, done, 7, 0)) > 0)
+		for (unsigned i = 0; i < n; i++, at++) {
+			bool wrong = at % 5 == 1 && at % 2;
+
+			assert_int_equal(done[i].status, wrong ? -EBADMSG : 0);
+			assert_true(done[i].off == 100 * at);
+			assert_int_equal(memcmp(r.dst + 100 * at, r.src + 100 * at, 100) != 0,
+					 wrong);
+			assert_true(done[i].buf == r.next_back++);
+		}
+	assert_int_equal(at, 60);
+	add_checked(&r, 0, true, false);
+	block_flush(r.q, true, 0);
+	assert_int_equal(reap_all(&r, 0, true, 0), 1);
 	rig_close(&r);
 }
 
@@ -508,6 +557,7 @@ int main(void)
 		cmocka_unit_test(block_reap__not_before_the_copy),
 		cmocka_unit_test(block_reap__bounds),
 		cmocka_unit_test(block_reap__crc),
+		cmocka_unit_test(block_reap__which_are_wrong),
 		cmocka_unit_test(block_reap__gpu_does_not_finish),
 		cmocka_unit_test(block_reap__gpu_fault),
 		cmocka_unit_test(block_reap__fault_while_gathering),
