@@ -310,6 +310,15 @@ static bool sim_land_known(const struct sim_queue *dst, const struct sim_pkt *pk
 	return pkt->half == GX_HALF_CTL ? pkt->len <= GX_CTL_PAYLOAD_MAX : pkt->len <= dst->slot_b;
 }
 
+/* A bit of the buffer turns over, after all checks that a device makes. */
+static void sim_rot(struct sim_net *net, uint8_t *payload, uint32_t len)
+{
+	uint64_t bit = sim_random(net) % (8ull * len);
+
+	payload[bit / 8] ^= (uint8_t)(1u << bit % 8);
+	net->counts.rotten++;
+}
+
 static void sim_land(struct sim_net *net, struct sim_pkt *pkt)
 {
 	struct sim_queue *dst = net->queue[pkt->dst_queue];
@@ -327,6 +336,8 @@ static void sim_land(struct sim_net *net, struct sim_pkt *pkt)
 		goto out;
 	}
 	memcpy(payload, pkt->b, pkt->len);
+	if (pkt->half == GX_HALF_DATA && pkt->len && sim_chance(net, net->cfg.rot_ppm))
+		sim_rot(net, payload, pkt->len);
 	memcpy(rx->hdr, pkt->hdr, sizeof(rx->hdr));
 	rx->hlen = pkt->hlen;
 	rx->len = pkt->len;

@@ -29,7 +29,9 @@ struct sim_cfg {
 	uint64_t queue_b; /* waiting before a receiver's link, then packets are dropped; 0: no limit
 			   */
 	uint32_t loss_ppm, dup_ppm, corrupt_ppm; /* corrupt: one bit, header or payload */
-	uint32_t reorder_ppm;			 /* these packets are held back ... */
+	uint32_t rot_ppm; /* one bit of a data packet's payload turns over in the receiver's buffer
+			   */
+	uint32_t reorder_ppm;	 /* these packets are held back ... */
 	uint32_t reorder_slots;	 /* ... for the time of so many packets of their size (at infinite
 				    rate: us) */
 	uint32_t path_payload_b; /* larger payloads vanish (MTU black hole), NEEDS_PROBE is set; 0:
@@ -47,7 +49,7 @@ struct sim_cfg {
 
 /* At rest, sent + dup == lost + blackhole + queue_drop + nobuf + stray + delivered. */
 struct sim_counts {
-	uint64_t sent, lost, dup, reordered, corrupted, blackhole, queue_drop, nobuf, stray,
+	uint64_t sent, lost, dup, reordered, corrupted, rotten, blackhole, queue_drop, nobuf, stray,
 		delivered;
 	uint64_t bytes; /* payload delivered */
 };
