@@ -377,7 +377,7 @@ static void lanes_connect(struct ctl_conn *cc)
 
 	if (!lanes_local_connect(cc, lanes_fds_due(&s->remote)))
 		return;
-
+	cc->conn->peer_late = s->remote.late;
 	for (unsigned i = 0; i < s->remote.nr_lanes; i++) {
 		struct gx_hello_lane *r = &s->remote.lanes[i];
 		int ret;
@@ -440,6 +440,27 @@ static uint32_t connect_integrity(const struct ctl_conn *cc)
 	return lanes_port(cc)->caps.flags & GX_PORT_LOSSLESS ? GX_INTEGRITY_NONE : GX_INTEGRITY_CRC;
 }
 
+/* What of that which comes in and @mode unpacks is checked while it is copied. By default a GPU
+ * checks what its kernels copy; where the CPU copies, nothing is gained by checking late. */
+static uint8_t opts_late(const struct gx_opts *o, uint32_t integrity, enum gx_unpack_mode mode)
+{
+	bool kernels = mode == GX_UNPACK_MODE_AUTO || mode == GX_UNPACK_MODE_KERNEL;
+
+	if (integrity != GX_INTEGRITY_CRC || o->check == GX_CHECK_CPU || !unpack_checks(mode))
+		return 0;
+	if (o->check == GX_CHECK_UNPACK)
+		return 1 << GX_MEM_HOST | 1 << GX_MEM_CUDA;
+	return kernels ? 1 << GX_MEM_CUDA : 0;
+}
+
+static void lanes_late(struct gx_conn *c, struct gx_hello_lanes *l)
+{
+	const struct gx_opts *opts = &c->gx->opts;
+	enum gx_unpack_mode mode = c->server && l->unpack ? l->unpack - 1u : opts->unpack;
+
+	c->late = l->late = opts_late(opts, l->integrity, mode);
+}
+
 static bool connect_fill(struct ctl_conn *cc)
 {
 	const struct gx_opts *opts = &cc->ctl->gx->opts;
@@ -459,6 +480,7 @@ static bool connect_fill(struct ctl_conn *cc)
 	l->chunk_b = opts->chunk_b;
 	l->window = opts->window;
 	l->integrity = connect_integrity(cc);
+	lanes_late(cc->conn, l);
 	l->peer_timeout_ns = opts->peer_timeout_ns;
 	if (l->quantum < GX_WIRE_QUANTUM_MIN) {
 		ctl_conn_fail(
@@ -676,6 +698,7 @@ void ctl_hello_connect_take(struct ctl_conn *cc, const uint8_t *body, uint32_t l
 	}
 	snprintf(cc->conn->why, sizeof(cc->conn->why), "%s: chosen by the client",
 		 s->remote.link == GX_LINK_LOCAL ? "local" : s->remote.port);
+	lanes_late(cc->conn, &s->local);
 	connect_cores_take(cc, s->local.nr_lanes);
 	lanes_agree(cc->conn, &s->local);
 	if (!lanes_open(cc))

@@ -74,6 +74,14 @@ static int opts_check(const struct gx_opts *o)
 		return gx_fail(-EINVAL, "integrity mode %d: 0 (none) or 1 (CRC32C)", o->integrity);
 	if (o->unpack > GX_UNPACK_MODE_NONE)
 		return gx_fail(-EINVAL, "unpack mode %d is not known", o->unpack);
+	if (o->check > GX_CHECK_UNPACK)
+		return gx_fail(-EINVAL, "check %d is not known", o->check);
+	if (o->check == GX_CHECK_UNPACK && !unpack_checks(o->unpack))
+		return gx_fail(
+			-EINVAL,
+			"unpack mode %s checks no payload while it copies: take kernel, auto or "
+			"host, or let the CPU check",
+			gx_unpack_name((enum gx_unpack)o->unpack));
 	if (o->engine > GX_COPY_KERNEL)
 		return gx_fail(-EINVAL, "copy engine %d is not known", o->engine);
 	if (o->engine == GX_COPY_KERNEL && o->unpack > GX_UNPACK_MODE_RESIDENT)

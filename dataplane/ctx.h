@@ -123,7 +123,8 @@ struct gx_conn {
 	struct gx_ep *ep[GX_HELLO_LANES]; /* frozen while up */
 	struct gx_hello peer;		  /* frozen once received */
 	struct gx_hello_lanes
-		agreed; /* quantum, chunk, window, integrity, time-out; frozen once up */
+		agreed;		 /* quantum, chunk, window, integrity, time-out; frozen once up */
+	uint8_t late, peer_late; /* as struct gx_hello_lanes: ours, the peer's; frozen once up */
 	char peer_name[128];
 	bool same_host;	    /* the peer's host id equals ours: set by ctl.c */
 	char why[256];	    /* why this path was taken */
@@ -279,6 +280,13 @@ bool local_tick(struct gx *gx);
 void local_mem_gone(struct gx_mem *mem);
 void local_peers_close(struct gx *gx); /* no connection is left */
 void local_close(struct gx_conn *c);   /* of a half-open one, or of none, too */
+
+/** unpack_checks() - Does @mode check payload while it copies? */
+static inline bool unpack_checks(unsigned mode)
+{
+	return mode == GX_UNPACK_MODE_AUTO || mode == GX_UNPACK_MODE_KERNEL ||
+	       mode == GX_UNPACK_MODE_HOST;
+}
 
 /** unpacker_get() - @gpu's device, unpacking so: found, or opened. Kept until the context closes.
  * ctl, region.c. Return: 0, -errno with gx_error(). */

@@ -156,7 +156,7 @@ void op_local(struct pkt_ep *e, uint32_t i)
 			       .len = op->len,
 			       .tag = op->tag};
 
-	if (op->acked_local || op->refs || op->reported || !(op->flags & GX_OP_LOCAL))
+	if (op->acked_local || op->refs || op->reported || op->late || !(op->flags & GX_OP_LOCAL))
 		return;
 	op->acked_local = true;
 	core_comp(e->ep.core, &comp, op->route);
@@ -443,8 +443,7 @@ static void tick_alive(struct pkt_ep *e)
 		e->waiting_ns = e->now_ns;
 	since = e->now_ns - GX_MIN(e->now_ns, GX_MAX(e->heard_ns, e->waiting_ns));
 	if (since >= e->peer_timeout_ns) {
-		if (!atomic_load_explicit(&e->ep.fault, memory_order_relaxed))
-			atomic_store_explicit(&e->ep.fault, -ETIMEDOUT, memory_order_release);
+		rx_fault(e, -ETIMEDOUT);
 		return;
 	}
 	if (since >= e->peer_timeout_ns / 8 && e->now_ns - e->probe_ns >= e->peer_timeout_ns / 8) {
@@ -529,6 +528,25 @@ static bool op_outgrown(const struct pkt_ep *e, const struct pkt_op *op)
 	       !msg_win_full(&op->acked);
 }
 
+static void op_withdraw(struct pkt_ep *e, struct pkt_op *op, uint32_t i)
+{
+	if (op->state == OP_SENDING)
+		list_remove(e, &e->act_head, &e->act_tail, i);
+	if (op->state == OP_QUEUED)
+		list_remove(e, &e->wait_head, &e->wait_tail, i);
+	op->state = OP_QUEUED;
+	op->again = true;
+}
+
+void op_again(struct pkt_ep *e, uint32_t i)
+{
+	op_withdraw(e, &e->ops[i], i);
+	e->ops[i].next = e->wait_head;
+	if (e->wait_head == PKT_NONE)
+		e->wait_tail = i;
+	e->wait_head = i;
+}
+
 /* They wait for another mid, in the order in which they began and before anything new, or they
  * might do so for ever: each one that begins again lets the floor of mids move on. */
 static void ops_again(struct pkt_ep *e)
@@ -541,12 +559,7 @@ static void ops_again(struct pkt_ep *e)
 
 		if (!op || !op_outgrown(e, op))
 			continue;
-		if (op->state == OP_SENDING)
-			list_remove(e, &e->act_head, &e->act_tail, i);
-		if (op->state == OP_QUEUED)
-			list_remove(e, &e->wait_head, &e->wait_tail, i);
-		op->state = OP_QUEUED;
-		op->again = true;
+		op_withdraw(e, op, i);
 		list_push(e, &head, &tail, i);
 	}
 	if (head == PKT_NONE)
@@ -559,8 +572,7 @@ static void ops_again(struct pkt_ep *e)
 
 static void prove_fail(struct pkt_ep *e)
 {
-	if (!atomic_load_explicit(&e->ep.fault, memory_order_relaxed))
-		atomic_store_explicit(&e->ep.fault, -EHOSTUNREACH, memory_order_release);
+	rx_fault(e, -EHOSTUNREACH);
 }
 
 /* Padded probes do not come through: a smaller quantum, which is to be proven as well before
@@ -678,6 +690,8 @@ void link_tick(struct pkt_ep *e)
 		tick_cancels(e);
 	if (e->fails_due)
 		rx_tick(e);
+	if (e->bads_due)
+		bad_tick(e);
 	if (e->now_ns >= e->deadline_ns)
 		tick_deadlines(e);
 	tell_gauges(e, e->mid_next - e->mid_floor + e->nr_in + e->gets_out);
@@ -742,6 +756,7 @@ bool link_fail_progress(struct pkt_ep *e)
 	if (e->held_bufs || e->refs)
 		return false;
 	fail_ops(e, true);
+	resend_close(e);
 	for (uint32_t i = 0; i < PKT_OPS; i++)
 		if (e->ops[i].state != OP_FREE) {
 			op_drop(e, &e->ops[i]);
@@ -851,6 +866,12 @@ static int ep_unpack(struct pkt_ep *e)
 	unsigned unpack = c->agreed.unpack ? c->agreed.unpack - 1u : c->gx->gpu_cfg.unpack;
 	int ret = 0;
 
+	if (c->gx->opts.check == GX_CHECK_UNPACK && c->agreed.integrity == GX_INTEGRITY_CRC &&
+	    !unpack_checks(unpack))
+		return gx_fail(-EOPNOTSUPP,
+			       "unpack mode %s checks no payload, as --check unpack wants it: take "
+			       "kernel, auto or host",
+			       gx_unpack_name(unpack));
 	if (!c->server || (!c->agreed.unpack && !c->agreed.sms))
 		return 0;
 	if (unpack > GX_UNPACK_NONE)
@@ -954,6 +975,8 @@ static int pkt_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 	e->credit0_peer = remote->credit;
 	e->salt_peer = remote->salt;
 	e->integrity = ep->conn->agreed.integrity;
+	e->late = ep->conn->late;
+	e->peer_late = ep->conn->peer_late;
 	e->peer_timeout_ns = ep->conn->agreed.peer_timeout_ns;
 	e->probed = l->port->caps.flags & GX_PORT_NEEDS_PROBE;
 	e->proven = !e->probed;

@@ -96,11 +96,30 @@ uint64_t msg_limit(struct msg_win *w, const struct msg_shape *s)
 	return GX_MIN(w->chunk + s->window_pkts, w->nr_pkts);
 }
 
+/* @off / quantum, for offsets whose sixteenth has 32 bits. */
+static uint64_t msg_quanta(const struct msg_shape *s, uint64_t off)
+{
+	return (uint64_t)(((unsigned __int128)(off / 16) * s->quantum_inv) >> INV_SHIFT);
+}
+
+int msg_range(const struct msg_shape *s, uint64_t len, uint64_t off, uint64_t n_b, uint64_t *first,
+	      uint64_t *end)
+{
+	if (!n_b || off >= len || n_b > len - off || off >> 36)
+		return -EPROTO;
+	*first = msg_quanta(s, off);
+	*end = msg_quanta(s, off + n_b);
+	if (off + n_b == len)
+		*end = msg_nr_pkts(s, len);
+	else if (*end * s->quantum != off + n_b)
+		return -EPROTO;
+	return *first * s->quantum == off ? 0 : -EPROTO;
+}
+
 int msg_pkt(const struct msg_shape *s, uint64_t len, uint64_t moff, uint32_t plen, bool eom,
 	    uint64_t *pkt)
 {
-	uint64_t unit = moff / 16; /* 32 bits on the wire */
-	uint64_t n = (uint64_t)(((unsigned __int128)unit * s->quantum_inv) >> INV_SHIFT);
+	uint64_t n = msg_quanta(s, moff);
 
 	if (n * s->quantum != moff)
 		return -EPROTO;

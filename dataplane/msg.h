@@ -56,6 +56,11 @@ static inline bool msg_win_full(const struct msg_win *w)
  * wholly set. */
 uint64_t msg_limit(struct msg_win *w, const struct msg_shape *s);
 
+/** msg_range() - The packets [*first, *end) that the @n_b bytes at @off of a message of @len bytes
+ * are. Return: 0, -EPROTO when they are not whole packets of it. */
+int msg_range(const struct msg_shape *s, uint64_t len, uint64_t off, uint64_t n_b, uint64_t *first,
+	      uint64_t *end);
+
 /** msg_pkt() - Receiver: the number of the packet at @moff with @plen bytes and @eom of a message
  * of @len bytes. Return: 0, -EPROTO when such a packet cannot be. */
 int msg_pkt(const struct msg_shape *s, uint64_t len, uint64_t moff, uint32_t plen, bool eom,

@@ -26,13 +26,16 @@
 #define PKT_F_SLOT_GPU (1u << 31)   /* in pkt_op.flags: the peer's slot is GPU memory */
 #define PKT_CREDIT0    8 /* DATA packets allowed before any was declared, on shared pools */
 #define PKT_SHAPES     8 /* quanta of what comes in: the one agreed, and the smaller ones after it */
-#define PKT_SMALL_B    64 /* payload of a probe that any path carries */
-#define PKT_DOUBT      32 /* packets outstanding while the quantum is being proven again */
-#define PKT_MIDS_KEPT  64 /* for messages that begin again: each needs one more for a while */
-#define PKT_MARGIN     32 /* buffers kept out of grants: duplicates */
+#define PKT_SMALL_B    64   /* payload of a probe that any path carries */
+#define PKT_DOUBT      32   /* packets outstanding while the quantum is being proven again */
+#define PKT_MIDS_KEPT  64   /* for messages that begin again: each needs one more for a while */
+#define PKT_MARGIN     32   /* buffers kept out of grants: duplicates */
+#define PKT_BAD_MAX    512  /* packets that an ep waits for again, found wrong while being copied */
+#define PKT_BAD_TRIES  8    /* times that a packet is asked for again */
+#define PKT_ASK_MAX    2048 /* packets that a peer may have asked for again and not acknowledged */
 
 /* kinds in flow_rec.kind */
-enum { PKT_K_DATA = 1, PKT_K_CTL, PKT_K_PROBE };
+enum { PKT_K_DATA = 1, PKT_K_CTL, PKT_K_PROBE, PKT_K_ASKED };
 
 enum { ACK_HOLD_NO, ACK_HOLD_ASKED, ACK_HOLD_DONE };
 
@@ -57,6 +60,8 @@ struct pkt_op {
 	bool doomed; /* ended early: CANCEL is under way, the mid stays until the peer is done with
 			it */
 	bool done;   /* the peer said done */
+	bool late; /* the peer checks its packets when they are acknowledged already: until done it
+		      may ask for them again */
 	bool reported;	 /* its last completion was given */
 	bool cancel_due; /* CANCEL could not be queued yet */
 	bool again; /* QUEUED: its packets are too large for the path by now. mid and sent_pkts are
@@ -74,6 +79,8 @@ struct pkt_op {
 	struct gx_gpu *gpu; /* of local memory; the host backend for the host */
 	uint64_t len;
 	uint64_t token, remote_off, imm, tag, tag_mask;
+	uint32_t quantum;     /* of its packets */
+	uint64_t asked_pkts;  /* that the peer has asked for again, in all */
 	uint64_t deadline_ns; /* 0: none */
 	uint64_t sent_pkts;   /* first transmissions so far = next packet to send */
 	struct msg_win acked;
@@ -97,12 +104,14 @@ struct in_msg {
 	uint8_t state;
 	bool imm_set;
 	bool fail_due; /* FAIL could not be queued yet */
+	bool checks;   /* who copies checks its payload, not the CPU when it comes */
 	int err;       /* REFUSED, DRAIN: what its operation ends with */
 	uint32_t mid;
 	const struct msg_shape *shape;
 	uint32_t op;	    /* RECV or GET that owns the slot; PKT_NONE for a put into a region */
 	uint32_t words;	    /* index in rx_words, PKT_NONE */
 	uint32_t pending;   /* fragments in blocks */
+	uint32_t nr_bad;    /* of it in ep->bad */
 	struct block_q *bq; /* who copies to the destination */
 	char *dst;
 	uint64_t len;
@@ -121,9 +130,26 @@ struct in_msg {
 enum rec_state { REC_FREE, REC_QUEUED, REC_SENT };
 struct rec_slot {
 	uint8_t state;
+	bool sent;   /* once or more */
 	uint32_t op; /* OPEN: whose data it carries, to turn it away from a buffer that was given
 			back */
 	struct gx_wire_rec rec;
+};
+
+/* A packet that was found wrong while it was copied. owner: resend.c */
+enum bad_state {
+	BAD_DUE,   /* RESEND could not be queued yet */
+	BAD_ASKED, /* it is to come again */
+	BAD_CAME,  /* it has; kept for the tries, while there is room */
+};
+struct pkt_bad {
+	uint32_t mid, pkt;
+	uint8_t state, tries;
+};
+
+/* Packets [pkt, end) that the peer has asked for again. owner: resend.c */
+struct pkt_ask {
+	uint32_t mid, pkt, end;
 };
 
 /* A posted receive or get: what a slot token resolves to. */
@@ -162,12 +188,15 @@ struct pkt_ep {
 	uint64_t psn0;
 	uint32_t salt, salt_peer;
 	enum gx_integrity integrity;
-	uint32_t credit0;      /* that the peer began with, and keeps when idle */
-	uint32_t credit0_peer; /* that we began with */
-	int err;	       /* 0, or why it failed: set by ep_fail */
+	uint8_t late, peer_late; /* bit kind: what comes into memory of that enum gx_mem_kind is
+				    checked while it is copied, here and at the peer */
+	uint32_t credit0;	 /* that the peer began with, and keeps when idle */
+	uint32_t credit0_peer;	 /* that we began with */
+	int err;		 /* 0, or why it failed: set by ep_fail */
 	bool lossless;
 	bool cancels_due;		     /* some operation's CANCEL waits for room */
 	bool fails_due;			     /* some message's FAIL does */
+	bool bads_due;			     /* some packet's RESEND does */
 	bool want_peer;			     /* whoever holds this ep waits for the peer's core */
 	struct block_q *bq[1 + GX_GPUS_MAX]; /* frozen: by device + 1, where its connection wants
 					      * another; else NULL */
@@ -211,6 +240,13 @@ struct pkt_ep {
 		uint32_t mid, pkt;
 	} * resend; /* ring of lost DATA packets */
 	uint32_t resend_head, resend_tail, resend_mask;
+	struct pkt_ask ask[PKT_ASK_MAX]; /* ring */
+	uint32_t ask_head, ask_tail;
+	uint32_t asked_pkts; /* in ask[], or sent and not acknowledged: PKT_ASK_MAX at most */
+	struct stage_msg
+		ask_stage; /* packets [.., ask_to) of the oldest range from ask_from on, ... */
+	uint32_t ask_from, ask_to;
+	int ask_gpu;		/* ... from this GPU */
 	uint64_t *tx_words;	/* [GX_WIRE_ACTIVE][msg_words] */
 	uint64_t tx_words_free; /* bit i: window i is free */
 
@@ -236,6 +272,8 @@ struct pkt_ep {
 	uint32_t told_msgs, told_bufs;	     /* our part of the core's gauges */
 	uint32_t refs; /* packets in the port that reference our operations' memory */
 	uint32_t landed_head, landed_tail;
+	struct pkt_bad bad[PKT_BAD_MAX];
+	uint32_t nr_bad;
 	uint64_t *rx_words;
 	uint64_t rx_words_free;
 	uint32_t rsn_floor; /* every record below was seen */
@@ -278,6 +316,25 @@ struct link_pkt {
 	uint64_t release[GX_BURST_MAX * 4];
 	unsigned nr_release;
 };
+
+/* A protocol error of a peer that cannot be repaired: the control thread ends the connection. */
+static inline void rx_fault(struct pkt_ep *e, int err)
+{
+	if (!atomic_load_explicit(&e->ep.fault, memory_order_relaxed))
+		atomic_store_explicit(&e->ep.fault, err, memory_order_release);
+}
+
+/* Does the port send the payload from where it is? Else it is staged. */
+static inline bool pkt_in_place(const struct pkt_ep *e, const struct pkt_op *op)
+{
+	return op->gpu->device < 0 || e->link->port->caps.flags & GX_PORT_TX_GPU;
+}
+
+/* Are its packets larger than the path carries by now, or others than it would be cut into? */
+static inline bool op_outsized(const struct pkt_ep *e, const struct pkt_op *op)
+{
+	return op->quantum != e->shape.quantum && op->len > e->shape.quantum;
+}
 
 /* Does a message need a window of bits? Else one word does, whatever its quantum is and becomes: so
  * a message that begins again with smaller packets never waits for bits, and both ends count the
@@ -337,6 +394,7 @@ static inline bool link_watches(const struct pkt_ep *e, const struct flow_rec *r
 {
 	return gx_unlikely(e->proving || rec->len >= e->hole_b);
 }
+void op_again(struct pkt_ep *e, uint32_t i);	     /* it begins again with the quantum of now */
 void op_done(struct pkt_ep *e, uint32_t i);	     /* the peer is done with its mid */
 void op_doom(struct pkt_ep *e, uint32_t i, int err); /* give up: complete with err, tell the peer */
 uint32_t slot_alloc(struct pkt_ep *e, uint32_t op);
@@ -369,6 +427,28 @@ bool tx_recs(struct pkt_ep *e);	 /* send queued records */
 bool tx_start(struct pkt_ep *e); /* give mids to waiting operations */
 void tx_probe(struct pkt_ep *e,
 	      uint32_t padded_b); /* 0: a keepalive; else a data packet of that size */
+
+/* How a DATA packet goes out. */
+struct tx_how {
+	uint8_t kind; /* PKT_K_DATA, PKT_K_ASKED */
+	bool resend;
+	bool copy; /* the port may not refer to the payload */
+};
+void tx_data_make(struct pkt_ep *e, struct gx_tx *tx, uint32_t op, uint64_t pkt,
+		  const struct tx_how *how); /* tx->data is set */
+
+/* resend.c */
+bool bad_found(struct pkt_ep *e, struct in_msg *m, uint64_t off,
+	       uint32_t len); /* ask for it again; false: the message cannot be had */
+bool bad_again(struct pkt_ep *e, const struct in_msg *m,
+	       uint64_t pkt); /* a packet whose bit is set: is it to be placed once more? */
+void bad_forget(struct pkt_ep *e, struct in_msg *m); /* it ends */
+void bad_tick(struct pkt_ep *e);		     /* RESEND records that found no room */
+void ask_take(struct pkt_ep *e, const struct gx_wire_rec *rec);
+unsigned ask_send(struct pkt_ep *e, unsigned n, unsigned max); /* as tx_resends() */
+void ask_acked(struct pkt_ep *e);
+void ask_lost(struct pkt_ep *e, const struct flow_rec *rec);
+void resend_close(struct pkt_ep *e); /* of a failed ep */
 
 /* match.c */
 int match_recv(struct pkt_ep *e, uint32_t op); /* post a receive: GRANT */

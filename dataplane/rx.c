@@ -14,13 +14,6 @@ static struct gx_stats *stats(const struct link_pkt *l)
 	return &l->core->loop.stats;
 }
 
-/* A protocol error of a peer that cannot be repaired: the control thread ends the connection. */
-static void rx_fault(struct pkt_ep *e, int err)
-{
-	if (!atomic_load_explicit(&e->ep.fault, memory_order_relaxed))
-		atomic_store_explicit(&e->ep.fault, err, memory_order_release);
-}
-
 /* Credit that the peer has used up, or given back. */
 static void rx_credit_used(struct pkt_ep *e, uint64_t n)
 {
@@ -113,6 +106,7 @@ static bool in_deliver(struct pkt_ep *e, struct in_msg *m)
 static void in_landed(struct pkt_ep *e, struct in_msg *m)
 {
 	in_words_put(e, m);
+	bad_forget(e, m);
 	m->state = IN_LANDED;
 	if (e->landed_head == PKT_NONE && in_deliver(e, m))
 		return;
@@ -167,6 +161,7 @@ static void in_refuse(struct pkt_ep *e, struct in_msg *m, int err)
 	if (m->state != IN_ACTIVE)
 		return;
 	in_forget_need(e, m);
+	bad_forget(e, m);
 	m->state = IN_REFUSED;
 	m->err = err;
 	in_fail_rec(e, m);
@@ -193,6 +188,7 @@ static void in_cancel(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	seen = m->seen_pkts;
 	if (m->state == IN_ACTIVE) {
 		in_forget_need(e, m);
+		bad_forget(e, m);
 		m->err = -ECANCELED;
 	}
 	in_words_put(e, m);
@@ -390,6 +386,14 @@ static int open_words(struct pkt_ep *e, struct in_msg *m)
 	return 0;
 }
 
+/* Does who copies to @gpu's memory check it too? What the peer was told holds. */
+static bool ep_checks(const struct pkt_ep *e, const struct gx_gpu *gpu, const struct block_q *bq)
+{
+	enum gx_mem_kind kind = gpu->device < 0 ? GX_MEM_HOST : GX_MEM_CUDA;
+
+	return e->late >> kind & 1 && block_checks(bq);
+}
+
 static void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec)
 {
 	struct in_msg *m = in_at(e, rec->mid);
@@ -433,6 +437,7 @@ static void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	if (!(rec->flags & GX_REC_INLINE))
 		full = open_words(e, m);
 	m->bq = ep_bq(e, gpu);
+	m->checks = m->bq && ep_checks(e, gpu, m->bq);
 	if (!err)
 		err = m->bq ? full : -EIO;
 	if (!err && (rec->flags & GX_REC_INLINE)) {
@@ -503,6 +508,9 @@ static void rx_rec(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	case GX_REC_GET:
 		rx_get(e, rec);
 		break;
+	case GX_REC_RESEND:
+		ask_take(e, rec);
+		break;
 	case GX_REC_FAIL:
 		rx_fail(e, rec);
 		break;
@@ -555,8 +563,7 @@ static void rx_insane(struct link_pkt *l, const struct gx_rx *rx, enum gx_stat_i
 }
 
 /* Header and connection of a packet; NULL: dropped and counted. */
-static struct pkt_ep *rx_ep(struct link_pkt *l, const struct gx_rx *rx, struct gx_wire_hdr *h,
-			    bool crc_payload)
+static struct pkt_ep *rx_ep(struct link_pkt *l, const struct gx_rx *rx, struct gx_wire_hdr *h)
 {
 	struct pkt_ep *e;
 	uint32_t i;
@@ -572,14 +579,21 @@ static struct pkt_ep *rx_ep(struct link_pkt *l, const struct gx_rx *rx, struct g
 		rx_insane(l, rx, GX_STAT_RX_STRAY);
 		return NULL;
 	}
-	if (e->integrity == GX_INTEGRITY_CRC &&
-	    (gx_wire_hdr_check(rx->hdr, h, e->salt) ||
-	     (crc_payload && gx_crc32c(0, rx->data, rx->len) != h->crc_payload))) {
+	if (e->integrity == GX_INTEGRITY_CRC && gx_wire_hdr_check(rx->hdr, h, e->salt)) {
 		gx_stat_add(stats(l), GX_STAT_RX_CRC, 1);
 		return NULL;
 	}
 	e->heard_ns = e->now_ns;
 	return e;
+}
+
+/* The payload of a packet that the CPU checks. False: dropped and counted. */
+static bool rx_payload(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_wire_hdr *h)
+{
+	if (e->integrity != GX_INTEGRITY_CRC || gx_crc32c(0, rx->data, rx->len) == h->crc_payload)
+		return true;
+	gx_stat_add(stats(e->link), GX_STAT_RX_CRC, 1);
+	return false;
 }
 
 static bool rx_ack(struct pkt_ep *e, const uint8_t *b, uint32_t len)
@@ -633,9 +647,9 @@ static bool rx_ctl_any(struct pkt_ep *e, const struct gx_rx *rx, const struct gx
 static void rx_ctl_one(struct link_pkt *l, const struct gx_rx *rx)
 {
 	struct gx_wire_hdr h;
-	struct pkt_ep *e = rx_ep(l, rx, &h, true);
+	struct pkt_ep *e = rx_ep(l, rx, &h);
 
-	if (!e || rx_ctl_any(e, rx, &h))
+	if (!e || !rx_payload(e, rx, &h) || rx_ctl_any(e, rx, &h))
 		return;
 	gx_stat_add(stats(l), GX_STAT_RX_BAD, 1);
 	if (e->lossless)
@@ -674,14 +688,19 @@ static bool rx_unplaced(struct pkt_ep *e, const struct gx_wire_hdr *h, struct in
 	return true;
 }
 
-/* The packet's bytes get a descriptor; its buffer is held until they are copied. True: held. */
-static bool rx_place(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_wire_hdr *h,
-		     struct in_msg *m, uint64_t pkt)
+/* A packet comes for the first time: its bit, and its credit. */
+static void rx_first(struct pkt_ep *e, struct in_msg *m, uint64_t pkt)
 {
 	msg_win_set(&m->win, pkt);
 	m->seen_pkts++;
 	e->need_pkts--;
 	rx_credit_used(e, 1);
+}
+
+/* The packet's bytes get a descriptor; its buffer is held until they are copied. True: held. */
+static bool rx_place(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_wire_hdr *h,
+		     struct in_msg *m)
+{
 	flow_rx_take(e->flow, e->now_ns, h->psn, true, h->flags & (GX_PKT_EOM | GX_PKT_ACK_NOW));
 	if (!rx->len) {
 		in_check_landed(e, m);
@@ -690,6 +709,8 @@ static bool rx_place(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_w
 	block_add(m->bq,
 		  &(struct block_frag){.src = rx->data,
 				       .len = rx->len,
+				       .crc = h->crc_payload,
+				       .check = m->checks,
 				       .dst_base = (uintptr_t)m->dst,
 				       .dst_len = m->len,
 				       .dst_off = h->moff,
@@ -706,12 +727,20 @@ static bool rx_place(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_w
 static bool rx_data_one(struct link_pkt *l, const struct gx_rx *rx)
 {
 	struct gx_wire_hdr h;
-	struct pkt_ep *e = rx_ep(l, rx, &h, true);
+	struct pkt_ep *e = rx_ep(l, rx, &h);
 	struct in_msg *m;
+	bool active;
 	uint64_t pkt;
 	int seen;
 
-	if (!e || !rx_new(e, &h))
+	if (!e)
+		return false;
+	m = in_at(e, h.mid);
+	active = h.type == GX_PKT_DATA && h.mid - e->in_floor < GX_WIRE_MIDS &&
+		 m->state == IN_ACTIVE;
+	if (!(active && m->checks) && !rx_payload(e, rx, &h))
+		return false;
+	if (!rx_new(e, &h))
 		return false;
 	if (h.type == GX_PKT_PROBE) {
 		flow_rx_take(e->flow, e->now_ns, h.psn, false, true);
@@ -721,8 +750,7 @@ static bool rx_data_one(struct link_pkt *l, const struct gx_rx *rx)
 		gx_stat_add(stats(l), GX_STAT_RX_BAD, 1);
 		return false;
 	}
-	m = in_at(e, h.mid);
-	if (gx_unlikely(h.mid - e->in_floor >= GX_WIRE_MIDS || m->state != IN_ACTIVE)) {
+	if (gx_unlikely(!active)) {
 		if (rx_unplaced(e, &h, m))
 			flow_rx_take(e->flow, e->now_ns, h.psn, true, true);
 		return false;
@@ -733,12 +761,14 @@ static bool rx_data_one(struct link_pkt *l, const struct gx_rx *rx)
 		rx_fault(e, -EPROTO);
 		return false;
 	}
-	if (seen) {
+	if (!seen) {
+		rx_first(e, m, pkt);
+	} else if (!bad_again(e, m, pkt)) {
 		gx_stat_add(stats(l), GX_STAT_RX_DUP, 1);
 		flow_rx_take(e->flow, e->now_ns, h.psn, false, true);
 		return false;
 	}
-	return rx_place(e, rx, &h, m, pkt);
+	return rx_place(e, rx, &h, m);
 }
 
 static void rx_times(struct link_pkt *l, uint64_t now_ns)
@@ -846,8 +876,11 @@ static void reap_one(struct link_pkt *l, const struct block_done *d)
 		link_release(l, d->buf);
 	else
 		gx_stat_add(stats(l), GX_STAT_QUARANTINED_B, d->len);
-	if (gx_unlikely(d->status)) {
-		in_refuse(e, m, d->status == -EBADMSG ? -EBADMSG : -EIO);
+	if (gx_unlikely(d->status == -EBADMSG)) {
+		if (!bad_found(e, m, d->off, d->len))
+			in_refuse(e, m, -EBADMSG);
+	} else if (gx_unlikely(d->status)) {
+		in_refuse(e, m, -EIO);
 	} else {
 		m->visible_b += d->len;
 		in_check_landed(e, m);

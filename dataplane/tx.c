@@ -90,6 +90,7 @@ bool tx_rec(struct pkt_ep *e, const struct gx_wire_rec *rec, uint32_t op)
 	s->rec = *rec;
 	s->rec.rsn = e->rec_next++;
 	s->op = op;
+	s->sent = false;
 	s->state = REC_QUEUED;
 	e->rec_queued++;
 	return true;
@@ -143,6 +144,7 @@ static uint32_t recs_pack(struct pkt_ep *e, uint8_t *b, uint32_t *n)
 		if (!put)
 			break;
 		at += put;
+		s->sent = true;
 		s->state = REC_SENT;
 		e->rec_queued--;
 	}
@@ -261,6 +263,18 @@ static bool op_may_part(const struct pkt_ep *e, const struct pkt_op *op)
 	return !op->refs && (s->state == REC_FREE || s->rec.rsn != op->open_rsn);
 }
 
+/* Does the peer check what @op puts while it copies, when all of it may be acknowledged? */
+static bool op_is_late(const struct pkt_ep *e, const struct pkt_op *op)
+{
+	bool gpu;
+
+	if (!e->peer_late || op->inlined || !(op->flags & GX_OP_LOCAL))
+		return false;
+	gpu = op->token & PKT_SLOT_BIT ? op->flags & PKT_F_SLOT_GPU
+				       : peer_region_is_gpu(e, op->token);
+	return e->peer_late >> (gpu ? GX_MEM_CUDA : GX_MEM_HOST) & 1;
+}
+
 /* Give the first waiting operation a mid and queue its OPEN. False: it must wait. */
 static bool op_start(struct pkt_ep *e, uint32_t i)
 {
@@ -284,7 +298,9 @@ static bool op_start(struct pkt_ep *e, uint32_t i)
 		     op->words == PKT_NONE ? &op->word
 					   : e->tx_words + (size_t)op->words * e->words_max);
 	stage_msg_init(&op->stage);
-	op->sent_pkts = 0;
+	op->sent_pkts = op->asked_pkts = 0;
+	op->quantum = e->shape.quantum;
+	op->late = op_is_late(e, op);
 	op_open_rec(e, op, i, &old);
 	if (op->inlined) {
 		op->state = OP_SENT;
@@ -313,7 +329,7 @@ static const char *op_payload(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt)
 	uint64_t chunk;
 	const char *p;
 
-	if (op->gpu->device < 0 || e->link->port->caps.flags & GX_PORT_TX_GPU)
+	if (pkt_in_place(e, op))
 		return op->src + pkt * e->shape.quantum;
 	st = e->link->stage[op->gpu->device];
 	chunk = pkt / e->shape.chunk_pkts; /* only for GPU payload */
@@ -328,7 +344,7 @@ static bool op_fetch(struct pkt_ep *e, struct pkt_op *op)
 	uint64_t limit = msg_limit(&op->acked, &e->shape);
 	bool worked = false;
 
-	if (op->gpu->device < 0 || e->link->port->caps.flags & GX_PORT_TX_GPU)
+	if (pkt_in_place(e, op))
 		return false;
 	while (op->stage.next * e->shape.chunk_pkts < limit) {
 		uint64_t off = op->stage.next * chunk_b;
@@ -341,8 +357,8 @@ static bool op_fetch(struct pkt_ep *e, struct pkt_op *op)
 	return worked;
 }
 
-/* Make packet @pkt of @op; false: its bytes are not there yet. */
-static bool tx_data_fill(struct pkt_ep *e, struct gx_tx *tx, uint32_t i, uint64_t pkt, bool resend)
+void tx_data_make(struct pkt_ep *e, struct gx_tx *tx, uint32_t i, uint64_t pkt,
+		  const struct tx_how *how)
 {
 	struct pkt_op *op = &e->ops[i];
 	uint64_t off = pkt * e->shape.quantum;
@@ -350,12 +366,9 @@ static bool tx_data_fill(struct pkt_ep *e, struct gx_tx *tx, uint32_t i, uint64_
 	struct gx_wire_hdr h = {
 		.type = GX_PKT_DATA, .flags = last ? GX_PKT_EOM : 0, .mid = op->mid, .moff = off};
 
-	tx->data = op_payload(e, op, pkt);
-	if (!tx->data)
-		return false;
 	tx->len = last ? op->len - off : e->shape.quantum;
 	tx->cookie = UINT32_MAX;
-	if (e->link->port->caps.flags & GX_PORT_TX_ATTACH) {
+	if (e->link->port->caps.flags & GX_PORT_TX_ATTACH && !how->copy) {
 		tx->cookie = e->index << 10 | i;
 		op->refs++;
 		e->refs++;
@@ -365,9 +378,18 @@ static bool tx_data_fill(struct pkt_ep *e, struct gx_tx *tx, uint32_t i, uint64_
 			  &(struct flow_rec){.ref = op->mid,
 					     .pkt = pkt,
 					     .len = tx->len,
-					     .kind = PKT_K_DATA,
-					     .resend = resend});
+					     .kind = how->kind,
+					     .resend = how->resend});
 	tx_hdr(e, tx, &h);
+}
+
+/* Make packet @pkt of @op; false: its bytes are not there yet. */
+static bool tx_data_fill(struct pkt_ep *e, struct gx_tx *tx, uint32_t i, uint64_t pkt, bool resend)
+{
+	tx->data = op_payload(e, &e->ops[i], pkt);
+	if (!tx->data)
+		return false;
+	tx_data_make(e, tx, i, pkt, &(struct tx_how){.kind = PKT_K_DATA, .resend = resend});
 	return true;
 }
 
@@ -453,6 +475,8 @@ static bool tx_data(struct pkt_ep *e)
 	if (!max)
 		return false;
 	n = tx_resends(e, 0, max);
+	if (gx_unlikely(e->ask_head != e->ask_tail))
+		n = ask_send(e, n, max);
 	credit = flow_credit(e->flow);
 	if (!credit && e->act_head != PKT_NONE)
 		gx_stat_add(stats(e->link), GX_STAT_CREDIT_STALL, 1);
@@ -571,6 +595,8 @@ void tx_acked(struct pkt_ep *e)
 			acked_data(e, &rec);
 		else if (rec.kind == PKT_K_CTL)
 			recs_acked(e, rec.ref, rec.pkt);
+		else if (rec.kind == PKT_K_ASKED)
+			ask_acked(e);
 		else if (rec.kind == PKT_K_PROBE && rec.ref)
 			link_proven(e, rec.ref);
 	}
@@ -580,6 +606,8 @@ void tx_acked(struct pkt_ep *e)
 			lost_data(e, &rec);
 		else if (rec.kind == PKT_K_CTL)
 			recs_requeue(e, rec.ref, rec.pkt);
+		else if (rec.kind == PKT_K_ASKED)
+			ask_lost(e, &rec);
 	}
 }
 
@@ -661,7 +689,8 @@ static bool tx_ep(struct pkt_ep *e)
 		worked |= tx_recs(e);
 	if (gx_unlikely(e->prove_due))
 		tx_prove(e);
-	if (e->act_head != PKT_NONE || e->resend_head != e->resend_tail)
+	if (e->act_head != PKT_NONE || e->resend_head != e->resend_tail ||
+	    e->ask_head != e->ask_tail)
 		worked |= tx_data(e);
 	tx_grant(e);
 	worked |= tx_ack(e);

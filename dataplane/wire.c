@@ -366,6 +366,7 @@ int gx_wire_rec_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r)
 		good = rec_u32_get(b + 8, &r->mid);
 		r->off = le64_get(b + 16);
 		r->len = le64_get(b + 24);
+		good = good && r->off % 16 == 0 && r->len && r->len <= UINT64_MAX - r->off;
 		break;
 	case GX_REC_FAIL:
 		r->token = le64_get(b + 8);
@@ -706,6 +707,7 @@ uint32_t gx_hello_lanes_put(uint8_t *b, enum gx_hello_type type, const struct gx
 	out_u8(&o, l->link);
 	out_u8(&o, l->unpack);
 	out_u16(&o, l->sms);
+	out_u8(&o, l->late);
 	out_u32(&o, l->quantum);
 	out_u32(&o, l->chunk_b);
 	out_u32(&o, l->window);
@@ -728,10 +730,13 @@ int gx_hello_lanes_get(const uint8_t *b, uint32_t len, struct gx_hello_lanes *l)
 		in.bad = true;
 	l->unpack = in_u8(&in);
 	l->sms = in_u16(&in);
+	l->late = in_u8(&in);
 	l->quantum = in_u32(&in);
 	l->chunk_b = in_u32(&in);
 	l->window = in_u32(&in);
 	l->integrity = in_u32(&in);
+	if (l->late >> 2 || (l->late && l->integrity != GX_INTEGRITY_CRC))
+		in.bad = true;
 	l->peer_timeout_ns = in_u64(&in);
 	l->nr_lanes = in_count(&in, GX_HELLO_LANES);
 	for (uint32_t i = 0; i < l->nr_lanes; i++)

@@ -77,6 +77,7 @@ static void rig_side_open(struct rig *r, int side)
 	opts.quantum_b = c->quantum_b;
 	opts.integrity = c->integrity;
 	opts.integrity_set = true;
+	opts.check = c->check;
 	opts.peer_timeout_ns = c->peer_timeout_ns;
 	opts.gpu_timeout_ns = c->gpu_timeout_ns;
 	opts.server = side == 1;
@@ -348,6 +349,8 @@ static const char *ep_out(const struct pkt_ep *e)
 		return "packets in the port";
 	if (e->resend_head != e->resend_tail)
 		return "resends";
+	if (e->ask_head != e->ask_tail || e->asked_pkts || e->nr_bad)
+		return "packets asked for again";
 	return NULL;
 }
 

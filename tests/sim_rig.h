@@ -26,6 +26,7 @@ struct rig_cfg {
 	struct sim_cfg sim; /* 0 delay_ns and rate_bps: 20 us, 100 Gb/s */
 	uint32_t chunk_b, window, slots, quantum_b;
 	int integrity; /* mode, as it is */
+	enum gx_check check;
 	unsigned nr_conns;
 	unsigned
 		nr_cores; /* of each side: as many lanes; tests look at lane 0 unless they say so */

@@ -131,6 +131,40 @@ static void check_against_bytes(const struct msg_win *w, const uint8_t *set, uin
 	assert_int_equal(msg_win_test(w, nr), nr > base ? -1 : 1 - 2 * (nr >= base));
 }
 
+static void msg_range__whole_packets(void **state)
+{
+	static const struct {
+		uint64_t off, n_b;
+		int ret;
+		uint64_t first, end;
+	} all[] = {
+		{0, 4096, 0, 0, 1},
+		{4096, 8192, 0, 1, 3},
+		{8192, 4096 + 100, 0, 2, 4},
+		{12288, 100, 0, 3, 4},
+		{0, 12388, 0, 0, 4},
+		{0, 0, -EPROTO},
+		{0, 100, -EPROTO},
+		{16, 4096, -EPROTO},
+		{4096, 4080, -EPROTO},
+		{12288, 101, -EPROTO},
+		{12388, 1, -EPROTO},
+		{12288, UINT64_MAX - 12287, -EPROTO},
+		{UINT64_MAX & ~15ull, 4096, -EPROTO},
+	};
+	struct msg_shape s = shape(4096, 65536, 4);
+	uint64_t first, end;
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(all); i++) {
+		assert_int_equal(msg_range(&s, 12388, all[i].off, all[i].n_b, &first, &end),
+				 all[i].ret);
+		if (all[i].ret)
+			continue;
+		assert_true(first == all[i].first && end == all[i].end);
+	}
+	assert_int_equal(msg_range(&s, UINT64_MAX, 1ull << 36, 4096, &first, &end), -EPROTO);
+}
+
 static void msg_win__like_a_bitmap(void **state)
 {
 	for (unsigned round = 0; round < 60; round++) {
@@ -216,6 +250,7 @@ int main(void)
 		cmocka_unit_test(msg_nr_pkts__edges),
 		cmocka_unit_test(msg_pkt__inverts_the_offset),
 		cmocka_unit_test(msg_pkt__refuses),
+		cmocka_unit_test(msg_range__whole_packets),
 		cmocka_unit_test(msg_win__like_a_bitmap),
 		cmocka_unit_test(msg_win__one_packet_needs_no_words),
 		cmocka_unit_test(msg_win_clear_rest__half_way),

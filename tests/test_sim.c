@@ -341,6 +341,60 @@ static void load__corruption_is_caught(void **state)
 	rig_done(r);
 }
 
+static uint64_t both_stat(struct rig *r, const char *name)
+{
+	return rig_stat(r, 0, name) + rig_stat(r, 1, name);
+}
+
+/* Bits turn over in the receivers' buffers, where only who copies can see it; besides, the network
+ * loses, doubles and reorders. */
+static uint64_t rotten(const struct rig_cfg *cfg, unsigned nr)
+{
+	struct rig *r = rig_open(cfg);
+	struct sim_counts c;
+	uint64_t found;
+
+	load_run(r, &(struct load){
+			    .nr = nr, .len_max = 1 << 20, .both = true, .limit_ns = 5 * SECOND});
+	rig_rest(r, SECOND);
+	sim_net_counts(r->net, &c);
+	found = both_stat(r, "rx_crc_unpack");
+	/* A late copy of what has landed has nobody to copy it, and is checked by the CPU. */
+	assert_true(found + both_stat(r, "rx_crc") <= c.rotten);
+	/* Every packet asked for was sent; a request or a packet of these may be lost and repeated.
+	 */
+	assert_true(both_stat(r, "resend_served") >= both_stat(r, "resend_asked"));
+	assert_int_equal(both_stat(r, "resend_asked"), found);
+	assert_int_equal(both_stat(r, "resend_stray"), 0);
+	rig_done(r);
+	return found;
+}
+
+static void load__wrong_while_copied(void **state)
+{
+	static const uint32_t ppm[] = {1000, 10000, 50000};
+	uint64_t found = 0;
+
+	for (unsigned i = 0; i < 18; i++)
+		found += rotten(
+			&(struct rig_cfg){.sim = {.seed = i,
+						  .rot_ppm = ppm[i % 3],
+						  .loss_ppm = i & 1 ? 10000 : 0,
+						  .dup_ppm = i & 2 ? 10000 : 0,
+						  .reorder_ppm = i & 4 ? 50000 : 0,
+						  .reorder_slots = 64,
+						  .peer_any = i & 1,
+						  .attach = i & 2},
+					  .integrity = 1,
+					  .check = i % 4 == 3 ? GX_CHECK_AUTO : GX_CHECK_UNPACK,
+					  .gpu = i % 4 == 3 || i % 5 == 4,
+					  .window = i & 8 ? 2 : 0,
+					  .chunk_b = i & 8 ? 16 << 10 : 0,
+					  .gpu_delay_ns = i & 2 ? 30000 : 0},
+			100);
+	assert_true(found > 300);
+}
+
 static void load__switch_queue_overflows(void **state)
 {
 	impaired(
@@ -579,6 +633,7 @@ int main(int argc, char *argv[])
 		rig_test(load__reordering),
 		rig_test(load__everything_at_once),
 		rig_test(load__corruption_is_caught),
+		rig_test(load__wrong_while_copied),
 		rig_test(load__switch_queue_overflows),
 		rig_test(load__each_packet_lost_once),
 		rig_test(load__late_copies),

@@ -404,10 +404,11 @@ static void rec_get__refuses(void **state)
 	static const struct {
 		uint8_t rec, at, value;
 	} bad[] = {
-		{0, 0, 0},  {0, 0, 9},	{0, 0, 255},   {0, 1, 4},   {0, 1, 16},	 {0, 2, 1},
-		{0, 3, 1},  {1, 1, 1},	{1, 1, 8},     {2, 1, 2},   {3, 1, 1},	 {3, 12, 1},
-		{4, 1, 4},  {4, 20, 1}, {4, 19, 0x7f}, {4, 17, 0},  {5, 15, 1},	 {5, 1, 8},
-		{6, 12, 1}, {6, 11, 0}, {8, 12, 1},    {11, 52, 1}, {11, 1, 18},
+		{0, 0, 0},  {0, 0, 9},	   {0, 0, 255}, {0, 1, 4},   {0, 1, 16},
+		{0, 2, 1},  {0, 3, 1},	   {1, 1, 1},	{1, 1, 8},   {2, 1, 2},
+		{3, 1, 1},  {3, 12, 1},	   {3, 16, 17}, {3, 25, 0},  {4, 1, 4},
+		{4, 20, 1}, {4, 19, 0x7f}, {4, 17, 0},	{5, 15, 1},  {5, 1, 8},
+		{6, 12, 1}, {6, 11, 0},	   {8, 12, 1},	{11, 52, 1}, {11, 1, 18},
 	};
 	struct gx_wire_rec out;
 
@@ -418,6 +419,20 @@ static void rec_get__refuses(void **state)
 		b[bad[i].at] = bad[i].value;
 		assert_int_equal(rec_get(b, size, &out), -EPROTO);
 	}
+}
+
+static void rec_get__resend_wraps(void **state)
+{
+	struct gx_wire_rec rec = {
+		.type = GX_REC_RESEND, .off = 1ull << 63, .len = (1ull << 63) - 1};
+	struct gx_wire_rec out;
+	uint8_t b[32];
+
+	assert_int_equal(gx_wire_rec_put(b, sizeof(b), &rec), 32);
+	assert_int_equal(rec_get(b, 32, &out), 32);
+	rec.len++;
+	gx_wire_rec_put(b, sizeof(b), &rec);
+	assert_int_equal(rec_get(b, 32, &out), -EPROTO);
 }
 
 /* ---- gx_hello_* ---- */
@@ -633,6 +648,7 @@ static struct gx_hello_lanes *lanes_full(void)
 	strcpy(l->port, "dpdk:net_memif");
 	l->unpack = 3;
 	l->sms = 0x1234;
+	l->late = 2;
 	l->quantum = 4096;
 	l->chunk_b = 512 << 10;
 	l->window = 8;
@@ -691,7 +707,7 @@ static void lanes_get__refuses(void **state)
 {
 	struct gx_hello_lanes *in = lanes_full(), *out = malloc(sizeof(*out));
 	uint32_t body = frame_body(gx_hello_lanes_put(frame, GX_HELLO_ACCEPT, in), GX_HELLO_ACCEPT);
-	uint8_t *link = frame + 8 + 1 + strlen(in->port), *count = link + 28, *lane = count + 4;
+	uint8_t *link = frame + 8 + 1 + strlen(in->port), *count = link + 29, *lane = count + 4;
 
 	assert_int_equal(*count, GX_HELLO_LANES);
 	*count = GX_HELLO_LANES + 1;
@@ -700,6 +716,13 @@ static void lanes_get__refuses(void **state)
 	*link = GX_LINK_LOCAL + 1;
 	assert_int_equal(lanes_get(frame + 8, body, out), -EPROTO);
 	*link = GX_LINK_LOCAL;
+	link[4] = 1 << 2; /* late: no such kind of memory */
+	assert_int_equal(lanes_get(frame + 8, body, out), -EPROTO);
+	link[4] = 1;
+	link[17] = GX_INTEGRITY_NONE; /* nothing is checked, so nothing late */
+	assert_int_equal(lanes_get(frame + 8, body, out), -EPROTO);
+	link[17] = GX_INTEGRITY_CRC;
+	assert_int_equal(lanes_get(frame + 8, body, out), 0);
 	lane[1] = 1; /* an address of 256 + 160 bytes */
 	assert_int_equal(lanes_get(frame + 8, body, out), -EPROTO);
 	lane[1] = 0;
@@ -768,37 +791,22 @@ static void frame__refuses(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(hdr_put__layout),
-		cmocka_unit_test(hdr_put__crc_field),
-		cmocka_unit_test(hdr_get__round_trip),
-		cmocka_unit_test(hdr_get__short),
-		cmocka_unit_test(hdr_get__refuses),
-		cmocka_unit_test(hdr_get__plen_differs),
-		cmocka_unit_test(hdr_check__every_bit),
-		cmocka_unit_test(ack_get__round_trip),
-		cmocka_unit_test(ack_get__length),
-		cmocka_unit_test(ack_get__refuses),
-		cmocka_unit_test(rec_get__round_trip),
-		cmocka_unit_test(rec_get__inline),
-		cmocka_unit_test(rec_get__inline_too_long),
-		cmocka_unit_test(rec_put__room),
-		cmocka_unit_test(rec_get__short),
-		cmocka_unit_test(rec_get__sequence),
-		cmocka_unit_test(rec_get__refuses),
-		cmocka_unit_test(hello_get__round_trip),
-		cmocka_unit_test(hello_get__length),
-		cmocka_unit_test(hello_get__version),
-		cmocka_unit_test(hello_get__counts),
-		cmocka_unit_test(hello_get__names),
-		cmocka_unit_test(hello_get__exports),
-		cmocka_unit_test(hello_put__unprintable),
-		cmocka_unit_test(lanes_get__round_trip),
-		cmocka_unit_test(lanes_get__length),
-		cmocka_unit_test(lanes_get__refuses),
-		cmocka_unit_test(error_get__round_trip),
-		cmocka_unit_test(error_get__refuses),
-		cmocka_unit_test(plain_put__lengths),
-		cmocka_unit_test(frame__refuses),
+		cmocka_unit_test(hdr_put__layout),	    cmocka_unit_test(hdr_put__crc_field),
+		cmocka_unit_test(hdr_get__round_trip),	    cmocka_unit_test(hdr_get__short),
+		cmocka_unit_test(hdr_get__refuses),	    cmocka_unit_test(hdr_get__plen_differs),
+		cmocka_unit_test(hdr_check__every_bit),	    cmocka_unit_test(ack_get__round_trip),
+		cmocka_unit_test(ack_get__length),	    cmocka_unit_test(ack_get__refuses),
+		cmocka_unit_test(rec_get__round_trip),	    cmocka_unit_test(rec_get__inline),
+		cmocka_unit_test(rec_get__inline_too_long), cmocka_unit_test(rec_put__room),
+		cmocka_unit_test(rec_get__short),	    cmocka_unit_test(rec_get__sequence),
+		cmocka_unit_test(rec_get__refuses),	    cmocka_unit_test(rec_get__resend_wraps),
+		cmocka_unit_test(hello_get__round_trip),    cmocka_unit_test(hello_get__length),
+		cmocka_unit_test(hello_get__version),	    cmocka_unit_test(hello_get__counts),
+		cmocka_unit_test(hello_get__names),	    cmocka_unit_test(hello_get__exports),
+		cmocka_unit_test(hello_put__unprintable),   cmocka_unit_test(lanes_get__round_trip),
+		cmocka_unit_test(lanes_get__length),	    cmocka_unit_test(lanes_get__refuses),
+		cmocka_unit_test(error_get__round_trip),    cmocka_unit_test(error_get__refuses),
+		cmocka_unit_test(plain_put__lengths),	    cmocka_unit_test(frame__refuses),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

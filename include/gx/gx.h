@@ -66,6 +66,14 @@ enum gx_unpack_mode {
 	GX_UNPACK_MODE_NONE,	 /* copies nothing: ablation, results are wrong by design */
 };
 
+/* Who checks the CRC of payload that comes in (integrity 1). Headers and control, and data that
+ * comes with them, are always checked by the CPU when they come. */
+enum gx_check {
+	GX_CHECK_AUTO,	 /* kernels that copy into a GPU (unpack mode kernel, auto); else the CPU */
+	GX_CHECK_CPU,	 /* the CPU, when a packet comes: a wrong one counts as lost */
+	GX_CHECK_UNPACK, /* whoever copies, also on the CPU: a wrong one is asked for again */
+};
+
 /* Who copies between memory of GPUs, and between it and host memory, over the local link. */
 enum gx_copy_engine {
 	GX_COPY_AUTO, /* copy engines, but for puts and gets of up to 64 KiB while at most two at a
@@ -117,6 +125,7 @@ struct gx_opts {
 	enum gx_copy_engine engine; /* of GPUs that are opened */
 	bool no_local; /* do not offer the local link (see gx_connect_opts.link): host memory is
 			  then private, on transparent huge pages where there are no others */
+	enum gx_check check; /* UNPACK with an unpack mode that cannot is refused */
 };
 
 /**
@@ -290,6 +299,9 @@ struct gx_conn_info {
 	uint32_t peer_pid;
 	bool same_host;
 	const char *engine; /* control engine: "io_uring" or "epoll" */
+	/* Integrity 1: bit 1 << kind: payload for memory of that enum gx_mem_kind is checked by who
+	 * copies it, here and at the peer; else by the CPU when it comes. */
+	unsigned check_unpack, check_unpack_peer;
 };
 int gx_conn_info(struct gx_conn *conn, struct gx_conn_info *info); /* [control] */
 
@@ -327,9 +339,10 @@ int gx_conn_msg(struct gx_conn *conn, const void *data, uint32_t len);
 enum gx_op_kind { GX_OP_PUT = 1, GX_OP_GET, GX_OP_SEND, GX_OP_RECV };
 
 enum gx_op_flag {
-	GX_OP_IMM = 1, /* PUT: deliver .imm to the peer as a GX_COMP_NOTIFY when all has landed */
-	GX_OP_LOCAL =
-		2, /* PUT, SEND: report GX_COMP_LOCAL as well, when the buffer may be used again */
+	GX_OP_IMM = 1,	 /* PUT: deliver .imm to the peer as a GX_COMP_NOTIFY when all has landed */
+	GX_OP_LOCAL = 2, /* PUT, SEND: report GX_COMP_LOCAL as well, when the buffer may be used
+			  * again: not before it is done where the peer checks payload while it
+			  * copies (gx_conn_info.check_unpack_peer) */
 	GX_OP_SILENT = 4, /* no completion when it succeeds */
 };
 
@@ -389,7 +402,9 @@ struct gx_comp {
 	enum gx_op_kind op;
 	int status; /* 0; -ETIMEDOUT, -ENOTCONN (submitted, and the endpoint is down), -ECONNRESET
 		     * (peer lost), -ECANCELED, -EACCES, -ENOENT (no such region), -ERANGE (outside
-		     * the region), -EMSGSIZE (RECV room too small), -EIO (GPU) */
+		     * the region), -EMSGSIZE (RECV room too small), -EIO (GPU), -EBADMSG (integrity
+		     * 1: the same bytes came wrong nine times, or too many at once: a memory or a
+		     * link corrupts them, or the source was changed meanwhile) */
 	struct gx_ep *ep;
 	uint64_t user;	     /* of the operation; NOTIFY: 0 */
 	uint64_t len;	     /* bytes that landed */

@@ -22,10 +22,14 @@
 	X(RX_BAD, rx_bad, "packets dropped: malformed, or against the protocol")                   \
 	X(RX_STRAY, rx_stray, "packets dropped: unknown connection or message")                    \
 	X(RX_CRC, rx_crc, "packets dropped: CRC mismatch")                                         \
+	X(RX_CRC_UNPACK, rx_crc_unpack, "fragments found wrong by whoever unpacked them")          \
 	X(RX_NOBUF, rx_nobuf, "packets the port dropped for want of a buffer")                     \
 	X(TX_PKTS, tx_pkts, "packets sent, first transmissions and resends")                       \
 	X(TX_BYTES, tx_bytes, "payload bytes sent")                                                \
 	X(TX_RESENT, tx_resent, "packets sent again")                                              \
+	X(RESEND_ASKED, resend_asked, "packets asked for again: found wrong while unpacked")       \
+	X(RESEND_SERVED, resend_served, "packets sent again because the peer asked for them")      \
+	X(RESEND_STRAY, resend_stray, "requests to send again that were ignored: no such message or range") \
 	X(TX_SPURIOUS, tx_spurious, "packets sent again although the first one had arrived")       \
 	X(TX_FULL, tx_full, "times a port took fewer packets than offered")                        \
 	X(ACK_TX, ack_tx, "acknowledgements sent")                                                 \

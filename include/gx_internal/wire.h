@@ -93,13 +93,13 @@ enum gx_rec_flag {
 struct gx_wire_rec {
 	uint8_t type, flags;
 	uint32_t rsn;
-	uint32_t mid;	  /* OPEN, CANCEL */
+	uint32_t mid;	  /* OPEN, CANCEL, RESEND */
 	uint32_t quantum; /* OPEN */
 	uint32_t old_mid; /* OPEN with AGAIN: the message that this one takes the place of */
 	uint64_t token; /* OPEN: region or slot; GET: region to read; GRANT: slot; FAIL: mid or slot
 			 * token; REVOKE: slot token of a GRANT that is taken back */
-	uint64_t off;	/* OPEN, GET */
-	uint64_t len;	/* OPEN, GET, GRANT */
+	uint64_t off;	/* OPEN, GET; RESEND: in the message, as len: whole packets of it */
+	uint64_t len;	/* OPEN, GET, GRANT, RESEND */
 	uint64_t imm;	/* OPEN: immediate; GRANT: tag; FAIL: 0 */
 	uint64_t slot; /* GET: slot token to put into; CANCEL: DATA packets sent for the first time;
 			* OPEN with AGAIN: the same, of old_mid; GRANT: tag mask; REFUND: DATA
@@ -120,7 +120,7 @@ int gx_wire_rec_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r);
  * u16 zero. ---- */
 
 #define GX_HELLO_MAGIC	   0x31307867u /* "gx01" */
-#define GX_HELLO_VERSION   2	       /* of the bootstrap; packets have GX_WIRE_VERSION */
+#define GX_HELLO_VERSION   3	       /* of the bootstrap; packets have GX_WIRE_VERSION */
 #define GX_HELLO_FRAME_MAX 65536
 #define GX_HELLO_LANES	   64
 #define GX_HELLO_REGIONS   64
@@ -202,6 +202,9 @@ struct gx_hello_lanes { /* CONNECT and ACCEPT */
 	uint8_t link;	/* enum gx_link_id */
 	uint8_t unpack; /* how the server unpacks what comes: 1 + enum gx_unpack; 0: as for all */
 	uint16_t sms;	/* that it may use for that; 0: its default */
+	uint8_t late;	/* bit kind: what comes into memory of the sender's of that enum gx_mem_kind is
+			   checked while it is copied, so that acknowledged packets may be asked
+			   for again; with integrity mode 1 only */
 	uint32_t quantum, chunk_b, window, integrity; /* CONNECT: wanted; ACCEPT: what holds */
 	uint64_t peer_timeout_ns;
 	uint32_t nr_lanes;
