@@ -562,6 +562,15 @@ static void rx_insane(struct link_pkt *l, const struct gx_rx *rx, enum gx_stat_i
 			rx_fault(l->live[i], -EPROTO);
 }
 
+/* Bytes that are not what was sent. Where nothing is lost, nothing is sent again: then a memory is
+ * at fault, and the connection ends rather than wait for ever. */
+static void rx_wrong(struct pkt_ep *e)
+{
+	gx_stat_add(stats(e->link), GX_STAT_RX_CRC, 1);
+	if (e->lossless)
+		rx_fault(e, -EBADMSG);
+}
+
 /* Header and connection of a packet; NULL: dropped and counted. */
 static struct pkt_ep *rx_ep(struct link_pkt *l, const struct gx_rx *rx, struct gx_wire_hdr *h)
 {
@@ -580,7 +589,7 @@ static struct pkt_ep *rx_ep(struct link_pkt *l, const struct gx_rx *rx, struct g
 		return NULL;
 	}
 	if (e->integrity == GX_INTEGRITY_CRC && gx_wire_hdr_check(rx->hdr, h, e->salt)) {
-		gx_stat_add(stats(l), GX_STAT_RX_CRC, 1);
+		rx_wrong(e);
 		return NULL;
 	}
 	e->heard_ns = e->now_ns;
@@ -592,7 +601,7 @@ static bool rx_payload(struct pkt_ep *e, const struct gx_rx *rx, const struct gx
 {
 	if (e->integrity != GX_INTEGRITY_CRC || gx_crc32c(0, rx->data, rx->len) == h->crc_payload)
 		return true;
-	gx_stat_add(stats(e->link), GX_STAT_RX_CRC, 1);
+	rx_wrong(e);
 	return false;
 }
 
