@@ -532,6 +532,18 @@ static void say_engine(const struct gx *gx, char *buf, size_t room, size_t *at)
 		    "connection first uses it\n");
 }
 
+static const char *check_says(const struct gx_opts *o)
+{
+	if (o->check == GX_CHECK_UNPACK)
+		return "by who copies it, as asked for";
+	if (o->check == GX_CHECK_CPU)
+		return "by the CPU when it comes, as asked for";
+	if (o->unpack == GX_UNPACK_MODE_AUTO || o->unpack == GX_UNPACK_MODE_KERNEL)
+		return "by the kernel that copies it into a GPU; by the CPU when it comes for host "
+		       "memory";
+	return "by the CPU when it comes (kernels check in unpack modes kernel and auto alone)";
+}
+
 GX_EXPORT int gx_describe(struct gx *gx, char *buf, size_t room)
 {
 	size_t at = 0;
@@ -559,6 +571,8 @@ GX_EXPORT int gx_describe(struct gx *gx, char *buf, size_t room)
 		    c->flags & GX_PORT_TRUST ? ", peers must be trusted" : "",
 		    c->flags & GX_PORT_NORMAL_PAGES ? ", on normal pages" : "");
 	}
+	say(buf, room, &at, "check    payload of packets with integrity crc32c: %s\n",
+	    check_says(&gx->opts));
 	for (unsigned i = 0; i < GX_REGIONS_MAX; i++) {
 		const struct gx_mem *m = atomic_load(&gx->region[i]);
 

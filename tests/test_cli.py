@@ -38,7 +38,7 @@ LINKS = ("packet", "local")
 
 RESULT_KEYS = {"op", "size_b", "count", "p50_us", "avg_us", "p99_us", "p999_us", "GB_s", "cpu_pct", "sms", "checked_b",
                "wrong", "sha256"}
-PATH_KEYS = {"link", "port", "gpu", "engine", "unpack", "integrity", "quantum", "cores", "why"}
+PATH_KEYS = {"link", "port", "gpu", "engine", "unpack", "integrity", "check", "quantum", "cores", "why"}
 TOP_KEYS = {"schema_version", "command", "env", "path", "results", "errors", "exit_code"}
 
 CASES = []
@@ -209,6 +209,7 @@ def usage_gxd(tools):
             (["--mem", "kv=host:1M", "--chunk", "many"], ["--chunk", "many"]),
             (["--mem", "kv=host:1M", "--unpack", "magic"], ["magic"]),
             (["--mem", "kv=host:1M", "--integrity", "md5"], ["md5"]),
+            (["--mem", "kv=host:1M", "--check", "gpu"], ["gpu", "cpu"]),
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--chunk", "5"], ["chunk"]),
             (["serve"], ["serve"])):
         tools.gxd(*args).must(USAGE, *words)
@@ -518,6 +519,14 @@ def move_udp(tools):
             expect(len(rows) == 5, rows)
         doc = tools.perf("put", s.addr, "-s", "64K", "-n", "10").must(OK).doc
         expect(doc["path"]["port"] == "udp" and doc["path"]["integrity"] == "crc32c", doc["path"])
+        expect(doc["path"]["check"] == "cpu", doc["path"])
+    with Server(tools, "--port", "udp", "--check", "unpack") as s:
+        doc = tools.perf("put", s.addr, "-s", "64K", "-n", "10").must(OK).doc
+        expect(doc["path"]["check"] == "unpack", doc["path"])
+        doc = tools.perf("get", s.addr, "-s", "64K", "-n", "10").must(OK).doc
+        expect(doc["path"]["check"] == "cpu", doc["path"])
+        tools.perf("put", s.addr, "-s", "64K", "-n", "10", "--unpack", "resident").must(FAILED, "--check unpack")
+    tools.gxd("--mem", "kv=host:1M", "--check", "unpack", "--unpack", "d2d").must(USAGE, "checks no payload")
 
 
 @case

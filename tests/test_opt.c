@@ -231,6 +231,20 @@ static void opt_integrity__names_and_numbers(void **state)
 	assert_int_equal(opt_integrity("2", &mode), -EINVAL);
 }
 
+static void opt_check__names(void **state)
+{
+	enum gx_check who;
+
+	assert_int_equal(opt_check("unpack", &who), 0);
+	assert_int_equal(who, GX_CHECK_UNPACK);
+	assert_int_equal(opt_check("cpu", &who), 0);
+	assert_int_equal(who, GX_CHECK_CPU);
+	assert_int_equal(opt_check("gpu", &who), -EINVAL);
+	assert_string_equal(opt_check_text(0, 0, GX_MEM_HOST), "none");
+	assert_string_equal(opt_check_text(1, 1 << GX_MEM_CUDA, GX_MEM_HOST), "cpu");
+	assert_string_equal(opt_check_text(1, 1 << GX_MEM_CUDA, GX_MEM_CUDA), "unpack");
+}
+
 static void opt_place__text_goes_both_ways(void **state)
 {
 	enum gx_mem_kind kind;
@@ -264,6 +278,7 @@ int main(void)
 		cmocka_unit_test(opt_mem__refuses),
 		cmocka_unit_test(opt_unpack__names_go_both_ways),
 		cmocka_unit_test(opt_integrity__names_and_numbers),
+		cmocka_unit_test(opt_check__names),
 		cmocka_unit_test(opt_place__text_goes_both_ways),
 	};
 

@@ -99,6 +99,10 @@ static const struct argp_option gxd_options[] = {
 	 "kernel, resident, d2d, host, none (copies nothing), auto", 2},
 	{"sms", OPT_GX_SMS, "N", 0, "SMs of the GPU that unpacking may use", 2},
 	{"integrity", OPT_GX_INTEGRITY, "MODE", 0, "none or crc32c; default: by port", 2},
+	{"check", OPT_GX_CHECK, "WHO", 0,
+	 "Who checks the CRC of payload that comes in: cpu (on arrival), unpack (who copies it), "
+	 "auto (kernels that copy into a GPU, else cpu)",
+	 2},
 	{"no-huge", OPT_GX_NO_HUGE, NULL, 0, "Do not try huge pages", 2},
 	{"busy", KEY_BUSY, NULL, 0, "Cores never sleep, even when idle", 2},
 	{"timeout", OPT_GX_TIMEOUT, "SECONDS", 0, "A peer silent for this long is lost; default 5",

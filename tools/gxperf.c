@@ -223,6 +223,10 @@ static const struct argp_option tune_options[] = {
 	 "kernel, resident, d2d, host, none (copies nothing: wrong by design)", 3},
 	{"sms", OPT_GX_SMS, "N", 0, "SMs of the GPU that unpacking may use", 3},
 	{"integrity", OPT_GX_INTEGRITY, "MODE", 0, "none or crc32c; default: by port", 3},
+	{"check", OPT_GX_CHECK, "WHO", 0,
+	 "Who checks the CRC of payload that comes in: cpu (on arrival), unpack (who copies it), "
+	 "auto (kernels that copy into a GPU, else cpu)",
+	 3},
 	{"engine", KEY_ENGINE, "ENGINE", 0,
 	 "Who copies over the local link: cpu (host memory), ce (a GPU's copy engines), resident "
 	 "(a "

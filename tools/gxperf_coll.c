@@ -311,13 +311,14 @@ static void rank_path_tell(const struct coll_rank *r)
 	path.unpack = o->unpack_given		    ? opt_unpack_text(o->gx.unpack)
 		      : run->c->kind == GX_MEM_CUDA ? "kernel"
 						    : "host";
-	path.link = path.port = path.engine = path.integrity = "none";
+	path.link = path.port = path.engine = path.integrity = path.check = "none";
 	path.why = "one rank alone";
 	if (run->nr_ranks > 1 && !gx_conn_info(gx_group_conn(r->group, 1), &info)) {
 		path.link = info.link;
 		path.port = info.port;
 		path.engine = info.engine;
 		path.integrity = opt_integrity_text(info.integrity);
+		path.check = opt_check_text(info.integrity, info.check_unpack, run->c->kind);
 		path.quantum_b = info.quantum_b;
 		path.why = info.why;
 		if (!strcmp(info.link, "local"))

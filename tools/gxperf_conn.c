@@ -453,6 +453,11 @@ static void conn_path_tell(struct perf *perf, unsigned access)
 	opt_place_text(r->kind, r->device, place, sizeof(place));
 	path.unpack = access == GX_ACCESS_GET ? path_unpack(perf, o->gx.unpack, o->local_kind)
 					      : path_unpack(perf, perf->server_unpack, r->kind);
+	path.check = access == GX_ACCESS_GET
+			     ? opt_check_text(perf->info.integrity, perf->info.check_unpack,
+					      o->local_kind)
+			     : opt_check_text(perf->info.integrity, perf->info.check_unpack_peer,
+					      r->kind);
 	if (!strcmp(perf->info.link, "local"))
 		path.unpack = "direct";
 	out_path(perf->out, &path);

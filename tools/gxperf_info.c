@@ -212,6 +212,14 @@ static void info_regions(struct perf *perf)
 	}
 }
 
+static void info_check(const struct gx_conn_info *info)
+{
+	if (info->integrity)
+		printf("payload there is checked by %s for host memory, by %s for memory of GPUs\n",
+		       opt_check_text(info->integrity, info->check_unpack_peer, GX_MEM_HOST),
+		       opt_check_text(info->integrity, info->check_unpack_peer, GX_MEM_CUDA));
+}
+
 static int info_server(const struct perf_opts *opts, struct out *out)
 {
 	struct perf_opts one = *opts;
@@ -228,6 +236,7 @@ static int info_server(const struct perf_opts *opts, struct out *out)
 		printf("lanes %u, quantum %u, chunk %u, window %u, integrity %s\n", perf.info.lanes,
 		       perf.info.quantum_b, perf.info.chunk_b, perf.info.window,
 		       opt_integrity_text(perf.info.integrity));
+		info_check(&perf.info);
 		info_regions(&perf);
 		printf("%s", perf.server_describe ? perf.server_describe : "");
 	}

@@ -261,6 +261,26 @@ const char *opt_integrity_text(uint32_t mode)
 	return mode < 2 ? names[mode] : "unknown";
 }
 
+int opt_check(const char *text, enum gx_check *out)
+{
+	static const char *const names[] = {"auto", "cpu", "unpack"};
+
+	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (!strcmp(text, names[i])) {
+			*out = (enum gx_check)i;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
+const char *opt_check_text(uint32_t integrity, unsigned check_unpack, enum gx_mem_kind kind)
+{
+	if (!integrity)
+		return "none";
+	return check_unpack >> kind & 1 ? "unpack" : "cpu";
+}
+
 void opt_size_text(uint64_t len, char *buf, size_t room)
 {
 	static const char *const unit[] = {"", "K", "M", "G", "T"};
@@ -304,6 +324,8 @@ static int gx_value(int key, const char *arg, struct gx_opts *o)
 	case OPT_GX_INTEGRITY:
 		o->integrity_set = true;
 		return opt_integrity(arg, &o->integrity);
+	case OPT_GX_CHECK:
+		return opt_check(arg, &o->check);
 	case OPT_GX_TIMEOUT:
 		return opt_seconds(arg, &o->peer_timeout_ns);
 	case OPT_GX_INSECURE:
@@ -325,6 +347,7 @@ int opt_gx(int key, const char *arg, struct gx_opts *opts, char why[OPT_WHY_MAX]
 		{"unpack", "kernel, resident, d2d, host, none or auto"},
 		{"sms", "a number from 1 to 4096"},
 		{"integrity", "none or crc32c"},
+		{"check", "auto, cpu or unpack"},
 		{"timeout", "a number of seconds from 0.001 to 86400"},
 	};
 

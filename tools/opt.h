@@ -76,6 +76,12 @@ const char *opt_unpack_text(enum gx_unpack_mode mode);
 int opt_integrity(const char *text, int *out);
 const char *opt_integrity_text(uint32_t mode);
 
+/** opt_check() - "auto", "cpu", "unpack". Return: 0, -EINVAL. */
+int opt_check(const char *text, enum gx_check *out);
+/** opt_check_text() - Who checks payload for memory of @kind, given who does of a connection (see
+ * struct gx_conn_info): "none", "cpu", "unpack". */
+const char *opt_check_text(uint32_t integrity, unsigned check_unpack, enum gx_mem_kind kind);
+
 /** enum opt_gx_key - Options of a context that gxd and gxperf have both, as keys of argp. */
 enum opt_gx_key {
 	OPT_GX_WINDOW = 1000,
@@ -85,6 +91,7 @@ enum opt_gx_key {
 	OPT_GX_UNPACK,
 	OPT_GX_SMS,
 	OPT_GX_INTEGRITY,
+	OPT_GX_CHECK,
 	OPT_GX_TIMEOUT,
 	OPT_GX_INSECURE,
 	OPT_GX_NO_HUGE,

@@ -159,6 +159,7 @@ void out_path(struct out *out, const struct out_path *p)
 	doc_set(path, "engine", doc_string(p->engine));
 	doc_set(path, "unpack", doc_string(p->unpack));
 	doc_set(path, "integrity", doc_string(p->integrity));
+	doc_set(path, "check", doc_string(p->check));
 	doc_set(path, "quantum",
 		p->quantum_b < 0 ? doc_string(NULL) : doc_pack("I", (long long)p->quantum_b));
 	doc_set(path, "cores", doc_string(p->cores));
@@ -166,11 +167,12 @@ void out_path(struct out *out, const struct out_path *p)
 	doc_free(out->path);
 	out->path = path;
 	if (out->opts.format == OUT_TABLE)
-		printf("# link %s, port %s, memory there %s, unpack %s, integrity %s, quantum "
+		printf("# link %s, port %s, memory there %s, unpack %s, integrity %s, check %s, "
+		       "quantum "
 		       "%lld, CPUs here %s, "
 		       "control %s\n# why: %s\n",
-		       p->link, p->port, p->gpu, p->unpack, p->integrity, (long long)p->quantum_b,
-		       p->cores, p->engine, p->why);
+		       p->link, p->port, p->gpu, p->unpack, p->integrity, p->check,
+		       (long long)p->quantum_b, p->cores, p->engine, p->why);
 }
 
 static struct json_t *row_doc(const struct out_row *r)
