@@ -184,6 +184,11 @@ int gx_mem_copy_in(struct gx_mem *mem, uint64_t off, const void *from, uint64_t 
 /**
  * gx_mem_share() - Make @mem a region that peers may name in gx_conn_region(). Before gx_listen()
  * or gx_connect().
+ *
+ * What a peer's put is about to write, nobody else may read or write until its completion there, or
+ * notification here: bytes land in any order. Where who copies also checks (gx_opts.check), bytes
+ * that were found wrong lie there too until they have come again, and stay there when the put ends
+ * with an error.
  * @access: GX_ACCESS_ bits. Return: 0, -EEXIST (name taken), -EINVAL (name empty or over 63 bytes),
  * -ENOSPC (64).
  */

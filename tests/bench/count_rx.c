@@ -2,8 +2,9 @@
 /*
  * What one received packet costs in instructions: two contexts of one process over shm, turned in
  * turn by this thread. Run under callgrind, which counts only inside server_turn(): valgrind
- * --tool=callgrind --toggle-collect=server_turn build/tests/count_rx 64 Prints the packets that the
- * server received while it was counted; docs/performance.md has the method and the figures.
+ * --tool=callgrind --toggle-collect=server_turn build/tests/count_rx 64. A second argument, cpu or
+ * unpack, is who checks payload; without, nobody does. Prints the packets that the server received
+ * while it was counted; docs/performance.md has the method and the figures.
  */
 #include <gx/gx.h>
 
@@ -28,13 +29,16 @@ __attribute__((noinline)) bool server_turn(struct gx_core *core, uint64_t now)
 	return gx_core_turn(core, now);
 }
 
-static void context(struct gx **out)
+static void context(struct gx **out, const char *who)
 {
 	const char *const ports[] = {"shm"};
 	struct gx_opts opts = GX_INIT(opts);
 
 	opts.ports = ports;
 	opts.nr_ports = 1;
+	opts.integrity = who != NULL;
+	opts.integrity_set = true;
+	opts.check = who && !strcmp(who, "unpack") ? GX_CHECK_UNPACK : GX_CHECK_CPU;
 	check(gx_open(&opts, out), "open");
 }
 
@@ -51,8 +55,8 @@ int main(int argc, char *argv[])
 	uint64_t pkts = 0;
 	char addr[32];
 
-	context(&server);
-	context(&client);
+	context(&server, argc > 2 ? argv[2] : NULL);
+	context(&client, argc > 2 ? argv[2] : NULL);
 	check(gx_mem_alloc(server, GX_MEM_HOST, 0, MESSAGE_B, &mem), "memory");
 	check(gx_mem_share(mem, "kv", GX_ACCESS_PUT), "region");
 	snprintf(addr, sizeof(addr), "127.0.0.1:%d", gx_listen(server, "127.0.0.1:0"));
