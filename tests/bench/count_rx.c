@@ -46,6 +46,7 @@ int main(int argc, char *argv[])
 {
 	unsigned messages = argc > 1 ? atoi(argv[1]) : 16;
 	struct gx_region region = GX_INIT(region);
+	struct gx_connect_opts how = GX_INIT(how);
 	struct gx_op op = GX_INIT(op);
 	struct gx *server, *client;
 	struct gx_core *at, *from;
@@ -60,7 +61,8 @@ int main(int argc, char *argv[])
 	check(gx_mem_alloc(server, GX_MEM_HOST, 0, MESSAGE_B, &mem), "memory");
 	check(gx_mem_share(mem, "kv", GX_ACCESS_PUT), "region");
 	snprintf(addr, sizeof(addr), "127.0.0.1:%d", gx_listen(server, "127.0.0.1:0"));
-	check(gx_connect(client, addr, NULL, &conn), "connect");
+	how.link = "packet";
+	check(gx_connect(client, addr, &how, &conn), "connect");
 	check(gx_conn_wait(conn, 5000000000ull), "connect");
 	check(gx_conn_region(conn, "kv", 0, &region), "region");
 	at = gx_core(server, 0);
