@@ -36,6 +36,7 @@ struct arena_range {
 struct gx_arena {
 	char *base;
 	size_t len;
+	struct gx_gpu *owner; /* whose memory it holds; NULL: host memory */
 	struct gx_gpu *gpu[ARENA_GPUS_MAX];
 	unsigned nr_gpus;
 	unsigned nr_ranges;
@@ -57,9 +58,10 @@ static char *arena_reserve(size_t len)
 	return base;
 }
 
-int gx_arena_open(size_t len, struct gx_arena **out)
+static int arena_new(struct gx_gpu *owner, size_t len, struct gx_arena **out)
 {
 	struct gx_arena *a;
+	int ret = 0;
 
 	if (!len || len > GX_ARENA_SIZE_MAX)
 		return -EINVAL;
@@ -67,13 +69,27 @@ int gx_arena_open(size_t len, struct gx_arena **out)
 	if (!a)
 		return -ENOMEM;
 	a->len = GX_ALIGN_UP(len, GX_HUGE_PAGE);
-	a->base = arena_reserve(a->len);
-	if (!a->base) {
+	a->owner = owner;
+	if (owner)
+		ret = owner->ops->addr_reserve(owner, a->len, (void **)&a->base);
+	else
+		a->base = arena_reserve(a->len);
+	if (ret || !a->base) {
 		free(a);
-		return -ENOMEM;
+		return ret ? ret : -ENOMEM;
 	}
 	*out = a;
 	return 0;
+}
+
+int gx_arena_open(size_t len, struct gx_arena **out)
+{
+	return arena_new(NULL, len, out);
+}
+
+int gx_arena_open_gpu(struct gx_gpu *gpu, size_t len, struct gx_arena **out)
+{
+	return arena_new(gpu, len, out);
 }
 
 void gx_arena_close(struct gx_arena *a)
@@ -82,13 +98,28 @@ void gx_arena_close(struct gx_arena *a)
 		return;
 	if (a->nr_ranges)
 		gx_err("arena: %u ranges are still mapped at close", a->nr_ranges);
-	munmap(a->base, a->len);
+	if (a->owner)
+		a->owner->ops->addr_free(a->owner, a->base, a->len);
+	else
+		munmap(a->base, a->len);
 	free(a);
 }
 
 char *gx_arena_base(const struct gx_arena *a)
 {
 	return a->base;
+}
+
+/* What is mapped there becomes @gpu's to read. */
+static int arena_show(const struct gx_arena *a, struct gx_gpu *gpu, char *ptr, size_t len)
+{
+	return a->owner ? gpu->ops->mem_reach(gpu, ptr) : gpu->ops->host_map(gpu, ptr, len);
+}
+
+static void arena_hide(const struct gx_arena *a, struct gx_gpu *gpu, char *ptr, size_t len)
+{
+	if (!a->owner)
+		gpu->ops->host_unmap(gpu, ptr, len);
 }
 
 int gx_arena_attach(struct gx_arena *a, struct gx_gpu *gpu)
@@ -99,7 +130,7 @@ int gx_arena_attach(struct gx_arena *a, struct gx_gpu *gpu)
 	if (a->nr_gpus == ARENA_GPUS_MAX)
 		return -ENOSPC;
 	for (i = 0; i < a->nr_ranges; i++) {
-		ret = gpu->ops->host_map(gpu, a->base + a->range[i].off, a->range[i].len);
+		ret = arena_show(a, gpu, a->base + a->range[i].off, a->range[i].len);
 		if (ret)
 			goto err_unmap;
 	}
@@ -108,7 +139,7 @@ int gx_arena_attach(struct gx_arena *a, struct gx_gpu *gpu)
 
 err_unmap:
 	while (i--)
-		gpu->ops->host_unmap(gpu, a->base + a->range[i].off, a->range[i].len);
+		arena_hide(a, gpu, a->base + a->range[i].off, a->range[i].len);
 	return ret;
 }
 
@@ -131,10 +162,16 @@ static int arena_find(const struct gx_arena *a, size_t len, size_t *off)
 }
 
 /* Turn @ptr .. @len back into reserved addresses. */
-static void arena_vacate(char *ptr, size_t len)
+static void arena_vacate(const struct gx_arena *a, char *ptr, size_t len)
 {
-	void *p = mmap(ptr, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
-		       -1, 0);
+	void *p;
+
+	if (a->owner) {
+		a->owner->ops->mem_free(a->owner, ptr, len);
+		return;
+	}
+	p = mmap(ptr, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+		 0);
 
 	if (p == MAP_FAILED)
 		gx_err("arena: cannot unmap %zu bytes: %s", len, strerror(errno));
@@ -157,16 +194,18 @@ static bool arena_map_huge(char *ptr, size_t len)
 	return false;
 }
 
-static int arena_map_pages(char *ptr, int fd, size_t len)
+static int arena_map_pages(const struct gx_arena *a, char *ptr, int fd, size_t len)
 {
 	int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
 
+	if (a->owner)
+		return fd < 0 ? a->owner->ops->mem_alloc_at(a->owner, ptr, len) : -EINVAL;
 	if (fd < 0 && arena_map_huge(ptr, len))
 		return 0;
 	if (mmap(ptr, len, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd, 0) == MAP_FAILED) {
 		int ret = -errno;
 
-		arena_vacate(ptr, len);
+		arena_vacate(a, ptr, len);
 		return ret;
 	}
 	/* Both are wishes: without them it is slower, not wrong. */
@@ -181,7 +220,7 @@ static int arena_map_gpus(struct gx_arena *a, char *ptr, size_t len)
 	int ret;
 
 	for (i = 0; i < a->nr_gpus; i++) {
-		ret = a->gpu[i]->ops->host_map(a->gpu[i], ptr, len);
+		ret = arena_show(a, a->gpu[i], ptr, len);
 		if (ret)
 			goto err_unmap;
 	}
@@ -189,7 +228,7 @@ static int arena_map_gpus(struct gx_arena *a, char *ptr, size_t len)
 
 err_unmap:
 	while (i--)
-		a->gpu[i]->ops->host_unmap(a->gpu[i], ptr, len);
+		arena_hide(a, a->gpu[i], ptr, len);
 	return ret;
 }
 
@@ -203,12 +242,12 @@ int gx_arena_map(struct gx_arena *a, int fd, size_t len, void **out)
 	i = arena_find(a, room, &off);
 	if (i < 0)
 		return i;
-	ret = arena_map_pages(a->base + off, fd, room);
+	ret = arena_map_pages(a, a->base + off, fd, room);
 	if (ret)
 		return ret;
 	ret = arena_map_gpus(a, a->base + off, room);
 	if (ret) {
-		arena_vacate(a->base + off, room);
+		arena_vacate(a, a->base + off, room);
 		return ret;
 	}
 	memmove(&a->range[i + 1], &a->range[i], (a->nr_ranges - (unsigned)i) * sizeof(a->range[0]));
@@ -231,8 +270,8 @@ void gx_arena_unmap(struct gx_arena *a, void *ptr, size_t len)
 		return;
 	}
 	for (unsigned g = 0; g < a->nr_gpus; g++)
-		a->gpu[g]->ops->host_unmap(a->gpu[g], ptr, room);
-	arena_vacate(ptr, room);
+		arena_hide(a, a->gpu[g], ptr, room);
+	arena_vacate(a, ptr, room);
 	a->nr_ranges--;
 	memmove(&a->range[i], &a->range[i + 1], (a->nr_ranges - i) * sizeof(a->range[0]));
 }

@@ -61,15 +61,17 @@ enum {
 	GX_CU_ATTR_VMM = 102,
 	GX_CU_ATTR_VMM_POSIX_FD = 103,
 	GX_CU_ATTR_VMM_RDMA = 110,
+	GX_CU_ATTR_DMABUF = 124,
 };
 
 /* CUmemAllocationType, CUmemAllocationHandleType, CUmemLocationType, CUmemAccess_flags,
- * CUmemAllocationGranularity_flags, CUipcMem_flags */
+ * CUmemAllocationGranularity_flags, CUmemRangeHandleType, CUipcMem_flags */
 enum { GX_CU_ALLOCATION_PINNED = 1 };
 enum { GX_CU_HANDLE_POSIX_FD = 1 };
 enum { GX_CU_LOCATION_DEVICE = 1 };
 enum { GX_CU_ACCESS_READWRITE = 3 };
 enum { GX_CU_GRANULARITY_MIN = 0 };
+enum { GX_CU_RANGE_DMABUF_FD = 1 };
 enum { GX_CU_IPC_LAZY_PEER_ACCESS = 1 };
 
 /* CUmemLocation, CUmemAllocationProp, CUmemAccessDesc, CUipcMemHandle */
@@ -96,6 +98,7 @@ struct cuda_mem_access {
 
 struct CUmemAllocationProp_st;
 struct CUmemAccessDesc_st;
+struct CUmemLocation_st;
 
 /* It is passed by value, so it must be whole, under the driver's name; cuda_check.c has cuda.h's.
  */
@@ -169,6 +172,10 @@ enum { GX_CU_CAPTURE_NONE = 0 };
 	X(cuMemUnmap, (unsigned long long ptr, size_t len))                                        \
 	X(cuMemSetAccess,                                                                          \
 	  (unsigned long long ptr, size_t len, const struct CUmemAccessDesc_st *who, size_t nr))   \
+	X(cuMemGetAccess, (unsigned long long *flags, const struct CUmemLocation_st *where,        \
+			   unsigned long long ptr))                                                \
+	X(cuMemGetHandleForAddressRange, (void *out, unsigned long long ptr, size_t len,           \
+					  unsigned type, unsigned long long flags))                \
 	X(cuMemExportToShareableHandle,                                                            \
 	  (void *out, unsigned long long handle, unsigned type, unsigned long long flags))         \
 	X(cuMemImportFromShareableHandle, (unsigned long long *handle, void *os, unsigned type))   \

@@ -26,6 +26,8 @@ SAME(GX_CU_POINTER_DEVICE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
 SAME(GX_CU_ATTR_VMM, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
 SAME(GX_CU_ATTR_VMM_POSIX_FD, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
 SAME(GX_CU_ATTR_VMM_RDMA, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
+SAME(GX_CU_ATTR_DMABUF, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED);
+SAME(GX_CU_RANGE_DMABUF_FD, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD);
 SAME(GX_CU_ALLOCATION_PINNED, CU_MEM_ALLOCATION_TYPE_PINNED);
 SAME(GX_CU_HANDLE_POSIX_FD, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 SAME(GX_CU_LOCATION_DEVICE, CU_MEM_LOCATION_TYPE_DEVICE);
@@ -36,6 +38,7 @@ SAME(sizeof(struct cuda_mem_prop), sizeof(CUmemAllocationProp));
 SAME(offsetof(struct cuda_mem_prop, location), offsetof(CUmemAllocationProp, location));
 SAME(offsetof(struct cuda_mem_prop, rdma),
      offsetof(CUmemAllocationProp, allocFlags.gpuDirectRDMACapable));
+SAME(sizeof(struct cuda_mem_location), sizeof(CUmemLocation));
 SAME(sizeof(struct cuda_mem_access), sizeof(CUmemAccessDesc));
 SAME(offsetof(struct cuda_mem_access, flags), offsetof(CUmemAccessDesc, flags));
 SAME(sizeof(CUipcMemHandle), 64);

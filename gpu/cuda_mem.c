@@ -28,6 +28,7 @@ struct cuda_range {
 	size_t len;		   /* whole granules */
 	unsigned long long user;   /* what the caller was given: in an import not always the base */
 	unsigned long long handle; /* cuMemCreate's or the import's; 0: IPC */
+	bool placed;		   /* at addresses of cuda_addr_reserve(), which outlive it */
 	uint64_t id;
 	struct cuda_gpu *gpu;
 };
@@ -103,11 +104,17 @@ static int range_allow(struct cuda_gpu *g, int device, unsigned long long base, 
 	return CUDA_TRY(cuMemSetAccess, base, len, (const void *)who, (size_t)nr);
 }
 
+static void range_addr_free(const struct cuda_range *r)
+{
+	if (!r->placed)
+		cu.cuMemAddressFree(r->base, r->len);
+}
+
 /* Addresses for @r->handle, memory of @device as far as is known, mapped; on failure nothing is
  * left but the handle. */
 static int range_map(struct cuda_gpu *g, int device, struct cuda_range *r)
 {
-	int ret = CUDA_TRY(cuMemAddressReserve, &r->base, r->len, 0, 0, 0);
+	int ret = r->placed ? 0 : CUDA_TRY(cuMemAddressReserve, &r->base, r->len, 0, 0, 0);
 
 	if (ret)
 		return ret;
@@ -123,7 +130,7 @@ static int range_map(struct cuda_gpu *g, int device, struct cuda_range *r)
 err_unmap:
 	cu.cuMemUnmap(r->base, r->len);
 err_free:
-	cu.cuMemAddressFree(r->base, r->len);
+	range_addr_free(r);
 	return ret;
 }
 
@@ -131,7 +138,7 @@ static void range_close(struct cuda_range *r)
 {
 	if (r->handle) {
 		cu.cuMemUnmap(r->base, r->len);
-		cu.cuMemAddressFree(r->base, r->len);
+		range_addr_free(r);
 		cu.cuMemRelease(r->handle);
 	} else {
 		cu.cuIpcCloseMemHandle(r->base);
@@ -160,21 +167,29 @@ static int vmm_create(struct cuda_gpu *g, int device, struct cuda_range *r, size
 	return CUDA_TRY(cuMemCreate, &r->handle, r->len, as_prop, 0);
 }
 
-static int vmm_alloc(struct cuda_gpu *g, int device, size_t len, unsigned long long *out)
+/* *at: where, in addresses that are reserved; 0: anywhere, and it is set. */
+static int vmm_alloc(struct cuda_gpu *g, int device, size_t len, unsigned long long *at)
 {
 	struct cuda_range *r = calloc(1, sizeof(*r));
 	int ret;
 
 	if (!r)
 		return -ENOMEM;
+	r->base = *at;
+	r->placed = *at != 0;
 	ret = vmm_create(g, device, r, len);
 	if (ret)
 		goto err_free;
+	if (r->placed && r->len != len) {
+		gx_gpu_why_set("memory comes in pieces of %zu bytes at least", r->len);
+		ret = -EOPNOTSUPP;
+		goto err_release;
+	}
 	ret = range_map(g, device, r);
 	if (ret)
 		goto err_release;
 	r->user = r->base;
-	*out = r->base;
+	*at = r->base;
 	range_add(r);
 	return 0;
 
@@ -267,6 +282,64 @@ int cuda_mem_device(struct gx_gpu *gpu, const void *ptr)
 	return ret || type != GX_CU_MEMORYTYPE_DEVICE ? -EOPNOTSUPP : device;
 }
 
+int cuda_addr_reserve(struct gx_gpu *gpu, size_t len, void **out)
+{
+	struct cuda_gpu *g = cuda_of(gpu);
+	struct CUctx_st *prev = cuda_enter(g);
+	unsigned long long ptr = 0;
+	int ret = -EOPNOTSUPP;
+
+	if (!g->vmm)
+		gx_gpu_why_set("%s has no virtual memory management", g->name);
+	else
+		ret = CUDA_TRY(cuMemAddressReserve, &ptr, len, 0, 0, 0);
+	cuda_leave(g, prev);
+	if (!ret)
+		*out = (void *)(uintptr_t)ptr;
+	return ret;
+}
+
+void cuda_addr_free(struct gx_gpu *gpu, void *base, size_t len)
+{
+	struct CUctx_st *prev = cuda_enter(cuda_of(gpu));
+
+	cu.cuMemAddressFree(cuda_ptr(base), len);
+	cuda_leave(cuda_of(gpu), prev);
+}
+
+int cuda_mem_alloc_at(struct gx_gpu *gpu, void *at, size_t len)
+{
+	struct cuda_gpu *g = cuda_of(gpu);
+	struct CUctx_st *prev = cuda_enter(g);
+	unsigned long long ptr = cuda_ptr(at);
+	int ret = vmm_alloc(g, gpu->device, len, &ptr);
+
+	if (!ret) {
+		ret = cuda_mem_clear(g, ptr, len);
+		if (ret)
+			mem_release(ptr);
+	}
+	cuda_leave(g, prev);
+	return ret == -EOPNOTSUPP || !ret ? ret : -ENOMEM;
+}
+
+int cuda_mem_reach(struct gx_gpu *gpu, const void *ptr)
+{
+	const struct cuda_mem_location where = {GX_CU_LOCATION_DEVICE, gpu->device};
+	struct cuda_gpu *g = cuda_of(gpu);
+	struct CUctx_st *prev = cuda_enter(g);
+	unsigned long long flags = 0;
+	int ret = CUDA_TRY(cuMemGetAccess, &flags, (const void *)&where, cuda_ptr(ptr));
+
+	cuda_leave(g, prev);
+	if (ret)
+		return -EXDEV;
+	if (flags == GX_CU_ACCESS_READWRITE)
+		return 0;
+	gx_gpu_why_set("there is no peer access between the two GPUs");
+	return -EXDEV;
+}
+
 void cuda_mem_free(struct gx_gpu *gpu, void *ptr, size_t len)
 {
 	struct CUctx_st *prev;
@@ -331,6 +404,28 @@ int cuda_mem_export(struct gx_gpu *gpu, const void *ptr, size_t len, struct gx_g
 		ret = export_ipc(cuda_ptr(ptr), out);
 	cuda_leave(g, prev);
 	return ret;
+}
+
+int cuda_mem_dmabuf(struct gx_gpu *gpu, const void *ptr, size_t len, int *fd)
+{
+	struct cuda_gpu *g = cuda_of(gpu);
+	struct CUctx_st *prev;
+	int ret, got = -1;
+
+	if (!g->dmabuf || !g->vmm_rdma) {
+		gx_gpu_why_set("%s, or its driver, gives no dma-buf of its memory to a NIC",
+			       g->name);
+		return -EOPNOTSUPP;
+	}
+	prev = cuda_enter(g);
+	ret = CUDA_TRY(cuMemGetHandleForAddressRange, &got, cuda_ptr(ptr), len,
+		       GX_CU_RANGE_DMABUF_FD, 0);
+	cuda_leave(g, prev);
+	if (ret)
+		return -EOPNOTSUPP;
+	fcntl(got, F_SETFD, FD_CLOEXEC);
+	*fd = got;
+	return 0;
 }
 
 static int import_fd(struct cuda_gpu *g, const struct gx_gpu_handle *h, struct cuda_range *r)

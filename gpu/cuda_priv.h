@@ -44,6 +44,7 @@ struct cuda_gpu {
 	bool ipc_memory;  /* asked for: memory comes from cuMemAlloc */
 	bool vmm;	  /* memory comes from cuMemCreate and can be named by a descriptor */
 	bool vmm_rdma;	  /* such memory may be made so that NICs reach it */
+	bool dmabuf;	  /* and be named to them as a dma-buf */
 	bool write_value; /* stream memory operations write pinned words; else fn_flag does */
 	char name[96];
 };
@@ -97,6 +98,11 @@ int cuda_mem_alloc(struct gx_gpu *gpu, size_t len, void **out);
 void cuda_mem_free(struct gx_gpu *gpu, void *ptr, size_t len);
 int cuda_mem_alloc_on(struct gx_gpu *gpu, int device, size_t len, void **out);
 int cuda_mem_device(struct gx_gpu *gpu, const void *ptr);
+int cuda_addr_reserve(struct gx_gpu *gpu, size_t len, void **out);
+void cuda_addr_free(struct gx_gpu *gpu, void *base, size_t len);
+int cuda_mem_alloc_at(struct gx_gpu *gpu, void *at, size_t len);
+int cuda_mem_reach(struct gx_gpu *gpu, const void *ptr);
+int cuda_mem_dmabuf(struct gx_gpu *gpu, const void *ptr, size_t len, int *fd);
 int cuda_mem_export(struct gx_gpu *gpu, const void *ptr, size_t len, struct gx_gpu_handle *out);
 int cuda_mem_import(struct gx_gpu *gpu, const struct gx_gpu_handle *h, size_t len, void **out);
 void cuda_mem_unimport(struct gx_gpu *gpu, void *ptr);

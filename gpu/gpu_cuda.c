@@ -1049,6 +1049,7 @@ static void gpu_identify_vmm(struct cuda_gpu *g, int dev)
 	g->vmm = !g->ipc_memory && gpu_has(dev, GX_CU_ATTR_VMM) &&
 		 gpu_has(dev, GX_CU_ATTR_VMM_POSIX_FD);
 	g->vmm_rdma = gpu_has(dev, GX_CU_ATTR_VMM_RDMA);
+	g->dmabuf = gpu_has(dev, GX_CU_ATTR_DMABUF);
 }
 
 static int gpu_identify(struct cuda_gpu *g, int dev)
@@ -1404,6 +1405,11 @@ const struct gx_gpu_ops gx_gpu_cuda_ops = {
 	.mem_free = cuda_mem_free,
 	.mem_alloc_on = cuda_mem_alloc_on,
 	.mem_device = cuda_mem_device,
+	.addr_reserve = cuda_addr_reserve,
+	.addr_free = cuda_addr_free,
+	.mem_alloc_at = cuda_mem_alloc_at,
+	.mem_reach = cuda_mem_reach,
+	.mem_dmabuf = cuda_mem_dmabuf,
 	.mem_export = cuda_mem_export,
 	.mem_import = cuda_mem_import,
 	.mem_unimport = cuda_mem_unimport,

@@ -139,6 +139,33 @@ static int host_mem_device(struct gx_gpu *gpu, const void *ptr)
 	return -EOPNOTSUPP;
 }
 
+static int host_addr_reserve(struct gx_gpu *gpu, size_t len, void **out)
+{
+	gx_gpu_why_set("host memory has its own arena");
+	return -EOPNOTSUPP;
+}
+
+static void host_addr_free(struct gx_gpu *gpu, void *base, size_t len)
+{
+}
+
+static int host_mem_alloc_at(struct gx_gpu *gpu, void *at, size_t len)
+{
+	return -EOPNOTSUPP;
+}
+
+static int host_mem_reach(struct gx_gpu *gpu, const void *ptr)
+{
+	gx_gpu_why_set("the CPU does not read memory of a GPU");
+	return -EXDEV;
+}
+
+static int host_mem_dmabuf(struct gx_gpu *gpu, const void *ptr, size_t len, int *fd)
+{
+	gx_gpu_why_set("host memory is mapped for DMA by its address");
+	return -EOPNOTSUPP;
+}
+
 static int host_mem_export(struct gx_gpu *gpu, const void *ptr, size_t len,
 			   struct gx_gpu_handle *out)
 {
@@ -477,6 +504,11 @@ const struct gx_gpu_ops gx_gpu_host_ops = {
 	.mem_free = host_mem_free,
 	.mem_alloc_on = host_mem_alloc_on,
 	.mem_device = host_mem_device,
+	.addr_reserve = host_addr_reserve,
+	.addr_free = host_addr_free,
+	.mem_alloc_at = host_mem_alloc_at,
+	.mem_reach = host_mem_reach,
+	.mem_dmabuf = host_mem_dmabuf,
 	.mem_export = host_mem_export,
 	.mem_import = host_mem_import,
 	.mem_unimport = host_mem_unimport,

@@ -6,7 +6,8 @@
  * of that name; tests find it by LD_LIBRARY_PATH. GX_FAKE_CUDA_PLAN: bit i (hexadecimal) fails the
  * i-th call that can fail at open; GX_FAKE_CUDA_NO_WRITE_VALUE: stream memory operations are
  * refused; GX_FAKE_CUDA_DEAD, read at every call: so is all other work. GX_FAKE_CUDA_DEVICES: how
- * many GPUs there are, 1. GX_FAKE_CUDA_NO_VMM: no virtual memory management, so cudaIpc alone.
+ * many GPUs there are, 1. GX_FAKE_CUDA_NO_PEER: none of them reaches another's memory.
+ * GX_FAKE_CUDA_NO_VMM: no virtual memory management, so cudaIpc alone.
  */
 #include "crc_core.h"
 #include "cuda_abi.h"
@@ -62,7 +63,8 @@ static struct {
 	unsigned type; /* 0: free entry */
 	bool registered;
 	int device;
-	uint64_t id; /* never used again */
+	uint64_t id;	  /* never used again */
+	uint64_t devices; /* that reach it: bits; VMM alone */
 } range[RANGES_MAX];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER, range_lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned nr_calls, nr_contexts;
@@ -438,6 +440,7 @@ static unsigned range_add_locked(void *ptr, size_t len, unsigned type, bool regi
 	range[at].registered = registered;
 	range[at].device = 0;
 	range[at].id = ++nr_ranges;
+	range[at].devices = 0;
 	return 0;
 }
 
@@ -519,7 +522,8 @@ FAKE unsigned cuDeviceGetName(char *name, int len, int device)
 
 FAKE unsigned cuDeviceGetAttribute(int *value, unsigned attribute, int device)
 {
-	if (attribute >= GX_CU_ATTR_VMM && attribute <= GX_CU_ATTR_VMM_RDMA) {
+	if ((attribute >= GX_CU_ATTR_VMM && attribute <= GX_CU_ATTR_VMM_RDMA) ||
+	    attribute == GX_CU_ATTR_DMABUF) {
 		*value = !getenv("GX_FAKE_CUDA_NO_VMM");
 		return 0;
 	}
@@ -529,7 +533,7 @@ FAKE unsigned cuDeviceGetAttribute(int *value, unsigned attribute, int device)
 
 FAKE unsigned cuDeviceCanAccessPeer(int *can, int device, int peer)
 {
-	*can = 1;
+	*can = device == peer || !getenv("GX_FAKE_CUDA_NO_PEER");
 	return 0;
 }
 
@@ -772,14 +776,47 @@ FAKE unsigned cuMemSetAccess(unsigned long long ptr, size_t len,
 			     const struct CUmemAccessDesc_st *who, size_t nr)
 {
 	const struct cuda_mem_access *a = (const void *)who;
+	unsigned none, at = range_find((void *)(uintptr_t)ptr, &none);
+	uint64_t devices = 0;
 	int n;
 
 	cuDeviceGetCount(&n);
-	for (size_t i = 0; i < nr; i++)
+	for (size_t i = 0; i < nr; i++) {
 		if (a[i].location.type != GX_CU_LOCATION_DEVICE || a[i].location.id >= n ||
 		    a[i].flags != GX_CU_ACCESS_READWRITE)
 			return GX_CU_ERROR_INVALID_VALUE;
-	return planned() || !nr ? GX_CU_ERROR_INVALID_VALUE : 0;
+		devices |= 1ull << a[i].location.id;
+	}
+	if (planned() || !nr || at == RANGES_MAX)
+		return GX_CU_ERROR_INVALID_VALUE;
+	range[at].devices |= devices;
+	return 0;
+}
+
+FAKE unsigned cuMemGetAccess(unsigned long long *flags, const struct CUmemLocation_st *where,
+			     unsigned long long ptr)
+{
+	const struct cuda_mem_location *l = (const void *)where;
+	unsigned none, at = range_find((void *)(uintptr_t)ptr, &none);
+
+	if (at == RANGES_MAX || l->type != GX_CU_LOCATION_DEVICE)
+		return GX_CU_ERROR_INVALID_VALUE;
+	*flags = range[at].devices >> l->id & 1 ? GX_CU_ACCESS_READWRITE : 0;
+	return 0;
+}
+
+/* Another descriptor of the memfd that is mapped there, as good as any for who only looks. */
+FAKE unsigned cuMemGetHandleForAddressRange(void *out, unsigned long long ptr, size_t len,
+					    unsigned type, unsigned long long flags)
+{
+	unsigned none, at = range_find((void *)(uintptr_t)ptr, &none);
+	int fd;
+
+	if (at == RANGES_MAX || ptr % 4096 || len % 4096 || type != GX_CU_RANGE_DMABUF_FD)
+		return GX_CU_ERROR_INVALID_VALUE;
+	fd = memfd_create("fake dma-buf", 0);
+	memcpy(out, &fd, sizeof(fd));
+	return fd < 0 ? GX_CU_ERROR_OUT_OF_MEMORY : 0;
 }
 
 FAKE unsigned cuMemExportToShareableHandle(void *out, unsigned long long handle, unsigned type,

@@ -1015,6 +1015,56 @@ static void mem_export__each_allocation_has_its_id(void **state)
 	assert_true(h[0].id != h[1].id);
 }
 
+/* What a bounce pool is: addresses at once, memory when it is needed, freed and taken again. */
+static void mem_alloc_at__in_reserved_addresses(void **state)
+{
+	const size_t piece = 2u << 20;
+	struct fix *f = *state;
+	struct gx_gpu_handle h;
+	char *base, *same;
+
+	assert_int_equal(ops->addr_reserve(gpu, 2048 * piece, (void **)&base), 0);
+	assert_int_equal(ops->mem_alloc_at(gpu, base + 3 * piece, 3 * piece), 0);
+	assert_int_equal(ops->mem_alloc_at(gpu, base + 2047 * piece, piece), 0);
+	assert_int_equal(ops->mem_reach(gpu, base + 3 * piece), 0);
+	memset(f->got, 1, 100);
+	copy_one(f, f->got, base + 6 * piece - 100, 100);
+	for (unsigned i = 0; i < 100; i++)
+		assert_int_equal(f->got[i], 0); /* zeroed */
+	share_fill(f, base + 3 * piece, 3);
+	assert_int_equal(ops->mem_export(gpu, base + 3 * piece, 3 * piece, &h), 0);
+	assert_int_equal(h.len, 3 * piece); /* that piece alone */
+	assert_int_equal(ops->mem_import(gpu, &h, 3 * piece, (void **)&same), 0);
+	close(h.fd);
+	share_check(f, same, SHARE_B, 3);
+	ops->mem_free(gpu, base + 3 * piece, 3 * piece);
+	assert_int_equal(ops->mem_alloc_at(gpu, base + 3 * piece, piece), 0);
+	share_check(f, same, SHARE_B, 3); /* whoever has it, keeps it */
+	ops->mem_unimport(gpu, same);
+	assert_int_equal(ops->mem_alloc_at(gpu, base + 100 * piece, piece - 4096), -EOPNOTSUPP);
+	ops->mem_free(gpu, base + 3 * piece, piece);
+	ops->mem_free(gpu, base + 2047 * piece, piece);
+	ops->addr_free(gpu, base, 2048 * piece);
+}
+
+static void mem_dmabuf__a_descriptor_or_a_reason(void **state)
+{
+	void *mem;
+	int fd = -1;
+	int ret;
+
+	assert_int_equal(ops->mem_alloc(gpu, SHARE_B, &mem), 0);
+	ret = ops->mem_dmabuf(gpu, mem, 4096, &fd);
+	if (ret) {
+		assert_int_equal(ret, -EOPNOTSUPP);
+		assert_true(strlen(gx_gpu_why()) > 0);
+	} else {
+		assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+		close(fd);
+	}
+	ops->mem_free(gpu, mem, SHARE_B);
+}
+
 /* The other process is this program again, which finds the descriptor open. */
 static void mem_import__in_another_process(void **state)
 {
@@ -1597,6 +1647,8 @@ static int fault_run(struct gx_gpu_cfg how)
 static int share_run(void)
 {
 	const struct CMUnitTest tests[] = {
+		TEST(mem_alloc_at__in_reserved_addresses),
+		TEST(mem_dmabuf__a_descriptor_or_a_reason),
 		TEST(mem_export__of_a_part),
 		TEST(mem_export__each_allocation_has_its_id),
 		TEST(mem_import__in_another_process),

@@ -44,7 +44,37 @@ static void fake_unmap(struct gx_gpu *gpu, void *ptr, size_t len)
 	GX_CONTAINER_OF(gpu, struct fake_gpu, gpu)->maps--;
 }
 
-static const struct gx_gpu_ops fake_ops = {.host_map = fake_map, .host_unmap = fake_unmap};
+/* Its own memory: addresses that nothing ever touches. */
+static int fake_reserve(struct gx_gpu *gpu, size_t len, void **out)
+{
+	*out = (void *)(1ull << 40);
+	return 0;
+}
+
+static void fake_addr_free(struct gx_gpu *gpu, void *base, size_t len)
+{
+	assert_ptr_equal(base, (void *)(1ull << 40));
+}
+
+static int fake_reach(struct gx_gpu *gpu, const void *ptr)
+{
+	struct fake_gpu *f = GX_CONTAINER_OF(gpu, struct fake_gpu, gpu);
+
+	return ++f->calls == f->fail_at ? -EXDEV : 0;
+}
+
+static int fake_alloc_at(struct gx_gpu *gpu, void *at, size_t len)
+{
+	return fake_map(gpu, at, len);
+}
+
+static const struct gx_gpu_ops fake_ops = {.host_map = fake_map,
+					   .host_unmap = fake_unmap,
+					   .addr_reserve = fake_reserve,
+					   .addr_free = fake_addr_free,
+					   .mem_alloc_at = fake_alloc_at,
+					   .mem_free = fake_unmap,
+					   .mem_reach = fake_reach};
 
 static int arena_setup(void **state)
 {
@@ -202,6 +232,48 @@ static void gx_arena_attach__failure_undoes(void **state)
 	assert_int_equal(good.maps, 0);
 }
 
+static void gx_arena_open_gpu__its_memory_at_our_addresses(void **state)
+{
+	struct fake_gpu owner = {.gpu.ops = &fake_ops}, other = {.gpu.ops = &fake_ops};
+	struct gx_arena *a;
+	void *p[2], *none;
+
+	assert_int_equal(gx_arena_open_gpu(&owner.gpu, 4 * PAGE, &a), 0);
+	assert_int_equal(gx_arena_attach(a, &other.gpu), 0);
+	assert_int_equal(gx_arena_map(a, -1, PAGE + 1, &p[0]), 0);
+	assert_ptr_equal(p[0], gx_arena_base(a));
+	assert_int_equal(owner.maps, 1);
+	assert_int_equal(owner.last_len, 2 * PAGE);
+	assert_int_equal(other.calls, 1); /* asked whether it reaches that */
+	assert_int_equal(other.maps, 0);
+	assert_int_equal(gx_arena_map(a, 0, PAGE, &none), -EINVAL); /* a descriptor of the host */
+	assert_int_equal(gx_arena_map(a, -1, 2 * PAGE, &p[1]), 0);
+	assert_ptr_equal(p[1], gx_arena_base(a) + 2 * PAGE);
+	gx_arena_unmap(a, p[0], PAGE + 1);
+	gx_arena_unmap(a, p[1], 2 * PAGE);
+	assert_int_equal(owner.maps, 0);
+	assert_int_equal(other.maps, 0);
+	gx_arena_close(a);
+}
+
+static void gx_arena_open_gpu__another_does_not_reach_it(void **state)
+{
+	struct fake_gpu owner = {.gpu.ops = &fake_ops};
+	struct fake_gpu far = {.gpu.ops = &fake_ops, .fail_at = 1};
+	struct gx_arena *a;
+	void *p;
+
+	assert_int_equal(gx_arena_open_gpu(&owner.gpu, 4 * PAGE, &a), 0);
+	assert_int_equal(gx_arena_map(a, -1, PAGE, &p), 0);
+	assert_int_equal(gx_arena_attach(a, &far.gpu), -EXDEV);
+	far.fail_at = 3;
+	assert_int_equal(gx_arena_attach(a, &far.gpu), 0);
+	assert_int_equal(gx_arena_map(a, -1, PAGE, &p), -EXDEV);
+	assert_int_equal(owner.maps, 1); /* given back */
+	gx_arena_unmap(a, gx_arena_base(a), PAGE);
+	gx_arena_close(a);
+}
+
 static void gx_memfd__is_sealed(void **state)
 {
 	bool huge = false;
@@ -271,6 +343,8 @@ int main(void)
 		ARENA_TEST(gx_arena_map__shares_a_memfd),
 		ARENA_TEST(gx_arena_attach__maps_old_and_new),
 		ARENA_TEST(gx_arena_attach__failure_undoes),
+		cmocka_unit_test(gx_arena_open_gpu__its_memory_at_our_addresses),
+		cmocka_unit_test(gx_arena_open_gpu__another_does_not_reach_it),
 		cmocka_unit_test(gx_memfd__is_sealed),
 		cmocka_unit_test(gx_memfd__huge_or_says_not),
 		cmocka_unit_test(gx_memfd_check__refuses_others),

@@ -111,6 +111,18 @@ struct gx_gpu_ops {
 	/* The device that memory lies on, imported or not: its ordinal here. -EOPNOTSUPP: not a GPU's. */
 	int (*mem_device)(struct gx_gpu *gpu, const void *ptr);
 
+	/* Addresses for memory of this GPU, with nothing there; then memory at some of them, zeroed, multiples of
+	 * 2 MiB both, freed by ->mem_free. All must be freed before the addresses are. cuda only. Return 0, -ENOMEM,
+	 * -EOPNOTSUPP with the reason. */
+	int (*addr_reserve)(struct gx_gpu *gpu, size_t len, void **out);
+	void (*addr_free)(struct gx_gpu *gpu, void *base, size_t len);
+	int (*mem_alloc_at)(struct gx_gpu *gpu, void *at, size_t len);
+	/* Do this GPU's kernels reach memory at @ptr, of another GPU or imported? Return 0, -EXDEV with the reason. */
+	int (*mem_reach)(struct gx_gpu *gpu, const void *ptr);
+	/* A dma-buf of whole pages of ->mem_alloc's or ->mem_alloc_at's, for a NIC's driver; the descriptor is the
+	 * caller's to close. Return 0, -EOPNOTSUPP with the reason. */
+	int (*mem_dmabuf)(struct gx_gpu *gpu, const void *ptr, size_t len, int *fd);
+
 	/* Name memory to another process; it must outlive what the others do with it. Return 0 and a handle whose
 	 * descriptor is the caller's to close, -EOPNOTSUPP with the reason. Takes milliseconds. */
 	int (*mem_export)(struct gx_gpu *gpu, const void *ptr, size_t len, struct gx_gpu_handle *out);

@@ -19,11 +19,14 @@ struct gx_arena;
 /** gx_arena_open() - Reserve @len bytes of addresses (no memory yet). Return: 0, -EINVAL, -ENOMEM.
  */
 int gx_arena_open(size_t len, struct gx_arena **out);
+/** gx_arena_open_gpu() - Same, for memory of @gpu alone: descriptors are always -1, and host memory
+ * never comes. Return: 0, -EINVAL, -ENOMEM, -EOPNOTSUPP with gx_gpu_why(). */
+int gx_arena_open_gpu(struct gx_gpu *gpu, size_t len, struct gx_arena **out);
 void gx_arena_close(struct gx_arena *a); /* everything must have been unmapped */
 char *gx_arena_base(const struct gx_arena *a);
 
 /** gx_arena_attach() - From now on everything mapped is also mapped for @gpu; what is there
- * already, too. */
+ * already, too. Of an arena of another GPU: @gpu must reach that, else -EXDEV. */
 int gx_arena_attach(struct gx_arena *a, struct gx_gpu *gpu);
 
 /**
