@@ -34,7 +34,7 @@ struct block_slot {
 struct block_q {
 	struct gx_gpu *gpu;
 	struct gx_gpu_stream *stream;
-	char *src_base;
+	char *src_base; /* NULL: each block has its own */
 	uint64_t timeout_ns;
 	uint32_t reap, launched, fill; /* free-running */
 	unsigned launches_out;
@@ -109,6 +109,9 @@ unsigned block_room(const struct block_q *q)
 
 	if (used >= BLOCK_DEPTH)
 		return 0;
+	/* Each fragment may be out of reach of the base that the block of the one before has. */
+	if (!q->src_base)
+		return BLOCK_DEPTH - 1 - used + !s->nr_refs;
 	/* Whatever the mix of segments, the blocks behind the one being filled take at least 256
 	 * each. */
 	return (BLOCK_DEPTH - 1 - used) * GX_BLOCK_SEGS_MAX +
@@ -206,10 +209,24 @@ static void block_add_broken(struct block_q *q, const struct block_frag *frag)
 	q->held++;
 }
 
+/* Does 32 bits' offset reach the fragment? An empty block takes a base far enough below its first
+ * one that others on either side fit as well. */
+static bool block_reaches(const struct block_q *q, struct block_slot *s,
+			  const struct block_frag *frag)
+{
+	uint64_t src = (uintptr_t)frag->src;
+
+	if (q->src_base)
+		return true;
+	if (!s->nr_refs)
+		s->b.src_base = src > 1ull << 31 ? src - (1ull << 31) : 0;
+	return src - s->b.src_base <= UINT32_MAX - frag->len;
+}
+
 void block_add(struct block_q *q, const struct block_frag *frag, uint64_t now_ns)
 {
 	struct block_slot *s = slot_at(q, q->fill);
-	uint32_t src_off = frag->src - q->src_base;
+	uint32_t src_off;
 	unsigned seg;
 
 	if (gx_unlikely(q->broken)) {
@@ -218,11 +235,13 @@ void block_add(struct block_q *q, const struct block_frag *frag, uint64_t now_ns
 	}
 	seg = block_seg(&s->b, frag);
 	if (seg == GX_BLOCK_SEGS_MAX || s->b.nr == GX_BLOCK_DESCS_MAX ||
-	    s->nr_refs == GX_BLOCK_DESCS_MAX) {
+	    s->nr_refs == GX_BLOCK_DESCS_MAX || !block_reaches(q, s, frag)) {
 		block_next(q);
 		s = slot_at(q, q->fill);
 		seg = block_seg(&s->b, frag);
+		block_reaches(q, s, frag);
 	}
+	src_off = (uintptr_t)frag->src - s->b.src_base;
 	if (!s->nr_refs)
 		s->first_ns = now_ns;
 	if (block_merge(&s->b, frag, src_off, seg)) {
@@ -282,8 +301,11 @@ unsigned block_flush(struct block_q *q, bool burst_short, uint64_t now_ns)
 		list[n++] = &s->b;
 	}
 	taken = q->gpu->ops->unpack(q->stream, list, n, now_ns);
-	if (!taken)
+	if (!taken) {
+		if (q->gpu->ops->fault(q->stream)) /* it never will: block_reap() hands them back */
+			q->broken = -EIO;
 		return 0;
+	}
 	slot_at(q, q->launched)->lone = true;
 	for (unsigned i = 0; i < taken; i++) {
 		struct block_slot *s = slot_at(q, q->launched + i);

@@ -20,7 +20,7 @@ struct block_q;
 
 /* A fragment on its way to its destination. */
 struct block_frag {
-	const char *src;   /* payload, within 4 GiB of the queue's src_base */
+	const char *src;   /* payload, within 4 GiB of the queue's src_base if it has one */
 	uint32_t len;	   /* > 0 */
 	uint32_t crc;	   /* CRC-32C of the bytes, when check */
 	bool check;	   /* who copies is to check it: see block_checks() */
@@ -40,9 +40,10 @@ struct block_done {
 	uint64_t off; /* -EBADMSG: its dst_off */
 };
 
-/** block_open() - @timeout_ns: a launch that takes longer fails its fragments with -ETIMEDOUT
- * (their buffers are not handed back then: BLOCK_BUF_NONE). Control path. Return: 0, -ENOMEM, the
- * backend's. */
+/** block_open() - @src_base: what offsets count from; NULL: each block takes a base that suits its
+ * first fragment, and one that is too far away begins another block. @timeout_ns: a launch that
+ * takes longer fails its fragments with -ETIMEDOUT (their buffers are not handed back then:
+ * BLOCK_BUF_NONE). Control path. Return: 0, -ENOMEM, the backend's. */
 int block_open(struct gx_gpu *gpu, char *src_base, uint64_t timeout_ns, struct block_q **out);
 void block_close(struct block_q *q);
 

@@ -37,6 +37,7 @@ struct gx_conn *conn_new(struct gx *gx, bool server)
 	if (!c)
 		return NULL;
 	c->gx = gx;
+	c->peer_pool = -1;
 	c->server = server;
 	c->next = gx->conns;
 	gx->conns = c;
@@ -183,6 +184,12 @@ void conn_tick(struct gx_conn *c)
 		if (fault == -ETIMEDOUT)
 			conn_down(c, fault, "peer %s was not heard for %.1f s", c->peer_name,
 				  c->agreed.peer_timeout_ns / 1e9);
+		else if (fault == -EIO)
+			conn_down(
+				c, fault,
+				"a GPU here failed, or did not end a copy into the bounce pool of "
+				"peer %s within %.1f s",
+				c->peer_name, c->gx->opts.gpu_timeout_ns / 1e9);
 		else if (fault == -EHOSTUNREACH)
 			conn_down(
 				c, fault,
@@ -343,6 +350,14 @@ GX_EXPORT void gx_conn_close(struct gx_conn *c)
 		gx_uring_run_wait(c->gx->uring, close_run, c);
 }
 
+static void info_pool(char text[16], int device)
+{
+	if (device < 0)
+		strcpy(text, "host");
+	else
+		snprintf(text, 16, "cuda:%d", device);
+}
+
 static int info_run(void *arg)
 {
 	struct {
@@ -377,6 +392,8 @@ static int info_run(void *arg)
 	info->peer_pid = c->peer.pid;
 	info->same_host = c->same_host;
 	info->engine = gx_uring_engine_name(c->gx->uring);
+	info_pool(info->bounce, c->gx->pool_gpu ? c->gx->pool_gpu->device : -1);
+	info_pool(info->peer_bounce, c->peer_pool);
 	return 0;
 }
 

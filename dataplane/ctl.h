@@ -16,7 +16,7 @@
 #define CTL_CONNS_MAX	  1024
 #define CTL_HALF_OPEN_MAX 64 /* accepted and not yet up: no more are accepted until one is */
 #define CTL_LISTENERS_MAX 8
-#define CTL_FDS_MAX	  (GX_HELLO_LANES + LOCAL_FDS_MAX) /* of an exchange, one way */
+#define CTL_FDS_MAX	  (2 * GX_HELLO_LANES + LOCAL_FDS_MAX) /* of an exchange, one way */
 #define CTL_ADDRS_MAX	  8		/* addresses of one name that are tried */
 #define CTL_USER_MAX	  32768		/* bytes of a user's message */
 #define CTL_OUT_MAX_B	  (4u << 20)	/* of users' messages that wait for one peer to read */

@@ -163,6 +163,15 @@ static void pass_recv(struct ctl_pass *p, void (*done)(struct gx_io *io, int res
 	pass_submit(p, GX_IO_RECVMSG, done);
 }
 
+static unsigned lane_fds(const struct gx_port_addr *a, int fds[2])
+{
+	if (a->fd < 0)
+		return 0;
+	fds[0] = a->fd;
+	fds[1] = a->pool_fd;
+	return 1 + a->has_pool;
+}
+
 /* The nonce, what our lanes carry, and what the local link shares. The kernel holds its own
  * references from then on. */
 static void pass_send(struct ctl_pass *p, const uint8_t nonce[PASS_NONCE_B],
@@ -174,8 +183,7 @@ static void pass_send(struct ctl_pass *p, const uint8_t nonce[PASS_NONCE_B],
 	unsigned n = 0;
 
 	for (unsigned i = 0; i < l->nr_lanes; i++)
-		if (l->lanes[i].port.fd >= 0)
-			fds[n++] = l->lanes[i].port.fd;
+		n += lane_fds(&l->lanes[i].port, fds + n);
 	n += local_fds(p->cc->conn, fds + n);
 	memcpy(p->nonce, nonce, sizeof(p->nonce));
 	pass_msg_init(p);

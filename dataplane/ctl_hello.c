@@ -365,7 +365,7 @@ static unsigned lanes_fds_due(const struct gx_hello_lanes *l)
 	unsigned n = 0;
 
 	for (unsigned i = 0; i < l->nr_lanes; i++)
-		n += l->lanes[i].port.fd >= 0;
+		n += l->lanes[i].port.fd < 0 ? 0 : 1 + l->lanes[i].port.has_pool;
 	return n;
 }
 
@@ -385,6 +385,10 @@ static void lanes_connect(struct ctl_conn *cc)
 		if (r->port.fd >= 0) {
 			r->port.fd = s->fds[k];
 			s->fds[k++] = -1;
+			if (r->port.has_pool) {
+				r->port.pool_fd = s->fds[k];
+				s->fds[k++] = -1;
+			}
 		}
 		ret = conn_lane_connect(cc->conn, i, r);
 		if (ret) {
@@ -448,7 +452,8 @@ static uint8_t opts_late(const struct gx_opts *o, uint32_t integrity, enum gx_un
 
 	if (integrity != GX_INTEGRITY_CRC || o->check == GX_CHECK_CPU || !unpack_checks(mode))
 		return 0;
-	if (o->check == GX_CHECK_UNPACK)
+	/* The CPU cannot check what lands in the memory of a GPU. */
+	if (o->check == GX_CHECK_UNPACK || o->bounce == GX_BOUNCE_CUDA)
 		return 1 << GX_MEM_HOST | 1 << GX_MEM_CUDA;
 	return kernels ? 1 << GX_MEM_CUDA : 0;
 }

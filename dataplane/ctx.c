@@ -82,6 +82,12 @@ static int opts_check(const struct gx_opts *o)
 			"unpack mode %s checks no payload while it copies: take kernel, auto or "
 			"host, or let the CPU check",
 			gx_unpack_name((enum gx_unpack)o->unpack));
+	if (o->bounce > GX_BOUNCE_CUDA)
+		return gx_fail(-EINVAL, "bounce pool %d is not known", o->bounce);
+	if (o->bounce == GX_BOUNCE_CUDA && o->unpack == GX_UNPACK_MODE_HOST)
+		return gx_fail(-EINVAL, "unpack host reads packets by the CPU, which cannot read a "
+					"bounce pool on a "
+					"GPU: take another --unpack, or --bounce host");
 	if (o->engine > GX_COPY_KERNEL)
 		return gx_fail(-EINVAL, "copy engine %d is not known", o->engine);
 	if (o->engine == GX_COPY_KERNEL && o->unpack > GX_UNPACK_MODE_RESIDENT)
@@ -107,7 +113,8 @@ static int opts_take(struct gx *gx, const struct gx_opts *user)
 	o->gpu_timeout_ns = o->gpu_timeout_ns ? o->gpu_timeout_ns : 5000000000ull;
 	if (!o->ports || !o->nr_ports) {
 		o->ports = default_ports;
-		o->nr_ports = GX_ARRAY_SIZE(default_ports);
+		/* The kernel's sockets cannot write to a GPU. */
+		o->nr_ports = o->bounce ? 1 : GX_ARRAY_SIZE(default_ports);
 	}
 	ret = opts_check(o);
 	if (ret)
@@ -133,6 +140,10 @@ static int port_open(struct gx *gx, const char *option)
 	const struct gx_port_ops *ops;
 	struct gx_port_cfg cfg = {.args = colon ? colon + 1 : "",
 				  .arena = gx->arena,
+				  .pool = gx->pool,
+				  .pool_gpu = gx->pool_gpu,
+				  .gpus = gx->gpu,
+				  .gpu_timeout_ns = gx->opts.gpu_timeout_ns,
 				  .nr_queues = gx->nr_cores,
 				  .cpus = gx->cpus,
 				  .slots = gx->opts.slots,
@@ -164,6 +175,38 @@ static int port_open(struct gx *gx, const char *option)
 	return 0;
 }
 
+/* 4 GiB of addresses on that GPU, and one page of memory there, so that a second GPU which does not
+ * reach it is refused when it is opened. */
+static int pool_open(struct gx *gx)
+{
+	int device = gx->opts.bounce_device;
+	char why[sizeof(error_text)];
+	int ret;
+
+	if (gx->opts.bounce != GX_BOUNCE_CUDA)
+		return 0;
+	ret = gx_gpu_open(gx, device);
+	snprintf(why, sizeof(why), "%s", gx_error());
+	if (!ret) {
+		gx->pool_gpu = gx->gpu[device];
+		ret = gx_arena_open_gpu(gx->pool_gpu, GX_ARENA_SIZE_MAX, &gx->pool);
+		if (!ret)
+			ret = gx_arena_map(gx->pool, -1, GX_HUGE_PAGE, &gx->pool_page);
+		snprintf(why, sizeof(why), "cuda:%d: %s", device, gx_gpu_why());
+	}
+	return ret ? gx_fail(ret,
+			     "no bounce pool in GPU memory: %.400s; --bounce host needs no GPU",
+			     why)
+		   : 0;
+}
+
+static void pool_close(struct gx *gx)
+{
+	if (gx->pool_page)
+		gx_arena_unmap(gx->pool, gx->pool_page, GX_HUGE_PAGE);
+	gx_arena_close(gx->pool);
+}
+
 static int ports_open(struct gx *gx)
 {
 	int ret = 0;
@@ -180,6 +223,8 @@ static int ports_open(struct gx *gx)
 			if (ret)
 				return gx_fail(ret, "port '%s': %s", s->name, gx_port_why());
 			ret = link_pkt_open(core, s->port, s->queue[i], &core->link[p]);
+			if (!ret && gx->pool_gpu)
+				ret = link_pkt_gpu(core->link[p], gx->pool_gpu);
 			if (!ret)
 				ret = gx_loop_add(
 					&core->loop,
@@ -334,7 +379,9 @@ static int ctx_open(struct gx *gx)
 		if (ret)
 			return gx_fail(ret, "core %u: %s", i, strerror(-ret));
 	}
-	ret = ports_open(gx);
+	ret = pool_open(gx);
+	if (!ret)
+		ret = ports_open(gx);
 	if (ret)
 		return ret;
 	return ctl_open(gx);
@@ -427,6 +474,7 @@ GX_EXPORT void gx_close(struct gx *gx)
 				gx->port[p].port->ops->queue_close(gx->port[p].queue[i]);
 		gx->port[p].port->ops->close(gx->port[p].port);
 	}
+	pool_close(gx);
 	for (unsigned i = 0; i < gx->nr_unpackers; i++)
 		gx->unpacker[i].gpu->ops->close(gx->unpacker[i].gpu);
 	for (unsigned i = 0; i < GX_GPUS_MAX; i++)
@@ -564,9 +612,13 @@ GX_EXPORT int gx_describe(struct gx *gx, char *buf, size_t room)
 	for (unsigned i = 0; i < gx->nr_ports; i++) {
 		const struct gx_port_caps *c = &gx->port[i].port->caps;
 
-		say(buf, room, &at, "port     %s: payload %u, %u buffers %s%s%s%s\n",
+		char pool[24] = "";
+
+		if (c->flags & GX_PORT_RX_GPU)
+			snprintf(pool, sizeof(pool), " on cuda:%d", gx->pool_gpu->device);
+		say(buf, room, &at, "port     %s: payload %u, %u buffers %s%s%s%s%s\n",
 		    gx->port[i].name, c->payload_best, c->rx_slots,
-		    c->flags & GX_PORT_SHARED_POOL ? "in all" : "a peer",
+		    c->flags & GX_PORT_SHARED_POOL ? "in all" : "a peer", pool,
 		    c->flags & GX_PORT_LOSSLESS ? ", loses nothing" : "",
 		    c->flags & GX_PORT_TRUST ? ", peers must be trusted" : "",
 		    c->flags & GX_PORT_NORMAL_PAGES ? ", on normal pages" : "");

@@ -61,6 +61,12 @@ struct gx_mem {
 	unsigned nr_held;    /* ctl: processes that left without a word and may still write to it */
 };
 
+/* Host memory that GPUs read and write in place? */
+static inline bool mem_is_mapped(const struct gx_mem *mem)
+{
+	return atomic_load_explicit(&mem->dma, memory_order_acquire) != NULL;
+}
+
 /* One core. owner: core, but for what says otherwise. */
 struct gx_core {
 	struct gx *gx;
@@ -126,6 +132,7 @@ struct gx_conn {
 		agreed;		 /* quantum, chunk, window, integrity, time-out; frozen once up */
 	uint8_t late, peer_late; /* as struct gx_hello_lanes: ours, the peer's; frozen once up */
 	char peer_name[128];
+	int peer_pool;	    /* device of the peer's bounce pool; -1: host memory. ctl */
 	bool same_host;	    /* the peer's host id equals ours: set by ctl.c */
 	char why[256];	    /* why this path was taken */
 	void *_Atomic user; /* set by any thread, read by any */
@@ -145,6 +152,9 @@ struct gx {
 	unsigned uids[32];
 	char instance[32]; /* "gx-PID-RANDOM" */
 	struct gx_arena *arena;
+	struct gx_arena *pool;	 /* of payload slots in the memory of pool_gpu; NULL: host memory */
+	struct gx_gpu *pool_gpu; /* frozen */
+	void *pool_page;	 /* the first of the pool: what other GPUs must reach */
 	struct gx_uring *uring;
 	struct gx_gpu *host; /* CPU backend */
 	struct gx_gpu

@@ -321,6 +321,7 @@ static void op_fill(struct pkt_ep *e, struct pkt_op *op, const struct gx_op *use
 	op->route = route;
 	op->src = user->mem ? user->mem->addr + user->off : user->addr;
 	op->gpu = user->mem ? user->mem->gpu : e->ep.core->gx->host;
+	op->mapped = user->mem && mem_is_mapped(user->mem);
 	op->len = user->len;
 	/* Slots are named by match.c alone. */
 	op->token = user->kind == GX_OP_PUT || user->kind == GX_OP_GET ? user->token & ~PKT_SLOT_BIT
@@ -334,6 +335,15 @@ static void op_fill(struct pkt_ep *e, struct pkt_op *op, const struct gx_op *use
 		op->flags &= ~GX_OP_LOCAL;
 }
 
+/* Payload in the memory of a GPU gets to host memory by that GPU alone. */
+static bool op_can_land(const struct pkt_ep *e, const struct gx_op *user)
+{
+	if (!e->link->q->rx_gpu || !user->len ||
+	    (user->kind != GX_OP_GET && user->kind != GX_OP_RECV))
+		return true;
+	return user->mem && (user->mem->kind != GX_MEM_HOST || mem_is_mapped(user->mem));
+}
+
 static int pkt_post(struct gx_ep *ep, const struct gx_op *user, void *route)
 {
 	struct pkt_ep *e = pkt_of(ep);
@@ -343,6 +353,12 @@ static int pkt_post(struct gx_ep *ep, const struct gx_op *user, void *route)
 
 	if (e->err)
 		return -ENOTCONN;
+	if (!op_can_land(e, user))
+		return gx_fail(-EINVAL,
+			       "host memory to receive into must be registered with gx_mem_reg() "
+			       "or come from "
+			       "gx_mem_alloc(), because the bounce pool is memory of cuda:%d",
+			       e->link->q->rx_gpu->device);
 	/* Half of the records are kept for what the peer asks of us. */
 	if (!core_post_room(ep->core) || tx_rec_room(e) < PKT_RECS / 2)
 		return -EAGAIN;
@@ -450,6 +466,13 @@ static void tick_alive(struct pkt_ep *e)
 		e->probe_ns = e->now_ns;
 		tx_probe(e, 0);
 	}
+}
+
+/* The port has lost what it had taken: that ends what uses it, not the process. */
+static void tick_fault(struct pkt_ep *e)
+{
+	if (e->lossless && e->link->q->ops->fault(e->link->q))
+		rx_fault(e, -EIO);
 }
 
 /* Operations whose payload will not come out of their GPU any more. */
@@ -682,6 +705,7 @@ void link_tick(struct pkt_ep *e)
 		return;
 	e->tick_ns = e->now_ns + PKT_TICK_NS;
 	tick_prove(e);
+	tick_fault(e);
 	tick_alive(e);
 	tick_stages(e);
 	tick_ask(e);
@@ -846,8 +870,15 @@ static int ep_unpack_one(struct pkt_ep *e, const struct gx_gpu *gpu, enum gx_unp
 {
 	struct link_pkt *l = e->link;
 	struct gx_gpu *by;
-	int ret = unpacker_get(l->core->gx, gpu, unpack, sms, &by);
+	int ret;
 
+	if (unpack == GX_UNPACK_HOST && l->q->rx_gpu)
+		return gx_fail(
+			-EINVAL,
+			"unpack host reads packets by the CPU, and the bounce pool is memory of "
+			"cuda:%d: take another --unpack, or --bounce host",
+			l->q->rx_gpu->device);
+	ret = unpacker_get(l->core->gx, link_copier(l, (struct gx_gpu *)gpu), unpack, sms, &by);
 	if (ret)
 		return ret;
 	for (unsigned i = 0; i < link_nr_bqs(l); i++)
@@ -877,12 +908,32 @@ static int ep_unpack(struct pkt_ep *e)
 	if (unpack > GX_UNPACK_NONE)
 		return gx_fail(-EINVAL, "unpack mode %u is not known here", unpack);
 	/* The CPU copies, or it does not. */
-	if (unpack == GX_UNPACK_NONE || c->gx->gpu_cfg.unpack == GX_UNPACK_NONE)
-		ret = ep_unpack_one(e, c->gx->host, unpack, 0);
+	if (unpack == GX_UNPACK_NONE || c->gx->gpu_cfg.unpack == GX_UNPACK_NONE ||
+	    e->link->q->rx_gpu)
+		ret = ep_unpack_one(e, c->gx->host, unpack, e->link->q->rx_gpu ? c->agreed.sms : 0);
 	for (unsigned i = 0; i < GX_GPUS_MAX && !ret; i++)
 		if (c->gx->gpu[i])
 			ret = ep_unpack_one(e, c->gx->gpu[i], unpack, c->agreed.sms);
 	return ret;
+}
+
+/* The CPU cannot check payload in the memory of a GPU: whoever copies it must. */
+static int ep_pool_checks(const struct pkt_ep *e)
+{
+	const struct gx *gx = e->ep.core->gx;
+	const struct gx_conn *c = e->ep.conn;
+	unsigned unpack =
+		c->server && c->agreed.unpack ? c->agreed.unpack - 1u : gx->gpu_cfg.unpack;
+
+	if (c->agreed.integrity != GX_INTEGRITY_CRC || !e->link->q->rx_gpu || c->late)
+		return 0;
+	return gx_fail(-EINVAL,
+		       "unpack %s%s does not check the CRC of payload, and the CPU cannot where the "
+		       "bounce pool is memory of cuda:%d: take --unpack kernel or auto without "
+		       "--check cpu, --bounce host, or --integrity none",
+		       gx_unpack_name(unpack),
+		       gx->opts.check == GX_CHECK_CPU ? " with --check cpu" : "",
+		       e->link->q->rx_gpu->device);
 }
 
 static int pkt_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
@@ -962,6 +1013,15 @@ static int pkt_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 
 	if (ret)
 		return gx_fail(ret, "%s", gx_port_why());
+	ret = ep_pool_checks(e);
+	if (ret)
+		return ret;
+	l->q->ops->peer_info(l->q, e->port_peer, &e->path);
+	/* The CPU computes the CRC of what it sends. */
+	if (ep->conn->agreed.integrity == GX_INTEGRITY_CRC)
+		e->path.gpus = 0;
+	if (ep->lane == 0)
+		ep->conn->peer_pool = e->path.pool;
 	ret = ep_windows(e);
 	if (!ret)
 		ret = flow_open(&cfg, &e->flow);
@@ -1038,7 +1098,7 @@ int link_pkt_open(struct gx_core *core, struct gx_port *port, struct gx_port_que
 	l->q = q;
 	l->port = port;
 	l->pad = calloc(1, port->caps.payload_max);
-	ret = l->pad ? link_bq_open(l, core->gx->host, &l->bq_host) : -ENOMEM;
+	ret = l->pad ? link_bq_open(l, link_copier(l, core->gx->host), &l->bq_host) : -ENOMEM;
 	if (ret) {
 		link_pkt_close(l);
 		return ret;

@@ -218,6 +218,7 @@ static bool serve_one(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	op->state = OP_QUEUED;
 	op->src = mem->addr + rec->off;
 	op->gpu = mem->gpu;
+	op->mapped = mem_is_mapped(mem);
 	op->len = rec->len;
 	op->token = rec->slot;
 	if (rec->flags & GX_REC_GPU)

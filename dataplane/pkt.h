@@ -75,6 +75,7 @@ struct pkt_op {
 	uint32_t refs; /* packets in the port that still reference the payload */
 	uint64_t user;
 	void *route;	    /* for core_comp() */
+	bool mapped;	    /* local host memory that GPUs read and write in place */
 	const char *src;    /* local memory: source or destination */
 	struct gx_gpu *gpu; /* of local memory; the host backend for the host */
 	uint64_t len;
@@ -185,6 +186,7 @@ struct pkt_ep {
 	uint32_t gen;	    /* generation of the cid */
 	uint32_t cid_peer;  /* what the peer calls this connection */
 	uint32_t port_peer; /* the port's peer */
+	struct gx_port_peer path; /* of it; .gpus none where the CPU has to read what it sends */
 	uint64_t psn0;
 	uint32_t salt, salt_peer;
 	enum gx_integrity integrity;
@@ -327,7 +329,7 @@ static inline void rx_fault(struct pkt_ep *e, int err)
 /* Does the port send the payload from where it is? Else it is staged. */
 static inline bool pkt_in_place(const struct pkt_ep *e, const struct pkt_op *op)
 {
-	return op->gpu->device < 0 || e->link->port->caps.flags & GX_PORT_TX_GPU;
+	return op->gpu->device < 0 || e->path.gpus >> op->gpu->device & 1;
 }
 
 /* Are its packets larger than the path carries by now, or others than it would be cut into? */
@@ -366,6 +368,11 @@ bool link_pkt_poll(void *link, uint64_t now_ns); /* the poller */
 void link_release(struct link_pkt *l, uint64_t buf);
 void link_release_flush(struct link_pkt *l);
 struct block_q *link_bq(struct link_pkt *l, struct gx_gpu *gpu);
+/* Who copies from the bounce buffers to memory of @gpu: the CPU cannot from those of a GPU. */
+static inline struct gx_gpu *link_copier(const struct link_pkt *l, struct gx_gpu *gpu)
+{
+	return gpu->device < 0 && l->q->rx_gpu ? l->q->rx_gpu : gpu;
+}
 /* For what @e receives: as its connection wanted, or as all. NULL: the link does not know @gpu. */
 static inline struct block_q *ep_bq(const struct pkt_ep *e, struct gx_gpu *gpu)
 {

@@ -19,6 +19,15 @@ static const struct gx_port_ops *const port_table[] = {
 
 static _Thread_local char port_why[512];
 
+void gx_port_peer_plain(struct gx_port_queue *q, uint32_t peer, struct gx_port_peer *out)
+{
+	uint32_t flags = q->port->caps.flags;
+
+	*out = (struct gx_port_peer){.flags = flags & GX_PORT_TX_ATTACH,
+				     .gpus = flags & GX_PORT_TX_GPU ? UINT32_MAX : 0,
+				     .pool = -1};
+}
+
 const struct gx_port_ops *gx_port_find(const char *name)
 {
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(port_table); i++)

@@ -1137,6 +1137,62 @@ static int shared_queues(struct dpdk_port *p, const char *name, const struct rte
 	return 0;
 }
 
+/*
+ * A bounce pool in GPU memory needs a device that cuts packets at DPDK_HEAD_B, headers to host
+ * memory and payload to another pool, and that maps the GPU's memory for DMA. Asked one after the
+ * other, so that who cannot says what is missing. Return: 0: it has all of that.
+ */
+static int pool_probe(const char *name, const struct rte_eth_dev_info *info,
+		      const struct gx_port_cfg *cfg)
+{
+	void *page = NULL;
+	int ret;
+
+	if (!(info->rx_offload_capa & RTE_ETH_RX_OFFLOAD_BUFFER_SPLIT) ||
+	    info->rx_seg_capa.max_nseg < 2 || !info->rx_seg_capa.multi_pools) {
+		gx_port_why_set(
+			"port dpdk: %s (driver %s) cannot split packets, headers to host "
+			"memory and payload to GPU memory (no buffer split with two pools): "
+			"take --bounce host",
+			name, info->driver_name);
+		return -EOPNOTSUPP;
+	}
+	ret = gx_arena_map(cfg->pool, -1, GX_HUGE_PAGE, &page);
+	if (ret)
+		return dpdk_why(ret, "gets no memory of the GPU", name);
+	ret = rte_extmem_register(page, GX_HUGE_PAGE, NULL, 1, GX_HUGE_PAGE) ? -rte_errno : 0;
+	if (!ret) {
+		ret = rte_dev_dma_map(info->device, page, (uintptr_t)page, GX_HUGE_PAGE)
+			      ? -rte_errno
+			      : 0;
+		if (!ret)
+			rte_dev_dma_unmap(info->device, page, (uintptr_t)page, GX_HUGE_PAGE);
+		rte_extmem_unregister(page, GX_HUGE_PAGE);
+	}
+	gx_arena_unmap(cfg->pool, page, GX_HUGE_PAGE);
+	if (ret)
+		gx_port_why_set(
+			"port dpdk: %s (driver %s) does not map memory of cuda:%d for DMA: %s; is "
+			"nvidia-peermem loaded? Else take --bounce host",
+			name, info->driver_name, cfg->pool_gpu->device, strerror(-ret));
+	return ret;
+}
+
+/* Control and data packets share a receive queue here, and the CPU must read the former. */
+static int pool_refuse(const char *name, const struct rte_eth_dev_info *info,
+		       const struct gx_port_cfg *cfg)
+{
+	int ret = pool_probe(name, info, cfg);
+
+	if (ret)
+		return ret;
+	gx_port_why_set("port dpdk: %s could receive payload into memory of cuda:%d, but gx does "
+			"not set up "
+			"queues of their own for data packets yet: take --bounce host",
+			name, cfg->pool_gpu->device);
+	return -EOPNOTSUPP;
+}
+
 static int shared_open(struct dpdk_port *p, const struct gx_port_cfg *cfg)
 {
 	struct rte_eth_dev_info info;
@@ -1152,6 +1208,8 @@ static int shared_open(struct dpdk_port *p, const struct gx_port_cfg *cfg)
 	ret = rte_eth_dev_info_get(p->shared_id, &info);
 	if (ret)
 		return dpdk_why(ret, "says nothing of itself", name);
+	if (cfg->pool)
+		return pool_refuse(name, &info, cfg);
 	p->pci = p->args.pci ? info.device : NULL;
 	if (!(p->p.caps.flags & GX_PORT_LOCAL))
 		p->p.speaks = "dpdk:ethernet"; /* whatever device carries the frames */
@@ -1341,6 +1399,12 @@ static int dpdk_port_open(const struct gx_port_cfg *cfg, struct gx_port **out)
 	p->server = cfg->server;
 	p->nr_queues = cfg->nr_queues;
 	ret = dpdk_args_parse(cfg->args ? cfg->args : "", &p->args);
+	if (!ret && cfg->pool && p->args.memif) {
+		gx_port_why_set(
+			"port dpdk: net_memif has the peer's CPU copy into host memory that it "
+			"maps: take --bounce host, or --port shm");
+		ret = -EOPNOTSUPP;
+	}
 	if (!ret)
 		ret = port_caps(p, cfg);
 	if (!ret)
@@ -1981,6 +2045,7 @@ const struct gx_port_ops gx_port_dpdk_ops = {
 	.peer_add = dpdk_peer_add,
 	.peer_connect = dpdk_peer_connect,
 	.peer_del = dpdk_peer_del,
+	.peer_info = gx_port_peer_plain,
 	.peer_attach = dpdk_peer_attach,
 	.peer_detach = dpdk_peer_detach,
 	.rx_burst = dpdk_rx_burst,

@@ -6,8 +6,16 @@
  * peer, so what a stopped and continued, dying or hostile sender writes can reach no other peer's
  * buffers: whoever breaks the rules loses its own traffic only. (A peer of our own uid may still
  * punch holes into a segment on huge pages; the control path gives the descriptor to nobody else.)
+ *
+ * With a bounce pool in GPU memory (gx_port_cfg.pool) the slots of each peer are an allocation of
+ * their own there. A sender's GPU writes them (push.c), and an entry is rung when its payload lies
+ * there, in the order of sending. Debug builds overwrite a slot when it is released, before the
+ * sender gets it back, so that a copy which still reads it moves rubbish.
  */
 #include "port_shm.h"
+
+#include "block.h"
+#include "push.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -28,7 +36,18 @@
 #define SHM_VIOLATION_MAX 1024 /* bad entries, then the peer is no longer listened to */
 #define SHM_PREFETCH	  4    /* entries */
 
+#define SHM_POISON   0xdb
+#define SHM_DRAIN_NS 1000000000 /* debug builds: for slots that are being overwritten */
+
 enum shm_slot_state { SHM_SLOT_POSTED, SHM_SLOT_HELD };
+
+/* An entry whose payload is on its way to a pool in GPU memory. owner: poll core */
+struct shm_pend {
+	uint32_t slot, len, hlen;
+	uint32_t cookie;
+	bool there; /* its payload lies in the slot */
+	uint8_t hdr[SHM_HDR_B];
+};
 
 /* One peer of a queue. */
 struct shm_peer {
@@ -40,6 +59,7 @@ struct shm_peer {
 	uint32_t nr_bad;      /* violations seen */
 	uint8_t *state;	      /* enum shm_slot_state, [nr_slots] */
 	uint32_t nr_held;     /* slots the caller has */
+	uint32_t nr_poison;   /* slots being overwritten */
 	bool attached;
 
 	/* owner: poll core; sending, into the peer's segment */
@@ -53,7 +73,15 @@ struct shm_peer {
 	uint32_t nr_tx_free;
 	bool tx_bad; /* the peer's indices make no sense: nothing is sent any more */
 
-	int fd; /* owner: ctl; of our segment */
+	struct push_pool tx_pool; /* frozen once connected; base NULL: the segment has the slots */
+	struct shm_pend *pend;	  /* [tx.used_mask + 1] */
+	uint32_t pend_head, pend_tail;
+	bool tx_stuck; /* the GPU has not ended a copy there: it stays mapped */
+
+	int fd;	     /* owner: ctl; of our segment */
+	int pool_fd; /* owner: ctl; of its slots in GPU memory; -1: there are none */
+	struct shm_addr_pool addr;
+	int peer_device; /* of the peer's pool; -1: host memory */
 	uint32_t index;
 };
 
@@ -74,12 +102,22 @@ struct shm_queue {
 	unsigned nr_active;		     /* owner: poll core */
 	struct shm_half half[2];	     /* owner: poll core; enum gx_half */
 	struct shm_peer *peer[GX_PEERS_MAX]; /* owner: ctl; an attached one is the core's */
-	uint8_t *ctl_buf; /* owner: poll core; GX_BURST_MAX copies of control payloads */
+	uint8_t *ctl_buf;	   /* owner: poll core; GX_BURST_MAX copies of control payloads */
+	struct push *_Atomic push; /* written once by ctl (release), read by the core (acquire) */
+	uint32_t reaped[2 * GX_BURST_MAX]; /* owner: poll core; cookies for tx_reap */
+	unsigned nr_reaped;
+	_Atomic int fault;
+	struct block_q *poison; /* owner: poll core; NULL: slots are not overwritten */
+	char *poison_src;	/* a slot's worth of SHM_POISON, in the arena */
 };
 
 struct shm_port {
 	struct gx_port p;
 	struct gx_arena *arena;
+	struct gx_arena *pool; /* NULL: slots are host memory */
+	struct gx_gpu *pool_gpu;
+	struct gx_gpu *const *gpus;
+	uint64_t gpu_timeout_ns;
 	uint32_t nr_slots, slot_b; /* frozen after open */
 	bool huge;
 };
@@ -99,6 +137,48 @@ static bool shm_slots_ok(uint32_t nr_slots, uint32_t slot_b)
 	       slot_b % 16 == 0 && (uint64_t)nr_slots * slot_b < GX_ARENA_SIZE_MAX;
 }
 
+/* The slots of one peer in the memory of our GPU, and their name. */
+static int shm_pool_make(struct shm_port *p, struct shm_peer *peer)
+{
+	const struct gx_gpu_ops *gpu = p->pool_gpu->ops;
+	size_t len = GX_ALIGN_UP((size_t)p->nr_slots * p->slot_b, GX_HUGE_PAGE);
+	struct gx_gpu_handle h;
+	void *slots;
+	int ret = gx_arena_map(p->pool, -1, len, &slots);
+
+	if (ret) {
+		gx_port_why_set("port shm: no %zu bytes on cuda:%d for a peer's slots: %s; give "
+				"fewer slots",
+				len, p->pool_gpu->device, strerror(-ret));
+		return ret;
+	}
+	peer->rx.slots = slots;
+	ret = gpu->mem_export(p->pool_gpu, slots, len, &h);
+	if (ret) {
+		gx_port_why_set("port shm: cuda:%d gives its memory to no other process: %s",
+				p->pool_gpu->device, gx_gpu_why());
+		gx_arena_unmap(p->pool, slots, len);
+		peer->rx.slots = NULL;
+		return ret;
+	}
+	peer->pool_fd = h.fd;
+	peer->addr.id = h.id;
+	peer->addr.off = h.off;
+	peer->addr.len = h.len;
+	peer->addr.device = (uint32_t)p->pool_gpu->device;
+	return 0;
+}
+
+static void shm_slots_free(struct shm_port *p, struct shm_peer *peer)
+{
+	if (peer->rx.base)
+		gx_arena_unmap(p->arena, peer->rx.base, peer->rx.len);
+	if (peer->pool_fd < 0)
+		return;
+	close(peer->pool_fd);
+	gx_arena_unmap(p->pool, peer->rx.slots, (size_t)p->nr_slots * p->slot_b);
+}
+
 /* Our own segment for one peer, with every slot posted. */
 static int shm_seg_make(struct shm_port *p, struct shm_peer *peer)
 {
@@ -107,7 +187,7 @@ static int shm_seg_make(struct shm_port *p, struct shm_peer *peer)
 	void *base;
 	int ret;
 
-	shm_seg_layout(s, NULL, p->nr_slots, p->slot_b);
+	shm_seg_layout(s, NULL, p->nr_slots, p->slot_b, p->pool);
 	peer->fd = gx_memfd("gx-shm", s->len, &huge);
 	if (peer->fd < 0) {
 		gx_port_why_set("port shm: no memfd of %zu bytes: %s", s->len, strerror(-peer->fd));
@@ -121,7 +201,7 @@ static int shm_seg_make(struct shm_port *p, struct shm_peer *peer)
 		close(peer->fd);
 		return ret;
 	}
-	shm_seg_layout(s, base, p->nr_slots, p->slot_b);
+	shm_seg_layout(s, base, p->nr_slots, p->slot_b, p->pool);
 	*s->hdr = (struct shm_hdr){.magic = SHM_MAGIC,
 				   .version = SHM_VERSION,
 				   .nr_slots = s->nr_slots,
@@ -131,11 +211,16 @@ static int shm_seg_make(struct shm_port *p, struct shm_peer *peer)
 		atomic_init(&s->posted[i], i);
 	peer->posted_head = peer->posted_told = s->nr_slots;
 	atomic_store_explicit(&s->hdr->posted_head, s->nr_slots, memory_order_release);
-	return 0;
+	ret = p->pool ? shm_pool_make(p, peer) : 0;
+	if (ret) {
+		gx_arena_unmap(p->arena, base, s->len);
+		close(peer->fd);
+	}
+	return ret;
 }
 
 /* Map the peer's segment @fd; every number in it is judged before it is used. */
-static int shm_seg_open(struct shm_seg *s, int fd, const struct shm_addr *addr)
+static int shm_seg_open(struct shm_seg *s, int fd, const struct shm_addr *addr, bool apart)
 {
 	struct shm_seg geo;
 	struct shm_hdr hdr;
@@ -151,7 +236,7 @@ static int shm_seg_open(struct shm_seg *s, int fd, const struct shm_addr *addr)
 	if (hdr.magic != SHM_MAGIC || hdr.version != SHM_VERSION || hdr.len != addr->len ||
 	    !shm_slots_ok(hdr.nr_slots, hdr.slot_b))
 		goto err_unmap;
-	shm_seg_layout(&geo, base, hdr.nr_slots, hdr.slot_b);
+	shm_seg_layout(&geo, base, hdr.nr_slots, hdr.slot_b, apart);
 	if (geo.len != addr->len)
 		goto err_unmap;
 	madvise(base, geo.len, MADV_POPULATE_WRITE); /* a wish: no page faults later */
@@ -203,6 +288,12 @@ static int shm_port_open(const struct gx_port_cfg *cfg, struct gx_port **out)
 				      .rx_slots = nr_slots,
 				      .flags = GX_PORT_ORDERED | GX_PORT_LOSSLESS | GX_PORT_LOCAL};
 	p->arena = cfg->arena;
+	p->pool = cfg->pool;
+	p->pool_gpu = cfg->pool_gpu;
+	p->gpus = cfg->gpus;
+	p->gpu_timeout_ns = cfg->gpu_timeout_ns;
+	if (p->pool)
+		p->p.caps.flags |= GX_PORT_RX_GPU;
 	p->nr_slots = nr_slots;
 	p->slot_b = slot_b;
 	p->huge = cfg->huge;
@@ -217,9 +308,36 @@ static void shm_port_close(struct gx_port *p)
 	free(p ? GX_CONTAINER_OF(p, struct shm_port, p) : NULL);
 }
 
+/* Debug builds alone: released slots are overwritten. */
+static int shm_poison_open(struct shm_port *p, struct shm_queue *q)
+{
+	int ret = 0;
+
+#ifndef NDEBUG
+	if (!p->pool)
+		return 0;
+	ret = gx_arena_map(p->arena, -1, p->slot_b, (void **)&q->poison_src);
+	if (!ret) {
+		memset(q->poison_src, SHM_POISON, p->slot_b);
+		ret = block_open(p->pool_gpu, q->poison_src, p->gpu_timeout_ns, &q->poison);
+	}
+#endif
+	return ret;
+}
+
+static void shm_queue_free(struct shm_port *p, struct shm_queue *q)
+{
+	block_close(q->poison);
+	if (q->poison_src)
+		gx_arena_unmap(p->arena, q->poison_src, p->slot_b);
+	free(q->ctl_buf);
+	free(q);
+}
+
 static int shm_queue_open(struct gx_port *p, unsigned index, struct gx_stats *stats,
 			  struct gx_port_queue **out)
 {
+	struct shm_port *sp = GX_CONTAINER_OF(p, struct shm_port, p);
 	struct shm_queue *q = aligned_alloc(GX_CACHE_LINE, GX_ALIGN_UP(sizeof(*q), GX_CACHE_LINE));
 
 	if (!q)
@@ -234,7 +352,14 @@ static int shm_queue_open(struct gx_port *p, unsigned index, struct gx_stats *st
 	q->q.ops = &gx_port_shm_ops;
 	q->q.port = p;
 	q->q.stats = stats;
-	q->q.rx_base = gx_arena_base(GX_CONTAINER_OF(p, struct shm_port, p)->arena);
+	q->q.rx_base = gx_arena_base(sp->pool ? sp->pool : sp->arena);
+	q->q.rx_gpu = sp->pool_gpu;
+	if (shm_poison_open(sp, q)) {
+		gx_port_why_set("port shm: cannot set up what overwrites slots on cuda:%d: %s",
+				sp->pool_gpu->device, gx_gpu_why());
+		shm_queue_free(sp, q);
+		return -ENOMEM;
+	}
 	*out = &q->q;
 	return 0;
 }
@@ -243,9 +368,18 @@ static void shm_peer_free(struct shm_port *p, struct shm_peer *peer)
 {
 	if (peer->tx.base)
 		munmap(peer->tx.base, peer->tx.len);
-	if (peer->rx.base)
-		gx_arena_unmap(p->arena, peer->rx.base, peer->rx.len);
+	if (!peer->tx_stuck)
+		push_unmap(&peer->tx_pool);
+	/* What a GPU has not ended may still touch the slots. */
+	if (peer->nr_held || peer->nr_poison)
+		gx_warn("port shm: %u slots of a peer stay with a GPU that does not finish; their "
+			"memory "
+			"is kept",
+			peer->nr_held + peer->nr_poison);
+	else
+		shm_slots_free(p, peer);
 	close(peer->fd);
+	free(peer->pend);
 	free(peer->tx_free);
 	free(peer->state);
 	free(peer);
@@ -253,13 +387,14 @@ static void shm_peer_free(struct shm_port *p, struct shm_peer *peer)
 
 static void shm_queue_close(struct gx_port_queue *gq)
 {
+	struct shm_port *p = GX_CONTAINER_OF(gq->port, struct shm_port, p);
 	struct shm_queue *q = shm_queue_of(gq);
 
+	push_close(q->push); /* waits for what is on its way to the peers' pools */
 	for (unsigned i = 0; i < GX_PEERS_MAX; i++)
 		if (q->peer[i])
-			shm_peer_free(GX_CONTAINER_OF(gq->port, struct shm_port, p), q->peer[i]);
-	free(q->ctl_buf);
-	free(q);
+			shm_peer_free(p, q->peer[i]);
+	shm_queue_free(p, q);
 }
 
 static int shm_mem_map(struct gx_port *p, void *ptr, size_t len)
@@ -277,7 +412,6 @@ static int shm_peer_add(struct gx_port_queue *gq, uint32_t *out, struct gx_port_
 {
 	struct shm_port *p = GX_CONTAINER_OF(gq->port, struct shm_port, p);
 	struct shm_queue *q = shm_queue_of(gq);
-	struct shm_addr addr = {.magic = SHM_MAGIC, .version = SHM_VERSION};
 	struct shm_peer *peer;
 	uint32_t i = 0;
 	int ret;
@@ -293,6 +427,7 @@ static int shm_peer_add(struct gx_port_queue *gq, uint32_t *out, struct gx_port_
 		return -ENOMEM;
 	memset(peer, 0, sizeof(*peer));
 	peer->index = i;
+	peer->pool_fd = peer->peer_device = -1;
 	peer->state = calloc(p->nr_slots, 1); /* SHM_SLOT_POSTED */
 	ret = peer->state ? shm_seg_make(p, peer) : -ENOMEM;
 	if (ret) {
@@ -301,29 +436,93 @@ static int shm_peer_add(struct gx_port_queue *gq, uint32_t *out, struct gx_port_
 		return ret;
 	}
 	q->peer[i] = peer;
-	addr.len = peer->rx.len;
-	memcpy(laddr->b, &addr, sizeof(addr));
-	laddr->len = sizeof(addr);
+	peer->addr.addr = (struct shm_addr){SHM_MAGIC, SHM_VERSION, peer->rx.len};
+	memcpy(laddr->b, &peer->addr, sizeof(peer->addr));
+	laddr->len = p->pool ? sizeof(peer->addr) : sizeof(peer->addr.addr);
 	laddr->fd = peer->fd;
+	laddr->has_pool = p->pool;
+	laddr->pool_fd = peer->pool_fd;
 	*out = i;
 	return 0;
+}
+
+/* Who writes to peers' pools: made for the first such peer, of the GPUs that are open by then. */
+static int shm_push_get(struct shm_port *p, struct shm_queue *q, struct push **out)
+{
+	int ret = p->gpus ? 0 : -ENODEV;
+
+	*out = atomic_load_explicit(&q->push, memory_order_relaxed);
+	if (*out || ret)
+		return ret;
+	ret = push_open(p->gpus, p->arena, p->slot_b, p->gpu_timeout_ns, out);
+	/* Pairs with the acquire in shm_push_of(). */
+	if (!ret)
+		atomic_store_explicit(&q->push, *out, memory_order_release);
+	return ret;
+}
+
+/* The peer's slots lie in the memory of its GPU: a GPU of ours has to write there. */
+static int shm_pool_open(struct shm_port *p, struct shm_queue *q, struct shm_peer *peer,
+			 const struct gx_port_addr *raddr)
+{
+	size_t need = (size_t)peer->tx.nr_slots * peer->tx.slot_b;
+	struct gx_gpu_handle h = {.kind = GX_GPU_SHARE_FD, .fd = raddr->pool_fd};
+	struct shm_addr_pool addr;
+	struct push *push;
+	int ret;
+
+	memcpy(&addr, raddr->b, sizeof(addr));
+	h.id = addr.id;
+	h.off = addr.off;
+	h.len = addr.len;
+	if (addr.device >= GX_PUSH_GPUS || addr.len > GX_ARENA_SIZE_MAX)
+		return -EPROTO;
+	peer->peer_device = (int)addr.device;
+	ret = shm_push_get(p, q, &push);
+	if (ret == -ENODEV) {
+		gx_port_why_set(
+			"port shm: the peer's bounce pool is memory of its cuda:%u, and no GPU "
+			"is open here that could write there: open one (gx_gpu_open(); gxperf "
+			"--gpu N), or start the peer with --bounce host",
+			addr.device);
+		return ret;
+	}
+	if (!ret)
+		ret = push_map(push, &h, need, &peer->tx_pool);
+	if (ret) {
+		gx_port_why_set(
+			"port shm: no GPU of ours can write to the peer's bounce pool on its "
+			"cuda:%u: %s; start the peer with --bounce host",
+			addr.device, gx_gpu_why());
+		return ret;
+	}
+	peer->pend = calloc(peer->tx.used_mask + 1, sizeof(*peer->pend));
+	return peer->pend ? 0 : -ENOMEM;
+}
+
+static int shm_addr_check(const struct gx_port_addr *raddr, struct shm_addr *addr)
+{
+	size_t len = raddr->has_pool ? sizeof(struct shm_addr_pool) : sizeof(*addr);
+
+	if (raddr->len != len || raddr->fd < 0)
+		return -EPROTO;
+	memcpy(addr, raddr->b, sizeof(*addr));
+	return addr->magic == SHM_MAGIC && addr->version == SHM_VERSION && addr->len &&
+			       addr->len <= 2 * GX_ARENA_SIZE_MAX
+		       ? 0
+		       : -EPROTO;
 }
 
 static int shm_peer_connect(struct gx_port_queue *gq, uint32_t index,
 			    const struct gx_port_addr *raddr)
 {
+	struct shm_port *p = GX_CONTAINER_OF(gq->port, struct shm_port, p);
 	struct shm_peer *peer = shm_queue_of(gq)->peer[index];
 	struct shm_addr addr;
-	int ret = -EPROTO;
+	int ret = peer->tx.base ? -EPROTO : shm_addr_check(raddr, &addr);
 
-	if (raddr->len == sizeof(addr) && raddr->fd >= 0 && !peer->tx.base) {
-		memcpy(&addr, raddr->b, sizeof(addr));
-		if (addr.magic == SHM_MAGIC && addr.version == SHM_VERSION && addr.len &&
-		    addr.len <= 2 * GX_ARENA_SIZE_MAX)
-			ret = shm_seg_open(&peer->tx, raddr->fd, &addr);
-	}
-	if (raddr->fd >= 0)
-		close(raddr->fd);
+	if (!ret)
+		ret = shm_seg_open(&peer->tx, raddr->fd, &addr, raddr->has_pool);
 	if (!ret) {
 		peer->tx_free = calloc(peer->tx.nr_slots, sizeof(*peer->tx_free));
 		ret = peer->tx_free ? 0 : -ENOMEM;
@@ -331,7 +530,24 @@ static int shm_peer_connect(struct gx_port_queue *gq, uint32_t index,
 	if (ret)
 		gx_port_why_set("port shm: the peer's segment is %s",
 				ret == -ENOMEM ? "too large to map" : "not a valid one");
+	if (!ret && raddr->has_pool) {
+		gx_port_why_set("port shm: what the peer says of its bounce pool makes no sense");
+		ret = shm_pool_open(p, shm_queue_of(gq), peer, raddr);
+	}
+	if (raddr->fd >= 0)
+		close(raddr->fd);
+	if (raddr->has_pool)
+		close(raddr->pool_fd);
 	return ret;
+}
+
+static void shm_peer_info(struct gx_port_queue *gq, uint32_t index, struct gx_port_peer *out)
+{
+	const struct shm_peer *peer = shm_queue_of(gq)->peer[index];
+
+	*out = (struct gx_port_peer){.flags = peer->tx_pool.base ? GX_PORT_TX_ATTACH : 0,
+				     .gpus = peer->tx_pool.gpus,
+				     .pool = peer->peer_device};
 }
 
 static void shm_peer_del(struct gx_port_queue *gq, uint32_t index)
@@ -339,7 +555,7 @@ static void shm_peer_del(struct gx_port_queue *gq, uint32_t index)
 	struct shm_queue *q = shm_queue_of(gq);
 	struct shm_peer *peer = q->peer[index];
 
-	assert(peer && !peer->attached && !peer->nr_held);
+	assert(peer && !peer->attached);
 	q->peer[index] = NULL;
 	shm_peer_free(GX_CONTAINER_OF(gq->port, struct shm_port, p), peer);
 }
@@ -356,6 +572,17 @@ static void shm_peer_attach(struct gx_port_queue *gq, uint32_t index)
 	peer->attached = true;
 }
 
+static void shm_poison_reap(struct shm_queue *q);
+
+/* Debug builds alone: the memory of slots that are being overwritten is about to go. */
+static void shm_poison_drain(struct shm_queue *q, const struct shm_peer *peer)
+{
+	uint64_t until = gx_now_ns() + SHM_DRAIN_NS;
+
+	while (peer->nr_poison && gx_now_ns() < until)
+		shm_poison_reap(q);
+}
+
 static void shm_peer_detach(struct gx_port_queue *gq, uint32_t index)
 {
 	struct shm_queue *q = shm_queue_of(gq);
@@ -370,6 +597,7 @@ static void shm_peer_detach(struct gx_port_queue *gq, uint32_t index)
 	}
 	q->half[0].start = q->half[1].start = 0;
 	q->peer[index]->attached = false;
+	shm_poison_drain(q, q->peer[index]);
 }
 
 /* ---- Receive [core] ---- */
@@ -524,6 +752,8 @@ static unsigned shm_rx_burst(struct gx_port_queue *gq, enum gx_half half, struct
 {
 	struct shm_queue *q = shm_queue_of(gq);
 
+	if (q->poison)
+		shm_poison_reap(q);
 	for (unsigned i = 0; i < q->nr_active; i++)
 		if (shm_poll_ready(&q->half[half].poll[i]))
 			return shm_rx_take(q, half, pkts, GX_MIN(n, (unsigned)GX_BURST_MAX));
@@ -539,6 +769,54 @@ static void shm_post_publish(struct shm_peer *peer)
 	atomic_store_explicit(&peer->rx.hdr->posted_head, peer->posted_head, memory_order_release);
 }
 
+/* The slot is the sender's again, when that is told. */
+static void shm_post(struct shm_peer *peer, uint32_t slot)
+{
+	peer->state[slot] = SHM_SLOT_POSTED;
+	/* The entry is free: at most nr_slots slots are posted and not yet used. */
+	atomic_store_explicit(&peer->rx.posted[peer->posted_head++ & peer->rx.used_mask], slot,
+			      memory_order_relaxed);
+}
+
+/* Slots that have been overwritten go back to their senders. */
+static void shm_poison_reap(struct shm_queue *q)
+{
+	struct block_done done[GX_BURST_MAX];
+	uint64_t now_ns = gx_now_ns();
+	unsigned n;
+
+	block_flush(q->poison, true, now_ns);
+	n = block_reap(q->poison, done, GX_BURST_MAX, now_ns);
+	for (unsigned i = 0; i < n; i++) {
+		struct shm_peer *peer = q->peer[done[i].ref];
+
+		if (done[i].buf == BLOCK_BUF_NONE) /* the GPU did not end it: it stays counted */
+			continue;
+		peer->nr_poison--;
+		shm_post(peer, (uint32_t)done[i].buf);
+		if (peer->attached)
+			shm_post_publish(peer);
+	}
+}
+
+/* False: no room; the slot goes back as it is. */
+static bool shm_poison(struct shm_queue *q, struct shm_peer *peer, uint32_t slot)
+{
+	if (!q->poison || !block_room(q->poison))
+		return false;
+	peer->nr_poison++;
+	block_add(q->poison,
+		  &(struct block_frag){.src = q->poison_src,
+				       .len = peer->rx.slot_b,
+				       .dst_base = (uintptr_t)peer->rx.slots,
+				       .dst_len = (uint64_t)peer->rx.nr_slots * peer->rx.slot_b,
+				       .dst_off = (uint64_t)slot * peer->rx.slot_b,
+				       .buf = slot,
+				       .ref = peer->index},
+		  gx_now_ns());
+	return true;
+}
+
 static void shm_rx_release(struct gx_port_queue *gq, const uint64_t bufs[], unsigned n)
 {
 	struct shm_queue *q = shm_queue_of(gq);
@@ -552,14 +830,14 @@ static void shm_rx_release(struct gx_port_queue *gq, const uint64_t bufs[], unsi
 			shm_post_publish(peer);
 		peer = owner;
 		assert(slot < peer->rx.nr_slots && peer->state[slot] == SHM_SLOT_HELD);
-		peer->state[slot] = SHM_SLOT_POSTED;
 		peer->nr_held--;
-		/* The entry is free: at most nr_slots slots are posted and not yet used. */
-		atomic_store_explicit(&peer->rx.posted[peer->posted_head++ & peer->rx.used_mask],
-				      slot, memory_order_relaxed);
+		if (!shm_poison(q, peer, slot))
+			shm_post(peer, slot);
 	}
 	if (peer)
 		shm_post_publish(peer);
+	if (q->poison)
+		block_flush(q->poison, true, gx_now_ns());
 }
 
 /* ---- Send [core] ---- */
@@ -619,13 +897,31 @@ static uint32_t shm_data_room(struct shm_queue *q, struct shm_peer *peer)
 	return peer->nr_tx_free;
 }
 
+/* Pairs with the release in shm_push_get(). */
+static struct push *shm_push_of(struct shm_queue *q)
+{
+	return atomic_load_explicit(&q->push, memory_order_acquire);
+}
+
+/* A pool in GPU memory: slots, and what the GPUs take now. Entries on their way hold a slot each,
+ * so there is always a place for one. */
+static uint32_t shm_pend_room(struct shm_queue *q, struct shm_peer *peer)
+{
+	uint32_t room = GX_MIN(shm_data_room(q, peer), push_room(shm_push_of(q)));
+
+	/* An empty one gives its cookie back at once. */
+	return GX_MIN(room, (uint32_t)GX_ARRAY_SIZE(q->reaped) - q->nr_reaped);
+}
+
 static uint32_t shm_room(struct shm_queue *q, enum gx_half half, uint32_t index, uint32_t wanted)
 {
 	struct shm_peer *peer = q->peer[index];
 
 	if (!peer || !peer->attached || !peer->tx.base || peer->tx_bad)
 		return 0;
-	return half == GX_HALF_CTL ? shm_ctl_room(q, peer, wanted) : shm_data_room(q, peer);
+	if (half == GX_HALF_CTL)
+		return shm_ctl_room(q, peer, wanted);
+	return peer->pend ? shm_pend_room(q, peer) : shm_data_room(q, peer);
 }
 
 static unsigned shm_tx_room(struct gx_port_queue *gq, enum gx_half half, uint32_t peer)
@@ -647,22 +943,103 @@ static void shm_tx_ctl_one(struct shm_peer *peer, const struct gx_tx *pkt)
 	atomic_store_explicit(&e->seq, peer->tx_ctl_head, memory_order_release);
 }
 
-static void shm_tx_data_one(struct shm_peer *peer, const struct gx_tx *pkt)
+/* The entry is whole, and so is what it names. */
+static void shm_tx_ring(struct shm_peer *peer, uint32_t slot, uint32_t len, uint32_t hlen,
+			const uint8_t hdr[SHM_HDR_B])
 {
-	struct shm_seg *s = &peer->tx;
-	struct shm_used *e = &s->used[peer->tx_used_head & s->used_mask];
-	uint32_t slot = peer->tx_free[peer->nr_tx_free - 1];
+	struct shm_used *e = &peer->tx.used[peer->tx_used_head & peer->tx.used_mask];
 
-	assert(pkt->len <= s->slot_b && pkt->hlen <= SHM_HDR_B);
-	gx_copy_slot(s->slots + (size_t)slot * s->slot_b, pkt->data, pkt->len);
 	e->slot = slot;
-	e->len = pkt->len;
-	e->hlen = pkt->hlen;
-	memcpy(e->hdr, pkt->hdr, SHM_HDR_B);
-	peer->nr_tx_free--;
+	e->len = len;
+	e->hlen = hlen;
+	memcpy(e->hdr, hdr, SHM_HDR_B);
 	peer->tx_used_head++;
 	/* Pairs with the acquire in shm_poll_ready(). */
 	atomic_store_explicit(&e->seq, peer->tx_used_head, memory_order_release);
+}
+
+static void shm_tx_data_one(struct shm_peer *peer, const struct gx_tx *pkt)
+{
+	struct shm_seg *s = &peer->tx;
+	uint32_t slot = peer->tx_free[--peer->nr_tx_free];
+
+	assert(pkt->len <= s->slot_b && pkt->hlen <= SHM_HDR_B);
+	gx_copy_slot(s->slots + (size_t)slot * s->slot_b, pkt->data, pkt->len);
+	shm_tx_ring(peer, slot, pkt->len, pkt->hlen, pkt->hdr);
+}
+
+/* ---- Send into a pool in GPU memory [core] ---- */
+
+/* Entries whose payload lies there, in the order of sending. */
+static void shm_pend_ring(struct shm_peer *peer)
+{
+	while (peer->pend_tail != peer->pend_head) {
+		struct shm_pend *e = &peer->pend[peer->pend_tail & peer->tx.used_mask];
+
+		if (!e->there)
+			return;
+		shm_tx_ring(peer, e->slot, e->len, e->hlen, e->hdr);
+		peer->pend_tail++;
+	}
+}
+
+static void shm_tx_pool_one(struct shm_queue *q, struct shm_peer *peer, const struct gx_tx *pkt,
+			    uint64_t now_ns)
+{
+	uint32_t slot = peer->tx_free[--peer->nr_tx_free];
+	uint32_t at = peer->pend_head++ & peer->tx.used_mask;
+	struct shm_pend *e = &peer->pend[at];
+
+	assert(pkt->len <= peer->tx.slot_b && pkt->hlen <= SHM_HDR_B);
+	*e = (struct shm_pend){slot, pkt->len, pkt->hlen, pkt->cookie, !pkt->len, {0}};
+	memcpy(e->hdr, pkt->hdr, SHM_HDR_B);
+	if (!pkt->len) {
+		if (pkt->cookie != UINT32_MAX)
+			q->reaped[q->nr_reaped++] = pkt->cookie;
+		shm_pend_ring(peer);
+		return;
+	}
+	push_add(shm_push_of(q),
+		 &(struct push_frag){.data = pkt->data,
+				     .len = pkt->len,
+				     .device = pkt->gpu,
+				     .mapped = pkt->mapped && pkt->cookie != UINT32_MAX,
+				     .pool = &peer->tx_pool,
+				     .off = (uint64_t)slot * peer->tx.slot_b,
+				     .ref = peer->index << 16 | at},
+		 now_ns);
+	gx_stat_add(q->q.stats, GX_STAT_TX_PUSHED, pkt->len);
+}
+
+/* A copy that a GPU did not make: nothing more is sent to that peer, and the link ends what is out.
+ */
+static void shm_pend_lost(struct shm_queue *q, struct shm_peer *peer, int status)
+{
+	peer->tx_bad = true;
+	peer->tx_stuck |= status == -ETIMEDOUT || status == -EIO;
+	atomic_store_explicit(&q->fault, -EIO, memory_order_relaxed);
+}
+
+/* What has ended since: ring it, and keep the cookies for tx_reap. */
+static void shm_pend_reap(struct shm_queue *q, uint64_t now_ns)
+{
+	struct push_done done[GX_BURST_MAX];
+	unsigned n = GX_MIN(GX_ARRAY_SIZE(q->reaped) - q->nr_reaped, (size_t)GX_BURST_MAX);
+
+	n = push_reap(shm_push_of(q), done, n, now_ns);
+	for (unsigned i = 0; i < n; i++) {
+		struct shm_peer *peer = q->peer[done[i].ref >> 16];
+		struct shm_pend *e = &peer->pend[done[i].ref & 0xffff];
+
+		if (e->cookie != UINT32_MAX)
+			q->reaped[q->nr_reaped++] = e->cookie;
+		if (done[i].status) {
+			shm_pend_lost(q, peer, done[i].status);
+			continue;
+		}
+		e->there = true;
+		shm_pend_ring(peer);
+	}
 }
 
 static unsigned shm_tx_burst(struct gx_port_queue *gq, enum gx_half half, const struct gx_tx pkts[],
@@ -670,6 +1047,7 @@ static unsigned shm_tx_burst(struct gx_port_queue *gq, enum gx_half half, const 
 {
 	struct shm_queue *q = shm_queue_of(gq);
 	uint32_t room = 0, last = GX_PEER_ANY;
+	uint64_t now_ns = 0;
 	unsigned i;
 
 	for (i = 0; i < n; i++, room--) {
@@ -683,20 +1061,37 @@ static unsigned shm_tx_burst(struct gx_port_queue *gq, enum gx_half half, const 
 		}
 		if (half == GX_HALF_CTL)
 			shm_tx_ctl_one(q->peer[last], pkt);
-		else
+		else if (!q->peer[last]->pend)
 			shm_tx_data_one(q->peer[last], pkt);
+		else
+			shm_tx_pool_one(q, q->peer[last], pkt,
+					now_ns ? now_ns : (now_ns = gx_now_ns()));
 	}
+	if (now_ns)
+		push_flush(shm_push_of(q), n < GX_BURST_MAX, now_ns);
 	return i;
 }
 
-static unsigned shm_tx_reap(struct gx_port_queue *q, uint32_t cookies[], unsigned n)
+static unsigned shm_tx_reap(struct gx_port_queue *gq, uint32_t cookies[], unsigned n)
 {
-	return 0;
+	struct shm_queue *q = shm_queue_of(gq);
+	struct push *push = shm_push_of(q);
+	uint64_t now_ns;
+
+	if (!push)
+		return 0;
+	now_ns = gx_now_ns();
+	push_flush(push, true, now_ns);
+	shm_pend_reap(q, now_ns);
+	n = GX_MIN(n, q->nr_reaped);
+	q->nr_reaped -= n;
+	memcpy(cookies, q->reaped + q->nr_reaped, n * sizeof(cookies[0]));
+	return n;
 }
 
-static int shm_fault(struct gx_port_queue *q)
+static int shm_fault(struct gx_port_queue *gq)
 {
-	return 0;
+	return atomic_load_explicit(&shm_queue_of(gq)->fault, memory_order_relaxed);
 }
 
 const struct gx_port_ops gx_port_shm_ops = {
@@ -710,6 +1105,7 @@ const struct gx_port_ops gx_port_shm_ops = {
 	.peer_add = shm_peer_add,
 	.peer_connect = shm_peer_connect,
 	.peer_del = shm_peer_del,
+	.peer_info = shm_peer_info,
 	.peer_attach = shm_peer_attach,
 	.peer_detach = shm_peer_detach,
 	.rx_burst = shm_rx_burst,

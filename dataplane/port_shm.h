@@ -7,7 +7,9 @@
  * - ctl: 256 entries to the receiver; a packet's bytes lie directly behind its sequence word
  * - used: a line for each data packet to the receiver: which slot, how long, the header
  * - posted: slot numbers to the sender
- * - slots: bounce buffers; stride = payload size, so that consecutive ones are contiguous
+ * - slots: bounce buffers; stride = payload size, so that consecutive ones are contiguous. Not
+ * there when they lie in the memory of a GPU: that is named by a second descriptor, and the address
+ * says where in it
  *
  * The doorbell of ctl and used is the entry's own sequence word, written last: an entry is new when
  * its word is the number expected next. posted has an index, written once for each rx_release.
@@ -60,6 +62,14 @@ struct shm_addr {
 	uint64_t len;
 };
 
+/* And behind it, when the slots lie in the memory of a GPU: what the second descriptor opens. */
+struct shm_addr_pool {
+	struct shm_addr addr;
+	uint64_t id, off, len; /* as in struct gx_gpu_handle */
+	uint32_t device;       /* as its owner counts; for people to read */
+	uint32_t zero;
+};
+
 /* Where things lie in a segment. Frozen after layout; never read from the segment itself. */
 struct shm_seg {
 	char *base;
@@ -73,8 +83,10 @@ struct shm_seg {
 	char *slots;
 };
 
-/* Fill in @s for @nr_slots of @slot_b bytes; with a @base of NULL only @s->len is of use. */
-static inline void shm_seg_layout(struct shm_seg *s, void *base, uint32_t nr_slots, uint32_t slot_b)
+/* Fill in @s for @nr_slots of @slot_b bytes; with a @base of NULL only @s->len is of use. @apart:
+ * the slots lie elsewhere, and the caller says where. */
+static inline void shm_seg_layout(struct shm_seg *s, void *base, uint32_t nr_slots, uint32_t slot_b,
+				  bool apart)
 {
 	uintptr_t at = (uintptr_t)base + SHM_HDR_PAGE;
 	uint32_t nr_used = 1;
@@ -92,8 +104,8 @@ static inline void shm_seg_layout(struct shm_seg *s, void *base, uint32_t nr_slo
 	at += nr_used * sizeof(struct shm_used);
 	s->posted = (_Atomic uint32_t *)at;
 	at = GX_ALIGN_UP(at + nr_used * sizeof(uint32_t), SHM_HDR_PAGE);
-	s->slots = (char *)at;
-	at += (size_t)nr_slots * slot_b;
+	s->slots = apart ? NULL : (char *)at;
+	at += apart ? 0 : (size_t)nr_slots * slot_b;
 	s->len = GX_ALIGN_UP(at - (uintptr_t)base, GX_HUGE_PAGE);
 }
 

@@ -531,6 +531,10 @@ static int sim_port_open(const struct gx_port_cfg *cfg, struct gx_port **out)
 
 	if (!net)
 		return -EINVAL;
+	if (cfg->pool) {
+		gx_port_why_set("port sim: the simulated network has host memory only");
+		return -EOPNOTSUPP;
+	}
 	if (slot_b > SIM_PAYLOAD_MAX || slot_b % 16 || nr_slots > SIM_SLOTS_MAX) {
 		gx_port_why_set("port sim: at most %u slots of up to %u bytes, a multiple of 16",
 				SIM_SLOTS_MAX, SIM_PAYLOAD_MAX);
@@ -914,6 +918,7 @@ const struct gx_port_ops gx_port_sim_ops = {
 	.peer_add = sim_peer_add,
 	.peer_connect = sim_peer_connect,
 	.peer_del = sim_peer_del,
+	.peer_info = gx_port_peer_plain,
 	.peer_attach = sim_peer_attach,
 	.peer_detach = sim_peer_detach,
 	.rx_burst = sim_rx_burst,

@@ -266,6 +266,12 @@ static int udp_open(const struct gx_port_cfg *cfg, struct gx_port **out)
 
 	if (!p)
 		return -ENOMEM;
+	if (cfg->pool) {
+		gx_port_why_set("port udp: the kernel's sockets cannot write to GPU memory: take "
+				"--bounce host, or --port shm on one host");
+		free(p);
+		return -EOPNOTSUPP;
+	}
 	p->p.ops = &gx_port_udp_ops;
 	p->arena = cfg->arena;
 	p->nr_slots = cfg->slots ? cfg->slots : UDP_SLOTS;
@@ -1013,6 +1019,7 @@ const struct gx_port_ops gx_port_udp_ops = {
 	.peer_add = udp_peer_add,
 	.peer_connect = udp_peer_connect,
 	.peer_del = udp_peer_del,
+	.peer_info = gx_port_peer_plain,
 	.peer_attach = udp_peer_attach,
 	.peer_detach = udp_peer_detach,
 	.rx_burst = udp_rx_burst,

@@ -70,6 +70,8 @@ static int gpu_get(struct gx *gx, int device, struct gx_gpu **out)
 	if (ret)
 		return gx_fail(ret, "cuda:%d: %s", device, gx_gpu_why());
 	ret = gx_arena_attach(gx->arena, gx->gpu[device]);
+	if (!ret && gx->pool)
+		ret = gx_arena_attach(gx->pool, gx->gpu[device]);
 	for (unsigned i = 0; !ret && i < gx->nr_cores; i++)
 		for (unsigned p = 0; !ret && p < gx->nr_ports; p++)
 			ret = link_pkt_gpu(gx->core[i]->link[p], gx->gpu[device]);
@@ -479,6 +481,13 @@ GX_EXPORT int gx_mem_share(struct gx_mem *mem, const char *name, unsigned access
 		return gx_fail(-ENOSPC, "at most %d regions", GX_REGIONS_MAX);
 	if (gx_random(&r, sizeof(r)))
 		return gx_fail(-EIO, "no random numbers");
+	if (gx->pool && mem->kind == GX_MEM_HOST && mem->len && access & GX_ACCESS_PUT &&
+	    !mem_is_mapped(mem))
+		return gx_fail(
+			-EOPNOTSUPP,
+			"region '%s': its host memory cannot be registered with cuda:%d, which has "
+			"the bounce pool: take --bounce host",
+			name, gx->pool_gpu->device);
 	share_gpu(mem, access);
 	/* What cannot be protected from writing is not exported: packets carry it. */
 	if (mem->kind == GX_MEM_HOST && mem->fd >= 0 &&

@@ -255,6 +255,8 @@ static int open_region(struct pkt_ep *e, const struct gx_wire_rec *rec, struct i
 		return -EACCES;
 	if (rec->off > mem->len || rec->len > mem->len - rec->off)
 		return -ERANGE;
+	if (mem->kind == GX_MEM_HOST && e->link->q->rx_gpu && rec->len && !mem_is_mapped(mem))
+		return -EIO; /* gx_mem_share() refuses it: registered later, and in vain */
 	m->dst = mem->addr + rec->off;
 	*gpu = mem->gpu;
 	return 0;
@@ -747,8 +749,8 @@ static bool rx_data_one(struct link_pkt *l, const struct gx_rx *rx)
 	m = in_at(e, h.mid);
 	active = h.type == GX_PKT_DATA && h.mid - e->in_floor < GX_WIRE_MIDS &&
 		 m->state == IN_ACTIVE;
-	if (!(active && m->checks) && !rx_payload(e, rx, &h))
-		return false;
+	if (!(active && m->checks) && !l->q->rx_gpu && !rx_payload(e, rx, &h))
+		return false; /* what nobody copies from a GPU nobody reads */
 	if (!rx_new(e, &h))
 		return false;
 	if (h.type == GX_PKT_PROBE) {

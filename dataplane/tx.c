@@ -368,7 +368,9 @@ void tx_data_make(struct pkt_ep *e, struct gx_tx *tx, uint32_t i, uint64_t pkt,
 
 	tx->len = last ? op->len - off : e->shape.quantum;
 	tx->cookie = UINT32_MAX;
-	if (e->link->port->caps.flags & GX_PORT_TX_ATTACH && !how->copy) {
+	tx->gpu = op->gpu->device >= 0 && pkt_in_place(e, op) ? 1 + op->gpu->device : 0;
+	tx->mapped = op->mapped || op->gpu->device >= 0; /* staged: in the arena */
+	if (e->path.flags & GX_PORT_TX_ATTACH && !how->copy) {
 		tx->cookie = e->index << 10 | i;
 		op->refs++;
 		e->refs++;

@@ -669,7 +669,7 @@ static void lane_put(struct wire_out *o, const struct gx_hello_lane *l)
 	assert(len == l->port.len);
 	out_u16(o, len);
 	out_bytes(o, l->port.b, len);
-	out_u8(o, l->port.fd >= 0);
+	out_u8(o, l->port.fd < 0 ? 0 : 1 + l->port.has_pool);
 	out_u32(o, l->cid);
 	out_u32(o, l->credit);
 	out_u64(o, l->psn);
@@ -679,7 +679,7 @@ static void lane_put(struct wire_out *o, const struct gx_hello_lane *l)
 static void lane_get(struct wire_in *in, struct gx_hello_lane *l)
 {
 	uint16_t len = in_u16(in);
-	uint8_t has_fd;
+	uint8_t nr_fds;
 
 	if (len > GX_PORT_ADDR_MAX)
 		in->bad = true;
@@ -687,10 +687,11 @@ static void lane_get(struct wire_in *in, struct gx_hello_lane *l)
 		return;
 	l->port.len = len;
 	in_bytes(in, l->port.b, len);
-	has_fd = in_u8(in);
-	if (has_fd > 1)
+	nr_fds = in_u8(in);
+	if (nr_fds > 2)
 		in->bad = true;
-	l->port.fd = has_fd ? 0 : -1;
+	l->port.fd = nr_fds ? 0 : -1;
+	l->port.has_pool = nr_fds > 1;
 	l->cid = in_u32(in);
 	l->credit = in_u32(in);
 	l->psn = in_u64(in);

@@ -93,6 +93,56 @@ bool bytes_are(const void *buf, uint64_t len, uint8_t value)
 
 /* ---- Echo: a receive that answers ---- */
 
+/* ---- Registered memory of the tests ---- */
+
+#define BLOCKS_MAX 256
+
+static struct {
+	struct gx *gx;
+	void *block;
+	struct gx_mem *mem;
+} blocks[BLOCKS_MAX];
+
+void op_into(struct node *n, struct gx_op *op, void *block, uint64_t len, void *addr)
+{
+	unsigned at = BLOCKS_MAX;
+
+	op->addr = addr;
+	op->mem = NULL;
+	if (!is_bounce(n->cfg.port))
+		return;
+	for (unsigned i = 0; i < BLOCKS_MAX && (at == BLOCKS_MAX || blocks[at].block != block); i++)
+		if (blocks[i].block == block || !blocks[i].block)
+			at = i;
+	CHECK(at < BLOCKS_MAX);
+	if (!blocks[at].block) {
+		CHECK(!gx_mem_reg(n->gx, GX_MEM_HOST, 0, block, len, &blocks[at].mem), "%s",
+		      gx_error());
+		blocks[at].block = block;
+		blocks[at].gx = n->gx;
+	}
+	op->mem = blocks[at].mem;
+	op->off = (uint64_t)((char *)addr - (char *)block);
+}
+
+void block_free(void *block)
+{
+	for (unsigned i = 0; i < BLOCKS_MAX && block; i++)
+		if (blocks[i].block == block) {
+			gx_mem_free(blocks[i].mem);
+			blocks[i].block = NULL;
+		}
+	free(block);
+}
+
+/* The context is about to go. */
+static void blocks_forget(const struct gx *gx)
+{
+	for (unsigned i = 0; i < BLOCKS_MAX; i++)
+		if (blocks[i].gx == gx)
+			blocks[i].block = NULL;
+}
+
 #define ECHO_TAG (1ull << 40)
 
 struct echo {
@@ -108,7 +158,7 @@ static void echo_post(struct node *n, struct echo *e, const struct gx_comp *got)
 	int ret;
 
 	op.user = (uintptr_t)e;
-	op.addr = e->buf;
+	op_into(n, &op, e, sizeof(*e) + n->cfg.echo_b, e->buf);
 	op.kind = got ? GX_OP_SEND : GX_OP_RECV;
 	op.len = got ? got->len : e->room;
 	op.tag = got ? got->tag | ECHO_TAG : 0;
@@ -116,7 +166,7 @@ static void echo_post(struct node *n, struct echo *e, const struct gx_comp *got)
 	ret = gx_post(e->ep, &op, 1);
 	CHECK(ret == 1 || ret == -ENOTCONN, "echo: gx_post %d: %s", ret, gx_error());
 	if (ret != 1)
-		free(e);
+		block_free(e);
 }
 
 static void echo_done(struct act *act, struct node *n, const struct gx_comp *comp)
@@ -124,7 +174,7 @@ static void echo_done(struct act *act, struct node *n, const struct gx_comp *com
 	struct echo *e = (struct echo *)act;
 
 	if (comp->status) {
-		free(e);
+		block_free(e);
 		return;
 	}
 	echo_post(n, e, comp->op == GX_OP_RECV ? comp : NULL);
@@ -213,9 +263,14 @@ bool is_local(const char *port)
 	return !strcmp(port, "local");
 }
 
+bool is_bounce(const char *port)
+{
+	return !strcmp(port, "bounce");
+}
+
 void node_open(struct node *n, const struct node_cfg *cfg)
 {
-	const char *port = is_local(cfg->port) ? "shm" : cfg->port;
+	const char *port = is_local(cfg->port) || is_bounce(cfg->port) ? "shm" : cfg->port;
 	struct gx_opts o = GX_INIT(o);
 	int ret;
 
@@ -229,6 +284,7 @@ void node_open(struct node *n, const struct node_cfg *cfg)
 	o.peer_timeout_ns = cfg->timeout_ns;
 	o.server = cfg->server;
 	o.no_local = !is_local(cfg->port);
+	o.bounce = is_bounce(cfg->port) ? GX_BOUNCE_CUDA : GX_BOUNCE_HOST;
 	o.on_conn = node_on_conn;
 	o.arg = n;
 	ret = gx_open(&o, &n->gx);
@@ -316,6 +372,7 @@ void node_close(struct node *n)
 {
 	for (unsigned i = 0; i < n->cfg.nr_cores; i++)
 		gx_core_stop(n->core[i]);
+	blocks_forget(n->gx);
 	gx_close(n->gx);
 	pthread_mutex_destroy(&n->lock);
 }
@@ -506,7 +563,7 @@ void exercise_init(struct exercise *x, struct gx_conn *c, unsigned lane, uint64_
 void exercise_fini(struct exercise *x)
 {
 	free(x->out);
-	free(x->in);
+	block_free(x->in);
 }
 
 static void post_put(struct node *n, struct exercise *x, uint64_t off, uint64_t len)
@@ -531,7 +588,7 @@ static void post_get(struct node *n, struct exercise *x, uint64_t off, uint64_t 
 
 	memset(x->in, 0xa5, len);
 	op.kind = GX_OP_GET;
-	op.addr = x->in;
+	op_into(n, &op, x->in, x->len, x->in);
 	op.len = len;
 	op.token = x->kv.token;
 	op.remote_off = x->off + off;
@@ -545,11 +602,13 @@ static void post_echo(struct node *n, struct exercise *x, uint64_t len)
 	pattern_fill(x->out, len, ++x->seed);
 	memset(x->in, 0xa5, len);
 	op.kind = GX_OP_RECV;
-	op.addr = x->in;
+	op_into(n, &op, x->in, x->len, x->in);
 	op.len = len;
 	op.tag = len | ECHO_TAG;
 	CHECK(!node_post(n, x->ep, &op, &x->batch));
 	op.kind = GX_OP_SEND;
+	op.mem = NULL;
+	op.off = 0;
 	op.addr = x->out;
 	op.tag = len;
 	CHECK(!node_post(n, x->ep, &op, &x->batch));

@@ -56,7 +56,8 @@ struct node_event {
 };
 
 struct node_cfg {
-	const char *port;     /* "local": the local link, over port shm */
+	const char *port;     /* "local": the local link, over port shm; "bounce": port shm with its
+				 bounce     pool on GPU 0 */
 	bool server, threads; /* threads: cores run on gx's own */
 	unsigned nr_cores, slots;
 	uint64_t timeout_ns, echo_b; /* echo_b: room of each echoing receive; 0: no echo */
@@ -86,6 +87,11 @@ struct node {
 };
 
 bool is_local(const char *port);
+bool is_bounce(const char *port);
+/* @op is to receive at @addr, in @block of @len bytes, which must be registered where the bounce
+ * pool is a GPU's; block_free() before that is freed. */
+void op_into(struct node *n, struct gx_op *op, void *block, uint64_t len, void *addr);
+void block_free(void *block);
 void node_open(struct node *n, const struct node_cfg *cfg);
 void node_close(struct node *n);
 unsigned node_listen(struct node *n); /* on loopback; the port number */

@@ -543,9 +543,68 @@ static void block_reap__fault_while_gathering(void **state)
 	rig_close(&r);
 }
 
+/* Nothing is under way, and the launch is refused for good. */
+static void block_flush__refused_by_a_failed_gpu(void **state)
+{
+	struct block_done done;
+	struct rig r;
+
+	rig_open(&r, true, 0);
+	r.fake.take = 0;
+	add(&r, 77, 10, 0, 0, 0);
+	assert_int_equal(block_flush(r.q, true, 0), 0);
+	assert_int_equal(block_reap(r.q, &done, 1, 0), 0); /* it may take it later */
+	r.fake.fault = -EIO;
+	assert_int_equal(block_flush(r.q, true, 0), 0);
+	assert_int_equal(block_reap(r.q, &done, 1, 0), 1);
+	assert_int_equal(done.status, -EIO);
+	assert_true(done.buf == r.next_back++);
+	rig_close(&r);
+}
+
+/* Sources anywhere: what 32 bits from a block's base do not reach goes into another one. */
+static void block_open__a_base_for_each_block(void **state)
+{
+	const uint64_t at[] = {
+		5ull << 40, (5ull << 40) + (1u << 30), (5ull << 40) - (1u << 30), 4096,
+		7ull << 32, (5ull << 40) + 64};
+	const unsigned block_of[] = {0, 0, 0, 1, 2, 3};
+	struct rig r;
+
+	rig_open(&r, true, 0);
+	block_close(r.q);
+	assert_int_equal(block_open(&r.fake.gpu, NULL, TIMEOUT, &r.q), 0);
+	assert_int_equal(block_room(r.q), BLOCK_DEPTH);
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(at); i++) {
+		r.next_buf++;
+		block_add(r.q,
+			  &(struct block_frag){.src = (char *)at[i],
+					       .len = 64,
+					       .dst_base = 4096,
+					       .dst_len = 1 << 20,
+					       .dst_off = i * 4096,
+					       .buf = i,
+					       .ref = i},
+			  0);
+	}
+	assert_int_equal(block_room(r.q), BLOCK_DEPTH - 4); /* were each too far from the last */
+	assert_int_equal(block_flush(r.q, true, 0), 4);
+	for (unsigned i = 0, k = 0; i < GX_ARRAY_SIZE(at); i++) {
+		const struct gx_block *b = r.fake.out[block_of[i]];
+
+		k = i && block_of[i] == block_of[i - 1] ? k + 1 : 0;
+		assert_true(b->src_base + b->desc[k].src_off == at[i]);
+	}
+	fake_finish(&r.fake, 4, GX_BLOCK_OK);
+	assert_int_equal(reap_all(&r, 0, true, 0), 6);
+	rig_close(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(block_flush__refused_by_a_failed_gpu),
+		cmocka_unit_test(block_open__a_base_for_each_block),
 		cmocka_unit_test(block_flush__copies),
 		cmocka_unit_test(block_add__merges_neighbours),
 		cmocka_unit_test(block_flush__hints),

@@ -773,10 +773,10 @@ static void seg_open(const struct pair *p, unsigned k, struct shm_seg *s)
 	const struct gx_port_caps *caps = &p->end[k].port->caps;
 	void *base;
 
-	shm_seg_layout(s, NULL, caps->rx_slots, caps->payload_max);
+	shm_seg_layout(s, NULL, caps->rx_slots, caps->payload_max, false);
 	base = mmap(NULL, s->len, PROT_READ | PROT_WRITE, MAP_SHARED, p->end[k].laddr[0].fd, 0);
 	assert_ptr_not_equal(base, MAP_FAILED);
-	shm_seg_layout(s, base, caps->rx_slots, caps->payload_max);
+	shm_seg_layout(s, base, caps->rx_slots, caps->payload_max, false);
 }
 
 static void seg_used(struct shm_seg *s, uint32_t number, uint32_t slot, uint32_t len, uint32_t hlen)

@@ -318,7 +318,7 @@ static void victim_post(struct node *n, struct victim *v)
 
 	op.kind = r & 3 ? GX_OP_PUT : GX_OP_GET;
 	op.len = (r >> 8) % (ZONE_B / 2 / VICTIM_OPS) >> (r >> 60);
-	op.addr = v->buf + slot * (ZONE_B / 2 / VICTIM_OPS);
+	op_into(n, &op, v->buf, ZONE_B / 2, v->buf + slot * (ZONE_B / 2 / VICTIM_OPS));
 	op.token = v->kv.token;
 	op.remote_off = v->off + ZONE_B / 2 + slot * (ZONE_B / 2 / VICTIM_OPS);
 	node_post(n, v->ep, &op, &v->batch);
@@ -352,7 +352,7 @@ static void victim_recv(struct node *n, struct victim *v)
 	struct gx_op op = GX_INIT(op);
 
 	op.kind = GX_OP_RECV;
-	op.addr = v->buf;
+	op_into(n, &op, v->buf, ZONE_B / 2, v->buf);
 	op.len = 64;
 	op.tag = 1ull << 50;
 	node_post(n, v->ep, &op, &v->batch);
@@ -394,7 +394,7 @@ static int role_victim(const struct role *r)
 	CHECK(NODE_UNTIL(&n, !v.batch.nr_out, WAIT_MS), "%u operations do not end", v.batch.nr_out);
 	CHECK(gx_post(v.ep, &op, 1) == -ENOTCONN);
 	child_say(CHILD_FD, "failed %u %d", v.batch.nr_failed, v.batch.err);
-	free(v.buf);
+	block_free(v.buf);
 	gx_conn_close(c);
 	node_close(&n);
 	return 0;
@@ -469,7 +469,7 @@ static unsigned rounds(unsigned few, unsigned full)
 
 static bool is_shm(void)
 {
-	return !strcmp(port, "shm") || is_local(port);
+	return !strcmp(port, "shm") || is_local(port) || is_bounce(port);
 }
 
 static void own_open(struct node *n, bool server, uint64_t timeout_ms)
@@ -717,7 +717,7 @@ static void server_killed__in_put_get_recv(void **state)
 		CHECK(NODE_UNTIL(&n, !node_ctl_stat(&n, GX_STAT_MAPS), 2000), "%u maps stay",
 		      (unsigned)node_ctl_stat(&n, GX_STAT_MAPS));
 		CHECK(victim_put(&v) == -ENOTCONN, "a put to the dead is taken");
-		free(v.buf);
+		block_free(v.buf);
 		gx_conn_close(c);
 		if (!i) {
 			node_run(&n, 1500);
@@ -765,7 +765,7 @@ static void queue_verify(struct node *n, struct gx_submit *q, struct gx_conn *c,
 	CHECK(gx_submit_striped(q, c, &op, 1) == 1, "%s", gx_error());
 	queue_wait(n, q, 1, &err);
 	op.kind = GX_OP_GET;
-	op.addr = buf + 4 * MIB;
+	op_into(n, &op, buf, 8 * MIB, buf + 4 * MIB);
 	CHECK(gx_submit_striped(q, c, &op, 1) == 1, "%s", gx_error());
 	queue_wait(n, q, 1, &err);
 	CHECK(!err && pattern_is(buf + 4 * MIB, op.len, seed), "wrong bytes, or %s",
@@ -774,8 +774,8 @@ static void queue_verify(struct node *n, struct gx_submit *q, struct gx_conn *c,
 
 /* Keeps operations under way, striped and not, until one fails or @until. Return: how many are out.
  */
-static unsigned queue_load(struct gx_submit *q, struct gx_conn *c, char *buf, uint64_t until,
-			   int *err)
+static unsigned queue_load(struct node *n, struct gx_submit *q, struct gx_conn *c, char *buf,
+			   uint64_t until, int *err)
 {
 	struct gx_region kv = GX_INIT(kv);
 	unsigned out = 0;
@@ -784,12 +784,12 @@ static unsigned queue_load(struct gx_submit *q, struct gx_conn *c, char *buf, ui
 	for (unsigned i = 0; gx_now() < until && !*err; i++) {
 		struct gx_op op = {.size = sizeof(op),
 				   .kind = i % 3 ? GX_OP_PUT : GX_OP_GET,
-				   .addr = i % 3 ? buf : buf + 4 * MIB,
 				   .len = 2 * MIB,
 				   .token = kv.token};
 		struct gx_ep *ep = gx_conn_ep(c, i / 2 % 2);
 		int ret = 0;
 
+		op_into(n, &op, buf, 8 * MIB, i % 3 ? buf : buf + 4 * MIB);
 		out -= queue_take(q, err);
 		if (out < QUEUE_OPS && i % 2)
 			ret = gx_submit_striped(q, c, &op, 1);
@@ -820,19 +820,19 @@ static void server_killed__under_a_queue(void **state)
 		unsigned out;
 
 		queue_verify(&n, q, c, buf);
-		out = queue_load(q, c, buf, gx_now() + rnd(&seed) % 20000000, &err);
+		out = queue_load(&n, q, c, buf, gx_now() + rnd(&seed) % 20000000, &err);
 		CHECK(!err, "%s", strerror(-err));
 		child_kill(&server);
 		if (!out) /* so that there is one that fails */
-			out = queue_load(q, c, buf, gx_now() + 10 * 1000000000ull, &err);
+			out = queue_load(&n, q, c, buf, gx_now() + 10 * 1000000000ull, &err);
 		queue_wait(&n, q, out, &err);
 		CHECK(err == -ECONNRESET || err == -ENOTCONN || err == 0, "%s", strerror(-err));
 		gx_conn_close(c);
 		CHECK(NODE_UNTIL(&n, !node_conns(&n), WAIT_MS), "the connection does not go");
 	}
 	CHECK(NODE_UNTIL(&n, !gx_submit_close(q), WAIT_MS), "%s", gx_error());
+	block_free(buf);
 	node_close(&n);
-	free(buf);
 }
 
 /* ---- Stopped ---- */
@@ -971,7 +971,7 @@ static void server_stopped__and_continued(void **state)
 	verify_here(&n, addr);
 	CHECK(bytes_are(v.buf, ZONE_B / 2, POISON) && bytes_are(n.base, NODE_KV_B, POISON),
 	      "a server that was given up has written");
-	free(v.buf);
+	block_free(v.buf);
 	rest_check(&n, &base);
 	server_quit(&n, &server);
 	server_quit(&n, &other);
@@ -998,7 +998,7 @@ static void server_stopped__in_a_receive(void **state)
 	kill(server.pid, SIGSTOP);
 	CHECK(NODE_UNTIL(&n, !v.batch.nr_out, WAIT_MS), "the receive does not end");
 	CHECK(v.batch.err == -ETIMEDOUT, "%s", strerror(-v.batch.err));
-	free(v.buf);
+	block_free(v.buf);
 	gx_conn_close(c);
 	child_kill(&server);
 	node_close(&n);
@@ -1065,7 +1065,7 @@ static void hostile__server_scribbles(void **state)
 		gx_conn_close(c);
 		CHECK(NODE_UNTIL(&n, !v.batch.nr_out, WAIT_MS), "%u operations do not end",
 		      v.batch.nr_out);
-		free(v.buf);
+		block_free(v.buf);
 		child_kill(&server);
 	}
 	CHECK(NODE_UNTIL(&n, !node_conns(&n), WAIT_MS));
@@ -1358,6 +1358,24 @@ static int test_run(void)
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
 
+/* Is there a GPU, for the tests of a bounce pool on one? If not, why. */
+static bool gpu_there(void)
+{
+	struct gx_opts o = GX_INIT(o);
+	const char *shm = "shm";
+	struct gx *gx;
+
+	o.ports = &shm;
+	o.nr_ports = 1;
+	o.bounce = GX_BOUNCE_CUDA;
+	if (gx_open(&o, &gx)) {
+		printf("SKIP: %s\n", gx_error());
+		return false;
+	}
+	gx_close(gx);
+	return true;
+}
+
 int main(int argc, char *argv[])
 {
 	static const struct {
@@ -1369,6 +1387,8 @@ int main(int argc, char *argv[])
 	struct role r;
 
 	port = argc > 1 ? argv[1] : "shm";
+	if (is_bounce(port) && !gpu_there())
+		return 77;
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(roles); i++) {
 		if (strcmp(roles[i].name, port))
 			continue;

@@ -687,6 +687,12 @@ static void lanes_get__round_trip(void **state)
 	body = frame_body(gx_hello_lanes_put(frame, GX_HELLO_CONNECT, in), GX_HELLO_CONNECT);
 	assert_int_equal(lanes_get(frame + 8, body, out), 0);
 	assert_int_equal(out->lanes[0].port.fd, 0);
+	assert_false(out->lanes[0].port.has_pool);
+	in->lanes[0].port.has_pool = true;
+	body = frame_body(gx_hello_lanes_put(frame, GX_HELLO_CONNECT, in), GX_HELLO_CONNECT);
+	assert_int_equal(lanes_get(frame + 8, body, out), 0);
+	assert_int_equal(out->lanes[0].port.fd, 0);
+	assert_true(out->lanes[0].port.has_pool);
 	free(in);
 	free(out);
 }
@@ -726,7 +732,7 @@ static void lanes_get__refuses(void **state)
 	lane[1] = 1; /* an address of 256 + 160 bytes */
 	assert_int_equal(lanes_get(frame + 8, body, out), -EPROTO);
 	lane[1] = 0;
-	lane[2 + GX_PORT_ADDR_MAX] = 2; /* neither with nor without a descriptor */
+	lane[2 + GX_PORT_ADDR_MAX] = 3; /* a lane has two descriptors at most */
 	assert_int_equal(lanes_get(frame + 8, body, out), -EPROTO);
 	free(in);
 	free(out);

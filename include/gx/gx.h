@@ -83,6 +83,16 @@ enum gx_copy_engine {
 	GX_COPY_KERNEL,	  /* for all a launched kernel, on the SMs of gx_opts.sms: to be compared */
 };
 
+/* Where ports put the payload of packets. Headers and control records are always in host memory. */
+enum gx_bounce {
+	GX_BOUNCE_HOST, /* pinned host memory */
+	/* Memory of a GPU. Ports that cannot write there make gx_open() fail, with the reason. A
+	 * peer on port shm writes by a GPU of its own, which it must have opened. Host memory that
+	 * is received into must then be gx_mem_alloc()'s, or registered; the GPU copies there.
+	 * Unpack mode host is refused, and integrity 1 needs mode kernel (auto is that then). */
+	GX_BOUNCE_CUDA,
+};
+
 enum gx_conn_event { GX_CONN_UP, GX_CONN_DOWN };
 
 /** struct gx_opts - What a context is made of. Zero means the default everywhere. */
@@ -91,7 +101,7 @@ struct gx_opts {
 	const int *cpus;	  /* CPU of each core, -1: not pinned; copied */
 	unsigned nr_cores;	  /* 0: one core, not pinned */
 	const char *const *ports; /* "shm", "udp", "dpdk:net_memif,..."; order of preference;
-				     copied; NULL: shm, udp */
+				     copied; NULL: shm, udp (not with .bounce) */
 	unsigned nr_ports;
 	uint32_t chunk_b;   /* unit of the window, default 512 KiB, 4 KiB to 64 MiB */
 	uint32_t window;    /* chunks of a message under way, default 16, 1 to 1,024 */
@@ -126,6 +136,8 @@ struct gx_opts {
 	bool no_local; /* do not offer the local link (see gx_connect_opts.link): host memory is
 			  then private, on transparent huge pages where there are no others */
 	enum gx_check check; /* UNPACK with an unpack mode that cannot is refused */
+	enum gx_bounce bounce; /* where the payload of packets lands before it is unpacked */
+	int bounce_device;     /* CUDA ordinal, of GX_BOUNCE_CUDA: that GPU is opened */
 };
 
 /**
@@ -307,6 +319,8 @@ struct gx_conn_info {
 	/* Integrity 1: bit 1 << kind: payload for memory of that enum gx_mem_kind is checked by who
 	 * copies it, here and at the peer; else by the CPU when it comes. */
 	unsigned check_unpack, check_unpack_peer;
+	char bounce[16];      /* where packets to this end land: "host", "cuda:0" */
+	char peer_bounce[16]; /* and those to the peer, who counts its own GPUs */
 };
 int gx_conn_info(struct gx_conn *conn, struct gx_conn_info *info); /* [control] */
 

@@ -49,11 +49,14 @@ struct gx_port_caps {
 	uint32_t flags;	       /* enum gx_port_flag */
 };
 
-/* What one end tells the other about itself; opaque bytes for the hello. At most one descriptor. */
+/* What one end tells the other about itself; opaque bytes for the hello. At most two descriptors,
+ * the second only with the first. */
 struct gx_port_addr {
 	uint16_t len;
 	uint8_t b[GX_PORT_ADDR_MAX];
 	int fd; /* -1: none. In laddr: stays the port's. In raddr: the port takes it over. */
+	bool has_pool;
+	int pool_fd; /* likewise, with has_pool: of the GPU memory that payload goes to */
 };
 
 /* One packet received. */
@@ -74,13 +77,28 @@ struct gx_tx {
 	uint32_t peer;
 	uint32_t cookie; /* given back by tx_reap on ports with GX_PORT_TX_ATTACH; UINT32_MAX: not
 			  * wanted, and data must be copied before tx_burst returns */
+	uint8_t gpu;	 /* 1 + the device whose memory data is, see gx_port_peer.gpus; 0: host */
+	bool mapped;	 /* host memory that GPUs of this process read in place */
 	uint32_t hlen;
 	uint8_t hdr[GX_HDR_MAX];
+};
+
+/* What holds for sending to one peer, once it is connected. */
+struct gx_port_peer {
+	uint32_t flags; /* GX_PORT_TX_ATTACH as it is for this peer */
+	uint32_t gpus; /* devices (bits) whose memory the port reads in place; the rest is staged */
+	int pool;      /* device that payload goes to, as the peer counts them; -1: host memory */
 };
 
 struct gx_port_cfg {
 	const char *args; /* what stood behind "name:" in the port's option; "" when nothing */
 	struct gx_arena *arena; /* where bounce buffers belong */
+	struct gx_arena *pool;	/* where payload slots belong instead: memory of pool_gpu; NULL: not
+				   wanted. Who cannot receive there refuses, with the reason */
+	struct gx_gpu *pool_gpu;
+	struct gx_gpu *const *gpus; /* [GX_PUSH_GPUS], by device: those that are open, at any time;
+				       NULL: none ever is */
+	uint64_t gpu_timeout_ns;
 	unsigned nr_queues;
 	const int *cpus; /* of the cores, -1 unknown; [nr_queues] */
 	uint32_t slots;	 /* data buffers a queue (shm: a peer) should have; 0: the port's default */
@@ -116,6 +134,8 @@ struct gx_port_ops {
 	int (*peer_connect)(struct gx_port_queue *q, uint32_t peer,
 			    const struct gx_port_addr *raddr);
 	void (*peer_del)(struct gx_port_queue *q, uint32_t peer);
+	/* Of a connected peer; does not change. Any thread. */
+	void (*peer_info)(struct gx_port_queue *q, uint32_t peer, struct gx_port_peer *out);
 
 	/* [core] from now on rx_burst may report this peer / will no more, and nothing is sent to
 	 * it. */
@@ -153,10 +173,14 @@ struct gx_port_queue {
 	struct gx_port *port;
 	char *rx_base; /* every data payload lies in [rx_base, rx_base + 4 GiB); frozen after
 			  queue_open */
+	struct gx_gpu *rx_gpu; /* whose memory that is; NULL: host memory. Frozen likewise */
 	struct gx_stats *stats;
 };
 
 extern const struct gx_port_ops gx_port_shm_ops, gx_port_udp_ops, gx_port_sim_ops, gx_port_dpdk_ops;
+
+/** gx_port_peer_plain() - ->peer_info of ports that treat all peers alike. */
+void gx_port_peer_plain(struct gx_port_queue *q, uint32_t peer, struct gx_port_peer *out);
 
 /** gx_port_find() - By name ("shm"); NULL when not built, with the reason in gx_port_why(). */
 const struct gx_port_ops *gx_port_find(const char *name);

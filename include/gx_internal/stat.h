@@ -26,6 +26,7 @@
 	X(RX_NOBUF, rx_nobuf, "packets the port dropped for want of a buffer")                     \
 	X(TX_PKTS, tx_pkts, "packets sent, first transmissions and resends")                       \
 	X(TX_BYTES, tx_bytes, "payload bytes sent")                                                \
+	X(TX_PUSHED, tx_pushed, "payload bytes given to a GPU to write into a peer's bounce pool") \
 	X(TX_RESENT, tx_resent, "packets sent again")                                              \
 	X(RESEND_ASKED, resend_asked, "packets asked for again: found wrong while unpacked")       \
 	X(RESEND_SERVED, resend_served, "packets sent again because the peer asked for them")      \

@@ -189,12 +189,13 @@ struct gx_hello {
 };
 
 struct gx_hello_lane {
-	struct gx_port_addr port; /* fd travels on the Unix socket, in the order of lanes; here: 0
-				     or -1 says if there is one */
-	uint32_t cid;		  /* the receiver's */
-	uint32_t credit;	  /* at the start */
-	uint64_t psn;		  /* first psn this end will send */
-	uint32_t salt;		  /* of CRCs this end expects */
+	struct gx_port_addr
+		port;	 /* fd, and behind it pool_fd, travel on the Unix socket, in the order
+			    of lanes; here: fd 0 or -1, and has_pool, say which there are */
+	uint32_t cid;	 /* the receiver's */
+	uint32_t credit; /* at the start */
+	uint64_t psn;	 /* first psn this end will send */
+	uint32_t salt;	 /* of CRCs this end expects */
 };
 
 struct gx_hello_lanes { /* CONNECT and ACCEPT */
