@@ -38,7 +38,7 @@ LINKS = ("packet", "local")
 
 RESULT_KEYS = {"op", "size_b", "count", "p50_us", "avg_us", "p99_us", "p999_us", "GB_s", "cpu_pct", "sms", "checked_b",
                "wrong", "sha256"}
-PATH_KEYS = {"link", "port", "gpu", "engine", "unpack", "integrity", "check", "quantum", "cores", "why"}
+PATH_KEYS = {"link", "port", "gpu", "bounce", "engine", "unpack", "integrity", "check", "quantum", "cores", "why"}
 TOP_KEYS = {"schema_version", "command", "env", "path", "results", "errors", "exit_code"}
 
 CASES = []
@@ -1354,6 +1354,64 @@ def gpu_local_without_a_gpu(tools):
         ran = tools.perf("put", s.addr, "--link", "local", "-s", "1M", "-n", "10")
         ran.clean()
         expect("by packets" in ran.doc["path"]["why"], ran.doc["path"])
+
+
+@case
+def bounce_without_gpus(tools):
+    args = ("--listen", "127.0.0.1:0", "--mem", "kv=host:1M", "--bounce")
+    tools.gxd(*args, "cuda:0").must(USAGE, "--bounce", "gpu:N")
+    tools.gxd(*args, "gpu:x").must(USAGE, "--bounce", "gpu:N")
+    if pathlib.Path("/dev/nvidiactl").exists():
+        return
+    tools.gxd(*args, "gpu").must(FAILED, "no bounce pool in GPU memory", "--bounce host")
+    tools.gxperf("put", "127.0.0.1:1", "--bounce", "gpu").must(FAILED, "no bounce pool", "--bounce host")
+
+
+@case
+def bounce_ports_that_cannot(tools):
+    tools = tools.with_gpus()
+    if not tools:
+        return
+    args = ("--listen", "127.0.0.1:0", "--mem", "kv=host:1M", "--bounce", "gpu")
+    tools.gxd(*args, "--port", "udp").must(FAILED, "port udp", "sockets cannot write to GPU memory", "--bounce host")
+    tools.gxd(*args, "--unpack", "host").must(USAGE, "unpack host", "--bounce host")
+    tools.gxd(*args[:-1], "gpu:7").must(FAILED, "cuda:7", "--bounce host")
+    for driver in ("net_memif", "net_null"):
+        ran = tools.gxd(*args, "--port", f"dpdk:{driver}").must(FAILED, "--bounce host")
+        expect("not built in" in ran.err or driver in ran.err, ran)
+    tools.env["GX_FAKE_CUDA_NO_PEER"] = "1"
+    tools.gxd(*args, "--mem", "g=cuda:1:1M").must(FAILED, "cuda:1", "no peer access")
+
+
+@case
+def bounce_gpu(tools):
+    """Payload lands in the memory of the server's GPU, and the client's writes it there."""
+    tools = tools.with_gpus()
+    if not tools:
+        return
+    with Server(tools, "--bounce", "gpu:1", "--mem", "h=host:64M", mem="g=cuda:0:64M") as s:
+        for mem, local in (("g", "cuda:0"), ("g", "cuda:1"), ("h", "cuda:0"), ("g", "host"), ("h", "host")):
+            how = (s.addr, "--mem", mem, "--local-mem", local, "--port", "shm", "--gpu", "0")
+            sweep = ("-b", "1", "-e", "4M", "-f", "64", "-n", "10")
+            ran = tools.perf("put", *how, *sweep)
+            ran.clean()
+            expect(ran.doc["path"]["bounce"] == "cuda:1" and ran.doc["path"]["unpack"] == "auto", ran.doc["path"])
+            ran = tools.perf("get", *how, *sweep, "--bounce", "gpu:0")
+            ran.clean()
+            expect(ran.doc["path"]["bounce"] == "cuda:0", ran.doc["path"])
+        expect(s.stat(tools, "tx_pushed") > 0, "no get was written by a GPU")
+        how = ("put", s.addr, "--mem", "g", "--port", "shm", "--gpu", "0", "-s", "1000003", "-n", "10")
+        tools.perf(*how, "--integrity", "crc32c").clean()
+        tools.perf(*how, "--integrity", "crc32c", "--local-mem", "cuda:0").clean()
+        for mode in ("kernel", "resident", "d2d"):
+            tools.perf(*how, "--unpack", mode).clean()
+        tools.gxperf(*how, "--unpack", "host").must(FAILED, "unpack host", "--bounce host")
+        tools.gxperf(*how, "--unpack", "d2d", "--integrity", "crc32c").must(FAILED, "does not check", "--unpack kernel")
+        tools.gxperf("put", s.addr, "--mem", "g", "--port", "shm", "-s", "1M").must(FAILED, "cuda:1", "--gpu N")
+    with Server(tools, mem="g=cuda:0:64M") as s:
+        ran = tools.perf("put", s.addr, "--mem", "g", "--port", "shm", "-s", "1M", "-n", "10")
+        ran.clean()
+        expect(ran.doc["path"]["bounce"] == "host", ran.doc["path"])
 
 
 @case

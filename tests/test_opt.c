@@ -245,6 +245,23 @@ static void opt_check__names(void **state)
 	assert_string_equal(opt_check_text(1, 1 << GX_MEM_CUDA, GX_MEM_CUDA), "unpack");
 }
 
+static void opt_bounce__host_or_a_gpu(void **state)
+{
+	enum gx_bounce bounce = GX_BOUNCE_HOST;
+	int device = -1;
+
+	assert_int_equal(opt_bounce("gpu", &bounce, &device), 0);
+	assert_int_equal(bounce, GX_BOUNCE_CUDA);
+	assert_int_equal(device, 0);
+	assert_int_equal(opt_bounce("gpu:3", &bounce, &device), 0);
+	assert_int_equal(device, 3);
+	assert_int_equal(opt_bounce("host", &bounce, &device), 0);
+	assert_int_equal(bounce, GX_BOUNCE_HOST);
+	assert_int_equal(opt_bounce("gpu:", &bounce, &device), -EINVAL);
+	assert_int_equal(opt_bounce("gpu:x", &bounce, &device), -EINVAL);
+	assert_int_equal(opt_bounce("cuda", &bounce, &device), -EINVAL);
+}
+
 static void opt_place__text_goes_both_ways(void **state)
 {
 	enum gx_mem_kind kind;
@@ -279,6 +296,7 @@ int main(void)
 		cmocka_unit_test(opt_unpack__names_go_both_ways),
 		cmocka_unit_test(opt_integrity__names_and_numbers),
 		cmocka_unit_test(opt_check__names),
+		cmocka_unit_test(opt_bounce__host_or_a_gpu),
 		cmocka_unit_test(opt_place__text_goes_both_ways),
 	};
 

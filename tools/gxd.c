@@ -97,6 +97,10 @@ static const struct argp_option gxd_options[] = {
 	 2},
 	{"unpack", OPT_GX_UNPACK, "MODE", 0,
 	 "kernel, resident, d2d, host, none (copies nothing), auto", 2},
+	{"bounce", OPT_GX_BOUNCE, "POOL", 0,
+	 "Where packets land before they are unpacked: host (default), or gpu[:N], its memory, "
+	 "which the GPU of a client on this host writes (port shm)",
+	 2},
 	{"sms", OPT_GX_SMS, "N", 0, "SMs of the GPU that unpacking may use", 2},
 	{"integrity", OPT_GX_INTEGRITY, "MODE", 0, "none or crc32c; default: by port", 2},
 	{"check", OPT_GX_CHECK, "WHO", 0,

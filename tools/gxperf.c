@@ -221,6 +221,8 @@ static const struct argp_option tune_options[] = {
 	 3},
 	{"unpack", OPT_GX_UNPACK, "MODE", 0,
 	 "kernel, resident, d2d, host, none (copies nothing: wrong by design)", 3},
+	{"bounce", OPT_GX_BOUNCE, "POOL", 0,
+	 "Where packets to this end land (gets): host or gpu[:N]; that of puts is gxd's", 3},
 	{"sms", OPT_GX_SMS, "N", 0, "SMs of the GPU that unpacking may use", 3},
 	{"integrity", OPT_GX_INTEGRITY, "MODE", 0, "none or crc32c; default: by port", 3},
 	{"check", OPT_GX_CHECK, "WHO", 0,
@@ -237,7 +239,7 @@ static const struct argp_option tune_options[] = {
 	{"local-mem", KEY_LOCAL_MEM, "PLACE", 0, "Where payload lies here: host or cuda:N", 3},
 	{"gpu", KEY_GPU, "N", 0,
 	 "Open this GPU: over link local its copy engines move payload of --local-mem host to and "
-	 "from memory of GPUs",
+	 "from memory of GPUs; over port shm it writes to a server whose --bounce is a GPU",
 	 3},
 	{0},
 };

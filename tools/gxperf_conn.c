@@ -96,7 +96,7 @@ static int perf_gpu_open(struct perf *perf)
 /* An engine that nothing would be moved by is not what was meant. */
 static int perf_engine_check(const struct perf_opts *o, struct out *out)
 {
-	bool gpu = o->local_kind == GX_MEM_CUDA || o->gpu_given;
+	bool gpu = o->local_kind == GX_MEM_CUDA || o->gpu_given || o->gx.bounce == GX_BOUNCE_CUDA;
 
 	if (!o->engine_name || !strcmp(o->engine_name, "auto") ||
 	    gpu == (strcmp(o->engine_name, "cpu") != 0))
@@ -411,7 +411,8 @@ static int conn_unpack_check(struct perf *perf, unsigned access)
 		perf->server_sms = perf->opts->gx.sms;
 	if (!perf->opts->unpack_given)
 		return PERF_OK;
-	if (perf->conns[0].region.kind == GX_MEM_HOST && unpack_is_gpus(perf->opts->gx.unpack)) {
+	if (perf->conns[0].region.kind == GX_MEM_HOST && !strcmp(perf->info.peer_bounce, "host") &&
+	    unpack_is_gpus(perf->opts->gx.unpack)) {
 		out_error(perf->out,
 			  "--unpack %s: region '%s' is host memory, which the server's CPU fills: "
 			  "host, "
@@ -424,11 +425,11 @@ static int conn_unpack_check(struct perf *perf, unsigned access)
 }
 
 static const char *path_unpack(const struct perf *perf, enum gx_unpack_mode mode,
-			       enum gx_mem_kind kind)
+			       enum gx_mem_kind kind, const char *pool)
 {
 	if (mode != GX_UNPACK_MODE_AUTO)
 		return opt_unpack_text(mode);
-	return kind == GX_MEM_CUDA ? "auto" : "host";
+	return kind == GX_MEM_CUDA || strcmp(pool, "host") ? "auto" : "host";
 }
 
 static void conn_path_tell(struct perf *perf, unsigned access)
@@ -451,15 +452,19 @@ static void conn_path_tell(struct perf *perf, unsigned access)
 	cpus.nr = perf->nr_cores;
 	opt_cpus_text(&cpus, list, sizeof(list));
 	opt_place_text(r->kind, r->device, place, sizeof(place));
-	path.unpack = access == GX_ACCESS_GET ? path_unpack(perf, o->gx.unpack, o->local_kind)
-					      : path_unpack(perf, perf->server_unpack, r->kind);
+	path.bounce = access == GX_ACCESS_GET ? perf->info.bounce : perf->info.peer_bounce;
+	path.unpack = access == GX_ACCESS_GET
+			      ? path_unpack(perf, o->gx.unpack, o->local_kind, path.bounce)
+			      : path_unpack(perf, perf->server_unpack, r->kind, path.bounce);
 	path.check = access == GX_ACCESS_GET
 			     ? opt_check_text(perf->info.integrity, perf->info.check_unpack,
 					      o->local_kind)
 			     : opt_check_text(perf->info.integrity, perf->info.check_unpack_peer,
 					      r->kind);
-	if (!strcmp(perf->info.link, "local"))
+	if (!strcmp(perf->info.link, "local")) {
 		path.unpack = "direct";
+		path.bounce = NULL;
+	}
 	out_path(perf->out, &path);
 }
 

@@ -202,6 +202,21 @@ void opt_place_text(enum gx_mem_kind kind, int device, char *buf, size_t room)
 		snprintf(buf, room, "host");
 }
 
+int opt_bounce(const char *text, enum gx_bounce *bounce, int *device)
+{
+	uint32_t n = 0;
+
+	if (!strcmp(text, "host"))
+		*bounce = GX_BOUNCE_HOST;
+	else if (!strcmp(text, "gpu") ||
+		 (!strncmp(text, "gpu:", 4) && !opt_u32(text + 4, 0, 1023, &n)))
+		*bounce = GX_BOUNCE_CUDA;
+	else
+		return -EINVAL;
+	*device = (int)n;
+	return 0;
+}
+
 int opt_mem(const char *text, struct opt_mem *out)
 {
 	const char *eq = strchr(text, '='), *colon = strrchr(text, ':');
@@ -319,6 +334,8 @@ static int gx_value(int key, const char *arg, struct gx_opts *o)
 		return opt_size32(arg, &o->quantum_b);
 	case OPT_GX_UNPACK:
 		return opt_unpack(arg, &o->unpack);
+	case OPT_GX_BOUNCE:
+		return opt_bounce(arg, &o->bounce, &o->bounce_device);
 	case OPT_GX_SMS:
 		return opt_u32(arg, 1, 4096, &o->sms);
 	case OPT_GX_INTEGRITY:
@@ -345,6 +362,7 @@ int opt_gx(int key, const char *arg, struct gx_opts *opts, char why[OPT_WHY_MAX]
 		{"slots", "a number from 1 to 16777216"},
 		{"quantum", "a size such as 1280, 4096 or 8K, below 4G"},
 		{"unpack", "kernel, resident, d2d, host, none or auto"},
+		{"bounce", "host, gpu or gpu:N"},
 		{"sms", "a number from 1 to 4096"},
 		{"integrity", "none or crc32c"},
 		{"check", "auto, cpu or unpack"},

@@ -58,6 +58,9 @@ void opt_cpus_text(const struct opt_cpus *cpus, char *buf, size_t room);
 int opt_place(const char *text, enum gx_mem_kind *kind, int *device);
 void opt_place_text(enum gx_mem_kind kind, int device, char *buf, size_t room);
 
+/** opt_bounce() - "host", "gpu" (that is gpu:0) or "gpu:N". Return: 0, -EINVAL. */
+int opt_bounce(const char *text, enum gx_bounce *bounce, int *device);
+
 struct opt_mem {
 	char name[OPT_NAME_MAX];
 	enum gx_mem_kind kind;
@@ -89,6 +92,7 @@ enum opt_gx_key {
 	OPT_GX_SLOTS,
 	OPT_GX_QUANTUM,
 	OPT_GX_UNPACK,
+	OPT_GX_BOUNCE,
 	OPT_GX_SMS,
 	OPT_GX_INTEGRITY,
 	OPT_GX_CHECK,

@@ -156,6 +156,7 @@ void out_path(struct out *out, const struct out_path *p)
 	doc_set(path, "link", doc_string(p->link));
 	doc_set(path, "port", doc_string(p->port));
 	doc_set(path, "gpu", doc_string(p->gpu));
+	doc_set(path, "bounce", doc_string(p->bounce));
 	doc_set(path, "engine", doc_string(p->engine));
 	doc_set(path, "unpack", doc_string(p->unpack));
 	doc_set(path, "integrity", doc_string(p->integrity));
@@ -167,12 +168,11 @@ void out_path(struct out *out, const struct out_path *p)
 	doc_free(out->path);
 	out->path = path;
 	if (out->opts.format == OUT_TABLE)
-		printf("# link %s, port %s, memory there %s, unpack %s, integrity %s, check %s, "
-		       "quantum "
-		       "%lld, CPUs here %s, "
-		       "control %s\n# why: %s\n",
-		       p->link, p->port, p->gpu, p->unpack, p->integrity, p->check,
-		       (long long)p->quantum_b, p->cores, p->engine, p->why);
+		printf("# link %s, port %s, memory there %s, bounce pool %s, unpack %s, integrity "
+		       "%s, check %s, quantum %lld, CPUs here %s, control %s\n# why: %s\n",
+		       p->link, p->port, p->gpu, p->bounce ? p->bounce : "none", p->unpack,
+		       p->integrity, p->check, (long long)p->quantum_b, p->cores, p->engine,
+		       p->why);
 }
 
 static struct json_t *row_doc(const struct out_row *r)

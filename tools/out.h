@@ -28,7 +28,7 @@ struct out_opts {
 
 /** struct out_path - The way the bytes went; NULL and -1 become null. Copied. */
 struct out_path {
-	const char *link, *port, *gpu, *engine, *unpack, *integrity, *cores, *why;
+	const char *link, *port, *gpu, *bounce, *engine, *unpack, *integrity, *cores, *why;
 	const char *check; /* who compares the CRCs of payload */
 	int64_t quantum_b;
 };
