@@ -3,7 +3,8 @@
  * Payload that goes wrong in the receiver's bounce buffers on a port that loses nothing (shm): two
  * contexts of one process, both turned by this thread. test_resend_pair shm: into host memory, with
  * gx_opts.check = unpack. test_resend_pair cuda: into memory of GPU 0, in the unpack modes that
- * check and in those for which the CPU does; exits 77 where there is no GPU.
+ * check and in those for which the CPU does; exits 77 where there is no GPU. On a fake GPU, whose
+ * memory the CPU may turn bits in, also with the bounce pool there.
  */
 #include "pkt.h"
 
@@ -23,6 +24,7 @@
 
 static enum gx_mem_kind kind;
 static enum gx_unpack_mode mode;
+static bool pool; /* the server's packets land in memory of GPU 0 */
 static struct gx *server, *client;
 static struct gx_mem *mem;
 static struct gx_conn *conn;
@@ -81,12 +83,16 @@ static int setup(void **state)
 	struct gx_connect_opts co = GX_INIT(co);
 	char addr[32];
 
-	if (kind == GX_MEM_HOST)
+	if (kind == GX_MEM_HOST && !pool)
 		o.check = GX_CHECK_UNPACK;
 	want = malloc(KV_B);
 	got = malloc(KV_B);
 	assert_int_equal(common_gx_open(o, "shm", &client), 0);
 	o.server = true;
+	if (pool) {
+		o.bounce = GX_BOUNCE_CUDA;
+		assert_int_equal(gx_gpu_open(client, 0), 0);
+	}
 	assert_int_equal(common_gx_open(o, "shm", &server), 0);
 	assert_int_equal(gx_mem_alloc(server, kind, 0, KV_B, &mem), 0);
 	assert_int_equal(gx_mem_share(mem, "kv", GX_ACCESS_PUT | GX_ACCESS_GET), 0);
@@ -142,6 +148,7 @@ static void put__says_who_checks(void **state)
 
 	assert_int_equal(gx_conn_info(conn, &info), 0);
 	assert_int_equal(info.check_unpack_peer >> kind & 1, by_unpack());
+	assert_string_equal(info.peer_bounce, pool ? "cuda:0" : "host");
 }
 
 static void put__wrong_in_the_buffers(void **state)
@@ -226,11 +233,19 @@ static bool gpu_there(void)
 
 int main(int argc, char *argv[])
 {
+	int failed;
+
 	if (argc < 2 || strcmp(argv[1], "cuda"))
 		return suite("host", GX_UNPACK_MODE_AUTO);
 	if (!gpu_there())
 		return 77;
 	kind = GX_MEM_CUDA;
-	return suite("kernel", GX_UNPACK_MODE_KERNEL) + suite("auto", GX_UNPACK_MODE_AUTO) +
-	       suite("resident", GX_UNPACK_MODE_RESIDENT) + suite("d2d", GX_UNPACK_MODE_D2D);
+	failed = suite("kernel", GX_UNPACK_MODE_KERNEL) + suite("auto", GX_UNPACK_MODE_AUTO) +
+		 suite("resident", GX_UNPACK_MODE_RESIDENT) + suite("d2d", GX_UNPACK_MODE_D2D);
+	pool = getenv("GX_FAKE_CUDA");
+	if (!pool)
+		return failed;
+	failed += suite("pool", GX_UNPACK_MODE_KERNEL) + suite("pool auto", GX_UNPACK_MODE_AUTO);
+	kind = GX_MEM_HOST;
+	return failed + suite("pool to host", GX_UNPACK_MODE_AUTO);
 }
