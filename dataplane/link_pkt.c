@@ -899,10 +899,11 @@ static int ep_unpack(struct pkt_ep *e)
 
 	if (c->gx->opts.check == GX_CHECK_UNPACK && c->agreed.integrity == GX_INTEGRITY_CRC &&
 	    !unpack_checks(unpack))
-		return gx_fail(-EOPNOTSUPP,
-			       "unpack mode %s checks no payload, as --check unpack wants it: take "
-			       "kernel, auto or host",
-			       gx_unpack_name(unpack));
+		return gx_fail(
+			-EOPNOTSUPP,
+			"unpack mode %s checks no payload, as --check-by unpack wants it: take "
+			"kernel, auto or host",
+			gx_unpack_name(unpack));
 	if (!c->server || (!c->agreed.unpack && !c->agreed.sms))
 		return 0;
 	if (unpack > GX_UNPACK_NONE)
@@ -927,13 +928,14 @@ static int ep_pool_checks(const struct pkt_ep *e)
 
 	if (c->agreed.integrity != GX_INTEGRITY_CRC || !e->link->q->rx_gpu || c->late)
 		return 0;
-	return gx_fail(-EINVAL,
-		       "unpack %s%s does not check the CRC of payload, and the CPU cannot where the "
-		       "bounce pool is memory of cuda:%d: take --unpack kernel or auto without "
-		       "--check cpu, --bounce host, or --integrity none",
-		       gx_unpack_name(unpack),
-		       gx->opts.check == GX_CHECK_CPU ? " with --check cpu" : "",
-		       e->link->q->rx_gpu->device);
+	return gx_fail(
+		-EINVAL,
+		"unpack %s%s does not check the CRC of payload, and the CPU cannot where the "
+		"bounce pool is memory of cuda:%d: take --unpack kernel or auto without "
+		"--check-by cpu, --bounce host, or --integrity none",
+		gx_unpack_name(unpack),
+		gx->opts.check == GX_CHECK_CPU ? " with --check-by cpu" : "",
+		e->link->q->rx_gpu->device);
 }
 
 static int pkt_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)

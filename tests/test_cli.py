@@ -209,12 +209,23 @@ def usage_gxd(tools):
             (["--mem", "kv=host:1M", "--chunk", "many"], ["--chunk", "many"]),
             (["--mem", "kv=host:1M", "--unpack", "magic"], ["magic"]),
             (["--mem", "kv=host:1M", "--integrity", "md5"], ["md5"]),
-            (["--mem", "kv=host:1M", "--check", "gpu"], ["gpu", "cpu"]),
+            (["--mem", "kv=host:1M", "--check-by", "gpu"], ["gpu", "cpu"]),
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--chunk", "5"], ["chunk"]),
             (["serve"], ["serve"])):
         tools.gxd(*args).must(USAGE, *words)
     expect("gxd " in tools.gxd("--version").must(OK).out)
     expect("--mem" in tools.gxd("--help").must(OK).out)
+
+
+@case
+def usage_options_are_one(tools):
+    """No option has the name or the letter of another."""
+    subs = ("info put get send lat allgather alltoall unpack h2d p2p compare overlap ipc plot demo").split()
+    for program, args in [(tools.gxd, [])] + [(tools.perf, [sub]) for sub in subs]:
+        text = program(*args, "--help").must(OK).out
+        names = [n for line in text.splitlines() for n in re.findall(r"(?<!\S)--?[\w-]+", line[:28])
+                 if re.match(r" {2}(-\w, | {4}--)", line)]
+        expect(len(names) > 2 and len(names) == len(set(names)), sorted(names))
 
 
 @case
@@ -520,13 +531,13 @@ def move_udp(tools):
         doc = tools.perf("put", s.addr, "-s", "64K", "-n", "10").must(OK).doc
         expect(doc["path"]["port"] == "udp" and doc["path"]["integrity"] == "crc32c", doc["path"])
         expect(doc["path"]["check"] == "cpu", doc["path"])
-    with Server(tools, "--port", "udp", "--check", "unpack") as s:
+    with Server(tools, "--port", "udp", "--check-by", "unpack") as s:
         doc = tools.perf("put", s.addr, "-s", "64K", "-n", "10").must(OK).doc
         expect(doc["path"]["check"] == "unpack", doc["path"])
         doc = tools.perf("get", s.addr, "-s", "64K", "-n", "10").must(OK).doc
         expect(doc["path"]["check"] == "cpu", doc["path"])
-        tools.perf("put", s.addr, "-s", "64K", "-n", "10", "--unpack", "resident").must(FAILED, "--check unpack")
-    tools.gxd("--mem", "kv=host:1M", "--check", "unpack", "--unpack", "d2d").must(USAGE, "checks no payload")
+        tools.perf("put", s.addr, "-s", "64K", "-n", "10", "--unpack", "resident").must(FAILED, "--check-by unpack")
+    tools.gxd("--mem", "kv=host:1M", "--check-by", "unpack", "--unpack", "d2d").must(USAGE, "checks no payload")
 
 
 @case

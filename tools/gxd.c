@@ -103,7 +103,7 @@ static const struct argp_option gxd_options[] = {
 	 2},
 	{"sms", OPT_GX_SMS, "N", 0, "SMs of the GPU that unpacking may use", 2},
 	{"integrity", OPT_GX_INTEGRITY, "MODE", 0, "none or crc32c; default: by port", 2},
-	{"check", OPT_GX_CHECK, "WHO", 0,
+	{"check-by", OPT_GX_CHECK, "WHO", 0,
 	 "Who checks the CRC of payload that comes in: cpu (on arrival), unpack (who copies it), "
 	 "auto (kernels that copy into a GPU, else cpu)",
 	 2},

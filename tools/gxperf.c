@@ -225,7 +225,7 @@ static const struct argp_option tune_options[] = {
 	 "Where packets to this end land (gets): host or gpu[:N]; that of puts is gxd's", 3},
 	{"sms", OPT_GX_SMS, "N", 0, "SMs of the GPU that unpacking may use", 3},
 	{"integrity", OPT_GX_INTEGRITY, "MODE", 0, "none or crc32c; default: by port", 3},
-	{"check", OPT_GX_CHECK, "WHO", 0,
+	{"check-by", OPT_GX_CHECK, "WHO", 0,
 	 "Who checks the CRC of payload that comes in: cpu (on arrival), unpack (who copies it), "
 	 "auto (kernels that copy into a GPU, else cpu)",
 	 3},

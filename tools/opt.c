@@ -365,7 +365,7 @@ int opt_gx(int key, const char *arg, struct gx_opts *opts, char why[OPT_WHY_MAX]
 		{"bounce", "host, gpu or gpu:N"},
 		{"sms", "a number from 1 to 4096"},
 		{"integrity", "none or crc32c"},
-		{"check", "auto, cpu or unpack"},
+		{"check-by", "auto, cpu or unpack"},
 		{"timeout", "a number of seconds from 0.001 to 86400"},
 	};
 
