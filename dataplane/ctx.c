@@ -584,6 +584,9 @@ static const char *check_says(const struct gx_opts *o)
 {
 	if (o->check == GX_CHECK_UNPACK)
 		return "by who copies it, as asked for";
+	if (o->bounce == GX_BOUNCE_CUDA)
+		return "by who copies it, as the CPU cannot read the bounce pool; where that is "
+		       "not possible such connections are refused";
 	if (o->check == GX_CHECK_CPU)
 		return "by the CPU when it comes, as asked for";
 	if (o->unpack == GX_UNPACK_MODE_AUTO || o->unpack == GX_UNPACK_MODE_KERNEL)
