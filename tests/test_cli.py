@@ -103,6 +103,7 @@ class Tools:
     def with_gpus(self, nr=2):
         """The same tools, and a CUDA driver whose GPUs are threads (tests/fake_cuda.c); None where that is not."""
         if not (self.fakes / "libcuda.so.1").exists():
+            print("note: the fake GPU libraries are not built: not tested")
             return None
         tools = Tools(self.fakes.parent)
         tools.env = {**os.environ, "LD_LIBRARY_PATH": str(self.fakes), "GX_FAKE_CUDA_DEVICES": str(nr)}
