@@ -62,6 +62,7 @@ enum {
 	GX_CU_ATTR_VMM_POSIX_FD = 103,
 	GX_CU_ATTR_VMM_RDMA = 110,
 	GX_CU_ATTR_DMABUF = 124,
+	GX_CU_ATTR_MPS = 133,
 };
 
 /* CUmemAllocationType, CUmemAllocationHandleType, CUmemLocationType, CUmemAccess_flags,

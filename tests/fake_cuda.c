@@ -528,6 +528,8 @@ FAKE unsigned cuDeviceGetAttribute(int *value, unsigned attribute, int device)
 		return 0;
 	}
 	*value = attribute == GX_CU_ATTR_MULTIPROCESSOR_COUNT ? 132 : 9;
+	if (attribute == GX_CU_ATTR_MPS)
+		*value = getenv("GX_FAKE_CUDA_MPS") != NULL;
 	return planned() ? 1 : 0;
 }
 

@@ -1354,6 +1354,9 @@ def gpu_local(tools):
     ran = tools.gxperf("info").must(OK)
     for pair in ("host to cuda:1", "cuda:0 to cuda:0", "cuda:0 to cuda:1", "cuda:1 to cuda:0", "cuda:1 to host"):
         expect(f"{pair}: 4 KiB alone: copy engine" in ran.out, pair, ran)
+    expect("share    no MPS: " in ran.out, ran)
+    tools.env["GX_FAKE_CUDA_MPS"] = "1"
+    expect("share    MPS: " in tools.gxperf("info").must(OK).out)
 
 
 @case

@@ -863,6 +863,10 @@ static void info__what_is_used(void **state)
 	assert_int_equal(sms > 0, ops == &gx_gpu_cuda_ops && mode <= GX_UNPACK_RESIDENT);
 	if (cfg.sms && sms)
 		assert_true(sms <= cfg.sms);
+	if (sms && !cfg.sms)
+		assert_int_equal(sms, mode == GX_UNPACK_RESIDENT ? 4 : 16);
+	if (sms)
+		assert_in_range(gpu->resident_sms, 1, cfg.sms ? cfg.sms : 4);
 	assert_int_equal(gpu->device, ops == &gx_gpu_host_ops ? -1 : cfg.device);
 }
 

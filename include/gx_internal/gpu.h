@@ -38,7 +38,7 @@ enum gx_stream_kind {
 struct gx_gpu_cfg {
 	int device;		 /* CUDA ordinal; ignored by host */
 	enum gx_unpack unpack;	 /* AUTO: kernel or resident, by load, for cuda; host for host */
-	unsigned sms;		 /* bound on SMs an unpack may use; 0: the backend's default */
+	unsigned sms;		 /* bound on SMs an unpack may use; 0: the backend's defaults */
 	bool ipc_memory;	 /* cuda only: ->mem_alloc takes memory that cudaIpc names */
 	uint64_t delay_ns;	 /* host only, for tests: a block completes this long after its launch */
 };
@@ -190,6 +190,8 @@ struct gx_gpu {
 	bool checks_crc; /* ->unpack, of a stream that is not RESIDENT, verifies GX_AUX_CRC: a fragment with
 			    another CRC gets GX_AUX_BAD, makes the block's status GX_BLOCK_CRC, and may have
 			    been written (mode host: is not). false: the flag is ignored */
+	bool turns;	 /* kernels of other processes do not run beside ours, but in turn: no MPS */
+	unsigned resident_sms; /* bound on SMs of a kernel that stays; 0: there is none */
 };
 
 struct gx_gpu_stream {
