@@ -21,14 +21,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CUDA_SMS_DEFAULT 16	     /* 2 to 16 SMs read host memory as fast as PCIe gives it */
-/* A kernel that stays takes its SMs from whatever else runs: 4 keep up with a 400 Gb/s link, and cost
- * a bf16 GEMM on 132 SMs 0.6 %; 8 cost it 4.2 % (docs/gpu.md). Each core has a kernel of its own. */
+#define CUDA_SMS_DEFAULT  16 /* 2 to 16 SMs read host memory as fast as PCIe gives it */
+/* A kernel that stays takes its SMs from whatever else runs: 4 keep up with a 400 Gb/s link, and
+ * cost a bf16 GEMM on 132 SMs 0.6 %; 8 cost it 4.2 % (docs/gpu.md). Each core has a kernel of its
+ * own. */
 #define CUDA_RESIDENT_SMS 4
-#define CUDA_LAUNCHES	 8	     /* sets of counters: more than can overlap; power of two */
-#define CUDA_GATHER_SMS	 4	     /* enough to saturate PCIe with rows of any size */
-#define CUDA_STAGE_B	 (32u << 20) /* mode host: pinned bytes of a stream; power of two */
-#define CUDA_STAGE_OUT	 64	     /* mode host: blocks under way; power of two */
+#define CUDA_LAUNCHES	  8	      /* sets of counters: more than can overlap; power of two */
+#define CUDA_GATHER_SMS	  4	      /* enough to saturate PCIe with rows of any size */
+#define CUDA_STAGE_B	  (32u << 20) /* mode host: pinned bytes of a stream; power of two */
+#define CUDA_STAGE_OUT	  64	      /* mode host: blocks under way; power of two */
 #define CUDA_GATHER_MAX                                                                            \
 	(16u << 10)	      /* mode host: longer fragments are copied from where they are        \
 			       */
@@ -777,7 +778,7 @@ static bool cuda_has_kernel(const struct cuda_gpu *g)
 
 /* Does the kernel that stays take these? It checks no CRC: in mode auto a launch does that. */
 static bool resident_pays(struct cuda_stream *s, struct gx_block *const blocks[], unsigned n,
-			   uint64_t now_ns)
+			  uint64_t now_ns)
 {
 	if (!s->res || !s->res->automatic)
 		return s->res;
