@@ -22,18 +22,22 @@
 #define CTL_SETTLE_TRIES   3000		/* of 1 ms */
 #define CTL_SETTLE_WAIT_NS 1000000
 
-void ctl_bad(struct ctl *ctl, const char *fmt, ...)
+bool ctl_may_log(struct ctl_rate *rate)
 {
 	uint64_t now_ns = gx_now_ns();
-	char text[256];
+
+	if (now_ns - rate->start_ns >= 1000000000u)
+		*rate = (struct ctl_rate){.start_ns = now_ns};
+	return rate->nr++ < CTL_LOG_MAX;
+}
+
+void ctl_bad(struct ctl *ctl, const char *fmt, ...)
+{
+	char text[CTL_TEXT_MAX];
 	va_list ap;
 
 	gx_stat_add(&ctl->gx->ctl_stats, GX_STAT_CTL_BAD, 1);
-	if (now_ns - ctl->log_ns >= 1000000000u) {
-		ctl->log_ns = now_ns;
-		ctl->nr_logged = 0;
-	}
-	if (ctl->nr_logged++ >= CTL_LOG_MAX)
+	if (!ctl_may_log(&ctl->bad_rate))
 		return;
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);

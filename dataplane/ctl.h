@@ -19,6 +19,7 @@
 #define CTL_FDS_MAX	  (2 * GX_HELLO_LANES + LOCAL_FDS_MAX) /* of an exchange, one way */
 #define CTL_ADDRS_MAX	  8		/* addresses of one name that are tried */
 #define CTL_USER_MAX	  32768		/* bytes of a user's message */
+#define CTL_TEXT_MAX	  256		/* bytes of a reason */
 #define CTL_OUT_MAX_B	  (4u << 20)	/* of users' messages that wait for one peer to read */
 #define CTL_TICK_NS	  20000000ull	/* between two looks at the deadlines */
 #define CTL_STEP_NS	  5000000000ull /* that a peer may take for each step of the set-up */
@@ -58,6 +59,8 @@ struct ctl_setup {
 	struct gx_hello_lanes remote; /* as the peer did */
 	int fds[CTL_FDS_MAX];	      /* received and ours until somebody takes them; -1: taken */
 	unsigned nr_fds;
+	int err; /* the client fails at due_ns, and with text; 0: it does not */
+	char text[CTL_TEXT_MAX];
 };
 
 /* A bootstrap connection: the half of struct gx_conn that is ctl's. */
@@ -95,6 +98,12 @@ struct ctl_conn {
 	struct ctl_pass *pass;	 /* exchange of descriptors under way */
 };
 
+/* So that peers cannot fill the log. */
+struct ctl_rate {
+	uint64_t start_ns; /* of the second in which nr counts */
+	unsigned nr;
+};
+
 /* A listening socket. */
 struct ctl_listener {
 	struct ctl *ctl;
@@ -119,8 +128,7 @@ struct ctl {
 	unsigned next_core;	     /* where the next client with few lanes goes */
 	unsigned inside;	     /* callbacks on the stack: nothing is freed meanwhile */
 	bool closing;
-	uint64_t log_ns; /* start of the second in which nr_logged counts */
-	unsigned nr_logged;
+	struct ctl_rate bad_rate, refused_rate;
 	uint8_t frame[GX_HELLO_FRAME_MAX]; /* to encode into */
 };
 
@@ -135,6 +143,8 @@ bool ctl_addr_is_loopback(const struct sockaddr_storage *sa); /* 127.0.0.0/8, ::
 
 /* Count a bad hello or message, and say so at debug level, not too often. */
 void ctl_bad(struct ctl *ctl, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* May another line about peers be logged? Each @rate is for lines of one kind. */
+bool ctl_may_log(struct ctl_rate *rate);
 /* Start to accept on @l, which is malloc()ed. Takes it over; any thread. Return: 0, -ECANCELED when
  * closing, -ENOSPC. */
 int ctl_listener_start(struct ctl *ctl, struct ctl_listener *l);
@@ -150,6 +160,9 @@ void ctl_conn_tick(struct ctl_conn *cc, uint64_t now_ns);
  */
 void ctl_conn_fail(struct ctl_conn *cc, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
+/* Client: the same, but what is known here is only the effect; the peer's ERROR, with the cause,
+ * may be under way and is waited for. */
+void ctl_conn_fail_soon(struct ctl_conn *cc, int err, const char *fmt, va_list ap);
 void ctl_conn_end(struct ctl_conn *cc,
 		  uint64_t linger_ns);	    /* BYE, or ERROR when the connection failed; close */
 void ctl_conn_close(struct ctl_conn *cc);   /* now, without a word */

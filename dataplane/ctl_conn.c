@@ -19,7 +19,6 @@
 #define KEEPALIVE_IDLE_S  10
 #define KEEPALIVE_EVERY_S 5
 #define KEEPALIVE_TRIES	  3
-#define TEXT_MAX	  256
 
 static void conn_rx_arm(struct ctl_conn *cc);
 static void conn_tx_kick(struct ctl_conn *cc);
@@ -285,7 +284,7 @@ void ctl_conn_end(struct ctl_conn *cc, uint64_t linger_ns)
 
 void ctl_conn_fail(struct ctl_conn *cc, int err, const char *fmt, ...)
 {
-	char text[TEXT_MAX];
+	char text[CTL_TEXT_MAX];
 	va_list ap;
 
 	va_start(ap, fmt);
@@ -294,13 +293,21 @@ void ctl_conn_fail(struct ctl_conn *cc, int err, const char *fmt, ...)
 	if (cc->state == CTL_CONNECT)
 		ctl_conn_close(cc);
 	if (conn_is_live(cc)) {
+		/* The server's user is told only of connections that were up. */
+		if (cc->server && !cc->was_up && ctl_may_log(&cc->ctl->refused_rate))
+			gx_warn("peer %s did not come up: %s", ctl_conn_peer(cc), text);
 		conn_error_send(cc, err, text);
 		conn_linger(cc, CTL_LINGER_NS);
 	}
 	if (cc->conn)
 		conn_down(cc->conn, err, "peer %s: %s", ctl_conn_peer(cc), text);
-	else
-		gx_debug("control: peer %s: %s", ctl_conn_peer(cc), text);
+}
+
+void ctl_conn_fail_soon(struct ctl_conn *cc, int err, const char *fmt, va_list ap)
+{
+	cc->setup->err = err;
+	vsnprintf(cc->setup->text, sizeof(cc->setup->text), fmt, ap);
+	cc->due_ns = GX_MIN(cc->due_ns, gx_now_ns() + CTL_LINGER_NS);
 }
 
 /* The peer does not keep to the protocol. */
@@ -636,6 +643,8 @@ static void conn_timed_out(struct ctl_conn *cc)
 	if (cc->server) {
 		ctl_bad(cc->ctl, "peer %s went silent during set-up", ctl_conn_peer(cc));
 		ctl_conn_fail(cc, -ETIMEDOUT, "the client went silent during set-up");
+	} else if (cc->setup && cc->setup->err) {
+		ctl_conn_fail(cc, cc->setup->err, "%s", cc->setup->text);
 	} else if (cc->state <= CTL_HELLO) {
 		ctl_conn_close(cc);
 		conn_down(cc->conn, -ETIMEDOUT,

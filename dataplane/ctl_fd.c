@@ -27,6 +27,7 @@ struct ctl_pass {
 	struct ctl_conn *cc;   /* NULL: not known yet (server), or it gave up */
 	bool server;
 	bool closing;
+	bool again; /* client: received once more after an end-of-file */
 	int fd;
 	uint64_t due_ns;
 	struct ucred cred; /* of the peer, by the kernel's word */
@@ -86,6 +87,19 @@ pass_fail(struct ctl_pass *p, int err, const char *fmt, ...)
 	pass_close(p);
 	if (cc)
 		ctl_conn_fail(cc, err, "%s", text);
+}
+
+/* The server broke off. Why, it says on the other socket. */
+static void __attribute__((format(printf, 3, 4)))
+pass_broke(struct ctl_pass *p, int err, const char *fmt, ...)
+{
+	struct ctl_conn *cc = p->cc;
+	va_list ap;
+
+	pass_close(p);
+	va_start(ap, fmt);
+	ctl_conn_fail_soon(cc, err, fmt, ap);
+	va_end(ap);
 }
 
 static struct ctl_pass *pass_new(struct ctl *ctl, int fd, bool server)
@@ -250,20 +264,28 @@ static void pass_finish(struct ctl_pass *p)
 
 /* ---- Client ---- */
 
+/* Linux looks into the queue and then, under another lock, whether the peer has closed: what the
+ * server sent, before it closed, between the two looks is behind an end-of-file. */
 static void client_recv_done(struct gx_io *io, int res)
 {
 	struct ctl_pass *p = io->arg;
 	const char *bad = pass_msg_take(p, res);
 
-	if (p->closing)
+	if (p->closing) {
 		pass_free(p);
-	else if (bad)
+	} else if (!res && !p->again) {
+		p->again = true;
+		pass_recv(p, client_recv_done);
+	} else if (bad && res <= 0) {
+		pass_broke(p, -EPROTO, "the server's descriptors did not come: %s", bad);
+	} else if (bad) {
 		pass_fail(p, -EPROTO, "the server's descriptors did not come: %s", bad);
-	else if (memcmp(p->nonce, p->cc->nonce, sizeof(p->nonce)))
+	} else if (memcmp(p->nonce, p->cc->nonce, sizeof(p->nonce))) {
 		pass_fail(p, -EPROTO,
 			  "the server's answer on the Unix socket is not for this client");
-	else
+	} else {
 		pass_finish(p);
+	}
 }
 
 static void client_send_done(struct gx_io *io, int res)
@@ -273,7 +295,7 @@ static void client_send_done(struct gx_io *io, int res)
 	if (p->closing)
 		pass_free(p);
 	else if (res < 0)
-		pass_fail(p, res, "descriptors cannot be sent to the server: %s", strerror(-res));
+		pass_broke(p, res, "descriptors cannot be sent to the server: %s", strerror(-res));
 	else
 		pass_recv(p, client_recv_done);
 }
@@ -285,9 +307,9 @@ static void client_connect_done(struct gx_io *io, int res)
 	if (p->closing)
 		pass_free(p);
 	else if (res < 0)
-		pass_fail(p, res,
-			  "the server's socket @%s, for shared memory, cannot be reached: %s",
-			  p->cc->conn->peer.unix_name, strerror(-res));
+		pass_broke(p, res,
+			   "the server's socket @%s, for shared memory, cannot be reached: %s",
+			   p->cc->conn->peer.unix_name, strerror(-res));
 	else if (pass_peer_check(p))
 		pass_send(p, p->cc->conn->peer.nonce, client_send_done);
 }

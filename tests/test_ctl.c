@@ -1420,47 +1420,171 @@ static void fd__uid_of_the_client(void **state)
 	close(fd);
 }
 
+/* An abstract Unix socket for @h, bound; who calls listen() is its owner. */
+static int raw_unix_bind(struct gx_hello *h)
+{
+	struct sockaddr_un sa = {.sun_family = AF_UNIX};
+	int un = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	int len = snprintf(h->unix_name, sizeof(h->unix_name), "gx-test-%d-raw", getpid());
+
+	memcpy(sa.sun_path + 1, h->unix_name, (size_t)len);
+	assert_int_equal(
+		bind(un, (struct sockaddr *)&sa,
+		     (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1) + (socklen_t)len),
+		0);
+	return un;
+}
+
+/* A server made by hand whose Unix socket is @h's: up to ACCEPT, with the client's nonce in @nonce
+ * and the lanes in @l. Return: the bootstrap socket. */
+static int raw_server_lanes(const struct gx_hello *h, uint8_t nonce[16], struct gx_hello_lanes *l)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	int port, fd = raw_listen(&port), peer;
+	struct gx_hello theirs;
+	char addr[32];
+	uint32_t len;
+
+	snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
+	client_connect(addr, NULL);
+	peer = raw_accept(fd);
+	close(fd);
+	assert_int_equal(raw_recv(peer, b, &len), GX_HELLO_HELLO);
+	assert_int_equal(gx_hello_get(b, len, &theirs), 0);
+	memcpy(nonce, theirs.nonce, 16);
+	assert_true(raw_send(peer, b, gx_hello_put(b, h)));
+	assert_int_equal(raw_recv(peer, b, &len), GX_HELLO_CONNECT);
+	assert_int_equal(gx_hello_lanes_get(b, len, l), 0);
+	assert_true(raw_send(peer, b, gx_hello_lanes_put(b, GX_HELLO_ACCEPT, l)));
+	return peer;
+}
+
 /* The Unix socket that the server names is another user's: nothing is shown to it. */
 static void fd__uid_of_the_server(void **state)
 {
-	static uint8_t b[GX_HELLO_FRAME_MAX];
-	struct sockaddr_un sa = {.sun_family = AF_UNIX};
-	int port, fd, peer, un, status;
 	struct gx_hello_lanes l;
+	uint8_t nonce[16];
 	struct gx_hello h;
-	uint32_t len;
-	char addr[32];
+	int peer, un, status;
 	pid_t pid;
 
 	if (geteuid())
 		skip();
 	raw_hello_fill(&h);
-	len = (uint32_t)snprintf(h.unix_name, sizeof(h.unix_name), "gx-test-%d-nobody", getpid());
-	memcpy(sa.sun_path + 1, h.unix_name, len);
-	un = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	assert_int_equal(bind(un, (struct sockaddr *)&sa,
-			      (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len)),
-			 0);
+	un = raw_unix_bind(&h);
 	pid = fork(); /* the kernel notes who called listen() */
 	if (!pid)
 		_exit(setuid(NOBODY) || listen(un, 4));
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
-	fd = raw_listen(&port);
-	snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
-	client_connect(addr, NULL);
-	peer = raw_accept(fd);
-	assert_int_equal(raw_recv(peer, b, &len), GX_HELLO_HELLO);
-	assert_true(raw_send(peer, b, gx_hello_put(b, &h)));
-	assert_int_equal(raw_recv(peer, b, &len), GX_HELLO_CONNECT);
-	assert_int_equal(gx_hello_lanes_get(b, len, &l), 0);
-	assert_true(raw_send(peer, b, gx_hello_lanes_put(b, GX_HELLO_ACCEPT, &l)));
+	peer = raw_server_lanes(&h, nonce, &l);
 	raw_recv_error(peer, -EPERM, "the server runs as uid 65534");
 	wait_down(client, 1, -EPERM);
 	assert_says(client->text, "--allow-uid 65534");
 	close(peer);
-	close(fd);
 	close(un);
+}
+
+/* A server made by hand that has taken the client's descriptors. */
+struct raw_server {
+	uint8_t nonce[16];
+	struct gx_hello_lanes lanes;
+	int peer, un, pass; /* bootstrap, the Unix socket, the exchange on it */
+};
+
+static void raw_server_open(struct raw_server *s)
+{
+	struct gx_hello h;
+	uint8_t b[16];
+
+	raw_hello_fill(&h);
+	s->un = raw_unix_bind(&h);
+	assert_int_equal(listen(s->un, 4), 0);
+	s->peer = raw_server_lanes(&h, s->nonce, &s->lanes);
+	s->pass = raw_accept(s->un);
+	assert_int_equal(raw_recv_some(s->pass, b, sizeof(b)), sizeof(b));
+}
+
+static void raw_server_close(struct raw_server *s)
+{
+	close(s->peer);
+	close(s->un);
+}
+
+/* The cause comes on the other socket, later than the effect. */
+static void fd__server_breaks_off_and_says_why(void **state)
+{
+	struct gx_hello_error e = {.err = -EMFILE, .text = "the server has no descriptor left"};
+	uint8_t b[GX_HELLO_FRAME_MAX];
+	struct raw_server s;
+
+	raw_server_open(&s);
+	close(s.pass);
+	sleep_ms(100);
+	assert_true(raw_send(s.peer, b, gx_hello_error_put(b, &e)));
+	wait_down(client, 1, -EMFILE);
+	assert_says(client->text, "says: the server has no descriptor left");
+	raw_server_close(&s);
+}
+
+static void fd__server_breaks_off_without_a_word(void **state)
+{
+	struct raw_server s;
+
+	raw_server_open(&s);
+	close(s.pass);
+	raw_recv_error(s.peer, -EPROTO, "closed without an answer");
+	wait_down(client, 1, -EPROTO);
+	assert_says(client->text, "the server's descriptors did not come: closed without");
+	raw_server_close(&s);
+}
+
+/* An empty message reads like the end-of-file that the kernel may put before the last message. */
+static void fd__answer_behind_an_end_of_file(void **state)
+{
+	uint8_t b[GX_HELLO_FRAME_MAX];
+	struct raw_server s;
+
+	raw_server_open(&s);
+	assert_int_equal(send(s.pass, b, 0, MSG_NOSIGNAL), 0);
+	assert_true(
+		raw_unix_send(s.pass, s.nonce, sizeof(s.nonce), server->lane_fd, s.lanes.nr_lanes));
+	close(s.pass);
+	assert_true(raw_send(s.peer, b, gx_hello_plain_put(b, GX_HELLO_UP, NULL, 0)));
+	wait_up(client, 1);
+	raw_server_close(&s);
+	wait_down(client, 1, -ECONNRESET);
+}
+
+static void log_keep(void *arg, int level, const char *line)
+{
+	char *text = arg;
+
+	if (level == GX_LOG_WARN)
+		snprintf(text, 256, "%s", line);
+}
+
+/* Nobody else at this end hears of a client that did not come up. */
+static void fd__reason_in_the_log(void **state)
+{
+	struct gx_hello_lanes l;
+	struct gx_hello h;
+	char addr[32], text[256] = "";
+	int port = server_listen(addr), fd, un;
+
+	raw_lanes_fill(&l, "shm");
+	gx_log_sink(log_keep, text);
+	gx_log_level_set(GX_LOG_WARN);
+	fd = raw_client_lanes(port, &h, &l);
+	un = raw_unix(h.unix_name);
+	assert_true(raw_unix_send(un, h.nonce, sizeof(h.nonce), client->lane_fd, 1));
+	raw_recv_error(fd, -EPROTO, "wrong number of descriptors");
+	wait_down(server, 1, -EPROTO);
+	gx_log_sink(NULL, NULL);
+	gx_log_level_set(GX_LOG_ERR);
+	assert_says(text, "did not come up: wrong number of descriptors");
+	close(un);
+	close(fd);
 }
 
 /* ---- Up: messages, and the way down ---- */
@@ -1847,6 +1971,10 @@ static const struct CMUnitTest tests[] = {
 	TEST(fd__client_leaves),
 	TEST(fd__uid_of_the_client),
 	TEST(fd__uid_of_the_server),
+	TEST(fd__server_breaks_off_and_says_why),
+	TEST(fd__server_breaks_off_without_a_word),
+	TEST(fd__answer_behind_an_end_of_file),
+	TEST(fd__reason_in_the_log),
 	TEST(msg__order_and_size),
 	TEST(msg__too_long_from_the_peer),
 	TEST(msg__peer_does_not_read),
