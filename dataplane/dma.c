@@ -98,6 +98,23 @@ static bool is_overdue(const struct dma *d, uint64_t *since_ns, uint64_t now_ns)
 	return now_ns - *since_ns > d->timeout_ns;
 }
 
+/* After a look at the copies that are under way on @stream. Has one @moved? Else the stream may
+ * have failed, or take too long. */
+static bool dma_moved(struct dma *d, struct gx_gpu_stream *stream, uint64_t *since_ns, bool moved,
+		      uint64_t now_ns)
+{
+	int err = 0;
+
+	if (moved)
+		*since_ns = DMA_UNSEEN;
+	else if (d->gpu->ops->fault(stream))
+		err = -EIO;
+	else if (is_overdue(d, since_ns, now_ns))
+		err = -ETIMEDOUT;
+	d->err = d->err ? d->err : err;
+	return moved;
+}
+
 /* ---- KERNEL ---- */
 
 static int kernel_open(struct dma *d)
@@ -199,13 +216,7 @@ static bool kernel_reap(struct dma *d, uint64_t now_ns)
 			d->err = d->err ? d->err : -EIO;
 		k->done++;
 	}
-	if (k->done != before)
-		k->since_ns = DMA_UNSEEN;
-	else if (d->gpu->ops->fault(k->stream))
-		d->err = d->err ? d->err : -EIO;
-	else if (is_overdue(d, &k->since_ns, now_ns))
-		d->err = d->err ? d->err : -ETIMEDOUT;
-	return k->done != before;
+	return dma_moved(d, k->stream, &k->since_ns, k->done != before, now_ns);
 }
 
 /* ---- open and close ---- */
@@ -384,16 +395,6 @@ void dma_kick(struct dma *d, uint64_t now_ns)
 	}
 }
 
-static void stream_watch(struct dma *d, struct dma_stream *s, uint64_t now_ns)
-{
-	if (s->done == s->queued || d->err)
-		return;
-	if (d->gpu->ops->fault(s->stream))
-		d->err = -EIO;
-	else if (is_overdue(d, &s->since_ns, now_ns))
-		d->err = -ETIMEDOUT;
-}
-
 /* In the order they began, as far as all before have ended. True: one has. */
 static bool lone_reap(struct dma *d, uint64_t now_ns)
 {
@@ -406,13 +407,7 @@ static bool lone_reap(struct dma *d, uint64_t now_ns)
 	while (l->done != l->begun &&
 	       dma_done(d, (struct dma_ticket){.seq = l->done + 1, .stream = DMA_STREAMS}))
 		l->done++;
-	if (l->done != before)
-		l->since_ns = DMA_UNSEEN;
-	else if (d->gpu->ops->fault(l->stream))
-		d->err = d->err ? d->err : -EIO;
-	else if (is_overdue(d, &l->since_ns, now_ns))
-		d->err = d->err ? d->err : -ETIMEDOUT;
-	return l->done != before;
+	return dma_moved(d, l->stream, &l->since_ns, l->done != before, now_ns);
 }
 
 bool dma_reap(struct dma *d, uint64_t now_ns)
@@ -428,8 +423,7 @@ bool dma_reap(struct dma *d, uint64_t now_ns)
 		d->gpu->ops->reap(s->stream, now_ns);
 		stream_look(d, i);
 		stream_tell(d, i, now_ns);
-		stream_watch(d, s, now_ns);
-		ended |= s->done != before;
+		ended |= dma_moved(d, s->stream, &s->since_ns, s->done != before, now_ns);
 	}
 	return ended;
 }
