@@ -88,6 +88,9 @@ static int opts_check(const struct gx_opts *o)
 		return gx_fail(-EINVAL, "unpack host reads packets by the CPU, which cannot read a "
 					"bounce pool on a "
 					"GPU: take another --unpack, or --bounce host");
+	if (o->bounce == GX_BOUNCE_CUDA && o->check == GX_CHECK_CPU)
+		return gx_fail(-EINVAL, "the CPU cannot check payload in a bounce pool on a GPU: "
+					"leave --check-by to gx, or take --bounce host");
 	if (o->engine > GX_COPY_KERNEL)
 		return gx_fail(-EINVAL, "copy engine %d is not known", o->engine);
 	if (o->engine == GX_COPY_KERNEL && o->unpack > GX_UNPACK_MODE_RESIDENT)

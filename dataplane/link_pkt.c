@@ -930,12 +930,10 @@ static int ep_pool_checks(const struct pkt_ep *e)
 		return 0;
 	return gx_fail(
 		-EINVAL,
-		"unpack %s%s does not check the CRC of payload, and the CPU cannot where the "
-		"bounce pool is memory of cuda:%d: take --unpack kernel or auto without "
-		"--check-by cpu, --bounce host, or --integrity none",
-		gx_unpack_name(unpack),
-		gx->opts.check == GX_CHECK_CPU ? " with --check-by cpu" : "",
-		e->link->q->rx_gpu->device);
+		"unpack %s does not check the CRC of payload, and the CPU cannot where the "
+		"bounce pool is memory of cuda:%d: take --unpack kernel or auto, --bounce host, "
+		"or --integrity none",
+		gx_unpack_name(unpack), e->link->q->rx_gpu->device);
 }
 
 static int pkt_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)

@@ -211,6 +211,7 @@ def usage_gxd(tools):
             (["--mem", "kv=host:1M", "--unpack", "magic"], ["magic"]),
             (["--mem", "kv=host:1M", "--integrity", "md5"], ["md5"]),
             (["--mem", "kv=host:1M", "--check-by", "gpu"], ["gpu", "cpu"]),
+            (["--mem", "kv=host:1M", "--bounce", "gpu", "--check-by", "cpu"], ["CPU cannot check", "--bounce host"]),
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--chunk", "5"], ["chunk"]),
             (["serve"], ["serve"])):
         tools.gxd(*args).must(USAGE, *words)

@@ -89,7 +89,8 @@ enum gx_bounce {
 	/* Memory of a GPU. Ports that cannot write there make gx_open() fail, with the reason. A
 	 * peer on port shm writes by a GPU of its own, which it must have opened. Host memory that
 	 * is received into must then be gx_mem_alloc()'s, or registered; the GPU copies there.
-	 * Unpack mode host is refused, and integrity 1 needs mode kernel (auto is that then). */
+	 * Unpack mode host and GX_CHECK_CPU are refused, and integrity 1 needs mode kernel (auto
+	 * is that then). */
 	GX_BOUNCE_CUDA,
 };
 
@@ -135,7 +136,7 @@ struct gx_opts {
 	enum gx_copy_engine engine; /* of GPUs that are opened */
 	bool no_local; /* do not offer the local link (see gx_connect_opts.link): host memory is
 			  then private, on transparent huge pages where there are no others */
-	enum gx_check check; /* UNPACK with an unpack mode that cannot is refused */
+	enum gx_check check;   /* UNPACK with an unpack mode that cannot is refused */
 	enum gx_bounce bounce; /* where the payload of packets lands before it is unpacked */
 	int bounce_device;     /* CUDA ordinal, of GX_BOUNCE_CUDA: that GPU is opened */
 };
@@ -265,10 +266,10 @@ void gx_listen_stop(struct gx *gx);
 /** struct gx_connect_opts - Zero means: what the peer and this context agree on. */
 struct gx_connect_opts {
 	size_t size;
-	const char *port; /* force this port of the context ("shm", "udp", "dpdk:net_memif",
-			     "dpdk:0000:3b:00.0": up to the first comma, or all); NULL: the best
-			     both ends have */
-	unsigned lanes;	  /* endpoints wanted, 0: as many as both ends have cores for */
+	const char *port;    /* force this port of the context ("shm", "udp", "dpdk:net_memif",
+				"dpdk:0000:3b:00.0": up to the first comma, or all); NULL: the best
+				both ends have */
+	unsigned lanes;	     /* endpoints wanted, 0: as many as both ends have cores for */
 	unsigned first_core; /* lane i runs on core (first_core + i) % nr_cores at this end */
 	uint64_t timeout_ns; /* of the whole set-up, default 5 s */
 	/* "local": puts and gets go straight into and out of the peer's mapped memory, by this
