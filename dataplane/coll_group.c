@@ -59,6 +59,15 @@ static void hello_init(const struct gx_group *g, enum hello_type type, struct co
 
 /* ---- Failure ---- */
 
+static void hello_abort(const struct gx_group *g, int err, int lost, const char *text,
+			struct coll_hello *h)
+{
+	hello_init(g, HELLO_ABORT, h);
+	h->err = err;
+	h->lost = lost;
+	snprintf(h->text, sizeof(h->text), "%s", text);
+}
+
 static void group_tell(struct gx_group *g, const struct coll_hello *h)
 {
 	for (unsigned q = 0; q < g->nr_ranks; q++) {
@@ -93,10 +102,7 @@ int coll_fail(struct gx_group *g, int err, int lost, bool tell, const char *fmt,
 	pthread_cond_broadcast(&g->cond);
 	pthread_mutex_unlock(&g->lock);
 	if (first && tell) {
-		hello_init(g, HELLO_ABORT, &h);
-		h.err = err;
-		h.lost = lost;
-		memcpy(h.text, text, sizeof(text));
+		hello_abort(g, err, lost, text, &h);
 		group_tell(g, &h);
 	}
 	return err;
@@ -132,8 +138,10 @@ static const char *name_check(const struct gx_group *g, const struct coll_hello 
 
 static void name_take(struct gx_group *g, struct gx_conn *conn, const struct coll_hello *h)
 {
-	char buf[200];
+	char buf[200], text[240];
+	struct coll_hello no;
 	const char *why;
+	int failed;
 
 	pthread_mutex_lock(&g->lock);
 	why = name_check(g, h, buf, sizeof(buf));
@@ -145,16 +153,17 @@ static void name_take(struct gx_group *g, struct gx_conn *conn, const struct col
 		gx_conn_user_set(conn, peer);
 		pthread_cond_broadcast(&g->cond);
 	}
+	failed = g->err; /* before this rank came, so that nobody has told it */
+	if (failed)
+		hello_abort(g, failed, g->lost, g->text, &no);
 	pthread_mutex_unlock(&g->lock);
 	if (why) {
-		struct coll_hello no;
-
-		coll_fail(g, -EPROTO, -1, true, "rank %u does not fit: %s", h->rank, why);
-		hello_init(g, HELLO_ABORT, &no);
-		no.err = -EPROTO;
-		snprintf(no.text, sizeof(no.text), "rank %u does not fit: %s", h->rank, why);
-		gx_conn_msg(conn, &no, sizeof(no));
+		snprintf(text, sizeof(text), "rank %u does not fit: %s", h->rank, why);
+		coll_fail(g, -EPROTO, -1, true, "%s", text);
+		hello_abort(g, -EPROTO, -1, text, &no);
 	}
+	if (why || failed)
+		gx_conn_msg(conn, &no, sizeof(no));
 }
 
 static void table_take(struct gx_group *g, const char *addrs, uint32_t len)

@@ -563,6 +563,29 @@ static void gx_group_connect__does_not_fit(void **state)
 	}
 }
 
+/* Rank 2 comes when rank 0 has found that rank 1 does not fit: it hears so at once. */
+static void gx_group_connect__after_the_failure(void **state)
+{
+	struct rig rig = {.nr = 3, .count = 3, .alone = true, .fn = nothing_fn};
+	uint64_t begin_ns;
+
+	rig.opts.connect_timeout_ns = 60000000000ull;
+	rig_begin(&rig);
+	rig.opts.nr_ranks = 4;
+	rank_open(&rig.ranks[1], rig.master);
+	rig.opts.nr_ranks = 3;
+	assert_int_equal(gx_group_connect(rig.ranks[1].group), -EPROTO);
+	begin_ns = gx_now();
+	rank_open(&rig.ranks[2], rig.master);
+	assert_int_equal(gx_group_connect(rig.ranks[2].group), -EPROTO);
+	assert_true(gx_now() - begin_ns < rig.opts.connect_timeout_ns / 2);
+	assert_non_null(strstr(gx_error(), "rank 1 does not fit: it was started as one of 4"));
+	for (unsigned i = 0; i < 3; i++) {
+		gx_group_close(rig.ranks[i].group);
+		free(rig.ranks[i].host);
+	}
+}
+
 static int open_try(struct gx_group_opts *o)
 {
 	struct gx_group *group = NULL;
@@ -847,6 +870,7 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(gx_group_connect__missing_rank),
 		cmocka_unit_test(gx_group_connect__no_rank_0),
 		cmocka_unit_test(gx_group_connect__does_not_fit),
+		cmocka_unit_test(gx_group_connect__after_the_failure),
 		cmocka_unit_test(gx_group_open__bad_input),
 		cmocka_unit_test(gx_group_close__others_go_on),
 		cmocka_unit_test(gx_coll_wait__rank_killed),
