@@ -492,10 +492,11 @@ static void server_quit(struct node *n, struct child *c)
 	child_end(n, c, WAIT_MS);
 }
 
+/* It stands for those that have done nothing: whatever else this machine does, it waits. */
 static void verify_start(struct node *n, struct child *c, unsigned addr, unsigned zone, unsigned nr)
 {
-	child_start(c, "@verify", "port=%s addr=%u off=%llu seed=%u rounds=%u", port, addr,
-		    zone * ZONE_B, 1000 * zone, nr);
+	child_start(c, "@verify", "port=%s addr=%u off=%llu seed=%u rounds=%u timeout_ms=%u", port,
+		    addr, zone * ZONE_B, 1000 * zone, nr, WAIT_MS);
 	child_hear(n, c, "up", WAIT_MS);
 }
 
