@@ -1279,6 +1279,7 @@ def plot_any_results(tools):
                             ((docs / "local-lat.json",), ("microseconds, median",)),
                             ((docs / "cpu-2-cores.json", "--y", "ratio"), ("verified / ",)),
                             ((docs / "put-gpu-h200-x2.json", "--x", "cores"), ("cores a side",)),
+                            ((docs / "put-gpu-h200-x1-modes.json", "--x", "cores_a_side", "--y", "median_GB_s"), ("put, unpack none", "\n6 62.")),
                             ((lines,), ("4096 4\n65536 64\n",))):
             plot(tools, *args, "--out", f"{tmp}/p", path=f"{tmp}:{os.environ['PATH']}").must(FAILED, "did not write")
             text = heard.read_text()
