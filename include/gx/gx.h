@@ -164,7 +164,9 @@ enum gx_access { GX_ACCESS_PUT = 1, GX_ACCESS_GET = 2 };
 /**
  * gx_gpu_open() - Open a GPU before anything is allocated on it; gx_mem_alloc() and gx_mem_reg() do
  * it too. Connections made from then on over the local link can map the memory of peers' GPUs, and
- * copy engines serve this context's registered host memory. Before the cores run. [control]
+ * copy engines serve this context's registered host memory. Which engine is the sooner for lone
+ * short copies to and from it is timed when the next connection is made; until then copy engines do
+ * them. Before the cores run. [control]
  * Return: 0, -EINVAL, -ENODEV (no such GPU), -EBUSY (a core runs already).
  */
 int gx_gpu_open(struct gx *gx, int device);
