@@ -834,11 +834,13 @@ def end_idle(tools):
 @case
 def end_drains(tools):
     """The put that is under way ends well, then the server does."""
-    with Server(tools) as s:
-        proc = under_load(tools, s, "-w", "1", "-D", "4") # less than the server waits, however slow the machine is
-        s.proc.terminate()
-        ended(proc).must(OK)
-        expect(s.proc.wait(timeout=20) == 0, s.log())
+    for link in LINKS:
+        with Server(tools) as s:
+            # Less than the server waits, however slow the machine is.
+            proc = under_load(tools, s, "-w", "1", "-D", "4", link=link)
+            s.proc.terminate()
+            ended(proc).must(OK)
+            expect(s.proc.wait(timeout=20) == 0, s.log())
 
 
 @case
