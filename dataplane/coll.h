@@ -91,7 +91,8 @@ struct coll_peer {
 	unsigned rank;
 	struct gx_conn *conn;
 	char addr[COLL_ADDR_MAX];
-	bool meshed; /* rank 0's view: it has all its connections */
+	bool meshed;  /* rank 0's view: it has all its connections */
+	bool refused; /* it came, does not fit, and was told so */
 	uint64_t token[GX_GROUP_BUFS_MAX], len[GX_GROUP_BUFS_MAX], ctl_token;
 	char down_text[256]; /* written by ctl before .down */
 	int down_err;

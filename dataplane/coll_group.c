@@ -22,6 +22,7 @@
 #define HELLO_VERSION	   1
 #define GROUP_CONNECT_NS   60000000000ull
 #define GROUP_GRACE_NS	   1000000000ull /* rank 0 knows best who is missing: it speaks first */
+#define GROUP_STAY_NS	   3000000000ull /* for those that come when the group has failed */
 #define GROUP_AGAIN_NS	   50000000ull /* between two tries to reach a rank that is not there yet */
 #define GROUP_PIECE_CPU_B  (1u << 20)
 #define GROUP_PIECE_GPU_B  (1u << 30)
@@ -152,6 +153,8 @@ static void name_take(struct gx_group *g, struct gx_conn *conn, const struct col
 		peer->conn = conn;
 		gx_conn_user_set(conn, peer);
 		pthread_cond_broadcast(&g->cond);
+	} else if (h->rank < g->nr_ranks) {
+		g->peer[h->rank].refused = true;
 	}
 	failed = g->err; /* before this rank came, so that nobody has told it */
 	if (failed)
@@ -713,11 +716,38 @@ static void group_leave(struct gx_group *g)
 	}
 }
 
+static bool group_has_met(struct gx_group *g)
+{
+	bool met = true;
+
+	pthread_mutex_lock(&g->lock);
+	for (unsigned q = 1; q < g->nr_ranks; q++)
+		met &= g->peer[q].conn || g->peer[q].refused;
+	pthread_mutex_unlock(&g->lock);
+	return met;
+}
+
+/* Rank 0 of a group that failed early: a rank that finds nobody there cannot tell it from one that
+ * is to be started yet, and would wait for its whole time-out. Those that were waited for in vain
+ * are not waited for again. */
+static void group_stay(struct gx_group *g)
+{
+	uint64_t until_ns = gx_now_ns() + GROUP_STAY_NS;
+	int err = atomic_load(&g->err);
+
+	if (g->rank || !err || err == -ETIMEDOUT)
+		return;
+	while (!group_has_met(g) && gx_now_ns() < until_ns)
+		nanosleep(&(struct timespec){.tv_nsec = GROUP_AGAIN_NS}, NULL);
+}
+
 GX_EXPORT void gx_group_close(struct gx_group *g)
 {
 	if (!g)
 		return;
-	if (atomic_load(&g->connected) && !atomic_load(&g->err))
+	if (!atomic_load(&g->connected))
+		group_stay(g);
+	else if (!atomic_load(&g->err))
 		group_leave(g);
 	atomic_store(&g->closing, true);
 	for (unsigned i = 0; i < g->nr_workers; i++)

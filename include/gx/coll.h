@@ -131,7 +131,8 @@ int gx_group_connect(struct gx_group *group);
  * gx_group_close() - Leave, and free everything; NULL is fine. Source and destinations are the
  * caller's again afterwards. When gx_leave() was not called and the group is whole, it is done
  * here: the cores that gx does not run are turned for at most the peer time-out. A thread that
- * turns several ranks must call gx_leave() for all of them first. [control]
+ * turns several ranks must call gx_leave() for all of them first. Rank 0 of a group that failed
+ * while it formed stays up to three seconds, so that ranks which come now are told why. [control]
  */
 void gx_group_close(struct gx_group *group);
 
