@@ -416,7 +416,8 @@ template <uint32_t STAGES, uint32_t LOADS, uint32_t PIECE_B> struct ring {
  * The same work from GPU memory, for all SMs at once: pieces go through a ring in shared memory, by
  * bulk copies where both sides are aligned. The next launch on the stream may begin as soon as all
  * thread blocks of this one have: its descriptors arrive while these fragments are copied. It ends
- * after this one.
+ * after this one, for which one of its thread blocks waits; the others make room for the launches
+ * after it.
  */
 template <uint32_t WARPS, uint32_t STAGES, uint32_t LOADS, uint32_t PIECE_B>
 __device__ static void ring_run(const struct gx_unpack_args &args)
@@ -431,7 +432,8 @@ __device__ static void ring_run(const struct gx_unpack_args &args)
 	how.open(shared + warp * STAGES * how.stage_b, bars[warp], stages[warp], lane);
 	units_run(args, how, warp * gridDim.x + blockIdx.x, gridDim.x * WARPS,
 		  args.unit_end[args.n - 1], lane);
-	asm volatile("griddepcontrol.wait;" : : : "memory");
+	if (blockIdx.x == 0)
+		asm volatile("griddepcontrol.wait;" : : : "memory");
 }
 
 #define RING_RUN(shape, args)                                                                      \
