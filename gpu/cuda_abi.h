@@ -61,9 +61,13 @@ enum {
 	GX_CU_ATTR_VMM = 102,
 	GX_CU_ATTR_VMM_POSIX_FD = 103,
 	GX_CU_ATTR_VMM_RDMA = 110,
+	GX_CU_ATTR_RDMA_ORDER = 118,
 	GX_CU_ATTR_DMABUF = 124,
 	GX_CU_ATTR_MPS = 133,
 };
+
+/* CUGPUDirectRDMAWritesOrdering */
+enum { GX_CU_RDMA_ORDER_OWNER = 100, GX_CU_RDMA_ORDER_ALL = 200 };
 
 /* CUmemAllocationType, CUmemAllocationHandleType, CUmemLocationType, CUmemAccess_flags,
  * CUmemAllocationGranularity_flags, CUmemRangeHandleType, CUipcMem_flags */

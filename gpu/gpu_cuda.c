@@ -1055,6 +1055,17 @@ static void gpu_identify_vmm(struct cuda_gpu *g, int dev)
 	g->dmabuf = gpu_has(dev, GX_CU_ATTR_DMABUF);
 }
 
+static enum gx_gpu_dma gpu_dma(int dev)
+{
+	int order = 0;
+
+	if (cu.cuDeviceGetAttribute(&order, GX_CU_ATTR_RDMA_ORDER, dev))
+		return GX_GPU_DMA_NONE;
+	return order >= GX_CU_RDMA_ORDER_ALL	 ? GX_GPU_DMA_ALL
+	       : order >= GX_CU_RDMA_ORDER_OWNER ? GX_GPU_DMA_OWN
+						 : GX_GPU_DMA_NONE;
+}
+
 static int gpu_identify(struct cuda_gpu *g, int dev)
 {
 	int sms = 0, major = 0, minor = 0, uva = 0;
@@ -1085,6 +1096,7 @@ static int gpu_identify(struct cuda_gpu *g, int dev)
 	g->sms = GX_MIN(g->sms, g->all_sms);
 	g->gpu.resident_sms = GX_MIN(g->gpu.resident_sms, GX_MIN(g->all_sms, GX_RES_BLOCKS_MAX));
 	g->gpu.turns = !gpu_has(dev, GX_CU_ATTR_MPS);
+	g->gpu.dma = gpu_dma(dev);
 	return 0;
 }
 

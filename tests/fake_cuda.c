@@ -7,7 +7,8 @@
  * i-th call that can fail at open; GX_FAKE_CUDA_NO_WRITE_VALUE: stream memory operations are
  * refused; GX_FAKE_CUDA_DEAD, read at every call: so is all other work. GX_FAKE_CUDA_DEVICES: how
  * many GPUs there are, 1. GX_FAKE_CUDA_NO_PEER: none of them reaches another's memory.
- * GX_FAKE_CUDA_NO_VMM: no virtual memory management, so cudaIpc alone.
+ * GX_FAKE_CUDA_NO_VMM: no virtual memory management, so cudaIpc alone. GX_FAKE_CUDA_RDMA_ORDER: who
+ * sees what other devices write without a flush; 0: nobody, 100: that GPU, 200 (default): all.
  */
 #include "crc_core.h"
 #include "cuda_abi.h"
@@ -525,6 +526,12 @@ FAKE unsigned cuDeviceGetAttribute(int *value, unsigned attribute, int device)
 	if ((attribute >= GX_CU_ATTR_VMM && attribute <= GX_CU_ATTR_VMM_RDMA) ||
 	    attribute == GX_CU_ATTR_DMABUF) {
 		*value = !getenv("GX_FAKE_CUDA_NO_VMM");
+		return 0;
+	}
+	if (attribute == GX_CU_ATTR_RDMA_ORDER) {
+		const char *order = getenv("GX_FAKE_CUDA_RDMA_ORDER");
+
+		*value = order ? atoi(order) : GX_CU_RDMA_ORDER_ALL;
 		return 0;
 	}
 	*value = attribute == GX_CU_ATTR_MULTIPROCESSOR_COUNT ? 132 : 9;

@@ -184,6 +184,10 @@ struct gx_gpu_ops {
 	void (*info)(struct gx_gpu *gpu, char *name, size_t room, unsigned *sms, enum gx_unpack *unpack);
 };
 
+/* Whose kernels see what a network card wrote to the memory of a GPU, once the CPU knows that it
+ * has: without a flush, which gx has not. */
+enum gx_gpu_dma { GX_GPU_DMA_NONE, GX_GPU_DMA_OWN, GX_GPU_DMA_ALL };
+
 struct gx_gpu {
 	const struct gx_gpu_ops *ops;
 	int device;	 /* -1: host */
@@ -191,6 +195,7 @@ struct gx_gpu {
 			    another CRC gets GX_AUX_BAD, makes the block's status GX_BLOCK_CRC, and may have
 			    been written (mode host: is not). false: the flag is ignored */
 	bool turns;	 /* kernels of other processes do not run beside ours, but in turn: no MPS */
+	enum gx_gpu_dma dma;
 	unsigned resident_sms; /* bound on SMs of a kernel that stays; 0: there is none */
 };
 
