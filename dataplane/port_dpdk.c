@@ -5,7 +5,9 @@
  * a sender's one copy lands in its bounce buffers. Other devices are opened with the port and
  * shared by all peers: Ethernet, IPv4 and UDP around the gx header, UDP port + 1 is the control
  * half. Received packets wait in two short FIFOs, as both halves come out of one device queue.
- * EAL's memory is mapped into the arena a second time, for GPUs.
+ * EAL's memory is mapped into the arena a second time, for GPUs. With a bounce pool in the memory
+ * of a GPU, data packets come in at a queue of their own, which the device cuts: headers to host
+ * memory, payload to that pool.
  */
 #include "port_dpdk.h"
 
@@ -55,6 +57,7 @@
 #define DPDK_LINK_NS	   9000000000 /* how long a NIC's link is waited for */
 #define DPDK_HAND	   256	      /* packets on the way from one core to another */
 #define DPDK_FRAME_MIN	   60
+#define DPDK_POOL_ALIGN	   128 /* of payload in a pool in GPU memory */
 #define EAL_FD_LOW	   512
 
 _Static_assert(sizeof(((struct gx_rx *)0)->hdr) >= DPDK_HDR_B, "a header fits");
@@ -76,6 +79,7 @@ struct dpdk_dev {
 	bool quiet;  /* memif: the peer is closing; the device must not be polled any more */
 	bool bye;    /* memif: we said so ourselves */
 	bool verify; /* packets come over a wire: check sums */
+	bool cut;    /* receives data packets alone: header in host memory, payload in the pool */
 	enum dpdk_tx_way way;
 	uint32_t peer;	    /* memif: whose it is; else GX_PEER_ANY */
 	uint32_t frame_max; /* largest frame to send */
@@ -90,6 +94,7 @@ struct dpdk_peer {
 	bool connected, attached;
 	struct dpdk_encap encap[2]; /* by half */
 	struct dpdk_dev *dev;
+	int pool; /* its device that payload goes to; -1: host memory */
 };
 
 /* A packet that waits to be taken. */
@@ -119,13 +124,26 @@ struct dpdk_queue {
 	struct dpdk_fifo fifo[2]; /* by half */
 	struct gx_ring **from;	  /* [nr_queues] packets for us that other queues got; NULL: none */
 	struct dpdk_dev dev;	  /* the shared one */
+	struct dpdk_dev cut;	  /* its other receive queue, with a pool in GPU memory */
 	struct dpdk_peer *peer[GX_PEERS_MAX];
 	uint8_t ctl_buf[GX_BURST_MAX][GX_CTL_PAYLOAD_MAX];
+};
+
+/* A pool in GPU memory, for data packets of all queues. owner: ctl; frozen after open */
+struct dpdk_pool {
+	struct gx_arena *arena; /* NULL: payload goes to host memory, and nothing here is used */
+	struct gx_gpu *gpu;
+	void *mem; /* of the GPU: NULL: none yet */
+	size_t len;
+	bool known;			  /* EAL knows that memory */
+	struct rte_device *dev;		  /* that has it mapped for DMA; NULL: none */
+	struct rte_mempool *head, *slots; /* mbufs of headers, and of payload in that memory */
 };
 
 /* owner: ctl; frozen after open */
 struct dpdk_port {
 	struct gx_port p;
+	struct dpdk_pool pool;
 	struct dpdk_args args;
 	struct dpdk_net net;
 	struct gx_arena *arena;
@@ -549,10 +567,30 @@ static int dev_pools_open(struct dpdk_dev *d, uint32_t nr_rx, uint32_t nr_tx, ui
 	return dev_pool_open("tx", nr_tx + DPDK_TX_SPARE, room, &d->tx_pool);
 }
 
-/* Everything but the start. */
-static int dev_configure(uint16_t id, struct dpdk_dev *const devs[], unsigned nr,
-			 const struct rte_eth_dev_info *info, uint32_t mtu)
+/* A receive queue that is cut at DPDK_HEAD_B. */
+static int cut_setup(const struct dpdk_pool *pool, uint16_t id, uint16_t qid, uint16_t nr,
+		     const struct rte_eth_dev_info *info)
 {
+	struct rte_eth_rxconf conf = info->default_rxconf;
+	union rte_eth_rxseg seg[] = {
+		{.split = {.mp = pool->head, .length = DPDK_HEAD_B}},
+		{.split = {.mp = pool->slots}}, /* length 0: what a slot holds */
+	};
+
+	conf.offloads |= RTE_ETH_RX_OFFLOAD_BUFFER_SPLIT |
+			 (info->rx_queue_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER);
+	conf.rx_seg = seg;
+	conf.rx_nseg = GX_ARRAY_SIZE(seg);
+	return rte_eth_rx_queue_setup(id, qid, nr, (unsigned)rte_eth_dev_socket_id(id), &conf,
+				      NULL);
+}
+
+/* Everything but the start. @pool: of the cut queues, which come after the others; NULL: none. */
+static int dev_configure(uint16_t id, struct dpdk_dev *const devs[], unsigned nr,
+			 const struct rte_eth_dev_info *info, uint32_t mtu,
+			 const struct dpdk_pool *pool)
+{
+	unsigned nr_cut = pool ? nr : 0;
 	uint16_t nr_rx = DPDK_DESCS, nr_tx = DPDK_DESCS;
 	struct rte_eth_conf conf = {.rxmode.mtu = mtu};
 	int ret;
@@ -561,7 +599,7 @@ static int dev_configure(uint16_t id, struct dpdk_dev *const devs[], unsigned nr
 	if (devs[0]->way == DPDK_TX_GATHER)
 		conf.txmode.offloads = info->tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
 	conf.rxmode.offloads = info->rx_offload_capa & RTE_ETH_RX_OFFLOAD_IPV4_CKSUM;
-	ret = rte_eth_dev_configure(id, (uint16_t)nr, (uint16_t)nr, &conf);
+	ret = rte_eth_dev_configure(id, (uint16_t)(nr + nr_cut), (uint16_t)nr, &conf);
 	if (!ret)
 		ret = rte_eth_dev_adjust_nb_rx_tx_desc(id, &nr_rx, &nr_tx);
 	for (uint16_t i = 0; i < nr && !ret; i++) {
@@ -571,6 +609,8 @@ static int dev_configure(uint16_t id, struct dpdk_dev *const devs[], unsigned nr
 			ret = rte_eth_tx_queue_setup(id, i, nr_tx,
 						     (unsigned)rte_eth_dev_socket_id(id), NULL);
 	}
+	for (unsigned i = 0; i < nr_cut && !ret; i++)
+		ret = cut_setup(pool, id, (uint16_t)(nr + i), nr_rx, info);
 	return ret;
 }
 
@@ -684,7 +724,7 @@ static int memif_make_run(void *arg)
 	d->way = job->p->zero_copy ? DPDK_TX_COPY : dev_way(&job->p->args, &info);
 	if (d->way == DPDK_TX_GATHER)
 		dev_gather_init(d);
-	ret = dev_configure(d->id, &d, 1, &info, 0);
+	ret = dev_configure(d->id, &d, 1, &info, 0, NULL);
 	if (ret)
 		return ret;
 	job->what = "cannot connect";
@@ -892,13 +932,18 @@ static int flow_open(struct dpdk_port *p, bool isolated)
 	struct rte_flow_error err = {0};
 	int ret = 0;
 
-	for (unsigned i = 0; i < 2 * p->nr_queues && !ret; i++)
-		ret = flow_add(p->shared_id, (uint16_t)(i / 2), (uint16_t)(p->net.udp_port + i),
-			       &err);
+	for (unsigned i = 0; i < 2 * p->nr_queues && !ret; i++) {
+		unsigned to = i / 2 + (p->pool.arena && !(i & 1) ? p->nr_queues : 0);
+
+		ret = flow_add(p->shared_id, (uint16_t)to, (uint16_t)(p->net.udp_port + i), &err);
+	}
 	if (!ret || (p->nr_queues == 1 && !isolated))
 		return 0;
-	gx_port_why_set("port dpdk: %s refuses a flow rule (UDP port to queue): %s", p->args.name,
-			err.message ? err.message : strerror(-ret));
+	gx_port_why_set("port dpdk: %s refuses a flow rule (UDP port to queue): %s%s", p->args.name,
+			err.message ? err.message : strerror(-ret),
+			p->pool.arena ? "; data packets need a queue of their own to get to memory "
+					"of a GPU: take --bounce host"
+				      : "");
 	if (isolated)
 		return ret; /* nothing would come in */
 	gx_warn("%s: packets that come in at another core's queue are handed to it, which is "
@@ -1074,24 +1119,184 @@ static void link_wait(const struct dpdk_port *p)
 	}
 }
 
+/* ---- A bounce pool in GPU memory (control path) ---- */
+
+/* "what NAME lacks: the cure" */
+static int pool_refuse(const struct dpdk_port *p, const char *lacks)
+{
+	gx_port_why_set("port dpdk: %s %s, which payload in memory of cuda:%d needs: take --bounce "
+			"host",
+			p->args.name, lacks, p->pool.gpu->device);
+	return -EOPNOTSUPP;
+}
+
+/*
+ * The device has to cut packets at DPDK_HEAD_B, headers to host memory and payload to another pool,
+ * on the queues for which that is asked. Asked one after the other, so that who cannot says what is
+ * missing. Maps for DMA, flow isolation and flow rules show what they are worth when they are made.
+ */
+static int pool_probe(const struct dpdk_port *p, const struct rte_eth_dev_info *info)
+{
+	char lacks[160];
+
+	if (!(info->rx_offload_capa & RTE_ETH_RX_OFFLOAD_BUFFER_SPLIT) ||
+	    info->rx_seg_capa.max_nseg < 2 || !info->rx_seg_capa.multi_pools)
+		snprintf(lacks, sizeof(lacks),
+			 "(driver %s) cannot split packets, headers to host memory and payload to "
+			 "another pool (no buffer split with two pools)",
+			 info->driver_name);
+	else if (rte_eth_buffer_split_get_supported_hdr_ptypes(p->shared_id, NULL, 0) > 0)
+		snprintf(lacks, sizeof(lacks),
+			 "(driver %s) splits packets behind a protocol's header, not at byte %u "
+			 "where gx's ends",
+			 info->driver_name, DPDK_HEAD_B);
+	else if (!(info->rx_queue_offload_capa & RTE_ETH_RX_OFFLOAD_BUFFER_SPLIT))
+		snprintf(lacks, sizeof(lacks),
+			 "(driver %s) splits packets of all receive queues or of none, not of some",
+			 info->driver_name);
+	else if (2 * p->nr_queues > info->max_rx_queues)
+		snprintf(lacks, sizeof(lacks),
+			 "has %u receive queues, not two for each of %u cores (fewer --cores?)",
+			 info->max_rx_queues, p->nr_queues);
+	else if (p->pool.gpu->dma == GX_GPU_DMA_NONE)
+		snprintf(lacks, sizeof(lacks),
+			 "would write to a GPU that shows what cards write only after a flush "
+			 "(CUDA: no ordering of GPUDirect RDMA writes), not at once");
+	else
+		return 0;
+	return pool_refuse(p, lacks);
+}
+
+/* Memory of the GPU that the device can write to. */
+static int pool_map(struct dpdk_port *p, const struct rte_eth_dev_info *info)
+{
+	struct dpdk_pool *pool = &p->pool;
+	char lacks[200];
+	int ret = gx_arena_map(pool->arena, -1, pool->len, &pool->mem);
+
+	if (ret) {
+		gx_port_why_set("port dpdk: no %zu bytes of memory on cuda:%d for payload: %s; "
+				"fewer --slots, or --bounce host",
+				pool->len, pool->gpu->device, strerror(-ret));
+		return ret;
+	}
+	if (rte_extmem_register(pool->mem, pool->len, NULL, (unsigned)(pool->len / GX_HUGE_PAGE),
+				GX_HUGE_PAGE)) {
+		snprintf(lacks, sizeof(lacks),
+			 "(driver %s) has an EAL that does not note memory "
+			 "outside of it (%s)",
+			 info->driver_name, strerror(rte_errno));
+		return pool_refuse(p, lacks);
+	}
+	pool->known = true;
+	if (rte_dev_dma_map(info->device, pool->mem, (uintptr_t)pool->mem, pool->len)) {
+		snprintf(lacks, sizeof(lacks),
+			 "(driver %s) does not map memory of the GPU for DMA (%s; is "
+			 "nvidia-peermem loaded?)",
+			 info->driver_name, strerror(rte_errno));
+		return pool_refuse(p, lacks);
+	}
+	pool->dev = info->device;
+	return 0;
+}
+
+/* As dev_pool_open(); the mbufs are in host memory, what they hold is not. */
+static int pool_slots_open(struct dpdk_pool *pool, uint32_t nr, uint16_t slot_b)
+{
+	struct rte_pktmbuf_extmem mem = {.buf_ptr = pool->mem,
+					 .buf_iova = (uintptr_t)pool->mem,
+					 .buf_len = pool->len,
+					 .elt_size = slot_b};
+	char name[32];
+
+	snprintf(name, sizeof(name), "gx%u_gpu", eal_unique());
+	pool->slots = rte_pktmbuf_pool_create_extbuf(name, nr, DPDK_CACHE, 0, slot_b, SOCKET_ID_ANY,
+						     &mem, 1);
+	if (pool->slots)
+		return 0;
+	gx_port_why_set("port dpdk: no memory for %u buffers on cuda:%d: %s; DPDK has %zu MiB, "
+			"mem= makes it more",
+			nr, pool->gpu->device, strerror(rte_errno), eal.len >> 20);
+	return -ENOMEM;
+}
+
+/* Pools of the cut queues, one for all as shared_pools_open(), and the queues. */
+static int pool_open(struct dpdk_port *p, const struct rte_eth_dev_info *info)
+{
+	uint32_t nr = p->nr_queues * (p->slots + DPDK_DESCS) + DPDK_FIFO + 2 * DPDK_CACHE;
+	/* A checksum of Ethernet's may stand behind it. */
+	uint32_t slot_b = GX_ALIGN_UP(p->frame_max + 4 - DPDK_HEAD_B, (uint32_t)DPDK_POOL_ALIGN);
+	struct dpdk_pool *pool = &p->pool;
+	int ret;
+
+	pool->len = GX_ALIGN_UP((size_t)nr * slot_b, (size_t)GX_HUGE_PAGE);
+	ret = pool_map(p, info);
+	if (!ret)
+		ret = pool_slots_open(pool, nr, (uint16_t)slot_b);
+	if (!ret)
+		ret = dev_pool_open("head", nr, DPDK_HEAD_B, &pool->head);
+	for (unsigned i = 0; i < p->nr_queues && !ret; i++) {
+		struct dpdk_queue *q = p->queue[i];
+
+		q->cut.id = q->dev.id;
+		q->cut.qid = (uint16_t)(p->nr_queues + i);
+		q->cut.peer = GX_PEER_ANY;
+		q->cut.verify = q->dev.verify;
+		q->cut.cut = true;
+		q->q.rx_base = gx_arena_base(pool->arena);
+		q->q.rx_gpu = pool->gpu;
+	}
+	return ret;
+}
+
+/* After the device has stopped, and before it is removed: it has the memory mapped. */
+static void pool_close(struct dpdk_port *p)
+{
+	struct dpdk_pool *pool = &p->pool;
+
+	if (!pool->arena)
+		return;
+	if (pool->slots)
+		rte_eth_dev_close(p->shared_id); /* its queues let go of their buffers */
+	rte_mempool_free(pool->slots);
+	rte_mempool_free(pool->head);
+	if (pool->dev)
+		rte_dev_dma_unmap(pool->dev, pool->mem, (uintptr_t)pool->mem, pool->len);
+	if (pool->known)
+		rte_extmem_unregister(pool->mem, pool->len);
+	if (pool->mem)
+		gx_arena_unmap(pool->arena, pool->mem, pool->len);
+}
+
 static int shared_start(struct dpdk_port *p, const struct rte_eth_dev_info *info)
 {
 	struct dpdk_dev *devs[DPDK_SOCKETS_MAX];
-	bool isolated = p->args.pci && !rte_flow_isolate(p->shared_id, 1, NULL);
+	bool rules = p->args.pci || p->pool.arena;
+	bool isolated = rules && !rte_flow_isolate(p->shared_id, 1, NULL);
 	int ret;
 
+	if (p->pool.arena && !isolated)
+		return pool_refuse(p, "cannot keep its queues to packets that flow rules name "
+				      "(no flow isolation)");
 	for (unsigned i = 0; i < p->nr_queues; i++)
 		devs[i] = &p->queue[i]->dev;
 	eal_said_clear();
-	ret = dev_configure(p->shared_id, devs, p->nr_queues, info, p->args.pci ? p->net.mtu : 0);
+	ret = dev_configure(p->shared_id, devs, p->nr_queues, info, p->args.pci ? p->net.mtu : 0,
+			    p->pool.arena ? &p->pool : NULL);
 	if (!ret)
 		ret = rte_eth_dev_start(p->shared_id);
 	if (ret)
-		return dpdk_why(ret, "cannot be started", p->args.name);
+		return dpdk_why(ret,
+				p->pool.arena
+					? "cannot be started with queues that are cut at byte 80, "
+					  "payload to a GPU (--bounce host needs none)"
+					: "cannot be started",
+				p->args.name);
 	p->shared_started = true;
-	if (!p->args.pci)
+	if (!rules)
 		return p->nr_queues > 1 ? hand_open(p) : 0;
-	link_wait(p);
+	if (p->args.pci)
+		link_wait(p);
 	return flow_open(p, isolated);
 }
 
@@ -1110,7 +1315,8 @@ static int shared_pools_open(struct dpdk_port *p, unsigned i, uint32_t nr_rx, ui
 static int shared_queues(struct dpdk_port *p, const char *name, const struct rte_eth_dev_info *info)
 {
 	/* AF_XDP fills its rings at the start, from the same pool. */
-	uint32_t nr_rx = p->slots + (strncmp(name, "net_af_xdp", 10) ? DPDK_DESCS : 4 * DPDK_DESCS);
+	uint32_t descs = strncmp(name, "net_af_xdp", 10) ? DPDK_DESCS : 4 * DPDK_DESCS;
+	uint32_t nr_rx = descs + (p->pool.arena ? 0 : p->slots);
 
 	for (unsigned i = 0; i < p->nr_queues; i++) {
 		struct dpdk_dev *d = &p->queue[i]->dev;
@@ -1134,63 +1340,7 @@ static int shared_queues(struct dpdk_port *p, const char *name, const struct rte
 		p->queue[i]->devs[0] = d;
 		p->queue[i]->nr_devs = 1;
 	}
-	return 0;
-}
-
-/*
- * A bounce pool in GPU memory needs a device that cuts packets at DPDK_HEAD_B, headers to host
- * memory and payload to another pool, and that maps the GPU's memory for DMA. Asked one after the
- * other, so that who cannot says what is missing. Return: 0: it has all of that.
- */
-static int pool_probe(const char *name, const struct rte_eth_dev_info *info,
-		      const struct gx_port_cfg *cfg)
-{
-	void *page = NULL;
-	int ret;
-
-	if (!(info->rx_offload_capa & RTE_ETH_RX_OFFLOAD_BUFFER_SPLIT) ||
-	    info->rx_seg_capa.max_nseg < 2 || !info->rx_seg_capa.multi_pools) {
-		gx_port_why_set(
-			"port dpdk: %s (driver %s) cannot split packets, headers to host "
-			"memory and payload to GPU memory (no buffer split with two pools): "
-			"take --bounce host",
-			name, info->driver_name);
-		return -EOPNOTSUPP;
-	}
-	ret = gx_arena_map(cfg->pool, -1, GX_HUGE_PAGE, &page);
-	if (ret)
-		return dpdk_why(ret, "gets no memory of the GPU", name);
-	ret = rte_extmem_register(page, GX_HUGE_PAGE, NULL, 1, GX_HUGE_PAGE) ? -rte_errno : 0;
-	if (!ret) {
-		ret = rte_dev_dma_map(info->device, page, (uintptr_t)page, GX_HUGE_PAGE)
-			      ? -rte_errno
-			      : 0;
-		if (!ret)
-			rte_dev_dma_unmap(info->device, page, (uintptr_t)page, GX_HUGE_PAGE);
-		rte_extmem_unregister(page, GX_HUGE_PAGE);
-	}
-	gx_arena_unmap(cfg->pool, page, GX_HUGE_PAGE);
-	if (ret)
-		gx_port_why_set(
-			"port dpdk: %s (driver %s) does not map memory of cuda:%d for DMA: %s; is "
-			"nvidia-peermem loaded? Else take --bounce host",
-			name, info->driver_name, cfg->pool_gpu->device, strerror(-ret));
-	return ret;
-}
-
-/* Control and data packets share a receive queue here, and the CPU must read the former. */
-static int pool_refuse(const char *name, const struct rte_eth_dev_info *info,
-		       const struct gx_port_cfg *cfg)
-{
-	int ret = pool_probe(name, info, cfg);
-
-	if (ret)
-		return ret;
-	gx_port_why_set("port dpdk: %s could receive payload into memory of cuda:%d, but gx does "
-			"not set up "
-			"queues of their own for data packets yet: take --bounce host",
-			name, cfg->pool_gpu->device);
-	return -EOPNOTSUPP;
+	return p->pool.arena ? pool_open(p, info) : 0;
 }
 
 static int shared_open(struct dpdk_port *p, const struct gx_port_cfg *cfg)
@@ -1208,9 +1358,10 @@ static int shared_open(struct dpdk_port *p, const struct gx_port_cfg *cfg)
 	ret = rte_eth_dev_info_get(p->shared_id, &info);
 	if (ret)
 		return dpdk_why(ret, "says nothing of itself", name);
-	if (cfg->pool)
-		return pool_refuse(name, &info, cfg);
 	p->pci = p->args.pci ? info.device : NULL;
+	ret = p->pool.arena ? pool_probe(p, &info) : 0;
+	if (ret)
+		return ret;
 	if (!(p->p.caps.flags & GX_PORT_LOCAL))
 		p->p.speaks = "dpdk:ethernet"; /* whatever device carries the frames */
 	if (p->nr_queues > GX_MIN(info.max_rx_queues, info.max_tx_queues)) {
@@ -1238,6 +1389,7 @@ static void shared_close(struct dpdk_port *p)
 
 	if (p->shared_started)
 		rte_eth_dev_stop(p->shared_id);
+	pool_close(p);
 	if (p->pci)
 		rte_dev_remove(p->pci); /* so that it can be opened again */
 	else if (d->made)
@@ -1326,6 +1478,8 @@ static int port_caps(struct dpdk_port *p, const struct gx_port_cfg *cfg)
 	}
 	p->p.caps.rx_slots = p->slots;
 	p->p.caps.flags = GX_PORT_SHARED_POOL;
+	if (p->pool.arena)
+		p->p.caps.flags |= GX_PORT_RX_GPU | GX_PORT_RX_DMA;
 	if (!strncmp(p->args.name, "net_ring", 8))
 		p->p.caps.flags |= GX_PORT_ORDERED | GX_PORT_LOSSLESS | GX_PORT_LOCAL;
 	else
@@ -1396,6 +1550,8 @@ static int dpdk_port_open(const struct gx_port_cfg *cfg, struct gx_port **out)
 		return -ENOMEM;
 	p->p.ops = &gx_port_dpdk_ops;
 	p->arena = cfg->arena;
+	p->pool.arena = cfg->pool;
+	p->pool.gpu = cfg->pool_gpu;
 	p->server = cfg->server;
 	p->nr_queues = cfg->nr_queues;
 	ret = dpdk_args_parse(cfg->args ? cfg->args : "", &p->args);
@@ -1478,6 +1634,8 @@ static void peer_laddr(struct dpdk_queue *q, const struct dpdk_addr *sock, struc
 	a.kind = p->args.memif ? DPDK_MEMIF : DPDK_IP;
 	a.owner = p->args.memif && !p->server;
 	a.room = (uint16_t)(p->args.memif ? p->room : p->frame_max);
+	if (p->pool.arena)
+		a.id = 1 + (uint32_t)p->pool.gpu->device;
 	a.ip = p->net.ip;
 	a.udp_port = q->udp_port;
 	memcpy(a.mac, p->net.mac, DPDK_MAC_B);
@@ -1587,8 +1745,15 @@ static int dpdk_peer_connect(struct gx_port_queue *gq, uint32_t index,
 		return -EPROTO;
 	}
 	ret = memif ? peer_connect_memif(q, peer, &addr) : peer_connect_ip(q, peer, &addr);
+	peer->pool = memif ? -1 : (int)addr.id - 1;
 	peer->connected = !ret;
 	return ret;
+}
+
+static void dpdk_peer_info(struct gx_port_queue *gq, uint32_t index, struct gx_port_peer *out)
+{
+	gx_port_peer_plain(gq, index, out);
+	out->pool = queue_of(gq)->peer[index]->pool;
 }
 
 /* ---- Attach and detach [core] ---- */
@@ -1645,8 +1810,9 @@ static void dpdk_peer_detach(struct gx_port_queue *gq, uint32_t index)
 /* ---- Receive [core] ---- */
 
 /* Return: @m asked for our MAC address. The answer may be lost as any packet may. */
-static bool arp_answer(struct dpdk_queue *q, struct dpdk_dev *d, const struct rte_mbuf *m)
+static bool arp_answer(struct dpdk_queue *q, const struct rte_mbuf *m)
 {
+	const struct dpdk_dev *d = &q->dev;
 	struct rte_mbuf *answer;
 	uint8_t *b, frame[DPDK_FRAME_MIN] = {0};
 
@@ -1684,7 +1850,7 @@ static void rx_stray(struct dpdk_queue *q, struct dpdk_dev *d, struct rte_mbuf *
 		d->quiet = true;
 		memif_bye(d);
 		rte_pktmbuf_free(m);
-	} else if (q->port->arp && arp_answer(q, d, m)) {
+	} else if (q->port->arp && arp_answer(q, m)) {
 		rte_pktmbuf_free(m);
 	} else {
 		rx_drop(q, m, GX_STAT_RX_STRAY);
@@ -1707,16 +1873,35 @@ static bool rx_hand(struct dpdk_queue *q, struct rte_mbuf *m)
 	return false;
 }
 
+/*
+ * Is the packet @m, with @behind bytes behind its UDP header, in the buffers where it belongs? One,
+ * which the CPU reads. Or, from a queue that is cut: data, whose payload, if any, is in a second
+ * one that is memory of a GPU; more are longer than what we announce.
+ */
+static bool rx_fits(const struct dpdk_queue *q, const struct dpdk_dev *d, const struct rte_mbuf *m,
+		    enum gx_half half, uint32_t behind)
+{
+	if (half == GX_HALF_CTL)
+		return !d->cut && m->nb_segs == 1 && behind <= GX_CTL_PAYLOAD_MAX + DPDK_HDR_B;
+	if (!d->cut)
+		return !q->port->pool.arena && m->nb_segs == 1;
+	return m->data_len == DPDK_HEAD_B &&
+	       (m->nb_segs == 2 ? m->next->data_len >= behind - DPDK_HDR_B
+				: m->nb_segs == 1 && behind == DPDK_HDR_B);
+}
+
 static void rx_one(struct dpdk_queue *q, struct dpdk_dev *d, struct rte_mbuf *m)
 {
 	const uint8_t *b = rte_pktmbuf_mtod(m, const uint8_t *);
+	/* All headers are in the first buffer, or the packet is not for us. */
+	uint32_t len = m->data_len == DPDK_HEAD_B ? m->pkt_len : m->data_len;
 	uint64_t sum = m->ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK;
 	enum dpdk_verdict verdict;
 	enum gx_half half = GX_HALF_CTL;
 	struct dpdk_fifo *f;
 	uint32_t behind = 0;
 
-	verdict = dpdk_encap_get(b, m->data_len, d->verify ? q->port->net.ip : 0,
+	verdict = dpdk_encap_get(b, len, d->verify ? q->port->net.ip : 0,
 				 q->port->hand_over ? 0 : q->udp_port,
 				 d->verify && sum != RTE_MBUF_F_RX_IP_CKSUM_GOOD, &half, &behind);
 	if (gx_unlikely(verdict == DPDK_STRAY)) {
@@ -1725,9 +1910,8 @@ static void rx_one(struct dpdk_queue *q, struct dpdk_dev *d, struct rte_mbuf *m)
 	}
 	if (q->port->hand_over && !rx_hand(q, m))
 		return;
-	if (gx_unlikely(verdict == DPDK_BAD || m->nb_segs != 1 ||
-			sum == RTE_MBUF_F_RX_IP_CKSUM_BAD ||
-			(half == GX_HALF_CTL && behind > GX_CTL_PAYLOAD_MAX + DPDK_HDR_B))) {
+	if (gx_unlikely(verdict == DPDK_BAD || sum == RTE_MBUF_F_RX_IP_CKSUM_BAD ||
+			!rx_fits(q, d, m, half, behind))) {
 		rx_drop(q, m, GX_STAT_RX_BAD);
 		return;
 	}
@@ -1776,15 +1960,20 @@ static void rx_take_over(struct dpdk_queue *q)
 	}
 }
 
-/* Ask each device once, and the only one twice, while the caller wants more. */
+/*
+ * Ask each device once, and the only one twice, while the caller wants more. With a queue for each
+ * half, which came first cannot be told. But link_pkt.c takes data first, then control packets
+ * until there are none, and looks at the data last: so what came before it has been seen.
+ */
 static void rx_fill(struct dpdk_queue *q, const struct dpdk_fifo *f, unsigned n)
 {
 	unsigned rounds = q->nr_devs == 1 ? 2 : q->nr_devs;
+	bool cut = q->port->pool.arena && f == &q->fifo[GX_HALF_DATA];
 
 	for (; rounds && fifo_count(f) < n && rx_has_room(q); rounds--) {
 		if (q->rover >= q->nr_devs)
 			q->rover = 0;
-		rx_poll(q, q->devs[q->rover++]);
+		rx_poll(q, cut ? &q->cut : q->devs[q->rover++]);
 	}
 	if (q->port->hand_over)
 		rx_take_over(q);
@@ -1799,7 +1988,14 @@ static void rx_take(struct dpdk_queue *q, const struct dpdk_ent *e, struct gx_rx
 	pkt->hlen = DPDK_HDR_B;
 	memcpy(pkt->hdr, b + DPDK_ENCAP_B, DPDK_HDR_B);
 	pkt->buf = (uintptr_t)e->m;
-	pkt->data = b + DPDK_HEAD_B + q->alias;
+}
+
+/* Where the CPU, or with a pool a GPU, finds the payload. */
+static void *rx_payload(const struct dpdk_queue *q, const struct dpdk_ent *e)
+{
+	if (!q->port->pool.arena)
+		return rte_pktmbuf_mtod_offset(e->m, char *, DPDK_HEAD_B) + q->alias;
+	return e->len ? rte_pktmbuf_mtod(e->m->next, void *) : q->q.rx_base;
 }
 
 static unsigned rx_ctl(struct dpdk_queue *q, struct gx_rx pkts[], unsigned n)
@@ -1836,6 +2032,7 @@ static unsigned rx_data(struct dpdk_queue *q, struct gx_rx pkts[], unsigned n)
 		if ((int32_t)(e->seq - limit) >= 0)
 			break;
 		rx_take(q, e, &pkts[i]);
+		pkts[i].data = rx_payload(q, e);
 		f->tail++;
 	}
 	return i;
@@ -2045,7 +2242,7 @@ const struct gx_port_ops gx_port_dpdk_ops = {
 	.peer_add = dpdk_peer_add,
 	.peer_connect = dpdk_peer_connect,
 	.peer_del = dpdk_peer_del,
-	.peer_info = gx_port_peer_plain,
+	.peer_info = dpdk_peer_info,
 	.peer_attach = dpdk_peer_attach,
 	.peer_detach = dpdk_peer_detach,
 	.rx_burst = dpdk_rx_burst,

@@ -23,6 +23,7 @@
 #define DPDK_MTU_MAX	 9600
 #define DPDK_PATH_MAX	 104 /* of a Unix socket */
 #define DPDK_SOCKETS_MAX 128
+#define DPDK_POOLS_MAX	 256 /* GPUs of a host */
 #define DPDK_BYE	 0x88b5 /* EtherType for local experiments: "stop polling, I am about to close" */
 
 /* The option "dpdk:NAME,key=value,..". Frozen after dpdk_args_parse(). */
@@ -73,7 +74,9 @@ struct dpdk_addr {
 	uint8_t kind;
 	bool owner;    /* memif: this side owns the socket at @path */
 	uint16_t room; /* largest frame this side takes */
-	uint32_t id;   /* memif: interface number on the socket */
+	/* memif: interface number on the socket; else 1 + the GPU, as this side counts them, whose
+	 * memory payload goes to; 0: host memory */
+	uint32_t id;
 	uint32_t ip;
 	uint16_t udp_port; /* data; control: + 1 */
 	uint8_t mac[DPDK_MAC_B];

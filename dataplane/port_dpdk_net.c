@@ -382,8 +382,8 @@ static bool addr_path_ok(const char *path)
 
 static bool addr_ip_ok(const struct dpdk_addr *a)
 {
-	return a->ip && (a->ip >> 28) != 0xe && a->ip != UINT32_MAX && a->udp_port &&
-	       a->udp_port < UINT16_MAX && !(a->mac[0] & 1);
+	return a->id <= DPDK_POOLS_MAX && a->ip && (a->ip >> 28) != 0xe && a->ip != UINT32_MAX &&
+	       a->udp_port && a->udp_port < UINT16_MAX && !(a->mac[0] & 1);
 }
 
 int dpdk_addr_get(const struct gx_port_addr *in, struct dpdk_addr *a)

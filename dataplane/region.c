@@ -46,6 +46,17 @@ static void gpu_register(struct gx *gx, struct gx_gpu *gpu)
 	gx_uring_run_wait(gx->uring, register_run, &call);
 }
 
+/* Would another GPU, @device, not see at once what network cards write to the bounce pool? */
+static bool pool_unseen(const struct gx *gx, int device)
+{
+	if (!gx->pool_gpu || gx->pool_gpu->device == device || gx->pool_gpu->dma == GX_GPU_DMA_ALL)
+		return false;
+	for (unsigned p = 0; p < gx->nr_ports; p++)
+		if (gx->port[p].port->caps.flags & GX_PORT_RX_DMA)
+			return true;
+	return false;
+}
+
 /* The backend of CUDA device @device, opened when it is first needed. */
 static int gpu_get(struct gx *gx, int device, struct gx_gpu **out)
 {
@@ -65,6 +76,12 @@ static int gpu_get(struct gx *gx, int device, struct gx_gpu **out)
 				-EBUSY,
 				"cuda:%d: allocate the first memory of a GPU before the cores run",
 				device);
+	if (pool_unseen(gx, device))
+		return gx_fail(-EOPNOTSUPP,
+			       "cuda:%d: what network cards write to the bounce pool on cuda:%d is "
+			       "seen by that GPU alone without a flush: take its memory, or "
+			       "--bounce host",
+			       device, gx->pool_gpu->device);
 	cfg.device = device;
 	ret = gx_gpu_cuda_ops.open(&cfg, &gx->gpu[device]);
 	if (ret)

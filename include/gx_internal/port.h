@@ -36,6 +36,7 @@ enum gx_port_flag {
 	GX_PORT_SHARED_POOL =
 		1 << 6, /* rx_slots is for all peers of a queue together; else for each peer */
 	GX_PORT_LOCAL = 1 << 7,	       /* reaches this host only */
+	GX_PORT_RX_DMA = 1 << 10,      /* with RX_GPU: a device writes there, not a GPU or a CPU */
 	GX_PORT_NORMAL_PAGES = 1 << 9, /* huge pages were asked for and there are none */
 	GX_PORT_NEEDS_PROBE =
 		1 << 8, /* path MTU is not known: prove the quantum by a padded probe */
