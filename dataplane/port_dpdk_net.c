@@ -450,6 +450,16 @@ static void pci_hint_vfio(const char *dev, char *buf, size_t room)
 			 strerror(errno));
 }
 
+/* ConnectX, whose driver in DPDK works beside the kernel's. */
+static void pci_hint_mlx5(char *buf, size_t room)
+{
+#ifndef GX_HAVE_MLX5
+	snprintf(buf, room,
+		 "DPDK's driver of it is not built in (meson setup -Dmlx5=enabled); it stays with "
+		 "the kernel's, mlx5_core");
+#endif
+}
+
 void dpdk_pci_hint(const char *name, char *buf, size_t room)
 {
 	bool has_domain = strchr(name, ':') != strrchr(name, ':');
@@ -464,6 +474,8 @@ void dpdk_pci_hint(const char *name, char *buf, size_t room)
 		snprintf(buf, room, "no driver has it: bind it to vfio-pci");
 	else if (!strcmp(driver, "vfio-pci"))
 		pci_hint_vfio(dev, buf, room);
+	else if (!strcmp(driver, "mlx5_core"))
+		pci_hint_mlx5(buf, room);
 	else if (!strstr(driver, "uio"))
 		snprintf(buf, room, "the kernel's driver %s has it: bind it to vfio-pci", driver);
 }
