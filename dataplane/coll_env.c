@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ENV_PORT "29500" /* torchrun's */
+#define ENV_PORT 29500 /* torchrun's */
 
 /* Names of a launcher's variables. local, local_nr: on this host; NULL: it has none. */
 struct env_launcher {
@@ -66,14 +66,34 @@ static bool env_is_one_host(const struct env_launcher *l, unsigned nr_ranks)
 	return nodes && !strcmp(nodes, "1");
 }
 
+/*
+ * Where rank 0 listens. torchrun's own process mostly serves a store for its ranks at MASTER_PORT,
+ * and says so in TORCHELASTIC_USE_AGENT_STORE; then it is the next one.
+ */
+static int env_port(unsigned *port)
+{
+	const char *taken = getenv("TORCHELASTIC_USE_AGENT_STORE");
+
+	*port = ENV_PORT;
+	if (getenv("MASTER_PORT") && env_number("MASTER_PORT", 65535, port))
+		return -EINVAL;
+	if (!taken || strcmp(taken, "True"))
+		return 0;
+	if (*port == 65535)
+		return gx_fail(-EINVAL, "MASTER_PORT=65535 is torchrun's, and there is none behind "
+					"it: take a lower one");
+	++*port;
+	return 0;
+}
+
 static int env_master(const struct env_launcher *l, struct gx_group_env *env)
 {
-	const char *addr = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
+	const char *addr = getenv("MASTER_ADDR");
 	const char *nodes = getenv("SLURM_STEP_NODELIST");
 	char host[100] = "";
-	unsigned nr;
+	unsigned port;
 
-	if (port && env_number("MASTER_PORT", 65535, &nr))
+	if (env_port(&port))
 		return -EINVAL;
 	if (addr && strlen(addr) >= sizeof(host))
 		return gx_fail(-EINVAL, "MASTER_ADDR=%.40s... in the environment is too long",
@@ -85,8 +105,7 @@ static int env_master(const struct env_launcher *l, struct gx_group_env *env)
 	else if (l->local_nr || !nodes || !hosts_first(nodes, host, sizeof(host)))
 		return 0; /* not known: the caller must be told */
 	snprintf(env->master, sizeof(env->master),
-		 strchr(host, ':') && host[0] != '[' ? "[%s]:%s" : "%s:%s", host,
-		 port ? port : ENV_PORT);
+		 strchr(host, ':') && host[0] != '[' ? "[%s]:%u" : "%s:%u", host, port);
 	return 0;
 }
 

@@ -748,7 +748,9 @@ def coll_processes(tools):
             if style == "options":
                 args, env = ["--rank", rank, "--ranks", 3, "--master", f"127.0.0.1:{port}"], {}
             elif style == "torchrun":
-                env |= {"RANK": str(rank), "WORLD_SIZE": "3", "LOCAL_RANK": str(rank)}
+                # As if torchrun's own process listened at the port before.
+                env |= {"RANK": str(rank), "WORLD_SIZE": "3", "LOCAL_RANK": str(rank), "MASTER_PORT": str(port - 1),
+                        "TORCHELASTIC_USE_AGENT_STORE": "True"}
             elif style == "mpirun":
                 env |= {"OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_LOCAL_SIZE": "3"}
                 env.pop("MASTER_ADDR")

@@ -756,6 +756,7 @@ static const char *const env_names[] = {"RANK",
 					"LOCAL_RANK",
 					"MASTER_ADDR",
 					"MASTER_PORT",
+					"TORCHELASTIC_USE_AGENT_STORE",
 					"OMPI_COMM_WORLD_RANK",
 					"OMPI_COMM_WORLD_SIZE",
 					"OMPI_COMM_WORLD_LOCAL_RANK",
@@ -798,6 +799,11 @@ static void gx_group_env__launchers(void **state)
 		{"RANK=3 WORLD_SIZE=8 LOCAL_RANK=1 MASTER_ADDR=h MASTER_PORT=77", "torchrun", 3, 8,
 		 1, "h:77"},
 		{"RANK=3 WORLD_SIZE=8 MASTER_ADDR=fe80::1", "torchrun", 3, 8, 3, "[fe80::1]:29500"},
+		{"RANK=3 WORLD_SIZE=8 MASTER_ADDR=h TORCHELASTIC_USE_AGENT_STORE=True", "torchrun",
+		 3, 8, 3, "h:29501"},
+		{"RANK=3 WORLD_SIZE=8 MASTER_ADDR=h MASTER_PORT=77 "
+		 "TORCHELASTIC_USE_AGENT_STORE=False",
+		 "torchrun", 3, 8, 3, "h:77"},
 		{"OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=2",
 		 "Open MPI", 1, 2, 1, "127.0.0.1:29500"},
 		{"OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2",
@@ -835,6 +841,8 @@ static void gx_group_env__bad(void **state)
 		"RANK=0 WORLD_SIZE=257",
 		"PMI_RANK= PMI_SIZE=1",
 		"RANK=0 WORLD_SIZE=1 MASTER_ADDR=a MASTER_PORT=65536",
+		"RANK=0 WORLD_SIZE=1 MASTER_ADDR=a MASTER_PORT=65535 "
+		"TORCHELASTIC_USE_AGENT_STORE=True",
 	};
 	struct gx_group_env env;
 

@@ -60,7 +60,8 @@ struct gx_group_env {
  * gx_group_env() - Ranks from the environment: torchrun's RANK, WORLD_SIZE, LOCAL_RANK; Open MPI's
  * OMPI_COMM_WORLD_*; PMI_RANK, PMI_SIZE (MPICH, Intel MPI, Slurm's PMI); SLURM_PROCID,
  * SLURM_NTASKS. The first set that is there counts. MASTER_ADDR and MASTER_PORT (default 29500) say
- * where rank 0 listens; without MASTER_ADDR it is this host when all ranks are on it, with Slurm
+ * where rank 0 listens (one port further where TORCHELASTIC_USE_AGENT_STORE=True says that torchrun
+ * listens there itself); without MASTER_ADDR it is this host when all ranks are on it, with Slurm
  * the first host of the step. Return: 0, -ENOENT (none of them is set), -EINVAL (one makes no
  * sense, see gx_error()).
  */
