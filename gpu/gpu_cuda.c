@@ -221,6 +221,7 @@ static int resident_open(struct cuda_gpu *g, bool loose, struct cuda_resident **
 		return -ENOMEM;
 	*out = res;
 	res->loose = loose;
+	res->ring.blocks = g->gpu.resident_sms;
 	res->ring.shared = cuda_pinned_alloc(g, sizeof(*res->ring.shared));
 	ret = res->ring.shared ? CUDA_TRY(cuMemAlloc_v2, &dev, sizeof(*res->dev)) : -ENOMEM;
 	if (ret)
@@ -482,7 +483,8 @@ static unsigned resident_units(const struct cuda_stream *s)
 	return resident_warps(cuda_of(s->stream.gpu)) / (out > 3 ? 4 : out > 1 ? 2 : 1);
 }
 
-static bool resident_block(struct cuda_stream *s, struct gx_block *b)
+/* @last: of the blocks that are posted at once */
+static bool resident_block(struct cuda_stream *s, struct gx_block *b, bool last)
 {
 	struct gx_res_ring *ring = &s->res->ring;
 	struct gx_cut *cut = cuda_block_mem(b)->cut;
@@ -497,6 +499,11 @@ static bool resident_block(struct cuda_stream *s, struct gx_block *b)
 	job.wait_to = ring->copies;
 	if (!s->res->loose && (int32_t)(ring->copies - ring->tail) > 0)
 		job.kind |= GX_RES_WAIT;
+	if (last && gx_res_lone(ring))
+		job.kind |= GX_RES_LONE;
+	gx_res_single(&job);
+	gx_res_even(&job);
+	gx_res_lay(ring, &job);
 	gx_res_post(ring, &job);
 	return true;
 }
@@ -508,7 +515,7 @@ static unsigned resident_unpack(struct cuda_stream *s, struct gx_block *const bl
 
 	if (!resident_ready(s, now_ns))
 		return 0;
-	while (taken < n && resident_block(s, blocks[taken]))
+	while (taken < n && resident_block(s, blocks[taken], taken + 1 == n))
 		taken++;
 	return taken;
 }
@@ -541,6 +548,8 @@ static bool resident_copy(struct cuda_stream *s, const struct gx_gpu_copy list[]
 		job.wait_to = ring->head;
 		if (ring->head != ring->tail && (!s->res->loose || (last && n > 1)))
 			job.kind |= GX_RES_WAIT;
+		if (last && gx_res_lone(ring))
+			job.kind |= GX_RES_LONE;
 		gx_res_post(ring, &job);
 	}
 	ring->copies = ring->head;

@@ -7,6 +7,16 @@
  *
  * In each thread block one warp fetches jobs and puts the thread block's share on a board in shared
  * memory; the other warps take units from there, each at its own pace.
+ *
+ * What orders memory. The CPU stores a slot last; the leader reads its words by acquire loads, or
+ * fences after having read them; so do the others with what the leader repeats. Both empty L1. The
+ * board hands it on to the other warps: arriving at its barriers releases, passing them acquires.
+ * Two steps are weaker than PTX asks for, and stand on what the hardware does, for a fence in each
+ * would cost a lone job 0.25 and 0.6 us. The leader repeats without a release: its loads have
+ * returned by then, over PCIe, so that what the CPU stored before is in memory, and nobody looks
+ * there before he has seen the repeat. And who counts a job's last units does not fence again: each
+ * thread block has fenced for the system before it counted, and that fence returns when its stores
+ * are there. test_gpu rewrites pools under the kernel, in pinned and in GPU memory, for both.
  */
 #include "resident_core.h"
 #include "unpack_dev.cuh"
@@ -18,21 +28,25 @@
 static_assert(sizeof(struct gx_res_job) == GX_RES_WORDS * 4, "same in C and in CUDA");
 static_assert(sizeof(struct gx_res_slot) == GX_RES_WORDS * 8, "same in C and in CUDA");
 
+#define BOUNDS_ONE 65536u /* in task.done: a unit with a descriptor out of bounds */
+
 /* A job on the board of one thread block. Written by the fetching warp while nobody works on it. */
 struct task {
 	struct gx_res_job job;
 	uint32_t number;
-	uint32_t sharers;  /* thread blocks that have units of it */
+	uint32_t sharers;  /* thread blocks that have units of it; 0: the launch ends */
 	uint32_t first, n; /* units of this one */
 	uint32_t next;	   /* of these: the next one to be taken */
-	uint32_t done, worst;
-	uint32_t passed; /* warps that are through with it */
+	uint32_t done;
 };
 
+/*
+ * A ring of tasks. full: the fetching warp has written the task; empty: every other warp is through
+ * with it. Barriers of the hardware's, by which one side waits for the other's accesses.
+ */
 struct board {
 	struct task task[GX_RES_DEPTH];
-	uint32_t head; /* free running: tasks posted */
-	uint32_t ended;
+	uint64_t full[GX_RES_DEPTH], empty[GX_RES_DEPTH];
 };
 
 template <typename word> __device__ static word peek(const word *at)
@@ -53,10 +67,140 @@ __device__ static uint64_t time_ns(void)
 	return t;
 }
 
+/* Of words that both sides write and read at once. */
+__device__ static uint64_t relaxed_load(const uint64_t *at)
+{
+	uint64_t word;
+
+	asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(word) : "l"(at) : "memory");
+	return word;
+}
+
+__device__ static uint64_t acquire_load_gpu(const uint64_t *at)
+{
+	uint64_t word;
+
+	asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(at) : "memory");
+	return word;
+}
+
+__device__ static uint64_t acquire_load_system(const uint64_t *at)
+{
+	uint64_t word;
+
+	asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(word) : "l"(at) : "memory");
+	return word;
+}
+
+__device__ static uint4 quad_load(const struct gx_res_desc *at)
+{
+	uint4 v;
+
+	asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+		     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+		     : "l"(at)
+		     : "memory");
+	return v;
+}
+
+__device__ static void quad_store(struct gx_res_desc *at, uint4 v)
+{
+	asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %4};"
+		     :
+		     : "l"(at), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+		     : "memory");
+}
+
+/* --- the barriers of the board ------------------------------------------------------------------
+ */
+
+__device__ static uint32_t shared_addr(const uint64_t *bar)
+{
+	return (uint32_t)__cvta_generic_to_shared(bar);
+}
+
+__device__ static void bar_init(uint64_t *bar, uint32_t arrivals)
+{
+	asm volatile("mbarrier.init.shared.b64 [%0], %1;"
+		     :
+		     : "r"(shared_addr(bar)), "r"(arrivals)
+		     : "memory");
+}
+
+/* By every lane, for all have written or read: racecheck knows of nothing else that orders them. */
+__device__ static void bar_arrive(uint64_t *bar)
+{
+	asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.shared.b64 state, [%0];\n\t}"
+		     :
+		     : "r"(shared_addr(bar))
+		     : "memory");
+}
+
+/* Is use @use of the barrier, from 0, over? */
+__device__ static bool bar_passed(const uint64_t *bar, uint32_t use)
+{
+	uint32_t passed;
+
+	asm volatile("{\n\t.reg .pred p;\n\t"
+		     "mbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n\t"
+		     "selp.u32 %0, 1, 0, p;\n\t}"
+		     : "=r"(passed)
+		     : "r"(shared_addr(bar)), "r"(use & 1)
+		     : "memory");
+	return passed;
+}
+
+__device__ static void bar_wait(const uint64_t *bar, uint32_t use)
+{
+#if __CUDA_ARCH__ >= 900 /* the warp sleeps, and is awake earlier than one that asks */
+	uint32_t passed;
+
+	do
+		asm volatile("{\n\t.reg .pred p;\n\t"
+			     "mbarrier.try_wait.parity.shared.b64 p, [%1], %2;\n\t"
+			     "selp.u32 %0, 1, 0, p;\n\t}"
+			     : "=r"(passed)
+			     : "r"(shared_addr(bar)), "r"(use & 1)
+			     : "memory");
+	while (!passed);
+#else
+	while (!bar_passed(bar, use))
+		;
+#endif
+}
+
 /* --- the warps that work ------------------------------------------------------------------------
  */
 
-/* All bytes of the job are written; tell who waits: the CPU, and the fetching warps. */
+/* How this kernel copies. */
+struct takes : lanes<true> {
+	const struct gx_res_desc *laid;
+	uint32_t tag;  /* of the descriptors that came with the job; 0: none did */
+	uint32_t last; /* length of the last of them */
+};
+
+__device__ static struct gx_cut cut_get(const struct takes &, const struct gx_unpack_arg *arg,
+					uint32_t unit, uint32_t step)
+{
+	return gx_res_cut(arg, unit, step);
+}
+
+/* The leader repeats them in the GPU's memory, after the job: so they may still be on their way. */
+__device__ static uint4 desc_get(const struct takes &how, const struct gx_unpack_arg *arg,
+				 uint32_t i)
+{
+	uint4 v;
+
+	if (!how.tag)
+		return array_load<true>((const uint4 *)arg->block.desc + i);
+	do
+		v = quad_load(how.laid + i);
+	while (v.y != how.tag || v.w != how.tag);
+	return make_uint4(v.x, i + 1 == arg->block.nr ? how.last : arg->len, v.z, 0);
+}
+
+/* All bytes of the job are there, for the whole system; tell who waits: the CPU, and the fetching
+ * warps. */
 __device__ static void job_finish(const struct gx_res_args &args, const struct task *t,
 				  uint32_t worst)
 {
@@ -64,7 +208,6 @@ __device__ static void job_finish(const struct gx_res_args &args, const struct t
 	bool copy = (t->job.kind & 255) == GX_RES_COPY;
 	uint32_t *status = t->job.arg.block.status;
 
-	fence_system();
 	/* Before the status, so that who sees that knows of the room in the ring, too. */
 	poke(&args.shared->done[slot], t->number + 1);
 	if (status)
@@ -72,68 +215,80 @@ __device__ static void job_finish(const struct gx_res_args &args, const struct t
 	poke(&args.dev->done[slot], t->number + 1);
 }
 
+/* This thread block has done its units of @t. Return: all have. */
+__device__ static bool share_account(const struct gx_res_args &args, const struct task *t,
+				     uint32_t *worst)
+{
+	unsigned long long *count =
+		(unsigned long long *)&args.dev->count[t->number & (GX_RES_RING - 1)];
+	uint64_t all = gx_res_count(t->n, *worst);
+
+	if (t->sharers == 1)
+		return true;
+	all += atomicAdd(count, all);
+	if ((uint32_t)all != t->job.arg.nr_unit)
+		return false;
+	*worst = gx_res_worst(all);
+	poke(count, 0ull);
+	return true;
+}
+
 /*
  * One unit is done. Its stores come before the fence (the warp is synchronised first), the fence
- * before the count: who brings the thread block's count to its end has seen all of them, and who
- * brings the job's count to its end those of all thread blocks.
+ * before the count: who brings the thread block's count to its end has seen all of them, and fences
+ * them for the system, before the thread block counts.
  */
 __device__ static void unit_account(const struct gx_res_args &args, struct task *t, uint32_t worst,
 				    uint32_t lane)
 {
-	unsigned long long *count =
-		(unsigned long long *)&args.dev->count[t->number & (GX_RES_RING - 1)];
-	uint64_t all;
+	uint32_t done = 1 + (worst == GX_BLOCK_BOUNDS ? BOUNDS_ONE : 0);
 
 	__syncwarp();
 	if (lane != 0)
 		return;
-	if (worst > GX_BLOCK_OK)
-		atomicMax(&t->worst, worst);
 	fence_block();
-	if (atomicAdd(&t->done, 1u) + 1 != t->n)
+	done += atomicAdd(&t->done, done);
+	if (done % BOUNDS_ONE != t->n)
 		return;
-	fence_block();
-	worst = max(peek(&t->worst), (uint32_t)GX_BLOCK_OK);
-	if (t->sharers > 1) {
-		all = gx_res_count(t->n, worst);
-		fence_gpu();
-		all += atomicAdd(count, all);
-		if ((uint32_t)all != t->job.arg.nr_unit)
-			return;
-		worst = gx_res_worst(all);
-		poke(count, 0ull);
-	}
-	job_finish(args, t, worst);
+	fence_system();
+	worst = done / BOUNDS_ONE ? GX_BLOCK_BOUNDS : GX_BLOCK_OK;
+	if (share_account(args, t, &worst))
+		job_finish(args, t, worst);
 }
 
+/* A lone job's first units are the warps' by their order; else who is free takes the next one. */
 __device__ static void units_take(const struct gx_res_args &args, struct task *t, uint32_t lane)
 {
-	struct lanes<true> how;
-	uint32_t k, worst;
+	bool own = t->job.kind & GX_RES_LONE;
+	struct takes how;
+	uint32_t k = threadIdx.x / 32 - 1, worst;
 
-	for (;;) {
-		k = lane == 0 ? atomicAdd(&t->next, 1u) : 0;
-		k = __shfl_sync(ALL, k, 0);
+	how.laid = args.dev->desc;
+	how.tag = t->job.kind & GX_RES_LAID ? t->number + 1 : 0;
+	how.last = t->job.arg.block.hint_len;
+	for (;; own = false) {
+		if (!own) {
+			k = lane == 0 ? atomicAdd(&t->next, 1u) : 0;
+			k = __shfl_sync(ALL, k, 0);
+		}
 		if (k >= t->n)
 			break;
 		worst = unit_run(&t->job.arg, t->first + k, t->job.step, how, lane);
 		unit_account(args, t, worst, lane);
 	}
-	__syncwarp();
-	if (lane == 0)
-		atomicAdd(&t->passed, 1u);
 }
 
 __device__ static void work(const struct gx_res_args &args, struct board *board, uint32_t lane)
 {
 	for (uint32_t at = 0;; at++) {
-		while (peek(&board->head) == at)
-			if (peek(&board->ended) && peek(&board->head) == at)
-				return;
-		/* Pairs with the fence before head was written. */
-		fence_block();
-		__syncwarp();
-		units_take(args, &board->task[at & (GX_RES_DEPTH - 1)], lane);
+		uint32_t place = at & (GX_RES_DEPTH - 1);
+		struct task *t = &board->task[place];
+
+		bar_wait(&board->full[place], at / GX_RES_DEPTH);
+		if (!t->sharers)
+			return;
+		units_take(args, t, lane);
+		bar_arrive(&board->empty[place]);
 	}
 }
 
@@ -145,20 +300,50 @@ struct fetch {
 	uint32_t cursor; /* number of the next job */
 	uint32_t posted; /* tasks on the board so far */
 	uint32_t data;
+	uint32_t descs; /* the leader: that came with the last job that had some */
 	bool leader, stopped;
 };
 
 enum { SLOT_WAIT, SLOT_HERE, SLOT_PAST };
 
-__device__ static int slot_read(const struct gx_res_slot *slot, struct fetch *f, uint32_t lane)
+#define LANE_DESCS (GX_RES_DESCS / 32)
+
+/* What a look at the ring has brought: lane's part. */
+struct look {
+	uint64_t word[2];	/* of the next slot, and of the one after it */
+	uint4 desc[LANE_DESCS]; /* that lie beside the ring */
+	bool acquired;		/* the next slot alone */
+};
+
+__device__ static int slot_check(uint64_t word, struct fetch *f)
 {
-	uint64_t word = peek(&slot->word[lane]);
 	int32_t ahead = (int32_t)((uint32_t)(word >> 32) - (f->cursor + 1));
 
 	f->data = (uint32_t)word;
 	if (__all_sync(ALL, ahead == 0))
 		return SLOT_HERE;
 	return __any_sync(ALL, ahead > 0) ? SLOT_PAST : SLOT_WAIT;
+}
+
+/* Has this thread block nothing to do? */
+__device__ static bool board_idle(const struct board *board, const struct fetch *f)
+{
+	uint32_t last = f->posted - 1;
+
+	return __all_sync(ALL, !f->posted || bar_passed(&board->empty[last & (GX_RES_DEPTH - 1)],
+							last / GX_RES_DEPTH));
+}
+
+/*
+ * A fence waits for all that its thread block has under way, a look over PCIe too: so while a lone
+ * job is worked on there is none. For a while, since others may come meanwhile.
+ */
+__device__ static void board_rest(const struct board *board, const struct fetch *f)
+{
+	uint64_t begin_ns = time_ns();
+
+	while (!board_idle(board, f) && __any_sync(ALL, time_ns() - begin_ns < GX_RES_REST_NS))
+		;
 }
 
 __device__ static void jobs_wait(const struct gx_res_dev *dev, uint32_t wait_to, uint32_t lane)
@@ -171,33 +356,41 @@ __device__ static void jobs_wait(const struct gx_res_dev *dev, uint32_t wait_to,
 	fence_gpu();
 }
 
+/* The next place on the board, free to be written. */
+__device__ static struct task *task_place(struct board *board, const struct fetch *f)
+{
+	uint32_t place = f->posted & (GX_RES_DEPTH - 1);
+
+	if (f->posted >= GX_RES_DEPTH)
+		bar_wait(&board->empty[place], f->posted / GX_RES_DEPTH - 1);
+	return &board->task[place];
+}
+
+__device__ static void task_ready(struct board *board, struct fetch *f)
+{
+	bar_arrive(&board->full[f->posted & (GX_RES_DEPTH - 1)]);
+	f->posted++;
+}
+
 /* This thread block's share of the job in f->data. */
 __device__ static void task_post(const struct gx_res_args &args, struct board *board,
-				 struct fetch *f, uint32_t kind, uint32_t sharers, uint32_t lane)
+				 struct fetch *f, uint32_t kind, uint32_t share, uint32_t lane)
 {
-	uint32_t units = __shfl_sync(ALL, f->data, JOB_WORD(arg.nr_unit));
-	uint32_t wait_to = __shfl_sync(ALL, f->data, JOB_WORD(wait_to));
-	uint32_t first = gx_unit_first(units, sharers, blockIdx.x);
-	struct task *t = &board->task[f->posted & (GX_RES_DEPTH - 1)];
+	struct task *t;
 
 	if (kind & GX_RES_WAIT)
-		jobs_wait(args.dev, wait_to, lane);
-	while (f->posted >= GX_RES_DEPTH && peek(&t->passed) != GX_RES_WORKERS)
-		;
-	__syncwarp();
+		jobs_wait(args.dev, __shfl_sync(ALL, f->data, JOB_WORD(wait_to)), lane);
+	t = task_place(board, f);
 	((uint32_t *)&t->job)[lane] = f->data;
 	if (lane == 0) {
 		t->number = f->cursor;
-		t->sharers = sharers;
-		t->first = first;
-		t->n = gx_unit_first(units, sharers, blockIdx.x + 1) - first;
-		t->next = t->done = t->worst = t->passed = 0;
+		t->sharers = gx_res_share_blocks(share);
+		t->first = gx_res_share_first(share, blockIdx.x);
+		t->n = gx_res_share_first(share, blockIdx.x + 1) - t->first;
+		t->next = kind & GX_RES_LONE ? GX_RES_WORKERS : 0;
+		t->done = 0;
 	}
-	__syncwarp();
-	fence_block();
-	f->posted++;
-	if (lane == 0)
-		poke(&board->head, f->posted);
+	task_ready(board, f);
 }
 
 __device__ static void job_stop(const struct gx_res_args &args, struct fetch *f, uint32_t lane)
@@ -223,27 +416,54 @@ __device__ static void job_repeat(const struct gx_res_args &args, const struct f
 	     (uint64_t)(f->cursor + 1) << 32 | f->data);
 }
 
+/* The descriptors that come with a job: most often the look that found it has brought them. */
+__device__ static void descs_repeat(const struct gx_res_args &args, struct fetch *f,
+				    struct look *look, uint32_t lane)
+{
+	uint32_t tag = f->cursor + 1;
+	bool all;
+
+	f->descs = __shfl_sync(ALL, f->data, JOB_WORD(arg.block.nr));
+	do {
+		all = true;
+#pragma unroll
+		for (uint32_t k = 0; k < LANE_DESCS; k++) {
+			uint32_t i = lane + 32 * k;
+
+			if (i >= f->descs)
+				continue;
+			if (look->desc[k].y == tag && look->desc[k].w == tag) {
+				quad_store(&args.dev->desc[i], look->desc[k]);
+				continue;
+			}
+			all = false;
+			look->desc[k] = quad_load(&args.shared->desc[i]);
+		}
+	} while (!__all_sync(ALL, all));
+}
+
+/* What others wait for goes out first. */
 __device__ static void job_take(const struct gx_res_args &args, struct board *board,
-				struct fetch *f, uint32_t lane)
+				struct fetch *f, struct look *look, uint32_t lane)
 {
 	uint32_t kind = __shfl_sync(ALL, f->data, JOB_WORD(kind));
-	uint32_t units = __shfl_sync(ALL, f->data, JOB_WORD(arg.nr_unit));
-	uint32_t step = __shfl_sync(ALL, f->data, JOB_WORD(step));
-	uint32_t sharers = gx_res_sharers(units, step, gridDim.x);
+	uint32_t share = __shfl_sync(ALL, f->data, JOB_WORD(arg.block.hints));
+	bool stop = (kind & 255) == GX_RES_STOP;
+	bool early = f->leader && !stop && gx_res_share_blocks(share) > 1;
 
-	/* What others wait for goes out first; else it would hold up the fence. */
-	if (f->leader && sharers > 1)
+	if (early)
 		job_repeat(args, f, lane);
-	/* Acquire: pairs with the stores of gx_res_post(), also in the other thread blocks, which
-	 * have these words from the leader. Empties L1. */
-	fence_system();
-	if ((kind & 255) == GX_RES_STOP)
+	if (stop)
 		job_stop(args, f, lane);
-	else if (blockIdx.x < sharers)
-		task_post(args, board, f, kind, sharers, lane);
-	if (f->leader && sharers <= 1) /* a STOP has none */
+	else if (blockIdx.x < gx_res_share_blocks(share))
+		task_post(args, board, f, kind, share, lane);
+	if (f->leader && kind & GX_RES_LAID)
+		descs_repeat(args, f, look, lane);
+	if (f->leader && !early)
 		job_repeat(args, f, lane);
 	f->cursor++;
+	if (kind & GX_RES_LONE)
+		board_rest(board, f);
 }
 
 /*
@@ -255,9 +475,45 @@ __device__ static bool leaving(const struct gx_res_args &args, const struct fetc
 {
 	uint64_t now = time_ns();
 
-	if (f->stopped || now - begin_ns > args.life_ns)
-		return true;
-	return seen == SLOT_WAIT && now - last_ns > args.idle_ns;
+	return __any_sync(ALL, f->stopped || now - begin_ns > args.life_ns ||
+				       (seen == SLOT_WAIT && now - last_ns > args.idle_ns));
+}
+
+/*
+ * The leader looks at the ring over PCIe. With nothing to do it acquires the next slot, and brings
+ * as many descriptors from beside the ring as came the last time; with work under way, whose lines
+ * are in L1, it reads two slots, and fences when there is a job.
+ */
+__device__ static void ring_look(const struct gx_res_args &args, const struct fetch *f, bool idle,
+				 struct look *look, uint32_t lane)
+{
+	const struct gx_res_slot *slot = args.shared->slot;
+	const uint64_t *at = &slot[f->cursor & (GX_RES_RING - 1)].word[lane];
+
+	look->acquired = idle;
+#pragma unroll
+	for (uint32_t k = 0; k < LANE_DESCS; k++) {
+		look->desc[k] = make_uint4(0, f->cursor, 0, 0); /* not the tag */
+		if (idle && 32 * k < f->descs)
+			look->desc[k] = quad_load(&args.shared->desc[lane + 32 * k]);
+	}
+	if (idle) {
+		look->word[0] = acquire_load_system(at);
+		return;
+	}
+	look->word[0] = relaxed_load(at);
+	look->word[1] = relaxed_load(&slot[f->cursor + 1 & (GX_RES_RING - 1)].word[lane]);
+}
+
+/* The jobs that a look has brought. */
+__device__ static void jobs_take(const struct gx_res_args &args, struct board *board,
+				 struct fetch *f, struct look *look, uint32_t lane)
+{
+	if (!look->acquired)
+		fence_system();
+	job_take(args, board, f, look, lane);
+	if (!look->acquired && !f->stopped && slot_check(look->word[1], f) == SLOT_HERE)
+		job_take(args, board, f, look, lane);
 }
 
 __device__ static void lead(const struct gx_res_args &args, struct board *board, struct fetch *f,
@@ -265,19 +521,25 @@ __device__ static void lead(const struct gx_res_args &args, struct board *board,
 {
 	uint64_t begin_ns = time_ns(), last_ns = begin_ns;
 	int seen = SLOT_WAIT;
+	struct look look;
 
 	/* The STOP for this launch may have been met by the one before. */
 	f->stopped = gx_res_stopped(&args, args.dev->stop_to);
 	__syncwarp();
 	if (lane == 0 && !f->stopped)
 		args.dev->stop_to = args.launch - 1;
-	while (!__any_sync(ALL, leaving(args, f, seen, begin_ns, last_ns))) {
-		seen = slot_read(&args.shared->slot[f->cursor & (GX_RES_RING - 1)], f, lane);
-		if (seen == SLOT_HERE) {
-			job_take(args, board, f, lane);
-			last_ns = time_ns();
-		}
+	f->descs = args.dev->descs;
+	/* A launch looks once at least, however late it is. */
+	for (bool stays = !f->stopped; stays; stays = !leaving(args, f, seen, begin_ns, last_ns)) {
+		ring_look(args, f, board_idle(board, f), &look, lane);
+		seen = slot_check(look.word[0], f);
+		if (seen != SLOT_HERE)
+			continue;
+		jobs_take(args, board, f, &look, lane);
+		last_ns = time_ns();
 	}
+	if (lane == 0)
+		args.dev->descs = f->descs;
 	__syncwarp();
 	fence_gpu();
 	if (lane == 0)
@@ -291,15 +553,38 @@ __device__ static void follow(const struct gx_res_args &args, struct board *boar
 	int seen;
 
 	do {
-		last = __any_sync(ALL, peek(&args.dev->leaving) == args.launch);
-		if (last) /* pairs with the leader's, after its last slot */
+		const uint64_t *at = &args.dev->slot[f->cursor & (GX_RES_RING - 1)].word[lane];
+		bool idle = board_idle(board, f);
+		uint32_t leave = peek(&args.dev->leaving);
+		uint64_t word = idle ? acquire_load_gpu(at) : relaxed_load(at);
+
+		last = __any_sync(ALL, leave == args.launch);
+		if (last) { /* pairs with the leader's, after its last slot */
 			fence_gpu();
-		seen = slot_read(&args.dev->slot[f->cursor & (GX_RES_RING - 1)], f, lane);
-		if (seen == SLOT_HERE)
-			job_take(args, board, f, lane);
-		else if (seen == SLOT_PAST)
+			word = relaxed_load(at);
+			idle = false;
+		}
+		seen = slot_check(word, f);
+		if (seen == SLOT_HERE) {
+			if (!idle)
+				fence_gpu();
+			job_take(args, board, f, nullptr, lane);
+		} else if (seen == SLOT_PAST) {
 			f->cursor++; /* it is done, and needed nothing from here */
+		}
 	} while (!last || seen != SLOT_WAIT);
+}
+
+__device__ static void fetch_end(const struct gx_res_args &args, struct board *board,
+				 struct fetch *f, uint32_t lane)
+{
+	struct task *t = task_place(board, f);
+
+	if (lane == 0) {
+		t->sharers = 0;
+		args.dev->cursor[blockIdx.x] = f->cursor;
+	}
+	task_ready(board, f);
 }
 
 __device__ static void launch_end(const struct gx_res_args &args)
@@ -318,21 +603,19 @@ extern "C" __global__ void __launch_bounds__(GX_RES_THREADS, 1)
 	__shared__ struct board board;
 	uint32_t lane = threadIdx.x % 32;
 
-	if (threadIdx.x == 0)
-		board.head = board.ended = 0;
+	if (threadIdx.x < GX_RES_DEPTH) {
+		bar_init(&board.full[threadIdx.x], 32);
+		bar_init(&board.empty[threadIdx.x], GX_RES_WORKERS * 32);
+	}
 	__syncthreads();
 	if (threadIdx.x < 32) {
-		struct fetch f = {args.dev->cursor[blockIdx.x], 0, 0, blockIdx.x == 0, false};
+		struct fetch f = {args.dev->cursor[blockIdx.x], 0, 0, 0, blockIdx.x == 0, false};
 
 		if (f.leader)
 			lead(args, &board, &f, lane);
 		else
 			follow(args, &board, &f, lane);
-		__syncwarp();
-		if (lane == 0) {
-			args.dev->cursor[blockIdx.x] = f.cursor;
-			poke(&board.ended, 1u);
-		}
+		fetch_end(args, &board, &f, lane);
 	} else {
 		work(args, &board, lane);
 	}

@@ -17,8 +17,9 @@
 
 #include "unpack_core.h"
 
-#define GX_RES_RING	  64u /* jobs; power of two */
-#define GX_RES_WORDS	  32u /* of a job, one a lane */
+#define GX_RES_RING	  64u  /* jobs; power of two */
+#define GX_RES_WORDS	  32u  /* of a job, one a lane */
+#define GX_RES_DESCS	  128u /* of a lone job that come with it */
 #define GX_RES_BLOCKS_MAX 256u
 #define GX_RES_THREADS	  640
 #define GX_RES_WORKERS	  (GX_RES_THREADS / 32 - 1) /* the other warp fetches jobs */
@@ -28,13 +29,18 @@
 #define GX_RES_LIFE_NS	  1000000u /* a launch takes no job after this */
 #define GX_RES_NEAR	  8u /* mode auto: so many calls in succession, each near the one before */
 #define GX_RES_IDLE_NS	  100000u /* nor after so long without one */
+#define GX_RES_REST_NS                                                                             \
+	3000u /* while a lone job is under way nobody looks for others, for so long */
 
 enum { GX_RES_UNPACK, GX_RES_COPY, GX_RES_STOP };
-#define GX_RES_WAIT 256u /* in kind: not before all jobs up to wait_to are done */
+#define GX_RES_WAIT 256u  /* in kind: not before all jobs up to wait_to are done */
+#define GX_RES_LAID 512u  /* in kind: the descriptors lie beside the ring, see gx_res_desc */
+#define GX_RES_LONE 1024u /* in kind: no other job is out, and none comes with it */
 
 /* What a thread block needs to know of a job. */
 struct gx_res_job {
-	struct gx_unpack_arg arg; /* a copy: block.desc is NULL, see gx_res_copy() */
+	struct gx_unpack_arg arg; /* hints: gx_res_share(); bytes: gx_res_ratio(). Of a copy, and of
+				     a block that is one, desc is NULL */
 	uint32_t kind;
 	uint32_t step;
 	uint32_t wait_to; /* number of the first job that need not be done before */
@@ -46,23 +52,36 @@ struct gx_res_slot {
 	uint64_t word[GX_RES_WORDS]; /* data, and from bit 32 on 1 + the job's number */
 };
 
+/*
+ * A descriptor that comes with its job, so that nobody fetches it once the job is seen. As in a
+ * slot 64 bits are whole by themselves. All have the length of the block, the last hint_len. There
+ * is one set: while it is in use no other job is out.
+ */
+struct gx_res_desc {
+	uint32_t src_off, tag; /* 1 + the job's number */
+	uint32_t dst_off, tag_too;
+};
+
 /* Pinned memory, zero at first. Every line has one writer. */
 struct gx_res_shared {
 	struct gx_res_slot slot[GX_RES_RING]; /* the CPU */
-	uint32_t done[GX_RES_RING];	      /* the GPU: 1 + number of the slot's last job done */
-	uint32_t ended;			      /* the GPU: number of the last launch that ended */
+	struct gx_res_desc desc[GX_RES_DESCS];
+	uint32_t done[GX_RES_RING]; /* the GPU: 1 + number of the slot's last job done */
+	uint32_t ended;		    /* the GPU: number of the last launch that ended */
 	uint32_t unused[31];
 };
 
 /* Memory of the GPU, zero at first. */
 struct gx_res_dev {
 	struct gx_res_slot slot[GX_RES_RING]; /* the leader's, for the others */
-	uint64_t count[GX_RES_RING];	      /* units done, GX_RES_COUNT_*; zero between jobs */
+	struct gx_res_desc desc[GX_RES_DESCS];
+	uint64_t count[GX_RES_RING]; /* units done, GX_RES_COUNT_*; zero between jobs */
 	uint32_t done[GX_RES_RING];
 	uint32_t cursor[GX_RES_BLOCKS_MAX]; /* of each thread block: its next job */
 	uint32_t leaving;		    /* number of the launch that takes no more jobs */
 	uint32_t stop_to;		    /* launches up to this one end at once */
 	uint32_t left;			    /* thread blocks of this launch that have ended */
+	uint32_t descs; /* that came with the last job that had some: the leader expects as many */
 };
 
 struct gx_res_args {
@@ -86,6 +105,57 @@ GX_HD uint32_t gx_res_sharers(uint32_t units, uint32_t step, uint32_t blocks)
 
 	n = n < units ? n : units;
 	return n < blocks ? (uint32_t)n : blocks;
+}
+
+/**
+ * gx_res_share() - @units of a job, in one piece for each of @sharers thread blocks: so a line of
+ * descriptors is read by one or two of them. The CPU divides; the kernel need not.
+ */
+GX_HD uint32_t gx_res_share(uint32_t units, uint32_t sharers)
+{
+	return (sharers - 1) | units % sharers << 8 | units / sharers << 16;
+}
+
+GX_HD uint32_t gx_res_share_blocks(uint32_t share)
+{
+	return (share & 255) + 1;
+}
+
+/** gx_res_share_first() - The first unit of thread block @block, which may be the number of
+ * sharers: all units. */
+GX_HD uint32_t gx_res_share_first(uint32_t share, uint32_t block)
+{
+	uint32_t more = share >> 8 & 255;
+
+	return (share >> 16) * block + (block < more ? block : more);
+}
+
+/** gx_res_ratio() - Descriptors of @len a unit of @step, in 2^-32: see gx_res_cut(). */
+GX_HD uint64_t gx_res_ratio(uint32_t len, uint32_t step)
+{
+	return ((uint64_t)step << 32) / ((uint64_t)len + GX_DESC_WEIGHT);
+}
+
+/**
+ * gx_res_cut() - What gx_cut_get() says, without a division: the product is right, or one too
+ * small, for units are less than 2^16.
+ */
+GX_HD struct gx_cut gx_res_cut(const struct gx_unpack_arg *arg, uint32_t unit, uint32_t step)
+{
+	struct gx_cut end = {arg->block.nr, 0};
+	uint64_t span = (uint64_t)arg->len + GX_DESC_WEIGHT;
+	uint32_t desc = (uint32_t)(unit * arg->block.bytes >> 32);
+	uint64_t into = (uint64_t)unit * step - desc * span;
+
+	if (into >= span) {
+		desc++;
+		into -= span;
+	}
+	if (unit >= arg->nr_unit)
+		return end;
+	if (!arg->len)
+		return arg->cut[unit];
+	return desc < arg->block.nr ? gx_cut_in(desc, arg->len, into, arg->crc) : end;
 }
 
 /* What a thread block adds to a job's count: its units, and in the upper half whether there was a
@@ -122,6 +192,7 @@ _Static_assert(sizeof(struct gx_res_shared) % 128 == 0, "lines have one writer")
 /* The CPU's side of one ring. owner: poll core */
 struct gx_res_ring {
 	struct gx_res_shared *shared;
+	uint32_t blocks;     /* thread blocks of a launch */
 	uint32_t head, tail; /* free running: jobs posted, jobs known to be done */
 	uint32_t copies;     /* number after the last copy: unpacks wait for what is before */
 	uint32_t launched;   /* launches queued */
@@ -145,14 +216,94 @@ static inline void gx_res_post(struct gx_res_ring *r, const struct gx_res_job *j
 {
 	uint64_t *to = r->shared->slot[r->head & (GX_RES_RING - 1)].word;
 	uint64_t seq = (uint64_t)(r->head + 1) << 32;
-	uint32_t word[GX_RES_WORDS];
+	uint32_t word[GX_RES_WORDS], units = job->arg.nr_unit;
+	struct gx_res_job whole = *job;
 
-	__builtin_memcpy(word, job, sizeof(word));
-	/* Release: what the job names (descriptors, cuts) was written before. Pairs with the fence
-	 * of the leader once it has read the slot. */
+	if (units) { /* a STOP has none */
+		whole.arg.block.hints =
+			gx_res_share(units, gx_res_sharers(units, job->step, r->blocks));
+		whole.arg.block.bytes = gx_res_ratio(job->arg.len, job->step);
+	}
+	__builtin_memcpy(word, &whole, sizeof(word));
+	/* Release: what the job names (descriptors, cuts) was written before. Pairs with the
+	 * acquiring loads of the leader, or its fence once it has read the slot. */
 	for (uint32_t i = 0; i < GX_RES_WORDS; i++)
 		__atomic_store_n(&to[i], seq | word[i], __ATOMIC_RELEASE);
 	r->head++;
+}
+
+/**
+ * gx_res_single() - A block of one descriptor is a copy, of which the job says all there is to
+ * know. One that does not fit is left as it is, to be refused like others.
+ */
+static inline void gx_res_single(struct gx_res_job *job)
+{
+	struct gx_unpack_arg *arg = &job->arg;
+	const struct gx_block *b = &arg->block;
+	uint32_t at = arg->only ? 0 : b->aux[0].seg;
+	const struct gx_desc *d = b->desc;
+	struct gx_seg seg;
+
+	if (b->nr != 1 || at >= b->nr_seg || !d->len)
+		return;
+	seg = b->seg[at];
+	if (!gx_desc_fits(d, &seg))
+		return;
+	arg->seg0 = (struct gx_seg){seg.dst_base + d->dst_off, d->len};
+	arg->only = 1;
+	arg->len = d->len;
+	arg->block.src_base += d->src_off;
+	arg->block.desc = NULL;
+}
+
+/**
+ * gx_res_even() - Where all descriptors have one length, have units end where they do, if that
+ * makes them little larger: then no warp copies the end of one and after that the beginning of the
+ * next.
+ */
+static inline void gx_res_even(struct gx_res_job *job)
+{
+	struct gx_unpack_arg *arg = &job->arg;
+	uint64_t span = (uint64_t)arg->len + GX_DESC_WEIGHT;
+	uint64_t parts = span / job->step;
+
+	if (!arg->len || arg->block.nr < 2)
+		return;
+	while (parts && span % parts)
+		parts--;
+	if (!parts || span / parts > (uint64_t)job->step * 5 / 4)
+		return;
+	job->step = (uint32_t)(span / parts);
+	arg->nr_unit = (uint32_t)(parts * arg->block.nr);
+}
+
+/** gx_res_lone() - Is the next job, which none follows at once, alone? */
+static inline bool gx_res_lone(const struct gx_res_ring *r)
+{
+	return r->head == r->tail;
+}
+
+/** gx_res_lay() - Have the descriptors of a lone job come with it, if they can. */
+static inline void gx_res_lay(struct gx_res_ring *r, struct gx_res_job *job)
+{
+	const struct gx_block *b = &job->arg.block;
+	uint64_t tag = (uint64_t)(r->head + 1) << 32, high = 0;
+
+	if (!(job->kind & GX_RES_LONE) || !job->arg.only || !job->arg.len || !b->desc || !b->nr ||
+	    b->nr > GX_RES_DESCS)
+		return;
+	for (uint32_t i = 0; i < b->nr; i++)
+		high |= b->desc[i].dst_off >> 32;
+	if (high)
+		return;
+	for (uint32_t i = 0; i < b->nr; i++) {
+		uint64_t *to = (uint64_t *)&r->shared->desc[i];
+
+		__atomic_store_n(&to[0], tag | b->desc[i].src_off, __ATOMIC_RELAXED);
+		__atomic_store_n(&to[1], tag | b->desc[i].dst_off, __ATOMIC_RELAXED);
+	}
+	job->arg.block.hint_len = b->desc[b->nr - 1].len;
+	job->kind |= GX_RES_LAID;
 }
 
 /**

@@ -144,10 +144,25 @@ template <bool cached, typename word> __device__ static word array_load(const wo
 	return cached ? *at : __ldcv(at);
 }
 
-template <bool cached, bool checks>
-__device__ static struct raw_desc desc_load(const struct gx_unpack_arg *arg, uint32_t i,
-					    uint32_t end)
+/* Where descriptors are, and how cuts are computed: resident.cu does it in its own way. */
+template <typename copier>
+__device__ static uint4 desc_get(const copier &, const struct gx_unpack_arg *arg, uint32_t i)
 {
+	return array_load<copier::cached>((const uint4 *)arg->block.desc + i);
+}
+
+template <typename copier>
+__device__ static struct gx_cut cut_get(const copier &, const struct gx_unpack_arg *arg,
+					uint32_t unit, uint32_t step)
+{
+	return gx_cut_get(arg, unit, step);
+}
+
+template <typename copier>
+__device__ static struct raw_desc desc_load(const copier &how, const struct gx_unpack_arg *arg,
+					    uint32_t i, uint32_t end)
+{
+	constexpr bool cached = copier::cached;
 	struct raw_desc raw = {make_uint4(0, 0, 0, 0), 0, 0, 0};
 
 	if (i >= end)
@@ -156,8 +171,8 @@ __device__ static struct raw_desc desc_load(const struct gx_unpack_arg *arg, uin
 		raw.d.y = arg->len;
 		return raw;
 	}
-	raw.d = array_load<cached>((const uint4 *)arg->block.desc + i);
-	if (checks) {
+	raw.d = desc_get(how, arg, i);
+	if (copier::checks) {
 		uint2 aux = array_load<cached>((const uint2 *)(arg->block.aux + i));
 
 		raw.seg = aux.x & 0xffff;
@@ -168,8 +183,8 @@ __device__ static struct raw_desc desc_load(const struct gx_unpack_arg *arg, uin
 	return raw;
 }
 
-/* What was copied has another CRC: the descriptor says so to whoever reaps the block. By one lane; the
- * fences before the block's status order it too. */
+/* What was copied has another CRC: the descriptor says so to whoever reaps the block. By one lane;
+ * the fences before the block's status order it too. */
 __device__ static void desc_bad(const struct gx_unpack_arg *arg, uint32_t i, uint32_t flags)
 {
 	*(volatile uint16_t *)&arg->block.aux[i].flags = (uint16_t)(flags | GX_AUX_BAD);
@@ -202,8 +217,7 @@ __device__ static struct gx_piece piece_make(const struct gx_unpack_arg *arg,
 
 /*
  * How a warp copies pieces: here through its registers. @fresh: the kernel outlives what it reads;
- * it has emptied L1 with the fence by which it takes a job, so that descriptors may come from
- * there.
+ * taking a job empties L1, so that descriptors may come from there.
  */
 template <bool fresh> struct lanes {
 	static constexpr uint32_t fetch = 32;
@@ -227,12 +241,11 @@ template <typename copier>
 __device__ static uint32_t unit_run(const struct gx_unpack_arg *arg, uint32_t unit, uint32_t step,
 				    copier &how, uint32_t lane)
 {
-	struct gx_cut from = gx_cut_get(arg, unit, step);
-	struct gx_cut to = gx_cut_get(arg, unit + 1, step);
+	struct gx_cut from = cut_get(how, arg, unit, step);
+	struct gx_cut to = cut_get(how, arg, unit + 1, step);
 	uint32_t end = gx_cut_end(&to);
 	uint32_t fetch = lane < copier::fetch ? end : 0;
-	struct raw_desc next,
-		raw = desc_load<copier::cached, copier::checks>(arg, from.desc + lane, fetch);
+	struct raw_desc next, raw = desc_load(how, arg, from.desc + lane, fetch);
 	uint32_t worst = GX_BLOCK_OK;
 
 	for (uint32_t base = from.desc; base < end; base += copier::fetch, raw = next) {
@@ -240,8 +253,7 @@ __device__ static uint32_t unit_run(const struct gx_unpack_arg *arg, uint32_t un
 			piece_make<copier::cached>(arg, raw, base + lane, fetch, &from, &to);
 		uint32_t todo = __ballot_sync(ALL, p.len != 0);
 
-		next = desc_load<copier::cached, copier::checks>(arg, base + copier::fetch + lane,
-								 fetch);
+		next = desc_load(how, arg, base + copier::fetch + lane, fetch);
 		worst = max(worst, p.status);
 		if (copier::checks && p.len == 0 && p.status == GX_BLOCK_OK &&
 		    raw.flags & GX_AUX_CRC && raw.crc != 0) { /* of nothing it is 0 */

@@ -153,6 +153,27 @@ static bool resident_read(const struct gx_res_args *a, uint32_t cursor, struct g
 	return true;
 }
 
+/* The descriptors that came with the job, in the place of those that it was made from. */
+static void resident_laid(const struct gx_res_args *a, uint32_t cursor, struct gx_res_job *job)
+{
+	static _Thread_local struct gx_desc desc[GX_RES_DESCS];
+	uint32_t nr = job->arg.block.nr;
+
+	if (nr > GX_RES_DESCS)
+		abort();
+	for (uint32_t i = 0; i < nr; i++) {
+		const uint64_t *from = (const uint64_t *)&a->shared->desc[i];
+		uint64_t src = __atomic_load_n(&from[0], __ATOMIC_ACQUIRE);
+		uint64_t dst = __atomic_load_n(&from[1], __ATOMIC_ACQUIRE);
+
+		if (src >> 32 != (uint32_t)(cursor + 1) || dst >> 32 != src >> 32)
+			abort(); /* another job's */
+		desc[i] = (struct gx_desc){(uint32_t)src, job->arg.len, (uint32_t)dst};
+	}
+	desc[nr - 1].len = job->arg.block.hint_len;
+	job->arg.block.desc = desc;
+}
+
 /* A job that waits for others finds them done: one comes after the other here. */
 static void resident_job(const struct gx_res_args *a, uint32_t cursor, const struct gx_res_job *job)
 {
@@ -188,8 +209,10 @@ static void resident_run(const struct gx_res_args *a)
 			sched_yield();
 			continue;
 		}
-		if (job.kind == GX_RES_STOP)
+		if ((job.kind & 255) == GX_RES_STOP)
 			a->dev->stop_to = job.value;
+		if (job.kind & GX_RES_LAID)
+			resident_laid(a, *a->dev->cursor, &job);
 		resident_job(a, (*a->dev->cursor)++, &job);
 		last_ns = now_ns;
 	}

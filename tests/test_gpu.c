@@ -1302,9 +1302,9 @@ static void resident__refused_blocks_keep_their_status(void **state)
 
 /* @round's bytes of the pool, and where fragment @i of 40 goes: sectors are shared by neighbours.
  */
-static void pool_fill(uint8_t *pool, unsigned round)
+static void pool_fill(uint8_t *pool, unsigned round, size_t len)
 {
-	for (unsigned i = 0; i < 16384; i++)
+	for (size_t i = 0; i < len; i++)
 		pool[i] = (uint8_t)(i * 7 + round * 31 + (i >> 8));
 }
 
@@ -1321,7 +1321,7 @@ static void rewritten(struct fix *f, uint8_t *pool, bool by_copy)
 	f->b[0].src_base = (uintptr_t)pool;
 	f->b[0].seg[0] = (struct gx_seg){(uintptr_t)f->got, DST_B};
 	for (unsigned round = 0; round < (getenv("GX_FAKE_CUDA") ? 100 : 3000); round++) {
-		pool_fill(src, round);
+		pool_fill(src, round, 16384);
 		if (by_copy)
 			while (ops->copy(f->s, &(struct gx_gpu_copy){pool, src, 16384}, 1,
 					 &f->flags[0], round, gx_now_ns()))
@@ -1344,6 +1344,60 @@ static void resident__pool_rewritten(void **state)
 	assert_int_equal(ops->mem_alloc(gpu, 16384, &src), 0);
 	rewritten(f, src, true);
 	ops->mem_free(gpu, src, 16384);
+}
+
+/* Fragments of one length, in a pool that every round writes anew and in another order: into host
+ * memory. Now and then one does not fit. */
+static uint32_t lone_fill(struct fix *f, unsigned round, uint32_t nr, uint32_t len, uint32_t bad)
+{
+	uint32_t turn = fix_random(f) % nr, last = 1 + fix_random(f) % len;
+
+	f->b[0].nr = 0;
+	pool_fill(f->host, round, (size_t)nr * len);
+	memset(f->got, POISON, (size_t)nr * len);
+	for (uint32_t i = 0; i < nr; i++)
+		desc_add(f, 0,
+			 (struct gx_desc){(i + turn) % nr * len, i + 1 == nr ? last : len,
+					  i == bad ? DST_B : (uint64_t)i * len},
+			 false);
+	return turn;
+}
+
+static void lone_check(struct fix *f, uint32_t nr, uint32_t len, uint32_t turn, uint32_t bad)
+{
+	for (uint32_t i = 0; i < nr; i++) {
+		const uint8_t *got = f->got + (size_t)i * len;
+
+		if (i == bad)
+			for (uint32_t k = 0; k < f->b[0].desc[i].len; k++)
+				assert_int_equal(got[k], POISON);
+		else
+			assert_memory_equal(got, f->host + (size_t)((i + turn) % nr) * len,
+					    f->b[0].desc[i].len);
+	}
+}
+
+/* Lone blocks, whose descriptors come with the job if they are 2 to 128; a block of one is a copy.
+ */
+static void resident__lone_blocks(void **state)
+{
+	struct fix *f = *state;
+
+	f->b[0].src_base = (uintptr_t)f->host;
+	f->b[0].seg[0] = (struct gx_seg){(uintptr_t)f->got, DST_B};
+	for (unsigned round = 0; round < (getenv("GX_FAKE_CUDA") ? 300 : 4000); round++) {
+		uint32_t nr = round % 3 ? 1 + fix_random(f) % 9 : 1 + fix_random(f) % 140;
+		uint32_t most = round % 4 ? 16384 : 400000;
+		uint32_t len = 1 + fix_random(f) % (most / nr);
+		uint32_t bad = round % 50 == 49 ? fix_random(f) % nr : nr;
+		uint32_t turn = lone_fill(f, round, nr, len, bad);
+
+		blocks_launch(f, 1);
+		assert_int_equal(block_wait(f, 0), bad < nr ? GX_BLOCK_BOUNDS : GX_BLOCK_OK);
+		lone_check(f, nr, len, turn, bad);
+	}
+	f->b[0].nr = 0;
+	f->b[0].seg[0] = (struct gx_seg){(uintptr_t)f->dst, DST_B};
 }
 
 /* Unordered copies: each list tells its own end, and its end alone. */
@@ -1608,11 +1662,9 @@ static int late_run(void)
 static int auto_run(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(auto__by_load),
-		TEST(resident__idle_between),
-		TEST(resident__busy_for_long),
-		TEST(resident__pool_rewritten),
-		TEST(resident__others_wait_bounded),
+		TEST(auto__by_load),	       TEST(resident__idle_between),
+		TEST(resident__busy_for_long), TEST(resident__pool_rewritten),
+		TEST(resident__lone_blocks),   TEST(resident__others_wait_bounded),
 	};
 
 	ops = &gx_gpu_cuda_ops;
@@ -1623,10 +1675,15 @@ static int auto_run(void)
 static int resident_run(struct gx_gpu_cfg how)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(resident__idle_between),	 TEST(resident__busy_for_long),
-		TEST(resident__ring_full),	 TEST(resident__order_of_kinds),
-		TEST(resident__lists_of_copies), TEST(resident__refused_blocks_keep_their_status),
-		TEST(resident__pool_rewritten),	 TEST(resident__others_wait_bounded),
+		TEST(resident__idle_between),
+		TEST(resident__busy_for_long),
+		TEST(resident__ring_full),
+		TEST(resident__order_of_kinds),
+		TEST(resident__lists_of_copies),
+		TEST(resident__refused_blocks_keep_their_status),
+		TEST(resident__pool_rewritten),
+		TEST(resident__lone_blocks),
+		TEST(resident__others_wait_bounded),
 	};
 
 	ops = &gx_gpu_cuda_ops;

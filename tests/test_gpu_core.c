@@ -368,12 +368,15 @@ static void res_sharers__none_for_nothing(void **state)
 		for (uint32_t blocks = 1; blocks <= 132; blocks += 13) {
 			uint32_t sharers = gx_res_sharers(units, GX_UNIT_MIN, blocks);
 
+			uint32_t share = gx_res_share(units, sharers);
+
 			assert_in_range(sharers, 1, GX_MIN(blocks, units));
-			assert_int_equal(gx_unit_first(units, sharers, 0), 0);
-			assert_int_equal(gx_unit_first(units, sharers, sharers), units);
+			assert_int_equal(gx_res_share_blocks(share), sharers);
+			assert_int_equal(gx_res_share_first(share, 0), 0);
+			assert_int_equal(gx_res_share_first(share, sharers), units);
 			for (uint32_t b = 0; b < sharers; b++)
-				assert_true(gx_unit_first(units, sharers, b) <
-					    gx_unit_first(units, sharers, b + 1));
+				assert_true(gx_res_share_first(share, b) <
+					    gx_res_share_first(share, b + 1));
 		}
 	assert_int_equal(gx_res_sharers(32, GX_UNIT_MIN, 132), 1);
 	assert_int_equal(gx_res_sharers(304, 1u << 20, 132), 132);
@@ -411,7 +414,8 @@ static void res_done_from__all_jobs_before(void **state)
 static void res_ring__room_and_words(void **state)
 {
 	struct gx_res_shared *sh = calloc(1, sizeof(*sh));
-	struct gx_res_ring r = {.shared = sh, .head = 0xfffffff0u, .tail = 0xfffffff0u};
+	struct gx_res_ring r = {
+		.blocks = 4, .shared = sh, .head = 0xfffffff0u, .tail = 0xfffffff0u};
 	struct gx_res_job job = {.kind = 7, .value = 0x12345678};
 
 	for (uint32_t i = 0; i < GX_RES_RING; i++) {
@@ -442,7 +446,7 @@ static void res_ring__room_and_words(void **state)
 static void res_ring__launches(void **state)
 {
 	struct gx_res_shared *sh = calloc(1, sizeof(*sh));
-	struct gx_res_ring r = {.shared = sh};
+	struct gx_res_ring r = {.blocks = 4, .shared = sh};
 	struct gx_res_job job = {.kind = GX_RES_UNPACK};
 
 	assert_false(gx_res_wants_launch(&r, 1000));
@@ -466,7 +470,7 @@ static void res_ring__launches(void **state)
 static void res_ring__stop(void **state)
 {
 	struct gx_res_shared *sh = calloc(1, sizeof(*sh));
-	struct gx_res_ring r = {.shared = sh};
+	struct gx_res_ring r = {.blocks = 4, .shared = sh};
 	struct gx_res_args args = {.launch = 2};
 
 	gx_res_launch(&r, 0);
@@ -490,7 +494,7 @@ static void res_ring__stop(void **state)
 static void res_pays__by_load(void **state)
 {
 	struct gx_res_shared *sh = calloc(1, sizeof(*sh));
-	struct gx_res_ring r = {.shared = sh};
+	struct gx_res_ring r = {.blocks = 4, .shared = sh};
 	struct gx_res_auto a = {0};
 	uint64_t now_ns = 1u << 30;
 
@@ -525,6 +529,135 @@ static void res_copy__is_one_descriptor(void **state)
 	assert_int_equal(job.arg.block.nr, 0);
 }
 
+/* What the kernel computes without dividing, for all shapes of units. */
+static void res_cut__as_by_division(void **state)
+{
+	uint32_t len[] = {1, 64, 1392, 2049, 4096, 8941, 65536, 1u << 20, 0xfffffff0u};
+
+	for (unsigned l = 0; l < GX_ARRAY_SIZE(len); l++)
+		for (uint32_t step = GX_UNIT_MIN; step < 400000; step += step / 3 + 128) {
+			struct gx_unpack_arg arg = {.len = len[l], .block.nr = 2048};
+			uint64_t weight = 2048 * ((uint64_t)len[l] + GX_DESC_WEIGHT);
+
+			arg.nr_unit = GX_MIN(gx_unpack_units(weight, step), 65535);
+			arg.block.bytes = gx_res_ratio(arg.len, step);
+			for (uint32_t unit = 0; unit <= arg.nr_unit; unit++) {
+				struct gx_cut a = gx_cut_get(&arg, unit, step);
+				struct gx_cut b = gx_res_cut(&arg, unit, step);
+
+				assert_memory_equal(&a, &b, sizeof(a));
+			}
+		}
+}
+
+/* A block of @nr descriptors of @len bytes, planned as a job. */
+static void job_make(struct gx_res_job *job, struct gx_block *b, uint32_t nr, uint32_t len)
+{
+	static struct gx_unpack_args args;
+	static struct gx_cut cut[GX_UNITS_MAX + 1];
+	struct gx_cut *cuts = cut;
+
+	b->nr = nr;
+	for (uint32_t i = 0; i < nr; i++)
+		b->desc[i] = (struct gx_desc){7 * i, len, (uint64_t)i * len};
+	gx_unpack_plan(&args, &b, &cuts, 1, 304);
+	*job = (struct gx_res_job){.arg = args.arg[0], .step = args.step};
+}
+
+/* Every byte is in one unit, and no unit has the end of one descriptor and the beginning of the
+ * next. */
+static void res_even__units_end_with_descriptors(void **state)
+{
+	static struct gx_desc desc[200];
+	static struct gx_desc_aux aux[200];
+	struct gx_seg seg = {4096, 1u << 30};
+	struct gx_block b = {.desc = desc, .aux = aux, .seg = &seg, .nr_seg = 1};
+	struct gx_res_job job;
+
+	job_make(&job, &b, 128, 4096);
+	gx_res_even(&job);
+	assert_int_equal(job.arg.nr_unit, 256);
+	for (uint32_t unit = 0; unit < 256; unit++) {
+		struct gx_cut from = gx_cut_get(&job.arg, unit, job.step);
+		struct gx_cut to = gx_cut_get(&job.arg, unit + 1, job.step);
+
+		assert_int_equal(from.desc, unit / 2);
+		assert_int_equal(from.off == 0, unit % 2 == 0);
+		assert_int_equal(to.desc, (unit + 1) / 2);
+	}
+	job_make(&job, &b, 128, 1392); /* smaller than a unit: as it was */
+	gx_res_even(&job);
+	assert_int_equal(job.step, GX_UNIT_MIN);
+	job_make(&job, &b, 1, 1 << 20);
+	gx_res_even(&job);
+	assert_in_range(job.arg.nr_unit, 256, 304);
+}
+
+static void res_single__is_a_copy(void **state)
+{
+	struct gx_desc desc = {100, 5000, 200};
+	struct gx_desc_aux aux = {.seg = 1};
+	struct gx_seg seg[] = {{0x10000, 10}, {0x20000, 5200}};
+	struct gx_block b = {.src_base = 0x1000, .desc = &desc, .aux = &aux, .seg = seg};
+	struct gx_res_job job = {.arg.block = b};
+
+	job.arg.block.nr = 1;
+	job.arg.block.nr_seg = 2;
+	gx_res_single(&job);
+	assert_null(job.arg.block.desc);
+	assert_int_equal(job.arg.block.src_base, 0x1000 + 100);
+	assert_int_equal(job.arg.seg0.dst_base, 0x20000 + 200);
+	assert_int_equal(job.arg.seg0.dst_len, 5000);
+	assert_int_equal(job.arg.len, 5000);
+	seg[1].dst_len--; /* does not fit: as it was, to be refused by the kernel */
+	job = (struct gx_res_job){.arg.block = b};
+	job.arg.block.nr = 1;
+	job.arg.block.nr_seg = 2;
+	gx_res_single(&job);
+	assert_non_null(job.arg.block.desc);
+	aux.seg = 2; /* names none */
+	gx_res_single(&job);
+	assert_non_null(job.arg.block.desc);
+}
+
+/* Descriptors come with a job that is alone, has one destination, and offsets of 32 bits. */
+static void res_lay__if_alone(void **state)
+{
+	static struct gx_desc desc[200];
+	static struct gx_desc_aux aux[200];
+	struct gx_seg seg = {4096, 1ull << 40};
+	struct gx_block b = {.desc = desc, .aux = aux, .seg = &seg, .nr_seg = 1};
+	struct gx_res_shared *sh = calloc(1, sizeof(*sh));
+	struct gx_res_ring r = {.blocks = 4, .shared = sh};
+	struct gx_res_job job;
+
+	job_make(&job, &b, 128, 4096);
+	gx_res_lay(&r, &job);
+	assert_false(job.kind & GX_RES_LAID);
+	assert_true(gx_res_lone(&r));
+	job.kind = GX_RES_LONE;
+	desc[127].dst_off = 1ull << 32;
+	gx_res_lay(&r, &job);
+	assert_false(job.kind & GX_RES_LAID);
+	desc[127] = (struct gx_desc){5, 77, 0xfffffff0u};
+	gx_res_lay(&r, &job);
+	assert_true(job.kind & GX_RES_LAID);
+	assert_int_equal(job.arg.block.hint_len, 77);
+	assert_int_equal(sh->desc[127].src_off, 5);
+	assert_int_equal(sh->desc[127].dst_off, 0xfffffff0u);
+	for (unsigned i = 0; i < 128; i++) {
+		assert_int_equal(sh->desc[i].tag, 1);
+		assert_int_equal(sh->desc[i].tag_too, 1);
+	}
+	gx_res_post(&r, &job);
+	assert_false(gx_res_lone(&r));
+	job_make(&job, &b, 129, 4096); /* more than there is room for */
+	job.kind = GX_RES_LONE;
+	gx_res_lay(&r, &job);
+	assert_false(job.kind & GX_RES_LAID);
+	free(sh);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -549,6 +682,10 @@ int main(void)
 		cmocka_unit_test(res_ring__stop),
 		cmocka_unit_test(res_pays__by_load),
 		cmocka_unit_test(res_copy__is_one_descriptor),
+		cmocka_unit_test(res_cut__as_by_division),
+		cmocka_unit_test(res_even__units_end_with_descriptors),
+		cmocka_unit_test(res_single__is_a_copy),
+		cmocka_unit_test(res_lay__if_alone),
 	};
 
 	return cmocka_run_group_tests_name("gpu_core", tests, NULL, NULL);
