@@ -62,9 +62,10 @@ static int opts_check(const struct gx_opts *o)
 		return gx_fail(-EINVAL, "chunk of %u bytes: 4K to 64M", o->chunk_b);
 	if (o->window < 1 || o->window > 1024)
 		return gx_fail(-EINVAL, "window of %u chunks: 1 to 1024", o->window);
-	if (o->quantum_b % 16 || (o->quantum_b && o->quantum_b < GX_WIRE_QUANTUM_MIN))
-		return gx_fail(-EINVAL, "quantum of %u bytes: a multiple of 16 from %d",
-			       o->quantum_b, GX_WIRE_QUANTUM_MIN);
+	if (o->quantum_b % 16 || o->quantum_b > GX_WIRE_QUANTUM_MAX ||
+	    (o->quantum_b && o->quantum_b < GX_WIRE_QUANTUM_MIN))
+		return gx_fail(-EINVAL, "quantum of %u bytes: a multiple of 16 from %d to %d",
+			       o->quantum_b, GX_WIRE_QUANTUM_MIN, GX_WIRE_QUANTUM_MAX);
 	if (o->quantum_b > o->chunk_b)
 		return gx_fail(-EINVAL, "quantum of %u bytes is larger than a chunk of %u",
 			       o->quantum_b, o->chunk_b);

@@ -213,6 +213,7 @@ def usage_gxd(tools):
             (["--mem", "kv=host:1M", "--check-by", "gpu"], ["gpu", "cpu"]),
             (["--mem", "kv=host:1M", "--bounce", "gpu", "--check-by", "cpu"], ["CPU cannot check", "--bounce host"]),
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--chunk", "5"], ["chunk"]),
+            (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--quantum", "64K"], ["65536", "65520"]),
             (["serve"], ["serve"])):
         tools.gxd(*args).must(USAGE, *words)
     expect("gxd " in tools.gxd("--version").must(OK).out)

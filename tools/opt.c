@@ -360,7 +360,7 @@ int opt_gx(int key, const char *arg, struct gx_opts *opts, char why[OPT_WHY_MAX]
 		{"window", "a number from 1 to 1024"},
 		{"chunk", "a size such as 4096, 512K or 4M, below 4G"},
 		{"slots", "a number from 1 to 16777216"},
-		{"quantum", "a size such as 1280, 4096 or 8K, below 4G"},
+		{"quantum", "a size such as 1280, 4096 or 8K, at most 65520"},
 		{"unpack", "kernel, resident, d2d, host, none or auto"},
 		{"bounce", "host, gpu or gpu:N"},
 		{"sms", "a number from 1 to 4096"},

@@ -14,6 +14,7 @@
 #define GX_WIRE_VERSION	    1
 #define GX_WIRE_HDR_B	    38 /* IPv4: payload starts at byte 80 of the frame */
 #define GX_WIRE_QUANTUM_MIN 1280
+#define GX_WIRE_QUANTUM_MAX 65520 /* plen has 16 bits */
 #define GX_WIRE_ACK_WORDS   16				 /* at most; 8 by default */
 #define GX_WIRE_ACK_MAX	    (48 + 8 * GX_WIRE_ACK_WORDS) /* bytes */
 #define GX_WIRE_INLINE_MAX  1024			 /* bytes of data that an OPEN may carry */
