@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What one received packet costs in instructions: two contexts of one process over shm, turned in
- * turn by this thread. Run under callgrind, which counts only inside server_turn(): valgrind
- * --tool=callgrind --toggle-collect=server_turn build/tests/count_rx 64. A second argument, cpu or
- * unpack, is who checks payload; without, nobody does. Prints the packets that the server received
- * while it was counted; docs/performance.md has the method and the figures.
+ * turn by this thread. Run under callgrind, which counts only inside server_turn(), or
+ * client_turn(): valgrind --tool=callgrind --toggle-collect=server_turn build/tests/count_rx 64. A
+ * second argument, cpu or unpack, is who checks payload; without, or with none, nobody does. A
+ * third, gpu: the server's bounce pool and the memory at both ends are a GPU's (or a fake one's).
+ * Prints the packets that the server received while it was counted; docs/performance.md has the
+ * method and the figures.
  */
 #include <gx/gx.h>
 
 #include <stdio.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,28 +26,39 @@ static void check(int ret, const char *what)
 }
 
 bool server_turn(struct gx_core *core, uint64_t now);
+bool client_turn(struct gx_core *core, uint64_t now);
 
-__attribute__((noinline)) bool server_turn(struct gx_core *core, uint64_t now)
+__attribute__((noipa)) bool server_turn(struct gx_core *core, uint64_t now)
 {
 	return gx_core_turn(core, now);
 }
 
-static void context(struct gx **out, const char *who)
+__attribute__((noipa)) bool client_turn(struct gx_core *core, uint64_t now)
+{
+	return gx_core_turn(core, now);
+}
+
+/* @pool: payload to it lands in the memory of a GPU. */
+static void context(struct gx **out, const char *who, bool pool)
 {
 	const char *const ports[] = {"shm"};
 	struct gx_opts opts = GX_INIT(opts);
 
 	opts.ports = ports;
 	opts.nr_ports = 1;
-	opts.integrity = who != NULL;
+	opts.integrity = strcmp(who, "none") != 0;
 	opts.integrity_set = true;
-	opts.check = who && !strcmp(who, "unpack") ? GX_CHECK_UNPACK : GX_CHECK_CPU;
+	opts.check = !strcmp(who, "unpack") ? GX_CHECK_UNPACK : GX_CHECK_CPU;
+	opts.bounce = pool ? GX_BOUNCE_CUDA : GX_BOUNCE_HOST;
 	check(gx_open(&opts, out), "open");
 }
 
 int main(int argc, char *argv[])
 {
 	unsigned messages = argc > 1 ? atoi(argv[1]) : 16;
+	const char *who = argc > 2 ? argv[2] : "none";
+	bool pool = argc > 3 && !strcmp(argv[3], "gpu");
+	enum gx_mem_kind kind = pool ? GX_MEM_CUDA : GX_MEM_HOST;
 	struct gx_region region = GX_INIT(region);
 	struct gx_connect_opts how = GX_INIT(how);
 	struct gx_op op = GX_INIT(op);
@@ -52,13 +66,14 @@ int main(int argc, char *argv[])
 	struct gx_core *at, *from;
 	struct gx_conn *conn;
 	struct gx_comp comp;
-	struct gx_mem *mem;
+	struct gx_mem *mem, *from_mem;
 	uint64_t pkts = 0;
 	char addr[32];
 
-	context(&server, argc > 2 ? argv[2] : NULL);
-	context(&client, argc > 2 ? argv[2] : NULL);
-	check(gx_mem_alloc(server, GX_MEM_HOST, 0, MESSAGE_B, &mem), "memory");
+	context(&server, who, pool);
+	context(&client, who, false);
+	check(gx_mem_alloc(server, kind, 0, MESSAGE_B, &mem), "memory");
+	check(gx_mem_alloc(client, kind, 0, MESSAGE_B, &from_mem), "memory");
 	check(gx_mem_share(mem, "kv", GX_ACCESS_PUT), "region");
 	snprintf(addr, sizeof(addr), "127.0.0.1:%d", gx_listen(server, "127.0.0.1:0"));
 	how.link = "packet";
@@ -68,14 +83,15 @@ int main(int argc, char *argv[])
 	at = gx_core(server, 0);
 	from = gx_core(client, 0);
 	op.kind = GX_OP_PUT;
-	op.addr = malloc(MESSAGE_B);
+	op.mem = from_mem;
 	op.len = MESSAGE_B;
 	op.token = region.token;
-	memset(op.addr, 1, op.len);
+	if (!pool)
+		memset(gx_mem_addr(from_mem), 1, op.len);
 	for (unsigned i = 0; i < messages; i++) {
 		check(gx_post(gx_conn_ep(conn, 0), &op, 1), "post");
 		while (!gx_poll(from, &comp, 1)) {
-			gx_core_turn(from, gx_now());
+			client_turn(from, gx_now());
 			server_turn(at, gx_now());
 		}
 		check(comp.status, "put");
@@ -86,6 +102,5 @@ int main(int argc, char *argv[])
 	gx_conn_close(conn);
 	gx_close(client);
 	gx_close(server);
-	free(op.addr);
 	return 0;
 }
