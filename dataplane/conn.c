@@ -159,8 +159,6 @@ static void ep_say_quantum(struct gx_conn *c, struct gx_ep *ep)
 {
 	uint32_t now = atomic_load_explicit(&ep->quantum_b, memory_order_relaxed);
 
-	if (!ep->quantum_said)
-		ep->quantum_said = c->agreed.quantum;
 	if (!now || now >= ep->quantum_said)
 		return;
 	gx_warn("peer %s: packets of %u bytes do not get through on lane %u: going on with %u, "
@@ -382,6 +380,9 @@ static int info_run(void *arg)
 		if (now)
 			info->quantum_b = GX_MIN(info->quantum_b, now);
 	}
+	info->quantum_in_b = c->agreed.quantum;
+	if (p->port)
+		info->quantum_in_b = GX_MIN(c->agreed.quantum, p->port->caps.payload_max);
 	info->chunk_b = c->agreed.chunk_b;
 	info->window = c->agreed.window;
 	info->integrity = c->agreed.integrity;

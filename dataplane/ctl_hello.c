@@ -421,12 +421,26 @@ void ctl_hello_passed(struct ctl_conn *cc, int fds[], unsigned n)
 
 /* ---- Client: CONNECT ---- */
 
+/* Does either end put payload into the memory of a GPU, and is there no wire whose MTU bounds
+ * packets? Then each sends what the other's slots take, and what is agreed is the most of both. */
+static bool lanes_pool(const struct ctl_conn *cc, int peer_i)
+{
+	uint32_t flags = lanes_port(cc)->caps.flags;
+
+	return (flags & GX_PORT_LOCAL) &&
+	       ((flags | cc->conn->peer.ports[peer_i].flags) & GX_PORT_RX_GPU);
+}
+
 static uint32_t connect_quantum(const struct ctl_conn *cc, int peer_i)
 {
 	const struct gx_port_caps *caps = &lanes_port(cc)->caps;
 	uint32_t own = cc->ctl->gx->opts.quantum_b, best, max;
 
-	best = GX_MIN(caps->payload_best, cc->conn->peer.ports[peer_i].payload_best);
+	best = cc->conn->peer.ports[peer_i].payload_best;
+	if (lanes_pool(cc, peer_i) && !own)
+		return GX_MIN(GX_MAX(caps->payload_best, best), (uint32_t)GX_WIRE_QUANTUM_MAX) &
+		       ~15u;
+	best = GX_MIN(caps->payload_best, best);
 	max = GX_MIN(caps->payload_max, cc->conn->peer.ports[peer_i].payload_max);
 	if (own > max)
 		gx_warn("peer %s: quantum %u lowered to %u, the most that port %s carries there",
@@ -650,6 +664,17 @@ static bool connect_link_take(struct ctl_conn *cc, const struct gx_hello_lanes *
 	return true;
 }
 
+/* The largest packets of either end. */
+static uint32_t accept_quantum_max(const struct ctl_conn *cc, const char *port)
+{
+	int peer_i = hello_port_find(&cc->conn->peer, port);
+	uint32_t max = lanes_port(cc)->caps.payload_max;
+
+	if (peer_i >= 0 && !cc->ctl->gx->opts.quantum_b && lanes_pool(cc, peer_i))
+		max = GX_MAX(max, cc->conn->peer.ports[peer_i].payload_max);
+	return GX_MIN(max, (uint32_t)GX_WIRE_QUANTUM_MAX);
+}
+
 /* The client's options hold; ours are the most it gets. Return: false when no packet fits. */
 static bool accept_fill(const struct ctl_conn *cc, const struct gx_hello_lanes *want,
 			struct gx_hello_lanes *l)
@@ -660,7 +685,7 @@ static bool accept_fill(const struct ctl_conn *cc, const struct gx_hello_lanes *
 	l->link = want->link;
 	l->unpack = want->unpack;
 	l->sms = want->sms;
-	l->quantum = GX_MIN(want->quantum, lanes_port(cc)->caps.payload_max) & ~15u;
+	l->quantum = GX_MIN(want->quantum, accept_quantum_max(cc, want->port)) & ~15u;
 	if (l->quantum < GX_WIRE_QUANTUM_MIN)
 		return false;
 	l->chunk_b = GX_MIN(want->chunk_b, opts->chunk_b);

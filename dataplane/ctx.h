@@ -179,6 +179,7 @@ struct gx {
 	struct gx_submit *submits;	/* owner: ctl */
 	uint64_t mem_ids; /* owner: ctl; id of the last allocation. Begins at random, so that
 			     no other context of the process gives the same */
+	bool turns_said;  /* owner: ctl; that a GPU is used in turns */
 	struct local_pairs *pairs; /* which engine does short copies */
 	struct local_peer *peers;  /* owner: ctl; processes on this host */
 	unsigned nr_peer_maps;	   /* owner: ctl; what of theirs is mapped */

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define PKT_TICK_NS	1000000	 /* slow timers */
 #define PKT_ASK_MAX_NS	64000000 /* between probes of who waits for done */
@@ -975,27 +976,57 @@ static int pkt_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 	return 0;
 }
 
-static int ep_windows(struct pkt_ep *e)
+/* Each end takes packets as large as its slots are, of what was agreed. */
+static int ep_shapes(struct pkt_ep *e, struct msg_shape *least)
 {
 	const struct gx_hello_lanes *a = &e->ep.conn->agreed;
+	uint32_t own = e->link->port->caps.payload_max, in = GX_MIN(a->quantum, own);
+	uint32_t out = GX_MIN(a->quantum, e->path.payload_max ? e->path.payload_max : own);
+	uint32_t quantum = GX_MIN(in, out);
+	int ret;
+
+	if (quantum < GX_WIRE_QUANTUM_MIN)
+		return -EPROTO;
+	/* A path that turns out narrower makes a smaller quantum, and more bits. */
+	if (e->link->port->caps.flags & GX_PORT_NEEDS_PROBE)
+		quantum = GX_WIRE_QUANTUM_MIN;
+	ret = msg_shape_init(&e->shape, out, a->chunk_b, a->window);
+	if (!ret)
+		ret = msg_shape_init(&e->rx_shape[0], in, a->chunk_b, a->window);
+	if (!ret)
+		ret = msg_shape_init(least, quantum, a->chunk_b, a->window);
+	e->nr_rx_shapes = 1;
+	return ret;
+}
+
+static int ep_windows(struct pkt_ep *e)
+{
 	struct msg_shape least;
-	uint32_t quantum = a->quantum;
-	int ret = msg_shape_init(&e->shape, a->quantum, a->chunk_b, a->window);
+	int ret = ep_shapes(e, &least);
 
 	if (ret)
 		return ret;
-	/* A path that turns out narrower makes a smaller quantum, and more bits. */
-	if (e->link->port->caps.flags & GX_PORT_NEEDS_PROBE)
-		quantum = GX_MIN(quantum, (uint32_t)GX_WIRE_QUANTUM_MIN);
-	ret = msg_shape_init(&least, quantum, a->chunk_b, a->window);
-	if (ret)
-		return ret;
-	e->rx_shape[0] = e->shape;
-	e->nr_rx_shapes = 1;
 	e->words_max = msg_words(&least);
 	e->tx_words = calloc(GX_WIRE_ACTIVE, e->words_max * sizeof(uint64_t));
 	e->rx_words = calloc(GX_WIRE_ACTIVE, e->words_max * sizeof(uint64_t));
 	return e->tx_words && e->rx_words ? 0 : -ENOMEM;
+}
+
+/* One GPU for both ends, and the driver lets one process at a time use it, for a fraction of a
+ * millisecond each. Said once. */
+static void path_say_turns(const struct pkt_ep *e)
+{
+	const struct gx_conn *c = e->ep.conn;
+	int device = e->path.pool_here;
+
+	if (device < 0 || device >= GX_GPUS_MAX || c->gx->turns_said || !c->gx->gpu[device] ||
+	    !c->gx->gpu[device]->turns || c->peer.pid == (uint32_t)getpid())
+		return;
+	c->gx->turns_said = true;
+	gx_warn("peer %s: its bounce pool is memory of cuda:%d, which this process writes and the "
+		"other one reads in turns, as there is no MPS; that costs most of the speed: run "
+		"nvidia-cuda-mps-control -d before both, or let another GPU write",
+		c->peer_name, device);
 }
 
 static int pkt_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
@@ -1020,8 +1051,10 @@ static int pkt_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 	/* The CPU computes the CRC of what it sends. */
 	if (ep->conn->agreed.integrity == GX_INTEGRITY_CRC)
 		e->path.gpus = 0;
-	if (ep->lane == 0)
+	if (ep->lane == 0) {
 		ep->conn->peer_pool = e->path.pool;
+		path_say_turns(e);
+	}
 	ret = ep_windows(e);
 	if (!ret)
 		ret = flow_open(&cfg, &e->flow);
@@ -1044,6 +1077,7 @@ static int pkt_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 	e->mids_max = e->probed ? GX_WIRE_MIDS - PKT_MIDS_KEPT : GX_WIRE_MIDS;
 	hole_forget(e);
 	atomic_store_explicit(&ep->quantum_b, e->shape.quantum, memory_order_relaxed);
+	ep->quantum_said = e->shape.quantum;
 	return 0;
 }
 

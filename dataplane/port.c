@@ -25,7 +25,8 @@ void gx_port_peer_plain(struct gx_port_queue *q, uint32_t peer, struct gx_port_p
 
 	*out = (struct gx_port_peer){.flags = flags & GX_PORT_TX_ATTACH,
 				     .gpus = flags & GX_PORT_TX_GPU ? UINT32_MAX : 0,
-				     .pool = -1};
+				     .pool = -1,
+				     .pool_here = -1};
 }
 
 const struct gx_port_ops *gx_port_find(const char *name)

@@ -32,6 +32,8 @@
 #define SHM_SLOTS	  1024
 #define SHM_SLOTS_MAX	  65536
 #define SHM_SLOT_B	  8192
+#define SHM_POOL_SLOT_B	  32768 /* of a GPU: no cache to stay in, and packets cost */
+#define SHM_PIECE_B	  65536 /* no payload is longer, whatever a peer's slots are */
 #define SHM_SLOT_B_MAX	  (1u << 20)
 #define SHM_VIOLATION_MAX 1024 /* bad entries, then the peer is no longer listened to */
 #define SHM_PREFETCH	  4    /* entries */
@@ -264,7 +266,9 @@ static bool shm_huge_there(void)
 static int shm_port_open(const struct gx_port_cfg *cfg, struct gx_port **out)
 {
 	uint32_t nr_slots = cfg->slots ? cfg->slots : SHM_SLOTS;
-	uint32_t slot_b = cfg->payload_b ? cfg->payload_b : SHM_SLOT_B;
+	uint32_t slot_b = cfg->payload_b ? cfg->payload_b
+			  : cfg->pool	 ? SHM_POOL_SLOT_B
+					 : SHM_SLOT_B;
 	struct shm_port *p;
 
 	if (cfg->args && *cfg->args) {
@@ -454,7 +458,7 @@ static int shm_push_get(struct shm_port *p, struct shm_queue *q, struct push **o
 	*out = atomic_load_explicit(&q->push, memory_order_relaxed);
 	if (*out || ret)
 		return ret;
-	ret = push_open(p->gpus, p->arena, p->slot_b, p->gpu_timeout_ns, out);
+	ret = push_open(p->gpus, p->arena, SHM_PIECE_B, p->gpu_timeout_ns, out);
 	/* Pairs with the acquire in shm_push_of(). */
 	if (!ret)
 		atomic_store_explicit(&q->push, *out, memory_order_release);
@@ -547,7 +551,9 @@ static void shm_peer_info(struct gx_port_queue *gq, uint32_t index, struct gx_po
 
 	*out = (struct gx_port_peer){.flags = peer->tx_pool.base ? GX_PORT_TX_ATTACH : 0,
 				     .gpus = peer->tx_pool.gpus,
-				     .pool = peer->peer_device};
+				     .pool = peer->peer_device,
+				     .pool_here = peer->tx_pool.base ? peer->tx_pool.device : -1,
+				     .payload_max = peer->tx.slot_b};
 }
 
 static void shm_peer_del(struct gx_port_queue *gq, uint32_t index)

@@ -12,8 +12,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define PUSH_PIECES	256	   /* pinned pieces, if they are small */
-#define PUSH_PIECES_B	(8u << 20) /* all pieces together, but for a few large ones */
+#define PUSH_PIECES	256	    /* pinned pieces, if they are small */
+#define PUSH_PIECES_B	(16u << 20) /* all pieces together, but for a few large ones */
 #define PUSH_PIECES_MIN 8
 
 _Static_assert(GX_PUSH_GPUS <= 32, "bits of push_pool.gpus");
@@ -90,6 +90,7 @@ int push_map(struct push *p, const struct gx_gpu_handle *h, uint64_t len, struct
 	}
 	if (!pool.base)
 		return ret;
+	pool.device = pool.mapper->ops->mem_device(pool.mapper, pool.base);
 	for (unsigned i = 0; i < GX_PUSH_GPUS; i++)
 		if (p->gpu[i] && !p->gpu[i]->ops->mem_reach(p->gpu[i], pool.base))
 			pool.gpus |= 1u << i;

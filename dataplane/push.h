@@ -19,6 +19,7 @@ struct push_pool {
 	uint64_t len;
 	uint32_t gpus;	       /* devices (bits) of ours that write there */
 	struct gx_gpu *mapper; /* who imported it */
+	int device; /* it is memory of this one, as we count; negative: of none we know */
 };
 
 /* One payload on its way. */

@@ -1413,9 +1413,16 @@ def bounce_gpu(tools):
             ran = tools.perf("put", *how, *sweep)
             ran.clean()
             expect(ran.doc["path"]["bounce"] == "cuda:1" and ran.doc["path"]["unpack"] == "auto", ran.doc["path"])
+            expect(ran.doc["path"]["quantum"] == 32768, ran.doc["path"])
+            expect(("MPS" in ran.err) == (local == "cuda:1"), ran.err)  # that GPU is open at both ends
             ran = tools.perf("get", *how, *sweep, "--bounce", "gpu:0")
             ran.clean()
-            expect(ran.doc["path"]["bounce"] == "cuda:0", ran.doc["path"])
+            expect(ran.doc["path"]["bounce"] == "cuda:0" and ran.doc["path"]["quantum"] == 32768, ran.doc["path"])
+        ran = tools.perf("get", s.addr, "--mem", "g", "--port", "shm", "--gpu", "0", "-s", "1M", "-n", "10")
+        expect(ran.doc["path"]["bounce"] == "host" and ran.doc["path"]["quantum"] == 8192, ran.doc["path"])
+        ran = tools.perf("put", s.addr, "--mem", "g", "--port", "shm", "--gpu", "0", "-s", "1M", "-n", "10",
+                         "--quantum", "4K")
+        expect(ran.doc["path"]["quantum"] == 4096, ran.doc["path"])
         expect(s.stat(tools, "tx_pushed") > 0, "no get was written by a GPU")
         how = ("put", s.addr, "--mem", "g", "--port", "shm", "--gpu", "0", "-s", "1000003", "-n", "10")
         tools.perf(*how, "--integrity", "crc32c").clean()

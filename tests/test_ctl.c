@@ -924,6 +924,43 @@ static void up__options_of_the_client(void **state)
 	assert_int_equal(c->agreed.peer_timeout_ns, 123456789);
 }
 
+/* A server whose slots are in GPU memory takes larger packets than the client does. */
+static void up__pool_of_the_server(void **state)
+{
+	struct gx_conn *c;
+	char addr[32];
+
+	CTL_SET(server, ports[0].caps.flags, server->ports[0].caps.flags | GX_PORT_RX_GPU);
+	CTL_SET(server, ports[0].caps.payload_best, 32768);
+	CTL_SET(server, ports[0].caps.payload_max, 32768);
+	server_listen(addr);
+	c = both_up(addr, NULL);
+	wait_up(server, 1);
+	assert_int_equal(c->agreed.quantum, 32768);
+	assert_int_equal(server->up->agreed.quantum, 32768);
+	CTL_SET(client, gx.opts.quantum_b, 4096);
+	c = client_connect(addr, NULL);
+	wait_up(client, 2);
+	assert_int_equal(c->agreed.quantum, 4096);
+}
+
+static void up__pool_of_the_client(void **state)
+{
+	struct gx_conn *c;
+	char addr[32];
+
+	CTL_SET(client, ports[0].caps.flags, client->ports[0].caps.flags | GX_PORT_RX_GPU);
+	CTL_SET(client, ports[0].caps.payload_best, 1 << 20);
+	CTL_SET(client, ports[0].caps.payload_max, 1 << 20);
+	server_listen(addr);
+	c = both_up(addr, NULL);
+	assert_int_equal(c->agreed.quantum, GX_WIRE_QUANTUM_MAX);
+	CTL_SET(server, gx.opts.quantum_b, 8192);
+	c = client_connect(addr, NULL);
+	wait_up(client, 2);
+	assert_int_equal(c->agreed.quantum, 8192);
+}
+
 static void up__many_clients(void **state)
 {
 	char addr[32];
@@ -1948,6 +1985,8 @@ static const struct CMUnitTest tests[] = {
 	TEST(up__other_host),
 	TEST(up__server_has_less),
 	TEST(up__options_of_the_client),
+	TEST(up__pool_of_the_server),
+	TEST(up__pool_of_the_client),
 	TEST(up__many_clients),
 	TEST(connect__port_by_what_it_speaks),
 	TEST(fail__port_missing),

@@ -149,6 +149,9 @@ static void put__says_who_checks(void **state)
 	assert_int_equal(gx_conn_info(conn, &info), 0);
 	assert_int_equal(info.check_unpack_peer >> kind & 1, by_unpack());
 	assert_string_equal(info.peer_bounce, pool ? "cuda:0" : "host");
+	/* As large as the slots are that they go to. */
+	assert_int_equal(info.quantum_b, pool ? 32768 : 8192);
+	assert_int_equal(info.quantum_in_b, 8192);
 }
 
 static void put__wrong_in_the_buffers(void **state)
@@ -156,7 +159,7 @@ static void put__wrong_in_the_buffers(void **state)
 	for (unsigned i = 0; i < 12; i++) {
 		uint64_t len = KV_B >> i % 6;
 
-		rot_ppm = i & 1 ? 10000 : 1000;
+		rot_ppm = (i & 1 ? 10000 : 1000) * (pool ? 4 : 1); /* fewer, larger packets */
 		for (uint64_t k = 0; k < len; k++)
 			want[k] = (uint8_t)(k * 31 + (k >> 9) + i);
 		assert_int_equal(run(GX_OP_PUT, want, len), 0);

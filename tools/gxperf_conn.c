@@ -444,7 +444,8 @@ static void conn_path_tell(struct perf *perf, unsigned access)
 		.gpu = place,
 		.engine = perf->info.engine,
 		.integrity = opt_integrity_text(perf->info.integrity),
-		.quantum_b = perf->info.quantum_b,
+		.quantum_b =
+			access == GX_ACCESS_GET ? perf->info.quantum_in_b : perf->info.quantum_b,
 		.cores = list,
 		.why = perf->info.why,
 	};

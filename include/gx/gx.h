@@ -107,7 +107,9 @@ struct gx_opts {
 	uint32_t chunk_b;   /* unit of the window, default 512 KiB, 4 KiB to 64 MiB */
 	uint32_t window;    /* chunks of a message under way, default 16, 1 to 1,024 */
 	uint32_t slots;	    /* bounce buffers a peer or queue, default: the port's */
-	uint32_t quantum_b; /* payload of a packet, 0: the port's best; multiple of 16 from 1,280 */
+	uint32_t quantum_b; /* payload of a packet, 0: the port's best; multiple of 16, 1,280 to
+			       65,520. Who has a bounce pool on a GPU is sent what fits its slots,
+			       unless one end says otherwise */
 	uint64_t peer_timeout_ns; /* default 5 s */
 	uint64_t gpu_timeout_ns;  /* default 5 s */
 	enum gx_unpack_mode unpack;
@@ -324,6 +326,7 @@ struct gx_conn_info {
 	unsigned check_unpack, check_unpack_peer;
 	char bounce[16];      /* where packets to this end land: "host", "cuda:0" */
 	char peer_bounce[16]; /* and those to the peer, who counts its own GPUs */
+	uint32_t quantum_in_b; /* most of a packet to this end; quantum_b: of one to the peer */
 };
 int gx_conn_info(struct gx_conn *conn, struct gx_conn_info *info); /* [control] */
 

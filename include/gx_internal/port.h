@@ -89,6 +89,8 @@ struct gx_port_peer {
 	uint32_t flags; /* GX_PORT_TX_ATTACH as it is for this peer */
 	uint32_t gpus; /* devices (bits) whose memory the port reads in place; the rest is staged */
 	int pool;      /* device that payload goes to, as the peer counts them; -1: host memory */
+	int pool_here; /* the same device as we count them; negative: not known here */
+	uint32_t payload_max; /* of a data packet to it; 0: the port's own */
 };
 
 struct gx_port_cfg {
