@@ -19,7 +19,9 @@
 _Static_assert(GX_PUSH_GPUS <= 32, "bits of push_pool.gpus");
 
 struct push {
-	struct block_q *q[GX_PUSH_GPUS];  /* frozen */
+	struct block_q *q[GX_PUSH_GPUS];  /* by device; frozen */
+	struct block_q *qs[GX_PUSH_GPUS]; /* [nr_qs] those that are there; frozen */
+	unsigned nr_qs;
 	struct gx_gpu *gpu[GX_PUSH_GPUS]; /* frozen */
 	struct gx_arena *arena;
 	char *pieces; /* in the arena: pinned */
@@ -55,6 +57,8 @@ int push_open(struct gx_gpu *const gpus[], struct gx_arena *arena, uint32_t piec
 			continue;
 		p->gpu[i] = gpus[i];
 		ret = block_open(gpus[i], NULL, timeout_ns, &p->q[i]);
+		if (!ret)
+			p->qs[p->nr_qs++] = p->q[i];
 	}
 	if (!ret)
 		ret = pieces_open(p, piece_b);
@@ -70,8 +74,8 @@ void push_close(struct push *p)
 {
 	if (!p)
 		return;
-	for (unsigned i = 0; i < GX_PUSH_GPUS; i++)
-		block_close(p->q[i]);
+	for (unsigned i = 0; i < p->nr_qs; i++)
+		block_close(p->qs[i]);
 	if (p->pieces)
 		gx_arena_unmap(p->arena, p->pieces, p->pieces_len);
 	free(p);
@@ -113,9 +117,8 @@ unsigned push_room(const struct push *p)
 {
 	unsigned room = p->nr_free;
 
-	for (unsigned i = 0; i < GX_PUSH_GPUS; i++)
-		if (p->q[i])
-			room = GX_MIN(room, block_room(p->q[i]));
+	for (unsigned i = 0; i < p->nr_qs; i++)
+		room = GX_MIN(room, block_room(p->qs[i]));
 	return room;
 }
 
@@ -149,9 +152,8 @@ void push_add(struct push *p, const struct push_frag *f, uint64_t now_ns)
 
 void push_flush(struct push *p, bool last, uint64_t now_ns)
 {
-	for (unsigned i = 0; i < GX_PUSH_GPUS; i++)
-		if (p->q[i])
-			block_flush(p->q[i], last, now_ns);
+	for (unsigned i = 0; i < p->nr_qs; i++)
+		block_flush(p->qs[i], last, now_ns);
 }
 
 unsigned push_reap(struct push *p, struct push_done done[], unsigned n, uint64_t now_ns)
@@ -159,10 +161,9 @@ unsigned push_reap(struct push *p, struct push_done done[], unsigned n, uint64_t
 	struct block_done b[GX_BURST_MAX];
 	unsigned got = 0;
 
-	for (unsigned i = 0; i < GX_PUSH_GPUS; i++) {
-		unsigned k = p->q[i] ? block_reap(p->q[i], b,
-						  GX_MIN(n - got, (unsigned)GX_BURST_MAX), now_ns)
-				     : 0;
+	for (unsigned i = 0; i < p->nr_qs; i++) {
+		unsigned k =
+			block_reap(p->qs[i], b, GX_MIN(n - got, (unsigned)GX_BURST_MAX), now_ns);
 
 		for (unsigned j = 0; j < k; j++) {
 			if (b[j].buf != BLOCK_BUF_NONE)
