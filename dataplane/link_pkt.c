@@ -1149,7 +1149,8 @@ int link_pkt_gpu(struct link_pkt *l, struct gx_gpu *gpu)
 	if (gpu->device < 0 || l->bq_gpu[gpu->device])
 		return 0;
 	l->nr_gpus = GX_MAX(l->nr_gpus, gpu->device + 1u);
-	ret = stage_open(gpu, gx->arena, gx->opts.chunk_b,
+	/* What is agreed may be more than was asked for: a chunk is a quantum at least. */
+	ret = stage_open(gpu, gx->arena, GX_MAX(gx->opts.chunk_b, (uint32_t)GX_WIRE_QUANTUM_MAX),
 			 GX_MIN(gx->opts.window, (uint32_t)STAGE_MSG_CHUNKS) + 2,
 			 gx->opts.gpu_timeout_ns, &l->stage[gpu->device]);
 	if (ret)

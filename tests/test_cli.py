@@ -1436,6 +1436,9 @@ def bounce_gpu(tools):
         ran = tools.perf("put", s.addr, "--mem", "g", "--port", "shm", "-s", "1M", "-n", "10")
         ran.clean()
         expect(ran.doc["path"]["bounce"] == "host", ran.doc["path"])
+        # A chunk is a quantum at least, also where it is staged.
+        tools.perf("put", s.addr, "--mem", "g", "--port", "shm", "-s", "1M", "-n", "10", "--local-mem", "cuda:0", "--chunk",
+                   "4K").clean()
 
 
 @case
