@@ -1294,7 +1294,10 @@ static int gpu_try_resident(struct cuda_gpu *g, struct gx_block *b)
 	if (ret)
 		return ret;
 	*b->status = GX_BLOCK_PENDING;
-	if (resident_unpack(cuda_stream_of(stream), blocks, 1, gx_now_ns()) != 1) {
+	/* A launch that found nothing to do may have ended before the job was posted; the STOP
+	 * brings one that takes it. */
+	if (resident_unpack(cuda_stream_of(stream), blocks, 1, gx_now_ns()) != 1 ||
+	    !resident_stop(cuda_stream_of(stream), gx_now_ns())) {
 		cuda_fault(stream);
 		ret = -ENODEV;
 	}

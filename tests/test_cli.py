@@ -1394,8 +1394,8 @@ def bounce_ports_that_cannot(tools):
     tools.gxd(*args, "--unpack", "host").must(USAGE, "unpack host", "--bounce host")
     tools.gxd(*args[:-1], "gpu:7").must(FAILED, "cuda:7", "--bounce host")
     for driver in ("net_memif", "net_null"):
-        ran = tools.gxd(*args, "--port", f"dpdk:{driver}").must(FAILED, "--bounce host")
-        expect("not built in" in ran.err or driver in ran.err, ran)
+        ran = tools.gxd(*args, "--port", f"dpdk:{driver}").must(FAILED)
+        expect("not built in" in ran.err or (driver in ran.err and "--bounce host" in ran.err), ran)
     tools.env["GX_FAKE_CUDA_NO_PEER"] = "1"
     tools.gxd(*args, "--mem", "g=cuda:1:1M").must(FAILED, "cuda:1", "no peer access")
 
