@@ -159,6 +159,7 @@ struct gx {
 	struct gx_gpu *host; /* CPU backend */
 	struct gx_gpu
 		*gpu[GX_GPUS_MAX]; /* CUDA, by ordinal, opened when first needed; owner: ctl */
+	int gpu_ret[GX_GPUS_MAX];  /* 0: that one is ready; else why it is not, and stays so */
 	struct gx_gpu_cfg gpu_cfg;
 	/* The same devices, or the CPU (-1), as connections want them to unpack. owner: ctl */
 	struct gx_unpacker {

@@ -907,9 +907,21 @@ static int hand_open(struct dpdk_port *p)
 
 /* ---- Flow rules: which queue a UDP port goes to (control path) ---- */
 
-static int flow_add(uint16_t id, uint16_t queue, uint16_t udp_port, struct rte_flow_error *err)
+static int flow_add(uint16_t id, uint16_t queue, const struct rte_flow_item items[],
+		    struct rte_flow_error *err)
 {
 	struct rte_flow_attr attr = {.ingress = 1};
+	struct rte_flow_action_queue to = {.index = queue};
+	struct rte_flow_action actions[] = {
+		{.type = RTE_FLOW_ACTION_TYPE_QUEUE, .conf = &to},
+		{.type = RTE_FLOW_ACTION_TYPE_END},
+	};
+
+	return rte_flow_create(id, &attr, items, actions, err) ? 0 : -rte_errno;
+}
+
+static int flow_add_udp(uint16_t id, uint16_t queue, uint16_t udp_port, struct rte_flow_error *err)
+{
 	struct rte_flow_item_udp udp = {.hdr.dst_port = rte_cpu_to_be_16(udp_port)};
 	struct rte_flow_item_udp mask = {.hdr.dst_port = UINT16_MAX};
 	struct rte_flow_item items[] = {
@@ -918,13 +930,26 @@ static int flow_add(uint16_t id, uint16_t queue, uint16_t udp_port, struct rte_f
 		{.type = RTE_FLOW_ITEM_TYPE_UDP, .spec = &udp, .mask = &mask},
 		{.type = RTE_FLOW_ITEM_TYPE_END},
 	};
-	struct rte_flow_action_queue to = {.index = queue};
-	struct rte_flow_action actions[] = {
-		{.type = RTE_FLOW_ACTION_TYPE_QUEUE, .conf = &to},
-		{.type = RTE_FLOW_ACTION_TYPE_END},
-	};
 
-	return rte_flow_create(id, &attr, items, actions, err) ? 0 : -rte_errno;
+	return flow_add(id, queue, items, err);
+}
+
+/* An isolated device brings nothing but what rules name, and nobody else answers ARP for us. */
+static void flow_add_arp(const struct dpdk_port *p)
+{
+	struct rte_flow_item_eth eth = {.hdr.ether_type = rte_cpu_to_be_16(RTE_ETHER_TYPE_ARP)};
+	struct rte_flow_item_eth mask = {.hdr.ether_type = UINT16_MAX};
+	struct rte_flow_item items[] = {
+		{.type = RTE_FLOW_ITEM_TYPE_ETH, .spec = &eth, .mask = &mask},
+		{.type = RTE_FLOW_ITEM_TYPE_END},
+	};
+	struct rte_flow_error err = {0};
+	int ret = flow_add(p->shared_id, 0, items, &err);
+
+	if (ret)
+		gx_warn("port dpdk: %s refuses a flow rule for ARP: %s; routers need our MAC "
+			"address from elsewhere (ip neigh add ... lladdr ...)",
+			p->args.name, err.message ? err.message : strerror(-ret));
 }
 
 static int flow_open(struct dpdk_port *p, bool isolated)
@@ -935,8 +960,11 @@ static int flow_open(struct dpdk_port *p, bool isolated)
 	for (unsigned i = 0; i < 2 * p->nr_queues && !ret; i++) {
 		unsigned to = i / 2 + (p->pool.arena && !(i & 1) ? p->nr_queues : 0);
 
-		ret = flow_add(p->shared_id, (uint16_t)to, (uint16_t)(p->net.udp_port + i), &err);
+		ret = flow_add_udp(p->shared_id, (uint16_t)to, (uint16_t)(p->net.udp_port + i),
+				   &err);
 	}
+	if (!ret && isolated && p->arp)
+		flow_add_arp(p);
 	if (!ret || (p->nr_queues == 1 && !isolated))
 		return 0;
 	gx_port_why_set("port dpdk: %s refuses a flow rule (UDP port to queue): %s%s", p->args.name,
@@ -1035,7 +1063,8 @@ static int shared_net(struct dpdk_port *p, const struct gx_port_cfg *cfg,
 	if (!net->ip && local)
 		net->ip = 0x7f000001;
 	/* AF_XDP takes what the kernel would answer. */
-	p->arp = !local && (!net->ifindex || !strncmp(p->args.name, "net_af_xdp", 10));
+	p->arp = (!local || p->args.ip) &&
+		 (!net->ifindex || !strncmp(p->args.name, "net_af_xdp", 10));
 	if (net->ip)
 		return 0;
 	gx_port_why_set("port dpdk: no IPv4 address for %s; give ip=", p->args.name);

@@ -57,6 +57,32 @@ static bool pool_unseen(const struct gx *gx, int device)
 	return false;
 }
 
+/* All that shall use it, where nothing can be taken back: who fails stays unusable. */
+static int gpu_attach(struct gx *gx, int device)
+{
+	int ret = gx_arena_attach(gx->arena, gx->gpu[device]);
+
+	if (!ret && gx->pool)
+		ret = gx_arena_attach(gx->pool, gx->gpu[device]);
+	for (unsigned i = 0; !ret && i < gx->nr_cores; i++)
+		for (unsigned p = 0; !ret && p < gx->nr_ports; p++)
+			ret = link_pkt_gpu(gx->core[i]->link[p], gx->gpu[device]);
+	if (ret)
+		return gx_fail(ret, "cuda:%d cannot read the bounce buffers: %s", device,
+			       gx_gpu_why());
+	for (unsigned i = 0; !ret && i < gx->nr_cores; i++) {
+		ret = submit_gpu(gx->core[i], gx->gpu[device]);
+		if (!ret)
+			ret = link_local_gpu(gx->core[i]->local, gx->gpu[device]);
+	}
+	if (ret)
+		return gx_fail(ret, "cuda:%d: cannot be set up for copies: %s", device,
+			       ret == -ETIMEDOUT ? "a first one of 4 KiB does not end"
+						 : gx_gpu_why());
+	gpu_register(gx, gx->gpu[device]);
+	return 0;
+}
+
 /* The backend of CUDA device @device, opened when it is first needed. */
 static int gpu_get(struct gx *gx, int device, struct gx_gpu **out)
 {
@@ -66,6 +92,11 @@ static int gpu_get(struct gx *gx, int device, struct gx_gpu **out)
 	if (device < 0 || device >= GX_GPUS_MAX)
 		return gx_fail(-EINVAL, "cuda:%d: device numbers are 0 to %d", device,
 			       GX_GPUS_MAX - 1);
+	if (gx->gpu_ret[device])
+		return gx_fail(gx->gpu_ret[device],
+			       "cuda:%d could not be set up when it was first wanted, which does "
+			       "not change: open a new context",
+			       device);
 	if (gx->gpu[device]) {
 		*out = gx->gpu[device];
 		return 0;
@@ -86,25 +117,9 @@ static int gpu_get(struct gx *gx, int device, struct gx_gpu **out)
 	ret = gx_gpu_cuda_ops.open(&cfg, &gx->gpu[device]);
 	if (ret)
 		return gx_fail(ret, "cuda:%d: %s", device, gx_gpu_why());
-	ret = gx_arena_attach(gx->arena, gx->gpu[device]);
-	if (!ret && gx->pool)
-		ret = gx_arena_attach(gx->pool, gx->gpu[device]);
-	for (unsigned i = 0; !ret && i < gx->nr_cores; i++)
-		for (unsigned p = 0; !ret && p < gx->nr_ports; p++)
-			ret = link_pkt_gpu(gx->core[i]->link[p], gx->gpu[device]);
-	if (ret)
-		return gx_fail(ret, "cuda:%d cannot read the bounce buffers: %s", device,
-			       gx_gpu_why());
-	for (unsigned i = 0; !ret && i < gx->nr_cores; i++) {
-		ret = submit_gpu(gx->core[i], gx->gpu[device]);
-		if (!ret)
-			ret = link_local_gpu(gx->core[i]->local, gx->gpu[device]);
-	}
-	if (ret)
-		return gx_fail(ret, "cuda:%d: cannot be set up for copies: %s", device,
-			       ret == -ETIMEDOUT ? "a first one of 4 KiB does not end"
-						 : gx_gpu_why());
-	gpu_register(gx, gx->gpu[device]);
+	gx->gpu_ret[device] = gpu_attach(gx, device);
+	if (gx->gpu_ret[device])
+		return gx->gpu_ret[device];
 	*out = gx->gpu[device];
 	return 0;
 }

@@ -118,9 +118,14 @@ static struct card *wire_end(const struct card *from)
 	return other->on ? other : &cards[from != cards];
 }
 
+static bool is_arp(const uint8_t *frame)
+{
+	return frame[12] == 8 && frame[13] == 6;
+}
+
 static int card_queue(const struct card *c, const uint8_t *frame)
 {
-	uint16_t port = (uint16_t)(frame[36] << 8 | frame[37]);
+	uint16_t port = is_arp(frame) ? 0 : (uint16_t)(frame[36] << 8 | frame[37]);
 
 	for (unsigned i = 0; i < c->nr_rules; i++)
 		if (c->rule[i].udp_port == port)
@@ -128,28 +133,51 @@ static int card_queue(const struct card *c, const uint8_t *frame)
 	return c->isolated ? -1 : 0;
 }
 
+static void frame_come(struct card *to, const uint8_t *frame, uint16_t len)
+{
+	int index = card_queue(to, frame);
+	struct queue *q = &to->q[index < 0 ? 0 : index % QUEUES_MAX];
+
+	if (index < 0)
+		return;
+	if (q->head - q->tail == FRAMES_MAX) {
+		card_seen.no_slot++;
+		return;
+	}
+	q->frame[q->head % FRAMES_MAX].len = len;
+	q->frame[q->head % FRAMES_MAX].b = memcpy(malloc(len), frame, len);
+	q->head++;
+}
+
 static uint16_t card_tx(uint16_t id, uint16_t queue, struct rte_mbuf *m[], uint16_t n, void *arg)
 {
-	struct card *to = wire_end(arg);
-
 	for (uint16_t i = 0; i < n; i++) {
 		uint16_t len = (uint16_t)m[i]->pkt_len;
 		uint8_t b[FRAME_B];
 		const uint8_t *frame = rte_pktmbuf_read(m[i], 0, len, b);
-		int index = card_queue(to, frame);
-		struct queue *q = &to->q[index < 0 ? 0 : index % QUEUES_MAX];
 
-		if (index < 0)
-			continue;
-		if (q->head - q->tail == FRAMES_MAX) {
-			card_seen.no_slot++;
-			continue;
-		}
-		q->frame[q->head % FRAMES_MAX].len = len;
-		q->frame[q->head % FRAMES_MAX].b = memcpy(malloc(len), frame, len);
-		q->head++;
+		if (is_arp(frame))
+			card_seen.arp++;
+		else
+			frame_come(wire_end(arg), frame, len);
 	}
 	return n;
+}
+
+void card_ask(uint32_t ip)
+{
+	static const uint8_t head[] = {
+		0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2,	0, 0, 0, 0, 9, 8, 6, /* to all, ARP */
+		0,    1,    8,	  0,	6,    4,    0,	1,	  /* Ethernet, IPv4: who has */
+		2,    0,    0,	  0,	0,    9,    10, 9, 0, 9}; /* asks 10.9.0.9 */
+	uint8_t frame[60] = {0};
+
+	memcpy(frame, head, sizeof(head));
+	for (unsigned i = 0; i < 4; i++)
+		frame[38 + i] = (uint8_t)(ip >> (24 - 8 * i));
+	for (unsigned i = 0; i < CARDS; i++)
+		if (cards[i].on)
+			frame_come(&cards[i], frame, sizeof(frame));
 }
 
 /* ---- into buffers ---- */
@@ -371,7 +399,8 @@ WRAPPED struct rte_flow *__wrap_rte_flow_create(uint16_t id, const struct rte_fl
 						struct rte_flow_error *err)
 {
 	const struct rte_flow_action_queue *to = actions[0].conf;
-	const struct rte_flow_item_udp *udp = items[2].spec;
+	bool arp = items[1].type == RTE_FLOW_ITEM_TYPE_END;
+	const struct rte_flow_item_udp *udp = arp ? NULL : items[2].spec;
 	struct card *c = card_of(id);
 
 	if (c->nr_rules == (card_script.rules ? card_script.rules : RULES_MAX)) {
@@ -379,7 +408,7 @@ WRAPPED struct rte_flow *__wrap_rte_flow_create(uint16_t id, const struct rte_fl
 		rte_errno = ENOSPC;
 		return NULL;
 	}
-	c->rule[c->nr_rules].udp_port = rte_be_to_cpu_16(udp->hdr.dst_port);
+	c->rule[c->nr_rules].udp_port = arp ? 0 : rte_be_to_cpu_16(udp->hdr.dst_port);
 	c->rule[c->nr_rules].queue = to->index;
 	card_seen.rules++;
 	return (struct rte_flow *)&c->rule[c->nr_rules++];

@@ -33,6 +33,7 @@ struct card_seen {
 	unsigned cut, plain;  /* frames that came in at queues of that kind */
 	unsigned no_slot;     /* frames lost for want of a buffer of any kind */
 	unsigned leaked;      /* pools that were freed before all was back in them */
+	unsigned arp;	      /* answers to card_ask() */
 	unsigned wrong_order; /* memory unmapped while a card or a pool still had it */
 };
 
@@ -41,6 +42,8 @@ extern struct card_seen card_seen;
 
 /** card_reset() - As new: nothing scripted, nothing seen. */
 void card_reset(void);
+/** card_ask() - An ARP request for @ip, from elsewhere, on the wire. */
+void card_ask(uint32_t ip);
 /** card_guard() - Close (or open) memory that is mapped for DMA to all but cards. */
 void card_guard(bool on);
 

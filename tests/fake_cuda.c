@@ -930,6 +930,8 @@ FAKE unsigned cuMemFreeHost(void *ptr)
 
 FAKE unsigned cuMemHostRegister_v2(void *ptr, size_t len, unsigned flags)
 {
+	if (getenv("GX_FAKE_CUDA_NO_REGISTER"))
+		return GX_CU_ERROR_OUT_OF_MEMORY;
 	return range_add(ptr, len, GX_CU_MEMORYTYPE_HOST, true);
 }
 

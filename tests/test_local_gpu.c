@@ -426,6 +426,22 @@ static void fails__with_its_gpu(void **state)
 	assert_int_equal(r->client.status, -EIO);
 }
 
+/* Likewise. The second answer is as the first, though the GPU is open by then. */
+static void gpu_open__that_cannot_read_bounce_buffers(void **state)
+{
+	struct gx_mem *mem;
+	struct gx *gx;
+
+	assert_int_equal(common_gx_open((struct gx_opts){0}, "shm", &gx), 0);
+	setenv("GX_FAKE_CUDA_NO_REGISTER", "1", 1);
+	assert_true(gx_gpu_open(gx, 0) < 0);
+	assert_non_null(strstr(gx_error(), "cannot read the bounce buffers"));
+	unsetenv("GX_FAKE_CUDA_NO_REGISTER");
+	assert_true(gx_mem_alloc(gx, GX_MEM_CUDA, 0, 4096, &mem) < 0);
+	assert_non_null(strstr(gx_error(), "cuda:0 could not be set up"));
+	gx_close(gx);
+}
+
 static int suite(enum gx_copy_engine how, const char *name)
 {
 #define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
@@ -449,7 +465,10 @@ static int suite(enum gx_copy_engine how, const char *name)
 
 static int fake_suite(void)
 {
-	const struct CMUnitTest tests[] = {TEST(fails__with_its_gpu)};
+	const struct CMUnitTest tests[] = {
+		TEST(fails__with_its_gpu),
+		cmocka_unit_test(gpu_open__that_cannot_read_bounce_buffers),
+	};
 
 	engine = GX_COPY_CE;
 	return cmocka_run_group_tests_name("dead", tests, NULL, NULL);

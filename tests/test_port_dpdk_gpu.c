@@ -206,7 +206,33 @@ static void open__says_what_it_is(void **state)
 	assert_int_equal(info.pool, 3);
 	ops->peer_info(f->rx.q[0], f->rx.peer[0], &info);
 	assert_int_equal(info.pool, -1);
+	assert_int_equal(card_seen.rules, 3); /* data, control, ARP */
+}
+
+static void rx__arp_is_answered(void **state)
+{
+	struct fix *f = *state;
+	struct gx_rx pkt;
+
+	card_ask(0x0a090007); /* somebody else's */
+	card_ask(0x0a090001);
+	for (unsigned i = 0; i < 10; i++)
+		assert_int_equal(ops->rx_burst(f->rx.q[0], GX_HALF_CTL, &pkt, 1), 0);
+	assert_int_equal(card_seen.arp, 1);
+}
+
+/* It does without, and says so. */
+static void open__a_rule_for_arp_is_refused(void **state)
+{
+	struct gx_gpu gpu = {.device = 1, .dma = GX_GPU_DMA_OWN};
+	struct end e = {0};
+
+	card_reset();
+	card_script.rules = 2;
+	assert_int_equal(end_open(&e, CARD_ARG "1", 1, &gpu), 0);
 	assert_int_equal(card_seen.rules, 2);
+	end_close(&e, 1);
+	seen_check();
 }
 
 static void rx__payload_is_in_the_pool_alone(void **state)
@@ -289,7 +315,7 @@ static void rx__each_lane_has_its_queues(void **state)
 	struct fix *f = *state;
 	struct gx_rx pkt;
 
-	assert_int_equal(card_seen.rules, 4);
+	assert_int_equal(card_seen.rules, 5);
 	for (uint32_t i = 0; i < 100; i++) {
 		unsigned lane = i & 1;
 		enum gx_half half = i & 2 ? GX_HALF_CTL : GX_HALF_DATA;
@@ -600,6 +626,7 @@ int main(int argc, char *argv[])
 {
 	const struct CMUnitTest port[] = {
 		TEST(open__says_what_it_is),
+		TEST(rx__arp_is_answered),
 		TEST(rx__payload_is_in_the_pool_alone),
 		TEST(rx__control_comes_by_a_plain_queue),
 		TEST(rx__control_is_not_behind_data),
@@ -608,6 +635,7 @@ int main(int argc, char *argv[])
 		TEST(rx__in_the_wrong_buffers_is_bad),
 		TEST(close__with_packets_under_way),
 		cmocka_unit_test(open__refuses_what_is_missing),
+		cmocka_unit_test(open__a_rule_for_arp_is_refused),
 		cmocka_unit_test(open__without_a_pool_asks_for_nothing),
 	};
 	const struct CMUnitTest transfer[] = {
