@@ -26,7 +26,7 @@
  * cost a bf16 GEMM on 132 SMs 0.6 %; 8 cost it 4.2 % (docs/gpu.md). Each core has a kernel of its
  * own. */
 #define CUDA_RESIDENT_SMS 4
-#define CUDA_LAUNCHES	  8	      /* sets of counters: more than can overlap; power of two */
+#define CUDA_LAUNCHES	  64	      /* sets of counters: more than may overlap; power of two */
 #define CUDA_GATHER_SMS	  4	      /* enough to saturate PCIe with rows of any size */
 #define CUDA_STAGE_B	  (32u << 20) /* mode host: pinned bytes of a stream; power of two */
 #define CUDA_STAGE_OUT	  64	      /* mode host: blocks under way; power of two */
@@ -72,6 +72,7 @@ struct cuda_stream {
 	uint64_t src_seen;  /* the last src_base that the driver was asked about */
 	uint64_t query_ns;  /* last launch or query */
 	bool chained;	    /* the last thing queued was a ring launch: the next may overlap it */
+	unsigned overlaps;  /* launches in succession that may, the last one among them */
 	bool busy;    /* something was queued since the last query that found the stream empty */
 	bool faulted; /* sticky */
 	char fault_text[160];
@@ -383,8 +384,11 @@ static bool ring_pays(struct cuda_stream *s, struct gx_block *const blocks[], un
 	return true;
 }
 
-/* A launch of all SMs may begin while the one before it ends, of whose thread blocks it takes the
- * place. */
+/*
+ * A launch of all SMs may begin while the one before it ends, of whose thread blocks it takes the
+ * place. All but one of its own may have ended before a slow one of an earlier launch has; so now
+ * and then a launch waits for all before it, while there are counters that nobody uses.
+ */
 static bool ring_launch(struct cuda_stream *s, unsigned shape, uint32_t units)
 {
 	struct cuda_gpu *g = cuda_of(s->stream.gpu);
@@ -400,7 +404,9 @@ static bool ring_launch(struct cuda_stream *s, unsigned shape, uint32_t units)
 				     .attrs = &attr};
 	void *params[] = {&s->args};
 
-	launch.nr_attrs = s->chained && launch.grid_x == g->all_sms;
+	launch.nr_attrs =
+		s->chained && launch.grid_x == g->all_sms && s->overlaps < CUDA_LAUNCHES - 2;
+	s->overlaps = launch.nr_attrs ? s->overlaps + 1 : 0;
 	s->chained = true;
 	return CORE_TRY(s, cuLaunchKernelEx, (const struct CUlaunchConfig_st *)&launch,
 			g->fn_ring[shape], params, NULL);

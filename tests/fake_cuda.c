@@ -680,11 +680,29 @@ FAKE unsigned cuLaunchKernel(struct CUfunc_st *function, unsigned grid_x, unsign
 	return res;
 }
 
+/* Launches that may all be under way at once count in memory of their own. */
+static void overlap_check(bool overlaps, const struct gx_unpack_args *args)
+{
+	static _Thread_local const void *seen[256];
+	static _Thread_local unsigned nr;
+
+	if (!overlaps)
+		nr = 0;
+	for (unsigned i = 0; i < nr; i++)
+		if (seen[i] == args->counter) {
+			fprintf(stderr, "fake CUDA: two of %u launches share counters\n", nr + 1);
+			abort();
+		}
+	if (nr < 256)
+		seen[nr++] = args->counter;
+}
+
 FAKE unsigned cuLaunchKernelEx(const struct CUlaunchConfig_st *config, struct CUfunc_st *function,
 			       void **params, void **extra)
 {
 	const struct cuda_launch *l = (const struct cuda_launch *)config;
 
+	overlap_check(l->nr_attrs, params[0]);
 	return cuLaunchKernel(function, l->grid_x, l->grid_y, l->grid_z, l->block_x, l->block_y,
 			      l->block_z, l->shared_b, l->stream, params, extra);
 }
