@@ -606,8 +606,8 @@ static void say_share(const struct gx_gpu *gpu, char *buf, size_t room, size_t *
 	say(buf, room, at, "share    %s\n",
 	    gpu->turns
 		    ? "no MPS: on a GPU this process and others take turns, which costs both (a "
-		      "bf16 GEMM kept 0.62 to 0.94 of its speed beside puts by another process, "
-		      "0.97 to 1.00 under MPS); cure: start both under nvidia-cuda-mps-control"
+		      "bf16 GEMM kept 0.60 to 0.94 of its speed beside puts by another process, "
+		      "0.99 to 1.00 under MPS); cure: start both under nvidia-cuda-mps-control"
 		    : "MPS: on a GPU kernels of this process run beside those of others under it");
 }
 

@@ -219,28 +219,13 @@ static int suite(const char *name, enum gx_unpack_mode how)
 			   : cmocka_run_group_tests_name(name, others, NULL, NULL);
 }
 
-static bool gpu_there(void)
-{
-	struct gx_opts o = GX_INIT(o);
-	struct gx *gx;
-	bool there;
-
-	if (gx_open(&o, &gx))
-		return false;
-	there = !gx_gpu_open(gx, 0);
-	if (!there)
-		printf("no GPU: %s\n", gx_error());
-	gx_close(gx);
-	return there;
-}
-
 int main(int argc, char *argv[])
 {
 	int failed;
 
 	if (argc < 2 || strcmp(argv[1], "cuda"))
 		return suite("host", GX_UNPACK_MODE_AUTO);
-	if (!gpu_there())
+	if (!common_gpu_there())
 		return 77;
 	kind = GX_MEM_CUDA;
 	failed = suite("kernel", GX_UNPACK_MODE_KERNEL) + suite("auto", GX_UNPACK_MODE_AUTO) +
