@@ -31,6 +31,7 @@
 #define SIM_START_NS	1000000
 #define SIM_POISON	0xee
 #define SIM_MAGIC	0x6d736867u
+#define SIM_CTL_NR	256 /* lossless: control packets to a peer that it has not taken */
 
 enum sim_stage { SIM_LEAVE, SIM_MEET, SIM_LAND };
 
@@ -50,6 +51,7 @@ struct sim_pkt {
 struct sim_rx {
 	uint32_t slot; /* data: bounce buffer; ctl: index in ctl_buf */
 	uint32_t len, peer, hlen;
+	uint32_t place; /* peer, also where the packet does not tell */
 	uint8_t hdr[GX_HDR_MAX];
 };
 
@@ -57,6 +59,8 @@ struct sim_peer {
 	bool used, attached, connected;
 	uint32_t gen;			       /* counts the lives of this place */
 	uint32_t dst_queue, dst_peer, dst_gen; /* where it is */
+	uint32_t nr_out[2]; /* to this place: control packets that were not taken yet, data packets
+			       whose buffer did not come back; enum gx_half */
 };
 
 struct sim_ring {
@@ -72,13 +76,15 @@ struct sim_queue {
 	struct sim_ring ring[2]; /* enum gx_half */
 	char *slots;		 /* in the arena */
 	size_t slots_len;
-	uint32_t nr_slots, slot_b;
-	uint32_t *free_slot; /* stack */
+	uint32_t nr_slots, slot_b; /* nr_slots: in all */
+	uint32_t *free_slot;	   /* stack */
+	uint16_t *place;	   /* [nr_slots]: the peer whose packet lies there */
 	uint32_t nr_free;
-	uint8_t *held;	   /* [nr_slots]: 1 when the caller has it, or it lies in the ring */
-	uint8_t *ctl_ring; /* SIM_RING payloads */
-	uint8_t *ctl_buf;  /* GX_BURST_MAX payloads, handed out */
-	uint32_t *cookie;  /* ring of SIM_PKTS */
+	uint32_t coming[2]; /* packets to it that have not landed; enum gx_half */
+	uint8_t *held;	    /* [nr_slots]: 1 when the caller has it, or it lies in the ring */
+	uint8_t *ctl_ring;  /* SIM_RING payloads */
+	uint8_t *ctl_buf;   /* GX_BURST_MAX payloads, handed out */
+	uint32_t *cookie;   /* ring of SIM_PKTS */
 	uint32_t cookie_head, cookie_tail;
 	uint64_t tx_free_ns, rx_free_ns; /* when the two directions of the link are idle */
 	struct sim_peer peer[GX_PEERS_MAX];
@@ -158,6 +164,33 @@ static void sim_pkt_free(struct sim_net *net, struct sim_pkt *pkt)
 	net->free_pkt[net->nr_free++] = pkt;
 }
 
+/* What is under way to a queue, and what of each of its peers has not been taken. */
+static void sim_coming(struct sim_net *net, const struct sim_pkt *pkt)
+{
+	struct sim_queue *dst = net->queue[pkt->dst_queue];
+
+	if (!dst)
+		return;
+	dst->coming[pkt->half]++;
+	if (dst->peer[pkt->dst_peer].gen == pkt->dst_gen)
+		dst->peer[pkt->dst_peer].nr_out[pkt->half]++;
+}
+
+static void sim_taken(struct sim_peer *peer, enum gx_half half)
+{
+	peer->nr_out[half] -= peer->nr_out[half] > 0; /* another may have its place */
+}
+
+/* @pkt lies in the ring of the receiver, or is gone. */
+static void sim_arrived(struct sim_queue *dst, const struct sim_pkt *pkt, bool landed)
+{
+	if (!dst)
+		return;
+	dst->coming[pkt->half] -= dst->coming[pkt->half] > 0; /* likewise */
+	if (!landed && dst->peer[pkt->dst_peer].gen == pkt->dst_gen)
+		sim_taken(&dst->peer[pkt->dst_peer], pkt->half);
+}
+
 /* splitmix64: a full-period counter and a mixer. */
 static uint64_t sim_random(struct sim_net *net)
 {
@@ -223,6 +256,7 @@ static void sim_dup(struct sim_net *net, const struct sim_pkt *pkt)
 	copy = net->free_pkt[--net->nr_free];
 	memcpy(copy, pkt, offsetof(struct sim_pkt, b) + pkt->len);
 	copy->at_ns++;
+	sim_coming(net, copy);
 	net->counts.dup++;
 	sim_heap_put(net, copy);
 }
@@ -240,6 +274,7 @@ static void sim_leave(struct sim_net *net, struct sim_pkt *pkt)
 		src->cookie[src->cookie_head++ % SIM_PKTS] = pkt->cookie;
 	}
 	if (sim_lose(net, pkt, number)) {
+		sim_arrived(net->queue[pkt->dst_queue], pkt, false);
 		sim_pkt_free(net, pkt);
 		return;
 	}
@@ -273,6 +308,7 @@ static void sim_meet(struct sim_net *net, struct sim_pkt *pkt)
 	wait_ns = land_ns - pkt->at_ns;
 	if (net->cfg.queue_b && wait_ns * (net->cfg.rate_bps / 1000000) / 8000 > net->cfg.queue_b) {
 		net->counts.queue_drop++;
+		sim_arrived(dst, pkt, false);
 		sim_pkt_free(net, pkt);
 		return;
 	}
@@ -282,7 +318,8 @@ static void sim_meet(struct sim_net *net, struct sim_pkt *pkt)
 }
 
 /* A place in the ring and for the payload, or NULL: the receiver has no buffer. */
-static struct sim_rx *sim_land_place(struct sim_queue *dst, enum gx_half half, uint8_t **payload)
+static struct sim_rx *sim_land_place(struct sim_queue *dst, enum gx_half half, uint32_t place,
+				     uint8_t **payload)
 {
 	struct sim_ring *r = &dst->ring[half];
 	struct sim_rx *rx = &r->rx[r->head & r->mask];
@@ -295,6 +332,7 @@ static struct sim_rx *sim_land_place(struct sim_queue *dst, enum gx_half half, u
 	} else {
 		rx->slot = dst->free_slot[--dst->nr_free];
 		dst->held[rx->slot] = 1;
+		dst->place[rx->slot] = place;
 		*payload = (uint8_t *)dst->slots + (size_t)rx->slot * dst->slot_b;
 	}
 	r->head++;
@@ -329,7 +367,7 @@ static void sim_land(struct sim_net *net, struct sim_pkt *pkt)
 		net->counts.stray++;
 		goto out;
 	}
-	rx = sim_land_place(dst, pkt->half, &payload);
+	rx = sim_land_place(dst, pkt->half, pkt->dst_peer, &payload);
 	if (!rx) {
 		net->counts.nobuf++;
 		gx_stat_add(dst->q.stats, GX_STAT_RX_NOBUF, 1);
@@ -342,9 +380,11 @@ static void sim_land(struct sim_net *net, struct sim_pkt *pkt)
 	rx->hlen = pkt->hlen;
 	rx->len = pkt->len;
 	rx->peer = net->cfg.peer_any ? GX_PEER_ANY : pkt->dst_peer;
+	rx->place = pkt->dst_peer;
 	net->counts.delivered++;
 	net->counts.bytes += pkt->len;
 out:
+	sim_arrived(dst, pkt, rx);
 	sim_pkt_free(net, pkt);
 }
 
@@ -478,6 +518,8 @@ void sim_net_set(struct sim_net *net, const struct sim_cfg *cfg)
 	net->cfg = *cfg;
 	net->cfg.realtime = old.realtime;
 	net->cfg.attach = old.attach;
+	net->cfg.lossless = old.lossless;
+	net->cfg.own_slots = old.own_slots;
 	if (cfg->drop != old.drop)
 		net->drop_next = 0;
 	sim_exit(net);
@@ -547,14 +589,16 @@ static int sim_port_open(const struct gx_port_cfg *cfg, struct gx_port **out)
 	p->p.caps = (struct gx_port_caps){.payload_max = slot_b,
 					  .payload_best = slot_b,
 					  .rx_slots = nr_slots,
-					  .flags = GX_PORT_SHARED_POOL};
+					  .flags = net->cfg.own_slots ? 0 : GX_PORT_SHARED_POOL};
 	if (net->cfg.attach)
 		p->p.caps.flags |= GX_PORT_TX_ATTACH;
+	if (net->cfg.lossless)
+		p->p.caps.flags |= GX_PORT_LOSSLESS | GX_PORT_ORDERED;
 	if (net->cfg.path_payload_b)
 		p->p.caps.flags |= GX_PORT_NEEDS_PROBE;
 	p->net = net;
 	p->arena = cfg->arena;
-	p->nr_slots = nr_slots;
+	p->nr_slots = net->cfg.own_slots ? nr_slots * SIM_OWN_PEERS : nr_slots;
 	p->slot_b = slot_b;
 	*out = &p->p;
 	return 0;
@@ -573,6 +617,7 @@ static void sim_queue_free(struct sim_port *p, struct sim_queue *q)
 	free(q->ring[GX_HALF_DATA].rx);
 	free(q->free_slot);
 	free(q->held);
+	free(q->place);
 	free(q->ctl_ring);
 	free(q->ctl_buf);
 	free(q->cookie);
@@ -595,11 +640,12 @@ static int sim_queue_alloc(struct sim_port *p, struct sim_queue *q)
 						  .mask = nr_ring - 1};
 	q->free_slot = calloc(q->nr_slots, sizeof(*q->free_slot));
 	q->held = calloc(q->nr_slots, 1);
+	q->place = calloc(q->nr_slots, sizeof(*q->place));
 	q->ctl_ring = calloc(SIM_RING, GX_CTL_PAYLOAD_MAX);
 	q->ctl_buf = calloc(GX_BURST_MAX, GX_CTL_PAYLOAD_MAX);
 	q->cookie = calloc(SIM_PKTS, sizeof(*q->cookie));
-	if (!q->ring[0].rx || !q->ring[1].rx || !q->free_slot || !q->held || !q->ctl_ring ||
-	    !q->ctl_buf || !q->cookie)
+	if (!q->ring[0].rx || !q->ring[1].rx || !q->free_slot || !q->held || !q->place ||
+	    !q->ctl_ring || !q->ctl_buf || !q->cookie)
 		return -ENOMEM;
 	q->slots_len = GX_ALIGN_UP((size_t)q->nr_slots * q->slot_b, GX_HUGE_PAGE);
 	ret = gx_arena_map(p->arena, -1, q->slots_len, &slots);
@@ -695,7 +741,7 @@ static int sim_peer_add(struct gx_port_queue *gq, uint32_t *out, struct gx_port_
 	int ret = -ENOSPC;
 
 	sim_enter(q->net);
-	for (uint32_t i = 0; i < GX_PEERS_MAX; i++) {
+	for (uint32_t i = 0; i < (q->net->cfg.own_slots ? SIM_OWN_PEERS : GX_PEERS_MAX); i++) {
 		if (q->peer[i].used)
 			continue;
 		q->peer[i] = (struct sim_peer){.used = true, .gen = q->peer[i].gen + 1};
@@ -773,6 +819,7 @@ static void sim_slot_free(struct sim_queue *q, uint32_t slot)
 {
 	assert(slot < q->nr_slots && q->held[slot]);
 	q->held[slot] = 0;
+	sim_taken(&q->peer[q->place[slot]], GX_HALF_DATA);
 #ifndef NDEBUG
 	memset(q->slots + (size_t)slot * q->slot_b, SIM_POISON, q->slot_b);
 #endif
@@ -804,6 +851,8 @@ static unsigned sim_rx_burst(struct gx_port_queue *gq, enum gx_half half, struct
 	while (got < n && r->tail != r->head) {
 		const struct sim_rx *rx = &r->rx[r->tail++ & r->mask];
 
+		if (half == GX_HALF_CTL)
+			sim_taken(&q->peer[rx->place], half);
 		if (rx->peer == GX_PEER_ANY || q->peer[rx->peer].attached) {
 			sim_rx_fill(q, half, rx, got, &pkts[got]);
 			got++;
@@ -826,23 +875,44 @@ static void sim_rx_release(struct gx_port_queue *gq, const uint64_t bufs[], unsi
 	sim_exit(q->net);
 }
 
-static bool sim_can_send(const struct sim_queue *q, uint32_t index)
+/* Lossless: what the receiver has room for. Several senders may share its buffers. */
+static uint32_t sim_dst_room(const struct sim_queue *q, enum gx_half half,
+			     const struct sim_peer *peer)
 {
-	const struct sim_peer *peer = &q->peer[index];
+	const struct sim_queue *dst = q->net->queue[peer->dst_queue];
+	uint32_t nr = q->net->cfg.ctl_nr ? q->net->cfg.ctl_nr : SIM_CTL_NR;
+	uint32_t room = GX_BURST_MAX; /* to nobody: it is lost with its receiver */
 
-	return peer->attached && peer->connected && q->net->nr_free &&
-	       q->tx_free_ns <= q->net->now_ns + SIM_BACKLOG_NS;
+	if (!dst || dst->peer[peer->dst_peer].gen != peer->dst_gen)
+		return room;
+	room = half == GX_HALF_CTL
+		       ? dst->ring[half].mask + 1 - (dst->ring[half].head - dst->ring[half].tail)
+		       : dst->nr_free;
+	room -= GX_MIN(room, dst->coming[half]);
+	if (half == GX_HALF_DATA)
+		nr = q->net->cfg.own_slots ? dst->q.port->caps.rx_slots : dst->nr_slots;
+	nr -= GX_MIN(nr, dst->peer[peer->dst_peer].nr_out[half]);
+	return GX_MIN(room, nr);
 }
 
 /* The room is whether the link's backlog is short; a burst may go a little over. */
+static unsigned sim_room(const struct sim_queue *q, enum gx_half half, uint32_t index)
+{
+	const struct sim_peer *peer = &q->peer[index];
+	unsigned room = GX_MIN(q->net->nr_free, (uint32_t)GX_BURST_MAX);
+
+	if (!peer->attached || !peer->connected || q->tx_free_ns > q->net->now_ns + SIM_BACKLOG_NS)
+		return 0;
+	return q->net->cfg.lossless ? GX_MIN(room, sim_dst_room(q, half, peer)) : room;
+}
+
 static unsigned sim_tx_room(struct gx_port_queue *gq, enum gx_half half, uint32_t peer)
 {
 	struct sim_queue *q = sim_queue_of(gq);
-	unsigned room = 0;
+	unsigned room;
 
 	sim_enter(q->net);
-	if (sim_can_send(q, peer))
-		room = GX_MIN(q->net->nr_free, (uint32_t)GX_BURST_MAX);
+	room = sim_room(q, half, peer);
 	sim_exit(q->net);
 	return room;
 }
@@ -870,11 +940,12 @@ static void sim_tx_one(struct sim_queue *q, enum gx_half half, const struct gx_t
 	q->tx_free_ns = GX_MAX(q->tx_free_ns, net->now_ns) + sim_wire_ns(net, pkt);
 	pkt->at_ns = q->tx_free_ns;
 	pkt->stage = SIM_LEAVE;
+	sim_coming(net, pkt);
 	sim_heap_put(net, pkt);
 }
 
 /* The first packet must find the backlog short; the rest of a burst follows it as far as packets
- * last. */
+ * last, and where nothing is lost as far as the receiver has room. */
 static unsigned sim_tx_burst(struct gx_port_queue *gq, enum gx_half half, const struct gx_tx pkts[],
 			     unsigned n)
 {
@@ -883,8 +954,9 @@ static unsigned sim_tx_burst(struct gx_port_queue *gq, enum gx_half half, const 
 
 	n = GX_MIN(n, (unsigned)GX_BURST_MAX);
 	sim_enter(q->net);
-	if (n && sim_can_send(q, pkts[0].peer))
-		while (i < n && q->net->nr_free && q->peer[pkts[i].peer].attached)
+	if (n && sim_room(q, half, pkts[0].peer))
+		while (i < n && q->net->nr_free && q->peer[pkts[i].peer].attached &&
+		       (!q->net->cfg.lossless || sim_dst_room(q, half, &q->peer[pkts[i].peer])))
 			sim_tx_one(q, half, &pkts[i++]);
 	sim_exit(q->net);
 	return i;

@@ -13,6 +13,8 @@
 #define SIM_FRAME_B                                                                                \
 	66 /* what a packet takes on the wire beside header and payload: Ethernet, IPv4, UDP */
 
+#define SIM_OWN_PEERS 8
+
 struct sim_net;
 
 /* From @at_ns on larger payloads vanish; 0: none do. */
@@ -44,7 +46,13 @@ struct sim_cfg {
 	unsigned nr_drop; /* memory of the caller for the net's life */
 	bool peer_any;	  /* rx says GX_PEER_ANY, as most NICs do */
 	bool attach;	  /* GX_PORT_TX_ATTACH: payload is read when the packet leaves */
-	bool realtime;	  /* the clock is gx_now_ns(), polling moves it; for threads */
+	/* LOSSLESS and ORDERED: nothing is sent that the receiver has no room for. No impairments
+	 * with it. */
+	bool lossless;
+	uint32_t ctl_nr; /* lossless: control packets that a peer leaves lying until there is no
+			    room for more; 0: 256 */
+	bool own_slots;	 /* each peer has its own, SIM_OWN_PEERS a queue; else they share */
+	bool realtime;	 /* the clock is gx_now_ns(), polling moves it; for threads */
 };
 
 /* At rest, sent + dup == lost + blackhole + queue_drop + nobuf + stray + delivered. */

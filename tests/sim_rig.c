@@ -41,26 +41,26 @@ static void rig_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event even
 
 /* What the library takes for a GPU: payload is staged on its way out and unpacked in batches on its
  * way in. */
-static void rig_gpu(struct rig *r, int side)
+static void rig_gpu(struct rig *r, int node)
 {
 	struct gx_gpu_cfg cfg = {.delay_ns = r->cfg.gpu_delay_ns};
 	struct gx_gpu *gpu;
 
 	assert_int_equal(gx_gpu_host_ops.open(&cfg, &gpu), 0);
 	gpu->device = 0;
-	r->gx[side]->gpu[0] = gpu;
-	for (unsigned i = 0; i < gx_nr_cores(r->gx[side]); i++) {
-		struct gx_core *core = gx_core(r->gx[side], i);
+	r->gx[node]->gpu[0] = gpu;
+	for (unsigned i = 0; i < gx_nr_cores(r->gx[node]); i++) {
+		struct gx_core *core = gx_core(r->gx[node], i);
 
 		assert_int_equal(link_pkt_gpu(core->link[0], gpu), 0);
 		assert_int_equal(submit_gpu(core, gpu), 0);
 	}
-	r->mem[side]->gpu = gpu;
-	r->mem[side]->kind = GX_MEM_CUDA;
-	r->mem[side]->device = 0;
+	r->mem[node]->gpu = gpu;
+	r->mem[node]->kind = GX_MEM_CUDA;
+	r->mem[node]->device = 0;
 }
 
-static void rig_side_open(struct rig *r, int side)
+static void rig_node_open(struct rig *r, int node)
 {
 	const struct rig_cfg *c = &r->cfg;
 	struct gx_opts opts = GX_INIT(opts);
@@ -80,21 +80,21 @@ static void rig_side_open(struct rig *r, int side)
 	opts.check = c->check;
 	opts.peer_timeout_ns = c->peer_timeout_ns;
 	opts.gpu_timeout_ns = c->gpu_timeout_ns;
-	opts.server = side == 1;
+	opts.server = node == 1;
 	opts.no_huge = true;
-	if (side == 1)
+	if (node == 1)
 		opts.on_conn = rig_on_conn;
 	opts.arg = r;
 	ctx_host_delay_ns = c->gpu_delay_ns;
-	if (gx_open(&opts, &r->gx[side]))
+	if (gx_open(&opts, &r->gx[node]))
 		fail_msg("gx_open: %s", gx_error());
 	ctx_host_delay_ns = 0;
-	r->core[side] = gx_core(r->gx[side], 0);
-	assert_int_equal(gx_mem_alloc(r->gx[side], GX_MEM_HOST, 0, c->mem_b, &r->mem[side]), 0);
+	r->core[node] = gx_core(r->gx[node], 0);
+	assert_int_equal(gx_mem_alloc(r->gx[node], GX_MEM_HOST, 0, c->mem_b, &r->mem[node]), 0);
 	if (c->gpu)
-		rig_gpu(r, side);
-	memset(rig_mem(r, side), RIG_POISON, c->mem_b);
-	assert_int_equal(gx_mem_share(r->mem[side], "mem",
+		rig_gpu(r, node);
+	memset(rig_mem(r, node), RIG_POISON, c->mem_b);
+	assert_int_equal(gx_mem_share(r->mem[node], "mem",
 				      c->access ? c->access : GX_ACCESS_PUT | GX_ACCESS_GET),
 			 0);
 }
@@ -109,13 +109,20 @@ static bool rig_attached(struct rig *r)
 	return true;
 }
 
-static bool rig_turn_side(struct rig *r, int side)
+static bool rig_turn_node(struct rig *r, unsigned node)
 {
 	bool worked = false;
 
-	for (unsigned i = 0; i < gx_nr_cores(r->gx[side]); i++)
-		worked |= gx_core_turn(gx_core(r->gx[side], i), r->now_ns);
+	for (unsigned i = 0; i < gx_nr_cores(r->gx[node]); i++)
+		worked |= gx_core_turn(gx_core(r->gx[node], i), r->now_ns);
 	return worked;
+}
+
+int rig_node(const struct rig *r, int side, unsigned conn)
+{
+	unsigned client = conn % (r->nr_nodes - 1);
+
+	return side == 1 ? 1 : (int)(client ? client + 1 : 0);
 }
 
 static void rig_connect(struct rig *r, const char *addr, unsigned i)
@@ -123,7 +130,7 @@ static void rig_connect(struct rig *r, const char *addr, unsigned i)
 	struct gx_conn *c;
 	unsigned nr = 0;
 
-	if (gx_connect(r->gx[0], addr, NULL, &c) || gx_conn_wait(c, 10 * SECOND))
+	if (gx_connect(r->gx[rig_node(r, 0, i)], addr, NULL, &c) || gx_conn_wait(c, 10 * SECOND))
 		fail_msg("connect: %s", gx_error());
 	for (unsigned k = 0; k < 20000 && nr <= i; k++) {
 		pthread_mutex_lock(&r->lock);
@@ -161,8 +168,11 @@ struct rig *rig_open(const struct rig_cfg *cfg)
 	pthread_mutex_init(&r->lock, NULL);
 	assert_int_equal(sim_net_open(&r->cfg.sim, &r->net), 0);
 	r->now_ns = sim_net_now(r->net);
-	rig_side_open(r, 0);
-	rig_side_open(r, 1);
+	r->nr_nodes = 1 + GX_MAX(cfg->nr_clients, 1u);
+	assert(r->nr_nodes <= RIG_NODES);
+	r->nr_conns = GX_MAX(r->nr_conns, r->nr_nodes - 1);
+	for (unsigned node = 0; node < r->nr_nodes; node++)
+		rig_node_open(r, node);
 	port = gx_listen(r->gx[1], "127.0.0.1:0");
 	assert_true(port > 0);
 	snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
@@ -174,8 +184,8 @@ struct rig *rig_open(const struct rig_cfg *cfg)
 	}
 	/* In real time, while virtual time stands. */
 	for (unsigned k = 0; k < 20000 && !rig_attached(r); k++) {
-		for (int side = 0; side < 2; side++)
-			rig_turn_side(r, side);
+		for (unsigned node = 0; node < r->nr_nodes; node++)
+			rig_turn_node(r, node);
 		rig_sleep();
 	}
 	assert_true(rig_attached(r));
@@ -186,9 +196,9 @@ static unsigned rig_live(struct rig *r)
 {
 	unsigned n = 0;
 
-	for (int side = 0; side < 2; side++)
-		for (unsigned i = 0; i < gx_nr_cores(r->gx[side]); i++)
-			n += gx_core(r->gx[side], i)->link[0]->nr_live;
+	for (unsigned node = 0; node < r->nr_nodes; node++)
+		for (unsigned i = 0; i < gx_nr_cores(r->gx[node]); i++)
+			n += gx_core(r->gx[node], i)->link[0]->nr_live;
 	return n;
 }
 
@@ -196,6 +206,7 @@ void rig_close(struct rig *r)
 {
 	rig_current = NULL;
 	r->closing = true;
+	memset(r->still, 0, sizeof(r->still));
 	for (int side = 0; side < 2; side++)
 		for (unsigned i = 0; i < r->nr_conns; i++)
 			gx_conn_close(r->conn[side][i]);
@@ -203,9 +214,9 @@ void rig_close(struct rig *r)
 		rig_turn(r);
 		rig_sleep();
 	}
-	for (int side = 0; side < 2; side++) {
-		gx_mem_free(r->mem[side]);
-		gx_close(r->gx[side]);
+	for (unsigned node = 0; node < r->nr_nodes; node++) {
+		gx_mem_free(r->mem[node]);
+		gx_close(r->gx[node]);
 	}
 	sim_net_close(r->net);
 	pthread_mutex_destroy(&r->lock);
@@ -243,7 +254,7 @@ uint64_t rig_random(struct rig *r)
 	return x ^ x >> 31;
 }
 
-static void rig_take(struct rig *r, int side, struct gx_core *core)
+static void rig_take(struct rig *r, unsigned node, struct gx_core *core)
 {
 	struct gx_comp comps[32];
 	unsigned n;
@@ -253,11 +264,11 @@ static void rig_take(struct rig *r, int side, struct gx_core *core)
 			if (r->closing)
 				continue;
 			if (r->on_comp) {
-				r->on_comp(r->arg, side, &comps[i]);
+				r->on_comp(r->arg, (int)node, &comps[i]);
 				continue;
 			}
-			assert_true(r->nr_last[side] < GX_ARRAY_SIZE(r->last[side]));
-			r->last[side][r->nr_last[side]++] = comps[i];
+			assert_true(r->nr_last[node] < GX_ARRAY_SIZE(r->last[node]));
+			r->last[node][r->nr_last[node]++] = comps[i];
 		}
 }
 
@@ -266,10 +277,12 @@ bool rig_turn(struct rig *r)
 	bool worked = false;
 
 	sim_net_advance(r->net, r->now_ns);
-	for (int side = 0; side < 2; side++) {
-		worked |= rig_turn_side(r, side);
-		for (unsigned i = 0; i < gx_nr_cores(r->gx[side]); i++)
-			rig_take(r, side, gx_core(r->gx[side], i));
+	for (unsigned node = 0; node < r->nr_nodes; node++) {
+		if (r->still[node])
+			continue;
+		worked |= rig_turn_node(r, node);
+		for (unsigned i = 0; i < gx_nr_cores(r->gx[node]); i++)
+			rig_take(r, node, gx_core(r->gx[node], i));
 	}
 	r->now_ns += RIG_STEP_NS;
 	return worked;
@@ -293,9 +306,9 @@ static uint64_t rig_next(struct rig *r)
 {
 	uint64_t next = GX_MIN(sim_net_next(r->net), r->now_ns + RIG_JUMP_NS);
 
-	for (int side = 0; side < 2; side++)
-		for (unsigned i = 0; i < gx_nr_cores(r->gx[side]); i++)
-			next = link_next(gx_core(r->gx[side], i)->link[0], next, r->now_ns);
+	for (unsigned node = 0; node < r->nr_nodes; node++)
+		for (unsigned i = 0; i < gx_nr_cores(r->gx[node]) && !r->still[node]; i++)
+			next = link_next(gx_core(r->gx[node], i)->link[0], next, r->now_ns);
 	return GX_MAX(next, r->now_ns);
 }
 
@@ -420,21 +433,25 @@ static void check_pair(const struct pkt_ep *tx, const struct pkt_ep *rx)
 }
 
 /* Lane i of each connection is on core i. */
-static void check_link(struct rig *r, int side, unsigned core)
+static void check_link(struct rig *r, unsigned node, unsigned core)
 {
-	struct link_pkt *l = gx_core(r->gx[side], core)->link[0];
+	struct link_pkt *l = gx_core(r->gx[node], core)->link[0];
+	bool own = r->cfg.sim.own_slots;
+	int side = node == 1;
 	uint64_t granted = 0;
 
 	for (unsigned i = 0; i < r->nr_conns; i++)
-		granted += flow_granted(rig_lane(r, side, i, core)->flow);
-	assert_int_equal(l->pool_out, granted);
+		if (rig_node(r, side, i) == (int)node)
+			granted += flow_granted(rig_lane(r, side, i, core)->flow);
+	assert_int_equal(l->pool_out, own ? 0 : granted);
 	assert_int_equal(l->held_bufs, 0);
 	assert_int_equal(l->refs, 0);
 	assert_int_equal(l->nr_release, 0);
 	assert_int_equal(block_held(l->bq_host), 0);
 	assert_true(!l->bq_gpu[0] || block_held(l->bq_gpu[0]) == 0);
-	assert_int_equal(gx_core(r->gx[side], core)->comps_due, 0);
-	assert_int_equal(sim_queue_free_bufs(l->q), l->port->caps.rx_slots);
+	assert_int_equal(gx_core(r->gx[node], core)->comps_due, 0);
+	assert_int_equal(sim_queue_free_bufs(l->q),
+			 l->port->caps.rx_slots * (own ? SIM_OWN_PEERS : 1));
 }
 
 static void check_lane(struct rig *r, unsigned conn, unsigned lane)
@@ -458,8 +475,8 @@ void rig_rest(struct rig *r, uint64_t ns)
 	for (unsigned k = 0; k < gx_nr_cores(r->gx[0]); k++) {
 		for (unsigned i = 0; i < r->nr_conns; i++)
 			check_lane(r, i, k);
-		check_link(r, 0, k);
-		check_link(r, 1, k);
+		for (unsigned node = 0; node < r->nr_nodes; node++)
+			check_link(r, node, k);
 	}
 }
 
@@ -490,17 +507,17 @@ struct pkt_ep *rig_ep(struct rig *r, int side, unsigned conn)
 	return GX_CONTAINER_OF(r->ep[side][conn], struct pkt_ep, ep);
 }
 
-uint64_t rig_stat(struct rig *r, int side, const char *name)
+uint64_t rig_stat(struct rig *r, int node, const char *name)
 {
 	uint64_t v = 0;
 
-	assert_int_equal(gx_core_stat(r->core[side], name, &v), 0);
+	assert_int_equal(gx_core_stat(r->core[node], name, &v), 0);
 	return v;
 }
 
-uint8_t *rig_mem(struct rig *r, int side)
+uint8_t *rig_mem(struct rig *r, int node)
 {
-	return gx_mem_addr(r->mem[side]);
+	return gx_mem_addr(r->mem[node]);
 }
 
 static uint64_t pattern(uint64_t seed, uint64_t word)
@@ -548,27 +565,32 @@ void rig_check(const void *at, uint64_t len, uint64_t seed)
 
 void rig_post(struct rig *r, int side, const struct gx_op *op)
 {
+	rig_post_on(r, side, 0, op);
+}
+
+void rig_post_on(struct rig *r, int side, unsigned conn, const struct gx_op *op)
+{
 	struct gx_op full = *op;
 	int ret;
 
 	full.size = sizeof(full);
-	ret = gx_post(r->ep[side][0], &full, 1);
+	ret = gx_post(r->ep[side][conn], &full, 1);
 	if (ret != 1)
 		fail_msg("post: %d, %s", ret, gx_error());
 }
 
-void rig_comps(struct rig *r, int side, unsigned n, uint64_t ns)
+void rig_comps(struct rig *r, int node, unsigned n, uint64_t ns)
 {
 	uint64_t end = r->now_ns + ns;
 
-	while (r->nr_last[side] < n && r->now_ns < end)
+	while (r->nr_last[node] < n && r->now_ns < end)
 		if (!rig_turn(r))
 			r->now_ns = GX_MIN(rig_next(r), end);
-	if (r->nr_last[side] < n)
-		fail_msg("side %d has %u completions, not %u", side, r->nr_last[side], n);
+	if (r->nr_last[node] < n)
+		fail_msg("node %d has %u completions, not %u", node, r->nr_last[node], n);
 }
 
 void rig_forget(struct rig *r)
 {
-	r->nr_last[0] = r->nr_last[1] = 0;
+	memset(r->nr_last, 0, sizeof(r->nr_last));
 }

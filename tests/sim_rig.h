@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two contexts in one process over a simulated network: connected by the real control path over
- * loopback, then turned by the test in virtual time. One thread; a run is a function of its seed.
- * Side 0 connects, side 1 listens.
+ * Two contexts or more in one process over a simulated network: connected by the real control path
+ * over loopback, then turned by the test in virtual time. One thread; a run is a function of its
+ * seed. Side 0 connects, side 1 listens. Side 0 may be several contexts, and each context is a
+ * node: 0 the first client, 1 the server, 2 and up further clients. Connection i is that of client
+ * i modulo their number. A node can stand still: its cores are not turned while the others are.
  */
 #ifndef SIM_RIG_H
 #define SIM_RIG_H
@@ -15,6 +17,7 @@
 #include <cmocka.h>
 
 #define RIG_CONNS  64
+#define RIG_NODES  6
 #define RIG_MEM_B  (24ull << 20) /* of each side's region, at most */
 #define RIG_POISON 0xa5
 #define RIG_GUARD  64 /* bytes that stay poison before and behind a destination */
@@ -28,6 +31,7 @@ struct rig_cfg {
 	int integrity; /* mode, as it is */
 	enum gx_check check;
 	unsigned nr_conns;
+	unsigned nr_clients; /* contexts of side 0 */
 	unsigned
 		nr_cores; /* of each side: as many lanes; tests look at lane 0 unless they say so */
 	uint64_t gpu_delay_ns; /* the CPU backend finishes this late */
@@ -42,10 +46,12 @@ struct rig_cfg {
 struct rig {
 	struct rig_cfg cfg;
 	struct sim_net *net;
-	struct gx *gx[2];
-	struct gx_core *core[2];  /* the first one */
-	struct gx_mem *mem[2];	  /* region "mem" of each side */
-	struct gx_region peer[2]; /* the other side's region, as side i knows it */
+	unsigned nr_nodes;
+	struct gx *gx[RIG_NODES];
+	struct gx_core *core[RIG_NODES]; /* the first one */
+	struct gx_mem *mem[RIG_NODES];	 /* region "mem" of each */
+	bool still[RIG_NODES];		 /* its cores are not turned */
+	struct gx_region peer[2];	 /* the other side's region, as side i knows it */
 	unsigned nr_conns;
 	struct gx_conn *conn[2][RIG_CONNS];
 	struct gx_ep *ep[2][RIG_CONNS];
@@ -55,17 +61,18 @@ struct rig {
 	bool closing;
 	uint64_t now_ns;
 	uint64_t random;
-	void (*on_comp)(void *arg, int side, const struct gx_comp *comp);
+	void (*on_comp)(void *arg, int node, const struct gx_comp *comp);
 	void *arg;
-	struct gx_comp last[2][600]; /* completions kept when there is no on_comp */
-	unsigned nr_last[2];
+	struct gx_comp last[RIG_NODES][600]; /* completions kept when there is no on_comp */
+	unsigned nr_last[RIG_NODES];
 };
 
 struct rig *rig_open(const struct rig_cfg *cfg);
 void rig_close(struct rig *r); /* no check: see rig_rest() */
 
 uint64_t rig_random(struct rig *r);
-/* Both cores once, and what the network does until then. True: something happened. */
+/* The cores of each node that does not stand still once, and what the network does until then.
+ * True: something happened. */
 bool rig_turn(struct rig *r);
 /* Turn, and let time pass, until @done (NULL: never) or @ns have passed. True: done. */
 bool rig_until(struct rig *r, bool (*done)(struct rig *r), uint64_t ns);
@@ -80,8 +87,10 @@ void rig_done(struct rig *r);
 void rig_set(struct rig *r, const struct sim_cfg *sim);
 struct pkt_ep *rig_ep(struct rig *r, int side, unsigned conn);
 struct pkt_ep *rig_lane(struct rig *r, int side, unsigned conn, unsigned lane);
-uint64_t rig_stat(struct rig *r, int side, const char *name);
-uint8_t *rig_mem(struct rig *r, int side);
+/* The node that @side of connection @conn is on. */
+int rig_node(const struct rig *r, int side, unsigned conn);
+uint64_t rig_stat(struct rig *r, int node, const char *name);
+uint8_t *rig_mem(struct rig *r, int node);
 
 /* Bytes of a pattern: a function of seed and offset. */
 void rig_fill(void *at, uint64_t len, uint64_t seed);
@@ -90,10 +99,11 @@ void rig_check(const void *at, uint64_t len, uint64_t seed);
 /* Fails unless it is all poison. */
 void rig_check_poison(const void *at, uint64_t len);
 
-/* Post one operation; it must be taken. */
+/* Post one operation on connection 0, or @conn; it must be taken. */
 void rig_post(struct rig *r, int side, const struct gx_op *op);
-/* Turn until side @side has @n completions in last[] (or fail after a virtual @ns). */
-void rig_comps(struct rig *r, int side, unsigned n, uint64_t ns);
+void rig_post_on(struct rig *r, int side, unsigned conn, const struct gx_op *op);
+/* Turn until node @node has @n completions in last[] (or fail after a virtual @ns). */
+void rig_comps(struct rig *r, int node, unsigned n, uint64_t ns);
 void rig_forget(struct rig *r); /* last[] is empty again */
 
 /* A test whose rig is closed when it failed half way. */
