@@ -56,7 +56,7 @@ struct pkt_op {
 	bool internal;	  /* serves a peer's get: no completion */
 	bool acked_local; /* every packet acknowledged (GX_COMP_LOCAL given) */
 	bool inlined;	  /* data goes in the OPEN */
-	bool opened;	  /* its OPEN was sent */
+	bool opened;	  /* the OPEN of its mid was sent, once or more: only then may DATA go out */
 	bool doomed; /* ended early: CANCEL is under way, the mid stays until the peer is done with
 			it */
 	bool done;   /* the peer said done */
@@ -132,8 +132,7 @@ enum rec_state { REC_FREE, REC_QUEUED, REC_SENT };
 struct rec_slot {
 	uint8_t state;
 	bool sent;   /* once or more */
-	uint32_t op; /* OPEN: whose data it carries, to turn it away from a buffer that was given
-			back */
+	uint32_t op; /* OPEN: whose; that may have ended, and its place be another's */
 	struct gx_wire_rec rec;
 };
 

@@ -126,6 +126,14 @@ static void recs_acked(struct pkt_ep *e, uint32_t first, uint32_t n)
 		e->rec_scan = e->rec_floor;
 }
 
+/* DATA of @i may follow: it takes another way, on which it would come before an OPEN that waits for
+ * room. */
+static void op_opened(struct pkt_ep *e, uint32_t i, uint32_t rsn)
+{
+	if (i != PKT_NONE && e->ops[i].open_rsn == rsn)
+		e->ops[i].opened = true;
+}
+
 /* Fill @b with a run of queued records that begins at rec_scan. Return bytes; *n: records. */
 static uint32_t recs_pack(struct pkt_ep *e, uint8_t *b, uint32_t *n)
 {
@@ -144,6 +152,8 @@ static uint32_t recs_pack(struct pkt_ep *e, uint8_t *b, uint32_t *n)
 		if (!put)
 			break;
 		at += put;
+		if (!s->sent)
+			op_opened(e, s->op, s->rec.rsn);
 		s->sent = true;
 		s->state = REC_SENT;
 		e->rec_queued--;
@@ -213,6 +223,7 @@ static void op_open_rec(struct pkt_ep *e, struct pkt_op *op, uint32_t i,
 		rec.data = (const uint8_t *)op->src;
 	}
 	op->open_rsn = e->rec_next;
+	op->opened = false;
 	tx_rec(e, &rec, i);
 }
 
@@ -414,7 +425,7 @@ static unsigned tx_resends(struct pkt_ep *e, unsigned n, unsigned max)
 	return n;
 }
 
-/* First transmissions of one message, from index @n of link->tx. */
+/* First transmissions of one message, from index @n of link->tx: none before its OPEN. */
 static unsigned tx_first(struct pkt_ep *e, uint32_t i, unsigned n, unsigned max)
 {
 	struct pkt_op *op = &e->ops[i];
@@ -423,7 +434,7 @@ static unsigned tx_first(struct pkt_ep *e, uint32_t i, unsigned n, unsigned max)
 
 	if (max - n > TX_TURN_PKTS)
 		max = n + TX_TURN_PKTS;
-	while (n < max && op->sent_pkts < limit) {
+	while (n < max && op->sent_pkts < limit && op->opened) {
 		if (!tx_data_fill(e, &e->link->tx[n], i, op->sent_pkts, false))
 			break;
 		op->sent_pkts++;
