@@ -6,6 +6,8 @@
 #ifndef GX_INTERNAL_BASE_H
 #define GX_INTERNAL_BASE_H
 
+#include "gx/log.h"
+
 #include <stdalign.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -25,17 +27,6 @@
 
 /** GX_EXPORT - what the shared library shows; everything else is built hidden. */
 #define GX_EXPORT __attribute__((visibility("default")))
-
-enum gx_log_level { GX_LOG_ERR, GX_LOG_WARN, GX_LOG_INFO, GX_LOG_DEBUG };
-
-/**
- * gx_log() - One line to the log sink (stderr unless gx_log_sink() was called).
- * Not for the data path. No newline at the end of @fmt. Lines below the level of gx_log_level_set()
- * (default GX_LOG_WARN; environment GX_LOG=err|warn|info|debug) are dropped.
- */
-void gx_log(enum gx_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void gx_log_level_set(enum gx_log_level level);
-void gx_log_sink(void (*fn)(void *arg, int level, const char *line), void *arg);
 
 #define gx_err(...)   gx_log(GX_LOG_ERR, __VA_ARGS__)
 #define gx_warn(...)  gx_log(GX_LOG_WARN, __VA_ARGS__)

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The log: its lines, and that it never waits for whoever reads it. Each test puts a pipe, a
+ * socket or a file in the place of stderr.
+ */
+#include "gx_internal/base.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define LINES 400 /* more than the pipe has room for */
+
+static int real_stderr;
+
+static void stderr_set(int fd)
+{
+	assert_int_equal(dup2(fd, STDERR_FILENO), STDERR_FILENO);
+}
+
+static int stderr_back(void **state)
+{
+	dup2(real_stderr, STDERR_FILENO);
+	gx_log_level_set(GX_LOG_WARN);
+	gx_log_name_set("gx");
+	return 0;
+}
+
+/* What is there now; never waits. */
+static size_t read_all(int fd, char *buf, size_t room)
+{
+	size_t n = 0;
+	ssize_t got;
+
+	fcntl(fd, F_SETFL, O_NONBLOCK);
+	while (n + 1 < room && (got = read(fd, buf + n, room - 1 - n)) > 0)
+		n += (size_t)got;
+	buf[n] = '\0';
+	return n;
+}
+
+static unsigned lines_of(const char *text)
+{
+	unsigned n = 0;
+
+	for (; *text; text++)
+		n += *text == '\n';
+	return n;
+}
+
+static void log__line(void **state)
+{
+	char buf[512];
+	int fds[2], n = 0;
+
+	assert_int_equal(pipe(fds), 0);
+	stderr_set(fds[1]);
+	gx_log_name_set("gxd");
+	gx_warn("port %s: %d", "udp", 7);
+	gx_info("below the level");
+	stderr_back(state);
+	read_all(fds[0], buf, sizeof(buf));
+	/* "2026-11-22T06:20:11.123Z gxd: warn: port udp: 7" */
+	assert_int_equal(
+		sscanf(buf, "20%*2d-%*2d-%*2dT%*2d:%*2d:%*2d.%*3dZ gxd: warn: port udp: 7%n", &n),
+		0);
+	assert_int_equal(n, (int)strlen("2026-11-22T06:20:11.123Z gxd: warn: port udp: 7"));
+	assert_int_equal(lines_of(buf), 1);
+	close(fds[0]);
+	close(fds[1]);
+}
+
+static void log__long_line_is_cut(void **state)
+{
+	static char text[4096], buf[8192];
+	int fds[2];
+
+	memset(text, 'x', sizeof(text) - 1);
+	assert_int_equal(pipe(fds), 0);
+	stderr_set(fds[1]);
+	gx_err("%s", text);
+	stderr_back(state);
+	assert_in_range(read_all(fds[0], buf, sizeof(buf)), 1000, 1200);
+	assert_int_equal(lines_of(buf), 1);
+	close(fds[0]);
+	close(fds[1]);
+}
+
+/* Were the log to wait, this would never end: the alarm is the test's assertion then. */
+static void drops(int reader, int writer)
+{
+	static char buf[1 << 20];
+	uint64_t before = gx_log_dropped(), dropped;
+	char *told;
+
+	stderr_set(writer);
+	alarm(30);
+	for (unsigned i = 0; i < LINES; i++)
+		gx_warn("%4u %900s", i, "nobody reads this");
+	alarm(0);
+	dropped = gx_log_dropped() - before;
+	assert_in_range(dropped, 1, LINES - 1);
+	read_all(reader, buf, sizeof(buf));
+	assert_int_equal(lines_of(buf), LINES - dropped);
+	assert_null(strstr(buf, "were dropped"));
+	gx_warn("somebody reads again");
+	gx_warn("and again");
+	read_all(reader, buf, sizeof(buf));
+	told = strstr(buf, " lines of this log were dropped");
+	assert_non_null(told);
+	assert_int_equal(strtoul(buf + strlen("gx: "), NULL, 10), dropped);
+	assert_int_equal(lines_of(buf), 3);
+	assert_int_equal(gx_log_dropped() - before, dropped);
+}
+
+static void log__full_pipe_drops(void **state)
+{
+	int fds[2];
+
+	assert_int_equal(pipe(fds), 0);
+	drops(fds[0], fds[1]);
+	stderr_back(state);
+	close(fds[0]);
+	close(fds[1]);
+}
+
+static void log__full_socket_drops(void **state)
+{
+	int fds[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+	drops(fds[0], fds[1]);
+	stderr_back(state);
+	close(fds[0]);
+	close(fds[1]);
+}
+
+/* Ctrl-S. */
+static void log__stopped_terminal_drops(void **state)
+{
+	uint64_t before = gx_log_dropped();
+	int ptm = posix_openpt(O_RDWR | O_NOCTTY), pts;
+
+	if (ptm < 0 || grantpt(ptm) || unlockpt(ptm))
+		skip();
+	pts = open(ptsname(ptm), O_RDWR | O_NOCTTY);
+	if (pts < 0)
+		skip();
+	assert_int_equal(write(ptm, "\x13", 1), 1);
+	stderr_set(pts);
+	alarm(30);
+	for (unsigned i = 0; i < LINES; i++)
+		gx_warn("%4u", i);
+	alarm(0);
+	stderr_back(state);
+	assert_int_equal(gx_log_dropped() - before, LINES);
+	close(pts);
+	close(ptm);
+}
+
+static void log__closed_stderr(void **state)
+{
+	uint64_t before = gx_log_dropped();
+
+	close(STDERR_FILENO);
+	gx_warn("into nothing");
+	stderr_back(state);
+	assert_int_equal(gx_log_dropped() - before, 1);
+}
+
+static void log_level_parse__names(void **state)
+{
+	assert_int_equal(gx_log_level_parse("err"), GX_LOG_ERR);
+	assert_int_equal(gx_log_level_parse("debug"), GX_LOG_DEBUG);
+	assert_int_equal(gx_log_level_parse("loud"), -EINVAL);
+	assert_int_equal(gx_log_level_parse(""), -EINVAL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_teardown(log__line, stderr_back),
+		cmocka_unit_test_teardown(log__long_line_is_cut, stderr_back),
+		cmocka_unit_test_teardown(log__full_pipe_drops, stderr_back),
+		cmocka_unit_test_teardown(log__full_socket_drops, stderr_back),
+		cmocka_unit_test_teardown(log__stopped_terminal_drops, stderr_back),
+		cmocka_unit_test_teardown(log__closed_stderr, stderr_back),
+		cmocka_unit_test(log_level_parse__names),
+	};
+
+	real_stderr = dup(STDERR_FILENO);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
