@@ -9,7 +9,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <linux/memfd.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -23,6 +25,9 @@
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010 /* Linux 5.1 */
 #endif
+
+#define ROOM_PATH_MAX	1024
+#define ROOM_GROUPS_MAX 64 /* depth of a tree of cgroups */
 
 #define ARENA_GPUS_MAX	 16
 #define ARENA_RANGES_MAX (GX_ARENA_SIZE_MAX / GX_HUGE_PAGE)
@@ -202,6 +207,8 @@ static int arena_map_pages(const struct gx_arena *a, char *ptr, int fd, size_t l
 		return fd < 0 ? a->owner->ops->mem_alloc_at(a->owner, ptr, len) : -EINVAL;
 	if (fd < 0 && arena_map_huge(ptr, len))
 		return 0;
+	if (fd < 0 && !gx_mem_fits(len))
+		return -ENOMEM;
 	if (mmap(ptr, len, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd, 0) == MAP_FAILED) {
 		int ret = -errno;
 
@@ -276,6 +283,109 @@ void gx_arena_unmap(struct gx_arena *a, void *ptr, size_t len)
 	memmove(&a->range[i], &a->range[i + 1], (a->nr_ranges - i) * sizeof(a->range[0]));
 }
 
+/* ---- How much memory there is ---- */
+
+/* The number that follows @key in a file of lines "key value", or that is all of a file (@key
+ * NULL). Return: false: there is no such file or number ("max" is none). */
+static bool file_number(const char *path, const char *key, uint64_t *out)
+{
+	char line[256];
+	bool found = false;
+	FILE *f = fopen(path, "re");
+	size_t n = key ? strlen(key) : 0;
+
+	while (f && !found && fgets(line, sizeof(line), f))
+		found = (!key || !strncmp(line, key, n)) && sscanf(line + n, "%" SCNu64, out) == 1;
+	if (f)
+		fclose(f);
+	return found;
+}
+
+/* One group: its limit, less what it uses and could not give back. */
+static void room_of_group(const char *dir, const char *max, const char *used, const char *idle,
+			  struct gx_mem_room *r)
+{
+	char path[ROOM_PATH_MAX + 64];
+	uint64_t limit, now, cache = 0, left;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, max);
+	if (!file_number(path, NULL, &limit))
+		return;
+	snprintf(path, sizeof(path), "%s/%s", dir, used);
+	if (!file_number(path, NULL, &now))
+		return;
+	snprintf(path, sizeof(path), "%s/memory.stat", dir);
+	file_number(path, idle, &cache);
+	now -= GX_MIN(cache, now);
+	left = limit > now ? limit - now : 0;
+	if (left >= r->len)
+		return;
+	r->len = left;
+	snprintf(r->what, sizeof(r->what), "the limit of the memory cgroup, %" PRIu64 " MiB",
+		 limit >> 20);
+}
+
+/* All groups from that of a line of /proc/self/cgroup up to the root of its tree. The path is that
+ * of the host where the container has no cgroup namespace; then the tree's root, which is the
+ * container's own group, is all that is found. */
+static void room_of_line(const char *root, char *line, struct gx_mem_room *r)
+{
+	char dir[ROOM_PATH_MAX], *at = strchr(line, ':'), *group = at ? strchr(at + 1, ':') : NULL;
+	bool v2 = at && group == at + 1;
+	char *cut;
+	int base;
+
+	if (!group ||
+	    (!v2 && !strstr(at, ":memory:") && !strstr(at, ",memory:") && !strstr(at, ":memory,")))
+		return;
+	group[strcspn(group, "\n")] = '\0';
+	base = snprintf(dir, sizeof(dir), "%s/sys/fs/cgroup%s", root, v2 ? "" : "/memory");
+	if (base + (int)strlen(group + 1) >= (int)sizeof(dir))
+		return;
+	strcat(dir, strcmp(group + 1, "/") ? group + 1 : "");
+	for (unsigned i = 0; i < ROOM_GROUPS_MAX; i++) {
+		if (v2)
+			room_of_group(dir, "memory.max", "memory.current", "inactive_file ", r);
+		else
+			room_of_group(dir, "memory.limit_in_bytes", "memory.usage_in_bytes",
+				      "total_inactive_file ", r);
+		cut = strrchr(dir + base, '/');
+		if (!cut)
+			return;
+		*cut = '\0';
+	}
+}
+
+void gx_mem_room(const char *root, struct gx_mem_room *r)
+{
+	char path[ROOM_PATH_MAX], line[ROOM_PATH_MAX];
+	uint64_t kib;
+	FILE *f;
+
+	*r = (struct gx_mem_room){.len = UINT64_MAX, .what = "nothing known"};
+	snprintf(path, sizeof(path), "%.256s/proc/meminfo", root);
+	if (file_number(path, "MemAvailable:", &kib)) {
+		r->len = kib << 10;
+		snprintf(r->what, sizeof(r->what), "MemAvailable of /proc/meminfo");
+	}
+	snprintf(path, sizeof(path), "%.256s/proc/self/cgroup", root);
+	f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f))
+		room_of_line(root, line, r);
+	if (f)
+		fclose(f);
+}
+
+/* Is there room for pages that will all be touched? Without, the kernel would end this process or
+ * another. */
+bool gx_mem_fits(uint64_t len)
+{
+	struct gx_mem_room r;
+
+	gx_mem_room("", &r);
+	return len <= r.len;
+}
+
 /* One attempt, on huge pages or not. Huge pages are taken from the system here: later it would be
  * SIGBUS. */
 static int memfd_make(const char *name, size_t len, bool huge, int seals)
@@ -307,6 +417,8 @@ static int memfd_any(const char *name, size_t len, bool *huge, int seals)
 			return fd;
 		*huge = false;
 	}
+	if (!gx_mem_fits(len))
+		return -ENOMEM;
 	return memfd_make(name, len, false, seals);
 }
 

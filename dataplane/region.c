@@ -247,7 +247,7 @@ static bool host_alloc_private(struct gx_mem *mem, size_t len)
 		p = mmap(NULL, len, PROT_READ | PROT_WRITE,
 			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
 	mem->huge = p != MAP_FAILED;
-	if (p == MAP_FAILED)
+	if (p == MAP_FAILED && gx_mem_fits(len))
 		p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (p == MAP_FAILED)
 		return false;
@@ -261,10 +261,15 @@ static int host_alloc(struct gx_mem *mem)
 {
 	size_t len = GX_ALIGN_UP(GX_MAX(mem->len, 1), GX_HUGE_PAGE);
 	bool done = !local_offered(mem->gx) && host_alloc_memfd(mem, len);
+	struct gx_mem_room room;
 
-	if (!done && !host_alloc_private(mem, len))
-		return gx_fail(-ENOMEM, "no %llu bytes of host memory",
-			       (unsigned long long)mem->len);
+	if (!done && !host_alloc_private(mem, len)) {
+		gx_mem_room("", &room);
+		return gx_fail(-ENOMEM,
+			       "%llu MiB of host memory are asked for, %llu MiB can be had (%s)",
+			       (unsigned long long)len >> 20, (unsigned long long)room.len >> 20,
+			       room.what);
+	}
 	/* Page faults now, not on a polling core. Kernels before 5.14 fault later. */
 	madvise(mem->addr, len, MADV_POPULATE_WRITE);
 	return 0;

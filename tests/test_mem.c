@@ -7,11 +7,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -330,6 +332,130 @@ static void gx_memfd_check__refuses_others(void **state)
 	close(fd);
 }
 
+/* ---- A folder in the place of / ---- */
+
+static char fake_root[64];
+
+static void root_file(const char *path, const char *text)
+{
+	char full[512];
+	FILE *f;
+
+	snprintf(full, sizeof(full), "%s/%s", fake_root, path);
+	for (char *p = full + strlen(fake_root) + 1; (p = strchr(p, '/')); *p++ = '/') {
+		*p = '\0';
+		mkdir(full, 0700);
+	}
+	f = fopen(full, "w");
+	assert_non_null(f);
+	fputs(text, f);
+	fclose(f);
+}
+
+static int root_setup(void **state)
+{
+	strcpy(fake_root, "/tmp/gx-test-mem-XXXXXX");
+	if (!mkdtemp(fake_root))
+		return -1;
+	root_file("proc/meminfo",
+		  "MemTotal: 32768000 kB\nMemFree: 7 kB\nMemAvailable: 2048000 kB\n");
+	return 0;
+}
+
+static int root_entry_remove(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	return remove(path);
+}
+
+static int root_teardown(void **state)
+{
+	return nftw(fake_root, root_entry_remove, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+static void gx_mem_room__meminfo(void **state)
+{
+	struct gx_mem_room r;
+
+	gx_mem_room(fake_root, &r);
+	assert_int_equal(r.len, 2048000ull << 10);
+	assert_non_null(strstr(r.what, "MemAvailable"));
+	root_file("proc/meminfo", "nothing\n");
+	gx_mem_room(fake_root, &r);
+	assert_int_equal(r.len, UINT64_MAX);
+}
+
+static void gx_mem_room__cgroup_2(void **state)
+{
+	struct gx_mem_room r;
+
+	root_file("proc/self/cgroup", "0::/a/b\n");
+	root_file("sys/fs/cgroup/a/b/memory.max", "max\n");
+	root_file("sys/fs/cgroup/a/b/memory.current", "300000000\n");
+	gx_mem_room(fake_root, &r);
+	assert_int_equal(r.len, 2048000ull << 10);
+	/* The group above it has a limit. */
+	root_file("sys/fs/cgroup/a/memory.max", "536870912\n");
+	root_file("sys/fs/cgroup/a/memory.current", "400000000\n");
+	root_file("sys/fs/cgroup/a/memory.stat",
+		  "anon 1\ninactive_file 100000000\nactive_file 9\n");
+	gx_mem_room(fake_root, &r);
+	assert_int_equal(r.len, 536870912 - 300000000);
+	assert_string_equal(r.what, "the limit of the memory cgroup, 512 MiB");
+	/* And all of it is used. */
+	root_file("sys/fs/cgroup/a/memory.current", "900000000\n");
+	gx_mem_room(fake_root, &r);
+	assert_int_equal(r.len, 0);
+}
+
+/* A container without a cgroup namespace: the path is the host's, the tree is its own. */
+static void gx_mem_room__cgroup_2_root(void **state)
+{
+	struct gx_mem_room r;
+
+	root_file("proc/self/cgroup", "0::/docker/1234\n");
+	root_file("sys/fs/cgroup/memory.max", "1048576\n");
+	root_file("sys/fs/cgroup/memory.current", "48576\n");
+	gx_mem_room(fake_root, &r);
+	assert_int_equal(r.len, 1000000);
+}
+
+static void gx_mem_room__cgroup_1(void **state)
+{
+	struct gx_mem_room r;
+
+	root_file("proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/x\n1:name=systemd:/x\n0::/\n");
+	root_file("sys/fs/cgroup/memory/x/memory.limit_in_bytes", "1000000\n");
+	root_file("sys/fs/cgroup/memory/x/memory.usage_in_bytes", "600000\n");
+	root_file("sys/fs/cgroup/memory/x/memory.stat",
+		  "inactive_file 7\ntotal_inactive_file 100000\n");
+	gx_mem_room(fake_root, &r);
+	assert_int_equal(r.len, 500000);
+}
+
+static void gx_mem_room__odd_lines(void **state)
+{
+	struct gx_mem_room r;
+
+	root_file("proc/self/cgroup", "\nno colon\n0:\n:::\n7:memory\n0::\n");
+	gx_mem_room(fake_root, &r);
+	assert_int_equal(r.len, 2048000ull << 10);
+}
+
+static void gx_mem_fits__this_machine(void **state)
+{
+	assert_true(gx_mem_fits(1));
+	assert_false(gx_mem_fits(1ull << 50));
+}
+
+/* More than there is: said, not tried (the kernel would end a process for it). */
+static void gx_memfd__more_than_there_is(void **state)
+{
+	bool huge = false;
+
+	assert_int_equal(gx_memfd("gx-test", 1ull << 46, &huge), -ENOMEM);
+}
+
+#define ROOT_TEST(fn)  cmocka_unit_test_setup_teardown(fn, root_setup, root_teardown)
 #define ARENA_TEST(fn) cmocka_unit_test_setup_teardown(fn, arena_setup, arena_teardown)
 
 int main(void)
@@ -348,6 +474,13 @@ int main(void)
 		cmocka_unit_test(gx_memfd__is_sealed),
 		cmocka_unit_test(gx_memfd__huge_or_says_not),
 		cmocka_unit_test(gx_memfd_check__refuses_others),
+		ROOT_TEST(gx_mem_room__meminfo),
+		ROOT_TEST(gx_mem_room__cgroup_2),
+		ROOT_TEST(gx_mem_room__cgroup_2_root),
+		ROOT_TEST(gx_mem_room__cgroup_1),
+		ROOT_TEST(gx_mem_room__odd_lines),
+		cmocka_unit_test(gx_mem_fits__this_machine),
+		cmocka_unit_test(gx_memfd__more_than_there_is),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,4 +54,20 @@ int gx_memfd_freeze(int fd, bool read_only);
  * -EPROTO. */
 int gx_memfd_check(int fd, size_t len);
 
+/** struct gx_mem_room - What host memory on normal pages can still be had. */
+struct gx_mem_room {
+	uint64_t len;  /* bytes; UINT64_MAX: not known */
+	char what[96]; /* what says so, in words */
+};
+
+/**
+ * gx_mem_room() - The smallest of MemAvailable and what the memory cgroups of this process leave
+ * (memory.max less memory.current, but for file pages that are not in use; version 1 likewise:
+ * Documentation/admin-guide/cgroup-v2.rst).
+ * @root: "", or in tests a folder that has proc/ and sys/
+ */
+void gx_mem_room(const char *root, struct gx_mem_room *out);
+/** gx_mem_fits() - Is there room for @len bytes, all of them touched at once? */
+bool gx_mem_fits(uint64_t len);
+
 #endif
