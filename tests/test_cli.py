@@ -146,7 +146,7 @@ class Server:
                                      env=tools.env)
         ready, _, _ = select.select([self.proc.stdout], [], [], START_S)
         self.line = self.proc.stdout.readline() if ready else ""
-        match = re.match(r"gxperf put (\S+):(\d+) --mem (\S+)$", self.line)
+        match = re.match(r"gxperf put (\S+):(\d+) --mem (\S+)( --insecure)?$", self.line)
         if not match:
             self.end()
             raise AssertionError(f"gxd said '{self.line}':\n{self.log()}")
@@ -214,6 +214,8 @@ def usage_gxd(tools):
             (["--mem", "kv=host:1M", "--bounce", "gpu", "--check-by", "cpu"], ["CPU cannot check", "--bounce host"]),
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--chunk", "5"], ["chunk"]),
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--quantum", "64K"], ["65536", "65520"]),
+            (["--mem", "kv=host:1M", "--listen", "here"], ["here", "HOST:PORT"]),
+            (["--mem", "kv=host:1M", "--log-level", "loud"], ["loud", "debug"]),
             (["serve"], ["serve"])):
         tools.gxd(*args).must(USAGE, *words)
     expect("gxd " in tools.gxd("--version").must(OK).out)
@@ -832,6 +834,76 @@ def end_idle(tools):
             s.proc.send_signal(signo)
             expect(s.proc.wait(timeout=20) == 0, s.log())
             expect("drained" in s.log(), "an idle server took its time to end:", s.log())
+
+
+@case
+def end_hangup(tools):
+    """SIGHUP drains; what daemons are sent for other purposes is not heard."""
+    with Server(tools) as s:
+        for signo in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM):
+            s.proc.send_signal(signo)
+        tools.perf("put", s.addr, "-s", "64K", "-n", "4").clean()
+        s.proc.send_signal(signal.SIGHUP)
+        expect(s.proc.wait(timeout=20) == 0, s.log())
+        expect("drained" in s.log(), s.log())
+
+
+@case
+def end_during_set_up(tools):
+    """Whatever it is doing: here it touches memory, where the machine has enough to take a while."""
+    free = int(re.search(r"MemAvailable:\s*(\d+)", pathlib.Path("/proc/meminfo").read_text()).group(1)) >> 10
+    size = min(6144, free // 3)
+    proc = subprocess.Popen([tools.gxd_path, "--listen", "127.0.0.1:0", "--cores", SERVER_CPU, "--mem", f"kv=host:{size}M"],
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=tools.env)
+    time.sleep(0.5)
+    proc.terminate()
+    out, err = proc.communicate(timeout=CALL_S)
+    expect(proc.returncode == (0 if out else -signal.SIGTERM), proc.returncode, err)
+    expect(("drained" if out else "during set-up") in err, err)
+
+
+@case
+def log_nobody_reads(tools):
+    """A pipe for messages that is full from the start, and stays so: service goes on, and so does the end."""
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(write, b"x" * 4096)
+    os.set_blocking(write, True)
+    proc = subprocess.Popen([tools.gxd_path, "--listen", "127.0.0.1:0", "--cores", SERVER_CPU, "--mem", "kv=host:1M"],
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=write, text=True, env=tools.env)
+    os.close(write)
+    try:
+        ready, _, _ = select.select([proc.stdout], [], [], START_S)
+        expect(ready, "gxd waits for whoever reads its log")
+        addr = re.match(r"gxperf put (\S+)", proc.stdout.readline()).group(1)
+        for _ in range(2):
+            tools.perf("put", addr, "-s", "64K", "-n", "4").clean()
+        proc.terminate()
+        expect(proc.wait(timeout=20) == 0, proc.returncode)
+    finally:
+        proc.kill()
+        proc.wait()
+        os.close(read)
+
+
+@case
+def log_lines(tools):
+    """Each has a time, a level, and says who came and who left."""
+    with Server(tools) as s:
+        tools.perf("put", s.addr, "-s", "64K", "-n", "4").clean()
+        s.wait_log("has left")
+        log = s.log()
+        for line in log.splitlines():
+            expect(re.match(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z gxd: (err|warn|info|debug): ", line), line)
+        expect(re.search(r"info: 127\.0\.0\.1:\d+ pid \d+ connected: ", log), log)
+        expect(re.search(r"info: 127\.0\.0\.1:\d+ pid \d+ has left", log), log)
+
+
+@case
+def mem_more_than_there_is(tools):
+    tools.gxd("--listen", "127.0.0.1:0", "--mem", "kv=host:1T").must(FAILED, "kv", "1048576 MiB", "can be had")
 
 
 @case

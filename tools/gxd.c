@@ -7,10 +7,13 @@
  */
 #include "gxd_service.h"
 
+#include <gx/log.h>
+
 #include <argp.h>
 #include <errno.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +26,7 @@
 #define GXD_PORTS_MAX	 8
 #define GXD_UIDS_MAX	 16
 #define GXD_DRAIN_NS	 10000000000ull
+#define GXD_SILENT_NS	 1000000000ull /* set-up that takes longer is told of */
 /* In a row, 20 ms apart, without a packet of those who are connected. Over the local link a busy
  * client is heard every eighth of its --timeout, 5 s. */
 #define GXD_DRAIN_LOOKS	 50
@@ -48,8 +52,9 @@ struct gxd {
 	struct gxd_opts opts;
 	struct gx *gx;
 	struct service *svc;
-	int port;	     /* that it listens at */
-	sem_t signalled;     /* the control thread posts, main waits */
+	int port;	 /* that it listens at */
+	sem_t signalled; /* the control thread posts, main waits */
+	_Atomic bool serving;
 	unsigned nr_signals; /* owner: control thread */
 };
 
@@ -66,6 +71,7 @@ enum {
 	KEY_STATS,
 	KEY_BIND,
 	KEY_LINK,
+	KEY_LOG_LEVEL,
 };
 
 static const struct argp_option gxd_options[] = {
@@ -119,6 +125,9 @@ static const struct argp_option gxd_options[] = {
 	{"insecure", OPT_GX_INSECURE, NULL, 0, "Allow peers of other hosts, in clear", 3},
 	{"stats", KEY_STATS, "SOCKET", 0,
 	 "Unix socket for counters, text or Prometheus; @NAME is abstract. Default @gxd-PORT", 3},
+	{"log-level", KEY_LOG_LEVEL, "LEVEL", 0,
+	 "What stderr is told: err, warn, info, debug. Default: GX_LOG of the environment, or info",
+	 3},
 	{0},
 };
 
@@ -201,6 +210,15 @@ static void opts_end(struct gxd_opts *o, struct argp_state *state)
 		argp_error(state, "--link local: it goes with port shm; add --port shm");
 }
 
+static void opts_log_level(const char *arg, struct argp_state *state)
+{
+	int level = gx_log_level_parse(arg);
+
+	if (level < 0)
+		argp_error(state, "--log-level: '%s' is not err, warn, info or debug", arg);
+	gx_log_level_set((enum gx_log_level)level);
+}
+
 static error_t opts_parse(int key, char *arg, struct argp_state *state)
 {
 	struct gxd_opts *o = state->input;
@@ -223,6 +241,9 @@ static error_t opts_parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_STATS:
 		o->stats = arg;
+		return 0;
+	case KEY_LOG_LEVEL:
+		opts_log_level(arg, state);
 		return 0;
 	case KEY_LINK:
 		opts_link(o, arg, state);
@@ -316,11 +337,13 @@ static void gxd_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event even
 	struct gxd *d = arg;
 	struct gx_conn_info info = GX_INIT(info);
 
-	if (event == GX_CONN_UP && !gx_conn_info(conn, &info))
-		fprintf(stderr, "gxd: %s connected: %s, %s, %u lanes (%s)\n", info.peer, info.link,
-			info.port, info.lanes, info.why);
-	else if (event == GX_CONN_DOWN)
-		fprintf(stderr, "gxd: a connection ended%s%s\n", err ? ": " : "", err ? why : "");
+	gx_conn_info(conn, &info);
+	if (event == GX_CONN_UP)
+		gx_log(GX_LOG_INFO, "%s connected: %s, %s, %u lanes (%s)", info.peer, info.link,
+		       info.port, info.lanes, info.why);
+	else
+		gx_log(err ? GX_LOG_WARN : GX_LOG_INFO, "%s %s%s", info.peer,
+		       err ? "is lost: " : "has left", err ? why : "");
 	service_on_conn(d->svc, conn, event);
 }
 
@@ -331,11 +354,26 @@ static void gxd_on_msg(void *arg, struct gx_conn *conn, const void *data, uint32
 	service_on_msg(d->svc, conn, data, len);
 }
 
+/* During set-up main may be in a call that takes long: touching memory, opening a device. */
+static void gxd_die(int signo)
+{
+	sigset_t set;
+
+	gx_log(GX_LOG_WARN, "%s during set-up: ending", strsignal(signo));
+	signal(signo, SIG_DFL);
+	sigemptyset(&set);
+	sigaddset(&set, signo);
+	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+	raise(signo);
+}
+
 /* Control thread. The first signal wakes main; the second does not wait for it. */
 static void gxd_on_signal(void *arg, int signo)
 {
 	struct gxd *d = arg;
 
+	if (!atomic_load(&d->serving))
+		gxd_die(signo);
 	if (++d->nr_signals > 1)
 		_exit(GXD_OK);
 	sem_post(&d->signalled);
@@ -366,6 +404,8 @@ static int gxd_open(struct gxd *d)
 
 static int gxd_mem(struct gxd *d)
 {
+	uint64_t start = gx_now();
+
 	for (unsigned i = 0; i < d->opts.nr_regions; i++) {
 		struct service_region *r = &d->opts.regions[i];
 		int ret = gx_mem_alloc(d->gx, r->opt.kind, r->opt.device, r->opt.len, &r->mem);
@@ -373,17 +413,33 @@ static int gxd_mem(struct gxd *d)
 		if (!ret)
 			ret = gx_mem_share(r->mem, r->opt.name, GX_ACCESS_PUT | GX_ACCESS_GET);
 		if (ret) {
-			fprintf(stderr, "gxd: --mem %s of %llu bytes: %s\n", r->opt.name,
-				(unsigned long long)r->opt.len, gx_error());
+			gx_log(GX_LOG_ERR, "--mem %s of %llu MiB: %s", r->opt.name,
+			       (unsigned long long)r->opt.len >> 20, gx_error());
 			return ret;
 		}
+		if (gx_now() - start > GXD_SILENT_NS)
+			gx_log(GX_LOG_INFO, "region %s: %llu MiB are there after %.1f s",
+			       r->opt.name, (unsigned long long)r->opt.len >> 20,
+			       (double)(gx_now() - start) / 1e9);
 	}
 	return 0;
 }
 
+/* Hang-up ends as the others do; without a terminal (nohup) it is not heard. */
+static const int gxd_signos[] = {SIGTERM, SIGINT, SIGHUP};
+#define GXD_SIGNOS (sizeof(gxd_signos) / sizeof(gxd_signos[0]))
+
+static int gxd_signals(struct gxd *d)
+{
+	int ret = gx_signals(d->gx, gxd_signos, GXD_SIGNOS, gxd_on_signal, d);
+
+	if (ret)
+		gx_log(GX_LOG_ERR, "%s", gx_error());
+	return ret;
+}
+
 static int gxd_start(struct gxd *d)
 {
-	static const int signos[] = {SIGTERM, SIGINT};
 	struct service_opts so = {.gx = d->gx,
 				  .regions = d->opts.regions,
 				  .nr_regions = d->opts.nr_regions,
@@ -393,10 +449,8 @@ static int gxd_start(struct gxd *d)
 
 	for (unsigned i = 0; i < gx_nr_cores(d->gx) && !ret; i++)
 		ret = gx_core_start(gx_core(d->gx, i));
-	if (!ret)
-		ret = gx_signals(d->gx, signos, 2, gxd_on_signal, d);
 	if (ret)
-		fprintf(stderr, "gxd: cannot start: %s\n", gx_error());
+		gx_log(GX_LOG_ERR, "cannot start: %s", gx_error()[0] ? gx_error() : strerror(-ret));
 	return ret;
 }
 
@@ -405,7 +459,7 @@ static int gxd_listen(struct gxd *d)
 	int port = gx_listen(d->gx, d->opts.listen);
 
 	if (port < 0) {
-		fprintf(stderr, "gxd: %s\n", gx_error());
+		gx_log(GX_LOG_ERR, "%s", gx_error());
 		return port;
 	}
 	d->port = port;
@@ -422,9 +476,9 @@ static void gxd_stats(struct gxd *d)
 		at = path;
 	}
 	if (gx_stats_listen(d->gx, at))
-		fprintf(stderr, "gxd: no counters at %s: %s. Going on without\n", at, gx_error());
+		gx_log(GX_LOG_WARN, "no counters at %s: %s. Going on without", at, gx_error());
 	else
-		fprintf(stderr, "gxd: counters: gxd stats %s\n", at);
+		gx_log(GX_LOG_INFO, "counters: gxd stats %s", at);
 }
 
 /* The host part of --listen as a client would write it. */
@@ -445,16 +499,17 @@ static void gxd_client_host(const char *listen, char *buf, size_t room)
 
 static void gxd_describe(struct gxd *d)
 {
-	char *text = calloc(1, GXD_DESCRIBE_MAX), cpus[256], host[256];
+	char *text = calloc(1, GXD_DESCRIBE_MAX), cpus[256], host[256], *line, *at;
 
 	if (text && gx_describe(d->gx, text, GXD_DESCRIBE_MAX) >= 0)
-		fprintf(stderr, "%s%s", text,
-			text[0] && text[strlen(text) - 1] != '\n' ? "\n" : "");
+		for (line = strtok_r(text, "\n", &at); line; line = strtok_r(NULL, "\n", &at))
+			gx_log(GX_LOG_INFO, "%s", line);
 	free(text);
 	opt_cpus_text(&d->opts.cpus, cpus, sizeof(cpus));
-	fprintf(stderr, "gxd %s: pid %d, CPUs %s\n", gx_version(), (int)getpid(), cpus);
+	gx_log(GX_LOG_INFO, "gxd %s: pid %d, CPUs %s", gx_version(), (int)getpid(), cpus);
 	gxd_client_host(d->opts.listen, host, sizeof(host));
-	printf("gxperf put %s:%d --mem %s\n", host, d->port, d->opts.regions[0].opt.name);
+	printf("gxperf put %s:%d --mem %s%s\n", host, d->port, d->opts.regions[0].opt.name,
+	       d->opts.gx.insecure ? " --insecure" : "");
 	fflush(stdout);
 }
 
@@ -485,15 +540,14 @@ static void gxd_drain(struct gxd *d)
 	uint64_t pkts_seen = 0;
 	unsigned quiet = 0;
 
-	fprintf(stderr, "gxd: draining: no new connections, at most %u s for messages under way\n",
-		(unsigned)(GXD_DRAIN_NS / 1000000000u));
+	gx_log(GX_LOG_INFO, "draining: no new connections, at most %u s for messages under way",
+	       (unsigned)(GXD_DRAIN_NS / 1000000000u));
 	gx_listen_stop(d->gx);
 	while (quiet < GXD_DRAIN_LOOKS && service_clients(d->svc) && gx_now() < end) {
 		quiet = gxd_busy(d, &pkts_seen) ? 0 : quiet + 1;
 		usleep(20000);
 	}
-	fprintf(stderr, "gxd: %s\n",
-		gx_now() < end ? "drained" : "still busy; ending all the same");
+	gx_log(GX_LOG_INFO, "%s", gx_now() < end ? "drained" : "still busy; ending all the same");
 }
 
 static int gxd_serve(struct gxd *d)
@@ -501,11 +555,15 @@ static int gxd_serve(struct gxd *d)
 	int ret = gxd_open(d);
 
 	if (ret) {
-		fprintf(stderr, "gxd: %s\n", gx_error());
+		gx_log(GX_LOG_ERR, "%s", gx_error());
 		return ret == -EINVAL ? GXD_USAGE : GXD_FAILED;
 	}
-	if (gxd_mem(d) || gxd_start(d) || gxd_listen(d))
+	if (gxd_signals(d) || gxd_mem(d) || gxd_start(d))
 		return GXD_FAILED;
+	ret = gxd_listen(d);
+	if (ret)
+		return ret == -EINVAL ? GXD_USAGE : GXD_FAILED;
+	atomic_store(&d->serving, true);
 	gxd_stats(d);
 	gxd_describe(d);
 	while (sem_wait(&d->signalled) && errno == EINTR)
@@ -517,13 +575,30 @@ static int gxd_serve(struct gxd *d)
 /* From here on a signal kills: the control thread that takes them is about to end. */
 static void gxd_close(struct gxd *d, const sigset_t *set)
 {
-	signal(SIGTERM, SIG_DFL);
-	signal(SIGINT, SIG_DFL);
+	for (unsigned i = 0; i < GXD_SIGNOS; i++)
+		if (sigismember(set, gxd_signos[i]))
+			signal(gxd_signos[i], SIG_DFL);
 	pthread_sigmask(SIG_UNBLOCK, set, NULL);
 	if (d->svc)
 		service_stop(d->svc);
 	gx_close(d->gx);
 	service_close(d->svc);
+}
+
+/* SIGHUP that was ignored at the start (nohup) stays so: a blocked one would be heard. */
+static void gxd_signals_block(sigset_t *set)
+{
+	static const int deaf[] = {SIGPIPE, SIGUSR1, SIGUSR2, SIGALRM};
+	struct sigaction now;
+
+	sigemptyset(set);
+	for (unsigned i = 0; i < GXD_SIGNOS; i++)
+		if (gxd_signos[i] != SIGHUP || sigaction(SIGHUP, NULL, &now) ||
+		    now.sa_handler != SIG_IGN)
+			sigaddset(set, gxd_signos[i]);
+	pthread_sigmask(SIG_BLOCK, set, NULL);
+	for (unsigned i = 0; i < sizeof(deaf) / sizeof(deaf[0]); i++)
+		signal(deaf[i], SIG_IGN);
 }
 
 int main(int argc, char **argv)
@@ -536,9 +611,10 @@ int main(int argc, char **argv)
 		       "polling cores."
 		       "\v`gxd stats` prints the counters of a running gxd (default "
 		       "socket " GXD_STATS ").\n"
-		       "SIGTERM or SIGINT: stop listening, wait up to 10 s for messages under way, "
-		       "end; a second "
-		       "one ends at once. Sizes take K, M, G, T, powers of two.\n"
+		       "SIGTERM, SIGINT or SIGHUP: stop listening, wait up to 10 s for messages "
+		       "under "
+		       "way, end; a second one ends at once. SIGUSR1, SIGUSR2 and SIGALRM are "
+		       "ignored. Sizes take K, M, G, T, powers of two.\n"
 		       "Exit status: 0 ok, 1 failed, 2 usage.",
 	};
 	static struct gxd d = {.opts = {.listen = GXD_LISTEN, .gx = GX_INIT(d.opts.gx)}};
@@ -547,6 +623,9 @@ int main(int argc, char **argv)
 
 	argp_program_version_hook = gxd_print_version;
 	argp_err_exit_status = GXD_USAGE;
+	gx_log_name_set("gxd");
+	if (!getenv("GX_LOG"))
+		gx_log_level_set(GX_LOG_INFO);
 	if (opt_cpus_allowed(&d.opts.allowed)) {
 		fprintf(stderr, "gxd: no CPU affinity: %s\n", strerror(errno));
 		return GXD_FAILED;
@@ -556,11 +635,7 @@ int main(int argc, char **argv)
 	if (d.opts.stats_only)
 		return stats_print(d.opts.stats_of ? d.opts.stats_of : GXD_STATS);
 	/* Before any thread: gx's control thread takes them. */
-	sigemptyset(&set);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGINT);
-	pthread_sigmask(SIG_BLOCK, &set, NULL);
-	signal(SIGPIPE, SIG_IGN);
+	gxd_signals_block(&set);
 	sem_init(&d.signalled, 0, 0);
 	ret = gxd_serve(&d);
 	gxd_close(&d, &set);
