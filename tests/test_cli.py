@@ -621,6 +621,73 @@ def move_servers_defaults(tools):
         tools.run(tools.gxperf_path, "put", s.addr).must(OK)
 
 
+# --- several clients of one region -------------------------------------------------------------------------
+
+@contextlib.contextmanager
+def beside(tools, server, command, *args):
+    """A client that is measuring, until the block ends."""
+    enough = server.stat(tools, "peers_up") + 1
+    proc = subprocess.Popen([tools.gxperf_path, command, server.addr, "--cores", CLIENT_CPU, "-D", "60", *map(str, args)],
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=tools.env)
+    end = time.monotonic() + START_S
+    try:
+        # The path is told before the bytes are asked for: then a moment, and whoever comes now comes second.
+        expect("link" in proc.stdout.readline(), "no path from the client beside")
+        while server.stat(tools, "peers_up") < enough and time.monotonic() < end:
+            time.sleep(0.02)
+        time.sleep(0.5)
+        expect(proc.poll() is None, "the client beside ended")
+        yield proc
+    finally:
+        proc.kill()
+        proc.communicate()
+
+
+@case
+def lease_keeps_writers_apart(tools):
+    """Who would write where another measures is refused, told who that is and where there is room; beside it, both are right."""
+    with Server(tools) as s, tempfile.TemporaryDirectory() as tmp:
+        source = pathlib.Path(tmp, "f")
+        source.write_bytes(b"x" * 4097)
+        with beside(tools, s, "put", "-s", "64K") as first:
+            ran = tools.gxperf("put", s.addr, "-s", "4K", "-n", "5").must(FAILED, "in use", f"pid {first.pid}", "'kv'", "bytes 0 to")
+            place = re.search(r"give --offset (\w+),", ran.err).group(1)
+            tools.gxperf("lat", s.addr, "-n", "5").must(FAILED, f"pid {first.pid}")
+            tools.gxperf("put", s.addr, "--file", source).must(FAILED, f"pid {first.pid}")
+            for more in (("-s", "1K"), ("--file", f"{tmp}/g", "-s", "1")):
+                tools.gxperf("get", s.addr, *more).must(FAILED, f"pid {first.pid}")
+            tools.gxperf("put", s.addr, "-s", "64M", "-n", "1").must(FAILED, "no room")
+            for command in ("put", "send", "get", "lat"):
+                tools.perf(command, s.addr, "-s", "4K", "-n", "5", "--offset", place).clean()
+            tools.perf("put", s.addr, "-s", "0", "-n", "5", "--offset", "64M").clean()
+            tools.perf("get", s.addr, "-s", "4K", "-n", "5", "--no-check").must(OK)
+            first.kill()
+            first.wait()
+            # Its bytes are free as soon as the server knows.
+            tools.perf("put", s.addr, "-s", "4K", "-n", "5").clean()
+
+
+@case
+def lease_lets_readers_share(tools):
+    with Server(tools) as s, tempfile.TemporaryDirectory() as tmp:
+        with beside(tools, s, "get", "-s", "64K") as first:
+            tools.perf("get", s.addr, "-s", "64K", "-D", "0.3").clean()
+            tools.gxperf("get", s.addr, "-s", "4K", "-n", "5").must(FAILED, f"pid {first.pid}")
+            tools.gxperf("put", s.addr, "-s", "4K", "-n", "5").must(FAILED, f"pid {first.pid}")
+        tools.perf("get", s.addr, "--file", f"{tmp}/g", "-s", "5000").clean()
+
+
+@case
+def lease_one_polls_memory(tools):
+    """A core of the server polls for one client: a second does not take it from the first."""
+    with Server(tools) as s:
+        with beside(tools, s, "lat", "--poll", "memory") as first:
+            tools.gxperf("lat", s.addr, "--poll", "memory", "--offset", "1M", "-n", "5").must(FAILED, "another client", "--poll")
+            tools.perf("lat", s.addr, "--offset", "1M", "-n", "5").clean()
+            expect(first.poll() is None, "the first one ended")
+        tools.perf("lat", s.addr, "--poll", "memory", "-n", "50").clean()
+
+
 # --- links ------------------------------------------------------------------------------------------------
 
 def clean_path(ran):

@@ -76,16 +76,16 @@ int service_poison(struct service_work *work, const struct service_region *r, ui
 	return ret;
 }
 
-/* One piece of one slot; @at is a multiple of CHECK_PAGE_B. */
+/* One piece of one slot; @at is a multiple of CHECK_PAGE_B. Made up elsewhere and copied, so that
+ * who reads the same content there meanwhile sees nothing else. */
 static int fill_piece(struct service_work *work, const struct service_region *r,
 		      const struct service_slots *s, uint64_t slot, uint64_t at, uint64_t n)
 {
 	uint64_t off = s->off + slot * s->stride + at;
-	unsigned char *to = region_on_host(r) ? region_addr(r, off) : work->room;
 
-	check_pattern(to, n, off, s->seed);
-	check_stamp(to, n, 0, check_stamps(n), s->iter + slot);
-	return region_on_host(r) ? 0 : gx_mem_copy_in(r->mem, off, to, n);
+	check_pattern(work->room, n, off, s->seed);
+	check_stamp(work->room, n, 0, check_stamps(n), s->iter + slot);
+	return gx_mem_copy_in(r->mem, off, work->room, n);
 }
 
 int service_fill(struct service_work *work, const struct service_region *r,

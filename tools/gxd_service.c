@@ -22,6 +22,7 @@
 #define SERVICE_GROUP_BITS_MAX 16
 #define SERVICE_NR_MAX	       (2 * SERVICE_SLOTS_MAX) /* slots of one request */
 #define SERVICE_DESCRIBE_MAX   16384
+#define SERVICE_PLACE_B	       4096 /* a place that is proposed to a client is a multiple of it */
 
 /* One request, or the end of a client (text NULL). */
 struct job {
@@ -375,6 +376,103 @@ static struct json_t *op_verify(struct request *req)
 			res.wrong ? (long long)res.first_wrong_off : -1);
 }
 
+/* ---- Leases
+ * --------------------------------------------------------------------------------------------- */
+
+static bool lease_conflicts(const struct service_lease *a, const struct service_lease *b)
+{
+	if (a->region != b->region || !a->len || !b->len)
+		return false;
+	if (a->off >= b->off + b->len || b->off >= a->off + a->len)
+		return false;
+	return a->write || b->write || strcmp(a->content, b->content) != 0;
+}
+
+/* Another client whose lease is in the way of @want, or NULL. */
+static struct service_client *lease_holder(struct request *req, const struct service_lease *want)
+{
+	struct service_client *found = NULL;
+
+	pthread_mutex_lock(&req->svc->lock);
+	for (struct service_client *c = req->svc->clients; c && !found; c = c->next)
+		if (c != req->client && lease_conflicts(want, &c->lease))
+			found = c;
+	pthread_mutex_unlock(&req->svc->lock);
+	return found; /* only this thread frees one */
+}
+
+/* The first place behind what others hold where @want fits. Return: there is one. */
+static bool lease_place(struct request *req, const struct service_lease *want, uint64_t *off)
+{
+	struct service_lease at = *want;
+	struct service_client *holder;
+
+	at.off = 0;
+	while (at.len <= at.region->opt.len && at.off <= at.region->opt.len - at.len) {
+		holder = lease_holder(req, &at);
+		if (!holder) {
+			*off = at.off;
+			return true;
+		}
+		at.off = (holder->lease.off + holder->lease.len + SERVICE_PLACE_B - 1) &
+			 ~(uint64_t)(SERVICE_PLACE_B - 1);
+	}
+	return false;
+}
+
+static struct json_t *lease_held(struct request *req, const struct service_lease *want,
+				 struct service_client *holder)
+{
+	const struct service_lease *l = &holder->lease;
+	struct gx_conn_info info = GX_INIT(info);
+	char place[32] = "", text[2 * SERVICE_WHY_MAX];
+	struct json_t *out = doc_pack("{}");
+	uint64_t off;
+
+	if (gx_conn_info(holder->conn, &info))
+		snprintf(info.peer, sizeof(info.peer), "another client");
+	if (lease_place(req, want, &off))
+		opt_size_text(off, place, sizeof(place));
+	snprintf(text, sizeof(text),
+		 "bytes %llu to %llu of region '%s' are in use by %s: %s%s%s another --mem, or "
+		 "wait until it has ended",
+		 (unsigned long long)l->off, (unsigned long long)(l->off + l->len - 1),
+		 l->region->opt.name, info.peer,
+		 place[0] ? "give --offset " : "beside them it has no room for so much: take",
+		 place, place[0] ? "," : "");
+	if (out)
+		doc_set(out, "held", doc_string(text));
+	return out;
+}
+
+/*
+ * lease {region, off, len, write, content} -> {} or {held: words}: these bytes are the client's
+ * until its connection ends or it takes another lease. Who reads what another reads is let in when
+ * both say that the same lies there. It binds those who ask, not who puts without asking.
+ */
+static struct json_t *op_lease(struct request *req)
+{
+	struct service_lease want = {.write = false};
+	struct service_client *holder;
+	const char *content;
+	int write;
+
+	want.region = request_range(req, &want.off, &want.len);
+	if (!want.region || doc_unpack(req->in, req->why, sizeof(req->why), "{s:b, s:s}", "write",
+				       &write, "content", &content))
+		return NULL;
+	want.write = write;
+	if (strlen(content) >= sizeof(want.content))
+		return request_fail(req, "'%.70s' is longer than %zu", content,
+				    sizeof(want.content) - 1);
+	snprintf(want.content, sizeof(want.content), "%s", content);
+	holder = lease_holder(req, &want);
+	if (holder)
+		return lease_held(req, &want, holder);
+	req->client->lease = want;
+	return doc_pack("{}");
+}
+
 /* cpu {} -> {cores_ns, process_ns}: CPU time used so far */
 static struct json_t *op_cpu(struct request *req)
 {
@@ -430,12 +528,12 @@ static struct service_core *session_core(struct service *svc, struct gx_ep *ep)
 	return NULL;
 }
 
-/* The core lets go of what it polls for @client (NULL: for anybody), if it does. */
+/* The core lets go of what it polls for @client, if it does. */
 static void poller_end(struct service_core *core, const struct service_client *client)
 {
 	struct service_poller *p = atomic_load_explicit(&core->poller, memory_order_relaxed);
 
-	if (!p || (client && p->client != client))
+	if (!p || p->client != client)
 		return;
 	atomic_store_explicit(&core->poller, NULL, memory_order_relaxed);
 	/* One that a core does not let go of is left: it may still look at it. */
@@ -488,10 +586,14 @@ static struct json_t *op_poll(struct request *req)
 	if (!core || s.nr != RPC_POLL_SLOTS || !s.size || r->opt.kind != GX_MEM_HOST)
 		return request_fail(req, "polls %d slots of 1 byte or more in host memory",
 				    RPC_POLL_SLOTS);
+	p = atomic_load_explicit(&core->poller, memory_order_relaxed);
+	if (p && p->client != req->client)
+		return request_fail(req, "the core that would poll memory does so for another "
+					 "client: wait until that has ended, or leave --poll out");
 	p = poller_new(req, r, &s);
 	if (!p)
 		return NULL;
-	poller_end(core, NULL);
+	poller_end(core, req->client);
 	/* Pairs with the acquire in service_core_poll(). */
 	atomic_store_explicit(&core->poller, p, memory_order_release);
 	return doc_pack("{}");
@@ -641,7 +743,7 @@ static const struct {
 	{"hello", op_hello},	     {"poison", op_poison}, {"fill", op_fill},
 	{"verify", op_verify},	     {"sha256", op_sha256}, {"cpu", op_cpu},
 	{"echo", op_echo},	     {"poll", op_poll},	    {"recv", op_recv},
-	{"recv_stop", op_recv_stop},
+	{"recv_stop", op_recv_stop}, {"lease", op_lease},
 };
 
 static struct json_t *request_run(struct request *req, const char *op)

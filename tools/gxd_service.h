@@ -25,6 +25,7 @@
 #define SERVICE_SLOTS_MAX    65536   /* slots a receive session */
 #define SERVICE_PIECE_B	     1048576 /* at a time; a multiple of CHECK_PAGE_B */
 #define SERVICE_ECHOES_MAX   256     /* echoes that wait for room, a core */
+#define SERVICE_CONTENT_MAX  96	     /* of a lease, with the final 0 */
 
 struct json_t;
 struct service;
@@ -33,6 +34,17 @@ struct service;
 struct service_region {
 	struct opt_mem opt;
 	struct gx_mem *mem;
+};
+
+/**
+ * struct service_lease - Bytes that a client has said it works on, so that no other gxperf takes
+ * them for its own. It ends with the connection. Owner: worker.
+ */
+struct service_lease {
+	const struct service_region *region; /* NULL: none */
+	uint64_t off, len;
+	bool write;
+	char content[SERVICE_CONTENT_MAX]; /* what lies there, for those who only read */
 };
 
 /** struct service_client - A connection. Owner: worker; what cores read is atomic. */
@@ -46,6 +58,7 @@ struct service_client {
 	uint64_t echo_token; /* the client's region */
 	uint64_t echo_base;  /* offset in ours that is offset 0 there */
 	struct service_session *sessions;
+	struct service_lease lease;
 };
 
 /** struct service_session - Receives posted for one lane of a client. Owner: core, but for what

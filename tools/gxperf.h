@@ -142,6 +142,12 @@ int perf_connect_any(struct perf *perf);
 int perf_alloc(struct perf *perf, uint64_t len, struct gx_mem **mem);
 /** perf_room() - Do @len bytes at --offset fit in the region? */
 int perf_room(struct perf *perf, uint64_t len);
+/**
+ * perf_lease() - Have the server keep @len bytes at --offset for us, until perf_close(), from all
+ * others who ask; waits a moment for one that is about to end.
+ * @content: NULL: we write there; else we only read, beside others who say that the same lies there
+ */
+int perf_lease(struct perf *perf, uint64_t len, const char *content);
 /** perf_lost() - Is any connection down? Says so. */
 int perf_lost(struct perf *perf);
 /** perf_op_failed() - Say that operations of kind @op ended with @status. */

@@ -17,6 +17,8 @@
 #define CONN_WAIT_EXTRA_NS 1000000000ull /* on top of gx's own time-out */
 #define CONN_TIMEOUT_NS	   5000000000ull
 #define CONN_NAP_NS	   1000000
+#define CONN_LEASE_NS	   2000000000ull /* the server may not know yet that a client has ended */
+#define CONN_LEASE_NAP_NS  20000000
 #define CONN_LIST_MAX	   600
 #define CONN_PORT_MAX	   128
 
@@ -507,6 +509,47 @@ int perf_room(struct perf *perf, uint64_t len)
 		  r->name, (unsigned long long)len, (unsigned long long)offset,
 		  (unsigned long long)r->len, r->name);
 	return PERF_FAILED;
+}
+
+/* @held: what the server says of who has it; empty: it is ours. */
+static int lease_ask(struct perf_conn *c, uint64_t len, const char *content, char *held,
+		     size_t room)
+{
+	const char *text = "";
+	char why[PERF_WHY_MAX];
+	struct json_t *reply;
+	int ret = perf_call(c,
+			    doc_pack("{s:s, s:s, s:I, s:I, s:b, s:s}", "op", "lease", "region",
+				     c->region.name, "off", (long long)c->perf->opts->offset, "len",
+				     (long long)len, "write", !content, "content",
+				     content ? content : ""),
+			    &reply);
+
+	if (ret)
+		return ret;
+	if (doc_unpack(reply, why, sizeof(why), "{s?:s}", "held", &text)) {
+		out_error(c->perf->out, "gxd's answer to lease: %s", why);
+		ret = PERF_FAILED;
+	}
+	snprintf(held, room, "%s", text);
+	doc_free(reply);
+	return ret;
+}
+
+int perf_lease(struct perf *perf, uint64_t len, const char *content)
+{
+	uint64_t until = gx_now() + CONN_LEASE_NS;
+	char held[PERF_WHY_MAX];
+	int ret;
+
+	while (!(ret = lease_ask(&perf->conns[0], len, content, held, sizeof(held))) && held[0]) {
+		if (gx_now() > until) {
+			out_error(perf->out, "%s", held);
+			return PERF_FAILED;
+		}
+		perf_nap(CONN_LEASE_NAP_NS);
+	}
+	return ret;
 }
 
 int perf_lost(struct perf *perf)

@@ -454,6 +454,8 @@ static int file_all(struct file *f, unsigned access)
 	if (!ret)
 		ret = f->get ? file_open_target(f) : perf_room(&f->perf, f->len);
 	if (!ret)
+		ret = perf_lease(&f->perf, f->len, f->get ? "a file" : NULL);
+	if (!ret)
 		ret = file_jobs_open(f);
 	if (!ret)
 		ret = perf_alloc(&f->perf, FILE_SLOTS * (uint64_t)FILE_PIECE_B, &f->local);

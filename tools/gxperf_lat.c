@@ -438,6 +438,8 @@ static int lat_connect(struct lat *lat, uint64_t len)
 		ret = perf_connect(perf, GX_ACCESS_PUT);
 	if (!ret)
 		ret = perf_room(perf, len);
+	if (!ret)
+		ret = perf_lease(perf, len, NULL);
 	if (!ret && lat->poll)
 		ret = lat_poll_path(perf);
 	if (!ret && !lat->poll)

@@ -167,12 +167,14 @@ void out_path(struct out *out, const struct out_path *p)
 	doc_set(path, "why", doc_string(p->why));
 	doc_free(out->path);
 	out->path = path;
-	if (out->opts.format == OUT_TABLE)
-		printf("# link %s, port %s, memory there %s, bounce pool %s, unpack %s, integrity "
-		       "%s, check %s, quantum %lld, CPUs here %s, control %s\n# why: %s\n",
-		       p->link, p->port, p->gpu, p->bounce ? p->bounce : "none", p->unpack,
-		       p->integrity, p->check, (long long)p->quantum_b, p->cores, p->engine,
-		       p->why);
+	if (out->opts.format != OUT_TABLE)
+		return;
+	printf("# link %s, port %s, memory there %s, bounce pool %s, unpack %s, integrity %s, "
+	       "check "
+	       "%s, quantum %lld, CPUs here %s, control %s\n# why: %s\n",
+	       p->link, p->port, p->gpu, p->bounce ? p->bounce : "none", p->unpack, p->integrity,
+	       p->check, (long long)p->quantum_b, p->cores, p->engine, p->why);
+	fflush(stdout); /* whoever reads along knows the way before the first row */
 }
 
 static struct json_t *row_doc(const struct out_row *r)

@@ -18,7 +18,7 @@
 
 struct json_t;
 
-#define RPC_VERSION    1
+#define RPC_VERSION    2
 #define RPC_MSG_MAX    (32 * 1024)
 #define RPC_SILENCE_NS 10000000000ull /* without a word from a server that is alive: gives up */
 
