@@ -24,6 +24,9 @@ enum {
 	GX_CU_ERROR_OUT_OF_MEMORY = 2,
 	GX_CU_ERROR_NOT_READY = 600,
 	GX_CU_ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712,
+	GX_CU_ERROR_CAPTURE_UNSUPPORTED = 900,
+	GX_CU_ERROR_CAPTURE_INVALIDATED = 901,
+	GX_CU_ERROR_CAPTURE_IMPLICIT = 906,
 };
 
 /* CUfunction_attribute */
@@ -128,9 +131,10 @@ enum { GX_CU_HOST_PORTABLE = 1, GX_CU_HOST_DEVICEMAP = 2 };
 enum { GX_CU_STREAM_NON_BLOCKING = 1 };
 enum { GX_CU_WRITE_VALUE_DEFAULT = 0 };
 
-/* A handle that means another stream on each thread; CUstreamCaptureStatus */
+/* A handle that means another stream on each thread; CUstreamCaptureStatus, CUstreamCaptureMode */
 #define GX_CU_STREAM_PER_THREAD ((uintptr_t)2)
 enum { GX_CU_CAPTURE_NONE = 0 };
+enum { GX_CU_CAPTURE_GLOBAL = 0, GX_CU_CAPTURE_THREAD_LOCAL = 1, GX_CU_CAPTURE_RELAXED = 2 };
 
 /*
  * X(name, arguments). Every one returns a CUresult, here unsigned. CUdeviceptr is unsigned long
@@ -147,6 +151,7 @@ enum { GX_CU_CAPTURE_NONE = 0 };
 	X(cuDevicePrimaryCtxRelease_v2, (int device))                                              \
 	X(cuCtxGetCurrent, (struct CUctx_st * *ctx))                                               \
 	X(cuCtxSetCurrent, (struct CUctx_st * ctx))                                                \
+	X(cuThreadExchangeStreamCaptureMode, (unsigned *mode))                                     \
 	X(cuCtxGetStreamPriorityRange, (int *least, int *greatest))                                \
 	X(cuModuleLoadData, (struct CUmod_st * *module, const void *image))                        \
 	X(cuModuleUnload, (struct CUmod_st * module))                                              \

@@ -231,7 +231,7 @@ static int plain_alloc(size_t len, unsigned long long *out)
 int cuda_mem_alloc(struct gx_gpu *gpu, size_t len, void **out)
 {
 	struct cuda_gpu *g = cuda_of(gpu);
-	struct CUctx_st *prev = cuda_enter(g);
+	struct cuda_prev prev = cuda_enter(g);
 	unsigned long long ptr = 0;
 	int ret = g->vmm ? vmm_alloc(g, gpu->device, len + !len, &ptr)
 			 : plain_alloc(len + !len, &ptr);
@@ -252,7 +252,7 @@ int cuda_mem_alloc_on(struct gx_gpu *gpu, int device, size_t len, void **out)
 {
 	struct cuda_gpu *g = cuda_of(gpu);
 	unsigned long long ptr = 0;
-	struct CUctx_st *prev;
+	struct cuda_prev prev;
 	int ret;
 
 	if (device == gpu->device)
@@ -271,7 +271,7 @@ int cuda_mem_alloc_on(struct gx_gpu *gpu, int device, size_t len, void **out)
 int cuda_mem_device(struct gx_gpu *gpu, const void *ptr)
 {
 	struct cuda_gpu *g = cuda_of(gpu);
-	struct CUctx_st *prev = cuda_enter(g);
+	struct cuda_prev prev = cuda_enter(g);
 	unsigned type = 0;
 	int device = 0, ret;
 
@@ -285,7 +285,7 @@ int cuda_mem_device(struct gx_gpu *gpu, const void *ptr)
 int cuda_addr_reserve(struct gx_gpu *gpu, size_t len, void **out)
 {
 	struct cuda_gpu *g = cuda_of(gpu);
-	struct CUctx_st *prev = cuda_enter(g);
+	struct cuda_prev prev = cuda_enter(g);
 	unsigned long long ptr = 0;
 	int ret = -EOPNOTSUPP;
 
@@ -301,7 +301,7 @@ int cuda_addr_reserve(struct gx_gpu *gpu, size_t len, void **out)
 
 void cuda_addr_free(struct gx_gpu *gpu, void *base, size_t len)
 {
-	struct CUctx_st *prev = cuda_enter(cuda_of(gpu));
+	struct cuda_prev prev = cuda_enter(cuda_of(gpu));
 
 	cu.cuMemAddressFree(cuda_ptr(base), len);
 	cuda_leave(cuda_of(gpu), prev);
@@ -310,7 +310,7 @@ void cuda_addr_free(struct gx_gpu *gpu, void *base, size_t len)
 int cuda_mem_alloc_at(struct gx_gpu *gpu, void *at, size_t len)
 {
 	struct cuda_gpu *g = cuda_of(gpu);
-	struct CUctx_st *prev = cuda_enter(g);
+	struct cuda_prev prev = cuda_enter(g);
 	unsigned long long ptr = cuda_ptr(at);
 	int ret = vmm_alloc(g, gpu->device, len, &ptr);
 
@@ -327,7 +327,7 @@ int cuda_mem_reach(struct gx_gpu *gpu, const void *ptr)
 {
 	const struct cuda_mem_location where = {GX_CU_LOCATION_DEVICE, gpu->device};
 	struct cuda_gpu *g = cuda_of(gpu);
-	struct CUctx_st *prev = cuda_enter(g);
+	struct cuda_prev prev = cuda_enter(g);
 	unsigned long long flags = 0;
 	int ret = CUDA_TRY(cuMemGetAccess, &flags, (const void *)&where, cuda_ptr(ptr));
 
@@ -342,7 +342,7 @@ int cuda_mem_reach(struct gx_gpu *gpu, const void *ptr)
 
 void cuda_mem_free(struct gx_gpu *gpu, void *ptr, size_t len)
 {
-	struct CUctx_st *prev;
+	struct cuda_prev prev;
 
 	if (!ptr)
 		return;
@@ -394,7 +394,7 @@ static int export_ipc(unsigned long long ptr, struct gx_gpu_handle *out)
 int cuda_mem_export(struct gx_gpu *gpu, const void *ptr, size_t len, struct gx_gpu_handle *out)
 {
 	struct cuda_gpu *g = cuda_of(gpu);
-	struct CUctx_st *prev = cuda_enter(g);
+	struct cuda_prev prev = cuda_enter(g);
 	struct cuda_range r;
 	int ret;
 
@@ -409,7 +409,7 @@ int cuda_mem_export(struct gx_gpu *gpu, const void *ptr, size_t len, struct gx_g
 int cuda_mem_dmabuf(struct gx_gpu *gpu, const void *ptr, size_t len, int *fd)
 {
 	struct cuda_gpu *g = cuda_of(gpu);
-	struct CUctx_st *prev;
+	struct cuda_prev prev;
 	int ret, got = -1;
 
 	if (!g->dmabuf || !g->vmm_rdma) {
@@ -468,7 +468,7 @@ int cuda_mem_import(struct gx_gpu *gpu, const struct gx_gpu_handle *h, size_t le
 {
 	struct cuda_gpu *g = cuda_of(gpu);
 	struct cuda_range *r;
-	struct CUctx_st *prev;
+	struct cuda_prev prev;
 	int ret;
 
 	gx_gpu_why_set("a handle of unknown kind %u", h->kind);
@@ -500,7 +500,7 @@ int cuda_mem_import(struct gx_gpu *gpu, const struct gx_gpu_handle *h, size_t le
 
 void cuda_mem_unimport(struct gx_gpu *gpu, void *ptr)
 {
-	struct CUctx_st *prev;
+	struct cuda_prev prev;
 	struct cuda_range *r = range_take(cuda_ptr(ptr));
 
 	if (!r)
@@ -514,7 +514,7 @@ void cuda_mem_unimport(struct gx_gpu *gpu, void *ptr)
 
 void *cuda_pinned_alloc(struct cuda_gpu *g, size_t len)
 {
-	struct CUctx_st *prev = cuda_enter(g);
+	struct cuda_prev prev = cuda_enter(g);
 	unsigned long long dev = 0;
 	void *ptr = NULL;
 
@@ -532,7 +532,7 @@ void *cuda_pinned_alloc(struct cuda_gpu *g, size_t len)
 
 void cuda_pinned_free(struct cuda_gpu *g, void *ptr)
 {
-	struct CUctx_st *prev;
+	struct cuda_prev prev;
 
 	if (!ptr)
 		return;
@@ -652,7 +652,7 @@ static void map_put(struct cuda_map **at)
 int cuda_host_map(struct gx_gpu *gpu, void *ptr, size_t len)
 {
 	struct cuda_gpu *g = cuda_of(gpu);
-	struct CUctx_st *prev;
+	struct cuda_prev prev;
 	struct cuda_map **at;
 	int ret = 0;
 
@@ -680,7 +680,7 @@ int cuda_host_map(struct gx_gpu *gpu, void *ptr, size_t len)
 void cuda_host_unmap(struct gx_gpu *gpu, void *ptr, size_t len)
 {
 	struct cuda_gpu *g = cuda_of(gpu);
-	struct CUctx_st *prev = cuda_enter(g);
+	struct cuda_prev prev = cuda_enter(g);
 	struct cuda_map **at;
 
 	pthread_mutex_lock(&map_lock);

@@ -67,24 +67,63 @@ static inline struct cuda_gpu *cuda_of(struct gx_gpu *gpu)
 	return GX_CONTAINER_OF(gpu, struct cuda_gpu, gpu);
 }
 
+/* What gx's calls of the driver need to change of a thread, as it was. */
+struct cuda_prev {
+	struct CUctx_st *ctx;
+	unsigned capture; /* GX_CU_CAPTURE_*: what captures of others forbid to this thread */
+};
+
+extern _Thread_local bool cuda_relaxed; /* this thread is gx's and has said RELAXED for good */
+
+/*
+ * While a thread captures a graph in mode global, PyTorch's default, the driver refuses what it
+ * deems unsafe to all other threads, and spoils the capture on top, unless they have said RELAXED:
+ * gx's work is on streams of its own and in nobody's graph. Return: what the thread had said.
+ */
+static inline unsigned cuda_relax(void)
+{
+	unsigned mode = GX_CU_CAPTURE_RELAXED;
+
+	if (cuda_relaxed)
+		return mode;
+	cu.cuThreadExchangeStreamCaptureMode(&mode);
+	cuda_relaxed = gx_thread_own;
+	return mode;
+}
+
+static inline void cuda_unrelax(unsigned mode)
+{
+	if (mode != GX_CU_CAPTURE_RELAXED && !gx_thread_own)
+		cu.cuThreadExchangeStreamCaptureMode(&mode);
+}
+
 /*
  * The driver is asked which context is current, not a variable of ours: the program's own CUDA
- * calls may have changed it on this thread. Return: what was current.
+ * calls may have changed it on this thread. Return: for cuda_leave().
  */
-static inline struct CUctx_st *cuda_enter(struct cuda_gpu *g)
+static inline struct cuda_prev cuda_enter(struct cuda_gpu *g)
 {
-	struct CUctx_st *prev = NULL;
+	struct cuda_prev prev = {.capture = cuda_relax()};
 
-	cu.cuCtxGetCurrent(&prev);
-	if (prev != g->ctx)
+	cu.cuCtxGetCurrent(&prev.ctx);
+	if (prev.ctx != g->ctx)
 		cu.cuCtxSetCurrent(g->ctx);
 	return prev;
 }
 
-static inline void cuda_leave(struct cuda_gpu *g, struct CUctx_st *prev)
+static inline void cuda_leave(struct cuda_gpu *g, struct cuda_prev prev)
 {
-	if (prev != g->ctx)
-		cu.cuCtxSetCurrent(prev);
+	if (prev.ctx != g->ctx)
+		cu.cuCtxSetCurrent(prev.ctx);
+	cuda_unrelax(prev.capture);
+}
+
+/* What a query says of a stream: work is under way, as far as is known. A refusal because somebody
+ * captures says nothing of the stream: asked again later, it will. */
+static inline bool cuda_is_busy(unsigned res)
+{
+	return res == GX_CU_ERROR_NOT_READY || res == GX_CU_ERROR_CAPTURE_UNSUPPORTED ||
+	       res == GX_CU_ERROR_CAPTURE_INVALIDATED || res == GX_CU_ERROR_CAPTURE_IMPLICIT;
 }
 
 static inline struct gx_block_mem *cuda_block_mem(const struct gx_block *b)

@@ -4,7 +4,7 @@
  * that is there already, as copies one a fragment, or as copies of what the CPU gathered.
  * Completion is a word in pinned memory that the GPU writes and the CPU polls. Control slots from
  * any thread, [core] slots from the one that owns the stream; both make the device's primary
- * context current, and put back another one that they find.
+ * context current, and put back what they found: on gx's own cores it stays.
  */
 #include "crc_core.h"
 #include "cuda_priv.h"
@@ -82,6 +82,7 @@ struct cuda_stream {
  */
 
 struct cuda_api cu;
+_Thread_local bool cuda_relaxed;
 static pthread_once_t lib_once = PTHREAD_ONCE_INIT;
 static char lib_why[200]; /* empty: loaded and initialised */
 
@@ -156,10 +157,11 @@ static struct cuda_stream *cuda_stream_of(struct gx_gpu_stream *s)
 	return GX_CONTAINER_OF(s, struct cuda_stream, stream);
 }
 
-/* On a polling core that has no context of its own ours stays, so that the next turn finds it. */
-static void cuda_leave_core(struct cuda_gpu *g, struct CUctx_st *prev)
+/* On a core of gx's own the context stays, so that the next turn finds it. A program's thread has
+ * its own back: what cudart and PyTorch take for its current device hangs on it. */
+static void cuda_leave_core(struct cuda_gpu *g, struct cuda_prev prev)
 {
-	if (prev)
+	if (prev.ctx || !gx_thread_own)
 		cuda_leave(g, prev);
 }
 
@@ -182,11 +184,11 @@ static bool stm_drain(struct CUstream_st *stm)
 {
 	unsigned res = cu.cuStreamQuery(stm);
 
-	for (unsigned us = 0; res == GX_CU_ERROR_NOT_READY && us < CUDA_DRAIN_US; us += 100) {
+	for (unsigned us = 0; cuda_is_busy(res) && us < CUDA_DRAIN_US; us += 100) {
 		usleep(100);
 		res = cu.cuStreamQuery(stm);
 	}
-	return res != GX_CU_ERROR_NOT_READY;
+	return !cuda_is_busy(res);
 }
 
 static void stage_close(struct cuda_gpu *g, struct cuda_stage *st)
@@ -273,7 +275,7 @@ static int cuda_stream_open(struct gx_gpu *gpu, enum gx_stream_kind kind,
 {
 	struct cuda_gpu *g = cuda_of(gpu);
 	struct cuda_stream *s = calloc(1, sizeof(*s));
-	struct CUctx_st *prev;
+	struct cuda_prev prev;
 	int ret;
 
 	if (!s)
@@ -428,7 +430,7 @@ static bool resident_launch(struct cuda_stream *s, bool ends, uint64_t now_ns)
 				   .dev = s->res->dev,
 				   .idle_ns = ends ? GX_RES_IDLE_NS : UINT32_MAX,
 				   .life_ns = ends ? GX_RES_LIFE_NS : UINT32_MAX};
-	struct CUctx_st *prev = cuda_enter(g);
+	struct cuda_prev prev = cuda_enter(g);
 	void *params[] = {&args};
 	bool ok;
 
@@ -577,7 +579,7 @@ static void cuda_stream_close(struct gx_gpu_stream *stream)
 {
 	struct cuda_stream *s;
 	struct cuda_gpu *g;
-	struct CUctx_st *prev;
+	struct cuda_prev prev;
 
 	if (!stream)
 		return;
@@ -808,7 +810,7 @@ static unsigned cuda_unpack(struct gx_gpu_stream *stream, struct gx_block *const
 {
 	struct cuda_stream *s = cuda_stream_of(stream);
 	struct cuda_gpu *g = cuda_of(stream->gpu);
-	struct CUctx_st *prev;
+	struct cuda_prev prev;
 	unsigned taken = 0;
 
 	n = GX_MIN(n, GX_UNPACK_BLOCKS_MAX);
@@ -837,7 +839,7 @@ static int cuda_copy(struct gx_gpu_stream *stream, const struct gx_gpu_copy list
 {
 	struct cuda_stream *s = cuda_stream_of(stream);
 	struct cuda_gpu *g = cuda_of(stream->gpu);
-	struct CUctx_st *prev;
+	struct cuda_prev prev;
 	bool ok = true;
 
 	if (s->faulted)
@@ -866,15 +868,17 @@ static int cuda_call(struct gx_gpu_stream *stream, int (*fn)(void *arg, void *st
 {
 	struct cuda_stream *s = cuda_stream_of(stream);
 	struct cuda_gpu *g = cuda_of(stream->gpu);
-	struct CUctx_st *prev;
+	struct cuda_prev prev;
 	int ret = 0;
 
 	if (s->faulted || (s->res && !resident_stop(s, now_ns)))
 		return -EAGAIN;
 	s->chained = false;
 	prev = cuda_enter(g);
+	cuda_unrelax(prev.capture); /* @fn is the program's */
 	if (fn)
 		ret = fn(arg, s->stm);
+	cuda_relax();
 	/* Whatever @fn has made current. */
 	cu.cuCtxSetCurrent(g->ctx);
 	if (!ret && done && !core_flag(s, done, value))
@@ -958,7 +962,7 @@ static int cuda_gather(struct gx_gpu_stream *stream, const struct gx_gpu_gather 
 {
 	struct cuda_stream *s = cuda_stream_of(stream);
 	struct cuda_gpu *gpu = cuda_of(stream->gpu);
-	struct CUctx_st *prev;
+	struct cuda_prev prev;
 	bool ok;
 
 	assert(g->row_b && g->row_b % 4 == 0 && g->row_b <= GX_ROW_MAX);
@@ -976,11 +980,11 @@ static int cuda_gather(struct gx_gpu_stream *stream, const struct gx_gpu_gather 
 static void core_query(struct cuda_stream *s, uint64_t now_ns)
 {
 	struct cuda_gpu *g = cuda_of(s->stream.gpu);
-	struct CUctx_st *prev = cuda_enter(g);
+	struct cuda_prev prev = cuda_enter(g);
 	unsigned res = cu.cuStreamQuery(s->stm);
 
 	s->query_ns = now_ns;
-	s->busy = res == GX_CU_ERROR_NOT_READY;
+	s->busy = cuda_is_busy(res);
 	if (!s->busy)
 		core_try(s, res, "the GPU stopped");
 	cuda_leave_core(g, prev);
@@ -1021,7 +1025,10 @@ static int mark_check(struct CUstream_st *stm)
 	res = cu.cuStreamIsCapturing(stm, &capturing);
 	if (!res && capturing == GX_CU_CAPTURE_NONE)
 		return 0;
-	if (res)
+	if (res == GX_CU_ERROR_CAPTURE_IMPLICIT)
+		gx_gpu_why_set("another stream is being captured, which the default stream would "
+			       "join: name a stream");
+	else if (res)
 		gx_gpu_why_set("cuStreamIsCapturing: %s (%u)", cuda_error_name(res), res);
 	else
 		gx_gpu_why_set("the stream is being captured into a graph");
@@ -1033,7 +1040,7 @@ static int cuda_stream_mark(struct gx_gpu *gpu, void *stream, uint32_t *flag, ui
 			    uint64_t now_ns, uint64_t *due_ns)
 {
 	struct cuda_gpu *g = cuda_of(gpu);
-	struct CUctx_st *prev = cuda_enter(g);
+	struct cuda_prev prev = cuda_enter(g);
 	unsigned long long ptr = cuda_ptr(flag);
 	void *params[] = {&ptr, &value};
 	unsigned res = 0;
@@ -1343,7 +1350,8 @@ static int gpu_try(struct cuda_gpu *g)
 
 static void gpu_release(struct cuda_gpu *g)
 {
-	struct CUctx_st *prev = cuda_enter(g);
+	unsigned mode = cuda_relax();
+	struct cuda_prev prev = cuda_enter(g);
 
 	if (g->crc_tables)
 		cu.cuMemFree_v2(cuda_ptr(g->crc_tables));
@@ -1357,11 +1365,12 @@ static void gpu_release(struct cuda_gpu *g)
 		cu.cuModuleUnload(g->module);
 	cuda_leave(g, prev);
 	cu.cuDevicePrimaryCtxRelease_v2(g->gpu.device);
+	cuda_unrelax(mode);
 }
 
 static int gpu_start(struct cuda_gpu *g, int dev)
 {
-	struct CUctx_st *prev;
+	struct cuda_prev prev;
 	int ret;
 
 	ret = CUDA_TRY(cuDevicePrimaryCtxRetain, &g->ctx, dev);
@@ -1377,10 +1386,24 @@ static int gpu_start(struct cuda_gpu *g, int dev)
 	return ret;
 }
 
+/* The device's context, and all that is made in it. */
+static int gpu_up(struct cuda_gpu *g, int device)
+{
+	unsigned mode = cuda_relax();
+	int dev = 0, ret = CUDA_TRY(cuDeviceGet, &dev, device);
+
+	g->gpu.device = dev;
+	if (!ret)
+		ret = gpu_identify(g, dev);
+	if (!ret)
+		ret = gpu_start(g, dev);
+	cuda_unrelax(mode);
+	return ret;
+}
+
 static int cuda_open(const struct gx_gpu_cfg *cfg, struct gx_gpu **out)
 {
 	struct cuda_gpu *g;
-	int dev = 0;
 	int ret;
 
 	if (!gx_unpack_fatbin_len) {
@@ -1401,12 +1424,7 @@ static int cuda_open(const struct gx_gpu_cfg *cfg, struct gx_gpu **out)
 	g->ipc_memory = cfg->ipc_memory;
 	g->gpu.checks_crc = g->unpack == GX_UNPACK_HOST || g->unpack == GX_UNPACK_KERNEL ||
 			    g->unpack == GX_UNPACK_AUTO;
-	ret = CUDA_TRY(cuDeviceGet, &dev, cfg->device);
-	g->gpu.device = dev;
-	if (!ret)
-		ret = gpu_identify(g, dev);
-	if (!ret)
-		ret = gpu_start(g, dev);
+	ret = gpu_up(g, cfg->device);
 	if (ret) {
 		free(g);
 		return ret;

@@ -81,7 +81,7 @@ static int code_load(struct gx_load_code *c)
 
 void gx_load_code_close(struct gx_load_code *c)
 {
-	struct CUctx_st *prev;
+	struct cuda_prev prev;
 
 	if (!c)
 		return;
@@ -96,7 +96,7 @@ void gx_load_code_close(struct gx_load_code *c)
 static int code_get(struct gx_engine *e, struct gx_load_code **out)
 {
 	struct gx_load_code **at = gx_engine_code(e), *c;
-	struct CUctx_st *prev;
+	struct cuda_prev prev;
 	int ret = 0;
 
 	pthread_mutex_lock(&code_lock);
@@ -148,7 +148,7 @@ GX_EXPORT uint64_t gx_pattern_word(uint64_t seed, uint64_t i)
 static int pattern_run(struct gx_engine *e, unsigned fn, struct gx_load_args *a, uint64_t *wrong_b)
 {
 	struct gx_load_code *c = NULL;
-	struct CUctx_st *prev;
+	struct cuda_prev prev;
 	int ret = code_get(e, &c);
 
 	if (ret)
@@ -427,16 +427,16 @@ static bool load_drain(struct gx_load *l)
 {
 	unsigned res = l->stm ? cu.cuStreamQuery(l->stm) : 0;
 
-	for (unsigned us = 0; res == GX_CU_ERROR_NOT_READY && us < LOAD_DRAIN_US; us += 100) {
+	for (unsigned us = 0; cuda_is_busy(res) && us < LOAD_DRAIN_US; us += 100) {
 		usleep(100);
 		res = cu.cuStreamQuery(l->stm);
 	}
-	return res != GX_CU_ERROR_NOT_READY;
+	return !cuda_is_busy(res);
 }
 
 GX_EXPORT void gx_load_close(struct gx_load *l)
 {
-	struct CUctx_st *prev;
+	struct cuda_prev prev;
 
 	if (!l)
 		return;
@@ -475,7 +475,7 @@ GX_EXPORT int gx_load_open(struct gx_engine *e, const struct gx_load_opts *opts,
 			   struct gx_load **out)
 {
 	struct gx_load_opts o = *opts;
-	struct CUctx_st *prev;
+	struct cuda_prev prev;
 	struct gx_load *l;
 	int ret = opts_check(&o);
 
@@ -551,7 +551,7 @@ static int load_flag(struct gx_load *l, uint32_t value)
 
 GX_EXPORT int gx_load_post(struct gx_load *l)
 {
-	struct CUctx_st *prev;
+	struct cuda_prev prev;
 	int ret;
 
 	if (l->faulted)
@@ -572,7 +572,7 @@ GX_EXPORT int gx_load_post(struct gx_load *l)
 GX_EXPORT int gx_load_done(struct gx_load *l, uint64_t *nr)
 {
 	uint64_t now_ns = gx_now_ns();
-	struct CUctx_st *prev;
+	struct cuda_prev prev;
 	unsigned res;
 
 	*nr = load_ended(l);
@@ -582,7 +582,7 @@ GX_EXPORT int gx_load_done(struct gx_load *l, uint64_t *nr)
 	prev = cuda_enter(l->g);
 	res = cu.cuStreamQuery(l->stm);
 	cuda_leave(l->g, prev);
-	l->faulted = res && res != GX_CU_ERROR_NOT_READY;
+	l->faulted = res && !cuda_is_busy(res);
 	return l->faulted ? cuda_try(res, "the load stopped"), -EIO : 0;
 }
 
@@ -684,7 +684,7 @@ static int check_one(struct gx_load *l, uint32_t i, double *got, double *want, d
 GX_EXPORT int gx_load_check(struct gx_load *l, struct gx_load_check *check)
 {
 	double got = 0, want = 0, room = 0, far;
-	struct CUctx_st *prev;
+	struct cuda_prev prev;
 	int ret = 0;
 
 	if (check->size != sizeof(*check))

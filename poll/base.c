@@ -33,6 +33,7 @@ static uint64_t log_told;	   /* of them a line has told; under log_lock */
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static void (*log_fn)(void *arg, int level, const char *line); /* under log_lock; NULL: stderr */
 static void *log_arg;					       /* under log_lock */
+_Thread_local bool gx_thread_own;
 static _Thread_local bool log_inside; /* a sink that logs would wait for its own lock */
 
 /* A constructor, so that a level set by the program is never overwritten by the environment. */

@@ -158,6 +158,7 @@ static void *loop_main(void *arg)
 {
 	struct gx_loop *loop = arg;
 
+	gx_thread_own = true;
 	loop->err = loop_thread_pin(loop->cpu);
 	/* Pairs with the acquire in loop_wait_started(): err is written before started. */
 	atomic_store_explicit(&loop->started, true, memory_order_release);

@@ -444,6 +444,7 @@ static void *uring_main(void *arg)
 	unsigned turns = 0;
 
 	uring_mine = u;
+	gx_thread_own = true;
 	gx_uring_submit(u, &u->wake);
 	while (!u->closing)
 		uring_turn(u);

@@ -9,6 +9,10 @@
  * many GPUs there are, 1. GX_FAKE_CUDA_NO_PEER: none of them reaches another's memory.
  * GX_FAKE_CUDA_NO_VMM: no virtual memory management, so cudaIpc alone. GX_FAKE_CUDA_RDMA_ORDER: who
  * sees what other devices write without a flush; 0: nobody, 100: that GPU, 200 (default): all.
+ * While a stream is captured, what the driver deems unsafe is refused to threads that have not said
+ * RELAXED, and spoils the capture, as an H200's driver 580 does; what is queued there is not run.
+ * GX_FAKE_CUDA_QUERY, read at every call: what cuStreamQuery answers. Each GPU has a context, and a
+ * stream takes work of threads alone that have its GPU's current.
  */
 #include "crc_core.h"
 #include "cuda_abi.h"
@@ -33,7 +37,11 @@
 #define RANGES_MAX   4096
 
 struct CUstream_st {
-	uint64_t last; /* number of its last operation, from 1 */
+	struct CUctx_st *ctx;
+	uint64_t last;	    /* number of its last operation, from 1 */
+	bool captured;	    /* until cuStreamEndCapture() */
+	unsigned mode;	    /* of the capture */
+	unsigned spoilt_at; /* the capture: value of nr_spoilt when it began */
 };
 
 struct fake_op {
@@ -68,7 +76,14 @@ static struct {
 	uint64_t devices; /* that reach it: bits; VMM alone */
 } range[RANGES_MAX];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER, range_lock = PTHREAD_MUTEX_INITIALIZER;
-static unsigned nr_calls, nr_contexts;
+static unsigned nr_calls;
+struct CUctx_st {
+	_Atomic int refs;
+} contexts[64];
+static _Thread_local unsigned thread_mode;     /* GX_CU_CAPTURE_*: what this thread has said */
+static _Thread_local unsigned thread_captures; /* begun here, not in mode relaxed */
+static _Atomic unsigned global_captures;       /* in mode global, of any thread */
+static _Atomic unsigned nr_spoilt;
 static uint64_t nr_ranges;
 
 static bool planned(void)
@@ -77,6 +92,16 @@ static bool planned(void)
 	unsigned i = nr_calls++;
 
 	return plan && i < 64 && (strtoull(plan, NULL, 16) >> i & 1);
+}
+
+/* Of a call that the driver deems unsafe: 0, or why this thread may not make it now. */
+static unsigned unsafe(void)
+{
+	if (thread_mode == GX_CU_CAPTURE_RELAXED ||
+	    (!thread_captures && (thread_mode != GX_CU_CAPTURE_GLOBAL || !global_captures)))
+		return 0;
+	nr_spoilt++;
+	return GX_CU_ERROR_CAPTURE_UNSUPPORTED;
 }
 
 static uint32_t unit_run(const struct gx_unpack_arg *arg, uint32_t step, uint32_t unit)
@@ -413,8 +438,12 @@ static unsigned op_add(struct CUstream_st *stream, struct fake_op op)
 {
 	if (!current || !stream)
 		return 201;
+	if (stream->ctx != current)
+		return 400;
 	if (getenv("GX_FAKE_CUDA_DEAD"))
 		return 719;
+	if (stream->captured)
+		return 0;
 	pthread_mutex_lock(&lock);
 	while (queued - finished == FAKE_OPS_MAX)
 		usleep(10);
@@ -483,6 +512,8 @@ static unsigned range_del(void *ptr, bool registered)
 	unsigned none, at;
 	bool found;
 
+	if (unsafe())
+		return GX_CU_ERROR_CAPTURE_UNSUPPORTED;
 	pthread_mutex_lock(&range_lock);
 	at = range_seek(ptr, &none);
 	found = at < RANGES_MAX && range[at].ptr == ptr && range[at].registered == registered;
@@ -498,6 +529,8 @@ static unsigned fake_alloc(void **out, size_t len, unsigned type)
 {
 	void *ptr;
 
+	if (unsafe())
+		return GX_CU_ERROR_CAPTURE_UNSUPPORTED;
 	if (!current)
 		return 201;
 	if (len > (size_t)1 << 40)
@@ -573,15 +606,14 @@ FAKE unsigned cuDevicePrimaryCtxRetain(struct CUctx_st **ctx, int device)
 {
 	if (planned())
 		return GX_CU_ERROR_OUT_OF_MEMORY;
-	*ctx = (struct CUctx_st *)&nr_contexts;
-	nr_contexts++;
+	*ctx = &contexts[device];
+	contexts[device].refs++;
 	return 0;
 }
 
 FAKE unsigned cuDevicePrimaryCtxRelease_v2(int device)
 {
-	nr_contexts--;
-	return 0;
+	return --contexts[device].refs < 0 ? 201 : 0;
 }
 
 FAKE unsigned cuCtxGetCurrent(struct CUctx_st **ctx)
@@ -603,6 +635,8 @@ FAKE unsigned cuCtxGetStreamPriorityRange(int *least, int *greatest)
 
 FAKE unsigned cuModuleLoadData(struct CUmod_st **module, const void *image)
 {
+	if (unsafe())
+		return GX_CU_ERROR_CAPTURE_UNSUPPORTED;
 	if (planned())
 		return 209;
 	*module = malloc(1);
@@ -948,6 +982,8 @@ FAKE unsigned cuMemFreeHost(void *ptr)
 
 FAKE unsigned cuMemHostRegister_v2(void *ptr, size_t len, unsigned flags)
 {
+	if (unsafe())
+		return GX_CU_ERROR_CAPTURE_UNSUPPORTED;
 	if (getenv("GX_FAKE_CUDA_NO_REGISTER"))
 		return GX_CU_ERROR_OUT_OF_MEMORY;
 	return range_add(ptr, len, GX_CU_MEMORYTYPE_HOST, true);
@@ -1036,6 +1072,7 @@ FAKE unsigned cuStreamCreateWithPriority(struct CUstream_st **stream, unsigned f
 	if (planned())
 		return GX_CU_ERROR_OUT_OF_MEMORY;
 	*stream = calloc(1, sizeof(**stream));
+	(*stream)->ctx = current;
 	return 0;
 }
 
@@ -1047,21 +1084,77 @@ FAKE unsigned cuStreamDestroy_v2(struct CUstream_st *stream)
 
 FAKE unsigned cuStreamQuery(struct CUstream_st *stream)
 {
-	return finished >= stream->last ? 0 : GX_CU_ERROR_NOT_READY;
-}
+	const char *says = getenv("GX_FAKE_CUDA_QUERY");
 
-/* Handles below 16 are the driver's own streams; here, one that is being captured. */
-FAKE unsigned cuStreamIsCapturing(struct CUstream_st *stream, unsigned *status)
-{
-	*status = (uintptr_t)stream == 3 ? 1 : 0;
-	return stream ? 0 : GX_CU_ERROR_INVALID_VALUE;
+	if (unsafe())
+		return GX_CU_ERROR_CAPTURE_UNSUPPORTED;
+	if (says)
+		return (unsigned)atoi(says);
+	return finished >= stream->last ? 0 : GX_CU_ERROR_NOT_READY;
 }
 
 FAKE unsigned cuStreamSynchronize(struct CUstream_st *stream)
 {
-	while (cuStreamQuery(stream))
+	unsigned res;
+
+	while ((res = cuStreamQuery(stream)) == GX_CU_ERROR_NOT_READY)
 		usleep(10);
-	return planned() ? 719 : 0;
+	return res ? res : planned() ? 719 : 0;
+}
+
+/* ---- capture ---- */
+
+/* Handles below 16 are the driver's own streams; here, one that is being captured. */
+FAKE unsigned cuStreamIsCapturing(struct CUstream_st *stream, unsigned *status)
+{
+	*status = (uintptr_t)stream == 3 || ((uintptr_t)stream > 16 && stream->captured) ? 1 : 0;
+	return stream ? 0 : GX_CU_ERROR_INVALID_VALUE;
+}
+
+FAKE unsigned cuThreadExchangeStreamCaptureMode(unsigned *mode)
+{
+	unsigned was = thread_mode;
+
+	if (*mode > GX_CU_CAPTURE_RELAXED)
+		return GX_CU_ERROR_INVALID_VALUE;
+	thread_mode = *mode;
+	*mode = was;
+	return 0;
+}
+
+/* Not in cuda_abi.h: the program's, which tests are. A graph is nothing but the stream's handle. */
+unsigned cuStreamBeginCapture_v2(struct CUstream_st *stream, unsigned mode);
+unsigned cuStreamEndCapture(struct CUstream_st *stream, void **graph);
+unsigned cuGraphDestroy(void *graph);
+
+FAKE unsigned cuStreamBeginCapture_v2(struct CUstream_st *stream, unsigned mode)
+{
+	if (stream->captured)
+		return GX_CU_ERROR_INVALID_VALUE;
+	stream->captured = true;
+	stream->mode = mode;
+	stream->spoilt_at = nr_spoilt;
+	thread_captures += mode != GX_CU_CAPTURE_RELAXED;
+	global_captures += mode == GX_CU_CAPTURE_GLOBAL;
+	return 0;
+}
+
+FAKE unsigned cuStreamEndCapture(struct CUstream_st *stream, void **graph)
+{
+	bool spoilt = stream->mode != GX_CU_CAPTURE_RELAXED && stream->spoilt_at != nr_spoilt;
+
+	if (!stream->captured)
+		return GX_CU_ERROR_INVALID_VALUE;
+	stream->captured = false;
+	thread_captures -= stream->mode != GX_CU_CAPTURE_RELAXED;
+	global_captures -= stream->mode == GX_CU_CAPTURE_GLOBAL;
+	*graph = spoilt ? NULL : stream;
+	return spoilt ? GX_CU_ERROR_CAPTURE_INVALIDATED : 0;
+}
+
+FAKE unsigned cuGraphDestroy(void *graph)
+{
+	return 0;
 }
 
 FAKE unsigned cuStreamWriteValue32_v2(struct CUstream_st *stream, unsigned long long ptr,

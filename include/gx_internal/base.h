@@ -33,6 +33,11 @@
 #define gx_info(...)  gx_log(GX_LOG_INFO, __VA_ARGS__)
 #define gx_debug(...) gx_log(GX_LOG_DEBUG, __VA_ARGS__)
 
+/** gx_thread_own - This thread is gx's: a polling core that gx started, or the control thread. What
+ * a library keeps for each thread may then be left as gx needs it; a program's thread gets it back.
+ */
+extern _Thread_local bool gx_thread_own;
+
 /** gx_now_ns() - Monotonic nanoseconds. The only clock of gx; leaves get time as an argument. */
 uint64_t gx_now_ns(void);
 
