@@ -271,7 +271,7 @@ static inline void gx_res_even(struct gx_res_job *job)
 		return;
 	while (parts && span % parts)
 		parts--;
-	if (!parts || span / parts > (uint64_t)job->step * 5 / 4)
+	if (!parts || span / parts > (uint64_t)job->step * 5 / 4 || span / parts > GX_STEP_MAX)
 		return;
 	job->step = (uint32_t)(span / parts);
 	arg->nr_unit = (uint32_t)(parts * arg->block.nr);

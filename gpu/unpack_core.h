@@ -45,6 +45,7 @@
 #define GX_DESC_WEIGHT			      256u /* what starting a descriptor costs, in bytes of copying */
 #define GX_WHOLE_MAX			      2048u /* descriptors up to this length are never divided */
 #define GX_CUT_ALIGN			      128u /* divided ones are divided at multiples of this */
+#define GX_STEP_MAX			      0xffffff80u /* what a unit weighs at most, but the last of a block */
 
 /* A place between two units: byte @off of descriptor @desc; {nr, 0} is the end of the block. */
 struct gx_cut {
@@ -243,10 +244,13 @@ static inline uint64_t gx_unpack_weigh(struct gx_unpack_arg *arg)
 	return bytes + last + (uint64_t)b->nr * GX_DESC_WEIGHT;
 }
 
+/* Lengths may be garbage, which is refused only where it is copied: there are never more units than
+ * a block has cuts for, and the last one has the rest. */
 static inline uint32_t gx_unpack_units(uint64_t weight, uint32_t step)
 {
 	uint64_t units = (weight + step - 1) / step;
 
+	units = units < GX_UNITS_MAX ? units : GX_UNITS_MAX;
 	return units ? (uint32_t)units : 1;
 }
 
@@ -259,15 +263,15 @@ static inline void gx_unpack_cut(const struct gx_unpack_arg *arg, struct gx_cut 
 	for (uint32_t i = 0; i < b->nr; i++) {
 		uint32_t len = b->desc[i].len;
 
-		for (; at < start + len + GX_DESC_WEIGHT; at += step)
+		for (; at < start + len + GX_DESC_WEIGHT && k < arg->nr_unit; at += step)
 			cut[k++] = gx_cut_in(i, len, at - start, arg->crc);
 		start += (uint64_t)len + GX_DESC_WEIGHT;
 	}
 	cut[k] = (struct gx_cut){b->nr, 0};
 }
 
-/* The least weight of a unit with which no more than @most units come out, as far as bounds allow.
- */
+/* The least weight of a unit with which no more than @most units come out, as far as bounds allow:
+ * of lengths, 32 bits is one. */
 static inline uint32_t gx_unpack_step(const uint64_t weight[], uint32_t n, uint32_t most)
 {
 	uint64_t total = 0, heaviest = 0, step;
@@ -283,6 +287,8 @@ static inline uint32_t gx_unpack_step(const uint64_t weight[], uint32_t n, uint3
 		step = heaviest / GX_UNITS_MAX + 1;
 	if (step < GX_UNIT_MIN)
 		step = GX_UNIT_MIN;
+	if (step > GX_STEP_MAX)
+		step = GX_STEP_MAX;
 	return (uint32_t)((step + GX_CUT_ALIGN - 1) & ~(uint64_t)(GX_CUT_ALIGN - 1));
 }
 

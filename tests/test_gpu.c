@@ -492,6 +492,29 @@ static void unpack__bounds(void **state)
 	blocks_run(f, 1);
 }
 
+/* Lengths that nobody can mean are refused like others, in any number; what is good among them
+ * arrives. */
+static void unpack__garbage_lengths(void **state)
+{
+	static const uint32_t nrs[] = {1, 3, 19, 75, 320, 2047};
+	struct fix *f = *state;
+
+	for (unsigned k = 0; k < GX_ARRAY_SIZE(nrs); k++) {
+		f->b[0].nr = f->b[0].bytes = 0;
+		for (uint32_t i = 0; i < nrs[k]; i++)
+			desc_add(f, 0, (struct gx_desc){i, 0xfffffec0u, 0}, false);
+		frag_add(f, 0, 5000);
+		for (unsigned hinted = 0; hinted < 2; hinted++) {
+			f->b[0].hints = hinted ? GX_HINT_WEIGHT | GX_HINT_SEG0 : 0;
+			blocks_launch(f, 1);
+			assert_int_equal(block_wait(f, 0),
+					 writes() ? GX_BLOCK_BOUNDS : GX_BLOCK_OK);
+		}
+	}
+	f->b[0].hints = 0;
+	want_check(f);
+}
+
 static void unpack__no_such_seg(void **state)
 {
 	struct fix *f = *state;
@@ -1619,6 +1642,7 @@ static int suite_run(const struct gx_gpu_ops *which, struct gx_gpu_cfg how)
 		TEST(unpack__every_alignment_from_gpu_memory),
 		TEST(unpack__back_to_back_from_gpu_memory),
 		TEST(unpack__bounds),
+		TEST(unpack__garbage_lengths),
 		TEST(unpack__no_such_seg),
 		TEST(unpack__overlapping_segs),
 		TEST(unpack__crc),

@@ -13,9 +13,10 @@
 
 #include <cmocka.h>
 
-#define SRC_B (4u << 20)
-#define DST_B (8u << 20)
-#define GAP   3 /* bytes between destinations: nothing is aligned by accident */
+#define SRC_B	  (4u << 20)
+#define DST_B	  (8u << 20)
+#define CUT_GUARD 4096 /* cuts that a plan must not write */
+#define GAP	  3    /* bytes between destinations: nothing is aligned by accident */
 
 struct plan {
 	struct gx_block block[GX_UNPACK_BLOCKS_MAX];
@@ -44,7 +45,7 @@ static void plan_block(struct plan *p, unsigned i)
 	b->seg[0] = (struct gx_seg){(uintptr_t)p->dst, DST_B};
 	b->nr_seg = 1;
 	p->list[i] = b;
-	p->cut[i] = calloc(GX_UNITS_MAX + 1, sizeof(struct gx_cut));
+	p->cut[i] = calloc(GX_UNITS_MAX + 1 + CUT_GUARD, sizeof(struct gx_cut));
 }
 
 static int setup(void **state)
@@ -257,6 +258,92 @@ static void plan__huge(void **state)
 
 		assert_true(z.desc > a.desc || (z.desc == a.desc && z.off >= a.off));
 		assert_true(z.desc < b->nr && z.off < b->desc[z.desc].len);
+	}
+}
+
+/* The job as it is posted to the ring, where it is the only block of its plan. */
+static struct gx_cut cut_of(const struct gx_unpack_arg *arg, uint32_t unit, uint32_t step, bool job)
+{
+	return job ? gx_res_cut(arg, unit, step) : gx_cut_get(arg, unit, step);
+}
+
+/* All units of a block: what fits is copied whole, each byte once; what does not is refused. */
+static void garbage_walk(struct plan *p, struct gx_unpack_arg *arg, uint32_t step, bool job)
+{
+	static uint64_t copied[GX_BLOCK_DESCS_MAX];
+	static bool refused[GX_BLOCK_DESCS_MAX];
+	const struct gx_block *b = &arg->block;
+
+	memset(copied, 0, sizeof(copied));
+	memset(refused, 0, sizeof(refused));
+	assert_in_range(arg->nr_unit, 1, GX_UNITS_MAX);
+	assert_true(step >= GX_UNIT_MIN && step % GX_CUT_ALIGN == 0);
+	arg->block.bytes = job ? gx_res_ratio(arg->len, step) : arg->block.bytes;
+	for (uint32_t unit = 0; unit < arg->nr_unit; unit++) {
+		struct gx_cut from = cut_of(arg, unit, step, job);
+		struct gx_cut to = cut_of(arg, unit + 1, step, job);
+
+		assert_true(gx_cut_end(&to) <= b->nr);
+		for (uint32_t i = from.desc; i < gx_cut_end(&to); i++) {
+			struct gx_piece piece =
+				gx_piece_get(b, &b->desc[i], &b->seg[0], i, &from, &to);
+
+			copied[i] += piece.len;
+			refused[i] |= piece.status == GX_BLOCK_BOUNDS;
+		}
+	}
+	for (uint32_t i = 0; i < b->nr; i++) {
+		bool fits = gx_desc_fits(&b->desc[i], &b->seg[0]);
+
+		assert_int_equal(refused[i], !fits);
+		assert_int_equal(copied[i], fits ? b->desc[i].len : 0);
+	}
+}
+
+/* Lengths are what somebody else wrote: all of them are refused, however heavy they seem. */
+static void plan__garbage_lengths(void **state)
+{
+	static const uint32_t len[] = {0xfffffec0u, 0xffffffffu, 0xfffffe80u, 0x80000000u};
+	static const uint32_t nrs[] = {1, 2, 3, 19, 75, 319, 320, 2048};
+	static const uint32_t warps[] = {19, 20, 76, 320, 2640};
+	struct plan *p = *state;
+
+	for (unsigned k = 0; k < 2 * GX_ARRAY_SIZE(len) * GX_ARRAY_SIZE(nrs); k++) {
+		uint32_t nr = nrs[k / 2 % GX_ARRAY_SIZE(nrs)];
+
+		for (unsigned b = 0; b < 2; b++) {
+			p->block[b].nr = 0;
+			for (uint32_t i = 0; i < nr; i++) {
+				struct gx_desc *d = &p->block[b].desc[p->block[b].nr++];
+
+				/* Equal lengths, and good ones among them. */
+				d->len = k % 2 && i % 3 == 1 ? 5000 + i : len[k / 16];
+				d->src_off = d->dst_off = 0;
+			}
+		}
+		for (unsigned w = 0; w < GX_ARRAY_SIZE(warps); w++)
+			for (unsigned n = 1; n <= 2; n++) {
+				gx_unpack_plan(&p->args, p->list, p->cut, n, warps[w]);
+				for (unsigned b = 0; b < n; b++)
+					garbage_walk(p, &p->args.arg[b], p->args.step, false);
+				if (n == 1)
+					garbage_walk(p, &p->args.arg[0], p->args.step, true);
+			}
+		for (unsigned i = 0; i < 2 * CUT_GUARD; i++)
+			assert_int_equal(p->cut[i % 2][GX_UNITS_MAX + 1 + i / 2].desc, 0);
+	}
+}
+
+/* What is so long that it weighs 2^32 is not made even: the job's step has 32 bits. */
+static void res_even__garbage_lengths(void **state)
+{
+	for (uint32_t len = 0xfffffe00u; len >= 0xfffffe00u; len += 16) {
+		struct gx_res_job job = {.arg = {.len = len, .nr_unit = 3, .block.nr = 3},
+					 .step = GX_STEP_MAX};
+
+		gx_res_even(&job);
+		assert_true(job.step >= GX_UNIT_MIN);
+		assert_int_equal(job.arg.nr_unit, 3);
 	}
 }
 
@@ -670,6 +757,8 @@ int main(void)
 		TEST(plan__lengths_of_zero),
 		TEST(plan__random_blocks),
 		TEST(plan__huge),
+		TEST(plan__garbage_lengths),
+		cmocka_unit_test(res_even__garbage_lengths),
 		TEST(fits__at_the_limits),
 		TEST(piece__out_of_bounds_is_empty),
 		TEST(split__every_alignment),
