@@ -201,13 +201,18 @@ struct gx_res_ring {
 	uint64_t since_ns;   /* when the oldest launch under way may have begun */
 };
 
-/** gx_res_room() - Jobs that can be posted. Notes what is done. */
+/**
+ * gx_res_room() - Jobs that can be posted. Notes what is done; a copy that is done long ago is
+ * forgotten, lest it seems to lie ahead once 2^31 jobs have been posted without another.
+ */
 static inline uint32_t gx_res_room(struct gx_res_ring *r)
 {
 	/* Pairs with the fence of the thread block that finished the job. */
 	while (r->tail != r->head && __atomic_load_n(&r->shared->done[r->tail & (GX_RES_RING - 1)],
 						     __ATOMIC_ACQUIRE) == r->tail + 1)
 		r->tail++;
+	if ((int32_t)(r->tail - r->copies) > 0)
+		r->copies = r->tail;
 	return GX_RES_RING - (r->head - r->tail);
 }
 
@@ -327,6 +332,9 @@ static inline uint32_t gx_res_alive(struct gx_res_ring *r, uint64_t now_ns)
 	if (ended != r->ended)
 		r->since_ns = now_ns;
 	r->ended = ended;
+	/* As in gx_res_room(): of a STOP that is long past. */
+	if ((int32_t)(ended - r->stopped) > 0)
+		r->stopped = ended;
 	return (int32_t)(r->stopped - ended) > 0 ? r->launched - r->stopped : r->launched - ended;
 }
 

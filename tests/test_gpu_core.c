@@ -529,6 +529,50 @@ static void res_ring__room_and_words(void **state)
 	free(sh);
 }
 
+/* 2^31 jobs after the last copy, or without one: it is behind, not ahead. */
+static void res_ring__copies_are_forgotten(void **state)
+{
+	struct gx_res_shared *sh = calloc(1, sizeof(*sh));
+	struct gx_res_ring r = {.blocks = 4, .shared = sh};
+	struct gx_res_job job = {.kind = GX_RES_UNPACK};
+
+	for (uint32_t at = 0x7fffffe8u; at < 0x80000010u; at++) {
+		r.head = r.tail = at;
+		gx_res_room(&r);
+		assert_true((int32_t)(r.copies - r.tail) <= 0);
+		assert_true(r.tail - r.copies < GX_RES_RING);
+	}
+	r.copies = r.head + 1; /* one that is under way is not */
+	gx_res_post(&r, &job);
+	gx_res_room(&r);
+	assert_int_equal(r.copies - r.tail, 1);
+	sh->done[(r.head - 1) % GX_RES_RING] = r.head;
+	gx_res_room(&r);
+	assert_int_equal(r.copies, r.tail);
+	free(sh);
+}
+
+/* 2^31 launches after the last STOP, or without one. */
+static void res_ring__stops_are_forgotten(void **state)
+{
+	struct gx_res_shared *sh = calloc(1, sizeof(*sh));
+	struct gx_res_ring r = {.blocks = 4, .shared = sh};
+
+	for (uint32_t at = 0x7fffffe8u; at < 0x80000010u; at++) {
+		sh->ended = r.launched = at;
+		assert_int_equal(gx_res_alive(&r, 0), 0);
+		gx_res_launch(&r, 0);
+		assert_int_equal(gx_res_alive(&r, 0), 1);
+	}
+	gx_res_stop(&r); /* one that is not met yet is not */
+	assert_int_equal(gx_res_alive(&r, 0), 0);
+	gx_res_launch(&r, 0);
+	assert_int_equal(gx_res_alive(&r, 0), 1);
+	sh->ended = r.launched;
+	assert_int_equal(gx_res_alive(&r, 0), 0);
+	free(sh);
+}
+
 /* Nothing waits for a kernel that has gone, and none is launched for nothing. */
 static void res_ring__launches(void **state)
 {
@@ -767,6 +811,8 @@ int main(void)
 		cmocka_unit_test(res_count__worst_of_all),
 		cmocka_unit_test(res_done_from__all_jobs_before),
 		cmocka_unit_test(res_ring__room_and_words),
+		cmocka_unit_test(res_ring__copies_are_forgotten),
+		cmocka_unit_test(res_ring__stops_are_forgotten),
 		cmocka_unit_test(res_ring__launches),
 		cmocka_unit_test(res_ring__stop),
 		cmocka_unit_test(res_pays__by_load),
