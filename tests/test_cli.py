@@ -557,6 +557,36 @@ def move_timed_is_checked(tools):
 
 
 @case
+def move_for_a_moment(tools):
+    """However short -D is, something is timed: no row says 0 GB/s. And nearly all of the time is that of the run."""
+    with Server(tools, "--no-huge", mem="kv=host:256M") as s:
+        for size in (64, 64 << 20):
+            for command in ("put", "get"):
+                row, = tools.perf(command, s.addr, "-s", size, "-D", "0.001", "-q", "1" if size > 64 else "3").clean()
+                expect(row["count"] > 0 and row["GB_s"] > 0, row)
+                expect(size > 64 or row["cpu_pct"] is None, "CPU time of a millisecond:", row)
+        row, = tools.perf("lat", s.addr, "-D", "0.001").clean()
+        expect(row["count"] > 0 and row["p50_us"] > 0, row)
+        before = s.stat(tools, "msgs_rx")
+        row, = tools.perf("put", s.addr, "-s", "4K", "-D", "0.01", "--link", "packet").clean()
+        expect(s.stat(tools, "msgs_rx") - before == row["count"] + 1, "more than a tenth of the time was warm-up:", row)
+
+
+@case
+def out_small_figures(tools):
+    """A slow link has digits too; progress has lines of its own where there is no terminal, seconds apart."""
+    with Server(tools, "--port", "udp") as s:
+        ran = tools.gxperf("put", s.addr, "-s", "1", "-n", "30", "--depth", "1").must(OK)
+        row = [line for line in ran.out.splitlines() if not line.startswith("#")][0].split()
+        expect(re.fullmatch(r"[1-9]\.\d\de-0\d", row[6]), "GB/s of", row)
+        with beside(tools, s, "put", "-s", "64K") as proc:
+            told = [proc.stderr.readline(), proc.stderr.readline()]
+        expect(all(re.match(r"gxperf: put of 65536 bytes: \d+ s, \d+ messages, [0-9.e-]+ GB/s\n", t) for t in told), told)
+        first, second = (int(t.split(": ")[2].split()[0]) for t in told)
+        expect(4 <= second - first <= 30, told)
+
+
+@case
 def move_odd_places(tools):
     with Server(tools, mem="kv=host:1000003") as s:
         for command in ("put", "get", "send"):

@@ -191,6 +191,13 @@ int perf_dispatch(const struct perf_opts *opts, struct out *out);
 /** perf_row_hist() - The latency columns of @row from @h: null where there are too few samples. */
 void perf_row_hist(struct out_row *row, const struct hist *h);
 
+/** perf_gb_s() - Payload of @count messages in @ns, in GB/s; NAN when there was none. */
+double perf_gb_s(uint64_t count, uint64_t size, uint64_t ns);
+/** perf_cpu_pct() - What cores used in @ns; NAN when that is too short to say. */
+double perf_cpu_pct(uint64_t cpu_ns, uint64_t ns);
+/** perf_timed() - That no message was timed is a failure, and said. */
+int perf_timed(struct perf *perf, uint64_t count, uint64_t size);
+
 /** perf_nap() - Sleep, on the main thread. */
 void perf_nap(uint64_t ns);
 

@@ -276,7 +276,7 @@ static void run_progress(struct coll_rank *r, const struct coll_plan *p, uint64_
 {
 	uint64_t now = gx_now();
 
-	if (r->rank || now - *told < COLL_PROGRESS_NS || !out_progress_on(r->run->out))
+	if (r->rank || now - *told < COLL_PROGRESS_NS)
 		return;
 	*told = now;
 	out_progress(r->run->out, "%s of %llu bytes: %.0f s, %llu done", r->run->o->command,
@@ -365,9 +365,12 @@ static int rank_warm(struct coll_rank *r, const struct coll_plan *p, struct coll
 		     uint64_t *n)
 {
 	const struct perf_opts *o = r->run->o;
-	uint64_t all_b = p->size * r->run->nr_ranks, warm = o->warm_given ? o->warm : COLL_WARM;
+	uint64_t all_b = p->size * r->run->nr_ranks;
+	uint64_t warm = o->warm_given ? o->warm : o->duration_ns ? 1 : COLL_WARM;
+	uint64_t enough = o->duration_ns && o->duration_ns / 10 < COLL_WARM_NS ? o->duration_ns / 10
+									       : COLL_WARM_NS;
 	struct coll_figures mine = {.first_wrong_off = UINT64_MAX};
-	uint64_t each;
+	uint64_t each = 1;
 	int ret = PERF_OK;
 
 	*n = o->n ? o->n : clamp(COLL_DEFAULT_B / (all_b ? all_b : 1), COLL_N_MIN, COLL_N_MAX);
@@ -379,11 +382,11 @@ static int rank_warm(struct coll_rank *r, const struct coll_plan *p, struct coll
 		ret = rank_run(r, p, &warm, &mine);
 		if (!ret)
 			ret = rank_exchange(r, &mine, all);
-		if (ret || o->warm_given || most_ns(all, r->run->nr_ranks) >= COLL_WARM_NS)
+		each = most_ns(all, r->run->nr_ranks) / warm;
+		if (ret || o->warm_given || most_ns(all, r->run->nr_ranks) >= enough)
 			break;
 		warm = clamp(warm * 4, 1, COLL_N_MAX);
 	}
-	each = most_ns(all, r->run->nr_ranks) / warm;
 	if (!ret && o->duration_ns)
 		*n = clamp(o->duration_ns / (each ? each : 1), 1, UINT32_MAX);
 	return ret;

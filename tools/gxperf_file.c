@@ -22,6 +22,7 @@
 #define FILE_SLOTS    8
 #define FILE_COMPS    16
 #define FILE_LOOK_NS  20000
+#define FILE_PROGRESS_NS 1000000000ull
 #define FILE_STUCK_NS 90000000000ull
 
 /* put: the file's half fills what is EMPTY, a core posts what is FULL. get: the other way round. */
@@ -220,11 +221,19 @@ static int file_slot_wait(struct file *f, uint64_t slot)
 
 static int file_pump(struct file *f)
 {
+	uint64_t told = gx_now();
 	int ret = PERF_OK;
 
 	for (uint64_t piece = 0; piece < f->nr_pieces && !ret; piece++) {
 		uint64_t slot = piece % FILE_SLOTS;
 
+		if (gx_now() - told >= FILE_PROGRESS_NS) {
+			told = gx_now();
+			out_progress(f->perf.out, "%s of %s: %llu of %llu bytes",
+				     f->perf.opts->command, f->perf.opts->file,
+				     (unsigned long long)(piece * FILE_PIECE_B),
+				     (unsigned long long)f->len);
+		}
 		ret = file_slot_wait(f, slot);
 		if (!ret)
 			ret = file_piece(f, piece);
@@ -334,7 +343,7 @@ static int file_row(struct file *f, uint64_t ns, double cpu_pct)
 		.avg_us = (double)ns / 1e3,
 		.p99_us = NAN,
 		.p999_us = NAN,
-		.gb_s = (double)f->len / (double)ns,
+		.gb_s = perf_gb_s(1, f->len, ns),
 		.cpu_pct = cpu_pct,
 		.sms = perf_sms(&f->perf, kind, f->get),
 		.checked = check,
@@ -367,7 +376,7 @@ static int file_measure(struct file *f)
 	if (!ret)
 		ret = perf_cpu(&f->perf, &cpu[1]);
 	if (!ret)
-		cpu_pct = 100.0 * (double)(cpu[1] - cpu[0]) / (double)(gx_now() - begin);
+		cpu_pct = perf_cpu_pct(cpu[1] - cpu[0], gx_now() - begin);
 	return ret ? ret : file_row(f, file_transfer_ns(f), cpu_pct);
 }
 

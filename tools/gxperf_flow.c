@@ -332,14 +332,19 @@ static bool flow_comps(struct flow_core *fc, uint64_t now)
 	return n > 0;
 }
 
+/* May it post? Past the deadline what has posted nothing still posts its first message: a phase
+ * without one would say nothing. */
+static bool flow_goes_on(const struct flow_core *fc, const struct flow *f)
+{
+	return !f->err && f->post != f->limit && (!fc->stopping || f->post == f->first);
+}
+
 /* Nothing is under way, and nothing more is to be posted. */
 static bool flow_through(const struct flow_core *fc, const struct flow *f)
 {
 	int check = atomic_load_explicit(&f->check.state, memory_order_relaxed);
 
-	if (f->in_flight || check != FLOW_CHECK_NONE)
-		return false;
-	return fc->stopping || f->err || f->post == f->limit;
+	return !f->in_flight && check == FLOW_CHECK_NONE && !flow_goes_on(fc, f);
 }
 
 /* As much more as may be under way, where overlap allows it. */
@@ -367,9 +372,9 @@ enum perf_step flow_core_step(struct perf_job *job, uint64_t now)
 
 		if (fc->gated)
 			flow_allow(f);
-		if (!fc->stopping && !f->err && f->plan->same) {
+		if (flow_goes_on(fc, f) && f->plan->same) {
 			busy |= flow_post_same(f, fc->queue, now);
-		} else if (!fc->stopping && !f->err) {
+		} else if (flow_goes_on(fc, f)) {
 			flow_prep(f);
 			busy |= flow_post(f, fc->queue, now);
 		}

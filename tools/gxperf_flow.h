@@ -14,7 +14,8 @@ struct flow_plan {
 	uint64_t size, stride;
 	struct check_ring ring;
 	uint64_t nr_slots; /* check_ring_total() */
-	uint32_t depth;	   /* messages of a flow under way, at most ring.nr_slots */
+	uint32_t depth;	   /* messages of a flow under way, at most ring.nr_slots; may become
+			      fewer between two phases */
 	bool fixed; /* slot s always holds message s: payload that cannot be stamped on the way */
 	bool same;  /* every message from and to slot 0, many at once */
 	bool stamp; /* stamp (put, send) or poison the stamps (get) before each post */
@@ -53,6 +54,7 @@ struct flow {
 	uint64_t *number;		/* of the message in each slot */
 	uint64_t *post_ns;
 	uint64_t prep, post; /* number of the next message to prepare, to post */
+	uint64_t first;	     /* of this phase */
 	uint64_t prep_stamp; /* stamps of message prep that are done */
 	uint64_t poisoned;   /* messages below this number were wiped out again after the warm-up */
 	uint64_t spoiled; /* messages from post on whose slots were prepared, wholly or in part, and
@@ -74,7 +76,7 @@ struct flow_core {
 	struct gx_submit *queue; /* not NULL: all goes through it, over all lanes of a connection */
 	struct flow **flows;
 	unsigned nr_flows;
-	uint64_t deadline_ns;	   /* 0: by the limits */
+	uint64_t deadline_ns;	   /* 0: by the limits; each flow posts one message all the same */
 	uint64_t begin_ns, end_ns; /* set by the phase: first post, last completion */
 	bool stopping;
 	bool gated;		     /* this phase goes by the gate: no limit but what it gives */

@@ -24,6 +24,7 @@
 #define LAT_WARM     1000
 #define LAT_STUCK_NS 90000000000ull
 #define LAT_LOOK_NS  2000000
+#define LAT_PROGRESS_NS 1000000000ull
 #define LAT_LOOKS    256  /* at the last byte of an echo, between two turns */
 #define LAT_TURNS    16	  /* of the core, in one step */
 #define LAT_POLL_B   8192 /* up to here bytes are stored in order, the last one last */
@@ -38,6 +39,7 @@ struct lat {
 	uint64_t size, stride;
 	struct gx_op op;      /* what all puts have in common */
 	uint64_t next;	      /* number of the next message */
+	uint64_t first;	      /* of this phase */
 	uint64_t limit;	      /* no message from this number on */
 	uint64_t deadline_ns; /* 0: by the limit */
 	uint64_t posted_ns;   /* of the message under way: when it had just left */
@@ -93,8 +95,10 @@ static bool lat_allowed(struct lat *lat)
 
 static bool lat_over(const struct lat *lat, uint64_t now)
 {
-	return lat->next == lat->limit || (lat->deadline_ns && now >= lat->deadline_ns) ||
-	       (lat->gated && gate_ends());
+	if (lat->next == lat->limit || (lat->gated && gate_ends()))
+		return true;
+	/* A phase without a message would say nothing. */
+	return lat->deadline_ns && now >= lat->deadline_ns && lat->next != lat->first;
 }
 
 static bool lat_post(struct lat *lat)
@@ -250,7 +254,7 @@ static enum perf_step lat_step(struct perf_job *job, uint64_t now)
 
 static int lat_phase_wait(struct lat *lat)
 {
-	uint64_t moved = gx_now(), last = 0, count;
+	uint64_t begin = gx_now(), moved = begin, told = begin, last = 0, count;
 
 	while (!atomic_load_explicit(&lat->job.done, memory_order_acquire)) {
 		perf_nap(LAT_LOOK_NS);
@@ -258,6 +262,12 @@ static int lat_phase_wait(struct lat *lat)
 		if (count != last || gate_rests())
 			moved = gx_now();
 		last = count;
+		if (gx_now() - told >= LAT_PROGRESS_NS) {
+			told = gx_now();
+			out_progress(lat->perf.out, "lat of %llu bytes: %.0f s, %llu echoes",
+				     (unsigned long long)lat->size, (double)(told - begin) / 1e9,
+				     (unsigned long long)count);
+		}
 		/* An echo that was lost with the server is awaited by nobody else. */
 		if (perf_lost(&lat->perf))
 			return PERF_LOST;
@@ -270,10 +280,12 @@ static int lat_phase_wait(struct lat *lat)
 	return lat->err ? perf_op_failed(&lat->perf, "put", lat->err) : PERF_OK;
 }
 
+/* @n messages (0: any number), for at most @duration_ns (0: however long). */
 static int lat_phase(struct lat *lat, uint64_t n, uint64_t duration_ns)
 {
-	lat->limit = duration_ns ? UINT64_MAX : lat->next + n;
-	lat->gated = duration_ns && gate_on();
+	lat->first = lat->next;
+	lat->limit = n ? lat->next + n : UINT64_MAX;
+	lat->gated = !n && gate_on();
 	lat->deadline_ns = duration_ns ? gx_now() + duration_ns : 0;
 	atomic_store_explicit(&lat->count, 0, memory_order_relaxed);
 	hist_reset(&lat->hist);
@@ -356,7 +368,7 @@ static int lat_row(struct lat *lat, double cpu_pct, const struct check_result *r
 	perf_row_hist(&row, &lat->hist);
 	out_row(lat->perf.out, &row);
 	if (!res->wrong)
-		return PERF_OK;
+		return perf_timed(&lat->perf, row.count, lat->size);
 	out_error(lat->perf.out, "lat of %llu bytes: %llu wrong bytes or echoes",
 		  (unsigned long long)lat->size, (unsigned long long)res->wrong);
 	return PERF_WRONG;
@@ -384,6 +396,7 @@ static int lat_size(struct lat *lat, uint64_t size)
 	const struct perf_opts *o = lat->perf.opts;
 	struct check_result res = CHECK_RESULT_NONE;
 	uint64_t warm = o->warm_given ? o->warm : LAT_WARM, begin, cpu[2] = {0};
+	uint64_t n = o->n ? o->n : o->duration_ns ? 0 : LAT_N;
 	double cpu_pct = NAN;
 	int ret;
 
@@ -392,18 +405,18 @@ static int lat_size(struct lat *lat, uint64_t size)
 	if (!ret && lat->poll)
 		ret = lat_poll_begin(lat);
 	if (!ret && warm)
-		ret = lat_phase(lat, warm, 0);
+		ret = lat_phase(lat, warm, o->warm_given ? 0 : o->duration_ns / 10);
 	if (!ret)
 		ret = perf_cpu(&lat->perf, &cpu[0]);
 	begin = gx_now();
 	if (!ret)
 		gate_ready(size);
 	if (!ret)
-		ret = lat_phase(lat, o->n ? o->n : LAT_N, o->duration_ns);
+		ret = lat_phase(lat, n, o->duration_ns);
 	if (!ret)
 		ret = perf_cpu(&lat->perf, &cpu[1]);
 	if (!ret)
-		cpu_pct = 100.0 * (double)(cpu[1] - cpu[0]) / (double)(gx_now() - begin);
+		cpu_pct = perf_cpu_pct(cpu[1] - cpu[0], gx_now() - begin);
 	if (!ret && o->check)
 		ret = lat_verify(lat, &res);
 	return ret ? ret : lat_row(lat, cpu_pct, &res);

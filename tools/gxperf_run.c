@@ -25,10 +25,12 @@
 #define RUN_N_MIN	   20
 #define RUN_N_MAX	   100000
 #define RUN_WARM_MAX	   1000
+#define RUN_WARM_GROWS	   4 /* times as many in the next round */
 #define RUN_RECV_MAX	   64 /* receives that the server keeps posted for a flow */
 #define RUN_STRIDE_B	   64 /* slots begin at multiples of it */
 #define RUN_STUCK_NS	   90000000000ull
 #define RUN_LOOK_NS	   2000000
+#define RUN_CPU_NS	   20000000 /* below, asking both ends for their CPU time is most of it */
 #define RUN_PROGRESS_NS	   1000000000ull
 
 struct run {
@@ -388,7 +390,7 @@ static void phase_progress(const struct run *run, uint64_t begin, uint64_t now)
 	double s = (double)(now - begin) / 1e9;
 	uint64_t count = run_count(run);
 
-	out_progress(run->perf.out, "%s of %llu bytes: %.0f s, %llu messages, %.2f GB/s",
+	out_progress(run->perf.out, "%s of %llu bytes: %.0f s, %llu messages, %.3g GB/s",
 		     run->perf.opts->command, (unsigned long long)run->plan.size, s,
 		     (unsigned long long)count, (double)count * (double)run->plan.size / s / 1e9);
 }
@@ -400,7 +402,7 @@ static int phase_wait(struct run *run)
 	while (!phase_done(run)) {
 		perf_nap(RUN_LOOK_NS);
 		now = gx_now();
-		if (now - told >= RUN_PROGRESS_NS && out_progress_on(run->perf.out)) {
+		if (now - told >= RUN_PROGRESS_NS) {
 			phase_progress(run, begin, now);
 			told = now;
 		}
@@ -427,17 +429,19 @@ static int phase_error(struct run *run)
 	return PERF_OK;
 }
 
-/* Every flow does @n more messages, or what it can in @duration_ns. */
+/* Every flow does @n more messages, or (0) what it can in @duration_ns. */
 static int run_phase(struct run *run, uint64_t n, uint64_t duration_ns)
 {
 	bool gated = duration_ns && gate_on();
 	uint64_t now = gx_now();
 	int ret;
 
-	for (unsigned i = 0; i < run->nr_flows; i++)
+	for (unsigned i = 0; i < run->nr_flows; i++) {
+		run->flows[i].first = run->flows[i].post;
 		run->flows[i].limit = gated	    ? run->flows[i].post
 				      : duration_ns ? UINT64_MAX
 						    : run->flows[i].post + n;
+	}
 	for (unsigned c = 0; c < run->perf.nr_threads; c++) {
 		struct flow_core *fc = &run->cores[c];
 
@@ -543,6 +547,26 @@ void perf_row_hist(struct out_row *row, const struct hist *h)
 	row->p999_us = h->count >= 1000 ? (double)hist_percentile(h, 999) / 1e3 : NAN;
 }
 
+double perf_gb_s(uint64_t count, uint64_t size, uint64_t ns)
+{
+	return count && ns ? (double)count * (double)size / (double)ns : NAN;
+}
+
+double perf_cpu_pct(uint64_t cpu_ns, uint64_t ns)
+{
+	return ns >= RUN_CPU_NS ? 100.0 * (double)cpu_ns / (double)ns : NAN;
+}
+
+int perf_timed(struct perf *perf, uint64_t count, uint64_t size)
+{
+	if (count || gate_on())
+		return PERF_OK;
+	out_error(perf->out,
+		  "%s of %llu bytes: no message was timed: give more time with -D, or -n",
+		  perf->opts->command, (unsigned long long)size);
+	return PERF_FAILED;
+}
+
 static uint64_t run_elapsed(const struct run *run)
 {
 	uint64_t begin = UINT64_MAX, end = 0;
@@ -582,11 +606,11 @@ static int run_row(struct run *run, double cpu_pct, const struct check_result *r
 	for (unsigned c = 0; c < run->perf.nr_threads; c++)
 		hist_merge(h, &run->cores[c].hist);
 	perf_row_hist(&row, h);
-	row.gb_s = (double)row.count * (double)p->size / (double)run_elapsed(run);
+	row.gb_s = perf_gb_s(row.count, p->size, run_elapsed(run));
 	out_row(run->perf.out, &row);
 	free(h);
 	if (!res->wrong)
-		return PERF_OK;
+		return perf_timed(&run->perf, row.count, p->size);
 	if (res->first_wrong_off != UINT64_MAX)
 		out_error(run->perf.out,
 			  "%s of %llu bytes: %llu wrong bytes, the first at %llu of region '%s'",
@@ -609,23 +633,51 @@ static uint64_t run_n(const struct run *run)
  * Messages that go before. What carries no number is poisoned again afterwards: a group that is
  * checked together must not lie on both sides of that, so it is made whole.
  */
-static uint64_t run_warm(const struct run *run, uint64_t n)
+static uint64_t run_warm(const struct run *run, uint64_t n, uint64_t *group)
 {
 	const struct perf_opts *o = run->perf.opts;
 	const struct flow_plan *p = &run->plan;
 	uint64_t warm = o->warm_given ? o->warm : u64_max(u64_min(n / 10, RUN_WARM_MAX), p->depth);
-	uint64_t group = o->check && !p->stamp ? check_ring_group(&p->ring) : 1;
 
-	return (warm + group - 1) & ~(group - 1);
+	*group = o->check && !p->stamp ? check_ring_group(&p->ring) : 1;
+	return (warm + *group - 1) & ~(*group - 1);
+}
+
+/*
+ * The warm-up of a run by time: rounds that grow, while the next one fits in a tenth of the time.
+ * On a link so slow that what is under way takes half of it to come, less is to be under way.
+ */
+static int run_warm_timed(struct run *run, uint64_t warm, uint64_t group)
+{
+	uint64_t duration = run->perf.opts->duration_ns, left = duration / 10, n = group, each = 1;
+	int ret = PERF_OK;
+
+	for (uint64_t done = 0; done < warm && n && !ret; done += n) {
+		uint64_t begin = gx_now(), took;
+
+		n = u64_min(n, warm - done);
+		ret = run_phase(run, n, 0);
+		took = u64_max(gx_now() - begin, 1);
+		each = u64_max(took / n, 1);
+		left -= u64_min(took, left);
+		n = u64_min(RUN_WARM_GROWS * n, left / each) & ~(group - 1);
+	}
+	if (run->plan.depth > duration / 2 / each && !run->perf.opts->depth && !gate_on())
+		run->plan.depth = (uint32_t)u64_max(duration / 2 / each, 1);
+	return ret;
 }
 
 /* Warm-up, the phase that counts, and what the cores of both ends used in it. */
 static int run_measure(struct run *run, double *cpu_pct)
 {
 	const struct perf_opts *o = run->perf.opts;
-	uint64_t n = run_n(run), warm = run_warm(run, n), begin, cpu[2];
-	int ret = warm ? run_phase(run, warm, 0) : PERF_OK;
+	uint64_t n = run_n(run), group, warm = run_warm(run, n, &group), begin, cpu[2];
+	int ret = PERF_OK;
 
+	if (warm && o->duration_ns && !o->warm_given)
+		ret = run_warm_timed(run, warm, group);
+	else if (warm)
+		ret = run_phase(run, warm, 0);
 	if (!ret)
 		ret = run_poison_again(run);
 	if (!ret)
@@ -638,7 +690,7 @@ static int run_measure(struct run *run, double *cpu_pct)
 	if (!ret)
 		ret = perf_cpu(&run->perf, &cpu[1]);
 	if (!ret)
-		*cpu_pct = 100.0 * (double)(cpu[1] - cpu[0]) / (double)(gx_now() - begin);
+		*cpu_pct = perf_cpu_pct(cpu[1] - cpu[0], gx_now() - begin);
 	return ret;
 }
 

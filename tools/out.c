@@ -21,6 +21,8 @@
 #include <unistd.h>
 
 #define OUT_TEXT_MAX 1024
+#define OUT_SMALL    0.001	    /* below it five digits behind the point are too few */
+#define OUT_TELL_NS  10000000000ull /* between two lines of progress where there is no terminal */
 
 struct out {
 	struct out_opts opts;
@@ -34,6 +36,7 @@ struct out {
 	struct out_row last;
 	bool terminal; /* stderr is one */
 	bool progress; /* a progress line stands there */
+	uint64_t told_ns; /* of the last progress, or of the start */
 };
 
 int out_format_parse(const char *text, enum out_format *out)
@@ -74,6 +77,7 @@ int out_open(const struct out_opts *opts, struct out **out)
 		return -ENOMEM;
 	o->opts = *opts;
 	o->terminal = isatty(STDERR_FILENO);
+	o->told_ns = gx_now();
 	if (opts->json_path) {
 		ret = out_file_open(o);
 		if (ret) {
@@ -123,26 +127,23 @@ void out_note(struct out *out, const char *fmt, ...)
 	fputc('\n', stderr);
 }
 
-bool out_progress_on(const struct out *out)
-{
-	return out->terminal;
-}
-
 void out_progress(struct out *out, const char *fmt, ...)
 {
+	uint64_t now = gx_now();
 	va_list ap;
 
-	if (!out->terminal)
+	if (!out->terminal && now - out->told_ns < OUT_TELL_NS)
 		return;
+	out->told_ns = now;
 	out_progress_end(out);
-	if (!fmt)
-		return;
-	fputc('\r', stderr);
+	fputs(out->terminal ? "\r" : "gxperf: ", stderr);
 	va_start(ap, fmt);
 	vfprintf(stderr, fmt, ap);
 	va_end(ap);
+	if (!out->terminal)
+		fputc('\n', stderr);
 	fflush(stderr);
-	out->progress = true;
+	out->progress = out->terminal;
 }
 
 /* ---- JSON
@@ -278,12 +279,17 @@ static int doc_write(struct json_t *doc, bool pretty, FILE *to)
  * -----------------------------------------------------------------------------------------------
  */
 
+/* Three digits or more that count, also of what is little. */
 static const char *cell(double v, char buf[32])
 {
+	int digits = v < 0.01 ? 5 : v < 1 ? 4 : v < 10 ? 3 : v < 1000 ? 2 : 1;
+
 	if (!isfinite(v))
 		snprintf(buf, 32, "-");
+	else if (v > 0 && v < OUT_SMALL)
+		snprintf(buf, 32, "%.2e", v);
 	else
-		snprintf(buf, 32, "%.*f", v < 10 ? 3 : v < 1000 ? 2 : 1, v);
+		snprintf(buf, 32, "%.*f", digits, v);
 	return buf;
 }
 

@@ -79,9 +79,8 @@ void out_section(struct out *out, const char *fmt, ...) __attribute__((format(pr
 void out_error(struct out *out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /** out_note() - On stderr only. */
 void out_note(struct out *out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/** out_progress() - One line on stderr that replaces itself; nothing when stderr is no terminal.
- * NULL ends it. */
+/** out_progress() - One line on stderr that replaces itself; where stderr is no terminal, a line of
+ * its own at most each five seconds. */
 void out_progress(struct out *out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-bool out_progress_on(const struct out *out);
 
 #endif
