@@ -118,6 +118,8 @@ void conn_up(struct gx_conn *c)
 	}
 	c->reported_up = true;
 	state_set(c, GX_CONN_STATE_UP);
+	gx_stat_add(&c->gx->ctl_stats, GX_STAT_PEERS_UP, 1);
+	gx_stat_add(&c->gx->ctl_stats, GX_STAT_PEERS, 1);
 	if (c->gx->opts.on_conn)
 		c->gx->opts.on_conn(c->gx->opts.arg, c, GX_CONN_UP, 0, "");
 }
@@ -146,6 +148,10 @@ void conn_down(struct gx_conn *c, int err, const char *fmt, ...)
 	vsnprintf(c->text, sizeof(c->text), fmt, ap);
 	va_end(ap);
 	c->err = err;
+	if (was_up) {
+		gx_stat_add(&c->gx->ctl_stats, GX_STAT_PEERS_LOST, err != 0);
+		gx_stat_add(&c->gx->ctl_stats, GX_STAT_PEERS, -1ull);
+	}
 	local_revoke(c, NULL);
 	for (unsigned i = 0; i < c->nr_lanes; i++)
 		ep_end(c->ep[i], was_up, c->user_closed ? -ECANCELED : err);
@@ -169,6 +175,7 @@ static void ep_say_quantum(struct gx_conn *c, struct gx_ep *ep)
 
 void conn_tick(struct gx_conn *c)
 {
+	local_count(c);
 	for (unsigned i = 0; i < c->nr_lanes; i++) {
 		struct gx_ep *ep = c->ep[i];
 		int fault = atomic_load_explicit(&ep->fault, memory_order_acquire);

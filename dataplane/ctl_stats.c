@@ -72,6 +72,7 @@ static char *text_print(struct gx *gx, enum gx_stat_format format, size_t head_r
 
 	for (unsigned i = 0; i < gx->nr_cores; i++)
 		all[n++] = &gx->core[i]->loop.stats;
+	gx_stat_set(&gx->ctl_stats, GX_STAT_LOG_DROPPED, gx_log_dropped());
 	all[n++] = &gx->ctl_stats;
 	for (size_t room = TEXT_ROOM; room <= TEXT_ROOM_MAX; room *= 2) {
 		char *text = malloc(head_room + room);

@@ -280,6 +280,8 @@ void local_revoke(struct gx_conn *c, const struct gx_mem *mem);
 /** local_meet() - @sock's other end is the process of the peer: what is mapped of it already is
  * found. Before local_connect(), which maps for this connection alone without it. */
 void local_meet(struct gx_conn *c, int sock);
+/** local_count() - Bring what the peer says it copied over the local link into our counters. */
+void local_count(struct gx_conn *c);
 /** local_release() - No core turns an endpoint of @c any more: unmap what no other connection uses.
  * Posting on what is left of it fails before a mapping is touched. Idempotent. */
 void local_release(struct gx_conn *c);

@@ -56,6 +56,7 @@ struct local_ep {
 	struct local_ring *rx;		 /* NULL: the peer is not listened to */
 	uint32_t rx_next, rx_told;	 /* entries consumed in all; value of rx->done */
 	uint32_t nr_bad;
+	uint64_t made[2], made_b; /* value of tx->made: gets, puts, bytes */
 	uintptr_t rx_at, rx_guess; /* where the last notified bytes lie; the next, if as far on */
 	struct local_ring *tx;
 	uint32_t tx_head, tx_done; /* entries written in all; last look at tx->done */
@@ -249,6 +250,11 @@ static void op_count(struct local_ep *e, unsigned kind, uint64_t len)
 {
 	gx_stat_add(stats(e), kind == GX_OP_PUT ? GX_STAT_LOCAL_PUTS : GX_STAT_LOCAL_GETS, 1);
 	gx_stat_add(stats(e), GX_STAT_LOCAL_BYTES, len);
+	e->made[kind == GX_OP_PUT]++;
+	e->made_b += len;
+	atomic_store_explicit(kind == GX_OP_PUT ? &e->tx->made.puts : &e->tx->made.gets,
+			      e->made[kind == GX_OP_PUT], memory_order_relaxed);
+	atomic_store_explicit(&e->tx->made.bytes, e->made_b, memory_order_relaxed);
 }
 
 /* All bytes are there: tell the peer, then the user. False: the ring is full. */

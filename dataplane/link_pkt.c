@@ -736,7 +736,6 @@ static void pkt_attach(struct gx_ep *ep)
 	if (l->port->caps.flags & GX_PORT_SHARED_POOL)
 		l->pool_out += e->credit0;
 	l->q->ops->peer_attach(l->q, e->port_peer);
-	gx_stat_add(stats(e), GX_STAT_PEERS_UP, 1);
 	atomic_store_explicit(&ep->attached, true, memory_order_release);
 }
 
@@ -769,7 +768,6 @@ static void pkt_fail(struct gx_ep *ep, int err)
 		atomic_store_explicit(&ep->detached, true, memory_order_release);
 		return;
 	}
-	gx_stat_add(stats(e), GX_STAT_PEERS_LOST, err != 0);
 	fail_ops(e, false);
 	link_fail_progress(e);
 }

@@ -40,6 +40,11 @@ struct local_ring {
 	alignas(LOCAL_HDR_PAGE) _Atomic uint32_t
 		done; /* entries consumed in all; by the receiver */
 	alignas(GX_CACHE_LINE) struct local_note note[LOCAL_NOTES];
+	/* What the sender copied so far, by itself and by GPUs: for the receiver's counters, which
+	 * see nothing of it otherwise. The sender writes; it may lie. */
+	struct local_made {
+		alignas(GX_CACHE_LINE) _Atomic uint64_t puts, gets, bytes;
+	} made;
 };
 
 struct local_rings {
@@ -105,6 +110,9 @@ struct local_conn {
 	bool released;		 /* local_release() was called */
 	bool shown;		 /* our descriptors went out */
 	_Atomic bool stuck;	 /* core: a GPU has not finished with a mapping: it stays */
+	struct {
+		uint64_t puts, gets, bytes;
+	} told; /* ctl: of the peer's, all lanes, what is in the counters */
 	struct local_map map[GX_REGIONS_MAX]; /* at index token % GX_REGIONS_MAX */
 };
 

@@ -362,12 +362,40 @@ void local_revoke(struct gx_conn *c, const struct gx_mem *mem)
 	atomic_fetch_or_explicit(&c->local->rx->hdr.revoked, bits, memory_order_release);
 }
 
+/* What grew since the last look; a liar's counters may fall. */
+static void made_add(struct gx *gx, enum gx_stat_id id, uint64_t now, uint64_t *told)
+{
+	if (now > *told)
+		gx_stat_add(&gx->ctl_stats, id, now - *told);
+	*told = now;
+}
+
+void local_count(struct gx_conn *c)
+{
+	struct local_conn *l = c->local;
+	uint64_t puts = 0, gets = 0, bytes = 0;
+
+	if (!l || !l->rx)
+		return;
+	for (unsigned i = 0; i < l->nr_lanes; i++) {
+		struct local_made *made = &l->rx->ring[i].made;
+
+		puts += atomic_load_explicit(&made->puts, memory_order_relaxed);
+		gets += atomic_load_explicit(&made->gets, memory_order_relaxed);
+		bytes += atomic_load_explicit(&made->bytes, memory_order_relaxed);
+	}
+	made_add(c->gx, GX_STAT_PEER_PUTS, puts, &l->told.puts);
+	made_add(c->gx, GX_STAT_PEER_GETS, gets, &l->told.gets);
+	made_add(c->gx, GX_STAT_PEER_BYTES, bytes, &l->told.bytes);
+}
+
 void local_close(struct gx_conn *c)
 {
 	struct local_conn *l = c->local;
 
 	if (!l)
 		return;
+	local_count(c);
 	local_part(c);
 	if (l->tx)
 		munmap(l->tx, l->rings_b);

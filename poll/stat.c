@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 const char *const gx_stat_name[GX_STAT_NR] = {
 #define STAT_NAME(id, name, help) [GX_STAT_##id] = #name,
@@ -47,6 +48,15 @@ stat_append(struct stat_buf *b, const char *fmt, ...)
 	b->room -= (size_t)n;
 }
 
+/* The last of those printed is the control thread's. */
+static const char *stat_core(unsigned i, unsigned n, char room[12])
+{
+	if (i + 1 == n)
+		return "control";
+	snprintf(room, 12, "%u", i);
+	return room;
+}
+
 /* Length of the name without the _now of a gauge. */
 static size_t stat_stem_len(const char *name, bool *gauge)
 {
@@ -65,21 +75,55 @@ static void stat_prometheus(struct stat_buf *b, unsigned id, const struct gx_sta
 	bool gauge;
 	int len = (int)stat_stem_len(name, &gauge);
 	const char *end = gauge ? "" : "_total";
+	char core[12];
 
+	/* Prometheus' names have whole words for units. */
+	if (len > 2 && !strncmp(name + len - 2, "_b", 2)) {
+		len -= 2;
+		end = gauge ? "_bytes" : "_bytes_total";
+	}
 	stat_append(b, "# HELP gx_%.*s%s %s\n", len, name, end, gx_stat_help[id]);
 	stat_append(b, "# TYPE gx_%.*s%s %s\n", len, name, end, gauge ? "gauge" : "counter");
 	for (unsigned i = 0; i < n; i++)
-		stat_append(b, "gx_%.*s%s{core=\"%u\"} %" PRIu64 "\n", len, name, end, i,
-			    gx_stat_get(cores[i], (enum gx_stat_id)id));
+		stat_append(b, "gx_%.*s%s{core=\"%s\"} %" PRIu64 "\n", len, name, end,
+			    stat_core(i, n, core), gx_stat_get(cores[i], (enum gx_stat_id)id));
 }
 
 /* Three columns: name, core, value. */
 static void stat_text(struct stat_buf *b, unsigned id, const struct gx_stats *const cores[],
 		      unsigned n)
 {
+	char core[12];
+
 	for (unsigned i = 0; i < n; i++)
-		stat_append(b, "%s %u %" PRIu64 "\n", gx_stat_name[id], i,
+		stat_append(b, "%s %s %" PRIu64 "\n", gx_stat_name[id], stat_core(i, n, core),
 			    gx_stat_get(cores[i], (enum gx_stat_id)id));
+}
+
+/* Since the library was loaded. */
+static struct timespec stat_start;
+
+static void __attribute__((constructor)) stat_start_set(void)
+{
+	clock_gettime(CLOCK_REALTIME, &stat_start);
+}
+
+/* Which build this is, and since when it runs: a restart explains counters that fell to 0. */
+static void stat_about(struct stat_buf *b, enum gx_stat_format format)
+{
+	struct timespec now;
+
+	if (format == GX_STAT_PROMETHEUS) {
+		stat_append(b, "# HELP gx_build_info the build that runs\n"
+			       "# TYPE gx_build_info gauge\ngx_build_info{version=\"" GX_VERSION
+			       "\"} 1\n"
+			       "# HELP gx_start_time_seconds when it was started, in Unix time\n"
+			       "# TYPE gx_start_time_seconds gauge\n");
+		stat_append(b, "gx_start_time_seconds %lld\n", (long long)stat_start.tv_sec);
+		return;
+	}
+	clock_gettime(CLOCK_REALTIME, &now);
+	stat_append(b, "uptime_s control %lld\n", (long long)(now.tv_sec - stat_start.tv_sec));
 }
 
 int gx_stat_print(const struct gx_stats *const cores[], unsigned n, enum gx_stat_format format,
@@ -90,6 +134,8 @@ int gx_stat_print(const struct gx_stats *const cores[], unsigned n, enum gx_stat
 	if (room == 0)
 		return -ENOSPC;
 	buf[0] = 0;
+	if (n)
+		stat_about(&b, format);
 	for (unsigned id = 0; id < GX_STAT_NR; id++) {
 		if (format == GX_STAT_PROMETHEUS)
 			stat_prometheus(&b, id, cores, n);

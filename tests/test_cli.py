@@ -602,7 +602,7 @@ def move_64_connections(tools):
         for command in ("put", "get", "send"):
             row, = tools.perf(command, s.addr, "-q", "64", "-s", "16K", "-n", "20").clean()
             expect(row["count"] == 64 * 20, row)
-        expect(s.stat(tools, "peers_up") >= 192)
+        expect(s.stat(tools, "peers_up") == 192)
 
 
 @case
@@ -931,6 +931,25 @@ def end_idle(tools):
             s.proc.send_signal(signo)
             expect(s.proc.wait(timeout=20) == 0, s.log())
             expect("drained" in s.log(), "an idle server took its time to end:", s.log())
+
+
+@case
+def stats_of_connections(tools):
+    """What clients put over the local link shows at the server, and an orderly end is no loss."""
+    with Server(tools) as s:
+        tools.perf("put", s.addr, "-s", "64K", "-n", "50", "-w", "0", "--link", "local").clean()
+        tools.perf("get", s.addr, "-s", "64K", "-n", "50", "-w", "0", "--link", "local").clean()
+        s.wait_log("has left")
+        expect(s.stat(tools, "peers_up") == 2 and s.stat(tools, "peers_lost") == 0)
+        expect(s.stat(tools, "peer_local_puts") >= 50, s.stat(tools, "peer_local_puts"))
+        expect(s.stat(tools, "peer_local_gets") >= 50, s.stat(tools, "peer_local_gets"))
+        expect(s.stat(tools, "peer_local_bytes") >= 100 << 16)
+        proc = under_load(tools, s, "-D", "30", link="local")
+        expect(s.stat(tools, "peers_now") == 1)
+        proc.kill()
+        ended(proc)
+        s.wait_log("is lost")
+        expect(s.stat(tools, "peers_now") == 0 and s.stat(tools, "peers_lost") == 1)
 
 
 @case

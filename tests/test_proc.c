@@ -1034,7 +1034,7 @@ static void hostile__scribbles_over_segments(void **state)
 	}
 	verify_stop(&n, &other);
 	CHECK(bytes_are(n.base, ZONE_B, POISON), "a hostile client reached what is not its own");
-	bad = node_stat(&n, "rx_bad") + node_stat(&n, "rx_stray") + node_stat(&n, "peers_lost");
+	bad = node_stat(&n, "rx_bad") + node_stat(&n, "rx_stray") + node_ctl_stat(&n, GX_STAT_PEERS_LOST);
 	CHECK(bad, "no violation was counted");
 	rest_check(&n, &base);
 	verify_start(&n, &c, addr, 0, 3);

@@ -7,7 +7,9 @@
 #include <errno.h>
 #include <setjmp.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -66,8 +68,8 @@ static void gx_stat_print__text(void **state)
 	int n = print_two(GX_STAT_TEXT, buf, sizeof(buf));
 
 	assert_int_equal(n, strlen(buf));
-	assert_int_equal(lines(buf), 2 * GX_STAT_NR);
-	assert_non_null(strstr(buf, "\nrx_pkts 0 7\nrx_pkts 1 18446744073709551615\n"));
+	assert_int_equal(lines(buf), 1 + 2 * GX_STAT_NR);
+	assert_non_null(strstr(buf, "\nrx_pkts 0 7\nrx_pkts control 18446744073709551615\n"));
 }
 
 static void gx_stat_print__prometheus_counter(void **state)
@@ -76,7 +78,7 @@ static void gx_stat_print__prometheus_counter(void **state)
 	assert_non_null(strstr(buf, "# HELP gx_rx_pkts_total packets received\n"
 				    "# TYPE gx_rx_pkts_total counter\n"
 				    "gx_rx_pkts_total{core=\"0\"} 7\n"
-				    "gx_rx_pkts_total{core=\"1\"} 18446744073709551615\n"));
+				    "gx_rx_pkts_total{core=\"control\"} 18446744073709551615\n"));
 }
 
 static void gx_stat_print__prometheus_gauge(void **state)
@@ -84,7 +86,28 @@ static void gx_stat_print__prometheus_gauge(void **state)
 	print_two(GX_STAT_PROMETHEUS, buf, sizeof(buf));
 	assert_non_null(strstr(buf, "# TYPE gx_msgs_active gauge\n"
 				    "gx_msgs_active{core=\"0\"} 0\n"
-				    "gx_msgs_active{core=\"1\"} 3\n"));
+				    "gx_msgs_active{core=\"control\"} 3\n"));
+}
+
+static void gx_stat_print__prometheus_units(void **state)
+{
+	print_two(GX_STAT_PROMETHEUS, buf, sizeof(buf));
+	assert_non_null(strstr(buf, "# TYPE gx_quarantined_bytes gauge\n"));
+	assert_null(strstr(buf, "_b{"));
+}
+
+static void gx_stat_print__build_and_start(void **state)
+{
+	char *at;
+
+	print_two(GX_STAT_PROMETHEUS, buf, sizeof(buf));
+	assert_non_null(strstr(buf, "gx_build_info{version=\"" GX_VERSION "\"} 1\n"));
+	at = strstr(buf, "\ngx_start_time_seconds ");
+	assert_non_null(at);
+	assert_in_range(strtoull(at + strlen("\ngx_start_time_seconds "), NULL, 10),
+			time(NULL) - 600, time(NULL));
+	print_two(GX_STAT_TEXT, buf, sizeof(buf));
+	assert_memory_equal(buf, "uptime_s control ", strlen("uptime_s control "));
 }
 
 static void gx_stat_print__exact_room(void **state)
@@ -120,6 +143,8 @@ int main(void)
 		cmocka_unit_test(gx_stat_print__text),
 		cmocka_unit_test(gx_stat_print__prometheus_counter),
 		cmocka_unit_test(gx_stat_print__prometheus_gauge),
+		cmocka_unit_test(gx_stat_print__prometheus_units),
+		cmocka_unit_test(gx_stat_print__build_and_start),
 		cmocka_unit_test(gx_stat_print__exact_room),
 		cmocka_unit_test(gx_stat_print__stays_in_room),
 		cmocka_unit_test(gx_stat_print__no_cores),

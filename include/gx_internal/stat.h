@@ -53,8 +53,13 @@
 	X(MAPS_MADE, maps_made, "memory of peers on this host that was mapped")                    \
 	X(MAPS_FOUND, maps_found, "the same, found mapped for an earlier connection")              \
 	X(MAPS, maps_now, "memory of peers on this host that is mapped")                           \
+	X(PEER_PUTS, peer_local_puts, "puts that peers say they copied straight into our memory") \
+	X(PEER_GETS, peer_local_gets, "gets that peers say they copied straight out of it") \
+	X(PEER_BYTES, peer_local_bytes, "payload bytes of both") \
 	X(PEERS_UP, peers_up, "connections that came up")                                          \
-	X(PEERS_LOST, peers_lost, "connections lost")                                              \
+	X(PEERS_LOST, peers_lost, "connections that ended otherwise than by an orderly end of either side") \
+	X(PEERS, peers_now, "connections that are up")                                              \
+	X(LOG_DROPPED, log_dropped, "lines of the log for which its reader had no room")                   \
 	X(CTL_BAD, ctl_bad, "bad hellos and control messages refused")                             \
 	X(QUARANTINED_B, quarantined_b_now, "bytes held back until a peer or a GPU lets go")       \
 	X(BUFS_HELD, bufs_held_now, "bounce buffers held by blocks")                               \
@@ -94,7 +99,8 @@ static inline uint64_t gx_stat_get(const struct gx_stats *s, enum gx_stat_id id)
 enum gx_stat_format { GX_STAT_TEXT, GX_STAT_PROMETHEUS };
 
 /**
- * gx_stat_print() - All counters of @n cores into @buf, a line a counter (and core).
+ * gx_stat_print() - All counters into @buf, a line a counter and core; the last of the @n is the control thread's, and
+ * named so. Before them stands what runs, and since when.
  * Return: bytes written without the final 0, or -ENOSPC.
  */
 int gx_stat_print(const struct gx_stats *const cores[], unsigned n, enum gx_stat_format format,
