@@ -16,6 +16,7 @@ import os
 import pathlib
 import random
 import re
+import resource
 import select
 import shutil
 import signal
@@ -409,7 +410,7 @@ def file_there_and_back(tools, addr, folder, size, offset, *args):
     source, target = folder / f"f{size}", folder / f"g{size}"
     source.write_bytes(data)
     for ran in (tools.perf("put", addr, "--file", source, "--offset", offset, *args),
-                tools.perf("get", addr, "--file", target, "-s", size, "--offset", offset, *args)):
+                tools.perf("get", addr, "--file", target, "-s", size, "--offset", offset, "--force", *args)):
         row, = ran.must(OK).doc["results"]
         expect(row["sha256"] == sha, "digest of other bytes:", ran)
         expect(row["wrong"] == 0 and row["checked_b"] == size and row["size_b"] == size, ran)
@@ -441,6 +442,65 @@ def file_of_the_whole_region(tools):
         tools.gxperf("put", s.addr, "--file", source).must(FAILED, "too small")
 
 
+@case
+def file_strange_sources(tools):
+    """No regular file is refused at once, one of /proc with words, and one that changes is named as what differs."""
+    with Server(tools) as s, tempfile.TemporaryDirectory() as tmp:
+        fifo, empty, changing = (pathlib.Path(tmp, n) for n in ("fifo", "empty", "changing"))
+        os.mkfifo(fifo)
+        begin = time.monotonic()
+        tools.gxperf("put", s.addr, "--file", fifo, timeout=20).must(FAILED, "not a regular file")
+        tools.gxperf("put", s.addr, "--file", "/proc/cpuinfo").must(FAILED, "0 bytes", "copy it")
+        expect(time.monotonic() - begin < 15, "it took long to refuse")
+        empty.touch()
+        tools.perf("put", s.addr, "--file", empty).must(OK)
+        changing.write_bytes(bytes(32 << 20))
+        stop = threading.Event()
+
+        def change():
+            with open(changing, "r+b") as f:
+                for i in itertools.count():
+                    f.seek(i * 4099 % (31 << 20))
+                    f.write(struct.pack("<Q", i))
+                    f.flush()
+                    if stop.is_set():
+                        return
+
+        thread = threading.Thread(target=change)
+        thread.start()
+        ran = tools.gxperf("put", s.addr, "--file", changing)
+        stop.set()
+        thread.join()
+        ran.must(WRONG, "digests differ", "the file has been changed meanwhile")
+
+
+@case
+def file_target_is_whole_or_not_there(tools):
+    """get --file replaces nothing unasked, and leaves what was there, and no part of its own, when it fails."""
+    with Server(tools, mem="kv=host:8M") as s, tempfile.TemporaryDirectory() as tmp:
+        target = pathlib.Path(tmp, "g")
+        target.write_text("mine")
+        tools.gxperf("get", s.addr, "--file", target, "-s", "4M").must(FAILED, str(target), "--force")
+
+        def short():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 20, 2 << 20))
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+        for old in (True, False):
+            proc = subprocess.Popen([tools.gxperf_path, "get", s.addr, "--cores", CLIENT_CPU, "--file", target, "-s", "4M", "--force"],
+                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=tools.env, preexec_fn=short)
+            ended(proc).must(FAILED, "File too large")
+            expect(os.listdir(tmp) == ["g"] * old and (not old or target.read_text() == "mine"), os.listdir(tmp))
+            target.unlink(missing_ok=True)
+        tools.gxperf("get", s.addr, "--file", "/dev/full", "-s", "4M").must(FAILED, "No space left")
+        row, = tools.perf("get", s.addr, "--file", "/dev/null", "-s", "5000003").clean()
+        expect(row["sha256"] and row["checked_b"] == 5000003, row)
+        proc = subprocess.Popen([tools.gxperf_path, "get", s.addr, "--cores", CLIENT_CPU, "--file", target, "-D", "1"],
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=tools.env)
+        ended(proc).must(USAGE)
+        expect(os.listdir(tmp) == [], os.listdir(tmp))
+
+
 # --- results ----------------------------------------------------------------------------------------------
 
 @case
@@ -466,6 +526,14 @@ def out_json_file(tools):
         expect(json.loads(path.read_text())["results"][0]["count"] == 5)
         expect(json.loads(path.read_text())["results"][0]["p99_us"] is None)
         path.unlink()
+        tools.gxperf("put", s.addr, "--mem", "kx", "-J", "/nonexistent/j").must(FAILED, "/nonexistent/j")
+        tools.gxperf("put", s.addr, "-s", "1K", "-n", "5", "-J", "/dev/full").must(FAILED, "-J /dev/full", "No space left")
+        proc = subprocess.Popen([tools.gxperf_path, "put", s.addr, "--cores", CLIENT_CPU, "-D", "30", "-J", path],
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=tools.env)
+        proc.stdout.readline()
+        proc.kill()
+        proc.communicate()
+        expect(os.listdir(tmp) == [], "a run that was killed left", os.listdir(tmp))
         tools.gxperf("put", s.addr, "--mem", "kx", "-J", path).must(FAILED)
         doc = json.loads(path.read_text())
         expect(doc["exit_code"] == FAILED and "kx" in doc["errors"][0] and doc["results"] == [], doc)

@@ -366,7 +366,7 @@ static const struct argp_option file_options[] = {
 	{"file", KEY_FILE, "PATH", 0,
 	 "Move this file, once, and prove it by SHA-256 at both ends. get: -s bytes into it "
 	 "(default: the "
-	 "region from --offset on)",
+	 "region from --offset on), which is there when all has come",
 	 2},
 	{"stripe", KEY_STRIPE, NULL, 0,
 	 "Cut each message into parts over all cores, which gx runs; a thread of its own posts, "
@@ -391,7 +391,7 @@ static error_t file_parse(int key, char *arg, struct argp_state *state)
 static const struct argp_option out_options[] = {
 	{NULL, 0, NULL, 0, "Results:", 4},
 	{"json", 'J', "FILE", 0, "Write a JSON document as well; FILE must not exist", 4},
-	{"force", KEY_FORCE, NULL, 0, "FILE of -J may exist", 4},
+	{"force", KEY_FORCE, NULL, 0, "The file of -J, or of get --file, may exist", 4},
 	{"format", KEY_FORMAT, "FORMAT", 0, "table (default), csv, json, jsonl on stdout", 4},
 	{0},
 };
@@ -405,7 +405,7 @@ static error_t out_parse(int key, char *arg, struct argp_state *state)
 		c->out.json_path = arg;
 		return 0;
 	case KEY_FORCE:
-		c->out.force = true;
+		c->out.force = c->perf.force = true;
 		return 0;
 	case KEY_FORMAT:
 		if (out_format_parse(arg, &c->out.format))
@@ -585,8 +585,8 @@ static void opts_check(struct cmdline *c, const struct command *cmd, struct argp
 			   "--file moves its file over all lanes anyway: leave --stripe out");
 	if (o->file && o->size_given && !strcmp(cmd->name, "put"))
 		argp_error(state, "put --file: the size is that of the file; leave -s out");
-	if (c->out.force && !c->out.json_path)
-		argp_error(state, "--force is for -J FILE");
+	if (o->force && !c->out.json_path && !(o->file && !strcmp(cmd->name, "get")))
+		argp_error(state, "--force is for -J FILE and get --file");
 	if (cmd->fn == perf_coll)
 		coll_check(c, state);
 }

@@ -51,6 +51,7 @@ struct perf_opts {
 	bool same_place;	  /* put, get: all messages from one place to one place */
 	uint32_t nr_conns, depth; /* depth 0: by size */
 	uint64_t offset;
+	bool force;	   /* get --file may replace one */
 	struct gx_opts gx; /* what opt_gx() takes, and engine; whoever opens fills in the rest */
 	bool unpack_given;
 	bool stripe; /* post from a thread of its own, each message over all lanes */

@@ -183,6 +183,7 @@ static int demo_step_run(struct demo *d, const struct demo_step *s)
 	o.duration_ns = (uint64_t)(s->seconds * 1e9);
 	if (s->file) {
 		o.file = d->file;
+		o.force = true; /* it is ours */
 		o.size_begin = o.size_end = DEMO_FILE_B;
 	}
 	out_section(d->out, "%s over %s%s%s", s->command, local ? "link " : "", s->port,

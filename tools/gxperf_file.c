@@ -8,6 +8,7 @@
 
 #include "digest.h"
 #include "doc.h"
+#include "newfile.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +35,10 @@ struct file_job;
 struct file {
 	struct perf perf;
 	bool get;
-	int fd;
+	int fd;		     /* put: the source */
+	struct stat st;	     /* and what it was when it was opened */
+	struct newfile into; /* get */
+	struct digest *seen; /* get into what cannot be read back: of what was written */
 	uint64_t len, nr_pieces;
 	struct gx_mem *local;
 	unsigned char *room;	       /* FILE_PIECE_B, for memory of a GPU */
@@ -133,16 +137,25 @@ static enum perf_step job_step(struct perf_job *job, uint64_t now)
 /* ---- The file's half
  * ------------------------------------------------------------------------------------ */
 
+static int file_failed(struct file *f, int ret)
+{
+	out_error(f->perf.out, "%s: %s", f->perf.opts->file, strerror(-ret));
+	return PERF_FAILED;
+}
+
 static int file_read(struct file *f, void *buf, uint64_t len, uint64_t off)
 {
+	int fd = f->get ? f->into.fd : f->fd;
+
 	for (uint64_t at = 0; at < len;) {
-		ssize_t n = pread(f->fd, (char *)buf + at, len - at, (off_t)(off + at));
+		ssize_t n = pread(fd, (char *)buf + at, len - at, (off_t)(off + at));
 
 		if (n < 0 && errno == EINTR)
 			continue;
-		if (n <= 0) {
-			out_error(f->perf.out, "%s: %s", f->perf.opts->file,
-				  n ? strerror(errno) : "it has become shorter");
+		if (n < 0)
+			return file_failed(f, -errno);
+		if (!n) {
+			out_error(f->perf.out, "%s: it has become shorter", f->perf.opts->file);
 			return PERF_FAILED;
 		}
 		at += (uint64_t)n;
@@ -150,20 +163,14 @@ static int file_read(struct file *f, void *buf, uint64_t len, uint64_t off)
 	return PERF_OK;
 }
 
-static int file_write(struct file *f, const void *buf, uint64_t len, uint64_t off)
+/* The next bytes of it: pieces come in order. */
+static int file_write(struct file *f, const void *buf, uint64_t len)
 {
-	for (uint64_t at = 0; at < len;) {
-		ssize_t n = pwrite(f->fd, (const char *)buf + at, len - at, (off_t)(off + at));
+	int ret = newfile_write(&f->into, buf, len);
 
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0) {
-			out_error(f->perf.out, "%s: %s", f->perf.opts->file, strerror(errno));
-			return PERF_FAILED;
-		}
-		at += (uint64_t)n;
-	}
-	return PERF_OK;
+	if (!ret && f->seen)
+		ret = digest_add(f->seen, buf, len);
+	return ret ? file_failed(f, ret) : PERF_OK;
 }
 
 static int file_gpu_error(struct file *f)
@@ -183,7 +190,7 @@ static int file_piece(struct file *f, uint64_t piece)
 	if (f->get) {
 		if (!host && gx_mem_copy_out(f->local, slot_off, buf, len))
 			return file_gpu_error(f);
-		return file_write(f, buf, len, piece * FILE_PIECE_B);
+		return file_write(f, buf, len);
 	}
 	ret = file_read(f, buf, len, piece * FILE_PIECE_B);
 	if (!ret && !host && gx_mem_copy_in(f->local, slot_off, buf, len))
@@ -286,7 +293,7 @@ static int file_transfer(struct file *f)
 /* ---- Proof
  * ---------------------------------------------------------------------------------------------- */
 
-/* Digest of the file as it lies there: what was written is read back. */
+/* Digest of the file as it lies there: what was written is read back, if it can be. */
 struct file_digest {
 	struct file *file;
 	pthread_t thread;
@@ -298,10 +305,10 @@ static void *file_digest_run(void *arg)
 {
 	struct file_digest *fd = arg;
 	struct file *f = fd->file;
-	struct digest *d = digest_open();
+	struct digest *d = f->seen ? f->seen : digest_open();
 	int ret = d ? PERF_OK : PERF_FAILED;
 
-	for (uint64_t at = 0, n; at < f->len && !ret; at += n) {
+	for (uint64_t at = 0, n; at < f->len && !ret && !f->seen; at += n) {
 		n = f->len - at < FILE_PIECE_B ? f->len - at : FILE_PIECE_B;
 		ret = file_read(f, f->room, n, at);
 		if (!ret && digest_add(d, f->room, n))
@@ -309,6 +316,7 @@ static void *file_digest_run(void *arg)
 	}
 	if (d && digest_close(d, ret ? NULL : fd->hex))
 		ret = PERF_FAILED;
+	f->seen = NULL;
 	fd->ret = ret;
 	return NULL;
 }
@@ -327,6 +335,15 @@ static int file_digests(struct file *f, char *here, char *there)
 	pthread_join(fd.thread, NULL);
 	memcpy(here, fd.hex, DIGEST_HEX_MAX);
 	return ret ? ret : fd.ret;
+}
+
+static bool file_has_changed(const struct file *f)
+{
+	struct stat st;
+
+	return !f->get && !fstat(f->fd, &st) &&
+	       (st.st_size != f->st.st_size || st.st_mtim.tv_sec != f->st.st_mtim.tv_sec ||
+		st.st_mtim.tv_nsec != f->st.st_mtim.tv_nsec);
 }
 
 static int file_row(struct file *f, uint64_t ns, double cpu_pct)
@@ -359,8 +376,9 @@ static int file_row(struct file *f, uint64_t ns, double cpu_pct)
 	out_row(f->perf.out, &row);
 	if (same)
 		return PERF_OK;
-	out_error(f->perf.out, "%s: digests differ: here %s, at the server %s", f->perf.opts->file,
-		  here, there);
+	out_error(f->perf.out, "%s: digests differ: here %s, at the server %s%s",
+		  f->perf.opts->file, here, there,
+		  file_has_changed(f) ? "; the file has been changed meanwhile" : "");
 	return PERF_WRONG;
 }
 
@@ -388,19 +406,26 @@ static int file_measure(struct file *f)
 static int file_open_source(struct file *f)
 {
 	const char *path = f->perf.opts->file;
-	struct stat st;
+	char byte;
 
-	f->fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (f->fd < 0 || fstat(f->fd, &st)) {
+	/* Without O_NONBLOCK a FIFO that nobody writes to would be waited for. */
+	f->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	if (f->fd < 0 || fstat(f->fd, &f->st)) {
 		out_error(f->perf.out, "--file %s: %s", path, strerror(errno));
 		return PERF_FAILED;
 	}
-	if (!S_ISREG(st.st_mode)) {
+	if (!S_ISREG(f->st.st_mode)) {
 		out_error(f->perf.out, "--file %s: not a regular file", path);
 		return PERF_FAILED;
 	}
-	f->len = (uint64_t)st.st_size;
-	return PERF_OK;
+	f->len = (uint64_t)f->st.st_size;
+	if (f->len || !pread(f->fd, &byte, 1, 0))
+		return PERF_OK;
+	out_error(f->perf.out,
+		  "--file %s: it says that it has 0 bytes, as files of /proc do, and there is more "
+		  "in it: copy it first",
+		  path);
+	return PERF_FAILED;
 }
 
 /* Once it is known that the region holds so much: a mistyped command then destroys no file. */
@@ -414,11 +439,33 @@ static int file_open_target(struct file *f)
 	ret = perf_room(&f->perf, f->len);
 	if (ret)
 		return ret;
-	f->fd = open(o->file, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-	if (f->fd >= 0)
+	ret = newfile_open(&f->into, o->file, o->force);
+	if (!ret && f->into.stream && o->check) {
+		f->seen = digest_open();
+		ret = f->seen ? 0 : -ENOMEM;
+	}
+	if (!ret)
 		return PERF_OK;
-	out_error(f->perf.out, "--file %s: %s", o->file, strerror(errno));
+	out_error(f->perf.out, "--file %s: %s%s", o->file, strerror(-ret),
+		  ret == -EEXIST ? "; give another name, or --force to replace it" : "");
 	return PERF_FAILED;
+}
+
+/* Nothing is left of a file that did not come, or came wrong; what it was to replace is. */
+static int file_target_close(struct file *f, int ret)
+{
+	int err;
+
+	if (f->into.fd < 0)
+		return ret;
+	if (f->seen)
+		digest_close(f->seen, NULL);
+	if (ret) {
+		newfile_drop(&f->into);
+		return ret;
+	}
+	err = newfile_keep(&f->into);
+	return err ? file_failed(f, err) : PERF_OK;
 }
 
 /* Each core its lane of the first connection; cores without one have no share. */
@@ -473,7 +520,7 @@ static int file_all(struct file *f, unsigned access)
 
 int perf_file(const struct perf_opts *opts, struct out *out)
 {
-	struct file f = {.fd = -1, .get = !strcmp(opts->command, "get")};
+	struct file f = {.fd = -1, .into = NEWFILE_NONE, .get = !strcmp(opts->command, "get")};
 	int ret;
 
 	f.perf.opts = opts;
@@ -483,11 +530,10 @@ int perf_file(const struct perf_opts *opts, struct out *out)
 		ret = perf_open(opts, out, FILE_SLOTS, &f.perf);
 	if (!ret)
 		ret = file_all(&f, f.get ? GX_ACCESS_GET : GX_ACCESS_PUT);
+	ret = file_target_close(&f, ret);
 	perf_close(&f.perf);
-	if (f.fd >= 0 && close(f.fd) && !ret) {
-		out_error(out, "%s: %s", opts->file, strerror(errno));
-		ret = PERF_FAILED;
-	}
+	if (f.fd >= 0)
+		close(f.fd);
 	free(f.jobs);
 	free(f.room);
 	return ret;

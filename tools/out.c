@@ -6,11 +6,11 @@
 #include "out.h"
 
 #include "doc.h"
+#include "newfile.h"
 
 #include <gx/gx.h>
 
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@
 
 struct out {
 	struct out_opts opts;
-	FILE *file; /* the JSON file, or NULL */
+	struct newfile file; /* of -J, or none */
 	struct json_t *path, *results, *errors;
 	char op[16];	    /* of the table's last header */
 	uint64_t checked_b; /* sums, for the table's last line */
@@ -52,20 +52,30 @@ int out_format_parse(const char *text, enum out_format *out)
 	return -EINVAL;
 }
 
+/* Now, so that a place where nothing can be written is known before anything is measured. */
 static int out_file_open(struct out *out)
 {
 	const char *path = out->opts.json_path;
-	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (out->opts.force ? O_TRUNC : O_EXCL),
-		      0666);
-	int err = errno;
+	int ret = newfile_open(&out->file, path, out->opts.force);
 
-	if (fd >= 0)
-		out->file = fdopen(fd, "w");
-	if (out->file)
-		return 0;
-	fprintf(stderr, "gxperf: -J %s: %s%s\n", path, strerror(err),
-		err == EEXIST ? "; give another name, or --force to replace it" : "");
-	return -err;
+	if (ret)
+		fprintf(stderr, "gxperf: -J %s: %s%s\n", path, strerror(-ret),
+			ret == -EEXIST ? "; give another name, or --force to replace it" : "");
+	return ret;
+}
+
+static int out_file_close(struct out *out, struct json_t *doc)
+{
+	char *text = doc_print(doc, true);
+	int ret = text ? newfile_write(&out->file, text, strlen(text)) : -ENOMEM;
+
+	free(text);
+	if (!ret)
+		ret = newfile_write(&out->file, "\n", 1);
+	if (!ret)
+		return newfile_keep(&out->file);
+	newfile_drop(&out->file);
+	return ret;
 }
 
 int out_open(const struct out_opts *opts, struct out **out)
@@ -76,6 +86,7 @@ int out_open(const struct out_opts *opts, struct out **out)
 	if (!o)
 		return -ENOMEM;
 	o->opts = *opts;
+	o->file.fd = -1;
 	o->terminal = isatty(STDERR_FILENO);
 	o->told_ns = gx_now();
 	if (opts->json_path) {
@@ -502,12 +513,13 @@ int out_close(struct out *out, int exit_code)
 	doc_set(doc, "results", out->results);
 	if (out->opts.format == OUT_JSON)
 		ret = doc_write(doc, true, stdout);
-	if (out->file && doc_write(doc, true, out->file))
-		ret = -EIO;
-	if (out->file && fclose(out->file))
-		ret = -EIO;
 	if (fflush(stdout) || ret) {
 		fprintf(stderr, "gxperf: the results could not be written: %s\n", strerror(errno));
+		exit_code = exit_code ? exit_code : 1;
+	}
+	ret = out->file.fd >= 0 ? out_file_close(out, doc) : 0;
+	if (ret) {
+		fprintf(stderr, "gxperf: -J %s: %s\n", out->opts.json_path, strerror(-ret));
 		exit_code = exit_code ? exit_code : 1;
 	}
 	doc_free(doc);
