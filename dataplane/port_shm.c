@@ -550,7 +550,7 @@ static void shm_peer_info(struct gx_port_queue *gq, uint32_t index, struct gx_po
 	const struct shm_peer *peer = shm_queue_of(gq)->peer[index];
 
 	*out = (struct gx_port_peer){.flags = peer->tx_pool.base ? GX_PORT_TX_ATTACH : 0,
-				     .gpus = peer->tx_pool.gpus,
+				     .gpus = peer->tx_pool.from,
 				     .pool = peer->peer_device,
 				     .pool_here = peer->tx_pool.base ? peer->tx_pool.device : -1,
 				     .payload_max = peer->tx.slot_b};

@@ -95,9 +95,12 @@ int push_map(struct push *p, const struct gx_gpu_handle *h, uint64_t len, struct
 	if (!pool.base)
 		return ret;
 	pool.device = pool.mapper->ops->mem_device(pool.mapper, pool.base);
-	for (unsigned i = 0; i < GX_PUSH_GPUS; i++)
-		if (p->gpu[i] && !p->gpu[i]->ops->mem_reach(p->gpu[i], pool.base))
-			pool.gpus |= 1u << i;
+	for (unsigned i = 0; i < GX_PUSH_GPUS; i++) {
+		if (!p->gpu[i] || p->gpu[i]->ops->mem_reach(p->gpu[i], pool.base))
+			continue;
+		pool.gpus |= 1u << i;
+		pool.from |= p->gpu[i]->reads_host ? 0 : 1u << i;
+	}
 	if (!pool.gpus) {
 		push_unmap(&pool);
 		return -EXDEV;
@@ -145,6 +148,7 @@ void push_add(struct push *p, const struct push_frag *f, uint64_t now_ns)
 				  .buf = BLOCK_BUF_NONE,
 				  .ref = f->ref};
 
+	assert(!f->device || f->pool->from >> device & 1);
 	if (!f->device && !f->mapped)
 		frag.src = piece_fill(p, f, &frag.buf);
 	block_add(p->q[device], &frag, now_ns);

@@ -18,6 +18,7 @@ struct push_pool {
 	void *base; /* NULL: there is none */
 	uint64_t len;
 	uint32_t gpus;	       /* devices (bits) of ours that write there */
+	uint32_t from;	       /* of those, whose memory they read in place */
 	struct gx_gpu *mapper; /* who imported it */
 	int device; /* it is memory of this one, as we count; negative: of none we know */
 };
@@ -26,7 +27,7 @@ struct push_pool {
 struct push_frag {
 	const void *data;
 	uint32_t len;	/* > 0 */
-	uint8_t device; /* 1 + that whose memory data is; 0: the host's */
+	uint8_t device; /* 1 + that whose memory data is, one of pool->from; 0: the host's */
 	bool mapped;	/* of the host: our GPUs read it in place; else it is copied, here */
 	const struct push_pool *pool;
 	uint64_t off; /* where in the pool */

@@ -203,7 +203,7 @@ static int queue_fill(struct gx_engine_queue *q)
 	if (!q->flags)
 		return -ENOMEM;
 	ret = e->ops->stream_open(e->gpu, GX_STREAM_UNPACK, &q->stream);
-	if (!ret && q->opts.order_rows)
+	if (!ret && queue_link_b(q))
 		ret = e->ops->mem_alloc(e->gpu, queue_link_b(q), &link);
 	q->link = link;
 	if (!ret && q->opts.stage_b)

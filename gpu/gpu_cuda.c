@@ -68,8 +68,6 @@ struct cuda_stream {
 	struct cuda_resident *res; /* NULL: all work is driver calls */
 	uint32_t launch_nr;
 	uint32_t *counters; /* device memory, [CUDA_LAUNCHES][2 * GX_UNPACK_BLOCKS_MAX] */
-	unsigned src_type;  /* of src_seen */
-	uint64_t src_seen;  /* the last src_base that the driver was asked about */
 	uint64_t query_ns;  /* last launch or query */
 	bool chained;	    /* the last thing queued was a ring launch: the next may overlap it */
 	unsigned overlaps;  /* launches in succession that may, the last one among them */
@@ -336,18 +334,18 @@ static bool core_flag(struct cuda_stream *s, uint32_t *flag, uint32_t value)
 	return core_launch(s, g->fn_flag, 1, 1, params);
 }
 
-/* What kind of memory @src_base is; asked of the driver when it is another one than before. */
-static unsigned src_type(struct cuda_stream *s, uint64_t src_base)
+/*
+ * What kind of memory the fragments of @b lie in: the first one, for src_base need not be memory at
+ * all. Asked of the driver each time: what was freed may be another kind now.
+ */
+static unsigned src_type(const struct gx_block *b)
 {
 	unsigned type = GX_CU_MEMORYTYPE_HOST;
 
-	if (s->src_seen == src_base)
-		return s->src_type;
 	/* Memory that the driver does not know is ordinary host memory. */
-	if (cu.cuPointerGetAttribute(&type, GX_CU_POINTER_MEMORY_TYPE, src_base))
+	if (cu.cuPointerGetAttribute(&type, GX_CU_POINTER_MEMORY_TYPE,
+				     cuda_ptr(gx_block_src(b, 0))))
 		type = GX_CU_MEMORYTYPE_HOST;
-	s->src_type = type;
-	s->src_seen = src_base;
 	return type;
 }
 
@@ -381,7 +379,7 @@ static bool ring_pays(struct cuda_stream *s, struct gx_block *const blocks[], un
 	if (!g->fn_ring[0] || g->sms < g->all_sms)
 		return false;
 	for (unsigned i = 0; i < n; i++)
-		if (blocks[i]->nr && src_type(s, blocks[i]->src_base) != GX_CU_MEMORYTYPE_DEVICE)
+		if (blocks[i]->nr && src_type(blocks[i]) != GX_CU_MEMORYTYPE_DEVICE)
 			return false;
 	return true;
 }
@@ -738,9 +736,9 @@ static bool stage_fits(struct cuda_stage *st, const struct gx_block *b)
 }
 
 /* Mode host reads the fragments with the CPU, which cannot read the memory of a GPU. */
-static bool src_readable(struct cuda_stream *s, uint64_t src_base)
+static bool src_readable(struct cuda_stream *s, const struct gx_block *b)
 {
-	return src_type(s, src_base) != GX_CU_MEMORYTYPE_DEVICE ||
+	return src_type(b) != GX_CU_MEMORYTYPE_DEVICE ||
 	       core_try(s, GX_CU_ERROR_INVALID_VALUE,
 			"unpack mode host needs bounce buffers in host memory");
 }
@@ -749,7 +747,7 @@ static bool block_host(struct cuda_stream *s, struct gx_block *b)
 {
 	struct cuda_stage *st = &s->stage;
 
-	if ((b->nr && !src_readable(s, b->src_base)) || !stage_fits(st, b) || !block_gather(s, b))
+	if ((b->nr && !src_readable(s, b)) || !stage_fits(st, b) || !block_gather(s, b))
 		return false;
 	st->out_end[st->out_head++ & (CUDA_STAGE_OUT - 1)] = st->head;
 	return core_flag(s, st->seq_done, st->out_head);
@@ -1422,6 +1420,7 @@ static int cuda_open(const struct gx_gpu_cfg *cfg, struct gx_gpu **out)
 	g->gpu.resident_sms = cfg->sms ? cfg->sms : CUDA_RESIDENT_SMS;
 	g->gpu.ops = &gx_gpu_cuda_ops;
 	g->ipc_memory = cfg->ipc_memory;
+	g->gpu.reads_host = g->unpack == GX_UNPACK_HOST;
 	g->gpu.checks_crc = g->unpack == GX_UNPACK_HOST || g->unpack == GX_UNPACK_KERNEL ||
 			    g->unpack == GX_UNPACK_AUTO;
 	ret = gpu_up(g, cfg->device);

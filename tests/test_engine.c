@@ -203,6 +203,25 @@ static void gather__many_repeats(void **state)
 	}
 }
 
+/* A queue that was opened for pairs alone has room for some rows as well. */
+static void gather__ordered_by_pairs_alone(void **state)
+{
+	struct gx_engine_queue_opts opts = GX_INIT(opts);
+	struct fix *f = *state;
+	struct gx_engine_queue *was = f->q;
+	struct gx_gather g = gather_make(f, 656, 0, 0);
+
+	opts.order_pairs = PAIRS;
+	assert_int_equal(gx_engine_queue_open(engine, &opts, &f->q), 0);
+	assert_true((uint64_t)g.src_rows + g.nr <= PAIRS);
+	for (unsigned order = 0; order < 3; order++) {
+		g.order = order;
+		gather_run(f, &g);
+	}
+	gx_engine_queue_close(f->q);
+	f->q = was;
+}
+
 static void gather__one_row_for_all(void **state)
 {
 	struct fix *f = *state;
@@ -593,6 +612,7 @@ static int suite_run(void)
 		TEST(gather__rows_ordered),
 		TEST(gather__offsets),
 		TEST(gather__many_repeats),
+		TEST(gather__ordered_by_pairs_alone),
 		TEST(gather__one_row_for_all),
 		TEST(gather__none),
 		TEST(gather__engines),

@@ -410,6 +410,67 @@ static void capture__a_query_that_is_refused(void **state)
 	ops->flag_free(gpu, flag, 1);
 }
 
+/* ---- where fragments lie ---- */
+
+static uint32_t block_wait(struct gx_gpu_stream *s, const struct gx_block *b)
+{
+	uint64_t end_ns = gx_now_ns() + WAIT_NS;
+	uint32_t status;
+
+	while (!(status = __atomic_load_n(b->status, __ATOMIC_ACQUIRE)) && !ops->fault(s)) {
+		ops->reap(s, gx_now_ns());
+		sched_yield();
+		assert_true(gx_now_ns() < end_ns);
+	}
+	return status;
+}
+
+/* A base may be no memory at all, and what lies at a base may be of another kind the next time:
+ * mode host looks at where fragments are, before its CPU reads there. */
+static void src_type__of_the_fragment(void **state)
+{
+	struct gx_gpu_cfg cfg = {.unpack = GX_UNPACK_HOST};
+	struct gx_block b = {0}, *list[] = {&b};
+	struct gx_gpu_stream *s = NULL;
+	struct gx_gpu *gpu = NULL;
+	void *from = NULL, *to = NULL;
+	uint64_t base;
+	char *host;
+
+	assert_int_equal(ops->open(&cfg, &gpu), 0);
+	assert_true(gpu->reads_host);
+	assert_int_equal(ops->mem_alloc(gpu, LEN, &from), 0);
+	assert_int_equal(ops->mem_alloc(gpu, LEN, &to), 0);
+	assert_int_equal(ops->stream_open(gpu, GX_STREAM_UNPACK, &s), 0);
+	assert_int_equal(ops->block_alloc(gpu, &b), 0);
+	base = (uintptr_t)from - (1ull << 31);
+	host = mmap((void *)(uintptr_t)(base + (1u << 30)), 4096, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(host, MAP_FAILED);
+	b.seg[0] = (struct gx_seg){(uintptr_t)to, LEN};
+	b.desc[0] = (struct gx_desc){.len = 4096};
+	b.nr = b.nr_seg = 1;
+	b.bytes = 4096;
+	*b.cnt = 1;
+	if ((uintptr_t)host - base <= UINT32_MAX) {
+		b.src_base = base;
+		b.desc[0].src_off = (uint32_t)((uintptr_t)host - base);
+		assert_int_equal(ops->unpack(s, list, 1, gx_now_ns()), 1);
+		assert_int_equal(block_wait(s, &b), GX_BLOCK_OK);
+	}
+	b.src_base = base;
+	b.desc[0].src_off = 1u << 31;
+	assert_int_equal(ops->unpack(s, list, 1, gx_now_ns()), 0);
+	assert_int_equal(ops->fault(s), -EIO);
+	assert_non_null(strstr(gx_gpu_why(), "host memory"));
+	ops->stream_close(s);
+	ops->block_free(gpu, &b);
+	ops->mem_free(gpu, from, LEN);
+	ops->mem_free(gpu, to, LEN);
+	munmap(host, 4096);
+	ops->close(gpu);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 static int run(void)
@@ -422,6 +483,7 @@ static int run(void)
 		TEST(capture__beside_a_thread_of_gx),
 		TEST(capture__by_the_thread_that_calls),
 		TEST(capture__a_query_that_is_refused),
+		cmocka_unit_test(src_type__of_the_fragment),
 	};
 
 	return cmocka_run_group_tests_name("cuda in a program", tests, NULL, NULL);

@@ -291,6 +291,47 @@ static void peer_info__what_a_pool_asks_of_the_sender(void **state)
 	assert_int_equal(info.pool, -1);
 }
 
+/* A GPU that unpacks by the CPU reads no GPU's memory: such payload is to be staged. */
+static void peer_info__mode_host_reads_host_memory_alone(void **state)
+{
+	struct gx_gpu_cfg cfg = {.unpack = GX_UNPACK_HOST};
+	uint64_t until = gx_now_ns() + WAIT_NS;
+	struct gx_gpu *by[GX_PUSH_GPUS] = {0};
+	struct fix *f = *state;
+	struct end e = {0};
+	struct gx_port_peer info;
+	uint32_t cookie;
+	struct gx_rx rx;
+
+	assert_int_equal(gx_gpu_cuda_ops.open(&cfg, &by[0]), 0);
+	ops->peer_detach(f->rx.q, f->rx.peer);
+	ops->peer_del(f->rx.q, f->rx.peer);
+	assert_int_equal(ops->peer_add(f->rx.q, &f->rx.peer, &f->rx.laddr), 0);
+	assert_int_equal(end_open(&e, false, by), 0);
+	assert_int_equal(peer_connect(&e, &f->rx), 0);
+	assert_int_equal(peer_connect(&f->rx, &e), 0);
+	ops->peer_attach(f->rx.q, f->rx.peer);
+	ops->peer_attach(e.q, e.peer);
+	ops->peer_info(e.q, e.peer, &info);
+	assert_int_equal(info.gpus, 0);
+	assert_int_equal(info.pool_here, 0);
+	for (unsigned n = 0; n < 2; n++) { /* mapped, plain */
+		struct gx_tx tx = packet(f, n);
+
+		tx.peer = e.peer;
+		assert_int_equal(ops->tx_burst(e.q, GX_HALF_DATA, &tx, 1), 1);
+		while (!receive(f, &rx, 1) && gx_now_ns() < until)
+			ops->tx_reap(e.q, &cookie, 1);
+		ops->rx_release(f->rx.q, &rx.buf, 1);
+	}
+	assert_int_equal(f->taken, 2);
+	ops->peer_detach(e.q, e.peer);
+	ops->peer_del(e.q, e.peer);
+	end_close(&e);
+	gx_arena_close(e.arena);
+	by[0]->ops->close(by[0]);
+}
+
 static void connect_fails(struct fix *f, struct gx_gpu *const *with,
 			  const struct gx_port_addr *raddr, int fd, int pool_fd, int err,
 			  const char *word)
@@ -372,6 +413,7 @@ int main(void)
 		TEST(tx_room__ends_with_the_slots),
 		TEST(rx_release__early_is_seen),
 		TEST(peer_info__what_a_pool_asks_of_the_sender),
+		TEST(peer_info__mode_host_reads_host_memory_alone),
 		TEST(peer_connect__refuses_and_says_why),
 		TEST(tx_burst__the_gpu_fails),
 	};

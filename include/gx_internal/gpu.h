@@ -194,6 +194,7 @@ struct gx_gpu {
 	bool checks_crc; /* ->unpack, of a stream that is not RESIDENT, verifies GX_AUX_CRC: a fragment with
 			    another CRC gets GX_AUX_BAD, makes the block's status GX_BLOCK_CRC, and may have
 			    been written (mode host: is not). false: the flag is ignored */
+	bool reads_host; /* ->unpack reads fragments by the CPU: in memory of a GPU they are a fault */
 	bool turns;	 /* kernels of other processes do not run beside ours, but in turn: no MPS */
 	enum gx_gpu_dma dma;
 	unsigned resident_sms; /* bound on SMs of a kernel that stays; 0: there is none */
