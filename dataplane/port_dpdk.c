@@ -17,21 +17,24 @@
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <rte_alarm.h>
 #include <rte_bus_vdev.h>
 #include <rte_dev.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
 #include <rte_flow.h>
+#include <rte_interrupts.h>
 #include <rte_lcore.h>
 #include <rte_log.h>
 #include <rte_mbuf.h>
@@ -75,11 +78,14 @@ struct dpdk_dev {
 	char name[64];
 	uint16_t id, qid; /* DPDK's port, queue in it */
 	bool made, started;
-	bool up;     /* memif: the link has been seen up */
-	bool quiet;  /* memif: the peer is closing; the device must not be polled any more */
-	bool bye;    /* memif: we said so ourselves */
-	bool verify; /* packets come over a wire: check sums */
-	bool cut;    /* receives data packets alone: header in host memory, payload in the pool */
+	bool up;	 /* memif: the link has been seen up */
+	bool quiet;	 /* memif: the peer is closing; the device must not be polled any more */
+	bool bye;	 /* memif: we said so ourselves */
+	bool gated;	 /* memif: bursts go through the gate. Frozen while attached */
+	bool risen;	 /* memif: the gate's thread has seen it up; under gate.lock */
+	_Atomic bool in; /* gated: somebody is in a burst */
+	bool verify;	 /* packets come over a wire: check sums */
+	bool cut; /* receives data packets alone: header in host memory, payload in the pool */
 	enum dpdk_tx_way way;
 	uint32_t peer;	    /* memif: whose it is; else GX_PEER_ANY */
 	uint32_t frame_max; /* largest frame to send */
@@ -639,6 +645,247 @@ static void dev_pools_close(struct dpdk_dev *d)
 	d->rx_pool = d->tx_pool = NULL;
 }
 
+/* ---- The gate: memif's handlers, or cores in its bursts, never both ---- */
+
+/*
+ * memif's handlers run on DPDK's interrupt thread and take no lock. When a peer dies they unmap its
+ * rings, under a core that may be in a burst there. So that thread is held inside a callback of
+ * ours, and let go for moments in which no core is in a burst of a memif device: to bring a device
+ * up, to make or remove one, and each second for all else. That a peer died, gx hears from its
+ * control connection, not from memif; until then its rings stay mapped, and a burst there finds
+ * nothing.
+ */
+#define GATE_UP_NS   200000	/* between two moments while a device is coming up */
+#define GATE_IDLE_NS 1000000000 /* else */
+#define GATE_NAP_NS  20000	/* between two looks at a core that is in a burst */
+
+static struct {
+	pthread_mutex_t lock; /* one moment at a time; and what follows */
+	pthread_cond_t ask;   /* the gate's thread is to look at its devices again */
+	pthread_t thread;
+	bool running;
+	struct rte_intr_handle *intr;		/* of an eventfd */
+	struct dpdk_dev *dev[RTE_MAX_ETHPORTS]; /* that cores may burst; NULL: free */
+	/* What the held thread does next, of those waiting for it one at a time. */
+	int (*fn)(void *arg); /* NULL: go, and come back */
+	void *arg;
+	int ret;
+	sem_t held, go;
+	_Atomic bool shut; /* for cores; written under lock */
+} gate = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* [core] May @d be entered? In this order, and both seq_cst: gate_shut() writes the one and then
+ * reads the other. */
+static inline bool gate_enter(struct dpdk_dev *d)
+{
+	if (!d->gated)
+		return true;
+	atomic_exchange_explicit(&d->in, true, memory_order_seq_cst);
+	if (gx_likely(!atomic_load_explicit(&gate.shut, memory_order_seq_cst)))
+		return true;
+	atomic_store_explicit(&d->in, false, memory_order_release);
+	return false;
+}
+
+static inline void gate_leave(struct dpdk_dev *d)
+{
+	/* Pairs with the acquire in gate_shut(): the burst has ended. */
+	if (d->gated)
+		atomic_store_explicit(&d->in, false, memory_order_release);
+}
+
+static uint16_t dev_rx(struct dpdk_dev *d, struct rte_mbuf *m[], uint16_t n)
+{
+	if (!gate_enter(d))
+		return 0;
+	n = rte_eth_rx_burst(d->id, d->qid, m, n);
+	gate_leave(d);
+	return n;
+}
+
+static uint16_t dev_tx(struct dpdk_dev *d, struct rte_mbuf *m[], uint16_t n)
+{
+	if (!gate_enter(d))
+		return 0;
+	n = rte_eth_tx_burst(d->id, d->qid, m, n);
+	gate_leave(d);
+	return n;
+}
+
+/* Under gate.lock. A burst is short; its core may have lost its CPU in it. */
+static void gate_shut(void)
+{
+	static const struct timespec nap = {.tv_nsec = GATE_NAP_NS};
+
+	atomic_store_explicit(&gate.shut, true, memory_order_seq_cst);
+	for (unsigned i = 0; i < RTE_MAX_ETHPORTS; i++)
+		while (gate.dev[i] && atomic_load_explicit(&gate.dev[i]->in, memory_order_seq_cst))
+			nanosleep(&nap, NULL);
+}
+
+static void sem_take(sem_t *s)
+{
+	while (sem_wait(s))
+		;
+}
+
+/* DPDK's interrupt thread stays in here. */
+static void gate_hold(void *unused)
+{
+	uint64_t n;
+
+	if (read(rte_intr_fd_get(gate.intr), &n, sizeof(n)) != sizeof(n))
+		return;
+	for (;;) {
+		sem_post(&gate.held);
+		sem_take(&gate.go);
+		if (!gate.fn)
+			return;
+		gate.ret = gate.fn(gate.arg);
+	}
+}
+
+/* Have that thread come (back) here: behind what waits for it already. */
+static void gate_call_in(void)
+{
+	uint64_t one = 1;
+
+	if (write(rte_intr_fd_get(gate.intr), &one, sizeof(one)) == sizeof(one))
+		sem_take(&gate.held);
+}
+
+/* Under gate.lock. With @fn that thread calls it; without, it does what waits for it. */
+static int gate_moment(int (*fn)(void *arg), void *arg)
+{
+	gate_shut();
+	gate.fn = fn;
+	gate.arg = arg;
+	sem_post(&gate.go);
+	if (fn)
+		sem_take(&gate.held);
+	else
+		gate_call_in();
+	atomic_store_explicit(&gate.shut, false, memory_order_release);
+	return gate.ret;
+}
+
+static bool memif_is_up(const struct dpdk_dev *d);
+
+/* Under gate.lock. */
+static bool gate_is_rising(void)
+{
+	for (unsigned i = 0; i < RTE_MAX_ETHPORTS; i++) {
+		struct dpdk_dev *d = gate.dev[i];
+
+		if (d && d->started && !d->risen) {
+			d->risen = memif_is_up(d);
+			if (!d->risen)
+				return true;
+		}
+	}
+	return false;
+}
+
+static void *gate_thread(void *unused)
+{
+	struct timespec until;
+
+	pthread_mutex_lock(&gate.lock);
+	for (;;) {
+		uint64_t ns = gate_is_rising() ? GATE_UP_NS : GATE_IDLE_NS;
+
+		clock_gettime(CLOCK_MONOTONIC, &until);
+		ns += (uint64_t)until.tv_nsec;
+		until.tv_sec += (time_t)(ns / 1000000000u);
+		until.tv_nsec = (long)(ns % 1000000000u);
+		pthread_cond_timedwait(&gate.ask, &gate.lock, &until);
+		gate_moment(NULL, NULL);
+	}
+	return NULL;
+}
+
+static int gate_intr_open(void)
+{
+	int fd = eventfd(0, EFD_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	gate.intr = rte_intr_instance_alloc(RTE_INTR_INSTANCE_F_PRIVATE);
+	if (gate.intr && !rte_intr_fd_set(gate.intr, fd) &&
+	    !rte_intr_type_set(gate.intr, RTE_INTR_HANDLE_EXT) &&
+	    !rte_intr_callback_register(gate.intr, gate_hold, NULL))
+		return 0;
+	rte_intr_instance_free(gate.intr);
+	close(fd);
+	return -ENOMEM;
+}
+
+/* Once in a process, under gate.lock. Signals are for other threads. */
+static int gate_start(void)
+{
+	pthread_condattr_t attr;
+	sigset_t all, was;
+	int ret;
+
+	if (gate.running)
+		return 0;
+	ret = gate.intr ? 0 : gate_intr_open();
+	if (ret)
+		return ret;
+	sem_init(&gate.held, 0, 0);
+	sem_init(&gate.go, 0, 0);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&gate.ask, &attr);
+	pthread_condattr_destroy(&attr);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &was);
+	ret = -pthread_create(&gate.thread, NULL, gate_thread, NULL);
+	pthread_sigmask(SIG_SETMASK, &was, NULL);
+	if (ret)
+		return ret;
+	pthread_setname_np(gate.thread, "gx-memif-gate");
+	gate_call_in();
+	gate.running = true;
+	return 0;
+}
+
+/* @fn(@arg) on DPDK's interrupt thread, while no core is in a burst: what memif's handlers take for
+ * granted. */
+static int gate_call(int (*fn)(void *arg), void *arg)
+{
+	int ret;
+
+	pthread_mutex_lock(&gate.lock);
+	ret = gate_start();
+	if (!ret)
+		ret = gate_moment(fn, arg);
+	pthread_cond_signal(&gate.ask);
+	pthread_mutex_unlock(&gate.lock);
+	return ret;
+}
+
+/* What waits for that thread is done when this returns. */
+static void gate_let(void)
+{
+	pthread_mutex_lock(&gate.lock);
+	if (gate.running)
+		gate_moment(NULL, NULL);
+	pthread_mutex_unlock(&gate.lock);
+}
+
+static void gate_replace(struct dpdk_dev *is, struct dpdk_dev *by)
+{
+	unsigned i = 0;
+
+	pthread_mutex_lock(&gate.lock);
+	while (i < RTE_MAX_ETHPORTS && gate.dev[i] != is)
+		i++;
+	if (i < RTE_MAX_ETHPORTS)
+		gate.dev[i] = by;
+	pthread_mutex_unlock(&gate.lock);
+}
+
 /* ---- memif: a device a peer (control path) ---- */
 
 static void memif_args(const struct dpdk_port *p, const struct dpdk_addr *sock, char *out,
@@ -660,40 +907,6 @@ static void memif_args(const struct dpdk_port *p, const struct dpdk_addr *sock, 
 		n += snprintf(out + n, room - (size_t)n, ",zero-copy=%s",
 			      p->zero_copy ? "yes" : "no");
 	snprintf(out + n, room - (size_t)n, "%s%s", *p->args.rest ? "," : "", p->args.rest);
-}
-
-/* One call on DPDK's interrupt thread. */
-struct eal_call {
-	int (*fn)(void *arg);
-	void *arg;
-	int ret;
-	sem_t done;
-};
-
-static void eal_call_run(void *arg)
-{
-	struct eal_call *c = arg;
-
-	c->ret = c->fn(c->arg);
-	sem_post(&c->done);
-}
-
-/*
- * memif's handlers run on DPDK's interrupt thread and take no lock: a device that is stopped
- * elsewhere while its peer hangs up has its descriptors closed twice. So devices are made and
- * removed on that thread, too.
- */
-static int eal_call(int (*fn)(void *arg), void *arg)
-{
-	struct eal_call c = {.fn = fn, .arg = arg};
-
-	sem_init(&c.done, 0, 0);
-	if (rte_eal_alarm_set(1, eal_call_run, &c))
-		return fn(arg);
-	while (sem_wait(&c.done))
-		;
-	sem_destroy(&c.done);
-	return c.ret;
 }
 
 /* What memif_make() hands to that thread. */
@@ -741,7 +954,7 @@ static int memif_make(struct dpdk_port *p, struct dpdk_dev *d, const struct dpdk
 	memif_args(p, sock, job.args, sizeof(job.args));
 	snprintf(d->name, sizeof(d->name), "net_memif_gx%u", eal_unique());
 	eal_said_clear();
-	ret = eal_call(memif_make_run, &job);
+	ret = gate_call(memif_make_run, &job);
 	return ret ? dpdk_why(ret == -1 ? -EIO : ret, job.what, sock->path) : 0;
 }
 
@@ -766,8 +979,11 @@ static struct dpdk_dev *memif_new(struct dpdk_port *p, uint32_t peer)
 		return NULL;
 	d->peer = peer;
 	d->frame_max = p->room;
-	if (!dev_pools_open(d, p->slots + ring, ring, p->room))
+	d->gated = true;
+	if (!dev_pools_open(d, p->slots + ring, ring, p->room)) {
+		gate_replace(NULL, d);
 		return d;
+	}
 	dev_pools_close(d);
 	free(d);
 	return NULL;
@@ -829,7 +1045,7 @@ static void memif_bye(struct dpdk_dev *d)
 	m->pkt_len = 64;
 	memset(rte_pktmbuf_mtod(m, char *), 0, 64);
 	dpdk_put16(rte_pktmbuf_mtod(m, uint8_t *) + 12, DPDK_BYE);
-	d->bye = rte_eth_tx_burst(d->id, 0, &m, 1) == 1;
+	d->bye = dev_tx(d, &m, 1) == 1;
 	if (!d->bye)
 		rte_pktmbuf_free(m);
 }
@@ -848,14 +1064,16 @@ static void memif_drain(struct dpdk_dev *d)
 	struct rte_mbuf *m[DPDK_RX_BURST];
 
 	while (!d->quiet && memif_is_up(d) && gx_now_ns() < until) {
-		uint16_t n = rte_eth_rx_burst(d->id, 0, m, DPDK_RX_BURST);
+		uint16_t n = dev_rx(d, m, DPDK_RX_BURST);
 
 		for (uint16_t i = 0; i < n; i++)
 			d->quiet |= memif_is_bye(m[i]);
 		rte_pktmbuf_free_bulk(m, n);
 		memif_bye(d);
-		if (!n)
-			nanosleep(&nap, NULL);
+		if (n)
+			continue;
+		gate_let(); /* is the peer still there? */
+		nanosleep(&nap, NULL);
 	}
 }
 
@@ -866,7 +1084,8 @@ static void memif_free(struct dpdk_dev *d)
 	if (d->started)
 		memif_drain(d);
 	if (d->made)
-		eal_call(memif_unmake_run, d);
+		gate_call(memif_unmake_run, d);
+	gate_replace(d, NULL);
 	dev_pools_close(d);
 	free(d);
 }
@@ -1540,7 +1759,7 @@ static void dpdk_port_close(struct gx_port *gp)
 	if (!p->args.memif && p->queue[0])
 		shared_close(p);
 	if (p->holder.made)
-		eal_call(memif_unmake_run, &p->holder);
+		gate_call(memif_unmake_run, &p->holder);
 	dpdk_dir_close(p->dir);
 	if (p->alias)
 		gx_arena_unmap(p->arena, p->alias, eal.len);
@@ -1959,7 +2178,7 @@ static void rx_poll(struct dpdk_queue *q, struct dpdk_dev *d)
 		dev_late_flush(d);
 	if (d->quiet)
 		return;
-	n = rte_eth_rx_burst(d->id, d->qid, m, DPDK_RX_BURST);
+	n = dev_rx(d, m, DPDK_RX_BURST);
 	for (uint16_t i = 0; i < n; i++) {
 		const char *b = rte_pktmbuf_mtod(m[i], const char *);
 
@@ -2102,7 +2321,7 @@ static bool dev_late_flush(struct dpdk_dev *d)
 
 	if (!d->nr_late)
 		return true;
-	n = rte_eth_tx_burst(d->id, d->qid, d->late + d->late_at, (uint16_t)d->nr_late);
+	n = dev_tx(d, d->late + d->late_at, (uint16_t)d->nr_late);
 	d->late_at += n;
 	d->nr_late -= n;
 	if (d->nr_late)
@@ -2208,7 +2427,7 @@ static unsigned tx_dev(struct dpdk_queue *q, struct dpdk_dev *d, enum gx_half ha
 		if (!m[i])
 			break;
 	}
-	sent = rte_eth_tx_burst(d->id, d->qid, m, (uint16_t)i);
+	sent = dev_tx(d, m, (uint16_t)i);
 	return sent == i ? i : tx_late(q, d, half, pkts, m, sent, i);
 }
 

@@ -1021,6 +1021,30 @@ def stats_of_connections(tools):
 
 
 @case
+def end_memif_client_killed(tools):
+    """In the middle of bursts: the rings that both ends map stay until nobody is in a burst."""
+    port = ("--port", "dpdk:net_memif")
+    ran = tools.gxd("--listen", "127.0.0.1:0", "--mem", "kv=host:1M", "--port", "dpdk:nix")
+    if "not built in" in ran.err:
+        print("note: built without DPDK: not tested")
+        return
+    rnd = random.Random(5)
+    with Server(tools, *port) as s:
+        for _ in range(300 if os.environ.get("GX_TEST_FULL") else 6):
+            enough = s.stat(tools, "msgs_tx") + 2
+            proc = subprocess.Popen([tools.gxperf_path, "get", s.addr, *port, "-s", "1M", "-D", "30", "--cores", CLIENT_CPU],
+                                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=tools.env)
+            end = time.monotonic() + START_S
+            while s.stat(tools, "msgs_tx") < enough and proc.poll() is None and time.monotonic() < end:
+                time.sleep(0.01)
+            time.sleep(rnd.random() / 20)
+            proc.kill()
+            proc.wait()
+            expect(s.proc.poll() is None, "gxd ended with its client:", s.log())
+        tools.perf("get", s.addr, *port, "-s", "64K", "-n", "20").clean()
+
+
+@case
 def end_hangup(tools):
     """SIGHUP drains; what daemons are sent for other purposes is not heard."""
     with Server(tools) as s:
