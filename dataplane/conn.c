@@ -260,8 +260,7 @@ bool conn_reap(struct gx_conn *c)
 		at = &(*at)->next;
 	*at = c->next;
 	free(c);
-	if (!gx->conns)
-		mem_reap(gx, false);
+	mem_reap(gx, false);
 	return true;
 }
 
@@ -488,6 +487,8 @@ int op_check(const struct gx_op *op)
 			       op->size, sizeof(*op));
 	if (op->kind < GX_OP_PUT || op->kind > GX_OP_RECV)
 		return gx_fail(-EINVAL, "gx_op.kind %d is not known", op->kind);
+	if (gx_unlikely(mem_is_dead(op->mem)))
+		return gx_fail(-EINVAL, "gx_op.mem was freed");
 	if (op->mem && (op->off > op->mem->len || op->len > op->mem->len - op->off))
 		return gx_fail(-EINVAL, "bytes %llu to %llu are outside of the registered memory",
 			       (unsigned long long)op->off,

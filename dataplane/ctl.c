@@ -182,8 +182,8 @@ static void tick_done(struct gx_io *io, int res)
 	tick_own(ctl, now_ns);
 	ctl_fd_tick(ctl, now_ns);
 	ctl_stats_tick(ctl, now_ns);
-	if (local_tick(ctl->gx) && !ctl->gx->conns)
-		mem_reap(ctl->gx, false);
+	local_tick(ctl->gx);
+	mem_reap(ctl->gx, false);
 	if (!ctl->closing) {
 		tick_conns(ctl);
 		tick_listeners(ctl);

@@ -322,6 +322,9 @@ GX_EXPORT struct gx_core *gx_core(struct gx *gx, unsigned index)
 
 GX_EXPORT bool gx_core_turn(struct gx_core *core, uint64_t now_ns)
 {
+	if (gx_unlikely(atomic_load_explicit(&core->turner, memory_order_relaxed) !=
+			(uintptr_t)pthread_self()))
+		core_take(core, false);
 	return gx_loop_turn(&core->loop, now_ns);
 }
 
@@ -331,7 +334,11 @@ GX_EXPORT int gx_core_start(struct gx_core *core)
 	int ret;
 
 	snprintf(name, sizeof(name), "gx-core-%u", core->index);
+	if (!core->loop.running)
+		core_take(core, true);
 	ret = gx_loop_start(&core->loop, name);
+	if (ret && !core->loop.running)
+		core_free(core);
 	if (ret)
 		return gx_fail(ret, "cannot run core %u on CPU %d: %s", core->index, core->loop.cpu,
 			       strerror(-ret));
@@ -340,7 +347,10 @@ GX_EXPORT int gx_core_start(struct gx_core *core)
 
 GX_EXPORT void gx_core_stop(struct gx_core *core)
 {
+	if (!core->loop.running)
+		return;
 	gx_loop_stop(&core->loop);
+	core_free(core);
 }
 
 GX_EXPORT int gx_core_poller(struct gx_core *core, bool (*fn)(void *arg, uint64_t now_ns),

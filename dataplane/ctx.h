@@ -56,10 +56,18 @@ struct gx_mem {
 	char name[GX_NAME_MAX];
 	unsigned access;
 	uint64_t token;	     /* index in regions[] | random high bits */
-	struct gx_mem *next; /* in gx->mems; owner: ctl */
-	bool dying;	     /* ctl: freed by the user while peers might still put into it */
+	struct gx_mem *next; /* in gx->mems, or gx->graves; owner: ctl */
+	_Atomic bool dead;   /* ctl: freed by the user: nothing more is begun with it. Read by any */
+	_Atomic bool gone;   /* ctl: and nothing of gx touches it any more. Read by any */
+	uint32_t drop_seq;   /* value of gx->drops when it died; written before that */
 	unsigned nr_held;    /* ctl: processes that left without a word and may still write to it */
 };
+
+/* Was it freed by the user? @mem: NULL: no. */
+static inline bool mem_is_dead(const struct gx_mem *mem)
+{
+	return mem && atomic_load_explicit(&mem->dead, memory_order_relaxed);
+}
 
 /* Host memory that GPUs read and write in place? */
 static inline bool mem_is_mapped(const struct gx_mem *mem)
@@ -82,6 +90,14 @@ struct gx_core {
 	uint32_t comps_due; /* completions that operations under way may still produce */
 	uint64_t now_ns;    /* of the turn under way */
 	struct submit_core *submit; /* submit.c's part */
+	/* See drop.c. */
+	_Atomic uint32_t dropped; /* of gx->drops, up to which nothing here refers to what died.
+				     Read by any */
+	uint32_t drop_seen;	  /* of gx->drops, when it last looked */
+	_Atomic uintptr_t turner; /* pthread_self() of who turns it, or CORE_ */
+	_Atomic int turner_tid;	  /* of that thread */
+	struct gx_call drop_call; /* ctl -> core: look */
+	_Atomic bool drop_asked;  /* that is on its way */
 };
 
 /* One end of a lane. The link embeds it in its own struct. */
@@ -121,8 +137,8 @@ struct gx_conn {
 	unsigned port;		  /* index in gx->port[] */
 	enum gx_link_id link;	  /* that it takes; frozen before the first lane is opened */
 	struct local_conn *local; /* of the local link: mappings; NULL for others */
-	const struct gx_mem *told[GX_REGIONS_MAX]; /* our regions as our HELLO named them, in order.
-						      They stay while any connection exists */
+	const struct gx_mem *told[GX_REGIONS_MAX]; /* our regions as our HELLO named them, in order;
+						      NULL: was freed */
 	unsigned nr_told;
 	unsigned first_core;
 	unsigned nr_lanes;
@@ -177,6 +193,10 @@ struct gx {
 		region[GX_REGIONS_MAX]; /* written by ctl (release), read by cores (acquire) */
 	struct gx_conn *conns;		/* owner: ctl */
 	struct gx_mem *mems;		/* owner: ctl */
+	struct gx_mem *graves, **graves_tail; /* owner: ctl; freed ones, oldest first: a handle that
+						 is used once more is told from a live one */
+	unsigned nr_graves, nr_dying;	      /* owner: ctl */
+	_Atomic uint32_t drops; /* how often memory died: written by ctl (release), read by cores */
 	struct gx_submit *submits;	/* owner: ctl */
 	uint64_t mem_ids; /* owner: ctl; id of the last allocation. Begins at random, so that
 			     no other context of the process gives the same */
@@ -306,9 +326,51 @@ static inline bool unpack_checks(unsigned mode)
  * ctl, region.c. Return: 0, -errno with gx_error(). */
 int unpacker_get(struct gx *gx, const struct gx_gpu *gpu, enum gx_unpack unpack, unsigned sms,
 		 struct gx_gpu **out);
-/** mem_reap() - Free memory whose owner has let go of it, or (@all) what is left when the context
- * closes. region.c. */
+/** mem_reap() - Free memory whose owner has let go of it and that nothing of gx touches any more, or
+ * (@all) what is left when the context closes. region.c. */
 void mem_reap(struct gx *gx, bool all);
+
+/* -- letting go of memory, drop.c -- */
+
+/* What cores still hold of what died. */
+struct drop {
+	uint32_t want;	/* gx->drops */
+	uint32_t first; /* of what the core sees for the first time now; want + 1: nothing */
+	uint32_t upto;	/* of all that died up to here nothing is held */
+};
+static inline void drop_hold_seq(struct drop *d, uint32_t seq)
+{
+	if ((int32_t)(d->upto - seq) >= 0)
+		d->upto = seq - 1;
+}
+static inline void drop_hold(struct drop *d, const struct gx_mem *mem)
+{
+	drop_hold_seq(d, mem->drop_seq);
+}
+
+/** drop_begin() - @mem is dead: cores are told. ctl. */
+void drop_begin(struct gx_mem *mem);
+/** drop_is_done() - Has every core let go of all that died up to @seq? Any thread. */
+bool drop_is_done(const struct gx *gx, uint32_t seq);
+/** drop_help() - The same; cores that the calling thread may touch do it here and now. */
+bool drop_help(struct gx *gx, uint32_t seq);
+/** core_drop() - End what the core does with dead memory; say how far that is through. By who turns
+ * @core, between two pollers. */
+void core_drop(struct gx_core *core);
+static inline bool core_drop_due(const struct gx_core *core)
+{
+	/* Pairs with the release in drop_begin(). */
+	return atomic_load_explicit(&core->gx->drops, memory_order_acquire) !=
+	       atomic_load_explicit(&core->dropped, memory_order_relaxed);
+}
+/** core_take() - From here on the calling thread turns @core, or (@gx_thread) one that gx is about
+ * to start. core_free(): nobody does. core_mine(): that thread has begun. */
+void core_take(struct gx_core *core, bool gx_thread);
+void core_mine(struct gx_core *core);
+void core_free(struct gx_core *core);
+#define CORE_NOBODY   ((uintptr_t)0)
+#define CORE_BUSY     ((uintptr_t)1) /* drop_help() is at it */
+#define CORE_STARTING ((uintptr_t)2) /* gx's own thread is about to turn it */
 
 /* -- the control half, ctl.c. ctl_open, ctl_close, ctl_listen, ctl_listen_stop, ctl_connect and
  * ctl_stats_listen are called on the caller's thread (names are resolved there), the others on the

@@ -38,6 +38,7 @@ struct local_op {
 	uint64_t user, tag, deadline_ns;
 	const char *src;
 	char *dst;
+	const struct gx_mem *mem; /* ours of the two; NULL: not registered */
 	uint64_t len, done_b;
 	uint64_t bit; /* of the region in the peer's word revoked */
 	uint64_t token, off, imm;
@@ -512,12 +513,46 @@ static bool notes_wait(struct link_local *l)
 	return false;
 }
 
+/* What has not begun ends without another byte, when the ep is turned. */
+static void ep_drop(struct local_ep *e, struct drop *d)
+{
+	for (uint32_t i = e->head; i != e->tail; i++) {
+		struct local_op *op = &e->ops[i % LOCAL_OPS];
+
+		if (mem_is_dead(op->mem) && !op->status)
+			op->status = -ECANCELED;
+	}
+	for (unsigned i = 0; i < e->nr_dma; i++) {
+		struct local_op *op = &e->dma[i];
+
+		if (!mem_is_dead(op->mem))
+			continue;
+		if (!op->status)
+			op->status = -ECANCELED;
+		if (op->begun && !dma_has_ended(e, op))
+			drop_hold(d, op->mem);
+	}
+}
+
+void link_local_drop(struct link_local *l, struct drop *d)
+{
+	if (l->nr_dma) {
+		dma_reap_all(l, l->core->now_ns);
+		dma_kick_all(l, l->core->now_ns);
+	}
+	for (unsigned i = 0; i < l->nr_live; i++)
+		ep_drop(l->live[i], d);
+}
+
 bool link_local_poll(void *link, uint64_t now_ns)
 {
 	struct link_local *l = link;
 	bool worked = false;
 
 	l->core->now_ns = now_ns;
+	core_mine(l->core);
+	if (gx_unlikely(core_drop_due(l->core)))
+		core_drop(l->core);
 	l->budget_b = LOCAL_TURN_B;
 	if (l->nr_dma)
 		worked |= dma_reap_all(l, now_ns);
@@ -589,6 +624,7 @@ static void op_fill(struct local_op *op, const struct gx_op *user, void *route,
 				.deadline_ns = user->deadline_ns,
 				.src = put ? mine : theirs,
 				.dst = put ? theirs : mine,
+				.mem = user->mem,
 				.len = user->len,
 				.bit = m->bit,
 				.token = user->token,

@@ -321,6 +321,7 @@ static void op_fill(struct pkt_ep *e, struct pkt_op *op, const struct gx_op *use
 	op->user = user->user;
 	op->route = route;
 	op->src = user->mem ? user->mem->addr + user->off : user->addr;
+	op->mem = user->mem;
 	op->gpu = user->mem ? user->mem->gpu : e->ep.core->gx->host;
 	op->mapped = user->mem && mem_is_mapped(user->mem);
 	op->len = user->len;
@@ -798,6 +799,65 @@ bool link_fail_progress(struct pkt_ep *e)
 	/* The last touch: the control thread may free it from here on. */
 	atomic_store_explicit(&e->ep.detached, true, memory_order_release);
 	return true;
+}
+
+/* ---- memory that was freed ---- */
+
+static void op_let_go(struct pkt_ep *e, uint32_t i)
+{
+	const struct pkt_op *op = &e->ops[i];
+
+	if (op->internal && op->state == OP_QUEUED && !op->again)
+		match_unserve(e, i);
+	else
+		op_doom(e, i, -ECANCELED);
+}
+
+static void ops_drop(struct pkt_ep *e, struct drop *d)
+{
+	for (uint32_t i = 0; i < PKT_OPS && e->nr_ops; i++) {
+		const struct pkt_op *op = &e->ops[i];
+
+		if (op->state == OP_FREE || !mem_is_dead(op->mem))
+			continue;
+		if (!e->err)
+			op_let_go(e, i);
+		if (op->state != OP_FREE && op->refs)
+			drop_hold(d, op->mem);
+	}
+}
+
+static bool stages_are_past(const struct link_pkt *l)
+{
+	for (unsigned i = 0; i < l->nr_gpus; i++)
+		if (l->stage[i] && !stage_is_past(l->stage[i], l->drop_ticket[i]))
+			return false;
+	return true;
+}
+
+/* Copies into pinned memory that were begun for operations which have ended. */
+static void stages_drop(struct link_pkt *l, struct drop *d)
+{
+	if (d->first != d->want + 1) {
+		if (stages_are_past(l))
+			l->drop_seq = d->first;
+		for (unsigned i = 0; i < l->nr_gpus; i++)
+			if (l->stage[i])
+				l->drop_ticket[i] = stage_ticket(l->stage[i]);
+	}
+	if (!stages_are_past(l))
+		drop_hold_seq(d, l->drop_seq);
+}
+
+void link_pkt_drop(struct link_pkt *l, struct drop *d)
+{
+	rx_settle(l, l->core->now_ns);
+	tx_settle(l, l->core->now_ns);
+	for (unsigned i = 0; i < l->nr_live; i++) {
+		ops_drop(l->live[i], d);
+		rx_drop(l->live[i], d);
+	}
+	stages_drop(l, d);
 }
 
 /* ---- control path ---- */

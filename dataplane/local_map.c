@@ -114,6 +114,8 @@ int local_open(struct gx_conn *c, unsigned nr_lanes)
 		struct gx_hello_export e = {0};
 		int fd;
 
+		if (!c->told[i]) /* the caller's own, which has none unless it is a GPU's */
+			continue;
 		local_export_fill(c->told[i], &e);
 		if (!export_is_fd(e.kind))
 			continue;

@@ -314,6 +314,10 @@ void local_mem_gone(struct gx_mem *mem)
 	struct local_peer *p, *next;
 	bool held = mem->nr_held;
 
+	for (struct gx_conn *c = mem->gx->conns; c; c = c->next)
+		for (unsigned i = 0; i < c->nr_told; i++)
+			if (c->told[i] == mem)
+				c->told[i] = NULL;
 	for (p = held ? mem->gx->peers : NULL; p; p = next) {
 		next = p->next;
 		for (unsigned i = p->nr_held; i-- > 0;)

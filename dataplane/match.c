@@ -95,7 +95,8 @@ static void match_waiting(struct pkt_ep *e, struct pkt_grant *g)
 /* Is slot token @a of a later life of the slot than @b? */
 static bool token_newer(uint64_t a, uint64_t b)
 {
-	return !b || (int32_t)((uint32_t)(a >> 32) - (uint32_t)(b >> 32)) << 1 > 0;
+	/* 31 bits count: the highest is PKT_SLOT_BIT. */
+	return !b || (int32_t)(((uint32_t)(a >> 32) - (uint32_t)(b >> 32)) << 1) > 0;
 }
 
 static struct pkt_grant *grant_at(struct pkt_ep *e, uint64_t token)
@@ -217,6 +218,7 @@ static bool serve_one(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	op->internal = true;
 	op->state = OP_QUEUED;
 	op->src = mem->addr + rec->off;
+	op->mem = mem;
 	op->gpu = mem->gpu;
 	op->mapped = mem_is_mapped(mem);
 	op->len = rec->len;
@@ -231,4 +233,22 @@ void match_serve_gets(struct pkt_ep *e)
 {
 	while (e->gets_tail != e->gets_head && serve_one(e, &e->gets[e->gets_tail % PKT_GETS_MAX]))
 		e->gets_tail++;
+}
+
+/* What it was to be read from has been freed. The region is gone, so that the peer is told so in the
+ * usual way, when there is room for that. */
+void match_unserve(struct pkt_ep *e, uint32_t i)
+{
+	struct pkt_op *op = &e->ops[i];
+	struct gx_wire_rec rec = {.type = GX_REC_GET,
+				  .token = op->mem->token,
+				  .len = op->len,
+				  .slot = op->token};
+
+	list_remove(e, &e->wait_head, &e->wait_tail, i);
+	op_free(e, i);
+	if (e->gets_head - e->gets_tail < PKT_GETS_MAX)
+		e->gets[e->gets_head++ % PKT_GETS_MAX] = rec;
+	else /* it has asked for more than it may have under way */
+		rx_fault(e, -EPROTO);
 }

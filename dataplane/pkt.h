@@ -77,6 +77,7 @@ struct pkt_op {
 	void *route;	    /* for core_comp() */
 	bool mapped;	    /* local host memory that GPUs read and write in place */
 	const char *src;    /* local memory: source or destination */
+	struct gx_mem *mem; /* that it lies in; NULL: not registered */
 	struct gx_gpu *gpu; /* of local memory; the host backend for the host */
 	uint64_t len;
 	uint64_t token, remote_off, imm, tag, tag_mask;
@@ -115,6 +116,7 @@ struct in_msg {
 	uint32_t nr_bad;    /* of it in ep->bad */
 	struct block_q *bq; /* who copies to the destination */
 	char *dst;
+	const struct gx_mem *mem; /* that it lies in; NULL: not registered */
 	uint64_t len;
 	uint64_t visible_b;
 	uint64_t seen_pkts;
@@ -310,6 +312,8 @@ struct link_pkt {
 	bool seeded;		     /* ctl: gens are random */
 	uint32_t gens[GX_PEERS_MAX]; /* ctl: generation of each cid index; bit 31: in use */
 	uint32_t refs;		     /* of all eps: is there anything for tx_reap? */
+	uint32_t drop_seq; /* memory that died from here on may be read by copies into stage[] ... */
+	uint32_t drop_ticket[GX_GPUS_MAX]; /* ... up to these */
 	struct gx_rx rx_data[GX_BURST_MAX], rx_ctl[GX_BURST_MAX];
 	struct gx_tx tx[GX_BURST_MAX];
 	uint8_t ctl_buf[GX_CTL_PAYLOAD_MAX];
@@ -364,6 +368,7 @@ void link_pkt_close(struct link_pkt *l);  /* ctl */
 int link_pkt_gpu(struct link_pkt *l,
 		 struct gx_gpu *gpu); /* ctl, before the core turns: block queue and staging */
 bool link_pkt_poll(void *link, uint64_t now_ns); /* the poller */
+void link_pkt_drop(struct link_pkt *l, struct drop *d); /* end what is done with dead memory */
 void link_release(struct link_pkt *l, uint64_t buf);
 void link_release_flush(struct link_pkt *l);
 struct block_q *link_bq(struct link_pkt *l, struct gx_gpu *gpu);
@@ -418,9 +423,12 @@ bool rx_landed(struct pkt_ep *e);     /* deliver completions that waited for roo
 void rx_give_up(struct pkt_ep *e,
 		uint32_t op);	/* our RECV or GET ends early: stop placing into its memory */
 void rx_tick(struct pkt_ep *e); /* FAIL records that found no room */
+void rx_drop(struct pkt_ep *e, struct drop *d);	       /* messages into dead memory */
+void rx_settle(struct link_pkt *l, uint64_t now_ns); /* copies: begin what waits, see what ended */
 
 /* tx.c */
 bool tx_poll(struct link_pkt *l, uint64_t now_ns);
+bool tx_settle(struct link_pkt *l, uint64_t now_ns); /* what the port and GPUs are through with */
 bool tx_rec(struct pkt_ep *e, const struct gx_wire_rec *rec,
 	    uint32_t op); /* queue a record; false: no room */
 static inline uint32_t tx_rec_room(const struct pkt_ep *e)
@@ -465,5 +473,6 @@ void match_late(struct pkt_ep *e); /* records before a late grant have come */
 void match_unbind(struct pkt_ep *e,
 		  uint32_t op); /* a send ends before it began: its grant is free again */
 void match_serve_gets(struct pkt_ep *e);
+void match_unserve(struct pkt_ep *e, uint32_t op); /* of which nothing was sent: judge it again */
 
 #endif

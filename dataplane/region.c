@@ -9,10 +9,17 @@
 #include "submit.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
+
+#define MEM_GRAVES	1024	    /* handles of freed memory that are told from live ones */
+#define MEM_FREE_NS	1000000000u /* gx_mem_free() waits so long for cores, and for GPUs */
+#define MEM_FREE_OWN_NS 2000000 /* the same for gx_mem_alloc()'s, which may go later */
+#define MEM_FREE_NAP_NS 20000
 
 /* Registered, host memory is read and written by copy engines in place. Without it packets do. */
 static void host_register(struct gx_mem *mem, struct gx_gpu *gpu)
@@ -189,14 +196,38 @@ static int list_run(void *arg)
 	return 0;
 }
 
+/* The handle that was freed longest ago, when there are many. */
+static int handle_run(void *arg)
+{
+	struct {
+		struct gx *gx;
+		struct gx_mem *mem;
+	} *call = arg;
+	struct gx *gx = call->gx;
+
+	if (gx->nr_graves < MEM_GRAVES)
+		return 0;
+	call->mem = gx->graves;
+	gx->graves = call->mem->next;
+	gx->nr_graves--;
+	memset(call->mem, 0, sizeof(*call->mem));
+	return 0;
+}
+
 static int mem_new(struct gx *gx, enum gx_mem_kind kind, int device, uint64_t len,
 		   struct gx_mem **out)
 {
-	struct gx_mem *mem = calloc(1, sizeof(*mem));
+	struct {
+		struct gx *gx;
+		struct gx_mem *mem;
+	} call = {gx, NULL};
+	struct gx_mem *mem;
 	int ret = 0;
 
+	gx_uring_run_wait(gx->uring, handle_run, &call);
+	mem = call.mem ? call.mem : calloc(1, sizeof(*mem));
 	if (!mem)
-		return -ENOMEM;
+		return gx_fail(-ENOMEM, "no memory");
 	mem->gx = gx;
 	mem->kind = kind;
 	mem->device = kind == GX_MEM_CUDA ? device : -1;
@@ -275,59 +306,26 @@ static int host_alloc(struct gx_mem *mem)
 	return 0;
 }
 
-GX_EXPORT int gx_mem_alloc(struct gx *gx, enum gx_mem_kind kind, int device, uint64_t len,
-			   struct gx_mem **out)
-{
-	struct gx_mem *mem;
-	int ret = mem_new(gx, kind, device, len, &mem);
-
-	if (ret)
-		return ret;
-	mem->own = true;
-	if (kind == GX_MEM_HOST) {
-		ret = host_alloc(mem);
-	} else {
-		ret = mem->gpu->ops->mem_alloc(mem->gpu, GX_MAX(len, 1), (void **)&mem->addr);
-		if (ret)
-			gx_fail(ret, "no %llu bytes on cuda:%d: %s", (unsigned long long)len,
-				device, gx_gpu_why());
-	}
-	if (!ret)
-		ret = mem_map_ports(mem);
-	if (ret) {
-		gx_mem_free(mem);
-		return ret;
-	}
-	*out = mem;
-	return 0;
-}
-
-GX_EXPORT int gx_mem_reg(struct gx *gx, enum gx_mem_kind kind, int device, void *addr, uint64_t len,
-			 struct gx_mem **out)
-{
-	struct gx_mem *mem;
-	int ret;
-
-	if (!addr && len)
-		return gx_fail(-EINVAL, "no address to register");
-	ret = mem_new(gx, kind, device, len, &mem);
-	if (ret)
-		return ret;
-	mem->addr = addr;
-	ret = mem_map_ports(mem);
-	if (ret) {
-		gx_mem_free(mem);
-		return gx_fail(ret, "cannot map memory for sending: %s", gx_port_why());
-	}
-	*out = mem;
-	return 0;
-}
-
 /* What a process that left without a word may write to. Pages of a memfd or of cuMemCreate are
  * nobody else's while it has them mapped; memory that cudaIpc names would be the next owner's. */
 static bool mem_must_stay(const struct gx_mem *mem)
 {
 	return mem->nr_held && mem->own && mem->share.kind == GX_GPU_SHARE_IPC;
+}
+
+/* A handle stays for a while: who uses it once more is told so. */
+static void mem_bury(struct gx_mem *mem)
+{
+	struct gx *gx = mem->gx;
+
+	atomic_store_explicit(&mem->dead, true, memory_order_relaxed);
+	atomic_store_explicit(&mem->gone, true, memory_order_relaxed);
+	mem->next = NULL;
+	if (gx->nr_graves++)
+		*gx->graves_tail = mem;
+	else
+		gx->graves = mem;
+	gx->graves_tail = &mem->next;
 }
 
 static void mem_destroy(struct gx_mem *mem)
@@ -349,41 +347,15 @@ static void mem_destroy(struct gx_mem *mem)
 		mem->gpu->ops->mem_free(mem->gpu, mem->addr, GX_MAX(mem->len, 1));
 	if (mem->fd >= 0)
 		close(mem->fd);
-	free(mem);
+	mem_bury(mem);
 }
 
-void mem_reap(struct gx *gx, bool all)
-{
-	struct gx_mem **at = &gx->mems;
-
-	while (*at) {
-		struct gx_mem *mem = *at;
-
-		if (!all && (!mem->dying || mem_must_stay(mem))) {
-			at = &mem->next;
-			continue;
-		}
-		*at = mem->next;
-		mem_destroy(mem);
-	}
-}
-
-/* A peer's put into a region, or a get from it, may be under way: then it goes when no connection
- * is left. */
-static int free_run(void *arg)
+/* Of memory that nobody has used. */
+static int discard_run(void *arg)
 {
 	struct gx_mem *mem = arg;
 	struct gx_mem **at = &mem->gx->mems;
 
-	if (mem->shared)
-		atomic_store_explicit(&mem->gx->region[mem->token & 0xff], NULL,
-				      memory_order_release);
-	for (struct gx_conn *c = mem->gx->conns; c && mem->shared; c = c->next)
-		local_revoke(c, mem);
-	if ((mem->shared && mem->gx->conns) || mem_must_stay(mem)) {
-		mem->dying = true;
-		return 0;
-	}
 	while (*at != mem)
 		at = &(*at)->next;
 	*at = mem->next;
@@ -391,10 +363,162 @@ static int free_run(void *arg)
 	return 0;
 }
 
-GX_EXPORT void gx_mem_free(struct gx_mem *mem)
+GX_EXPORT int gx_mem_alloc(struct gx *gx, enum gx_mem_kind kind, int device, uint64_t len,
+			   struct gx_mem **out)
 {
-	if (mem)
-		gx_uring_run_wait(mem->gx->uring, free_run, mem);
+	struct gx_mem *mem;
+	int ret = mem_new(gx, kind, device, len, &mem);
+
+	if (ret)
+		return ret;
+	mem->own = true;
+	if (kind == GX_MEM_HOST) {
+		ret = host_alloc(mem);
+	} else {
+		ret = mem->gpu->ops->mem_alloc(mem->gpu, GX_MAX(len, 1), (void **)&mem->addr);
+		if (ret)
+			gx_fail(ret, "no %llu bytes on cuda:%d: %s", (unsigned long long)len,
+				device, gx_gpu_why());
+	}
+	if (!ret)
+		ret = mem_map_ports(mem);
+	if (ret) {
+		gx_uring_run_wait(gx->uring, discard_run, mem);
+		return ret;
+	}
+	*out = mem;
+	return 0;
+}
+
+GX_EXPORT int gx_mem_reg(struct gx *gx, enum gx_mem_kind kind, int device, void *addr, uint64_t len,
+			 struct gx_mem **out)
+{
+	struct gx_mem *mem;
+	int ret;
+
+	if (!addr && len)
+		return gx_fail(-EINVAL, "no address to register");
+	ret = mem_new(gx, kind, device, len, &mem);
+	if (ret)
+		return ret;
+	mem->addr = addr;
+	ret = mem_map_ports(mem);
+	if (ret) {
+		gx_uring_run_wait(gx->uring, discard_run, mem);
+		return gx_fail(ret, "cannot map memory for sending: %s", gx_port_why());
+	}
+	*out = mem;
+	return 0;
+}
+
+/* Does a connection still need it? One that is being set up sends its descriptor; and what cudaIpc
+ * names, a peer may write to until the connection ends. What is the caller's waits for neither. */
+static bool mem_is_told(const struct gx_mem *mem)
+{
+	for (const struct gx_conn *c = mem->own ? mem->gx->conns : NULL; c; c = c->next) {
+		if (atomic_load(&c->state) != GX_CONN_STATE_CONNECTING &&
+		    (!c->local || mem->share.kind != GX_GPU_SHARE_IPC))
+			continue;
+		for (unsigned i = 0; i < c->nr_told; i++)
+			if (c->told[i] == mem)
+				return true;
+	}
+	return false;
+}
+
+/* Without connections no core has anything under way. */
+static bool mem_may_go(const struct gx_mem *mem)
+{
+	return mem->dead && !mem_must_stay(mem) && !mem_is_told(mem) &&
+	       (!mem->gx->conns || drop_is_done(mem->gx, mem->drop_seq));
+}
+
+void mem_reap(struct gx *gx, bool all)
+{
+	struct gx_mem **at = &gx->mems;
+
+	while ((all || gx->nr_dying) && *at) {
+		struct gx_mem *mem = *at;
+
+		if (!all && !mem_may_go(mem)) {
+			at = &mem->next;
+			continue;
+		}
+		*at = mem->next;
+		gx->nr_dying -= mem->dead;
+		mem_destroy(mem);
+	}
+	while (all && gx->graves) {
+		struct gx_mem *mem = gx->graves;
+
+		gx->graves = mem->next;
+		free(mem);
+	}
+}
+
+/* Peers can name it no more, and cores end what they have under way with it. */
+static int free_run(void *arg)
+{
+	struct gx_mem *mem = arg;
+	struct gx *gx = mem->gx;
+
+	if (mem->dead) /* asked once more */
+		return 0;
+	if (mem->shared)
+		atomic_store_explicit(&gx->region[mem->token & 0xff], NULL, memory_order_release);
+	for (struct gx_conn *c = gx->conns; c && mem->shared; c = c->next)
+		local_revoke(c, mem);
+	gx->nr_dying++;
+	drop_begin(mem);
+	return 0;
+}
+
+/* Is it there still? Looked for, not at: its handle may be another's by now. */
+static int left_run(void *arg)
+{
+	struct {
+		struct gx *gx;
+		uint64_t id;
+	} *call = arg;
+
+	mem_reap(call->gx, false);
+	for (const struct gx_mem *m = call->gx->mems; m; m = m->next)
+		if (m->id == call->id)
+			return 1;
+	return 0;
+}
+
+GX_EXPORT int gx_mem_free(struct gx_mem *mem)
+{
+	struct {
+		struct gx *gx;
+		uint64_t id;
+	} call = {mem ? mem->gx : NULL, mem ? mem->id : 0};
+	bool own = mem && mem->own;
+	uint64_t until_ns;
+	uint32_t seq;
+
+	if (!mem)
+		return 0;
+	if (atomic_load_explicit(&mem->gone, memory_order_relaxed))
+		return gx_fail(-EINVAL, "this memory was freed already");
+	gx_uring_run_wait(call.gx->uring, free_run, mem);
+	seq = mem->drop_seq;
+	until_ns = gx_now_ns() +
+		   (own ? MEM_FREE_OWN_NS : call.gx->opts.gpu_timeout_ns + MEM_FREE_NS);
+	for (;;) {
+		drop_help(call.gx, seq);
+		if (!gx_uring_run_wait(call.gx->uring, left_run, &call))
+			return 0;
+		if (gx_now_ns() >= until_ns)
+			break;
+		nanosleep(&(struct timespec){.tv_nsec = MEM_FREE_NAP_NS}, NULL);
+	}
+	if (own) /* it goes when it can */
+		return 0;
+	return gx_fail(-EAGAIN, "a core that another thread turns has not let go of this memory: "
+				"have it turned, and free the memory again before it is used for "
+				"something else");
 }
 
 GX_EXPORT void *gx_mem_addr(const struct gx_mem *mem)
@@ -449,6 +573,8 @@ out:
 
 static int copy_check(const struct gx_mem *mem, uint64_t off, uint64_t len)
 {
+	if (mem_is_dead(mem))
+		return gx_fail(-EINVAL, "this memory was freed");
 	if (off > mem->len || len > mem->len - off)
 		return gx_fail(-ERANGE, "bytes %llu to %llu are outside of %llu",
 			       (unsigned long long)off, (unsigned long long)(off + len),
@@ -496,28 +622,30 @@ static void share_gpu(struct gx_mem *mem, unsigned access)
 		mem->fd = mem->share.fd;
 }
 
-GX_EXPORT int gx_mem_share(struct gx_mem *mem, const char *name, unsigned access)
+/* A free place of the table for @name. Return: its index, -errno with gx_error(). */
+static int share_place(const struct gx *gx, const char *name)
 {
-	struct gx *gx = mem->gx;
-	unsigned free_at = GX_REGIONS_MAX;
-	uint64_t r;
+	int at = -1;
 
-	if (!name[0] || strlen(name) >= GX_NAME_MAX)
-		return gx_fail(-EINVAL, "a region's name has 1 to %d bytes", GX_NAME_MAX - 1);
-	if (mem->shared)
-		return gx_fail(-EEXIST, "this memory is region '%s' already", mem->name);
-	for (unsigned i = GX_REGIONS_MAX; i-- > 0;) {
-		struct gx_mem *m = atomic_load(&gx->region[i]);
+	for (int i = GX_REGIONS_MAX; i-- > 0;) {
+		const struct gx_mem *m = atomic_load(&gx->region[i]);
 
 		if (m && !strcmp(m->name, name))
 			return gx_fail(-EEXIST, "there is a region '%s' already", name);
 		if (!m)
-			free_at = i;
+			at = i;
 	}
-	if (free_at == GX_REGIONS_MAX)
-		return gx_fail(-ENOSPC, "at most %d regions", GX_REGIONS_MAX);
-	if (gx_random(&r, sizeof(r)))
-		return gx_fail(-EIO, "no random numbers");
+	return at < 0 ? gx_fail(-ENOSPC, "at most %d regions", GX_REGIONS_MAX) : at;
+}
+
+static int share_check(const struct gx_mem *mem, const char *name, unsigned access)
+{
+	const struct gx *gx = mem->gx;
+
+	if (mem_is_dead(mem))
+		return gx_fail(-EINVAL, "region '%s': its memory was freed", name);
+	if (mem->shared)
+		return gx_fail(-EEXIST, "this memory is region '%s' already", mem->name);
 	if (gx->pool && mem->kind == GX_MEM_HOST && mem->len && access & GX_ACCESS_PUT &&
 	    !mem_is_mapped(mem))
 		return gx_fail(
@@ -525,6 +653,21 @@ GX_EXPORT int gx_mem_share(struct gx_mem *mem, const char *name, unsigned access
 			"region '%s': its host memory cannot be registered with cuda:%d, which has "
 			"the bounce pool: take --bounce host",
 			name, gx->pool_gpu->device);
+	return 0;
+}
+
+/* One at a time, so that two threads never take one place, or one name. */
+static int share(struct gx_mem *mem, const char *name, unsigned access)
+{
+	struct gx *gx = mem->gx;
+	int ret = share_check(mem, name, access);
+	int at = ret ? ret : share_place(gx, name);
+	uint64_t r;
+
+	if (at < 0)
+		return at;
+	if (gx_random(&r, sizeof(r)))
+		return gx_fail(-EIO, "no random numbers");
 	share_gpu(mem, access);
 	/* What cannot be protected from writing is not exported: packets carry it. */
 	if (mem->kind == GX_MEM_HOST && mem->fd >= 0 &&
@@ -534,9 +677,36 @@ GX_EXPORT int gx_mem_share(struct gx_mem *mem, const char *name, unsigned access
 	}
 	memcpy(mem->name, name, strlen(name) + 1);
 	mem->access = access;
-	mem->token = (r & 0x7fffffffffffff00ull) | free_at;
+	mem->token = (r & 0x7fffffffffffff00ull) | (unsigned)at;
 	mem->shared = true;
 	/* Pairs with the acquire where a token is looked up. */
-	atomic_store_explicit(&gx->region[free_at], mem, memory_order_release);
+	atomic_store_explicit(&gx->region[at], mem, memory_order_release);
 	return 0;
+}
+
+struct share_call {
+	struct gx_mem *mem;
+	const char *name;
+	unsigned access;
+	char why[256];
+};
+
+static int share_run(void *arg)
+{
+	struct share_call *call = arg;
+	int ret = share(call->mem, call->name, call->access);
+
+	snprintf(call->why, sizeof(call->why), "%s", gx_error());
+	return ret;
+}
+
+GX_EXPORT int gx_mem_share(struct gx_mem *mem, const char *name, unsigned access)
+{
+	struct share_call call = {.mem = mem, .name = name, .access = access};
+	int ret;
+
+	if (!name[0] || strlen(name) >= GX_NAME_MAX)
+		return gx_fail(-EINVAL, "a region's name has 1 to %d bytes", GX_NAME_MAX - 1);
+	ret = gx_uring_run_wait(mem->gx->uring, share_run, &call);
+	return ret ? gx_fail(ret, "%s", call.why) : 0;
 }

@@ -258,6 +258,7 @@ static int open_region(struct pkt_ep *e, const struct gx_wire_rec *rec, struct i
 	if (mem->kind == GX_MEM_HOST && e->link->q->rx_gpu && rec->len && !mem_is_mapped(mem))
 		return -EIO; /* gx_mem_share() refuses it: registered later, and in vain */
 	m->dst = mem->addr + rec->off;
+	m->mem = mem;
 	*gpu = mem->gpu;
 	return 0;
 }
@@ -281,6 +282,7 @@ static int open_slot(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_
 	s->bound = true;
 	m->op = s->op;
 	m->dst = (char *)op->src;
+	m->mem = op->mem;
 	m->tag = rec->imm;
 	*gpu = op->gpu;
 	return 0;
@@ -924,4 +926,27 @@ bool rx_reap(struct link_pkt *l, uint64_t now_ns)
 		worked |= reap_q(l, l->bqs[i], now_ns);
 	link_release_flush(l);
 	return worked;
+}
+
+/* ---- memory that was freed ---- */
+
+void rx_drop(struct pkt_ep *e, struct drop *d)
+{
+	for (uint32_t k = 0; k < GX_WIRE_MIDS; k++) {
+		struct in_msg *m = &e->in[k];
+
+		if (m->state == IN_FREE || m->state == IN_DONE || !mem_is_dead(m->mem))
+			continue;
+		if (!e->err)
+			in_refuse(e, m, -ENOENT);
+		if (m->pending)
+			drop_hold(d, m->mem);
+	}
+}
+
+void rx_settle(struct link_pkt *l, uint64_t now_ns)
+{
+	rx_reap(l, now_ns);
+	rx_flush(l, true, now_ns);
+	rx_reap(l, now_ns);
 }

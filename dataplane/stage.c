@@ -177,3 +177,16 @@ uint32_t stage_chunk_b(const struct stage *s)
 {
 	return s->chunk_b;
 }
+
+uint32_t stage_ticket(const struct stage *s)
+{
+	return s->ticket;
+}
+
+bool stage_is_past(const struct stage *s, uint32_t ticket)
+{
+	for (unsigned i = 0; i < s->nr && !s->err; i++)
+		if (!buf_copied(s, i) && (int32_t)(ticket - s->buf[i].ticket) >= 0)
+			return false;
+	return true;
+}

@@ -45,4 +45,9 @@ bool stage_reap(struct stage *s, uint64_t now_ns);
 int stage_err(const struct stage *s);
 uint32_t stage_chunk_b(const struct stage *s);
 
+/** stage_ticket() - Of the last copy that was begun. stage_is_past(): have all up to @ticket ended?
+ * After a time-out or a fault they count as ended: what they may still do is read. */
+uint32_t stage_ticket(const struct stage *s);
+bool stage_is_past(const struct stage *s, uint32_t ticket);
+
 #endif

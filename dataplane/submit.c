@@ -722,6 +722,34 @@ static bool submit_poll(void *arg, uint64_t now_ns)
 	return worked;
 }
 
+/* Records that lie in a ring are taken: they end as they are looked at. */
+void submit_drop(struct gx_core *core)
+{
+	struct submit_core *s = core->submit;
+	struct sub_wait **at = &s->head;
+
+	for (struct sub_lane *l = s->lanes; l; l = l->next)
+		for (uint32_t n = 0; n < SUB_PER_RECORD * l->q->depth && lane_take(s, l); n++)
+			;
+	while (*at) {
+		struct sub_wait *w = *at;
+
+		if (mem_is_dead(w->op.mem))
+			wait_fail(s, at, -ECANCELED);
+		else
+			at = &w->next;
+	}
+	for (struct gx_ep *ep = s->pend; ep; ep = ep->pend_next)
+		for (struct sub_rec *r = ep->pend_head, *next; r; r = next) {
+			next = r->next;
+			if (!mem_is_dead(r->op.mem))
+				continue;
+			pend_remove(ep, r);
+			rec_fail(r, -ECANCELED);
+		}
+	pend_forget(s);
+}
+
 /* ---- control path: cores ---- */
 
 int submit_core_open(struct gx_core *core)

@@ -38,5 +38,7 @@ int submit_cancel(struct gx_ep *ep, uint64_t user);
 /** submit_ep_fail() - The endpoint fails: so do operations that its link has not seen yet. Before
  * the link is told. */
 void submit_ep_fail(struct gx_ep *ep, int err);
+/** submit_drop() - Operations with memory that was freed end before a link sees them. */
+void submit_drop(struct gx_core *core);
 
 #endif

@@ -723,14 +723,21 @@ static bool tx_reap(struct link_pkt *l)
 	return n > 0;
 }
 
-bool tx_poll(struct link_pkt *l, uint64_t now_ns)
+bool tx_settle(struct link_pkt *l, uint64_t now_ns)
 {
 	bool worked = tx_reap(l);
-	unsigned nr = l->nr_live;
 
 	for (unsigned i = 0; i < l->nr_gpus; i++)
 		if (l->stage[i])
 			worked |= stage_reap(l->stage[i], now_ns);
+	return worked;
+}
+
+bool tx_poll(struct link_pkt *l, uint64_t now_ns)
+{
+	bool worked = tx_settle(l, now_ns);
+	unsigned nr = l->nr_live;
+
 	if (!nr)
 		return worked;
 	if (++l->rover >= nr)

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include "gx/gx.h"
@@ -507,6 +508,35 @@ static void fails__after_the_region_is_freed(void **state)
 	assert_int_equal(r->client.status, -ENOENT);
 }
 
+/* Memory of ours that is freed while a long copy reads or writes it. */
+static void fails__after_our_memory_is_freed(void **state)
+{
+	struct rig *r = *state;
+
+	for (int kind = GX_OP_PUT; kind <= GX_OP_GET; kind++) {
+		struct gx_op op = op_to(&r->client, kind, "kv");
+		struct gx_mem *mem;
+		char *bytes = mmap(NULL, KV_B, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+				   -1, 0);
+
+		assert_true(bytes != MAP_FAILED);
+		assert_int_equal(gx_mem_reg(r->client.gx, GX_MEM_HOST, 0, bytes, KV_B, &mem), 0);
+		r->client.nr_done = r->client.nr_local = 0;
+		op.mem = mem;
+		op.flags = GX_OP_LOCAL;
+		op.len = KV_B;
+		assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+		turn(&r->client);
+		assert_int_equal(r->client.nr_done, 0);
+		assert_int_equal(gx_mem_free(mem), 0);
+		assert_int_equal(munmap(bytes, KV_B), 0);
+		UNTIL(r, r->client.nr_done == 1);
+		assert_int_equal(r->client.status, -ECANCELED);
+		assert_int_equal(r->client.nr_local, kind == GX_OP_PUT);
+		assert_int_equal(gx_post(r->client.ep, &op, 1), -EINVAL);
+	}
+}
+
 /* ---- What connections share ---- */
 
 static uint64_t ctl_stat(const struct end *e, enum gx_stat_id id)
@@ -791,6 +821,7 @@ int main(void)
 		T(packets__send_and_receive),
 		T(fails__with_its_reason),
 		T(fails__after_the_region_is_freed),
+		T(fails__after_our_memory_is_freed),
 		T(maps__once_for_all_connections),
 		T(maps__what_was_made_again),
 		T(cancel__a_long_put),

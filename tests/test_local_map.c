@@ -602,7 +602,7 @@ static void lost__memory_that_is_freed(void **state)
 	local_lost(&r->conn);
 	r->put->share.kind = GX_GPU_SHARE_IPC;
 	gx_mem_free(r->put);
-	assert_true(r->put->dying);
+	assert_true(r->put->dead && !r->put->gone);
 	assert_int_equal(gx_uring_run_wait(r->gx->uring, reap_run, r->gx), 3);
 	local_close(&r->conn);
 	child_end(child);

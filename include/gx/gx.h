@@ -184,11 +184,25 @@ int gx_mem_alloc(struct gx *gx, enum gx_mem_kind kind, int device, uint64_t len,
  * caller's. [control] */
 int gx_mem_reg(struct gx *gx, enum gx_mem_kind kind, int device, void *addr, uint64_t len,
 	       struct gx_mem **out);
-/** gx_mem_free() - Deregister, and free what gx_mem_alloc() made. Nothing may be posted on it here;
- * peers can name a region no more, and what they have under way in it is no danger: then it goes
- * when the last connection has ended; a GPU's that is named by cudaIpc, when no process that left
- * without a word may still write to it. [control] */
-void gx_mem_free(struct gx_mem *mem);
+/**
+ * gx_mem_free() - Deregister, and free what gx_mem_alloc() made. [control]
+ * Nothing new may be posted with it. What is under way with it ends: operations of this process
+ * with -ECANCELED, puts of peers with -ENOENT, gets of peers with -ENOENT or -ECANCELED; peers can
+ * name the region no more.
+ *
+ * Memory of gx_mem_reg() is the caller's when this returns 0, and nothing of gx touches it any
+ * more. So the call waits until each core has let go of it: for the next turn of one that another
+ * thread turns, and for GPU copies that have begun. One that the calling thread turns need not be
+ * turned. A peer on this host that has mapped a GPU's memory itself, by the local link, ends what it
+ * has begun there; that is not waited for.
+ * Memory of gx_mem_alloc() goes as soon as nothing uses it, perhaps after the call. A GPU's that
+ * cudaIpc names goes when the connections that were told of it have ended, and no process that left
+ * without a word may still write to it.
+ * Return: 0; -EAGAIN: within gx_opts.gpu_timeout_ns and a second a core was not turned: memory of
+ * gx_mem_reg() is still in use then, have the core turned and call again; -EINVAL: it was freed
+ * before.
+ */
+int gx_mem_free(struct gx_mem *mem);
 void *gx_mem_addr(const struct gx_mem *mem); /* host address, or the device's */
 uint64_t gx_mem_len(const struct gx_mem *mem);
 enum gx_mem_kind gx_mem_kind_of(const struct gx_mem *mem);
