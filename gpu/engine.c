@@ -50,7 +50,7 @@ struct gx_engine_queue {
 	struct gx_engine_queue_opts opts;
 	uint32_t *link;	       /* GPU memory for ordered gathers, or NULL */
 	uint8_t *stage;	       /* pinned, or NULL */
-	uint32_t stage_ticket; /* who uses it */
+	uint32_t stage_ticket; /* who used it last */
 	struct gx_gpu_copy list[ENGINE_COPIES];
 };
 
@@ -172,6 +172,11 @@ GX_EXPORT void gx_engine_unimport(struct gx_engine *e, void *ptr)
 
 /* ---- queues ---- */
 
+static uint32_t *ticket_flag(struct gx_engine_queue *q, uint32_t ticket)
+{
+	return &q->flags[ticket & (ENGINE_TICKETS - 1)];
+}
+
 static int queue_stage(struct gx_engine_queue *q)
 {
 	size_t len = q->opts.stage_b;
@@ -193,6 +198,14 @@ static size_t queue_link_b(const struct gx_engine_queue *q)
 	return ((size_t)q->opts.order_rows + q->opts.order_pairs) * sizeof(uint32_t);
 }
 
+/* @last was the last ticket, and all before it are done. */
+static void queue_tickets(struct gx_engine_queue *q, uint32_t last)
+{
+	for (uint32_t i = 0; i < ENGINE_TICKETS; i++)
+		*ticket_flag(q, last - i) = last - i;
+	q->ticket = q->stage_ticket = last;
+}
+
 static int queue_fill(struct gx_engine_queue *q)
 {
 	struct gx_engine *e = q->engine;
@@ -202,6 +215,7 @@ static int queue_fill(struct gx_engine_queue *q)
 	q->flags = e->ops->flag_alloc(e->gpu, ENGINE_FLAGS);
 	if (!q->flags)
 		return -ENOMEM;
+	queue_tickets(q, gx_gpu_count_from());
 	ret = e->ops->stream_open(e->gpu, GX_STREAM_UNPACK, &q->stream);
 	if (!ret && queue_link_b(q))
 		ret = e->ops->mem_alloc(e->gpu, queue_link_b(q), &link);
@@ -253,11 +267,6 @@ GX_EXPORT int gx_engine_poll(struct gx_engine_queue *q)
 	return q->engine->ops->fault(q->stream);
 }
 
-static uint32_t *ticket_flag(struct gx_engine_queue *q, uint32_t ticket)
-{
-	return &q->flags[ticket & (ENGINE_TICKETS - 1)];
-}
-
 static uint32_t *ticket_bad(struct gx_engine_queue *q, uint32_t ticket)
 {
 	return ticket_flag(q, ticket) + ENGINE_TICKETS + 1;
@@ -297,7 +306,7 @@ static int ticket_next(struct gx_engine_queue *q, uint32_t *ticket)
 {
 	uint32_t next = q->ticket + 1;
 
-	if (next > ENGINE_TICKETS && gx_engine_result(q, next - ENGINE_TICKETS) == -EINPROGRESS)
+	if (gx_engine_result(q, next - ENGINE_TICKETS) == -EINPROGRESS)
 		return -EAGAIN;
 	*ticket_bad(q, next) = 0;
 	*ticket = next;
@@ -526,7 +535,7 @@ static int gather_cpu(struct gx_engine_queue *q, const struct gx_gather *g, uint
 	if ((uint64_t)g->nr * g->row_b > q->opts.stage_b)
 		return engine_fail(-ENOSPC,
 				   "gather by the CPU: open the queue with a larger stage_b");
-	if (q->stage_ticket && gx_engine_result(q, q->stage_ticket) == -EINPROGRESS)
+	if (gx_engine_result(q, q->stage_ticket) == -EINPROGRESS)
 		return -EAGAIN;
 	ret = gather_copies(q, g, q->stage, t);
 	if (!ret)

@@ -6,6 +6,7 @@
 #include "gpu_priv.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static _Thread_local char why_text[256];
@@ -22,6 +23,13 @@ void gx_gpu_why_set(const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(why_text, sizeof(why_text), fmt, ap);
 	va_end(ap);
+}
+
+uint32_t gx_gpu_count_from(void)
+{
+	const char *from = getenv("GX_COUNT_FROM");
+
+	return from ? (uint32_t)strtoul(from, NULL, 0) : 0;
 }
 
 const char *gx_unpack_name(enum gx_unpack mode)

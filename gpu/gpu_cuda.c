@@ -199,7 +199,10 @@ static int stage_open(struct cuda_gpu *g, struct cuda_stage *st)
 {
 	st->mem = cuda_pinned_alloc(g, CUDA_STAGE_B);
 	st->seq_done = cuda_pinned_alloc(g, sizeof(*st->seq_done));
-	return st->mem && st->seq_done ? 0 : -ENOMEM;
+	if (!st->mem || !st->seq_done)
+		return -ENOMEM;
+	st->out_head = st->out_tail = *st->seq_done = gx_gpu_count_from();
+	return 0;
 }
 
 static void resident_close(struct cuda_gpu *g, struct cuda_resident *res)
@@ -210,6 +213,24 @@ static void resident_close(struct cuda_gpu *g, struct cuda_resident *res)
 		cu.cuMemFree_v2(cuda_ptr(res->dev));
 	cuda_pinned_free(g, res->ring.shared);
 	free(res);
+}
+
+static int resident_count_from(struct cuda_gpu *g, struct cuda_resident *res, uint32_t from)
+{
+	struct gx_res_dev *image;
+	int ret;
+
+	if (!from)
+		return 0;
+	image = calloc(1, sizeof(*image));
+	if (!image)
+		return -ENOMEM;
+	gx_res_begin(&res->ring, image, from);
+	ret = CUDA_TRY(cuMemcpyHtoDAsync_v2, cuda_ptr(res->dev), image, sizeof(*image), g->ctl);
+	if (!ret)
+		ret = CUDA_TRY(cuStreamSynchronize, g->ctl);
+	free(image);
+	return ret;
 }
 
 static int resident_open(struct cuda_gpu *g, bool loose, struct cuda_resident **out)
@@ -228,7 +249,8 @@ static int resident_open(struct cuda_gpu *g, bool loose, struct cuda_resident **
 	if (ret)
 		return ret;
 	res->dev = (struct gx_res_dev *)(uintptr_t)dev;
-	return cuda_mem_clear(g, dev, sizeof(*res->dev));
+	ret = cuda_mem_clear(g, dev, sizeof(*res->dev));
+	return ret ? ret : resident_count_from(g, res, gx_gpu_count_from());
 }
 
 static void stream_free(struct cuda_gpu *g, struct cuda_stream *s)
@@ -256,6 +278,7 @@ static int stream_fill(struct cuda_gpu *g, struct cuda_stream *s, enum gx_stream
 		return ret;
 	s->counters = (uint32_t *)(uintptr_t)counter;
 	s->gather_counter = s->counters + words;
+	s->launch_nr = gx_gpu_count_from();
 	ret = cuda_mem_clear(g, counter, len);
 	if (!ret && g->unpack == GX_UNPACK_HOST)
 		ret = stage_open(g, &s->stage);

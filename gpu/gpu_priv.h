@@ -12,6 +12,10 @@
 /** gx_gpu_why_set() - What gx_gpu_why() says on this thread from now on. */
 void gx_gpu_why_set(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/** gx_gpu_count_from() - Where the 32-bit counters of streams, rings and tickets begin: 0, or, for
+ * tests of what happens when they wrap, GX_COUNT_FROM of the environment. */
+uint32_t gx_gpu_count_from(void);
+
 struct gx_engine;
 struct gx_load_code;
 

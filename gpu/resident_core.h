@@ -201,6 +201,31 @@ struct gx_res_ring {
 	uint64_t since_ns;   /* when the oldest launch under way may have begun */
 };
 
+/* Room between what is remembered and 2^31 before now, in jobs or launches. */
+#define GX_RES_MEMORY 0x7fffffe8u
+
+/**
+ * gx_res_begin() - For tests: as if @from jobs and as many launches had come and gone, the last
+ * copy and the last STOP among them so long ago that they are about to seem ahead.
+ * @dev: what the GPU's memory is to be
+ */
+static inline void gx_res_begin(struct gx_res_ring *r, struct gx_res_dev *dev, uint32_t from)
+{
+	r->head = r->tail = r->launched = r->ended = from;
+	r->copies = r->stopped = from - GX_RES_MEMORY;
+	r->shared->ended = dev->leaving = dev->stop_to = from;
+	for (uint32_t slot = 0; slot < GX_RES_RING; slot++) {
+		uint32_t last = gx_res_done_from(from, slot);
+
+		r->shared->done[slot] = dev->done[slot] = last;
+		for (uint32_t i = 0; i < GX_RES_WORDS; i++)
+			r->shared->slot[slot].word[i] = dev->slot[slot].word[i] = (uint64_t)last
+										  << 32;
+	}
+	for (uint32_t i = 0; i < GX_RES_BLOCKS_MAX; i++)
+		dev->cursor[i] = from;
+}
+
 /**
  * gx_res_room() - Jobs that can be posted. Notes what is done; a copy that is done long ago is
  * forgotten, lest it seems to lie ahead once 2^31 jobs have been posted without another.

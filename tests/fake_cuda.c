@@ -133,8 +133,11 @@ static uint32_t crc_run(const struct gx_unpack_arg *arg)
 
 	for (uint32_t i = 0; arg->crc && i < b->nr; i++) {
 		const uint8_t *src = (const uint8_t *)(uintptr_t)(b->src_base + b->desc[i].src_off);
+		uint16_t seg = arg->only ? 0 : b->aux[i].seg;
 		uint32_t crc = ~0u;
 
+		if (seg >= b->nr_seg || !gx_desc_fits(&b->desc[i], &b->seg[seg]))
+			continue; /* refused: nobody reads it */
 		for (uint32_t k = 0; k < b->desc[i].len; k++)
 			crc = gx_crc_step(crc, src[k]);
 		if (b->aux[i].flags & GX_AUX_CRC && ~crc != b->aux[i].crc) {
@@ -199,17 +202,31 @@ static void resident_laid(const struct gx_res_args *a, uint32_t cursor, struct g
 	job->arg.block.desc = desc;
 }
 
-/* A job that waits for others finds them done: one comes after the other here. */
+/* One job comes after the other here: one that waits finds all done, or would wait for ever. */
+static void resident_wait(const struct gx_res_dev *dev, uint32_t wait_to)
+{
+	for (uint32_t slot = 0; slot < GX_RES_RING; slot++)
+		if ((int32_t)(dev->done[slot] - gx_res_done_from(wait_to, slot)) < 0) {
+			fprintf(stderr,
+				"fake CUDA: a job waits for %u, but of slot %u %u was the last\n",
+				wait_to, slot, dev->done[slot]);
+			abort();
+		}
+}
+
 static void resident_job(const struct gx_res_args *a, uint32_t cursor, const struct gx_res_job *job)
 {
 	uint32_t *done = &a->shared->done[cursor & (GX_RES_RING - 1)], worst = GX_BLOCK_OK;
 	bool copy = (job->kind & 255) == GX_RES_COPY;
 
+	if (job->kind & GX_RES_WAIT)
+		resident_wait(a->dev, job->wait_to);
 	for (uint32_t unit = 0; unit < job->arg.nr_unit; unit++)
 		worst = GX_MAX(worst, unit_run(&job->arg, job->step, unit));
 	if (job->arg.block.status)
 		__atomic_store_n(job->arg.block.status, copy ? job->value : worst,
 				 __ATOMIC_RELEASE);
+	a->dev->done[cursor & (GX_RES_RING - 1)] = cursor + 1;
 	__atomic_store_n(done, cursor + 1, __ATOMIC_RELEASE);
 }
 
@@ -227,6 +244,8 @@ static void resident_run(const struct gx_res_args *a)
 	uint64_t begin_ns = fake_now_ns(), last_ns = begin_ns, now_ns = begin_ns;
 	struct gx_res_job job;
 
+	if (!gx_res_stopped(a, a->dev->stop_to))
+		a->dev->stop_to = a->launch - 1;
 	while (!gx_res_stopped(a, a->dev->stop_to) && now_ns - begin_ns <= a->life_ns &&
 	       now_ns - last_ns <= a->idle_ns) {
 		now_ns = fake_now_ns();

@@ -6,6 +6,7 @@
  */
 #include <gx/engine.h>
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -396,6 +397,55 @@ static void result__many_out(void **state)
 	want_check(f);
 }
 
+/* What holds a stream until it is let go, or for some seconds. */
+struct hold {
+	unsigned (*queue)(void *stream, void (*fn)(void *arg), void *arg); /* cuLaunchHostFunc */
+	_Atomic bool over;
+};
+
+static void hold_run(void *arg)
+{
+	struct hold *h = arg;
+
+	for (unsigned ms = 0; ms < 5000 && !h->over; ms++)
+		usleep(1000);
+}
+
+static int hold_begin(void *arg, void *stream)
+{
+	struct hold *h = arg;
+
+	return h->queue(stream, hold_run, h) ? -EIO : 0;
+}
+
+/* 64 tickets and no more, whatever their numbers are; none is done before its work is. */
+static void result__64_out(void **state)
+{
+	struct fix *f = *state;
+	void *lib = dlopen("libcuda.so.1", RTLD_NOW);
+	struct hold h = {0};
+	uint32_t t[65];
+
+	if (how.device < 0)
+		skip();
+	h.queue = (unsigned (*)(void *, void (*)(void *), void *))dlsym(lib, "cuLaunchHostFunc");
+	for (unsigned round = 0; round < 3; round++) {
+		h.over = false;
+		assert_int_equal(gx_engine_call(f->q, hold_begin, &h, NULL), 0);
+		for (unsigned i = 0; i < 64; i++)
+			assert_int_equal(gx_engine_call(f->q, NULL, NULL, &t[i]), 0);
+		assert_int_equal(gx_engine_call(f->q, NULL, NULL, &t[64]), -EAGAIN);
+		for (unsigned i = 0; i < 64; i++) {
+			assert_int_equal(t[i], t[0] + i);
+			assert_int_equal(gx_engine_result(f->q, t[i]), -EINPROGRESS);
+		}
+		h.over = true;
+		for (unsigned i = 0; i < 64; i++)
+			assert_int_equal(gx_engine_wait(f->q, t[i], WAIT_NS), 0);
+	}
+	dlclose(lib);
+}
+
 /* --- unpack --- */
 
 static void unpack__one_launch(void **state)
@@ -623,6 +673,7 @@ static int suite_run(void)
 		TEST(gather__out_of_range),
 		TEST(gather__refused),
 		TEST(result__many_out),
+		TEST(result__64_out),
 		TEST(unpack__one_launch),
 		TEST(unpack__bounds),
 		TEST(unpack__check),
@@ -640,6 +691,24 @@ static int suite_run(void)
 					   tests, NULL, NULL);
 }
 
+/* Tickets, and what is below them, begin 24 before 2^31 and 2^32. */
+static int wrap_run(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(result__64_out),	  TEST(result__many_out),
+		TEST(unpack__one_launch), TEST(gather__engines),
+		TEST(gather__scatter),	  TEST(engine_copies__all_with_one_ticket),
+	};
+	int failed = 0;
+
+	setenv("GX_COUNT_FROM", "0x7fffffe8", 1);
+	failed += cmocka_run_group_tests_name("from 2^31 - 24", tests, NULL, NULL);
+	setenv("GX_COUNT_FROM", "0xffffffe8", 1);
+	failed += cmocka_run_group_tests_name("from 2^32 - 24", tests, NULL, NULL);
+	unsetenv("GX_COUNT_FROM");
+	return failed;
+}
+
 /* Return: tests that failed, 77: there is no such engine. */
 static int engine_run(enum gx_unpack_mode unpack)
 {
@@ -651,7 +720,7 @@ static int engine_run(enum gx_unpack_mode unpack)
 		printf("no engine: %s\n", gx_engine_why());
 		return ret == -ENODEV && !strstr(gx_engine_why(), "ERROR") ? 77 : 1;
 	}
-	failed = suite_run();
+	failed = suite_run() + wrap_run();
 	gx_engine_close(engine);
 	return failed ? 1 : 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One suite for every GPU backend: test_gpu [host|cuda], default host. Each backend is run in each
- * of its unpack modes. The whole destination is compared after every unpack, so that bytes beside a
- * fragment are guarded too. `cuda` exits 77 where there is no GPU, and says why.
+ * One suite for every GPU backend: test_gpu [host|cuda [wrap]], default host. Each backend is run
+ * in each of its unpack modes. The whole destination is compared after every unpack, so that bytes
+ * beside a fragment are guarded too. `cuda` exits 77 where there is no GPU, and says why.
  */
 #include "gx_internal/gpu.h"
 
@@ -30,6 +30,8 @@
 #define BLOCKS	18
 #define POISON	0xa5
 #define WAIT_NS 60000000000ull
+
+static uint64_t wait_ns = WAIT_NS;
 
 /* Which backend the group that runs now is about. */
 static const struct gx_gpu_ops *ops;
@@ -64,7 +66,7 @@ static void reap(struct fix *f)
 
 static void copy_wait(struct fix *f, const struct gx_gpu_copy list[], unsigned n)
 {
-	uint64_t end_ns = gx_now_ns() + WAIT_NS;
+	uint64_t end_ns = gx_now_ns() + wait_ns;
 	uint32_t value = ++f->flag_seq;
 
 	assert_int_equal(ops->copy(f->s, list, n, &f->flags[1], value, gx_now_ns()), 0);
@@ -159,7 +161,7 @@ static void frag_add(struct fix *f, unsigned b, uint32_t len)
 
 static uint32_t block_wait(struct fix *f, unsigned b)
 {
-	uint64_t end_ns = gx_now_ns() + WAIT_NS;
+	uint64_t end_ns = gx_now_ns() + wait_ns;
 	uint32_t status;
 
 	while (!(status = __atomic_load_n(f->b[b].status, __ATOMIC_ACQUIRE))) {
@@ -180,7 +182,7 @@ static void want_check(struct fix *f)
 /* Launch the first @n blocks, as many at a time as are taken. */
 static void blocks_launch(struct fix *f, unsigned n)
 {
-	uint64_t end_ns = gx_now_ns() + WAIT_NS;
+	uint64_t end_ns = gx_now_ns() + wait_ns;
 
 	for (unsigned at = 0; at < n;) {
 		unsigned k = ops->unpack(f->s, f->list + at, n - at, gx_now_ns());
@@ -807,7 +809,7 @@ static void user_copy(void *dst, const void *src, size_t len)
 
 static void mark_wait(const uint32_t *flag, uint32_t value, uint64_t due_ns)
 {
-	uint64_t end_ns = gx_now_ns() + WAIT_NS;
+	uint64_t end_ns = gx_now_ns() + wait_ns;
 
 	while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != value || gx_now_ns() < due_ns) {
 		sched_yield();
@@ -963,7 +965,7 @@ static void late__full_takes_no_more(void **state)
 static void copy__told_by_a_later_flag(void **state)
 {
 	struct fix *f = *state;
-	uint64_t end_ns = gx_now_ns() + WAIT_NS;
+	uint64_t end_ns = gx_now_ns() + wait_ns;
 
 	for (unsigned i = 0; i < 8; i++) {
 		struct gx_gpu_copy one = {f->dst + i * 1000, f->host + i * 5000, 1000};
@@ -1187,7 +1189,7 @@ static void stream_reopen(struct fix *f, enum gx_stream_kind kind)
 
 static void flag_wait(struct fix *f, const uint32_t *flag, uint32_t value)
 {
-	uint64_t end_ns = gx_now_ns() + WAIT_NS;
+	uint64_t end_ns = gx_now_ns() + wait_ns;
 
 	while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != value) {
 		reap(f);
@@ -1534,6 +1536,71 @@ static void resident__others_wait_bounded(void **state)
 		dlclose(lib);
 }
 
+/* --- counters that wrap: GX_COUNT_FROM begins 24 before --- */
+
+/* Jobs and launches on every kind of stream, through 2^31 or 2^32: small and large copies, blocks
+ * by one and by three, each found where it belongs. */
+static void wrap_rounds(struct fix *f, enum gx_stream_kind kind)
+{
+	stream_reopen(f, kind);
+	for (unsigned i = 0; i < 90; i++) {
+		size_t len = i % 8 == 5 ? 200000 : 1 + fix_random(f) % 9000;
+		struct gx_gpu_copy list[2] = {{f->dst + DST_B / 2 + 11 * i, f->host + 7 * i, len},
+					      {f->dst + DST_B - 4096, f->host + i, 4000}};
+		unsigned n = 1 + 2 * (i % 3 == 2);
+
+		for (unsigned k = 0; k < 2; k++)
+			memcpy(f->want + ((uint8_t *)list[k].dst - f->dst), list[k].src,
+			       list[k].len);
+		copy_wait(f, list, 2);
+		f->used = 0;
+		for (unsigned b = 0; b < n; b++) {
+			f->b[b].nr = 0;
+			frag_add(f, b, 1 + fix_random(f) % 100000);
+			frag_add(f, b, 1 + fix_random(f) % 9000);
+		}
+		blocks_launch(f, n);
+		for (unsigned b = 0; b < n; b++)
+			assert_int_equal(block_wait(f, b), GX_BLOCK_OK);
+		if (i % 9 == 0)
+			want_check(f);
+	}
+	want_check(f);
+	stream_reopen(f, GX_STREAM_UNPACK);
+}
+
+static void wrap__every_kind(void **state)
+{
+	wrap_rounds(*state, GX_STREAM_UNPACK);
+	wrap_rounds(*state, GX_STREAM_LAUNCH);
+	wrap_rounds(*state, GX_STREAM_RESIDENT);
+}
+
+/* No copy was ever among them: those of mode auto are the driver's. */
+static void wrap__blocks_alone(void **state)
+{
+	struct fix *f = *state;
+
+	for (unsigned i = 0; i < 100; i++)
+		block_one(f, 0, 1 + fix_random(f) % 9000);
+	want_check(f);
+}
+
+/* A launch for each, and no STOP. */
+static void wrap__launches(void **state)
+{
+	struct fix *f = *state;
+
+	stream_reopen(f, GX_STREAM_RESIDENT);
+	for (unsigned i = 0; i < 40; i++) {
+		usleep(400);
+		copy_one(f, f->dst + 100 * i, f->host + i, 1 + 100 * i);
+		memcpy(f->want + 100 * i, f->host + i, 1 + 100 * i);
+	}
+	stream_reopen(f, GX_STREAM_UNPACK);
+	want_check(f);
+}
+
 /* --- fake driver only: the GPU fails while it runs --- */
 
 static void fault__sticks_and_says_why(void **state)
@@ -1716,6 +1783,42 @@ static int resident_run(struct gx_gpu_cfg how)
 					   group_close);
 }
 
+/* Every mode, each with its kinds of streams. */
+static int wrap_run(const char *from)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(wrap__every_kind),
+		TEST(stream_close__work_outstanding),
+		/* The ring is the stream's own, too. */
+		TEST(wrap__blocks_alone),
+		TEST(wrap__launches),
+		TEST(auto__by_load),
+		TEST(resident__ring_full),
+		TEST(resident__order_of_kinds),
+		TEST(resident__lists_of_copies),
+		TEST(resident__refused_blocks_keep_their_status),
+		TEST(resident__lone_blocks),
+	};
+	const struct CMUnitTest some[] = {tests[0], tests[1]};
+	char name[80];
+	int failed = 0;
+
+	setenv("GX_COUNT_FROM", from, 1);
+	wait_ns = 10000000000;
+	ops = &gx_gpu_cuda_ops;
+	for (unsigned mode = GX_UNPACK_AUTO; mode < GX_UNPACK_NONE; mode++) {
+		cfg = (struct gx_gpu_cfg){.unpack = mode};
+		snprintf(name, sizeof(name), "%s from %s", gx_unpack_name(mode), from);
+		failed +=
+			mode == GX_UNPACK_AUTO || mode == GX_UNPACK_RESIDENT
+				? cmocka_run_group_tests_name(name, tests, group_open, group_close)
+				: cmocka_run_group_tests_name(name, some, group_open, group_close);
+	}
+	wait_ns = WAIT_NS;
+	unsetenv("GX_COUNT_FROM");
+	return failed;
+}
+
 /* tests/fake_cuda.c as libcuda.so.1: GX_FAKE_CUDA is set by who puts it in the library path. */
 static int fault_run(struct gx_gpu_cfg how)
 {
@@ -1768,7 +1871,13 @@ static int host_main(void)
 	return failed + late_run();
 }
 
-static int cuda_main(void)
+static int wraps_run(void)
+{
+	return wrap_run("0x7fffffe8") + wrap_run("0xffffffe8");
+}
+
+/* @only: "wrap", or NULL: all */
+static int cuda_main(const char *only)
 {
 	const struct gx_gpu_ops *c = &gx_gpu_cuda_ops;
 	int failed = 0;
@@ -1779,6 +1888,8 @@ static int cuda_main(void)
 		exit(strcmp(gx_gpu_why(), "built without nvcc") && gx_gpu_count() ? 1 : 77);
 	}
 	c->close(gpu);
+	if (only && !strcmp(only, "wrap"))
+		return wraps_run();
 	failed += common_run();
 	failed += share_run();
 	failed += suite_run(c, (struct gx_gpu_cfg){.unpack = GX_UNPACK_KERNEL});
@@ -1794,6 +1905,7 @@ static int cuda_main(void)
 	failed += auto_run();
 	failed += resident_run((struct gx_gpu_cfg){.unpack = GX_UNPACK_RESIDENT});
 	failed += resident_run((struct gx_gpu_cfg){.unpack = GX_UNPACK_RESIDENT, .sms = 1});
+	failed += wraps_run();
 	if (getenv("GX_FAKE_CUDA")) {
 		failed += fault_run((struct gx_gpu_cfg){.unpack = GX_UNPACK_KERNEL});
 		failed += fault_run((struct gx_gpu_cfg){.unpack = GX_UNPACK_RESIDENT});
@@ -1810,12 +1922,12 @@ int main(int argc, char **argv)
 	if (argc < 2 || !strcmp(argv[1], "host")) {
 		failed = host_main();
 	} else if (!strcmp(argv[1], "cuda")) {
-		failed = cuda_main();
+		failed = cuda_main(argc > 2 ? argv[2] : NULL);
 	} else if (!strcmp(argv[1], "import") &&
 		   argc == 4) { /* by mem_import__in_another_process */
 		failed = import_main(atoi(argv[2]), strtoull(argv[3], NULL, 10));
 	} else {
-		fprintf(stderr, "usage: %s [host|cuda]\n", argv[0]);
+		fprintf(stderr, "usage: %s [host|cuda [wrap]]\n", argv[0]);
 		return 2;
 	}
 	return failed ? 1 : 0;
