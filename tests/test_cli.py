@@ -1127,6 +1127,22 @@ def end_drains(tools):
 
 
 @case
+def end_drains_for_who_pauses(tools):
+    """A client that is not run for longer than the server looks for quiet has not ended."""
+    for link in LINKS:
+        with Server(tools) as s:
+            proc = under_load(tools, s, "-w", "1", "-D", "3", link=link)
+            proc.send_signal(signal.SIGSTOP)
+            s.proc.terminate()
+            s.wait_log("draining")
+            time.sleep(1.6)
+            expect(s.proc.poll() is None, "the server did not wait:", s.log())
+            proc.send_signal(signal.SIGCONT)
+            ended(proc).must(OK)
+            expect(s.proc.wait(timeout=20) == 0, s.log())
+
+
+@case
 def end_second_signal(tools):
     with Server(tools) as s:
         proc = under_load(tools, s, "-D", "30")

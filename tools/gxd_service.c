@@ -123,6 +123,8 @@ bool service_busy(struct service *svc)
 
 	pthread_mutex_lock(&svc->lock);
 	busy = svc->working || svc->head;
+	for (struct service_client *c = svc->clients; c && !busy; c = c->next)
+		busy = atomic_load(&c->leases) && !atomic_load(&c->down);
 	pthread_mutex_unlock(&svc->lock);
 	return busy;
 }
@@ -470,6 +472,7 @@ static struct json_t *op_lease(struct request *req)
 	if (holder)
 		return lease_held(req, &want, holder);
 	req->client->lease = want;
+	atomic_store(&req->client->leases, true);
 	return doc_pack("{}");
 }
 

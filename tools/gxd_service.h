@@ -59,6 +59,7 @@ struct service_client {
 	uint64_t echo_base;  /* offset in ours that is offset 0 there */
 	struct service_session *sessions;
 	struct service_lease lease;
+	_Atomic bool leases; /* it has a lease: it is in the middle of a run */
 };
 
 /** struct service_session - Receives posted for one lane of a client. Owner: core, but for what
@@ -137,7 +138,8 @@ int service_open(const struct service_opts *opts, struct service **out);
 void service_stop(struct service *svc);
 /** service_close() - After the cores have stopped and no callback can come. NULL is fine. */
 void service_close(struct service *svc);
-/** service_busy() - Is the worker at work, or are requests waiting? Any thread. */
+/** service_busy() - Is the worker at work, are requests waiting, or is a client in the middle of a
+ * run? Any thread. */
 bool service_busy(struct service *svc);
 /** service_clients() - Connections that there are. Any thread. */
 unsigned service_clients(struct service *svc);
