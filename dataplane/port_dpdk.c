@@ -163,7 +163,7 @@ struct dpdk_port {
 	uint32_t frame_max;
 	struct dpdk_addr sock;	/* memif: our socket, and the last interface number on it */
 	struct dpdk_dev holder; /* memif: keeps the socket open */
-	char dir[DPDK_PATH_MAX - 8];
+	struct dpdk_dir dir;
 	int sockets[DPDK_SOCKETS_MAX];
 	unsigned nr_sockets;
 	bool shared_started;
@@ -394,13 +394,14 @@ static void *eal_start_thread(void *arg)
 static int eal_start_run(struct eal_start *s)
 {
 	const char *was = getenv("RUNTIME_DIRECTORY");
-	char *old = was ? strdup(was) : NULL, dir[96];
+	char *old = was ? strdup(was) : NULL;
+	struct dpdk_dir dir;
 	pthread_t thread;
-	int ret = dpdk_dir_open("gx-eal", dir, sizeof(dir));
+	int ret = dpdk_dir_open("gx-eal", &dir);
 
 	if (ret)
 		goto out;
-	setenv("RUNTIME_DIRECTORY", dir, 1);
+	setenv("RUNTIME_DIRECTORY", dir.path, 1);
 	ret = -pthread_create(&thread, NULL, eal_start_thread, s);
 	if (!ret) {
 		pthread_join(thread, NULL);
@@ -410,7 +411,7 @@ static int eal_start_run(struct eal_start *s)
 		setenv("RUNTIME_DIRECTORY", old, 1);
 	else
 		unsetenv("RUNTIME_DIRECTORY");
-	dpdk_dir_close(dir);
+	dpdk_dir_close(&dir);
 	if (ret)
 		dpdk_why(ret, "cannot start", "EAL");
 out:
@@ -1707,10 +1708,10 @@ static int memif_open(struct dpdk_port *p, const struct gx_port_cfg *cfg)
 	p->p.caps.flags = GX_PORT_ORDERED | GX_PORT_LOSSLESS | GX_PORT_TRUST | GX_PORT_LOCAL;
 	if (p->server)
 		return 0;
-	ret = dpdk_dir_open("gx-memif", p->dir, sizeof(p->dir));
+	ret = dpdk_dir_open("gx-memif", &p->dir);
 	if (ret)
 		return ret;
-	snprintf(p->sock.path, sizeof(p->sock.path), "%s/sock", p->dir);
+	snprintf(p->sock.path, sizeof(p->sock.path), "%s/sock", p->dir.path);
 	/* As long as this device is there, which nobody connects to, the socket is. */
 	return memif_make(p, &p->holder, &p->sock);
 }
@@ -1760,7 +1761,7 @@ static void dpdk_port_close(struct gx_port *gp)
 		shared_close(p);
 	if (p->holder.made)
 		gate_call(memif_unmake_run, &p->holder);
-	dpdk_dir_close(p->dir);
+	dpdk_dir_close(&p->dir);
 	if (p->alias)
 		gx_arena_unmap(p->arena, p->alias, eal.len);
 	for (unsigned i = 0; i < p->nr_queues; i++)

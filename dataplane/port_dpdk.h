@@ -90,10 +90,18 @@ int dpdk_addr_get(const struct gx_port_addr *in, struct dpdk_addr *a); /* 0, -EP
  * when nothing is seen. */
 void dpdk_pci_hint(const char *name, char *buf, size_t room);
 
-/** dpdk_dir_open() / dpdk_dir_close() - A private folder (0700) for sockets; close removes it and
- * all in it. */
-int dpdk_dir_open(const char *name, char *path, size_t room);
-void dpdk_dir_close(const char *path);
+/** struct dpdk_dir - A private folder (0700) for sockets. */
+struct dpdk_dir {
+	char path[DPDK_PATH_MAX - 8]; /* "": none */
+	int lock;		      /* descriptor of it, locked as long as its process lives */
+};
+/**
+ * dpdk_dir_open() - Make one under XDG_RUNTIME_DIR or /tmp. Folders of the same @name and user
+ * whose processes have ended without a word (nobody holds their lock) are removed on this occasion.
+ * Return: 0, -EACCES. dpdk_dir_close() removes it and what is in it; none is fine.
+ */
+int dpdk_dir_open(const char *name, struct dpdk_dir *out);
+void dpdk_dir_close(struct dpdk_dir *dir);
 
 /** dpdk_huge_free_mb() - Free 2 MiB pages, in MiB; 0 too when there are 1 GiB pages, which DPDK
  * would prefer. */

@@ -8,6 +8,7 @@
 
 #include <arpa/inet.h>
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -17,12 +18,16 @@
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define NET_PORT_TRIES 32
+#define DIR_YOUNG_S    60    /* a folder younger than that may not be locked yet */
+#define DIR_SWEEP_MAX  65536 /* entries of /tmp that are looked at */
 #define NET_PORT_LOW   20000
 #define NET_PORT_SPAN  12000 /* below the kernel's own range for outgoing connections */
 
@@ -482,32 +487,77 @@ void dpdk_pci_hint(const char *name, char *buf, size_t room)
 
 /* ---- Folders and huge pages ---- */
 
-int dpdk_dir_open(const char *name, char *path, size_t room)
+static int dir_entry_remove(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	return remove(path);
+}
+
+static void dir_remove(const char *path)
+{
+	nftw(path, dir_entry_remove, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+/* "NAME-XXXXXX", ours, made a while ago (so that its lock would be there), and not locked. */
+static void dir_sweep_one(const char *base, const char *entry)
+{
+	char path[DPDK_PATH_MAX + 260];
+	struct stat st;
+	int fd;
+
+	snprintf(path, sizeof(path), "%.*s/%.255s", DPDK_PATH_MAX, base, entry);
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	if (!fstat(fd, &st) && st.st_uid == geteuid() && time(NULL) - st.st_mtime > DIR_YOUNG_S &&
+	    !flock(fd, LOCK_EX | LOCK_NB))
+		dir_remove(path);
+	close(fd);
+}
+
+static void dir_sweep(const char *base, const char *name)
+{
+	size_t len = strlen(name);
+	struct dirent *e;
+	DIR *d = opendir(base);
+
+	for (unsigned i = 0; d && i < DIR_SWEEP_MAX && (e = readdir(d)); i++)
+		if (!strncmp(e->d_name, name, len) && e->d_name[len] == '-' &&
+		    strlen(e->d_name) == len + strlen("-XXXXXX"))
+			dir_sweep_one(base, e->d_name);
+	if (d)
+		closedir(d);
+}
+
+int dpdk_dir_open(const char *name, struct dpdk_dir *out)
 {
 	const char *base = getenv("XDG_RUNTIME_DIR");
 
 	/* Two tries: the path of a socket in it must stay short. */
 	for (int i = 0; i < 2; i++, base = NULL) {
-		int n = snprintf(path, room, "%s/%s-XXXXXX", base && *base == '/' ? base : "/tmp",
-				 name);
+		const char *at = base && *base == '/' ? base : "/tmp";
+		int n = snprintf(out->path, sizeof(out->path), "%s/%s-XXXXXX", at, name);
 
-		if (n > 0 && (size_t)n < room && mkdtemp(path))
-			return 0;
+		if (n <= 0 || (size_t)n >= sizeof(out->path) || !mkdtemp(out->path))
+			continue;
+		out->lock = open(out->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		if (out->lock >= 0)
+			flock(out->lock, LOCK_EX | LOCK_NB);
+		dir_sweep(at, name);
+		return 0;
 	}
-	gx_port_why_set("port dpdk: cannot make the folder %.100s: %s", path, strerror(errno));
-	*path = 0;
+	gx_port_why_set("port dpdk: cannot make the folder %.100s: %s", out->path, strerror(errno));
+	*out->path = 0;
 	return -EACCES;
 }
 
-static int dir_remove(const char *path, const struct stat *st, int type, struct FTW *ftw)
+void dpdk_dir_close(struct dpdk_dir *dir)
 {
-	return remove(path);
-}
-
-void dpdk_dir_close(const char *path)
-{
-	if (*path)
-		nftw(path, dir_remove, 8, FTW_DEPTH | FTW_PHYS);
+	if (!*dir->path)
+		return;
+	dir_remove(dir->path);
+	if (dir->lock >= 0)
+		close(dir->lock);
+	*dir->path = 0;
 }
 
 static uint32_t huge_free(const char *size)

@@ -8,16 +8,20 @@
  * behind "dpdk:" (test_nic.py).
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "gx_internal/port.h"
@@ -656,6 +660,62 @@ static void options__address_and_prefix(void **state)
 	assert_int_equal(dpdk_args_parse("3b:00.0,ip=/24", &a), -EINVAL);
 }
 
+static void dir_made(const char *path, time_t age_s)
+{
+	struct timespec t[2] = {{.tv_sec = time(NULL) - age_s}, {.tv_sec = time(NULL) - age_s}};
+	char file[128];
+
+	assert_int_equal(mkdir(path, 0700), 0);
+	snprintf(file, sizeof(file), "%s/sock", path);
+	close(open(file, O_WRONLY | O_CREAT, 0600));
+	assert_int_equal(utimensat(AT_FDCWD, path, t, 0), 0);
+}
+
+static bool dir_is_there(const char *path)
+{
+	return !access(path, F_OK);
+}
+
+/* What a killed process left goes; what lives, is young, or has another name stays. */
+static void dir_open__sweeps(void **state)
+{
+	static const char *const names[] = {"gx-test-aaaaaa", "gx-test-bbbbbb", "gx-test-cccccc",
+					    "gx-test-long-dddddd"};
+	char base[] = "/tmp/gx-dirs-XXXXXX", path[4][64];
+	struct dpdk_dir one, two;
+	int fd;
+
+	assert_non_null(mkdtemp(base));
+	for (unsigned i = 0; i < 4; i++) {
+		snprintf(path[i], sizeof(path[i]), "%s/%s", base, names[i]);
+		dir_made(path[i], i == 1 ? 5 : 3600);
+	}
+	fd = open(path[2], O_RDONLY | O_DIRECTORY);
+	assert_int_equal(flock(fd, LOCK_EX), 0);
+	setenv("XDG_RUNTIME_DIR", base, 1);
+	assert_int_equal(dpdk_dir_open("gx-test", &one), 0);
+	assert_false(dir_is_there(path[0]));
+	assert_true(dir_is_there(path[1]) && dir_is_there(path[2]) && dir_is_there(path[3]));
+	/* The first one lives, however old it looks. */
+	utimensat(AT_FDCWD, one.path, (struct timespec[2]){{.tv_sec = 1}, {.tv_sec = 1}}, 0);
+	assert_int_equal(dpdk_dir_open("gx-test", &two), 0);
+	assert_true(dir_is_there(one.path));
+	dpdk_dir_close(&one);
+	dpdk_dir_close(&two);
+	dpdk_dir_close(&two); /* none is fine */
+	assert_false(dir_is_there(one.path) || dir_is_there(two.path));
+	unsetenv("XDG_RUNTIME_DIR");
+	close(fd);
+	for (unsigned i = 1; i < 4; i++) {
+		char file[128];
+
+		snprintf(file, sizeof(file), "%s/sock", path[i]);
+		unlink(file);
+		rmdir(path[i]);
+	}
+	assert_int_equal(rmdir(base), 0);
+}
+
 static void pci_hint__no_such_device(void **state)
 {
 	char hint[160];
@@ -672,6 +732,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(options__bad_ones_are_refused),
 		cmocka_unit_test(options__address_and_prefix),
 		cmocka_unit_test(pci_hint__no_such_device),
+		cmocka_unit_test(dir_open__sweeps),
 		cmocka_unit_test(arp__answers_for_our_address),
 		cmocka_unit_test(ring__loopback),
 		cmocka_unit_test(null__garbage_is_counted),
