@@ -40,7 +40,7 @@ LINKS = ("packet", "local")
 RESULT_KEYS = {"op", "size_b", "count", "p50_us", "avg_us", "p99_us", "p999_us", "GB_s", "cpu_pct", "sms", "checked_b",
                "wrong", "sha256"}
 PATH_KEYS = {"link", "port", "gpu", "bounce", "engine", "unpack", "integrity", "check", "quantum", "cores", "why"}
-TOP_KEYS = {"schema_version", "command", "env", "path", "results", "errors", "exit_code"}
+TOP_KEYS = {"schema_version", "command", "env", "path", "results", "errors", "interrupted", "exit_code"}
 
 CASES = []
 
@@ -517,7 +517,7 @@ def out_json_file(tools):
             expect(row["count"] == 200 and row["p99_us"] is not None and row["p999_us"] is None, row)
             expect(row["p50_us"] <= row["p99_us"] and row["wrong"] == 0 and row["sha256"] is None, row)
         expect(doc["path"]["port"] == "shm" and doc["path"]["why"], doc["path"])
-        expect(doc["errors"] == [] and doc["exit_code"] == 0 and doc["command"] == "put" and doc["env"], doc)
+        expect(doc["errors"] == [] and doc["exit_code"] == 0 and doc["interrupted"] is False and doc["command"] == "put" and doc["env"], doc)
         expect(ran.out.startswith("#"), ran)
         # It is there now.
         tools.gxperf("put", s.addr, "-s", "1K", "-n", "5", "-J", path).must(FAILED, str(path), "--force")
@@ -1186,6 +1186,113 @@ def end_client_killed(tools):
                 proc.kill()
                 proc.communicate()
                 tools.perf("put", s.addr, "-s", "64K", "-n", "20", "--link", link).clean()
+
+
+# --- told to end -------------------------------------------------------------------------------------------
+
+@contextlib.contextmanager
+def measuring(tools, *args, rows=0, seconds=1, ignore=()):
+    """A gxperf that has printed its path and @rows results, and some time went by; @folder is where -J FILE is."""
+    def signals(): # whoever runs the tests may ignore them
+        for signo in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(signo, signal.SIG_IGN if signo in ignore else signal.SIG_DFL)
+
+    with tempfile.TemporaryDirectory() as tmp:
+        proc = subprocess.Popen([tools.gxperf_path, *map(str, args), "-J", f"{tmp}/j"], stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=tools.env, preexec_fn=signals)
+        proc.folder = pathlib.Path(tmp)
+        try:
+            head = []
+            while len([line for line in head if not line.startswith("#")]) < rows or not head:
+                head.append(proc.stdout.readline())
+                expect(head[-1], "it ended after", head)
+            time.sleep(seconds)
+            yield proc
+        finally:
+            proc.kill()
+            proc.communicate()
+
+
+def stopped(proc, signo, nr_rows, cut, timeout=30):
+    """It ended by that signal, and has told of so many results, the last one cut short or not. Return: the last."""
+    ran = ended(proc, timeout).must(128 + signo)
+    doc = json.loads(proc.folder.joinpath("j").read_text())
+    rows = doc["results"]
+    expect(doc["interrupted"] and doc["exit_code"] == 128 + signo and f"# ended by {signal.Signals(signo).name}" in ran.out, doc, ran)
+    expect(len(rows) == nr_rows and [r.get("interrupted", False) for r in rows] == [False] * (nr_rows - cut) + [True] * cut, rows)
+    expect(os.listdir(proc.folder) == ["j"], os.listdir(proc.folder))
+    for row in rows:
+        expect(row["count"] > 0 and row["wrong"] == 0 and row["checked_b"] > 0, row)
+    return rows[-1] if rows else None
+
+
+@case
+def stop_keeps_what_was_measured(tools):
+    """The row under way becomes one of less time; those before it are there."""
+    with Server(tools) as s:
+        args = (s.addr, "--cores", CLIENT_CPU)
+        for command, signo in (("put", signal.SIGINT), ("get", signal.SIGTERM), ("send", signal.SIGINT), ("lat", signal.SIGTERM)):
+            with measuring(tools, command, *args, "-s", "4K", "-D", "60") as proc:
+                proc.send_signal(signo)
+                stopped(proc, signo, 1, True)
+        with measuring(tools, "put", *args, "-b", "4K", "-e", "64K", "-f", "16", "-n", "100000000", "-w", "1") as proc:
+            proc.send_signal(signal.SIGINT)
+            stopped(proc, signal.SIGINT, 1, True)
+        with measuring(tools, "put", *args, "-b", "4K", "-e", "1M", "-f", "16", "-D", "2", rows=1) as proc:
+            proc.send_signal(signal.SIGINT)
+            expect(stopped(proc, signal.SIGINT, 2, True)["size_b"] == 65536)
+        # They were the server's only trouble.
+        tools.perf("put", s.addr, "-s", "4K", "-n", "10").clean()
+
+
+@case
+def stop_does_not_wait_for_ever(tools):
+    """A server that stands still: after five seconds, or at once by a second signal, the results are written as they are."""
+    with Server(tools, "--timeout", "60") as s:
+        args = ("put", s.addr, "--cores", CLIENT_CPU, "-b", "4K", "-e", "64K", "-f", "16", "-D", "2", "--timeout", "60")
+        for again in (False, True):
+            with measuring(tools, *args, rows=1) as proc:
+                s.proc.send_signal(signal.SIGSTOP)
+                time.sleep(0.3)
+                begin = time.monotonic()
+                proc.send_signal(signal.SIGINT)
+                if again:
+                    time.sleep(0.5)
+                    proc.send_signal(signal.SIGINT)
+                try:
+                    # Over the local link messages come without the server; checking them does not.
+                    stopped(proc, signal.SIGINT, 1, False)
+                finally:
+                    s.proc.send_signal(signal.SIGCONT)
+                expect((time.monotonic() - begin < 4) == again, time.monotonic() - begin)
+
+
+@case
+def stop_of_others(tools):
+    """What is not asked ends at once, and keeps its rows; a signal that was ignored stays so; a file that did not come is not there."""
+    with measuring(tools, "allgather", "-g", "2", "--cores", "any", "-b", "4K", "-e", "1M", "-f", "256", "-D", "3", rows=1) as proc:
+        proc.send_signal(signal.SIGINT)
+        stopped(proc, signal.SIGINT, 1, False)
+    with Server(tools, "--timeout", "60") as s:
+        with measuring(tools, "put", s.addr, "--cores", CLIENT_CPU, "-s", "4K", "-D", "2", ignore=(signal.SIGINT,)) as proc:
+            proc.send_signal(signal.SIGINT)
+            ended(proc).must(OK)
+        with measuring(tools, "get", s.addr, "--cores", CLIENT_CPU, "--link", "packet", "-D", "60", "--timeout", "60") as proc:
+            # Beside it, one that never gets its turn.
+            s.proc.send_signal(signal.SIGSTOP)
+            proc.send_signal(signal.SIGTERM)
+            proc.send_signal(signal.SIGTERM)
+            ended(proc, 30)
+            s.proc.send_signal(signal.SIGCONT)
+        with tempfile.TemporaryDirectory() as tmp:
+            fifo = pathlib.Path(tmp, "fifo")
+            os.mkfifo(fifo)
+            reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+            with measuring(tools, "get", s.addr, "--cores", CLIENT_CPU, "--file", fifo, "-s", "32M") as proc:
+                proc.send_signal(signal.SIGINT)
+                ran = ended(proc, 30).must(128 + signal.SIGINT)
+                expect(json.loads(proc.folder.joinpath("j").read_text())["results"] == [], ran)
+            os.close(reader)
 
 
 # --- strangers --------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@
 #include "gxperf_coll.h"
 #include "gxperf_gang.h"
 #include "gxperf_plot.h"
+#include "stop.h"
 
 #include <argp.h>
 #include <errno.h>
@@ -16,11 +17,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define OPTS_SIZE	(1u << 20)
 #define OPTS_SIZE_END	(64u << 20)
 #define OPTS_DEPTH_MAX	4096
 #define OPTS_TIMEOUT_NS 5000000000ull
+#define STOP_GRACE_NS	5000000000ull
 #define OPTS_GATE_NS	86400000000000ull /* until overlap says otherwise */
 
 /* All that is parsed: the options proper, and where results go. */
@@ -469,17 +472,20 @@ static const struct command {
 	const char *args, *doc;
 	bool addr_may, addr_must;
 	bool own_args; /* its group takes the arguments */
+	enum { STOP_NOW, STOP_ROW, STOP_KILL } stop; /* upon a signal: see main_stop() */
 } commands[] = {
 	{"info", perf_info, info_groups, "[HOST:PORT]",
-	 "What this host has for gx; with an address, what the server there offers.", true, false},
-	{"put", perf_run, run_groups, "HOST:PORT", "Put data into the server's memory.", true,
-	 true},
-	{"get", perf_run, run_groups, "HOST:PORT", "Get data from the server's memory.", true,
-	 true},
+	 "What this host has for gx; with an address, what the server there offers.", true, false,
+	 .stop = STOP_KILL},
+	{"put", perf_run, run_groups, "HOST:PORT", "Put data into the server's memory.", true, true,
+	 .stop = STOP_ROW},
+	{"get", perf_run, run_groups, "HOST:PORT", "Get data from the server's memory.", true, true,
+	 .stop = STOP_ROW},
 	{"send", perf_run, plain_groups, "HOST:PORT",
-	 "Send tagged messages to receives that the server posts.", true, true},
+	 "Send tagged messages to receives that the server posts.", true, true, .stop = STOP_ROW},
 	{"lat", perf_lat, plain_groups, "HOST:PORT",
-	 "One-way latency: half the round trip of a put and its echo.", true, true},
+	 "One-way latency: half the round trip of a put and its echo.", true, true,
+	 .stop = STOP_ROW},
 	{"allgather", perf_coll, coll_groups, "",
 	 "All-gather among ranks: of this process (-g), or one a process.", false, false},
 	{"alltoall", perf_coll, coll_groups, "",
@@ -507,9 +513,10 @@ static const struct command {
 	 "Pictures, SVG and PNG, of what -J, --format json or jsonl, or tools/bench.py has "
 	 "written; "
 	 "several files in one. Needs gnuplot.",
-	 false, false, true},
+	 false, false, true, .stop = STOP_KILL},
 	{"demo", perf_demo, demo_groups, "",
-	 "Server and client as two pinned processes on this machine, in under 40 s.", false, false},
+	 "Server and client as two pinned processes on this machine, in under 40 s.", false, false,
+	 .stop = STOP_ROW},
 };
 
 #define NR_COMMANDS (sizeof(commands) / sizeof(commands[0]))
@@ -671,7 +678,8 @@ static const struct argp top_argp = {
 	       "  demo              server and client on this machine\n"
 	       "gxperf COMMAND --help lists the options. Sizes take K, M, G, T, powers of two; "
 	       "GB/s is 10^9.\n"
-	       "Exit status: 0 ok, 1 failed, 2 usage, 3 wrong data, 4 peer lost or time-out.",
+	       "Exit status: 0 ok, 1 failed, 2 usage, 3 wrong data, 4 peer lost or time-out, 128 "
+	       "and the number of a signal: ended by SIGINT or SIGTERM, rows until then are kept.",
 };
 
 static void print_version(FILE *out, struct argp_state *state)
@@ -695,6 +703,28 @@ static void command_argp_parse(struct cmdline *c, int argc, char **argv)
 	argv[0] = (char *)cmd->name;
 }
 
+/* The main thread did not end in time, or cannot be asked to. */
+static void main_last(void *arg, int signo)
+{
+	struct out *out = arg;
+
+	out_stop(out, signo);
+	_exit(out_close(out, out_wrong(out) ? PERF_WRONG : PERF_STOPPED + signo));
+}
+
+/* Of a command that looks for it, the row under way ends well; of others, the rows before it are
+ * kept. */
+static int main_stop(const struct command *cmd, struct out *out)
+{
+	int ret = 0;
+
+	if (cmd->stop != STOP_KILL)
+		ret = stop_open(cmd->stop == STOP_ROW ? STOP_GRACE_NS : 0, main_last, out);
+	if (ret)
+		out_error(out, "signals: %s", strerror(-ret));
+	return ret;
+}
+
 int main(int argc, char **argv)
 {
 	struct cmdline c = {
@@ -705,7 +735,7 @@ int main(int argc, char **argv)
 			 .size_factor = 2,
 			 .gx = {.size = sizeof(c.perf.gx), .peer_timeout_ns = OPTS_TIMEOUT_NS}}};
 	struct out *out;
-	int at;
+	int at, ret;
 
 	argp_program_version_hook = print_version;
 	argp_err_exit_status = PERF_USAGE;
@@ -723,5 +753,11 @@ int main(int argc, char **argv)
 	c.out.argv = argv + at;
 	if (out_open(&c.out, &out))
 		return PERF_FAILED;
-	return out_close(out, perf_dispatch(&c.perf, out));
+	ret = main_stop(command_find(c.perf.command), out) ? PERF_FAILED
+							   : perf_dispatch(&c.perf, out);
+	if (stop_asked()) {
+		out_stop(out, stop_asked());
+		ret = ret == PERF_WRONG ? ret : PERF_STOPPED + stop_asked();
+	}
+	return out_close(out, ret);
 }

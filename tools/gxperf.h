@@ -27,6 +27,8 @@ enum perf_status {
 	PERF_USAGE = 2,
 	PERF_WRONG = 3, /* payload was not what it must be */
 	PERF_LOST = 4,	/* peer lost, or a time-out */
+	/* Told to end by a signal, whose number main() adds. What has been measured is good. */
+	PERF_STOPPED = 128,
 };
 
 #define PERF_CONNS_MAX 1024

@@ -7,6 +7,7 @@
 
 #include "digest.h"
 #include "doc.h"
+#include "stop.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -298,6 +299,8 @@ static int conn_all(struct perf *perf)
 		return PERF_FAILED;
 	}
 	for (unsigned i = 0; i < perf->opts->nr_conns && !ret; i++) {
+		if (stop_asked())
+			return PERF_STOPPED;
 		perf->nr_conns = i + 1;
 		ret = conn_begin(perf, i);
 		if (!ret)
@@ -547,6 +550,8 @@ int perf_lease(struct perf *perf, uint64_t len, const char *content)
 			out_error(perf->out, "%s", held);
 			return PERF_FAILED;
 		}
+		if (stop_asked())
+			return PERF_STOPPED;
 		perf_nap(CONN_LEASE_NAP_NS);
 	}
 	return ret;

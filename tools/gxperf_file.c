@@ -9,6 +9,7 @@
 #include "digest.h"
 #include "doc.h"
 #include "newfile.h"
+#include "stop.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -216,6 +217,8 @@ static int file_slot_wait(struct file *f, uint64_t slot)
 	       (f->get ? SLOT_FULL : SLOT_EMPTY)) {
 		if (file_jobs_failed(f))
 			return PERF_FAILED; /* said by file_join() */
+		if (stop_asked())
+			return PERF_STOPPED;
 		if (gx_now() > end) {
 			out_error(f->perf.out, "nothing has moved for %u s",
 				  (unsigned)(FILE_STUCK_NS / 1000000000u));
@@ -234,6 +237,8 @@ static int file_pump(struct file *f)
 	for (uint64_t piece = 0; piece < f->nr_pieces && !ret; piece++) {
 		uint64_t slot = piece % FILE_SLOTS;
 
+		if (stop_asked())
+			return PERF_STOPPED;
 		if (gx_now() - told >= FILE_PROGRESS_NS) {
 			told = gx_now();
 			out_progress(f->perf.out, "%s of %s: %llu of %llu bytes",

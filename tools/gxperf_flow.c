@@ -8,6 +8,7 @@
 
 #include "doc.h"
 #include "gate.h"
+#include "stop.h"
 
 #include <errno.h>
 #include <string.h>
@@ -336,7 +337,9 @@ static bool flow_comps(struct flow_core *fc, uint64_t now)
  * without one would say nothing. */
 static bool flow_goes_on(const struct flow_core *fc, const struct flow *f)
 {
-	return !f->err && f->post != f->limit && (!fc->stopping || f->post == f->first);
+	if (f->err || fc->stopped || f->post == f->limit)
+		return false;
+	return !fc->stopping || f->post == f->first;
 }
 
 /* Nothing is under way, and nothing more is to be posted. */
@@ -367,6 +370,8 @@ enum perf_step flow_core_step(struct perf_job *job, uint64_t now)
 		fc->stopping = true;
 	if (fc->gated && gate_ends())
 		fc->stopping = true;
+	if (stop_asked())
+		fc->stopping = fc->stopped = true;
 	for (unsigned i = 0; i < fc->nr_flows; i++) {
 		struct flow *f = fc->flows[i];
 

@@ -79,6 +79,7 @@ struct flow_core {
 	uint64_t deadline_ns;	   /* 0: by the limits; each flow posts one message all the same */
 	uint64_t begin_ns, end_ns; /* set by the phase: first post, last completion */
 	bool stopping;
+	bool stopped;		     /* told to end by a signal */
 	bool gated;		     /* this phase goes by the gate: no limit but what it gives */
 	_Atomic uint64_t count;	     /* messages landed in this phase; main reads for progress */
 	struct check_result checked; /* of the groups looked at under way */

@@ -8,6 +8,7 @@
 
 #include "doc.h"
 #include "gate.h"
+#include "stop.h"
 
 #include <errno.h>
 #include <math.h>
@@ -95,7 +96,7 @@ static bool lat_allowed(struct lat *lat)
 
 static bool lat_over(const struct lat *lat, uint64_t now)
 {
-	if (lat->next == lat->limit || (lat->gated && gate_ends()))
+	if (lat->next == lat->limit || (lat->gated && gate_ends()) || stop_asked())
 		return true;
 	/* A phase without a message would say nothing. */
 	return lat->deadline_ns && now >= lat->deadline_ns && lat->next != lat->first;
@@ -363,8 +364,11 @@ static int lat_row(struct lat *lat, double cpu_pct, const struct check_result *r
 		.checked = lat->perf.opts->check,
 		.checked_b = res->checked_b,
 		.wrong = res->wrong,
+		.interrupted = stop_asked() && lat->next != lat->limit,
 	};
 
+	if (row.interrupted && !row.count)
+		return PERF_STOPPED;
 	perf_row_hist(&row, &lat->hist);
 	out_row(lat->perf.out, &row);
 	if (!res->wrong)
@@ -406,6 +410,8 @@ static int lat_size(struct lat *lat, uint64_t size)
 		ret = lat_poll_begin(lat);
 	if (!ret && warm)
 		ret = lat_phase(lat, warm, o->warm_given ? 0 : o->duration_ns / 10);
+	if (!ret && stop_asked())
+		ret = PERF_STOPPED;
 	if (!ret)
 		ret = perf_cpu(&lat->perf, &cpu[0]);
 	begin = gx_now();
@@ -419,7 +425,9 @@ static int lat_size(struct lat *lat, uint64_t size)
 		cpu_pct = perf_cpu_pct(cpu[1] - cpu[0], gx_now() - begin);
 	if (!ret && o->check)
 		ret = lat_verify(lat, &res);
-	return ret ? ret : lat_row(lat, cpu_pct, &res);
+	if (!ret)
+		ret = lat_row(lat, cpu_pct, &res);
+	return !ret && stop_asked() ? PERF_STOPPED : ret;
 }
 
 /* A byte of memory says nothing where bytes come in any order. */
@@ -507,12 +515,12 @@ int perf_lat(const struct perf_opts *opts, struct out *out)
 	for (uint64_t size = first; size <= last && !ret;
 	     size = size ? size * opts->size_factor : 1) {
 		ret = lat_size(lat, size);
-		if (ret == PERF_WRONG) {
+		if (ret == PERF_WRONG && !stop_asked()) {
 			worst = ret;
 			ret = PERF_OK;
 		}
 	}
 	perf_close(&lat->perf);
 	free(lat);
-	return ret ? ret : worst;
+	return ret && !(ret == PERF_STOPPED && worst) ? ret : worst;
 }

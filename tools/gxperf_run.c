@@ -7,6 +7,7 @@
 
 #include "doc.h"
 #include "gate.h"
+#include "stop.h"
 
 #include <errno.h>
 #include <math.h>
@@ -447,7 +448,7 @@ static int run_phase(struct run *run, uint64_t n, uint64_t duration_ns)
 
 		fc->deadline_ns = duration_ns ? now + duration_ns : 0;
 		fc->begin_ns = fc->end_ns = 0;
-		fc->stopping = false;
+		fc->stopping = fc->stopped = false;
 		fc->gated = gated;
 		atomic_store_explicit(&fc->count, 0, memory_order_relaxed);
 		hist_reset(&fc->hist);
@@ -582,6 +583,15 @@ static uint64_t run_elapsed(const struct run *run)
 	return end > begin ? end - begin : 1;
 }
 
+static bool run_stopped(const struct run *run)
+{
+	bool stopped = false;
+
+	for (unsigned c = 0; c < run->perf.nr_threads; c++)
+		stopped |= run->cores[c].stopped;
+	return stopped;
+}
+
 static int run_row(struct run *run, double cpu_pct, const struct check_result *res)
 {
 	const struct flow_plan *p = &run->plan;
@@ -597,8 +607,13 @@ static int run_row(struct run *run, double cpu_pct, const struct check_result *r
 		.checked = run->perf.opts->check,
 		.checked_b = res->checked_b,
 		.wrong = res->wrong,
+		.interrupted = run_stopped(run),
 	};
 
+	if (row.interrupted && !row.count) {
+		free(h);
+		return PERF_STOPPED;
+	}
 	if (!h) {
 		out_error(run->perf.out, "no memory");
 		return PERF_FAILED;
@@ -652,7 +667,7 @@ static int run_warm_timed(struct run *run, uint64_t warm, uint64_t group)
 	uint64_t duration = run->perf.opts->duration_ns, left = duration / 10, n = group, each = 1;
 	int ret = PERF_OK;
 
-	for (uint64_t done = 0; done < warm && n && !ret; done += n) {
+	for (uint64_t done = 0; done < warm && n && !ret && !stop_asked(); done += n) {
 		uint64_t begin = gx_now(), took;
 
 		n = u64_min(n, warm - done);
@@ -678,6 +693,8 @@ static int run_measure(struct run *run, double *cpu_pct)
 		ret = run_warm_timed(run, warm, group);
 	else if (warm)
 		ret = run_phase(run, warm, 0);
+	if (!ret && stop_asked())
+		ret = PERF_STOPPED;
 	if (!ret)
 		ret = run_poison_again(run);
 	if (!ret)
@@ -712,7 +729,9 @@ static int run_size(struct run *run, uint64_t size)
 		ret = run_verify(run, &res);
 	if (!ret)
 		ret = run_recv_stop(run, &res.wrong);
-	return ret ? ret : run_row(run, cpu_pct, &res);
+	if (!ret)
+		ret = run_row(run, cpu_pct, &res);
+	return !ret && stop_asked() ? PERF_STOPPED : ret;
 }
 
 /* ---- Life
@@ -852,12 +871,12 @@ static int run_all(struct run *run)
 	     size = size ? size * o->size_factor : 1) {
 		ret = run_size(run, size);
 		/* Wrong data at one size does not hide the others. */
-		if (ret == PERF_WRONG) {
+		if (ret == PERF_WRONG && !stop_asked()) {
 			worst = ret;
 			ret = PERF_OK;
 		}
 	}
-	return ret ? ret : worst;
+	return ret && !(ret == PERF_STOPPED && worst) ? ret : worst;
 }
 
 /* Cores first: they may still look at flows when a phase was given up. */

@@ -12,6 +12,8 @@
 
 #include <errno.h>
 #include <math.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,8 +23,12 @@
 #include <unistd.h>
 
 #define OUT_TEXT_MAX 1024
-#define OUT_SMALL    0.001	    /* below it five digits behind the point are too few */
-#define OUT_TELL_NS  10000000000ull /* between two lines of progress where there is no terminal */
+#define OUT_SMALL    0.001	   /* below it five digits behind the point are too few */
+#define OUT_TELL_NS  5000000000ull /* between two lines of progress where there is no terminal */
+
+/* Held while anything is printed or added to a document; by out_close() for good. */
+static pthread_mutex_t out_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static struct out *out_kept; /* closed, and not freed */
 
 struct out {
 	struct out_opts opts;
@@ -33,9 +39,10 @@ struct out {
 	uint64_t wrong;
 	unsigned nr_rows;
 	bool unchecked; /* some row was not checked */
+	int signo;	/* what ended the program, or 0 */
 	struct out_row last;
-	bool terminal; /* stderr is one */
-	bool progress; /* a progress line stands there */
+	bool terminal;	  /* stderr is one */
+	bool progress;	  /* a progress line stands there */
 	uint64_t told_ns; /* of the last progress, or of the start */
 };
 
@@ -121,21 +128,25 @@ void out_error(struct out *out, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
+	pthread_mutex_lock(&out_lock);
 	out_progress_end(out);
 	fprintf(stderr, "gxperf: %s\n", text);
 	doc_append(out->errors, doc_string(text));
+	pthread_mutex_unlock(&out_lock);
 }
 
 void out_note(struct out *out, const char *fmt, ...)
 {
 	va_list ap;
 
+	pthread_mutex_lock(&out_lock);
 	out_progress_end(out);
 	fputs("gxperf: ", stderr);
 	va_start(ap, fmt);
 	vfprintf(stderr, fmt, ap);
 	va_end(ap);
 	fputc('\n', stderr);
+	pthread_mutex_unlock(&out_lock);
 }
 
 void out_progress(struct out *out, const char *fmt, ...)
@@ -145,6 +156,7 @@ void out_progress(struct out *out, const char *fmt, ...)
 
 	if (!out->terminal && now - out->told_ns < OUT_TELL_NS)
 		return;
+	pthread_mutex_lock(&out_lock);
 	out->told_ns = now;
 	out_progress_end(out);
 	fputs(out->terminal ? "\r" : "gxperf: ", stderr);
@@ -155,6 +167,7 @@ void out_progress(struct out *out, const char *fmt, ...)
 		fputc('\n', stderr);
 	fflush(stderr);
 	out->progress = out->terminal;
+	pthread_mutex_unlock(&out_lock);
 }
 
 /* ---- JSON
@@ -177,16 +190,19 @@ void out_path(struct out *out, const struct out_path *p)
 		p->quantum_b < 0 ? doc_string(NULL) : doc_pack("I", (long long)p->quantum_b));
 	doc_set(path, "cores", doc_string(p->cores));
 	doc_set(path, "why", doc_string(p->why));
+	pthread_mutex_lock(&out_lock);
 	doc_free(out->path);
 	out->path = path;
-	if (out->opts.format != OUT_TABLE)
-		return;
-	printf("# link %s, port %s, memory there %s, bounce pool %s, unpack %s, integrity %s, "
-	       "check "
-	       "%s, quantum %lld, CPUs here %s, control %s\n# why: %s\n",
-	       p->link, p->port, p->gpu, p->bounce ? p->bounce : "none", p->unpack, p->integrity,
-	       p->check, (long long)p->quantum_b, p->cores, p->engine, p->why);
+	if (out->opts.format == OUT_TABLE)
+		printf("# link %s, port %s, memory there %s, bounce pool %s, unpack %s, integrity "
+		       "%s, "
+		       "check "
+		       "%s, quantum %lld, CPUs here %s, control %s\n# why: %s\n",
+		       p->link, p->port, p->gpu, p->bounce ? p->bounce : "none", p->unpack,
+		       p->integrity, p->check, (long long)p->quantum_b, p->cores, p->engine,
+		       p->why);
 	fflush(stdout); /* whoever reads along knows the way before the first row */
+	pthread_mutex_unlock(&out_lock);
 }
 
 static struct json_t *row_doc(const struct out_row *r)
@@ -210,6 +226,8 @@ static struct json_t *row_doc(const struct out_row *r)
 		doc_set(row, "bus_GB_s", doc_real(r->bus_gb_s));
 	if (r->cpu_us > 0)
 		doc_set(row, "cpu_us", doc_real(r->cpu_us));
+	if (r->interrupted)
+		doc_set(row, "interrupted", doc_pack("b", 1));
 	return row;
 }
 
@@ -271,6 +289,7 @@ static struct json_t *out_document(struct out *out, int exit_code)
 	doc_set(doc, "env", out_env(out));
 	doc_set(doc, "path", out->path);
 	doc_set(doc, "errors", out->errors);
+	doc_set(doc, "interrupted", doc_pack("b", out->signo != 0));
 	doc_set(doc, "exit_code", doc_pack("i", exit_code));
 	return doc;
 }
@@ -335,6 +354,8 @@ static void row_table(struct out *out, const struct out_row *r)
 		printf("  %.3f of the limit", r->share);
 	if (r->cpu_us > 0)
 		printf("  %.3f us CPU", r->cpu_us);
+	if (r->interrupted)
+		printf("  cut short");
 	putchar('\n');
 	if (r->sha256)
 		printf("# sha256 %s\n", r->sha256);
@@ -384,6 +405,7 @@ void out_row(struct out *out, const struct out_row *row)
 {
 	struct json_t *doc = row_doc(row);
 
+	pthread_mutex_lock(&out_lock);
 	out_progress_end(out);
 	if (out->opts.format == OUT_TABLE)
 		row_table(out, row);
@@ -394,6 +416,7 @@ void out_row(struct out *out, const struct out_row *row)
 	fflush(stdout);
 	out_count(out, row);
 	doc_append(out->results, doc);
+	pthread_mutex_unlock(&out_lock);
 }
 
 const struct out_row *out_last(const struct out *out)
@@ -458,6 +481,7 @@ void out_cells(struct out *out, const struct out_row *row, const struct out_cell
 	doc_set(doc, "checked_b", doc_pack("I", (long long)row->checked_b));
 	doc_set(doc, "wrong",
 		row->checked ? doc_pack("I", (long long)row->wrong) : doc_string(NULL));
+	pthread_mutex_lock(&out_lock);
 	out_progress_end(out);
 	if (out->opts.format == OUT_TABLE)
 		cells_table(out, row, cells, n);
@@ -468,6 +492,7 @@ void out_cells(struct out *out, const struct out_row *row, const struct out_cell
 	fflush(stdout);
 	out_count(out, row);
 	doc_append(out->results, doc);
+	pthread_mutex_unlock(&out_lock);
 }
 
 void out_section(struct out *out, const char *fmt, ...)
@@ -476,6 +501,7 @@ void out_section(struct out *out, const char *fmt, ...)
 
 	if (out->opts.format != OUT_TABLE)
 		return;
+	pthread_mutex_lock(&out_lock);
 	out_progress_end(out);
 	printf("# ");
 	va_start(ap, fmt);
@@ -484,10 +510,26 @@ void out_section(struct out *out, const char *fmt, ...)
 	putchar('\n');
 	out->op[0] = '\0'; /* the next row has its header again */
 	fflush(stdout);
+	pthread_mutex_unlock(&out_lock);
+}
+
+void out_stop(struct out *out, int signo)
+{
+	pthread_mutex_lock(&out_lock);
+	out->signo = signo;
+	pthread_mutex_unlock(&out_lock);
+}
+
+bool out_wrong(const struct out *out)
+{
+	return out->wrong != 0;
 }
 
 static void out_table_end(const struct out *out)
 {
+	if (out->signo)
+		printf("# ended by %s: what stands here is good, the rest was not measured\n",
+		       out->signo == SIGINT ? "SIGINT" : "SIGTERM");
 	if (!out->nr_rows)
 		return;
 	if (out->unchecked)
@@ -503,6 +545,7 @@ int out_close(struct out *out, int exit_code)
 	struct json_t *doc;
 	int ret = 0;
 
+	pthread_mutex_lock(&out_lock); /* for good: nobody else prints after this */
 	out_progress_end(out);
 	if (out->opts.format == OUT_TABLE)
 		out_table_end(out);
@@ -523,6 +566,7 @@ int out_close(struct out *out, int exit_code)
 		exit_code = exit_code ? exit_code : 1;
 	}
 	doc_free(doc);
-	free(out);
+	/* Another thread may have closed it under the main thread, which then still looks at it. */
+	out_kept = out;
 	return exit_code;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What gxperf says: results as a table, CSV or JSON on stdout, a JSON document in a file, errors
- * and notes on stderr. Main thread only.
+ * and notes on stderr. The main thread, but for what ends the program in its place: out_stop() and
+ * out_close() may be called by another one, and what is being printed then is printed first.
  */
 #ifndef OUT_H
 #define OUT_H
@@ -46,6 +47,7 @@ struct out_row {
 	bool bus;	    /* a collective: bus_gb_s is a column */
 	double bus_gb_s;    /* what each rank receives from others */
 	double cpu_us;	    /* CPU time a chunk or operation; 0: no column */
+	bool interrupted;   /* shorter than was asked for */
 };
 
 int out_format_parse(const char *text, enum out_format *out); /* 0, -EINVAL */
@@ -54,6 +56,11 @@ int out_format_parse(const char *text, enum out_format *out); /* 0, -EINVAL */
 int out_open(const struct out_opts *opts, struct out **out);
 /** out_close() - Print what is due, write the file. Return: @exit_code, or 1 when that failed. */
 int out_close(struct out *out, int exit_code);
+
+/** out_stop() - The document says that signal @signo ended the program. */
+void out_stop(struct out *out, int signo);
+/** out_wrong() - Has any row wrong bytes? */
+bool out_wrong(const struct out *out);
 
 void out_path(struct out *out, const struct out_path *path);
 void out_row(struct out *out, const struct out_row *row);
