@@ -206,7 +206,8 @@ static ssize_t eal_log_write(void *cookie, const char *buf, size_t len)
 	if (!n)
 		return (ssize_t)len;
 	gx_debug("dpdk: %.*s", n, buf);
-	if (level < 0 || level > (int)RTE_LOG_WARNING)
+	/* Said whenever other processes of DPDK's cannot join, which none is to. */
+	if (level < 0 || level > (int)RTE_LOG_WARNING || strstr(buf, "register mp action"))
 		return (ssize_t)len;
 	pthread_mutex_lock(&eal_said.lock);
 	snprintf(eal_said.line, sizeof(eal_said.line), "%.*s", n, buf);
@@ -1252,7 +1253,11 @@ static int shared_make(struct dpdk_port *p, char *name, size_t room)
 	if (ret && p->args.pci)
 		return pci_why(ret, p->args.name);
 	if (ret)
-		return dpdk_why(ret == -1 ? -EIO : ret, "cannot be made", p->args.name);
+		return dpdk_why(ret == -1 ? -EIO : ret,
+				*eal_said.line ? "cannot be made"
+					       : "cannot be made (is that driver built in? the "
+						 "end of meson's set-up lists them)",
+				p->args.name);
 	ret = rte_eth_dev_get_port_by_name(name, &p->shared_id);
 	return ret ? dpdk_why(ret, "has no ethdev", p->args.name) : 0;
 }

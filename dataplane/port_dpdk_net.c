@@ -128,19 +128,66 @@ static int args_name(struct dpdk_args *a, const char *name)
 	return 0;
 }
 
+/* What memif itself would refuse only when a client has come. */
+static int args_memif_known(const struct dpdk_args *a)
+{
+	static const char *const known[] = {
+		"bsize=", "rsize=", "zero-copy=", "mac=", "owner-uid=", "owner-gid="};
+	char value[16];
+
+	for (const char *p = a->rest; p && *p; p = strchr(p, ','), p = p ? p + 1 : NULL) {
+		unsigned i = 0;
+
+		while (i < GX_ARRAY_SIZE(known) && strncmp(p, known[i], strlen(known[i])))
+			i++;
+		if (i == GX_ARRAY_SIZE(known)) {
+			gx_port_why_set("port dpdk: net_memif does not know \"%.*s\": bsize=, "
+					"rsize=, zero-copy=, mac=, "
+					"owner-uid=, owner-gid=",
+					(int)strcspn(p, ","), p);
+			return -EINVAL;
+		}
+	}
+	if (dpdk_args_get(a, "bsize", value, sizeof(value)) &&
+	    (!*value || value[strspn(value, "0123456789")])) {
+		gx_port_why_set("port dpdk: bsize=%s; it must be a number of bytes", value);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+/* These take packets from an interface of the kernel's, and have no default. */
+static int args_iface(const struct dpdk_args *a)
+{
+	static const char *const drivers[] = {"net_af_packet", "net_af_xdp"};
+	char value[32];
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(drivers); i++) {
+		if (strcmp(a->name, drivers[i]) || dpdk_args_get(a, "iface", value, sizeof(value)))
+			continue;
+		gx_port_why_set("port dpdk: %s needs an interface: %s,iface=eth0", drivers[i],
+				drivers[i]);
+		return -EINVAL;
+	}
+	return 0;
+}
+
 /* gx makes both ends of a memif fit each other: those keys are not the user's. */
-static int args_memif(const struct dpdk_args *a)
+static int args_driver(const struct dpdk_args *a)
 {
 	static const char *const derived[] = {"role", "socket", "socket-abstract", "id", "secret"};
 	char value[8];
 
-	for (unsigned i = 0; a->memif && i < GX_ARRAY_SIZE(derived); i++) {
+	if (!a->memif)
+		return args_iface(a);
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(derived); i++) {
 		if (!dpdk_args_get(a, derived[i], value, sizeof(value)))
 			continue;
 		gx_port_why_set("port dpdk: net_memif: gx derives %s=; leave it out", derived[i]);
 		return -EINVAL;
 	}
-	return 0;
+	return args_memif_known(a);
 }
 
 int dpdk_args_parse(const char *text, struct dpdk_args *a)
@@ -164,7 +211,7 @@ int dpdk_args_parse(const char *text, struct dpdk_args *a)
 	ret = args_name(a, word ? word : "");
 	while (!ret && (word = strtok_r(NULL, ",", &save)))
 		ret = args_one(a, word);
-	return ret ? ret : args_memif(a);
+	return ret ? ret : args_driver(a);
 }
 
 bool dpdk_args_get(const struct dpdk_args *a, const char *key, char *value, size_t room)

@@ -646,6 +646,30 @@ static void arp__answers_for_our_address(void **state)
 	assert_memory_equal(b, asks, sizeof(b));
 }
 
+static void options__of_drivers(void **state)
+{
+	static const struct {
+		const char *text, *why;
+	} bad[] = {
+		{"net_memif,foo=bar", "\"foo=bar\""},
+		{"net_memif,bsize=abc", "bsize=abc"},
+		{"net_memif,bsize=", "bsize="},
+		{"net_memif,bsize=2048,role", "\"role\""},
+		{"net_memif,role=server", "gx derives role="},
+		{"net_af_packet", "net_af_packet,iface="},
+		{"net_af_xdp,queue_count=1", "net_af_xdp,iface="},
+	};
+	struct dpdk_args a;
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad); i++) {
+		assert_int_equal(dpdk_args_parse(bad[i].text, &a), -EINVAL);
+		assert_non_null(strstr(gx_port_why(), bad[i].why));
+	}
+	assert_int_equal(dpdk_args_parse("net_memif,bsize=4096,rsize=10,zero-copy=no", &a), 0);
+	assert_int_equal(dpdk_args_parse("net_af_packet,iface=eth0", &a), 0);
+	assert_int_equal(dpdk_args_parse("net_ring", &a), 0);
+}
+
 static void options__address_and_prefix(void **state)
 {
 	struct dpdk_args a;
@@ -730,6 +754,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(options__bad_ones_are_refused),
+		cmocka_unit_test(options__of_drivers),
 		cmocka_unit_test(options__address_and_prefix),
 		cmocka_unit_test(pci_hint__no_such_device),
 		cmocka_unit_test(dir_open__sweeps),
