@@ -164,6 +164,9 @@ static int port_open(struct gx *gx, const char *option)
 	if (strlen(option) >= sizeof(s->name) || len >= sizeof(s->device))
 		return gx_fail(-EINVAL, "port '%s': at most %d bytes, and %d up to the first comma",
 			       option, GX_OPTION_MAX - 1, GX_NAME_MAX - 1);
+	if (colon && !colon[1])
+		return gx_fail(-EINVAL, "port '%s': nothing stands behind the colon: say %.*s", option,
+			       (int)(colon - option), option);
 	strcpy(s->name, option);
 	memcpy(s->device, option, len);
 	s->device[len] = 0;

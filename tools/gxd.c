@@ -81,7 +81,8 @@ static const struct argp_option gxd_options[] = {
 	 1},
 	{"listen", KEY_LISTEN, "HOST:PORT", 0, "Default " GXD_LISTEN "; port 0: any free one", 1},
 	{"port", KEY_PORT, "NAME[:ARGS]", 0,
-	 "Packet port to open: shm, udp, dpdk:DEVARGS. Repeat in order of preference; default shm, "
+	 "Packet port to open: shm, udp, udp:port=N (its data ports: two a core, from N on; "
+	 "default any that are free), dpdk:DEVARGS. Repeat in order of preference; default shm, "
 	 "udp",
 	 1},
 	{"link", KEY_LINK, "LINK", 0,
@@ -450,7 +451,11 @@ static int gxd_start(struct gxd *d)
 	for (unsigned i = 0; i < gx_nr_cores(d->gx) && !ret; i++)
 		ret = gx_core_start(gx_core(d->gx, i));
 	if (ret)
-		gx_log(GX_LOG_ERR, "cannot start: %s", gx_error()[0] ? gx_error() : strerror(-ret));
+		gx_log(GX_LOG_ERR, "cannot start: %s%s",
+		       gx_error()[0] ? gx_error() : strerror(-ret),
+		       ret == -EAGAIN
+			       ? ": no more threads may be made (ulimit -u, or a pids cgroup)"
+			       : "");
 	return ret;
 }
 

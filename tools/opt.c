@@ -326,12 +326,12 @@ static int gx_value(int key, const char *arg, struct gx_opts *o)
 	switch (key) {
 	case OPT_GX_WINDOW:
 		return opt_u32(arg, 1, 1024, &o->window);
-	case OPT_GX_CHUNK:
-		return opt_size32(arg, &o->chunk_b);
+	case OPT_GX_CHUNK: /* 0 would be the default again, not a size */
+		return opt_size32(arg, &o->chunk_b) || !o->chunk_b ? -EINVAL : 0;
 	case OPT_GX_SLOTS:
 		return opt_u32(arg, 1, 1u << 24, &o->slots);
 	case OPT_GX_QUANTUM:
-		return opt_size32(arg, &o->quantum_b);
+		return opt_size32(arg, &o->quantum_b) || !o->quantum_b ? -EINVAL : 0;
 	case OPT_GX_UNPACK:
 		return opt_unpack(arg, &o->unpack);
 	case OPT_GX_BOUNCE:
