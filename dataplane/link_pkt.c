@@ -179,7 +179,7 @@ void op_done(struct pkt_ep *e, uint32_t i)
 {
 	struct pkt_op *op = &e->ops[i];
 
-	e->out[op->mid % GX_WIRE_MIDS] = PKT_NONE;
+	e->out[op->mid % GX_WIRE_MIDS].op = PKT_NONE;
 	if (op->state == OP_SENDING)
 		list_remove(e, &e->act_head, &e->act_tail, i);
 	else if (op->again)
@@ -494,7 +494,7 @@ static void tick_stages(struct pkt_ep *e)
  * ask for another. */
 static void tick_ask(struct pkt_ep *e)
 {
-	if (e->lossless || e->mid_next == e->mid_floor || flow_outstanding(e->flow)) {
+	if (e->lossless || !e->nr_mids || flow_outstanding(e->flow)) {
 		e->ask_ns = 0;
 		return;
 	}
@@ -572,14 +572,14 @@ void op_again(struct pkt_ep *e, uint32_t i)
 	e->wait_head = i;
 }
 
-/* They wait for another mid, in the order in which they began and before anything new, or they
- * might do so for ever: each one that begins again lets the floor of mids move on. */
+/* They wait for another mid, before anything new, or they might do so for ever: each one that
+ * begins again lets the peer be done with the mid that it had. */
 static void ops_again(struct pkt_ep *e)
 {
 	uint32_t head = PKT_NONE, tail = PKT_NONE;
 
-	for (uint32_t mid = e->mid_floor; mid != e->mid_next; mid++) {
-		uint32_t i = e->out[mid % GX_WIRE_MIDS];
+	for (uint32_t place = 0; place < GX_WIRE_MIDS; place++) {
+		uint32_t i = e->out[place].op;
 		struct pkt_op *op = i == PKT_NONE ? NULL : &e->ops[i];
 
 		if (!op || !op_outgrown(e, op))
@@ -622,9 +622,8 @@ static bool prove_fall(struct pkt_ep *e)
 /* How long the data half may let nothing through before the connection is given up. */
 static uint64_t prove_limit_ns(const struct pkt_ep *e)
 {
-	bool begun = e->mid_next != 0; /* the receiver may be waiting for its GPU */
-
-	return e->peer_timeout_ns + (begun ? e->ep.core->gx->opts.gpu_timeout_ns : 0);
+	/* The receiver may be waiting for its GPU. */
+	return e->peer_timeout_ns + (e->begun ? e->ep.core->gx->opts.gpu_timeout_ns : 0);
 }
 
 /* A padded probe now and then until one is acknowledged. It counts as lost by its size only if a
@@ -720,7 +719,7 @@ void link_tick(struct pkt_ep *e)
 		bad_tick(e);
 	if (e->now_ns >= e->deadline_ns)
 		tick_deadlines(e);
-	tell_gauges(e, e->mid_next - e->mid_floor + e->nr_in + e->gets_out);
+	tell_gauges(e, e->nr_mids + e->nr_in + e->gets_out);
 }
 
 /* ---- attach, fail, detach ---- */
@@ -880,9 +879,12 @@ static void ep_init_tables(struct pkt_ep *e)
 	for (uint32_t i = 0; i < PKT_OPS; i++)
 		e->ops[i].next = i + 1 < PKT_OPS ? i + 1 : PKT_NONE;
 	for (uint32_t i = 0; i < GX_WIRE_MIDS; i++) {
-		e->out[i] = PKT_NONE;
+		e->out[i].op = PKT_NONE;
+		e->out[i].mid = e->in[i].mid = i - GX_WIRE_MIDS;
 		e->in[i].op = e->in[i].words = PKT_NONE;
 	}
+	memset(e->mids_free, 0xff, sizeof(e->mids_free));
+	e->mids_words = (1u << GX_WIRE_DONE_WORDS) - 1;
 	e->act_head = e->wait_head = e->send_head = e->landed_head = PKT_NONE;
 	e->deadline_ns = UINT64_MAX;
 	e->tx_words_free = e->rx_words_free = UINT64_MAX;

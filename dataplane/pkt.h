@@ -45,8 +45,7 @@ enum pkt_op_state {
 	OP_SENDING, /* has a mid; packets are to be sent */
 	OP_SENT,    /* everything sent once; waits for done */
 	OP_POSTED,  /* RECV, GET: waits for its data in a slot */
-	OP_ENDED, /* completed to the user; waits for the peer (done floor) or for references to go
-		   */
+	OP_ENDED,   /* completed to the user; waits for references to go */
 };
 
 /* One operation. Idle ones are in the ep's free list. */
@@ -92,23 +91,22 @@ struct pkt_op {
 };
 
 enum in_state {
-	IN_FREE,
+	IN_FREE, /* mid is done, and the next one may come to this place */
 	IN_ACTIVE,
 	IN_EARLY,   /* CANCEL came before its OPEN, which is still to come */
 	IN_REFUSED, /* FAIL was sent; waits for CANCEL */
 	IN_DRAIN,   /* CANCEL came, or our side gave up: waits for copies under way */
 	IN_LANDED,  /* all visible, the completion waits for room */
-	IN_DONE,    /* visible; above the floor */
 };
 
-/* One message coming in; at index mid % GX_WIRE_MIDS. */
+/* One place for messages coming in, and the one in it; at index mid % GX_WIRE_MIDS. */
 struct in_msg {
 	uint8_t state;
 	bool imm_set;
 	bool fail_due; /* FAIL could not be queued yet */
 	bool checks;   /* who copies checks its payload, not the CPU when it comes */
 	int err;       /* REFUSED, DRAIN: what its operation ends with */
-	uint32_t mid;
+	uint32_t mid;  /* FREE: of the last one; the next has GX_WIRE_MIDS more */
 	const struct msg_shape *shape;
 	uint32_t op;	    /* RECV or GET that owns the slot; PKT_NONE for a put into a region */
 	uint32_t words;	    /* index in rx_words, PKT_NONE */
@@ -123,7 +121,7 @@ struct in_msg {
 	uint64_t imm, tag, token, off;
 	struct msg_win win;
 	uint64_t word; /* its bits when it needs no window */
-	uint32_t next; /* in the landed list */
+	uint32_t next; /* in the landed list: a place */
 	uint32_t heir; /* DRAIN: mid of the message that took its place, and waits until nothing of
 			  it is pending; valid with has_heir */
 	bool has_heir;
@@ -232,9 +230,19 @@ struct pkt_ep {
 	struct pkt_op ops[PKT_OPS];
 	uint32_t op_free;
 	uint32_t nr_ops;	    /* not free */
-	uint32_t out[GX_WIRE_MIDS]; /* op by mid; PKT_NONE */
-	uint32_t mid_next, mid_floor;
-	uint32_t mids_max; /* that new messages may have above the floor */
+	/* Places for messages going out: mid % GX_WIRE_MIDS. Each message at a place has
+	 * GX_WIRE_MIDS more than the one before, and begins when that one is known to be done. */
+	struct {
+		uint32_t op;  /* PKT_NONE: none is waiting for done */
+		uint32_t mid; /* the last one */
+	} out[GX_WIRE_MIDS];
+	uint64_t mids_free[GX_WIRE_DONE_WORDS];
+	uint32_t mids_words;		      /* bit w: mids_free[w] has one */
+	uint32_t nr_mids;		      /* not free */
+	uint32_t mids_max;		      /* that new messages may have of them */
+	uint64_t told[GX_WIRE_DONE_WORDS];    /* what the peer says is done, as in an ACK, ... */
+	uint32_t told_by[GX_WIRE_DONE_WORDS]; /* ... and the number of the ACK that said so */
+	bool begun;			      /* a message has */
 	uint32_t act_head,
 		act_tail; /* list: operations with first transmissions to do, round robin */
 	uint32_t wait_head, wait_tail; /* list: operations that wait for a mid (posted order) */
@@ -267,9 +275,11 @@ struct pkt_ep {
 
 	/* receiving */
 	struct in_msg in[GX_WIRE_MIDS];
-	uint32_t in_floor;
-	uint64_t in_done[GX_WIRE_MIDS / 64]; /* bit mid % GX_WIRE_MIDS: state is IN_DONE */
-	uint32_t nr_in;			     /* not free and not done */
+	uint64_t in_done[GX_WIRE_DONE_WORDS]; /* bit of a place: changes with each message done */
+	uint32_t done_used;		      /* bit w: in_done[w] has ever changed */
+	uint32_t done_due;		      /* ... has changed since an ACK told it */
+	uint32_t ack_number;		      /* of the last ACK */
+	uint32_t nr_in;			      /* places that are not free */
 	uint64_t need_pkts;		     /* declared and not yet received */
 	uint32_t held_bufs;		     /* bounce buffers of this peer in blocks */
 	uint32_t told_msgs, told_bufs;	     /* our part of the core's gauges */
@@ -418,8 +428,7 @@ void list_remove(struct pkt_ep *e, uint32_t *head, uint32_t *tail, uint32_t i);
 /* rx.c */
 bool rx_poll(struct link_pkt *l, uint64_t now_ns);
 bool rx_reap(struct link_pkt *l, uint64_t now_ns);
-void rx_in_advance(struct pkt_ep *e); /* move the done floor */
-bool rx_landed(struct pkt_ep *e);     /* deliver completions that waited for room */
+bool rx_landed(struct pkt_ep *e); /* deliver completions that waited for room */
 void rx_give_up(struct pkt_ep *e,
 		uint32_t op);	/* our RECV or GET ends early: stop placing into its memory */
 void rx_tick(struct pkt_ep *e); /* FAIL records that found no room */
@@ -437,6 +446,7 @@ static inline uint32_t tx_rec_room(const struct pkt_ep *e)
 }
 void tx_acked(struct pkt_ep *e); /* take out what an ACK acknowledged, and what is lost */
 void tx_done(struct pkt_ep *e, const struct gx_wire_ack *ack);
+uint32_t tx_mid(struct pkt_ep *e, uint32_t op); /* a mid for it; nr_mids < GX_WIRE_MIDS */
 bool tx_recs(struct pkt_ep *e);	 /* send queued records */
 bool tx_start(struct pkt_ep *e); /* give mids to waiting operations */
 void tx_probe(struct pkt_ep *e,

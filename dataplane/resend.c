@@ -140,7 +140,7 @@ void bad_tick(struct pkt_ep *e)
 /* The message that a range is of; PKT_NONE: it has ended, or is about to. */
 static uint32_t ask_op(const struct pkt_ep *e, uint32_t mid)
 {
-	uint32_t i = e->out[mid % GX_WIRE_MIDS];
+	uint32_t i = e->out[mid % GX_WIRE_MIDS].op;
 	const struct pkt_op *op = i == PKT_NONE ? NULL : &e->ops[i];
 
 	if (!op || op->mid != mid || op->inlined || op->doomed || op->again ||
@@ -191,8 +191,6 @@ static bool ask_valid(struct pkt_ep *e, const struct gx_wire_rec *rec, uint32_t 
 {
 	uint32_t i;
 
-	if (rec->mid - e->mid_floor >= e->mid_next - e->mid_floor)
-		return false;
 	*op = i = ask_op(e, rec->mid);
 	if (i == PKT_NONE)
 		return false;

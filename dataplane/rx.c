@@ -29,6 +29,12 @@ static struct in_msg *in_at(struct pkt_ep *e, uint32_t mid)
 	return &e->in[mid % GX_WIRE_MIDS];
 }
 
+/* May a message of this mid come to its place? */
+static bool in_is_next(const struct in_msg *m, uint32_t mid)
+{
+	return m->state == IN_FREE && mid - m->mid == GX_WIRE_MIDS;
+}
+
 static void in_words_put(struct pkt_ep *e, struct in_msg *m)
 {
 	if (m->words == PKT_NONE)
@@ -39,28 +45,16 @@ static void in_words_put(struct pkt_ep *e, struct in_msg *m)
 	m->words = PKT_NONE;
 }
 
-void rx_in_advance(struct pkt_ep *e)
-{
-	struct in_msg *m;
-
-	while ((m = in_at(e, e->in_floor))->state == IN_DONE) {
-		uint32_t i = e->in_floor % GX_WIRE_MIDS;
-
-		m->state = IN_FREE;
-		e->in_done[i / 64] &= ~(1ull << (i & 63));
-		e->in_floor++;
-	}
-}
-
 /* Nothing of @m is under way any more; the peer may learn that its mid is settled. */
 static void in_settle(struct pkt_ep *e, struct in_msg *m)
 {
 	uint32_t i = m->mid % GX_WIRE_MIDS;
 
-	m->state = IN_DONE;
-	e->in_done[i / 64] |= 1ull << (i & 63);
+	m->state = IN_FREE;
+	e->in_done[i / 64] ^= 1ull << (i & 63);
+	e->done_used |= 1u << i / 64;
+	e->done_due |= 1u << i / 64;
 	e->nr_in--;
-	rx_in_advance(e);
 	flow_ack_want(e->flow);
 }
 
@@ -112,10 +106,10 @@ static void in_landed(struct pkt_ep *e, struct in_msg *m)
 		return;
 	m->next = PKT_NONE;
 	if (e->landed_head == PKT_NONE)
-		e->landed_head = m->mid;
+		e->landed_head = m->mid % GX_WIRE_MIDS;
 	else
-		in_at(e, e->landed_tail)->next = m->mid;
-	e->landed_tail = m->mid;
+		in_at(e, e->landed_tail)->next = m->mid % GX_WIRE_MIDS;
+	e->landed_tail = m->mid % GX_WIRE_MIDS;
 }
 
 bool rx_landed(struct pkt_ep *e)
@@ -174,17 +168,15 @@ static void in_cancel(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	struct in_msg *m = in_at(e, rec->mid);
 	uint64_t seen;
 
-	if (rec->mid - e->in_floor >= GX_WIRE_MIDS)
-		return;
-	if (m->state == IN_FREE) { /* overtook its OPEN, which may name one of our operations */
+	if (in_is_next(m, rec->mid)) { /* overtook its OPEN, which may name one of our operations */
 		*m = (struct in_msg){
 			.state = IN_EARLY, .mid = rec->mid, .op = PKT_NONE, .words = PKT_NONE};
 		e->nr_in++;
 		rx_credit_used(e, rec->slot);
 		return;
 	}
-	if (m->state != IN_ACTIVE && m->state != IN_REFUSED)
-		return;
+	if (m->mid != rec->mid || (m->state != IN_ACTIVE && m->state != IN_REFUSED))
+		return; /* it is done */
 	seen = m->seen_pkts;
 	if (m->state == IN_ACTIVE) {
 		in_forget_need(e, m);
@@ -221,7 +213,7 @@ void rx_give_up(struct pkt_ep *e, uint32_t i)
 			in_refuse(e, m, op->status);
 			return;
 		}
-		if (m->op == i && m->state != IN_FREE && m->state != IN_DONE)
+		if (m->op == i && m->state != IN_FREE)
 			return; /* ends by itself */
 	}
 	if (op->kind ==
@@ -348,14 +340,13 @@ static void open_early(struct pkt_ep *e, const struct gx_wire_rec *rec, struct i
 static int open_again(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_msg *m)
 {
 	struct in_msg *old = in_at(e, rec->old_mid);
-	uint32_t ahead = rec->old_mid - e->in_floor;
+	int32_t ahead = (int32_t)(rec->old_mid - old->mid);
 	int err = 0;
 
-	if (ahead >= 1u << 31 ||
-	    (ahead < GX_WIRE_MIDS && (old->state == IN_LANDED || old->state == IN_DONE)))
+	if (ahead < 0 || (!ahead && (old->state == IN_LANDED || old->state == IN_FREE)))
 		return 1;
-	if (ahead >= GX_WIRE_MIDS || (old->state != IN_ACTIVE && old->state != IN_REFUSED) ||
-	    old == m || old->token != rec->token || old->off != rec->off || old->len != rec->len) {
+	if (ahead > 0 || (old->state != IN_ACTIVE && old->state != IN_REFUSED) || old == m ||
+	    old->token != rec->token || old->off != rec->off || old->len != rec->len) {
 		rx_fault(e, -EPROTO);
 		return -EPROTO;
 	}
@@ -408,9 +399,9 @@ static void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec)
 		open_early(e, rec, m);
 		return;
 	}
-	if (rec->mid - e->in_floor >= GX_WIRE_MIDS || m->state != IN_FREE) {
-		if (rec->mid - e->in_floor < 2 * GX_WIRE_MIDS && m->state == IN_FREE)
-			rx_fault(e, -EPROTO); /* beyond the window that both ends keep */
+	if (!in_is_next(m,
+			rec->mid)) { /* the one before it at this place is not done, or was not */
+		rx_fault(e, -EPROTO);
 		return;
 	}
 	*m = (struct in_msg){.state = IN_ACTIVE,
@@ -468,9 +459,7 @@ static void rx_fail(struct pkt_ep *e, const struct gx_wire_rec *rec)
 		}
 		return;
 	}
-	if (mid - e->mid_floor >= e->mid_next - e->mid_floor)
-		return;
-	i = e->out[mid % GX_WIRE_MIDS];
+	i = e->out[mid % GX_WIRE_MIDS].op;
 	if (i != PKT_NONE && e->ops[i].mid == mid)
 		op_doom(e, i, rec->err < 0 ? rec->err : -EIO);
 }
@@ -643,6 +632,13 @@ static bool rx_ctl_packet(struct pkt_ep *e, const struct gx_rx *rx, const struct
 	return !h->mid || rx_ack(e, (const uint8_t *)rx->data + recs, h->mid);
 }
 
+/* The peer may have missed something: the ACK tells all. */
+static void rx_probe(struct pkt_ep *e, const struct gx_wire_hdr *h)
+{
+	e->done_due = e->done_used;
+	flow_rx_take(e->flow, e->now_ns, h->psn, false, true);
+}
+
 static bool rx_ctl_any(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_wire_hdr *h)
 {
 	if (h->type == GX_PKT_ACK)
@@ -653,7 +649,7 @@ static bool rx_ctl_any(struct pkt_ep *e, const struct gx_rx *rx, const struct gx
 		return rx_ctl_packet(e, rx, h);
 	if (h->type != GX_PKT_PROBE)
 		return false;
-	flow_rx_take(e->flow, e->now_ns, h->psn, false, true);
+	rx_probe(e, h);
 	return true;
 }
 
@@ -683,20 +679,18 @@ static void rx_refused(struct pkt_ep *e, const struct gx_wire_hdr *h, struct in_
 	rx_credit_used(e, 1);
 }
 
-/* DATA of a mid that is not being placed. True: it may be acknowledged. */
+/* DATA of a mid that is not being placed. True: it may be acknowledged. Its place holds another
+ * message by now (or that one is done): a late copy. */
 static bool rx_unplaced(struct pkt_ep *e, const struct gx_wire_hdr *h, struct in_msg *m)
 {
-	uint32_t ahead = h->mid - e->in_floor;
-
-	if (ahead >= 1u << 31) /* below the floor: a late copy */
-		return true;
-	if (ahead >= GX_WIRE_MIDS || m->state == IN_FREE) {
+	if (gx_unlikely((int32_t)(h->mid - m->mid) > 0)) {
 		gx_stat_add(stats(e->link), GX_STAT_RX_STRAY, 1);
 		if (e->lossless)
 			rx_fault(e, -EPROTO); /* its OPEN cannot be behind it */
 		return false;
 	}
-	if (m->state == IN_REFUSED) /* in EARLY and DRAIN a CANCEL has told how many there are */
+	if (m->mid == h->mid &&
+	    m->state == IN_REFUSED) /* in EARLY and DRAIN a CANCEL has told how many there are */
 		rx_refused(e, h, m);
 	return true;
 }
@@ -749,14 +743,13 @@ static bool rx_data_one(struct link_pkt *l, const struct gx_rx *rx)
 	if (!e)
 		return false;
 	m = in_at(e, h.mid);
-	active = h.type == GX_PKT_DATA && h.mid - e->in_floor < GX_WIRE_MIDS &&
-		 m->state == IN_ACTIVE;
+	active = h.type == GX_PKT_DATA && m->mid == h.mid && m->state == IN_ACTIVE;
 	if (!(active && m->checks) && !l->q->rx_gpu && !rx_payload(e, rx, &h))
 		return false; /* what nobody copies from a GPU nobody reads */
 	if (!rx_new(e, &h))
 		return false;
 	if (h.type == GX_PKT_PROBE) {
-		flow_rx_take(e->flow, e->now_ns, h.psn, false, true);
+		rx_probe(e, &h);
 		return false;
 	}
 	if (gx_unlikely(h.type != GX_PKT_DATA)) {
@@ -935,7 +928,7 @@ void rx_drop(struct pkt_ep *e, struct drop *d)
 	for (uint32_t k = 0; k < GX_WIRE_MIDS; k++) {
 		struct in_msg *m = &e->in[k];
 
-		if (m->state == IN_FREE || m->state == IN_DONE || !mem_is_dead(m->mem))
+		if (m->state == IN_FREE || !mem_is_dead(m->mem))
 			continue;
 		if (!e->err)
 			in_refuse(e, m, -ENOENT);

@@ -49,19 +49,23 @@ static unsigned ctl_room(struct pkt_ep *e)
 
 /* ---- acknowledgements, outgoing ---- */
 
-static void ack_done(const struct pkt_ep *e, struct gx_wire_ack *ack)
+/* Bytes of the next ACK, at most. */
+static uint32_t ack_bound(const struct pkt_ep *e)
 {
-	uint32_t at = e->in_floor % GX_WIRE_MIDS;
-	const uint32_t words = GX_WIRE_MIDS / 64;
+	return GX_WIRE_ACK_MAX -
+	       8 * (GX_WIRE_DONE_WORDS - (uint32_t)__builtin_popcount(e->done_used));
+}
 
-	ack->done_floor = e->in_floor;
-	for (unsigned i = 0; i < 2; i++) {
-		uint32_t w = (at / 64 + i) % words;
-		uint64_t lo = e->in_done[w] >> (at & 63);
-		uint64_t hi = at & 63 ? e->in_done[(w + 1) % words] << (64 - (at & 63)) : 0;
+/* Where ACKs are lost each tells all, so that the next one makes up for it; else what is new. */
+static void ack_done(struct pkt_ep *e, struct gx_wire_ack *ack)
+{
+	uint32_t which = e->lossless ? e->done_due : e->done_used;
 
-		ack->done[i] = lo | hi;
-	}
+	ack->number = ++e->ack_number;
+	ack->done_words = (uint16_t)which;
+	for (uint32_t rest = which; rest; rest &= rest - 1)
+		ack->done[__builtin_ctz(rest)] = e->in_done[__builtin_ctz(rest)];
+	e->done_due = 0;
 }
 
 /* Write an ACK to @b if one is due. Return: its bytes, 0: none is. */
@@ -176,7 +180,7 @@ bool tx_recs(struct pkt_ep *e)
 		if (!n)
 			break;
 		/* An ACK that is due rides behind the records: one packet less for both ends. */
-		if (len + GX_WIRE_ACK_MAX <= GX_MIN((uint32_t)GX_CTL_PAYLOAD_MAX, e->shape.quantum))
+		if (len + ack_bound(e) <= GX_MIN((uint32_t)GX_CTL_PAYLOAD_MAX, e->shape.quantum))
 			ack = ack_fill(e, e->link->ctl_buf + len);
 		psn = flow_sent(
 			e->flow, e->now_ns,
@@ -257,7 +261,7 @@ static void op_part(struct pkt_ep *e, struct pkt_op *op, struct gx_wire_rec *old
 {
 	*old = (struct gx_wire_rec){
 		.flags = GX_REC_AGAIN, .old_mid = op->mid, .slot = op->sent_pkts};
-	e->out[op->mid % GX_WIRE_MIDS] = PKT_NONE;
+	e->out[op->mid % GX_WIRE_MIDS].op = PKT_NONE;
 	msg_win_clear_rest(&op->acked);
 	if (op->gpu->device >= 0 && e->link->stage[op->gpu->device])
 		stage_drop(e->link->stage[op->gpu->device], &op->stage, op->stage.next);
@@ -286,6 +290,21 @@ static bool op_is_late(const struct pkt_ep *e, const struct pkt_op *op)
 	return e->peer_late >> (gpu ? GX_MEM_CUDA : GX_MEM_HOST) & 1;
 }
 
+/* The first free place: few open messages share few words of done bits. */
+uint32_t tx_mid(struct pkt_ep *e, uint32_t op)
+{
+	uint32_t w = (uint32_t)__builtin_ctz(e->mids_words);
+	uint32_t at = 64 * w + (uint32_t)__builtin_ctzll(e->mids_free[w]);
+
+	e->mids_free[w] &= e->mids_free[w] - 1;
+	if (!e->mids_free[w])
+		e->mids_words &= ~(1u << w);
+	e->nr_mids++;
+	e->begun = true;
+	e->out[at].op = op;
+	return e->out[at].mid += GX_WIRE_MIDS;
+}
+
 /* Give the first waiting operation a mid and queue its OPEN. False: it must wait. */
 static bool op_start(struct pkt_ep *e, uint32_t i)
 {
@@ -293,7 +312,7 @@ static bool op_start(struct pkt_ep *e, uint32_t i)
 	struct gx_wire_rec old = {0};
 	uint32_t mids_max = op->again ? GX_WIRE_MIDS : e->mids_max;
 
-	if (e->mid_next - e->mid_floor >= mids_max || tx_rec_room(e) <= PKT_RECS_KEPT)
+	if (e->nr_mids >= mids_max || tx_rec_room(e) <= PKT_RECS_KEPT)
 		return false;
 	op->inlined = !op->again && op_inlines(e, op);
 	if ((op->again && !op_may_part(e, op)) || !op_window(e, op))
@@ -303,8 +322,7 @@ static bool op_start(struct pkt_ep *e, uint32_t i)
 	else
 		gx_stat_add(stats(e->link), GX_STAT_MSGS_TX, 1);
 	list_remove(e, &e->wait_head, &e->wait_tail, i);
-	op->mid = e->mid_next++;
-	e->out[op->mid % GX_WIRE_MIDS] = i;
+	op->mid = tx_mid(e, i);
 	msg_win_init(&op->acked, &e->shape, op->len,
 		     op->words == PKT_NONE ? &op->word
 					   : e->tx_words + (size_t)op->words * e->words_max);
@@ -411,7 +429,7 @@ static unsigned tx_resends(struct pkt_ep *e, unsigned n, unsigned max)
 	while (n < max && e->resend_tail != e->resend_head && flow_room(e->flow)) {
 		uint32_t at = e->resend_tail & e->resend_mask;
 		uint32_t mid = e->resend[at].mid;
-		uint32_t i = e->out[mid % GX_WIRE_MIDS];
+		uint32_t i = e->out[mid % GX_WIRE_MIDS].op;
 
 		if (i != PKT_NONE && e->ops[i].mid == mid && !e->ops[i].doomed &&
 		    !e->ops[i].again && msg_win_test(&e->ops[i].acked, e->resend[at].pkt) == 0) {
@@ -569,7 +587,7 @@ static bool tx_ack(struct pkt_ep *e)
 
 static void acked_data(struct pkt_ep *e, const struct flow_rec *rec)
 {
-	uint32_t i = e->out[rec->ref % GX_WIRE_MIDS];
+	uint32_t i = e->out[rec->ref % GX_WIRE_MIDS].op;
 	struct pkt_op *op;
 
 	if (i == PKT_NONE || e->ops[i].mid != rec->ref)
@@ -624,30 +642,34 @@ void tx_acked(struct pkt_ep *e)
 	}
 }
 
+/* The message at a place is done: the place is free, and its operation, if it waits, ends. */
+static void mid_done(struct pkt_ep *e, uint32_t place)
+{
+	uint32_t i = e->out[place].op;
+
+	e->told[place / 64] ^= 1ull << (place & 63);
+	e->mids_free[place / 64] |= 1ull << (place & 63);
+	e->mids_words |= 1u << place / 64;
+	e->nr_mids--;
+	if (i != PKT_NONE)
+		op_done(e, i);
+}
+
+/* What an ACK says of a word counts unless a later one has said more of it. Then a bit that differs
+ * from what was told is one message, the one at that place: it began when the one before it was
+ * told. */
 void tx_done(struct pkt_ep *e, const struct gx_wire_ack *ack)
 {
-	uint32_t open = e->mid_next - e->mid_floor;
-	uint32_t ahead = ack->done_floor - e->mid_floor;
+	for (uint32_t rest = ack->done_words; rest; rest &= rest - 1) {
+		uint32_t w = (uint32_t)__builtin_ctz(rest);
+		uint64_t bits;
 
-	if (ahead > open) /* stale, or nonsense */
-		return;
-	while (e->mid_floor != ack->done_floor) {
-		uint32_t i = e->out[e->mid_floor % GX_WIRE_MIDS];
-
-		if (i != PKT_NONE)
-			op_done(e, i);
-		e->mid_floor++;
-	}
-	open -= ahead;
-	for (unsigned w = 0; w < 2; w++) {
-		uint64_t bits = ack->done[w];
-
-		for (; bits; bits &= bits - 1) {
-			uint32_t k = w * 64 + __builtin_ctzll(bits);
-
-			if (k < open && e->out[(e->mid_floor + k) % GX_WIRE_MIDS] != PKT_NONE)
-				op_done(e, e->out[(e->mid_floor + k) % GX_WIRE_MIDS]);
-		}
+		if ((int32_t)(ack->number - e->told_by[w]) <= 0)
+			continue;
+		e->told_by[w] = ack->number;
+		bits = (ack->done[w] ^ e->told[w]) & ~e->mids_free[w];
+		for (; bits; bits &= bits - 1)
+			mid_done(e, 64 * w + (uint32_t)__builtin_ctzll(bits));
 	}
 }
 

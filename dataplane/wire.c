@@ -18,7 +18,7 @@
 #define HDR_ZERO_AT	   30
 #define HDR_FLAGS	   (GX_PKT_EOM | GX_PKT_ACK_NOW | GX_PKT_KEY_PHASE)
 
-#define ACK_FIXED_B    48
+#define ACK_FIXED_B    32
 #define REC_OPEN_B     48
 #define REC_AGAIN_B    16 /* of an OPEN that takes another message's place */
 #define REC_SIZE_MAX   (REC_OPEN_B + REC_AGAIN_B)
@@ -30,7 +30,8 @@
 #define HELLO_LANE_B   (2 + GX_PORT_ADDR_MAX + 1 + 20)
 
 _Static_assert(HDR_ZERO_AT + 8 == GX_WIRE_HDR_B, "the payload starts at byte 80 of an IPv4 frame");
-_Static_assert(ACK_FIXED_B + 8 * GX_WIRE_ACK_WORDS <= GX_CTL_PAYLOAD_MAX, "an ACK is one packet");
+_Static_assert(GX_WIRE_ACK_MAX <= GX_CTL_PAYLOAD_MAX, "an ACK is one packet");
+_Static_assert(GX_WIRE_DONE_WORDS == 16, "a bit each in a u16");
 _Static_assert(REC_SIZE_MAX + GX_WIRE_INLINE_MAX <= GX_CTL_PAYLOAD_MAX, "so is a full OPEN");
 _Static_assert(512 + GX_HELLO_PORTS * HELLO_PORT_B + GX_HELLO_REGIONS * HELLO_REGION_B <
 		       GX_HELLO_FRAME_MAX,
@@ -134,48 +135,54 @@ int gx_wire_hdr_check(const uint8_t *b, const struct gx_wire_hdr *h, uint32_t sa
 	return gx_crc32c(salt, copy, sizeof(copy)) == h->crc_hdr ? 0 : -EBADMSG;
 }
 
-/* ---- Acknowledgement: largest, delay, credit, ce, pool, done_floor, nr_words, done[2], words[]
- * ---- */
+/* ---- Acknowledgement: largest, delay, credit, ce, pool, number, nr_words, done_words, done[],
+ * words[] ---- */
 
 uint32_t gx_wire_ack_put(uint8_t *b, const struct gx_wire_ack *a)
 {
+	uint32_t at = ACK_FIXED_B;
+
 	assert(a->nr_words >= 1 && a->nr_words <= GX_WIRE_ACK_WORDS && (a->words[0] & 1));
 	le64_put(b, a->largest);
 	le32_put(b + 8, a->delay_ns);
 	le32_put(b + 12, a->credit);
 	le32_put(b + 16, a->ce);
 	le32_put(b + 20, a->pool);
-	le32_put(b + 24, a->done_floor);
-	le32_put(b + 28, a->nr_words);
-	le64_put(b + 32, a->done[0]);
-	le64_put(b + 40, a->done[1]);
-	for (uint32_t i = 0; i < a->nr_words; i++)
-		le64_put(b + ACK_FIXED_B + 8 * i, a->words[i]);
-	return ACK_FIXED_B + 8 * a->nr_words;
+	le32_put(b + 24, a->number);
+	le16_put(b + 28, a->nr_words);
+	le16_put(b + 30, a->done_words);
+	for (uint32_t rest = a->done_words; rest; rest &= rest - 1, at += 8)
+		le64_put(b + at, a->done[__builtin_ctz(rest)]);
+	for (uint32_t i = 0; i < a->nr_words; i++, at += 8)
+		le64_put(b + at, a->words[i]);
+	return at;
 }
 
 int gx_wire_ack_get(const uint8_t *b, uint32_t len, struct gx_wire_ack *a)
 {
-	uint32_t nr_words;
+	uint32_t nr_words, nr_done, at = ACK_FIXED_B;
 
 	if (len < ACK_FIXED_B + 8)
 		return -EPROTO;
-	nr_words = le32_get(b + 28);
-	if (nr_words < 1 || nr_words > GX_WIRE_ACK_WORDS || len != ACK_FIXED_B + 8 * nr_words)
+	nr_words = le16_get(b + 28);
+	a->done_words = le16_get(b + 30);
+	nr_done = (uint32_t)__builtin_popcount(a->done_words);
+	if (nr_words < 1 || nr_words > GX_WIRE_ACK_WORDS ||
+	    len != ACK_FIXED_B + 8 * (nr_done + nr_words))
 		return -EPROTO;
-	if (!(b[ACK_FIXED_B] & 1))
+	if (!(b[ACK_FIXED_B + 8 * nr_done] & 1))
 		return -EPROTO;
 	a->largest = le64_get(b);
 	a->delay_ns = le32_get(b + 8);
 	a->credit = le32_get(b + 12);
 	a->ce = le32_get(b + 16);
 	a->pool = le32_get(b + 20);
-	a->done_floor = le32_get(b + 24);
-	a->nr_words = nr_words;
-	a->done[0] = le64_get(b + 32);
-	a->done[1] = le64_get(b + 40);
-	for (uint32_t i = 0; i < nr_words; i++)
-		a->words[i] = le64_get(b + ACK_FIXED_B + 8 * i);
+	a->number = le32_get(b + 24);
+	a->nr_words = (uint16_t)nr_words;
+	for (uint32_t rest = a->done_words; rest; rest &= rest - 1, at += 8)
+		a->done[__builtin_ctz(rest)] = le64_get(b + at);
+	for (uint32_t i = 0; i < nr_words; i++, at += 8)
+		a->words[i] = le64_get(b + at);
 	return 0;
 }
 

@@ -350,7 +350,7 @@ static const char *ep_out(const struct pkt_ep *e)
 		return "operations";
 	if (e->rec_floor != e->rec_next || e->rec_queued)
 		return "records";
-	if (e->mid_floor != e->mid_next)
+	if (e->nr_mids)
 		return "messages not done";
 	if (e->nr_in)
 		return "messages coming in";
@@ -398,7 +398,7 @@ static void check_tables(const struct pkt_ep *e)
 {
 	assert_int_equal(nr_ops_free(e), PKT_OPS);
 	for (unsigned i = 0; i < GX_WIRE_MIDS; i++) {
-		assert_true(e->out[i] == PKT_NONE);
+		assert_true(e->out[i].op == PKT_NONE);
 		assert_int_equal(e->in[i].state, IN_FREE);
 	}
 	for (unsigned i = 0; i < PKT_SLOTS; i++) {
@@ -409,8 +409,9 @@ static void check_tables(const struct pkt_ep *e)
 		assert_int_equal(e->recs[i].state, REC_FREE);
 	for (unsigned i = 0; i < PKT_RECS / 64; i++)
 		assert_true(e->rsn_seen[i] == 0);
-	for (unsigned i = 0; i < GX_WIRE_MIDS / 64; i++)
-		assert_true(e->in_done[i] == 0);
+	for (unsigned i = 0; i < GX_WIRE_DONE_WORDS; i++)
+		assert_true(e->mids_free[i] == UINT64_MAX);
+	assert_int_equal(e->mids_words, (1u << GX_WIRE_DONE_WORDS) - 1);
 	for (size_t i = 0; i < (size_t)GX_WIRE_ACTIVE * e->words_max; i++)
 		assert_true(e->tx_words[i] == 0 && e->rx_words[i] == 0);
 	assert_true(e->tx_words_free == UINT64_MAX && e->rx_words_free == UINT64_MAX);
@@ -425,7 +426,9 @@ static void check_tables(const struct pkt_ep *e)
 /* What one end knows of the other's numbers must agree with them. */
 static void check_pair(const struct pkt_ep *tx, const struct pkt_ep *rx)
 {
-	assert_int_equal(tx->mid_next, rx->in_floor);
+	for (unsigned i = 0; i < GX_WIRE_MIDS; i++)
+		assert_int_equal(tx->out[i].mid, rx->in[i].mid);
+	assert_memory_equal(tx->told, rx->in_done, sizeof(tx->told));
 	assert_int_equal(tx->rec_next, rx->rsn_floor);
 	assert_int_equal(flow_credit(tx->flow), flow_granted(rx->flow));
 	if (flow_granted(rx->flow) > rx->credit0)

@@ -231,6 +231,8 @@ static void bad__table(void **state)
 	bad_forget(e, other);
 	assert_int_equal(e->nr_bad + m->nr_bad + other->nr_bad, 0);
 	m->state = other->state = IN_FREE;
+	m->mid -= GX_WIRE_MIDS; /* they never were */
+	other->mid -= GX_WIRE_MIDS;
 	rig_pass(r, MS);
 	rig_done(r);
 }

@@ -347,7 +347,7 @@ static void put__notifications_wait_for_room(void **state)
 		gx_core_turn(core, r->now_ns);
 	}
 	assert_true(core->comp_head - head <= GX_COMPS_MAX);
-	assert_true(rig_ep(r, 0, 0)->mid_floor != rig_ep(r, 0, 0)->mid_next);
+	assert_true(rig_ep(r, 0, 0)->nr_mids > 0);
 	atomic_store(&core->comp_tail, head + GX_COMPS_MAX - 4);
 	rig_comps(r, 1, 40, SECOND);
 	rig_comps(r, 0, 40, SECOND);
@@ -886,7 +886,7 @@ static void claim_again(struct rig *r, uint32_t old_mid, uint64_t len)
 	struct pkt_ep *e = rig_ep(r, 0, 0);
 	struct gx_wire_rec rec = {.type = GX_REC_OPEN,
 				  .flags = GX_REC_AGAIN,
-				  .mid = e->mid_next++,
+				  .mid = tx_mid(e, PKT_NONE),
 				  .quantum = e->shape.quantum,
 				  .token = r->peer[0].token,
 				  .len = len,
@@ -1052,6 +1052,203 @@ static void done__lost_is_asked_for(void **state)
 	rig_done(r);
 }
 
+static void put_small(struct rig *r, uint64_t user)
+{
+	rig_post(r, 0,
+		 &(struct gx_op){.kind = GX_OP_PUT,
+				 .user = user,
+				 .len = 64,
+				 .addr = bufs.src[0],
+				 .token = r->peer[0].token,
+				 .remote_off = 1 << 20});
+}
+
+/* One message waits for its copy. Thousands that begin after it are done, and told at once; they
+ * use few places over and over. */
+static void done__beside_one_that_waits(void **state)
+{
+	struct rig *r = ops_open(&(struct rig_cfg){.sim = {.seed = 1}, .gpu_delay_ns = 500 * MS});
+	struct pkt_ep *e = rig_ep(r, 0, 0);
+
+	post(r, 0, GX_OP_PUT, 1, 50000);
+	rig_pass(r, MS);
+	for (unsigned i = 0; i < 3000; i += 40) {
+		for (unsigned k = 0; k < 40; k++)
+			put_small(r, 100 + i + k);
+		rig_comps(r, 0, 40, MS);
+		for (unsigned k = 0; k < 40; k++)
+			expect(r, 0, 100 + i + k, 0);
+		rig_forget(r);
+	}
+	assert_int_equal(e->nr_mids, 1);
+	for (unsigned place = 41; place < GX_WIRE_MIDS; place++)
+		assert_int_equal(e->out[place].mid, place - GX_WIRE_MIDS);
+	rig_comps(r, 0, 1, SECOND);
+	expect(r, 0, 1, 0);
+	rig_done(r);
+}
+
+/* What a late ACK says of a place is of the message before: it neither ends the one that is there
+ * now, nor does a newer ACK that was written before that one came. */
+static void done__stale_ack(void **state)
+{
+	struct rig *r = ops_plain();
+	struct pkt_ep *e = rig_ep(r, 0, 0);
+	struct gx_wire_ack ack = {.done_words = 1};
+
+	put_small(r, 1);
+	rig_comps(r, 0, 1, MS);
+	rig_set(r, &(struct sim_cfg){.loss_ppm = 1000000});
+	put_small(r, 2);
+	rig_pass(r, 100000);
+	assert_int_equal(e->out[0].mid, GX_WIRE_MIDS);
+	ack.number =
+		e->told_by[0]; /* as before the first was done: the same bit as after the second */
+	ack.done[0] = e->told[0] ^ 1;
+	tx_done(e, &ack);
+	ack.number -= 1u << 30;
+	tx_done(e, &ack);
+	assert_int_equal(e->nr_mids, 1);
+	ack.number = e->told_by[0] + 1;
+	ack.done[0] = e->told[0];
+	tx_done(e, &ack);
+	assert_int_equal(e->nr_mids, 1);
+	ack.done_words = 2; /* of other places */
+	ack.done[1] = UINT64_MAX;
+	ack.number++;
+	tx_done(e, &ack);
+	assert_int_equal(e->nr_mids, 1);
+	assert_int_equal(r->nr_last[0], 1);
+	rig_set(r, &(struct sim_cfg){0});
+	e->told_by[0] -= 2; /* those were not the peer's */
+	e->told_by[1] -= 2;
+	rig_comps(r, 0, 2, SECOND);
+	rig_done(r);
+}
+
+/* Each word counts by itself: an ACK that was overtaken still tells of the places that the other
+ * one did not name. */
+static void done__overtaken_ack(void **state)
+{
+	struct rig *r = ops_plain();
+	struct pkt_ep *e = rig_ep(r, 0, 0);
+	struct gx_wire_ack ack = {.number = 7, .done_words = 2, .done = {0, 1}};
+
+	rig_set(r, &(struct sim_cfg){.loss_ppm = 1000000});
+	for (unsigned i = 0; i < 65; i++)
+		put_small(r, i);
+	rig_pass(r, 100000);
+	tx_done(e, &ack);
+	rig_turn(r);
+	assert_int_equal(r->nr_last[0], 1);
+	expect(r, 0, 64, 0);
+	ack = (struct gx_wire_ack){.number = 6, .done_words = 3, .done = {4, 3}};
+	tx_done(e, &ack);
+	rig_turn(r);
+	assert_int_equal(r->nr_last[0], 2);
+	expect(r, 0, 2, 0);
+	rig_close(r);
+}
+
+/* CANCEL, FAIL and AGAIN of a message that is done do nothing to the one that has its place now. */
+static void done__records_of_the_one_before(void **state)
+{
+	static const uint8_t types[] = {GX_REC_CANCEL, GX_REC_FAIL};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(types); i++) {
+		struct rig *r =
+			ops_open(&(struct rig_cfg){.sim = {.seed = 1}, .gpu_delay_ns = 20 * MS});
+		struct gx_wire_rec rec = {.type = types[i], .mid = 0, .slot = 1, .err = -EIO};
+
+		put_small(r, 1);
+		rig_comps(r, 0, 1, MS);
+		post(r, 0, GX_OP_PUT, 2, 50000);
+		rig_pass(r, MS);
+		assert_int_equal(rig_ep(r, 1, 0)->in[0].mid, GX_WIRE_MIDS);
+		assert_int_equal(rig_ep(r, 1, 0)->in[0].state, IN_ACTIVE);
+		assert_true(tx_rec(rig_ep(r, i, 0), &rec, PKT_NONE));
+		rig_comps(r, 0, 2, SECOND);
+		expect(r, 0, 2, 0);
+		assert_memory_equal(rig_mem(r, 1), bufs.src[0], 50000);
+		rig_done(r);
+	}
+}
+
+/* A peer that begins a message where another one is not done, or leaves one out. */
+static void done__place_taken_out_of_turn(void **state)
+{
+	static const uint32_t mids[] = {GX_WIRE_MIDS, 5 + GX_WIRE_MIDS, 5 - 2 * GX_WIRE_MIDS};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(mids); i++) {
+		struct rig *r =
+			ops_open(&(struct rig_cfg){.sim = {.seed = 1}, .gpu_delay_ns = 20 * MS});
+		struct gx_wire_rec rec = {.type = GX_REC_OPEN,
+					  .mid = mids[i],
+					  .quantum = rig_ep(r, 0, 0)->shape.quantum,
+					  .token = r->peer[0].token,
+					  .len = 50000};
+
+		post(r, 0, GX_OP_PUT, 1, 50000);
+		rig_pass(r, MS);
+		assert_true(tx_rec(rig_ep(r, 0, 0), &rec, PKT_NONE));
+		rig_pass(r, MS);
+		assert_int_equal(atomic_load(&r->ep[1][0]->fault), -EPROTO);
+		rig_close(r);
+	}
+}
+
+/* Copies of packets of the message before come when its place has another one: late copies. */
+static void done__doubles_of_the_one_before(void **state)
+{
+	struct rig *r = ops_open(&(struct rig_cfg){.sim = {.seed = 3,
+							   .dup_ppm = 300000,
+							   .reorder_ppm = 300000,
+							   .reorder_slots = 400}});
+
+	for (unsigned i = 0; i < 300; i++) {
+		uint64_t len = 3000 + i * 16;
+
+		memset(rig_mem(r, 1), RIG_POISON, 64 << 10);
+		rig_forget(r);
+		rig_post(r, 0,
+			 &(struct gx_op){.kind = GX_OP_PUT,
+					 .user = i,
+					 .len = len,
+					 .addr = bufs.src[0] + 8 * i,
+					 .token = r->peer[0].token});
+		rig_comps(r, 0, 1, SECOND);
+		assert_memory_equal(rig_mem(r, 1), bufs.src[0] + 8 * i, len);
+		rig_check_poison(rig_mem(r, 1) + len, (64 << 10) - len);
+	}
+	assert_true(rig_stat(r, 1, "rx_dup") > 0);
+	rig_set(r, &(struct sim_cfg){0});
+	rig_done(r);
+}
+
+/* Numbers of messages and of ACKs wrap. */
+static void done__wraps(void **state)
+{
+	struct rig *r = ops_plain();
+
+	for (int side = 0; side < 2; side++) {
+		struct pkt_ep *e = rig_ep(r, side, 0);
+
+		for (uint32_t i = 0; i < GX_WIRE_MIDS; i++)
+			e->out[i].mid = e->in[i].mid = i - 3 * GX_WIRE_MIDS;
+		for (uint32_t w = 0; w < GX_WIRE_DONE_WORDS; w++)
+			e->told_by[w] = -5;
+		e->ack_number = -5;
+	}
+	for (unsigned i = 0; i < 20; i++) {
+		rig_forget(r);
+		post(r, 0, GX_OP_PUT, 1, 20000);
+		put_small(r, 2);
+		rig_comps(r, 0, 2, MS);
+	}
+	assert_int_equal(rig_ep(r, 1, 0)->in[0].mid, 17 * GX_WIRE_MIDS);
+	rig_done(r);
+}
+
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
@@ -1096,6 +1293,13 @@ int main(int argc, char *argv[])
 		rig_test(gpu__stops_at_the_receiver),
 		rig_test(gpu__stops_at_the_sender),
 		rig_test(done__lost_is_asked_for),
+		rig_test(done__beside_one_that_waits),
+		rig_test(done__stale_ack),
+		rig_test(done__overtaken_ack),
+		rig_test(done__records_of_the_one_before),
+		rig_test(done__place_taken_out_of_turn),
+		rig_test(done__doubles_of_the_one_before),
+		rig_test(done__wraps),
 	};
 	int ret = rig_run("sim_ops", tests, GX_ARRAY_SIZE(tests), argc, argv);
 

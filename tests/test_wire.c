@@ -84,7 +84,7 @@ static int rec_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r)
 
 static void hdr_put__layout(void **state)
 {
-	static const uint8_t want[GX_WIRE_HDR_B] = {0x11, 0x03, 0x34, 0x12, 0xd4, 0xc3, 0xb2,
+	static const uint8_t want[GX_WIRE_HDR_B] = {0x21, 0x03, 0x34, 0x12, 0xd4, 0xc3, 0xb2,
 						    0xa1, 0x04, 0x03, 0x02, 0x01, 0x05, 0,
 						    0,	  0x80, 0xff, 0xff, 0xff, 0xff, 38};
 	uint8_t b[GX_WIRE_HDR_B];
@@ -140,7 +140,7 @@ static void hdr_get__refuses(void **state)
 		unsigned at;
 		uint8_t value;
 	} bad[] = {
-		{0, 0x01}, {0, 0x21}, {0, 0x10}, {0, 0x16}, {0, 0x1f}, {1, 0x08},  {1, 0x80},
+		{0, 0x11}, {0, 0x31}, {0, 0x20}, {0, 0x26}, {0, 0x2f}, {1, 0x08},  {1, 0x80},
 		{2, 0x35}, {3, 0x13}, {20, 37},	 {20, 50},  {21, 1},   {30, 0x01}, {37, 0x80},
 	};
 	struct gx_wire_hdr h;
@@ -183,7 +183,7 @@ static void hdr_check__every_bit(void **state)
 
 /* ---- gx_wire_ack_* ---- */
 
-static struct gx_wire_ack ack_make(uint32_t nr_words)
+static struct gx_wire_ack ack_make(uint32_t nr_words, uint32_t done_words)
 {
 	struct gx_wire_ack a = {
 		.largest = 0xfedcba9876543210ull,
@@ -191,40 +191,48 @@ static struct gx_wire_ack ack_make(uint32_t nr_words)
 		.credit = 0xfffffff0,
 		.ce = 3,
 		.pool = 4096,
-		.done_floor = 0x80000001,
-		.done = {1ull << 63, 5},
-		.nr_words = nr_words,
+		.number = 0x80000001,
+		.nr_words = (uint16_t)nr_words,
+		.done_words = (uint16_t)done_words,
 	};
 
 	for (uint32_t i = 0; i < nr_words; i++)
 		a.words[i] = 0x8000000000000001ull + ((uint64_t)i << 8);
+	for (uint32_t i = 0; i < GX_WIRE_DONE_WORDS; i++)
+		a.done[i] = 0xd04e000000000000ull + i;
 	return a;
 }
 
 static void ack_get__round_trip(void **state)
 {
-	for (uint32_t n = 1; n <= GX_WIRE_ACK_WORDS; n++) {
-		struct gx_wire_ack in = ack_make(n), out;
+	static const uint32_t done[] = {0, 1, 0x8000, 0x8002, 0xffff};
+
+	for (uint32_t n = 1; n <= GX_WIRE_ACK_WORDS * GX_ARRAY_SIZE(done); n++) {
+		uint32_t nr_words = (n - 1) % GX_WIRE_ACK_WORDS + 1;
+		struct gx_wire_ack in = ack_make(nr_words, done[n % GX_ARRAY_SIZE(done)]), out;
 		uint8_t b[GX_CTL_PAYLOAD_MAX];
 		uint32_t len = gx_wire_ack_put(b, &in);
 
-		assert_true(len <= 64 + 8 * n);
+		assert_true(len <= GX_WIRE_ACK_MAX);
+		memset(&out, 0, sizeof(out));
 		assert_int_equal(ack_get(b, len, &out), 0);
 		assert_int_equal(out.largest, in.largest);
 		assert_int_equal(out.delay_ns, in.delay_ns);
 		assert_int_equal(out.credit, in.credit);
 		assert_int_equal(out.ce, in.ce);
 		assert_int_equal(out.pool, in.pool);
-		assert_int_equal(out.done_floor, in.done_floor);
-		assert_memory_equal(out.done, in.done, sizeof(in.done));
-		assert_int_equal(out.nr_words, n);
-		assert_memory_equal(out.words, in.words, 8 * n);
+		assert_int_equal(out.number, in.number);
+		assert_int_equal(out.done_words, in.done_words);
+		for (uint32_t w = 0; w < GX_WIRE_DONE_WORDS; w++)
+			assert_true(out.done[w] == (in.done_words >> w & 1 ? in.done[w] : 0));
+		assert_int_equal(out.nr_words, nr_words);
+		assert_memory_equal(out.words, in.words, 8 * nr_words);
 	}
 }
 
 static void ack_get__length(void **state)
 {
-	struct gx_wire_ack in = ack_make(8), out;
+	struct gx_wire_ack in = ack_make(8, 5), out;
 	uint8_t b[GX_CTL_PAYLOAD_MAX] = {0};
 	uint32_t len = gx_wire_ack_put(b, &in);
 
@@ -234,7 +242,7 @@ static void ack_get__length(void **state)
 
 static void ack_get__refuses(void **state)
 {
-	struct gx_wire_ack in = ack_make(1), out;
+	struct gx_wire_ack in = ack_make(1, 0x8002), out;
 	uint8_t b[GX_CTL_PAYLOAD_MAX] = {0};
 	uint32_t len = gx_wire_ack_put(b, &in);
 
@@ -246,7 +254,10 @@ static void ack_get__refuses(void **state)
 	b[28] = GX_WIRE_ACK_WORDS + 1;
 	assert_int_equal(ack_get(b, 48 + 8 * (GX_WIRE_ACK_WORDS + 1), &out), -EPROTO);
 	b[28] = 1;
-	b[31] = 0x20; /* 8 * nr_words wraps to 8 */
+	b[29] = 0x20; /* 8 * nr_words wraps to 8, in 16 bits */
+	assert_int_equal(ack_get(b, len, &out), -EPROTO);
+	b[29] = 0;
+	b[30] |= 1; /* one word more is named than there is */
 	assert_int_equal(ack_get(b, len, &out), -EPROTO);
 }
 

@@ -11,14 +11,15 @@
 #include "gx_internal/base.h"
 #include "gx_internal/port.h"
 
-#define GX_WIRE_VERSION	    1
+#define GX_WIRE_VERSION	    2
 #define GX_WIRE_HDR_B	    38 /* IPv4: payload starts at byte 80 of the frame */
 #define GX_WIRE_QUANTUM_MIN 1280
 #define GX_WIRE_QUANTUM_MAX 65520 /* plen has 16 bits */
-#define GX_WIRE_ACK_WORDS   16				 /* at most; 8 by default */
-#define GX_WIRE_ACK_MAX	    (48 + 8 * GX_WIRE_ACK_WORDS) /* bytes */
+#define GX_WIRE_ACK_WORDS   16	  /* at most; 8 by default */
 #define GX_WIRE_INLINE_MAX  1024			 /* bytes of data that an OPEN may carry */
-#define GX_WIRE_MIDS	    1024			 /* mids above the done floor */
+#define GX_WIRE_MIDS	    1024 /* messages open in a direction; place of a mid: mid % GX_WIRE_MIDS */
+#define GX_WIRE_DONE_WORDS  (GX_WIRE_MIDS / 64)
+#define GX_WIRE_ACK_MAX	    (32 + 8 * (GX_WIRE_DONE_WORDS + GX_WIRE_ACK_WORDS)) /* bytes */
 #define GX_WIRE_ACTIVE	    64 /* messages of more than 80 KiB under way, a direction */
 
 enum gx_pkt_type { GX_PKT_DATA = 1, GX_PKT_CTL, GX_PKT_ACK, GX_PKT_PROBE, GX_PKT_PROBE_ACK };
@@ -56,13 +57,15 @@ struct gx_wire_ack {
 	uint32_t credit;   /* cumulative, low 32 bits: first transmissions of DATA allowed in all */
 	uint32_t ce;	   /* CE marks seen, cumulative */
 	uint32_t pool;	   /* free bounce buffers, capped */
-	uint32_t done_floor;		   /* every mid below is visible */
-	uint64_t done[2];		   /* bit i: mid done_floor + i is visible (128 mids) */
-	uint32_t nr_words;		   /* 1..GX_WIRE_ACK_WORDS */
+	uint32_t number;   /* of this ACK, one more than of the one before */
+	uint16_t done_words;		   /* bit w: done[w] is told */
+	uint16_t nr_words;		   /* 1..GX_WIRE_ACK_WORDS */
+	uint64_t done[GX_WIRE_DONE_WORDS]; /* bit i of done[w]: changes with each message done (its
+					    * bytes visible, or given up) at place 64 w + i */
 	uint64_t words[GX_WIRE_ACK_WORDS]; /* bit i of words[w]: psn largest - 64 w - i was received
 					    * (bit 0 of words[0], largest itself, is always set) */
 };
-/* Return bytes written (at most 64 + 8 * words, @b has GX_CTL_PAYLOAD_MAX). */
+/* Return bytes written (at most GX_WIRE_ACK_MAX, @b has GX_CTL_PAYLOAD_MAX). */
 uint32_t gx_wire_ack_put(uint8_t *b, const struct gx_wire_ack *a);
 int gx_wire_ack_get(const uint8_t *b, uint32_t len, struct gx_wire_ack *a); /* 0, -EPROTO */
 
@@ -121,7 +124,7 @@ int gx_wire_rec_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r);
  * u16 zero. ---- */
 
 #define GX_HELLO_MAGIC	   0x31307867u /* "gx01" */
-#define GX_HELLO_VERSION   3	       /* of the bootstrap; packets have GX_WIRE_VERSION */
+#define GX_HELLO_VERSION   4	       /* of the bootstrap; packets have GX_WIRE_VERSION */
 #define GX_HELLO_FRAME_MAX 65536
 #define GX_HELLO_LANES	   64
 #define GX_HELLO_REGIONS   64
