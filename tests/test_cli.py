@@ -38,8 +38,8 @@ OK, FAILED, USAGE, WRONG, LOST = 0, 1, 2, 3, 4
 LINKS = ("packet", "local")
 
 RESULT_KEYS = {"op", "size_b", "count", "p50_us", "avg_us", "p99_us", "p999_us", "GB_s", "cpu_pct", "sms", "checked_b",
-               "wrong", "sha256"}
-PATH_KEYS = {"link", "port", "gpu", "bounce", "engine", "unpack", "integrity", "check", "quantum", "cores", "why"}
+               "wrong", "sha256", "depth"}
+PATH_KEYS = {"link", "port", "gpu", "bounce", "engine", "control", "unpack", "integrity", "check", "quantum", "cores", "why"}
 TOP_KEYS = {"schema_version", "command", "env", "path", "results", "errors", "interrupted", "exit_code"}
 
 CASES = []
@@ -518,7 +518,7 @@ def out_json_file(tools):
         for row in doc["results"]:
             expect(set(row) == RESULT_KEYS, "keys", set(row) ^ RESULT_KEYS)
             expect(row["count"] == 200 and row["p99_us"] is not None and row["p999_us"] is None, row)
-            expect(row["p50_us"] <= row["p99_us"] and row["wrong"] == 0 and row["sha256"] is None, row)
+            expect(row["depth"] == 64 and row["p50_us"] <= row["p99_us"] and row["wrong"] == 0 and row["sha256"] is None, row)
         expect(doc["path"]["port"] == "shm" and doc["path"]["why"], doc["path"])
         expect(doc["errors"] == [] and doc["exit_code"] == 0 and doc["interrupted"] is False and doc["command"] == "put" and doc["env"], doc)
         expect(ran.out.startswith("#"), ran)
@@ -809,9 +809,17 @@ def link_is_chosen(tools):
                                 (("--engine", "cpu"), "local", "memory mapped")):
             path = clean_path(tools.perf("put", s.addr, *small, *args))
             expect(path["link"] == link and path["port"] == "shm" and why in path["why"], args, path)
-        for command in ("put", "get", "send", "lat"):
+        for command in ("put", "get", "lat"):
             path = clean_path(tools.perf(command, s.addr, "-s", "4K", "-n", "50", "--link", "local"))
-            expect(path["link"] == "local", path)
+            expect(path["link"] == "local" and path["engine"] == "cpu" and path["unpack"] == "direct", path)
+            expect(path["control"] in ("io_uring", "epoll"), path)
+        # What is said is what was done: sends are packets.
+        before = s.stat(tools, "rx_pkts")
+        path = clean_path(tools.perf("send", s.addr, "-s", "64K", "-n", "50", "--link", "local"))
+        expect(s.stat(tools, "rx_pkts") - before >= 50 * 8, "the sends left no packets")
+        expect(path["link"] == "packet" and path["port"] == "shm" and path["engine"] is None, path)
+        expect(path["unpack"] == "host" and path["bounce"] == "host" and "sends go by packets" in path["why"], path)
+        tools.gxperf("send", s.addr, "--require", "local").must(FAILED, "sends go by packets")
         for size in ("1", "9", "64", "8K"):
             rows = tools.perf("lat", s.addr, "-s", size, "-n", "500", "--poll", "memory").clean()
             expect(rows[0]["count"] == 500, rows)
@@ -881,6 +889,9 @@ def coll_threads(tools):
     row, = tools.perf("alltoall", "-g", "2", "-s", "4K", "-D", "0.3", "--cores", "any").clean()
     expect(row["count"] > 1, row)
     tools.perf("allgather", "-g", "1", "-s", "4K", "-n", "5", "--cores", "any").clean()
+    for args, link, why in (((), "local", "the best of what both ranks have"), (("--link", "packet"), "packet", "--link packet")):
+        path = clean_path(tools.perf("allgather", "-g", "2", "-s", "4K", "-n", "5", "--cores", "any", *args))
+        expect(path["link"] == link and why in path["why"] and "client" not in path["why"], path)
 
 
 @case
@@ -1551,7 +1562,7 @@ def overlap_commands(tools):
                 size = 4096 if command == "lat" else 64 << 10
                 ran = overlap(tools, beside=(command, s.addr, "--mem", "kv", "-s", size, "--link", link, "--cores", CLIENT_CPU))
                 row = overlap_row(ran, command)
-                expect(row["size_b"] == size and row["link"] == link and row["sms"] == 0, ran)
+                expect(row["size_b"] == size and row["link"] == ("packet" if command == "send" else link) and row["sms"] == 0, ran)
         for more in (("-s", "64", "--same-place"), ("-s", "1M", "--stripe"), ("-s", "2M", "-q", "2")):
             overlap_row(overlap(tools, beside=("put", s.addr, "--cores", CLIENT_CPU, *more)), "put")
         ran = overlap(tools, beside=("lat", s.addr, "--poll", "memory", "--cores", CLIENT_CPU))

@@ -151,6 +151,9 @@ int perf_room(struct perf *perf, uint64_t len);
  * @content: NULL: we write there; else we only read, beside others who say that the same lies there
  */
 int perf_lease(struct perf *perf, uint64_t len, const char *content);
+/** perf_is_mapped() - Is payload copied straight into or out of the server's memory? Sends go by
+ * packets over any link. */
+bool perf_is_mapped(const struct perf *perf);
 /** perf_lost() - Is any connection down? Says so. */
 int perf_lost(struct perf *perf);
 /** perf_op_failed() - Say that operations of kind @op ended with @status. */

@@ -294,6 +294,23 @@ static int rank_link_check(struct coll_rank *r)
 	return PERF_OK;
 }
 
+/* Rank 0 accepted, and knows only that the other end chose. All have the same options, so it knows
+ * why. */
+static const char *path_why(const struct perf_opts *o, const struct gx_conn_info *info, char *buf,
+			    size_t room)
+{
+	if (!strstr(info->why, "chosen by the client"))
+		return info->why;
+	if (o->link || o->port)
+		snprintf(buf, room, "asked for: --%s %s", o->link ? "link" : "port",
+			 o->link ? o->link : o->port);
+	else
+		snprintf(buf, room,
+			 "the best of what both ranks have; neither --link nor --port "
+			 "asks for another");
+	return buf;
+}
+
 /* Rank 0 says which way it goes to rank 1; others may differ, then --require tells. */
 static void rank_path_tell(const struct coll_rank *r)
 {
@@ -301,7 +318,7 @@ static void rank_path_tell(const struct coll_rank *r)
 	const struct perf_opts *o = run->o;
 	struct gx_conn_info info = GX_INIT(info);
 	struct opt_cpus cpus = {.nr = 0};
-	char list[256], how[64];
+	char list[256], how[64], why[320];
 	struct out_path path = {.cores = list, .quantum_b = -1};
 
 	for (unsigned i = 0; i < run->nr_here * run->c->lanes && i < o->cpus.nr; i++)
@@ -311,18 +328,22 @@ static void rank_path_tell(const struct coll_rank *r)
 	path.unpack = o->unpack_given		    ? opt_unpack_text(o->gx.unpack)
 		      : run->c->kind == GX_MEM_CUDA ? "kernel"
 						    : "host";
-	path.link = path.port = path.engine = path.integrity = path.check = "none";
+	path.link = path.port = path.control = path.integrity = path.check = "none";
 	path.why = "one rank alone";
 	if (run->nr_ranks > 1 && !gx_conn_info(gx_group_conn(r->group, 1), &info)) {
 		path.link = info.link;
 		path.port = info.port;
-		path.engine = info.engine;
+		path.control = info.engine;
 		path.integrity = opt_integrity_text(info.integrity);
 		path.check = opt_check_text(info.integrity, info.check_unpack, run->c->kind);
 		path.quantum_b = info.quantum_b;
-		path.why = info.why;
-		if (!strcmp(info.link, "local"))
+		path.why = path_why(o, &info, why, sizeof(why));
+		if (!strcmp(info.link, "local")) {
 			path.unpack = "direct";
+			path.engine = run->c->kind == GX_MEM_HOST ? "cpu"
+				      : o->engine_name		  ? o->engine_name
+								  : "auto";
+		}
 	}
 	out_path(run->out, &path);
 	snprintf(how, sizeof(how), "%s",

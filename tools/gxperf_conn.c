@@ -309,10 +309,20 @@ static int conn_all(struct perf *perf)
 	return ret;
 }
 
+bool perf_is_mapped(const struct perf *perf)
+{
+	return !strcmp(perf->info.link, "local") && strcmp(perf->opts->command, "send") != 0;
+}
+
 static int conn_link_check(struct perf *perf)
 {
 	const char *want = perf->opts->require ? perf->opts->require : perf->opts->link;
 
+	if (perf->opts->require && !strcmp(want, "local") && !strcmp(perf->opts->command, "send")) {
+		out_error(perf->out, "--require local: sends go by packets over any link: leave it "
+				     "out, or put");
+		return PERF_FAILED;
+	}
 	if (!want || !strcmp(want, perf->info.link))
 		return PERF_OK;
 	out_error(perf->out, "%s %s: this connection takes link %s over port %s (%s)",
@@ -437,17 +447,25 @@ static const char *path_unpack(const struct perf *perf, enum gx_unpack_mode mode
 	return kind == GX_MEM_CUDA || strcmp(pool, "host") ? "auto" : "host";
 }
 
+/* Host memory at both ends is the CPU's to copy; else a GPU of ours does. */
+static const char *path_engine(const struct perf_opts *o)
+{
+	if (o->local_kind != GX_MEM_CUDA && !o->gpu_given)
+		return "cpu";
+	return o->engine_name ? o->engine_name : "auto";
+}
+
 static void conn_path_tell(struct perf *perf, unsigned access)
 {
 	const struct gx_region *r = &perf->conns[0].region;
 	const struct perf_opts *o = perf->opts;
 	struct opt_cpus cpus = o->cpus;
-	char place[32], list[256];
+	char place[32], list[256], why[320];
 	struct out_path path = {
 		.link = perf->info.link,
 		.port = perf->info.port,
 		.gpu = place,
-		.engine = perf->info.engine,
+		.control = perf->info.engine,
 		.integrity = opt_integrity_text(perf->info.integrity),
 		.quantum_b =
 			access == GX_ACCESS_GET ? perf->info.quantum_in_b : perf->info.quantum_b,
@@ -467,11 +485,21 @@ static void conn_path_tell(struct perf *perf, unsigned access)
 					      o->local_kind)
 			     : opt_check_text(perf->info.integrity, perf->info.check_unpack_peer,
 					      r->kind);
-	if (!strcmp(perf->info.link, "local")) {
+	if (perf_is_mapped(perf)) {
 		path.unpack = "direct";
 		path.bounce = NULL;
+		path.engine = path_engine(o);
+	} else if (!strcmp(perf->info.link, "local")) {
+		path.link = "packet";
+		snprintf(why, sizeof(why), "sends go by packets, beside link local (%s)",
+			 perf->info.why);
+		path.why = why;
 	}
 	out_path(perf->out, &path);
+	if (strcmp(o->command, "lat") != 0 && !o->file)
+		out_section(perf->out,
+			    "times: from posting a message to its completion here, behind those "
+			    "that are under way with it (--depth); of one alone: lat");
 }
 
 int perf_connect_any(struct perf *perf)
@@ -727,7 +755,7 @@ int perf_cpu(struct perf *perf, uint64_t *ns)
 
 int perf_sms(const struct perf *perf, enum gx_mem_kind kind, bool local)
 {
-	bool mapped = !strcmp(perf->info.link, "local");
+	bool mapped = perf_is_mapped(perf);
 	unsigned sms = local || mapped ? perf->opts->gx.sms : perf->server_sms;
 
 	/* Over the local link it is this end's engine that copies, whichever end has a GPU. */

@@ -608,6 +608,7 @@ static int run_row(struct run *run, double cpu_pct, const struct check_result *r
 		.checked_b = res->checked_b,
 		.wrong = res->wrong,
 		.interrupted = run_stopped(run),
+		.depth = p->depth,
 	};
 
 	if (row.interrupted && !row.count) {

@@ -28,7 +28,7 @@
 
 /* Held while anything is printed or added to a document; by out_close() for good. */
 static pthread_mutex_t out_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-static struct out *out_kept; /* closed, and not freed */
+static struct out *out_kept; /* closed, and not freed before the next one */
 
 struct out {
 	struct out_opts opts;
@@ -92,6 +92,8 @@ int out_open(const struct out_opts *opts, struct out **out)
 
 	if (!o)
 		return -ENOMEM;
+	free(out_kept);
+	out_kept = NULL;
 	o->opts = *opts;
 	o->file.fd = -1;
 	o->terminal = isatty(STDERR_FILENO);
@@ -183,6 +185,7 @@ void out_path(struct out *out, const struct out_path *p)
 	doc_set(path, "gpu", doc_string(p->gpu));
 	doc_set(path, "bounce", doc_string(p->bounce));
 	doc_set(path, "engine", doc_string(p->engine));
+	doc_set(path, "control", doc_string(p->control));
 	doc_set(path, "unpack", doc_string(p->unpack));
 	doc_set(path, "integrity", doc_string(p->integrity));
 	doc_set(path, "check", doc_string(p->check));
@@ -194,13 +197,14 @@ void out_path(struct out *out, const struct out_path *p)
 	doc_free(out->path);
 	out->path = path;
 	if (out->opts.format == OUT_TABLE)
-		printf("# link %s, port %s, memory there %s, bounce pool %s, unpack %s, integrity "
+		printf("# link %s, port %s, memory there %s, bounce pool %s, unpack %s, engine %s, "
+		       "integrity "
 		       "%s, "
 		       "check "
 		       "%s, quantum %lld, CPUs here %s, control %s\n# why: %s\n",
 		       p->link, p->port, p->gpu, p->bounce ? p->bounce : "none", p->unpack,
-		       p->integrity, p->check, (long long)p->quantum_b, p->cores, p->engine,
-		       p->why);
+		       p->engine ? p->engine : "none", p->integrity, p->check,
+		       (long long)p->quantum_b, p->cores, p->control, p->why);
 	fflush(stdout); /* whoever reads along knows the way before the first row */
 	pthread_mutex_unlock(&out_lock);
 }
@@ -226,6 +230,8 @@ static struct json_t *row_doc(const struct out_row *r)
 		doc_set(row, "bus_GB_s", doc_real(r->bus_gb_s));
 	if (r->cpu_us > 0)
 		doc_set(row, "cpu_us", doc_real(r->cpu_us));
+	if (r->depth)
+		doc_set(row, "depth", doc_pack("i", (int)r->depth));
 	if (r->interrupted)
 		doc_set(row, "interrupted", doc_pack("b", 1));
 	return row;

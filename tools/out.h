@@ -27,9 +27,11 @@ struct out_opts {
 	char **argv; /* goes into the environment part */
 };
 
-/** struct out_path - The way the bytes went; NULL and -1 become null. Copied. */
+/** struct out_path - The way the bytes went; NULL and -1 become null. Copied. @engine: who copied
+ * over the local link; nobody does over others. */
 struct out_path {
 	const char *link, *port, *gpu, *bounce, *engine, *unpack, *integrity, *cores, *why;
+	const char *control; /* who does what is slow: "io_uring", "epoll" */
 	const char *check; /* who compares the CRCs of payload */
 	int64_t quantum_b;
 };
@@ -48,6 +50,7 @@ struct out_row {
 	double bus_gb_s;    /* what each rank receives from others */
 	double cpu_us;	    /* CPU time a chunk or operation; 0: no column */
 	bool interrupted;   /* shorter than was asked for */
+	uint32_t depth;	    /* messages of a connection and core under way at once; 0: no word */
 };
 
 int out_format_parse(const char *text, enum out_format *out); /* 0, -EINVAL */
