@@ -16,6 +16,7 @@
 #define COLL_COPIES   4 /* parts of own shards under way */
 #define COLL_ADDR_MAX 64
 #define COLL_TEXT_MAX 512
+#define COLL_JOB_MAX  64 /* with the final 0 */
 
 enum coll_kind { COLL_BARRIER, COLL_LEAVE, COLL_ALLGATHER, COLL_ALLTOALL };
 
@@ -91,6 +92,7 @@ struct coll_peer {
 	unsigned rank;
 	struct gx_conn *conn;
 	char addr[COLL_ADDR_MAX];
+	uint64_t key; /* that it wants to be shown, as rank 0 says; see struct coll_hello */
 	bool meshed;  /* rank 0's view: it has all its connections */
 	bool refused; /* it came, does not fit, and was told so */
 	uint64_t token[GX_GROUP_BUFS_MAX], len[GX_GROUP_BUFS_MAX], ctl_token;
@@ -114,7 +116,10 @@ struct gx_group {
 	struct coll_worker **worker; /* [nr_workers] */
 	pthread_mutex_t lock;	     /* rendezvous and failure; never in a turn that goes well */
 	pthread_cond_t cond;
-	bool have_table, go; /* under lock: what rank 0 has sent */
+	char job[COLL_JOB_MAX]; /* frozen; "": none was given */
+	uint64_t key;		/* frozen; who connects to this rank shows it, but at rank 0 */
+	char refused[256];	/* under lock: why one was refused that said it was a rank */
+	bool have_table, go;	/* under lock: what rank 0 has sent */
 	_Atomic bool connected, closing;
 	_Atomic int err; /* sticky; text and lost were written before it (release) */
 	char text[COLL_TEXT_MAX];

@@ -15,15 +15,15 @@
 
 /* Names of a launcher's variables. local, local_nr: on this host; NULL: it has none. */
 struct env_launcher {
-	const char *name, *rank, *nr, *local, *local_nr;
+	const char *name, *rank, *nr, *local, *local_nr, *job;
 };
 
 static const struct env_launcher launchers[] = {
-	{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+	{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID"},
 	{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-	 "OMPI_COMM_WORLD_LOCAL_SIZE"},
-	{"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
-	{"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", NULL},
+	 "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE"},
+	{"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PMI_JOBID"},
+	{"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", NULL, NULL},
 };
 
 static int env_number(const char *name, unsigned long max, unsigned *out)
@@ -109,6 +109,22 @@ static int env_master(const struct env_launcher *l, struct gx_group_env *env)
 	return 0;
 }
 
+/* What tells this job from others. Long ones differ at their ends, if anywhere. */
+static void env_job(const struct env_launcher *l, struct gx_group_env *env)
+{
+	const char *own = getenv("GX_JOB"), *job = own ? own : l->job ? getenv(l->job) : NULL;
+	const char *slurm = getenv("SLURM_JOB_ID"), *step = getenv("SLURM_STEP_ID");
+	const size_t max = sizeof(env->job) - 1;
+
+	if (!own && job && !strcmp(job, "none")) /* torchrun's for all jobs that gave it none */
+		job = NULL;
+	if (job)
+		snprintf(env->job, sizeof(env->job), "%s",
+			 strlen(job) > max ? job + strlen(job) - max : job);
+	else if (slurm && step)
+		snprintf(env->job, sizeof(env->job), "%.40s.%.20s", slurm, step);
+}
+
 static int env_take(const struct env_launcher *l, struct gx_group_env *env)
 {
 	int ret = env_number(l->nr, GX_GROUP_RANKS_MAX, &env->nr_ranks);
@@ -121,6 +137,7 @@ static int env_take(const struct env_launcher *l, struct gx_group_env *env)
 		return ret;
 	env->launcher = l->name;
 	env->local_rank = env->rank;
+	env_job(l, env);
 	if (getenv(l->local))
 		ret = env_number(l->local, UINT32_MAX, &env->local_rank);
 	return ret ? ret : env_master(l, env);

@@ -19,7 +19,8 @@
 #include <unistd.h>
 
 #define HELLO_MAGIC	   0x6c6f6378 /* "xcol" */
-#define HELLO_VERSION	   1
+#define HELLO_VERSION	   2
+#define HELLO_PREFIX_B	   8 /* magic and version: of all versions */
 #define GROUP_CONNECT_NS   60000000000ull
 #define GROUP_GRACE_NS	   1000000000ull /* rank 0 knows best who is missing: it speaks first */
 #define GROUP_STAY_NS	   3000000000ull /* for those that come when the group has failed */
@@ -35,13 +36,24 @@
 enum hello_type { HELLO_NAME = 1, HELLO_TABLE, HELLO_MESHED, HELLO_GO, HELLO_ABORT };
 
 /* What ranks say to one another while they meet, and when one fails. Both ends are little-endian,
- * as everything of gx. A TABLE has nr_ranks addresses behind it. */
+ * as everything of gx. A TABLE has nr_ranks entries behind it.
+ *
+ * A NAME is believed only from who is of the same job, and shows ranks other than 0 the key that
+ * they gave rank 0, which is random and made for this run: who found the port by chance, or is of
+ * another run, does not know it. */
 struct coll_hello {
 	uint32_t magic, version, type;
 	uint32_t rank, nr_ranks, nr_lanes, nr_bufs, piece_bits;
 	int32_t err, lost;	  /* ABORT */
 	char addr[COLL_ADDR_MAX]; /* NAME: where the rank listens */
 	char text[COLL_TEXT_MAX]; /* ABORT */
+	char job[COLL_JOB_MAX];	  /* NAME */
+	uint64_t key;		  /* NAME to rank 0: the sender's; else that of who is told it */
+};
+
+struct coll_entry {
+	char addr[COLL_ADDR_MAX];
+	uint64_t key;
 };
 
 static void hello_init(const struct gx_group *g, enum hello_type type, struct coll_hello *h)
@@ -56,6 +68,7 @@ static void hello_init(const struct gx_group *g, enum hello_type type, struct co
 				 .piece_bits = g->piece_bits,
 				 .lost = -1};
 	memcpy(h->addr, g->addr, sizeof(h->addr));
+	memcpy(h->job, g->job, sizeof(h->job));
 }
 
 /* ---- Failure ---- */
@@ -111,6 +124,19 @@ int coll_fail(struct gx_group *g, int err, int lost, bool tell, const char *fmt,
 
 /* ---- Messages, on the control thread ---- */
 
+/* Why who says @h has no business here; NULL: it may have. */
+static const char *name_stranger(const struct gx_group *g, const struct coll_hello *h)
+{
+	if (strcmp(h->job, g->job))
+		return "it is of another job than the group at this address";
+	if (g->rank && h->key != g->key)
+		return "it is of another run than the group at this address";
+	if (g->go)
+		return "the group at this address has begun already: was the job started twice, or "
+		       "has another one the same address?";
+	return NULL;
+}
+
 /* Why a rank that says @h cannot be of this group; NULL: it can. */
 static const char *name_check(const struct gx_group *g, const struct coll_hello *h, char *buf,
 			      size_t room)
@@ -137,45 +163,84 @@ static const char *name_check(const struct gx_group *g, const struct coll_hello 
 	return buf;
 }
 
+/* Tell who says that it is rank @rank, on its connection alone. */
+static void name_refuse(struct gx_group *g, struct gx_conn *conn, uint32_t rank, const char *text)
+{
+	struct coll_hello no;
+
+	pthread_mutex_lock(&g->lock);
+	snprintf(g->refused, sizeof(g->refused), "%.250s", text);
+	if (rank < g->nr_ranks)
+		g->peer[rank].refused = true;
+	pthread_mutex_unlock(&g->lock);
+	hello_abort(g, -EPROTO, -1, text, &no);
+	gx_conn_msg(conn, &no, sizeof(no));
+}
+
+/* It is one of us. Under the lock. */
+static void name_join(struct gx_group *g, struct gx_conn *conn, const struct coll_hello *h)
+{
+	struct coll_peer *peer = &g->peer[h->rank];
+
+	memcpy(peer->addr, h->addr, sizeof(peer->addr));
+	peer->key = h->key;
+	peer->conn = conn;
+	gx_conn_user_set(conn, peer);
+	pthread_cond_broadcast(&g->cond);
+}
+
+/* Anybody may say a NAME. One that does not fit ends the group only if it is known to be of the
+ * same job, which would wait for it in vain. */
 static void name_take(struct gx_group *g, struct gx_conn *conn, const struct coll_hello *h)
 {
+	const char *stranger, *why = NULL;
 	char buf[200], text[240];
 	struct coll_hello no;
-	const char *why;
 	int failed;
 
 	pthread_mutex_lock(&g->lock);
-	why = name_check(g, h, buf, sizeof(buf));
-	if (!why) {
-		struct coll_peer *peer = &g->peer[h->rank];
-
-		memcpy(peer->addr, h->addr, sizeof(peer->addr));
-		peer->conn = conn;
-		gx_conn_user_set(conn, peer);
-		pthread_cond_broadcast(&g->cond);
-	} else if (h->rank < g->nr_ranks) {
-		g->peer[h->rank].refused = true;
-	}
+	stranger = name_stranger(g, h);
+	if (!stranger)
+		why = name_check(g, h, buf, sizeof(buf));
+	if (!stranger && !why)
+		name_join(g, conn, h);
 	failed = g->err; /* before this rank came, so that nobody has told it */
 	if (failed)
 		hello_abort(g, failed, g->lost, g->text, &no);
 	pthread_mutex_unlock(&g->lock);
-	if (why) {
-		snprintf(text, sizeof(text), "rank %u does not fit: %s", h->rank, why);
-		coll_fail(g, -EPROTO, -1, true, "%s", text);
-		hello_abort(g, -EPROTO, -1, text, &no);
-	}
-	if (why || failed)
+	if (stranger || why) {
+		snprintf(text, sizeof(text), "rank %u does not fit: %s", h->rank,
+			 stranger ? stranger : why);
+		name_refuse(g, conn, h->rank, text);
+		if (!stranger && g->job[0])
+			coll_fail(g, -EPROTO, -1, true, "%s", text);
+	} else if (failed) {
 		gx_conn_msg(conn, &no, sizeof(no));
+	}
 }
 
-static void table_take(struct gx_group *g, const char *addrs, uint32_t len)
+/* Who we connected to does not understand us; of a stranger that came to us it is its business. */
+static void hello_other(struct gx_group *g, struct gx_conn *conn, struct coll_peer *peer)
 {
-	if (len != g->nr_ranks * COLL_ADDR_MAX || g->have_table)
+	static const char text[] = "another version of gx: install the same everywhere";
+
+	if (!peer)
+		name_refuse(g, conn, g->nr_ranks, text);
+	else if (!atomic_load(&g->connected))
+		coll_fail(g, -EPROTO, (int)peer->rank, false, "rank %u is of %s", peer->rank, text);
+}
+
+static void table_take(struct gx_group *g, const char *entries, uint32_t len)
+{
+	struct coll_entry e;
+
+	if (len != g->nr_ranks * sizeof(e) || g->have_table)
 		return;
 	for (unsigned q = 1; q < g->nr_ranks; q++) {
-		memcpy(g->peer[q].addr, addrs + q * COLL_ADDR_MAX, COLL_ADDR_MAX);
+		memcpy(&e, entries + q * sizeof(e), sizeof(e));
+		memcpy(g->peer[q].addr, e.addr, COLL_ADDR_MAX);
 		g->peer[q].addr[COLL_ADDR_MAX - 1] = 0;
+		g->peer[q].key = e.key;
 	}
 	g->have_table = true;
 }
@@ -201,19 +266,19 @@ static void group_on_msg(void *arg, struct gx_conn *conn, const void *data, uint
 {
 	struct gx_group *g = arg;
 	struct coll_peer *peer = gx_conn_user(conn);
-	struct coll_hello h;
+	struct coll_hello h = {0};
 
+	memcpy(&h, data, GX_MIN(len, (uint32_t)sizeof(h)));
+	if (len < HELLO_PREFIX_B || h.magic != HELLO_MAGIC)
+		return; /* a stranger that found the port */
+	if (h.version != HELLO_VERSION) {
+		hello_other(g, conn, peer);
+		return;
+	}
 	if (len < sizeof(h))
 		return;
-	memcpy(&h, data, sizeof(h));
-	if (h.magic != HELLO_MAGIC)
-		return; /* a stranger that found the port */
-	h.addr[sizeof(h.addr) - 1] = h.text[sizeof(h.text) - 1] = 0;
-	if (h.version != HELLO_VERSION)
-		coll_fail(g, -EPROTO, -1, true,
-			  "rank %u is of another version of gx: install the same everywhere",
-			  h.rank);
-	else if (peer)
+	h.addr[sizeof(h.addr) - 1] = h.text[sizeof(h.text) - 1] = h.job[sizeof(h.job) - 1] = 0;
+	if (peer)
 		hello_take(g, peer, &h, (const char *)data + sizeof(h), len - sizeof(h));
 	else if (h.type == HELLO_NAME)
 		name_take(g, conn, &h);
@@ -226,7 +291,11 @@ static void group_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event ev
 	struct coll_peer *peer = gx_conn_user(conn);
 	bool ours;
 
-	if (event != GX_CONN_DOWN || !peer || atomic_load(&g->closing))
+	if (event != GX_CONN_DOWN || atomic_load(&g->closing))
+		return;
+	if (!peer && conn->server) /* a stranger's: nobody else closes it */
+		gx_conn_close(conn);
+	if (!peer)
 		return;
 	pthread_mutex_lock(&g->lock);
 	ours = peer->conn == conn;
@@ -266,6 +335,8 @@ static int opts_check(const struct gx_group_opts *o)
 			       (unsigned long long)o->piece_b);
 	if (o->depth > GROUP_DEPTH_MAX)
 		return gx_fail(-EINVAL, "depth %u: at most %u", o->depth, GROUP_DEPTH_MAX);
+	if (o->job && strlen(o->job) >= COLL_JOB_MAX)
+		return gx_fail(-EINVAL, "job '%s': at most %d bytes", o->job, COLL_JOB_MAX - 1);
 	if (o->gx && (o->gx->on_conn || o->gx->on_msg || o->gx->arg))
 		return gx_fail(-EINVAL, "callbacks of a group's context are the group's");
 	return 0;
@@ -290,6 +361,7 @@ static void opts_take(struct gx_group *g)
 	snprintf(g->master, sizeof(g->master), "%s", o->master);
 	snprintf(g->port, sizeof(g->port), "%s", o->port ? o->port : "");
 	snprintf(g->link, sizeof(g->link), "%s", o->link ? o->link : "");
+	snprintf(g->job, sizeof(g->job), "%s", o->job ? o->job : "");
 }
 
 static int group_gx_open(struct gx_group *g)
@@ -428,7 +500,8 @@ GX_EXPORT int gx_group_open(const struct gx_group_opts *user, struct gx_group **
 	g = group_new(&opts);
 	if (!g)
 		return gx_fail(-ENOMEM, "no memory");
-	ret = g->peer ? group_gx_open(g) : gx_fail(-ENOMEM, "no memory");
+	ret = g->peer ? gx_random(&g->key, sizeof(g->key)) : -ENOMEM;
+	ret = ret ? gx_fail(ret, "no memory, or no random numbers") : group_gx_open(g);
 	if (!ret)
 		ret = group_mem_open(g);
 	if (!ret)
@@ -442,7 +515,7 @@ GX_EXPORT int gx_group_open(const struct gx_group_opts *user, struct gx_group **
 	}
 	g->opts.bufs = NULL; /* the caller's */
 	g->opts.gx = NULL;
-	g->opts.master = g->opts.host = g->opts.port = g->opts.link = NULL;
+	g->opts.master = g->opts.host = g->opts.port = g->opts.link = g->opts.job = NULL;
 	*out = g;
 	return 0;
 }
@@ -495,18 +568,20 @@ static int group_wait(struct gx_group *g, uint64_t until_ns,
 {
 	const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
 				       .tv_nsec = (long)(until_ns % 1000000000u)};
-	char ranks[256];
+	char ranks[256], refused[sizeof(g->refused)];
 	unsigned n;
 	int ret = 0, one = -1;
 
 	pthread_mutex_lock(&g->lock);
 	while ((n = due_text(g, is_due, ranks, sizeof(ranks), &one)) && !ret && !g->err)
 		ret = pthread_cond_timedwait(&g->cond, &g->lock, &until);
+	memcpy(refused, g->refused, sizeof(refused));
 	pthread_mutex_unlock(&g->lock);
 	if (n && ret)
-		coll_fail(g, -ETIMEDOUT, one, true, "rank%s %s of %u %s within %g s",
+		coll_fail(g, -ETIMEDOUT, one, true, "rank%s %s of %u %s within %g s%s%s%s",
 			  n > 1 ? "s" : "", ranks, g->nr_ranks, what,
-			  g->opts.connect_timeout_ns / 1e9);
+			  g->opts.connect_timeout_ns / 1e9, refused[0] ? " (one was refused: " : "",
+			  refused, refused[0] ? ")" : "");
 	return g->err;
 }
 
@@ -550,6 +625,7 @@ static int peer_take(struct gx_group *g, struct coll_peer *peer, struct gx_conn 
 	pthread_mutex_unlock(&g->lock);
 	gx_conn_info(conn, &info);
 	hello_init(g, HELLO_NAME, &h);
+	h.key = peer->rank ? peer->key : g->key;
 	if (info.state != GX_CONN_STATE_UP || gx_conn_msg(conn, &h, sizeof(h)))
 		return coll_fail(g, -ECONNRESET, (int)peer->rank, true,
 				 "rank %u was lost while the group formed: %s", peer->rank,
@@ -585,16 +661,20 @@ static int peer_connect(struct gx_group *g, struct coll_peer *peer, uint64_t unt
 
 static int table_send(struct gx_group *g)
 {
-	uint32_t len = sizeof(struct coll_hello) + g->nr_ranks * COLL_ADDR_MAX;
-	char *msg = calloc(1, len), *addrs = msg + sizeof(struct coll_hello);
+	uint32_t len = sizeof(struct coll_hello) + g->nr_ranks * sizeof(struct coll_entry);
+	char *msg = calloc(1, len), *entries = msg + sizeof(struct coll_hello);
+	struct coll_entry e = {.key = 0};
 	struct coll_hello h;
 
 	if (!msg)
 		return coll_fail(g, -ENOMEM, 0, true, "rank 0: no memory");
 	hello_init(g, HELLO_TABLE, &h);
 	memcpy(msg, &h, sizeof(h));
-	for (unsigned q = 0; q < g->nr_ranks; q++)
-		memcpy(addrs + q * COLL_ADDR_MAX, g->peer[q].addr, COLL_ADDR_MAX);
+	for (unsigned q = 0; q < g->nr_ranks; q++) {
+		memcpy(e.addr, g->peer[q].addr, COLL_ADDR_MAX);
+		e.key = g->peer[q].key;
+		memcpy(entries + q * sizeof(e), &e, sizeof(e));
+	}
 	for (unsigned q = 1; q < g->nr_ranks; q++)
 		gx_conn_msg(g->peer[q].conn, msg, len); /* its end is seen as such */
 	free(msg);
@@ -672,6 +752,9 @@ static int group_begin(struct gx_group *g, uint64_t until_ns)
 	ret = group_wait(g, until_ns, is_unmeshed, "did not connect with all others");
 	if (ret)
 		return ret;
+	pthread_mutex_lock(&g->lock);
+	g->go = true;
+	pthread_mutex_unlock(&g->lock);
 	hello_init(g, HELLO_GO, &h);
 	group_tell(g, &h);
 	return 0;

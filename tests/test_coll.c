@@ -544,6 +544,7 @@ static void gx_group_connect__does_not_fit(void **state)
 	for (unsigned pass = 0; pass < 2; pass++) {
 		struct rig rig = {.nr = 3, .count = 3, .alone = true, .fn = nothing_fn};
 
+		rig.opts.job = "one"; /* so that they are known to be of one */
 		rig.opts.connect_timeout_ns = 30000000000ull;
 		rig_begin(&rig);
 		if (pass == 0) {
@@ -576,6 +577,7 @@ static void gx_group_connect__after_the_failure(void **state)
 	uint64_t begin_ns;
 	pthread_t thread;
 
+	rig.opts.job = "one";
 	rig.opts.connect_timeout_ns = 60000000000ull;
 	rig_begin(&rig);
 	rig.opts.nr_ranks = 4;
@@ -595,6 +597,140 @@ static void gx_group_connect__after_the_failure(void **state)
 			gx_group_close(rig.ranks[i].group);
 		free(rig.ranks[i].host);
 	}
+}
+
+/* ---- Strangers ---- */
+
+static void *connect_run(void *arg)
+{
+	struct rank *r = arg;
+
+	r->ret = gx_group_connect(r->group);
+	snprintf(r->why, sizeof(r->why), "%s", gx_error());
+	return NULL;
+}
+
+/* A rank of another job, or of another run of it, comes to @addr. */
+static void stranger_comes(const char *addr, unsigned rank, unsigned nr, const char *job,
+			   const char *hears)
+{
+	struct rig rig = {.nr = nr};
+	struct rank r = {.rig = &rig, .rank = rank};
+
+	rig.opts.job = job;
+	rig.opts.connect_timeout_ns = 20000000000ull;
+	rank_open(&r, addr);
+	connect_run(&r);
+	assert_int_equal(r.ret, -EPROTO);
+	if (!strstr(r.why, hears))
+		fail_msg("heard '%s', not '%s'", r.why, hears);
+	gx_group_close(r.group);
+	free(r.host);
+}
+
+/* Says what is no NAME of this version: it hears, or not, and nothing else happens. */
+static void stranger_says(const char *addr, const void *data, uint32_t len)
+{
+	struct gx_conn *conn;
+	struct gx *gx;
+
+	assert_int_equal(gx_open(NULL, &gx), 0);
+	assert_int_equal(gx_connect(gx, addr, NULL, &conn), 0);
+	assert_int_equal(gx_conn_wait(conn, 10000000000ull), 0);
+	for (unsigned i = 0; i < 20; i++)
+		assert_int_equal(gx_conn_msg(conn, data, len), 0);
+	nap(50000);
+	gx_close(gx);
+}
+
+/* magic and version, then what another version might say. */
+static void strangers_say(const char *addr)
+{
+	uint32_t words[400] = {0x6c6f6378, 1, 1, 1, 2, 1, 2, 20};
+
+	stranger_says(addr, words, 684); /* as version 1 said it */
+	words[1] = 3;
+	stranger_says(addr, words, sizeof(words));
+	stranger_says(addr, words, 8);
+	stranger_says(addr, words, 7);
+	words[2] = 5;
+	words[1] = 2;
+	stranger_says(addr, words, sizeof(words)); /* ABORT */
+	stranger_says(addr, words, 100);
+}
+
+static void both_barrier(struct rig *rig)
+{
+	uint64_t t[2];
+
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(gx_barrier(rig->ranks[i].group, &t[i]), 0);
+	for (unsigned k = 0; k < 20000 && (gx_coll_test(rig->ranks[0].group, t[0]) ||
+					   gx_coll_test(rig->ranks[1].group, t[1]));
+	     k++) {
+		for (unsigned i = 0; i < 2; i++)
+			gx_core_turn(gx_core(gx_group_gx(rig->ranks[i].group), 0), gx_now());
+		nap(100);
+	}
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(gx_coll_test(rig->ranks[i].group, t[i]), 0);
+}
+
+/* Strangers come while rank 0 waits for rank 1, and when both are at work, to either of them. */
+static void gx_group_connect__strangers(void **state)
+{
+	for (unsigned pass = 0; pass < 2; pass++) {
+		struct rig rig = {.nr = 2, .count = 2};
+		const char *job = pass ? "ours" : NULL, *addr;
+
+		rig.opts.job = job;
+		rig_begin(&rig);
+		assert_int_equal(
+			pthread_create(&rig.ranks[0].thread, NULL, connect_run, &rig.ranks[0]), 0);
+		stranger_comes(rig.master, 1, 3, "theirs", "another job");
+		if (pass) /* one that says the same job, and does not fit, would end it */
+			stranger_comes(rig.master, 1, 2, NULL, "another job");
+		else
+			stranger_comes(rig.master, 1, 3, NULL, "one of 3");
+		strangers_say(rig.master);
+		rank_open(&rig.ranks[1], rig.master);
+		connect_run(&rig.ranks[1]);
+		pthread_join(rig.ranks[0].thread, NULL);
+		for (unsigned i = 0; i < 2; i++)
+			if (rig.ranks[i].ret)
+				fail_msg("rank %u: %s", i, rig.ranks[i].why);
+		both_barrier(&rig);
+		for (unsigned i = 0; i < 2; i++) {
+			addr = gx_group_addr(rig.ranks[i].group);
+			stranger_comes(addr, 1, 2, job, i ? "another run" : "begun already");
+			stranger_comes(addr, 1, 3, job, i ? "another run" : "begun already");
+			stranger_comes(addr, 1, 2, "theirs", "another job");
+			strangers_say(addr);
+			both_barrier(&rig);
+		}
+		for (unsigned i = 0; i < 2; i++) {
+			assert_string_equal(gx_group_error(rig.ranks[i].group), "");
+			gx_group_close(rig.ranks[i].group);
+			free(rig.ranks[i].host);
+		}
+	}
+}
+
+/* Who waits in vain is told that one was refused, and why. */
+static void gx_group_connect__names_who_was_refused(void **state)
+{
+	struct rig rig = {.nr = 2, .count = 1};
+
+	rig.opts.connect_timeout_ns = 2000000000;
+	rig_begin(&rig);
+	assert_int_equal(pthread_create(&rig.ranks[0].thread, NULL, connect_run, &rig.ranks[0]), 0);
+	stranger_comes(rig.master, 1, 3, NULL, "one of 3");
+	pthread_join(rig.ranks[0].thread, NULL);
+	assert_int_equal(rig.ranks[0].ret, -ETIMEDOUT);
+	assert_non_null(strstr(rig.ranks[0].why, "rank 1 of 2 did not come"));
+	assert_non_null(strstr(rig.ranks[0].why, "refused: rank 1 does not fit: it was started"));
+	gx_group_close(rig.ranks[0].group);
+	free(rig.ranks[0].host);
 }
 
 static int open_try(struct gx_group_opts *o)
@@ -769,7 +905,13 @@ static const char *const env_names[] = {"RANK",
 					"SLURM_NTASKS",
 					"SLURM_LOCALID",
 					"SLURM_NNODES",
-					"SLURM_STEP_NODELIST"};
+					"SLURM_STEP_NODELIST",
+					"GX_JOB",
+					"TORCHELASTIC_RUN_ID",
+					"PMIX_NAMESPACE",
+					"PMI_JOBID",
+					"SLURM_JOB_ID",
+					"SLURM_STEP_ID"};
 
 /* "NAME=VALUE NAME=VALUE", and nothing else of what counts. */
 static int env_try(const char *vars, struct gx_group_env *env)
@@ -794,7 +936,7 @@ static void gx_group_env__launchers(void **state)
 	static const struct {
 		const char *vars, *launcher;
 		unsigned rank, nr, local;
-		const char *master;
+		const char *master, *job;
 	} rows[] = {
 		{"RANK=3 WORLD_SIZE=8 LOCAL_RANK=1 MASTER_ADDR=h MASTER_PORT=77", "torchrun", 3, 8,
 		 1, "h:77"},
@@ -815,6 +957,16 @@ static void gx_group_env__launchers(void **state)
 		 "Slurm", 5, 8, 1, "gpu03:29500"},
 		{"SLURM_PROCID=5 SLURM_NTASKS=8 SLURM_STEP_NODELIST=a1,b2", "Slurm", 5, 8, 5,
 		 "a1:29500"},
+		{"RANK=0 WORLD_SIZE=1 TORCHELASTIC_RUN_ID=none", "torchrun", 0, 1, 0, ""},
+		{"RANK=0 WORLD_SIZE=1 TORCHELASTIC_RUN_ID=r7", "torchrun", 0, 1, 0, "", "r7"},
+		{"RANK=0 WORLD_SIZE=1 TORCHELASTIC_RUN_ID=r7 GX_JOB=mine", "torchrun", 0, 1, 0, "",
+		 "mine"},
+		{"PMI_RANK=0 PMI_SIZE=1 PMI_JOBID=12345678901234567890123456789012345678901234567"
+		 "8901234567890123456789",
+		 "PMI", 0, 1, 0, "",
+		 "789012345678901234567890123456789012345678901234567890123456789"},
+		{"SLURM_PROCID=0 SLURM_NTASKS=1 SLURM_JOB_ID=8 SLURM_STEP_ID=2", "Slurm", 0, 1, 0,
+		 "", "8.2"},
 		{"SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_NNODES=1", "Slurm", 0, 2, 0,
 		 "127.0.0.1:29500"},
 		{"SLURM_PROCID=0 SLURM_NTASKS=2 RANK=1 WORLD_SIZE=2", "torchrun", 1, 2, 1, ""},
@@ -828,6 +980,7 @@ static void gx_group_env__launchers(void **state)
 		assert_int_equal(env.nr_ranks, rows[i].nr);
 		assert_int_equal(env.local_rank, rows[i].local);
 		assert_string_equal(env.master, rows[i].master);
+		assert_string_equal(env.job, rows[i].job ? rows[i].job : "");
 	}
 }
 
@@ -889,6 +1042,8 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(gx_group_connect__missing_rank),
 		cmocka_unit_test(gx_group_connect__no_rank_0),
 		cmocka_unit_test(gx_group_connect__does_not_fit),
+		cmocka_unit_test(gx_group_connect__strangers),
+		cmocka_unit_test(gx_group_connect__names_who_was_refused),
 		cmocka_unit_test(gx_group_connect__after_the_failure),
 		cmocka_unit_test(gx_group_open__bad_input),
 		cmocka_unit_test(gx_group_close__others_go_on),

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define COLL_PORT_MAX	128
 #define COLL_LANES_MAX	16
@@ -137,6 +138,7 @@ static const char *env_take(void)
 	coll.ranks = env.nr_ranks;
 	coll.local_rank = env.local_rank;
 	snprintf(coll.env_master, sizeof(coll.env_master), "%s", env.master);
+	snprintf(coll.job, sizeof(coll.job), "%s", env.job);
 	if (!coll.master && env.master[0])
 		coll.master = coll.env_master;
 	return NULL;
@@ -160,16 +162,20 @@ const char *perf_coll_prepare(const struct perf_opts *o)
 		return "--depth: at most 16 collectives can be under way";
 	if (coll.threads) {
 		coll.ranks = coll.threads;
+		snprintf(coll.job, sizeof(coll.job), "gxperf-%d", (int)getpid());
 		return NULL;
 	}
-	if (coll.rank_given)
+	if (coll.rank_given) {
 		coll.local_rank = coll.rank;
-	else if ((why = env_take()))
+		snprintf(coll.job, sizeof(coll.job), "%s",
+			 getenv("GX_JOB") ? getenv("GX_JOB") : "");
+	} else if ((why = env_take())) {
 		return coll.launcher || !strstr(why, "no launcher")
 			       ? why
 			       : "which ranks? -g 2 for two in this process; --rank, --ranks and "
 				 "--master for one of several; or start it by torchrun, mpirun or "
 				 "srun";
+	}
 	if (!coll.master)
 		return "where is rank 0? Say --master HOST:PORT, or set MASTER_ADDR (mpirun -x "
 		       "MASTER_ADDR=host)";
@@ -255,6 +261,7 @@ static int rank_open(struct coll_rank *r)
 	g.rank = r->rank;
 	g.nr_ranks = run->nr_ranks;
 	g.master = run->master;
+	g.job = c->job;
 	g.gx = &gx;
 	g.bufs = bufs;
 	g.nr_bufs = 3;

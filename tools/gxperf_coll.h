@@ -24,7 +24,7 @@ struct coll_opts {
 	uint32_t rank, ranks, local_rank;
 	bool rank_given, ranks_given;
 	const char *master;
-	char env_master[128];
+	char env_master[128], job[64];
 	const char *launcher; /* NULL: by -g or --ranks */
 	enum gx_mem_kind kind;
 	int device; /* -1: rank i takes GPU i */

@@ -54,6 +54,7 @@ struct gx_group_env {
 	unsigned rank, nr_ranks;
 	unsigned local_rank; /* among the ranks of this host: which GPU and CPU to take */
 	char master[128];    /* "HOST:PORT" for gx_group_opts.master; "": it is not known */
+	char job[64];	     /* for gx_group_opts.job; "": it is not known */
 };
 
 /**
@@ -62,7 +63,8 @@ struct gx_group_env {
  * SLURM_NTASKS. The first set that is there counts. MASTER_ADDR and MASTER_PORT (default 29500) say
  * where rank 0 listens (one port further where TORCHELASTIC_USE_AGENT_STORE=True says that torchrun
  * listens there itself); without MASTER_ADDR it is this host when all ranks are on it, with Slurm
- * the first host of the step. Return: 0, -ENOENT (none of them is set), -EINVAL (one makes no
+ * the first host of the step. The job is GX_JOB, else TORCHELASTIC_RUN_ID (but "none"),
+ * PMIX_NAMESPACE, PMI_JOBID or SLURM_JOB_ID and SLURM_STEP_ID. Return: 0, -ENOENT (none of them is set), -EINVAL (one makes no
  * sense, see gx_error()).
  */
 int gx_group_env(struct gx_group_env *env);
@@ -106,6 +108,11 @@ struct gx_group_opts {
 	unsigned fan;
 	uint64_t connect_timeout_ns; /* of gx_group_connect(), default 60 s */
 	uint64_t timeout_ns;	     /* a collective that takes longer fails; 0: no limit */
+	/* What all ranks of this job say and those of others do not: at most 63 bytes, sent in
+	 * clear. Who says another is refused, and nothing else happens. One of the same job that
+	 * does not fit ends the group at once; without .job it is refused alone, and the group
+	 * waits for the right one. NULL: "". */
+	const char *job;
 };
 
 /**
