@@ -38,7 +38,8 @@ OK, FAILED, USAGE, WRONG, LOST = 0, 1, 2, 3, 4
 LINKS = ("packet", "local")
 
 RESULT_KEYS = {"op", "size_b", "count", "p50_us", "avg_us", "p99_us", "p999_us", "GB_s", "cpu_pct", "sms", "checked_b",
-               "wrong", "sha256", "depth"}
+               "wrong", "sha256", "depth", "lost", "resent", "duplicate"}
+LINE_KEYS = {"env", "path", "command", "time", "host", "link", "port"} # before those, where a result stands alone
 PATH_KEYS = {"link", "port", "gpu", "bounce", "engine", "control", "unpack", "integrity", "check", "quantum", "cores", "why"}
 TOP_KEYS = {"schema_version", "command", "env", "path", "results", "errors", "interrupted", "exit_code"}
 
@@ -548,12 +549,50 @@ def out_formats(tools):
         args = [s.addr, "-b", "64", "-e", "4K", "-f", "64", "-n", "1000"]
         rows = list(csv.DictReader(io.StringIO(tools.gxperf("get", *args, "--format", "csv").must(OK).out)))
         expect([r["size_b"] for r in rows] == ["64", "4096"] and rows[0]["p999_us"] and rows[0]["wrong"] == "0", rows)
+        for row in rows:
+            expect((row["link"], row["port"], row["host"], row["lost"]) == ("local", "shm", os.uname().nodename, "0"), row)
+            expect(re.fullmatch(r"20..-..-..T..:..:..Z", row["time"]) and row["depth"] == "64", row)
         lines = [json.loads(x) for x in tools.gxperf("get", *args, "--format", "jsonl").must(OK).out.splitlines()]
-        expect(set(lines[0]) == RESULT_KEYS and lines[-1]["exit_code"] == 0 and len(lines) == 3, lines)
+        expect(len(lines) == 2 and all(set(x) == RESULT_KEYS | LINE_KEYS and next(iter(x)) == "env" for x in lines), lines)
+        expect((lines[0]["link"], lines[0]["command"], lines[0]["env"]["args"][0]) == ("local", "get", "get"), lines)
         table = tools.gxperf("get", *args).must(OK).out.splitlines()
         expect(len([x for x in table if not x.startswith("#")]) == 2, table)
         expect(any("checked_b" in x for x in table), table)
         expect("nan" not in "".join(table).lower())
+
+
+@case
+def out_append(tools):
+    """Results of several runs in one file, each a line that says all; a run without results leaves none."""
+    with Server(tools) as s, tempfile.TemporaryDirectory() as tmp:
+        path = pathlib.Path(tmp, "lines")
+        args = (s.addr, "-s", "4K", "-n", "5", "--append", path)
+        tools.gxperf("put", s.addr, "--mem", "kx", "--append", path).must(FAILED, "kx")
+        expect(os.listdir(tmp) == [], os.listdir(tmp))
+        tools.gxperf("put", *args, "--link", "packet").must(OK)
+        expect(len(tools.perf("get", *args, "-q", "2").clean()) == 1)
+        tools.gxperf("put", s.addr, "--mem", "kx", "--append", path).must(FAILED, "kx")
+        tools.gxperf("allgather", "-g", "2", "-s", "4K", "-n", "5", "--cores", "any", "--append", path).must(OK)
+        lines = [json.loads(x) for x in path.read_text().splitlines()]
+        expect([(x["command"], x["link"], x["op"]) for x in lines] == [
+            ("put", "packet", "put"), ("get", "local", "get"), ("allgather", "local", "allgather")], lines)
+        expect(all(set(x) == RESULT_KEYS | LINE_KEYS for x in lines[:2]), lines)
+        tools.gxperf("put", *args[:-1], "/nonexistent/x").must(FAILED, "--append /nonexistent/x")
+        tools.gxperf("put", *args[:-1], "/dev/full").must(FAILED, "--append /dev/full", "No space")
+
+
+@case
+def out_packets_lost(tools):
+    """What was sent again, and came twice, is told: here because the server stood still for a moment."""
+    with Server(tools, "--port", "udp", "--timeout", "20") as s:
+        with measuring(tools, "put", s.addr, "--cores", CLIENT_CPU, "-s", "64K", "-D", "4", "--timeout", "20") as proc:
+            s.proc.send_signal(signal.SIGSTOP)
+            time.sleep(0.7)
+            s.proc.send_signal(signal.SIGCONT)
+            ran = ended(proc).must(OK)
+            row, = json.loads(proc.folder.joinpath("j").read_text())["results"]
+        expect(row["resent"] > 0 and row["lost"] <= row["resent"] and row["wrong"] == 0, row)
+        expect(f"# packets: {row['lost']} lost, {row['resent']} sent again, {row['duplicate']} came twice" in ran.out, ran)
 
 
 @case
@@ -1695,7 +1734,7 @@ def plot_any_results(tools):
         exe, heard, lines = (pathlib.Path(tmp, n) for n in ("gnuplot", "heard", "lines"))
         exe.write_text(f"#!/bin/sh\ncat >{heard}\n")
         exe.chmod(0o755)
-        lines.write_text("".join(json.dumps(r) + "\n" for r in PLOT_DOC["results"]) + '{"command": "h2d"}\n')
+        lines.write_text("".join(json.dumps({"command": "h2d", **r}) + "\n" for r in PLOT_DOC["results"]))
         for args, words in (((docs / "local-put.json",), ("'gx put, local, one place, verified'", "4096 ")),
                             ((docs / "local-put.json", "--rival", "UCX ucp_put_bw, shared memory"), ("ratio to UCX ucp_put_bw",)),
                             ((docs / "local-lat.json",), ("microseconds, median",)),

@@ -68,6 +68,16 @@ void doc_append(struct json_t *array, struct json_t *value)
 	json_array_append_new(array, value);
 }
 
+void doc_merge(struct json_t *to, struct json_t *from)
+{
+	json_object_update(to, from);
+}
+
+struct json_t *doc_share(struct json_t *value)
+{
+	return json_incref(value);
+}
+
 struct json_t *doc_real(double v)
 {
 	return isfinite(v) ? json_real(v) : json_null();

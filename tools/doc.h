@@ -34,6 +34,11 @@ char *doc_print(const struct json_t *doc, bool pretty);
 void doc_set(struct json_t *object, const char *key, struct json_t *value);
 void doc_append(struct json_t *array, struct json_t *value);
 
+/** doc_merge() - Put all members of object @from into @to as well. doc_share() - @value once more,
+ * to be put into a second document; neither may be changed then. */
+void doc_merge(struct json_t *to, struct json_t *from);
+struct json_t *doc_share(struct json_t *value);
+
 /** doc_real() - A number, or null when @v is NaN or infinite. doc_string(): null for NULL; never
  * fails on bytes that are no UTF-8: they become '?'. */
 struct json_t *doc_real(double v);

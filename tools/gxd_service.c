@@ -476,7 +476,18 @@ static struct json_t *op_lease(struct request *req)
 	return doc_pack("{}");
 }
 
-/* cpu {} -> {cores_ns, process_ns}: CPU time used so far */
+static long long cores_stat(struct service *svc, const char *name)
+{
+	uint64_t sum = 0, one;
+
+	for (unsigned i = 0; i < svc->nr_cores; i++)
+		if (!gx_core_stat(svc->cores[i].core, name, &one))
+			sum += one;
+	return (long long)sum;
+}
+
+/* cpu {} -> {cores_ns, process_ns, resent, spurious, dup}: CPU time used, and packets of all
+ * clients that were sent again, for nothing, and that came twice, so far */
 static struct json_t *op_cpu(struct request *req)
 {
 	struct service *svc = req->svc;
@@ -492,7 +503,9 @@ static struct json_t *op_cpu(struct request *req)
 	}
 	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
 	process_ns = ts.tv_sec * 1000000000ll + ts.tv_nsec;
-	return doc_pack("{s:I, s:I}", "cores_ns", cores_ns, "process_ns", process_ns);
+	return doc_pack("{s:I, s:I, s:I, s:I, s:I}", "cores_ns", cores_ns, "process_ns", process_ns,
+			"resent", cores_stat(svc, "tx_resent"), "spurious",
+			cores_stat(svc, "tx_spurious"), "dup", cores_stat(svc, "rx_dup"));
 }
 
 /* echo {region, base} -> {}: puts there with RPC_IMM_ECHO go back to the client's region

@@ -52,6 +52,7 @@ enum {
 	KEY_FILE,
 	KEY_FORCE,
 	KEY_FORMAT,
+	KEY_APPEND,
 	KEY_GXD,
 	KEY_PLACE,
 	KEY_STRIPE,
@@ -395,6 +396,10 @@ static const struct argp_option out_options[] = {
 	{NULL, 0, NULL, 0, "Results:", 4},
 	{"json", 'J', "FILE", 0, "Write a JSON document as well; FILE must not exist", 4},
 	{"force", KEY_FORCE, NULL, 0, "The file of -J, or of get --file, may exist", 4},
+	{"append", KEY_APPEND, "FILE", 0,
+	 "Add each result to FILE as well, as a line of JSON that says where, when and how it was "
+	 "measured",
+	 4},
 	{"format", KEY_FORMAT, "FORMAT", 0, "table (default), csv, json, jsonl on stdout", 4},
 	{0},
 };
@@ -406,6 +411,9 @@ static error_t out_parse(int key, char *arg, struct argp_state *state)
 	switch (key) {
 	case 'J':
 		c->out.json_path = arg;
+		return 0;
+	case KEY_APPEND:
+		c->out.lines_path = arg;
 		return 0;
 	case KEY_FORCE:
 		c->out.force = c->perf.force = true;
@@ -561,7 +569,7 @@ static void coll_check(struct cmdline *c, struct argp_state *state)
 		c->perf.cpus = c->allowed;
 	if (perf_coll_prints())
 		return;
-	c->out.json_path = NULL;
+	c->out.json_path = c->out.lines_path = NULL;
 	c->out.format = OUT_NONE;
 }
 

@@ -170,8 +170,16 @@ int perf_poison(struct perf *perf, uint64_t off, uint64_t len);
 int perf_fill(struct perf *perf, const struct perf_slots *s);
 int perf_verify(struct perf *perf, const struct perf_slots *s, struct check_result *res);
 int perf_sha256(struct perf *perf, uint64_t off, uint64_t len, char *hex);
-/** perf_cpu() - CPU time of the cores of both ends, ns. */
-int perf_cpu(struct perf *perf, uint64_t *ns);
+
+/** struct perf_mark - What both ends have counted so far: CPU time of their cores; packets sent
+ * again, for nothing, and come twice. The server counts all its clients. */
+struct perf_mark {
+	uint64_t at_ns, cpu_ns, resent, spurious, dup;
+};
+
+int perf_mark(struct perf *perf, struct perf_mark *mark);
+/** perf_row_marks() - What was counted between two of them, into @row. */
+void perf_row_marks(struct out_row *row, const struct perf_mark m[2]);
 /** perf_call() - Any request to the server over @conn; the reply is to be freed. */
 int perf_call(struct perf_conn *conn, struct json_t *req, struct json_t **reply);
 /** perf_verify_request() - For rpc_begin(). @lane: -1, or that of receives which wait for it. */
@@ -199,8 +207,6 @@ void perf_row_hist(struct out_row *row, const struct hist *h);
 
 /** perf_gb_s() - Payload of @count messages in @ns, in GB/s; NAN when there was none. */
 double perf_gb_s(uint64_t count, uint64_t size, uint64_t ns);
-/** perf_cpu_pct() - What cores used in @ns; NAN when that is too short to say. */
-double perf_cpu_pct(uint64_t cpu_ns, uint64_t ns);
 /** perf_timed() - That no message was timed is a failure, and said. */
 int perf_timed(struct perf *perf, uint64_t count, uint64_t size);
 

@@ -10,6 +10,7 @@
 #include "stop.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@
 #define CONN_LEASE_NS	   2000000000ull /* the server may not know yet that a client has ended */
 #define CONN_LEASE_NAP_NS  20000000
 #define CONN_LIST_MAX	   600
+#define CONN_CPU_NS	   20000000 /* below, asking both ends for their CPU time is most of it */
 #define CONN_PORT_MAX	   128
 
 void perf_nap(uint64_t ns)
@@ -733,24 +735,52 @@ int perf_sha256(struct perf *perf, uint64_t off, uint64_t len, char *hex)
 	return ret;
 }
 
-int perf_cpu(struct perf *perf, uint64_t *ns)
+static uint64_t own_stat(const struct perf *perf, const char *name)
 {
+	uint64_t sum = 0, one;
+
+	for (unsigned i = 0; i < perf->nr_cores; i++)
+		if (!gx_core_stat(gx_core(perf->gx, i), name, &one))
+			sum += one;
+	return sum;
+}
+
+int perf_mark(struct perf *perf, struct perf_mark *m)
+{
+	long long cores_ns = 0, resent = 0, spurious = 0, dup = 0;
 	char why[PERF_WHY_MAX];
 	struct json_t *reply;
-	long long cores_ns = 0;
 	struct timespec ts;
 	int ret = perf_call(&perf->conns[0], doc_pack("{s:s}", "op", "cpu"), &reply);
 
 	if (ret)
 		return ret;
-	doc_unpack(reply, why, sizeof(why), "{s:I}", "cores_ns", &cores_ns);
+	doc_unpack(reply, why, sizeof(why), "{s:I, s:I, s:I, s:I}", "cores_ns", &cores_ns, "resent",
+		   &resent, "spurious", &spurious, "dup", &dup);
 	doc_free(reply);
-	*ns = (uint64_t)cores_ns;
+	*m = (struct perf_mark){.at_ns = gx_now(),
+				.cpu_ns = (uint64_t)cores_ns,
+				.resent = (uint64_t)resent + own_stat(perf, "tx_resent"),
+				.spurious = (uint64_t)spurious + own_stat(perf, "tx_spurious"),
+				.dup = (uint64_t)dup + own_stat(perf, "rx_dup")};
 	if (perf->opts->stripe && !clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts))
-		*ns += (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+		m->cpu_ns += (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 	for (unsigned i = 0; i < perf->nr_threads && !perf->opts->stripe; i++)
-		*ns += perf_core_cpu_ns(&perf->cores[i]);
+		m->cpu_ns += perf_core_cpu_ns(&perf->cores[i]);
 	return PERF_OK;
+}
+
+void perf_row_marks(struct out_row *row, const struct perf_mark m[2])
+{
+	uint64_t ns = m[1].at_ns - m[0].at_ns, resent = m[1].resent - m[0].resent;
+	uint64_t spurious = m[1].spurious - m[0].spurious;
+
+	row->cpu_pct =
+		ns >= CONN_CPU_NS ? 100.0 * (double)(m[1].cpu_ns - m[0].cpu_ns) / (double)ns : NAN;
+	row->pkts = true;
+	row->resent = resent;
+	row->lost = resent > spurious ? resent - spurious : 0;
+	row->dup = m[1].dup - m[0].dup;
 }
 
 int perf_sms(const struct perf *perf, enum gx_mem_kind kind, bool local)

@@ -351,7 +351,7 @@ static bool file_has_changed(const struct file *f)
 		st.st_mtim.tv_nsec != f->st.st_mtim.tv_nsec);
 }
 
-static int file_row(struct file *f, uint64_t ns, double cpu_pct)
+static int file_row(struct file *f, uint64_t ns, const struct perf_mark m[2])
 {
 	char here[DIGEST_HEX_MAX] = "", there[DIGEST_HEX_MAX] = "";
 	enum gx_mem_kind kind = f->get ? f->perf.opts->local_kind : f->perf.conns[0].region.kind;
@@ -366,7 +366,6 @@ static int file_row(struct file *f, uint64_t ns, double cpu_pct)
 		.p99_us = NAN,
 		.p999_us = NAN,
 		.gb_s = perf_gb_s(1, f->len, ns),
-		.cpu_pct = cpu_pct,
 		.sms = perf_sms(&f->perf, kind, f->get),
 		.checked = check,
 		.checked_b = check ? f->len : 0,
@@ -378,6 +377,7 @@ static int file_row(struct file *f, uint64_t ns, double cpu_pct)
 	same = !strcmp(here, there);
 	if (!same)
 		row.wrong = f->len ? f->len : 1; /* how many is not known */
+	perf_row_marks(&row, m);
 	out_row(f->perf.out, &row);
 	if (same)
 		return PERF_OK;
@@ -389,18 +389,14 @@ static int file_row(struct file *f, uint64_t ns, double cpu_pct)
 
 static int file_measure(struct file *f)
 {
-	uint64_t cpu[2] = {0}, begin;
-	double cpu_pct = NAN;
-	int ret = perf_cpu(&f->perf, &cpu[0]);
+	struct perf_mark m[2];
+	int ret = perf_mark(&f->perf, &m[0]);
 
-	begin = gx_now();
 	if (!ret)
 		ret = file_transfer(f);
 	if (!ret)
-		ret = perf_cpu(&f->perf, &cpu[1]);
-	if (!ret)
-		cpu_pct = perf_cpu_pct(cpu[1] - cpu[0], gx_now() - begin);
-	return ret ? ret : file_row(f, file_transfer_ns(f), cpu_pct);
+		ret = perf_mark(&f->perf, &m[1]);
+	return ret ? ret : file_row(f, file_transfer_ns(f), m);
 }
 
 /* ---- Life

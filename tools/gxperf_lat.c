@@ -352,14 +352,13 @@ static int lat_verify(struct lat *lat, struct check_result *res)
 	return ret;
 }
 
-static int lat_row(struct lat *lat, double cpu_pct, const struct check_result *res)
+static int lat_row(struct lat *lat, const struct perf_mark m[2], const struct check_result *res)
 {
 	struct out_row row = {
 		.op = "lat",
 		.size_b = lat->size,
 		.count = lat->hist.count,
 		.gb_s = NAN,
-		.cpu_pct = cpu_pct,
 		.sms = perf_sms(&lat->perf, lat->perf.conns[0].region.kind, false),
 		.checked = lat->perf.opts->check,
 		.checked_b = res->checked_b,
@@ -370,6 +369,7 @@ static int lat_row(struct lat *lat, double cpu_pct, const struct check_result *r
 	if (row.interrupted && !row.count)
 		return PERF_STOPPED;
 	perf_row_hist(&row, &lat->hist);
+	perf_row_marks(&row, m);
 	out_row(lat->perf.out, &row);
 	if (!res->wrong)
 		return perf_timed(&lat->perf, row.count, lat->size);
@@ -399,9 +399,9 @@ static int lat_size(struct lat *lat, uint64_t size)
 {
 	const struct perf_opts *o = lat->perf.opts;
 	struct check_result res = CHECK_RESULT_NONE;
-	uint64_t warm = o->warm_given ? o->warm : LAT_WARM, begin, cpu[2] = {0};
+	uint64_t warm = o->warm_given ? o->warm : LAT_WARM;
 	uint64_t n = o->n ? o->n : o->duration_ns ? 0 : LAT_N;
-	double cpu_pct = NAN;
+	struct perf_mark m[2];
 	int ret;
 
 	lat_reset(lat, size);
@@ -413,20 +413,17 @@ static int lat_size(struct lat *lat, uint64_t size)
 	if (!ret && stop_asked())
 		ret = PERF_STOPPED;
 	if (!ret)
-		ret = perf_cpu(&lat->perf, &cpu[0]);
-	begin = gx_now();
+		ret = perf_mark(&lat->perf, &m[0]);
 	if (!ret)
 		gate_ready(size);
 	if (!ret)
 		ret = lat_phase(lat, n, o->duration_ns);
 	if (!ret)
-		ret = perf_cpu(&lat->perf, &cpu[1]);
-	if (!ret)
-		cpu_pct = perf_cpu_pct(cpu[1] - cpu[0], gx_now() - begin);
+		ret = perf_mark(&lat->perf, &m[1]);
 	if (!ret && o->check)
 		ret = lat_verify(lat, &res);
 	if (!ret)
-		ret = lat_row(lat, cpu_pct, &res);
+		ret = lat_row(lat, m, &res);
 	return !ret && stop_asked() ? PERF_STOPPED : ret;
 }
 

@@ -110,30 +110,29 @@ static void file_stem(const char *path, bool folder, char *buf, size_t room)
 		buf[len - 5] = '\0';
 }
 
-/* What --format jsonl has printed: a result a line, then the document without them. */
+/* What --format jsonl has printed, or --append has added: a result a line. */
 static struct json_t *lines_parse(char *text)
 {
-	struct json_t *results = doc_array(), *doc = NULL;
+	struct json_t *results = doc_array(), *doc = doc_pack("{}");
 	char *save = NULL, why[256];
 
 	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
 		struct json_t *one = doc_parse(line, strlen(line), why, sizeof(why));
 
-		if (doc || !one) { /* something behind it, or in between */
+		if (!one || (!doc_get(one, "op") && !doc_get(one, "command"))) {
 			doc_free(doc);
 			doc_free(one);
 			doc_free(results);
 			return NULL;
 		}
+		doc_set(doc, "command", doc_string(doc_text(doc_get(one, "command"), "gxperf")));
+		/* Once, the last line was the document without its results. */
 		if (doc_get(one, "op"))
 			doc_append(results, one);
 		else
-			doc = one;
+			doc_free(one);
 	}
-	if (doc)
-		doc_set(doc, "results", results);
-	else
-		doc_free(results);
+	doc_set(doc, "results", results);
 	return doc;
 }
 

@@ -31,7 +31,6 @@
 #define RUN_STRIDE_B	   64 /* slots begin at multiples of it */
 #define RUN_STUCK_NS	   90000000000ull
 #define RUN_LOOK_NS	   2000000
-#define RUN_CPU_NS	   20000000 /* below, asking both ends for their CPU time is most of it */
 #define RUN_PROGRESS_NS	   1000000000ull
 
 struct run {
@@ -553,11 +552,6 @@ double perf_gb_s(uint64_t count, uint64_t size, uint64_t ns)
 	return count && ns ? (double)count * (double)size / (double)ns : NAN;
 }
 
-double perf_cpu_pct(uint64_t cpu_ns, uint64_t ns)
-{
-	return ns >= RUN_CPU_NS ? 100.0 * (double)cpu_ns / (double)ns : NAN;
-}
-
 int perf_timed(struct perf *perf, uint64_t count, uint64_t size)
 {
 	if (count || gate_on())
@@ -592,7 +586,7 @@ static bool run_stopped(const struct run *run)
 	return stopped;
 }
 
-static int run_row(struct run *run, double cpu_pct, const struct check_result *res)
+static int run_row(struct run *run, const struct perf_mark m[2], const struct check_result *res)
 {
 	const struct flow_plan *p = &run->plan;
 	bool get = run->op == GX_OP_GET;
@@ -601,7 +595,6 @@ static int run_row(struct run *run, double cpu_pct, const struct check_result *r
 		.op = run->perf.opts->command,
 		.size_b = p->size,
 		.count = run_count(run),
-		.cpu_pct = cpu_pct,
 		.sms = perf_sms(&run->perf, get ? p->local_kind : run->perf.conns[0].region.kind,
 				get),
 		.checked = run->perf.opts->check,
@@ -622,6 +615,7 @@ static int run_row(struct run *run, double cpu_pct, const struct check_result *r
 	for (unsigned c = 0; c < run->perf.nr_threads; c++)
 		hist_merge(h, &run->cores[c].hist);
 	perf_row_hist(&row, h);
+	perf_row_marks(&row, m);
 	row.gb_s = perf_gb_s(row.count, p->size, run_elapsed(run));
 	out_row(run->perf.out, &row);
 	free(h);
@@ -684,10 +678,10 @@ static int run_warm_timed(struct run *run, uint64_t warm, uint64_t group)
 }
 
 /* Warm-up, the phase that counts, and what the cores of both ends used in it. */
-static int run_measure(struct run *run, double *cpu_pct)
+static int run_measure(struct run *run, struct perf_mark m[2])
 {
 	const struct perf_opts *o = run->perf.opts;
-	uint64_t n = run_n(run), group, warm = run_warm(run, n, &group), begin, cpu[2];
+	uint64_t n = run_n(run), group, warm = run_warm(run, n, &group);
 	int ret = PERF_OK;
 
 	if (warm && o->duration_ns && !o->warm_given)
@@ -699,23 +693,20 @@ static int run_measure(struct run *run, double *cpu_pct)
 	if (!ret)
 		ret = run_poison_again(run);
 	if (!ret)
-		ret = perf_cpu(&run->perf, &cpu[0]);
-	begin = gx_now();
+		ret = perf_mark(&run->perf, &m[0]);
 	if (!ret)
 		gate_ready(run->plan.size);
 	if (!ret)
 		ret = run_phase(run, n, o->duration_ns);
 	if (!ret)
-		ret = perf_cpu(&run->perf, &cpu[1]);
-	if (!ret)
-		*cpu_pct = perf_cpu_pct(cpu[1] - cpu[0], gx_now() - begin);
+		ret = perf_mark(&run->perf, &m[1]);
 	return ret;
 }
 
 static int run_size(struct run *run, uint64_t size)
 {
 	struct check_result res = CHECK_RESULT_NONE;
-	double cpu_pct = NAN;
+	struct perf_mark m[2];
 	int ret = run_plan(run, size);
 
 	if (!ret)
@@ -725,13 +716,13 @@ static int run_size(struct run *run, uint64_t size)
 	if (!ret)
 		ret = run_recv_start(run);
 	if (!ret)
-		ret = run_measure(run, &cpu_pct);
+		ret = run_measure(run, m);
 	if (!ret)
 		ret = run_verify(run, &res);
 	if (!ret)
 		ret = run_recv_stop(run, &res.wrong);
 	if (!ret)
-		ret = run_row(run, cpu_pct, &res);
+		ret = run_row(run, m, &res);
 	return !ret && stop_asked() ? PERF_STOPPED : ret;
 }
 

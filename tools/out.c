@@ -11,6 +11,7 @@
 #include <gx/gx.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
@@ -18,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
@@ -33,6 +35,9 @@ static struct out *out_kept; /* closed, and not freed before the next one */
 struct out {
 	struct out_opts opts;
 	struct newfile file; /* of -J, or none */
+	int lines;	     /* of --append, or -1 */
+	int lines_err;	     /* of the last line that could not be added, or 0 */
+	char host[65];
 	struct json_t *path, *results, *errors;
 	char op[16];	    /* of the table's last header */
 	uint64_t checked_b; /* sums, for the table's last line */
@@ -85,9 +90,34 @@ static int out_file_close(struct out *out, struct json_t *doc)
 	return ret;
 }
 
+static int out_lines_open(struct out *out)
+{
+	const char *path = out->opts.lines_path;
+
+	out->lines = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+	if (out->lines >= 0)
+		return 0;
+	fprintf(stderr, "gxperf: --append %s: %s\n", path, strerror(errno));
+	return -errno;
+}
+
+/* Nothing is left of one to which nothing was added. */
+static void out_lines_close(struct out *out)
+{
+	struct stat st;
+
+	if (out->lines < 0)
+		return;
+	if (!fstat(out->lines, &st) && S_ISREG(st.st_mode) && !st.st_size)
+		unlink(out->opts.lines_path);
+	close(out->lines);
+	out->lines = -1;
+}
+
 int out_open(const struct out_opts *opts, struct out **out)
 {
 	struct out *o = calloc(1, sizeof(*o));
+	struct utsname u;
 	int ret;
 
 	if (!o)
@@ -95,15 +125,18 @@ int out_open(const struct out_opts *opts, struct out **out)
 	free(out_kept);
 	out_kept = NULL;
 	o->opts = *opts;
-	o->file.fd = -1;
+	o->file.fd = o->lines = -1;
 	o->terminal = isatty(STDERR_FILENO);
 	o->told_ns = gx_now();
-	if (opts->json_path) {
+	if (!uname(&u))
+		snprintf(o->host, sizeof(o->host), "%s", u.nodename);
+	ret = opts->lines_path ? out_lines_open(o) : 0;
+	if (!ret && opts->json_path)
 		ret = out_file_open(o);
-		if (ret) {
-			free(o);
-			return ret;
-		}
+	if (ret) {
+		out_lines_close(o);
+		free(o);
+		return ret;
 	}
 	o->path = doc_pack("{}");
 	o->results = doc_array();
@@ -230,6 +263,9 @@ static struct json_t *row_doc(const struct out_row *r)
 		doc_set(row, "bus_GB_s", doc_real(r->bus_gb_s));
 	if (r->cpu_us > 0)
 		doc_set(row, "cpu_us", doc_real(r->cpu_us));
+	doc_set(row, "lost", r->pkts ? doc_pack("I", (long long)r->lost) : doc_string(NULL));
+	doc_set(row, "resent", r->pkts ? doc_pack("I", (long long)r->resent) : doc_string(NULL));
+	doc_set(row, "duplicate", r->pkts ? doc_pack("I", (long long)r->dup) : doc_string(NULL));
 	if (r->depth)
 		doc_set(row, "depth", doc_pack("i", (int)r->depth));
 	if (r->interrupted)
@@ -259,13 +295,20 @@ static void out_proc_value(const char *path, const char *key, char *buf, size_t 
 		fclose(f);
 }
 
+static void out_time(char *buf, size_t room)
+{
+	time_t now = time(NULL);
+	struct tm tm;
+
+	if (!gmtime_r(&now, &tm) || !strftime(buf, room, "%Y-%m-%dT%H:%M:%SZ", &tm))
+		snprintf(buf, room, "unknown");
+}
+
 static struct json_t *out_env(const struct out *out)
 {
 	struct json_t *env = doc_pack("{}"), *args = doc_array();
 	char text[128];
 	struct utsname u;
-	time_t now = time(NULL);
-	struct tm tm;
 
 	doc_set(env, "gx", doc_string(gx_version()));
 	if (!uname(&u)) {
@@ -278,8 +321,8 @@ static struct json_t *out_env(const struct out *out)
 	doc_set(env, "nr_cpus", doc_pack("i", (int)sysconf(_SC_NPROCESSORS_ONLN)));
 	out_proc_value("/proc/meminfo", "HugePages_Free", text, sizeof(text));
 	doc_set(env, "hugepages_free", doc_string(text));
-	if (gmtime_r(&now, &tm) && strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &tm))
-		doc_set(env, "time", doc_string(text));
+	out_time(text, sizeof(text));
+	doc_set(env, "time", doc_string(text));
 	for (int i = 0; i < out->opts.argc; i++)
 		doc_append(args, doc_string(out->opts.argv[i]));
 	doc_set(env, "args", args);
@@ -309,6 +352,39 @@ static int doc_write(struct json_t *doc, bool pretty, FILE *to)
 		ret = fprintf(to, "%s\n", text) < 0 ? -errno : 0;
 	free(text);
 	return ret;
+}
+
+/* A result that stands alone: with where, when and how it was measured. All have the same members
+ * before its own. */
+static void out_line(struct out *out, struct json_t *row)
+{
+	struct json_t *line = doc_pack("{}");
+	char time_text[64], *text;
+	size_t len;
+
+	if (out->lines < 0 && out->opts.format != OUT_JSONL)
+		goto end;
+	out_time(time_text, sizeof(time_text));
+	doc_set(line, "env", out_env(out));
+	doc_set(line, "path", doc_share(out->path));
+	doc_set(line, "command", doc_string(out->opts.command));
+	doc_set(line, "time", doc_string(time_text));
+	doc_set(line, "host", doc_string(out->host));
+	doc_set(line, "link", doc_string(doc_text(doc_get(out->path, "link"), NULL)));
+	doc_set(line, "port", doc_string(doc_text(doc_get(out->path, "port"), NULL)));
+	doc_merge(line, row);
+	if (out->opts.format == OUT_JSONL)
+		doc_write(line, false, stdout);
+	text = out->lines >= 0 ? doc_print(line, false) : NULL;
+	len = text ? strlen(text) : 0;
+	/* One call, so that lines of several programs do not mix. */
+	if (text)
+		text[len] = '\n';
+	if (out->lines >= 0 && (!text || write(out->lines, text, len + 1) != (ssize_t)len + 1))
+		out->lines_err = text ? errno : ENOMEM;
+	free(text);
+end:
+	doc_free(line);
 }
 
 /* ---- Rows
@@ -363,8 +439,42 @@ static void row_table(struct out *out, const struct out_row *r)
 	if (r->interrupted)
 		printf("  cut short");
 	putchar('\n');
+	if (r->resent || r->dup)
+		printf("# packets: %llu lost, %llu sent again, %llu came twice\n",
+		       (unsigned long long)r->lost, (unsigned long long)r->resent,
+		       (unsigned long long)r->dup);
 	if (r->sha256)
 		printf("# sha256 %s\n", r->sha256);
+}
+
+/* In quotes where it must be. */
+static void csv_text(const char *text)
+{
+	bool plain = !text[strcspn(text, ",\"\n")];
+
+	putchar(',');
+	if (!plain)
+		putchar('"');
+	for (; *text; text++) {
+		if (*text == '"')
+			putchar('"');
+		putchar(*text);
+	}
+	if (!plain)
+		putchar('"');
+}
+
+/* What a row needs to be understood beside those of other runs. */
+static void csv_where(const struct out *out)
+{
+	char text[64];
+
+	csv_text(doc_text(doc_get(out->path, "link"), ""));
+	csv_text(doc_text(doc_get(out->path, "port"), ""));
+	out_time(text, sizeof(text));
+	csv_text(text);
+	csv_text(out->host);
+	putchar('\n');
 }
 
 static void csv_cell(double v)
@@ -379,7 +489,7 @@ static void row_csv(struct out *out, const struct out_row *r)
 {
 	if (!out->nr_rows)
 		printf("op,size_b,count,p50_us,avg_us,p99_us,p999_us,GB_s,Gb_s,cpu_pct,sms,wrong,"
-		       "checked_b,sha256%s\n",
+		       "checked_b,sha256%s,depth,lost,resent,duplicate,link,port,time,host\n",
 		       r->bus ? ",bus_GB_s" : "");
 	printf("%s,%llu,%llu", r->op, (unsigned long long)r->size_b, (unsigned long long)r->count);
 	csv_cell(r->p50_us);
@@ -394,7 +504,11 @@ static void row_csv(struct out *out, const struct out_row *r)
 	printf(",%llu,%s", (unsigned long long)r->checked_b, r->sha256 ? r->sha256 : "");
 	if (r->bus)
 		csv_cell(r->bus_gb_s);
-	putchar('\n');
+	csv_cell(r->depth ? r->depth : NAN);
+	csv_cell(r->pkts ? (double)r->lost : NAN);
+	csv_cell(r->pkts ? (double)r->resent : NAN);
+	csv_cell(r->pkts ? (double)r->dup : NAN);
+	csv_where(out);
 }
 
 static void out_count(struct out *out, const struct out_row *row)
@@ -417,8 +531,7 @@ void out_row(struct out *out, const struct out_row *row)
 		row_table(out, row);
 	else if (out->opts.format == OUT_CSV)
 		row_csv(out, row);
-	else if (out->opts.format == OUT_JSONL)
-		doc_write(doc, false, stdout);
+	out_line(out, doc);
 	fflush(stdout);
 	out_count(out, row);
 	doc_append(out->results, doc);
@@ -462,18 +575,18 @@ static void cells_csv(struct out *out, const struct out_row *r, const struct out
 		printf("op,size_b");
 		for (unsigned i = 0; i < n; i++)
 			printf(",%s", c[i].key);
-		printf(",checked_b,wrong\n");
+		printf(",checked_b,wrong,path_link,path_port,time,host\n");
 	}
 	printf("%s,%llu", r->op, (unsigned long long)r->size_b);
 	for (unsigned i = 0; i < n; i++) {
 		if (c[i].text)
-			printf(",%s", c[i].text);
+			csv_text(c[i].text);
 		else
 			csv_cell(c[i].v);
 	}
 	printf(",%llu", (unsigned long long)r->checked_b);
 	csv_cell(r->checked ? (double)r->wrong : NAN);
-	putchar('\n');
+	csv_where(out);
 }
 
 void out_cells(struct out *out, const struct out_row *row, const struct out_cell *cells, unsigned n)
@@ -493,8 +606,7 @@ void out_cells(struct out *out, const struct out_row *row, const struct out_cell
 		cells_table(out, row, cells, n);
 	else if (out->opts.format == OUT_CSV)
 		cells_csv(out, row, cells, n);
-	else if (out->opts.format == OUT_JSONL)
-		doc_write(doc, false, stdout);
+	out_line(out, doc);
 	fflush(stdout);
 	out_count(out, row);
 	doc_append(out->results, doc);
@@ -556,14 +668,17 @@ int out_close(struct out *out, int exit_code)
 	if (out->opts.format == OUT_TABLE)
 		out_table_end(out);
 	doc = out_document(out, exit_code);
-	/* Each result has had its line. */
-	if (out->opts.format == OUT_JSONL)
-		ret = doc_write(doc, false, stdout);
+	out_lines_close(out);
 	doc_set(doc, "results", out->results);
 	if (out->opts.format == OUT_JSON)
 		ret = doc_write(doc, true, stdout);
 	if (fflush(stdout) || ret) {
 		fprintf(stderr, "gxperf: the results could not be written: %s\n", strerror(errno));
+		exit_code = exit_code ? exit_code : 1;
+	}
+	if (out->lines_err) {
+		fprintf(stderr, "gxperf: --append %s: %s\n", out->opts.lines_path,
+			strerror(out->lines_err));
 		exit_code = exit_code ? exit_code : 1;
 	}
 	ret = out->file.fd >= 0 ? out_file_close(out, doc) : 0;

@@ -22,6 +22,7 @@ struct out_opts {
 	enum out_format format;
 	const char *command;   /* "put" */
 	const char *json_path; /* NULL: no file */
+	const char *lines_path; /* of JSON lines that each result is added to; NULL: none */
 	bool force;	       /* json_path may exist */
 	int argc;
 	char **argv; /* goes into the environment part */
@@ -49,6 +50,8 @@ struct out_row {
 	bool bus;	    /* a collective: bus_gb_s is a column */
 	double bus_gb_s;    /* what each rank receives from others */
 	double cpu_us;	    /* CPU time a chunk or operation; 0: no column */
+	bool pkts;	    /* packets were counted: lost, sent again, come twice; else null */
+	uint64_t lost, resent, dup;
 	bool interrupted;   /* shorter than was asked for */
 	uint32_t depth;	    /* messages of a connection and core under way at once; 0: no word */
 };
