@@ -16,6 +16,7 @@
 
 #define RING_SQ_SIZE 256  /* a full queue is submitted, so this is no limit */
 #define RING_CQ_SIZE 4096 /* more than that the kernel keeps for us */
+#define RING_TRY_S   1	  /* for the no-op that shows that it works */
 
 struct ring_engine {
 	struct io_uring ring;
@@ -214,7 +215,7 @@ static int ring_sysctl(void)
 	return val;
 }
 
-static void ring_explain(int ret, char why[URING_WHY_MAX])
+static void ring_explain(const char *call, int ret, char why[URING_WHY_MAX])
 {
 	struct rlimit lim = {0};
 	int val = ring_sysctl();
@@ -234,7 +235,7 @@ static void ring_explain(int ret, char why[URING_WHY_MAX])
 			 "out of memory, or RLIMIT_MEMLOCK too low (%llu KiB; see ulimit -l)",
 			 (unsigned long long)lim.rlim_cur / 1024);
 	else
-		snprintf(why, URING_WHY_MAX, "io_uring_setup: %s", strerror(-ret));
+		snprintf(why, URING_WHY_MAX, "%s: %s", call, strerror(-ret));
 }
 
 static bool ring_ops_supported(struct io_uring *ring)
@@ -252,6 +253,28 @@ static bool ring_ops_supported(struct io_uring *ring)
 	return all;
 }
 
+/* A ring that can be set up but not entered would leave the control thread deaf: a no-op tells. */
+static int ring_try(struct io_uring *ring)
+{
+	struct __kernel_timespec ts = {.tv_sec = RING_TRY_S};
+	struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
+	struct io_uring_cqe *cqe;
+	int ret;
+
+	if (!sqe)
+		return -EBUSY;
+	io_uring_prep_nop(sqe);
+	do
+		ret = io_uring_submit_and_wait_timeout(ring, &cqe, 1, &ts, NULL);
+	while (ret == -EINTR);
+	if (ret < 0)
+		return ret;
+	ret = io_uring_peek_cqe(ring, &cqe);
+	if (!ret)
+		io_uring_cqe_seen(ring, cqe);
+	return ret;
+}
+
 static int ring_setup(struct io_uring *ring, char why[URING_WHY_MAX])
 {
 	const unsigned need = IORING_FEAT_EXT_ARG | IORING_FEAT_NODROP;
@@ -260,14 +283,20 @@ static int ring_setup(struct io_uring *ring, char why[URING_WHY_MAX])
 	int ret = io_uring_queue_init_params(RING_SQ_SIZE, ring, &p);
 
 	if (ret) {
-		ring_explain(ret, why);
+		ring_explain("io_uring_setup", ret, why);
 		return ret;
 	}
-	if ((p.features & need) == need && ring_ops_supported(ring))
-		return 0;
-	snprintf(why, URING_WHY_MAX, "the kernel's io_uring is too old (5.11 is needed)");
-	io_uring_queue_exit(ring);
-	return -EOPNOTSUPP;
+	if ((p.features & need) != need || !ring_ops_supported(ring)) {
+		snprintf(why, URING_WHY_MAX, "the kernel's io_uring is too old (5.11 is needed)");
+		ret = -EOPNOTSUPP;
+	} else {
+		ret = ring_try(ring);
+		if (ret)
+			ring_explain("io_uring_enter", ret, why);
+	}
+	if (ret)
+		io_uring_queue_exit(ring);
+	return ret;
 }
 
 static int ring_open(struct gx_uring *u, char why[URING_WHY_MAX])
