@@ -8,15 +8,18 @@
 #include "ctl.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-#define CTL_BACKLOG	   128
+#define CTL_BACKLOG	   1024		/* the kernel's somaxconn permitting */
 #define CTL_LOG_MAX	   10		/* lines a second about bad peers */
 #define CTL_CLOSE_NS	   200000000ull /* for last words when the context closes */
 #define CTL_SETTLE_TRIES   3000		/* of 1 ms */
@@ -47,8 +50,40 @@ void ctl_bad(struct ctl *ctl, const char *fmt, ...)
 
 /* ---- Listening sockets ---- */
 
+/* A descriptor kept for the day when there is no other. */
+static void listener_spare(struct ctl_listener *l)
+{
+	if (l->spare < 0)
+		l->spare = fcntl(l->fd, F_DUPFD_CLOEXEC, 0);
+}
+
+static bool listener_is_tcp(const struct ctl_listener *l)
+{
+	return l->accepted == ctl_conn_accepted;
+}
+
+/* Out of descriptors. Who waits is told so, one a tick; the rest wait for one to come free. */
+static void listener_starved(struct ctl_listener *l, int err)
+{
+	int fd;
+
+	if (ctl_may_log(&l->ctl->fds_rate))
+		gx_warn("a client cannot be let in: %s: raise ulimit -n, which is for %s",
+			strerror(-err), err == -ENFILE ? "all processes" : "this process");
+	if (!listener_is_tcp(l) || l->spare < 0)
+		return;
+	close(l->spare);
+	l->spare = -1;
+	fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (fd >= 0)
+		ctl_conn_turn_away(l->ctl, fd);
+	listener_spare(l);
+}
+
 static void listener_free(struct ctl_listener *l)
 {
+	if (l->spare >= 0)
+		close(l->spare);
 	close(l->fd);
 	if (l->path[0])
 		unlink(l->path);
@@ -96,7 +131,10 @@ static void listener_done(struct gx_io *io, int res)
 		return;
 	}
 	if (res < 0) {
-		gx_debug("control: accept: %s", strerror(-res));
+		if (res == -EMFILE || res == -ENFILE)
+			listener_starved(l, res);
+		else
+			gx_debug("control: accept: %s", strerror(-res));
 		return;
 	}
 	l->accepted(l->ctl, res);
@@ -117,6 +155,8 @@ static int listener_start(void *arg)
 	}
 	l->next = ctl->listeners;
 	ctl->listeners = l;
+	l->spare = -1;
+	listener_spare(l);
 	l->io = (struct gx_io){.op = GX_IO_ACCEPT, .fd = l->fd, .done = listener_done, .arg = l};
 	listener_arm(l);
 	return 0;
@@ -128,17 +168,14 @@ int ctl_listener_start(struct ctl *ctl, struct ctl_listener *l)
 	return gx_uring_run_wait(ctl->gx->uring, listener_start, l);
 }
 
-static bool listener_is_tcp(const struct ctl_listener *l)
-{
-	return l->accepted == ctl_conn_accepted;
-}
-
 /* ---- The tick ---- */
 
 static void tick_listeners(struct ctl *ctl)
 {
-	for (struct ctl_listener *l = ctl->listeners; l; l = l->next)
+	for (struct ctl_listener *l = ctl->listeners; l; l = l->next) {
+		listener_spare(l);
 		listener_arm(l);
+	}
 }
 
 /* Ours without a struct gx_conn, and deadlines. Nothing is freed by callbacks meanwhile. */
@@ -414,6 +451,40 @@ static int listen_start(struct ctl *ctl, int fd)
 	return 0;
 }
 
+/* Who listens needs some descriptors for the clients: better said now than to each of them. */
+static int listen_fds_check(void)
+{
+	int fds[CTL_FDS_FREE], err = 0;
+	struct rlimit lim = {0};
+	unsigned n = 0;
+
+	while (n < CTL_FDS_FREE && !err) {
+		fds[n] = eventfd(0, EFD_CLOEXEC);
+		err = fds[n] < 0 ? -errno : 0;
+		n += !err;
+	}
+	for (unsigned i = 0; i < n; i++)
+		close(fds[i]);
+	getrlimit(RLIMIT_NOFILE, &lim);
+	if (err)
+		gx_fail(err,
+			"%u descriptors are left of %llu, and a server needs %u for itself and "
+			"its clients: raise ulimit -n",
+			n, (unsigned long long)lim.rlim_cur, CTL_FDS_FREE);
+	return err;
+}
+
+/* Without the Unix socket nobody of this host can be served: who it is would not be known. */
+static int listen_unix(struct gx *gx)
+{
+	int ret = ctl_fd_listen(gx->ctl);
+
+	if (!ret || gx->opts.insecure)
+		return 0;
+	return gx_fail(ret, "no Unix socket, by which clients of this host show whose they are: %s",
+		       strerror(-ret));
+}
+
 int ctl_listen(struct gx *gx, const char *addr)
 {
 	struct ctl_addr addrs[CTL_ADDRS_MAX];
@@ -421,6 +492,9 @@ int ctl_listen(struct gx *gx, const char *addr)
 
 	if (n < 0)
 		return n;
+	ret = listen_fds_check();
+	if (ret)
+		return ret;
 	for (i = 0; i < n; i++) {
 		fd = listen_socket(&addrs[i]);
 		if (fd >= 0)
@@ -438,8 +512,11 @@ int ctl_listen(struct gx *gx, const char *addr)
 			"is no "
 			"encryption yet; say --insecure to serve others in clear",
 			addr);
-	ctl_fd_listen(gx->ctl);
-	ret = listen_start(gx->ctl, fd);
+	ret = listen_unix(gx);
+	if (ret)
+		close(fd);
+	else
+		ret = listen_start(gx->ctl, fd);
 	return ret ? ret : port;
 }
 

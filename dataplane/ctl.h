@@ -14,8 +14,9 @@
 #include <sys/socket.h>
 
 #define CTL_CONNS_MAX	  1024
-#define CTL_HALF_OPEN_MAX 64 /* accepted and not yet up: no more are accepted until one is */
+#define CTL_HALF_OPEN_MAX 256 /* accepted and not yet up: then strangers go for new ones */
 #define CTL_LISTENERS_MAX 8
+#define CTL_FDS_FREE	  12 /* descriptors that who listens and its first client need */
 #define CTL_FDS_MAX	  (2 * GX_HELLO_LANES + LOCAL_FDS_MAX) /* of an exchange, one way */
 #define CTL_ADDRS_MAX	  8		/* addresses of one name that are tried */
 #define CTL_USER_MAX	  32768		/* bytes of a user's message */
@@ -23,12 +24,14 @@
 #define CTL_OUT_MAX_B	  (4u << 20)	/* of users' messages that wait for one peer to read */
 #define CTL_TICK_NS	  20000000ull	/* between two looks at the deadlines */
 #define CTL_STEP_NS	  5000000000ull /* that a peer may take for each step of the set-up */
+#define CTL_GRACE_NS	  250000000ull	/* that a stranger has, however many others come */
 #define CTL_LINGER_NS	  1000000000ull /* that a peer may take to read our last words */
 
 /* Set-up, then up, then the way down. */
 enum ctl_state {
 	CTL_CONNECT, /* client: the TCP connect is out */
 	CTL_HELLO,   /* waits for the peer's HELLO */
+	CTL_PROVE,   /* client: shows on the Unix socket whose process it is */
 	CTL_LANES,   /* client: for ACCEPT; server: for CONNECT */
 	CTL_FDS,     /* for the peer's descriptors on the Unix socket */
 	CTL_LINKED,  /* our lanes are connected and UP is sent: for the peer's UP */
@@ -73,6 +76,10 @@ struct ctl_conn {
 	bool was_up;
 	bool peer_up; /* the peer's UP has come */
 	bool parsing; /* a callback reads from in */
+	bool near;    /* the peer's address is this host's */
+	bool proven;  /* server: whose the client is, it has shown on the Unix socket, and that is a
+		       * user we serve; client: we have */
+	bool prove_again; /* client: at the next tick */
 	int fd;
 	struct gx_io rx; /* CONNECT, then RECV */
 	struct gx_io tx;
@@ -82,12 +89,14 @@ struct ctl_conn {
 	_Atomic uint32_t out_b;	  /* any thread: bytes of users' messages not yet sent */
 	_Atomic uint32_t nr_jobs; /* any thread: users' messages not yet in out */
 	uint64_t due_ns;	  /* of the state; 0: none */
+	uint64_t born_ns;	  /* server: accepted */
 	uint64_t timeout_ns;	  /* client: of the whole set-up */
 	uint8_t nonce[16];	  /* of our HELLO */
 	char name[96];		  /* client: as the user wrote it; server: as the socket says */
 	char forced[GX_NAME_MAX]; /* client: what the port wanted speaks, "" for the best */
 	unsigned forced_port;	  /* and its index in gx->port[] */
 	char link[16];		  /* client: the link wanted, "" for the best */
+	char no_share[192];	  /* client: why no memory is shared with this server; "": it may */
 	unsigned lanes_max;	  /* client: 0: no limit */
 	uint8_t unpack;		  /* client: see struct gx_hello_lanes */
 	uint16_t sms;
@@ -111,9 +120,10 @@ struct ctl_listener {
 	struct gx_io io;
 	int fd;
 	bool closing;
-	bool (*room)(const struct ctl *ctl);
+	bool (*room)(struct ctl *ctl);
 	void (*accepted)(struct ctl *ctl, int fd); /* takes @fd over */
 	char path[108];				   /* to unlink; "" for none */
+	int spare; /* -1, or a descriptor that is given up to tell a peer that there is none */
 };
 
 struct ctl {
@@ -128,7 +138,7 @@ struct ctl {
 	unsigned next_core;	     /* where the next client with few lanes goes */
 	unsigned inside;	     /* callbacks on the stack: nothing is freed meanwhile */
 	bool closing;
-	struct ctl_rate bad_rate, refused_rate;
+	struct ctl_rate bad_rate, refused_rate, full_rate, closers_rate, fds_rate;
 	uint8_t frame[GX_HELLO_FRAME_MAX]; /* to encode into */
 };
 
@@ -138,6 +148,8 @@ struct ctl {
 int ctl_addr_resolve(const char *addr, bool passive, struct ctl_addr out[CTL_ADDRS_MAX]);
 void ctl_addr_name(const struct sockaddr_storage *sa, char *buf, size_t room);
 bool ctl_addr_is_loopback(const struct sockaddr_storage *sa); /* 127.0.0.0/8, ::1 */
+/* Loopback, or an address of one of this network namespace's interfaces. */
+bool ctl_addr_is_own(const struct sockaddr_storage *sa);
 
 /* -- ctl.c -- */
 
@@ -153,8 +165,9 @@ int ctl_listener_start(struct ctl *ctl, struct ctl_listener *l);
 
 struct ctl_conn *ctl_conn_new(struct ctl *ctl, bool server); /* any thread; not yet in ctl->conns */
 void ctl_conn_start(struct ctl_conn *cc); /* client: connect to the first address */
-bool ctl_conn_room(const struct ctl *ctl);
+bool ctl_conn_room(struct ctl *ctl);
 void ctl_conn_accepted(struct ctl *ctl, int fd);
+void ctl_conn_turn_away(struct ctl *ctl, int fd); /* no descriptors are left; closes @fd */
 void ctl_conn_tick(struct ctl_conn *cc, uint64_t now_ns);
 /* Say why to the peer, and conn_down(). The text is the cause and the cure, the same for both ends.
  */
@@ -183,6 +196,8 @@ void ctl_hello_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);
 void ctl_hello_connect_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);
 void ctl_hello_accept_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);
 void ctl_hello_up(struct ctl_conn *cc); /* UP was sent, and has come */
+/* Client: the server knows whose we are (@cc->proven), or does not. */
+void ctl_hello_proven(struct ctl_conn *cc);
 void ctl_hello_passed(struct ctl_conn *cc, int fds[],
 		      unsigned n); /* descriptors are here; takes them over */
 
@@ -190,7 +205,9 @@ void ctl_hello_passed(struct ctl_conn *cc, int fds[],
 
 bool ctl_fd_needed(const struct ctl_setup *s);
 int ctl_fd_listen(struct ctl *ctl);	 /* any thread; once */
-void ctl_fd_start(struct ctl_conn *cc);	 /* client: bring ours, fetch the server's */
+void ctl_fd_prove(struct ctl_conn *cc);	 /* client: go and show whose we are */
+void ctl_fd_start(struct ctl_conn *cc);	 /* client: bring our descriptors, fetch the server's */
+void ctl_fd_wait(struct ctl_conn *cc);	 /* server: the client will bring its own */
 void ctl_fd_forget(struct ctl_conn *cc); /* @cc gave up */
 void ctl_fd_tick(struct ctl *ctl, uint64_t now_ns);
 void ctl_fd_close(struct ctl *ctl);

@@ -7,6 +7,7 @@
 #include "ctl.h"
 
 #include <errno.h>
+#include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -109,4 +110,40 @@ bool ctl_addr_is_loopback(const struct sockaddr_storage *sa)
 	if (IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr))
 		return in6->sin6_addr.s6_addr[12] == 127;
 	return IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr);
+}
+
+/* The address in its bytes; IPv4 within IPv6 as IPv4. Return: how many, 0: another family. */
+static unsigned addr_bytes(const struct sockaddr *sa, uint8_t b[16])
+{
+	const struct in6_addr *ip6 = &((const struct sockaddr_in6 *)sa)->sin6_addr;
+
+	if (sa->sa_family == AF_INET) {
+		memcpy(b, &((const struct sockaddr_in *)sa)->sin_addr, 4);
+		return 4;
+	}
+	if (sa->sa_family != AF_INET6)
+		return 0;
+	if (IN6_IS_ADDR_V4MAPPED(ip6)) {
+		memcpy(b, ip6->s6_addr + 12, 4);
+		return 4;
+	}
+	memcpy(b, ip6, 16);
+	return 16;
+}
+
+bool ctl_addr_is_own(const struct sockaddr_storage *sa)
+{
+	struct ifaddrs *list, *i;
+	uint8_t want[16], has[16];
+	unsigned n = addr_bytes((const struct sockaddr *)sa, want);
+	bool own = false;
+
+	if (ctl_addr_is_loopback(sa))
+		return true;
+	if (!n || getifaddrs(&list))
+		return true; /* not known: then whoever it is has to show it */
+	for (i = list; i && !own; i = i->ifa_next)
+		own = i->ifa_addr && addr_bytes(i->ifa_addr, has) == n && !memcmp(want, has, n);
+	freeifaddrs(list);
+	return own;
 }

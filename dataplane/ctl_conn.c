@@ -406,8 +406,8 @@ static bool frame_is_due(const struct ctl_conn *cc, uint16_t type, uint32_t len)
 
 static void frame_take(struct ctl_conn *cc, uint16_t type, const uint8_t *body, uint32_t len)
 {
-	if (!cc->was_up && cc->server)
-		cc->due_ns = gx_now_ns() + CTL_STEP_NS;
+	if (!cc->was_up)
+		cc->due_ns = gx_now_ns() + (cc->server ? CTL_STEP_NS : cc->timeout_ns);
 	switch (type) {
 	case GX_HELLO_HELLO:
 		ctl_hello_take(cc, body, len);
@@ -586,6 +586,7 @@ void ctl_conn_start(struct ctl_conn *cc)
 					.addr_len = a->len,
 					.done = conn_connect_done,
 					.arg = cc};
+		cc->near = ctl_addr_is_loopback(&a->sa);
 		gx_uring_submit(conn_uring(cc), &cc->rx);
 		return;
 	}
@@ -594,15 +595,99 @@ void ctl_conn_start(struct ctl_conn *cc)
 
 /* ---- Server: accept ---- */
 
-bool ctl_conn_room(const struct ctl *ctl)
+/* Who has shown least goes first for a new one: 3 was refused and is only still told so, 2 has not
+ * said HELLO, 1 has, but not shown whose it is; 0 stays. The last two have a moment each. */
+static unsigned half_open_rank(const struct ctl_conn *cc, uint64_t now_ns)
 {
-	unsigned half = 0, all = 0;
+	if (cc->state == CTL_LINGER)
+		return 3;
+	if (cc->proven || now_ns - cc->born_ns < CTL_GRACE_NS)
+		return 0;
+	return cc->state == CTL_HELLO ? 2 : 1;
+}
 
-	for (const struct ctl_conn *cc = ctl->conns; cc; cc = cc->next) {
-		half += cc->server && !cc->was_up && cc->state != CTL_CLOSED;
-		all++;
+struct half_open {
+	unsigned nr, nr_all;	/* on the way up, and all */
+	struct ctl_conn *first; /* to go; NULL: nobody may be sent away yet */
+	unsigned rank;
+};
+
+static struct half_open half_open_look(struct ctl *ctl)
+{
+	struct half_open h = {0};
+	uint64_t now_ns = gx_now_ns();
+
+	for (struct ctl_conn *cc = ctl->conns; cc; cc = cc->next) { /* the newest is first */
+		unsigned rank;
+
+		h.nr_all++;
+		if (!cc->server || cc->was_up || cc->state >= CTL_CLOSING)
+			continue;
+		h.nr++;
+		rank = half_open_rank(cc, now_ns);
+		if (rank && rank >= h.rank) {
+			h.first = cc;
+			h.rank = rank;
+		}
 	}
-	return half < CTL_HALF_OPEN_MAX && all < CTL_CONNS_MAX;
+	return h;
+}
+
+/* Those that are closed go at the next tick: so there are more, for that long. */
+bool ctl_conn_room(struct ctl *ctl)
+{
+	struct half_open h = half_open_look(ctl);
+
+	return (h.nr < CTL_HALF_OPEN_MAX || h.first) &&
+	       h.nr_all < CTL_CONNS_MAX + 2 * CTL_HALF_OPEN_MAX;
+}
+
+/* Makes a place for one more on the way up. */
+static void half_open_drop(struct ctl *ctl)
+{
+	struct half_open h = half_open_look(ctl);
+
+	if (h.nr < CTL_HALF_OPEN_MAX || !h.first)
+		return;
+	ctl_bad(ctl, "peer %s goes for a new one", ctl_conn_peer(h.first));
+	if (ctl_may_log(&ctl->full_rate))
+		gx_warn("%u connections that say too little are open, the most: the oldest go, as "
+			"%s; a port scan, or too many clients at once?",
+			h.nr, h.first->name);
+	ctl->inside++;
+	ctl_conn_close(h.first);
+	if (h.first->conn)
+		conn_down(h.first->conn, -ETIMEDOUT, "too many came at once");
+	ctl->inside--;
+}
+
+static unsigned conns_up(const struct ctl *ctl)
+{
+	unsigned n = 0;
+
+	for (const struct ctl_conn *cc = ctl->conns; cc; cc = cc->next)
+		n += cc->was_up && cc->state <= CTL_UP;
+	return n;
+}
+
+/* Who may not go on is told why not. */
+static void accepted_check(struct ctl_conn *cc, const struct sockaddr_storage *sa)
+{
+	struct ctl *ctl = cc->ctl;
+
+	if (!ctl->gx->opts.insecure && !ctl_addr_is_loopback(sa)) {
+		ctl_bad(ctl, "peer %s is not on loopback", cc->name);
+		ctl_conn_fail(
+			cc, -EPERM,
+			"the client is not on the server's loopback, and there is no encryption "
+			"yet: say --insecure at both ends to send in clear");
+	} else if (conns_up(ctl) >= CTL_CONNS_MAX) {
+		ctl_conn_fail(cc, -ENOSPC,
+			      "the server has %u connections, the most that a context has",
+			      CTL_CONNS_MAX);
+	} else {
+		cc->near = ctl_addr_is_own(sa);
+	}
 }
 
 void ctl_conn_accepted(struct ctl *ctl, int fd)
@@ -611,6 +696,7 @@ void ctl_conn_accepted(struct ctl *ctl, int fd)
 	struct sockaddr_storage sa;
 	socklen_t len = sizeof(sa);
 
+	half_open_drop(ctl);
 	if (!cc || getpeername(fd, (struct sockaddr *)&sa, &len)) {
 		close(fd);
 		if (cc)
@@ -620,18 +706,24 @@ void ctl_conn_accepted(struct ctl *ctl, int fd)
 	conn_socket_tune(fd);
 	cc->fd = fd;
 	cc->state = CTL_HELLO;
-	cc->due_ns = gx_now_ns() + CTL_STEP_NS;
+	cc->born_ns = gx_now_ns();
+	cc->due_ns = cc->born_ns + CTL_STEP_NS;
 	ctl_addr_name(&sa, cc->name, sizeof(cc->name));
 	cc->next = ctl->conns;
 	ctl->conns = cc;
 	conn_rx_arm(cc);
-	if (ctl->gx->opts.insecure || ctl_addr_is_loopback(&sa))
-		return;
-	ctl_bad(ctl, "peer %s is not on loopback", cc->name);
-	ctl_conn_fail(
-		cc, -EPERM,
-		"the client is not on the server's loopback, and there is no encryption yet: say "
-		"--insecure at both ends to send in clear");
+	accepted_check(cc, &sa);
+}
+
+void ctl_conn_turn_away(struct ctl *ctl, int fd)
+{
+	struct gx_hello_error e = {
+		.err = -EMFILE,
+		.text = "the server has no descriptor left for a client: raise its ulimit -n"};
+
+	send(fd, ctl->frame, gx_hello_error_put(ctl->frame, &e), MSG_DONTWAIT | MSG_NOSIGNAL);
+	shutdown(fd, SHUT_WR);
+	close(fd);
 }
 
 /* ---- Deadlines ---- */
@@ -649,6 +741,11 @@ static void conn_timed_out(struct ctl_conn *cc)
 		ctl_conn_close(cc);
 		conn_down(cc->conn, -ETIMEDOUT,
 			  "no answer from %s within %g s: is gxd running there?", cc->name, s);
+	} else if (cc->state == CTL_PROVE) {
+		ctl_conn_fail(cc, -ETIMEDOUT,
+			      "no answer from the server's Unix socket @%s within %g s: is the "
+			      "server stopped, or has it too much to do?",
+			      cc->conn->peer.unix_name, s);
 	} else {
 		ctl_conn_fail(cc, -ETIMEDOUT, "set-up was not done within the client's %g s", s);
 	}
@@ -656,6 +753,8 @@ static void conn_timed_out(struct ctl_conn *cc)
 
 void ctl_conn_tick(struct ctl_conn *cc, uint64_t now_ns)
 {
+	if (cc->prove_again && cc->state == CTL_PROVE)
+		ctl_fd_prove(cc);
 	if (!cc->due_ns || now_ns < cc->due_ns)
 		return;
 	if (cc->state == CTL_LINGER) {

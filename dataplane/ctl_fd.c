@@ -1,24 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Descriptors between two ends on one host. The server listens on an abstract Unix socket, whose
- * name is in its HELLO. The client sends one message, the nonce of that HELLO with its descriptors;
- * the server answers with the nonce of the client's HELLO and its own. Each looks at the other's
- * uid before it shows anything. SOCK_SEQPACKET keeps a message and its descriptors together. Runs
- * on the control thread.
+ * Who is at the other end on this host, and descriptors between the two. The server listens on an
+ * abstract Unix socket, whose name is in its HELLO. Whoever comes there is known by the kernel's
+ * word: of a user that the server does not serve nothing is read, it hears why and is closed. The
+ * client first shows the nonce of the server's HELLO and gets its own back: from then on its
+ * bootstrap connection is proven, whatever port it then takes. Where the port or the link passes
+ * descriptors, the same two messages go once more, with them. SOCK_SEQPACKET keeps a message and
+ * its descriptors together. Runs on the control thread.
  */
 #include "ctl.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#define PASSES_MAX   64
-#define PASS_BACKLOG 64
-#define PASS_NONCE_B 16
+#define PASSES_MAX     64   /* that have not shown a nonce yet */
+#define PASS_BACKLOG   1024 /* the kernel's somaxconn permitting */
+#define PASS_NONCE_B   16
+#define PASS_ANSWER_B  512 /* room for a nonce, or for an ERROR */
+#define CLOSERS_MAX    32  /* strangers' sockets that are being closed */
+#define CLOSER_STACK_B (256 << 10)
 
 /* One exchange: a connection to, or accepted by, the Unix socket. */
 struct ctl_pass {
@@ -27,7 +34,7 @@ struct ctl_pass {
 	struct ctl_conn *cc;   /* NULL: not known yet (server), or it gave up */
 	bool server;
 	bool closing;
-	bool again; /* client: received once more after an end-of-file */
+	bool again; /* client: received once more after an end-of-file or a reset */
 	int fd;
 	uint64_t due_ns;
 	struct ucred cred; /* of the peer, by the kernel's word */
@@ -36,6 +43,7 @@ struct ctl_pass {
 	struct msghdr msg;
 	struct iovec iov;
 	uint8_t nonce[PASS_NONCE_B];
+	uint8_t answer[PASS_ANSWER_B];
 	union {
 		struct cmsghdr align;
 		char b[CMSG_SPACE(CTL_FDS_MAX * sizeof(int))];
@@ -130,28 +138,52 @@ static bool uid_is_allowed(const struct gx *gx, uid_t uid)
 	return false;
 }
 
-/* Fails @p unless the peer is of a user that may have our descriptors. */
-static bool pass_peer_check(struct ctl_pass *p)
-{
-	socklen_t len = sizeof(p->cred);
+/* Threads that close(): what a stranger has sent may hold them for as long as it likes. */
+static _Atomic unsigned nr_closers;
 
-	if (getsockopt(p->fd, SOL_SOCKET, SO_PEERCRED, &p->cred, &len)) {
-		pass_fail(p, -errno, "the kernel does not say whose the Unix socket is: %s",
-			  strerror(errno));
-		return false;
-	}
-	if (uid_is_allowed(p->ctl->gx, p->cred.uid)) {
-		local_meet(p->cc->conn, p->fd);
-		return true;
-	}
-	ctl_bad(p->ctl, "descriptors asked for by uid %u, pid %d", p->cred.uid, (int)p->cred.pid);
-	pass_fail(
-		p, -EPERM,
-		"the %s runs as uid %u, and the %s (uid %u) shares memory with its own user only: "
-		"start it with --allow-uid %u",
-		p->server ? "client" : "server", p->cred.uid, p->server ? "server" : "client",
-		geteuid(), p->cred.uid);
-	return false;
+static void *closer_main(void *arg)
+{
+	close((int)(intptr_t)arg);
+	atomic_fetch_sub_explicit(&nr_closers, 1, memory_order_relaxed);
+	return NULL;
+}
+
+/* A stranger's socket may hold descriptors that nobody has received, and closing the last reference
+ * to one may wait: a TCP socket with SO_LINGER. So not here. */
+static void stranger_close(int fd)
+{
+	pthread_attr_t attr;
+	pthread_t thread;
+	int ret;
+
+	shutdown(fd, SHUT_RDWR);
+	atomic_fetch_add_explicit(&nr_closers, 1, memory_order_relaxed);
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	pthread_attr_setstacksize(&attr, CLOSER_STACK_B);
+	ret = pthread_create(&thread, &attr, closer_main, (void *)(intptr_t)fd);
+	pthread_attr_destroy(&attr);
+	if (ret) /* no thread to be had: better a wait than a leak */
+		closer_main((void *)(intptr_t)fd);
+}
+
+/* Nothing that it sent is read. The reason goes out as on the bootstrap connection. */
+static void stranger_refuse(struct ctl *ctl, int fd, const struct ucred *cred)
+{
+	struct gx_hello_error e = {.err = -EPERM};
+
+	snprintf(e.text, sizeof(e.text),
+		 "the server runs as uid %u and serves its own user only, over every port: start "
+		 "it with --allow-uid %u",
+		 geteuid(), cred->uid);
+	send(fd, ctl->frame, gx_hello_error_put(ctl->frame, &e), MSG_DONTWAIT | MSG_NOSIGNAL);
+	ctl_bad(ctl, "a process of uid %u, pid %d, came to the Unix socket", cred->uid,
+		(int)cred->pid);
+	if (ctl_may_log(&ctl->refused_rate))
+		gx_warn("a process of uid %u, pid %d, was refused: to serve that user, start with "
+			"--allow-uid %u",
+			cred->uid, (int)cred->pid, cred->uid);
+	stranger_close(fd);
 }
 
 /* ---- Messages ---- */
@@ -167,6 +199,31 @@ static void pass_msg_init(struct ctl_pass *p)
 {
 	p->iov = (struct iovec){.iov_base = p->nonce, .iov_len = sizeof(p->nonce)};
 	p->msg = (struct msghdr){.msg_iov = &p->iov, .msg_iovlen = 1};
+}
+
+/* Without room for descriptors: the kernel drops what comes of them. */
+static void pass_recv_plain(struct ctl_pass *p, void (*done)(struct gx_io *io, int res))
+{
+	p->io = (struct gx_io){.op = GX_IO_RECV,
+			       .fd = p->fd,
+			       .buf = p->answer,
+			       .len = sizeof(p->answer),
+			       .done = done,
+			       .arg = p};
+	gx_uring_submit(p->ctl->gx->uring, &p->io);
+}
+
+static void pass_send_plain(struct ctl_pass *p, const uint8_t nonce[PASS_NONCE_B],
+			    void (*done)(struct gx_io *io, int res))
+{
+	memcpy(p->nonce, nonce, sizeof(p->nonce));
+	p->io = (struct gx_io){.op = GX_IO_SEND,
+			       .fd = p->fd,
+			       .buf = p->nonce,
+			       .len = sizeof(p->nonce),
+			       .done = done,
+			       .arg = p};
+	gx_uring_submit(p->ctl->gx->uring, &p->io);
 }
 
 static void pass_recv(struct ctl_pass *p, void (*done)(struct gx_io *io, int res))
@@ -262,10 +319,146 @@ static void pass_finish(struct ctl_pass *p)
 	ctl_hello_passed(cc, fds, n);
 }
 
-/* ---- Client ---- */
+/* ---- Client: who we are ---- */
+
+/* It goes on without: the server has the last word on whether that will do. */
+static void __attribute__((format(printf, 2, 3)))
+prove_without(struct ctl_conn *cc, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(cc->no_share, sizeof(cc->no_share), fmt, ap);
+	va_end(ap);
+	ctl_hello_proven(cc);
+}
+
+/* The server is full, or let us go for another: once more at the next tick. */
+static void prove_later(struct ctl_pass *p)
+{
+	struct ctl_conn *cc = p->cc;
+
+	pass_close(p);
+	cc->prove_again = true;
+}
+
+/* What is no nonce is an ERROR. */
+static void prove_refused(struct ctl_pass *p, uint32_t len)
+{
+	struct gx_hello_error e;
+	uint32_t body;
+	uint16_t type;
+
+	if (len < 8 || gx_hello_frame(p->answer, &type, &body) || type != GX_HELLO_ERROR ||
+	    body != len - 8 || gx_hello_error_get(p->answer + 8, body, &e))
+		pass_fail(p, -EPROTO,
+			  "the server's answer on the Unix socket is not for this client");
+	else
+		pass_fail(p, e.err, "%s", e.text);
+}
+
+static void prove_recv_done(struct gx_io *io, int res)
+{
+	struct ctl_pass *p = io->arg;
+
+	if (p->closing) {
+		pass_free(p);
+	} else if (res <= 0 && !p->again) { /* an ERROR may be behind a reset: see below */
+		p->again = true;
+		pass_recv_plain(p, prove_recv_done);
+	} else if (res <= 0) {
+		prove_later(p);
+	} else if (res != PASS_NONCE_B || memcmp(p->answer, p->cc->nonce, PASS_NONCE_B)) {
+		prove_refused(p, (uint32_t)res);
+	} else {
+		p->again = false;
+		p->cc->proven = true;
+		p->cc->due_ns = gx_now_ns() + p->cc->timeout_ns;
+		ctl_hello_proven(p->cc);
+	}
+}
+
+static void prove_send_done(struct gx_io *io, int res)
+{
+	struct ctl_pass *p = io->arg;
+
+	if (p->closing)
+		pass_free(p);
+	else /* who could not send may still hear why */
+		pass_recv_plain(p, prove_recv_done);
+}
+
+/* Whose the server is decides about memory; the answer on the socket, about all else. */
+static bool prove_server_check(struct ctl_pass *p)
+{
+	socklen_t len = sizeof(p->cred);
+
+	if (getsockopt(p->fd, SOL_SOCKET, SO_PEERCRED, &p->cred, &len)) {
+		pass_fail(p, -errno, "the kernel does not say whose the Unix socket is: %s",
+			  strerror(errno));
+		return false;
+	}
+	if (!uid_is_allowed(p->ctl->gx, p->cred.uid))
+		snprintf(p->cc->no_share, sizeof(p->cc->no_share),
+			 "the server runs as uid %u, and the client (uid %u) shares memory with "
+			 "its own user only",
+			 p->cred.uid, geteuid());
+	return true;
+}
+
+static void prove_connect_done(struct gx_io *io, int res)
+{
+	struct ctl_pass *p = io->arg;
+	struct ctl_conn *cc = p->cc;
+
+	if (p->closing) {
+		pass_free(p);
+	} else if (res == -EAGAIN) {
+		prove_later(p);
+	} else if (res < 0) {
+		pass_close(p);
+		prove_without(cc, "the server's Unix socket @%s cannot be reached: %s",
+			      cc->conn->peer.unix_name, strerror(-res));
+	} else if (prove_server_check(p)) {
+		pass_send_plain(p, cc->conn->peer.nonce, prove_send_done);
+	}
+}
+
+void ctl_fd_prove(struct ctl_conn *cc)
+{
+	const char *name = cc->conn->peer.unix_name;
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), err = errno;
+	struct ctl_pass *p = fd < 0 ? NULL : pass_new(cc->ctl, fd, false);
+
+	cc->prove_again = false;
+	if (!p) {
+		if (fd >= 0)
+			close(fd);
+		ctl_conn_fail(cc, fd < 0 ? -err : -ENOMEM,
+			      "the client cannot make a Unix socket: %s%s",
+			      strerror(fd < 0 ? err : ENOMEM),
+			      fd < 0 && err == EMFILE ? ": raise its ulimit -n" : "");
+		return;
+	}
+	p->cc = cc;
+	cc->pass = p;
+	p->addr.sun_family = AF_UNIX;
+	memcpy(p->addr.sun_path + 1, name, strlen(name));
+	p->io = (struct gx_io){
+		.op = GX_IO_CONNECT,
+		.fd = fd,
+		.addr = (struct sockaddr *)&p->addr,
+		.addr_len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name)),
+		.done = prove_connect_done,
+		.arg = p};
+	gx_uring_submit(cc->ctl->gx->uring, &p->io);
+}
+
+/* ---- Client: descriptors ---- */
 
 /* Linux looks into the queue and then, under another lock, whether the peer has closed: what the
- * server sent, before it closed, between the two looks is behind an end-of-file. */
+ * server sent, before it closed, between the two looks is behind an end-of-file. And who closes
+ * with something of ours unread leaves a reset before what it sent. */
 static void client_recv_done(struct gx_io *io, int res)
 {
 	struct ctl_pass *p = io->arg;
@@ -300,47 +493,19 @@ static void client_send_done(struct gx_io *io, int res)
 		pass_recv(p, client_recv_done);
 }
 
-static void client_connect_done(struct gx_io *io, int res)
-{
-	struct ctl_pass *p = io->arg;
-
-	if (p->closing)
-		pass_free(p);
-	else if (res < 0)
-		pass_broke(p, res,
-			   "the server's socket @%s, for shared memory, cannot be reached: %s",
-			   p->cc->conn->peer.unix_name, strerror(-res));
-	else if (pass_peer_check(p))
-		pass_send(p, p->cc->conn->peer.nonce, client_send_done);
-}
-
 void ctl_fd_start(struct ctl_conn *cc)
 {
-	const char *name = cc->conn->peer.unix_name;
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), err = errno;
-	struct ctl_pass *p = fd < 0 || !name[0] ? NULL : pass_new(cc->ctl, fd, false);
+	struct ctl_pass *p = cc->pass;
 
 	if (!p) {
-		if (fd >= 0)
-			close(fd);
-		ctl_conn_fail(cc, fd < 0 ? -err : -EOPNOTSUPP,
-			      "no Unix socket for shared memory: %s; take another "
-			      "port, as --port udp",
-			      fd < 0 ? strerror(err) : "the server has none");
+		ctl_conn_fail(cc, -EOPNOTSUPP,
+			      "no Unix socket for shared memory: %s; take another port, as --port "
+			      "udp",
+			      cc->no_share[0] ? cc->no_share : "the server has none");
 		return;
 	}
-	p->cc = cc;
-	cc->pass = p;
-	p->addr.sun_family = AF_UNIX;
-	memcpy(p->addr.sun_path + 1, name, strlen(name));
-	p->io = (struct gx_io){
-		.op = GX_IO_CONNECT,
-		.fd = fd,
-		.addr = (struct sockaddr *)&p->addr,
-		.addr_len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name)),
-		.done = client_connect_done,
-		.arg = p};
-	gx_uring_submit(cc->ctl->gx->uring, &p->io);
+	local_meet(cc->conn, p->fd);
+	pass_send(p, cc->conn->peer.nonce, client_send_done);
 }
 
 /* ---- Server ---- */
@@ -357,20 +522,58 @@ static void server_send_done(struct gx_io *io, int res)
 		pass_finish(p);
 }
 
-/* The connection whose HELLO had this nonce, and which waits. */
+static void server_fds_done(struct gx_io *io, int res)
+{
+	struct ctl_pass *p = io->arg;
+	const char *bad = pass_msg_take(p, res);
+
+	if (p->closing) {
+		pass_free(p);
+		return;
+	}
+	if (!bad && memcmp(p->nonce, p->cc->nonce, sizeof(p->nonce)))
+		bad = "not of this connection";
+	if (bad) {
+		pass_fail(p, -EPROTO, "the client's descriptors did not come: %s", bad);
+		return;
+	}
+	local_meet(p->cc->conn, p->fd);
+	pass_send(p, p->cc->conn->peer.nonce, server_send_done);
+}
+
+/* The client's descriptors are due. */
+void ctl_fd_wait(struct ctl_conn *cc)
+{
+	if (cc->pass)
+		pass_recv(cc->pass, server_fds_done);
+	else
+		ctl_conn_bad(cc, "descriptors on a connection without a Unix socket");
+}
+
+/* The connection whose HELLO had this nonce, and whose client is not known yet. */
 static struct ctl_conn *server_conn_find(const struct ctl_pass *p)
 {
 	for (struct ctl_conn *cc = p->ctl->conns; cc; cc = cc->next)
-		if (cc->server && cc->state == CTL_FDS && !cc->pass &&
-		    !memcmp(cc->nonce, p->nonce, sizeof(p->nonce)))
+		if (cc->server && cc->state == CTL_LANES && !cc->proven && !cc->pass &&
+		    !memcmp(cc->nonce, p->answer, PASS_NONCE_B))
 			return cc;
 	return NULL;
 }
 
-static void server_recv_done(struct gx_io *io, int res)
+static void server_answer_done(struct gx_io *io, int res)
 {
 	struct ctl_pass *p = io->arg;
-	const char *bad = pass_msg_take(p, res);
+
+	if (p->closing)
+		pass_free(p);
+	else if (res < 0)
+		pass_fail(p, res, "the client cannot be answered on the Unix socket: %s",
+			  strerror(-res));
+}
+
+static void server_nonce_done(struct gx_io *io, int res)
+{
+	struct ctl_pass *p = io->arg;
 
 	if (p->closing) {
 		pass_free(p);
@@ -381,34 +584,68 @@ static void server_recv_done(struct gx_io *io, int res)
 	if (!p->cc) {
 		if (res != 0)
 			ctl_bad(p->ctl, "a stranger on the Unix socket: %s",
-				bad ? bad : "nonce not known");
+				res < 0 ? strerror(-res) : "nonce not known");
 		pass_close(p);
 		return;
 	}
 	p->cc->pass = p;
-	if (bad)
-		pass_fail(p, -EPROTO, "the client's descriptors did not come: %s", bad);
-	else if (pass_peer_check(p))
-		pass_send(p, p->cc->conn->peer.nonce, server_send_done);
+	p->cc->proven = true;
+	p->cc->due_ns = gx_now_ns() + CTL_STEP_NS;
+	pass_send_plain(p, p->cc->conn->peer.nonce, server_answer_done);
 }
 
-static bool server_room(const struct ctl *ctl)
+/* As few wait for a close as may; then nobody more is let in, rather than wait ourselves. */
+static bool server_room(struct ctl *ctl)
 {
+	if (atomic_load_explicit(&nr_closers, memory_order_relaxed) < CLOSERS_MAX)
+		return true;
+	if (ctl_may_log(&ctl->closers_rate))
+		gx_warn("processes of users that are not served hold %u sockets in close(): local "
+			"clients wait until some are closed",
+			CLOSERS_MAX);
+	return false;
+}
+
+/* Of our own users as well, the one that has been silent the longest goes for a new one. */
+static void server_silent_drop(struct ctl *ctl)
+{
+	struct ctl_pass *p, *oldest = NULL;
 	unsigned n = 0;
 
-	for (const struct ctl_pass *p = ctl->passes; p; p = p->next)
+	for (p = ctl->passes; p; p = p->next) { /* the newest is first */
+		if (!p->server || p->cc || p->closing)
+			continue;
+		oldest = p;
 		n++;
-	return n < PASSES_MAX;
+	}
+	if (n < PASSES_MAX)
+		return;
+	ctl_bad(ctl, "%u silent ones on the Unix socket: the oldest goes", n);
+	pass_close(oldest);
 }
 
 static void server_accepted(struct ctl *ctl, int fd)
 {
-	struct ctl_pass *p = pass_new(ctl, fd, true);
+	struct ctl_pass *p;
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
 
-	if (p)
-		pass_recv(p, server_recv_done);
-	else
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len)) {
+		stranger_close(fd);
+		return;
+	}
+	if (!uid_is_allowed(ctl->gx, cred.uid)) {
+		stranger_refuse(ctl, fd, &cred);
+		return;
+	}
+	server_silent_drop(ctl);
+	p = pass_new(ctl, fd, true);
+	if (!p) {
 		close(fd);
+		return;
+	}
+	p->cred = cred;
+	pass_recv_plain(p, server_nonce_done);
 }
 
 /* Return: a socket that listens, -errno. */
@@ -445,7 +682,8 @@ int ctl_fd_listen(struct ctl *ctl)
 	if (l->fd < 0) {
 		ret = l->fd;
 		free(l);
-		gx_warn("no Unix socket, so no shared memory with clients: %s", strerror(-ret));
+		gx_warn("no Unix socket, so no client of this host can be served: %s",
+			strerror(-ret));
 		return ret;
 	}
 	l->room = server_room;

@@ -131,6 +131,12 @@ static void __attribute__((format(printf, 2, 3))) why_add(struct gx_conn *c, con
 	va_end(ap);
 }
 
+/* Port shm is memory that both ends map. */
+static bool choose_shares(const char *name)
+{
+	return !strcmp(name, "shm");
+}
+
 /* Do both ends reach each other by port @i of ours, which is @peer_i of the peer's? */
 static bool choose_host_ok(const struct ctl_conn *cc, unsigned i, int peer_i)
 {
@@ -163,7 +169,11 @@ static void choose_fail(struct ctl_conn *cc, bool other_host)
 	hello_ports_fill(cc->ctl, &h);
 	hello_ports_text(&h, ours, sizeof(ours));
 	hello_ports_text(&cc->conn->peer, theirs, sizeof(theirs));
-	if (cc->forced[0] && other_host)
+	if (cc->forced[0] && choose_shares(cc->forced) && cc->no_share[0])
+		ctl_conn_fail(cc, -EPERM,
+			      "port %s cannot be had: %s: take --port udp, which shares none",
+			      cc->forced, cc->no_share);
+	else if (cc->forced[0] && other_host)
 		ctl_conn_fail(
 			cc, -ENODEV,
 			"port %s reaches one host only, and the ends are on two hosts or in two "
@@ -201,6 +211,8 @@ static bool choose_port(struct ctl_conn *cc)
 		} else if (!choose_host_ok(cc, i, peer_i)) {
 			why_add(c, "%s not usable: different host", name);
 			other_host = true;
+		} else if (choose_shares(name) && cc->no_share[0]) {
+			why_add(c, "no %s: %s", name, cc->no_share);
 		} else {
 			choose_say(cc, i);
 			c->port = i;
@@ -222,6 +234,8 @@ static const char *choose_local_not(const struct ctl_conn *cc)
 		return "the ends are on two hosts or in two network namespaces";
 	if (!(peer->links & 1u << GX_LINK_LOCAL) || hello_port_find(peer, "shm") < 0)
 		return "the server does not offer it";
+	if (cc->no_share[0])
+		return cc->no_share;
 	return NULL;
 }
 
@@ -257,7 +271,8 @@ static bool choose_path(struct ctl_conn *cc)
 	}
 	if (!choose_port(cc))
 		return false;
-	if (!cc->link[0] && !cc->forced[0] && hello_is_same_host(cc) && !cc->ctl->gx->opts.no_local)
+	if (not != cc->no_share && !cc->link[0] && !cc->forced[0] && hello_is_same_host(cc) &&
+	    !cc->ctl->gx->opts.no_local)
 		why_add(cc->conn, "no link local: %s", not );
 	return true;
 }
@@ -377,6 +392,8 @@ static void lanes_connect(struct ctl_conn *cc)
 
 	if (!lanes_local_connect(cc, lanes_fds_due(&s->remote)))
 		return;
+	if (!ctl_fd_needed(s))
+		ctl_fd_forget(cc); /* it has told whose the client is, and carries nothing */
 	cc->conn->peer_late = s->remote.late;
 	for (unsigned i = 0; i < s->remote.nr_lanes; i++) {
 		struct gx_hello_lane *r = &s->remote.lanes[i];
@@ -517,7 +534,19 @@ static bool connect_fill(struct ctl_conn *cc)
 	return true;
 }
 
+/* Where the server may see whose process we are, it is shown, whatever port is taken. */
 static void client_hello_take(struct ctl_conn *cc)
+{
+	if (cc->conn->peer.unix_name[0] && (cc->near || hello_is_same_host(cc))) {
+		cc->state = CTL_PROVE;
+		ctl_fd_prove(cc);
+		return;
+	}
+	snprintf(cc->no_share, sizeof(cc->no_share), "the server has no Unix socket");
+	ctl_hello_proven(cc);
+}
+
+void ctl_hello_proven(struct ctl_conn *cc)
 {
 	if (!choose_path(cc) || !lanes_setup_new(cc) || !connect_fill(cc))
 		return;
@@ -626,6 +655,21 @@ static const char *connect_check(const struct ctl_conn *cc, const struct gx_hell
 	return NULL;
 }
 
+/* May this client have anything? One rule for all ports: of a process of this host the user must be
+ * known, and be one that we serve; the others were let in by --insecure. Else it has failed. */
+static bool connect_is_allowed(struct ctl_conn *cc)
+{
+	if (cc->proven || !cc->near)
+		return true;
+	ctl_bad(cc->ctl, "peer %s has not shown whose process it is", ctl_conn_peer(cc));
+	ctl_conn_fail(cc, -EPERM,
+		      "the client came from an address of the server's host and did not show on "
+		      "the Unix socket @%.64s whose process it is: is a proxy or a tunnel between "
+		      "them, or has a sandbox hidden the socket?",
+		      cc->ctl->unix_name);
+	return false;
+}
+
 /* Return: was it found? Else the connection has failed. */
 static bool connect_port_find(struct ctl_conn *cc, const char *name)
 {
@@ -639,7 +683,7 @@ static bool connect_port_find(struct ctl_conn *cc, const char *name)
 		ctl_conn_fail(cc, -ENODEV, "the server has no port %s", name);
 		return false;
 	}
-	if ((gx->port[i].port->caps.flags & GX_PORT_LOCAL) && !hello_is_same_host(cc)) {
+	if ((gx->port[i].port->caps.flags & GX_PORT_LOCAL) && !cc->proven) {
 		ctl_bad(cc->ctl, "peer %s asks for port %s from another host", ctl_conn_peer(cc),
 			name);
 		ctl_conn_fail(cc, -ENODEV, "port %s reaches one host only", name);
@@ -709,7 +753,7 @@ void ctl_hello_connect_take(struct ctl_conn *cc, const uint8_t *body, uint32_t l
 	struct ctl_setup *s;
 	const char *bad;
 
-	if (!lanes_setup_new(cc))
+	if (!connect_is_allowed(cc) || !lanes_setup_new(cc))
 		return;
 	s = cc->setup;
 	bad = gx_hello_lanes_get(body, len, &s->remote) ? "malformed CONNECT"
@@ -735,6 +779,10 @@ void ctl_hello_connect_take(struct ctl_conn *cc, const uint8_t *body, uint32_t l
 		return;
 	cc->state = CTL_FDS; /* before the client can answer */
 	lanes_send(cc, GX_HELLO_ACCEPT);
-	if (cc->state == CTL_FDS && !ctl_fd_needed(s))
+	if (cc->state != CTL_FDS)
+		return;
+	if (ctl_fd_needed(s))
+		ctl_fd_wait(cc);
+	else
 		lanes_connect(cc);
 }

@@ -213,7 +213,7 @@ static void ask_wait_done(struct gx_io *io, int res)
 
 /* ---- Listening ---- */
 
-static bool stats_room(const struct ctl *ctl)
+static bool stats_room(struct ctl *ctl)
 {
 	unsigned n = 0;
 

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <ifaddrs.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -38,12 +40,12 @@ struct fake {
 	struct gx_port ports[GX_HELLO_PORTS];
 	struct gx_core cores[CORES];
 	struct gx_mem mem;
-	int lane_fd[CORES];    /* what the port "shm" gives to each peer */
-	int open_err;	       /* conn_lane_open() fails with it */
-	int connect_err;       /* conn_lane_connect() fails with it */
-	_Atomic bool fault;    /* the next conn_tick() sees a fault */
-	char seen[CORES][32];  /* what the peer's descriptors hold */
-	unsigned nr_connected; /* lanes */
+	int lane_fd[CORES];		  /* what the port "shm" gives to each peer */
+	int open_err;			  /* conn_lane_open() fails with it */
+	int connect_err;		  /* conn_lane_connect() fails with it */
+	_Atomic bool fault;		  /* the next conn_tick() sees a fault */
+	char seen[CORES][32];		  /* what the peer's descriptors hold */
+	unsigned nr_opened, nr_connected; /* lanes */
 	bool close_on_msg;
 	/* under lock */
 	pthread_mutex_t lock;
@@ -99,6 +101,7 @@ int conn_lane_open(struct gx_conn *c, unsigned lane, struct gx_hello_lane *local
 {
 	struct fake *f = fake_of(c->gx);
 
+	f->nr_opened++;
 	assert_true(lane == c->nr_lanes && c->port < c->gx->nr_ports);
 	if (f->open_err && lane == CORES - 1)
 		return gx_fail(f->open_err, "no more lanes for you");
@@ -381,6 +384,21 @@ static void wait_conns(struct fake *f, int n)
 	assert_int_equal(conns_count(f), n);
 }
 
+static void wait_conns_least(struct fake *f, int n)
+{
+	for (unsigned i = 0; i < WAIT_S * 100 && conns_count(f) < n; i++)
+		sleep_ms(10);
+	assert_true(conns_count(f) >= n);
+}
+
+static void log_keep(void *arg, int level, const char *line)
+{
+	char *text = arg;
+
+	if (level == GX_LOG_WARN)
+		snprintf(text, 256, "%s", line);
+}
+
 static int nop_run(void *arg)
 {
 	return 0;
@@ -504,6 +522,14 @@ static ssize_t raw_recv_some(int fd, void *data, size_t len)
 	return n;
 }
 
+/* By now; nothing has come on @fd before. */
+static bool raw_has_ended(int fd)
+{
+	char c;
+
+	return recv(fd, &c, 1, MSG_DONTWAIT) == 0 || (errno != EAGAIN && errno != EINTR);
+}
+
 static int raw_accept(int fd)
 {
 	int peer;
@@ -594,6 +620,8 @@ static void raw_lanes_fill(struct gx_hello_lanes *l, const char *port)
 		l->lanes[i].port = (struct gx_port_addr){.len = 4, .fd = -1};
 }
 
+static int raw_unix(const char *name);
+
 /* Says HELLO and takes the server's. */
 static int raw_client(int port, struct gx_hello *h)
 {
@@ -607,15 +635,33 @@ static int raw_client(int port, struct gx_hello *h)
 	return fd;
 }
 
-/* Up to the point where the server waits for @l's descriptors. */
-static int raw_client_lanes(int port, struct gx_hello *h, const struct gx_hello_lanes *l)
+/* Shows on the Unix socket whose we are. Return: that socket. */
+static int raw_prove(const struct gx_hello *h)
+{
+	uint8_t b[64];
+	int un = raw_unix(h->unix_name);
+
+	assert_true(un >= 0);
+	assert_int_equal(send(un, h->nonce, sizeof(h->nonce), MSG_NOSIGNAL), sizeof(h->nonce));
+	assert_int_equal(raw_recv_some(un, b, sizeof(b)), sizeof(h->nonce));
+	for (unsigned i = 0; i < sizeof(h->nonce); i++)
+		assert_int_equal(b[i], 0x5a); /* the nonce of raw_hello_fill() */
+	return un;
+}
+
+/* Up to the point where the server waits for @l's descriptors on @un; NULL: for nothing more. */
+static int raw_client_lanes(int port, struct gx_hello *h, const struct gx_hello_lanes *l, int *un)
 {
 	static uint8_t b[GX_HELLO_FRAME_MAX];
-	int fd = raw_client(port, h);
+	int fd = raw_client(port, h), proof = raw_prove(h);
 	uint32_t len = gx_hello_lanes_put(b, GX_HELLO_CONNECT, l);
 
+	if (un)
+		*un = proof;
 	assert_true(raw_send(fd, b, len));
 	assert_int_equal(raw_recv(fd, b, &len), GX_HELLO_ACCEPT);
+	if (!un)
+		close(proof);
 	return fd;
 }
 
@@ -748,18 +794,106 @@ static void listen__stop_frees_the_port(void **state)
 	assert_int_equal(server->nr_down, 0); /* connections stay */
 }
 
+/* As many strangers as there are places, and more in the queue: a client gets in all the same, and
+ * soon. */
 static void listen__half_open_limit(void **state)
 {
 	char addr[32];
-	int port = server_listen(addr), fds[CTL_HALF_OPEN_MAX + 20];
+	int port = server_listen(addr), fds[2 * CTL_HALF_OPEN_MAX];
+	struct gx_hello h;
 
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(fds); i++)
-		fds[i] = raw_connect(port);
-	wait_conns(server, CTL_HALF_OPEN_MAX);
-	sleep_ms(50);
-	assert_int_equal(conns_count(server), CTL_HALF_OPEN_MAX);
+		fds[i] = i < GX_ARRAY_SIZE(fds) / 8 ? raw_client(port, &h) : raw_connect(port);
+	wait_conns_least(server, CTL_HALF_OPEN_MAX);
+	both_up_check(addr);
+	assert_true(conns_count(server) <= CTL_HALF_OPEN_MAX + 8);
+	assert_true(raw_has_ended(fds[GX_ARRAY_SIZE(fds) / 8]));
+	assert_false(raw_has_ended(fds[GX_ARRAY_SIZE(fds) - 1]));
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(fds); i++)
 		close(fds[i]);
+}
+
+/* What goes for a new one is never what has shown whose it is. */
+static void listen__half_open_proven_stays(void **state)
+{
+	char addr[32];
+	int port = server_listen(addr), fds[2 * CTL_HALF_OPEN_MAX], un, fd;
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	struct gx_hello_lanes l;
+	struct gx_hello h;
+	uint32_t len;
+
+	fd = raw_client(port, &h);
+	un = raw_prove(&h);
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(fds); i++)
+		fds[i] = raw_connect(port);
+	wait_bad(server, CTL_HALF_OPEN_MAX / 2);
+	raw_lanes_fill(&l, "udp");
+	assert_true(raw_send(fd, b, gx_hello_lanes_put(b, GX_HELLO_CONNECT, &l)));
+	assert_int_equal(raw_recv(fd, b, &len), GX_HELLO_ACCEPT);
+	close(un);
+	close(fd);
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(fds); i++)
+		close(fds[i]);
+}
+
+/* Takes every descriptor but @left of the limit, which is lowered to @nr. Return: how many. */
+static unsigned fds_take(int fds[], unsigned nr, unsigned left, struct rlimit *old)
+{
+	struct rlimit lim;
+	unsigned n = 0;
+
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, old), 0);
+	lim = *old;
+	lim.rlim_cur = nr;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &lim), 0);
+	while (n < nr && (fds[n] = fcntl(0, F_DUPFD_CLOEXEC, 0)) >= 0)
+		n++;
+	for (; left; left--)
+		close(fds[--n]);
+	return n;
+}
+
+static void fds_give(const int fds[], unsigned n, const struct rlimit *old)
+{
+	while (n)
+		close(fds[--n]);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, old), 0);
+}
+
+static void listen__few_descriptors(void **state)
+{
+	struct rlimit old;
+	int fds[256];
+	unsigned n = fds_take(fds, GX_ARRAY_SIZE(fds), CTL_FDS_FREE - 1, &old);
+
+	assert_int_equal(ctl_listen(&server->gx, "127.0.0.1:0"), -EMFILE);
+	fds_give(fds, n, &old);
+	assert_says(gx_error(), "ulimit -n");
+	assert_true(ctl_listen(&server->gx, "127.0.0.1:0") > 0);
+}
+
+/* Who comes when there is none left is told so, and served when there is. */
+static void listen__out_of_descriptors(void **state)
+{
+	char addr[32], text[256] = "";
+	struct rlimit old;
+	int port, again, fds[256];
+	unsigned n = fds_take(fds, GX_ARRAY_SIZE(fds), GX_ARRAY_SIZE(fds) / 2, &old);
+
+	port = server_listen(addr); /* an accept has the limit of when it was submitted */
+	gx_log_sink(log_keep, text);
+	gx_log_level_set(GX_LOG_WARN);
+	while ((fds[n] = fcntl(0, F_DUPFD_CLOEXEC, 0)) >= 0)
+		n++;
+	close(fds[--n]); /* for the client */
+	again = raw_connect(port);
+	raw_recv_error(again, -EMFILE, "ulimit -n");
+	fds_give(fds, n, &old);
+	gx_log_sink(NULL, NULL);
+	gx_log_level_set(GX_LOG_ERR);
+	assert_says(text, "ulimit -n");
+	close(again);
 	both_up_check(addr);
 }
 
@@ -1270,10 +1404,11 @@ static void connect_refused(int port, const struct gx_hello_lanes *l, int err, c
 {
 	static uint8_t b[GX_HELLO_FRAME_MAX];
 	struct gx_hello h;
-	int fd = raw_client(port, &h);
+	int fd = raw_client(port, &h), un = raw_prove(&h);
 
 	assert_true(raw_send(fd, b, gx_hello_lanes_put(b, GX_HELLO_CONNECT, l)));
 	raw_recv_error(fd, err, what);
+	close(un);
 	close(fd);
 }
 
@@ -1307,8 +1442,8 @@ static void server__bad_connect(void **state)
 	l = good;
 	l.quantum = UINT32_MAX & ~15u;
 	l.chunk_b = l.window = UINT32_MAX;
-	close(raw_client_lanes(port, &(struct gx_hello){0},
-			       &l)); /* much is no error: it gets what there is */
+	close(raw_client_lanes(port, &(struct gx_hello){0}, &l,
+			       NULL)); /* much is no error: it gets what there is */
 	server_lives(addr);
 }
 
@@ -1322,7 +1457,7 @@ static void server__fuzzed_connect(void **state)
 	srandom(2);
 	for (unsigned i = 0; i < 300; i++) {
 		struct gx_hello h;
-		int fd = raw_client(port, &h);
+		int fd = raw_client(port, &h), un = raw_prove(&h);
 		uint32_t len, answer_len;
 		uint16_t type;
 
@@ -1339,6 +1474,7 @@ static void server__fuzzed_connect(void **state)
 		raw_send(fd, b, len);
 		type = raw_recv(fd, answer, &answer_len);
 		assert_true(type == GX_HELLO_ERROR || type == GX_HELLO_ACCEPT);
+		close(un);
 		close(fd);
 	}
 	server_lives(addr);
@@ -1382,7 +1518,7 @@ static void fd__wrong_number(void **state)
 	for (unsigned n = 0; n < 5; n++) {
 		static const unsigned count[] = {0, 1, 3, 64, 100};
 		struct gx_hello h;
-		int fd = raw_client_lanes(port, &h, &l), un = raw_unix(h.unix_name);
+		int un, fd = raw_client_lanes(port, &h, &l, &un);
 
 		assert_true(raw_unix_send(un, h.nonce, sizeof(h.nonce), many, count[n]));
 		raw_recv_error(fd, -EPROTO, "descriptors");
@@ -1401,41 +1537,54 @@ static void fd__client_leaves(void **state)
 	int port = server_listen(addr), fd, un;
 
 	raw_lanes_fill(&l, "shm");
-	fd = raw_client_lanes(port, &h, &l);
-	un = raw_unix(h.unix_name);
+	fd = raw_client_lanes(port, &h, &l, &un);
 	close(fd);
 	wait_down(server, 1, -ECONNRESET);
+	assert_int_equal(raw_recv_some(un, &l, 1), 0); /* with it goes what proved it */
+	assert_false(raw_unix_send(un, h.nonce, sizeof(h.nonce), client->lane_fd, CORES));
+	close(un);
+	un = raw_unix(h.unix_name);
 	assert_true(raw_unix_send(un, h.nonce, sizeof(h.nonce), client->lane_fd, CORES));
 	wait_bad(server, 1);
 	close(un);
 }
 
-/* In a process of another user: shows the nonce with no descriptor. Return: bytes of the answer. */
-static int nobody_shows(const struct gx_hello *h)
+/* Runs @fn in a process of another user. Return: what it returns, 0 to 255. */
+static int as_nobody(int (*fn)(const void *arg), const void *arg)
 {
 	pid_t pid = fork();
 	int status;
 
 	assert_true(pid >= 0);
-	if (!pid) {
-		uint8_t b[64];
-		ssize_t n;
-		int fd = setuid(NOBODY) ? -1 : raw_unix(h->unix_name);
-
-		if (fd < 0 || !raw_unix_send(fd, h->nonce, sizeof(h->nonce), NULL, 0))
-			_exit(255);
-		n = raw_recv_some(fd, b, sizeof(b));
-		_exit(n < 0 ? 0 : (int)n);
-	}
+	if (!pid)
+		_exit(setuid(NOBODY) ? 255 : fn(arg));
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(WIFEXITED(status));
 	return WEXITSTATUS(status);
 }
 
+/* Shows the nonce. Return: bytes of the answer, 100 and more for a refusal that says what to do. */
+static int nobody_shows(const void *arg)
+{
+	const struct gx_hello *h = arg;
+	char b[512] = "";
+	int fd = raw_unix(h->unix_name);
+	ssize_t n;
+
+	if (fd < 0)
+		return 255;
+	raw_unix_send(fd, h->nonce, sizeof(h->nonce), NULL, 0); /* the refusal may be sooner */
+	n = raw_recv_some(fd, b, sizeof(b) - 1);
+	if (n < 0 && errno == ECONNRESET)
+		n = raw_recv_some(fd, b, sizeof(b) - 1);
+	if (n <= 16)
+		return (int)GX_MAX(n, 0);
+	return memmem(b, (size_t)n, "--allow-uid 65534", 17) ? 100 : 99;
+}
+
 static void fd__uid_of_the_client(void **state)
 {
 	static const unsigned allowed[] = {1, NOBODY};
-	struct gx_hello_lanes l;
 	struct gx_hello h;
 	char addr[32];
 	int port, fd;
@@ -1443,18 +1592,107 @@ static void fd__uid_of_the_client(void **state)
 	if (geteuid())
 		skip();
 	port = server_listen(addr);
-	raw_lanes_fill(&l, "shm");
-	fd = raw_client_lanes(port, &h, &l);
-	assert_int_equal(nobody_shows(&h), 0);
-	raw_recv_error(fd, -EPERM, "the client runs as uid 65534");
-	assert_says(server->text, "--allow-uid 65534");
-	close(fd);
-	wait_conns(server, 0);
+	fd = raw_client(port, &h);
+	assert_int_equal(as_nobody(nobody_shows, &h), 100);
+	assert_int_equal(bad_count(server), 1);
 	CTL_SET(server, gx.opts.allow_uids, allowed);
 	CTL_SET(server, gx.opts.nr_allow_uids, 2);
-	fd = raw_client_lanes(port, &h, &l);
-	assert_int_equal(nobody_shows(&h), 16);
+	assert_int_equal(as_nobody(nobody_shows, &h), 16);
 	close(fd);
+}
+
+/* The rule is one for all ports: nothing is to be had over any without having shown whose one is,
+ * and nothing was made for it. */
+static void fd__not_shown(void **state)
+{
+	static const char *const ports[] = {"udp", "shm"};
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	struct gx_hello_lanes l;
+	struct gx_hello h;
+	char addr[32];
+	int port = server_listen(addr);
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(ports); i++) {
+		int fd = raw_client(port, &h);
+
+		raw_lanes_fill(&l, ports[i]);
+		assert_true(raw_send(fd, b, gx_hello_lanes_put(b, GX_HELLO_CONNECT, &l)));
+		raw_recv_error(fd, -EPERM, "did not show");
+		close(fd);
+	}
+	wait_down(server, 2, -EPERM);
+	assert_int_equal(server->nr_opened, 0);
+	server_lives(addr);
+}
+
+static void alarm_ignore(int signo)
+{
+}
+
+struct lingerer {
+	char name[GX_NAME_MAX];
+	int port; /* of a listener that reads nothing */
+};
+
+/* Brings a TCP socket that close() waits long for, and a nonce of nobody's. */
+static int nobody_lingers(const void *arg)
+{
+	const struct linger linger = {.l_onoff = 1, .l_linger = 2 * WAIT_S};
+	const struct lingerer *l = arg;
+	static char b[65536];
+	int fd = raw_connect(l->port), un = raw_unix(l->name);
+
+	setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
+	while (send(fd, b, sizeof(b), MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+		;
+	raw_unix_send(un, b, 16, &fd, 1); /* may be refused already: then again */
+	close(un);
+	un = raw_unix(l->name);
+	raw_unix_send(un, b, 16, &fd, 1);
+	signal(SIGALRM, alarm_ignore); /* should ours be the last reference */
+	alarm(1);
+	close(fd);
+	return 0;
+}
+
+/* What a stranger sends is not looked at, and cannot hold the control thread. */
+static void fd__strangers_descriptors_that_linger(void **state)
+{
+	struct lingerer l;
+	uint64_t start_ns;
+	char addr[32];
+	int fd;
+
+	if (geteuid())
+		skip();
+	server_listen(addr);
+	fd = raw_listen(&l.port);
+	snprintf(l.name, sizeof(l.name), "%s", server->gx.ctl->unix_name);
+	start_ns = gx_now_ns();
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(as_nobody(nobody_lingers, &l), 0);
+	server_lives(addr);
+	assert_true(gx_now_ns() - start_ns < WAIT_S * 500000000ull);
+	close(fd); /* and with it what holds the closers */
+}
+
+/* Connections of our own user that say nothing: the oldest go, and who speaks is served. */
+static void fd__silent_ones(void **state)
+{
+	char addr[32], name[GX_NAME_MAX];
+	int fds[200];
+
+	server_listen(addr);
+	snprintf(name, sizeof(name), "%s", server->gx.ctl->unix_name);
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(fds); i++) {
+		fds[i] = raw_unix(name);
+		assert_true(fds[i] >= 0);
+	}
+	server_lives(addr);
+	assert_true(raw_has_ended(fds[0]));
+	assert_false(raw_has_ended(fds[GX_ARRAY_SIZE(fds) - 1]));
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(fds); i++)
+		close(fds[i]);
 }
 
 /* An abstract Unix socket for @h, bound; who calls listen() is its owner. */
@@ -1472,9 +1710,11 @@ static int raw_unix_bind(struct gx_hello *h)
 	return un;
 }
 
-/* A server made by hand whose Unix socket is @h's: up to ACCEPT, with the client's nonce in @nonce
- * and the lanes in @l. Return: the bootstrap socket. */
-static int raw_server_lanes(const struct gx_hello *h, uint8_t nonce[16], struct gx_hello_lanes *l)
+/* A server made by hand whose Unix socket is @un, @h's: up to ACCEPT, with the client's nonce in
+ * @nonce, the lanes in @l, and where the client has shown itself in @pass. Return: the bootstrap
+ * socket. */
+static int raw_server_lanes(const struct gx_hello *h, int un, uint8_t nonce[16],
+			    struct gx_hello_lanes *l, int *pass)
 {
 	static uint8_t b[GX_HELLO_FRAME_MAX];
 	int port, fd = raw_listen(&port), peer;
@@ -1490,19 +1730,24 @@ static int raw_server_lanes(const struct gx_hello *h, uint8_t nonce[16], struct 
 	assert_int_equal(gx_hello_get(b, len, &theirs), 0);
 	memcpy(nonce, theirs.nonce, 16);
 	assert_true(raw_send(peer, b, gx_hello_put(b, h)));
+	*pass = raw_accept(un);
+	assert_int_equal(raw_recv_some(*pass, b, sizeof(b)), 16);
+	assert_memory_equal(b, h->nonce, 16);
+	assert_true(raw_send(*pass, nonce, 16));
 	assert_int_equal(raw_recv(peer, b, &len), GX_HELLO_CONNECT);
 	assert_int_equal(gx_hello_lanes_get(b, len, l), 0);
+	l->chunk_b -= l->chunk_b % l->quantum;
 	assert_true(raw_send(peer, b, gx_hello_lanes_put(b, GX_HELLO_ACCEPT, l)));
 	return peer;
 }
 
-/* The Unix socket that the server names is another user's: nothing is shown to it. */
+/* The Unix socket that the server names is another user's: no memory is shared with it. */
 static void fd__uid_of_the_server(void **state)
 {
 	struct gx_hello_lanes l;
-	uint8_t nonce[16];
+	uint8_t nonce[16], b[64];
 	struct gx_hello h;
-	int peer, un, status;
+	int peer, un, pass, status;
 	pid_t pid;
 
 	if (geteuid())
@@ -1514,11 +1759,14 @@ static void fd__uid_of_the_server(void **state)
 		_exit(setuid(NOBODY) || listen(un, 4));
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
-	peer = raw_server_lanes(&h, nonce, &l);
-	raw_recv_error(peer, -EPERM, "the server runs as uid 65534");
-	wait_down(client, 1, -EPERM);
-	assert_says(client->text, "--allow-uid 65534");
+	peer = raw_server_lanes(&h, un, nonce, &l, &pass);
+	assert_string_equal(l.port, "udp");
+	assert_true(raw_send(peer, b, gx_hello_plain_put(b, GX_HELLO_UP, NULL, 0)));
+	wait_up(client, 1);
+	assert_says(client->up->why, "no shm: the server runs as uid 65534");
+	close(pass);
 	close(peer);
+	wait_down(client, 1, -ECONNRESET);
 	close(un);
 }
 
@@ -1537,8 +1785,7 @@ static void raw_server_open(struct raw_server *s)
 	raw_hello_fill(&h);
 	s->un = raw_unix_bind(&h);
 	assert_int_equal(listen(s->un, 4), 0);
-	s->peer = raw_server_lanes(&h, s->nonce, &s->lanes);
-	s->pass = raw_accept(s->un);
+	s->peer = raw_server_lanes(&h, s->un, s->nonce, &s->lanes, &s->pass);
 	assert_int_equal(raw_recv_some(s->pass, b, sizeof(b)), sizeof(b));
 }
 
@@ -1593,14 +1840,6 @@ static void fd__answer_behind_an_end_of_file(void **state)
 	wait_down(client, 1, -ECONNRESET);
 }
 
-static void log_keep(void *arg, int level, const char *line)
-{
-	char *text = arg;
-
-	if (level == GX_LOG_WARN)
-		snprintf(text, 256, "%s", line);
-}
-
 /* Nobody else at this end hears of a client that did not come up. */
 static void fd__reason_in_the_log(void **state)
 {
@@ -1612,8 +1851,7 @@ static void fd__reason_in_the_log(void **state)
 	raw_lanes_fill(&l, "shm");
 	gx_log_sink(log_keep, text);
 	gx_log_level_set(GX_LOG_WARN);
-	fd = raw_client_lanes(port, &h, &l);
-	un = raw_unix(h.unix_name);
+	fd = raw_client_lanes(port, &h, &l, &un);
 	assert_true(raw_unix_send(un, h.nonce, sizeof(h.nonce), client->lane_fd, 1));
 	raw_recv_error(fd, -EPROTO, "wrong number of descriptors");
 	wait_down(server, 1, -EPROTO);
@@ -1666,7 +1904,7 @@ static void msg__too_long_from_the_peer(void **state)
 	uint32_t len;
 
 	raw_lanes_fill(&l, "udp");
-	fd = raw_client_lanes(port, &h, &l);
+	fd = raw_client_lanes(port, &h, &l, NULL);
 	assert_int_equal(raw_recv(fd, b, &len), GX_HELLO_UP);
 	assert_true(raw_send(fd, b, gx_hello_plain_put(b, GX_HELLO_UP, NULL, 0)));
 	wait_up(server, 1);
@@ -1686,7 +1924,7 @@ static int stuffed_conn(char addr[32], struct gx_conn **s)
 	uint32_t len;
 
 	raw_lanes_fill(&l, "udp");
-	fd = raw_client_lanes(port, &h, &l);
+	fd = raw_client_lanes(port, &h, &l, NULL);
 	assert_int_equal(raw_recv(fd, b, &len), GX_HELLO_UP);
 	assert_true(raw_send(fd, b, gx_hello_plain_put(b, GX_HELLO_UP, NULL, 0)));
 	wait_up(server, 1);
@@ -1830,8 +2068,7 @@ static void close__everything_in_flight(void **state)
 	raw_lanes_fill(&l, "shm");
 	fds[0] = raw_connect(port);
 	fds[1] = raw_client(port, &h);
-	fds[2] = raw_client_lanes(port, &h, &l);
-	un = raw_unix(h.unix_name);
+	fds[2] = raw_client_lanes(port, &h, &l, &un);
 	silent = raw_listen(&silent_port);
 	snprintf(path, sizeof(path), "@gx-test-%d-stats", getpid());
 	assert_int_equal(ctl_stats_listen(&server->gx, path), 0);
@@ -1978,6 +2215,9 @@ static const struct CMUnitTest tests[] = {
 	TEST(listen__errors),
 	TEST(listen__stop_frees_the_port),
 	TEST(listen__half_open_limit),
+	TEST(listen__half_open_proven_stays),
+	TEST(listen__few_descriptors),
+	TEST(listen__out_of_descriptors),
 	TEST(listen__not_loopback),
 	TEST(up__with_descriptors),
 	TEST(up__without_descriptors),
@@ -2009,6 +2249,9 @@ static const struct CMUnitTest tests[] = {
 	TEST(fd__wrong_number),
 	TEST(fd__client_leaves),
 	TEST(fd__uid_of_the_client),
+	TEST(fd__not_shown),
+	TEST(fd__strangers_descriptors_that_linger),
+	TEST(fd__silent_ones),
 	TEST(fd__uid_of_the_server),
 	TEST(fd__server_breaks_off_and_says_why),
 	TEST(fd__server_breaks_off_without_a_word),

@@ -122,8 +122,9 @@ struct gx_opts {
 	bool busy_idle; /* cores of gx_core_start() never sleep (default: spin 50 us, pause 1 ms,
 			   sleep to 50 us) */
 	uint64_t idle_sleep_max_ns; /* 0: default; ignored with busy_idle */
-	const unsigned *allow_uids; /* users whose processes may map our shm segments, besides our
-				       own; copied */
+	const unsigned *allow_uids; /* users of this host, besides our own, whose processes are
+				       served, over whatever port, and with whom memory is shared;
+				       copied */
 	unsigned nr_allow_uids;
 	const char *bind_host; /* address that network ports bind to; NULL: 127.0.0.1, which other
 				* hosts do not reach */
@@ -289,7 +290,7 @@ struct gx_connect_opts {
 				both ends have */
 	unsigned lanes;	     /* endpoints wanted, 0: as many as both ends have cores for */
 	unsigned first_core; /* lane i runs on core (first_core + i) % nr_cores at this end */
-	uint64_t timeout_ns; /* of the whole set-up, default 5 s */
+	uint64_t timeout_ns; /* that each step of the set-up may take, default 5 s */
 	/* "local": puts and gets go straight into and out of the peer's mapped memory, by this
 	 * end's CPU; both ends on one host, and port shm opened at both. "packet": by packets over
 	 * a port. NULL: packet when .port is named, else local where both ends can. With memory of
