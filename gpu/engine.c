@@ -38,6 +38,7 @@ struct gx_engine {
 struct gx_engine_block {
 	struct gx_block block; /* first: an array of blocks is one of these */
 	struct gx_engine *engine;
+	bool refused; /* it was given more than it holds, so it holds nothing */
 };
 
 /* owner: the queue's thread */
@@ -361,19 +362,21 @@ static void block_hints(struct gx_block *blk)
 		blk->hints |= GX_HINT_LEN;
 }
 
-GX_EXPORT void gx_engine_block_set(struct gx_engine_block *b, const void *pool, void *dst,
-				   uint64_t dst_len, uint32_t n)
+GX_EXPORT int gx_engine_block_set(struct gx_engine_block *b, const void *pool, void *dst,
+				  uint64_t dst_len, uint32_t n)
 {
 	struct gx_block *blk = &b->block;
 
 	if (blk->hints & GX_HINT_CRC)
 		memset(blk->aux, 0, GX_BLOCK_DESCS_MAX * sizeof(*blk->aux));
 	blk->src_base = (uintptr_t)pool;
-	blk->nr = GX_MIN(n, GX_ENGINE_FRAGS_MAX);
+	b->refused = n > GX_ENGINE_FRAGS_MAX;
+	blk->nr = b->refused ? 0 : n;
 	blk->nr_seg = 1;
 	blk->seg[0] = (struct gx_seg){(uintptr_t)dst, dst_len};
 	blk->cnt[0] = blk->nr;
 	block_hints(blk);
+	return b->refused ? engine_fail(-EINVAL, "a block has at most 2,048 fragments") : 0;
 }
 
 GX_EXPORT int gx_engine_block_check(struct gx_engine_block *b, const uint32_t crc[])
@@ -400,7 +403,7 @@ GX_EXPORT int gx_engine_block_status(const struct gx_engine_block *b)
 	case GX_BLOCK_PENDING:
 		return -EINPROGRESS;
 	case GX_BLOCK_OK:
-		return 0;
+		return b->refused ? -ERANGE : 0;
 	case GX_BLOCK_CRC:
 		return -EBADMSG;
 	default:

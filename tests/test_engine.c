@@ -496,6 +496,34 @@ static void unpack__bounds(void **state)
 	want_check(f);
 }
 
+/* More fragments than a block holds: none is moved, and nobody is told that all were. */
+static void unpack__too_many(void **state)
+{
+	struct fix *f = *state;
+	struct gx_engine_block *b;
+	struct gx_frag *frag;
+
+	assert_int_equal(gx_engine_block_open(engine, &b), 0);
+	frag = gx_engine_block_frags(b);
+	for (unsigned i = 0; i < GX_ENGINE_FRAGS_MAX; i++)
+		frag[i] = (struct gx_frag){i * 100, 100, i * 100};
+	for (unsigned more = 2; more--;) {
+		int ret =
+			gx_engine_block_set(b, f->host, f->dst, DST_B, GX_ENGINE_FRAGS_MAX + more);
+
+		assert_int_equal(ret, more ? -EINVAL : 0);
+		if (!more)
+			memcpy(f->want, f->host, GX_ENGINE_FRAGS_MAX * 100);
+		assert_int_equal(gx_engine_unpack(f->q, &b, 1), 1);
+		while (gx_engine_block_status(b) == -EINPROGRESS)
+			assert_int_equal(gx_engine_poll(f->q), 0);
+		assert_int_equal(gx_engine_block_status(b), more ? -ERANGE : 0);
+		want_check(f);
+	}
+	assert_int_equal(gx_engine_block_set(b, f->host, f->dst, DST_B, UINT32_MAX), -EINVAL);
+	gx_engine_block_close(b);
+}
+
 /* Of the other allocation: descriptors in test_gpu.c, cudaIpc here. A process cannot open its own.
  */
 static void export__by_cuda_ipc(void **state)
@@ -676,6 +704,7 @@ static int suite_run(void)
 		TEST(result__64_out),
 		TEST(unpack__one_launch),
 		TEST(unpack__bounds),
+		TEST(unpack__too_many),
 		TEST(unpack__check),
 		TEST(export__by_descriptor),
 		cmocka_unit_test(export__by_cuda_ipc),

@@ -145,11 +145,14 @@ void gx_engine_block_close(struct gx_engine_block *b);
 struct gx_frag *gx_engine_block_frags(struct gx_engine_block *b);
 /**
  * gx_engine_block_set() - The first @n fragments go from @pool, mapped host memory or memory of the
- * GPU, to
- * @dst. One that would leave @dst_len is refused by whoever moves it.
+ * GPU, to @dst. One that would leave @dst_len is refused by whoever moves it. Nobody knows where
+ * @pool ends: the caller sees to it that src_off + len of each fragment stays inside, for a read
+ * beyond is an illegal address, which ends all CUDA work of the process.
+ * Return: 0; -EINVAL (@n is more than GX_ENGINE_FRAGS_MAX): the block holds nothing, and if it is
+ * unpacked all the same, its status is -ERANGE.
  */
-void gx_engine_block_set(struct gx_engine_block *b, const void *pool, void *dst, uint64_t dst_len,
-			 uint32_t n);
+int gx_engine_block_set(struct gx_engine_block *b, const void *pool, void *dst, uint64_t dst_len,
+			uint32_t n);
 /**
  * gx_engine_unpack() - Queue blocks, as one launch where the mode has one. A block is the engine's
  * until its status says otherwise; the pool's bytes too.
@@ -229,7 +232,9 @@ int gx_engine_gather(struct gx_engine_queue *q, const struct gx_gather *g, uint3
 
 /**
  * gx_engine_copy() - Queue one contiguous copy, by the driver; in mode resident up to 64 KiB by the
- * kernel that is there, so that both ends must be memory of a GPU, or mapped. Return: 0, -EAGAIN.
+ * kernel that is there, so that both ends must be memory of a GPU, or mapped. Return: 0, -EAGAIN (64
+ * tickets are out, the ring is full, or the queue has failed: poll), -EINVAL (the driver refuses an
+ * address; the queue goes on, and gives no ticket).
  */
 int gx_engine_copy(struct gx_engine_queue *q, void *dst, const void *src, size_t len,
 		   uint32_t *ticket);
@@ -245,7 +250,8 @@ struct gx_engine_piece {
 
 /** gx_engine_copies() - As gx_engine_copy() for up to GX_ENGINE_PIECES_MAX copies, in that order,
  * with one ticket for all; NULL: none, a later one tells of them. Memory of the process's other
- * GPUs may be named. Return: 0, -EAGAIN, -EINVAL. */
+ * GPUs may be named. Return: 0, -EAGAIN, -EINVAL (an address, and then copies before it may be made;
+ * or @n). */
 int gx_engine_copies(struct gx_engine_queue *q, const struct gx_engine_piece list[], unsigned n,
 		     uint32_t *ticket);
 
