@@ -84,9 +84,9 @@ static uint32_t dma_out(const struct dma *d)
 }
 
 /* What is not taken because the stream has failed will never be. */
-static void dma_look_for_fault(struct dma *d, struct gx_gpu_stream *stream)
+static void dma_look_for_fault(struct dma *d, struct gx_gpu_stream *stream, int ret)
 {
-	if (d->gpu->ops->fault(stream))
+	if (ret == -EINVAL || d->gpu->ops->fault(stream))
 		d->err = -EIO;
 }
 
@@ -190,7 +190,7 @@ static void kernel_launch(struct dma *d, uint64_t now_ns)
 		took = d->gpu->ops->unpack(k->stream, list, n, now_ns);
 		k->launched += took;
 		if (!took) {
-			dma_look_for_fault(d, k->stream);
+			dma_look_for_fault(d, k->stream, 0);
 			return;
 		}
 	}
@@ -311,9 +311,10 @@ static bool lone_copy(struct dma *d, const struct gx_gpu_copy *copy, uint64_t no
 {
 	struct dma_lone *l = &d->lone;
 	struct dma_ticket t = {.seq = l->begun + 1, .stream = DMA_STREAMS};
+	int ret = d->gpu->ops->copy(l->stream, copy, 1, flag_of(d, t), t.seq, now_ns);
 
-	if (d->gpu->ops->copy(l->stream, copy, 1, flag_of(d, t), t.seq, now_ns)) {
-		dma_look_for_fault(d, l->stream);
+	if (ret) {
+		dma_look_for_fault(d, l->stream, ret);
 		return false;
 	}
 	if (l->begun == l->done)
@@ -328,6 +329,7 @@ bool dma_copy(struct dma *d, void *dst, const void *src, uint64_t len, bool lone
 {
 	struct gx_gpu_copy copy = {dst, src, len};
 	struct dma_stream *s;
+	int ret;
 
 	if (d->err)
 		return false;
@@ -338,8 +340,9 @@ bool dma_copy(struct dma *d, void *dst, const void *src, uint64_t len, bool lone
 	s = stream_choose(d, len);
 	if (!s)
 		return false;
-	if (d->gpu->ops->copy(s->stream, &copy, 1, NULL, 0, now_ns)) {
-		dma_look_for_fault(d, s->stream);
+	ret = d->gpu->ops->copy(s->stream, &copy, 1, NULL, 0, now_ns);
+	if (ret) {
+		dma_look_for_fault(d, s->stream, ret);
 		return false;
 	}
 	if (s->queued == s->done)

@@ -107,6 +107,7 @@ bool stage_fetch(struct stage *s, struct stage_msg *m, const char *src, uint32_t
 {
 	struct gx_gpu_copy copy = {.src = src, .len = len};
 	unsigned i;
+	int ret;
 
 	if (s->err || m->next - m->first == STAGE_MSG_CHUNKS)
 		return false;
@@ -117,7 +118,9 @@ bool stage_fetch(struct stage *s, struct stage_msg *m, const char *src, uint32_t
 	if (++s->ticket == 0)
 		s->ticket = 1;
 	s->buf[i].ticket = s->ticket;
-	if (s->gpu->ops->copy(s->stream, &copy, 1, &s->flags[i], s->ticket, now_ns)) {
+	ret = s->gpu->ops->copy(s->stream, &copy, 1, &s->flags[i], s->ticket, now_ns);
+	if (ret) {
+		s->err = ret == -EINVAL ? -EIO : s->err;
 		s->buf[i].ticket = s->flags[i];
 		return false;
 	}

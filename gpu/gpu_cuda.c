@@ -443,14 +443,14 @@ static unsigned resident_warps(const struct cuda_gpu *g)
 	return g->gpu.resident_sms * GX_RES_WORKERS;
 }
 
-/* @ends: by itself, after a while; else a STOP must follow. */
+/* @ends: by itself, after a while; else by a STOP, which has been posted. */
 static bool resident_launch(struct cuda_stream *s, bool ends, uint64_t now_ns)
 {
 	struct cuda_gpu *g = cuda_of(s->stream.gpu);
 	struct gx_res_args args = {.shared = s->res->ring.shared,
 				   .dev = s->res->dev,
-				   .idle_ns = ends ? GX_RES_IDLE_NS : UINT32_MAX,
-				   .life_ns = ends ? GX_RES_LIFE_NS : UINT32_MAX};
+				   .idle_ns = ends ? GX_RES_IDLE_NS : GX_RES_UNBOUND,
+				   .life_ns = ends ? GX_RES_LIFE_NS : GX_RES_UNBOUND};
 	struct cuda_prev prev = cuda_enter(g);
 	void *params[] = {&args};
 	bool ok;
@@ -484,7 +484,8 @@ static bool resident_reap(struct cuda_stream *s, uint64_t now_ns)
 /*
  * Driver work comes next on this stream: every launch under way ends once it has taken what is
  * posted. Those may end by themselves before, so that the last one, which meets the STOP at the
- * latest, does not.
+ * latest, does not. The STOP is posted first: where a launch is waited for when it is made
+ * (CUDA_LAUNCH_BLOCKING, some profilers), it must find it.
  */
 static bool resident_stop(struct cuda_stream *s, uint64_t now_ns)
 {
@@ -494,10 +495,10 @@ static bool resident_stop(struct cuda_stream *s, uint64_t now_ns)
 
 	if (!out && !gx_res_alive(ring, now_ns))
 		return true;
-	if (!room || (out && !resident_launch(s, false, now_ns)))
+	if (!room)
 		return false;
-	gx_res_stop(ring);
-	return true;
+	gx_res_stop(ring, out);
+	return !out || resident_launch(s, false, now_ns);
 }
 
 /*
@@ -801,8 +802,11 @@ static bool block_queue(struct cuda_stream *s, struct gx_block *b)
 	return ok;
 }
 
-static void core_queued(struct cuda_stream *s, uint64_t now_ns)
+/* @n: things. Of none reap's clock goes on: who tries in vain, for ever, is told of a fault. */
+static void core_queued(struct cuda_stream *s, unsigned n, uint64_t now_ns)
 {
+	if (!n)
+		return;
 	s->busy = true;
 	s->query_ns = now_ns;
 }
@@ -841,7 +845,7 @@ static unsigned cuda_unpack(struct gx_gpu_stream *stream, struct gx_block *const
 		assert(blocks[i]->nr <= GX_BLOCK_DESCS_MAX);
 	if (resident_pays(s, blocks, n, now_ns)) {
 		taken = resident_unpack(s, blocks, n, now_ns);
-		core_queued(s, now_ns);
+		core_queued(s, taken, now_ns);
 		return taken;
 	}
 	prev = cuda_enter(g);
@@ -851,8 +855,23 @@ static unsigned cuda_unpack(struct gx_gpu_stream *stream, struct gx_block *const
 		while (taken < n && block_queue(s, blocks[taken]))
 			taken++;
 	cuda_leave_core(g, prev);
-	core_queued(s, now_ns);
+	core_queued(s, taken, now_ns);
 	return taken;
+}
+
+/* An argument that the driver refuses is the caller's fault, and not the stream's. */
+static int copy_queue(struct cuda_stream *s, const struct gx_gpu_copy *c)
+{
+	unsigned res;
+
+	if (!c->len)
+		return 0;
+	res = cu.cuMemcpyAsync(cuda_ptr(c->dst), cuda_ptr(c->src), c->len, s->stm);
+	if (res != GX_CU_ERROR_INVALID_VALUE)
+		return core_try(s, res, "cuMemcpyAsync") ? 0 : -EAGAIN;
+	gx_gpu_why_set("copy of %zu bytes from %p to %p: the driver refuses an address", c->len,
+		       c->src, c->dst);
+	return -EINVAL;
 }
 
 static int cuda_copy(struct gx_gpu_stream *stream, const struct gx_gpu_copy list[], unsigned n,
@@ -861,27 +880,27 @@ static int cuda_copy(struct gx_gpu_stream *stream, const struct gx_gpu_copy list
 	struct cuda_stream *s = cuda_stream_of(stream);
 	struct cuda_gpu *g = cuda_of(stream->gpu);
 	struct cuda_prev prev;
-	bool ok = true;
+	int ret = 0;
+	bool ok;
 
 	if (s->faulted)
 		return -EAGAIN;
 	if (resident_takes(s, list, n)) {
-		core_queued(s, now_ns);
-		return resident_copy(s, list, n, done, value, now_ns) ? 0 : -EAGAIN;
+		ok = resident_copy(s, list, n, done, value, now_ns);
+		core_queued(s, ok, now_ns);
+		return ok ? 0 : -EAGAIN;
 	}
 	if (s->res && !resident_stop(s, now_ns))
 		return -EAGAIN;
 	s->chained = false;
 	prev = cuda_enter(g);
-	for (unsigned i = 0; i < n && ok; i++)
-		if (list[i].len)
-			ok = CORE_TRY(s, cuMemcpyAsync, cuda_ptr(list[i].dst),
-				      cuda_ptr(list[i].src), list[i].len, s->stm);
-	if (done)
-		ok = ok && core_flag(s, done, value);
+	for (unsigned i = 0; i < n && !ret; i++)
+		ret = copy_queue(s, &list[i]);
+	if (!ret && done)
+		ret = core_flag(s, done, value) ? 0 : -EAGAIN;
 	cuda_leave_core(g, prev);
-	core_queued(s, now_ns);
-	return ok ? 0 : -EAGAIN;
+	core_queued(s, 1, now_ns); /* of those before a refused one, too */
+	return ret;
 }
 
 static int cuda_call(struct gx_gpu_stream *stream, int (*fn)(void *arg, void *stream), void *arg,
@@ -905,7 +924,7 @@ static int cuda_call(struct gx_gpu_stream *stream, int (*fn)(void *arg, void *st
 	if (!ret && done && !core_flag(s, done, value))
 		ret = -EAGAIN;
 	cuda_leave_core(g, prev);
-	core_queued(s, now_ns);
+	core_queued(s, 1, now_ns);
 	return ret;
 }
 
@@ -992,7 +1011,7 @@ static int cuda_gather(struct gx_gpu_stream *stream, const struct gx_gpu_gather 
 	prev = cuda_enter(gpu);
 	ok = gather_queue(s, g, done, value);
 	cuda_leave_core(gpu, prev);
-	core_queued(s, now_ns);
+	core_queued(s, ok, now_ns);
 	return ok ? 0 : -EAGAIN;
 }
 

@@ -475,8 +475,9 @@ __device__ static bool leaving(const struct gx_res_args &args, const struct fetc
 {
 	uint64_t now = time_ns();
 
-	return __any_sync(ALL, f->stopped || now - begin_ns > args.life_ns ||
-				       (seen == SLOT_WAIT && now - last_ns > args.idle_ns));
+	return __any_sync(ALL,
+			  f->stopped || gx_res_over(now - begin_ns, args.life_ns) ||
+				  (seen == SLOT_WAIT && gx_res_over(now - last_ns, args.idle_ns)));
 }
 
 /*

@@ -28,7 +28,8 @@
 #define GX_RES_SHARE	  16384u   /* heavier ones: weight for each */
 #define GX_RES_LIFE_NS	  1000000u /* a launch takes no job after this */
 #define GX_RES_NEAR	  8u /* mode auto: so many calls in succession, each near the one before */
-#define GX_RES_IDLE_NS	  100000u /* nor after so long without one */
+#define GX_RES_IDLE_NS	  100000u    /* nor after so long without one */
+#define GX_RES_UNBOUND	  UINT32_MAX /* of both: it ends by a STOP alone */
 #define GX_RES_REST_NS                                                                             \
 	3000u /* while a lone job is under way nobody looks for others, for so long */
 
@@ -90,6 +91,12 @@ struct gx_res_args {
 	uint32_t launch; /* number, from 1 */
 	uint32_t idle_ns, life_ns;
 };
+
+/** gx_res_over() - Is @ns, since it began or had its last job, more than @limit_ns of a launch? */
+GX_HD int gx_res_over(uint64_t ns, uint32_t limit_ns)
+{
+	return limit_ns != GX_RES_UNBOUND && ns > limit_ns;
+}
 
 /** gx_res_stopped() - Does a STOP for launches up to @stop_to end this one? */
 GX_HD int gx_res_stopped(const struct gx_res_args *args, uint32_t stop_to)
@@ -337,15 +344,16 @@ static inline void gx_res_lay(struct gx_res_ring *r, struct gx_res_job *job)
 }
 
 /**
- * gx_res_stop() - Post a STOP: launches so far take what was posted so far, and end. The caller has
- * looked for room, and queued a launch that does not end by itself if jobs are out.
+ * gx_res_stop() - Post a STOP: launches so far, and the next @more, take what was posted so far,
+ * and end. The caller has looked for room; if jobs are out he queues one launch more, which does
+ * not end by itself.
  */
-static inline void gx_res_stop(struct gx_res_ring *r)
+static inline void gx_res_stop(struct gx_res_ring *r, uint32_t more)
 {
-	struct gx_res_job job = {.kind = GX_RES_STOP, .value = r->launched};
+	struct gx_res_job job = {.kind = GX_RES_STOP, .value = r->launched + more};
 
 	gx_res_post(r, &job);
-	r->stopped = r->launched;
+	r->stopped = r->launched + more;
 }
 
 /** gx_res_alive() - Launches that may still take jobs posted from now on. */

@@ -11,8 +11,10 @@
  * sees what other devices write without a flush; 0: nobody, 100: that GPU, 200 (default): all.
  * While a stream is captured, what the driver deems unsafe is refused to threads that have not said
  * RELAXED, and spoils the capture, as an H200's driver 580 does; what is queued there is not run.
- * GX_FAKE_CUDA_QUERY, read at every call: what cuStreamQuery answers. Each GPU has a context, and a
- * stream takes work of threads alone that have its GPU's current.
+ * GX_FAKE_CUDA_STOPPED: the resident kernel does nothing; GX_FAKE_CUDA_BLOCKING: its launches
+ * return when it has ended, as with CUDA_LAUNCH_BLOCKING. GX_FAKE_CUDA_QUERY, read at every call:
+ * what cuStreamQuery answers. Each GPU has a context, and a stream takes work of threads alone that
+ * have its GPU's current.
  */
 #include "crc_core.h"
 #include "cuda_abi.h"
@@ -246,10 +248,14 @@ static void resident_run(const struct gx_res_args *a)
 
 	if (!gx_res_stopped(a, a->dev->stop_to))
 		a->dev->stop_to = a->launch - 1;
-	while (!gx_res_stopped(a, a->dev->stop_to) && now_ns - begin_ns <= a->life_ns &&
-	       now_ns - last_ns <= a->idle_ns) {
+	while (!gx_res_stopped(a, a->dev->stop_to) && !gx_res_over(now_ns - begin_ns, a->life_ns) &&
+	       !gx_res_over(now_ns - last_ns, a->idle_ns)) {
 		now_ns = fake_now_ns();
 		if (!resident_read(a, *a->dev->cursor, &job)) {
+			if (a->life_ns == GX_RES_UNBOUND && getenv("GX_FAKE_CUDA_BLOCKING")) {
+				fprintf(stderr, "fake CUDA: who would post the STOP waits\n");
+				abort();
+			}
 			sched_yield();
 			continue;
 		}
@@ -434,7 +440,8 @@ static void op_run(struct fake_op *op)
 		op->host_fn(op->dst);
 		break;
 	case OP_RESIDENT:
-		resident_run(&op->resident);
+		if (!getenv("GX_FAKE_CUDA_STOPPED"))
+			resident_run(&op->resident);
 		break;
 	}
 }
@@ -455,6 +462,8 @@ static void *worker(void *arg)
 /* Not current, or no stream: the driver would refuse too. */
 static unsigned op_add(struct CUstream_st *stream, struct fake_op op)
 {
+	uint64_t last;
+
 	if (!current || !stream)
 		return 201;
 	if (stream->ctx != current)
@@ -467,8 +476,10 @@ static unsigned op_add(struct CUstream_st *stream, struct fake_op op)
 	while (queued - finished == FAKE_OPS_MAX)
 		usleep(10);
 	ring[queued & (FAKE_OPS_MAX - 1)] = op;
-	stream->last = ++queued;
+	last = stream->last = ++queued;
 	pthread_mutex_unlock(&lock);
+	while (op.kind == OP_RESIDENT && getenv("GX_FAKE_CUDA_BLOCKING") && finished < last)
+		usleep(10);
 	return 0;
 }
 
@@ -1055,6 +1066,8 @@ FAKE unsigned cuMemsetD8Async(unsigned long long ptr, unsigned char value, size_
 FAKE unsigned cuMemcpyAsync(unsigned long long dst, unsigned long long src, size_t len,
 			    struct CUstream_st *stream)
 {
+	if (!dst || !src)
+		return GX_CU_ERROR_INVALID_VALUE;
 	return op_add(stream, (struct fake_op){.kind = OP_COPY,
 					       .dst = (void *)(uintptr_t)dst,
 					       .src = (void *)(uintptr_t)src,

@@ -699,6 +699,24 @@ static void copy__after_unpack(void **state)
 	assert_int_equal(block_wait(f, 0), GX_BLOCK_OK);
 }
 
+/* The caller's mistake: the stream goes on. The CPU has no driver that looks. */
+static void copy__bad_address(void **state)
+{
+	struct fix *f = *state;
+	struct gx_gpu_copy bad = {NULL, f->host, 100000};
+
+	if (ops == &gx_gpu_host_ops)
+		skip();
+	assert_int_equal(ops->copy(f->s, &bad, 1, &f->flags[0], 7, gx_now_ns()), -EINVAL);
+	assert_non_null(strstr(gx_gpu_why(), "refuses an address"));
+	assert_int_equal(ops->fault(f->s), 0);
+	copy_one(f, f->dst, f->host, 100000);
+	assert_int_equal(f->flags[0], 0); /* of what was refused nobody is told */
+	memcpy(f->want, f->host, 100000);
+	frag_add(f, 0, 5000);
+	blocks_run(f, 1);
+}
+
 /* --- streams --- */
 
 static void stream_close__work_outstanding(void **state)
@@ -1623,6 +1641,48 @@ static void fault__sticks_and_says_why(void **state)
 	blocks_run(f, 1); /* the fault was the stream's */
 }
 
+/* Who tries again and again while the ring is full learns that the GPU has stopped. */
+static void fault__seen_by_who_tries(void **state)
+{
+	struct fix *f = *state;
+	uint64_t now_ns = 1u << 30, end_ns;
+	unsigned b = 0;
+
+	setenv("GX_FAKE_CUDA_STOPPED", "1", 1);
+	for (frag_add(f, 0, 100); ops->unpack(f->s, f->list, 1, now_ns); b++)
+		assert_true(b < 1000);
+	setenv("GX_FAKE_CUDA_QUERY", "719", 1);
+	for (end_ns = now_ns + 4000000; !ops->fault(f->s) && now_ns < end_ns; now_ns += 1000) {
+		assert_int_equal(ops->unpack(f->s, f->list, 1, now_ns), 0);
+		ops->reap(f->s, now_ns);
+	}
+	unsetenv("GX_FAKE_CUDA_QUERY");
+	unsetenv("GX_FAKE_CUDA_STOPPED");
+	assert_int_equal(ops->fault(f->s), -EIO);
+	assert_non_null(strstr(gx_gpu_why(), "719"));
+	stream_reopen(f, GX_STREAM_UNPACK);
+}
+
+/* A launch that is waited for when it is made ends by what was posted before it. */
+static void launch__blocking(void **state)
+{
+	struct fix *f = *state;
+
+	setenv("GX_FAKE_CUDA_BLOCKING", "1", 1);
+	for (unsigned i = 0; i < 5; i++) {
+		struct gx_gpu_copy large = {f->dst + 1000, f->host + i, 300000};
+
+		f->b[0].nr = f->used = 0;
+		frag_add(f, 0, 1000);
+		blocks_launch(f, 1); /* a job, which is out when the driver's copy comes */
+		copy_wait(f, &large, 1);
+		memcpy(f->want + 1000, large.src, 300000);
+		assert_int_equal(block_wait(f, 0), GX_BLOCK_OK);
+	}
+	unsetenv("GX_FAKE_CUDA_BLOCKING");
+	want_check(f);
+}
+
 /* --- without a backend --- */
 
 static void unpack_name__all(void **state)
@@ -1720,6 +1780,7 @@ static int suite_run(const struct gx_gpu_ops *which, struct gx_gpu_cfg how)
 		TEST(copy__inside_the_gpu),
 		TEST(copy__flag_alone),
 		TEST(copy__after_unpack),
+		TEST(copy__bad_address),
 		TEST(stream_close__work_outstanding),
 		TEST(stream_open__two_at_once),
 		TEST(stream_mark__behind_the_work),
@@ -1832,6 +1893,18 @@ static int fault_run(struct gx_gpu_cfg how)
 					   group_close);
 }
 
+static int ring_fault_run(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(fault__seen_by_who_tries),
+		TEST(launch__blocking),
+	};
+
+	ops = &gx_gpu_cuda_ops;
+	cfg = (struct gx_gpu_cfg){.unpack = GX_UNPACK_RESIDENT};
+	return cmocka_run_group_tests_name("cuda resident, faults", tests, group_open, group_close);
+}
+
 static int share_run(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -1890,6 +1963,8 @@ static int cuda_main(const char *only)
 	c->close(gpu);
 	if (only && !strcmp(only, "wrap"))
 		return wraps_run();
+	if (only && !strcmp(only, "ring_faults"))
+		return ring_fault_run();
 	failed += common_run();
 	failed += share_run();
 	failed += suite_run(c, (struct gx_gpu_cfg){.unpack = GX_UNPACK_KERNEL});
@@ -1911,6 +1986,7 @@ static int cuda_main(const char *only)
 		failed += fault_run((struct gx_gpu_cfg){.unpack = GX_UNPACK_RESIDENT});
 		failed += fault_run((struct gx_gpu_cfg){.unpack = GX_UNPACK_D2D});
 		failed += fault_run((struct gx_gpu_cfg){.unpack = GX_UNPACK_HOST});
+		failed += ring_fault_run();
 	}
 	return failed;
 }

@@ -564,7 +564,7 @@ static void res_ring__stops_are_forgotten(void **state)
 		gx_res_launch(&r, 0);
 		assert_int_equal(gx_res_alive(&r, 0), 1);
 	}
-	gx_res_stop(&r); /* one that is not met yet is not */
+	gx_res_stop(&r, 0); /* one that is not met yet is not */
 	assert_int_equal(gx_res_alive(&r, 0), 0);
 	gx_res_launch(&r, 0);
 	assert_int_equal(gx_res_alive(&r, 0), 1);
@@ -607,7 +607,7 @@ static void res_ring__stop(void **state)
 	gx_res_launch(&r, 0);
 	gx_res_launch(&r, 0);
 	assert_int_equal(gx_res_alive(&r, 0), 2);
-	gx_res_stop(&r);
+	gx_res_stop(&r, 0);
 	assert_int_equal(gx_res_alive(&r, 0), 0); /* for what is posted from now on */
 	assert_int_equal((uint32_t)sh->slot[0].word[GX_RES_WORDS - 1], 2);
 	assert_true(gx_res_stopped(&args, 2));
@@ -619,6 +619,31 @@ static void res_ring__stop(void **state)
 	sh->ended = 3;
 	assert_int_equal(gx_res_alive(&r, 0), 0);
 	free(sh);
+}
+
+/* The STOP is there before the launch that it ends: nobody takes what comes after. */
+static void res_ring__stop_before_its_launch(void **state)
+{
+	struct gx_res_shared *sh = calloc(1, sizeof(*sh));
+	struct gx_res_ring r = {.blocks = 4, .shared = sh};
+	struct gx_res_args args;
+
+	gx_res_launch(&r, 0);
+	gx_res_stop(&r, 1);
+	args.launch = gx_res_launch(&r, 0);
+	assert_true(gx_res_stopped(&args, (uint32_t)sh->slot[0].word[GX_RES_WORDS - 1]));
+	assert_int_equal(gx_res_alive(&r, 0), 0);
+	args.launch = gx_res_launch(&r, 0);
+	assert_false(gx_res_stopped(&args, (uint32_t)sh->slot[0].word[GX_RES_WORDS - 1]));
+	assert_int_equal(gx_res_alive(&r, 0), 1);
+	free(sh);
+}
+
+static void res_over__unbound(void **state)
+{
+	assert_false(gx_res_over(1000, 1000));
+	assert_true(gx_res_over(1001, 1000));
+	assert_false(gx_res_over(UINT64_MAX, GX_RES_UNBOUND));
 }
 
 /* Mode auto: the kernel that stays is for calls that come near to one another. */
@@ -815,6 +840,8 @@ int main(void)
 		cmocka_unit_test(res_ring__stops_are_forgotten),
 		cmocka_unit_test(res_ring__launches),
 		cmocka_unit_test(res_ring__stop),
+		cmocka_unit_test(res_ring__stop_before_its_launch),
+		cmocka_unit_test(res_over__unbound),
 		cmocka_unit_test(res_pays__by_load),
 		cmocka_unit_test(res_copy__is_one_descriptor),
 		cmocka_unit_test(res_cut__as_by_division),

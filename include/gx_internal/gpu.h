@@ -153,8 +153,9 @@ struct gx_gpu_ops {
 			   uint64_t now_ns);
 	/* [core] Queue copies, then a flag: *done (memory of the backend's flag array, see flag_alloc) becomes
 	 * @value after all of them and all earlier ones (of a RESIDENT stream: after all of them). NULL: no flag, a
-	 * later one tells of them. On a resident stream all of @list is memory of a GPU, or mapped. Return 0 or
-	 * -EAGAIN with nothing queued. */
+	 * later one tells of them. On a resident stream all of @list is memory of a GPU, or mapped. Return 0,
+	 * -EAGAIN with nothing queued, or -EINVAL with the reason: the driver refuses an address, copies before it
+	 * may have been queued, the flag has not; the stream goes on. */
 	int (*copy)(struct gx_gpu_stream *s, const struct gx_gpu_copy list[], unsigned n,
 		    uint32_t *done, uint32_t value, uint64_t now_ns);
 	/* [core] Queue a gather, then the flag, as ->copy. Return 0, -EAGAIN with nothing queued. */
