@@ -125,12 +125,12 @@ int rig_node(const struct rig *r, int side, unsigned conn)
 	return side == 1 ? 1 : (int)(client ? client + 1 : 0);
 }
 
-static void rig_connect(struct rig *r, const char *addr, unsigned i)
+static void rig_connect(struct rig *r, unsigned i)
 {
 	struct gx_conn *c;
 	unsigned nr = 0;
 
-	if (gx_connect(r->gx[rig_node(r, 0, i)], addr, NULL, &c) || gx_conn_wait(c, 10 * SECOND))
+	if (gx_connect(r->gx[rig_node(r, 0, i)], r->addr, NULL, &c) || gx_conn_wait(c, 10 * SECOND))
 		fail_msg("connect: %s", gx_error());
 	for (unsigned k = 0; k < 20000 && nr <= i; k++) {
 		pthread_mutex_lock(&r->lock);
@@ -148,10 +148,26 @@ static void rig_connect(struct rig *r, const char *addr, unsigned i)
 	}
 }
 
+static void rig_connect_all(struct rig *r)
+{
+	for (unsigned i = 0; i < r->nr_conns; i++)
+		rig_connect(r, i);
+	for (int side = 0; side < 2; side++) {
+		r->peer[side] = (struct gx_region)GX_INIT(r->peer[side]);
+		assert_int_equal(gx_conn_region(r->conn[side][0], "mem", 0, &r->peer[side]), 0);
+	}
+	/* In real time, while virtual time stands. */
+	for (unsigned k = 0; k < 20000 && !rig_attached(r); k++) {
+		for (unsigned node = 0; node < r->nr_nodes; node++)
+			rig_turn_node(r, node);
+		rig_sleep();
+	}
+	assert_true(rig_attached(r));
+}
+
 struct rig *rig_open(const struct rig_cfg *cfg)
 {
 	struct rig *r = calloc(1, sizeof(*r));
-	char addr[32];
 	int port;
 
 	rig_current = r;
@@ -175,20 +191,8 @@ struct rig *rig_open(const struct rig_cfg *cfg)
 		rig_node_open(r, node);
 	port = gx_listen(r->gx[1], "127.0.0.1:0");
 	assert_true(port > 0);
-	snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
-	for (unsigned i = 0; i < r->nr_conns; i++)
-		rig_connect(r, addr, i);
-	for (int side = 0; side < 2; side++) {
-		r->peer[side] = (struct gx_region)GX_INIT(r->peer[side]);
-		assert_int_equal(gx_conn_region(r->conn[side][0], "mem", 0, &r->peer[side]), 0);
-	}
-	/* In real time, while virtual time stands. */
-	for (unsigned k = 0; k < 20000 && !rig_attached(r); k++) {
-		for (unsigned node = 0; node < r->nr_nodes; node++)
-			rig_turn_node(r, node);
-		rig_sleep();
-	}
-	assert_true(rig_attached(r));
+	snprintf(r->addr, sizeof(r->addr), "127.0.0.1:%d", port);
+	rig_connect_all(r);
 	return r;
 }
 
@@ -202,9 +206,8 @@ static unsigned rig_live(struct rig *r)
 	return n;
 }
 
-void rig_close(struct rig *r)
+static void rig_end_conns(struct rig *r)
 {
-	rig_current = NULL;
 	r->closing = true;
 	memset(r->still, 0, sizeof(r->still));
 	for (int side = 0; side < 2; side++)
@@ -214,6 +217,31 @@ void rig_close(struct rig *r)
 		rig_turn(r);
 		rig_sleep();
 	}
+}
+
+/* Is the first index of cids one of a connection's? */
+static bool rig_cid_used(struct rig *r, int side)
+{
+	return __atomic_load_n(&r->core[side]->link[0]->gens[0], __ATOMIC_ACQUIRE) >> 31;
+}
+
+void rig_reconnect(struct rig *r)
+{
+	assert_int_equal(r->nr_conns, 1);
+	rig_end_conns(r);
+	assert_int_equal(rig_live(r), 0);
+	r->closing = false;
+	for (int side = 0; side < 2; side++) /* the control thread frees them */
+		for (unsigned k = 0; k < 50000 && rig_cid_used(r, side); k++)
+			rig_sleep();
+	r->nr_accepted = 0;
+	rig_connect_all(r);
+}
+
+void rig_close(struct rig *r)
+{
+	rig_current = NULL;
+	rig_end_conns(r);
 	for (unsigned node = 0; node < r->nr_nodes; node++) {
 		gx_mem_free(r->mem[node]);
 		gx_close(r->gx[node]);

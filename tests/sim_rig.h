@@ -52,6 +52,7 @@ struct rig {
 	struct gx_mem *mem[RIG_NODES];	 /* region "mem" of each */
 	bool still[RIG_NODES];		 /* its cores are not turned */
 	struct gx_region peer[2];	 /* the other side's region, as side i knows it */
+	char addr[32];			 /* of the server */
 	unsigned nr_conns;
 	struct gx_conn *conn[2][RIG_CONNS];
 	struct gx_ep *ep[2][RIG_CONNS];
@@ -69,6 +70,8 @@ struct rig {
 
 struct rig *rig_open(const struct rig_cfg *cfg);
 void rig_close(struct rig *r); /* no check: see rig_rest() */
+/* The only connection ends, with whatever is under way, and another one takes its place. */
+void rig_reconnect(struct rig *r);
 
 uint64_t rig_random(struct rig *r);
 /* The cores of each node that does not stand still once, and what the network does until then.

@@ -277,8 +277,10 @@ static void put__inline_is_not_read_after_its_end(void **state)
 	rig_pass(r, 15000); /* it is on its way; no answer will come */
 	rig_set(r, &(struct sim_cfg){.loss_ppm = 1000000});
 	q->ops = &blocked;
-	while (!rig_ep(r, 0, 0)->rec_queued)
+	for (unsigned k = 0; !rig_ep(r, 0, 0)->rec_queued; k++) {
+		assert_in_range(k, 0, 1000);
 		rig_pass(r, 100000);
+	}
 	rig_set(r, &(struct sim_cfg){0});
 	flow_ack_want(rig_ep(r, 1, 0)->flow);
 	rig_comps(r, 0, 1, MS);
@@ -1043,8 +1045,11 @@ static void done__lost_is_asked_for(void **state)
 	struct rig *r = ops_open(&(struct rig_cfg){.sim = {.seed = 1}, .gpu_delay_ns = 300000});
 
 	post(r, 0, GX_OP_PUT, 1, 50000);
-	while (flow_outstanding(rig_ep(r, 0, 0)->flow) || !rig_ep(r, 1, 0)->nr_in)
+	for (unsigned k = 0; flow_outstanding(rig_ep(r, 0, 0)->flow) || !rig_ep(r, 1, 0)->nr_in;
+	     k++) {
+		assert_in_range(k, 0, 1000);
 		rig_pass(r, 1000);
+	}
 	rig_set(r, &(struct sim_cfg){.loss_ppm = 1000000});
 	rig_pass(r, MS / 2);
 	rig_set(r, &(struct sim_cfg){0});
@@ -1085,6 +1090,24 @@ static void done__beside_one_that_waits(void **state)
 		assert_int_equal(e->out[place].mid, place - GX_WIRE_MIDS);
 	rig_comps(r, 0, 1, SECOND);
 	expect(r, 0, 1, 0);
+	rig_done(r);
+}
+
+/* As many under way as need several words of done bits. */
+static void done__words_of_many(void **state)
+{
+	struct rig *r = ops_plain();
+
+	for (unsigned round = 0; round < 3; round++) {
+		rig_forget(r);
+		for (unsigned i = 0; i < 400; i++)
+			put_small(r, i);
+		assert_int_equal(rig_ep(r, 0, 0)->nr_mids, 400);
+		rig_comps(r, 0, 400, MS);
+		for (unsigned i = 0; i < 400; i++)
+			assert_int_equal(r->last[0][i].status, 0);
+	}
+	assert_int_equal(rig_ep(r, 1, 0)->done_used, 0x7f);
 	rig_done(r);
 }
 
@@ -1294,6 +1317,7 @@ int main(int argc, char *argv[])
 		rig_test(gpu__stops_at_the_sender),
 		rig_test(done__lost_is_asked_for),
 		rig_test(done__beside_one_that_waits),
+		rig_test(done__words_of_many),
 		rig_test(done__stale_ack),
 		rig_test(done__overtaken_ack),
 		rig_test(done__records_of_the_one_before),
