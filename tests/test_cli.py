@@ -148,7 +148,7 @@ class Server:
                                      env=tools.env)
         ready, _, _ = select.select([self.proc.stdout], [], [], START_S)
         self.line = self.proc.stdout.readline() if ready else ""
-        match = re.match(r"gxperf put (\S+):(\d+) --mem (\S+)( --insecure)?$", self.line)
+        match = re.match(r"gxperf put (\S+):(\d+) --mem (\S+|'.*')( --insecure)?$", self.line)
         if not match:
             self.end()
             raise AssertionError(f"gxd said '{self.line}':\n{self.log()}")
@@ -205,6 +205,10 @@ def usage_gxd(tools):
             (["--frobnicate"], ["frobnicate"]),
             ([], ["--mem"]),
             (["--mem", "kv"], ["kv", "NAME=PLACE:SIZE"]),
+            (["--mem", "k\nv\x1b[31m=host:1M"], ["'k?v?[31m=host:1M'", "printable"]),
+            (["--mem", "k\u00e4v=host:1M"], ["k??v", "printable"]),
+            (["--mem", "kv=host:1.5G"], ["1.5G", "whole"]),
+            (["--mem", "k" * 64 + "=host:1M"], ["63"]),
             (["--mem", "kv=host:1M", "--mem", "kv=host:1M"], ["kv"]),
             (["--mem", "kv=host:1M", "--cores", "4095x"], ["4095x"]),
             (["--mem", "kv=host:1M", "--cores", "1000"], ["1000"]),
@@ -269,13 +273,33 @@ def usage_gxperf(tools):
             (["alltoall", "--rank", "0", "--master", "127.0.0.1:1"], ["--ranks"]),
             (["alltoall", "--rank", "0", "--ranks", "2"], ["--master", "MASTER_ADDR"]),
             (["allgather", "-g", "2", "--mem", "kv"], ["kv"]),
-            (["allgather", "-g", "2", "--local-mem", "host"], ["--mem"]),
+            (["allgather", "-g", "2", "--local-mem", "host"], ["--local-mem"]),
+            (["allgather", "-g", "2", "--poll", "memory"], ["--poll"]),
             (["allgather", "-g", "2", "--piece", "5000"], ["5000"]),
             (["allgather", "-g", "2", "--engine", "ce"], ["--engine"]),
             (["allgather", "-g", "2", "--depth", "17"], ["--depth"])):
         tools.gxperf(*args).must(USAGE, *words)
     tools.run(tools.gxperf_path).must(USAGE, "command")
     expect("gxperf " in tools.gxperf("--version").must(OK).out)
+
+
+@case
+def usage_line_to_paste(tools):
+    """What gxd prints is what a shell takes, whatever the region is called."""
+    with Server(tools, mem="it's $HOME=host:1M") as s:
+        line = s.line.replace("gxperf", tools.gxperf_path, 1).strip() + f" --cores {CLIENT_CPU} -s 4K -n 5 --format json"
+        tools.run("/bin/sh", "-c", line).clean()
+
+
+@case
+def usage_headings(tools):
+    """No heading of a help without options, and none of what means nothing there."""
+    for command in ("put", "lat", "allgather", "alltoall"):
+        lines = tools.run(tools.gxperf_path, command, "--help").must(OK).out.splitlines()
+        heads = [i for i, line in enumerate(lines) if re.match(r" \S.*:$", line)]
+        expect(len(heads) == (5 if "all" in command else 4) and all(re.match(r" {2}", lines[i + 1]) for i in heads), lines)
+        for option in ("--offset", "--poll", "--same-place", "--local-mem", "--gpu="):
+            expect(any(option in line for line in lines) == ("all" not in command), command, option)
 
 
 @case

@@ -199,11 +199,34 @@ static void opt_mem__refuses(void **state)
 		"kv=cuda:-1:1G",
 		"kv=cuda::1G",
 		"kv:host=1G",
+		"k\nv=host:1G",
+		"k\x7fv=host:1G",
+		"k\xc3\xa4v=host:1G",
+		"\x1b[31m=host:1G",
 		"a234567890123456789012345678901234567890123456789012345678901234=host:1G"};
 	struct opt_mem m;
 
 	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		assert_int_equal(opt_mem(bad[i], &m), -EINVAL);
+}
+
+static void opt_shell__quotes_what_needs_it(void **state)
+{
+	static const char *const is[][2] = {
+		{"kv", "kv"},	      {"a.b-c_d:1", "a.b-c_d:1"}, {"a b", "'a b'"},
+		{"$HOME", "'$HOME'"}, {"it's", "'it'\\''s'"},	  {"", "''"},
+		{"-n", "'-n'"},	      {"a;b", "'a;b'"},
+	};
+	char buf[32], four[4];
+
+	for (unsigned i = 0; i < sizeof(is) / sizeof(is[0]); i++) {
+		opt_shell(is[i][0], buf, sizeof(buf));
+		assert_string_equal(buf, is[i][1]);
+	}
+	opt_plain("a\tb\xff", buf, sizeof(buf));
+	assert_string_equal(buf, "a?b?");
+	opt_plain("abcdef", four, sizeof(four));
+	assert_string_equal(four, "abc");
 }
 
 static void opt_unpack__names_go_both_ways(void **state)
@@ -293,6 +316,7 @@ int main(void)
 		cmocka_unit_test(opt_cpus_stranger__first_that_is_not_allowed),
 		cmocka_unit_test(opt_mem__name_place_size),
 		cmocka_unit_test(opt_mem__refuses),
+		cmocka_unit_test(opt_shell__quotes_what_needs_it),
 		cmocka_unit_test(opt_unpack__names_go_both_ways),
 		cmocka_unit_test(opt_integrity__names_and_numbers),
 		cmocka_unit_test(opt_check__names),

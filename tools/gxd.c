@@ -135,13 +135,17 @@ static const struct argp_option gxd_options[] = {
 static void opts_mem(struct gxd_opts *o, const char *arg, struct argp_state *state)
 {
 	struct service_region *r = &o->regions[o->nr_regions];
+	char plain[128];
 
 	if (o->nr_regions == SERVICE_REGIONS_MAX)
 		argp_error(state, "--mem: more than %d regions", SERVICE_REGIONS_MAX);
-	if (opt_mem(arg, &r->opt))
+	if (opt_mem(arg, &r->opt)) {
+		opt_plain(arg, plain, sizeof(plain));
 		argp_error(state,
-			   "--mem: '%s' is not NAME=PLACE:SIZE, e.g. kv=host:2G or kv=cuda:0:4G",
-			   arg);
+			   "--mem: '%s' is not NAME=PLACE:SIZE, e.g. kv=host:2G or kv=cuda:0:4G; a "
+			   "name has up to %d printable ASCII characters, a size is whole (1536M)",
+			   plain, OPT_NAME_MAX - 1);
+	}
 	for (unsigned i = 0; i < o->nr_regions; i++)
 		if (!strcmp(o->regions[i].opt.name, r->opt.name))
 			argp_error(state, "--mem: two regions are named '%s'", r->opt.name);
@@ -504,7 +508,8 @@ static void gxd_client_host(const char *listen, char *buf, size_t room)
 
 static void gxd_describe(struct gxd *d)
 {
-	char *text = calloc(1, GXD_DESCRIBE_MAX), cpus[256], host[256], *line, *at;
+	char *text = calloc(1, GXD_DESCRIBE_MAX), cpus[256], host[256], name[4 * OPT_NAME_MAX],
+	     *line, *at;
 
 	if (text && gx_describe(d->gx, text, GXD_DESCRIBE_MAX) >= 0)
 		for (line = strtok_r(text, "\n", &at); line; line = strtok_r(NULL, "\n", &at))
@@ -513,7 +518,8 @@ static void gxd_describe(struct gxd *d)
 	opt_cpus_text(&d->opts.cpus, cpus, sizeof(cpus));
 	gx_log(GX_LOG_INFO, "gxd %s: pid %d, CPUs %s", gx_version(), (int)getpid(), cpus);
 	gxd_client_host(d->opts.listen, host, sizeof(host));
-	printf("gxperf put %s:%d --mem %s%s\n", host, d->port, d->opts.regions[0].opt.name,
+	opt_shell(d->opts.regions[0].opt.name, name, sizeof(name));
+	printf("gxperf put %s:%d --mem %s%s\n", host, d->port, name,
 	       d->opts.gx.insecure ? " --insecure" : "");
 	fflush(stdout);
 }

@@ -138,27 +138,27 @@ static void value_engine(const char *arg, struct perf_opts *o, struct argp_state
  * --------------------------------------------------------------------------------------------- */
 
 static const struct argp_option conn_options[] = {
-	{NULL, 0, NULL, 0, "Which way:", 1},
+	{NULL, 0, NULL, 0, "Which way:", 2},
 	{"bind", KEY_BIND, "HOST", 0,
-	 "Address of network ports; default: the one on the way to the server", 1},
+	 "Address of network ports; default: the one on the way to the server", 2},
 	{"port", KEY_PORT, "NAME[:ARGS]", 0,
 	 "Take the packet link over this port: shm, udp, dpdk:DEVARGS; default: the best of both "
 	 "ends",
-	 1},
+	 2},
 	{"link", KEY_LINK, "LINK", 0,
 	 "Take this link: local (memory of a server on this host, mapped) or packet; default: "
 	 "packet with --port, else the best of both ends",
-	 1},
-	{"require", KEY_REQUIRE, "LINK", 0, "Fail instead of falling back to another link", 1},
+	 2},
+	{"require", KEY_REQUIRE, "LINK", 0, "Fail instead of falling back to another link", 2},
 	{"cores", KEY_CORES, "LIST", 0,
 	 "CPUs to poll on, e.g. 1 or 1,2-3; 'any': all this process may use. Default: the last "
 	 "half of "
 	 "them, at most 4 (gxd takes the first half)",
-	 1},
+	 2},
 	{"timeout", OPT_GX_TIMEOUT, "SECONDS", 0,
-	 "A server silent for this long is lost; default 5", 1},
-	{"insecure", OPT_GX_INSECURE, NULL, 0, "Allow servers of other hosts, in clear", 1},
-	{"no-huge", OPT_GX_NO_HUGE, NULL, 0, "Do not try huge pages", 1},
+	 "A server silent for this long is lost; default 5", 2},
+	{"insecure", OPT_GX_INSECURE, NULL, 0, "Allow servers of other hosts, in clear", 2},
+	{"no-huge", OPT_GX_NO_HUGE, NULL, 0, "Do not try huge pages", 2},
 	{0},
 };
 
@@ -191,8 +191,8 @@ static error_t conn_parse(int key, char *arg, struct argp_state *state)
 
 static const struct argp_option server_options[] = {
 	{"mem", KEY_MEM, "NAME", 0, "The server's region; may be left out when there is only one",
-	 1},
-	{NULL, 'q', "N", 0, "Connections at once; default 1", 1},
+	 2},
+	{NULL, 'q', "N", 0, "Connections at once; default 1", 2},
 	{0},
 };
 
@@ -213,38 +213,34 @@ static error_t server_parse(int key, char *arg, struct argp_state *state)
 }
 
 static const struct argp_option tune_options[] = {
-	{NULL, 0, NULL, 0, "How:", 3},
+	{NULL, 0, NULL, 0, "How:", 4},
 	{"depth", KEY_DEPTH, "N", 0,
 	 "Messages of a connection and core under way; default 2 for large ones to 64 for small "
 	 "ones",
-	 3},
-	{"window", OPT_GX_WINDOW, "N", 0, "Chunks of a message under way", 3},
-	{"chunk", OPT_GX_CHUNK, "SIZE", 0, "Unit of the window", 3},
-	{"slots", OPT_GX_SLOTS, "N", 0, "Bounce buffers a peer or queue", 3},
+	 4},
+	{"window", OPT_GX_WINDOW, "N", 0, "Chunks of a message under way", 4},
+	{"chunk", OPT_GX_CHUNK, "SIZE", 0, "Unit of the window", 4},
+	{"slots", OPT_GX_SLOTS, "N", 0, "Bounce buffers a peer or queue", 4},
 	{"quantum", OPT_GX_QUANTUM, "SIZE", 0,
-	 "Payload of a packet, a multiple of 16, 1280 to 65520", 3},
+	 "Payload of a packet, a multiple of 16, 1280 to 65520", 4},
 	{"unpack", OPT_GX_UNPACK, "MODE", 0,
-	 "kernel, resident, d2d, host, none (copies nothing: wrong by design)", 3},
+	 "kernel, resident, d2d, host, none (copies nothing: wrong by design)", 4},
 	{"bounce", OPT_GX_BOUNCE, "POOL", 0,
-	 "Where packets to this end land (gets): host or gpu[:N]; that of puts is gxd's", 3},
-	{"sms", OPT_GX_SMS, "N", 0, "SMs of the GPU that unpacking may use", 3},
-	{"integrity", OPT_GX_INTEGRITY, "MODE", 0, "none or crc32c; default: by port", 3},
+	 "Where packets to this end land: host or gpu[:N]; the other end says where those to it do",
+	 4},
+	{"sms", OPT_GX_SMS, "N", 0, "SMs of the GPU that unpacking may use", 4},
+	{"integrity", OPT_GX_INTEGRITY, "MODE", 0, "none or crc32c; default: by port", 4},
 	{"check-by", OPT_GX_CHECK, "WHO", 0,
 	 "Who checks the CRC of payload that comes in: cpu (on arrival), unpack (who copies it), "
 	 "auto (kernels that copy into a GPU, else cpu)",
-	 3},
+	 4},
 	{"engine", KEY_ENGINE, "ENGINE", 0,
 	 "Who copies over the local link: cpu (host memory), ce (a GPU's copy engines), resident "
 	 "(a "
 	 "kernel that stays, for up to 64K), kernel (launched, on --sms), auto (the default: ce, "
 	 "and lone short ones by the "
 	 "faster of both)",
-	 3},
-	{"local-mem", KEY_LOCAL_MEM, "PLACE", 0, "Where payload lies here: host or cuda:N", 3},
-	{"gpu", KEY_GPU, "N", 0,
-	 "Open this GPU: over link local its copy engines move payload of --local-mem host to and "
-	 "from memory of GPUs; over port shm it writes to a server whose --bounce is a GPU",
-	 3},
+	 4},
 	{0},
 };
 
@@ -256,42 +252,25 @@ static error_t tune_parse(int key, char *arg, struct argp_state *state)
 	case KEY_DEPTH:
 		value_u32("--depth", arg, 1, OPTS_DEPTH_MAX, &o->depth, state);
 		return 0;
-	case KEY_LOCAL_MEM:
-		value_place("--local-mem", arg, o, state);
-		o->local_given = true;
-		return 0;
 	case KEY_ENGINE:
 		value_engine(arg, o, state);
-		return 0;
-	case KEY_GPU:
-		value_u32("--gpu", arg, 0, 63, &o->gpu, state);
-		o->gpu_given = true;
 		return 0;
 	}
 	return value_gx(key, arg, o, state);
 }
 
 static const struct argp_option load_options[] = {
-	{NULL, 0, NULL, 0, "What is moved:", 2},
-	{"size", 's', "SIZE", 0, "Bytes of a message; default 1M (lat: 64); 0 is a size", 2},
-	{"begin", 'b', "SIZE", 0, "First size of a sweep", 2},
-	{"end", 'e', "SIZE", 0, "Last size of a sweep; default 64M", 2},
-	{"factor", 'f', "N", 0, "From one size to the next; default 2", 2},
-	{"iterations", 'n', "N", 0, "Messages of a connection and core; default by size", 2},
-	{"warmup", 'w', "N", 0, "Messages before the clock starts", 2},
-	{"duration", 'D', "SECONDS", 0, "Run for so long at each size, instead of -n", 2},
-	{"check", 'c', NULL, 0, "Check payload (this is the default)", 2},
-	{"no-check", KEY_NO_CHECK, NULL, 0, "Do not check payload", 2},
-	{"same-place", KEY_SAME_PLACE, NULL, 0,
-	 "put, get: every message from one buffer to one place, as other benchmarks do; what lies "
-	 "there is checked at the end",
-	 2},
-	{"poll", KEY_POLL, "WHAT", 0,
-	 "lat: what says that a message is there: completion (default), or memory: its last byte, "
-	 "over the local link",
-	 2},
-	{"offset", KEY_OFFSET, "SIZE", 0, "First byte of the region to use; default 0", 2},
-	{"gate", KEY_GATE, "FD", OPTION_HIDDEN, "gxperf overlap says when to begin and to end", 2},
+	{NULL, 0, NULL, 0, "What is moved:", 3},
+	{"size", 's', "SIZE", 0, "Bytes of a message; default 1M (lat: 64); 0 is a size", 3},
+	{"begin", 'b', "SIZE", 0, "First size of a sweep", 3},
+	{"end", 'e', "SIZE", 0, "Last size of a sweep; default 64M", 3},
+	{"factor", 'f', "N", 0, "From one size to the next; default 2", 3},
+	{"iterations", 'n', "N", 0, "Messages of a connection and core; default by size", 3},
+	{"warmup", 'w', "N", 0, "Messages before the clock starts", 3},
+	{"duration", 'D', "SECONDS", 0, "Run for so long at each size, instead of -n", 3},
+	{"check", 'c', NULL, 0, "Check payload (this is the default)", 3},
+	{"no-check", KEY_NO_CHECK, NULL, 0, "Do not check payload", 3},
+	{"gate", KEY_GATE, "FD", OPTION_HIDDEN, "gxperf overlap says when to begin and to end", 3},
 	{0},
 };
 
@@ -344,6 +323,41 @@ static error_t load_parse(int key, char *arg, struct argp_state *state)
 		value_seconds("-D", arg, &o->duration_ns, state);
 		c->time_given = true;
 		return 0;
+	case 'c':
+	case KEY_NO_CHECK:
+		o->check = key == 'c';
+		return 0;
+	case KEY_GATE:
+		value_gate(arg, c, state);
+		return 0;
+	}
+	return ARGP_ERR_UNKNOWN;
+}
+
+/* Of those who have a server: ranks of a collective are alike. */
+static const struct argp_option place_options[] = {
+	{"same-place", KEY_SAME_PLACE, NULL, 0,
+	 "put, get: every message from one buffer to one place, as other benchmarks do; what lies "
+	 "there is checked at the end",
+	 3},
+	{"poll", KEY_POLL, "WHAT", 0,
+	 "lat: what says that a message is there: completion (default), or memory: its last byte, "
+	 "over the local link",
+	 3},
+	{"offset", KEY_OFFSET, "SIZE", 0, "First byte of the region to use; default 0", 3},
+	{"local-mem", KEY_LOCAL_MEM, "PLACE", 0, "Where payload lies here: host or cuda:N", 4},
+	{"gpu", KEY_GPU, "N", 0,
+	 "Open this GPU: over link local its copy engines move payload of --local-mem host to and "
+	 "from memory of GPUs; over port shm it writes to a server whose --bounce is a GPU",
+	 4},
+	{0},
+};
+
+static error_t place_parse(int key, char *arg, struct argp_state *state)
+{
+	struct perf_opts *o = &((struct cmdline *)state->input)->perf;
+
+	switch (key) {
 	case KEY_SAME_PLACE:
 		o->same_place = true;
 		return 0;
@@ -352,15 +366,16 @@ static error_t load_parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--poll: '%s' is not memory or completion", arg);
 		o->poll_memory = !strcmp(arg, "memory");
 		return 0;
-	case 'c':
-	case KEY_NO_CHECK:
-		o->check = key == 'c';
-		return 0;
-	case KEY_GATE:
-		value_gate(arg, c, state);
-		return 0;
 	case KEY_OFFSET:
 		value_size("--offset", arg, INT64_MAX / 2, &o->offset, state);
+		return 0;
+	case KEY_LOCAL_MEM:
+		value_place("--local-mem", arg, o, state);
+		o->local_given = true;
+		return 0;
+	case KEY_GPU:
+		value_u32("--gpu", arg, 0, 63, &o->gpu, state);
+		o->gpu_given = true;
 		return 0;
 	}
 	return ARGP_ERR_UNKNOWN;
@@ -371,11 +386,11 @@ static const struct argp_option file_options[] = {
 	 "Move this file, once, and prove it by SHA-256 at both ends. get: -s bytes into it "
 	 "(default: the "
 	 "region from --offset on), which is there when all has come",
-	 2},
+	 3},
 	{"stripe", KEY_STRIPE, NULL, 0,
 	 "Cut each message into parts over all cores, which gx runs; a thread of its own posts, "
 	 "and -n and --depth are of a connection",
-	 2},
+	 3},
 	{0},
 };
 
@@ -393,14 +408,14 @@ static error_t file_parse(int key, char *arg, struct argp_state *state)
 }
 
 static const struct argp_option out_options[] = {
-	{NULL, 0, NULL, 0, "Results:", 4},
-	{"json", 'J', "FILE", 0, "Write a JSON document as well; FILE must not exist", 4},
-	{"force", KEY_FORCE, NULL, 0, "The file of -J, or of get --file, may exist", 4},
+	{NULL, 0, NULL, 0, "Results:", 5},
+	{"json", 'J', "FILE", 0, "Write a JSON document as well; FILE must not exist", 5},
+	{"force", KEY_FORCE, NULL, 0, "The file of -J, or of get --file, may exist", 5},
 	{"append", KEY_APPEND, "FILE", 0,
 	 "Add each result to FILE as well, as a line of JSON that says where, when and how it was "
 	 "measured",
-	 4},
-	{"format", KEY_FORMAT, "FORMAT", 0, "table (default), csv, json, jsonl on stdout", 4},
+	 5},
+	{"format", KEY_FORMAT, "FORMAT", 0, "table (default), csv, json, jsonl on stdout", 5},
 	{0},
 };
 
@@ -450,6 +465,7 @@ static const struct argp conn_argp = {.options = conn_options, .parser = conn_pa
 static const struct argp server_argp = {.options = server_options, .parser = server_parse};
 static const struct argp tune_argp = {.options = tune_options, .parser = tune_parse};
 static const struct argp load_argp = {.options = load_options, .parser = load_parse};
+static const struct argp place_argp = {.options = place_options, .parser = place_parse};
 static const struct argp file_argp = {.options = file_options, .parser = file_parse};
 static const struct argp out_argp = {.options = out_options, .parser = out_parse};
 static const struct argp demo_argp = {.options = demo_options, .parser = demo_parse};
@@ -458,10 +474,11 @@ static const struct argp demo_argp = {.options = demo_options, .parser = demo_pa
  * --------------------------------------------------------------------------------------- */
 
 static const struct argp_child info_groups[] = {{&server_argp}, {&conn_argp}, {0}};
-static const struct argp_child run_groups[] = {
-	{&server_argp}, {&conn_argp}, {&load_argp}, {&file_argp}, {&tune_argp}, {&out_argp}, {0}};
-static const struct argp_child plain_groups[] = {{&server_argp}, {&conn_argp}, {&load_argp},
-						 {&tune_argp},	 {&out_argp},  {0}};
+static const struct argp_child run_groups[] = {{&server_argp}, {&conn_argp}, {&load_argp},
+					       {&place_argp},  {&file_argp}, {&tune_argp},
+					       {&out_argp},    {0}};
+static const struct argp_child plain_groups[] = {
+	{&server_argp}, {&conn_argp}, {&load_argp}, {&place_argp}, {&tune_argp}, {&out_argp}, {0}};
 static const struct argp_child coll_groups[] = {{&perf_coll_argp}, {&conn_argp}, {&load_argp},
 						{&tune_argp},	   {&out_argp},	 {0}};
 static const struct argp_child unpack_groups[] = {{&perf_unpack_argp}, {&out_argp}, {0}};

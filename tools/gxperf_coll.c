@@ -38,24 +38,24 @@ enum {
 };
 
 static const struct argp_option coll_options[] = {
-	{NULL, 0, NULL, 0, "Which ranks:", 0},
+	{NULL, 0, NULL, 0, "Which ranks:", 1},
 	{"threads", 'g', "N", 0, "N ranks as threads of this process; with GPUs rank i takes GPU i",
-	 0},
+	 1},
 	{"rank", KEY_RANK, "N", 0,
 	 "This process is rank N of --ranks at --master. Default: what torchrun, mpirun or Slurm "
 	 "say in the environment",
-	 0},
-	{"ranks", KEY_RANKS, "N", 0, "How many there are", 0},
+	 1},
+	{"ranks", KEY_RANKS, "N", 0, "How many there are", 1},
 	{"master", KEY_MASTER, "HOST:PORT", 0,
-	 "Where rank 0 listens; default: MASTER_ADDR and MASTER_PORT", 0},
-	{"meet", KEY_CONNECT, "SECONDS", 0, "All ranks must have come within this; default 60", 0},
+	 "Where rank 0 listens; default: MASTER_ADDR and MASTER_PORT", 1},
+	{"meet", KEY_CONNECT, "SECONDS", 0, "All ranks must have come within this; default 60", 1},
 	{"mem", KEY_MEMORY, "PLACE", 0,
-	 "host (default); cuda: GPU i for the i-th rank of a host; cuda:N", 0},
-	{"lanes", KEY_LANES, "N", 0, "Cores of a rank; default 1", 0},
+	 "host (default); cuda: GPU i for the i-th rank of a host; cuda:N", 1},
+	{"lanes", KEY_LANES, "N", 0, "Cores of a rank; default 1", 1},
 	{"piece", KEY_PIECE, "SIZE", 0, "Largest put; default 1M from host memory, 1G from GPUs",
-	 0},
-	{"puts", KEY_PUTS, "N", 0, "Puts to one peer under way; default 16", 0},
-	{"fan", KEY_FAN, "N", 0, "Peers served at once; default all, 1 from GPUs", 0},
+	 1},
+	{"puts", KEY_PUTS, "N", 0, "Puts to one peer under way; default 16", 1},
+	{"fan", KEY_FAN, "N", 0, "Peers served at once; default all, 1 from GPUs", 1},
 	{0},
 };
 
@@ -152,9 +152,6 @@ const char *perf_coll_prepare(const struct perf_opts *o)
 		return why;
 	if (gate_on() && !coll.threads)
 		return "beside a load the ranks are threads of one process: give -g";
-	if (o->offset || o->local_given || o->gpu_given)
-		return "--offset, --local-mem and --gpu are for put, get, send and lat; here it is "
-		       "--mem";
 	if (o->engine_name && strcmp(o->engine_name, "auto") &&
 	    (coll.kind == GX_MEM_CUDA) == !strcmp(o->engine_name, "cpu"))
 		return "--engine: cpu is for --mem host, ce and resident are for --mem cuda";

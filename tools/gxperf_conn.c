@@ -276,12 +276,23 @@ static int conn_wait(struct perf *perf, unsigned i)
 	struct perf_conn *c = &perf->conns[i];
 	struct gx_conn_info info = GX_INIT(info);
 	int ret = gx_conn_wait(c->conn, timeout + CONN_WAIT_EXTRA_NS);
+	bool known = !gx_conn_info(c->conn, &info);
 
+	if (ret && known && info.state == GX_CONN_STATE_CONNECTING) {
+		out_error(
+			perf->out,
+			"no connection with %s within %.0f s, of which neither it nor this process "
+			"knows why: are their CPUs busy, or do many connect at once? Try again, or "
+			"give --timeout",
+			perf->opts->addr, (double)(timeout + CONN_WAIT_EXTRA_NS) / 1e9);
+		return PERF_LOST;
+	}
 	if (ret)
 		return conn_failed(perf, ret);
-	if (gx_conn_info(c->conn, &info)) {
-		out_error(perf->out, "connection %u: %s", i, gx_error());
-		return PERF_FAILED;
+	if (!known || info.state == GX_CONN_STATE_DOWN) {
+		out_error(perf->out, "connection %u to %s: %s", i, perf->opts->addr,
+			  known ? info.text : gx_error());
+		return known ? PERF_LOST : PERF_FAILED;
 	}
 	c->lanes = info.lanes;
 	if (i == 0)

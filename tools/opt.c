@@ -217,6 +217,43 @@ int opt_bounce(const char *text, enum gx_bounce *bounce, int *device)
 	return 0;
 }
 
+/* What anybody can type, see and paste. */
+static bool opt_printable(char c)
+{
+	return c >= ' ' && c <= '~';
+}
+
+void opt_plain(const char *text, char *buf, size_t room)
+{
+	size_t n = 0;
+
+	for (; text[n] && n + 1 < room; n++)
+		buf[n] = opt_printable(text[n]) ? text[n] : '?';
+	buf[n] = '\0';
+}
+
+void opt_shell(const char *text, char *buf, size_t room)
+{
+	bool bare = text[0] && text[0] != '-';
+	size_t at = 0;
+
+	for (const char *c = text; *c && bare; c++)
+		bare = opt_digit(*c) || (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') ||
+		       strchr("_-./:,@%+", *c);
+	if (bare) {
+		snprintf(buf, room, "%s", text);
+		return;
+	}
+	at += (size_t)snprintf(buf, room, "'");
+	for (const char *c = text; *c && at + 6 < room; c++) {
+		if (*c == '\'')
+			at += (size_t)snprintf(buf + at, room - at, "'\\''");
+		else
+			buf[at++] = *c;
+	}
+	snprintf(buf + at, room - at, "'");
+}
+
 int opt_mem(const char *text, struct opt_mem *out)
 {
 	const char *eq = strchr(text, '='), *colon = strrchr(text, ':');
@@ -225,6 +262,9 @@ int opt_mem(const char *text, struct opt_mem *out)
 
 	if (!eq || eq == text || (size_t)(eq - text) >= sizeof(mem.name) || !colon || colon < eq)
 		return -EINVAL;
+	for (const char *c = text; c < eq; c++)
+		if (!opt_printable(*c))
+			return -EINVAL;
 	if ((size_t)(colon - eq - 1) >= sizeof(place))
 		return -EINVAL;
 	memcpy(mem.name, text, (size_t)(eq - text));

@@ -68,8 +68,15 @@ struct opt_mem {
 	uint64_t len;
 };
 
-/** opt_mem() - "name=<host|cuda:N>:<size>", size above 0. Return: 0, -EINVAL. */
+/** opt_mem() - "name=<host|cuda:N>:<size>", size above 0; a name is printable ASCII, so that a
+ * client can name it. Return: 0, -EINVAL. */
 int opt_mem(const char *text, struct opt_mem *out);
+
+/** opt_plain() - @text, all that is not printable ASCII as '?': for messages. opt_shell() - As a
+ * shell takes it: in quotes where it needs them, cut where @room ends; four times its length is
+ * enough. */
+void opt_plain(const char *text, char *buf, size_t room);
+void opt_shell(const char *text, char *buf, size_t room);
 
 /** opt_unpack() - "auto", "kernel", "resident", "d2d", "host", "none". Return: 0, -EINVAL. */
 int opt_unpack(const char *text, enum gx_unpack_mode *out);
