@@ -280,7 +280,9 @@ def usage_gxperf(tools):
             (["allgather", "-g", "2", "--depth", "17"], ["--depth"])):
         tools.gxperf(*args).must(USAGE, *words)
     tools.run(tools.gxperf_path).must(USAGE, "command")
-    expect("gxperf " in tools.gxperf("--version").must(OK).out)
+    for program, name in ((tools.gxperf, "gxperf"), (tools.gxd, "gxd")):
+        text = program("--version").must(OK).out
+        expect(re.match(rf"{name} \d+\.\d+\.\d+\ncommit (unknown|[0-9a-f]{{12}}(-dirty)?), (gcc|clang) \d.*\nparts: .*\n$", text), text)
 
 
 @case
@@ -627,6 +629,11 @@ def out_info_and_stats(tools):
             expect(word in ran.out, f"no '{word}' in:", ran)
         expect(re.search(r"io_uring|epoll", ran.out), ran)
         expect("GPU" in ran.out, ran)
+        info = tools.perf("info", s.addr).must(OK).doc["info"]
+        region, = info["server"]["regions"]
+        expect((region["name"], region["place"], region["size_b"], region["put"]) == ("kv", "host", 64 << 20, True), info)
+        expect(info["ports"]["shm"] == {"opens": True, "why": None} and info["cores"] == CLIENT_CPU, info)
+        expect(info["server"]["link"] == "local" and any("links" in line for line in info["describe"]), info)
         tools.perf("put", s.addr, "-s", "4K", "-n", "100", "--link", "packet").clean()
         expect(s.stat(tools, "msgs_rx") >= 100)
         with socket.socket(socket.AF_UNIX) as sock:

@@ -6,6 +6,7 @@
  * counters.
  */
 #include "gxd_service.h"
+#include "version_text.h"
 
 #include <gx/log.h>
 
@@ -276,7 +277,7 @@ static error_t opts_parse(int key, char *arg, struct argp_state *state)
 
 static void gxd_print_version(FILE *out, struct argp_state *state)
 {
-	fprintf(out, "gxd %s\n", gx_version());
+	version_print(out, "gxd");
 }
 
 /* ---- gxd stats

@@ -10,6 +10,7 @@
 #include "gxperf_gang.h"
 #include "gxperf_plot.h"
 #include "stop.h"
+#include "version_text.h"
 
 #include <argp.h>
 #include <errno.h>
@@ -473,7 +474,7 @@ static const struct argp demo_argp = {.options = demo_options, .parser = demo_pa
 /* ---- Sub-commands
  * --------------------------------------------------------------------------------------- */
 
-static const struct argp_child info_groups[] = {{&server_argp}, {&conn_argp}, {0}};
+static const struct argp_child info_groups[] = {{&server_argp}, {&conn_argp}, {&out_argp}, {0}};
 static const struct argp_child run_groups[] = {{&server_argp}, {&conn_argp}, {&load_argp},
 					       {&place_argp},  {&file_argp}, {&tune_argp},
 					       {&out_argp},    {0}};
@@ -709,7 +710,7 @@ static const struct argp top_argp = {
 
 static void print_version(FILE *out, struct argp_state *state)
 {
-	fprintf(out, "gxperf %s\n", gx_version());
+	version_print(out, "gxperf");
 }
 
 static void command_argp_parse(struct cmdline *c, int argc, char **argv)
@@ -778,6 +779,7 @@ int main(int argc, char **argv)
 	c.out.argv = argv + at;
 	if (out_open(&c.out, &out))
 		return PERF_FAILED;
+	out_commit(out, version_commit());
 	ret = main_stop(command_find(c.perf.command), out) ? PERF_FAILED
 							   : perf_dispatch(&c.perf, out);
 	if (stop_asked()) {

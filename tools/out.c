@@ -36,6 +36,8 @@ struct out {
 	struct out_opts opts;
 	struct newfile file; /* of -J, or none */
 	int lines;	     /* of --append, or -1 */
+	struct json_t *parts; /* of the document, beside the results */
+	const char *commit;
 	int lines_err;	     /* of the last line that could not be added, or 0 */
 	char host[65];
 	struct json_t *path, *results, *errors;
@@ -139,6 +141,7 @@ int out_open(const struct out_opts *opts, struct out **out)
 		return ret;
 	}
 	o->path = doc_pack("{}");
+	o->parts = doc_pack("{}");
 	o->results = doc_array();
 	o->errors = doc_array();
 	*out = o;
@@ -311,6 +314,7 @@ static struct json_t *out_env(const struct out *out)
 	struct utsname u;
 
 	doc_set(env, "gx", doc_string(gx_version()));
+	doc_set(env, "commit", doc_string(out->commit));
 	if (!uname(&u)) {
 		doc_set(env, "host", doc_string(u.nodename));
 		doc_set(env, "kernel", doc_string(u.release));
@@ -337,6 +341,7 @@ static struct json_t *out_document(struct out *out, int exit_code)
 
 	doc_set(doc, "env", out_env(out));
 	doc_set(doc, "path", out->path);
+	doc_merge(doc, out->parts);
 	doc_set(doc, "errors", out->errors);
 	doc_set(doc, "interrupted", doc_pack("b", out->signo != 0));
 	doc_set(doc, "exit_code", doc_pack("i", exit_code));
@@ -613,6 +618,24 @@ void out_cells(struct out *out, const struct out_row *row, const struct out_cell
 	pthread_mutex_unlock(&out_lock);
 }
 
+bool out_is_table(const struct out *out)
+{
+	return out->opts.format == OUT_TABLE;
+}
+
+void out_part(struct out *out, const char *key, struct json_t *part)
+{
+	pthread_mutex_lock(&out_lock);
+	if (part)
+		doc_set(out->parts, key, part);
+	pthread_mutex_unlock(&out_lock);
+}
+
+void out_commit(struct out *out, const char *commit)
+{
+	out->commit = commit;
+}
+
 void out_section(struct out *out, const char *fmt, ...)
 {
 	va_list ap;
@@ -687,6 +710,7 @@ int out_close(struct out *out, int exit_code)
 		exit_code = exit_code ? exit_code : 1;
 	}
 	doc_free(doc);
+	doc_free(out->parts);
 	/* Another thread may have closed it under the main thread, which then still looks at it. */
 	out_kept = out;
 	return exit_code;

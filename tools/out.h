@@ -13,6 +13,7 @@
 
 #define OUT_SCHEMA_VERSION 1
 
+struct json_t;
 struct out;
 
 /* OUT_NONE: nothing on stdout, for a process that has no results of its own. */
@@ -83,6 +84,14 @@ struct out_cell {
  * them it has op, size_b, checked_b and wrong. @checked: as in struct out_row. */
 void out_cells(struct out *out, const struct out_row *row, const struct out_cell *cells,
 	       unsigned n);
+
+/** out_part() - Put @part (NULL is fine) into the document as @key. */
+void out_part(struct out *out, const char *key, struct json_t *part);
+/** out_commit() - The commit that the environment part names; a string that stays. */
+void out_commit(struct out *out, const char *commit);
+
+/** out_is_table() - Is stdout for words? */
+bool out_is_table(const struct out *out);
 
 /** out_last() - The last row, its strings gone; NULL: there was none. */
 const struct out_row *out_last(const struct out *out);
