@@ -30,6 +30,25 @@ extern "C" __global__ void __launch_bounds__(GX_LOAD_THREADS) gx_load_diff(struc
 		atomicAdd((unsigned long long *)a.wrong, (unsigned long long)wrong);
 }
 
+/*
+ * For tests of what others do when most SMs are taken: each thread block says that it has begun, in
+ * mem[], and holds its SM until *wrong is not 0, or n ns are over. One an SM, if the launch gives
+ * it all shared memory that a thread block can have.
+ */
+extern "C" __global__ void __launch_bounds__(GX_LOAD_THREADS) gx_load_hold(struct gx_load_args a)
+{
+	uint64_t begin, now;
+
+	asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
+	if (threadIdx.x == 0) {
+		((volatile uint32_t *)a.mem)[blockIdx.x] = 1;
+		do
+			asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+		while (*(volatile uint32_t *)a.wrong == 0 && now - begin < a.n);
+	}
+	__syncthreads();
+}
+
 extern "C" __global__ void __launch_bounds__(GX_LOAD_THREADS)
 	gx_load_values16(struct gx_load_args a)
 {

@@ -298,9 +298,13 @@ __device__ static void work(const struct gx_res_args &args, struct board *board,
 /* What one fetching warp knows. All lanes hold the same, but data: lane's word of the job. */
 struct fetch {
 	uint32_t cursor; /* number of the next job */
+	uint32_t rank;	 /* of this thread block, in the order in which they began; 0: the leader */
+	uint64_t begin_ns;
 	uint32_t posted; /* tasks on the board so far */
 	uint32_t data;
+	int32_t ahead;	/* how much newer than the next job is what its slot holds */
 	uint32_t descs; /* the leader: that came with the last job that had some */
+	uint32_t here;	/* the leader: thread blocks that it has seen begin */
 	bool leader, stopped;
 };
 
@@ -322,7 +326,8 @@ __device__ static int slot_check(uint64_t word, struct fetch *f)
 	f->data = (uint32_t)word;
 	if (__all_sync(ALL, ahead == 0))
 		return SLOT_HERE;
-	return __any_sync(ALL, ahead > 0) ? SLOT_PAST : SLOT_WAIT;
+	f->ahead = __reduce_max_sync(ALL, ahead);
+	return f->ahead > 0 ? SLOT_PAST : SLOT_WAIT;
 }
 
 /* Has this thread block nothing to do? */
@@ -356,6 +361,32 @@ __device__ static void jobs_wait(const struct gx_res_dev *dev, uint32_t wait_to,
 	fence_gpu();
 }
 
+/*
+ * The leader: thread blocks that have not begun get no share of a job, for they may begin only when
+ * one of these ends: what else runs on the GPU may hold all other SMs, and for long. A job that
+ * waits for theirs (jobs_wait) would hold this launch up for ever, and with it their SM. Those that
+ * have begun run to their end, whatever happens: so every wait in this kernel is for somebody who
+ * runs, and for an earlier job than the one that waits. Who begins later has no part in what was
+ * shared before, and goes through it by his cursor. All begin at about the same time on a GPU that
+ * has room, so a launch waits a little before it makes do with fewer.
+ */
+__device__ static uint32_t share_here(const struct gx_res_args &args, struct fetch *f,
+				      uint32_t share, uint32_t lane)
+{
+	uint32_t wanted = gx_res_share_blocks(share);
+	uint32_t units = __shfl_sync(ALL, f->data, JOB_WORD(arg.nr_unit));
+	bool late = false;
+
+	while (f->here < wanted && !late) {
+		late = __any_sync(ALL, time_ns() - f->begin_ns > GX_RES_ARRIVE_NS);
+		f->here = __shfl_sync(ALL, peek(&args.dev->arrived), 0);
+	}
+	share = gx_res_share_here(share, units, f->here);
+	if (lane == JOB_WORD(arg.block.hints))
+		f->data = share; /* for the board, and for the others */
+	return share;
+}
+
 /* The next place on the board, free to be written. */
 __device__ static struct task *task_place(struct board *board, const struct fetch *f)
 {
@@ -385,8 +416,8 @@ __device__ static void task_post(const struct gx_res_args &args, struct board *b
 	if (lane == 0) {
 		t->number = f->cursor;
 		t->sharers = gx_res_share_blocks(share);
-		t->first = gx_res_share_first(share, blockIdx.x);
-		t->n = gx_res_share_first(share, blockIdx.x + 1) - t->first;
+		t->first = gx_res_share_first(share, f->rank);
+		t->n = gx_res_share_first(share, f->rank + 1) - t->first;
 		t->next = kind & GX_RES_LONE ? GX_RES_WORKERS : 0;
 		t->done = 0;
 	}
@@ -448,14 +479,16 @@ __device__ static void job_take(const struct gx_res_args &args, struct board *bo
 {
 	uint32_t kind = __shfl_sync(ALL, f->data, JOB_WORD(kind));
 	uint32_t share = __shfl_sync(ALL, f->data, JOB_WORD(arg.block.hints));
-	bool stop = (kind & 255) == GX_RES_STOP;
-	bool early = f->leader && !stop && gx_res_share_blocks(share) > 1;
+	bool stop = (kind & 255) == GX_RES_STOP, early;
 
+	if (f->leader && !stop)
+		share = share_here(args, f, share, lane);
+	early = f->leader && !stop && gx_res_share_blocks(share) > 1;
 	if (early)
 		job_repeat(args, f, lane);
 	if (stop)
 		job_stop(args, f, lane);
-	else if (blockIdx.x < gx_res_share_blocks(share))
+	else if (f->rank < gx_res_share_blocks(share))
 		task_post(args, board, f, kind, share, lane);
 	if (f->leader && kind & GX_RES_LAID)
 		descs_repeat(args, f, look, lane);
@@ -471,12 +504,12 @@ __device__ static void job_take(const struct gx_res_args &args, struct board *bo
  * before, so that all end with the same cursor.
  */
 __device__ static bool leaving(const struct gx_res_args &args, const struct fetch *f, int seen,
-			       uint64_t begin_ns, uint64_t last_ns)
+			       uint64_t last_ns)
 {
 	uint64_t now = time_ns();
 
 	return __any_sync(ALL,
-			  f->stopped || gx_res_over(now - begin_ns, args.life_ns) ||
+			  f->stopped || gx_res_over(now - f->begin_ns, args.life_ns) ||
 				  (seen == SLOT_WAIT && gx_res_over(now - last_ns, args.idle_ns)));
 }
 
@@ -520,7 +553,7 @@ __device__ static void jobs_take(const struct gx_res_args &args, struct board *b
 __device__ static void lead(const struct gx_res_args &args, struct board *board, struct fetch *f,
 			    uint32_t lane)
 {
-	uint64_t begin_ns = time_ns(), last_ns = begin_ns;
+	uint64_t last_ns = f->begin_ns;
 	int seen = SLOT_WAIT;
 	struct look look;
 
@@ -531,7 +564,7 @@ __device__ static void lead(const struct gx_res_args &args, struct board *board,
 		args.dev->stop_to = args.launch - 1;
 	f->descs = args.dev->descs;
 	/* A launch looks once at least, however late it is. */
-	for (bool stays = !f->stopped; stays; stays = !leaving(args, f, seen, begin_ns, last_ns)) {
+	for (bool stays = !f->stopped; stays; stays = !leaving(args, f, seen, last_ns)) {
 		ring_look(args, f, board_idle(board, f), &look, lane);
 		seen = slot_check(look.word[0], f);
 		if (seen != SLOT_HERE)
@@ -571,29 +604,31 @@ __device__ static void follow(const struct gx_res_args &args, struct board *boar
 				fence_gpu();
 			job_take(args, board, f, nullptr, lane);
 		} else if (seen == SLOT_PAST) {
-			f->cursor++; /* it is done, and needed nothing from here */
+			/* A slot is written again when the job before in it, and all before that,
+			 * are done: those needed nothing from here, which may have begun late. */
+			f->cursor += (uint32_t)f->ahead - (GX_RES_RING - 1);
 		}
 	} while (!last || seen != SLOT_WAIT);
 }
 
-__device__ static void fetch_end(const struct gx_res_args &args, struct board *board,
-				 struct fetch *f, uint32_t lane)
+__device__ static void fetch_end(struct board *board, struct fetch *f, uint32_t lane)
 {
 	struct task *t = task_place(board, f);
 
-	if (lane == 0) {
+	if (lane == 0)
 		t->sharers = 0;
-		args.dev->cursor[blockIdx.x] = f->cursor;
-	}
 	task_ready(board, f);
 }
 
-__device__ static void launch_end(const struct gx_res_args &args)
+/* By one thread; all thread blocks end with the same cursor. */
+__device__ static void launch_end(const struct gx_res_args &args, uint32_t cursor)
 {
 	fence_gpu();
 	if (atomicAdd(&args.dev->left, 1u) + 1 != gridDim.x)
 		return;
 	args.dev->left = 0;
+	args.dev->arrived = 0;
+	args.dev->cursor = cursor;
 	fence_system();
 	poke(&args.shared->ended, args.launch);
 }
@@ -602,25 +637,29 @@ extern "C" __global__ void __launch_bounds__(GX_RES_THREADS, 1)
 	gx_resident(const __grid_constant__ struct gx_res_args args)
 {
 	__shared__ struct board board;
-	uint32_t lane = threadIdx.x % 32;
+	__shared__ uint32_t rank;
+	uint32_t lane = threadIdx.x % 32, cursor = args.dev->cursor;
 
+	if (threadIdx.x == 0)
+		rank = atomicAdd(&args.dev->arrived, 1u);
 	if (threadIdx.x < GX_RES_DEPTH) {
 		bar_init(&board.full[threadIdx.x], 32);
 		bar_init(&board.empty[threadIdx.x], GX_RES_WORKERS * 32);
 	}
 	__syncthreads();
 	if (threadIdx.x < 32) {
-		struct fetch f = {args.dev->cursor[blockIdx.x], 0, 0, 0, blockIdx.x == 0, false};
+		struct fetch f = {cursor, rank, time_ns(), 0, 0, 0, 0, 1, rank == 0, false};
 
 		if (f.leader)
 			lead(args, &board, &f, lane);
 		else
 			follow(args, &board, &f, lane);
-		fetch_end(args, &board, &f, lane);
+		fetch_end(&board, &f, lane);
+		cursor = f.cursor;
 	} else {
 		work(args, &board, lane);
 	}
 	__syncthreads();
 	if (threadIdx.x == 0)
-		launch_end(args);
+		launch_end(args, cursor);
 }

@@ -7,7 +7,8 @@
  * A job is 32 words, each written as 64 bits together with the job's number: a slot whose words all
  * bear the number that is waited for is whole, so that the slot is its own doorbell and nothing
  * depends on the order of stores. The kernel's first thread block, the leader, reads slots over
- * PCIe and repeats them in the GPU's memory for the others. Every thread block goes through all
+ * PCIe and repeats them in the GPU's memory for the others. Which one is first is a matter of who
+ * begins first, and only those that have begun get a share. Every thread block goes through all
  * jobs, by a cursor that outlives the launch: whatever a launch did not take, the next one does. A
  * slot is written again when its job is done, which a thread block that had no part in it sees by a
  * number ahead of its cursor.
@@ -30,6 +31,8 @@
 #define GX_RES_NEAR	  8u /* mode auto: so many calls in succession, each near the one before */
 #define GX_RES_IDLE_NS	  100000u    /* nor after so long without one */
 #define GX_RES_UNBOUND	  UINT32_MAX /* of both: it ends by a STOP alone */
+#define GX_RES_ARRIVE_NS  10000u /* so long a launch waits for its thread blocks before it shares  \
+				  */
 #define GX_RES_REST_NS                                                                             \
 	3000u /* while a lone job is under way nobody looks for others, for so long */
 
@@ -78,10 +81,11 @@ struct gx_res_dev {
 	struct gx_res_desc desc[GX_RES_DESCS];
 	uint64_t count[GX_RES_RING]; /* units done, GX_RES_COUNT_*; zero between jobs */
 	uint32_t done[GX_RES_RING];
-	uint32_t cursor[GX_RES_BLOCKS_MAX]; /* of each thread block: its next job */
-	uint32_t leaving;		    /* number of the launch that takes no more jobs */
-	uint32_t stop_to;		    /* launches up to this one end at once */
-	uint32_t left;			    /* thread blocks of this launch that have ended */
+	uint32_t cursor;  /* between launches: the next job, for all thread blocks */
+	uint32_t arrived; /* thread blocks of this launch that have begun; zero between launches */
+	uint32_t leaving; /* number of the launch that takes no more jobs */
+	uint32_t stop_to; /* launches up to this one end at once */
+	uint32_t left;	  /* thread blocks of this launch that have ended */
 	uint32_t descs; /* that came with the last job that had some: the leader expects as many */
 };
 
@@ -135,6 +139,12 @@ GX_HD uint32_t gx_res_share_first(uint32_t share, uint32_t block)
 	uint32_t more = share >> 8 & 255;
 
 	return (share >> 16) * block + (block < more ? block : more);
+}
+
+/** gx_res_share_here() - @share of @units, among no more thread blocks than are @here. */
+GX_HD uint32_t gx_res_share_here(uint32_t share, uint32_t units, uint32_t here)
+{
+	return gx_res_share_blocks(share) > here ? gx_res_share(units, here) : share;
 }
 
 /** gx_res_ratio() - Descriptors of @len a unit of @step, in 2^-32: see gx_res_cut(). */
@@ -229,8 +239,7 @@ static inline void gx_res_begin(struct gx_res_ring *r, struct gx_res_dev *dev, u
 			r->shared->slot[slot].word[i] = dev->slot[slot].word[i] = (uint64_t)last
 										  << 32;
 	}
-	for (uint32_t i = 0; i < GX_RES_BLOCKS_MAX; i++)
-		dev->cursor[i] = from;
+	dev->cursor = from;
 }
 
 /**

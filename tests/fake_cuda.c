@@ -37,13 +37,15 @@
 #define FAKE_OPS_MAX 65536 /* power of two */
 #define FAKE	     __attribute__((visibility("default")))
 #define RANGES_MAX   4096
+#define FAKE_SMS     132
 
 struct CUstream_st {
 	struct CUctx_st *ctx;
-	uint64_t last;	    /* number of its last operation, from 1 */
-	bool captured;	    /* until cuStreamEndCapture() */
-	unsigned mode;	    /* of the capture */
-	unsigned spoilt_at; /* the capture: value of nr_spoilt when it began */
+	uint64_t last;	      /* number of its last operation, from 1 */
+	const uint32_t *hold; /* while it is 0 a kernel of this stream holds SMs; NULL: none */
+	bool captured;	      /* until cuStreamEndCapture() */
+	unsigned mode;	      /* of the capture */
+	unsigned spoilt_at;   /* the capture: value of nr_spoilt when it began */
 };
 
 struct fake_op {
@@ -59,6 +61,7 @@ struct fake_op {
 	uint32_t value;
 	struct gx_unpack_args *args;
 	struct gx_res_args resident;
+	uint32_t grid; /* OP_RESIDENT */
 };
 
 /* Prototypes for the compiler: each symbol has the type that cuda_abi.h gives it. */
@@ -204,6 +207,28 @@ static void resident_laid(const struct gx_res_args *a, uint32_t cursor, struct g
 	job->arg.block.desc = desc;
 }
 
+/* gx_load_hold: SMs that are taken while *hold_flag is 0. */
+static const uint32_t *_Atomic hold_flag;
+static _Atomic unsigned hold_sms;
+
+/* Thread blocks of @grid that find an SM; the others begin when these end. */
+static uint32_t resident_here(uint32_t grid)
+{
+	const uint32_t *flag = hold_flag;
+	unsigned sms = FAKE_SMS;
+
+	if (flag && !__atomic_load_n(flag, __ATOMIC_ACQUIRE))
+		sms -= hold_sms;
+	return GX_MIN(grid, GX_MAX(sms, 1));
+}
+
+/* Jobs that thread blocks without an SM have a share of: done when the launch ends. */
+static struct {
+	struct gx_res_job job;
+	uint32_t cursor;
+} late[GX_RES_RING];
+static unsigned nr_late;
+
 /* One job comes after the other here: one that waits finds all done, or would wait for ever. */
 static void resident_wait(const struct gx_res_dev *dev, uint32_t wait_to)
 {
@@ -221,8 +246,6 @@ static void resident_job(const struct gx_res_args *a, uint32_t cursor, const str
 	uint32_t *done = &a->shared->done[cursor & (GX_RES_RING - 1)], worst = GX_BLOCK_OK;
 	bool copy = (job->kind & 255) == GX_RES_COPY;
 
-	if (job->kind & GX_RES_WAIT)
-		resident_wait(a->dev, job->wait_to);
 	for (uint32_t unit = 0; unit < job->arg.nr_unit; unit++)
 		worst = GX_MAX(worst, unit_run(&job->arg, job->step, unit));
 	if (job->arg.block.status)
@@ -241,8 +264,26 @@ static uint64_t fake_now_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
 }
 
-static void resident_run(const struct gx_res_args *a)
+/* The leader has it; who has no SM must not be needed before the launch ends. */
+static void resident_take(const struct gx_res_args *a, uint32_t cursor, struct gx_res_job *job,
+			  uint32_t here)
 {
+	uint32_t units = job->arg.nr_unit;
+
+	if (job->kind & GX_RES_WAIT)
+		resident_wait(a->dev, job->wait_to);
+	if (units &&
+	    gx_res_share_blocks(gx_res_share_here(job->arg.block.hints, units, here)) > here) {
+		late[nr_late].job = *job;
+		late[nr_late++].cursor = cursor;
+		return;
+	}
+	resident_job(a, cursor, job);
+}
+
+static void resident_run(const struct gx_res_args *a, uint32_t grid)
+{
+	uint32_t here = resident_here(grid);
 	uint64_t begin_ns = fake_now_ns(), last_ns = begin_ns, now_ns = begin_ns;
 	struct gx_res_job job;
 
@@ -251,7 +292,7 @@ static void resident_run(const struct gx_res_args *a)
 	while (!gx_res_stopped(a, a->dev->stop_to) && !gx_res_over(now_ns - begin_ns, a->life_ns) &&
 	       !gx_res_over(now_ns - last_ns, a->idle_ns)) {
 		now_ns = fake_now_ns();
-		if (!resident_read(a, *a->dev->cursor, &job)) {
+		if (!resident_read(a, a->dev->cursor, &job)) {
 			if (a->life_ns == GX_RES_UNBOUND && getenv("GX_FAKE_CUDA_BLOCKING")) {
 				fprintf(stderr, "fake CUDA: who would post the STOP waits\n");
 				abort();
@@ -262,10 +303,13 @@ static void resident_run(const struct gx_res_args *a)
 		if ((job.kind & 255) == GX_RES_STOP)
 			a->dev->stop_to = job.value;
 		if (job.kind & GX_RES_LAID)
-			resident_laid(a, *a->dev->cursor, &job);
-		resident_job(a, (*a->dev->cursor)++, &job);
+			resident_laid(a, a->dev->cursor, &job);
+		resident_take(a, a->dev->cursor++, &job, here);
 		last_ns = now_ns;
 	}
+	for (unsigned i = 0; i < nr_late; i++)
+		resident_job(a, late[i].cursor, &late[i].job);
+	nr_late = 0;
 	__atomic_store_n(&a->shared->ended, a->launch, __ATOMIC_RELEASE);
 }
 
@@ -406,6 +450,7 @@ static const struct {
 
 /* A function is its index from here on. */
 #define LOAD_FN_BASE 1024
+#define HOLD_FN	     1023
 
 static unsigned load_find(const char *name)
 {
@@ -441,7 +486,7 @@ static void op_run(struct fake_op *op)
 		break;
 	case OP_RESIDENT:
 		if (!getenv("GX_FAKE_CUDA_STOPPED"))
-			resident_run(&op->resident);
+			resident_run(&op->resident, op->grid);
 		break;
 	}
 }
@@ -695,6 +740,10 @@ FAKE unsigned cuModuleGetFunction(struct CUfunc_st **function, struct CUmod_st *
 								    : name[last - 1]);
 		return planned() ? 500 : 0;
 	}
+	if (!strcmp(name, "gx_load_hold")) {
+		*function = (struct CUfunc_st *)HOLD_FN;
+		return 0;
+	}
 	if (load_find(name)) {
 		*function = (struct CUfunc_st *)(uintptr_t)load_find(name);
 		return planned() ? 500 : 0;
@@ -705,6 +754,17 @@ FAKE unsigned cuModuleGetFunction(struct CUfunc_st **function, struct CUmod_st *
 	return planned() ? 500 : 0;
 }
 
+/* Nothing is run: it is there. */
+static unsigned hold_begin(struct CUstream_st *stream, const struct gx_load_args *a, unsigned grid)
+{
+	for (unsigned i = 0; i < grid; i++)
+		((uint32_t *)a->mem)[i] = 1;
+	stream->hold = (const uint32_t *)a->wrong;
+	hold_sms = grid;
+	hold_flag = stream->hold;
+	return 0;
+}
+
 FAKE unsigned cuLaunchKernel(struct CUfunc_st *function, unsigned grid_x, unsigned grid_y,
 			     unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
 			     unsigned shared_b, struct CUstream_st *stream, void **params,
@@ -713,6 +773,8 @@ FAKE unsigned cuLaunchKernel(struct CUfunc_st *function, unsigned grid_x, unsign
 	struct gx_unpack_args *args;
 	unsigned res;
 
+	if ((uintptr_t)function == HOLD_FN)
+		return hold_begin(stream, params[0], grid_x);
 	if ((uintptr_t)function >= LOAD_FN_BASE)
 		return op_add(
 			stream,
@@ -728,6 +790,7 @@ FAKE unsigned cuLaunchKernel(struct CUfunc_st *function, unsigned grid_x, unsign
 	if ((uintptr_t)function == 3)
 		return op_add(stream,
 			      (struct fake_op){.kind = OP_RESIDENT,
+					       .grid = grid_x,
 					       .resident = *(struct gx_res_args *)params[0]});
 	if ((uintptr_t)function > 3)
 		return op_add(stream,
@@ -1122,6 +1185,10 @@ FAKE unsigned cuStreamQuery(struct CUstream_st *stream)
 		return GX_CU_ERROR_CAPTURE_UNSUPPORTED;
 	if (says)
 		return (unsigned)atoi(says);
+	if (stream->hold && !__atomic_load_n(stream->hold, __ATOMIC_ACQUIRE))
+		return GX_CU_ERROR_NOT_READY;
+	if (stream->hold)
+		hold_flag = stream->hold = NULL;
 	return finished >= stream->last ? 0 : GX_CU_ERROR_NOT_READY;
 }
 

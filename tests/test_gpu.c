@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One suite for every GPU backend: test_gpu [host|cuda [wrap]], default host. Each backend is run
- * in each of its unpack modes. The whole destination is compared after every unpack, so that bytes
- * beside a fragment are guarded too. `cuda` exits 77 where there is no GPU, and says why.
+ * One suite for every GPU backend: test_gpu [host|cuda [wrap|resident|ring_faults]], default host.
+ * Each backend is run in each of its unpack modes. The whole destination is compared after every
+ * unpack, so that bytes beside a fragment are guarded too. `cuda` exits 77 where there is no GPU,
+ * and says why.
  */
 #include "gx_internal/gpu.h"
 
 #include "cuda_abi.h"
+#include "fatbin.h"
+#include "load_core.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -1554,6 +1557,118 @@ static void resident__others_wait_bounded(void **state)
 		dlclose(lib);
 }
 
+/* --- a GPU of which others hold almost all SMs, for as long as they like --- */
+
+#define HOLD_NS 30000000000ull /* they end then, so that a test that fails ends, too */
+
+struct hold {
+	struct CUmod_st *module;
+	uint32_t *words; /* [0]: over; from 32 on: who has begun */
+	unsigned (*query)(struct CUstream_st *stream);
+};
+
+static unsigned device_number(int attribute)
+{
+	unsigned (*get)(int *value, int attr, int device) = user_symbol("cuDeviceGetAttribute");
+	int n = 0;
+
+	assert_int_equal(get(&n, attribute, cfg.device), 0);
+	return (unsigned)n;
+}
+
+/* A thread block on each of all SMs but @left, which has that SM's shared memory for itself. */
+static void hold_begin(struct hold *h, unsigned left)
+{
+	unsigned (*load)(struct CUmod_st **, const void *) = user_symbol("cuModuleLoadData");
+	unsigned (*find)(struct CUfunc_st **, struct CUmod_st *, const char *) =
+		user_symbol("cuModuleGetFunction");
+	unsigned (*set)(struct CUfunc_st *, int, int) = user_symbol("cuFuncSetAttribute");
+	unsigned (*launch)(struct CUfunc_st *, unsigned, unsigned, unsigned, unsigned, unsigned,
+			   unsigned, unsigned, struct CUstream_st *, void **, void **) =
+		user_symbol("cuLaunchKernel");
+	unsigned grid = device_number(GX_CU_ATTR_MULTIPROCESSOR_COUNT) - left;
+	unsigned shared_b = device_number(97); /* most of a thread block, when asked for */
+	struct gx_load_args args = {.n = HOLD_NS};
+	void *params[] = {&args};
+	struct CUfunc_st *fn;
+	uint64_t end_ns = gx_now_ns() + wait_ns;
+
+	user_open();
+	h->query = user_symbol("cuStreamQuery");
+	h->words = ops->flag_alloc(gpu, 32 + grid);
+	assert_non_null(h->words);
+	args.mem = h->words + 32;
+	args.wrong = (uint64_t *)h->words;
+	assert_int_equal(user.set_current(user.ctx), 0);
+	assert_int_equal(load(&h->module, gx_load_fatbin), 0);
+	assert_int_equal(find(&fn, h->module, "gx_load_hold"), 0);
+	assert_int_equal(set(fn, GX_CU_FUNC_MAX_DYNAMIC_SHARED_B, (int)shared_b), 0);
+	assert_int_equal(
+		launch(fn, grid, 1, 1, GX_LOAD_THREADS, 1, 1, shared_b, user.stream, params, NULL),
+		0);
+	for (unsigned i = 0; i < grid; i++)
+		while (!__atomic_load_n(&h->words[32 + i], __ATOMIC_ACQUIRE))
+			assert_true(gx_now_ns() < end_ns);
+	assert_int_equal(user.set_current(NULL), 0);
+}
+
+static void hold_end(struct hold *h, unsigned left)
+{
+	unsigned (*unload)(struct CUmod_st *) = user_symbol("cuModuleUnload");
+	unsigned (*sync)(struct CUstream_st *) = user_symbol("cuStreamSynchronize");
+
+	assert_int_equal(user.set_current(user.ctx), 0);
+	assert_int_equal(h->query(user.stream), GX_CU_ERROR_NOT_READY); /* they were there */
+	__atomic_store_n(&h->words[0], 1, __ATOMIC_RELEASE);
+	assert_int_equal(sync(user.stream), 0);
+	assert_int_equal(unload(h->module), 0);
+	assert_int_equal(user.set_current(NULL), 0);
+	ops->flag_free(gpu, h->words, 32 + device_number(GX_CU_ATTR_MULTIPROCESSOR_COUNT) - left);
+	user_close();
+}
+
+/* Blocks that many thread blocks share, copies that wait for them, blocks that wait for those, and
+ * now and then a copy of the driver's, which comes after all of them; none is waited for. */
+static void partly_round(struct fix *f, unsigned i)
+{
+	uint64_t end_ns = gx_now_ns() + wait_ns;
+	size_t len = i % 5 == 4 ? 300000 : 1000;
+	struct gx_gpu_copy move = {f->dst + DST_B / 2 + i * 4096, f->dst, len};
+	unsigned b = i % BLOCKS;
+
+	if (i >= BLOCKS)
+		assert_int_equal(block_wait(f, b), GX_BLOCK_OK);
+	f->b[b].nr = f->used = 0;
+	for (unsigned k = 0; k < 128; k++)
+		frag_add(f, b, 4096);
+	while (!ops->unpack(f->s, f->list + b, 1, gx_now_ns())) {
+		reap(f);
+		assert_true(gx_now_ns() < end_ns);
+	}
+	while (ops->copy(f->s, &move, 1, &f->flags[0], i + 1, gx_now_ns())) {
+		reap(f);
+		assert_true(gx_now_ns() < end_ns);
+	}
+	memcpy(f->want + DST_B / 2 + i * 4096, f->want, len);
+}
+
+static void resident__partly_placed(void **state)
+{
+	struct fix *f = *state;
+	struct hold h;
+
+	wait_ns = 10000000000;
+	for (unsigned left = 1; left <= 3; left++) {
+		hold_begin(&h, left);
+		for (unsigned i = 0; i < 40; i++)
+			partly_round(f, i);
+		flag_wait(f, &f->flags[0], 40);
+		want_check(f);
+		hold_end(&h, left);
+	}
+	wait_ns = WAIT_NS;
+}
+
 /* --- counters that wrap: GX_COUNT_FROM begins 24 before --- */
 
 /* Jobs and launches on every kind of stream, through 2^31 or 2^32: small and large copies, blocks
@@ -1836,6 +1951,7 @@ static int resident_run(struct gx_gpu_cfg how)
 		TEST(resident__pool_rewritten),
 		TEST(resident__lone_blocks),
 		TEST(resident__others_wait_bounded),
+		TEST(resident__partly_placed),
 	};
 
 	ops = &gx_gpu_cuda_ops;
@@ -1949,7 +2065,14 @@ static int wraps_run(void)
 	return wrap_run("0x7fffffe8") + wrap_run("0xffffffe8");
 }
 
-/* @only: "wrap", or NULL: all */
+static int residents_run(void)
+{
+	return resident_run((struct gx_gpu_cfg){.unpack = GX_UNPACK_RESIDENT}) +
+	       resident_run((struct gx_gpu_cfg){.unpack = GX_UNPACK_RESIDENT, .sms = 1}) +
+	       resident_run((struct gx_gpu_cfg){.unpack = GX_UNPACK_RESIDENT, .sms = 1000});
+}
+
+/* @only: "wrap", "resident", "ring_faults", or NULL: all */
 static int cuda_main(const char *only)
 {
 	const struct gx_gpu_ops *c = &gx_gpu_cuda_ops;
@@ -1963,6 +2086,8 @@ static int cuda_main(const char *only)
 	c->close(gpu);
 	if (only && !strcmp(only, "wrap"))
 		return wraps_run();
+	if (only && !strcmp(only, "resident"))
+		return residents_run();
 	if (only && !strcmp(only, "ring_faults"))
 		return ring_fault_run();
 	failed += common_run();
@@ -1978,8 +2103,7 @@ static int cuda_main(const char *only)
 	failed += suite_run(c, (struct gx_gpu_cfg){.unpack = GX_UNPACK_HOST});
 	failed += suite_run(c, (struct gx_gpu_cfg){.unpack = GX_UNPACK_NONE});
 	failed += auto_run();
-	failed += resident_run((struct gx_gpu_cfg){.unpack = GX_UNPACK_RESIDENT});
-	failed += resident_run((struct gx_gpu_cfg){.unpack = GX_UNPACK_RESIDENT, .sms = 1});
+	failed += residents_run();
 	failed += wraps_run();
 	if (getenv("GX_FAKE_CUDA")) {
 		failed += fault_run((struct gx_gpu_cfg){.unpack = GX_UNPACK_KERNEL});
@@ -2003,7 +2127,7 @@ int main(int argc, char **argv)
 		   argc == 4) { /* by mem_import__in_another_process */
 		failed = import_main(atoi(argv[2]), strtoull(argv[3], NULL, 10));
 	} else {
-		fprintf(stderr, "usage: %s [host|cuda [wrap]]\n", argv[0]);
+		fprintf(stderr, "usage: %s [host|cuda [wrap|resident|ring_faults]]\n", argv[0]);
 		return 2;
 	}
 	return failed ? 1 : 0;

@@ -469,6 +469,24 @@ static void res_sharers__none_for_nothing(void **state)
 	assert_int_equal(gx_res_sharers(304, 1u << 20, 132), 132);
 }
 
+/* Whoever is there has the units of those that are not. */
+static void res_share_here__all_units(void **state)
+{
+	for (uint32_t here = 1; here <= 140; here++) {
+		uint32_t all = gx_res_share(1000, 132);
+		uint32_t share = gx_res_share_here(all, 1000, here);
+		uint32_t n = gx_res_share_blocks(share);
+
+		assert_int_equal(n, GX_MIN(here, 132u));
+		assert_int_equal(gx_res_share_first(share, 0), 0);
+		assert_int_equal(gx_res_share_first(share, n), 1000);
+		for (uint32_t b = 0; b < n; b++)
+			assert_in_range(gx_res_share_first(share, b + 1) -
+						gx_res_share_first(share, b),
+					1000 / n, 1000 / n + 1);
+	}
+}
+
 static void res_count__worst_of_all(void **state)
 {
 	uint64_t sum = 0;
@@ -833,6 +851,7 @@ int main(void)
 		TEST(split__every_alignment),
 		TEST(crc__every_split),
 		cmocka_unit_test(res_sharers__none_for_nothing),
+		cmocka_unit_test(res_share_here__all_units),
 		cmocka_unit_test(res_count__worst_of_all),
 		cmocka_unit_test(res_done_from__all_jobs_before),
 		cmocka_unit_test(res_ring__room_and_words),
