@@ -11,12 +11,14 @@
  * What orders memory. The CPU stores a slot last; the leader reads its words by acquire loads, or
  * fences after having read them; so do the others with what the leader repeats. Both empty L1. The
  * board hands it on to the other warps: arriving at its barriers releases, passing them acquires.
- * Two steps are weaker than PTX asks for, and stand on what the hardware does, for a fence in each
- * would cost a lone job 0.25 and 0.6 us. The leader repeats without a release: its loads have
- * returned by then, over PCIe, so that what the CPU stored before is in memory, and nobody looks
- * there before he has seen the repeat. And who counts a job's last units does not fence again: each
- * thread block has fenced for the system before it counted, and that fence returns when its stores
- * are there. test_gpu rewrites pools under the kernel, in pinned and in GPU memory, for both.
+ * On compute capability 9.0, where it was tried, two steps are weaker than PTX asks for, and stand
+ * on what the hardware does, for a fence in each would cost a lone job 0.25 and 0.6 us; all others
+ * have the fences, and acquire for the system where others repeat what the CPU wrote. The leader
+ * repeats without a release: its loads have returned by then, over PCIe, so that what the CPU
+ * stored before is in memory, and nobody looks there before he has seen the repeat. And who counts
+ * a job's last units does not fence again: each thread block has fenced for the system before it
+ * counted, and that fence returns when its stores are there. test_gpu rewrites pools under the
+ * kernel, in pinned and in GPU memory, for both.
  */
 #include "resident_core.h"
 #include "unpack_dev.cuh"
@@ -27,6 +29,12 @@
 
 static_assert(sizeof(struct gx_res_job) == GX_RES_WORDS * 4, "same in C and in CUDA");
 static_assert(sizeof(struct gx_res_slot) == GX_RES_WORDS * 8, "same in C and in CUDA");
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
+constexpr bool fenced = false; /* see above */
+#else
+constexpr bool fenced = true;
+#endif
 
 #define BOUNDS_ONE 65536u /* in task.done: a unit with a descriptor out of bounds */
 
@@ -92,6 +100,34 @@ __device__ static uint64_t acquire_load_system(const uint64_t *at)
 	return word;
 }
 
+/*
+ * A descriptor with its tags, whole. Of a vector PTX promises each part alone, of b128 (PTX
+ * ISA 8.3) all of it; the hardware does the same for both.
+ */
+#if __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1203
+__device__ static uint4 quad_load(const struct gx_res_desc *at)
+{
+	uint64_t lo, hi;
+
+	asm volatile("{\n\t.reg .b128 q;\n\t"
+		     "ld.relaxed.sys.global.b128 q, [%2];\n\t"
+		     "mov.b128 {%0, %1}, q;\n\t}"
+		     : "=l"(lo), "=l"(hi)
+		     : "l"(at)
+		     : "memory");
+	return make_uint4((uint32_t)lo, (uint32_t)(lo >> 32), (uint32_t)hi, (uint32_t)(hi >> 32));
+}
+
+__device__ static void quad_store(struct gx_res_desc *at, uint4 v)
+{
+	asm volatile("{\n\t.reg .b128 q;\n\t"
+		     "mov.b128 q, {%1, %2};\n\t"
+		     "st.relaxed.gpu.global.b128 [%0], q;\n\t}"
+		     :
+		     : "l"(at), "l"((uint64_t)v.y << 32 | v.x), "l"((uint64_t)v.w << 32 | v.z)
+		     : "memory");
+}
+#else
 __device__ static uint4 quad_load(const struct gx_res_desc *at)
 {
 	uint4 v;
@@ -110,6 +146,7 @@ __device__ static void quad_store(struct gx_res_desc *at, uint4 v)
 		     : "l"(at), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
 		     : "memory");
 }
+#endif
 
 /* --- the barriers of the board ------------------------------------------------------------------
  */
@@ -230,6 +267,9 @@ __device__ static bool share_account(const struct gx_res_args &args, const struc
 		return false;
 	*worst = gx_res_worst(all);
 	poke(count, 0ull);
+	if (fenced) /* what others have done, and that the count is zero before the slot's next job
+		     */
+		fence_system();
 	return true;
 }
 
@@ -443,6 +483,8 @@ __device__ static void job_stop(const struct gx_res_args &args, struct fetch *f,
 __device__ static void job_repeat(const struct gx_res_args &args, const struct fetch *f,
 				  uint32_t lane)
 {
+	if (fenced)
+		fence_gpu();
 	poke(&args.dev->slot[f->cursor & (GX_RES_RING - 1)].word[lane],
 	     (uint64_t)(f->cursor + 1) << 32 | f->data);
 }
@@ -580,6 +622,20 @@ __device__ static void lead(const struct gx_res_args &args, struct board *board,
 		poke(&args.dev->leaving, args.launch);
 }
 
+/* What was repeated, and what the CPU had written before. */
+__device__ static uint64_t repeat_acquire(const uint64_t *at)
+{
+	return fenced ? acquire_load_system(at) : acquire_load_gpu(at);
+}
+
+__device__ static void fence_repeat(void)
+{
+	if (fenced)
+		fence_system();
+	else
+		fence_gpu();
+}
+
 __device__ static void follow(const struct gx_res_args &args, struct board *board, struct fetch *f,
 			      uint32_t lane)
 {
@@ -590,18 +646,18 @@ __device__ static void follow(const struct gx_res_args &args, struct board *boar
 		const uint64_t *at = &args.dev->slot[f->cursor & (GX_RES_RING - 1)].word[lane];
 		bool idle = board_idle(board, f);
 		uint32_t leave = peek(&args.dev->leaving);
-		uint64_t word = idle ? acquire_load_gpu(at) : relaxed_load(at);
+		uint64_t word = idle ? repeat_acquire(at) : relaxed_load(at);
 
 		last = __any_sync(ALL, leave == args.launch);
 		if (last) { /* pairs with the leader's, after its last slot */
-			fence_gpu();
+			fence_repeat();
 			word = relaxed_load(at);
 			idle = false;
 		}
 		seen = slot_check(word, f);
 		if (seen == SLOT_HERE) {
 			if (!idle)
-				fence_gpu();
+				fence_repeat();
 			job_take(args, board, f, nullptr, lane);
 		} else if (seen == SLOT_PAST) {
 			/* A slot is written again when the job before in it, and all before that,
