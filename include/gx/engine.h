@@ -56,6 +56,12 @@ void gx_engine_info(struct gx_engine *e, struct gx_engine_info *info);
 /* ---- Memory
  * ------------------------------------------------------------------------------------------- */
 
+/*
+ * Memory of the GPU is what gx_engine_alloc() gives, or of the device's primary context, as cudart
+ * and PyTorch allocate it. Of a context that was made by cuCtxCreate it is not mapped for gx: the
+ * driver refuses to copy it, and a kernel that is given it ends all CUDA work of the process.
+ */
+
 /** gx_engine_alloc() - Memory of the GPU, zeroed. Return: 0, -ENOMEM. */
 int gx_engine_alloc(struct gx_engine *e, size_t len, void **out);
 void gx_engine_free(struct gx_engine *e, void *ptr, size_t len);
