@@ -197,9 +197,8 @@ void local_mem_unmap(const struct local_mem *m)
 		m->gpu->ops->mem_unimport(m->gpu, m->addr);
 		return;
 	}
-	if (m->gpu)
-		m->gpu->ops->host_unmap(m->gpu, m->addr, m->as.map_len);
-	munmap(m->addr, m->as.map_len);
+	if (!m->gpu || m->gpu->ops->host_unmap(m->gpu, m->addr, m->as.map_len))
+		munmap(m->addr, m->as.map_len);
 }
 
 static void held_count(struct gx *gx)

@@ -45,6 +45,8 @@ struct gx_arena {
 	struct gx_gpu *gpu[ARENA_GPUS_MAX];
 	unsigned nr_gpus;
 	unsigned nr_ranges;
+	unsigned
+		nr_stay; /* of those, unmapped while a GPU may still use them: they stay for good */
 	struct arena_range range[ARENA_RANGES_MAX]; /* sorted by off */
 };
 
@@ -101,11 +103,11 @@ void gx_arena_close(struct gx_arena *a)
 {
 	if (!a)
 		return;
-	if (a->nr_ranges)
-		gx_err("arena: %u ranges are still mapped at close", a->nr_ranges);
+	if (a->nr_ranges > a->nr_stay)
+		gx_err("arena: %u ranges are still mapped at close", a->nr_ranges - a->nr_stay);
 	if (a->owner)
 		a->owner->ops->addr_free(a->owner, a->base, a->len);
-	else
+	else if (!a->nr_stay)
 		munmap(a->base, a->len);
 	free(a);
 }
@@ -121,10 +123,10 @@ static int arena_show(const struct gx_arena *a, struct gx_gpu *gpu, char *ptr, s
 	return a->owner ? gpu->ops->mem_reach(gpu, ptr) : gpu->ops->host_map(gpu, ptr, len);
 }
 
-static void arena_hide(const struct gx_arena *a, struct gx_gpu *gpu, char *ptr, size_t len)
+/* False: the GPU may still use what is there. */
+static bool arena_hide(const struct gx_arena *a, struct gx_gpu *gpu, char *ptr, size_t len)
 {
-	if (!a->owner)
-		gpu->ops->host_unmap(gpu, ptr, len);
+	return a->owner || gpu->ops->host_unmap(gpu, ptr, len);
 }
 
 int gx_arena_attach(struct gx_arena *a, struct gx_gpu *gpu)
@@ -267,6 +269,7 @@ int gx_arena_map(struct gx_arena *a, int fd, size_t len, void **out)
 void gx_arena_unmap(struct gx_arena *a, void *ptr, size_t len)
 {
 	size_t off = (size_t)((char *)ptr - a->base), room = GX_ALIGN_UP(len, GX_HUGE_PAGE);
+	bool ours = true;
 	unsigned i;
 
 	for (i = 0; i < a->nr_ranges; i++)
@@ -277,7 +280,11 @@ void gx_arena_unmap(struct gx_arena *a, void *ptr, size_t len)
 		return;
 	}
 	for (unsigned g = 0; g < a->nr_gpus; g++)
-		arena_hide(a, a->gpu[g], ptr, room);
+		ours &= arena_hide(a, a->gpu[g], ptr, room);
+	if (!ours) { /* it keeps its place, and the arena its addresses */
+		a->nr_stay++;
+		return;
+	}
 	arena_vacate(a, ptr, room);
 	a->nr_ranges--;
 	memmove(&a->range[i], &a->range[i + 1], (a->nr_ranges - i) * sizeof(a->range[0]));

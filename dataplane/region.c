@@ -331,7 +331,7 @@ static void mem_bury(struct gx_mem *mem)
 
 static void mem_destroy(struct gx_mem *mem)
 {
-	bool stays = mem_must_stay(mem);
+	bool stays = mem_must_stay(mem), ours = true;
 
 	if (stays)
 		gx_warn("%llu bytes of cuda:%d stay with the process: a stopped one may write "
@@ -341,8 +341,12 @@ static void mem_destroy(struct gx_mem *mem)
 	for (unsigned p = 0; mem->kind == GX_MEM_HOST && mem->addr && p < mem->gx->nr_ports; p++)
 		mem->gx->port[p].port->ops->mem_unmap(mem->gx->port[p].port, mem->addr, mem->len);
 	if (mem->dma)
-		mem->dma->ops->host_unmap(mem->dma, mem->addr, mem->len);
-	if (mem->own && mem->addr && mem->kind == GX_MEM_HOST)
+		ours = mem->dma->ops->host_unmap(mem->dma, mem->addr, mem->len);
+	if (mem->own && mem->addr && mem->kind == GX_MEM_HOST && !ours)
+		gx_warn("%llu bytes of host memory stay with the process: a GPU has not finished "
+			"with them",
+			(unsigned long long)mem->len);
+	else if (mem->own && mem->addr && mem->kind == GX_MEM_HOST)
 		munmap(mem->addr, GX_ALIGN_UP(GX_MAX(mem->len, 1), GX_HUGE_PAGE));
 	else if (mem->own && mem->addr && !stays)
 		mem->gpu->ops->mem_free(mem->gpu, mem->addr, GX_MAX(mem->len, 1));

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #define MEM_DEVICES_MAX 64
+#define MEM_WAIT_NS	30000000000ull /* for one clearing, or a kernel's first launch */
 
 /*
  * Memory mapped by cuMemMap (made here, or imported by descriptor), or an imported cudaIpc handle.
@@ -41,7 +42,23 @@ int cuda_mem_clear(struct cuda_gpu *g, unsigned long long ptr, size_t len)
 {
 	int ret = CUDA_TRY(cuMemsetD8Async, ptr, 0, len, g->ctl);
 
-	return ret ? ret : CUDA_TRY(cuStreamSynchronize, g->ctl);
+	return ret ? ret : cuda_wait(g, g->ctl);
+}
+
+int cuda_wait(struct cuda_gpu *g, struct CUstream_st *stm)
+{
+	unsigned res = cuda_drain(stm, gx_now_ns() + MEM_WAIT_NS);
+
+	if (!cuda_is_busy(res))
+		return cuda_try(res, "waiting for the GPU");
+	gx_gpu_why_set("the GPU does not come to a first job within %llu s: what holds it?",
+		       MEM_WAIT_NS / 1000000000);
+	if (stm == g->ctl) {
+		g->ctl_lost.g = g;
+		g->ctl_lost.stm = stm;
+		cuda_lose(&g->ctl_lost, "the clearing of memory");
+	}
+	return -ENODEV;
 }
 
 /* ---- mapped ranges ---- */
@@ -200,10 +217,13 @@ err_free:
 	return ret;
 }
 
-static void mem_release(unsigned long long ptr)
+static void mem_release(struct cuda_gpu *g, unsigned long long ptr)
 {
-	struct cuda_range *r = range_take(ptr);
+	struct cuda_range *r;
 
+	if (cuda_is_lost(g))
+		return;
+	r = range_take(ptr);
 	if (r)
 		range_close(r);
 	else
@@ -240,7 +260,7 @@ int cuda_mem_alloc(struct gx_gpu *gpu, size_t len, void **out)
 		goto out;
 	ret = cuda_mem_clear(g, ptr, len + !len);
 	if (ret)
-		mem_release(ptr);
+		mem_release(g, ptr);
 	else
 		*out = (void *)(uintptr_t)ptr;
 out:
@@ -301,8 +321,11 @@ int cuda_addr_reserve(struct gx_gpu *gpu, size_t len, void **out)
 
 void cuda_addr_free(struct gx_gpu *gpu, void *base, size_t len)
 {
-	struct cuda_prev prev = cuda_enter(cuda_of(gpu));
+	struct cuda_prev prev;
 
+	if (cuda_is_lost(cuda_of(gpu)))
+		return;
+	prev = cuda_enter(cuda_of(gpu));
 	cu.cuMemAddressFree(cuda_ptr(base), len);
 	cuda_leave(cuda_of(gpu), prev);
 }
@@ -317,7 +340,7 @@ int cuda_mem_alloc_at(struct gx_gpu *gpu, void *at, size_t len)
 	if (!ret) {
 		ret = cuda_mem_clear(g, ptr, len);
 		if (ret)
-			mem_release(ptr);
+			mem_release(g, ptr);
 	}
 	cuda_leave(g, prev);
 	return ret == -EOPNOTSUPP || !ret ? ret : -ENOMEM;
@@ -347,7 +370,7 @@ void cuda_mem_free(struct gx_gpu *gpu, void *ptr, size_t len)
 	if (!ptr)
 		return;
 	prev = cuda_enter(cuda_of(gpu));
-	mem_release(cuda_ptr(ptr));
+	mem_release(cuda_of(gpu), cuda_ptr(ptr));
 	cuda_leave(cuda_of(gpu), prev);
 }
 
@@ -500,8 +523,8 @@ int cuda_mem_import(struct gx_gpu *gpu, const struct gx_gpu_handle *h, size_t le
 
 void cuda_mem_unimport(struct gx_gpu *gpu, void *ptr)
 {
+	struct cuda_range *r = cuda_is_lost(cuda_of(gpu)) ? NULL : range_take(cuda_ptr(ptr));
 	struct cuda_prev prev;
-	struct cuda_range *r = range_take(cuda_ptr(ptr));
 
 	if (!r)
 		return;
@@ -534,10 +557,21 @@ void cuda_pinned_free(struct cuda_gpu *g, void *ptr)
 {
 	struct cuda_prev prev;
 
-	if (!ptr)
+	if (!ptr || cuda_is_lost(g))
 		return;
 	prev = cuda_enter(g);
 	cu.cuMemFreeHost(ptr);
+	cuda_leave(g, prev);
+}
+
+void cuda_device_free(struct cuda_gpu *g, void *ptr)
+{
+	struct cuda_prev prev;
+
+	if (!ptr || cuda_is_lost(g))
+		return;
+	prev = cuda_enter(g);
+	cu.cuMemFree_v2(cuda_ptr(ptr));
 	cuda_leave(g, prev);
 }
 
@@ -574,14 +608,19 @@ void cuda_flag_free(struct gx_gpu *gpu, uint32_t *flags, unsigned n)
 
 /*
  * A registration holds for all GPUs of the process, so that the second GPU to map an arena finds it
- * registered: one entry for each range, counted. owner: control threads, under map_lock.
+ * registered: one entry for each range, counted. It ends with the context that it was made in, so
+ * the entry holds that, for the GPU that made it may be closed before the others. owner: control
+ * threads, under map_lock.
  */
 struct cuda_map {
 	struct cuda_map *next;
 	uint8_t *ptr;
 	size_t len;
 	unsigned refs;
+	struct CUctx_st *ctx; /* of device, held */
+	int device;
 	bool foreign; /* the program registered it and will unregister it */
+	bool stays;   /* a GPU may still use it: it is never unregistered */
 };
 
 static struct cuda_map *map_list;
@@ -595,6 +634,15 @@ static struct cuda_map **map_find(const uint8_t *ptr, size_t len)
 		       (size_t)(ptr - (*at)->ptr) > (*at)->len - len))
 		at = &(*at)->next;
 	return at;
+}
+
+/* What a GPU has not finished with may be other pages by now than those that it has. */
+static bool map_is_stuck(const uint8_t *ptr, size_t len)
+{
+	for (const struct cuda_map *m = map_list; m; m = m->next)
+		if (m->stays && ptr < m->ptr + m->len && m->ptr < ptr + len)
+			return true;
+	return false;
 }
 
 static bool map_same_address(uint8_t *ptr, size_t len)
@@ -614,39 +662,57 @@ static bool map_same_address(uint8_t *ptr, size_t len)
 	return true;
 }
 
-static int map_add(uint8_t *ptr, size_t len)
+static void map_free(struct cuda_map *map)
+{
+	cu.cuDevicePrimaryCtxRelease_v2(map->device);
+	free(map);
+}
+
+/* @g's context is current. */
+static int map_add(struct cuda_gpu *g, uint8_t *ptr, size_t len)
 {
 	unsigned flags = GX_CU_HOST_PORTABLE | GX_CU_HOST_DEVICEMAP;
 	struct cuda_map *map = calloc(1, sizeof(*map));
 	unsigned res;
+	int ret;
 
 	if (!map)
 		return -ENOMEM;
+	*map = (struct cuda_map){.ptr = ptr, .len = len, .device = g->gpu.device};
+	ret = CUDA_TRY(cuDevicePrimaryCtxRetain, &map->ctx, map->device);
+	if (ret) {
+		free(map);
+		return ret;
+	}
 	res = cu.cuMemHostRegister_v2(ptr, len, flags);
 	map->foreign = res == GX_CU_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
 	if (res && !map->foreign) {
-		free(map);
+		map_free(map);
 		return cuda_try(res, "cuMemHostRegister");
 	}
-	map->ptr = ptr;
-	map->len = len;
 	map->next = map_list;
 	map_list = map;
 	return 0;
 }
 
-static void map_put(struct cuda_map **at)
+/* Return: are the addresses the caller's again? */
+static bool map_put(struct cuda_map **at)
 {
 	struct cuda_map *map = *at;
 
 	if (map->refs > 1) {
 		map->refs--;
-		return;
+		return !map->stays;
 	}
+	map->refs = 0;
+	if (map->stays)
+		return false;
 	*at = map->next;
+	cu.cuCtxSetCurrent(map->ctx); /* whose it is; the caller puts its own back */
 	if (!map->foreign)
 		cu.cuMemHostUnregister(map->ptr);
-	free(map);
+	map_free(map);
+	return true;
 }
 
 int cuda_host_map(struct gx_gpu *gpu, void *ptr, size_t len)
@@ -661,8 +727,11 @@ int cuda_host_map(struct gx_gpu *gpu, void *ptr, size_t len)
 	prev = cuda_enter(g);
 	pthread_mutex_lock(&map_lock);
 	at = map_find(ptr, len);
-	if (!*at) {
-		ret = map_add(ptr, len);
+	if (map_is_stuck(ptr, len)) {
+		gx_gpu_why_set("a GPU has not finished with memory that was there before");
+		ret = -EOPNOTSUPP;
+	} else if (!*at) {
+		ret = map_add(g, ptr, len);
 		at = &map_list;
 	}
 	if (!ret && map_same_address(ptr, len)) {
@@ -673,20 +742,26 @@ int cuda_host_map(struct gx_gpu *gpu, void *ptr, size_t len)
 		ret = -EOPNOTSUPP;
 	}
 	pthread_mutex_unlock(&map_lock);
+	cu.cuCtxSetCurrent(g->ctx);
 	cuda_leave(g, prev);
 	return ret == -ENODEV ? -EOPNOTSUPP : ret;
 }
 
-void cuda_host_unmap(struct gx_gpu *gpu, void *ptr, size_t len)
+bool cuda_host_unmap(struct gx_gpu *gpu, void *ptr, size_t len)
 {
 	struct cuda_gpu *g = cuda_of(gpu);
+	bool lost = cuda_is_lost(g), free_now = true;
 	struct cuda_prev prev = cuda_enter(g);
 	struct cuda_map **at;
 
 	pthread_mutex_lock(&map_lock);
 	at = map_find(ptr, len);
-	if (*at && len)
-		map_put(at);
+	if (*at && len) {
+		(*at)->stays |= lost;
+		free_now = map_put(at);
+	}
 	pthread_mutex_unlock(&map_lock);
+	cu.cuCtxSetCurrent(g->ctx);
 	cuda_leave(g, prev);
+	return free_now;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shared by the files of the CUDA backend: gpu_cuda.c (driver, streams, unpack, copies, gathers)
- * and cuda_mem.c (memory: of the GPU, pinned, registered, named to other processes).
+ * Shared by the files of the CUDA backend: gpu_cuda.c (driver, streams, unpack, copies, gathers),
+ * cuda_mem.c (memory: of the GPU, pinned, registered, named to other processes) and cuda_lost.c
+ * (streams that did not finish).
  */
 #ifndef GX_CUDA_PRIV_H
 #define GX_CUDA_PRIV_H
@@ -26,6 +27,15 @@ enum {
 	GATHER_FNS,
 };
 
+/* A stream that was given up, with all that it may use; part of who owns that. */
+struct cuda_lost {
+	struct cuda_lost *next;
+	struct cuda_gpu *g;
+	struct CUstream_st *stm;
+	void (*end)(struct cuda_lost *l); /* it has finished after all; NULL: nothing to do */
+	bool listed;
+};
+
 struct cuda_gpu {
 	struct gx_gpu gpu;
 	struct CUctx_st *ctx; /* primary context of the device */
@@ -41,11 +51,15 @@ struct cuda_gpu {
 	unsigned all_sms;
 	int major; /* compute capability */
 	enum gx_unpack unpack;
-	bool ipc_memory;  /* asked for: memory comes from cuMemAlloc */
-	bool vmm;	  /* memory comes from cuMemCreate and can be named by a descriptor */
-	bool vmm_rdma;	  /* such memory may be made so that NICs reach it */
-	bool dmabuf;	  /* and be named to them as a dma-buf */
-	bool write_value; /* stream memory operations write pinned words; else fn_flag does */
+	bool ipc_memory;   /* asked for: memory comes from cuMemAlloc */
+	bool vmm;	   /* memory comes from cuMemCreate and can be named by a descriptor */
+	bool vmm_rdma;	   /* such memory may be made so that NICs reach it */
+	bool dmabuf;	   /* and be named to them as a dma-buf */
+	bool write_value;  /* stream memory operations write pinned words; else fn_flag does */
+	uint64_t drain_ns; /* how long a close waits for the GPU before it gives a stream up */
+	struct cuda_lost ctl_lost;
+	struct cuda_gpu *kept; /* in the list of those that were closed and not released */
+	void *kept_code;       /* load.c's, likewise */
 	char name[96];
 };
 
@@ -131,6 +145,18 @@ static inline struct gx_block_mem *cuda_block_mem(const struct gx_block *b)
 	return GX_CONTAINER_OF(b->status, struct gx_block_mem, status);
 }
 
+/* -- cuda_lost.c -- */
+
+/* Wait for a stream until @end_ns. Return: 0, what cuda_is_busy() says of, or the stream's error.
+ * The context is current. */
+unsigned cuda_drain(struct CUstream_st *stm, uint64_t end_ns);
+/* @l, filled in, has not finished: said, and kept in mind. @what: of the sentence that says so. */
+void cuda_lose(struct cuda_lost *l, const char *what);
+/* May the GPU still use what it was given? Then nothing of it is to be freed, unmapped,
+ * unregistered or unloaded: the driver would wait, or do it under the GPU's hands. */
+bool cuda_is_lost(struct cuda_gpu *g);
+void cuda_keep(struct cuda_gpu *g); /* closed while it is lost: @g stays */
+
 /* -- cuda_mem.c: the slots of these names in gx_gpu_ops, and what they are made of -- */
 
 int cuda_mem_alloc(struct gx_gpu *gpu, size_t len, void **out);
@@ -150,12 +176,15 @@ void cuda_block_free(struct gx_gpu *gpu, struct gx_block *b);
 uint32_t *cuda_flag_alloc(struct gx_gpu *gpu, unsigned n);
 void cuda_flag_free(struct gx_gpu *gpu, uint32_t *flags, unsigned n);
 int cuda_host_map(struct gx_gpu *gpu, void *ptr, size_t len);
-void cuda_host_unmap(struct gx_gpu *gpu, void *ptr, size_t len);
+bool cuda_host_unmap(struct gx_gpu *gpu, void *ptr, size_t len);
 
 /* Pinned and mapped at the same address for every GPU; zeroed. NULL: the reason is set. */
 void *cuda_pinned_alloc(struct cuda_gpu *g, size_t len);
 void cuda_pinned_free(struct cuda_gpu *g, void *ptr);
+void cuda_device_free(struct cuda_gpu *g, void *ptr); /* of cuMemAlloc; NULL is fine */
 /* Zero memory of the GPU, waited for. The context is current. */
 int cuda_mem_clear(struct cuda_gpu *g, unsigned long long ptr, size_t len);
+/* Wait for what @stm holds, in bounded time. Return: 0, -ENODEV with the reason. */
+int cuda_wait(struct cuda_gpu *g, struct CUstream_st *stm);
 
 #endif

@@ -134,9 +134,11 @@ GX_EXPORT int gx_engine_map(struct gx_engine *e, void *ptr, size_t len)
 	return e->ops->host_map(e->gpu, ptr, len);
 }
 
-GX_EXPORT void gx_engine_unmap(struct gx_engine *e, void *ptr, size_t len)
+GX_EXPORT int gx_engine_unmap(struct gx_engine *e, void *ptr, size_t len)
 {
-	e->ops->host_unmap(e->gpu, ptr, len);
+	return e->ops->host_unmap(e->gpu, ptr, len)
+		       ? 0
+		       : engine_fail(-EBUSY, "the GPU has not finished: the memory must stay");
 }
 
 _Static_assert(sizeof(struct gx_gpu_handle) <= sizeof(((struct gx_engine_handle *)0)->data),
@@ -245,21 +247,23 @@ GX_EXPORT int gx_engine_queue_open(struct gx_engine *e, const struct gx_engine_q
 	return ret;
 }
 
-GX_EXPORT void gx_engine_queue_close(struct gx_engine_queue *q)
+/* What the GPU may still write to stays: the stage by its mapping, all else by the backend, which
+ * frees nothing meanwhile. */
+GX_EXPORT int gx_engine_queue_close(struct gx_engine_queue *q)
 {
 	const struct gx_gpu_ops *ops;
+	bool ended;
 
 	if (!q)
-		return;
+		return 0;
 	ops = q->engine->ops;
-	ops->stream_close(q->stream);
-	if (q->stage) {
-		gx_engine_unmap(q->engine, q->stage, q->opts.stage_b);
+	ended = ops->stream_close(q->stream);
+	if (q->stage && ops->host_unmap(q->engine->gpu, q->stage, q->opts.stage_b) && ended)
 		munmap(q->stage, q->opts.stage_b);
-	}
 	ops->mem_free(q->engine->gpu, q->link, queue_link_b(q));
 	ops->flag_free(q->engine->gpu, q->flags, ENGINE_FLAGS);
 	free(q);
+	return ended ? 0 : -ETIMEDOUT;
 }
 
 GX_EXPORT int gx_engine_poll(struct gx_engine_queue *q)

@@ -34,7 +34,7 @@
 	(16u << 10)	      /* mode host: longer fragments are copied from where they are        \
 			       */
 #define CUDA_QUERY_NS 1000000 /* how often reap asks a busy stream for errors */
-#define CUDA_DRAIN_US 5000000 /* how long close waits for a GPU before it gives its memory up */
+#define CUDA_DRAIN_NS 5000000000ull /* how long a close waits for a GPU, if nobody says */
 
 _Static_assert((uint64_t)CUDA_GATHER_MAX *GX_BLOCK_DESCS_MAX <= CUDA_STAGE_B,
 	       "the largest block fits in an empty stage");
@@ -61,6 +61,7 @@ struct cuda_resident {
 /* owner: poll core */
 struct cuda_stream {
 	struct gx_gpu_stream stream;
+	struct cuda_lost lost; /* once it was closed and had not finished */
 	struct CUstream_st *stm;
 	struct gx_unpack_args args; /* kept, so that a launch writes only what it uses */
 	uint32_t *gather_counter;   /* device memory, [2] */
@@ -176,19 +177,6 @@ static int stm_new(struct CUstream_st **out)
 	return CUDA_TRY(cuStreamCreateWithPriority, out, GX_CU_STREAM_NON_BLOCKING, greatest);
 }
 
-/* Wait in bounded time. Return false when the GPU does not finish: then nothing it uses may be
- * freed. */
-static bool stm_drain(struct CUstream_st *stm)
-{
-	unsigned res = cu.cuStreamQuery(stm);
-
-	for (unsigned us = 0; cuda_is_busy(res) && us < CUDA_DRAIN_US; us += 100) {
-		usleep(100);
-		res = cu.cuStreamQuery(stm);
-	}
-	return !cuda_is_busy(res);
-}
-
 static void stage_close(struct cuda_gpu *g, struct cuda_stage *st)
 {
 	cuda_pinned_free(g, st->seq_done);
@@ -209,8 +197,7 @@ static void resident_close(struct cuda_gpu *g, struct cuda_resident *res)
 {
 	if (!res)
 		return;
-	if (res->dev)
-		cu.cuMemFree_v2(cuda_ptr(res->dev));
+	cuda_device_free(g, res->dev);
 	cuda_pinned_free(g, res->ring.shared);
 	free(res);
 }
@@ -257,8 +244,7 @@ static void stream_free(struct cuda_gpu *g, struct cuda_stream *s)
 {
 	stage_close(g, &s->stage);
 	resident_close(g, s->res);
-	if (s->counters)
-		cu.cuMemFree_v2(cuda_ptr(s->counters));
+	cuda_device_free(g, s->counters);
 	if (s->stm)
 		cu.cuStreamDestroy_v2(s->stm);
 	free(s);
@@ -586,34 +572,49 @@ static bool resident_copy(struct cuda_stream *s, const struct gx_gpu_copy list[]
 	return true;
 }
 
-/* Until no job is out, and no launch takes the next one; in bounded time. */
-static bool resident_drain(struct cuda_stream *s)
-{
-	uint64_t end_ns = gx_now_ns() + CUDA_DRAIN_US * 1000ull;
+static bool cuda_reap(struct gx_gpu_stream *stream, uint64_t now_ns);
 
-	while (s->res->ring.head != s->res->ring.tail && !s->faulted && gx_now_ns() < end_ns)
-		resident_reap(s, gx_now_ns());
-	return s->faulted ||
-	       (s->res->ring.head == s->res->ring.tail && resident_stop(s, gx_now_ns()));
+/* Until no job is out, and no launch takes the next one. A GPU that stops ends it too. */
+static bool resident_drain(struct cuda_stream *s, uint64_t end_ns)
+{
+	const struct gx_res_ring *ring = &s->res->ring;
+	uint64_t now_ns = gx_now_ns();
+
+	while (ring->head != ring->tail && !s->faulted && now_ns < end_ns) {
+		cuda_reap(&s->stream, now_ns);
+		now_ns = gx_now_ns();
+	}
+	return s->faulted || (ring->head == ring->tail && resident_stop(s, now_ns));
 }
 
-static void cuda_stream_close(struct gx_gpu_stream *stream)
+static void stream_ended(struct cuda_lost *l)
+{
+	stream_free(l->g, GX_CONTAINER_OF(l, struct cuda_stream, lost));
+}
+
+static bool cuda_stream_close(struct gx_gpu_stream *stream)
 {
 	struct cuda_stream *s;
-	struct cuda_gpu *g;
 	struct cuda_prev prev;
+	struct cuda_gpu *g;
+	uint64_t end_ns;
+	bool ended;
 
 	if (!stream)
-		return;
+		return true;
 	s = cuda_stream_of(stream);
 	g = cuda_of(stream->gpu);
+	end_ns = gx_now_ns() + g->drain_ns;
 	prev = cuda_enter(g);
-	if ((!s->res || resident_drain(s)) && stm_drain(s->stm))
+	ended = (!s->res || resident_drain(s, end_ns)) && !cuda_is_busy(cuda_drain(s->stm, end_ns));
+	if (ended) {
 		stream_free(g, s);
-	else
-		gx_err("gpu %d: a stream does not finish within %u s; its memory is given up",
-		       g->gpu.device, CUDA_DRAIN_US / 1000000);
+	} else {
+		s->lost = (struct cuda_lost){.g = g, .stm = s->stm, .end = stream_ended};
+		cuda_lose(&s->lost, "a stream");
+	}
 	cuda_leave(g, prev);
+	return ended;
 }
 
 /* --- unpack, copy, gather -----------------------------------------------------------------------
@@ -1218,7 +1219,7 @@ static int gpu_load_crc(struct cuda_gpu *g)
 	g->crc_tables = (uint32_t *)(uintptr_t)mem;
 	gx_crc_tables(tables);
 	ret = CUDA_TRY(cuMemcpyHtoDAsync_v2, mem, tables, sizeof(tables), g->ctl);
-	return ret ? ret : CUDA_TRY(cuStreamSynchronize, g->ctl);
+	return ret ? ret : cuda_wait(g, g->ctl);
 }
 
 static int gpu_load(struct cuda_gpu *g)
@@ -1252,13 +1253,13 @@ static int gpu_try_stream(struct cuda_gpu *g, struct cuda_stream *s, struct gx_b
 
 	g->write_value =
 		!cu.cuStreamWriteValue32_v2(s->stm, cuda_ptr(b->status), GX_BLOCK_CRC, 0) &&
-		!cu.cuStreamSynchronize(s->stm) && *(volatile uint32_t *)b->status == GX_BLOCK_CRC;
+		!cuda_wait(g, s->stm) && *(volatile uint32_t *)b->status == GX_BLOCK_CRC;
 	*b->status = GX_BLOCK_PENDING;
 	if (unpack_kernel(s, blocks, 1) != 1 || !core_flag(s, word, 7)) {
 		cuda_fault(&s->stream);
 		return -ENODEV;
 	}
-	ret = CUDA_TRY(cuStreamSynchronize, s->stm);
+	ret = cuda_wait(g, s->stm);
 	if (ret)
 		return ret;
 	if (*(volatile uint32_t *)b->status == GX_BLOCK_OK && *(volatile uint32_t *)word == 7)
@@ -1282,7 +1283,7 @@ static int gpu_try_crc(struct cuda_gpu *g, struct cuda_stream *s, struct gx_bloc
 		cuda_fault(&s->stream);
 		return -ENODEV;
 	}
-	ret = CUDA_TRY(cuStreamSynchronize, s->stm);
+	ret = cuda_wait(g, s->stm);
 	if (ret || *(volatile uint32_t *)b->status == GX_BLOCK_OK)
 		return ret;
 	gx_gpu_why_set("gx_unpack_crc ran and its result did not arrive");
@@ -1302,7 +1303,7 @@ static int gpu_try_ring(struct cuda_gpu *g, struct cuda_stream *s, struct gx_blo
 			cuda_fault(&s->stream);
 			return -ENODEV;
 		}
-		ret = CUDA_TRY(cuStreamSynchronize, s->stm);
+		ret = cuda_wait(g, s->stm);
 		if (!ret && *(volatile uint32_t *)b->status != GX_BLOCK_OK) {
 			gx_gpu_why_set("%s ran and its result did not arrive", ring_shape[i].fn);
 			ret = -ENODEV;
@@ -1330,7 +1331,7 @@ static int gpu_try_gather(struct cuda_gpu *g, struct cuda_stream *s, struct gx_b
 			cuda_fault(&s->stream);
 			return -ENODEV;
 		}
-	ret = CUDA_TRY(cuStreamSynchronize, s->stm);
+	ret = cuda_wait(g, s->stm);
 	if (ret || *(volatile uint32_t *)word == 9)
 		return ret;
 	gx_gpu_why_set("the gather kernels ran and their result did not arrive");
@@ -1355,7 +1356,7 @@ static int gpu_try_resident(struct cuda_gpu *g, struct gx_block *b)
 		ret = -ENODEV;
 	}
 	if (!ret)
-		ret = CUDA_TRY(cuStreamSynchronize, cuda_stream_of(stream)->stm);
+		ret = cuda_wait(g, cuda_stream_of(stream)->stm);
 	if (!ret && *(volatile uint32_t *)b->status != GX_BLOCK_OK) {
 		gx_gpu_why_set("the resident kernel ran and its result did not arrive");
 		ret = -ENODEV;
@@ -1388,13 +1389,21 @@ static int gpu_try(struct cuda_gpu *g)
 	return ret;
 }
 
-static void gpu_release(struct cuda_gpu *g)
+/* And @g. What the GPU may still use stays, with its context. */
+static void gpu_free(struct cuda_gpu *g)
 {
 	unsigned mode = cuda_relax();
-	struct cuda_prev prev = cuda_enter(g);
+	struct cuda_prev prev;
 
-	if (g->crc_tables)
-		cu.cuMemFree_v2(cuda_ptr(g->crc_tables));
+	if (!g->ctx)
+		goto out;
+	if (cuda_is_lost(g)) {
+		cuda_keep(g);
+		cuda_unrelax(mode);
+		return;
+	}
+	prev = cuda_enter(g);
+	cuda_device_free(g, g->crc_tables);
 	if (g->ctl)
 		cu.cuStreamDestroy_v2(g->ctl);
 	if (g->resident_module)
@@ -1405,7 +1414,9 @@ static void gpu_release(struct cuda_gpu *g)
 		cu.cuModuleUnload(g->module);
 	cuda_leave(g, prev);
 	cu.cuDevicePrimaryCtxRelease_v2(g->gpu.device);
+out:
 	cuda_unrelax(mode);
+	free(g);
 }
 
 static int gpu_start(struct cuda_gpu *g, int dev)
@@ -1421,8 +1432,6 @@ static int gpu_start(struct cuda_gpu *g, int dev)
 	if (!ret)
 		ret = gpu_try(g);
 	cuda_leave(g, prev);
-	if (ret)
-		gpu_release(g);
 	return ret;
 }
 
@@ -1465,21 +1474,19 @@ static int cuda_open(const struct gx_gpu_cfg *cfg, struct gx_gpu **out)
 	g->gpu.reads_host = g->unpack == GX_UNPACK_HOST;
 	g->gpu.checks_crc = g->unpack == GX_UNPACK_HOST || g->unpack == GX_UNPACK_KERNEL ||
 			    g->unpack == GX_UNPACK_AUTO;
+	g->drain_ns = cfg->drain_ns ? cfg->drain_ns : CUDA_DRAIN_NS;
 	ret = gpu_up(g, cfg->device);
-	if (ret) {
-		free(g);
-		return ret;
-	}
-	*out = &g->gpu;
-	return 0;
+	if (ret)
+		gpu_free(g);
+	else
+		*out = &g->gpu;
+	return ret;
 }
 
 static void cuda_close(struct gx_gpu *gpu)
 {
-	if (!gpu)
-		return;
-	gpu_release(cuda_of(gpu));
-	free(cuda_of(gpu));
+	if (gpu)
+		gpu_free(cuda_of(gpu));
 }
 
 static void cuda_info(struct gx_gpu *gpu, char *name, size_t room, unsigned *sms,

@@ -189,8 +189,9 @@ static int host_host_map(struct gx_gpu *gpu, void *ptr, size_t len)
 	return 0;
 }
 
-static void host_host_unmap(struct gx_gpu *gpu, void *ptr, size_t len)
+static bool host_host_unmap(struct gx_gpu *gpu, void *ptr, size_t len)
 {
+	return true;
 }
 
 static int host_stream_open(struct gx_gpu *gpu, enum gx_stream_kind kind,
@@ -351,13 +352,14 @@ static bool host_reap(struct gx_gpu_stream *stream, uint64_t now_ns)
 }
 
 /* What is under way is finished first, as on a GPU: afterwards nobody touches the buffers. */
-static void host_stream_close(struct gx_gpu_stream *stream)
+static bool host_stream_close(struct gx_gpu_stream *stream)
 {
 	if (!stream)
-		return;
+		return true;
 	host_reap(stream, UINT64_MAX);
 	free(host_stream_of(stream)->late);
 	free(host_stream_of(stream));
+	return true;
 }
 
 static unsigned host_unpack(struct gx_gpu_stream *stream, struct gx_block *const blocks[],

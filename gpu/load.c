@@ -22,7 +22,7 @@
 #define LOAD_OUT_MAX   64 /* runs queued */
 #define LOAD_CHECKS    64 /* elements compared */
 #define LOAD_QUERY_NS  1000000
-#define LOAD_DRAIN_US  20000000
+#define LOAD_DRAIN_NS  20000000000ull
 #define LOAD_GROUP_B   ((size_t)1 << 30) /* of attention's score matrices at once */
 #define LOAD_GRID_FILL 4		 /* thread blocks an SM of a fill */
 
@@ -39,6 +39,7 @@ struct gx_load_code {
 struct gx_load {
 	struct gx_load_opts opts;
 	struct cuda_gpu *g;
+	struct cuda_lost lost; /* once it was closed and had not finished */
 	struct gx_load_code *code;
 	struct CUstream_st *stm;
 	struct cublas_api blas;
@@ -85,6 +86,10 @@ void gx_load_code_close(struct gx_load_code *c)
 
 	if (!c)
 		return;
+	if (cuda_is_lost(c->g)) { /* whose kernels may be these */
+		c->g->kept_code = c;
+		return;
+	}
 	prev = cuda_enter(c->g);
 	if (c->module)
 		cu.cuModuleUnload(c->module);
@@ -423,30 +428,10 @@ static int load_start(struct gx_load *l)
 	return ret ? ret : CUDA_TRY(cuStreamSynchronize, l->stm);
 }
 
-static bool load_drain(struct gx_load *l)
+static void load_free(struct gx_load *l)
 {
-	unsigned res = l->stm ? cu.cuStreamQuery(l->stm) : 0;
+	struct cuda_prev prev = cuda_enter(l->g);
 
-	for (unsigned us = 0; cuda_is_busy(res) && us < LOAD_DRAIN_US; us += 100) {
-		usleep(100);
-		res = cu.cuStreamQuery(l->stm);
-	}
-	return !cuda_is_busy(res);
-}
-
-GX_EXPORT void gx_load_close(struct gx_load *l)
-{
-	struct cuda_prev prev;
-
-	if (!l)
-		return;
-	prev = cuda_enter(l->g);
-	if (!load_drain(l)) {
-		gx_err("gpu %d: a load does not finish within %u s; its memory is given up",
-		       l->g->gpu.device, LOAD_DRAIN_US / 1000000);
-		cuda_leave(l->g, prev);
-		return;
-	}
 	if (l->handle)
 		l->blas.cublasDestroy_v2(l->handle);
 	if (l->stm)
@@ -455,6 +440,29 @@ GX_EXPORT void gx_load_close(struct gx_load *l)
 	cuda_flag_free(&l->g->gpu, l->flag, 1);
 	cuda_mem_free(&l->g->gpu, l->mem, l->len);
 	free(l);
+}
+
+static void load_ended_late(struct cuda_lost *lost)
+{
+	load_free(GX_CONTAINER_OF(lost, struct gx_load, lost));
+}
+
+GX_EXPORT void gx_load_close(struct gx_load *l)
+{
+	struct cuda_prev prev;
+	bool busy;
+
+	if (!l)
+		return;
+	prev = cuda_enter(l->g);
+	busy = l->stm && cuda_is_busy(cuda_drain(l->stm, gx_now_ns() + LOAD_DRAIN_NS));
+	cuda_leave(l->g, prev);
+	if (!busy) {
+		load_free(l);
+		return;
+	}
+	l->lost = (struct cuda_lost){.g = l->g, .stm = l->stm, .end = load_ended_late};
+	cuda_lose(&l->lost, "a load");
 }
 
 static int load_memory(struct gx_load *l)

@@ -77,8 +77,9 @@ static struct {
 	unsigned type; /* 0: free entry */
 	bool registered;
 	int device;
-	uint64_t id;	  /* never used again */
-	uint64_t devices; /* that reach it: bits; VMM alone */
+	uint64_t id;	      /* never used again */
+	uint64_t devices;     /* that reach it: bits; VMM alone */
+	struct CUctx_st *ctx; /* that it ends with; NULL: none */
 } range[RANGES_MAX];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER, range_lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned nr_calls;
@@ -569,6 +570,7 @@ static unsigned range_add_locked(void *ptr, size_t len, unsigned type, bool regi
 	range[at].device = 0;
 	range[at].id = ++nr_ranges;
 	range[at].devices = 0;
+	range[at].ctx = registered && type == GX_CU_MEMORYTYPE_DEVICE ? NULL : current;
 	return 0;
 }
 
@@ -598,6 +600,20 @@ static unsigned range_del(void *ptr, bool registered)
 	if (found && !registered)
 		free(ptr);
 	return found ? 0 : GX_CU_ERROR_INVALID_VALUE;
+}
+
+/* Memory and registrations that were made in a context go with it. */
+static void ranges_end(struct CUctx_st *ctx)
+{
+	pthread_mutex_lock(&range_lock);
+	for (unsigned i = 0; i < RANGES_MAX; i++) {
+		if (!range[i].type || range[i].ctx != ctx)
+			continue;
+		range[i].type = 0;
+		if (!range[i].registered)
+			free(range[i].ptr);
+	}
+	pthread_mutex_unlock(&range_lock);
 }
 
 static unsigned fake_alloc(void **out, size_t len, unsigned type)
@@ -688,7 +704,9 @@ FAKE unsigned cuDevicePrimaryCtxRetain(struct CUctx_st **ctx, int device)
 
 FAKE unsigned cuDevicePrimaryCtxRelease_v2(int device)
 {
-	return --contexts[device].refs < 0 ? 201 : 0;
+	if (--contexts[device].refs == 0)
+		ranges_end(&contexts[device]);
+	return contexts[device].refs < 0 ? 201 : 0;
 }
 
 FAKE unsigned cuCtxGetCurrent(struct CUctx_st **ctx)

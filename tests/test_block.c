@@ -52,8 +52,9 @@ static int fake_stream_open(struct gx_gpu *gpu, enum gx_stream_kind kind,
 	return 0;
 }
 
-static void fake_stream_close(struct gx_gpu_stream *s)
+static bool fake_stream_close(struct gx_gpu_stream *s)
 {
+	return true;
 }
 
 /* What the hints say is what reading all descriptors says. */

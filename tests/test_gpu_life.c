@@ -9,11 +9,14 @@
 
 #include "cuda_abi.h"
 
+#include <gx/engine.h>
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -471,6 +474,178 @@ static void src_type__of_the_fragment(void **state)
 	ops->close(gpu);
 }
 
+/* ---- what outlives a close ---- */
+
+static atomic_bool held;
+
+/* On a thread of the driver's, in the order of the stream: what is queued behind it waits. */
+static void hold(void *arg)
+{
+	while (atomic_load(&held))
+		sched_yield();
+}
+
+static int call_hold(void *arg, void *stream)
+{
+	unsigned (*launch)(void *stream, void (*fn)(void *arg), void *arg) =
+		drv_symbol("cuLaunchHostFunc");
+
+	return launch(stream, hold, arg) ? -EIO : 0;
+}
+
+/* All that a stream may use, which does not finish; and who uses it is closed. */
+struct given_up {
+	struct gx_gpu *gpu;
+	struct gx_gpu_stream *s;
+	struct gx_block b;
+	uint32_t *flag;
+	char *host;
+	void *dev;
+};
+
+static void given_open(struct given_up *u, enum gx_unpack unpack, enum gx_stream_kind kind)
+{
+	struct gx_gpu_cfg cfg = {.unpack = unpack, .drain_ns = 200000000};
+	struct gx_block *list[] = {&u->b};
+
+	memset(u, 0, sizeof(*u));
+	assert_int_equal(ops->open(&cfg, &u->gpu), 0);
+	u->host = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	memset(u->host, 3, LEN);
+	assert_int_equal(ops->host_map(u->gpu, u->host, LEN), 0);
+	assert_int_equal(ops->mem_alloc(u->gpu, LEN, &u->dev), 0);
+	assert_int_equal(ops->stream_open(u->gpu, kind, &u->s), 0);
+	assert_int_equal(ops->block_alloc(u->gpu, &u->b), 0);
+	u->flag = ops->flag_alloc(u->gpu, 1);
+	assert_non_null(u->flag);
+	atomic_store(&held, true);
+	assert_int_equal(ops->call(u->s, call_hold, NULL, NULL, 0, gx_now_ns()), 0);
+	u->b.src_base = (uintptr_t)u->host;
+	u->b.seg[0] = (struct gx_seg){(uintptr_t)u->dev, LEN};
+	u->b.desc[0] = (struct gx_desc){.len = 1u << 16};
+	u->b.nr = u->b.nr_seg = 1;
+	u->b.bytes = 1u << 16;
+	*u->b.cnt = 1;
+	assert_int_equal(ops->unpack(u->s, list, 1, gx_now_ns()), 1);
+}
+
+static void given_close(struct given_up *u)
+{
+	uint64_t begin_ns = gx_now_ns();
+
+	assert_false(ops->stream_close(u->s));
+	assert_true(gx_now_ns() - begin_ns >= 200000000);
+	ops->block_free(u->gpu, &u->b);
+	ops->flag_free(u->gpu, u->flag, 1);
+	ops->mem_free(u->gpu, u->dev, LEN);
+	assert_false(ops->host_unmap(u->gpu, u->host, LEN)); /* so it stays mapped */
+	ops->close(u->gpu);
+}
+
+/* Until the GPU has done all of it a second GPU's worth of memory is not freed either; afterwards
+ * all is as ever. */
+static void given_after(struct given_up *u)
+{
+	struct gx_gpu_cfg cfg = {0};
+	uint64_t end_ns = gx_now_ns() + WAIT_NS;
+	struct gx_gpu *gpu = NULL;
+	char *host = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	bool free_now = false;
+
+	atomic_store(&held, false);
+	assert_int_equal(ops->open(&cfg, &gpu), 0);
+	assert_int_equal(ops->host_map(gpu, u->host, LEN), -EOPNOTSUPP);
+	assert_non_null(strstr(gx_gpu_why(), "not finished"));
+	while (!free_now && gx_now_ns() < end_ns) {
+		assert_int_equal(ops->host_map(gpu, host, LEN), 0);
+		free_now = ops->host_unmap(gpu, host, LEN);
+		if (!free_now)
+			host = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+				    -1, 0);
+	}
+	assert_true(free_now);
+	munmap(host, LEN);
+	ops->close(gpu);
+}
+
+static void stream_close__gives_up(void **state)
+{
+	static const struct {
+		enum gx_unpack unpack;
+		enum gx_stream_kind kind;
+	} how[] = {{GX_UNPACK_KERNEL, GX_STREAM_LAUNCH},
+		   {GX_UNPACK_RESIDENT, GX_STREAM_RESIDENT},
+		   {GX_UNPACK_AUTO, GX_STREAM_UNPACK},
+		   {GX_UNPACK_HOST, GX_STREAM_UNPACK}};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(how); i++) {
+		struct given_up u;
+
+		given_open(&u, how[i].unpack, how[i].kind);
+		given_close(&u);
+		given_after(&u);
+	}
+}
+
+/* The public engine: a queue whose function's work does not end, as NCCL's with a dead rank. */
+static void queue_close__gives_up(void **state)
+{
+	struct gx_engine_queue_opts qo = GX_INIT(qo);
+	struct gx_engine_opts o = GX_INIT(o);
+	struct gx_engine_queue *q = NULL;
+	struct gx_engine_block *b = NULL;
+	struct gx_engine *e = NULL;
+	uint32_t ticket;
+	void *dev;
+
+	qo.order_rows = 100;
+	qo.stage_b = 1 << 16;
+	assert_int_equal(gx_engine_open(&o, &e), 0);
+	assert_int_equal(gx_engine_queue_open(e, &qo, &q), 0);
+	assert_int_equal(gx_engine_block_open(e, &b), 0);
+	assert_int_equal(gx_engine_alloc(e, LEN, &dev), 0);
+	atomic_store(&held, true);
+	assert_int_equal(gx_engine_call(q, call_hold, NULL, &ticket), 0);
+	gx_engine_block_frags(b)[0] = (struct gx_frag){.len = 4096};
+	gx_engine_block_set(b, dev, (char *)dev + 4096, 4096, 1);
+	assert_int_equal(gx_engine_unpack(q, &b, 1), 1);
+	assert_int_equal(gx_engine_queue_close(q), -ETIMEDOUT);
+	gx_engine_block_close(b);
+	gx_engine_free(e, dev, LEN);
+	gx_engine_close(e);
+	atomic_store(&held, false);
+}
+
+/* A registration that a GPU has made is another's as well, which does not end with the first. */
+static void host_map__outlives_who_made_it(void **state)
+{
+	unsigned (*attribute)(void *value, unsigned which, unsigned long long ptr) =
+		drv_symbol("cuPointerGetAttribute");
+	int n = gx_gpu_count();
+	struct gx_gpu_cfg first = {0}, second = {.device = n - 1};
+	struct gx_gpu *a = NULL, *b = NULL;
+	unsigned type = 0;
+	char *host = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (n < 2)
+		skip();
+	assert_int_equal(ops->open(&first, &a), 0);
+	assert_int_equal(ops->open(&second, &b), 0);
+	assert_int_equal(ops->host_map(a, host, LEN), 0);
+	assert_int_equal(ops->host_map(b, host, LEN), 0);
+	assert_true(ops->host_unmap(a, host, LEN));
+	ops->close(a);
+	assert_int_equal(drv.set_current(drv.ctx), 0);
+	assert_int_equal(attribute(&type, GX_CU_POINTER_MEMORY_TYPE, (uintptr_t)host), 0);
+	assert_int_equal(type, GX_CU_MEMORYTYPE_HOST);
+	assert_true(ops->host_unmap(b, host, LEN));
+	assert_int_not_equal(attribute(&type, GX_CU_POINTER_MEMORY_TYPE, (uintptr_t)host), 0);
+	assert_ptr_equal(thread_ctx(), drv.ctx);
+	assert_int_equal(drv.set_current(NULL), 0);
+	ops->close(b);
+	munmap(host, LEN);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 static int run(void)
@@ -484,6 +659,9 @@ static int run(void)
 		TEST(capture__by_the_thread_that_calls),
 		TEST(capture__a_query_that_is_refused),
 		cmocka_unit_test(src_type__of_the_fragment),
+		cmocka_unit_test(host_map__outlives_who_made_it),
+		cmocka_unit_test(stream_close__gives_up),
+		cmocka_unit_test(queue_close__gives_up),
 	};
 
 	return cmocka_run_group_tests_name("cuda in a program", tests, NULL, NULL);

@@ -25,6 +25,7 @@
 struct fake_gpu {
 	struct gx_gpu gpu;
 	int maps, calls, fail_at;
+	bool busy; /* it has not finished with anything */
 	void *last;
 	size_t last_len;
 };
@@ -41,7 +42,15 @@ static int fake_map(struct gx_gpu *gpu, void *ptr, size_t len)
 	return 0;
 }
 
-static void fake_unmap(struct gx_gpu *gpu, void *ptr, size_t len)
+static bool fake_unmap(struct gx_gpu *gpu, void *ptr, size_t len)
+{
+	struct fake_gpu *f = GX_CONTAINER_OF(gpu, struct fake_gpu, gpu);
+
+	f->maps--;
+	return !f->busy;
+}
+
+static void fake_free(struct gx_gpu *gpu, void *ptr, size_t len)
 {
 	GX_CONTAINER_OF(gpu, struct fake_gpu, gpu)->maps--;
 }
@@ -75,7 +84,7 @@ static const struct gx_gpu_ops fake_ops = {.host_map = fake_map,
 					   .addr_reserve = fake_reserve,
 					   .addr_free = fake_addr_free,
 					   .mem_alloc_at = fake_alloc_at,
-					   .mem_free = fake_unmap,
+					   .mem_free = fake_free,
 					   .mem_reach = fake_reach};
 
 static int arena_setup(void **state)
@@ -232,6 +241,35 @@ static void gx_arena_attach__failure_undoes(void **state)
 	gx_arena_unmap(a, p, PAGE);
 	gx_arena_unmap(a, q, PAGE);
 	assert_int_equal(good.maps, 0);
+}
+
+/* What a GPU has not finished with keeps its bytes and its addresses, also after the end. */
+static void gx_arena_unmap__a_gpu_is_busy(void **state)
+{
+	struct fake_gpu gpu = {.gpu = {.ops = &fake_ops}};
+	struct gx_arena *a = NULL;
+	char *p, *q, *base;
+	void *taken;
+
+	assert_int_equal(gx_arena_open(8 * PAGE, &a), 0);
+	assert_int_equal(gx_arena_attach(a, &gpu.gpu), 0);
+	base = gx_arena_base(a);
+	p = map(a, -1, PAGE);
+	q = map(a, -1, PAGE);
+	memset(p, 7, PAGE);
+	gpu.busy = true;
+	gx_arena_unmap(a, p, PAGE);
+	assert_int_equal(p[PAGE - 1], 7);
+	gpu.busy = false;
+	gx_arena_unmap(a, q, PAGE);
+	assert_ptr_equal(map(a, -1, PAGE), q);
+	gx_arena_unmap(a, q, PAGE);
+	gx_arena_close(a);
+	p[0] = 8; /* the GPU does */
+	taken = mmap(base, 8 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE,
+		     -1, 0);
+	assert_ptr_equal(taken, MAP_FAILED);
+	munmap(base, 8 * PAGE);
 }
 
 static void gx_arena_open_gpu__its_memory_at_our_addresses(void **state)
@@ -472,6 +510,7 @@ int main(void)
 		ARENA_TEST(gx_arena_map__shares_a_memfd),
 		ARENA_TEST(gx_arena_attach__maps_old_and_new),
 		ARENA_TEST(gx_arena_attach__failure_undoes),
+		cmocka_unit_test(gx_arena_unmap__a_gpu_is_busy),
 		cmocka_unit_test(gx_arena_open_gpu__its_memory_at_our_addresses),
 		cmocka_unit_test(gx_arena_open_gpu__another_does_not_reach_it),
 		cmocka_unit_test(gx_memfd__is_sealed),

@@ -68,7 +68,9 @@ void gx_engine_free(struct gx_engine *e, void *ptr, size_t len);
 /** gx_engine_map() - Let the GPU use host memory in place, at its address. Return: 0, -EOPNOTSUPP,
  * -ENOMEM. */
 int gx_engine_map(struct gx_engine *e, void *ptr, size_t len);
-void gx_engine_unmap(struct gx_engine *e, void *ptr, size_t len);
+/** gx_engine_unmap() - Return: 0; -EBUSY: see gx_engine_queue_close(), the memory must stay where
+ * it is. */
+int gx_engine_unmap(struct gx_engine *e, void *ptr, size_t len);
 
 /**
  * struct gx_engine_handle - Names memory of a GPU to another process of the same host, or to
@@ -111,8 +113,11 @@ struct gx_engine_queue_opts {
 /** gx_engine_queue_open() - @opts: NULL for none of that. Return: 0, -ENOMEM, -ENODEV. */
 int gx_engine_queue_open(struct gx_engine *e, const struct gx_engine_queue_opts *opts,
 			 struct gx_engine_queue **out);
-/** gx_engine_queue_close() - Waits for what is queued, in bounded time. NULL is fine. */
-void gx_engine_queue_close(struct gx_engine_queue *q);
+/** gx_engine_queue_close() - Waits for what is queued, at most 5 s. NULL is fine. Return: 0;
+ * -ETIMEDOUT: the GPU has not finished, and may still read and write what it was given. Until it
+ * has, nothing of its memory is freed, whoever asks, and host memory that it may use must not be
+ * either. */
+int gx_engine_queue_close(struct gx_engine_queue *q);
 
 /**
  * gx_engine_poll() - Push what completes late and look for faults; to be called while work is out.

@@ -40,6 +40,7 @@ struct gx_gpu_cfg {
 	enum gx_unpack unpack;	 /* AUTO: kernel or resident, by load, for cuda; host for host */
 	unsigned sms;		 /* bound on SMs an unpack may use; 0: the backend's defaults */
 	bool ipc_memory;	 /* cuda only: ->mem_alloc takes memory that cudaIpc names */
+	uint64_t drain_ns;	 /* cuda only: how long a close waits for the GPU; 0: 5 s */
 	uint64_t delay_ns;	 /* host only, for tests: a block completes this long after its launch */
 };
 
@@ -134,12 +135,16 @@ struct gx_gpu_ops {
 	/* Let the GPU read and write host memory in place (cuMemHostRegister; host: nothing).
 	 * The device address equals the host address, or -EOPNOTSUPP. */
 	int (*host_map)(struct gx_gpu *gpu, void *ptr, size_t len);
-	void (*host_unmap)(struct gx_gpu *gpu, void *ptr, size_t len);
+	/* False: a GPU may still use it (see ->stream_close). It stays registered, and must stay mapped. */
+	bool (*host_unmap)(struct gx_gpu *gpu, void *ptr, size_t len);
 
 	/* Streams are made on the control path; the core that uses one need not have made it. A stream has the
 	 * GPU's context made current by the slots below, cheaply. */
 	int (*stream_open)(struct gx_gpu *gpu, enum gx_stream_kind kind, struct gx_gpu_stream **out);
-	void (*stream_close)(struct gx_gpu_stream *s);
+	/* Waits for what the stream holds, in bounded time. False: it has not finished, and is given up. Until it has,
+	 * no memory of its GPU's is given back, whoever asks: the slots that free do nothing, ->host_unmap says so,
+	 * and ->close leaves the GPU's context. NULL is fine. */
+	bool (*stream_close)(struct gx_gpu_stream *s);
 
 	/* Arrays of one block in memory the GPU reads in place; sets the pointers of @b. Control path. */
 	int (*block_alloc)(struct gx_gpu *gpu, struct gx_block *b);
