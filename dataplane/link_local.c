@@ -588,33 +588,37 @@ static const struct local_map *map_find(const struct local_ep *e, const struct g
 	return is_revoked(e, m->bit) ? NULL : m;
 }
 
-/* Who copies @op: a GPU when memory of one is at either end. False: nobody here can. */
+/* Who copies @op: a GPU when memory of one is at either end; @theirs: the region as that one has
+ * it. False: nobody here can. */
 static bool op_dma(const struct local_ep *e, const struct gx_op *op, const struct local_map *m,
-		   struct dma **out)
+		   struct dma **out, char **theirs)
 {
 	bool gpu = op->mem && op->mem->kind != GX_MEM_HOST;
 	const struct gx_gpu *by;
 
 	*out = NULL;
+	*theirs = m->addr;
 	if ((!gpu && !m->is_gpu) || !op->len)
 		return true;
 	/* Pairs with the release in host_register(): copy engines know the memory. */
 	if (!gpu && (!op->mem || !atomic_load_explicit(&op->mem->dma, memory_order_acquire)))
 		return false;
-	by = gpu ? op->mem->gpu : m->gpu;
 	if (!m->gpu)
 		return false;
+	by = gpu ? op->mem->gpu : m->gpu;
+	if (m->is_gpu)
+		*theirs = m->seen[by->device];
 	*out = e->link->dma[by->device];
-	return *out;
+	return *out && *theirs;
 }
 
 static void op_fill(struct local_op *op, const struct gx_op *user, void *route,
-		    const struct local_map *m)
+		    const struct local_map *m, char *theirs)
 {
 	char *mine = user->mem ? user->mem->addr + user->off : user->addr;
-	char *theirs = m->addr + user->remote_off;
 	bool put = user->kind == GX_OP_PUT;
 
+	theirs += user->remote_off;
 	*op = (struct local_op){.kind = (uint8_t)user->kind,
 				.flags = user->flags & (put ? GX_OP_IMM | GX_OP_LOCAL | GX_OP_SILENT
 							    : GX_OP_SILENT),
@@ -691,13 +695,13 @@ static const struct local_pair *op_pair(const struct local_ep *e, const struct g
 }
 
 static int post_dma(struct local_ep *e, const struct gx_op *user, const struct local_map *m,
-		    struct dma *dma, void *route)
+		    struct dma *dma, char *theirs, void *route)
 {
 	struct local_op *op = &e->dma[e->nr_dma];
 
 	if (e->nr_dma == LOCAL_DMA)
 		return -EAGAIN;
-	op_fill(op, user, route, m);
+	op_fill(op, user, route, m, theirs);
 	op->dma = dma;
 	op->pair = op_pair(e, user, m);
 	e->nr_dma++;
@@ -715,12 +719,13 @@ static int local_post(struct gx_ep *ep, const struct gx_op *user, void *route)
 	const struct local_map *m;
 	struct local_op *op;
 	struct dma *dma;
+	char *theirs;
 	bool lone;
 
 	if (user->kind > GX_OP_GET)
 		return gx_link_pkt_ops.post(ep, user, route);
 	m = map_find(e, user);
-	if (!m || !op_dma(e, user, m, &dma)) {
+	if (!m || !op_dma(e, user, m, &dma, &theirs)) {
 		gx_stat_add(stats(e), GX_STAT_LOCAL_MISSES, 1);
 		return gx_link_pkt_ops.post(ep, user, route);
 	}
@@ -733,7 +738,7 @@ static int local_post(struct gx_ep *ep, const struct gx_op *user, void *route)
 		op_ahead(e, user, m);
 	e->used = true;
 	if (dma)
-		return post_dma(e, user, m, dma, route);
+		return post_dma(e, user, m, dma, theirs, route);
 	if (op_is_now(e, user)) {
 		op_now(e, user, route, m, lone);
 		return 0;
@@ -741,7 +746,7 @@ static int local_post(struct gx_ep *ep, const struct gx_op *user, void *route)
 	if (e->tail - e->head == LOCAL_OPS)
 		return -EAGAIN;
 	op = &e->ops[e->tail++ % LOCAL_OPS];
-	op_fill(op, user, route, m);
+	op_fill(op, user, route, m, theirs);
 	ep->core->comps_due += op_comps(op);
 	if (op->deadline_ns)
 		e->deadline_ns = GX_MIN(e->deadline_ns, op->deadline_ns);

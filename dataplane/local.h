@@ -52,6 +52,13 @@ struct local_rings {
 	struct local_ring ring[];
 };
 
+/* A peer's GPU memory as one of our GPUs has it: an import by descriptor may serve several, cudaIpc
+ * is good for the GPU that opened it alone. */
+struct local_view {
+	char *addr;	   /* of the region's first byte; NULL: this GPU does not reach it */
+	struct gx_gpu *by; /* who imported it; NULL: it is another view's import */
+};
+
 /* An allocation of a peer's that is mapped here, for all connections with that process. owner: ctl
  */
 struct local_mem {
@@ -63,10 +70,12 @@ struct local_mem {
 	bool writable;		   /* is mapped so */
 	/* Where it is. */
 	char *addr;	    /* host: of the mapping; memory of a GPU: of the region's first byte */
-	struct gx_gpu *gpu; /* memory of a GPU: ours that it was imported for; host memory: ours
-			       that it is registered with, so that copy engines reach it; or NULL */
+	struct gx_gpu *gpu; /* memory of a GPU: ours that copies between it and our host memory;
+			       host memory: ours that it is registered with, so that copy engines
+			       reach it; or NULL */
 	bool is_gpu;
-	uint8_t place; /* see local_place() */
+	struct local_view view[GX_GPUS_MAX]; /* memory of a GPU: of each device of ours */
+	uint8_t place;			     /* see local_place() */
 	bool stuck;    /* a GPU has not finished with it: it stays until the process ends */
 };
 
@@ -89,9 +98,10 @@ struct local_map {
 	uint64_t len;	    /* of the region; 0: this entry is free */
 	unsigned access;    /* GX_ACCESS_*: what is mapped so */
 	uint64_t bit;	    /* of it in the peer's word revoked */
-	char *addr;	    /* of the region's first byte */
+	char *addr;	    /* of the region's first byte; memory of a GPU: as gpu has it */
 	struct gx_gpu *gpu; /* as in struct local_mem */
 	bool is_gpu;
+	char *seen[GX_GPUS_MAX]; /* memory of a GPU: the same, as each of our GPUs has it, or NULL */
 	uint8_t place;	       /* as in struct local_mem */
 	struct local_mem *mem; /* ctl */
 };

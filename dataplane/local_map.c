@@ -159,7 +159,7 @@ static void map_populate(int fd, void *base, size_t len, bool writable)
 	madvise(base, len, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
 }
 
-/* A GPU of ours: all of them reach what one has mapped, if any does. */
+/* A GPU of ours: what is registered with one is with all. */
 static struct gx_gpu *gpu_any(const struct gx *gx)
 {
 	for (unsigned i = 0; i < GX_GPUS_MAX; i++)
@@ -194,16 +194,19 @@ static int rings_map(struct local_conn *l, int fd)
 static void map_fill(struct gx_conn *c, const struct gx_hello_region *r, unsigned i,
 		     struct local_mem *mem)
 {
-	c->local->map[r->token % GX_REGIONS_MAX] =
-		(struct local_map){.token = r->token,
-				   .len = r->len,
-				   .access = r->access,
-				   .bit = 1ull << i,
-				   .addr = mem->addr + (mem->is_gpu ? 0 : r->export.map_off),
-				   .gpu = mem->gpu,
-				   .is_gpu = mem->is_gpu,
-				   .place = mem->place,
-				   .mem = mem};
+	struct local_map *map = &c->local->map[r->token % GX_REGIONS_MAX];
+
+	*map = (struct local_map){.token = r->token,
+				  .len = r->len,
+				  .access = r->access,
+				  .bit = 1ull << i,
+				  .addr = mem->addr + (mem->is_gpu ? 0 : r->export.map_off),
+				  .gpu = mem->gpu,
+				  .is_gpu = mem->is_gpu,
+				  .place = mem->place,
+				  .mem = mem};
+	for (unsigned d = 0; d < GX_GPUS_MAX; d++)
+		map->seen[d] = mem->view[d].addr;
 	c->local->nr_maps++;
 }
 
@@ -265,28 +268,58 @@ static int region_map(struct gx_conn *c, const struct gx_hello_region *r, unsign
 	return ret;
 }
 
-/* Return: what was mapped; NULL: the reason was said. */
-static struct local_mem *gpu_import(struct gx_conn *c, const struct gx_hello_region *r,
-				    struct local_mem *want, int fd)
+/* By @gpu, if not by an import of before that it reaches as well; in @v. */
+static void view_make(const struct local_mem *mem, struct gx_gpu *gpu,
+		      const struct gx_gpu_handle *h, uint64_t len, struct local_view *v)
 {
-	const struct gx_hello_export *e = &want->as;
-	struct gx_gpu_handle h = {.kind = e->kind == GX_EXPORT_VMM ? GX_GPU_SHARE_FD
-								   : GX_GPU_SHARE_IPC,
-				  .fd = fd,
-				  .id = e->map_id,
-				  .off = e->map_off,
-				  .len = e->map_len};
-	struct local_mem *mem;
 	void *ptr;
 
-	memcpy(h.ipc, e->handle, sizeof(h.ipc));
-	if (want->gpu->ops->mem_import(want->gpu, &h, r->len, &ptr)) {
+	for (unsigned d = 0; d < GX_GPUS_MAX; d++) {
+		const struct local_view *other = &mem->view[d];
+
+		if (!other->by || gpu->ops->mem_reach(gpu, other->addr))
+			continue;
+		v->addr = other->addr;
+		return;
+	}
+	if (gpu->ops->mem_import(gpu, h, len, &ptr))
+		return;
+	v->addr = ptr;
+	v->by = gpu;
+}
+
+/* Each GPU of ours, those that were opened since the memory was mapped as well. Between it and host
+ * memory that one copies on which it lies, else the first that reaches it. */
+static void views_make(const struct gx *gx, struct local_mem *mem, const struct gx_gpu_handle *h,
+		       uint64_t len)
+{
+	for (unsigned d = 0; d < GX_GPUS_MAX; d++) {
+		struct local_view *v = &mem->view[d];
+
+		if (!gx->gpu[d] || gx->gpu_ret[d])
+			continue;
+		if (!v->addr)
+			view_make(mem, gx->gpu[d], h, len, v);
+		if (v->addr && (!mem->gpu || local_place((int)d) == mem->place)) {
+			mem->gpu = gx->gpu[d];
+			mem->addr = v->addr;
+			mem->place = local_place(mem->gpu->ops->mem_device(mem->gpu, v->addr));
+		}
+	}
+}
+
+/* Return: what was mapped; NULL: the reason was said. */
+static struct local_mem *gpu_import(struct gx_conn *c, const struct gx_hello_region *r,
+				    struct local_mem *want, const struct gx_gpu_handle *h)
+{
+	struct local_mem *mem;
+
+	views_make(c->gx, want, h, r->len);
+	if (!want->gpu) {
 		gx_warn("region '%s' of %s: %s; packets go there", r->name, c->peer_name,
 			gx_gpu_why());
 		return NULL;
 	}
-	want->addr = ptr;
-	want->place = local_place(want->gpu->ops->mem_device(want->gpu, ptr));
 	mem = local_mem_add(c, want);
 	if (!mem)
 		local_mem_unmap(want);
@@ -296,16 +329,25 @@ static struct local_mem *gpu_import(struct gx_conn *c, const struct gx_hello_reg
 /* Memory of the peer's GPU. Without a GPU of our own, or one that reaches it, packets go there. */
 static int region_import(struct gx_conn *c, const struct gx_hello_region *r, unsigned i, int fd)
 {
-	struct local_mem want = {
-		.as = r->export, .writable = true, .gpu = gpu_any(c->gx), .is_gpu = true};
+	const struct gx_hello_export *e = &r->export;
+	struct local_mem want = {.as = *e, .writable = true, .is_gpu = true};
+	struct gx_gpu_handle h = {.kind = e->kind == GX_EXPORT_VMM ? GX_GPU_SHARE_FD
+								   : GX_GPU_SHARE_IPC,
+				  .fd = fd,
+				  .id = e->map_id,
+				  .off = e->map_off,
+				  .len = e->map_len};
 	struct local_mem *mem;
 
-	if (!want.gpu || c->local->map[r->token % GX_REGIONS_MAX].len || !r->len ||
+	if (!gpu_any(c->gx) || c->local->map[r->token % GX_REGIONS_MAX].len || !r->len ||
 	    !(r->access & GX_ACCESS_PUT))
 		return 0;
+	memcpy(h.ipc, e->handle, sizeof(h.ipc));
 	mem = local_mem_find(c, &want);
-	if (!mem)
-		mem = gpu_import(c, r, &want, fd);
+	if (mem)
+		views_make(c->gx, mem, &h, r->len);
+	else
+		mem = gpu_import(c, r, &want, &h);
 	if (mem)
 		map_fill(c, r, i, mem);
 	return 0;

@@ -60,8 +60,7 @@ static void pair_time(struct gx *gx, struct gx_gpu *by, uint8_t src, uint8_t dst
 		atomic_store_explicit(&p->kernel, p->resident_ns < p->ce_ns, memory_order_release);
 	else
 		snprintf(p->why, sizeof(p->why), "%s", from && to ? strerror(-ret) : gx_gpu_why());
-	if (ret && from && to)
-		return; /* a copy may still be under way there */
+	/* What a copy may still be under way in stays: the backend knows. */
 	scratch_free(by, src, from);
 	scratch_free(by, dst, to);
 }
@@ -91,7 +90,7 @@ void local_pairs_time(struct gx_conn *c)
 		if (m->is_gpu)
 			pair_both_ways(gx, m->gpu, 0, m, until_ns);
 		for (unsigned d = 0; d < GX_GPUS_MAX; d++)
-			if (gx->gpu[d])
+			if (gx->gpu[d] && (!m->is_gpu || m->seen[d]))
 				pair_both_ways(gx, gx->gpu[d], (uint8_t)(1 + d), m, until_ns);
 	}
 }

@@ -194,7 +194,9 @@ struct local_mem *local_mem_add(struct gx_conn *c, const struct local_mem *mappe
 void local_mem_unmap(const struct local_mem *m)
 {
 	if (m->is_gpu) {
-		m->gpu->ops->mem_unimport(m->gpu, m->addr);
+		for (unsigned d = 0; d < GX_GPUS_MAX; d++)
+			if (m->view[d].by)
+				m->view[d].by->ops->mem_unimport(m->view[d].by, m->view[d].addr);
 		return;
 	}
 	if (!m->gpu || m->gpu->ops->host_unmap(m->gpu, m->addr, m->as.map_len))

@@ -16,8 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MEM_DEVICES_MAX 64
-#define MEM_WAIT_NS	30000000000ull /* for one clearing, or a kernel's first launch */
+#define MEM_WAIT_NS 30000000000ull /* for one clearing, or a kernel's first launch */
 
 /*
  * Memory mapped by cuMemMap (made here, or imported by descriptor), or an imported cudaIpc handle.
@@ -103,22 +102,27 @@ static bool range_find(unsigned long long ptr, size_t len, struct cuda_range *ou
 	return found;
 }
 
-/* @g, and every GPU of the process that reaches memory of @device, may read and write it. */
-static int range_allow(struct cuda_gpu *g, int device, unsigned long long base, size_t len)
+static unsigned range_allow_one(int device, unsigned long long base, size_t len)
 {
-	struct cuda_mem_access who[MEM_DEVICES_MAX];
-	int n = 0, nr = 0, can;
+	const struct cuda_mem_access who = {.location = {GX_CU_LOCATION_DEVICE, device},
+					    .flags = GX_CU_ACCESS_READWRITE};
 
+	return cu.cuMemSetAccess(base, len, (const void *)&who, 1);
+}
+
+/* @g may read and write it, and every GPU of the process that can: each is asked for alone, for who
+ * cannot is known to the driver alone where the memory is an import, and would fail all. */
+static int range_allow(struct cuda_gpu *g, unsigned long long base, size_t len)
+{
+	int n = 0, ret = cuda_try(range_allow_one(g->gpu.device, base, len), "cuMemSetAccess");
+
+	if (ret)
+		return ret;
 	cu.cuDeviceGetCount(&n);
-	for (int d = 0; d < n && d < MEM_DEVICES_MAX; d++) {
-		can = d == g->gpu.device || d == device;
-		if (!can && cu.cuDeviceCanAccessPeer(&can, d, device))
-			can = 0;
-		if (can)
-			who[nr++] = (struct cuda_mem_access){.location = {GX_CU_LOCATION_DEVICE, d},
-							     .flags = GX_CU_ACCESS_READWRITE};
-	}
-	return CUDA_TRY(cuMemSetAccess, base, len, (const void *)who, (size_t)nr);
+	for (int d = 0; d < n; d++)
+		if (d != g->gpu.device)
+			range_allow_one(d, base, len);
+	return 0;
 }
 
 static void range_addr_free(const struct cuda_range *r)
@@ -127,9 +131,8 @@ static void range_addr_free(const struct cuda_range *r)
 		cu.cuMemAddressFree(r->base, r->len);
 }
 
-/* Addresses for @r->handle, memory of @device as far as is known, mapped; on failure nothing is
- * left but the handle. */
-static int range_map(struct cuda_gpu *g, int device, struct cuda_range *r)
+/* Addresses for @r->handle, mapped; on failure nothing is left but the handle. */
+static int range_map(struct cuda_gpu *g, struct cuda_range *r)
 {
 	int ret = r->placed ? 0 : CUDA_TRY(cuMemAddressReserve, &r->base, r->len, 0, 0, 0);
 
@@ -138,7 +141,7 @@ static int range_map(struct cuda_gpu *g, int device, struct cuda_range *r)
 	ret = CUDA_TRY(cuMemMap, r->base, r->len, 0, r->handle, 0);
 	if (ret)
 		goto err_free;
-	ret = range_allow(g, device, r->base, r->len);
+	ret = range_allow(g, r->base, r->len);
 	if (ret)
 		goto err_unmap;
 	r->gpu = g;
@@ -202,7 +205,7 @@ static int vmm_alloc(struct cuda_gpu *g, int device, size_t len, unsigned long l
 		ret = -EOPNOTSUPP;
 		goto err_release;
 	}
-	ret = range_map(g, device, r);
+	ret = range_map(g, r);
 	if (ret)
 		goto err_release;
 	r->user = r->base;
@@ -459,7 +462,7 @@ static int import_fd(struct cuda_gpu *g, const struct gx_gpu_handle *h, struct c
 	if (ret)
 		return ret;
 	r->len = h->len; /* the driver refuses to map more than there is */
-	ret = range_map(g, g->gpu.device, r);
+	ret = range_map(g, r);
 	if (ret)
 		cu.cuMemRelease(r->handle);
 	return ret;

@@ -6,7 +6,8 @@
  * of that name; tests find it by LD_LIBRARY_PATH. GX_FAKE_CUDA_PLAN: bit i (hexadecimal) fails the
  * i-th call that can fail at open; GX_FAKE_CUDA_NO_WRITE_VALUE: stream memory operations are
  * refused; GX_FAKE_CUDA_DEAD, read at every call: so is all other work. GX_FAKE_CUDA_DEVICES: how
- * many GPUs there are, 1. GX_FAKE_CUDA_NO_PEER: none of them reaches another's memory.
+ * many GPUs there are, 1. GX_FAKE_CUDA_NO_PEER: none of them reaches another's memory; "0-2,1-2":
+ * those pairs do not.
  * GX_FAKE_CUDA_NO_VMM: no virtual memory management, so cudaIpc alone. GX_FAKE_CUDA_RDMA_ORDER: who
  * sees what other devices write without a flush; 0: nobody, 100: that GPU, 200 (default): all.
  * While a stream is captured, what the driver deems unsafe is refused to threads that have not said
@@ -26,6 +27,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -634,8 +636,11 @@ static unsigned fake_alloc(void **out, size_t len, unsigned type)
 
 FAKE unsigned cuInit(unsigned flags)
 {
+	static atomic_flag started = ATOMIC_FLAG_INIT; /* gx is not the only one that calls it */
 	pthread_t thread;
 
+	if (atomic_flag_test_and_set(&started))
+		return 0;
 	return pthread_create(&thread, NULL, worker, NULL) ? 999 : 0;
 }
 
@@ -687,9 +692,26 @@ FAKE unsigned cuDeviceGetAttribute(int *value, unsigned attribute, int device)
 	return planned() ? 1 : 0;
 }
 
+/* GX_FAKE_CUDA_NO_PEER: pairs, as "0-2,1-2", else all. */
+static bool fake_reaches(int device, int peer)
+{
+	const char *no = getenv("GX_FAKE_CUDA_NO_PEER");
+	int a, b;
+
+	if (device == peer || !no)
+		return true;
+	if (!strchr(no, '-'))
+		return false;
+	for (; no; no = strchr(no, ',') ? strchr(no, ',') + 1 : NULL)
+		if (sscanf(no, "%d-%d", &a, &b) == 2 &&
+		    ((a == device && b == peer) || (a == peer && b == device)))
+			return false;
+	return true;
+}
+
 FAKE unsigned cuDeviceCanAccessPeer(int *can, int device, int peer)
 {
-	*can = device == peer || !getenv("GX_FAKE_CUDA_NO_PEER");
+	*can = fake_reaches(device, peer);
 	return 0;
 }
 
@@ -980,6 +1002,8 @@ FAKE unsigned cuMemSetAccess(unsigned long long ptr, size_t len,
 		if (a[i].location.type != GX_CU_LOCATION_DEVICE || a[i].location.id >= n ||
 		    a[i].flags != GX_CU_ACCESS_READWRITE)
 			return GX_CU_ERROR_INVALID_VALUE;
+		if (at < RANGES_MAX && !fake_reaches(a[i].location.id, range[at].device))
+			return 217; /* CUDA_ERROR_PEER_ACCESS_UNSUPPORTED */
 		devices |= 1ull << a[i].location.id;
 	}
 	if (planned() || !nr || at == RANGES_MAX)

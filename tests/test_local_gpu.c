@@ -411,6 +411,133 @@ static void pairs__timed_once(void **state)
 }
 
 /* The fake driver alone can do that. */
+/* ---- several GPUs, of which not each reaches each: the fake driver's alone ---- */
+
+/* A client with GPUs 0 to @nr - 1, connected to a server whose region lies on GPU @where. */
+static struct rig *gpus_open(unsigned nr, int where, void **state)
+{
+	struct gx_connect_opts o = GX_INIT(o);
+	struct rig *r = calloc(1, sizeof(*r));
+	int was = devices, port;
+
+	r->want = malloc(KV_B);
+	r->got = malloc(KV_B);
+	devices = where + 1;
+	end_open(&r->server, true);
+	devices = was;
+	end_open(&r->client, false);
+	for (unsigned d = 1; d < nr; d++)
+		assert_int_equal(gx_gpu_open(r->client.gx, (int)d), 0);
+	port = gx_listen(r->server.gx, "127.0.0.1:0");
+	assert_true(port > 0);
+	snprintf(r->addr, sizeof(r->addr), "127.0.0.1:%d", port);
+	o.link = "local";
+	assert_int_equal(gx_connect(r->client.gx, r->addr, &o, &r->client.conn), 0);
+	assert_int_equal(gx_conn_wait(r->client.conn, WAIT_NS), 0);
+	UNTIL(r, __atomic_load_n(&r->server.conn, __ATOMIC_ACQUIRE));
+	r->client.ep = gx_conn_ep(r->client.conn, 0);
+	*state = r;
+	return r;
+}
+
+/* Put all of @from into the server's region on a GPU. Return: how often packets had to do it. */
+static uint64_t gpus_put(struct rig *r, struct gx_mem *from)
+{
+	struct gx_op op = GX_INIT(op);
+	struct gx_region region = GX_INIT(region);
+	uint64_t before = misses(r);
+
+	for (uint64_t i = 0; i < KV_B; i++)
+		r->want[i] = (uint8_t)(i * 31 + ++r->seed);
+	image(from, r->want);
+	assert_int_equal(gx_conn_region(r->client.conn, "gpu", 0, &region), 0);
+	op.kind = GX_OP_PUT;
+	op.mem = from;
+	op.len = KV_B;
+	op.token = region.token;
+	r->client.nr_done = 0;
+	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	UNTIL(r, r->client.nr_done == 1);
+	assert_int_equal(r->client.nr_failed, 0);
+	assert_int_equal(gx_mem_copy_out(r->server.gpu, 0, r->got, KV_B), 0);
+	assert_memory_equal(r->got, r->want, KV_B);
+	return misses(r) - before;
+}
+
+static const struct local_map *gpus_map(const struct rig *r)
+{
+	struct gx_region region = GX_INIT(region);
+
+	assert_int_equal(gx_conn_region(r->client.conn, "gpu", 0, &region), 0);
+	return &r->client.conn->local->map[region.token % GX_REGIONS_MAX];
+}
+
+/* GPU 0 does not reach the region's GPU 1, which this end has opened too. */
+static void gpus__the_first_does_not_reach_it(void **state)
+{
+	struct rig *r;
+
+	setenv("GX_FAKE_CUDA_NO_PEER", "1", 1);
+	r = gpus_open(2, 1, state);
+	assert_null(gpus_map(r)->seen[0]);
+	assert_int_equal(gpus_map(r)->gpu->device, 1);
+	assert_int_equal(gpus_put(r, r->client.host), 0);
+	assert_int_equal(gpus_put(r, r->client.gpu), 1); /* lies on GPU 0: staged, by packets */
+	teardown(state);
+	unsetenv("GX_FAKE_CUDA_NO_PEER");
+}
+
+/* GPU 2, which nobody uses, reaches the GPU that imports, and not the region's. */
+static void gpus__a_third_does_not_reach_it(void **state)
+{
+	char *was = strdup(getenv("GX_FAKE_CUDA_DEVICES"));
+	struct rig *r;
+
+	setenv("GX_FAKE_CUDA_DEVICES", "3", 1);
+	setenv("GX_FAKE_CUDA_NO_PEER", "1-2", 1);
+	r = gpus_open(1, 1, state);
+	assert_non_null(gpus_map(r)->seen[0]);
+	assert_int_equal(gpus_put(r, r->client.host), 0);
+	assert_int_equal(gpus_put(r, r->client.gpu), 0);
+	teardown(state);
+	unsetenv("GX_FAKE_CUDA_NO_PEER");
+	setenv("GX_FAKE_CUDA_DEVICES", was, 1);
+	free(was);
+}
+
+/* What cudaIpc names is opened by each GPU that copies; the one on which it lies does it for host
+ * memory. */
+static void gpus__cuda_ipc(void **state)
+{
+	const struct local_map *m;
+	struct rig *r;
+
+	setenv("GX_FAKE_CUDA_NO_VMM", "1", 1);
+	r = gpus_open(2, 0, state);
+	m = gpus_map(r);
+	assert_ptr_equal(m->mem->view[0].by, r->client.gx->gpu[0]);
+	assert_ptr_equal(m->mem->view[1].by, r->client.gx->gpu[1]);
+	assert_int_equal(gpus_put(r, r->client.host), 0);
+	assert_int_equal(gpus_put(r, r->client.gpu), 0);
+	teardown(state);
+	unsetenv("GX_FAKE_CUDA_NO_VMM");
+}
+
+/* By descriptor one import serves all who reach it. */
+static void gpus__one_import(void **state)
+{
+	struct rig *r = gpus_open(2, 1, state);
+	const struct local_map *m = gpus_map(r);
+
+	assert_ptr_equal(m->mem->view[0].by, r->client.gx->gpu[0]);
+	assert_null(m->mem->view[1].by);
+	assert_ptr_equal(m->seen[1], m->seen[0]);
+	assert_int_equal(m->gpu->device, 1); /* where it lies */
+	assert_int_equal(gpus_put(r, r->client.host), 0);
+	assert_int_equal(gpus_put(r, r->client.gpu), 0);
+	teardown(state);
+}
+
 static void fails__with_its_gpu(void **state)
 {
 	struct rig *r = *state;
@@ -468,6 +595,10 @@ static int fake_suite(void)
 	const struct CMUnitTest tests[] = {
 		TEST(fails__with_its_gpu),
 		cmocka_unit_test(gpu_open__that_cannot_read_bounce_buffers),
+		cmocka_unit_test(gpus__one_import),
+		cmocka_unit_test(gpus__the_first_does_not_reach_it),
+		cmocka_unit_test(gpus__a_third_does_not_reach_it),
+		cmocka_unit_test(gpus__cuda_ipc),
 	};
 
 	engine = GX_COPY_CE;
