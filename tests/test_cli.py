@@ -1802,6 +1802,18 @@ def plot_pictures(tools):
         expect(len(os.listdir(tmp)) == 6, os.listdir(tmp))
 
 
+@case
+def unpack_by_the_cpu(tools):
+    """Says where its pool is, and compares nothing that was not copied."""
+    ran = tools.run(tools.gxperf_path, "unpack", "--device", "-1", "--sizes", "4096", "--total", "4M", "-n", "1")
+    if ran.rc and "built without nvcc" in ran.err:
+        return
+    ran.must(OK)
+    expect("in a pool in host memory" in ran.out and "none copies nothing" in ran.out, ran)
+    none, = [line for line in ran.out.splitlines() if re.match(r" +4096 ", line)][-1:]
+    expect("of the limit" not in none and "of the limit" in ran.out, ran)
+
+
 # --- memory of GPUs, with a driver that is none ------------------------------------------------------------
 
 def gpu_moves(tools, link, *args):

@@ -660,6 +660,12 @@ int perf_overlap(const struct perf_opts *unused, struct out *out)
 	if (!between)
 		opts.sizes.n = 1;
 	o.out = out;
+	if (!ret && opts.rounds > 1)
+		out_section(
+			out,
+			"each column is the median of its own over %u rounds; slowdown and ideal "
+			"are computed in each round, not from these medians",
+			opts.rounds);
 	for (unsigned i = 0; i < opts.sizes.n && !ret; i++) {
 		ret = gang_open(out, gpus, opts.pattern, between ? opts.sizes.v[i] : 0, &o.gang);
 		for (unsigned k = 0; k < opts.nr_grids && !ret; k++)

@@ -334,7 +334,8 @@ static int unpack_measure(struct unpack *u)
 	perf_row_hist(&row, &hist);
 	row.gb_s = (double)unpack_bytes(u) * opts.n / (double)ns;
 	row.sms = (int)u->b.info.sms;
-	row.share = u->limit > 0 ? row.gb_s / u->limit : 0;
+	if (u->limit > 0 && u->mode != GX_UNPACK_MODE_NONE)
+		row.share = row.gb_s / u->limit;
 	row.cpu_us = (double)cpu_ns / 1e3 / ((double)unpack_bytes(u) * opts.n / UNPACK_CHUNK_B);
 	if (u->mode != GX_UNPACK_MODE_NONE)
 		unpack_check(u, &row);
@@ -361,8 +362,12 @@ static int unpack_size(uint32_t len, unsigned sms, struct out *out)
 
 	out_section(out,
 		    "fragments of %u bytes in a pool in %s memory, %u bytes past a line, shuffled "
-		    "among %u",
-		    len, opts.pool_host ? "pinned" : "GPU", opts.align, opts.disorder);
+		    "among %u; mode none copies nothing: what descriptors cost by themselves",
+		    len,
+		    opts.device < 0  ? "host"
+		    : opts.pool_host ? "pinned"
+				     : "GPU",
+		    opts.align, opts.disorder);
 	for (unsigned m = GX_UNPACK_MODE_KERNEL; m <= GX_UNPACK_MODE_NONE && !ret; m++) {
 		struct unpack u;
 
