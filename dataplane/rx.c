@@ -321,12 +321,35 @@ static void open_inline(struct pkt_ep *e, const struct gx_wire_rec *rec, struct 
 	in_check_landed(e, m);
 }
 
-/* Its CANCEL was here before it: whoever waits for it waits no more. */
+/* The message that an OPEN with AGAIN takes the place of. Return: 0; 1: that one has landed as a
+ * whole; -EPROTO: there is none such, and the connection ends. */
+static int again_find(struct pkt_ep *e, const struct gx_wire_rec *rec, const struct in_msg *m,
+		      struct in_msg **out)
+{
+	struct in_msg *old = in_at(e, rec->old_mid);
+	int32_t ahead = (int32_t)(rec->old_mid - old->mid);
+
+	*out = old;
+	if (ahead < 0 || (!ahead && (old->state == IN_LANDED || old->state == IN_FREE)))
+		return 1;
+	if (!ahead && (old->state == IN_ACTIVE || old->state == IN_REFUSED) && old != m &&
+	    old->token == rec->token && old->off == rec->off && old->len == rec->len)
+		return 0;
+	rx_fault(e, -EPROTO);
+	return -EPROTO;
+}
+
+/* Its CANCEL was here before it: whoever waits for it waits no more. That may be the message that
+ * it was to take the place of, which no other record names. */
 static void open_early(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_msg *m)
 {
 	struct pkt_slot *s = rec->flags & GX_REC_SLOT ? slot_find(e, rec->token) : NULL;
+	struct in_msg *old;
 
-	if (s && !s->bound) {
+	if (rec->flags & GX_REC_AGAIN) {
+		if (!again_find(e, rec, m, &old))
+			in_cancel(e, &(struct gx_wire_rec){.mid = old->mid, .slot = rec->slot});
+	} else if (s && !s->bound) {
 		m->op = s->op;
 		in_op_end(e, m, -ECANCELED);
 	}
@@ -339,17 +362,11 @@ static void open_early(struct pkt_ep *e, const struct gx_wire_rec *rec, struct i
  * whole; -errno: refuse it. */
 static int open_again(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_msg *m)
 {
-	struct in_msg *old = in_at(e, rec->old_mid);
-	int32_t ahead = (int32_t)(rec->old_mid - old->mid);
-	int err = 0;
+	struct in_msg *old;
+	int err = again_find(e, rec, m, &old);
 
-	if (ahead < 0 || (!ahead && (old->state == IN_LANDED || old->state == IN_FREE)))
-		return 1;
-	if (ahead > 0 || (old->state != IN_ACTIVE && old->state != IN_REFUSED) || old == m ||
-	    old->token != rec->token || old->off != rec->off || old->len != rec->len) {
-		rx_fault(e, -EPROTO);
-		return -EPROTO;
-	}
+	if (err)
+		return err;
 	if (old->state == IN_REFUSED) {
 		err = old->err;
 	} else if (old->op != PKT_NONE) {

@@ -864,6 +864,41 @@ static void path__cancel_while_it_narrows(void **state)
 	}
 }
 
+/* A message begins again, that OPEN is lost, and the CANCEL of the new mid overtakes it: the old
+ * mid, which no other record names, ends as well. */
+static void again__cancel_overtakes_its_open(void **state)
+{
+	static const enum gx_op_kind kinds[] = {GX_OP_PUT, GX_OP_SEND};
+
+	for (unsigned k = 0; k < 4; k++) {
+		struct rig *r = ops_wide(k);
+		struct pkt_ep *e = rig_ep(r, 0, 0), *p = rig_ep(r, 1, 0);
+		bool sends = kinds[k & 1] == GX_OP_SEND;
+
+		if (sends)
+			post(r, 1, GX_OP_RECV, 5, 300000);
+		rig_pass(r, MS);
+		post(r, 0, kinds[k & 1], 1, 300000);
+		rig_pass(r, 25000 + 10000 * (k / 2));
+		rig_set(r, &(struct sim_cfg){.path_payload_b = 1400});
+		while (!rig_stat(r, 0, "msgs_again"))
+			rig_turn(r);
+		rig_set(r, &(struct sim_cfg){.path_payload_b = 1400, .loss_ppm = 1000000});
+		rig_pass(r, 1500); /* the OPEN leaves, and is lost */
+		rig_set(r, &(struct sim_cfg){.path_payload_b = 1400});
+		assert_int_equal(p->in[1].state, IN_FREE);
+		assert_int_equal(gx_cancel(r->ep[0][0], 1), 1);
+		rig_comps(r, 0, 1, SECOND);
+		expect(r, 0, 1, -ECANCELED);
+		rig_pass(r, 100 * MS);
+		assert_int_equal(p->nr_in, 0);
+		assert_int_equal(e->nr_mids, 0);
+		if (sends)
+			expect(r, 1, 5, -ECANCELED);
+		rig_done(r);
+	}
+}
+
 static void path__deadline_while_it_narrows(void **state)
 {
 	struct rig *r = ops_wide(3);
@@ -882,8 +917,9 @@ static void path__deadline_while_it_narrows(void **state)
 	rig_done(r);
 }
 
-/* Side 0 claims that its next message takes the place of @old_mid, of @len bytes at 0. */
-static void claim_again(struct rig *r, uint32_t old_mid, uint64_t len)
+/* Side 0 claims that its next message takes the place of @old_mid, of @len bytes at 0; @early: and
+ * gives it up before it says so. */
+static void claim_again(struct rig *r, uint32_t old_mid, uint64_t len, bool early)
 {
 	struct pkt_ep *e = rig_ep(r, 0, 0);
 	struct gx_wire_rec rec = {.type = GX_REC_OPEN,
@@ -895,6 +931,8 @@ static void claim_again(struct rig *r, uint32_t old_mid, uint64_t len)
 				  .old_mid = old_mid,
 				  .slot = 3};
 
+	if (early)
+		tx_rec(e, &(struct gx_wire_rec){.type = GX_REC_CANCEL, .mid = rec.mid}, PKT_NONE);
 	assert_true(tx_rec(e, &rec, PKT_NONE));
 	rig_pass(r, MS);
 }
@@ -904,13 +942,13 @@ static void again__nonsense(void **state)
 {
 	static const uint32_t old_mids[] = {0, 1, 2, 700, 5000};
 
-	for (unsigned i = 0; i < GX_ARRAY_SIZE(old_mids); i++) {
+	for (unsigned i = 0; i < 2 * GX_ARRAY_SIZE(old_mids); i++) {
 		struct rig *r = ops_plain();
 
 		post(r, 0, GX_OP_PUT, 1, 300000);
 		rig_pass(r, 22000); /* its OPEN is there, its bytes are not all */
 		assert_int_equal(rig_ep(r, 1, 0)->in[0].state, IN_ACTIVE);
-		claim_again(r, old_mids[i], 299999);
+		claim_again(r, old_mids[i / 2], 299999, i & 1);
 		assert_int_equal(atomic_load(&r->ep[1][0]->fault), -EPROTO);
 		rig_close(r);
 	}
@@ -924,7 +962,8 @@ static void again__after_it_landed(void **state)
 	post(r, 0, GX_OP_PUT, 1, 300000);
 	rig_comps(r, 0, 1, SECOND);
 	memset(rig_mem(r, 1), RIG_POISON, 300000);
-	claim_again(r, 0, 300000);
+	claim_again(r, 0, 300000, false);
+	claim_again(r, 0, 300000, true);
 	assert_int_equal(atomic_load(&r->ep[1][0]->fault), 0);
 	rig_check_poison(rig_mem(r, 1), 300000);
 	assert_int_equal(r->nr_last[1], 0);
@@ -1308,6 +1347,7 @@ int main(int argc, char *argv[])
 		rig_test(path__nothing_passes_for_a_while),
 		rig_test(path__cancel_while_it_narrows),
 		rig_test(path__deadline_while_it_narrows),
+		rig_test(again__cancel_overtakes_its_open),
 		rig_test(again__nonsense),
 		rig_test(again__after_it_landed),
 		rig_test(peer__silent),
