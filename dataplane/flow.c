@@ -686,6 +686,11 @@ uint32_t flow_granted(const struct flow *f)
 	return f->rx_limit - f->rx_used;
 }
 
+uint32_t flow_used(const struct flow *f)
+{
+	return f->rx_used;
+}
+
 uint32_t flow_grant(struct flow *f, uint32_t need, uint32_t nr_free)
 {
 	uint64_t aim = GX_MIN((uint64_t)need + FLOW_CREDIT_MARGIN, nr_free);

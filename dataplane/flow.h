@@ -96,5 +96,7 @@ uint32_t flow_grant(struct flow *f, uint32_t need, uint32_t free);
 void flow_grant_used(struct flow *f, uint32_t n);
 /* Credit that the peer holds and has not used: buffers that must stay posted for it. */
 uint32_t flow_granted(const struct flow *f);
+/* Credit that it has used in all, low 32 bits. */
+uint32_t flow_used(const struct flow *f);
 
 #endif

@@ -768,6 +768,7 @@ static void pkt_fail(struct gx_ep *ep, int err)
 		atomic_store_explicit(&ep->detached, true, memory_order_release);
 		return;
 	}
+	share_leave(e);
 	fail_ops(e, false);
 	link_fail_progress(e);
 }
@@ -787,8 +788,6 @@ bool link_fail_progress(struct pkt_ep *e)
 		}
 	link_release_flush(l);
 	l->q->ops->peer_detach(l->q, e->port_peer);
-	if (l->port->caps.flags & GX_PORT_SHARED_POOL)
-		l->pool_out -= GX_MIN(l->pool_out, flow_granted(e->flow));
 	for (unsigned i = 0; i < l->nr_live; i++)
 		if (l->live[i] == e)
 			l->live[i] = l->live[--l->nr_live];
@@ -1022,6 +1021,7 @@ static int pkt_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 	}
 	e->have_peer = true;
 	e->lossless = caps->flags & GX_PORT_LOSSLESS;
+	e->share.on = caps->flags & GX_PORT_SHARED_POOL;
 	/* Of a shared pool, what idle peers hold is a quarter at most; who finds it gone begins
 	 * with an OPEN. */
 	if (!(caps->flags & GX_PORT_SHARED_POOL))
@@ -1191,6 +1191,7 @@ int link_pkt_open(struct gx_core *core, struct gx_port *port, struct gx_port_que
 	l->core = core;
 	l->q = q;
 	l->port = port;
+	share_open(l);
 	l->pad = calloc(1, port->caps.payload_max);
 	ret = l->pad ? link_bq_open(l, link_copier(l, core->gx->host), &l->bq_host) : -ENOMEM;
 	if (ret) {

@@ -55,7 +55,7 @@ struct pkt_op {
 	bool internal;	  /* serves a peer's get: no completion */
 	bool acked_local; /* every packet acknowledged (GX_COMP_LOCAL given) */
 	bool inlined;	  /* data goes in the OPEN */
-	bool opened;	  /* the OPEN of its mid was sent, once or more: only then may DATA go out */
+	bool opened; /* the OPEN of its mid was sent, once or more: only then may DATA go out */
 	bool doomed; /* ended early: CANCEL is under way, the mid stays until the peer is done with
 			it */
 	bool done;   /* the peer said done */
@@ -171,6 +171,26 @@ struct pkt_grant {
 	bool gpu;
 };
 
+/* An endpoint's part in a pool that peers share. owner: share.c */
+struct share_ep {
+	bool on;	     /* the port's peers share one. frozen */
+	uint32_t lapsed;     /* of flow_granted(): credit that no buffers are kept for */
+	uint32_t used_seen;  /* flow_used() at the last look */
+	uint8_t quiet, over; /* looks since when nothing was used, or too much was held */
+	bool silent;	     /* it used nothing for long: no share until it uses something */
+	bool wants;	     /* counted in share.nr_want */
+};
+
+/* Such a pool; all zero where each peer has its own. owner: share.c */
+struct share {
+	uint32_t nr_want;	       /* endpoints that wait for packets */
+	bool is_short;		       /* one of them wants more than there is for it */
+	struct pkt_ep *first;	       /* who found nothing at all goes first; NULL: nobody */
+	unsigned look_at;	       /* index in live of who is looked at next */
+	uint64_t look_ns;	       /* when to look again who holds what */
+	uint32_t of[GX_PEERS_MAX + 1]; /* buffers of each, by nr_want. frozen */
+};
+
 /* An endpoint over a port: one lane of one connection. */
 struct pkt_ep {
 	struct gx_ep ep;
@@ -283,6 +303,7 @@ struct pkt_ep {
 	uint64_t need_pkts;		     /* declared and not yet received */
 	uint32_t held_bufs;		     /* bounce buffers of this peer in blocks */
 	uint32_t told_msgs, told_bufs;	     /* our part of the core's gauges */
+	struct share_ep share;
 	uint32_t refs; /* packets in the port that reference our operations' memory */
 	uint32_t landed_head, landed_tail;
 	struct pkt_bad bad[PKT_BAD_MAX];
@@ -314,8 +335,9 @@ struct link_pkt {
 	struct stage *stage[GX_GPUS_MAX]; /* for sending from that GPU */
 	unsigned nr_gpus; /* 1 + the largest device in bq_gpu and stage; frozen before the core
 			     turns */
-	struct block_stat seen;	     /* what of the blocks' counters is in the core's statistics */
-	uint32_t pool_out;	     /* shared pool: granted to all peers */
+	struct block_stat seen; /* what of the blocks' counters is in the core's statistics */
+	uint32_t pool_out;	/* shared pool: granted to all peers, but what has lapsed */
+	struct share share;
 	uint32_t credit0_out;	     /* ctl: what peers begin with, all together */
 	uint32_t held_bufs;	     /* in blocks, all peers */
 	uint64_t stats_ns;	     /* when counters of the blocks are brought over again */
@@ -473,6 +495,15 @@ unsigned ask_send(struct pkt_ep *e, unsigned n, unsigned max); /* as tx_resends(
 void ask_acked(struct pkt_ep *e);
 void ask_lost(struct pkt_ep *e, const struct flow_rec *rec);
 void resend_close(struct pkt_ep *e); /* of a failed ep */
+
+/* share.c: the pool that peers share */
+void share_open(struct link_pkt *l); /* ctl */
+bool share_take(struct pkt_ep *e);   /* a packet came for the first time; false: no buffer for it */
+void share_used(struct pkt_ep *e, uint64_t n);	   /* credit that the peer has used up */
+void share_refunded(struct pkt_ep *e, uint64_t n); /* credit that it gives back */
+void share_grant(struct pkt_ep *e);
+void share_look(struct link_pkt *l, uint64_t now_ns); /* while it is short */
+void share_leave(struct pkt_ep *e); /* it failed: it is granted nothing any more */
 
 /* match.c */
 int match_recv(struct pkt_ep *e, uint32_t op); /* post a receive: GRANT */

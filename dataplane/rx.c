@@ -14,16 +14,6 @@ static struct gx_stats *stats(const struct link_pkt *l)
 	return &l->core->loop.stats;
 }
 
-/* Credit that the peer has used up, or given back. */
-static void rx_credit_used(struct pkt_ep *e, uint64_t n)
-{
-	uint32_t had = flow_granted(e->flow);
-
-	flow_grant_used(e->flow, GX_MIN(n, had));
-	if (e->link->port->caps.flags & GX_PORT_SHARED_POOL)
-		e->link->pool_out -= GX_MIN(n, had);
-}
-
 static struct in_msg *in_at(struct pkt_ep *e, uint32_t mid)
 {
 	return &e->in[mid % GX_WIRE_MIDS];
@@ -172,7 +162,7 @@ static void in_cancel(struct pkt_ep *e, const struct gx_wire_rec *rec)
 		*m = (struct in_msg){
 			.state = IN_EARLY, .mid = rec->mid, .op = PKT_NONE, .words = PKT_NONE};
 		e->nr_in++;
-		rx_credit_used(e, rec->slot);
+		share_used(e, rec->slot);
 		return;
 	}
 	if (m->mid != rec->mid || (m->state != IN_ACTIVE && m->state != IN_REFUSED))
@@ -185,7 +175,7 @@ static void in_cancel(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	}
 	in_words_put(e, m);
 	if (rec->slot > seen && rec->slot <= m->win.nr_pkts)
-		rx_credit_used(e, rec->slot - seen);
+		share_used(e, rec->slot - seen);
 	m->state = IN_DRAIN;
 	if (!m->pending) {
 		in_op_end(e, m, m->err);
@@ -531,7 +521,7 @@ static void rx_rec(struct pkt_ep *e, const struct gx_wire_rec *rec)
 		match_revoke(e, rec->token);
 		break;
 	case GX_REC_REFUND:
-		rx_credit_used(e, rec->slot);
+		share_refunded(e, rec->slot);
 		break;
 	}
 }
@@ -693,7 +683,7 @@ static void rx_refused(struct pkt_ep *e, const struct gx_wire_hdr *h, struct in_
 	if (m->win.words || m->win.nr_pkts == 1)
 		msg_win_set(&m->win, pkt);
 	m->seen_pkts++;
-	rx_credit_used(e, 1);
+	share_used(e, 1);
 }
 
 /* DATA of a mid that is not being placed. True: it may be acknowledged. Its place holds another
@@ -712,13 +702,17 @@ static bool rx_unplaced(struct pkt_ep *e, const struct gx_wire_hdr *h, struct in
 	return true;
 }
 
-/* A packet comes for the first time: its bit, and its credit. */
-static void rx_first(struct pkt_ep *e, struct in_msg *m, uint64_t pkt)
+/* A packet comes for the first time: its bit, and its credit. False: there is no buffer for it. */
+static bool rx_first(struct pkt_ep *e, struct in_msg *m, uint64_t pkt)
 {
+	if (gx_unlikely(!share_take(e))) {
+		gx_stat_add(stats(e->link), GX_STAT_RX_NOBUF, 1);
+		return false;
+	}
 	msg_win_set(&m->win, pkt);
 	m->seen_pkts++;
 	e->need_pkts--;
-	rx_credit_used(e, 1);
+	return true;
 }
 
 /* The packet's bytes get a descriptor; its buffer is held until they are copied. True: held. */
@@ -785,7 +779,8 @@ static bool rx_data_one(struct link_pkt *l, const struct gx_rx *rx)
 		return false;
 	}
 	if (!seen) {
-		rx_first(e, m, pkt);
+		if (!rx_first(e, m, pkt))
+			return false; /* as lost: it comes again */
 	} else if (!bad_again(e, m, pkt)) {
 		gx_stat_add(stats(l), GX_STAT_RX_DUP, 1);
 		flow_rx_take(e->flow, e->now_ns, h.psn, false, true);

@@ -536,32 +536,14 @@ static bool tx_data(struct pkt_ep *e)
 
 /* ---- credit, and ACKs of their own ---- */
 
-/* Credit: each peer has its own buffers (grant them all), or all share them (grant against what was
- * declared). */
+/* Credit where each peer has its own buffers: all of them. */
 static void tx_grant(struct pkt_ep *e)
 {
-	struct link_pkt *l = e->link;
-	const struct gx_port_caps *caps = &l->port->caps;
+	const struct gx_port_caps *caps = &e->link->port->caps;
 	uint32_t before = flow_granted(e->flow);
-	uint32_t need, room, grew;
+	uint32_t room = caps->rx_slots - GX_MIN(caps->rx_slots, e->held_bufs + pkt_margin(caps));
+	uint32_t grew = room > before ? flow_grant(e->flow, 1u << 30, room) : 0;
 
-	if (caps->flags & GX_PORT_SHARED_POOL) {
-		uint32_t out = l->pool_out + l->held_bufs + pkt_margin(caps);
-
-		need = GX_MIN(e->need_pkts, 1u << 30);
-		room = before + (caps->rx_slots > out ? caps->rx_slots - out : 0);
-		/* No peer takes more than half of what is left, so that all get some. */
-		room = before + (room - before) / (l->nr_live > 1 ? 2 : 1);
-		room = GX_MIN(room, need + e->credit0);
-	} else {
-		need = 1u << 30;
-		room = caps->rx_slots - GX_MIN(caps->rx_slots, e->held_bufs + pkt_margin(caps));
-	}
-	if (room <= before)
-		return;
-	grew = flow_grant(e->flow, need, room);
-	if (caps->flags & GX_PORT_SHARED_POOL)
-		l->pool_out += grew;
 	if (grew && (before < 64 || grew >= caps->rx_slots / 8))
 		flow_ack_want(e->flow);
 }
@@ -727,7 +709,10 @@ static bool tx_ep(struct pkt_ep *e)
 	if (e->act_head != PKT_NONE || e->resend_head != e->resend_tail ||
 	    e->ask_head != e->ask_tail)
 		worked |= tx_data(e);
-	tx_grant(e);
+	if (e->share.on)
+		share_grant(e);
+	else
+		tx_grant(e);
 	worked |= tx_ack(e);
 	return worked;
 }
@@ -773,5 +758,7 @@ bool tx_poll(struct link_pkt *l, uint64_t now_ns)
 			worked |= tx_ep(l->live[k]);
 		}
 	}
+	if (gx_unlikely(l->share.is_short))
+		share_look(l, now_ns);
 	return worked;
 }

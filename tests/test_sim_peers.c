@@ -108,11 +108,367 @@ static void order__many_puts_to_a_slow_peer(void **state)
 	rig_done(r);
 }
 
+/* ---- a pool that clients share ---- */
+
+#define SLOTS 512
+
+static unsigned granted(struct rig *r, unsigned conn)
+{
+	return flow_granted(rig_ep(r, 1, conn)->flow);
+}
+
+/* Client @conn puts @n times 64 KiB, one at a time. Return: the longest that one took. */
+static uint64_t puts_worst_ns(struct rig *r, unsigned conn, unsigned n, uint64_t limit_ns)
+{
+	unsigned node = (unsigned)rig_node(r, 0, conn);
+	uint64_t worst_ns = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		uint64_t since_ns = r->now_ns;
+
+		post(r, 0, conn, GX_OP_PUT, i, 65536);
+		rig_comps(r, (int)node, 1, limit_ns);
+		all_ended_well(r, node, 1);
+		r->nr_last[node] = 0;
+		worst_ns = GX_MAX(worst_ns, r->now_ns - since_ns);
+	}
+	return worst_ns;
+}
+
+/* One client has declared a long message, was granted what there is to grant, and is stopped: the
+ * other works on, at once. The first goes on later, and nothing of it is lost. */
+static void pool__stopped_client_leaves_buffers(void **state)
+{
+	struct rig *r = peers_open(&(struct rig_cfg){.sim = {.seed = 1},
+						     .nr_clients = 2,
+						     .slots = SLOTS,
+						     .peer_timeout_ns = 3600 * SECOND});
+
+	post(r, 0, 0, GX_OP_PUT, 1, BUF_B);
+	rig_pass(r, 1000); /* its OPEN, and what it had the credit for, have left */
+	r->still[0] = true;
+	rig_pass(r, MS);
+	assert_true(granted(r, 0) >= SLOTS / 4);
+	assert_true(granted(r, 0) <= SLOTS * 3 / 4);
+	assert_true(puts_worst_ns(r, 1, 50, SECOND) < MS / 2);
+	rig_pass(r, 10 * SECOND);
+	assert_true(puts_worst_ns(r, 1, 50, SECOND) < MS / 2);
+	r->still[0] = false;
+	rig_comps(r, 0, 1, SECOND);
+	all_ended_well(r, 0, 1);
+	assert_memory_equal(rig_mem(r, 1), src, BUF_B);
+	rig_done(r);
+}
+
+/* More and more clients are stopped: what they hold and do not use is taken back. */
+static void pool__stopped_clients_are_many(void **state)
+{
+	struct rig *r = peers_open(&(struct rig_cfg){.sim = {.seed = 2},
+						     .nr_clients = 5,
+						     .slots = 64,
+						     .peer_timeout_ns = 3600 * SECOND});
+
+	for (unsigned i = 0; i < 4; i++) {
+		post(r, 0, i, GX_OP_PUT, 1, BUF_B);
+		rig_pass(r, 1000);
+		r->still[rig_node(r, 0, i)] = true;
+		rig_pass(r, MS);
+	}
+	puts_worst_ns(r, 4, 100, SECOND);
+	/* They are silent by now, and have no share. */
+	assert_true(rig_stat(r, 1, "credit_lapsed") > 0);
+	assert_true(puts_worst_ns(r, 4, 50, SECOND) < MS / 2);
+	memset(r->still, 0, sizeof(r->still));
+	for (unsigned i = 0; i < 4; i++) {
+		unsigned node = (unsigned)rig_node(r, 0, i);
+
+		rig_comps(r, (int)node, 1, SECOND);
+		all_ended_well(r, node, 1);
+	}
+	assert_memory_equal(rig_mem(r, 1), src, BUF_B);
+	rig_done(r);
+}
+
+/* A client whose core gets a turn each 5 ms, and sends a burst in it, does not set the pace. */
+static void pool__slow_client_has_its_own_pace(void **state)
+{
+	struct rig *r =
+		peers_open(&(struct rig_cfg){.sim = {.seed = 3}, .nr_clients = 2, .slots = SLOTS});
+	uint64_t worst_ns = 0;
+
+	post(r, 0, 0, GX_OP_PUT, 1, BUF_B);
+	for (unsigned i = 0; i < 40; i++) {
+		r->still[0] = false;
+		rig_turn(r);
+		r->still[0] = true;
+		rig_pass(r, 4 * MS);
+		worst_ns = GX_MAX(worst_ns, puts_worst_ns(r, 1, 5, SECOND));
+	}
+	assert_true(worst_ns < MS / 2);
+	r->still[0] = false;
+	rig_comps(r, 0, 1, SECOND);
+	all_ended_well(r, 0, 1);
+	rig_done(r);
+}
+
+/* A pool of one buffer, or a few, serves all clients, whatever the others do. */
+static void pool__few_buffers_for_many(void **state)
+{
+	static const uint32_t slots[] = {1, 2, 3, 5, 40};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(slots); i++) {
+		struct rig *r = peers_open(
+			&(struct rig_cfg){.sim = {.seed = i}, .nr_clients = 3, .slots = slots[i]});
+
+		for (unsigned k = 0; k < 3; k++)
+			post(r, 0, k, GX_OP_PUT, k, 300000);
+		for (unsigned k = 0; k < 3; k++) {
+			unsigned node = (unsigned)rig_node(r, 0, k);
+
+			rig_comps(r, (int)node, 1, SECOND);
+			all_ended_well(r, node, 1);
+			r->nr_last[node] = 0;
+		}
+		post(r, 0, 0, GX_OP_PUT, 1, 300000);
+		rig_pass(r, 30000);
+		r->still[0] = true;
+		puts_worst_ns(r, 1, 3, SECOND);
+		r->still[0] = false;
+		rig_comps(r, 0, 1, SECOND);
+		all_ended_well(r, 0, 1);
+		rig_done(r);
+	}
+}
+
+static unsigned landed_b(struct rig *r, unsigned conn)
+{
+	const struct pkt_ep *e = rig_ep(r, 1, conn);
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < GX_WIRE_MIDS; i++)
+		if (e->in[i].state == IN_ACTIVE)
+			n += e->in[i].visible_b;
+	return n;
+}
+
+/* A client holds more than is its share by now, and uses a packet of it now and then. */
+static void pool__hog_that_uses_a_little(void **state)
+{
+	struct rig *r =
+		peers_open(&(struct rig_cfg){.sim = {.seed = 6}, .nr_clients = 3, .slots = SLOTS});
+	struct pkt_ep *hog = rig_ep(r, 1, 0);
+
+	post(r, 0, 0, GX_OP_PUT, 1, BUF_B);
+	rig_pass(r, 1000);
+	r->still[0] = true;
+	rig_pass(r, MS);
+	post(r, 0, 1, GX_OP_PUT, 1, BUF_B);
+	rig_pass(r, 30000);
+	r->still[2] = true;
+	assert_true(granted(r, 0) > SLOTS / 3);
+	post(r, 0, 2, GX_OP_PUT, 1, BUF_B);
+	for (unsigned i = 0; i < 12; i++) {
+		share_used(hog, 1); /* as if it had sent one */
+		post(r, 0, 2, GX_OP_PUT, 1, BUF_B);
+		rig_pass(r, MS / 2);
+	}
+	assert_false(hog->share.silent);
+	assert_true(granted(r, 0) - hog->share.lapsed <= SLOTS / 4);
+	rig_close(r);
+}
+
+/* Copies take long, so that buffers are short indeed. A client that was silent comes back with
+ * credit whose buffers others have: what there is no room for is sent again, nothing is lost, and
+ * it has its share again. */
+static void pool__silent_client_comes_back(void **state)
+{
+	static const uint32_t slots[] = {1, 4, 12, 64};
+	uint64_t no_room = 0;
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(slots); i++) {
+		struct rig *r = peers_open(&(struct rig_cfg){.sim = {.seed = 7},
+							     .nr_clients = 3,
+							     .slots = slots[i],
+							     .gpu_delay_ns = 200000});
+		uint64_t len = slots[i] * 16384;
+
+		post(r, 0, 0, GX_OP_PUT, 1, len);
+		rig_pass(r, 1000);
+		r->still[0] = true;
+		rig_pass(r, MS / 4);
+		for (unsigned k = 1; k < 3; k++)
+			post(r, 0, k, GX_OP_PUT, k, BUF_B);
+		rig_pass(r, 60 * MS);
+		assert_true(rig_ep(r, 1, 0)->share.silent);
+		r->still[0] = false;
+		rig_comps(r, 0, 1, SECOND);
+		all_ended_well(r, 0, 1);
+		no_room += rig_stat(r, 1, "rx_nobuf");
+		rig_close(r);
+	}
+	assert_true(no_room > 0);
+}
+
+/* Client 0 has a long message under way, was stopped, and is silent: nothing is kept for it. */
+static struct rig *silent_open(void)
+{
+	struct rig *r =
+		peers_open(&(struct rig_cfg){.sim = {.seed = 9}, .nr_clients = 2, .slots = SLOTS});
+
+	post(r, 0, 0, GX_OP_PUT, 1, BUF_B);
+	rig_pass(r, 1000);
+	r->still[0] = true;
+	for (unsigned i = 0; i < 60; i++) {
+		post(r, 0, 1, GX_OP_PUT, 1, BUF_B);
+		rig_pass(r, MS / 2);
+	}
+	rig_comps(r, 2, 60, SECOND);
+	rig_forget(r);
+	assert_true(rig_ep(r, 1, 0)->share.silent);
+	assert_int_equal(granted(r, 0) - rig_ep(r, 1, 0)->share.lapsed, 8);
+	return r;
+}
+
+/* Whoever uses credit again has its share again. */
+static void pool__lapsed_credit_comes_back(void **state)
+{
+	struct rig *r = silent_open();
+	struct pkt_ep *e = rig_ep(r, 1, 0);
+
+	rig_pass(r, 10 * MS);
+	assert_true(e->share.silent);
+	share_used(e, 1);
+	rig_pass(r, MS);
+	assert_int_equal(e->share.lapsed, 0);
+	assert_int_equal(granted(r, 0), SLOTS * 3 / 4);
+	assert_int_equal(r->core[1]->link[0]->pool_out, SLOTS * 3 / 4 + 8);
+	rig_close(r);
+}
+
+/* A packet on lapsed credit finds all buffers in use: it is as lost, and comes again. */
+static void pool__no_room_for_lapsed_credit(void **state)
+{
+	struct rig *r = silent_open();
+	struct link_pkt *l = r->core[1]->link[0];
+	struct pkt_ep *e = rig_ep(r, 1, 0);
+	uint64_t had = rig_stat(r, 1, "rx_nobuf");
+	uint32_t used = flow_used(e->flow);
+
+	l->held_bufs += SLOTS; /* by a GPU that does not end its copies */
+	r->still[0] = false;
+	rig_pass(r, MS / 2);
+	assert_true(rig_stat(r, 1, "rx_nobuf") > had);
+	assert_int_equal(flow_used(e->flow) - used, 8); /* that were kept for it */
+	l->held_bufs -= SLOTS;
+	rig_comps(r, 0, 1, SECOND);
+	all_ended_well(r, 0, 1);
+	assert_memory_equal(rig_mem(r, 1), src, BUF_B);
+	rig_done(r);
+}
+
+/* The pool is granted to others, and hardly a buffer is in use: lapsed credit is as good as new. */
+static void pool__room_for_lapsed_credit(void **state)
+{
+	struct rig *r = silent_open();
+	struct link_pkt *l = r->core[1]->link[0];
+	uint64_t had = rig_stat(r, 1, "rx_nobuf");
+
+	l->pool_out += SLOTS;
+	r->still[0] = false;
+	rig_pass(r, MS / 2);
+	assert_int_equal(rig_stat(r, 1, "rx_nobuf"), had);
+	l->pool_out -= SLOTS;
+	rig_comps(r, 0, 1, SECOND);
+	rig_done(r);
+}
+
+/* Who waits for its GPU holds a share at most, of buffers and of credit together. */
+static void pool__what_is_held_counts(void **state)
+{
+	struct rig *r =
+		peers_open(&(struct rig_cfg){.sim = {.seed = 10}, .nr_clients = 2, .slots = SLOTS});
+	struct pkt_ep *e = rig_ep(r, 1, 0);
+
+	e->held_bufs += SLOTS / 2;
+	post(r, 0, 0, GX_OP_PUT, 1, BUF_B);
+	rig_pass(r, 1000);
+	r->still[0] = true;
+	rig_pass(r, MS);
+	assert_int_equal(granted(r, 0), SLOTS / 4);
+	e->held_bufs -= SLOTS / 2;
+	r->still[0] = false;
+	rig_comps(r, 0, 1, SECOND);
+	rig_done(r);
+}
+
+/* Buffers that come back go round, whoever is asked first. */
+static void pool__first_in_line_is_served(void **state)
+{
+	struct rig *r =
+		peers_open(&(struct rig_cfg){.sim = {.seed = 8}, .nr_clients = 2, .slots = 1});
+	struct link_pkt *l = r->core[1]->link[0];
+	unsigned done[2] = {0};
+
+	for (unsigned k = 0; k < 2; k++)
+		post(r, 0, k, GX_OP_PUT, k, 100 * 4096);
+	while (!r->nr_last[0] && !r->nr_last[2]) {
+		l->rover = l->nr_live - 1; /* the same one is first each turn */
+		rig_turn(r);
+		for (unsigned k = 0; k < 2; k++)
+			done[k] = GX_MAX(done[k], landed_b(r, k));
+	}
+	assert_in_range(done[0], 30 * 4096, 100 * 4096);
+	assert_in_range(done[1], 30 * 4096, 100 * 4096);
+	rig_comps(r, 0, 1, SECOND);
+	rig_comps(r, 2, 1, SECOND);
+	rig_done(r);
+}
+
+/* Clients that all have long messages under way get on alike, the one that came first too. */
+static void pool__shares_are_alike(void **state)
+{
+	struct rig *r =
+		peers_open(&(struct rig_cfg){.sim = {.seed = 5}, .nr_clients = 3, .slots = SLOTS});
+	unsigned before[3], least = UINT32_MAX, most = 0;
+
+	for (unsigned k = 0; k < 3; k++) {
+		post(r, 0, k, GX_OP_PUT, k, BUF_B);
+		rig_pass(r, 40000);
+	}
+	rig_pass(r, 200000);
+	for (unsigned k = 0; k < 3; k++)
+		before[k] = landed_b(r, k);
+	rig_pass(r, 600000);
+	for (unsigned k = 0; k < 3; k++) {
+		unsigned n = landed_b(r, k) - before[k];
+
+		least = GX_MIN(least, n);
+		most = GX_MAX(most, n);
+	}
+	assert_true(least > BUF_B / 8);
+	assert_in_range(most, least, least + least / 3);
+	for (unsigned k = 0; k < 3; k++)
+		rig_comps(r, rig_node(r, 0, k), 1, SECOND);
+	rig_done(r);
+}
+
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
 		rig_test(order__data_waits_for_its_open),
 		rig_test(order__many_puts_to_a_slow_peer),
+		rig_test(pool__stopped_client_leaves_buffers),
+		rig_test(pool__stopped_clients_are_many),
+		rig_test(pool__slow_client_has_its_own_pace),
+		rig_test(pool__few_buffers_for_many),
+		rig_test(pool__shares_are_alike),
+		rig_test(pool__hog_that_uses_a_little),
+		rig_test(pool__silent_client_comes_back),
+		rig_test(pool__lapsed_credit_comes_back),
+		rig_test(pool__no_room_for_lapsed_credit),
+		rig_test(pool__room_for_lapsed_credit),
+		rig_test(pool__what_is_held_counts),
+		rig_test(pool__first_in_line_is_served),
 	};
 	int ret = rig_run("sim_peers", tests, GX_ARRAY_SIZE(tests), argc, argv);
 

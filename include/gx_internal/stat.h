@@ -38,6 +38,7 @@
 	X(PROBE_TX, probe_tx, "probes sent")                                                       \
 	X(RTO, rto, "retransmission time-outs")                                                    \
 	X(CREDIT_STALL, credit_stall, "turns in which a message waited for credit")                \
+	X(CREDIT_LAPSED, credit_lapsed, "buffers that a peer was granted and let lie: others have them") \
 	X(BLOCKS, blocks, "descriptor blocks launched")                                            \
 	X(LAUNCHES, launches, "launches (a launch takes several blocks)")                          \
 	X(DESCS, descs, "descriptors written")                                                     \
