@@ -131,6 +131,16 @@ MUTANTS = {
 }
 
 
+ASSERTED = "error: Failure!" # CMocka's word, also where cleaning up crashes afterwards
+
+
+def failed_in(text):
+    """The first test that failed, else the last that began."""
+    failed = re.findall(r"(?:FAILED|ERROR) +\] (\w+)$", text, re.M)
+    begun = re.findall(r"RUN +\] (\w+)", text)
+    return failed[0] if failed else begun[-1] if begun else ""
+
+
 class Tree:
     """A copy of the tree, and its build."""
 
@@ -180,20 +190,17 @@ class Tree:
         try:
             ran = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=LIMIT_S, cwd=self.build)
         except subprocess.TimeoutExpired as e:
-            failed = re.findall(r"FAILED  \] (\w+)", (e.stderr or b"").decode(errors="replace") + (e.stdout or b"").decode(errors="replace"))
-            return (failed[0], "assertion") if failed else (test, "time-out")
+            text = b"".join(filter(None, (e.stdout, e.stderr))).decode(errors="replace")
+            return (failed_in(text) or test, "assertion") if ASSERTED in text else (test, "time-out")
         text = ran.stdout + ran.stderr
         if ran.returncode == 0:
             if not re.search(r"PASSED  \] [1-9]", text):
                 return test, "no such test"
             return "", "nothing"
-        failed = re.findall(r"FAILED  \] (\w+)$", text, re.M)
-        if failed:
-            return failed[0], "assertion"
-        last = re.findall(r"RUN      \] (\w+)", text)
-        if "Assertion" in text and "failed" in text:
-            return last[-1] if last else test, "assertion (of the code)"
-        return last[-1] if last else test, f"crash ({ran.returncode})"
+        if ASSERTED in text:
+            return failed_in(text) or test, "assertion"
+        how = "assertion (of the code)" if "Assertion" in text else f"crash ({ran.returncode})"
+        return failed_in(text) or test, how
 
 
 def programs_of(tests):

@@ -1229,6 +1229,8 @@ static void done__records_of_the_one_before(void **state)
 		assert_int_equal(rig_ep(r, 1, 0)->in[0].mid, GX_WIRE_MIDS);
 		assert_int_equal(rig_ep(r, 1, 0)->in[0].state, IN_ACTIVE);
 		assert_true(tx_rec(rig_ep(r, i, 0), &rec, PKT_NONE));
+		rig_pass(r, MS);
+		assert_int_equal(rig_ep(r, 1, 0)->in[0].state, IN_ACTIVE);
 		rig_comps(r, 0, 2, SECOND);
 		expect(r, 0, 2, 0);
 		assert_memory_equal(rig_mem(r, 1), bufs.src[0], 50000);
