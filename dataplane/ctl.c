@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -267,6 +268,20 @@ static int open_run(void *arg)
 	return 0;
 }
 
+/* Where the user has ports bind to, connections come from as well. */
+static void bind_get(struct ctl *ctl, const char *host)
+{
+	struct addrinfo hint = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST}, *list;
+
+	if (!host || getaddrinfo(host, NULL, &hint, &list))
+		return;
+	memcpy(&ctl->bind.sa, list->ai_addr, GX_MIN(list->ai_addrlen, sizeof(ctl->bind.sa)));
+	ctl->bind.len = list->ai_addrlen;
+	freeaddrinfo(list);
+	if (ctl_addr_is_loopback(&ctl->bind.sa)) /* leads nowhere else */
+		ctl->bind = (struct ctl_addr){0};
+}
+
 int ctl_open(struct gx *gx)
 {
 	struct ctl *ctl = calloc(1, sizeof(*ctl));
@@ -280,6 +295,7 @@ int ctl_open(struct gx *gx)
 		free(ctl);
 		return gx_fail(ret, "no random bytes: %s", strerror(-ret));
 	}
+	bind_get(ctl, gx->opts.bind_host);
 	ctl->tick = (struct gx_io){
 		.op = GX_IO_TIMEOUT, .timeout_ns = CTL_TICK_NS, .done = tick_done, .arg = ctl};
 	gx->ctl = ctl;

@@ -24,6 +24,7 @@
 #define CTL_OUT_MAX_B	  (4u << 20)	/* of users' messages that wait for one peer to read */
 #define CTL_TICK_NS	  20000000ull	/* between two looks at the deadlines */
 #define CTL_STEP_NS	  5000000000ull /* that a peer may take for each step of the set-up */
+#define CTL_CREDIT_MAX	  (1u << 20)	/* that a lane may begin with */
 #define CTL_GRACE_NS	  250000000ull	/* that a stranger has, however many others come */
 #define CTL_LINGER_NS	  1000000000ull /* that a peer may take to read our last words */
 
@@ -93,6 +94,8 @@ struct ctl_conn {
 	uint64_t timeout_ns;	  /* client: of the whole set-up */
 	uint8_t nonce[16];	  /* of our HELLO */
 	char name[96];		  /* client: as the user wrote it; server: as the socket says */
+	uint8_t from_len;	  /* server: of the client's IP address, 4 or 16 */
+	uint8_t from[16];
 	char forced[GX_NAME_MAX]; /* client: what the port wanted speaks, "" for the best */
 	unsigned forced_port;	  /* and its index in gx->port[] */
 	char link[16];		  /* client: the link wanted, "" for the best */
@@ -135,6 +138,8 @@ struct ctl {
 	struct ctl_client *clients;  /* of the stats socket */
 	char unix_name[GX_NAME_MAX]; /* written before the first listener starts; "" for none */
 	uint8_t host_id[16];	     /* frozen */
+	struct ctl_addr bind;	     /* frozen; where connections to other hosts come from; len 0:
+				      * where the kernel likes */
 	unsigned next_core;	     /* where the next client with few lanes goes */
 	unsigned inside;	     /* callbacks on the stack: nothing is freed meanwhile */
 	bool closing;
@@ -150,6 +155,8 @@ void ctl_addr_name(const struct sockaddr_storage *sa, char *buf, size_t room);
 bool ctl_addr_is_loopback(const struct sockaddr_storage *sa); /* 127.0.0.0/8, ::1 */
 /* Loopback, or an address of one of this network namespace's interfaces. */
 bool ctl_addr_is_own(const struct sockaddr_storage *sa);
+/* The IP address in its bytes; IPv4 within IPv6 as IPv4. Return: how many, 0: neither. */
+unsigned ctl_addr_bytes(const struct sockaddr *sa, uint8_t b[16]);
 
 /* -- ctl.c -- */
 

@@ -112,8 +112,7 @@ bool ctl_addr_is_loopback(const struct sockaddr_storage *sa)
 	return IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr);
 }
 
-/* The address in its bytes; IPv4 within IPv6 as IPv4. Return: how many, 0: another family. */
-static unsigned addr_bytes(const struct sockaddr *sa, uint8_t b[16])
+unsigned ctl_addr_bytes(const struct sockaddr *sa, uint8_t b[16])
 {
 	const struct in6_addr *ip6 = &((const struct sockaddr_in6 *)sa)->sin6_addr;
 
@@ -135,7 +134,7 @@ bool ctl_addr_is_own(const struct sockaddr_storage *sa)
 {
 	struct ifaddrs *list, *i;
 	uint8_t want[16], has[16];
-	unsigned n = addr_bytes((const struct sockaddr *)sa, want);
+	unsigned n = ctl_addr_bytes((const struct sockaddr *)sa, want);
 	bool own = false;
 
 	if (ctl_addr_is_loopback(sa))
@@ -143,7 +142,7 @@ bool ctl_addr_is_own(const struct sockaddr_storage *sa)
 	if (!n || getifaddrs(&list))
 		return true; /* not known: then whoever it is has to show it */
 	for (i = list; i && !own; i = i->ifa_next)
-		own = i->ifa_addr && addr_bytes(i->ifa_addr, has) == n && !memcmp(want, has, n);
+		own = i->ifa_addr && ctl_addr_bytes(i->ifa_addr, has) == n && !memcmp(want, has, n);
 	freeifaddrs(list);
 	return own;
 }

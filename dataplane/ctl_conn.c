@@ -587,6 +587,9 @@ void ctl_conn_start(struct ctl_conn *cc)
 					.done = conn_connect_done,
 					.arg = cc};
 		cc->near = ctl_addr_is_loopback(&a->sa);
+		/* A wish: the server sends data only where it sees us. */
+		if (!cc->near && cc->ctl->bind.sa.ss_family == a->sa.ss_family)
+			bind(cc->fd, (struct sockaddr *)&cc->ctl->bind.sa, cc->ctl->bind.len);
 		gx_uring_submit(conn_uring(cc), &cc->rx);
 		return;
 	}
@@ -687,6 +690,7 @@ static void accepted_check(struct ctl_conn *cc, const struct sockaddr_storage *s
 			      CTL_CONNS_MAX);
 	} else {
 		cc->near = ctl_addr_is_own(sa);
+		cc->from_len = (uint8_t)ctl_addr_bytes((const struct sockaddr *)sa, cc->from);
 	}
 }
 

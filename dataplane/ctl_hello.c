@@ -14,6 +14,7 @@
 
 #define TIMEOUT_MIN_NS 1000000ull /* of a client's proposal for the peer time-out */
 #define TIMEOUT_MAX_NS 3600000000000ull
+#define TIMEOUT_FAR_NS 60000000000ull /* of a client of another host, if ours is not longer */
 
 /* ---- HELLO ---- */
 
@@ -337,9 +338,21 @@ static void lanes_agree(struct gx_conn *c, const struct gx_hello_lanes *l)
 	memcpy(c->agreed.port, l->port, sizeof(l->port));
 }
 
+/* What was chosen is done, and what it means is said. */
+static void up_say_integrity(const struct ctl_conn *cc)
+{
+	if (cc->conn->agreed.integrity == GX_INTEGRITY_NONE && !cc->proven &&
+	    !(lanes_port(cc)->caps.flags & GX_PORT_LOSSLESS))
+		gx_warn("peer %s: integrity none over a network: damage on the way is not seen, "
+			"and who sends from its address can stall or end the connection: take "
+			"crc32c, the default",
+			ctl_conn_peer(cc));
+}
+
 void ctl_hello_up(struct ctl_conn *cc)
 {
 	ctl_conn_setup_free(cc);
+	up_say_integrity(cc);
 	if (cc->conn->state == GX_CONN_STATE_DOWN) { /* closed meanwhile at this end */
 		ctl_conn_end(cc, CTL_LINGER_NS);
 		return;
@@ -406,6 +419,10 @@ static void lanes_connect(struct ctl_conn *cc)
 				r->port.pool_fd = s->fds[k];
 				s->fds[k++] = -1;
 			}
+		}
+		if (cc->server && !cc->proven) {
+			r->port.from_len = cc->from_len;
+			memcpy(r->port.from, cc->from, sizeof(cc->from));
 		}
 		ret = conn_lane_connect(cc->conn, i, r);
 		if (ret) {
@@ -566,7 +583,8 @@ static bool accept_is_valid(const struct gx_hello_lanes *w, const struct gx_hell
 		return false;
 	if (!a->chunk_b || a->chunk_b % a->quantum || a->chunk_b > GX_MAX(w->chunk_b, a->quantum))
 		return false;
-	return a->window && a->window <= w->window && a->peer_timeout_ns == w->peer_timeout_ns;
+	return a->window && a->window <= w->window && a->peer_timeout_ns >= TIMEOUT_MIN_NS &&
+	       a->peer_timeout_ns <= w->peer_timeout_ns;
 }
 
 void ctl_hello_accept_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
@@ -652,6 +670,9 @@ static const char *connect_check(const struct ctl_conn *cc, const struct gx_hell
 		return "CONNECT with a bad chunk, window or integrity mode";
 	if (l->peer_timeout_ns < TIMEOUT_MIN_NS || l->peer_timeout_ns > TIMEOUT_MAX_NS)
 		return "CONNECT with a peer time-out outside 1 ms to 1 h";
+	for (unsigned i = 0; i < l->nr_lanes; i++)
+		if (l->lanes[i].credit > CTL_CREDIT_MAX)
+			return "CONNECT with more credit than there are buffers";
 	return NULL;
 }
 
@@ -737,6 +758,9 @@ static bool accept_fill(const struct ctl_conn *cc, const struct gx_hello_lanes *
 	l->window = GX_MIN(want->window, opts->window);
 	l->integrity = want->integrity;
 	l->peer_timeout_ns = want->peer_timeout_ns;
+	if (!cc->proven) /* what a stranger may hold of ours when it has gone */
+		l->peer_timeout_ns =
+			GX_MIN(l->peer_timeout_ns, GX_MAX(opts->peer_timeout_ns, TIMEOUT_FAR_NS));
 	l->nr_lanes = want->nr_lanes;
 	return true;
 }

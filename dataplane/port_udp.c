@@ -3,8 +3,8 @@
  * The kernel's UDP: runs anywhere, for correctness rather than speed. A queue has two sockets, data
  * on port P and control on P + 1, and bursts are one recvmmsg or sendmmsg. A datagram is the packet
  * header, always GX_WIRE_HDR_B bytes, and the payload, as on every Ethernet port; the kernel
- * scatters it into the header's place and a bounce buffer. Who sent a packet is not looked at: the
- * connection id in the header says so.
+ * scatters it into the header's place and a bounce buffer. Whose a packet is, the connection id in
+ * the header says; but it must come from the address of one of our peers.
  *
  * Where the kernel has UDP_SEGMENT and UDP_GRO, data packets of one length to one peer go through
  * it as one large datagram, and come out of it as one; each has the path of its own datagrams on
@@ -40,6 +40,7 @@
 #define UDP_TRAIN_B	 65000 /* of packets that go as one; the kernel takes 65,507 with IPv4 */
 #define UDP_TRAIN_PKTS	 64    /* UDP_MAX_SEGMENTS of include/linux/udp.h, before Linux 6.9 */
 #define UDP_GRO_B	 65536 /* no datagram is longer */
+#define UDP_BUCKETS	 1024  /* of peers by address; a power of two */
 
 /* Address blob: what the other side sends to. */
 struct udp_addr {
@@ -59,6 +60,7 @@ union udp_name {
 
 struct udp_peer {
 	bool used, attached, connected;
+	uint16_t next; /* owner: poll core; 1 + the next attached one of its bucket, 0: none */
 	union udp_name to[2]; /* enum gx_half */
 };
 
@@ -68,6 +70,7 @@ struct udp_half {
 	uint32_t drops; /* last value of the kernel's overflow counter */
 	bool gso;	/* UDP_SEGMENT works; data half only */
 	struct mmsghdr rx[GX_BURST_MAX], tx[GX_BURST_MAX];
+	union udp_name from[GX_BURST_MAX]; /* of rx */
 	struct iovec rx_iov[GX_BURST_MAX][2], tx_iov[GX_BURST_MAX][2];
 	uint8_t tx_pkts[GX_BURST_MAX]; /* of each message */
 	char cmsg[GX_BURST_MAX][CMSG_SPACE(sizeof(uint32_t)) + CMSG_SPACE(sizeof(int))];
@@ -99,9 +102,10 @@ struct udp_queue {
 	uint32_t nr_slots, slot_b;
 	uint32_t *free_slot; /* owner: poll core; stack */
 	uint32_t nr_free;
-	uint8_t *held;	   /* owner: poll core; [nr_slots] */
-	uint8_t *ctl_buf;  /* owner: poll core; GX_BURST_MAX payloads */
-	_Atomic int fault; /* sticky */
+	uint8_t *held;		      /* owner: poll core; [nr_slots] */
+	uint8_t *ctl_buf;	      /* owner: poll core; GX_BURST_MAX payloads */
+	_Atomic int fault;	      /* sticky */
+	uint16_t bucket[UDP_BUCKETS]; /* owner: poll core; 1 + an attached peer, by address */
 	struct udp_peer peer[GX_PEERS_MAX];
 };
 
@@ -387,6 +391,7 @@ static void udp_half_init(struct udp_half *h)
 		h->rx_iov[i][0].iov_len = GX_WIRE_HDR_B;
 		h->rx[i].msg_hdr.msg_iov = h->rx_iov[i];
 		h->rx[i].msg_hdr.msg_iovlen = 2;
+		h->rx[i].msg_hdr.msg_name = &h->from[i];
 		h->rx[i].msg_hdr.msg_control = h->cmsg[i];
 	}
 }
@@ -541,6 +546,17 @@ static bool udp_addr_get(const struct udp_queue *q, const struct gx_port_addr *r
 	       addr.port && addr.port < UINT16_MAX && !udp_is_any(name);
 }
 
+/* What is sent to a peer goes where its bootstrap connection comes from, or anybody could have it
+ * sent to anybody. */
+static bool udp_is_from(const struct gx_port_addr *raddr)
+{
+	struct udp_addr addr;
+
+	memcpy(&addr, raddr->b, sizeof(addr));
+	return !raddr->from_len || (raddr->from_len == (addr.family == 4 ? 4 : 16) &&
+				    !memcmp(addr.ip, raddr->from, raddr->from_len));
+}
+
 static int udp_peer_connect(struct gx_port_queue *gq, uint32_t index,
 			    const struct gx_port_addr *raddr)
 {
@@ -551,8 +567,18 @@ static int udp_peer_connect(struct gx_port_queue *gq, uint32_t index,
 	if (raddr->fd >= 0)
 		close(raddr->fd);
 	if (raddr->fd >= 0 || !udp_addr_get(q, raddr, &name)) {
-		gx_port_why_set("port udp: the peer's address is not valid, or of another family");
+		gx_port_why_set(
+			"port udp: the peer's address is not valid, or not %s as ours is: connect "
+			"to the server by the other family, or have it listen at that address "
+			"alone",
+			q->name.sa.sa_family == AF_INET ? "IPv4" : "IPv6");
 		return -EPROTO;
+	}
+	if (!udp_is_from(raddr)) {
+		gx_port_why_set(
+			"port udp: the client's packets would come from another address than its "
+			"connection: give it --bind with the one that the server sees");
+		return -EPERM;
 	}
 	peer->to[GX_HALF_DATA] = peer->to[GX_HALF_CTL] = name;
 	udp_port_set(&peer->to[GX_HALF_CTL], udp_port_get(&name) + 1);
@@ -565,14 +591,62 @@ static void udp_peer_del(struct gx_port_queue *gq, uint32_t index)
 	udp_queue_of(gq)->peer[index].used = false;
 }
 
+/* Of the IP address alone: both halves of a peer are found there. */
+static uint16_t *udp_bucket(struct udp_queue *q, const union udp_name *name)
+{
+	uint32_t key = name->in.sin_addr.s_addr, ip6[4];
+
+	if (name->sa.sa_family == AF_INET6) {
+		memcpy(ip6, &name->in6.sin6_addr, sizeof(ip6));
+		key = ip6[0] ^ ip6[1] ^ ip6[2] ^ ip6[3];
+	}
+	key *= 0x9e3779b1u;
+	return &q->bucket[key >> 16 & (UDP_BUCKETS - 1)];
+}
+
+static bool udp_same_name(const union udp_name *a, const union udp_name *b)
+{
+	if (a->sa.sa_family != b->sa.sa_family || udp_port_get(a) != udp_port_get(b))
+		return false;
+	return udp_same_host(a, &b->sa);
+}
+
+/* Is message @i from one of our peers? Who is not could know no connection id but by guessing, and
+ * without integrity a good guess would be taken. Several connections may share an address. */
+static bool udp_is_known(struct udp_queue *q, enum gx_half half, unsigned i)
+{
+	const union udp_name *from = &q->half[half].from[i];
+	uint16_t at = *udp_bucket(q, from);
+
+	while (at && !udp_same_name(&q->peer[at - 1].to[half], from))
+		at = q->peer[at - 1].next;
+	if (at)
+		return true;
+	gx_stat_add(q->q.stats, GX_STAT_RX_STRAY, 1);
+	return false;
+}
+
 static void udp_peer_attach(struct gx_port_queue *gq, uint32_t index)
 {
-	udp_queue_of(gq)->peer[index].attached = true;
+	struct udp_queue *q = udp_queue_of(gq);
+	struct udp_peer *peer = &q->peer[index];
+	uint16_t *bucket = udp_bucket(q, &peer->to[GX_HALF_DATA]);
+
+	peer->attached = true;
+	peer->next = *bucket;
+	*bucket = (uint16_t)(index + 1);
 }
 
 static void udp_peer_detach(struct gx_port_queue *gq, uint32_t index)
 {
-	udp_queue_of(gq)->peer[index].attached = false;
+	struct udp_queue *q = udp_queue_of(gq);
+	uint16_t *at = udp_bucket(q, &q->peer[index].to[GX_HALF_DATA]);
+
+	q->peer[index].attached = false;
+	while (*at && *at != index + 1)
+		at = &q->peer[*at - 1].next;
+	if (*at)
+		*at = q->peer[index].next;
 }
 
 /* ---- Receive [core] ---- */
@@ -581,6 +655,8 @@ static void udp_peer_detach(struct gx_port_queue *gq, uint32_t index)
  * 0. */
 static unsigned udp_recv(struct udp_queue *q, struct udp_half *h, unsigned n)
 {
+	for (unsigned i = 0; i < n; i++)
+		h->rx[i].msg_hdr.msg_namelen = sizeof(h->from[i]);
 	for (unsigned i = 0; n && i < UDP_ERR_TRIES; i++) {
 		int got = recvmmsg(h->fd, h->rx, n, MSG_DONTWAIT, NULL);
 
@@ -617,9 +693,13 @@ static uint32_t udp_rx_cmsg(struct udp_queue *q, struct udp_half *h, struct msgh
 	return seg_b;
 }
 
-/* What is not whole is counted and its buffer given back. */
-static bool udp_rx_one(struct udp_queue *q, const struct mmsghdr *msg, struct gx_rx *pkt)
+/* What is not whole, or a stranger's, is counted and its buffer given back. */
+static bool udp_rx_one(struct udp_queue *q, enum gx_half half, unsigned i, struct gx_rx *pkt)
 {
+	const struct mmsghdr *msg = &q->half[half].rx[i];
+
+	if (!udp_is_known(q, half, i))
+		return false;
 	if (msg->msg_len < GX_WIRE_HDR_B || (msg->msg_hdr.msg_flags & MSG_TRUNC)) {
 		gx_stat_add(q->q.stats, GX_STAT_RX_BAD, 1);
 		return false;
@@ -791,6 +871,8 @@ static unsigned udp_gro_take(struct udp_queue *q, struct gx_rx pkts[], unsigned 
 		uint32_t seg_b = udp_rx_cmsg(q, h, &m->msg_hdr);
 		bool train = seg_b && seg_b < m->msg_len;
 
+		if (!udp_is_known(q, GX_HALF_DATA, i))
+			continue;
 		if (train) {
 			last_seg_b = seg_b;
 			last_b = m->msg_len;
@@ -855,7 +937,7 @@ static unsigned udp_rx_burst(struct gx_port_queue *gq, enum gx_half half, struct
 	for (unsigned i = 0; i < got; i++) {
 		struct gx_rx *pkt = &pkts[good];
 
-		if (!udp_rx_one(q, &h->rx[i], &pkts[i])) {
+		if (!udp_rx_one(q, half, i, &pkts[i])) {
 			if (half == GX_HALF_DATA)
 				udp_slot_free(q, (uint32_t)pkts[i].buf);
 			continue;

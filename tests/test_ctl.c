@@ -1436,9 +1436,10 @@ static void server__bad_connect(void **state)
 	CONNECT_REFUSED(integrity, 2, -EPROTO, "integrity");
 	CONNECT_REFUSED(peer_timeout_ns, 0, -EPROTO, "time-out");
 	CONNECT_REFUSED(peer_timeout_ns, UINT64_MAX, -EPROTO, "time-out");
+	CONNECT_REFUSED(lanes[CORES - 1].credit, CTL_CREDIT_MAX + 1, -EPROTO, "credit");
 	CONNECT_REFUSED(port[0], 'x', -ENODEV, "no port xdp");
 #undef CONNECT_REFUSED
-	wait_bad(server, 12);
+	wait_bad(server, 13);
 	l = good;
 	l.quantum = UINT32_MAX & ~15u;
 	l.chunk_b = l.window = UINT32_MAX;

@@ -1019,6 +1019,91 @@ static int udp_raw(const struct pair *p, unsigned k, unsigned plus, struct socka
 	return socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 }
 
+/* Makes @fd one half of a peer of end 1: what comes from there is not a stranger's. */
+static void udp_raw_join(struct pair *p, unsigned i, int fd, unsigned plus)
+{
+	struct gx_port_addr raddr = p->end[0].laddr[0];
+	struct sockaddr_in sa;
+	socklen_t len = sizeof(sa);
+	uint16_t port;
+
+	sa = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&sa, &len), 0);
+	port = (uint16_t)(ntohs(sa.sin_port) - plus);
+	memcpy(raddr.b + 2, &port, sizeof(port));
+	assert_int_equal(ops->peer_add(p->end[1].q, &p->end[1].peer[i], &p->end[1].laddr[i]), 0);
+	assert_int_equal(ops->peer_connect(p->end[1].q, p->end[1].peer[i], &raddr), 0);
+	ops->peer_attach(p->end[1].q, p->end[1].peer[i]);
+}
+
+static void udp_raw_leave(struct pair *p, unsigned i)
+{
+	ops->peer_detach(p->end[1].q, p->end[1].peer[i]);
+	ops->peer_del(p->end[1].q, p->end[1].peer[i]);
+}
+
+/* Packets that are whole, and of no peer: none comes up, no buffer is lost, those of peers do. */
+static void udp_strangers(void **state)
+{
+	struct pair *p = pair_open(64, 2048, 2);
+	struct end *b = &p->end[1];
+	struct sockaddr_in to;
+	struct gx_rx rx[8];
+
+	for (unsigned plus = 0; plus < 2; plus++) {
+		enum gx_half half = plus ? GX_HALF_CTL : GX_HALF_DATA;
+		uint64_t before = gx_stat_get(&b->stats, GX_STAT_RX_STRAY);
+		int fd = udp_raw(p, 1, plus, &to);
+
+		for (unsigned i = 0; i < 100; i++)
+			sendto(fd, source, HLEN + 100, 0, (struct sockaddr *)&to, sizeof(to));
+		send_all(p, &p->end[0], half, 1, 5, 3, 700);
+		for (unsigned got = 0; got < 3;) {
+			unsigned n = recv_some(p, b, half, rx, 3 - got, WAIT_NS);
+
+			assert_true(n > 0);
+			for (unsigned i = 0; i < n; i++)
+				assert_int_equal(pkt_check(b, half, &rx[i]), 5 + got++);
+			if (half == GX_HALF_DATA)
+				release(b, rx, n);
+		}
+		assert_int_equal(gx_stat_get(&b->stats, GX_STAT_RX_STRAY) - before, 100);
+		close(fd);
+	}
+	peer_leave(p, 1); /* the other one has the same address, and stays */
+	p->nr_peers = 1;
+	send_all(p, &p->end[0], GX_HALF_DATA, 0, 0, 64, 2048);
+	recv_checked(p, b, GX_HALF_DATA, 0, 64, 2048);
+	ops->peer_detach(b->q, b->peer[0]);
+	send_all(p, &p->end[0], GX_HALF_DATA, 0, 0, 3, 2048); /* now it is a stranger too */
+	assert_int_equal(recv_some(p, b, GX_HALF_DATA, rx, 3, QUIET_NS), 0);
+	ops->peer_attach(b->q, b->peer[0]);
+	pair_close(p);
+}
+
+/* A client whose data address is not where it is. */
+static void udp_address_of_another(void **state)
+{
+	struct pair *p = pair_open(64, 2048, 1);
+	struct end *b = &p->end[1];
+	struct gx_port_addr addr, raddr = p->end[0].laddr[0];
+	uint32_t peer;
+
+	assert_int_equal(ops->peer_add(b->q, &peer, &addr), 0);
+	raddr.from_len = 4;
+	memcpy(raddr.from, "\xc0\x00\x02\x01", 4);
+	assert_int_equal(ops->peer_connect(b->q, peer, &raddr), -EPERM);
+	assert_non_null(strstr(gx_port_why(), "--bind"));
+	raddr.from_len = 16;
+	assert_int_equal(ops->peer_connect(b->q, peer, &raddr), -EPERM);
+	raddr.from_len = 4;
+	memcpy(raddr.from, "\x7f\x00\x00\x01", 4);
+	assert_int_equal(ops->peer_connect(b->q, peer, &raddr), 0);
+	ops->peer_del(b->q, peer);
+	pair_close(p);
+}
+
 static void udp_bad_datagrams(void **state)
 {
 	struct pair *p = pair_open(64, 2048, 1);
@@ -1032,6 +1117,7 @@ static void udp_bad_datagrams(void **state)
 		uint64_t before = bad_count(b);
 		int fd = udp_raw(p, 1, plus, &to);
 
+		udp_raw_join(p, 1, fd, plus);
 		for (unsigned i = 0; i < GX_ARRAY_SIZE(sizes); i++)
 			assert_int_equal(
 				sendto(fd, source, sizes[i], 0, (struct sockaddr *)&to, sizeof(to)),
@@ -1044,6 +1130,7 @@ static void udp_bad_datagrams(void **state)
 		if (half == GX_HALF_DATA)
 			release(b, rx, 3);
 		assert_int_equal(bad_count(b) - before, GX_ARRAY_SIZE(sizes));
+		udp_raw_leave(p, 1);
 		close(fd);
 	}
 	send_all(p, &p->end[0], GX_HALF_DATA, 0, 0, 64, 2048); /* no buffer was lost */
@@ -1159,7 +1246,7 @@ static void udp_ipv6(void **state)
 {
 	struct gx_port_cfg cfg = {.args = "", .nr_queues = 1, .slots = 64, .bind_host = "::1"};
 	struct gx_port_queue *q;
-	struct gx_port_addr addr;
+	struct gx_port_addr addr = {0};
 	struct gx_stats stats = {0};
 	struct gx_port *port;
 	struct gx_tx tx;
@@ -1475,6 +1562,8 @@ static int run_all(void)
 	};
 	const struct CMUnitTest udp[] = {
 		cmocka_unit_test(udp_bad_datagrams),
+		cmocka_unit_test(udp_strangers),
+		cmocka_unit_test(udp_address_of_another),
 		cmocka_unit_test(udp_unreachable_is_swallowed),
 		cmocka_unit_test(udp_overflow_is_counted),
 		cmocka_unit_test(udp_trains_of_any_length),

@@ -57,7 +57,10 @@ struct gx_port_addr {
 	uint8_t b[GX_PORT_ADDR_MAX];
 	int fd; /* -1: none. In laddr: stays the port's. In raddr: the port takes it over. */
 	bool has_pool;
-	int pool_fd; /* likewise, with has_pool: of the GPU memory that payload goes to */
+	int pool_fd;	  /* likewise, with has_pool: of the GPU memory that payload goes to */
+	uint8_t from_len; /* in raddr, of a peer that is not trusted: 4 or 16 bytes of IP address
+			   * that it is reached by, so that no other is sent to; 0: not asked for */
+	uint8_t from[16];
 };
 
 /* One packet received. */
