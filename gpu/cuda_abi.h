@@ -2,8 +2,8 @@
 /*
  * The part of the CUDA driver's ABI that gx calls, declared here so that gx builds where the
  * toolkit is not installed and starts where the driver is not. Source: cuda.h of CUDA 13.0 and the
- * CUDA driver API reference; exported names, with their version suffix; 12.0 is the oldest driver
- * that has them all. Where cuda.h is found at build time cuda_check.c compares every line with it.
+ * CUDA driver API reference; exported names, with their version suffix; 12.0 is the oldest
+ * version of CUDA whose driver has them all. Where cuda.h is found at build time cuda_check.c compares every line with it.
  * Included by gpu_cuda.c.
  */
 #ifndef GX_GPU_CUDA_ABI_H
@@ -22,6 +22,10 @@ enum {
 	GX_CU_SUCCESS = 0,
 	GX_CU_ERROR_INVALID_VALUE = 1,
 	GX_CU_ERROR_OUT_OF_MEMORY = 2,
+	GX_CU_ERROR_INVALID_IMAGE = 200,
+	GX_CU_ERROR_NO_BINARY_FOR_GPU = 209,
+	GX_CU_ERROR_INVALID_PTX = 218,
+	GX_CU_ERROR_UNSUPPORTED_PTX_VERSION = 222,
 	GX_CU_ERROR_NOT_READY = 600,
 	GX_CU_ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712,
 	GX_CU_ERROR_CAPTURE_UNSUPPORTED = 900,
@@ -143,6 +147,7 @@ enum { GX_CU_CAPTURE_GLOBAL = 0, GX_CU_CAPTURE_THREAD_LOCAL = 1, GX_CU_CAPTURE_R
 #define GX_CUDA_API(X)                                                                             \
 	X(cuInit, (unsigned flags))                                                                \
 	X(cuGetErrorName, (unsigned error, const char **name))                                     \
+	X(cuDriverGetVersion, (int *version))                                                      \
 	X(cuDeviceGetCount, (int *count))                                                          \
 	X(cuDeviceGet, (int *device, int ordinal))                                                 \
 	X(cuDeviceGetName, (char *name, int len, int device))                                      \

@@ -71,6 +71,9 @@ extern struct cuda_api cu __asm__("gx_cuda_api_table");
 int cuda_try(unsigned res, const char *what);
 #define CUDA_TRY(fn, ...) cuda_try(cu.fn(__VA_ARGS__), #fn)
 
+/* cuda_load() - A fat binary of ours. Return: 0, -ENOMEM, -ENODEV with the reason and the cure. */
+int cuda_load(struct CUmod_st **module, const void *image);
+
 static inline unsigned long long cuda_ptr(const void *ptr)
 {
 	return (unsigned long long)(uintptr_t)ptr;

@@ -151,6 +151,42 @@ int cuda_try(unsigned res, const char *what)
 	return res == GX_CU_ERROR_OUT_OF_MEMORY ? -ENOMEM : -ENODEV;
 }
 
+/* A driver that is older than the nvcc, or a GPU that is younger, and what helps. */
+static int load_fail(unsigned res)
+{
+	unsigned nvcc = gx_unpack_fatbin_nvcc, least = gx_unpack_fatbin_driver;
+	int driver = 0;
+
+	cu.cuDriverGetVersion(&driver);
+	if (driver / 1000 < (int)(nvcc / 1000))
+		gx_gpu_why_set("the driver is for CUDA %d.%d, and gx's kernels are by nvcc %u.%u, "
+			       "which wants driver %u or newer: %s (%u); cure: such a driver, or a "
+			       "build with nvcc %d.x",
+			       driver / 1000, driver % 1000 / 10, nvcc / 1000, nvcc % 1000 / 10,
+			       least, cuda_error_name(res), res, driver / 1000);
+	else
+		gx_gpu_why_set("gx's kernels, by nvcc %u.%u, do not load on this GPU: %s (%u); cure: "
+			       "a build with an nvcc that knows it, at most %d.%d, which the driver "
+			       "is for",
+			       nvcc / 1000, nvcc % 1000 / 10, cuda_error_name(res), res,
+			       driver / 1000, driver % 1000 / 10);
+	return -ENODEV;
+}
+
+int cuda_load(struct CUmod_st **module, const void *image)
+{
+	unsigned res = cu.cuModuleLoadData(module, image);
+
+	switch (res) {
+	case GX_CU_ERROR_INVALID_IMAGE:
+	case GX_CU_ERROR_NO_BINARY_FOR_GPU:
+	case GX_CU_ERROR_INVALID_PTX:
+	case GX_CU_ERROR_UNSUPPORTED_PTX_VERSION:
+		return load_fail(res);
+	}
+	return cuda_try(res, "cuModuleLoadData");
+}
+
 static struct cuda_stream *cuda_stream_of(struct gx_gpu_stream *s)
 {
 	return GX_CONTAINER_OF(s, struct cuda_stream, stream);
@@ -1170,7 +1206,7 @@ static int gpu_load_gather(struct cuda_gpu *g)
 		"gx_gather_ordered4", "gx_gather_byte",	 "gx_gather_thread", "gx_gather_warp1",
 		"gx_gather_warp2",    "gx_gather_seq",
 	};
-	int ret = CUDA_TRY(cuModuleLoadData, &g->gather_module, gx_gather_fatbin);
+	int ret = cuda_load(&g->gather_module, gx_gather_fatbin);
 
 	for (unsigned i = 0; i < GATHER_FNS && !ret; i++)
 		ret = CUDA_TRY(cuModuleGetFunction, &g->fn_gather[i], g->gather_module, name[i]);
@@ -1179,7 +1215,7 @@ static int gpu_load_gather(struct cuda_gpu *g)
 
 static int gpu_load_resident(struct cuda_gpu *g)
 {
-	int ret = CUDA_TRY(cuModuleLoadData, &g->resident_module, gx_resident_fatbin);
+	int ret = cuda_load(&g->resident_module, gx_resident_fatbin);
 
 	return ret ? ret
 		   : CUDA_TRY(cuModuleGetFunction, &g->fn_resident, g->resident_module,
@@ -1224,7 +1260,7 @@ static int gpu_load_crc(struct cuda_gpu *g)
 
 static int gpu_load(struct cuda_gpu *g)
 {
-	int ret = CUDA_TRY(cuModuleLoadData, &g->module, gx_unpack_fatbin);
+	int ret = cuda_load(&g->module, gx_unpack_fatbin);
 
 	if (!ret)
 		ret = CUDA_TRY(cuModuleGetFunction, &g->fn_unpack, g->module, "gx_unpack");

@@ -70,7 +70,7 @@ static int code_load(struct gx_load_code *c)
 	static const char *const name[LOAD_FNS] = {"gx_load_fill",     "gx_load_diff",
 						   "gx_load_values16", "gx_load_values32",
 						   "gx_load_gemm",     "gx_load_softmax"};
-	int ret = CUDA_TRY(cuModuleLoadData, &c->module, gx_load_fatbin);
+	int ret = cuda_load(&c->module, gx_load_fatbin);
 
 	for (unsigned i = 0; i < LOAD_FNS && !ret; i++)
 		ret = CUDA_TRY(cuModuleGetFunction, &c->fn[i], c->module, name[i]);

@@ -13,7 +13,8 @@
  * While a stream is captured, what the driver deems unsafe is refused to threads that have not said
  * RELAXED, and spoils the capture, as an H200's driver 580 does; what is queued there is not run.
  * GX_FAKE_CUDA_STOPPED: the resident kernel does nothing; GX_FAKE_CUDA_BLOCKING: its launches
- * return when it has ended, as with CUDA_LAUNCH_BLOCKING. GX_FAKE_CUDA_QUERY, read at every call:
+ * return when it has ended, as with CUDA_LAUNCH_BLOCKING. GX_FAKE_CUDA_VERSION: of CUDA, 13000.
+ * GX_FAKE_CUDA_LOAD: what cuModuleLoadData answers. GX_FAKE_CUDA_QUERY, read at every call:
  * what cuStreamQuery answers. Each GPU has a context, and a stream takes work of threads alone that
  * have its GPU's current.
  */
@@ -650,6 +651,14 @@ FAKE unsigned cuGetErrorName(unsigned error, const char **name)
 	return 0;
 }
 
+FAKE unsigned cuDriverGetVersion(int *version)
+{
+	const char *says = getenv("GX_FAKE_CUDA_VERSION");
+
+	*version = says ? atoi(says) : 13000;
+	return 0;
+}
+
 FAKE unsigned cuDeviceGetCount(int *count)
 {
 	const char *n = getenv("GX_FAKE_CUDA_DEVICES");
@@ -752,6 +761,8 @@ FAKE unsigned cuModuleLoadData(struct CUmod_st **module, const void *image)
 {
 	if (unsafe())
 		return GX_CU_ERROR_CAPTURE_UNSUPPORTED;
+	if (getenv("GX_FAKE_CUDA_LOAD"))
+		return (unsigned)atoi(getenv("GX_FAKE_CUDA_LOAD"));
 	if (planned())
 		return 209;
 	*module = malloc(1);

@@ -8,6 +8,7 @@
 #include "gx_internal/gpu.h"
 
 #include "cuda_abi.h"
+#include "fatbin.h"
 
 #include <gx/engine.h>
 
@@ -646,6 +647,39 @@ static void host_map__outlives_who_made_it(void **state)
 	munmap(host, LEN);
 }
 
+/* Kernels that the driver is too old for, or that are older than the GPU: which it is, and the
+ * cure. */
+static void open__kernels_that_do_not_load(void **state)
+{
+	static const char *const says[] = {"200", "209", "218", "222"};
+	struct gx_gpu_cfg cfg = {0};
+	struct gx_gpu *gpu = NULL;
+	char same[16];
+
+	if (!is_fake())
+		skip();
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(says); i++) {
+		setenv("GX_FAKE_CUDA_LOAD", says[i], 1);
+		setenv("GX_FAKE_CUDA_VERSION", "10020", 1);
+		assert_int_equal(ops->open(&cfg, &gpu), -ENODEV);
+		assert_non_null(strstr(gx_gpu_why(), "the driver is for CUDA 10.2"));
+		assert_non_null(strstr(gx_gpu_why(), "or newer"));
+		assert_non_null(strstr(gx_gpu_why(), says[i]));
+		snprintf(same, sizeof(same), "%u", gx_unpack_fatbin_nvcc);
+		setenv("GX_FAKE_CUDA_VERSION", same, 1);
+		assert_int_equal(ops->open(&cfg, &gpu), -ENODEV);
+		assert_non_null(strstr(gx_gpu_why(), "do not load on this GPU"));
+		setenv("GX_FAKE_CUDA_VERSION", "99010", 1);
+		assert_int_equal(ops->open(&cfg, &gpu), -ENODEV);
+		assert_non_null(strstr(gx_gpu_why(), "at most 99.1"));
+		assert_non_null(strstr(gx_gpu_why(), says[i]));
+	}
+	setenv("GX_FAKE_CUDA_LOAD", "2", 1);
+	assert_int_equal(ops->open(&cfg, &gpu), -ENOMEM);
+	unsetenv("GX_FAKE_CUDA_LOAD");
+	unsetenv("GX_FAKE_CUDA_VERSION");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 static int run(void)
@@ -660,6 +694,7 @@ static int run(void)
 		TEST(capture__a_query_that_is_refused),
 		cmocka_unit_test(src_type__of_the_fragment),
 		cmocka_unit_test(host_map__outlives_who_made_it),
+		cmocka_unit_test(open__kernels_that_do_not_load),
 		cmocka_unit_test(stream_close__gives_up),
 		cmocka_unit_test(queue_close__gives_up),
 	};
