@@ -307,6 +307,27 @@ static void dma_copy__alone(void **state)
 	}
 }
 
+static int copy_refused(struct gx_gpu_stream *s, const struct gx_gpu_copy list[], unsigned n,
+			uint32_t *done, uint32_t value, uint64_t now_ns)
+{
+	return -EINVAL;
+}
+
+/* What the driver refuses once it will refuse for ever: nobody tries it again. */
+static void dma_err__of_a_refused_address(void **state)
+{
+	static struct gx_gpu_ops ops;
+	struct rig *r = *state;
+	struct dma_ticket t;
+
+	ops = gx_gpu_host_ops;
+	ops.copy = copy_refused;
+	r->gpu->ops = &ops;
+	assert_false(dma_copy(r->d, r->dst, r->src, 10, true, 0, &t));
+	assert_int_equal(dma_err(r->d), -EIO);
+	r->gpu->ops = &gx_gpu_host_ops;
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -324,6 +345,7 @@ int main(void)
 		TEST(dma_copy__by_launched_kernels),
 		TEST(dma_err__of_a_launched_kernel),
 		TEST(dma_err__of_the_resident_kernel),
+		TEST(dma_err__of_a_refused_address),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

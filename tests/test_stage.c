@@ -207,6 +207,29 @@ static void stage_reap__does_not_finish(void **state)
 	rig_close(&r);
 }
 
+static int copy_refused(struct gx_gpu_stream *s, const struct gx_gpu_copy list[], unsigned n,
+			uint32_t *done, uint32_t value, uint64_t now_ns)
+{
+	return -EINVAL;
+}
+
+static void stage_fetch__refused_address(void **state)
+{
+	static struct gx_gpu_ops ops;
+	struct stage_msg m;
+	struct rig r;
+
+	rig_open(&r);
+	stage_msg_init(&m);
+	ops = gx_gpu_host_ops;
+	ops.copy = copy_refused;
+	r.gpu->ops = &ops;
+	assert_false(stage_fetch(r.s, &m, r.src, CHUNK_B, 0));
+	assert_int_equal(stage_err(r.s), -EIO);
+	r.gpu->ops = &gx_gpu_host_ops;
+	rig_close(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -217,6 +240,7 @@ int main(void)
 		cmocka_unit_test(stage_close__with_copies_under_way),
 		cmocka_unit_test(stage_fetch__in_time),
 		cmocka_unit_test(stage_reap__does_not_finish),
+		cmocka_unit_test(stage_fetch__refused_address),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
