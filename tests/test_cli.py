@@ -701,7 +701,7 @@ def move_timed_is_checked(tools):
 def move_for_a_moment(tools):
     """However short -D is, something is timed: no row says 0 GB/s. And nearly all of the time is that of the run."""
     with Server(tools, "--no-huge", mem="kv=host:256M") as s:
-        for size in (64, 64 << 20):
+        for size in (64, 192 << 20):
             for command in ("put", "get"):
                 row, = tools.perf(command, s.addr, "-s", size, "-D", "0.001", "-q", "1" if size > 64 else "3").clean()
                 expect(row["count"] > 0 and row["GB_s"] > 0, row)
