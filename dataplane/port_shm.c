@@ -885,7 +885,8 @@ static uint32_t shm_data_room(struct shm_queue *q, struct shm_peer *peer)
 
 	if (!more)
 		return peer->nr_tx_free;
-	if (more > s->nr_slots - peer->nr_tx_free) {
+	/* A slot is free, on its way there, or the receiver's. */
+	if (more > s->nr_slots - peer->nr_tx_free - (peer->pend_head - peer->pend_tail)) {
 		shm_tx_bad(q, peer);
 		return 0;
 	}

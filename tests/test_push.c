@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -249,6 +250,27 @@ static void tx_room__ends_with_the_slots(void **state)
 	assert_true(ops->tx_room(f->tx.q, GX_HALF_DATA, f->tx.peer) > 0);
 }
 
+/* A receiver that says of slots on their way to it that they are free: there are not as many, and
+ * nothing more is sent to it. */
+static void tx_room__slots_posted_twice(void **state)
+{
+	struct fix *f = *state;
+	struct shm_hdr *hdr =
+		mmap(NULL, sizeof(*hdr), PROT_READ | PROT_WRITE, MAP_SHARED, f->rx.laddr.fd, 0);
+	unsigned n = 0;
+
+	assert_true(hdr != MAP_FAILED);
+	for (; n < 4; n++) { /* not reaped: their entries are not rung */
+		struct gx_tx tx = packet(f, 3 * n);
+
+		assert_int_equal(ops->tx_burst(f->tx.q, GX_HALF_DATA, &tx, 1), 1);
+	}
+	assert_true(ops->tx_room(f->tx.q, GX_HALF_DATA, f->tx.peer) > 0);
+	atomic_store(&hdr->posted_head, SLOTS + 1);
+	assert_int_equal(ops->tx_room(f->tx.q, GX_HALF_DATA, f->tx.peer), 0);
+	munmap(hdr, sizeof(*hdr));
+}
+
 /* Who lets go of a buffer and still reads it finds neither the old bytes nor the next packet's. */
 static void rx_release__early_is_seen(void **state)
 {
@@ -411,6 +433,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		TEST(rx_burst__in_order_from_any_memory),
 		TEST(tx_room__ends_with_the_slots),
+		TEST(tx_room__slots_posted_twice),
 		TEST(rx_release__early_is_seen),
 		TEST(peer_info__what_a_pool_asks_of_the_sender),
 		TEST(peer_info__mode_host_reads_host_memory_alone),
