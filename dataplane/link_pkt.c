@@ -447,24 +447,29 @@ static void tick_cancels(struct pkt_ep *e)
 }
 
 /* The peer's core must be heard while anything is outstanding with it; when it is silent, it is
- * asked. */
+ * asked. Only time in which this core was turned counts: in a pause of our own (a debugger, a SIGSTOP,
+ * a program that does something else) the peer was not asked. One counts as an eighth, so that a
+ * core which is seldom turned gives up in the end. */
 static void tick_alive(struct pkt_ep *e)
 {
 	bool waiting = e->nr_ops || e->nr_in || e->want_peer;
-	uint64_t since;
+	uint64_t eighth = e->peer_timeout_ns / 8, before = e->alive_ns;
 
-	if (!waiting) {
-		e->waiting_ns = 0;
+	e->alive_ns = e->now_ns;
+	if (!waiting || !e->waiting) {
+		e->waiting = waiting;
+		e->silence_ns = 0;
 		return;
 	}
-	if (!e->waiting_ns)
-		e->waiting_ns = e->now_ns;
-	since = e->now_ns - GX_MIN(e->now_ns, GX_MAX(e->heard_ns, e->waiting_ns));
-	if (since >= e->peer_timeout_ns) {
+	if (e->heard_ns > before)
+		e->silence_ns = 0;
+	before = GX_MAX(before, e->heard_ns);
+	e->silence_ns += GX_MIN(e->now_ns - GX_MIN(e->now_ns, before), eighth);
+	if (e->silence_ns >= e->peer_timeout_ns) {
 		rx_fault(e, -ETIMEDOUT);
 		return;
 	}
-	if (since >= e->peer_timeout_ns / 8 && e->now_ns - e->probe_ns >= e->peer_timeout_ns / 8) {
+	if (e->silence_ns >= eighth && e->now_ns - e->probe_ns >= eighth) {
 		e->probe_ns = e->now_ns;
 		tx_probe(e, 0);
 	}
@@ -641,7 +646,8 @@ static void tick_prove(struct pkt_ep *e)
 		e->prove_tries++;
 		e->small_passed = false;
 		e->try_ns = e->now_ns;
-	} else if (e->now_ns - e->try_ns >= prove_limit_ns(e)) {
+		e->prove_waits = 0;
+	} else if (++e->prove_waits * (uint64_t)PKT_PROVE_NS >= prove_limit_ns(e)) {
 		prove_fail(e);
 	}
 	e->prove_ns = e->now_ns + PKT_PROVE_NS;

@@ -229,13 +229,15 @@ struct pkt_ep {
 	bool small_passed; /* a small probe that went out with it, or later, was acknowledged */
 	uint32_t prove_tries;
 	uint64_t prove_ns;  /* when the next padded probe is due */
+	uint32_t prove_waits; /* how often it was found not to have come through */
 	uint64_t try_ns;    /* when the last one that counts went out */
 	uint32_t hole_b;    /* smallest of the large packets lost in a row; UINT32_MAX: none was */
 	uint32_t hole_lost; /* how many in a row */
 	uint64_t now_ns;    /* of the turn */
 	uint64_t heard_ns;  /* last packet from the peer's core */
-	uint64_t
-		waiting_ns; /* since when something is outstanding without a break; 0: nothing is */
+	bool waiting;	     /* something was outstanding at the last look, ... */
+	uint64_t alive_ns;   /* ... which was then */
+	uint64_t silence_ns; /* of the peer, while this core was turned itself */
 	uint64_t probe_ns;  /* when the last keepalive probe went out */
 	uint64_t ask_ns, ask_wait_ns; /* all was acknowledged, not all is done: when to ask, and how
 					 long until then */

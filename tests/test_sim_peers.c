@@ -452,6 +452,102 @@ static void pool__shares_are_alike(void **state)
 	rig_done(r);
 }
 
+/* ---- cores that are away ---- */
+
+/* A core that was not turned for longer than the time-out finds a peer that was there all the time,
+ * had nothing to say, and was not asked. */
+static void away__own_pause_is_not_the_peers_silence(void **state)
+{
+	for (int side = 0; side < 2; side++) {
+		struct rig *r = peers_open(
+			&(struct rig_cfg){.sim = {.seed = 1}, .peer_timeout_ns = SECOND});
+
+		post(r, side, 0, GX_OP_RECV, 7, 64);
+		rig_pass(r, 10 * MS);
+		for (unsigned i = 0; i < 3; i++) {
+			if (i) /* heard of since the last look */
+				rig_ep(r, side, 0)->heard_ns = r->now_ns;
+			r->still[side] = true;
+			rig_pass(r, (i + 1) * 1200 * MS);
+			r->still[side] = false;
+			rig_pass(r, 300 * MS);
+			no_faults(r);
+		}
+		post(r, !side, 0, GX_OP_SEND, 8, 64);
+		rig_comps(r, side, 1, SECOND);
+		all_ended_well(r, (unsigned)side, 1);
+		rig_done(r);
+	}
+}
+
+/* Both were away, and come back one after the other. */
+static void away__both(void **state)
+{
+	struct rig *r =
+		peers_open(&(struct rig_cfg){.sim = {.seed = 2}, .peer_timeout_ns = SECOND});
+
+	post(r, 0, 0, GX_OP_PUT, 1, BUF_B);
+	rig_pass(r, 100000);
+	r->still[0] = r->still[1] = true;
+	rig_pass(r, 10 * SECOND);
+	r->still[0] = false;
+	rig_pass(r, 700 * MS);
+	r->still[1] = false;
+	rig_comps(r, 0, 1, SECOND);
+	all_ended_well(r, 0, 1);
+	no_faults(r);
+	rig_done(r);
+}
+
+/* A dead peer is found out all the same, a time-out after we are back; and by a core that is turned
+ * once in a while only. */
+static void away__dead_peer_is_found_out(void **state)
+{
+	for (unsigned seldom = 0; seldom < 2; seldom++) {
+		struct rig *r = peers_open(
+			&(struct rig_cfg){.sim = {.seed = 3}, .peer_timeout_ns = SECOND});
+		uint64_t since_ns;
+
+		post(r, 0, 0, GX_OP_RECV, 7, 64);
+		rig_pass(r, 10 * MS);
+		r->still[1] = r->still[0] = true;
+		rig_pass(r, 1500 * MS);
+		since_ns = r->now_ns;
+		while (!atomic_load(&r->ep[0][0]->fault) && r->now_ns < since_ns + 20 * SECOND) {
+			r->still[0] = false;
+			rig_turn(r);
+			r->still[0] = seldom;
+			rig_pass(r, seldom ? 400 * MS : 10 * MS);
+		}
+		assert_int_equal(atomic_load(&r->ep[0][0]->fault), -ETIMEDOUT);
+		if (seldom)
+			assert_in_range(r->now_ns - since_ns, 2 * SECOND, 4 * SECOND);
+		else
+			assert_in_range(r->now_ns - since_ns, 850 * MS, 1100 * MS);
+		rig_close(r);
+	}
+}
+
+/* The path is being proven when our core goes away for longer than that may take. */
+static void away__while_the_path_is_proven(void **state)
+{
+	struct rig *r = peers_open(&(struct rig_cfg){.sim = {.seed = 4, .path_payload_b = 9000},
+						     .peer_timeout_ns = SECOND,
+						     .gpu_timeout_ns = SECOND});
+
+	rig_pass(r, 10 * MS);
+	rig_set(r, &(struct sim_cfg){.path_payload_b = 9000, .loss_ppm = 1000000});
+	post(r, 0, 0, GX_OP_PUT, 1, BUF_B);
+	rig_pass(r, 300 * MS);
+	r->still[0] = true;
+	rig_set(r, &(struct sim_cfg){.path_payload_b = 9000});
+	rig_pass(r, 10 * SECOND);
+	r->still[0] = false;
+	rig_comps(r, 0, 1, 5 * SECOND);
+	all_ended_well(r, 0, 1);
+	rig_done(r);
+}
+
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
@@ -462,6 +558,10 @@ int main(int argc, char *argv[])
 		rig_test(pool__slow_client_has_its_own_pace),
 		rig_test(pool__few_buffers_for_many),
 		rig_test(pool__shares_are_alike),
+		rig_test(away__own_pause_is_not_the_peers_silence),
+		rig_test(away__both),
+		rig_test(away__dead_peer_is_found_out),
+		rig_test(away__while_the_path_is_proven),
 		rig_test(pool__hog_that_uses_a_little),
 		rig_test(pool__silent_client_comes_back),
 		rig_test(pool__lapsed_credit_comes_back),
