@@ -475,10 +475,11 @@ static void tick_alive(struct pkt_ep *e)
 	}
 }
 
-/* The port has lost what it had taken: that ends what uses it, not the process. */
+/* The port has lost what it had taken, or carries nothing any more: that ends what uses it, not the
+ * process. */
 static void tick_fault(struct pkt_ep *e)
 {
-	if (e->lossless && e->link->q->ops->fault(e->link->q))
+	if (e->link->q->ops->fault(e->link->q))
 		rx_fault(e, -EIO);
 }
 

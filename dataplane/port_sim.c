@@ -974,9 +974,15 @@ static unsigned sim_tx_reap(struct gx_port_queue *gq, uint32_t cookies[], unsign
 	return i;
 }
 
-static int sim_fault(struct gx_port_queue *q)
+static int sim_fault(struct gx_port_queue *gq)
 {
-	return 0;
+	struct sim_net *net = sim_queue_of(gq)->net;
+	int fault;
+
+	sim_enter(net);
+	fault = net->cfg.fault;
+	sim_exit(net);
+	return fault;
 }
 
 const struct gx_port_ops gx_port_sim_ops = {

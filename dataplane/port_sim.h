@@ -52,6 +52,7 @@ struct sim_cfg {
 	uint32_t ctl_nr; /* lossless: control packets that a peer leaves lying until there is no
 			    room for more; 0: 256 */
 	bool own_slots;	 /* each peer has its own, SIM_OWN_PEERS a queue; else they share */
+	int fault;	 /* what the queues' fault() says */
 	bool realtime;	 /* the clock is gx_now_ns(), polling moves it; for threads */
 };
 

@@ -815,10 +815,13 @@ static void rx_flush(struct link_pkt *l, bool burst_short, uint64_t now_ns)
 		block_flush(l->bqs[i], burst_short, now_ns);
 }
 
-/* Control packets, all that wait: an OPEN sent before a data packet in hand must be known before
- * it. The bound is several times what any port's control ring holds. */
+/* Control packets. Where nothing is lost all that wait, as an OPEN sent before a data packet in
+ * hand must be known before it: several times what any port's control ring holds. On a network
+ * anybody may send some, so there the data has its turn after a few bursts; what comes before its
+ * OPEN comes again. */
 static unsigned rx_ctl(struct link_pkt *l)
 {
+	unsigned max = l->port->caps.flags & GX_PORT_LOSSLESS ? 16384 : 4 * GX_BURST_MAX;
 	unsigned total = 0;
 	unsigned n;
 
@@ -826,7 +829,7 @@ static unsigned rx_ctl(struct link_pkt *l)
 		for (unsigned i = 0; i < n; i++)
 			rx_ctl_one(l, &l->rx_ctl[i]);
 		total += n;
-		if (total >= 16384)
+		if (total >= max)
 			break;
 	}
 	return total;

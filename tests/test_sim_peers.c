@@ -548,6 +548,44 @@ static void away__while_the_path_is_proven(void **state)
 	rig_done(r);
 }
 
+/* ---- what ends a queue, what holds up a turn ---- */
+
+/* A port that carries nothing any more ends its connections, whether it may lose packets or not. */
+static void port__fault_is_seen(void **state)
+{
+	for (unsigned i = 0; i < 2; i++) {
+		struct rig *r = peers_open(&(struct rig_cfg){.sim = {.lossless = i}});
+
+		rig_pass(r, 10 * MS);
+		no_faults(r);
+		rig_set(r, &(struct sim_cfg){.fault = -EBADF});
+		post(r, 0, 0, GX_OP_RECV, 1, 64);
+		rig_pass(r, 10 * MS);
+		assert_int_equal(atomic_load(&r->ep[0][0]->fault), -EIO);
+		rig_set(r, &(struct sim_cfg){0});
+		rig_close(r);
+	}
+}
+
+/* However many control packets lie there, a turn takes a few bursts of them, and then data. */
+static void port__control_packets_do_not_hold_up_data(void **state)
+{
+	struct rig *r = peers_open(&(struct rig_cfg){.sim = {.seed = 1}});
+	uint64_t before;
+
+	r->still[1] = true;
+	for (unsigned i = 0; i < 500; i++)
+		post(r, 0, 0, GX_OP_PUT, i, 64);
+	rig_pass(r, 200000);
+	before = rig_stat(r, 1, "rx_pkts");
+	gx_core_turn(r->core[1], r->now_ns);
+	assert_in_range(rig_stat(r, 1, "rx_pkts") - before, 64, 4 * 64);
+	r->still[1] = false;
+	rig_comps(r, 0, 500, SECOND);
+	all_ended_well(r, 0, 500);
+	rig_done(r);
+}
+
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
@@ -562,6 +600,8 @@ int main(int argc, char *argv[])
 		rig_test(away__both),
 		rig_test(away__dead_peer_is_found_out),
 		rig_test(away__while_the_path_is_proven),
+		rig_test(port__fault_is_seen),
+		rig_test(port__control_packets_do_not_hold_up_data),
 		rig_test(pool__hog_that_uses_a_little),
 		rig_test(pool__silent_client_comes_back),
 		rig_test(pool__lapsed_credit_comes_back),
