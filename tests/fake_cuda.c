@@ -1212,7 +1212,14 @@ unsigned cuLaunchHostFunc(struct CUstream_st *stream, void (*fn)(void *arg), voi
 
 FAKE unsigned cuLaunchHostFunc(struct CUstream_st *stream, void (*fn)(void *arg), void *arg)
 {
-	return op_add(stream, (struct fake_op){.kind = OP_HOST, .host_fn = fn, .dst = arg});
+	struct CUctx_st *was = current;
+	unsigned ret;
+
+	/* NCCL posts for the GPUs of all its ranks, and makes the context of each current. */
+	current = stream->ctx;
+	ret = op_add(stream, (struct fake_op){.kind = OP_HOST, .host_fn = fn, .dst = arg});
+	current = was;
+	return ret;
 }
 
 FAKE unsigned cuStreamCreateWithPriority(struct CUstream_st **stream, unsigned flags, int priority)
