@@ -6,7 +6,9 @@
  */
 #include "local.h"
 
+#include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -538,6 +540,63 @@ static void gpus__one_import(void **state)
 	teardown(state);
 }
 
+/* ---- a thread of the program's captures a graph meanwhile ---- */
+
+struct capture {
+	pthread_barrier_t begun, enough;
+	unsigned err;
+};
+
+static void *capture_thread(void *arg)
+{
+	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *graph = NULL;
+	unsigned (*retain)(void **ctx, int device) = dlsym(lib, "cuDevicePrimaryCtxRetain");
+	unsigned (*release)(int device) = dlsym(lib, "cuDevicePrimaryCtxRelease_v2");
+	unsigned (*current)(void *ctx) = dlsym(lib, "cuCtxSetCurrent");
+	unsigned (*create)(void **stream, unsigned flags, int priority) =
+		dlsym(lib, "cuStreamCreateWithPriority");
+	unsigned (*destroy)(void *stream) = dlsym(lib, "cuStreamDestroy_v2");
+	unsigned (*begin)(void *stream, unsigned mode) = dlsym(lib, "cuStreamBeginCapture_v2");
+	unsigned (*end)(void *stream, void **out) = dlsym(lib, "cuStreamEndCapture");
+	void *ctx = NULL, *stream = NULL;
+	struct capture *c = arg;
+
+	c->err = retain(&ctx, 0) || current(ctx) || create(&stream, 1, 0);
+	c->err = c->err ? c->err : begin(stream, 0); /* global, PyTorch's default */
+	pthread_barrier_wait(&c->begun);
+	pthread_barrier_wait(&c->enough);
+	c->err = c->err ? c->err : end(stream, &graph);
+	destroy(stream);
+	release(0);
+	dlclose(lib);
+	return NULL;
+}
+
+/* Contexts, connections, pairs that are timed, puts, and their ends. */
+static void capture__beside_connections(void **state)
+{
+	struct capture c = {.err = 0};
+	pthread_t thread;
+	struct rig *r;
+
+	engine = GX_COPY_AUTO;
+	pthread_barrier_init(&c.begun, NULL, 2);
+	pthread_barrier_init(&c.enough, NULL, 2);
+	assert_int_equal(pthread_create(&thread, NULL, capture_thread, &c), 0);
+	pthread_barrier_wait(&c.begun);
+	assert_int_equal(c.err, 0);
+	for (unsigned i = 0; i < 2; i++) {
+		r = gpus_open(2, 0, state);
+		gpus_put(r, r->client.host);
+		gpus_put(r, r->client.gpu);
+		teardown(state);
+	}
+	pthread_barrier_wait(&c.enough);
+	pthread_join(thread, NULL);
+	assert_int_equal(c.err, 0); /* 901: something that gx called has spoilt it */
+	engine = GX_COPY_CE;
+}
+
 static void fails__with_its_gpu(void **state)
 {
 	struct rig *r = *state;
@@ -599,6 +658,7 @@ static int fake_suite(void)
 		cmocka_unit_test(gpus__the_first_does_not_reach_it),
 		cmocka_unit_test(gpus__a_third_does_not_reach_it),
 		cmocka_unit_test(gpus__cuda_ipc),
+		cmocka_unit_test(capture__beside_connections),
 	};
 
 	engine = GX_COPY_CE;
