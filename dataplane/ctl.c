@@ -55,7 +55,7 @@ void ctl_bad(struct ctl *ctl, const char *fmt, ...)
 static void listener_spare(struct ctl_listener *l)
 {
 	if (l->spare < 0)
-		l->spare = fcntl(l->fd, F_DUPFD_CLOEXEC, 0);
+		l->spare = gx_fd_own(fcntl(l->fd, F_DUPFD_CLOEXEC, 0));
 }
 
 static bool listener_is_tcp(const struct ctl_listener *l)
@@ -73,7 +73,7 @@ static void listener_starved(struct ctl_listener *l, int err)
 			strerror(-err), err == -ENFILE ? "all processes" : "this process");
 	if (!listener_is_tcp(l) || l->spare < 0)
 		return;
-	close(l->spare);
+	gx_fd_close(l->spare);
 	l->spare = -1;
 	fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (fd >= 0)
@@ -84,8 +84,8 @@ static void listener_starved(struct ctl_listener *l, int err)
 static void listener_free(struct ctl_listener *l)
 {
 	if (l->spare >= 0)
-		close(l->spare);
-	close(l->fd);
+		gx_fd_close(l->spare);
+	gx_fd_close(l->fd);
 	if (l->path[0])
 		unlink(l->path);
 	free(l);
@@ -433,7 +433,7 @@ static int listen_socket(const struct ctl_addr *a)
 		close(fd);
 		return ret;
 	}
-	return fd;
+	return gx_fd_own(fd);
 }
 
 /* The port number that the kernel has given. */
@@ -454,7 +454,7 @@ static int listen_start(struct ctl *ctl, int fd)
 	int ret;
 
 	if (!l) {
-		close(fd);
+		gx_fd_close(fd);
 		return gx_fail(-ENOMEM, "out of memory");
 	}
 	l->fd = fd;
@@ -520,7 +520,7 @@ int ctl_listen(struct gx *gx, const char *addr)
 		return listen_fail(fd, addr);
 	port = listen_port(fd);
 	if (port < 0) {
-		close(fd);
+		gx_fd_close(fd);
 		return listen_fail(port, addr);
 	}
 	if (!ctl_addr_is_loopback(&addrs[i].sa) && !gx->opts.insecure)
@@ -530,7 +530,7 @@ int ctl_listen(struct gx *gx, const char *addr)
 			addr);
 	ret = listen_unix(gx);
 	if (ret)
-		close(fd);
+		gx_fd_close(fd);
 	else
 		ret = listen_start(gx->ctl, fd);
 	return ret ? ret : port;

@@ -10,6 +10,8 @@
 
 #include "ctx.h"
 
+#include "gx_internal/fork.h"
+
 #include <stdatomic.h>
 #include <sys/socket.h>
 

@@ -103,7 +103,7 @@ static void conn_closed_check(struct ctl_conn *cc)
 	if (cc->state != CTL_CLOSING || cc->rx.held || cc->tx.held || cc->parsing)
 		return;
 	if (cc->fd >= 0)
-		close(cc->fd);
+		gx_fd_close(cc->fd);
 	cc->fd = -1;
 	cc->state = CTL_CLOSED;
 	conn_buffers_free(cc);
@@ -557,7 +557,7 @@ static void conn_connect_done(struct gx_io *io, int res)
 	if (res < 0) {
 		cc->addr_err = res;
 		cc->addr++;
-		close(cc->fd);
+		gx_fd_close(cc->fd);
 		cc->fd = -1;
 		ctl_conn_start(cc);
 		return;
@@ -575,7 +575,8 @@ void ctl_conn_start(struct ctl_conn *cc)
 	for (; cc->addr < cc->nr_addrs; cc->addr++) {
 		struct ctl_addr *a = &cc->addrs[cc->addr];
 
-		cc->fd = socket(a->sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+		cc->fd = gx_fd_own(
+			socket(a->sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 		if (cc->fd < 0) {
 			cc->addr_err = -errno;
 			continue;
@@ -708,7 +709,7 @@ void ctl_conn_accepted(struct ctl *ctl, int fd)
 		return;
 	}
 	conn_socket_tune(fd);
-	cc->fd = fd;
+	cc->fd = gx_fd_own(fd);
 	cc->state = CTL_HELLO;
 	cc->born_ns = gx_now_ns();
 	cc->due_ns = cc->born_ns + CTL_STEP_NS;

@@ -64,7 +64,7 @@ static void pass_free(struct ctl_pass *p)
 	for (unsigned i = 0; i < p->nr_fds; i++)
 		close(p->fds[i]);
 	if (p->fd >= 0)
-		close(p->fd);
+		gx_fd_close(p->fd);
 	free(p);
 }
 
@@ -118,7 +118,7 @@ static struct ctl_pass *pass_new(struct ctl *ctl, int fd, bool server)
 		return NULL;
 	p->ctl = ctl;
 	p->server = server;
-	p->fd = fd;
+	p->fd = gx_fd_own(fd);
 	p->io.arg = p;
 	p->due_ns = gx_now_ns() + CTL_STEP_NS;
 	p->next = ctl->passes;
@@ -663,7 +663,7 @@ static int listen_unix(const char *name)
 		close(fd);
 		return ret;
 	}
-	return fd;
+	return gx_fd_own(fd);
 }
 
 int ctl_fd_listen(struct ctl *ctl)

@@ -220,6 +220,8 @@ static int arena_map_pages(const struct gx_arena *a, char *ptr, int fd, size_t l
 	/* Both are wishes: without them it is slower, not wrong. */
 	madvise(ptr, len, MADV_HUGEPAGE);
 	madvise(ptr, len, MADV_POPULATE_WRITE);
+	/* Else each page that a core writes after a fork is a fault, and a copy of it. */
+	madvise(ptr, len, MADV_DONTFORK);
 	return 0;
 }
 

@@ -11,6 +11,7 @@
  * the wire. One that comes is scattered over slots by the length that the last one's packets had;
  * when that was wrong, it is put right by copying.
  */
+#include "gx_internal/fork.h"
 #include "gx_internal/port.h"
 #include "gx_internal/wire.h"
 
@@ -335,7 +336,7 @@ static int udp_socket(const union udp_name *name)
 		close(fd);
 		return ret;
 	}
-	return fd;
+	return gx_fd_own(fd);
 }
 
 /* Does the kernel take and give several packets at once? Since Linux 4.18 and 5.0. */
@@ -377,7 +378,7 @@ static int udp_bind_pair(struct udp_queue *q, const union udp_name *want)
 			return 0;
 		}
 		ret = ctl;
-		close(data);
+		gx_fd_close(data);
 		if (udp_port_get(want))
 			break;
 	}
@@ -439,7 +440,7 @@ static void udp_queue_free(struct udp_port *p, struct udp_queue *q)
 {
 	for (unsigned h = 0; h < 2; h++)
 		if (q->half[h].fd >= 0)
-			close(q->half[h].fd);
+			gx_fd_close(q->half[h].fd);
 	if (q->slots)
 		gx_arena_unmap(p->arena, q->slots, q->slots_len);
 	free(q->free_slot);

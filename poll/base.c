@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The log, the clock and random bytes. Any thread may call all of it; the log takes a lock, so it
- * stays off the data path. It never waits for whoever reads it.
+ * The log, the clock, random bytes, and descriptors that a fork does not keep. Any thread may call
+ * all of it; the log takes a lock, so it stays off the data path. It never waits for whoever reads
+ * it.
  */
 #include "gx_internal/base.h"
+#include "gx_internal/fork.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -21,8 +23,9 @@
 #include <unistd.h>
 
 #define LOG_LINE_MAX 1024 /* bytes with the final 0; longer lines are cut */
-#define LOG_HEAD_MAX 256  /* what stands before a line, and the line about those that were dropped \
-			   */
+#define LOG_HEAD_MAX                                                                               \
+	256 /* what stands before a line, and the line about those that were dropped               \
+	     */
 
 static const char *const log_level_name[] = {"err", "warn", "info", "debug"};
 
@@ -190,4 +193,45 @@ int gx_random(void *buf, size_t len)
 		len -= (size_t)n;
 	}
 	return 0;
+}
+
+/* ---- Descriptors and fork() ---- */
+
+#define OWN_FDS_MAX 65536 /* higher ones stay open in a child, until it ends */
+
+static _Atomic uint64_t own_fds[OWN_FDS_MAX / 64];
+static pthread_once_t own_once = PTHREAD_ONCE_INIT;
+
+/* In the child, which has only the thread that forked. The files themselves are its parent's. */
+static void own_child(void)
+{
+	for (unsigned w = 0; w < GX_ARRAY_SIZE(own_fds); w++) {
+		uint64_t bits = atomic_exchange_explicit(&own_fds[w], 0, memory_order_relaxed);
+
+		for (; bits; bits &= bits - 1)
+			close((int)(64 * w) + __builtin_ctzll(bits));
+	}
+}
+
+static void own_start(void)
+{
+	pthread_atfork(NULL, NULL, own_child);
+}
+
+int gx_fd_own(int fd)
+{
+	if (fd < 0 || fd >= OWN_FDS_MAX)
+		return fd;
+	pthread_once(&own_once, own_start);
+	atomic_fetch_or_explicit(&own_fds[fd / 64], 1ull << fd % 64, memory_order_relaxed);
+	return fd;
+}
+
+/* Forgotten first: the number may be another's as soon as it is closed. */
+void gx_fd_close(int fd)
+{
+	if (fd >= 0 && fd < OWN_FDS_MAX)
+		atomic_fetch_and_explicit(&own_fds[fd / 64], ~(1ull << fd % 64),
+					  memory_order_relaxed);
+	close(fd);
 }

@@ -943,6 +943,41 @@ static void listen__not_loopback(void **state)
 	both_up(addr, NULL);
 }
 
+/* In a child: does it hold a TCP or Unix socket, but those in @own? */
+static int child_sockets(const int own[2])
+{
+	for (int fd = 3; fd < 1024; fd++) {
+		int type;
+		socklen_t len = sizeof(type);
+
+		/* What the test was started with is not for us to judge. */
+		if (fd != own[0] && fd != own[1] && (fcntl(fd, F_GETFD) & FD_CLOEXEC) &&
+		    !getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len))
+			return fd;
+	}
+	return 0;
+}
+
+/* A child that goes on without exec keeps no connection alive, nor an address taken. */
+static void fork__child_has_no_sockets(void **state)
+{
+	char addr[32];
+	int port = server_listen(addr), own[2], status;
+	pid_t pid;
+
+	own[0] = raw_connect(port); /* ours: the program's own stay with it */
+	own[1] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	both_up_check(addr);
+	pid = fork();
+	if (!pid)
+		_exit(child_sockets(own) + (fcntl(own[0], F_GETFD) < 0));
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	close(own[0]);
+	close(own[1]);
+	both_up(addr, NULL); /* ours are as they were */
+}
+
 /* ---- The way up ---- */
 
 static void up__with_descriptors(void **state)
@@ -2220,6 +2255,7 @@ static const struct CMUnitTest tests[] = {
 	TEST(listen__few_descriptors),
 	TEST(listen__out_of_descriptors),
 	TEST(listen__not_loopback),
+	TEST(fork__child_has_no_sockets),
 	TEST(up__with_descriptors),
 	TEST(up__without_descriptors),
 	TEST(up__descriptors_of_one_end_only),
