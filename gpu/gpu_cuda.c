@@ -251,7 +251,7 @@ static int resident_count_from(struct cuda_gpu *g, struct cuda_resident *res, ui
 	gx_res_begin(&res->ring, image, from);
 	ret = CUDA_TRY(cuMemcpyHtoDAsync_v2, cuda_ptr(res->dev), image, sizeof(*image), g->ctl);
 	if (!ret)
-		ret = CUDA_TRY(cuStreamSynchronize, g->ctl);
+		ret = cuda_wait(g, g->ctl);
 	free(image);
 	return ret;
 }
