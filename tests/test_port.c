@@ -21,6 +21,8 @@
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
+#include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -692,6 +694,56 @@ static void shm_two_threads(void **state)
 	assert_int_equal(pthread_create(&thread, NULL, stream_thread, &p->end[0]), 0);
 	assert_int_equal(stream_recv(&p->end[1]), 0);
 	pthread_join(thread, NULL);
+	pair_close(p);
+}
+
+/* What the other end sees in the middle of a send: the sender's copy runs into a page that it may
+ * not read yet. */
+static struct {
+	struct pair *p;
+	enum gx_half half;
+	char *page;
+	unsigned looks, seen;
+} peek;
+
+static void peek_look(int sig)
+{
+	struct gx_rx rx[4];
+
+	peek.looks++;
+	peek.seen += ops->rx_burst(peek.p->end[1].q, peek.half, rx, 4);
+	mprotect(peek.page, 4096, PROT_READ | PROT_WRITE);
+}
+
+static void shm_rung_when_whole(void **state)
+{
+	struct sigaction act = {.sa_handler = peek_look}, before;
+	char *pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct pair *p = pair_open(64, 4096, 1);
+
+	assert_true(pages != MAP_FAILED);
+	assert_int_equal(sigaction(SIGSEGV, &act, &before), 0);
+	for (enum gx_half half = GX_HALF_CTL; half <= GX_HALF_DATA; half++) {
+		/* Most of the header, and the payload of a control packet, are in the second page.
+		 */
+		struct gx_tx *tx = (struct gx_tx *)(pages + 4096 -
+						    GX_ALIGN_UP(offsetof(struct gx_tx, hdr), 8));
+
+		memset(&peek, 0, sizeof(peek));
+		peek.p = p;
+		peek.half = half;
+		peek.page = pages + 4096;
+		pkt_make(tx, p->end[0].peer[0], 0, 64);
+		if (half == GX_HALF_CTL)
+			tx->data = memcpy(pages + 6144, tx->data, 64);
+		mprotect(peek.page, 4096, PROT_NONE);
+		assert_int_equal(ops->tx_burst(p->end[0].q, half, tx, 1), 1);
+		assert_true(peek.looks > 0);
+		assert_int_equal(peek.seen, 0);
+		recv_checked(p, &p->end[1], half, 0, 1, 64);
+	}
+	sigaction(SIGSEGV, &before, NULL);
+	munmap(pages, 8192);
 	pair_close(p);
 }
 
@@ -1554,11 +1606,12 @@ static int run_all(void)
 		cmocka_unit_test(peer_connect__refuses),
 	};
 	const struct CMUnitTest shm[] = {
-		cmocka_unit_test(shm_ctl_before_data),	cmocka_unit_test(shm_rx_is_fair),
-		cmocka_unit_test(shm_two_threads),	cmocka_unit_test(shm_two_processes),
-		cmocka_unit_test(shm_hostile_used),	cmocka_unit_test(shm_hostile_seq),
-		cmocka_unit_test(shm_hostile_ctl),	cmocka_unit_test(shm_hostile_flood),
-		cmocka_unit_test(shm_hostile_receiver), cmocka_unit_test(shm_hostile_fd),
+		cmocka_unit_test(shm_ctl_before_data), cmocka_unit_test(shm_rx_is_fair),
+		cmocka_unit_test(shm_rung_when_whole), cmocka_unit_test(shm_two_threads),
+		cmocka_unit_test(shm_two_processes),   cmocka_unit_test(shm_hostile_used),
+		cmocka_unit_test(shm_hostile_seq),     cmocka_unit_test(shm_hostile_ctl),
+		cmocka_unit_test(shm_hostile_flood),   cmocka_unit_test(shm_hostile_receiver),
+		cmocka_unit_test(shm_hostile_fd),
 	};
 	const struct CMUnitTest udp[] = {
 		cmocka_unit_test(udp_bad_datagrams),
