@@ -492,8 +492,7 @@ GX_EXPORT void gx_close(struct gx *gx)
 		gx->port[p].port->ops->close(gx->port[p].port);
 	}
 	pool_close(gx);
-	for (unsigned i = 0; i < gx->nr_unpackers; i++)
-		gx->unpacker[i].gpu->ops->close(gx->unpacker[i].gpu);
+	unpackers_close(gx);
 	for (unsigned i = 0; i < GX_GPUS_MAX; i++)
 		if (gx->gpu[i])
 			gx->gpu[i]->ops->close(gx->gpu[i]);

@@ -22,6 +22,7 @@
 #define GX_GPUS_MAX	 16
 #define GX_REGIONS_MAX	 GX_HELLO_REGIONS
 #define GX_UNPACKERS_MAX 16
+#define UNPACKERS_KEPT	 8 /* beyond these, what nobody wants any more is closed */
 #define GX_OPTION_MAX	 256  /* of a port, with the final 0 */
 #define GX_COMPS_MAX	 8192 /* completions a core can hold; posting stops before it is full */
 
@@ -183,8 +184,10 @@ struct gx {
 		int device;
 		enum gx_unpack unpack;
 		unsigned sms;
+		unsigned refs;	   /* endpoints */
+		bool closing;	   /* until cores are past drop_seq */
+		uint32_t drop_seq; /* of gx->drops */
 	} unpacker[GX_UNPACKERS_MAX];
-	unsigned nr_unpackers;
 	unsigned nr_cores;
 	struct gx_core *core[GX_CORES_MAX];
 	unsigned nr_ports;
@@ -322,10 +325,14 @@ static inline bool unpack_checks(unsigned mode)
 	       mode == GX_UNPACK_MODE_HOST;
 }
 
-/** unpacker_get() - @gpu's device, unpacking so: found, or opened. Kept until the context closes.
- * ctl, region.c. Return: 0, -errno with gx_error(). */
+/** unpacker_get() - @gpu's device, unpacking so: found, or opened; counted once in @held, a bit for
+ * each that the endpoint holds. unpackers_put(): it holds them no more. unpackers_reap(): close what
+ * nobody wants, in time. ctl, unpacker.c. Return: 0, -errno with gx_error(). */
 int unpacker_get(struct gx *gx, const struct gx_gpu *gpu, enum gx_unpack unpack, unsigned sms,
-		 struct gx_gpu **out);
+		 uint32_t *held, struct gx_gpu **out);
+void unpackers_put(struct gx *gx, uint32_t held);
+void unpackers_reap(struct gx *gx);
+void unpackers_close(struct gx *gx);
 /** mem_reap() - Free memory whose owner has let go of it and that nothing of gx touches any more, or
  * (@all) what is left when the context closes. region.c. */
 void mem_reap(struct gx *gx, bool all);
@@ -350,6 +357,8 @@ static inline void drop_hold(struct drop *d, const struct gx_mem *mem)
 
 /** drop_begin() - @mem is dead: cores are told. ctl. */
 void drop_begin(struct gx_mem *mem);
+/** drop_count() - Something else is to be let go of. ctl. Return: for drop_is_done(). */
+uint32_t drop_count(struct gx *gx);
 /** drop_is_done() - Has every core let go of all that died up to @seq? Any thread. */
 bool drop_is_done(const struct gx *gx, uint32_t seq);
 /** drop_help() - The same; cores that the calling thread may touch do it here and now. */

@@ -854,8 +854,52 @@ static void stages_drop(struct link_pkt *l, struct drop *d)
 		drop_hold_seq(d, l->drop_seq);
 }
 
+static struct block_stat link_block_sum(const struct link_pkt *l)
+{
+	struct block_stat sum = {0};
+
+	for (unsigned i = 0; i < link_nr_bqs(l); i++) {
+		const struct block_q *q = link_bq_at(l, i);
+		const struct block_stat *s = q ? block_stat(q) : &(struct block_stat){0};
+
+		sum.descs += s->descs;
+		sum.merges += s->merges;
+		sum.blocks += s->blocks;
+		sum.launches += s->launches;
+	}
+	return sum;
+}
+
+/* Bring the blocks' counters into the core's. */
+static void link_stats(struct link_pkt *l)
+{
+	struct gx_stats *st = &l->core->loop.stats;
+	struct block_stat sum = link_block_sum(l);
+
+	gx_stat_add(st, GX_STAT_DESCS, sum.descs - l->seen.descs);
+	gx_stat_add(st, GX_STAT_MERGES, sum.merges - l->seen.merges);
+	gx_stat_add(st, GX_STAT_BLOCKS, sum.blocks - l->seen.blocks);
+	gx_stat_add(st, GX_STAT_LAUNCHES, sum.launches - l->seen.launches);
+	l->seen = sum;
+}
+
+/* Blocks that no connection wants any more go, and their counters with them. */
+static void bqs_drop(struct link_pkt *l)
+{
+	/* Pairs with the release in link_pkt_leave(). */
+	uint64_t bits = atomic_exchange_explicit(&l->bq_leave, 0, memory_order_acquire);
+
+	if (!bits)
+		return;
+	link_stats(l);
+	for (; bits; bits &= bits - 1)
+		atomic_store_explicit(&l->bqs[__builtin_ctzll(bits)], NULL, memory_order_relaxed);
+	l->seen = link_block_sum(l);
+}
+
 void link_pkt_drop(struct link_pkt *l, struct drop *d)
 {
+	bqs_drop(l);
 	rx_settle(l, l->core->now_ns);
 	tx_settle(l, l->core->now_ns);
 	for (unsigned i = 0; i < l->nr_live; i++) {
@@ -918,16 +962,21 @@ static int ep_random(struct link_pkt *l, struct pkt_ep *e)
 /* The core may turn: it sees the queue when it is whole. */
 static int link_bq_open(struct link_pkt *l, struct gx_gpu *by, struct block_q **out)
 {
-	unsigned n = link_nr_bqs(l);
-	int ret = n == PKT_BQS_MAX ? -ENOSPC
-				   : block_open(by, l->q->rx_base, l->core->gx->opts.gpu_timeout_ns,
-						&l->bqs[n]);
+	unsigned nr = link_nr_bqs(l), i = 0;
+	int ret;
 
+	while (i < nr && l->bq_by[i])
+		i++;
+	ret = i == PKT_BQS_MAX ? -ENOSPC
+			       : block_open(by, l->q->rx_base, l->core->gx->opts.gpu_timeout_ns,
+					    &l->bq_all[i]);
 	if (ret)
 		return ret;
-	l->bq_by[n] = by;
-	*out = l->bqs[n];
-	atomic_store_explicit(&l->nr_bqs, n + 1, memory_order_release);
+	l->bq_by[i] = by;
+	*out = l->bq_all[i];
+	atomic_store_explicit(&l->bqs[i], l->bq_all[i], memory_order_release);
+	if (i == nr)
+		atomic_store_explicit(&l->nr_bqs, nr + 1, memory_order_release);
 	return 0;
 }
 
@@ -945,12 +994,13 @@ static int ep_unpack_one(struct pkt_ep *e, const struct gx_gpu *gpu, enum gx_unp
 			"unpack host reads packets by the CPU, and the bounce pool is memory of "
 			"cuda:%d: take another --unpack, or --bounce host",
 			l->q->rx_gpu->device);
-	ret = unpacker_get(l->core->gx, link_copier(l, (struct gx_gpu *)gpu), unpack, sms, &by);
+	ret = unpacker_get(l->core->gx, link_copier(l, (struct gx_gpu *)gpu), unpack, sms,
+			   &e->unpackers, &by);
 	if (ret)
 		return ret;
 	for (unsigned i = 0; i < link_nr_bqs(l); i++)
 		if (l->bq_by[i] == by) {
-			e->bq[1 + gpu->device] = l->bqs[i];
+			e->bq[1 + gpu->device] = l->bq_all[i];
 			return 0;
 		}
 	ret = link_bq_open(l, by, &e->bq[1 + gpu->device]);
@@ -1157,12 +1207,29 @@ static void pkt_ep_free(struct gx_ep *ep)
 		e->link->credit0_out -= e->credit0;
 		e->link->gens[e->index] &= ~(1u << 31);
 	}
+	unpackers_put(ep->conn->gx, e->unpackers);
 	if (e->flow)
 		flow_close(e->flow);
 	free(e->resend);
 	free(e->tx_words);
 	free(e->rx_words);
 	free(e);
+}
+
+void link_pkt_leave(struct link_pkt *l, const struct gx_gpu *by)
+{
+	for (unsigned i = 0; i < link_nr_bqs(l); i++)
+		if (l->bq_by[i] == by)
+			atomic_fetch_or_explicit(&l->bq_leave, 1ull << i, memory_order_release);
+}
+
+void link_pkt_left(struct link_pkt *l, const struct gx_gpu *by)
+{
+	for (unsigned i = 0; i < link_nr_bqs(l); i++)
+		if (l->bq_by[i] == by) {
+			block_close(l->bq_all[i]);
+			l->bq_by[i] = NULL;
+		}
 }
 
 static struct gx_ep *pkt_ep_new(void)
@@ -1231,7 +1298,8 @@ void link_pkt_close(struct link_pkt *l)
 	if (!l)
 		return;
 	for (unsigned i = 0; i < link_nr_bqs(l); i++)
-		block_close(l->bqs[i]);
+		if (l->bq_by[i])
+			block_close(l->bq_all[i]);
 	for (unsigned i = 0; i < GX_GPUS_MAX; i++)
 		stage_close(l->stage[i]);
 	free((void *)l->pad);
@@ -1256,31 +1324,6 @@ void link_release_flush(struct link_pkt *l)
 		return;
 	l->q->ops->rx_release(l->q, l->release, l->nr_release);
 	l->nr_release = 0;
-}
-
-static void link_block_stats(struct link_pkt *l, const struct block_q *q, struct block_stat *sum)
-{
-	const struct block_stat *s = block_stat(q);
-
-	sum->descs += s->descs;
-	sum->merges += s->merges;
-	sum->blocks += s->blocks;
-	sum->launches += s->launches;
-}
-
-/* Bring the blocks' counters into the core's. */
-static void link_stats(struct link_pkt *l)
-{
-	struct gx_stats *st = &l->core->loop.stats;
-	struct block_stat sum = {0};
-
-	for (unsigned i = 0; i < link_nr_bqs(l); i++)
-		link_block_stats(l, l->bqs[i], &sum);
-	gx_stat_add(st, GX_STAT_DESCS, sum.descs - l->seen.descs);
-	gx_stat_add(st, GX_STAT_MERGES, sum.merges - l->seen.merges);
-	gx_stat_add(st, GX_STAT_BLOCKS, sum.blocks - l->seen.blocks);
-	gx_stat_add(st, GX_STAT_LAUNCHES, sum.launches - l->seen.launches);
-	l->seen = sum;
 }
 
 /* One turn: reap, rx, (reap what was copied on this very core), tx and timers. */

@@ -221,6 +221,7 @@ struct pkt_ep {
 	bool want_peer;			     /* whoever holds this ep waits for the peer's core */
 	struct block_q *bq[1 + GX_GPUS_MAX]; /* frozen: by device + 1, where its connection wants
 					      * another; else NULL */
+	uint32_t unpackers; /* ctl: bits of those, in gx->unpacker */
 	bool have_peer;			     /* ctl: peer_add was done */
 	bool probed;	   /* the port's path is not known: quanta are proven, and losses watched */
 	bool proven;	   /* the quantum passed the path (padded probe), or need not */
@@ -329,10 +330,14 @@ struct link_pkt {
 	unsigned rover; /* who sends first this turn */
 	struct block_q *bq_host;
 	struct block_q *bq_gpu[GX_GPUS_MAX];
-	/* All there are, those that connections wanted too. Written by ctl (release) up to nr_bqs,
+	/* All there are, those that connections wanted too; NULL: one that nobody wants any more has
+	 * gone. Written by ctl (release) up to nr_bqs,
 	 * which the core reads (acquire). */
-	struct block_q *bqs[PKT_BQS_MAX];
-	const struct gx_gpu *bq_by[PKT_BQS_MAX]; /* ctl: who unpacks */
+	struct block_q *_Atomic bqs[PKT_BQS_MAX];
+	struct block_q *bq_all[PKT_BQS_MAX];	 /* ctl: the same */
+	const struct gx_gpu *bq_by[PKT_BQS_MAX]; /* ctl: who unpacks; NULL: the place is free */
+	_Atomic uint64_t bq_leave; /* places that the core is to empty: bits set by ctl, cleared by
+				      the core */
 	_Atomic unsigned nr_bqs;
 	struct stage *stage[GX_GPUS_MAX]; /* for sending from that GPU */
 	unsigned nr_gpus; /* 1 + the largest device in bq_gpu and stage; frozen before the core
@@ -389,6 +394,12 @@ static inline unsigned link_nr_bqs(const struct link_pkt *l)
 	return atomic_load_explicit(&l->nr_bqs, memory_order_acquire);
 }
 
+/* NULL: that one has gone. Pairs with the release in link_bq_open(). */
+static inline struct block_q *link_bq_at(const struct link_pkt *l, unsigned i)
+{
+	return atomic_load_explicit(&l->bqs[i], memory_order_acquire);
+}
+
 /* Buffers kept out of grants, for duplicates. */
 static inline uint32_t pkt_margin(const struct gx_port_caps *caps)
 {
@@ -403,6 +414,9 @@ int link_pkt_gpu(struct link_pkt *l,
 		 struct gx_gpu *gpu); /* ctl, before the core turns: block queue and staging */
 bool link_pkt_poll(void *link, uint64_t now_ns); /* the poller */
 void link_pkt_drop(struct link_pkt *l, struct drop *d); /* end what is done with dead memory */
+/* ctl: the core is to look at @by's blocks no more, and when it does not: they are closed. */
+void link_pkt_leave(struct link_pkt *l, const struct gx_gpu *by);
+void link_pkt_left(struct link_pkt *l, const struct gx_gpu *by);
 void link_release(struct link_pkt *l, uint64_t buf);
 void link_release_flush(struct link_pkt *l);
 struct block_q *link_bq(struct link_pkt *l, struct gx_gpu *gpu);

@@ -131,38 +131,6 @@ static int gpu_get(struct gx *gx, int device, struct gx_gpu **out)
 	return 0;
 }
 
-int unpacker_get(struct gx *gx, const struct gx_gpu *gpu, enum gx_unpack unpack, unsigned sms,
-		 struct gx_gpu **out)
-{
-	struct gx_unpacker *u = gx->unpacker;
-	struct gx_gpu_cfg cfg = gx->gpu_cfg;
-	int ret;
-
-	for (; u < gx->unpacker + gx->nr_unpackers; u++)
-		if (u->device == gpu->device && u->unpack == unpack && u->sms == sms) {
-			*out = u->gpu;
-			return 0;
-		}
-	if (gx->nr_unpackers == GX_UNPACKERS_MAX)
-		return gx_fail(-ENOSPC,
-			       "clients have wanted %d ways to unpack already: that is all",
-			       GX_UNPACKERS_MAX);
-	cfg.device = gpu->device;
-	cfg.unpack = unpack;
-	/* What this context was given is the most that a peer gets. */
-	if (sms && (!cfg.sms || sms < cfg.sms))
-		cfg.sms = sms;
-	ret = gpu->ops->open(&cfg, &u->gpu);
-	if (ret)
-		return gx_fail(ret, "unpack %s: %s", gx_unpack_name(unpack), gx_gpu_why());
-	u->device = gpu->device;
-	u->unpack = unpack;
-	u->sms = sms;
-	gx->nr_unpackers++;
-	*out = u->gpu;
-	return 0;
-}
-
 /* For sending by ports, and for the copy engines of the GPUs that are open. */
 static int mem_map_ports(struct gx_mem *mem)
 {
@@ -453,6 +421,8 @@ void mem_reap(struct gx *gx, bool all)
 		gx->nr_dying -= mem->dead;
 		mem_destroy(mem);
 	}
+	if (!all)
+		unpackers_reap(gx);
 	while (all && gx->graves) {
 		struct gx_mem *mem = gx->graves;
 

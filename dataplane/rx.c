@@ -800,7 +800,7 @@ static bool rx_room(const struct link_pkt *l)
 	unsigned n = l->held_bufs ? link_nr_bqs(l) : 0;
 
 	for (unsigned i = 0; i < n; i++)
-		if (block_room(l->bqs[i]) < GX_BURST_MAX)
+		if (link_bq_at(l, i) && block_room(link_bq_at(l, i)) < GX_BURST_MAX)
 			return false;
 	return true;
 }
@@ -812,7 +812,8 @@ static void rx_flush(struct link_pkt *l, bool burst_short, uint64_t now_ns)
 	unsigned n = l->held_bufs ? link_nr_bqs(l) : 0;
 
 	for (unsigned i = 0; i < n; i++)
-		block_flush(l->bqs[i], burst_short, now_ns);
+		if (link_bq_at(l, i))
+			block_flush(link_bq_at(l, i), burst_short, now_ns);
 }
 
 /* Control packets. Where nothing is lost all that wait, as an OPEN sent before a data packet in
@@ -931,7 +932,8 @@ bool rx_reap(struct link_pkt *l, uint64_t now_ns)
 	bool worked = false;
 
 	for (unsigned i = 0; i < n; i++)
-		worked |= reap_q(l, l->bqs[i], now_ns);
+		if (link_bq_at(l, i))
+			worked |= reap_q(l, link_bq_at(l, i), now_ns);
 	link_release_flush(l);
 	return worked;
 }
