@@ -146,7 +146,10 @@ static int env_take(const struct env_launcher *l, struct gx_group_env *env)
 GX_EXPORT int gx_group_env(struct gx_group_env *user)
 {
 	struct gx_group_env env = GX_INIT(env);
-	int ret;
+	int ret = gx_size_check(user->size, "gx_group_env");
+
+	if (ret)
+		return ret;
 
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(launchers); i++) {
 		if (!getenv(launchers[i].rank) || !getenv(launchers[i].nr))

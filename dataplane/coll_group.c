@@ -491,8 +491,10 @@ GX_EXPORT int gx_group_open(const struct gx_group_opts *user, struct gx_group **
 	struct gx_group_opts opts = GX_INIT(opts);
 	char why[COLL_TEXT_MAX];
 	struct gx_group *g;
-	int ret;
+	int ret = gx_size_check(user->size, "gx_group_opts");
 
+	if (ret)
+		return ret;
 	memcpy(&opts, user, GX_MIN(user->size, sizeof(opts)));
 	ret = opts_check(&opts);
 	if (ret)

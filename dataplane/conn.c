@@ -296,8 +296,10 @@ GX_EXPORT int gx_connect(struct gx *gx, const char *addr, const struct gx_connec
 		struct gx_conn *c;
 	} call = {gx, NULL};
 	struct gx_connect_opts opts = GX_INIT(opts);
-	int ret;
+	int ret = user ? gx_size_check(user->size, "gx_connect_opts") : 0;
 
+	if (ret)
+		return ret;
 	if (user)
 		memcpy(&opts, user, GX_MIN(user->size, sizeof(opts)));
 	if (opts.first_core >= gx->nr_cores)
@@ -412,7 +414,10 @@ GX_EXPORT int gx_conn_info(struct gx_conn *c, struct gx_conn_info *info)
 		struct gx_conn_info *info;
 	} call = {c, &full};
 	size_t size = info->size;
+	int ret = gx_size_check(size, "gx_conn_info");
 
+	if (ret)
+		return ret;
 	gx_uring_run_wait(c->gx->uring, info_run, &call);
 	memcpy(info, &full, GX_MIN(size, sizeof(full)));
 	info->size = size;
@@ -452,7 +457,10 @@ GX_EXPORT int gx_conn_region(struct gx_conn *c, const char *name, unsigned index
 			     struct gx_region *out)
 {
 	size_t size = out->size;
+	int ret = gx_size_check(size, "gx_region");
 
+	if (ret)
+		return ret;
 	if (state_of(c) == GX_CONN_STATE_CONNECTING)
 		return gx_fail(-ENOTCONN, "the connection is not up yet");
 	for (unsigned i = 0; i < c->peer.nr_regions; i++) {
@@ -493,6 +501,8 @@ int op_check(const struct gx_op *op)
 		return gx_fail(-EINVAL, "bytes %llu to %llu are outside of the registered memory",
 			       (unsigned long long)op->off,
 			       (unsigned long long)(op->off + op->len));
+	if (op->mem && op->mem->read_only && op->kind != GX_OP_PUT && op->kind != GX_OP_SEND)
+		return gx_fail(-EFAULT, "gx_op.mem cannot be written");
 	if (op->len > OP_LEN_MAX)
 		return gx_fail(-EINVAL, "an operation of %llu bytes: at most 64 GiB",
 			       (unsigned long long)op->len);
@@ -519,6 +529,10 @@ GX_EXPORT int gx_post(struct gx_ep *ep, const struct gx_op ops[], unsigned n)
 		ep->ops->kick(ep);
 	if (i || ret == -EAGAIN)
 		return i;
+	/* Its text was written before the core was told. */
+	if (ret == -ENOTCONN)
+		gx_fail(ret, "the connection with peer %s has ended: %s", ep->conn->peer_name,
+			ep->conn->text);
 	return ret;
 }
 

@@ -35,6 +35,44 @@ GX_EXPORT const char *gx_error(void)
 	return error_text;
 }
 
+GX_EXPORT const char *gx_strerror(int status)
+{
+	static const struct {
+		int err;
+		const char *text;
+	} known[] = {
+		{0, "done"},
+		{-ETIMEDOUT, "its deadline, or a time-out, has passed"},
+		{-ENOTCONN, "the endpoint is down"},
+		{-ECONNRESET, "the peer is lost"},
+		{-ECANCELED, "cancelled, by a side that wanted it no more or freed its memory"},
+		{-EACCES, "the peer's region does not allow this access"},
+		{-ENOENT, "the peer has no such region: a wrong token, or it was freed"},
+		{-ERANGE, "outside of the peer's region"},
+		{-EMSGSIZE, "longer than the receive has room for"},
+		{-EIO, "a GPU failed, or did not finish in time"},
+		{-EBADMSG, "bytes came wrong again and again: a memory or a link corrupts them"},
+		{-EPROTO, "the peer broke the protocol"},
+		{-EHOSTUNREACH, "no data packet reaches the peer"},
+		{-EINVAL, "an argument makes no sense"},
+		{-EFAULT, "not memory of this process, or not writable"},
+		{-EAGAIN, "not now: turn, poll and try again"},
+	};
+	const char *text;
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(known); i++)
+		if (known[i].err == status)
+			return known[i].text;
+	text = strerrordesc_np(-status);
+	return text ? text : "an error that gx does not know";
+}
+
+int gx_size_check(size_t size, const char *what)
+{
+	return size >= sizeof(size_t) ? 0
+				      : gx_fail(-EINVAL, "%s.size is %zu: use GX_INIT()", what, size);
+}
+
 GX_EXPORT const char *gx_version(void)
 {
 	return GX_VERSION;
@@ -106,8 +144,10 @@ static int opts_take(struct gx *gx, const struct gx_opts *user)
 {
 	static const char *const default_ports[] = {"shm", "udp"};
 	struct gx_opts *o = &gx->opts;
-	int ret;
+	int ret = user ? gx_size_check(user->size, "gx_opts") : 0;
 
+	if (ret)
+		return ret;
 	if (user)
 		memcpy(o, user, GX_MIN(user->size, sizeof(*o)));
 	o->nr_cores = o->nr_cores ? o->nr_cores : 1;

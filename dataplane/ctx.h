@@ -45,6 +45,7 @@ struct gx_mem {
 	int device;
 	struct gx_gpu *gpu; /* who executes copies into it: the host backend for host memory */
 	bool own;	    /* gx_mem_alloc() made it */
+	bool read_only;	    /* the caller's, who may not write it either */
 	bool huge;
 	int fd; /* what names it to peers on this host: host memory: the memfd that all of it is a
 		   mapping of, from its start; GPU: see share. -1: there is none */
@@ -220,6 +221,9 @@ extern uint64_t ctx_host_delay_ns;
 
 /* -- errors in words (thread-local), ctx.c -- */
 int gx_fail(int err, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* returns @err */
+
+/* Of a struct that the caller fills. Return: 0, -EINVAL with gx_error(). */
+int gx_size_check(size_t size, const char *what);
 
 /* -- completions, ctx.c: called by links and by submit.c on the core -- */
 

@@ -12,6 +12,7 @@
 #include <inttypes.h>
 #include <linux/memfd.h>
 #include <stdio.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -461,4 +462,31 @@ int gx_memfd_check(int fd, size_t len)
 	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size < 0 || (uint64_t)st.st_size < len)
 		return -EPROTO;
 	return 0;
+}
+
+int gx_range_access(const void *addr, uint64_t len)
+{
+	uintptr_t at = (uintptr_t)addr, end = at + len;
+	int can = GX_RANGE_READ | GX_RANGE_WRITE;
+	unsigned long low, high;
+	char line[512], r, w;
+	FILE *f;
+
+	if (end < at)
+		return -EFAULT;
+	f = len ? fopen("/proc/self/maps", "re") : NULL;
+	if (!f)
+		return can;
+	/* Sorted by address. What follows of a line that was cut is no range. */
+	while (at < end && fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "%lx-%lx %c%c", &low, &high, &r, &w) != 4 || high <= at)
+			continue;
+		if (low > at || r != 'r')
+			break;
+		if (w != 'w')
+			can &= ~GX_RANGE_WRITE;
+		at = high;
+	}
+	fclose(f);
+	return at < end ? -EFAULT : can;
 }

@@ -353,8 +353,11 @@ GX_EXPORT int gx_mem_alloc(struct gx *gx, enum gx_mem_kind kind, int device, uin
 			gx_fail(ret, "no %llu bytes on cuda:%d: %s", (unsigned long long)len,
 				device, gx_gpu_why());
 	}
-	if (!ret)
+	if (!ret) {
 		ret = mem_map_ports(mem);
+		if (ret)
+			gx_fail(ret, "cannot map memory for sending: %s", gx_port_why());
+	}
 	if (ret) {
 		gx_uring_run_wait(gx->uring, discard_run, mem);
 		return ret;
@@ -367,14 +370,21 @@ GX_EXPORT int gx_mem_reg(struct gx *gx, enum gx_mem_kind kind, int device, void 
 			 struct gx_mem **out)
 {
 	struct gx_mem *mem = NULL;
+	bool read_only;
 	int ret;
 
 	if (!addr && len)
 		return gx_fail(-EINVAL, "no address to register");
+	ret = kind == GX_MEM_HOST ? gx_range_access(addr, len) : GX_RANGE_WRITE;
+	if (ret < 0)
+		return gx_fail(ret, "%p, %llu bytes: not memory that this process can read", addr,
+			       (unsigned long long)len);
+	read_only = !(ret & GX_RANGE_WRITE);
 	ret = mem_new(gx, kind, device, len, &mem);
 	if (ret)
 		return ret;
 	mem->addr = addr;
+	mem->read_only = read_only;
 	ret = mem_map_ports(mem);
 	if (ret) {
 		gx_uring_run_wait(gx->uring, discard_run, mem);
@@ -619,6 +629,8 @@ static int share_check(const struct gx_mem *mem, const char *name, unsigned acce
 
 	if (mem_is_dead(mem))
 		return gx_fail(-EINVAL, "region '%s': its memory was freed", name);
+	if (mem->read_only && access & GX_ACCESS_PUT)
+		return gx_fail(-EACCES, "region '%s': its memory cannot be written", name);
 	if (mem->shared)
 		return gx_fail(-EEXIST, "this memory is region '%s' already", mem->name);
 	if (gx->pool && mem->kind == GX_MEM_HOST && mem->len && access & GX_ACCESS_PUT &&

@@ -1004,10 +1004,12 @@ static uint32_t depth_of(const struct gx_submit_opts *user)
 GX_EXPORT int gx_submit_open(struct gx *gx, const struct gx_submit_opts *opts,
 			     struct gx_submit **out)
 {
-	uint32_t depth = depth_of(opts);
+	int ret = opts ? gx_size_check(opts->size, "gx_submit_opts") : 0;
+	uint32_t depth = ret ? 0 : depth_of(opts);
 	struct gx_submit *q;
-	int ret;
 
+	if (ret)
+		return ret;
 	if (!depth)
 		return gx_fail(-EINVAL, "a queue of %u operations: at most %d", opts->depth,
 			       SUB_DEPTH_MAX);

@@ -4,6 +4,7 @@
  * gx reads or writes memory of the caller's, whoever has something under way there ends with an
  * error, and other operations go on. At many moments, as what is under way differs.
  */
+#include "gx/coll.h"
 #include "sim_rig.h"
 
 #include <errno.h>
@@ -816,6 +817,106 @@ static void handle__that_was_freed_is_refused(void **state)
 	own_close();
 }
 
+static void register__what_is_not_memory(void **state)
+{
+	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = 1}});
+	struct gx *gx = r->gx[0];
+	char *at = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct gx_op op = GX_INIT(op);
+	struct gx_mem *mem;
+
+	assert_true(at != MAP_FAILED);
+	assert_int_equal(gx_mem_reg(gx, GX_MEM_HOST, 0, (void *)8, 4096, &mem), -EFAULT);
+	assert_non_null(strstr(gx_error(), "not memory"));
+	assert_int_equal(gx_mem_reg(gx, GX_MEM_HOST, 0, at, UINT64_MAX, &mem), -EFAULT);
+	assert_int_equal(gx_mem_reg(gx, GX_MEM_HOST, 0, at, 1ull << 46, &mem), -EFAULT);
+	assert_int_equal(gx_mem_reg(gx, GX_MEM_HOST, 0, at + 1, 3 * 4096 - 1, &mem), 0);
+	assert_int_equal(gx_mem_free(mem), 0);
+	assert_int_equal(mprotect(at + 4096, 4096, PROT_READ), 0);
+	assert_int_equal(gx_mem_reg(gx, GX_MEM_HOST, 0, at, 3 * 4096, &mem), 0);
+	assert_int_equal(gx_mem_share(mem, "puts", GX_ACCESS_PUT), -EACCES);
+	assert_int_equal(gx_mem_share(mem, "gets", GX_ACCESS_GET), 0);
+	op.kind = GX_OP_GET;
+	op.mem = mem;
+	op.len = 64;
+	op.token = r->peer[0].token;
+	assert_int_equal(gx_post(r->ep[0][0], &op, 1), -EFAULT);
+	op.kind = GX_OP_PUT;
+	rig_post(r, 0, &op);
+	rig_comps(r, 0, 1, SECOND);
+	assert_int_equal(status_of(r, 0, 0), 0);
+	assert_int_equal(gx_mem_free(mem), 0);
+	assert_int_equal(mprotect(at + 4096, 4096, PROT_NONE), 0);
+	assert_int_equal(gx_mem_reg(gx, GX_MEM_HOST, 0, at, 3 * 4096, &mem), -EFAULT);
+	assert_int_equal(gx_mem_reg(gx, GX_MEM_HOST, 0, at, 4097, &mem), -EFAULT);
+	assert_int_equal(gx_mem_reg(gx, GX_MEM_HOST, 0, at, 4096, &mem), 0);
+	assert_int_equal(munmap(at + 4096, 4096), 0);
+	assert_int_equal(gx_mem_reg(gx, GX_MEM_HOST, 0, at, 3 * 4096, &mem), -EFAULT);
+	rig_done(r);
+	munmap(at, 3 * 4096);
+}
+
+static bool is_down(struct rig *r)
+{
+	return r->ep[0][0]->failed;
+}
+
+/* What went wrong has words: also when a connection has ended, and in completions. */
+static void words__always(void **state)
+{
+	static const int known[] = {0,		-ETIMEDOUT, -ENOTCONN, -ECONNRESET,
+				    -ECANCELED, -EACCES,    -ENOENT,   -ERANGE,
+				    -EMSGSIZE,	-EIO,	    -EBADMSG};
+	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = 1}});
+	struct gx_op op = GX_INIT(op);
+
+	op.kind = GX_OP_PUT;
+	gx_conn_close(r->conn[1][0]);
+	rig_wait_real(r, is_down);
+	gx_mem_share(r->mem[0], "", 0); /* other words before */
+	assert_int_equal(gx_post(r->ep[0][0], &op, 1), -ENOTCONN);
+	assert_non_null(strstr(gx_error(), "has ended"));
+	assert_non_null(strstr(gx_error(), r->conn[0][0]->text));
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(known); i++) {
+		assert_true(gx_strerror(known[i])[0] != 0);
+		assert_string_not_equal(gx_strerror(known[i]), strerror(-known[i]));
+		for (unsigned k = 0; k < i; k++)
+			assert_string_not_equal(gx_strerror(known[i]), gx_strerror(known[k]));
+	}
+	assert_string_equal(gx_strerror(-ENOSPC), strerror(ENOSPC));
+	assert_non_null(strstr(gx_strerror(-99999), "does not know"));
+	rig_close(r);
+}
+
+/* A struct whose size was not set is refused by all alike. */
+static void size__of_nothing(void **state)
+{
+	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = 1}});
+	struct gx_connect_opts connect = {0};
+	struct gx_submit_opts submit = {0};
+	struct gx_conn_info info = {0};
+	struct gx_region region = {0};
+	struct gx_group_opts group = {0};
+	struct gx_group_env env = {0};
+	struct gx_opts opts = {0};
+	struct gx_group *g;
+	struct gx_submit *q;
+	struct gx_conn *c;
+	struct gx *gx;
+	const int rets[] = {gx_open(&opts, &gx),
+			    gx_connect(r->gx[0], "127.0.0.1:1", &connect, &c),
+			    gx_submit_open(r->gx[0], &submit, &q),
+			    gx_conn_info(r->conn[0][0], &info),
+			    gx_group_open(&group, &g),
+			    gx_group_env(&env),
+			    gx_conn_region(r->conn[0][0], "mem", 0, &region)};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(rets); i++)
+		assert_int_equal(rets[i], -EINVAL);
+	assert_string_equal(gx_error(), "gx_region.size is 0: use GX_INIT()");
+	rig_done(r);
+}
+
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
@@ -841,6 +942,9 @@ int main(int argc, char *argv[])
 		rig_test(handle__that_was_freed_is_refused),
 		rig_test(share__by_many_threads),
 		rig_test(unpackers__are_counted),
+		rig_test(register__what_is_not_memory),
+		rig_test(words__always),
+		rig_test(size__of_nothing),
 		rig_test(unpackers__go_with_their_connections),
 	};
 

@@ -16,7 +16,7 @@
  *
  * Errors are 0 or -errno; gx_error() has the reason in words, with what to do about it.
  * Units: bytes (names end in _b, off, len), nanoseconds (_ns). Every struct that the caller fills
- * begins with its size, so that it can grow: set it with GX_INIT().
+ * begins with its size, so that it can grow: set it with GX_INIT(); a size of 0 is -EINVAL.
  */
 #ifndef GX_H
 #define GX_H
@@ -25,17 +25,31 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/** GX_INIT() - Initialiser of a struct that begins with its size: struct gx_opts o = GX_INIT(o); */
+#ifdef __cplusplus
+struct gx_init {
+	size_t size;
+	template <class T> operator T() const
+	{
+		T t = T();
+
+		t.size = size;
+		return t;
+	}
+};
+#define GX_INIT(var) (gx_init{sizeof(var)})
+#else
+#define GX_INIT(var)                                                                               \
+	{                                                                                          \
+		.size = sizeof(var)                                                                \
+	}
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 #define GX_API_VERSION 1
-
-/** GX_INIT() - Initialiser of a struct that begins with its size: struct gx_opts o = GX_INIT(o); */
-#define GX_INIT(var)                                                                               \
-	{                                                                                          \
-		.size = sizeof(var)                                                                \
-	}
 
 struct gx;	/* a context: cores, ports, memory, connections */
 struct gx_core; /* one polling loop */
@@ -51,6 +65,9 @@ int gx_api_version(void);
 /** gx_error() - Why the calling thread's last failing call of gx failed, in words, with the cure.
  * Never NULL. */
 const char *gx_error(void);
+/** gx_strerror() - What a completion's status (0, -errno) means, in words. Never NULL; not to be
+ * freed. Any thread. */
+const char *gx_strerror(int status);
 
 /* ---- Context
  * ------------------------------------------------------------------------------------------ */
@@ -181,8 +198,13 @@ int gx_gpu_open(struct gx *gx, int device);
  */
 int gx_mem_alloc(struct gx *gx, enum gx_mem_kind kind, int device, uint64_t len,
 		 struct gx_mem **out);
-/** gx_mem_reg() - Register memory of the caller's (host: any; GPU: from cuMemAlloc). It stays the
- * caller's. [control] */
+/**
+ * gx_mem_reg() - Register memory of the caller's (host: any; GPU: from cuMemAlloc). It stays the
+ * caller's, and mapped as it is until gx_mem_free() has returned 0. [control]
+ * Return: 0; -EFAULT: @addr .. @len is not memory that this process can read (host; what cannot be
+ * written can be sent from, and neither received into nor shared for puts); -EINVAL, -ENOMEM,
+ * -ENODEV.
+ */
 int gx_mem_reg(struct gx *gx, enum gx_mem_kind kind, int device, void *addr, uint64_t len,
 	       struct gx_mem **out);
 /**
@@ -214,15 +236,16 @@ int gx_mem_copy_out(const struct gx_mem *mem, uint64_t off, void *to, uint64_t l
 int gx_mem_copy_in(struct gx_mem *mem, uint64_t off, const void *from, uint64_t len);
 
 /**
- * gx_mem_share() - Make @mem a region that peers may name in gx_conn_region(). Before gx_listen()
- * or gx_connect().
+ * gx_mem_share() - Make @mem a region that peers may name in gx_conn_region(). [control]
+ * Connections that are made afterwards know of it; those that live already are not told, and find
+ * no such region.
  *
  * What a peer's put is about to write, nobody else may read or write until its completion there, or
  * notification here: bytes land in any order. Where who copies also checks (gx_opts.check), bytes
  * that were found wrong lie there too until they have come again, and stay there when the put ends
  * with an error.
- * @access: GX_ACCESS_ bits. Return: 0, -EEXIST (name taken), -EINVAL (name empty or over 63 bytes),
- * -ENOSPC (64).
+ * @access: GX_ACCESS_ bits. Return: 0, -EEXIST (name taken), -EINVAL (name empty or over 63 bytes,
+ * or @mem was freed), -EACCES (puts into memory that cannot be written), -ENOSPC (64).
  */
 int gx_mem_share(struct gx_mem *mem, const char *name, unsigned access);
 
@@ -411,7 +434,7 @@ struct gx_op {
  * gx_post() - Post operations on an endpoint. [core]
  * Return: how many were taken, from index 0; fewer than @n when queues are full: turn, poll and
  * post the rest. -EINVAL when the first one is malformed (unknown kind, outside .mem, a stream that
- * cannot be waited for), -ENOTCONN when the endpoint is down, -ENODEV when it names a stream and no
+ * cannot be waited for; .mem was freed), -EFAULT (.mem cannot be written), -ENOTCONN when the endpoint is down, -ENODEV when it names a stream and no
  * GPU is open.
  *
  * Operations with a .stream. gx_post() queues a flag behind what the stream has to do, and the

@@ -72,4 +72,11 @@ void gx_mem_room(const char *root, struct gx_mem_room *out);
  */
 bool gx_mem_fits(uint64_t len);
 
+/** gx_range_access() - What this process may do at @addr .. @len, by /proc/self/maps. Return:
+ * GX_RANGE_ bits, -EFAULT (a part cannot be read, or is no memory at all). Where there is no /proc
+ * all is taken for good. */
+#define GX_RANGE_READ  1
+#define GX_RANGE_WRITE 2
+int gx_range_access(const void *addr, uint64_t len);
+
 #endif
