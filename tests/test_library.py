@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What a program that is not in this tree meets: the symbols that libgx.so shows, the installed files by pkg-config, shared and
+static, and the headers as C++. Arguments: the build folder, the source folder, flags of the build (sanitizers)."""
+import os
+import subprocess
+import sys
+import tempfile
+
+build, source, flags = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), sys.argv[3:]
+CXX = """
+#include <gx/coll.h>
+#include <gx/engine.h>
+#include <gx/gx.h>
+#include <gx/load.h>
+int main()
+{
+	gx_opts o = GX_INIT(o);
+	struct gx_op op = GX_INIT(op);
+	return o.size != sizeof(o) || op.size != sizeof(op) || op.mem || gx_strerror(0)[0] != 'd';
+}
+"""
+
+
+def out(*args, **more):
+    p = subprocess.run(args, capture_output=True, text=True, timeout=300, **more)
+    if p.returncode:
+        sys.exit(f"{' '.join(args)}\n{p.stdout}{p.stderr}exit status {p.returncode}")
+    return p.stdout
+
+
+def symbols():
+    lib = os.path.join(build, "libgx.so")
+    names = [line.split()[-1].split("@")[0] for line in out("nm", "-D", "--defined-only", lib).splitlines()]
+    others = sorted(n for n in names if not n.startswith("gx_"))
+    if others or "gx_open" not in names or "gx_strerror" not in names:
+        sys.exit(f"libgx.so shows {len(names)} symbols; not gx's: {' '.join(others[:20])}")
+    print(f"libgx.so shows {len(names)} symbols, all gx_")
+
+
+def program(where, name, text_or_path, static):
+    """Compile and link by what pkg-config says alone; then it has to start."""
+    env = dict(os.environ, PKG_CONFIG_PATH=os.path.join(where, "pkgconfig"), PKG_CONFIG_LIBDIR="/usr/lib/x86_64-linux-gnu/pkgconfig")
+    config = out("pkg-config", "--cflags", "--libs", *(["--static"] if static else []), "gx", env=env).split()
+    if static:  # both lie there: this one
+        config = ["-l:libgx.a" if word == "-lgx" else word for word in config]
+    cc = ["c++", "-std=c++11"] if name.endswith(".cpp") else ["cc"]
+    exe = os.path.join(where, name + (".static" if static else ".shared"))
+    out(*cc, "-Wall", "-Wextra", "-Werror", *flags, text_or_path, "-o", exe, *config, f"-Wl,-rpath,{where}", env=env)
+    uses = [line.split()[0] for line in out("ldd", exe, env=env).splitlines()]
+    if static == any(u.startswith("libgx.so") for u in uses):
+        sys.exit(f"{name}: static is {static}, and it uses {uses}")
+    return exe
+
+
+def main():
+    symbols()
+    with tempfile.TemporaryDirectory() as tmp:
+        env = dict(os.environ, DESTDIR=tmp)
+        out("meson", "install", "-C", build, "--no-rebuild", "--only-changed", "--quiet", env=env)
+        pcs = [os.path.join(d, f) for d, _, fs in os.walk(tmp) for f in fs if f == "gx.pc"]
+        lib = os.path.dirname(os.path.dirname(pcs[0]))
+        with open(pcs[0]) as f:  # it names the place that it is meant for
+            text = f.read().replace("prefix=/", f"prefix={tmp}/", 1)
+        with open(pcs[0], "w") as f:
+            f.write(text)
+        cpp = os.path.join(tmp, "all.cpp")
+        with open(cpp, "w") as f:
+            f.write(CXX)
+        for static in False, True:
+            program(lib, "example", os.path.join(source, "docs", "example.c"), static)
+            out(program(lib, "all.cpp", cpp, static))
+            print(f"by pkg-config{' --static' if static else ''}: docs/example.c and C++ link")
+
+
+main()
