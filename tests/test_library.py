@@ -46,7 +46,7 @@ def program(where, name, text_or_path, static):
         config = ["-l:libgx.a" if word == "-lgx" else word for word in config]
     cc = ["c++", "-std=c++11"] if name.endswith(".cpp") else ["cc"]
     exe = os.path.join(where, name + (".static" if static else ".shared"))
-    out(*cc, "-Wall", "-Wextra", "-Werror", *flags, text_or_path, "-o", exe, *config, f"-Wl,-rpath,{where}", env=env)
+    out(*cc, "-Wall", "-Wextra", "-Werror", *flags, text_or_path, "-o", exe, *config, f"-Wl,--as-needed,-rpath,{where}", env=env)
     uses = [line.split()[0] for line in out("ldd", exe, env=env).splitlines()]
     if static == any(u.startswith("libgx.so") for u in uses):
         sys.exit(f"{name}: static is {static}, and it uses {uses}")
