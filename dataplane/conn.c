@@ -336,7 +336,11 @@ GX_EXPORT int gx_conn_wait(struct gx_conn *c, uint64_t timeout_ns)
 		return 0;
 	if (state_of(c) == GX_CONN_STATE_DOWN)
 		return gx_fail(c->err ? c->err : -ECONNRESET, "%s", c->text);
-	return gx_fail(-ETIMEDOUT, "the connection is not up yet");
+	return gx_fail(
+		-ETIMEDOUT,
+		"the connection to %s was not up within %.1f s, and is still being set up: is "
+		"the server stopped, or has it too many clients at once?",
+		c->peer_name, (double)timeout_ns / 1e9);
 }
 
 static int close_run(void *arg)

@@ -196,8 +196,10 @@ static bool arena_map_huge(char *ptr, size_t len)
 
 	if (p == MAP_FAILED)
 		return false;
-	if (mremap(p, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, ptr) != MAP_FAILED)
+	if (mremap(p, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, ptr) != MAP_FAILED) {
+		madvise(ptr, len, MADV_DONTFORK); /* as below */
 		return true;
+	}
 	munmap(p, len);
 	return false;
 }

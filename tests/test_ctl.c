@@ -31,6 +31,7 @@
 #define CORES	 2
 #define WAIT_S	 30
 #define MSGS_MAX 512
+#define CROWD	 300 /* clients at once: more than there are places on the way up */
 #define NOBODY	 65534u
 #define HDR_B	 8
 
@@ -1135,11 +1136,11 @@ static void up__many_clients(void **state)
 	char addr[32];
 
 	server_listen(addr);
-	for (unsigned i = 0; i < 100; i++)
+	for (unsigned i = 0; i < CROWD; i++)
 		client_connect(addr,
 			       &(struct gx_connect_opts){.lanes = 1, .timeout_ns = 60000000000});
-	wait_up(client, 100);
-	wait_up(server, 100);
+	wait_up(client, CROWD);
+	wait_up(server, CROWD);
 	assert_int_equal(server->nr_down + client->nr_down, 0);
 }
 
