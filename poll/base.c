@@ -227,11 +227,16 @@ int gx_fd_own(int fd)
 	return fd;
 }
 
-/* Forgotten first: the number may be another's as soon as it is closed. */
-void gx_fd_close(int fd)
+void gx_fd_forget(int fd)
 {
 	if (fd >= 0 && fd < OWN_FDS_MAX)
 		atomic_fetch_and_explicit(&own_fds[fd / 64], ~(1ull << fd % 64),
 					  memory_order_relaxed);
+}
+
+/* Forgotten first: the number may be another's as soon as it is closed. */
+void gx_fd_close(int fd)
+{
+	gx_fd_forget(fd);
 	close(fd);
 }

@@ -6,6 +6,8 @@
  */
 #include "uring_priv.h"
 
+#include "gx_internal/fork.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -294,9 +296,15 @@ static int ring_setup(struct io_uring *ring, char why[URING_WHY_MAX])
 		if (ret)
 			ring_explain("io_uring_enter", ret, why);
 	}
-	if (ret)
+	if (ret) {
 		io_uring_queue_exit(ring);
-	return ret;
+		return ret;
+	}
+	/* A ring that lives on in a child of fork() keeps the sockets open that we wait on,
+	 * whatever becomes of us: neither the descriptor stays there nor what is mapped of it. */
+	io_uring_ring_dontfork(ring);
+	gx_fd_own(ring->ring_fd);
+	return 0;
 }
 
 static int ring_open(struct gx_uring *u, char why[URING_WHY_MAX])
@@ -321,6 +329,7 @@ static void ring_close(struct gx_uring *u)
 {
 	struct ring_engine *e = u->engine;
 
+	gx_fd_forget(e->ring.ring_fd);
 	io_uring_queue_exit(&e->ring);
 	free(e);
 }
