@@ -157,10 +157,11 @@ int flow_open(const struct flow_cfg *cfg, struct flow **out)
 		return -ENOMEM;
 	f->out = calloc(nr / 64, sizeof(*f->out));
 	f->lost = calloc(nr / 64, sizeof(*f->lost));
-	f->rec = calloc(nr, sizeof(*f->rec));
-	f->acked_q.slot = calloc(nr, sizeof(*f->acked_q.slot));
-	f->lost_q.slot = calloc(nr, sizeof(*f->lost_q.slot));
+	f->rec = gx_pages_get(nr * sizeof(*f->rec));
+	f->acked_q.slot = gx_pages_get(nr * sizeof(*f->acked_q.slot));
+	f->lost_q.slot = gx_pages_get(nr * sizeof(*f->lost_q.slot));
 	f->rx = calloc(rx_bits / 64, sizeof(*f->rx));
+	f->mask = nr - 1;
 	if (!f->out || !f->lost || !f->rec || !f->acked_q.slot || !f->lost_q.slot || !f->rx) {
 		flow_close(f);
 		return -ENOMEM;
@@ -168,7 +169,6 @@ int flow_open(const struct flow_cfg *cfg, struct flow **out)
 	f->tx_first = cfg->tx_psn;
 	f->held_low = FLOW_NEVER;
 	f->window = cfg->window;
-	f->mask = nr - 1;
 	f->tx_limit = cfg->tx_credit;
 	f->lossless = cfg->lossless;
 	f->ordered = cfg->ordered;
@@ -186,13 +186,16 @@ int flow_open(const struct flow_cfg *cfg, struct flow **out)
 
 void flow_close(struct flow *f)
 {
+	size_t nr;
+
 	if (!f)
 		return;
+	nr = f->mask + 1u;
 	free(f->out);
 	free(f->lost);
-	free(f->rec);
-	free(f->acked_q.slot);
-	free(f->lost_q.slot);
+	gx_pages_put(f->rec, nr * sizeof(*f->rec));
+	gx_pages_put(f->acked_q.slot, nr * sizeof(*f->acked_q.slot));
+	gx_pages_put(f->lost_q.slot, nr * sizeof(*f->lost_q.slot));
 	free(f->rx);
 	free(f);
 }

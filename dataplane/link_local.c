@@ -337,6 +337,8 @@ static void ep_ask(struct local_ep *e, uint64_t now_ns)
 		e->used_ns = now_ns;
 	e->pkt.want_peer =
 		e->used || e->waits || (e->pkt.want_peer && e->pkt.heard_ns < e->used_ns);
+	if (e->used)
+		ep_touch(&e->pkt);
 	e->used = false;
 }
 
@@ -813,10 +815,10 @@ static void local_fail(struct gx_ep *ep, int err)
 
 static struct gx_ep *local_ep_new(void)
 {
-	struct local_ep *e = calloc(1, sizeof(*e));
+	struct pkt_ep *e = pkt_ep_alloc(sizeof(struct local_ep));
 
 	_Static_assert(offsetof(struct local_ep, pkt) == 0, "the packet link frees it");
-	return e ? &e->pkt.ep : NULL;
+	return e ? &e->ep : NULL;
 }
 
 static int local_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)

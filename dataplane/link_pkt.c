@@ -11,7 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PKT_TICK_NS	1000000	 /* slow timers */
 #define PKT_ASK_MAX_NS	64000000 /* between probes of who waits for done */
 #define PKT_PROVE_NS	20000000 /* a padded probe is sent again after this */
 #define PKT_PROVE_TRIES 4	 /* before a smaller quantum is tried */
@@ -64,9 +63,12 @@ uint32_t op_alloc(struct pkt_ep *e)
 {
 	uint32_t i = e->op_free;
 
-	if (i == PKT_NONE)
-		return i;
-	e->op_free = e->ops[i].next;
+	if (i != PKT_NONE)
+		e->op_free = e->ops[i].next;
+	else if (e->ops_top < PKT_OPS)
+		i = e->ops_top++;
+	else
+		return PKT_NONE;
 	e->nr_ops++;
 	memset(&e->ops[i], 0, offsetof(struct pkt_op, stage));
 	e->ops[i].slot = e->ops[i].words = e->ops[i].next = PKT_NONE;
@@ -364,6 +366,7 @@ static int pkt_post(struct gx_ep *ep, const struct gx_op *user, void *route)
 	/* Half of the records are kept for what the peer asks of us. */
 	if (!core_post_room(ep->core) || tx_rec_room(e) < PKT_RECS / 2)
 		return -EAGAIN;
+	ep_touch(e);
 	i = op_alloc(e);
 	if (i == PKT_NONE || e->nr_ops > PKT_OPS - PKT_GETS_MAX) {
 		if (i != PKT_NONE)
@@ -409,7 +412,8 @@ static int pkt_cancel(struct gx_ep *ep, uint64_t user, const void *route)
 	struct pkt_ep *e = pkt_of(ep);
 	int n = 0;
 
-	for (uint32_t i = 0; i < PKT_OPS; i++) {
+	ep_touch(e);
+	for (uint32_t i = 0; i < e->ops_top; i++) {
 		struct pkt_op *op = &e->ops[i];
 
 		if (op->state == OP_FREE || op->internal || op->doomed || op->done ||
@@ -426,7 +430,7 @@ static int pkt_cancel(struct gx_ep *ep, uint64_t user, const void *route)
 static void tick_deadlines(struct pkt_ep *e)
 {
 	e->deadline_ns = UINT64_MAX;
-	for (uint32_t i = 0; i < PKT_OPS; i++) {
+	for (uint32_t i = 0; i < e->ops_top; i++) {
 		struct pkt_op *op = &e->ops[i];
 
 		if (op->state == OP_FREE || !op->deadline_ns || op->doomed || op->done)
@@ -441,7 +445,7 @@ static void tick_deadlines(struct pkt_ep *e)
 static void tick_cancels(struct pkt_ep *e)
 {
 	e->cancels_due = false;
-	for (uint32_t i = 0; i < PKT_OPS; i++)
+	for (uint32_t i = 0; i < e->ops_top; i++)
 		if (e->ops[i].state != OP_FREE && e->ops[i].cancel_due)
 			op_cancel_rec(e, &e->ops[i]);
 }
@@ -473,6 +477,17 @@ static void tick_alive(struct pkt_ep *e)
 		e->probe_ns = e->now_ns;
 		tx_probe(e, 0);
 	}
+}
+
+/* When tick_alive() has something to do for an ep that waits, if nothing is heard until then. */
+uint64_t link_alive_ns(const struct pkt_ep *e)
+{
+	uint64_t eighth = e->peer_timeout_ns / 8, since = GX_MAX(e->alive_ns, e->heard_ns);
+	uint64_t ask = since + eighth - GX_MIN(e->silence_ns, eighth);
+	uint64_t end = since + e->peer_timeout_ns - GX_MIN(e->silence_ns, e->peer_timeout_ns);
+
+	/* What is longer than an eighth would count as a pause of our own. */
+	return GX_MIN(GX_MIN(GX_MAX(ask, e->probe_ns + eighth), end), since + eighth);
 }
 
 /* The port has lost what it had taken, or carries nothing any more: that ends what uses it, not the
@@ -712,6 +727,7 @@ void link_tick(struct pkt_ep *e)
 	if (e->now_ns < e->tick_ns)
 		return;
 	e->tick_ns = e->now_ns + PKT_TICK_NS;
+	e->ticked = e->link->ticked = true;
 	tick_prove(e);
 	tick_fault(e);
 	tick_alive(e);
@@ -739,7 +755,7 @@ static void pkt_attach(struct gx_ep *ep)
 	e->now_ns = e->heard_ns = ep->core->now_ns;
 	e->tick_ns = 0;
 	l->eps[e->index] = e;
-	l->live[l->nr_live++] = e;
+	ep_live(e);
 	if (l->port->caps.flags & GX_PORT_SHARED_POOL)
 		l->pool_out += e->credit0;
 	l->q->ops->peer_attach(l->q, e->port_peer);
@@ -759,7 +775,7 @@ static bool op_in_use(const struct pkt_ep *e, uint32_t i)
 
 static void fail_ops(struct pkt_ep *e, bool all)
 {
-	for (uint32_t i = 0; i < PKT_OPS; i++)
+	for (uint32_t i = 0; i < e->ops_top; i++)
 		if (e->ops[i].state != OP_FREE && !e->ops[i].reported && (all || !op_in_use(e, i)))
 			op_complete(e, i, e->err, 0);
 }
@@ -776,6 +792,7 @@ static void pkt_fail(struct gx_ep *ep, int err)
 		return;
 	}
 	share_leave(e);
+	ep_touch(e);
 	fail_ops(e, false);
 	link_fail_progress(e);
 }
@@ -788,16 +805,14 @@ bool link_fail_progress(struct pkt_ep *e)
 		return false;
 	fail_ops(e, true);
 	resend_close(e);
-	for (uint32_t i = 0; i < PKT_OPS; i++)
+	for (uint32_t i = 0; i < e->ops_top; i++)
 		if (e->ops[i].state != OP_FREE) {
 			op_drop(e, &e->ops[i]);
 			op_free(e, i);
 		}
 	link_release_flush(l);
 	l->q->ops->peer_detach(l->q, e->port_peer);
-	for (unsigned i = 0; i < l->nr_live; i++)
-		if (l->live[i] == e)
-			l->live[i] = l->live[--l->nr_live];
+	ep_gone(e);
 	l->eps[e->index] = NULL;
 	tell_gauges(e, 0);
 	e->ep.comp_mark = e->ep.core->comp_head;
@@ -820,11 +835,12 @@ static void op_let_go(struct pkt_ep *e, uint32_t i)
 
 static void ops_drop(struct pkt_ep *e, struct drop *d)
 {
-	for (uint32_t i = 0; i < PKT_OPS && e->nr_ops; i++) {
+	for (uint32_t i = 0; i < e->ops_top && e->nr_ops; i++) {
 		const struct pkt_op *op = &e->ops[i];
 
 		if (op->state == OP_FREE || !mem_is_dead(op->mem))
 			continue;
+		ep_touch(e);
 		if (!e->err)
 			op_let_go(e, i);
 		if (op->state != OP_FREE && op->refs)
@@ -926,15 +942,14 @@ static int cid_alloc(struct link_pkt *l, struct pkt_ep *e)
 
 static void ep_init_tables(struct pkt_ep *e)
 {
-	for (uint32_t i = 0; i < PKT_OPS; i++)
-		e->ops[i].next = i + 1 < PKT_OPS ? i + 1 : PKT_NONE;
 	for (uint32_t i = 0; i < GX_WIRE_MIDS; i++) {
 		e->out[i].op = PKT_NONE;
-		e->out[i].mid = e->in[i].mid = i - GX_WIRE_MIDS;
-		e->in[i].op = e->in[i].words = PKT_NONE;
+		e->out[i].mid = i - GX_WIRE_MIDS;
 	}
+	e->in[0].mid = 0u - GX_WIRE_MIDS; /* the others: in_at() */
 	memset(e->mids_free, 0xff, sizeof(e->mids_free));
 	e->mids_words = (1u << GX_WIRE_DONE_WORDS) - 1;
+	e->op_free = e->hot_at = e->cold_at = PKT_NONE;
 	e->act_head = e->wait_head = e->send_head = e->landed_head = PKT_NONE;
 	e->deadline_ns = UINT64_MAX;
 	e->tx_words_free = e->rx_words_free = UINT64_MAX;
@@ -1116,6 +1131,16 @@ static int ep_shapes(struct pkt_ep *e, struct msg_shape *least)
 	return ret;
 }
 
+static size_t windows_b(const struct pkt_ep *e)
+{
+	return GX_WIRE_ACTIVE * e->words_max * sizeof(uint64_t);
+}
+
+static size_t resend_b(const struct pkt_ep *e)
+{
+	return (e->resend_mask + 1) * sizeof(*e->resend);
+}
+
 static int ep_windows(struct pkt_ep *e)
 {
 	struct msg_shape least;
@@ -1124,8 +1149,8 @@ static int ep_windows(struct pkt_ep *e)
 	if (ret)
 		return ret;
 	e->words_max = msg_words(&least);
-	e->tx_words = calloc(GX_WIRE_ACTIVE, e->words_max * sizeof(uint64_t));
-	e->rx_words = calloc(GX_WIRE_ACTIVE, e->words_max * sizeof(uint64_t));
+	e->tx_words = gx_pages_get(windows_b(e));
+	e->rx_words = gx_pages_get(windows_b(e));
 	return e->tx_words && e->rx_words ? 0 : -ENOMEM;
 }
 
@@ -1178,7 +1203,7 @@ static int pkt_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 	if (ret)
 		return gx_fail(ret, "cannot set up the endpoint: %s", strerror(-ret));
 	e->resend_mask = 2 * PKT_WINDOW - 1;
-	e->resend = calloc(e->resend_mask + 1, sizeof(*e->resend));
+	e->resend = gx_pages_get(resend_b(e));
 	if (!e->resend)
 		return -ENOMEM;
 	e->cid_peer = remote->cid;
@@ -1210,10 +1235,19 @@ static void pkt_ep_free(struct gx_ep *ep)
 	unpackers_put(ep->conn->gx, e->unpackers);
 	if (e->flow)
 		flow_close(e->flow);
-	free(e->resend);
-	free(e->tx_words);
-	free(e->rx_words);
-	free(e);
+	gx_pages_put(e->resend, resend_b(e));
+	gx_pages_put(e->tx_words, windows_b(e));
+	gx_pages_put(e->rx_words, windows_b(e));
+	gx_pages_put(e, e->alloc_b);
+}
+
+struct pkt_ep *pkt_ep_alloc(size_t len)
+{
+	struct pkt_ep *e = gx_pages_get(len);
+
+	if (e)
+		e->alloc_b = len;
+	return e;
 }
 
 void link_pkt_leave(struct link_pkt *l, const struct gx_gpu *by)
@@ -1234,7 +1268,7 @@ void link_pkt_left(struct link_pkt *l, const struct gx_gpu *by)
 
 static struct gx_ep *pkt_ep_new(void)
 {
-	struct pkt_ep *e = calloc(1, sizeof(*e));
+	struct pkt_ep *e = pkt_ep_alloc(sizeof(*e));
 
 	return e ? &e->ep : NULL;
 }

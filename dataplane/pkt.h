@@ -22,6 +22,7 @@
 #define PKT_RECS_KEPT  64   /* of them for CANCEL and FAIL: an OPEN leaves these free */
 #define PKT_GETS_MAX   64   /* gets that an ep may have asked for: "64 requests a peer" */
 #define PKT_NONE       UINT32_MAX
+#define PKT_TICK_NS    1000000	    /* slow timers of an ep that has something under way */
 #define PKT_SLOT_BIT   (1ull << 63) /* a token with this bit names a posted slot, not a region */
 #define PKT_F_SLOT_GPU (1u << 31)   /* in pkt_op.flags: the peer's slot is GPU memory */
 #define PKT_CREDIT0    8 /* DATA packets allowed before any was declared, on shared pools */
@@ -249,16 +250,16 @@ struct pkt_ep {
 			     answer */
 	uint32_t apsn;	  /* number space of ACK and PROBE_ACK */
 
+	/* whether a turn looks at it, see wake.c */
+	uint32_t live_at; /* index in link->live; and while it is hot, */
+	uint32_t hot_at;  /* in link->hot; PKT_NONE: it is not */
+	uint32_t cold_at; /* in link->cold, which has it then; PKT_NONE: it is not */
+	bool ticked;	  /* in this turn: it may go to sleep now */
+
 	/* sending */
-	struct pkt_op ops[PKT_OPS];
 	uint32_t op_free;
-	uint32_t nr_ops;	    /* not free */
-	/* Places for messages going out: mid % GX_WIRE_MIDS. Each message at a place has
-	 * GX_WIRE_MIDS more than the one before, and begins when that one is known to be done. */
-	struct {
-		uint32_t op;  /* PKT_NONE: none is waiting for done */
-		uint32_t mid; /* the last one */
-	} out[GX_WIRE_MIDS];
+	uint32_t ops_top; /* those from here on were never used */
+	uint32_t nr_ops;  /* not free */
 	uint64_t mids_free[GX_WIRE_DONE_WORDS];
 	uint32_t mids_words;		      /* bit w: mids_free[w] has one */
 	uint32_t nr_mids;		      /* not free */
@@ -274,7 +275,6 @@ struct pkt_ep {
 		uint32_t mid, pkt;
 	} * resend; /* ring of lost DATA packets */
 	uint32_t resend_head, resend_tail, resend_mask;
-	struct pkt_ask ask[PKT_ASK_MAX]; /* ring */
 	uint32_t ask_head, ask_tail;
 	uint32_t asked_pkts; /* in ask[], or sent and not acknowledged: PKT_ASK_MAX at most */
 	struct stage_msg
@@ -284,40 +284,58 @@ struct pkt_ep {
 	uint64_t *tx_words;	/* [GX_WIRE_ACTIVE][msg_words] */
 	uint64_t tx_words_free; /* bit i: window i is free */
 
-	struct rec_slot recs[PKT_RECS];
 	uint32_t rec_next, rec_floor; /* rsn of the next one / lowest not acknowledged */
 	uint32_t rec_queued;	      /* records in state REC_QUEUED */
 	uint32_t rec_scan;	      /* no queued record below this rsn */
-	struct pkt_slot slots[PKT_SLOTS];
 	uint32_t slot_rover;
-	struct pkt_grant grants[PKT_SLOTS];
 	uint32_t nr_grants, nr_late;
-	struct gx_wire_rec gets[PKT_GETS_MAX]; /* requests of the peer that wait for an operation */
 	uint32_t gets_head, gets_tail;
 	uint32_t gets_out; /* our gets under way */
 
 	/* receiving */
-	struct in_msg in[GX_WIRE_MIDS];
 	uint64_t in_done[GX_WIRE_DONE_WORDS]; /* bit of a place: changes with each message done */
 	uint32_t done_used;		      /* bit w: in_done[w] has ever changed */
 	uint32_t done_due;		      /* ... has changed since an ACK told it */
 	uint32_t ack_number;		      /* of the last ACK */
 	uint32_t nr_in;			      /* places that are not free */
-	uint64_t need_pkts;		     /* declared and not yet received */
-	uint32_t held_bufs;		     /* bounce buffers of this peer in blocks */
-	uint32_t told_msgs, told_bufs;	     /* our part of the core's gauges */
+	uint64_t need_pkts;		      /* declared and not yet received */
+	uint32_t held_bufs;		      /* bounce buffers of this peer in blocks */
+	uint32_t told_msgs, told_bufs;	      /* our part of the core's gauges */
 	struct share_ep share;
 	uint32_t refs; /* packets in the port that reference our operations' memory */
 	uint32_t landed_head, landed_tail;
-	struct pkt_bad bad[PKT_BAD_MAX];
 	uint32_t nr_bad;
 	uint64_t *rx_words;
 	uint64_t rx_words_free;
 	uint32_t rsn_floor; /* every record below was seen */
 	uint64_t rsn_seen[PKT_RECS / 64];
+
+	/* What is large comes last: the memory is all zero at the start and has no pages yet, so
+	 * that an ep weighs what it has used. Nothing here is written before it is used. */
+	size_t alloc_b; /* ctl: of the whole, a link's own part included */
+	/* Places for messages going out: mid % GX_WIRE_MIDS. Each message at a place has
+	 * GX_WIRE_MIDS more than the one before, and begins when that one is known to be done. */
+	struct {
+		uint32_t op;  /* PKT_NONE: none is waiting for done */
+		uint32_t mid; /* the last one */
+	} out[GX_WIRE_MIDS];
+	struct pkt_op ops[PKT_OPS];
+	struct in_msg in[GX_WIRE_MIDS];
+	struct rec_slot recs[PKT_RECS];
+	struct pkt_slot slots[PKT_SLOTS];
+	struct pkt_grant grants[PKT_SLOTS];
+	struct gx_wire_rec gets[PKT_GETS_MAX]; /* requests of the peer that wait for an operation */
+	struct pkt_ask ask[PKT_ASK_MAX];       /* ring */
+	struct pkt_bad bad[PKT_BAD_MAX];
 };
 
 #define PKT_BQS_MAX (1 + GX_GPUS_MAX + GX_UNPACKERS_MAX)
+
+/* An ep with nothing under way, and when its next timer is due. */
+struct pkt_cold {
+	uint64_t due_ns;
+	struct pkt_ep *ep;
+};
 
 /* The packet link of one core over one port's queue. */
 struct link_pkt {
@@ -325,8 +343,13 @@ struct link_pkt {
 	struct gx_port_queue *q;
 	const struct gx_port *port;
 	struct pkt_ep *eps[GX_PEERS_MAX];  /* by cid index, attached ones */
-	struct pkt_ep *live[GX_PEERS_MAX]; /* attached */
+	struct pkt_ep *live[GX_PEERS_MAX]; /* attached: each one hot or cold */
 	unsigned nr_live;
+	struct pkt_ep *hot[GX_PEERS_MAX]; /* something of it is under way: each turn looks at it */
+	unsigned nr_hot;
+	struct pkt_cold cold[GX_PEERS_MAX]; /* heap: the earliest first */
+	unsigned nr_cold;
+	bool ticked;	/* some ep's slow timers ran in this turn */
 	unsigned rover; /* who sends first this turn */
 	struct block_q *bq_host;
 	struct block_q *bq_gpu[GX_GPUS_MAX];
@@ -351,7 +374,8 @@ struct link_pkt {
 	bool seeded;		     /* ctl: gens are random */
 	uint32_t gens[GX_PEERS_MAX]; /* ctl: generation of each cid index; bit 31: in use */
 	uint32_t refs;		     /* of all eps: is there anything for tx_reap? */
-	uint32_t drop_seq; /* memory that died from here on may be read by copies into stage[] ... */
+	uint32_t
+		drop_seq; /* memory that died from here on may be read by copies into stage[] ... */
 	uint32_t drop_ticket[GX_GPUS_MAX]; /* ... up to these */
 	struct gx_rx rx_data[GX_BURST_MAX], rx_ctl[GX_BURST_MAX];
 	struct gx_tx tx[GX_BURST_MAX];
@@ -412,7 +436,7 @@ int link_pkt_open(struct gx_core *core, struct gx_port *port, struct gx_port_que
 void link_pkt_close(struct link_pkt *l);  /* ctl */
 int link_pkt_gpu(struct link_pkt *l,
 		 struct gx_gpu *gpu); /* ctl, before the core turns: block queue and staging */
-bool link_pkt_poll(void *link, uint64_t now_ns); /* the poller */
+bool link_pkt_poll(void *link, uint64_t now_ns);	/* the poller */
 void link_pkt_drop(struct link_pkt *l, struct drop *d); /* end what is done with dead memory */
 /* ctl: the core is to look at @by's blocks no more, and when it does not: they are closed. */
 void link_pkt_leave(struct link_pkt *l, const struct gx_gpu *by);
@@ -420,6 +444,8 @@ void link_pkt_left(struct link_pkt *l, const struct gx_gpu *by);
 void link_release(struct link_pkt *l, uint64_t buf);
 void link_release_flush(struct link_pkt *l);
 struct block_q *link_bq(struct link_pkt *l, struct gx_gpu *gpu);
+/* ctl: an endpoint as the first part of @len bytes, all zero; ->ep_free gives it back. */
+struct pkt_ep *pkt_ep_alloc(size_t len);
 /* Who copies from the bounce buffers to memory of @gpu: the CPU cannot from those of a GPU. */
 static inline struct gx_gpu *link_copier(const struct link_pkt *l, struct gx_gpu *gpu)
 {
@@ -433,6 +459,19 @@ static inline struct block_q *ep_bq(const struct pkt_ep *e, struct gx_gpu *gpu)
 	return bq ? bq : link_bq(e->link, gpu);
 }
 
+/* wake.c */
+void ep_live(struct pkt_ep *e);			     /* attached: in live, and hot */
+void ep_gone(struct pkt_ep *e);			     /* out of all lists */
+void ep_wake(struct pkt_ep *e);			     /* of a cold one */
+void link_wake(struct link_pkt *l, uint64_t now_ns); /* those whose timer is due */
+void link_rest(struct link_pkt *l);		     /* those that may sleep do */
+/* Something comes for @e from outside of its own turn: a packet, an operation, a fault. */
+static inline void ep_touch(struct pkt_ep *e)
+{
+	if (gx_unlikely(e->cold_at != PKT_NONE))
+		ep_wake(e);
+}
+
 /* operations (link_pkt.c) */
 uint32_t op_alloc(struct pkt_ep *e);
 void op_free(struct pkt_ep *e, uint32_t i);
@@ -442,8 +481,9 @@ void op_finish(struct pkt_ep *e, uint32_t i, int status,
 	       uint64_t len);		     /* complete and free, once no packet references it */
 void op_local(struct pkt_ep *e, uint32_t i); /* every packet is acknowledged */
 void tx_unref(struct link_pkt *l,
-	      uint32_t cookie);		   /* a packet no longer references its operation */
-void link_tick(struct pkt_ep *e);	   /* timers */
+	      uint32_t cookie);	  /* a packet no longer references its operation */
+void link_tick(struct pkt_ep *e); /* timers */
+uint64_t link_alive_ns(const struct pkt_ep *e);
 bool link_fail_progress(struct pkt_ep *e); /* of a failed ep: wait for what is out, then detach */
 void link_proven(struct pkt_ep *e, uint32_t quantum);	       /* a padded probe came through */
 void link_acked(struct pkt_ep *e, const struct flow_rec *rec); /* while link_watches() */
@@ -470,7 +510,7 @@ bool rx_landed(struct pkt_ep *e); /* deliver completions that waited for room */
 void rx_give_up(struct pkt_ep *e,
 		uint32_t op);	/* our RECV or GET ends early: stop placing into its memory */
 void rx_tick(struct pkt_ep *e); /* FAIL records that found no room */
-void rx_drop(struct pkt_ep *e, struct drop *d);	       /* messages into dead memory */
+void rx_drop(struct pkt_ep *e, struct drop *d);	     /* messages into dead memory */
 void rx_settle(struct link_pkt *l, uint64_t now_ns); /* copies: begin what waits, see what ended */
 
 /* tx.c */
@@ -485,8 +525,8 @@ static inline uint32_t tx_rec_room(const struct pkt_ep *e)
 void tx_acked(struct pkt_ep *e); /* take out what an ACK acknowledged, and what is lost */
 void tx_done(struct pkt_ep *e, const struct gx_wire_ack *ack);
 uint32_t tx_mid(struct pkt_ep *e, uint32_t op); /* a mid for it; nr_mids < GX_WIRE_MIDS */
-bool tx_recs(struct pkt_ep *e);	 /* send queued records */
-bool tx_start(struct pkt_ep *e); /* give mids to waiting operations */
+bool tx_recs(struct pkt_ep *e);			/* send queued records */
+bool tx_start(struct pkt_ep *e);		/* give mids to waiting operations */
 void tx_probe(struct pkt_ep *e,
 	      uint32_t padded_b); /* 0: a keepalive; else a data packet of that size */
 

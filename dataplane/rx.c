@@ -16,7 +16,13 @@ static struct gx_stats *stats(const struct link_pkt *l)
 
 static struct in_msg *in_at(struct pkt_ep *e, uint32_t mid)
 {
-	return &e->in[mid % GX_WIRE_MIDS];
+	struct in_msg *m = &e->in[mid % GX_WIRE_MIDS];
+
+	/* A place has no memory before it is used: then even the number of the message before the
+	 * first is missing. */
+	if (gx_unlikely((m->mid ^ mid) % GX_WIRE_MIDS))
+		m->mid = mid % GX_WIRE_MIDS - GX_WIRE_MIDS;
+	return m;
 }
 
 /* May a message of this mid come to its place? */
@@ -592,7 +598,8 @@ static struct pkt_ep *rx_ep(struct link_pkt *l, const struct gx_rx *rx, struct g
 		rx_wrong(e);
 		return NULL;
 	}
-	e->heard_ns = e->now_ns;
+	ep_touch(e);
+	e->now_ns = e->heard_ns = l->core->now_ns;
 	return e;
 }
 
@@ -789,12 +796,6 @@ static bool rx_data_one(struct link_pkt *l, const struct gx_rx *rx)
 	return rx_place(e, rx, &h, m);
 }
 
-static void rx_times(struct link_pkt *l, uint64_t now_ns)
-{
-	for (unsigned i = 0; i < l->nr_live; i++)
-		l->live[i]->now_ns = now_ns;
-}
-
 static bool rx_room(const struct link_pkt *l)
 {
 	unsigned n = l->held_bufs ? link_nr_bqs(l) : 0;
@@ -842,7 +843,6 @@ bool rx_poll(struct link_pkt *l, uint64_t now_ns)
 	unsigned n = 0;
 	unsigned n_ctl;
 
-	rx_times(l, now_ns);
 	if (rx_room(l))
 		n = l->q->ops->rx_burst(l->q, GX_HALF_DATA, l->rx_data, GX_BURST_MAX);
 	n_ctl = rx_ctl(l);
@@ -942,7 +942,7 @@ bool rx_reap(struct link_pkt *l, uint64_t now_ns)
 
 void rx_drop(struct pkt_ep *e, struct drop *d)
 {
-	for (uint32_t k = 0; k < GX_WIRE_MIDS; k++) {
+	for (uint32_t k = 0; k < GX_WIRE_MIDS && e->nr_in; k++) {
 		struct in_msg *m = &e->in[k];
 
 		if (m->state == IN_FREE || !mem_is_dead(m->mem))

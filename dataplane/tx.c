@@ -743,22 +743,24 @@ bool tx_settle(struct link_pkt *l, uint64_t now_ns)
 bool tx_poll(struct link_pkt *l, uint64_t now_ns)
 {
 	bool worked = tx_settle(l, now_ns);
-	unsigned nr = l->nr_live;
+	unsigned nr;
 
-	if (!nr)
-		return worked;
+	link_wake(l, now_ns);
+	nr = l->nr_hot;
 	if (++l->rover >= nr)
 		l->rover = 0;
 	/* An ep that finishes failing leaves the array: from the back, so that none is skipped. */
 	for (unsigned i = nr; i-- > 0;) {
 		unsigned k = i + l->rover < nr ? i + l->rover : i + l->rover - nr;
 
-		if (k < l->nr_live) {
-			l->live[k]->now_ns = now_ns;
-			worked |= tx_ep(l->live[k]);
+		if (k < l->nr_hot) {
+			l->hot[k]->now_ns = now_ns;
+			worked |= tx_ep(l->hot[k]);
 		}
 	}
 	if (gx_unlikely(l->share.is_short))
 		share_look(l, now_ns);
+	if (gx_unlikely(l->ticked))
+		link_rest(l);
 	return worked;
 }

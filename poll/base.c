@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The log, the clock, random bytes, and descriptors that a fork does not keep. Any thread may call
- * all of it; the log takes a lock, so it stays off the data path. It never waits for whoever reads
- * it.
+ * The log, the clock, pages, random bytes, and descriptors that a fork does not keep. Any thread may
+ * call all of it; the log takes a lock, so it stays off the data path. It never waits for whoever
+ * reads it.
  */
 #include "gx_internal/base.h"
 #include "gx_internal/fork.h"
@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -176,6 +177,25 @@ uint64_t gx_now_ns(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* Not calloc(): what malloc gives out again it has to clear, so all pages of it are there. Nor huge
+ * pages, for the same reason; the first word in them would take 2 MiB. */
+void *gx_pages_get(size_t len)
+{
+	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (p == MAP_FAILED)
+		return NULL;
+	madvise(p, len, MADV_NOHUGEPAGE); /* a wish */
+	return p;
+}
+
+void gx_pages_put(void *ptr, size_t len)
+{
+	if (ptr)
+		munmap(ptr, len);
 }
 
 int gx_random(void *buf, size_t len)

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "flow.h"
 
@@ -1199,6 +1200,35 @@ static void sim__lossless(void **state)
 	assert_int_equal(r.nr_probes + r.nr_rto, 0);
 }
 
+static long resident_pages(void)
+{
+	FILE *f = fopen("/proc/self/statm", "r");
+	long size, pages;
+
+	assert_non_null(f);
+	assert_int_equal(fscanf(f, "%ld %ld", &size, &pages), 2);
+	fclose(f);
+	return pages;
+}
+
+/* Memory comes with use: nothing that is large is written by flow_open(). */
+static void open__weighs_little(void **state)
+{
+	enum { NR = 256 };
+	struct flow *f[NR];
+	const struct flow_cfg cfg = {.window = 4096, .tx_credit = 8, .rx_credit = 8};
+	long before, pages;
+
+	before = resident_pages();
+	for (unsigned i = 0; i < NR; i++)
+		assert_int_equal(flow_open(&cfg, &f[i]), 0);
+	pages = resident_pages() - before;
+	for (unsigned i = 0; i < NR; i++)
+		flow_close(f[i]);
+	if (pages * sysconf(_SC_PAGESIZE) > NR * (32l << 10))
+		fail_msg("%ld pages for %u flows", pages, NR);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -1239,6 +1269,7 @@ int main(void)
 		cmocka_unit_test(sim__psn_wrap),
 		cmocka_unit_test(sim__duplicates),
 		cmocka_unit_test(sim__lossless),
+		cmocka_unit_test(open__weighs_little),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

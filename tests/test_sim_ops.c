@@ -282,6 +282,7 @@ static void put__inline_is_not_read_after_its_end(void **state)
 		rig_pass(r, 100000);
 	}
 	rig_set(r, &(struct sim_cfg){0});
+	ep_touch(rig_ep(r, 1, 0));
 	flow_ack_want(rig_ep(r, 1, 0)->flow);
 	rig_comps(r, 0, 1, MS);
 	free(buf);

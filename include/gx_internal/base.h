@@ -90,6 +90,15 @@ static inline void gx_store_fence(void)
 #endif
 }
 
+/**
+ * gx_pages_get() - @len bytes of zeros that have addresses but no memory yet: a page comes when it
+ * is first written, so what is large and seldom used up weighs what was used. Control path; the
+ * page faults are those of whoever writes. NULL: no memory.
+ * gx_pages_put() - All of it back; NULL is nothing.
+ */
+void *gx_pages_get(size_t len);
+void gx_pages_put(void *ptr, size_t len);
+
 /** gx_random() - Fill @buf from the kernel's generator. Return: 0, -errno. */
 int gx_random(void *buf, size_t len);
 
