@@ -1369,6 +1369,7 @@ bool link_pkt_poll(void *link, uint64_t now_ns)
 	l->core->now_ns = now_ns;
 	if (!l->nr_live)
 		return false;
+	l->q->now_ns = now_ns;
 	worked = rx_reap(l, now_ns);
 	if (rx_poll(l, now_ns)) {
 		worked = true;

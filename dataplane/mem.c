@@ -2,8 +2,9 @@
 /*
  * The arena that packets land in, and memfds to share. An arena is address space only until
  * something is mapped into it; a list of used ranges, sorted and searched first fit at 2 MiB
- * granularity, says where there is room. All pages are touched when they are mapped, so that a poll
- * core never takes a page fault. Control path, one thread at a time.
+ * granularity, says where there is room. Pages are touched when they are mapped, so that a poll
+ * core takes no page fault; but for those of descriptors on normal pages, a peer's each, of which
+ * there may be many that are never used. Control path, one thread at a time.
  */
 #include "gx_internal/mem.h"
 
@@ -220,9 +221,11 @@ static int arena_map_pages(const struct gx_arena *a, char *ptr, int fd, size_t l
 		arena_vacate(a, ptr, len);
 		return ret;
 	}
-	/* Both are wishes: without them it is slower, not wrong. */
-	madvise(ptr, len, MADV_HUGEPAGE);
-	madvise(ptr, len, MADV_POPULATE_WRITE);
+	/* All are wishes: without them it is slower, not wrong. */
+	if (fd < 0 || gx_memfd_is_huge(fd)) {
+		madvise(ptr, len, MADV_HUGEPAGE);
+		madvise(ptr, len, MADV_POPULATE_WRITE);
+	}
 	/* Else each page that a core writes after a fork is a fault, and a copy of it. */
 	madvise(ptr, len, MADV_DONTFORK);
 	return 0;
@@ -452,6 +455,13 @@ int gx_memfd_freeze(int fd, bool read_only)
 	int seals = F_SEAL_SEAL | (read_only ? F_SEAL_FUTURE_WRITE : 0);
 
 	return fcntl(fd, F_ADD_SEALS, seals) ? -errno : 0;
+}
+
+bool gx_memfd_is_huge(int fd)
+{
+	struct stat st;
+
+	return !fstat(fd, &st) && (uint64_t)st.st_blksize >= GX_HUGE_PAGE;
 }
 
 int gx_memfd_check(int fd, size_t len)

@@ -38,6 +38,14 @@
 #define SHM_VIOLATION_MAX 1024 /* bad entries, then the peer is no longer listened to */
 #define SHM_PREFETCH	  4    /* entries */
 
+/* A load for each peer and half is a line of the cache, or of memory when there are many. Beyond a
+ * few peers only those that sent or were sent something of late are looked at by each burst; the
+ * others one after the other, at a pace: a thousand of them within 1 ms, or in one burst when the
+ * last one is as long ago. */
+#define SHM_FEW	   4	   /* peers; none of so few is ever quiet */
+#define SHM_HOT_NS 4000000 /* from its last packet on, until a peer is quiet */
+#define SHM_PACE   10	   /* log2 of the ns between two looks at quiet peers */
+
 #define SHM_POISON   0xdb
 #define SHM_DRAIN_NS 1000000000 /* debug builds: for slots that are being overwritten */
 
@@ -63,6 +71,8 @@ struct shm_peer {
 	uint32_t nr_held;     /* slots the caller has */
 	uint32_t nr_poison;   /* slots being overwritten */
 	bool attached;
+	uint32_t at;	  /* index in shm_half.poll, while attached */
+	uint64_t used_ns; /* when something came from it or went to it; of a quiet one: or before */
 
 	/* owner: poll core; sending, into the peer's segment */
 	alignas(GX_CACHE_LINE) struct shm_seg tx;
@@ -95,14 +105,18 @@ struct shm_poll {
 };
 
 struct shm_half {
-	struct shm_poll poll[GX_PEERS_MAX]; /* [nr_active] */
+	struct shm_poll poll[GX_PEERS_MAX]; /* [nr_active], of which [nr_hot] by each burst */
 	unsigned start;			    /* who is asked first */
+	unsigned quiet;			    /* index of the quiet peer that is looked at next */
+	uint64_t quiet_ns;		    /* until when quiet ones have been looked at */
 };
 
 struct shm_queue {
 	struct gx_port_queue q;
-	unsigned nr_active;		     /* owner: poll core */
-	struct shm_half half[2];	     /* owner: poll core; enum gx_half */
+	unsigned nr_active;	 /* owner: poll core */
+	unsigned nr_hot;	 /* owner: poll core; of them, not quiet */
+	unsigned cool;		 /* owner: poll core; who is asked next if it is quiet */
+	struct shm_half half[2]; /* owner: poll core; enum gx_half */
 	struct shm_peer *peer[GX_PEERS_MAX]; /* owner: ctl; an attached one is the core's */
 	uint8_t *ctl_buf;	   /* owner: poll core; GX_BURST_MAX copies of control payloads */
 	struct push *_Atomic push; /* written once by ctl (release), read by the core (acquire) */
@@ -241,7 +255,8 @@ static int shm_seg_open(struct shm_seg *s, int fd, const struct shm_addr *addr, 
 	shm_seg_layout(&geo, base, hdr.nr_slots, hdr.slot_b, apart);
 	if (geo.len != addr->len)
 		goto err_unmap;
-	madvise(base, geo.len, MADV_POPULATE_WRITE); /* a wish: no page faults later */
+	if (gx_memfd_is_huge(fd))
+		madvise(base, geo.len, MADV_POPULATE_WRITE); /* a wish: no page faults later */
 	*s = geo;
 	return 0;
 
@@ -566,6 +581,39 @@ static void shm_peer_del(struct gx_port_queue *gq, uint32_t index)
 	shm_peer_free(GX_CONTAINER_OF(gq->port, struct shm_port, p), peer);
 }
 
+/* ---- Who is looked at [core] ---- */
+
+static void shm_swap(struct shm_queue *q, uint32_t a, uint32_t b)
+{
+	for (unsigned h = 0; h < 2; h++) {
+		struct shm_poll was = q->half[h].poll[a];
+
+		q->half[h].poll[a] = q->half[h].poll[b];
+		q->half[h].poll[b] = was;
+	}
+	q->peer[q->half[0].poll[a].peer]->at = a;
+	q->peer[q->half[0].poll[b].peer]->at = b;
+}
+
+/* Something came from it or goes to it. */
+static void shm_heat(struct shm_queue *q, struct shm_peer *peer)
+{
+	peer->used_ns = q->q.now_ns;
+	if (peer->at >= q->nr_hot)
+		shm_swap(q, peer->at, q->nr_hot++);
+}
+
+/* One of those that are not quiet: has it become so? */
+static void shm_cool(struct shm_queue *q)
+{
+	if (!q->nr_hot)
+		return;
+	if (++q->cool >= q->nr_hot)
+		q->cool = 0;
+	if (q->q.now_ns - q->peer[q->half[0].poll[q->cool].peer]->used_ns > SHM_HOT_NS)
+		shm_swap(q, q->cool, --q->nr_hot);
+}
+
 /* The expected number of the first entry is 1; a peer is attached once in its life. */
 static void shm_peer_attach(struct gx_port_queue *gq, uint32_t index)
 {
@@ -576,6 +624,8 @@ static void shm_peer_attach(struct gx_port_queue *gq, uint32_t index)
 	q->half[GX_HALF_CTL].poll[i] = (struct shm_poll){&peer->rx.ctl[0].seq, 1, index};
 	q->half[GX_HALF_DATA].poll[i] = (struct shm_poll){&peer->rx.used[0].seq, 1, index};
 	peer->attached = true;
+	peer->at = i;
+	shm_heat(q, peer);
 }
 
 static void shm_poison_reap(struct shm_queue *q);
@@ -593,17 +643,16 @@ static void shm_peer_detach(struct gx_port_queue *gq, uint32_t index)
 {
 	struct shm_queue *q = shm_queue_of(gq);
 
-	for (unsigned i = 0; i < q->nr_active; i++) {
-		if (q->half[0].poll[i].peer != index)
-			continue;
-		q->nr_active--;
-		q->half[0].poll[i] = q->half[0].poll[q->nr_active];
-		q->half[1].poll[i] = q->half[1].poll[q->nr_active];
-		break;
-	}
+	struct shm_peer *peer = q->peer[index];
+
+	if (peer->at < q->nr_hot)
+		shm_swap(q, peer->at, --q->nr_hot);
+	shm_swap(q, peer->at, --q->nr_active);
+	if (q->nr_active <= SHM_FEW)
+		q->nr_hot = q->nr_active;
 	q->half[0].start = q->half[1].start = 0;
-	q->peer[index]->attached = false;
-	shm_poison_drain(q, q->peer[index]);
+	peer->attached = false;
+	shm_poison_drain(q, peer);
 }
 
 /* ---- Receive [core] ---- */
@@ -612,14 +661,8 @@ static void shm_peer_detach(struct gx_port_queue *gq, uint32_t index)
  */
 static void shm_mute(struct shm_queue *q, const struct shm_peer *peer)
 {
-	for (unsigned i = 0; i < q->nr_active; i++) {
-		for (unsigned h = 0; h < 2; h++) {
-			struct shm_poll *poll = &q->half[h].poll[i];
-
-			if (poll->peer == peer->index)
-				*poll = (struct shm_poll){&shm_never, 1, peer->index};
-		}
-	}
+	for (unsigned h = 0; h < 2; h++)
+		q->half[h].poll[peer->at] = (struct shm_poll){&shm_never, 1, peer->index};
 }
 
 /* An entry that breaks the rules: counted, dropped, and after many of them nothing more is read. */
@@ -735,15 +778,16 @@ static __attribute__((noinline)) unsigned shm_rx_take(struct shm_queue *q, enum 
 						      struct gx_rx pkts[], unsigned n)
 {
 	struct shm_half *h = &q->half[half];
-	unsigned got = 0, i = h->start;
+	unsigned got = 0, i = h->start < q->nr_hot ? h->start : 0;
 
-	for (unsigned k = 0; k < q->nr_active && got < n; k++) {
+	for (unsigned k = 0; k < q->nr_hot && got < n; k++) {
 		struct shm_poll *poll = &h->poll[i];
 
-		if (++i == q->nr_active)
+		if (++i == q->nr_hot)
 			i = 0;
 		if (!shm_poll_ready(poll))
 			continue;
+		q->peer[poll->peer]->used_ns = q->q.now_ns;
 		if (half == GX_HALF_CTL)
 			got = shm_rx_ctl(q, poll, pkts, n, got);
 		else
@@ -753,6 +797,27 @@ static __attribute__((noinline)) unsigned shm_rx_take(struct shm_queue *q, enum 
 	return got;
 }
 
+/* As many quiet peers as time has passed for, all of them at most. Whoever rang is quiet no more.
+ */
+static __attribute__((noinline)) void shm_rx_quiet(struct shm_queue *q, struct shm_half *h)
+{
+	uint64_t n = (q->q.now_ns - h->quiet_ns) >> SHM_PACE;
+
+	h->quiet_ns += n << SHM_PACE;
+	shm_cool(q);
+	n = GX_MIN(n, q->nr_active - q->nr_hot);
+	for (; n && q->nr_hot < q->nr_active; n--) {
+		if (h->quiet < q->nr_hot || h->quiet >= q->nr_active)
+			h->quiet = q->nr_hot;
+		if (shm_poll_ready(&h->poll[h->quiet]))
+			shm_heat(q, q->peer[h->poll[h->quiet].peer]);
+		h->quiet++;
+	}
+	/* That of the next look: it takes its time to come. */
+	if (h->quiet < q->nr_active)
+		__builtin_prefetch((const void *)h->poll[h->quiet].seq);
+}
+
 static unsigned shm_rx_burst(struct gx_port_queue *gq, enum gx_half half, struct gx_rx pkts[],
 			     unsigned n)
 {
@@ -760,7 +825,10 @@ static unsigned shm_rx_burst(struct gx_port_queue *gq, enum gx_half half, struct
 
 	if (q->poison)
 		shm_poison_reap(q);
-	for (unsigned i = 0; i < q->nr_active; i++)
+	if (gx_unlikely(q->nr_active > SHM_FEW) &&
+	    (q->q.now_ns - q->half[half].quiet_ns) >> SHM_PACE)
+		shm_rx_quiet(q, &q->half[half]);
+	for (unsigned i = 0; i < q->nr_hot; i++)
 		if (shm_poll_ready(&q->half[half].poll[i]))
 			return shm_rx_take(q, half, pkts, GX_MIN(n, (unsigned)GX_BURST_MAX));
 	return 0;
@@ -1065,6 +1133,7 @@ static unsigned shm_tx_burst(struct gx_port_queue *gq, enum gx_half half, const 
 			room = shm_room(q, half, last, 1);
 			if (!room)
 				break;
+			shm_heat(q, q->peer[last]); /* there will be an answer */
 		}
 		if (half == GX_HALF_CTL)
 			shm_tx_ctl_one(q->peer[last], pkt);

@@ -28,6 +28,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -57,6 +58,7 @@ struct pair {
 
 static char spec[2][128];
 static const struct gx_port_ops *ops;
+static bool small_pages;       /* of the next pair_open() */
 static struct sim_cfg sim_cfg; /* of the next pair_open() */
 static uint8_t source[1 << 20];
 static int nr_fds; /* open when the fixture began */
@@ -91,7 +93,7 @@ static int end_open(struct end *e, const char *args, uint32_t slots, uint32_t pa
 				  .instance = server ? "test-s" : "test-c",
 				  .bind_host = "127.0.0.1",
 				  .server = server,
-				  .huge = true};
+				  .huge = !small_pages};
 	int ret = gx_arena_open(GX_ARENA_SIZE_MAX, &e->arena);
 
 	if (ret)
@@ -255,7 +257,10 @@ static unsigned recv_some(struct pair *p, struct end *e, enum gx_half half, stru
 
 	while (got < n) {
 		uint64_t now = pair_now_ns(p); /* before the look: we may be put aside */
-		unsigned more = ops->rx_burst(e->q, half, rx + got, GX_MIN(n - got, GX_BURST_MAX));
+		unsigned more;
+
+		e->q->now_ns = gx_now_ns();
+		more = ops->rx_burst(e->q, half, rx + got, GX_MIN(n - got, GX_BURST_MAX));
 
 		got += more;
 		if (more)
@@ -615,6 +620,113 @@ static void shm_rx_is_fair(void **state)
 	}
 	for (unsigned i = 0; i < 8; i++)
 		assert_true(seen[i]);
+	pair_close(p);
+}
+
+/* At this time: does a control packet of @peer come? It must be the one sent. */
+static bool came_at(struct end *e, uint64_t now_ns, unsigned peer)
+{
+	struct gx_rx rx[4];
+	unsigned n;
+
+	e->q->now_ns = now_ns;
+	assert_int_equal(ops->rx_burst(e->q, GX_HALF_DATA, rx, 4), 0);
+	n = ops->rx_burst(e->q, GX_HALF_CTL, rx, 4);
+	assert_true(n <= 1);
+	assert_true(!n || rx[0].peer == e->peer[peer]);
+	return n;
+}
+
+/* With many peers, those that were silent for long are looked at one by one: each is found in time,
+ * and who has spoken is found at once. */
+static void shm_quiet_peers(void **state)
+{
+	struct pair *p = pair_open(64, 2048, PEERS_MAX);
+	struct end *e = &p->end[1];
+	unsigned late = 0, latest = 0;
+	uint64_t now = 1000000000;
+
+	for (unsigned i = 0; i < PEERS_MAX; i++) {
+		unsigned n = 0;
+
+		for (unsigned k = 0; k < 3 * PEERS_MAX; k++)
+			assert_false(came_at(e, now += 100000, i));
+		send_all(p, &p->end[0], GX_HALF_CTL, i, i, 1, 64);
+		while (!came_at(e, now, i)) {
+			assert_true(n++ <= PEERS_MAX);
+			now += 1024;
+		}
+		late += n > 0;
+		latest = GX_MAX(latest, n);
+		send_all(p, &p->end[0], GX_HALF_CTL, i, i, 1, 64);
+		assert_true(came_at(e, now, i));
+		/* A caller that was away for long finds all that waits at once. */
+		for (unsigned k = 0; k < 3 * PEERS_MAX; k++)
+			assert_false(came_at(e, now += 100000, i));
+		send_all(p, &p->end[0], GX_HALF_CTL, i, i, 1, 64);
+		assert_true(came_at(e, now += 100000, i));
+	}
+	assert_int_equal(late, PEERS_MAX);
+	assert_in_range(latest, 2, PEERS_MAX + 1);
+	pair_close(p);
+}
+
+/* An answer is expected from whom something was sent to: it is looked for in each burst. */
+static void shm_quiet_peer_answers(void **state)
+{
+	struct pair *p = pair_open(64, 2048, PEERS_MAX);
+	struct end *e = &p->end[1];
+	uint64_t now = 1000000000;
+
+	for (unsigned i = 0; i < PEERS_MAX; i++) {
+		for (unsigned k = 0; k < 3 * PEERS_MAX; k++)
+			assert_false(came_at(e, now += 100000, i));
+		send_all(p, e, GX_HALF_CTL, i, i, 1, 64);
+		assert_false(came_at(e, now, i));
+		send_all(p, &p->end[0], GX_HALF_CTL, i, i, 1, 64);
+		assert_true(came_at(e, now, i));
+	}
+	pair_close(p);
+}
+
+/* Peers come and go while others are quiet. */
+static void shm_quiet_peers_leave(void **state)
+{
+	struct pair *p = pair_open(64, 2048, PEERS_MAX);
+	struct end *e = &p->end[1];
+	uint64_t now = 1000000000;
+
+	for (unsigned k = 0; k < 3 * PEERS_MAX; k++)
+		assert_false(came_at(e, now += 100000, 0));
+	for (unsigned i = 0; i + 3 < PEERS_MAX; i++)
+		peer_leave(p, i);
+	peer_join(p, 0);
+	for (unsigned i = 0; i < PEERS_MAX; i++) {
+		if (i && i + 3 < PEERS_MAX)
+			continue;
+		send_all(p, &p->end[0], GX_HALF_CTL, i, i, 1, 64);
+		assert_true(came_at(e, now, i));
+	}
+	for (unsigned i = 1; i + 3 < PEERS_MAX; i++)
+		peer_join(p, i);
+	pair_close(p);
+}
+
+/* A peer's segment has the pages that were used. */
+static void shm_segment_weighs_little(void **state)
+{
+	struct pair *p;
+
+	small_pages = true;
+	p = pair_open(0, 0, 2);
+	small_pages = false;
+	for (unsigned k = 0; k < 2; k++) {
+		struct stat st;
+
+		assert_int_equal(fstat(p->end[k].laddr[0].fd, &st), 0);
+		assert_true(st.st_size > 8 << 20);
+		assert_in_range(st.st_blocks * 512, 4096, 64 << 10);
+	}
 	pair_close(p);
 }
 
@@ -1606,11 +1718,20 @@ static int run_all(void)
 		cmocka_unit_test(peer_connect__refuses),
 	};
 	const struct CMUnitTest shm[] = {
-		cmocka_unit_test(shm_ctl_before_data), cmocka_unit_test(shm_rx_is_fair),
-		cmocka_unit_test(shm_rung_when_whole), cmocka_unit_test(shm_two_threads),
-		cmocka_unit_test(shm_two_processes),   cmocka_unit_test(shm_hostile_used),
-		cmocka_unit_test(shm_hostile_seq),     cmocka_unit_test(shm_hostile_ctl),
-		cmocka_unit_test(shm_hostile_flood),   cmocka_unit_test(shm_hostile_receiver),
+		cmocka_unit_test(shm_ctl_before_data),
+		cmocka_unit_test(shm_rx_is_fair),
+		cmocka_unit_test(shm_quiet_peers),
+		cmocka_unit_test(shm_quiet_peer_answers),
+		cmocka_unit_test(shm_quiet_peers_leave),
+		cmocka_unit_test(shm_segment_weighs_little),
+		cmocka_unit_test(shm_rung_when_whole),
+		cmocka_unit_test(shm_two_threads),
+		cmocka_unit_test(shm_two_processes),
+		cmocka_unit_test(shm_hostile_used),
+		cmocka_unit_test(shm_hostile_seq),
+		cmocka_unit_test(shm_hostile_ctl),
+		cmocka_unit_test(shm_hostile_flood),
+		cmocka_unit_test(shm_hostile_receiver),
 		cmocka_unit_test(shm_hostile_fd),
 	};
 	const struct CMUnitTest udp[] = {

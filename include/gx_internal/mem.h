@@ -31,8 +31,9 @@ int gx_arena_attach(struct gx_arena *a, struct gx_gpu *gpu);
 
 /**
  * gx_arena_map() - Map @len bytes (rounded up to 2 MiB) of @fd shared, or of anonymous memory when
- * @fd is -1 (huge pages when the system has them). Zeroed when new. The caller keeps @fd. Return:
- * 0, -ENOSPC when the arena is full, -errno.
+ * @fd is -1 (huge pages when the system has them). Zeroed when new. The caller keeps @fd. Pages are
+ * touched at once, but for those of a @fd on normal pages: they come when somebody writes there.
+ * Return: 0, -ENOSPC when the arena is full, -errno.
  */
 int gx_arena_map(struct gx_arena *a, int fd, size_t len, void **out);
 void gx_arena_unmap(struct gx_arena *a, void *ptr, size_t len);
@@ -50,6 +51,8 @@ int gx_memfd_open(const char *name, size_t len, bool *huge);
  * be written through, whoever has the descriptor. Return: 0, -errno.
  */
 int gx_memfd_freeze(int fd, bool read_only);
+/** gx_memfd_is_huge() - Is @fd on huge pages? */
+bool gx_memfd_is_huge(int fd);
 /** gx_memfd_check() - Is a peer's fd a memfd of at least @len bytes that cannot shrink? Return: 0,
  * -EPROTO. */
 int gx_memfd_check(int fd, size_t len);

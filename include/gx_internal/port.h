@@ -181,6 +181,7 @@ struct gx_port_queue {
 			  queue_open */
 	struct gx_gpu *rx_gpu; /* whose memory that is; NULL: host memory. Frozen likewise */
 	struct gx_stats *stats;
+	uint64_t now_ns; /* [core] of the turn; the caller of rx_burst sets it */
 };
 
 extern const struct gx_port_ops gx_port_shm_ops, gx_port_udp_ops, gx_port_sim_ops, gx_port_dpdk_ops;
