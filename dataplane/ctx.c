@@ -205,8 +205,8 @@ static int port_open(struct gx *gx, const char *option)
 		return gx_fail(-EINVAL, "port '%s': at most %d bytes, and %d up to the first comma",
 			       option, GX_OPTION_MAX - 1, GX_NAME_MAX - 1);
 	if (colon && !colon[1])
-		return gx_fail(-EINVAL, "port '%s': nothing stands behind the colon: say %.*s", option,
-			       (int)(colon - option), option);
+		return gx_fail(-EINVAL, "port '%s': nothing stands behind the colon: say %.*s",
+			       option, (int)(colon - option), option);
 	strcpy(s->name, option);
 	memcpy(s->device, option, len);
 	s->device[len] = 0;
@@ -273,14 +273,16 @@ static int ports_open(struct gx *gx)
 			if (!ret && gx->pool_gpu)
 				ret = link_pkt_gpu(core->link[p], gx->pool_gpu);
 			if (!ret)
-				ret = gx_loop_add(
-					&core->loop,
-					&(struct gx_poller){s->name, link_pkt_poll, core->link[p]});
+				ret = gx_loop_add(&core->loop,
+						  &(struct gx_poller){s->name, link_pkt_poll,
+								      core->link[p],
+								      link_pkt_asleep});
 		}
 	/* Behind the ports: what it tells the user's poller, the next, is not held up by theirs. */
 	for (unsigned i = 0; !ret && i < gx->nr_cores; i++)
-		ret = gx_loop_add(&gx->core[i]->loop, &(struct gx_poller){"local", link_local_poll,
-									  gx->core[i]->local});
+		ret = gx_loop_add(&gx->core[i]->loop,
+				  &(struct gx_poller){"local", link_local_poll, gx->core[i]->local,
+						      link_local_asleep});
 	return ret;
 }
 
@@ -396,6 +398,12 @@ GX_EXPORT void gx_core_stop(struct gx_core *core)
 	core_free(core);
 }
 
+/* gx_opts.idle_wait: it has nothing to do without a connection. */
+static bool user_asleep(const void *arg)
+{
+	return true;
+}
+
 GX_EXPORT int gx_core_poller(struct gx_core *core, bool (*fn)(void *arg, uint64_t now_ns),
 			     void *arg)
 {
@@ -403,7 +411,9 @@ GX_EXPORT int gx_core_poller(struct gx_core *core, bool (*fn)(void *arg, uint64_
 	if (core->loop.nr_pollers + 1 >= GX_LOOP_POLLERS_MAX)
 		return gx_fail(-ENOSPC, "core %u has %u pollers already", core->index,
 			       core->loop.nr_pollers);
-	return gx_loop_add(&core->loop, &(struct gx_poller){"user", fn, arg});
+	return gx_loop_add(&core->loop,
+			   &(struct gx_poller){"user", fn, arg,
+					       core->gx->opts.idle_wait ? user_asleep : NULL});
 }
 
 /* ---- open and close ---- */

@@ -57,7 +57,7 @@ struct local_ep {
 	struct local_ring *rx;		 /* NULL: the peer is not listened to */
 	uint32_t rx_next, rx_told;	 /* entries consumed in all; value of rx->done */
 	uint32_t nr_bad;
-	uint64_t made[2], made_b; /* value of tx->made: gets, puts, bytes */
+	uint64_t made[2], made_b;  /* value of tx->made: gets, puts, bytes */
 	uintptr_t rx_at, rx_guess; /* where the last notified bytes lie; the next, if as far on */
 	struct local_ring *tx;
 	uint32_t tx_head, tx_done; /* entries written in all; last look at tx->done */
@@ -544,6 +544,13 @@ void link_local_drop(struct link_local *l, struct drop *d)
 	}
 	for (unsigned i = 0; i < l->nr_live; i++)
 		ep_drop(l->live[i], d);
+}
+
+bool link_local_asleep(const void *link)
+{
+	const struct link_local *l = link;
+
+	return !l->nr_live && !l->nr_dma;
 }
 
 bool link_local_poll(void *link, uint64_t now_ns)

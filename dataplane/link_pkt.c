@@ -1360,6 +1360,11 @@ void link_release_flush(struct link_pkt *l)
 	l->nr_release = 0;
 }
 
+bool link_pkt_asleep(const void *link)
+{
+	return !((const struct link_pkt *)link)->nr_live;
+}
+
 /* One turn: reap, rx, (reap what was copied on this very core), tx and timers. */
 bool link_pkt_poll(void *link, uint64_t now_ns)
 {

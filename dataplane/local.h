@@ -170,6 +170,7 @@ void link_local_close(struct link_local *l);
 /* Before the cores run: from now on @gpu's copy engines serve puts and gets. */
 int link_local_gpu(struct link_local *l, struct gx_gpu *gpu);
 bool link_local_poll(void *link, uint64_t now_ns); /* the poller */
+bool link_local_asleep(const void *link);
 void link_local_drop(struct link_local *l, struct drop *d); /* end what is done with dead memory */
 
 #endif

@@ -441,6 +441,7 @@ void link_pkt_drop(struct link_pkt *l, struct drop *d); /* end what is done with
 /* ctl: the core is to look at @by's blocks no more, and when it does not: they are closed. */
 void link_pkt_leave(struct link_pkt *l, const struct gx_gpu *by);
 void link_pkt_left(struct link_pkt *l, const struct gx_gpu *by);
+bool link_pkt_asleep(const void *link); /* without an endpoint the poller has nothing to do */
 void link_release(struct link_pkt *l, uint64_t buf);
 void link_release_flush(struct link_pkt *l);
 struct block_q *link_bq(struct link_pkt *l, struct gx_gpu *gpu);

@@ -383,13 +383,22 @@ static bool waits_run(struct submit_core *s, uint64_t now_ns)
 
 static bool submit_poll(void *arg, uint64_t now_ns);
 
+/* A lane is attached by a call; what it brings is not. */
+static bool submit_asleep(const void *arg)
+{
+	const struct submit_core *s = ((const struct gx_core *)arg)->submit;
+
+	return !s->lanes && !s->pend && !s->head;
+}
+
 static int submit_on(struct gx_core *core)
 {
 	struct submit_core *s = core->submit;
 	int ret = 0;
 
 	if (!s->polled)
-		ret = gx_loop_add(&core->loop, &(struct gx_poller){"submit", submit_poll, core});
+		ret = gx_loop_add(&core->loop,
+				  &(struct gx_poller){"submit", submit_poll, core, submit_asleep});
 	s->polled = !ret;
 	return ret;
 }

@@ -14,27 +14,43 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-#define LOOP_INBOX_SIZE	     256   /* calls that may wait */
-#define LOOP_CALLS_MAX	     16	   /* calls run in one turn */
-#define LOOP_PAUSES	     8	   /* pause instructions a turn of the second idle stage */
-#define LOOP_SLEEP_MIN_NS    1000  /* the first sleep */
-#define LOOP_SPIN_NS	     20000 /* spin_ns where the caller gave no policy */
-#define LOOP_START_LOOK_NS   20000 /* between two looks at a thread that starts */
-#define LOOP_THREAD_NAME_MAX 16	   /* the kernel's, with the final 0 */
+#define LOOP_INBOX_SIZE	     256       /* calls that may wait */
+#define LOOP_CALLS_MAX	     16	       /* calls run in one turn */
+#define LOOP_PAUSES	     8	       /* pause instructions a turn of the second idle stage */
+#define LOOP_SLEEP_MIN_NS    1000      /* the first sleep */
+#define LOOP_SPIN_NS	     20000     /* spin_ns where the caller gave no policy */
+#define LOOP_PARK_NS	     100000000 /* a thread that sleeps until a call looks round as often */
+#define LOOP_START_LOOK_NS   20000     /* between two looks at a thread that starts */
+#define LOOP_THREAD_NAME_MAX 16	       /* the kernel's, with the final 0 */
 
 int gx_loop_init(struct gx_loop *loop, int cpu, const struct gx_idle *idle)
 {
+	pthread_condattr_t attr;
+	int ret;
+
 	memset(loop, 0, sizeof(*loop));
 	loop->cpu = cpu;
 	loop->idle = idle ? *idle : (struct gx_idle){.spin_ns = LOOP_SPIN_NS};
-	return gx_ring_open(LOOP_INBOX_SIZE, &loop->inbox);
+	ret = gx_ring_open(LOOP_INBOX_SIZE, &loop->inbox);
+	if (ret)
+		return ret;
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&loop->park_cond, &attr);
+	pthread_condattr_destroy(&attr);
+	pthread_mutex_init(&loop->park_lock, NULL);
+	return 0;
 }
 
 void gx_loop_fini(struct gx_loop *loop)
 {
 	gx_loop_stop(loop);
+	if (!loop->inbox)
+		return;
 	gx_ring_close(loop->inbox);
 	loop->inbox = NULL;
+	pthread_cond_destroy(&loop->park_cond);
+	pthread_mutex_destroy(&loop->park_lock);
 }
 
 int gx_loop_add(struct gx_loop *loop, const struct gx_poller *p)
@@ -59,11 +75,28 @@ int gx_loop_del(struct gx_loop *loop, bool (*fn)(void *, uint64_t), void *arg)
 	return -ENOENT;
 }
 
+/*
+ * After a call was put, or stop was set. Both sides change `parked`: the later of the two sees the
+ * other's. So either loop_park() sees what there is to do and does not sleep, or it is seen here,
+ * and woken.
+ */
+static void loop_unpark(struct gx_loop *loop)
+{
+	if (!atomic_fetch_or_explicit(&loop->parked, 0, memory_order_acq_rel))
+		return;
+	pthread_mutex_lock(&loop->park_lock); /* it waits, or has gone on */
+	pthread_cond_signal(&loop->park_cond);
+	pthread_mutex_unlock(&loop->park_lock);
+}
+
 int gx_loop_call(struct gx_loop *loop, struct gx_call *call)
 {
 	void *item = call;
 
-	return gx_ring_put(loop->inbox, &item, 1) == 1 ? 0 : -EAGAIN;
+	if (gx_ring_put(loop->inbox, &item, 1) != 1)
+		return -EAGAIN;
+	loop_unpark(loop);
+	return 0;
 }
 
 /* Out of line: an inbox that holds something is rare, and its array would widen every turn's frame.
@@ -141,6 +174,45 @@ void gx_loop_idle(struct gx_loop *loop, uint64_t now_ns)
 	loop_sleep(GX_MIN(idle_ns - awake_ns + LOOP_SLEEP_MIN_NS, idle->sleep_max_ns));
 }
 
+/* Has it been idle past the stages before sleep, and does nothing need a turn until a call? */
+static bool loop_may_park(const struct gx_loop *loop, uint64_t now_ns)
+{
+	const struct gx_idle *idle = &loop->idle;
+
+	if (!idle->sleep_max_ns || !loop->idle_since_ns ||
+	    now_ns - loop->idle_since_ns < GX_MAX(idle->spin_ns, idle->pause_ns))
+		return false;
+	for (unsigned i = 0; i < loop->nr_pollers; i++)
+		if (!loop->poller[i].asleep || !loop->poller[i].asleep(loop->poller[i].arg))
+			return false;
+	return true;
+}
+
+static bool loop_has_calls(struct gx_loop *loop)
+{
+	return !gx_ring_empty(loop->inbox) ||
+	       atomic_load_explicit(&loop->stop, memory_order_acquire);
+}
+
+/* Sleep until a call, or LOOP_PARK_NS. Return: false: this is not the time for it. */
+static bool loop_park(struct gx_loop *loop, uint64_t now_ns)
+{
+	uint64_t until_ns = now_ns + LOOP_PARK_NS;
+	struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
+				 .tv_nsec = (long)(until_ns % 1000000000u)};
+
+	if (!loop_may_park(loop, now_ns))
+		return false;
+	gx_stat_add(&loop->stats, GX_STAT_SLEEPS, 1);
+	pthread_mutex_lock(&loop->park_lock);
+	atomic_exchange_explicit(&loop->parked, 1, memory_order_acq_rel); /* see loop_unpark() */
+	if (!loop_has_calls(loop))
+		pthread_cond_timedwait(&loop->park_cond, &loop->park_lock, &until);
+	atomic_store_explicit(&loop->parked, 0, memory_order_relaxed);
+	pthread_mutex_unlock(&loop->park_lock);
+	return true;
+}
+
 static int loop_thread_pin(int cpu)
 {
 	cpu_set_t set;
@@ -169,7 +241,7 @@ static void *loop_main(void *arg)
 	while (!atomic_load_explicit(&loop->stop, memory_order_acquire)) {
 		uint64_t now_ns = gx_now_ns();
 
-		if (!gx_loop_turn(loop, now_ns))
+		if (!gx_loop_turn(loop, now_ns) && !loop_park(loop, now_ns))
 			gx_loop_idle(loop, now_ns);
 	}
 	/* A call that was accepted is run: its sender may be waiting for it. Bounded, as only the
@@ -231,6 +303,7 @@ void gx_loop_stop(struct gx_loop *loop)
 		return;
 	/* Pairs with the acquire in loop_main(). */
 	atomic_store_explicit(&loop->stop, true, memory_order_release);
+	loop_unpark(loop);
 	pthread_join(loop->thread, NULL);
 	loop->running = false;
 }

@@ -319,6 +319,115 @@ static void gx_loop_call__two_threads(void **state)
 
 #define LOOP_TEST(fn) cmocka_unit_test_setup_teardown(fn, loop_setup, loop_teardown)
 
+static bool is_asleep(const void *arg)
+{
+	return atomic_load((const _Atomic bool *)arg);
+}
+
+static bool poll_nothing(void *arg, uint64_t now_ns)
+{
+	return false;
+}
+
+struct flag_call {
+	struct gx_call call;
+	_Atomic bool ran;
+};
+
+static void call_flag(struct gx_call *call)
+{
+	atomic_store(&GX_CONTAINER_OF(call, struct flag_call, call)->ran, true);
+}
+
+static void pass_ms(unsigned ms)
+{
+	nanosleep(&(struct timespec){.tv_nsec = ms * 1000000l}, NULL);
+}
+
+static uint64_t turns_within(struct gx_loop *loop, unsigned ms)
+{
+	uint64_t before = stat(loop, GX_STAT_TURNS);
+
+	pass_ms(ms);
+	return stat(loop, GX_STAT_TURNS) - before;
+}
+
+/* Nothing to do until a call: the thread sleeps, a call wakes it each time, and so does the end. */
+static void gx_loop_start__sleeps_until_a_call(void **state)
+{
+	static _Atomic bool asleep;
+	struct gx_loop *loop = *state;
+	const struct gx_poller p = {
+		.name = "p", .fn = poll_nothing, .arg = &asleep, .asleep = is_asleep};
+	struct flag_call c = {.call.fn = call_flag};
+	uint64_t begin;
+
+	loop->idle = (struct gx_idle){.spin_ns = 100, .pause_ns = 200, .sleep_max_ns = 50000};
+	atomic_store(&asleep, true);
+	assert_int_equal(gx_loop_add(loop, &p), 0);
+	assert_int_equal(gx_loop_start(loop, "park"), 0);
+	pass_ms(20);
+	assert_true(turns_within(loop, 300) <= 20); /* not a thousand */
+	for (unsigned i = 0; i < 2000; i++) {
+		atomic_store(&c.ran, false);
+		assert_int_equal(gx_loop_call(loop, &c.call), 0);
+		begin = gx_now_ns();
+		while (!atomic_load(&c.ran))
+			sched_yield();
+		/* Its own look round comes after 100 ms: many in a row cannot be by that. */
+		trace.n += gx_now_ns() - begin > 90000000;
+		assert_true(trace.n < 20);
+		if (i % 16 == 0)
+			pass_ms(1);
+	}
+	atomic_store(&asleep, false); /* seen when it looks round */
+	pass_ms(150);
+	assert_true(turns_within(loop, 100) > 50);
+	atomic_store(&asleep, true);
+	pass_ms(20);
+	gx_loop_stop(loop);
+}
+
+/* Puts a call when the loop has looked into its inbox for the last time before it sleeps. */
+static struct late_call {
+	struct gx_loop *loop;
+	struct flag_call c;
+	_Atomic bool due;
+} late;
+
+static bool is_asleep_and_calls(const void *arg)
+{
+	if (atomic_exchange(&late.due, false))
+		gx_loop_call(late.loop, &late.c.call);
+	return true;
+}
+
+static void gx_loop_start__call_when_it_falls_asleep(void **state)
+{
+	struct gx_loop *loop = *state;
+	const struct gx_poller p = {.name = "p", .fn = poll_nothing, .asleep = is_asleep_and_calls};
+	uint64_t best = UINT64_MAX;
+
+	late = (struct late_call){.loop = loop, .c.call.fn = call_flag};
+	loop->idle = (struct gx_idle){.spin_ns = 100, .pause_ns = 200, .sleep_max_ns = 50000};
+	assert_int_equal(gx_loop_add(loop, &p), 0);
+	assert_int_equal(gx_loop_start(loop, "park"), 0);
+	for (unsigned i = 0; i < 5; i++) {
+		uint64_t begin;
+
+		atomic_store(&late.c.ran, false);
+		atomic_store(&late.due, true);
+		while (atomic_load(&late.due))
+			sched_yield();
+		begin = gx_now_ns();
+		while (!atomic_load(&late.c.ran))
+			sched_yield();
+		best = GX_MIN(best, gx_now_ns() - begin);
+	}
+	gx_loop_stop(loop);
+	assert_true(best < 50000000); /* it did not sleep over it, which takes 100 ms */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -340,6 +449,8 @@ int main(void)
 		LOOP_TEST(gx_loop_start__reports_pin_failure),
 		LOOP_TEST(gx_loop_start__pins),
 		LOOP_TEST(gx_loop_call__two_threads),
+		LOOP_TEST(gx_loop_start__sleeps_until_a_call),
+		LOOP_TEST(gx_loop_start__call_when_it_falls_asleep),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -396,6 +396,7 @@ static int gxd_open(struct gxd *d)
 	opts.ports = o->nr_ports ? o->ports : NULL;
 	opts.nr_ports = o->nr_ports;
 	opts.server = true;
+	opts.idle_wait = true; /* the service's poller has clients' work alone */
 	opts.no_local = o->link && !strcmp(o->link, "packet");
 	opts.allow_uids = o->uids;
 	opts.nr_allow_uids = o->nr_uids;

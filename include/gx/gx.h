@@ -159,6 +159,8 @@ struct gx_opts {
 	enum gx_check check;   /* UNPACK with an unpack mode that cannot is refused */
 	enum gx_bounce bounce; /* where the payload of packets lands before it is unpacked */
 	int bounce_device;     /* CUDA ordinal, of GX_BOUNCE_CUDA: that GPU is opened */
+	bool idle_wait; /* the program's own pollers (gx_core_poller()) have nothing to do while
+			   their core has no connection; see gx_core_start() */
 };
 
 /**
@@ -264,8 +266,10 @@ struct gx_core *gx_core(struct gx *gx, unsigned index); /* NULL when out of rang
 bool gx_core_turn(struct gx_core *core, uint64_t now_ns);
 uint64_t gx_now(void); /* CLOCK_MONOTONIC, ns */
 
-/** gx_core_start() - Have gx run the core on a pinned thread of its own. Return: 0, -errno.
- * [control] */
+/** gx_core_start() - Have gx run the core on a pinned thread of its own. Unless gx_opts.busy_idle
+ * says otherwise, a core that has no connection, no submission queue and no poller of the program's
+ * (or gx_opts.idle_wait) sleeps until a connection comes, and turns ten times a second meanwhile.
+ * Return: 0, -errno. [control] */
 int gx_core_start(struct gx_core *core);
 /** gx_core_stop() - Stop and join it; the core may then be turned by another thread. Idempotent.
  * [control] */

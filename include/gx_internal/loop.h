@@ -15,11 +15,14 @@
 
 #define GX_LOOP_POLLERS_MAX 32
 
-/** gx_poller - @fn does a bounded piece of work and says whether there was any. Never blocks. */
+/** gx_poller - @fn does a bounded piece of work and says whether there was any. Never blocks.
+ * @asleep, called by the owner: nothing will come for it until a gx_loop_call(). NULL: it may at
+ * any time. When all pollers sleep, so does the loop's own thread, until such a call. */
 struct gx_poller {
 	const char *name;
 	bool (*fn)(void *arg, uint64_t now_ns);
 	void *arg;
+	bool (*asleep)(const void *arg);
 };
 
 /* Idle policy, in turns without work: spin for @spin_ns, then pause instructions until @pause_ns,
@@ -48,6 +51,9 @@ struct gx_loop {
 	bool running;		/* owner: control path */
 	_Atomic bool stop;
 	_Atomic bool started;
+	pthread_mutex_t park_lock; /* of the two below; taken by the owner only to sleep */
+	pthread_cond_t park_cond;
+	_Atomic unsigned parked; /* the loop's thread sleeps, or is about to look whether it may */
 };
 
 /** gx_loop_init() - @cpu: to pin to at start, -1 for none. Return: 0, -ENOMEM. */
