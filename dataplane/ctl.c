@@ -217,6 +217,7 @@ static void tick_done(struct gx_io *io, int res)
 
 	if (res == -ECANCELED)
 		return;
+	core_watch(ctl->gx, now_ns);
 	tick_own(ctl, now_ns);
 	ctl_fd_tick(ctl, now_ns);
 	ctl_stats_tick(ctl, now_ns);

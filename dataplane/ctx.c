@@ -15,6 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define CORE_SAY_NS 10000000000ull /* between two warnings of a core */
+
 static _Thread_local char error_text[512];
 uint64_t ctx_host_delay_ns;
 
@@ -325,6 +327,41 @@ static void core_close(struct gx_core *core)
 	submit_core_close(core);
 	free(core->comps);
 	free(core);
+}
+
+static void core_say_stall(const struct gx_core *core)
+{
+	double s = atomic_load_explicit(&core->loop.stall_ns, memory_order_relaxed) / 1e9;
+
+	if (!atomic_load_explicit(&core->loop.started, memory_order_relaxed))
+		gx_warn("core %u was not turned for %.1f s: the program was busy elsewhere, and "
+			"peers may have given it up",
+			core->index, s);
+	else if (core->loop.cpu >= 0)
+		gx_warn("core %u was not run for %.1f s: CPU %d is shared with other work, or the "
+			"process was stopped; peers may have given it up",
+			core->index, s, core->loop.cpu);
+	else
+		gx_warn("core %u was not run for %.1f s: its CPU is shared with other work, or the "
+			"process was stopped; peers may have given it up",
+			core->index, s);
+}
+
+void core_watch(struct gx *gx, uint64_t now_ns)
+{
+	for (unsigned i = 0; i < gx->nr_cores; i++) {
+		struct gx_core *core = gx->core[i];
+		uint64_t n = gx_stat_get(&core->loop.stats, GX_STAT_STALLS);
+
+		if (n == core->stalls_seen ||
+		    (core->stall_said_ns && now_ns - core->stall_said_ns < CORE_SAY_NS))
+			continue;
+		core->stalls_seen = n;
+		if (!gx->conns) /* nobody waits for it */
+			continue;
+		core->stall_said_ns = now_ns;
+		core_say_stall(core);
+	}
 }
 
 bool core_comp_room(const struct gx_core *core)

@@ -59,10 +59,10 @@ struct gx_mem {
 	unsigned access;
 	uint64_t token;	     /* index in regions[] | random high bits */
 	struct gx_mem *next; /* in gx->mems, or gx->graves; owner: ctl */
-	_Atomic bool dead;   /* ctl: freed by the user: nothing more is begun with it. Read by any */
-	_Atomic bool gone;   /* ctl: and nothing of gx touches it any more. Read by any */
-	uint32_t drop_seq;   /* value of gx->drops when it died; written before that */
-	unsigned nr_held;    /* ctl: processes that left without a word and may still write to it */
+	_Atomic bool dead; /* ctl: freed by the user: nothing more is begun with it. Read by any */
+	_Atomic bool gone; /* ctl: and nothing of gx touches it any more. Read by any */
+	uint32_t drop_seq; /* value of gx->drops when it died; written before that */
+	unsigned nr_held;  /* ctl: processes that left without a word and may still write to it */
 };
 
 /* Was it freed by the user? @mem: NULL: no. */
@@ -92,6 +92,8 @@ struct gx_core {
 	uint32_t comps_due; /* completions that operations under way may still produce */
 	uint64_t now_ns;    /* of the turn under way */
 	struct submit_core *submit; /* submit.c's part */
+	uint64_t stalls_seen;	    /* ctl: of the loop's count, what core_watch() knows */
+	uint64_t stall_said_ns;	    /* ctl: when a warning was given */
 	/* See drop.c. */
 	_Atomic uint32_t dropped; /* of gx->drops, up to which nothing here refers to what died.
 				     Read by any */
@@ -201,7 +203,7 @@ struct gx {
 						 is used once more is told from a live one */
 	unsigned nr_graves, nr_dying;	      /* owner: ctl */
 	_Atomic uint32_t drops; /* how often memory died: written by ctl (release), read by cores */
-	struct gx_submit *submits;	/* owner: ctl */
+	struct gx_submit *submits; /* owner: ctl */
 	uint64_t mem_ids; /* owner: ctl; id of the last allocation. Begins at random, so that
 			     no other context of the process gives the same */
 	bool turns_said;  /* owner: ctl; that a GPU is used in turns */
@@ -273,6 +275,9 @@ void conn_down(struct gx_conn *c, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 /** conn_tick() - Every 20 ms for each connection: sees faults of its lanes (conn_down()). */
 void conn_tick(struct gx_conn *c);
+/** core_watch() - Every 20 ms: a core that was not run for long is told of, so that it is not taken
+ * for a peer that is gone. */
+void core_watch(struct gx *gx, uint64_t now_ns);
 /** conn_reap() - Free a DOWN connection whose lanes are detached and that nobody uses (server side,
  * or closed by its user). Return: true when @c is gone. ctl_conn_free() was called before. */
 bool conn_reap(struct gx_conn *c);

@@ -14,14 +14,15 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-#define LOOP_INBOX_SIZE	     256       /* calls that may wait */
-#define LOOP_CALLS_MAX	     16	       /* calls run in one turn */
-#define LOOP_PAUSES	     8	       /* pause instructions a turn of the second idle stage */
-#define LOOP_SLEEP_MIN_NS    1000      /* the first sleep */
-#define LOOP_SPIN_NS	     20000     /* spin_ns where the caller gave no policy */
-#define LOOP_PARK_NS	     100000000 /* a thread that sleeps until a call looks round as often */
-#define LOOP_START_LOOK_NS   20000     /* between two looks at a thread that starts */
-#define LOOP_THREAD_NAME_MAX 16	       /* the kernel's, with the final 0 */
+#define LOOP_INBOX_SIZE	     256	/* calls that may wait */
+#define LOOP_CALLS_MAX	     16		/* calls run in one turn */
+#define LOOP_PAUSES	     8		/* pause instructions a turn of the second idle stage */
+#define LOOP_SLEEP_MIN_NS    1000	/* the first sleep */
+#define LOOP_SPIN_NS	     20000	/* spin_ns where the caller gave no policy */
+#define LOOP_STALL_NS	     1000000000 /* between two turns: nobody ran this loop */
+#define LOOP_PARK_NS	     100000000	/* a thread that sleeps until a call looks round as often */
+#define LOOP_START_LOOK_NS   20000	/* between two looks at a thread that starts */
+#define LOOP_THREAD_NAME_MAX 16		/* the kernel's, with the final 0 */
 
 int gx_loop_init(struct gx_loop *loop, int cpu, const struct gx_idle *idle)
 {
@@ -127,10 +128,21 @@ static inline void loop_account(struct gx_loop *loop, bool busy)
 	loop->last_cycles = now;
 }
 
+static __attribute__((noinline)) void loop_stalled(struct gx_loop *loop, uint64_t now_ns)
+{
+	if (!loop->turn_ns || now_ns < loop->turn_ns)
+		return;
+	atomic_store_explicit(&loop->stall_ns, now_ns - loop->turn_ns, memory_order_relaxed);
+	gx_stat_add(&loop->stats, GX_STAT_STALLS, 1);
+}
+
 bool gx_loop_turn(struct gx_loop *loop, uint64_t now_ns)
 {
 	bool busy = false;
 
+	if (gx_unlikely(now_ns - loop->turn_ns >= LOOP_STALL_NS))
+		loop_stalled(loop, now_ns);
+	loop->turn_ns = now_ns;
 	if (!gx_ring_empty(loop->inbox))
 		busy = loop_inbox_run(loop);
 	/* nr_pollers is read each time: a poller may add or delete. */
@@ -210,6 +222,7 @@ static bool loop_park(struct gx_loop *loop, uint64_t now_ns)
 		pthread_cond_timedwait(&loop->park_cond, &loop->park_lock, &until);
 	atomic_store_explicit(&loop->parked, 0, memory_order_relaxed);
 	pthread_mutex_unlock(&loop->park_lock);
+	loop->turn_ns = 0;
 	return true;
 }
 
@@ -283,6 +296,7 @@ int gx_loop_start(struct gx_loop *loop, const char *name)
 	atomic_store_explicit(&loop->started, false, memory_order_relaxed);
 	loop->idle_since_ns = 0;
 	loop->last_cycles = 0;
+	loop->turn_ns = 0;
 	ret = loop_thread_create(loop);
 	if (ret)
 		return ret;

@@ -150,6 +150,24 @@ static void gx_loop_turn__accounts_cycles(void **state)
 	assert_int_equal(stat(*state, GX_STAT_TURNS), 3);
 }
 
+static void gx_loop_turn__counts_stalls(void **state)
+{
+	struct gx_loop *loop = *state;
+
+	gx_loop_turn(loop, NOW_NS); /* the first follows none */
+	gx_loop_turn(loop, NOW_NS + 999999999);
+	assert_int_equal(stat(loop, GX_STAT_STALLS), 0);
+	gx_loop_turn(loop, NOW_NS + 1999999999ull);
+	assert_int_equal(stat(loop, GX_STAT_STALLS), 1);
+	assert_int_equal(atomic_load(&loop->stall_ns), 1000000000);
+	gx_loop_turn(loop, NOW_NS + 5000000000ull);
+	assert_int_equal(stat(loop, GX_STAT_STALLS), 2);
+	assert_int_equal(atomic_load(&loop->stall_ns), 3000000001ull);
+	gx_loop_turn(loop, NOW_NS); /* a clock that goes back is none */
+	gx_loop_turn(loop, NOW_NS + 1);
+	assert_int_equal(stat(loop, GX_STAT_STALLS), 2);
+}
+
 struct counted_call {
 	struct gx_call call;
 	unsigned runs; /* written by the owner */
@@ -438,6 +456,7 @@ int main(void)
 		LOOP_TEST(gx_loop_turn__calls_in_order),
 		LOOP_TEST(gx_loop_turn__says_whether_busy),
 		LOOP_TEST(gx_loop_turn__accounts_cycles),
+		LOOP_TEST(gx_loop_turn__counts_stalls),
 		LOOP_TEST(gx_loop_call__runs_once_and_is_work),
 		LOOP_TEST(gx_loop_call__full_inbox),
 		LOOP_TEST(gx_loop_idle__does_not_sleep_unless_asked),

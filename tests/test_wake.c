@@ -231,6 +231,32 @@ static void alive__is_asked_by_cold_ones(void **state)
 	rig_close(r);
 }
 
+/* Both cores are not run for several time-outs, while their endpoints are cold. Nobody was asked
+ * meanwhile, so nobody is at fault; who does not answer then is. */
+static void alive__of_a_cold_one_that_was_not_run(void **state)
+{
+	struct rig *r = wake_open(2, TIMEOUT_MS * MS);
+	uint64_t silent;
+
+	post_at(r, 1, 1, &(struct gx_op){.kind = GX_OP_RECV, .len = 64, .tag = 1});
+	rig_pass(r, 3 * TICK);
+	for (unsigned i = 0; i < 5; i++) {
+		r->now_ns += 3 * TIMEOUT_MS * MS + i * 777777;
+		rig_pass(r, 5 * TICK);
+		assert_false(is_at_fault(r, 1));
+	}
+	rig_set(r, &(struct sim_cfg){.loss_ppm = 1000000});
+	r->now_ns += 3 * TIMEOUT_MS * MS;
+	silent = r->now_ns;
+	rig_pass(r, TIMEOUT_MS * MS / 16);
+	assert_false(is_at_fault(r, 1));
+	while (!is_at_fault(r, 1) && r->now_ns < silent + 2 * TIMEOUT_MS * MS)
+		rig_pass(r, TICK);
+	assert_int_equal(atomic_load(&r->ep[1][1]->fault), -ETIMEDOUT);
+	assert_true(r->now_ns - silent < (TIMEOUT_MS + 5) * MS);
+	rig_close(r);
+}
+
 /* Ended while cold: nothing is left in a list. */
 static void close__of_a_cold_one(void **state)
 {
@@ -295,6 +321,7 @@ int main(int argc, char *argv[])
 		rig_test(deadline__of_cold_ones),
 		rig_test(wake__any_of_the_cold),
 		rig_test(alive__is_asked_by_cold_ones),
+		rig_test(alive__of_a_cold_one_that_was_not_run),
 		rig_test(close__of_a_cold_one),
 		rig_test(weight__before_use),
 	};

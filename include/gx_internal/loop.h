@@ -40,15 +40,17 @@ struct gx_call {
 struct gx_loop {
 	struct gx_poller poller[GX_LOOP_POLLERS_MAX]; /* owner: poll core; order of addition */
 	unsigned nr_pollers;
-	struct gx_ring *inbox;	/* struct gx_call: from the control thread to the owner */
-	struct gx_stats stats;	/* written by the owner */
-	struct gx_idle idle;	/* frozen after start */
-	uint64_t idle_since_ns; /* owner; 0: last turn was busy */
-	uint64_t last_cycles;	/* owner: TSC at the end of the last turn */
-	pthread_t thread;	/* owner: control path */
-	int cpu;		/* -1: not pinned */
-	int err;		/* what start failed with in the thread, -errno */
-	bool running;		/* owner: control path */
+	struct gx_ring *inbox;	   /* struct gx_call: from the control thread to the owner */
+	struct gx_stats stats;	   /* written by the owner */
+	struct gx_idle idle;	   /* frozen after start */
+	uint64_t idle_since_ns;	   /* owner; 0: last turn was busy */
+	uint64_t last_cycles;	   /* owner: TSC at the end of the last turn */
+	uint64_t turn_ns;	   /* owner: of the last turn; 0: none since it slept for long */
+	_Atomic uint64_t stall_ns; /* owner: how long the last stall took; read by any */
+	pthread_t thread;	   /* owner: control path */
+	int cpu;		   /* -1: not pinned */
+	int err;		   /* what start failed with in the thread, -errno */
+	bool running;		   /* owner: control path */
 	_Atomic bool stop;
 	_Atomic bool started;
 	pthread_mutex_t park_lock; /* of the two below; taken by the owner only to sleep */
@@ -65,8 +67,8 @@ void gx_loop_fini(struct gx_loop *loop);
 int gx_loop_add(struct gx_loop *loop, const struct gx_poller *p);
 int gx_loop_del(struct gx_loop *loop, bool (*fn)(void *, uint64_t), void *arg);
 
-/** gx_loop_turn() - Inbox, then every poller once. Return: true when any did work. Counts cycles.
- */
+/** gx_loop_turn() - Inbox, then every poller once. Return: true when any did work. Counts cycles,
+ * and as stalls when the turn before was a second ago: that is not a peer's fault. */
 bool gx_loop_turn(struct gx_loop *loop, uint64_t now_ns);
 
 /** gx_loop_idle() - What the loop's own thread does after a turn without work (see gx_idle). */

@@ -16,6 +16,7 @@
 	X(CYCLES_BUSY, cycles_busy, "TSC cycles of turns that did work")                           \
 	X(CYCLES_IDLE, cycles_idle, "TSC cycles of turns that did none, sleeps included")          \
 	X(SLEEPS, sleeps, "bounded sleeps of the idle policy")                                     \
+	X(STALLS, stalls, "times that nobody ran the core for a second or longer")                 \
 	X(RX_PKTS, rx_pkts, "packets received")                                                    \
 	X(RX_BYTES, rx_bytes, "payload bytes received")                                            \
 	X(RX_DUP, rx_dup, "duplicate packets, their buffers given back at once")                   \
