@@ -266,7 +266,9 @@ static void tx_room__slots_posted_twice(void **state)
 		assert_int_equal(ops->tx_burst(f->tx.q, GX_HALF_DATA, &tx, 1), 1);
 	}
 	assert_true(ops->tx_room(f->tx.q, GX_HALF_DATA, f->tx.peer) > 0);
-	atomic_store(&hdr->posted_head, SLOTS + 1);
+	/* A real GPU may have ended its copies by now: then one slot may well be free again, five
+	 * may not. */
+	atomic_store(&hdr->posted_head, SLOTS + (getenv("GX_FAKE_CUDA") ? 1 : 5));
 	assert_int_equal(ops->tx_room(f->tx.q, GX_HALF_DATA, f->tx.peer), 0);
 	munmap(hdr, sizeof(*hdr));
 }
