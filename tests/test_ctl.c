@@ -179,6 +179,10 @@ void conn_tick(struct gx_conn *c)
 	ctl_bye(c);
 }
 
+void core_watch(struct gx *gx, uint64_t now_ns)
+{
+}
+
 bool conn_reap(struct gx_conn *c)
 {
 	struct gx_conn **p;
