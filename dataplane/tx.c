@@ -89,6 +89,7 @@ bool tx_rec(struct pkt_ep *e, const struct gx_wire_rec *rec, uint32_t op)
 {
 	struct rec_slot *s = &e->recs[e->rec_next % PKT_RECS];
 
+	ep_touch(e); /* a turn sends it */
 	if (!tx_rec_room(e))
 		return false;
 	s->rec = *rec;
