@@ -1990,6 +1990,7 @@ def main(args):
     if not args:
         print(__doc__)
         return 2
+    signal.signal(signal.SIGHUP, signal.SIG_DFL) # whoever starts this with nohup: gxd would not hear it either
     tools = Tools(pathlib.Path(args[0]).resolve())
     begin, failures, nr = time.monotonic(), 0, 0
     for fn in CASES:

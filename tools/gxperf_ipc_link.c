@@ -97,7 +97,7 @@ static int64_t link_stat(struct gx *gx, const char *name)
 
 	if (text && gx_stats(gx, false, text, LINK_STATS_B) > 0)
 		for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
-			if (sscanf(line, "%63s %*u %" SCNu64, found, &v) == 2 &&
+			if (sscanf(line, "%63s %*s %" SCNu64, found, &v) == 2 &&
 			    !strcmp(found, name))
 				sum = (sum < 0 ? 0 : sum) + (int64_t)v;
 	free(text);
