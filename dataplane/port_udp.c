@@ -592,8 +592,9 @@ static void udp_peer_del(struct gx_port_queue *gq, uint32_t index)
 	udp_queue_of(gq)->peer[index].used = false;
 }
 
-/* Of the IP address alone: both halves of a peer are found there. */
-static uint16_t *udp_bucket(struct udp_queue *q, const union udp_name *name)
+/* By IP address and data port, of which the control port is the next: both halves of a peer are
+ * found there, and many processes of one host are not in one chain. */
+static uint16_t *udp_bucket(struct udp_queue *q, const union udp_name *name, enum gx_half half)
 {
 	uint32_t key = name->in.sin_addr.s_addr, ip6[4];
 
@@ -601,7 +602,8 @@ static uint16_t *udp_bucket(struct udp_queue *q, const union udp_name *name)
 		memcpy(ip6, &name->in6.sin6_addr, sizeof(ip6));
 		key = ip6[0] ^ ip6[1] ^ ip6[2] ^ ip6[3];
 	}
-	key *= 0x9e3779b1u;
+	key += udp_port_get(name) - (half == GX_HALF_CTL);
+	key *= 0x9e3779b1u; /* 2^32 by the golden ratio: Knuth, TAOCP 6.4 */
 	return &q->bucket[key >> 16 & (UDP_BUCKETS - 1)];
 }
 
@@ -617,7 +619,7 @@ static bool udp_same_name(const union udp_name *a, const union udp_name *b)
 static bool udp_is_known(struct udp_queue *q, enum gx_half half, unsigned i)
 {
 	const union udp_name *from = &q->half[half].from[i];
-	uint16_t at = *udp_bucket(q, from);
+	uint16_t at = *udp_bucket(q, from, half);
 
 	while (at && !udp_same_name(&q->peer[at - 1].to[half], from))
 		at = q->peer[at - 1].next;
@@ -631,7 +633,7 @@ static void udp_peer_attach(struct gx_port_queue *gq, uint32_t index)
 {
 	struct udp_queue *q = udp_queue_of(gq);
 	struct udp_peer *peer = &q->peer[index];
-	uint16_t *bucket = udp_bucket(q, &peer->to[GX_HALF_DATA]);
+	uint16_t *bucket = udp_bucket(q, &peer->to[GX_HALF_DATA], GX_HALF_DATA);
 
 	peer->attached = true;
 	peer->next = *bucket;
@@ -641,7 +643,7 @@ static void udp_peer_attach(struct gx_port_queue *gq, uint32_t index)
 static void udp_peer_detach(struct gx_port_queue *gq, uint32_t index)
 {
 	struct udp_queue *q = udp_queue_of(gq);
-	uint16_t *at = udp_bucket(q, &q->peer[index].to[GX_HALF_DATA]);
+	uint16_t *at = udp_bucket(q, &q->peer[index].to[GX_HALF_DATA], GX_HALF_DATA);
 
 	q->peer[index].attached = false;
 	while (*at && *at != index + 1)
