@@ -17,7 +17,8 @@
 
 static struct {
 	pid_t owner;
-	sem_t came; /* once for each signal */
+	sem_t ready; /* the thread has begun */
+	sem_t came;  /* once for each signal */
 	_Atomic int signo, nr;
 	uint64_t grace_ns;
 	void (*last)(void *arg, int signo);
@@ -43,6 +44,7 @@ static void *stop_thread(void *arg)
 {
 	struct timespec end;
 
+	sem_post(&stop.ready);
 	while (sem_wait(&stop.came))
 		;
 	clock_gettime(CLOCK_MONOTONIC, &end);
@@ -67,11 +69,15 @@ int stop_open(uint64_t grace_ns, void (*last)(void *arg, int signo), void *arg)
 	stop.grace_ns = grace_ns;
 	stop.last = last;
 	stop.arg = arg;
-	if (sem_init(&stop.came, 0, 0))
+	if (sem_init(&stop.came, 0, 0) || sem_init(&stop.ready, 0, 0))
 		return -errno;
 	ret = pthread_create(&thread, NULL, stop_thread, NULL);
 	if (ret)
 		return -ret;
+	/* Commands fork: a thread that is still starting may hold a lock of the allocator then, which
+	 * the child would wait for. At rest it holds none. */
+	while (sem_wait(&stop.ready))
+		;
 	pthread_detach(thread);
 	/* Who started us may have wished that we do not hear one: nohup, a shell's background. */
 	for (unsigned i = 0; i < 2; i++)
