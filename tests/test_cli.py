@@ -324,7 +324,7 @@ def wrong_nobody_listens(tools):
 def wrong_address(tools):
     for addr in ("nowhere", "127.0.0.1:99999", "127.0.0.1:", ":::"):
         tools.gxperf("put", addr, "--timeout", "3").must(FAILED)
-    tools.gxd("--listen", "127.0.0.1:99999", "--mem", "kv=host:1M").must(FAILED, "99999")
+    tools.gxd("--listen", "127.0.0.1:99999", "--mem", "kv=host:1M").must(USAGE, "99999")
     tools.gxd("--listen", "203.0.113.7:0", "--insecure", "--mem", "kv=host:1M").must(FAILED, "203.0.113.7")
 
 
