@@ -93,7 +93,7 @@ struct ctl_conn {
 	_Atomic uint32_t nr_jobs; /* any thread: users' messages not yet in out */
 	uint64_t due_ns;	  /* of the state; 0: none */
 	uint64_t born_ns;	  /* server: accepted */
-	uint64_t timeout_ns;	  /* client: of the whole set-up */
+	uint64_t timeout_ns;	  /* client: of each step of the set-up */
 	uint8_t nonce[16];	  /* of our HELLO */
 	char name[96];		  /* client: as the user wrote it; server: as the socket says */
 	uint8_t from_len;	  /* server: of the client's IP address, 4 or 16 */

@@ -10,6 +10,7 @@
  */
 #include "ctl.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stddef.h>
@@ -35,6 +36,7 @@ struct ctl_pass {
 	bool server;
 	bool closing;
 	bool again; /* client: received once more after an end-of-file or a reset */
+	bool wait;  /* server: the descriptors are due, once our answer has gone out */
 	int fd;
 	uint64_t due_ns;
 	struct ucred cred; /* of the peer, by the kernel's word */
@@ -188,10 +190,14 @@ static void stranger_refuse(struct ctl *ctl, int fd, const struct ucred *cred)
 
 /* ---- Messages ---- */
 
-static void pass_submit(struct ctl_pass *p, enum gx_io_op op,
-			void (*done)(struct gx_io *io, int res))
+/* One at a time: what is under way there is not to be written over. */
+static void pass_io(struct ctl_pass *p, struct gx_io io, void (*done)(struct gx_io *io, int res))
 {
-	p->io = (struct gx_io){.op = op, .fd = p->fd, .msg = &p->msg, .done = done, .arg = p};
+	assert(!p->io.held);
+	p->io = io;
+	p->io.fd = p->fd;
+	p->io.done = done;
+	p->io.arg = p;
 	gx_uring_submit(p->ctl->gx->uring, &p->io);
 }
 
@@ -204,26 +210,16 @@ static void pass_msg_init(struct ctl_pass *p)
 /* Without room for descriptors: the kernel drops what comes of them. */
 static void pass_recv_plain(struct ctl_pass *p, void (*done)(struct gx_io *io, int res))
 {
-	p->io = (struct gx_io){.op = GX_IO_RECV,
-			       .fd = p->fd,
-			       .buf = p->answer,
-			       .len = sizeof(p->answer),
-			       .done = done,
-			       .arg = p};
-	gx_uring_submit(p->ctl->gx->uring, &p->io);
+	pass_io(p, (struct gx_io){.op = GX_IO_RECV, .buf = p->answer, .len = sizeof(p->answer)},
+		done);
 }
 
 static void pass_send_plain(struct ctl_pass *p, const uint8_t nonce[PASS_NONCE_B],
 			    void (*done)(struct gx_io *io, int res))
 {
 	memcpy(p->nonce, nonce, sizeof(p->nonce));
-	p->io = (struct gx_io){.op = GX_IO_SEND,
-			       .fd = p->fd,
-			       .buf = p->nonce,
-			       .len = sizeof(p->nonce),
-			       .done = done,
-			       .arg = p};
-	gx_uring_submit(p->ctl->gx->uring, &p->io);
+	pass_io(p, (struct gx_io){.op = GX_IO_SEND, .buf = p->nonce, .len = sizeof(p->nonce)},
+		done);
 }
 
 static void pass_recv(struct ctl_pass *p, void (*done)(struct gx_io *io, int res))
@@ -231,7 +227,7 @@ static void pass_recv(struct ctl_pass *p, void (*done)(struct gx_io *io, int res
 	pass_msg_init(p);
 	p->msg.msg_control = p->control.b;
 	p->msg.msg_controllen = sizeof(p->control.b);
-	pass_submit(p, GX_IO_RECVMSG, done);
+	pass_io(p, (struct gx_io){.op = GX_IO_RECVMSG, .msg = &p->msg}, done);
 }
 
 static unsigned lane_fds(const struct gx_port_addr *a, int fds[2])
@@ -266,7 +262,7 @@ static void pass_send(struct ctl_pass *p, const uint8_t nonce[PASS_NONCE_B],
 		p->msg.msg_control = p->control.b;
 		p->msg.msg_controllen = CMSG_SPACE(n * sizeof(int));
 	}
-	pass_submit(p, GX_IO_SENDMSG, done);
+	pass_io(p, (struct gx_io){.op = GX_IO_SENDMSG, .msg = &p->msg}, done);
 }
 
 /* Takes what came with the message; all of it, so that nothing stays open by a peer's whim. */
@@ -444,14 +440,12 @@ void ctl_fd_prove(struct ctl_conn *cc)
 	cc->pass = p;
 	p->addr.sun_family = AF_UNIX;
 	memcpy(p->addr.sun_path + 1, name, strlen(name));
-	p->io = (struct gx_io){
-		.op = GX_IO_CONNECT,
-		.fd = fd,
-		.addr = (struct sockaddr *)&p->addr,
-		.addr_len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name)),
-		.done = prove_connect_done,
-		.arg = p};
-	gx_uring_submit(cc->ctl->gx->uring, &p->io);
+	pass_io(p,
+		(struct gx_io){.op = GX_IO_CONNECT,
+			       .addr = (struct sockaddr *)&p->addr,
+			       .addr_len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
+						       strlen(name))},
+		prove_connect_done);
 }
 
 /* ---- Client: descriptors ---- */
@@ -541,13 +535,15 @@ static void server_fds_done(struct gx_io *io, int res)
 	pass_send(p, p->cc->conn->peer.nonce, server_send_done);
 }
 
-/* The client's descriptors are due. */
+/* The client's descriptors are due. Its CONNECT may be here before our answer has gone out. */
 void ctl_fd_wait(struct ctl_conn *cc)
 {
-	if (cc->pass)
-		pass_recv(cc->pass, server_fds_done);
-	else
+	if (!cc->pass)
 		ctl_conn_bad(cc, "descriptors on a connection without a Unix socket");
+	else if (cc->pass->io.held)
+		cc->pass->wait = true;
+	else
+		pass_recv(cc->pass, server_fds_done);
 }
 
 /* The connection whose HELLO had this nonce, and whose client is not known yet. */
@@ -569,6 +565,8 @@ static void server_answer_done(struct gx_io *io, int res)
 	else if (res < 0)
 		pass_fail(p, res, "the client cannot be answered on the Unix socket: %s",
 			  strerror(-res));
+	else if (p->wait)
+		pass_recv(p, server_fds_done);
 }
 
 static void server_nonce_done(struct gx_io *io, int res)

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <semaphore.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -1590,6 +1591,56 @@ static void fd__wrong_number(void **state)
 	server_lives(addr);
 }
 
+struct hold {
+	sem_t held, go;
+};
+
+static void hold_run(void *arg)
+{
+	struct hold *h = arg;
+
+	sem_post(&h->held);
+	while (sem_wait(&h->go))
+		;
+}
+
+/* CONNECT is there with the nonce, before the server could answer that: one after the other. */
+static void fd__connect_before_the_answer(void **state)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	struct gx_hello_lanes l;
+	char addr[32];
+	int port = server_listen(addr);
+
+	raw_lanes_fill(&l, "shm");
+	l.lanes[0].port.fd = l.lanes[1].port.fd = 0;
+	for (unsigned i = 0; i < 8; i++) {
+		struct hold hold;
+		struct gx_hello h;
+		int fd = raw_client(port, &h), un = raw_unix(h.unix_name);
+		uint32_t len = gx_hello_lanes_put(b, GX_HELLO_CONNECT, &l);
+
+		assert_true(un >= 0);
+		gx_uring_run_wait(server->gx.uring, nop_run, NULL);
+		sem_init(&hold.held, 0, 0);
+		sem_init(&hold.go, 0, 0);
+		assert_int_equal(gx_uring_run(server->gx.uring, hold_run, &hold), 0);
+		while (sem_wait(&hold.held))
+			;
+		assert_true(raw_unix_send(un, h.nonce, sizeof(h.nonce), NULL, 0));
+		assert_true(raw_send(fd, b, len));
+		sem_post(&hold.go);
+		assert_int_equal(raw_recv_some(un, b, sizeof(b)), sizeof(h.nonce));
+		assert_int_equal(raw_recv(fd, b, &len), GX_HELLO_ACCEPT);
+		assert_true(raw_unix_send(un, h.nonce, sizeof(h.nonce), client->lane_fd, CORES));
+		assert_int_equal(raw_recv_some(un, b, sizeof(b)), sizeof(h.nonce));
+		assert_int_equal(raw_recv(fd, b, &len), GX_HELLO_UP);
+		close(un);
+		close(fd);
+	}
+	server_lives(addr);
+}
+
 static void fd__client_leaves(void **state)
 {
 	struct gx_hello_lanes l;
@@ -2309,6 +2360,7 @@ static const struct CMUnitTest tests[] = {
 	TEST(server__fuzzed_connect),
 	TEST(fd__strangers),
 	TEST(fd__wrong_number),
+	TEST(fd__connect_before_the_answer),
 	TEST(fd__client_leaves),
 	TEST(fd__uid_of_the_client),
 	TEST(fd__not_shown),
