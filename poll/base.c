@@ -92,7 +92,8 @@ GX_EXPORT void gx_log_sink(void (*fn)(void *arg, int level, const char *line), v
  * logs, so it must not wait there. The file is shared with other processes, so O_NONBLOCK is not
  * ours to set. A pipe that poll() calls writable has room for PIPE_BUF bytes (pipe(7)), which a
  * line never exceeds; should another process take that room in between, RWF_NOWAIT (Linux 5.6 and
- * later for pipes) does not wait either.
+ * later for pipes) does not wait either. Where the reader has gone poll() says so as well, and
+ * nothing is written: the program may not expect SIGPIPE.
  */
 static bool log_put(const char *buf, size_t len)
 {
@@ -105,7 +106,7 @@ static bool log_put(const char *buf, size_t len)
 		return false;
 	if (S_ISSOCK(st.st_mode))
 		return send(STDERR_FILENO, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL) > 0;
-	if (!S_ISREG(st.st_mode) && (poll(&p, 1, 0) != 1 || !(p.revents & POLLOUT)))
+	if (!S_ISREG(st.st_mode) && (poll(&p, 1, 0) != 1 || p.revents != POLLOUT))
 		return false;
 	if (S_ISFIFO(st.st_mode)) {
 		n = pwritev2(STDERR_FILENO, &iov, 1, -1, RWF_NOWAIT);

@@ -7,12 +7,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -94,18 +97,34 @@ static void log__long_line_is_cut(void **state)
 	close(fds[1]);
 }
 
-/* Were the log to wait, this would never end: the alarm is the test's assertion then. */
+static void *warn_lines(void *n)
+{
+	for (unsigned i = 0; i < *(unsigned *)n; i++)
+		gx_warn("%4u %900s", i, "nobody reads this");
+	return NULL;
+}
+
+/* On a thread of its own: were the log to wait, it would never end. */
+static void in_time(void *(*fn)(void *arg), void *arg)
+{
+	struct timespec until;
+	pthread_t thread;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += 20;
+	assert_int_equal(pthread_create(&thread, NULL, fn, arg), 0);
+	assert_int_equal(pthread_timedjoin_np(thread, NULL, &until), 0);
+}
+
 static void drops(int reader, int writer)
 {
+	static unsigned n = LINES;
 	static char buf[1 << 20];
 	uint64_t before = gx_log_dropped(), dropped;
 	char *told;
 
 	stderr_set(writer);
-	alarm(30);
-	for (unsigned i = 0; i < LINES; i++)
-		gx_warn("%4u %900s", i, "nobody reads this");
-	alarm(0);
+	in_time(warn_lines, &n);
 	dropped = gx_log_dropped() - before;
 	assert_in_range(dropped, 1, LINES - 1);
 	read_all(reader, buf, sizeof(buf));
@@ -148,6 +167,7 @@ static void log__stopped_terminal_drops(void **state)
 {
 	uint64_t before = gx_log_dropped();
 	int ptm = posix_openpt(O_RDWR | O_NOCTTY), pts;
+	static unsigned n = LINES;
 
 	if (ptm < 0 || grantpt(ptm) || unlockpt(ptm))
 		skip();
@@ -156,10 +176,7 @@ static void log__stopped_terminal_drops(void **state)
 		skip();
 	assert_int_equal(write(ptm, "\x13", 1), 1);
 	stderr_set(pts);
-	alarm(30);
-	for (unsigned i = 0; i < LINES; i++)
-		gx_warn("%4u", i);
-	alarm(0);
+	in_time(warn_lines, &n);
 	stderr_back(state);
 	assert_int_equal(gx_log_dropped() - before, LINES);
 	close(pts);
@@ -169,11 +186,90 @@ static void log__stopped_terminal_drops(void **state)
 static void log__closed_stderr(void **state)
 {
 	uint64_t before = gx_log_dropped();
+	int err;
 
 	close(STDERR_FILENO);
+	errno = ENOTTY;
 	gx_warn("into nothing");
+	err = errno;
 	stderr_back(state);
 	assert_int_equal(gx_log_dropped() - before, 1);
+	assert_int_equal(err, ENOTTY); /* the caller's, whatever came of the line */
+}
+
+static volatile sig_atomic_t nr_sigpipe;
+
+static void sigpipe(int signo)
+{
+	nr_sigpipe++;
+}
+
+/* A program that has not thought of SIGPIPE would end by it. */
+static void log__reader_has_gone(void **state)
+{
+	uint64_t before = gx_log_dropped();
+	int fds[2];
+
+	nr_sigpipe = 0;
+	signal(SIGPIPE, sigpipe);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(i ? pipe(fds) : socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+		close(fds[0]);
+		stderr_set(fds[1]);
+		gx_warn("to nobody");
+		stderr_back(state);
+		close(fds[1]);
+	}
+	signal(SIGPIPE, SIG_DFL);
+	assert_int_equal(nr_sigpipe, 0);
+	assert_int_equal(gx_log_dropped() - before, 2);
+}
+
+struct sink {
+	unsigned nr;
+	int level;
+	char line[64];
+};
+
+static void sink_line(void *arg, int level, const char *line)
+{
+	struct sink *s = arg;
+
+	s->nr++;
+	s->level = level;
+	snprintf(s->line, sizeof(s->line), "%s", line);
+	gx_err("a sink that logs");
+}
+
+static void *sink_warn(void *arg)
+{
+	gx_log_sink(sink_line, arg);
+	gx_warn("%d of %d", 1, 2);
+	gx_info("below the level");
+	gx_log_sink(NULL, NULL);
+	return NULL;
+}
+
+/* It gets its lines, those that it causes are not logged, and then stderr has them again. */
+static void log_sink__lines(void **state)
+{
+	static struct sink s;
+	char buf[256];
+	int fds[2];
+
+	assert_int_equal(pipe(fds), 0);
+	stderr_set(fds[1]);
+	in_time(sink_warn, &s);
+	gx_warn("to stderr");
+	stderr_back(state);
+	assert_int_equal(s.nr, 1);
+	assert_int_equal(s.level, GX_LOG_WARN);
+	assert_string_equal(s.line, "1 of 2");
+	read_all(fds[0], buf, sizeof(buf));
+	assert_null(strstr(buf, "a sink that logs"));
+	assert_non_null(strstr(buf, "warn: to stderr\n"));
+	close(fds[0]);
+	close(fds[1]);
 }
 
 static void log_level_parse__names(void **state)
@@ -193,6 +289,8 @@ int main(void)
 		cmocka_unit_test_teardown(log__full_socket_drops, stderr_back),
 		cmocka_unit_test_teardown(log__stopped_terminal_drops, stderr_back),
 		cmocka_unit_test_teardown(log__closed_stderr, stderr_back),
+		cmocka_unit_test_teardown(log__reader_has_gone, stderr_back),
+		cmocka_unit_test_teardown(log_sink__lines, stderr_back),
 		cmocka_unit_test(log_level_parse__names),
 	};
 
