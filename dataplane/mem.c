@@ -13,7 +13,6 @@
 #include <inttypes.h>
 #include <linux/memfd.h>
 #include <stdio.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -340,6 +339,20 @@ static void room_of_group(const char *dir, const char *max, const char *used, co
 		 limit >> 20);
 }
 
+/* Is memory among the controllers of a line, "cpu,memory:/path"? */
+static bool room_is_of_memory(const char *list)
+{
+	size_t n;
+
+	for (;; list += n + 1) {
+		n = strcspn(list, ",:");
+		if (n == strlen("memory") && !memcmp(list, "memory", n))
+			return true;
+		if (list[n] != ',')
+			return false;
+	}
+}
+
 /* All groups from that of a line of /proc/self/cgroup up to the root of its tree. The path is that
  * of the host where the container has no cgroup namespace; then the tree's root, which is the
  * container's own group, is all that is found. */
@@ -350,8 +363,7 @@ static void room_of_line(const char *root, char *line, struct gx_mem_room *r)
 	char *cut;
 	int base;
 
-	if (!group ||
-	    (!v2 && !strstr(at, ":memory:") && !strstr(at, ",memory:") && !strstr(at, ":memory,")))
+	if (!group || (!v2 && !room_is_of_memory(at + 1)))
 		return;
 	group[strcspn(group, "\n")] = '\0';
 	base = snprintf(dir, sizeof(dir), "%s/sys/fs/cgroup%s", root, v2 ? "" : "/memory");

@@ -8,12 +8,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -461,20 +464,36 @@ static void gx_mem_room__cgroup_1(void **state)
 {
 	struct gx_mem_room r;
 
-	root_file("proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/x\n1:name=systemd:/x\n0::/\n");
 	root_file("sys/fs/cgroup/memory/x/memory.limit_in_bytes", "1000000\n");
 	root_file("sys/fs/cgroup/memory/x/memory.usage_in_bytes", "600000\n");
 	root_file("sys/fs/cgroup/memory/x/memory.stat",
 		  "inactive_file 7\ntotal_inactive_file 100000\n");
-	gx_mem_room(fake_root, &r);
-	assert_int_equal(r.len, 500000);
+	/* Alone in its line, first, in the middle, or last. */
+	for (unsigned i = 0; i < 4; i++) {
+		static const char *const names[] = {"memory", "memory,cpu", "cpu,memory,io",
+						    "cpu,memory"};
+		char text[96];
+
+		snprintf(text, sizeof(text), "5:cpuset:/x\n4:%s:/x\n1:name=memory_:/x\n0::/\n",
+			 names[i]);
+		root_file("proc/self/cgroup", text);
+		gx_mem_room(fake_root, &r);
+		assert_int_equal(r.len, 500000);
+	}
 }
 
 static void gx_mem_room__odd_lines(void **state)
 {
+	static char line[2000];
 	struct gx_mem_room r;
 
 	root_file("proc/self/cgroup", "\nno colon\n0:\n:::\n7:memory\n0::\n");
+	gx_mem_room(fake_root, &r);
+	assert_int_equal(r.len, 2048000ull << 10);
+	/* Longer than a path may be, and cut. */
+	memset(line, 'x', sizeof(line) - 1);
+	memcpy(line, "0::/", 4);
+	root_file("proc/self/cgroup", line);
 	gx_mem_room(fake_root, &r);
 	assert_int_equal(r.len, 2048000ull << 10);
 }
@@ -486,6 +505,70 @@ static void gx_mem_fits__this_machine(void **state)
 	setenv("GX_MEM_CHECK", "off", 1);
 	assert_true(gx_mem_fits(1ull << 50));
 	unsetenv("GX_MEM_CHECK");
+}
+
+/* In the place of the kernel's: who sees another MemAvailable is this process alone. Return: 0; 1:
+ * it may not, or this machine has huge pages free, of which MemAvailable does not tell. */
+static int fits_here(void)
+{
+	struct gx_arena *a;
+	char path[128];
+	void *p;
+
+	snprintf(path, sizeof(path), "%s/proc/meminfo", fake_root);
+	root_file("proc/meminfo", "MemAvailable: 5000 kB\n");
+	if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+	    mount(path, "/proc/meminfo", NULL, MS_BIND, NULL))
+		return 1;
+	if (!gx_mem_fits(5000 << 10) || gx_mem_fits((5000 << 10) + 1))
+		return 2;
+	if (gx_arena_open(8 * PAGE, &a))
+		return 3;
+	if (gx_arena_map(a, -1, 2 * PAGE, &p))
+		return 4;
+	p = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+	if (p != MAP_FAILED)
+		return 1;
+	return gx_arena_map(a, -1, 3 * PAGE, &p) == -ENOMEM ? 0 : 5;
+}
+
+static void gx_mem_fits__to_the_byte(void **state)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (!pid)
+		_exit(fits_here());
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	if (WEXITSTATUS(status) == 1)
+		print_message("note: no mount namespace to be had, or huge pages are\n");
+	else
+		assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* Or each page that a core writes after a fork is a fault, and a copy. */
+static void gx_arena_map__is_not_forked(void **state)
+{
+	struct gx_arena *a = *state;
+	bool huge = false;
+	int fd = gx_memfd("test", PAGE, &huge), status;
+	char *p[2] = {map(a, -1, PAGE), map(a, fd, PAGE)};
+	pid_t pid = fork();
+
+	if (!pid) {
+		unsigned char in;
+
+		for (unsigned i = 0; i < 2; i++)
+			if (!mincore(p[i], 4096, &in) || errno != ENOMEM)
+				_exit(1);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	gx_arena_unmap(a, p[0], PAGE);
+	gx_arena_unmap(a, p[1], PAGE);
+	close(fd);
 }
 
 /* More than there is: said, not tried (the kernel would end a process for it). */
@@ -522,6 +605,8 @@ int main(void)
 		ROOT_TEST(gx_mem_room__cgroup_1),
 		ROOT_TEST(gx_mem_room__odd_lines),
 		cmocka_unit_test(gx_mem_fits__this_machine),
+		ROOT_TEST(gx_mem_fits__to_the_byte),
+		ARENA_TEST(gx_arena_map__is_not_forked),
 		cmocka_unit_test(gx_memfd__more_than_there_is),
 	};
 
