@@ -1246,6 +1246,64 @@ static void udp_strangers(void **state)
 	pair_close(p);
 }
 
+#define CROWD_FDS   16
+#define CROWD_PEERS 980
+
+static unsigned udp_crowd_hears(struct pair *p, const int fds[], const struct sockaddr_in *to)
+{
+	struct gx_rx rx[GX_BURST_MAX];
+	unsigned got = 0, n;
+
+	for (unsigned i = 0; i < CROWD_FDS; i++)
+		sendto(fds[i], source, HLEN + 100, 0, (const struct sockaddr *)to, sizeof(*to));
+	/* Ours comes behind them. */
+	send_all(p, &p->end[0], GX_HALF_DATA, 0, 0, 1, 100);
+	for (; (n = recv_some(p, &p->end[1], GX_HALF_DATA, rx, CROWD_FDS + 1, QUIET_NS)); got += n)
+		release(&p->end[1], rx, n);
+	return got - 1;
+}
+
+/* Peers that are found behind others, and strangers that are not: many addresses, few buckets. */
+static void udp_crowd(void **state)
+{
+	struct pair *p = pair_open(64, 2048, 1);
+	struct end *b = &p->end[1];
+	struct gx_port_addr raddr = p->end[0].laddr[0], laddr;
+	int known[CROWD_FDS], strangers[CROWD_FDS];
+	static uint32_t peer[CROWD_PEERS];
+	struct sockaddr_in to;
+
+	for (unsigned i = 0; i < CROWD_FDS; i++) {
+		known[i] = udp_raw(p, 1, 0, &to);
+		udp_raw_join(p, 1 + i, known[i], 0);
+		strangers[i] = udp_raw(p, 1, 0, &to);
+		connect(strangers[i], (struct sockaddr *)&to, sizeof(to));
+	}
+	for (unsigned i = 0; i < CROWD_PEERS; i++) {
+		uint16_t port = (uint16_t)(1 + 2 * i); /* nobody's */
+
+		memcpy(raddr.b + 2, &port, sizeof(port));
+		assert_int_equal(ops->peer_add(b->q, &peer[i], &laddr), 0);
+		assert_int_equal(ops->peer_connect(b->q, peer[i], &raddr), 0);
+		ops->peer_attach(b->q, peer[i]);
+	}
+	assert_int_equal(udp_crowd_hears(p, known, &to), CROWD_FDS);
+	assert_int_equal(udp_crowd_hears(p, strangers, &to), 0);
+	for (unsigned i = 0; i < CROWD_PEERS; i++) {
+		ops->peer_detach(b->q, peer[i]);
+		ops->peer_del(b->q, peer[i]);
+	}
+	assert_int_equal(udp_crowd_hears(p, known, &to), CROWD_FDS);
+	for (unsigned i = 0; i < CROWD_FDS; i++) {
+		udp_raw_leave(p, 1 + i);
+		close(strangers[i]);
+	}
+	assert_int_equal(udp_crowd_hears(p, known, &to), 0);
+	for (unsigned i = 0; i < CROWD_FDS; i++)
+		close(known[i]);
+	pair_close(p);
+}
+
 /* A client whose data address is not where it is. */
 static void udp_address_of_another(void **state)
 {
@@ -1737,6 +1795,7 @@ static int run_all(void)
 	const struct CMUnitTest udp[] = {
 		cmocka_unit_test(udp_bad_datagrams),
 		cmocka_unit_test(udp_strangers),
+		cmocka_unit_test(udp_crowd),
 		cmocka_unit_test(udp_address_of_another),
 		cmocka_unit_test(udp_unreachable_is_swallowed),
 		cmocka_unit_test(udp_overflow_is_counted),
