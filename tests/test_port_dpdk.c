@@ -12,6 +12,7 @@
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,9 @@
 
 #include "gx_internal/port.h"
 #include "port_dpdk.h"
+
+#include <rte_alarm.h>
+#include <rte_ethdev.h>
 
 #include <cmocka.h>
 
@@ -566,6 +570,75 @@ static void options_run(struct end *e)
 	}
 }
 
+#define GATE_HANDLERS 30
+#define GATE_NAP_US   500
+
+/* Bursts of a core, and what runs on DPDK's interrupt thread, where memif's handlers do. */
+static struct {
+	_Atomic bool in_burst, in_handler;
+	_Atomic unsigned bursts, handlers, both;
+} meet;
+
+/* Is the other one there, when we come or while we are? */
+static void meet_stay(_Atomic bool *in, const _Atomic bool *other)
+{
+	unsigned both;
+
+	*in = true;
+	both = *other;
+	usleep(GATE_NAP_US);
+	meet.both += both | *other;
+	*in = false;
+}
+
+static uint16_t meet_burst(uint16_t id, uint16_t queue, struct rte_mbuf *pkts[], uint16_t n,
+			   uint16_t max, void *arg)
+{
+	meet_stay(&meet.in_burst, &meet.in_handler);
+	meet.bursts++;
+	return n;
+}
+
+static void meet_handler(void *arg)
+{
+	meet_stay(&meet.in_handler, &meet.in_burst);
+	meet.handlers++;
+}
+
+/* A memif device that nobody connects to is let up often. */
+static void gate_run(struct end *e)
+{
+	struct gx_port_addr addr;
+	struct gx_rx pkts[GX_BURST_MAX];
+	unsigned asked = 0, seen = 0;
+
+	e->side = 1;
+	end_open(e);
+	CHECK(!gx_port_dpdk_ops.peer_add(e->q, &e->peer, &addr), "add");
+	gx_port_dpdk_ops.peer_attach(e->q, e->peer);
+	for (uint32_t id = 0; (id = rte_eth_find_next((uint16_t)id)) < RTE_MAX_ETHPORTS; id++)
+		seen += rte_eth_add_rx_callback((uint16_t)id, 0, meet_burst, NULL) != NULL;
+	CHECK(seen, "no device to look into");
+	while (meet.handlers < GATE_HANDLERS) {
+		if (asked == meet.handlers)
+			CHECK(!rte_eal_alarm_set(1 + asked++ % 7, meet_handler, NULL), "alarm");
+		gx_port_dpdk_ops.rx_burst(e->q, GX_HALF_DATA, pkts, GX_BURST_MAX);
+	}
+	CHECK(!meet.both, "of %u bursts %u met a handler", meet.bursts, meet.both);
+	CHECK(meet.bursts > GATE_HANDLERS, "%u", meet.bursts);
+	gx_port_dpdk_ops.peer_detach(e->q, e->peer);
+	gx_port_dpdk_ops.peer_del(e->q, e->peer);
+	end_close(e);
+}
+
+/* A handler unmaps what a burst reads. Never do both run. */
+static void memif__handlers_and_bursts_apart(void **state)
+{
+	struct plan plan = {.args = {"net_memif,mem=64", "net_memif,mem=64"}, .slots = 256};
+
+	assert_int_equal(alone(gate_run, &plan), 0);
+}
+
 static void options__bad_ones_are_refused(void **state)
 {
 	struct plan plan = {.nr_data = 0};
@@ -700,26 +773,33 @@ static bool dir_is_there(const char *path)
 	return !access(path, F_OK);
 }
 
-/* What a killed process left goes; what lives, is young, or has another name stays. */
+/* What a killed process left goes; what lives, is young, another user's, or has another
+ * name stays, and so does a link. */
 static void dir_open__sweeps(void **state)
 {
 	static const char *const names[] = {"gx-test-aaaaaa", "gx-test-bbbbbb", "gx-test-cccccc",
-					    "gx-test-long-dddddd"};
-	char base[] = "/tmp/gx-dirs-XXXXXX", path[4][64];
+					    "gx-test-long-dddddd", "gx-test-eeeeee"};
+	char base[] = "/tmp/gx-dirs-XXXXXX", path[5][64], link[64];
 	struct dpdk_dir one, two;
 	int fd;
 
 	assert_non_null(mkdtemp(base));
-	for (unsigned i = 0; i < 4; i++) {
+	for (unsigned i = 0; i < 5; i++) {
 		snprintf(path[i], sizeof(path[i]), "%s/%s", base, names[i]);
 		dir_made(path[i], i == 1 ? 5 : 3600);
 	}
+	if (!geteuid()) /* another user's; else it goes as the first one does */
+		assert_int_equal(chown(path[4], 65534, 65534), 0);
+	snprintf(link, sizeof(link), "%s/gx-test-ffffff", base);
+	assert_int_equal(symlink(path[0], link), 0);
 	fd = open(path[2], O_RDONLY | O_DIRECTORY);
 	assert_int_equal(flock(fd, LOCK_EX), 0);
 	setenv("XDG_RUNTIME_DIR", base, 1);
 	assert_int_equal(dpdk_dir_open("gx-test", &one), 0);
 	assert_false(dir_is_there(path[0]));
 	assert_true(dir_is_there(path[1]) && dir_is_there(path[2]) && dir_is_there(path[3]));
+	assert_true(geteuid() || dir_is_there(path[4]));
+	assert_int_equal(unlink(link), 0);
 	/* The first one lives, however old it looks. */
 	utimensat(AT_FDCWD, one.path, (struct timespec[2]){{.tv_sec = 1}, {.tv_sec = 1}}, 0);
 	assert_int_equal(dpdk_dir_open("gx-test", &two), 0);
@@ -730,7 +810,7 @@ static void dir_open__sweeps(void **state)
 	assert_false(dir_is_there(one.path) || dir_is_there(two.path));
 	unsetenv("XDG_RUNTIME_DIR");
 	close(fd);
-	for (unsigned i = 1; i < 4; i++) {
+	for (unsigned i = 1; i < 5; i++) {
 		char file[128];
 
 		snprintf(file, sizeof(file), "%s/sock", path[i]);
@@ -761,6 +841,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(arp__answers_for_our_address),
 		cmocka_unit_test(ring__loopback),
 		cmocka_unit_test(null__garbage_is_counted),
+		cmocka_unit_test(memif__handlers_and_bursts_apart),
 		cmocka_unit_test(memif__copying),
 		cmocka_unit_test(memif__zero_copy_on_normal_pages),
 		cmocka_unit_test(memif__full_ring),
