@@ -111,7 +111,7 @@ static void in_time(void *(*fn)(void *arg), void *arg)
 	pthread_t thread;
 
 	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += 20;
+	until.tv_sec += 10;
 	assert_int_equal(pthread_create(&thread, NULL, fn, arg), 0);
 	assert_int_equal(pthread_timedjoin_np(thread, NULL, &until), 0);
 }
