@@ -876,7 +876,8 @@ static void gate_let(void)
 	pthread_mutex_unlock(&gate.lock);
 }
 
-static void gate_replace(struct dpdk_dev *is, struct dpdk_dev *by)
+/* Return: was there such a one? For a new device NULL is replaced, as long as there is room. */
+static bool gate_replace(struct dpdk_dev *is, struct dpdk_dev *by)
 {
 	unsigned i = 0;
 
@@ -886,6 +887,7 @@ static void gate_replace(struct dpdk_dev *is, struct dpdk_dev *by)
 	if (i < RTE_MAX_ETHPORTS)
 		gate.dev[i] = by;
 	pthread_mutex_unlock(&gate.lock);
+	return i < RTE_MAX_ETHPORTS;
 }
 
 /* ---- memif: a device a peer (control path) ---- */
@@ -926,7 +928,6 @@ static int memif_make_run(void *arg)
 	struct rte_eth_dev_info info;
 	int ret = rte_vdev_init(d->name, job->args);
 
-	job->what = "cannot be made";
 	if (ret)
 		return ret;
 	d->made = true;
@@ -950,7 +951,7 @@ static int memif_make_run(void *arg)
 
 static int memif_make(struct dpdk_port *p, struct dpdk_dev *d, const struct dpdk_addr *sock)
 {
-	struct memif_job job = {.p = p, .d = d};
+	struct memif_job job = {.p = p, .d = d, .what = "cannot be made"};
 	int ret;
 
 	memif_args(p, sock, job.args, sizeof(job.args));
@@ -972,23 +973,34 @@ static int memif_unmake_run(void *arg)
 	return 0;
 }
 
-static struct dpdk_dev *memif_new(struct dpdk_port *p, uint32_t peer)
+static int dev_full(void)
+{
+	gx_port_why_set("port dpdk: DPDK has room for %u devices, all are taken", RTE_MAX_ETHPORTS);
+	return -ENOSPC;
+}
+
+/* The server's is made when the client's address is here; its place is kept from now on. */
+static int memif_new(struct dpdk_port *p, uint32_t peer, struct dpdk_dev **out)
 {
 	struct dpdk_dev *d = calloc(1, sizeof(*d));
 	uint32_t ring = p->zero_copy ? p->ring : 0; /* the driver keeps buffers in it */
+	int ret;
 
 	if (!d)
-		return NULL;
+		return -ENOMEM;
 	d->peer = peer;
 	d->frame_max = p->room;
 	d->gated = true;
-	if (!dev_pools_open(d, p->slots + ring, ring, p->room)) {
-		gate_replace(NULL, d);
-		return d;
+	ret = dev_pools_open(d, p->slots + ring, ring, p->room);
+	if (!ret && !gate_replace(NULL, d))
+		ret = dev_full();
+	if (ret) {
+		dev_pools_close(d);
+		free(d);
+		return ret;
 	}
-	dev_pools_close(d);
-	free(d);
-	return NULL;
+	*out = d;
+	return 0;
 }
 
 static bool memif_is_up(const struct dpdk_dev *d)
@@ -1901,16 +1913,11 @@ static int peer_add_memif(struct dpdk_queue *q, uint32_t index, struct dpdk_addr
 	struct dpdk_port *p = q->port;
 	struct dpdk_peer *peer = q->peer[index];
 
-	if (rte_eth_dev_count_avail() == RTE_MAX_ETHPORTS) {
-		gx_port_why_set("port dpdk: DPDK has room for %u devices, all are taken",
-				RTE_MAX_ETHPORTS);
-		return -ENOSPC;
-	}
-	peer->dev = memif_new(p, index);
-	if (!peer->dev)
-		return -ENOMEM;
-	if (p->server)
-		return 0; /* the device is made when the socket is known */
+	int ret = rte_eth_dev_count_avail() == RTE_MAX_ETHPORTS ? dev_full()
+								: memif_new(p, index, &peer->dev);
+
+	if (ret || p->server)
+		return ret;
 	p->sock.id++;
 	*sock = p->sock;
 	return memif_make(p, peer->dev, sock);

@@ -610,6 +610,7 @@ static void gate_run(struct end *e)
 {
 	struct gx_port_addr addr;
 	struct gx_rx pkts[GX_BURST_MAX];
+	uint64_t end_ns = gx_now_ns() + LIMIT_NS;
 	unsigned asked = 0, seen = 0;
 
 	e->side = 1;
@@ -619,16 +620,42 @@ static void gate_run(struct end *e)
 	for (uint32_t id = 0; (id = rte_eth_find_next((uint16_t)id)) < RTE_MAX_ETHPORTS; id++)
 		seen += rte_eth_add_rx_callback((uint16_t)id, 0, meet_burst, NULL) != NULL;
 	CHECK(seen, "no device to look into");
-	while (meet.handlers < GATE_HANDLERS) {
+	while (meet.handlers < GATE_HANDLERS && gx_now_ns() < end_ns) {
 		if (asked == meet.handlers)
 			CHECK(!rte_eal_alarm_set(1 + asked++ % 7, meet_handler, NULL), "alarm");
 		gx_port_dpdk_ops.rx_burst(e->q, GX_HALF_DATA, pkts, GX_BURST_MAX);
 	}
+	CHECK(meet.handlers == GATE_HANDLERS, "%u: no moment for the others", meet.handlers);
 	CHECK(!meet.both, "of %u bursts %u met a handler", meet.bursts, meet.both);
 	CHECK(meet.bursts > GATE_HANDLERS, "%u", meet.bursts);
 	gx_port_dpdk_ops.peer_detach(e->q, e->peer);
 	gx_port_dpdk_ops.peer_del(e->q, e->peer);
 	end_close(e);
+}
+
+/* A server's device is made when its client's address is here: DPDK's places are kept before. */
+static void full_run(struct end *e)
+{
+	uint32_t peer[RTE_MAX_ETHPORTS];
+	struct gx_port_addr addr;
+
+	end_open(e);
+	for (unsigned i = 0; i < RTE_MAX_ETHPORTS; i++)
+		CHECK(!gx_port_dpdk_ops.peer_add(e->q, &peer[i], &addr), "%u", i);
+	CHECK(gx_port_dpdk_ops.peer_add(e->q, &e->peer, &addr) == -ENOSPC, "one too many");
+	CHECK(strstr(gx_port_why(), "all are taken"), "why");
+	gx_port_dpdk_ops.peer_del(e->q, peer[7]);
+	CHECK(!gx_port_dpdk_ops.peer_add(e->q, &peer[7], &addr), "one has gone");
+	for (unsigned i = 0; i < RTE_MAX_ETHPORTS; i++)
+		gx_port_dpdk_ops.peer_del(e->q, peer[i]);
+	end_close(e);
+}
+
+static void memif__as_many_as_there_is_room_for(void **state)
+{
+	struct plan plan = {.args = {"net_memif,mem=256,zero-copy=no", ""}, .slots = 64};
+
+	assert_int_equal(alone(full_run, &plan), 0);
 }
 
 /* A handler unmaps what a burst reads. Never do both run. */
@@ -841,6 +868,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(arp__answers_for_our_address),
 		cmocka_unit_test(ring__loopback),
 		cmocka_unit_test(null__garbage_is_counted),
+		cmocka_unit_test(memif__as_many_as_there_is_room_for),
 		cmocka_unit_test(memif__handlers_and_bursts_apart),
 		cmocka_unit_test(memif__copying),
 		cmocka_unit_test(memif__zero_copy_on_normal_pages),
