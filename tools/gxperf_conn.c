@@ -43,7 +43,7 @@ static void perf_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event eve
 
 	if (event != GX_CONN_DOWN || !c)
 		return;
-	snprintf(c->why, sizeof(c->why), "%s", why ? why : strerror(-err));
+	snprintf(c->why, sizeof(c->why), "%s", why ? why : gx_strerror(err));
 	atomic_store_explicit(&c->down, true, memory_order_release);
 	rpc_on_down(c->rpc);
 }
@@ -614,7 +614,7 @@ int perf_op_failed(struct perf *perf, const char *op, int status)
 {
 	int ret = perf_lost(perf);
 
-	out_error(perf->out, "%s to %s failed: %s", op, perf->opts->addr, strerror(-status));
+	out_error(perf->out, "%s to %s failed: %s", op, perf->opts->addr, gx_strerror(status));
 	if (ret || status == -ETIMEDOUT || status == -ECONNRESET || status == -ENOTCONN ||
 	    status == -ECANCELED)
 		return PERF_LOST;
