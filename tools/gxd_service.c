@@ -291,7 +291,7 @@ static struct json_t *request_done(struct request *req, int ret)
 		   : doc_pack("{}");
 }
 
-/* hello {} -> {version, rpc, unpack, sms, describe} */
+/* hello {} -> {version, rpc, pid, unpack, sms, describe} */
 static struct json_t *op_hello(struct request *req)
 {
 	struct service *svc = req->svc;

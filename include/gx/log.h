@@ -20,7 +20,7 @@ enum gx_log_level { GX_LOG_ERR, GX_LOG_WARN, GX_LOG_INFO, GX_LOG_DEBUG };
  * A line goes to the sink of gx_log_sink(), or to stderr as
  * "2026-11-22T06:20:11.123Z gx: warn: text". Writing to stderr never waits for its reader: a line
  * for which a pipe, a socket or a terminal has no room, or no reader any more, is dropped and
- * counted, and the next line that finds room says how many were. @errno stays as it is.
+ * counted, and the next line that finds room says how many were. errno stays as it is.
  */
 void gx_log(enum gx_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
