@@ -840,11 +840,17 @@ def lease_keeps_writers_apart(tools):
 
 @case
 def lease_lets_readers_share(tools):
+    """What lies before it, up to its first byte, is others'."""
     with Server(tools) as s, tempfile.TemporaryDirectory() as tmp:
-        with beside(tools, s, "get", "-s", "64K") as first:
-            tools.perf("get", s.addr, "-s", "64K", "-D", "0.3").clean()
-            tools.gxperf("get", s.addr, "-s", "4K", "-n", "5").must(FAILED, f"pid {first.pid}")
-            tools.gxperf("put", s.addr, "-s", "4K", "-n", "5").must(FAILED, f"pid {first.pid}")
+        source = pathlib.Path(tmp, "f")
+        with beside(tools, s, "get", "-s", "64K", "--offset", "1M") as first:
+            at = (s.addr, "--offset", "1M")
+            tools.perf("get", *at, "-s", "64K", "-D", "0.3").clean()
+            tools.gxperf("get", *at, "-s", "4K", "-n", "5").must(FAILED, f"pid {first.pid}")
+            tools.gxperf("put", *at, "-s", "4K", "-n", "5").must(FAILED, f"pid {first.pid}")
+            for size, status in ((1 << 20, OK), ((1 << 20) + 1, FAILED)):
+                source.write_bytes(bytes(size))
+                tools.gxperf("put", s.addr, "--file", source).must(status)
         tools.perf("get", s.addr, "--file", f"{tmp}/g", "-s", "5000").clean()
 
 
