@@ -53,6 +53,17 @@ static void own_is_others(struct rig *r)
 		assert_int_equal(own.at[i], NEXT);
 }
 
+/* A peer puts into it. */
+static void own_put(struct rig *r, uint64_t len)
+{
+	rig_post(r, 0,
+		 &(struct gx_op){.kind = GX_OP_PUT,
+				 .user = 1,
+				 .addr = own.other,
+				 .len = len,
+				 .token = own.mem->token});
+}
+
 static int status_of(struct rig *r, int side, uint64_t user)
 {
 	for (unsigned i = 0; i < r->nr_last[side]; i++)
@@ -79,12 +90,7 @@ static void peer_put(uint64_t len, uint32_t loss_ppm, uint64_t gpu_delay_ns)
 		int status;
 
 		own_open(r, 1);
-		rig_post(r, 0,
-			 &(struct gx_op){.kind = GX_OP_PUT,
-					 .user = 1,
-					 .addr = own.other,
-					 .len = len,
-					 .token = own.mem->token});
+		own_put(r, len);
 		rig_pass(r, moment_ns(k));
 		assert_int_equal(gx_mem_free(own.mem), 0);
 		own_is_others(r);
@@ -364,12 +370,7 @@ static void copies__are_waited_for(void **state)
 		struct pkt_ep *e = rig_ep(r, 1, 0);
 
 		own_open(r, 1);
-		rig_post(r, 0,
-			 &(struct gx_op){.kind = GX_OP_PUT,
-					 .user = 1,
-					 .addr = own.other,
-					 .len = LEN,
-					 .token = own.mem->token});
+		own_put(r, LEN);
 		rig_pass(r, 30000 + moment_ns(k));
 		assert_int_equal(pthread_create(&f.thread, NULL, freer_run, &f), 0);
 		while (!atomic_load(&own.mem->dead))
@@ -400,12 +401,7 @@ static void copies__are_waited_for_not_for_ever(void **state)
 	uint64_t begin_ns = gx_now();
 
 	own_open(r, 1);
-	rig_post(r, 0,
-		 &(struct gx_op){.kind = GX_OP_PUT,
-				 .user = 1,
-				 .addr = own.other,
-				 .len = LEN,
-				 .token = own.mem->token});
+	own_put(r, LEN);
 	rig_pass(r, 100000);
 	assert_true(rig_ep(r, 1, 0)->held_bufs);
 	assert_int_equal(gx_mem_free(own.mem), -EAGAIN);
@@ -479,12 +475,7 @@ static void call__in_a_turn_of_the_core(void **state)
 
 	assert_int_equal(gx_core_poller(r->core[1], free_in_turn, NULL), 0);
 	own_open(r, 1);
-	rig_post(r, 0,
-		 &(struct gx_op){.kind = GX_OP_PUT,
-				 .user = 1,
-				 .addr = own.other,
-				 .len = LEN,
-				 .token = own.mem->token});
+	own_put(r, LEN);
 	rig_pass(r, 60000);
 	from_turn.called = false;
 	from_turn.mem = own.mem;

@@ -94,17 +94,11 @@ static void turn(struct end *e)
 		assert_true(cond);                                                                 \
 	} while (0)
 
-static int setup(void **state)
+static void rig_connect(struct rig *r)
 {
 	struct gx_connect_opts o = GX_INIT(o);
-	struct rig *r = calloc(1, sizeof(*r));
-	int port;
+	int port = gx_listen(r->server.gx, "127.0.0.1:0");
 
-	r->want = malloc(KV_B);
-	r->got = malloc(KV_B);
-	end_open(&r->server, true);
-	end_open(&r->client, false);
-	port = gx_listen(r->server.gx, "127.0.0.1:0");
 	assert_true(port > 0);
 	snprintf(r->addr, sizeof(r->addr), "127.0.0.1:%d", port);
 	o.link = "local";
@@ -112,6 +106,17 @@ static int setup(void **state)
 	assert_int_equal(gx_conn_wait(r->client.conn, WAIT_NS), 0);
 	UNTIL(r, __atomic_load_n(&r->server.conn, __ATOMIC_ACQUIRE));
 	r->client.ep = gx_conn_ep(r->client.conn, 0);
+}
+
+static int setup(void **state)
+{
+	struct rig *r = calloc(1, sizeof(*r));
+
+	r->want = malloc(KV_B);
+	r->got = malloc(KV_B);
+	end_open(&r->server, true);
+	end_open(&r->client, false);
+	rig_connect(r);
 	*state = r;
 	return 0;
 }
@@ -418,9 +423,8 @@ static void pairs__timed_once(void **state)
 /* A client with GPUs 0 to @nr - 1, connected to a server whose region lies on GPU @where. */
 static struct rig *gpus_open(unsigned nr, int where, void **state)
 {
-	struct gx_connect_opts o = GX_INIT(o);
 	struct rig *r = calloc(1, sizeof(*r));
-	int was = devices, port;
+	int was = devices;
 
 	r->want = malloc(KV_B);
 	r->got = malloc(KV_B);
@@ -430,14 +434,7 @@ static struct rig *gpus_open(unsigned nr, int where, void **state)
 	end_open(&r->client, false);
 	for (unsigned d = 1; d < nr; d++)
 		assert_int_equal(gx_gpu_open(r->client.gx, (int)d), 0);
-	port = gx_listen(r->server.gx, "127.0.0.1:0");
-	assert_true(port > 0);
-	snprintf(r->addr, sizeof(r->addr), "127.0.0.1:%d", port);
-	o.link = "local";
-	assert_int_equal(gx_connect(r->client.gx, r->addr, &o, &r->client.conn), 0);
-	assert_int_equal(gx_conn_wait(r->client.conn, WAIT_NS), 0);
-	UNTIL(r, __atomic_load_n(&r->server.conn, __ATOMIC_ACQUIRE));
-	r->client.ep = gx_conn_ep(r->client.conn, 0);
+	rig_connect(r);
 	*state = r;
 	return r;
 }
