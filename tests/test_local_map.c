@@ -234,6 +234,39 @@ static void revoke__bits(void **state)
 	assert_true(r->conn.local->rx->hdr.revoked == LOCAL_REVOKED);
 }
 
+static void made_are(const struct rig *r, uint64_t puts, uint64_t gets, uint64_t bytes)
+{
+	assert_int_equal(stat_of(r, GX_STAT_PEER_PUTS), puts);
+	assert_int_equal(stat_of(r, GX_STAT_PEER_GETS), gets);
+	assert_int_equal(stat_of(r, GX_STAT_PEER_BYTES), bytes);
+}
+
+/* All lanes, once; what came since the last look counts at the close, and what falls does not. */
+static void count__what_the_peer_says(void **state)
+{
+	struct rig *r = *state;
+	struct local_ring *ring;
+
+	local_count(&r->conn); /* there is nothing yet */
+	open_half(r);
+	ring = r->conn.local->rx->ring;
+	ring[0].made.puts = 3;
+	ring[LANES - 1].made.puts = 4;
+	ring[0].made.gets = 1;
+	ring[LANES - 1].made.bytes = 1000;
+	local_count(&r->conn);
+	made_are(r, 7, 1, 1000);
+	local_count(&r->conn);
+	made_are(r, 7, 1, 1000);
+	ring[0].made.puts = 0;
+	local_count(&r->conn);
+	made_are(r, 7, 1, 1000);
+	ring[0].made.puts = 1;
+	ring[0].made.bytes = 24;
+	local_close(&r->conn);
+	made_are(r, 8, 1, 1024);
+}
+
 /* ---- What a peer offers ---- */
 
 static void connect__maps(void **state)
@@ -660,6 +693,7 @@ int main(void)
 		T(export_fill__kinds),
 		T(fds__rights),
 		T(revoke__bits),
+		T(count__what_the_peer_says),
 		T(connect__maps),
 		T(connect__descriptor_kinds),
 		T(connect__numbers_of_descriptors),
