@@ -46,7 +46,7 @@ static void client_free(struct ctl_client *c)
 	for (p = &c->ctl->clients; *p != c; p = &(*p)->next)
 		;
 	*p = c->next;
-	close(c->fd);
+	gx_fd_close(c->fd);
 	free(c->text);
 	free(c);
 }
@@ -231,7 +231,7 @@ static void stats_accepted(struct ctl *ctl, int fd)
 		return;
 	}
 	c->ctl = ctl;
-	c->fd = fd;
+	c->fd = gx_fd_own(fd);
 	c->due_ns = gx_now_ns() + CLIENT_NS;
 	c->next = ctl->clients;
 	ctl->clients = c;
@@ -271,7 +271,7 @@ static int stats_socket(const struct sockaddr_un *addr, socklen_t len)
 		close(fd);
 		return ret;
 	}
-	return fd;
+	return gx_fd_own(fd);
 }
 
 static int stats_fail(int err, const char *path)

@@ -984,15 +984,20 @@ static int child_ring(void)
 	return found ? 200 : 0;
 }
 
+static int stats_connect(const char *path);
+
 /* A child that goes on without exec keeps no connection alive, nor an address taken. */
 static void fork__child_has_no_sockets(void **state)
 {
-	char addr[32];
+	char addr[32], path[64];
 	int port = server_listen(addr), own[2], status;
 	pid_t pid;
 
 	own[0] = raw_connect(port); /* ours: the program's own stay with it */
-	own[1] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	snprintf(path, sizeof(path), "@gx-test-%d-stats", getpid());
+	assert_int_equal(ctl_stats_listen(&server->gx, path), 0);
+	own[1] = stats_connect(path);
+	assert_true(raw_send(own[1], "GE", 2)); /* and no more: it is not answered yet */
 	both_up_check(addr);
 	pid = fork();
 	if (!pid)
