@@ -20,6 +20,8 @@
 static uint64_t rig_seed;	/* added to every seed */
 static struct rig *rig_current; /* to be closed when a test fails */
 
+#define RIG_CLOSE_STEP_NS 1000000
+
 static void rig_sleep(void)
 {
 	nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
@@ -213,8 +215,11 @@ static void rig_end_conns(struct rig *r)
 	for (int side = 0; side < 2; side++)
 		for (unsigned i = 0; i < r->nr_conns; i++)
 			gx_conn_close(r->conn[side][i]);
+	/* The control threads need real time, and what is under way virtual time. */
 	for (unsigned k = 0; k < 50000 && rig_live(r); k++) {
-		rig_turn(r);
+		if (rig_turn(r))
+			continue;
+		r->now_ns += RIG_CLOSE_STEP_NS;
 		rig_sleep();
 	}
 }

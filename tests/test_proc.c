@@ -400,33 +400,6 @@ static int role_victim(const struct role *r)
 	return 0;
 }
 
-/* Connect, put, close, again and again. */
-static int role_churn(const struct role *r)
-{
-	struct exercise x;
-	struct snap base;
-	struct node n;
-
-	role_open(&n, r, false);
-	for (unsigned i = 0; i < r->rounds; i++) {
-		struct gx_conn *c = node_connect(&n, r->addr, 0, NULL);
-
-		exercise_init(&x, c, 0, r->off, 64 << 10, r->seed + i);
-		exercise_random(&n, &x, 0, 1);
-		exercise_fini(&x);
-		gx_conn_close(c);
-		if (i == 4) {
-			node_run(&n, 200);
-			base = snap_take();
-		}
-		if (i % 50 == 4)
-			CHECK(NODE_UNTIL(&n, node_at_rest(&n, &base), WAIT_MS),
-			      "after %u connections", i);
-	}
-	node_close(&n);
-	child_say(CHILD_FD, "ok");
-	return 0;
-}
 
 /* Works on region "bad" while it scribbles. */
 static int role_hostile(const struct role *r)
@@ -512,17 +485,23 @@ static void verify_stop(struct node *n, struct child *c)
 	verify_wait(n, c);
 }
 
-/* A first client, so that what is made once is made; then what we hold is the measure. */
+/* What we hold when no connection is left is the measure. */
+static struct snap rest_take(struct node *n)
+{
+	CHECK(NODE_UNTIL(n, !n->nr_live && !node_conns(n), WAIT_MS),
+	      "%u connections are up, %u exist", n->nr_live, node_conns(n));
+	node_run(n, 50);
+	return snap_take();
+}
+
+/* A first client, so that what is made once is made. */
 static void own_settle(struct node *n, unsigned addr, struct snap *base)
 {
 	struct child c;
 
 	verify_start(n, &c, addr, 0, 3);
 	verify_wait(n, &c);
-	CHECK(NODE_UNTIL(n, !n->nr_live && !node_conns(n), WAIT_MS),
-	      "%u connections are up, %u exist", n->nr_live, node_conns(n));
-	node_run(n, 50);
-	*base = snap_take();
+	*base = rest_take(n);
 	CHECK(!base->segs, "a segment of a client that has left is still mapped");
 }
 
@@ -539,6 +518,31 @@ static void rest_check(struct node *n, const struct snap *base)
 	      (unsigned long long)node_stat(n, "bufs_held_now"),
 	      (unsigned long long)node_stat(n, "msgs_active_now"), now.fds, base->fds, now.segs,
 	      base->segs);
+}
+
+/* Connect, put, close, again and again. */
+static int role_churn(const struct role *r)
+{
+	struct exercise x;
+	struct snap base;
+	struct node n;
+
+	role_open(&n, r, false);
+	for (unsigned i = 0; i < r->rounds; i++) {
+		struct gx_conn *c = node_connect(&n, r->addr, 0, NULL);
+
+		exercise_init(&x, c, 0, r->off, 64 << 10, r->seed + i);
+		exercise_random(&n, &x, 0, 1);
+		exercise_fini(&x);
+		gx_conn_close(c);
+		if (i == 4)
+			base = rest_take(&n);
+		if (i % 50 == 4)
+			rest_check(&n, &base);
+	}
+	node_close(&n);
+	child_say(CHILD_FD, "ok");
+	return 0;
 }
 
 /* ---- Transfers ---- */
@@ -721,8 +725,7 @@ static void server_killed__in_put_get_recv(void **state)
 		block_free(v.buf);
 		gx_conn_close(c);
 		if (!i) {
-			node_run(&n, 1500);
-			base = snap_take();
+			base = rest_take(&n);
 			CHECK(!base.segs, "segments of connections that have ended are mapped");
 		}
 		rest_check(&n, &base);
@@ -953,8 +956,7 @@ static void server_stopped__and_continued(void **state)
 	addr = server_start(&n, &server, "");
 	other_addr = server_start(&n, &other, "");
 	verify_here(&n, addr);
-	node_run(&n, 1500);
-	base = snap_take();
+	base = rest_take(&n);
 	c = node_connect(&n, addr, 0, NULL);
 	victim_init(&v, c, 0, seed);
 	victim_recv(&n, &v);
