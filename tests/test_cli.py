@@ -4,8 +4,9 @@
 
 usage: test_cli.py BUILD_DIR [PART...]     PART: only cases whose name holds one of these
 BUILD_DIR holds tools/gxd and tools/gxperf. Each case starts what it needs and ends only that. Exit status 1 when
-any case fails. With two CPUs or more the server is pinned to the first and the client to the last.
+any case fails. Two cases run at a time. With two CPUs or more the server is pinned to the first and the client to the last.
 """
+import concurrent.futures
 import contextlib
 import csv
 import hashlib
@@ -31,6 +32,7 @@ import traceback
 
 CPUS = sorted(os.sched_getaffinity(0))
 SERVER_CPU, CLIENT_CPU = str(CPUS[0]), str(CPUS[-1])
+AT_ONCE = 2        # cases
 CALL_S = 120       # no single command takes longer, on one busy CPU for both ends
 START_S = 60
 HELLO_MAGIC = 0x31307867
@@ -721,7 +723,8 @@ def out_small_figures(tools):
         row = [line for line in ran.out.splitlines() if not line.startswith("#")][0].split()
         expect(re.fullmatch(r"[1-9]\.\d\de-0\d", row[6]), "GB/s of", row)
         with beside(tools, s, "put", "-s", "64K") as proc:
-            told = [proc.stderr.readline(), proc.stderr.readline()]
+            lines = (line for line in iter(proc.stderr.readline, "") if " gx: " not in line) # what a busy machine has it warn of
+            told = list(itertools.islice(lines, 2))
         expect(all(re.match(r"gxperf: put of 65536 bytes: \d+ s, \d+ messages, [0-9.e-]+ GB/s\n", t) for t in told), told)
         first, second = (int(t.split(": ")[2].split()[0]) for t in told)
         expect(4 <= second - first <= 30, told)
@@ -1997,25 +2000,34 @@ def gpu_server_killed(tools):
 
 # --- main -------------------------------------------------------------------------------------------------
 
+def run_case(name, build):
+    """Return: whether it was good, and what is to be printed."""
+    fn = next(fn for fn in CASES if fn.__name__ == name)
+    start, said = time.monotonic(), io.StringIO()
+    with contextlib.redirect_stdout(said):
+        try:
+            fn(Tools(build))
+            why = ""
+        except Exception:
+            why = "\n" + traceback.format_exc(limit=4)
+    return not why, f"{said.getvalue()}{'FAILED' if why else 'ok    '} {name} ({time.monotonic() - start:.1f} s){why}"
+
+
 def main(args):
     if not args:
         print(__doc__)
         return 2
     signal.signal(signal.SIGHUP, signal.SIG_DFL) # whoever starts this with nohup: gxd would not hear it either
-    tools = Tools(pathlib.Path(args[0]).resolve())
-    begin, failures, nr = time.monotonic(), 0, 0
-    for fn in CASES:
-        if args[1:] and not any(part in fn.__name__ for part in args[1:]):
-            continue
-        start, nr = time.monotonic(), nr + 1
-        try:
-            fn(tools)
-            print(f"ok     {fn.__name__} ({time.monotonic() - start:.1f} s)", flush=True)
-        except Exception:
-            failures += 1
-            print(f"FAILED {fn.__name__} ({time.monotonic() - start:.1f} s)\n{traceback.format_exc(limit=4)}", flush=True)
-    print(f"{nr} cases, {failures} failed, {time.monotonic() - begin:.0f} s")
-    return 1 if failures or not nr else 0
+    begin, failures = time.monotonic(), 0
+    names = [fn.__name__ for fn in CASES if not args[1:] or any(part in fn.__name__ for part in args[1:])]
+    # Most cases wait for something most of the time. Processes, as some start theirs with a function of Python's.
+    with concurrent.futures.ProcessPoolExecutor(AT_ONCE) as pool:
+        for ran in concurrent.futures.as_completed([pool.submit(run_case, name, pathlib.Path(args[0]).resolve()) for name in names]):
+            good, text = ran.result()
+            failures += not good
+            print(text, flush=True)
+    print(f"{len(names)} cases, {failures} failed, {time.monotonic() - begin:.0f} s")
+    return 1 if failures or not names else 0
 
 
 if __name__ == "__main__":
