@@ -4,7 +4,9 @@
  * on port P and control on P + 1, and bursts are one recvmmsg or sendmmsg. A datagram is the packet
  * header, always GX_WIRE_HDR_B bytes, and the payload, as on every Ethernet port; the kernel
  * scatters it into the header's place and a bounce buffer. Whose a packet is, the connection id in
- * the header says; but it must come from the address of one of our peers.
+ * the header says; but it must come from the address of one of our peers. The kernel itself drops
+ * what comes from the UDP port of none, so that a flood from there costs the core nothing and takes
+ * no room of peers' packets.
  *
  * Where the kernel has UDP_SEGMENT and UDP_GRO, data packets of one length to one peer go through
  * it as one large datagram, and come out of it as one; each has the path of its own datagrams on
@@ -18,6 +20,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <ifaddrs.h>
+#include <linux/filter.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -42,6 +45,8 @@
 #define UDP_TRAIN_PKTS	 64    /* UDP_MAX_SEGMENTS of include/linux/udp.h, before Linux 6.9 */
 #define UDP_GRO_B	 65536 /* no datagram is longer */
 #define UDP_BUCKETS	 1024  /* of peers by address; a power of two */
+#define UDP_FILTER_LEAF	 8     /* ports of peers that the filter compares one by one */
+#define UDP_FILTER_MAX	 (3 + 2 * GX_PEERS_MAX) /* instructions; see udp_filter_emit() */
 
 /* Address blob: what the other side sends to. */
 struct udp_addr {
@@ -311,6 +316,60 @@ static void udp_mem_unmap(struct gx_port *p, void *ptr, size_t len)
 {
 }
 
+/* ---- Who is heard (control path) ---- */
+
+static int udp_port_cmp(const void *a, const void *b)
+{
+	return *(const uint16_t *)a - *(const uint16_t *)b;
+}
+
+/* Take what comes from one of @n ports in ascending order: a tree, so that many peers cost a packet
+ * a few comparisons. A leaf takes two instructions beside its ports and so does an inner node, of
+ * which there are fewer; a leaf has at least half of UDP_FILTER_LEAF ports, unless it is the only
+ * one. Return: instructions. */
+static unsigned udp_filter_emit(struct sock_filter *f, const uint16_t *port, unsigned n)
+{
+	unsigned low = n / 2, len;
+
+	if (n > UDP_FILTER_LEAF) {
+		len = 2 + udp_filter_emit(f + 2, port, low);
+		f[0] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, port[low], 0, 1);
+		f[1] = (struct sock_filter)BPF_STMT(BPF_JMP | BPF_JA, len - 2);
+		return len + udp_filter_emit(f + len, port + low, n - low);
+	}
+	for (unsigned i = 0; i < n; i++)
+		f[i] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, port[i],
+						    (uint8_t)(n - i), 0);
+	f[n] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, 0);
+	f[n + 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, UINT32_MAX);
+	return n + 2;
+}
+
+/* Has the kernel drop what comes from no peer's UDP port, and count it with what it had no room
+ * for. A wish: where there is no filter, udp_is_known() still looks. */
+static void udp_filter(struct udp_queue *q)
+{
+	for (unsigned h = 0; h < 2; h++) {
+		struct sock_filter f[UDP_FILTER_MAX] = {
+			BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 0), /* the UDP header's source port */
+		};
+		struct sock_fprog prog = {.filter = f};
+		uint16_t port[GX_PEERS_MAX];
+		unsigned n = 0;
+
+		for (uint32_t i = 0; i < GX_PEERS_MAX; i++)
+			if (q->peer[i].used && q->peer[i].connected)
+				port[n++] = (uint16_t)udp_port_get(&q->peer[i].to[h]);
+		qsort(port, n, sizeof(port[0]), udp_port_cmp);
+		prog.len = (uint16_t)(1 + udp_filter_emit(f + 1, port, n));
+		assert(prog.len <= UDP_FILTER_MAX);
+		/* The one before would drop what the new peer sends. */
+		if (setsockopt(q->half[h].fd, SOL_SOCKET, SO_ATTACH_FILTER, &prog, sizeof(prog)))
+			setsockopt(q->half[h].fd, SOL_SOCKET, SO_DETACH_FILTER, &prog.len,
+				   sizeof(int));
+	}
+}
+
 /* ---- Queue (control path) ---- */
 
 /* All options are wishes but the one that keeps packets whole: a fragmented one costs more than it
@@ -487,6 +546,7 @@ static int udp_queue_open(struct gx_port *gp, unsigned index, struct gx_stats *s
 	q->q.port = gp;
 	q->q.stats = stats;
 	q->q.rx_base = q->slots;
+	udp_filter(q);
 	*out = &q->q;
 	return 0;
 }
@@ -584,12 +644,14 @@ static int udp_peer_connect(struct gx_port_queue *gq, uint32_t index,
 	peer->to[GX_HALF_DATA] = peer->to[GX_HALF_CTL] = name;
 	udp_port_set(&peer->to[GX_HALF_CTL], udp_port_get(&name) + 1);
 	peer->connected = true;
+	udp_filter(q);
 	return 0;
 }
 
 static void udp_peer_del(struct gx_port_queue *gq, uint32_t index)
 {
 	udp_queue_of(gq)->peer[index].used = false;
+	udp_filter(udp_queue_of(gq));
 }
 
 /* By IP address and data port, of which the control port is the next: both halves of a peer are

@@ -1172,6 +1172,9 @@ static void shm_hostile_fd(void **state)
 
 /* ---- udp ---- */
 
+#define MANY_SOCKETS 24
+#define MANY_PEERS   900
+
 static int udp_raw(const struct pair *p, unsigned k, unsigned plus, struct sockaddr_in *to)
 {
 	uint16_t port;
@@ -1207,21 +1210,36 @@ static void udp_raw_leave(struct pair *p, unsigned i)
 	ops->peer_del(p->end[1].q, p->end[1].peer[i]);
 }
 
-/* Packets that are whole, and of no peer: none comes up, no buffer is lost, those of peers do. */
+/* 100 packets that are whole, from @ip and @port (0: any) to a half of end 1. */
+static void udp_raw_flood(const struct pair *p, unsigned plus, const char *ip, uint16_t port)
+{
+	struct sockaddr_in to, from = {.sin_family = AF_INET, .sin_port = htons(port)};
+	int fd = udp_raw(p, 1, plus, &to);
+
+	assert_int_equal(inet_pton(AF_INET, ip, &from.sin_addr), 1);
+	assert_int_equal(bind(fd, (struct sockaddr *)&from, sizeof(from)), 0);
+	for (unsigned i = 0; i < 100; i++)
+		sendto(fd, source, HLEN + 100, 0, (struct sockaddr *)&to, sizeof(to));
+	close(fd);
+}
+
+/* Packets of no peer: none comes up, no buffer is lost, those of peers do. The kernel drops what
+ * comes from another port, so that it costs no turn; the core what comes from another address. */
 static void udp_strangers(void **state)
 {
 	struct pair *p = pair_open(64, 2048, 2);
 	struct end *b = &p->end[1];
-	struct sockaddr_in to;
+	uint16_t port;
 	struct gx_rx rx[8];
 
+	memcpy(&port, p->end[0].laddr[0].b + 2, sizeof(port));
 	for (unsigned plus = 0; plus < 2; plus++) {
 		enum gx_half half = plus ? GX_HALF_CTL : GX_HALF_DATA;
-		uint64_t before = gx_stat_get(&b->stats, GX_STAT_RX_STRAY);
-		int fd = udp_raw(p, 1, plus, &to);
+		uint64_t stray = gx_stat_get(&b->stats, GX_STAT_RX_STRAY);
+		uint64_t nobuf = gx_stat_get(&b->stats, GX_STAT_RX_NOBUF);
 
-		for (unsigned i = 0; i < 100; i++)
-			sendto(fd, source, HLEN + 100, 0, (struct sockaddr *)&to, sizeof(to));
+		udp_raw_flood(p, plus, "127.0.0.1", 0);
+		udp_raw_flood(p, plus, "127.0.0.9", (uint16_t)(port + plus));
 		send_all(p, &p->end[0], half, 1, 5, 3, 700);
 		for (unsigned got = 0; got < 3;) {
 			unsigned n = recv_some(p, b, half, rx, 3 - got, WAIT_NS);
@@ -1232,8 +1250,8 @@ static void udp_strangers(void **state)
 			if (half == GX_HALF_DATA)
 				release(b, rx, n);
 		}
-		assert_int_equal(gx_stat_get(&b->stats, GX_STAT_RX_STRAY) - before, 100);
-		close(fd);
+		assert_int_equal(gx_stat_get(&b->stats, GX_STAT_RX_STRAY) - stray, 100);
+		assert_int_equal(gx_stat_get(&b->stats, GX_STAT_RX_NOBUF) - nobuf, 100);
 	}
 	peer_leave(p, 1); /* the other one has the same address, and stays */
 	p->nr_peers = 1;
@@ -1301,6 +1319,57 @@ static void udp_crowd(void **state)
 	assert_int_equal(udp_crowd_hears(p, known, &to), 0);
 	for (unsigned i = 0; i < CROWD_FDS; i++)
 		close(known[i]);
+	pair_close(p);
+}
+
+/* Many peers, each at a port of its own: all of them are heard, and nobody between them. */
+static void udp_strangers_among_many(void **state)
+{
+	struct pair *p = pair_open(64, 2048, 1);
+	struct gx_port_addr addr, raddr = p->end[0].laddr[0];
+	int fd[2 * MANY_SOCKETS];
+	uint32_t peer[MANY_PEERS];
+	struct end *b = &p->end[1];
+	struct sockaddr_in to;
+	struct gx_rx rx[8];
+
+	for (unsigned i = 0; i < 2 * MANY_SOCKETS; i++) {
+		struct sockaddr_in sa = {.sin_family = AF_INET,
+					 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+
+		fd[i] = udp_raw(p, 1, 0, &to);
+		assert_int_equal(bind(fd[i], (struct sockaddr *)&sa, sizeof(sa)), 0);
+	}
+	for (unsigned i = 0; i < MANY_PEERS; i++) {
+		struct sockaddr_in sa;
+		socklen_t len = sizeof(sa);
+		uint16_t port = (uint16_t)(1 + 32 * i); /* of nobody, below the others */
+
+		if (i < MANY_SOCKETS) {
+			getsockname(fd[i], (struct sockaddr *)&sa, &len);
+			port = ntohs(sa.sin_port);
+		}
+		memcpy(raddr.b + 2, &port, sizeof(port));
+		assert_int_equal(ops->peer_add(b->q, &peer[i], &addr), 0);
+		assert_int_equal(ops->peer_connect(b->q, peer[i], &raddr), 0);
+		ops->peer_attach(b->q, peer[i]);
+		for (unsigned k = 0; k < 2 * MANY_SOCKETS && (i < 20 || i == MANY_PEERS - 1); k++) {
+			unsigned want = k <= i && k < MANY_SOCKETS;
+
+			assert_int_equal(sendto(fd[k], source, HLEN + 100, 0,
+						(struct sockaddr *)&to, sizeof(to)),
+					 HLEN + 100);
+			assert_int_equal(ops->rx_burst(b->q, GX_HALF_DATA, rx, 8), want);
+			release(b, rx, want);
+		}
+	}
+	assert_int_equal(gx_stat_get(&b->stats, GX_STAT_RX_STRAY), 0);
+	for (unsigned i = 0; i < MANY_PEERS; i++) {
+		ops->peer_detach(b->q, peer[i]);
+		ops->peer_del(b->q, peer[i]);
+	}
+	for (unsigned i = 0; i < 2 * MANY_SOCKETS; i++)
+		close(fd[i]);
 	pair_close(p);
 }
 
@@ -1796,6 +1865,7 @@ static int run_all(void)
 		cmocka_unit_test(udp_bad_datagrams),
 		cmocka_unit_test(udp_strangers),
 		cmocka_unit_test(udp_crowd),
+		cmocka_unit_test(udp_strangers_among_many),
 		cmocka_unit_test(udp_address_of_another),
 		cmocka_unit_test(udp_unreachable_is_swallowed),
 		cmocka_unit_test(udp_overflow_is_counted),

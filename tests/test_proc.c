@@ -1205,7 +1205,7 @@ static void noise__at_every_socket(void **state)
 	if (is_shm())
 		CHECK(nr_unix, "no Unix socket was found");
 	if (!strcmp(port, "udp"))
-		CHECK(nr_udp && node_stat(&n, "rx_stray"), "%u UDP ports were found", nr_udp);
+		CHECK(nr_udp && node_stat(&n, "rx_nobuf"), "%u UDP ports were found", nr_udp);
 	rest_check(&n, &base);
 	verify_start(&n, &other, addr, 1, 5);
 	verify_wait(&n, &other);

@@ -24,7 +24,7 @@
 	X(RX_STRAY, rx_stray, "packets dropped: unknown connection or message")                    \
 	X(RX_CRC, rx_crc, "packets dropped: CRC mismatch")                                         \
 	X(RX_CRC_UNPACK, rx_crc_unpack, "fragments found wrong by whoever unpacked them")          \
-	X(RX_NOBUF, rx_nobuf, "packets the port dropped for want of a buffer")                     \
+	X(RX_NOBUF, rx_nobuf, "packets without a buffer; udp: or from no peer's port")             \
 	X(TX_PKTS, tx_pkts, "packets sent, first transmissions and resends")                       \
 	X(TX_BYTES, tx_bytes, "payload bytes sent")                                                \
 	X(TX_PUSHED, tx_pushed, "payload bytes given to a GPU to write into a peer's bounce pool") \
