@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Do the tests see the mistakes that one makes in a protocol? Each mutant is one: a line changed in a copy of the tree, which is
-built, and a few tests that ought to fail. Prints who caught it, by an assertion or by a time-out. Not a test of ./run: it builds some
-thirty times.
+"""Do the tests see the mistakes that one makes in a protocol, and around it? Each mutant is one: a line changed in a copy of the
+tree, which is built, and a few tests that ought to fail. Prints who caught it, by an assertion or by a time-out. Not a test of ./run:
+it builds some forty times.
 
 usage: tests/mutants.py [-j JOBS] [-k] [NAME...]      -k: keep the copy. Without names: all, after a run without a mutant.
 
@@ -131,6 +131,31 @@ MUTANTS = {
     "D6": ("where nothing is lost, an ACK does not tell what is new",
            [("dataplane/tx.c", "which = e->lossless ? e->done_due : e->done_used;", "which = e->lossless ? 0 : e->done_used;")],
            ["sim_peers order__data"]),
+    "L1": ("the log tells of lines that were dropped before",
+           [("poll/base.c", "\t\tlog_told = drops;\n\telse\n", "\t\t;\n\telse\n")],
+           ["base"]),
+    "L2": ("the log writes to a pipe whose reader has gone",
+           [("poll/base.c", "p.revents != POLLOUT", "!(p.revents & POLLOUT)")],
+           ["base"]),
+    "R1": ("the limits of the groups above are not looked at",
+           [("dataplane/mem.c", "\tfor (unsigned i = 0; i < ROOM_GROUPS_MAX; i++) {", "\tfor (unsigned i = 0; i < 1; i++) {")],
+           ["mem"]),
+    "R2": ("of several groups the last one counts, not the tightest",
+           [("dataplane/mem.c", "\tif (left >= r->len)\n\t\treturn;\n", "")],
+           ["mem"]),
+    "U1": ("udp: of the peers in a bucket only the first is found",
+           [("dataplane/port_udp.c", "\twhile (at && !udp_same_name(&q->peer[at - 1].to[half], from))\n\t\tat = q->peer[at - 1].next;\n",
+             "\tif (at && !udp_same_name(&q->peer[at - 1].to[half], from))\n\t\tat = 0;\n")],
+           ["port udp"]),
+    "U2": ("udp: whoever is at a peer's IP address is that peer",
+           [("dataplane/port_udp.c", " || udp_port_get(a) != udp_port_get(b)", "")],
+           ["port udp"]),
+    "C1": ("what a peer says it copied counts again at each look",
+           [("dataplane/local_map.c", "\t*told = now;\n", "")],
+           ["local_map"]),
+    "C2": ("CONNECT is not held back until the Unix socket's answer has gone out",
+           [("dataplane/ctl_fd.c", "\telse if (cc->pass->io.held)\n\t\tcc->pass->wait = true;\n", "")],
+           ["ctl"]),
 }
 
 

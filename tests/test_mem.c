@@ -442,6 +442,10 @@ static void gx_mem_room__cgroup_2(void **state)
 	gx_mem_room(fake_root, &r);
 	assert_int_equal(r.len, 536870912 - 300000000);
 	assert_string_equal(r.what, "the limit of the memory cgroup, 512 MiB");
+	/* That of the inner one is tighter. */
+	root_file("sys/fs/cgroup/a/b/memory.max", "300001000\n");
+	gx_mem_room(fake_root, &r);
+	assert_int_equal(r.len, 1000);
 	/* And all of it is used. */
 	root_file("sys/fs/cgroup/a/memory.current", "900000000\n");
 	gx_mem_room(fake_root, &r);
