@@ -608,6 +608,15 @@ def out_append(tools):
         tools.gxperf("put", *args[:-1], "/nonexistent/x").must(FAILED, "--append /nonexistent/x")
         tools.gxperf("put", *args[:-1], "/dev/full").must(FAILED, "--append /dev/full", "No space")
 
+        def short(): # of a line only a part has room
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 20, 2 << 20))
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+        path.write_bytes(b" " * ((2 << 20) - 100))
+        proc = subprocess.Popen([tools.gxperf_path, "put", *map(str, args), "--port", "udp", "--cores", CLIENT_CPU], text=True, env=tools.env,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=short)
+        ended(proc).must(FAILED, "--append", "No space")
+
 
 @case
 def out_packets_lost(tools):

@@ -34,11 +34,11 @@ static struct out *out_kept; /* closed, and not freed before the next one */
 
 struct out {
 	struct out_opts opts;
-	struct newfile file; /* of -J, or none */
-	int lines;	     /* of --append, or -1 */
+	struct newfile file;  /* of -J, or none */
+	int lines;	      /* of --append, or -1 */
 	struct json_t *parts; /* of the document, beside the results */
 	const char *commit;
-	int lines_err;	     /* of the last line that could not be added, or 0 */
+	int lines_err; /* of the last line that could not be added, or 0 */
 	char host[65];
 	struct json_t *path, *results, *errors;
 	char op[16];	    /* of the table's last header */
@@ -366,6 +366,7 @@ static void out_line(struct out *out, struct json_t *row)
 	struct json_t *line = doc_pack("{}");
 	char time_text[64], *text;
 	size_t len;
+	ssize_t n;
 
 	if (out->lines < 0 && out->opts.format != OUT_JSONL)
 		goto end;
@@ -385,8 +386,10 @@ static void out_line(struct out *out, struct json_t *row)
 	/* One call, so that lines of several programs do not mix. */
 	if (text)
 		text[len] = '\n';
-	if (out->lines >= 0 && (!text || write(out->lines, text, len + 1) != (ssize_t)len + 1))
-		out->lines_err = text ? errno : ENOMEM;
+	n = text ? write(out->lines, text, len + 1) : 0;
+	if (out->lines >= 0 &&
+	    n != (ssize_t)len + 1) /* a part of it is in: then there is no room */
+		out->lines_err = !text ? ENOMEM : n < 0 ? errno : ENOSPC;
 	free(text);
 end:
 	doc_free(line);
