@@ -26,7 +26,7 @@
 #define RUN_N_MIN	   20
 #define RUN_N_MAX	   100000
 #define RUN_WARM_MAX	   1000
-#define RUN_WARM_GROWS	   4 /* times as many in the next round */
+#define RUN_WARM_GROWS	   4  /* times as many in the next round */
 #define RUN_RECV_MAX	   64 /* receives that the server keeps posted for a flow */
 #define RUN_STRIDE_B	   64 /* slots begin at multiples of it */
 #define RUN_STUCK_NS	   90000000000ull
@@ -662,10 +662,11 @@ static int run_warm_timed(struct run *run, uint64_t warm, uint64_t group)
 	uint64_t duration = run->perf.opts->duration_ns, left = duration / 10, n = group, each = 1;
 	int ret = PERF_OK;
 
-	for (uint64_t done = 0; done < warm && n && !ret && !stop_asked(); done += n) {
+	for (uint64_t done = 0; done < warm && n && !ret && !stop_asked();) {
 		uint64_t begin = gx_now(), took;
 
 		n = u64_min(n, warm - done);
+		done += n;
 		ret = run_phase(run, n, 0);
 		took = u64_max(gx_now() - begin, 1);
 		each = u64_max(took / n, 1);
