@@ -44,8 +44,9 @@
 #define UDP_TRAIN_B	 65000 /* of packets that go as one; the kernel takes 65,507 with IPv4 */
 #define UDP_TRAIN_PKTS	 64    /* UDP_MAX_SEGMENTS of include/linux/udp.h, before Linux 6.9 */
 #define UDP_GRO_B	 65536 /* no datagram is longer */
-#define UDP_BUCKETS	 1024  /* of peers by address; a power of two */
-#define UDP_FILTER_LEAF	 8     /* ports of peers that the filter compares one by one */
+#define UDP_BUCKETS_LOG	 10
+#define UDP_BUCKETS	 (1u << UDP_BUCKETS_LOG) /* of peers by address */
+#define UDP_FILTER_LEAF	 8 /* ports of peers that the filter compares one by one */
 #define UDP_FILTER_MAX	 (3 + 2 * GX_PEERS_MAX) /* instructions; see udp_filter_emit() */
 
 /* Address blob: what the other side sends to. */
@@ -666,7 +667,9 @@ static uint16_t *udp_bucket(struct udp_queue *q, const union udp_name *name, enu
 	}
 	key += udp_port_get(name) - (half == GX_HALF_CTL);
 	key *= 0x9e3779b1u; /* 2^32 by the golden ratio: Knuth, TAOCP 6.4 */
-	return &q->bucket[key >> 16 & (UDP_BUCKETS - 1)];
+	/* The high bits: the last byte of an IPv4 address, the highest of @key, reaches no others.
+	 */
+	return &q->bucket[key >> (32 - UDP_BUCKETS_LOG)];
 }
 
 static bool udp_same_name(const union udp_name *a, const union udp_name *b)
