@@ -127,8 +127,7 @@ static void op_drop(struct pkt_ep *e, struct pkt_op *op)
 		e->tx_words_free |= 1ull << op->words;
 		op->words = PKT_NONE;
 	}
-	if (op->gpu && op->gpu->device >= 0 && e->link->stage[op->gpu->device])
-		stage_drop(e->link->stage[op->gpu->device], &op->stage, op->stage.next);
+	fetch_end(e, op);
 	if (op->kind == GX_OP_GET && !op->internal)
 		e->gets_out--;
 }
@@ -732,6 +731,7 @@ void link_tick(struct pkt_ep *e)
 	tick_fault(e);
 	tick_alive(e);
 	tick_stages(e);
+	fetch_tick(e);
 	tick_ask(e);
 	tick_refund(e);
 	if (e->cancels_due)

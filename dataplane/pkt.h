@@ -153,6 +153,16 @@ struct pkt_ask {
 	uint32_t mid, pkt, end;
 };
 
+/* Packets [from, to) of a message, brought in from a GPU's memory to go out once more: of those
+ * that the peer has asked for, or of lost ones that are staged no more. owner: fetch.c */
+struct pkt_again {
+	struct stage_msg stage; /* one chunk at most; valid with that: */
+	uint32_t mid, from, to;
+	int gpu;
+	uint64_t since_ns;
+	bool in_tx; /* link->tx refers to it */
+};
+
 /* A posted receive or get: what a slot token resolves to. */
 struct pkt_slot {
 	bool used;
@@ -277,10 +287,11 @@ struct pkt_ep {
 	uint32_t resend_head, resend_tail, resend_mask;
 	uint32_t ask_head, ask_tail;
 	uint32_t asked_pkts; /* in ask[], or sent and not acknowledged: PKT_ASK_MAX at most */
-	struct stage_msg
-		ask_stage; /* packets [.., ask_to) of the oldest range from ask_from on, ... */
-	uint32_t ask_from, ask_to;
-	int ask_gpu;		/* ... from this GPU */
+	struct pkt_again asked, lost;
+	uint32_t nr_staged;	/* chunks that operations hold in pinned buffers */
+	uint64_t moved_ns;	/* when a chunk was acknowledged */
+	uint64_t staged_ns;	/* the same, or when it began to hold some */
+	bool shy;		/* none was acknowledged for long, and somebody wanted buffers */
 	uint64_t *tx_words;	/* [GX_WIRE_ACTIVE][msg_words] */
 	uint64_t tx_words_free; /* bit i: window i is free */
 
@@ -539,6 +550,21 @@ struct tx_how {
 };
 void tx_data_make(struct pkt_ep *e, struct gx_tx *tx, uint32_t op, uint64_t pkt,
 		  const struct tx_how *how); /* tx->data is set */
+
+/* fetch.c: payload of GPUs that the port does not read in place */
+void fetch_ahead(struct pkt_ep *e, struct pkt_op *op); /* chunks that the window allows to send */
+/* Where the bytes of packet @pkt lie for the port; NULL: not there yet. */
+const char *fetch_payload(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt);
+/* The same of the next packet in the ring of lost ones. *@copy: the port may not refer to it. */
+const char *fetch_lost(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt, bool *copy);
+/* The same of a packet of which up to @end go again, by @g; the port may not refer to it. */
+const char *fetch_again(struct pkt_ep *e, struct pkt_again *g, const struct pkt_op *op,
+			uint32_t pkt, uint32_t end);
+void fetch_sent(struct pkt_ep *e);		       /* the port has taken what is in link->tx */
+void fetch_acked(struct pkt_ep *e, struct pkt_op *op); /* packets of it were */
+void fetch_end(struct pkt_ep *e, struct pkt_op *op);   /* it needs no buffers any more */
+void fetch_tick(struct pkt_ep *e);		       /* does it hold what others wait for? */
+void fetch_close(struct pkt_ep *e);		       /* of a failed ep */
 
 /* resend.c */
 bool bad_found(struct pkt_ep *e, struct in_msg *m, uint64_t off,

@@ -155,23 +155,11 @@ static void ask_push(struct pkt_ep *e, uint32_t mid, uint32_t pkt, uint32_t end)
 	e->asked_pkts += end - pkt;
 }
 
-static bool ask_staged(const struct pkt_ep *e)
-{
-	return e->ask_stage.first != e->ask_stage.next;
-}
-
-static void ask_stage_drop(struct pkt_ep *e)
-{
-	if (ask_staged(e))
-		stage_drop(e->link->stage[e->ask_gpu], &e->ask_stage, e->ask_stage.next);
-}
-
 static void ask_pop(struct pkt_ep *e)
 {
 	struct pkt_ask *a = &e->ask[e->ask_tail++ % PKT_ASK_MAX];
 
 	e->asked_pkts -= a->end - a->pkt;
-	ask_stage_drop(e);
 }
 
 /* Ranges of messages that have ended make room. */
@@ -184,6 +172,7 @@ static void ask_compact(struct pkt_ep *e)
 		if (ask_op(e, a.mid) != PKT_NONE)
 			ask_push(e, a.mid, a.pkt, a.end);
 	}
+	fetch_sent(e);
 }
 
 static bool ask_valid(struct pkt_ep *e, const struct gx_wire_rec *rec, uint32_t *op, uint64_t *pkt,
@@ -235,26 +224,10 @@ void ask_take(struct pkt_ep *e, const struct gx_wire_rec *rec)
 static const char *ask_payload(struct pkt_ep *e, const struct pkt_op *op, const struct pkt_ask *a,
 			       bool *staged)
 {
-	uint64_t off = (uint64_t)a->pkt * e->shape.quantum;
-	struct stage *st;
-	const char *p;
-
 	*staged = !pkt_in_place(e, op);
 	if (!*staged)
-		return op->src + off;
-	st = e->link->stage[op->gpu->device];
-	if (!ask_staged(e)) {
-		uint32_t n = GX_MIN(a->end - a->pkt, e->shape.chunk_pkts);
-
-		if (!stage_fetch(st, &e->ask_stage, op->src + off,
-				 GX_MIN((uint64_t)n * e->shape.quantum, op->len - off), e->now_ns))
-			return NULL;
-		e->ask_gpu = op->gpu->device;
-		e->ask_from = a->pkt;
-		e->ask_to = a->pkt + n;
-	}
-	p = stage_ready(st, &e->ask_stage, e->ask_stage.first);
-	return p ? p + (uint64_t)(a->pkt - e->ask_from) * e->shape.quantum : NULL;
+		return op->src + (uint64_t)a->pkt * e->shape.quantum;
+	return fetch_again(e, &e->asked, op, a->pkt, a->end);
 }
 
 static bool ask_stage_broken(const struct pkt_ep *e, const struct pkt_op *op)
@@ -296,14 +269,10 @@ static uint32_t ask_op_ready(struct pkt_ep *e, const struct pkt_ask *a)
 
 unsigned ask_send(struct pkt_ep *e, unsigned n, unsigned max)
 {
-	if (ask_staged(e) && e->ask[e->ask_tail % PKT_ASK_MAX].pkt == e->ask_to)
-		ask_stage_drop(e); /* the port has copied them */
 	while (n < max && e->ask_tail != e->ask_head && flow_room(e->flow)) {
 		struct pkt_ask *a = &e->ask[e->ask_tail % PKT_ASK_MAX];
 		uint32_t i;
 
-		if (ask_staged(e) && a->pkt == e->ask_to)
-			break; /* they are in link->tx */
 		i = ask_op_ready(e, a);
 		if (i == PKT_NONE || a->pkt == a->end) {
 			ask_pop(e);
@@ -334,5 +303,5 @@ void resend_close(struct pkt_ep *e)
 		bad_drop(e, &e->bad[e->nr_bad - 1]);
 	while (e->ask_tail != e->ask_head)
 		ask_pop(e);
-	ask_stage_drop(e);
+	fetch_close(e);
 }

@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#define STAGE_SHORT_NS 2000000
+
 enum { STAGE_FREE, STAGE_USED, STAGE_ORPHAN };
 
 struct stage_buf {
@@ -27,6 +29,8 @@ struct stage {
 	unsigned nr;
 	unsigned rover;
 	uint32_t ticket;
+	bool refused; /* somebody was, last at refused_ns */
+	uint64_t refused_ns;
 	unsigned nr_copying; /* copies that stage_reap() has not seen end */
 	uint64_t timeout_ns;
 	int err;
@@ -87,8 +91,11 @@ static bool buf_copied(const struct stage *s, unsigned i)
 	return __atomic_load_n(&s->flags[i], __ATOMIC_ACQUIRE) == s->buf[i].ticket;
 }
 
-static unsigned buf_take(struct stage *s)
+/* One of those that are free, if there are more than @keep. */
+static unsigned buf_take(struct stage *s, unsigned keep)
 {
+	unsigned first = STAGE_NONE;
+
 	for (unsigned k = 0; k < s->nr; k++) {
 		unsigned i = (s->rover + k) % s->nr;
 
@@ -96,13 +103,17 @@ static unsigned buf_take(struct stage *s)
 			s->buf[i].state = STAGE_FREE;
 		if (s->buf[i].state != STAGE_FREE)
 			continue;
-		s->rover = i + 1;
-		return i;
+		if (first == STAGE_NONE)
+			first = i;
+		if (keep--)
+			continue;
+		s->rover = first + 1;
+		return first;
 	}
 	return STAGE_NONE;
 }
 
-bool stage_fetch(struct stage *s, struct stage_msg *m, const char *src, uint32_t len,
+bool stage_fetch(struct stage *s, struct stage_msg *m, const char *src, uint32_t len, unsigned keep,
 		 uint64_t now_ns)
 {
 	struct gx_gpu_copy copy = {.src = src, .len = len};
@@ -111,9 +122,12 @@ bool stage_fetch(struct stage *s, struct stage_msg *m, const char *src, uint32_t
 
 	if (s->err || m->next - m->first == STAGE_MSG_CHUNKS)
 		return false;
-	i = buf_take(s);
-	if (i == STAGE_NONE)
+	i = buf_take(s, keep);
+	if (i == STAGE_NONE) {
+		s->refused = true;
+		s->refused_ns = now_ns;
 		return false;
+	}
 	copy.dst = s->mem + (size_t)i * s->chunk_b;
 	if (++s->ticket == 0)
 		s->ticket = 1;
@@ -131,6 +145,11 @@ bool stage_fetch(struct stage *s, struct stage_msg *m, const char *src, uint32_t
 	return true;
 }
 
+bool stage_is_short(const struct stage *s, uint64_t now_ns)
+{
+	return s->refused && now_ns - s->refused_ns < STAGE_SHORT_NS;
+}
+
 const char *stage_ready(struct stage *s, struct stage_msg *m, uint64_t chunk)
 {
 	unsigned i;
@@ -141,13 +160,21 @@ const char *stage_ready(struct stage *s, struct stage_msg *m, uint64_t chunk)
 	return buf_copied(s, i) ? s->mem + (size_t)i * s->chunk_b : NULL;
 }
 
+static void buf_give(struct stage *s, unsigned i)
+{
+	s->buf[i].state = buf_copied(s, i) ? STAGE_FREE : STAGE_ORPHAN;
+}
+
 void stage_drop(struct stage *s, struct stage_msg *m, uint64_t chunk)
 {
-	for (; m->first < m->next && m->first < chunk; m->first++) {
-		unsigned i = m->buf[m->first % STAGE_MSG_CHUNKS];
+	for (; m->first < m->next && m->first < chunk; m->first++)
+		buf_give(s, m->buf[m->first % STAGE_MSG_CHUNKS]);
+}
 
-		s->buf[i].state = buf_copied(s, i) ? STAGE_FREE : STAGE_ORPHAN;
-	}
+void stage_cut(struct stage *s, struct stage_msg *m, uint64_t chunk)
+{
+	for (; m->first < m->next && m->next > chunk; m->next--)
+		buf_give(s, m->buf[(m->next - 1) % STAGE_MSG_CHUNKS]);
 }
 
 bool stage_reap(struct stage *s, uint64_t now_ns)

@@ -28,16 +28,20 @@ int stage_open(struct gx_gpu *gpu, struct gx_arena *arena, uint32_t chunk_b, uns
 void stage_close(struct stage *s);
 
 void stage_msg_init(struct stage_msg *m);
-/** stage_fetch() - Begin to copy chunk m->next (@src, @len <= chunk_b). False: no buffer free, or
- * queue full. */
-bool stage_fetch(struct stage *s, struct stage_msg *m, const char *src, uint32_t len,
+/** stage_fetch() - Begin to copy chunk m->next (@src, @len <= chunk_b). @keep buffers stay free.
+ * False: no other is, or queue full. */
+bool stage_fetch(struct stage *s, struct stage_msg *m, const char *src, uint32_t len, unsigned keep,
 		 uint64_t now_ns);
+/** stage_is_short() - Was somebody refused because no buffer was free, in the last 2 ms? */
+bool stage_is_short(const struct stage *s, uint64_t now_ns);
 /** stage_ready() - Where chunk @chunk lies in pinned memory; NULL while it is still being copied or
  * not staged. */
 const char *stage_ready(struct stage *s, struct stage_msg *m, uint64_t chunk);
-/** stage_drop() - Chunks below @chunk are acknowledged: free their buffers. Ones still being copied
- * stay until they end. */
+/** stage_drop() - Chunks below @chunk are not needed any more: free their buffers. Ones still being
+ * copied stay until they end. */
 void stage_drop(struct stage *s, struct stage_msg *m, uint64_t chunk);
+/** stage_cut() - Chunks from @chunk on are not needed yet: the same, and they are fetched again. */
+void stage_cut(struct stage *s, struct stage_msg *m, uint64_t chunk);
 /** stage_reap() - Once a turn: push copies that end late, see faults. True: it worked. */
 bool stage_reap(struct stage *s, uint64_t now_ns);
 /** stage_err() - 0; -EIO, -ETIMEDOUT: the GPU failed, or did not end a copy. Nothing is fetched any

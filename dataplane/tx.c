@@ -264,8 +264,7 @@ static void op_part(struct pkt_ep *e, struct pkt_op *op, struct gx_wire_rec *old
 		.flags = GX_REC_AGAIN, .old_mid = op->mid, .slot = op->sent_pkts};
 	e->out[op->mid % GX_WIRE_MIDS].op = PKT_NONE;
 	msg_win_clear_rest(&op->acked);
-	if (op->gpu->device >= 0 && e->link->stage[op->gpu->device])
-		stage_drop(e->link->stage[op->gpu->device], &op->stage, op->stage.next);
+	fetch_end(e, op);
 	op->again = false;
 	gx_stat_add(stats(e->link), GX_STAT_MSGS_AGAIN, 1);
 }
@@ -352,41 +351,6 @@ bool tx_start(struct pkt_ep *e)
 
 /* ---- data ---- */
 
-/* Where the bytes of packet @pkt lie for the port, NULL: GPU payload that is not staged yet. */
-static const char *op_payload(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt)
-{
-	struct stage *st;
-	uint64_t chunk;
-	const char *p;
-
-	if (pkt_in_place(e, op))
-		return op->src + pkt * e->shape.quantum;
-	st = e->link->stage[op->gpu->device];
-	chunk = pkt / e->shape.chunk_pkts; /* only for GPU payload */
-	p = stage_ready(st, &op->stage, chunk);
-	return p ? p + (pkt - chunk * e->shape.chunk_pkts) * e->shape.quantum : NULL;
-}
-
-/* Bring chunks in ahead of sending: as many as the window allows. */
-static bool op_fetch(struct pkt_ep *e, struct pkt_op *op)
-{
-	uint64_t chunk_b = (uint64_t)e->shape.chunk_pkts * e->shape.quantum;
-	uint64_t limit = msg_limit(&op->acked, &e->shape);
-	bool worked = false;
-
-	if (pkt_in_place(e, op))
-		return false;
-	while (op->stage.next * e->shape.chunk_pkts < limit) {
-		uint64_t off = op->stage.next * chunk_b;
-
-		if (!stage_fetch(e->link->stage[op->gpu->device], &op->stage, op->src + off,
-				 GX_MIN(chunk_b, op->len - off), e->now_ns))
-			break;
-		worked = true;
-	}
-	return worked;
-}
-
 void tx_data_make(struct pkt_ep *e, struct gx_tx *tx, uint32_t i, uint64_t pkt,
 		  const struct tx_how *how)
 {
@@ -415,13 +379,15 @@ void tx_data_make(struct pkt_ep *e, struct gx_tx *tx, uint32_t i, uint64_t pkt,
 	tx_hdr(e, tx, &h);
 }
 
-/* Make packet @pkt of @op; false: its bytes are not there yet. */
-static bool tx_data_fill(struct pkt_ep *e, struct gx_tx *tx, uint32_t i, uint64_t pkt, bool resend)
+/* The packet goes out once more; false: its bytes are not there yet. */
+static bool tx_resend(struct pkt_ep *e, struct gx_tx *tx, uint32_t i, uint64_t pkt)
 {
-	tx->data = op_payload(e, &e->ops[i], pkt);
+	struct tx_how how = {.kind = PKT_K_DATA, .resend = true};
+
+	tx->data = fetch_lost(e, &e->ops[i], pkt, &how.copy);
 	if (!tx->data)
 		return false;
-	tx_data_make(e, tx, i, pkt, &(struct tx_how){.kind = PKT_K_DATA, .resend = resend});
+	tx_data_make(e, tx, i, pkt, &how);
 	return true;
 }
 
@@ -434,7 +400,7 @@ static unsigned tx_resends(struct pkt_ep *e, unsigned n, unsigned max)
 
 		if (i != PKT_NONE && e->ops[i].mid == mid && !e->ops[i].doomed &&
 		    !e->ops[i].again && msg_win_test(&e->ops[i].acked, e->resend[at].pkt) == 0) {
-			if (!tx_data_fill(e, &e->link->tx[n], i, e->resend[at].pkt, true))
+			if (!tx_resend(e, &e->link->tx[n], i, e->resend[at].pkt))
 				break;
 			n++;
 			gx_stat_add(stats(e->link), GX_STAT_TX_RESENT, 1);
@@ -454,9 +420,11 @@ static unsigned tx_first(struct pkt_ep *e, uint32_t i, unsigned n, unsigned max)
 	if (max - n > TX_TURN_PKTS)
 		max = n + TX_TURN_PKTS;
 	while (n < max && op->sent_pkts < limit && op->opened) {
-		if (!tx_data_fill(e, &e->link->tx[n], i, op->sent_pkts, false))
+		e->link->tx[n].data = fetch_payload(e, op, op->sent_pkts);
+		if (!e->link->tx[n].data)
 			break;
-		op->sent_pkts++;
+		tx_data_make(e, &e->link->tx[n], i, op->sent_pkts++,
+			     &(struct tx_how){.kind = PKT_K_DATA});
 		n++;
 	}
 	flow_credit_use(e->flow, n - from);
@@ -510,6 +478,10 @@ static bool tx_data(struct pkt_ep *e)
 	if (gx_unlikely(e->ask_head != e->ask_tail))
 		n = ask_send(e, n, max);
 	credit = flow_credit(e->flow);
+	/* Lost ones wait for their bytes: what is out may be lost as well, and the ring has room
+	 * for as much again. */
+	if (gx_unlikely(e->resend_head - e->resend_tail > e->resend_mask / 2))
+		credit = 0;
 	if (!credit && e->act_head != PKT_NONE)
 		gx_stat_add(stats(e->link), GX_STAT_CREDIT_STALL, 1);
 	/* Round robin over the messages, each once a turn. */
@@ -517,7 +489,7 @@ static bool tx_data(struct pkt_ep *e)
 		uint32_t i = e->act_head;
 		unsigned got;
 
-		op_fetch(e, &e->ops[i]);
+		fetch_ahead(e, &e->ops[i]);
 		got = tx_first(e, i, n, GX_MIN(max, n + credit)) - n;
 		n += got;
 		credit -= got;
@@ -532,6 +504,7 @@ static bool tx_data(struct pkt_ep *e)
 	}
 	if (n)
 		tx_send(e->link, n);
+	fetch_sent(e);
 	return n > 0;
 }
 
@@ -579,12 +552,8 @@ static void acked_data(struct pkt_ep *e, const struct flow_rec *rec)
 	if (op->inlined || op->again || msg_win_test(&op->acked, rec->pkt) != 0)
 		return;
 	msg_win_set(&op->acked, rec->pkt);
-	if (op->gpu->device >= 0 && e->link->stage[op->gpu->device]) {
-		msg_limit(&op->acked, &e->shape); /* moves acked.chunk */
-		stage_drop(e->link->stage[op->gpu->device], &op->stage,
-			   msg_win_full(&op->acked) ? op->stage.next
-						    : op->acked.chunk / e->shape.chunk_pkts);
-	}
+	if (op->gpu->device >= 0)
+		fetch_acked(e, op);
 	if (msg_win_full(&op->acked))
 		op_local(e, i);
 }

@@ -397,6 +397,9 @@ static const char *ep_out(const struct pkt_ep *e)
 		return "resends";
 	if (e->ask_head != e->ask_tail || e->asked_pkts || e->nr_bad)
 		return "packets asked for again";
+	if (e->nr_staged || e->asked.stage.first != e->asked.stage.next ||
+	    e->lost.stage.first != e->lost.stage.next)
+		return "pinned buffers of a GPU's payload";
 	return NULL;
 }
 

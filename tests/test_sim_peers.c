@@ -548,6 +548,245 @@ static void away__while_the_path_is_proven(void **state)
 	rig_done(r);
 }
 
+/* ---- pinned buffers through which a GPU's payload goes out ---- */
+
+#define STAGE_OPS  4
+#define STAGE_OP_B (1u << 20)
+
+/* A server that puts from its GPU's memory to @nr_clients clients, through @window + 2 buffers of
+ * 60 KiB. */
+static struct rig *stage_rig(const struct sim_cfg *sim, unsigned nr_clients, uint32_t window,
+			     uint64_t gpu_delay_ns)
+{
+	struct rig *r = peers_open(&(struct rig_cfg){.sim = *sim,
+						     .nr_clients = nr_clients,
+						     .chunk_b = 60 << 10,
+						     .window = window,
+						     .gpu = true,
+						     .gpu_delay_ns = gpu_delay_ns,
+						     .gpu_timeout_ns = 100 * MS,
+						     .peer_timeout_ns = 3600 * SECOND});
+
+	memcpy(rig_mem(r, 1), src, BUF_B);
+	return r;
+}
+
+/* The server puts @len bytes at @off of its region to the same place of client @conn's. */
+static void stage_put(struct rig *r, unsigned conn, uint64_t off, uint64_t len)
+{
+	struct gx_region region = GX_INIT(region);
+
+	assert_int_equal(gx_conn_region(r->conn[1][conn], "mem", 0, &region), 0);
+	rig_post_on(r, 1, conn,
+		    &(struct gx_op){.kind = GX_OP_PUT,
+				    .user = conn,
+				    .mem = r->mem[1],
+				    .off = off,
+				    .len = len,
+				    .token = region.token,
+				    .remote_off = off});
+}
+
+/* Puts to client @conn that have ended. */
+static unsigned stage_ended(struct rig *r, unsigned conn)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < r->nr_last[1]; i++)
+		n += r->last[1][i].user == conn;
+	return n;
+}
+
+/* Puts to client @conn, one after another. Return: the longest that one took. */
+static uint64_t stage_worst_ns(struct rig *r, unsigned conn)
+{
+	uint64_t worst_ns = 0;
+
+	for (unsigned i = 0; i < 8; i++) {
+		uint64_t since_ns = r->now_ns;
+		unsigned ended = stage_ended(r, conn);
+
+		stage_put(r, conn, i * STAGE_OP_B, STAGE_OP_B);
+		while (stage_ended(r, conn) == ended && r->now_ns < since_ns + SECOND)
+			rig_pass(r, 10000);
+		worst_ns = GX_MAX(worst_ns, r->now_ns - since_ns);
+	}
+	return worst_ns;
+}
+
+static unsigned stage_held(struct rig *r, unsigned conn)
+{
+	const struct pkt_ep *e = rig_ep(r, 1, conn);
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < e->ops_top; i++)
+		n += e->ops[i].stage.next - e->ops[i].stage.first;
+	assert_int_equal(n, e->nr_staged);
+	return n;
+}
+
+static struct gx_gpu_stream *stopped_stream;
+
+static bool gpu_reaps_nothing(struct gx_gpu_stream *s, uint64_t now_ns)
+{
+	stopped_stream = s;
+	return false;
+}
+
+/* Clients stop after @run_ns, with puts to them under way that could hold every buffer several
+ * times over. The one that does not stop waits once, for as long as the others are given. What they
+ * go on with on a network of @back comes right. */
+static void stage_stop(struct rig *r, uint64_t run_ns, const struct sim_cfg *back)
+{
+	unsigned last = r->nr_conns - 1;
+
+	for (unsigned i = 0; i < last * STAGE_OPS; i++)
+		stage_put(r, i / STAGE_OPS, i % STAGE_OPS * STAGE_OP_B, STAGE_OP_B);
+	rig_pass(r, run_ns);
+	for (unsigned i = 0; i < last; i++)
+		r->still[rig_node(r, 0, i)] = true;
+	assert_true(stage_worst_ns(r, last) < 30 * MS);
+	for (unsigned i = 0; i < last; i++)
+		assert_in_range(stage_held(r, i), 0, 1);
+	assert_true(stage_worst_ns(r, last) < 5 * MS);
+	rig_pass(r, SECOND);
+	assert_true(stage_worst_ns(r, last) < 30 * MS);
+	assert_true(stage_worst_ns(r, last) < 5 * MS);
+	assert_true(rig_stat(r, 1, "stage_taken") > 0);
+	for (unsigned i = 0; i < last; i++)
+		assert_in_range(stage_held(r, i), 0, 1);
+	rig_set(r, back);
+	memset(r->still, 0, sizeof(r->still));
+	rig_comps(r, 1, last * STAGE_OPS + 4 * 8, 10 * SECOND);
+	all_ended_well(r, 1, last * STAGE_OPS + 4 * 8);
+	for (unsigned i = 0; i < last; i++)
+		assert_memory_equal(rig_mem(r, rig_node(r, 0, i)), src, STAGE_OPS * STAGE_OP_B);
+	assert_memory_equal(rig_mem(r, rig_node(r, 0, last)), src, 8 * STAGE_OP_B);
+	rig_rest(r, 2 * SECOND);
+	for (unsigned i = 0; i <= last; i++)
+		assert_false(rig_ep(r, 1, i)->shy);
+	rig_close(r);
+}
+
+static void stage__stopped_peers_give_back(void **state)
+{
+	stage_stop(stage_rig(&(struct sim_cfg){.seed = 20}, 3, 4, 20000), 40000,
+		   &(struct sim_cfg){0});
+}
+
+/* With all the credit that there is, so that they keep what was sent. */
+static void stage__stopped_peers_with_credit(void **state)
+{
+	for (unsigned i = 0; i < 2; i++)
+		stage_stop(
+			stage_rig(&(struct sim_cfg){.seed = 21 + i, .own_slots = true, .attach = i},
+				  3, 4, i ? 0 : 20000),
+			300000, &(struct sim_cfg){.loss_ppm = 10000, .dup_ppm = 1000});
+}
+
+/* More of them than buffers. */
+static void stage__many_stopped_peers(void **state)
+{
+	stage_stop(stage_rig(&(struct sim_cfg){.seed = 23, .own_slots = true}, 5, 1, 0), 100000,
+		   &(struct sim_cfg){.loss_ppm = 20000, .reorder_ppm = 10000, .reorder_slots = 20});
+}
+
+/* Lost packets of a message that was sent as a whole, and is staged no more, when the GPU has
+ * stopped: the message ends, and the peer need not come back for that. */
+static void stage__gpu_stops_when_some_is_lost(void **state)
+{
+	static struct gx_gpu_ops stopped;
+	struct rig *r = stage_rig(&(struct sim_cfg){.seed = 25, .own_slots = true}, 3, 4, 20000);
+
+	r->still[0] = r->still[2] = true;
+	stage_put(r, 0, 0, 60000);
+	for (unsigned i = 0; i < STAGE_OPS; i++)
+		stage_put(r, 1, i * STAGE_OP_B, STAGE_OP_B);
+	assert_true(stage_worst_ns(r, 2) < 30 * MS);
+	assert_int_equal(stage_ended(r, 0) + stage_ended(r, 1), 0);
+	assert_int_equal(stage_held(r, 0), 0);
+	assert_int_equal(rig_ep(r, 1, 0)->ops[0].state, OP_SENT);
+	stopped = gx_gpu_host_ops;
+	stopped.reap = gpu_reaps_nothing;
+	r->mem[1]->gpu->ops = &stopped;
+	rig_pass(r, SECOND);
+	assert_int_equal(stage_ended(r, 0), 1);
+	assert_int_equal(stage_ended(r, 1), STAGE_OPS);
+	for (unsigned i = 8; i < r->nr_last[1]; i++)
+		assert_int_equal(r->last[1][i].status, -EIO);
+	/* It comes back to life, as long as its memory is there. */
+	r->mem[1]->gpu->ops = &gx_gpu_host_ops;
+	gx_gpu_host_ops.reap(stopped_stream, UINT64_MAX);
+	rig_close(r);
+}
+
+/* Packets that a peer has asked for, and has no room for when they come. */
+static void stage__asked_for_and_stopped(void **state)
+{
+	struct rig *r = stage_rig(
+		&(struct sim_cfg){.seed = 26, .own_slots = true, .lossless = true}, 2, 2, 0);
+	struct pkt_ep *e = rig_ep(r, 1, 0);
+	const struct pkt_op *op = &e->ops[0];
+
+	r->still[0] = true;
+	for (unsigned i = 0; i < 8; i++)
+		stage_put(r, 0, i * STAGE_OP_B, STAGE_OP_B);
+	rig_pass(r, 2 * MS);
+	for (unsigned i = 0; i < 120; i++)
+		e->ask[e->ask_head++ % PKT_ASK_MAX] = (struct pkt_ask){op->mid, 0, 12};
+	e->asked_pkts += 120 * 12;
+	rig_pass(r, 30 * MS);
+	assert_true(e->ask_head - e->ask_tail > 20);
+	assert_int_equal(e->asked.stage.next - e->asked.stage.first, 1);
+	for (unsigned i = 0; i < STAGE_OPS; i++)
+		stage_put(r, 1, i * STAGE_OP_B, STAGE_OP_B);
+	rig_pass(r, 10 * MS);
+	assert_int_equal(stage_ended(r, 1), STAGE_OPS);
+	assert_int_equal(e->asked.stage.next, e->asked.stage.first);
+	r->still[0] = false;
+	rig_comps(r, 1, 8 + STAGE_OPS, SECOND);
+	all_ended_well(r, 1, 8 + STAGE_OPS);
+	rig_done(r);
+}
+
+/* A port reads a chunk when it has time, later than its peer is taken for stopped. */
+static void stage__what_the_port_reads_stays(void **state)
+{
+	struct rig *r = stage_rig(
+		&(struct sim_cfg){
+			.seed = 27, .own_slots = true, .attach = true, .rate_bps = 10000000},
+		1, 4, 0);
+	struct pkt_ep *e = rig_ep(r, 1, 0);
+	struct stage_msg others;
+
+	stage_msg_init(&others);
+	stage_put(r, 0, 0, 300000);
+	for (unsigned i = 0; i < 25; i++) {
+		rig_pass(r, MS);
+		while (stage_fetch(e->link->stage[0], &others, (char *)src, 4096, 0, r->now_ns))
+			;
+	}
+	assert_true(e->refs > 0);
+	assert_true(e->shy);
+	assert_in_range(stage_held(r, 0), 1, 3);
+	assert_true(rig_stat(r, 1, "stage_taken") > 0);
+	stage_drop(e->link->stage[0], &others, others.next);
+	rig_pass(r, MS);
+	assert_in_range(stage_held(r, 0), 1, 3);
+	rig_comps(r, 1, 1, 10 * SECOND);
+	all_ended_well(r, 1, 1);
+	assert_memory_equal(rig_mem(r, 0), src, 300000);
+	rig_done(r);
+}
+
+/* On a port that loses nothing, what was sent needs no buffer. */
+static void stage__stopped_peers_lose_nothing(void **state)
+{
+	stage_stop(stage_rig(&(struct sim_cfg){.seed = 24, .own_slots = true, .lossless = true}, 3,
+			     4, 20000),
+		   100000, &(struct sim_cfg){0});
+}
+
 /* ---- what ends a queue, what holds up a turn ---- */
 
 /* A port that carries nothing any more ends its connections, whether it may lose packets or not. */
@@ -602,6 +841,13 @@ int main(int argc, char *argv[])
 		rig_test(away__while_the_path_is_proven),
 		rig_test(port__fault_is_seen),
 		rig_test(port__control_packets_do_not_hold_up_data),
+		rig_test(stage__stopped_peers_give_back),
+		rig_test(stage__stopped_peers_with_credit),
+		rig_test(stage__many_stopped_peers),
+		rig_test(stage__stopped_peers_lose_nothing),
+		rig_test(stage__what_the_port_reads_stays),
+		rig_test(stage__gpu_stops_when_some_is_lost),
+		rig_test(stage__asked_for_and_stopped),
 		rig_test(pool__hog_that_uses_a_little),
 		rig_test(pool__silent_client_comes_back),
 		rig_test(pool__lapsed_credit_comes_back),

@@ -56,7 +56,7 @@ static void rig_check_all_free(struct rig *r, uint64_t now_ns)
 	unsigned n = 0;
 
 	stage_msg_init(&m);
-	while (stage_fetch(r->s, &m, r->src, CHUNK_B, now_ns))
+	while (stage_fetch(r->s, &m, r->src, CHUNK_B, 0, now_ns))
 		n++;
 	assert_int_equal(n, NR);
 	stage_reap(r->s, now_ns + DELAY);
@@ -72,7 +72,7 @@ static void stage_ready__after_the_copy(void **state)
 	rig_open(&r);
 	stage_msg_init(&m);
 	assert_null(stage_ready(r.s, &m, 0));
-	assert_true(stage_fetch(r.s, &m, r.src, 1000, 0));
+	assert_true(stage_fetch(r.s, &m, r.src, 1000, 0, 0));
 	stage_reap(r.s, DELAY - 1);
 	assert_null(stage_ready(r.s, &m, 0));
 	stage_reap(r.s, DELAY);
@@ -94,15 +94,15 @@ static void stage_fetch__no_more_than_there_are(void **state)
 	rig_open(&r);
 	stage_msg_init(&m);
 	for (unsigned i = 0; i < NR; i++)
-		assert_true(stage_fetch(r.s, &m, r.src + i * CHUNK_B, CHUNK_B, 0));
-	assert_false(stage_fetch(r.s, &m, r.src, CHUNK_B, 0));
+		assert_true(stage_fetch(r.s, &m, r.src + i * CHUNK_B, CHUNK_B, 0, 0));
+	assert_false(stage_fetch(r.s, &m, r.src, CHUNK_B, 0, 0));
 	stage_reap(r.s, DELAY);
 	for (unsigned i = 0; i < NR; i++)
 		assert_memory_equal(stage_ready(r.s, &m, i), r.src + i * CHUNK_B, CHUNK_B);
 	stage_drop(r.s, &m, 2);
-	assert_true(stage_fetch(r.s, &m, r.src, CHUNK_B, DELAY));
-	assert_true(stage_fetch(r.s, &m, r.src, CHUNK_B, DELAY));
-	assert_false(stage_fetch(r.s, &m, r.src, CHUNK_B, DELAY));
+	assert_true(stage_fetch(r.s, &m, r.src, CHUNK_B, 0, DELAY));
+	assert_true(stage_fetch(r.s, &m, r.src, CHUNK_B, 0, DELAY));
+	assert_false(stage_fetch(r.s, &m, r.src, CHUNK_B, 0, DELAY));
 	for (unsigned i = 2; i < NR; i++) /* those that stay are what they were */
 		assert_memory_equal(stage_ready(r.s, &m, i), r.src + i * CHUNK_B, CHUNK_B);
 	stage_reap(r.s, 2 * DELAY);
@@ -122,11 +122,11 @@ static void stage_drop__under_way(void **state)
 	stage_msg_init(&a);
 	stage_msg_init(&b);
 	for (unsigned i = 0; i < NR; i++)
-		assert_true(stage_fetch(r.s, &a, r.src, CHUNK_B, 0));
+		assert_true(stage_fetch(r.s, &a, r.src, CHUNK_B, 0, 0));
 	stage_drop(r.s, &a, a.next);
-	assert_false(stage_fetch(r.s, &b, r.src, CHUNK_B, 0));
+	assert_false(stage_fetch(r.s, &b, r.src, CHUNK_B, 0, 0));
 	stage_reap(r.s, DELAY);
-	assert_true(stage_fetch(r.s, &b, r.src + CHUNK_B, CHUNK_B, DELAY));
+	assert_true(stage_fetch(r.s, &b, r.src + CHUNK_B, CHUNK_B, 0, DELAY));
 	assert_null(stage_ready(r.s, &b, 0)); /* not ready by the flag of the copy before it */
 	stage_reap(r.s, 2 * DELAY);
 	assert_memory_equal(stage_ready(r.s, &b, 0), r.src + CHUNK_B, CHUNK_B);
@@ -150,7 +150,7 @@ static void stage_fetch__round_and_round(void **state)
 		uint64_t chunk = one->next;
 
 		assert_true(stage_fetch(r.s, one, r.src + i % STAGE_MSG_CHUNKS * CHUNK_B, CHUNK_B,
-					now_ns));
+					0, now_ns));
 		assert_null(stage_ready(r.s, one, chunk));
 		stage_reap(r.s, now_ns + DELAY);
 		assert_int_equal(stage_ready(r.s, one, chunk)[7],
@@ -170,7 +170,76 @@ static void stage_close__with_copies_under_way(void **state)
 
 	rig_open(&r);
 	stage_msg_init(&m);
-	assert_true(stage_fetch(r.s, &m, r.src, CHUNK_B, 0));
+	assert_true(stage_fetch(r.s, &m, r.src, CHUNK_B, 0, 0));
+	rig_close(&r);
+}
+
+static void stage_fetch__keeps_some(void **state)
+{
+	struct stage_msg m, n;
+	struct rig r;
+
+	rig_open(&r);
+	stage_msg_init(&m);
+	stage_msg_init(&n);
+	for (unsigned i = 0; i < NR - 2; i++)
+		assert_true(stage_fetch(r.s, &m, r.src, CHUNK_B, 2, 0));
+	assert_false(stage_fetch(r.s, &m, r.src, CHUNK_B, 2, 0));
+	assert_true(stage_fetch(r.s, &m, r.src, CHUNK_B, 1, 0));
+	assert_false(stage_fetch(r.s, &m, r.src, CHUNK_B, 1, 0));
+	assert_true(stage_fetch(r.s, &n, r.src, CHUNK_B, 0, 0));
+	assert_false(stage_fetch(r.s, &n, r.src, CHUNK_B, 0, 0));
+	stage_reap(r.s, DELAY);
+	stage_drop(r.s, &m, m.next);
+	stage_drop(r.s, &n, n.next);
+	rig_check_all_free(&r, DELAY);
+	rig_close(&r);
+}
+
+static void stage_is_short__for_a_while(void **state)
+{
+	struct stage_msg m;
+	struct rig r;
+
+	rig_open(&r);
+	stage_msg_init(&m);
+	for (unsigned i = 0; i < NR; i++)
+		assert_true(stage_fetch(r.s, &m, r.src, CHUNK_B, 0, 0));
+	assert_false(stage_is_short(r.s, 0));
+	assert_false(stage_fetch(r.s, &m, r.src, CHUNK_B, 0, 1000));
+	assert_true(stage_is_short(r.s, 1000));
+	assert_true(stage_is_short(r.s, 1000 + 1999999));
+	assert_false(stage_is_short(r.s, 1000 + 2000000));
+	rig_close(&r);
+}
+
+/* The last chunks go back and are fetched again, each into the buffer that it gets then. */
+static void stage_cut__the_last_come_again(void **state)
+{
+	struct stage_msg m;
+	struct rig r;
+
+	rig_open(&r);
+	stage_msg_init(&m);
+	for (unsigned i = 0; i < NR; i++)
+		assert_true(stage_fetch(r.s, &m, r.src + i * CHUNK_B, CHUNK_B, 0, 0));
+	stage_cut(r.s, &m, NR);
+	assert_int_equal(m.next, NR);
+	stage_reap(r.s, DELAY);
+	stage_cut(r.s, &m, 2);
+	assert_null(stage_ready(r.s, &m, 2));
+	assert_memory_equal(stage_ready(r.s, &m, 1), r.src + CHUNK_B, CHUNK_B);
+	for (unsigned i = 2; i < NR; i++)
+		assert_true(stage_fetch(r.s, &m, r.src + i * CHUNK_B, CHUNK_B, 0, DELAY));
+	assert_false(stage_fetch(r.s, &m, r.src, CHUNK_B, 0, DELAY));
+	stage_reap(r.s, 2 * DELAY);
+	for (unsigned i = 0; i < NR; i++)
+		assert_memory_equal(stage_ready(r.s, &m, i), r.src + i * CHUNK_B, CHUNK_B);
+	stage_drop(r.s, &m, 3);
+	stage_cut(r.s, &m, 1); /* not below the first */
+	assert_int_equal(m.next, 3);
+	assert_int_equal(m.first, 3);
+	rig_check_all_free(&r, 2 * DELAY);
 	rig_close(&r);
 }
 
@@ -181,7 +250,7 @@ static void stage_fetch__in_time(void **state)
 
 	rig_open_delay(&r, 0);
 	stage_msg_init(&m);
-	assert_true(stage_fetch(r.s, &m, r.src, CHUNK_B, 0));
+	assert_true(stage_fetch(r.s, &m, r.src, CHUNK_B, 0, 0));
 	assert_memory_equal(stage_ready(r.s, &m, 0), r.src, CHUNK_B);
 	assert_int_equal(stage_chunk_b(r.s), CHUNK_B);
 	stage_drop(r.s, &m, 1);
@@ -196,12 +265,12 @@ static void stage_reap__does_not_finish(void **state)
 
 	rig_open_delay(&r, 10 * TIMEOUT);
 	stage_msg_init(&m);
-	assert_true(stage_fetch(r.s, &m, r.src, CHUNK_B, 5));
+	assert_true(stage_fetch(r.s, &m, r.src, CHUNK_B, 0, 5));
 	stage_reap(r.s, 5 + TIMEOUT);
 	assert_int_equal(stage_err(r.s), 0);
 	stage_reap(r.s, 6 + TIMEOUT);
 	assert_int_equal(stage_err(r.s), -ETIMEDOUT);
-	assert_false(stage_fetch(r.s, &m, r.src, CHUNK_B, 6 + TIMEOUT));
+	assert_false(stage_fetch(r.s, &m, r.src, CHUNK_B, 0, 6 + TIMEOUT));
 	assert_null(stage_ready(r.s, &m, 0));
 	stage_drop(r.s, &m, m.next);
 	rig_close(&r);
@@ -224,7 +293,7 @@ static void stage_fetch__refused_address(void **state)
 	ops = gx_gpu_host_ops;
 	ops.copy = copy_refused;
 	r.gpu->ops = &ops;
-	assert_false(stage_fetch(r.s, &m, r.src, CHUNK_B, 0));
+	assert_false(stage_fetch(r.s, &m, r.src, CHUNK_B, 0, 0));
 	assert_int_equal(stage_err(r.s), -EIO);
 	r.gpu->ops = &gx_gpu_host_ops;
 	rig_close(&r);
@@ -238,6 +307,9 @@ int main(void)
 		cmocka_unit_test(stage_drop__under_way),
 		cmocka_unit_test(stage_fetch__round_and_round),
 		cmocka_unit_test(stage_close__with_copies_under_way),
+		cmocka_unit_test(stage_fetch__keeps_some),
+		cmocka_unit_test(stage_is_short__for_a_while),
+		cmocka_unit_test(stage_cut__the_last_come_again),
 		cmocka_unit_test(stage_fetch__in_time),
 		cmocka_unit_test(stage_reap__does_not_finish),
 		cmocka_unit_test(stage_fetch__refused_address),

@@ -40,6 +40,7 @@
 	X(RTO, rto, "retransmission time-outs")                                                    \
 	X(CREDIT_STALL, credit_stall, "turns in which a message waited for credit")                \
 	X(CREDIT_LAPSED, credit_lapsed, "buffers that a peer was granted and let lie: others have them") \
+	X(STAGE_TAKEN, stage_taken, "pinned chunks taken back from peers that acknowledge nothing") \
 	X(BLOCKS, blocks, "descriptor blocks launched")                                            \
 	X(LAUNCHES, launches, "launches (a launch takes several blocks)")                          \
 	X(DESCS, descs, "descriptors written")                                                     \
