@@ -410,7 +410,7 @@ static void done_take(struct coll_worker *w, const struct gx_comp *comp)
 		    comp->status != -ECANCELED && comp->status != -ETIMEDOUT)
 			coll_fail(w->group, comp->status, (int)q, true,
 				  "rank %u could not put to rank %u: %s", w->group->rank, q,
-				  strerror(-comp->status));
+				  gx_strerror(comp->status));
 		return;
 	}
 	if (comp->user & USER_ASK) {
