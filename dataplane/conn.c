@@ -117,9 +117,10 @@ void conn_up(struct gx_conn *c)
 		ep_ask(c->ep[i]);
 	}
 	c->reported_up = true;
-	state_set(c, GX_CONN_STATE_UP);
+	/* First: who sees that it is up finds it counted. */
 	gx_stat_add(&c->gx->ctl_stats, GX_STAT_PEERS_UP, 1);
 	gx_stat_add(&c->gx->ctl_stats, GX_STAT_PEERS, 1);
+	state_set(c, GX_CONN_STATE_UP);
 	if (c->gx->opts.on_conn)
 		c->gx->opts.on_conn(c->gx->opts.arg, c, GX_CONN_UP, 0, "");
 }

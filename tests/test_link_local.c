@@ -793,6 +793,10 @@ static void link__table(void **state)
 		struct gx_conn_info info = GX_INIT(info);
 
 		assert_int_equal(rig_connect(r, table[i].link, table[i].port), table[i].err);
+		/* One that never came up is no peer, and none that was lost. */
+		assert_int_equal(ctl_stat(&r->client, GX_STAT_PEERS_UP), !table[i].err);
+		assert_int_equal(ctl_stat(&r->client, GX_STAT_PEERS), !table[i].err);
+		assert_int_equal(ctl_stat(&r->client, GX_STAT_PEERS_LOST), 0);
 		if (table[i].err) {
 			assert_non_null(strstr(gx_error(), table[i].says));
 		} else {
