@@ -71,8 +71,9 @@ GX_EXPORT const char *gx_strerror(int status)
 
 int gx_size_check(size_t size, const char *what)
 {
-	return size >= sizeof(size_t) ? 0
-				      : gx_fail(-EINVAL, "%s.size is %zu: use GX_INIT()", what, size);
+	return size >= sizeof(size_t)
+		       ? 0
+		       : gx_fail(-EINVAL, "%s.size is %zu: use GX_INIT()", what, size);
 }
 
 GX_EXPORT const char *gx_version(void)
@@ -292,7 +293,11 @@ static int ports_open(struct gx *gx)
 
 static int core_open(struct gx *gx, unsigned i)
 {
-	struct gx_idle idle = {.spin_ns = 50000, .pause_ns = 1000000, .sleep_max_ns = 50000};
+	/* All sleeps are shorter than the least time after which a peer sends again. */
+	struct gx_idle idle = {.spin_ns = 50000,
+			       .pause_ns = 1000000,
+			       .sleep_max_ns = 50000,
+			       .long_max_ns = 400000};
 	struct gx_core *core =
 		aligned_alloc(GX_CACHE_LINE, GX_ALIGN_UP(sizeof(*core), GX_CACHE_LINE));
 	int ret;
@@ -303,8 +308,10 @@ static int core_open(struct gx *gx, unsigned i)
 	gx->core[i] = core;
 	core->gx = gx;
 	core->index = i;
-	if (gx->opts.idle_sleep_max_ns)
+	if (gx->opts.idle_sleep_max_ns) {
 		idle.sleep_max_ns = gx->opts.idle_sleep_max_ns;
+		idle.long_max_ns = 0;
+	}
 	if (gx->opts.busy_idle)
 		idle.sleep_max_ns = 0;
 	core->comps = calloc(GX_COMPS_MAX, sizeof(*core->comps));

@@ -18,6 +18,7 @@
 #define LOOP_CALLS_MAX	     16		/* calls run in one turn */
 #define LOOP_PAUSES	     8		/* pause instructions a turn of the second idle stage */
 #define LOOP_SLEEP_MIN_NS    1000	/* the first sleep */
+#define LOOP_LONG_SHIFT	     11		/* a long sleep's part of the silence: 1 / 2^11 */
 #define LOOP_SPIN_NS	     20000	/* spin_ns where the caller gave no policy */
 #define LOOP_STALL_NS	     1000000000 /* between two turns: nobody ran this loop */
 #define LOOP_PARK_NS	     100000000	/* a thread that sleeps until a call looks round as often */
@@ -163,10 +164,21 @@ static void loop_sleep(uint64_t ns)
 	clock_nanosleep(CLOCK_MONOTONIC, 0, &ts, NULL);
 }
 
+/* Doubling sleeps add up to the next one less the first, so the time slept is state enough. */
+uint64_t gx_idle_sleep_ns(const struct gx_idle *idle, uint64_t idle_ns)
+{
+	uint64_t awake_ns = GX_MAX(idle->spin_ns, idle->pause_ns), ns;
+
+	if (idle->sleep_max_ns == 0 || idle_ns < awake_ns)
+		return 0;
+	ns = GX_MIN(idle_ns - awake_ns + LOOP_SLEEP_MIN_NS, idle->sleep_max_ns);
+	return GX_MAX(ns, GX_MIN(idle_ns >> LOOP_LONG_SHIFT, idle->long_max_ns));
+}
+
 void gx_loop_idle(struct gx_loop *loop, uint64_t now_ns)
 {
 	const struct gx_idle *idle = &loop->idle;
-	uint64_t idle_ns, awake_ns = GX_MAX(idle->spin_ns, idle->pause_ns);
+	uint64_t idle_ns, sleep_ns;
 
 	if (loop->idle_since_ns == 0) {
 		loop->idle_since_ns = now_ns;
@@ -175,15 +187,14 @@ void gx_loop_idle(struct gx_loop *loop, uint64_t now_ns)
 	idle_ns = now_ns - loop->idle_since_ns;
 	if (idle_ns < idle->spin_ns)
 		return;
-	if (idle->sleep_max_ns == 0 || idle_ns < awake_ns) {
+	sleep_ns = gx_idle_sleep_ns(idle, idle_ns);
+	if (!sleep_ns) {
 		for (unsigned i = 0; i < LOOP_PAUSES; i++)
 			gx_cpu_relax();
 		return;
 	}
-	/* Doubling sleeps add up to the next one less the first, so the time slept is state enough.
-	 */
 	gx_stat_add(&loop->stats, GX_STAT_SLEEPS, 1);
-	loop_sleep(GX_MIN(idle_ns - awake_ns + LOOP_SLEEP_MIN_NS, idle->sleep_max_ns));
+	loop_sleep(sleep_ns);
 }
 
 /* Has it been idle past the stages before sleep, and does nothing need a turn until a call? */

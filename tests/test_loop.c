@@ -234,6 +234,26 @@ static void gx_loop_idle__sleep_is_bounded(void **state)
 	assert_true(gx_now_ns() - start_ns < 1000000000u);
 }
 
+/* Long silences have long sleeps, each a small part of its own, and bounded. */
+static void gx_idle_sleep_ns__grows_with_the_silence(void **state)
+{
+	struct gx_idle idle = {.spin_ns = 100, .pause_ns = 200, .sleep_max_ns = 50000};
+
+	assert_int_equal(gx_idle_sleep_ns(&idle, 199), 0);
+	assert_int_equal(gx_idle_sleep_ns(&idle, 200), 1000);
+	assert_int_equal(gx_idle_sleep_ns(&idle, 10200), 11000);
+	assert_int_equal(gx_idle_sleep_ns(&idle, 3600000000000u), 50000);
+	idle.long_max_ns = 400000;
+	assert_int_equal(gx_idle_sleep_ns(&idle, 199), 0);
+	assert_int_equal(gx_idle_sleep_ns(&idle, 10200), 11000);
+	assert_int_equal(gx_idle_sleep_ns(&idle, 50000u << 11), 50000);
+	assert_int_equal(gx_idle_sleep_ns(&idle, 200000u << 11), 200000);
+	assert_int_equal(gx_idle_sleep_ns(&idle, 3600000000000u), 400000);
+	idle.sleep_max_ns = 0;
+	assert_int_equal(gx_idle_sleep_ns(&idle, 199), 0);
+	assert_int_equal(gx_idle_sleep_ns(&idle, 3600000000000u), 0);
+}
+
 static void gx_loop_idle__starts_anew_after_work(void **state)
 {
 	struct gx_loop *loop = *state;
@@ -462,6 +482,7 @@ int main(void)
 		LOOP_TEST(gx_loop_idle__does_not_sleep_unless_asked),
 		LOOP_TEST(gx_loop_idle__spins_then_sleeps),
 		LOOP_TEST(gx_loop_idle__sleep_is_bounded),
+		LOOP_TEST(gx_idle_sleep_ns__grows_with_the_silence),
 		LOOP_TEST(gx_loop_idle__starts_anew_after_work),
 		LOOP_TEST(gx_loop_start__turns_until_stop),
 		LOOP_TEST(gx_loop_start__twice),

@@ -137,8 +137,10 @@ struct gx_opts {
 	bool insecure; /* allow peers that are not on loopback or a Unix socket, in clear */
 	bool no_huge;  /* do not try huge pages */
 	bool busy_idle; /* cores of gx_core_start() never sleep (default: spin 50 us, pause 1 ms,
-			   sleep to 50 us) */
-	uint64_t idle_sleep_max_ns; /* 0: default; ignored with busy_idle */
+			   sleep to 50 us; from 0.1 s without work on for a 2,048th of that time,
+			   to 400 us) */
+	uint64_t idle_sleep_max_ns; /* all sleeps are this long at most; 0: default; ignored with
+				       busy_idle */
 	const unsigned *allow_uids; /* users of this host, besides our own, whose processes are
 				       served, over whatever port, and with whom memory is shared;
 				       copied */

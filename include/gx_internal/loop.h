@@ -27,10 +27,14 @@ struct gx_poller {
 
 /* Idle policy, in turns without work: spin for @spin_ns, then pause instructions until @pause_ns,
  * then sleeps that double from 1 us to @sleep_max_ns. @sleep_max_ns 0: never sleep (the default).
+ * After that they go on growing with the silence, at a 2,048th of it, to @long_max_ns if that is
+ * more: what breaks the silence comes late by no larger part of it.
  */
 struct gx_idle {
-	uint64_t spin_ns, pause_ns, sleep_max_ns;
+	uint64_t spin_ns, pause_ns, sleep_max_ns, long_max_ns;
 };
+/* After @idle_ns without work. 0: no sleep. */
+uint64_t gx_idle_sleep_ns(const struct gx_idle *idle, uint64_t idle_ns);
 
 /** gx_call - a function that another thread asks the owner to run, once, between two pollers. */
 struct gx_call {
