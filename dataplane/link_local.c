@@ -23,8 +23,11 @@
 #define LOCAL_TURN_B	 (1u << 20) /* a core copies this much in one turn, in gx_post() or later */
 #define LOCAL_DMA	 256	    /* of an ep, that copy engines do */
 #define LOCAL_NOTES_TAKE 64	    /* of one ep in one turn */
-#define LOCAL_FEW	 4	    /* eps whose rings are looked at LOCAL_LOOKS times */
-#define LOCAL_LOOKS	 64
+#define LOCAL_FEW	 4	    /* eps; none of so few is ever cold */
+#define LOCAL_LOOKS	 64	    /* at the rings of few eps */
+#define LOCAL_COLD_NS	 4000000    /* after the last put, get or notification */
+#define LOCAL_PACE	 10	    /* 2^ns between two looks at cold eps */
+#define EP_NOT_LIVE	 UINT32_MAX
 #define LOCAL_HOT_NS	 1000000 /* after the last notification such looks go on for so long */
 #define LOCAL_NOTES_TELL (LOCAL_NOTES / 4) /* consumed before the sender is told */
 #define LOCAL_BAD_MAX	 1024 /* bad notifications, then the peer's are no longer read */
@@ -63,6 +66,8 @@ struct local_ep {
 	uint32_t tx_head, tx_done; /* entries written in all; last look at tx->done */
 	uint32_t head, tail;	   /* of ops, free-running: next to work on, next free */
 	uint64_t deadline_ns;	   /* earliest of ops; UINT64_MAX: none */
+	uint32_t at;		   /* in link->live; EP_NOT_LIVE: not attached yet, or has left */
+	uint64_t busy_ns;	   /* the turn that last saw a notification, or used */
 	bool used;		   /* something was posted since the last turn */
 	bool waits;		   /* an operation waits for the peer: the ring is full */
 	uint64_t used_ns;	   /* the turn that saw used */
@@ -72,10 +77,25 @@ struct local_ep {
 	struct local_op dma[LOCAL_DMA]; /* in no order */
 };
 
+/* What is to be seen of a cold ep: the next notification's word. */
+struct local_look {
+	const _Atomic uint32_t *seq;
+	uint32_t want;
+};
+
+/*
+ * Attached eps. Each turn sees to the hot ones, which come first. Of the others nothing is under
+ * way here, so all that can happen is a notification: a turn looks for one at as many of them as
+ * microseconds have passed, so that idle connections cost a turn next to nothing.
+ */
 struct link_local {
 	struct gx_core *core;
-	struct local_ep *live[GX_PEERS_MAX]; /* attached */
-	unsigned nr_live;
+	struct local_ep *live[GX_PEERS_MAX];
+	struct local_look look[GX_PEERS_MAX]; /* of live[i], if it is cold */
+	unsigned nr_live, nr_hot;
+	unsigned cool,
+		cold;	   /* the next hot one to see whether it is, the next cold one to look at */
+	uint64_t cold_ns;  /* of the last look at a cold one */
 	unsigned rover;	   /* who copies first this turn */
 	uint32_t budget_b; /* of LOCAL_TURN_B, what is left */
 	uint64_t noted_ns; /* the turn that took the last notification */
@@ -92,6 +112,84 @@ static struct local_ep *local_of(struct gx_ep *ep)
 static struct gx_stats *stats(const struct local_ep *e)
 {
 	return &e->pkt.ep.core->loop.stats;
+}
+
+/* ---- Hot and cold ---- */
+
+static void live_swap(struct link_local *l, uint32_t a, uint32_t b)
+{
+	struct local_ep *ep = l->live[a];
+	struct local_look look = l->look[a];
+
+	l->live[a] = l->live[b];
+	l->look[a] = l->look[b];
+	l->live[b] = ep;
+	l->look[b] = look;
+	l->live[a]->at = a;
+	ep->at = b;
+}
+
+static void ep_heat(struct local_ep *e)
+{
+	struct link_local *l = e->link;
+
+	e->busy_ns = l->core->now_ns;
+	if (e->at >= l->nr_hot && e->at != EP_NOT_LIVE)
+		live_swap(l, e->at, l->nr_hot++);
+}
+
+static void ep_unlist(struct local_ep *e)
+{
+	struct link_local *l = e->link;
+
+	if (e->at < l->nr_hot)
+		live_swap(l, e->at, --l->nr_hot);
+	live_swap(l, e->at, --l->nr_live);
+	if (l->nr_live <= LOCAL_FEW)
+		l->nr_hot = l->nr_live;
+	e->at = EP_NOT_LIVE;
+}
+
+static bool ep_is_cold(const struct local_ep *e, uint64_t now_ns)
+{
+	return e->head == e->tail && !e->nr_dma && !e->used && !e->pkt.want_peer && !e->fail_err &&
+	       now_ns - e->busy_ns > LOCAL_COLD_NS;
+}
+
+static void ep_cool(struct local_ep *e)
+{
+	static const _Atomic uint32_t never;
+	struct link_local *l = e->link;
+
+	live_swap(l, e->at, --l->nr_hot);
+	l->look[e->at] = (struct local_look){&never, 1};
+	if (e->rx)
+		l->look[e->at] = (struct local_look){&e->rx->note[e->rx_next % LOCAL_NOTES].seq,
+						     e->rx_next + 1};
+}
+
+/* One of the hot: is it still? And who of the cold has a notification is hot from now on. */
+static __attribute__((noinline)) void link_cold(struct link_local *l, uint64_t now_ns)
+{
+	uint64_t n = (now_ns - l->cold_ns) >> LOCAL_PACE;
+	const struct local_look *look;
+
+	if (++l->cool >= l->nr_hot)
+		l->cool = 0;
+	if (l->nr_hot && ep_is_cold(l->live[l->cool], now_ns))
+		ep_cool(l->live[l->cool]);
+	l->cold_ns += n << LOCAL_PACE;
+	for (n = GX_MIN(n, (uint64_t)l->nr_live - l->nr_hot); n && l->nr_hot < l->nr_live; n--) {
+		if (l->cold < l->nr_hot || l->cold >= l->nr_live)
+			l->cold = l->nr_hot;
+		look = &l->look[l->cold];
+		/* Pairs with the release in note_put(), as notes_take() does once more. */
+		if (atomic_load_explicit(look->seq, memory_order_acquire) == look->want)
+			ep_heat(l->live[l->cold]);
+		l->cold++;
+	}
+	if (l->cold >= l->nr_hot && l->cold < l->nr_live) /* it takes its time to come */
+		__builtin_prefetch((const void *)l->look[l->cold].seq);
 }
 
 /* ---- Completions ---- */
@@ -236,7 +334,7 @@ static bool notes_take(struct local_ep *e)
 	}
 	if (e->rx_next == first)
 		return false;
-	e->pkt.heard_ns = e->link->noted_ns = core->now_ns;
+	e->pkt.heard_ns = e->busy_ns = e->link->noted_ns = core->now_ns;
 	gx_stat_add(stats(e), GX_STAT_MSGS_RX, e->rx_next - first);
 	if (e->rx_next - e->rx_told >= LOCAL_NOTES_TELL)
 		notes_tell(e);
@@ -334,7 +432,7 @@ static bool ops_turn(struct local_ep *e)
 static void ep_ask(struct local_ep *e, uint64_t now_ns)
 {
 	if (e->used)
-		e->used_ns = now_ns;
+		e->used_ns = e->busy_ns = now_ns;
 	e->pkt.want_peer =
 		e->used || e->waits || (e->pkt.want_peer && e->pkt.heard_ns < e->used_ns);
 	if (e->used)
@@ -479,12 +577,10 @@ static bool ep_turn(struct local_ep *e, uint64_t now_ns)
 /* Nothing of the local link's is under way any more; the packet link ends the ep. */
 static void ep_leave(struct local_ep *e)
 {
-	struct link_local *l = e->link;
 	int err = e->fail_err;
 
-	for (unsigned i = 0; i < l->nr_live; i++)
-		if (l->live[i] == e)
-			l->live[i] = l->live[--l->nr_live];
+	if (e->at != EP_NOT_LIVE)
+		ep_unlist(e);
 	gx_link_pkt_ops.ep_fail(&e->pkt.ep, err); /* the last touch may be its */
 }
 
@@ -565,18 +661,20 @@ bool link_local_poll(void *link, uint64_t now_ns)
 	l->budget_b = LOCAL_TURN_B;
 	if (l->nr_dma)
 		worked |= dma_reap_all(l, now_ns);
-	if (++l->rover >= l->nr_live)
+	if (gx_unlikely(l->nr_live > LOCAL_FEW))
+		link_cold(l, now_ns);
+	if (++l->rover >= l->nr_hot)
 		l->rover = 0;
-	for (unsigned k = 0, i = l->rover; k < l->nr_live; k++) {
+	for (unsigned k = 0, i = l->rover; k < l->nr_hot; k++) {
 		worked |= ep_turn(l->live[i], now_ns);
-		if (++i == l->nr_live)
+		if (++i == l->nr_hot)
 			i = 0;
 	}
 	if (!worked && l->nr_live <= LOCAL_FEW && now_ns - l->noted_ns < LOCAL_HOT_NS)
 		worked = notes_wait(l);
 	if (l->nr_dma)
 		dma_kick_all(l, now_ns);
-	for (unsigned i = l->nr_live; i-- > 0;)
+	for (unsigned i = l->nr_hot; i-- > 0;)
 		if (l->live[i]->fail_err && dma_drain(l->live[i]))
 			ep_leave(l->live[i]);
 	return worked;
@@ -742,6 +840,8 @@ static int local_post(struct gx_ep *ep, const struct gx_op *user, void *route)
 		return -ENOTCONN;
 	if (!core_post_room(ep->core))
 		return -EAGAIN;
+	if (gx_unlikely(e->at >= e->link->nr_hot))
+		ep_heat(e);
 	lone = op_is_lone(e, user);
 	if (lone)
 		op_ahead(e, user, m);
@@ -798,7 +898,9 @@ static void local_attach(struct gx_ep *ep)
 {
 	struct local_ep *e = local_of(ep);
 
+	e->at = e->link->nr_live;
 	e->link->live[e->link->nr_live++] = e;
+	ep_heat(e);
 	gx_link_pkt_ops.ep_attach(ep);
 }
 
@@ -807,6 +909,7 @@ static void local_fail(struct gx_ep *ep, int err)
 	struct local_ep *e = local_of(ep);
 
 	e->fail_err = err ? err : -ECONNRESET;
+	ep_heat(e); /* until it leaves */
 	for (; e->head != e->tail; e->head++) {
 		struct local_op *op = &e->ops[e->head % LOCAL_OPS];
 
@@ -835,6 +938,7 @@ static int local_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 	e->link = ep->core->local;
 	e->conn = ep->conn->local;
 	e->rx = &e->conn->rx->ring[ep->lane];
+	e->at = EP_NOT_LIVE;
 	e->deadline_ns = UINT64_MAX;
 	return gx_link_pkt_ops.ep_open(ep, local);
 }

@@ -5,6 +5,7 @@
  * link. What needs two processes is in test_proc.c.
  */
 #include <errno.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -593,6 +594,86 @@ static void maps__once_for_all_connections(void **state)
 	UNTIL(r, ctl_stat(&r->client, GX_STAT_MAPS) == 2);
 }
 
+/* ---- Many connections, of which few are used ---- */
+
+#define MANY 24
+
+static void turns_at(struct end *e, uint64_t *now_ns, unsigned n, uint64_t step_ns)
+{
+	for (; n; n--) {
+		gx_core_turn(e->core, *now_ns += step_ns);
+		take(e);
+	}
+}
+
+/* Idle ones are not looked at by every turn, and nothing of theirs is lost. */
+static void many__idle_and_used_again(void **state)
+{
+	struct rig *r = *state;
+	struct gx_op op = op_to(&r->client, GX_OP_PUT, "kv");
+	struct gx_op back = op_to(&r->server, GX_OP_PUT, "kv");
+	struct gx_conn *c[MANY] = {r->client.conn}, *s[MANY] = {r->server.conn};
+	uint64_t now_ns;
+
+	for (unsigned i = 1; i < MANY; i++) {
+		c[i] = connect_more(r);
+		s[i] = atomic_load(&r->server.up);
+	}
+	now_ns = gx_now();
+	turns_at(&r->client, &now_ns, 4 * MANY, 100000); /* all become cold, one a turn */
+	turns_at(&r->server, &now_ns, 4 * MANY, 100000);
+	op.addr = back.addr = r->buf;
+	back.len = 1;
+	back.flags = GX_OP_IMM;
+	for (unsigned i = 0; i < MANY; i++) {
+		unsigned done = r->client.nr_done, seen = r->server.nr_notify;
+
+		op.flags = GX_OP_IMM;
+		op.imm = i;
+		op.len = i & 1 ? 100 : 600000; /* at once; in slices of turns */
+		assert_int_equal(gx_post(gx_conn_ep(c[i], 0), &op, 1), 1);
+		turns_at(&r->client, &now_ns, 3, 0);
+		assert_int_equal(r->client.nr_done, done + 1);
+		turns_at(&r->server, &now_ns, 3, 0); /* in no time nobody looks at a cold one */
+		assert_int_equal(r->server.nr_notify, seen);
+		turns_at(&r->server, &now_ns, 1, MANY << 10);
+		assert_int_equal(r->server.nr_notify, seen + 1);
+		assert_int_equal(r->server.note.imm, i);
+		assert_true(r->server.note.ep == gx_conn_ep(s[i], 0));
+		assert_int_equal(gx_post(gx_conn_ep(c[i], 0), &op, 1), 1);
+		turns_at(&r->client, &now_ns, 3, 0);
+		turns_at(&r->server, &now_ns, 1, 0); /* it is hot now */
+		assert_int_equal(r->server.nr_notify, seen + 2);
+	}
+	op.len = 4 << 20;
+	op.flags = 0;
+	for (unsigned i = 0; i < MANY; i++)
+		assert_int_equal(gx_post(gx_conn_ep(c[i], 0), &op, 1), 1);
+	turns_at(&r->client, &now_ns, 1, 100000);
+	for (unsigned i = 0; i < MANY; i++) /* says that it lives */
+		assert_int_equal(gx_post(gx_conn_ep(s[i], 0), &back, 1), 1);
+	turns_at(&r->client, &now_ns, 5 * MANY, 100000); /* none is cold while it copies */
+	assert_int_equal(r->client.nr_done, 3 * MANY);
+	turns_at(&r->client, &now_ns, 4 * MANY, 100000);
+	turns_at(&r->server, &now_ns, 4 * MANY, 100000);
+	while (gx_now() < now_ns)
+		sched_yield();
+	for (unsigned i = MANY; i-- > 1;) {
+		unsigned downs = atomic_load(&r->server.nr_down);
+
+		gx_conn_close(c[i]);
+		UNTIL(r, atomic_load(&r->server.nr_down) == downs + 1);
+		gx_conn_close(s[i]);
+	}
+	op.len = 100;
+	op.flags = GX_OP_IMM;
+	for (unsigned i = 1; i < 50; i++) { /* the one that is left is never cold */
+		assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+		UNTIL(r, r->server.nr_notify == 2 * MANY + i && r->client.nr_done == 3 * MANY + i);
+	}
+	assert_int_equal(r->client.nr_failed, 0);
+}
+
 /* Freed, and shared again under its name: who connects now gets the new memory, who was connected
  * keeps the old one and is told. Likely at the same address. */
 static void maps__what_was_made_again(void **state)
@@ -826,6 +907,7 @@ int main(void)
 		T(fails__with_its_reason),
 		T(fails__after_the_region_is_freed),
 		T(fails__after_our_memory_is_freed),
+		T(many__idle_and_used_again),
 		T(maps__once_for_all_connections),
 		T(maps__what_was_made_again),
 		T(cancel__a_long_put),
