@@ -449,6 +449,18 @@ static void tick_cancels(struct pkt_ep *e)
 			op_cancel_rec(e, &e->ops[i]);
 }
 
+/* When the peer's core last showed that it lives. While packets of ours wait for it, only an
+ * acknowledgement shows that: others may send packets as the peer where nothing protects them, and
+ * one of them has the peer take all that comes later for old. A keepalive is acknowledged as well.
+ */
+static uint64_t alive_heard_ns(const struct pkt_ep *e)
+{
+	bool unacked = flow_outstanding(e->flow) || e->resend_head != e->resend_tail ||
+		       e->rec_floor != e->rec_next || e->ask_head != e->ask_tail;
+
+	return unacked && !e->lossless ? e->acked_ns : e->heard_ns;
+}
+
 /* The peer's core must be heard while anything is outstanding with it; when it is silent, it is
  * asked. Only time in which this core was turned counts: in a pause of our own (a debugger, a SIGSTOP,
  * a program that does something else) the peer was not asked. One counts as an eighth, so that a
@@ -457,6 +469,7 @@ static void tick_alive(struct pkt_ep *e)
 {
 	bool waiting = e->nr_ops || e->nr_in || e->want_peer;
 	uint64_t eighth = e->peer_timeout_ns / 8, before = e->alive_ns;
+	uint64_t heard_ns = alive_heard_ns(e);
 
 	e->alive_ns = e->now_ns;
 	if (!waiting || !e->waiting) {
@@ -464,9 +477,9 @@ static void tick_alive(struct pkt_ep *e)
 		e->silence_ns = 0;
 		return;
 	}
-	if (e->heard_ns > before)
+	if (heard_ns > before)
 		e->silence_ns = 0;
-	before = GX_MAX(before, e->heard_ns);
+	before = GX_MAX(before, heard_ns);
 	e->silence_ns += GX_MIN(e->now_ns - GX_MIN(e->now_ns, before), eighth);
 	if (e->silence_ns >= e->peer_timeout_ns) {
 		rx_fault(e, -ETIMEDOUT);
@@ -752,7 +765,7 @@ static void pkt_attach(struct gx_ep *ep)
 	struct pkt_ep *e = pkt_of(ep);
 	struct link_pkt *l = e->link;
 
-	e->now_ns = e->heard_ns = ep->core->now_ns;
+	e->now_ns = e->heard_ns = e->acked_ns = ep->core->now_ns;
 	e->tick_ns = 0;
 	l->eps[e->index] = e;
 	ep_live(e);

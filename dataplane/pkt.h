@@ -246,7 +246,8 @@ struct pkt_ep {
 	uint32_t hole_b;    /* smallest of the large packets lost in a row; UINT32_MAX: none was */
 	uint32_t hole_lost; /* how many in a row */
 	uint64_t now_ns;    /* of the turn */
-	uint64_t heard_ns;  /* last packet from the peer's core */
+	uint64_t heard_ns;  /* last packet from the peer's core that passed all checks */
+	uint64_t acked_ns;  /* when it last acknowledged something that was not */
 	bool waiting;	     /* something was outstanding at the last look, ... */
 	uint64_t alive_ns;   /* ... which was then */
 	uint64_t silence_ns; /* of the peer, while this core was turned itself */

@@ -599,7 +599,7 @@ static struct pkt_ep *rx_ep(struct link_pkt *l, const struct gx_rx *rx, struct g
 		return NULL;
 	}
 	ep_touch(e);
-	e->now_ns = e->heard_ns = l->core->now_ns;
+	e->now_ns = l->core->now_ns;
 	return e;
 }
 
@@ -614,10 +614,13 @@ static bool rx_payload(struct pkt_ep *e, const struct gx_rx *rx, const struct gx
 
 static bool rx_ack(struct pkt_ep *e, const uint8_t *b, uint32_t len)
 {
+	uint64_t late = flow_spurious(e->flow);
 	struct gx_wire_ack ack;
 
 	if (gx_wire_ack_get(b, len, &ack) || flow_ack(e->flow, e->now_ns, &ack))
 		return false;
+	if (flow_spurious(e->flow) != late)
+		e->acked_ns = e->now_ns;
 	gx_stat_add(stats(e->link), GX_STAT_ACK_RX, 1);
 	tx_acked(e);
 	tx_done(e, &ack);
@@ -672,8 +675,12 @@ static void rx_ctl_one(struct link_pkt *l, const struct gx_rx *rx)
 	struct gx_wire_hdr h;
 	struct pkt_ep *e = rx_ep(l, rx, &h);
 
-	if (!e || !rx_payload(e, rx, &h) || rx_ctl_any(e, rx, &h))
+	if (!e || !rx_payload(e, rx, &h))
 		return;
+	if (rx_ctl_any(e, rx, &h)) {
+		e->heard_ns = e->now_ns;
+		return;
+	}
 	gx_stat_add(stats(l), GX_STAT_RX_BAD, 1);
 	if (e->lossless)
 		rx_fault(e, -EPROTO);
@@ -764,6 +771,7 @@ static bool rx_data_one(struct link_pkt *l, const struct gx_rx *rx)
 	active = h.type == GX_PKT_DATA && m->mid == h.mid && m->state == IN_ACTIVE;
 	if (!(active && m->checks) && !l->q->rx_gpu && !rx_payload(e, rx, &h))
 		return false; /* what nobody copies from a GPU nobody reads */
+	e->heard_ns = e->now_ns;
 	if (!rx_new(e, &h))
 		return false;
 	if (h.type == GX_PKT_PROBE) {

@@ -572,6 +572,7 @@ void tx_acked(struct pkt_ep *e)
 	struct flow_rec rec;
 
 	while (flow_next_acked(e->flow, &rec)) {
+		e->acked_ns = e->now_ns;
 		if (link_watches(e, &rec))
 			link_acked(e, &rec);
 		if (rec.kind == PKT_K_DATA)

@@ -528,6 +528,40 @@ static void away__dead_peer_is_found_out(void **state)
 	}
 }
 
+static bool conn_ended(struct rig *r)
+{
+	return atomic_load(&r->ep[0][0]->fault);
+}
+
+/* A packet that nobody of the two has sent, and that nothing showed to be wrong: from then on the
+ * server takes the client's for old ones. Both cores are heard all the time, and nothing moves. */
+static void away__nothing_moves_after_a_forged_packet(void **state)
+{
+	static const uint64_t at_ns[] = {50000, 10 * MS};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(at_ns); i++) {
+		struct rig *r = peers_open(
+			&(struct rig_cfg){.sim = {.seed = 5}, .peer_timeout_ns = SECOND});
+		struct pkt_ep *e = rig_ep(r, 1, 0);
+		uint64_t since_ns;
+
+		post(r, 1, 0, GX_OP_RECV, 9, 64); /* the server asks for the client, too */
+		if (!i)
+			post(r, 0, 0, GX_OP_PUT, 1, BUF_B);
+		rig_pass(r, at_ns[i]);
+		flow_rx_take(e->flow, r->now_ns, (uint32_t)rig_ep(r, 0, 0)->psn0 + (1u << 30),
+			     false, true);
+		if (i)
+			post(r, 0, 0, GX_OP_PUT, 1, BUF_B);
+		since_ns = r->now_ns;
+		assert_true(rig_until(r, conn_ended, 20 * SECOND));
+		assert_int_equal(r->nr_last[0], 0);
+		assert_int_equal(atomic_load(&r->ep[0][0]->fault), -ETIMEDOUT);
+		assert_in_range(r->now_ns - since_ns, 900 * MS, 1200 * MS);
+		rig_close(r);
+	}
+}
+
 /* The path is being proven when our core goes away for longer than that may take. */
 static void away__while_the_path_is_proven(void **state)
 {
@@ -838,6 +872,7 @@ int main(int argc, char *argv[])
 		rig_test(away__own_pause_is_not_the_peers_silence),
 		rig_test(away__both),
 		rig_test(away__dead_peer_is_found_out),
+		rig_test(away__nothing_moves_after_a_forged_packet),
 		rig_test(away__while_the_path_is_proven),
 		rig_test(port__fault_is_seen),
 		rig_test(port__control_packets_do_not_hold_up_data),
