@@ -16,6 +16,7 @@
 #define PKT_PROVE_TRIES 4	 /* before a smaller quantum is tried */
 #define PKT_LARGE_B	512 /* a packet above this may be too large for a path that carries others */
 #define PKT_LARGE_LOST	8   /* large packets lost in a row: is it their size? */
+#define PKT_SKIP_MAX	(1u << 30) /* psns that may be left out at the start */
 #define PKT_WINDOW	4096 /* packets outstanding of an ep */
 
 static struct pkt_ep *pkt_of(struct gx_ep *ep)
@@ -973,13 +974,14 @@ static int ep_random(struct link_pkt *l, struct pkt_ep *e)
 {
 	struct {
 		uint64_t psn;
-		uint32_t salt, gen;
+		uint32_t salt, gen, skip;
 	} r;
 	int ret = gx_random(&r, sizeof(r));
 
 	if (ret)
 		return ret;
 	e->psn0 = r.psn >> 16;
+	e->psn_skip = r.skip % PKT_SKIP_MAX;
 	e->salt = r.salt;
 	for (unsigned i = 0; !l->seeded && i < GX_PEERS_MAX; i++)
 		l->gens[i] = (r.gen + i) & 0xfff;
@@ -1197,6 +1199,10 @@ static int pkt_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 			       .rx_credit = e->credit0};
 	int ret = l->q->ops->peer_connect(l->q, e->port_peer, &remote->port);
 
+	/* The peer knows psn0 by the bootstrap connection. An acknowledgement of the first probe is
+	 * to show that it came to the address that the peer has named. */
+	if (l->port->caps.flags & GX_PORT_NEEDS_PROBE)
+		cfg.tx_psn += e->psn_skip;
 	if (ret)
 		return gx_fail(ret, "%s", gx_port_why());
 	ret = ep_pool_checks(e);

@@ -218,6 +218,7 @@ struct pkt_ep {
 	uint32_t port_peer; /* the port's peer */
 	struct gx_port_peer path; /* of it; .gpus none where the CPU has to read what it sends */
 	uint64_t psn0;
+	uint32_t psn_skip; /* on a path that is proven, the first packet has a psn so far above */
 	uint32_t salt, salt_peer;
 	enum gx_integrity integrity;
 	uint8_t late, peer_late; /* bit kind: what comes into memory of that enum gx_mem_kind is

@@ -112,6 +112,10 @@ static void end_open(struct end *e)
 	CHECK(e->q->rx_base >= gx_arena_base(e->arena), "buffers are in the arena");
 	e->quantum = e->port->caps.payload_best;
 	CHECK(e->quantum % 16 == 0 && e->quantum <= e->port->caps.payload_max, "%u", e->quantum);
+	/* To an Ethernet address that has not answered the link sends nothing but probes. */
+	CHECK(!(e->port->caps.flags & GX_PORT_NEEDS_PROBE) ==
+		      !!(e->port->caps.flags & GX_PORT_LOSSLESS),
+	      "%x", e->port->caps.flags);
 	e->src = malloc(e->quantum + 65536);
 	for (uint32_t i = 0; i < e->quantum + 65536; i++)
 		e->src[i] = pattern(e->side, i);

@@ -528,6 +528,36 @@ static void away__dead_peer_is_found_out(void **state)
 	}
 }
 
+/* An address that has not answered is sent probes alone, two each 20 ms, whatever is posted; when
+ * it answers, all goes. */
+static void away__little_goes_to_who_never_answered(void **state)
+{
+	struct rig *r = peers_open(&(struct rig_cfg){.sim = {.seed = 6, .path_payload_b = 9000}});
+	uint64_t bytes, pkts;
+
+	r->still[1] = true;
+	bytes = rig_stat(r, 0, "tx_bytes");
+	pkts = rig_stat(r, 0, "tx_pkts");
+	for (unsigned i = 0; i < 100; i++)
+		post(r, 0, 0, GX_OP_PUT, i, i ? 64 : BUF_B);
+	rig_pass(r, SECOND);
+	/* Nor does it help to acknowledge what one knows from the bootstrap connection alone. */
+	for (unsigned i = 0; i < 200; i++)
+		assert_int_equal(
+			flow_ack(rig_ep(r, 0, 0)->flow, r->now_ns,
+				 &(struct gx_wire_ack){.largest = rig_ep(r, 0, 0)->psn0 + i,
+						       .nr_words = 1,
+						       .words = {1}}),
+			-EPROTO);
+	assert_int_equal(rig_stat(r, 0, "msgs_tx"), 0);
+	assert_in_range(rig_stat(r, 0, "tx_pkts") - pkts, 50, 2 * 50 + 100);
+	assert_in_range(rig_stat(r, 0, "tx_bytes") - bytes, 1, 50 * (4096 + 64));
+	r->still[1] = false;
+	rig_comps(r, 0, 100, SECOND);
+	all_ended_well(r, 0, 100);
+	rig_done(r);
+}
+
 static bool conn_ended(struct rig *r)
 {
 	return atomic_load(&r->ep[0][0]->fault);
@@ -872,6 +902,7 @@ int main(int argc, char *argv[])
 		rig_test(away__own_pause_is_not_the_peers_silence),
 		rig_test(away__both),
 		rig_test(away__dead_peer_is_found_out),
+		rig_test(away__little_goes_to_who_never_answered),
 		rig_test(away__nothing_moves_after_a_forged_packet),
 		rig_test(away__while_the_path_is_proven),
 		rig_test(port__fault_is_seen),
