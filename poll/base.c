@@ -189,7 +189,9 @@ void *gx_pages_get(size_t len)
 
 	if (p == MAP_FAILED)
 		return NULL;
-	madvise(p, len, MADV_NOHUGEPAGE); /* a wish */
+	/* Both are wishes. Without the second, each page that is written after a fork is copied. */
+	madvise(p, len, MADV_NOHUGEPAGE);
+	madvise(p, len, MADV_DONTFORK);
 	return p;
 }
 

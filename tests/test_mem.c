@@ -552,27 +552,44 @@ static void gx_mem_fits__to_the_byte(void **state)
 }
 
 /* Or each page that a core writes after a fork is a fault, and a copy. */
-static void gx_arena_map__is_not_forked(void **state)
+static void not_forked(char *const p[], unsigned n)
 {
-	struct gx_arena *a = *state;
-	bool huge = false;
-	int fd = gx_memfd("test", PAGE, &huge), status;
-	char *p[2] = {map(a, -1, PAGE), map(a, fd, PAGE)};
 	pid_t pid = fork();
+	int status;
 
 	if (!pid) {
 		unsigned char in;
 
-		for (unsigned i = 0; i < 2; i++)
+		for (unsigned i = 0; i < n; i++)
 			if (!mincore(p[i], 4096, &in) || errno != ENOMEM)
 				_exit(1);
 		_exit(0);
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
+}
+
+static void gx_arena_map__is_not_forked(void **state)
+{
+	struct gx_arena *a = *state;
+	bool huge = false;
+	int fd = gx_memfd("test", PAGE, &huge);
+	char *p[2] = {map(a, -1, PAGE), map(a, fd, PAGE)};
+
+	not_forked(p, 2);
 	gx_arena_unmap(a, p[0], PAGE);
 	gx_arena_unmap(a, p[1], PAGE);
 	close(fd);
+}
+
+/* Endpoints and their tables. */
+static void gx_pages_get__is_not_forked(void **state)
+{
+	char *p = gx_pages_get(100000);
+
+	memset(p, 1, 100000);
+	not_forked(&p, 1);
+	gx_pages_put(p, 100000);
 }
 
 /* More than there is: said, not tried (the kernel would end a process for it). */
@@ -611,6 +628,7 @@ int main(void)
 		cmocka_unit_test(gx_mem_fits__this_machine),
 		ROOT_TEST(gx_mem_fits__to_the_byte),
 		ARENA_TEST(gx_arena_map__is_not_forked),
+		cmocka_unit_test(gx_pages_get__is_not_forked),
 		cmocka_unit_test(gx_memfd__more_than_there_is),
 	};
 

@@ -93,7 +93,7 @@ static inline void gx_store_fence(void)
 /**
  * gx_pages_get() - @len bytes of zeros that have addresses but no memory yet: a page comes when it
  * is first written, so what is large and seldom used up weighs what was used. Control path; the
- * page faults are those of whoever writes. NULL: no memory.
+ * page faults are those of whoever writes. A child of fork() does not have it. NULL: no memory.
  * gx_pages_put() - All of it back; NULL is nothing.
  */
 void *gx_pages_get(size_t len);
