@@ -60,7 +60,8 @@ struct local_ep {
 	struct local_ring *rx;		 /* NULL: the peer is not listened to */
 	uint32_t rx_next, rx_told;	 /* entries consumed in all; value of rx->done */
 	uint32_t nr_bad;
-	uint64_t made[2], made_b;  /* value of tx->made: gets, puts, bytes */
+	uint64_t made[2], made_b;  /* of tx->made: gets, puts, bytes */
+	bool made_due;		   /* these are not told yet */
 	uintptr_t rx_at, rx_guess; /* where the last notified bytes lie; the next, if as far on */
 	struct local_ring *tx;
 	uint32_t tx_head, tx_done; /* entries written in all; last look at tx->done */
@@ -345,15 +346,24 @@ static bool notes_take(struct local_ep *e)
 
 /* ---- Copies ---- */
 
-static void op_count(struct local_ep *e, unsigned kind, uint64_t len)
+static inline void op_count(struct local_ep *e, unsigned kind, uint64_t len)
 {
 	gx_stat_add(stats(e), kind == GX_OP_PUT ? GX_STAT_LOCAL_PUTS : GX_STAT_LOCAL_GETS, 1);
 	gx_stat_add(stats(e), GX_STAT_LOCAL_BYTES, len);
 	e->made[kind == GX_OP_PUT]++;
 	e->made_b += len;
-	atomic_store_explicit(kind == GX_OP_PUT ? &e->tx->made.puts : &e->tx->made.gets,
-			      e->made[kind == GX_OP_PUT], memory_order_relaxed);
-	atomic_store_explicit(&e->tx->made.bytes, e->made_b, memory_order_relaxed);
+	e->made_due = true;
+}
+
+/* Once a turn, not for each of many small ones. */
+static void made_tell(struct local_ep *e)
+{
+	struct local_made *made = &e->tx->made;
+
+	atomic_store_explicit(&made->gets, e->made[0], memory_order_relaxed);
+	atomic_store_explicit(&made->puts, e->made[1], memory_order_relaxed);
+	atomic_store_explicit(&made->bytes, e->made_b, memory_order_relaxed);
+	e->made_due = false;
 }
 
 /* All bytes are there: tell the peer, then the user. False: the ring is full. */
@@ -571,6 +581,8 @@ static bool ep_turn(struct local_ep *e, uint64_t now_ns)
 	}
 	if (e->used || e->pkt.want_peer)
 		ep_ask(e, now_ns);
+	if (e->made_due)
+		made_tell(e);
 	return worked;
 }
 
@@ -909,6 +921,8 @@ static void local_fail(struct gx_ep *ep, int err)
 	struct local_ep *e = local_of(ep);
 
 	e->fail_err = err ? err : -ECONNRESET;
+	if (e->made_due)
+		made_tell(e);
 	ep_heat(e); /* until it leaves */
 	for (; e->head != e->tail; e->head++) {
 		struct local_op *op = &e->ops[e->head % LOCAL_OPS];
