@@ -1473,7 +1473,8 @@ def stranger_data_port(tools):
             for i in range(2000):
                 sock.sendto(rng.randbytes(i % 1400), ("127.0.0.1", ports[i % len(ports)]))
         ended(proc).must(OK)
-        expect(s.stat(tools, "rx_bad") + s.stat(tools, "rx_stray") + s.stat(tools, "rx_crc") > 0, "nothing was counted")
+        # Most are dropped by the kernel, which tells with the next packet that is not.
+        expect(sum(s.stat(tools, name) for name in ("rx_bad", "rx_stray", "rx_crc", "rx_nobuf")) > 0, "nothing was counted")
 
 
 @case

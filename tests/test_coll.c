@@ -705,7 +705,8 @@ static void gx_group_connect__strangers(void **state)
 			stranger_comes(addr, 1, 2, job, i ? "another run" : "begun already");
 			stranger_comes(addr, 1, 3, job, i ? "another run" : "begun already");
 			stranger_comes(addr, 1, 2, "theirs", "another job");
-			strangers_say(addr);
+			if (!pass)
+				strangers_say(addr);
 			both_barrier(&rig);
 		}
 		for (unsigned i = 0; i < 2; i++) {
