@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "ctx.h"
+#include "core/core.h"
 
 #include <cmocka.h>
 

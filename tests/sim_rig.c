@@ -5,7 +5,7 @@
  */
 #include "sim_rig.h"
 
-#include "submit.h"
+#include "submit/submit.h"
 
 #include <assert.h>
 #include <errno.h>

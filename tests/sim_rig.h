@@ -9,8 +9,8 @@
 #ifndef SIM_RIG_H
 #define SIM_RIG_H
 
-#include "pkt.h"
-#include "port_sim.h"
+#include "packet/pkt.h"
+#include "ports/port_sim.h"
 
 #include <setjmp.h>
 

@@ -3,7 +3,7 @@
  * block.c over the CPU backend, in time and late, and over a fake GPU that takes, finishes and
  * fails what it is told to.
  */
-#include "block.h"
+#include "copy/block.h"
 #include "unpack_core.h"
 
 #include <errno.h>

@@ -25,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "ctl.h"
+#include "control/ctl.h"
 
 #include <cmocka.h>
 

@@ -3,7 +3,7 @@
  * dma.c over the CPU backend, whose copies finish late: what is told ended has ended, ends are told
  * in groups, and a backend that does not finish is an error, not a wait.
  */
-#include "dma.h"
+#include "copy/dma.h"
 
 #include <errno.h>
 #include <setjmp.h>

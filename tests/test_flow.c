@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "flow.h"
+#include "packet/flow.h"
 
 #include <cmocka.h>
 

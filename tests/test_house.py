@@ -18,17 +18,19 @@ import tempfile
 
 FOLDERS = ("poll", "gpu", "dataplane")
 SOURCE_DIRS = FOLDERS + ("tools", "tests", "include", "docs")
+# Of dataplane/, the lowest first: none knows one that comes after it.
+ROOMS = ("core", "copy", "submit", "ports", "packet", "local", "control", "api", "coll")
 
 # Contracts of the data plane: below it, nobody needs them.
 DATAPLANE_HEADERS = {"block", "core", "ctl", "ctx", "flow", "link", "match", "msg", "port", "rx", "tx", "wire"}
 
 # Leaves: no I/O, no threads, no clock, and none of the others.
-LEAVES = ("flow", "msg", "block")
+LEAVES = {"flow": "dataplane/packet/flow", "msg": "dataplane/packet/msg", "block": "dataplane/copy/block"}
 LEAF_HEADERS_BANNED = re.compile(
     r"^(sys/(socket|mman|epoll|ioctl|uio|time|types|stat|eventfd|timerfd)\.h|netinet/.*|arpa/.*|net/.*|linux/.*|"
     r"unistd\.h|stdio\.h|pthread\.h|threads\.h|time\.h|fcntl\.h|poll\.h|signal\.h|dlfcn\.h|sched\.h)$")
 # Pure: time is an argument, I/O goes through the seams. Memory is taken when something is opened, not in a turn.
-PURE = LEAVES + ("wire", "match", "rx", "tx")
+PURE = (*LEAVES, "wire", "match", "rx", "tx", "resend", "share", "wake", "fetch")
 PURE_CALLS_BANNED = re.compile(
     r"\b(gx_now_ns|clock_gettime|gettimeofday|time|rand|random|rand_r|getrandom|usleep|nanosleep|"
     r"pthread_\w+|socket|send|sendto|sendmsg|recv|recvfrom|recvmsg|read|write|open|close|ioctl|mmap|munmap|"
@@ -183,6 +185,25 @@ def rule_folders(house):
                     house.fail(path, line, f"{name} is {others[0]}/'s; folders meet only in gx_internal/")
 
 
+def rule_rooms(house):
+    """A room of dataplane/ knows none that is higher, and an include says whose header it is."""
+    for path, text in house.sources(".c", ".h"):
+        parts = path.split("/")
+        if parts[0] != "dataplane":
+            continue
+        if len(parts) != 3 or parts[1] not in ROOMS:
+            house.fail(path, 1, f"dataplane/ has the rooms {' '.join(ROOMS)}, and files in them alone")
+            continue
+        for line, angle, name in includes(text):
+            room = name.split("/")[0]
+            if angle or is_gx(name):
+                continue
+            if room not in ROOMS:
+                house.fail(path, line, f'"{name}": say the room too: "ROOM/{name}"')
+            elif ROOMS.index(room) > ROOMS.index(parts[1]):
+                house.fail(path, line, f"{name}: {parts[1]}/ is below {room}/ and may not know it")
+
+
 def rule_public_header(house):
     """The public header needs libc alone, and internal headers need no folder's private ones."""
     for path, text in house.sources(".h"):
@@ -221,7 +242,7 @@ def reached(house, path):
 def rule_leaves(house):
     """flow, msg and block do not know one another and reach no header of I/O, threads or time."""
     for leaf in LEAVES:
-        for path in (f"dataplane/{leaf}.c", f"dataplane/{leaf}.h"):
+        for path in (f"{LEAVES[leaf]}.c", f"{LEAVES[leaf]}.h"):
             if path not in house.files:
                 continue
             for line, name in reached(house, path):
@@ -278,7 +299,7 @@ def rule_function_length(house):
                 house.warn(path, first, f"{name}() has {lines} lines; aim for {FUNCTION_WARN} at most")
 
 
-RULES = (rule_spdx, rule_no_parent_path, rule_no_typedef_struct, rule_folders, rule_public_header, rule_cuda_sources,
+RULES = (rule_spdx, rule_no_parent_path, rule_no_typedef_struct, rule_folders, rule_rooms, rule_public_header, rule_cuda_sources,
          rule_leaves, rule_pure, rule_third_party, rule_function_length)
 
 
@@ -294,22 +315,27 @@ SAMPLES = (
     (rule_no_typedef_struct, {"poll/a.h": "/* typedef struct */\nstruct a;\n"}, 0),
     (rule_folders, {"poll/a.c": '#include "gx_internal/port.h"\n'}, 1),
     (rule_folders, {"gpu/a.c": '#include "dataplane/rx.h"\n'}, 1),
-    (rule_folders, {"gpu/a.c": '#include "rx.h"\n', "dataplane/rx.h": ""}, 1),
+    (rule_folders, {"gpu/a.c": '#include "packet/rx.h"\n', "dataplane/packet/rx.h": ""}, 1),
     (rule_folders, {"tools/a.c": '#include "gx_internal/ring.h"\n'}, 1),
     (rule_folders, {"tools/a.c": '#include <gx/gx.h>\n#include "hist.h"\n', "tools/hist.h": ""}, 0),
-    (rule_folders, {"dataplane/a.c": '#include "gx_internal/port.h"\n#include "a.h"\n', "dataplane/a.h": ""}, 0),
+    (rule_folders, {"dataplane/core/a.c": '#include "gx_internal/port.h"\n#include "core/a.h"\n', "dataplane/core/a.h": ""}, 0),
+    (rule_folders, {"poll/a.c": '#include "core/a.h"\n', "dataplane/core/a.h": ""}, 1),
+    (rule_rooms, {"dataplane/core/a.c": '#include "packet/pkt.h"\n'}, 1),
+    (rule_rooms, {"dataplane/packet/a.c": '#include "core/core.h"\n#include "gx_internal/port.h"\n#include <stdio.h>\n'}, 0),
+    (rule_rooms, {"dataplane/packet/a.c": '#include "pkt.h"\n'}, 1),
+    (rule_rooms, {"dataplane/a.c": "", "dataplane/attic/b.c": ""}, 2),
     (rule_public_header, {"include/gx/gx.h": "#include <rte_ethdev.h>\n"}, 1),
     (rule_public_header, {"include/gx/gx.h": '#include "gx_internal/base.h"\n#include <stdint.h>\n'}, 1),
     (rule_public_header, {"include/gx_internal/a.h": "#include <cuda.h>\n"}, 1),
     (rule_cuda_sources, {"gpu/a.cu": '#include "gx_internal/gpu.h"\n'}, 1),
     (rule_cuda_sources, {"gpu/a.cu": '#include "gx_internal/desc.h"\n#include "crc.cuh"\n'}, 0),
-    (rule_leaves, {"dataplane/flow.c": '#include "msg.h"\n', "dataplane/msg.h": ""}, 1),
-    (rule_leaves, {"dataplane/block.c": '#include "gx_internal/x.h"\n', "include/gx_internal/x.h": "#include <stdio.h>\n"}, 1),
-    (rule_leaves, {"dataplane/msg.c": '#include "msg.h"\n#include <string.h>\n', "dataplane/msg.h": ""}, 0),
-    (rule_pure, {"dataplane/rx.c": "static int rx_one(void)\n{\n\treturn gx_now_ns() > 1;\n}\n"}, 1),
-    (rule_pure, {"dataplane/msg.c": "static void msg_place(void)\n{\n\tcalloc(1, 2);\n}\n"}, 1),
-    (rule_pure, {"dataplane/msg.c": "int msg_open(void)\n{\n\treturn !calloc(1, 2);\n}\n"}, 0),
-    (rule_pure, {"dataplane/tx.c": "static void tx_x(struct q *q)\n{\n\tq->ops->send(q);\n}\n"}, 0),
+    (rule_leaves, {"dataplane/packet/flow.c": '#include "msg.h"\n', "dataplane/packet/msg.h": ""}, 1),
+    (rule_leaves, {"dataplane/copy/block.c": '#include "gx_internal/x.h"\n', "include/gx_internal/x.h": "#include <stdio.h>\n"}, 1),
+    (rule_leaves, {"dataplane/packet/msg.c": '#include "msg.h"\n#include <string.h>\n', "dataplane/packet/msg.h": ""}, 0),
+    (rule_pure, {"dataplane/packet/rx.c": "static int rx_one(void)\n{\n\treturn gx_now_ns() > 1;\n}\n"}, 1),
+    (rule_pure, {"dataplane/packet/msg.c": "static void msg_place(void)\n{\n\tcalloc(1, 2);\n}\n"}, 1),
+    (rule_pure, {"dataplane/packet/msg.c": "int msg_open(void)\n{\n\treturn !calloc(1, 2);\n}\n"}, 0),
+    (rule_pure, {"dataplane/packet/tx.c": "static void tx_x(struct q *q)\n{\n\tq->ops->send(q);\n}\n"}, 0),
     (rule_third_party, {"poll/a.c": "#include <liburing.h>\n", "gpu/b.c": "#include <liburing.h>\n"}, 1),
     (rule_third_party, {"tools/a.c": "#include <jansson.h>\n", "tools/b.c": "#include <jansson.h>\n"}, 1),
     (rule_third_party, {"poll/a.c": "#include <cmocka.h>\n"}, 1),
@@ -353,7 +379,8 @@ def check_headers(house, top):
     jobs = []
     for path, _ in house.sources(".h"):
         # Tests may know any folder's private headers.
-        inside = [f"-I{top / d}" for d in FOLDERS + ("tools",)] if folder_of(path) == "tests" else []
+        known = FOLDERS + ("tools",) if folder_of(path) == "tests" else [folder_of(path)]
+        inside = [f"-I{top / d}" for d in known]
         jobs.append((cc, strict if path.startswith("include/gx/") else gnu + inside, path, "c"))
     if shutil.which(cxx.split()[0]):
         jobs += [(cxx, plus, p, "c++") for p in ("include/gx/gx.h", "include/gx_internal/desc.h") if p in house.files]

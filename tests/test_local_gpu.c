@@ -4,7 +4,7 @@
  * the first GPU, or the first two. test_local_gpu cuda; exits 77 where there is no GPU, and says
  * why. Between processes: test_cli.py.
  */
-#include "local.h"
+#include "local/local.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -23,7 +23,7 @@
 
 #include "gx/gx.h"
 #include "gx_internal/link.h"
-#include "local.h"
+#include "local/local.h"
 
 #include <cmocka.h>
 

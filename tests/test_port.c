@@ -11,8 +11,8 @@
 #include "gx_internal/port.h"
 #include "gx_internal/wire.h"
 
-#include "port_shm.h"
-#include "port_sim.h"
+#include "ports/port_shm.h"
+#include "ports/port_sim.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>

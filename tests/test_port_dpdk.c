@@ -26,7 +26,7 @@
 #include <unistd.h>
 
 #include "gx_internal/port.h"
-#include "port_dpdk.h"
+#include "ports/port_dpdk_net.h"
 
 #include <rte_alarm.h>
 #include <rte_ethdev.h>

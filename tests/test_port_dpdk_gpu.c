@@ -16,7 +16,7 @@
 
 #include "common_gx.h"
 #include "dpdk_card.h"
-#include "port_dpdk.h"
+#include "ports/port_dpdk_net.h"
 
 #include <cmocka.h>
 

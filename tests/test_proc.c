@@ -28,7 +28,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "ctx.h"
+#include "core/core.h"
 
 #include <cmocka.h>
 

@@ -6,8 +6,8 @@
  */
 #include "gx_internal/port.h"
 
-#include "port_shm.h"
-#include "push.h"
+#include "ports/port_shm.h"
+#include "copy/push.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -6,7 +6,7 @@
  * check and in those for which the CPU does; exits 77 where there is no GPU. On a fake GPU, whose
  * memory the CPU may turn bits in, also with the bounce pool there.
  */
-#include "pkt.h"
+#include "packet/pkt.h"
 
 #include <errno.h>
 #include <sched.h>

@@ -3,7 +3,7 @@
  * stage.c over the CPU backend, whose copies finish late: a chunk is not sent before it is there, a
  * buffer not used again before the copy into it has ended.
  */
-#include "stage.h"
+#include "copy/stage.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -7,7 +7,7 @@
  */
 #include "sim_rig.h"
 
-#include "submit.h"
+#include "submit/submit.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The link seam: a way to move messages between two endpoints. The packet link
- * (dataplane/link_pkt.c) runs over any port; the local link (dataplane/link_local.c) copies into
+ * (dataplane/packet/link_pkt.c) runs over any port; the local link (dataplane/local/link_local.c) copies into
  * mapped memory of a peer on this host and holds a packet link for the rest. An endpoint belongs to
  * one core. Slots marked [core] are called by that core's thread only, never block and never
  * allocate; the others are control path.

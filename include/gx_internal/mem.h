@@ -3,7 +3,7 @@
  * Memory that packets land in. An arena is one reserved range of at most 4 GiB of addresses, so
  * that a descriptor's 32-bit source offset reaches all of it; pools and per-peer segments are
  * mapped inside it and every attached GPU can read them. Control path only (implemented in
- * dataplane/mem.c).
+ * dataplane/core/mem.c).
  */
 #ifndef GX_INTERNAL_MEM_H
 #define GX_INTERNAL_MEM_H

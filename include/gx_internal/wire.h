@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What stands on the wire: the packet header, acknowledgements and control records of a packet
- * link, and the hello of the bootstrap connection. Pure encode and decode (dataplane/wire.c);
+ * link, and the hello of the bootstrap connection. Pure encode and decode (dataplane/packet/wire.c);
  * little endian. A decoder never reads past the length it is given and accepts nothing it does not
  * know.
  */

@@ -1,0 +1,794 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The context: gx_open() to gx_close(), the order in which parts start and stop, and the public
+ * calls on cores. Control path, but for gx_core_turn() and gx_poll().
+ */
+#include "core/core.h"
+#include "local/local.h"
+#include "packet/pkt.h"
+#include "submit/submit.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CORE_SAY_NS 10000000000ull /* between two warnings of a core */
+
+static _Thread_local char error_text[512];
+uint64_t ctx_host_delay_ns;
+
+int gx_fail(int err, const char *fmt, ...)
+{
+	char text[sizeof(error_text)]; /* an argument may be the old text */
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	memcpy(error_text, text, sizeof(text));
+	return err;
+}
+
+GX_EXPORT const char *gx_error(void)
+{
+	return error_text;
+}
+
+GX_EXPORT const char *gx_strerror(int status)
+{
+	static const struct {
+		int err;
+		const char *text;
+	} known[] = {
+		{0, "done"},
+		{-ETIMEDOUT, "its deadline, or a time-out, has passed"},
+		{-ENOTCONN, "the endpoint is down"},
+		{-ECONNRESET, "the peer is lost"},
+		{-ECANCELED, "cancelled, by a side that wanted it no more or freed its memory"},
+		{-EACCES, "the peer's region does not allow this access"},
+		{-ENOENT, "the peer has no such region: a wrong token, or it was freed"},
+		{-ERANGE, "outside of the peer's region"},
+		{-EMSGSIZE, "longer than the receive has room for"},
+		{-EIO, "a GPU failed, or did not finish in time"},
+		{-EBADMSG, "bytes came wrong again and again: a memory or a link corrupts them"},
+		{-EPROTO, "the peer broke the protocol"},
+		{-EHOSTUNREACH, "no data packet reaches the peer"},
+		{-EINVAL, "an argument makes no sense"},
+		{-EFAULT, "not memory of this process, or not writable"},
+		{-EAGAIN, "not now: turn, poll and try again"},
+	};
+	const char *text;
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(known); i++)
+		if (known[i].err == status)
+			return known[i].text;
+	text = strerrordesc_np(-status);
+	return text ? text : "an error that gx does not know";
+}
+
+int gx_size_check(size_t size, const char *what)
+{
+	return size >= sizeof(size_t)
+		       ? 0
+		       : gx_fail(-EINVAL, "%s.size is %zu: use GX_INIT()", what, size);
+}
+
+GX_EXPORT const char *gx_version(void)
+{
+	return GX_VERSION;
+}
+
+GX_EXPORT int gx_api_version(void)
+{
+	return GX_API_VERSION;
+}
+
+GX_EXPORT uint64_t gx_now(void)
+{
+	return gx_now_ns();
+}
+
+/* ---- options ---- */
+
+static int opts_check(const struct gx_opts *o)
+{
+	if (o->nr_cores > GX_CORES_MAX)
+		return gx_fail(-EINVAL, "%u cores: at most %d", o->nr_cores, GX_CORES_MAX);
+	if (o->nr_ports > GX_HELLO_PORTS)
+		return gx_fail(-EINVAL, "%u ports: at most %d", o->nr_ports, GX_HELLO_PORTS);
+	if (o->chunk_b < 4096 || o->chunk_b > 64u << 20)
+		return gx_fail(-EINVAL, "chunk of %u bytes: 4K to 64M", o->chunk_b);
+	if (o->window < 1 || o->window > 1024)
+		return gx_fail(-EINVAL, "window of %u chunks: 1 to 1024", o->window);
+	if (o->quantum_b % 16 || o->quantum_b > GX_WIRE_QUANTUM_MAX ||
+	    (o->quantum_b && o->quantum_b < GX_WIRE_QUANTUM_MIN))
+		return gx_fail(-EINVAL, "quantum of %u bytes: a multiple of 16 from %d to %d",
+			       o->quantum_b, GX_WIRE_QUANTUM_MIN, GX_WIRE_QUANTUM_MAX);
+	if (o->quantum_b > o->chunk_b)
+		return gx_fail(-EINVAL, "quantum of %u bytes is larger than a chunk of %u",
+			       o->quantum_b, o->chunk_b);
+	if (o->nr_allow_uids > 32)
+		return gx_fail(-EINVAL, "%u allowed users: at most 32", o->nr_allow_uids);
+	if (o->integrity_set && (o->integrity < 0 || o->integrity > 1))
+		return gx_fail(-EINVAL, "integrity mode %d: 0 (none) or 1 (CRC32C)", o->integrity);
+	if (o->unpack > GX_UNPACK_MODE_NONE)
+		return gx_fail(-EINVAL, "unpack mode %d is not known", o->unpack);
+	if (o->check > GX_CHECK_UNPACK)
+		return gx_fail(-EINVAL, "check %d is not known", o->check);
+	if (o->check == GX_CHECK_UNPACK && !unpack_checks(o->unpack))
+		return gx_fail(
+			-EINVAL,
+			"unpack mode %s checks no payload while it copies: take kernel, auto or "
+			"host, or let the CPU check",
+			gx_unpack_name((enum gx_unpack)o->unpack));
+	if (o->bounce > GX_BOUNCE_CUDA)
+		return gx_fail(-EINVAL, "bounce pool %d is not known", o->bounce);
+	if (o->bounce == GX_BOUNCE_CUDA && o->unpack == GX_UNPACK_MODE_HOST)
+		return gx_fail(-EINVAL, "unpack host reads packets by the CPU, which cannot read a "
+					"bounce pool on a "
+					"GPU: take another --unpack, or --bounce host");
+	if (o->bounce == GX_BOUNCE_CUDA && o->check == GX_CHECK_CPU)
+		return gx_fail(-EINVAL, "the CPU cannot check payload in a bounce pool on a GPU: "
+					"leave --check-by to gx, or take --bounce host");
+	if (o->engine > GX_COPY_KERNEL)
+		return gx_fail(-EINVAL, "copy engine %d is not known", o->engine);
+	if (o->engine == GX_COPY_KERNEL && o->unpack > GX_UNPACK_MODE_RESIDENT)
+		return gx_fail(-EINVAL,
+			       "copy engine kernel launches the unpack kernel, and unpack mode %s "
+			       "has none: take unpack mode auto, kernel or resident",
+			       gx_unpack_name((enum gx_unpack)o->unpack));
+	return 0;
+}
+
+static int opts_take(struct gx *gx, const struct gx_opts *user)
+{
+	static const char *const default_ports[] = {"shm", "udp"};
+	struct gx_opts *o = &gx->opts;
+	int ret = user ? gx_size_check(user->size, "gx_opts") : 0;
+
+	if (ret)
+		return ret;
+	if (user)
+		memcpy(o, user, GX_MIN(user->size, sizeof(*o)));
+	o->nr_cores = o->nr_cores ? o->nr_cores : 1;
+	o->chunk_b = o->chunk_b ? o->chunk_b : 512 << 10;
+	o->window = o->window ? o->window : 16;
+	o->peer_timeout_ns = o->peer_timeout_ns ? o->peer_timeout_ns : 5000000000ull;
+	o->gpu_timeout_ns = o->gpu_timeout_ns ? o->gpu_timeout_ns : 5000000000ull;
+	if (!o->ports || !o->nr_ports) {
+		o->ports = default_ports;
+		/* The kernel's sockets cannot write to a GPU. */
+		o->nr_ports = o->bounce ? 1 : GX_ARRAY_SIZE(default_ports);
+	}
+	ret = opts_check(o);
+	if (ret)
+		return ret;
+	for (unsigned i = 0; i < o->nr_cores; i++)
+		gx->cpus[i] = o->cpus ? o->cpus[i] : -1;
+	for (unsigned i = 0; i < o->nr_allow_uids; i++)
+		gx->uids[i] = o->allow_uids[i];
+	o->cpus = gx->cpus;
+	o->allow_uids = gx->uids;
+	gx->nr_cores = o->nr_cores;
+	gx->gpu_cfg = (struct gx_gpu_cfg){
+		.unpack = (enum gx_unpack)o->unpack, .sms = o->sms, .delay_ns = ctx_host_delay_ns};
+	return 0;
+}
+
+/* ---- ports ---- */
+
+static int port_open(struct gx *gx, const char *option)
+{
+	struct gx_port_slot *s = &gx->port[gx->nr_ports];
+	const char *colon = strchr(option, ':');
+	const struct gx_port_ops *ops;
+	struct gx_port_cfg cfg = {.args = colon ? colon + 1 : "",
+				  .arena = gx->arena,
+				  .pool = gx->pool,
+				  .pool_gpu = gx->pool_gpu,
+				  .gpus = gx->gpu,
+				  .gpu_timeout_ns = gx->opts.gpu_timeout_ns,
+				  .nr_queues = gx->nr_cores,
+				  .cpus = gx->cpus,
+				  .slots = gx->opts.slots,
+				  .payload_b = gx->opts.quantum_b,
+				  .instance = gx->instance,
+				  .huge = !gx->opts.no_huge,
+				  .bind_host =
+					  gx->opts.bind_host ? gx->opts.bind_host : "127.0.0.1",
+				  .server = gx->opts.server};
+	size_t len = strcspn(option, ",");
+	char name[GX_NAME_MAX];
+	int ret;
+
+	if (strlen(option) >= sizeof(s->name) || len >= sizeof(s->device))
+		return gx_fail(-EINVAL, "port '%s': at most %d bytes, and %d up to the first comma",
+			       option, GX_OPTION_MAX - 1, GX_NAME_MAX - 1);
+	if (colon && !colon[1])
+		return gx_fail(-EINVAL, "port '%s': nothing stands behind the colon: say %.*s",
+			       option, (int)(colon - option), option);
+	strcpy(s->name, option);
+	memcpy(s->device, option, len);
+	s->device[len] = 0;
+	snprintf(name, sizeof(name), "%.*s", (int)strcspn(option, ":"), option);
+	ops = gx_port_find(name);
+	if (!ops)
+		return gx_fail(-ENODEV, "port '%s': %s", name, gx_port_why());
+	ret = ops->open(&cfg, &s->port);
+	if (ret)
+		return gx_fail(ret, "port '%s': %s", option, gx_port_why());
+	snprintf(s->match, sizeof(s->match), "%s", s->port->speaks ? s->port->speaks : s->device);
+	gx->nr_ports++;
+	return 0;
+}
+
+/* 4 GiB of addresses on that GPU, and one page of memory there, so that a second GPU which does not
+ * reach it is refused when it is opened. */
+static int pool_open(struct gx *gx)
+{
+	int device = gx->opts.bounce_device;
+	char why[sizeof(error_text)];
+	int ret;
+
+	if (gx->opts.bounce != GX_BOUNCE_CUDA)
+		return 0;
+	ret = gx_gpu_open(gx, device);
+	snprintf(why, sizeof(why), "%s", gx_error());
+	if (!ret) {
+		gx->pool_gpu = gx->gpu[device];
+		ret = gx_arena_open_gpu(gx->pool_gpu, GX_ARENA_SIZE_MAX, &gx->pool);
+		if (!ret)
+			ret = gx_arena_map(gx->pool, -1, GX_HUGE_PAGE, &gx->pool_page);
+		snprintf(why, sizeof(why), "cuda:%d: %s", device, gx_gpu_why());
+	}
+	return ret ? gx_fail(ret,
+			     "no bounce pool in GPU memory: %.400s; --bounce host needs no GPU",
+			     why)
+		   : 0;
+}
+
+static void pool_close(struct gx *gx)
+{
+	if (gx->pool_page)
+		gx_arena_unmap(gx->pool, gx->pool_page, GX_HUGE_PAGE);
+	gx_arena_close(gx->pool);
+}
+
+static int ports_open(struct gx *gx)
+{
+	int ret = 0;
+
+	for (unsigned i = 0; !ret && i < gx->opts.nr_ports; i++)
+		ret = port_open(gx, gx->opts.ports[i]);
+	gx->opts.ports = NULL; /* the caller's */
+	for (unsigned p = 0; !ret && p < gx->nr_ports; p++)
+		for (unsigned i = 0; !ret && i < gx->nr_cores; i++) {
+			struct gx_port_slot *s = &gx->port[p];
+			struct gx_core *core = gx->core[i];
+
+			ret = s->port->ops->queue_open(s->port, i, &core->loop.stats, &s->queue[i]);
+			if (ret)
+				return gx_fail(ret, "port '%s': %s", s->name, gx_port_why());
+			ret = link_pkt_open(core, s->port, s->queue[i], &core->link[p]);
+			if (!ret && gx->pool_gpu)
+				ret = link_pkt_gpu(core->link[p], gx->pool_gpu);
+			if (!ret)
+				ret = gx_loop_add(&core->loop,
+						  &(struct gx_poller){s->name, link_pkt_poll,
+								      core->link[p],
+								      link_pkt_asleep});
+		}
+	/* Behind the ports: what it tells the user's poller, the next, is not held up by theirs. */
+	for (unsigned i = 0; !ret && i < gx->nr_cores; i++)
+		ret = gx_loop_add(&gx->core[i]->loop,
+				  &(struct gx_poller){"local", link_local_poll, gx->core[i]->local,
+						      link_local_asleep});
+	return ret;
+}
+
+/* ---- cores ---- */
+
+static int core_open(struct gx *gx, unsigned i)
+{
+	/* All sleeps are shorter than the least time after which a peer sends again. */
+	struct gx_idle idle = {.spin_ns = 50000,
+			       .pause_ns = 1000000,
+			       .sleep_max_ns = 50000,
+			       .long_max_ns = 400000};
+	struct gx_core *core =
+		aligned_alloc(GX_CACHE_LINE, GX_ALIGN_UP(sizeof(*core), GX_CACHE_LINE));
+	int ret;
+
+	if (!core)
+		return -ENOMEM;
+	memset(core, 0, sizeof(*core));
+	gx->core[i] = core;
+	core->gx = gx;
+	core->index = i;
+	if (gx->opts.idle_sleep_max_ns) {
+		idle.sleep_max_ns = gx->opts.idle_sleep_max_ns;
+		idle.long_max_ns = 0;
+	}
+	if (gx->opts.busy_idle)
+		idle.sleep_max_ns = 0;
+	core->comps = calloc(GX_COMPS_MAX, sizeof(*core->comps));
+	if (!core->comps || submit_core_open(core))
+		return -ENOMEM;
+	ret = gx_loop_init(&core->loop, gx->cpus[i], &idle);
+	if (!ret)
+		ret = link_local_open(core, &core->local);
+	return ret;
+}
+
+static void core_close(struct gx_core *core)
+{
+	if (!core)
+		return;
+	for (unsigned p = 0; p < GX_HELLO_PORTS; p++)
+		link_pkt_close(core->link[p]);
+	link_local_close(core->local);
+	gx_loop_fini(&core->loop);
+	submit_core_close(core);
+	free(core->comps);
+	free(core);
+}
+
+static void core_say_stall(const struct gx_core *core)
+{
+	double s = atomic_load_explicit(&core->loop.stall_ns, memory_order_relaxed) / 1e9;
+
+	if (!atomic_load_explicit(&core->loop.started, memory_order_relaxed))
+		gx_warn("core %u was not turned for %.1f s: the program was busy elsewhere, and "
+			"peers may have given it up",
+			core->index, s);
+	else if (core->loop.cpu >= 0)
+		gx_warn("core %u was not run for %.1f s: CPU %d is shared with other work, or the "
+			"process was stopped; peers may have given it up",
+			core->index, s, core->loop.cpu);
+	else
+		gx_warn("core %u was not run for %.1f s: its CPU is shared with other work, or the "
+			"process was stopped; peers may have given it up",
+			core->index, s);
+}
+
+void core_watch(struct gx *gx, uint64_t now_ns)
+{
+	for (unsigned i = 0; i < gx->nr_cores; i++) {
+		struct gx_core *core = gx->core[i];
+		uint64_t n = gx_stat_get(&core->loop.stats, GX_STAT_STALLS);
+
+		if (n == core->stalls_seen ||
+		    (core->stall_said_ns && now_ns - core->stall_said_ns < CORE_SAY_NS))
+			continue;
+		core->stalls_seen = n;
+		if (!gx->conns) /* nobody waits for it */
+			continue;
+		core->stall_said_ns = now_ns;
+		core_say_stall(core);
+	}
+}
+
+bool core_comp_room(const struct gx_core *core)
+{
+	uint32_t tail = atomic_load_explicit(&core->comp_tail, memory_order_relaxed);
+
+	return core->comp_head - tail + core->comps_due + 2 < GX_COMPS_MAX;
+}
+
+void core_comp(struct gx_core *core, const struct gx_comp *comp, void *route)
+{
+	if (gx_unlikely(route)) {
+		submit_comp(route, comp);
+		return;
+	}
+	core->comps[core->comp_head++ % GX_COMPS_MAX] = *comp;
+}
+
+GX_EXPORT unsigned gx_poll(struct gx_core *core, struct gx_comp comps[], unsigned n)
+{
+	uint32_t tail = atomic_load_explicit(&core->comp_tail, memory_order_relaxed);
+	unsigned got = 0;
+
+	while (got < n && tail != core->comp_head)
+		comps[got++] = core->comps[tail++ % GX_COMPS_MAX];
+	if (got) /* pairs with the acquire in conn_quiet() */
+		atomic_store_explicit(&core->comp_tail, tail, memory_order_release);
+	return got;
+}
+
+GX_EXPORT unsigned gx_nr_cores(const struct gx *gx)
+{
+	return gx->nr_cores;
+}
+
+GX_EXPORT struct gx_core *gx_core(struct gx *gx, unsigned index)
+{
+	return index < gx->nr_cores ? gx->core[index] : NULL;
+}
+
+GX_EXPORT bool gx_core_turn(struct gx_core *core, uint64_t now_ns)
+{
+	if (gx_unlikely(atomic_load_explicit(&core->turner, memory_order_relaxed) !=
+			(uintptr_t)pthread_self()))
+		core_take(core, false);
+	return gx_loop_turn(&core->loop, now_ns);
+}
+
+GX_EXPORT int gx_core_start(struct gx_core *core)
+{
+	char name[16];
+	int ret;
+
+	snprintf(name, sizeof(name), "gx-core-%u", core->index);
+	if (!core->loop.running)
+		core_take(core, true);
+	ret = gx_loop_start(&core->loop, name);
+	if (ret && !core->loop.running)
+		core_free(core);
+	if (ret)
+		return gx_fail(ret, "cannot run core %u on CPU %d: %s", core->index, core->loop.cpu,
+			       strerror(-ret));
+	return 0;
+}
+
+GX_EXPORT void gx_core_stop(struct gx_core *core)
+{
+	if (!core->loop.running)
+		return;
+	gx_loop_stop(&core->loop);
+	core_free(core);
+}
+
+/* gx_opts.idle_wait: it has nothing to do without a connection. */
+static bool user_asleep(const void *arg)
+{
+	return true;
+}
+
+GX_EXPORT int gx_core_poller(struct gx_core *core, bool (*fn)(void *arg, uint64_t now_ns),
+			     void *arg)
+{
+	/* One place is submit.c's, which takes it when it is first used. */
+	if (core->loop.nr_pollers + 1 >= GX_LOOP_POLLERS_MAX)
+		return gx_fail(-ENOSPC, "core %u has %u pollers already", core->index,
+			       core->loop.nr_pollers);
+	return gx_loop_add(&core->loop,
+			   &(struct gx_poller){"user", fn, arg,
+					       core->gx->opts.idle_wait ? user_asleep : NULL});
+}
+
+/* ---- open and close ---- */
+
+static int ctx_open(struct gx *gx)
+{
+	uint32_t r;
+	int ret = gx_random(&r, sizeof(r));
+
+	if (!ret)
+		ret = gx_random(&gx->mem_ids, sizeof(gx->mem_ids));
+	gx->pairs = calloc(1, sizeof(*gx->pairs));
+	if (!gx->pairs)
+		return gx_fail(-ENOMEM, "no memory");
+	if (ret)
+		return gx_fail(ret, "no random numbers: %s", strerror(-ret));
+	snprintf(gx->instance, sizeof(gx->instance), "gx-%d-%08x", getpid(), r);
+	ret = gx_arena_open(GX_ARENA_SIZE_MAX, &gx->arena);
+	if (ret)
+		return gx_fail(ret, "cannot reserve 4 GiB of addresses (ulimit -v?): %s",
+			       strerror(-ret));
+	ret = gx_gpu_host_ops.open(&gx->gpu_cfg, &gx->host);
+	if (ret)
+		return gx_fail(ret, "CPU backend: %s", gx_gpu_why());
+	ret = gx_uring_open(GX_URING_AUTO, &gx->uring);
+	if (ret)
+		return gx_fail(ret, "control thread: %s", strerror(-ret));
+	for (unsigned i = 0; i < gx->nr_cores; i++) {
+		ret = core_open(gx, i);
+		if (ret)
+			return gx_fail(ret, "core %u: %s", i, strerror(-ret));
+	}
+	ret = pool_open(gx);
+	if (!ret)
+		ret = ports_open(gx);
+	if (ret)
+		return ret;
+	return ctl_open(gx);
+}
+
+GX_EXPORT int gx_open(const struct gx_opts *opts, struct gx **out)
+{
+	struct gx *gx = aligned_alloc(GX_CACHE_LINE, GX_ALIGN_UP(sizeof(*gx), GX_CACHE_LINE));
+	pthread_condattr_t attr;
+	int ret;
+
+	if (!gx)
+		return gx_fail(-ENOMEM, "no memory");
+	memset(gx, 0, sizeof(*gx));
+	pthread_mutex_init(&gx->wait_lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&gx->wait_cond, &attr);
+	pthread_condattr_destroy(&attr);
+	ret = opts_take(gx, opts);
+	if (!ret)
+		ret = ctx_open(gx);
+	if (ret) {
+		char why[sizeof(error_text)];
+
+		memcpy(why, error_text, sizeof(why));
+		gx_close(gx);
+		return gx_fail(ret, "%s", why);
+	}
+	*out = gx;
+	return 0;
+}
+
+static int close_conns(void *arg)
+{
+	struct gx *gx = arg;
+
+	gx->closing = true;
+	for (struct gx_conn *c = gx->conns; c; c = c->next) {
+		c->user_closed = true;
+		if (c->ctl)
+			ctl_bye(c);
+		conn_down(c, 0, "closed");
+	}
+	return 0;
+}
+
+/* Asks the queues of other threads to end as well, until they have. */
+static int conns_left(void *arg)
+{
+	struct gx *gx = arg;
+
+	return !submit_end_all(gx) || gx->conns;
+}
+
+/* Connections end on their cores; nobody turns those any more but this thread. */
+static void ctx_drain(struct gx *gx)
+{
+	uint64_t until = gx_now_ns() + gx->opts.gpu_timeout_ns + 2000000000ull;
+
+	ctl_listen_stop(gx);
+	gx_uring_run_wait(gx->uring, close_conns, gx);
+	for (unsigned i = 0; i < gx->nr_cores; i++)
+		gx_core_stop(gx->core[i]);
+	while (gx_uring_run_wait(gx->uring, conns_left, gx) > 0 && gx_now_ns() < until) {
+		for (unsigned i = 0; i < gx->nr_cores; i++)
+			gx_loop_turn(&gx->core[i]->loop, gx_now_ns());
+		nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+	}
+	if (gx_uring_run_wait(gx->uring, conns_left, gx) > 0)
+		gx_warn("a connection did not end; its memory is left to the process's end");
+}
+
+GX_EXPORT void gx_close(struct gx *gx)
+{
+	if (!gx)
+		return;
+	if (gx->ctl) {
+		ctx_drain(gx);
+		ctl_close(gx);
+	}
+	gx_uring_close(gx->uring);
+	for (unsigned i = 0; i < gx->nr_cores; i++)
+		core_close(gx->core[i]);
+	mem_reap(gx, true);
+	local_peers_close(gx);
+	for (unsigned p = 0; p < gx->nr_ports; p++) {
+		for (unsigned i = 0; i < gx->nr_cores; i++)
+			if (gx->port[p].queue[i])
+				gx->port[p].port->ops->queue_close(gx->port[p].queue[i]);
+		gx->port[p].port->ops->close(gx->port[p].port);
+	}
+	pool_close(gx);
+	unpackers_close(gx);
+	for (unsigned i = 0; i < GX_GPUS_MAX; i++)
+		if (gx->gpu[i])
+			gx->gpu[i]->ops->close(gx->gpu[i]);
+	if (gx->host)
+		gx->host->ops->close(gx->host);
+	if (gx->arena)
+		gx_arena_close(gx->arena);
+	free(gx->pairs);
+	pthread_cond_destroy(&gx->wait_cond);
+	pthread_mutex_destroy(&gx->wait_lock);
+	free(gx);
+}
+
+/* ---- listening, statistics, signals ---- */
+
+GX_EXPORT int gx_listen(struct gx *gx, const char *addr)
+{
+	return ctl_listen(gx, addr);
+}
+
+GX_EXPORT void gx_listen_stop(struct gx *gx)
+{
+	ctl_listen_stop(gx);
+}
+
+GX_EXPORT int gx_stats_listen(struct gx *gx, const char *path)
+{
+	return ctl_stats_listen(gx, path);
+}
+
+GX_EXPORT int gx_stats(struct gx *gx, bool prometheus, char *buf, size_t room)
+{
+	const struct gx_stats *list[GX_CORES_MAX + 1];
+	unsigned n = 0;
+
+	for (; n < gx->nr_cores; n++)
+		list[n] = &gx->core[n]->loop.stats;
+	list[n++] = &gx->ctl_stats;
+	return gx_stat_print(list, n, prometheus ? GX_STAT_PROMETHEUS : GX_STAT_TEXT, buf, room);
+}
+
+GX_EXPORT int gx_core_stat(const struct gx_core *core, const char *name, uint64_t *value)
+{
+	for (unsigned i = 0; i < GX_STAT_NR; i++)
+		if (!strcmp(gx_stat_name[i], name)) {
+			*value = gx_stat_get(&core->loop.stats, i);
+			return 0;
+		}
+	return gx_fail(-ENOENT, "no counter '%s'", name);
+}
+
+GX_EXPORT int gx_signals(struct gx *gx, const int signos[], unsigned n,
+			 void (*fn)(void *arg, int signo), void *arg)
+{
+	int ret = gx_uring_signals(gx->uring, signos, n, fn, arg);
+
+	return ret ? gx_fail(ret, "signals: %s", strerror(-ret)) : 0;
+}
+
+/* ---- description ---- */
+
+static void say(char *buf, size_t room, size_t *at, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+
+static void say(char *buf, size_t room, size_t *at, const char *fmt, ...)
+{
+	va_list ap;
+	int n;
+
+	if (*at >= room)
+		return;
+	va_start(ap, fmt);
+	n = vsnprintf(buf + *at, room - *at, fmt, ap);
+	va_end(ap);
+	*at += n > 0 ? n : 0;
+}
+
+/* What the choice of an engine for copies over the local link rests on. */
+static void say_engine(const struct gx *gx, char *buf, size_t room, size_t *at)
+{
+	static const char *const asked[] = {[GX_COPY_CE] = "copy engines",
+					    [GX_COPY_RESIDENT] = "resident kernel",
+					    [GX_COPY_KERNEL] = "launched kernels"};
+	unsigned nr = 0;
+	char text[256];
+	int n;
+
+	if (gx->opts.engine != GX_COPY_AUTO) {
+		say(buf, room, at, "engine   short copies over link local: %s, as asked for\n",
+		    asked[gx->opts.engine]);
+		return;
+	}
+	for (unsigned i = 0; (n = local_pair_text(gx, i, text, sizeof(text))) >= 0; i++)
+		if (n) {
+			say(buf, room, at, "engine   %s\n", text);
+			nr++;
+		}
+	if (!nr)
+		say(buf, room, at,
+		    "engine   short copies over link local: timed for each pair of places when a "
+		    "connection first uses it\n");
+}
+
+static void say_gpu(struct gx_gpu *gpu, unsigned i, char *buf, size_t room, size_t *at)
+{
+	enum gx_unpack mode;
+	char name[96];
+	unsigned sms;
+
+	gpu->ops->info(gpu, name, sizeof(name), &sms, &mode);
+	say(buf, room, at, "gpu %u    %s, unpack %s on %u SMs", i, name, gx_unpack_name(mode), sms);
+	if (mode == GX_UNPACK_AUTO)
+		say(buf, room, at,
+		    " (a launch for each burst; while bursts come within 100 us of one another, "
+		    "a kernel that stays, on %u for each core)",
+		    gpu->resident_sms);
+	say(buf, room, at, "\n");
+}
+
+/* Figures: docs/overlap.md, "Another process on the GPU". */
+static void say_share(const struct gx_gpu *gpu, char *buf, size_t room, size_t *at)
+{
+	say(buf, room, at, "share    %s\n",
+	    gpu->turns
+		    ? "no MPS: on a GPU this process and others take turns, which costs both (a "
+		      "bf16 GEMM kept 0.60 to 0.94 of its speed beside puts by another process, "
+		      "0.99 to 1.00 under MPS); cure: start both under nvidia-cuda-mps-control"
+		    : "MPS: on a GPU kernels of this process run beside those of others under it");
+}
+
+static const char *check_says(const struct gx_opts *o)
+{
+	if (o->check == GX_CHECK_UNPACK)
+		return "by who copies it, as asked for";
+	if (o->bounce == GX_BOUNCE_CUDA)
+		return "by who copies it, as the CPU cannot read the bounce pool; where that is "
+		       "not possible such connections are refused";
+	if (o->check == GX_CHECK_CPU)
+		return "by the CPU when it comes, as asked for";
+	if (o->unpack == GX_UNPACK_MODE_AUTO || o->unpack == GX_UNPACK_MODE_KERNEL)
+		return "by the kernel that copies it into a GPU; by the CPU when it comes for host "
+		       "memory";
+	return "by the CPU when it comes (kernels check in unpack modes kernel and auto alone)";
+}
+
+GX_EXPORT int gx_describe(struct gx *gx, char *buf, size_t room)
+{
+	size_t at = 0;
+
+	buf[0] = 0;
+	say(buf, room, &at, "control  %s\n", gx_uring_engine_name(gx->uring));
+	say(buf, room, &at, "copies   %s\n", gx_copy_name());
+	for (unsigned i = 0; i < gx->nr_cores; i++) {
+		if (gx->cpus[i] < 0)
+			say(buf, room, &at, "core %u   not pinned\n", i);
+		else
+			say(buf, room, &at, "core %u   CPU %d\n", i, gx->cpus[i]);
+	}
+	if (local_offered(gx))
+		say(buf, room, &at, "links    packet (no local: %s)\n", local_offered(gx));
+	else
+		say(buf, room, &at, "links    packet, local\n");
+	for (unsigned i = 0; i < gx->nr_ports; i++) {
+		const struct gx_port_caps *c = &gx->port[i].port->caps;
+
+		char pool[24] = "";
+
+		if (c->flags & GX_PORT_RX_GPU)
+			snprintf(pool, sizeof(pool), " on cuda:%d", gx->pool_gpu->device);
+		say(buf, room, &at, "port     %s: payload %u, %u buffers %s%s%s%s%s\n",
+		    gx->port[i].name, c->payload_best, c->rx_slots,
+		    c->flags & GX_PORT_SHARED_POOL ? "in all" : "a peer", pool,
+		    c->flags & GX_PORT_LOSSLESS ? ", loses nothing" : "",
+		    c->flags & GX_PORT_TRUST ? ", peers must be trusted" : "",
+		    c->flags & GX_PORT_NORMAL_PAGES ? ", on normal pages" : "");
+	}
+	say(buf, room, &at, "check    payload of packets with integrity crc32c: %s\n",
+	    check_says(&gx->opts));
+	for (unsigned i = 0; i < GX_REGIONS_MAX; i++) {
+		const struct gx_mem *m = atomic_load(&gx->region[i]);
+
+		if (!m)
+			continue;
+		say(buf, room, &at, "region   %s: %llu bytes, %s", m->name,
+		    (unsigned long long)m->len, m->kind == GX_MEM_HOST ? "host" : "cuda");
+		if (m->kind == GX_MEM_HOST)
+			say(buf, room, &at, "%s\n",
+			    m->huge ? ", huge pages"
+				    : ", normal pages (no huge ones free: more TLB misses, a few "
+				      "per cent slower; "
+				      "cure: sysctl -w vm.nr_hugepages=N)");
+		else
+			say(buf, room, &at, ":%d\n", m->device);
+	}
+	for (unsigned i = 0; i < GX_GPUS_MAX; i++)
+		if (gx->gpu[i])
+			say_gpu(gx->gpu[i], i, buf, room, &at);
+	for (unsigned i = 0; i < GX_GPUS_MAX; i++)
+		if (gx->gpu[i]) {
+			say_share(gx->gpu[i], buf, room, &at);
+			say_engine(gx, buf, room, &at);
+			break;
+		}
+	return at < room ? (int)at : -ENOSPC;
+}

@@ -1,0 +1,657 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The control half of a context: open and close, listening, connecting, and the tick that looks at
+ * deadlines. ctl_open() and ctl_close() are called by gx_open() and gx_close() on their thread; the
+ * other entries may be called on any thread and go to the control thread, where everything else
+ * here runs. Resolving names and binding sockets stay on the caller's thread.
+ */
+#include "control/ctl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CTL_BACKLOG	   1024		/* the kernel's somaxconn permitting */
+#define CTL_LOG_MAX	   10		/* lines a second about bad peers */
+#define CTL_CLOSE_NS	   200000000ull /* for last words when the context closes */
+#define CTL_SETTLE_TRIES   3000		/* of 1 ms */
+#define CTL_SETTLE_WAIT_NS 1000000
+
+bool ctl_may_log(struct ctl_rate *rate)
+{
+	uint64_t now_ns = gx_now_ns();
+
+	if (now_ns - rate->start_ns >= 1000000000u)
+		*rate = (struct ctl_rate){.start_ns = now_ns};
+	return rate->nr++ < CTL_LOG_MAX;
+}
+
+void ctl_bad(struct ctl *ctl, const char *fmt, ...)
+{
+	char text[CTL_TEXT_MAX];
+	va_list ap;
+
+	gx_stat_add(&ctl->gx->ctl_stats, GX_STAT_CTL_BAD, 1);
+	if (!ctl_may_log(&ctl->bad_rate))
+		return;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	gx_debug("control: %s", text);
+}
+
+/* ---- Listening sockets ---- */
+
+/* A descriptor kept for the day when there is no other. */
+static void listener_spare(struct ctl_listener *l)
+{
+	if (l->spare < 0)
+		l->spare = gx_fd_own(fcntl(l->fd, F_DUPFD_CLOEXEC, 0));
+}
+
+static bool listener_is_tcp(const struct ctl_listener *l)
+{
+	return l->accepted == ctl_conn_accepted;
+}
+
+/* Out of descriptors. Who waits is told so, one a tick; the rest wait for one to come free. */
+static void listener_starved(struct ctl_listener *l, int err)
+{
+	int fd;
+
+	if (ctl_may_log(&l->ctl->fds_rate))
+		gx_warn("a client cannot be let in: %s: raise ulimit -n, which is for %s",
+			strerror(-err), err == -ENFILE ? "all processes" : "this process");
+	if (!listener_is_tcp(l) || l->spare < 0)
+		return;
+	gx_fd_close(l->spare);
+	l->spare = -1;
+	fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (fd >= 0)
+		ctl_conn_turn_away(l->ctl, fd);
+	listener_spare(l);
+}
+
+static void listener_free(struct ctl_listener *l)
+{
+	if (l->spare >= 0)
+		gx_fd_close(l->spare);
+	gx_fd_close(l->fd);
+	if (l->path[0])
+		unlink(l->path);
+	free(l);
+}
+
+static void listener_drop(struct ctl_listener *l)
+{
+	struct ctl_listener **p;
+
+	for (p = &l->ctl->listeners; *p != l; p = &(*p)->next)
+		;
+	*p = l->next;
+	listener_free(l);
+}
+
+/* Does not wait: while an accept is out, the rest is done when it ends. */
+static void listener_close(struct ctl_listener *l)
+{
+	if (l->closing)
+		return;
+	l->closing = true;
+	shutdown(l->fd, SHUT_RDWR);
+	if (l->io.held)
+		gx_uring_cancel(l->ctl->gx->uring, &l->io);
+	else
+		listener_drop(l);
+}
+
+/* What could not be taken now is tried again at the next tick, so a lasting error never spins. */
+static void listener_arm(struct ctl_listener *l)
+{
+	if (!l->closing && !l->io.held && l->room(l->ctl))
+		gx_uring_submit(l->ctl->gx->uring, &l->io);
+}
+
+static void listener_done(struct gx_io *io, int res)
+{
+	struct ctl_listener *l = io->arg;
+
+	if (l->closing) {
+		if (res >= 0)
+			close(res);
+		listener_drop(l);
+		return;
+	}
+	if (res < 0) {
+		if (res == -EMFILE || res == -ENFILE)
+			listener_starved(l, res);
+		else
+			gx_debug("control: accept: %s", strerror(-res));
+		return;
+	}
+	l->accepted(l->ctl, res);
+	listener_arm(l);
+}
+
+static int listener_start(void *arg)
+{
+	struct ctl_listener *l = arg, *other;
+	struct ctl *ctl = l->ctl;
+	unsigned n = 0;
+
+	for (other = ctl->listeners; other; other = other->next)
+		n++;
+	if (ctl->closing || n >= CTL_LISTENERS_MAX) {
+		listener_free(l);
+		return ctl->closing ? -ECANCELED : -ENOSPC;
+	}
+	l->next = ctl->listeners;
+	ctl->listeners = l;
+	l->spare = -1;
+	listener_spare(l);
+	l->io = (struct gx_io){.op = GX_IO_ACCEPT, .fd = l->fd, .done = listener_done, .arg = l};
+	listener_arm(l);
+	return 0;
+}
+
+int ctl_listener_start(struct ctl *ctl, struct ctl_listener *l)
+{
+	l->ctl = ctl;
+	return gx_uring_run_wait(ctl->gx->uring, listener_start, l);
+}
+
+/* ---- The tick ---- */
+
+static void tick_listeners(struct ctl *ctl)
+{
+	for (struct ctl_listener *l = ctl->listeners; l; l = l->next) {
+		listener_spare(l);
+		listener_arm(l);
+	}
+}
+
+/* Ours without a struct gx_conn, and deadlines. Nothing is freed by callbacks meanwhile. */
+static void tick_own(struct ctl *ctl, uint64_t now_ns)
+{
+	struct ctl_conn *cc, *next;
+
+	ctl->inside++;
+	for (cc = ctl->conns; cc; cc = cc->next)
+		ctl_conn_tick(cc, now_ns);
+	ctl->inside--;
+	for (cc = ctl->conns; cc; cc = next) {
+		next = cc->next;
+		if (!cc->conn && cc->state == CTL_CLOSED)
+			ctl_conn_destroy(cc);
+	}
+}
+
+static void tick_conns(struct ctl *ctl)
+{
+	struct gx_conn *c, *next;
+
+	for (c = ctl->gx->conns; c; c = next) {
+		next = c->next;
+		conn_tick(c); /* a dead one may still have to tell its cores */
+		if (c->state != GX_CONN_STATE_DOWN)
+			continue;
+		if (c->ctl)
+			ctl_conn_end(c->ctl, CTL_LINGER_NS);
+		conn_reap(c);
+	}
+}
+
+static void tick_done(struct gx_io *io, int res)
+{
+	struct ctl *ctl = io->arg;
+	uint64_t now_ns = gx_now_ns();
+
+	if (res == -ECANCELED)
+		return;
+	core_watch(ctl->gx, now_ns);
+	tick_own(ctl, now_ns);
+	ctl_fd_tick(ctl, now_ns);
+	ctl_stats_tick(ctl, now_ns);
+	local_tick(ctl->gx);
+	mem_reap(ctl->gx, false);
+	if (!ctl->closing) {
+		tick_conns(ctl);
+		tick_listeners(ctl);
+	}
+	gx_uring_submit(ctl->gx->uring, io);
+}
+
+/* ---- Open and close ---- */
+
+/* 16 bytes that are equal for all processes of this boot and network namespace, where abstract Unix
+ * sockets meet. Without /proc they are random: then nobody is on the same host. */
+static int host_id_get(uint8_t id[16])
+{
+	char text[40] = "";
+	struct stat st;
+	unsigned n = 0;
+	FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+
+	if (f && !fgets(text, sizeof(text), f))
+		text[0] = 0;
+	if (f)
+		fclose(f);
+	memset(id, 0, 16);
+	for (const char *p = text; *p && n < 32; p++) {
+		const char *hex = "0123456789abcdef", *digit = strchr(hex, *p);
+
+		if (!digit)
+			continue;
+		id[n / 2] |= (uint8_t)((digit - hex) << (n & 1 ? 0 : 4));
+		n++;
+	}
+	if (n < 32 || stat("/proc/self/ns/net", &st))
+		return gx_random(id, 16);
+	for (unsigned i = 0; i < 8; i++)
+		id[i] ^= (uint8_t)((uint64_t)st.st_ino >> 8 * i);
+	return 0;
+}
+
+static int open_run(void *arg)
+{
+	struct ctl *ctl = arg;
+
+	gx_uring_submit(ctl->gx->uring, &ctl->tick);
+	return 0;
+}
+
+/* Where the user has ports bind to, connections come from as well. */
+static void bind_get(struct ctl *ctl, const char *host)
+{
+	struct addrinfo hint = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST}, *list;
+
+	if (!host || getaddrinfo(host, NULL, &hint, &list))
+		return;
+	memcpy(&ctl->bind.sa, list->ai_addr, GX_MIN(list->ai_addrlen, sizeof(ctl->bind.sa)));
+	ctl->bind.len = list->ai_addrlen;
+	freeaddrinfo(list);
+	if (ctl_addr_is_loopback(&ctl->bind.sa)) /* leads nowhere else */
+		ctl->bind = (struct ctl_addr){0};
+}
+
+int ctl_open(struct gx *gx)
+{
+	struct ctl *ctl = calloc(1, sizeof(*ctl));
+	int ret;
+
+	if (!ctl)
+		return gx_fail(-ENOMEM, "out of memory");
+	ctl->gx = gx;
+	ret = host_id_get(ctl->host_id);
+	if (ret) {
+		free(ctl);
+		return gx_fail(ret, "no random bytes: %s", strerror(-ret));
+	}
+	bind_get(ctl, gx->opts.bind_host);
+	ctl->tick = (struct gx_io){
+		.op = GX_IO_TIMEOUT, .timeout_ns = CTL_TICK_NS, .done = tick_done, .arg = ctl};
+	gx->ctl = ctl;
+	gx_uring_run_wait(gx->uring, open_run, ctl);
+	return 0;
+}
+
+/* Return: how many listeners are not closed yet. */
+static int stop_run(void *arg)
+{
+	struct ctl *ctl = arg;
+	struct ctl_listener *l, *next;
+	int n = 0;
+
+	for (l = ctl->listeners; l; l = next) {
+		next = l->next;
+		if (listener_is_tcp(l))
+			listener_close(l);
+	}
+	for (l = ctl->listeners; l; l = l->next)
+		n += listener_is_tcp(l);
+	return n;
+}
+
+static int close_begin(void *arg)
+{
+	struct ctl *ctl = arg;
+	struct ctl_listener *l, *next;
+
+	ctl->closing = true;
+	for (l = ctl->listeners; l; l = next) {
+		next = l->next;
+		listener_close(l);
+	}
+	ctl_fd_close(ctl);
+	ctl_stats_close(ctl);
+	ctl->inside++;
+	for (struct ctl_conn *cc = ctl->conns; cc; cc = cc->next) {
+		ctl_conn_end(cc, CTL_CLOSE_NS);
+		if (cc->conn)
+			conn_down(cc->conn, 0, "the context was closed at this end");
+	}
+	ctl->inside--;
+	return 0;
+}
+
+/* Return: 0 when nothing is left that the engine or a socket holds. */
+static int close_step(void *arg)
+{
+	struct ctl *ctl = arg;
+	struct ctl_conn *cc, *next;
+
+	for (cc = ctl->conns; cc; cc = next) {
+		next = cc->next;
+		if (cc->conn)
+			ctl_conn_free(cc->conn);
+		else if (cc->state == CTL_CLOSED)
+			ctl_conn_destroy(cc);
+	}
+	if (ctl->conns || ctl->listeners || ctl->passes || ctl->clients)
+		return 1;
+	gx_uring_cancel(ctl->gx->uring, &ctl->tick);
+	return ctl->tick.held;
+}
+
+/* Calls @fn on the control thread until it returns 0. Return: did it? */
+static bool ctl_settle(struct ctl *ctl, int (*fn)(void *arg))
+{
+	const struct timespec ts = {.tv_nsec = CTL_SETTLE_WAIT_NS};
+
+	for (unsigned i = 0; i < CTL_SETTLE_TRIES; i++) {
+		if (!gx_uring_run_wait(ctl->gx->uring, fn, ctl))
+			return true;
+		if (gx_uring_is_me(ctl->gx->uring))
+			return false;
+		nanosleep(&ts, NULL);
+	}
+	return false;
+}
+
+/* Before gx_uring_close(). Afterwards no struct gx_conn has a ctl half. */
+void ctl_close(struct gx *gx)
+{
+	struct ctl *ctl = gx->ctl;
+
+	if (!ctl)
+		return;
+	gx_uring_run_wait(gx->uring, close_begin, ctl);
+	gx->ctl = NULL;
+	if (ctl_settle(ctl, close_step))
+		free(ctl);
+	else /* better lost than used after free */
+		gx_err("control: sockets did not close in %u ms", CTL_SETTLE_TRIES);
+}
+
+/* ---- Listen ---- */
+
+static int listen_fail(int err, const char *addr)
+{
+	switch (err) {
+	case -EADDRINUSE:
+		return gx_fail(
+			err,
+			"cannot listen at %s: another program does (see ss -ltnp): stop it, or "
+			"choose another port",
+			addr);
+	case -EACCES:
+		return gx_fail(
+			err,
+			"cannot listen at %s: ports below 1024 need CAP_NET_BIND_SERVICE: choose a "
+			"higher one",
+			addr);
+	case -EADDRNOTAVAIL:
+		return gx_fail(err,
+			       "cannot listen at %s: no interface here has that address (see ip "
+			       "addr): take "
+			       "127.0.0.1, or one that is there",
+			       addr);
+	default:
+		return gx_fail(err, "cannot listen at %s: %s", addr, strerror(-err));
+	}
+}
+
+/* Return: a socket that listens, -errno. */
+static int listen_socket(const struct ctl_addr *a)
+{
+	int fd = socket(a->sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1,
+	    ret;
+
+	if (fd < 0)
+		return -errno;
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (bind(fd, (const struct sockaddr *)&a->sa, a->len) || listen(fd, CTL_BACKLOG)) {
+		ret = -errno;
+		close(fd);
+		return ret;
+	}
+	return gx_fd_own(fd);
+}
+
+/* The port number that the kernel has given. */
+static int listen_port(int fd)
+{
+	struct sockaddr_storage sa;
+	socklen_t len = sizeof(sa);
+
+	if (getsockname(fd, (struct sockaddr *)&sa, &len))
+		return -errno;
+	return ntohs(sa.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&sa)->sin6_port
+					      : ((struct sockaddr_in *)&sa)->sin_port);
+}
+
+static int listen_start(struct ctl *ctl, int fd)
+{
+	struct ctl_listener *l = calloc(1, sizeof(*l));
+	int ret;
+
+	if (!l) {
+		gx_fd_close(fd);
+		return gx_fail(-ENOMEM, "out of memory");
+	}
+	l->fd = fd;
+	l->room = ctl_conn_room;
+	l->accepted = ctl_conn_accepted;
+	ret = ctl_listener_start(ctl, l);
+	if (ret)
+		return gx_fail(ret, "cannot listen: %s",
+			       ret == -ENOSPC ? "too many listeners" : strerror(-ret));
+	return 0;
+}
+
+/* Who listens needs some descriptors for the clients: better said now than to each of them. */
+static int listen_fds_check(void)
+{
+	int fds[CTL_FDS_FREE], err = 0;
+	struct rlimit lim = {0};
+	unsigned n = 0;
+
+	while (n < CTL_FDS_FREE && !err) {
+		fds[n] = eventfd(0, EFD_CLOEXEC);
+		err = fds[n] < 0 ? -errno : 0;
+		n += !err;
+	}
+	for (unsigned i = 0; i < n; i++)
+		close(fds[i]);
+	getrlimit(RLIMIT_NOFILE, &lim);
+	if (err)
+		gx_fail(err,
+			"%u descriptors are left of %llu, and a server needs %u for itself and "
+			"its clients: raise ulimit -n",
+			n, (unsigned long long)lim.rlim_cur, CTL_FDS_FREE);
+	return err;
+}
+
+/* Without the Unix socket nobody of this host can be served: who it is would not be known. */
+static int listen_unix(struct gx *gx)
+{
+	int ret = ctl_fd_listen(gx->ctl);
+
+	if (!ret || gx->opts.insecure)
+		return 0;
+	return gx_fail(ret, "no Unix socket, by which clients of this host show whose they are: %s",
+		       strerror(-ret));
+}
+
+int ctl_listen(struct gx *gx, const char *addr)
+{
+	struct ctl_addr addrs[CTL_ADDRS_MAX];
+	int n = ctl_addr_resolve(addr, true, addrs), fd = -EINVAL, port, ret, i;
+
+	if (n < 0)
+		return n;
+	ret = listen_fds_check();
+	if (ret)
+		return ret;
+	for (i = 0; i < n; i++) {
+		fd = listen_socket(&addrs[i]);
+		if (fd >= 0)
+			break;
+	}
+	if (fd < 0)
+		return listen_fail(fd, addr);
+	port = listen_port(fd);
+	if (port < 0) {
+		gx_fd_close(fd);
+		return listen_fail(port, addr);
+	}
+	if (!ctl_addr_is_loopback(&addrs[i].sa) && !gx->opts.insecure)
+		gx_warn("listening at %s, but only peers on this host's loopback are served: there "
+			"is no "
+			"encryption yet; say --insecure to serve others in clear",
+			addr);
+	ret = listen_unix(gx);
+	if (ret)
+		gx_fd_close(fd);
+	else
+		ret = listen_start(gx->ctl, fd);
+	return ret ? ret : port;
+}
+
+void ctl_listen_stop(struct gx *gx)
+{
+	ctl_settle(gx->ctl, stop_run);
+}
+
+/* ---- Connect ---- */
+
+/* Keeps the addresses that may be talked to in clear. Return: 0, -EPERM. */
+static int connect_addrs(struct ctl_conn *cc, const char *addr)
+{
+	struct ctl_addr all[CTL_ADDRS_MAX];
+	int n = ctl_addr_resolve(addr, false, all);
+
+	if (n < 0)
+		return n;
+	for (int i = 0; i < n; i++)
+		if (cc->ctl->gx->opts.insecure || ctl_addr_is_loopback(&all[i].sa))
+			cc->addrs[cc->nr_addrs++] = all[i];
+	if (!cc->nr_addrs)
+		return gx_fail(-EPERM,
+			       "%.90s is not on loopback, and there is no encryption yet: say "
+			       "--insecure at both ends to send in clear",
+			       addr);
+	return 0;
+}
+
+/* The port that the user forces must be one of ours. */
+static int connect_port(struct ctl_conn *cc, const char *port)
+{
+	struct gx *gx = cc->ctl->gx;
+
+	if (!port)
+		return 0;
+	for (unsigned i = 0; i < gx->nr_ports; i++) {
+		if (strcmp(port, gx->port[i].device) && strcmp(port, gx->port[i].name))
+			continue;
+		snprintf(cc->forced, sizeof(cc->forced), "%s", gx->port[i].match);
+		cc->forced_port = i;
+		return 0;
+	}
+	return gx_fail(
+		-ENODEV,
+		"port %.64s is not opened here: add it to the context's ports (--port %.64s)", port,
+		port);
+}
+
+/* The link that the user forces must be one that this context can take. */
+static int connect_link(struct ctl_conn *cc, const char *link)
+{
+	const char *why = local_offered(cc->ctl->gx);
+
+	if (!link)
+		return 0;
+	if (strcmp(link, "local") && strcmp(link, "packet"))
+		return gx_fail(-EINVAL, "link '%.32s' is not known: there are local and packet",
+			       link);
+	if (!strcmp(link, "local") && why)
+		return gx_fail(-ENODEV, "link local cannot be had at this end: %s", why);
+	if (!strcmp(link, "local") && cc->forced[0] && strcmp(cc->forced, "shm"))
+		return gx_fail(-EINVAL, "link local goes with port shm, not with port %.64s",
+			       cc->forced);
+	snprintf(cc->link, sizeof(cc->link), "%s", link);
+	return 0;
+}
+
+static int connect_run(void *arg)
+{
+	struct ctl_conn *cc = arg, *other;
+	struct ctl *ctl = cc->ctl;
+	unsigned n = 0;
+
+	for (other = ctl->conns; other; other = other->next)
+		n++;
+	if (ctl->closing || n >= CTL_CONNS_MAX)
+		return ctl->closing ? -ECANCELED : -ENOSPC;
+	cc->next = ctl->conns;
+	ctl->conns = cc;
+	cc->conn->ctl = cc;
+	ctl_conn_start(cc);
+	return 0;
+}
+
+int ctl_connect(struct gx_conn *c, const char *addr, const struct gx_connect_opts *opts)
+{
+	struct gx *gx = c->gx;
+	struct ctl_conn *cc = ctl_conn_new(gx->ctl, false);
+	int ret;
+
+	if (!cc)
+		return gx_fail(-ENOMEM, "out of memory");
+	cc->conn = c;
+	cc->lanes_max = opts ? opts->lanes : 0;
+	if (opts && opts->unpack_set)
+		cc->unpack = 1 + opts->unpack;
+	cc->sms = opts ? opts->sms : 0;
+	cc->timeout_ns = opts && opts->timeout_ns ? opts->timeout_ns : CTL_STEP_NS;
+	snprintf(cc->name, sizeof(cc->name), "%s", addr);
+	ret = connect_port(cc, opts ? opts->port : NULL);
+	if (!ret)
+		ret = connect_link(cc, opts ? opts->link : NULL);
+	if (!ret)
+		ret = connect_addrs(cc, addr);
+	if (ret)
+		goto err_free;
+	c->first_core = opts ? opts->first_core % gx->nr_cores : 0;
+	snprintf(c->peer_name, sizeof(c->peer_name), "%s", cc->name);
+	ret = gx_uring_run_wait(gx->uring, connect_run, cc);
+	if (!ret)
+		return 0;
+	if (ret == -ENOSPC)
+		gx_fail(ret, "there are %u connections, the most that a context has",
+			CTL_CONNS_MAX);
+	else
+		gx_fail(ret, "the context is being closed");
+err_free:
+	ctl_conn_destroy(cc);
+	return ret;
+}

@@ -1,0 +1,735 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who is at the other end on this host, and descriptors between the two. The server listens on an
+ * abstract Unix socket, whose name is in its HELLO. Whoever comes there is known by the kernel's
+ * word: of a user that the server does not serve nothing is read, it hears why and is closed. The
+ * client first shows the nonce of the server's HELLO and gets its own back: from then on its
+ * bootstrap connection is proven, whatever port it then takes. Where the port or the link passes
+ * descriptors, the same two messages go once more, with them. SOCK_SEQPACKET keeps a message and
+ * its descriptors together. Runs on the control thread.
+ */
+#include "control/ctl.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define PASSES_MAX     64   /* that have not shown a nonce yet */
+#define PASS_BACKLOG   1024 /* the kernel's somaxconn permitting */
+#define PASS_NONCE_B   16
+#define PASS_ANSWER_B  512 /* room for a nonce, or for an ERROR */
+#define CLOSERS_MAX    32  /* strangers' sockets that are being closed */
+#define CLOSER_STACK_B (256 << 10)
+
+/* One exchange: a connection to, or accepted by, the Unix socket. */
+struct ctl_pass {
+	struct ctl *ctl;
+	struct ctl_pass *next; /* in ctl->passes */
+	struct ctl_conn *cc;   /* NULL: not known yet (server), or it gave up */
+	bool server;
+	bool closing;
+	bool again; /* client: received once more after an end-of-file or a reset */
+	bool wait;  /* server: the descriptors are due, once our answer has gone out */
+	int fd;
+	uint64_t due_ns;
+	struct ucred cred; /* of the peer, by the kernel's word */
+	struct gx_io io;
+	struct sockaddr_un addr;
+	struct msghdr msg;
+	struct iovec iov;
+	uint8_t nonce[PASS_NONCE_B];
+	uint8_t answer[PASS_ANSWER_B];
+	union {
+		struct cmsghdr align;
+		char b[CMSG_SPACE(CTL_FDS_MAX * sizeof(int))];
+	} control;
+	int fds[CTL_FDS_MAX]; /* received, ours until handed over */
+	unsigned nr_fds;
+};
+
+static void pass_free(struct ctl_pass *p)
+{
+	struct ctl_pass **q;
+
+	for (q = &p->ctl->passes; *q != p; q = &(*q)->next)
+		;
+	*q = p->next;
+	if (p->cc)
+		p->cc->pass = NULL;
+	for (unsigned i = 0; i < p->nr_fds; i++)
+		close(p->fds[i]);
+	if (p->fd >= 0)
+		gx_fd_close(p->fd);
+	free(p);
+}
+
+/* Frees @p, now or when the engine lets go of it. */
+static void pass_close(struct ctl_pass *p)
+{
+	p->closing = true;
+	if (p->cc)
+		p->cc->pass = NULL;
+	p->cc = NULL;
+	if (p->io.held)
+		gx_uring_cancel(p->ctl->gx->uring, &p->io);
+	else
+		pass_free(p);
+}
+
+/* Nothing more to do for the connection, which hears why. */
+static void __attribute__((format(printf, 3, 4)))
+pass_fail(struct ctl_pass *p, int err, const char *fmt, ...)
+{
+	struct ctl_conn *cc = p->cc;
+	char text[200];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	pass_close(p);
+	if (cc)
+		ctl_conn_fail(cc, err, "%s", text);
+}
+
+/* The server broke off. Why, it says on the other socket. */
+static void __attribute__((format(printf, 3, 4)))
+pass_broke(struct ctl_pass *p, int err, const char *fmt, ...)
+{
+	struct ctl_conn *cc = p->cc;
+	va_list ap;
+
+	pass_close(p);
+	va_start(ap, fmt);
+	ctl_conn_fail_soon(cc, err, fmt, ap);
+	va_end(ap);
+}
+
+static struct ctl_pass *pass_new(struct ctl *ctl, int fd, bool server)
+{
+	struct ctl_pass *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return NULL;
+	p->ctl = ctl;
+	p->server = server;
+	p->fd = gx_fd_own(fd);
+	p->io.arg = p;
+	p->due_ns = gx_now_ns() + CTL_STEP_NS;
+	p->next = ctl->passes;
+	ctl->passes = p;
+	return p;
+}
+
+/* ---- Who may ---- */
+
+static bool uid_is_allowed(const struct gx *gx, uid_t uid)
+{
+	if (uid == geteuid())
+		return true;
+	for (unsigned i = 0; i < gx->opts.nr_allow_uids; i++)
+		if (gx->opts.allow_uids[i] == uid)
+			return true;
+	return false;
+}
+
+/* Threads that close(): what a stranger has sent may hold them for as long as it likes. */
+static _Atomic unsigned nr_closers;
+
+static void *closer_main(void *arg)
+{
+	close((int)(intptr_t)arg);
+	atomic_fetch_sub_explicit(&nr_closers, 1, memory_order_relaxed);
+	return NULL;
+}
+
+/* A stranger's socket may hold descriptors that nobody has received, and closing the last reference
+ * to one may wait: a TCP socket with SO_LINGER. So not here. */
+static void stranger_close(int fd)
+{
+	pthread_attr_t attr;
+	pthread_t thread;
+	int ret;
+
+	shutdown(fd, SHUT_RDWR);
+	atomic_fetch_add_explicit(&nr_closers, 1, memory_order_relaxed);
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	pthread_attr_setstacksize(&attr, CLOSER_STACK_B);
+	ret = pthread_create(&thread, &attr, closer_main, (void *)(intptr_t)fd);
+	pthread_attr_destroy(&attr);
+	if (ret) /* no thread to be had: better a wait than a leak */
+		closer_main((void *)(intptr_t)fd);
+}
+
+/* Nothing that it sent is read. The reason goes out as on the bootstrap connection. */
+static void stranger_refuse(struct ctl *ctl, int fd, const struct ucred *cred)
+{
+	struct gx_hello_error e = {.err = -EPERM};
+
+	snprintf(e.text, sizeof(e.text),
+		 "the server runs as uid %u and serves its own user only, over every port: start "
+		 "it with --allow-uid %u",
+		 geteuid(), cred->uid);
+	send(fd, ctl->frame, gx_hello_error_put(ctl->frame, &e), MSG_DONTWAIT | MSG_NOSIGNAL);
+	ctl_bad(ctl, "a process of uid %u, pid %d, came to the Unix socket", cred->uid,
+		(int)cred->pid);
+	if (ctl_may_log(&ctl->refused_rate))
+		gx_warn("a process of uid %u, pid %d, was refused: to serve that user, start with "
+			"--allow-uid %u",
+			cred->uid, (int)cred->pid, cred->uid);
+	stranger_close(fd);
+}
+
+/* ---- Messages ---- */
+
+/* One at a time: what is under way there is not to be written over. */
+static void pass_io(struct ctl_pass *p, struct gx_io io, void (*done)(struct gx_io *io, int res))
+{
+	assert(!p->io.held);
+	p->io = io;
+	p->io.fd = p->fd;
+	p->io.done = done;
+	p->io.arg = p;
+	gx_uring_submit(p->ctl->gx->uring, &p->io);
+}
+
+static void pass_msg_init(struct ctl_pass *p)
+{
+	p->iov = (struct iovec){.iov_base = p->nonce, .iov_len = sizeof(p->nonce)};
+	p->msg = (struct msghdr){.msg_iov = &p->iov, .msg_iovlen = 1};
+}
+
+/* Without room for descriptors: the kernel drops what comes of them. */
+static void pass_recv_plain(struct ctl_pass *p, void (*done)(struct gx_io *io, int res))
+{
+	pass_io(p, (struct gx_io){.op = GX_IO_RECV, .buf = p->answer, .len = sizeof(p->answer)},
+		done);
+}
+
+static void pass_send_plain(struct ctl_pass *p, const uint8_t nonce[PASS_NONCE_B],
+			    void (*done)(struct gx_io *io, int res))
+{
+	memcpy(p->nonce, nonce, sizeof(p->nonce));
+	pass_io(p, (struct gx_io){.op = GX_IO_SEND, .buf = p->nonce, .len = sizeof(p->nonce)},
+		done);
+}
+
+static void pass_recv(struct ctl_pass *p, void (*done)(struct gx_io *io, int res))
+{
+	pass_msg_init(p);
+	p->msg.msg_control = p->control.b;
+	p->msg.msg_controllen = sizeof(p->control.b);
+	pass_io(p, (struct gx_io){.op = GX_IO_RECVMSG, .msg = &p->msg}, done);
+}
+
+static unsigned lane_fds(const struct gx_port_addr *a, int fds[2])
+{
+	if (a->fd < 0)
+		return 0;
+	fds[0] = a->fd;
+	fds[1] = a->pool_fd;
+	return 1 + a->has_pool;
+}
+
+/* The nonce, what our lanes carry, and what the local link shares. The kernel holds its own
+ * references from then on. */
+static void pass_send(struct ctl_pass *p, const uint8_t nonce[PASS_NONCE_B],
+		      void (*done)(struct gx_io *io, int res))
+{
+	const struct gx_hello_lanes *l = &p->cc->setup->local;
+	struct cmsghdr *cmsg = &p->control.align;
+	int fds[CTL_FDS_MAX];
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < l->nr_lanes; i++)
+		n += lane_fds(&l->lanes[i].port, fds + n);
+	n += local_fds(p->cc->conn, fds + n);
+	memcpy(p->nonce, nonce, sizeof(p->nonce));
+	pass_msg_init(p);
+	if (n) {
+		*cmsg = (struct cmsghdr){.cmsg_level = SOL_SOCKET,
+					 .cmsg_type = SCM_RIGHTS,
+					 .cmsg_len = CMSG_LEN(n * sizeof(int))};
+		memcpy(CMSG_DATA(cmsg), fds, n * sizeof(int));
+		p->msg.msg_control = p->control.b;
+		p->msg.msg_controllen = CMSG_SPACE(n * sizeof(int));
+	}
+	pass_io(p, (struct gx_io){.op = GX_IO_SENDMSG, .msg = &p->msg}, done);
+}
+
+/* Takes what came with the message; all of it, so that nothing stays open by a peer's whim. */
+static void pass_fds_take(struct ctl_pass *p)
+{
+	struct cmsghdr *cmsg;
+
+	for (cmsg = CMSG_FIRSTHDR(&p->msg); cmsg; cmsg = CMSG_NXTHDR(&p->msg, cmsg)) {
+		size_t n = (cmsg->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+		if (cmsg->cmsg_level != SOL_SOCKET || cmsg->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; i < n; i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(cmsg) + i * sizeof(fd), sizeof(fd));
+			if (p->nr_fds < CTL_FDS_MAX)
+				p->fds[p->nr_fds++] = fd;
+			else
+				close(fd);
+		}
+	}
+}
+
+/* A message has come, or not. Return: NULL, or what is wrong with it. */
+static const char *pass_msg_take(struct ctl_pass *p, int res)
+{
+	if (res >= 0)
+		pass_fds_take(p);
+	if (res < 0)
+		return strerror(-res);
+	if (p->msg.msg_flags & MSG_CTRUNC)
+		return "descriptors were lost on the way: raise the limit of open files (ulimit "
+		       "-n)";
+	if (res != PASS_NONCE_B || p->msg.msg_flags & MSG_TRUNC)
+		return res ? "a message of another length" : "closed without an answer";
+	return NULL;
+}
+
+/* Both ends have each other's. Hands over, and ends the exchange before the connection goes on. */
+static void pass_finish(struct ctl_pass *p)
+{
+	struct ctl_conn *cc = p->cc;
+	int fds[CTL_FDS_MAX];
+	unsigned n = p->nr_fds;
+
+	memcpy(fds, p->fds, sizeof(fds));
+	p->nr_fds = 0;
+	pass_close(p);
+	ctl_hello_passed(cc, fds, n);
+}
+
+/* ---- Client: who we are ---- */
+
+/* It goes on without: the server has the last word on whether that will do. */
+static void __attribute__((format(printf, 2, 3)))
+prove_without(struct ctl_conn *cc, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(cc->no_share, sizeof(cc->no_share), fmt, ap);
+	va_end(ap);
+	ctl_hello_proven(cc);
+}
+
+/* The server is full, or let us go for another: once more at the next tick. */
+static void prove_later(struct ctl_pass *p)
+{
+	struct ctl_conn *cc = p->cc;
+
+	pass_close(p);
+	cc->prove_again = true;
+}
+
+/* What is no nonce is an ERROR. */
+static void prove_refused(struct ctl_pass *p, uint32_t len)
+{
+	struct gx_hello_error e;
+	uint32_t body;
+	uint16_t type;
+
+	if (len < 8 || gx_hello_frame(p->answer, &type, &body) || type != GX_HELLO_ERROR ||
+	    body != len - 8 || gx_hello_error_get(p->answer + 8, body, &e))
+		pass_fail(p, -EPROTO,
+			  "the server's answer on the Unix socket is not for this client");
+	else
+		pass_fail(p, e.err, "%s", e.text);
+}
+
+static void prove_recv_done(struct gx_io *io, int res)
+{
+	struct ctl_pass *p = io->arg;
+
+	if (p->closing) {
+		pass_free(p);
+	} else if (res <= 0 && !p->again) { /* an ERROR may be behind a reset: see below */
+		p->again = true;
+		pass_recv_plain(p, prove_recv_done);
+	} else if (res <= 0) {
+		prove_later(p);
+	} else if (res != PASS_NONCE_B || memcmp(p->answer, p->cc->nonce, PASS_NONCE_B)) {
+		prove_refused(p, (uint32_t)res);
+	} else {
+		p->again = false;
+		p->cc->proven = true;
+		p->cc->due_ns = gx_now_ns() + p->cc->timeout_ns;
+		ctl_hello_proven(p->cc);
+	}
+}
+
+static void prove_send_done(struct gx_io *io, int res)
+{
+	struct ctl_pass *p = io->arg;
+
+	if (p->closing)
+		pass_free(p);
+	else /* who could not send may still hear why */
+		pass_recv_plain(p, prove_recv_done);
+}
+
+/* Whose the server is decides about memory; the answer on the socket, about all else. */
+static bool prove_server_check(struct ctl_pass *p)
+{
+	socklen_t len = sizeof(p->cred);
+
+	if (getsockopt(p->fd, SOL_SOCKET, SO_PEERCRED, &p->cred, &len)) {
+		pass_fail(p, -errno, "the kernel does not say whose the Unix socket is: %s",
+			  strerror(errno));
+		return false;
+	}
+	if (!uid_is_allowed(p->ctl->gx, p->cred.uid))
+		snprintf(p->cc->no_share, sizeof(p->cc->no_share),
+			 "the server runs as uid %u, and the client (uid %u) shares memory with "
+			 "its own user only",
+			 p->cred.uid, geteuid());
+	return true;
+}
+
+static void prove_connect_done(struct gx_io *io, int res)
+{
+	struct ctl_pass *p = io->arg;
+	struct ctl_conn *cc = p->cc;
+
+	if (p->closing) {
+		pass_free(p);
+	} else if (res == -EAGAIN) {
+		prove_later(p);
+	} else if (res < 0) {
+		pass_close(p);
+		prove_without(cc, "the server's Unix socket @%s cannot be reached: %s",
+			      cc->conn->peer.unix_name, strerror(-res));
+	} else if (prove_server_check(p)) {
+		pass_send_plain(p, cc->conn->peer.nonce, prove_send_done);
+	}
+}
+
+void ctl_fd_prove(struct ctl_conn *cc)
+{
+	const char *name = cc->conn->peer.unix_name;
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), err = errno;
+	struct ctl_pass *p = fd < 0 ? NULL : pass_new(cc->ctl, fd, false);
+
+	cc->prove_again = false;
+	if (!p) {
+		if (fd >= 0)
+			close(fd);
+		ctl_conn_fail(cc, fd < 0 ? -err : -ENOMEM,
+			      "the client cannot make a Unix socket: %s%s",
+			      strerror(fd < 0 ? err : ENOMEM),
+			      fd < 0 && err == EMFILE ? ": raise its ulimit -n" : "");
+		return;
+	}
+	p->cc = cc;
+	cc->pass = p;
+	p->addr.sun_family = AF_UNIX;
+	memcpy(p->addr.sun_path + 1, name, strlen(name));
+	pass_io(p,
+		(struct gx_io){.op = GX_IO_CONNECT,
+			       .addr = (struct sockaddr *)&p->addr,
+			       .addr_len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
+						       strlen(name))},
+		prove_connect_done);
+}
+
+/* ---- Client: descriptors ---- */
+
+/* Linux looks into the queue and then, under another lock, whether the peer has closed: what the
+ * server sent, before it closed, between the two looks is behind an end-of-file. And who closes
+ * with something of ours unread leaves a reset before what it sent. */
+static void client_recv_done(struct gx_io *io, int res)
+{
+	struct ctl_pass *p = io->arg;
+	const char *bad = pass_msg_take(p, res);
+
+	if (p->closing) {
+		pass_free(p);
+	} else if (!res && !p->again) {
+		p->again = true;
+		pass_recv(p, client_recv_done);
+	} else if (bad && res <= 0) {
+		pass_broke(p, -EPROTO, "the server's descriptors did not come: %s", bad);
+	} else if (bad) {
+		pass_fail(p, -EPROTO, "the server's descriptors did not come: %s", bad);
+	} else if (memcmp(p->nonce, p->cc->nonce, sizeof(p->nonce))) {
+		pass_fail(p, -EPROTO,
+			  "the server's answer on the Unix socket is not for this client");
+	} else {
+		pass_finish(p);
+	}
+}
+
+static void client_send_done(struct gx_io *io, int res)
+{
+	struct ctl_pass *p = io->arg;
+
+	if (p->closing)
+		pass_free(p);
+	else if (res < 0)
+		pass_broke(p, res, "descriptors cannot be sent to the server: %s", strerror(-res));
+	else
+		pass_recv(p, client_recv_done);
+}
+
+void ctl_fd_start(struct ctl_conn *cc)
+{
+	struct ctl_pass *p = cc->pass;
+
+	if (!p) {
+		ctl_conn_fail(cc, -EOPNOTSUPP,
+			      "no Unix socket for shared memory: %s; take another port, as --port "
+			      "udp",
+			      cc->no_share[0] ? cc->no_share : "the server has none");
+		return;
+	}
+	local_meet(cc->conn, p->fd);
+	pass_send(p, cc->conn->peer.nonce, client_send_done);
+}
+
+/* ---- Server ---- */
+
+static void server_send_done(struct gx_io *io, int res)
+{
+	struct ctl_pass *p = io->arg;
+
+	if (p->closing)
+		pass_free(p);
+	else if (res < 0)
+		pass_fail(p, res, "descriptors cannot be sent to the client: %s", strerror(-res));
+	else
+		pass_finish(p);
+}
+
+static void server_fds_done(struct gx_io *io, int res)
+{
+	struct ctl_pass *p = io->arg;
+	const char *bad = pass_msg_take(p, res);
+
+	if (p->closing) {
+		pass_free(p);
+		return;
+	}
+	if (!bad && memcmp(p->nonce, p->cc->nonce, sizeof(p->nonce)))
+		bad = "not of this connection";
+	if (bad) {
+		pass_fail(p, -EPROTO, "the client's descriptors did not come: %s", bad);
+		return;
+	}
+	local_meet(p->cc->conn, p->fd);
+	pass_send(p, p->cc->conn->peer.nonce, server_send_done);
+}
+
+/* The client's descriptors are due. Its CONNECT may be here before our answer has gone out. */
+void ctl_fd_wait(struct ctl_conn *cc)
+{
+	if (!cc->pass)
+		ctl_conn_bad(cc, "descriptors on a connection without a Unix socket");
+	else if (cc->pass->io.held)
+		cc->pass->wait = true;
+	else
+		pass_recv(cc->pass, server_fds_done);
+}
+
+/* The connection whose HELLO had this nonce, and whose client is not known yet. */
+static struct ctl_conn *server_conn_find(const struct ctl_pass *p)
+{
+	for (struct ctl_conn *cc = p->ctl->conns; cc; cc = cc->next)
+		if (cc->server && cc->state == CTL_LANES && !cc->proven && !cc->pass &&
+		    !memcmp(cc->nonce, p->answer, PASS_NONCE_B))
+			return cc;
+	return NULL;
+}
+
+static void server_answer_done(struct gx_io *io, int res)
+{
+	struct ctl_pass *p = io->arg;
+
+	if (p->closing)
+		pass_free(p);
+	else if (res < 0)
+		pass_fail(p, res, "the client cannot be answered on the Unix socket: %s",
+			  strerror(-res));
+	else if (p->wait)
+		pass_recv(p, server_fds_done);
+}
+
+static void server_nonce_done(struct gx_io *io, int res)
+{
+	struct ctl_pass *p = io->arg;
+
+	if (p->closing) {
+		pass_free(p);
+		return;
+	}
+	if (res == PASS_NONCE_B)
+		p->cc = server_conn_find(p);
+	if (!p->cc) {
+		if (res != 0)
+			ctl_bad(p->ctl, "a stranger on the Unix socket: %s",
+				res < 0 ? strerror(-res) : "nonce not known");
+		pass_close(p);
+		return;
+	}
+	p->cc->pass = p;
+	p->cc->proven = true;
+	p->cc->due_ns = gx_now_ns() + CTL_STEP_NS;
+	pass_send_plain(p, p->cc->conn->peer.nonce, server_answer_done);
+}
+
+/* As few wait for a close as may; then nobody more is let in, rather than wait ourselves. */
+static bool server_room(struct ctl *ctl)
+{
+	if (atomic_load_explicit(&nr_closers, memory_order_relaxed) < CLOSERS_MAX)
+		return true;
+	if (ctl_may_log(&ctl->closers_rate))
+		gx_warn("processes of users that are not served hold %u sockets in close(): local "
+			"clients wait until some are closed",
+			CLOSERS_MAX);
+	return false;
+}
+
+/* Of our own users as well, the one that has been silent the longest goes for a new one. */
+static void server_silent_drop(struct ctl *ctl)
+{
+	struct ctl_pass *p, *oldest = NULL;
+	unsigned n = 0;
+
+	for (p = ctl->passes; p; p = p->next) { /* the newest is first */
+		if (!p->server || p->cc || p->closing)
+			continue;
+		oldest = p;
+		n++;
+	}
+	if (n < PASSES_MAX)
+		return;
+	ctl_bad(ctl, "%u silent ones on the Unix socket: the oldest goes", n);
+	pass_close(oldest);
+}
+
+static void server_accepted(struct ctl *ctl, int fd)
+{
+	struct ctl_pass *p;
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len)) {
+		stranger_close(fd);
+		return;
+	}
+	if (!uid_is_allowed(ctl->gx, cred.uid)) {
+		stranger_refuse(ctl, fd, &cred);
+		return;
+	}
+	server_silent_drop(ctl);
+	p = pass_new(ctl, fd, true);
+	if (!p) {
+		close(fd);
+		return;
+	}
+	p->cred = cred;
+	pass_recv_plain(p, server_nonce_done);
+}
+
+/* Return: a socket that listens, -errno. */
+static int listen_unix(const char *name)
+{
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), ret;
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
+
+	if (fd < 0)
+		return -errno;
+	memcpy(addr.sun_path + 1, name, strlen(name));
+	if (bind(fd, (struct sockaddr *)&addr, len) || listen(fd, PASS_BACKLOG)) {
+		ret = -errno;
+		close(fd);
+		return ret;
+	}
+	return gx_fd_own(fd);
+}
+
+int ctl_fd_listen(struct ctl *ctl)
+{
+	struct ctl_listener *l;
+	char name[GX_NAME_MAX];
+	int ret;
+
+	if (ctl->unix_name[0])
+		return 0;
+	snprintf(name, sizeof(name), "%s-fd", ctl->gx->instance);
+	l = calloc(1, sizeof(*l));
+	if (!l)
+		return -ENOMEM;
+	l->fd = listen_unix(name);
+	if (l->fd < 0) {
+		ret = l->fd;
+		free(l);
+		gx_warn("no Unix socket, so no client of this host can be served: %s",
+			strerror(-ret));
+		return ret;
+	}
+	l->room = server_room;
+	l->accepted = server_accepted;
+	ret = ctl_listener_start(ctl, l);
+	if (!ret)
+		memcpy(ctl->unix_name, name, sizeof(name));
+	return ret;
+}
+
+/* ---- For the connection and the tick ---- */
+
+bool ctl_fd_needed(const struct ctl_setup *s)
+{
+	if (s->local.link == GX_LINK_LOCAL)
+		return true;
+	for (unsigned i = 0; i < s->local.nr_lanes; i++)
+		if (s->local.lanes[i].port.fd >= 0 || s->remote.lanes[i].port.fd >= 0)
+			return true;
+	return false;
+}
+
+void ctl_fd_forget(struct ctl_conn *cc)
+{
+	if (cc->pass)
+		pass_close(cc->pass);
+}
+
+void ctl_fd_tick(struct ctl *ctl, uint64_t now_ns)
+{
+	struct ctl_pass *p, *next;
+
+	for (p = ctl->passes; p; p = next) {
+		next = p->next;
+		if (p->closing || p->cc || now_ns < p->due_ns)
+			continue; /* one with a connection ends by that one's deadline */
+		ctl_bad(ctl, "a stranger on the Unix socket said nothing");
+		pass_close(p);
+	}
+}
+
+void ctl_fd_close(struct ctl *ctl)
+{
+	struct ctl_pass *p, *next;
+
+	for (p = ctl->passes; p; p = next) {
+		next = p->next;
+		if (!p->closing)
+			pass_close(p);
+	}
+}

@@ -1,0 +1,812 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the ends of a bootstrap connection say to each other on the way up: HELLO both ways, then
+ * what the client proposes (CONNECT) and the server checks and grants (ACCEPT), then UP. Both ends
+ * in one file, called by ctl_conn.c when a frame has come, on the control thread.
+ */
+#include "control/ctl.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TIMEOUT_MIN_NS 1000000ull /* of a client's proposal for the peer time-out */
+#define TIMEOUT_MAX_NS 3600000000000ull
+#define TIMEOUT_FAR_NS 60000000000ull /* of a client of another host, if ours is not longer */
+
+/* ---- HELLO ---- */
+
+static void hello_ports_fill(const struct ctl *ctl, struct gx_hello *h)
+{
+	struct gx *gx = ctl->gx;
+
+	for (unsigned i = 0; i < gx->nr_ports && i < GX_HELLO_PORTS; i++) {
+		const struct gx_port_caps *caps = &gx->port[i].port->caps;
+
+		snprintf(h->ports[i].name, sizeof(h->ports[i].name), "%s", gx->port[i].match);
+		h->ports[i].flags = caps->flags;
+		h->ports[i].payload_max = caps->payload_max;
+		h->ports[i].payload_best = gx->opts.quantum_b
+						   ? GX_MIN(gx->opts.quantum_b, caps->payload_max)
+						   : caps->payload_best;
+		for (unsigned j = 0; (caps->flags & GX_PORT_LOCAL) && j < sizeof(ctl->host_id); j++)
+			snprintf(h->ports[i].host + 2 * j, 3, "%02x", ctl->host_id[j]);
+		h->nr_ports = i + 1;
+	}
+}
+
+/* What is told is remembered: descriptors go in the same order. */
+static void hello_regions_fill(struct gx_conn *c, struct gx_hello *h)
+{
+	struct gx *gx = c->gx;
+
+	for (unsigned i = 0; i < GX_REGIONS_MAX; i++) {
+		const struct gx_mem *m = atomic_load_explicit(&gx->region[i], memory_order_acquire);
+		struct gx_hello_region *r = &h->regions[h->nr_regions];
+
+		if (!m)
+			continue;
+		*r = (struct gx_hello_region){.token = m->token,
+					      .len = m->len,
+					      .kind = (uint8_t)m->kind,
+					      .access = (uint8_t)m->access,
+					      .device = (uint16_t)m->device};
+		snprintf(r->name, sizeof(r->name), "%s", m->name);
+		if (!local_offered(gx))
+			local_export_fill(m, &r->export);
+		c->told[h->nr_regions++] = m;
+	}
+	c->nr_told = h->nr_regions;
+}
+
+static void hello_fill(const struct ctl_conn *cc, struct gx_hello *h)
+{
+	struct gx *gx = cc->ctl->gx;
+
+	*h = (struct gx_hello){.magic = GX_HELLO_MAGIC,
+			       .version = GX_HELLO_VERSION,
+			       .pid = (uint32_t)getpid(),
+			       .uid = geteuid(),
+			       .nr_lanes = gx->nr_cores,
+			       .chunk_b = gx->opts.chunk_b,
+			       .window = gx->opts.window,
+			       .integrity = 1u << GX_INTEGRITY_NONE | 1u << GX_INTEGRITY_CRC,
+			       .links = 1u << GX_LINK_PACKET};
+	memcpy(h->host_id, cc->ctl->host_id, sizeof(h->host_id));
+	memcpy(h->nonce, cc->nonce, sizeof(h->nonce));
+	if (cc->server)
+		snprintf(h->unix_name, sizeof(h->unix_name), "%s", cc->ctl->unix_name);
+	if (!local_offered(gx))
+		h->links |= 1u << GX_LINK_LOCAL;
+	hello_ports_fill(cc->ctl, h);
+	hello_regions_fill(cc->conn, h);
+}
+
+void ctl_hello_send(struct ctl_conn *cc)
+{
+	struct gx_hello h;
+
+	hello_fill(cc, &h);
+	ctl_conn_frame_send(cc, gx_hello_put(cc->ctl->frame, &h));
+}
+
+static bool hello_is_same_host(const struct ctl_conn *cc)
+{
+	return !memcmp(cc->conn->peer.host_id, cc->ctl->host_id, sizeof(cc->ctl->host_id));
+}
+
+/* Names of ports, for people: "shm, udp". */
+static void hello_ports_text(const struct gx_hello *h, char *buf, size_t room)
+{
+	size_t len = 0;
+
+	snprintf(buf, room, "none");
+	for (unsigned i = 0; i < h->nr_ports && len < room; i++)
+		len += (size_t)snprintf(buf + len, room - len, "%s%s", i ? ", " : "",
+					h->ports[i].name);
+}
+
+/* Return: index in @h->ports; -1. */
+static int hello_port_find(const struct gx_hello *h, const char *name)
+{
+	for (unsigned i = 0; i < h->nr_ports; i++)
+		if (!strcmp(h->ports[i].name, name))
+			return (int)i;
+	return -1;
+}
+
+/* ---- Client: which port, and why ---- */
+
+static void __attribute__((format(printf, 2, 3))) why_add(struct gx_conn *c, const char *fmt, ...)
+{
+	size_t len = strlen(c->why);
+	va_list ap;
+
+	va_start(ap, fmt);
+	if (len)
+		len += (size_t)snprintf(c->why + len, sizeof(c->why) - len, "; ");
+	if (len < sizeof(c->why))
+		vsnprintf(c->why + len, sizeof(c->why) - len, fmt, ap);
+	va_end(ap);
+}
+
+/* Port shm is memory that both ends map. */
+static bool choose_shares(const char *name)
+{
+	return !strcmp(name, "shm");
+}
+
+/* Do both ends reach each other by port @i of ours, which is @peer_i of the peer's? */
+static bool choose_host_ok(const struct ctl_conn *cc, unsigned i, int peer_i)
+{
+	uint32_t flags = cc->ctl->gx->port[i].port->caps.flags | cc->conn->peer.ports[peer_i].flags;
+
+	return !(flags & GX_PORT_LOCAL) || hello_is_same_host(cc);
+}
+
+static void choose_say(struct ctl_conn *cc, unsigned i)
+{
+	struct gx *gx = cc->ctl->gx;
+	const char *name = gx->port[i].device;
+
+	if (cc->forced[0])
+		why_add(cc->conn, "%s: asked for", name);
+	else if (!strcmp(name, "shm"))
+		why_add(cc->conn, "both on one host: shared memory");
+	else if (gx->port[i].port->caps.flags & GX_PORT_LOCAL)
+		why_add(cc->conn, "both on one host: %s", name);
+	else
+		why_add(cc->conn, "%s", name);
+}
+
+static void choose_fail(struct ctl_conn *cc, bool other_host)
+{
+	bool speaks = cc->forced[0] && cc->ctl->gx->port[cc->forced_port].port->speaks;
+	char theirs[160], ours[160] = "";
+	struct gx_hello h = {0};
+
+	hello_ports_fill(cc->ctl, &h);
+	hello_ports_text(&h, ours, sizeof(ours));
+	hello_ports_text(&cc->conn->peer, theirs, sizeof(theirs));
+	if (cc->forced[0] && choose_shares(cc->forced) && cc->no_share[0])
+		ctl_conn_fail(cc, -EPERM,
+			      "port %s cannot be had: %s: take --port udp, which shares none",
+			      cc->forced, cc->no_share);
+	else if (cc->forced[0] && other_host)
+		ctl_conn_fail(
+			cc, -ENODEV,
+			"port %s reaches one host only, and the ends are on two hosts or in two "
+			"network namespaces: take another port",
+			cc->forced);
+	else if (cc->forced[0])
+		ctl_conn_fail(cc, -ENODEV,
+			      "the client wants port %s, the server offers %.100s: start it with "
+			      "--port %.*s%s, or take one of those",
+			      cc->forced, theirs, (int)strcspn(cc->forced, speaks ? ":" : ""),
+			      cc->forced, speaks ? ":DEVICE" : "");
+	else
+		ctl_conn_fail(cc, -ENODEV,
+			      "no port that both ends can use: the client has %.70s, the server "
+			      "%.70s%s: give both the same --port",
+			      ours, theirs, other_host ? ", on another host" : "");
+}
+
+/* The first of ours, in the user's order of preference, that the peer has and that reaches it. */
+static bool choose_port(struct ctl_conn *cc)
+{
+	struct gx *gx = cc->ctl->gx;
+	struct gx_conn *c = cc->conn;
+	bool other_host = false;
+
+	c->why[0] = 0;
+	for (unsigned i = 0; i < gx->nr_ports; i++) {
+		const char *name = gx->port[i].match;
+		int peer_i = hello_port_find(&c->peer, name);
+
+		if (cc->forced[0] && i != cc->forced_port)
+			continue;
+		if (peer_i < 0) {
+			why_add(c, "%s not offered by the peer", name);
+		} else if (!choose_host_ok(cc, i, peer_i)) {
+			why_add(c, "%s not usable: different host", name);
+			other_host = true;
+		} else if (choose_shares(name) && cc->no_share[0]) {
+			why_add(c, "no %s: %s", name, cc->no_share);
+		} else {
+			choose_say(cc, i);
+			c->port = i;
+			return true;
+		}
+	}
+	choose_fail(cc, other_host);
+	return false;
+}
+
+/* NULL, or why the ends cannot take the local link. */
+static const char *choose_local_not(const struct ctl_conn *cc)
+{
+	const struct gx_hello *peer = &cc->conn->peer;
+
+	if (local_offered(cc->ctl->gx))
+		return local_offered(cc->ctl->gx);
+	if (!hello_is_same_host(cc))
+		return "the ends are on two hosts or in two network namespaces";
+	if (!(peer->links & 1u << GX_LINK_LOCAL) || hello_port_find(peer, "shm") < 0)
+		return "the server does not offer it";
+	if (cc->no_share[0])
+		return cc->no_share;
+	return NULL;
+}
+
+static void choose_local(struct ctl_conn *cc)
+{
+	struct gx *gx = cc->ctl->gx;
+	unsigned i = 0;
+
+	while (strcmp(gx->port[i].match, "shm"))
+		i++;
+	cc->conn->port = i;
+	cc->conn->link = GX_LINK_LOCAL;
+	cc->conn->why[0] = 0;
+	if (cc->link[0])
+		why_add(cc->conn, "link local: asked for");
+	else
+		why_add(cc->conn, "both on one host: memory mapped");
+}
+
+/* The link, then its port. A named port is taken by packets, unless the link is named as well. */
+static bool choose_path(struct ctl_conn *cc)
+{
+	const char *not = choose_local_not(cc);
+	bool asked = !strcmp(cc->link, "local");
+
+	if (asked && not ) {
+		ctl_conn_fail(cc, -ENODEV, "link local cannot be had: %s", not );
+		return false;
+	}
+	if (asked || (!not &&!cc->link[0] && !cc->forced[0])) {
+		choose_local(cc);
+		return true;
+	}
+	if (!choose_port(cc))
+		return false;
+	if (not != cc->no_share && !cc->link[0] && !cc->forced[0] && hello_is_same_host(cc) &&
+	    !cc->ctl->gx->opts.no_local)
+		why_add(cc->conn, "no link local: %s", not );
+	return true;
+}
+
+/* ---- Lanes, both ends ---- */
+
+static struct gx_port *lanes_port(const struct ctl_conn *cc)
+{
+	return cc->ctl->gx->port[cc->conn->port].port;
+}
+
+static bool lanes_setup_new(struct ctl_conn *cc)
+{
+	cc->setup = calloc(1, sizeof(*cc->setup));
+	if (!cc->setup)
+		ctl_conn_fail(cc, -ENOMEM, "out of memory");
+	return cc->setup;
+}
+
+static bool lanes_open(struct ctl_conn *cc)
+{
+	struct gx_hello_lanes *l = &cc->setup->local;
+
+	int err = l->link == GX_LINK_LOCAL ? local_open(cc->conn, l->nr_lanes) : 0;
+
+	if (err) {
+		ctl_conn_fail(cc, err, "the %s cannot share its memory: %.150s",
+			      cc->server ? "server" : "client", gx_error());
+		return false;
+	}
+	for (unsigned i = 0; i < l->nr_lanes; i++) {
+		int ret;
+
+		l->lanes[i].port.fd = -1;
+		ret = conn_lane_open(cc->conn, i, &l->lanes[i]);
+		if (ret) {
+			ctl_conn_fail(cc, ret, "the %s cannot open lane %u over %s: %.150s",
+				      cc->server ? "server" : "client", i, l->port, gx_error());
+			return false;
+		}
+	}
+	return true;
+}
+
+static void lanes_send(struct ctl_conn *cc, enum gx_hello_type type)
+{
+	ctl_conn_frame_send(cc, gx_hello_lanes_put(cc->ctl->frame, type, &cc->setup->local));
+}
+
+/* What holds for the connection, without the lanes' addresses. */
+static void lanes_agree(struct gx_conn *c, const struct gx_hello_lanes *l)
+{
+	c->agreed = (struct gx_hello_lanes){.link = l->link,
+					    .unpack = l->unpack,
+					    .sms = l->sms,
+					    .quantum = l->quantum,
+					    .chunk_b = l->chunk_b,
+					    .window = l->window,
+					    .integrity = l->integrity,
+					    .peer_timeout_ns = l->peer_timeout_ns,
+					    .nr_lanes = l->nr_lanes};
+	memcpy(c->agreed.port, l->port, sizeof(l->port));
+}
+
+/* What was chosen is done, and what it means is said. */
+static void up_say_integrity(const struct ctl_conn *cc)
+{
+	if (cc->conn->agreed.integrity == GX_INTEGRITY_NONE && !cc->proven &&
+	    !(lanes_port(cc)->caps.flags & GX_PORT_LOSSLESS))
+		gx_warn("peer %s: integrity none over a network: damage on the way is not seen, "
+			"and who sends from its address can stall or end the connection: take "
+			"crc32c, the default",
+			ctl_conn_peer(cc));
+}
+
+void ctl_hello_up(struct ctl_conn *cc)
+{
+	ctl_conn_setup_free(cc);
+	up_say_integrity(cc);
+	if (cc->conn->state == GX_CONN_STATE_DOWN) { /* closed meanwhile at this end */
+		ctl_conn_end(cc, CTL_LINGER_NS);
+		return;
+	}
+	cc->state = CTL_UP;
+	cc->was_up = true;
+	cc->due_ns = 0;
+	conn_up(cc->conn);
+}
+
+/* What the peer shares, behind the @k descriptors of its lanes. Return: is it mapped? */
+static bool lanes_local_connect(struct ctl_conn *cc, unsigned k)
+{
+	struct ctl_setup *s = cc->setup;
+	unsigned n = s->nr_fds - k, left;
+	int ret;
+
+	if (s->local.link != GX_LINK_LOCAL)
+		return true;
+	s->nr_fds = k;
+	ret = local_connect(cc->conn, s->fds + k, n);
+	if (ret) {
+		ctl_bad(cc->ctl, "peer %s: %s", ctl_conn_peer(cc), gx_error());
+		ctl_conn_fail(cc, ret, "the %s cannot map what the %s shares: %.150s",
+			      cc->server ? "server" : "client", cc->server ? "client" : "server",
+			      gx_error());
+		return false;
+	}
+	left = cc->conn->peer.nr_regions - local_nr_maps(cc->conn);
+	if (left)
+		why_add(cc->conn, "%u of the peer's %u regions by packets: not mapped", left,
+			cc->conn->peer.nr_regions);
+	return true;
+}
+
+static unsigned lanes_fds_due(const struct gx_hello_lanes *l)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < l->nr_lanes; i++)
+		n += l->lanes[i].port.fd < 0 ? 0 : 1 + l->lanes[i].port.has_pool;
+	return n;
+}
+
+/* Both ends' addresses and descriptors are here. */
+static void lanes_connect(struct ctl_conn *cc)
+{
+	struct ctl_setup *s = cc->setup;
+	unsigned k = 0;
+
+	if (!lanes_local_connect(cc, lanes_fds_due(&s->remote)))
+		return;
+	if (!ctl_fd_needed(s))
+		ctl_fd_forget(cc); /* it has told whose the client is, and carries nothing */
+	cc->conn->peer_late = s->remote.late;
+	for (unsigned i = 0; i < s->remote.nr_lanes; i++) {
+		struct gx_hello_lane *r = &s->remote.lanes[i];
+		int ret;
+
+		if (r->port.fd >= 0) {
+			r->port.fd = s->fds[k];
+			s->fds[k++] = -1;
+			if (r->port.has_pool) {
+				r->port.pool_fd = s->fds[k];
+				s->fds[k++] = -1;
+			}
+		}
+		if (cc->server && !cc->proven) {
+			r->port.from_len = cc->from_len;
+			memcpy(r->port.from, cc->from, sizeof(cc->from));
+		}
+		ret = conn_lane_connect(cc->conn, i, r);
+		if (ret) {
+			ctl_conn_fail(cc, ret, "the %s cannot connect lane %u over %s: %.150s",
+				      cc->server ? "server" : "client", i, s->local.port,
+				      gx_error());
+			return;
+		}
+	}
+	cc->state = CTL_LINKED;
+	ctl_conn_plain_send(cc, GX_HELLO_UP);
+	if (cc->state == CTL_LINKED && cc->peer_up)
+		ctl_hello_up(cc);
+}
+
+void ctl_hello_passed(struct ctl_conn *cc, int fds[], unsigned n)
+{
+	struct ctl_setup *s = cc->setup;
+	unsigned want = lanes_fds_due(&s->remote);
+
+	if (s->local.link == GX_LINK_LOCAL)
+		want += local_fds_due(&cc->conn->peer);
+	memcpy(s->fds, fds, n * sizeof(fds[0]));
+	s->nr_fds = n;
+	if (n != want)
+		ctl_conn_bad(cc, "wrong number of descriptors");
+	else
+		lanes_connect(cc);
+}
+
+/* ---- Client: CONNECT ---- */
+
+/* Does either end put payload into the memory of a GPU, and is there no wire whose MTU bounds
+ * packets? Then each sends what the other's slots take, and what is agreed is the most of both. */
+static bool lanes_pool(const struct ctl_conn *cc, int peer_i)
+{
+	uint32_t flags = lanes_port(cc)->caps.flags;
+
+	return (flags & GX_PORT_LOCAL) &&
+	       ((flags | cc->conn->peer.ports[peer_i].flags) & GX_PORT_RX_GPU);
+}
+
+static uint32_t connect_quantum(const struct ctl_conn *cc, int peer_i)
+{
+	const struct gx_port_caps *caps = &lanes_port(cc)->caps;
+	uint32_t own = cc->ctl->gx->opts.quantum_b, best, max;
+
+	best = cc->conn->peer.ports[peer_i].payload_best;
+	if (lanes_pool(cc, peer_i) && !own)
+		return GX_MIN(GX_MAX(caps->payload_best, best), (uint32_t)GX_WIRE_QUANTUM_MAX) &
+		       ~15u;
+	best = GX_MIN(caps->payload_best, best);
+	max = GX_MIN(caps->payload_max, cc->conn->peer.ports[peer_i].payload_max);
+	if (own > max)
+		gx_warn("peer %s: quantum %u lowered to %u, the most that port %s carries there",
+			ctl_conn_peer(cc), own, max & ~15u,
+			cc->ctl->gx->port[cc->conn->port].match);
+	return GX_MIN(own ? own : best, max) & ~15u;
+}
+
+static uint32_t connect_integrity(const struct ctl_conn *cc)
+{
+	const struct gx_opts *opts = &cc->ctl->gx->opts;
+
+	if (opts->integrity_set)
+		return (uint32_t)opts->integrity;
+	return lanes_port(cc)->caps.flags & GX_PORT_LOSSLESS ? GX_INTEGRITY_NONE : GX_INTEGRITY_CRC;
+}
+
+/* What of that which comes in and @mode unpacks is checked while it is copied. By default a GPU
+ * checks what its kernels copy; where the CPU copies, nothing is gained by checking late. */
+static uint8_t opts_late(const struct gx_opts *o, uint32_t integrity, enum gx_unpack_mode mode)
+{
+	bool kernels = mode == GX_UNPACK_MODE_AUTO || mode == GX_UNPACK_MODE_KERNEL;
+
+	if (integrity != GX_INTEGRITY_CRC || o->check == GX_CHECK_CPU || !unpack_checks(mode))
+		return 0;
+	/* The CPU cannot check what lands in the memory of a GPU. */
+	if (o->check == GX_CHECK_UNPACK || o->bounce == GX_BOUNCE_CUDA)
+		return 1 << GX_MEM_HOST | 1 << GX_MEM_CUDA;
+	return kernels ? 1 << GX_MEM_CUDA : 0;
+}
+
+static void lanes_late(struct gx_conn *c, struct gx_hello_lanes *l)
+{
+	const struct gx_opts *opts = &c->gx->opts;
+	enum gx_unpack_mode mode = c->server && l->unpack ? l->unpack - 1u : opts->unpack;
+
+	c->late = l->late = opts_late(opts, l->integrity, mode);
+}
+
+static bool connect_fill(struct ctl_conn *cc)
+{
+	const struct gx_opts *opts = &cc->ctl->gx->opts;
+	const struct gx_hello *peer = &cc->conn->peer;
+	struct gx_hello_lanes *l = &cc->setup->local;
+	const char *name = cc->ctl->gx->port[cc->conn->port].match;
+	int peer_i = hello_port_find(peer, name);
+
+	snprintf(l->port, sizeof(l->port), "%s", name);
+	l->link = cc->conn->link;
+	l->unpack = cc->unpack;
+	l->sms = cc->sms;
+	l->nr_lanes = GX_MIN(cc->ctl->gx->nr_cores, peer->nr_lanes);
+	if (cc->lanes_max)
+		l->nr_lanes = GX_MIN(l->nr_lanes, cc->lanes_max);
+	l->quantum = connect_quantum(cc, peer_i);
+	l->chunk_b = opts->chunk_b;
+	l->window = opts->window;
+	l->integrity = connect_integrity(cc);
+	lanes_late(cc->conn, l);
+	l->peer_timeout_ns = opts->peer_timeout_ns;
+	if (l->quantum < GX_WIRE_QUANTUM_MIN) {
+		ctl_conn_fail(
+			cc, -EMSGSIZE,
+			"port %s carries %u bytes a packet between these ends, and %u are needed: "
+			"raise the MTU, or take another port",
+			name, l->quantum, GX_WIRE_QUANTUM_MIN);
+		return false;
+	}
+	if (l->integrity > GX_INTEGRITY_CRC || !(peer->integrity & 1u << l->integrity)) {
+		ctl_conn_fail(cc, -EOPNOTSUPP, "integrity mode %u is not offered by the server",
+			      l->integrity);
+		return false;
+	}
+	return true;
+}
+
+/* Where the server may see whose process we are, it is shown, whatever port is taken. */
+static void client_hello_take(struct ctl_conn *cc)
+{
+	if (cc->conn->peer.unix_name[0] && (cc->near || hello_is_same_host(cc))) {
+		cc->state = CTL_PROVE;
+		ctl_fd_prove(cc);
+		return;
+	}
+	snprintf(cc->no_share, sizeof(cc->no_share), "the server has no Unix socket");
+	ctl_hello_proven(cc);
+}
+
+void ctl_hello_proven(struct ctl_conn *cc)
+{
+	if (!choose_path(cc) || !lanes_setup_new(cc) || !connect_fill(cc))
+		return;
+	if (!lanes_open(cc))
+		return;
+	cc->state = CTL_LANES;
+	lanes_send(cc, GX_HELLO_CONNECT);
+}
+
+/* Is @a what a server may make of our proposal @w? */
+static bool accept_is_valid(const struct gx_hello_lanes *w, const struct gx_hello_lanes *a)
+{
+	if (a->unpack != w->unpack || a->sms != w->sms || a->link != w->link ||
+	    strcmp(a->port, w->port) || a->nr_lanes != w->nr_lanes || a->integrity != w->integrity)
+		return false;
+	if (a->quantum < GX_WIRE_QUANTUM_MIN || a->quantum > w->quantum || a->quantum % 16)
+		return false;
+	if (!a->chunk_b || a->chunk_b % a->quantum || a->chunk_b > GX_MAX(w->chunk_b, a->quantum))
+		return false;
+	return a->window && a->window <= w->window && a->peer_timeout_ns >= TIMEOUT_MIN_NS &&
+	       a->peer_timeout_ns <= w->peer_timeout_ns;
+}
+
+void ctl_hello_accept_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
+{
+	struct ctl_setup *s = cc->setup;
+
+	if (gx_hello_lanes_get(body, len, &s->remote) || !accept_is_valid(&s->local, &s->remote)) {
+		ctl_conn_bad(cc, "malformed ACCEPT");
+		return;
+	}
+	lanes_agree(cc->conn, &s->remote);
+	if (ctl_fd_needed(s)) {
+		cc->state = CTL_FDS;
+		ctl_fd_start(cc);
+	} else {
+		lanes_connect(cc);
+	}
+}
+
+/* ---- Server: HELLO, CONNECT ---- */
+
+/* Return: has the connection got its struct gx_conn? */
+static bool server_conn_new(struct ctl_conn *cc)
+{
+	cc->conn = conn_new(cc->ctl->gx, true);
+	if (!cc->conn) {
+		ctl_conn_fail(cc, -ENOMEM, "the server is out of memory");
+		return false;
+	}
+	cc->conn->ctl = cc;
+	return true;
+}
+
+static void server_hello_take(struct ctl_conn *cc)
+{
+	cc->state = CTL_LANES;
+	ctl_hello_send(cc);
+}
+
+static void hello_version_fail(struct ctl_conn *cc, uint32_t version)
+{
+	uint32_t own = GX_HELLO_VERSION;
+
+	ctl_bad(cc->ctl, "peer %s speaks version %u", ctl_conn_peer(cc), version);
+	ctl_conn_fail(cc, -EPROTONOSUPPORT,
+		      "the client speaks version %u of gx's protocol, the server version %u: "
+		      "install the same gx at both ends",
+		      cc->server ? version : own, cc->server ? own : version);
+}
+
+void ctl_hello_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
+{
+	struct gx_hello h;
+	int ret = gx_hello_get(body, len, &h);
+
+	if (ret == -EPROTONOSUPPORT) {
+		hello_version_fail(cc, h.version);
+		return;
+	}
+	if (ret || !h.nr_lanes || !h.chunk_b || !h.window) {
+		ctl_conn_bad(cc, "malformed HELLO");
+		return;
+	}
+	if (cc->server && !server_conn_new(cc))
+		return;
+	cc->conn->peer = h;
+	cc->conn->same_host = hello_is_same_host(cc);
+	snprintf(cc->conn->peer_name, sizeof(cc->conn->peer_name), "%s pid %u", cc->name, h.pid);
+	if (cc->server)
+		server_hello_take(cc);
+	else
+		client_hello_take(cc);
+}
+
+/* Return: NULL, or what is wrong with a client's proposal. */
+static const char *connect_check(const struct ctl_conn *cc, const struct gx_hello_lanes *l)
+{
+	if (!l->nr_lanes || l->nr_lanes > cc->ctl->gx->nr_cores)
+		return "CONNECT with more lanes than cores, or none";
+	if (l->quantum < GX_WIRE_QUANTUM_MIN || l->quantum % 16)
+		return "CONNECT with a bad quantum";
+	if (!l->chunk_b || !l->window || l->integrity > GX_INTEGRITY_CRC)
+		return "CONNECT with a bad chunk, window or integrity mode";
+	if (l->peer_timeout_ns < TIMEOUT_MIN_NS || l->peer_timeout_ns > TIMEOUT_MAX_NS)
+		return "CONNECT with a peer time-out outside 1 ms to 1 h";
+	for (unsigned i = 0; i < l->nr_lanes; i++)
+		if (l->lanes[i].credit > CTL_CREDIT_MAX)
+			return "CONNECT with more credit than there are buffers";
+	return NULL;
+}
+
+/* May this client have anything? One rule for all ports: of a process of this host the user must be
+ * known, and be one that we serve; the others were let in by --insecure. Else it has failed. */
+static bool connect_is_allowed(struct ctl_conn *cc)
+{
+	if (cc->proven || !cc->near)
+		return true;
+	ctl_bad(cc->ctl, "peer %s has not shown whose process it is", ctl_conn_peer(cc));
+	ctl_conn_fail(cc, -EPERM,
+		      "the client came from an address of the server's host and did not show on "
+		      "the Unix socket @%.64s whose process it is: is a proxy or a tunnel between "
+		      "them, or has a sandbox hidden the socket?",
+		      cc->ctl->unix_name);
+	return false;
+}
+
+/* Return: was it found? Else the connection has failed. */
+static bool connect_port_find(struct ctl_conn *cc, const char *name)
+{
+	struct gx *gx = cc->ctl->gx;
+	unsigned i;
+
+	for (i = 0; i < gx->nr_ports && strcmp(gx->port[i].match, name); i++)
+		;
+	if (i == gx->nr_ports) {
+		ctl_bad(cc->ctl, "peer %s asks for port %s", ctl_conn_peer(cc), name);
+		ctl_conn_fail(cc, -ENODEV, "the server has no port %s", name);
+		return false;
+	}
+	if ((gx->port[i].port->caps.flags & GX_PORT_LOCAL) && !cc->proven) {
+		ctl_bad(cc->ctl, "peer %s asks for port %s from another host", ctl_conn_peer(cc),
+			name);
+		ctl_conn_fail(cc, -ENODEV, "port %s reaches one host only", name);
+		return false;
+	}
+	cc->conn->port = i;
+	return true;
+}
+
+/* Return: can the connection take the link that the client wants? Else it has failed. */
+static bool connect_link_take(struct ctl_conn *cc, const struct gx_hello_lanes *want)
+{
+	const char *not = local_offered(cc->ctl->gx);
+
+	if (want->link == GX_LINK_LOCAL && (not || strcmp(want->port, "shm"))) {
+		ctl_bad(cc->ctl, "peer %s asks for link local", ctl_conn_peer(cc));
+		ctl_conn_fail(cc, -ENODEV, "the server has no link local over port %s: %s",
+			      want->port, not ? not : "it goes with port shm");
+		return false;
+	}
+	cc->conn->link = want->link;
+	return true;
+}
+
+/* The largest packets of either end. */
+static uint32_t accept_quantum_max(const struct ctl_conn *cc, const char *port)
+{
+	int peer_i = hello_port_find(&cc->conn->peer, port);
+	uint32_t max = lanes_port(cc)->caps.payload_max;
+
+	if (peer_i >= 0 && !cc->ctl->gx->opts.quantum_b && lanes_pool(cc, peer_i))
+		max = GX_MAX(max, cc->conn->peer.ports[peer_i].payload_max);
+	return GX_MIN(max, (uint32_t)GX_WIRE_QUANTUM_MAX);
+}
+
+/* The client's options hold; ours are the most it gets. Return: false when no packet fits. */
+static bool accept_fill(const struct ctl_conn *cc, const struct gx_hello_lanes *want,
+			struct gx_hello_lanes *l)
+{
+	const struct gx_opts *opts = &cc->ctl->gx->opts;
+
+	memcpy(l->port, want->port, sizeof(l->port));
+	l->link = want->link;
+	l->unpack = want->unpack;
+	l->sms = want->sms;
+	l->quantum = GX_MIN(want->quantum, accept_quantum_max(cc, want->port)) & ~15u;
+	if (l->quantum < GX_WIRE_QUANTUM_MIN)
+		return false;
+	l->chunk_b = GX_MIN(want->chunk_b, opts->chunk_b);
+	l->chunk_b = GX_MAX(l->chunk_b - l->chunk_b % l->quantum, l->quantum);
+	l->window = GX_MIN(want->window, opts->window);
+	l->integrity = want->integrity;
+	l->peer_timeout_ns = want->peer_timeout_ns;
+	if (!cc->proven) /* what a stranger may hold of ours when it has gone */
+		l->peer_timeout_ns =
+			GX_MIN(l->peer_timeout_ns, GX_MAX(opts->peer_timeout_ns, TIMEOUT_FAR_NS));
+	l->nr_lanes = want->nr_lanes;
+	return true;
+}
+
+/* Clients with fewer lanes than we have cores are spread over them. */
+static void connect_cores_take(struct ctl_conn *cc, unsigned nr_lanes)
+{
+	cc->conn->first_core = cc->ctl->next_core;
+	cc->ctl->next_core = (cc->ctl->next_core + nr_lanes) % cc->ctl->gx->nr_cores;
+}
+
+void ctl_hello_connect_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
+{
+	struct ctl_setup *s;
+	const char *bad;
+
+	if (!connect_is_allowed(cc) || !lanes_setup_new(cc))
+		return;
+	s = cc->setup;
+	bad = gx_hello_lanes_get(body, len, &s->remote) ? "malformed CONNECT"
+							: connect_check(cc, &s->remote);
+	if (bad) {
+		ctl_conn_bad(cc, bad);
+		return;
+	}
+	if (!connect_port_find(cc, s->remote.port) || !connect_link_take(cc, &s->remote))
+		return;
+	if (!accept_fill(cc, &s->remote, &s->local)) {
+		ctl_conn_fail(cc, -EMSGSIZE,
+			      "the server's port %s carries less than %u bytes a packet",
+			      s->remote.port, GX_WIRE_QUANTUM_MIN);
+		return;
+	}
+	snprintf(cc->conn->why, sizeof(cc->conn->why), "%s: chosen by the client",
+		 s->remote.link == GX_LINK_LOCAL ? "local" : s->remote.port);
+	lanes_late(cc->conn, &s->local);
+	connect_cores_take(cc, s->local.nr_lanes);
+	lanes_agree(cc->conn, &s->local);
+	if (!lanes_open(cc))
+		return;
+	cc->state = CTL_FDS; /* before the client can answer */
+	lanes_send(cc, GX_HELLO_ACCEPT);
+	if (cc->state != CTL_FDS)
+		return;
+	if (ctl_fd_needed(s))
+		ctl_fd_wait(cc);
+	else
+		lanes_connect(cc);
+}

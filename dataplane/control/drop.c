@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Letting go of memory: from gx_mem_free() until nothing of gx touches it. The control thread takes
+ * the region out of the table, marks the memory dead and counts gx->drops. Each core then ends what
+ * it has under way with dead memory, in its next turn, and says up to which count it refers to none
+ * any more: copies by a GPU, and packets that a port references, are waited for. A core that gx
+ * does not turn belongs to a thread of the program; when that is the one which frees, or is no
+ * more, the freeing thread does the core's part itself.
+ */
+#include "local/local.h"
+#include "packet/pkt.h"
+#include "submit/submit.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* ---- who turns a core ---- */
+
+void core_take(struct gx_core *core, bool gx_thread)
+{
+	uintptr_t to = gx_thread ? CORE_STARTING : (uintptr_t)pthread_self();
+	uintptr_t was = atomic_load_explicit(&core->turner, memory_order_relaxed);
+
+	do { /* drop_help() is soon through */
+		while (was == CORE_BUSY) {
+			gx_cpu_relax();
+			was = atomic_load_explicit(&core->turner, memory_order_relaxed);
+		}
+		/* Pairs with the release in core_leave(). */
+	} while (!atomic_compare_exchange_weak_explicit(
+		&core->turner, &was, to, memory_order_acquire, memory_order_relaxed));
+	if (!gx_thread)
+		atomic_store_explicit(&core->turner_tid, gettid(), memory_order_relaxed);
+}
+
+void core_mine(struct gx_core *core)
+{
+	if (gx_likely(atomic_load_explicit(&core->turner, memory_order_relaxed) != CORE_STARTING))
+		return;
+	atomic_store_explicit(&core->turner_tid, gettid(), memory_order_relaxed);
+	atomic_store_explicit(&core->turner, (uintptr_t)pthread_self(), memory_order_relaxed);
+}
+
+void core_free(struct gx_core *core)
+{
+	atomic_store_explicit(&core->turner, CORE_NOBODY, memory_order_release);
+}
+
+/* May this thread touch what is @core's? Then nobody turns it until core_leave(@was). */
+static bool core_enter(struct gx_core *core, uintptr_t *was)
+{
+	uintptr_t t = atomic_load_explicit(&core->turner, memory_order_relaxed);
+	int tid = atomic_load_explicit(&core->turner_tid, memory_order_relaxed);
+
+	if (t == CORE_BUSY || t == CORE_STARTING)
+		return false;
+	/* A thread that has ended turns nothing. */
+	if (t != CORE_NOBODY && t != (uintptr_t)pthread_self() &&
+	    !syscall(SYS_tgkill, getpid(), tid, 0))
+		return false;
+	*was = t;
+	return atomic_compare_exchange_strong_explicit(&core->turner, &t, CORE_BUSY,
+						       memory_order_acquire, memory_order_relaxed);
+}
+
+static void core_leave(struct gx_core *core, uintptr_t was)
+{
+	/* Pairs with the acquire in core_take(). */
+	atomic_store_explicit(&core->turner, was, memory_order_release);
+}
+
+/* ---- letting go ---- */
+
+void core_drop(struct gx_core *core)
+{
+	const struct gx *gx = core->gx;
+	uint32_t want = atomic_load_explicit(&gx->drops, memory_order_acquire);
+	struct drop d = {.want = want, .first = core->drop_seen + 1, .upto = want};
+
+	core->drop_seen = want;
+	submit_drop(core);
+	for (unsigned p = 0; p < gx->nr_ports; p++)
+		link_pkt_drop(core->link[p], &d);
+	link_local_drop(core->local, &d);
+	/* Pairs with the acquire in core_is_past(): the last touch. */
+	atomic_store_explicit(&core->dropped, d.upto, memory_order_release);
+}
+
+static void call_drop(struct gx_call *call)
+{
+	struct gx_core *core = GX_CONTAINER_OF(call, struct gx_core, drop_call);
+
+	/* Pairs with the exchange in drop_begin(). */
+	atomic_store_explicit(&core->drop_asked, false, memory_order_release);
+	core_drop(core);
+}
+
+/* Cores look each turn; one that sleeps is woken by a call. */
+uint32_t drop_count(struct gx *gx)
+{
+	uint32_t seq = atomic_load_explicit(&gx->drops, memory_order_relaxed) + 1;
+
+	/* Pairs with the acquire in core_drop(): what is to go is marked so. */
+	atomic_store_explicit(&gx->drops, seq, memory_order_release);
+	for (unsigned i = 0; i < gx->nr_cores; i++) {
+		struct gx_core *core = gx->core[i];
+
+		core->drop_call.fn = call_drop;
+		if (!atomic_exchange_explicit(&core->drop_asked, true, memory_order_acq_rel) &&
+		    gx_loop_call(&core->loop, &core->drop_call))
+			atomic_store_explicit(&core->drop_asked, false, memory_order_relaxed);
+	}
+	return seq;
+}
+
+void drop_begin(struct gx_mem *mem)
+{
+	mem->drop_seq = atomic_load_explicit(&mem->gx->drops, memory_order_relaxed) + 1;
+	atomic_store_explicit(&mem->dead, true, memory_order_relaxed);
+	drop_count(mem->gx);
+}
+
+static bool core_is_past(const struct gx_core *core, uint32_t seq)
+{
+	/* Pairs with the release in core_drop(). */
+	return (int32_t)(atomic_load_explicit(&core->dropped, memory_order_acquire) - seq) >= 0;
+}
+
+bool drop_is_done(const struct gx *gx, uint32_t seq)
+{
+	for (unsigned i = 0; i < gx->nr_cores; i++)
+		if (!core_is_past(gx->core[i], seq))
+			return false;
+	return true;
+}
+
+bool drop_help(struct gx *gx, uint32_t seq)
+{
+	for (unsigned i = 0; i < gx->nr_cores; i++) {
+		struct gx_core *core = gx->core[i];
+		uintptr_t was;
+
+		if (core_is_past(core, seq) || !core_enter(core, &was))
+			continue;
+		core_drop(core);
+		core_leave(core, was);
+	}
+	return drop_is_done(gx, seq);
+}

@@ -1,0 +1,699 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Registered memory and named regions. Control path only; cores read the table of regions while
+ * they run.
+ */
+#include "core/core.h"
+#include "local/local.h"
+#include "packet/pkt.h"
+#include "submit/submit.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MEM_GRAVES	1024	    /* handles of freed memory that are told from live ones */
+#define MEM_FREE_NS	1000000000u /* gx_mem_free() waits so long for cores, and for GPUs */
+#define MEM_FREE_OWN_NS 2000000	    /* the same for gx_mem_alloc()'s, which may go later */
+#define MEM_FREE_NAP_NS 20000
+
+/* Registered, host memory is read and written by copy engines in place. Without it packets do. */
+static void host_register(struct gx_mem *mem, struct gx_gpu *gpu)
+{
+	if (mem->kind != GX_MEM_HOST || !mem->addr || !mem->len || mem->dma)
+		return;
+	if (!gpu->ops->host_map(gpu, mem->addr, mem->len))
+		atomic_store_explicit(&mem->dma, gpu, memory_order_release);
+}
+
+static int register_run(void *arg)
+{
+	struct {
+		struct gx *gx;
+		struct gx_gpu *gpu;
+	} *call = arg;
+
+	for (struct gx_mem *mem = call->gx->mems; mem; mem = mem->next)
+		host_register(mem, call->gpu);
+	return 0;
+}
+
+/* Memory that was there before the GPU was opened. */
+static void gpu_register(struct gx *gx, struct gx_gpu *gpu)
+{
+	struct {
+		struct gx *gx;
+		struct gx_gpu *gpu;
+	} call = {gx, gpu};
+
+	gx_uring_run_wait(gx->uring, register_run, &call);
+}
+
+/* Would another GPU, @device, not see at once what network cards write to the bounce pool? */
+static bool pool_unseen(const struct gx *gx, int device)
+{
+	if (!gx->pool_gpu || gx->pool_gpu->device == device || gx->pool_gpu->dma == GX_GPU_DMA_ALL)
+		return false;
+	for (unsigned p = 0; p < gx->nr_ports; p++)
+		if (gx->port[p].port->caps.flags & GX_PORT_RX_DMA)
+			return true;
+	return false;
+}
+
+/* All that shall use it, where nothing can be taken back: who fails stays unusable. */
+static int gpu_attach(struct gx *gx, int device)
+{
+	int ret = gx_arena_attach(gx->arena, gx->gpu[device]);
+
+	if (!ret && gx->pool)
+		ret = gx_arena_attach(gx->pool, gx->gpu[device]);
+	for (unsigned i = 0; !ret && i < gx->nr_cores; i++)
+		for (unsigned p = 0; !ret && p < gx->nr_ports; p++)
+			ret = link_pkt_gpu(gx->core[i]->link[p], gx->gpu[device]);
+	if (ret)
+		return gx_fail(ret, "cuda:%d cannot read the bounce buffers: %s", device,
+			       gx_gpu_why());
+	for (unsigned i = 0; !ret && i < gx->nr_cores; i++) {
+		ret = submit_gpu(gx->core[i], gx->gpu[device]);
+		if (!ret)
+			ret = link_local_gpu(gx->core[i]->local, gx->gpu[device]);
+	}
+	if (ret)
+		return gx_fail(ret, "cuda:%d: cannot be set up for copies: %s", device,
+			       ret == -ETIMEDOUT ? "a first one of 4 KiB does not end"
+						 : gx_gpu_why());
+	gpu_register(gx, gx->gpu[device]);
+	return 0;
+}
+
+/* The backend of CUDA device @device, opened when it is first needed. */
+static int gpu_get(struct gx *gx, int device, struct gx_gpu **out)
+{
+	struct gx_gpu_cfg cfg = gx->gpu_cfg;
+	int ret;
+
+	if (device < 0 || device >= GX_GPUS_MAX)
+		return gx_fail(-EINVAL, "cuda:%d: device numbers are 0 to %d", device,
+			       GX_GPUS_MAX - 1);
+	if (gx->gpu_ret[device])
+		return gx_fail(gx->gpu_ret[device],
+			       "cuda:%d could not be set up when it was first wanted, which does "
+			       "not change: open a new context",
+			       device);
+	if (gx->gpu[device]) {
+		*out = gx->gpu[device];
+		return 0;
+	}
+	for (unsigned i = 0; i < gx->nr_cores; i++)
+		if (gx->core[i]->loop.running)
+			return gx_fail(
+				-EBUSY,
+				"cuda:%d: allocate the first memory of a GPU before the cores run",
+				device);
+	if (pool_unseen(gx, device))
+		return gx_fail(-EOPNOTSUPP,
+			       "cuda:%d: what network cards write to the bounce pool on cuda:%d is "
+			       "seen by that GPU alone without a flush: take its memory, or "
+			       "--bounce host",
+			       device, gx->pool_gpu->device);
+	cfg.device = device;
+	ret = gx_gpu_cuda_ops.open(&cfg, &gx->gpu[device]);
+	if (ret)
+		return gx_fail(ret, "cuda:%d: %s", device, gx_gpu_why());
+	gx->gpu_ret[device] = gpu_attach(gx, device);
+	if (gx->gpu_ret[device])
+		return gx->gpu_ret[device];
+	*out = gx->gpu[device];
+	return 0;
+}
+
+/* For sending by ports, and for the copy engines of the GPUs that are open. */
+static int mem_map_ports(struct gx_mem *mem)
+{
+	int ret = 0;
+
+	for (unsigned i = 0; i < GX_GPUS_MAX; i++)
+		if (mem->gx->gpu[i])
+			host_register(mem, mem->gx->gpu[i]);
+
+	for (unsigned p = 0; !ret && mem->kind == GX_MEM_HOST && mem->len && p < mem->gx->nr_ports;
+	     p++)
+		ret = mem->gx->port[p].port->ops->mem_map(mem->gx->port[p].port, mem->addr,
+							  mem->len);
+	return ret;
+}
+
+GX_EXPORT int gx_gpu_open(struct gx *gx, int device)
+{
+	struct gx_gpu *gpu;
+
+	return gpu_get(gx, device, &gpu);
+}
+
+static int list_run(void *arg)
+{
+	struct gx_mem *mem = arg;
+
+	mem->next = mem->gx->mems;
+	mem->gx->mems = mem;
+	mem->id = ++mem->gx->mem_ids;
+	return 0;
+}
+
+/* The handle that was freed longest ago, when there are many. */
+static int handle_run(void *arg)
+{
+	struct {
+		struct gx *gx;
+		struct gx_mem *mem;
+	} *call = arg;
+	struct gx *gx = call->gx;
+
+	if (gx->nr_graves < MEM_GRAVES)
+		return 0;
+	call->mem = gx->graves;
+	gx->graves = call->mem->next;
+	gx->nr_graves--;
+	memset(call->mem, 0, sizeof(*call->mem));
+	return 0;
+}
+
+static int mem_new(struct gx *gx, enum gx_mem_kind kind, int device, uint64_t len,
+		   struct gx_mem **out)
+{
+	struct {
+		struct gx *gx;
+		struct gx_mem *mem;
+	} call = {gx, NULL};
+	struct gx_mem *mem;
+	int ret = 0;
+
+	gx_uring_run_wait(gx->uring, handle_run, &call);
+	mem = call.mem ? call.mem : calloc(1, sizeof(*mem));
+	if (!mem)
+		return gx_fail(-ENOMEM, "no memory");
+	mem->gx = gx;
+	mem->kind = kind;
+	mem->device = kind == GX_MEM_CUDA ? device : -1;
+	mem->len = len;
+	mem->fd = -1;
+	mem->gpu = gx->host;
+	if (kind == GX_MEM_CUDA)
+		ret = gpu_get(gx, device, &mem->gpu);
+	else if (kind != GX_MEM_HOST)
+		ret = gx_fail(-EINVAL, "memory kind %d is not known", kind);
+	if (ret) {
+		free(mem);
+		return ret;
+	}
+	gx_uring_run_wait(gx->uring, list_run, mem);
+	*out = mem;
+	return 0;
+}
+
+/* Of a memfd, so that peers on this host can map it: huge pages where there are. False: none. */
+static bool host_alloc_memfd(struct gx_mem *mem, size_t len)
+{
+	bool huge = !mem->gx->opts.no_huge;
+	void *p;
+
+	mem->fd = gx_memfd_open("gx-mem", len, &huge);
+	if (mem->fd < 0)
+		return false;
+	p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, mem->fd, 0);
+	if (p == MAP_FAILED) {
+		close(mem->fd);
+		mem->fd = -1;
+		return false;
+	}
+	mem->huge = huge;
+	mem->addr = p;
+	if (!huge)
+		madvise(p, len, MADV_HUGEPAGE);
+	return true;
+}
+
+/* Private memory: huge pages where there are, else normal ones that the kernel may make huge. */
+static bool host_alloc_private(struct gx_mem *mem, size_t len)
+{
+	void *p = MAP_FAILED;
+
+	if (!mem->gx->opts.no_huge)
+		p = mmap(NULL, len, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+	mem->huge = p != MAP_FAILED;
+	if (p == MAP_FAILED && gx_mem_fits(len))
+		p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED)
+		return false;
+	if (!mem->huge)
+		madvise(p, len, MADV_HUGEPAGE);
+	mem->addr = p;
+	return true;
+}
+
+static int host_alloc(struct gx_mem *mem)
+{
+	size_t len = GX_ALIGN_UP(GX_MAX(mem->len, 1), GX_HUGE_PAGE);
+	bool done = !local_offered(mem->gx) && host_alloc_memfd(mem, len);
+	struct gx_mem_room room;
+
+	if (!done && !host_alloc_private(mem, len)) {
+		gx_mem_room("", &room);
+		return gx_fail(-ENOMEM,
+			       "%llu MiB of host memory are asked for, %llu MiB can be had (%s; "
+			       "GX_MEM_CHECK=off where memory grows as it is used)",
+			       (unsigned long long)len >> 20, (unsigned long long)room.len >> 20,
+			       room.what);
+	}
+	/* Page faults now, not on a polling core. Kernels before 5.14 fault later. */
+	madvise(mem->addr, len, MADV_POPULATE_WRITE);
+	return 0;
+}
+
+/* What a process that left without a word may write to. Pages of a memfd or of cuMemCreate are
+ * nobody else's while it has them mapped; memory that cudaIpc names would be the next owner's. */
+static bool mem_must_stay(const struct gx_mem *mem)
+{
+	return mem->nr_held && mem->own && mem->share.kind == GX_GPU_SHARE_IPC;
+}
+
+/* A handle stays for a while: who uses it once more is told so. */
+static void mem_bury(struct gx_mem *mem)
+{
+	struct gx *gx = mem->gx;
+
+	atomic_store_explicit(&mem->dead, true, memory_order_relaxed);
+	atomic_store_explicit(&mem->gone, true, memory_order_relaxed);
+	mem->next = NULL;
+	if (gx->nr_graves++)
+		*gx->graves_tail = mem;
+	else
+		gx->graves = mem;
+	gx->graves_tail = &mem->next;
+}
+
+static void mem_destroy(struct gx_mem *mem)
+{
+	bool stays = mem_must_stay(mem), ours = true;
+
+	if (stays)
+		gx_warn("%llu bytes of cuda:%d stay with the process: a stopped one may write "
+			"there",
+			(unsigned long long)mem->len, mem->device);
+	local_mem_gone(mem);
+	for (unsigned p = 0; mem->kind == GX_MEM_HOST && mem->addr && p < mem->gx->nr_ports; p++)
+		mem->gx->port[p].port->ops->mem_unmap(mem->gx->port[p].port, mem->addr, mem->len);
+	if (mem->dma)
+		ours = mem->dma->ops->host_unmap(mem->dma, mem->addr, mem->len);
+	if (mem->own && mem->addr && mem->kind == GX_MEM_HOST && !ours)
+		gx_warn("%llu bytes of host memory stay with the process: a GPU has not finished "
+			"with them",
+			(unsigned long long)mem->len);
+	else if (mem->own && mem->addr && mem->kind == GX_MEM_HOST)
+		munmap(mem->addr, GX_ALIGN_UP(GX_MAX(mem->len, 1), GX_HUGE_PAGE));
+	else if (mem->own && mem->addr && !stays)
+		mem->gpu->ops->mem_free(mem->gpu, mem->addr, GX_MAX(mem->len, 1));
+	if (mem->fd >= 0)
+		close(mem->fd);
+	mem_bury(mem);
+}
+
+/* Of memory that nobody has used. */
+static int discard_run(void *arg)
+{
+	struct gx_mem *mem = arg;
+	struct gx_mem **at = &mem->gx->mems;
+
+	while (*at != mem)
+		at = &(*at)->next;
+	*at = mem->next;
+	mem_destroy(mem);
+	return 0;
+}
+
+GX_EXPORT int gx_mem_alloc(struct gx *gx, enum gx_mem_kind kind, int device, uint64_t len,
+			   struct gx_mem **out)
+{
+	struct gx_mem *mem = NULL;
+	int ret = mem_new(gx, kind, device, len, &mem);
+
+	if (ret)
+		return ret;
+	mem->own = true;
+	if (kind == GX_MEM_HOST) {
+		ret = host_alloc(mem);
+	} else {
+		ret = mem->gpu->ops->mem_alloc(mem->gpu, GX_MAX(len, 1), (void **)&mem->addr);
+		if (ret)
+			gx_fail(ret, "no %llu bytes on cuda:%d: %s", (unsigned long long)len,
+				device, gx_gpu_why());
+	}
+	if (!ret) {
+		ret = mem_map_ports(mem);
+		if (ret)
+			gx_fail(ret, "cannot map memory for sending: %s", gx_port_why());
+	}
+	if (ret) {
+		gx_uring_run_wait(gx->uring, discard_run, mem);
+		return ret;
+	}
+	*out = mem;
+	return 0;
+}
+
+GX_EXPORT int gx_mem_reg(struct gx *gx, enum gx_mem_kind kind, int device, void *addr, uint64_t len,
+			 struct gx_mem **out)
+{
+	struct gx_mem *mem = NULL;
+	bool read_only;
+	int ret;
+
+	if (!addr && len)
+		return gx_fail(-EINVAL, "no address to register");
+	ret = kind == GX_MEM_HOST ? gx_range_access(addr, len) : GX_RANGE_WRITE;
+	if (ret < 0)
+		return gx_fail(ret, "%p, %llu bytes: not memory that this process can read", addr,
+			       (unsigned long long)len);
+	read_only = !(ret & GX_RANGE_WRITE);
+	ret = mem_new(gx, kind, device, len, &mem);
+	if (ret)
+		return ret;
+	mem->addr = addr;
+	mem->read_only = read_only;
+	ret = mem_map_ports(mem);
+	if (ret) {
+		gx_uring_run_wait(gx->uring, discard_run, mem);
+		return gx_fail(ret, "cannot map memory for sending: %s", gx_port_why());
+	}
+	*out = mem;
+	return 0;
+}
+
+/* Does a connection still need it? One that is being set up sends its descriptor; and what cudaIpc
+ * names, a peer may write to until the connection ends. What is the caller's waits for neither. */
+static bool mem_is_told(const struct gx_mem *mem)
+{
+	for (const struct gx_conn *c = mem->own ? mem->gx->conns : NULL; c; c = c->next) {
+		if (atomic_load(&c->state) != GX_CONN_STATE_CONNECTING &&
+		    (!c->local || mem->share.kind != GX_GPU_SHARE_IPC))
+			continue;
+		for (unsigned i = 0; i < c->nr_told; i++)
+			if (c->told[i] == mem)
+				return true;
+	}
+	return false;
+}
+
+/* Without connections no core has anything under way. */
+static bool mem_may_go(const struct gx_mem *mem)
+{
+	return mem->dead && !mem_must_stay(mem) && !mem_is_told(mem) &&
+	       (!mem->gx->conns || drop_is_done(mem->gx, mem->drop_seq));
+}
+
+void mem_reap(struct gx *gx, bool all)
+{
+	struct gx_mem **at = &gx->mems;
+
+	while ((all || gx->nr_dying) && *at) {
+		struct gx_mem *mem = *at;
+
+		if (!all && !mem_may_go(mem)) {
+			at = &mem->next;
+			continue;
+		}
+		*at = mem->next;
+		gx->nr_dying -= mem->dead;
+		mem_destroy(mem);
+	}
+	if (!all)
+		unpackers_reap(gx);
+	while (all && gx->graves) {
+		struct gx_mem *mem = gx->graves;
+
+		gx->graves = mem->next;
+		free(mem);
+	}
+}
+
+/* Peers can name it no more, and cores end what they have under way with it. */
+static int free_run(void *arg)
+{
+	struct gx_mem *mem = arg;
+	struct gx *gx = mem->gx;
+
+	if (mem->dead) /* asked once more */
+		return 0;
+	if (mem->shared)
+		atomic_store_explicit(&gx->region[mem->token & 0xff], NULL, memory_order_release);
+	for (struct gx_conn *c = gx->conns; c && mem->shared; c = c->next)
+		local_revoke(c, mem);
+	gx->nr_dying++;
+	drop_begin(mem);
+	return 0;
+}
+
+/* Is it there still? Looked for, not at: its handle may be another's by now. */
+static int left_run(void *arg)
+{
+	struct {
+		struct gx *gx;
+		uint64_t id;
+	} *call = arg;
+
+	mem_reap(call->gx, false);
+	for (const struct gx_mem *m = call->gx->mems; m; m = m->next)
+		if (m->id == call->id)
+			return 1;
+	return 0;
+}
+
+GX_EXPORT int gx_mem_free(struct gx_mem *mem)
+{
+	struct {
+		struct gx *gx;
+		uint64_t id;
+	} call = {mem ? mem->gx : NULL, mem ? mem->id : 0};
+	bool own = mem && mem->own;
+	uint64_t until_ns;
+	uint32_t seq;
+
+	if (!mem)
+		return 0;
+	if (atomic_load_explicit(&mem->gone, memory_order_relaxed))
+		return gx_fail(-EINVAL, "this memory was freed already");
+	gx_uring_run_wait(call.gx->uring, free_run, mem);
+	seq = mem->drop_seq;
+	until_ns =
+		gx_now_ns() + (own ? MEM_FREE_OWN_NS : call.gx->opts.gpu_timeout_ns + MEM_FREE_NS);
+	for (;;) {
+		drop_help(call.gx, seq);
+		if (!gx_uring_run_wait(call.gx->uring, left_run, &call))
+			return 0;
+		if (gx_now_ns() >= until_ns)
+			break;
+		nanosleep(&(struct timespec){.tv_nsec = MEM_FREE_NAP_NS}, NULL);
+	}
+	if (own) /* it goes when it can */
+		return 0;
+	return gx_fail(-EAGAIN, "a core that another thread turns has not let go of this memory: "
+				"have it turned, and free the memory again before it is used for "
+				"something else");
+}
+
+GX_EXPORT void *gx_mem_addr(const struct gx_mem *mem)
+{
+	return mem->addr;
+}
+
+GX_EXPORT uint64_t gx_mem_len(const struct gx_mem *mem)
+{
+	return mem->len;
+}
+
+GX_EXPORT enum gx_mem_kind gx_mem_kind_of(const struct gx_mem *mem)
+{
+	return mem->kind;
+}
+
+GX_EXPORT bool gx_mem_huge(const struct gx_mem *mem)
+{
+	return mem->huge;
+}
+
+/* A copy through the GPU's copy engine, waited for: for checks, not for speed. */
+static int gpu_copy(const struct gx_mem *mem, void *dst, const void *src, uint64_t len)
+{
+	const struct gx_gpu_ops *ops = mem->gpu->ops;
+	struct gx_gpu_copy copy = {dst, src, len};
+	uint64_t until = gx_now_ns() + 10000000000ull;
+	struct gx_gpu_stream *s;
+	uint32_t *flag = ops->flag_alloc(mem->gpu, 1);
+	int ret = flag ? ops->stream_open(mem->gpu, GX_STREAM_LAUNCH, &s) : -ENOMEM;
+
+	if (ret)
+		goto out;
+	do
+		ret = ops->copy(s, &copy, 1, flag, 1, gx_now_ns());
+	while (ret == -EAGAIN && !ops->fault(s) && gx_now_ns() < until);
+	while (!ret && __atomic_load_n(flag, __ATOMIC_ACQUIRE) != 1) {
+		ops->reap(s, gx_now_ns());
+		if (ops->fault(s))
+			ret = gx_fail(-EIO, "%s", gx_gpu_why());
+		else if (gx_now_ns() > until)
+			ret = gx_fail(-ETIMEDOUT, "a copy of %llu bytes on cuda:%d does not end",
+				      (unsigned long long)len, mem->device);
+	}
+	ops->stream_close(s);
+out:
+	if (flag)
+		ops->flag_free(mem->gpu, flag, 1);
+	return ret;
+}
+
+static int copy_check(const struct gx_mem *mem, uint64_t off, uint64_t len)
+{
+	if (mem_is_dead(mem))
+		return gx_fail(-EINVAL, "this memory was freed");
+	if (off > mem->len || len > mem->len - off)
+		return gx_fail(-ERANGE, "bytes %llu to %llu are outside of %llu",
+			       (unsigned long long)off, (unsigned long long)(off + len),
+			       (unsigned long long)mem->len);
+	return 0;
+}
+
+GX_EXPORT int gx_mem_copy_out(const struct gx_mem *mem, uint64_t off, void *to, uint64_t len)
+{
+	int ret = copy_check(mem, off, len);
+
+	if (ret || !len)
+		return ret;
+	if (mem->kind == GX_MEM_HOST) {
+		memcpy(to, mem->addr + off, len);
+		return 0;
+	}
+	return gpu_copy(mem, to, mem->addr + off, len);
+}
+
+GX_EXPORT int gx_mem_copy_in(struct gx_mem *mem, uint64_t off, const void *from, uint64_t len)
+{
+	int ret = copy_check(mem, off, len);
+
+	if (ret || !len)
+		return ret;
+	if (mem->kind == GX_MEM_HOST) {
+		memcpy(mem->addr + off, from, len);
+		return 0;
+	}
+	return gpu_copy(mem, mem->addr + off, from, len);
+}
+
+/* A name for peers on this host. Who has it can write there; so only what they may put into gets
+ * one, and packets carry the rest. */
+static void share_gpu(struct gx_mem *mem, unsigned access)
+{
+	if (mem->kind != GX_MEM_CUDA || !mem->len || !(access & GX_ACCESS_PUT) ||
+	    local_offered(mem->gx))
+		return;
+	if (mem->gpu->ops->mem_export(mem->gpu, mem->addr, mem->len, &mem->share))
+		gx_warn("cuda:%d: region memory cannot be mapped by peers on this host: %s",
+			mem->device, gx_gpu_why());
+	else
+		mem->fd = mem->share.fd;
+}
+
+/* A free place of the table for @name. Return: its index, -errno with gx_error(). */
+static int share_place(const struct gx *gx, const char *name)
+{
+	int at = -1;
+
+	for (int i = GX_REGIONS_MAX; i-- > 0;) {
+		const struct gx_mem *m = atomic_load(&gx->region[i]);
+
+		if (m && !strcmp(m->name, name))
+			return gx_fail(-EEXIST, "there is a region '%s' already", name);
+		if (!m)
+			at = i;
+	}
+	return at < 0 ? gx_fail(-ENOSPC, "at most %d regions", GX_REGIONS_MAX) : at;
+}
+
+static int share_check(const struct gx_mem *mem, const char *name, unsigned access)
+{
+	const struct gx *gx = mem->gx;
+
+	if (mem_is_dead(mem))
+		return gx_fail(-EINVAL, "region '%s': its memory was freed", name);
+	if (mem->read_only && access & GX_ACCESS_PUT)
+		return gx_fail(-EACCES, "region '%s': its memory cannot be written", name);
+	if (mem->shared)
+		return gx_fail(-EEXIST, "this memory is region '%s' already", mem->name);
+	if (gx->pool && mem->kind == GX_MEM_HOST && mem->len && access & GX_ACCESS_PUT &&
+	    !mem_is_mapped(mem))
+		return gx_fail(
+			-EOPNOTSUPP,
+			"region '%s': its host memory cannot be registered with cuda:%d, which has "
+			"the bounce pool: take --bounce host",
+			name, gx->pool_gpu->device);
+	return 0;
+}
+
+/* One at a time, so that two threads never take one place, or one name. */
+static int share(struct gx_mem *mem, const char *name, unsigned access)
+{
+	struct gx *gx = mem->gx;
+	int ret = share_check(mem, name, access);
+	int at = ret ? ret : share_place(gx, name);
+	uint64_t r;
+
+	if (at < 0)
+		return at;
+	if (gx_random(&r, sizeof(r)))
+		return gx_fail(-EIO, "no random numbers");
+	share_gpu(mem, access);
+	/* What cannot be protected from writing is not exported: packets carry it. */
+	if (mem->kind == GX_MEM_HOST && mem->fd >= 0 &&
+	    gx_memfd_freeze(mem->fd, !(access & GX_ACCESS_PUT))) {
+		close(mem->fd);
+		mem->fd = -1;
+	}
+	memcpy(mem->name, name, strlen(name) + 1);
+	mem->access = access;
+	mem->token = (r & 0x7fffffffffffff00ull) | (unsigned)at;
+	mem->shared = true;
+	/* Pairs with the acquire where a token is looked up. */
+	atomic_store_explicit(&gx->region[at], mem, memory_order_release);
+	return 0;
+}
+
+struct share_call {
+	struct gx_mem *mem;
+	const char *name;
+	unsigned access;
+	char why[256];
+};
+
+static int share_run(void *arg)
+{
+	struct share_call *call = arg;
+	int ret = share(call->mem, call->name, call->access);
+
+	snprintf(call->why, sizeof(call->why), "%s", gx_error());
+	return ret;
+}
+
+GX_EXPORT int gx_mem_share(struct gx_mem *mem, const char *name, unsigned access)
+{
+	struct share_call call = {.mem = mem, .name = name, .access = access};
+	int ret;
+
+	if (!name[0] || strlen(name) >= GX_NAME_MAX)
+		return gx_fail(-EINVAL, "a region's name has 1 to %d bytes", GX_NAME_MAX - 1);
+	ret = gx_uring_run_wait(mem->gx->uring, share_run, &call);
+	return ret ? gx_fail(ret, "%s", call.why) : 0;
+}

@@ -1,0 +1,493 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * See dma.h. A driver call costs some 2 us and telling the end of a copy another, so ends are told
+ * in groups: at once when none is awaited on that stream, else when the one before has come, or
+ * DMA_TELL copies have gathered. A lone copy is told at once, a queue of them once a round trip.
+ */
+#include "copy/dma.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define DMA_FEW		 2  /* copies under way at most for another to count as alone */
+#define DMA_CALM	 64 /* copies that were alone before the resident kernel takes one again */
+#define DMA_LONE	 32 /* powers of two; copies that the resident kernel may have under way */
+#define DMA_UNSEEN	 UINT64_MAX /* of since_ns: no turn has looked since */
+#define DMA_TRIES	 31	    /* copies that are timed, at most */
+#define DMA_TRIES_MIN	 5
+#define DMA_TRY_NS	 5000000ull   /* after which so few are enough */
+#define DMA_TELL	 16	      /* copies that one flag tells of, at most */
+#define DMA_KERNELS	 64	      /* blocks of KERNEL that may be under way; power of two */
+#define DMA_KERNEL_B	 (1ull << 30) /* of a block, whose offsets have 32 bits */
+#define DMA_KERNEL_BURST 16	      /* blocks of a launch */
+#define DMA_BULK_B                                                                                 \
+	(8u << 20) /* longer copies keep to the first stream, out of the way of short ones */
+
+/* Numbers of copies are free-running. */
+struct dma_stream {
+	struct gx_gpu_stream *stream;
+	uint32_t queued;   /* the last that was begun */
+	uint32_t flagged;  /* the last whose end will be told */
+	uint32_t done;	   /* the last that is known to have ended */
+	uint64_t since_ns; /* when done last moved, or the first began */
+};
+
+/* Short copies by the resident kernel: each has its own flag, for they end in any order. */
+struct dma_lone {
+	struct gx_gpu_stream *stream; /* NULL: not used */
+	uint32_t begun, done;	      /* all up to done have ended */
+	uint64_t since_ns;	      /* when done last moved, or the first began */
+};
+
+/* Copies by launched kernels: a block each, or several for a long one. Numbers are of blocks. */
+struct dma_kernel {
+	struct gx_gpu_stream *stream; /* NULL: not used */
+	struct gx_block *block;	      /* [DMA_KERNELS] */
+	uint32_t begun, launched;
+	uint32_t done; /* all up to it have ended */
+	uint64_t since_ns;
+};
+
+struct dma {
+	struct gx_gpu *gpu;
+	uint64_t timeout_ns;
+	enum dma_engine engine;
+	struct dma_lone lone;
+	struct dma_kernel kernel;
+	uint32_t crowd; /* AUTO: copies to come that copy engines do even when they are alone */
+	/* Each in its own line, written by the GPU. [DMA_STREAMS]: the last copy that ended; then
+	 * [DMA_LONE]: the number of the slot's last copy, once that has ended. */
+	uint32_t *flags;
+	unsigned rover;
+	int err;
+	struct dma_stream stream[DMA_STREAMS];
+};
+
+#define DMA_FLAG_STRIDE (GX_CACHE_LINE / sizeof(uint32_t))
+#define DMA_FLAGS	((DMA_STREAMS + DMA_LONE) * DMA_FLAG_STRIDE)
+
+static uint32_t *flag_of(const struct dma *d, struct dma_ticket t)
+{
+	uint32_t i = t.stream < DMA_STREAMS ? t.stream : DMA_STREAMS + t.seq % DMA_LONE;
+
+	return &d->flags[i * DMA_FLAG_STRIDE];
+}
+
+/* Copies that are under way by copy engines, as far as is known. */
+static uint32_t dma_out(const struct dma *d)
+{
+	uint32_t n = 0;
+
+	for (unsigned i = 0; i < DMA_STREAMS; i++)
+		n += d->stream[i].queued - d->stream[i].done;
+	return n;
+}
+
+/* What is not taken because the stream has failed will never be. */
+static void dma_look_for_fault(struct dma *d, struct gx_gpu_stream *stream, int ret)
+{
+	if (ret == -EINVAL || d->gpu->ops->fault(stream))
+		d->err = -EIO;
+}
+
+/* The clock of who posts may have stood for long: time runs from the first turn that looks. */
+static bool is_overdue(const struct dma *d, uint64_t *since_ns, uint64_t now_ns)
+{
+	if (*since_ns == DMA_UNSEEN)
+		*since_ns = now_ns;
+	return now_ns - *since_ns > d->timeout_ns;
+}
+
+/* After a look at the copies that are under way on @stream. Has one @moved? Else the stream may
+ * have failed, or take too long. */
+static bool dma_moved(struct dma *d, struct gx_gpu_stream *stream, uint64_t *since_ns, bool moved,
+		      uint64_t now_ns)
+{
+	int err = 0;
+
+	if (moved)
+		*since_ns = DMA_UNSEEN;
+	else if (d->gpu->ops->fault(stream))
+		err = -EIO;
+	else if (is_overdue(d, since_ns, now_ns))
+		err = -ETIMEDOUT;
+	d->err = d->err ? d->err : err;
+	return moved;
+}
+
+/* ---- KERNEL ---- */
+
+static int kernel_open(struct dma *d)
+{
+	struct dma_kernel *k = &d->kernel;
+	int ret = 0;
+
+	k->block = calloc(DMA_KERNELS, sizeof(*k->block));
+	if (!k->block)
+		return -ENOMEM;
+	for (unsigned i = 0; i < DMA_KERNELS && !ret; i++)
+		ret = d->gpu->ops->block_alloc(d->gpu, &k->block[i]);
+	return ret ? ret : d->gpu->ops->stream_open(d->gpu, GX_STREAM_LAUNCH, &k->stream);
+}
+
+static void kernel_close(struct dma *d)
+{
+	struct dma_kernel *k = &d->kernel;
+
+	if (k->stream)
+		d->gpu->ops->stream_close(k->stream);
+	for (unsigned i = 0; k->block && i < DMA_KERNELS; i++)
+		d->gpu->ops->block_free(d->gpu, &k->block[i]);
+	free(k->block);
+}
+
+static void kernel_fill(struct gx_block *b, void *dst, const void *src, uint64_t len)
+{
+	b->src_base = (uintptr_t)src;
+	b->nr = b->nr_seg = 1;
+	b->desc[0] = (struct gx_desc){.len = (uint32_t)len};
+	b->aux[0] = (struct gx_desc_aux){0};
+	b->seg[0] = (struct gx_seg){(uintptr_t)dst, len};
+	*b->cnt = 1;
+	b->bytes = len;
+	b->hints = GX_HINT_WEIGHT | GX_HINT_LEN | GX_HINT_SEG0;
+	b->hint_len = (uint32_t)len;
+	__atomic_store_n(b->status, GX_BLOCK_PENDING, __ATOMIC_RELAXED);
+}
+
+static struct gx_block *kernel_block(struct dma *d, uint32_t number)
+{
+	return &d->kernel.block[number % DMA_KERNELS];
+}
+
+static bool kernel_copy(struct dma *d, char *dst, const char *src, uint64_t len,
+			struct dma_ticket *out)
+{
+	struct dma_kernel *k = &d->kernel;
+
+	if ((len - 1) / DMA_KERNEL_B + 1 > DMA_KERNELS - (k->begun - k->done))
+		return false;
+	if (k->begun == k->done)
+		k->since_ns = DMA_UNSEEN;
+	for (uint64_t at = 0; at < len; at += DMA_KERNEL_B)
+		kernel_fill(kernel_block(d, k->begun++), dst + at, src + at,
+			    GX_MIN(len - at, DMA_KERNEL_B));
+	*out = (struct dma_ticket){.seq = k->begun, .stream = DMA_STREAMS + 1};
+	return true;
+}
+
+/* What was begun since the last launch goes in one, as far as a launch takes it. */
+static void kernel_launch(struct dma *d, uint64_t now_ns)
+{
+	struct dma_kernel *k = &d->kernel;
+
+	while (k->launched != k->begun && !d->err) {
+		struct gx_block *list[DMA_KERNEL_BURST];
+		uint32_t n = GX_MIN(k->begun - k->launched, (uint32_t)DMA_KERNEL_BURST), took;
+
+		for (uint32_t i = 0; i < n; i++)
+			list[i] = kernel_block(d, k->launched + i);
+		took = d->gpu->ops->unpack(k->stream, list, n, now_ns);
+		k->launched += took;
+		if (!took) {
+			dma_look_for_fault(d, k->stream, 0);
+			return;
+		}
+	}
+}
+
+/* As far as all before have ended. True: one has. */
+static bool kernel_reap(struct dma *d, uint64_t now_ns)
+{
+	struct dma_kernel *k = &d->kernel;
+	uint32_t before = k->done;
+
+	if (k->begun == before)
+		return false;
+	kernel_launch(d, now_ns);
+	d->gpu->ops->reap(k->stream, now_ns);
+	while (k->done != k->launched) {
+		uint32_t status =
+			__atomic_load_n(kernel_block(d, k->done)->status, __ATOMIC_ACQUIRE);
+
+		if (status == GX_BLOCK_PENDING)
+			break;
+		if (status != GX_BLOCK_OK)
+			d->err = d->err ? d->err : -EIO;
+		k->done++;
+	}
+	return dma_moved(d, k->stream, &k->since_ns, k->done != before, now_ns);
+}
+
+/* ---- open and close ---- */
+
+int dma_open(struct gx_gpu *gpu, enum dma_engine engine, uint64_t timeout_ns, struct dma **out)
+{
+	struct dma *d = calloc(1, sizeof(*d));
+	int ret = 0;
+
+	if (!d)
+		return -ENOMEM;
+	d->gpu = gpu;
+	d->timeout_ns = timeout_ns;
+	d->engine = engine;
+	d->flags = gpu->ops->flag_alloc(gpu, DMA_FLAGS);
+	if (!d->flags)
+		ret = -ENOMEM;
+	for (unsigned i = 0; i < DMA_STREAMS && !ret; i++)
+		ret = gpu->ops->stream_open(gpu, GX_STREAM_LAUNCH, &d->stream[i].stream);
+	if (!ret && engine == DMA_KERNEL)
+		ret = kernel_open(d);
+	if (!ret && (engine == DMA_AUTO || engine == DMA_RESIDENT))
+		ret = gpu->ops->stream_open(gpu, GX_STREAM_RESIDENT, &d->lone.stream);
+	if (ret) {
+		dma_close(d);
+		return ret;
+	}
+	*out = d;
+	return 0;
+}
+
+void dma_close(struct dma *d)
+{
+	if (!d)
+		return;
+	for (unsigned i = 0; i < DMA_STREAMS; i++)
+		if (d->stream[i].stream)
+			d->gpu->ops->stream_close(d->stream[i].stream);
+	if (d->lone.stream)
+		d->gpu->ops->stream_close(d->lone.stream);
+	kernel_close(d);
+	if (d->flags)
+		d->gpu->ops->flag_free(d->gpu, d->flags, DMA_FLAGS);
+	free(d);
+}
+
+static bool stream_has_room(const struct dma_stream *s)
+{
+	return s->queued - s->done < DMA_OUT_MAX;
+}
+
+/* Short copies go round the streams behind the first, so that several are under way at once. */
+static struct dma_stream *stream_choose(struct dma *d, uint64_t len)
+{
+	if (len > DMA_BULK_B)
+		return stream_has_room(&d->stream[0]) ? &d->stream[0] : NULL;
+	for (unsigned k = 0; k < DMA_STREAMS - 1; k++) {
+		struct dma_stream *s = &d->stream[1 + d->rover];
+
+		if (++d->rover == DMA_STREAMS - 1)
+			d->rover = 0;
+		if (stream_has_room(s))
+			return s;
+	}
+	return NULL;
+}
+
+/*
+ * Is it for the resident kernel? A queue of copies that runs empty now and then is still one: with
+ * its first ones done by the kernel 16 puts of 4 KiB took 53 us, without 38 (H200).
+ */
+static bool is_lone(struct dma *d, uint64_t len, bool lone)
+{
+	const struct dma_lone *l = &d->lone;
+
+	if (d->engine == DMA_CE || !l->stream || len > GX_RESIDENT_COPY_B ||
+	    l->begun - l->done >= DMA_LONE)
+		return false;
+	if (d->engine == DMA_RESIDENT)
+		return true;
+	if (!lone)
+		return false;
+	if (dma_out(d) + l->begun - l->done >= DMA_FEW)
+		d->crowd = DMA_CALM;
+	else if (d->crowd)
+		d->crowd--;
+	return !d->crowd;
+}
+
+static bool lone_copy(struct dma *d, const struct gx_gpu_copy *copy, uint64_t now_ns,
+		      struct dma_ticket *out)
+{
+	struct dma_lone *l = &d->lone;
+	struct dma_ticket t = {.seq = l->begun + 1, .stream = DMA_STREAMS};
+	int ret = d->gpu->ops->copy(l->stream, copy, 1, flag_of(d, t), t.seq, now_ns);
+
+	if (ret) {
+		dma_look_for_fault(d, l->stream, ret);
+		return false;
+	}
+	if (l->begun == l->done)
+		l->since_ns = DMA_UNSEEN;
+	l->begun++;
+	*out = t;
+	return true;
+}
+
+bool dma_copy(struct dma *d, void *dst, const void *src, uint64_t len, bool lone, uint64_t now_ns,
+	      struct dma_ticket *out)
+{
+	struct gx_gpu_copy copy = {dst, src, len};
+	struct dma_stream *s;
+	int ret;
+
+	if (d->err)
+		return false;
+	if (d->engine == DMA_KERNEL)
+		return kernel_copy(d, dst, src, len, out);
+	if (is_lone(d, len, lone) && lone_copy(d, &copy, now_ns, out))
+		return true;
+	s = stream_choose(d, len);
+	if (!s)
+		return false;
+	ret = d->gpu->ops->copy(s->stream, &copy, 1, NULL, 0, now_ns);
+	if (ret) {
+		dma_look_for_fault(d, s->stream, ret);
+		return false;
+	}
+	if (s->queued == s->done)
+		s->since_ns = DMA_UNSEEN;
+	s->queued++;
+	*out = (struct dma_ticket){.seq = s->queued, .stream = (uint32_t)(s - d->stream)};
+	return true;
+}
+
+bool dma_done(const struct dma *d, struct dma_ticket t)
+{
+	if (t.stream > DMA_STREAMS)
+		return (int32_t)(d->kernel.done - t.seq) >= 0;
+	/* Pairs with the GPU: a copy's bytes are visible before the flag that tells of it. */
+	uint32_t done = __atomic_load_n(flag_of(d, t), __ATOMIC_ACQUIRE);
+
+	return (int32_t)(done - t.seq) >= 0;
+}
+
+static void stream_tell(struct dma *d, unsigned i, uint64_t now_ns)
+{
+	struct dma_stream *s = &d->stream[i];
+
+	if (s->queued == s->flagged || d->err)
+		return;
+	if (s->flagged != s->done && s->queued - s->flagged < DMA_TELL)
+		return;
+	if (!d->gpu->ops->copy(s->stream, NULL, 0, &d->flags[i * DMA_FLAG_STRIDE], s->queued,
+			       now_ns))
+		s->flagged = s->queued;
+}
+
+static void stream_look(struct dma *d, unsigned i)
+{
+	struct dma_stream *s = &d->stream[i];
+	uint32_t done =
+		__atomic_load_n(flag_of(d, (struct dma_ticket){.stream = i}), __ATOMIC_ACQUIRE);
+
+	if (done != s->done)
+		s->since_ns = DMA_UNSEEN;
+	s->done = done;
+}
+
+void dma_kick(struct dma *d, uint64_t now_ns)
+{
+	if (d->engine == DMA_KERNEL)
+		kernel_launch(d, now_ns);
+	for (unsigned i = 0; i < DMA_STREAMS; i++) {
+		if (d->stream[i].queued == d->stream[i].flagged)
+			continue;
+		stream_look(d, i);
+		stream_tell(d, i, now_ns);
+	}
+}
+
+/* In the order they began, as far as all before have ended. True: one has. */
+static bool lone_reap(struct dma *d, uint64_t now_ns)
+{
+	struct dma_lone *l = &d->lone;
+	uint32_t before = l->done;
+
+	if (l->begun == before)
+		return false;
+	d->gpu->ops->reap(l->stream, now_ns);
+	while (l->done != l->begun &&
+	       dma_done(d, (struct dma_ticket){.seq = l->done + 1, .stream = DMA_STREAMS}))
+		l->done++;
+	return dma_moved(d, l->stream, &l->since_ns, l->done != before, now_ns);
+}
+
+bool dma_reap(struct dma *d, uint64_t now_ns)
+{
+	bool ended = lone_reap(d, now_ns) | kernel_reap(d, now_ns);
+
+	for (unsigned i = 0; i < DMA_STREAMS; i++) {
+		struct dma_stream *s = &d->stream[i];
+		uint32_t before = s->done;
+
+		if (s->queued == before)
+			continue;
+		d->gpu->ops->reap(s->stream, now_ns);
+		stream_look(d, i);
+		stream_tell(d, i, now_ns);
+		ended |= dma_moved(d, s->stream, &s->since_ns, s->done != before, now_ns);
+	}
+	return ended;
+}
+
+int dma_err(const struct dma *d)
+{
+	return d->err;
+}
+
+/* ---- Which engine is faster for one short copy ---- */
+
+/* One copy, waited for. Return: ns; UINT32_MAX: it did not end. */
+static uint32_t try_one(struct dma *d, void *dst, const void *src)
+{
+	uint64_t begin = gx_now_ns(), now = begin;
+	struct dma_ticket t;
+
+	if (!dma_copy(d, dst, src, DMA_TRY_B, true, begin, &t))
+		return UINT32_MAX;
+	dma_kick(d, begin);
+	while (!dma_done(d, t) && !dma_err(d) && now - begin < d->timeout_ns) {
+		now = gx_now_ns();
+		dma_reap(d, now);
+	}
+	return dma_done(d, t) ? (uint32_t)(gx_now_ns() - begin) : UINT32_MAX;
+}
+
+/* The median of some, after one that does not count: fewer where a copy takes long. */
+static uint32_t try_engine(struct dma *d, enum dma_engine engine, void *dst, const void *src)
+{
+	uint64_t begin = gx_now_ns();
+	uint32_t ns[DMA_TRIES], n = 0;
+
+	d->engine = engine;
+	if (try_one(d, dst, src) == UINT32_MAX)
+		return UINT32_MAX;
+	while (n < DMA_TRIES && (n < DMA_TRIES_MIN || gx_now_ns() - begin < DMA_TRY_NS)) {
+		uint32_t k = n++, v = try_one(d, dst, src);
+
+		if (v == UINT32_MAX)
+			return v;
+		for (; k && ns[k - 1] > v; k--)
+			ns[k] = ns[k - 1];
+		ns[k] = v;
+	}
+	return ns[n / 2];
+}
+
+int dma_time(struct gx_gpu *gpu, void *dst, const void *src, uint64_t timeout_ns, uint32_t *ce_ns,
+	     uint32_t *resident_ns)
+{
+	struct dma *d;
+	int ret = dma_open(gpu, DMA_RESIDENT, timeout_ns, &d);
+
+	if (ret)
+		return ret;
+	*ce_ns = try_engine(d, DMA_CE, dst, src);
+	if (*ce_ns != UINT32_MAX)
+		*resident_ns = try_engine(d, DMA_RESIDENT, dst, src);
+	if (*ce_ns == UINT32_MAX || *resident_ns == UINT32_MAX)
+		ret = d->err ? d->err : -ETIMEDOUT;
+	dma_close(d);
+	return ret;
+}

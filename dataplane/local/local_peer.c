@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The processes at the other ends of the local link, and their memory that is mapped here. Mapping
+ * costs up to milliseconds, so all connections of this context with one process share what is
+ * mapped: found by the allocation's id, counted, unmapped with the last that uses it. Who the peer
+ * is the kernel says, not the peer: another process that claims its ids shares nothing with it.
+ * A process that left without a word may only be stopped, and go on: what it may still write to is
+ * marked until it has ended. Runs on the control thread.
+ */
+#include "local/local.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77 /* Linux 6.5 */
+#endif
+
+/* ---- Who it is ---- */
+
+/* When process @pid began, in ticks since boot: its number may be another's later. 0: not known. */
+static uint64_t proc_start(pid_t pid)
+{
+	unsigned long long start = 0;
+	char path[32], text[1024];
+	const char *at = NULL;
+	size_t n = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	f = fopen(path, "re");
+	if (f) {
+		n = fread(text, 1, sizeof(text) - 1, f);
+		fclose(f);
+	}
+	text[n] = 0;
+	at = strrchr(text, ')'); /* the name may hold anything */
+	if (!at || sscanf(at + 1,
+			  " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
+			  "%*d %*d %llu",
+			  &start) != 1)
+		return 0;
+	return start;
+}
+
+static bool proc_has_ended(int pidfd)
+{
+	struct pollfd p = {.fd = pidfd, .events = POLLIN};
+
+	return poll(&p, 1, 0) > 0;
+}
+
+static int proc_open(int sock, pid_t pid)
+{
+	socklen_t len = sizeof(int);
+	int fd;
+
+	if (!getsockopt(sock, SOL_SOCKET, SO_PEERPIDFD, &fd, &len))
+		return fd;
+	/* By its number, where the kernel is older: that could be another's by now. */
+	return errno == ENOPROTOOPT && pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+}
+
+static struct local_peer *peer_new(struct gx *gx)
+{
+	struct local_peer *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return NULL;
+	p->pidfd = -1;
+	p->next = gx->peers;
+	gx->peers = p;
+	return p;
+}
+
+static void peer_free(struct gx *gx, struct local_peer *p)
+{
+	struct local_peer **at = &gx->peers;
+
+	while (*at != p)
+		at = &(*at)->next;
+	*at = p->next;
+	if (p->pidfd >= 0)
+		close(p->pidfd);
+	free(p);
+}
+
+static void peer_put(struct gx *gx, struct local_peer *p)
+{
+	if (!--p->nr_conns && !p->nr_held)
+		peer_free(gx, p);
+}
+
+/* A process that cannot be told from others is one of its own for each connection. */
+static struct local_peer *peer_find(struct gx *gx, pid_t pid, uint64_t start)
+{
+	for (struct local_peer *p = gx->peers; p; p = p->next)
+		if (start && p->pid == pid && p->start == start)
+			return p;
+	return NULL;
+}
+
+void local_meet(struct gx_conn *c, int sock)
+{
+	struct ucred cred = {0};
+	socklen_t len = sizeof(cred);
+	struct local_peer *p;
+	uint64_t start;
+	int pidfd;
+
+	if (!c->local || c->local->peer || c->local->released ||
+	    getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &len))
+		return;
+	pidfd = proc_open(sock, cred.pid);
+	start = cred.pid > 0 ? proc_start(cred.pid) : 0;
+	/* What /proc says is of this process, if it lives still. */
+	if (pidfd < 0 || proc_has_ended(pidfd))
+		start = 0;
+	p = peer_find(c->gx, cred.pid, start);
+	if (p && pidfd >= 0)
+		close(pidfd);
+	if (!p) {
+		p = peer_new(c->gx);
+		if (p)
+			*p = (struct local_peer){
+				.next = p->next, .pid = cred.pid, .start = start, .pidfd = pidfd};
+		else if (pidfd >= 0)
+			close(pidfd);
+	}
+	if (p)
+		p->nr_conns++;
+	c->local->peer = p;
+}
+
+/* ---- What of it is mapped ---- */
+
+static bool mem_is(const struct local_mem *a, const struct local_mem *b)
+{
+	return a->as.kind == b->as.kind && a->as.map_id == b->as.map_id &&
+	       a->as.map_len == b->as.map_len && a->as.map_off == b->as.map_off &&
+	       !memcmp(a->as.handle, b->as.handle, sizeof(a->as.handle)) &&
+	       a->writable == b->writable && a->dev == b->dev && a->ino == b->ino;
+}
+
+static void maps_count(struct gx *gx, int more)
+{
+	gx->nr_peer_maps += (unsigned)more;
+	gx_stat_set(&gx->ctl_stats, GX_STAT_MAPS, gx->nr_peer_maps);
+}
+
+struct local_mem *local_mem_find(struct gx_conn *c, const struct local_mem *like)
+{
+	struct local_peer *p = c->local->peer;
+
+	for (struct local_mem *m = p ? p->mems : NULL; m; m = m->next)
+		if (mem_is(m, like)) {
+			m->refs++;
+			gx_stat_add(&c->gx->ctl_stats, GX_STAT_MAPS_FOUND, 1);
+			return m;
+		}
+	return NULL;
+}
+
+struct local_mem *local_mem_add(struct gx_conn *c, const struct local_mem *mapped)
+{
+	struct local_conn *l = c->local;
+	struct local_mem *m = malloc(sizeof(*m));
+
+	if (m && !l->peer) {
+		l->peer = peer_new(c->gx);
+		if (l->peer)
+			l->peer->nr_conns = 1;
+	}
+	if (!m || !l->peer) {
+		free(m);
+		return NULL;
+	}
+	*m = *mapped;
+	m->refs = 1;
+	m->next = l->peer->mems;
+	l->peer->mems = m;
+	gx_stat_add(&c->gx->ctl_stats, GX_STAT_MAPS_MADE, 1);
+	maps_count(c->gx, 1);
+	return m;
+}
+
+void local_mem_unmap(const struct local_mem *m)
+{
+	if (m->is_gpu) {
+		for (unsigned d = 0; d < GX_GPUS_MAX; d++)
+			if (m->view[d].by)
+				m->view[d].by->ops->mem_unimport(m->view[d].by, m->view[d].addr);
+		return;
+	}
+	if (!m->gpu || m->gpu->ops->host_unmap(m->gpu, m->addr, m->as.map_len))
+		munmap(m->addr, m->as.map_len);
+}
+
+static void held_count(struct gx *gx)
+{
+	uint64_t len = gx->stuck_b;
+
+	for (const struct gx_mem *m = gx->mems; m; m = m->next)
+		len += m->nr_held ? m->len : 0;
+	gx_stat_set(&gx->ctl_stats, GX_STAT_QUARANTINED_B, len);
+}
+
+static void mem_put(struct gx *gx, struct local_peer *p, struct local_mem *m)
+{
+	struct local_mem **at = &p->mems;
+
+	if (--m->refs)
+		return;
+	while (*at != m)
+		at = &(*at)->next;
+	*at = m->next;
+	maps_count(gx, -1);
+	if (m->stuck) {
+		gx->stuck_b += m->as.map_len;
+		held_count(gx);
+	} else {
+		local_mem_unmap(m);
+	}
+	free(m);
+}
+
+void local_release(struct gx_conn *c)
+{
+	struct local_conn *l = c->local;
+
+	if (!l || l->released)
+		return;
+	l->released = true;
+	for (unsigned i = 0; i < GX_REGIONS_MAX; i++) {
+		struct local_mem *m = l->map[i].mem;
+
+		if (!m)
+			continue;
+		/* A copy may still be under way: it stays until the process ends. */
+		m->stuck |= m->gpu && atomic_load_explicit(&l->stuck, memory_order_acquire);
+		mem_put(c->gx, l->peer, m);
+	}
+}
+
+void local_part(struct gx_conn *c)
+{
+	local_release(c);
+	if (c->local->peer)
+		peer_put(c->gx, c->local->peer);
+	c->local->peer = NULL;
+}
+
+/* ---- Who left without a word ---- */
+
+static bool held_by(const struct local_peer *p, const struct gx_mem *mem)
+{
+	for (unsigned i = 0; i < p->nr_held; i++)
+		if (p->held[i] == mem)
+			return true;
+	return false;
+}
+
+static void hold(struct local_peer *p, struct gx_mem *mem)
+{
+	struct gx_hello_export e = {0};
+
+	local_export_fill(mem, &e);
+	if (e.kind == GX_EXPORT_NONE || !(mem->access & GX_ACCESS_PUT) || held_by(p, mem) ||
+	    p->nr_held == LOCAL_HELD_MAX)
+		return;
+	p->held[p->nr_held++] = mem;
+	mem->nr_held++;
+}
+
+static void held_say(const struct gx_conn *c, const struct local_peer *p)
+{
+	char more[32] = "";
+
+	if (p->nr_held > 1)
+		snprintf(more, sizeof(more), " and %u more", p->nr_held - 1);
+	gx_warn("peer %s left without a word, and process %d lives: is it stopped? When it goes on "
+		"it may write what is left of a put, at most 256 KiB, into region '%s'%s. Until it "
+		"has ended they count as quarantined: kill -9 %d, or share other memory instead",
+		c->peer_name, (int)p->pid, p->held[0]->name, more, (int)p->pid);
+}
+
+void local_lost(struct gx_conn *c)
+{
+	struct local_conn *l = c->local;
+	struct local_peer *p = l ? l->peer : NULL;
+	unsigned before = p ? p->nr_held : 0;
+
+	if (!p || !l->shown || (p->pidfd >= 0 && proc_has_ended(p->pidfd)))
+		return;
+	for (struct gx_mem *m = c->gx->mems; m; m = m->next)
+		for (unsigned i = 0; i < c->nr_told; i++)
+			if (c->told[i] == m)
+				hold(p, m);
+	if (p->nr_held == before)
+		return;
+	held_count(c->gx);
+	if (!c->gx->closing) /* then nobody reads there any more */
+		held_say(c, p);
+}
+
+void local_mem_gone(struct gx_mem *mem)
+{
+	struct local_peer *p, *next;
+	bool held = mem->nr_held;
+
+	for (struct gx_conn *c = mem->gx->conns; c; c = c->next)
+		for (unsigned i = 0; i < c->nr_told; i++)
+			if (c->told[i] == mem)
+				c->told[i] = NULL;
+	for (p = held ? mem->gx->peers : NULL; p; p = next) {
+		next = p->next;
+		for (unsigned i = p->nr_held; i-- > 0;)
+			if (p->held[i] == mem) {
+				p->held[i] = p->held[--p->nr_held];
+				mem->nr_held--;
+			}
+		if (!p->nr_held && !p->nr_conns)
+			peer_free(mem->gx, p);
+	}
+	if (held)
+		held_count(mem->gx);
+}
+
+static void held_end(struct gx *gx, struct local_peer *p)
+{
+	while (p->nr_held)
+		p->held[--p->nr_held]->nr_held--;
+	held_count(gx);
+	if (!p->nr_conns)
+		peer_free(gx, p);
+}
+
+bool local_tick(struct gx *gx)
+{
+	struct local_peer *p, *next;
+	bool ended = false;
+
+	for (p = gx->peers; p; p = next) {
+		next = p->next;
+		if (!p->nr_held || p->pidfd < 0 || !proc_has_ended(p->pidfd))
+			continue;
+		gx_info("process %d has ended: its quarantine has, too", (int)p->pid);
+		held_end(gx, p);
+		ended = true;
+	}
+	return ended;
+}
+
+void local_peers_close(struct gx *gx)
+{
+	struct local_peer *p, *next;
+
+	for (p = gx->peers; p; p = next) {
+		next = p->next;
+		if (p->nr_held)
+			held_end(gx, p);
+	}
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Payload of a GPU that the port cannot read: which chunks of it an endpoint has in pinned buffers
+ * (stage.c), and when it gives them back. Called by tx.c and resend.c on the polling core.
+ *
+ * The buffers are one pool for all endpoints of a core, and a chunk stays in one until it is
+ * acknowledged. A peer that stands still acknowledges nothing, so its buffers are taken back, but
+ * only while somebody was refused one of late: all of an endpoint that has held some for a while
+ * and seen no chunk acknowledged. Meanwhile, and until one is, it is shy: it brings in one chunk at
+ * a time, and keeps it no longer than until that is sent. What was taken and not yet sent is
+ * brought in again when it can be; a packet that was sent and is lost is brought in for itself, as
+ * one that the peer has asked for again is. For those one buffer is kept free: each is needed for a
+ * moment, and all else of its endpoint waits for it.
+ *
+ * A chunk that the port refers to (op->refs) stays where it is.
+ */
+#include "packet/pkt.h"
+
+#include <errno.h>
+
+#define FETCH_STUCK_NS 20000000 /* no chunk was acknowledged, and others want buffers */
+#define FETCH_KEPT     1	/* buffers for what goes again */
+
+static struct stage *stage_of(const struct pkt_ep *e, const struct pkt_op *op)
+{
+	return e->link->stage[op->gpu->device];
+}
+
+static uint64_t nr_held(const struct pkt_op *op)
+{
+	return op->stage.next - op->stage.first;
+}
+
+/* Its buffers of chunks below @chunk go back. */
+static void fetch_give(struct pkt_ep *e, struct pkt_op *op, uint64_t chunk)
+{
+	uint64_t held = nr_held(op);
+
+	if (!held)
+		return;
+	stage_drop(stage_of(e, op), &op->stage, chunk);
+	e->nr_staged -= held - nr_held(op);
+}
+
+void fetch_end(struct pkt_ep *e, struct pkt_op *op)
+{
+	fetch_give(e, op, op->stage.next);
+}
+
+void fetch_acked(struct pkt_ep *e, struct pkt_op *op)
+{
+	uint64_t chunk = op->acked.chunk;
+	bool full = msg_win_full(&op->acked);
+
+	msg_limit(&op->acked, &e->shape); /* moves acked.chunk */
+	if (chunk == op->acked.chunk && !full)
+		return;
+	e->moved_ns = e->staged_ns = e->now_ns;
+	e->shy = false;
+	fetch_give(e, op, full ? op->stage.next : op->acked.chunk / e->shape.chunk_pkts);
+}
+
+/* ---- packets for the first time ---- */
+
+void fetch_ahead(struct pkt_ep *e, struct pkt_op *op)
+{
+	uint64_t chunk_b = (uint64_t)e->shape.chunk_pkts * e->shape.quantum;
+	uint64_t limit = msg_limit(&op->acked, &e->shape);
+
+	if (pkt_in_place(e, op))
+		return;
+	while (op->stage.next * e->shape.chunk_pkts < limit && !(e->shy && e->nr_staged)) {
+		uint64_t off = op->stage.next * chunk_b;
+
+		if (!stage_fetch(stage_of(e, op), &op->stage, op->src + off,
+				 GX_MIN(chunk_b, op->len - off), FETCH_KEPT, e->now_ns))
+			break;
+		if (!e->nr_staged++)
+			e->staged_ns = e->now_ns;
+	}
+}
+
+const char *fetch_payload(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt)
+{
+	uint64_t chunk;
+	const char *p;
+
+	if (pkt_in_place(e, op))
+		return op->src + pkt * e->shape.quantum;
+	chunk = pkt / e->shape.chunk_pkts; /* only for GPU payload */
+	p = stage_ready(stage_of(e, op), &op->stage, chunk);
+	return p ? p + (pkt - chunk * e->shape.chunk_pkts) * e->shape.quantum : NULL;
+}
+
+/* ---- packets that go again ---- */
+
+static bool again_held(const struct pkt_again *g)
+{
+	return g->stage.first != g->stage.next;
+}
+
+static bool again_has(const struct pkt_again *g, uint32_t mid, uint64_t pkt)
+{
+	return again_held(g) && g->mid == mid && pkt >= g->from && pkt < g->to;
+}
+
+static void again_drop(struct pkt_ep *e, struct pkt_again *g)
+{
+	if (again_held(g))
+		stage_drop(e->link->stage[g->gpu], &g->stage, g->stage.next);
+}
+
+const char *fetch_again(struct pkt_ep *e, struct pkt_again *g, const struct pkt_op *op,
+			uint32_t pkt, uint32_t end)
+{
+	uint64_t off = (uint64_t)pkt * e->shape.quantum;
+	uint32_t n = GX_MIN(end - pkt, e->shape.chunk_pkts);
+	const char *p;
+
+	if (!again_has(g, op->mid, pkt)) {
+		if (g->in_tx)
+			return NULL;
+		again_drop(e, g);
+		if (!stage_fetch(stage_of(e, op), &g->stage, op->src + off,
+				 GX_MIN((uint64_t)n * e->shape.quantum, op->len - off), 0,
+				 e->now_ns))
+			return NULL;
+		g->gpu = op->gpu->device;
+		g->mid = op->mid;
+		g->from = pkt;
+		g->to = pkt + n;
+		g->since_ns = e->now_ns;
+	}
+	p = stage_ready(stage_of(e, op), &g->stage, g->stage.first);
+	if (!p)
+		return NULL;
+	g->in_tx = true;
+	return p + (uint64_t)(pkt - g->from) * e->shape.quantum;
+}
+
+/* From the first packet of the ring of lost ones on they follow one another up to here. */
+static uint32_t lost_end(const struct pkt_ep *e)
+{
+	uint32_t at = e->resend_tail;
+	uint32_t mid = e->resend[at & e->resend_mask].mid;
+	uint32_t end = e->resend[at & e->resend_mask].pkt;
+
+	for (uint32_t n = 0; n < e->shape.chunk_pkts && at != e->resend_head; n++, at++, end++)
+		if (e->resend[at & e->resend_mask].mid != mid ||
+		    e->resend[at & e->resend_mask].pkt != end)
+			break;
+	return end;
+}
+
+const char *fetch_lost(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt, bool *copy)
+{
+	uint64_t chunk;
+
+	*copy = false;
+	if (pkt_in_place(e, op))
+		return op->src + pkt * e->shape.quantum;
+	chunk = pkt / e->shape.chunk_pkts;
+	*copy = chunk < op->stage.first || chunk >= op->stage.next;
+	if (!*copy)
+		return fetch_payload(e, op, pkt);
+	if (stage_err(stage_of(e, op))) {
+		op_doom(e, (uint32_t)(op - e->ops), -EIO);
+		return NULL;
+	}
+	return fetch_again(e, &e->lost, op, pkt,
+			   again_has(&e->lost, op->mid, pkt) ? e->lost.to : lost_end(e));
+}
+
+/* The port has copied what it was given of @g. Is more of it wanted next? */
+static void again_settle(struct pkt_ep *e, struct pkt_again *g, bool more, uint32_t mid,
+			 uint32_t pkt)
+{
+	g->in_tx = false;
+	if (!more || !again_has(g, mid, pkt))
+		again_drop(e, g);
+}
+
+void fetch_sent(struct pkt_ep *e)
+{
+	const struct pkt_ask *a = &e->ask[e->ask_tail % PKT_ASK_MAX];
+	uint32_t at = e->resend_tail & e->resend_mask;
+
+	if (again_held(&e->asked))
+		again_settle(e, &e->asked, e->ask_head != e->ask_tail, a->mid, a->pkt);
+	if (again_held(&e->lost))
+		again_settle(e, &e->lost, e->resend_head != e->resend_tail, e->resend[at].mid,
+			     e->resend[at].pkt);
+}
+
+void fetch_close(struct pkt_ep *e)
+{
+	again_drop(e, &e->asked);
+	again_drop(e, &e->lost);
+}
+
+/* ---- taking back ---- */
+
+/* Bits of the GPUs whose buffers were all taken when somebody wanted one, a moment ago. */
+static uint32_t gpus_short(const struct link_pkt *l, uint64_t now_ns)
+{
+	uint32_t gpus = 0;
+
+	for (unsigned i = 0; i < l->nr_gpus; i++)
+		if (l->stage[i] && stage_is_short(l->stage[i], now_ns))
+			gpus |= 1u << i;
+	return gpus;
+}
+
+static void again_take(struct pkt_ep *e, struct pkt_again *g, uint32_t gpus)
+{
+	if (again_held(g) && gpus >> g->gpu & 1 && e->now_ns - g->since_ns >= FETCH_STUCK_NS)
+		again_drop(e, g);
+}
+
+/* Chunks that were wholly sent. */
+static uint64_t nr_sent(const struct pkt_ep *e, const struct pkt_op *op)
+{
+	bool all = op->sent_pkts == op->acked.nr_pkts;
+
+	return (op->sent_pkts + (all ? e->shape.chunk_pkts - 1 : 0)) / e->shape.chunk_pkts;
+}
+
+/* Without @all: what was sent, which who is shy does not keep, and nobody does where nothing is
+ * lost. */
+static void op_take(struct pkt_ep *e, struct pkt_op *op, bool all)
+{
+	struct stage *st = stage_of(e, op);
+	uint64_t held = nr_held(op), sent = op->again ? op->stage.next : nr_sent(e, op);
+
+	if (all) /* the port may refer to what was sent of the next one, too */
+		stage_cut(st, &op->stage, op->refs ? sent + 1 : sent);
+	if (!op->refs)
+		stage_drop(st, &op->stage, sent);
+	e->nr_staged -= held - nr_held(op);
+	gx_stat_add(&e->link->core->loop.stats, GX_STAT_STAGE_TAKEN, held - nr_held(op));
+}
+
+void fetch_tick(struct pkt_ep *e)
+{
+	uint32_t gpus = gpus_short(e->link, e->now_ns);
+	bool stuck = e->now_ns - e->staged_ns >= FETCH_STUCK_NS;
+
+	if (gx_likely(!gpus))
+		return;
+	again_take(e, &e->asked, gpus);
+	again_take(e, &e->lost, gpus);
+	e->shy |= e->now_ns - e->moved_ns >= FETCH_STUCK_NS;
+	if (!e->nr_staged || !(stuck || e->shy || e->lossless))
+		return;
+	for (uint32_t i = 0; i < e->ops_top; i++)
+		if (e->ops[i].state != OP_FREE && nr_held(&e->ops[i]) &&
+		    gpus >> e->ops[i].gpu->device & 1)
+			op_take(e, &e->ops[i], stuck);
+}

@@ -1,0 +1,712 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One connection's sequence numbers, acknowledgement, credit and loss detection; the contract is in
+ * flow.h. Called by rx.c and tx.c on the poll core. Time is an argument; nothing is allocated after
+ * flow_open().
+ *
+ * Inside, a packet is known by its seq: psn less the first psn, so that it starts at 0 and never
+ * wraps. Bitmaps over seqs are rings that run backwards (bit -seq), as the words of an ACK do: 64
+ * packets are compared with one shift, whatever the largest psn of the ACK is.
+ */
+#include "packet/flow.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FLOW_WINDOW_MIN 64
+#define FLOW_WINDOW_MAX 16384
+#define FLOW_NEVER	UINT64_MAX
+
+#define FLOW_ACK_EVERY	   16
+#define FLOW_ACK_DELAY_NS  8000
+#define FLOW_ACK_WORDS	   8 /* in an ACK, unless more are needed: survives 32 lost ACKs in a row */
+#define FLOW_ACK_SPAN	   (64 * GX_WIRE_ACK_WORDS) /* psns that one ACK can tell about */
+#define FLOW_CREDIT_MARGIN 8			    /* granted above what is needed */
+
+#define FLOW_RTO_MIN_NS 500000
+#define FLOW_RTO_FIRST	4 /* times rto_min, before the first sample; RFC 6298 2.1: 1 s */
+#define FLOW_AGE_SPAN_NS                                                                           \
+	1000000000ull /* the oldest age that counts is of this span or the one before */
+#define FLOW_AGE_MAX_NS	   25000000ull /* that the RTO heeds */
+#define FLOW_BACKOFF_MAX   6	       /* doublings: 64 times. RFC 6298 5.5 */
+#define FLOW_PROBE_MIN_NS  20000
+#define FLOW_REO_MIN_NS	   1000 /* below, a turn's jitter looks like reordering */
+#define FLOW_REO_SHIFT_MAX 10	/* doublings of min_rtt / 4 */
+#define FLOW_REO_PERSIST   16	/* rounds with loss until it shrinks, RFC 8985 6.2 step 4 */
+
+/* Slots, in the order in which they were acknowledged or lost. */
+struct flow_queue {
+	uint32_t head, tail; /* free running; head - tail are waiting */
+	uint32_t *slot;
+};
+
+/* owner: poll core */
+struct flow {
+	/* sender */
+	uint64_t tx_first; /* psn of seq 0; frozen */
+	uint64_t tx_next;  /* seq of the next packet */
+	uint64_t out_low;  /* oldest outstanding seq; tx_next when none */
+	uint64_t hi;	   /* 1 + largest seq that was ever acknowledged */
+	uint64_t
+		held_low; /* nothing below waits in acked or lost; FLOW_NEVER when both are empty */
+	uint32_t window;  /* frozen */
+	uint32_t mask;	  /* 2 * window - 1: slots; lost packets stay known for a window. frozen */
+	uint32_t nr_out, nr_lost;   /* bits set in out, in lost */
+	uint32_t tx_limit, tx_used; /* credit, cumulative */
+	uint64_t *out;		    /* bitmap: under way */
+	uint64_t *lost; /* bitmap: deemed lost; its ACK would show that this was wrong */
+	struct flow_rec *rec;
+	struct flow_queue acked_q, lost_q;
+	uint64_t nr_spurious;
+	bool lossless, ordered; /* frozen */
+
+	/* sender's clock */
+	uint64_t srtt_ns, rttvar_ns, rtt_min_ns; /* srtt 0: no sample yet */
+	uint64_t rack_rtt_ns;			 /* of packet hi - 1 */
+	uint64_t reo_ns;			 /* window of reordering */
+	uint32_t reo_shift, reo_rounds;
+	uint64_t reo_seq;  /* grows again for packets from here on only: once a round trip */
+	uint64_t loss_seq; /* a loss from here on is a new round */
+	uint64_t rto_since_ns, probe_since_ns;
+	uint64_t age_ns[2]; /* longest that an ACK took, in this span of time and the one before */
+	uint64_t age_since_ns;
+	uint64_t rto_min_ns; /* frozen */
+	uint32_t backoff, nr_probes;
+
+	/* receiver */
+	uint64_t rx_first;	    /* psn of seq 0; frozen */
+	uint64_t rx_next;	    /* 1 + largest seq received; 0: nothing yet */
+	uint64_t rx_max_ns;	    /* when that one came */
+	uint64_t *rx;		    /* bitmap: received, of the last rx_mask + 1 */
+	uint32_t rx_mask;	    /* frozen */
+	uint32_t rx_limit, rx_used; /* credit given, cumulative */
+	uint64_t ack_low;    /* oldest received that no ACK has told; counts when nr_unacked > 0 */
+	uint32_t nr_unacked; /* received since the last ACK */
+	uint32_t ack_every;  /* frozen */
+	bool ack_want;
+	uint64_t ack_ns, ack_due_ns; /* last one built; next one due by time */
+	uint64_t ack_delay_ns;	     /* frozen */
+};
+
+/* ---- Bitmaps that run backwards. @mask: bits - 1, bits a power of two of at least 128 ---- */
+
+static inline uint32_t bit_of(uint64_t seq, uint32_t mask)
+{
+	return (0 - (uint32_t)seq) & mask;
+}
+
+/* Return: bit i is that of seq - i. */
+static inline uint64_t bits_get(const uint64_t *bits, uint32_t mask, uint64_t seq)
+{
+	uint32_t bit = bit_of(seq, mask), next = (bit + 64) & mask;
+
+	return bits[bit >> 6] >> (bit & 63) | (bits[next >> 6] << 1) << (63 - (bit & 63));
+}
+
+static inline void bits_clear(uint64_t *bits, uint32_t mask, uint64_t seq, uint64_t which)
+{
+	uint32_t bit = bit_of(seq, mask), next = (bit + 64) & mask;
+
+	bits[bit >> 6] &= ~(which << (bit & 63));
+	bits[next >> 6] &= ~((which >> 1) >> (63 - (bit & 63)));
+}
+
+static inline bool bits_test(const uint64_t *bits, uint32_t mask, uint64_t seq)
+{
+	uint32_t bit = bit_of(seq, mask);
+
+	return bits[bit >> 6] >> (bit & 63) & 1;
+}
+
+static inline void bits_set(uint64_t *bits, uint32_t mask, uint64_t seq)
+{
+	uint32_t bit = bit_of(seq, mask);
+
+	bits[bit >> 6] |= 1ull << (bit & 63);
+}
+
+/* Return: the first seq from @seq on whose bit is set, @end when there is none before it. */
+static uint64_t bits_next(const uint64_t *bits, uint32_t mask, uint64_t seq, uint64_t end)
+{
+	while (seq < end) {
+		uint32_t bit = bit_of(seq, mask);
+		uint64_t here = bits[bit >> 6] << (63 - (bit & 63));
+
+		if (here)
+			return GX_MIN(seq + (uint32_t)__builtin_clzll(here), end);
+		seq += (bit & 63) + 1;
+	}
+	return end;
+}
+
+/* ---- Open and close ---- */
+
+int flow_open(const struct flow_cfg *cfg, struct flow **out)
+{
+	uint32_t nr = 2 * cfg->window;
+	uint32_t rx_bits = cfg->lossless ? FLOW_WINDOW_MAX : FLOW_ACK_SPAN;
+	struct flow *f;
+
+	if (cfg->window < FLOW_WINDOW_MIN || cfg->window > FLOW_WINDOW_MAX ||
+	    (cfg->window & (cfg->window - 1)))
+		return -EINVAL;
+	f = calloc(1, sizeof(*f));
+	if (!f)
+		return -ENOMEM;
+	f->out = calloc(nr / 64, sizeof(*f->out));
+	f->lost = calloc(nr / 64, sizeof(*f->lost));
+	f->rec = gx_pages_get(nr * sizeof(*f->rec));
+	f->acked_q.slot = gx_pages_get(nr * sizeof(*f->acked_q.slot));
+	f->lost_q.slot = gx_pages_get(nr * sizeof(*f->lost_q.slot));
+	f->rx = calloc(rx_bits / 64, sizeof(*f->rx));
+	f->mask = nr - 1;
+	if (!f->out || !f->lost || !f->rec || !f->acked_q.slot || !f->lost_q.slot || !f->rx) {
+		flow_close(f);
+		return -ENOMEM;
+	}
+	f->tx_first = cfg->tx_psn;
+	f->held_low = FLOW_NEVER;
+	f->window = cfg->window;
+	f->tx_limit = cfg->tx_credit;
+	f->lossless = cfg->lossless;
+	f->ordered = cfg->ordered;
+	f->rtt_min_ns = FLOW_NEVER;
+	f->rto_min_ns = cfg->rto_min_ns ? cfg->rto_min_ns : FLOW_RTO_MIN_NS;
+	f->rx_first = cfg->rx_psn;
+	f->rx_mask = rx_bits - 1;
+	f->rx_limit = cfg->rx_credit;
+	f->ack_every = cfg->ack_every ? cfg->ack_every : FLOW_ACK_EVERY;
+	f->ack_delay_ns = cfg->ack_delay_ns ? cfg->ack_delay_ns : FLOW_ACK_DELAY_NS;
+	f->ack_due_ns = FLOW_NEVER;
+	*out = f;
+	return 0;
+}
+
+void flow_close(struct flow *f)
+{
+	size_t nr;
+
+	if (!f)
+		return;
+	nr = f->mask + 1u;
+	free(f->out);
+	free(f->lost);
+	gx_pages_put(f->rec, nr * sizeof(*f->rec));
+	gx_pages_put(f->acked_q.slot, nr * sizeof(*f->acked_q.slot));
+	gx_pages_put(f->lost_q.slot, nr * sizeof(*f->lost_q.slot));
+	free(f->rx);
+	free(f);
+}
+
+/* ---- Sender: what goes out ---- */
+
+uint32_t flow_room(const struct flow *f)
+{
+	uint64_t span = f->tx_next - f->out_low;
+	uint64_t room = span < f->window ? f->window - span : 0;
+	uint64_t held = f->held_low < f->tx_next ? f->tx_next - f->held_low : 0;
+
+	return (uint32_t)GX_MIN(room, f->mask + 1ull - held);
+}
+
+uint32_t flow_credit(const struct flow *f)
+{
+	return f->tx_limit - f->tx_used;
+}
+
+void flow_credit_use(struct flow *f, uint32_t n)
+{
+	assert(n <= flow_credit(f));
+	f->tx_used += n;
+}
+
+uint64_t flow_sent(struct flow *f, uint64_t now_ns, const struct flow_rec *rec)
+{
+	uint64_t seq = f->tx_next++;
+	struct flow_rec *mine = &f->rec[seq & f->mask];
+
+	/* A probe may go out above flow_room(); the slots are twice the window. */
+	assert(seq - GX_MIN(f->out_low, f->held_low) <= f->mask);
+	if (gx_unlikely(f->nr_lost) && bits_test(f->lost, f->mask, seq)) {
+		bits_clear(f->lost, f->mask, seq, 1);
+		f->nr_lost--;
+	}
+	bits_set(f->out, f->mask, seq);
+	*mine = *rec;
+	mine->sent_ns = now_ns;
+	if (!f->nr_out++)
+		f->rto_since_ns = now_ns;
+	f->probe_since_ns = now_ns;
+	return f->tx_first + seq;
+}
+
+uint32_t flow_outstanding(const struct flow *f)
+{
+	return f->nr_out;
+}
+
+uint64_t flow_srtt_ns(const struct flow *f)
+{
+	return f->srtt_ns;
+}
+
+uint64_t flow_spurious(const struct flow *f)
+{
+	return f->nr_spurious;
+}
+
+/* ---- Sender: round-trip time and loss ---- */
+
+/*
+ * RFC 6298 2.3 with our minimum, and twice the longest time lately that a packet took which did
+ * arrive: a peer whose CPU is shared is silent for milliseconds now and then, which a smoothed time
+ * forgets at once. Tail probes find loss before the RTO does, so a longer one costs little.
+ */
+static uint64_t flow_rto_span_ns(const struct flow *f)
+{
+	uint64_t age = GX_MIN(GX_MAX(f->age_ns[0], f->age_ns[1]), FLOW_AGE_MAX_NS);
+
+	if (!f->srtt_ns)
+		return FLOW_RTO_FIRST * f->rto_min_ns;
+	return GX_MAX(GX_MAX(f->srtt_ns + 4 * f->rttvar_ns, 2 * age), f->rto_min_ns);
+}
+
+/* An ACK told of the packet @seq, not deemed lost before or wrongly so. */
+static void flow_age(struct flow *f, uint64_t now_ns, uint64_t seq)
+{
+	uint64_t sent_ns = f->rec[seq & f->mask].sent_ns;
+
+	if (now_ns - f->age_since_ns > FLOW_AGE_SPAN_NS) {
+		f->age_ns[1] = now_ns - f->age_since_ns > 2 * FLOW_AGE_SPAN_NS ? 0 : f->age_ns[0];
+		f->age_ns[0] = 0;
+		f->age_since_ns = now_ns;
+	}
+	if (now_ns > sent_ns)
+		f->age_ns[0] = GX_MAX(f->age_ns[0], now_ns - sent_ns);
+}
+
+/* RACK's window: min_rtt / 4, doubled as far as reordering showed (RFC 8985 6.2 step 4). The RFC
+ * stops at srtt; here it may grow to the RTO: where paths differ by several round trips, half of
+ * what is sent would else be sent again. */
+static void flow_reo_set(struct flow *f)
+{
+	uint64_t base = GX_MAX(f->rtt_min_ns / 4, FLOW_REO_MIN_NS);
+
+	f->reo_ns = GX_MIN(base << f->reo_shift, GX_MAX(flow_rto_span_ns(f), base));
+}
+
+static void flow_reo_grow(struct flow *f)
+{
+	f->reo_seq = f->tx_next;
+	f->reo_rounds = 0;
+	if (f->reo_shift < FLOW_REO_SHIFT_MAX && f->reo_ns < flow_rto_span_ns(f))
+		f->reo_shift++;
+	flow_reo_set(f);
+}
+
+/* A round trip with loss, and nothing that came late: was the window wide for nothing? */
+static void flow_reo_decay(struct flow *f)
+{
+	f->loss_seq = f->tx_next;
+	if (!f->reo_shift || ++f->reo_rounds < FLOW_REO_PERSIST)
+		return;
+	f->reo_rounds = 0;
+	f->reo_shift--;
+	flow_reo_set(f);
+}
+
+/* A sample from the largest packet of an ACK. min_rtt takes the time as it is, srtt without the
+ * time that the receiver says it held the ACK, as far as that leaves min_rtt (RFC 9002 5.2, 5.3);
+ * smoothing of RFC 6298 2. */
+static void flow_rtt_sample(struct flow *f, uint64_t now_ns, uint64_t sent_ns, uint32_t delay_ns)
+{
+	uint64_t rtt = now_ns > sent_ns ? now_ns - sent_ns : 1;
+	uint64_t off;
+
+	f->rtt_min_ns = GX_MIN(f->rtt_min_ns, rtt);
+	rtt = rtt >= f->rtt_min_ns + delay_ns ? rtt - delay_ns : f->rtt_min_ns;
+	f->rack_rtt_ns = rtt;
+	if (!f->srtt_ns) {
+		f->srtt_ns = rtt;
+		f->rttvar_ns = rtt / 2;
+	} else {
+		off = rtt > f->srtt_ns ? rtt - f->srtt_ns : f->srtt_ns - rtt;
+		f->rttvar_ns = f->rttvar_ns - f->rttvar_ns / 4 + off / 4;
+		f->srtt_ns = f->srtt_ns - f->srtt_ns / 8 + rtt / 8;
+	}
+	flow_reo_set(f);
+}
+
+/* A round trip and the window of reordering have passed since the oldest packet went out. */
+static uint64_t flow_rack_ns(const struct flow *f)
+{
+	return f->rec[f->out_low & f->mask].sent_ns + f->rack_rtt_ns + f->reo_ns;
+}
+
+/* RFC 6298 5.5: each RTO without an answer doubles the next. */
+static uint64_t flow_rto_ns(const struct flow *f)
+{
+	return f->rto_since_ns + (flow_rto_span_ns(f) << f->backoff);
+}
+
+/* RFC 8985 7.2: two round trips, and the time that the peer may hold an ACK. Unlike there, a probe
+ * that is not answered is followed by another, each after twice the time, until the RTO: one is
+ * lost as easily as a packet. */
+static uint64_t flow_probe_ns(const struct flow *f)
+{
+	uint64_t wait = f->rto_min_ns;
+
+	if (f->srtt_ns)
+		wait = GX_MAX(2 * f->srtt_ns + f->ack_delay_ns, FLOW_PROBE_MIN_NS);
+	return f->probe_since_ns + (wait << f->nr_probes);
+}
+
+static void flow_queue_put(struct flow *f, struct flow_queue *q, uint64_t seq)
+{
+	q->slot[q->head++ & f->mask] = (uint32_t)seq & f->mask;
+}
+
+/* The oldest outstanding packet is deemed lost. */
+static void flow_lose(struct flow *f)
+{
+	uint64_t seq = f->out_low;
+
+	bits_clear(f->out, f->mask, seq, 1);
+	bits_set(f->lost, f->mask, seq);
+	f->nr_out--;
+	f->nr_lost++;
+	f->held_low = GX_MIN(f->held_low, seq);
+	flow_queue_put(f, &f->lost_q, seq);
+	f->out_low = bits_next(f->out, f->mask, seq + 1, f->tx_next);
+}
+
+/* RACK (RFC 8985 6.2 step 5): packets are sent in the order of seq, so the newest that arrived is
+ * hi - 1, and the oldest outstanding one is lost first. */
+static void flow_rack(struct flow *f, uint64_t now_ns)
+{
+	while (f->out_low < f->hi && flow_rack_ns(f) <= now_ns) {
+		if (f->out_low >= f->loss_seq)
+			flow_reo_decay(f);
+		flow_lose(f);
+	}
+}
+
+unsigned flow_tick(struct flow *f, uint64_t now_ns)
+{
+	if (f->lossless || !f->nr_out)
+		return 0;
+	flow_rack(f, now_ns);
+	if (!f->nr_out)
+		return 0;
+	if (now_ns >= flow_rto_ns(f)) {
+		while (f->out_low < f->tx_next)
+			flow_lose(f);
+		f->backoff = GX_MIN(f->backoff + 1, FLOW_BACKOFF_MAX);
+		f->nr_probes = 0;
+		f->reo_seq = f->tx_next; /* a late ACK says nothing about reordering now */
+		return FLOW_RTO;
+	}
+	if (now_ns < flow_probe_ns(f))
+		return 0;
+	f->nr_probes = GX_MIN(f->nr_probes + 1, FLOW_BACKOFF_MAX);
+	f->probe_since_ns = now_ns;
+	return FLOW_PROBE;
+}
+
+uint64_t flow_due(const struct flow *f)
+{
+	uint64_t due;
+
+	if (f->lossless || !f->nr_out)
+		return FLOW_NEVER;
+	due = GX_MIN(flow_rto_ns(f), flow_probe_ns(f));
+	if (f->out_low < f->hi)
+		due = GX_MIN(due, flow_rack_ns(f));
+	return due;
+}
+
+/* ---- Sender: what an ACK says ---- */
+
+/* Could the peer have received all that it says it has? */
+static bool flow_ack_possible(const struct flow *f, const struct gx_wire_ack *ack)
+{
+	uint64_t top = ack->largest - f->tx_first;
+
+	if (top >= f->tx_next || ack->nr_words < 1 || ack->nr_words > GX_WIRE_ACK_WORDS)
+		return false;
+	for (uint32_t w = (uint32_t)GX_MIN((top + 1) / 64, ack->nr_words); w < ack->nr_words; w++) {
+		uint64_t real = top + 1 > 64ull * w ? top + 1 - 64ull * w : 0;
+
+		if (ack->words[w] >> real)
+			return false;
+	}
+	return true;
+}
+
+/* Packets @top - i for the set bits i of @late, deemed lost, had arrived. */
+static void flow_ack_late(struct flow *f, uint64_t top, uint64_t late)
+{
+	uint32_t n = (uint32_t)__builtin_popcountll(late);
+
+	bits_clear(f->lost, f->mask, top, late);
+	f->nr_lost -= n;
+	f->nr_spurious += n;
+	if (top - (uint32_t)__builtin_ctzll(late) >= f->reo_seq)
+		flow_reo_grow(f);
+}
+
+/* One word of an ACK. Return: did it say anything new? */
+static bool flow_ack_word(struct flow *f, uint64_t now_ns, uint64_t top, uint64_t word)
+{
+	uint64_t fresh = bits_get(f->out, f->mask, top) & word;
+	uint64_t late = gx_unlikely(f->nr_lost) ? bits_get(f->lost, f->mask, top) & word : 0;
+
+	if (fresh | late)
+		flow_age(f, now_ns, top - (63 - (uint32_t)__builtin_clzll(fresh | late)));
+	if (late)
+		flow_ack_late(f, top, late);
+	if (!fresh)
+		return late;
+	bits_clear(f->out, f->mask, top, fresh);
+	f->nr_out -= (uint32_t)__builtin_popcountll(fresh);
+	f->held_low = GX_MIN(f->held_low, top - (63 - (uint32_t)__builtin_clzll(fresh)));
+	while (fresh) {
+		uint32_t i = 63 - (uint32_t)__builtin_clzll(fresh); /* oldest first */
+
+		flow_queue_put(f, &f->acked_q, top - i);
+		fresh ^= 1ull << i;
+	}
+	return true;
+}
+
+/* All words, oldest first. Slots of packets further back than the ring belong to others now. */
+static bool flow_ack_words(struct flow *f, uint64_t now_ns, uint64_t top,
+			   const struct gx_wire_ack *ack)
+{
+	uint64_t low = f->tx_next > f->mask ? f->tx_next - f->mask - 1 : 0;
+	bool any = false;
+
+	for (uint32_t w = ack->nr_words; w-- > 0;) {
+		uint64_t word = ack->words[w];
+		uint64_t first = top - 64ull * w; /* of this word: its bit 0 */
+
+		if (!word || top < low + 64ull * w)
+			continue;
+		if (first - low < 63)
+			word &= (2ull << (first - low)) - 1;
+		any |= flow_ack_word(f, now_ns, first, word);
+	}
+	return any;
+}
+
+int flow_ack(struct flow *f, uint64_t now_ns, const struct gx_wire_ack *ack)
+{
+	uint64_t top = ack->largest - f->tx_first;
+
+	if (!flow_ack_possible(f, ack))
+		return -EPROTO;
+	if ((int32_t)(ack->credit - f->tx_limit) > 0)
+		f->tx_limit = ack->credit;
+	if (top >= f->hi) {
+		f->hi = top + 1;
+		if (f->tx_next - top <= f->mask)
+			flow_rtt_sample(f, now_ns, f->rec[top & f->mask].sent_ns, ack->delay_ns);
+	}
+	if (flow_ack_words(f, now_ns, top, ack)) {
+		f->rto_since_ns = now_ns;
+		f->probe_since_ns = now_ns;
+		f->backoff = 0;
+		f->nr_probes = 0;
+		f->out_low = bits_next(f->out, f->mask, f->out_low, f->tx_next);
+	}
+	if (!f->lossless)
+		flow_rack(f, now_ns);
+	return 0;
+}
+
+/* Probes (kind 0) are ours and stay here. */
+static bool flow_queue_get(struct flow *f, struct flow_queue *q, struct flow_rec *rec)
+{
+	while (q->tail != q->head) {
+		const struct flow_rec *mine = &f->rec[q->slot[q->tail++ & f->mask]];
+
+		if (mine->kind) {
+			*rec = *mine;
+			return true;
+		}
+	}
+	if (f->acked_q.tail == f->acked_q.head && f->lost_q.tail == f->lost_q.head)
+		f->held_low = FLOW_NEVER;
+	return false;
+}
+
+bool flow_next_acked(struct flow *f, struct flow_rec *rec)
+{
+	return flow_queue_get(f, &f->acked_q, rec);
+}
+
+bool flow_next_lost(struct flow *f, struct flow_rec *rec)
+{
+	return flow_queue_get(f, &f->lost_q, rec);
+}
+
+/* ---- Receiver ---- */
+
+/* How far @psn lies from the next one expected: the header has its low half only. */
+static inline int32_t flow_rx_ahead(const struct flow *f, uint32_t psn)
+{
+	return (int32_t)(psn - (uint32_t)(f->rx_first + f->rx_next));
+}
+
+enum flow_rx flow_rx_look(const struct flow *f, uint32_t psn)
+{
+	int64_t ahead = flow_rx_ahead(f, psn);
+
+	if (gx_likely(ahead >= 0))
+		return FLOW_RX_NEW;
+	if ((uint64_t)-ahead > f->rx_next || -ahead > f->rx_mask + 1ll)
+		return FLOW_RX_OLD;
+	return bits_test(f->rx, f->rx_mask, f->rx_next - (uint64_t)-ahead) ? FLOW_RX_DUP
+									   : FLOW_RX_NEW;
+}
+
+/* An ACK at once, but not one after each of many packets out of order. */
+static void flow_ack_soon(struct flow *f, uint64_t now_ns)
+{
+	uint64_t due = GX_MAX(now_ns, f->ack_ns + f->ack_delay_ns / 4);
+
+	f->ack_due_ns = GX_MIN(f->ack_due_ns, due);
+}
+
+/* The @n packets that were expected before the one that came have not come: their bits are someone
+ * else's. */
+static void flow_rx_skip(struct flow *f, uint32_t n)
+{
+	if (n > f->rx_mask) {
+		memset(f->rx, 0, (f->rx_mask + 1) / 8);
+		return;
+	}
+	for (uint64_t seq = f->rx_next; n > 0; n--, seq++)
+		bits_clear(f->rx, f->rx_mask, seq, 1);
+}
+
+void flow_rx_take(struct flow *f, uint64_t now_ns, uint32_t psn, bool data, bool now_flag)
+{
+	int32_t ahead = flow_rx_ahead(f, psn);
+	uint64_t seq = f->rx_next + (uint64_t)(int64_t)ahead;
+
+	assert(flow_rx_look(f, psn) == FLOW_RX_NEW);
+	if (ahead >= 0) {
+		flow_rx_skip(f, (uint32_t)ahead);
+		f->rx_next = seq + 1;
+		f->rx_max_ns = now_ns;
+	}
+	bits_set(f->rx, f->rx_mask, seq);
+	if (!f->nr_unacked || seq < f->ack_low)
+		f->ack_low = seq;
+	if (!f->nr_unacked++)
+		f->ack_due_ns = GX_MIN(f->ack_due_ns, now_ns + f->ack_delay_ns);
+	if (ahead && !f->ordered)
+		flow_ack_soon(f, now_ns);
+	f->ack_want |= now_flag;
+}
+
+void flow_rx_again(struct flow *f, uint64_t now_ns)
+{
+	flow_ack_soon(f, now_ns);
+}
+
+bool flow_ack_due(const struct flow *f, uint64_t now_ns)
+{
+	if (!f->rx_next)
+		return false;
+	return f->ack_want || f->nr_unacked >= f->ack_every || now_ns >= f->ack_due_ns;
+}
+
+void flow_ack_want(struct flow *f)
+{
+	f->ack_want = true;
+}
+
+uint64_t flow_ack_due_ns(const struct flow *f)
+{
+	return f->rx_next ? f->ack_due_ns : FLOW_NEVER;
+}
+
+/* Largest seq of the next ACK. More may have come than one can tell when ACKs could not be sent for
+ * long; a lossless link never resends, so there the older part comes first, and @more says that an
+ * ACK is still due. */
+static uint64_t flow_ack_top(struct flow *f, bool *more)
+{
+	uint64_t top = f->rx_next - 1;
+
+	*more = false;
+	if (!f->nr_unacked || top - f->ack_low < FLOW_ACK_SPAN)
+		return top;
+	if (!f->lossless) {
+		f->ack_low = top - (FLOW_ACK_SPAN - 1);
+		return top;
+	}
+	*more = true;
+	for (top = f->ack_low + FLOW_ACK_SPAN - 1; !bits_test(f->rx, f->rx_mask, top);)
+		top--;
+	return top;
+}
+
+bool flow_ack_build(struct flow *f, uint64_t now_ns, struct gx_wire_ack *ack)
+{
+	uint64_t top, need, held = now_ns > f->rx_max_ns ? now_ns - f->rx_max_ns : 0;
+	bool more;
+
+	if (!f->rx_next)
+		return false;
+	top = flow_ack_top(f, &more);
+	need = f->nr_unacked ? (top - f->ack_low) / 64 + 1 : 1;
+	if (!f->lossless)
+		need = GX_MAX(need, GX_MIN(FLOW_ACK_WORDS, top / 64 + 1));
+	ack->largest = f->rx_first + top;
+	ack->delay_ns = (uint32_t)GX_MIN(held, UINT32_MAX);
+	ack->credit = f->rx_limit;
+	ack->ce = 0; /* no port reports marks */
+	ack->nr_words = (uint16_t)need;
+	for (uint32_t w = 0; w < need; w++)
+		ack->words[w] = bits_get(f->rx, f->rx_mask, top - 64ull * w);
+
+	f->ack_ns = now_ns;
+	f->ack_due_ns = FLOW_NEVER;
+	f->ack_want = more;
+	f->nr_unacked = more;
+	f->ack_low = more ? bits_next(f->rx, f->rx_mask, top + 1, f->rx_next) : 0;
+	return true;
+}
+
+/* ---- Receiver: credit ---- */
+
+uint32_t flow_granted(const struct flow *f)
+{
+	return f->rx_limit - f->rx_used;
+}
+
+uint32_t flow_used(const struct flow *f)
+{
+	return f->rx_used;
+}
+
+uint32_t flow_grant(struct flow *f, uint32_t need, uint32_t nr_free)
+{
+	uint64_t aim = GX_MIN((uint64_t)need + FLOW_CREDIT_MARGIN, nr_free);
+	uint32_t had = flow_granted(f);
+	uint32_t more = aim > had ? (uint32_t)aim - had : 0;
+
+	f->rx_limit += more;
+	return more;
+}
+
+void flow_grant_used(struct flow *f, uint32_t n)
+{
+	/* A peer that sends above its credit, or declares what it never had, gains nothing by it.
+	 */
+	f->rx_used += GX_MIN(n, flow_granted(f));
+}

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Send and receive with tags, and gets, built on put: a posted receive grants {slot, tag, length}
+ * to the sender, a send that matches becomes a put into the slot; a get asks for such a put. Runs
+ * on the polling core.
+ *
+ * Order: sends match the oldest grant that fits, grants the oldest send, as MPI's matching does.
+ */
+#include "packet/pkt.h"
+
+#include <errno.h>
+
+int match_recv(struct pkt_ep *e, uint32_t i)
+{
+	struct pkt_op *op = &e->ops[i];
+	struct gx_wire_rec rec = {
+		.type = GX_REC_GRANT, .len = op->len, .imm = op->tag, .slot = op->tag_mask};
+	uint32_t slot = slot_alloc(e, i);
+
+	if (slot == PKT_NONE)
+		return -EAGAIN;
+	op->state = OP_POSTED;
+	rec.token = slot_token(e, slot);
+	if (op->gpu->device >= 0)
+		rec.flags |= GX_REC_GPU;
+	tx_rec(e, &rec, PKT_NONE);
+	return 0;
+}
+
+static bool match_fits(const struct pkt_grant *g, uint64_t tag)
+{
+	return g->used && !g->late && !((g->tag ^ tag) & g->mask);
+}
+
+/* The oldest grant for @tag; NULL: none. */
+static struct pkt_grant *match_find(struct pkt_ep *e, uint64_t tag)
+{
+	struct pkt_grant *best = NULL;
+
+	if (!e->nr_grants)
+		return NULL;
+	for (unsigned k = 0; k < PKT_SLOTS; k++) {
+		struct pkt_grant *g = &e->grants[k];
+
+		if (match_fits(g, tag) && (!best || (int32_t)(g->rsn - best->rsn) < 0))
+			best = g;
+	}
+	return best;
+}
+
+/* The send becomes a put into the granted slot. */
+static void match_bind(struct pkt_ep *e, uint32_t i, struct pkt_grant *g)
+{
+	struct pkt_op *op = &e->ops[i];
+
+	if (op->len > g->len) { /* the grant stays: another send may fit it */
+		op_finish(e, i, -EMSGSIZE, 0);
+		return;
+	}
+	op->token = g->token;
+	op->remote_off = 0;
+	if (g->gpu)
+		op->flags |= PKT_F_SLOT_GPU;
+	g->used = false;
+	e->nr_grants--;
+	list_push(e, &e->wait_head, &e->wait_tail, i);
+}
+
+void match_send(struct pkt_ep *e, uint32_t i)
+{
+	struct pkt_grant *g = match_find(e, e->ops[i].tag);
+
+	if (g)
+		match_bind(e, i, g);
+	else
+		list_push(e, &e->send_head, &e->send_tail, i);
+}
+
+/* Sends that waited for this grant, oldest first. */
+static void match_waiting(struct pkt_ep *e, struct pkt_grant *g)
+{
+	uint32_t i = e->send_head;
+
+	while (i != PKT_NONE && g->used) {
+		uint32_t next = e->ops[i].next;
+
+		if (match_fits(g, e->ops[i].tag)) {
+			list_remove(e, &e->send_head, &e->send_tail, i);
+			match_bind(e, i, g);
+		}
+		i = next;
+	}
+}
+
+/* Is slot token @a of a later life of the slot than @b? */
+static bool token_newer(uint64_t a, uint64_t b)
+{
+	/* 31 bits count: the highest is PKT_SLOT_BIT. */
+	return !b || (int32_t)(((uint32_t)(a >> 32) - (uint32_t)(b >> 32)) << 1) > 0;
+}
+
+static struct pkt_grant *grant_at(struct pkt_ep *e, uint64_t token)
+{
+	uint32_t slot = (uint32_t)token;
+
+	return token & PKT_SLOT_BIT && slot < PKT_SLOTS ? &e->grants[slot] : NULL;
+}
+
+static void grant_drop(struct pkt_ep *e, struct pkt_grant *g)
+{
+	e->nr_grants -= g->used;
+	e->nr_late -= g->late;
+	g->used = g->late = false;
+}
+
+void match_grant(struct pkt_ep *e, const struct gx_wire_rec *rec)
+{
+	struct pkt_grant *g = grant_at(e, rec->token);
+
+	if (!g || !token_newer(rec->token, g->token)) /* nonsense, or revoked before it came */
+		return;
+	grant_drop(e, g);
+	*g = (struct pkt_grant){.token = rec->token,
+				.tag = rec->imm,
+				.mask = rec->slot,
+				.len = rec->len,
+				.rsn = rec->rsn,
+				.used = true,
+				.late = (int32_t)(rec->rsn - e->rsn_floor) >= 0,
+				.gpu = rec->flags & GX_REC_GPU};
+	e->nr_grants++;
+	e->nr_late += g->late;
+	if (!g->late)
+		match_waiting(e, g);
+}
+
+void match_late(struct pkt_ep *e)
+{
+	struct pkt_grant *next;
+
+	do {
+		next = NULL;
+		for (unsigned k = 0; k < PKT_SLOTS; k++) {
+			struct pkt_grant *g = &e->grants[k];
+
+			if (g->late && (int32_t)(g->rsn - e->rsn_floor) < 0 &&
+			    (!next || (int32_t)(g->rsn - next->rsn) < 0))
+				next = g;
+		}
+		if (next) {
+			next->late = false;
+			e->nr_late--;
+			match_waiting(e, next);
+		}
+	} while (next && e->nr_late);
+}
+
+void match_revoke(struct pkt_ep *e, uint64_t token)
+{
+	struct pkt_grant *g = grant_at(e, token);
+
+	if (!g || (g->token != token && !token_newer(token, g->token)))
+		return;
+	grant_drop(e, g);
+	g->token = token;
+	g->revoked = true;
+}
+
+void match_unbind(struct pkt_ep *e, uint32_t i)
+{
+	struct pkt_op *op = &e->ops[i];
+	struct pkt_grant *g = op->kind == GX_OP_SEND ? grant_at(e, op->token) : NULL;
+
+	if (!g || g->token != op->token || g->used || g->revoked)
+		return;
+	g->used = true;
+	e->nr_grants++;
+	match_waiting(e, g);
+}
+
+static int get_check(struct pkt_ep *e, const struct gx_wire_rec *rec, struct gx_mem **out)
+{
+	uint32_t i = rec->token & 0xff;
+	struct gx_mem *mem = NULL;
+
+	if (i < GX_REGIONS_MAX) /* pairs with the release in gx_mem_share() */
+		mem = atomic_load_explicit(&e->ep.core->gx->region[i], memory_order_acquire);
+	if (!mem || mem->token != rec->token)
+		return -ENOENT;
+	if (!(mem->access & GX_ACCESS_GET))
+		return -EACCES;
+	if (rec->off > mem->len || rec->len > mem->len - rec->off)
+		return -ERANGE;
+	if (!(rec->slot & PKT_SLOT_BIT))
+		return -EPROTO;
+	if (mem->kind != GX_MEM_HOST && !link_bq(e->link, mem->gpu))
+		return -EIO;
+	*out = mem;
+	return 0;
+}
+
+/* A get of the peer's becomes a put of ours into its slot. */
+static bool serve_one(struct pkt_ep *e, const struct gx_wire_rec *rec)
+{
+	struct gx_wire_rec fail = {.type = GX_REC_FAIL, .flags = GX_REC_SLOT, .token = rec->slot};
+	struct gx_mem *mem;
+	struct pkt_op *op;
+	uint32_t i;
+
+	fail.err = get_check(e, rec, &mem);
+	if (fail.err)
+		return tx_rec(e, &fail, PKT_NONE);
+	i = op_alloc(e);
+	if (i == PKT_NONE)
+		return false;
+	op = &e->ops[i];
+	op->kind = GX_OP_PUT;
+	op->internal = true;
+	op->state = OP_QUEUED;
+	op->src = mem->addr + rec->off;
+	op->mem = mem;
+	op->gpu = mem->gpu;
+	op->mapped = mem_is_mapped(mem);
+	op->len = rec->len;
+	op->token = rec->slot;
+	if (rec->flags & GX_REC_GPU)
+		op->flags |= PKT_F_SLOT_GPU;
+	list_push(e, &e->wait_head, &e->wait_tail, i);
+	return true;
+}
+
+void match_serve_gets(struct pkt_ep *e)
+{
+	while (e->gets_tail != e->gets_head && serve_one(e, &e->gets[e->gets_tail % PKT_GETS_MAX]))
+		e->gets_tail++;
+}
+
+/* What it was to be read from has been freed. The region is gone, so that the peer is told so in the
+ * usual way, when there is room for that. */
+void match_unserve(struct pkt_ep *e, uint32_t i)
+{
+	struct pkt_op *op = &e->ops[i];
+	struct gx_wire_rec rec = {.type = GX_REC_GET,
+				  .token = op->mem->token,
+				  .len = op->len,
+				  .slot = op->token};
+
+	list_remove(e, &e->wait_head, &e->wait_tail, i);
+	op_free(e, i);
+	if (e->gets_head - e->gets_tail < PKT_GETS_MAX)
+		e->gets[e->gets_head++ % PKT_GETS_MAX] = rec;
+	else /* it has asked for more than it may have under way */
+		rx_fault(e, -EPROTO);
+}

@@ -1,0 +1,604 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The packet link's own state, shared by the files that make it up: link_pkt.c (life cycle,
+ * posting, timers), rx.c and tx.c (the two halves of a turn), match.c (send and receive over put).
+ * Owner of everything here: poll core, but for what is marked ctl. Nothing is allocated after
+ * ep_open.
+ */
+#ifndef GX_PKT_H
+#define GX_PKT_H
+
+#include "copy/block.h"
+#include "core/core.h"
+#include "packet/flow.h"
+#include "packet/msg.h"
+#include "copy/stage.h"
+
+#include "gx_internal/link.h"
+
+#define PKT_OPS	       1024 /* operations of an ep, internal ones (serving gets) included */
+#define PKT_SLOTS      256  /* posted receives and gets of an ep */
+#define PKT_RECS       1024 /* control records not yet acknowledged */
+#define PKT_RECS_KEPT  64   /* of them for CANCEL and FAIL: an OPEN leaves these free */
+#define PKT_GETS_MAX   64   /* gets that an ep may have asked for: "64 requests a peer" */
+#define PKT_NONE       UINT32_MAX
+#define PKT_TICK_NS    1000000	    /* slow timers of an ep that has something under way */
+#define PKT_SLOT_BIT   (1ull << 63) /* a token with this bit names a posted slot, not a region */
+#define PKT_F_SLOT_GPU (1u << 31)   /* in pkt_op.flags: the peer's slot is GPU memory */
+#define PKT_CREDIT0    8 /* DATA packets allowed before any was declared, on shared pools */
+#define PKT_SHAPES     8 /* quanta of what comes in: the one agreed, and the smaller ones after it */
+#define PKT_SMALL_B    64   /* payload of a probe that any path carries */
+#define PKT_DOUBT      32   /* packets outstanding while the quantum is being proven again */
+#define PKT_MIDS_KEPT  64   /* for messages that begin again: each needs one more for a while */
+#define PKT_MARGIN     32   /* buffers kept out of grants: duplicates */
+#define PKT_BAD_MAX    512  /* packets that an ep waits for again, found wrong while being copied */
+#define PKT_BAD_TRIES  8    /* times that a packet is asked for again */
+#define PKT_ASK_MAX    2048 /* packets that a peer may have asked for again and not acknowledged */
+
+/* kinds in flow_rec.kind */
+enum { PKT_K_DATA = 1, PKT_K_CTL, PKT_K_PROBE, PKT_K_ASKED };
+
+enum { ACK_HOLD_NO, ACK_HOLD_ASKED, ACK_HOLD_DONE };
+
+enum pkt_op_state {
+	OP_FREE,
+	OP_QUEUED,  /* SEND waiting for a grant; GET waiting for room */
+	OP_SENDING, /* has a mid; packets are to be sent */
+	OP_SENT,    /* everything sent once; waits for done */
+	OP_POSTED,  /* RECV, GET: waits for its data in a slot */
+	OP_ENDED,   /* completed to the user; waits for references to go */
+};
+
+/* One operation. Idle ones are in the ep's free list. */
+struct pkt_op {
+	uint8_t state;	  /* enum pkt_op_state */
+	uint8_t kind;	  /* enum gx_op_kind */
+	bool internal;	  /* serves a peer's get: no completion */
+	bool acked_local; /* every packet acknowledged (GX_COMP_LOCAL given) */
+	bool inlined;	  /* data goes in the OPEN */
+	bool opened; /* the OPEN of its mid was sent, once or more: only then may DATA go out */
+	bool doomed; /* ended early: CANCEL is under way, the mid stays until the peer is done with
+			it */
+	bool done;   /* the peer said done */
+	bool late; /* the peer checks its packets when they are acknowledged already: until done it
+		      may ask for them again */
+	bool reported;	 /* its last completion was given */
+	bool cancel_due; /* CANCEL could not be queued yet */
+	bool again; /* QUEUED: its packets are too large for the path by now. mid and sent_pkts are
+		       still those of its message under way, which another mid replaces */
+	uint32_t open_rsn; /* inlined: the record that reads the buffer */
+	int status;	   /* what it ends with, when references delay that */
+	uint32_t flags;	   /* GX_OP_* */
+	uint32_t next;	   /* in the list it is in; PKT_NONE: end */
+	uint32_t mid;
+	uint32_t slot; /* RECV, GET: index in slots; PKT_NONE */
+	uint32_t refs; /* packets in the port that still reference the payload */
+	uint64_t user;
+	void *route;	    /* for core_comp() */
+	bool mapped;	    /* local host memory that GPUs read and write in place */
+	const char *src;    /* local memory: source or destination */
+	struct gx_mem *mem; /* that it lies in; NULL: not registered */
+	struct gx_gpu *gpu; /* of local memory; the host backend for the host */
+	uint64_t len;
+	uint64_t token, remote_off, imm, tag, tag_mask;
+	uint32_t quantum;     /* of its packets */
+	uint64_t asked_pkts;  /* that the peer has asked for again, in all */
+	uint64_t deadline_ns; /* 0: none */
+	uint64_t sent_pkts;   /* first transmissions so far = next packet to send */
+	struct msg_win acked;
+	uint32_t words;		/* index of its bit window in tx_words, PKT_NONE */
+	uint64_t word;		/* its bits when it needs no window */
+	struct stage_msg stage; /* GPU payload on its way through pinned memory */
+};
+
+enum in_state {
+	IN_FREE, /* mid is done, and the next one may come to this place */
+	IN_ACTIVE,
+	IN_EARLY,   /* CANCEL came before its OPEN, which is still to come */
+	IN_REFUSED, /* FAIL was sent; waits for CANCEL */
+	IN_DRAIN,   /* CANCEL came, or our side gave up: waits for copies under way */
+	IN_LANDED,  /* all visible, the completion waits for room */
+};
+
+/* One place for messages coming in, and the one in it; at index mid % GX_WIRE_MIDS. */
+struct in_msg {
+	uint8_t state;
+	bool imm_set;
+	bool fail_due; /* FAIL could not be queued yet */
+	bool checks;   /* who copies checks its payload, not the CPU when it comes */
+	int err;       /* REFUSED, DRAIN: what its operation ends with */
+	uint32_t mid;  /* FREE: of the last one; the next has GX_WIRE_MIDS more */
+	const struct msg_shape *shape;
+	uint32_t op;	    /* RECV or GET that owns the slot; PKT_NONE for a put into a region */
+	uint32_t words;	    /* index in rx_words, PKT_NONE */
+	uint32_t pending;   /* fragments in blocks */
+	uint32_t nr_bad;    /* of it in ep->bad */
+	struct block_q *bq; /* who copies to the destination */
+	char *dst;
+	const struct gx_mem *mem; /* that it lies in; NULL: not registered */
+	uint64_t len;
+	uint64_t visible_b;
+	uint64_t seen_pkts;
+	uint64_t imm, tag, token, off;
+	struct msg_win win;
+	uint64_t word; /* its bits when it needs no window */
+	uint32_t next; /* in the landed list: a place */
+	uint32_t heir; /* DRAIN: mid of the message that took its place, and waits until nothing of
+			  it is pending; valid with has_heir */
+	bool has_heir;
+};
+
+/* A record that was not yet acknowledged; at index rsn % PKT_RECS. */
+enum rec_state { REC_FREE, REC_QUEUED, REC_SENT };
+struct rec_slot {
+	uint8_t state;
+	bool sent;   /* once or more */
+	uint32_t op; /* OPEN: whose; that may have ended, and its place be another's */
+	struct gx_wire_rec rec;
+};
+
+/* A packet that was found wrong while it was copied. owner: resend.c */
+enum bad_state {
+	BAD_DUE,   /* RESEND could not be queued yet */
+	BAD_ASKED, /* it is to come again */
+	BAD_CAME,  /* it has; kept for the tries, while there is room */
+};
+struct pkt_bad {
+	uint32_t mid, pkt;
+	uint8_t state, tries;
+};
+
+/* Packets [pkt, end) that the peer has asked for again. owner: resend.c */
+struct pkt_ask {
+	uint32_t mid, pkt, end;
+};
+
+/* Packets [from, to) of a message, brought in from a GPU's memory to go out once more: of those
+ * that the peer has asked for, or of lost ones that are staged no more. owner: fetch.c */
+struct pkt_again {
+	struct stage_msg stage; /* one chunk at most; valid with that: */
+	uint32_t mid, from, to;
+	int gpu;
+	uint64_t since_ns;
+	bool in_tx; /* link->tx refers to it */
+};
+
+/* A posted receive or get: what a slot token resolves to. */
+struct pkt_slot {
+	bool used;
+	bool bound; /* an OPEN took it */
+	uint32_t gen;
+	uint32_t op;
+};
+
+/* A grant of the peer's: it has posted a receive. At index slot of the token, so that a newer one
+ * takes its place. */
+struct pkt_grant {
+	uint64_t token, tag, mask, len;
+	uint32_t rsn; /* order of posting */
+	bool used;    /* a send may take it */
+	bool late;    /* records before it are missing: not yet its turn */
+	bool revoked; /* the peer took the receive back */
+	bool gpu;
+};
+
+/* An endpoint's part in a pool that peers share. owner: share.c */
+struct share_ep {
+	bool on;	     /* the port's peers share one. frozen */
+	uint32_t lapsed;     /* of flow_granted(): credit that no buffers are kept for */
+	uint32_t used_seen;  /* flow_used() at the last look */
+	uint8_t quiet, over; /* looks since when nothing was used, or too much was held */
+	bool silent;	     /* it used nothing for long: no share until it uses something */
+	bool wants;	     /* counted in share.nr_want */
+};
+
+/* Such a pool; all zero where each peer has its own. owner: share.c */
+struct share {
+	uint32_t nr_want;	       /* endpoints that wait for packets */
+	bool is_short;		       /* one of them wants more than there is for it */
+	struct pkt_ep *first;	       /* who found nothing at all goes first; NULL: nobody */
+	unsigned look_at;	       /* index in live of who is looked at next */
+	uint64_t look_ns;	       /* when to look again who holds what */
+	uint32_t of[GX_PEERS_MAX + 1]; /* buffers of each, by nr_want. frozen */
+};
+
+/* An endpoint over a port: one lane of one connection. */
+struct pkt_ep {
+	struct gx_ep ep;
+	struct link_pkt *link;
+	struct flow *flow;
+	struct msg_shape shape; /* of what we send */
+	struct msg_shape
+		rx_shape[PKT_SHAPES]; /* of what comes in, by the quantum that an OPEN names */
+	unsigned nr_rx_shapes;
+	uint32_t words_max; /* u64 words of one bit window, for the smallest quantum possible */
+	uint32_t index;	    /* in link->eps */
+	uint32_t gen;	    /* generation of the cid */
+	uint32_t cid_peer;  /* what the peer calls this connection */
+	uint32_t port_peer; /* the port's peer */
+	struct gx_port_peer path; /* of it; .gpus none where the CPU has to read what it sends */
+	uint64_t psn0;
+	uint32_t psn_skip; /* on a path that is proven, the first packet has a psn so far above */
+	uint32_t salt, salt_peer;
+	enum gx_integrity integrity;
+	uint8_t late, peer_late; /* bit kind: what comes into memory of that enum gx_mem_kind is
+				    checked while it is copied, here and at the peer */
+	uint32_t credit0;	 /* that the peer began with, and keeps when idle */
+	uint32_t credit0_peer;	 /* that we began with */
+	int err;		 /* 0, or why it failed: set by ep_fail */
+	bool lossless;
+	bool cancels_due;		     /* some operation's CANCEL waits for room */
+	bool fails_due;			     /* some message's FAIL does */
+	bool bads_due;			     /* some packet's RESEND does */
+	bool want_peer;			     /* whoever holds this ep waits for the peer's core */
+	struct block_q *bq[1 + GX_GPUS_MAX]; /* frozen: by device + 1, where its connection wants
+					      * another; else NULL */
+	uint32_t unpackers; /* ctl: bits of those, in gx->unpacker */
+	bool have_peer;			     /* ctl: peer_add was done */
+	bool probed;	   /* the port's path is not known: quanta are proven, and losses watched */
+	bool proven;	   /* the quantum passed the path (padded probe), or need not */
+	bool proving;	   /* padded probes of the quantum are under way */
+	bool prove_due;	   /* the next two are to be sent: one of the quantum, one of PKT_SMALL_B */
+	bool small_passed; /* a small probe that went out with it, or later, was acknowledged */
+	uint32_t prove_tries;
+	uint64_t prove_ns;  /* when the next padded probe is due */
+	uint32_t prove_waits; /* how often it was found not to have come through */
+	uint64_t try_ns;    /* when the last one that counts went out */
+	uint32_t hole_b;    /* smallest of the large packets lost in a row; UINT32_MAX: none was */
+	uint32_t hole_lost; /* how many in a row */
+	uint64_t now_ns;    /* of the turn */
+	uint64_t heard_ns;  /* last packet from the peer's core that passed all checks */
+	uint64_t acked_ns;  /* when it last acknowledged something that was not */
+	bool waiting;	     /* something was outstanding at the last look, ... */
+	uint64_t alive_ns;   /* ... which was then */
+	uint64_t silence_ns; /* of the peer, while this core was turned itself */
+	uint64_t probe_ns;  /* when the last keepalive probe went out */
+	uint64_t ask_ns, ask_wait_ns; /* all was acknowledged, not all is done: when to ask, and how
+					 long until then */
+	uint64_t tick_ns;	      /* when slow timers are due again */
+	uint64_t deadline_ns;	      /* earliest of the operations; UINT64_MAX: none */
+	uint64_t peer_timeout_ns;
+	uint8_t ack_hold; /* ACK_HOLD_*: a completion was given; the ACK waits a turn for the user's
+			     answer */
+	uint32_t apsn;	  /* number space of ACK and PROBE_ACK */
+
+	/* whether a turn looks at it, see wake.c */
+	uint32_t live_at; /* index in link->live; and while it is hot, */
+	uint32_t hot_at;  /* in link->hot; PKT_NONE: it is not */
+	uint32_t cold_at; /* in link->cold, which has it then; PKT_NONE: it is not */
+	bool ticked;	  /* in this turn: it may go to sleep now */
+
+	/* sending */
+	uint32_t op_free;
+	uint32_t ops_top; /* those from here on were never used */
+	uint32_t nr_ops;  /* not free */
+	uint64_t mids_free[GX_WIRE_DONE_WORDS];
+	uint32_t mids_words;		      /* bit w: mids_free[w] has one */
+	uint32_t nr_mids;		      /* not free */
+	uint32_t mids_max;		      /* that new messages may have of them */
+	uint64_t told[GX_WIRE_DONE_WORDS];    /* what the peer says is done, as in an ACK, ... */
+	uint32_t told_by[GX_WIRE_DONE_WORDS]; /* ... and the number of the ACK that said so */
+	bool begun;			      /* a message has */
+	uint32_t act_head,
+		act_tail; /* list: operations with first transmissions to do, round robin */
+	uint32_t wait_head, wait_tail; /* list: operations that wait for a mid (posted order) */
+	uint32_t send_head, send_tail; /* list: SENDs that wait for a grant */
+	struct {
+		uint32_t mid, pkt;
+	} * resend; /* ring of lost DATA packets */
+	uint32_t resend_head, resend_tail, resend_mask;
+	uint32_t ask_head, ask_tail;
+	uint32_t asked_pkts; /* in ask[], or sent and not acknowledged: PKT_ASK_MAX at most */
+	struct pkt_again asked, lost;
+	uint32_t nr_staged;	/* chunks that operations hold in pinned buffers */
+	uint64_t moved_ns;	/* when a chunk was acknowledged */
+	uint64_t staged_ns;	/* the same, or when it began to hold some */
+	bool shy;		/* none was acknowledged for long, and somebody wanted buffers */
+	uint64_t *tx_words;	/* [GX_WIRE_ACTIVE][msg_words] */
+	uint64_t tx_words_free; /* bit i: window i is free */
+
+	uint32_t rec_next, rec_floor; /* rsn of the next one / lowest not acknowledged */
+	uint32_t rec_queued;	      /* records in state REC_QUEUED */
+	uint32_t rec_scan;	      /* no queued record below this rsn */
+	uint32_t slot_rover;
+	uint32_t nr_grants, nr_late;
+	uint32_t gets_head, gets_tail;
+	uint32_t gets_out; /* our gets under way */
+
+	/* receiving */
+	uint64_t in_done[GX_WIRE_DONE_WORDS]; /* bit of a place: changes with each message done */
+	uint32_t done_used;		      /* bit w: in_done[w] has ever changed */
+	uint32_t done_due;		      /* ... has changed since an ACK told it */
+	uint32_t ack_number;		      /* of the last ACK */
+	uint32_t nr_in;			      /* places that are not free */
+	uint64_t need_pkts;		      /* declared and not yet received */
+	uint32_t held_bufs;		      /* bounce buffers of this peer in blocks */
+	uint32_t told_msgs, told_bufs;	      /* our part of the core's gauges */
+	struct share_ep share;
+	uint32_t refs; /* packets in the port that reference our operations' memory */
+	uint32_t landed_head, landed_tail;
+	uint32_t nr_bad;
+	uint64_t *rx_words;
+	uint64_t rx_words_free;
+	uint32_t rsn_floor; /* every record below was seen */
+	uint64_t rsn_seen[PKT_RECS / 64];
+
+	/* What is large comes last: the memory is all zero at the start and has no pages yet, so
+	 * that an ep weighs what it has used. Nothing here is written before it is used. */
+	size_t alloc_b; /* ctl: of the whole, a link's own part included */
+	/* Places for messages going out: mid % GX_WIRE_MIDS. Each message at a place has
+	 * GX_WIRE_MIDS more than the one before, and begins when that one is known to be done. */
+	struct {
+		uint32_t op;  /* PKT_NONE: none is waiting for done */
+		uint32_t mid; /* the last one */
+	} out[GX_WIRE_MIDS];
+	struct pkt_op ops[PKT_OPS];
+	struct in_msg in[GX_WIRE_MIDS];
+	struct rec_slot recs[PKT_RECS];
+	struct pkt_slot slots[PKT_SLOTS];
+	struct pkt_grant grants[PKT_SLOTS];
+	struct gx_wire_rec gets[PKT_GETS_MAX]; /* requests of the peer that wait for an operation */
+	struct pkt_ask ask[PKT_ASK_MAX];       /* ring */
+	struct pkt_bad bad[PKT_BAD_MAX];
+};
+
+#define PKT_BQS_MAX (1 + GX_GPUS_MAX + GX_UNPACKERS_MAX)
+
+/* An ep with nothing under way, and when its next timer is due. */
+struct pkt_cold {
+	uint64_t due_ns;
+	struct pkt_ep *ep;
+};
+
+/* The packet link of one core over one port's queue. */
+struct link_pkt {
+	struct gx_core *core;
+	struct gx_port_queue *q;
+	const struct gx_port *port;
+	struct pkt_ep *eps[GX_PEERS_MAX];  /* by cid index, attached ones */
+	struct pkt_ep *live[GX_PEERS_MAX]; /* attached: each one hot or cold */
+	unsigned nr_live;
+	struct pkt_ep *hot[GX_PEERS_MAX]; /* something of it is under way: each turn looks at it */
+	unsigned nr_hot;
+	struct pkt_cold cold[GX_PEERS_MAX]; /* heap: the earliest first */
+	unsigned nr_cold;
+	bool ticked;	/* some ep's slow timers ran in this turn */
+	unsigned rover; /* who sends first this turn */
+	struct block_q *bq_host;
+	struct block_q *bq_gpu[GX_GPUS_MAX];
+	/* All there are, those that connections wanted too; NULL: one that nobody wants any more has
+	 * gone. Written by ctl (release) up to nr_bqs,
+	 * which the core reads (acquire). */
+	struct block_q *_Atomic bqs[PKT_BQS_MAX];
+	struct block_q *bq_all[PKT_BQS_MAX];	 /* ctl: the same */
+	const struct gx_gpu *bq_by[PKT_BQS_MAX]; /* ctl: who unpacks; NULL: the place is free */
+	_Atomic uint64_t bq_leave; /* places that the core is to empty: bits set by ctl, cleared by
+				      the core */
+	_Atomic unsigned nr_bqs;
+	struct stage *stage[GX_GPUS_MAX]; /* for sending from that GPU */
+	unsigned nr_gpus; /* 1 + the largest device in bq_gpu and stage; frozen before the core
+			     turns */
+	struct block_stat seen; /* what of the blocks' counters is in the core's statistics */
+	uint32_t pool_out;	/* shared pool: granted to all peers, but what has lapsed */
+	struct share share;
+	uint32_t credit0_out;	     /* ctl: what peers begin with, all together */
+	uint32_t held_bufs;	     /* in blocks, all peers */
+	uint64_t stats_ns;	     /* when counters of the blocks are brought over again */
+	bool seeded;		     /* ctl: gens are random */
+	uint32_t gens[GX_PEERS_MAX]; /* ctl: generation of each cid index; bit 31: in use */
+	uint32_t refs;		     /* of all eps: is there anything for tx_reap? */
+	uint32_t
+		drop_seq; /* memory that died from here on may be read by copies into stage[] ... */
+	uint32_t drop_ticket[GX_GPUS_MAX]; /* ... up to these */
+	struct gx_rx rx_data[GX_BURST_MAX], rx_ctl[GX_BURST_MAX];
+	struct gx_tx tx[GX_BURST_MAX];
+	uint8_t ctl_buf[GX_CTL_PAYLOAD_MAX];
+	const char *pad; /* zeros, for padded probes */
+	uint64_t release[GX_BURST_MAX * 4];
+	unsigned nr_release;
+};
+
+/* A protocol error of a peer that cannot be repaired: the control thread ends the connection. */
+static inline void rx_fault(struct pkt_ep *e, int err)
+{
+	if (!atomic_load_explicit(&e->ep.fault, memory_order_relaxed))
+		atomic_store_explicit(&e->ep.fault, err, memory_order_release);
+}
+
+/* Does the port send the payload from where it is? Else it is staged. */
+static inline bool pkt_in_place(const struct pkt_ep *e, const struct pkt_op *op)
+{
+	return op->gpu->device < 0 || e->path.gpus >> op->gpu->device & 1;
+}
+
+/* Are its packets larger than the path carries by now, or others than it would be cut into? */
+static inline bool op_outsized(const struct pkt_ep *e, const struct pkt_op *op)
+{
+	return op->quantum != e->shape.quantum && op->len > e->shape.quantum;
+}
+
+/* Does a message need a window of bits? Else one word does, whatever its quantum is and becomes: so
+ * a message that begins again with smaller packets never waits for bits, and both ends count the
+ * same windows. */
+static inline bool pkt_needs_window(uint64_t len)
+{
+	return len > 64 * GX_WIRE_QUANTUM_MIN;
+}
+
+/* Pairs with the release in link_bq_open(). */
+static inline unsigned link_nr_bqs(const struct link_pkt *l)
+{
+	return atomic_load_explicit(&l->nr_bqs, memory_order_acquire);
+}
+
+/* NULL: that one has gone. Pairs with the release in link_bq_open(). */
+static inline struct block_q *link_bq_at(const struct link_pkt *l, unsigned i)
+{
+	return atomic_load_explicit(&l->bqs[i], memory_order_acquire);
+}
+
+/* Buffers kept out of grants, for duplicates. */
+static inline uint32_t pkt_margin(const struct gx_port_caps *caps)
+{
+	return GX_MIN((uint32_t)PKT_MARGIN, caps->rx_slots / 4);
+}
+
+/* link_pkt.c */
+int link_pkt_open(struct gx_core *core, struct gx_port *port, struct gx_port_queue *q,
+		  struct link_pkt **out); /* ctl */
+void link_pkt_close(struct link_pkt *l);  /* ctl */
+int link_pkt_gpu(struct link_pkt *l,
+		 struct gx_gpu *gpu); /* ctl, before the core turns: block queue and staging */
+bool link_pkt_poll(void *link, uint64_t now_ns);	/* the poller */
+void link_pkt_drop(struct link_pkt *l, struct drop *d); /* end what is done with dead memory */
+/* ctl: the core is to look at @by's blocks no more, and when it does not: they are closed. */
+void link_pkt_leave(struct link_pkt *l, const struct gx_gpu *by);
+void link_pkt_left(struct link_pkt *l, const struct gx_gpu *by);
+bool link_pkt_asleep(const void *link); /* without an endpoint the poller has nothing to do */
+void link_release(struct link_pkt *l, uint64_t buf);
+void link_release_flush(struct link_pkt *l);
+struct block_q *link_bq(struct link_pkt *l, struct gx_gpu *gpu);
+/* ctl: an endpoint as the first part of @len bytes, all zero; ->ep_free gives it back. */
+struct pkt_ep *pkt_ep_alloc(size_t len);
+/* Who copies from the bounce buffers to memory of @gpu: the CPU cannot from those of a GPU. */
+static inline struct gx_gpu *link_copier(const struct link_pkt *l, struct gx_gpu *gpu)
+{
+	return gpu->device < 0 && l->q->rx_gpu ? l->q->rx_gpu : gpu;
+}
+/* For what @e receives: as its connection wanted, or as all. NULL: the link does not know @gpu. */
+static inline struct block_q *ep_bq(const struct pkt_ep *e, struct gx_gpu *gpu)
+{
+	struct block_q *bq = e->bq[1 + gpu->device];
+
+	return bq ? bq : link_bq(e->link, gpu);
+}
+
+/* wake.c */
+void ep_live(struct pkt_ep *e);			     /* attached: in live, and hot */
+void ep_gone(struct pkt_ep *e);			     /* out of all lists */
+void ep_wake(struct pkt_ep *e);			     /* of a cold one */
+void link_wake(struct link_pkt *l, uint64_t now_ns); /* those whose timer is due */
+void link_rest(struct link_pkt *l);		     /* those that may sleep do */
+/* Something comes for @e from outside of its own turn: a packet, an operation, a fault. */
+static inline void ep_touch(struct pkt_ep *e)
+{
+	if (gx_unlikely(e->cold_at != PKT_NONE))
+		ep_wake(e);
+}
+
+/* operations (link_pkt.c) */
+uint32_t op_alloc(struct pkt_ep *e);
+void op_free(struct pkt_ep *e, uint32_t i);
+void op_complete(struct pkt_ep *e, uint32_t i, int status,
+		 uint64_t len); /* reports once, then OP_ENDED */
+void op_finish(struct pkt_ep *e, uint32_t i, int status,
+	       uint64_t len);		     /* complete and free, once no packet references it */
+void op_local(struct pkt_ep *e, uint32_t i); /* every packet is acknowledged */
+void tx_unref(struct link_pkt *l,
+	      uint32_t cookie);	  /* a packet no longer references its operation */
+void link_tick(struct pkt_ep *e); /* timers */
+uint64_t link_alive_ns(const struct pkt_ep *e);
+bool link_fail_progress(struct pkt_ep *e); /* of a failed ep: wait for what is out, then detach */
+void link_proven(struct pkt_ep *e, uint32_t quantum);	       /* a padded probe came through */
+void link_acked(struct pkt_ep *e, const struct flow_rec *rec); /* while link_watches() */
+void link_lost(struct pkt_ep *e, const struct flow_rec *rec);  /* is it the size? */
+/* Does this acknowledgement say something of the path? */
+static inline bool link_watches(const struct pkt_ep *e, const struct flow_rec *rec)
+{
+	return gx_unlikely(e->proving || rec->len >= e->hole_b);
+}
+void op_again(struct pkt_ep *e, uint32_t i);	     /* it begins again with the quantum of now */
+void op_done(struct pkt_ep *e, uint32_t i);	     /* the peer is done with its mid */
+void op_doom(struct pkt_ep *e, uint32_t i, int err); /* give up: complete with err, tell the peer */
+uint32_t slot_alloc(struct pkt_ep *e, uint32_t op);
+uint64_t slot_token(const struct pkt_ep *e, uint32_t slot);
+struct pkt_slot *slot_find(struct pkt_ep *e, uint64_t token); /* NULL: stale */
+void slot_free(struct pkt_ep *e, uint32_t slot);
+void list_push(struct pkt_ep *e, uint32_t *head, uint32_t *tail, uint32_t i);
+void list_remove(struct pkt_ep *e, uint32_t *head, uint32_t *tail, uint32_t i);
+
+/* rx.c */
+bool rx_poll(struct link_pkt *l, uint64_t now_ns);
+bool rx_reap(struct link_pkt *l, uint64_t now_ns);
+bool rx_landed(struct pkt_ep *e); /* deliver completions that waited for room */
+void rx_give_up(struct pkt_ep *e,
+		uint32_t op);	/* our RECV or GET ends early: stop placing into its memory */
+void rx_tick(struct pkt_ep *e); /* FAIL records that found no room */
+void rx_drop(struct pkt_ep *e, struct drop *d);	     /* messages into dead memory */
+void rx_settle(struct link_pkt *l, uint64_t now_ns); /* copies: begin what waits, see what ended */
+
+/* tx.c */
+bool tx_poll(struct link_pkt *l, uint64_t now_ns);
+bool tx_settle(struct link_pkt *l, uint64_t now_ns); /* what the port and GPUs are through with */
+bool tx_rec(struct pkt_ep *e, const struct gx_wire_rec *rec,
+	    uint32_t op); /* queue a record; false: no room */
+static inline uint32_t tx_rec_room(const struct pkt_ep *e)
+{
+	return PKT_RECS - (e->rec_next - e->rec_floor);
+}
+void tx_acked(struct pkt_ep *e); /* take out what an ACK acknowledged, and what is lost */
+void tx_done(struct pkt_ep *e, const struct gx_wire_ack *ack);
+uint32_t tx_mid(struct pkt_ep *e, uint32_t op); /* a mid for it; nr_mids < GX_WIRE_MIDS */
+bool tx_recs(struct pkt_ep *e);			/* send queued records */
+bool tx_start(struct pkt_ep *e);		/* give mids to waiting operations */
+void tx_probe(struct pkt_ep *e,
+	      uint32_t padded_b); /* 0: a keepalive; else a data packet of that size */
+
+/* How a DATA packet goes out. */
+struct tx_how {
+	uint8_t kind; /* PKT_K_DATA, PKT_K_ASKED */
+	bool resend;
+	bool copy; /* the port may not refer to the payload */
+};
+void tx_data_make(struct pkt_ep *e, struct gx_tx *tx, uint32_t op, uint64_t pkt,
+		  const struct tx_how *how); /* tx->data is set */
+
+/* fetch.c: payload of GPUs that the port does not read in place */
+void fetch_ahead(struct pkt_ep *e, struct pkt_op *op); /* chunks that the window allows to send */
+/* Where the bytes of packet @pkt lie for the port; NULL: not there yet. */
+const char *fetch_payload(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt);
+/* The same of the next packet in the ring of lost ones. *@copy: the port may not refer to it. */
+const char *fetch_lost(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt, bool *copy);
+/* The same of a packet of which up to @end go again, by @g; the port may not refer to it. */
+const char *fetch_again(struct pkt_ep *e, struct pkt_again *g, const struct pkt_op *op,
+			uint32_t pkt, uint32_t end);
+void fetch_sent(struct pkt_ep *e);		       /* the port has taken what is in link->tx */
+void fetch_acked(struct pkt_ep *e, struct pkt_op *op); /* packets of it were */
+void fetch_end(struct pkt_ep *e, struct pkt_op *op);   /* it needs no buffers any more */
+void fetch_tick(struct pkt_ep *e);		       /* does it hold what others wait for? */
+void fetch_close(struct pkt_ep *e);		       /* of a failed ep */
+
+/* resend.c */
+bool bad_found(struct pkt_ep *e, struct in_msg *m, uint64_t off,
+	       uint32_t len); /* ask for it again; false: the message cannot be had */
+bool bad_again(struct pkt_ep *e, const struct in_msg *m,
+	       uint64_t pkt); /* a packet whose bit is set: is it to be placed once more? */
+void bad_forget(struct pkt_ep *e, struct in_msg *m); /* it ends */
+void bad_tick(struct pkt_ep *e);		     /* RESEND records that found no room */
+void ask_take(struct pkt_ep *e, const struct gx_wire_rec *rec);
+unsigned ask_send(struct pkt_ep *e, unsigned n, unsigned max); /* as tx_resends() */
+void ask_acked(struct pkt_ep *e);
+void ask_lost(struct pkt_ep *e, const struct flow_rec *rec);
+void resend_close(struct pkt_ep *e); /* of a failed ep */
+
+/* share.c: the pool that peers share */
+void share_open(struct link_pkt *l); /* ctl */
+bool share_take(struct pkt_ep *e);   /* a packet came for the first time; false: no buffer for it */
+void share_used(struct pkt_ep *e, uint64_t n);	   /* credit that the peer has used up */
+void share_refunded(struct pkt_ep *e, uint64_t n); /* credit that it gives back */
+void share_grant(struct pkt_ep *e);
+void share_look(struct link_pkt *l, uint64_t now_ns); /* while it is short */
+void share_leave(struct pkt_ep *e); /* it failed: it is granted nothing any more */
+
+/* match.c */
+int match_recv(struct pkt_ep *e, uint32_t op); /* post a receive: GRANT */
+void match_send(struct pkt_ep *e, uint32_t op);
+void match_grant(struct pkt_ep *e, const struct gx_wire_rec *rec);
+void match_revoke(struct pkt_ep *e, uint64_t token);
+void match_late(struct pkt_ep *e); /* records before a late grant have come */
+void match_unbind(struct pkt_ep *e,
+		  uint32_t op); /* a send ends before it began: its grant is free again */
+void match_serve_gets(struct pkt_ep *e);
+void match_unserve(struct pkt_ep *e, uint32_t op); /* of which nothing was sent: judge it again */
+
+#endif

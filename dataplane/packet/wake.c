@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which endpoints of a packet link a turn looks at. An endpoint is hot while something of it is
+ * under way; then each turn sends for it and runs its timers. Otherwise it is cold: it lies in a
+ * heap by the time at which it is next due, and costs a turn nothing. What comes from outside (a
+ * packet, an operation, a fault) wakes it by ep_touch(). Runs on the polling core.
+ *
+ * Whether an endpoint may sleep is asked when its slow timers have run, once a millisecond. So who
+ * adds something that a turn does for an endpoint says in ep_quiet() when there is none of it, and
+ * who adds a timer says in ep_due_ns() when it is due.
+ */
+#include "packet/pkt.h"
+
+#define WAKE_TURN_MAX 16 /* cold ones that one turn wakes; the others wait for the next turn */
+
+/* A cold one is looked at this often all the same: what changes for all endpoints together (the
+ * room of a shared pool, a fault of the port) tells none of them. */
+#define WAKE_LOOK_NS 100000000
+
+/* ---- the heap: the parent of i is (i - 1) / 2 ---- */
+
+static void cold_set(struct link_pkt *l, uint32_t i, struct pkt_cold c)
+{
+	l->cold[i] = c;
+	c.ep->cold_at = i;
+}
+
+static void cold_up(struct link_pkt *l, uint32_t i, struct pkt_cold c)
+{
+	while (i && l->cold[(i - 1) / 2].due_ns > c.due_ns) {
+		cold_set(l, i, l->cold[(i - 1) / 2]);
+		i = (i - 1) / 2;
+	}
+	cold_set(l, i, c);
+}
+
+static void cold_down(struct link_pkt *l, uint32_t i, struct pkt_cold c)
+{
+	for (uint32_t k; (k = 2 * i + 1) < l->nr_cold; i = k) {
+		if (k + 1 < l->nr_cold && l->cold[k + 1].due_ns < l->cold[k].due_ns)
+			k++;
+		if (l->cold[k].due_ns >= c.due_ns)
+			break;
+		cold_set(l, i, l->cold[k]);
+	}
+	cold_set(l, i, c);
+}
+
+static void cold_add(struct pkt_ep *e)
+{
+	struct link_pkt *l = e->link;
+
+	cold_up(l, l->nr_cold++, (struct pkt_cold){e->tick_ns, e});
+}
+
+static void cold_del(struct pkt_ep *e)
+{
+	struct link_pkt *l = e->link;
+	uint32_t at = e->cold_at;
+	struct pkt_cold last = l->cold[--l->nr_cold];
+
+	e->cold_at = PKT_NONE;
+	if (last.ep == e)
+		return;
+	/* It may belong above the hole as well as below. */
+	if (at && l->cold[(at - 1) / 2].due_ns > last.due_ns)
+		cold_up(l, at, last);
+	else
+		cold_down(l, at, last);
+}
+
+/* ---- hot ---- */
+
+static void hot_add(struct pkt_ep *e)
+{
+	struct link_pkt *l = e->link;
+
+	e->hot_at = l->nr_hot;
+	l->hot[l->nr_hot++] = e;
+	e->now_ns = l->core->now_ns;
+}
+
+static void hot_del(struct pkt_ep *e)
+{
+	struct link_pkt *l = e->link;
+	struct pkt_ep *last = l->hot[--l->nr_hot];
+
+	l->hot[e->hot_at] = last;
+	last->hot_at = e->hot_at;
+	e->hot_at = PKT_NONE;
+}
+
+void ep_live(struct pkt_ep *e)
+{
+	struct link_pkt *l = e->link;
+
+	e->live_at = l->nr_live;
+	l->live[l->nr_live++] = e;
+	hot_add(e);
+}
+
+void ep_gone(struct pkt_ep *e)
+{
+	struct link_pkt *l = e->link;
+	struct pkt_ep *last = l->live[--l->nr_live];
+
+	l->live[e->live_at] = last;
+	last->live_at = e->live_at;
+	if (e->hot_at != PKT_NONE)
+		hot_del(e);
+	else
+		cold_del(e);
+}
+
+/* Its slow timers begin anew: what woke it is not older than that. */
+void ep_wake(struct pkt_ep *e)
+{
+	cold_del(e);
+	hot_add(e);
+	e->tick_ns = e->now_ns + PKT_TICK_NS;
+}
+
+void link_wake(struct link_pkt *l, uint64_t now_ns)
+{
+	for (unsigned n = WAKE_TURN_MAX; n && l->nr_cold && l->cold[0].due_ns <= now_ns; n--) {
+		struct pkt_ep *e = l->cold[0].ep;
+
+		cold_del(e);
+		hot_add(e);
+	}
+}
+
+/* ---- may it sleep? ---- */
+
+static bool ep_sends(const struct pkt_ep *e)
+{
+	return e->nr_mids || flow_outstanding(e->flow) || e->rec_floor != e->rec_next ||
+	       e->wait_head != PKT_NONE || e->act_head != PKT_NONE ||
+	       e->resend_head != e->resend_tail || e->ask_head != e->ask_tail || e->refs ||
+	       e->proving || e->prove_due || e->cancels_due ||
+	       flow_credit(e->flow) > e->credit0_peer;
+}
+
+static bool ep_receives(const struct pkt_ep *e)
+{
+	return e->nr_in || e->share.wants || e->held_bufs || e->landed_head != PKT_NONE ||
+	       e->gets_head != e->gets_tail || e->fails_due || e->bads_due ||
+	       flow_ack_due_ns(e->flow) != UINT64_MAX || flow_ack_due(e->flow, e->now_ns);
+}
+
+/* Nothing is to be done for it until something comes, or until ep_due_ns(). */
+static bool ep_quiet(const struct pkt_ep *e)
+{
+	return !e->err && !ep_sends(e) && !ep_receives(e);
+}
+
+/* What waits without anything under way: a receive, a send without its receive, a get that the peer
+ * has begun to serve, or whoever holds the endpoint. Deadlines, and whether the peer lives. */
+static uint64_t ep_due_ns(const struct pkt_ep *e)
+{
+	uint64_t due_ns = GX_MIN(e->deadline_ns, e->now_ns + WAKE_LOOK_NS);
+
+	if (e->nr_ops || e->want_peer)
+		due_ns = GX_MIN(due_ns, link_alive_ns(e));
+	return due_ns;
+}
+
+void link_rest(struct link_pkt *l)
+{
+	l->ticked = false;
+	for (unsigned i = l->nr_hot; i-- > 0;) {
+		struct pkt_ep *e = l->hot[i];
+
+		if (!e->ticked)
+			continue;
+		e->ticked = false;
+		if (!ep_quiet(e))
+			continue;
+		e->tick_ns = ep_due_ns(e);
+		hot_del(e);
+		cold_add(e);
+	}
+}
