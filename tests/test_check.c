@@ -3,7 +3,7 @@
  * What payload must look like: the pattern, stamps, the comparison that finds every wrong byte, and
  * the ring of slots that sender and receiver agree on.
  */
-#include "check.h"
+#include "common/check.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1758,7 +1758,7 @@ def plot_refuses(tools):
         plot(tools).must(USAGE, "which file")
         plot(tools, "/nonexistent.json").must(FAILED, "/nonexistent.json", "No such file")
         plot(tools, tmp).must(FAILED, tmp)
-        plot(tools, other).must(FAILED, str(other), "results", "gxperf -J", "tools/bench.py")
+        plot(tools, other).must(FAILED, str(other), "results", "gxperf -J", "tools/bench/bench.py")
         plot(tools, doc, "--y", "shoe").must(FAILED, "shoe")
         plot(tools, doc, "--rival", "c").must(FAILED, "nothing to draw", "c")
         plot(tools, doc, path=none).must(FAILED, "gnuplot", "install")

@@ -2,7 +2,7 @@
 /*
  * Loads of CPUs: what they compute, what is refused.
  */
-#include "cpu_load.h"
+#include "gxperf/beside/cpu_load.h"
 
 #include <errno.h>
 #include <setjmp.h>

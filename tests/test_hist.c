@@ -2,7 +2,7 @@
 /*
  * The log-linear histogram of gxperf: which cell, how exact, percentiles.
  */
-#include "hist.h"
+#include "common/hist.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

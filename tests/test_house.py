@@ -20,6 +20,9 @@ FOLDERS = ("poll", "gpu", "dataplane")
 SOURCE_DIRS = FOLDERS + ("tools", "tests", "include", "docs")
 # Of dataplane/, the lowest first: none knows one that comes after it.
 ROOMS = ("core", "copy", "submit", "ports", "packet", "local", "control", "api", "coll")
+# Of tools/: who knows whom beside itself.
+TOOL_ROOMS = {"common": (), "gxd": ("common",), "gxperf": ("common", "gxperf/gpu", "gxperf/beside"),
+              "gxperf/gpu": ("common", "gxperf", "gxperf/beside"), "gxperf/beside": ("common", "gxperf", "gxperf/gpu")}
 
 # Contracts of the data plane: below it, nobody needs them.
 DATAPLANE_HEADERS = {"block", "core", "ctl", "ctx", "flow", "link", "match", "msg", "port", "rx", "tx", "wire"}
@@ -204,6 +207,22 @@ def rule_rooms(house):
                 house.fail(path, line, f"{name}: {parts[1]}/ is below {room}/ and may not know it")
 
 
+def rule_tool_rooms(house):
+    """The tools share what is in common/, which knows none of them; an include says whose header it is."""
+    for path, text in house.sources(".c", ".h"):
+        if folder_of(path) != "tools":
+            continue
+        room = path.removeprefix("tools/").rpartition("/")[0]
+        if room not in TOOL_ROOMS:
+            house.fail(path, 1, f"tools/ has the rooms {' '.join(TOOL_ROOMS)}")
+            continue
+        for line, angle, name in includes(text):
+            if angle or is_gx(name) or name == "version.h": # which meson makes
+                continue
+            if name.rpartition("/")[0] not in (room, *TOOL_ROOMS[room]):
+                house.fail(path, line, f'"{name}": {room}/ knows {" ".join(TOOL_ROOMS[room]) or "no other room"}')
+
+
 def rule_public_header(house):
     """The public header needs libc alone, and internal headers need no folder's private ones."""
     for path, text in house.sources(".h"):
@@ -299,7 +318,7 @@ def rule_function_length(house):
                 house.warn(path, first, f"{name}() has {lines} lines; aim for {FUNCTION_WARN} at most")
 
 
-RULES = (rule_spdx, rule_no_parent_path, rule_no_typedef_struct, rule_folders, rule_rooms, rule_public_header, rule_cuda_sources,
+RULES = (rule_spdx, rule_no_parent_path, rule_no_typedef_struct, rule_folders, rule_rooms, rule_tool_rooms, rule_public_header, rule_cuda_sources,
          rule_leaves, rule_pure, rule_third_party, rule_function_length)
 
 
@@ -317,9 +336,12 @@ SAMPLES = (
     (rule_folders, {"gpu/a.c": '#include "dataplane/rx.h"\n'}, 1),
     (rule_folders, {"gpu/a.c": '#include "packet/rx.h"\n', "dataplane/packet/rx.h": ""}, 1),
     (rule_folders, {"tools/a.c": '#include "gx_internal/ring.h"\n'}, 1),
-    (rule_folders, {"tools/a.c": '#include <gx/gx.h>\n#include "hist.h"\n', "tools/hist.h": ""}, 0),
+    (rule_folders, {"tools/gxd/a.c": '#include <gx/gx.h>\n#include "common/hist.h"\n', "tools/common/hist.h": ""}, 0),
     (rule_folders, {"dataplane/core/a.c": '#include "gx_internal/port.h"\n#include "core/a.h"\n', "dataplane/core/a.h": ""}, 0),
     (rule_folders, {"poll/a.c": '#include "core/a.h"\n', "dataplane/core/a.h": ""}, 1),
+    (rule_tool_rooms, {"tools/common/a.c": '#include "gxd/gxd.h"\n'}, 1),
+    (rule_tool_rooms, {"tools/gxd/a.c": '#include "common/opt.h"\n#include "gxperf/gxperf.h"\n#include "opt.h"\n'}, 2),
+    (rule_tool_rooms, {"tools/a.c": ""}, 1),
     (rule_rooms, {"dataplane/core/a.c": '#include "packet/pkt.h"\n'}, 1),
     (rule_rooms, {"dataplane/packet/a.c": '#include "core/core.h"\n#include "gx_internal/port.h"\n#include <stdio.h>\n'}, 0),
     (rule_rooms, {"dataplane/packet/a.c": '#include "pkt.h"\n'}, 1),

@@ -3,7 +3,7 @@
  * Files that come into being whole: what is there before, while and after one is written, and what
  * is refused.
  */
-#include "newfile.h"
+#include "common/newfile.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -2,7 +2,7 @@
 /*
  * Option values of gxd and gxperf: what is taken, and what is refused.
  */
-#include "opt.h"
+#include "common/opt.h"
 
 #include <errno.h>
 #include <setjmp.h>

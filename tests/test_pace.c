@@ -3,7 +3,7 @@
  * What is posted when, what is timed, and lists of sizes. The things that are kept busy are
  * counters that end by the clock.
  */
-#include "pace.h"
+#include "gxperf/beside/pace.h"
 
 #include <gx/gx.h>
 

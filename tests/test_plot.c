@@ -3,9 +3,9 @@
  * From documents to gnuplot scripts: which results become which line, ratios, axes, quoting, and
  * what is refused.
  */
-#include "plot.h"
+#include "common/plot.h"
 
-#include "doc.h"
+#include "common/doc.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -137,7 +137,7 @@ static void plot_add__overlap_shows_the_slowdown(void **state)
 		    "set format x"));
 }
 
-/* As tools/bench.py writes them. */
+/* As tools/bench/bench.py writes them. */
 #define BENCH                                                                                      \
 	"{\"command\": [\"bench.py\"], \"rows\": ["                                                \
 	"{\"name\": \"gx put 4K, shm, verified\", \"unit\": \"GB/s\", \"values\": [9, 7, 8]},"     \
@@ -205,7 +205,7 @@ static void plot_add__refuses(void **state)
 
 	assert_int_equal(add(p, "{\"rows\": []}", "x"), -EINVAL);
 	assert_non_null(strstr(why, "\"results\""));
-	assert_non_null(strstr(why, "tools/bench.py"));
+	assert_non_null(strstr(why, "tools/bench/bench.py"));
 	assert_int_equal(add(p, "{\"results\": 7}", "x"), -EINVAL);
 	assert_int_equal(add(p, "{\"results\": [7, null, [], {\"op\": 1}]}", "x"), -EINVAL);
 	assert_int_equal(add(p, HEAD ROW("a", 2, 8) TAIL, "x"), -EINVAL);

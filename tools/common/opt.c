@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Parsing of option values (see opt.h). Pure but for opt_cpus_allowed() and opt_bind(), which ask
+ * the system.
+ */
+#include "common/opt.h"
+
+#include <errno.h>
+#include <math.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define OPT_CPU_NR_MAX CPU_SETSIZE
+
+static bool opt_digit(char c)
+{
+	return c >= '0' && c <= '9';
+}
+
+/* strtoull() takes signs and spaces; options do not. */
+static int opt_number(const char *text, uint64_t *out, const char **end)
+{
+	char *stop;
+
+	if (!opt_digit(text[0]))
+		return -EINVAL;
+	errno = 0;
+	*out = strtoull(text, &stop, 10);
+	*end = stop;
+	return errno ? -ERANGE : 0;
+}
+
+int opt_size(const char *text, uint64_t *out)
+{
+	static const char unit[] = "KMGT";
+	const char *end, *u;
+	unsigned shift = 0;
+	uint64_t v;
+	int ret = opt_number(text, &v, &end);
+
+	if (ret)
+		return ret;
+	if (*end) {
+		u = strchr(unit, *end >= 'a' ? *end - 'a' + 'A' : *end);
+		if (!u || end[1])
+			return -EINVAL;
+		shift = 10 * (unsigned)(u - unit + 1);
+	}
+	if (v > UINT64_MAX >> shift)
+		return -ERANGE;
+	*out = v << shift;
+	return 0;
+}
+
+int opt_u32(const char *text, uint32_t min, uint32_t max, uint32_t *out)
+{
+	const char *end;
+	uint64_t v;
+	int ret = opt_number(text, &v, &end);
+
+	if (ret)
+		return ret;
+	if (*end)
+		return -EINVAL;
+	if (v < min || v > max)
+		return -ERANGE;
+	*out = (uint32_t)v;
+	return 0;
+}
+
+int opt_seconds(const char *text, uint64_t *out_ns)
+{
+	char *end;
+	double s;
+
+	if (!opt_digit(text[0]) && text[0] != '.')
+		return -EINVAL;
+	s = strtod(text, &end);
+	if (*end || end == text || !isfinite(s))
+		return -EINVAL;
+	if (s < 1e-3 || s > 86400)
+		return -ERANGE;
+	*out_ns = (uint64_t)(s * 1e9);
+	return 0;
+}
+
+static int opt_cpus_add(struct opt_cpus *cpus, uint64_t first, uint64_t last)
+{
+	if (last < first || last >= OPT_CPU_NR_MAX)
+		return -EINVAL;
+	for (uint64_t c = first; c <= last; c++) {
+		if (cpus->nr == OPT_CPUS_MAX)
+			return -ERANGE;
+		for (unsigned i = 0; i < cpus->nr; i++)
+			if (cpus->cpu[i] == (int)c)
+				return -EINVAL;
+		cpus->cpu[cpus->nr++] = (int)c;
+	}
+	return 0;
+}
+
+int opt_cpus(const char *text, struct opt_cpus *out)
+{
+	struct opt_cpus cpus = {.nr = 0};
+	uint64_t first, last;
+	int ret;
+
+	if (!strcmp(text, "any"))
+		return opt_cpus_allowed(out);
+	for (;; text++) {
+		ret = opt_number(text, &first, &text);
+		last = first;
+		if (!ret && *text == '-')
+			ret = opt_number(text + 1, &last, &text);
+		if (!ret)
+			ret = opt_cpus_add(&cpus, first, last);
+		if (ret)
+			return ret;
+		if (*text != ',')
+			break;
+	}
+	if (*text)
+		return -EINVAL;
+	*out = cpus;
+	return 0;
+}
+
+int opt_cpus_allowed(struct opt_cpus *out)
+{
+	cpu_set_t set;
+
+	if (sched_getaffinity(0, sizeof(set), &set))
+		return -errno;
+	out->nr = 0;
+	for (int c = 0; c < CPU_SETSIZE && out->nr < OPT_CPUS_MAX; c++)
+		if (CPU_ISSET(c, &set))
+			out->cpu[out->nr++] = c;
+	return out->nr ? 0 : -EINVAL;
+}
+
+int opt_cpus_stranger(const struct opt_cpus *cpus, const struct opt_cpus *allowed)
+{
+	for (unsigned i = 0; i < cpus->nr; i++) {
+		bool found = false;
+
+		for (unsigned j = 0; j < allowed->nr; j++)
+			found |= cpus->cpu[i] == allowed->cpu[j];
+		if (!found)
+			return cpus->cpu[i];
+	}
+	return -1;
+}
+
+void opt_cpus_default(const struct opt_cpus *allowed, bool server, struct opt_cpus *out)
+{
+	unsigned nr = allowed->nr / 2, first;
+
+	if (nr == 0)
+		nr = 1;
+	if (nr > OPT_CPUS_DEFAULT_MAX)
+		nr = OPT_CPUS_DEFAULT_MAX;
+	first = server ? 0 : allowed->nr - nr;
+	memcpy(out->cpu, &allowed->cpu[first], nr * sizeof(out->cpu[0]));
+	out->nr = nr;
+}
+
+void opt_cpus_text(const struct opt_cpus *cpus, char *buf, size_t room)
+{
+	size_t at = 0;
+
+	buf[0] = '\0';
+	for (unsigned i = 0; i < cpus->nr && at < room; i++)
+		at += (size_t)snprintf(buf + at, room - at, "%s%d", i ? "," : "", cpus->cpu[i]);
+}
+
+int opt_place(const char *text, enum gx_mem_kind *kind, int *device)
+{
+	uint32_t n = 0;
+
+	if (!strcmp(text, "host")) {
+		*kind = GX_MEM_HOST;
+	} else if (!strncmp(text, "cuda:", 5) && !opt_u32(text + 5, 0, 1023, &n)) {
+		*kind = GX_MEM_CUDA;
+	} else {
+		return -EINVAL;
+	}
+	*device = (int)n;
+	return 0;
+}
+
+void opt_place_text(enum gx_mem_kind kind, int device, char *buf, size_t room)
+{
+	if (kind == GX_MEM_CUDA)
+		snprintf(buf, room, "cuda:%d", device);
+	else
+		snprintf(buf, room, "host");
+}
+
+int opt_bounce(const char *text, enum gx_bounce *bounce, int *device)
+{
+	uint32_t n = 0;
+
+	if (!strcmp(text, "host"))
+		*bounce = GX_BOUNCE_HOST;
+	else if (!strcmp(text, "gpu") ||
+		 (!strncmp(text, "gpu:", 4) && !opt_u32(text + 4, 0, 1023, &n)))
+		*bounce = GX_BOUNCE_CUDA;
+	else
+		return -EINVAL;
+	*device = (int)n;
+	return 0;
+}
+
+/* What anybody can type, see and paste. */
+static bool opt_printable(char c)
+{
+	return c >= ' ' && c <= '~';
+}
+
+void opt_plain(const char *text, char *buf, size_t room)
+{
+	size_t n = 0;
+
+	for (; text[n] && n + 1 < room; n++)
+		buf[n] = opt_printable(text[n]) ? text[n] : '?';
+	buf[n] = '\0';
+}
+
+void opt_shell(const char *text, char *buf, size_t room)
+{
+	bool bare = text[0] && text[0] != '-';
+	size_t at = 0;
+
+	for (const char *c = text; *c && bare; c++)
+		bare = opt_digit(*c) || (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') ||
+		       strchr("_-./:,@%+", *c);
+	if (bare) {
+		snprintf(buf, room, "%s", text);
+		return;
+	}
+	at += (size_t)snprintf(buf, room, "'");
+	for (const char *c = text; *c && at + 6 < room; c++) {
+		if (*c == '\'')
+			at += (size_t)snprintf(buf + at, room - at, "'\\''");
+		else
+			buf[at++] = *c;
+	}
+	snprintf(buf + at, room - at, "'");
+}
+
+int opt_mem(const char *text, struct opt_mem *out)
+{
+	const char *eq = strchr(text, '='), *colon = strrchr(text, ':');
+	char place[32];
+	struct opt_mem mem = {.name = ""};
+
+	if (!eq || eq == text || (size_t)(eq - text) >= sizeof(mem.name) || !colon || colon < eq)
+		return -EINVAL;
+	for (const char *c = text; c < eq; c++)
+		if (!opt_printable(*c))
+			return -EINVAL;
+	if ((size_t)(colon - eq - 1) >= sizeof(place))
+		return -EINVAL;
+	memcpy(mem.name, text, (size_t)(eq - text));
+	memcpy(place, eq + 1, (size_t)(colon - eq - 1));
+	place[colon - eq - 1] = '\0';
+	if (opt_place(place, &mem.kind, &mem.device) || opt_size(colon + 1, &mem.len) || !mem.len)
+		return -EINVAL;
+	*out = mem;
+	return 0;
+}
+
+static const char *const opt_unpack_names[] = {
+	[GX_UNPACK_MODE_AUTO] = "auto",		[GX_UNPACK_MODE_KERNEL] = "kernel",
+	[GX_UNPACK_MODE_RESIDENT] = "resident", [GX_UNPACK_MODE_D2D] = "d2d",
+	[GX_UNPACK_MODE_HOST] = "host",		[GX_UNPACK_MODE_NONE] = "none",
+};
+
+int opt_unpack(const char *text, enum gx_unpack_mode *out)
+{
+	for (unsigned i = 0; i < sizeof(opt_unpack_names) / sizeof(opt_unpack_names[0]); i++) {
+		if (!strcmp(text, opt_unpack_names[i])) {
+			*out = (enum gx_unpack_mode)i;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
+const char *opt_unpack_text(enum gx_unpack_mode mode)
+{
+	return opt_unpack_names[mode];
+}
+
+int opt_integrity(const char *text, int *out)
+{
+	if (!strcmp(text, "none") || !strcmp(text, "0"))
+		*out = 0;
+	else if (!strcmp(text, "crc32c") || !strcmp(text, "1"))
+		*out = 1;
+	else
+		return -EINVAL;
+	return 0;
+}
+
+const char *opt_integrity_text(uint32_t mode)
+{
+	static const char *const names[] = {"none", "crc32c"};
+
+	return mode < 2 ? names[mode] : "unknown";
+}
+
+int opt_check(const char *text, enum gx_check *out)
+{
+	static const char *const names[] = {"auto", "cpu", "unpack"};
+
+	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (!strcmp(text, names[i])) {
+			*out = (enum gx_check)i;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
+const char *opt_check_text(uint32_t integrity, unsigned check_unpack, enum gx_mem_kind kind)
+{
+	if (!integrity)
+		return "none";
+	return check_unpack >> kind & 1 ? "unpack" : "cpu";
+}
+
+void opt_size_text(uint64_t len, char *buf, size_t room)
+{
+	static const char *const unit[] = {"", "K", "M", "G", "T"};
+	unsigned u = 0;
+
+	while (u < 4 && len && !(len & 1023)) {
+		len >>= 10;
+		u++;
+	}
+	snprintf(buf, room, "%llu%s", (unsigned long long)len, unit[u]);
+}
+
+/* ---- a context ---- */
+
+static int opt_size32(const char *text, uint32_t *out)
+{
+	uint64_t v;
+	int ret = opt_size(text, &v);
+
+	if (ret || v > UINT32_MAX)
+		return ret ? ret : -ERANGE;
+	*out = (uint32_t)v;
+	return 0;
+}
+
+static int gx_value(int key, const char *arg, struct gx_opts *o)
+{
+	switch (key) {
+	case OPT_GX_WINDOW:
+		return opt_u32(arg, 1, 1024, &o->window);
+	case OPT_GX_CHUNK: /* 0 would be the default again, not a size */
+		return opt_size32(arg, &o->chunk_b) || !o->chunk_b ? -EINVAL : 0;
+	case OPT_GX_SLOTS:
+		return opt_u32(arg, 1, 1u << 24, &o->slots);
+	case OPT_GX_QUANTUM:
+		return opt_size32(arg, &o->quantum_b) || !o->quantum_b ? -EINVAL : 0;
+	case OPT_GX_UNPACK:
+		return opt_unpack(arg, &o->unpack);
+	case OPT_GX_BOUNCE:
+		return opt_bounce(arg, &o->bounce, &o->bounce_device);
+	case OPT_GX_SMS:
+		return opt_u32(arg, 1, 4096, &o->sms);
+	case OPT_GX_INTEGRITY:
+		o->integrity_set = true;
+		return opt_integrity(arg, &o->integrity);
+	case OPT_GX_CHECK:
+		return opt_check(arg, &o->check);
+	case OPT_GX_TIMEOUT:
+		return opt_seconds(arg, &o->peer_timeout_ns);
+	case OPT_GX_INSECURE:
+		o->insecure = true;
+		return 0;
+	default:
+		o->no_huge = true;
+		return 0;
+	}
+}
+
+int opt_gx(int key, const char *arg, struct gx_opts *opts, char why[OPT_WHY_MAX])
+{
+	static const char *const is[][2] = {
+		{"window", "a number from 1 to 1024"},
+		{"chunk", "a size such as 4096, 512K or 4M, below 4G"},
+		{"slots", "a number from 1 to 16777216"},
+		{"quantum", "a size such as 1280, 4096 or 8K, at most 65520"},
+		{"unpack", "kernel, resident, d2d, host, none or auto"},
+		{"bounce", "host, gpu or gpu:N"},
+		{"sms", "a number from 1 to 4096"},
+		{"integrity", "none or crc32c"},
+		{"check-by", "auto, cpu or unpack"},
+		{"timeout", "a number of seconds from 0.001 to 86400"},
+	};
+
+	if (key < OPT_GX_WINDOW || key > OPT_GX_NO_HUGE)
+		return -ENOENT;
+	if (!gx_value(key, arg, opts))
+		return 0;
+	snprintf(why, OPT_WHY_MAX, "--%s: '%.100s' is not %s", is[key - OPT_GX_WINDOW][0], arg,
+		 is[key - OPT_GX_WINDOW][1]);
+	return -EINVAL;
+}
+
+/* HOST of HOST:PORT, without brackets. */
+static int bind_resolve(const char *addr, struct addrinfo **out)
+{
+	struct addrinfo hint = {.ai_socktype = SOCK_DGRAM};
+	const char *colon = strrchr(addr, ':');
+	char host[OPT_HOST_MAX];
+	size_t len = colon ? (size_t)(colon - addr) : 0;
+
+	if (len > 2 && addr[0] == '[' && addr[len - 1] == ']') {
+		addr++;
+		len -= 2;
+	}
+	if (!len || len >= sizeof(host))
+		return -EINVAL;
+	memcpy(host, addr, len);
+	host[len] = 0;
+	return getaddrinfo(host, "9", &hint, out) ? -EINVAL : 0;
+}
+
+static bool bind_is_any(const struct sockaddr *sa)
+{
+	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)sa;
+
+	if (sa->sa_family == AF_INET)
+		return !((const struct sockaddr_in *)sa)->sin_addr.s_addr;
+	return IN6_IS_ADDR_UNSPECIFIED(&in6->sin6_addr);
+}
+
+/* Our address on the way to @to: a UDP socket that is connected sends nothing. */
+static int bind_route(const struct addrinfo *to, struct sockaddr_storage *own, socklen_t *len)
+{
+	int fd = socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int ret = 0;
+
+	if (fd < 0)
+		return -errno;
+	if (connect(fd, to->ai_addr, to->ai_addrlen) ||
+	    getsockname(fd, (struct sockaddr *)own, len))
+		ret = -errno;
+	close(fd);
+	return ret;
+}
+
+int opt_bind(const char *addr, bool server, char host[OPT_HOST_MAX])
+{
+	struct sockaddr_storage own;
+	socklen_t len = sizeof(own);
+	struct addrinfo *list;
+	int ret = bind_resolve(addr, &list);
+
+	if (ret)
+		return ret;
+	if (server) {
+		len = list->ai_addrlen;
+		memcpy(&own, list->ai_addr, len);
+		ret = bind_is_any(list->ai_addr) ? -ENOENT : 0;
+	} else {
+		ret = bind_route(list, &own, &len);
+	}
+	freeaddrinfo(list);
+	if (!ret &&
+	    getnameinfo((struct sockaddr *)&own, len, host, OPT_HOST_MAX, NULL, 0, NI_NUMERICHOST))
+		ret = -EINVAL;
+	return ret;
+}

@@ -1,0 +1,656 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * gxd, the pinned-core server: memory that peers may put to and get from. main() parses, opens,
+ * prints the line to paste on the client, and waits for a signal; everything else happens on gx's
+ * threads and on the service's worker (gxd_service.c). `gxd stats` asks a running gxd for its
+ * counters.
+ */
+#include "gxd/gxd_service.h"
+#include "common/version_text.h"
+
+#include <gx/log.h>
+
+#include <argp.h>
+#include <errno.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define GXD_LISTEN	 "127.0.0.1:7501"
+#define GXD_STATS	 "@gxd-7501"
+#define GXD_PORTS_MAX	 8
+#define GXD_UIDS_MAX	 16
+#define GXD_DRAIN_NS	 10000000000ull
+#define GXD_SILENT_NS	 1000000000ull /* set-up that takes longer is told of */
+/* In a row, 20 ms apart, without a packet of those who are connected. Over the local link a busy
+ * client is heard every eighth of its --timeout, 5 s. */
+#define GXD_DRAIN_LOOKS	 50
+#define GXD_DESCRIBE_MAX 16384
+
+enum { GXD_OK = 0, GXD_FAILED = 1, GXD_USAGE = 2 };
+
+struct gxd_opts {
+	const char *listen, *stats, *bind, *link;
+	const char *ports[GXD_PORTS_MAX];
+	unsigned nr_ports;
+	struct opt_cpus cpus, allowed;
+	struct service_region regions[SERVICE_REGIONS_MAX];
+	unsigned nr_regions;
+	unsigned uids[GXD_UIDS_MAX];
+	unsigned nr_uids;
+	struct gx_opts gx; /* what opt_gx() takes; gxd_open() fills in the rest */
+	bool stats_only;
+	const char *stats_of; /* gxd stats [SOCKET] */
+};
+
+struct gxd {
+	struct gxd_opts opts;
+	struct gx *gx;
+	struct service *svc;
+	int port;	 /* that it listens at */
+	sem_t signalled; /* the control thread posts, main waits */
+	_Atomic bool serving;
+	unsigned nr_signals; /* owner: control thread */
+};
+
+/* ---- Options
+ * -------------------------------------------------------------------------------------------- */
+
+enum {
+	KEY_LISTEN = 256,
+	KEY_CORES,
+	KEY_PORT,
+	KEY_MEM,
+	KEY_ALLOW_UID,
+	KEY_BUSY,
+	KEY_STATS,
+	KEY_BIND,
+	KEY_LINK,
+	KEY_LOG_LEVEL,
+};
+
+static const struct argp_option gxd_options[] = {
+	{NULL, 0, NULL, 0, "What is served:", 1},
+	{"mem", KEY_MEM, "NAME=PLACE:SIZE", 0,
+	 "A region that peers may put to and get from; PLACE is host or cuda:N. Repeat for more",
+	 1},
+	{"listen", KEY_LISTEN, "HOST:PORT", 0, "Default " GXD_LISTEN "; port 0: any free one", 1},
+	{"port", KEY_PORT, "NAME[:ARGS]", 0,
+	 "Packet port to open: shm, udp, udp:port=N (its data ports: two a core, from N on; "
+	 "default any that are free), dpdk:DEVARGS. Repeat in order of preference; default shm, "
+	 "udp",
+	 1},
+	{"link", KEY_LINK, "LINK", 0,
+	 "packet: clients on this host may not map our memory; local: they must be able to (needs "
+	 "port shm); default: they may, where port shm is opened",
+	 1},
+	{"bind", KEY_BIND, "HOST", 0,
+	 "Address of network ports; default: that of --listen, or 127.0.0.1 where that is every "
+	 "address",
+	 1},
+	{NULL, 0, NULL, 0, "How:", 2},
+	{"cores", KEY_CORES, "LIST", 0,
+	 "CPUs to poll on, e.g. 0 or 0,2-3; 'any': all this process may use. Default: the first "
+	 "half of "
+	 "them, at most 4 (gxperf takes the last half)",
+	 2},
+	{"window", OPT_GX_WINDOW, "N", 0, "Most chunks of a message under way", 2},
+	{"chunk", OPT_GX_CHUNK, "SIZE", 0, "Largest chunk", 2},
+	{"slots", OPT_GX_SLOTS, "N", 0, "Bounce buffers a peer or queue", 2},
+	{"quantum", OPT_GX_QUANTUM, "SIZE", 0,
+	 "Payload of a packet, a multiple of 16, 1280 to 65520", 2},
+	{"unpack", OPT_GX_UNPACK, "MODE", 0,
+	 "kernel, resident, d2d, host, none (copies nothing), auto", 2},
+	{"bounce", OPT_GX_BOUNCE, "POOL", 0,
+	 "Where packets land before they are unpacked: host (default), or gpu[:N], its memory, "
+	 "which the GPU of a client on this host writes (port shm)",
+	 2},
+	{"sms", OPT_GX_SMS, "N", 0, "SMs of the GPU that unpacking may use", 2},
+	{"integrity", OPT_GX_INTEGRITY, "MODE", 0, "none or crc32c; default: by port", 2},
+	{"check-by", OPT_GX_CHECK, "WHO", 0,
+	 "Who checks the CRC of payload that comes in: cpu (on arrival), unpack (who copies it), "
+	 "auto (kernels that copy into a GPU, else cpu)",
+	 2},
+	{"no-huge", OPT_GX_NO_HUGE, NULL, 0, "Do not try huge pages", 2},
+	{"busy", KEY_BUSY, NULL, 0, "Cores never sleep, even when idle", 2},
+	{"timeout", OPT_GX_TIMEOUT, "SECONDS", 0, "A peer silent for this long is lost; default 5",
+	 2},
+	{NULL, 0, NULL, 0, "Who may, and who looks:", 3},
+	{"allow-uid", KEY_ALLOW_UID, "UID", 0, "A user of this host who is served, besides our own",
+	 3},
+	{"insecure", OPT_GX_INSECURE, NULL, 0, "Allow peers of other hosts, in clear", 3},
+	{"stats", KEY_STATS, "SOCKET", 0,
+	 "Unix socket for counters, text or Prometheus; @NAME is abstract. Default @gxd-PORT", 3},
+	{"log-level", KEY_LOG_LEVEL, "LEVEL", 0,
+	 "What stderr is told: err, warn, info, debug. Default: GX_LOG of the environment, or info",
+	 3},
+	{0},
+};
+
+static void opts_mem(struct gxd_opts *o, const char *arg, struct argp_state *state)
+{
+	struct service_region *r = &o->regions[o->nr_regions];
+	char plain[128];
+
+	if (o->nr_regions == SERVICE_REGIONS_MAX)
+		argp_error(state, "--mem: more than %d regions", SERVICE_REGIONS_MAX);
+	if (opt_mem(arg, &r->opt)) {
+		opt_plain(arg, plain, sizeof(plain));
+		argp_error(state,
+			   "--mem: '%s' is not NAME=PLACE:SIZE, e.g. kv=host:2G or kv=cuda:0:4G; a "
+			   "name has up to %d printable ASCII characters, a size is whole (1536M)",
+			   plain, OPT_NAME_MAX - 1);
+	}
+	for (unsigned i = 0; i < o->nr_regions; i++)
+		if (!strcmp(o->regions[i].opt.name, r->opt.name))
+			argp_error(state, "--mem: two regions are named '%s'", r->opt.name);
+	o->nr_regions++;
+}
+
+static void opts_cores(struct gxd_opts *o, const char *arg, struct argp_state *state)
+{
+	int cpu;
+
+	if (opt_cpus(arg, &o->cpus))
+		argp_error(state, "--cores: '%s' is not a list of CPUs such as 0 or 0,2-3, or any",
+			   arg);
+	cpu = opt_cpus_stranger(&o->cpus, &o->allowed);
+	if (cpu >= 0)
+		argp_error(state, "--cores: this process may not use CPU %d (see taskset -p)", cpu);
+}
+
+static void opts_uid(struct gxd_opts *o, const char *arg, struct argp_state *state)
+{
+	if (o->nr_uids == GXD_UIDS_MAX)
+		argp_error(state, "--allow-uid: more than %d users", GXD_UIDS_MAX);
+	if (opt_u32(arg, 0, UINT32_MAX - 1, &o->uids[o->nr_uids++]))
+		argp_error(state, "--allow-uid: '%s' is not the number of a user", arg);
+}
+
+static void opts_port(struct gxd_opts *o, const char *arg, struct argp_state *state)
+{
+	if (o->nr_ports == GXD_PORTS_MAX)
+		argp_error(state, "--port: more than %d ports", GXD_PORTS_MAX);
+	o->ports[o->nr_ports++] = arg;
+}
+
+/* Arguments that are no options: nothing, or "stats [SOCKET]". */
+static error_t opts_positional(struct gxd_opts *o, const char *arg, struct argp_state *state)
+{
+	if (!o->stats_only && !strcmp(arg, "stats"))
+		o->stats_only = true;
+	else if (o->stats_only && !o->stats_of)
+		o->stats_of = arg;
+	else
+		argp_error(state, "what is '%s'? Only 'stats [SOCKET]' is known", arg);
+	return 0;
+}
+
+static void opts_link(struct gxd_opts *o, const char *arg, struct argp_state *state)
+{
+	if (strcmp(arg, "local") && strcmp(arg, "packet"))
+		argp_error(state, "--link: '%s' is not local or packet", arg);
+	o->link = arg;
+}
+
+/* Without --port, shm is one of those opened. */
+static bool opts_have_shm(const struct gxd_opts *o)
+{
+	for (unsigned i = 0; i < o->nr_ports; i++)
+		if (!strcmp(o->ports[i], "shm"))
+			return true;
+	return !o->nr_ports;
+}
+
+static void opts_end(struct gxd_opts *o, struct argp_state *state)
+{
+	if (!o->stats_only && !o->nr_regions)
+		argp_error(state, "no memory to serve: give --mem, e.g. --mem kv=host:2G");
+	if (o->link && !strcmp(o->link, "local") && !opts_have_shm(o))
+		argp_error(state, "--link local: it goes with port shm; add --port shm");
+}
+
+static void opts_log_level(const char *arg, struct argp_state *state)
+{
+	int level = gx_log_level_parse(arg);
+
+	if (level < 0)
+		argp_error(state, "--log-level: '%s' is not err, warn, info or debug", arg);
+	gx_log_level_set((enum gx_log_level)level);
+}
+
+static error_t opts_parse(int key, char *arg, struct argp_state *state)
+{
+	struct gxd_opts *o = state->input;
+	char why[OPT_WHY_MAX];
+	int ret = opt_gx(key, arg, &o->gx, why);
+
+	if (ret == -EINVAL)
+		argp_error(state, "%s", why);
+	if (ret != -ENOENT)
+		return 0;
+	switch (key) {
+	case KEY_BUSY:
+		o->gx.busy_idle = true;
+		return 0;
+	case KEY_LISTEN:
+		o->listen = arg;
+		return 0;
+	case KEY_BIND:
+		o->bind = arg;
+		return 0;
+	case KEY_STATS:
+		o->stats = arg;
+		return 0;
+	case KEY_LOG_LEVEL:
+		opts_log_level(arg, state);
+		return 0;
+	case KEY_LINK:
+		opts_link(o, arg, state);
+		return 0;
+	case KEY_MEM:
+		opts_mem(o, arg, state);
+		return 0;
+	case KEY_CORES:
+		opts_cores(o, arg, state);
+		return 0;
+	case KEY_PORT:
+		opts_port(o, arg, state);
+		return 0;
+	case KEY_ALLOW_UID:
+		opts_uid(o, arg, state);
+		return 0;
+	case ARGP_KEY_ARG:
+		return opts_positional(o, arg, state);
+	case ARGP_KEY_END:
+		opts_end(o, state);
+		return 0;
+	}
+	return ARGP_ERR_UNKNOWN;
+}
+
+static void gxd_print_version(FILE *out, struct argp_state *state)
+{
+	version_print(out, "gxd");
+}
+
+/* ---- gxd stats
+ * ------------------------------------------------------------------------------------------ */
+
+static int stats_connect(const char *path)
+{
+	struct sockaddr_un un = {.sun_family = AF_UNIX};
+	size_t len = strlen(path);
+	int fd, err;
+
+	if (len >= sizeof(un.sun_path)) {
+		errno = ENAMETOOLONG;
+		return -1;
+	}
+	memcpy(un.sun_path, path, len);
+	if (path[0] == '@')
+		un.sun_path[0] = '\0';
+	else
+		len++;
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0 || !connect(fd, (struct sockaddr *)&un,
+			       (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len)))
+		return fd;
+	err = errno;
+	close(fd);
+	errno = err;
+	return -1;
+}
+
+/* Text comes at once; a server that waits for a request sees our half closed instead. */
+static int stats_print(const char *path)
+{
+	char buf[16384];
+	ssize_t n;
+	int fd = stats_connect(path);
+
+	if (fd < 0) {
+		fprintf(stderr,
+			"gxd: no counters at %s: %s. Is gxd running? Its first lines name the "
+			"socket\n",
+			path, strerror(errno));
+		return GXD_FAILED;
+	}
+	shutdown(fd, SHUT_WR);
+	while ((n = read(fd, buf, sizeof(buf))) > 0)
+		if (fwrite(buf, 1, (size_t)n, stdout) != (size_t)n)
+			break;
+	close(fd);
+	if (fflush(stdout) || n) {
+		fprintf(stderr, "gxd: counters of %s: %s\n", path, strerror(errno));
+		return GXD_FAILED;
+	}
+	return GXD_OK;
+}
+
+/* ---- The server
+ * ----------------------------------------------------------------------------------------- */
+
+static void gxd_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
+			const char *why)
+{
+	struct gxd *d = arg;
+	struct gx_conn_info info = GX_INIT(info);
+
+	gx_conn_info(conn, &info);
+	if (event == GX_CONN_UP)
+		gx_log(GX_LOG_INFO, "%s connected: %s, %s, %u lanes (%s)", info.peer, info.link,
+		       info.port, info.lanes, info.why);
+	else
+		gx_log(err ? GX_LOG_WARN : GX_LOG_INFO, "%s %s%s", info.peer,
+		       err ? "is lost: " : "has left", err ? why : "");
+	service_on_conn(d->svc, conn, event);
+}
+
+static void gxd_on_msg(void *arg, struct gx_conn *conn, const void *data, uint32_t len)
+{
+	struct gxd *d = arg;
+
+	service_on_msg(d->svc, conn, data, len);
+}
+
+/* During set-up main may be in a call that takes long: touching memory, opening a device. */
+static void gxd_die(int signo)
+{
+	sigset_t set;
+
+	gx_log(GX_LOG_WARN, "%s during set-up: ending", strsignal(signo));
+	signal(signo, SIG_DFL);
+	sigemptyset(&set);
+	sigaddset(&set, signo);
+	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+	raise(signo);
+}
+
+/* Control thread. The first signal wakes main; the second does not wait for it. */
+static void gxd_on_signal(void *arg, int signo)
+{
+	struct gxd *d = arg;
+
+	if (!atomic_load(&d->serving))
+		gxd_die(signo);
+	if (++d->nr_signals > 1)
+		_exit(GXD_OK);
+	sem_post(&d->signalled);
+}
+
+static int gxd_open(struct gxd *d)
+{
+	const struct gxd_opts *o = &d->opts;
+	struct gx_opts opts = o->gx;
+	char host[OPT_HOST_MAX];
+
+	opts.cpus = o->cpus.cpu;
+	opts.nr_cores = o->cpus.nr;
+	opts.ports = o->nr_ports ? o->ports : NULL;
+	opts.nr_ports = o->nr_ports;
+	opts.server = true;
+	opts.idle_wait = true; /* the service's poller has clients' work alone */
+	opts.no_local = o->link && !strcmp(o->link, "packet");
+	opts.allow_uids = o->uids;
+	opts.nr_allow_uids = o->nr_uids;
+	opts.bind_host = o->bind;
+	if (!o->bind && !opt_bind(o->listen, true, host))
+		opts.bind_host = host;
+	opts.on_conn = gxd_on_conn;
+	opts.on_msg = gxd_on_msg;
+	opts.arg = d;
+	return gx_open(&opts, &d->gx);
+}
+
+static int gxd_mem(struct gxd *d)
+{
+	uint64_t start = gx_now();
+
+	for (unsigned i = 0; i < d->opts.nr_regions; i++) {
+		struct service_region *r = &d->opts.regions[i];
+		int ret = gx_mem_alloc(d->gx, r->opt.kind, r->opt.device, r->opt.len, &r->mem);
+
+		if (!ret)
+			ret = gx_mem_share(r->mem, r->opt.name, GX_ACCESS_PUT | GX_ACCESS_GET);
+		if (ret) {
+			gx_log(GX_LOG_ERR, "--mem %s of %llu MiB: %s", r->opt.name,
+			       (unsigned long long)r->opt.len >> 20, gx_error());
+			return ret;
+		}
+		if (gx_now() - start > GXD_SILENT_NS)
+			gx_log(GX_LOG_INFO, "region %s: %llu MiB are there after %.1f s",
+			       r->opt.name, (unsigned long long)r->opt.len >> 20,
+			       (double)(gx_now() - start) / 1e9);
+	}
+	return 0;
+}
+
+/* Hang-up ends as the others do; without a terminal (nohup) it is not heard. */
+static const int gxd_signos[] = {SIGTERM, SIGINT, SIGHUP};
+#define GXD_SIGNOS (sizeof(gxd_signos) / sizeof(gxd_signos[0]))
+
+static int gxd_signals(struct gxd *d)
+{
+	int ret = gx_signals(d->gx, gxd_signos, GXD_SIGNOS, gxd_on_signal, d);
+
+	if (ret)
+		gx_log(GX_LOG_ERR, "%s", gx_error());
+	return ret;
+}
+
+static int gxd_start(struct gxd *d)
+{
+	struct service_opts so = {.gx = d->gx,
+				  .regions = d->opts.regions,
+				  .nr_regions = d->opts.nr_regions,
+				  .unpack = d->opts.gx.unpack,
+				  .sms = d->opts.gx.sms};
+	int ret = service_open(&so, &d->svc);
+
+	for (unsigned i = 0; i < gx_nr_cores(d->gx) && !ret; i++)
+		ret = gx_core_start(gx_core(d->gx, i));
+	if (ret)
+		gx_log(GX_LOG_ERR, "cannot start: %s%s",
+		       gx_error()[0] ? gx_error() : strerror(-ret),
+		       ret == -EAGAIN
+			       ? ": no more threads may be made (ulimit -u, or a pids cgroup)"
+			       : "");
+	return ret;
+}
+
+static int gxd_listen(struct gxd *d)
+{
+	int port = gx_listen(d->gx, d->opts.listen);
+
+	if (port < 0) {
+		gx_log(GX_LOG_ERR, "%s", gx_error());
+		return port;
+	}
+	d->port = port;
+	return 0;
+}
+
+static void gxd_stats(struct gxd *d)
+{
+	char path[32];
+	const char *at = d->opts.stats;
+
+	if (!at) {
+		snprintf(path, sizeof(path), "@gxd-%d", d->port);
+		at = path;
+	}
+	if (gx_stats_listen(d->gx, at))
+		gx_log(GX_LOG_WARN, "no counters at %s: %s. Going on without", at, gx_error());
+	else
+		gx_log(GX_LOG_INFO, "counters: gxd stats %s", at);
+}
+
+/* The host part of --listen as a client would write it. */
+static void gxd_client_host(const char *listen, char *buf, size_t room)
+{
+	const char *colon = strrchr(listen, ':');
+	size_t len = colon ? (size_t)(colon - listen) : strlen(listen);
+
+	if (len == 0 || (len == 7 && !strncmp(listen, "0.0.0.0", 7)) ||
+	    (len == 4 && !strncmp(listen, "[::]", 4))) {
+		if (gethostname(buf, room))
+			snprintf(buf, room, "127.0.0.1");
+		buf[room - 1] = '\0';
+		return;
+	}
+	snprintf(buf, room, "%.*s", (int)len, listen);
+}
+
+static void gxd_describe(struct gxd *d)
+{
+	char *text = calloc(1, GXD_DESCRIBE_MAX), cpus[256], host[256], name[4 * OPT_NAME_MAX],
+	     *line, *at;
+
+	if (text && gx_describe(d->gx, text, GXD_DESCRIBE_MAX) >= 0)
+		for (line = strtok_r(text, "\n", &at); line; line = strtok_r(NULL, "\n", &at))
+			gx_log(GX_LOG_INFO, "%s", line);
+	free(text);
+	opt_cpus_text(&d->opts.cpus, cpus, sizeof(cpus));
+	gx_log(GX_LOG_INFO, "gxd %s: pid %d, CPUs %s", gx_version(), (int)getpid(), cpus);
+	gxd_client_host(d->opts.listen, host, sizeof(host));
+	opt_shell(d->opts.regions[0].opt.name, name, sizeof(name));
+	printf("gxperf put %s:%d --mem %s%s\n", host, d->port, name,
+	       d->opts.gx.insecure ? " --insecure" : "");
+	fflush(stdout);
+}
+
+static uint64_t gxd_sum(struct gxd *d, const char *name)
+{
+	uint64_t sum = 0, one;
+
+	for (unsigned i = 0; i < gx_nr_cores(d->gx); i++)
+		if (!gx_core_stat(gx_core(d->gx, i), name, &one))
+			sum += one;
+	return sum;
+}
+
+/* Messages under way, or packets since the last look: a client on a busy machine may pause between
+ * two messages. One that copies straight into our memory leaves no other trace here than that it
+ * asks whether we live. */
+static bool gxd_busy(struct gxd *d, uint64_t *pkts_seen)
+{
+	uint64_t pkts = gxd_sum(d, "rx_pkts") + gxd_sum(d, "tx_pkts"), seen = *pkts_seen;
+
+	*pkts_seen = pkts;
+	return gxd_sum(d, "msgs_active_now") || pkts != seen || service_busy(d->svc);
+}
+
+static void gxd_drain(struct gxd *d)
+{
+	uint64_t end = gx_now() + GXD_DRAIN_NS;
+	uint64_t pkts_seen = 0;
+	unsigned quiet = 0;
+
+	gx_log(GX_LOG_INFO, "draining: no new connections, at most %u s for messages under way",
+	       (unsigned)(GXD_DRAIN_NS / 1000000000u));
+	gx_listen_stop(d->gx);
+	while (quiet < GXD_DRAIN_LOOKS && service_clients(d->svc) && gx_now() < end) {
+		quiet = gxd_busy(d, &pkts_seen) ? 0 : quiet + 1;
+		usleep(20000);
+	}
+	gx_log(GX_LOG_INFO, "%s", gx_now() < end ? "drained" : "still busy; ending all the same");
+}
+
+static int gxd_serve(struct gxd *d)
+{
+	int ret = gxd_open(d);
+
+	if (ret) {
+		gx_log(GX_LOG_ERR, "%s", gx_error());
+		return ret == -EINVAL ? GXD_USAGE : GXD_FAILED;
+	}
+	if (gxd_signals(d) || gxd_mem(d) || gxd_start(d))
+		return GXD_FAILED;
+	ret = gxd_listen(d);
+	if (ret)
+		return ret == -EINVAL ? GXD_USAGE : GXD_FAILED;
+	atomic_store(&d->serving, true);
+	gxd_stats(d);
+	gxd_describe(d);
+	while (sem_wait(&d->signalled) && errno == EINTR)
+		;
+	gxd_drain(d);
+	return GXD_OK;
+}
+
+/* From here on a signal kills: the control thread that takes them is about to end. */
+static void gxd_close(struct gxd *d, const sigset_t *set)
+{
+	for (unsigned i = 0; i < GXD_SIGNOS; i++)
+		if (sigismember(set, gxd_signos[i]))
+			signal(gxd_signos[i], SIG_DFL);
+	pthread_sigmask(SIG_UNBLOCK, set, NULL);
+	if (d->svc)
+		service_stop(d->svc);
+	gx_close(d->gx);
+	service_close(d->svc);
+}
+
+/* SIGHUP that was ignored at the start (nohup) stays so: a blocked one would be heard. */
+static void gxd_signals_block(sigset_t *set)
+{
+	static const int deaf[] = {SIGPIPE, SIGUSR1, SIGUSR2, SIGALRM};
+	struct sigaction now;
+
+	sigemptyset(set);
+	for (unsigned i = 0; i < GXD_SIGNOS; i++)
+		if (gxd_signos[i] != SIGHUP || sigaction(SIGHUP, NULL, &now) ||
+		    now.sa_handler != SIG_IGN)
+			sigaddset(set, gxd_signos[i]);
+	pthread_sigmask(SIG_BLOCK, set, NULL);
+	for (unsigned i = 0; i < sizeof(deaf) / sizeof(deaf[0]); i++)
+		signal(deaf[i], SIG_IGN);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct argp argp = {
+		.options = gxd_options,
+		.parser = opts_parse,
+		.args_doc = "\nstats [SOCKET]",
+		.doc = "gxd serves memory of this host and its GPUs to gx peers, from pinned "
+		       "polling cores."
+		       "\v`gxd stats` prints the counters of a running gxd (default "
+		       "socket " GXD_STATS ").\n"
+		       "SIGTERM, SIGINT or SIGHUP: stop listening, wait up to 10 s for messages "
+		       "under "
+		       "way, end; a second one ends at once. SIGUSR1, SIGUSR2 and SIGALRM are "
+		       "ignored. Sizes take K, M, G, T, powers of two.\n"
+		       "Exit status: 0 ok, 1 failed, 2 usage.",
+	};
+	static struct gxd d = {.opts = {.listen = GXD_LISTEN, .gx = GX_INIT(d.opts.gx)}};
+	sigset_t set;
+	int ret;
+
+	argp_program_version_hook = gxd_print_version;
+	argp_err_exit_status = GXD_USAGE;
+	gx_log_name_set("gxd");
+	if (!getenv("GX_LOG"))
+		gx_log_level_set(GX_LOG_INFO);
+	if (opt_cpus_allowed(&d.opts.allowed)) {
+		fprintf(stderr, "gxd: no CPU affinity: %s\n", strerror(errno));
+		return GXD_FAILED;
+	}
+	opt_cpus_default(&d.opts.allowed, true, &d.opts.cpus);
+	argp_parse(&argp, argc, argv, 0, NULL, &d.opts);
+	if (d.opts.stats_only)
+		return stats_print(d.opts.stats_of ? d.opts.stats_of : GXD_STATS);
+	/* Before any thread: gx's control thread takes them. */
+	gxd_signals_block(&set);
+	sem_init(&d.signalled, 0, 0);
+	ret = gxd_serve(&d);
+	gxd_close(&d, &set);
+	return ret;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The sub-commands that move data between GPUs of one process, p2p, compare, overlap, and ipc,
+ * which names it to another.
+ */
+#ifndef GXPERF_GANG_H
+#define GXPERF_GANG_H
+
+#include "gxperf/beside/gang.h"
+
+struct pace pace_way(struct way *w, unsigned depth);
+
+extern const struct argp perf_p2p_argp, perf_compare_argp, perf_overlap_argp, perf_ipc_argp;
+int perf_p2p(const struct perf_opts *opts, struct out *out);
+int perf_compare(const struct perf_opts *opts, struct out *out);
+int perf_overlap(const struct perf_opts *opts, struct out *out);
+int perf_ipc(const struct perf_opts *opts, struct out *out);
+
+#endif

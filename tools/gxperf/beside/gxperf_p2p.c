@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * gxperf p2p: gx's path between two GPUs of one process, by size: queued back to back, alone from
+ * post to seen by the CPU, and back and forth. gxperf compare: the same work by gx and by its
+ * rivals, in interleaved rounds. All payload is compared after each. Main thread only.
+ */
+#include "gxperf/beside/gxperf_gang.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define P2P_BATCH     16
+#define P2P_BATCH_MAX ((uint64_t)4 << 20) /* larger messages are queued one by one */
+#define P2P_LONE_NR   200
+#define P2P_LONE_NS   300000000ull
+
+#define COMPARE_ROUNDS 99
+
+#define DEFAULT_SIZES "4K:4G:4"
+
+static struct {
+	struct sizes sizes;
+	enum gang_pattern pattern;
+	bool patterns[GANG_PATTERNS], any_pattern, ping_pong;
+	uint32_t gpus, rounds;
+	uint64_t ns;
+	const char *ways, *lib_path;
+} opts = {.rounds = 3, .ns = 50000000};
+
+enum {
+	KEY_SIZES = 750,
+	KEY_PATTERN,
+	KEY_GPUS,
+	KEY_ROUNDS,
+	KEY_SECONDS,
+	KEY_WAYS,
+	KEY_LIB_PATH,
+};
+
+static const struct argp_option p2p_options[] = {
+	{"sizes", KEY_SIZES, "LIST", 0,
+	 "Messages: a list, or BEGIN:END:FACTOR; default " DEFAULT_SIZES, 1},
+	{"pattern", KEY_PATTERN, "NAME", 0,
+	 "write, read, both, pingpong; may be repeated; default all", 1},
+	{"seconds", KEY_SECONDS, "S", 0, "Each is timed for so long; default 0.05", 1},
+	{0},
+};
+
+static const struct argp_option compare_options[] = {
+	{"sizes", KEY_SIZES, "LIST", 0,
+	 "Messages; shards (allgather); what a GPU sends (alltoall). A list, or BEGIN:END:FACTOR; "
+	 "default " DEFAULT_SIZES,
+	 1},
+	{"pattern", KEY_PATTERN, "NAME", 0,
+	 "write (default), read, both, allgather, alltoall; may be repeated", 1},
+	{"gpus", KEY_GPUS, "N", 0, "GPUs; default: two, for allgather and alltoall all", 1},
+	{"ways", KEY_WAYS, "LIST", 0, "gx, peer, nccl, nccl-zero; default: all that do the pattern",
+	 1},
+	{"rounds", KEY_ROUNDS, "N", 0, "Interleaved rounds, of which the median counts; default 3",
+	 1},
+	{"seconds", KEY_SECONDS, "S", 0, "Each way is timed for so long a round; default 0.05", 1},
+	{"lib-path", KEY_LIB_PATH, "DIR:...", 0, "Folders where libnccl is looked for first", 1},
+	{0},
+};
+
+static int pattern_option(const char *arg)
+{
+	enum gang_pattern p;
+
+	opts.any_pattern = true;
+	if (!strcmp(arg, "pingpong"))
+		return opts.ping_pong = true, 0;
+	if (gang_pattern_parse(arg, &p))
+		return -EINVAL;
+	opts.patterns[p] = true;
+	return 0;
+}
+
+static const struct bench_value gang_values[] = {
+	{KEY_SIZES, BENCH_SIZES, &opts.sizes},
+	{KEY_PATTERN, BENCH_CALL, .parse = pattern_option},
+	{KEY_GPUS, BENCH_U32, &opts.gpus, 2, GANG_MAX},
+	{KEY_ROUNDS, BENCH_U32, &opts.rounds, 1, COMPARE_ROUNDS},
+	{KEY_SECONDS, BENCH_SECONDS, &opts.ns},
+	{KEY_WAYS, BENCH_TEXT, &opts.ways},
+	{KEY_LIB_PATH, BENCH_TEXT, &opts.lib_path},
+	{0},
+};
+
+static error_t p2p_parse(int key, char *arg, struct argp_state *state)
+{
+	return bench_parse(p2p_options, gang_values, key, arg, state);
+}
+
+static error_t compare_parse(int key, char *arg, struct argp_state *state)
+{
+	return bench_parse(compare_options, gang_values, key, arg, state);
+}
+
+const struct argp perf_p2p_argp = {.options = p2p_options, .parser = p2p_parse};
+const struct argp perf_compare_argp = {.options = compare_options, .parser = compare_parse};
+
+/* Messages are compared in words, and parts of an all-to-all are messages. */
+static int sizes_check(struct out *out, enum gang_pattern pattern, unsigned n)
+{
+	uint64_t unit = pattern == GANG_ALLTOALL ? 16ull * n : 16;
+
+	if (!opts.sizes.n)
+		sizes_parse(DEFAULT_SIZES, &opts.sizes);
+	for (unsigned i = 0; i < opts.sizes.n; i++)
+		if (opts.sizes.v[i] % unit) {
+			out_error(out, "--sizes: %llu is no multiple of %llu",
+				  (unsigned long long)opts.sizes.v[i], (unsigned long long)unit);
+			return PERF_USAGE;
+		}
+	return PERF_OK;
+}
+
+static unsigned batch_of(uint64_t size)
+{
+	return size <= P2P_BATCH_MAX ? P2P_BATCH : 1;
+}
+
+static struct out_row row_of(const char *op, uint64_t size)
+{
+	struct out_row row = bench_row(op, size, 0);
+
+	row.checked = true;
+	return row;
+}
+
+/* ---- p2p ---- */
+
+struct p2p {
+	struct gang gang;
+	struct way way;
+	struct out *out;
+	uint64_t size;
+	struct out_row row;
+};
+
+/* Post, wait, again; @back: the second way is posted when the first has ended. */
+static int lone_run(struct way *there, struct way *back, struct hist *hist)
+{
+	uint64_t start = gx_now(), begin, now = start;
+	int ret = 0;
+
+	for (unsigned i = 0; i < P2P_LONE_NR + 2 && !ret && (i < 5 || now - start < P2P_LONE_NS);
+	     i++) {
+		begin = gx_now();
+		ret = way_post(there);
+		if (!ret)
+			ret = way_wait(there);
+		if (!ret && back)
+			ret = way_post(back);
+		if (!ret && back)
+			ret = way_wait(back);
+		now = gx_now();
+		if (i >= 2)
+			hist_record(hist, (now - begin) / (back ? 2 : 1));
+	}
+	return ret;
+}
+
+static void p2p_row(struct p2p *p, const char *mode, double us, const struct hist *hist,
+		    double both)
+{
+	struct out_row lat = bench_row(mode, p->size, 0);
+	double gb_s = (double)p->size * both / 1e3 / us;
+
+	if (hist)
+		perf_row_hist(&lat, hist);
+	struct out_cell cells[] = {
+		{"mode", "mode", 0, mode},
+		{"GB_s", "GB/s", gb_s, NULL},
+		{"Gb_s", "Gb/s", gb_s * 8, NULL},
+		{"us", "us each", us, NULL},
+		{"p50_us", "p50 us", lat.p50_us, NULL},
+		{"p99_us", "p99 us", lat.p99_us, NULL},
+		{"sms", "SMs", 0, NULL},
+	};
+
+	out_cells(p->out, &p->row, cells, sizeof(cells) / sizeof(cells[0]));
+}
+
+static int p2p_check(struct p2p *p)
+{
+	if (p->way.ops->check(&p->way, &p->row.checked_b, &p->row.wrong))
+		return PERF_FAILED;
+	return p->row.wrong ? PERF_WRONG : PERF_OK;
+}
+
+static int p2p_open(struct p2p *p, struct way *w, enum gang_pattern pattern, unsigned batch)
+{
+	int ret;
+
+	*w = (struct way){.ops = &way_gx,
+			  .gang = &p->gang,
+			  .pattern = pattern,
+			  .size = p->size,
+			  .batch = batch};
+	ret = way_open(w);
+	return ret ? ret : w->ops->fill(w);
+}
+
+static int p2p_queued(struct p2p *p, enum gang_pattern pattern)
+{
+	unsigned batch = batch_of(p->size);
+	struct pace pace;
+	int ret = p2p_open(p, &p->way, pattern, batch);
+
+	if (ret)
+		return ret;
+	pace = pace_way(&p->way, batch > 1 ? 2 : P2P_BATCH);
+	ret = pace_run(&pace, 1, opts.ns, false);
+	if (ret)
+		return way_failed(&p->way, "queued", ret);
+	p->row = row_of(gang_pattern_text(pattern), p->size);
+	ret = p2p_check(p);
+	p2p_row(p, "queued", pace_us(&pace) / batch, NULL, pattern == GANG_BOTH ? 2 : 1);
+	way_close(&p->way);
+	return ret;
+}
+
+static int p2p_lone(struct p2p *p, enum gang_pattern pattern)
+{
+	static struct hist hist;
+	int ret = p2p_open(p, &p->way, pattern, 1);
+
+	hist_reset(&hist);
+	if (ret)
+		return ret;
+	ret = lone_run(&p->way, NULL, &hist);
+	if (ret)
+		return way_failed(&p->way, "lone", ret);
+	p->row = row_of(gang_pattern_text(pattern), p->size);
+	ret = p2p_check(p);
+	p2p_row(p, "lone", (double)hist_percentile(&hist, 500) / 1e3, &hist,
+		pattern == GANG_BOTH ? 2 : 1);
+	way_close(&p->way);
+	return ret;
+}
+
+static int p2p_ping_pong(struct p2p *p)
+{
+	static struct hist hist;
+	struct way back;
+	int ret = p2p_open(p, &p->way, GANG_WRITE, 1);
+
+	hist_reset(&hist);
+	if (ret)
+		return ret;
+	ret = p2p_open(p, &back, GANG_BOTH, 1);
+	if (ret)
+		return ret;
+	/* Of both directions only the second. */
+	back.copy[0] = back.copy[1];
+	back.nr_copies = 1;
+	way_lanes(&back);
+	ret = lone_run(&p->way, &back, &hist);
+	if (ret)
+		return way_failed(&p->way, "ping-pong", ret);
+	p->row = row_of("pingpong", p->size);
+	p->way.pattern = GANG_BOTH; /* both directions are compared */
+	ret = p2p_check(p);
+	p2p_row(p, "pingpong", (double)hist_percentile(&hist, 500) / 1e3, &hist, 1);
+	way_close(&back);
+	way_close(&p->way);
+	return ret;
+}
+
+static int p2p_size(struct p2p *p)
+{
+	int ret = PERF_OK;
+
+	out_section(p->out, "%s to its peer, %llu bytes", p->gang.name,
+		    (unsigned long long)p->size);
+	for (unsigned i = GANG_WRITE; i <= GANG_BOTH && !ret; i++) {
+		if (opts.any_pattern && !opts.patterns[i])
+			continue;
+		ret = p2p_queued(p, i);
+		if (!ret)
+			ret = p2p_lone(p, i);
+	}
+	if (!ret && (!opts.any_pattern || opts.ping_pong))
+		ret = p2p_ping_pong(p);
+	return ret;
+}
+
+int perf_p2p(const struct perf_opts *unused, struct out *out)
+{
+	struct p2p p = {.out = out};
+	int ret = sizes_check(out, GANG_WRITE, 2);
+
+	if (opts.patterns[GANG_ALLGATHER] || opts.patterns[GANG_ALLTOALL]) {
+		out_error(out, "--pattern: p2p does write, read, both, pingpong");
+		return PERF_USAGE;
+	}
+	for (unsigned i = 0; i < opts.sizes.n && !ret; i++) {
+		p.size = opts.sizes.v[i];
+		ret = gang_open(out, 2, GANG_BOTH, p.size, &p.gang);
+		if (!ret)
+			ret = p2p_size(&p);
+		way_close(&p.way);
+		gang_close(&p.gang);
+	}
+	return ret;
+}
+
+/* ---- compare ---- */
+
+#define COMPARE_WAYS 4
+
+struct compare {
+	struct gang gang;
+	struct out *out;
+	enum gang_pattern pattern;
+	uint64_t size;
+	struct way way[COMPARE_WAYS];
+	unsigned n, batch;
+	double us[COMPARE_WAYS][COMPARE_ROUNDS], lone_us[COMPARE_WAYS][COMPARE_ROUNDS];
+	uint64_t checked_b[COMPARE_WAYS], wrong[COMPARE_WAYS];
+};
+
+static const struct way_ops *const compare_ways[COMPARE_WAYS] = {&way_gx, &way_peer, &way_nccl,
+								 &way_nccl_zero};
+
+static bool way_wanted(const struct way_ops *ops, enum gang_pattern pattern)
+{
+	const char *at = opts.ways;
+	size_t len = strlen(ops->name);
+
+	if (!at)
+		return ops->patterns & 1u << pattern;
+	for (; *at; at += strcspn(at, ","), at += *at == ',')
+		if (strcspn(at, ",") == len && !strncmp(at, ops->name, len))
+			return true;
+	return false;
+}
+
+static int compare_open(struct compare *c)
+{
+	int ret = PERF_OK;
+
+	c->n = 0;
+	for (unsigned i = 0; i < COMPARE_WAYS && !ret; i++) {
+		if (!way_wanted(compare_ways[i], c->pattern))
+			continue;
+		c->checked_b[c->n] = c->wrong[c->n] = 0;
+		c->way[c->n] = (struct way){.ops = compare_ways[i],
+					    .gang = &c->gang,
+					    .pattern = c->pattern,
+					    .size = c->size,
+					    .batch = c->batch,
+					    .lib_path = opts.lib_path};
+		ret = way_open(&c->way[c->n++]);
+	}
+	if (!ret && !c->n) {
+		out_error(c->out, "--ways: '%s': there are gx, peer, nccl, nccl-zero",
+			  opts.ways ? opts.ways : "");
+		ret = PERF_USAGE;
+	}
+	return ret;
+}
+
+/* One way in one round: queued, alone, compared. */
+static int compare_one(struct compare *c, unsigned i, unsigned round)
+{
+	struct way *w = &c->way[i];
+	struct pace pace = pace_way(w, way_depth(w));
+	static struct hist hist;
+	int ret = w->ops->fill(w);
+
+	if (ret)
+		return ret;
+	hist_reset(&hist);
+	ret = pace_run(&pace, 1, opts.ns, false);
+	if (!ret) {
+		w->batch = 1;
+		ret = lone_run(w, NULL, &hist);
+		w->batch = c->batch;
+	}
+	if (ret)
+		return way_failed(w, "run", ret);
+	c->us[i][round] = pace_us(&pace) / c->batch;
+	c->lone_us[i][round] = (double)hist_percentile(&hist, 500) / 1e3;
+	return w->ops->check(w, &c->checked_b[i], &c->wrong[i]);
+}
+
+static int compare_rows(struct compare *c)
+{
+	double ratio[COMPARE_WAYS][2];
+	int ret = PERF_OK;
+
+	/* To way 0, which is gx: above 1 gx is faster. Before median() sorts the rounds. */
+	for (unsigned i = 0; i < c->n; i++) {
+		ratio[i][0] = median_ratio(c->us[i], c->us[0], opts.rounds);
+		ratio[i][1] = median_ratio(c->lone_us[i], c->lone_us[0], opts.rounds);
+	}
+	for (unsigned i = 0; i < c->n; i++) {
+		struct out_row row = row_of(c->way[i].ops->name, c->size);
+		bool gx = c->way[0].ops == &way_gx;
+		double us = median(c->us[i], opts.rounds);
+		double gb_s = (double)gang_moved(&c->gang, c->pattern, c->size) / 1e3 / us;
+		struct out_cell cells[] = {
+			{"pattern", "pattern", 0, gang_pattern_text(c->pattern)},
+			{"gpus", "GPUs", c->gang.n, NULL},
+			{"GB_s", "GB/s", gb_s, NULL},
+			{"Gb_s", "Gb/s", gb_s * 8, NULL},
+			{"us", "us queued", us, NULL},
+			{"ratio", "gx ratio", gx ? ratio[i][0] : NAN, NULL},
+			{"lone_us", "us alone", median(c->lone_us[i], opts.rounds), NULL},
+			{"lone_ratio", "gx ratio", gx ? ratio[i][1] : NAN, NULL},
+			{"rounds", NULL, opts.rounds, NULL},
+		};
+
+		row.checked_b = c->checked_b[i];
+		row.wrong = c->wrong[i];
+		out_cells(c->out, &row, cells, sizeof(cells) / sizeof(cells[0]));
+		ret = row.wrong ? PERF_WRONG : ret;
+	}
+	return ret;
+}
+
+static int compare_size(struct compare *c)
+{
+	int ret = compare_open(c);
+
+	for (unsigned r = 0; r < opts.rounds && !ret; r++)
+		for (unsigned i = 0; i < c->n && !ret; i++) {
+			out_progress(c->out, "%s, %llu bytes, round %u, %s",
+				     gang_pattern_text(c->pattern), (unsigned long long)c->size,
+				     r + 1, c->way[i].ops->name);
+			ret = compare_one(c, i, r);
+		}
+	if (!ret)
+		ret = compare_rows(c);
+	for (unsigned i = 0; i < c->n; i++)
+		way_close(&c->way[i]);
+	return ret;
+}
+
+static int compare_pattern(struct compare *c, unsigned gpus)
+{
+	int ret = sizes_check(c->out, c->pattern, gpus);
+
+	for (unsigned i = 0; i < opts.sizes.n && !ret; i++) {
+		c->size = opts.sizes.v[i];
+		c->batch = c->pattern <= GANG_BOTH ? batch_of(c->size) : 1;
+		ret = gang_open(c->out, gpus, c->pattern, c->size, &c->gang);
+		if (!ret && !i)
+			out_section(c->out, "%s, %u GPUs: %s; median of %u interleaved rounds",
+				    c->gang.name, gpus, gang_pattern_text(c->pattern), opts.rounds);
+		if (!ret)
+			ret = compare_size(c);
+		gang_close(&c->gang);
+	}
+	return ret;
+}
+
+int perf_compare(const struct perf_opts *unused, struct out *out)
+{
+	static struct compare c;
+	unsigned all = gang_count();
+	int ret = PERF_OK;
+
+	c.out = out;
+	if (!opts.any_pattern)
+		opts.patterns[GANG_WRITE] = true;
+	if (all < 2) {
+		out_error(out, "compare needs two GPUs, there %s %u: %s", all == 1 ? "is" : "are",
+			  all, gx_engine_why());
+		return PERF_FAILED;
+	}
+	for (unsigned i = 0; i < GANG_PATTERNS && !ret; i++) {
+		if (!opts.patterns[i])
+			continue;
+		c.pattern = i;
+		ret = compare_pattern(&c, i <= GANG_BOTH ? 2 : opts.gpus ? opts.gpus : all);
+	}
+	nccl_end();
+	return ret;
+}

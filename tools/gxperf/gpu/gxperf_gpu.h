@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the sub-commands without a server share: options by table; and those that measure GPUs: an
+ * engine with its memory, one result. Main thread only.
+ */
+#ifndef GXPERF_GPU_H
+#define GXPERF_GPU_H
+
+#include "gxperf/gxperf.h"
+
+#include <gx/engine.h>
+
+#include <argp.h>
+
+#define BENCH_LIST_MAX 16
+#define BENCH_WAIT_NS  20000000000ull
+
+struct bench_list {
+	uint32_t v[BENCH_LIST_MAX];
+	unsigned n;
+};
+
+/** enum bench_kind - What an option's value is, and what ->to points to. */
+enum bench_kind {
+	BENCH_U32,     /* uint32_t; from ->min to ->max */
+	BENCH_DEVICE,  /* int; -1 is the CPU */
+	BENCH_SIZE,    /* uint64_t; at most ->max */
+	BENCH_LIST,    /* struct bench_list: "656,1024"; sizes may end in K */
+	BENCH_SIZES,   /* struct sizes */
+	BENCH_SECONDS, /* uint64_t, nanoseconds */
+	BENCH_TEXT,    /* const char *, kept */
+	BENCH_FLAG,    /* bool; takes no value */
+	BENCH_CALL,    /* ->parse looks at it */
+};
+
+/** struct bench_value - Where an option's value goes; the last one of a table has key 0. */
+struct bench_value {
+	int key;
+	enum bench_kind kind;
+	void *to;
+	uint32_t min, max;
+	int (*parse)(const char *arg); /* 0, -EINVAL */
+};
+
+/** bench_parse() - For an argp parser: @values of @options. A bad value is an error that names the
+ * option. Return: 0, ARGP_ERR_UNKNOWN. */
+error_t bench_parse(const struct argp_option *options, const struct bench_value *values, int key,
+		    const char *arg, struct argp_state *state);
+
+/** struct bench - One engine on one GPU, one queue, and memory: released together. */
+struct bench {
+	struct out *out;
+	struct gx_engine *engine;
+	struct gx_engine_queue *q;
+	struct gx_engine_info info;
+	uint8_t *host, *back; /* mapped host memory: what is sent, what came back */
+	uint8_t *dev[2];      /* memory of the GPU */
+	size_t host_b, back_b, dev_b[2];
+};
+
+struct bench_want {
+	int device;
+	enum gx_unpack_mode unpack;
+	unsigned sms;
+	size_t host_b, back_b, dev_b[2]; /* 0: none */
+	struct gx_engine_queue_opts queue;
+};
+
+/** bench_open() - Return: an enum perf_status, having said why when it is not PERF_OK. */
+int bench_open(const struct bench_want *want, struct out *out, struct bench *b);
+void bench_close(struct bench *b); /* of a half-open one too */
+int bench_failed(struct bench *b, const char *what, int err);
+
+/** bench_fill() - Bytes of a fast generator: no two fragments or rows are alike. */
+void bench_fill(uint8_t *mem, size_t len, uint64_t seed);
+uint32_t bench_random(uint64_t *state);
+/** bench_shuffle() - 0 to @n - 1 in another order, each among the @among that it stands in. */
+void bench_shuffle(uint32_t *v, uint32_t n, uint32_t among, uint64_t seed);
+
+/** bench_copy() - Waits. Return: an enum perf_status. */
+int bench_copy(struct bench *b, void *dst, const void *src, size_t len);
+/** bench_copy_rate() - @n copies queued back to back. Return: GB/s, 0 when it failed. */
+double bench_copy_rate(struct bench *b, void *dst, const void *src, size_t len, unsigned n);
+
+/** bench_row() - A row with nothing known but @op, size and count. */
+struct out_row bench_row(const char *op, uint64_t size_b, uint64_t count);
+
+/**
+ * perf_handover() - One job at a time, on 1, 2 and 4 threads; @how: device, mode and SMs.
+ * @sizes: of the fragments. Return: an enum perf_status.
+ */
+int perf_handover(const struct bench_want *how, bool pool_host, const struct bench_list *sizes,
+		  struct out *out);
+
+extern const struct argp perf_unpack_argp, perf_h2d_argp;
+int perf_unpack(const struct perf_opts *opts, struct out *out);
+int perf_h2d(const struct perf_opts *opts, struct out *out);
+
+#endif

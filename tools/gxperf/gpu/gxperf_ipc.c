@@ -1,0 +1,576 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * gxperf ipc: what it costs to name GPU memory to another process, to open it there, to use it, to
+ * close it and to open it again: by a descriptor (virtual memory management) and by cudaIpc; and
+ * what a first and a second connection over the local link cost, of which the second finds memory
+ * mapped. The other process is a child that is forked before the driver is started; it owns the
+ * memory and compares what this one has written there. Main thread only.
+ */
+#include "gxperf/beside/gxperf_gang.h"
+#include "gxperf/gpu/gxperf_ipc.h"
+
+#include <gx/load.h>
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define IPC_ROUNDS_MAX 99
+#define IPC_WAIT_S     60
+#define IPC_END_TRIES  500 /* looks at whether the child has ended */
+#define IPC_END_NS     10000000
+
+static struct {
+	struct sizes sizes;
+	uint32_t owner, device, rounds;
+	bool kind[4], any_kind;
+} opts = {.sizes = {{4096, 1 << 20, 64 << 20, 1 << 30}, 4}, .device = 1, .rounds = 5};
+
+/* Ways of naming memory; then connections, that map a GPU's memory or the host's. */
+enum ipc_kind { IPC_FD, IPC_CUDA, IPC_LINK, IPC_HOST, IPC_KINDS };
+
+static const char *const kind_names[IPC_KINDS] = {"fd", "cudaipc", "link", "host"};
+
+enum { KEY_SIZES = 850, KEY_OWNER, KEY_DEVICE, KEY_KIND, KEY_ROUNDS };
+
+static const struct argp_option ipc_options[] = {
+	{"sizes", KEY_SIZES, "LIST", 0, "Memory: a list, or BEGIN:END:FACTOR; default 4K,1M,64M,1G",
+	 1},
+	{"owner", KEY_OWNER, "N", 0, "CUDA device of the process that owns it; default 0", 1},
+	{"device", KEY_DEVICE, "N", 0, "CUDA device of the process that opens it; default 1", 1},
+	{"kind", KEY_KIND, "NAME", 0,
+	 "fd, cudaipc: naming and opening; link: connections that map a GPU's memory; host: the "
+	 "same, memory of the host, no GPU is needed; default the first three",
+	 1},
+	{"rounds", KEY_ROUNDS, "N", 0, "Times, of which the median counts; default 5", 1},
+	{0},
+};
+
+static int kind_parse(const char *arg)
+{
+	unsigned kind = 0;
+
+	while (kind < IPC_KINDS && strcmp(arg, kind_names[kind]))
+		kind++;
+	if (kind == IPC_KINDS)
+		return -EINVAL;
+	opts.kind[kind] = opts.any_kind = true;
+	return 0;
+}
+
+static const struct bench_value ipc_values[] = {
+	{KEY_SIZES, BENCH_SIZES, &opts.sizes},
+	{KEY_OWNER, BENCH_U32, &opts.owner, 0, 63},
+	{KEY_DEVICE, BENCH_U32, &opts.device, 0, 63},
+	{KEY_KIND, BENCH_CALL, .parse = kind_parse},
+	{KEY_ROUNDS, BENCH_U32, &opts.rounds, 1, IPC_ROUNDS_MAX},
+	{0},
+};
+
+static error_t ipc_parse(int key, char *arg, struct argp_state *state)
+{
+	return bench_parse(ipc_options, ipc_values, key, arg, state);
+}
+
+const struct argp perf_ipc_argp = {.options = ipc_options, .parser = ipc_parse};
+
+/* ---- between the processes ---- */
+
+enum ipc_what { IPC_NAME, IPC_COMPARE, IPC_FREE };
+
+struct ipc_request {
+	uint32_t what, kind;
+	uint64_t size, seed;
+};
+
+struct ipc_reply {
+	int32_t ret;
+	char why[160];
+	struct gx_engine_handle handle; /* its descriptor comes beside */
+	uint64_t export_ns, again_ns;
+	uint64_t wrong;
+	uint32_t port; /* connections: where the owner listens */
+};
+
+union ipc_control {
+	struct cmsghdr head;
+	char room[CMSG_SPACE(sizeof(int))];
+};
+
+static int reply_send(int sock, struct ipc_reply *r)
+{
+	union ipc_control control = {.head = {.cmsg_len = CMSG_LEN(sizeof(int)),
+					      .cmsg_level = SOL_SOCKET,
+					      .cmsg_type = SCM_RIGHTS}};
+	struct iovec iov = {r, sizeof(*r)};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+
+	if (r->handle.fd >= 0) {
+		memcpy(CMSG_DATA(&control.head), &r->handle.fd, sizeof(int));
+		msg.msg_control = &control;
+		msg.msg_controllen = sizeof(control.room);
+	}
+	return sendmsg(sock, &msg, MSG_NOSIGNAL) == (ssize_t)sizeof(*r) ? 0 : -EPIPE;
+}
+
+static int reply_recv(int sock, struct ipc_reply *r)
+{
+	union ipc_control control;
+	struct iovec iov = {r, sizeof(*r)};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = &control,
+			     .msg_controllen = sizeof(control.room)};
+	ssize_t n = recvmsg(sock, &msg, MSG_CMSG_CLOEXEC | MSG_WAITALL);
+	struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
+
+	if (n != (ssize_t)sizeof(*r))
+		return n < 0 ? -errno : -EPIPE;
+	r->handle.fd = -1;
+	if (c && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof(int)))
+		memcpy(&r->handle.fd, CMSG_DATA(c), sizeof(int));
+	r->why[sizeof(r->why) - 1] = '\0';
+	return 0;
+}
+
+/* ---- the owner: the child ---- */
+
+struct owner {
+	struct gx_engine *engine[IPC_KINDS];
+	struct link_owner link;
+	void *mem;
+	uint64_t size;
+	uint32_t kind;
+};
+
+static int owner_name(struct owner *o, const struct ipc_request *q, struct ipc_reply *r)
+{
+	struct gx_engine_handle again;
+	struct gx_engine *e = o->engine[q->kind];
+	uint64_t start;
+	int ret = gx_engine_alloc(e, q->size, &o->mem);
+
+	if (ret)
+		return ret;
+	o->size = q->size;
+	o->kind = q->kind;
+	start = gx_now();
+	ret = gx_engine_export(e, o->mem, q->size, &r->handle);
+	r->export_ns = gx_now() - start;
+	if (ret)
+		return ret;
+	start = gx_now();
+	ret = gx_engine_export(e, o->mem, q->size, &again);
+	r->again_ns = gx_now() - start;
+	if (!ret && again.fd >= 0)
+		close(again.fd);
+	return ret;
+}
+
+static void owner_free(struct owner *o)
+{
+	if (o->mem)
+		gx_engine_free(o->engine[o->kind], o->mem, o->size);
+	o->mem = NULL;
+}
+
+static int owner_engine(struct owner *o, uint32_t kind, uint32_t device)
+{
+	struct gx_engine_opts eo = GX_INIT(eo);
+
+	if (o->engine[kind])
+		return 0;
+	eo.device = (int)device;
+	eo.ipc_memory = kind == IPC_CUDA;
+	return gx_engine_open(&eo, &o->engine[kind]);
+}
+
+static int owner_serve_link(struct owner *o, const struct ipc_request *q, struct ipc_reply *r)
+{
+	int ret = 0;
+
+	switch (q->what) {
+	case IPC_NAME:
+		ret = link_owner_open(&o->link, q->kind == IPC_HOST ? -1 : (int)opts.owner,
+				      q->size);
+		r->port = ret > 0 ? (uint32_t)ret : 0;
+		if (ret < 0)
+			link_owner_close(&o->link);
+		return ret > 0 ? 0 : ret;
+	case IPC_COMPARE:
+		return link_owner_diff(&o->link, q->size, q->seed, &r->wrong);
+	default:
+		link_owner_close(&o->link);
+		return 0;
+	}
+}
+
+static int owner_serve(struct owner *o, const struct ipc_request *q, struct ipc_reply *r)
+{
+	int ret = q->kind < IPC_KINDS ? owner_engine(o, q->kind, opts.owner) : -EINVAL;
+
+	if (ret)
+		return ret;
+	switch (q->what) {
+	case IPC_NAME:
+		return owner_name(o, q, r);
+	case IPC_COMPARE:
+		return gx_pattern_diff(o->engine[q->kind], o->mem, q->size, q->seed, &r->wrong);
+	default:
+		owner_free(o);
+		return 0;
+	}
+}
+
+/* Until the other end of the socket is closed. */
+static void owner_run(int sock)
+{
+	struct owner o = {.mem = NULL};
+	struct ipc_request q;
+
+	while (recv(sock, &q, sizeof(q), MSG_WAITALL) == (ssize_t)sizeof(q)) {
+		struct ipc_reply r = {.handle.fd = -1};
+
+		bool link = q.kind == IPC_LINK || q.kind == IPC_HOST;
+
+		r.ret = link ? owner_serve_link(&o, &q, &r) : owner_serve(&o, &q, &r);
+		strncpy(r.why,
+			!r.ret ? ""
+			: link ? gx_error()
+			       : gx_engine_why(),
+			sizeof(r.why) - 1);
+		if (reply_send(sock, &r))
+			break;
+		if (r.handle.fd >= 0)
+			close(r.handle.fd);
+	}
+	owner_free(&o);
+	link_owner_close(&o.link);
+	for (unsigned i = 0; i < IPC_KINDS; i++)
+		gx_engine_close(o.engine[i]);
+}
+
+/* ---- the user: this process ---- */
+
+struct ipc {
+	struct out *out;
+	int sock;
+	struct gx_engine *engine;
+	struct gx_engine_queue *q;
+	void *mem; /* what is written into the owner's */
+	uint64_t checked_b, wrong;
+};
+
+/* Microseconds of each round. */
+struct ipc_times {
+	double export_us[IPC_ROUNDS_MAX], again_us[IPC_ROUNDS_MAX];
+	double open_us[IPC_ROUNDS_MAX], use_us[IPC_ROUNDS_MAX], use_again_us[IPC_ROUNDS_MAX];
+	double close_us[IPC_ROUNDS_MAX], reopen_us[IPC_ROUNDS_MAX];
+};
+
+static int ipc_failed(struct ipc *p, const char *what, const char *why, int err)
+{
+	out_error(p->out, "%s: %s (%s)", what, why, strerror(-err));
+	return PERF_FAILED;
+}
+
+static int owner_ask(struct ipc *p, struct ipc_request q, struct ipc_reply *r)
+{
+	int ret = send(p->sock, &q, sizeof(q), MSG_NOSIGNAL) == (ssize_t)sizeof(q) ? 0 : -EPIPE;
+
+	if (!ret)
+		ret = reply_recv(p->sock, r);
+	if (ret)
+		return ipc_failed(p, "the other process", "it has ended, or says nothing", ret);
+	if (!r->ret)
+		return PERF_OK;
+	return ipc_failed(p, "the owner of the memory", r->why, r->ret);
+}
+
+static double since_us(uint64_t start)
+{
+	return (double)(gx_now() - start) / 1e3;
+}
+
+/* Write @len bytes into the opened memory, waited for. */
+static int ipc_use(struct ipc *p, void *opened, uint64_t len, double *us)
+{
+	uint64_t start = gx_now();
+	uint32_t t;
+	int ret = gx_engine_copy(p->q, opened, p->mem, len, &t);
+
+	if (!ret)
+		ret = gx_engine_wait(p->q, t, BENCH_WAIT_NS);
+	*us = since_us(start);
+	return ret;
+}
+
+static int ipc_open_use_close(struct ipc *p, const struct gx_engine_handle *h, uint64_t size,
+			      struct ipc_times *t, unsigned r)
+{
+	uint64_t use_b = size < IPC_USE_B ? size : IPC_USE_B, start = gx_now();
+	void *opened = NULL;
+	int ret = gx_engine_import(p->engine, h, size, &opened);
+
+	t->open_us[r] = since_us(start);
+	if (ret)
+		return ret;
+	ret = ipc_use(p, opened, use_b, &t->use_us[r]);
+	if (!ret)
+		ret = ipc_use(p, opened, use_b, &t->use_again_us[r]);
+	start = gx_now();
+	gx_engine_unimport(p->engine, opened);
+	t->close_us[r] = since_us(start);
+	if (ret)
+		return ret;
+	start = gx_now();
+	ret = gx_engine_import(p->engine, h, size, &opened);
+	t->reopen_us[r] = since_us(start);
+	if (!ret)
+		gx_engine_unimport(p->engine, opened);
+	return ret;
+}
+
+static int ipc_round(struct ipc *p, enum ipc_kind kind, uint64_t size, struct ipc_times *t,
+		     unsigned r)
+{
+	struct ipc_request q = {.what = IPC_NAME, .kind = kind, .size = size, .seed = r + 1};
+	uint64_t use_b = size < IPC_USE_B ? size : IPC_USE_B;
+	struct ipc_reply reply;
+	int ret = owner_ask(p, q, &reply);
+
+	if (ret)
+		return ret;
+	t->export_us[r] = (double)reply.export_ns / 1e3;
+	t->again_us[r] = (double)reply.again_ns / 1e3;
+	ret = gx_pattern_fill(p->engine, p->mem, use_b, q.seed);
+	if (!ret)
+		ret = ipc_open_use_close(p, &reply.handle, size, t, r);
+	if (reply.handle.fd >= 0)
+		close(reply.handle.fd);
+	if (ret)
+		return ipc_failed(p, kind_names[kind], gx_engine_why(), ret);
+	q.what = IPC_COMPARE;
+	q.size = use_b;
+	ret = owner_ask(p, q, &reply);
+	p->checked_b += use_b;
+	p->wrong += reply.wrong;
+	q.what = IPC_FREE;
+	return ret ? ret : owner_ask(p, q, &reply);
+}
+
+static int ipc_size(struct ipc *p, enum ipc_kind kind, uint64_t size)
+{
+	struct out_row row = bench_row(kind_names[kind], size, opts.rounds);
+	static struct ipc_times t;
+	int ret = PERF_OK;
+
+	p->checked_b = p->wrong = 0;
+	for (unsigned r = 0; r < opts.rounds && !ret; r++)
+		ret = ipc_round(p, kind, size, &t, r);
+	if (ret)
+		return ret;
+	/* The first export of a process starts what later ones find. */
+	const struct out_cell cells[] = {
+		{"export_first_us", "name 1st", t.export_us[0], NULL},
+		{"open_first_us", "open 1st", t.open_us[0], NULL},
+		{"export_us", "name us", median(t.export_us, opts.rounds), NULL},
+		{"export_again_us", "again us", median(t.again_us, opts.rounds), NULL},
+		{"open_us", "open us", median(t.open_us, opts.rounds), NULL},
+		{"use_us", "1st use", median(t.use_us, opts.rounds), NULL},
+		{"use_again_us", "2nd use", median(t.use_again_us, opts.rounds), NULL},
+		{"close_us", "close us", median(t.close_us, opts.rounds), NULL},
+		{"reopen_us", "reopen us", median(t.reopen_us, opts.rounds), NULL},
+		{"owner", NULL, opts.owner, NULL},
+		{"device", NULL, opts.device, NULL},
+		{"rounds", NULL, opts.rounds, NULL},
+	};
+
+	row.checked = true;
+	row.checked_b = p->checked_b;
+	row.wrong = p->wrong;
+	out_cells(p->out, &row, cells, sizeof(cells) / sizeof(cells[0]));
+	return p->wrong ? PERF_WRONG : PERF_OK;
+}
+
+/* ---- connections ---- */
+
+static int link_round(struct ipc *p, struct link_user *u, enum ipc_kind kind, uint64_t size,
+		      struct link_times *t, unsigned r)
+{
+	struct ipc_request q = {.what = IPC_NAME, .kind = kind, .size = size, .seed = r + 1};
+	struct ipc_reply reply;
+	int ret = owner_ask(p, q, &reply);
+
+	if (ret)
+		return ret;
+	q.what = IPC_COMPARE;
+	q.size = size < IPC_USE_B ? size : IPC_USE_B;
+	ret = link_user_round(u, reply.port, q.size, q.seed, t);
+	if (ret)
+		return ipc_failed(p, "connections", gx_error(), ret);
+	ret = owner_ask(p, q, &reply);
+	p->checked_b += q.size;
+	p->wrong += reply.wrong;
+	q.what = IPC_FREE;
+	return ret ? ret : owner_ask(p, q, &reply);
+}
+
+static double link_median(const struct link_times t[], size_t off)
+{
+	double v[IPC_ROUNDS_MAX];
+
+	for (unsigned r = 0; r < opts.rounds; r++)
+		v[r] = *(const double *)((const char *)&t[r] + off);
+	return median(v, opts.rounds);
+}
+
+static void link_row(struct ipc *p, enum ipc_kind kind, uint64_t size, const struct link_times t[])
+{
+	struct out_row row = bench_row(kind_names[kind], size, opts.rounds);
+	const struct out_cell cells[] = {
+		{"connect_first_us", "conn 1st", t[0].connect, NULL},
+		{"connect_us", "conn us", link_median(t, offsetof(struct link_times, connect)),
+		 NULL},
+		{"connect_again_us", "2nd conn",
+		 link_median(t, offsetof(struct link_times, connect_again)), NULL},
+		{"put_us", "put us", link_median(t, offsetof(struct link_times, put)), NULL},
+		{"put_again_us", "put 2nd", link_median(t, offsetof(struct link_times, put_again)),
+		 NULL},
+		{"again_made", "mapped", (double)t[opts.rounds - 1].made, NULL},
+		{"again_found", "found", (double)t[opts.rounds - 1].found, NULL},
+		{"rounds", NULL, opts.rounds, NULL},
+	};
+
+	row.checked = true;
+	row.checked_b = p->checked_b;
+	row.wrong = p->wrong;
+	out_cells(p->out, &row, cells, sizeof(cells) / sizeof(cells[0]));
+}
+
+static int link_run(struct ipc *p, enum ipc_kind kind)
+{
+	static struct link_times t[IPC_ROUNDS_MAX];
+	struct link_user user = {0};
+	int ret = link_user_open(&user, kind == IPC_HOST ? -1 : (int)opts.device);
+
+	if (ret)
+		ret = ipc_failed(p, "connections", gx_error(), ret);
+	else
+		out_section(
+			p->out,
+			"connections over link local to a process with one region of %s; mapped "
+			"and found: by the second, the first being up",
+			kind == IPC_HOST ? "host memory" : "a GPU's memory");
+	for (unsigned i = 0; i < opts.sizes.n && !ret; i++) {
+		p->checked_b = p->wrong = 0;
+		for (unsigned r = 0; r < opts.rounds && !ret; r++)
+			ret = link_round(p, &user, kind, opts.sizes.v[i], &t[r], r);
+		if (!ret)
+			link_row(p, kind, opts.sizes.v[i], t);
+		if (!ret && p->wrong)
+			ret = PERF_WRONG;
+	}
+	link_user_close(&user);
+	return ret;
+}
+
+/* ---- all ---- */
+
+static int ipc_open(struct ipc *p)
+{
+	struct gx_engine_info info = GX_INIT(info);
+	struct gx_engine_opts eo = GX_INIT(eo);
+	int ret;
+
+	eo.device = (int)opts.device;
+	ret = gx_engine_open(&eo, &p->engine);
+	if (!ret)
+		ret = gx_engine_queue_open(p->engine, NULL, &p->q);
+	if (!ret)
+		ret = gx_engine_alloc(p->engine, IPC_USE_B, &p->mem);
+	if (ret)
+		return ipc_failed(p, "engine", gx_engine_why(), ret);
+	gx_engine_info(p->engine, &info);
+	out_section(p->out,
+		    "%s: GPU %u's memory, named by its process, opened by another one on GPU %u; "
+		    "uses are copies of up to 64 KiB into it",
+		    info.name, opts.owner, opts.device);
+	return PERF_OK;
+}
+
+static void ipc_close(struct ipc *p)
+{
+	gx_engine_queue_close(p->q);
+	if (p->mem)
+		gx_engine_free(p->engine, p->mem, IPC_USE_B);
+	gx_engine_close(p->engine);
+}
+
+static bool ipc_wants(enum ipc_kind kind)
+{
+	return opts.any_kind ? opts.kind[kind] : kind != IPC_HOST;
+}
+
+static int ipc_run(struct ipc *p)
+{
+	int ret = ipc_wants(IPC_FD) || ipc_wants(IPC_CUDA) ? ipc_open(p) : PERF_OK;
+
+	for (unsigned kind = 0; kind < IPC_LINK && !ret; kind++)
+		for (unsigned i = 0; i < opts.sizes.n && !ret; i++)
+			if (ipc_wants(kind))
+				ret = ipc_size(p, kind, opts.sizes.v[i]);
+	ipc_close(p);
+	for (unsigned kind = IPC_LINK; kind < IPC_KINDS && !ret; kind++)
+		if (ipc_wants(kind))
+			ret = link_run(p, kind);
+	return ret;
+}
+
+/* It ends when its socket is closed; a driver that hangs does not hold us up. */
+static void child_end(pid_t child)
+{
+	for (unsigned i = 0; i < IPC_END_TRIES; i++) {
+		if (waitpid(child, NULL, WNOHANG) == child)
+			return;
+		perf_nap(IPC_END_NS);
+	}
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+}
+
+int perf_ipc(const struct perf_opts *unused, struct out *out)
+{
+	const struct timeval late = {.tv_sec = IPC_WAIT_S};
+	struct ipc p = {.out = out};
+	int ends[2], ret;
+	pid_t child;
+
+	for (unsigned i = 0; i < opts.sizes.n; i++)
+		if (opts.sizes.v[i] % 8) {
+			out_error(out, "--sizes: %llu is no multiple of 8",
+				  (unsigned long long)opts.sizes.v[i]);
+			return PERF_USAGE;
+		}
+	/* The driver does not survive a fork: nothing of it may have been called yet. */
+	child = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) ? -1 : fork();
+	if (child < 0)
+		return ipc_failed(&p, "a second process", "it cannot be started", -errno);
+	if (!child) {
+		close(ends[0]);
+		owner_run(ends[1]);
+		_exit(0);
+	}
+	close(ends[1]);
+	p.sock = ends[0];
+	setsockopt(p.sock, SOL_SOCKET, SO_RCVTIMEO, &late, sizeof(late));
+	ret = ipc_run(&p);
+	close(p.sock);
+	child_end(child);
+	return ret;
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gxperf's own objects. The main thread parses, connects, asks the server to check, and prints;
+ * each core's thread turns its core from perf_open() to perf_close() and, while it has a job, posts
+ * and takes completions.
+ */
+#ifndef GXPERF_H
+#define GXPERF_H
+
+#include "common/check.h"
+#include "common/hist.h"
+#include "common/opt.h"
+#include "common/out.h"
+#include "common/rpc.h"
+
+#include <gx/gx.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Exit statuses, and what perf_*() functions return. */
+enum perf_status {
+	PERF_OK = 0,
+	PERF_FAILED = 1,
+	PERF_USAGE = 2,
+	PERF_WRONG = 3, /* payload was not what it must be */
+	PERF_LOST = 4,	/* peer lost, or a time-out */
+	/* Told to end by a signal, whose number main() adds. What has been measured is good. */
+	PERF_STOPPED = 128,
+};
+
+#define PERF_CONNS_MAX 1024
+#define PERF_WHY_MAX   512
+#define PERF_MEMS_MAX  4
+
+/** struct perf_opts - The command line. Frozen after parsing. */
+struct perf_opts {
+	const char *command; /* "put" */
+	const char *addr;    /* "127.0.0.1:7501"; info: may be NULL */
+	const char *mem;     /* the server's region; NULL: its only one */
+	const char *port, *link, *require, *file, *gxd;
+	const char *bind; /* NULL: our address on the way to the server */
+	struct opt_cpus cpus;
+	uint64_t size_begin, size_end, size_factor;
+	bool size_given;
+	uint32_t n, warm; /* messages a connection and core; n 0: by size */
+	bool warm_given;
+	uint64_t duration_ns; /* 0: by n */
+	bool check;
+	bool poll_memory;	  /* lat: the last byte says that a message is there */
+	bool same_place;	  /* put, get: all messages from one place to one place */
+	uint32_t nr_conns, depth; /* depth 0: by size */
+	uint64_t offset;
+	bool force;	   /* get --file may replace one */
+	struct gx_opts gx; /* what opt_gx() takes, and engine; whoever opens fills in the rest */
+	bool unpack_given;
+	bool stripe; /* post from a thread of its own, each message over all lanes */
+	bool local_given;
+	enum gx_mem_kind local_kind;
+	int local_device;
+	const char *engine_name; /* as given; NULL */
+	bool gpu_given;
+	uint32_t gpu; /* opened for its copy engines; given or not, that of local_kind is */
+};
+
+struct perf;
+
+/* ---- gxperf_core.c: the threads that own cores
+ * ---------------------------------------------------------- */
+
+enum perf_step { PERF_STEP_IDLE, PERF_STEP_BUSY, PERF_STEP_DONE };
+
+/**
+ * struct perf_job - What a core's thread does beside turning: @step is called after every turn, on
+ * the core's thread, until it returns DONE; then @done is set and the job is the main thread's
+ * again.
+ */
+struct perf_job {
+	enum perf_step (*step)(struct perf_job *job, uint64_t now_ns);
+	_Atomic bool done;
+};
+
+/** struct perf_core - A core and its thread. Owner: main, but for what says otherwise. */
+struct perf_core {
+	struct gx_core *core; /* NULL: the thread turns none */
+	int cpu;
+	pthread_t thread;
+	bool started;
+	_Atomic(struct perf_job *) job; /* main puts, the thread takes out */
+	_Atomic bool quit;
+	_Atomic bool clock_set;
+	clockid_t clock; /* CPU time of the thread; frozen once clock_set */
+};
+
+int perf_core_start(struct perf_core *core, struct gx_core *gx_core, int cpu); /* 0, -errno */
+void perf_core_stop(struct perf_core *core);
+void perf_core_job(struct perf_core *core, struct perf_job *job);
+uint64_t perf_core_cpu_ns(const struct perf_core *core);
+
+/* ---- gxperf_conn.c: a context, its connections, the server's services
+ * ----------------------------------- */
+
+struct perf_conn {
+	struct perf *perf;
+	struct gx_conn *conn;
+	struct rpc *rpc;
+	unsigned lanes;
+	struct gx_region region; /* of the server, as this connection names it */
+	_Atomic bool down;	 /* control thread */
+	char why[PERF_WHY_MAX];	 /* set before down */
+};
+
+struct perf {
+	const struct perf_opts *opts;
+	struct out *out;
+	struct gx *gx;
+	struct perf_core
+		*cores; /* threads of ours: of the cores, or (--stripe) the one that posts */
+	unsigned nr_threads;
+	unsigned nr_cores; /* of gx */
+	struct gx_submit
+		*queue; /* --stripe: the posting thread's way to the cores, which gx runs */
+	struct perf_conn *conns;
+	unsigned nr_conns;
+	struct gx_conn_info info; /* of the first connection */
+	enum gx_unpack_mode server_unpack;
+	unsigned server_sms;
+	char *server_describe;
+	struct gx_mem *mem[PERF_MEMS_MAX]; /* what perf_alloc() made */
+	unsigned nr_mems;
+};
+
+/* All return an enum perf_status, having said why when it is not PERF_OK. */
+int perf_open(const struct perf_opts *opts, struct out *out, unsigned nr_cores_max,
+	      struct perf *perf);
+void perf_close(struct perf *perf); /* of a half-open one too */
+/** perf_connect() - Connect, check the path against the options, find the region, tell @out of the
+ * path. */
+int perf_connect(struct perf *perf, unsigned access);
+/** perf_connect_any() - Same without a region, and @out hears nothing of the path. */
+int perf_connect_any(struct perf *perf);
+/** perf_alloc() - Memory of --local-mem, until perf_close(). At most PERF_MEMS_MAX times. */
+int perf_alloc(struct perf *perf, uint64_t len, struct gx_mem **mem);
+/** perf_room() - Do @len bytes at --offset fit in the region? */
+int perf_room(struct perf *perf, uint64_t len);
+/**
+ * perf_lease() - Have the server keep @len bytes at --offset for us, until perf_close(), from all
+ * others who ask; waits a moment for one that is about to end.
+ * @content: NULL: we write there; else we only read, beside others who say that the same lies there
+ */
+int perf_lease(struct perf *perf, uint64_t len, const char *content);
+/** perf_is_mapped() - Is payload copied straight into or out of the server's memory? Sends go by
+ * packets over any link. */
+bool perf_is_mapped(const struct perf *perf);
+/** perf_lost() - Is any connection down? Says so. */
+int perf_lost(struct perf *perf);
+/** perf_op_failed() - Say that operations of kind @op ended with @status. */
+int perf_op_failed(struct perf *perf, const char *op, int status);
+
+/* The server's services. @slots: see struct service_slots at the server; one message each. */
+struct perf_slots {
+	uint64_t off, size, stride, nr, iter;
+};
+
+#define PERF_SEED 0x6778 /* of the pattern */
+
+int perf_poison(struct perf *perf, uint64_t off, uint64_t len);
+int perf_fill(struct perf *perf, const struct perf_slots *s);
+int perf_verify(struct perf *perf, const struct perf_slots *s, struct check_result *res);
+int perf_sha256(struct perf *perf, uint64_t off, uint64_t len, char *hex);
+
+/** struct perf_mark - What both ends have counted so far: CPU time of their cores; packets sent
+ * again, for nothing, and come twice. The server counts all its clients. */
+struct perf_mark {
+	uint64_t at_ns, cpu_ns, resent, spurious, dup;
+};
+
+int perf_mark(struct perf *perf, struct perf_mark *mark);
+/** perf_row_marks() - What was counted between two of them, into @row. */
+void perf_row_marks(struct out_row *row, const struct perf_mark m[2]);
+/** perf_call() - Any request to the server over @conn; the reply is to be freed. */
+int perf_call(struct perf_conn *conn, struct json_t *req, struct json_t **reply);
+/** perf_verify_request() - For rpc_begin(). @lane: -1, or that of receives which wait for it. */
+struct json_t *perf_verify_request(const struct perf_conn *conn, const struct perf_slots *s,
+				   int lane, uint64_t upto);
+/** perf_verify_reply() - Return: 0, -EINVAL. */
+int perf_verify_reply(struct json_t *reply, struct check_result *res);
+/** perf_sms() - SMs that unpacking into @kind uses: 0 for the host, -1 when not known. */
+int perf_sms(const struct perf *perf, enum gx_mem_kind kind, bool local);
+
+/* ---- The sub-commands: an enum perf_status
+ * -------------------------------------------------------------- */
+
+int perf_run(const struct perf_opts *opts, struct out *out);  /* put, get, send */
+int perf_file(const struct perf_opts *opts, struct out *out); /* put, get with --file */
+int perf_lat(const struct perf_opts *opts, struct out *out);
+int perf_info(const struct perf_opts *opts, struct out *out);
+int perf_demo(const struct perf_opts *opts, struct out *out);
+
+/** perf_dispatch() - Run opts->command. */
+int perf_dispatch(const struct perf_opts *opts, struct out *out);
+
+/** perf_row_hist() - The latency columns of @row from @h: null where there are too few samples. */
+void perf_row_hist(struct out_row *row, const struct hist *h);
+
+/** perf_gb_s() - Payload of @count messages in @ns, in GB/s; NAN when there was none. */
+double perf_gb_s(uint64_t count, uint64_t size, uint64_t ns);
+/** perf_timed() - That no message was timed is a failure, and said. */
+int perf_timed(struct perf *perf, uint64_t count, uint64_t size);
+
+/** perf_nap() - Sleep, on the main thread. */
+void perf_nap(uint64_t ns);
+
+#endif

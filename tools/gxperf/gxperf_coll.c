@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * gxperf allgather and gxperf alltoall: options, which ranks this process has, and a rank's life
+ * (see gxperf_coll.h). With -g each rank is a thread with a context, a core and a GPU of its own;
+ * rank 0 is the main thread. Otherwise the process is one rank of as many as a launcher started.
+ */
+#include "gxperf/gxperf_coll.h"
+
+#include "gxperf/beside/gate.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define COLL_PORT_MAX	128
+#define COLL_LANES_MAX	16
+#define COLL_TIMEOUT_NS 120000000000ull /* of one collective */
+#define COLL_CONNECT_NS 60000000000ull
+
+static struct coll_opts coll = {.device = -1, .lanes = 1, .connect_ns = COLL_CONNECT_NS};
+
+/* ---- Options ---- */
+
+enum {
+	KEY_RANK = 700,
+	KEY_RANKS,
+	KEY_MASTER,
+	KEY_MEMORY,
+	KEY_PIECE,
+	KEY_PUTS,
+	KEY_FAN,
+	KEY_LANES,
+	KEY_CONNECT,
+};
+
+static const struct argp_option coll_options[] = {
+	{NULL, 0, NULL, 0, "Which ranks:", 1},
+	{"threads", 'g', "N", 0, "N ranks as threads of this process; with GPUs rank i takes GPU i",
+	 1},
+	{"rank", KEY_RANK, "N", 0,
+	 "This process is rank N of --ranks at --master. Default: what torchrun, mpirun or Slurm "
+	 "say in the environment",
+	 1},
+	{"ranks", KEY_RANKS, "N", 0, "How many there are", 1},
+	{"master", KEY_MASTER, "HOST:PORT", 0,
+	 "Where rank 0 listens; default: MASTER_ADDR and MASTER_PORT", 1},
+	{"meet", KEY_CONNECT, "SECONDS", 0, "All ranks must have come within this; default 60", 1},
+	{"mem", KEY_MEMORY, "PLACE", 0,
+	 "host (default); cuda: GPU i for the i-th rank of a host; cuda:N", 1},
+	{"lanes", KEY_LANES, "N", 0, "Cores of a rank; default 1", 1},
+	{"piece", KEY_PIECE, "SIZE", 0, "Largest put; default 1M from host memory, 1G from GPUs",
+	 1},
+	{"puts", KEY_PUTS, "N", 0, "Puts to one peer under way; default 16", 1},
+	{"fan", KEY_FAN, "N", 0, "Peers served at once; default all, 1 from GPUs", 1},
+	{0},
+};
+
+static int coll_place(const char *arg)
+{
+	if (!strcmp(arg, "cuda")) {
+		coll.kind = GX_MEM_CUDA;
+		coll.device = -1;
+		return 0;
+	}
+	return opt_place(arg, &coll.kind, &coll.device);
+}
+
+static int coll_value(int key, const char *arg)
+{
+	switch (key) {
+	case 'g':
+		return opt_u32(arg, 1, 64, &coll.threads);
+	case KEY_RANK:
+		coll.rank_given = true;
+		return opt_u32(arg, 0, GX_GROUP_RANKS_MAX - 1, &coll.rank);
+	case KEY_RANKS:
+		coll.ranks_given = true;
+		return opt_u32(arg, 1, GX_GROUP_RANKS_MAX, &coll.ranks);
+	case KEY_MASTER:
+		coll.master = arg;
+		return strchr(arg, ':') ? 0 : -EINVAL;
+	case KEY_CONNECT:
+		return opt_seconds(arg, &coll.connect_ns);
+	case KEY_MEMORY:
+		return coll_place(arg);
+	case KEY_LANES:
+		return opt_u32(arg, 1, COLL_LANES_MAX, &coll.lanes);
+	case KEY_PIECE:
+		return opt_size(arg, &coll.piece);
+	case KEY_PUTS:
+		return opt_u32(arg, 1, 256, &coll.puts);
+	case KEY_FAN:
+		return opt_u32(arg, 1, GX_GROUP_RANKS_MAX, &coll.fan);
+	}
+	return 1;
+}
+
+static error_t coll_parse(int key, char *arg, struct argp_state *state)
+{
+	int ret = arg ? coll_value(key, arg) : 1;
+
+	if (ret > 0)
+		return ARGP_ERR_UNKNOWN;
+	if (ret)
+		argp_error(state, "'%s' is not a value of that option", arg);
+	return 0;
+}
+
+const struct argp perf_coll_argp = {.options = coll_options, .parser = coll_parse};
+
+static const char *explicit_check(void)
+{
+	if (coll.threads && (coll.rank_given || coll.ranks_given || coll.master))
+		return "give -g for ranks in this process, or --rank, --ranks and --master for "
+		       "this "
+		       "process as one of them";
+	if (coll.threads)
+		return NULL;
+	if (coll.rank_given != coll.ranks_given)
+		return "give --rank and --ranks together";
+	if (coll.rank_given && coll.rank >= coll.ranks)
+		return "--rank must be less than --ranks";
+	return NULL;
+}
+
+static const char *env_take(void)
+{
+	struct gx_group_env env = GX_INIT(env);
+
+	if (gx_group_env(&env))
+		return gx_error();
+	coll.launcher = env.launcher;
+	coll.rank = env.rank;
+	coll.ranks = env.nr_ranks;
+	coll.local_rank = env.local_rank;
+	snprintf(coll.env_master, sizeof(coll.env_master), "%s", env.master);
+	snprintf(coll.job, sizeof(coll.job), "%s", env.job);
+	if (!coll.master && env.master[0])
+		coll.master = coll.env_master;
+	return NULL;
+}
+
+const char *perf_coll_prepare(const struct perf_opts *o)
+{
+	const char *why = explicit_check();
+
+	if (why)
+		return why;
+	if (gate_on() && !coll.threads)
+		return "beside a load the ranks are threads of one process: give -g";
+	if (o->engine_name && strcmp(o->engine_name, "auto") &&
+	    (coll.kind == GX_MEM_CUDA) == !strcmp(o->engine_name, "cpu"))
+		return "--engine: cpu is for --mem host, ce and resident are for --mem cuda";
+	if (o->depth > GX_COLL_DEPTH)
+		return "--depth: at most 16 collectives can be under way";
+	if (coll.threads) {
+		coll.ranks = coll.threads;
+		snprintf(coll.job, sizeof(coll.job), "gxperf-%d", (int)getpid());
+		return NULL;
+	}
+	if (coll.rank_given) {
+		coll.local_rank = coll.rank;
+		snprintf(coll.job, sizeof(coll.job), "%s",
+			 getenv("GX_JOB") ? getenv("GX_JOB") : "");
+	} else if ((why = env_take())) {
+		return coll.launcher || !strstr(why, "no launcher")
+			       ? why
+			       : "which ranks? -g 2 for two in this process; --rank, --ranks and "
+				 "--master for one of several; or start it by torchrun, mpirun or "
+				 "srun";
+	}
+	if (!coll.master)
+		return "where is rank 0? Say --master HOST:PORT, or set MASTER_ADDR (mpirun -x "
+		       "MASTER_ADDR=host)";
+	return NULL;
+}
+
+bool perf_coll_prints(void)
+{
+	return coll.threads || coll.rank == 0;
+}
+
+/* ---- A rank's life ---- */
+
+int coll_say(struct coll_rank *r, int status, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (r->status)
+		return r->status;
+	va_start(ap, fmt);
+	vsnprintf(r->why, sizeof(r->why), fmt, ap);
+	va_end(ap);
+	r->status = status;
+	return status;
+}
+
+/* CPUs in turn, as many for each rank as it has cores. */
+static int rank_cpu(const struct coll_rank *r, unsigned core)
+{
+	const struct opt_cpus *cpus = &r->run->o->cpus;
+
+	return cpus->cpu[(r->local * r->run->c->lanes + core) % cpus->nr];
+}
+
+static void rank_pin(const struct coll_rank *r)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET((unsigned)rank_cpu(r, 0), &set);
+	if (pthread_setaffinity_np(pthread_self(), sizeof(set), &set))
+		fprintf(stderr, "gxperf: rank %u cannot be pinned to CPU %d: going on unpinned\n",
+			r->rank, rank_cpu(r, 0));
+}
+
+static void rank_gx_opts(const struct coll_rank *r, int cpus[COLL_LANES_MAX], struct gx_opts *gx)
+{
+	const struct perf_opts *o = r->run->o;
+
+	*gx = o->gx;
+	for (unsigned i = 0; i < r->run->c->lanes; i++)
+		cpus[i] = rank_cpu(r, i);
+	gx->cpus = cpus;
+	gx->nr_cores = r->run->c->lanes;
+	gx->ports = o->port ? &o->port : NULL;
+	gx->nr_ports = o->port ? 1 : 0;
+	gx->server = r->rank == 0;
+	gx->no_local = o->link ? !strcmp(o->link, "packet") : o->port != NULL;
+}
+
+static int rank_open(struct coll_rank *r)
+{
+	const struct coll_run *run = r->run;
+	const struct coll_opts *c = run->c;
+	int cpus[COLL_LANES_MAX], device = c->device < 0 ? (int)r->local : c->device, ret;
+	struct gx_group_buf bufs[3] = {
+		[COLL_BUF_SRC] = {.kind = c->kind, .device = device},
+		[COLL_BUF_DST] = {.kind = c->kind, .device = device},
+		[COLL_BUF_CTL] = {.kind = GX_MEM_HOST, .len = coll_ctl_room(run)},
+	};
+	struct gx_group_opts g = GX_INIT(g);
+	char port[COLL_PORT_MAX];
+	struct gx_opts gx;
+
+	if (coll_room(run, &bufs[COLL_BUF_SRC].len, &bufs[COLL_BUF_DST].len))
+		return coll_say(r, PERF_USAGE, "-e: %u ranks cannot move that much", run->nr_ranks);
+	rank_gx_opts(r, cpus, &gx);
+	if (run->o->port) { /* what follows a comma is for this end's device only */
+		snprintf(port, sizeof(port), "%.*s", (int)strcspn(run->o->port, ","), run->o->port);
+		g.port = port;
+	}
+	g.link = run->o->link;
+	g.rank = r->rank;
+	g.nr_ranks = run->nr_ranks;
+	g.master = run->master;
+	g.job = c->job;
+	g.gx = &gx;
+	g.bufs = bufs;
+	g.nr_bufs = 3;
+	g.piece_b = c->piece;
+	g.depth = c->puts;
+	g.fan = c->fan;
+	g.connect_timeout_ns = c->connect_ns;
+	g.timeout_ns = COLL_TIMEOUT_NS;
+	ret = gx_group_open(&g, &r->group);
+	return ret ? coll_say(r, ret == -EINVAL ? PERF_USAGE : PERF_FAILED, "%s", gx_error())
+		   : PERF_OK;
+}
+
+/* Every connection of this rank, against --link and --require. */
+static int rank_link_check(struct coll_rank *r)
+{
+	const struct perf_opts *o = r->run->o;
+	const char *want = o->require ? o->require : o->link;
+
+	for (unsigned q = 0; q < r->run->nr_ranks; q++) {
+		struct gx_conn_info info = GX_INIT(info);
+
+		if (q == r->rank || gx_conn_info(gx_group_conn(r->group, q), &info))
+			continue;
+		if (o->unpack_given && !strcmp(info.link, "local"))
+			return coll_say(r, PERF_FAILED,
+					"--unpack %s: over the local link nothing is unpacked; add "
+					"--link packet",
+					opt_unpack_text(o->gx.unpack));
+		if (!want || !strcmp(info.link, want))
+			continue;
+		return coll_say(r, PERF_FAILED,
+				"%s %s: ranks %u and %u take link %s over port %s (%s)",
+				o->require ? "--require" : "--link", want, r->rank, q, info.link,
+				info.port, info.why);
+	}
+	return PERF_OK;
+}
+
+/* Rank 0 accepted, and knows only that the other end chose. All have the same options, so it knows
+ * why. */
+static const char *path_why(const struct perf_opts *o, const struct gx_conn_info *info, char *buf,
+			    size_t room)
+{
+	if (!strstr(info->why, "chosen by the client"))
+		return info->why;
+	if (o->link || o->port)
+		snprintf(buf, room, "asked for: --%s %s", o->link ? "link" : "port",
+			 o->link ? o->link : o->port);
+	else
+		snprintf(buf, room,
+			 "the best of what both ranks have; neither --link nor --port "
+			 "asks for another");
+	return buf;
+}
+
+/* Rank 0 says which way it goes to rank 1; others may differ, then --require tells. */
+static void rank_path_tell(const struct coll_rank *r)
+{
+	const struct coll_run *run = r->run;
+	const struct perf_opts *o = run->o;
+	struct gx_conn_info info = GX_INIT(info);
+	struct opt_cpus cpus = {.nr = 0};
+	char list[256], how[64], why[320];
+	struct out_path path = {.cores = list, .quantum_b = -1};
+
+	for (unsigned i = 0; i < run->nr_here * run->c->lanes && i < o->cpus.nr; i++)
+		cpus.cpu[cpus.nr++] = o->cpus.cpu[i];
+	opt_cpus_text(&cpus, list, sizeof(list));
+	path.gpu = run->c->kind == GX_MEM_HOST ? "host" : "cuda";
+	path.unpack = o->unpack_given		    ? opt_unpack_text(o->gx.unpack)
+		      : run->c->kind == GX_MEM_CUDA ? "kernel"
+						    : "host";
+	path.link = path.port = path.control = path.integrity = path.check = "none";
+	path.why = "one rank alone";
+	if (run->nr_ranks > 1 && !gx_conn_info(gx_group_conn(r->group, 1), &info)) {
+		path.link = info.link;
+		path.port = info.port;
+		path.control = info.engine;
+		path.integrity = opt_integrity_text(info.integrity);
+		path.check = opt_check_text(info.integrity, info.check_unpack, run->c->kind);
+		path.quantum_b = info.quantum_b;
+		path.why = path_why(o, &info, why, sizeof(why));
+		if (!strcmp(info.link, "local")) {
+			path.unpack = "direct";
+			path.engine = run->c->kind == GX_MEM_HOST ? "cpu"
+				      : o->engine_name		  ? o->engine_name
+								  : "auto";
+		}
+	}
+	out_path(run->out, &path);
+	snprintf(how, sizeof(how), "%s",
+		 run->nr_here > 1 ? "threads of this process" : "one a process");
+	out_section(
+		run->out,
+		"%u ranks, %s%s%s. size: what each sends to each; GB/s: ranks * size / time; bus: "
+		"(ranks - 1) * size / time",
+		run->nr_ranks, how, run->c->launcher ? ", by " : "",
+		run->c->launcher ? run->c->launcher : "");
+}
+
+static int rank_connect(struct coll_rank *r)
+{
+	int ret = gx_group_connect(r->group);
+
+	if (ret)
+		return coll_say(r,
+				ret == -ETIMEDOUT || ret == -ECONNRESET ? PERF_LOST : PERF_FAILED,
+				"%s", gx_error());
+	for (unsigned i = 1; i < r->run->c->lanes; i++)
+		if (gx_core_start(gx_core(gx_group_gx(r->group), i)))
+			return coll_say(r, PERF_FAILED, "%s", gx_error());
+	ret = rank_link_check(r);
+	if (!ret && r->rank == 0)
+		rank_path_tell(r);
+	return ret;
+}
+
+/* From open on; all ranks of this process are opened before any connects. */
+static void rank_live(struct coll_rank *r)
+{
+	struct coll_run *run = r->run;
+
+	rank_pin(r);
+	if (!r->group && !r->status && rank_open(r))
+		atomic_fetch_add(&run->nr_failed, 1);
+	pthread_barrier_wait(&run->opened);
+	if (!atomic_load(&run->nr_failed) && !rank_connect(r))
+		r->status = coll_sizes(r);
+	gx_group_close(r->group);
+}
+
+static void *rank_thread(void *arg)
+{
+	rank_live(arg);
+	return NULL;
+}
+
+/* ---- All ranks of this process ---- */
+
+/* A rank that failed by itself says more than those which lost it; each reason is said once. */
+static int ranks_tell(struct coll_run *run, const struct coll_rank *ranks)
+{
+	int worst = PERF_OK;
+
+	for (unsigned i = 0; i < run->nr_here; i++) {
+		bool said = false;
+
+		if (ranks[i].status && (!worst || ranks[i].status < worst))
+			worst = ranks[i].status;
+		for (unsigned k = 0; k < i; k++)
+			said |= !strcmp(ranks[i].why, ranks[k].why);
+		if (ranks[i].why[0] && !said)
+			out_error(run->out, "rank %u: %s", ranks[i].rank, ranks[i].why);
+	}
+	return worst;
+}
+
+static int ranks_run(struct coll_run *run, struct coll_rank *ranks)
+{
+	unsigned started = 1;
+
+	for (unsigned i = 0; i < run->nr_here; i++) {
+		ranks[i].run = run;
+		ranks[i].rank = run->first + i;
+		ranks[i].local = run->nr_here > 1 ? i : run->c->local_rank;
+	}
+	/* The others need its address. */
+	if (run->c->threads && rank_open(&ranks[0]))
+		return ranks_tell(run, ranks);
+	if (run->c->threads)
+		snprintf(run->master, sizeof(run->master), "%s", gx_group_addr(ranks[0].group));
+	pthread_barrier_init(&run->opened, NULL, run->nr_here);
+	for (; started < run->nr_here; started++)
+		if (pthread_create(&ranks[started].thread, NULL, rank_thread, &ranks[started])) {
+			/* The threads that run wait for this one for good. */
+			out_error(run->out, "cannot start a thread for rank %u", started);
+			exit(PERF_FAILED);
+		}
+	rank_live(&ranks[0]);
+	for (unsigned i = 1; i < started; i++)
+		pthread_join(ranks[i].thread, NULL);
+	pthread_barrier_destroy(&run->opened);
+	return ranks_tell(run, ranks);
+}
+
+int perf_coll(const struct perf_opts *opts, struct out *out)
+{
+	struct coll_run run = {.o = opts,
+			       .c = &coll,
+			       .out = out,
+			       .all_to_all = !strcmp(opts->command, "alltoall"),
+			       .nr_ranks = coll.ranks,
+			       .nr_here = coll.threads ? coll.threads : 1,
+			       .first = coll.threads ? 0 : coll.rank};
+	struct coll_rank *ranks = calloc(run.nr_here, sizeof(*ranks));
+	int ret;
+
+	if (!ranks) {
+		out_error(out, "no memory");
+		return PERF_FAILED;
+	}
+	snprintf(run.master, sizeof(run.master), "%s", coll.threads ? "127.0.0.1:0" : coll.master);
+	ret = ranks_run(&run, ranks);
+	free(ranks);
+	return ret;
+}

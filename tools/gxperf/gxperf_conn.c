@@ -1,0 +1,808 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * gxperf's way to the server: the context and its cores, the connections, and the requests to gxd.
+ * Main thread; perf_on_*() are gx's callbacks on its control thread.
+ */
+#include "gxperf/gxperf.h"
+
+#include "common/digest.h"
+#include "common/doc.h"
+#include "common/stop.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define CONN_WAIT_EXTRA_NS 1000000000ull /* on top of gx's own time-out */
+#define CONN_TIMEOUT_NS	   5000000000ull
+#define CONN_NAP_NS	   1000000
+#define CONN_LEASE_NS	   2000000000ull /* the server may not know yet that a client has ended */
+#define CONN_LEASE_NAP_NS  20000000
+#define CONN_LIST_MAX	   600
+#define CONN_CPU_NS	   20000000 /* below, asking both ends for their CPU time is most of it */
+#define CONN_PORT_MAX	   128
+
+void perf_nap(uint64_t ns)
+{
+	struct timespec ts = {.tv_sec = (time_t)(ns / 1000000000u),
+			      .tv_nsec = (long)(ns % 1000000000u)};
+
+	nanosleep(&ts, NULL);
+}
+
+/* ---- Callbacks
+ * ------------------------------------------------------------------------------------------ */
+
+static void perf_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
+			 const char *why)
+{
+	struct perf_conn *c = gx_conn_user(conn);
+
+	if (event != GX_CONN_DOWN || !c)
+		return;
+	snprintf(c->why, sizeof(c->why), "%s", why ? why : gx_strerror(err));
+	atomic_store_explicit(&c->down, true, memory_order_release);
+	rpc_on_down(c->rpc);
+}
+
+static void perf_on_msg(void *arg, struct gx_conn *conn, const void *data, uint32_t len)
+{
+	struct perf_conn *c = gx_conn_user(conn);
+
+	if (c)
+		rpc_on_msg(c->rpc, data, len);
+}
+
+/* ---- Open, close
+ * ---------------------------------------------------------------------------------------- */
+
+/* Packets are asked for: then memory is not made to be mapped. */
+static bool perf_wants_packets(const struct perf_opts *o)
+{
+	return o->link ? !strcmp(o->link, "packet") : o->port != NULL;
+}
+
+static int perf_gx_open(struct perf *perf, unsigned nr_cores)
+{
+	const struct perf_opts *o = perf->opts;
+	struct gx_opts opts = o->gx;
+	char host[OPT_HOST_MAX];
+
+	opts.bind_host = o->bind;
+	if (!o->bind && o->addr && !opt_bind(o->addr, false, host))
+		opts.bind_host = host;
+	opts.cpus = o->cpus.cpu;
+	opts.nr_cores = nr_cores;
+	opts.ports = o->port ? &o->port : NULL;
+	opts.nr_ports = o->port ? 1 : 0;
+	opts.no_local = perf_wants_packets(o);
+	opts.on_conn = perf_on_conn;
+	opts.on_msg = perf_on_msg;
+	opts.arg = perf;
+	return gx_open(&opts, &perf->gx);
+}
+
+/* Before the cores run, and before a peer's memory is to be mapped for it. */
+static int perf_gpu_open(struct perf *perf)
+{
+	const struct perf_opts *o = perf->opts;
+	int ret = 0;
+
+	if (o->local_kind == GX_MEM_CUDA)
+		ret = gx_gpu_open(perf->gx, o->local_device);
+	if (!ret && o->gpu_given)
+		ret = gx_gpu_open(perf->gx, (int)o->gpu);
+	return ret;
+}
+
+/* An engine that nothing would be moved by is not what was meant. */
+static int perf_engine_check(const struct perf_opts *o, struct out *out)
+{
+	bool gpu = o->local_kind == GX_MEM_CUDA || o->gpu_given || o->gx.bounce == GX_BOUNCE_CUDA;
+
+	if (!o->engine_name || !strcmp(o->engine_name, "auto") ||
+	    gpu == (strcmp(o->engine_name, "cpu") != 0))
+		return 0;
+	if (gpu)
+		out_error(out, "--engine cpu: the CPU does not copy memory of GPUs: take ce, "
+			       "resident, kernel or auto");
+	else
+		out_error(out,
+			  "--engine %s: that is a GPU's, and payload lies in host memory: "
+			  "--local-mem cuda:N, or --gpu N to let GPU N move it",
+			  o->engine_name);
+	return -EINVAL;
+}
+
+static int perf_start_failed(struct perf *perf, int ret)
+{
+	out_error(perf->out, "cannot start the threads: %s", strerror(-ret));
+	return PERF_FAILED;
+}
+
+/* A thread for each core. */
+static int perf_start_cores(struct perf *perf)
+{
+	int ret = 0;
+
+	perf->cores = calloc(perf->nr_cores, sizeof(perf->cores[0]));
+	if (!perf->cores)
+		return perf_start_failed(perf, -ENOMEM);
+	for (unsigned i = 0; i < perf->nr_cores && !ret; i++) {
+		perf->nr_threads = i + 1;
+		ret = perf_core_start(&perf->cores[i], gx_core(perf->gx, i),
+				      perf->opts->cpus.cpu[i]);
+	}
+	return ret ? perf_start_failed(perf, ret) : PERF_OK;
+}
+
+/* Cores run by gx, and one thread that posts; which CPU that gets is the kernel's choice. */
+static int perf_start_poster(struct perf *perf)
+{
+	int ret = gx_submit_open(perf->gx, NULL, &perf->queue);
+
+	for (unsigned i = 0; i < perf->nr_cores && !ret; i++)
+		ret = gx_core_start(gx_core(perf->gx, i));
+	if (ret) {
+		out_error(perf->out, "%s", gx_error());
+		return PERF_FAILED;
+	}
+	perf->cores = calloc(1, sizeof(perf->cores[0]));
+	if (!perf->cores)
+		return perf_start_failed(perf, -ENOMEM);
+	perf->nr_threads = 1;
+	ret = perf_core_start(&perf->cores[0], NULL, -1);
+	return ret ? perf_start_failed(perf, ret) : PERF_OK;
+}
+
+int perf_open(const struct perf_opts *opts, struct out *out, unsigned nr_cores_max,
+	      struct perf *perf)
+{
+	unsigned nr = opts->cpus.nr < nr_cores_max ? opts->cpus.nr : nr_cores_max;
+	int ret;
+
+	*perf = (struct perf){.opts = opts, .out = out};
+	if (perf_engine_check(opts, out))
+		return PERF_USAGE;
+	ret = perf_gx_open(perf, nr);
+	if (!ret)
+		ret = perf_gpu_open(perf);
+	if (ret) {
+		out_error(out, "%s", gx_error());
+		return ret == -EINVAL ? PERF_USAGE : PERF_FAILED;
+	}
+	perf->nr_cores = nr;
+	return opts->stripe ? perf_start_poster(perf) : perf_start_cores(perf);
+}
+
+/* While cores end what is under way. */
+static void perf_close_queue(struct perf *perf)
+{
+	uint64_t until = gx_now() + CONN_TIMEOUT_NS;
+
+	while (gx_submit_close(perf->queue) && gx_now() < until)
+		perf_nap(CONN_NAP_NS);
+}
+
+void perf_close(struct perf *perf)
+{
+	/* The cores still turn: the peer is told, and what is under way comes back. */
+	for (unsigned i = 0; i < perf->nr_conns; i++)
+		if (perf->conns[i].conn)
+			gx_conn_close(perf->conns[i].conn);
+	for (unsigned i = 0; i < perf->nr_threads; i++)
+		perf_core_stop(&perf->cores[i]);
+	perf_close_queue(perf);
+	for (unsigned i = 0; i < perf->nr_mems; i++)
+		gx_mem_free(perf->mem[i]);
+	gx_close(perf->gx);
+	for (unsigned i = 0; i < perf->nr_conns; i++)
+		rpc_close(perf->conns[i].rpc);
+	free(perf->conns);
+	free(perf->cores);
+	free(perf->server_describe);
+	memset(perf, 0, sizeof(*perf));
+}
+
+int perf_alloc(struct perf *perf, uint64_t len, struct gx_mem **mem)
+{
+	const struct perf_opts *o = perf->opts;
+	char place[32];
+
+	/* gx has no memory of no bytes. */
+	if (perf->nr_mems < PERF_MEMS_MAX &&
+	    !gx_mem_alloc(perf->gx, o->local_kind, o->local_device, len ? len : 1, mem)) {
+		perf->mem[perf->nr_mems++] = *mem;
+		return PERF_OK;
+	}
+	opt_place_text(o->local_kind, o->local_device, place, sizeof(place));
+	out_error(perf->out, "%llu bytes of %s memory: %s", (unsigned long long)len, place,
+		  gx_error());
+	return PERF_FAILED;
+}
+
+/* ---- Connect
+ * -------------------------------------------------------------------------------------------- */
+
+/* gx's own words name the address, the cause and the cure. */
+static int conn_failed(struct perf *perf, int ret)
+{
+	out_error(perf->out, "%s", gx_error());
+	return ret == -ETIMEDOUT || ret == -ECONNRESET ? PERF_LOST : PERF_FAILED;
+}
+
+static int conn_begin(struct perf *perf, unsigned i)
+{
+	struct gx_connect_opts co = GX_INIT(co);
+	struct perf_conn *c = &perf->conns[i];
+	char port[CONN_PORT_MAX];
+	int ret;
+
+	/* What follows a comma is for this end's device only. */
+	if (perf->opts->port) {
+		snprintf(port, sizeof(port), "%.*s", (int)strcspn(perf->opts->port, ","),
+			 perf->opts->port);
+		co.port = port;
+	}
+	co.link = perf->opts->link;
+	co.lanes = perf->nr_cores;
+	co.first_core = i % perf->nr_cores;
+	co.timeout_ns = perf->opts->gx.peer_timeout_ns;
+	co.unpack = perf->opts->gx.unpack;
+	co.unpack_set = perf->opts->unpack_given;
+	co.sms = perf->opts->gx.sms;
+	c->perf = perf;
+	ret = gx_connect(perf->gx, perf->opts->addr, &co, &c->conn);
+	if (ret) {
+		c->conn = NULL;
+		return conn_failed(perf, ret);
+	}
+	c->rpc = rpc_open(c->conn);
+	if (!c->rpc) {
+		out_error(perf->out, "no memory");
+		return PERF_FAILED;
+	}
+	gx_conn_user_set(c->conn, c);
+	return PERF_OK;
+}
+
+static int conn_wait(struct perf *perf, unsigned i)
+{
+	uint64_t timeout =
+		perf->opts->gx.peer_timeout_ns ? perf->opts->gx.peer_timeout_ns : CONN_TIMEOUT_NS;
+	struct perf_conn *c = &perf->conns[i];
+	struct gx_conn_info info = GX_INIT(info);
+	int ret = gx_conn_wait(c->conn, timeout + CONN_WAIT_EXTRA_NS);
+	bool known = !gx_conn_info(c->conn, &info);
+
+	if (ret && known && info.state == GX_CONN_STATE_CONNECTING) {
+		out_error(
+			perf->out,
+			"no connection with %s within %.0f s, of which neither it nor this process "
+			"knows why: are their CPUs busy, or do many connect at once? Try again, or "
+			"give --timeout",
+			perf->opts->addr, (double)(timeout + CONN_WAIT_EXTRA_NS) / 1e9);
+		return PERF_LOST;
+	}
+	if (ret)
+		return conn_failed(perf, ret);
+	if (!known || info.state == GX_CONN_STATE_DOWN) {
+		out_error(perf->out, "connection %u to %s: %s", i, perf->opts->addr,
+			  known ? info.text : gx_error());
+		return known ? PERF_LOST : PERF_FAILED;
+	}
+	c->lanes = info.lanes;
+	if (i == 0)
+		perf->info = info;
+	return PERF_OK;
+}
+
+/* One after the other: a server that is not there is then named once, and a backlog never
+ * overflows. */
+static int conn_all(struct perf *perf)
+{
+	int ret = PERF_OK;
+
+	perf->conns = calloc(perf->opts->nr_conns, sizeof(perf->conns[0]));
+	if (!perf->conns) {
+		out_error(perf->out, "no memory");
+		return PERF_FAILED;
+	}
+	for (unsigned i = 0; i < perf->opts->nr_conns && !ret; i++) {
+		if (stop_asked())
+			return PERF_STOPPED;
+		perf->nr_conns = i + 1;
+		ret = conn_begin(perf, i);
+		if (!ret)
+			ret = conn_wait(perf, i);
+	}
+	return ret;
+}
+
+bool perf_is_mapped(const struct perf *perf)
+{
+	return !strcmp(perf->info.link, "local") && strcmp(perf->opts->command, "send") != 0;
+}
+
+static int conn_link_check(struct perf *perf)
+{
+	const char *want = perf->opts->require ? perf->opts->require : perf->opts->link;
+
+	if (perf->opts->require && !strcmp(want, "local") && !strcmp(perf->opts->command, "send")) {
+		out_error(perf->out, "--require local: sends go by packets over any link: leave it "
+				     "out, or put");
+		return PERF_FAILED;
+	}
+	if (!want || !strcmp(want, perf->info.link))
+		return PERF_OK;
+	out_error(perf->out, "%s %s: this connection takes link %s over port %s (%s)",
+		  perf->opts->require ? "--require" : "--link", want, perf->info.link,
+		  perf->info.port, perf->info.why);
+	return PERF_FAILED;
+}
+
+/* "kv (host, 2G), w (cuda:0, 4G)" */
+static void region_list(struct perf_conn *c, char *buf, size_t room)
+{
+	struct gx_region r = GX_INIT(r);
+	size_t at = 0;
+
+	snprintf(buf, room, "none");
+	for (unsigned i = 0; at < room && !gx_conn_region(c->conn, NULL, i, &r); i++) {
+		char place[32], size[32];
+
+		opt_place_text(r.kind, r.device, place, sizeof(place));
+		opt_size_text(r.len, size, sizeof(size));
+		at += (size_t)snprintf(buf + at, room - at, "%s%s (%s, %s)", i ? ", " : "", r.name,
+				       place, size);
+	}
+}
+
+static int region_find(struct perf *perf, struct perf_conn *c, unsigned access)
+{
+	struct gx_region second = GX_INIT(second);
+	const char *name = perf->opts->mem;
+	char list[CONN_LIST_MAX];
+
+	c->region.size = sizeof(c->region);
+	if (!name && !gx_conn_region(c->conn, NULL, 1, &second)) {
+		region_list(c, list, sizeof(list));
+		out_error(perf->out,
+			  "the server has several regions: say which with --mem; there are %s",
+			  list);
+		return PERF_USAGE;
+	}
+	if (gx_conn_region(c->conn, name, 0, &c->region)) {
+		region_list(c, list, sizeof(list));
+		out_error(perf->out,
+			  "the server has no region '%s'; there are: %s. A region is made by gxd "
+			  "--mem %s=host:1G",
+			  name ? name : "", list, name ? name : "kv");
+		return PERF_FAILED;
+	}
+	if (access & ~c->region.access) {
+		out_error(perf->out, "region '%s' may not be %s", c->region.name,
+			  access == GX_ACCESS_GET ? "read" : "written");
+		return PERF_FAILED;
+	}
+	return PERF_OK;
+}
+
+static int conn_hello(struct perf *perf)
+{
+	const char *version = "", *unpack = "", *describe = "";
+	struct json_t *reply;
+	char why[PERF_WHY_MAX];
+	int rpc = 0, sms = 0, ret;
+
+	ret = perf_call(&perf->conns[0], doc_pack("{s:s}", "op", "hello"), &reply);
+	if (ret)
+		return ret;
+	if (doc_unpack(reply, why, sizeof(why), "{s:s, s:i, s:s, s:i, s:s}", "version", &version,
+		       "rpc", &rpc, "unpack", &unpack, "sms", &sms, "describe", &describe) ||
+	    rpc != RPC_VERSION || opt_unpack(unpack, &perf->server_unpack)) {
+		out_error(perf->out,
+			  "gxd at %s is of another version (%s, services %d; here %s, %d): install "
+			  "the same at both ends",
+			  perf->opts->addr, version, rpc, gx_version(), RPC_VERSION);
+		ret = PERF_FAILED;
+	} else {
+		perf->server_sms = (unsigned)sms;
+		perf->server_describe = strdup(describe);
+	}
+	doc_free(reply);
+	return ret;
+}
+
+static bool unpack_is_gpus(enum gx_unpack_mode mode)
+{
+	return mode == GX_UNPACK_MODE_KERNEL || mode == GX_UNPACK_MODE_RESIDENT ||
+	       mode == GX_UNPACK_MODE_D2D;
+}
+
+/* Unpacking is done where bytes land: there for put and send, as the connection has asked, here for
+ * get. */
+static int conn_unpack_check(struct perf *perf, unsigned access)
+{
+	if (perf->opts->unpack_given && !strcmp(perf->info.link, "local")) {
+		out_error(perf->out,
+			  "--unpack %s: over the local link nothing is unpacked; add --link packet",
+			  opt_unpack_text(perf->opts->gx.unpack));
+		return PERF_FAILED;
+	}
+	if (access == GX_ACCESS_GET)
+		return PERF_OK;
+	if (perf->opts->gx.sms && (!perf->server_sms || perf->opts->gx.sms < perf->server_sms))
+		perf->server_sms = perf->opts->gx.sms;
+	if (!perf->opts->unpack_given)
+		return PERF_OK;
+	if (perf->conns[0].region.kind == GX_MEM_HOST && !strcmp(perf->info.peer_bounce, "host") &&
+	    unpack_is_gpus(perf->opts->gx.unpack)) {
+		out_error(perf->out,
+			  "--unpack %s: region '%s' is host memory, which the server's CPU fills: "
+			  "host, "
+			  "none or auto",
+			  opt_unpack_text(perf->opts->gx.unpack), perf->conns[0].region.name);
+		return PERF_FAILED;
+	}
+	perf->server_unpack = perf->opts->gx.unpack;
+	return PERF_OK;
+}
+
+static const char *path_unpack(const struct perf *perf, enum gx_unpack_mode mode,
+			       enum gx_mem_kind kind, const char *pool)
+{
+	if (mode != GX_UNPACK_MODE_AUTO)
+		return opt_unpack_text(mode);
+	return kind == GX_MEM_CUDA || strcmp(pool, "host") ? "auto" : "host";
+}
+
+/* Host memory at both ends is the CPU's to copy; else a GPU of ours does. */
+static const char *path_engine(const struct perf_opts *o)
+{
+	if (o->local_kind != GX_MEM_CUDA && !o->gpu_given)
+		return "cpu";
+	return o->engine_name ? o->engine_name : "auto";
+}
+
+static void conn_path_tell(struct perf *perf, unsigned access)
+{
+	const struct gx_region *r = &perf->conns[0].region;
+	const struct perf_opts *o = perf->opts;
+	struct opt_cpus cpus = o->cpus;
+	char place[32], list[256], why[320];
+	struct out_path path = {
+		.link = perf->info.link,
+		.port = perf->info.port,
+		.gpu = place,
+		.control = perf->info.engine,
+		.integrity = opt_integrity_text(perf->info.integrity),
+		.quantum_b =
+			access == GX_ACCESS_GET ? perf->info.quantum_in_b : perf->info.quantum_b,
+		.cores = list,
+		.why = perf->info.why,
+	};
+
+	cpus.nr = perf->nr_cores;
+	opt_cpus_text(&cpus, list, sizeof(list));
+	opt_place_text(r->kind, r->device, place, sizeof(place));
+	path.bounce = access == GX_ACCESS_GET ? perf->info.bounce : perf->info.peer_bounce;
+	path.unpack = access == GX_ACCESS_GET
+			      ? path_unpack(perf, o->gx.unpack, o->local_kind, path.bounce)
+			      : path_unpack(perf, perf->server_unpack, r->kind, path.bounce);
+	path.check = access == GX_ACCESS_GET
+			     ? opt_check_text(perf->info.integrity, perf->info.check_unpack,
+					      o->local_kind)
+			     : opt_check_text(perf->info.integrity, perf->info.check_unpack_peer,
+					      r->kind);
+	if (perf_is_mapped(perf)) {
+		path.unpack = "direct";
+		path.bounce = NULL;
+		path.engine = path_engine(o);
+	} else if (!strcmp(perf->info.link, "local")) {
+		path.link = "packet";
+		snprintf(why, sizeof(why), "sends go by packets, beside link local (%s)",
+			 perf->info.why);
+		path.why = why;
+	}
+	out_path(perf->out, &path);
+	if (strcmp(o->command, "lat") != 0 && !o->file)
+		out_section(perf->out,
+			    "times: from posting a message to its completion here, behind those "
+			    "that are under way with it (--depth); of one alone: lat");
+}
+
+int perf_connect_any(struct perf *perf)
+{
+	int ret = conn_all(perf);
+
+	if (!ret)
+		ret = conn_link_check(perf);
+	return ret ? ret : conn_hello(perf);
+}
+
+int perf_connect(struct perf *perf, unsigned access)
+{
+	int ret = perf_connect_any(perf);
+
+	for (unsigned i = 0; i < perf->nr_conns && !ret; i++)
+		ret = region_find(perf, &perf->conns[i], access);
+	if (!ret)
+		ret = conn_unpack_check(perf, access);
+	if (!ret)
+		conn_path_tell(perf, access);
+	return ret;
+}
+
+/* ---- What goes wrong
+ * ------------------------------------------------------------------------------------ */
+
+int perf_room(struct perf *perf, uint64_t len)
+{
+	const struct gx_region *r = &perf->conns[0].region;
+	uint64_t offset = perf->opts->offset;
+
+	if (offset <= r->len && len <= r->len - offset)
+		return PERF_OK;
+	out_error(perf->out,
+		  "region '%s' is too small: %llu bytes at offset %llu, and it has %llu; give gxd "
+		  "a larger --mem %s",
+		  r->name, (unsigned long long)len, (unsigned long long)offset,
+		  (unsigned long long)r->len, r->name);
+	return PERF_FAILED;
+}
+
+/* @held: what the server says of who has it; empty: it is ours. */
+static int lease_ask(struct perf_conn *c, uint64_t len, const char *content, char *held,
+		     size_t room)
+{
+	const char *text = "";
+	char why[PERF_WHY_MAX];
+	struct json_t *reply;
+	int ret = perf_call(c,
+			    doc_pack("{s:s, s:s, s:I, s:I, s:b, s:s}", "op", "lease", "region",
+				     c->region.name, "off", (long long)c->perf->opts->offset, "len",
+				     (long long)len, "write", !content, "content",
+				     content ? content : ""),
+			    &reply);
+
+	if (ret)
+		return ret;
+	if (doc_unpack(reply, why, sizeof(why), "{s?:s}", "held", &text)) {
+		out_error(c->perf->out, "gxd's answer to lease: %s", why);
+		ret = PERF_FAILED;
+	}
+	snprintf(held, room, "%s", text);
+	doc_free(reply);
+	return ret;
+}
+
+int perf_lease(struct perf *perf, uint64_t len, const char *content)
+{
+	uint64_t until = gx_now() + CONN_LEASE_NS;
+	char held[PERF_WHY_MAX];
+	int ret;
+
+	while (!(ret = lease_ask(&perf->conns[0], len, content, held, sizeof(held))) && held[0]) {
+		if (gx_now() > until) {
+			out_error(perf->out, "%s", held);
+			return PERF_FAILED;
+		}
+		if (stop_asked())
+			return PERF_STOPPED;
+		perf_nap(CONN_LEASE_NAP_NS);
+	}
+	return ret;
+}
+
+int perf_lost(struct perf *perf)
+{
+	for (unsigned i = 0; i < perf->nr_conns; i++) {
+		if (!atomic_load_explicit(&perf->conns[i].down, memory_order_acquire))
+			continue;
+		out_error(perf->out, "the server at %s is lost: %s", perf->opts->addr,
+			  perf->conns[i].why);
+		return PERF_LOST;
+	}
+	return PERF_OK;
+}
+
+int perf_op_failed(struct perf *perf, const char *op, int status)
+{
+	int ret = perf_lost(perf);
+
+	out_error(perf->out, "%s to %s failed: %s", op, perf->opts->addr, gx_strerror(status));
+	if (ret || status == -ETIMEDOUT || status == -ECONNRESET || status == -ENOTCONN ||
+	    status == -ECANCELED)
+		return PERF_LOST;
+	return PERF_FAILED;
+}
+
+/* ---- Services
+ * ------------------------------------------------------------------------------------------- */
+
+static void perf_call_progress(void *arg, uint64_t done_b)
+{
+	struct perf_conn *c = arg;
+
+	/* Control thread, while the main thread waits: nobody else prints. */
+	out_progress(c->perf->out, "the server works: %.1f GB", (double)done_b / 1e9);
+}
+
+int perf_call(struct perf_conn *c, struct json_t *req, struct json_t **reply)
+{
+	char why[PERF_WHY_MAX] = "";
+	int ret = rpc_call(c->rpc, req, perf_call_progress, c, reply, why, sizeof(why));
+
+	if (!ret)
+		return PERF_OK;
+	if (ret == -ENOTCONN && perf_lost(c->perf))
+		return PERF_LOST;
+	out_error(c->perf->out, "gxd at %s: %s", c->perf->opts->addr, why);
+	return ret == -EREMOTEIO || ret == -ENOMEM ? PERF_FAILED : PERF_LOST;
+}
+
+/* A request whose reply has nothing in it. */
+static int perf_call_plain(struct perf_conn *c, struct json_t *req)
+{
+	struct json_t *reply = NULL;
+	int ret = perf_call(c, req, &reply);
+
+	doc_free(reply);
+	return ret;
+}
+
+int perf_poison(struct perf *perf, uint64_t off, uint64_t len)
+{
+	struct perf_conn *c = &perf->conns[0];
+
+	return perf_call_plain(c, doc_pack("{s:s, s:s, s:I, s:I}", "op", "poison", "region",
+					   c->region.name, "off", (long long)off, "len",
+					   (long long)len));
+}
+
+static struct json_t *slots_request(const char *op, const struct perf_conn *c,
+				    const struct perf_slots *s)
+{
+	return doc_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "op", op, "region",
+			c->region.name, "off", (long long)s->off, "size", (long long)s->size,
+			"stride", (long long)s->stride, "n", (long long)s->nr, "seed",
+			(long long)PERF_SEED, "iter", (long long)s->iter);
+}
+
+int perf_fill(struct perf *perf, const struct perf_slots *s)
+{
+	return perf_call_plain(&perf->conns[0], slots_request("fill", &perf->conns[0], s));
+}
+
+struct json_t *perf_verify_request(const struct perf_conn *c, const struct perf_slots *s, int lane,
+				   uint64_t upto)
+{
+	struct json_t *req = slots_request("verify", c, s);
+
+	if (req && lane >= 0) {
+		doc_set(req, "lane", doc_pack("i", lane));
+		doc_set(req, "upto", doc_pack("I", (long long)upto));
+	}
+	return req;
+}
+
+int perf_verify_reply(struct json_t *reply, struct check_result *res)
+{
+	struct check_result one = CHECK_RESULT_NONE;
+	long long checked_b, wrong, first;
+	char why[PERF_WHY_MAX];
+
+	if (doc_unpack(reply, why, sizeof(why), "{s:I, s:I, s:I}", "checked_b", &checked_b, "wrong",
+		       &wrong, "first_wrong_off", &first))
+		return -EINVAL;
+	one.checked_b = (uint64_t)checked_b;
+	one.wrong = (uint64_t)wrong;
+	if (wrong)
+		one.first_wrong_off = (uint64_t)first;
+	check_result_add(res, &one);
+	return 0;
+}
+
+int perf_verify(struct perf *perf, const struct perf_slots *s, struct check_result *res)
+{
+	struct json_t *reply;
+	int ret =
+		perf_call(&perf->conns[0], perf_verify_request(&perf->conns[0], s, -1, 0), &reply);
+
+	if (ret)
+		return ret;
+	if (perf_verify_reply(reply, res)) {
+		out_error(perf->out, "gxd's answer to verify makes no sense");
+		ret = PERF_FAILED;
+	}
+	doc_free(reply);
+	return ret;
+}
+
+int perf_sha256(struct perf *perf, uint64_t off, uint64_t len, char *hex)
+{
+	struct perf_conn *c = &perf->conns[0];
+	char why[PERF_WHY_MAX];
+	struct json_t *reply;
+	const char *text;
+	int ret = perf_call(c,
+			    doc_pack("{s:s, s:s, s:I, s:I}", "op", "sha256", "region",
+				     c->region.name, "off", (long long)off, "len", (long long)len),
+			    &reply);
+
+	if (ret)
+		return ret;
+	if (doc_unpack(reply, why, sizeof(why), "{s:s}", "sha256", &text)) {
+		out_error(perf->out, "gxd's answer to sha256: %s", why);
+		ret = PERF_FAILED;
+	} else {
+		snprintf(hex, DIGEST_HEX_MAX, "%s", text);
+	}
+	doc_free(reply);
+	return ret;
+}
+
+static uint64_t own_stat(const struct perf *perf, const char *name)
+{
+	uint64_t sum = 0, one;
+
+	for (unsigned i = 0; i < perf->nr_cores; i++)
+		if (!gx_core_stat(gx_core(perf->gx, i), name, &one))
+			sum += one;
+	return sum;
+}
+
+int perf_mark(struct perf *perf, struct perf_mark *m)
+{
+	long long cores_ns = 0, resent = 0, spurious = 0, dup = 0;
+	char why[PERF_WHY_MAX];
+	struct json_t *reply;
+	struct timespec ts;
+	int ret = perf_call(&perf->conns[0], doc_pack("{s:s}", "op", "cpu"), &reply);
+
+	if (ret)
+		return ret;
+	doc_unpack(reply, why, sizeof(why), "{s:I, s:I, s:I, s:I}", "cores_ns", &cores_ns, "resent",
+		   &resent, "spurious", &spurious, "dup", &dup);
+	doc_free(reply);
+	*m = (struct perf_mark){.at_ns = gx_now(),
+				.cpu_ns = (uint64_t)cores_ns,
+				.resent = (uint64_t)resent + own_stat(perf, "tx_resent"),
+				.spurious = (uint64_t)spurious + own_stat(perf, "tx_spurious"),
+				.dup = (uint64_t)dup + own_stat(perf, "rx_dup")};
+	if (perf->opts->stripe && !clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts))
+		m->cpu_ns += (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+	for (unsigned i = 0; i < perf->nr_threads && !perf->opts->stripe; i++)
+		m->cpu_ns += perf_core_cpu_ns(&perf->cores[i]);
+	return PERF_OK;
+}
+
+void perf_row_marks(struct out_row *row, const struct perf_mark m[2])
+{
+	uint64_t ns = m[1].at_ns - m[0].at_ns, resent = m[1].resent - m[0].resent;
+	uint64_t spurious = m[1].spurious - m[0].spurious;
+
+	row->cpu_pct =
+		ns >= CONN_CPU_NS ? 100.0 * (double)(m[1].cpu_ns - m[0].cpu_ns) / (double)ns : NAN;
+	row->pkts = true;
+	row->resent = resent;
+	row->lost = resent > spurious ? resent - spurious : 0;
+	row->dup = m[1].dup - m[0].dup;
+}
+
+int perf_sms(const struct perf *perf, enum gx_mem_kind kind, bool local)
+{
+	bool mapped = perf_is_mapped(perf);
+	unsigned sms = local || mapped ? perf->opts->gx.sms : perf->server_sms;
+
+	/* Over the local link it is this end's engine that copies, whichever end has a GPU. */
+	if (mapped && perf->opts->gx.engine == GX_COPY_CE)
+		return 0;
+	if (kind != GX_MEM_CUDA && !(mapped && perf->opts->local_kind == GX_MEM_CUDA))
+		return 0;
+	return sms ? (int)sms : -1;
+}

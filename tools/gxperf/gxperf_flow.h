@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The load generator: flows of messages over endpoints, run by the threads of the cores.
+ * gxperf_run.c plans them and starts a phase; gxperf_flow.c is what the cores do in it.
+ */
+#ifndef GXPERF_FLOW_H
+#define GXPERF_FLOW_H
+
+#include "gxperf/gxperf.h"
+
+/** struct flow_plan - What all flows of one size have in common. Frozen during a phase. */
+struct flow_plan {
+	enum gx_op_kind op; /* PUT, GET, SEND */
+	uint64_t size, stride;
+	struct check_ring ring;
+	uint64_t nr_slots; /* check_ring_total() */
+	uint32_t depth;	   /* messages of a flow under way, at most ring.nr_slots; may become
+			      fewer between two phases */
+	bool fixed; /* slot s always holds message s: payload that cannot be stamped on the way */
+	bool same;  /* every message from and to slot 0, many at once */
+	bool stamp; /* stamp (put, send) or poison the stamps (get) before each post */
+	struct gx_mem *local;
+	enum gx_mem_kind local_kind;
+};
+
+enum flow_slot { FLOW_SLOT_FREE, FLOW_SLOT_READY, FLOW_SLOT_POSTED, FLOW_SLOT_CHECK };
+enum flow_check_state {
+	FLOW_CHECK_NONE,
+	FLOW_CHECK_ASKED,   /* the server looks */
+	FLOW_CHECK_REPLIED, /* written by the control thread */
+	FLOW_CHECK_LOCAL,   /* this core looks, piece by piece */
+};
+
+/* The check of one group of messages, while others go on. */
+struct flow_check {
+	struct rpc_wait wait; /* first: the reply finds the rest through it */
+	_Atomic int state;
+	int err;		   /* with REPLIED */
+	struct check_result reply; /* with REPLIED */
+	uint64_t first;		   /* number of the group's first message */
+	uint64_t nr_done;	   /* messages of the group that have landed */
+	uint64_t slot, at;	   /* LOCAL: how far */
+};
+
+/** struct flow - Messages over one endpoint. Owner: its core's thread during a phase, else main. */
+struct flow {
+	const struct flow_plan *plan;
+	struct perf_conn *conn;
+	unsigned lane;
+	struct gx_ep *ep;
+	uint64_t remote_off, local_off; /* of slot 0 */
+	unsigned char *local;		/* address of slot 0, or NULL: not the CPU's to write */
+	uint8_t *state;			/* of each slot: enum flow_slot */
+	uint64_t *number;		/* of the message in each slot */
+	uint64_t *post_ns;
+	uint64_t prep, post; /* number of the next message to prepare, to post */
+	uint64_t first;	     /* of this phase */
+	uint64_t prep_stamp; /* stamps of message prep that are done */
+	uint64_t poisoned;   /* messages below this number were wiped out again after the warm-up */
+	uint64_t spoiled; /* messages from post on whose slots were prepared, wholly or in part, and
+			     not posted */
+	uint64_t limit;	  /* no message from this number on */
+	uint32_t in_flight;
+	int err; /* of the first operation that failed */
+	struct flow_check check;
+	struct gx_op op;     /* what all operations have in common */
+	struct gx_op *burst; /* same: FLOW_BURST times that; else NULL */
+	uint64_t time_mask;  /* same: of post_ns, by number */
+	uint64_t taken; /* same: completions so far; they come in the order of posting, or nearly */
+};
+
+/** struct flow_core - A core's share of the flows. Owner: its thread during a phase, else main. */
+struct flow_core {
+	struct perf_job job; /* first */
+	struct perf_core *core;
+	struct gx_submit *queue; /* not NULL: all goes through it, over all lanes of a connection */
+	struct flow **flows;
+	unsigned nr_flows;
+	uint64_t deadline_ns;	   /* 0: by the limits; each flow posts one message all the same */
+	uint64_t begin_ns, end_ns; /* set by the phase: first post, last completion */
+	bool stopping;
+	bool stopped;		     /* told to end by a signal */
+	bool gated;		     /* this phase goes by the gate: no limit but what it gives */
+	_Atomic uint64_t count;	     /* messages landed in this phase; main reads for progress */
+	struct check_result checked; /* of the groups looked at under way */
+	struct hist hist;
+	unsigned char *room; /* FLOW_PIECE_B, for looking at GPU memory */
+};
+
+#define FLOW_BURST   64	    /* posts and completions at once */
+#define FLOW_PIECE_B 262144 /* looked at between two turns */
+
+/** flow_core_step() - struct perf_job's step. */
+enum perf_step flow_core_step(struct perf_job *job, uint64_t now_ns);
+
+/**
+ * flow_verify_local() - Check (a piece of) a slot of a get's destination. @at: a multiple of
+ * CHECK_PAGE_B. Return: 0, -errno of gx_mem_copy_out().
+ */
+int flow_verify_local(const struct flow *f, uint64_t slot, uint64_t at, uint64_t len,
+		      unsigned char *room, struct check_result *res);
+
+/** flow_number() - What is stamped into @slot now; UINT64_MAX: nothing has been sent to it since it
+ * was poisoned. */
+uint64_t flow_number(const struct flow *f, uint64_t slot);
+
+/** flow_is_spoiled() - After a phase: was this slot prepared for a message that was not posted? A
+ * get's destination is poisoned by that, so what it held cannot be checked any more. */
+bool flow_is_spoiled(const struct flow *f, uint64_t slot);
+/** flow_rollback() - After a phase: forget what was prepared and not posted. */
+void flow_rollback(struct flow *f);
+
+#endif

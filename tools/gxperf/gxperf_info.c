@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * gxperf info: what this host has for gx, and, with an address, what a server offers. Each port is
+ * opened on its own, so that one that cannot be opened says why and hides nothing of the others.
+ */
+#include "gxperf/gxperf.h"
+
+#include "common/doc.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+
+#define INFO_DESCRIBE_MAX 16384
+#define INFO_GPUS_MAX	  16
+#define INFO_GPU_TRY_B	  (2u << 20)
+#define INFO_CONNS	  4 /* each times pairs for half a second at most */
+#define INFO_WAIT_NS	  20000000000ull
+#define INFO_HUGEPAGES	  "/sys/kernel/mm/hugepages"
+
+/* What is told: words on stdout, or the same facts as a document. */
+struct info {
+	struct out *out;
+	struct json_t *doc;
+	bool quiet; /* no words: stdout is for the document */
+};
+
+__attribute__((format(printf, 2, 3))) static void info_say(const struct info *i, const char *fmt,
+							   ...)
+{
+	va_list ap;
+
+	if (i->quiet)
+		return;
+	va_start(ap, fmt);
+	vprintf(fmt, ap);
+	va_end(ap);
+}
+
+static unsigned long info_number(const char *dir, const char *name)
+{
+	char path[512];
+	unsigned long v = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), INFO_HUGEPAGES "/%s/%s", dir, name);
+	f = fopen(path, "re");
+	if (f && fscanf(f, "%lu", &v) != 1)
+		v = 0;
+	if (f)
+		fclose(f);
+	return v;
+}
+
+static void info_hugepages(struct info *i)
+{
+	struct json_t *pages = doc_array();
+	DIR *dir = opendir(INFO_HUGEPAGES);
+	struct dirent *e;
+	unsigned long total = 0, nr, nr_free;
+
+	while (dir && (e = readdir(dir))) {
+		if (strncmp(e->d_name, "hugepages-", 10))
+			continue;
+		nr = info_number(e->d_name, "nr_hugepages");
+		total += nr;
+		nr_free = info_number(e->d_name, "free_hugepages");
+		info_say(i, "huge pages of %-10s %lu, %lu free\n", e->d_name + 10, nr, nr_free);
+		doc_append(pages, doc_pack("{s:s, s:I, s:I}", "size", e->d_name + 10, "pages",
+					   (long long)nr, "free", (long long)nr_free));
+	}
+	if (dir)
+		closedir(dir);
+	doc_set(i->doc, "huge_pages", pages);
+	if (!total)
+		info_say(
+			i,
+			"no huge pages: gx goes on with normal ones, at the cost of TLB misses; as "
+			"root: "
+			"sysctl -w vm.nr_hugepages=1024\n");
+}
+
+static void info_host(struct info *i, const struct perf_opts *opts)
+{
+	struct opt_cpus allowed;
+	char text[512];
+	struct utsname u;
+
+	info_say(i, "gxperf %s\n", gx_version());
+	if (!uname(&u))
+		info_say(i, "host %s, %s %s\n", u.nodename, u.sysname, u.release);
+	if (!opt_cpus_allowed(&allowed)) {
+		opt_cpus_text(&allowed, text, sizeof(text));
+		info_say(i, "CPUs this process may use: %s\n", text);
+		doc_set(i->doc, "cpus", doc_string(text));
+	}
+	opt_cpus_text(&opts->cpus, text, sizeof(text));
+	info_say(i, "CPUs gxperf polls on: %s\n", text);
+	doc_set(i->doc, "cores", doc_string(text));
+	info_hugepages(i);
+}
+
+/* Return: how many there are. */
+static unsigned info_gpus(struct info *i, struct gx *gx)
+{
+	unsigned nr = 0;
+
+	for (int gpu = 0; gpu < INFO_GPUS_MAX; gpu++) {
+		struct gx_mem *mem;
+
+		if (gx_mem_alloc(gx, GX_MEM_CUDA, gpu, INFO_GPU_TRY_B, &mem)) {
+			if (!nr) {
+				info_say(i, "no GPU: %s\n", gx_error());
+				doc_set(i->doc, "no_gpu", doc_string(gx_error()));
+			}
+			break;
+		}
+		info_say(i, "GPU cuda:%d: memory can be used\n", gpu);
+		gx_mem_free(mem);
+		nr++;
+	}
+	doc_set(i->doc, "gpus", doc_pack("i", (int)nr));
+	return nr;
+}
+
+/* A server on all GPUs, in this process. Return: its port, -errno with gx_error(). */
+static int info_server_of_gpus(struct gx *server, unsigned nr)
+{
+	int ret = 0;
+
+	for (unsigned i = 0; i < nr && !ret; i++) {
+		struct gx_mem *mem;
+		char name[16];
+
+		snprintf(name, sizeof(name), "%u", i);
+		ret = gx_mem_alloc(server, GX_MEM_CUDA, (int)i, INFO_GPU_TRY_B, &mem);
+		if (!ret)
+			ret = gx_mem_share(mem, name, GX_ACCESS_PUT | GX_ACCESS_GET);
+	}
+	return ret ? ret : gx_listen(server, "127.0.0.1:0");
+}
+
+/* Connections have @gx time all pairs of GPUs, for gx_describe(). */
+static void info_pairs(struct info *i, struct gx *gx, unsigned nr)
+{
+	static const char *const port = "shm";
+	struct gx_connect_opts how = GX_INIT(how);
+	struct gx_opts opts = GX_INIT(opts);
+	struct gx *server = NULL;
+	struct gx_conn *c;
+	char addr[32];
+	int ret;
+
+	opts.ports = &port;
+	opts.nr_ports = 1;
+	opts.server = true;
+	opts.engine = GX_COPY_CE; /* it copies nothing, and times nothing */
+	how.link = "local";
+	ret = gx_open(&opts, &server);
+	if (!ret)
+		ret = info_server_of_gpus(server, nr);
+	snprintf(addr, sizeof(addr), "127.0.0.1:%d", ret);
+	for (unsigned k = 0; k < INFO_CONNS && ret >= 0; k++) {
+		ret = gx_connect(gx, addr, &how, &c);
+		if (ret)
+			break;
+		ret = gx_conn_wait(c, INFO_WAIT_NS);
+		gx_conn_close(c);
+	}
+	if (ret < 0)
+		info_say(i, "pairs of GPUs cannot be timed: %s\n", gx_error());
+	gx_close(server);
+}
+
+/* A line each. */
+static struct json_t *info_lines(const char *text)
+{
+	struct json_t *lines = doc_array();
+	char *copy = strdup(text), *save = NULL;
+
+	for (char *line = copy ? strtok_r(copy, "\n", &save) : NULL; line;
+	     line = strtok_r(NULL, "\n", &save))
+		doc_append(lines, doc_string(line));
+	free(copy);
+	return lines;
+}
+
+static int info_describe(struct info *i, struct gx *gx)
+{
+	char *text = calloc(1, INFO_DESCRIBE_MAX);
+	int ret = text ? gx_describe(gx, text, INFO_DESCRIBE_MAX) : -ENOMEM;
+
+	if (ret >= 0) {
+		info_say(i, "%s%s", text, text[0] && text[strlen(text) - 1] != '\n' ? "\n" : "");
+		doc_set(i->doc, "describe", info_lines(text));
+	}
+	free(text);
+	return ret < 0 ? ret : 0;
+}
+
+/* What is there whatever the port, told by a context over the port that runs anywhere. */
+static int info_local(struct info *i)
+{
+	static const char *const ports[] = {"shm", "udp"};
+	struct gx_opts opts = GX_INIT(opts);
+	struct gx *gx;
+	unsigned nr;
+
+	opts.ports = ports;
+	opts.nr_ports = 2;
+	if (gx_open(&opts, &gx)) {
+		out_error(i->out, "%s", gx_error());
+		return PERF_FAILED;
+	}
+	nr = info_gpus(i, gx);
+	if (nr)
+		info_pairs(i, gx, nr);
+	if (info_describe(i, gx))
+		out_error(i->out, "%s", gx_error());
+	gx_close(gx);
+	return PERF_OK;
+}
+
+static void info_ports(struct info *i)
+{
+	static const char *const ports[] = {"shm", "udp", "dpdk:net_null0"};
+	struct json_t *doc = doc_pack("{}");
+
+	for (unsigned k = 0; k < sizeof(ports) / sizeof(ports[0]); k++) {
+		struct gx_opts opts = GX_INIT(opts);
+		struct json_t *one = doc_pack("{}");
+		struct gx *gx = NULL;
+		char name[16];
+		int ret;
+
+		snprintf(name, sizeof(name), "%.*s", (int)strcspn(ports[k], ":"), ports[k]);
+		opts.ports = &ports[k];
+		opts.nr_ports = 1;
+		ret = gx_open(&opts, &gx);
+		info_say(i, "port %s: %s%s\n", name, ret ? "no: " : "yes", ret ? gx_error() : "");
+		doc_set(one, "opens", doc_pack("b", !ret));
+		doc_set(one, "why", doc_string(ret ? gx_error() : NULL));
+		doc_set(doc, name, one);
+		if (!ret)
+			gx_close(gx);
+	}
+	doc_set(i->doc, "ports", doc);
+}
+
+static struct json_t *info_regions(struct info *i, struct perf *perf)
+{
+	struct gx_region r = GX_INIT(r);
+	struct json_t *all = doc_array(), *one;
+
+	for (unsigned k = 0; !gx_conn_region(perf->conns[0].conn, NULL, k, &r); k++) {
+		char place[32], size[32];
+
+		opt_place_text(r.kind, r.device, place, sizeof(place));
+		opt_size_text(r.len, size, sizeof(size));
+		info_say(i, "region %s: %s, %s%s%s\n", r.name, place, size,
+			 r.access & GX_ACCESS_PUT ? ", put" : "",
+			 r.access & GX_ACCESS_GET ? ", get" : "");
+		one = doc_pack("{s:s, s:I, s:b, s:b}", "place", place, "size_b", (long long)r.len,
+			       "put", !!(r.access & GX_ACCESS_PUT), "get",
+			       !!(r.access & GX_ACCESS_GET));
+		doc_set(one, "name", doc_string(r.name));
+		doc_append(all, one);
+	}
+	return all;
+}
+
+static void info_check(const struct info *i, const struct gx_conn_info *info)
+{
+	if (info->integrity)
+		info_say(i,
+			 "payload there is checked by %s for host memory, by %s for memory of "
+			 "GPUs\n",
+			 opt_check_text(info->integrity, info->check_unpack_peer, GX_MEM_HOST),
+			 opt_check_text(info->integrity, info->check_unpack_peer, GX_MEM_CUDA));
+}
+
+static void info_server_tell(struct info *i, struct perf *perf)
+{
+	const struct gx_conn_info *c = &perf->info;
+	const char *describe = perf->server_describe ? perf->server_describe : "";
+	struct json_t *doc =
+		doc_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:s}", "link", c->link, "port",
+			 c->port, "control", c->engine, "lanes", (int)c->lanes, "quantum",
+			 (int)c->quantum_b, "chunk", (int)c->chunk_b, "window", (int)c->window,
+			 "integrity", opt_integrity_text(c->integrity));
+
+	info_say(i, "\nserver %s: %s\n", perf->opts->addr, c->peer);
+	info_say(i, "link %s, port %s: %s\n", c->link, c->port, c->why);
+	info_say(i, "lanes %u, quantum %u, chunk %u, window %u, integrity %s\n", c->lanes,
+		 c->quantum_b, c->chunk_b, c->window, opt_integrity_text(c->integrity));
+	info_check(i, c);
+	doc_set(doc, "peer", doc_string(c->peer));
+	doc_set(doc, "why", doc_string(c->why));
+	doc_set(doc, "regions", info_regions(i, perf));
+	doc_set(doc, "describe", info_lines(describe));
+	doc_set(i->doc, "server", doc);
+	info_say(i, "%s", describe);
+}
+
+static int info_server(struct info *i, const struct perf_opts *opts)
+{
+	struct perf_opts one = *opts;
+	struct perf perf;
+	int ret;
+
+	one.nr_conns = 1;
+	ret = perf_open(&one, i->out, 1, &perf);
+	if (!ret)
+		ret = perf_connect_any(&perf);
+	if (!ret)
+		info_server_tell(i, &perf);
+	perf_close(&perf);
+	return ret;
+}
+
+int perf_info(const struct perf_opts *opts, struct out *out)
+{
+	struct info i = {.out = out, .doc = doc_pack("{}"), .quiet = !out_is_table(out)};
+	int ret;
+
+	info_host(&i, opts);
+	ret = info_local(&i);
+	info_ports(&i);
+	fflush(stdout);
+	if (!ret && opts->addr)
+		ret = info_server(&i, opts);
+	out_part(out, "info", i.doc);
+	return ret;
+}
