@@ -279,7 +279,7 @@ static void rx__control_comes_by_a_plain_queue(void **state)
 	assert_int_equal(card_seen.cut, 0);
 }
 
-/* As link_pkt.c takes them: data, then control until there is none. What was sent before a data
+/* As the packet link takes them: data, then control until there is none. What was sent before a data
  * packet has been seen by then. */
 static void rx__control_is_not_behind_data(void **state)
 {

@@ -406,7 +406,7 @@ static bool op_slice(struct local_ep *e, struct local_op *op)
 	return op_end(e, op);
 }
 
-static unsigned op_comps(const struct local_op *op)
+static unsigned comps_left(const struct local_op *op)
 {
 	return 1 + !!(op->flags & GX_OP_LOCAL);
 }
@@ -421,13 +421,13 @@ static bool ops_turn(struct local_ep *e)
 		struct local_op *op = &e->ops[e->head % LOCAL_OPS];
 		uint64_t before = op->done_b;
 
-		e->pkt.ep.core->comps_due -= op_comps(op);
+		e->pkt.ep.core->comps_due -= comps_left(op);
 		if (op_slice(e, op)) {
 			e->head++;
 			worked = true;
 			continue;
 		}
-		e->pkt.ep.core->comps_due += op_comps(op);
+		e->pkt.ep.core->comps_due += comps_left(op);
 		worked |= op->done_b != before;
 		waits |= op->done_b == op->len;
 		e->ops[e->tail++ % LOCAL_OPS] = *op;
@@ -522,9 +522,9 @@ static bool dma_turn(struct local_ep *e, uint64_t now_ns)
 		}
 		if (!dma_has_ended(e, op))
 			continue;
-		e->pkt.ep.core->comps_due -= op_comps(op);
+		e->pkt.ep.core->comps_due -= comps_left(op);
 		if (!op_end(e, op)) { /* the peer's ring is full */
-			e->pkt.ep.core->comps_due += op_comps(op);
+			e->pkt.ep.core->comps_due += comps_left(op);
 			e->waits = true;
 			continue;
 		}
@@ -543,7 +543,7 @@ static bool dma_drain(struct local_ep *e)
 
 		if (op->begun && !dma_has_ended(e, op))
 			continue;
-		e->pkt.ep.core->comps_due -= op_comps(op);
+		e->pkt.ep.core->comps_due -= comps_left(op);
 		op->status = op->status ? op->status : e->fail_err;
 		op_report(e, op);
 		*op = e->dma[--e->nr_dma];
@@ -825,7 +825,7 @@ static int post_dma(struct local_ep *e, const struct gx_op *user, const struct l
 	op->pair = op_pair(e, user, m);
 	e->nr_dma++;
 	e->link->nr_dma++;
-	e->pkt.ep.core->comps_due += op_comps(op);
+	e->pkt.ep.core->comps_due += comps_left(op);
 	if (op->deadline_ns)
 		e->deadline_ns = GX_MIN(e->deadline_ns, op->deadline_ns);
 	dma_begin(e, op, e->pkt.ep.core->now_ns);
@@ -868,7 +868,7 @@ static int local_post(struct gx_ep *ep, const struct gx_op *user, void *route)
 		return -EAGAIN;
 	op = &e->ops[e->tail++ % LOCAL_OPS];
 	op_fill(op, user, route, m, theirs);
-	ep->core->comps_due += op_comps(op);
+	ep->core->comps_due += comps_left(op);
 	if (op->deadline_ns)
 		e->deadline_ns = GX_MIN(e->deadline_ns, op->deadline_ns);
 	return 0;
@@ -927,7 +927,7 @@ static void local_fail(struct gx_ep *ep, int err)
 	for (; e->head != e->tail; e->head++) {
 		struct local_op *op = &e->ops[e->head % LOCAL_OPS];
 
-		ep->core->comps_due -= op_comps(op);
+		ep->core->comps_due -= comps_left(op);
 		op->status = op->status ? op->status : e->fail_err;
 		op_report(e, op);
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Payload of a GPU that the port cannot read: which chunks of it an endpoint has in pinned buffers
- * (stage.c), and when it gives them back. Called by tx.c and resend.c on the polling core.
+ * (stage.c), and when it gives them back. Called by tx.c and ask.c on the polling core.
  *
  * The buffers are one pool for all endpoints of a core, and a chunk stays in one until it is
  * acknowledged. A peer that stands still acknowledges nothing, so its buffers are taken back, but

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One connection's sequence numbers, acknowledgement, credit and loss detection; the contract is in
- * flow.h. Called by rx.c and tx.c on the poll core. Time is an argument; nothing is allocated after
+ * flow.h. Called on the polling core. Time is an argument; nothing is allocated after
  * flow_open().
  *
  * Inside, a packet is known by its seq: psn less the first psn, so that it starts at 0 and never

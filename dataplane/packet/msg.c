@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Placement of packets in messages; see msg.h. Called by rx.c and tx.c on the polling core.
+ * Placement of packets in messages; see msg.h. Called on the polling core.
  */
 #include "packet/msg.h"
 

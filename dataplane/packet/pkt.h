@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The packet link's own state, shared by the files that make it up: link_pkt.c (life cycle,
- * posting, timers), rx.c and tx.c (the two halves of a turn), match.c (send and receive over put).
- * Owner of everything here: poll core, but for what is marked ctl. Nothing is allocated after
- * ep_open.
+ * The packet link's own state, shared by the files of this folder. turn.c calls most of them, in
+ * the order of a turn; the prototypes at the end stand by file, the lowest first. Owner of
+ * everything here: poll core, but for what is marked ctl. Nothing is allocated after ep_open.
  */
 #ifndef GX_PKT_H
 #define GX_PKT_H
@@ -137,7 +136,7 @@ struct rec_slot {
 	struct gx_wire_rec rec;
 };
 
-/* A packet that was found wrong while it was copied. owner: resend.c */
+/* A packet that was found wrong while it was copied. owner: bad.c */
 enum bad_state {
 	BAD_DUE,   /* RESEND could not be queued yet */
 	BAD_ASKED, /* it is to come again */
@@ -148,7 +147,7 @@ struct pkt_bad {
 	uint8_t state, tries;
 };
 
-/* Packets [pkt, end) that the peer has asked for again. owner: resend.c */
+/* Packets [pkt, end) that the peer has asked for again. owner: ask.c */
 struct pkt_ask {
 	uint32_t mid, pkt, end;
 };
@@ -233,7 +232,7 @@ struct pkt_ep {
 	bool want_peer;			     /* whoever holds this ep waits for the peer's core */
 	struct block_q *bq[1 + GX_GPUS_MAX]; /* frozen: by device + 1, where its connection wants
 					      * another; else NULL */
-	uint32_t unpackers; /* ctl: bits of those, in gx->unpacker */
+	uint32_t unpackers;		     /* ctl: bits of those, in gx->unpacker */
 	bool have_peer;			     /* ctl: peer_add was done */
 	bool probed;	   /* the port's path is not known: quanta are proven, and losses watched */
 	bool proven;	   /* the quantum passed the path (padded probe), or need not */
@@ -241,18 +240,18 @@ struct pkt_ep {
 	bool prove_due;	   /* the next two are to be sent: one of the quantum, one of PKT_SMALL_B */
 	bool small_passed; /* a small probe that went out with it, or later, was acknowledged */
 	uint32_t prove_tries;
-	uint64_t prove_ns;  /* when the next padded probe is due */
+	uint64_t prove_ns;    /* when the next padded probe is due */
 	uint32_t prove_waits; /* how often it was found not to have come through */
-	uint64_t try_ns;    /* when the last one that counts went out */
-	uint32_t hole_b;    /* smallest of the large packets lost in a row; UINT32_MAX: none was */
-	uint32_t hole_lost; /* how many in a row */
-	uint64_t now_ns;    /* of the turn */
-	uint64_t heard_ns;  /* last packet from the peer's core that passed all checks */
-	uint64_t acked_ns;  /* when it last acknowledged something that was not */
+	uint64_t try_ns;      /* when the last one that counts went out */
+	uint32_t hole_b;     /* smallest of the large packets lost in a row; UINT32_MAX: none was */
+	uint32_t hole_lost;  /* how many in a row */
+	uint64_t now_ns;     /* of the turn */
+	uint64_t heard_ns;   /* last packet from the peer's core that passed all checks */
+	uint64_t acked_ns;   /* when it last acknowledged something that was not */
 	bool waiting;	     /* something was outstanding at the last look, ... */
 	uint64_t alive_ns;   /* ... which was then */
 	uint64_t silence_ns; /* of the peer, while this core was turned itself */
-	uint64_t probe_ns;  /* when the last keepalive probe went out */
+	uint64_t probe_ns;   /* when the last keepalive probe went out */
 	uint64_t ask_ns, ask_wait_ns; /* all was acknowledged, not all is done: when to ask, and how
 					 long until then */
 	uint64_t tick_ns;	      /* when slow timers are due again */
@@ -366,9 +365,8 @@ struct link_pkt {
 	unsigned rover; /* who sends first this turn */
 	struct block_q *bq_host;
 	struct block_q *bq_gpu[GX_GPUS_MAX];
-	/* All there are, those that connections wanted too; NULL: one that nobody wants any more has
-	 * gone. Written by ctl (release) up to nr_bqs,
-	 * which the core reads (acquire). */
+	/* All there are, those that connections wanted too; NULL: one that nobody wants any more
+	 * has gone. Written by ctl (release) up to nr_bqs, which the core reads (acquire). */
 	struct block_q *_Atomic bqs[PKT_BQS_MAX];
 	struct block_q *bq_all[PKT_BQS_MAX];	 /* ctl: the same */
 	const struct gx_gpu *bq_by[PKT_BQS_MAX]; /* ctl: who unpacks; NULL: the place is free */
@@ -397,6 +395,16 @@ struct link_pkt {
 	uint64_t release[GX_BURST_MAX * 4];
 	unsigned nr_release;
 };
+
+static inline struct pkt_ep *pkt_of(struct gx_ep *ep)
+{
+	return GX_CONTAINER_OF(ep, struct pkt_ep, ep);
+}
+
+static inline struct gx_stats *pkt_stats(const struct link_pkt *l)
+{
+	return &l->core->loop.stats;
+}
 
 /* A protocol error of a peer that cannot be repaired: the control thread ends the connection. */
 static inline void rx_fault(struct pkt_ep *e, int err)
@@ -443,28 +451,17 @@ static inline uint32_t pkt_margin(const struct gx_port_caps *caps)
 	return GX_MIN((uint32_t)PKT_MARGIN, caps->rx_slots / 4);
 }
 
-/* link_pkt.c */
-int link_pkt_open(struct gx_core *core, struct gx_port *port, struct gx_port_queue *q,
-		  struct link_pkt **out); /* ctl */
-void link_pkt_close(struct link_pkt *l);  /* ctl */
-int link_pkt_gpu(struct link_pkt *l,
-		 struct gx_gpu *gpu); /* ctl, before the core turns: block queue and staging */
-bool link_pkt_poll(void *link, uint64_t now_ns);	/* the poller */
-void link_pkt_drop(struct link_pkt *l, struct drop *d); /* end what is done with dead memory */
-/* ctl: the core is to look at @by's blocks no more, and when it does not: they are closed. */
-void link_pkt_leave(struct link_pkt *l, const struct gx_gpu *by);
-void link_pkt_left(struct link_pkt *l, const struct gx_gpu *by);
-bool link_pkt_asleep(const void *link); /* without an endpoint the poller has nothing to do */
-void link_release(struct link_pkt *l, uint64_t buf);
-void link_release_flush(struct link_pkt *l);
-struct block_q *link_bq(struct link_pkt *l, struct gx_gpu *gpu);
-/* ctl: an endpoint as the first part of @len bytes, all zero; ->ep_free gives it back. */
-struct pkt_ep *pkt_ep_alloc(size_t len);
+static inline struct block_q *link_bq(const struct link_pkt *l, const struct gx_gpu *gpu)
+{
+	return gpu->device < 0 ? l->bq_host : l->bq_gpu[gpu->device];
+}
+
 /* Who copies from the bounce buffers to memory of @gpu: the CPU cannot from those of a GPU. */
 static inline struct gx_gpu *link_copier(const struct link_pkt *l, struct gx_gpu *gpu)
 {
 	return gpu->device < 0 && l->q->rx_gpu ? l->q->rx_gpu : gpu;
 }
+
 /* For what @e receives: as its connection wanted, or as all. NULL: the link does not know @gpu. */
 static inline struct block_q *ep_bq(const struct pkt_ep *e, struct gx_gpu *gpu)
 {
@@ -473,7 +470,35 @@ static inline struct block_q *ep_bq(const struct pkt_ep *e, struct gx_gpu *gpu)
 	return bq ? bq : link_bq(e->link, gpu);
 }
 
-/* wake.c */
+/* ---- op.c: an operation from the post to the completion ---- */
+
+uint32_t op_alloc(struct pkt_ep *e);
+void op_free(struct pkt_ep *e, uint32_t i);
+unsigned op_comps(const struct pkt_op *op); /* completions that it may still report */
+void op_complete(struct pkt_ep *e, uint32_t i, int status,
+		 uint64_t len); /* reports once, then OP_ENDED */
+void op_finish(struct pkt_ep *e, uint32_t i, int status,
+	       uint64_t len); /* complete and free, once no packet references it */
+void op_drop(struct pkt_ep *e, struct pkt_op *op); /* give back what it holds */
+void op_local(struct pkt_ep *e, uint32_t i);	   /* every packet is acknowledged */
+void op_neutralise(struct pkt_ep *e, const struct pkt_op *op);
+bool op_outgrown(const struct pkt_ep *e, const struct pkt_op *op);
+void op_withdraw(struct pkt_ep *e, struct pkt_op *op, uint32_t i);
+void op_again(struct pkt_ep *e, uint32_t i); /* it begins again with the quantum of now */
+void op_done(struct pkt_ep *e, uint32_t i);  /* the peer is done with its mid */
+void tx_unref(struct link_pkt *l,
+	      uint32_t cookie); /* a packet no longer references its operation */
+uint32_t slot_alloc(struct pkt_ep *e, uint32_t op);
+uint64_t slot_token(const struct pkt_ep *e, uint32_t slot);
+struct pkt_slot *slot_find(struct pkt_ep *e, uint64_t token); /* NULL: stale */
+void slot_free(struct pkt_ep *e, uint32_t slot);
+void list_push(struct pkt_ep *e, uint32_t *head, uint32_t *tail, uint32_t i);
+void list_remove(struct pkt_ep *e, uint32_t *head, uint32_t *tail, uint32_t i);
+void link_release(struct link_pkt *l, uint64_t buf);
+void link_release_flush(struct link_pkt *l);
+
+/* ---- wake.c: which endpoints a turn looks at ---- */
+
 void ep_live(struct pkt_ep *e);			     /* attached: in live, and hot */
 void ep_gone(struct pkt_ep *e);			     /* out of all lists */
 void ep_wake(struct pkt_ep *e);			     /* of a cold one */
@@ -486,63 +511,7 @@ static inline void ep_touch(struct pkt_ep *e)
 		ep_wake(e);
 }
 
-/* operations (link_pkt.c) */
-uint32_t op_alloc(struct pkt_ep *e);
-void op_free(struct pkt_ep *e, uint32_t i);
-void op_complete(struct pkt_ep *e, uint32_t i, int status,
-		 uint64_t len); /* reports once, then OP_ENDED */
-void op_finish(struct pkt_ep *e, uint32_t i, int status,
-	       uint64_t len);		     /* complete and free, once no packet references it */
-void op_local(struct pkt_ep *e, uint32_t i); /* every packet is acknowledged */
-void tx_unref(struct link_pkt *l,
-	      uint32_t cookie);	  /* a packet no longer references its operation */
-void link_tick(struct pkt_ep *e); /* timers */
-uint64_t link_alive_ns(const struct pkt_ep *e);
-bool link_fail_progress(struct pkt_ep *e); /* of a failed ep: wait for what is out, then detach */
-void link_proven(struct pkt_ep *e, uint32_t quantum);	       /* a padded probe came through */
-void link_acked(struct pkt_ep *e, const struct flow_rec *rec); /* while link_watches() */
-void link_lost(struct pkt_ep *e, const struct flow_rec *rec);  /* is it the size? */
-/* Does this acknowledgement say something of the path? */
-static inline bool link_watches(const struct pkt_ep *e, const struct flow_rec *rec)
-{
-	return gx_unlikely(e->proving || rec->len >= e->hole_b);
-}
-void op_again(struct pkt_ep *e, uint32_t i);	     /* it begins again with the quantum of now */
-void op_done(struct pkt_ep *e, uint32_t i);	     /* the peer is done with its mid */
-void op_doom(struct pkt_ep *e, uint32_t i, int err); /* give up: complete with err, tell the peer */
-uint32_t slot_alloc(struct pkt_ep *e, uint32_t op);
-uint64_t slot_token(const struct pkt_ep *e, uint32_t slot);
-struct pkt_slot *slot_find(struct pkt_ep *e, uint64_t token); /* NULL: stale */
-void slot_free(struct pkt_ep *e, uint32_t slot);
-void list_push(struct pkt_ep *e, uint32_t *head, uint32_t *tail, uint32_t i);
-void list_remove(struct pkt_ep *e, uint32_t *head, uint32_t *tail, uint32_t i);
-
-/* rx.c */
-bool rx_poll(struct link_pkt *l, uint64_t now_ns);
-bool rx_reap(struct link_pkt *l, uint64_t now_ns);
-bool rx_landed(struct pkt_ep *e); /* deliver completions that waited for room */
-void rx_give_up(struct pkt_ep *e,
-		uint32_t op);	/* our RECV or GET ends early: stop placing into its memory */
-void rx_tick(struct pkt_ep *e); /* FAIL records that found no room */
-void rx_drop(struct pkt_ep *e, struct drop *d);	     /* messages into dead memory */
-void rx_settle(struct link_pkt *l, uint64_t now_ns); /* copies: begin what waits, see what ended */
-
-/* tx.c */
-bool tx_poll(struct link_pkt *l, uint64_t now_ns);
-bool tx_settle(struct link_pkt *l, uint64_t now_ns); /* what the port and GPUs are through with */
-bool tx_rec(struct pkt_ep *e, const struct gx_wire_rec *rec,
-	    uint32_t op); /* queue a record; false: no room */
-static inline uint32_t tx_rec_room(const struct pkt_ep *e)
-{
-	return PKT_RECS - (e->rec_next - e->rec_floor);
-}
-void tx_acked(struct pkt_ep *e); /* take out what an ACK acknowledged, and what is lost */
-void tx_done(struct pkt_ep *e, const struct gx_wire_ack *ack);
-uint32_t tx_mid(struct pkt_ep *e, uint32_t op); /* a mid for it; nr_mids < GX_WIRE_MIDS */
-bool tx_recs(struct pkt_ep *e);			/* send queued records */
-bool tx_start(struct pkt_ep *e);		/* give mids to waiting operations */
-void tx_probe(struct pkt_ep *e,
-	      uint32_t padded_b); /* 0: a keepalive; else a data packet of that size */
+/* ---- make.c: packets, made and handed to the port ---- */
 
 /* How a DATA packet goes out. */
 struct tx_how {
@@ -552,8 +521,37 @@ struct tx_how {
 };
 void tx_data_make(struct pkt_ep *e, struct gx_tx *tx, uint32_t op, uint64_t pkt,
 		  const struct tx_how *how); /* tx->data is set */
+void tx_ctl_packet(struct pkt_ep *e, uint8_t type, uint8_t flags, uint32_t psn, uint32_t mid,
+		   const void *data, uint32_t len);
+void tx_probe(struct pkt_ep *e,
+	      uint32_t padded_b);	      /* 0: a keepalive; else a data packet of that size */
+void tx_send(struct link_pkt *l, unsigned n); /* link->tx[0 .. n) */
+unsigned ctl_room(struct pkt_ep *e); /* packets of the control half that the port takes now */
 
-/* fetch.c: payload of GPUs that the port does not read in place */
+/* ---- rec.c: control records on their way out ---- */
+
+bool tx_rec(struct pkt_ep *e, const struct gx_wire_rec *rec,
+	    uint32_t op); /* queue a record; false: no room */
+static inline uint32_t tx_rec_room(const struct pkt_ep *e)
+{
+	return PKT_RECS - (e->rec_next - e->rec_floor);
+}
+bool tx_recs(struct pkt_ep *e); /* send queued records */
+void recs_acked(struct pkt_ep *e, uint32_t first, uint32_t n);
+void recs_requeue(struct pkt_ep *e, uint32_t first, uint32_t n); /* they were lost */
+
+/* ---- share.c: the pool that peers share ---- */
+
+void share_open(struct link_pkt *l); /* ctl */
+bool share_take(struct pkt_ep *e);   /* a packet came for the first time; false: no buffer for it */
+void share_used(struct pkt_ep *e, uint64_t n);	   /* credit that the peer has used up */
+void share_refunded(struct pkt_ep *e, uint64_t n); /* credit that it gives back */
+void share_grant(struct pkt_ep *e);
+void share_look(struct link_pkt *l, uint64_t now_ns); /* while it is short */
+void share_leave(struct pkt_ep *e); /* it failed: it is granted nothing any more */
+
+/* ---- fetch.c: payload of GPUs that the port does not read in place ---- */
+
 void fetch_ahead(struct pkt_ep *e, struct pkt_op *op); /* chunks that the window allows to send */
 /* Where the bytes of packet @pkt lie for the port; NULL: not there yet. */
 const char *fetch_payload(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt);
@@ -568,29 +566,45 @@ void fetch_end(struct pkt_ep *e, struct pkt_op *op);   /* it needs no buffers an
 void fetch_tick(struct pkt_ep *e);		       /* does it hold what others wait for? */
 void fetch_close(struct pkt_ep *e);		       /* of a failed ep */
 
-/* resend.c */
+/* ---- ask.c: packets that the peer asks to have again ---- */
+
+void ask_take(struct pkt_ep *e, const struct gx_wire_rec *rec);
+unsigned ask_send(struct pkt_ep *e, unsigned n, unsigned max); /* as tx_resends() */
+void ask_acked(struct pkt_ep *e);
+void ask_lost(struct pkt_ep *e, const struct flow_rec *rec);
+void ask_close(struct pkt_ep *e); /* of a failed ep */
+
+/* ---- bad.c: packets that we ask for again ---- */
+
 bool bad_found(struct pkt_ep *e, struct in_msg *m, uint64_t off,
 	       uint32_t len); /* ask for it again; false: the message cannot be had */
 bool bad_again(struct pkt_ep *e, const struct in_msg *m,
 	       uint64_t pkt); /* a packet whose bit is set: is it to be placed once more? */
 void bad_forget(struct pkt_ep *e, struct in_msg *m); /* it ends */
+void bad_close(struct pkt_ep *e);		     /* of a failed ep */
 void bad_tick(struct pkt_ep *e);		     /* RESEND records that found no room */
-void ask_take(struct pkt_ep *e, const struct gx_wire_rec *rec);
-unsigned ask_send(struct pkt_ep *e, unsigned n, unsigned max); /* as tx_resends() */
-void ask_acked(struct pkt_ep *e);
-void ask_lost(struct pkt_ep *e, const struct flow_rec *rec);
-void resend_close(struct pkt_ep *e); /* of a failed ep */
 
-/* share.c: the pool that peers share */
-void share_open(struct link_pkt *l); /* ctl */
-bool share_take(struct pkt_ep *e);   /* a packet came for the first time; false: no buffer for it */
-void share_used(struct pkt_ep *e, uint64_t n);	   /* credit that the peer has used up */
-void share_refunded(struct pkt_ep *e, uint64_t n); /* credit that it gives back */
-void share_grant(struct pkt_ep *e);
-void share_look(struct link_pkt *l, uint64_t now_ns); /* while it is short */
-void share_leave(struct pkt_ep *e); /* it failed: it is granted nothing any more */
+/* ---- doom.c: operations that end early ---- */
 
-/* match.c */
+void op_doom(struct pkt_ep *e, uint32_t i, int err); /* give up: complete with err, tell the peer */
+void op_cancel_rec(struct pkt_ep *e, struct pkt_op *op); /* CANCEL, or cancel_due without room */
+
+/* ---- in.c: messages that come in ---- */
+
+struct in_msg *in_at(struct pkt_ep *e, uint32_t mid); /* the place of @mid */
+void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec);
+void in_refuse(struct pkt_ep *e, struct in_msg *m, int err); /* FAIL to the sender */
+void in_cancel(struct pkt_ep *e, const struct gx_wire_rec *rec);
+void in_check_landed(struct pkt_ep *e, struct in_msg *m); /* is all of it visible? */
+bool in_is_drained(const struct in_msg *m);
+void in_drained(struct pkt_ep *e, struct in_msg *m);
+bool rx_landed(struct pkt_ep *e); /* deliver completions that waited for room */
+void rx_give_up(struct pkt_ep *e,
+		uint32_t op);	/* our RECV or GET ends early: stop placing into its memory */
+void rx_tick(struct pkt_ep *e); /* FAIL records that found no room */
+
+/* ---- match.c: sends and receives ---- */
+
 int match_recv(struct pkt_ep *e, uint32_t op); /* post a receive: GRANT */
 void match_send(struct pkt_ep *e, uint32_t op);
 void match_grant(struct pkt_ep *e, const struct gx_wire_rec *rec);
@@ -600,5 +614,74 @@ void match_unbind(struct pkt_ep *e,
 		  uint32_t op); /* a send ends before it began: its grant is free again */
 void match_serve_gets(struct pkt_ep *e);
 void match_unserve(struct pkt_ep *e, uint32_t op); /* of which nothing was sent: judge it again */
+
+/* ---- path.c: which quantum the path carries ---- */
+
+void link_proven(struct pkt_ep *e, uint32_t quantum);	       /* a padded probe came through */
+void link_acked(struct pkt_ep *e, const struct flow_rec *rec); /* while link_watches() */
+void link_lost(struct pkt_ep *e, const struct flow_rec *rec);  /* is it the size? */
+/* Does this acknowledgement say something of the path? */
+static inline bool link_watches(const struct pkt_ep *e, const struct flow_rec *rec)
+{
+	return gx_unlikely(e->proving || rec->len >= e->hole_b);
+}
+void tick_prove(struct pkt_ep *e);
+void hole_forget(struct pkt_ep *e);
+
+/* ---- ack.c: acknowledgements, ours and the peer's ---- */
+
+uint32_t ack_bound(const struct pkt_ep *e);	 /* bytes of the next ACK, at most */
+uint32_t ack_fill(struct pkt_ep *e, uint8_t *b); /* bytes of the ACK that is due; 0: none is */
+bool tx_ack(struct pkt_ep *e);			 /* one of its own, if one is due */
+void tx_acked(struct pkt_ep *e); /* take out what an ACK acknowledged, and what is lost */
+void tx_done(struct pkt_ep *e, const struct gx_wire_ack *ack);
+
+/* ---- rx.c, tx.c: packets in, packets out ---- */
+
+bool rx_poll(struct link_pkt *l, uint64_t now_ns);
+bool rx_reap(struct link_pkt *l, uint64_t now_ns);		      /* copies that have ended */
+void rx_flush(struct link_pkt *l, bool burst_short, uint64_t now_ns); /* begin copies that wait */
+bool tx_start(struct pkt_ep *e);		/* give mids to waiting operations */
+uint32_t tx_mid(struct pkt_ep *e, uint32_t op); /* a mid for it; nr_mids < GX_WIRE_MIDS */
+bool tx_data(struct pkt_ep *e);
+void tx_grant(struct pkt_ep *e); /* credit where each peer has its own buffers */
+
+/* ---- life.c: an endpoint on its core ---- */
+
+void pkt_attach(struct gx_ep *ep);
+void pkt_fail(struct gx_ep *ep, int err);
+bool link_fail_progress(struct pkt_ep *e); /* of a failed ep: wait for what is out, then detach */
+
+/* ---- timer.c: what is due now and then ---- */
+
+void link_tick(struct pkt_ep *e);
+uint64_t link_alive_ns(const struct pkt_ep *e);
+void tell_gauges(struct pkt_ep *e, uint32_t nr_msgs);
+struct block_stat link_block_sum(const struct link_pkt *l);
+void link_stats(struct link_pkt *l); /* the blocks' counters into the core's */
+
+/* ---- turn.c: the stages of a turn ---- */
+
+bool link_pkt_poll(void *link, uint64_t now_ns); /* the poller */
+bool link_pkt_asleep(const void *link); /* without an endpoint the poller has nothing to do */
+bool tx_settle(struct link_pkt *l, uint64_t now_ns); /* what the port and GPUs are through with */
+void rx_settle(struct link_pkt *l, uint64_t now_ns); /* copies: begin what waits, see what ended */
+
+/* ---- freed.c: memory that the program frees ---- */
+
+void link_pkt_drop(struct link_pkt *l, struct drop *d); /* end what is done with dead memory */
+
+/* ---- link_pkt.c: the link of a core over a port, and its endpoints' control path ---- */
+
+int link_pkt_open(struct gx_core *core, struct gx_port *port, struct gx_port_queue *q,
+		  struct link_pkt **out); /* ctl */
+void link_pkt_close(struct link_pkt *l);  /* ctl */
+int link_pkt_gpu(struct link_pkt *l,
+		 struct gx_gpu *gpu); /* ctl, before the core turns: block queue and staging */
+/* ctl: the core is to look at @by's blocks no more, and when it does not: they are closed. */
+void link_pkt_leave(struct link_pkt *l, const struct gx_gpu *by);
+void link_pkt_left(struct link_pkt *l, const struct gx_gpu *by);
+/* ctl: an endpoint as the first part of @len bytes, all zero; ->ep_free gives it back. */
+struct pkt_ep *pkt_ep_alloc(size_t len);
 
 #endif

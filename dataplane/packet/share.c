@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The bounce buffers that all peers of a queue share, and the credit that each is given of them;
- * called by rx.c and tx.c on the polling core. Where each peer has buffers of its own it counts
+ * called on the polling core. Where each peer has buffers of its own it counts
  * what is used, and nothing else.
  *
  * Who has declared packets wants buffers, and has a share: three quarters of the pool by the number

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What stands on the wire, encoded and decoded; little endian. Pure: no state, no clock, no
- * allocation. The packet half (header, acknowledgement, records) is called by rx.c and tx.c on the
+ * allocation. The packet half (header, acknowledgement, records) is called on the
  * poll core, the hello half by ctl.c on the uring thread. A decoder reads only the bytes it was
  * given, and takes only what its encoder could have written.
  */

@@ -2223,7 +2223,7 @@ static void rx_take_over(struct dpdk_queue *q)
 
 /*
  * Ask each device once, and the only one twice, while the caller wants more. With a queue for each
- * half, which came first cannot be told. But link_pkt.c takes data first, then control packets
+ * half, which came first cannot be told. But the packet link takes data first, then control packets
  * until there are none, and looks at the data last: so what came before it has been seen.
  */
 static void rx_fill(struct dpdk_queue *q, const struct dpdk_fifo *f, unsigned n)

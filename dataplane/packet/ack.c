@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Acknowledgements: those that we owe, and what the peer's mean for our packets, records and
+ * messages. Runs on the polling core.
+ */
+#include "packet/pkt.h"
+
+/* Bytes of the next ACK, at most. */
+uint32_t ack_bound(const struct pkt_ep *e)
+{
+	return GX_WIRE_ACK_MAX -
+	       8 * (GX_WIRE_DONE_WORDS - (uint32_t)__builtin_popcount(e->done_used));
+}
+
+/* Where ACKs are lost each tells all, so that the next one makes up for it; else what is new. */
+static void ack_done(struct pkt_ep *e, struct gx_wire_ack *ack)
+{
+	uint32_t which = e->lossless ? e->done_due : e->done_used;
+
+	ack->number = ++e->ack_number;
+	ack->done_words = (uint16_t)which;
+	for (uint32_t rest = which; rest; rest &= rest - 1)
+		ack->done[__builtin_ctz(rest)] = e->in_done[__builtin_ctz(rest)];
+	e->done_due = 0;
+}
+
+/* Write an ACK to @b if one is due. Return: its bytes, 0: none is. */
+uint32_t ack_fill(struct pkt_ep *e, uint8_t *b)
+{
+	struct gx_wire_ack ack;
+
+	if (!flow_ack_due(e->flow, e->now_ns) || !flow_ack_build(e->flow, e->now_ns, &ack))
+		return 0;
+	ack_done(e, &ack);
+	ack.pool =
+		e->link->port->caps.rx_slots - GX_MIN(e->link->port->caps.rx_slots, e->held_bufs);
+	e->ack_hold = ACK_HOLD_NO;
+	gx_stat_add(pkt_stats(e->link), GX_STAT_ACK_TX, 1);
+	return gx_wire_ack_put(b, &ack);
+}
+
+bool tx_ack(struct pkt_ep *e)
+{
+	uint8_t b[GX_WIRE_ACK_MAX];
+	uint32_t len;
+
+	if (!flow_ack_due(e->flow, e->now_ns) || !ctl_room(e))
+		return false;
+	if (e->ack_hold == ACK_HOLD_ASKED) { /* once: it may leave with the user's answer */
+		e->ack_hold = ACK_HOLD_DONE;
+		return false;
+	}
+	len = ack_fill(e, b);
+	if (len)
+		tx_ctl_packet(e, GX_PKT_ACK, 0, e->apsn++, 0, b, len);
+	return len > 0;
+}
+
+static void acked_data(struct pkt_ep *e, const struct flow_rec *rec)
+{
+	uint32_t i = e->out[rec->ref % GX_WIRE_MIDS].op;
+	struct pkt_op *op;
+
+	if (i == PKT_NONE || e->ops[i].mid != rec->ref)
+		return;
+	op = &e->ops[i];
+	if (op->inlined || op->again || msg_win_test(&op->acked, rec->pkt) != 0)
+		return;
+	msg_win_set(&op->acked, rec->pkt);
+	if (op->gpu->device >= 0)
+		fetch_acked(e, op);
+	if (msg_win_full(&op->acked))
+		op_local(e, i);
+}
+
+static void lost_data(struct pkt_ep *e, const struct flow_rec *rec)
+{
+	uint32_t at = e->resend_head & e->resend_mask;
+
+	e->resend[at].mid = rec->ref;
+	e->resend[at].pkt = rec->pkt;
+	e->resend_head++;
+}
+
+void tx_acked(struct pkt_ep *e)
+{
+	struct flow_rec rec;
+
+	while (flow_next_acked(e->flow, &rec)) {
+		e->acked_ns = e->now_ns;
+		if (link_watches(e, &rec))
+			link_acked(e, &rec);
+		if (rec.kind == PKT_K_DATA)
+			acked_data(e, &rec);
+		else if (rec.kind == PKT_K_CTL)
+			recs_acked(e, rec.ref, rec.pkt);
+		else if (rec.kind == PKT_K_ASKED)
+			ask_acked(e);
+		else if (rec.kind == PKT_K_PROBE && rec.ref)
+			link_proven(e, rec.ref);
+	}
+	while (flow_next_lost(e->flow, &rec)) {
+		link_lost(e, &rec);
+		if (rec.kind == PKT_K_DATA)
+			lost_data(e, &rec);
+		else if (rec.kind == PKT_K_CTL)
+			recs_requeue(e, rec.ref, rec.pkt);
+		else if (rec.kind == PKT_K_ASKED)
+			ask_lost(e, &rec);
+	}
+}
+
+/* The message at a place is done: the place is free, and its operation, if it waits, ends. */
+static void mid_done(struct pkt_ep *e, uint32_t place)
+{
+	uint32_t i = e->out[place].op;
+
+	e->told[place / 64] ^= 1ull << (place & 63);
+	e->mids_free[place / 64] |= 1ull << (place & 63);
+	e->mids_words |= 1u << place / 64;
+	e->nr_mids--;
+	if (i != PKT_NONE)
+		op_done(e, i);
+}
+
+/* What an ACK says of a word counts unless a later one has said more of it. Then a bit that differs
+ * from what was told is one message, the one at that place: it began when the one before it was
+ * told. */
+void tx_done(struct pkt_ep *e, const struct gx_wire_ack *ack)
+{
+	for (uint32_t rest = ack->done_words; rest; rest &= rest - 1) {
+		uint32_t w = (uint32_t)__builtin_ctz(rest);
+		uint64_t bits;
+
+		if ((int32_t)(ack->number - e->told_by[w]) <= 0)
+			continue;
+		e->told_by[w] = ack->number;
+		bits = (ack->done[w] ^ e->told[w]) & ~e->mids_free[w];
+		for (; bits; bits &= bits - 1)
+			mid_done(e, 64 * w + (uint32_t)__builtin_ctzll(bits));
+	}
+}

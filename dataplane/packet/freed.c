@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory that the program frees: what is under way in it ends, and it is held until nothing of the
+ * packet link's can touch it any more (control/drop.c). Runs on the polling core.
+ */
+#include "packet/pkt.h"
+
+#include <errno.h>
+
+static void op_let_go(struct pkt_ep *e, uint32_t i)
+{
+	const struct pkt_op *op = &e->ops[i];
+
+	if (op->internal && op->state == OP_QUEUED && !op->again)
+		match_unserve(e, i);
+	else
+		op_doom(e, i, -ECANCELED);
+}
+
+static void ops_drop(struct pkt_ep *e, struct drop *d)
+{
+	for (uint32_t i = 0; i < e->ops_top && e->nr_ops; i++) {
+		const struct pkt_op *op = &e->ops[i];
+
+		if (op->state == OP_FREE || !mem_is_dead(op->mem))
+			continue;
+		ep_touch(e);
+		if (!e->err)
+			op_let_go(e, i);
+		if (op->state != OP_FREE && op->refs)
+			drop_hold(d, op->mem);
+	}
+}
+
+static bool stages_are_past(const struct link_pkt *l)
+{
+	for (unsigned i = 0; i < l->nr_gpus; i++)
+		if (l->stage[i] && !stage_is_past(l->stage[i], l->drop_ticket[i]))
+			return false;
+	return true;
+}
+
+/* Copies into pinned memory that were begun for operations which have ended. */
+static void stages_drop(struct link_pkt *l, struct drop *d)
+{
+	if (d->first != d->want + 1) {
+		if (stages_are_past(l))
+			l->drop_seq = d->first;
+		for (unsigned i = 0; i < l->nr_gpus; i++)
+			if (l->stage[i])
+				l->drop_ticket[i] = stage_ticket(l->stage[i]);
+	}
+	if (!stages_are_past(l))
+		drop_hold_seq(d, l->drop_seq);
+}
+
+/* Blocks that no connection wants any more go, and their counters with them. */
+static void bqs_drop(struct link_pkt *l)
+{
+	/* Pairs with the release in link_pkt_leave(). */
+	uint64_t bits = atomic_exchange_explicit(&l->bq_leave, 0, memory_order_acquire);
+
+	if (!bits)
+		return;
+	link_stats(l);
+	for (; bits; bits &= bits - 1)
+		atomic_store_explicit(&l->bqs[__builtin_ctzll(bits)], NULL, memory_order_relaxed);
+	l->seen = link_block_sum(l);
+}
+
+/* The same of messages that come in. */
+static void rx_drop(struct pkt_ep *e, struct drop *d)
+{
+	for (uint32_t k = 0; k < GX_WIRE_MIDS && e->nr_in; k++) {
+		struct in_msg *m = &e->in[k];
+
+		if (m->state == IN_FREE || !mem_is_dead(m->mem))
+			continue;
+		if (!e->err)
+			in_refuse(e, m, -ENOENT);
+		if (m->pending)
+			drop_hold(d, m->mem);
+	}
+}
+
+void link_pkt_drop(struct link_pkt *l, struct drop *d)
+{
+	bqs_drop(l);
+	rx_settle(l, l->core->now_ns);
+	tx_settle(l, l->core->now_ns);
+	for (unsigned i = 0; i < l->nr_live; i++) {
+		ops_drop(l->live[i], d);
+		rx_drop(l->live[i], d);
+	}
+	stages_drop(l, d);
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An endpoint of the packet link on its core: attached, failed, and left when nothing of it is
+ * under way any more. Runs on the polling core.
+ */
+#include "packet/pkt.h"
+
+#include <errno.h>
+
+void pkt_attach(struct gx_ep *ep)
+{
+	struct pkt_ep *e = pkt_of(ep);
+	struct link_pkt *l = e->link;
+
+	e->now_ns = e->heard_ns = e->acked_ns = ep->core->now_ns;
+	e->tick_ns = 0;
+	l->eps[e->index] = e;
+	ep_live(e);
+	if (l->port->caps.flags & GX_PORT_SHARED_POOL)
+		l->pool_out += e->credit0;
+	l->q->ops->peer_attach(l->q, e->port_peer);
+	atomic_store_explicit(&ep->attached, true, memory_order_release);
+}
+
+/* Operations whose memory a copy under way may still touch end later, in link_fail_progress(). */
+static bool op_in_use(const struct pkt_ep *e, uint32_t i)
+{
+	if (e->ops[i].refs)
+		return true;
+	for (uint32_t k = 0; k < GX_WIRE_MIDS; k++)
+		if (e->in[k].op == i && e->in[k].state != IN_FREE && e->in[k].pending)
+			return true;
+	return false;
+}
+
+static void fail_ops(struct pkt_ep *e, bool all)
+{
+	for (uint32_t i = 0; i < e->ops_top; i++)
+		if (e->ops[i].state != OP_FREE && !e->ops[i].reported && (all || !op_in_use(e, i)))
+			op_complete(e, i, e->err, 0);
+}
+
+void pkt_fail(struct gx_ep *ep, int err)
+{
+	struct pkt_ep *e = pkt_of(ep);
+
+	if (e->err)
+		return;
+	e->err = err ? err : -ECONNRESET;
+	if (!atomic_load_explicit(&ep->attached, memory_order_relaxed)) {
+		atomic_store_explicit(&ep->detached, true, memory_order_release);
+		return;
+	}
+	share_leave(e);
+	ep_touch(e);
+	fail_ops(e, false);
+	link_fail_progress(e);
+}
+
+bool link_fail_progress(struct pkt_ep *e)
+{
+	struct link_pkt *l = e->link;
+
+	if (e->held_bufs || e->refs)
+		return false;
+	fail_ops(e, true);
+	bad_close(e);
+	ask_close(e);
+	fetch_close(e);
+	for (uint32_t i = 0; i < e->ops_top; i++)
+		if (e->ops[i].state != OP_FREE) {
+			op_drop(e, &e->ops[i]);
+			op_free(e, i);
+		}
+	link_release_flush(l);
+	l->q->ops->peer_detach(l->q, e->port_peer);
+	ep_gone(e);
+	l->eps[e->index] = NULL;
+	tell_gauges(e, 0);
+	e->ep.comp_mark = e->ep.core->comp_head;
+	/* The last touch: the control thread may free it from here on. */
+	atomic_store_explicit(&e->ep.detached, true, memory_order_release);
+	return true;
+}

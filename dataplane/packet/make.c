@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Packets of the packet link, made and handed to the port. Runs on the polling core.
+ */
+#include "packet/pkt.h"
+
+static void tx_hdr(struct pkt_ep *e, struct gx_tx *tx, struct gx_wire_hdr *h)
+{
+	h->cid = e->cid_peer;
+	h->plen = tx->len;
+	if (e->integrity == GX_INTEGRITY_CRC)
+		h->crc_payload = tx->len ? gx_crc32c(0, tx->data, tx->len) : 0;
+	gx_wire_hdr_put(tx->hdr, h, e->integrity, e->salt_peer);
+	tx->hlen = GX_WIRE_HDR_B;
+	tx->peer = e->port_peer;
+}
+
+/* One packet of the control half; the caller has seen room for it. @mid: CTL: bytes of an ACK at
+ * the end of @data. */
+void tx_ctl_packet(struct pkt_ep *e, uint8_t type, uint8_t flags, uint32_t psn, uint32_t mid,
+		   const void *data, uint32_t len)
+{
+	struct link_pkt *l = e->link;
+	struct gx_tx tx = {.data = data, .len = len, .cookie = UINT32_MAX};
+	struct gx_wire_hdr h = {.type = type, .flags = flags, .psn = psn, .mid = mid};
+
+	tx_hdr(e, &tx, &h);
+	l->q->ops->tx_burst(l->q, GX_HALF_CTL, &tx, 1);
+	gx_stat_add(pkt_stats(l), GX_STAT_TX_PKTS, 1);
+	gx_stat_add(pkt_stats(l), GX_STAT_TX_BYTES, len);
+}
+
+unsigned ctl_room(struct pkt_ep *e)
+{
+	return e->link->q->ops->tx_room(e->link->q, GX_HALF_CTL, e->port_peer);
+}
+
+void tx_data_make(struct pkt_ep *e, struct gx_tx *tx, uint32_t i, uint64_t pkt,
+		  const struct tx_how *how)
+{
+	struct pkt_op *op = &e->ops[i];
+	uint64_t off = pkt * e->shape.quantum;
+	bool last = pkt + 1 == op->acked.nr_pkts;
+	struct gx_wire_hdr h = {
+		.type = GX_PKT_DATA, .flags = last ? GX_PKT_EOM : 0, .mid = op->mid, .moff = off};
+
+	tx->len = last ? op->len - off : e->shape.quantum;
+	tx->cookie = UINT32_MAX;
+	tx->gpu = op->gpu->device >= 0 && pkt_in_place(e, op) ? 1 + op->gpu->device : 0;
+	tx->mapped = op->mapped || op->gpu->device >= 0; /* staged: in the arena */
+	if (e->path.flags & GX_PORT_TX_ATTACH && !how->copy) {
+		tx->cookie = e->index << 10 | i;
+		op->refs++;
+		e->refs++;
+		e->link->refs++;
+	}
+	h.psn = flow_sent(e->flow, e->now_ns,
+			  &(struct flow_rec){.ref = op->mid,
+					     .pkt = pkt,
+					     .len = tx->len,
+					     .kind = how->kind,
+					     .resend = how->resend});
+	tx_hdr(e, tx, &h);
+}
+
+void tx_send(struct link_pkt *l, unsigned n)
+{
+	uint64_t bytes = 0;
+	unsigned sent = l->q->ops->tx_burst(l->q, GX_HALF_DATA, l->tx, n);
+
+	/* What a lossy port did not take is lost like any other packet: the flow sends it again. */
+	if (sent < n)
+		gx_stat_add(pkt_stats(l), GX_STAT_TX_FULL, 1);
+	for (unsigned i = 0; i < n; i++)
+		bytes += l->tx[i].len;
+	for (unsigned i = sent; i < n; i++)
+		if (l->tx[i].cookie != UINT32_MAX)
+			tx_unref(l, l->tx[i].cookie);
+	gx_stat_add(pkt_stats(l), GX_STAT_TX_PKTS, n);
+	gx_stat_add(pkt_stats(l), GX_STAT_TX_BYTES, bytes);
+}
+
+void tx_probe(struct pkt_ep *e, uint32_t padded_b)
+{
+	uint64_t psn;
+
+	/* Any probe may go out above the window: it may be full of lost packets. */
+	if (!padded_b && !ctl_room(e))
+		return;
+	psn = flow_sent(e->flow, e->now_ns,
+			&(struct flow_rec){.ref = padded_b, .len = padded_b, .kind = PKT_K_PROBE});
+	gx_stat_add(pkt_stats(e->link), GX_STAT_PROBE_TX, 1);
+	if (!padded_b) {
+		tx_ctl_packet(e, GX_PKT_PROBE, GX_PKT_ACK_NOW, psn, 0, e->link->ctl_buf, 0);
+		return;
+	}
+	e->link->tx[0] =
+		(struct gx_tx){.data = e->link->pad, .len = padded_b, .cookie = UINT32_MAX};
+	tx_hdr(e, &e->link->tx[0],
+	       &(struct gx_wire_hdr){.type = GX_PKT_PROBE, .flags = GX_PKT_ACK_NOW, .psn = psn});
+	tx_send(e->link, 1);
+}

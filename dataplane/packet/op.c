@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The life of an operation of the packet link: lists of them, from the post to the completion, the
+ * slots through which a peer reaches their memory, and buffers given back to the port. Runs on the
+ * polling core.
+ */
+#include "packet/pkt.h"
+
+#include <string.h>
+
+void list_push(struct pkt_ep *e, uint32_t *head, uint32_t *tail, uint32_t i)
+{
+	e->ops[i].next = PKT_NONE;
+	if (*head == PKT_NONE)
+		*head = i;
+	else
+		e->ops[*tail].next = i;
+	*tail = i;
+}
+
+void list_remove(struct pkt_ep *e, uint32_t *head, uint32_t *tail, uint32_t i)
+{
+	uint32_t before = PKT_NONE;
+
+	for (uint32_t k = *head; k != i; k = e->ops[k].next) {
+		if (k == PKT_NONE)
+			return;
+		before = k;
+	}
+	if (before == PKT_NONE)
+		*head = e->ops[i].next;
+	else
+		e->ops[before].next = e->ops[i].next;
+	if (*tail == i)
+		*tail = before;
+}
+
+uint32_t op_alloc(struct pkt_ep *e)
+{
+	uint32_t i = e->op_free;
+
+	if (i != PKT_NONE)
+		e->op_free = e->ops[i].next;
+	else if (e->ops_top < PKT_OPS)
+		i = e->ops_top++;
+	else
+		return PKT_NONE;
+	e->nr_ops++;
+	memset(&e->ops[i], 0, offsetof(struct pkt_op, stage));
+	e->ops[i].slot = e->ops[i].words = e->ops[i].next = PKT_NONE;
+	return i;
+}
+
+void op_free(struct pkt_ep *e, uint32_t i)
+{
+	e->ops[i].state = OP_FREE;
+	e->ops[i].next = e->op_free;
+	e->op_free = i;
+	e->nr_ops--;
+}
+
+unsigned op_comps(const struct pkt_op *op)
+{
+	return op->internal ? 0 : 1 + !!(op->flags & GX_OP_LOCAL);
+}
+
+void op_complete(struct pkt_ep *e, uint32_t i, int status, uint64_t len)
+{
+	struct pkt_op *op = &e->ops[i];
+	struct gx_core *core = e->ep.core;
+	struct gx_comp comp = {.kind = GX_COMP_DONE,
+			       .op = op->kind,
+			       .status = status,
+			       .ep = &e->ep,
+			       .user = op->user,
+			       .len = len,
+			       .tag = op->tag};
+
+	if (op->reported)
+		return;
+	op->reported = true;
+	core->comps_due -= op_comps(op);
+	if (op->internal)
+		return;
+	if (op->flags & GX_OP_LOCAL && !op->acked_local) {
+		op->acked_local = true;
+		comp.kind = GX_COMP_LOCAL;
+		core_comp(core, &comp, op->route);
+		comp.kind = GX_COMP_DONE;
+	}
+	if (status)
+		gx_stat_add(pkt_stats(e->link), GX_STAT_MSGS_FAILED, 1);
+	if (status || !(op->flags & GX_OP_SILENT))
+		core_comp(core, &comp, op->route);
+}
+
+/* Give back what it holds of the ep's; its mid, if any, is the caller's business. */
+void op_drop(struct pkt_ep *e, struct pkt_op *op)
+{
+	if (op->words != PKT_NONE) {
+		if (!msg_win_full(&op->acked))
+			msg_win_clear_rest(&op->acked);
+		e->tx_words_free |= 1ull << op->words;
+		op->words = PKT_NONE;
+	}
+	fetch_end(e, op);
+	if (op->kind == GX_OP_GET && !op->internal)
+		e->gets_out--;
+}
+
+void op_finish(struct pkt_ep *e, uint32_t i, int status, uint64_t len)
+{
+	struct pkt_op *op = &e->ops[i];
+
+	if (op->refs) { /* tx_unref() comes back to it */
+		op->status = status;
+		op->len = status ? op->len : len;
+		op->state = OP_ENDED;
+		op->done = true;
+		return;
+	}
+	op_complete(e, i, status, len);
+	op_drop(e, op);
+	op_free(e, i);
+}
+
+void op_local(struct pkt_ep *e, uint32_t i)
+{
+	struct pkt_op *op = &e->ops[i];
+	struct gx_comp comp = {.kind = GX_COMP_LOCAL,
+			       .op = op->kind,
+			       .ep = &e->ep,
+			       .user = op->user,
+			       .len = op->len,
+			       .tag = op->tag};
+
+	if (op->acked_local || op->refs || op->reported || op->late || !(op->flags & GX_OP_LOCAL))
+		return;
+	op->acked_local = true;
+	core_comp(e->ep.core, &comp, op->route);
+}
+
+/* An OPEN that is to be sent, or sent again, must not read the buffer any more: it goes back to the
+ * user. */
+void op_neutralise(struct pkt_ep *e, const struct pkt_op *op)
+{
+	struct rec_slot *s = &e->recs[op->open_rsn % PKT_RECS];
+
+	if (!op->inlined || s->state == REC_FREE || s->rec.rsn != op->open_rsn)
+		return;
+	s->rec.flags &= ~GX_REC_INLINE;
+	s->rec.data = NULL;
+}
+
+void op_done(struct pkt_ep *e, uint32_t i)
+{
+	struct pkt_op *op = &e->ops[i];
+
+	e->out[op->mid % GX_WIRE_MIDS].op = PKT_NONE;
+	if (op->state == OP_SENDING)
+		list_remove(e, &e->act_head, &e->act_tail, i);
+	else if (op->again)
+		list_remove(e, &e->wait_head, &e->wait_tail, i);
+	op->again = false;
+	op_neutralise(e, op);
+	op_finish(e, i, op->status, op->status ? 0 : op->len);
+}
+
+void tx_unref(struct link_pkt *l, uint32_t cookie)
+{
+	struct pkt_ep *e = l->eps[cookie >> 10];
+	uint32_t i = cookie & (PKT_OPS - 1);
+	struct pkt_op *op = &e->ops[i];
+
+	op->refs--;
+	e->refs--;
+	l->refs--;
+	if (op->refs)
+		return;
+	if (op->done)
+		op_finish(e, i, op->status, op->len);
+	else if (op->doomed && op->status)
+		op_complete(e, i, op->status, 0);
+	else if (op->state == OP_SENT && msg_win_full(&op->acked))
+		op_local(e, i);
+}
+
+uint32_t slot_alloc(struct pkt_ep *e, uint32_t op)
+{
+	for (uint32_t k = 0; k < PKT_SLOTS; k++) {
+		uint32_t i = (e->slot_rover + k) % PKT_SLOTS;
+
+		if (e->slots[i].used)
+			continue;
+		e->slot_rover = i + 1;
+		e->slots[i].used = true;
+		e->slots[i].bound = false;
+		e->slots[i].gen++;
+		e->slots[i].op = op;
+		e->ops[op].slot = i;
+		return i;
+	}
+	return PKT_NONE;
+}
+
+uint64_t slot_token(const struct pkt_ep *e, uint32_t slot)
+{
+	return PKT_SLOT_BIT | (uint64_t)(e->slots[slot].gen & 0x7fffffff) << 32 | slot;
+}
+
+struct pkt_slot *slot_find(struct pkt_ep *e, uint64_t token)
+{
+	uint32_t i = token & 0xffffffff;
+
+	if (!(token & PKT_SLOT_BIT) || i >= PKT_SLOTS || !e->slots[i].used ||
+	    slot_token(e, i) != token)
+		return NULL;
+	return &e->slots[i];
+}
+
+void slot_free(struct pkt_ep *e, uint32_t slot)
+{
+	if (slot != PKT_NONE)
+		e->slots[slot].used = false;
+}
+
+/* Is this a message under way whose packets are larger than the quantum has become? One that was
+ * acknowledged as a whole needs no other. */
+bool op_outgrown(const struct pkt_ep *e, const struct pkt_op *op)
+{
+	if (op->state == OP_QUEUED ? !op->again : op->state != OP_SENDING && op->state != OP_SENT)
+		return false;
+	return !op->inlined && !op->doomed && op->len > e->shape.quantum &&
+	       !msg_win_full(&op->acked);
+}
+
+void op_withdraw(struct pkt_ep *e, struct pkt_op *op, uint32_t i)
+{
+	if (op->state == OP_SENDING)
+		list_remove(e, &e->act_head, &e->act_tail, i);
+	if (op->state == OP_QUEUED)
+		list_remove(e, &e->wait_head, &e->wait_tail, i);
+	op->state = OP_QUEUED;
+	op->again = true;
+}
+
+void op_again(struct pkt_ep *e, uint32_t i)
+{
+	op_withdraw(e, &e->ops[i], i);
+	e->ops[i].next = e->wait_head;
+	if (e->wait_head == PKT_NONE)
+		e->wait_tail = i;
+	e->wait_head = i;
+}
+
+void link_release(struct link_pkt *l, uint64_t buf)
+{
+	l->release[l->nr_release++] = buf;
+	if (l->nr_release == GX_ARRAY_SIZE(l->release))
+		link_release_flush(l);
+}
+
+void link_release_flush(struct link_pkt *l)
+{
+	if (!l->nr_release)
+		return;
+	l->q->ops->rx_release(l->q, l->release, l->nr_release);
+	l->nr_release = 0;
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which quantum does the path carry? A connection begins in doubt: padded probes are sent until one
+ * is acknowledged, with a smaller quantum if none is. Later, large packets that are lost in a row
+ * put it in doubt again. Runs on the polling core.
+ */
+#include "packet/pkt.h"
+
+#include <errno.h>
+
+#define PKT_PROVE_NS	20000000 /* a padded probe is sent again after this */
+#define PKT_PROVE_TRIES 4	 /* before a smaller quantum is tried */
+#define PKT_LARGE_B	512 /* a packet above this may be too large for a path that carries others */
+#define PKT_LARGE_LOST	8   /* large packets lost in a row: is it their size? */
+
+/* Quanta to fall back to when padded probes do not come through: FACTS of common MTUs, see
+ * docs/wire.md. */
+static uint32_t smaller_quantum(uint32_t quantum)
+{
+	static const uint32_t preferred[] = {8192, 4096, 3328, 1392, GX_WIRE_QUANTUM_MIN};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(preferred); i++)
+		if (preferred[i] < quantum)
+			return preferred[i];
+	return 0;
+}
+
+void hole_forget(struct pkt_ep *e)
+{
+	e->hole_b = UINT32_MAX;
+	e->hole_lost = 0;
+}
+
+/* They wait for another mid, before anything new, or they might do so for ever: each one that
+ * begins again lets the peer be done with the mid that it had. */
+static void ops_again(struct pkt_ep *e)
+{
+	uint32_t head = PKT_NONE, tail = PKT_NONE;
+
+	for (uint32_t place = 0; place < GX_WIRE_MIDS; place++) {
+		uint32_t i = e->out[place].op;
+		struct pkt_op *op = i == PKT_NONE ? NULL : &e->ops[i];
+
+		if (!op || !op_outgrown(e, op))
+			continue;
+		op_withdraw(e, op, i);
+		list_push(e, &head, &tail, i);
+	}
+	if (head == PKT_NONE)
+		return;
+	e->ops[tail].next = e->wait_head;
+	if (e->wait_head == PKT_NONE)
+		e->wait_tail = tail;
+	e->wait_head = head;
+}
+
+static void prove_fail(struct pkt_ep *e)
+{
+	rx_fault(e, -EHOSTUNREACH);
+}
+
+/* Padded probes do not come through: a smaller quantum, which is to be proven as well before
+ * anything is sent with it. False: there is none. */
+static bool prove_fall(struct pkt_ep *e)
+{
+	uint32_t next = smaller_quantum(e->shape.quantum);
+
+	if (!next) {
+		prove_fail(e);
+		return false;
+	}
+	msg_shape_init(&e->shape, next, e->ep.conn->agreed.chunk_b, e->ep.conn->agreed.window);
+	atomic_store_explicit(&e->ep.quantum_b, next, memory_order_relaxed);
+	hole_forget(e);
+	e->proven = false;
+	e->prove_tries = 0;
+	ops_again(e);
+	return true;
+}
+
+/* How long the data half may let nothing through before the connection is given up. */
+static uint64_t prove_limit_ns(const struct pkt_ep *e)
+{
+	/* The receiver may be waiting for its GPU. */
+	return e->peer_timeout_ns + (e->begun ? e->ep.core->gx->opts.gpu_timeout_ns : 0);
+}
+
+/* A padded probe now and then until one is acknowledged. It counts as lost by its size only if a
+ * small one, sent with it on the same half, came through: a path that carries nothing for a while
+ * is not a narrow one, nor is a peer that is not turned, or that waits for its GPU. */
+void tick_prove(struct pkt_ep *e)
+{
+	if (!e->proving || e->now_ns < e->prove_ns)
+		return;
+	if (e->prove_tries >= PKT_PROVE_TRIES && e->small_passed && !prove_fall(e)) {
+		e->proving = false;
+		return;
+	}
+	if (!e->prove_tries || e->small_passed) {
+		e->prove_tries++;
+		e->small_passed = false;
+		e->try_ns = e->now_ns;
+		e->prove_waits = 0;
+	} else if (++e->prove_waits * (uint64_t)PKT_PROVE_NS >= prove_limit_ns(e)) {
+		prove_fail(e);
+	}
+	e->prove_ns = e->now_ns + PKT_PROVE_NS;
+	e->prove_due = true;
+}
+
+void link_proven(struct pkt_ep *e, uint32_t quantum)
+{
+	if (quantum != e->shape.quantum)
+		return;
+	e->proven = true;
+	e->proving = false;
+	hole_forget(e);
+}
+
+void link_acked(struct pkt_ep *e, const struct flow_rec *rec)
+{
+	if (rec->len >= e->hole_b) {
+		hole_forget(e);
+		if (e->proven)
+			e->proving = false;
+	} else if (rec->kind == PKT_K_PROBE && rec->ref == PKT_SMALL_B &&
+		   rec->sent_ns >= e->try_ns) {
+		e->small_passed = true;
+	}
+}
+
+void link_lost(struct pkt_ep *e, const struct flow_rec *rec)
+{
+	if (!e->probed || e->proving || rec->len <= PKT_LARGE_B)
+		return;
+	e->hole_b = GX_MIN(e->hole_b, (uint32_t)rec->len);
+	if (++e->hole_lost < PKT_LARGE_LOST)
+		return;
+	e->proving = true;
+	e->prove_tries = 0;
+	e->prove_ns = e->now_ns;
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Control records on their way out: a ring of them, packed into packets of the control half, sent
+ * again until they are acknowledged. Runs on the polling core.
+ */
+#include "packet/pkt.h"
+
+bool tx_rec(struct pkt_ep *e, const struct gx_wire_rec *rec, uint32_t op)
+{
+	struct rec_slot *s = &e->recs[e->rec_next % PKT_RECS];
+
+	ep_touch(e); /* a turn sends it */
+	if (!tx_rec_room(e))
+		return false;
+	s->rec = *rec;
+	s->rec.rsn = e->rec_next++;
+	s->op = op;
+	s->sent = false;
+	s->state = REC_QUEUED;
+	e->rec_queued++;
+	return true;
+}
+
+void recs_requeue(struct pkt_ep *e, uint32_t first, uint32_t n)
+{
+	for (uint32_t i = first; i != first + n; i++) {
+		struct rec_slot *s = &e->recs[i % PKT_RECS];
+
+		if (s->state != REC_SENT || s->rec.rsn != i)
+			continue;
+		s->state = REC_QUEUED;
+		e->rec_queued++;
+		if (i - e->rec_floor < e->rec_scan - e->rec_floor)
+			e->rec_scan = i;
+	}
+}
+
+void recs_acked(struct pkt_ep *e, uint32_t first, uint32_t n)
+{
+	for (uint32_t i = first; i != first + n; i++) {
+		struct rec_slot *s = &e->recs[i % PKT_RECS];
+
+		if (s->state == REC_FREE || s->rec.rsn != i)
+			continue;
+		e->rec_queued -= s->state == REC_QUEUED;
+		s->state = REC_FREE;
+	}
+	while (e->rec_floor != e->rec_next && e->recs[e->rec_floor % PKT_RECS].state == REC_FREE)
+		e->rec_floor++;
+	if (e->rec_floor - e->rec_scan < 1u << 31)
+		e->rec_scan = e->rec_floor;
+}
+
+/* DATA of @i may follow: it takes another way, on which it would come before an OPEN that waits for
+ * room. */
+static void op_opened(struct pkt_ep *e, uint32_t i, uint32_t rsn)
+{
+	if (i != PKT_NONE && e->ops[i].open_rsn == rsn)
+		e->ops[i].opened = true;
+}
+
+/* Fill @b with a run of queued records that begins at rec_scan. Return bytes; *n: records. */
+static uint32_t recs_pack(struct pkt_ep *e, uint8_t *b, uint32_t *n)
+{
+	uint32_t room = GX_MIN((uint32_t)GX_CTL_PAYLOAD_MAX, e->shape.quantum);
+	uint32_t at = 0;
+
+	while (e->rec_scan != e->rec_next && e->recs[e->rec_scan % PKT_RECS].state != REC_QUEUED)
+		e->rec_scan++;
+	for (*n = 0; e->rec_scan != e->rec_next; (*n)++, e->rec_scan++) {
+		struct rec_slot *s = &e->recs[e->rec_scan % PKT_RECS];
+		uint32_t put;
+
+		if (s->state != REC_QUEUED)
+			break;
+		put = gx_wire_rec_put(b + at, room - at, &s->rec);
+		if (!put)
+			break;
+		at += put;
+		if (!s->sent)
+			op_opened(e, s->op, s->rec.rsn);
+		s->sent = true;
+		s->state = REC_SENT;
+		e->rec_queued--;
+	}
+	return at;
+}
+
+bool tx_recs(struct pkt_ep *e)
+{
+	bool worked = false;
+
+	/* One place of the control half stays for an ACK. */
+	while (e->rec_queued && flow_room(e->flow) && ctl_room(e) > 1) {
+		uint32_t n;
+		uint32_t len = recs_pack(e, e->link->ctl_buf, &n);
+		uint32_t first = e->rec_scan - n;
+		uint32_t ack = 0;
+		uint64_t psn;
+
+		if (!n)
+			break;
+		/* An ACK that is due rides behind the records: one packet less for both ends. */
+		if (len + ack_bound(e) <= GX_MIN((uint32_t)GX_CTL_PAYLOAD_MAX, e->shape.quantum))
+			ack = ack_fill(e, e->link->ctl_buf + len);
+		psn = flow_sent(
+			e->flow, e->now_ns,
+			&(struct flow_rec){.ref = first, .pkt = n, .len = len, .kind = PKT_K_CTL});
+		tx_ctl_packet(e, GX_PKT_CTL, 0, psn, ack, e->link->ctl_buf, len + ack);
+		worked = true;
+	}
+	return worked;
+}

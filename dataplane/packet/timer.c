@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The slow timers of an endpoint, run once a millisecond while it has something under way:
+ * deadlines, whether the peer lives, faults of the port and of GPUs, done that does not come. Runs
+ * on the polling core.
+ */
+#include "packet/pkt.h"
+
+#include <errno.h>
+
+#define PKT_ASK_MAX_NS 64000000 /* between probes of who waits for done */
+
+static void tick_deadlines(struct pkt_ep *e)
+{
+	e->deadline_ns = UINT64_MAX;
+	for (uint32_t i = 0; i < e->ops_top; i++) {
+		struct pkt_op *op = &e->ops[i];
+
+		if (op->state == OP_FREE || !op->deadline_ns || op->doomed || op->done)
+			continue;
+		if (op->deadline_ns <= e->now_ns)
+			op_doom(e, i, -ETIMEDOUT);
+		else
+			e->deadline_ns = GX_MIN(e->deadline_ns, op->deadline_ns);
+	}
+}
+
+static void tick_cancels(struct pkt_ep *e)
+{
+	e->cancels_due = false;
+	for (uint32_t i = 0; i < e->ops_top; i++)
+		if (e->ops[i].state != OP_FREE && e->ops[i].cancel_due)
+			op_cancel_rec(e, &e->ops[i]);
+}
+
+/* When the peer's core last showed that it lives. While packets of ours wait for it, only an
+ * acknowledgement shows that: others may send packets as the peer where nothing protects them, and
+ * one of them has the peer take all that comes later for old. A keepalive is acknowledged as well.
+ */
+static uint64_t alive_heard_ns(const struct pkt_ep *e)
+{
+	bool unacked = flow_outstanding(e->flow) || e->resend_head != e->resend_tail ||
+		       e->rec_floor != e->rec_next || e->ask_head != e->ask_tail;
+
+	return unacked && !e->lossless ? e->acked_ns : e->heard_ns;
+}
+
+/* The peer's core must be heard while anything is outstanding with it; when it is silent, it is
+ * asked. Only time in which this core was turned counts: in a pause of our own (a debugger, a
+ * SIGSTOP, a program that does something else) the peer was not asked. One counts as an eighth, so
+ * that a core which is seldom turned gives up in the end. */
+static void tick_alive(struct pkt_ep *e)
+{
+	bool waiting = e->nr_ops || e->nr_in || e->want_peer;
+	uint64_t eighth = e->peer_timeout_ns / 8, before = e->alive_ns;
+	uint64_t heard_ns = alive_heard_ns(e);
+
+	e->alive_ns = e->now_ns;
+	if (!waiting || !e->waiting) {
+		e->waiting = waiting;
+		e->silence_ns = 0;
+		return;
+	}
+	if (heard_ns > before)
+		e->silence_ns = 0;
+	before = GX_MAX(before, heard_ns);
+	e->silence_ns += GX_MIN(e->now_ns - GX_MIN(e->now_ns, before), eighth);
+	if (e->silence_ns >= e->peer_timeout_ns) {
+		rx_fault(e, -ETIMEDOUT);
+		return;
+	}
+	if (e->silence_ns >= eighth && e->now_ns - e->probe_ns >= eighth) {
+		e->probe_ns = e->now_ns;
+		tx_probe(e, 0);
+	}
+}
+
+/* When tick_alive() has something to do for an ep that waits, if nothing is heard until then. */
+uint64_t link_alive_ns(const struct pkt_ep *e)
+{
+	uint64_t eighth = e->peer_timeout_ns / 8, since = GX_MAX(e->alive_ns, e->heard_ns);
+	uint64_t ask = since + eighth - GX_MIN(e->silence_ns, eighth);
+	uint64_t end = since + e->peer_timeout_ns - GX_MIN(e->silence_ns, e->peer_timeout_ns);
+
+	/* What is longer than an eighth would count as a pause of our own. */
+	return GX_MIN(GX_MIN(GX_MAX(ask, e->probe_ns + eighth), end), since + eighth);
+}
+
+/* The port has lost what it had taken, or carries nothing any more: that ends what uses it, not the
+ * process. */
+static void tick_fault(struct pkt_ep *e)
+{
+	if (e->link->q->ops->fault(e->link->q))
+		rx_fault(e, -EIO);
+}
+
+/* Operations whose payload will not come out of their GPU any more. */
+static void tick_stages(struct pkt_ep *e)
+{
+	for (uint32_t i = e->act_head, next; i != PKT_NONE; i = next) {
+		const struct gx_gpu *gpu = e->ops[i].gpu;
+
+		next = e->ops[i].next;
+		if (gpu->device >= 0 && e->link->stage[gpu->device] &&
+		    stage_err(e->link->stage[gpu->device]))
+			op_doom(e, i, -EIO);
+	}
+}
+
+/* Everything was acknowledged, but the ACK that said done, or brought credit, may have been lost:
+ * ask for another. */
+static void tick_ask(struct pkt_ep *e)
+{
+	if (e->lossless || !e->nr_mids || flow_outstanding(e->flow)) {
+		e->ask_ns = 0;
+		return;
+	}
+	if (!e->ask_ns) {
+		e->ask_wait_ns = PKT_TICK_NS;
+	} else if (e->now_ns >= e->ask_ns) {
+		tx_probe(e, 0);
+		e->ask_wait_ns = GX_MIN(2 * e->ask_wait_ns, PKT_ASK_MAX_NS);
+	} else {
+		return;
+	}
+	e->ask_ns = e->now_ns + e->ask_wait_ns;
+}
+
+/* Credit beyond what we began with is for what was declared: an idle sender gives the rest back,
+ * others may need it. */
+static void tick_refund(struct pkt_ep *e)
+{
+	struct gx_wire_rec rec = {.type = GX_REC_REFUND};
+	uint32_t credit = flow_credit(e->flow);
+
+	if (e->act_head != PKT_NONE || e->wait_head != PKT_NONE || credit <= e->credit0_peer)
+		return;
+	rec.slot = credit - e->credit0_peer;
+	if (tx_rec(e, &rec, PKT_NONE))
+		flow_credit_use(e->flow, rec.slot);
+}
+
+/* The core's gauges are sums over its endpoints and links: each adds by how much its own part has
+ * changed. */
+void tell_gauges(struct pkt_ep *e, uint32_t nr_msgs)
+{
+	gx_stat_add(pkt_stats(e->link), GX_STAT_MSGS_ACTIVE, (uint64_t)nr_msgs - e->told_msgs);
+	gx_stat_add(pkt_stats(e->link), GX_STAT_BUFS_HELD, (uint64_t)e->held_bufs - e->told_bufs);
+	e->told_msgs = nr_msgs;
+	e->told_bufs = e->held_bufs;
+}
+
+struct block_stat link_block_sum(const struct link_pkt *l)
+{
+	struct block_stat sum = {0};
+
+	for (unsigned i = 0; i < link_nr_bqs(l); i++) {
+		const struct block_q *q = link_bq_at(l, i);
+		const struct block_stat *s = q ? block_stat(q) : &(struct block_stat){0};
+
+		sum.descs += s->descs;
+		sum.merges += s->merges;
+		sum.blocks += s->blocks;
+		sum.launches += s->launches;
+	}
+	return sum;
+}
+
+/* Bring the blocks' counters into the core's. */
+void link_stats(struct link_pkt *l)
+{
+	struct gx_stats *st = &l->core->loop.stats;
+	struct block_stat sum = link_block_sum(l);
+
+	gx_stat_add(st, GX_STAT_DESCS, sum.descs - l->seen.descs);
+	gx_stat_add(st, GX_STAT_MERGES, sum.merges - l->seen.merges);
+	gx_stat_add(st, GX_STAT_BLOCKS, sum.blocks - l->seen.blocks);
+	gx_stat_add(st, GX_STAT_LAUNCHES, sum.launches - l->seen.launches);
+	l->seen = sum;
+}
+
+void link_tick(struct pkt_ep *e)
+{
+	unsigned what = flow_tick(e->flow, e->now_ns);
+
+	if (what & FLOW_RTO)
+		gx_stat_add(pkt_stats(e->link), GX_STAT_RTO, 1);
+	tx_acked(e); /* what the timers deem lost */
+	if (what & FLOW_PROBE)
+		tx_probe(e, 0);
+	if (e->now_ns < e->tick_ns)
+		return;
+	e->tick_ns = e->now_ns + PKT_TICK_NS;
+	e->ticked = e->link->ticked = true;
+	tick_prove(e);
+	tick_fault(e);
+	tick_alive(e);
+	tick_stages(e);
+	fetch_tick(e);
+	tick_ask(e);
+	tick_refund(e);
+	if (e->cancels_due)
+		tick_cancels(e);
+	if (e->fails_due)
+		rx_tick(e);
+	if (e->bads_due)
+		bad_tick(e);
+	if (e->now_ns >= e->deadline_ns)
+		tick_deadlines(e);
+	tell_gauges(e, e->nr_mids + e->nr_in + e->gets_out);
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One turn of the packet link: read this first. The polling loop (poll/loop.c) calls
+ * link_pkt_poll(), which does in this order:
+ *
+ *   rx_reap()    hands on what has been copied to its place since the last turn (rx.c)
+ *   rx_poll()    takes packets from the port: control records and acknowledgements, then data, for
+ *                which it writes descriptors (rx.c; in.c, ack.c, match.c, ask.c)
+ *   rx_reap()    once more: a CPU that copies has done so by now
+ *   tx_settle()  takes back what the port and the copy engines are through with
+ *   link_wake()  makes endpoints hot whose timers are due (wake.c)
+ *   tx_ep()      for each hot endpoint: timers (timer.c), completions that waited for room (in.c),
+ *                gets of the peer (match.c), operations to begin (tx.c), control records (rec.c),
+ *                probes (path.c), data (tx.c), credit (share.c), an acknowledgement (ack.c)
+ *   share_look() sees who holds a pool that is short (share.c)
+ *   link_rest()  lets endpoints be cold of which nothing is under way (wake.c)
+ *
+ * Runs on the polling core.
+ */
+#include "packet/pkt.h"
+
+bool link_pkt_asleep(const void *link)
+{
+	return !((const struct link_pkt *)link)->nr_live;
+}
+
+/* Before the data, which may fill the port for good while none of it arrives. */
+static void tx_prove(struct pkt_ep *e)
+{
+	if (e->link->q->ops->tx_room(e->link->q, GX_HALF_DATA, e->port_peer) < 2)
+		return;
+	e->prove_due = false;
+	tx_probe(e, e->shape.quantum);
+	tx_probe(e, PKT_SMALL_B);
+}
+
+static bool tx_ep(struct pkt_ep *e)
+{
+	bool worked = false;
+
+	if (e->err)
+		return link_fail_progress(e);
+	if (e->now_ns >= e->tick_ns || e->now_ns >= flow_due(e->flow))
+		link_tick(e);
+	if (e->landed_head != PKT_NONE)
+		worked |= rx_landed(e);
+	if (e->gets_head != e->gets_tail)
+		match_serve_gets(e);
+	if (e->wait_head != PKT_NONE && e->proven)
+		worked |= tx_start(e);
+	if (e->rec_queued)
+		worked |= tx_recs(e);
+	if (gx_unlikely(e->prove_due))
+		tx_prove(e);
+	if (e->act_head != PKT_NONE || e->resend_head != e->resend_tail ||
+	    e->ask_head != e->ask_tail)
+		worked |= tx_data(e);
+	if (e->share.on)
+		share_grant(e);
+	else
+		tx_grant(e);
+	worked |= tx_ack(e);
+	return worked;
+}
+
+static bool tx_reap(struct link_pkt *l)
+{
+	uint32_t cookies[GX_BURST_MAX];
+	unsigned n;
+
+	if (!l->refs)
+		return false;
+	n = l->q->ops->tx_reap(l->q, cookies, GX_BURST_MAX);
+	for (unsigned i = 0; i < n; i++)
+		tx_unref(l, cookies[i]);
+	return n > 0;
+}
+
+bool tx_settle(struct link_pkt *l, uint64_t now_ns)
+{
+	bool worked = tx_reap(l);
+
+	for (unsigned i = 0; i < l->nr_gpus; i++)
+		if (l->stage[i])
+			worked |= stage_reap(l->stage[i], now_ns);
+	return worked;
+}
+
+static bool tx_poll(struct link_pkt *l, uint64_t now_ns)
+{
+	bool worked = tx_settle(l, now_ns);
+	unsigned nr;
+
+	link_wake(l, now_ns);
+	nr = l->nr_hot;
+	if (++l->rover >= nr)
+		l->rover = 0;
+	/* An ep that finishes failing leaves the array: from the back, so that none is skipped. */
+	for (unsigned i = nr; i-- > 0;) {
+		unsigned k = i + l->rover < nr ? i + l->rover : i + l->rover - nr;
+
+		if (k < l->nr_hot) {
+			l->hot[k]->now_ns = now_ns;
+			worked |= tx_ep(l->hot[k]);
+		}
+	}
+	if (gx_unlikely(l->share.is_short))
+		share_look(l, now_ns);
+	if (gx_unlikely(l->ticked))
+		link_rest(l);
+	return worked;
+}
+
+void rx_settle(struct link_pkt *l, uint64_t now_ns)
+{
+	rx_reap(l, now_ns);
+	rx_flush(l, true, now_ns);
+	rx_reap(l, now_ns);
+}
+
+/* One turn: reap, rx, (reap what was copied on this very core), tx and timers. */
+bool link_pkt_poll(void *link, uint64_t now_ns)
+{
+	struct link_pkt *l = link;
+	bool worked;
+
+	l->core->now_ns = now_ns;
+	if (!l->nr_live)
+		return false;
+	l->q->now_ns = now_ns;
+	worked = rx_reap(l, now_ns);
+	if (rx_poll(l, now_ns)) {
+		worked = true;
+		rx_reap(l, now_ns);
+	}
+	worked |= tx_poll(l, now_ns);
+	link_release_flush(l);
+	if (worked && now_ns >= l->stats_ns) {
+		l->stats_ns = now_ns + PKT_TICK_NS;
+		link_stats(l);
+	}
+	return worked;
+}
