@@ -61,9 +61,9 @@ MUTANTS = {
               "\t\tw->words[((pkt + 64) & w->mask) / 64] |= 1ull << (pkt & 63);")],
             ["msg"]),
     "M7a": ("resends use credit",
-            [("dataplane/packet/tx.c", "\t\t\tn++;\n\t\t\tgx_stat_add(stats(e->link), GX_STAT_TX_RESENT, 1);",
+            [("dataplane/packet/tx.c", "\t\t\tn++;\n\t\t\tgx_stat_add(pkt_stats(e->link), GX_STAT_TX_RESENT, 1);",
               "\t\t\tn++;\n\t\t\tif (flow_credit(e->flow))\n\t\t\t\tflow_credit_use(e->flow, 1);\n"
-              "\t\t\tgx_stat_add(stats(e->link), GX_STAT_TX_RESENT, 1);")],
+              "\t\t\tgx_stat_add(pkt_stats(e->link), GX_STAT_TX_RESENT, 1);")],
             ["sim loss"]),
     "M7b": ("first transmissions go out without credit",
             [("dataplane/packet/tx.c", "\tcredit = flow_credit(e->flow);", "\tcredit = GX_BURST_MAX;"),
