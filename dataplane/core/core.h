@@ -281,6 +281,12 @@ void core_watch(struct gx *gx, uint64_t now_ns);
 /** conn_reap() - Free a DOWN connection whose lanes are detached and that nobody uses (server side,
  * or closed by its user). Return: true when @c is gone. ctl_conn_free() was called before. */
 bool conn_reap(struct gx_conn *c);
+const char *conn_link_name(const struct gx_conn *c);
+void conn_state_set(struct gx_conn *c, enum gx_conn_state state); /* and wake who waits */
+static inline enum gx_conn_state conn_state(const struct gx_conn *c)
+{
+	return atomic_load_explicit(&c->state, memory_order_acquire);
+}
 
 /** op_check() - Is this operation well formed? Any thread. Return: 0, -EINVAL with gx_error(). */
 int op_check(const struct gx_op *op);
@@ -345,6 +351,11 @@ void unpackers_close(struct gx *gx);
 /** mem_reap() - Free memory whose owner has let go of it and that nothing of gx touches any more, or
  * (@all) what is left when the context closes. region.c. */
 void mem_reap(struct gx *gx, bool all);
+
+/* -- GPUs, gpus.c; control thread -- */
+
+int gpu_get(struct gx *gx, int device, struct gx_gpu **out); /* opened, if it was not yet */
+void gpu_host_register(struct gx_mem *mem, struct gx_gpu *gpu);  /* host memory, for copy engines */
 
 /* -- letting go of memory, drop.c -- */
 

@@ -11,6 +11,7 @@
 #include "gx_internal/base.h"
 #include "gx_internal/port.h"
 
+#define GX_WIRE_ERR_MAX 4095 /* largest errno of Linux, include/linux/err.h */
 #define GX_WIRE_VERSION	    2
 #define GX_WIRE_HDR_B	    38 /* IPv4: payload starts at byte 80 of the frame */
 #define GX_WIRE_QUANTUM_MIN 1280

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a context is and has, in words: gx_describe(). Any thread.
+ */
+#include "core/core.h"
+#include "local/local.h"
+#include "packet/pkt.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static void say(char *buf, size_t room, size_t *at, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+
+static void say(char *buf, size_t room, size_t *at, const char *fmt, ...)
+{
+	va_list ap;
+	int n;
+
+	if (*at >= room)
+		return;
+	va_start(ap, fmt);
+	n = vsnprintf(buf + *at, room - *at, fmt, ap);
+	va_end(ap);
+	*at += n > 0 ? n : 0;
+}
+
+/* What the choice of an engine for copies over the local link rests on. */
+static void say_engine(const struct gx *gx, char *buf, size_t room, size_t *at)
+{
+	static const char *const asked[] = {[GX_COPY_CE] = "copy engines",
+					    [GX_COPY_RESIDENT] = "resident kernel",
+					    [GX_COPY_KERNEL] = "launched kernels"};
+	unsigned nr = 0;
+	char text[256];
+	int n;
+
+	if (gx->opts.engine != GX_COPY_AUTO) {
+		say(buf, room, at, "engine   short copies over link local: %s, as asked for\n",
+		    asked[gx->opts.engine]);
+		return;
+	}
+	for (unsigned i = 0; (n = local_pair_text(gx, i, text, sizeof(text))) >= 0; i++)
+		if (n) {
+			say(buf, room, at, "engine   %s\n", text);
+			nr++;
+		}
+	if (!nr)
+		say(buf, room, at,
+		    "engine   short copies over link local: timed for each pair of places when a "
+		    "connection first uses it\n");
+}
+
+static void say_gpu(struct gx_gpu *gpu, unsigned i, char *buf, size_t room, size_t *at)
+{
+	enum gx_unpack mode;
+	char name[96];
+	unsigned sms;
+
+	gpu->ops->info(gpu, name, sizeof(name), &sms, &mode);
+	say(buf, room, at, "gpu %u    %s, unpack %s on %u SMs", i, name, gx_unpack_name(mode), sms);
+	if (mode == GX_UNPACK_AUTO)
+		say(buf, room, at,
+		    " (a launch for each burst; while bursts come within 100 us of one another, "
+		    "a kernel that stays, on %u for each core)",
+		    gpu->resident_sms);
+	say(buf, room, at, "\n");
+}
+
+/* Figures: docs/overlap.md, "Another process on the GPU". */
+static void say_share(const struct gx_gpu *gpu, char *buf, size_t room, size_t *at)
+{
+	say(buf, room, at, "share    %s\n",
+	    gpu->turns
+		    ? "no MPS: on a GPU this process and others take turns, which costs both (a "
+		      "bf16 GEMM kept 0.60 to 0.94 of its speed beside puts by another process, "
+		      "0.99 to 1.00 under MPS); cure: start both under nvidia-cuda-mps-control"
+		    : "MPS: on a GPU kernels of this process run beside those of others under it");
+}
+
+static const char *check_says(const struct gx_opts *o)
+{
+	if (o->check == GX_CHECK_UNPACK)
+		return "by who copies it, as asked for";
+	if (o->bounce == GX_BOUNCE_CUDA)
+		return "by who copies it, as the CPU cannot read the bounce pool; where that is "
+		       "not possible such connections are refused";
+	if (o->check == GX_CHECK_CPU)
+		return "by the CPU when it comes, as asked for";
+	if (o->unpack == GX_UNPACK_MODE_AUTO || o->unpack == GX_UNPACK_MODE_KERNEL)
+		return "by the kernel that copies it into a GPU; by the CPU when it comes for host "
+		       "memory";
+	return "by the CPU when it comes (kernels check in unpack modes kernel and auto alone)";
+}
+
+GX_EXPORT int gx_describe(struct gx *gx, char *buf, size_t room)
+{
+	size_t at = 0;
+
+	buf[0] = 0;
+	say(buf, room, &at, "control  %s\n", gx_uring_engine_name(gx->uring));
+	say(buf, room, &at, "copies   %s\n", gx_copy_name());
+	for (unsigned i = 0; i < gx->nr_cores; i++) {
+		if (gx->cpus[i] < 0)
+			say(buf, room, &at, "core %u   not pinned\n", i);
+		else
+			say(buf, room, &at, "core %u   CPU %d\n", i, gx->cpus[i]);
+	}
+	if (local_offered(gx))
+		say(buf, room, &at, "links    packet (no local: %s)\n", local_offered(gx));
+	else
+		say(buf, room, &at, "links    packet, local\n");
+	for (unsigned i = 0; i < gx->nr_ports; i++) {
+		const struct gx_port_caps *c = &gx->port[i].port->caps;
+
+		char pool[24] = "";
+
+		if (c->flags & GX_PORT_RX_GPU)
+			snprintf(pool, sizeof(pool), " on cuda:%d", gx->pool_gpu->device);
+		say(buf, room, &at, "port     %s: payload %u, %u buffers %s%s%s%s%s\n",
+		    gx->port[i].name, c->payload_best, c->rx_slots,
+		    c->flags & GX_PORT_SHARED_POOL ? "in all" : "a peer", pool,
+		    c->flags & GX_PORT_LOSSLESS ? ", loses nothing" : "",
+		    c->flags & GX_PORT_TRUST ? ", peers must be trusted" : "",
+		    c->flags & GX_PORT_NORMAL_PAGES ? ", on normal pages" : "");
+	}
+	say(buf, room, &at, "check    payload of packets with integrity crc32c: %s\n",
+	    check_says(&gx->opts));
+	for (unsigned i = 0; i < GX_REGIONS_MAX; i++) {
+		const struct gx_mem *m = atomic_load(&gx->region[i]);
+
+		if (!m)
+			continue;
+		say(buf, room, &at, "region   %s: %llu bytes, %s", m->name,
+		    (unsigned long long)m->len, m->kind == GX_MEM_HOST ? "host" : "cuda");
+		if (m->kind == GX_MEM_HOST)
+			say(buf, room, &at, "%s\n",
+			    m->huge ? ", huge pages"
+				    : ", normal pages (no huge ones free: more TLB misses, a few "
+				      "per cent slower; "
+				      "cure: sysctl -w vm.nr_hugepages=N)");
+		else
+			say(buf, room, &at, ":%d\n", m->device);
+	}
+	for (unsigned i = 0; i < GX_GPUS_MAX; i++)
+		if (gx->gpu[i])
+			say_gpu(gx->gpu[i], i, buf, room, &at);
+	for (unsigned i = 0; i < GX_GPUS_MAX; i++)
+		if (gx->gpu[i]) {
+			say_share(gx->gpu[i], buf, room, &at);
+			say_engine(gx, buf, room, &at);
+			break;
+		}
+	return at < room ? (int)at : -ENOSPC;
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The sockets that a context listens at, and what they accept. On the control thread.
+ */
+#include "control/ctl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define CTL_LOG_MAX 10 /* lines a second about bad peers */
+
+bool ctl_may_log(struct ctl_rate *rate)
+{
+	uint64_t now_ns = gx_now_ns();
+
+	if (now_ns - rate->start_ns >= 1000000000u)
+		*rate = (struct ctl_rate){.start_ns = now_ns};
+	return rate->nr++ < CTL_LOG_MAX;
+}
+
+void ctl_bad(struct ctl *ctl, const char *fmt, ...)
+{
+	char text[CTL_TEXT_MAX];
+	va_list ap;
+
+	gx_stat_add(&ctl->gx->ctl_stats, GX_STAT_CTL_BAD, 1);
+	if (!ctl_may_log(&ctl->bad_rate))
+		return;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	gx_debug("control: %s", text);
+}
+
+/* A descriptor kept for the day when there is no other. */
+void listener_spare(struct ctl_listener *l)
+{
+	if (l->spare < 0)
+		l->spare = gx_fd_own(fcntl(l->fd, F_DUPFD_CLOEXEC, 0));
+}
+
+bool listener_is_tcp(const struct ctl_listener *l)
+{
+	return l->accepted == ctl_conn_accepted;
+}
+
+/* Out of descriptors. Who waits is told so, one a tick; the rest wait for one to come free. */
+static void listener_starved(struct ctl_listener *l, int err)
+{
+	int fd;
+
+	if (ctl_may_log(&l->ctl->fds_rate))
+		gx_warn("a client cannot be let in: %s: raise ulimit -n, which is for %s",
+			strerror(-err), err == -ENFILE ? "all processes" : "this process");
+	if (!listener_is_tcp(l) || l->spare < 0)
+		return;
+	gx_fd_close(l->spare);
+	l->spare = -1;
+	fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (fd >= 0)
+		ctl_conn_turn_away(l->ctl, fd);
+	listener_spare(l);
+}
+
+static void listener_free(struct ctl_listener *l)
+{
+	if (l->spare >= 0)
+		gx_fd_close(l->spare);
+	gx_fd_close(l->fd);
+	if (l->path[0])
+		unlink(l->path);
+	free(l);
+}
+
+static void listener_drop(struct ctl_listener *l)
+{
+	struct ctl_listener **p;
+
+	for (p = &l->ctl->listeners; *p != l; p = &(*p)->next)
+		;
+	*p = l->next;
+	listener_free(l);
+}
+
+/* Does not wait: while an accept is out, the rest is done when it ends. */
+void listener_close(struct ctl_listener *l)
+{
+	if (l->closing)
+		return;
+	l->closing = true;
+	shutdown(l->fd, SHUT_RDWR);
+	if (l->io.held)
+		gx_uring_cancel(l->ctl->gx->uring, &l->io);
+	else
+		listener_drop(l);
+}
+
+/* What could not be taken now is tried again at the next tick, so a lasting error never spins. */
+void listener_arm(struct ctl_listener *l)
+{
+	if (!l->closing && !l->io.held && l->room(l->ctl))
+		gx_uring_submit(l->ctl->gx->uring, &l->io);
+}
+
+static void listener_done(struct gx_io *io, int res)
+{
+	struct ctl_listener *l = io->arg;
+
+	if (l->closing) {
+		if (res >= 0)
+			close(res);
+		listener_drop(l);
+		return;
+	}
+	if (res < 0) {
+		if (res == -EMFILE || res == -ENFILE)
+			listener_starved(l, res);
+		else
+			gx_debug("control: accept: %s", strerror(-res));
+		return;
+	}
+	l->accepted(l->ctl, res);
+	listener_arm(l);
+}
+
+static int listener_start(void *arg)
+{
+	struct ctl_listener *l = arg, *other;
+	struct ctl *ctl = l->ctl;
+	unsigned n = 0;
+
+	for (other = ctl->listeners; other; other = other->next)
+		n++;
+	if (ctl->closing || n >= CTL_LISTENERS_MAX) {
+		listener_free(l);
+		return ctl->closing ? -ECANCELED : -ENOSPC;
+	}
+	l->next = ctl->listeners;
+	ctl->listeners = l;
+	l->spare = -1;
+	listener_spare(l);
+	l->io = (struct gx_io){.op = GX_IO_ACCEPT, .fd = l->fd, .done = listener_done, .arg = l};
+	listener_arm(l);
+	return 0;
+}
+
+int ctl_listener_start(struct ctl *ctl, struct ctl_listener *l)
+{
+	l->ctl = ctl;
+	return gx_uring_run_wait(ctl->gx->uring, listener_start, l);
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The GPUs of a context: opened when the first memory of one, or a connection, asks for them, made
+ * known to each core's links, and given the host memory that their copy engines may use. Control
+ * path.
+ */
+#include "core/core.h"
+#include "local/local.h"
+#include "packet/pkt.h"
+#include "submit/submit.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Registered, host memory is read and written by copy engines in place. Without it packets do. */
+void gpu_host_register(struct gx_mem *mem, struct gx_gpu *gpu)
+{
+	if (mem->kind != GX_MEM_HOST || !mem->addr || !mem->len || mem->dma)
+		return;
+	if (!gpu->ops->host_map(gpu, mem->addr, mem->len))
+		atomic_store_explicit(&mem->dma, gpu, memory_order_release);
+}
+
+static int register_run(void *arg)
+{
+	struct {
+		struct gx *gx;
+		struct gx_gpu *gpu;
+	} *call = arg;
+
+	for (struct gx_mem *mem = call->gx->mems; mem; mem = mem->next)
+		gpu_host_register(mem, call->gpu);
+	return 0;
+}
+
+/* Memory that was there before the GPU was opened. */
+static void gpu_register(struct gx *gx, struct gx_gpu *gpu)
+{
+	struct {
+		struct gx *gx;
+		struct gx_gpu *gpu;
+	} call = {gx, gpu};
+
+	gx_uring_run_wait(gx->uring, register_run, &call);
+}
+
+/* Would another GPU, @device, not see at once what network cards write to the bounce pool? */
+static bool pool_unseen(const struct gx *gx, int device)
+{
+	if (!gx->pool_gpu || gx->pool_gpu->device == device || gx->pool_gpu->dma == GX_GPU_DMA_ALL)
+		return false;
+	for (unsigned p = 0; p < gx->nr_ports; p++)
+		if (gx->port[p].port->caps.flags & GX_PORT_RX_DMA)
+			return true;
+	return false;
+}
+
+/* All that shall use it, where nothing can be taken back: who fails stays unusable. */
+static int gpu_attach(struct gx *gx, int device)
+{
+	int ret = gx_arena_attach(gx->arena, gx->gpu[device]);
+
+	if (!ret && gx->pool)
+		ret = gx_arena_attach(gx->pool, gx->gpu[device]);
+	for (unsigned i = 0; !ret && i < gx->nr_cores; i++)
+		for (unsigned p = 0; !ret && p < gx->nr_ports; p++)
+			ret = link_pkt_gpu(gx->core[i]->link[p], gx->gpu[device]);
+	if (ret)
+		return gx_fail(ret, "cuda:%d cannot read the bounce buffers: %s", device,
+			       gx_gpu_why());
+	for (unsigned i = 0; !ret && i < gx->nr_cores; i++) {
+		ret = submit_gpu(gx->core[i], gx->gpu[device]);
+		if (!ret)
+			ret = link_local_gpu(gx->core[i]->local, gx->gpu[device]);
+	}
+	if (ret)
+		return gx_fail(ret, "cuda:%d: cannot be set up for copies: %s", device,
+			       ret == -ETIMEDOUT ? "a first one of 4 KiB does not end"
+						 : gx_gpu_why());
+	gpu_register(gx, gx->gpu[device]);
+	return 0;
+}
+
+/* The backend of CUDA device @device, opened when it is first needed. */
+int gpu_get(struct gx *gx, int device, struct gx_gpu **out)
+{
+	struct gx_gpu_cfg cfg = gx->gpu_cfg;
+	int ret;
+
+	if (device < 0 || device >= GX_GPUS_MAX)
+		return gx_fail(-EINVAL, "cuda:%d: device numbers are 0 to %d", device,
+			       GX_GPUS_MAX - 1);
+	if (gx->gpu_ret[device])
+		return gx_fail(gx->gpu_ret[device],
+			       "cuda:%d could not be set up when it was first wanted, which does "
+			       "not change: open a new context",
+			       device);
+	if (gx->gpu[device]) {
+		*out = gx->gpu[device];
+		return 0;
+	}
+	for (unsigned i = 0; i < gx->nr_cores; i++)
+		if (gx->core[i]->loop.running)
+			return gx_fail(
+				-EBUSY,
+				"cuda:%d: allocate the first memory of a GPU before the cores run",
+				device);
+	if (pool_unseen(gx, device))
+		return gx_fail(-EOPNOTSUPP,
+			       "cuda:%d: what network cards write to the bounce pool on cuda:%d is "
+			       "seen by that GPU alone without a flush: take its memory, or "
+			       "--bounce host",
+			       device, gx->pool_gpu->device);
+	cfg.device = device;
+	ret = gx_gpu_cuda_ops.open(&cfg, &gx->gpu[device]);
+	if (ret)
+		return gx_fail(ret, "cuda:%d: %s", device, gx_gpu_why());
+	gx->gpu_ret[device] = gpu_attach(gx, device);
+	if (gx->gpu_ret[device])
+		return gx->gpu_ret[device];
+	*out = gx->gpu[device];
+	return 0;
+}
+
+GX_EXPORT int gx_gpu_open(struct gx *gx, int device)
+{
+	struct gx_gpu *gpu;
+
+	return gpu_get(gx, device, &gpu);
+}

@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The frames of a bootstrap connection, encoded and decoded; little endian (docs/wire.md). Pure: no
+ * state, no clock, no allocation. A decoder reads only the bytes it was given, and takes only what
+ * its encoder could have written. On the control thread.
+ */
+#include "core/le.h"
+#include "gx_internal/wire.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#define FRAME_HDR_B    8
+#define FRAME_LEN_B    4		      /* the length field, which does not count itself */
+#define HELLO_PORT_B   (2 * GX_NAME_MAX + 12) /* at most, as encoded */
+#define HELLO_REGION_B (GX_NAME_MAX + 20 + 25 + GX_EXPORT_HANDLE_B)
+#define HELLO_LANE_B   (2 + GX_PORT_ADDR_MAX + 1 + 20)
+
+_Static_assert(512 + GX_HELLO_PORTS * HELLO_PORT_B + GX_HELLO_REGIONS * HELLO_REGION_B <
+		       GX_HELLO_FRAME_MAX,
+	       "a hello is one frame");
+_Static_assert(512 + GX_HELLO_LANES * HELLO_LANE_B < GX_HELLO_FRAME_MAX, "so are all lanes");
+
+/* A cursor to write with, and one to read with. Strings are a length byte and the characters. */
+struct wire_out {
+	uint8_t *b;
+	uint32_t pos;
+};
+
+struct wire_in {
+	const uint8_t *b;
+	uint32_t len, pos;
+	bool bad; /* sticky: too short, or something that cannot be; reads give 0 from then on */
+};
+
+static void out_u8(struct wire_out *o, uint8_t v)
+{
+	o->b[o->pos++] = v;
+}
+
+static void out_u16(struct wire_out *o, uint16_t v)
+{
+	le16_put(o->b + o->pos, v);
+	o->pos += 2;
+}
+
+static void out_u32(struct wire_out *o, uint32_t v)
+{
+	le32_put(o->b + o->pos, v);
+	o->pos += 4;
+}
+
+static void out_u64(struct wire_out *o, uint64_t v)
+{
+	le64_put(o->b + o->pos, v);
+	o->pos += 8;
+}
+
+static void out_bytes(struct wire_out *o, const void *data, uint32_t len)
+{
+	if (len)
+		memcpy(o->b + o->pos, data, len);
+	o->pos += len;
+}
+
+static bool char_ok(char c)
+{
+	return c >= 0x20 && c <= 0x7e;
+}
+
+/* At most @room - 1 characters, so that the reader has place for the final 0. */
+static void out_str(struct wire_out *o, const char *s, uint32_t room)
+{
+	uint32_t n = (uint32_t)strnlen(s, room - 1);
+
+	out_u8(o, (uint8_t)n);
+	for (uint32_t i = 0; i < n; i++)
+		out_u8(o, char_ok(s[i]) ? (uint8_t)s[i] : '?');
+}
+
+static struct wire_out frame_start(uint8_t *b, enum gx_hello_type type)
+{
+	le16_put(b + 4, (uint16_t)type);
+	le16_put(b + 6, 0);
+	return (struct wire_out){.b = b, .pos = FRAME_HDR_B};
+}
+
+static uint32_t frame_end(struct wire_out *o)
+{
+	le32_put(o->b, o->pos - FRAME_LEN_B);
+	return o->pos;
+}
+
+/* Return: the next @n bytes, NULL (and bad from now on) when there are fewer. */
+static const uint8_t *in_take(struct wire_in *in, uint32_t n)
+{
+	const uint8_t *p = in->b + in->pos;
+
+	if (in->bad || n > in->len - in->pos) {
+		in->bad = true;
+		return NULL;
+	}
+	in->pos += n;
+	return p;
+}
+
+static uint8_t in_u8(struct wire_in *in)
+{
+	const uint8_t *p = in_take(in, 1);
+
+	return p ? *p : 0;
+}
+
+static uint16_t in_u16(struct wire_in *in)
+{
+	const uint8_t *p = in_take(in, 2);
+
+	return p ? le16_get(p) : 0;
+}
+
+static uint32_t in_u32(struct wire_in *in)
+{
+	const uint8_t *p = in_take(in, 4);
+
+	return p ? le32_get(p) : 0;
+}
+
+static uint64_t in_u64(struct wire_in *in)
+{
+	const uint8_t *p = in_take(in, 8);
+
+	return p ? le64_get(p) : 0;
+}
+
+static void in_bytes(struct wire_in *in, void *data, uint32_t len)
+{
+	const uint8_t *p = in_take(in, len);
+
+	if (p && len)
+		memcpy(data, p, len);
+}
+
+static uint32_t in_count(struct wire_in *in, uint32_t max)
+{
+	uint32_t n = in_u32(in);
+
+	if (n <= max)
+		return n;
+	in->bad = true;
+	return 0;
+}
+
+/* Into @s, which is zeroed beforehand: it stays "" when the string cannot be. */
+static void in_str(struct wire_in *in, char *s, uint32_t room)
+{
+	uint32_t n = in_u8(in);
+	const uint8_t *p = n < room ? in_take(in, n) : NULL;
+
+	in->bad |= !p;
+	for (uint32_t i = 0; !in->bad && i < n; i++)
+		in->bad = !char_ok((char)p[i]);
+	if (!in->bad)
+		memcpy(s, p, n);
+}
+
+/* All read, nothing left over? */
+static int in_end(const struct wire_in *in)
+{
+	return !in->bad && in->pos == in->len ? 0 : -EPROTO;
+}
+
+static void export_put(struct wire_out *o, const struct gx_hello_export *e)
+{
+	out_u8(o, e->kind);
+	if (e->kind == GX_EXPORT_NONE)
+		return;
+	out_u64(o, e->map_len);
+	out_u64(o, e->map_off);
+	out_u64(o, e->map_id);
+	if (e->kind == GX_EXPORT_CUDA_IPC)
+		out_bytes(o, e->handle, sizeof(e->handle));
+}
+
+static void hello_region_put(struct wire_out *o, const struct gx_hello_region *r)
+{
+	out_str(o, r->name, sizeof(r->name));
+	out_u64(o, r->token);
+	out_u64(o, r->len);
+	out_u8(o, r->kind);
+	out_u8(o, r->access);
+	out_u16(o, r->device);
+	export_put(o, &r->export);
+}
+
+uint32_t gx_hello_put(uint8_t *b, const struct gx_hello *h)
+{
+	struct wire_out o = frame_start(b, GX_HELLO_HELLO);
+	uint32_t nr_ports = GX_MIN(h->nr_ports, GX_HELLO_PORTS);
+	uint32_t nr_regions = GX_MIN(h->nr_regions, GX_HELLO_REGIONS);
+
+	assert(nr_ports == h->nr_ports && nr_regions == h->nr_regions);
+	out_u32(&o, h->magic);
+	out_u32(&o, h->version);
+	out_u32(&o, h->pid);
+	out_u32(&o, h->uid);
+	out_bytes(&o, h->host_id, sizeof(h->host_id));
+	out_str(&o, h->unix_name, sizeof(h->unix_name));
+	out_bytes(&o, h->nonce, sizeof(h->nonce));
+	out_u32(&o, h->nr_lanes);
+	out_u32(&o, h->chunk_b);
+	out_u32(&o, h->window);
+	out_u32(&o, h->integrity);
+	out_u32(&o, h->links);
+	out_u32(&o, nr_ports);
+	for (uint32_t i = 0; i < nr_ports; i++) {
+		out_str(&o, h->ports[i].name, sizeof(h->ports[i].name));
+		out_u32(&o, h->ports[i].flags);
+		out_u32(&o, h->ports[i].payload_max);
+		out_u32(&o, h->ports[i].payload_best);
+		out_str(&o, h->ports[i].host, sizeof(h->ports[i].host));
+	}
+	out_u32(&o, nr_regions);
+	for (uint32_t i = 0; i < nr_regions; i++)
+		hello_region_put(&o, &h->regions[i]);
+	return frame_end(&o);
+}
+
+/* What lies in the mapping must; numbers that cannot be are a malformed hello. */
+static void export_get(struct wire_in *in, struct gx_hello_export *e, uint64_t region_len)
+{
+	e->kind = in_u8(in);
+	if (e->kind > GX_EXPORT_CUDA_IPC)
+		in->bad = true;
+	if (in->bad || e->kind == GX_EXPORT_NONE)
+		return;
+	e->map_len = in_u64(in);
+	e->map_off = in_u64(in);
+	e->map_id = in_u64(in);
+	if (e->kind == GX_EXPORT_CUDA_IPC)
+		in_bytes(in, e->handle, sizeof(e->handle));
+	if (e->map_off > e->map_len || region_len > e->map_len - e->map_off)
+		in->bad = true;
+}
+
+static void hello_region_get(struct wire_in *in, struct gx_hello_region *r)
+{
+	in_str(in, r->name, sizeof(r->name));
+	r->token = in_u64(in);
+	r->len = in_u64(in);
+	r->kind = in_u8(in);
+	r->access = in_u8(in);
+	r->device = in_u16(in);
+	export_get(in, &r->export, r->len);
+}
+
+int gx_hello_get(const uint8_t *b, uint32_t len, struct gx_hello *h)
+{
+	struct wire_in in = {.b = b, .len = len};
+
+	memset(h, 0, sizeof(*h));
+	h->magic = in_u32(&in);
+	h->version = in_u32(&in);
+	if (in.bad || h->magic != GX_HELLO_MAGIC)
+		return -EPROTO;
+	if (h->version != GX_HELLO_VERSION)
+		return -EPROTONOSUPPORT;
+	h->pid = in_u32(&in);
+	h->uid = in_u32(&in);
+	in_bytes(&in, h->host_id, sizeof(h->host_id));
+	in_str(&in, h->unix_name, sizeof(h->unix_name));
+	in_bytes(&in, h->nonce, sizeof(h->nonce));
+	h->nr_lanes = in_count(&in, GX_HELLO_LANES);
+	h->chunk_b = in_u32(&in);
+	h->window = in_u32(&in);
+	h->integrity = in_u32(&in);
+	h->links = in_u32(&in);
+	h->nr_ports = in_count(&in, GX_HELLO_PORTS);
+	for (uint32_t i = 0; i < h->nr_ports; i++) {
+		in_str(&in, h->ports[i].name, sizeof(h->ports[i].name));
+		h->ports[i].flags = in_u32(&in);
+		h->ports[i].payload_max = in_u32(&in);
+		h->ports[i].payload_best = in_u32(&in);
+		in_str(&in, h->ports[i].host, sizeof(h->ports[i].host));
+	}
+	h->nr_regions = in_count(&in, GX_HELLO_REGIONS);
+	for (uint32_t i = 0; i < h->nr_regions; i++)
+		hello_region_get(&in, &h->regions[i]);
+	return in_end(&in);
+}
+
+static void lane_put(struct wire_out *o, const struct gx_hello_lane *l)
+{
+	uint16_t len = GX_MIN(l->port.len, GX_PORT_ADDR_MAX);
+
+	assert(len == l->port.len);
+	out_u16(o, len);
+	out_bytes(o, l->port.b, len);
+	out_u8(o, l->port.fd < 0 ? 0 : 1 + l->port.has_pool);
+	out_u32(o, l->cid);
+	out_u32(o, l->credit);
+	out_u64(o, l->psn);
+	out_u32(o, l->salt);
+}
+
+static void lane_get(struct wire_in *in, struct gx_hello_lane *l)
+{
+	uint16_t len = in_u16(in);
+	uint8_t nr_fds;
+
+	if (len > GX_PORT_ADDR_MAX)
+		in->bad = true;
+	if (in->bad)
+		return;
+	l->port.len = len;
+	in_bytes(in, l->port.b, len);
+	nr_fds = in_u8(in);
+	if (nr_fds > 2)
+		in->bad = true;
+	l->port.fd = nr_fds ? 0 : -1;
+	l->port.has_pool = nr_fds > 1;
+	l->cid = in_u32(in);
+	l->credit = in_u32(in);
+	l->psn = in_u64(in);
+	l->salt = in_u32(in);
+}
+
+uint32_t gx_hello_lanes_put(uint8_t *b, enum gx_hello_type type, const struct gx_hello_lanes *l)
+{
+	struct wire_out o = frame_start(b, type);
+	uint32_t nr_lanes = GX_MIN(l->nr_lanes, GX_HELLO_LANES);
+
+	assert(nr_lanes == l->nr_lanes);
+	out_str(&o, l->port, sizeof(l->port));
+	out_u8(&o, l->link);
+	out_u8(&o, l->unpack);
+	out_u16(&o, l->sms);
+	out_u8(&o, l->late);
+	out_u32(&o, l->quantum);
+	out_u32(&o, l->chunk_b);
+	out_u32(&o, l->window);
+	out_u32(&o, l->integrity);
+	out_u64(&o, l->peer_timeout_ns);
+	out_u32(&o, nr_lanes);
+	for (uint32_t i = 0; i < nr_lanes; i++)
+		lane_put(&o, &l->lanes[i]);
+	return frame_end(&o);
+}
+
+int gx_hello_lanes_get(const uint8_t *b, uint32_t len, struct gx_hello_lanes *l)
+{
+	struct wire_in in = {.b = b, .len = len};
+
+	memset(l, 0, sizeof(*l));
+	in_str(&in, l->port, sizeof(l->port));
+	l->link = in_u8(&in);
+	if (l->link > GX_LINK_LOCAL)
+		in.bad = true;
+	l->unpack = in_u8(&in);
+	l->sms = in_u16(&in);
+	l->late = in_u8(&in);
+	l->quantum = in_u32(&in);
+	l->chunk_b = in_u32(&in);
+	l->window = in_u32(&in);
+	l->integrity = in_u32(&in);
+	if (l->late >> 2 || (l->late && l->integrity != GX_INTEGRITY_CRC))
+		in.bad = true;
+	l->peer_timeout_ns = in_u64(&in);
+	l->nr_lanes = in_count(&in, GX_HELLO_LANES);
+	for (uint32_t i = 0; i < l->nr_lanes; i++)
+		lane_get(&in, &l->lanes[i]);
+	return in_end(&in);
+}
+
+uint32_t gx_hello_error_put(uint8_t *b, const struct gx_hello_error *e)
+{
+	struct wire_out o = frame_start(b, GX_HELLO_ERROR);
+
+	out_u32(&o, (uint32_t)e->err);
+	out_str(&o, e->text, sizeof(e->text));
+	return frame_end(&o);
+}
+
+int gx_hello_error_get(const uint8_t *b, uint32_t len, struct gx_hello_error *e)
+{
+	struct wire_in in = {.b = b, .len = len};
+
+	memset(e, 0, sizeof(*e));
+	e->err = (int32_t)in_u32(&in);
+	in_str(&in, e->text, sizeof(e->text));
+	if (e->err >= 0 || e->err < -GX_WIRE_ERR_MAX)
+		return -EPROTO;
+	return in_end(&in);
+}
+
+uint32_t gx_hello_plain_put(uint8_t *b, enum gx_hello_type type, const void *data, uint32_t len)
+{
+	struct wire_out o = frame_start(b, type);
+
+	if (len > GX_HELLO_FRAME_MAX - FRAME_HDR_B)
+		return 0;
+	out_bytes(&o, data, len);
+	return frame_end(&o);
+}
+
+int gx_hello_frame(const uint8_t *b, uint16_t *type, uint32_t *body_len)
+{
+	uint32_t len = le32_get(b);
+	uint16_t t = le16_get(b + 4);
+
+	if (len < FRAME_HDR_B - FRAME_LEN_B || len > GX_HELLO_FRAME_MAX - FRAME_LEN_B)
+		return -EPROTO;
+	if (t < GX_HELLO_HELLO || t > GX_HELLO_BYE || le16_get(b + 6))
+		return -EPROTO;
+	*type = t;
+	*body_len = len - (FRAME_HDR_B - FRAME_LEN_B);
+	return 0;
+}
