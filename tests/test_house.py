@@ -309,6 +309,19 @@ def rule_third_party(house):
             house.fail(path, paths[path], f"{fam}'s headers are included by {sorted(paths)[0]} already: one file of {side}")
 
 
+WHERE = re.compile(r"`(struct )?(\w+)` in ([\w./]+\.[ch])\b")
+
+
+def rule_where(house):
+    """What CONTRIBUTING says is somewhere is there."""
+    for line, text in enumerate(house.files.get("CONTRIBUTING.md", "").splitlines(), 1):
+        for struct, name, path in WHERE.findall(text):
+            code = code_only(house.files.get(path, ""))
+            there = re.search(rf"^struct {name} \{{", code, re.M) if struct else name in [f[0] for f in functions(code)]
+            if not there:
+                house.fail("CONTRIBUTING.md", line, f"{struct}{name} is not in {path}")
+
+
 def rule_function_length(house):
     """Functions stay short."""
     for path, text in house.sources(".c", ".h", ".cu"):
@@ -320,7 +333,7 @@ def rule_function_length(house):
 
 
 RULES = (rule_spdx, rule_no_parent_path, rule_no_typedef_struct, rule_folders, rule_rooms, rule_tool_rooms, rule_public_header, rule_cuda_sources,
-         rule_leaves, rule_pure, rule_third_party, rule_function_length)
+         rule_leaves, rule_pure, rule_third_party, rule_where, rule_function_length)
 
 
 # --- each rule must bite ----------------------------------------------------------------------------------
@@ -363,6 +376,8 @@ SAMPLES = (
     (rule_third_party, {"tools/a.c": "#include <jansson.h>\n", "tools/b.c": "#include <jansson.h>\n"}, 1),
     (rule_third_party, {"poll/a.c": "#include <cmocka.h>\n"}, 1),
     (rule_third_party, {"dataplane/p.c": "#include <rte_ethdev.h>\n#include <rte_mbuf.h>\n", "tests/t.c": "#include <rte_eal.h>\n"}, 0),
+    (rule_where, {"CONTRIBUTING.md": "`f` in poll/a.c, `struct s` in poll/a.h\n", "poll/a.c": "void f(void)\n{\n}\n", "poll/a.h": "struct s {\n"}, 0),
+    (rule_where, {"CONTRIBUTING.md": "`f` in poll/a.c\n`struct s` in poll/b.h\n", "poll/a.c": "void g(void)\n{\n\tf();\n}\n"}, 2),
     (rule_function_length, {"poll/a.c": "static void f(int a,\n\t      int b)\n{\n" + "\tx();\n" * 101 + "}\n"}, 1),
     (rule_function_length, {"poll/a.c": "static void f(void)\n{\n" + "\tx();\n" * 100 + "}\n"}, 0),
 )
@@ -423,7 +438,7 @@ def read_tree(top):
         for path in sorted((top / folder).rglob("*")):
             if path.is_file() and (path.suffix in (".c", ".h", ".cu", ".cuh", ".py", ".sh") or path.name in ("meson.build", "run")):
                 files[path.relative_to(top).as_posix()] = path.read_text(errors="replace")
-    for name in ("run", "meson.build", "meson_options.txt"):
+    for name in ("run", "meson.build", "meson_options.txt", "CONTRIBUTING.md"):
         if (top / name).is_file():
             files[name] = (top / name).read_text()
     return files
