@@ -254,7 +254,7 @@ static inline struct gx_comp *core_comp_place(struct gx_core *core)
 	return &core->comps[core->comp_head++ % GX_COMPS_MAX];
 }
 
-/* -- connections: called by ctl.c on the control thread, implemented in ctx.c -- */
+/* -- connections, conn.c: called by ctl.c on the control thread -- */
 
 /** conn_new() - A connection in state CONNECTING, in gx->conns. NULL: out of memory. */
 struct gx_conn *conn_new(struct gx *gx, bool server);
@@ -288,7 +288,8 @@ static inline enum gx_conn_state conn_state(const struct gx_conn *c)
 	return atomic_load_explicit(&c->state, memory_order_acquire);
 }
 
-/** op_check() - Is this operation well formed? Any thread. Return: 0, -EINVAL with gx_error(). */
+/** op_check() - Is this operation well formed? Any thread. Return: 0, -EINVAL, -EFAULT with
+ * gx_error(); conn_api.c. */
 int op_check(const struct gx_op *op);
 
 /* -- the local link's half of a connection: descriptors and mappings; ctl, local_map.c and
