@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the rest of the data plane calls of submit.c: posting from threads that own no core,
- * operations that wait for a stream of the user's, and messages cut over lanes. Private to
- * dataplane/.
+ * What the rest of the data plane calls of submit/: posting from threads that own no core,
+ * operations that wait for a stream of the user's, and messages cut over lanes. submit.c is the
+ * core's half, queue.c the queue that a thread posts to, stripe.c cuts messages, comps.c takes
+ * completions, marks.c are flags that streams write. Private to dataplane/.
  */
 #ifndef GX_SUBMIT_H
 #define GX_SUBMIT_H

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What came back to a queue: records become completions. Runs on the queue's thread.
+ */
+#include "submit/queue.h"
+
+static bool rec_done(struct gx_submit *q, struct sub_rec *r, struct gx_comp *comp)
+{
+	sub_comp_set(comp, GX_COMP_DONE, &r->op, r->ep, r->status);
+	comp->len = r->len;
+	comp->tag = r->tag;
+	if (r->mark != SUB_NO_MARK)
+		mark_put(q->marks, r->mark);
+	sub_rec_put(r);
+	return comp->status || !r->silent;
+}
+
+static bool rec_local(struct sub_rec *r, struct gx_comp *comp)
+{
+	struct sub_msg *m = r->msg;
+
+	if (m && --m->locals)
+		return false;
+	if (m)
+		sub_comp_set(comp, GX_COMP_LOCAL, &m->op, m->ep, 0);
+	else
+		sub_comp_set(comp, GX_COMP_LOCAL, &r->op, r->ep, 0);
+	comp->len = m ? m->op.len : r->op.len;
+	return true;
+}
+
+/* What came back: at most one completion. */
+static bool item_back(struct gx_submit *q, uintptr_t item, struct gx_comp *comp)
+{
+	struct sub_rec *r = (struct sub_rec *)(item & ~SUB_TAG);
+
+	if (item & SUB_TAG)
+		return rec_local(r, comp);
+	return r->msg ? sub_msg_back(q, r, comp) : rec_done(q, r, comp);
+}
+
+static unsigned lane_poll(struct sub_lane *l, struct gx_comp comps[], unsigned n)
+{
+	void *items[SUB_BURST];
+	unsigned got = 0;
+	uint32_t nr;
+
+	if (l->nr_free == l->q->depth)
+		return 0;
+	do {
+		nr = gx_ring_get(l->back, items, GX_MIN(n - got, SUB_BURST));
+		for (uint32_t i = 0; i < nr; i++)
+			got += item_back(l->q, (uintptr_t)items[i], &comps[got]);
+	} while (nr == SUB_BURST && got < n);
+	return got;
+}
+
+GX_EXPORT unsigned gx_submit_poll(struct gx_submit *q, struct gx_comp comps[], unsigned n)
+{
+	unsigned got = 0;
+
+	for (unsigned k = 0; k < q->nr_lanes && got < n; k++) {
+		struct sub_lane *l = q->lane[q->rover];
+
+		q->rover = q->rover + 1 < q->nr_lanes ? q->rover + 1 : 0;
+		got += lane_poll(l, comps + got, n - got);
+	}
+	return got;
+}

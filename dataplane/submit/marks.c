@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Flags that streams of the user's write when they get there. The posting thread queues them, a
+ * core looks at those that it holds operations for; opened and closed on the control path.
+ */
+#include "submit/marks.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+void marks_close(struct marks *m)
+{
+	if (!m)
+		return;
+	if (m->flags)
+		m->gpu[0]->ops->flag_free(m->gpu[0], m->flags, SUBMIT_WAITS);
+	free(m);
+}
+
+int marks_open(struct gx_gpu *gpu, struct marks **out)
+{
+	struct marks *m = calloc(1, sizeof(*m));
+
+	if (!m)
+		return -ENOMEM;
+	m->gpu[m->nr_gpus++] = gpu;
+	m->flags = gpu->ops->flag_alloc(gpu, SUBMIT_WAITS);
+	if (!m->flags) {
+		free(m);
+		return -ENOMEM;
+	}
+	*out = m;
+	return 0;
+}
+
+/* Pairs with the backend's write: what the stream did before is visible. */
+static bool mark_written(const struct marks *m, uint32_t i)
+{
+	return __atomic_load_n(&m->flags[i], __ATOMIC_ACQUIRE) == m->mark[i].value;
+}
+
+bool mark_there(const struct marks *m, uint32_t i, uint64_t now_ns)
+{
+	return mark_written(m, i) && now_ns >= m->mark[i].due_ns;
+}
+
+void mark_put(struct marks *m, uint32_t i)
+{
+	if (i != SUB_NO_MARK)
+		m->mark[i].held = false;
+}
+
+/* No stream may still write into the flags? */
+bool marks_idle(const struct marks *m)
+{
+	for (uint32_t i = 0; m && i < SUBMIT_WAITS; i++)
+		if (!mark_written(m, i))
+			return false;
+	return true;
+}
+
+/* What streams have yet to write must not be freed; when one does not get there, it is left. */
+void marks_end(struct marks *m, uint64_t timeout_ns)
+{
+	uint64_t until = gx_now_ns() + timeout_ns;
+
+	while (!marks_idle(m) && gx_now_ns() < until)
+		nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+	if (marks_idle(m))
+		marks_close(m);
+	else
+		gx_warn("a stream of the user's does not get to where an operation waited for it; "
+			"its flags are left to the process's end");
+}
+
+/* The GPU of the operation's memory knows the stream, or another does: host memory says nothing. */
+static int mark_queue(struct marks *m, const struct gx_op *op, uint32_t i, uint64_t now_ns)
+{
+	struct gx_gpu *first = op->mem && op->mem->gpu->device >= 0 ? op->mem->gpu : m->gpu[0];
+	uint32_t value = m->mark[i].value + 1;
+	int ret = first->ops->stream_mark(first, op->stream, &m->flags[i], value, now_ns,
+					  &m->mark[i].due_ns);
+
+	if (ret)
+		gx_fail(ret, "gx_op.stream: %s", gx_gpu_why());
+	for (unsigned k = 0; ret && k < m->nr_gpus; k++)
+		if (m->gpu[k] != first)
+			ret = m->gpu[k]->ops->stream_mark(m->gpu[k], op->stream, &m->flags[i],
+							  value, now_ns, &m->mark[i].due_ns);
+	if (!ret)
+		m->mark[i].value = value;
+	return ret;
+}
+
+/* Queue a flag behind what op->stream has to do. 0, -EAGAIN: all are in use, -EINVAL. */
+int mark_get(struct marks *m, const struct gx_op *op, uint64_t now_ns, uint32_t *out)
+{
+	for (unsigned k = 0; k < SUBMIT_WAITS; k++) {
+		uint32_t i = (m->rover + k) % SUBMIT_WAITS;
+		int ret;
+
+		if (m->mark[i].held || !mark_written(m, i))
+			continue;
+		ret = mark_queue(m, op, i, now_ns);
+		if (ret)
+			return ret;
+		m->rover = i + 1;
+		m->mark[i].held = true;
+		*out = i;
+		return 0;
+	}
+	return -EAGAIN;
+}

@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A queue of operations from a thread that owns no core: opened and closed (control thread, for
+ * whoever calls gx_submit_open()), posted to and cancelled (the queue's thread).
+ */
+#include "submit/queue.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define SUB_DEPTH     512 /* default of gx_submit_opts.depth */
+#define SUB_DEPTH_MIN 8
+#define SUB_DEPTH_MAX 8192
+#define SUB_ASK_TRIES 1000 /* a core's inbox that is full, 1 ms apart */
+
+/* ---- Opening and closing ---- */
+
+static void lane_close(struct sub_lane *l)
+{
+	if (!l)
+		return;
+	gx_ring_close(l->out);
+	gx_ring_close(l->back);
+	free(l->recs);
+	free(l->free);
+	free(l);
+}
+
+static int lane_recs(struct sub_lane *l, uint32_t depth)
+{
+	l->recs = aligned_alloc(GX_CACHE_LINE, depth * sizeof(*l->recs));
+	l->free = calloc(depth, sizeof(*l->free));
+	if (!l->recs || !l->free)
+		return -ENOMEM;
+	memset(l->recs, 0, depth * sizeof(*l->recs));
+	for (uint32_t i = depth; i-- > 0;) {
+		l->recs[i].lane = l;
+		l->free[l->nr_free++] = &l->recs[i];
+	}
+	return 0;
+}
+
+static int lane_open(struct gx_submit *q, struct gx_core *core, struct sub_lane **out)
+{
+	struct sub_lane *l = aligned_alloc(GX_CACHE_LINE, sizeof(*l));
+	int ret;
+
+	if (!l)
+		return -ENOMEM;
+	memset(l, 0, sizeof(*l));
+	l->q = q;
+	l->core = core;
+	l->attach.fn = submit_attach;
+	l->detach.fn = submit_detach;
+	l->want_attach = true;
+	ret = gx_ring_open(SUB_PER_RECORD * q->depth, &l->out);
+	if (!ret)
+		ret = gx_ring_open(SUB_PER_RECORD * q->depth, &l->back);
+	if (!ret)
+		ret = lane_recs(l, q->depth);
+	if (ret)
+		lane_close(l);
+	else
+		*out = l;
+	return ret;
+}
+
+static void submit_free(struct gx_submit *q)
+{
+	for (unsigned i = 0; i < q->nr_lanes; i++)
+		lane_close(q->lane[i]);
+	marks_close(q->marks);
+	free(q->msgs);
+	free(q);
+}
+
+static int submit_marks(struct gx_submit *q)
+{
+	int ret = 0;
+
+	for (unsigned i = 0; !ret && i < GX_GPUS_MAX; i++) {
+		struct gx_gpu *gpu = q->gx->gpu[i];
+
+		if (gpu && q->marks)
+			q->marks->gpu[q->marks->nr_gpus++] = gpu;
+		else if (gpu)
+			ret = marks_open(gpu, &q->marks);
+	}
+	return ret;
+}
+
+static int submit_fill(struct gx_submit *q)
+{
+	int ret = submit_marks(q);
+
+	for (unsigned i = 0; !ret && i < q->gx->nr_cores; i++) {
+		ret = lane_open(q, q->gx->core[i], &q->lane[i]);
+		q->nr_lanes += !ret;
+	}
+	q->msgs = calloc(q->depth, sizeof(*q->msgs));
+	if (!q->msgs)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < q->depth; i++) {
+		q->msgs[i].next = q->msg_free;
+		q->msg_free = &q->msgs[i];
+	}
+	return ret;
+}
+
+static void lane_ask(struct sub_lane *l)
+{
+	if (l->want_attach)
+		l->want_attach = gx_loop_call(&l->core->loop, &l->attach) != 0;
+	if (l->want_detach && !l->want_attach)
+		l->want_detach = gx_loop_call(&l->core->loop, &l->detach) != 0;
+}
+
+/* Control thread. 0: every core has been told of its lane. */
+static int attach_run(void *arg)
+{
+	struct gx_submit *q = arg;
+	int ret = 0;
+
+	for (unsigned i = 0; i < q->nr_lanes; i++) {
+		lane_ask(q->lane[i]);
+		if (q->lane[i]->want_attach)
+			ret = -EAGAIN;
+	}
+	return ret;
+}
+
+static int list_run(void *arg)
+{
+	struct gx_submit *q = arg;
+
+	q->next = q->gx->submits;
+	q->gx->submits = q;
+	return attach_run(q);
+}
+
+/* Control thread. A lane that its core never heard of has nothing to end. */
+static bool lane_ended(struct sub_lane *l, bool first)
+{
+	if (first && l->want_attach) {
+		l->want_attach = false;
+		atomic_store_explicit(&l->detached, true, memory_order_relaxed);
+	} else if (first) {
+		l->want_detach = true;
+	}
+	lane_ask(l);
+	return atomic_load_explicit(&l->detached, memory_order_acquire);
+}
+
+/* Control thread: a step towards the end of @q. 0: it is freed. */
+static int end_run(void *arg)
+{
+	struct gx_submit *q = arg, **at = &q->gx->submits;
+	bool first = !q->closing;
+	int ret = 0;
+
+	q->closing = true;
+	for (unsigned i = 0; i < q->nr_lanes; i++)
+		if (!lane_ended(q->lane[i], first))
+			ret = -EAGAIN;
+	if (ret || !marks_idle(q->marks))
+		return -EAGAIN;
+	while (*at != q)
+		at = &(*at)->next;
+	*at = q->next;
+	submit_free(q);
+	return 0;
+}
+
+bool submit_end_all(struct gx *gx)
+{
+	struct gx_submit *q, *next;
+
+	for (q = gx->submits; q; q = next) {
+		next = q->next;
+		end_run(q);
+	}
+	return !gx->submits;
+}
+
+bool submit_names(const struct gx *gx, const struct gx_conn *c)
+{
+	for (const struct gx_submit *q = gx->submits; q; q = q->next)
+		for (unsigned i = 0; i < q->nr_lanes; i++)
+			for (uint32_t k = 0; k < q->depth; k++)
+				/* Pairs with the releases where it becomes NULL. */
+				if (atomic_load_explicit(&q->lane[i]->recs[k].conn,
+							 memory_order_acquire) == c)
+					return true;
+	return false;
+}
+
+static uint32_t depth_of(const struct gx_submit_opts *user)
+{
+	struct gx_submit_opts o = GX_INIT(o);
+	uint32_t depth = SUB_DEPTH_MIN;
+
+	if (user)
+		memcpy(&o, user, GX_MIN(user->size, sizeof(o)));
+	if (o.depth > SUB_DEPTH_MAX)
+		return 0;
+	while (depth < (o.depth ? o.depth : SUB_DEPTH))
+		depth *= 2;
+	return depth;
+}
+
+GX_EXPORT int gx_submit_open(struct gx *gx, const struct gx_submit_opts *opts,
+			     struct gx_submit **out)
+{
+	int ret = opts ? gx_size_check(opts->size, "gx_submit_opts") : 0;
+	uint32_t depth = ret ? 0 : depth_of(opts);
+	struct gx_submit *q;
+
+	if (ret)
+		return ret;
+	if (!depth)
+		return gx_fail(-EINVAL, "a queue of %u operations: at most %d", opts->depth,
+			       SUB_DEPTH_MAX);
+	q = calloc(1, sizeof(*q));
+	if (!q)
+		return gx_fail(-ENOMEM, "no memory for a queue");
+	q->gx = gx;
+	q->depth = depth;
+	ret = submit_fill(q);
+	if (ret) {
+		submit_free(q);
+		return gx_fail(ret, "no memory for a queue of %u operations a core", depth);
+	}
+	ret = gx_uring_run_wait(gx->uring, list_run, q);
+	for (unsigned i = 0; ret && i < SUB_ASK_TRIES; i++) {
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+		ret = gx_uring_run_wait(gx->uring, attach_run, q);
+	}
+	if (ret) { /* what cores have heard of it goes with them */
+		gx_uring_run_wait(gx->uring, end_run, q);
+		return gx_fail(ret, "a core's inbox is full: does anybody turn it?");
+	}
+	*out = q;
+	return 0;
+}
+
+GX_EXPORT int gx_submit_close(struct gx_submit *q)
+{
+	if (!q || !gx_uring_run_wait(q->gx->uring, end_run, q))
+		return 0;
+	return gx_fail(-EAGAIN, "cores have yet to end what is under way: turn them, and close "
+				"again");
+}
+
+/* ---- Posting ---- */
+
+struct sub_rec *sub_rec_get(struct sub_lane *l)
+{
+	return l->nr_free ? l->free[--l->nr_free] : NULL;
+}
+
+void sub_rec_put(struct sub_rec *r)
+{
+	r->busy = false;
+	r->lane->free[r->lane->nr_free++] = r;
+	/* Pairs with the acquire in submit_names(). */
+	atomic_store_explicit(&r->conn, NULL, memory_order_release);
+}
+
+void sub_rec_fill(struct sub_rec *r, struct gx_ep *ep, const struct gx_op *op, uint32_t mark,
+		  struct sub_msg *msg)
+{
+	r->op = *op;
+	r->op.flags &= ~GX_OP_SILENT; /* it has to come back */
+	r->silent = op->flags & GX_OP_SILENT;
+	r->ep = ep;
+	r->mark = mark;
+	r->msg = msg;
+	r->busy = true;
+	r->cancelled = false;
+	atomic_store_explicit(&r->conn, ep->conn, memory_order_relaxed);
+}
+
+void sub_lane_send(struct sub_lane *l, void *const items[], uint32_t n)
+{
+	uint32_t put = gx_ring_put(l->out, items, n);
+
+	assert(put == n);
+	(void)put;
+}
+
+int sub_conn_check(const struct gx_submit *q, const struct gx_conn *c)
+{
+	if (c->gx != q->gx)
+		return gx_fail(-EINVAL, "the queue is of another context than the connection");
+	if (atomic_load_explicit(&c->state, memory_order_acquire) != GX_CONN_STATE_UP)
+		return gx_fail(-ENOTCONN, "the connection is not up");
+	return 0;
+}
+
+/* The flag behind op->stream, where it names one. */
+int sub_stream_get(struct gx_submit *q, const struct gx_op *op, uint32_t *mark)
+{
+	*mark = SUB_NO_MARK;
+	if (!op->stream)
+		return 0;
+	if (!q->marks)
+		return gx_fail(-ENODEV,
+			       "gx_op.stream: no GPU was open when the queue was made: "
+			       "allocate or register memory of one before gx_submit_open()");
+	return mark_get(q->marks, op, gx_now_ns(), mark);
+}
+
+int sub_rec_make(struct gx_submit *q, struct gx_ep *ep, const struct gx_op *op, void **item)
+{
+	struct sub_lane *l = q->lane[ep->core->index];
+	struct sub_rec *r;
+	uint32_t mark;
+	int ret = op_check(op);
+
+	if (!ret && !l->nr_free)
+		ret = -EAGAIN;
+	if (!ret)
+		ret = sub_stream_get(q, op, &mark);
+	if (ret)
+		return ret;
+	r = sub_rec_get(l);
+	sub_rec_fill(r, ep, op, mark, NULL);
+	*item = r;
+	return 0;
+}
+
+GX_EXPORT int gx_submit(struct gx_submit *q, struct gx_ep *ep, const struct gx_op ops[], unsigned n)
+{
+	unsigned taken = 0;
+	int ret = sub_conn_check(q, ep->conn);
+
+	while (!ret && taken < n) {
+		void *items[SUB_BURST];
+		unsigned k = 0;
+
+		while (k < SUB_BURST && taken + k < n && !ret) {
+			ret = sub_rec_make(q, ep, &ops[taken + k], &items[k]);
+			k += !ret;
+		}
+		sub_lane_send(q->lane[ep->core->index], items, k);
+		taken += k;
+	}
+	return taken || ret == -EAGAIN ? (int)taken : ret;
+}
+
+/* ---- Cancelling ---- */
+
+static void rec_ask_cancel(struct sub_rec *r)
+{
+	void *item = (void *)((uintptr_t)r | SUB_TAG);
+
+	if (r->cancelled)
+		return;
+	r->cancelled = true;
+	sub_lane_send(r->lane, &item, 1);
+}
+
+/* Every record under way for which @msg, or else @user, is its own. Return: operations found. */
+unsigned sub_recs_cancel(struct gx_submit *q, const struct sub_msg *msg, uint64_t user)
+{
+	unsigned found = 0;
+
+	for (unsigned i = 0; i < q->nr_lanes; i++)
+		for (uint32_t k = 0; k < q->depth; k++) {
+			struct sub_rec *r = &q->lane[i]->recs[k];
+
+			if (!r->busy || (msg ? r->msg != msg : r->op.user != user))
+				continue;
+			found += !r->msg || !r->msg->cancelled;
+			if (r->msg)
+				r->msg->cancelled = true;
+			rec_ask_cancel(r);
+		}
+	return found;
+}
+
+GX_EXPORT int gx_submit_cancel(struct gx_submit *q, uint64_t user)
+{
+	return (int)sub_recs_cancel(q, NULL, user);
+}

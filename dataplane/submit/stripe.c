@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Messages cut over the lanes of a connection, and put together again. All of it runs on the
+ * queue's thread: no core waits for another.
+ */
+#include "submit/queue.h"
+
+#include <errno.h>
+
+/* The part of @op for lane @i of @parts: whole chunks, and what is left with the last. */
+static struct gx_op part_op(const struct gx_op *op, uint32_t chunk_b, unsigned i, unsigned parts)
+{
+	uint64_t chunks = (op->len + chunk_b - 1) / chunk_b;
+	uint64_t from = chunks * i / parts * chunk_b;
+	uint64_t to = GX_MIN(chunks * (i + 1) / parts * chunk_b, op->len);
+	struct gx_op part = *op;
+
+	part.flags &= GX_OP_LOCAL;
+	if (part.mem)
+		part.off += from;
+	else
+		part.addr = (char *)part.addr + from;
+	part.remote_off += from;
+	part.len = to - from;
+	return part;
+}
+
+static unsigned parts_of(const struct gx_conn *c, const struct gx_op *op)
+{
+	uint64_t chunks = (op->len + c->agreed.chunk_b - 1) / c->agreed.chunk_b;
+
+	return GX_MIN(GX_MAX(chunks, 1), c->nr_lanes);
+}
+
+/* Is there a record on each lane that the message needs? Two lanes may share a core. */
+static bool parts_room(const struct gx_submit *q, const struct gx_conn *c, unsigned parts)
+{
+	for (unsigned i = 0; i < parts; i++) {
+		const struct gx_core *core = c->ep[(q->spread + i) % c->nr_lanes]->core;
+		unsigned need = 0;
+
+		for (unsigned k = 0; k < parts; k++)
+			need += c->ep[(q->spread + k) % c->nr_lanes]->core == core;
+		if (q->lane[core->index]->nr_free < need)
+			return false;
+	}
+	return true;
+}
+
+static void msg_send(struct gx_submit *q, struct gx_conn *c, const struct gx_op *op, unsigned parts,
+		     uint32_t mark)
+{
+	struct sub_msg *m = q->msg_free;
+
+	q->msg_free = m->next;
+	*m = (struct sub_msg){.op = *op,
+			      .ep = c->ep[q->spread % c->nr_lanes],
+			      .mark = mark,
+			      .left = parts,
+			      .locals = sub_comps(op) > 1 ? parts : 0,
+			      .imm = op->kind == GX_OP_PUT && op->flags & GX_OP_IMM};
+	for (unsigned i = 0; i < parts; i++) {
+		struct gx_ep *ep = c->ep[(q->spread + i) % c->nr_lanes];
+		struct gx_op part = part_op(op, c->agreed.chunk_b, i, parts);
+		struct sub_lane *l = q->lane[ep->core->index];
+		struct sub_rec *r = sub_rec_get(l);
+		void *item = r;
+
+		sub_rec_fill(r, ep, &part, mark, m);
+		sub_lane_send(l, &item, 1);
+	}
+}
+
+static int msg_make(struct gx_submit *q, struct gx_conn *c, const struct gx_op *op)
+{
+	struct gx_ep *ep = c->ep[q->spread % c->nr_lanes];
+	int ret = op_check(op);
+	unsigned parts;
+	uint32_t mark;
+	void *item;
+
+	if (!ret && op->kind != GX_OP_PUT && op->kind != GX_OP_GET)
+		ret = gx_fail(-EINVAL,
+			      "only PUT and GET go over all lanes: a SEND and its RECV meet "
+			      "on one endpoint (gx_submit())");
+	if (ret)
+		return ret;
+	parts = parts_of(c, op);
+	if (parts == 1) {
+		ret = sub_rec_make(q, ep, op, &item);
+		if (!ret)
+			sub_lane_send(q->lane[ep->core->index], &item, 1);
+	} else {
+		ret = q->msg_free && parts_room(q, c, parts) ? sub_stream_get(q, op, &mark)
+							     : -EAGAIN;
+		if (!ret)
+			msg_send(q, c, op, parts, mark);
+	}
+	if (!ret)
+		q->spread = (q->spread + parts) % c->nr_lanes;
+	return ret;
+}
+
+GX_EXPORT int gx_submit_striped(struct gx_submit *q, struct gx_conn *c, const struct gx_op ops[],
+				unsigned n)
+{
+	unsigned taken = 0;
+	int ret = sub_conn_check(q, c);
+
+	while (!ret && taken < n) {
+		ret = msg_make(q, c, &ops[taken]);
+		taken += !ret;
+	}
+	return taken || ret == -EAGAIN ? (int)taken : ret;
+}
+
+/* All bytes of @m are visible: say so, by the record that told us. */
+static void msg_notify(struct sub_msg *m, struct sub_rec *r)
+{
+	struct gx_op op = m->op;
+	void *item = r;
+
+	op.flags = GX_OP_IMM;
+	op.len = 0;
+	op.stream = NULL;
+	m->imm = false;
+	m->left = 1;
+	sub_rec_fill(r, r->ep, &op, SUB_NO_MARK, m);
+	sub_lane_send(r->lane, &item, 1);
+}
+
+/* A part is back. Return: the message is done, and @comp says so. */
+bool sub_msg_back(struct gx_submit *q, struct sub_rec *r, struct gx_comp *comp)
+{
+	struct sub_msg *m = r->msg;
+	bool silent = m->op.flags & GX_OP_SILENT;
+
+	r->busy = false;
+	if (r->status && !m->err) {
+		m->err = r->status;
+		sub_recs_cancel(q, m, 0);
+	}
+	if (--m->left) {
+		sub_rec_put(r);
+		return false;
+	}
+	if (m->imm && m->cancelled && !m->err)
+		m->err = -ECANCELED;
+	if (m->imm && !m->err) {
+		msg_notify(m, r);
+		return false;
+	}
+	sub_comp_set(comp, GX_COMP_DONE, &m->op, m->ep, m->err);
+	comp->len = m->err ? 0 : m->op.len;
+	silent = silent && !m->err;
+	if (m->mark != SUB_NO_MARK)
+		mark_put(q->marks, m->mark);
+	m->next = q->msg_free;
+	q->msg_free = m;
+	sub_rec_put(r);
+	return !silent;
+}
