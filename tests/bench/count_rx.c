@@ -5,7 +5,7 @@
  * client_turn(): valgrind --tool=callgrind --toggle-collect=server_turn build/tests/count_rx 64. A
  * second argument, cpu or unpack, is who checks payload; without, or with none, nobody does. A
  * third, gpu: the server's bounce pool and the memory at both ends are a GPU's (or a fake one's).
- * Prints the packets that the server received while it was counted; docs/performance.md has the
+ * Prints the packets that the server received while it was counted; docs/measured/cpu.md has the
  * method and the figures.
  */
 #include <gx/gx.h>
