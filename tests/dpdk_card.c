@@ -277,7 +277,7 @@ static uint16_t card_rx(uint16_t id, uint16_t queue, struct rte_mbuf *m[], uint1
 	return n;
 }
 
-/* ---- what port_dpdk.c calls ---- */
+/* ---- what dataplane/ports/dpdk/ calls ---- */
 
 int __real_rte_eth_dev_info_get(uint16_t id, struct rte_eth_dev_info *info);
 int __wrap_rte_eth_dev_info_get(uint16_t id, struct rte_eth_dev_info *info);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A network card with the abilities that a bounce pool in GPU memory needs, for tests: DPDK's null
- * device underneath, and the calls with which port_dpdk.c sets a card up, taken at link time
- * (-Wl,--wrap). Two of them are on one wire. It steers by the rules that it was given, cuts where
- * it was told to, and writes payload to memory that was mapped for it and to no other. One thread.
+ * device underneath, and the calls with which the port sets a card up (dataplane/ports/dpdk/), taken at
+ * link time (-Wl,--wrap). Two of them are on one wire. It steers by the rules that it was given, cuts
+ * where it was told to, and writes payload to memory that was mapped for it and to no other. One
+ * thread.
  */
 #ifndef DPDK_CARD_H
 #define DPDK_CARD_H

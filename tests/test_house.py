@@ -20,6 +20,8 @@ FOLDERS = ("poll", "gpu", "dataplane")
 SOURCE_DIRS = FOLDERS + ("tools", "tests", "include", "docs")
 # Of dataplane/, the lowest first: none knows one that comes after it.
 ROOMS = ("core", "copy", "submit", "ports", "packet", "local", "control", "api", "coll")
+# A part of a room that has a folder of its own, named after the third party that it alone knows.
+INNER_ROOMS = ("ports/dpdk",)
 # Of tools/: who knows whom beside itself.
 TOOL_ROOMS = {"common": (), "gxd": ("common",), "gxperf": ("common", "gxperf/gpu", "gxperf/beside"),
               "gxperf/gpu": ("common", "gxperf", "gxperf/beside"), "gxperf/beside": ("common", "gxperf", "gxperf/gpu")}
@@ -195,8 +197,8 @@ def rule_rooms(house):
         parts = path.split("/")
         if parts[0] != "dataplane":
             continue
-        if len(parts) != 3 or parts[1] not in ROOMS:
-            house.fail(path, 1, f"dataplane/ has the rooms {' '.join(ROOMS)}, and files in them alone")
+        if "/".join(parts[1:-1]) not in ROOMS + INNER_ROOMS:
+            house.fail(path, 1, f"dataplane/ has the rooms {' '.join(ROOMS + INNER_ROOMS)}, and files in them alone")
             continue
         for line, angle, name in includes(text):
             room = name.split("/")[0]
@@ -289,7 +291,7 @@ def rule_pure(house):
 
 
 def rule_third_party(house):
-    """A third party's header appears in one file of gx, and in one file of the tools."""
+    """A third party's header appears in one file of gx, or in one folder that bears its name; and in one file of the tools."""
     where = {}
     for path, text in house.sources(".c", ".h", ".cu"):
         folder = folder_of(path)
@@ -305,8 +307,11 @@ def rule_third_party(house):
                 continue
             where.setdefault((fam, "tools" if folder == "tools" else "gx"), {})[path] = line
     for (fam, side), paths in sorted(where.items()):
-        for path in sorted(paths)[1:]:
-            house.fail(path, paths[path], f"{fam}'s headers are included by {sorted(paths)[0]} already: one file of {side}")
+        first, *others = sorted(paths, key=lambda p: (p.split("/")[-2] != fam, p)) # what is in its folder first
+        for path in others:
+            if (folder := path.rpartition("/")[0]) != first.rpartition("/")[0] or not folder.endswith(f"/{fam}"):
+                house.fail(path, paths[path], f"{fam}'s headers are included by {first} already: one file of {side}, "
+                           f"or one folder called {fam}/")
 
 
 WHERE = re.compile(r"`(struct )?(\w+)` in ([\w./]+\.[ch])\b")
@@ -359,7 +364,9 @@ SAMPLES = (
     (rule_rooms, {"dataplane/core/a.c": '#include "packet/pkt.h"\n'}, 1),
     (rule_rooms, {"dataplane/packet/a.c": '#include "core/core.h"\n#include "gx_internal/port.h"\n#include <stdio.h>\n'}, 0),
     (rule_rooms, {"dataplane/packet/a.c": '#include "pkt.h"\n'}, 1),
-    (rule_rooms, {"dataplane/a.c": "", "dataplane/attic/b.c": ""}, 2),
+    (rule_rooms, {"dataplane/a.c": "", "dataplane/attic/b.c": "", "dataplane/packet/attic/c.c": ""}, 3),
+    (rule_rooms, {"dataplane/ports/dpdk/a.c": '#include "ports/dpdk/net.h"\n#include "core/core.h"\n'}, 0),
+    (rule_rooms, {"dataplane/ports/dpdk/a.c": '#include "net.h"\n#include "packet/pkt.h"\n'}, 2),
     (rule_public_header, {"include/gx/gx.h": "#include <rte_ethdev.h>\n"}, 1),
     (rule_public_header, {"include/gx/gx.h": '#include "gx_internal/base.h"\n#include <stdint.h>\n'}, 1),
     (rule_public_header, {"include/gx_internal/a.h": "#include <cuda.h>\n"}, 1),
@@ -375,6 +382,10 @@ SAMPLES = (
     (rule_third_party, {"poll/a.c": "#include <liburing.h>\n", "gpu/b.c": "#include <liburing.h>\n"}, 1),
     (rule_third_party, {"tools/a.c": "#include <jansson.h>\n", "tools/b.c": "#include <jansson.h>\n"}, 1),
     (rule_third_party, {"poll/a.c": "#include <cmocka.h>\n"}, 1),
+    (rule_third_party, {"poll/a.c": "#include <liburing.h>\n", "poll/b.c": "#include <liburing.h>\n"}, 1),
+    (rule_third_party, {f"dataplane/ports/dpdk/{n}.c": "#include <rte_mbuf.h>\n" for n in "ab"}, 0),
+    (rule_third_party, {f"dataplane/ports/{n}.c": "#include <rte_mbuf.h>\n" for n in ("a", "dpdk/b", "dpdk/c")}, 1),
+    (rule_third_party, {f"{n}/dpdk/a.c": "#include <rte_mbuf.h>\n" for n in ("dataplane/ports", "gpu")}, 1),
     (rule_third_party, {"dataplane/p.c": "#include <rte_ethdev.h>\n#include <rte_mbuf.h>\n", "tests/t.c": "#include <rte_eal.h>\n"}, 0),
     (rule_where, {"CONTRIBUTING.md": "`f` in poll/a.c, `struct s` in poll/a.h\n", "poll/a.c": "void f(void)\n{\n}\n", "poll/a.h": "struct s {\n"}, 0),
     (rule_where, {"CONTRIBUTING.md": "`f` in poll/a.c\n`struct s` in poll/b.h\n", "poll/a.c": "void g(void)\n{\n\tf();\n}\n"}, 2),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * port_dpdk.c over devices that need no hardware. EAL starts once in a process, so every case runs
- * in forked children: two for memif and veth, which tell each other their addresses over a socket
+ * The DPDK port (dataplane/ports/dpdk/) over devices that need no hardware. EAL starts once in a
+ * process, so every case runs in forked children: two for memif and veth, which tell each other their addresses over a socket
  * pair, one for loops. Without arguments: options, memif (copying, zero-copy, on huge pages when
  * there are some), ring, null. "veth": af_packet over a veth pair in a private network namespace;
  * 77 where that is refused. "nic ARGS ARGS": two devices that reach each other, as --port has them
@@ -26,7 +26,7 @@
 #include <unistd.h>
 
 #include "gx_internal/port.h"
-#include "ports/port_dpdk_net.h"
+#include "ports/dpdk/net.h"
 
 #include <rte_alarm.h>
 #include <rte_ethdev.h>

@@ -16,7 +16,7 @@
 
 #include "common_gx.h"
 #include "dpdk_card.h"
-#include "ports/port_dpdk_net.h"
+#include "ports/dpdk/net.h"
 
 #include <cmocka.h>
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The half of the DPDK port that needs no DPDK: options, addresses, the kernel's interface and
- * neighbours, frames. Called by port_dpdk.c on the control path; dpdk_encap_get() also [core].
+ * neighbours, frames. Called by the other files here on the control path; dpdk_encap_get() also [core].
  * Everything that came from a peer or from a packet is checked here.
  */
-#include "ports/port_dpdk_net.h"
+#include "ports/dpdk/net.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>

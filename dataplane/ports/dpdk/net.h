@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the DPDK port knows without DPDK: its option string, the address blob of the hello, the
- * kernel's view of the interface, the next hop, and the frame around a gx header. port_dpdk_net.c
- * implements it, port_dpdk.c uses it. The frame's two functions are for the data path [core]; all
- * others are control path.
+ * kernel's view of the interface, the next hop, and the frame around a gx header. net.c
+ * implements it, the other files here use it. The frame's two functions are for the data path
+ * [core]; all others are control path.
  */
-#ifndef GX_PORT_DPDK_H
-#define GX_PORT_DPDK_H
+#ifndef GX_DPDK_NET_H
+#define GX_DPDK_NET_H
 
 #include "gx_internal/base.h"
 #include "gx_internal/port.h"

@@ -9,7 +9,7 @@
  * of a GPU, data packets come in at a queue of their own, which the device cuts: headers to host
  * memory, payload to that pool.
  */
-#include "ports/port_dpdk_net.h"
+#include "ports/dpdk/net.h"
 
 #include <assert.h>
 #include <errno.h>
