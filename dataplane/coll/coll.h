@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A group of ranks, as coll_group.c (open, rendezvous, close) and coll.c (collectives) share it.
- * Private to those two. Owners: "control" is the thread that opens, connects and closes while no
- * core runs; "core 0" posts; each core has a worker, which alone touches its own state.
+ * A group of ranks, as the files of coll/ share it. Private to them. coll_group.c opens and closes
+ * it, coll_meet.c lets its ranks meet, coll.c posts collectives, coll_worker.c moves a core's part
+ * of them, coll_copy.c copies the own shard, coll_fail.c ends it. Owners: "control" is the thread
+ * that opens, connects and closes while no core runs; "core 0" posts; each core has a worker, which
+ * alone touches its own state.
  */
 #ifndef GX_DATAPLANE_COLL_H
 #define GX_DATAPLANE_COLL_H
 
 #include "core/core.h"
 #include "gx/coll.h"
+
+#include <pthread.h>
 
 /* Peers may be ahead by one depth of what is posted here, and this rank's oldest may be one depth
  * behind that. */
@@ -130,6 +134,23 @@ struct gx_group {
 	alignas(GX_CACHE_LINE) _Atomic uint64_t posted; /* core 0: collectives posted so far */
 };
 
+static inline struct coll_part *coll_part_of(struct coll_worker *w, uint64_t seq)
+{
+	return &w->part[seq % COLL_RING];
+}
+
+static inline struct coll_post *coll_post_of(struct gx_group *g, uint64_t seq)
+{
+	return &g->post[seq % COLL_RING];
+}
+
+static inline bool coll_has_failed(const struct gx_group *g)
+{
+	return atomic_load_explicit(&g->err, memory_order_relaxed) != 0;
+}
+
+/* -- coll_fail.c -- */
+
 /**
  * coll_fail() - The group has failed: the first reason stays. @lost: the rank to blame, -1: none.
  * @tell: tell the other ranks, unless they did. Any thread, a core in its turn too: the one place
@@ -138,13 +159,22 @@ struct gx_group {
 int coll_fail(struct gx_group *g, int err, int lost, bool tell, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
 
-/* coll.c, for coll_group.c */
+/* -- coll_worker.c -- */
+
 int coll_workers_open(struct gx_group *g);
 /* No core turns any more. Waits for copies that are out, in bounded time. */
 void coll_workers_idle(struct gx_group *g);
 void coll_workers_free(struct gx_group *g);
 /* All connections are up: take their endpoints. Return: 0, -errno with gx_error(). */
 int coll_workers_connect(struct gx_group *g);
-bool coll_worker_turn(void *arg, uint64_t now_ns);
+
+/* -- coll_copy.c: the own shard, by a GPU or by the CPU -- */
+
+int coll_copier_open(struct coll_copier *c, struct gx_gpu *gpu); /* 0, -errno with gx_error() */
+/* Waits for copies that are out, in bounded time. @c may not have been opened. */
+void coll_copier_close(struct coll_copier *c);
+/* Worker: copy the next bytes of the own shard of collective @seq. False: no copier is free. */
+bool coll_copy_begin(struct coll_worker *w, uint64_t seq, uint64_t now_ns);
+bool coll_copies_reap(struct coll_worker *w, uint64_t now_ns); /* worker. Return: did one end? */
 
 #endif

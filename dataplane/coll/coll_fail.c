@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The end of a group: the first reason stays, and the other ranks are told. Any thread calls this.
+ */
+#include "coll/coll_hello.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void coll_hello_init(const struct gx_group *g, enum hello_type type, struct coll_hello *h)
+{
+	*h = (struct coll_hello){.magic = HELLO_MAGIC,
+				 .version = HELLO_VERSION,
+				 .type = type,
+				 .rank = g->rank,
+				 .nr_ranks = g->nr_ranks,
+				 .nr_lanes = gx_nr_cores(g->gx),
+				 .nr_bufs = g->nr_bufs,
+				 .piece_bits = g->piece_bits,
+				 .lost = -1};
+	memcpy(h->addr, g->addr, sizeof(h->addr));
+	memcpy(h->job, g->job, sizeof(h->job));
+}
+
+void coll_hello_abort(const struct gx_group *g, int err, int lost, const char *text,
+		      struct coll_hello *h)
+{
+	coll_hello_init(g, HELLO_ABORT, h);
+	h->err = err;
+	h->lost = lost;
+	snprintf(h->text, sizeof(h->text), "%s", text);
+}
+
+void coll_tell(struct gx_group *g, const struct coll_hello *h)
+{
+	for (unsigned q = 0; q < g->nr_ranks; q++) {
+		struct gx_conn *conn;
+
+		pthread_mutex_lock(&g->lock);
+		conn = g->peer[q].conn;
+		pthread_mutex_unlock(&g->lock);
+		if (conn)
+			gx_conn_msg(conn, h, sizeof(*h)); /* who is gone needs no word */
+	}
+}
+
+int coll_fail(struct gx_group *g, int err, int lost, bool tell, const char *fmt, ...)
+{
+	char text[COLL_TEXT_MAX];
+	struct coll_hello h;
+	va_list ap;
+	bool first;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	pthread_mutex_lock(&g->lock);
+	first = !atomic_load_explicit(&g->err, memory_order_relaxed);
+	if (first) {
+		memcpy(g->text, text, sizeof(text));
+		g->lost = lost;
+		/* Pairs with the acquire of who reads text and lost. */
+		atomic_store_explicit(&g->err, err, memory_order_release);
+	}
+	pthread_cond_broadcast(&g->cond);
+	pthread_mutex_unlock(&g->lock);
+	if (first && tell) {
+		coll_hello_abort(g, err, lost, text, &h);
+		coll_tell(g, &h);
+	}
+	return err;
+}
+
+GX_EXPORT const char *gx_group_error(const struct gx_group *g)
+{
+	/* Pairs with the release in coll_fail(). */
+	return atomic_load_explicit(&g->err, memory_order_acquire) ? g->text : "";
+}
+
+GX_EXPORT int gx_group_lost(const struct gx_group *g)
+{
+	return atomic_load_explicit(&g->err, memory_order_acquire) ? g->lost : -1;
+}

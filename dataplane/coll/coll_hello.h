@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What ranks say to one another beside the data path: while they meet, and when one fails. Private
+ * to coll_fail.c, coll_meet.c and coll_group.c.
+ *
+ * Ranks connect to rank 0 and say who they are and where they listen (NAME); rank 0 tells everybody
+ * where everybody is (TABLE); each rank connects to those below it and reports (MESHED); when all
+ * have, rank 0 lets them begin (GO). All of it goes over connections that stay, as messages beside
+ * the data path.
+ */
+#ifndef GX_COLL_HELLO_H
+#define GX_COLL_HELLO_H
+
+#include "coll/coll.h"
+
+#define HELLO_MAGIC	 0x6c6f6378 /* "xcol" */
+#define HELLO_VERSION	 2
+#define HELLO_PREFIX_B	 8 /* magic and version: of all versions */
+#define GROUP_CTL_REGION "gx-coll-ctl"
+#define GROUP_AGAIN_NS	 50000000ull /* between two tries to reach a rank that is not there yet */
+
+enum hello_type { HELLO_NAME = 1, HELLO_TABLE, HELLO_MESHED, HELLO_GO, HELLO_ABORT };
+
+/* What ranks say to one another while they meet, and when one fails. Both ends are little-endian,
+ * as everything of gx. A TABLE has nr_ranks entries behind it.
+ *
+ * A NAME is believed only from who is of the same job, and shows ranks other than 0 the key that
+ * they gave rank 0, which is random and made for this run: who found the port by chance, or is of
+ * another run, does not know it. */
+struct coll_hello {
+	uint32_t magic, version, type;
+	uint32_t rank, nr_ranks, nr_lanes, nr_bufs, piece_bits;
+	int32_t err, lost;	  /* ABORT */
+	char addr[COLL_ADDR_MAX]; /* NAME: where the rank listens */
+	char text[COLL_TEXT_MAX]; /* ABORT */
+	char job[COLL_JOB_MAX];	  /* NAME */
+	uint64_t key;		  /* NAME to rank 0: the sender's; else that of who is told it */
+};
+
+struct coll_entry {
+	char addr[COLL_ADDR_MAX];
+	uint64_t key;
+};
+
+/* -- coll_fail.c; any thread -- */
+
+void coll_hello_init(const struct gx_group *g, enum hello_type type, struct coll_hello *h);
+void coll_hello_abort(const struct gx_group *g, int err, int lost, const char *text,
+		      struct coll_hello *h);
+/* To all ranks that we are connected with. */
+void coll_tell(struct gx_group *g, const struct coll_hello *h);
+
+/* -- coll_meet.c; control thread: callbacks of the group's context, @arg is the group -- */
+
+void coll_on_msg(void *arg, struct gx_conn *conn, const void *data, uint32_t len);
+void coll_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
+		  const char *why);
+
+#endif

@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * How the ranks of a group meet (coll_hello.h). The caller's thread connects and waits; messages
+ * and ends of connections are taken on the control thread.
+ */
+#include "coll/coll_hello.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define GROUP_GRACE_NS 1000000000ull /* rank 0 knows best who is missing: it speaks first */
+
+/* ---- Messages, on the control thread ---- */
+
+/* Why who says @h has no business here; NULL: it may have. */
+static const char *name_stranger(const struct gx_group *g, const struct coll_hello *h)
+{
+	if (strcmp(h->job, g->job))
+		return "it is of another job than the group at this address";
+	if (g->rank && h->key != g->key)
+		return "it is of another run than the group at this address";
+	if (g->go)
+		return "the group at this address has begun already: was the job started twice, or "
+		       "has another one the same address?";
+	return NULL;
+}
+
+/* Why a rank that says @h cannot be of this group; NULL: it can. */
+static const char *name_check(const struct gx_group *g, const struct coll_hello *h, char *buf,
+			      size_t room)
+{
+	if (h->nr_ranks != g->nr_ranks)
+		snprintf(buf, room, "it was started as one of %u ranks, rank %u as one of %u",
+			 h->nr_ranks, g->rank, g->nr_ranks);
+	else if (h->nr_lanes != gx_nr_cores(g->gx))
+		snprintf(buf, room, "it has %u cores, rank %u has %u: all need the same number",
+			 h->nr_lanes, g->rank, gx_nr_cores(g->gx));
+	else if (h->nr_bufs != g->nr_bufs)
+		snprintf(buf, room, "it has %u buffers, rank %u has %u", h->nr_bufs, g->rank,
+			 g->nr_bufs);
+	else if (h->piece_bits != g->piece_bits)
+		snprintf(buf, room, "its pieces have %llu bytes, those of rank %u %llu",
+			 1ull << (h->piece_bits & 63), g->rank, 1ull << g->piece_bits);
+	else if (h->rank <= g->rank || h->rank >= g->nr_ranks)
+		snprintf(buf, room, "a rank from %u to %u was expected", g->rank + 1,
+			 g->nr_ranks - 1);
+	else if (g->peer[h->rank].conn)
+		snprintf(buf, room, "two processes say that they are this rank");
+	else
+		return NULL;
+	return buf;
+}
+
+/* Tell who says that it is rank @rank, on its connection alone. */
+static void name_refuse(struct gx_group *g, struct gx_conn *conn, uint32_t rank, const char *text)
+{
+	struct coll_hello no;
+
+	pthread_mutex_lock(&g->lock);
+	snprintf(g->refused, sizeof(g->refused), "%.250s", text);
+	if (rank < g->nr_ranks)
+		g->peer[rank].refused = true;
+	pthread_mutex_unlock(&g->lock);
+	coll_hello_abort(g, -EPROTO, -1, text, &no);
+	gx_conn_msg(conn, &no, sizeof(no));
+}
+
+/* It is one of us. Under the lock. */
+static void name_join(struct gx_group *g, struct gx_conn *conn, const struct coll_hello *h)
+{
+	struct coll_peer *peer = &g->peer[h->rank];
+
+	memcpy(peer->addr, h->addr, sizeof(peer->addr));
+	peer->key = h->key;
+	peer->conn = conn;
+	gx_conn_user_set(conn, peer);
+	pthread_cond_broadcast(&g->cond);
+}
+
+/* Anybody may say a NAME. One that does not fit ends the group only if it is known to be of the
+ * same job, which would wait for it in vain. */
+static void name_take(struct gx_group *g, struct gx_conn *conn, const struct coll_hello *h)
+{
+	const char *stranger, *why = NULL;
+	char buf[200], text[240];
+	struct coll_hello no;
+	int failed;
+
+	pthread_mutex_lock(&g->lock);
+	stranger = name_stranger(g, h);
+	if (!stranger)
+		why = name_check(g, h, buf, sizeof(buf));
+	if (!stranger && !why)
+		name_join(g, conn, h);
+	failed = g->err; /* before this rank came, so that nobody has told it */
+	if (failed)
+		coll_hello_abort(g, failed, g->lost, g->text, &no);
+	pthread_mutex_unlock(&g->lock);
+	if (stranger || why) {
+		snprintf(text, sizeof(text), "rank %u does not fit: %s", h->rank,
+			 stranger ? stranger : why);
+		name_refuse(g, conn, h->rank, text);
+		if (!stranger && g->job[0])
+			coll_fail(g, -EPROTO, -1, true, "%s", text);
+	} else if (failed) {
+		gx_conn_msg(conn, &no, sizeof(no));
+	}
+}
+
+/* Who we connected to does not understand us; of a stranger that came to us it is its business. */
+static void hello_other(struct gx_group *g, struct gx_conn *conn, struct coll_peer *peer)
+{
+	static const char text[] = "another version of gx: install the same everywhere";
+
+	if (!peer)
+		name_refuse(g, conn, g->nr_ranks, text);
+	else if (!atomic_load(&g->connected))
+		coll_fail(g, -EPROTO, (int)peer->rank, false, "rank %u is of %s", peer->rank, text);
+}
+
+static void table_take(struct gx_group *g, const char *entries, uint32_t len)
+{
+	struct coll_entry e;
+
+	if (len != g->nr_ranks * sizeof(e) || g->have_table)
+		return;
+	for (unsigned q = 1; q < g->nr_ranks; q++) {
+		memcpy(&e, entries + q * sizeof(e), sizeof(e));
+		memcpy(g->peer[q].addr, e.addr, COLL_ADDR_MAX);
+		g->peer[q].addr[COLL_ADDR_MAX - 1] = 0;
+		g->peer[q].key = e.key;
+	}
+	g->have_table = true;
+}
+
+static void hello_take(struct gx_group *g, struct coll_peer *peer, const struct coll_hello *h,
+		       const char *rest, uint32_t rest_len)
+{
+	pthread_mutex_lock(&g->lock);
+	if (h->type == HELLO_TABLE && peer->rank == 0)
+		table_take(g, rest, rest_len);
+	else if (h->type == HELLO_GO && peer->rank == 0)
+		g->go = true;
+	else if (h->type == HELLO_MESHED && g->rank == 0)
+		peer->meshed = true;
+	pthread_cond_broadcast(&g->cond);
+	pthread_mutex_unlock(&g->lock);
+	if (h->type == HELLO_ABORT)
+		coll_fail(g, h->err < 0 ? h->err : -EPROTO,
+			  h->lost < (int)g->nr_ranks ? h->lost : -1, false, "%s", h->text);
+}
+
+void coll_on_msg(void *arg, struct gx_conn *conn, const void *data, uint32_t len)
+{
+	struct gx_group *g = arg;
+	struct coll_peer *peer = gx_conn_user(conn);
+	struct coll_hello h = {0};
+
+	memcpy(&h, data, GX_MIN(len, (uint32_t)sizeof(h)));
+	if (len < HELLO_PREFIX_B || h.magic != HELLO_MAGIC)
+		return; /* a stranger that found the port */
+	if (h.version != HELLO_VERSION) {
+		hello_other(g, conn, peer);
+		return;
+	}
+	if (len < sizeof(h))
+		return;
+	h.addr[sizeof(h.addr) - 1] = h.text[sizeof(h.text) - 1] = h.job[sizeof(h.job) - 1] = 0;
+	if (peer)
+		hello_take(g, peer, &h, (const char *)data + sizeof(h), len - sizeof(h));
+	else if (h.type == HELLO_NAME)
+		name_take(g, conn, &h);
+}
+
+void coll_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
+		  const char *why)
+{
+	struct gx_group *g = arg;
+	struct coll_peer *peer = gx_conn_user(conn);
+	bool ours;
+
+	if (event != GX_CONN_DOWN || atomic_load(&g->closing))
+		return;
+	if (!peer && conn->server) /* a stranger's: nobody else closes it */
+		gx_conn_close(conn);
+	if (!peer)
+		return;
+	pthread_mutex_lock(&g->lock);
+	ours = peer->conn == conn;
+	pthread_mutex_unlock(&g->lock);
+	if (!ours)
+		return; /* one that did not come up */
+	snprintf(peer->down_text, sizeof(peer->down_text), "%s", why);
+	peer->down_err = err;
+	/* Both pair with the acquires in worker_turn() and worker_downs(). */
+	atomic_store_explicit(&peer->down, true, memory_order_release);
+	atomic_fetch_add_explicit(&g->nr_down, 1, memory_order_release);
+	if (!atomic_load(&g->connected))
+		coll_fail(g, -ECONNRESET, (int)peer->rank, true,
+			  "rank %u was lost while the group formed: %s", peer->rank, why);
+}
+
+/* ---- Meeting ---- */
+
+/* Is @q still to do what is waited for? Under the lock. */
+static bool is_missing(const struct gx_group *g, unsigned q)
+{
+	return q > g->rank && !g->peer[q].conn;
+}
+
+static bool is_unmeshed(const struct gx_group *g, unsigned q)
+{
+	return g->rank == 0 && q > 0 && !g->peer[q].meshed;
+}
+
+static bool is_table_due(const struct gx_group *g, unsigned q)
+{
+	return q == 0 && !g->have_table;
+}
+
+static bool is_go_due(const struct gx_group *g, unsigned q)
+{
+	return q == 0 && !g->go;
+}
+
+/* "ranks 1, 3" of those that are due. Under the lock. Return: how many. */
+static unsigned due_text(const struct gx_group *g,
+			 bool (*is_due)(const struct gx_group *g, unsigned q), char *buf,
+			 size_t room, int *one)
+{
+	unsigned n = 0;
+	size_t at = 0;
+
+	buf[0] = 0;
+	for (unsigned q = 0; q < g->nr_ranks; q++) {
+		if (!is_due(g, q))
+			continue;
+		*one = n++ ? -1 : (int)q;
+		if (at < room)
+			at += (size_t)snprintf(buf + at, room - at, n > 1 ? ", %u" : "%u", q);
+	}
+	return n;
+}
+
+/* Wait until no rank is due, or the group has failed. */
+static int group_wait(struct gx_group *g, uint64_t until_ns,
+		      bool (*is_due)(const struct gx_group *g, unsigned q), const char *what)
+{
+	const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
+				       .tv_nsec = (long)(until_ns % 1000000000u)};
+	char ranks[256], refused[sizeof(g->refused)];
+	unsigned n;
+	int ret = 0, one = -1;
+
+	pthread_mutex_lock(&g->lock);
+	while ((n = due_text(g, is_due, ranks, sizeof(ranks), &one)) && !ret && !g->err)
+		ret = pthread_cond_timedwait(&g->cond, &g->lock, &until);
+	memcpy(refused, g->refused, sizeof(refused));
+	pthread_mutex_unlock(&g->lock);
+	if (n && ret)
+		coll_fail(g, -ETIMEDOUT, one, true, "rank%s %s of %u %s within %g s%s%s%s",
+			  n > 1 ? "s" : "", ranks, g->nr_ranks, what,
+			  g->opts.connect_timeout_ns / 1e9, refused[0] ? " (one was refused: " : "",
+			  refused, refused[0] ? ")" : "");
+	return g->err;
+}
+
+static bool is_worth_again(int err)
+{
+	return err == -ECONNREFUSED || err == -ECONNRESET || err == -ETIMEDOUT;
+}
+
+/* One try. Return: 0 with @out, -errno with gx_error(). */
+static int peer_try(struct gx_group *g, struct coll_peer *peer, uint64_t left_ns,
+		    struct gx_conn **out)
+{
+	struct gx_connect_opts co = GX_INIT(co);
+	struct gx_conn *conn;
+	int ret;
+
+	co.port = g->port[0] ? g->port : NULL;
+	co.link = g->link[0] ? g->link : NULL;
+	co.lanes = gx_nr_cores(g->gx);
+	co.timeout_ns = GX_MIN(left_ns, 5000000000ull);
+	ret = gx_connect(g->gx, peer->rank ? peer->addr : g->master, &co, &conn);
+	if (ret)
+		return ret;
+	gx_conn_user_set(conn, peer);
+	ret = gx_conn_wait(conn, co.timeout_ns + 1000000000ull);
+	if (ret)
+		gx_conn_close(conn);
+	else
+		*out = conn;
+	return ret;
+}
+
+/* From here on its end is a loss. */
+static int peer_take(struct gx_group *g, struct coll_peer *peer, struct gx_conn *conn)
+{
+	struct gx_conn_info info = GX_INIT(info);
+	struct coll_hello h;
+
+	pthread_mutex_lock(&g->lock);
+	peer->conn = conn;
+	pthread_mutex_unlock(&g->lock);
+	gx_conn_info(conn, &info);
+	coll_hello_init(g, HELLO_NAME, &h);
+	h.key = peer->rank ? peer->key : g->key;
+	if (info.state != GX_CONN_STATE_UP || gx_conn_msg(conn, &h, sizeof(h)))
+		return coll_fail(g, -ECONNRESET, (int)peer->rank, true,
+				 "rank %u was lost while the group formed: %s", peer->rank,
+				 info.text);
+	return 0;
+}
+
+static int peer_connect(struct gx_group *g, struct coll_peer *peer, uint64_t until_ns)
+{
+	const char *addr = peer->rank ? peer->addr : g->master;
+	uint64_t now_ns = gx_now_ns();
+	struct gx_conn *conn;
+	int ret;
+
+	while ((ret = peer_try(g, peer, until_ns - now_ns, &conn)) && is_worth_again(ret) &&
+	       !atomic_load(&g->err)) {
+		nanosleep(&(struct timespec){.tv_nsec = GROUP_AGAIN_NS}, NULL);
+		now_ns = gx_now_ns();
+		if (now_ns >= until_ns)
+			break;
+	}
+	if (!ret)
+		return peer_take(g, peer, conn);
+	if (is_worth_again(ret))
+		return coll_fail(
+			g, -ETIMEDOUT, (int)peer->rank, true,
+			"rank %u was not reached at %s within %g s (%s): is it started, and "
+			"is the address right?",
+			peer->rank, addr, g->opts.connect_timeout_ns / 1e9, strerror(-ret));
+	return coll_fail(g, ret, (int)peer->rank, true, "rank %u at %s: %s", peer->rank, addr,
+			 gx_error());
+}
+
+static int table_send(struct gx_group *g)
+{
+	uint32_t len = sizeof(struct coll_hello) + g->nr_ranks * sizeof(struct coll_entry);
+	char *msg = calloc(1, len), *entries = msg + sizeof(struct coll_hello);
+	struct coll_entry e = {.key = 0};
+	struct coll_hello h;
+
+	if (!msg)
+		return coll_fail(g, -ENOMEM, 0, true, "rank 0: no memory");
+	coll_hello_init(g, HELLO_TABLE, &h);
+	memcpy(msg, &h, sizeof(h));
+	for (unsigned q = 0; q < g->nr_ranks; q++) {
+		memcpy(e.addr, g->peer[q].addr, COLL_ADDR_MAX);
+		e.key = g->peer[q].key;
+		memcpy(entries + q * sizeof(e), &e, sizeof(e));
+	}
+	for (unsigned q = 1; q < g->nr_ranks; q++)
+		gx_conn_msg(g->peer[q].conn, msg, len); /* its end is seen as such */
+	free(msg);
+	return 0;
+}
+
+/* What a peer said of its regions in its hello. */
+static int peer_regions(struct gx_group *g, struct coll_peer *peer)
+{
+	struct gx_region r = GX_INIT(r);
+	char name[GX_NAME_MAX];
+	int ret = gx_conn_region(peer->conn, GROUP_CTL_REGION, 0, &r);
+
+	peer->ctl_token = r.token;
+	for (unsigned i = 0; i < g->nr_bufs && !ret; i++) {
+		snprintf(name, sizeof(name), "gx-coll-%u", i);
+		ret = gx_conn_region(peer->conn, name, 0, &r);
+		peer->token[i] = r.token;
+		if (r.len < g->room[i]) {
+			g->room[i] = r.len;
+			g->room_rank[i] = peer->rank;
+		}
+	}
+	return ret ? coll_fail(g, ret, (int)peer->rank, true, "rank %u: %s", peer->rank, gx_error())
+		   : 0;
+}
+
+static int group_regions(struct gx_group *g)
+{
+	int ret = 0;
+
+	for (unsigned i = 0; i < g->nr_bufs; i++) {
+		g->room[i] = g->mem[i]->len;
+		g->room_rank[i] = g->rank;
+	}
+	for (unsigned q = 0; q < g->nr_ranks && !ret; q++)
+		if (q != g->rank)
+			ret = peer_regions(g, &g->peer[q]);
+	if (!ret && coll_workers_connect(g))
+		ret = coll_fail(g, -EPROTO, -1, true, "%s", gx_error());
+	return ret;
+}
+
+/* All connections of this rank. */
+static int group_mesh(struct gx_group *g, uint64_t until_ns)
+{
+	int ret = 0;
+
+	if (g->rank)
+		ret = peer_connect(g, &g->peer[0], until_ns);
+	if (!ret && g->rank)
+		ret = group_wait(g, until_ns + GROUP_GRACE_NS, is_table_due,
+				 "did not say where the others are");
+	for (unsigned q = 1; q < g->rank && !ret; q++)
+		ret = peer_connect(g, &g->peer[q], until_ns);
+	if (!ret)
+		ret = group_wait(g, until_ns, is_missing, "did not come");
+	if (!ret && !g->rank)
+		ret = table_send(g);
+	return ret ? ret : group_regions(g);
+}
+
+/* Nobody begins before everybody is connected with everybody. */
+static int group_begin(struct gx_group *g, uint64_t until_ns)
+{
+	struct coll_hello h;
+	int ret;
+
+	if (g->rank) {
+		coll_hello_init(g, HELLO_MESHED, &h);
+		gx_conn_msg(g->peer[0].conn, &h, sizeof(h));
+		return group_wait(g, until_ns + GROUP_GRACE_NS, is_go_due,
+				  "did not let the group begin");
+	}
+	ret = group_wait(g, until_ns, is_unmeshed, "did not connect with all others");
+	if (ret)
+		return ret;
+	pthread_mutex_lock(&g->lock);
+	g->go = true;
+	pthread_mutex_unlock(&g->lock);
+	coll_hello_init(g, HELLO_GO, &h);
+	coll_tell(g, &h);
+	return 0;
+}
+
+GX_EXPORT int gx_group_connect(struct gx_group *g)
+{
+	uint64_t until_ns = gx_now_ns() + g->opts.connect_timeout_ns;
+	int ret;
+
+	if (atomic_load(&g->connected))
+		return gx_fail(-EINVAL, "the group is connected already");
+	ret = group_mesh(g, until_ns);
+	if (!ret)
+		ret = group_begin(g, until_ns);
+	if (!ret)
+		atomic_store(&g->connected, true);
+	/* A rank that was lost just before is told of in the callback or here. */
+	ret = atomic_load(&g->err);
+	return ret ? gx_fail(ret, "%s", g->text) : 0;
+}
