@@ -259,22 +259,22 @@ static void choose_local(struct ctl_conn *cc)
 /* The link, then its port. A named port is taken by packets, unless the link is named as well. */
 static bool choose_path(struct ctl_conn *cc)
 {
-	const char *not = choose_local_not(cc);
+	const char *why_not = choose_local_not(cc);
 	bool asked = !strcmp(cc->link, "local");
 
-	if (asked && not ) {
-		ctl_conn_fail(cc, -ENODEV, "link local cannot be had: %s", not );
+	if (asked && why_not) {
+		ctl_conn_fail(cc, -ENODEV, "link local cannot be had: %s", why_not);
 		return false;
 	}
-	if (asked || (!not &&!cc->link[0] && !cc->forced[0])) {
+	if (asked || (!why_not && !cc->link[0] && !cc->forced[0])) {
 		choose_local(cc);
 		return true;
 	}
 	if (!choose_port(cc))
 		return false;
-	if (not != cc->no_share && !cc->link[0] && !cc->forced[0] && hello_is_same_host(cc) &&
+	if (why_not != cc->no_share && !cc->link[0] && !cc->forced[0] && hello_is_same_host(cc) &&
 	    !cc->ctl->gx->opts.no_local)
-		why_add(cc->conn, "no link local: %s", not );
+		why_add(cc->conn, "no link local: %s", why_not);
 	return true;
 }
 
@@ -717,12 +717,12 @@ static bool connect_port_find(struct ctl_conn *cc, const char *name)
 /* Return: can the connection take the link that the client wants? Else it has failed. */
 static bool connect_link_take(struct ctl_conn *cc, const struct gx_hello_lanes *want)
 {
-	const char *not = local_offered(cc->ctl->gx);
+	const char *why_not = local_offered(cc->ctl->gx);
 
-	if (want->link == GX_LINK_LOCAL && (not || strcmp(want->port, "shm"))) {
+	if (want->link == GX_LINK_LOCAL && (why_not || strcmp(want->port, "shm"))) {
 		ctl_bad(cc->ctl, "peer %s asks for link local", ctl_conn_peer(cc));
 		ctl_conn_fail(cc, -ENODEV, "the server has no link local over port %s: %s",
-			      want->port, not ? not : "it goes with port shm");
+			      want->port, why_not ? why_not : "it goes with port shm");
 		return false;
 	}
 	cc->conn->link = want->link;
