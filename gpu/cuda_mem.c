@@ -606,8 +606,7 @@ void cuda_flag_free(struct gx_gpu *gpu, uint32_t *flags, unsigned n)
 	cuda_pinned_free(cuda_of(gpu), flags);
 }
 
-/* --- host memory that is registered with the driver ---------------------------------------------
- */
+/* --- host memory that is registered with the driver --- */
 
 /*
  * A registration holds for all GPUs of the process, so that the second GPU to map an arena finds it

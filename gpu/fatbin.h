@@ -11,7 +11,7 @@
 extern const unsigned char gx_unpack_fatbin[];
 extern const size_t gx_unpack_fatbin_len;
 extern const unsigned gx_unpack_fatbin_nvcc;   /* that made them all: 1000 x major + 10 x minor */
-extern const unsigned gx_unpack_fatbin_driver; /* the oldest driver for kernels of it; 0: not known */
+extern const unsigned gx_unpack_fatbin_driver; /* the oldest for kernels of it; 0: not known */
 extern const unsigned char gx_gather_fatbin[];
 extern const size_t gx_gather_fatbin_len;
 extern const unsigned char gx_load_fatbin[];

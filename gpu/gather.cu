@@ -328,8 +328,7 @@ extern "C" __global__ void __launch_bounds__(GX_GATHER_THREADS, 1)
 	windows_run<uint32_t, 2>(a);
 }
 
-/* --- what the above is compared with: one step of optimisation each
- * ------------------------------------------ */
+/* --- what the above is compared with: one step of optimisation each --- */
 
 /* A thread a row, a byte at a time. */
 extern "C" __global__ void __launch_bounds__(GX_GATHER_THREADS, 1)

@@ -30,11 +30,10 @@
 #define CUDA_GATHER_SMS	  4	      /* enough to saturate PCIe with rows of any size */
 #define CUDA_STAGE_B	  (32u << 20) /* mode host: pinned bytes of a stream; power of two */
 #define CUDA_STAGE_OUT	  64	      /* mode host: blocks under way; power of two */
-#define CUDA_GATHER_MAX                                                                            \
-	(16u << 10)	      /* mode host: longer fragments are copied from where they are        \
-			       */
-#define CUDA_QUERY_NS 1000000 /* how often reap asks a busy stream for errors */
-#define CUDA_DRAIN_NS 5000000000ull /* how long a close waits for a GPU, if nobody says */
+/* Mode host: longer fragments are copied from where they are */
+#define CUDA_GATHER_MAX	  (16u << 10)
+#define CUDA_QUERY_NS	  1000000	/* how often reap asks a busy stream for errors */
+#define CUDA_DRAIN_NS	  5000000000ull /* how long a close waits for a GPU, if nobody says */
 
 _Static_assert((uint64_t)CUDA_GATHER_MAX *GX_BLOCK_DESCS_MAX <= CUDA_STAGE_B,
 	       "the largest block fits in an empty stage");
@@ -77,8 +76,7 @@ struct cuda_stream {
 	char fault_text[160];
 };
 
-/* --- the driver ---------------------------------------------------------------------------------
- */
+/* --- the driver --- */
 
 struct cuda_api cu;
 _Thread_local bool cuda_relaxed;
@@ -165,11 +163,12 @@ static int load_fail(unsigned res)
 			       driver / 1000, driver % 1000 / 10, nvcc / 1000, nvcc % 1000 / 10,
 			       least, cuda_error_name(res), res, driver / 1000);
 	else
-		gx_gpu_why_set("gx's kernels, by nvcc %u.%u, do not load on this GPU: %s (%u); cure: "
-			       "a build with an nvcc that knows it, at most %d.%d, which the driver "
-			       "is for",
-			       nvcc / 1000, nvcc % 1000 / 10, cuda_error_name(res), res,
-			       driver / 1000, driver % 1000 / 10);
+		gx_gpu_why_set(
+			"gx's kernels, by nvcc %u.%u, do not load on this GPU: %s (%u); cure: "
+			"a build with an nvcc that knows it, at most %d.%d, which the "
+			"driver is for",
+			nvcc / 1000, nvcc % 1000 / 10, cuda_error_name(res), res, driver / 1000,
+			driver % 1000 / 10);
 	return -ENODEV;
 }
 
@@ -200,8 +199,7 @@ static void cuda_leave_core(struct cuda_gpu *g, struct cuda_prev prev)
 		cuda_leave(g, prev);
 }
 
-/* --- streams ------------------------------------------------------------------------------------
- */
+/* --- streams --- */
 
 static int stm_new(struct CUstream_st **out)
 {
@@ -335,8 +333,7 @@ static int cuda_stream_open(struct gx_gpu *gpu, enum gx_stream_kind kind,
 	return ret;
 }
 
-/* --- the core's side ----------------------------------------------------------------------------
- */
+/* --- the core's side --- */
 
 /* The first error stays. Return: was there none? */
 static bool core_try(struct cuda_stream *s, unsigned res, const char *what)
@@ -457,8 +454,7 @@ static bool ring_launch(struct cuda_stream *s, unsigned shape, uint32_t units)
 			g->fn_ring[shape], params, NULL);
 }
 
-/* --- mode resident ------------------------------------------------------------------------------
- */
+/* --- mode resident --- */
 
 static unsigned resident_warps(const struct cuda_gpu *g)
 {
@@ -653,8 +649,7 @@ static bool cuda_stream_close(struct gx_gpu_stream *stream)
 	return ended;
 }
 
-/* --- unpack, copy, gather -----------------------------------------------------------------------
- */
+/* --- unpack, copy, gather --- */
 
 /* Is any fragment of this launch to be checked? */
 static bool args_check(const struct gx_unpack_args *args)
@@ -1086,8 +1081,7 @@ static int cuda_fault(struct gx_gpu_stream *stream)
 	return -EIO;
 }
 
-/* --- streams of the user's ----------------------------------------------------------------------
- */
+/* --- streams of the user's --- */
 
 /* Can what is queued on @stm be waited for? */
 static int mark_check(struct CUstream_st *stm)
@@ -1135,8 +1129,7 @@ static int cuda_stream_mark(struct gx_gpu *gpu, void *stream, uint32_t *flag, ui
 	return res ? -EINVAL : ret;
 }
 
-/* --- open and close -----------------------------------------------------------------------------
- */
+/* --- open and close --- */
 
 /* A driver that does not know an attribute says no. */
 static bool gpu_has(int dev, unsigned attribute)

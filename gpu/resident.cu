@@ -148,8 +148,7 @@ __device__ static void quad_store(struct gx_res_desc *at, uint4 v)
 }
 #endif
 
-/* --- the barriers of the board ------------------------------------------------------------------
- */
+/* --- the barriers of the board --- */
 
 __device__ static uint32_t shared_addr(const uint64_t *bar)
 {
@@ -206,8 +205,7 @@ __device__ static void bar_wait(const uint64_t *bar, uint32_t use)
 #endif
 }
 
-/* --- the warps that work ------------------------------------------------------------------------
- */
+/* --- the warps that work --- */
 
 /* How this kernel copies. */
 struct takes : lanes<true> {
@@ -332,8 +330,7 @@ __device__ static void work(const struct gx_res_args &args, struct board *board,
 	}
 }
 
-/* --- the warp that fetches ----------------------------------------------------------------------
- */
+/* --- the warp that fetches --- */
 
 /* What one fetching warp knows. All lanes hold the same, but data: lane's word of the job. */
 struct fetch {

@@ -31,10 +31,10 @@
 #define GX_RES_NEAR	  8u /* mode auto: so many calls in succession, each near the one before */
 #define GX_RES_IDLE_NS	  100000u    /* nor after so long without one */
 #define GX_RES_UNBOUND	  UINT32_MAX /* of both: it ends by a STOP alone */
-#define GX_RES_ARRIVE_NS  10000u /* so long a launch waits for its thread blocks before it shares  \
-				  */
-#define GX_RES_REST_NS                                                                             \
-	3000u /* while a lone job is under way nobody looks for others, for so long */
+/* So long a launch waits for its thread blocks before it shares */
+#define GX_RES_ARRIVE_NS  10000u
+/* While a lone job is under way nobody looks for others, for so long */
+#define GX_RES_REST_NS	  3000u
 
 enum { GX_RES_UNPACK, GX_RES_COPY, GX_RES_STOP };
 #define GX_RES_WAIT 256u  /* in kind: not before all jobs up to wait_to are done */

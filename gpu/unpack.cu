@@ -74,8 +74,7 @@ extern "C" __global__ void __launch_bounds__(GX_UNPACK_THREADS, 1)
 	units_run(args, how, first + threadIdx.x / 32, GX_UNPACK_WARPS, end, threadIdx.x % 32);
 }
 
-/* --- with a CRC of each fragment ----------------------------------------------------------------
- */
+/* --- with a CRC of each fragment --- */
 
 /* owner: one warp. Tables in shared memory. */
 struct lanes_crc {
@@ -224,8 +223,7 @@ extern "C" __global__ void __launch_bounds__(GX_UNPACK_THREADS, 1)
 	units_run(args, how, first + threadIdx.x / 32, GX_UNPACK_WARPS, end, threadIdx.x % 32);
 }
 
-/* --- the ring: bulk copies through shared memory
- * ----------------------------------------------------- */
+/* --- the ring: bulk copies through shared memory --- */
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 

@@ -24,9 +24,8 @@
 #include <unistd.h>
 
 #define LOG_LINE_MAX 1024 /* bytes with the final 0; longer lines are cut */
-#define LOG_HEAD_MAX                                                                               \
-	256 /* what stands before a line, and the line about those that were dropped               \
-	     */
+/* What stands before a line, and the line about those that were dropped */
+#define LOG_HEAD_MAX 256
 
 static const char *const log_level_name[] = {"err", "warn", "info", "debug"};
 

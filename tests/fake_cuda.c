@@ -1073,8 +1073,9 @@ FAKE unsigned cuMemImportFromShareableHandle(unsigned long long *handle, void *o
 	return 0;
 }
 
-/* ---- cudaIpc: a handle is process id and address; memory of this process alone can be opened ----
- */
+/* ---- cudaIpc ---- */
+
+/* A handle is process id and address; memory of this process alone can be opened. */
 
 FAKE unsigned cuMemGetAddressRange_v2(unsigned long long *base, size_t *len, unsigned long long ptr)
 {

@@ -463,9 +463,9 @@ static void check_tables(const struct pkt_ep *e)
 static void check_pair(const struct pkt_ep *tx, const struct pkt_ep *rx)
 {
 	for (unsigned i = 0; i < GX_WIRE_MIDS; i++)
-		assert_int_equal(tx->out[i].mid,
-				 i == rx->in[i].mid % GX_WIRE_MIDS ? rx->in[i].mid
-								   : i - GX_WIRE_MIDS);
+		assert_int_equal(tx->out[i].mid, i == rx->in[i].mid % GX_WIRE_MIDS
+							 ? rx->in[i].mid
+							 : i - GX_WIRE_MIDS);
 	assert_memory_equal(tx->told, rx->in_done, sizeof(tx->told));
 	assert_int_equal(tx->rec_next, rx->rsn_floor);
 	assert_int_equal(flow_credit(tx->flow), flow_granted(rx->flow));

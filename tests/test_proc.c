@@ -400,7 +400,6 @@ static int role_victim(const struct role *r)
 	return 0;
 }
 
-
 /* Works on region "bad" while it scribbles. */
 static int role_hostile(const struct role *r)
 {
@@ -1036,7 +1035,8 @@ static void hostile__scribbles_over_segments(void **state)
 	}
 	verify_stop(&n, &other);
 	CHECK(bytes_are(n.base, ZONE_B, POISON), "a hostile client reached what is not its own");
-	bad = node_stat(&n, "rx_bad") + node_stat(&n, "rx_stray") + node_ctl_stat(&n, GX_STAT_PEERS_LOST);
+	bad = node_stat(&n, "rx_bad") + node_stat(&n, "rx_stray") +
+	      node_ctl_stat(&n, GX_STAT_PEERS_LOST);
 	CHECK(bad, "no violation was counted");
 	rest_check(&n, &base);
 	verify_start(&n, &c, addr, 0, 3);

@@ -353,7 +353,8 @@ int main(int argc, char *argv[])
 		rig_test(cid__of_another_is_dropped),
 		rig_test(cid__of_another_ends_the_liar),
 		rig_test(twice__refund),
-		cmocka_unit_test(twice__data), /* a rig that holds a buffer twice cannot be closed */
+		/* a rig that holds a buffer twice cannot be closed */
+		cmocka_unit_test(twice__data),
 		rig_test(twice__of_the_message_before),
 	};
 

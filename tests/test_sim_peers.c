@@ -820,8 +820,7 @@ static void stage__asked_for_and_stopped(void **state)
 /* Who is shy has one chunk at a time, also while there are buffers, until one is acknowledged. */
 static void stage__shy_has_one_chunk(void **state)
 {
-	struct rig *r =
-		stage_rig(&(struct sim_cfg){.seed = 28, .own_slots = true}, 1, 4, 20000);
+	struct rig *r = stage_rig(&(struct sim_cfg){.seed = 28, .own_slots = true}, 1, 4, 20000);
 	struct pkt_ep *e = rig_ep(r, 1, 0);
 
 	r->still[0] = true;

@@ -169,7 +169,7 @@ bool ctl_may_log(struct ctl_rate *rate);
 /* Start to accept on @l, which is malloc()ed. Takes it over; any thread. Return: 0, -ECANCELED when
  * closing, -ENOSPC. */
 int ctl_listener_start(struct ctl *ctl, struct ctl_listener *l);
-void listener_arm(struct ctl_listener *l);	/* accept the next */
+void listener_arm(struct ctl_listener *l); /* accept the next */
 void listener_close(struct ctl_listener *l);
 void listener_spare(struct ctl_listener *l);
 bool listener_is_tcp(const struct ctl_listener *l);

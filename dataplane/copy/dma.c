@@ -20,8 +20,8 @@
 #define DMA_KERNELS	 64	      /* blocks of KERNEL that may be under way; power of two */
 #define DMA_KERNEL_B	 (1ull << 30) /* of a block, whose offsets have 32 bits */
 #define DMA_KERNEL_BURST 16	      /* blocks of a launch */
-#define DMA_BULK_B                                                                                 \
-	(8u << 20) /* longer copies keep to the first stream, out of the way of short ones */
+/* Longer copies keep to the first stream, out of the way of short ones */
+#define DMA_BULK_B	 (8u << 20)
 
 /* Numbers of copies are free-running. */
 struct dma_stream {

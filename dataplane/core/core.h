@@ -22,7 +22,7 @@
 #define GX_GPUS_MAX	 16
 #define GX_REGIONS_MAX	 GX_HELLO_REGIONS
 #define GX_UNPACKERS_MAX 16
-#define UNPACKERS_KEPT	 8 /* beyond these, what nobody wants any more is closed */
+#define UNPACKERS_KEPT	 8    /* beyond these, what nobody wants any more is closed */
 #define GX_OPTION_MAX	 256  /* of a port, with the final 0 */
 #define GX_COMPS_MAX	 8192 /* completions a core can hold; posting stops before it is full */
 
@@ -292,8 +292,7 @@ static inline enum gx_conn_state conn_state(const struct gx_conn *c)
  * gx_error(); conn_api.c. */
 int op_check(const struct gx_op *op);
 
-/* -- the local link's half of a connection: descriptors and mappings; ctl, local_map.c and
- * local_peer.c -- */
+/* -- the local link's half of a connection: descriptors, mappings; ctl, local_map.c, local_peer.c -- */
 
 #define LOCAL_FDS_MAX (1 + GX_REGIONS_MAX)
 
@@ -355,8 +354,8 @@ void mem_reap(struct gx *gx, bool all);
 
 /* -- GPUs, gpus.c; control thread -- */
 
-int gpu_get(struct gx *gx, int device, struct gx_gpu **out); /* opened, if it was not yet */
-void gpu_host_register(struct gx_mem *mem, struct gx_gpu *gpu);  /* host memory, for copy engines */
+int gpu_get(struct gx *gx, int device, struct gx_gpu **out);	/* opened, if it was not yet */
+void gpu_host_register(struct gx_mem *mem, struct gx_gpu *gpu); /* host memory, for copy engines */
 
 /* -- letting go of memory, drop.c -- */
 
@@ -402,9 +401,10 @@ void core_free(struct gx_core *core);
 #define CORE_BUSY     ((uintptr_t)1) /* drop_help() is at it */
 #define CORE_STARTING ((uintptr_t)2) /* gx's own thread is about to turn it */
 
-/* -- the control half, ctl.c. ctl_open, ctl_close, ctl_listen, ctl_listen_stop, ctl_connect and
- * ctl_stats_listen are called on the caller's thread (names are resolved there), the others on the
- * control thread -- */
+/* -- the control half, ctl.c -- */
+
+/* ctl_open, ctl_close, ctl_listen, ctl_listen_stop, ctl_connect and ctl_stats_listen are called on the
+ * caller's thread (names are resolved there), the others on the control thread. */
 
 int ctl_open(struct gx *gx); /* sets gx->ctl */
 void ctl_close(struct gx *gx);

@@ -15,11 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOCAL_OPS      256	    /* of an ep, not done in gx_post() */
-#define LOCAL_INLINE_B (64u << 10)  /* up to here gx_post() copies */
-#define LOCAL_SLICE_B  (256u << 10) /* copied before another operation has its turn */
-#define LOCAL_STREAM_B                                                                             \
-	(32u << 20) /* from here stores bypass the cache, which holds no such thing */
+#define LOCAL_OPS	 256	      /* of an ep, not done in gx_post() */
+#define LOCAL_INLINE_B	 (64u << 10)  /* up to here gx_post() copies */
+#define LOCAL_SLICE_B	 (256u << 10) /* copied before another operation has its turn */
+/* From here stores bypass the cache, which holds no such thing */
+#define LOCAL_STREAM_B	 (32u << 20)
 #define LOCAL_TURN_B	 (1u << 20) /* a core copies this much in one turn, in gx_post() or later */
 #define LOCAL_DMA	 256	    /* of an ep, that copy engines do */
 #define LOCAL_NOTES_TAKE 64	    /* of one ep in one turn */

@@ -76,7 +76,7 @@ struct local_mem {
 	bool is_gpu;
 	struct local_view view[GX_GPUS_MAX]; /* memory of a GPU: of each device of ours */
 	uint8_t place;			     /* see local_place() */
-	bool stuck;    /* a GPU has not finished with it: it stays until the process ends */
+	bool stuck; /* a GPU has not finished with it: it stays until the process ends */
 };
 
 /* A process at the other end of connections. owner: ctl */
@@ -101,7 +101,8 @@ struct local_map {
 	char *addr;	    /* of the region's first byte; memory of a GPU: as gpu has it */
 	struct gx_gpu *gpu; /* as in struct local_mem */
 	bool is_gpu;
-	char *seen[GX_GPUS_MAX]; /* memory of a GPU: the same, as each of our GPUs has it, or NULL */
+	/* memory of a GPU: addr as each of our GPUs has it, or NULL */
+	char *seen[GX_GPUS_MAX];
 	uint8_t place;	       /* as in struct local_mem */
 	struct local_mem *mem; /* ctl */
 };

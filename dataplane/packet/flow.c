@@ -25,10 +25,10 @@
 #define FLOW_ACK_SPAN	   (64 * GX_WIRE_ACK_WORDS) /* psns that one ACK can tell about */
 #define FLOW_CREDIT_MARGIN 8			    /* granted above what is needed */
 
-#define FLOW_RTO_MIN_NS 500000
-#define FLOW_RTO_FIRST	4 /* times rto_min, before the first sample; RFC 6298 2.1: 1 s */
-#define FLOW_AGE_SPAN_NS                                                                           \
-	1000000000ull /* the oldest age that counts is of this span or the one before */
+#define FLOW_RTO_MIN_NS	   500000
+#define FLOW_RTO_FIRST	   4 /* times rto_min, before the first sample; RFC 6298 2.1: 1 s */
+/* The oldest age that counts is of this span or the one before */
+#define FLOW_AGE_SPAN_NS   1000000000ull
 #define FLOW_AGE_MAX_NS	   25000000ull /* that the RTO heeds */
 #define FLOW_BACKOFF_MAX   6	       /* doublings: 64 times. RFC 6298 5.5 */
 #define FLOW_PROBE_MIN_NS  20000

@@ -240,10 +240,8 @@ void match_serve_gets(struct pkt_ep *e)
 void match_unserve(struct pkt_ep *e, uint32_t i)
 {
 	struct pkt_op *op = &e->ops[i];
-	struct gx_wire_rec rec = {.type = GX_REC_GET,
-				  .token = op->mem->token,
-				  .len = op->len,
-				  .slot = op->token};
+	struct gx_wire_rec rec = {
+		.type = GX_REC_GET, .token = op->mem->token, .len = op->len, .slot = op->token};
 
 	list_remove(e, &e->wait_head, &e->wait_tail, i);
 	op_free(e, i);

@@ -19,10 +19,10 @@
 #define HDR_ZERO_AT	   30
 #define HDR_FLAGS	   (GX_PKT_EOM | GX_PKT_ACK_NOW | GX_PKT_KEY_PHASE)
 
-#define ACK_FIXED_B    32
-#define REC_OPEN_B     48
-#define REC_AGAIN_B    16 /* of an OPEN that takes another message's place */
-#define REC_SIZE_MAX   (REC_OPEN_B + REC_AGAIN_B)
+#define ACK_FIXED_B  32
+#define REC_OPEN_B   48
+#define REC_AGAIN_B  16 /* of an OPEN that takes another message's place */
+#define REC_SIZE_MAX (REC_OPEN_B + REC_AGAIN_B)
 
 _Static_assert(HDR_ZERO_AT + 8 == GX_WIRE_HDR_B, "the payload starts at byte 80 of an IPv4 frame");
 _Static_assert(GX_WIRE_ACK_MAX <= GX_CTL_PAYLOAD_MAX, "an ACK is one packet");
@@ -84,8 +84,9 @@ int gx_wire_hdr_check(const uint8_t *b, const struct gx_wire_hdr *h, uint32_t sa
 	return gx_crc32c(salt, copy, sizeof(copy)) == h->crc_hdr ? 0 : -EBADMSG;
 }
 
-/* ---- Acknowledgement: largest, delay, credit, ce, pool, number, nr_words, done_words, done[],
- * words[] ---- */
+/* ---- Acknowledgements ---- */
+
+/* largest, delay, credit, ce, pool, number, nr_words, done_words, done[], words[] */
 
 uint32_t gx_wire_ack_put(uint8_t *b, const struct gx_wire_ack *a)
 {

@@ -10,8 +10,8 @@
 
 #include "gx_internal/port.h"
 
-#define SIM_FRAME_B                                                                                \
-	66 /* what a packet takes on the wire beside header and payload: Ethernet, IPv4, UDP */
+/* What a packet takes on the wire beside header and payload: Ethernet, IPv4, UDP */
+#define SIM_FRAME_B 66
 
 #define SIM_OWN_PEERS 8
 

@@ -44,8 +44,7 @@ extern "C" {
 
 struct gx_group;
 
-/* ---- Which rank am I?
- * ------------------------------------------------------------------------------------ */
+/* ---- Which rank am I? ---- */
 
 /** struct gx_group_env - What a launcher said in the environment. */
 struct gx_group_env {
@@ -69,8 +68,7 @@ struct gx_group_env {
  */
 int gx_group_env(struct gx_group_env *env);
 
-/* ---- Groups
- * ------------------------------------------------------------------------------------------ */
+/* ---- Groups ---- */
 
 /** struct gx_group_buf - Memory that collectives read and write. */
 struct gx_group_buf {
@@ -160,8 +158,7 @@ const char *gx_group_error(const struct gx_group *group);
 /** gx_group_lost() - The rank that is to blame, -1: none, or not one alone. Any thread. */
 int gx_group_lost(const struct gx_group *group);
 
-/* ---- Collectives
- * ------------------------------------------------------------------------------------- */
+/* ---- Collectives ---- */
 
 /** struct gx_coll - What a collective moves. */
 struct gx_coll {

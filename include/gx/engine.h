@@ -28,8 +28,7 @@ struct gx_engine_block; /* one list of fragments, in memory that the GPU reads i
 /** gx_engine_why() - Why the calling thread's last failing call here failed. Never NULL. */
 const char *gx_engine_why(void);
 
-/* ---- Engines
- * ------------------------------------------------------------------------------------------ */
+/* ---- Engines ---- */
 
 struct gx_engine_opts {
 	size_t size;
@@ -53,8 +52,7 @@ int gx_engine_open(const struct gx_engine_opts *opts, struct gx_engine **out);
 void gx_engine_close(struct gx_engine *e);
 void gx_engine_info(struct gx_engine *e, struct gx_engine_info *info);
 
-/* ---- Memory
- * ------------------------------------------------------------------------------------------- */
+/* ---- Memory ---- */
 
 /*
  * Memory of the GPU is what gx_engine_alloc() gives, or of the device's primary context, as cudart
@@ -98,8 +96,7 @@ int gx_engine_export(struct gx_engine *e, const void *ptr, size_t len, struct gx
 int gx_engine_import(struct gx_engine *e, const struct gx_engine_handle *h, size_t len, void **out);
 void gx_engine_unimport(struct gx_engine *e, void *ptr);
 
-/* ---- Queues
- * ------------------------------------------------------------------------------------------- */
+/* ---- Queues ---- */
 
 /** struct gx_engine_queue_opts - What gathers on this queue may need; memory is taken when it is
  * opened. */
@@ -135,8 +132,7 @@ int gx_engine_result(struct gx_engine_queue *q, uint32_t ticket);
 /** gx_engine_wait() - Poll until there is a result. Return: that, -EIO, -ETIMEDOUT. */
 int gx_engine_wait(struct gx_engine_queue *q, uint32_t ticket, uint64_t timeout_ns);
 
-/* ---- Unpack
- * ------------------------------------------------------------------------------------------- */
+/* ---- Unpack ---- */
 
 #define GX_ENGINE_FRAGS_MAX  2048 /* of a block */
 #define GX_ENGINE_BLOCKS_MAX 16	  /* of a launch */
@@ -182,8 +178,7 @@ int gx_engine_block_check(struct gx_engine_block *b, const uint32_t crc[]);
  * fragments), -EBADMSG (a fragment with another CRC; it may have been written). */
 int gx_engine_block_status(const struct gx_engine_block *b);
 
-/* ---- Gather, scatter, copy
- * ---------------------------------------------------------------------------- */
+/* ---- Gather, scatter, copy ---- */
 
 /** struct gx_row_pair - Row @src of the source goes to row @dst of the destination. */
 struct gx_row_pair {

@@ -69,8 +69,7 @@ const char *gx_error(void);
  * freed. Any thread. */
 const char *gx_strerror(int status);
 
-/* ---- Context
- * ------------------------------------------------------------------------------------------ */
+/* ---- Context ---- */
 
 enum gx_unpack_mode {
 	GX_UNPACK_MODE_AUTO,	 /* on GPUs kernel, and resident while blocks come near to one
@@ -179,8 +178,7 @@ void gx_close(struct gx *gx);
  * ..."). [control] */
 int gx_describe(struct gx *gx, char *buf, size_t room);
 
-/* ---- Memory
- * ------------------------------------------------------------------------------------------- */
+/* ---- Memory ---- */
 
 enum gx_mem_kind { GX_MEM_HOST, GX_MEM_CUDA };
 enum gx_access { GX_ACCESS_PUT = 1, GX_ACCESS_GET = 2 };
@@ -253,8 +251,7 @@ int gx_mem_copy_in(struct gx_mem *mem, uint64_t off, const void *from, uint64_t 
  */
 int gx_mem_share(struct gx_mem *mem, const char *name, unsigned access);
 
-/* ---- Cores
- * -------------------------------------------------------------------------------------------- */
+/* ---- Cores ---- */
 
 unsigned gx_nr_cores(const struct gx *gx);
 struct gx_core *gx_core(struct gx *gx, unsigned index); /* NULL when out of range */
@@ -302,8 +299,7 @@ int gx_stats_listen(struct gx *gx, const char *path);
 int gx_signals(struct gx *gx, const int signos[], unsigned n, void (*fn)(void *arg, int signo),
 	       void *arg);
 
-/* ---- Connections
- * -------------------------------------------------------------------------------------- */
+/* ---- Connections ---- */
 
 /** gx_listen() - Accept peers at "HOST:PORT" ("[::1]:7501"; port 0: any). Return: port number,
  * -errno. [control] */
@@ -368,8 +364,8 @@ struct gx_conn_info {
 	/* Integrity 1: bit 1 << kind: payload for memory of that enum gx_mem_kind is checked by who
 	 * copies it, here and at the peer; else by the CPU when it comes. */
 	unsigned check_unpack, check_unpack_peer;
-	char bounce[16];      /* where packets to this end land: "host", "cuda:0" */
-	char peer_bounce[16]; /* and those to the peer, who counts its own GPUs */
+	char bounce[16];       /* where packets to this end land: "host", "cuda:0" */
+	char peer_bounce[16];  /* and those to the peer, who counts its own GPUs */
 	uint32_t quantum_in_b; /* most of a packet to this end; quantum_b: of one to the peer */
 };
 int gx_conn_info(struct gx_conn *conn, struct gx_conn_info *info); /* [control] */
@@ -402,8 +398,7 @@ int gx_conn_region(struct gx_conn *conn, const char *name, unsigned index, struc
  * Return: 0, -ENOTCONN, -EMSGSIZE, -ENOMEM. */
 int gx_conn_msg(struct gx_conn *conn, const void *data, uint32_t len);
 
-/* ---- Operations
- * --------------------------------------------------------------------------------------- */
+/* ---- Operations ---- */
 
 enum gx_op_kind { GX_OP_PUT = 1, GX_OP_GET, GX_OP_SEND, GX_OP_RECV };
 
@@ -488,8 +483,7 @@ struct gx_comp {
  */
 unsigned gx_poll(struct gx_core *core, struct gx_comp comps[], unsigned n);
 
-/* ---- Posting from other threads
- * ------------------------------------------------------------------------------- */
+/* ---- Posting from other threads ---- */
 
 /*
  * A thread that turns no core posts through a queue: a ring to each core, and one back. The cores

@@ -26,7 +26,8 @@ struct gx_desc_aux {
 	uint32_t crc;	/* CRC-32C of the payload, as it came in the packet */
 };
 #define GX_AUX_CRC 1u /* crc is valid */
-#define GX_AUX_BAD 2u /* written by whoever executed the block, when its status is CRC: this fragment is wrong */
+/* Written by whoever executed the block, when its status is CRC: this fragment is wrong */
+#define GX_AUX_BAD 2u
 
 /* A destination range; a descriptor with dst_off + len > dst_len is refused, never written. */
 struct gx_seg {
@@ -58,8 +59,8 @@ struct gx_block {
 	struct gx_seg *seg;	 /* [GX_BLOCK_SEGS_MAX] */
 	uint32_t *status;	 /* [1]: GX_BLOCK_*, polled by the CPU */
 	uint64_t bytes;		 /* sum of len, for the launch heuristics */
-	uint32_t hints;		 /* GX_HINT_*: what the filler knows, so that the launch need not look */
-	uint32_t hint_len;	 /* GX_HINT_LEN: length of all descriptors, the last may have less */
+	uint32_t hints;	   /* GX_HINT_*: what the filler knows, so that the launch need not look */
+	uint32_t hint_len; /* GX_HINT_LEN: length of all descriptors, the last may have less */
 };
 /* Hints are for speed: without them a launch reads all descriptors. */
 #define GX_HINT_WEIGHT 1u /* bytes is exact, and the other hints are complete */

@@ -36,12 +36,12 @@ enum gx_stream_kind {
 #define GX_RESIDENT_COPY_B ((size_t)64 << 10)
 
 struct gx_gpu_cfg {
-	int device;		 /* CUDA ordinal; ignored by host */
-	enum gx_unpack unpack;	 /* AUTO: kernel or resident, by load, for cuda; host for host */
-	unsigned sms;		 /* bound on SMs an unpack may use; 0: the backend's defaults */
-	bool ipc_memory;	 /* cuda only: ->mem_alloc takes memory that cudaIpc names */
-	uint64_t drain_ns;	 /* cuda only: how long a close waits for the GPU; 0: 5 s */
-	uint64_t delay_ns;	 /* host only, for tests: a block completes this long after its launch */
+	int device;	       /* CUDA ordinal; ignored by host */
+	enum gx_unpack unpack; /* AUTO: kernel or resident, by load, for cuda; host for host */
+	unsigned sms;	       /* bound on SMs an unpack may use; 0: the backend's defaults */
+	bool ipc_memory;       /* cuda only: ->mem_alloc takes memory that cudaIpc names */
+	uint64_t drain_ns;     /* cuda only: how long a close waits for the GPU; 0: 5 s */
+	uint64_t delay_ns; /* host only, for tests: a block completes this long after its launch */
 };
 
 /* One contiguous copy for ->copy. Addresses in the unified space. */
@@ -75,9 +75,10 @@ struct gx_gpu_gather {
 	uint32_t nr, nr_src, nr_dst;
 	uint32_t row_b;
 	enum gx_gather_how how;
-	unsigned sms;	/* 0: the backend's default */
-	uint32_t *link; /* ORDERED: memory of the GPU, [nr_src + nr], zero at first and between gathers */
-	uint32_t *bad;	/* a flag word: pairs that were refused, written before the flag */
+	unsigned sms; /* 0: the backend's default */
+	/* ORDERED: memory of the GPU, [nr_src + nr], zero at first and between gathers */
+	uint32_t *link;
+	uint32_t *bad; /* a flag word: pairs that were refused, written before the flag */
 };
 
 enum gx_gpu_share {
@@ -126,11 +127,14 @@ struct gx_gpu_ops {
 
 	/* Name memory to another process; it must outlive what the others do with it. Return 0 and a handle whose
 	 * descriptor is the caller's to close, -EOPNOTSUPP with the reason. Takes milliseconds. */
-	int (*mem_export)(struct gx_gpu *gpu, const void *ptr, size_t len, struct gx_gpu_handle *out);
+	int (*mem_export)(struct gx_gpu *gpu, const void *ptr, size_t len,
+			  struct gx_gpu_handle *out);
 	/* Map the @len bytes that @h names, for this GPU; h->fd stays the caller's. Every field may be a lie.
 	 * Return 0, -EPROTO (not such memory, or less of it), -ENOMEM, with the reason. */
-	int (*mem_import)(struct gx_gpu *gpu, const struct gx_gpu_handle *h, size_t len, void **out);
-	void (*mem_unimport)(struct gx_gpu *gpu, void *ptr); /* what ->mem_import gave; nothing uses it any more */
+	int (*mem_import)(struct gx_gpu *gpu, const struct gx_gpu_handle *h, size_t len,
+			  void **out);
+	/* @ptr: what ->mem_import gave; nothing uses it any more */
+	void (*mem_unimport)(struct gx_gpu *gpu, void *ptr);
 
 	/* Let the GPU read and write host memory in place (cuMemHostRegister; host: nothing).
 	 * The device address equals the host address, or -EOPNOTSUPP. */
@@ -140,7 +144,8 @@ struct gx_gpu_ops {
 
 	/* Streams are made on the control path; the core that uses one need not have made it. A stream has the
 	 * GPU's context made current by the slots below, cheaply. */
-	int (*stream_open)(struct gx_gpu *gpu, enum gx_stream_kind kind, struct gx_gpu_stream **out);
+	int (*stream_open)(struct gx_gpu *gpu, enum gx_stream_kind kind,
+			   struct gx_gpu_stream **out);
 	/* Waits for what the stream holds, in bounded time. False: it has not finished, and is given up. Until it has,
 	 * no memory of its GPU's is given back, whoever asks: the slots that free do nothing, ->host_unmap says so,
 	 * and ->close leaves the GPU's context. NULL is fine. */
@@ -168,8 +173,8 @@ struct gx_gpu_ops {
 		      uint32_t value, uint64_t now_ns);
 	/* [core] Run @fn on this thread with the GPU's context current and the vendor's stream (host: NULL); NULL: nothing.
 	 * Then queue the flag, as ->copy; NULL: none. Return 0, -EAGAIN, or what @fn returned, with no flag queued. */
-	int (*call)(struct gx_gpu_stream *s, int (*fn)(void *arg, void *stream), void *arg, uint32_t *done,
-		    uint32_t value, uint64_t now_ns);
+	int (*call)(struct gx_gpu_stream *s, int (*fn)(void *arg, void *stream), void *arg,
+		    uint32_t *done, uint32_t value, uint64_t now_ns);
 	/* [core] Push what completes late (host with delay_ns; cuda: launch errors into status). True: it worked.*/
 	bool (*reap)(struct gx_gpu_stream *s, uint64_t now_ns);
 	/* [core] Sticky fault of the stream: 0 or -EIO; gx_gpu_why() has the vendor's code. */
@@ -187,7 +192,8 @@ struct gx_gpu_ops {
 			   uint64_t now_ns, uint64_t *due_ns);
 
 	/* Facts for the output: device name, SMs used by an unpack, and the unpack mode really used. */
-	void (*info)(struct gx_gpu *gpu, char *name, size_t room, unsigned *sms, enum gx_unpack *unpack);
+	void (*info)(struct gx_gpu *gpu, char *name, size_t room, unsigned *sms,
+		     enum gx_unpack *unpack);
 };
 
 /* Whose kernels see what a network card wrote to the memory of a GPU, once the CPU knows that it
@@ -196,12 +202,12 @@ enum gx_gpu_dma { GX_GPU_DMA_NONE, GX_GPU_DMA_OWN, GX_GPU_DMA_ALL };
 
 struct gx_gpu {
 	const struct gx_gpu_ops *ops;
-	int device;	 /* -1: host */
+	int device; /* -1: host */
 	bool checks_crc; /* ->unpack, of a stream that is not RESIDENT, verifies GX_AUX_CRC: a fragment with
 			    another CRC gets GX_AUX_BAD, makes the block's status GX_BLOCK_CRC, and may have
 			    been written (mode host: is not). false: the flag is ignored */
 	bool reads_host; /* ->unpack reads fragments by the CPU: in memory of a GPU they are a fault */
-	bool turns;	 /* kernels of other processes do not run beside ours, but in turn: no MPS */
+	bool turns; /* kernels of other processes do not run beside ours, but in turn: no MPS */
 	enum gx_gpu_dma dma;
 	unsigned resident_sms; /* bound on SMs of a kernel that stays; 0: there is none */
 };
@@ -218,6 +224,7 @@ extern const struct gx_gpu_ops gx_gpu_cuda_ops; /* always linked; open says why 
 const char *gx_gpu_why(void);
 /** gx_gpu_count() - CUDA devices visible, 0 with a reason in gx_gpu_why(). Never fails the program. */
 int gx_gpu_count(void);
-const char *gx_unpack_name(enum gx_unpack mode); /* "auto", "kernel", "resident", "d2d", "host", "none" */
+/* "auto", "kernel", "resident", "d2d", "host", "none" */
+const char *gx_unpack_name(enum gx_unpack mode);
 
 #endif

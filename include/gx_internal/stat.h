@@ -31,7 +31,8 @@
 	X(TX_RESENT, tx_resent, "packets sent again")                                              \
 	X(RESEND_ASKED, resend_asked, "packets asked for again: found wrong while unpacked")       \
 	X(RESEND_SERVED, resend_served, "packets sent again because the peer asked for them")      \
-	X(RESEND_STRAY, resend_stray, "requests to send again that were ignored: no such message or range") \
+	X(RESEND_STRAY, resend_stray,                                                              \
+	  "requests to send again that were ignored: no such message or range")                    \
 	X(TX_SPURIOUS, tx_spurious, "packets sent again although the first one had arrived")       \
 	X(TX_FULL, tx_full, "times a port took fewer packets than offered")                        \
 	X(ACK_TX, ack_tx, "acknowledgements sent")                                                 \
@@ -39,8 +40,10 @@
 	X(PROBE_TX, probe_tx, "probes sent")                                                       \
 	X(RTO, rto, "retransmission time-outs")                                                    \
 	X(CREDIT_STALL, credit_stall, "turns in which a message waited for credit")                \
-	X(CREDIT_LAPSED, credit_lapsed, "buffers that a peer was granted and let lie: others have them") \
-	X(STAGE_TAKEN, stage_taken, "pinned chunks taken back from peers that acknowledge nothing") \
+	X(CREDIT_LAPSED, credit_lapsed,                                                            \
+	  "buffers that a peer was granted and let lie: others have them")                         \
+	X(STAGE_TAKEN, stage_taken,                                                                \
+	  "pinned chunks taken back from peers that acknowledge nothing")                          \
 	X(BLOCKS, blocks, "descriptor blocks launched")                                            \
 	X(LAUNCHES, launches, "launches (a launch takes several blocks)")                          \
 	X(DESCS, descs, "descriptors written")                                                     \
@@ -56,13 +59,14 @@
 	X(MAPS_MADE, maps_made, "memory of peers on this host that was mapped")                    \
 	X(MAPS_FOUND, maps_found, "the same, found mapped for an earlier connection")              \
 	X(MAPS, maps_now, "memory of peers on this host that is mapped")                           \
-	X(PEER_PUTS, peer_local_puts, "puts that peers say they copied straight into our memory") \
-	X(PEER_GETS, peer_local_gets, "gets that peers say they copied straight out of it") \
-	X(PEER_BYTES, peer_local_bytes, "payload bytes of both") \
+	X(PEER_PUTS, peer_local_puts, "puts that peers say they copied straight into our memory")  \
+	X(PEER_GETS, peer_local_gets, "gets that peers say they copied straight out of it")        \
+	X(PEER_BYTES, peer_local_bytes, "payload bytes of both")                                   \
 	X(PEERS_UP, peers_up, "connections that came up")                                          \
-	X(PEERS_LOST, peers_lost, "connections that ended otherwise than by an orderly end of either side") \
-	X(PEERS, peers_now, "connections that are up")                                              \
-	X(LOG_DROPPED, log_dropped, "lines of the log for which its reader had no room")                   \
+	X(PEERS_LOST, peers_lost,                                                                  \
+	  "connections that ended otherwise than by an orderly end of either side")                \
+	X(PEERS, peers_now, "connections that are up")                                             \
+	X(LOG_DROPPED, log_dropped, "lines of the log for which its reader had no room")           \
 	X(CTL_BAD, ctl_bad, "bad hellos and control messages refused")                             \
 	X(QUARANTINED_B, quarantined_b_now, "bytes held back until a peer or a GPU lets go")       \
 	X(BUFS_HELD, bufs_held_now, "bounce buffers held by blocks")                               \

@@ -11,13 +11,13 @@
 #include "gx_internal/base.h"
 #include "gx_internal/port.h"
 
-#define GX_WIRE_ERR_MAX 4095 /* largest errno of Linux, include/linux/err.h */
+#define GX_WIRE_ERR_MAX	    4095 /* largest errno of Linux, include/linux/err.h */
 #define GX_WIRE_VERSION	    2
 #define GX_WIRE_HDR_B	    38 /* IPv4: payload starts at byte 80 of the frame */
 #define GX_WIRE_QUANTUM_MIN 1280
 #define GX_WIRE_QUANTUM_MAX 65520 /* plen has 16 bits */
 #define GX_WIRE_ACK_WORDS   16	  /* at most; 8 by default */
-#define GX_WIRE_INLINE_MAX  1024			 /* bytes of data that an OPEN may carry */
+#define GX_WIRE_INLINE_MAX  1024  /* bytes of data that an OPEN may carry */
 #define GX_WIRE_MIDS	    1024 /* messages open in a direction; place of a mid: mid % GX_WIRE_MIDS */
 #define GX_WIRE_DONE_WORDS  (GX_WIRE_MIDS / 64)
 #define GX_WIRE_ACK_MAX	    (32 + 8 * (GX_WIRE_DONE_WORDS + GX_WIRE_ACK_WORDS)) /* bytes */
@@ -121,8 +121,9 @@ uint32_t gx_wire_rec_put(uint8_t *b, uint32_t room, const struct gx_wire_rec *r)
 /** gx_wire_rec_get() - Decode the record at @b. Return: bytes consumed, -EPROTO. */
 int gx_wire_rec_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r);
 
-/* ---- Hello: messages of the bootstrap connection. Frame: u32 length of what follows, u16 type,
- * u16 zero. ---- */
+/* ---- Hello: messages of the bootstrap connection ---- */
+
+/* Frame: u32 length of what follows, u16 type, u16 zero. */
 
 #define GX_HELLO_MAGIC	   0x31307867u /* "gx01" */
 #define GX_HELLO_VERSION   4	       /* of the bootstrap; packets have GX_WIRE_VERSION */
@@ -208,9 +209,10 @@ struct gx_hello_lanes { /* CONNECT and ACCEPT */
 	uint8_t link;	/* enum gx_link_id */
 	uint8_t unpack; /* how the server unpacks what comes: 1 + enum gx_unpack; 0: as for all */
 	uint16_t sms;	/* that it may use for that; 0: its default */
-	uint8_t late;	/* bit kind: what comes into memory of the sender's of that enum gx_mem_kind is
-			   checked while it is copied, so that acknowledged packets may be asked
-			   for again; with integrity mode 1 only */
+	/* bit kind: what comes into memory of the sender's of that enum gx_mem_kind is checked while
+	 * it is copied, so that acknowledged packets may be asked for again; with integrity mode 1
+	 * only */
+	uint8_t late;
 	uint32_t quantum, chunk_b, window, integrity; /* CONNECT: wanted; ACCEPT: what holds */
 	uint64_t peer_timeout_ns;
 	uint32_t nr_lanes;

@@ -148,8 +148,7 @@ int out_open(const struct out_opts *opts, struct out **out)
 	return 0;
 }
 
-/* ---- stderr
- * --------------------------------------------------------------------------------------------- */
+/* ---- stderr ---- */
 
 static void out_progress_end(struct out *out)
 {
@@ -208,9 +207,7 @@ void out_progress(struct out *out, const char *fmt, ...)
 	pthread_mutex_unlock(&out_lock);
 }
 
-/* ---- JSON
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- JSON ---- */
 
 void out_path(struct out *out, const struct out_path *p)
 {
@@ -395,9 +392,7 @@ end:
 	doc_free(line);
 }
 
-/* ---- Rows
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- Rows ---- */
 
 /* Three digits or more that count, also of what is little. */
 static const char *cell(double v, char buf[32])

@@ -21,10 +21,10 @@ enum out_format { OUT_TABLE, OUT_CSV, OUT_JSON, OUT_JSONL, OUT_NONE };
 
 struct out_opts {
 	enum out_format format;
-	const char *command;   /* "put" */
-	const char *json_path; /* NULL: no file */
+	const char *command;	/* "put" */
+	const char *json_path;	/* NULL: no file */
 	const char *lines_path; /* of JSON lines that each result is added to; NULL: none */
-	bool force;	       /* json_path may exist */
+	bool force;		/* json_path may exist */
 	int argc;
 	char **argv; /* goes into the environment part */
 };
@@ -34,7 +34,7 @@ struct out_opts {
 struct out_path {
 	const char *link, *port, *gpu, *bounce, *engine, *unpack, *integrity, *cores, *why;
 	const char *control; /* who does what is slow: "io_uring", "epoll" */
-	const char *check; /* who compares the CRCs of payload */
+	const char *check;   /* who compares the CRCs of payload */
 	int64_t quantum_b;
 };
 
@@ -53,8 +53,8 @@ struct out_row {
 	double cpu_us;	    /* CPU time a chunk or operation; 0: no column */
 	bool pkts;	    /* packets were counted: lost, sent again, come twice; else null */
 	uint64_t lost, resent, dup;
-	bool interrupted;   /* shorter than was asked for */
-	uint32_t depth;	    /* messages of a connection and core under way at once; 0: no word */
+	bool interrupted; /* shorter than was asked for */
+	uint32_t depth;	  /* messages of a connection and core under way at once; 0: no word */
 };
 
 int out_format_parse(const char *text, enum out_format *out); /* 0, -EINVAL */

@@ -59,8 +59,7 @@ struct gxd {
 	unsigned nr_signals; /* owner: control thread */
 };
 
-/* ---- Options
- * -------------------------------------------------------------------------------------------- */
+/* ---- Options ---- */
 
 enum {
 	KEY_LISTEN = 256,
@@ -280,8 +279,7 @@ static void gxd_print_version(FILE *out, struct argp_state *state)
 	version_print(out, "gxd");
 }
 
-/* ---- gxd stats
- * ------------------------------------------------------------------------------------------ */
+/* ---- gxd stats ---- */
 
 static int stats_connect(const char *path)
 {
@@ -334,8 +332,7 @@ static int stats_print(const char *path)
 	return GXD_OK;
 }
 
-/* ---- The server
- * ----------------------------------------------------------------------------------------- */
+/* ---- The server ---- */
 
 static void gxd_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
 			const char *why)

@@ -12,15 +12,13 @@
 #define CORE_COMPS	 64	       /* completions taken at once */
 #define CORE_POSTS	 16	       /* receives posted at once */
 #define CORE_CALL_MAX_NS 5000000000ull /* a core that has not looked by then is stuck */
-#define CORE_STOP_MAX_NS                                                                           \
-	20000000000ull	   /* cancelled operations end by then, peer time-out included */
-#define CORE_ECHOES  64	   /* of a poller, in one turn */
-#define CORE_LOOKS   256   /* at a byte that a client writes, in one turn */
-#define CORE_LOOK_NS 50000 /* between two looks of the worker */
+/* Cancelled operations end by then, peer time-out included */
+#define CORE_STOP_MAX_NS 20000000000ull
+#define CORE_ECHOES	 64    /* of a poller, in one turn */
+#define CORE_LOOKS	 256   /* at a byte that a client writes, in one turn */
+#define CORE_LOOK_NS	 50000 /* between two looks of the worker */
 
-/* ---- Echo
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- Echo ---- */
 
 static void echo_post(struct service_core *core)
 {
@@ -92,8 +90,7 @@ static bool poller_turn(struct service_core *core, struct service_poller *p)
 	return true;
 }
 
-/* ---- Receives
- * ------------------------------------------------------------------------------------------- */
+/* ---- Receives ---- */
 
 static uint64_t session_user(const struct service_session *s, uint64_t slot)
 {
@@ -192,8 +189,7 @@ static void session_cancel(struct service_session *s)
 			gx_cancel(s->ep, session_user(s, slot));
 }
 
-/* ---- The poller
- * ----------------------------------------------------------------------------------------- */
+/* ---- The poller ---- */
 
 static void core_comp(struct service_core *core, const struct gx_comp *comp)
 {
@@ -246,8 +242,7 @@ bool service_core_poll(void *arg, uint64_t now_ns)
 	return busy;
 }
 
-/* ---- The worker's side
- * ---------------------------------------------------------------------------------- */
+/* ---- The worker's side ---- */
 
 static void core_nap(void)
 {

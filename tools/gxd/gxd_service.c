@@ -50,8 +50,7 @@ struct service {
 	bool working, quit;
 };
 
-/* ---- Queue
- * ---------------------------------------------------------------------------------------------- */
+/* ---- Queue ---- */
 
 static struct job *job_new(struct service_client *client, const void *data, uint32_t len)
 {
@@ -178,8 +177,7 @@ void service_on_msg(struct service *svc, struct gx_conn *conn, const void *data,
 		job_free(job);
 }
 
-/* ---- Requests
- * ------------------------------------------------------------------------------------------- */
+/* ---- Requests ---- */
 
 /* One request as its op_*() sees it. */
 struct request {
@@ -378,8 +376,7 @@ static struct json_t *op_verify(struct request *req)
 			res.wrong ? (long long)res.first_wrong_off : -1);
 }
 
-/* ---- Leases
- * --------------------------------------------------------------------------------------------- */
+/* ---- Leases ---- */
 
 static bool lease_conflicts(const struct service_lease *a, const struct service_lease *b)
 {
@@ -615,8 +612,7 @@ static struct json_t *op_poll(struct request *req)
 	return doc_pack("{}");
 }
 
-/* ---- Receive sessions
- * ----------------------------------------------------------------------------------- */
+/* ---- Receive sessions ---- */
 
 static void session_free(struct service_session *s)
 {
@@ -749,8 +745,7 @@ static struct json_t *op_recv_stop(struct request *req)
 	return out;
 }
 
-/* ---- Worker
- * --------------------------------------------------------------------------------------------- */
+/* ---- Worker ---- */
 
 static const struct {
 	const char *name;
@@ -843,9 +838,7 @@ static void *service_worker(void *arg)
 	return NULL;
 }
 
-/* ---- Life
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- Life ---- */
 
 static int service_cores_open(struct service *svc)
 {

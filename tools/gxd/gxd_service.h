@@ -148,8 +148,7 @@ unsigned service_clients(struct service *svc);
 void service_on_conn(struct service *svc, struct gx_conn *conn, enum gx_conn_event event);
 void service_on_msg(struct service *svc, struct gx_conn *conn, const void *data, uint32_t len);
 
-/* ---- gxd_core.c: called by the worker
- * ------------------------------------------------------------------- */
+/* ---- gxd_core.c: called by the worker ---- */
 
 bool service_core_poll(void *core, uint64_t now_ns); /* the poller: on the core */
 /** service_core_call() - Have @core run @fn between two polls. Return: 0, -ETIMEDOUT when it does
@@ -165,8 +164,7 @@ int service_session_start(struct service_session *s);
  * 0, -ETIMEDOUT. */
 int service_session_stop(struct service_session *s);
 
-/* ---- gxd_region.c: called by the worker
- * ----------------------------------------------------------------- */
+/* ---- gxd_region.c: called by the worker ---- */
 
 /** struct service_work - The request being worked on: to see that its client is gone, and to tell
  * of progress. */

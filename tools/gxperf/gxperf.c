@@ -60,8 +60,7 @@ enum {
 	KEY_GATE,
 };
 
-/* ---- Values
- * --------------------------------------------------------------------------------------------- */
+/* ---- Values ---- */
 
 static void value_u32(const char *name, const char *arg, uint32_t min, uint32_t max, uint32_t *out,
 		      struct argp_state *state)
@@ -135,8 +134,7 @@ static void value_engine(const char *arg, struct perf_opts *o, struct argp_state
 		argp_error(state, "--engine: '%s' is not cpu, ce, resident, kernel or auto", arg);
 }
 
-/* ---- Groups
- * --------------------------------------------------------------------------------------------- */
+/* ---- Groups ---- */
 
 static const struct argp_option conn_options[] = {
 	{NULL, 0, NULL, 0, "Which way:", 2},
@@ -471,8 +469,7 @@ static const struct argp file_argp = {.options = file_options, .parser = file_pa
 static const struct argp out_argp = {.options = out_options, .parser = out_parse};
 static const struct argp demo_argp = {.options = demo_options, .parser = demo_parse};
 
-/* ---- Sub-commands
- * --------------------------------------------------------------------------------------- */
+/* ---- Sub-commands ---- */
 
 static const struct argp_child info_groups[] = {{&server_argp}, {&conn_argp}, {&out_argp}, {0}};
 static const struct argp_child run_groups[] = {{&server_argp}, {&conn_argp}, {&load_argp},
@@ -497,7 +494,7 @@ static const struct command {
 	const struct argp_child *groups;
 	const char *args, *doc;
 	bool addr_may, addr_must;
-	bool own_args; /* its group takes the arguments */
+	bool own_args;				     /* its group takes the arguments */
 	enum { STOP_NOW, STOP_ROW, STOP_KILL } stop; /* upon a signal: see main_stop() */
 } commands[] = {
 	{"info", perf_info, info_groups, "[HOST:PORT]",
@@ -648,9 +645,7 @@ static error_t command_parse(int key, char *arg, struct argp_state *state)
 	return ARGP_ERR_UNKNOWN;
 }
 
-/* ---- Top
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- Top ---- */
 
 /* "info, put, ..." */
 static const char *command_names(void)

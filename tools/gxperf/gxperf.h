@@ -67,8 +67,7 @@ struct perf_opts {
 
 struct perf;
 
-/* ---- gxperf_core.c: the threads that own cores
- * ---------------------------------------------------------- */
+/* ---- gxperf_core.c: the threads that own cores ---- */
 
 enum perf_step { PERF_STEP_IDLE, PERF_STEP_BUSY, PERF_STEP_DONE };
 
@@ -99,8 +98,7 @@ void perf_core_stop(struct perf_core *core);
 void perf_core_job(struct perf_core *core, struct perf_job *job);
 uint64_t perf_core_cpu_ns(const struct perf_core *core);
 
-/* ---- gxperf_conn.c: a context, its connections, the server's services
- * ----------------------------------- */
+/* ---- gxperf_conn.c: a context, its connections, the server's services ---- */
 
 struct perf_conn {
 	struct perf *perf;
@@ -190,8 +188,7 @@ int perf_verify_reply(struct json_t *reply, struct check_result *res);
 /** perf_sms() - SMs that unpacking into @kind uses: 0 for the host, -1 when not known. */
 int perf_sms(const struct perf *perf, enum gx_mem_kind kind, bool local);
 
-/* ---- The sub-commands: an enum perf_status
- * -------------------------------------------------------------- */
+/* ---- The sub-commands: an enum perf_status ---- */
 
 int perf_run(const struct perf_opts *opts, struct out *out);  /* put, get, send */
 int perf_file(const struct perf_opts *opts, struct out *out); /* put, get with --file */

@@ -33,8 +33,7 @@ void perf_nap(uint64_t ns)
 	nanosleep(&ts, NULL);
 }
 
-/* ---- Callbacks
- * ------------------------------------------------------------------------------------------ */
+/* ---- Callbacks ---- */
 
 static void perf_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
 			 const char *why)
@@ -56,8 +55,7 @@ static void perf_on_msg(void *arg, struct gx_conn *conn, const void *data, uint3
 		rpc_on_msg(c->rpc, data, len);
 }
 
-/* ---- Open, close
- * ---------------------------------------------------------------------------------------- */
+/* ---- Open, close ---- */
 
 /* Packets are asked for: then memory is not made to be mapped. */
 static bool perf_wants_packets(const struct perf_opts *o)
@@ -224,8 +222,7 @@ int perf_alloc(struct perf *perf, uint64_t len, struct gx_mem **mem)
 	return PERF_FAILED;
 }
 
-/* ---- Connect
- * -------------------------------------------------------------------------------------------- */
+/* ---- Connect ---- */
 
 /* gx's own words name the address, the cause and the cure. */
 static int conn_failed(struct perf *perf, int ret)
@@ -537,8 +534,7 @@ int perf_connect(struct perf *perf, unsigned access)
 	return ret;
 }
 
-/* ---- What goes wrong
- * ------------------------------------------------------------------------------------ */
+/* ---- What goes wrong ---- */
 
 int perf_room(struct perf *perf, uint64_t len)
 {
@@ -621,8 +617,7 @@ int perf_op_failed(struct perf *perf, const char *op, int status)
 	return PERF_FAILED;
 }
 
-/* ---- Services
- * ------------------------------------------------------------------------------------------- */
+/* ---- Services ---- */
 
 static void perf_call_progress(void *arg, uint64_t done_b)
 {

@@ -17,8 +17,8 @@
 #define CORE_YIELD_NS 20000   /* without work for so long: let others on this CPU run */
 #define CORE_SLEEP_NS 1000000 /* without work and without a job for so long: sleep */
 #define CORE_NAP_NS   20000
-#define CORE_REST_NS                                                                               \
-	1000000 /* a nap while overlap lets us rest; the peer hears of us all the same */
+/* A nap while overlap lets us rest; the peer hears of us all the same */
+#define CORE_REST_NS  1000000
 
 static void core_pin(int cpu)
 {

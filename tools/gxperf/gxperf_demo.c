@@ -54,8 +54,7 @@ static const struct demo_step demo_steps[] = {
 	{"lat", "udp", 64, 64, 2, 0.5, 0, false},
 };
 
-/* ---- The server
- * ----------------------------------------------------------------------------------------- */
+/* ---- The server ---- */
 
 /* "gxperf put ADDR --mem kv" */
 static int demo_addr_read(struct demo *d)
@@ -129,8 +128,7 @@ static int demo_stop(struct demo *d)
 	return PERF_FAILED;
 }
 
-/* ---- The file
- * ------------------------------------------------------------------------------------------- */
+/* ---- The file ---- */
 
 static int demo_file_make(struct demo *d)
 {
@@ -159,8 +157,7 @@ static int demo_file_make(struct demo *d)
 	return PERF_FAILED;
 }
 
-/* ---- Steps
- * ---------------------------------------------------------------------------------------------- */
+/* ---- Steps ---- */
 
 static int demo_step_run(struct demo *d, const struct demo_step *s)
 {

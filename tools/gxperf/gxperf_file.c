@@ -20,12 +20,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define FILE_PIECE_B  (4u << 20)
-#define FILE_SLOTS    8
-#define FILE_COMPS    16
-#define FILE_LOOK_NS  20000
+#define FILE_PIECE_B	 (4u << 20)
+#define FILE_SLOTS	 8
+#define FILE_COMPS	 16
+#define FILE_LOOK_NS	 20000
 #define FILE_PROGRESS_NS 1000000000ull
-#define FILE_STUCK_NS 90000000000ull
+#define FILE_STUCK_NS	 90000000000ull
 
 /* put: the file's half fills what is EMPTY, a core posts what is FULL. get: the other way round. */
 enum slot_state { SLOT_EMPTY, SLOT_FULL };
@@ -68,8 +68,7 @@ static uint64_t piece_len(const struct file *f, uint64_t piece)
 	return rest < FILE_PIECE_B ? rest : FILE_PIECE_B;
 }
 
-/* ---- On the cores
- * --------------------------------------------------------------------------------------- */
+/* ---- On the cores ---- */
 
 static bool job_post(struct file_job *j)
 {
@@ -135,8 +134,7 @@ static enum perf_step job_step(struct perf_job *job, uint64_t now)
 	return busy ? PERF_STEP_BUSY : PERF_STEP_IDLE;
 }
 
-/* ---- The file's half
- * ------------------------------------------------------------------------------------ */
+/* ---- The file's half ---- */
 
 static int file_failed(struct file *f, int ret)
 {
@@ -295,8 +293,7 @@ static int file_transfer(struct file *f)
 	return file_join(f, file_pump(f));
 }
 
-/* ---- Proof
- * ---------------------------------------------------------------------------------------------- */
+/* ---- Proof ---- */
 
 /* Digest of the file as it lies there: what was written is read back, if it can be. */
 struct file_digest {
@@ -399,9 +396,7 @@ static int file_measure(struct file *f)
 	return ret ? ret : file_row(f, file_transfer_ns(f), m);
 }
 
-/* ---- Life
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- Life ---- */
 
 /* Before anything is connected: a file that cannot be read is known at once. */
 static int file_open_source(struct file *f)

@@ -35,8 +35,7 @@ static void flow_fail(struct flow *f, int err)
 		f->err = err;
 }
 
-/* ---- Prepare and post
- * ----------------------------------------------------------------------------------- */
+/* ---- Prepare and post ---- */
 
 /* Stamps at most *@budget places. Return: the slot is ready. */
 static bool prep_slot(struct flow *f, uint64_t slot, uint64_t *budget)
@@ -150,8 +149,7 @@ static bool flow_post_same(struct flow *f, struct gx_submit *queue, uint64_t now
 	return ret > 0;
 }
 
-/* ---- Checks under way
- * ----------------------------------------------------------------------------------- */
+/* ---- Checks under way ---- */
 
 /* Control thread, or this core's when the request cannot be sent. */
 static void flow_check_done(struct rpc_wait *wait, int err, struct json_t *reply, const char *why)
@@ -267,8 +265,7 @@ static bool flow_check_step(struct flow *f, struct flow_core *fc)
 	return false;
 }
 
-/* ---- Completions
- * ---------------------------------------------------------------------------------------- */
+/* ---- Completions ---- */
 
 static void flow_count(struct flow_core *fc, unsigned n, uint64_t now)
 {

@@ -16,19 +16,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LAT_SLOTS                                                                                  \
-	RPC_POLL_SLOTS /* rotated over, so that no buffer is written before its last completion */
-#define LAT_STRIDE_B 64
-#define LAT_COMPS    16
-#define LAT_SIZE     64
-#define LAT_N	     10000
-#define LAT_WARM     1000
-#define LAT_STUCK_NS 90000000000ull
-#define LAT_LOOK_NS  2000000
+/* Rotated over, so that no buffer is written before its last completion */
+#define LAT_SLOTS	RPC_POLL_SLOTS
+#define LAT_STRIDE_B	64
+#define LAT_COMPS	16
+#define LAT_SIZE	64
+#define LAT_N		10000
+#define LAT_WARM	1000
+#define LAT_STUCK_NS	90000000000ull
+#define LAT_LOOK_NS	2000000
 #define LAT_PROGRESS_NS 1000000000ull
-#define LAT_LOOKS    256  /* at the last byte of an echo, between two turns */
-#define LAT_TURNS    16	  /* of the core, in one step */
-#define LAT_POLL_B   8192 /* up to here bytes are stored in order, the last one last */
+#define LAT_LOOKS	256  /* at the last byte of an echo, between two turns */
+#define LAT_TURNS	16   /* of the core, in one step */
+#define LAT_POLL_B	8192 /* up to here bytes are stored in order, the last one last */
 
 /** struct lat - Owner: the core's thread during a phase, else main. */
 struct lat {
@@ -56,8 +56,7 @@ struct lat {
 	struct hist hist;
 };
 
-/* ---- On the core
- * ---------------------------------------------------------------------------------------- */
+/* ---- On the core ---- */
 
 /* A message came back. Is its number in it? */
 static void lat_echo(struct lat *lat)
@@ -249,9 +248,7 @@ static enum perf_step lat_step(struct perf_job *job, uint64_t now)
 	return worked ? PERF_STEP_BUSY : PERF_STEP_IDLE;
 }
 
-/* ---- Main
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- Main ---- */
 
 static int lat_phase_wait(struct lat *lat)
 {

@@ -15,9 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RUN_DEPTH_MAX 64
-#define RUN_DEPTH_B                                                                                \
-	(4u << 20) /* default: as many messages under way as hold so much, 2 to RUN_DEPTH_MAX */
+#define RUN_DEPTH_MAX	   64
+/* Default: as many messages under way as hold so much, 2 to RUN_DEPTH_MAX */
+#define RUN_DEPTH_B	   (4u << 20)
 #define RUN_SAME_MANY_B	   65536      /* --same-place: above, one message at a time */
 #define RUN_GROUP_B	   (4u << 20) /* messages checked together hold about so much */
 #define RUN_GROUP_BITS_MAX 12
@@ -65,9 +65,7 @@ static uint64_t power_of_two_up(uint64_t v)
 	return p;
 }
 
-/* ---- Plan
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- Plan ---- */
 
 static uint64_t run_span(const struct run *run, const struct flow_plan *p)
 {
@@ -214,8 +212,7 @@ static int run_flows_reset(struct run *run)
 	return ret ? PERF_FAILED : PERF_OK;
 }
 
-/* ---- Payload
- * -------------------------------------------------------------------------------------------- */
+/* ---- Payload ---- */
 
 /* Memory of a GPU is made up in host memory, piece by piece. */
 static int local_gpu(struct run *run, bool poison)
@@ -293,8 +290,7 @@ static int run_poison_again(struct run *run)
 	return perf_poison(&run->perf, run->perf.opts->offset, run_span(run, &run->plan));
 }
 
-/* ---- Receives at the server
- * ----------------------------------------------------------------------------- */
+/* ---- Receives at the server ---- */
 
 static int recv_start(struct run *run, const struct flow *f)
 {
@@ -365,8 +361,7 @@ static int run_recv_stop(struct run *run, uint64_t *wrong)
 	return ret;
 }
 
-/* ---- A phase
- * -------------------------------------------------------------------------------------------- */
+/* ---- A phase ---- */
 
 static uint64_t run_count(const struct run *run)
 {
@@ -461,8 +456,7 @@ static int run_phase(struct run *run, uint64_t n, uint64_t duration_ns)
 	return phase_error(run);
 }
 
-/* ---- Verify
- * --------------------------------------------------------------------------------------------- */
+/* ---- Verify ---- */
 
 /* The longest run of slots from @slot on that hold consecutive messages. @slots->nr 0: @slot holds
  * none. */
@@ -536,8 +530,7 @@ static int run_verify(struct run *run, struct check_result *res)
 	return ret;
 }
 
-/* ---- Results
- * -------------------------------------------------------------------------------------------- */
+/* ---- Results ---- */
 
 void perf_row_hist(struct out_row *row, const struct hist *h)
 {
@@ -727,9 +720,7 @@ static int run_size(struct run *run, uint64_t size)
 	return !ret && stop_asked() ? PERF_STOPPED : ret;
 }
 
-/* ---- Life
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- Life ---- */
 
 static int core_of(const struct perf *perf, struct gx_ep *ep)
 {
