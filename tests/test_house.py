@@ -10,6 +10,7 @@ checked. Failures are printed as FILE:LINE: what, and make the exit status 1; wa
 """
 import os
 import pathlib
+import posixpath
 import re
 import shutil
 import subprocess
@@ -327,6 +328,65 @@ def rule_where(house):
                 house.fail("CONTRIBUTING.md", line, f"{struct}{name} is not in {path}")
 
 
+DOC_COLUMNS = 100
+LINK = re.compile(r"\]\(([^()\s]+)\)")
+
+
+def is_page(path):
+    return path.endswith(".md") and (path.startswith("docs/") or "/" not in path)
+
+
+def prose(text):
+    """[(line, text)] of a page without what stands between ``` and ```."""
+    out, fenced = [], False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("```"):
+            fenced = not fenced
+        elif not fenced:
+            out.append((number, line))
+    return out
+
+
+def anchors(text):
+    """What a link may name behind #: the headings of a page, as they are spelt there."""
+    heads = (re.sub(r"[`*]|" + LINK.pattern, "", line.lstrip("#").strip()) for _, line in prose(text) if line.startswith("#"))
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def rule_doc_columns(house):
+    """A line of a page is short, but for tables, code and the targets of links."""
+    for path, text in house.sources(".md"):
+        if not is_page(path) or path == "CONTRIBUTING.md":
+            continue
+        for number, line in prose(text):
+            columns = len(LINK.sub("]", line))
+            if columns > DOC_COLUMNS and not line.lstrip().startswith("|"):
+                house.fail(path, number, f"{columns} columns; the limit is {DOC_COLUMNS}")
+
+
+def rule_doc_links(house):
+    """A link of a page names a file that is there, and a heading that is in it."""
+    for path, text in house.sources(".md"):
+        for number, line in prose(text) if is_page(path) else ():
+            for target in LINK.findall(line):
+                if "://" in target:
+                    continue
+                name, _, anchor = target.partition("#")
+                name = posixpath.normpath(posixpath.join(posixpath.dirname(path), name)) if name else path
+                if name not in house.files and name != "." and not any(other.startswith(f"{name}/") for other in house.files):
+                    house.fail(path, number, f"{target}: there is no {name}")
+                elif anchor and name.endswith(".md") and anchor not in anchors(house.files[name]):
+                    house.fail(path, number, f"{target}: {name} has no such heading")
+
+
+def rule_doc_results(house):
+    """A page names each document of docs/results: what nobody quotes is not kept."""
+    pages = "".join(text for path, text in house.sources(".md") if is_page(path))
+    for path in house.files:
+        if path.startswith("docs/results/") and not re.search(rf"(?<![\w-]){re.escape(posixpath.basename(path))}\b", pages):
+            house.fail(path, 1, "no page names it")
+
+
 def rule_function_length(house):
     """Functions stay short."""
     for path, text in house.sources(".c", ".h", ".cu"):
@@ -338,7 +398,7 @@ def rule_function_length(house):
 
 
 RULES = (rule_spdx, rule_no_parent_path, rule_no_typedef_struct, rule_folders, rule_rooms, rule_tool_rooms, rule_public_header, rule_cuda_sources,
-         rule_leaves, rule_pure, rule_third_party, rule_where, rule_function_length)
+         rule_leaves, rule_pure, rule_third_party, rule_where, rule_doc_columns, rule_doc_links, rule_doc_results, rule_function_length)
 
 
 # --- each rule must bite ----------------------------------------------------------------------------------
@@ -389,6 +449,11 @@ SAMPLES = (
     (rule_third_party, {"dataplane/p.c": "#include <rte_ethdev.h>\n#include <rte_mbuf.h>\n", "tests/t.c": "#include <rte_eal.h>\n"}, 0),
     (rule_where, {"CONTRIBUTING.md": "`f` in poll/a.c, `struct s` in poll/a.h\n", "poll/a.c": "void f(void)\n{\n}\n", "poll/a.h": "struct s {\n"}, 0),
     (rule_where, {"CONTRIBUTING.md": "`f` in poll/a.c\n`struct s` in poll/b.h\n", "poll/a.c": "void g(void)\n{\n\tf();\n}\n"}, 2),
+    (rule_doc_columns, {"README.md": "x" * 101 + "\n", "docs/a.md": "x" * 101 + "\n", "tests/x/note.md": "x" * 101 + "\n"}, 2),
+    (rule_doc_columns, {"README.md": "x" * 100 + "\n", "docs/measured/a.md": "| " + "x " * 60 + "|\n```\n" + "x " * 60 + "\n```\n[a](" + "x" * 99 + ")\n"}, 0),
+    (rule_doc_links, {"README.md": "[a](docs/a.md#no-such) [b](docs/b.md)\n[c](docs) `[d](e)`\n", "docs/a.md": "# A\n[a](#b)\n"}, 4),
+    (rule_doc_links, {"docs/a.md": "# The `x`: a, b\n[a](#the-x-a-b) [b](../poll/a.c) [c](https://example.org/x) [d](..)\n", "poll/a.c": ""}, 0),
+    (rule_doc_results, {"docs/a.md": "[a](results/x-a.json)\n", "docs/results/a.json": "", "docs/results/x-a.json": ""}, 1),
     (rule_function_length, {"poll/a.c": "static void f(int a,\n\t      int b)\n{\n" + "\tx();\n" * 101 + "}\n"}, 1),
     (rule_function_length, {"poll/a.c": "static void f(void)\n{\n" + "\tx();\n" * 100 + "}\n"}, 0),
 )
@@ -449,9 +514,12 @@ def read_tree(top):
         for path in sorted((top / folder).rglob("*")):
             if path.is_file() and (path.suffix in (".c", ".h", ".cu", ".cuh", ".py", ".sh") or path.name in ("meson.build", "run")):
                 files[path.relative_to(top).as_posix()] = path.read_text(errors="replace")
-    for name in ("run", "meson.build", "meson_options.txt", "CONTRIBUTING.md"):
+    for name in ("run", "meson.build", "meson_options.txt", "README.md", "CONTRIBUTING.md", "LICENSE"):
         if (top / name).is_file():
             files[name] = (top / name).read_text()
+    for path in sorted((top / "docs").rglob("*")):
+        if path.is_file():
+            files[path.relative_to(top).as_posix()] = path.read_text() if path.suffix in (".md", ".c") else ""
     return files
 
 
