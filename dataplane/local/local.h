@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The local link's own state, shared by local_map.c (descriptors of a connection) and local_peer.c
- * (peers' processes, and what of theirs is mapped), both on the control thread, and link_local.c
- * (endpoints, on the polling cores).
+ * (peers' processes, and what of theirs is mapped), both on the control thread, and the link's
+ * endpoints on the polling cores (link_local.h).
  *
  * Notifications of a connection lie in one memfd that the RECEIVER owns. Behind a page with the
  * header there is a part for each lane: a line that the receiver writes, then a ring of entries

@@ -139,6 +139,37 @@ void local_meet(struct gx_conn *c, int sock)
 	c->local->peer = p;
 }
 
+/* ---- What we offer ---- */
+
+const char *local_offered(const struct gx *gx)
+{
+	if (gx->opts.no_local)
+		return "switched off";
+	for (unsigned i = 0; i < gx->nr_ports; i++)
+		if (!strcmp(gx->port[i].match, "shm"))
+			return NULL;
+	return "port shm is not opened";
+}
+
+void local_export_fill(const struct gx_mem *mem, struct gx_hello_export *e)
+{
+	const struct gx_gpu_handle *h = &mem->share;
+
+	if (mem->kind == GX_MEM_CUDA && h->kind != GX_GPU_SHARE_NONE) {
+		*e = (struct gx_hello_export){
+			.kind = h->kind == GX_GPU_SHARE_FD ? GX_EXPORT_VMM : GX_EXPORT_CUDA_IPC,
+			.map_len = h->len,
+			.map_off = h->off,
+			.map_id = mem->id};
+		memcpy(e->handle, h->ipc, sizeof(e->handle));
+	}
+	if (mem->kind != GX_MEM_HOST || mem->fd < 0 || !mem->len)
+		return;
+	*e = (struct gx_hello_export){.kind = GX_EXPORT_MEMFD,
+				      .map_len = GX_ALIGN_UP(mem->len, GX_HUGE_PAGE),
+				      .map_id = mem->id};
+}
+
 /* ---- What of it is mapped ---- */
 
 static bool mem_is(const struct local_mem *a, const struct local_mem *b)

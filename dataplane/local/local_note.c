@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Notifications of the local link: entries in a ring that the receiver owns, written by the sender
+ * after the data (local.h). Runs on the polling core.
+ */
+#include "local/link_local.h"
+
+#include <errno.h>
+
+#define LOCAL_NOTES_TAKE 64		   /* of one ep in one turn */
+#define LOCAL_LOOKS	 64		   /* at the rings of few eps */
+#define LOCAL_NOTES_TELL (LOCAL_NOTES / 4) /* consumed before the sender is told */
+#define LOCAL_BAD_MAX	 1024 /* bad notifications, then the peer's are no longer read */
+
+bool local_note_room(struct local_ep *e)
+{
+	if (e->tx_head - e->tx_done < LOCAL_NOTES)
+		return true;
+	/* Pairs with the release in notes_tell(): the entries have been copied out. */
+	e->tx_done = atomic_load_explicit(&e->tx->done, memory_order_acquire);
+	if (e->tx_head - e->tx_done <= LOCAL_NOTES)
+		return e->tx_head - e->tx_done < LOCAL_NOTES;
+	e->tx_done = e->tx_head - LOCAL_NOTES; /* nonsense: the peer is no longer one */
+	atomic_store_explicit(&e->pkt.ep.fault, -EPROTO, memory_order_release);
+	return false;
+}
+
+void local_note_put(struct local_ep *e, uint64_t token, uint64_t off, uint64_t len, uint64_t imm)
+{
+	struct local_note *n = &e->tx->note[e->tx_head++ % LOCAL_NOTES];
+
+	n->token = token;
+	n->off = off;
+	n->len = len;
+	n->imm = imm;
+	/* Pairs with the acquire in local_notes_take(): the entry is complete, and the data in
+	 * place. */
+	atomic_store_explicit(&n->seq, e->tx_head, memory_order_release);
+}
+
+static void notes_tell(struct local_ep *e)
+{
+	e->rx_told = e->rx_next;
+	/* Pairs with the acquire in local_note_room(). */
+	atomic_store_explicit(&e->rx->done, e->rx_told, memory_order_release);
+}
+
+/* Copied out, then judged: is it a region of ours that may be written, and does it lie inside? */
+static bool note_get(struct local_ep *e, const struct local_note *n, struct gx_comp *comp)
+{
+	struct gx *gx = e->pkt.ep.core->gx;
+	const struct gx_mem *mem;
+
+	comp->kind = GX_COMP_NOTIFY;
+	comp->op = GX_OP_PUT;
+	comp->status = 0;
+	comp->ep = &e->pkt.ep;
+	comp->user = comp->tag = 0;
+	comp->token = *(const volatile uint64_t *)&n->token;
+	comp->off = *(const volatile uint64_t *)&n->off;
+	comp->len = *(const volatile uint64_t *)&n->len;
+	comp->imm = *(const volatile uint64_t *)&n->imm;
+	if ((comp->token & 0xff) >= GX_REGIONS_MAX)
+		return false;
+	/* Pairs with the release in gx_mem_share(). */
+	mem = atomic_load_explicit(&gx->region[comp->token & 0xff], memory_order_acquire);
+	if (!mem || mem->token != comp->token || !(mem->access & GX_ACCESS_PUT) ||
+	    comp->off > mem->len || comp->len > mem->len - comp->off)
+		return false;
+	/* Its reader comes next, and the line is still in the other core's cache. */
+	if (mem->kind == GX_MEM_HOST) {
+		uintptr_t at = (uintptr_t)mem->addr + comp->off;
+
+		__builtin_prefetch((const void *)at);
+		e->rx_guess = 2 * at - e->rx_at;
+		e->rx_at = at;
+	}
+	return true;
+}
+
+static void note_bad(struct local_ep *e)
+{
+	gx_stat_add(local_stats(e), GX_STAT_RX_BAD, 1);
+	e->nr_bad++;
+}
+
+static const struct local_note *note_next(const struct local_ep *e)
+{
+	return &e->rx->note[e->rx_next % LOCAL_NOTES];
+}
+
+/* Is @n the entry of this number? Pairs with the release in local_note_put(). */
+static inline bool note_is(const struct local_note *n, uint32_t number)
+{
+	return atomic_load_explicit(&n->seq, memory_order_acquire) == number + 1;
+}
+
+bool local_notes_take(struct local_ep *e)
+{
+	struct gx_core *core = e->pkt.ep.core;
+	uint32_t first = e->rx_next, end = first + LOCAL_NOTES_TAKE;
+	const struct local_note *n;
+
+	for (; e->rx_next != end && core_comp_room(core); e->rx_next++) {
+		n = note_next(e);
+		if (!note_is(n, e->rx_next))
+			break;
+		if (note_get(e, n, core_comp_next(core)))
+			core->comp_head++;
+		else
+			note_bad(e);
+	}
+	if (e->rx_next == first)
+		return false;
+	e->pkt.heard_ns = e->busy_ns = e->link->noted_ns = core->now_ns;
+	gx_stat_add(local_stats(e), GX_STAT_MSGS_RX, e->rx_next - first);
+	if (e->rx_next - e->rx_told >= LOCAL_NOTES_TELL)
+		notes_tell(e);
+	if (e->nr_bad >= LOCAL_BAD_MAX)
+		e->rx = NULL;
+	return true;
+}
+
+/* The rest of a turn takes longer than a notification: where some have come of late, look a little
+ * longer at the few rings that there are, each of which costs a load from the cache. The line where
+ * the next bytes lie, if they are as far on as the last ones were, is asked for together with the
+ * notification, not after it: two transfers from the other core at once. Nothing is read there. */
+bool local_notes_wait(struct link_local *l)
+{
+	const struct local_note *next[LOCAL_FEW];
+	uint32_t number[LOCAL_FEW];
+	struct local_ep *at[LOCAL_FEW];
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < l->nr_live; i++)
+		if (l->live[i]->rx) {
+			at[n] = l->live[i];
+			next[n] = note_next(at[n]);
+			number[n] = at[n]->rx_next;
+			n++;
+		}
+	for (unsigned k = 0; k < LOCAL_LOOKS; k++)
+		for (unsigned i = 0; i < n; i++) {
+			__builtin_prefetch((const void *)at[i]->rx_guess);
+			if (note_is(next[i], number[i]))
+				return local_notes_take(at[i]);
+		}
+	return false;
+}

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Operations of the local link that are under way: copied by this core in slices, or by a GPU's
+ * copy engines, until their completion. Runs on the polling core.
+ */
+#include "local/link_local.h"
+
+#include <errno.h>
+
+#define LOCAL_SLICE_B (256u << 10) /* copied before another operation has its turn */
+#define LOCAL_STREAM_B                                                                             \
+	(32u << 20) /* from here stores bypass the cache, which holds no such thing */
+
+/* ---- Completions ---- */
+
+void local_op_report(struct local_ep *e, const struct local_op *op)
+{
+	struct gx_comp comp = {.kind = GX_COMP_DONE,
+			       .op = op->kind,
+			       .status = op->status,
+			       .ep = &e->pkt.ep,
+			       .user = op->user,
+			       .len = op->status ? 0 : op->len,
+			       .tag = op->tag};
+
+	if (op->flags & GX_OP_LOCAL) {
+		comp.kind = GX_COMP_LOCAL;
+		core_comp(e->pkt.ep.core, &comp, op->route);
+		comp.kind = GX_COMP_DONE;
+	}
+	if (op->status)
+		gx_stat_add(local_stats(e), GX_STAT_MSGS_FAILED, 1);
+	if (op->status || !(op->flags & GX_OP_SILENT))
+		core_comp(e->pkt.ep.core, &comp, op->route);
+}
+
+void local_report(struct local_ep *e, const struct gx_op *op, void *route, enum gx_comp_kind kind)
+{
+	struct gx_core *core = e->pkt.ep.core;
+	struct gx_comp elsewhere, *comp = route ? &elsewhere : core_comp_place(core);
+
+	comp->kind = kind;
+	comp->op = op->kind;
+	comp->status = 0;
+	comp->ep = &e->pkt.ep;
+	comp->user = op->user;
+	comp->len = op->len;
+	comp->tag = op->tag;
+	comp->imm = comp->token = comp->off = 0;
+	if (route)
+		core_comp(core, comp, route);
+}
+
+/* ---- Copies by this core ---- */
+
+/* Once a turn, not for each of many small ones. */
+void local_made_tell(struct local_ep *e)
+{
+	struct local_made *made = &e->tx->made;
+
+	atomic_store_explicit(&made->gets, e->made[0], memory_order_relaxed);
+	atomic_store_explicit(&made->puts, e->made[1], memory_order_relaxed);
+	atomic_store_explicit(&made->bytes, e->made_b, memory_order_relaxed);
+	e->made_due = false;
+}
+
+/* All bytes are there: tell the peer, then the user. False: the ring is full. */
+static bool op_end(struct local_ep *e, const struct local_op *op)
+{
+	if (op->flags & GX_OP_IMM && !op->status) {
+		if (!local_note_room(e))
+			return false;
+		local_note_put(e, op->token, op->off, op->len, op->imm);
+	}
+	if (!op->status)
+		local_op_count(e, op->kind, op->len);
+	local_op_report(e, op);
+	return true;
+}
+
+/* One slice of @op. Return: has it ended? */
+static bool op_slice(struct local_ep *e, struct local_op *op)
+{
+	uint64_t n = GX_MIN(op->len - op->done_b, (uint64_t)LOCAL_SLICE_B);
+
+	if (!op->status && n && local_is_revoked(e, op->bit))
+		op->status = -ENOENT;
+	if (!op->status && n) {
+		if (op->len >= LOCAL_STREAM_B)
+			gx_copy_stream(op->dst + op->done_b, op->src + op->done_b, n);
+		else
+			gx_copy(op->dst + op->done_b, op->src + op->done_b, n);
+		op->done_b += n;
+		e->link->budget_b -= GX_MIN(e->link->budget_b, (uint32_t)n);
+		if (op->done_b < op->len)
+			return false;
+	}
+	return op_end(e, op);
+}
+
+/* Round robin: what has not ended goes to the end of the queue. */
+static bool ops_turn(struct local_ep *e)
+{
+	uint32_t last = e->tail;
+	bool worked = false, waits = false; /* for room in the ring */
+
+	while (e->head != last && e->link->budget_b) {
+		struct local_op *op = &e->ops[e->head % LOCAL_OPS];
+		uint64_t before = op->done_b;
+
+		e->pkt.ep.core->comps_due -= local_comps_left(op);
+		if (op_slice(e, op)) {
+			e->head++;
+			worked = true;
+			continue;
+		}
+		e->pkt.ep.core->comps_due += local_comps_left(op);
+		worked |= op->done_b != before;
+		waits |= op->done_b == op->len;
+		e->ops[e->tail++ % LOCAL_OPS] = *op;
+		e->head++;
+	}
+	e->waits = waits;
+	return worked;
+}
+
+/* ---- Copies by copy engines ---- */
+
+static bool pair_kernel(const struct local_pair *p)
+{
+	/* Pairs with the release in pair_time(). */
+	return p && atomic_load_explicit(&p->kernel, memory_order_acquire);
+}
+
+void local_dma_begin(struct local_ep *e, struct local_op *op, uint64_t now_ns)
+{
+	if (!op->status && local_is_revoked(e, op->bit))
+		op->status = -ENOENT;
+	if (!op->status && dma_err(op->dma))
+		op->status = -EIO;
+	if (op->status || !dma_copy(op->dma, op->dst, op->src, op->len, pair_kernel(op->pair),
+				    now_ns, &op->ticket))
+		return;
+	op->begun = true;
+	e->nr_begun++;
+}
+
+/* A GPU that does not finish may write later: neither memory is to be used again. */
+static bool dma_has_ended(struct local_ep *e, struct local_op *op)
+{
+	if (!op->begun)
+		return op->status || op->done_b;
+	if (!dma_done(op->dma, op->ticket)) {
+		if (!dma_err(op->dma))
+			return false;
+		op->status = -EIO;
+		atomic_store_explicit(&e->pkt.ep.conn->local->stuck, true, memory_order_release);
+	}
+	op->begun = false;
+	op->done_b = op->len;
+	e->nr_begun--;
+	return true;
+}
+
+/* Return: did one begin or end? */
+static bool dma_turn(struct local_ep *e, uint64_t now_ns)
+{
+	bool worked = false;
+
+	for (unsigned i = e->nr_dma; i-- > 0;) {
+		struct local_op *op = &e->dma[i];
+
+		if (!op->begun && !op->done_b && !op->status) {
+			local_dma_begin(e, op, now_ns);
+			worked |= op->begun;
+		}
+		if (!dma_has_ended(e, op))
+			continue;
+		e->pkt.ep.core->comps_due -= local_comps_left(op);
+		if (!op_end(e, op)) { /* the peer's ring is full */
+			e->pkt.ep.core->comps_due += local_comps_left(op);
+			e->waits = true;
+			continue;
+		}
+		*op = e->dma[--e->nr_dma];
+		e->link->nr_dma--;
+		worked = true;
+	}
+	return worked;
+}
+
+bool local_dma_drain(struct local_ep *e)
+{
+	for (unsigned i = e->nr_dma; i-- > 0;) {
+		struct local_op *op = &e->dma[i];
+
+		if (op->begun && !dma_has_ended(e, op))
+			continue;
+		e->pkt.ep.core->comps_due -= local_comps_left(op);
+		op->status = op->status ? op->status : e->fail_err;
+		local_op_report(e, op);
+		*op = e->dma[--e->nr_dma];
+		e->link->nr_dma--;
+	}
+	return !e->nr_dma;
+}
+
+void local_dma_kick(struct link_local *l, uint64_t now_ns)
+{
+	for (unsigned i = 0; i < l->nr_gpus; i++)
+		if (l->dma[i])
+			dma_kick(l->dma[i], now_ns);
+}
+
+bool local_dma_reap(struct link_local *l, uint64_t now_ns)
+{
+	bool worked = false;
+
+	for (unsigned i = 0; i < l->nr_gpus; i++)
+		if (l->dma[i])
+			worked |= dma_reap(l->dma[i], now_ns);
+	return worked;
+}
+
+/* ---- All operations of an endpoint ---- */
+
+/* A copy engine that is at it is not stopped: the operation ends, failed, when it is through. */
+static void op_deadline(struct local_ep *e, struct local_op *op, uint64_t now_ns)
+{
+	if (!op->deadline_ns || op->status)
+		return;
+	if (op->deadline_ns <= now_ns)
+		op->status = -ETIMEDOUT;
+	else
+		e->deadline_ns = GX_MIN(e->deadline_ns, op->deadline_ns);
+}
+
+static void ops_deadlines(struct local_ep *e, uint64_t now_ns)
+{
+	e->deadline_ns = UINT64_MAX;
+	for (uint32_t i = e->head; i != e->tail; i++)
+		op_deadline(e, &e->ops[i % LOCAL_OPS], now_ns);
+	for (unsigned i = 0; i < e->nr_dma; i++)
+		op_deadline(e, &e->dma[i], now_ns);
+}
+
+bool local_ops_turn(struct local_ep *e, uint64_t now_ns)
+{
+	bool worked;
+
+	if (now_ns >= e->deadline_ns)
+		ops_deadlines(e, now_ns);
+	worked = ops_turn(e);
+	return dma_turn(e, now_ns) || worked;
+}
+
+void local_ops_fail(struct local_ep *e)
+{
+	for (; e->head != e->tail; e->head++) {
+		struct local_op *op = &e->ops[e->head % LOCAL_OPS];
+
+		e->pkt.ep.core->comps_due -= local_comps_left(op);
+		op->status = op->status ? op->status : e->fail_err;
+		local_op_report(e, op);
+	}
+}
+
+/* What has not begun ends without another byte, when the ep is turned. */
+void local_ops_drop(struct local_ep *e, struct drop *d)
+{
+	for (uint32_t i = e->head; i != e->tail; i++) {
+		struct local_op *op = &e->ops[i % LOCAL_OPS];
+
+		if (mem_is_dead(op->mem) && !op->status)
+			op->status = -ECANCELED;
+	}
+	for (unsigned i = 0; i < e->nr_dma; i++) {
+		struct local_op *op = &e->dma[i];
+
+		if (!mem_is_dead(op->mem))
+			continue;
+		if (!op->status)
+			op->status = -ECANCELED;
+		if (op->begun && !dma_has_ended(e, op))
+			drop_hold(d, op->mem);
+	}
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Posting on the local link: who copies an operation, now or later, or do packets carry it? Runs on
+ * the polling core.
+ */
+#include "local/link_local.h"
+
+#include <errno.h>
+
+#define LOCAL_INLINE_B (64u << 10) /* up to here gx_post() copies */
+
+/* The mapping that takes @op; NULL: packets do, and find what is wrong with it, if anything. */
+static const struct local_map *map_find(const struct local_ep *e, const struct gx_op *op)
+{
+	const struct local_map *m = &e->conn->map[op->token % GX_REGIONS_MAX];
+	unsigned access = op->kind == GX_OP_PUT ? GX_ACCESS_PUT : GX_ACCESS_GET;
+
+	if (m->token != op->token || !m->len || !(m->access & access))
+		return NULL;
+	if (op->remote_off > m->len || op->len > m->len - op->remote_off)
+		return NULL;
+	return local_is_revoked(e, m->bit) ? NULL : m;
+}
+
+/* Who copies @op: a GPU when memory of one is at either end; @theirs: the region as that one has
+ * it. False: nobody here can. */
+static bool op_dma(const struct local_ep *e, const struct gx_op *op, const struct local_map *m,
+		   struct dma **out, char **theirs)
+{
+	bool gpu = op->mem && op->mem->kind != GX_MEM_HOST;
+	const struct gx_gpu *by;
+
+	*out = NULL;
+	*theirs = m->addr;
+	if ((!gpu && !m->is_gpu) || !op->len)
+		return true;
+	/* Pairs with the release in host_register(): copy engines know the memory. */
+	if (!gpu && (!op->mem || !atomic_load_explicit(&op->mem->dma, memory_order_acquire)))
+		return false;
+	if (!m->gpu)
+		return false;
+	by = gpu ? op->mem->gpu : m->gpu;
+	if (m->is_gpu)
+		*theirs = m->seen[by->device];
+	*out = e->link->dma[by->device];
+	return *out && *theirs;
+}
+
+static void op_fill(struct local_op *op, const struct gx_op *user, void *route,
+		    const struct local_map *m, char *theirs)
+{
+	char *mine = user->mem ? user->mem->addr + user->off : user->addr;
+	bool put = user->kind == GX_OP_PUT;
+
+	theirs += user->remote_off;
+	*op = (struct local_op){.kind = (uint8_t)user->kind,
+				.flags = user->flags & (put ? GX_OP_IMM | GX_OP_LOCAL | GX_OP_SILENT
+							    : GX_OP_SILENT),
+				.route = route,
+				.user = user->user,
+				.tag = user->tag,
+				.deadline_ns = user->deadline_ns,
+				.src = put ? mine : theirs,
+				.dst = put ? theirs : mine,
+				.mem = user->mem,
+				.len = user->len,
+				.bit = m->bit,
+				.token = user->token,
+				.off = user->remote_off,
+				.imm = user->imm};
+}
+
+/* All of a small operation. In its own way, because a put of 64 bytes takes no longer than the
+ * writing of a struct local_op. */
+static void op_now(struct local_ep *e, const struct gx_op *op, void *route,
+		   const struct local_map *m, bool lone)
+{
+	char *mine = op->mem ? op->mem->addr + op->off : op->addr;
+	char *theirs = m->addr + op->remote_off;
+	bool put = op->kind == GX_OP_PUT;
+
+	gx_copy(put ? theirs : mine, put ? mine : theirs, op->len);
+	e->link->budget_b -= (uint32_t)op->len;
+	if (put && op->flags & GX_OP_IMM) {
+		local_note_put(e, op->token, op->remote_off, op->len, op->imm);
+		if (lone) {
+			gx_demote(theirs);
+			gx_demote(&e->tx->note[(e->tx_head - 1) % LOCAL_NOTES]);
+		}
+	}
+	local_op_count(e, op->kind, op->len);
+	if (put && op->flags & GX_OP_LOCAL)
+		local_report(e, op, route, GX_COMP_LOCAL);
+	if (!(op->flags & GX_OP_SILENT))
+		local_report(e, op, route, GX_COMP_DONE);
+}
+
+/* A line or less, and the first in this turn: somebody waits for it, more than for its rate. */
+static bool op_is_lone(const struct local_ep *e, const struct gx_op *op)
+{
+	return !e->used && op->kind == GX_OP_PUT && op->len <= GX_CACHE_LINE;
+}
+
+/* The peer's core has the lines that are about to be written: ask for them now, both at once. */
+static void op_ahead(const struct local_ep *e, const struct gx_op *op, const struct local_map *m)
+{
+	gx_prefetch_write(m->addr + op->remote_off);
+	if (op->flags & GX_OP_IMM)
+		gx_prefetch_write(&e->tx->note[e->tx_head % LOCAL_NOTES]);
+}
+
+/* Is it small enough to be done now, and would no notification overtake another? */
+static bool op_is_now(struct local_ep *e, const struct gx_op *op)
+{
+	if (op->len > LOCAL_INLINE_B || op->len > e->link->budget_b)
+		return false;
+	return !(op->flags & GX_OP_IMM) || (e->head == e->tail && local_note_room(e));
+}
+
+static const struct local_pair *op_pair(const struct local_ep *e, const struct gx_op *op,
+					const struct local_map *m)
+{
+	const struct local_pairs *all = e->pkt.ep.core->gx->pairs;
+	unsigned ours = op->mem->kind == GX_MEM_HOST ? 0 : 1u + (unsigned)op->mem->device;
+
+	if (m->place == LOCAL_PLACE_UNKNOWN)
+		return NULL;
+	return op->kind == GX_OP_PUT ? &all->pair[ours][m->place] : &all->pair[m->place][ours];
+}
+
+static int post_dma(struct local_ep *e, const struct gx_op *user, const struct local_map *m,
+		    struct dma *dma, char *theirs, void *route)
+{
+	struct local_op *op = &e->dma[e->nr_dma];
+
+	if (e->nr_dma == LOCAL_DMA)
+		return -EAGAIN;
+	op_fill(op, user, route, m, theirs);
+	op->dma = dma;
+	op->pair = op_pair(e, user, m);
+	e->nr_dma++;
+	e->link->nr_dma++;
+	e->pkt.ep.core->comps_due += local_comps_left(op);
+	if (op->deadline_ns)
+		e->deadline_ns = GX_MIN(e->deadline_ns, op->deadline_ns);
+	local_dma_begin(e, op, e->pkt.ep.core->now_ns);
+	return 0;
+}
+
+int local_post(struct gx_ep *ep, const struct gx_op *user, void *route)
+{
+	struct local_ep *e = local_of(ep);
+	const struct local_map *m;
+	struct local_op *op;
+	struct dma *dma;
+	char *theirs;
+	bool lone;
+
+	if (user->kind > GX_OP_GET)
+		return gx_link_pkt_ops.post(ep, user, route);
+	m = map_find(e, user);
+	if (!m || !op_dma(e, user, m, &dma, &theirs)) {
+		gx_stat_add(local_stats(e), GX_STAT_LOCAL_MISSES, 1);
+		return gx_link_pkt_ops.post(ep, user, route);
+	}
+	if (e->pkt.err || e->fail_err)
+		return -ENOTCONN;
+	if (!core_post_room(ep->core))
+		return -EAGAIN;
+	if (gx_unlikely(e->at >= e->link->nr_hot))
+		local_heat(e);
+	lone = op_is_lone(e, user);
+	if (lone)
+		op_ahead(e, user, m);
+	e->used = true;
+	if (dma)
+		return post_dma(e, user, m, dma, theirs, route);
+	if (op_is_now(e, user)) {
+		op_now(e, user, route, m, lone);
+		return 0;
+	}
+	if (e->tail - e->head == LOCAL_OPS)
+		return -EAGAIN;
+	op = &e->ops[e->tail++ % LOCAL_OPS];
+	op_fill(op, user, route, m, theirs);
+	ep->core->comps_due += local_comps_left(op);
+	if (op->deadline_ns)
+		e->deadline_ns = GX_MIN(e->deadline_ns, op->deadline_ns);
+	return 0;
+}
+
+void local_kick(struct gx_ep *ep)
+{
+	struct local_ep *e = local_of(ep);
+
+	if (e->link->nr_dma)
+		local_dma_kick(e->link, ep->core->now_ns);
+	if (e->pkt.wait_head != PKT_NONE || e->pkt.rec_queued)
+		gx_link_pkt_ops.kick(ep);
+}
+
+static int op_cancel(struct local_op *op, uint64_t user, const void *route)
+{
+	if (op->user != user || op->route != route || op->status)
+		return 0;
+	op->status = -ECANCELED;
+	return 1;
+}
+
+int local_cancel(struct gx_ep *ep, uint64_t user, const void *route)
+{
+	struct local_ep *e = local_of(ep);
+	int n = 0;
+
+	for (uint32_t i = e->head; i != e->tail; i++)
+		n += op_cancel(&e->ops[i % LOCAL_OPS], user, route);
+	for (unsigned i = 0; i < e->nr_dma; i++)
+		n += op_cancel(&e->dma[i], user, route);
+	return n + gx_link_pkt_ops.cancel(ep, user, route);
+}
