@@ -5,7 +5,7 @@
  */
 #include "common/plot.h"
 
-#include "common/doc.h"
+#include "common/json.h"
 
 #include <errno.h>
 #include <setjmp.h>

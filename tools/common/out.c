@@ -5,7 +5,7 @@
  */
 #include "common/out.h"
 
-#include "common/doc.h"
+#include "common/json.h"
 #include "common/newfile.h"
 
 #include <gx/gx.h>

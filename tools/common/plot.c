@@ -4,7 +4,7 @@
  */
 #include "common/plot.h"
 
-#include "common/doc.h"
+#include "common/json.h"
 #include "common/opt.h"
 
 #include <errno.h>

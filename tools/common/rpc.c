@@ -5,7 +5,7 @@
  */
 #include "common/rpc.h"
 
-#include "common/doc.h"
+#include "common/json.h"
 
 #include <errno.h>
 #include <pthread.h>

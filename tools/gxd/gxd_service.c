@@ -7,7 +7,7 @@
 #include "gxd/gxd_service.h"
 
 #include "common/digest.h"
-#include "common/doc.h"
+#include "common/json.h"
 
 #include <errno.h>
 #include <stdarg.h>

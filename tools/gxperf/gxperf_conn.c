@@ -6,7 +6,7 @@
 #include "gxperf/gxperf.h"
 
 #include "common/digest.h"
-#include "common/doc.h"
+#include "common/json.h"
 #include "common/stop.h"
 
 #include <errno.h>

@@ -7,7 +7,7 @@
 #include "gxperf/gxperf.h"
 
 #include "common/digest.h"
-#include "common/doc.h"
+#include "common/json.h"
 #include "common/newfile.h"
 #include "common/stop.h"
 

@@ -6,7 +6,7 @@
  */
 #include "gxperf/gxperf_flow.h"
 
-#include "common/doc.h"
+#include "common/json.h"
 #include "gxperf/beside/gate.h"
 #include "common/stop.h"
 

@@ -5,7 +5,7 @@
  */
 #include "gxperf/gxperf.h"
 
-#include "common/doc.h"
+#include "common/json.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -4,7 +4,7 @@
  * thread only.
  */
 #include "common/child.h"
-#include "common/doc.h"
+#include "common/json.h"
 #include "gxperf/gpu/gxperf_gpu.h"
 #include "gxperf/gxperf_plot.h"
 #include "common/plot.h"

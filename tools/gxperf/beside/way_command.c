@@ -5,7 +5,7 @@
  * payload was right. Main thread only.
  */
 #include "common/child.h"
-#include "common/doc.h"
+#include "common/json.h"
 #include "gxperf/beside/gang.h"
 #include "gxperf/beside/gate.h"
 

@@ -2,7 +2,7 @@
 /*
  * A thin wrapper of jansson (see doc.h). Any thread; a document belongs to one at a time.
  */
-#include "common/doc.h"
+#include "common/json.h"
 
 #include <errno.h>
 #include <math.h>
