@@ -23,12 +23,12 @@ static char why[256];
 
 static int add(struct plot *p, const char *text, const char *name)
 {
-	struct json_t *doc = doc_parse(text, strlen(text), why, sizeof(why));
+	struct json_t *doc = js_parse(text, strlen(text), why, sizeof(why));
 	int ret;
 
 	assert_non_null(doc);
 	ret = plot_add(p, doc, name, why, sizeof(why));
-	doc_free(doc);
+	js_free(doc);
 	return ret;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A thin wrapper of jansson (see doc.h). Any thread; a document belongs to one at a time.
+ * A thin wrapper of jansson (see json.h). Any thread; a document belongs to one at a time.
  */
 #include "common/json.h"
 
@@ -12,7 +12,7 @@
 
 #include <jansson.h>
 
-struct json_t *doc_pack(const char *fmt, ...)
+struct json_t *js_pack(const char *fmt, ...)
 {
 	struct json_t *doc;
 	va_list ap;
@@ -23,7 +23,7 @@ struct json_t *doc_pack(const char *fmt, ...)
 	return doc;
 }
 
-int doc_unpack(struct json_t *doc, char *why, size_t room, const char *fmt, ...)
+int js_unpack(struct json_t *doc, char *why, size_t room, const char *fmt, ...)
 {
 	json_error_t err = {.text = ""};
 	va_list ap;
@@ -38,7 +38,7 @@ int doc_unpack(struct json_t *doc, char *why, size_t room, const char *fmt, ...)
 	return -EINVAL;
 }
 
-struct json_t *doc_parse(const void *text, size_t len, char *why, size_t room)
+struct json_t *js_parse(const void *text, size_t len, char *why, size_t room)
 {
 	json_error_t err = {.text = ""};
 	struct json_t *doc = json_loadb(text, len, JSON_REJECT_DUPLICATES, &err);
@@ -53,37 +53,37 @@ struct json_t *doc_parse(const void *text, size_t len, char *why, size_t room)
 	return doc;
 }
 
-char *doc_print(const struct json_t *doc, bool pretty)
+char *js_print(const struct json_t *doc, bool pretty)
 {
 	return json_dumps(doc, (pretty ? JSON_INDENT(2) : JSON_COMPACT) | JSON_REAL_PRECISION(6));
 }
 
-void doc_set(struct json_t *object, const char *key, struct json_t *value)
+void js_set(struct json_t *object, const char *key, struct json_t *value)
 {
 	json_object_set_new(object, key, value);
 }
 
-void doc_append(struct json_t *array, struct json_t *value)
+void js_append(struct json_t *array, struct json_t *value)
 {
 	json_array_append_new(array, value);
 }
 
-void doc_merge(struct json_t *to, struct json_t *from)
+void js_merge(struct json_t *to, struct json_t *from)
 {
 	json_object_update(to, from);
 }
 
-struct json_t *doc_share(struct json_t *value)
+struct json_t *js_share(struct json_t *value)
 {
 	return json_incref(value);
 }
 
-struct json_t *doc_real(double v)
+struct json_t *js_real(double v)
 {
 	return isfinite(v) ? json_real(v) : json_null();
 }
 
-struct json_t *doc_string(const char *s)
+struct json_t *js_string(const char *s)
 {
 	struct json_t *v;
 	char plain[512];
@@ -100,32 +100,32 @@ struct json_t *doc_string(const char *s)
 	return json_string(plain);
 }
 
-struct json_t *doc_array(void)
+struct json_t *js_array(void)
 {
 	return json_array();
 }
 
-struct json_t *doc_get(struct json_t *object, const char *key)
+struct json_t *js_get(struct json_t *object, const char *key)
 {
 	return json_object_get(object, key);
 }
 
-struct json_t *doc_at(struct json_t *array, size_t i)
+struct json_t *js_at(struct json_t *array, size_t i)
 {
 	return json_array_get(array, i);
 }
 
-size_t doc_size(struct json_t *array)
+size_t js_size(struct json_t *array)
 {
 	return json_array_size(array);
 }
 
-const char *doc_text(struct json_t *value, const char *otherwise)
+const char *js_text(struct json_t *value, const char *otherwise)
 {
 	return json_is_string(value) ? json_string_value(value) : otherwise;
 }
 
-void doc_free(struct json_t *doc)
+void js_free(struct json_t *doc)
 {
 	json_decref(doc);
 }

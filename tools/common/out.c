@@ -80,7 +80,7 @@ static int out_file_open(struct out *out)
 
 static int out_file_close(struct out *out, struct json_t *doc)
 {
-	char *text = doc_print(doc, true);
+	char *text = js_print(doc, true);
 	int ret = text ? newfile_write(&out->file, text, strlen(text)) : -ENOMEM;
 
 	free(text);
@@ -140,10 +140,10 @@ int out_open(const struct out_opts *opts, struct out **out)
 		free(o);
 		return ret;
 	}
-	o->path = doc_pack("{}");
-	o->parts = doc_pack("{}");
-	o->results = doc_array();
-	o->errors = doc_array();
+	o->path = js_pack("{}");
+	o->parts = js_pack("{}");
+	o->results = js_array();
+	o->errors = js_array();
 	*out = o;
 	return 0;
 }
@@ -168,7 +168,7 @@ void out_error(struct out *out, const char *fmt, ...)
 	pthread_mutex_lock(&out_lock);
 	out_progress_end(out);
 	fprintf(stderr, "gxperf: %s\n", text);
-	doc_append(out->errors, doc_string(text));
+	js_append(out->errors, js_string(text));
 	pthread_mutex_unlock(&out_lock);
 }
 
@@ -211,23 +211,23 @@ void out_progress(struct out *out, const char *fmt, ...)
 
 void out_path(struct out *out, const struct out_path *p)
 {
-	struct json_t *path = doc_pack("{}");
+	struct json_t *path = js_pack("{}");
 
-	doc_set(path, "link", doc_string(p->link));
-	doc_set(path, "port", doc_string(p->port));
-	doc_set(path, "gpu", doc_string(p->gpu));
-	doc_set(path, "bounce", doc_string(p->bounce));
-	doc_set(path, "engine", doc_string(p->engine));
-	doc_set(path, "control", doc_string(p->control));
-	doc_set(path, "unpack", doc_string(p->unpack));
-	doc_set(path, "integrity", doc_string(p->integrity));
-	doc_set(path, "check", doc_string(p->check));
-	doc_set(path, "quantum",
-		p->quantum_b < 0 ? doc_string(NULL) : doc_pack("I", (long long)p->quantum_b));
-	doc_set(path, "cores", doc_string(p->cores));
-	doc_set(path, "why", doc_string(p->why));
+	js_set(path, "link", js_string(p->link));
+	js_set(path, "port", js_string(p->port));
+	js_set(path, "gpu", js_string(p->gpu));
+	js_set(path, "bounce", js_string(p->bounce));
+	js_set(path, "engine", js_string(p->engine));
+	js_set(path, "control", js_string(p->control));
+	js_set(path, "unpack", js_string(p->unpack));
+	js_set(path, "integrity", js_string(p->integrity));
+	js_set(path, "check", js_string(p->check));
+	js_set(path, "quantum",
+	       p->quantum_b < 0 ? js_string(NULL) : js_pack("I", (long long)p->quantum_b));
+	js_set(path, "cores", js_string(p->cores));
+	js_set(path, "why", js_string(p->why));
 	pthread_mutex_lock(&out_lock);
-	doc_free(out->path);
+	js_free(out->path);
 	out->path = path;
 	if (out->opts.format == OUT_TABLE)
 		printf("# link %s, port %s, memory there %s, bounce pool %s, unpack %s, engine %s, "
@@ -244,32 +244,32 @@ void out_path(struct out *out, const struct out_path *p)
 
 static struct json_t *row_doc(const struct out_row *r)
 {
-	struct json_t *row = doc_pack("{s:s, s:I, s:I}", "op", r->op, "size_b",
-				      (long long)r->size_b, "count", (long long)r->count);
+	struct json_t *row = js_pack("{s:s, s:I, s:I}", "op", r->op, "size_b", (long long)r->size_b,
+				     "count", (long long)r->count);
 
-	doc_set(row, "p50_us", doc_real(r->p50_us));
-	doc_set(row, "avg_us", doc_real(r->avg_us));
-	doc_set(row, "p99_us", doc_real(r->p99_us));
-	doc_set(row, "p999_us", doc_real(r->p999_us));
-	doc_set(row, "GB_s", doc_real(r->gb_s));
-	doc_set(row, "cpu_pct", doc_real(r->cpu_pct));
-	doc_set(row, "sms", r->sms < 0 ? doc_string(NULL) : doc_pack("i", r->sms));
-	doc_set(row, "checked_b", doc_pack("I", (long long)r->checked_b));
-	doc_set(row, "wrong", r->checked ? doc_pack("I", (long long)r->wrong) : doc_string(NULL));
-	doc_set(row, "sha256", doc_string(r->sha256));
+	js_set(row, "p50_us", js_real(r->p50_us));
+	js_set(row, "avg_us", js_real(r->avg_us));
+	js_set(row, "p99_us", js_real(r->p99_us));
+	js_set(row, "p999_us", js_real(r->p999_us));
+	js_set(row, "GB_s", js_real(r->gb_s));
+	js_set(row, "cpu_pct", js_real(r->cpu_pct));
+	js_set(row, "sms", r->sms < 0 ? js_string(NULL) : js_pack("i", r->sms));
+	js_set(row, "checked_b", js_pack("I", (long long)r->checked_b));
+	js_set(row, "wrong", r->checked ? js_pack("I", (long long)r->wrong) : js_string(NULL));
+	js_set(row, "sha256", js_string(r->sha256));
 	if (r->share > 0)
-		doc_set(row, "share", doc_real(r->share));
+		js_set(row, "share", js_real(r->share));
 	if (r->bus)
-		doc_set(row, "bus_GB_s", doc_real(r->bus_gb_s));
+		js_set(row, "bus_GB_s", js_real(r->bus_gb_s));
 	if (r->cpu_us > 0)
-		doc_set(row, "cpu_us", doc_real(r->cpu_us));
-	doc_set(row, "lost", r->pkts ? doc_pack("I", (long long)r->lost) : doc_string(NULL));
-	doc_set(row, "resent", r->pkts ? doc_pack("I", (long long)r->resent) : doc_string(NULL));
-	doc_set(row, "duplicate", r->pkts ? doc_pack("I", (long long)r->dup) : doc_string(NULL));
+		js_set(row, "cpu_us", js_real(r->cpu_us));
+	js_set(row, "lost", r->pkts ? js_pack("I", (long long)r->lost) : js_string(NULL));
+	js_set(row, "resent", r->pkts ? js_pack("I", (long long)r->resent) : js_string(NULL));
+	js_set(row, "duplicate", r->pkts ? js_pack("I", (long long)r->dup) : js_string(NULL));
 	if (r->depth)
-		doc_set(row, "depth", doc_pack("i", (int)r->depth));
+		js_set(row, "depth", js_pack("i", (int)r->depth));
 	if (r->interrupted)
-		doc_set(row, "interrupted", doc_pack("b", 1));
+		js_set(row, "interrupted", js_pack("b", 1));
 	return row;
 }
 
@@ -306,48 +306,48 @@ static void out_time(char *buf, size_t room)
 
 static struct json_t *out_env(const struct out *out)
 {
-	struct json_t *env = doc_pack("{}"), *args = doc_array();
+	struct json_t *env = js_pack("{}"), *args = js_array();
 	char text[128];
 	struct utsname u;
 
-	doc_set(env, "gx", doc_string(gx_version()));
-	doc_set(env, "commit", doc_string(out->commit));
+	js_set(env, "gx", js_string(gx_version()));
+	js_set(env, "commit", js_string(out->commit));
 	if (!uname(&u)) {
-		doc_set(env, "host", doc_string(u.nodename));
-		doc_set(env, "kernel", doc_string(u.release));
-		doc_set(env, "machine", doc_string(u.machine));
+		js_set(env, "host", js_string(u.nodename));
+		js_set(env, "kernel", js_string(u.release));
+		js_set(env, "machine", js_string(u.machine));
 	}
 	out_proc_value("/proc/cpuinfo", "model name", text, sizeof(text));
-	doc_set(env, "cpu", doc_string(text));
-	doc_set(env, "nr_cpus", doc_pack("i", (int)sysconf(_SC_NPROCESSORS_ONLN)));
+	js_set(env, "cpu", js_string(text));
+	js_set(env, "nr_cpus", js_pack("i", (int)sysconf(_SC_NPROCESSORS_ONLN)));
 	out_proc_value("/proc/meminfo", "HugePages_Free", text, sizeof(text));
-	doc_set(env, "hugepages_free", doc_string(text));
+	js_set(env, "hugepages_free", js_string(text));
 	out_time(text, sizeof(text));
-	doc_set(env, "time", doc_string(text));
+	js_set(env, "time", js_string(text));
 	for (int i = 0; i < out->opts.argc; i++)
-		doc_append(args, doc_string(out->opts.argv[i]));
-	doc_set(env, "args", args);
+		js_append(args, js_string(out->opts.argv[i]));
+	js_set(env, "args", args);
 	return env;
 }
 
 /* All but the results; takes path and errors out of @out. */
 static struct json_t *out_document(struct out *out, int exit_code)
 {
-	struct json_t *doc = doc_pack("{s:i, s:s}", "schema_version", OUT_SCHEMA_VERSION, "command",
-				      out->opts.command);
+	struct json_t *doc = js_pack("{s:i, s:s}", "schema_version", OUT_SCHEMA_VERSION, "command",
+				     out->opts.command);
 
-	doc_set(doc, "env", out_env(out));
-	doc_set(doc, "path", out->path);
-	doc_merge(doc, out->parts);
-	doc_set(doc, "errors", out->errors);
-	doc_set(doc, "interrupted", doc_pack("b", out->signo != 0));
-	doc_set(doc, "exit_code", doc_pack("i", exit_code));
+	js_set(doc, "env", out_env(out));
+	js_set(doc, "path", out->path);
+	js_merge(doc, out->parts);
+	js_set(doc, "errors", out->errors);
+	js_set(doc, "interrupted", js_pack("b", out->signo != 0));
+	js_set(doc, "exit_code", js_pack("i", exit_code));
 	return doc;
 }
 
 static int doc_write(struct json_t *doc, bool pretty, FILE *to)
 {
-	char *text = doc_print(doc, pretty);
+	char *text = js_print(doc, pretty);
 	int ret = -ENOMEM;
 
 	if (text)
@@ -360,7 +360,7 @@ static int doc_write(struct json_t *doc, bool pretty, FILE *to)
  * before its own. */
 static void out_line(struct out *out, struct json_t *row)
 {
-	struct json_t *line = doc_pack("{}");
+	struct json_t *line = js_pack("{}");
 	char time_text[64], *text;
 	size_t len;
 	ssize_t n;
@@ -368,17 +368,17 @@ static void out_line(struct out *out, struct json_t *row)
 	if (out->lines < 0 && out->opts.format != OUT_JSONL)
 		goto end;
 	out_time(time_text, sizeof(time_text));
-	doc_set(line, "env", out_env(out));
-	doc_set(line, "path", doc_share(out->path));
-	doc_set(line, "command", doc_string(out->opts.command));
-	doc_set(line, "time", doc_string(time_text));
-	doc_set(line, "host", doc_string(out->host));
-	doc_set(line, "link", doc_string(doc_text(doc_get(out->path, "link"), NULL)));
-	doc_set(line, "port", doc_string(doc_text(doc_get(out->path, "port"), NULL)));
-	doc_merge(line, row);
+	js_set(line, "env", out_env(out));
+	js_set(line, "path", js_share(out->path));
+	js_set(line, "command", js_string(out->opts.command));
+	js_set(line, "time", js_string(time_text));
+	js_set(line, "host", js_string(out->host));
+	js_set(line, "link", js_string(js_text(js_get(out->path, "link"), NULL)));
+	js_set(line, "port", js_string(js_text(js_get(out->path, "port"), NULL)));
+	js_merge(line, row);
 	if (out->opts.format == OUT_JSONL)
 		doc_write(line, false, stdout);
-	text = out->lines >= 0 ? doc_print(line, false) : NULL;
+	text = out->lines >= 0 ? js_print(line, false) : NULL;
 	len = text ? strlen(text) : 0;
 	/* One call, so that lines of several programs do not mix. */
 	if (text)
@@ -389,7 +389,7 @@ static void out_line(struct out *out, struct json_t *row)
 		out->lines_err = !text ? ENOMEM : n < 0 ? errno : ENOSPC;
 	free(text);
 end:
-	doc_free(line);
+	js_free(line);
 }
 
 /* ---- Rows ---- */
@@ -472,8 +472,8 @@ static void csv_where(const struct out *out)
 {
 	char text[64];
 
-	csv_text(doc_text(doc_get(out->path, "link"), ""));
-	csv_text(doc_text(doc_get(out->path, "port"), ""));
+	csv_text(js_text(js_get(out->path, "link"), ""));
+	csv_text(js_text(js_get(out->path, "port"), ""));
 	out_time(text, sizeof(text));
 	csv_text(text);
 	csv_text(out->host);
@@ -537,7 +537,7 @@ void out_row(struct out *out, const struct out_row *row)
 	out_line(out, doc);
 	fflush(stdout);
 	out_count(out, row);
-	doc_append(out->results, doc);
+	js_append(out->results, doc);
 	pthread_mutex_unlock(&out_lock);
 }
 
@@ -594,15 +594,13 @@ static void cells_csv(struct out *out, const struct out_row *r, const struct out
 
 void out_cells(struct out *out, const struct out_row *row, const struct out_cell *cells, unsigned n)
 {
-	struct json_t *doc =
-		doc_pack("{s:s, s:I}", "op", row->op, "size_b", (long long)row->size_b);
+	struct json_t *doc = js_pack("{s:s, s:I}", "op", row->op, "size_b", (long long)row->size_b);
 
 	for (unsigned i = 0; i < n; i++)
-		doc_set(doc, cells[i].key,
-			cells[i].text ? doc_string(cells[i].text) : doc_real(cells[i].v));
-	doc_set(doc, "checked_b", doc_pack("I", (long long)row->checked_b));
-	doc_set(doc, "wrong",
-		row->checked ? doc_pack("I", (long long)row->wrong) : doc_string(NULL));
+		js_set(doc, cells[i].key,
+		       cells[i].text ? js_string(cells[i].text) : js_real(cells[i].v));
+	js_set(doc, "checked_b", js_pack("I", (long long)row->checked_b));
+	js_set(doc, "wrong", row->checked ? js_pack("I", (long long)row->wrong) : js_string(NULL));
 	pthread_mutex_lock(&out_lock);
 	out_progress_end(out);
 	if (out->opts.format == OUT_TABLE)
@@ -612,7 +610,7 @@ void out_cells(struct out *out, const struct out_row *row, const struct out_cell
 	out_line(out, doc);
 	fflush(stdout);
 	out_count(out, row);
-	doc_append(out->results, doc);
+	js_append(out->results, doc);
 	pthread_mutex_unlock(&out_lock);
 }
 
@@ -625,7 +623,7 @@ void out_part(struct out *out, const char *key, struct json_t *part)
 {
 	pthread_mutex_lock(&out_lock);
 	if (part)
-		doc_set(out->parts, key, part);
+		js_set(out->parts, key, part);
 	pthread_mutex_unlock(&out_lock);
 }
 
@@ -690,7 +688,7 @@ int out_close(struct out *out, int exit_code)
 		out_table_end(out);
 	doc = out_document(out, exit_code);
 	out_lines_close(out);
-	doc_set(doc, "results", out->results);
+	js_set(doc, "results", out->results);
 	if (out->opts.format == OUT_JSON)
 		ret = doc_write(doc, true, stdout);
 	if (fflush(stdout) || ret) {
@@ -707,8 +705,8 @@ int out_close(struct out *out, int exit_code)
 		fprintf(stderr, "gxperf: -J %s: %s\n", out->opts.json_path, strerror(-ret));
 		exit_code = exit_code ? exit_code : 1;
 	}
-	doc_free(doc);
-	doc_free(out->parts);
+	js_free(doc);
+	js_free(out->parts);
 	/* Another thread may have closed it under the main thread, which then still looks at it. */
 	out_kept = out;
 	return exit_code;

@@ -71,11 +71,11 @@ static const char *plot_y(const struct plot *p)
 
 static double row_number(struct json_t *row, const char *key)
 {
-	struct json_t *v = doc_get(row, key);
+	struct json_t *v = js_get(row, key);
 	char why[64];
 	double d;
 
-	return v && !doc_unpack(v, why, sizeof(why), "F", &d) && isfinite(d) ? d : NAN;
+	return v && !js_unpack(v, why, sizeof(why), "F", &d) && isfinite(d) ? d : NAN;
 }
 
 static bool op_wanted(const char *list, const char *op)
@@ -123,39 +123,39 @@ static void bench_add(struct json_t *to, const char *name, const char *op, const
 	uint64_t v;
 
 	x = name_split(name, rest, &v);
-	for (size_t i = 0; x && i < doc_size(values); i++) {
-		struct json_t *row = doc_pack("{s:s, s:I, s:O}", "op", op ? op : rest, x,
-					      (long long)v, y, doc_at(values, i));
+	for (size_t i = 0; x && i < js_size(values); i++) {
+		struct json_t *row = js_pack("{s:s, s:I, s:O}", "op", op ? op : rest, x,
+					     (long long)v, y, js_at(values, i));
 
 		if (row)
-			doc_append(to, row);
+			js_append(to, row);
 	}
 }
 
 static void bench_rows(struct json_t *doc, struct json_t *to)
 {
-	struct json_t *rows = doc_get(doc, "rows");
+	struct json_t *rows = js_get(doc, "rows");
 
-	for (size_t i = 0; i < doc_size(rows); i++) {
-		struct json_t *row = doc_at(rows, i);
-		bool us = !strcmp(doc_text(doc_get(row, "unit"), ""), "us");
+	for (size_t i = 0; i < js_size(rows); i++) {
+		struct json_t *row = js_at(rows, i);
+		bool us = !strcmp(js_text(js_get(row, "unit"), ""), "us");
 
-		bench_add(to, doc_text(doc_get(row, "name"), ""), NULL, us ? "p50_us" : "GB_s",
-			  doc_get(row, "values"));
+		bench_add(to, js_text(js_get(row, "name"), ""), NULL, us ? "p50_us" : "GB_s",
+			  js_get(row, "values"));
 	}
 }
 
 /* Those to @rival, under the op that is compared with it; NULL: all, under both. */
 static void bench_ratios(struct json_t *doc, const char *rival, struct json_t *to)
 {
-	struct json_t *ratios = doc_get(doc, "ratios");
+	struct json_t *ratios = js_get(doc, "ratios");
 	char gx[PLOT_NAME_MAX], other[PLOT_NAME_MAX], both[2 * PLOT_NAME_MAX + 8];
 	uint64_t v;
 
-	for (size_t i = 0; i < doc_size(ratios); i++) {
-		struct json_t *row = doc_at(ratios, i);
-		const char *name = doc_text(doc_get(row, "gx"), ""),
-			   *to_name = doc_text(doc_get(row, "rival"), "");
+	for (size_t i = 0; i < js_size(ratios); i++) {
+		struct json_t *row = js_at(ratios, i);
+		const char *name = js_text(js_get(row, "gx"), ""),
+			   *to_name = js_text(js_get(row, "rival"), "");
 
 		if (!name_split(name, gx, &v))
 			continue;
@@ -163,14 +163,14 @@ static void bench_ratios(struct json_t *doc, const char *rival, struct json_t *t
 			snprintf(other, sizeof(other), "%s", to_name);
 		snprintf(both, sizeof(both), "%s / %s", gx, other);
 		if (!rival || !strcmp(rival, other))
-			bench_add(to, name, rival ? gx : both, "ratio", doc_get(row, "values"));
+			bench_add(to, name, rival ? gx : both, "ratio", js_get(row, "values"));
 	}
 }
 
 /* Its results as gxperf would write them; to be freed. */
 static struct json_t *bench_results(const struct plot *p, struct json_t *doc)
 {
-	struct json_t *to = doc_array();
+	struct json_t *to = js_array();
 
 	if (!p->how.rival)
 		bench_rows(doc, to);
@@ -213,7 +213,7 @@ static struct plot_line *line_add(struct plot *p, const char *file, const char *
 static int row_add(struct plot *p, struct json_t *row, bool ratio, const char *file, char *why,
 		   size_t room)
 {
-	const char *op = doc_text(doc_get(row, "op"), NULL);
+	const char *op = js_text(js_get(row, "op"), NULL);
 	double x = row_number(row, plot_x(p)), y = row_number(row, ratio ? "ratio" : plot_y(p));
 	double sms = row_number(row, "sms");
 	bool rival = op && p->how.rival && !strcmp(op, p->how.rival);
@@ -238,11 +238,11 @@ static const char *default_y(struct json_t *doc, struct json_t *results)
 {
 	static const char *const y[] = {"GB_s", "p50_us"};
 
-	if (!strcmp(doc_text(doc_get(doc, "command"), ""), "overlap"))
+	if (!strcmp(js_text(js_get(doc, "command"), ""), "overlap"))
 		return "slowdown";
 	for (unsigned k = 0; k < sizeof(y) / sizeof(y[0]); k++)
-		for (size_t i = 0; i < doc_size(results); i++)
-			if (!isnan(row_number(doc_at(results, i), y[k])))
+		for (size_t i = 0; i < js_size(results); i++)
+			if (!isnan(row_number(js_at(results, i), y[k])))
 				return y[k];
 	return y[0];
 }
@@ -253,8 +253,8 @@ static int results_add(struct plot *p, struct json_t *results, bool ratio, const
 	unsigned nr = 0;
 	int ret;
 
-	for (size_t i = 0; i < doc_size(results); i++) {
-		ret = row_add(p, doc_at(results, i), ratio, name, why, room);
+	for (size_t i = 0; i < js_size(results); i++) {
+		ret = row_add(p, js_at(results, i), ratio, name, why, room);
 		if (ret < 0)
 			return ret;
 		nr += (unsigned)ret;
@@ -270,12 +270,12 @@ static int results_add(struct plot *p, struct json_t *results, bool ratio, const
 
 int plot_add(struct plot *p, struct json_t *doc, const char *name, char *why, size_t room)
 {
-	struct json_t *results = doc_get(doc, "results"), *made = NULL;
+	struct json_t *results = js_get(doc, "results"), *made = NULL;
 	int ret;
 
-	if (!results && doc_size(doc_get(doc, "rows")))
+	if (!results && js_size(js_get(doc, "rows")))
 		results = made = bench_results(p, doc);
-	if (!made && !doc_size(results)) {
+	if (!made && !js_size(results)) {
 		snprintf(why, room,
 			 "neither \"results\", as gxperf -J writes them, nor \"rows\" of "
 			 "tools/bench/bench.py");
@@ -284,7 +284,7 @@ int plot_add(struct plot *p, struct json_t *doc, const char *name, char *why, si
 	if (!p->nr_files)
 		p->y = default_y(doc, results);
 	ret = results_add(p, results, made && p->how.rival, name, why, room);
-	doc_free(made);
+	js_free(made);
 	return ret;
 }
 

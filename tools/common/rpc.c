@@ -41,11 +41,11 @@ struct rpc_sync {
 
 int rpc_send(struct gx_conn *conn, struct json_t *doc)
 {
-	char *text = doc ? doc_print(doc, false) : NULL;
+	char *text = doc ? js_print(doc, false) : NULL;
 	size_t len = text ? strlen(text) : 0;
 	int ret = -ENOMEM;
 
-	doc_free(doc);
+	js_free(doc);
 	if (text)
 		ret = len <= RPC_MSG_MAX ? gx_conn_msg(conn, text, (uint32_t)len) : -EMSGSIZE;
 	free(text);
@@ -103,15 +103,15 @@ void rpc_on_msg(struct rpc *rpc, const void *data, uint32_t len)
 {
 	char why[RPC_WHY_MAX] = "";
 	const char *error = "refused without a reason";
-	struct json_t *doc = doc_parse(data, len, why, sizeof(why));
+	struct json_t *doc = js_parse(data, len, why, sizeof(why));
 	long long id = 0, progress = -1;
 	struct rpc_wait *wait;
 	int ok = 0;
 
 	/* What cannot be understood has no id to answer to: the request runs into its time-out. */
-	if (!doc || doc_unpack(doc, why, sizeof(why), "{s:I, s?:I, s?:b, s?:s}", "id", &id,
-			       "progress", &progress, "ok", &ok, "error", &error)) {
-		doc_free(doc);
+	if (!doc || js_unpack(doc, why, sizeof(why), "{s:I, s?:I, s?:b, s?:s}", "id", &id,
+			      "progress", &progress, "ok", &ok, "error", &error)) {
+		js_free(doc);
 		return;
 	}
 	pthread_mutex_lock(&rpc->lock);
@@ -127,7 +127,7 @@ void rpc_on_msg(struct rpc *rpc, const void *data, uint32_t len)
 		}
 	}
 	pthread_mutex_unlock(&rpc->lock);
-	doc_free(doc);
+	js_free(doc);
 }
 
 void rpc_on_down(struct rpc *rpc)
@@ -150,14 +150,14 @@ void rpc_begin(struct rpc *rpc, struct json_t *req, struct rpc_wait *wait)
 	pthread_mutex_lock(&rpc->lock);
 	wait->id = rpc->next_id++;
 	if (req)
-		doc_set(req, "id", doc_pack("I", (long long)wait->id));
+		js_set(req, "id", js_pack("I", (long long)wait->id));
 	wait->next = rpc->waits;
 	rpc->waits = wait;
 	ret = rpc->down ? -ENOTCONN : 0;
 	pthread_mutex_unlock(&rpc->lock);
 	/* Not under the lock: the control thread may hold its own while it calls rpc_on_msg(). */
 	if (ret)
-		doc_free(req);
+		js_free(req);
 	else
 		ret = rpc_send(rpc->conn, req);
 	if (!ret)

@@ -199,7 +199,7 @@ int service_work_on(struct service_work *work, uint64_t done_b)
 		return 0;
 	work->news_ns = now;
 	rpc_send(work->client->conn,
-		 doc_pack("{s:I, s:I}", "id", work->id, "progress", (long long)done_b));
+		 js_pack("{s:I, s:I}", "id", work->id, "progress", (long long)done_b));
 	return 0;
 }
 
@@ -229,8 +229,8 @@ static const struct service_region *request_range(struct request *req, uint64_t 
 	long long o = -1, l = -1;
 	const char *name;
 
-	if (doc_unpack(req->in, req->why, sizeof(req->why), "{s:s, s:I, s:I}", "region", &name,
-		       "off", &o, "len", &l))
+	if (js_unpack(req->in, req->why, sizeof(req->why), "{s:s, s:I, s:I}", "region", &name,
+		      "off", &o, "len", &l))
 		return NULL;
 	r = request_region(req, name);
 	if (!r)
@@ -262,9 +262,9 @@ static const struct service_region *request_slots(struct request *req, struct se
 	long long off, size, stride, nr, seed, iter;
 	const char *name;
 
-	if (doc_unpack(req->in, req->why, sizeof(req->why), "{s:s, s:I, s:I, s:I, s:I, s:I, s:I}",
-		       "region", &name, "off", &off, "size", &size, "stride", &stride, "n", &nr,
-		       "seed", &seed, "iter", &iter))
+	if (js_unpack(req->in, req->why, sizeof(req->why), "{s:s, s:I, s:I, s:I, s:I, s:I, s:I}",
+		      "region", &name, "off", &off, "size", &size, "stride", &stride, "n", &nr,
+		      "seed", &seed, "iter", &iter))
 		return NULL;
 	r = request_region(req, name);
 	if (!r)
@@ -286,7 +286,7 @@ static const struct service_region *request_slots(struct request *req, struct se
 static struct json_t *request_done(struct request *req, int ret)
 {
 	return ret ? request_fail(req, "%s", ret == -ECANCELED ? "client gone" : gx_error())
-		   : doc_pack("{}");
+		   : js_pack("{}");
 }
 
 /* hello {} -> {version, rpc, pid, unpack, sms, describe} */
@@ -298,11 +298,11 @@ static struct json_t *op_hello(struct request *req)
 
 	if (text)
 		gx_describe(svc->gx, text, SERVICE_DESCRIBE_MAX);
-	out = doc_pack("{s:s, s:i, s:i, s:s, s:i}", "version", gx_version(), "rpc", RPC_VERSION,
-		       "pid", (int)getpid(), "unpack", opt_unpack_text(svc->unpack), "sms",
-		       (int)svc->sms);
+	out = js_pack("{s:s, s:i, s:i, s:s, s:i}", "version", gx_version(), "rpc", RPC_VERSION,
+		      "pid", (int)getpid(), "unpack", opt_unpack_text(svc->unpack), "sms",
+		      (int)svc->sms);
 	if (out)
-		doc_set(out, "describe", doc_string(text ? text : ""));
+		js_set(out, "describe", js_string(text ? text : ""));
 	free(text);
 	return out;
 }
@@ -336,7 +336,7 @@ static struct json_t *op_sha256(struct request *req)
 	if (!r)
 		return NULL;
 	ret = service_sha256(&req->work, r, off, len, hex);
-	return ret ? request_done(req, ret) : doc_pack("{s:s}", "sha256", hex);
+	return ret ? request_done(req, ret) : js_pack("{s:s}", "sha256", hex);
 }
 
 static struct service_session *session_find(struct service_client *client, long long lane)
@@ -361,8 +361,8 @@ static struct json_t *op_verify(struct request *req)
 	struct service_session *session;
 	int ret;
 
-	if (!r || doc_unpack(req->in, req->why, sizeof(req->why), "{s?:I, s?:I}", "lane", &lane,
-			     "upto", &upto))
+	if (!r || js_unpack(req->in, req->why, sizeof(req->why), "{s?:I, s?:I}", "lane", &lane,
+			    "upto", &upto))
 		return NULL;
 	ret = service_verify(&req->work, r, &s, &res);
 	if (ret)
@@ -371,9 +371,9 @@ static struct json_t *op_verify(struct request *req)
 	/* Pairs with the acquire in session_slot_free(). */
 	if (session)
 		atomic_store_explicit(&session->checked_upto, (uint64_t)upto, memory_order_release);
-	return doc_pack("{s:I, s:I, s:I}", "checked_b", (long long)res.checked_b, "wrong",
-			(long long)res.wrong, "first_wrong_off",
-			res.wrong ? (long long)res.first_wrong_off : -1);
+	return js_pack("{s:I, s:I, s:I}", "checked_b", (long long)res.checked_b, "wrong",
+		       (long long)res.wrong, "first_wrong_off",
+		       res.wrong ? (long long)res.first_wrong_off : -1);
 }
 
 /* ---- Leases ---- */
@@ -425,7 +425,7 @@ static struct json_t *lease_held(struct request *req, const struct service_lease
 	const struct service_lease *l = &holder->lease;
 	struct gx_conn_info info = GX_INIT(info);
 	char place[32] = "", text[2 * SERVICE_WHY_MAX];
-	struct json_t *out = doc_pack("{}");
+	struct json_t *out = js_pack("{}");
 	uint64_t off;
 
 	if (gx_conn_info(holder->conn, &info))
@@ -440,7 +440,7 @@ static struct json_t *lease_held(struct request *req, const struct service_lease
 		 place[0] ? "give --offset " : "beside them it has no room for so much: take",
 		 place, place[0] ? "," : "");
 	if (out)
-		doc_set(out, "held", doc_string(text));
+		js_set(out, "held", js_string(text));
 	return out;
 }
 
@@ -457,8 +457,8 @@ static struct json_t *op_lease(struct request *req)
 	int write;
 
 	want.region = request_range(req, &want.off, &want.len);
-	if (!want.region || doc_unpack(req->in, req->why, sizeof(req->why), "{s:b, s:s}", "write",
-				       &write, "content", &content))
+	if (!want.region || js_unpack(req->in, req->why, sizeof(req->why), "{s:b, s:s}", "write",
+				      &write, "content", &content))
 		return NULL;
 	want.write = write;
 	if (strlen(content) >= sizeof(want.content))
@@ -470,7 +470,7 @@ static struct json_t *op_lease(struct request *req)
 		return lease_held(req, &want, holder);
 	req->client->lease = want;
 	atomic_store(&req->client->leases, true);
-	return doc_pack("{}");
+	return js_pack("{}");
 }
 
 static long long cores_stat(struct service *svc, const char *name)
@@ -500,9 +500,9 @@ static struct json_t *op_cpu(struct request *req)
 	}
 	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
 	process_ns = ts.tv_sec * 1000000000ll + ts.tv_nsec;
-	return doc_pack("{s:I, s:I, s:I, s:I, s:I}", "cores_ns", cores_ns, "process_ns", process_ns,
-			"resent", cores_stat(svc, "tx_resent"), "spurious",
-			cores_stat(svc, "tx_spurious"), "dup", cores_stat(svc, "rx_dup"));
+	return js_pack("{s:I, s:I, s:I, s:I, s:I}", "cores_ns", cores_ns, "process_ns", process_ns,
+		       "resent", cores_stat(svc, "tx_resent"), "spurious",
+		       cores_stat(svc, "tx_spurious"), "dup", cores_stat(svc, "rx_dup"));
 }
 
 /* echo {region, base} -> {}: puts there with RPC_IMM_ECHO go back to the client's region
@@ -515,8 +515,8 @@ static struct json_t *op_echo(struct request *req)
 	const char *name;
 	long long base;
 
-	if (doc_unpack(req->in, req->why, sizeof(req->why), "{s:s, s:I}", "region", &name, "base",
-		       &base))
+	if (js_unpack(req->in, req->why, sizeof(req->why), "{s:s, s:I}", "region", &name, "base",
+		      &base))
 		return NULL;
 	r = request_region(req, name);
 	if (!r)
@@ -530,7 +530,7 @@ static struct json_t *op_echo(struct request *req)
 	client->echo_base = (uint64_t)base;
 	/* Pairs with the acquire in echo_take(). */
 	atomic_store_explicit(&client->echo, true, memory_order_release);
-	return doc_pack("{}");
+	return js_pack("{}");
 }
 
 static struct service_core *session_core(struct service *svc, struct gx_ep *ep)
@@ -609,7 +609,7 @@ static struct json_t *op_poll(struct request *req)
 	poller_end(core, req->client);
 	/* Pairs with the acquire in service_core_poll(). */
 	atomic_store_explicit(&core->poller, p, memory_order_release);
-	return doc_pack("{}");
+	return js_pack("{}");
 }
 
 /* ---- Receive sessions ---- */
@@ -651,9 +651,9 @@ static bool session_ring(struct request *req, const struct service_slots *slots,
 	long long nr_slots, group_bits;
 	int sample, apart;
 
-	if (doc_unpack(req->in, req->why, sizeof(req->why), "{s:I, s:I, s:I, s:I, s:b, s:b}",
-		       "lane", lane, "depth", depth, "slots", &nr_slots, "group_bits", &group_bits,
-		       "sample", &sample, "apart", &apart))
+	if (js_unpack(req->in, req->why, sizeof(req->why), "{s:I, s:I, s:I, s:I, s:b, s:b}", "lane",
+		      lane, "depth", depth, "slots", &nr_slots, "group_bits", &group_bits, "sample",
+		      &sample, "apart", &apart))
 		return false;
 	*ring = (struct check_ring){.nr_slots = (uint64_t)nr_slots,
 				    .group_bits = (uint32_t)group_bits,
@@ -705,7 +705,7 @@ static struct json_t *op_recv(struct request *req)
 	}
 	s->next = client->sessions;
 	client->sessions = s;
-	return doc_pack("{}");
+	return js_pack("{}");
 }
 
 /* A session whose core does not let go is leaked: its memory may still be written. */
@@ -729,18 +729,18 @@ static struct json_t *op_recv_stop(struct request *req)
 	struct json_t *out;
 	long long lane;
 
-	if (doc_unpack(req->in, req->why, sizeof(req->why), "{s:I}", "lane", &lane))
+	if (js_unpack(req->in, req->why, sizeof(req->why), "{s:I}", "lane", &lane))
 		return NULL;
 	s = session_find(req->client, lane);
 	if (!s)
 		return request_fail(req, "lane %lld receives nothing", lane);
 	if (!session_end(req->client, s))
 		return request_fail(req, "the receives of lane %lld do not end", lane);
-	out = doc_pack("{s:I, s:I, s:I, s:i}", "received",
-		       (long long)atomic_load_explicit(&s->received, memory_order_relaxed), "bytes",
-		       (long long)atomic_load_explicit(&s->bytes, memory_order_relaxed), "bad",
-		       (long long)atomic_load_explicit(&s->bad, memory_order_relaxed), "err",
-		       atomic_load_explicit(&s->err, memory_order_relaxed));
+	out = js_pack("{s:I, s:I, s:I, s:i}", "received",
+		      (long long)atomic_load_explicit(&s->received, memory_order_relaxed), "bytes",
+		      (long long)atomic_load_explicit(&s->bytes, memory_order_relaxed), "bad",
+		      (long long)atomic_load_explicit(&s->bad, memory_order_relaxed), "err",
+		      atomic_load_explicit(&s->err, memory_order_relaxed));
 	session_free(s);
 	return out;
 }
@@ -768,12 +768,12 @@ static struct json_t *request_run(struct request *req, const char *op)
 static void request_reply(struct request *req, struct json_t *out)
 {
 	if (out) {
-		doc_set(out, "id", doc_pack("I", req->work.id));
-		doc_set(out, "ok", doc_pack("b", 1));
+		js_set(out, "id", js_pack("I", req->work.id));
+		js_set(out, "ok", js_pack("b", 1));
 	} else {
-		out = doc_pack("{s:I, s:b}", "id", req->work.id, "ok", 0);
+		out = js_pack("{s:I, s:b}", "id", req->work.id, "ok", 0);
 		if (out)
-			doc_set(out, "error", doc_string(req->why));
+			js_set(out, "error", js_string(req->why));
 	}
 	rpc_send(req->client->conn, out);
 }
@@ -786,13 +786,13 @@ static void service_request(struct service *svc, const struct job *job, unsigned
 	if (atomic_load_explicit(&job->client->down, memory_order_acquire))
 		return;
 	req.work = (struct service_work){.client = job->client, .news_ns = gx_now(), .room = room};
-	req.in = doc_parse(job->text, job->len, req.why, sizeof(req.why));
-	if (!req.in || doc_unpack(req.in, req.why, sizeof(req.why), "{s:I, s:s}", "id",
-				  &req.work.id, "op", &op))
+	req.in = js_parse(job->text, job->len, req.why, sizeof(req.why));
+	if (!req.in || js_unpack(req.in, req.why, sizeof(req.why), "{s:I, s:s}", "id", &req.work.id,
+				 "op", &op))
 		request_reply(&req, NULL);
 	else
 		request_reply(&req, request_run(&req, op));
-	doc_free(req.in);
+	js_free(req.in);
 }
 
 /* Everything that names the client lets go of it, the cores last; then gx may free the connection.

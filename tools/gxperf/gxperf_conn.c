@@ -395,11 +395,11 @@ static int conn_hello(struct perf *perf)
 	char why[PERF_WHY_MAX];
 	int rpc = 0, sms = 0, ret;
 
-	ret = perf_call(&perf->conns[0], doc_pack("{s:s}", "op", "hello"), &reply);
+	ret = perf_call(&perf->conns[0], js_pack("{s:s}", "op", "hello"), &reply);
 	if (ret)
 		return ret;
-	if (doc_unpack(reply, why, sizeof(why), "{s:s, s:i, s:s, s:i, s:s}", "version", &version,
-		       "rpc", &rpc, "unpack", &unpack, "sms", &sms, "describe", &describe) ||
+	if (js_unpack(reply, why, sizeof(why), "{s:s, s:i, s:s, s:i, s:s}", "version", &version,
+		      "rpc", &rpc, "unpack", &unpack, "sms", &sms, "describe", &describe) ||
 	    rpc != RPC_VERSION || opt_unpack(unpack, &perf->server_unpack)) {
 		out_error(perf->out,
 			  "gxd at %s is of another version (%s, services %d; here %s, %d): install "
@@ -410,7 +410,7 @@ static int conn_hello(struct perf *perf)
 		perf->server_sms = (unsigned)sms;
 		perf->server_describe = strdup(describe);
 	}
-	doc_free(reply);
+	js_free(reply);
 	return ret;
 }
 
@@ -559,20 +559,20 @@ static int lease_ask(struct perf_conn *c, uint64_t len, const char *content, cha
 	char why[PERF_WHY_MAX];
 	struct json_t *reply;
 	int ret = perf_call(c,
-			    doc_pack("{s:s, s:s, s:I, s:I, s:b, s:s}", "op", "lease", "region",
-				     c->region.name, "off", (long long)c->perf->opts->offset, "len",
-				     (long long)len, "write", !content, "content",
-				     content ? content : ""),
+			    js_pack("{s:s, s:s, s:I, s:I, s:b, s:s}", "op", "lease", "region",
+				    c->region.name, "off", (long long)c->perf->opts->offset, "len",
+				    (long long)len, "write", !content, "content",
+				    content ? content : ""),
 			    &reply);
 
 	if (ret)
 		return ret;
-	if (doc_unpack(reply, why, sizeof(why), "{s?:s}", "held", &text)) {
+	if (js_unpack(reply, why, sizeof(why), "{s?:s}", "held", &text)) {
 		out_error(c->perf->out, "gxd's answer to lease: %s", why);
 		ret = PERF_FAILED;
 	}
 	snprintf(held, room, "%s", text);
-	doc_free(reply);
+	js_free(reply);
 	return ret;
 }
 
@@ -646,7 +646,7 @@ static int perf_call_plain(struct perf_conn *c, struct json_t *req)
 	struct json_t *reply = NULL;
 	int ret = perf_call(c, req, &reply);
 
-	doc_free(reply);
+	js_free(reply);
 	return ret;
 }
 
@@ -654,18 +654,18 @@ int perf_poison(struct perf *perf, uint64_t off, uint64_t len)
 {
 	struct perf_conn *c = &perf->conns[0];
 
-	return perf_call_plain(c, doc_pack("{s:s, s:s, s:I, s:I}", "op", "poison", "region",
-					   c->region.name, "off", (long long)off, "len",
-					   (long long)len));
+	return perf_call_plain(c, js_pack("{s:s, s:s, s:I, s:I}", "op", "poison", "region",
+					  c->region.name, "off", (long long)off, "len",
+					  (long long)len));
 }
 
 static struct json_t *slots_request(const char *op, const struct perf_conn *c,
 				    const struct perf_slots *s)
 {
-	return doc_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "op", op, "region",
-			c->region.name, "off", (long long)s->off, "size", (long long)s->size,
-			"stride", (long long)s->stride, "n", (long long)s->nr, "seed",
-			(long long)PERF_SEED, "iter", (long long)s->iter);
+	return js_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "op", op, "region",
+		       c->region.name, "off", (long long)s->off, "size", (long long)s->size,
+		       "stride", (long long)s->stride, "n", (long long)s->nr, "seed",
+		       (long long)PERF_SEED, "iter", (long long)s->iter);
 }
 
 int perf_fill(struct perf *perf, const struct perf_slots *s)
@@ -679,8 +679,8 @@ struct json_t *perf_verify_request(const struct perf_conn *c, const struct perf_
 	struct json_t *req = slots_request("verify", c, s);
 
 	if (req && lane >= 0) {
-		doc_set(req, "lane", doc_pack("i", lane));
-		doc_set(req, "upto", doc_pack("I", (long long)upto));
+		js_set(req, "lane", js_pack("i", lane));
+		js_set(req, "upto", js_pack("I", (long long)upto));
 	}
 	return req;
 }
@@ -691,8 +691,8 @@ int perf_verify_reply(struct json_t *reply, struct check_result *res)
 	long long checked_b, wrong, first;
 	char why[PERF_WHY_MAX];
 
-	if (doc_unpack(reply, why, sizeof(why), "{s:I, s:I, s:I}", "checked_b", &checked_b, "wrong",
-		       &wrong, "first_wrong_off", &first))
+	if (js_unpack(reply, why, sizeof(why), "{s:I, s:I, s:I}", "checked_b", &checked_b, "wrong",
+		      &wrong, "first_wrong_off", &first))
 		return -EINVAL;
 	one.checked_b = (uint64_t)checked_b;
 	one.wrong = (uint64_t)wrong;
@@ -714,7 +714,7 @@ int perf_verify(struct perf *perf, const struct perf_slots *s, struct check_resu
 		out_error(perf->out, "gxd's answer to verify makes no sense");
 		ret = PERF_FAILED;
 	}
-	doc_free(reply);
+	js_free(reply);
 	return ret;
 }
 
@@ -725,19 +725,19 @@ int perf_sha256(struct perf *perf, uint64_t off, uint64_t len, char *hex)
 	struct json_t *reply;
 	const char *text;
 	int ret = perf_call(c,
-			    doc_pack("{s:s, s:s, s:I, s:I}", "op", "sha256", "region",
-				     c->region.name, "off", (long long)off, "len", (long long)len),
+			    js_pack("{s:s, s:s, s:I, s:I}", "op", "sha256", "region",
+				    c->region.name, "off", (long long)off, "len", (long long)len),
 			    &reply);
 
 	if (ret)
 		return ret;
-	if (doc_unpack(reply, why, sizeof(why), "{s:s}", "sha256", &text)) {
+	if (js_unpack(reply, why, sizeof(why), "{s:s}", "sha256", &text)) {
 		out_error(perf->out, "gxd's answer to sha256: %s", why);
 		ret = PERF_FAILED;
 	} else {
 		snprintf(hex, DIGEST_HEX_MAX, "%s", text);
 	}
-	doc_free(reply);
+	js_free(reply);
 	return ret;
 }
 
@@ -757,13 +757,13 @@ int perf_mark(struct perf *perf, struct perf_mark *m)
 	char why[PERF_WHY_MAX];
 	struct json_t *reply;
 	struct timespec ts;
-	int ret = perf_call(&perf->conns[0], doc_pack("{s:s}", "op", "cpu"), &reply);
+	int ret = perf_call(&perf->conns[0], js_pack("{s:s}", "op", "cpu"), &reply);
 
 	if (ret)
 		return ret;
-	doc_unpack(reply, why, sizeof(why), "{s:I, s:I, s:I, s:I}", "cores_ns", &cores_ns, "resent",
-		   &resent, "spurious", &spurious, "dup", &dup);
-	doc_free(reply);
+	js_unpack(reply, why, sizeof(why), "{s:I, s:I, s:I, s:I}", "cores_ns", &cores_ns, "resent",
+		  &resent, "spurious", &spurious, "dup", &dup);
+	js_free(reply);
 	*m = (struct perf_mark){.at_ns = gx_now(),
 				.cpu_ns = (uint64_t)cores_ns,
 				.resent = (uint64_t)resent + own_stat(perf, "tx_resent"),

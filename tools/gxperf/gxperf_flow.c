@@ -161,7 +161,7 @@ static void flow_check_done(struct rpc_wait *wait, int err, struct json_t *reply
 	if (!err)
 		c->err = perf_verify_reply(reply, &res);
 	c->reply = res;
-	doc_free(reply);
+	js_free(reply);
 	/* Pairs with the acquire in flow_check_step(). */
 	atomic_store_explicit(&c->state, FLOW_CHECK_REPLIED, memory_order_release);
 }

@@ -58,7 +58,7 @@ static unsigned long info_number(const char *dir, const char *name)
 
 static void info_hugepages(struct info *i)
 {
-	struct json_t *pages = doc_array();
+	struct json_t *pages = js_array();
 	DIR *dir = opendir(INFO_HUGEPAGES);
 	struct dirent *e;
 	unsigned long total = 0, nr, nr_free;
@@ -70,12 +70,12 @@ static void info_hugepages(struct info *i)
 		total += nr;
 		nr_free = info_number(e->d_name, "free_hugepages");
 		info_say(i, "huge pages of %-10s %lu, %lu free\n", e->d_name + 10, nr, nr_free);
-		doc_append(pages, doc_pack("{s:s, s:I, s:I}", "size", e->d_name + 10, "pages",
-					   (long long)nr, "free", (long long)nr_free));
+		js_append(pages, js_pack("{s:s, s:I, s:I}", "size", e->d_name + 10, "pages",
+					 (long long)nr, "free", (long long)nr_free));
 	}
 	if (dir)
 		closedir(dir);
-	doc_set(i->doc, "huge_pages", pages);
+	js_set(i->doc, "huge_pages", pages);
 	if (!total)
 		info_say(
 			i,
@@ -96,11 +96,11 @@ static void info_host(struct info *i, const struct perf_opts *opts)
 	if (!opt_cpus_allowed(&allowed)) {
 		opt_cpus_text(&allowed, text, sizeof(text));
 		info_say(i, "CPUs this process may use: %s\n", text);
-		doc_set(i->doc, "cpus", doc_string(text));
+		js_set(i->doc, "cpus", js_string(text));
 	}
 	opt_cpus_text(&opts->cpus, text, sizeof(text));
 	info_say(i, "CPUs gxperf polls on: %s\n", text);
-	doc_set(i->doc, "cores", doc_string(text));
+	js_set(i->doc, "cores", js_string(text));
 	info_hugepages(i);
 }
 
@@ -115,7 +115,7 @@ static unsigned info_gpus(struct info *i, struct gx *gx)
 		if (gx_mem_alloc(gx, GX_MEM_CUDA, gpu, INFO_GPU_TRY_B, &mem)) {
 			if (!nr) {
 				info_say(i, "no GPU: %s\n", gx_error());
-				doc_set(i->doc, "no_gpu", doc_string(gx_error()));
+				js_set(i->doc, "no_gpu", js_string(gx_error()));
 			}
 			break;
 		}
@@ -123,7 +123,7 @@ static unsigned info_gpus(struct info *i, struct gx *gx)
 		gx_mem_free(mem);
 		nr++;
 	}
-	doc_set(i->doc, "gpus", doc_pack("i", (int)nr));
+	js_set(i->doc, "gpus", js_pack("i", (int)nr));
 	return nr;
 }
 
@@ -179,12 +179,12 @@ static void info_pairs(struct info *i, struct gx *gx, unsigned nr)
 /* A line each. */
 static struct json_t *info_lines(const char *text)
 {
-	struct json_t *lines = doc_array();
+	struct json_t *lines = js_array();
 	char *copy = strdup(text), *save = NULL;
 
 	for (char *line = copy ? strtok_r(copy, "\n", &save) : NULL; line;
 	     line = strtok_r(NULL, "\n", &save))
-		doc_append(lines, doc_string(line));
+		js_append(lines, js_string(line));
 	free(copy);
 	return lines;
 }
@@ -196,7 +196,7 @@ static int info_describe(struct info *i, struct gx *gx)
 
 	if (ret >= 0) {
 		info_say(i, "%s%s", text, text[0] && text[strlen(text) - 1] != '\n' ? "\n" : "");
-		doc_set(i->doc, "describe", info_lines(text));
+		js_set(i->doc, "describe", info_lines(text));
 	}
 	free(text);
 	return ret < 0 ? ret : 0;
@@ -228,11 +228,11 @@ static int info_local(struct info *i)
 static void info_ports(struct info *i)
 {
 	static const char *const ports[] = {"shm", "udp", "dpdk:net_null0"};
-	struct json_t *doc = doc_pack("{}");
+	struct json_t *doc = js_pack("{}");
 
 	for (unsigned k = 0; k < sizeof(ports) / sizeof(ports[0]); k++) {
 		struct gx_opts opts = GX_INIT(opts);
-		struct json_t *one = doc_pack("{}");
+		struct json_t *one = js_pack("{}");
 		struct gx *gx = NULL;
 		char name[16];
 		int ret;
@@ -242,19 +242,19 @@ static void info_ports(struct info *i)
 		opts.nr_ports = 1;
 		ret = gx_open(&opts, &gx);
 		info_say(i, "port %s: %s%s\n", name, ret ? "no: " : "yes", ret ? gx_error() : "");
-		doc_set(one, "opens", doc_pack("b", !ret));
-		doc_set(one, "why", doc_string(ret ? gx_error() : NULL));
-		doc_set(doc, name, one);
+		js_set(one, "opens", js_pack("b", !ret));
+		js_set(one, "why", js_string(ret ? gx_error() : NULL));
+		js_set(doc, name, one);
 		if (!ret)
 			gx_close(gx);
 	}
-	doc_set(i->doc, "ports", doc);
+	js_set(i->doc, "ports", doc);
 }
 
 static struct json_t *info_regions(struct info *i, struct perf *perf)
 {
 	struct gx_region r = GX_INIT(r);
-	struct json_t *all = doc_array(), *one;
+	struct json_t *all = js_array(), *one;
 
 	for (unsigned k = 0; !gx_conn_region(perf->conns[0].conn, NULL, k, &r); k++) {
 		char place[32], size[32];
@@ -264,11 +264,11 @@ static struct json_t *info_regions(struct info *i, struct perf *perf)
 		info_say(i, "region %s: %s, %s%s%s\n", r.name, place, size,
 			 r.access & GX_ACCESS_PUT ? ", put" : "",
 			 r.access & GX_ACCESS_GET ? ", get" : "");
-		one = doc_pack("{s:s, s:I, s:b, s:b}", "place", place, "size_b", (long long)r.len,
-			       "put", !!(r.access & GX_ACCESS_PUT), "get",
-			       !!(r.access & GX_ACCESS_GET));
-		doc_set(one, "name", doc_string(r.name));
-		doc_append(all, one);
+		one = js_pack("{s:s, s:I, s:b, s:b}", "place", place, "size_b", (long long)r.len,
+			      "put", !!(r.access & GX_ACCESS_PUT), "get",
+			      !!(r.access & GX_ACCESS_GET));
+		js_set(one, "name", js_string(r.name));
+		js_append(all, one);
 	}
 	return all;
 }
@@ -288,21 +288,21 @@ static void info_server_tell(struct info *i, struct perf *perf)
 	const struct gx_conn_info *c = &perf->info;
 	const char *describe = perf->server_describe ? perf->server_describe : "";
 	struct json_t *doc =
-		doc_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:s}", "link", c->link, "port",
-			 c->port, "control", c->engine, "lanes", (int)c->lanes, "quantum",
-			 (int)c->quantum_b, "chunk", (int)c->chunk_b, "window", (int)c->window,
-			 "integrity", opt_integrity_text(c->integrity));
+		js_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:s}", "link", c->link, "port",
+			c->port, "control", c->engine, "lanes", (int)c->lanes, "quantum",
+			(int)c->quantum_b, "chunk", (int)c->chunk_b, "window", (int)c->window,
+			"integrity", opt_integrity_text(c->integrity));
 
 	info_say(i, "\nserver %s: %s\n", perf->opts->addr, c->peer);
 	info_say(i, "link %s, port %s: %s\n", c->link, c->port, c->why);
 	info_say(i, "lanes %u, quantum %u, chunk %u, window %u, integrity %s\n", c->lanes,
 		 c->quantum_b, c->chunk_b, c->window, opt_integrity_text(c->integrity));
 	info_check(i, c);
-	doc_set(doc, "peer", doc_string(c->peer));
-	doc_set(doc, "why", doc_string(c->why));
-	doc_set(doc, "regions", info_regions(i, perf));
-	doc_set(doc, "describe", info_lines(describe));
-	doc_set(i->doc, "server", doc);
+	js_set(doc, "peer", js_string(c->peer));
+	js_set(doc, "why", js_string(c->why));
+	js_set(doc, "regions", info_regions(i, perf));
+	js_set(doc, "describe", info_lines(describe));
+	js_set(i->doc, "server", doc);
 	info_say(i, "%s", describe);
 }
 
@@ -324,7 +324,7 @@ static int info_server(struct info *i, const struct perf_opts *opts)
 
 int perf_info(const struct perf_opts *opts, struct out *out)
 {
-	struct info i = {.out = out, .doc = doc_pack("{}"), .quiet = !out_is_table(out)};
+	struct info i = {.out = out, .doc = js_pack("{}"), .quiet = !out_is_table(out)};
 	int ret;
 
 	info_host(&i, opts);

@@ -381,14 +381,14 @@ static int lat_poll_begin(struct lat *lat)
 	struct perf_conn *c = &lat->perf.conns[0];
 	struct json_t *reply = NULL;
 	int ret = perf_call(c,
-			    doc_pack("{s:s, s:s, s:I, s:I, s:I, s:i, s:i, s:i}", "op", "poll",
-				     "region", c->region.name, "off",
-				     (long long)lat->perf.opts->offset, "size",
-				     (long long)lat->size, "stride", (long long)lat->stride, "n",
-				     LAT_SLOTS, "seed", 0, "iter", 0),
+			    js_pack("{s:s, s:s, s:I, s:I, s:I, s:i, s:i, s:i}", "op", "poll",
+				    "region", c->region.name, "off",
+				    (long long)lat->perf.opts->offset, "size", (long long)lat->size,
+				    "stride", (long long)lat->stride, "n", LAT_SLOTS, "seed", 0,
+				    "iter", 0),
 			    &reply);
 
-	doc_free(reply);
+	js_free(reply);
 	return ret;
 }
 
@@ -459,11 +459,11 @@ static int lat_connect(struct lat *lat, uint64_t len)
 		ret = lat_poll_path(perf);
 	if (!ret && !lat->poll)
 		ret = perf_call(&perf->conns[0],
-				doc_pack("{s:s, s:s, s:I}", "op", "echo", "region",
-					 perf->conns[0].region.name, "base",
-					 (long long)perf->opts->offset),
+				js_pack("{s:s, s:s, s:I}", "op", "echo", "region",
+					perf->conns[0].region.name, "base",
+					(long long)perf->opts->offset),
 				&reply);
-	doc_free(reply);
+	js_free(reply);
 	if (ret)
 		return ret;
 	lat->src = gx_mem_addr(lat->local);

@@ -113,26 +113,26 @@ static void file_stem(const char *path, bool folder, char *buf, size_t room)
 /* What --format jsonl has printed, or --append has added: a result a line. */
 static struct json_t *lines_parse(char *text)
 {
-	struct json_t *results = doc_array(), *doc = doc_pack("{}");
+	struct json_t *results = js_array(), *doc = js_pack("{}");
 	char *save = NULL, why[256];
 
 	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-		struct json_t *one = doc_parse(line, strlen(line), why, sizeof(why));
+		struct json_t *one = js_parse(line, strlen(line), why, sizeof(why));
 
-		if (!one || (!doc_get(one, "op") && !doc_get(one, "command"))) {
-			doc_free(doc);
-			doc_free(one);
-			doc_free(results);
+		if (!one || (!js_get(one, "op") && !js_get(one, "command"))) {
+			js_free(doc);
+			js_free(one);
+			js_free(results);
 			return NULL;
 		}
-		doc_set(doc, "command", doc_string(doc_text(doc_get(one, "command"), "gxperf")));
+		js_set(doc, "command", js_string(js_text(js_get(one, "command"), "gxperf")));
 		/* Once, the last line was the document without its results. */
-		if (doc_get(one, "op"))
-			doc_append(results, one);
+		if (js_get(one, "op"))
+			js_append(results, one);
 		else
-			doc_free(one);
+			js_free(one);
 	}
-	doc_set(doc, "results", results);
+	js_set(doc, "results", results);
 	return doc;
 }
 
@@ -151,14 +151,14 @@ static int file_add(struct plot *p, const char *path, struct out *out)
 			  errno ? strerror(errno) : "not a file of 64M or less");
 		return PERF_FAILED;
 	}
-	doc = doc_parse(text, len, why, sizeof(why));
+	doc = js_parse(text, len, why, sizeof(why));
 	text[len] = '\0';
 	if (!doc)
 		doc = lines_parse(text);
 	free(text);
 	file_stem(path, false, name, sizeof(name));
 	ret = doc ? plot_add(p, doc, name, why, sizeof(why)) : -EINVAL;
-	doc_free(doc);
+	js_free(doc);
 	if (ret)
 		out_error(out, "%s: %s", path, why[0] ? why : strerror(-ret));
 	return ret ? PERF_FAILED : PERF_OK;

@@ -299,16 +299,15 @@ static int recv_start(struct run *run, const struct flow *f)
 	struct json_t *req, *reply = NULL;
 	int ret;
 
-	req = doc_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:I, s:I, s:i, s:b, s:b}",
-		       "op", "recv", "region", f->conn->region.name, "off",
-		       (long long)f->remote_off, "size", (long long)p->size, "stride",
-		       (long long)p->stride, "n", (long long)p->nr_slots, "seed",
-		       (long long)PERF_SEED, "iter", 0ll, "lane", (int)f->lane, "depth",
-		       (long long)depth, "slots", (long long)p->ring.nr_slots, "group_bits",
-		       (int)p->ring.group_bits, "sample", (int)p->ring.sample, "apart",
-		       (int)p->ring.apart);
+	req = js_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:I, s:I, s:i, s:b, s:b}",
+		      "op", "recv", "region", f->conn->region.name, "off", (long long)f->remote_off,
+		      "size", (long long)p->size, "stride", (long long)p->stride, "n",
+		      (long long)p->nr_slots, "seed", (long long)PERF_SEED, "iter", 0ll, "lane",
+		      (int)f->lane, "depth", (long long)depth, "slots", (long long)p->ring.nr_slots,
+		      "group_bits", (int)p->ring.group_bits, "sample", (int)p->ring.sample, "apart",
+		      (int)p->ring.apart);
 	ret = perf_call(f->conn, req, &reply);
-	doc_free(reply);
+	js_free(reply);
 	return ret;
 }
 
@@ -320,12 +319,12 @@ static int recv_stop(struct run *run, const struct flow *f, uint64_t *wrong)
 	char why[PERF_WHY_MAX];
 	int err, ret;
 
-	ret = perf_call(f->conn, doc_pack("{s:s, s:i}", "op", "recv_stop", "lane", (int)f->lane),
+	ret = perf_call(f->conn, js_pack("{s:s, s:i}", "op", "recv_stop", "lane", (int)f->lane),
 			&reply);
 	if (ret)
 		return ret;
-	if (doc_unpack(reply, why, sizeof(why), "{s:I, s:I, s:I, s:i}", "received", &received,
-		       "bytes", &bytes, "bad", &bad, "err", &err)) {
+	if (js_unpack(reply, why, sizeof(why), "{s:I, s:I, s:I, s:i}", "received", &received,
+		      "bytes", &bytes, "bad", &bad, "err", &err)) {
 		out_error(run->perf.out, "gxd's answer to recv_stop: %s", why);
 		ret = PERF_FAILED;
 	} else if (err) {
@@ -339,7 +338,7 @@ static int recv_stop(struct run *run, const struct flow *f, uint64_t *wrong)
 				  "wrong tag or length",
 				  received, (unsigned long long)f->post, bad);
 	}
-	doc_free(reply);
+	js_free(reply);
 	return ret;
 }
 

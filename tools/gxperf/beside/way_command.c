@@ -195,17 +195,17 @@ static int command_fill(struct way *w)
 /* Its only result, and the way that its bytes went. */
 static int command_result(struct way *w, struct json_t *doc, uint64_t *checked_b, uint64_t *wrong)
 {
-	struct json_t *row = doc_at(doc_get(doc, "results"), 0), *bad = doc_get(row, "wrong");
+	struct json_t *row = js_at(js_get(doc, "results"), 0), *bad = js_get(row, "wrong");
 	long long b = 0, n = 0;
 	char why[128];
 	int sms;
 
 	snprintf(w->link, sizeof(w->link), "%s",
-		 doc_text(doc_get(doc_get(doc, "path"), "link"), "unknown"));
-	if (!doc_unpack(row, why, sizeof(why), "{s:i}", "sms", &sms))
+		 js_text(js_get(js_get(doc, "path"), "link"), "unknown"));
+	if (!js_unpack(row, why, sizeof(why), "{s:i}", "sms", &sms))
 		w->sms = sms;
-	w->unchecked = !bad || doc_unpack(bad, why, sizeof(why), "I", &n);
-	if (!row || doc_unpack(row, why, sizeof(why), "{s:I}", "checked_b", &b))
+	w->unchecked = !bad || js_unpack(bad, why, sizeof(why), "I", &n);
+	if (!row || js_unpack(row, why, sizeof(why), "{s:I}", "checked_b", &b))
 		return -EINVAL;
 	*checked_b += (uint64_t)b;
 	*wrong += (uint64_t)n;
@@ -226,13 +226,13 @@ static int command_check(struct way *w, uint64_t *checked_b, uint64_t *wrong)
 	if (ret && ret != PERF_WRONG)
 		return ret;
 	text = child_text(c->child.out, &len);
-	doc = text ? doc_parse(text, len, why, sizeof(why)) : NULL;
+	doc = text ? js_parse(text, len, why, sizeof(why)) : NULL;
 	free(text);
 	if (!doc || command_result(w, doc, checked_b, wrong)) {
 		out_error(w->gang->out, "%s printed no result: %s", w->command[0], why);
 		ret = PERF_FAILED;
 	}
-	doc_free(doc);
+	js_free(doc);
 	return *wrong ? PERF_OK : ret;
 }
 
