@@ -10,7 +10,7 @@
 #include "common/check.h"
 #include "common/hist.h"
 #include "common/opt.h"
-#include "common/out.h"
+#include "common/report.h"
 #include "common/rpc.h"
 
 #include <gx/gx.h>

@@ -3,7 +3,7 @@
  * Results of gxperf (see out.h). The JSON document is kept while the program runs and printed at
  * the end; tables, CSV and JSON lines are printed row by row.
  */
-#include "common/out.h"
+#include "common/report.h"
 
 #include "common/json.h"
 #include "common/newfile.h"
