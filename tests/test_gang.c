@@ -15,7 +15,7 @@
 
 #define SIZE ((uint64_t)64 * GANG_MAX)
 
-static struct out *out;
+static struct report *report;
 
 /* Every byte that is received is written once, from where it should come. */
 static void covers(enum gang_pattern pattern, unsigned n)
@@ -116,7 +116,7 @@ static void gang_check__what_did_not_move(void **state)
 		uint64_t checked = 0, wrong = 0;
 		unsigned nr;
 
-		assert_int_equal(gang_open(out, 2, pattern, SIZE, &gang), PERF_OK);
+		assert_int_equal(gang_open(report, 2, pattern, SIZE, &gang), PERF_OK);
 		assert_int_equal(gang_fill(&gang, pattern, SIZE), PERF_OK);
 		nr = gang_copies(&gang, pattern, SIZE, c);
 		for (unsigned i = 0; i < nr; i++) {
@@ -147,7 +147,8 @@ static void gang_open__fewer_gpus(void **state)
 
 	assert_true(n >= 2);
 	if (n < GANG_MAX)
-		assert_int_equal(gang_open(out, n + 1, GANG_ALLGATHER, SIZE, &gang), PERF_FAILED);
+		assert_int_equal(gang_open(report, n + 1, GANG_ALLGATHER, SIZE, &gang),
+				 PERF_FAILED);
 	if (n < GANG_MAX)
 		gang_close(&gang);
 }
@@ -165,7 +166,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(gang_check__what_did_not_move),
 		cmocka_unit_test(gang_open__fewer_gpus),
 	};
-	const struct out_opts opts = {.format = OUT_JSONL, .command = "test"};
+	const struct report_opts opts = {.format = REPORT_JSONL, .command = "test"};
 
 	if (argc < 2)
 		return cmocka_run_group_tests(tests, NULL, NULL);
@@ -173,7 +174,7 @@ int main(int argc, char **argv)
 		printf("skipped: two GPUs are needed: %s\n", gx_engine_why());
 		return 77;
 	}
-	if (out_open(&opts, &out))
+	if (report_open(&opts, &report))
 		return 1;
-	return cmocka_run_group_tests(gpu_tests, NULL, NULL) || out_close(out, 0);
+	return cmocka_run_group_tests(gpu_tests, NULL, NULL) || report_close(report, 0);
 }

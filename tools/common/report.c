@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Results of gxperf (see out.h). The JSON document is kept while the program runs and printed at
+ * Results of gxperf (see report.h). The JSON document is kept while the program runs and printed at
  * the end; tables, CSV and JSON lines are printed row by row.
  */
 #include "common/report.h"
@@ -24,16 +24,16 @@
 #include <time.h>
 #include <unistd.h>
 
-#define OUT_TEXT_MAX 1024
-#define OUT_SMALL    0.001	   /* below it five digits behind the point are too few */
-#define OUT_TELL_NS  5000000000ull /* between two lines of progress where there is no terminal */
+#define REPORT_TEXT_MAX 1024
+#define REPORT_SMALL	0.001	      /* below it five digits behind the point are too few */
+#define REPORT_TELL_NS	5000000000ull /* between two lines of progress where there is no terminal */
 
-/* Held while anything is printed or added to a document; by out_close() for good. */
-static pthread_mutex_t out_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-static struct out *out_kept; /* closed, and not freed before the next one */
+/* Held while anything is printed or added to a document; by report_close() for good. */
+static pthread_mutex_t report_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static struct report *report_kept; /* closed, and not freed before the next one */
 
-struct out {
-	struct out_opts opts;
+struct report {
+	struct report_opts opts;
 	struct newfile file;  /* of -J, or none */
 	int lines;	      /* of --append, or -1 */
 	struct json_t *parts; /* of the document, beside the results */
@@ -47,19 +47,19 @@ struct out {
 	unsigned nr_rows;
 	bool unchecked; /* some row was not checked */
 	int signo;	/* what ended the program, or 0 */
-	struct out_row last;
+	struct report_row last;
 	bool terminal;	  /* stderr is one */
 	bool progress;	  /* a progress line stands there */
 	uint64_t told_ns; /* of the last progress, or of the start */
 };
 
-int out_format_parse(const char *text, enum out_format *out)
+int report_format_parse(const char *text, enum report_format *out)
 {
 	static const char *const names[] = {"table", "csv", "json", "jsonl"};
 
 	for (unsigned i = 0; i < 4; i++) {
 		if (!strcmp(text, names[i])) {
-			*out = (enum out_format)i;
+			*out = (enum report_format)i;
 			return 0;
 		}
 	}
@@ -67,10 +67,10 @@ int out_format_parse(const char *text, enum out_format *out)
 }
 
 /* Now, so that a place where nothing can be written is known before anything is measured. */
-static int out_file_open(struct out *out)
+static int report_file_open(struct report *report)
 {
-	const char *path = out->opts.json_path;
-	int ret = newfile_open(&out->file, path, out->opts.force);
+	const char *path = report->opts.json_path;
+	int ret = newfile_open(&report->file, path, report->opts.force);
 
 	if (ret)
 		fprintf(stderr, "gxperf: -J %s: %s%s\n", path, strerror(-ret),
@@ -78,65 +78,65 @@ static int out_file_open(struct out *out)
 	return ret;
 }
 
-static int out_file_close(struct out *out, struct json_t *doc)
+static int report_file_close(struct report *report, struct json_t *doc)
 {
 	char *text = js_print(doc, true);
-	int ret = text ? newfile_write(&out->file, text, strlen(text)) : -ENOMEM;
+	int ret = text ? newfile_write(&report->file, text, strlen(text)) : -ENOMEM;
 
 	free(text);
 	if (!ret)
-		ret = newfile_write(&out->file, "\n", 1);
+		ret = newfile_write(&report->file, "\n", 1);
 	if (!ret)
-		return newfile_keep(&out->file);
-	newfile_drop(&out->file);
+		return newfile_keep(&report->file);
+	newfile_drop(&report->file);
 	return ret;
 }
 
-static int out_lines_open(struct out *out)
+static int report_lines_open(struct report *report)
 {
-	const char *path = out->opts.lines_path;
+	const char *path = report->opts.lines_path;
 
-	out->lines = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-	if (out->lines >= 0)
+	report->lines = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+	if (report->lines >= 0)
 		return 0;
 	fprintf(stderr, "gxperf: --append %s: %s\n", path, strerror(errno));
 	return -errno;
 }
 
 /* Nothing is left of one to which nothing was added. */
-static void out_lines_close(struct out *out)
+static void report_lines_close(struct report *report)
 {
 	struct stat st;
 
-	if (out->lines < 0)
+	if (report->lines < 0)
 		return;
-	if (!fstat(out->lines, &st) && S_ISREG(st.st_mode) && !st.st_size)
-		unlink(out->opts.lines_path);
-	close(out->lines);
-	out->lines = -1;
+	if (!fstat(report->lines, &st) && S_ISREG(st.st_mode) && !st.st_size)
+		unlink(report->opts.lines_path);
+	close(report->lines);
+	report->lines = -1;
 }
 
-int out_open(const struct out_opts *opts, struct out **out)
+int report_open(const struct report_opts *opts, struct report **out)
 {
-	struct out *o = calloc(1, sizeof(*o));
+	struct report *o = calloc(1, sizeof(*o));
 	struct utsname u;
 	int ret;
 
 	if (!o)
 		return -ENOMEM;
-	free(out_kept);
-	out_kept = NULL;
+	free(report_kept);
+	report_kept = NULL;
 	o->opts = *opts;
 	o->file.fd = o->lines = -1;
 	o->terminal = isatty(STDERR_FILENO);
 	o->told_ns = gx_now();
 	if (!uname(&u))
 		snprintf(o->host, sizeof(o->host), "%s", u.nodename);
-	ret = opts->lines_path ? out_lines_open(o) : 0;
+	ret = opts->lines_path ? report_lines_open(o) : 0;
 	if (!ret && opts->json_path)
-		ret = out_file_open(o);
+		ret = report_file_open(o);
 	if (ret) {
-		out_lines_close(o);
+		report_lines_close(o);
 		free(o);
 		return ret;
 	}
@@ -150,66 +150,66 @@ int out_open(const struct out_opts *opts, struct out **out)
 
 /* ---- stderr ---- */
 
-static void out_progress_end(struct out *out)
+static void report_progress_end(struct report *report)
 {
-	if (out->progress)
+	if (report->progress)
 		fputs("\r\033[K", stderr);
-	out->progress = false;
+	report->progress = false;
 }
 
-void out_error(struct out *out, const char *fmt, ...)
+void report_error(struct report *report, const char *fmt, ...)
 {
-	char text[OUT_TEXT_MAX];
+	char text[REPORT_TEXT_MAX];
 	va_list ap;
 
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	pthread_mutex_lock(&out_lock);
-	out_progress_end(out);
+	pthread_mutex_lock(&report_lock);
+	report_progress_end(report);
 	fprintf(stderr, "gxperf: %s\n", text);
-	js_append(out->errors, js_string(text));
-	pthread_mutex_unlock(&out_lock);
+	js_append(report->errors, js_string(text));
+	pthread_mutex_unlock(&report_lock);
 }
 
-void out_note(struct out *out, const char *fmt, ...)
+void report_note(struct report *report, const char *fmt, ...)
 {
 	va_list ap;
 
-	pthread_mutex_lock(&out_lock);
-	out_progress_end(out);
+	pthread_mutex_lock(&report_lock);
+	report_progress_end(report);
 	fputs("gxperf: ", stderr);
 	va_start(ap, fmt);
 	vfprintf(stderr, fmt, ap);
 	va_end(ap);
 	fputc('\n', stderr);
-	pthread_mutex_unlock(&out_lock);
+	pthread_mutex_unlock(&report_lock);
 }
 
-void out_progress(struct out *out, const char *fmt, ...)
+void report_progress(struct report *report, const char *fmt, ...)
 {
 	uint64_t now = gx_now();
 	va_list ap;
 
-	if (!out->terminal && now - out->told_ns < OUT_TELL_NS)
+	if (!report->terminal && now - report->told_ns < REPORT_TELL_NS)
 		return;
-	pthread_mutex_lock(&out_lock);
-	out->told_ns = now;
-	out_progress_end(out);
-	fputs(out->terminal ? "\r" : "gxperf: ", stderr);
+	pthread_mutex_lock(&report_lock);
+	report->told_ns = now;
+	report_progress_end(report);
+	fputs(report->terminal ? "\r" : "gxperf: ", stderr);
 	va_start(ap, fmt);
 	vfprintf(stderr, fmt, ap);
 	va_end(ap);
-	if (!out->terminal)
+	if (!report->terminal)
 		fputc('\n', stderr);
 	fflush(stderr);
-	out->progress = out->terminal;
-	pthread_mutex_unlock(&out_lock);
+	report->progress = report->terminal;
+	pthread_mutex_unlock(&report_lock);
 }
 
 /* ---- JSON ---- */
 
-void out_path(struct out *out, const struct out_path *p)
+void report_path(struct report *report, const struct report_path *p)
 {
 	struct json_t *path = js_pack("{}");
 
@@ -226,10 +226,10 @@ void out_path(struct out *out, const struct out_path *p)
 	       p->quantum_b < 0 ? js_string(NULL) : js_pack("I", (long long)p->quantum_b));
 	js_set(path, "cores", js_string(p->cores));
 	js_set(path, "why", js_string(p->why));
-	pthread_mutex_lock(&out_lock);
-	js_free(out->path);
-	out->path = path;
-	if (out->opts.format == OUT_TABLE)
+	pthread_mutex_lock(&report_lock);
+	js_free(report->path);
+	report->path = path;
+	if (report->opts.format == REPORT_TABLE)
 		printf("# link %s, port %s, memory there %s, bounce pool %s, unpack %s, engine %s, "
 		       "integrity "
 		       "%s, "
@@ -239,10 +239,10 @@ void out_path(struct out *out, const struct out_path *p)
 		       p->engine ? p->engine : "none", p->integrity, p->check,
 		       (long long)p->quantum_b, p->cores, p->control, p->why);
 	fflush(stdout); /* whoever reads along knows the way before the first row */
-	pthread_mutex_unlock(&out_lock);
+	pthread_mutex_unlock(&report_lock);
 }
 
-static struct json_t *row_doc(const struct out_row *r)
+static struct json_t *row_doc(const struct report_row *r)
 {
 	struct json_t *row = js_pack("{s:s, s:I, s:I}", "op", r->op, "size_b", (long long)r->size_b,
 				     "count", (long long)r->count);
@@ -274,7 +274,7 @@ static struct json_t *row_doc(const struct out_row *r)
 }
 
 /* The value behind "@key :" in a file such as /proc/cpuinfo or /proc/meminfo. */
-static void out_proc_value(const char *path, const char *key, char *buf, size_t room)
+static void report_proc_value(const char *path, const char *key, char *buf, size_t room)
 {
 	FILE *f = fopen(path, "re");
 	char line[256];
@@ -295,7 +295,7 @@ static void out_proc_value(const char *path, const char *key, char *buf, size_t 
 		fclose(f);
 }
 
-static void out_time(char *buf, size_t room)
+static void report_time(char *buf, size_t room)
 {
 	time_t now = time(NULL);
 	struct tm tm;
@@ -304,43 +304,43 @@ static void out_time(char *buf, size_t room)
 		snprintf(buf, room, "unknown");
 }
 
-static struct json_t *out_env(const struct out *out)
+static struct json_t *report_env(const struct report *report)
 {
 	struct json_t *env = js_pack("{}"), *args = js_array();
 	char text[128];
 	struct utsname u;
 
 	js_set(env, "gx", js_string(gx_version()));
-	js_set(env, "commit", js_string(out->commit));
+	js_set(env, "commit", js_string(report->commit));
 	if (!uname(&u)) {
 		js_set(env, "host", js_string(u.nodename));
 		js_set(env, "kernel", js_string(u.release));
 		js_set(env, "machine", js_string(u.machine));
 	}
-	out_proc_value("/proc/cpuinfo", "model name", text, sizeof(text));
+	report_proc_value("/proc/cpuinfo", "model name", text, sizeof(text));
 	js_set(env, "cpu", js_string(text));
 	js_set(env, "nr_cpus", js_pack("i", (int)sysconf(_SC_NPROCESSORS_ONLN)));
-	out_proc_value("/proc/meminfo", "HugePages_Free", text, sizeof(text));
+	report_proc_value("/proc/meminfo", "HugePages_Free", text, sizeof(text));
 	js_set(env, "hugepages_free", js_string(text));
-	out_time(text, sizeof(text));
+	report_time(text, sizeof(text));
 	js_set(env, "time", js_string(text));
-	for (int i = 0; i < out->opts.argc; i++)
-		js_append(args, js_string(out->opts.argv[i]));
+	for (int i = 0; i < report->opts.argc; i++)
+		js_append(args, js_string(report->opts.argv[i]));
 	js_set(env, "args", args);
 	return env;
 }
 
-/* All but the results; takes path and errors out of @out. */
-static struct json_t *out_document(struct out *out, int exit_code)
+/* All but the results; takes path and errors out of @report. */
+static struct json_t *report_document(struct report *report, int exit_code)
 {
-	struct json_t *doc = js_pack("{s:i, s:s}", "schema_version", OUT_SCHEMA_VERSION, "command",
-				     out->opts.command);
+	struct json_t *doc = js_pack("{s:i, s:s}", "schema_version", REPORT_SCHEMA_VERSION,
+				     "command", report->opts.command);
 
-	js_set(doc, "env", out_env(out));
-	js_set(doc, "path", out->path);
-	js_merge(doc, out->parts);
-	js_set(doc, "errors", out->errors);
-	js_set(doc, "interrupted", js_pack("b", out->signo != 0));
+	js_set(doc, "env", report_env(report));
+	js_set(doc, "path", report->path);
+	js_merge(doc, report->parts);
+	js_set(doc, "errors", report->errors);
+	js_set(doc, "interrupted", js_pack("b", report->signo != 0));
 	js_set(doc, "exit_code", js_pack("i", exit_code));
 	return doc;
 }
@@ -358,35 +358,35 @@ static int doc_write(struct json_t *doc, bool pretty, FILE *to)
 
 /* A result that stands alone: with where, when and how it was measured. All have the same members
  * before its own. */
-static void out_line(struct out *out, struct json_t *row)
+static void report_line(struct report *report, struct json_t *row)
 {
 	struct json_t *line = js_pack("{}");
 	char time_text[64], *text;
 	size_t len;
 	ssize_t n;
 
-	if (out->lines < 0 && out->opts.format != OUT_JSONL)
+	if (report->lines < 0 && report->opts.format != REPORT_JSONL)
 		goto end;
-	out_time(time_text, sizeof(time_text));
-	js_set(line, "env", out_env(out));
-	js_set(line, "path", js_share(out->path));
-	js_set(line, "command", js_string(out->opts.command));
+	report_time(time_text, sizeof(time_text));
+	js_set(line, "env", report_env(report));
+	js_set(line, "path", js_share(report->path));
+	js_set(line, "command", js_string(report->opts.command));
 	js_set(line, "time", js_string(time_text));
-	js_set(line, "host", js_string(out->host));
-	js_set(line, "link", js_string(js_text(js_get(out->path, "link"), NULL)));
-	js_set(line, "port", js_string(js_text(js_get(out->path, "port"), NULL)));
+	js_set(line, "host", js_string(report->host));
+	js_set(line, "link", js_string(js_text(js_get(report->path, "link"), NULL)));
+	js_set(line, "port", js_string(js_text(js_get(report->path, "port"), NULL)));
 	js_merge(line, row);
-	if (out->opts.format == OUT_JSONL)
+	if (report->opts.format == REPORT_JSONL)
 		doc_write(line, false, stdout);
-	text = out->lines >= 0 ? js_print(line, false) : NULL;
+	text = report->lines >= 0 ? js_print(line, false) : NULL;
 	len = text ? strlen(text) : 0;
 	/* One call, so that lines of several programs do not mix. */
 	if (text)
 		text[len] = '\n';
-	n = text ? write(out->lines, text, len + 1) : 0;
-	if (out->lines >= 0 &&
+	n = text ? write(report->lines, text, len + 1) : 0;
+	if (report->lines >= 0 &&
 	    n != (ssize_t)len + 1) /* a part of it is in: then there is no room */
-		out->lines_err = !text ? ENOMEM : n < 0 ? errno : ENOSPC;
+		report->lines_err = !text ? ENOMEM : n < 0 ? errno : ENOSPC;
 	free(text);
 end:
 	js_free(line);
@@ -401,20 +401,20 @@ static const char *cell(double v, char buf[32])
 
 	if (!isfinite(v))
 		snprintf(buf, 32, "-");
-	else if (v > 0 && v < OUT_SMALL)
+	else if (v > 0 && v < REPORT_SMALL)
 		snprintf(buf, 32, "%.2e", v);
 	else
 		snprintf(buf, 32, "%.*f", digits, v);
 	return buf;
 }
 
-static void row_table(struct out *out, const struct out_row *r)
+static void row_table(struct report *report, const struct report_row *r)
 {
 	char b[6][32], wrong[32] = "-", sms[16] = "-", cpu[16] = "-";
 	int name = (int)strlen(r->op);
 
-	if (strcmp(out->op, r->op)) {
-		snprintf(out->op, sizeof(out->op), "%s", r->op);
+	if (strcmp(report->op, r->op)) {
+		snprintf(report->op, sizeof(report->op), "%s", r->op);
 		printf("# %-4s %*s %9s %10s %10s %10s %10s %9s %9s %6s %4s %7s%s\n", r->op,
 		       name < 5	  ? 10
 		       : name < 9 ? 14 - name
@@ -468,15 +468,15 @@ static void csv_text(const char *text)
 }
 
 /* What a row needs to be understood beside those of other runs. */
-static void csv_where(const struct out *out)
+static void csv_where(const struct report *report)
 {
 	char text[64];
 
-	csv_text(js_text(js_get(out->path, "link"), ""));
-	csv_text(js_text(js_get(out->path, "port"), ""));
-	out_time(text, sizeof(text));
+	csv_text(js_text(js_get(report->path, "link"), ""));
+	csv_text(js_text(js_get(report->path, "port"), ""));
+	report_time(text, sizeof(text));
 	csv_text(text);
-	csv_text(out->host);
+	csv_text(report->host);
 	putchar('\n');
 }
 
@@ -488,9 +488,9 @@ static void csv_cell(double v)
 		printf(",");
 }
 
-static void row_csv(struct out *out, const struct out_row *r)
+static void row_csv(struct report *report, const struct report_row *r)
 {
-	if (!out->nr_rows)
+	if (!report->nr_rows)
 		printf("op,size_b,count,p50_us,avg_us,p99_us,p999_us,GB_s,Gb_s,cpu_pct,sms,wrong,"
 		       "checked_b,sha256%s,depth,lost,resent,duplicate,link,port,time,host\n",
 		       r->bus ? ",bus_GB_s" : "");
@@ -511,49 +511,49 @@ static void row_csv(struct out *out, const struct out_row *r)
 	csv_cell(r->pkts ? (double)r->lost : NAN);
 	csv_cell(r->pkts ? (double)r->resent : NAN);
 	csv_cell(r->pkts ? (double)r->dup : NAN);
-	csv_where(out);
+	csv_where(report);
 }
 
-static void out_count(struct out *out, const struct out_row *row)
+static void report_count(struct report *report, const struct report_row *row)
 {
-	out->nr_rows++;
-	out->last = *row;
-	out->last.sha256 = NULL;
-	out->checked_b += row->checked_b;
-	out->wrong += row->wrong;
-	out->unchecked |= !row->checked;
+	report->nr_rows++;
+	report->last = *row;
+	report->last.sha256 = NULL;
+	report->checked_b += row->checked_b;
+	report->wrong += row->wrong;
+	report->unchecked |= !row->checked;
 }
 
-void out_row(struct out *out, const struct out_row *row)
+void report_row(struct report *report, const struct report_row *row)
 {
 	struct json_t *doc = row_doc(row);
 
-	pthread_mutex_lock(&out_lock);
-	out_progress_end(out);
-	if (out->opts.format == OUT_TABLE)
-		row_table(out, row);
-	else if (out->opts.format == OUT_CSV)
-		row_csv(out, row);
-	out_line(out, doc);
+	pthread_mutex_lock(&report_lock);
+	report_progress_end(report);
+	if (report->opts.format == REPORT_TABLE)
+		row_table(report, row);
+	else if (report->opts.format == REPORT_CSV)
+		row_csv(report, row);
+	report_line(report, doc);
 	fflush(stdout);
-	out_count(out, row);
-	js_append(out->results, doc);
-	pthread_mutex_unlock(&out_lock);
+	report_count(report, row);
+	js_append(report->results, doc);
+	pthread_mutex_unlock(&report_lock);
 }
 
-const struct out_row *out_last(const struct out *out)
+const struct report_row *report_last(const struct report *report)
 {
-	return out->nr_rows ? &out->last : NULL;
+	return report->nr_rows ? &report->last : NULL;
 }
 
-static void cells_table(struct out *out, const struct out_row *r, const struct out_cell *c,
-			unsigned n)
+static void cells_table(struct report *report, const struct report_row *r,
+			const struct report_cell *c, unsigned n)
 {
 	char b[32], size[32];
 
 	/* The header again when the columns or the section are others. */
-	if (strcmp(out->op, c[0].key)) {
-		snprintf(out->op, sizeof(out->op), "%s", c[0].key);
+	if (strcmp(report->op, c[0].key)) {
+		snprintf(report->op, sizeof(report->op), "%s", c[0].key);
 		printf("# %-14s %12s", "way", "size");
 		for (unsigned i = 0; i < n; i++)
 			if (c[i].head)
@@ -571,10 +571,10 @@ static void cells_table(struct out *out, const struct out_row *r, const struct o
 		printf(" %7s\n", "-");
 }
 
-static void cells_csv(struct out *out, const struct out_row *r, const struct out_cell *c,
-		      unsigned n)
+static void cells_csv(struct report *report, const struct report_row *r,
+		      const struct report_cell *c, unsigned n)
 {
-	if (!out->nr_rows) {
+	if (!report->nr_rows) {
 		printf("op,size_b");
 		for (unsigned i = 0; i < n; i++)
 			printf(",%s", c[i].key);
@@ -589,10 +589,11 @@ static void cells_csv(struct out *out, const struct out_row *r, const struct out
 	}
 	printf(",%llu", (unsigned long long)r->checked_b);
 	csv_cell(r->checked ? (double)r->wrong : NAN);
-	csv_where(out);
+	csv_where(report);
 }
 
-void out_cells(struct out *out, const struct out_row *row, const struct out_cell *cells, unsigned n)
+void report_cells(struct report *report, const struct report_row *row,
+		  const struct report_cell *cells, unsigned n)
 {
 	struct json_t *doc = js_pack("{s:s, s:I}", "op", row->op, "size_b", (long long)row->size_b);
 
@@ -601,113 +602,113 @@ void out_cells(struct out *out, const struct out_row *row, const struct out_cell
 		       cells[i].text ? js_string(cells[i].text) : js_real(cells[i].v));
 	js_set(doc, "checked_b", js_pack("I", (long long)row->checked_b));
 	js_set(doc, "wrong", row->checked ? js_pack("I", (long long)row->wrong) : js_string(NULL));
-	pthread_mutex_lock(&out_lock);
-	out_progress_end(out);
-	if (out->opts.format == OUT_TABLE)
-		cells_table(out, row, cells, n);
-	else if (out->opts.format == OUT_CSV)
-		cells_csv(out, row, cells, n);
-	out_line(out, doc);
+	pthread_mutex_lock(&report_lock);
+	report_progress_end(report);
+	if (report->opts.format == REPORT_TABLE)
+		cells_table(report, row, cells, n);
+	else if (report->opts.format == REPORT_CSV)
+		cells_csv(report, row, cells, n);
+	report_line(report, doc);
 	fflush(stdout);
-	out_count(out, row);
-	js_append(out->results, doc);
-	pthread_mutex_unlock(&out_lock);
+	report_count(report, row);
+	js_append(report->results, doc);
+	pthread_mutex_unlock(&report_lock);
 }
 
-bool out_is_table(const struct out *out)
+bool report_is_table(const struct report *report)
 {
-	return out->opts.format == OUT_TABLE;
+	return report->opts.format == REPORT_TABLE;
 }
 
-void out_part(struct out *out, const char *key, struct json_t *part)
+void report_part(struct report *report, const char *key, struct json_t *part)
 {
-	pthread_mutex_lock(&out_lock);
+	pthread_mutex_lock(&report_lock);
 	if (part)
-		js_set(out->parts, key, part);
-	pthread_mutex_unlock(&out_lock);
+		js_set(report->parts, key, part);
+	pthread_mutex_unlock(&report_lock);
 }
 
-void out_commit(struct out *out, const char *commit)
+void report_commit(struct report *report, const char *commit)
 {
-	out->commit = commit;
+	report->commit = commit;
 }
 
-void out_section(struct out *out, const char *fmt, ...)
+void report_section(struct report *report, const char *fmt, ...)
 {
 	va_list ap;
 
-	if (out->opts.format != OUT_TABLE)
+	if (report->opts.format != REPORT_TABLE)
 		return;
-	pthread_mutex_lock(&out_lock);
-	out_progress_end(out);
+	pthread_mutex_lock(&report_lock);
+	report_progress_end(report);
 	printf("# ");
 	va_start(ap, fmt);
 	vprintf(fmt, ap);
 	va_end(ap);
 	putchar('\n');
-	out->op[0] = '\0'; /* the next row has its header again */
+	report->op[0] = '\0'; /* the next row has its header again */
 	fflush(stdout);
-	pthread_mutex_unlock(&out_lock);
+	pthread_mutex_unlock(&report_lock);
 }
 
-void out_stop(struct out *out, int signo)
+void report_stop(struct report *report, int signo)
 {
-	pthread_mutex_lock(&out_lock);
-	out->signo = signo;
-	pthread_mutex_unlock(&out_lock);
+	pthread_mutex_lock(&report_lock);
+	report->signo = signo;
+	pthread_mutex_unlock(&report_lock);
 }
 
-bool out_wrong(const struct out *out)
+bool report_wrong(const struct report *report)
 {
-	return out->wrong != 0;
+	return report->wrong != 0;
 }
 
-static void out_table_end(const struct out *out)
+static void report_table_end(const struct report *report)
 {
-	if (out->signo)
+	if (report->signo)
 		printf("# ended by %s: what stands here is good, the rest was not measured\n",
-		       out->signo == SIGINT ? "SIGINT" : "SIGTERM");
-	if (!out->nr_rows)
+		       report->signo == SIGINT ? "SIGINT" : "SIGTERM");
+	if (!report->nr_rows)
 		return;
-	if (out->unchecked)
+	if (report->unchecked)
 		printf("# payload was NOT checked in every row; ");
 	else
 		printf("# ");
-	printf("checked_b %llu, wrong %llu\n", (unsigned long long)out->checked_b,
-	       (unsigned long long)out->wrong);
+	printf("checked_b %llu, wrong %llu\n", (unsigned long long)report->checked_b,
+	       (unsigned long long)report->wrong);
 }
 
-int out_close(struct out *out, int exit_code)
+int report_close(struct report *report, int exit_code)
 {
 	struct json_t *doc;
 	int ret = 0;
 
-	pthread_mutex_lock(&out_lock); /* for good: nobody else prints after this */
-	out_progress_end(out);
-	if (out->opts.format == OUT_TABLE)
-		out_table_end(out);
-	doc = out_document(out, exit_code);
-	out_lines_close(out);
-	js_set(doc, "results", out->results);
-	if (out->opts.format == OUT_JSON)
+	pthread_mutex_lock(&report_lock); /* for good: nobody else prints after this */
+	report_progress_end(report);
+	if (report->opts.format == REPORT_TABLE)
+		report_table_end(report);
+	doc = report_document(report, exit_code);
+	report_lines_close(report);
+	js_set(doc, "results", report->results);
+	if (report->opts.format == REPORT_JSON)
 		ret = doc_write(doc, true, stdout);
 	if (fflush(stdout) || ret) {
 		fprintf(stderr, "gxperf: the results could not be written: %s\n", strerror(errno));
 		exit_code = exit_code ? exit_code : 1;
 	}
-	if (out->lines_err) {
-		fprintf(stderr, "gxperf: --append %s: %s\n", out->opts.lines_path,
-			strerror(out->lines_err));
+	if (report->lines_err) {
+		fprintf(stderr, "gxperf: --append %s: %s\n", report->opts.lines_path,
+			strerror(report->lines_err));
 		exit_code = exit_code ? exit_code : 1;
 	}
-	ret = out->file.fd >= 0 ? out_file_close(out, doc) : 0;
+	ret = report->file.fd >= 0 ? report_file_close(report, doc) : 0;
 	if (ret) {
-		fprintf(stderr, "gxperf: -J %s: %s\n", out->opts.json_path, strerror(-ret));
+		fprintf(stderr, "gxperf: -J %s: %s\n", report->opts.json_path, strerror(-ret));
 		exit_code = exit_code ? exit_code : 1;
 	}
 	js_free(doc);
-	js_free(out->parts);
+	js_free(report->parts);
 	/* Another thread may have closed it under the main thread, which then still looks at it. */
-	out_kept = out;
+	report_kept = report;
 	return exit_code;
 }

@@ -30,7 +30,7 @@
 /* All that is parsed: the options proper, and where results go. */
 struct cmdline {
 	struct perf_opts perf;
-	struct out_opts out;
+	struct report_opts report;
 	struct opt_cpus allowed;
 	bool begin_given, end_given, conns_given, cpus_given, time_given, gated;
 };
@@ -424,16 +424,16 @@ static error_t out_parse(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case 'J':
-		c->out.json_path = arg;
+		c->report.json_path = arg;
 		return 0;
 	case KEY_APPEND:
-		c->out.lines_path = arg;
+		c->report.lines_path = arg;
 		return 0;
 	case KEY_FORCE:
-		c->out.force = c->perf.force = true;
+		c->report.force = c->perf.force = true;
 		return 0;
 	case KEY_FORMAT:
-		if (out_format_parse(arg, &c->out.format))
+		if (report_format_parse(arg, &c->report.format))
 			argp_error(state, "--format: '%s' is not table, csv, json or jsonl", arg);
 		return 0;
 	}
@@ -490,7 +490,7 @@ static const struct argp_child demo_groups[] = {{&demo_argp}, {&out_argp}, {0}};
 
 static const struct command {
 	const char *name;
-	int (*fn)(const struct perf_opts *opts, struct out *out);
+	int (*fn)(const struct perf_opts *opts, struct report *report);
 	const struct argp_child *groups;
 	const char *args, *doc;
 	bool addr_may, addr_must;
@@ -552,9 +552,9 @@ static const struct command *command_find(const char *name)
 	return NULL;
 }
 
-int perf_dispatch(const struct perf_opts *opts, struct out *out)
+int perf_dispatch(const struct perf_opts *opts, struct report *report)
 {
-	return command_find(opts->command)->fn(opts, out);
+	return command_find(opts->command)->fn(opts, report);
 }
 
 static void sizes_check(struct cmdline *c, struct argp_state *state)
@@ -584,8 +584,8 @@ static void coll_check(struct cmdline *c, struct argp_state *state)
 		c->perf.cpus = c->allowed;
 	if (perf_coll_prints())
 		return;
-	c->out.json_path = c->out.lines_path = NULL;
-	c->out.format = OUT_NONE;
+	c->report.json_path = c->report.lines_path = NULL;
+	c->report.format = REPORT_NONE;
 }
 
 static void opts_check(struct cmdline *c, const struct command *cmd, struct argp_state *state)
@@ -615,7 +615,7 @@ static void opts_check(struct cmdline *c, const struct command *cmd, struct argp
 			   "--file moves its file over all lanes anyway: leave --stripe out");
 	if (o->file && o->size_given && !strcmp(cmd->name, "put"))
 		argp_error(state, "put --file: the size is that of the file; leave -s out");
-	if (o->force && !c->out.json_path && !(o->file && !strcmp(cmd->name, "get")))
+	if (o->force && !c->report.json_path && !(o->file && !strcmp(cmd->name, "get")))
 		argp_error(state, "--force is for -J FILE and get --file");
 	if (cmd->fn == perf_coll)
 		coll_check(c, state);
@@ -669,7 +669,7 @@ static error_t top_parse(int key, char *arg, struct argp_state *state)
 		if (!command_find(arg))
 			argp_error(state, "no command '%s'; there are %s", arg, command_names());
 		c->perf.command = command_find(arg)->name;
-		c->out.argc = state->next - 1; /* where it stands, for main() */
+		c->report.argc = state->next - 1; /* where it stands, for main() */
 		state->next = state->argc;
 		return 0;
 	case ARGP_KEY_NO_ARGS:
@@ -727,22 +727,22 @@ static void command_argp_parse(struct cmdline *c, int argc, char **argv)
 /* The main thread did not end in time, or cannot be asked to. */
 static void main_last(void *arg, int signo)
 {
-	struct out *out = arg;
+	struct report *report = arg;
 
-	out_stop(out, signo);
-	_exit(out_close(out, out_wrong(out) ? PERF_WRONG : PERF_STOPPED + signo));
+	report_stop(report, signo);
+	_exit(report_close(report, report_wrong(report) ? PERF_WRONG : PERF_STOPPED + signo));
 }
 
 /* Of a command that looks for it, the row under way ends well; of others, the rows before it are
  * kept. */
-static int main_stop(const struct command *cmd, struct out *out)
+static int main_stop(const struct command *cmd, struct report *report)
 {
 	int ret = 0;
 
 	if (cmd->stop != STOP_KILL)
-		ret = stop_open(cmd->stop == STOP_ROW ? STOP_GRACE_NS : 0, main_last, out);
+		ret = stop_open(cmd->stop == STOP_ROW ? STOP_GRACE_NS : 0, main_last, report);
 	if (ret)
-		out_error(out, "signals: %s", strerror(-ret));
+		report_error(report, "signals: %s", strerror(-ret));
 	return ret;
 }
 
@@ -755,7 +755,7 @@ int main(int argc, char **argv)
 			 .size_end = OPTS_SIZE,
 			 .size_factor = 2,
 			 .gx = {.size = sizeof(c.perf.gx), .peer_timeout_ns = OPTS_TIMEOUT_NS}}};
-	struct out *out;
+	struct report *report;
 	int at, ret;
 
 	argp_program_version_hook = print_version;
@@ -767,19 +767,19 @@ int main(int argc, char **argv)
 	}
 	opt_cpus_default(&c.allowed, false, &c.perf.cpus);
 	argp_parse(&top_argp, argc, argv, ARGP_IN_ORDER, NULL, &c);
-	at = c.out.argc;
+	at = c.report.argc;
 	command_argp_parse(&c, argc - at, argv + at);
-	c.out.command = c.perf.command;
-	c.out.argc = argc - at;
-	c.out.argv = argv + at;
-	if (out_open(&c.out, &out))
+	c.report.command = c.perf.command;
+	c.report.argc = argc - at;
+	c.report.argv = argv + at;
+	if (report_open(&c.report, &report))
 		return PERF_FAILED;
-	out_commit(out, version_commit());
-	ret = main_stop(command_find(c.perf.command), out) ? PERF_FAILED
-							   : perf_dispatch(&c.perf, out);
+	report_commit(report, version_commit());
+	ret = main_stop(command_find(c.perf.command), report) ? PERF_FAILED
+							      : perf_dispatch(&c.perf, report);
 	if (stop_asked()) {
-		out_stop(out, stop_asked());
+		report_stop(report, stop_asked());
 		ret = ret == PERF_WRONG ? ret : PERF_STOPPED + stop_asked();
 	}
-	return out_close(out, ret);
+	return report_close(report, ret);
 }

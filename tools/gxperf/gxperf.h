@@ -112,7 +112,7 @@ struct perf_conn {
 
 struct perf {
 	const struct perf_opts *opts;
-	struct out *out;
+	struct report *report;
 	struct gx *gx;
 	struct perf_core
 		*cores; /* threads of ours: of the cores, or (--stripe) the one that posts */
@@ -131,13 +131,13 @@ struct perf {
 };
 
 /* All return an enum perf_status, having said why when it is not PERF_OK. */
-int perf_open(const struct perf_opts *opts, struct out *out, unsigned nr_cores_max,
+int perf_open(const struct perf_opts *opts, struct report *report, unsigned nr_cores_max,
 	      struct perf *perf);
 void perf_close(struct perf *perf); /* of a half-open one too */
-/** perf_connect() - Connect, check the path against the options, find the region, tell @out of the
+/** perf_connect() - Connect, check the path against the options, find the region, tell @report of the
  * path. */
 int perf_connect(struct perf *perf, unsigned access);
-/** perf_connect_any() - Same without a region, and @out hears nothing of the path. */
+/** perf_connect_any() - Same without a region, and @report hears nothing of the path. */
 int perf_connect_any(struct perf *perf);
 /** perf_alloc() - Memory of --local-mem, until perf_close(). At most PERF_MEMS_MAX times. */
 int perf_alloc(struct perf *perf, uint64_t len, struct gx_mem **mem);
@@ -177,7 +177,7 @@ struct perf_mark {
 
 int perf_mark(struct perf *perf, struct perf_mark *mark);
 /** perf_row_marks() - What was counted between two of them, into @row. */
-void perf_row_marks(struct out_row *row, const struct perf_mark m[2]);
+void perf_row_marks(struct report_row *row, const struct perf_mark m[2]);
 /** perf_call() - Any request to the server over @conn; the reply is to be freed. */
 int perf_call(struct perf_conn *conn, struct json_t *req, struct json_t **reply);
 /** perf_verify_request() - For rpc_begin(). @lane: -1, or that of receives which wait for it. */
@@ -190,17 +190,17 @@ int perf_sms(const struct perf *perf, enum gx_mem_kind kind, bool local);
 
 /* ---- The sub-commands: an enum perf_status ---- */
 
-int perf_run(const struct perf_opts *opts, struct out *out);  /* put, get, send */
-int perf_file(const struct perf_opts *opts, struct out *out); /* put, get with --file */
-int perf_lat(const struct perf_opts *opts, struct out *out);
-int perf_info(const struct perf_opts *opts, struct out *out);
-int perf_demo(const struct perf_opts *opts, struct out *out);
+int perf_run(const struct perf_opts *opts, struct report *report);  /* put, get, send */
+int perf_file(const struct perf_opts *opts, struct report *report); /* put, get with --file */
+int perf_lat(const struct perf_opts *opts, struct report *report);
+int perf_info(const struct perf_opts *opts, struct report *report);
+int perf_demo(const struct perf_opts *opts, struct report *report);
 
 /** perf_dispatch() - Run opts->command. */
-int perf_dispatch(const struct perf_opts *opts, struct out *out);
+int perf_dispatch(const struct perf_opts *opts, struct report *report);
 
 /** perf_row_hist() - The latency columns of @row from @h: null where there are too few samples. */
-void perf_row_hist(struct out_row *row, const struct hist *h);
+void perf_row_hist(struct report_row *row, const struct hist *h);
 
 /** perf_gb_s() - Payload of @count messages in @ns, in GB/s; NAN when there was none. */
 double perf_gb_s(uint64_t count, uint64_t size, uint64_t ns);

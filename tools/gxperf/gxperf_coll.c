@@ -323,7 +323,7 @@ static void rank_path_tell(const struct coll_rank *r)
 	struct gx_conn_info info = GX_INIT(info);
 	struct opt_cpus cpus = {.nr = 0};
 	char list[256], how[64], why[320];
-	struct out_path path = {.cores = list, .quantum_b = -1};
+	struct report_path path = {.cores = list, .quantum_b = -1};
 
 	for (unsigned i = 0; i < run->nr_here * run->c->lanes && i < o->cpus.nr; i++)
 		cpus.cpu[cpus.nr++] = o->cpus.cpu[i];
@@ -349,11 +349,11 @@ static void rank_path_tell(const struct coll_rank *r)
 								  : "auto";
 		}
 	}
-	out_path(run->out, &path);
+	report_path(run->report, &path);
 	snprintf(how, sizeof(how), "%s",
 		 run->nr_here > 1 ? "threads of this process" : "one a process");
-	out_section(
-		run->out,
+	report_section(
+		run->report,
 		"%u ranks, %s%s%s. size: what each sends to each; GB/s: ranks * size / time; bus: "
 		"(ranks - 1) * size / time",
 		run->nr_ranks, how, run->c->launcher ? ", by " : "",
@@ -412,7 +412,7 @@ static int ranks_tell(struct coll_run *run, const struct coll_rank *ranks)
 		for (unsigned k = 0; k < i; k++)
 			said |= !strcmp(ranks[i].why, ranks[k].why);
 		if (ranks[i].why[0] && !said)
-			out_error(run->out, "rank %u: %s", ranks[i].rank, ranks[i].why);
+			report_error(run->report, "rank %u: %s", ranks[i].rank, ranks[i].why);
 	}
 	return worst;
 }
@@ -435,7 +435,7 @@ static int ranks_run(struct coll_run *run, struct coll_rank *ranks)
 	for (; started < run->nr_here; started++)
 		if (pthread_create(&ranks[started].thread, NULL, rank_thread, &ranks[started])) {
 			/* The threads that run wait for this one for good. */
-			out_error(run->out, "cannot start a thread for rank %u", started);
+			report_error(run->report, "cannot start a thread for rank %u", started);
 			exit(PERF_FAILED);
 		}
 	rank_live(&ranks[0]);
@@ -445,11 +445,11 @@ static int ranks_run(struct coll_run *run, struct coll_rank *ranks)
 	return ranks_tell(run, ranks);
 }
 
-int perf_coll(const struct perf_opts *opts, struct out *out)
+int perf_coll(const struct perf_opts *opts, struct report *report)
 {
 	struct coll_run run = {.o = opts,
 			       .c = &coll,
-			       .out = out,
+			       .report = report,
 			       .all_to_all = !strcmp(opts->command, "alltoall"),
 			       .nr_ranks = coll.ranks,
 			       .nr_here = coll.threads ? coll.threads : 1,
@@ -458,7 +458,7 @@ int perf_coll(const struct perf_opts *opts, struct out *out)
 	int ret;
 
 	if (!ranks) {
-		out_error(out, "no memory");
+		report_error(report, "no memory");
 		return PERF_FAILED;
 	}
 	snprintf(run.master, sizeof(run.master), "%s", coll.threads ? "127.0.0.1:0" : coll.master);

@@ -38,7 +38,7 @@ struct coll_opts {
 struct coll_run {
 	const struct perf_opts *o;
 	const struct coll_opts *c;
-	struct out *out; /* rank 0's thread */
+	struct report *report; /* rank 0's thread */
 	bool all_to_all;
 	unsigned nr_ranks, nr_here, first;
 	char master[128];
@@ -81,6 +81,6 @@ extern const struct argp perf_coll_argp;
 const char *perf_coll_prepare(const struct perf_opts *o);
 /** perf_coll_prints() - Does this process have rank 0? After perf_coll_prepare(). */
 bool perf_coll_prints(void);
-int perf_coll(const struct perf_opts *opts, struct out *out);
+int perf_coll(const struct perf_opts *opts, struct report *report);
 
 #endif

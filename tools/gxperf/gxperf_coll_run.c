@@ -279,9 +279,9 @@ static void run_progress(struct coll_rank *r, const struct coll_plan *p, uint64_
 	if (r->rank || now - *told < COLL_PROGRESS_NS)
 		return;
 	*told = now;
-	out_progress(r->run->out, "%s of %llu bytes: %.0f s, %llu done", r->run->o->command,
-		     (unsigned long long)p->size, (double)(now - begin) / 1e9,
-		     (unsigned long long)done);
+	report_progress(r->run->report, "%s of %llu bytes: %.0f s, %llu done", r->run->o->command,
+			(unsigned long long)p->size, (double)(now - begin) / 1e9,
+			(unsigned long long)done);
 }
 
 static uint64_t thread_cpu_ns(void)
@@ -412,7 +412,7 @@ static void rank_row(struct coll_rank *r, const struct coll_plan *p, uint64_t n,
 		     const struct coll_figures *all)
 {
 	unsigned nr = r->run->nr_ranks;
-	struct out_row row = {
+	struct report_row row = {
 		.op = r->run->o->command,
 		.size_b = p->size,
 		.count = n,
@@ -431,7 +431,7 @@ static void rank_row(struct coll_rank *r, const struct coll_plan *p, uint64_t n,
 	}
 	if (r->run->c->lanes > 1)
 		row.cpu_pct = NAN; /* the other cores' threads are gx's */
-	out_row(r->run->out, &row);
+	report_row(r->run->report, &row);
 }
 
 static int figures_wrong(struct coll_rank *r, const struct coll_plan *p,
@@ -444,13 +444,13 @@ static int figures_wrong(struct coll_rank *r, const struct coll_plan *p,
 			continue;
 		ret = PERF_WRONG;
 		if (r->rank == 0)
-			out_error(r->run->out,
-				  "%s of %llu bytes: rank %u has %llu wrong bytes, the first at "
-				  "%llu of "
-				  "its destination",
-				  r->run->o->command, (unsigned long long)p->size, q,
-				  (unsigned long long)all[q].wrong,
-				  (unsigned long long)all[q].first_wrong_off);
+			report_error(r->run->report,
+				     "%s of %llu bytes: rank %u has %llu wrong bytes, the first at "
+				     "%llu of "
+				     "its destination",
+				     r->run->o->command, (unsigned long long)p->size, q,
+				     (unsigned long long)all[q].wrong,
+				     (unsigned long long)all[q].first_wrong_off);
 	}
 	return ret;
 }

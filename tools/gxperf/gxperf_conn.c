@@ -97,7 +97,7 @@ static int perf_gpu_open(struct perf *perf)
 }
 
 /* An engine that nothing would be moved by is not what was meant. */
-static int perf_engine_check(const struct perf_opts *o, struct out *out)
+static int perf_engine_check(const struct perf_opts *o, struct report *report)
 {
 	bool gpu = o->local_kind == GX_MEM_CUDA || o->gpu_given || o->gx.bounce == GX_BOUNCE_CUDA;
 
@@ -105,19 +105,19 @@ static int perf_engine_check(const struct perf_opts *o, struct out *out)
 	    gpu == (strcmp(o->engine_name, "cpu") != 0))
 		return 0;
 	if (gpu)
-		out_error(out, "--engine cpu: the CPU does not copy memory of GPUs: take ce, "
-			       "resident, kernel or auto");
+		report_error(report, "--engine cpu: the CPU does not copy memory of GPUs: take ce, "
+				     "resident, kernel or auto");
 	else
-		out_error(out,
-			  "--engine %s: that is a GPU's, and payload lies in host memory: "
-			  "--local-mem cuda:N, or --gpu N to let GPU N move it",
-			  o->engine_name);
+		report_error(report,
+			     "--engine %s: that is a GPU's, and payload lies in host memory: "
+			     "--local-mem cuda:N, or --gpu N to let GPU N move it",
+			     o->engine_name);
 	return -EINVAL;
 }
 
 static int perf_start_failed(struct perf *perf, int ret)
 {
-	out_error(perf->out, "cannot start the threads: %s", strerror(-ret));
+	report_error(perf->report, "cannot start the threads: %s", strerror(-ret));
 	return PERF_FAILED;
 }
 
@@ -145,7 +145,7 @@ static int perf_start_poster(struct perf *perf)
 	for (unsigned i = 0; i < perf->nr_cores && !ret; i++)
 		ret = gx_core_start(gx_core(perf->gx, i));
 	if (ret) {
-		out_error(perf->out, "%s", gx_error());
+		report_error(perf->report, "%s", gx_error());
 		return PERF_FAILED;
 	}
 	perf->cores = calloc(1, sizeof(perf->cores[0]));
@@ -156,20 +156,20 @@ static int perf_start_poster(struct perf *perf)
 	return ret ? perf_start_failed(perf, ret) : PERF_OK;
 }
 
-int perf_open(const struct perf_opts *opts, struct out *out, unsigned nr_cores_max,
+int perf_open(const struct perf_opts *opts, struct report *report, unsigned nr_cores_max,
 	      struct perf *perf)
 {
 	unsigned nr = opts->cpus.nr < nr_cores_max ? opts->cpus.nr : nr_cores_max;
 	int ret;
 
-	*perf = (struct perf){.opts = opts, .out = out};
-	if (perf_engine_check(opts, out))
+	*perf = (struct perf){.opts = opts, .report = report};
+	if (perf_engine_check(opts, report))
 		return PERF_USAGE;
 	ret = perf_gx_open(perf, nr);
 	if (!ret)
 		ret = perf_gpu_open(perf);
 	if (ret) {
-		out_error(out, "%s", gx_error());
+		report_error(report, "%s", gx_error());
 		return ret == -EINVAL ? PERF_USAGE : PERF_FAILED;
 	}
 	perf->nr_cores = nr;
@@ -217,8 +217,8 @@ int perf_alloc(struct perf *perf, uint64_t len, struct gx_mem **mem)
 		return PERF_OK;
 	}
 	opt_place_text(o->local_kind, o->local_device, place, sizeof(place));
-	out_error(perf->out, "%llu bytes of %s memory: %s", (unsigned long long)len, place,
-		  gx_error());
+	report_error(perf->report, "%llu bytes of %s memory: %s", (unsigned long long)len, place,
+		     gx_error());
 	return PERF_FAILED;
 }
 
@@ -227,7 +227,7 @@ int perf_alloc(struct perf *perf, uint64_t len, struct gx_mem **mem)
 /* gx's own words name the address, the cause and the cure. */
 static int conn_failed(struct perf *perf, int ret)
 {
-	out_error(perf->out, "%s", gx_error());
+	report_error(perf->report, "%s", gx_error());
 	return ret == -ETIMEDOUT || ret == -ECONNRESET ? PERF_LOST : PERF_FAILED;
 }
 
@@ -259,7 +259,7 @@ static int conn_begin(struct perf *perf, unsigned i)
 	}
 	c->rpc = rpc_open(c->conn);
 	if (!c->rpc) {
-		out_error(perf->out, "no memory");
+		report_error(perf->report, "no memory");
 		return PERF_FAILED;
 	}
 	gx_conn_user_set(c->conn, c);
@@ -276,8 +276,8 @@ static int conn_wait(struct perf *perf, unsigned i)
 	bool known = !gx_conn_info(c->conn, &info);
 
 	if (ret && known && info.state == GX_CONN_STATE_CONNECTING) {
-		out_error(
-			perf->out,
+		report_error(
+			perf->report,
 			"no connection with %s within %.0f s, of which neither it nor this process "
 			"knows why: are their CPUs busy, or do many connect at once? Try again, or "
 			"give --timeout",
@@ -287,8 +287,8 @@ static int conn_wait(struct perf *perf, unsigned i)
 	if (ret)
 		return conn_failed(perf, ret);
 	if (!known || info.state == GX_CONN_STATE_DOWN) {
-		out_error(perf->out, "connection %u to %s: %s", i, perf->opts->addr,
-			  known ? info.text : gx_error());
+		report_error(perf->report, "connection %u to %s: %s", i, perf->opts->addr,
+			     known ? info.text : gx_error());
 		return known ? PERF_LOST : PERF_FAILED;
 	}
 	c->lanes = info.lanes;
@@ -305,7 +305,7 @@ static int conn_all(struct perf *perf)
 
 	perf->conns = calloc(perf->opts->nr_conns, sizeof(perf->conns[0]));
 	if (!perf->conns) {
-		out_error(perf->out, "no memory");
+		report_error(perf->report, "no memory");
 		return PERF_FAILED;
 	}
 	for (unsigned i = 0; i < perf->opts->nr_conns && !ret; i++) {
@@ -329,15 +329,16 @@ static int conn_link_check(struct perf *perf)
 	const char *want = perf->opts->require ? perf->opts->require : perf->opts->link;
 
 	if (perf->opts->require && !strcmp(want, "local") && !strcmp(perf->opts->command, "send")) {
-		out_error(perf->out, "--require local: sends go by packets over any link: leave it "
-				     "out, or put");
+		report_error(perf->report,
+			     "--require local: sends go by packets over any link: leave it "
+			     "out, or put");
 		return PERF_FAILED;
 	}
 	if (!want || !strcmp(want, perf->info.link))
 		return PERF_OK;
-	out_error(perf->out, "%s %s: this connection takes link %s over port %s (%s)",
-		  perf->opts->require ? "--require" : "--link", want, perf->info.link,
-		  perf->info.port, perf->info.why);
+	report_error(perf->report, "%s %s: this connection takes link %s over port %s (%s)",
+		     perf->opts->require ? "--require" : "--link", want, perf->info.link,
+		     perf->info.port, perf->info.why);
 	return PERF_FAILED;
 }
 
@@ -367,22 +368,23 @@ static int region_find(struct perf *perf, struct perf_conn *c, unsigned access)
 	c->region.size = sizeof(c->region);
 	if (!name && !gx_conn_region(c->conn, NULL, 1, &second)) {
 		region_list(c, list, sizeof(list));
-		out_error(perf->out,
-			  "the server has several regions: say which with --mem; there are %s",
-			  list);
+		report_error(perf->report,
+			     "the server has several regions: say which with --mem; there are %s",
+			     list);
 		return PERF_USAGE;
 	}
 	if (gx_conn_region(c->conn, name, 0, &c->region)) {
 		region_list(c, list, sizeof(list));
-		out_error(perf->out,
-			  "the server has no region '%s'; there are: %s. A region is made by gxd "
-			  "--mem %s=host:1G",
-			  name ? name : "", list, name ? name : "kv");
+		report_error(
+			perf->report,
+			"the server has no region '%s'; there are: %s. A region is made by gxd "
+			"--mem %s=host:1G",
+			name ? name : "", list, name ? name : "kv");
 		return PERF_FAILED;
 	}
 	if (access & ~c->region.access) {
-		out_error(perf->out, "region '%s' may not be %s", c->region.name,
-			  access == GX_ACCESS_GET ? "read" : "written");
+		report_error(perf->report, "region '%s' may not be %s", c->region.name,
+			     access == GX_ACCESS_GET ? "read" : "written");
 		return PERF_FAILED;
 	}
 	return PERF_OK;
@@ -401,10 +403,11 @@ static int conn_hello(struct perf *perf)
 	if (js_unpack(reply, why, sizeof(why), "{s:s, s:i, s:s, s:i, s:s}", "version", &version,
 		      "rpc", &rpc, "unpack", &unpack, "sms", &sms, "describe", &describe) ||
 	    rpc != RPC_VERSION || opt_unpack(unpack, &perf->server_unpack)) {
-		out_error(perf->out,
-			  "gxd at %s is of another version (%s, services %d; here %s, %d): install "
-			  "the same at both ends",
-			  perf->opts->addr, version, rpc, gx_version(), RPC_VERSION);
+		report_error(
+			perf->report,
+			"gxd at %s is of another version (%s, services %d; here %s, %d): install "
+			"the same at both ends",
+			perf->opts->addr, version, rpc, gx_version(), RPC_VERSION);
 		ret = PERF_FAILED;
 	} else {
 		perf->server_sms = (unsigned)sms;
@@ -425,9 +428,10 @@ static bool unpack_is_gpus(enum gx_unpack_mode mode)
 static int conn_unpack_check(struct perf *perf, unsigned access)
 {
 	if (perf->opts->unpack_given && !strcmp(perf->info.link, "local")) {
-		out_error(perf->out,
-			  "--unpack %s: over the local link nothing is unpacked; add --link packet",
-			  opt_unpack_text(perf->opts->gx.unpack));
+		report_error(
+			perf->report,
+			"--unpack %s: over the local link nothing is unpacked; add --link packet",
+			opt_unpack_text(perf->opts->gx.unpack));
 		return PERF_FAILED;
 	}
 	if (access == GX_ACCESS_GET)
@@ -438,11 +442,12 @@ static int conn_unpack_check(struct perf *perf, unsigned access)
 		return PERF_OK;
 	if (perf->conns[0].region.kind == GX_MEM_HOST && !strcmp(perf->info.peer_bounce, "host") &&
 	    unpack_is_gpus(perf->opts->gx.unpack)) {
-		out_error(perf->out,
-			  "--unpack %s: region '%s' is host memory, which the server's CPU fills: "
-			  "host, "
-			  "none or auto",
-			  opt_unpack_text(perf->opts->gx.unpack), perf->conns[0].region.name);
+		report_error(
+			perf->report,
+			"--unpack %s: region '%s' is host memory, which the server's CPU fills: "
+			"host, "
+			"none or auto",
+			opt_unpack_text(perf->opts->gx.unpack), perf->conns[0].region.name);
 		return PERF_FAILED;
 	}
 	perf->server_unpack = perf->opts->gx.unpack;
@@ -471,7 +476,7 @@ static void conn_path_tell(struct perf *perf, unsigned access)
 	const struct perf_opts *o = perf->opts;
 	struct opt_cpus cpus = o->cpus;
 	char place[32], list[256], why[320];
-	struct out_path path = {
+	struct report_path path = {
 		.link = perf->info.link,
 		.port = perf->info.port,
 		.gpu = place,
@@ -505,11 +510,11 @@ static void conn_path_tell(struct perf *perf, unsigned access)
 			 perf->info.why);
 		path.why = why;
 	}
-	out_path(perf->out, &path);
+	report_path(perf->report, &path);
 	if (strcmp(o->command, "lat") != 0 && !o->file)
-		out_section(perf->out,
-			    "times: from posting a message to its completion here, behind those "
-			    "that are under way with it (--depth); of one alone: lat");
+		report_section(perf->report,
+			       "times: from posting a message to its completion here, behind those "
+			       "that are under way with it (--depth); of one alone: lat");
 }
 
 int perf_connect_any(struct perf *perf)
@@ -543,11 +548,12 @@ int perf_room(struct perf *perf, uint64_t len)
 
 	if (offset <= r->len && len <= r->len - offset)
 		return PERF_OK;
-	out_error(perf->out,
-		  "region '%s' is too small: %llu bytes at offset %llu, and it has %llu; give gxd "
-		  "a larger --mem %s",
-		  r->name, (unsigned long long)len, (unsigned long long)offset,
-		  (unsigned long long)r->len, r->name);
+	report_error(
+		perf->report,
+		"region '%s' is too small: %llu bytes at offset %llu, and it has %llu; give gxd "
+		"a larger --mem %s",
+		r->name, (unsigned long long)len, (unsigned long long)offset,
+		(unsigned long long)r->len, r->name);
 	return PERF_FAILED;
 }
 
@@ -568,7 +574,7 @@ static int lease_ask(struct perf_conn *c, uint64_t len, const char *content, cha
 	if (ret)
 		return ret;
 	if (js_unpack(reply, why, sizeof(why), "{s?:s}", "held", &text)) {
-		out_error(c->perf->out, "gxd's answer to lease: %s", why);
+		report_error(c->perf->report, "gxd's answer to lease: %s", why);
 		ret = PERF_FAILED;
 	}
 	snprintf(held, room, "%s", text);
@@ -584,7 +590,7 @@ int perf_lease(struct perf *perf, uint64_t len, const char *content)
 
 	while (!(ret = lease_ask(&perf->conns[0], len, content, held, sizeof(held))) && held[0]) {
 		if (gx_now() > until) {
-			out_error(perf->out, "%s", held);
+			report_error(perf->report, "%s", held);
 			return PERF_FAILED;
 		}
 		if (stop_asked())
@@ -599,8 +605,8 @@ int perf_lost(struct perf *perf)
 	for (unsigned i = 0; i < perf->nr_conns; i++) {
 		if (!atomic_load_explicit(&perf->conns[i].down, memory_order_acquire))
 			continue;
-		out_error(perf->out, "the server at %s is lost: %s", perf->opts->addr,
-			  perf->conns[i].why);
+		report_error(perf->report, "the server at %s is lost: %s", perf->opts->addr,
+			     perf->conns[i].why);
 		return PERF_LOST;
 	}
 	return PERF_OK;
@@ -610,7 +616,8 @@ int perf_op_failed(struct perf *perf, const char *op, int status)
 {
 	int ret = perf_lost(perf);
 
-	out_error(perf->out, "%s to %s failed: %s", op, perf->opts->addr, gx_strerror(status));
+	report_error(perf->report, "%s to %s failed: %s", op, perf->opts->addr,
+		     gx_strerror(status));
 	if (ret || status == -ETIMEDOUT || status == -ECONNRESET || status == -ENOTCONN ||
 	    status == -ECANCELED)
 		return PERF_LOST;
@@ -624,7 +631,7 @@ static void perf_call_progress(void *arg, uint64_t done_b)
 	struct perf_conn *c = arg;
 
 	/* Control thread, while the main thread waits: nobody else prints. */
-	out_progress(c->perf->out, "the server works: %.1f GB", (double)done_b / 1e9);
+	report_progress(c->perf->report, "the server works: %.1f GB", (double)done_b / 1e9);
 }
 
 int perf_call(struct perf_conn *c, struct json_t *req, struct json_t **reply)
@@ -636,7 +643,7 @@ int perf_call(struct perf_conn *c, struct json_t *req, struct json_t **reply)
 		return PERF_OK;
 	if (ret == -ENOTCONN && perf_lost(c->perf))
 		return PERF_LOST;
-	out_error(c->perf->out, "gxd at %s: %s", c->perf->opts->addr, why);
+	report_error(c->perf->report, "gxd at %s: %s", c->perf->opts->addr, why);
 	return ret == -EREMOTEIO || ret == -ENOMEM ? PERF_FAILED : PERF_LOST;
 }
 
@@ -711,7 +718,7 @@ int perf_verify(struct perf *perf, const struct perf_slots *s, struct check_resu
 	if (ret)
 		return ret;
 	if (perf_verify_reply(reply, res)) {
-		out_error(perf->out, "gxd's answer to verify makes no sense");
+		report_error(perf->report, "gxd's answer to verify makes no sense");
 		ret = PERF_FAILED;
 	}
 	js_free(reply);
@@ -732,7 +739,7 @@ int perf_sha256(struct perf *perf, uint64_t off, uint64_t len, char *hex)
 	if (ret)
 		return ret;
 	if (js_unpack(reply, why, sizeof(why), "{s:s}", "sha256", &text)) {
-		out_error(perf->out, "gxd's answer to sha256: %s", why);
+		report_error(perf->report, "gxd's answer to sha256: %s", why);
 		ret = PERF_FAILED;
 	} else {
 		snprintf(hex, DIGEST_HEX_MAX, "%s", text);
@@ -776,7 +783,7 @@ int perf_mark(struct perf *perf, struct perf_mark *m)
 	return PERF_OK;
 }
 
-void perf_row_marks(struct out_row *row, const struct perf_mark m[2])
+void perf_row_marks(struct report_row *row, const struct perf_mark m[2])
 {
 	uint64_t ns = m[1].at_ns - m[0].at_ns, resent = m[1].resent - m[0].resent;
 	uint64_t spurious = m[1].spurious - m[0].spurious;

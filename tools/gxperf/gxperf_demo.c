@@ -22,7 +22,7 @@
 
 struct demo {
 	const struct perf_opts *opts;
-	struct out *out;
+	struct report *report;
 	struct child gxd;
 	char addr[128];
 	int cpu[2]; /* gxd's, ours */
@@ -100,12 +100,12 @@ static int demo_start(struct demo *d)
 	if (!ret)
 		ret = child_start(&d->gxd, path, argv, -1, true);
 	if (ret) {
-		out_error(d->out, "demo: %s", strerror(-ret));
+		report_error(d->report, "demo: %s", strerror(-ret));
 		return PERF_FAILED;
 	}
 	if (!demo_addr_read(d))
 		return PERF_OK;
-	out_error(d->out, "demo: %s did not start; it said:", path);
+	report_error(d->report, "demo: %s did not start; it said:", path);
 	demo_log_show(d);
 	return PERF_FAILED;
 }
@@ -121,9 +121,9 @@ static int demo_stop(struct demo *d)
 	status = child_end(&d->gxd, DEMO_STOP_NS);
 	if (!status)
 		return PERF_OK;
-	out_error(d->out, "demo: gxd did not end as it should (%s %d); it said:",
-		  status > CHILD_SIGNAL ? "signal" : "status",
-		  status > CHILD_SIGNAL ? status - CHILD_SIGNAL : status);
+	report_error(d->report, "demo: gxd did not end as it should (%s %d); it said:",
+		     status > CHILD_SIGNAL ? "signal" : "status",
+		     status > CHILD_SIGNAL ? status - CHILD_SIGNAL : status);
 	demo_log_show(d);
 	return PERF_FAILED;
 }
@@ -152,8 +152,8 @@ static int demo_file_make(struct demo *d)
 	free(buf);
 	if (!ret)
 		return PERF_OK;
-	out_error(d->out, "demo: a file of 64 MiB in %s: %s", dir && dir[0] ? dir : "/tmp",
-		  strerror(-ret));
+	report_error(d->report, "demo: a file of 64 MiB in %s: %s", dir && dir[0] ? dir : "/tmp",
+		     strerror(-ret));
 	return PERF_FAILED;
 }
 
@@ -163,7 +163,7 @@ static int demo_step_run(struct demo *d, const struct demo_step *s)
 {
 	bool local = !strcmp(s->port, "local");
 	struct perf_opts o = *d->opts;
-	const struct out_row *row;
+	const struct report_row *row;
 	int ret;
 
 	o.command = s->command;
@@ -183,10 +183,10 @@ static int demo_step_run(struct demo *d, const struct demo_step *s)
 		o.force = true; /* it is ours */
 		o.size_begin = o.size_end = DEMO_FILE_B;
 	}
-	out_section(d->out, "%s over %s%s%s", s->command, local ? "link " : "", s->port,
-		    s->file ? ", a file of 64 MiB" : "");
-	ret = perf_dispatch(&o, d->out);
-	row = out_last(d->out);
+	report_section(d->report, "%s over %s%s%s", s->command, local ? "link " : "", s->port,
+		       s->file ? ", a file of 64 MiB" : "");
+	ret = perf_dispatch(&o, d->report);
+	row = report_last(d->report);
 	if (!ret && row && s->best)
 		*(double *)((char *)d + s->best) =
 			strcmp(s->command, "lat") ? row->gb_s : row->p50_us;
@@ -222,15 +222,16 @@ static int demo_prepare(struct demo *d)
 	struct opt_cpus allowed;
 
 	if (opt_cpus_allowed(&allowed)) {
-		out_error(d->out, "demo: no CPU affinity: %s", strerror(errno));
+		report_error(d->report, "demo: no CPU affinity: %s", strerror(errno));
 		return PERF_FAILED;
 	}
 	d->cpu[0] = allowed.cpu[0];
 	d->cpu[1] = allowed.cpu[allowed.nr - 1];
 	if (allowed.nr == 1)
-		out_note(d->out, "there is one CPU only: server and client take turns on it, and "
-				 "the figures "
-				 "say little about speed");
+		report_note(d->report,
+			    "there is one CPU only: server and client take turns on it, and "
+			    "the figures "
+			    "say little about speed");
 	d->size_max = demo_mem_kb() < DEMO_MEM_MIN_KB ? DEMO_SMALL_B : DEMO_FILE_B;
 	return demo_file_make(d);
 }
@@ -240,23 +241,25 @@ static void demo_say(struct demo *d)
 	char size[32];
 
 	opt_size_text(d->size_max, size, sizeof(size));
-	out_section(d->out,
-		    "What this means: one pinned core a side (CPU %d serves, CPU %d sends) moved "
-		    "messages of %s at %.1f GB/s straight into mapped memory, and at %.1f GB/s "
-		    "through shared-memory packets;",
-		    d->cpu[0], d->cpu[1], size, d->local_gb_s, d->put_gb_s);
-	out_section(d->out,
-		    "a put of 64 bytes was seen on the other side after %.2f us (median; by a "
-		    "packet: %.2f us), and the kernel's UDP carried %.2f GB/s of the same.",
-		    d->local_lat_us, d->lat_us, d->udp_gb_s);
-	out_section(d->out, "A file went there and back with equal SHA-256; every wrong byte would "
-			    "have made the "
-			    "exit status 3.");
+	report_section(
+		d->report,
+		"What this means: one pinned core a side (CPU %d serves, CPU %d sends) moved "
+		"messages of %s at %.1f GB/s straight into mapped memory, and at %.1f GB/s "
+		"through shared-memory packets;",
+		d->cpu[0], d->cpu[1], size, d->local_gb_s, d->put_gb_s);
+	report_section(d->report,
+		       "a put of 64 bytes was seen on the other side after %.2f us (median; by a "
+		       "packet: %.2f us), and the kernel's UDP carried %.2f GB/s of the same.",
+		       d->local_lat_us, d->lat_us, d->udp_gb_s);
+	report_section(d->report,
+		       "A file went there and back with equal SHA-256; every wrong byte would "
+		       "have made the "
+		       "exit status 3.");
 }
 
-int perf_demo(const struct perf_opts *opts, struct out *out)
+int perf_demo(const struct perf_opts *opts, struct report *report)
 {
-	struct demo d = {.opts = opts, .out = out, .gxd = CHILD_NONE};
+	struct demo d = {.opts = opts, .report = report, .gxd = CHILD_NONE};
 	int ret = demo_prepare(&d), stopped;
 
 	if (!ret)

@@ -138,7 +138,7 @@ static enum perf_step job_step(struct perf_job *job, uint64_t now)
 
 static int file_failed(struct file *f, int ret)
 {
-	out_error(f->perf.out, "%s: %s", f->perf.opts->file, strerror(-ret));
+	report_error(f->perf.report, "%s: %s", f->perf.opts->file, strerror(-ret));
 	return PERF_FAILED;
 }
 
@@ -154,7 +154,8 @@ static int file_read(struct file *f, void *buf, uint64_t len, uint64_t off)
 		if (n < 0)
 			return file_failed(f, -errno);
 		if (!n) {
-			out_error(f->perf.out, "%s: it has become shorter", f->perf.opts->file);
+			report_error(f->perf.report, "%s: it has become shorter",
+				     f->perf.opts->file);
 			return PERF_FAILED;
 		}
 		at += (uint64_t)n;
@@ -174,7 +175,7 @@ static int file_write(struct file *f, const void *buf, uint64_t len)
 
 static int file_gpu_error(struct file *f)
 {
-	out_error(f->perf.out, "local GPU memory: %s", gx_error());
+	report_error(f->perf.report, "local GPU memory: %s", gx_error());
 	return PERF_FAILED;
 }
 
@@ -218,8 +219,8 @@ static int file_slot_wait(struct file *f, uint64_t slot)
 		if (stop_asked())
 			return PERF_STOPPED;
 		if (gx_now() > end) {
-			out_error(f->perf.out, "nothing has moved for %u s",
-				  (unsigned)(FILE_STUCK_NS / 1000000000u));
+			report_error(f->perf.report, "nothing has moved for %u s",
+				     (unsigned)(FILE_STUCK_NS / 1000000000u));
 			return PERF_LOST;
 		}
 		perf_nap(FILE_LOOK_NS);
@@ -239,10 +240,10 @@ static int file_pump(struct file *f)
 			return PERF_STOPPED;
 		if (gx_now() - told >= FILE_PROGRESS_NS) {
 			told = gx_now();
-			out_progress(f->perf.out, "%s of %s: %llu of %llu bytes",
-				     f->perf.opts->command, f->perf.opts->file,
-				     (unsigned long long)(piece * FILE_PIECE_B),
-				     (unsigned long long)f->len);
+			report_progress(f->perf.report, "%s of %s: %llu of %llu bytes",
+					f->perf.opts->command, f->perf.opts->file,
+					(unsigned long long)(piece * FILE_PIECE_B),
+					(unsigned long long)f->len);
 		}
 		ret = file_slot_wait(f, slot);
 		if (!ret)
@@ -330,7 +331,7 @@ static int file_digests(struct file *f, char *here, char *there)
 	int ret;
 
 	if (pthread_create(&fd.thread, NULL, file_digest_run, &fd)) {
-		out_error(f->perf.out, "no thread for the digest");
+		report_error(f->perf.report, "no thread for the digest");
 		return PERF_FAILED;
 	}
 	ret = perf_sha256(&f->perf, f->perf.opts->offset, f->len, there);
@@ -354,7 +355,7 @@ static int file_row(struct file *f, uint64_t ns, const struct perf_mark m[2])
 	enum gx_mem_kind kind = f->get ? f->perf.opts->local_kind : f->perf.conns[0].region.kind;
 	bool check = f->perf.opts->check, same;
 	int ret = check ? file_digests(f, here, there) : PERF_OK;
-	struct out_row row = {
+	struct report_row row = {
 		.op = f->perf.opts->command,
 		.size_b = f->len,
 		.count = 1,
@@ -375,12 +376,12 @@ static int file_row(struct file *f, uint64_t ns, const struct perf_mark m[2])
 	if (!same)
 		row.wrong = f->len ? f->len : 1; /* how many is not known */
 	perf_row_marks(&row, m);
-	out_row(f->perf.out, &row);
+	report_row(f->perf.report, &row);
 	if (same)
 		return PERF_OK;
-	out_error(f->perf.out, "%s: digests differ: here %s, at the server %s%s",
-		  f->perf.opts->file, here, there,
-		  file_has_changed(f) ? "; the file has been changed meanwhile" : "");
+	report_error(f->perf.report, "%s: digests differ: here %s, at the server %s%s",
+		     f->perf.opts->file, here, there,
+		     file_has_changed(f) ? "; the file has been changed meanwhile" : "");
 	return PERF_WRONG;
 }
 
@@ -407,20 +408,21 @@ static int file_open_source(struct file *f)
 	/* Without O_NONBLOCK a FIFO that nobody writes to would be waited for. */
 	f->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	if (f->fd < 0 || fstat(f->fd, &f->st)) {
-		out_error(f->perf.out, "--file %s: %s", path, strerror(errno));
+		report_error(f->perf.report, "--file %s: %s", path, strerror(errno));
 		return PERF_FAILED;
 	}
 	if (!S_ISREG(f->st.st_mode)) {
-		out_error(f->perf.out, "--file %s: not a regular file", path);
+		report_error(f->perf.report, "--file %s: not a regular file", path);
 		return PERF_FAILED;
 	}
 	f->len = (uint64_t)f->st.st_size;
 	if (f->len || !pread(f->fd, &byte, 1, 0))
 		return PERF_OK;
-	out_error(f->perf.out,
-		  "--file %s: it says that it has 0 bytes, as files of /proc do, and there is more "
-		  "in it: copy it first",
-		  path);
+	report_error(
+		f->perf.report,
+		"--file %s: it says that it has 0 bytes, as files of /proc do, and there is more "
+		"in it: copy it first",
+		path);
 	return PERF_FAILED;
 }
 
@@ -442,8 +444,8 @@ static int file_open_target(struct file *f)
 	}
 	if (!ret)
 		return PERF_OK;
-	out_error(f->perf.out, "--file %s: %s%s", o->file, strerror(-ret),
-		  ret == -EEXIST ? "; give another name, or --force to replace it" : "");
+	report_error(f->perf.report, "--file %s: %s%s", o->file, strerror(-ret),
+		     ret == -EEXIST ? "; give another name, or --force to replace it" : "");
 	return PERF_FAILED;
 }
 
@@ -477,7 +479,7 @@ static int file_jobs_open(struct file *f)
 	f->jobs = calloc(nr, sizeof(f->jobs[0]));
 	f->room = malloc(FILE_PIECE_B);
 	if (!f->jobs || !f->room) {
-		out_error(f->perf.out, "no memory");
+		report_error(f->perf.report, "no memory");
 		return PERF_FAILED;
 	}
 	for (unsigned i = 0; i < nr; i++) {
@@ -489,7 +491,7 @@ static int file_jobs_open(struct file *f)
 				       .token = c->region.token,
 				       .next = i};
 		if (!j->ep || gx_ep_core(j->ep) != f->perf.cores[i].core) {
-			out_error(f->perf.out, "lane %u is not on core %u", i, i);
+			report_error(f->perf.report, "lane %u is not on core %u", i, i);
 			return PERF_FAILED;
 		}
 	}
@@ -514,16 +516,16 @@ static int file_all(struct file *f, unsigned access)
 	return ret ? ret : file_measure(f);
 }
 
-int perf_file(const struct perf_opts *opts, struct out *out)
+int perf_file(const struct perf_opts *opts, struct report *report)
 {
 	struct file f = {.fd = -1, .into = NEWFILE_NONE, .get = !strcmp(opts->command, "get")};
 	int ret;
 
 	f.perf.opts = opts;
-	f.perf.out = out;
+	f.perf.report = report;
 	ret = f.get ? PERF_OK : file_open_source(&f);
 	if (!ret)
-		ret = perf_open(opts, out, FILE_SLOTS, &f.perf);
+		ret = perf_open(opts, report, FILE_SLOTS, &f.perf);
 	if (!ret)
 		ret = file_all(&f, f.get ? GX_ACCESS_GET : GX_ACCESS_PUT);
 	ret = file_target_close(&f, ret);

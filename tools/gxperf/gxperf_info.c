@@ -24,7 +24,7 @@
 
 /* What is told: words on stdout, or the same facts as a document. */
 struct info {
-	struct out *out;
+	struct report *report;
 	struct json_t *doc;
 	bool quiet; /* no words: stdout is for the document */
 };
@@ -213,14 +213,14 @@ static int info_local(struct info *i)
 	opts.ports = ports;
 	opts.nr_ports = 2;
 	if (gx_open(&opts, &gx)) {
-		out_error(i->out, "%s", gx_error());
+		report_error(i->report, "%s", gx_error());
 		return PERF_FAILED;
 	}
 	nr = info_gpus(i, gx);
 	if (nr)
 		info_pairs(i, gx, nr);
 	if (info_describe(i, gx))
-		out_error(i->out, "%s", gx_error());
+		report_error(i->report, "%s", gx_error());
 	gx_close(gx);
 	return PERF_OK;
 }
@@ -313,7 +313,7 @@ static int info_server(struct info *i, const struct perf_opts *opts)
 	int ret;
 
 	one.nr_conns = 1;
-	ret = perf_open(&one, i->out, 1, &perf);
+	ret = perf_open(&one, i->report, 1, &perf);
 	if (!ret)
 		ret = perf_connect_any(&perf);
 	if (!ret)
@@ -322,9 +322,9 @@ static int info_server(struct info *i, const struct perf_opts *opts)
 	return ret;
 }
 
-int perf_info(const struct perf_opts *opts, struct out *out)
+int perf_info(const struct perf_opts *opts, struct report *report)
 {
-	struct info i = {.out = out, .doc = js_pack("{}"), .quiet = !out_is_table(out)};
+	struct info i = {.report = report, .doc = js_pack("{}"), .quiet = !report_is_table(report)};
 	int ret;
 
 	info_host(&i, opts);
@@ -333,6 +333,6 @@ int perf_info(const struct perf_opts *opts, struct out *out)
 	fflush(stdout);
 	if (!ret && opts->addr)
 		ret = info_server(&i, opts);
-	out_part(out, "info", i.doc);
+	report_part(report, "info", i.doc);
 	return ret;
 }

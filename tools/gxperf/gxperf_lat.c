@@ -262,17 +262,17 @@ static int lat_phase_wait(struct lat *lat)
 		last = count;
 		if (gx_now() - told >= LAT_PROGRESS_NS) {
 			told = gx_now();
-			out_progress(lat->perf.out, "lat of %llu bytes: %.0f s, %llu echoes",
-				     (unsigned long long)lat->size, (double)(told - begin) / 1e9,
-				     (unsigned long long)count);
+			report_progress(lat->perf.report, "lat of %llu bytes: %.0f s, %llu echoes",
+					(unsigned long long)lat->size, (double)(told - begin) / 1e9,
+					(unsigned long long)count);
 		}
 		/* An echo that was lost with the server is awaited by nobody else. */
 		if (perf_lost(&lat->perf))
 			return PERF_LOST;
 		if (gx_now() - moved < LAT_STUCK_NS)
 			continue;
-		out_error(lat->perf.out, "no echo for %u s",
-			  (unsigned)(LAT_STUCK_NS / 1000000000u));
+		report_error(lat->perf.report, "no echo for %u s",
+			     (unsigned)(LAT_STUCK_NS / 1000000000u));
 		return PERF_LOST;
 	}
 	return lat->err ? perf_op_failed(&lat->perf, "put", lat->err) : PERF_OK;
@@ -351,7 +351,7 @@ static int lat_verify(struct lat *lat, struct check_result *res)
 
 static int lat_row(struct lat *lat, const struct perf_mark m[2], const struct check_result *res)
 {
-	struct out_row row = {
+	struct report_row row = {
 		.op = "lat",
 		.size_b = lat->size,
 		.count = lat->hist.count,
@@ -367,11 +367,11 @@ static int lat_row(struct lat *lat, const struct perf_mark m[2], const struct ch
 		return PERF_STOPPED;
 	perf_row_hist(&row, &lat->hist);
 	perf_row_marks(&row, m);
-	out_row(lat->perf.out, &row);
+	report_row(lat->perf.report, &row);
 	if (!res->wrong)
 		return perf_timed(&lat->perf, row.count, lat->size);
-	out_error(lat->perf.out, "lat of %llu bytes: %llu wrong bytes or echoes",
-		  (unsigned long long)lat->size, (unsigned long long)res->wrong);
+	report_error(lat->perf.report, "lat of %llu bytes: %llu wrong bytes or echoes",
+		     (unsigned long long)lat->size, (unsigned long long)res->wrong);
 	return PERF_WRONG;
 }
 
@@ -429,8 +429,8 @@ static int lat_poll_path(struct perf *perf)
 {
 	if (!strcmp(perf->info.link, "local") && perf->conns[0].region.kind == GX_MEM_HOST)
 		return PERF_OK;
-	out_error(
-		perf->out,
+	report_error(
+		perf->report,
 		"--poll memory: only the local link to host memory stores bytes in order; this is "
 		"link %s over port %s (%s)",
 		perf->info.link, perf->info.port, perf->info.why);
@@ -446,7 +446,7 @@ static int lat_connect(struct lat *lat, uint64_t len)
 	if (!ret)
 		ret = perf_alloc(perf, len, &lat->echo);
 	if (!ret && gx_mem_share(lat->echo, RPC_ECHO_REGION, GX_ACCESS_PUT)) {
-		out_error(perf->out, "cannot share memory for the echo: %s", gx_error());
+		report_error(perf->report, "cannot share memory for the echo: %s", gx_error());
 		ret = PERF_FAILED;
 	}
 	if (!ret)
@@ -472,38 +472,38 @@ static int lat_connect(struct lat *lat, uint64_t len)
 	return PERF_OK;
 }
 
-static int lat_usage(const struct perf_opts *o, struct out *out)
+static int lat_usage(const struct perf_opts *o, struct report *report)
 {
 	if (o->local_kind != GX_MEM_HOST)
-		out_error(out, "lat keeps its payload in host memory: leave --local-mem out");
+		report_error(report, "lat keeps its payload in host memory: leave --local-mem out");
 	else if (o->poll_memory && o->size_given && (!o->size_begin || o->size_end > LAT_POLL_B))
-		out_error(out,
-			  "--poll memory: messages of 1 to %d bytes, which are stored in order",
-			  LAT_POLL_B);
+		report_error(report,
+			     "--poll memory: messages of 1 to %d bytes, which are stored in order",
+			     LAT_POLL_B);
 	else if (o->nr_conns != 1)
-		out_error(out, "lat measures one message on one connection: leave -q out");
+		report_error(report, "lat measures one message on one connection: leave -q out");
 	else
 		return PERF_OK;
 	return PERF_USAGE;
 }
 
-int perf_lat(const struct perf_opts *opts, struct out *out)
+int perf_lat(const struct perf_opts *opts, struct report *report)
 {
 	uint64_t first = opts->size_given ? opts->size_begin : LAT_SIZE;
 	uint64_t last = opts->size_given ? opts->size_end : LAT_SIZE;
-	int worst = PERF_OK, ret = lat_usage(opts, out);
+	int worst = PERF_OK, ret = lat_usage(opts, report);
 	struct lat *lat;
 
 	if (ret)
 		return ret;
 	lat = calloc(1, sizeof(*lat));
 	if (!lat) {
-		out_error(out, "no memory");
+		report_error(report, "no memory");
 		return PERF_FAILED;
 	}
 	lat->poll = opts->poll_memory;
 	lat->job.step = lat->poll ? lat_step_polled : lat_step;
-	ret = perf_open(opts, out, 1, &lat->perf);
+	ret = perf_open(opts, report, 1, &lat->perf);
 	if (!ret)
 		ret = lat_connect(lat, LAT_SLOTS * lat_stride(last));
 	for (uint64_t size = first; size <= last && !ret;

@@ -136,7 +136,7 @@ static struct json_t *lines_parse(char *text)
 	return doc;
 }
 
-static int file_add(struct plot *p, const char *path, struct out *out)
+static int file_add(struct plot *p, const char *path, struct report *report)
 {
 	char name[256], why[256] = "";
 	struct json_t *doc;
@@ -147,8 +147,8 @@ static int file_add(struct plot *p, const char *path, struct out *out)
 	errno = 0;
 	text = file_read(path, &len);
 	if (!text) {
-		out_error(out, "%s: %s", path,
-			  errno ? strerror(errno) : "not a file of 64M or less");
+		report_error(report, "%s: %s", path,
+			     errno ? strerror(errno) : "not a file of 64M or less");
 		return PERF_FAILED;
 	}
 	doc = js_parse(text, len, why, sizeof(why));
@@ -160,13 +160,13 @@ static int file_add(struct plot *p, const char *path, struct out *out)
 	ret = doc ? plot_add(p, doc, name, why, sizeof(why)) : -EINVAL;
 	js_free(doc);
 	if (ret)
-		out_error(out, "%s: %s", path, why[0] ? why : strerror(-ret));
+		report_error(report, "%s: %s", path, why[0] ? why : strerror(-ret));
 	return ret ? PERF_FAILED : PERF_OK;
 }
 
 /* ---- gnuplot ---- */
 
-static int gnuplot_run(const char *script, struct out *out)
+static int gnuplot_run(const char *script, struct report *report)
 {
 	static char *const argv[] = {(char *)"gnuplot", NULL};
 	struct child child = CHILD_NONE;
@@ -176,7 +176,7 @@ static int gnuplot_run(const char *script, struct out *out)
 	FILE *to;
 
 	if (pipe2(ends, O_CLOEXEC)) {
-		out_error(out, "gnuplot: %s", strerror(errno));
+		report_error(report, "gnuplot: %s", strerror(errno));
 		return PERF_FAILED;
 	}
 	ret = child_start(&child, argv[0], argv, ends[0], false);
@@ -186,13 +186,14 @@ static int gnuplot_run(const char *script, struct out *out)
 	wrote = (to ? !fclose(to) : !close(ends[1])) && wrote;
 	status = ret ? 0 : child_end(&child, UINT64_MAX / 2);
 	if (ret)
-		out_error(out, "gnuplot: %s", strerror(-ret));
+		report_error(report, "gnuplot: %s", strerror(-ret));
 	else if (status == CHILD_NOT_RUN)
-		out_error(out, "gnuplot does not run; install it: apt-get install gnuplot-nox");
+		report_error(report,
+			     "gnuplot does not run; install it: apt-get install gnuplot-nox");
 	else if (status > CHILD_SIGNAL)
-		out_error(out, "gnuplot was ended by signal %d", status - CHILD_SIGNAL);
+		report_error(report, "gnuplot was ended by signal %d", status - CHILD_SIGNAL);
 	else if (status || !wrote)
-		out_error(out, "gnuplot failed with status %d; its message is above", status);
+		report_error(report, "gnuplot failed with status %d; its message is above", status);
 	return ret || status || !wrote ? PERF_FAILED : PERF_OK;
 }
 
@@ -205,13 +206,13 @@ struct pictures {
 	char part[PICTURES][PLOT_PATH_MAX]; /* what gnuplot writes; renamed when it is good */
 };
 
-static int pictures_name(struct pictures *pic, struct out *out)
+static int pictures_name(struct pictures *pic, struct report *report)
 {
 	static const char *const suffix[] = {"svg", "png"};
 	char base[PLOT_PATH_MAX - 64];
 
 	if (strlen(opts.out ? opts.out : opts.file[0]) >= sizeof(base)) {
-		out_error(out, "--out: a path of %zu bytes at most", sizeof(base) - 1);
+		report_error(report, "--out: a path of %zu bytes at most", sizeof(base) - 1);
 		return PERF_USAGE;
 	}
 	if (opts.out)
@@ -224,22 +225,22 @@ static int pictures_name(struct pictures *pic, struct out *out)
 			 (int)getpid());
 		if (opts.force || access(pic->path[i], F_OK))
 			continue;
-		out_error(out,
-			  "%s is there; give another name with --out, or --force to replace it",
-			  pic->path[i]);
+		report_error(report,
+			     "%s is there; give another name with --out, or --force to replace it",
+			     pic->path[i]);
 		return PERF_FAILED;
 	}
 	return PERF_OK;
 }
 
-static int pictures_finish(struct pictures *pic, int ret, struct out *out)
+static int pictures_finish(struct pictures *pic, int ret, struct report *report)
 {
 	struct stat st;
 
 	for (unsigned i = 0; i < PICTURES && !ret; i++)
 		if (stat(pic->part[i], &st) || !st.st_size || rename(pic->part[i], pic->path[i])) {
-			out_error(out, "%s: gnuplot did not write it (%s)", pic->path[i],
-				  strerror(errno));
+			report_error(report, "%s: gnuplot did not write it (%s)", pic->path[i],
+				     strerror(errno));
 			ret = PERF_FAILED;
 		}
 	for (unsigned i = 0; i < PICTURES; i++) {
@@ -250,33 +251,33 @@ static int pictures_finish(struct pictures *pic, int ret, struct out *out)
 	return ret;
 }
 
-static int plot_draw(struct plot *p, struct out *out)
+static int plot_draw(struct plot *p, struct report *report)
 {
 	static struct pictures pic;
-	int ret = pictures_name(&pic, out);
+	int ret = pictures_name(&pic, report);
 	char why[256] = "", *script;
 
 	if (ret)
 		return ret;
 	script = plot_script(p, pic.part[PICTURE_SVG], pic.part[PICTURE_PNG], why, sizeof(why));
 	if (!script) {
-		out_error(out, "%s", why);
+		report_error(report, "%s", why);
 		return PERF_FAILED;
 	}
-	ret = pictures_finish(&pic, gnuplot_run(script, out), out);
+	ret = pictures_finish(&pic, gnuplot_run(script, report), report);
 	free(script);
 	return ret;
 }
 
-int perf_plot(const struct perf_opts *unused, struct out *out)
+int perf_plot(const struct perf_opts *unused, struct report *report)
 {
 	struct plot *p = plot_open(&opts.how);
 	int ret = p ? PERF_OK : PERF_FAILED;
 
 	for (unsigned i = 0; i < opts.nr_files && !ret; i++)
-		ret = file_add(p, opts.file[i], out);
+		ret = file_add(p, opts.file[i], report);
 	if (!ret)
-		ret = plot_draw(p, out);
+		ret = plot_draw(p, report);
 	plot_close(p);
 	return ret;
 }

@@ -10,6 +10,6 @@
 #include <argp.h>
 
 extern const struct argp perf_plot_argp;
-int perf_plot(const struct perf_opts *opts, struct out *out);
+int perf_plot(const struct perf_opts *opts, struct report *report);
 
 #endif

@@ -208,7 +208,7 @@ static int run_flows_reset(struct run *run)
 			flow_op(fc->flows[i], i);
 	}
 	if (ret)
-		out_error(run->perf.out, "no memory for %u flows", run->nr_flows);
+		report_error(run->perf.report, "no memory for %u flows", run->nr_flows);
 	return ret ? PERF_FAILED : PERF_OK;
 }
 
@@ -238,7 +238,7 @@ static int local_gpu(struct run *run, bool poison)
 		}
 	}
 	if (ret)
-		out_error(run->perf.out, "cannot write to the local GPU: %s", gx_error());
+		report_error(run->perf.report, "cannot write to the local GPU: %s", gx_error());
 	return ret ? PERF_FAILED : PERF_OK;
 }
 
@@ -325,7 +325,7 @@ static int recv_stop(struct run *run, const struct flow *f, uint64_t *wrong)
 		return ret;
 	if (js_unpack(reply, why, sizeof(why), "{s:I, s:I, s:I, s:i}", "received", &received,
 		      "bytes", &bytes, "bad", &bad, "err", &err)) {
-		out_error(run->perf.out, "gxd's answer to recv_stop: %s", why);
+		report_error(run->perf.report, "gxd's answer to recv_stop: %s", why);
 		ret = PERF_FAILED;
 	} else if (err) {
 		ret = perf_op_failed(&run->perf, "a receive of the server", err);
@@ -333,10 +333,10 @@ static int recv_stop(struct run *run, const struct flow *f, uint64_t *wrong)
 		missing = (long long)f->post - received;
 		*wrong += (uint64_t)bad + (uint64_t)llabs(missing);
 		if (bad || missing)
-			out_error(run->perf.out,
-				  "the server received %lld of %llu messages, %lld of a "
-				  "wrong tag or length",
-				  received, (unsigned long long)f->post, bad);
+			report_error(run->perf.report,
+				     "the server received %lld of %llu messages, %lld of a "
+				     "wrong tag or length",
+				     received, (unsigned long long)f->post, bad);
 	}
 	js_free(reply);
 	return ret;
@@ -384,9 +384,10 @@ static void phase_progress(const struct run *run, uint64_t begin, uint64_t now)
 	double s = (double)(now - begin) / 1e9;
 	uint64_t count = run_count(run);
 
-	out_progress(run->perf.out, "%s of %llu bytes: %.0f s, %llu messages, %.3g GB/s",
-		     run->perf.opts->command, (unsigned long long)run->plan.size, s,
-		     (unsigned long long)count, (double)count * (double)run->plan.size / s / 1e9);
+	report_progress(run->perf.report, "%s of %llu bytes: %.0f s, %llu messages, %.3g GB/s",
+			run->perf.opts->command, (unsigned long long)run->plan.size, s,
+			(unsigned long long)count,
+			(double)count * (double)run->plan.size / s / 1e9);
 }
 
 static int phase_wait(struct run *run)
@@ -407,8 +408,8 @@ static int phase_wait(struct run *run)
 		if (now - moved < RUN_STUCK_NS)
 			continue;
 		if (!perf_lost(&run->perf))
-			out_error(run->perf.out, "nothing has moved for %u s",
-				  (unsigned)(RUN_STUCK_NS / 1000000000u));
+			report_error(run->perf.report, "nothing has moved for %u s",
+				     (unsigned)(RUN_STUCK_NS / 1000000000u));
 		return PERF_LOST;
 	}
 	return PERF_OK;
@@ -510,7 +511,7 @@ static int verify_local(struct run *run, const struct flow *f, struct check_resu
 		verify_local_guard(f, slot, res);
 	}
 	if (ret)
-		out_error(run->perf.out, "cannot read from the local GPU: %s", gx_error());
+		report_error(run->perf.report, "cannot read from the local GPU: %s", gx_error());
 	return ret ? PERF_FAILED : PERF_OK;
 }
 
@@ -531,7 +532,7 @@ static int run_verify(struct run *run, struct check_result *res)
 
 /* ---- Results ---- */
 
-void perf_row_hist(struct out_row *row, const struct hist *h)
+void perf_row_hist(struct report_row *row, const struct hist *h)
 {
 	row->p50_us = h->count ? (double)hist_percentile(h, 500) / 1e3 : NAN;
 	row->avg_us = h->count ? hist_average(h) / 1e3 : NAN;
@@ -548,9 +549,9 @@ int perf_timed(struct perf *perf, uint64_t count, uint64_t size)
 {
 	if (count || gate_on())
 		return PERF_OK;
-	out_error(perf->out,
-		  "%s of %llu bytes: no message was timed: give more time with -D, or -n",
-		  perf->opts->command, (unsigned long long)size);
+	report_error(perf->report,
+		     "%s of %llu bytes: no message was timed: give more time with -D, or -n",
+		     perf->opts->command, (unsigned long long)size);
 	return PERF_FAILED;
 }
 
@@ -583,7 +584,7 @@ static int run_row(struct run *run, const struct perf_mark m[2], const struct ch
 	const struct flow_plan *p = &run->plan;
 	bool get = run->op == GX_OP_GET;
 	struct hist *h = calloc(1, sizeof(*h));
-	struct out_row row = {
+	struct report_row row = {
 		.op = run->perf.opts->command,
 		.size_b = p->size,
 		.count = run_count(run),
@@ -601,7 +602,7 @@ static int run_row(struct run *run, const struct perf_mark m[2], const struct ch
 		return PERF_STOPPED;
 	}
 	if (!h) {
-		out_error(run->perf.out, "no memory");
+		report_error(run->perf.report, "no memory");
 		return PERF_FAILED;
 	}
 	for (unsigned c = 0; c < run->perf.nr_threads; c++)
@@ -609,15 +610,16 @@ static int run_row(struct run *run, const struct perf_mark m[2], const struct ch
 	perf_row_hist(&row, h);
 	perf_row_marks(&row, m);
 	row.gb_s = perf_gb_s(row.count, p->size, run_elapsed(run));
-	out_row(run->perf.out, &row);
+	report_row(run->perf.report, &row);
 	free(h);
 	if (!res->wrong)
 		return perf_timed(&run->perf, row.count, p->size);
 	if (res->first_wrong_off != UINT64_MAX)
-		out_error(run->perf.out,
-			  "%s of %llu bytes: %llu wrong bytes, the first at %llu of region '%s'",
-			  row.op, (unsigned long long)p->size, (unsigned long long)res->wrong,
-			  (unsigned long long)res->first_wrong_off, run->perf.conns[0].region.name);
+		report_error(run->perf.report,
+			     "%s of %llu bytes: %llu wrong bytes, the first at %llu of region '%s'",
+			     row.op, (unsigned long long)p->size, (unsigned long long)res->wrong,
+			     (unsigned long long)res->first_wrong_off,
+			     run->perf.conns[0].region.name);
 	return PERF_WRONG;
 }
 
@@ -742,13 +744,13 @@ static int run_flow_open(struct run *run, struct perf_conn *conn, unsigned lane)
 	f->ep = gx_conn_ep(conn->conn, lane);
 	c = f->ep ? core_of(&run->perf, f->ep) : -1;
 	if (c < 0) {
-		out_error(run->perf.out, "lane %u of the connection is not there", lane);
+		report_error(run->perf.report, "lane %u of the connection is not there", lane);
 		return PERF_FAILED;
 	}
 	if (run->perf.opts->same_place)
 		f->burst = calloc(FLOW_BURST, sizeof(f->burst[0]));
 	if (run->perf.opts->same_place && !f->burst) {
-		out_error(run->perf.out, "no memory");
+		report_error(run->perf.report, "no memory");
 		return PERF_FAILED;
 	}
 	fc = &run->cores[c];
@@ -784,7 +786,7 @@ static int run_flows_open(struct run *run)
 			ret = PERF_FAILED;
 	}
 	if (ret || !nr || !run->flows || !run->cores || !run->piece) {
-		out_error(perf->out, "no memory for %u flows", nr);
+		report_error(perf->report, "no memory for %u flows", nr);
 		return PERF_FAILED;
 	}
 	for (unsigned i = 0; i < perf->nr_conns; i++)
@@ -842,14 +844,15 @@ static int run_all(struct run *run)
 	if (!ret)
 		ret = run_room(run);
 	if (!ret && o->stripe)
-		out_note(run->perf.out,
-			 "one thread of its own posts each message over all %u lanes; CPU%% counts "
-			 "every thread of this end",
-			 run->perf.info.lanes);
+		report_note(
+			run->perf.report,
+			"one thread of its own posts each message over all %u lanes; CPU%% counts "
+			"every thread of this end",
+			run->perf.info.lanes);
 	if (!ret && run->op != GX_OP_GET && o->check && o->local_kind != GX_MEM_HOST)
-		out_note(run->perf.out,
-			 "payload comes from a GPU: messages carry the number of their slot, "
-			 "not of their iteration");
+		report_note(run->perf.report,
+			    "payload comes from a GPU: messages carry the number of their slot, "
+			    "not of their iteration");
 	for (uint64_t size = o->size_begin; size <= o->size_end && !ret;
 	     size = size ? size * o->size_factor : 1) {
 		ret = run_size(run, size);
@@ -885,18 +888,18 @@ static void run_close(struct run *run)
 	free(run->piece);
 }
 
-int perf_run(const struct perf_opts *opts, struct out *out)
+int perf_run(const struct perf_opts *opts, struct report *report)
 {
 	struct run run = {.op = GX_OP_PUT};
 	int ret;
 
 	if (opts->file)
-		return perf_file(opts, out);
+		return perf_file(opts, report);
 	if (!strcmp(opts->command, "get"))
 		run.op = GX_OP_GET;
 	else if (!strcmp(opts->command, "send"))
 		run.op = GX_OP_SEND;
-	ret = perf_open(opts, out, OPT_CPUS_MAX, &run.perf);
+	ret = perf_open(opts, report, OPT_CPUS_MAX, &run.perf);
 	if (!ret)
 		ret = run_all(&run);
 	run_close(&run);

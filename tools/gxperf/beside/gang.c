@@ -34,7 +34,7 @@ const char *gang_pattern_text(enum gang_pattern pattern)
 
 int gang_failed(struct gang *gang, const char *what, int err)
 {
-	out_error(gang->out, "%s: %s (%s)", what, gx_engine_why(), strerror(-err));
+	report_error(gang->report, "%s: %s (%s)", what, gx_engine_why(), strerror(-err));
 	return PERF_FAILED;
 }
 
@@ -89,13 +89,13 @@ static size_t granules(uint64_t len)
 	return (len + GANG_GRANULE - 1) / GANG_GRANULE * GANG_GRANULE;
 }
 
-int gang_open(struct out *out, unsigned n, enum gang_pattern pattern, uint64_t size,
+int gang_open(struct report *report, unsigned n, enum gang_pattern pattern, uint64_t size,
 	      struct gang *gang)
 {
 	char what[64];
 	int ret;
 
-	*gang = (struct gang){.out = out};
+	*gang = (struct gang){.report = report};
 	gang->recv_b = granules(pattern == GANG_ALLGATHER ? size * n : size);
 	gang->send_b = pattern == GANG_ALLGATHER ? 0 : granules(size);
 	for (unsigned i = 0; i < n; i++) {

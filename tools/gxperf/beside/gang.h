@@ -35,7 +35,7 @@ struct gang_gpu {
 };
 
 struct gang {
-	struct out *out;
+	struct report *report;
 	struct gang_gpu gpu[GANG_MAX];
 	unsigned n;
 	size_t send_b, recv_b; /* of each GPU; whole granules of 2 MiB */
@@ -44,7 +44,7 @@ struct gang {
 
 /** gang_open() - GPUs 0 to @n - 1, and memory for @pattern up to @size. Return: an enum
  * perf_status, having said why when it is not PERF_OK: fewer GPUs than that, or no memory. */
-int gang_open(struct out *out, unsigned n, enum gang_pattern pattern, uint64_t size,
+int gang_open(struct report *report, unsigned n, enum gang_pattern pattern, uint64_t size,
 	      struct gang *gang);
 void gang_close(struct gang *gang); /* of a half-open one too */
 /** gang_count() - GPUs there are, at most GANG_MAX; 0: gx_engine_why(). */

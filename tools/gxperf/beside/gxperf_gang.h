@@ -11,9 +11,9 @@
 struct pace pace_way(struct way *w, unsigned depth);
 
 extern const struct argp perf_p2p_argp, perf_compare_argp, perf_overlap_argp, perf_ipc_argp;
-int perf_p2p(const struct perf_opts *opts, struct out *out);
-int perf_compare(const struct perf_opts *opts, struct out *out);
-int perf_overlap(const struct perf_opts *opts, struct out *out);
-int perf_ipc(const struct perf_opts *opts, struct out *out);
+int perf_p2p(const struct perf_opts *opts, struct report *report);
+int perf_compare(const struct perf_opts *opts, struct report *report);
+int perf_overlap(const struct perf_opts *opts, struct report *report);
+int perf_ipc(const struct perf_opts *opts, struct report *report);
 
 #endif

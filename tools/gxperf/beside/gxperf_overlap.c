@@ -219,7 +219,7 @@ const struct argp perf_overlap_argp = {.options = overlap_options, .parser = ove
 /* ---- one load beside one way ---- */
 
 struct overlap {
-	struct out *out;
+	struct report *report;
 	struct gang gang;
 	struct gx_load *load[GANG_MAX];
 	struct cpu_load *cpu_load;
@@ -342,7 +342,7 @@ static void times_pair(const struct times *t, double *slowdown, double *ideal)
 static void overlap_row(struct overlap *o, struct times *t)
 {
 	bool between = o->way.ops->patterns, command = o->way.ops == &way_command;
-	struct out_row row =
+	struct report_row row =
 		bench_row(way_name(&o->way), between || command ? o->way.size : o->way.unit_b, 0);
 	double keep_comp = median_ratio(t->comp, t->comp_beside, opts.rounds);
 	double keep_comm = median_ratio(t->comm, t->comm_beside, opts.rounds);
@@ -352,7 +352,7 @@ static void overlap_row(struct overlap *o, struct times *t)
 	comm = median(t->comm, opts.rounds);
 	beside = median(t->comm_beside, opts.rounds);
 
-	const struct out_cell cells[] = {
+	const struct report_cell cells[] = {
 		{"load", "load", 0, o->load_name},
 		{"pattern", "pattern", 0,
 		 between   ? gang_pattern_text(o->way.pattern)
@@ -384,7 +384,7 @@ static void overlap_row(struct overlap *o, struct times *t)
 	row.checked = !o->way.unchecked;
 	row.checked_b = o->checked_b;
 	row.wrong = o->wrong;
-	out_cells(o->out, &row, cells, sizeof(cells) / sizeof(cells[0]));
+	report_cells(o->report, &row, cells, sizeof(cells) / sizeof(cells[0]));
 }
 
 static int overlap_way(struct overlap *o, const struct way_ops *ops, uint64_t size, int sms)
@@ -405,8 +405,8 @@ static int overlap_way(struct overlap *o, const struct way_ops *ops, uint64_t si
 			      .lib_path = opts.lib_path,
 			      .command = opts.command};
 	o->checked_b = o->wrong = 0;
-	out_progress(o->out, "%s, %s, %llu bytes", o->load_name, ops->name,
-		     (unsigned long long)size);
+	report_progress(o->report, "%s, %s, %llu bytes", o->load_name, ops->name,
+			(unsigned long long)size);
 	ret = way_open(&o->way);
 	if (!ret)
 		ret = ops->fill(&o->way);
@@ -445,8 +445,8 @@ static int overlap_ways(struct overlap *o, uint64_t size, bool first)
 		at = way_word(at, name);
 		ops = way_find(name);
 		if (!ops) {
-			out_error(o->out, "--comm: there is no way '%s'; there are %s", name,
-				  way_names());
+			report_error(o->report, "--comm: there is no way '%s'; there are %s", name,
+				     way_names());
 			return PERF_USAGE;
 		}
 		if (ops->patterns)
@@ -501,14 +501,14 @@ static int cpu_load_begin(struct overlap *o)
 		l.n = l.kind == CPU_LOAD_GEMM ? 512 : 4u << 20;
 	ret = cpu_load_open(&l, &o->cpu_load);
 	if (ret == -EINVAL) {
-		out_error(o->out, "--n: %s takes %s, not %u", opts.load,
-			  l.kind == CPU_LOAD_GEMM ? "a multiple of 64 up to 16384"
-						  : "up to 33554432 elements",
-			  l.n);
+		report_error(o->report, "--n: %s takes %s, not %u", opts.load,
+			     l.kind == CPU_LOAD_GEMM ? "a multiple of 64 up to 16384"
+						     : "up to 33554432 elements",
+			     l.n);
 		return PERF_USAGE;
 	}
 	if (ret) {
-		out_error(o->out, "%s: %s", opts.load, strerror(-ret));
+		report_error(o->report, "%s: %s", opts.load, strerror(-ret));
 		return PERF_FAILED;
 	}
 	cpu_load_info(o->cpu_load, &o->info);
@@ -518,7 +518,7 @@ static int cpu_load_begin(struct overlap *o)
 
 static int load_failed(struct overlap *o, const char *what, int err)
 {
-	out_error(o->out, "%s: %s (%s)", what, gx_engine_why(), strerror(-err));
+	report_error(o->report, "%s: %s (%s)", what, gx_engine_why(), strerror(-err));
 	return err == -EINVAL ? PERF_USAGE : PERF_FAILED;
 }
 
@@ -556,16 +556,17 @@ static int loads_check(struct overlap *o)
 		if (ret)
 			return load_failed(o, "check of the load", ret);
 		if (check.wrong) {
-			out_error(o->out,
-				  "the load is wrong on %s %u: %u of %u elements, by up to %g",
-				  o->cpu_load ? "CPU" : "GPU",
-				  o->cpu_load ? (unsigned)opts.cpus.cpu[0] : i, check.wrong,
-				  check.nr, check.worst);
+			report_error(o->report,
+				     "the load is wrong on %s %u: %u of %u elements, by up to %g",
+				     o->cpu_load ? "CPU" : "GPU",
+				     o->cpu_load ? (unsigned)opts.cpus.cpu[0] : i, check.wrong,
+				     check.nr, check.worst);
 			return PERF_WRONG;
 		}
 		if (!i)
-			out_section(o->out, "%s; %u elements compared with the CPU's, worst %g",
-				    o->info.name, check.nr, check.worst);
+			report_section(o->report,
+				       "%s; %u elements compared with the CPU's, worst %g",
+				       o->info.name, check.nr, check.worst);
 	}
 	return PERF_OK;
 }
@@ -614,26 +615,27 @@ static unsigned overlap_gpus(bool between)
 	return all ? all : 2; /* which says what is missing */
 }
 
-static int overlap_check(struct out *out, bool between, unsigned gpus)
+static int overlap_check(struct report *report, bool between, unsigned gpus)
 {
 	struct opt_cpus allowed;
 	int cpu;
 
 	for (unsigned i = 0; i < opts.sizes.n && between; i++)
 		if (opts.sizes.v[i] % (16 * gpus)) {
-			out_error(out, "--sizes: %llu is no multiple of %u",
-				  (unsigned long long)opts.sizes.v[i], 16 * gpus);
+			report_error(report, "--sizes: %llu is no multiple of %u",
+				     (unsigned long long)opts.sizes.v[i], 16 * gpus);
 			return PERF_USAGE;
 		}
 	if (gpus < 2 && opts.gpus && opts.pattern) {
-		out_error(out, "--gpus 1: %s needs two", gang_pattern_text(opts.pattern));
+		report_error(report, "--gpus 1: %s needs two", gang_pattern_text(opts.pattern));
 		return PERF_USAGE;
 	}
 	if (opt_cpus_allowed(&allowed))
 		return PERF_FAILED;
 	cpu = opt_cpus_stranger(&opts.cpus, &allowed);
 	if (cpu >= 0) {
-		out_error(out, "--cores: this process may not use CPU %d (see taskset -p)", cpu);
+		report_error(report, "--cores: this process may not use CPU %d (see taskset -p)",
+			     cpu);
 		return PERF_USAGE;
 	}
 	if (!opts.cpus.nr)
@@ -641,7 +643,7 @@ static int overlap_check(struct out *out, bool between, unsigned gpus)
 	return PERF_OK;
 }
 
-int perf_overlap(const struct perf_opts *unused, struct out *out)
+int perf_overlap(const struct perf_opts *unused, struct report *report)
 {
 	static struct overlap o;
 	unsigned gpus;
@@ -652,22 +654,22 @@ int perf_overlap(const struct perf_opts *unused, struct out *out)
 		opts.ways = opts.nr_args ? "" : "gx";
 	between = ways_between();
 	gpus = overlap_gpus(between);
-	ret = overlap_check(out, between, gpus);
+	ret = overlap_check(report, between, gpus);
 	if (!opts.nr_grids)
 		grid_parse("1x1,4x4,8x8,16x16,32x32,40x40");
 	if (strcmp(opts.load, "gemm"))
 		opts.nr_grids = 1;
 	if (!between)
 		opts.sizes.n = 1;
-	o.out = out;
+	o.report = report;
 	if (!ret && opts.rounds > 1)
-		out_section(
-			out,
+		report_section(
+			report,
 			"each column is the median of its own over %u rounds; slowdown and ideal "
 			"are computed in each round, not from these medians",
 			opts.rounds);
 	for (unsigned i = 0; i < opts.sizes.n && !ret; i++) {
-		ret = gang_open(out, gpus, opts.pattern, between ? opts.sizes.v[i] : 0, &o.gang);
+		ret = gang_open(report, gpus, opts.pattern, between ? opts.sizes.v[i] : 0, &o.gang);
 		for (unsigned k = 0; k < opts.nr_grids && !ret; k++)
 			ret = overlap_load(&o, k, opts.sizes.v[i], !i);
 		loads_close(&o);

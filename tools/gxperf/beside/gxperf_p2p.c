@@ -103,7 +103,7 @@ const struct argp perf_p2p_argp = {.options = p2p_options, .parser = p2p_parse};
 const struct argp perf_compare_argp = {.options = compare_options, .parser = compare_parse};
 
 /* Messages are compared in words, and parts of an all-to-all are messages. */
-static int sizes_check(struct out *out, enum gang_pattern pattern, unsigned n)
+static int sizes_check(struct report *report, enum gang_pattern pattern, unsigned n)
 {
 	uint64_t unit = pattern == GANG_ALLTOALL ? 16ull * n : 16;
 
@@ -111,8 +111,8 @@ static int sizes_check(struct out *out, enum gang_pattern pattern, unsigned n)
 		sizes_parse(DEFAULT_SIZES, &opts.sizes);
 	for (unsigned i = 0; i < opts.sizes.n; i++)
 		if (opts.sizes.v[i] % unit) {
-			out_error(out, "--sizes: %llu is no multiple of %llu",
-				  (unsigned long long)opts.sizes.v[i], (unsigned long long)unit);
+			report_error(report, "--sizes: %llu is no multiple of %llu",
+				     (unsigned long long)opts.sizes.v[i], (unsigned long long)unit);
 			return PERF_USAGE;
 		}
 	return PERF_OK;
@@ -123,9 +123,9 @@ static unsigned batch_of(uint64_t size)
 	return size <= P2P_BATCH_MAX ? P2P_BATCH : 1;
 }
 
-static struct out_row row_of(const char *op, uint64_t size)
+static struct report_row row_of(const char *op, uint64_t size)
 {
-	struct out_row row = bench_row(op, size, 0);
+	struct report_row row = bench_row(op, size, 0);
 
 	row.checked = true;
 	return row;
@@ -136,9 +136,9 @@ static struct out_row row_of(const char *op, uint64_t size)
 struct p2p {
 	struct gang gang;
 	struct way way;
-	struct out *out;
+	struct report *report;
 	uint64_t size;
-	struct out_row row;
+	struct report_row row;
 };
 
 /* Post, wait, again; @back: the second way is posted when the first has ended. */
@@ -167,12 +167,12 @@ static int lone_run(struct way *there, struct way *back, struct hist *hist)
 static void p2p_row(struct p2p *p, const char *mode, double us, const struct hist *hist,
 		    double both)
 {
-	struct out_row lat = bench_row(mode, p->size, 0);
+	struct report_row lat = bench_row(mode, p->size, 0);
 	double gb_s = (double)p->size * both / 1e3 / us;
 
 	if (hist)
 		perf_row_hist(&lat, hist);
-	struct out_cell cells[] = {
+	struct report_cell cells[] = {
 		{"mode", "mode", 0, mode},
 		{"GB_s", "GB/s", gb_s, NULL},
 		{"Gb_s", "Gb/s", gb_s * 8, NULL},
@@ -182,7 +182,7 @@ static void p2p_row(struct p2p *p, const char *mode, double us, const struct his
 		{"sms", "SMs", 0, NULL},
 	};
 
-	out_cells(p->out, &p->row, cells, sizeof(cells) / sizeof(cells[0]));
+	report_cells(p->report, &p->row, cells, sizeof(cells) / sizeof(cells[0]));
 }
 
 static int p2p_check(struct p2p *p)
@@ -275,8 +275,8 @@ static int p2p_size(struct p2p *p)
 {
 	int ret = PERF_OK;
 
-	out_section(p->out, "%s to its peer, %llu bytes", p->gang.name,
-		    (unsigned long long)p->size);
+	report_section(p->report, "%s to its peer, %llu bytes", p->gang.name,
+		       (unsigned long long)p->size);
 	for (unsigned i = GANG_WRITE; i <= GANG_BOTH && !ret; i++) {
 		if (opts.any_pattern && !opts.patterns[i])
 			continue;
@@ -289,18 +289,18 @@ static int p2p_size(struct p2p *p)
 	return ret;
 }
 
-int perf_p2p(const struct perf_opts *unused, struct out *out)
+int perf_p2p(const struct perf_opts *unused, struct report *report)
 {
-	struct p2p p = {.out = out};
-	int ret = sizes_check(out, GANG_WRITE, 2);
+	struct p2p p = {.report = report};
+	int ret = sizes_check(report, GANG_WRITE, 2);
 
 	if (opts.patterns[GANG_ALLGATHER] || opts.patterns[GANG_ALLTOALL]) {
-		out_error(out, "--pattern: p2p does write, read, both, pingpong");
+		report_error(report, "--pattern: p2p does write, read, both, pingpong");
 		return PERF_USAGE;
 	}
 	for (unsigned i = 0; i < opts.sizes.n && !ret; i++) {
 		p.size = opts.sizes.v[i];
-		ret = gang_open(out, 2, GANG_BOTH, p.size, &p.gang);
+		ret = gang_open(report, 2, GANG_BOTH, p.size, &p.gang);
 		if (!ret)
 			ret = p2p_size(&p);
 		way_close(&p.way);
@@ -315,7 +315,7 @@ int perf_p2p(const struct perf_opts *unused, struct out *out)
 
 struct compare {
 	struct gang gang;
-	struct out *out;
+	struct report *report;
 	enum gang_pattern pattern;
 	uint64_t size;
 	struct way way[COMPARE_WAYS];
@@ -358,8 +358,8 @@ static int compare_open(struct compare *c)
 		ret = way_open(&c->way[c->n++]);
 	}
 	if (!ret && !c->n) {
-		out_error(c->out, "--ways: '%s': there are gx, peer, nccl, nccl-zero",
-			  opts.ways ? opts.ways : "");
+		report_error(c->report, "--ways: '%s': there are gx, peer, nccl, nccl-zero",
+			     opts.ways ? opts.ways : "");
 		ret = PERF_USAGE;
 	}
 	return ret;
@@ -400,11 +400,11 @@ static int compare_rows(struct compare *c)
 		ratio[i][1] = median_ratio(c->lone_us[i], c->lone_us[0], opts.rounds);
 	}
 	for (unsigned i = 0; i < c->n; i++) {
-		struct out_row row = row_of(c->way[i].ops->name, c->size);
+		struct report_row row = row_of(c->way[i].ops->name, c->size);
 		bool gx = c->way[0].ops == &way_gx;
 		double us = median(c->us[i], opts.rounds);
 		double gb_s = (double)gang_moved(&c->gang, c->pattern, c->size) / 1e3 / us;
-		struct out_cell cells[] = {
+		struct report_cell cells[] = {
 			{"pattern", "pattern", 0, gang_pattern_text(c->pattern)},
 			{"gpus", "GPUs", c->gang.n, NULL},
 			{"GB_s", "GB/s", gb_s, NULL},
@@ -418,7 +418,7 @@ static int compare_rows(struct compare *c)
 
 		row.checked_b = c->checked_b[i];
 		row.wrong = c->wrong[i];
-		out_cells(c->out, &row, cells, sizeof(cells) / sizeof(cells[0]));
+		report_cells(c->report, &row, cells, sizeof(cells) / sizeof(cells[0]));
 		ret = row.wrong ? PERF_WRONG : ret;
 	}
 	return ret;
@@ -430,9 +430,9 @@ static int compare_size(struct compare *c)
 
 	for (unsigned r = 0; r < opts.rounds && !ret; r++)
 		for (unsigned i = 0; i < c->n && !ret; i++) {
-			out_progress(c->out, "%s, %llu bytes, round %u, %s",
-				     gang_pattern_text(c->pattern), (unsigned long long)c->size,
-				     r + 1, c->way[i].ops->name);
+			report_progress(c->report, "%s, %llu bytes, round %u, %s",
+					gang_pattern_text(c->pattern), (unsigned long long)c->size,
+					r + 1, c->way[i].ops->name);
 			ret = compare_one(c, i, r);
 		}
 	if (!ret)
@@ -444,15 +444,16 @@ static int compare_size(struct compare *c)
 
 static int compare_pattern(struct compare *c, unsigned gpus)
 {
-	int ret = sizes_check(c->out, c->pattern, gpus);
+	int ret = sizes_check(c->report, c->pattern, gpus);
 
 	for (unsigned i = 0; i < opts.sizes.n && !ret; i++) {
 		c->size = opts.sizes.v[i];
 		c->batch = c->pattern <= GANG_BOTH ? batch_of(c->size) : 1;
-		ret = gang_open(c->out, gpus, c->pattern, c->size, &c->gang);
+		ret = gang_open(c->report, gpus, c->pattern, c->size, &c->gang);
 		if (!ret && !i)
-			out_section(c->out, "%s, %u GPUs: %s; median of %u interleaved rounds",
-				    c->gang.name, gpus, gang_pattern_text(c->pattern), opts.rounds);
+			report_section(
+				c->report, "%s, %u GPUs: %s; median of %u interleaved rounds",
+				c->gang.name, gpus, gang_pattern_text(c->pattern), opts.rounds);
 		if (!ret)
 			ret = compare_size(c);
 		gang_close(&c->gang);
@@ -460,18 +461,18 @@ static int compare_pattern(struct compare *c, unsigned gpus)
 	return ret;
 }
 
-int perf_compare(const struct perf_opts *unused, struct out *out)
+int perf_compare(const struct perf_opts *unused, struct report *report)
 {
 	static struct compare c;
 	unsigned all = gang_count();
 	int ret = PERF_OK;
 
-	c.out = out;
+	c.report = report;
 	if (!opts.any_pattern)
 		opts.patterns[GANG_WRITE] = true;
 	if (all < 2) {
-		out_error(out, "compare needs two GPUs, there %s %u: %s", all == 1 ? "is" : "are",
-			  all, gx_engine_why());
+		report_error(report, "compare needs two GPUs, there %s %u: %s",
+			     all == 1 ? "is" : "are", all, gx_engine_why());
 		return PERF_FAILED;
 	}
 	for (unsigned i = 0; i < GANG_PATTERNS && !ret; i++) {

@@ -58,7 +58,8 @@ const char *way_name(const struct way *w)
 
 int way_failed(struct way *w, const char *what, int err)
 {
-	out_error(w->gang->out, "%s, %s: %s (%s)", way_name(w), what, way_why(), strerror(-err));
+	report_error(w->gang->report, "%s, %s: %s (%s)", way_name(w), what, way_why(),
+		     strerror(-err));
 	return PERF_FAILED;
 }
 
@@ -127,8 +128,8 @@ int way_open(struct way *w)
 	w->sms = w->ops->sms;
 	if (w->ops->patterns) {
 		if (!(w->ops->patterns & 1u << w->pattern)) {
-			out_error(w->gang->out, "%s does not do %s", w->ops->name,
-				  gang_pattern_text(w->pattern));
+			report_error(w->gang->report, "%s does not do %s", w->ops->name,
+				     gang_pattern_text(w->pattern));
 			return PERF_USAGE;
 		}
 		w->nr_copies = gang_copies(w->gang, w->pattern, w->size, w->copy);

@@ -91,7 +91,7 @@ static int unpack_open(struct way *w)
 	w->priv = u;
 	if (!u)
 		return way_failed(w, "open", -ENOMEM);
-	ret = bench_open(&want, w->gang->out, &u->b);
+	ret = bench_open(&want, w->gang->report, &u->b);
 	if (ret)
 		return ret;
 	bench_shuffle(u->slot, UNPACK_POOL_B / UNPACK_FRAG_B, UNPACK_SHUFFLE, 7);
@@ -238,7 +238,7 @@ static int h2d_open(struct way *w)
 	w->priv = h;
 	if (!h)
 		return way_failed(w, "open", -ENOMEM);
-	ret = bench_open(&want, w->gang->out, &h->b);
+	ret = bench_open(&want, w->gang->report, &h->b);
 	if (ret)
 		return ret;
 	h->pairs = (struct gx_row_pair *)(h->b.host + h2d_rows_b());

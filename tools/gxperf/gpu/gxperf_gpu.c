@@ -108,7 +108,7 @@ error_t bench_parse(const struct argp_option *options, const struct bench_value 
 
 int bench_failed(struct bench *b, const char *what, int err)
 {
-	out_error(b->out, "%s: %s (%s)", what, gx_engine_why(), strerror(-err));
+	report_error(b->report, "%s: %s (%s)", what, gx_engine_why(), strerror(-err));
 	return PERF_FAILED;
 }
 
@@ -152,12 +152,12 @@ static int bench_memory(const struct bench_want *want, struct bench *b)
 	return ret;
 }
 
-int bench_open(const struct bench_want *want, struct out *out, struct bench *b)
+int bench_open(const struct bench_want *want, struct report *report, struct bench *b)
 {
 	struct gx_engine_opts opts = GX_INIT(opts);
 	int ret;
 
-	*b = (struct bench){.out = out, .info = GX_INIT(b->info)};
+	*b = (struct bench){.report = report, .info = GX_INIT(b->info)};
 	opts.device = want->device;
 	opts.unpack = want->unpack;
 	opts.sms = want->sms;
@@ -245,16 +245,16 @@ double bench_copy_rate(struct bench *b, void *dst, const void *src, size_t len, 
 	return (double)len * n / (double)(gx_now() - start);
 }
 
-struct out_row bench_row(const char *op, uint64_t size_b, uint64_t count)
+struct report_row bench_row(const char *op, uint64_t size_b, uint64_t count)
 {
-	return (struct out_row){.op = op,
-				.size_b = size_b,
-				.count = count,
-				.p50_us = NAN,
-				.avg_us = NAN,
-				.p99_us = NAN,
-				.p999_us = NAN,
-				.gb_s = NAN,
-				.cpu_pct = NAN,
-				.sms = -1};
+	return (struct report_row){.op = op,
+				   .size_b = size_b,
+				   .count = count,
+				   .p50_us = NAN,
+				   .avg_us = NAN,
+				   .p99_us = NAN,
+				   .p999_us = NAN,
+				   .gb_s = NAN,
+				   .cpu_pct = NAN,
+				   .sms = -1};
 }

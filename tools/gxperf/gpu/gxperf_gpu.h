@@ -49,7 +49,7 @@ error_t bench_parse(const struct argp_option *options, const struct bench_value 
 
 /** struct bench - One engine on one GPU, one queue, and memory: released together. */
 struct bench {
-	struct out *out;
+	struct report *report;
 	struct gx_engine *engine;
 	struct gx_engine_queue *q;
 	struct gx_engine_info info;
@@ -67,7 +67,7 @@ struct bench_want {
 };
 
 /** bench_open() - Return: an enum perf_status, having said why when it is not PERF_OK. */
-int bench_open(const struct bench_want *want, struct out *out, struct bench *b);
+int bench_open(const struct bench_want *want, struct report *report, struct bench *b);
 void bench_close(struct bench *b); /* of a half-open one too */
 int bench_failed(struct bench *b, const char *what, int err);
 
@@ -83,17 +83,17 @@ int bench_copy(struct bench *b, void *dst, const void *src, size_t len);
 double bench_copy_rate(struct bench *b, void *dst, const void *src, size_t len, unsigned n);
 
 /** bench_row() - A row with nothing known but @op, size and count. */
-struct out_row bench_row(const char *op, uint64_t size_b, uint64_t count);
+struct report_row bench_row(const char *op, uint64_t size_b, uint64_t count);
 
 /**
  * perf_handover() - One job at a time, on 1, 2 and 4 threads; @how: device, mode and SMs.
  * @sizes: of the fragments. Return: an enum perf_status.
  */
 int perf_handover(const struct bench_want *how, bool pool_host, const struct bench_list *sizes,
-		  struct out *out);
+		  struct report *report);
 
 extern const struct argp perf_unpack_argp, perf_h2d_argp;
-int perf_unpack(const struct perf_opts *opts, struct out *out);
-int perf_h2d(const struct perf_opts *opts, struct out *out);
+int perf_unpack(const struct perf_opts *opts, struct report *report);
+int perf_h2d(const struct perf_opts *opts, struct report *report);
 
 #endif

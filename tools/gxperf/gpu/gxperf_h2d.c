@@ -192,13 +192,13 @@ static int h2d_latency(struct h2d *h, const struct gx_gather *g, struct hist *hi
 static void h2d_row(struct h2d *h, const struct h2d_row *r, unsigned sms)
 {
 	struct gx_gather g = h2d_gather(h, r, sms);
-	struct out_row row = bench_row(r->op, h->row_b, g.nr);
+	struct report_row row = bench_row(r->op, h->row_b, g.nr);
 	static struct hist hist;
 	uint32_t n = r->step == GX_GATHER_STEP_BYTE || r->engine == GX_ENGINE_CE ? 2 : opts.n;
 	uint64_t ns = 1, cpu_ns = 0, bytes = (uint64_t)g.nr * h->row_b;
 	int ret = h2d_poison(h);
 
-	out_progress(h->b.out, "%s, rows of %u, %u SMs", r->op, h->row_b, sms);
+	report_progress(h->b.report, "%s, rows of %u, %u SMs", r->op, h->row_b, sms);
 	if (!ret)
 		ret = h2d_run(h, &g, 1, &ns, &cpu_ns);
 	if (!ret)
@@ -225,7 +225,7 @@ static void h2d_row(struct h2d *h, const struct h2d_row *r, unsigned sms)
 		if (row.wrong)
 			h->ret = PERF_WRONG;
 	}
-	out_row(h->b.out, &row);
+	report_row(h->b.report, &row);
 }
 
 static void h2d_draw(struct h2d *h, bool repeats)
@@ -280,14 +280,14 @@ static void h2d_table(struct h2d *h, unsigned sms, bool first)
 static void h2d_ceiling(struct h2d *h)
 {
 	size_t len = (size_t)h->nr * h->row_b;
-	struct out_row row = bench_row("ce-contiguous", len, opts.n);
+	struct report_row row = bench_row("ce-contiguous", len, opts.n);
 
 	row.gb_s = bench_copy_rate(&h->b, h->dst, h->src, len, opts.n);
 	row.sms = 0;
-	out_row(h->b.out, &row);
+	report_row(h->b.report, &row);
 }
 
-static int h2d_open(struct h2d *h, struct out *out)
+static int h2d_open(struct h2d *h, struct report *report)
 {
 	size_t rows_b = (size_t)h->slots * h->row_b, pairs_b = (size_t)h->nr * sizeof(*h->pairs);
 	struct bench_want want = {
@@ -297,7 +297,7 @@ static int h2d_open(struct h2d *h, struct out *out)
 		.dev_b = {rows_b, pairs_b},
 		.queue = {sizeof(want.queue), h->slots, h->nr, (size_t)h->nr * h->row_b},
 	};
-	int ret = bench_open(&want, out, &h->b);
+	int ret = bench_open(&want, report, &h->b);
 
 	if (ret)
 		return ret;
@@ -309,7 +309,7 @@ static int h2d_open(struct h2d *h, struct out *out)
 	return opts.scatter ? bench_copy(&h->b, h->src, h->b.host, rows_b) : PERF_OK;
 }
 
-static int h2d_size(uint32_t row_b, struct out *out)
+static int h2d_size(uint32_t row_b, struct report *report)
 {
 	/* A gibibyte of rows is enough; the pairs are spread as with all of them. */
 	uint64_t fit = (1ull << 30) / row_b;
@@ -319,13 +319,13 @@ static int h2d_size(uint32_t row_b, struct out *out)
 	h.nr = (uint32_t)((uint64_t)opts.nr * slots / opts.slots);
 	if (h.nr > h.slots)
 		h.nr = h.slots;
-	h.ret = h2d_open(&h, out);
+	h.ret = h2d_open(&h, report);
 	for (unsigned draw = H2D_DISTINCT; draw <= H2D_REPEATS && !h.ret; draw++) {
 		if (opts.draw != H2D_BOTH && opts.draw != draw)
 			continue;
-		out_section(out, "%s: %u %s rows of %u bytes out of %u, %s", h.b.info.name, h.nr,
-			    draw == H2D_DISTINCT ? "distinct" : "drawn", row_b, h.slots,
-			    opts.scatter ? "GPU to pinned" : "pinned to GPU");
+		report_section(report, "%s: %u %s rows of %u bytes out of %u, %s", h.b.info.name,
+			       h.nr, draw == H2D_DISTINCT ? "distinct" : "drawn", row_b, h.slots,
+			       opts.scatter ? "GPU to pinned" : "pinned to GPU");
 		h2d_draw(&h, draw == H2D_REPEATS);
 		if (!h.ret)
 			h2d_ceiling(&h);
@@ -336,17 +336,17 @@ static int h2d_size(uint32_t row_b, struct out *out)
 	return h.ret;
 }
 
-int perf_h2d(const struct perf_opts *unused, struct out *out)
+int perf_h2d(const struct perf_opts *unused, struct report *report)
 {
 	int ret = PERF_OK;
 
 	for (unsigned i = 0; i < opts.rows.n && !ret; i++) {
 		if (!opts.rows.v[i] || opts.rows.v[i] % 4 || opts.rows.v[i] > 65536) {
-			out_error(out, "--rows: %u is not a multiple of 4 from 4 to 65536",
-				  opts.rows.v[i]);
+			report_error(report, "--rows: %u is not a multiple of 4 from 4 to 65536",
+				     opts.rows.v[i]);
 			return PERF_USAGE;
 		}
-		ret = h2d_size(opts.rows.v[i], out);
+		ret = h2d_size(opts.rows.v[i], report);
 	}
 	return ret;
 }

@@ -140,7 +140,7 @@ static int lanes_run(struct lane lanes[], unsigned n)
 
 static int hand_row(struct bench *b, struct lane lanes[], unsigned n, const char *op)
 {
-	struct out_row row = bench_row(op, lanes[0].copy_b ? lanes[0].copy_b : HAND_CHUNK_B, n);
+	struct report_row row = bench_row(op, lanes[0].copy_b ? lanes[0].copy_b : HAND_CHUNK_B, n);
 	static struct hist all;
 	size_t len = (size_t)n * HAND_LANE_B;
 	int ret;
@@ -164,7 +164,7 @@ static int hand_row(struct bench *b, struct lane lanes[], unsigned n, const char
 	row.count = all.count;
 	row.checked = true;
 	row.sms = (int)b->info.sms;
-	out_row(b->out, &row);
+	report_row(b->report, &row);
 	return row.wrong ? PERF_WRONG : PERF_OK;
 }
 
@@ -193,7 +193,7 @@ static int hand_measure(struct bench *b, const uint8_t *pool, unsigned n, uint32
 }
 
 int perf_handover(const struct bench_want *how, bool pool_host, const struct bench_list *sizes,
-		  struct out *out)
+		  struct report *report)
 {
 	static const uint32_t copies[] = {64, 4096, 65536};
 	struct bench_want want = *how;
@@ -202,7 +202,7 @@ int perf_handover(const struct bench_want *how, bool pool_host, const struct ben
 	int ret;
 
 	want.host_b = want.back_b = want.dev_b[0] = want.dev_b[1] = HAND_THREADS * HAND_LANE_B;
-	ret = bench_open(&want, out, &b);
+	ret = bench_open(&want, report, &b);
 	if (!ret)
 		bench_fill(b.host, want.host_b, 3);
 	if (!ret)
@@ -212,20 +212,21 @@ int perf_handover(const struct bench_want *how, bool pool_host, const struct ben
 		uint32_t len = sizes->v[i];
 
 		if (!len || len > HAND_CHUNK_B || HAND_CHUNK_B / len > GX_ENGINE_FRAGS_MAX) {
-			out_error(out, "--handover: a chunk is 1 to 2048 fragments, not of %u",
-				  len);
+			report_error(report,
+				     "--handover: a chunk is 1 to 2048 fragments, not of %u", len);
 			ret = PERF_USAGE;
 			break;
 		}
-		out_section(out,
-			    "one chunk of 512 KiB at a time on each thread, %u-byte fragments in "
-			    "%s memory",
-			    len, pool_host ? "pinned" : "GPU");
+		report_section(
+			report,
+			"one chunk of 512 KiB at a time on each thread, %u-byte fragments in "
+			"%s memory",
+			len, pool_host ? "pinned" : "GPU");
 		for (unsigned n = 1; n <= HAND_THREADS && !ret; n *= 2)
 			ret = hand_measure(&b, pool, n, len, 0);
 	}
 	if (!ret)
-		out_section(out, "one contiguous copy at a time, inside the GPU");
+		report_section(report, "one contiguous copy at a time, inside the GPU");
 	for (unsigned i = 0; i < sizeof(copies) / sizeof(copies[0]) && !ret; i++)
 		ret = hand_measure(&b, b.dev[0], 1, copies[i], copies[i]);
 	bench_close(&b);

@@ -258,7 +258,7 @@ static void owner_run(int sock)
 /* ---- the user: this process ---- */
 
 struct ipc {
-	struct out *out;
+	struct report *report;
 	int sock;
 	struct gx_engine *engine;
 	struct gx_engine_queue *q;
@@ -275,7 +275,7 @@ struct ipc_times {
 
 static int ipc_failed(struct ipc *p, const char *what, const char *why, int err)
 {
-	out_error(p->out, "%s: %s (%s)", what, why, strerror(-err));
+	report_error(p->report, "%s: %s (%s)", what, why, strerror(-err));
 	return PERF_FAILED;
 }
 
@@ -366,7 +366,7 @@ static int ipc_round(struct ipc *p, enum ipc_kind kind, uint64_t size, struct ip
 
 static int ipc_size(struct ipc *p, enum ipc_kind kind, uint64_t size)
 {
-	struct out_row row = bench_row(kind_names[kind], size, opts.rounds);
+	struct report_row row = bench_row(kind_names[kind], size, opts.rounds);
 	static struct ipc_times t;
 	int ret = PERF_OK;
 
@@ -376,7 +376,7 @@ static int ipc_size(struct ipc *p, enum ipc_kind kind, uint64_t size)
 	if (ret)
 		return ret;
 	/* The first export of a process starts what later ones find. */
-	const struct out_cell cells[] = {
+	const struct report_cell cells[] = {
 		{"export_first_us", "name 1st", t.export_us[0], NULL},
 		{"open_first_us", "open 1st", t.open_us[0], NULL},
 		{"export_us", "name us", median(t.export_us, opts.rounds), NULL},
@@ -394,7 +394,7 @@ static int ipc_size(struct ipc *p, enum ipc_kind kind, uint64_t size)
 	row.checked = true;
 	row.checked_b = p->checked_b;
 	row.wrong = p->wrong;
-	out_cells(p->out, &row, cells, sizeof(cells) / sizeof(cells[0]));
+	report_cells(p->report, &row, cells, sizeof(cells) / sizeof(cells[0]));
 	return p->wrong ? PERF_WRONG : PERF_OK;
 }
 
@@ -432,8 +432,8 @@ static double link_median(const struct link_times t[], size_t off)
 
 static void link_row(struct ipc *p, enum ipc_kind kind, uint64_t size, const struct link_times t[])
 {
-	struct out_row row = bench_row(kind_names[kind], size, opts.rounds);
-	const struct out_cell cells[] = {
+	struct report_row row = bench_row(kind_names[kind], size, opts.rounds);
+	const struct report_cell cells[] = {
 		{"connect_first_us", "conn 1st", t[0].connect, NULL},
 		{"connect_us", "conn us", link_median(t, offsetof(struct link_times, connect)),
 		 NULL},
@@ -450,7 +450,7 @@ static void link_row(struct ipc *p, enum ipc_kind kind, uint64_t size, const str
 	row.checked = true;
 	row.checked_b = p->checked_b;
 	row.wrong = p->wrong;
-	out_cells(p->out, &row, cells, sizeof(cells) / sizeof(cells[0]));
+	report_cells(p->report, &row, cells, sizeof(cells) / sizeof(cells[0]));
 }
 
 static int link_run(struct ipc *p, enum ipc_kind kind)
@@ -462,8 +462,8 @@ static int link_run(struct ipc *p, enum ipc_kind kind)
 	if (ret)
 		ret = ipc_failed(p, "connections", gx_error(), ret);
 	else
-		out_section(
-			p->out,
+		report_section(
+			p->report,
 			"connections over link local to a process with one region of %s; mapped "
 			"and found: by the second, the first being up",
 			kind == IPC_HOST ? "host memory" : "a GPU's memory");
@@ -497,10 +497,11 @@ static int ipc_open(struct ipc *p)
 	if (ret)
 		return ipc_failed(p, "engine", gx_engine_why(), ret);
 	gx_engine_info(p->engine, &info);
-	out_section(p->out,
-		    "%s: GPU %u's memory, named by its process, opened by another one on GPU %u; "
-		    "uses are copies of up to 64 KiB into it",
-		    info.name, opts.owner, opts.device);
+	report_section(
+		p->report,
+		"%s: GPU %u's memory, named by its process, opened by another one on GPU %u; "
+		"uses are copies of up to 64 KiB into it",
+		info.name, opts.owner, opts.device);
 	return PERF_OK;
 }
 
@@ -544,17 +545,17 @@ static void child_end(pid_t child)
 	waitpid(child, NULL, 0);
 }
 
-int perf_ipc(const struct perf_opts *unused, struct out *out)
+int perf_ipc(const struct perf_opts *unused, struct report *report)
 {
 	const struct timeval late = {.tv_sec = IPC_WAIT_S};
-	struct ipc p = {.out = out};
+	struct ipc p = {.report = report};
 	int ends[2], ret;
 	pid_t child;
 
 	for (unsigned i = 0; i < opts.sizes.n; i++)
 		if (opts.sizes.v[i] % 8) {
-			out_error(out, "--sizes: %llu is no multiple of 8",
-				  (unsigned long long)opts.sizes.v[i]);
+			report_error(report, "--sizes: %llu is no multiple of 8",
+				     (unsigned long long)opts.sizes.v[i]);
 			return PERF_USAGE;
 		}
 	/* The driver does not survive a fork: nothing of it may have been called yet. */

@@ -196,7 +196,7 @@ static void unpack_close(struct unpack *u)
 }
 
 static int unpack_open(struct unpack *u, enum gx_unpack_mode mode, uint32_t len, unsigned sms,
-		       struct out *out)
+		       struct report *report)
 {
 	uint64_t room, frags = opts.total / len;
 	struct bench_want want = {.device = opts.device, .unpack = mode, .sms = sms};
@@ -217,7 +217,7 @@ static int unpack_open(struct unpack *u, enum gx_unpack_mode mode, uint32_t len,
 	want.dev_b[0] = opts.pool_host ? 0 : room;
 	want.dev_b[1] = room;
 	u->slot = malloc(u->nr * sizeof(*u->slot));
-	ret = u->slot ? bench_open(&want, out, &u->b) : PERF_FAILED;
+	ret = u->slot ? bench_open(&want, report, &u->b) : PERF_FAILED;
 	if (ret)
 		return ret;
 	bench_fill(u->b.host, room, len);
@@ -234,7 +234,7 @@ static int unpack_poison(struct unpack *u)
 	return bench_copy(&u->b, u->b.dev[1], u->b.back, unpack_bytes(u));
 }
 
-static uint64_t unpack_check(struct unpack *u, struct out_row *row)
+static uint64_t unpack_check(struct unpack *u, struct report_row *row)
 {
 	if (bench_copy(&u->b, u->b.back, u->b.dev[1], unpack_bytes(u)))
 		return u->nr;
@@ -317,7 +317,7 @@ static int unpack_latency(struct unpack *u, struct hist *hist)
 
 static int unpack_measure(struct unpack *u)
 {
-	struct out_row row = bench_row(opt_unpack_text(u->mode), u->len, u->nr);
+	struct report_row row = bench_row(opt_unpack_text(u->mode), u->len, u->nr);
 	static struct hist hist;
 	uint64_t ns = 1, cpu_ns = 0;
 	int ret = unpack_poison(u);
@@ -339,42 +339,43 @@ static int unpack_measure(struct unpack *u)
 	row.cpu_us = (double)cpu_ns / 1e3 / ((double)unpack_bytes(u) * opts.n / UNPACK_CHUNK_B);
 	if (u->mode != GX_UNPACK_MODE_NONE)
 		unpack_check(u, &row);
-	out_row(u->b.out, &row);
+	report_row(u->b.report, &row);
 	return row.wrong ? PERF_WRONG : PERF_OK;
 }
 
 static double unpack_limit(struct unpack *u)
 {
 	double gb_s = bench_copy_rate(&u->b, u->b.dev[1], u->pool, unpack_bytes(u), opts.n);
-	struct out_row row = bench_row(opts.pool_host ? "ce-contiguous" : "d2d-contiguous",
-				       unpack_bytes(u), opts.n);
+	struct report_row row = bench_row(opts.pool_host ? "ce-contiguous" : "d2d-contiguous",
+					  unpack_bytes(u), opts.n);
 
 	row.gb_s = gb_s;
 	row.sms = opts.pool_host ? 0 : -1;
-	out_row(u->b.out, &row);
+	report_row(u->b.report, &row);
 	return gb_s;
 }
 
-static int unpack_size(uint32_t len, unsigned sms, struct out *out)
+static int unpack_size(uint32_t len, unsigned sms, struct report *report)
 {
 	double limit = 0;
 	int ret = PERF_OK;
 
-	out_section(out,
-		    "fragments of %u bytes in a pool in %s memory, %u bytes past a line, shuffled "
-		    "among %u; mode none copies nothing: what descriptors cost by themselves",
-		    len,
-		    opts.device < 0  ? "host"
-		    : opts.pool_host ? "pinned"
-				     : "GPU",
-		    opts.align, opts.disorder);
+	report_section(
+		report,
+		"fragments of %u bytes in a pool in %s memory, %u bytes past a line, shuffled "
+		"among %u; mode none copies nothing: what descriptors cost by themselves",
+		len,
+		opts.device < 0	 ? "host"
+		: opts.pool_host ? "pinned"
+				 : "GPU",
+		opts.align, opts.disorder);
 	for (unsigned m = GX_UNPACK_MODE_KERNEL; m <= GX_UNPACK_MODE_NONE && !ret; m++) {
 		struct unpack u;
 
 		if ((opts.any_mode && !opts.mode[m]) ||
 		    (m == GX_UNPACK_MODE_HOST && !opts.pool_host))
 			continue;
-		ret = unpack_open(&u, m, len, sms, out);
+		ret = unpack_open(&u, m, len, sms, report);
 		if (!ret && !limit)
 			limit = unpack_limit(&u);
 		u.limit = limit;
@@ -434,7 +435,7 @@ static int step_run(struct unpack *u, enum step step, uint32_t per, uint64_t *ns
 
 static int step_row(struct unpack *u, enum step step, uint32_t per)
 {
-	struct out_row row = bench_row(step_names[step], (uint64_t)per * u->len, u->nr_blocks);
+	struct report_row row = bench_row(step_names[step], (uint64_t)per * u->len, u->nr_blocks);
 	static struct hist hist;
 	uint64_t ns = 1;
 	int ret = unpack_poison(u);
@@ -452,26 +453,26 @@ static int step_row(struct unpack *u, enum step step, uint32_t per)
 	row.sms = (int)u->b.info.sms;
 	row.share = u->limit > 0 ? row.gb_s / u->limit : 0;
 	unpack_check(u, &row);
-	out_row(u->b.out, &row);
+	report_row(u->b.report, &row);
 	return row.wrong ? PERF_WRONG : PERF_OK;
 }
 
-static int unpack_steps(uint32_t len, unsigned sms, struct out *out)
+static int unpack_steps(uint32_t len, unsigned sms, struct report *report)
 {
 	uint32_t per = UNPACK_CHUNK_B / len;
 	struct unpack u;
 	int ret;
 
 	if (!per || per > GX_ENGINE_FRAGS_MAX) {
-		out_error(out,
-			  "--steps: a chunk of 512 KiB is 1 to 2048 fragments, not of %u bytes",
-			  len);
+		report_error(report,
+			     "--steps: a chunk of 512 KiB is 1 to 2048 fragments, not of %u bytes",
+			     len);
 		return PERF_USAGE;
 	}
 	opts.total = (uint64_t)per * UNPACK_STEP_CHUNKS * len;
-	out_section(out, "chunks of %u fragments of %u bytes, pool in %s memory", per, len,
-		    opts.pool_host ? "pinned" : "GPU");
-	ret = unpack_open(&u, GX_UNPACK_MODE_KERNEL, len, sms, out);
+	report_section(report, "chunks of %u fragments of %u bytes, pool in %s memory", per, len,
+		       opts.pool_host ? "pinned" : "GPU");
+	ret = unpack_open(&u, GX_UNPACK_MODE_KERNEL, len, sms, report);
 	if (!ret)
 		u.limit = unpack_limit(&u);
 	if (!ret)
@@ -482,7 +483,7 @@ static int unpack_steps(uint32_t len, unsigned sms, struct out *out)
 	return ret;
 }
 
-static int unpack_handover(unsigned sms, struct out *out)
+static int unpack_handover(unsigned sms, struct report *report)
 {
 	static const enum gx_unpack_mode modes[] = {GX_UNPACK_MODE_KERNEL, GX_UNPACK_MODE_RESIDENT};
 	int ret = PERF_OK;
@@ -491,30 +492,30 @@ static int unpack_handover(unsigned sms, struct out *out)
 		struct bench_want want = {.device = opts.device, .unpack = modes[i], .sms = sms};
 
 		if (!opts.any_mode || opts.mode[modes[i]])
-			ret = perf_handover(&want, opts.pool_host, &opts.sizes, out);
+			ret = perf_handover(&want, opts.pool_host, &opts.sizes, report);
 	}
 	return ret;
 }
 
-int perf_unpack(const struct perf_opts *unused, struct out *out)
+int perf_unpack(const struct perf_opts *unused, struct report *report)
 {
 	int ret = PERF_OK;
 
 	for (unsigned k = 0; opts.handover && k < opts.sms.n && !ret; k++)
-		ret = unpack_handover(opts.sms.v[k], out);
+		ret = unpack_handover(opts.sms.v[k], report);
 	if (opts.handover)
 		return ret;
 	for (unsigned k = 0; k < opts.sms.n && !ret; k++)
 		for (unsigned i = 0; i < opts.sizes.n && !ret; i++) {
 			if (!opts.sizes.v[i] || opts.sizes.v[i] > opts.total) {
-				out_error(out, "--sizes: %u is not from 1 to --total",
-					  opts.sizes.v[i]);
+				report_error(report, "--sizes: %u is not from 1 to --total",
+					     opts.sizes.v[i]);
 				return PERF_USAGE;
 			}
 			if (opts.steps)
-				ret = unpack_steps(opts.sizes.v[i], opts.sms.v[k], out);
+				ret = unpack_steps(opts.sizes.v[i], opts.sms.v[k], report);
 			else
-				ret = unpack_size(opts.sizes.v[i], opts.sms.v[k], out);
+				ret = unpack_size(opts.sizes.v[i], opts.sms.v[k], report);
 		}
 	return ret;
 }
