@@ -7,7 +7,7 @@
 #include "gxperf/gxperf.h"
 #include "gxperf/beside/gate.h"
 #include "gxperf/gxperf_coll.h"
-#include "gxperf/beside/gxperf_gang.h"
+#include "gxperf/beside/gxperf_gpus.h"
 #include "gxperf/gxperf_plot.h"
 #include "common/stop.h"
 #include "common/version_text.h"

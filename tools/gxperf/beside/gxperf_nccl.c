@@ -5,7 +5,7 @@
  * with symmetric windows. The library is found by dlopen. Its prototypes are from nccl.h of 2.28.9;
  * this is the only file that has them. Main thread only.
  */
-#include "gxperf/beside/gang.h"
+#include "gxperf/beside/gpus.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -7,7 +7,7 @@
  * in full. Main thread only.
  */
 #include "gxperf/beside/cpu_load.h"
-#include "gxperf/beside/gxperf_gang.h"
+#include "gxperf/beside/gxperf_gpus.h"
 
 #include <gx/load.h>
 

@@ -4,7 +4,7 @@
  * post to seen by the CPU, and back and forth. gxperf compare: the same work by gx and by its
  * rivals, in interleaved rounds. All payload is compared after each. Main thread only.
  */
-#include "gxperf/beside/gxperf_gang.h"
+#include "gxperf/beside/gxperf_gpus.h"
 
 #include <errno.h>
 #include <math.h>

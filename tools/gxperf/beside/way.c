@@ -3,7 +3,7 @@
  * What all ways of moving data have in common, and two of them: gx's copy engine path, and the
  * driver's cuMemcpyPeerAsync, which it is compared with (see gang.h). Main thread only.
  */
-#include "gxperf/beside/gxperf_gang.h"
+#include "gxperf/beside/gxperf_gpus.h"
 
 #include <dlfcn.h>
 #include <errno.h>

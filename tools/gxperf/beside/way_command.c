@@ -6,7 +6,7 @@
  */
 #include "common/child.h"
 #include "common/json.h"
-#include "gxperf/beside/gang.h"
+#include "gxperf/beside/gpus.h"
 #include "gxperf/beside/gate.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
  * steady rate, as packets would bring them, and a gather of rows from pinned host memory. Both have
  * an engine of their own, because the bound on SMs is the engine's. Main thread only.
  */
-#include "gxperf/beside/gang.h"
+#include "gxperf/beside/gpus.h"
 
 #include <gx/load.h>
 

@@ -6,7 +6,7 @@
  * mapped. The other process is a child that is forked before the driver is started; it owns the
  * memory and compares what this one has written there. Main thread only.
  */
-#include "gxperf/beside/gxperf_gang.h"
+#include "gxperf/beside/gxperf_gpus.h"
 #include "gxperf/gpu/gxperf_ipc.h"
 
 #include <gx/load.h>

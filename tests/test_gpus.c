@@ -3,7 +3,7 @@
  * Who moves what to whom among GPUs of a process, and that payload which did not move is seen. The
  * second half needs two GPUs (tests/fake_cuda.c will do) and exits 77 without: test_gang [cuda].
  */
-#include "gxperf/beside/gang.h"
+#include "gxperf/beside/gpus.h"
 
 #include <errno.h>
 #include <setjmp.h>

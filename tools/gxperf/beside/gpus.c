@@ -2,7 +2,7 @@
 /*
  * GPUs of one process, their memory, and who moves what to whom (see gang.h).
  */
-#include "gxperf/beside/gang.h"
+#include "gxperf/beside/gpus.h"
 
 #include <gx/load.h>
 

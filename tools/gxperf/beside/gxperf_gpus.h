@@ -6,7 +6,7 @@
 #ifndef GXPERF_GANG_H
 #define GXPERF_GANG_H
 
-#include "gxperf/beside/gang.h"
+#include "gxperf/beside/gpus.h"
 
 struct pace pace_way(struct way *w, unsigned depth);
 
