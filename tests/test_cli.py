@@ -1489,7 +1489,7 @@ def stranger_services(tools):
 
 # --- GPUs of one process ------------------------------------------------------------------------------------
 
-def gang(tools, command, *args, gpus=4, libs=True, **env):
+def on_gpus(tools, command, *args, gpus=4, libs=True, **env):
     """gxperf with that many fake GPUs, and with the fake NCCL and cuBLAS where @libs says so. None: they are not built."""
     tools = tools.with_gpus(gpus, **env)
     if not tools:
@@ -1500,7 +1500,7 @@ def gang(tools, command, *args, gpus=4, libs=True, **env):
 
 
 @case
-def gang_without_gpus(tools):
+def gpus_missing(tools):
     if pathlib.Path("/dev/nvidiactl").exists():
         return
     for command in ("p2p", "compare", "overlap", "ipc"):
@@ -1509,7 +1509,7 @@ def gang_without_gpus(tools):
 
 
 @case
-def gang_usage(tools):
+def gpus_usage(tools):
     for command, args, words in (
             ("p2p", ["--pattern", "ring"], ["ring"]),
             ("p2p", ["--pattern", "alltoall"], ["--pattern", "pingpong"]),
@@ -1529,8 +1529,8 @@ def gang_usage(tools):
 
 
 @case
-def gang_p2p(tools):
-    ran = gang(tools, "p2p", "--sizes", "4K,64K", gpus=2)
+def gpus_p2p(tools):
+    ran = on_gpus(tools, "p2p", "--sizes", "4K,64K", gpus=2)
     if not ran:
         return
     rows = ran.must(OK).doc["results"]
@@ -1539,12 +1539,12 @@ def gang_p2p(tools):
         ("pingpong", "pingpong")] and len(rows) == 14, ran)
     for r in rows:
         expect(r["wrong"] == 0 and r["checked_b"] >= r["size_b"] and r["GB_s"] > 0 and r["us"] > 0, r)
-    gang(tools, "p2p", "--sizes", "4K", gpus=1).must(FAILED, "GPU 1 of 2")
+    on_gpus(tools, "p2p", "--sizes", "4K", gpus=1).must(FAILED, "GPU 1 of 2")
 
 
 @case
-def gang_compare(tools):
-    ran = gang(tools, "compare", "--sizes", "64K", "--rounds", "2",
+def gpus_compare(tools):
+    ran = on_gpus(tools, "compare", "--sizes", "64K", "--rounds", "2",
                     *sum((["--pattern", p] for p in ("write", "read", "both", "allgather", "alltoall")), []))
     if not ran:
         return
@@ -1556,20 +1556,20 @@ def gang_compare(tools):
         expect(r["wrong"] == 0 and r["checked_b"] > 0 and r["ratio"] > 0 and r["lone_ratio"] > 0, r)
         expect(r["op"] != "gx" or r["ratio"] == r["lone_ratio"] == 1, r)
     args = ["--sizes", "64K", "--rounds", "1"]
-    ran = gang(tools, "compare", *args, GX_FAKE_NCCL_LAZY="1").must(WRONG)
+    ran = on_gpus(tools, "compare", *args, GX_FAKE_NCCL_LAZY="1").must(WRONG)
     expect({r["op"]: r["wrong"] > 0 for r in ran.doc["results"]} == {"gx": False, "peer": False, "nccl": True}, ran)
-    gang(tools, "compare", *args, GX_FAKE_NCCL_OLD="1").must(FAILED, "too old", "2.28")
-    gang(tools, "compare", *args, "--ways", "gx,nccl", libs=False).must(FAILED, "nccl, open")
-    gang(tools, "compare", *args, "--ways", "gx,peer", libs=False).must(OK)
-    gang(tools, "compare", *args, "--ways", "ucx").must(USAGE, "ucx", "nccl-zero")
-    gang(tools, "compare", *args, "--ways", "nccl-zero").must(USAGE, "write")
-    gang(tools, "compare", *args, gpus=1).must(FAILED, "two GPUs")
+    on_gpus(tools, "compare", *args, GX_FAKE_NCCL_OLD="1").must(FAILED, "too old", "2.28")
+    on_gpus(tools, "compare", *args, "--ways", "gx,nccl", libs=False).must(FAILED, "nccl, open")
+    on_gpus(tools, "compare", *args, "--ways", "gx,peer", libs=False).must(OK)
+    on_gpus(tools, "compare", *args, "--ways", "ucx").must(USAGE, "ucx", "nccl-zero")
+    on_gpus(tools, "compare", *args, "--ways", "nccl-zero").must(USAGE, "write")
+    on_gpus(tools, "compare", *args, gpus=1).must(FAILED, "two GPUs")
 
 
 @case
-def gang_ipc(tools):
+def gpus_ipc(tools):
     """Two processes; the fake driver does not do cudaIpc between them."""
-    ran = gang(tools, "ipc", "--kind", "fd", "--sizes", "8,4M", "--rounds", "3")
+    ran = on_gpus(tools, "ipc", "--kind", "fd", "--sizes", "8,4M", "--rounds", "3")
     if not ran:
         return
     rows = ran.must(OK).doc["results"]
@@ -1577,8 +1577,8 @@ def gang_ipc(tools):
            [("fd", 8, 24, 0), ("fd", 4 << 20, 3 * 65536, 0)], ran)
     for r in rows:
         expect(all(r[k] > 0 for k in ("export_us", "open_us", "use_us", "use_again_us", "close_us", "reopen_us")), r)
-    gang(tools, "ipc", "--kind", "cudaipc", "--sizes", "8").must(FAILED, "cudaipc", "cuIpcOpenMemHandle")
-    gang(tools, "ipc", "--owner", "9").must(FAILED, "owner of the memory")
+    on_gpus(tools, "ipc", "--kind", "cudaipc", "--sizes", "8").must(FAILED, "cudaipc", "cuIpcOpenMemHandle")
+    on_gpus(tools, "ipc", "--owner", "9").must(FAILED, "owner of the memory")
 
 
 def ipc_connections(ran, kind, sizes):
@@ -1599,18 +1599,18 @@ def ipc_of_host_memory(tools):
 
 @case
 def ipc_of_gpu_memory(tools):
-    ran = gang(tools, "ipc", "--kind", "link", "--sizes", "8,4M", "--rounds", "2")
+    ran = on_gpus(tools, "ipc", "--kind", "link", "--sizes", "8,4M", "--rounds", "2")
     if ran:
         ipc_connections(ran, "link", [8, 4 << 20])
-    ran = gang(tools, "ipc", "--kind", "link", "--owner", "9")
+    ran = on_gpus(tools, "ipc", "--kind", "link", "--owner", "9")
     if ran:
         ran.must(FAILED, "owner of the memory", "cuda:9")
 
 
 @case
-def gang_overlap(tools):
+def gpus_overlap(tools):
     small = ["--n", "64", "--grid", "1x1", "--sizes", "64K", "--rounds", "1"]
-    ran = gang(tools, "overlap", *small, "--comm", "gx,nccl", "--pattern", "both")
+    ran = on_gpus(tools, "overlap", *small, "--comm", "gx,nccl", "--pattern", "both")
     if not ran:
         return
     rows = ran.must(OK).doc["results"]
@@ -1620,15 +1620,15 @@ def gang_overlap(tools):
         expect(abs(r["slowdown"] * max(r["comp_us"], r["comm_us"]) - r["both_us"]) < r["both_us"] * 0.01, r)
         expect(all(r[k] > 0 for k in ("comp_us", "comm_us", "keep_comp", "keep_comm", "GB_s", "TFLOP_s")), r)
         expect(r["sms"] == (0 if r["op"] == "gx" else None) and r["blocks"] == 1, r)
-    ran = gang(tools, "overlap", *small[:4], "--comm", "unpack,unpack-resident", "--sms", "4", "--rate", "1", "--rounds", "1")
+    ran = on_gpus(tools, "overlap", *small[:4], "--comm", "unpack,unpack-resident", "--sms", "4", "--rate", "1", "--rounds", "1")
     expect([(r["op"], r["sms"], r["wrong"]) for r in ran.must(OK).doc["results"]] ==
            [("unpack", 4, 0), ("unpack-resident", 4, 0)], ran)
     expect(all(r["checked_b"] >= r["size_b"] and r["GB_s"] > 0 for r in ran.doc["results"]), ran)
     attention = ["--load", "attention", "--batch", "1", "--heads", "1", "--tokens", "512", "--head-dim", "8", *small[4:]]
-    gang(tools, "overlap", *small, "--pattern", "allgather", "--comm", "nccl-zero", gpus=2).must(OK)
-    gang(tools, "overlap", *attention, GX_FAKE_CUBLAS_LAZY="1").must(WRONG, "the load is wrong")
-    gang(tools, "overlap", "--n", "128", "--grid", "3x3").must(USAGE, "2 x 2 tiles")
-    gang(tools, "overlap", *small, "--comm", "rdma").must(USAGE, "rdma", "nccl-zero")
+    on_gpus(tools, "overlap", *small, "--pattern", "allgather", "--comm", "nccl-zero", gpus=2).must(OK)
+    on_gpus(tools, "overlap", *attention, GX_FAKE_CUBLAS_LAZY="1").must(WRONG, "the load is wrong")
+    on_gpus(tools, "overlap", "--n", "128", "--grid", "3x3").must(USAGE, "2 x 2 tiles")
+    on_gpus(tools, "overlap", *small, "--comm", "rdma").must(USAGE, "rdma", "nccl-zero")
 
 
 # --- a load, and another gxperf beside it --------------------------------------------------------------------

@@ -5,76 +5,76 @@
  * What is measured and beside what is up to the sub-commands (p2p, compare, overlap). Main thread
  * only.
  */
-#ifndef GANG_H
-#define GANG_H
+#ifndef GPUS_H
+#define GPUS_H
 
 #include "gxperf/gpu/gxperf_gpu.h"
 #include "gxperf/beside/pace.h"
 
-#define GANG_MAX   8 /* GPUs */
-#define GANG_LANES 2 /* queues of a GPU */
+#define GPUS_MAX   8 /* GPUs */
+#define GPUS_LANES 2 /* queues of a GPU */
 
-/** enum gang_pattern - Who moves what. The size is that of a message, of a shard (ALLGATHER), of
+/** enum gpus_pattern - Who moves what. The size is that of a message, of a shard (ALLGATHER), of
  * all that a GPU sends (ALLTOALL). */
-enum gang_pattern {
-	GANG_WRITE,	/* GPU 0's queue, into GPU 1 */
-	GANG_READ,	/* GPU 1's queue, from GPU 0 */
-	GANG_BOTH,	/* 0 into 1 and 1 into 0 at once */
-	GANG_ALLGATHER, /* in place: every GPU gets every shard */
-	GANG_ALLTOALL,	/* part j of what GPU i sends becomes part i of what GPU j receives */
-	GANG_PATTERNS,
+enum gpus_pattern {
+	GPUS_WRITE,	/* GPU 0's queue, into GPU 1 */
+	GPUS_READ,	/* GPU 1's queue, from GPU 0 */
+	GPUS_BOTH,	/* 0 into 1 and 1 into 0 at once */
+	GPUS_ALLGATHER, /* in place: every GPU gets every shard */
+	GPUS_ALLTOALL,	/* part j of what GPU i sends becomes part i of what GPU j receives */
+	GPUS_PATTERNS,
 };
 
-int gang_pattern_parse(const char *text, enum gang_pattern *out); /* 0, -EINVAL */
-const char *gang_pattern_text(enum gang_pattern pattern);
+int gpus_pattern_parse(const char *text, enum gpus_pattern *out); /* 0, -EINVAL */
+const char *gpus_pattern_text(enum gpus_pattern pattern);
 
-struct gang_gpu {
+struct gpus_one {
 	struct gx_engine *engine;
-	struct gx_engine_queue *q[GANG_LANES];
+	struct gx_engine_queue *q[GPUS_LANES];
 	uint8_t *send, *recv;
 };
 
-struct gang {
+struct gpus {
 	struct report *report;
-	struct gang_gpu gpu[GANG_MAX];
+	struct gpus_one gpu[GPUS_MAX];
 	unsigned n;
 	size_t send_b, recv_b; /* of each GPU; whole granules of 2 MiB */
 	char name[96];	       /* of the first GPU */
 };
 
-/** gang_open() - GPUs 0 to @n - 1, and memory for @pattern up to @size. Return: an enum
+/** gpus_open() - GPUs 0 to @n - 1, and memory for @pattern up to @size. Return: an enum
  * perf_status, having said why when it is not PERF_OK: fewer GPUs than that, or no memory. */
-int gang_open(struct report *report, unsigned n, enum gang_pattern pattern, uint64_t size,
-	      struct gang *gang);
-void gang_close(struct gang *gang); /* of a half-open one too */
-/** gang_count() - GPUs there are, at most GANG_MAX; 0: gx_engine_why(). */
-unsigned gang_count(void);
-/** gang_failed() - Says what failed; returns PERF_FAILED. */
-int gang_failed(struct gang *gang, const char *what, int err);
+int gpus_open(struct report *report, unsigned n, enum gpus_pattern pattern, uint64_t size,
+	      struct gpus *gpus);
+void gpus_close(struct gpus *gpus); /* of a half-open one too */
+/** gpus_count() - GPUs there are, at most GPUS_MAX; 0: gx_engine_why(). */
+unsigned gpus_count(void);
+/** gpus_failed() - Says what failed; returns PERF_FAILED. */
+int gpus_failed(struct gpus *gpus, const char *what, int err);
 
-/** gang_fill() - Patterns to send, poison where they go. gang_check() - All bytes that should have
+/** gpus_fill() - Patterns to send, poison where they go. gpus_check() - All bytes that should have
  * come are there: adds to the row's checked_b and wrong. Both: an enum perf_status. */
-int gang_fill(struct gang *gang, enum gang_pattern pattern, uint64_t size);
-int gang_check(struct gang *gang, enum gang_pattern pattern, uint64_t size, uint64_t *checked_b,
+int gpus_fill(struct gpus *gpus, enum gpus_pattern pattern, uint64_t size);
+int gpus_check(struct gpus *gpus, enum gpus_pattern pattern, uint64_t size, uint64_t *checked_b,
 	       uint64_t *wrong);
-/** gang_moved() - Bytes that one unit moves from the busiest GPU (or to it). */
-uint64_t gang_moved(const struct gang *gang, enum gang_pattern pattern, uint64_t size);
+/** gpus_moved() - Bytes that one unit moves from the busiest GPU (or to it). */
+uint64_t gpus_moved(const struct gpus *gpus, enum gpus_pattern pattern, uint64_t size);
 
 /* One message of a pattern. */
-struct gang_copy {
+struct gpus_copy {
 	unsigned from, to; /* GPUs; the same: within one */
 	unsigned by;	   /* whose queue */
 	size_t src_off, dst_off, len;
 	bool in_place; /* the source is in the receive memory */
 };
 
-/** gang_copies() - The copies that make one unit, in the order in which each queue should do them.
+/** gpus_copies() - The copies that make one unit, in the order in which each queue should do them.
  * Return: how many. */
-#define GANG_COPIES_MAX (GANG_MAX * GANG_MAX)
-unsigned gang_copies(const struct gang *gang, enum gang_pattern pattern, uint64_t size,
-		     struct gang_copy *copies);
-uint8_t *gang_src(const struct gang *gang, const struct gang_copy *c);
-uint8_t *gang_dst(const struct gang *gang, const struct gang_copy *c);
+#define GPUS_COPIES_MAX (GPUS_MAX * GPUS_MAX)
+unsigned gpus_copies(const struct gpus *gpus, enum gpus_pattern pattern, uint64_t size,
+		     struct gpus_copy *copies);
+uint8_t *gpus_src(const struct gpus *gpus, const struct gpus_copy *c);
+uint8_t *gpus_dst(const struct gpus *gpus, const struct gpus_copy *c);
 
 /* ---- Ways ---- */
 
@@ -83,7 +83,7 @@ struct way;
 /** struct way_ops - One kind of communication. A unit is @batch messages of the pattern. */
 struct way_ops {
 	const char *name, *doc;
-	unsigned patterns; /* bits: 1 << enum gang_pattern; 0: something else, on GPU 0 alone */
+	unsigned patterns; /* bits: 1 << enum gpus_pattern; 0: something else, on GPU 0 alone */
 	int sms; /* that copies use; 0 for copy engines, and where want_sms decides; -1: not known
 		  */
 	bool in_step; /* the GPUs of a collective wait for one another */
@@ -113,14 +113,14 @@ struct way_lane {
 
 struct way {
 	const struct way_ops *ops;
-	struct gang *gang;
-	enum gang_pattern pattern;
+	struct gpus *gpus;
+	enum gpus_pattern pattern;
 	uint64_t size;
 	unsigned batch;
 	uint64_t posted;
-	struct way_lane lane[GANG_MAX * GANG_LANES];
+	struct way_lane lane[GPUS_MAX * GPUS_LANES];
 	unsigned nr_lanes;
-	struct gang_copy copy[GANG_COPIES_MAX];
+	struct gpus_copy copy[GPUS_COPIES_MAX];
 	unsigned nr_copies;
 	void *priv;
 	int sms;	      /* that it uses; -1: not known */
@@ -145,7 +145,7 @@ bool way_command_known(const char *name);
 const struct way_ops *way_find(const char *name);
 const char *way_names(void); /* "gx, peer, ..." */
 
-/** way_open() - @w: with ops, gang, pattern, size, batch and what the way needs filled in. Return:
+/** way_open() - @w: with ops, gpus, pattern, size, batch and what the way needs filled in. Return:
  * an enum perf_status. */
 int way_open(struct way *w);
 void way_close(struct way *w);
@@ -169,11 +169,11 @@ const char *way_name(const struct way *w);		  /* "gx"; of a command "put" */
 void way_lanes(struct way *w);
 int way_mark(struct way *w);
 int way_lanes_ended(struct way *w, uint64_t *nr);
-int way_gang_fill(struct way *w);
-int way_gang_check(struct way *w, uint64_t *checked_b, uint64_t *wrong);
+int way_gpus_fill(struct way *w);
+int way_gpus_check(struct way *w, uint64_t *checked_b, uint64_t *wrong);
 /* What ways between GPUs have in common. */
-#define WAY_GANG .ended = way_lanes_ended, .fill = way_gang_fill, .check = way_gang_check
-struct gx_engine_queue *way_queue(const struct way *w, const struct gang_copy *c);
+#define WAY_GPUS .ended = way_lanes_ended, .fill = way_gpus_fill, .check = way_gpus_check
+struct gx_engine_queue *way_queue(const struct way *w, const struct gpus_copy *c);
 
 /** nccl_end() - Give up the communicators that are kept from size to size. */
 void nccl_end(void);

@@ -3,8 +3,8 @@
  * The sub-commands that move data between GPUs of one process, p2p, compare, overlap, and ipc,
  * which names it to another.
  */
-#ifndef GXPERF_GANG_H
-#define GXPERF_GANG_H
+#ifndef GXPERF_GPUS_H
+#define GXPERF_GPUS_H
 
 #include "gxperf/beside/gpus.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * NCCL as a way to move data between GPUs of one process (see gang.h): send and receive, all-gather
+ * NCCL as a way to move data between GPUs of one process (see gpus.h): send and receive, all-gather
  * and all-to-all by its kernels; all-gather and all-to-all by copy engines in its zero-CTA mode,
  * with symmetric windows. The library is found by dlopen. Its prototypes are from nccl.h of 2.28.9;
  * this is the only file that has them. Main thread only.
@@ -69,13 +69,13 @@ static struct {
 
 /* Communicators by mode, kept from size to size: they take a second to make. */
 static struct nccl_comms {
-	struct ncclComm *comm[GANG_MAX];
+	struct ncclComm *comm[GPUS_MAX];
 	unsigned n;
 } nccl_comms[2];
 
 struct nccl_way {
 	struct nccl_comms *set;
-	struct ncclWindow_vidmem *win[GANG_MAX][2]; /* send, receive */
+	struct ncclWindow_vidmem *win[GPUS_MAX][2]; /* send, receive */
 	bool zero;
 };
 
@@ -153,7 +153,7 @@ static int nccl_init_rank(void *arg, void *stream)
 			init->id, init->rank, &init->config);
 }
 
-static int nccl_init_all(struct gang *gang, struct nccl_comms *set, bool zero)
+static int nccl_init_all(struct gpus *gpus, struct nccl_comms *set, bool zero)
 {
 	struct nccl_init init = {
 		.set = set,
@@ -177,10 +177,10 @@ static int nccl_init_all(struct gang *gang, struct nccl_comms *set, bool zero)
 
 	if (ret)
 		return ret;
-	set->n = gang->n;
+	set->n = gpus->n;
 	ret = NCCL_TRY(ncclGroupStart);
-	for (init.rank = 0; init.rank < (int)gang->n && !ret; init.rank++)
-		ret = gx_engine_call(gang->gpu[init.rank].q[0], nccl_init_rank, &init, NULL);
+	for (init.rank = 0; init.rank < (int)gpus->n && !ret; init.rank++)
+		ret = gx_engine_call(gpus->gpu[init.rank].q[0], nccl_init_rank, &init, NULL);
 	if (NCCL_TRY(ncclGroupEnd))
 		ret = -EIO;
 	return ret;
@@ -224,13 +224,13 @@ static int nccl_windows(struct way *w)
 	int ret = 0;
 
 	for (unsigned k = 0; k < 2 && !ret; k++) {
-		size_t len = k ? w->gang->recv_b : w->gang->send_b;
+		size_t len = k ? w->gpus->recv_b : w->gpus->send_b;
 
 		if (!len)
 			continue;
 		ret = NCCL_TRY(ncclGroupStart);
-		for (unsigned i = 0; i < w->gang->n && !ret; i++) {
-			struct gang_gpu *g = &w->gang->gpu[i];
+		for (unsigned i = 0; i < w->gpus->n && !ret; i++) {
+			struct gpus_one *g = &w->gpus->gpu[i];
 			struct nccl_reg r = {p->set->comm[i], &p->win[i][k], k ? g->recv : g->send,
 					     len};
 
@@ -239,7 +239,7 @@ static int nccl_windows(struct way *w)
 		if (NCCL_TRY(ncclGroupEnd))
 			ret = -EIO;
 	}
-	for (unsigned i = 0; i < w->gang->n && !ret; i++)
+	for (unsigned i = 0; i < w->gpus->n && !ret; i++)
 		if (!p->win[i][1]) {
 			way_why_set("NCCL gave no symmetric window");
 			ret = -EIO;
@@ -251,9 +251,9 @@ static int nccl_windows(struct way *w)
 
 static void nccl_lanes(struct way *w)
 {
-	w->nr_lanes = w->pattern <= GANG_BOTH ? 2 : w->gang->n;
+	w->nr_lanes = w->pattern <= GPUS_BOTH ? 2 : w->gpus->n;
 	for (unsigned i = 0; i < w->nr_lanes; i++)
-		w->lane[i] = (struct way_lane){.q = w->gang->gpu[i].q[0]};
+		w->lane[i] = (struct way_lane){.q = w->gpus->gpu[i].q[0]};
 }
 
 static int nccl_open_mode(struct way *w, bool zero)
@@ -266,10 +266,10 @@ static int nccl_open_mode(struct way *w, bool zero)
 		return way_failed(w, "open", ret);
 	p->zero = zero;
 	p->set = &nccl_comms[zero];
-	if (p->set->n && p->set->n != w->gang->n)
+	if (p->set->n && p->set->n != w->gpus->n)
 		nccl_drop(p->set);
 	if (!p->set->n)
-		ret = nccl_init_all(w->gang, p->set, zero);
+		ret = nccl_init_all(w->gpus, p->set, zero);
 	if (!ret && zero)
 		ret = nccl_windows(w);
 	nccl_lanes(w);
@@ -290,7 +290,7 @@ static void nccl_close(struct way *w)
 {
 	struct nccl_way *p = w->priv;
 
-	for (unsigned i = 0; p && p->set && i < w->gang->n; i++)
+	for (unsigned i = 0; p && p->set && i < w->gpus->n; i++)
 		for (unsigned k = 0; k < 2; k++)
 			if (p->win[i][k])
 				nccl.ncclCommWindowDeregister(p->set->comm[i], p->win[i][k]);
@@ -309,17 +309,17 @@ static int nccl_rank(void *arg, void *stream)
 	struct nccl_call *call = arg;
 	struct way *w = call->w;
 	struct ncclComm *comm = ((struct nccl_way *)w->priv)->set->comm[call->rank];
-	struct gang_gpu *g = &w->gang->gpu[call->rank];
+	struct gpus_one *g = &w->gpus->gpu[call->rank];
 	int ret = 0;
 
-	if (w->pattern == GANG_ALLGATHER)
+	if (w->pattern == GPUS_ALLGATHER)
 		return NCCL_TRY(ncclAllGather, g->recv + call->rank * w->size, g->recv, w->size,
 				NCCL_UINT8, comm, stream);
-	if (w->pattern == GANG_ALLTOALL)
-		return NCCL_TRY(ncclAlltoAll, g->send, g->recv, w->size / w->gang->n, NCCL_UINT8,
+	if (w->pattern == GPUS_ALLTOALL)
+		return NCCL_TRY(ncclAlltoAll, g->send, g->recv, w->size / w->gpus->n, NCCL_UINT8,
 				comm, stream);
 	for (unsigned i = 0; i < w->nr_copies && !ret; i++) {
-		const struct gang_copy *c = &w->copy[i];
+		const struct gpus_copy *c = &w->copy[i];
 
 		if (c->from == call->rank)
 			ret = NCCL_TRY(ncclSend, g->send, c->len, NCCL_UINT8, (int)c->to, comm,
@@ -352,23 +352,23 @@ static int nccl_post(struct way *w)
 const struct way_ops way_nccl = {
 	.name = "nccl",
 	.doc = "NCCL's kernels: send and receive, all-gather, all-to-all",
-	.patterns = 1u << GANG_WRITE | 1u << GANG_BOTH | 1u << GANG_ALLGATHER | 1u << GANG_ALLTOALL,
+	.patterns = 1u << GPUS_WRITE | 1u << GPUS_BOTH | 1u << GPUS_ALLGATHER | 1u << GPUS_ALLTOALL,
 	.sms = -1,
 	.in_step = true,
 	.open = nccl_open,
 	.close = nccl_close,
 	.post = nccl_post,
-	WAY_GANG,
+	WAY_GPUS,
 };
 
 const struct way_ops way_nccl_zero = {
 	.name = "nccl-zero",
 	.doc = "NCCL's zero-CTA mode with symmetric windows: copy engines",
-	.patterns = 1u << GANG_ALLGATHER | 1u << GANG_ALLTOALL,
+	.patterns = 1u << GPUS_ALLGATHER | 1u << GPUS_ALLTOALL,
 	.sms = 0,
 	.in_step = true,
 	.open = nccl_zero_open,
 	.close = nccl_close,
 	.post = nccl_post,
-	WAY_GANG,
+	WAY_GPUS,
 };

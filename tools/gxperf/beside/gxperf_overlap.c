@@ -33,7 +33,7 @@ static struct {
 	char *command[OVERLAP_ARGS + 1];    /* behind --; NULL at the end */
 	unsigned nr_args;
 	struct opt_cpus cpus; /* of a load of CPUs */
-	enum gang_pattern pattern;
+	enum gpus_pattern pattern;
 	struct {
 		uint32_t x, y;
 	} grid[OVERLAP_GRIDS];
@@ -165,7 +165,7 @@ static int cores_parse(const char *arg)
 
 static int pattern_parse(const char *arg)
 {
-	return gang_pattern_parse(arg, &opts.pattern);
+	return gpus_pattern_parse(arg, &opts.pattern);
 }
 
 static int launch_parse(const char *arg)
@@ -188,7 +188,7 @@ static const struct bench_value overlap_values[] = {
 	{KEY_COMM, BENCH_TEXT, &opts.ways},
 	{KEY_PATTERN, BENCH_CALL, .parse = pattern_parse},
 	{KEY_SIZES, BENCH_SIZES, &opts.sizes},
-	{KEY_GPUS, BENCH_U32, &opts.gpus, 1, GANG_MAX},
+	{KEY_GPUS, BENCH_U32, &opts.gpus, 1, GPUS_MAX},
 	{KEY_SMS, BENCH_LIST, &opts.sms},
 	{KEY_RATE, BENCH_CALL, .parse = rate_parse},
 	{KEY_LAUNCH, BENCH_CALL, .parse = launch_parse},
@@ -220,8 +220,8 @@ const struct argp perf_overlap_argp = {.options = overlap_options, .parser = ove
 
 struct overlap {
 	struct report *report;
-	struct gang gang;
-	struct gx_load *load[GANG_MAX];
+	struct gpus gpus;
+	struct gx_load *load[GPUS_MAX];
 	struct cpu_load *cpu_load;
 	struct gx_load_info info;
 	char load_name[32]; /* "gemm 4x4" */
@@ -279,12 +279,12 @@ static unsigned pace_loads(const struct overlap *o, struct pace *p)
 				     .depth = LOAD_DEPTH};
 		return 1;
 	}
-	for (unsigned i = 0; i < o->gang.n; i++)
+	for (unsigned i = 0; i < o->gpus.n; i++)
 		p[i] = (struct pace){.arg = o->load[i],
 				     .post = load_post_arg,
 				     .ended = load_ended_arg,
 				     .depth = LOAD_DEPTH};
-	return o->gang.n;
+	return o->gpus.n;
 }
 
 static int overlap_round(struct overlap *o, struct times *t, unsigned r)
@@ -355,7 +355,7 @@ static void overlap_row(struct overlap *o, struct times *t)
 	const struct report_cell cells[] = {
 		{"load", "load", 0, o->load_name},
 		{"pattern", "pattern", 0,
-		 between   ? gang_pattern_text(o->way.pattern)
+		 between   ? gpus_pattern_text(o->way.pattern)
 		 : command ? "process"
 			   : "local"},
 		{"comp_us", "Tcomp us", median(t->comp, opts.rounds), NULL},
@@ -374,7 +374,7 @@ static void overlap_row(struct overlap *o, struct times *t)
 		{"comm_beside_us", NULL, beside, NULL},
 		{"blocks", NULL, o->info.blocks ? o->info.blocks : NAN, NULL},
 		{"messages", NULL, o->way.batch, NULL},
-		{"gpus", NULL, o->gang.n, NULL},
+		{"gpus", NULL, o->gpus.n, NULL},
 		{"TFLOP_s", NULL, o->info.flop / 1e6 / median(t->comp, opts.rounds), NULL},
 		{"load_in_words", NULL, 0, o->info.name},
 		{"rounds", NULL, opts.rounds, NULL},
@@ -393,10 +393,10 @@ static int overlap_way(struct overlap *o, const struct way_ops *ops, uint64_t si
 	int ret;
 
 	o->way = (struct way){.ops = ops,
-			      .gang = &o->gang,
+			      .gpus = &o->gpus,
 			      .pattern = opts.pattern,
 			      .size = size,
-			      .batch = size <= WAY_BATCH_MAX && opts.pattern <= GANG_BOTH &&
+			      .batch = size <= WAY_BATCH_MAX && opts.pattern <= GPUS_BOTH &&
 						       ops->patterns
 					       ? WAY_BATCH
 					       : 1,
@@ -463,7 +463,7 @@ static int overlap_ways(struct overlap *o, uint64_t size, bool first)
 
 static void loads_close(struct overlap *o)
 {
-	for (unsigned i = 0; i < GANG_MAX; i++) {
+	for (unsigned i = 0; i < GPUS_MAX; i++) {
 		gx_load_close(o->load[i]);
 		o->load[i] = NULL;
 	}
@@ -529,8 +529,8 @@ static int loads_open(struct overlap *o, unsigned grid)
 	o->info.size = sizeof(o->info);
 	if (load_on_cpus())
 		return cpu_load_begin(o);
-	for (unsigned i = 0; i < o->gang.n; i++) {
-		int ret = gx_load_open(o->gang.gpu[i].engine, &l, &o->load[i]);
+	for (unsigned i = 0; i < o->gpus.n; i++) {
+		int ret = gx_load_open(o->gpus.gpu[i].engine, &l, &o->load[i]);
 
 		if (ret)
 			return load_failed(o, opts.load, ret);
@@ -546,7 +546,7 @@ static int loads_open(struct overlap *o, unsigned grid)
 /* That they computed, and what. */
 static int loads_check(struct overlap *o)
 {
-	unsigned n = o->cpu_load ? 1 : o->gang.n;
+	unsigned n = o->cpu_load ? 1 : o->gpus.n;
 
 	for (unsigned i = 0; i < n; i++) {
 		struct gx_load_check check = GX_INIT(check);
@@ -609,9 +609,9 @@ static unsigned overlap_gpus(bool between)
 		return opts.gpus;
 	if (!between)
 		return !load_on_cpus();
-	if (opts.pattern <= GANG_BOTH)
+	if (opts.pattern <= GPUS_BOTH)
 		return 2;
-	all = gang_count();
+	all = gpus_count();
 	return all ? all : 2; /* which says what is missing */
 }
 
@@ -627,7 +627,7 @@ static int overlap_check(struct report *report, bool between, unsigned gpus)
 			return PERF_USAGE;
 		}
 	if (gpus < 2 && opts.gpus && opts.pattern) {
-		report_error(report, "--gpus 1: %s needs two", gang_pattern_text(opts.pattern));
+		report_error(report, "--gpus 1: %s needs two", gpus_pattern_text(opts.pattern));
 		return PERF_USAGE;
 	}
 	if (opt_cpus_allowed(&allowed))
@@ -669,11 +669,11 @@ int perf_overlap(const struct perf_opts *unused, struct report *report)
 			"are computed in each round, not from these medians",
 			opts.rounds);
 	for (unsigned i = 0; i < opts.sizes.n && !ret; i++) {
-		ret = gang_open(report, gpus, opts.pattern, between ? opts.sizes.v[i] : 0, &o.gang);
+		ret = gpus_open(report, gpus, opts.pattern, between ? opts.sizes.v[i] : 0, &o.gpus);
 		for (unsigned k = 0; k < opts.nr_grids && !ret; k++)
 			ret = overlap_load(&o, k, opts.sizes.v[i], !i);
 		loads_close(&o);
-		gang_close(&o.gang);
+		gpus_close(&o.gpus);
 	}
 	nccl_end();
 	return ret;

@@ -22,8 +22,8 @@
 
 static struct {
 	struct sizes sizes;
-	enum gang_pattern pattern;
-	bool patterns[GANG_PATTERNS], any_pattern, ping_pong;
+	enum gpus_pattern pattern;
+	bool patterns[GPUS_PATTERNS], any_pattern, ping_pong;
 	uint32_t gpus, rounds;
 	uint64_t ns;
 	const char *ways, *lib_path;
@@ -67,21 +67,21 @@ static const struct argp_option compare_options[] = {
 
 static int pattern_option(const char *arg)
 {
-	enum gang_pattern p;
+	enum gpus_pattern p;
 
 	opts.any_pattern = true;
 	if (!strcmp(arg, "pingpong"))
 		return opts.ping_pong = true, 0;
-	if (gang_pattern_parse(arg, &p))
+	if (gpus_pattern_parse(arg, &p))
 		return -EINVAL;
 	opts.patterns[p] = true;
 	return 0;
 }
 
-static const struct bench_value gang_values[] = {
+static const struct bench_value gpus_values[] = {
 	{KEY_SIZES, BENCH_SIZES, &opts.sizes},
 	{KEY_PATTERN, BENCH_CALL, .parse = pattern_option},
-	{KEY_GPUS, BENCH_U32, &opts.gpus, 2, GANG_MAX},
+	{KEY_GPUS, BENCH_U32, &opts.gpus, 2, GPUS_MAX},
 	{KEY_ROUNDS, BENCH_U32, &opts.rounds, 1, COMPARE_ROUNDS},
 	{KEY_SECONDS, BENCH_SECONDS, &opts.ns},
 	{KEY_WAYS, BENCH_TEXT, &opts.ways},
@@ -91,21 +91,21 @@ static const struct bench_value gang_values[] = {
 
 static error_t p2p_parse(int key, char *arg, struct argp_state *state)
 {
-	return bench_parse(p2p_options, gang_values, key, arg, state);
+	return bench_parse(p2p_options, gpus_values, key, arg, state);
 }
 
 static error_t compare_parse(int key, char *arg, struct argp_state *state)
 {
-	return bench_parse(compare_options, gang_values, key, arg, state);
+	return bench_parse(compare_options, gpus_values, key, arg, state);
 }
 
 const struct argp perf_p2p_argp = {.options = p2p_options, .parser = p2p_parse};
 const struct argp perf_compare_argp = {.options = compare_options, .parser = compare_parse};
 
 /* Messages are compared in words, and parts of an all-to-all are messages. */
-static int sizes_check(struct report *report, enum gang_pattern pattern, unsigned n)
+static int sizes_check(struct report *report, enum gpus_pattern pattern, unsigned n)
 {
-	uint64_t unit = pattern == GANG_ALLTOALL ? 16ull * n : 16;
+	uint64_t unit = pattern == GPUS_ALLTOALL ? 16ull * n : 16;
 
 	if (!opts.sizes.n)
 		sizes_parse(DEFAULT_SIZES, &opts.sizes);
@@ -134,7 +134,7 @@ static struct report_row row_of(const char *op, uint64_t size)
 /* ---- p2p ---- */
 
 struct p2p {
-	struct gang gang;
+	struct gpus gpus;
 	struct way way;
 	struct report *report;
 	uint64_t size;
@@ -192,12 +192,12 @@ static int p2p_check(struct p2p *p)
 	return p->row.wrong ? PERF_WRONG : PERF_OK;
 }
 
-static int p2p_open(struct p2p *p, struct way *w, enum gang_pattern pattern, unsigned batch)
+static int p2p_open(struct p2p *p, struct way *w, enum gpus_pattern pattern, unsigned batch)
 {
 	int ret;
 
 	*w = (struct way){.ops = &way_gx,
-			  .gang = &p->gang,
+			  .gpus = &p->gpus,
 			  .pattern = pattern,
 			  .size = p->size,
 			  .batch = batch};
@@ -205,7 +205,7 @@ static int p2p_open(struct p2p *p, struct way *w, enum gang_pattern pattern, uns
 	return ret ? ret : w->ops->fill(w);
 }
 
-static int p2p_queued(struct p2p *p, enum gang_pattern pattern)
+static int p2p_queued(struct p2p *p, enum gpus_pattern pattern)
 {
 	unsigned batch = batch_of(p->size);
 	struct pace pace;
@@ -217,14 +217,14 @@ static int p2p_queued(struct p2p *p, enum gang_pattern pattern)
 	ret = pace_run(&pace, 1, opts.ns, false);
 	if (ret)
 		return way_failed(&p->way, "queued", ret);
-	p->row = row_of(gang_pattern_text(pattern), p->size);
+	p->row = row_of(gpus_pattern_text(pattern), p->size);
 	ret = p2p_check(p);
-	p2p_row(p, "queued", pace_us(&pace) / batch, NULL, pattern == GANG_BOTH ? 2 : 1);
+	p2p_row(p, "queued", pace_us(&pace) / batch, NULL, pattern == GPUS_BOTH ? 2 : 1);
 	way_close(&p->way);
 	return ret;
 }
 
-static int p2p_lone(struct p2p *p, enum gang_pattern pattern)
+static int p2p_lone(struct p2p *p, enum gpus_pattern pattern)
 {
 	static struct hist hist;
 	int ret = p2p_open(p, &p->way, pattern, 1);
@@ -235,10 +235,10 @@ static int p2p_lone(struct p2p *p, enum gang_pattern pattern)
 	ret = lone_run(&p->way, NULL, &hist);
 	if (ret)
 		return way_failed(&p->way, "lone", ret);
-	p->row = row_of(gang_pattern_text(pattern), p->size);
+	p->row = row_of(gpus_pattern_text(pattern), p->size);
 	ret = p2p_check(p);
 	p2p_row(p, "lone", (double)hist_percentile(&hist, 500) / 1e3, &hist,
-		pattern == GANG_BOTH ? 2 : 1);
+		pattern == GPUS_BOTH ? 2 : 1);
 	way_close(&p->way);
 	return ret;
 }
@@ -247,12 +247,12 @@ static int p2p_ping_pong(struct p2p *p)
 {
 	static struct hist hist;
 	struct way back;
-	int ret = p2p_open(p, &p->way, GANG_WRITE, 1);
+	int ret = p2p_open(p, &p->way, GPUS_WRITE, 1);
 
 	hist_reset(&hist);
 	if (ret)
 		return ret;
-	ret = p2p_open(p, &back, GANG_BOTH, 1);
+	ret = p2p_open(p, &back, GPUS_BOTH, 1);
 	if (ret)
 		return ret;
 	/* Of both directions only the second. */
@@ -263,7 +263,7 @@ static int p2p_ping_pong(struct p2p *p)
 	if (ret)
 		return way_failed(&p->way, "ping-pong", ret);
 	p->row = row_of("pingpong", p->size);
-	p->way.pattern = GANG_BOTH; /* both directions are compared */
+	p->way.pattern = GPUS_BOTH; /* both directions are compared */
 	ret = p2p_check(p);
 	p2p_row(p, "pingpong", (double)hist_percentile(&hist, 500) / 1e3, &hist, 1);
 	way_close(&back);
@@ -275,9 +275,9 @@ static int p2p_size(struct p2p *p)
 {
 	int ret = PERF_OK;
 
-	report_section(p->report, "%s to its peer, %llu bytes", p->gang.name,
+	report_section(p->report, "%s to its peer, %llu bytes", p->gpus.name,
 		       (unsigned long long)p->size);
-	for (unsigned i = GANG_WRITE; i <= GANG_BOTH && !ret; i++) {
+	for (unsigned i = GPUS_WRITE; i <= GPUS_BOTH && !ret; i++) {
 		if (opts.any_pattern && !opts.patterns[i])
 			continue;
 		ret = p2p_queued(p, i);
@@ -292,19 +292,19 @@ static int p2p_size(struct p2p *p)
 int perf_p2p(const struct perf_opts *unused, struct report *report)
 {
 	struct p2p p = {.report = report};
-	int ret = sizes_check(report, GANG_WRITE, 2);
+	int ret = sizes_check(report, GPUS_WRITE, 2);
 
-	if (opts.patterns[GANG_ALLGATHER] || opts.patterns[GANG_ALLTOALL]) {
+	if (opts.patterns[GPUS_ALLGATHER] || opts.patterns[GPUS_ALLTOALL]) {
 		report_error(report, "--pattern: p2p does write, read, both, pingpong");
 		return PERF_USAGE;
 	}
 	for (unsigned i = 0; i < opts.sizes.n && !ret; i++) {
 		p.size = opts.sizes.v[i];
-		ret = gang_open(report, 2, GANG_BOTH, p.size, &p.gang);
+		ret = gpus_open(report, 2, GPUS_BOTH, p.size, &p.gpus);
 		if (!ret)
 			ret = p2p_size(&p);
 		way_close(&p.way);
-		gang_close(&p.gang);
+		gpus_close(&p.gpus);
 	}
 	return ret;
 }
@@ -314,9 +314,9 @@ int perf_p2p(const struct perf_opts *unused, struct report *report)
 #define COMPARE_WAYS 4
 
 struct compare {
-	struct gang gang;
+	struct gpus gpus;
 	struct report *report;
-	enum gang_pattern pattern;
+	enum gpus_pattern pattern;
 	uint64_t size;
 	struct way way[COMPARE_WAYS];
 	unsigned n, batch;
@@ -327,7 +327,7 @@ struct compare {
 static const struct way_ops *const compare_ways[COMPARE_WAYS] = {&way_gx, &way_peer, &way_nccl,
 								 &way_nccl_zero};
 
-static bool way_wanted(const struct way_ops *ops, enum gang_pattern pattern)
+static bool way_wanted(const struct way_ops *ops, enum gpus_pattern pattern)
 {
 	const char *at = opts.ways;
 	size_t len = strlen(ops->name);
@@ -350,7 +350,7 @@ static int compare_open(struct compare *c)
 			continue;
 		c->checked_b[c->n] = c->wrong[c->n] = 0;
 		c->way[c->n] = (struct way){.ops = compare_ways[i],
-					    .gang = &c->gang,
+					    .gpus = &c->gpus,
 					    .pattern = c->pattern,
 					    .size = c->size,
 					    .batch = c->batch,
@@ -403,10 +403,10 @@ static int compare_rows(struct compare *c)
 		struct report_row row = row_of(c->way[i].ops->name, c->size);
 		bool gx = c->way[0].ops == &way_gx;
 		double us = median(c->us[i], opts.rounds);
-		double gb_s = (double)gang_moved(&c->gang, c->pattern, c->size) / 1e3 / us;
+		double gb_s = (double)gpus_moved(&c->gpus, c->pattern, c->size) / 1e3 / us;
 		struct report_cell cells[] = {
-			{"pattern", "pattern", 0, gang_pattern_text(c->pattern)},
-			{"gpus", "GPUs", c->gang.n, NULL},
+			{"pattern", "pattern", 0, gpus_pattern_text(c->pattern)},
+			{"gpus", "GPUs", c->gpus.n, NULL},
 			{"GB_s", "GB/s", gb_s, NULL},
 			{"Gb_s", "Gb/s", gb_s * 8, NULL},
 			{"us", "us queued", us, NULL},
@@ -431,7 +431,7 @@ static int compare_size(struct compare *c)
 	for (unsigned r = 0; r < opts.rounds && !ret; r++)
 		for (unsigned i = 0; i < c->n && !ret; i++) {
 			report_progress(c->report, "%s, %llu bytes, round %u, %s",
-					gang_pattern_text(c->pattern), (unsigned long long)c->size,
+					gpus_pattern_text(c->pattern), (unsigned long long)c->size,
 					r + 1, c->way[i].ops->name);
 			ret = compare_one(c, i, r);
 		}
@@ -448,15 +448,15 @@ static int compare_pattern(struct compare *c, unsigned gpus)
 
 	for (unsigned i = 0; i < opts.sizes.n && !ret; i++) {
 		c->size = opts.sizes.v[i];
-		c->batch = c->pattern <= GANG_BOTH ? batch_of(c->size) : 1;
-		ret = gang_open(c->report, gpus, c->pattern, c->size, &c->gang);
+		c->batch = c->pattern <= GPUS_BOTH ? batch_of(c->size) : 1;
+		ret = gpus_open(c->report, gpus, c->pattern, c->size, &c->gpus);
 		if (!ret && !i)
 			report_section(
 				c->report, "%s, %u GPUs: %s; median of %u interleaved rounds",
-				c->gang.name, gpus, gang_pattern_text(c->pattern), opts.rounds);
+				c->gpus.name, gpus, gpus_pattern_text(c->pattern), opts.rounds);
 		if (!ret)
 			ret = compare_size(c);
-		gang_close(&c->gang);
+		gpus_close(&c->gpus);
 	}
 	return ret;
 }
@@ -464,22 +464,22 @@ static int compare_pattern(struct compare *c, unsigned gpus)
 int perf_compare(const struct perf_opts *unused, struct report *report)
 {
 	static struct compare c;
-	unsigned all = gang_count();
+	unsigned all = gpus_count();
 	int ret = PERF_OK;
 
 	c.report = report;
 	if (!opts.any_pattern)
-		opts.patterns[GANG_WRITE] = true;
+		opts.patterns[GPUS_WRITE] = true;
 	if (all < 2) {
 		report_error(report, "compare needs two GPUs, there %s %u: %s",
 			     all == 1 ? "is" : "are", all, gx_engine_why());
 		return PERF_FAILED;
 	}
-	for (unsigned i = 0; i < GANG_PATTERNS && !ret; i++) {
+	for (unsigned i = 0; i < GPUS_PATTERNS && !ret; i++) {
 		if (!opts.patterns[i])
 			continue;
 		c.pattern = i;
-		ret = compare_pattern(&c, i <= GANG_BOTH ? 2 : opts.gpus ? opts.gpus : all);
+		ret = compare_pattern(&c, i <= GPUS_BOTH ? 2 : opts.gpus ? opts.gpus : all);
 	}
 	nccl_end();
 	return ret;

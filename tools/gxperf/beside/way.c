@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * What all ways of moving data have in common, and two of them: gx's copy engine path, and the
- * driver's cuMemcpyPeerAsync, which it is compared with (see gang.h). Main thread only.
+ * driver's cuMemcpyPeerAsync, which it is compared with (see gpus.h). Main thread only.
  */
 #include "gxperf/beside/gxperf_gpus.h"
 
@@ -58,7 +58,7 @@ const char *way_name(const struct way *w)
 
 int way_failed(struct way *w, const char *what, int err)
 {
-	report_error(w->gang->report, "%s, %s: %s (%s)", way_name(w), what, way_why(),
+	report_error(w->gpus->report, "%s, %s: %s (%s)", way_name(w), what, way_why(),
 		     strerror(-err));
 	return PERF_FAILED;
 }
@@ -66,9 +66,9 @@ int way_failed(struct way *w, const char *what, int err)
 /* ---- lanes ---- */
 
 /* Copies within a GPU are a kernel's work: beside those between GPUs, not in between. */
-struct gx_engine_queue *way_queue(const struct way *w, const struct gang_copy *c)
+struct gx_engine_queue *way_queue(const struct way *w, const struct gpus_copy *c)
 {
-	return w->gang->gpu[c->by].q[c->from == c->to];
+	return w->gpus->gpu[c->by].q[c->from == c->to];
 }
 
 void way_lanes(struct way *w)
@@ -128,12 +128,12 @@ int way_open(struct way *w)
 	w->sms = w->ops->sms;
 	if (w->ops->patterns) {
 		if (!(w->ops->patterns & 1u << w->pattern)) {
-			report_error(w->gang->report, "%s does not do %s", w->ops->name,
-				     gang_pattern_text(w->pattern));
+			report_error(w->gpus->report, "%s does not do %s", w->ops->name,
+				     gpus_pattern_text(w->pattern));
 			return PERF_USAGE;
 		}
-		w->nr_copies = gang_copies(w->gang, w->pattern, w->size, w->copy);
-		w->unit_b = gang_moved(w->gang, w->pattern, w->size) * w->batch;
+		w->nr_copies = gpus_copies(w->gpus, w->pattern, w->size, w->copy);
+		w->unit_b = gpus_moved(w->gpus, w->pattern, w->size) * w->batch;
 		way_lanes(w);
 	}
 	return w->ops->open(w);
@@ -150,7 +150,7 @@ unsigned way_depth(const struct way *w)
 {
 	if (w->batch > 1)
 		return 2;
-	return w->pattern >= GANG_ALLGATHER && w->ops->patterns && !w->ops->in_step ? 1 : 4;
+	return w->pattern >= GPUS_ALLGATHER && w->ops->patterns && !w->ops->in_step ? 1 : 4;
 }
 
 int way_post(struct way *w)
@@ -183,14 +183,14 @@ int way_wait(struct way *w)
 	return ret;
 }
 
-int way_gang_fill(struct way *w)
+int way_gpus_fill(struct way *w)
 {
-	return gang_fill(w->gang, w->pattern, w->size);
+	return gpus_fill(w->gpus, w->pattern, w->size);
 }
 
-int way_gang_check(struct way *w, uint64_t *checked_b, uint64_t *wrong)
+int way_gpus_check(struct way *w, uint64_t *checked_b, uint64_t *wrong)
 {
-	return gang_check(w->gang, w->pattern, w->size, checked_b, wrong);
+	return gpus_check(w->gpus, w->pattern, w->size, checked_b, wrong);
 }
 
 static int way_post_arg(void *arg)
@@ -231,9 +231,9 @@ static void plain_close(struct way *w)
 
 /* ---- gx: copies queued on persistent streams, by the copy engines ---- */
 
-static struct gx_engine_piece ce_piece(const struct way *w, const struct gang_copy *c)
+static struct gx_engine_piece ce_piece(const struct way *w, const struct gpus_copy *c)
 {
-	return (struct gx_engine_piece){gang_dst(w->gang, c), gang_src(w->gang, c), c->len};
+	return (struct gx_engine_piece){gpus_dst(w->gpus, c), gpus_src(w->gpus, c), c->len};
 }
 
 /* Two GPUs: all copies of a unit in one call. */
@@ -273,7 +273,7 @@ static int ce_post(struct way *w)
 	return ret;
 }
 
-#define ALL_PATTERNS ((1u << GANG_PATTERNS) - 1)
+#define ALL_PATTERNS ((1u << GPUS_PATTERNS) - 1)
 
 const struct way_ops way_gx = {
 	.name = "gx",
@@ -283,7 +283,7 @@ const struct way_ops way_gx = {
 	.open = plain_open,
 	.close = plain_close,
 	.post = ce_post,
-	WAY_GANG,
+	WAY_GPUS,
 };
 
 /* ---- peer: cuMemcpyPeerAsync, one call a copy on one stream a GPU ---- */
@@ -295,7 +295,7 @@ static struct {
 	unsigned (*copy)(unsigned long long dst, struct CUctx_st *dst_ctx, unsigned long long src,
 			 struct CUctx_st *src_ctx, size_t len, struct CUstream_st *stream);
 	unsigned (*current)(struct CUctx_st **ctx);
-	struct CUctx_st *ctx[GANG_MAX];
+	struct CUctx_st *ctx[GPUS_MAX];
 } driver;
 
 static int peer_context(void *arg, void *stream)
@@ -315,8 +315,8 @@ static int peer_open(struct way *w)
 		way_why_set("the driver has no cuMemcpyPeerAsync");
 		return way_failed(w, "open", -ENOENT);
 	}
-	for (unsigned i = 0; i < w->gang->n; i++) {
-		int ret = gx_engine_call(w->gang->gpu[i].q[0], peer_context, &driver.ctx[i], NULL);
+	for (unsigned i = 0; i < w->gpus->n; i++) {
+		int ret = gx_engine_call(w->gpus->gpu[i].q[0], peer_context, &driver.ctx[i], NULL);
 
 		if (ret)
 			return way_failed(w, "context", ret);
@@ -326,15 +326,15 @@ static int peer_open(struct way *w)
 
 struct peer_call {
 	const struct way *w;
-	const struct gang_copy *c;
+	const struct gpus_copy *c;
 };
 
 static int peer_copy(void *arg, void *stream)
 {
 	const struct peer_call *call = arg;
-	const struct gang_copy *c = call->c;
-	unsigned res = driver.copy((uintptr_t)gang_dst(call->w->gang, c), driver.ctx[c->to],
-				   (uintptr_t)gang_src(call->w->gang, c), driver.ctx[c->from],
+	const struct gpus_copy *c = call->c;
+	unsigned res = driver.copy((uintptr_t)gpus_dst(call->w->gpus, c), driver.ctx[c->to],
+				   (uintptr_t)gpus_src(call->w->gpus, c), driver.ctx[c->from],
 				   c->len, stream);
 
 	if (res)
@@ -363,5 +363,5 @@ const struct way_ops way_peer = {
 	.open = peer_open,
 	.close = plain_close,
 	.post = peer_post,
-	WAY_GANG,
+	WAY_GPUS,
 };

@@ -49,9 +49,9 @@ static void command_say(struct way *w, struct command *c, bool failed)
 		const char *what = strncmp(line, "gxperf: ", 8) ? line : line + 8;
 
 		if (failed)
-			report_error(w->gang->report, "%s: %s", w->command[0], what);
+			report_error(w->gpus->report, "%s: %s", w->command[0], what);
 		else
-			report_note(w->gang->report, "%s: %s", w->command[0], what);
+			report_note(w->gpus->report, "%s: %s", w->command[0], what);
 	}
 	free(text);
 }
@@ -65,10 +65,10 @@ static int command_ended(struct way *w, struct command *c, uint64_t limit_ns)
 	if (!status)
 		return PERF_OK;
 	if (status > CHILD_SIGNAL)
-		report_error(w->gang->report, "%s was ended by signal %d", w->command[0],
+		report_error(w->gpus->report, "%s was ended by signal %d", w->command[0],
 			     status - CHILD_SIGNAL);
 	else
-		report_error(w->gang->report, "%s ended with status %d", w->command[0], status);
+		report_error(w->gpus->report, "%s ended with status %d", w->command[0], status);
 	return w->status = status <= PERF_LOST ? status : PERF_FAILED;
 }
 
@@ -104,12 +104,12 @@ static int command_ready(struct way *w, struct command *c)
 		if (child_ended(&c->child)) {
 			if (command_ended(w, c, 0))
 				return w->status;
-			report_error(w->gang->report, "%s ended before it was measured",
+			report_error(w->gpus->report, "%s ended before it was measured",
 				     w->command[0]);
 			return PERF_FAILED;
 		}
 		if (gx_now() > end) {
-			report_error(w->gang->report, "%s is not ready after %u s", w->command[0],
+			report_error(w->gpus->report, "%s is not ready after %u s", w->command[0],
 				     (unsigned)(COMMAND_READY_NS / 1000000000u));
 			return PERF_FAILED;
 		}
@@ -230,7 +230,7 @@ static int command_check(struct way *w, uint64_t *checked_b, uint64_t *wrong)
 	doc = text ? js_parse(text, len, why, sizeof(why)) : NULL;
 	free(text);
 	if (!doc || command_result(w, doc, checked_b, wrong)) {
-		report_error(w->gang->report, "%s printed no result: %s", w->command[0], why);
+		report_error(w->gpus->report, "%s printed no result: %s", w->command[0], why);
 		ret = PERF_FAILED;
 	}
 	js_free(doc);

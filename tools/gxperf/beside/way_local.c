@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Two ways that move data into GPU 0 without another GPU (see gang.h): unpack of fragments at a
+ * Two ways that move data into GPU 0 without another GPU (see gpus.h): unpack of fragments at a
  * steady rate, as packets would bring them, and a gather of rows from pinned host memory. Both have
  * an engine of their own, because the bound on SMs is the engine's. Main thread only.
  */
@@ -91,7 +91,7 @@ static int unpack_open(struct way *w)
 	w->priv = u;
 	if (!u)
 		return way_failed(w, "open", -ENOMEM);
-	ret = bench_open(&want, w->gang->report, &u->b);
+	ret = bench_open(&want, w->gpus->report, &u->b);
 	if (ret)
 		return ret;
 	bench_shuffle(u->slot, UNPACK_POOL_B / UNPACK_FRAG_B, UNPACK_SHUFFLE, 7);
@@ -238,7 +238,7 @@ static int h2d_open(struct way *w)
 	w->priv = h;
 	if (!h)
 		return way_failed(w, "open", -ENOMEM);
-	ret = bench_open(&want, w->gang->report, &h->b);
+	ret = bench_open(&want, w->gpus->report, &h->b);
 	if (ret)
 		return ret;
 	h->pairs = (struct gx_row_pair *)(h->b.host + h2d_rows_b());
