@@ -69,6 +69,7 @@ static void rig_node_open(struct rig *r, int node)
 	char port[32];
 	const char *ports[] = {port};
 
+	gx_port_add(&port_sim_ops);
 	snprintf(port, sizeof(port), "sim:net=%u", sim_net_id(r->net));
 	opts.ports = ports;
 	opts.nr_ports = 1;

@@ -10,7 +10,7 @@
 #define SIM_RIG_H
 
 #include "packet/pkt.h"
-#include "ports/port_sim.h"
+#include "port_sim.h"
 
 #include <setjmp.h>
 

@@ -184,13 +184,16 @@ struct gx_port_queue {
 	uint64_t now_ns; /* [core] of the turn; the caller of rx_burst sets it */
 };
 
-extern const struct gx_port_ops gx_port_shm_ops, gx_port_udp_ops, gx_port_sim_ops, gx_port_dpdk_ops;
+extern const struct gx_port_ops gx_port_shm_ops, gx_port_udp_ops, gx_port_dpdk_ops;
 
 /** gx_port_peer_plain() - ->peer_info of ports that treat all peers alike. */
 void gx_port_peer_plain(struct gx_port_queue *q, uint32_t peer, struct gx_port_peer *out);
 
 /** gx_port_find() - By name ("shm"); NULL when not built, with the reason in gx_port_why(). */
 const struct gx_port_ops *gx_port_find(const char *name);
+/** gx_port_add() - For tests: one more port that gx_port_find() knows, in place of the last one that
+ * was added. Before another thread opens ports. */
+void gx_port_add(const struct gx_port_ops *ops);
 /** gx_port_why() / gx_port_why_set() - Reason of the control path's last failure, in words, with
  * its cure. */
 const char *gx_port_why(void);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A simulated network for tests: virtual time, seeded and planned impairments, all inside one
- * process. A test opens a net, gives "net=<id>" as arguments to ports "sim", and moves the clock
- * itself. A packet leaves its queue at the link's rate, meets the impairments, waits at the
- * receiver's link, and lands there.
+ * process. A test adds the port "sim" (gx_port_add()), opens a net, gives "net=<id>" as arguments
+ * to such ports, and moves the clock itself. A packet leaves its queue at the link's rate, meets
+ * the impairments, waits at the receiver's link, and lands there.
  */
-#ifndef GX_PORT_SIM_H
-#define GX_PORT_SIM_H
+#ifndef PORT_SIM_H
+#define PORT_SIM_H
 
 #include "gx_internal/port.h"
 
@@ -14,6 +14,8 @@
 #define SIM_FRAME_B 66
 
 #define SIM_OWN_PEERS 8
+
+extern const struct gx_port_ops port_sim_ops;
 
 struct sim_net;
 

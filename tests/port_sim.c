@@ -8,7 +8,7 @@
  * A packet's events: LEAVE its sender's link (attached payload is read now; impairments), MEET the
  * receiver's link (its queue may be full), LAND in the receiver's ring (a buffer may be missing).
  */
-#include "ports/port_sim.h"
+#include "port_sim.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -585,7 +585,7 @@ static int sim_port_open(const struct gx_port_cfg *cfg, struct gx_port **out)
 	p = calloc(1, sizeof(*p));
 	if (!p)
 		return -ENOMEM;
-	p->p.ops = &gx_port_sim_ops;
+	p->p.ops = &port_sim_ops;
 	p->p.caps = (struct gx_port_caps){.payload_max = slot_b,
 					  .payload_best = slot_b,
 					  .rx_slots = nr_slots,
@@ -695,7 +695,7 @@ static int sim_queue_open(struct gx_port *gp, unsigned index, struct gx_stats *s
 		return ret;
 	}
 	q->net = p->net;
-	q->q.ops = &gx_port_sim_ops;
+	q->q.ops = &port_sim_ops;
 	q->q.port = gp;
 	q->q.stats = stats;
 	q->q.rx_base = q->slots;
@@ -985,7 +985,7 @@ static int sim_fault(struct gx_port_queue *gq)
 	return fault;
 }
 
-const struct gx_port_ops gx_port_sim_ops = {
+const struct gx_port_ops port_sim_ops = {
 	.name = "sim",
 	.open = sim_port_open,
 	.close = sim_port_close,
