@@ -68,7 +68,7 @@ static void say_gpu(struct gx_gpu *gpu, unsigned i, char *buf, size_t room, size
 	say(buf, room, at, "\n");
 }
 
-/* Figures: docs/overlap.md, "Another process on the GPU". */
+/* Figures: docs/measured/overlap.md, "Another process on the GPU". */
 static void say_share(const struct gx_gpu *gpu, char *buf, size_t room, size_t *at)
 {
 	say(buf, room, at, "share    %s\n",
