@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * gxperf put, get and send: for each size plan the slots, poison, fill, warm up, run, verify,
- * print. Main thread; the cores do the work of a phase (gxperf_flow.c).
+ * print. Main thread; the cores do the work of a phase (gxperf_traffic.c).
  */
-#include "gxperf/gxperf_flow.h"
+#include "gxperf/gxperf_traffic.h"
 
 #include "common/json.h"
 #include "gxperf/beside/gate.h"

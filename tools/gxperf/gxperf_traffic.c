@@ -4,7 +4,7 @@
  * and have one group of messages in 64 checked while the others go on (see struct check_ring). All
  * on that thread, but for flow_check_done(), which is the control thread's.
  */
-#include "gxperf/gxperf_flow.h"
+#include "gxperf/gxperf_traffic.h"
 
 #include "common/json.h"
 #include "gxperf/beside/gate.h"

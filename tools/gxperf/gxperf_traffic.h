@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The load generator: flows of messages over endpoints, run by the threads of the cores.
- * gxperf_run.c plans them and starts a phase; gxperf_flow.c is what the cores do in it.
+ * gxperf_put.c plans them and starts a phase; gxperf_traffic.c is what the cores do in it.
  */
 #ifndef GXPERF_FLOW_H
 #define GXPERF_FLOW_H
