@@ -190,7 +190,7 @@ int perf_sms(const struct perf *perf, enum gx_mem_kind kind, bool local);
 
 /* ---- The sub-commands: an enum perf_status ---- */
 
-int perf_run(const struct perf_opts *opts, struct report *report);  /* put, get, send */
+int perf_put(const struct perf_opts *opts, struct report *report);  /* put, get, send */
 int perf_file(const struct perf_opts *opts, struct report *report); /* put, get with --file */
 int perf_lat(const struct perf_opts *opts, struct report *report);
 int perf_info(const struct perf_opts *opts, struct report *report);

@@ -2,7 +2,7 @@
 /*
  * What a core's thread does in a phase of put, get or send: prepare slots, post, take completions,
  * and have one group of messages in 64 checked while the others go on (see struct check_ring). All
- * on that thread, but for flow_check_done(), which is the control thread's.
+ * on that thread, but for traffic_check_done(), which is the control thread's.
  */
 #include "gxperf/gxperf_traffic.h"
 
@@ -13,14 +13,15 @@
 #include <errno.h>
 #include <string.h>
 
-#define FLOW_STAMPS 256 /* stamps a turn and flow: 1 MiB of payload, so that a turn stays short */
+#define TRAFFIC_STAMPS                                                                             \
+	256 /* stamps a turn and flow: 1 MiB of payload, so that a turn stays short */
 
-static unsigned char *slot_addr(const struct flow *f, uint64_t slot)
+static unsigned char *slot_addr(const struct traffic_flow *f, uint64_t slot)
 {
 	return f->local + slot * f->plan->stride;
 }
 
-uint64_t flow_number(const struct flow *f, uint64_t slot)
+uint64_t traffic_number(const struct traffic_flow *f, uint64_t slot)
 {
 	uint64_t number = check_ring_last(&f->plan->ring, slot, f->post);
 
@@ -29,7 +30,7 @@ uint64_t flow_number(const struct flow *f, uint64_t slot)
 	return f->plan->fixed ? slot : number;
 }
 
-static void flow_fail(struct flow *f, int err)
+static void traffic_fail(struct traffic_flow *f, int err)
 {
 	if (!f->err)
 		f->err = err;
@@ -38,9 +39,9 @@ static void flow_fail(struct flow *f, int err)
 /* ---- Prepare and post ---- */
 
 /* Stamps at most *@budget places. Return: the slot is ready. */
-static bool prep_slot(struct flow *f, uint64_t slot, uint64_t *budget)
+static bool prep_slot(struct traffic_flow *f, uint64_t slot, uint64_t *budget)
 {
-	const struct flow_plan *p = f->plan;
+	const struct traffic_plan *p = f->plan;
 	uint64_t nr = check_stamps(p->size), n = nr - f->prep_stamp;
 	uint64_t value = p->op == GX_OP_GET ? CHECK_STAMP_POISON : f->prep;
 
@@ -54,31 +55,31 @@ static bool prep_slot(struct flow *f, uint64_t slot, uint64_t *budget)
 	return f->prep_stamp == nr;
 }
 
-static void flow_prep(struct flow *f)
+static void traffic_prep(struct traffic_flow *f)
 {
-	uint64_t budget = FLOW_STAMPS;
+	uint64_t budget = TRAFFIC_STAMPS;
 
 	while (f->prep < f->limit && f->prep - f->post < f->plan->ring.nr_slots) {
 		uint64_t slot = check_ring_slot(&f->plan->ring, f->prep);
 
-		if (f->state[slot] != FLOW_SLOT_FREE || !prep_slot(f, slot, &budget))
+		if (f->state[slot] != TRAFFIC_SLOT_FREE || !prep_slot(f, slot, &budget))
 			return;
-		f->state[slot] = FLOW_SLOT_READY;
+		f->state[slot] = TRAFFIC_SLOT_READY;
 		f->number[slot] = f->prep++;
 		f->prep_stamp = 0;
 	}
 }
 
-void flow_rollback(struct flow *f)
+void traffic_rollback(struct traffic_flow *f)
 {
 	for (uint64_t i = f->post; i < f->prep; i++)
-		f->state[check_ring_slot(&f->plan->ring, i)] = FLOW_SLOT_FREE;
+		f->state[check_ring_slot(&f->plan->ring, i)] = TRAFFIC_SLOT_FREE;
 	f->spoiled = f->prep - f->post + (f->prep_stamp > 0);
 	f->prep = f->post;
 	f->prep_stamp = 0;
 }
 
-bool flow_is_spoiled(const struct flow *f, uint64_t slot)
+bool traffic_is_spoiled(const struct traffic_flow *f, uint64_t slot)
 {
 	for (uint64_t i = 0; i < f->spoiled; i++)
 		if (check_ring_slot(&f->plan->ring, f->post + i) == slot)
@@ -86,20 +87,20 @@ bool flow_is_spoiled(const struct flow *f, uint64_t slot)
 	return false;
 }
 
-static int flow_post_ops(struct flow *f, struct gx_submit *queue, const struct gx_op ops[],
-			 unsigned n)
+static int traffic_post_ops(struct traffic_flow *f, struct gx_submit *queue,
+			    const struct gx_op ops[], unsigned n)
 {
 	return queue ? gx_submit_striped(queue, f->conn->conn, ops, n) : gx_post(f->ep, ops, n);
 }
 
-static bool flow_post(struct flow *f, struct gx_submit *queue, uint64_t now)
+static bool traffic_post(struct traffic_flow *f, struct gx_submit *queue, uint64_t now)
 {
-	const struct flow_plan *p = f->plan;
-	struct gx_op ops[FLOW_BURST];
+	const struct traffic_plan *p = f->plan;
+	struct gx_op ops[TRAFFIC_BURST];
 	unsigned n = 0;
 	int ret;
 
-	for (; n < FLOW_BURST && f->post + n < f->prep && f->in_flight + n < p->depth; n++) {
+	for (; n < TRAFFIC_BURST && f->post + n < f->prep && f->in_flight + n < p->depth; n++) {
 		uint64_t i = f->post + n, slot = check_ring_slot(&p->ring, i);
 
 		ops[n] = f->op;
@@ -110,15 +111,15 @@ static bool flow_post(struct flow *f, struct gx_submit *queue, uint64_t now)
 	}
 	if (!n)
 		return false;
-	ret = flow_post_ops(f, queue, ops, n);
+	ret = traffic_post_ops(f, queue, ops, n);
 	if (ret < 0) {
-		flow_fail(f, ret);
+		traffic_fail(f, ret);
 		return false;
 	}
 	for (int k = 0; k < ret; k++) {
 		uint64_t slot = (uint32_t)ops[k].user;
 
-		f->state[slot] = FLOW_SLOT_POSTED;
+		f->state[slot] = TRAFFIC_SLOT_POSTED;
 		f->post_ns[slot] = now;
 	}
 	f->post += (unsigned)ret;
@@ -127,18 +128,18 @@ static bool flow_post(struct flow *f, struct gx_submit *queue, uint64_t now)
 }
 
 /* What a program does that puts as fast as it can: the same operation, again and again. */
-static bool flow_post_same(struct flow *f, struct gx_submit *queue, uint64_t now)
+static bool traffic_post_same(struct traffic_flow *f, struct gx_submit *queue, uint64_t now)
 {
 	uint64_t n = f->limit - f->post, room = f->plan->depth - f->in_flight;
 	int ret;
 
 	n = n < room ? n : room;
-	n = n < FLOW_BURST ? n : FLOW_BURST;
+	n = n < TRAFFIC_BURST ? n : TRAFFIC_BURST;
 	if (!n)
 		return false;
-	ret = flow_post_ops(f, queue, f->burst, (unsigned)n);
+	ret = traffic_post_ops(f, queue, f->burst, (unsigned)n);
 	if (ret < 0) {
-		flow_fail(f, ret);
+		traffic_fail(f, ret);
 		return false;
 	}
 	for (int k = 0; k < ret; k++)
@@ -152,9 +153,10 @@ static bool flow_post_same(struct flow *f, struct gx_submit *queue, uint64_t now
 /* ---- Checks under way ---- */
 
 /* Control thread, or this core's when the request cannot be sent. */
-static void flow_check_done(struct rpc_wait *wait, int err, struct json_t *reply, const char *why)
+static void traffic_check_done(struct rpc_wait *wait, int err, struct json_t *reply,
+			       const char *why)
 {
-	struct flow_check *c = (struct flow_check *)wait;
+	struct traffic_check *c = (struct traffic_check *)wait;
 	struct check_result res = CHECK_RESULT_NONE;
 
 	c->err = err;
@@ -162,14 +164,14 @@ static void flow_check_done(struct rpc_wait *wait, int err, struct json_t *reply
 		c->err = perf_verify_reply(reply, &res);
 	c->reply = res;
 	js_free(reply);
-	/* Pairs with the acquire in flow_check_step(). */
-	atomic_store_explicit(&c->state, FLOW_CHECK_REPLIED, memory_order_release);
+	/* Pairs with the acquire in traffic_check_step(). */
+	atomic_store_explicit(&c->state, TRAFFIC_CHECK_REPLIED, memory_order_release);
 }
 
-static void flow_check_begin(struct flow *f)
+static void traffic_check_begin(struct traffic_flow *f)
 {
-	const struct flow_plan *p = f->plan;
-	struct flow_check *c = &f->check;
+	const struct traffic_plan *p = f->plan;
+	struct traffic_check *c = &f->check;
 	uint64_t slot = check_ring_slot(&p->ring, c->first);
 	struct perf_slots s = {.off = f->remote_off + slot * p->stride,
 			       .size = p->size,
@@ -179,29 +181,29 @@ static void flow_check_begin(struct flow *f)
 
 	if (p->op == GX_OP_GET) {
 		c->slot = c->at = 0;
-		atomic_store_explicit(&c->state, FLOW_CHECK_LOCAL, memory_order_relaxed);
+		atomic_store_explicit(&c->state, TRAFFIC_CHECK_LOCAL, memory_order_relaxed);
 		return;
 	}
-	atomic_store_explicit(&c->state, FLOW_CHECK_ASKED, memory_order_relaxed);
-	c->wait = (struct rpc_wait){.fn = flow_check_done};
+	atomic_store_explicit(&c->state, TRAFFIC_CHECK_ASKED, memory_order_relaxed);
+	c->wait = (struct rpc_wait){.fn = traffic_check_done};
 	rpc_begin(f->conn->rpc,
 		  perf_verify_request(f->conn, &s, p->op == GX_OP_SEND ? (int)f->lane : -1,
 				      c->first + check_ring_group(&p->ring)),
 		  &c->wait);
 }
 
-static void flow_check_end(struct flow *f)
+static void traffic_check_end(struct traffic_flow *f)
 {
 	const struct check_ring *ring = &f->plan->ring;
 	uint64_t slot = check_ring_slot(ring, f->check.first);
 
-	memset(&f->state[slot], FLOW_SLOT_FREE, check_ring_group(ring));
+	memset(&f->state[slot], TRAFFIC_SLOT_FREE, check_ring_group(ring));
 	f->check.nr_done = 0;
-	atomic_store_explicit(&f->check.state, FLOW_CHECK_NONE, memory_order_relaxed);
+	atomic_store_explicit(&f->check.state, TRAFFIC_CHECK_NONE, memory_order_relaxed);
 }
 
-int flow_verify_local(const struct flow *f, uint64_t slot, uint64_t at, uint64_t len,
-		      unsigned char *room, struct check_result *res)
+int traffic_verify_local(const struct traffic_flow *f, uint64_t slot, uint64_t at, uint64_t len,
+			 unsigned char *room, struct check_result *res)
 {
 	uint64_t slot_off = slot * f->plan->stride;
 	const unsigned char *got = room;
@@ -219,12 +221,12 @@ int flow_verify_local(const struct flow *f, uint64_t slot, uint64_t at, uint64_t
 	return 0;
 }
 
-/* Looks at up to FLOW_PIECE_B of a group that was got. Return: the group is through. */
-static bool flow_check_local(struct flow *f, struct flow_core *fc)
+/* Looks at up to TRAFFIC_PIECE_B of a group that was got. Return: the group is through. */
+static bool traffic_check_local(struct traffic_flow *f, struct traffic_core *fc)
 {
-	const struct flow_plan *p = f->plan;
-	struct flow_check *c = &f->check;
-	uint64_t first = check_ring_slot(&p->ring, c->first), budget = FLOW_PIECE_B, n;
+	const struct traffic_plan *p = f->plan;
+	struct traffic_check *c = &f->check;
+	uint64_t first = check_ring_slot(&p->ring, c->first), budget = TRAFFIC_PIECE_B, n;
 
 	while (c->slot < check_ring_group(&p->ring) && budget) {
 		n = p->size - c->at < budget ? p->size - c->at : budget;
@@ -233,8 +235,8 @@ static bool flow_check_local(struct flow *f, struct flow_core *fc)
 			n &= ~(uint64_t)(CHECK_PAGE_B - 1);
 		if (!n && c->at < p->size)
 			return false;
-		if (flow_verify_local(f, first + c->slot, c->at, n, fc->room, &fc->checked))
-			flow_fail(f, -EIO);
+		if (traffic_verify_local(f, first + c->slot, c->at, n, fc->room, &fc->checked))
+			traffic_fail(f, -EIO);
 		c->at += n;
 		budget -= n;
 		if (c->at == p->size) {
@@ -245,21 +247,21 @@ static bool flow_check_local(struct flow *f, struct flow_core *fc)
 	return c->slot == check_ring_group(&p->ring) || f->err;
 }
 
-static bool flow_check_step(struct flow *f, struct flow_core *fc)
+static bool traffic_check_step(struct traffic_flow *f, struct traffic_core *fc)
 {
-	struct flow_check *c = &f->check;
+	struct traffic_check *c = &f->check;
 
 	switch (atomic_load_explicit(&c->state, memory_order_acquire)) {
-	case FLOW_CHECK_REPLIED:
+	case TRAFFIC_CHECK_REPLIED:
 		if (c->err)
-			flow_fail(f, c->err);
+			traffic_fail(f, c->err);
 		else
 			check_result_add(&fc->checked, &c->reply);
-		flow_check_end(f);
+		traffic_check_end(f);
 		return true;
-	case FLOW_CHECK_LOCAL:
-		if (flow_check_local(f, fc))
-			flow_check_end(f);
+	case TRAFFIC_CHECK_LOCAL:
+		if (traffic_check_local(f, fc))
+			traffic_check_end(f);
 		return true;
 	}
 	return false;
@@ -267,7 +269,7 @@ static bool flow_check_step(struct flow *f, struct flow_core *fc)
 
 /* ---- Completions ---- */
 
-static void flow_count(struct flow_core *fc, unsigned n, uint64_t now)
+static void traffic_count(struct traffic_core *fc, unsigned n, uint64_t now)
 {
 	fc->end_ns = now;
 	atomic_store_explicit(&fc->count,
@@ -277,62 +279,62 @@ static void flow_count(struct flow_core *fc, unsigned n, uint64_t now)
 		gate_done(n);
 }
 
-static void flow_done(struct flow_core *fc, const struct gx_comp *comp, uint64_t now)
+static void traffic_done(struct traffic_core *fc, const struct gx_comp *comp, uint64_t now)
 {
-	struct flow *f = fc->flows[comp->user >> 32];
+	struct traffic_flow *f = fc->flows[comp->user >> 32];
 	const struct check_ring *ring = &f->plan->ring;
 	uint64_t slot = (uint32_t)comp->user;
 
 	f->in_flight--;
-	f->state[slot] = FLOW_SLOT_FREE;
+	f->state[slot] = TRAFFIC_SLOT_FREE;
 	if (comp->status) {
-		flow_fail(f, comp->status);
+		traffic_fail(f, comp->status);
 		return;
 	}
 	hist_record(&fc->hist, now - f->post_ns[slot]);
-	flow_count(fc, 1, now);
+	traffic_count(fc, 1, now);
 	if (!check_ring_sampled(ring, f->number[slot]))
 		return;
-	f->state[slot] = FLOW_SLOT_CHECK;
+	f->state[slot] = TRAFFIC_SLOT_CHECK;
 	f->check.first = f->number[slot] & ~(check_ring_group(ring) - 1);
 	if (++f->check.nr_done == check_ring_group(ring))
-		flow_check_begin(f);
+		traffic_check_begin(f);
 }
 
 /* Completions of a core that has one flow, whose messages are all alike. */
-static void flow_done_same(struct flow_core *fc, const struct gx_comp comps[], unsigned n,
-			   uint64_t now)
+static void traffic_done_same(struct traffic_core *fc, const struct gx_comp comps[], unsigned n,
+			      uint64_t now)
 {
-	struct flow *f = fc->flows[0];
+	struct traffic_flow *f = fc->flows[0];
 
 	for (unsigned i = 0; i < n; i++) {
 		if (comps[i].status)
-			flow_fail(f, comps[i].status);
+			traffic_fail(f, comps[i].status);
 		hist_record(&fc->hist, now - f->post_ns[f->taken++ & f->time_mask]);
 	}
 	f->in_flight -= n;
-	flow_count(fc, n, now);
+	traffic_count(fc, n, now);
 }
 
-static bool flow_comps(struct flow_core *fc, uint64_t now)
+static bool traffic_comps(struct traffic_core *fc, uint64_t now)
 {
-	struct gx_comp comps[FLOW_BURST];
-	unsigned n = fc->queue ? gx_submit_poll(fc->queue, comps, FLOW_BURST)
-			       : gx_poll(fc->core->core, comps, FLOW_BURST);
+	struct gx_comp comps[TRAFFIC_BURST];
+	unsigned n = fc->queue ? gx_submit_poll(fc->queue, comps, TRAFFIC_BURST)
+			       : gx_poll(fc->core->core, comps, TRAFFIC_BURST);
 
 	if (n && fc->flows[0]->plan->same) {
-		flow_done_same(fc, comps, n, now);
+		traffic_done_same(fc, comps, n, now);
 		return true;
 	}
 	for (unsigned i = 0; i < n; i++)
 		if (comps[i].kind == GX_COMP_DONE)
-			flow_done(fc, &comps[i], now);
+			traffic_done(fc, &comps[i], now);
 	return n > 0;
 }
 
 /* May it post? Past the deadline what has posted nothing still posts its first message: a phase
  * without one would say nothing. */
-static bool flow_goes_on(const struct flow_core *fc, const struct flow *f)
+static bool traffic_goes_on(const struct traffic_core *fc, const struct traffic_flow *f)
 {
 	if (f->err || fc->stopped || f->post == f->limit)
 		return false;
@@ -340,15 +342,15 @@ static bool flow_goes_on(const struct flow_core *fc, const struct flow *f)
 }
 
 /* Nothing is under way, and nothing more is to be posted. */
-static bool flow_through(const struct flow_core *fc, const struct flow *f)
+static bool traffic_through(const struct traffic_core *fc, const struct traffic_flow *f)
 {
 	int check = atomic_load_explicit(&f->check.state, memory_order_relaxed);
 
-	return !f->in_flight && check == FLOW_CHECK_NONE && !flow_goes_on(fc, f);
+	return !f->in_flight && check == TRAFFIC_CHECK_NONE && !traffic_goes_on(fc, f);
 }
 
 /* As much more as may be under way, where overlap allows it. */
-static void flow_allow(struct flow *f)
+static void traffic_allow(struct traffic_flow *f)
 {
 	uint64_t upto = f->post + f->plan->depth;
 
@@ -356,10 +358,10 @@ static void flow_allow(struct flow *f)
 		f->limit += gate_take(upto - f->limit);
 }
 
-enum perf_step flow_core_step(struct perf_job *job, uint64_t now)
+enum perf_step traffic_core_step(struct perf_job *job, uint64_t now)
 {
-	struct flow_core *fc = (struct flow_core *)job;
-	bool busy = flow_comps(fc, now), through = true;
+	struct traffic_core *fc = (struct traffic_core *)job;
+	bool busy = traffic_comps(fc, now), through = true;
 
 	if (!fc->begin_ns)
 		fc->begin_ns = fc->end_ns = now;
@@ -370,20 +372,20 @@ enum perf_step flow_core_step(struct perf_job *job, uint64_t now)
 	if (stop_asked())
 		fc->stopping = fc->stopped = true;
 	for (unsigned i = 0; i < fc->nr_flows; i++) {
-		struct flow *f = fc->flows[i];
+		struct traffic_flow *f = fc->flows[i];
 
 		if (fc->gated)
-			flow_allow(f);
-		if (flow_goes_on(fc, f) && f->plan->same) {
-			busy |= flow_post_same(f, fc->queue, now);
-		} else if (flow_goes_on(fc, f)) {
-			flow_prep(f);
-			busy |= flow_post(f, fc->queue, now);
+			traffic_allow(f);
+		if (traffic_goes_on(fc, f) && f->plan->same) {
+			busy |= traffic_post_same(f, fc->queue, now);
+		} else if (traffic_goes_on(fc, f)) {
+			traffic_prep(f);
+			busy |= traffic_post(f, fc->queue, now);
 		}
 		if (fc->gated && f->err)
 			gate_give_up();
-		busy |= flow_check_step(f, fc);
-		through &= flow_through(fc, f);
+		busy |= traffic_check_step(f, fc);
+		through &= traffic_through(fc, f);
 	}
 	if (through && (!fc->gated || fc->stopping))
 		return PERF_STEP_DONE;

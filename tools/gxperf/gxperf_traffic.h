@@ -3,13 +3,13 @@
  * The load generator: flows of messages over endpoints, run by the threads of the cores.
  * gxperf_put.c plans them and starts a phase; gxperf_traffic.c is what the cores do in it.
  */
-#ifndef GXPERF_FLOW_H
-#define GXPERF_FLOW_H
+#ifndef GXPERF_TRAFFIC_H
+#define GXPERF_TRAFFIC_H
 
 #include "gxperf/gxperf.h"
 
-/** struct flow_plan - What all flows of one size have in common. Frozen during a phase. */
-struct flow_plan {
+/** struct traffic_plan - What all flows of one size have in common. Frozen during a phase. */
+struct traffic_plan {
 	enum gx_op_kind op; /* PUT, GET, SEND */
 	uint64_t size, stride;
 	struct check_ring ring;
@@ -23,16 +23,21 @@ struct flow_plan {
 	enum gx_mem_kind local_kind;
 };
 
-enum flow_slot { FLOW_SLOT_FREE, FLOW_SLOT_READY, FLOW_SLOT_POSTED, FLOW_SLOT_CHECK };
-enum flow_check_state {
-	FLOW_CHECK_NONE,
-	FLOW_CHECK_ASKED,   /* the server looks */
-	FLOW_CHECK_REPLIED, /* written by the control thread */
-	FLOW_CHECK_LOCAL,   /* this core looks, piece by piece */
+enum traffic_slot {
+	TRAFFIC_SLOT_FREE,
+	TRAFFIC_SLOT_READY,
+	TRAFFIC_SLOT_POSTED,
+	TRAFFIC_SLOT_CHECK
+};
+enum traffic_check_state {
+	TRAFFIC_CHECK_NONE,
+	TRAFFIC_CHECK_ASKED,   /* the server looks */
+	TRAFFIC_CHECK_REPLIED, /* written by the control thread */
+	TRAFFIC_CHECK_LOCAL,   /* this core looks, piece by piece */
 };
 
 /* The check of one group of messages, while others go on. */
-struct flow_check {
+struct traffic_check {
 	struct rpc_wait wait; /* first: the reply finds the rest through it */
 	_Atomic int state;
 	int err;		   /* with REPLIED */
@@ -42,15 +47,15 @@ struct flow_check {
 	uint64_t slot, at;	   /* LOCAL: how far */
 };
 
-/** struct flow - Messages over one endpoint. Owner: its core's thread during a phase, else main. */
-struct flow {
-	const struct flow_plan *plan;
+/** struct traffic_flow - Messages over one endpoint. Owner: its core's thread during a phase, else main. */
+struct traffic_flow {
+	const struct traffic_plan *plan;
 	struct perf_conn *conn;
 	unsigned lane;
 	struct gx_ep *ep;
 	uint64_t remote_off, local_off; /* of slot 0 */
 	unsigned char *local;		/* address of slot 0, or NULL: not the CPU's to write */
-	uint8_t *state;			/* of each slot: enum flow_slot */
+	uint8_t *state;			/* of each slot: enum traffic_slot */
 	uint64_t *number;		/* of the message in each slot */
 	uint64_t *post_ns;
 	uint64_t prep, post; /* number of the next message to prepare, to post */
@@ -62,19 +67,19 @@ struct flow {
 	uint64_t limit;	  /* no message from this number on */
 	uint32_t in_flight;
 	int err; /* of the first operation that failed */
-	struct flow_check check;
+	struct traffic_check check;
 	struct gx_op op;     /* what all operations have in common */
-	struct gx_op *burst; /* same: FLOW_BURST times that; else NULL */
+	struct gx_op *burst; /* same: TRAFFIC_BURST times that; else NULL */
 	uint64_t time_mask;  /* same: of post_ns, by number */
 	uint64_t taken; /* same: completions so far; they come in the order of posting, or nearly */
 };
 
-/** struct flow_core - A core's share of the flows. Owner: its thread during a phase, else main. */
-struct flow_core {
+/** struct traffic_core - A core's share of the flows. Owner: its thread during a phase, else main. */
+struct traffic_core {
 	struct perf_job job; /* first */
 	struct perf_core *core;
 	struct gx_submit *queue; /* not NULL: all goes through it, over all lanes of a connection */
-	struct flow **flows;
+	struct traffic_flow **flows;
 	unsigned nr_flows;
 	uint64_t deadline_ns;	   /* 0: by the limits; each flow posts one message all the same */
 	uint64_t begin_ns, end_ns; /* set by the phase: first post, last completion */
@@ -84,30 +89,30 @@ struct flow_core {
 	_Atomic uint64_t count;	     /* messages landed in this phase; main reads for progress */
 	struct check_result checked; /* of the groups looked at under way */
 	struct hist hist;
-	unsigned char *room; /* FLOW_PIECE_B, for looking at GPU memory */
+	unsigned char *room; /* TRAFFIC_PIECE_B, for looking at GPU memory */
 };
 
-#define FLOW_BURST   64	    /* posts and completions at once */
-#define FLOW_PIECE_B 262144 /* looked at between two turns */
+#define TRAFFIC_BURST	64     /* posts and completions at once */
+#define TRAFFIC_PIECE_B 262144 /* looked at between two turns */
 
-/** flow_core_step() - struct perf_job's step. */
-enum perf_step flow_core_step(struct perf_job *job, uint64_t now_ns);
+/** traffic_core_step() - struct perf_job's step. */
+enum perf_step traffic_core_step(struct perf_job *job, uint64_t now_ns);
 
 /**
- * flow_verify_local() - Check (a piece of) a slot of a get's destination. @at: a multiple of
+ * traffic_verify_local() - Check (a piece of) a slot of a get's destination. @at: a multiple of
  * CHECK_PAGE_B. Return: 0, -errno of gx_mem_copy_out().
  */
-int flow_verify_local(const struct flow *f, uint64_t slot, uint64_t at, uint64_t len,
-		      unsigned char *room, struct check_result *res);
+int traffic_verify_local(const struct traffic_flow *f, uint64_t slot, uint64_t at, uint64_t len,
+			 unsigned char *room, struct check_result *res);
 
-/** flow_number() - What is stamped into @slot now; UINT64_MAX: nothing has been sent to it since it
+/** traffic_number() - What is stamped into @slot now; UINT64_MAX: nothing has been sent to it since it
  * was poisoned. */
-uint64_t flow_number(const struct flow *f, uint64_t slot);
+uint64_t traffic_number(const struct traffic_flow *f, uint64_t slot);
 
-/** flow_is_spoiled() - After a phase: was this slot prepared for a message that was not posted? A
+/** traffic_is_spoiled() - After a phase: was this slot prepared for a message that was not posted? A
  * get's destination is poisoned by that, so what it held cannot be checked any more. */
-bool flow_is_spoiled(const struct flow *f, uint64_t slot);
-/** flow_rollback() - After a phase: forget what was prepared and not posted. */
-void flow_rollback(struct flow *f);
+bool traffic_is_spoiled(const struct traffic_flow *f, uint64_t slot);
+/** traffic_rollback() - After a phase: forget what was prepared and not posted. */
+void traffic_rollback(struct traffic_flow *f);
 
 #endif
