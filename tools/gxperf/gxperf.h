@@ -97,8 +97,10 @@ int perf_core_start(struct perf_core *core, struct gx_core *gx_core, int cpu); /
 void perf_core_stop(struct perf_core *core);
 void perf_core_job(struct perf_core *core, struct perf_job *job);
 uint64_t perf_core_cpu_ns(const struct perf_core *core);
+/** perf_nap() - Sleep, on the main thread. */
+void perf_nap(uint64_t ns);
 
-/* ---- gxperf_conn.c: a context, its connections, the server's services ---- */
+/* ---- gxperf_conn.c: a context, its connections ---- */
 
 struct perf_conn {
 	struct perf *perf;
@@ -134,13 +136,19 @@ struct perf {
 int perf_open(const struct perf_opts *opts, struct report *report, unsigned nr_cores_max,
 	      struct perf *perf);
 void perf_close(struct perf *perf); /* of a half-open one too */
-/** perf_connect() - Connect, check the path against the options, find the region, tell @report of the
- * path. */
+/** perf_connect() - Connect, check the path against the options, find the region, tell @report of
+ * the path. */
 int perf_connect(struct perf *perf, unsigned access);
 /** perf_connect_any() - Same without a region, and @report hears nothing of the path. */
 int perf_connect_any(struct perf *perf);
 /** perf_alloc() - Memory of --local-mem, until perf_close(). At most PERF_MEMS_MAX times. */
 int perf_alloc(struct perf *perf, uint64_t len, struct gx_mem **mem);
+/** perf_is_mapped() - Is payload copied straight into or out of the server's memory? Sends go by
+ * packets over any link. */
+bool perf_is_mapped(const struct perf *perf);
+
+/* ---- gxperf_call.c: what goes wrong, and the server's services ---- */
+
 /** perf_room() - Do @len bytes at --offset fit in the region? */
 int perf_room(struct perf *perf, uint64_t len);
 /**
@@ -149,15 +157,12 @@ int perf_room(struct perf *perf, uint64_t len);
  * @content: NULL: we write there; else we only read, beside others who say that the same lies there
  */
 int perf_lease(struct perf *perf, uint64_t len, const char *content);
-/** perf_is_mapped() - Is payload copied straight into or out of the server's memory? Sends go by
- * packets over any link. */
-bool perf_is_mapped(const struct perf *perf);
 /** perf_lost() - Is any connection down? Says so. */
 int perf_lost(struct perf *perf);
 /** perf_op_failed() - Say that operations of kind @op ended with @status. */
 int perf_op_failed(struct perf *perf, const char *op, int status);
 
-/* The server's services. @slots: see struct service_slots at the server; one message each. */
+/** struct perf_slots - One message each; see struct service_slots at the server. */
 struct perf_slots {
 	uint64_t off, size, stride, nr, iter;
 };
@@ -176,8 +181,6 @@ struct perf_mark {
 };
 
 int perf_mark(struct perf *perf, struct perf_mark *mark);
-/** perf_row_marks() - What was counted between two of them, into @row. */
-void perf_row_marks(struct report_row *row, const struct perf_mark m[2]);
 /** perf_call() - Any request to the server over @conn; the reply is to be freed. */
 int perf_call(struct perf_conn *conn, struct json_t *req, struct json_t **reply);
 /** perf_verify_request() - For rpc_begin(). @lane: -1, or that of receives which wait for it. */
@@ -199,15 +202,15 @@ int perf_demo(const struct perf_opts *opts, struct report *report);
 /** perf_dispatch() - Run opts->command. */
 int perf_dispatch(const struct perf_opts *opts, struct report *report);
 
+/* ---- gxperf_row.c: what rows have in common ---- */
+
 /** perf_row_hist() - The latency columns of @row from @h: null where there are too few samples. */
 void perf_row_hist(struct report_row *row, const struct hist *h);
-
+/** perf_row_marks() - What was counted between two of them, into @row. */
+void perf_row_marks(struct report_row *row, const struct perf_mark m[2]);
 /** perf_gb_s() - Payload of @count messages in @ns, in GB/s; NAN when there was none. */
 double perf_gb_s(uint64_t count, uint64_t size, uint64_t ns);
 /** perf_timed() - That no message was timed is a failure, and said. */
 int perf_timed(struct perf *perf, uint64_t count, uint64_t size);
-
-/** perf_nap() - Sleep, on the main thread. */
-void perf_nap(uint64_t ns);
 
 #endif

@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <sched.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -185,19 +184,6 @@ bool perf_coll_prints(void)
 }
 
 /* ---- A rank's life ---- */
-
-int coll_say(struct coll_rank *r, int status, const char *fmt, ...)
-{
-	va_list ap;
-
-	if (r->status)
-		return r->status;
-	va_start(ap, fmt);
-	vsnprintf(r->why, sizeof(r->why), fmt, ap);
-	va_end(ap);
-	r->status = status;
-	return status;
-}
 
 /* CPUs in turn, as many for each rank as it has cores. */
 static int rank_cpu(const struct coll_rank *r, unsigned core)

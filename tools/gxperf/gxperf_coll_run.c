@@ -13,6 +13,8 @@
 #include <errno.h>
 #include <math.h>
 #include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -42,6 +44,19 @@ struct coll_figures {
 };
 
 #define COLL_FIGURES_B 64
+
+int coll_say(struct coll_rank *r, int status, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (r->status)
+		return r->status;
+	va_start(ap, fmt);
+	vsnprintf(r->why, sizeof(r->why), fmt, ap);
+	va_end(ap);
+	r->status = status;
+	return status;
+}
 
 uint64_t coll_ctl_room(const struct coll_run *run)
 {

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What gxperf asks of the server beside moving bytes: leases, patterns, poison, checks, digests and
+ * counters (gxd_service.h); and words for what went wrong. Main thread, but for
+ * perf_verify_request() and perf_verify_reply().
+ */
+#include "gxperf/gxperf.h"
+
+#include "common/digest.h"
+#include "common/json.h"
+#include "common/stop.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define CALL_LEASE_NS	  2000000000ull /* the server may not know yet that a client has ended */
+#define CALL_LEASE_NAP_NS 20000000
+
+/* ---- What goes wrong ---- */
+
+int perf_room(struct perf *perf, uint64_t len)
+{
+	const struct gx_region *r = &perf->conns[0].region;
+	uint64_t offset = perf->opts->offset;
+
+	if (offset <= r->len && len <= r->len - offset)
+		return PERF_OK;
+	report_error(
+		perf->report,
+		"region '%s' is too small: %llu bytes at offset %llu, and it has %llu; give gxd "
+		"a larger --mem %s",
+		r->name, (unsigned long long)len, (unsigned long long)offset,
+		(unsigned long long)r->len, r->name);
+	return PERF_FAILED;
+}
+
+/* @held: what the server says of who has it; empty: it is ours. */
+static int lease_ask(struct perf_conn *c, uint64_t len, const char *content, char *held,
+		     size_t room)
+{
+	const char *text = "";
+	char why[PERF_WHY_MAX];
+	struct json_t *reply;
+	int ret = perf_call(c,
+			    js_pack("{s:s, s:s, s:I, s:I, s:b, s:s}", "op", "lease", "region",
+				    c->region.name, "off", (long long)c->perf->opts->offset, "len",
+				    (long long)len, "write", !content, "content",
+				    content ? content : ""),
+			    &reply);
+
+	if (ret)
+		return ret;
+	if (js_unpack(reply, why, sizeof(why), "{s?:s}", "held", &text)) {
+		report_error(c->perf->report, "gxd's answer to lease: %s", why);
+		ret = PERF_FAILED;
+	}
+	snprintf(held, room, "%s", text);
+	js_free(reply);
+	return ret;
+}
+
+int perf_lease(struct perf *perf, uint64_t len, const char *content)
+{
+	uint64_t until = gx_now() + CALL_LEASE_NS;
+	char held[PERF_WHY_MAX];
+	int ret;
+
+	while (!(ret = lease_ask(&perf->conns[0], len, content, held, sizeof(held))) && held[0]) {
+		if (gx_now() > until) {
+			report_error(perf->report, "%s", held);
+			return PERF_FAILED;
+		}
+		if (stop_asked())
+			return PERF_STOPPED;
+		perf_nap(CALL_LEASE_NAP_NS);
+	}
+	return ret;
+}
+
+int perf_lost(struct perf *perf)
+{
+	for (unsigned i = 0; i < perf->nr_conns; i++) {
+		if (!atomic_load_explicit(&perf->conns[i].down, memory_order_acquire))
+			continue;
+		report_error(perf->report, "the server at %s is lost: %s", perf->opts->addr,
+			     perf->conns[i].why);
+		return PERF_LOST;
+	}
+	return PERF_OK;
+}
+
+int perf_op_failed(struct perf *perf, const char *op, int status)
+{
+	int ret = perf_lost(perf);
+
+	report_error(perf->report, "%s to %s failed: %s", op, perf->opts->addr,
+		     gx_strerror(status));
+	if (ret || status == -ETIMEDOUT || status == -ECONNRESET || status == -ENOTCONN ||
+	    status == -ECANCELED)
+		return PERF_LOST;
+	return PERF_FAILED;
+}
+
+/* ---- Services ---- */
+
+static void perf_call_progress(void *arg, uint64_t done_b)
+{
+	struct perf_conn *c = arg;
+
+	/* Control thread, while the main thread waits: nobody else prints. */
+	report_progress(c->perf->report, "the server works: %.1f GB", (double)done_b / 1e9);
+}
+
+int perf_call(struct perf_conn *c, struct json_t *req, struct json_t **reply)
+{
+	char why[PERF_WHY_MAX] = "";
+	int ret = rpc_call(c->rpc, req, perf_call_progress, c, reply, why, sizeof(why));
+
+	if (!ret)
+		return PERF_OK;
+	if (ret == -ENOTCONN && perf_lost(c->perf))
+		return PERF_LOST;
+	report_error(c->perf->report, "gxd at %s: %s", c->perf->opts->addr, why);
+	return ret == -EREMOTEIO || ret == -ENOMEM ? PERF_FAILED : PERF_LOST;
+}
+
+/* A request whose reply has nothing in it. */
+static int perf_call_plain(struct perf_conn *c, struct json_t *req)
+{
+	struct json_t *reply = NULL;
+	int ret = perf_call(c, req, &reply);
+
+	js_free(reply);
+	return ret;
+}
+
+int perf_poison(struct perf *perf, uint64_t off, uint64_t len)
+{
+	struct perf_conn *c = &perf->conns[0];
+
+	return perf_call_plain(c, js_pack("{s:s, s:s, s:I, s:I}", "op", "poison", "region",
+					  c->region.name, "off", (long long)off, "len",
+					  (long long)len));
+}
+
+static struct json_t *slots_request(const char *op, const struct perf_conn *c,
+				    const struct perf_slots *s)
+{
+	return js_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "op", op, "region",
+		       c->region.name, "off", (long long)s->off, "size", (long long)s->size,
+		       "stride", (long long)s->stride, "n", (long long)s->nr, "seed",
+		       (long long)PERF_SEED, "iter", (long long)s->iter);
+}
+
+int perf_fill(struct perf *perf, const struct perf_slots *s)
+{
+	return perf_call_plain(&perf->conns[0], slots_request("fill", &perf->conns[0], s));
+}
+
+struct json_t *perf_verify_request(const struct perf_conn *c, const struct perf_slots *s, int lane,
+				   uint64_t upto)
+{
+	struct json_t *req = slots_request("verify", c, s);
+
+	if (req && lane >= 0) {
+		js_set(req, "lane", js_pack("i", lane));
+		js_set(req, "upto", js_pack("I", (long long)upto));
+	}
+	return req;
+}
+
+int perf_verify_reply(struct json_t *reply, struct check_result *res)
+{
+	struct check_result one = CHECK_RESULT_NONE;
+	long long checked_b, wrong, first;
+	char why[PERF_WHY_MAX];
+
+	if (js_unpack(reply, why, sizeof(why), "{s:I, s:I, s:I}", "checked_b", &checked_b, "wrong",
+		      &wrong, "first_wrong_off", &first))
+		return -EINVAL;
+	one.checked_b = (uint64_t)checked_b;
+	one.wrong = (uint64_t)wrong;
+	if (wrong)
+		one.first_wrong_off = (uint64_t)first;
+	check_result_add(res, &one);
+	return 0;
+}
+
+int perf_verify(struct perf *perf, const struct perf_slots *s, struct check_result *res)
+{
+	struct json_t *reply;
+	int ret =
+		perf_call(&perf->conns[0], perf_verify_request(&perf->conns[0], s, -1, 0), &reply);
+
+	if (ret)
+		return ret;
+	if (perf_verify_reply(reply, res)) {
+		report_error(perf->report, "gxd's answer to verify makes no sense");
+		ret = PERF_FAILED;
+	}
+	js_free(reply);
+	return ret;
+}
+
+int perf_sha256(struct perf *perf, uint64_t off, uint64_t len, char *hex)
+{
+	struct perf_conn *c = &perf->conns[0];
+	char why[PERF_WHY_MAX];
+	struct json_t *reply;
+	const char *text;
+	int ret = perf_call(c,
+			    js_pack("{s:s, s:s, s:I, s:I}", "op", "sha256", "region",
+				    c->region.name, "off", (long long)off, "len", (long long)len),
+			    &reply);
+
+	if (ret)
+		return ret;
+	if (js_unpack(reply, why, sizeof(why), "{s:s}", "sha256", &text)) {
+		report_error(perf->report, "gxd's answer to sha256: %s", why);
+		ret = PERF_FAILED;
+	} else {
+		snprintf(hex, DIGEST_HEX_MAX, "%s", text);
+	}
+	js_free(reply);
+	return ret;
+}
+
+static uint64_t own_stat(const struct perf *perf, const char *name)
+{
+	uint64_t sum = 0, one;
+
+	for (unsigned i = 0; i < perf->nr_cores; i++)
+		if (!gx_core_stat(gx_core(perf->gx, i), name, &one))
+			sum += one;
+	return sum;
+}
+
+int perf_mark(struct perf *perf, struct perf_mark *m)
+{
+	long long cores_ns = 0, resent = 0, spurious = 0, dup = 0;
+	char why[PERF_WHY_MAX];
+	struct json_t *reply;
+	struct timespec ts;
+	int ret = perf_call(&perf->conns[0], js_pack("{s:s}", "op", "cpu"), &reply);
+
+	if (ret)
+		return ret;
+	js_unpack(reply, why, sizeof(why), "{s:I, s:I, s:I, s:I}", "cores_ns", &cores_ns, "resent",
+		  &resent, "spurious", &spurious, "dup", &dup);
+	js_free(reply);
+	*m = (struct perf_mark){.at_ns = gx_now(),
+				.cpu_ns = (uint64_t)cores_ns,
+				.resent = (uint64_t)resent + own_stat(perf, "tx_resent"),
+				.spurious = (uint64_t)spurious + own_stat(perf, "tx_spurious"),
+				.dup = (uint64_t)dup + own_stat(perf, "rx_dup")};
+	if (perf->opts->stripe && !clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts))
+		m->cpu_ns += (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+	for (unsigned i = 0; i < perf->nr_threads && !perf->opts->stripe; i++)
+		m->cpu_ns += perf_core_cpu_ns(&perf->cores[i]);
+	return PERF_OK;
+}
+
+int perf_sms(const struct perf *perf, enum gx_mem_kind kind, bool local)
+{
+	bool mapped = perf_is_mapped(perf);
+	unsigned sms = local || mapped ? perf->opts->gx.sms : perf->server_sms;
+
+	/* Over the local link it is this end's engine that copies, whichever end has a GPU. */
+	if (mapped && perf->opts->gx.engine == GX_COPY_CE)
+		return 0;
+	if (kind != GX_MEM_CUDA && !(mapped && perf->opts->local_kind == GX_MEM_CUDA))
+		return 0;
+	return sms ? (int)sms : -1;
+}

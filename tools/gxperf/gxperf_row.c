@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What the rows of several sub-commands have in common: latency, rate, what both ends used. Main
+ * thread.
+ */
+#include "gxperf/gxperf.h"
+
+#include "gxperf/beside/gate.h"
+
+#include <math.h>
+
+#define ROW_CPU_NS 20000000 /* below, asking both ends for their CPU time is most of it */
+
+void perf_row_hist(struct report_row *row, const struct hist *h)
+{
+	row->p50_us = h->count ? (double)hist_percentile(h, 500) / 1e3 : NAN;
+	row->avg_us = h->count ? hist_average(h) / 1e3 : NAN;
+	row->p99_us = h->count >= 100 ? (double)hist_percentile(h, 990) / 1e3 : NAN;
+	row->p999_us = h->count >= 1000 ? (double)hist_percentile(h, 999) / 1e3 : NAN;
+}
+
+void perf_row_marks(struct report_row *row, const struct perf_mark m[2])
+{
+	uint64_t ns = m[1].at_ns - m[0].at_ns, resent = m[1].resent - m[0].resent;
+	uint64_t spurious = m[1].spurious - m[0].spurious;
+
+	row->cpu_pct =
+		ns >= ROW_CPU_NS ? 100.0 * (double)(m[1].cpu_ns - m[0].cpu_ns) / (double)ns : NAN;
+	row->pkts = true;
+	row->resent = resent;
+	row->lost = resent > spurious ? resent - spurious : 0;
+	row->dup = m[1].dup - m[0].dup;
+}
+
+double perf_gb_s(uint64_t count, uint64_t size, uint64_t ns)
+{
+	return count && ns ? (double)count * (double)size / (double)ns : NAN;
+}
+
+int perf_timed(struct perf *perf, uint64_t count, uint64_t size)
+{
+	if (count || gate_on())
+		return PERF_OK;
+	report_error(perf->report,
+		     "%s of %llu bytes: no message was timed: give more time with -D, or -n",
+		     perf->opts->command, (unsigned long long)size);
+	return PERF_FAILED;
+}
