@@ -4,12 +4,30 @@
  * piece by piece, so that a client that goes away is noticed. A region of a GPU is read and written
  * through a piece of host memory, one of the host in place.
  */
-#include "gxd/gxd_service.h"
+#include "gxd/gxd_region.h"
 
 #include "common/digest.h"
+#include "common/json.h"
 
 #include <errno.h>
-#include <string.h>
+
+#define SERVICE_NEWS_NS 200000000ull /* a long request tells of its progress this often */
+
+/* Between two pieces. Return: 0, -ECANCELED when the client is gone. */
+static int work_on(struct service_work *work, uint64_t done_b)
+{
+	uint64_t now;
+
+	if (atomic_load_explicit(&work->client->down, memory_order_acquire))
+		return -ECANCELED;
+	now = gx_now();
+	if (now - work->news_ns < SERVICE_NEWS_NS)
+		return 0;
+	work->news_ns = now;
+	rpc_send(work->client->conn,
+		 js_pack("{s:I, s:I}", "id", work->id, "progress", (long long)done_b));
+	return 0;
+}
 
 static bool region_on_host(const struct service_region *r)
 {
@@ -71,7 +89,7 @@ int service_poison(struct service_work *work, const struct service_region *r, ui
 		else
 			ret = gx_mem_copy_in(r->mem, off + at, work->room, n);
 		if (!ret)
-			ret = service_work_on(work, at + n);
+			ret = work_on(work, at + n);
 	}
 	return ret;
 }
@@ -98,7 +116,7 @@ int service_fill(struct service_work *work, const struct service_region *r,
 			n = piece_min(SERVICE_PIECE_B, s->size - at);
 			ret = fill_piece(work, r, s, slot, at, n);
 			if (!ret)
-				ret = service_work_on(work, slot * s->size + at + n);
+				ret = work_on(work, slot * s->size + at + n);
 		}
 	}
 	return ret;
@@ -134,7 +152,7 @@ static int verify_slot(struct view *v, const struct service_slots *s, uint64_t s
 		if (ret)
 			return ret;
 		check_piece(got, n, at, off, s->seed, s->iter + slot, res);
-		ret = service_work_on(v->work, slot * s->size + at + n);
+		ret = work_on(v->work, slot * s->size + at + n);
 	}
 	return ret ? ret : verify_guard(v, s, slot, res);
 }
@@ -166,7 +184,7 @@ int service_sha256(struct service_work *work, const struct service_region *r, ui
 		if (!ret)
 			ret = digest_add(d, got, n);
 		if (!ret)
-			ret = service_work_on(work, at + n);
+			ret = work_on(work, at + n);
 	}
 	if (d && ret)
 		digest_close(d, NULL);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What gxd does for gxperf beside moving bytes: it poisons, fills, checks and digests regions,
- * posts receives, echoes puts, and tells of itself. Requests come in on gx's control thread and are
- * worked on by one worker thread (gxd_service.c, gxd_region.c); what must be posted is posted by
- * the cores (gxd_core.c).
+ * posts receives, echoes puts, and tells of itself. Requests come in on gx's control thread
+ * (gxd_queue.c) and are worked on by one worker thread (gxd_service.c, gxd_request.h); what must be
+ * posted is posted by the cores (gxd_core.c).
  */
 #ifndef GXD_SERVICE_H
 #define GXD_SERVICE_H
@@ -163,36 +163,5 @@ int service_session_start(struct service_session *s);
 /** service_session_stop() - Cancel what is posted and take it back; it may then be freed. Return:
  * 0, -ETIMEDOUT. */
 int service_session_stop(struct service_session *s);
-
-/* ---- gxd_region.c: called by the worker ---- */
-
-/** struct service_work - The request being worked on: to see that its client is gone, and to tell
- * of progress. */
-struct service_work {
-	struct service_client *client;
-	long long id;
-	uint64_t news_ns;    /* time of the last word to the client */
-	unsigned char *room; /* SERVICE_PIECE_B bytes, the worker's */
-};
-
-/** service_work_on() - Between two pieces. Return: 0, -ECANCELED when the client is gone. */
-int service_work_on(struct service_work *work, uint64_t done_b);
-
-/* Slots of a region: @nr of @size bytes, @stride apart, beginning at @off; messages @iter, @iter
- * + 1... */
-struct service_slots {
-	uint64_t off, size, stride, nr, seed, iter;
-};
-
-/* Return: 0, -ECANCELED, or what gx_mem_copy_out/in returned. Bounds have been checked by the
- * caller. */
-int service_poison(struct service_work *work, const struct service_region *r, uint64_t off,
-		   uint64_t len);
-int service_fill(struct service_work *work, const struct service_region *r,
-		 const struct service_slots *s);
-int service_verify(struct service_work *work, const struct service_region *r,
-		   const struct service_slots *s, struct check_result *res);
-int service_sha256(struct service_work *work, const struct service_region *r, uint64_t off,
-		   uint64_t len, char *hex);
 
 #endif

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Leases: bytes that a client has said it works on (struct service_lease). Worker thread.
+ */
+#include "gxd/gxd_request.h"
+
+#include "common/json.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define SERVICE_PLACE_B 4096 /* a place that is proposed to a client is a multiple of it */
+
+static bool lease_conflicts(const struct service_lease *a, const struct service_lease *b)
+{
+	if (a->region != b->region || !a->len || !b->len)
+		return false;
+	if (a->off >= b->off + b->len || b->off >= a->off + a->len)
+		return false;
+	return a->write || b->write || strcmp(a->content, b->content) != 0;
+}
+
+/* Another client whose lease is in the way of @want, or NULL. */
+static struct service_client *lease_holder(struct request *req, const struct service_lease *want)
+{
+	struct service_client *found = NULL;
+
+	pthread_mutex_lock(&req->svc->lock);
+	for (struct service_client *c = req->svc->clients; c && !found; c = c->next)
+		if (c != req->client && lease_conflicts(want, &c->lease))
+			found = c;
+	pthread_mutex_unlock(&req->svc->lock);
+	return found; /* only this thread frees one */
+}
+
+/* The first place behind what others hold where @want fits. Return: there is one. */
+static bool lease_place(struct request *req, const struct service_lease *want, uint64_t *off)
+{
+	struct service_lease at = *want;
+	struct service_client *holder;
+
+	at.off = 0;
+	while (at.len <= at.region->opt.len && at.off <= at.region->opt.len - at.len) {
+		holder = lease_holder(req, &at);
+		if (!holder) {
+			*off = at.off;
+			return true;
+		}
+		at.off = (holder->lease.off + holder->lease.len + SERVICE_PLACE_B - 1) &
+			 ~(uint64_t)(SERVICE_PLACE_B - 1);
+	}
+	return false;
+}
+
+static struct json_t *lease_held(struct request *req, const struct service_lease *want,
+				 struct service_client *holder)
+{
+	const struct service_lease *l = &holder->lease;
+	struct gx_conn_info info = GX_INIT(info);
+	char place[32] = "", text[2 * SERVICE_WHY_MAX];
+	struct json_t *out = js_pack("{}");
+	uint64_t off;
+
+	if (gx_conn_info(holder->conn, &info))
+		snprintf(info.peer, sizeof(info.peer), "another client");
+	if (lease_place(req, want, &off))
+		opt_size_text(off, place, sizeof(place));
+	snprintf(text, sizeof(text),
+		 "bytes %llu to %llu of region '%s' are in use by %s: %s%s%s another --mem, or "
+		 "wait until it has ended",
+		 (unsigned long long)l->off, (unsigned long long)(l->off + l->len - 1),
+		 l->region->opt.name, info.peer,
+		 place[0] ? "give --offset " : "beside them it has no room for so much: take",
+		 place, place[0] ? "," : "");
+	if (out)
+		js_set(out, "held", js_string(text));
+	return out;
+}
+
+/*
+ * lease {region, off, len, write, content} -> {} or {held: words}: these bytes are the client's
+ * until its connection ends or it takes another lease. Who reads what another reads is let in when
+ * both say that the same lies there. It binds those who ask, not who puts without asking.
+ */
+struct json_t *op_lease(struct request *req)
+{
+	struct service_lease want = {.write = false};
+	struct service_client *holder;
+	const char *content;
+	int write;
+
+	want.region = request_range(req, &want.off, &want.len);
+	if (!want.region || js_unpack(req->in, req->why, sizeof(req->why), "{s:b, s:s}", "write",
+				      &write, "content", &content))
+		return NULL;
+	want.write = write;
+	if (strlen(content) >= sizeof(want.content))
+		return request_fail(req, "'%.70s' is longer than %zu", content,
+				    sizeof(want.content) - 1);
+	snprintf(want.content, sizeof(want.content), "%s", content);
+	holder = lease_holder(req, &want);
+	if (holder)
+		return lease_held(req, &want, holder);
+	req->client->lease = want;
+	atomic_store(&req->client->leases, true);
+	return js_pack("{}");
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What gxd's worker does with bytes of a region: poison, fill, check, digest.
+ */
+#ifndef GXD_REGION_H
+#define GXD_REGION_H
+
+#include "gxd/gxd_service.h"
+
+/** struct service_work - The request being worked on: to see that its client is gone, and to tell
+ * of progress. */
+struct service_work {
+	struct service_client *client;
+	long long id;
+	uint64_t news_ns;    /* time of the last word to the client */
+	unsigned char *room; /* SERVICE_PIECE_B bytes, the worker's */
+};
+
+/* Slots of a region: @nr of @size bytes, @stride apart, beginning at @off; messages @iter, @iter
+ * + 1... */
+struct service_slots {
+	uint64_t off, size, stride, nr, seed, iter;
+};
+
+/* Return: 0, -ECANCELED, or what gx_mem_copy_out/in returned. Bounds have been checked by the
+ * caller. */
+int service_poison(struct service_work *work, const struct service_region *r, uint64_t off,
+		   uint64_t len);
+int service_fill(struct service_work *work, const struct service_region *r,
+		 const struct service_slots *s);
+int service_verify(struct service_work *work, const struct service_region *r,
+		   const struct service_slots *s, struct check_result *res);
+int service_sha256(struct service_work *work, const struct service_region *r, uint64_t off,
+		   uint64_t len, char *hex);
+
+#endif
