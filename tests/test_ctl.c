@@ -177,19 +177,21 @@ void conn_tick(struct gx_conn *c)
 	if (!f->fault || c->state != GX_CONN_STATE_UP)
 		return;
 	conn_down(c, -ETIMEDOUT, "no packet came for 5 s");
-	ctl_bye(c);
 }
 
 void core_watch(struct gx *gx, uint64_t now_ns)
 {
 }
 
+bool conn_is_over(struct gx_conn *c)
+{
+	return c->state == GX_CONN_STATE_DOWN && (c->server || c->user_closed);
+}
+
 bool conn_reap(struct gx_conn *c)
 {
 	struct gx_conn **p;
 
-	if (c->state != GX_CONN_STATE_DOWN || !(c->server || c->user_closed) || !ctl_conn_free(c))
-		return false;
 	for (p = &c->gx->conns; *p != c; p = &(*p)->next)
 		;
 	*p = c->next;

@@ -5,6 +5,7 @@
  * error, and other operations go on. At many moments, as what is under way differs.
  */
 #include "gx/coll.h"
+#include "packet/unpacker.h"
 #include "sim_rig.h"
 
 #include <errno.h>

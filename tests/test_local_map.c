@@ -23,6 +23,7 @@
 
 #include "gx/gx.h"
 #include "gx_internal/link.h"
+#include "control/control.h"
 #include "local/local.h"
 
 #include <cmocka.h>

@@ -3,7 +3,7 @@
  * The public calls on connections and endpoints. Those that change something run on the control
  * thread, gx_post() and gx_cancel() on the polling core; what only reads runs where it is called.
  */
-#include "core/core.h"
+#include "control/control.h"
 #include "submit/submit.h"
 #include "gx_internal/link.h"
 
@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#define OP_LEN_MAX (1ull << 36) /* offsets on the wire are 32 bits, in units of 16 bytes */
 
 static int new_run(void *arg)
 {
@@ -33,7 +31,7 @@ static int discard_run(void *arg)
 
 	conn_state_set(c, GX_CONN_STATE_DOWN);
 	c->user_closed = true;
-	conn_reap(c);
+	ctl_reap(c);
 	return 0;
 }
 
@@ -235,30 +233,6 @@ GX_EXPORT int gx_conn_region(struct gx_conn *c, const char *name, unsigned index
 GX_EXPORT int gx_conn_msg(struct gx_conn *c, const void *data, uint32_t len)
 {
 	return ctl_msg(c, data, len);
-}
-
-int op_check(const struct gx_op *op)
-{
-	if (op->size < sizeof(*op))
-		return gx_fail(-EINVAL, "gx_op.size is %zu, this library's is %zu: use GX_INIT()",
-			       op->size, sizeof(*op));
-	if (op->kind < GX_OP_PUT || op->kind > GX_OP_RECV)
-		return gx_fail(-EINVAL, "gx_op.kind %d is not known", op->kind);
-	if (gx_unlikely(mem_is_dead(op->mem)))
-		return gx_fail(-EINVAL, "gx_op.mem was freed");
-	if (op->mem && (op->off > op->mem->len || op->len > op->mem->len - op->off))
-		return gx_fail(-EINVAL, "bytes %llu to %llu are outside of the registered memory",
-			       (unsigned long long)op->off,
-			       (unsigned long long)(op->off + op->len));
-	if (op->mem && op->mem->read_only && op->kind != GX_OP_PUT && op->kind != GX_OP_SEND)
-		return gx_fail(-EFAULT, "gx_op.mem cannot be written");
-	if (op->len > OP_LEN_MAX)
-		return gx_fail(-EINVAL, "an operation of %llu bytes: at most 64 GiB",
-			       (unsigned long long)op->len);
-	if (!op->mem && !op->addr && op->len)
-		return gx_fail(-EINVAL, "an operation of %llu bytes without memory",
-			       (unsigned long long)op->len);
-	return 0;
 }
 
 GX_EXPORT int gx_post(struct gx_ep *ep, const struct gx_op ops[], unsigned n)

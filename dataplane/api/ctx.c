@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The context: gx_open() to gx_close(), the order in which parts start and stop, and the public
- * calls on cores. Control path, but for gx_core_turn() and gx_poll().
+ * The context: gx_open() to gx_close(), and the order in which parts start and stop. Control path.
  */
-#include "core/core.h"
+#include "control/control.h"
 #include "local/local.h"
 #include "packet/pkt.h"
+#include "packet/unpacker.h"
 #include "submit/submit.h"
 
 #include <errno.h>
@@ -15,81 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CORE_SAY_NS 10000000000ull /* between two warnings of a core */
-
-static _Thread_local char error_text[512];
 uint64_t ctx_host_delay_ns;
-
-int gx_fail(int err, const char *fmt, ...)
-{
-	char text[sizeof(error_text)]; /* an argument may be the old text */
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	memcpy(error_text, text, sizeof(text));
-	return err;
-}
-
-GX_EXPORT const char *gx_error(void)
-{
-	return error_text;
-}
-
-GX_EXPORT const char *gx_strerror(int status)
-{
-	static const struct {
-		int err;
-		const char *text;
-	} known[] = {
-		{0, "done"},
-		{-ETIMEDOUT, "its deadline, or a time-out, has passed"},
-		{-ENOTCONN, "the endpoint is down"},
-		{-ECONNRESET, "the peer is lost"},
-		{-ECANCELED, "cancelled, by a side that wanted it no more or freed its memory"},
-		{-EACCES, "the peer's region does not allow this access"},
-		{-ENOENT, "the peer has no such region: a wrong token, or it was freed"},
-		{-ERANGE, "outside of the peer's region"},
-		{-EMSGSIZE, "longer than the receive has room for"},
-		{-EIO, "a GPU failed, or did not finish in time"},
-		{-EBADMSG, "bytes came wrong again and again: a memory or a link corrupts them"},
-		{-EPROTO, "the peer broke the protocol"},
-		{-EHOSTUNREACH, "no data packet reaches the peer"},
-		{-EINVAL, "an argument makes no sense"},
-		{-EFAULT, "not memory of this process, or not writable"},
-		{-EAGAIN, "not now: turn, poll and try again"},
-	};
-	const char *text;
-
-	for (unsigned i = 0; i < GX_ARRAY_SIZE(known); i++)
-		if (known[i].err == status)
-			return known[i].text;
-	text = strerrordesc_np(-status);
-	return text ? text : "an error that gx does not know";
-}
-
-int gx_size_check(size_t size, const char *what)
-{
-	return size >= sizeof(size_t)
-		       ? 0
-		       : gx_fail(-EINVAL, "%s.size is %zu: use GX_INIT()", what, size);
-}
-
-GX_EXPORT const char *gx_version(void)
-{
-	return GX_VERSION;
-}
-
-GX_EXPORT int gx_api_version(void)
-{
-	return GX_API_VERSION;
-}
-
-GX_EXPORT uint64_t gx_now(void)
-{
-	return gx_now_ns();
-}
 
 /* ---- options ---- */
 
@@ -230,7 +156,7 @@ static int port_open(struct gx *gx, const char *option)
 static int pool_open(struct gx *gx)
 {
 	int device = gx->opts.bounce_device;
-	char why[sizeof(error_text)];
+	char why[CORE_TEXT_MAX];
 	int ret;
 
 	if (gx->opts.bounce != GX_BOUNCE_CUDA)
@@ -280,12 +206,19 @@ static int ports_open(struct gx *gx)
 						  &(struct gx_poller){s->name, link_pkt_poll,
 								      core->link[p],
 								      link_pkt_asleep});
+			if (!ret)
+				ret = core_dropper_add(core, link_pkt_drop, core->link[p]);
 		}
 	/* Behind the ports: what it tells the user's poller, the next, is not held up by theirs. */
-	for (unsigned i = 0; !ret && i < gx->nr_cores; i++)
-		ret = gx_loop_add(&gx->core[i]->loop,
-				  &(struct gx_poller){"local", link_local_poll, gx->core[i]->local,
-						      link_local_asleep});
+	for (unsigned i = 0; !ret && i < gx->nr_cores; i++) {
+		struct link_local *local = gx->core[i]->local;
+
+		ret = gx_loop_add(
+			&gx->core[i]->loop,
+			&(struct gx_poller){"local", link_local_poll, local, link_local_asleep});
+		if (!ret)
+			ret = core_dropper_add(gx->core[i], link_local_drop, local);
+	}
 	return ret;
 }
 
@@ -334,130 +267,6 @@ static void core_close(struct gx_core *core)
 	submit_core_close(core);
 	free(core->comps);
 	free(core);
-}
-
-static void core_say_stall(const struct gx_core *core)
-{
-	double s = atomic_load_explicit(&core->loop.stall_ns, memory_order_relaxed) / 1e9;
-
-	if (!atomic_load_explicit(&core->loop.started, memory_order_relaxed))
-		gx_warn("core %u was not turned for %.1f s: the program was busy elsewhere, and "
-			"peers may have given it up",
-			core->index, s);
-	else if (core->loop.cpu >= 0)
-		gx_warn("core %u was not run for %.1f s: CPU %d is shared with other work, or the "
-			"process was stopped; peers may have given it up",
-			core->index, s, core->loop.cpu);
-	else
-		gx_warn("core %u was not run for %.1f s: its CPU is shared with other work, or the "
-			"process was stopped; peers may have given it up",
-			core->index, s);
-}
-
-void core_watch(struct gx *gx, uint64_t now_ns)
-{
-	for (unsigned i = 0; i < gx->nr_cores; i++) {
-		struct gx_core *core = gx->core[i];
-		uint64_t n = gx_stat_get(&core->loop.stats, GX_STAT_STALLS);
-
-		if (n == core->stalls_seen ||
-		    (core->stall_said_ns && now_ns - core->stall_said_ns < CORE_SAY_NS))
-			continue;
-		core->stalls_seen = n;
-		if (!gx->conns) /* nobody waits for it */
-			continue;
-		core->stall_said_ns = now_ns;
-		core_say_stall(core);
-	}
-}
-
-bool core_comp_room(const struct gx_core *core)
-{
-	uint32_t tail = atomic_load_explicit(&core->comp_tail, memory_order_relaxed);
-
-	return core->comp_head - tail + core->comps_due + 2 < GX_COMPS_MAX;
-}
-
-void core_comp(struct gx_core *core, const struct gx_comp *comp, void *route)
-{
-	if (gx_unlikely(route)) {
-		submit_comp(route, comp);
-		return;
-	}
-	core->comps[core->comp_head++ % GX_COMPS_MAX] = *comp;
-}
-
-GX_EXPORT unsigned gx_poll(struct gx_core *core, struct gx_comp comps[], unsigned n)
-{
-	uint32_t tail = atomic_load_explicit(&core->comp_tail, memory_order_relaxed);
-	unsigned got = 0;
-
-	while (got < n && tail != core->comp_head)
-		comps[got++] = core->comps[tail++ % GX_COMPS_MAX];
-	if (got) /* pairs with the acquire in conn_quiet() */
-		atomic_store_explicit(&core->comp_tail, tail, memory_order_release);
-	return got;
-}
-
-GX_EXPORT unsigned gx_nr_cores(const struct gx *gx)
-{
-	return gx->nr_cores;
-}
-
-GX_EXPORT struct gx_core *gx_core(struct gx *gx, unsigned index)
-{
-	return index < gx->nr_cores ? gx->core[index] : NULL;
-}
-
-GX_EXPORT bool gx_core_turn(struct gx_core *core, uint64_t now_ns)
-{
-	if (gx_unlikely(atomic_load_explicit(&core->turner, memory_order_relaxed) !=
-			(uintptr_t)pthread_self()))
-		core_take(core, false);
-	return gx_loop_turn(&core->loop, now_ns);
-}
-
-GX_EXPORT int gx_core_start(struct gx_core *core)
-{
-	char name[16];
-	int ret;
-
-	snprintf(name, sizeof(name), "gx-core-%u", core->index);
-	if (!core->loop.running)
-		core_take(core, true);
-	ret = gx_loop_start(&core->loop, name);
-	if (ret && !core->loop.running)
-		core_free(core);
-	if (ret)
-		return gx_fail(ret, "cannot run core %u on CPU %d: %s", core->index, core->loop.cpu,
-			       strerror(-ret));
-	return 0;
-}
-
-GX_EXPORT void gx_core_stop(struct gx_core *core)
-{
-	if (!core->loop.running)
-		return;
-	gx_loop_stop(&core->loop);
-	core_free(core);
-}
-
-/* gx_opts.idle_wait: it has nothing to do without a connection. */
-static bool user_asleep(const void *arg)
-{
-	return true;
-}
-
-GX_EXPORT int gx_core_poller(struct gx_core *core, bool (*fn)(void *arg, uint64_t now_ns),
-			     void *arg)
-{
-	/* One place is submit.c's, which takes it when it is first used. */
-	if (core->loop.nr_pollers + 1 >= GX_LOOP_POLLERS_MAX)
-		return gx_fail(-ENOSPC, "core %u has %u pollers already", core->index,
-			       core->loop.nr_pollers);
-	return gx_loop_add(&core->loop,
-			   &(struct gx_poller){"user", fn, arg,
-					       core->gx->opts.idle_wait ? user_asleep : NULL});
 }
 
 /* ---- open and close ---- */
@@ -516,9 +325,9 @@ GX_EXPORT int gx_open(const struct gx_opts *opts, struct gx **out)
 	if (!ret)
 		ret = ctx_open(gx);
 	if (ret) {
-		char why[sizeof(error_text)];
+		char why[CORE_TEXT_MAX];
 
-		memcpy(why, error_text, sizeof(why));
+		snprintf(why, sizeof(why), "%s", gx_error());
 		gx_close(gx);
 		return gx_fail(ret, "%s", why);
 	}
@@ -600,7 +409,7 @@ GX_EXPORT void gx_close(struct gx *gx)
 	free(gx);
 }
 
-/* ---- listening, statistics, signals ---- */
+/* ---- listening, signals ---- */
 
 GX_EXPORT int gx_listen(struct gx *gx, const char *addr)
 {
@@ -615,27 +424,6 @@ GX_EXPORT void gx_listen_stop(struct gx *gx)
 GX_EXPORT int gx_stats_listen(struct gx *gx, const char *path)
 {
 	return ctl_stats_listen(gx, path);
-}
-
-GX_EXPORT int gx_stats(struct gx *gx, bool prometheus, char *buf, size_t room)
-{
-	const struct gx_stats *list[GX_CORES_MAX + 1];
-	unsigned n = 0;
-
-	for (; n < gx->nr_cores; n++)
-		list[n] = &gx->core[n]->loop.stats;
-	list[n++] = &gx->ctl_stats;
-	return gx_stat_print(list, n, prometheus ? GX_STAT_PROMETHEUS : GX_STAT_TEXT, buf, room);
-}
-
-GX_EXPORT int gx_core_stat(const struct gx_core *core, const char *name, uint64_t *value)
-{
-	for (unsigned i = 0; i < GX_STAT_NR; i++)
-		if (!strcmp(gx_stat_name[i], name)) {
-			*value = gx_stat_get(&core->loop.stats, i);
-			return 0;
-		}
-	return gx_fail(-ENOENT, "no counter '%s'", name);
 }
 
 GX_EXPORT int gx_signals(struct gx *gx, const int signos[], unsigned n,

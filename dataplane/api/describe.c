@@ -2,7 +2,7 @@
 /*
  * What a context is and has, in words: gx_describe(). Any thread.
  */
-#include "core/core.h"
+#include "control/control.h"
 #include "local/local.h"
 #include "packet/pkt.h"
 

@@ -3,7 +3,8 @@
  * Connections and their endpoints: how the control thread sets one up and how it ends. The public
  * calls on them are in api/conn_api.c. On the control thread.
  */
-#include "core/core.h"
+#include "control/control.h"
+#include "local/local.h"
 #include "submit/submit.h"
 
 #include "gx_internal/link.h"
@@ -202,7 +203,6 @@ void conn_tick(struct gx_conn *c)
 		else
 			conn_down(c, fault, "peer %s broke the protocol: %s", c->peer_name,
 				  strerror(-fault));
-		ctl_bye(c);
 		return;
 	}
 }
@@ -236,20 +236,20 @@ static bool conn_is_known(const struct gx_conn *c)
 	return !c->server || (c->reported_up && c->gx->opts.on_conn);
 }
 
-bool conn_reap(struct gx_conn *c)
+bool conn_is_over(struct gx_conn *c)
 {
-	struct gx *gx = c->gx;
-	struct gx_conn **at = &c->gx->conns;
-
 	if (conn_state(c) != GX_CONN_STATE_DOWN || !conn_detached(c))
 		return false;
 	local_release(c); /* a dead process's memory does not wait for the user */
-	if (!conn_quiet(c))
-		return false;
-	if (!c->ctl_freed)
-		c->ctl_freed = !c->ctl || ctl_conn_free(c);
-	if (!c->ctl_freed || (conn_is_known(c) && !c->user_closed && !c->gx->closing) ||
-	    submit_names(c->gx, c))
+	return conn_quiet(c);
+}
+
+bool conn_reap(struct gx_conn *c)
+{
+	struct gx *gx = c->gx;
+	struct gx_conn **at = &gx->conns;
+
+	if ((conn_is_known(c) && !c->user_closed && !gx->closing) || submit_names(gx, c))
 		return false;
 	for (unsigned i = 0; i < c->nr_lanes; i++)
 		c->ep[i]->ops->ep_free(c->ep[i]);

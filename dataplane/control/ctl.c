@@ -51,6 +51,12 @@ static void tick_own(struct ctl *ctl, uint64_t now_ns)
 	}
 }
 
+void ctl_reap(struct gx_conn *c)
+{
+	if (conn_is_over(c) && ctl_conn_free(c))
+		conn_reap(c);
+}
+
 static void tick_conns(struct ctl *ctl)
 {
 	struct gx_conn *c, *next;
@@ -62,7 +68,7 @@ static void tick_conns(struct ctl *ctl)
 			continue;
 		if (c->ctl)
 			ctl_conn_end(c->ctl, CTL_LINGER_NS);
-		conn_reap(c);
+		ctl_reap(c);
 	}
 }
 

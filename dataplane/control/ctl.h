@@ -8,7 +8,8 @@
 #ifndef GX_CTL_H
 #define GX_CTL_H
 
-#include "core/core.h"
+#include "control/control.h"
+#include "local/local.h"
 
 #include "gx_internal/fork.h"
 
@@ -193,6 +194,9 @@ void ctl_conn_end(struct ctl_conn *cc,
 		  uint64_t linger_ns);	    /* BYE, or ERROR when the connection failed; close */
 void ctl_conn_close(struct ctl_conn *cc);   /* now, without a word */
 void ctl_conn_destroy(struct ctl_conn *cc); /* CLOSED, or never started */
+/* Sockets and buffers of @c. Return: false while an operation of the engine is still held (asked to
+ * cancel; try again at the next tick). */
+bool ctl_conn_free(struct gx_conn *c);
 /* Send a frame that was encoded into ctl->frame; or one without a body. Without memory the
  * connection ends. */
 void ctl_conn_frame_send(struct ctl_conn *cc, uint32_t len);

@@ -4,7 +4,7 @@
  * known to each core's links, and given the host memory that their copy engines may use. Control
  * path.
  */
-#include "core/core.h"
+#include "control/control.h"
 #include "local/local.h"
 #include "packet/pkt.h"
 #include "submit/submit.h"

@@ -3,9 +3,10 @@
  * Registered memory and named regions. Control path only; cores read the table of regions while
  * they run.
  */
-#include "core/core.h"
+#include "control/control.h"
 #include "local/local.h"
 #include "packet/pkt.h"
+#include "packet/unpacker.h"
 #include "submit/submit.h"
 
 #include <errno.h>

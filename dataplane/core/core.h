@@ -77,6 +77,30 @@ static inline bool mem_is_mapped(const struct gx_mem *mem)
 	return atomic_load_explicit(&mem->dma, memory_order_acquire) != NULL;
 }
 
+/* What cores still hold of what died. */
+struct drop {
+	uint32_t want;	/* gx->drops */
+	uint32_t first; /* of what the core sees for the first time now; want + 1: nothing */
+	uint32_t upto;	/* of all that died up to here nothing is held */
+};
+static inline void drop_hold_seq(struct drop *d, uint32_t seq)
+{
+	if ((int32_t)(d->upto - seq) >= 0)
+		d->upto = seq - 1;
+}
+static inline void drop_hold(struct drop *d, const struct gx_mem *mem)
+{
+	drop_hold_seq(d, mem->drop_seq);
+}
+
+/* A part of a core that may refer to memory which died. It ends what it does there, and says with
+ * drop_hold() what it cannot let go of yet. */
+struct core_dropper {
+	void (*fn)(void *arg, struct drop *d);
+	void *arg;
+};
+#define CORE_DROPPERS_MAX (GX_HELLO_PORTS + 2) /* packet links, the local link, submit */
+
 /* One core. owner: core, but for what says otherwise. */
 struct gx_core {
 	struct gx *gx;
@@ -95,6 +119,8 @@ struct gx_core {
 	uint64_t stalls_seen;	    /* ctl: of the loop's count, what core_watch() knows */
 	uint64_t stall_said_ns;	    /* ctl: when a warning was given */
 	/* See drop.c. */
+	struct core_dropper dropper[CORE_DROPPERS_MAX]; /* frozen; asked in this order */
+	unsigned nr_droppers;
 	_Atomic uint32_t dropped; /* of gx->drops, up to which nothing here refers to what died.
 				     Read by any */
 	uint32_t drop_seen;	  /* of gx->drops, when it last looked */
@@ -137,7 +163,6 @@ struct gx_conn {
 	bool server;	  /* accepted, not connected */
 	bool user_closed; /* gx_conn_close() was called */
 	bool reported_up;
-	bool ctl_freed;		  /* ctl_conn_free() is through */
 	unsigned port;		  /* index in gx->port[] */
 	enum gx_link_id link;	  /* that it takes; frozen before the first lane is opened */
 	struct local_conn *local; /* of the local link: mappings; NULL for others */
@@ -221,13 +246,20 @@ struct gx {
 /* For tests: the CPU backend of contexts opened from now on finishes this late. */
 extern uint64_t ctx_host_delay_ns;
 
-/* -- errors in words (thread-local), ctx.c -- */
+/* -- errors in words: one text a thread; core.c -- */
+
+#define CORE_TEXT_MAX 512 /* bytes of gx_error() */
+
 int gx_fail(int err, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* returns @err */
 
 /* Of a struct that the caller fills. Return: 0, -EINVAL with gx_error(). */
 int gx_size_check(size_t size, const char *what);
 
-/* -- completions, ctx.c: called by links and by submit.c on the core -- */
+/** op_check() - Is this operation well formed? Any thread. Return: 0, -EINVAL, -EFAULT with
+ * gx_error(). */
+int op_check(const struct gx_op *op);
+
+/* -- completions, core.c: called by links and by submit.c on the core -- */
 
 /* Room for one more that no operation of ours announced (comps_due)? */
 bool core_comp_room(const struct gx_core *core);
@@ -239,9 +271,12 @@ static inline bool core_post_room(const struct gx_core *core)
 
 	return core->comp_head - tail + core->comps_due + 2 <= GX_COMPS_MAX / 2;
 }
-/* Give a completion to whom @route names: what post got with the operation. NULL: whoever polls the
- * core. Else it is submit.c's. */
-void core_comp(struct gx_core *core, const struct gx_comp *comp, void *route);
+/* Where the completions of an operation go, kept with it by its link. NULL: to the ring of the core,
+ * for gx_poll(). Else to comp(), on the core. owner: who posted the operation; it outlives that. */
+struct gx_route {
+	void (*comp)(struct gx_route *route, const struct gx_comp *comp);
+};
+void core_comp(struct gx_core *core, const struct gx_comp *comp, struct gx_route *route);
 /* The same without a route, in place: the caller fills in all of it. What is built elsewhere with
  * narrow stores and then copied with wide loads waits for those stores, longer than a small put
  * takes. core_comp_next() is a place only once the caller moves comp_head on. */
@@ -254,84 +289,18 @@ static inline struct gx_comp *core_comp_place(struct gx_core *core)
 	return &core->comps[core->comp_head++ % GX_COMPS_MAX];
 }
 
-/* -- connections, conn.c: called by ctl.c on the control thread -- */
+/* -- cores, core.c -- */
 
-/** conn_new() - A connection in state CONNECTING, in gx->conns. NULL: out of memory. */
-struct gx_conn *conn_new(struct gx *gx, bool server);
-/** conn_lane_open() - Open lane @lane over conn->port on core (first_core + lane) % nr_cores and
- * say in @local what the peer must know. local->port.fd stays the port's (dup it to send it).
- * Return: 0, -errno with gx_error(). */
-int conn_lane_open(struct gx_conn *c, unsigned lane, struct gx_hello_lane *local);
-/** conn_lane_connect() - What the peer said of its end; conn->agreed holds. Takes remote->port.fd
- * over. Return: 0, -errno. */
-int conn_lane_connect(struct gx_conn *c, unsigned lane, const struct gx_hello_lane *remote);
-/** conn_up() - All lanes are connected at both ends: attach them to their cores, state UP, on_conn.
- */
-void conn_up(struct gx_conn *c);
-/** conn_down() - Lost, failed or closed: state DOWN, operations fail on their cores with @err,
- * on_conn, the waiters wake.
- * @err 0: orderly. Idempotent; the first reason stays. Memory goes by conn_reap(). */
-void conn_down(struct gx_conn *c, int err, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
-/** conn_tick() - Every 20 ms for each connection: sees faults of its lanes (conn_down()). */
-void conn_tick(struct gx_conn *c);
-/** core_watch() - Every 20 ms: a core that was not run for long is told of, so that it is not taken
- * for a peer that is gone. */
+/** core_watch() - Control thread, every 20 ms: warn of a core that was not run for long, so that it
+ * is not taken for a peer that is gone. */
 void core_watch(struct gx *gx, uint64_t now_ns);
-/** conn_reap() - Free a DOWN connection whose lanes are detached and that nobody uses (server side,
- * or closed by its user). Return: true when @c is gone. ctl_conn_free() was called before. */
-bool conn_reap(struct gx_conn *c);
-const char *conn_link_name(const struct gx_conn *c);
-void conn_state_set(struct gx_conn *c, enum gx_conn_state state); /* and wake who waits */
+
+/* -- what others ask of these -- */
+
 static inline enum gx_conn_state conn_state(const struct gx_conn *c)
 {
 	return atomic_load_explicit(&c->state, memory_order_acquire);
 }
-
-/** op_check() - Is this operation well formed? Any thread. Return: 0, -EINVAL, -EFAULT with
- * gx_error(); conn_api.c. */
-int op_check(const struct gx_op *op);
-
-/* -- the local link's half of a connection: descriptors, mappings; ctl, local_map.c, local_peer.c -- */
-
-#define LOCAL_FDS_MAX (1 + GX_REGIONS_MAX)
-
-/** local_offered() - NULL, or why this context does not offer the local link. */
-const char *local_offered(const struct gx *gx);
-/** local_export_fill() - What a HELLO says of @mem. */
-void local_export_fill(const struct gx_mem *mem, struct gx_hello_export *e);
-/** local_open() - Our half for @nr_lanes lanes: the rings that the peer's notifications come in,
- * and descriptors of them and of the regions in c->told. Return: 0, -errno with gx_error(). */
-int local_open(struct gx_conn *c, unsigned nr_lanes);
-/** local_fds() - What the peer gets now, in its order; they stay ours. Return: how many. */
-unsigned local_fds(struct gx_conn *c, int fds[LOCAL_FDS_MAX]);
-/** local_fds_due() - How many the peer of this HELLO has to send. */
-unsigned local_fds_due(const struct gx_hello *peer);
-/** local_connect() - Map the peer's. Takes @fds over. Return: 0, -EPROTO, -ENOMEM with gx_error().
- */
-int local_connect(struct gx_conn *c, const int fds[], unsigned n);
-/** local_nr_maps() - How many of the peer's regions are mapped. */
-unsigned local_nr_maps(const struct gx_conn *c);
-/** local_revoke() - The peer must not touch @mem any more (NULL: anything): a word that it looks at
- * says so. */
-void local_revoke(struct gx_conn *c, const struct gx_mem *mem);
-/** local_meet() - @sock's other end is the process of the peer: what is mapped of it already is
- * found. Before local_connect(), which maps for this connection alone without it. */
-void local_meet(struct gx_conn *c, int sock);
-/** local_count() - Bring what the peer says it copied over the local link into our counters. */
-void local_count(struct gx_conn *c);
-/** local_release() - No core turns an endpoint of @c any more: unmap what no other connection uses.
- * Posting on what is left of it fails before a mapping is touched. Idempotent. */
-void local_release(struct gx_conn *c);
-/** local_lost() - @c ends and its peer has not taken its leave. If the process lives it may be
- * stopped: what it may write to of ours is quarantined until it has ended. */
-void local_lost(struct gx_conn *c);
-/** local_tick() - True: a quarantine has ended; memory may be waiting for it. */
-bool local_tick(struct gx *gx);
-/** local_mem_gone() - @mem is about to be freed. */
-void local_mem_gone(struct gx_mem *mem);
-void local_peers_close(struct gx *gx); /* no connection is left */
-void local_close(struct gx_conn *c);   /* of a half-open one, or of none, too */
 
 /** unpack_checks() - Does @mode check payload while it copies? */
 static inline bool unpack_checks(unsigned mode)
@@ -340,40 +309,7 @@ static inline bool unpack_checks(unsigned mode)
 	       mode == GX_UNPACK_MODE_HOST;
 }
 
-/** unpacker_get() - @gpu's device, unpacking so: found, or opened; counted once in @held, a bit for
- * each that the endpoint holds. unpackers_put(): it holds them no more. unpackers_reap(): close what
- * nobody wants, in time. ctl, unpacker.c. Return: 0, -errno with gx_error(). */
-int unpacker_get(struct gx *gx, const struct gx_gpu *gpu, enum gx_unpack unpack, unsigned sms,
-		 uint32_t *held, struct gx_gpu **out);
-void unpackers_put(struct gx *gx, uint32_t held);
-void unpackers_reap(struct gx *gx);
-void unpackers_close(struct gx *gx);
-/** mem_reap() - Free memory whose owner has let go of it and that nothing of gx touches any more, or
- * (@all) what is left when the context closes. region.c. */
-void mem_reap(struct gx *gx, bool all);
-
-/* -- GPUs, gpus.c; control thread -- */
-
-int gpu_get(struct gx *gx, int device, struct gx_gpu **out);	/* opened, if it was not yet */
-void gpu_host_register(struct gx_mem *mem, struct gx_gpu *gpu); /* host memory, for copy engines */
-
 /* -- letting go of memory, drop.c -- */
-
-/* What cores still hold of what died. */
-struct drop {
-	uint32_t want;	/* gx->drops */
-	uint32_t first; /* of what the core sees for the first time now; want + 1: nothing */
-	uint32_t upto;	/* of all that died up to here nothing is held */
-};
-static inline void drop_hold_seq(struct drop *d, uint32_t seq)
-{
-	if ((int32_t)(d->upto - seq) >= 0)
-		d->upto = seq - 1;
-}
-static inline void drop_hold(struct drop *d, const struct gx_mem *mem)
-{
-	drop_hold_seq(d, mem->drop_seq);
-}
 
 /** drop_begin() - @mem is dead: cores are told. ctl. */
 void drop_begin(struct gx_mem *mem);
@@ -383,6 +319,9 @@ uint32_t drop_count(struct gx *gx);
 bool drop_is_done(const struct gx *gx, uint32_t seq);
 /** drop_help() - The same; cores that the calling thread may touch do it here and now. */
 bool drop_help(struct gx *gx, uint32_t seq);
+/** core_dropper_add() - From now on core_drop() asks @fn too. Before the core turns. Return: 0,
+ * -ENOSPC. */
+int core_dropper_add(struct gx_core *core, void (*fn)(void *arg, struct drop *d), void *arg);
 /** core_drop() - End what the core does with dead memory; say how far that is through. By who turns
  * @core, between two pollers. */
 void core_drop(struct gx_core *core);
@@ -400,26 +339,5 @@ void core_free(struct gx_core *core);
 #define CORE_NOBODY   ((uintptr_t)0)
 #define CORE_BUSY     ((uintptr_t)1) /* drop_help() is at it */
 #define CORE_STARTING ((uintptr_t)2) /* gx's own thread is about to turn it */
-
-/* -- the control half, ctl.c -- */
-
-/* ctl_open, ctl_close, ctl_listen, ctl_listen_stop, ctl_connect and ctl_stats_listen are called on the
- * caller's thread (names are resolved there), the others on the control thread. */
-
-int ctl_open(struct gx *gx); /* sets gx->ctl */
-void ctl_close(struct gx *gx);
-int ctl_listen(struct gx *gx, const char *addr); /* port number, -errno with gx_error() */
-void ctl_listen_stop(struct gx *gx);
-/* Begin the bootstrap of @c, to @addr. opts is copied. The rest comes through conn_up() /
- * conn_down(). */
-int ctl_connect(struct gx_conn *c, const char *addr, const struct gx_connect_opts *opts);
-/* Send a user's message; any thread. */
-int ctl_msg(struct gx_conn *c, const void *data, uint32_t len);
-/* Orderly end of the bootstrap connection: BYE, then close. The rest by conn_down(c, 0, ...). */
-void ctl_bye(struct gx_conn *c);
-/* Sockets and buffers of @c; called by conn_reap() before it frees @c. Return: false while an
- * operation of the engine is still held (asked to cancel; try again at the next tick). */
-bool ctl_conn_free(struct gx_conn *c);
-int ctl_stats_listen(struct gx *gx, const char *path);
 
 #endif

@@ -52,8 +52,10 @@ static void ep_leave(struct local_ep *e)
 	gx_link_pkt_ops.ep_fail(&e->pkt.ep, err); /* the last touch may be its */
 }
 
-void link_local_drop(struct link_local *l, struct drop *d)
+void link_local_drop(void *link, struct drop *d)
 {
+	struct link_local *l = link;
+
 	if (l->nr_dma) {
 		local_dma_reap(l, l->core->now_ns);
 		local_dma_kick(l, l->core->now_ns);

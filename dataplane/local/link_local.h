@@ -21,8 +21,8 @@
 struct local_op {
 	uint8_t kind;
 	uint32_t flags;
-	int status;  /* not 0: it ends so, without another byte */
-	void *route; /* for core_comp() */
+	int status;		/* not 0: it ends so, without another byte */
+	struct gx_route *route; /* for core_comp() */
 	uint64_t user, tag, deadline_ns;
 	const char *src;
 	char *dst;
@@ -144,7 +144,8 @@ bool local_notes_wait(struct link_local *l); /* the same, of few eps, looking a 
 
 void local_op_report(struct local_ep *e, const struct local_op *op);
 /** local_report() - A completion of an operation that was done at once. */
-void local_report(struct local_ep *e, const struct gx_op *op, void *route, enum gx_comp_kind kind);
+void local_report(struct local_ep *e, const struct gx_op *op, struct gx_route *route,
+		  enum gx_comp_kind kind);
 void local_made_tell(struct local_ep *e); /* the peer, what was copied so far */
 /** local_ops_turn() - Copy, begin copies of copy engines, and end what is done or late.
  * Return: did anything happen? */
@@ -161,8 +162,8 @@ bool local_dma_reap(struct link_local *l, uint64_t now_ns); /* all GPUs */
 
 /* -- local_post.c: slots of gx_link_local_ops -- */
 
-int local_post(struct gx_ep *ep, const struct gx_op *user, void *route);
+int local_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route *route);
 void local_kick(struct gx_ep *ep);
-int local_cancel(struct gx_ep *ep, uint64_t user, const void *route);
+int local_cancel(struct gx_ep *ep, uint64_t user, const struct gx_route *route);
 
 #endif

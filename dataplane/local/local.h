@@ -22,6 +22,7 @@
 #define LOCAL_REVOKED  UINT64_MAX
 #define LOCAL_HDR_PAGE 4096
 #define LOCAL_HELD_MAX (4 * GX_REGIONS_MAX)
+#define LOCAL_FDS_MAX  (1 + GX_REGIONS_MAX)
 
 /* First page. The receiver writes it, the sender looks at revoked before each copy. */
 struct local_hdr {
@@ -172,6 +173,46 @@ void link_local_close(struct link_local *l);
 int link_local_gpu(struct link_local *l, struct gx_gpu *gpu);
 bool link_local_poll(void *link, uint64_t now_ns); /* the poller */
 bool link_local_asleep(const void *link);
-void link_local_drop(struct link_local *l, struct drop *d); /* end what is done with dead memory */
+void link_local_drop(void *link, struct drop *d); /* end what is done with dead memory */
+
+/* -- the local link's half of a connection: descriptors and mappings; control thread, local_map.c and
+ * local_peer.c -- */
+
+/** local_offered() - NULL, or why this context does not offer the local link. */
+const char *local_offered(const struct gx *gx);
+/** local_export_fill() - What a HELLO says of @mem. */
+void local_export_fill(const struct gx_mem *mem, struct gx_hello_export *e);
+/** local_open() - Our half for @nr_lanes lanes: the rings that the peer's notifications come in,
+ * and descriptors of them and of the regions in c->told. Return: 0, -errno with gx_error(). */
+int local_open(struct gx_conn *c, unsigned nr_lanes);
+/** local_fds() - What the peer gets now, in its order; they stay ours. Return: how many. */
+unsigned local_fds(struct gx_conn *c, int fds[LOCAL_FDS_MAX]);
+/** local_fds_due() - How many the peer of this HELLO has to send. */
+unsigned local_fds_due(const struct gx_hello *peer);
+/** local_connect() - Map the peer's. Takes @fds over. Return: 0, -EPROTO, -ENOMEM with gx_error().
+ */
+int local_connect(struct gx_conn *c, const int fds[], unsigned n);
+/** local_nr_maps() - How many of the peer's regions are mapped. */
+unsigned local_nr_maps(const struct gx_conn *c);
+/** local_revoke() - The peer must not touch @mem any more (NULL: anything): a word that it looks at
+ * says so. */
+void local_revoke(struct gx_conn *c, const struct gx_mem *mem);
+/** local_meet() - @sock's other end is the process of the peer: what is mapped of it already is
+ * found. Before local_connect(), which maps for this connection alone without it. */
+void local_meet(struct gx_conn *c, int sock);
+/** local_count() - Bring what the peer says it copied over the local link into our counters. */
+void local_count(struct gx_conn *c);
+/** local_release() - No core turns an endpoint of @c any more: unmap what no other connection uses.
+ * Posting on what is left of it fails before a mapping is touched. Idempotent. */
+void local_release(struct gx_conn *c);
+/** local_lost() - @c ends and its peer has not taken its leave. If the process lives it may be
+ * stopped: what it may write to of ours is quarantined until it has ended. */
+void local_lost(struct gx_conn *c);
+/** local_tick() - True: a quarantine has ended; memory may be waiting for it. */
+bool local_tick(struct gx *gx);
+/** local_mem_gone() - @mem is about to be freed. */
+void local_mem_gone(struct gx_mem *mem);
+void local_peers_close(struct gx *gx); /* no connection is left */
+void local_close(struct gx_conn *c);   /* of a half-open one, or of none, too */
 
 #endif

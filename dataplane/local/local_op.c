@@ -34,7 +34,8 @@ void local_op_report(struct local_ep *e, const struct local_op *op)
 		core_comp(e->pkt.ep.core, &comp, op->route);
 }
 
-void local_report(struct local_ep *e, const struct gx_op *op, void *route, enum gx_comp_kind kind)
+void local_report(struct local_ep *e, const struct gx_op *op, struct gx_route *route,
+		  enum gx_comp_kind kind)
 {
 	struct gx_core *core = e->pkt.ep.core;
 	struct gx_comp elsewhere, *comp = route ? &elsewhere : core_comp_place(core);

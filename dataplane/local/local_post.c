@@ -46,7 +46,7 @@ static bool op_dma(const struct local_ep *e, const struct gx_op *op, const struc
 	return *out && *theirs;
 }
 
-static void op_fill(struct local_op *op, const struct gx_op *user, void *route,
+static void op_fill(struct local_op *op, const struct gx_op *user, struct gx_route *route,
 		    const struct local_map *m, char *theirs)
 {
 	char *mine = user->mem ? user->mem->addr + user->off : user->addr;
@@ -72,7 +72,7 @@ static void op_fill(struct local_op *op, const struct gx_op *user, void *route,
 
 /* All of a small operation. In its own way, because a put of 64 bytes takes no longer than the
  * writing of a struct local_op. */
-static void op_now(struct local_ep *e, const struct gx_op *op, void *route,
+static void op_now(struct local_ep *e, const struct gx_op *op, struct gx_route *route,
 		   const struct local_map *m, bool lone)
 {
 	char *mine = op->mem ? op->mem->addr + op->off : op->addr;
@@ -129,7 +129,7 @@ static const struct local_pair *op_pair(const struct local_ep *e, const struct g
 }
 
 static int post_dma(struct local_ep *e, const struct gx_op *user, const struct local_map *m,
-		    struct dma *dma, char *theirs, void *route)
+		    struct dma *dma, char *theirs, struct gx_route *route)
 {
 	struct local_op *op = &e->dma[e->nr_dma];
 
@@ -147,7 +147,7 @@ static int post_dma(struct local_ep *e, const struct gx_op *user, const struct l
 	return 0;
 }
 
-int local_post(struct gx_ep *ep, const struct gx_op *user, void *route)
+int local_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route *route)
 {
 	struct local_ep *e = local_of(ep);
 	const struct local_map *m;
@@ -199,7 +199,7 @@ void local_kick(struct gx_ep *ep)
 		gx_link_pkt_ops.kick(ep);
 }
 
-static int op_cancel(struct local_op *op, uint64_t user, const void *route)
+static int op_cancel(struct local_op *op, uint64_t user, const struct gx_route *route)
 {
 	if (op->user != user || op->route != route || op->status)
 		return 0;
@@ -207,7 +207,7 @@ static int op_cancel(struct local_op *op, uint64_t user, const void *route)
 	return 1;
 }
 
-int local_cancel(struct gx_ep *ep, uint64_t user, const void *route)
+int local_cancel(struct gx_ep *ep, uint64_t user, const struct gx_route *route)
 {
 	struct local_ep *e = local_of(ep);
 	int n = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Memory that the program frees: what is under way in it ends, and it is held until nothing of the
- * packet link's can touch it any more (control/drop.c). Runs on the polling core.
+ * packet link's can touch it any more (core/drop.c). Runs on the polling core.
  */
 #include "packet/pkt.h"
 
@@ -83,8 +83,10 @@ static void rx_drop(struct pkt_ep *e, struct drop *d)
 	}
 }
 
-void link_pkt_drop(struct link_pkt *l, struct drop *d)
+void link_pkt_drop(void *link, struct drop *d)
 {
+	struct link_pkt *l = link;
+
 	bqs_drop(l);
 	rx_settle(l, l->core->now_ns);
 	tx_settle(l, l->core->now_ns);

@@ -5,6 +5,7 @@
  * path, everything else on the polling core.
  */
 #include "packet/pkt.h"
+#include "packet/unpacker.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -37,7 +38,8 @@ static int post_get(struct pkt_ep *e, uint32_t i)
 	return 0;
 }
 
-static void op_fill(struct pkt_ep *e, struct pkt_op *op, const struct gx_op *user, void *route)
+static void op_fill(struct pkt_ep *e, struct pkt_op *op, const struct gx_op *user,
+		    struct gx_route *route)
 {
 	op->kind = user->kind;
 	op->flags = user->flags & (GX_OP_IMM | GX_OP_LOCAL | GX_OP_SILENT);
@@ -69,7 +71,7 @@ static bool op_can_land(const struct pkt_ep *e, const struct gx_op *user)
 	return user->mem && (user->mem->kind != GX_MEM_HOST || mem_is_mapped(user->mem));
 }
 
-static int pkt_post(struct gx_ep *ep, const struct gx_op *user, void *route)
+static int pkt_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route *route)
 {
 	struct pkt_ep *e = pkt_of(ep);
 	struct pkt_op *op;
@@ -128,7 +130,7 @@ static void pkt_kick(struct gx_ep *ep)
 		tx_recs(e);
 }
 
-static int pkt_cancel(struct gx_ep *ep, uint64_t user, const void *route)
+static int pkt_cancel(struct gx_ep *ep, uint64_t user, const struct gx_route *route)
 {
 	struct pkt_ep *e = pkt_of(ep);
 	int n = 0;

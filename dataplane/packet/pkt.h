@@ -73,11 +73,11 @@ struct pkt_op {
 	uint32_t slot; /* RECV, GET: index in slots; PKT_NONE */
 	uint32_t refs; /* packets in the port that still reference the payload */
 	uint64_t user;
-	void *route;	    /* for core_comp() */
-	bool mapped;	    /* local host memory that GPUs read and write in place */
-	const char *src;    /* local memory: source or destination */
-	struct gx_mem *mem; /* that it lies in; NULL: not registered */
-	struct gx_gpu *gpu; /* of local memory; the host backend for the host */
+	struct gx_route *route; /* for core_comp() */
+	bool mapped;		/* local host memory that GPUs read and write in place */
+	const char *src;	/* local memory: source or destination */
+	struct gx_mem *mem;	/* that it lies in; NULL: not registered */
+	struct gx_gpu *gpu;	/* of local memory; the host backend for the host */
 	uint64_t len;
 	uint64_t token, remote_off, imm, tag, tag_mask;
 	uint32_t quantum;     /* of its packets */
@@ -669,7 +669,7 @@ void rx_settle(struct link_pkt *l, uint64_t now_ns); /* copies: begin what waits
 
 /* ---- freed.c: memory that the program frees ---- */
 
-void link_pkt_drop(struct link_pkt *l, struct drop *d); /* end what is done with dead memory */
+void link_pkt_drop(void *link, struct drop *d); /* end what is done with dead memory */
 
 /* ---- link_pkt.c: the link of a core over a port, and its endpoints' control path ---- */
 

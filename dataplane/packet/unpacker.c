@@ -6,6 +6,7 @@
  * looks at its blocks any more. Runs on the control thread.
  */
 #include "packet/pkt.h"
+#include "packet/unpacker.h"
 
 #include <errno.h>
 

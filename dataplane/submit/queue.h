@@ -24,7 +24,8 @@ enum sub_state { SUB_IDLE, SUB_PEND, SUB_WAIT, SUB_POSTED };
 
 struct sub_rec {
 	/* written by the core */
-	alignas(GX_CACHE_LINE) struct sub_lane *lane; /* frozen */
+	alignas(GX_CACHE_LINE) struct gx_route route; /* while not SUB_IDLE */
+	struct sub_lane *lane;			      /* frozen */
 	struct sub_rec *next;			      /* in ep->pend */
 	uint64_t len, tag;
 	int status;

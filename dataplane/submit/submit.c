@@ -74,9 +74,10 @@ static void rec_fail(struct sub_rec *r, int status)
 	rec_end(r, status, 0, 0);
 }
 
-void submit_comp(void *route, const struct gx_comp *comp)
+/* A completion of an operation that a link got with the route of a record. */
+static void rec_comp(struct gx_route *route, const struct gx_comp *comp)
 {
-	struct sub_rec *r = route;
+	struct sub_rec *r = GX_CONTAINER_OF(route, struct sub_rec, route);
 
 	if (comp->kind != GX_COMP_LOCAL)
 		rec_end(r, comp->status, comp->len, comp->tag);
@@ -149,7 +150,7 @@ static bool wait_post(struct submit_core *s, struct sub_wait **at)
 		return false;
 	if (w->rec)
 		w->rec->state = SUB_POSTED;
-	ret = ep->ops->post(ep, &w->op, w->rec);
+	ret = ep->ops->post(ep, &w->op, w->rec ? &w->rec->route : NULL);
 	if (!ret) {
 		wait_remove(s, at);
 		ep->ops->kick(ep);
@@ -304,7 +305,7 @@ static int rec_post(struct submit_core *s, struct sub_rec *r)
 		return wait_add(s, ep, &r->op, r, r->lane->q->marks, r->mark);
 	}
 	r->state = SUB_POSTED;
-	return ep->ops->post(ep, &r->op, r);
+	return ep->ops->post(ep, &r->op, &r->route);
 }
 
 /* Return: the endpoint whose link has it, and wants to be kicked; NULL: none. Where it has it the
@@ -315,6 +316,7 @@ static struct gx_ep *rec_start(struct submit_core *s, struct sub_rec *r)
 	int ret;
 
 	r->lane->nr_in++;
+	r->route.comp = rec_comp;
 	if (r->ep->pend_head) { /* not before those of the same endpoint */
 		pend_add(s, r);
 		return NULL;
@@ -348,7 +350,7 @@ static void rec_cancel(struct submit_core *s, struct sub_rec *r)
 		wait_fail(s, wait_of(s, r), -ECANCELED);
 		break;
 	case SUB_POSTED:
-		r->ep->ops->cancel(r->ep, r->op.user, r);
+		r->ep->ops->cancel(r->ep, r->op.user, &r->route);
 		break;
 	}
 }
@@ -536,9 +538,9 @@ static bool submit_poll(void *arg, uint64_t now_ns)
 }
 
 /* Records that lie in a ring are taken: they end as they are looked at. */
-void submit_drop(struct gx_core *core)
+static void submit_drop(void *submit, struct drop *d)
 {
-	struct submit_core *s = core->submit;
+	struct submit_core *s = submit;
 	struct sub_wait **at = &s->head;
 
 	for (struct sub_lane *l = s->lanes; l; l = l->next)
@@ -574,7 +576,7 @@ int submit_core_open(struct gx_core *core)
 	s->tail = &s->head;
 	s->turn = 1; /* 0 is what endpoints begin with */
 	core->submit = s;
-	return 0;
+	return core_dropper_add(core, submit_drop, s);
 }
 
 void submit_core_close(struct gx_core *core)

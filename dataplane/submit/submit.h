@@ -28,8 +28,6 @@ bool submit_end_all(struct gx *gx);
 
 /* -- poll core -- */
 
-/** submit_comp() - A completion of an operation that was posted with this route. */
-void submit_comp(void *route, const struct gx_comp *comp);
 /** submit_stream() - gx_post() of one operation (checked by the caller) that names a stream.
  * Return: 0, -EAGAIN, -ENOTCONN, -ENODEV (no GPU), -EINVAL (no stream that can be waited for). */
 int submit_stream(struct gx_ep *ep, const struct gx_op *op);
@@ -39,7 +37,5 @@ int submit_cancel(struct gx_ep *ep, uint64_t user);
 /** submit_ep_fail() - The endpoint fails: so do operations that its link has not seen yet. Before
  * the link is told. */
 void submit_ep_fail(struct gx_ep *ep, int err);
-/** submit_drop() - Operations with memory that was freed end before a link sees them. */
-void submit_drop(struct gx_core *core);
 
 #endif

@@ -14,6 +14,7 @@
 
 struct gx_ep;
 struct gx_op;
+struct gx_route;
 
 struct gx_link_ops {
 	const char *name;
@@ -36,11 +37,11 @@ struct gx_link_ops {
 	/* [core] Take one operation (checked by the caller). @route is kept with it and given to
 	 * core_comp() with each of its completions; op->stream is none of the link's business. 0,
 	 * -EAGAIN when full, -errno. */
-	int (*post)(struct gx_ep *ep, const struct gx_op *op, void *route);
+	int (*post)(struct gx_ep *ep, const struct gx_op *op, struct gx_route *route);
 	/* [core] Operations were posted: send now what needs no more than a control packet. */
 	void (*kick)(struct gx_ep *ep);
 	/* [core] Mark operations with this user value and this route for cancellation. How many. */
-	int (*cancel)(struct gx_ep *ep, uint64_t user, const void *route);
+	int (*cancel)(struct gx_ep *ep, uint64_t user, const struct gx_route *route);
 };
 
 extern const struct gx_link_ops gx_link_pkt_ops, gx_link_local_ops;

@@ -7,10 +7,9 @@
  * does not turn belongs to a thread of the program; when that is the one which frees, or is no
  * more, the freeing thread does the core's part itself.
  */
-#include "local/local.h"
-#include "packet/pkt.h"
-#include "submit/submit.h"
+#include "core/core.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -73,6 +72,14 @@ static void core_leave(struct gx_core *core, uintptr_t was)
 
 /* ---- letting go ---- */
 
+int core_dropper_add(struct gx_core *core, void (*fn)(void *arg, struct drop *d), void *arg)
+{
+	if (core->nr_droppers == CORE_DROPPERS_MAX)
+		return -ENOSPC;
+	core->dropper[core->nr_droppers++] = (struct core_dropper){fn, arg};
+	return 0;
+}
+
 void core_drop(struct gx_core *core)
 {
 	const struct gx *gx = core->gx;
@@ -80,10 +87,8 @@ void core_drop(struct gx_core *core)
 	struct drop d = {.want = want, .first = core->drop_seen + 1, .upto = want};
 
 	core->drop_seen = want;
-	submit_drop(core);
-	for (unsigned p = 0; p < gx->nr_ports; p++)
-		link_pkt_drop(core->link[p], &d);
-	link_local_drop(core->local, &d);
+	for (unsigned i = 0; i < core->nr_droppers; i++)
+		core->dropper[i].fn(core->dropper[i].arg, &d);
 	/* Pairs with the acquire in core_is_past(): the last touch. */
 	atomic_store_explicit(&core->dropped, d.upto, memory_order_release);
 }

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The floor of the data plane: errors in words, what an operation must look like, the completions
+ * of a core, and the public calls on cores. Every other room may call this one.
+ */
+#include "core/core.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define CORE_SAY_NS 10000000000ull /* between two warnings of a core */
+#define OP_LEN_MAX  (1ull << 36)   /* offsets on the wire are 32 bits, in units of 16 bytes */
+
+static _Thread_local char error_text[CORE_TEXT_MAX];
+
+/* ---- errors, versions ---- */
+
+int gx_fail(int err, const char *fmt, ...)
+{
+	char text[sizeof(error_text)]; /* an argument may be the old text */
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	memcpy(error_text, text, sizeof(text));
+	return err;
+}
+
+GX_EXPORT const char *gx_error(void)
+{
+	return error_text;
+}
+
+GX_EXPORT const char *gx_strerror(int status)
+{
+	static const struct {
+		int err;
+		const char *text;
+	} known[] = {
+		{0, "done"},
+		{-ETIMEDOUT, "its deadline, or a time-out, has passed"},
+		{-ENOTCONN, "the endpoint is down"},
+		{-ECONNRESET, "the peer is lost"},
+		{-ECANCELED, "cancelled, by a side that wanted it no more or freed its memory"},
+		{-EACCES, "the peer's region does not allow this access"},
+		{-ENOENT, "the peer has no such region: a wrong token, or it was freed"},
+		{-ERANGE, "outside of the peer's region"},
+		{-EMSGSIZE, "longer than the receive has room for"},
+		{-EIO, "a GPU failed, or did not finish in time"},
+		{-EBADMSG, "bytes came wrong again and again: a memory or a link corrupts them"},
+		{-EPROTO, "the peer broke the protocol"},
+		{-EHOSTUNREACH, "no data packet reaches the peer"},
+		{-EINVAL, "an argument makes no sense"},
+		{-EFAULT, "not memory of this process, or not writable"},
+		{-EAGAIN, "not now: turn, poll and try again"},
+	};
+	const char *text;
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(known); i++)
+		if (known[i].err == status)
+			return known[i].text;
+	text = strerrordesc_np(-status);
+	return text ? text : "an error that gx does not know";
+}
+
+int gx_size_check(size_t size, const char *what)
+{
+	return size >= sizeof(size_t)
+		       ? 0
+		       : gx_fail(-EINVAL, "%s.size is %zu: use GX_INIT()", what, size);
+}
+
+GX_EXPORT const char *gx_version(void)
+{
+	return GX_VERSION;
+}
+
+GX_EXPORT int gx_api_version(void)
+{
+	return GX_API_VERSION;
+}
+
+GX_EXPORT uint64_t gx_now(void)
+{
+	return gx_now_ns();
+}
+
+/* ---- operations ---- */
+
+int op_check(const struct gx_op *op)
+{
+	if (op->size < sizeof(*op))
+		return gx_fail(-EINVAL, "gx_op.size is %zu, this library's is %zu: use GX_INIT()",
+			       op->size, sizeof(*op));
+	if (op->kind < GX_OP_PUT || op->kind > GX_OP_RECV)
+		return gx_fail(-EINVAL, "gx_op.kind %d is not known", op->kind);
+	if (gx_unlikely(mem_is_dead(op->mem)))
+		return gx_fail(-EINVAL, "gx_op.mem was freed");
+	if (op->mem && (op->off > op->mem->len || op->len > op->mem->len - op->off))
+		return gx_fail(-EINVAL, "bytes %llu to %llu are outside of the registered memory",
+			       (unsigned long long)op->off,
+			       (unsigned long long)(op->off + op->len));
+	if (op->mem && op->mem->read_only && op->kind != GX_OP_PUT && op->kind != GX_OP_SEND)
+		return gx_fail(-EFAULT, "gx_op.mem cannot be written");
+	if (op->len > OP_LEN_MAX)
+		return gx_fail(-EINVAL, "an operation of %llu bytes: at most 64 GiB",
+			       (unsigned long long)op->len);
+	if (!op->mem && !op->addr && op->len)
+		return gx_fail(-EINVAL, "an operation of %llu bytes without memory",
+			       (unsigned long long)op->len);
+	return 0;
+}
+
+/* ---- completions ---- */
+
+bool core_comp_room(const struct gx_core *core)
+{
+	uint32_t tail = atomic_load_explicit(&core->comp_tail, memory_order_relaxed);
+
+	return core->comp_head - tail + core->comps_due + 2 < GX_COMPS_MAX;
+}
+
+void core_comp(struct gx_core *core, const struct gx_comp *comp, struct gx_route *route)
+{
+	if (gx_unlikely(route)) {
+		route->comp(route, comp);
+		return;
+	}
+	core->comps[core->comp_head++ % GX_COMPS_MAX] = *comp;
+}
+
+GX_EXPORT unsigned gx_poll(struct gx_core *core, struct gx_comp comps[], unsigned n)
+{
+	uint32_t tail = atomic_load_explicit(&core->comp_tail, memory_order_relaxed);
+	unsigned got = 0;
+
+	while (got < n && tail != core->comp_head)
+		comps[got++] = core->comps[tail++ % GX_COMPS_MAX];
+	if (got) /* pairs with the acquire in conn_quiet() */
+		atomic_store_explicit(&core->comp_tail, tail, memory_order_release);
+	return got;
+}
+
+/* ---- cores ---- */
+
+GX_EXPORT unsigned gx_nr_cores(const struct gx *gx)
+{
+	return gx->nr_cores;
+}
+
+GX_EXPORT struct gx_core *gx_core(struct gx *gx, unsigned index)
+{
+	return index < gx->nr_cores ? gx->core[index] : NULL;
+}
+
+GX_EXPORT bool gx_core_turn(struct gx_core *core, uint64_t now_ns)
+{
+	if (gx_unlikely(atomic_load_explicit(&core->turner, memory_order_relaxed) !=
+			(uintptr_t)pthread_self()))
+		core_take(core, false);
+	return gx_loop_turn(&core->loop, now_ns);
+}
+
+GX_EXPORT int gx_core_start(struct gx_core *core)
+{
+	char name[16];
+	int ret;
+
+	snprintf(name, sizeof(name), "gx-core-%u", core->index);
+	if (!core->loop.running)
+		core_take(core, true);
+	ret = gx_loop_start(&core->loop, name);
+	if (ret && !core->loop.running)
+		core_free(core);
+	if (ret)
+		return gx_fail(ret, "cannot run core %u on CPU %d: %s", core->index, core->loop.cpu,
+			       strerror(-ret));
+	return 0;
+}
+
+GX_EXPORT void gx_core_stop(struct gx_core *core)
+{
+	if (!core->loop.running)
+		return;
+	gx_loop_stop(&core->loop);
+	core_free(core);
+}
+
+/* gx_opts.idle_wait: it has nothing to do without a connection. */
+static bool user_asleep(const void *arg)
+{
+	return true;
+}
+
+GX_EXPORT int gx_core_poller(struct gx_core *core, bool (*fn)(void *arg, uint64_t now_ns),
+			     void *arg)
+{
+	/* One place is submit.c's, which takes it when it is first used. */
+	if (core->loop.nr_pollers + 1 >= GX_LOOP_POLLERS_MAX)
+		return gx_fail(-ENOSPC, "core %u has %u pollers already", core->index,
+			       core->loop.nr_pollers);
+	return gx_loop_add(&core->loop,
+			   &(struct gx_poller){"user", fn, arg,
+					       core->gx->opts.idle_wait ? user_asleep : NULL});
+}
+
+static void core_say_stall(const struct gx_core *core)
+{
+	double s = atomic_load_explicit(&core->loop.stall_ns, memory_order_relaxed) / 1e9;
+
+	if (!atomic_load_explicit(&core->loop.started, memory_order_relaxed))
+		gx_warn("core %u was not turned for %.1f s: the program was busy elsewhere, and "
+			"peers may have given it up",
+			core->index, s);
+	else if (core->loop.cpu >= 0)
+		gx_warn("core %u was not run for %.1f s: CPU %d is shared with other work, or the "
+			"process was stopped; peers may have given it up",
+			core->index, s, core->loop.cpu);
+	else
+		gx_warn("core %u was not run for %.1f s: its CPU is shared with other work, or the "
+			"process was stopped; peers may have given it up",
+			core->index, s);
+}
+
+void core_watch(struct gx *gx, uint64_t now_ns)
+{
+	for (unsigned i = 0; i < gx->nr_cores; i++) {
+		struct gx_core *core = gx->core[i];
+		uint64_t n = gx_stat_get(&core->loop.stats, GX_STAT_STALLS);
+
+		if (n == core->stalls_seen ||
+		    (core->stall_said_ns && now_ns - core->stall_said_ns < CORE_SAY_NS))
+			continue;
+		core->stalls_seen = n;
+		if (!gx->conns) /* nobody waits for it */
+			continue;
+		core->stall_said_ns = now_ns;
+		core_say_stall(core);
+	}
+}
+
+/* ---- statistics ---- */
+
+GX_EXPORT int gx_stats(struct gx *gx, bool prometheus, char *buf, size_t room)
+{
+	const struct gx_stats *list[GX_CORES_MAX + 1];
+	unsigned n = 0;
+
+	for (; n < gx->nr_cores; n++)
+		list[n] = &gx->core[n]->loop.stats;
+	list[n++] = &gx->ctl_stats;
+	return gx_stat_print(list, n, prometheus ? GX_STAT_PROMETHEUS : GX_STAT_TEXT, buf, room);
+}
+
+GX_EXPORT int gx_core_stat(const struct gx_core *core, const char *name, uint64_t *value)
+{
+	for (unsigned i = 0; i < GX_STAT_NR; i++)
+		if (!strcmp(gx_stat_name[i], name)) {
+			*value = gx_stat_get(&core->loop.stats, i);
+			return 0;
+		}
+	return gx_fail(-ENOENT, "no counter '%s'", name);
+}
