@@ -107,7 +107,8 @@ static void rank_open(struct rank *r, const char *master)
 	o.link = link_name;
 	o.bufs = bufs;
 	o.nr_bufs = 2;
-	o.connect_timeout_ns = o.connect_timeout_ns ? o.connect_timeout_ns : 30000000000ull;
+	o.connect_timeout_ns = o.connect_timeout_ns ? o.connect_timeout_ns
+						    : 120000000000ull; /* a machine under load */
 	CHECK(!gx_group_open(&o, &r->group));
 	r->host = malloc(BUF_B);
 	CHECK(r->host);
