@@ -590,7 +590,7 @@ void ctl_conn_start(struct ctl_conn *cc)
 		cc->near = ctl_addr_is_loopback(&a->sa);
 		/* A wish: the server sends data only where it sees us. */
 		if (!cc->near && cc->ctl->bind.sa.ss_family == a->sa.ss_family)
-			bind(cc->fd, (struct sockaddr *)&cc->ctl->bind.sa, cc->ctl->bind.len);
+			(void)bind(cc->fd, (struct sockaddr *)&cc->ctl->bind.sa, cc->ctl->bind.len);
 		gx_uring_submit(conn_uring(cc), &cc->rx);
 		return;
 	}

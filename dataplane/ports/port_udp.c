@@ -328,6 +328,7 @@ static int udp_port_cmp(const void *a, const void *b)
  * a few comparisons. A leaf takes two instructions beside its ports and so does an inner node, of
  * which there are fewer; a leaf has at least half of UDP_FILTER_LEAF ports, unless it is the only
  * one. Return: instructions. */
+/* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, log2 of the peers */
 static unsigned udp_filter_emit(struct sock_filter *f, const uint16_t *port, unsigned n)
 {
 	unsigned low = n / 2, len;
