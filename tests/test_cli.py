@@ -1069,9 +1069,9 @@ def coll_rank_killed(tools):
 
 def under_load(tools, server, *args, link="packet"):
     """A client in the middle of a put."""
-    # Of what is copied straight into its memory the server counts nothing.
-    seen, enough = ("msgs_rx", 20) if link == "packet" else ("peers_up", 1)
-    enough += server.stat(tools, seen)
+    # What is copied straight into the server's memory the client tells it.
+    seen = "msgs_rx" if link == "packet" else "peer_local_puts"
+    enough = 20 + server.stat(tools, seen)
     proc = subprocess.Popen([tools.gxperf_path, "put", server.addr, "-s", "1M", "--cores", CLIENT_CPU, "--link", link, *args],
                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=tools.env)
     end = time.monotonic() + START_S
@@ -1080,7 +1080,6 @@ def under_load(tools, server, *args, link="packet"):
             proc.kill()
             raise AssertionError(f"the client does not put: {Ran(proc, *proc.communicate())}")
         time.sleep(0.02)
-    time.sleep(0 if link == "packet" else 0.5)
     return proc
 
 
