@@ -300,6 +300,34 @@ static void opt_place__text_goes_both_ways(void **state)
 	assert_int_equal(opt_place("cuda", &kind, &device), -EINVAL);
 }
 
+static void opt_sizes__lists_and_ranges(void **state)
+{
+	struct opt_sizes s;
+
+	assert_int_equal(opt_sizes("4K:1M:4,3G", &s), 0);
+	assert_int_equal(s.n, 6);
+	assert_int_equal(s.v[0], 4096);
+	assert_int_equal(s.v[4], 1 << 20);
+	assert_int_equal(s.v[5], 3ull << 30);
+	assert_int_equal(opt_sizes("64", &s), 0);
+	assert_int_equal(s.n, 1);
+	assert_int_equal(opt_sizes("1:9:2", &s), 0);
+	assert_int_equal(s.n, 4);
+	assert_int_equal(opt_sizes("1:4", &s), 0);
+	assert_int_equal(s.n, 2);
+}
+
+static void opt_sizes__refuses(void **state)
+{
+	static const char *const bad[] = {"",	   ",",	    "0",  "x",	   "4K:1K",
+					  "1:8:1", "1:8:x", "-4", "1:1T:0"};
+	struct opt_sizes s = {.n = 7};
+
+	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		if (opt_sizes(bad[i], &s) != -EINVAL)
+			fail_msg("'%s' was taken", bad[i]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -307,6 +335,8 @@ int main(void)
 		cmocka_unit_test(opt_size__refuses),
 		cmocka_unit_test(opt_size_text__shortest_exact),
 		cmocka_unit_test(opt_u32__bounds),
+		cmocka_unit_test(opt_sizes__lists_and_ranges),
+		cmocka_unit_test(opt_sizes__refuses),
 		cmocka_unit_test(opt_bind__server),
 		cmocka_unit_test(opt_bind__client),
 		cmocka_unit_test(opt_seconds__decimals),

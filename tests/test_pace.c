@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What is posted when, what is timed, and lists of sizes. The things that are kept busy are
+ * What is posted when, and what is timed. The things that are kept busy are
  * counters that end by the clock.
  */
 #include "gxperf/beside/pace.h"
@@ -127,34 +127,6 @@ static void median__of_few(void **state)
 	assert_true(isnan(median(odd, 0)));
 }
 
-static void sizes_parse__lists_and_ranges(void **state)
-{
-	struct sizes s;
-
-	assert_int_equal(sizes_parse("4K:1M:4,3G", &s), 0);
-	assert_int_equal(s.n, 6);
-	assert_int_equal(s.v[0], 4096);
-	assert_int_equal(s.v[4], 1 << 20);
-	assert_int_equal(s.v[5], 3ull << 30);
-	assert_int_equal(sizes_parse("64", &s), 0);
-	assert_int_equal(s.n, 1);
-	assert_int_equal(sizes_parse("1:9:2", &s), 0);
-	assert_int_equal(s.n, 4);
-	assert_int_equal(sizes_parse("1:4", &s), 0);
-	assert_int_equal(s.n, 2);
-}
-
-static void sizes_parse__refuses(void **state)
-{
-	static const char *const bad[] = {"",	   ",",	    "0",  "x",	   "4K:1K",
-					  "1:8:1", "1:8:x", "-4", "1:1T:0"};
-	struct sizes s = {.n = 7};
-
-	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-		if (sizes_parse(bad[i], &s) != -EINVAL)
-			fail_msg("'%s' was taken", bad[i]);
-}
-
 /* Goes by itself while it is let, a unit each 10 us. */
 struct loose {
 	enum pace_mode mode;
@@ -235,8 +207,6 @@ int main(void)
 		cmocka_unit_test(pace_run__again_is_no_failure),
 		cmocka_unit_test(pace_run__failure),
 		cmocka_unit_test(median__of_few),
-		cmocka_unit_test(sizes_parse__lists_and_ranges),
-		cmocka_unit_test(sizes_parse__refuses),
 		cmocka_unit_test(pace_run__what_goes_by_itself),
 		cmocka_unit_test(median_ratio__round_by_round),
 	};

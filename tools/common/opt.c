@@ -348,6 +348,67 @@ void opt_size_text(uint64_t len, char *buf, size_t room)
 	snprintf(buf, room, "%llu%s", (unsigned long long)len, unit[u]);
 }
 
+/* ---- Lists ---- */
+
+static int sizes_range(char *text, struct opt_sizes *s)
+{
+	char *save = NULL, *begin = strtok_r(text, ":", &save), *end = strtok_r(NULL, ":", &save),
+	     *factor = strtok_r(NULL, ":", &save);
+	uint64_t v, last, f = 4;
+
+	if (!begin || opt_size(begin, &v) || !v)
+		return -EINVAL;
+	last = v;
+	if ((end && (opt_size(end, &last) || last < v)) ||
+	    (factor && (opt_size(factor, &f) || f < 2)))
+		return -EINVAL;
+	for (; v <= last; v *= f) {
+		if (s->n == sizeof(s->v) / sizeof(s->v[0]))
+			return -EINVAL;
+		s->v[s->n++] = v;
+		if (v > last / f)
+			break;
+	}
+	return 0;
+}
+
+int opt_sizes(const char *text, struct opt_sizes *out)
+{
+	char copy[512], *save = NULL, *word;
+	struct opt_sizes s = {.n = 0};
+
+	if (strlen(text) >= sizeof(copy))
+		return -EINVAL;
+	strcpy(copy, text);
+	for (word = strtok_r(copy, ",", &save); word; word = strtok_r(NULL, ",", &save))
+		if (sizes_range(word, &s))
+			return -EINVAL;
+	if (!s.n)
+		return -EINVAL;
+	*out = s;
+	return 0;
+}
+
+int opt_list(const char *text, struct opt_list *out)
+{
+	char copy[256], *save = NULL, *word;
+	struct opt_list l = {.n = 0};
+	uint64_t v;
+
+	if (strlen(text) >= sizeof(copy))
+		return -EINVAL;
+	strcpy(copy, text);
+	for (word = strtok_r(copy, ",", &save); word; word = strtok_r(NULL, ",", &save)) {
+		if (l.n == OPT_LIST_MAX || opt_size(word, &v) || v > UINT32_MAX)
+			return -EINVAL;
+		l.v[l.n++] = (uint32_t)v;
+	}
+	if (!l.n)
+		return -EINVAL;
+	*out = l;
+	return 0;
+}
+
 /* ---- a context ---- */
 
 static int opt_size32(const char *text, uint32_t *out)

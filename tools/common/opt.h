@@ -23,6 +23,22 @@ int opt_size(const char *text, uint64_t *out);
 /** opt_u32() - A decimal number from @min to @max. Return: 0, -EINVAL, -ERANGE. */
 int opt_u32(const char *text, uint32_t min, uint32_t max, uint32_t *out);
 
+/** struct opt_sizes - A sweep: "4K", "4K:1G:4", or a list with commas. */
+struct opt_sizes {
+	uint64_t v[64];
+	unsigned n;
+};
+int opt_sizes(const char *text, struct opt_sizes *out); /* 0, -EINVAL */
+
+#define OPT_LIST_MAX 16
+
+/** struct opt_list - Some numbers: "656,1024"; they may end in K. */
+struct opt_list {
+	uint32_t v[OPT_LIST_MAX];
+	unsigned n;
+};
+int opt_list(const char *text, struct opt_list *out); /* 0, -EINVAL */
+
 /** opt_seconds() - "5", "0.5": nanoseconds; more than 0, at most a day. Return: 0, -EINVAL,
  * -ERANGE. */
 int opt_seconds(const char *text, uint64_t *out_ns);

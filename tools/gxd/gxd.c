@@ -6,6 +6,8 @@
  * counters.
  */
 #include "gxd/gxd_service.h"
+
+#include "common/opt_argp.h"
 #include "common/version_text.h"
 
 #include <gx/log.h>
@@ -44,7 +46,8 @@ struct gxd_opts {
 	unsigned nr_regions;
 	unsigned uids[GXD_UIDS_MAX];
 	unsigned nr_uids;
-	struct gx_opts gx; /* what opt_gx() takes; gxd_open() fills in the rest */
+	struct gx_opts gx;   /* what opt_gx_argp takes; gxd_open() fills in the rest */
+	struct opt_gx gx_to; /* there */
 	bool stats_only;
 	const char *stats_of; /* gxd stats [SOCKET] */
 };
@@ -93,42 +96,25 @@ static const struct argp_option gxd_options[] = {
 	 "Address of network ports; default: that of --listen, or 127.0.0.1 where that is every "
 	 "address",
 	 1},
-	{NULL, 0, NULL, 0, "How:", 2},
+	{NULL, 0, NULL, 0, "How:", OPT_GX_GROUP},
 	{"cores", KEY_CORES, "LIST", 0,
 	 "CPUs to poll on, e.g. 0 or 0,2-3; 'any': all this process may use. Default: the first "
 	 "half of "
 	 "them, at most 4 (gxperf takes the last half)",
-	 2},
-	{"window", OPT_GX_WINDOW, "N", 0, "Most chunks of a message under way", 2},
-	{"chunk", OPT_GX_CHUNK, "SIZE", 0, "Largest chunk", 2},
-	{"slots", OPT_GX_SLOTS, "N", 0, "Bounce buffers a peer or queue", 2},
-	{"quantum", OPT_GX_QUANTUM, "SIZE", 0,
-	 "Payload of a packet, a multiple of 16, 1280 to 65520", 2},
-	{"unpack", OPT_GX_UNPACK, "MODE", 0,
-	 "kernel, resident, d2d, host, none (copies nothing), auto", 2},
-	{"bounce", OPT_GX_BOUNCE, "POOL", 0,
-	 "Where packets land before they are unpacked: host (default), or gpu[:N], its memory, "
-	 "which the GPU of a client on this host writes (port shm)",
-	 2},
-	{"sms", OPT_GX_SMS, "N", 0, "SMs of the GPU that unpacking may use", 2},
-	{"integrity", OPT_GX_INTEGRITY, "MODE", 0, "none or crc32c; default: by port", 2},
-	{"check-by", OPT_GX_CHECK, "WHO", 0,
-	 "Who checks the CRC of payload that comes in: cpu (on arrival), unpack (who copies it), "
-	 "auto (kernels that copy into a GPU, else cpu)",
-	 2},
-	{"no-huge", OPT_GX_NO_HUGE, NULL, 0, "Do not try huge pages", 2},
-	{"busy", KEY_BUSY, NULL, 0, "Cores never sleep, even when idle", 2},
+	 OPT_GX_GROUP},
+	{"no-huge", OPT_GX_NO_HUGE, NULL, 0, "Do not try huge pages", OPT_GX_GROUP},
+	{"busy", KEY_BUSY, NULL, 0, "Cores never sleep, even when idle", OPT_GX_GROUP},
 	{"timeout", OPT_GX_TIMEOUT, "SECONDS", 0, "A peer silent for this long is lost; default 5",
-	 2},
-	{NULL, 0, NULL, 0, "Who may, and who looks:", 3},
+	 OPT_GX_GROUP},
+	{NULL, 0, NULL, 0, "Who may, and who looks:", 5},
 	{"allow-uid", KEY_ALLOW_UID, "UID", 0, "A user of this host who is served, besides our own",
-	 3},
-	{"insecure", OPT_GX_INSECURE, NULL, 0, "Allow peers of other hosts, in clear", 3},
+	 5},
+	{"insecure", OPT_GX_INSECURE, NULL, 0, "Allow peers of other hosts, in clear", 5},
 	{"stats", KEY_STATS, "SOCKET", 0,
-	 "Unix socket for counters, text or Prometheus; @NAME is abstract. Default @gxd-PORT", 3},
+	 "Unix socket for counters, text or Prometheus; @NAME is abstract. Default @gxd-PORT", 5},
 	{"log-level", KEY_LOG_LEVEL, "LEVEL", 0,
 	 "What stderr is told: err, warn, info, debug. Default: GX_LOG of the environment, or info",
-	 3},
+	 5},
 	{0},
 };
 
@@ -150,18 +136,6 @@ static void opts_mem(struct gxd_opts *o, const char *arg, struct argp_state *sta
 		if (!strcmp(o->regions[i].opt.name, r->opt.name))
 			argp_error(state, "--mem: two regions are named '%s'", r->opt.name);
 	o->nr_regions++;
-}
-
-static void opts_cores(struct gxd_opts *o, const char *arg, struct argp_state *state)
-{
-	int cpu;
-
-	if (opt_cpus(arg, &o->cpus))
-		argp_error(state, "--cores: '%s' is not a list of CPUs such as 0 or 0,2-3, or any",
-			   arg);
-	cpu = opt_cpus_stranger(&o->cpus, &o->allowed);
-	if (cpu >= 0)
-		argp_error(state, "--cores: this process may not use CPU %d (see taskset -p)", cpu);
 }
 
 static void opts_uid(struct gxd_opts *o, const char *arg, struct argp_state *state)
@@ -189,13 +163,6 @@ static error_t opts_positional(struct gxd_opts *o, const char *arg, struct argp_
 	else
 		argp_error(state, "what is '%s'? Only 'stats [SOCKET]' is known", arg);
 	return 0;
-}
-
-static void opts_link(struct gxd_opts *o, const char *arg, struct argp_state *state)
-{
-	if (strcmp(arg, "local") && strcmp(arg, "packet"))
-		argp_error(state, "--link: '%s' is not local or packet", arg);
-	o->link = arg;
 }
 
 /* Without --port, shm is one of those opened. */
@@ -227,14 +194,13 @@ static void opts_log_level(const char *arg, struct argp_state *state)
 static error_t opts_parse(int key, char *arg, struct argp_state *state)
 {
 	struct gxd_opts *o = state->input;
-	char why[OPT_WHY_MAX];
-	int ret = opt_gx(key, arg, &o->gx, why);
 
-	if (ret == -EINVAL)
-		argp_error(state, "%s", why);
-	if (ret != -ENOENT)
+	if (!opt_gx_take(key, arg, &o->gx, state))
 		return 0;
 	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = &o->gx_to;
+		return 0;
 	case KEY_BUSY:
 		o->gx.busy_idle = true;
 		return 0;
@@ -251,13 +217,13 @@ static error_t opts_parse(int key, char *arg, struct argp_state *state)
 		opts_log_level(arg, state);
 		return 0;
 	case KEY_LINK:
-		opts_link(o, arg, state);
+		opt_link_take(arg, &o->link, state);
 		return 0;
 	case KEY_MEM:
 		opts_mem(o, arg, state);
 		return 0;
 	case KEY_CORES:
-		opts_cores(o, arg, state);
+		opt_cores_take(arg, &o->allowed, &o->cpus, state);
 		return 0;
 	case KEY_PORT:
 		opts_port(o, arg, state);
@@ -613,9 +579,11 @@ static void gxd_signals_block(sigset_t *set)
 
 int main(int argc, char **argv)
 {
+	static const struct argp_child children[] = {{&opt_gx_argp}, {0}};
 	static const struct argp argp = {
 		.options = gxd_options,
 		.parser = opts_parse,
+		.children = children,
 		.args_doc = "\nstats [SOCKET]",
 		.doc = "gxd serves memory of this host and its GPUs to gx peers, from pinned "
 		       "polling cores."
@@ -627,7 +595,9 @@ int main(int argc, char **argv)
 		       "ignored. Sizes take K, M, G, T, powers of two.\n"
 		       "Exit status: 0 ok, 1 failed, 2 usage.",
 	};
-	static struct gxd d = {.opts = {.listen = GXD_LISTEN, .gx = GX_INIT(d.opts.gx)}};
+	static struct gxd d = {.opts = {.listen = GXD_LISTEN,
+					.gx = GX_INIT(d.opts.gx),
+					.gx_to = {.opts = &d.opts.gx}}};
 	sigset_t set;
 	int ret;
 

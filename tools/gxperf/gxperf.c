@@ -9,6 +9,7 @@
 #include "gxperf/gxperf_coll.h"
 #include "gxperf/beside/gxperf_gpus.h"
 #include "gxperf/gxperf_plot.h"
+#include "common/opt_argp.h"
 #include "common/stop.h"
 #include "common/version_text.h"
 
@@ -31,6 +32,7 @@
 struct cmdline {
 	struct perf_opts perf;
 	struct report_opts report;
+	struct opt_gx gx; /* into perf.gx */
 	struct opt_cpus allowed;
 	bool begin_given, end_given, conns_given, cpus_given, time_given, gated;
 };
@@ -86,29 +88,6 @@ static void value_seconds(const char *name, const char *arg, uint64_t *out,
 	if (opt_seconds(arg, out))
 		argp_error(state, "%s: '%s' is not a number of seconds from 0.001 to 86400", name,
 			   arg);
-}
-
-static void value_cores(struct cmdline *c, const char *arg, struct argp_state *state)
-{
-	int cpu;
-
-	if (opt_cpus(arg, &c->perf.cpus))
-		argp_error(state, "--cores: '%s' is not a list of CPUs such as 0 or 0,2-3, or any",
-			   arg);
-	cpu = opt_cpus_stranger(&c->perf.cpus, &c->allowed);
-	if (cpu >= 0)
-		argp_error(state, "--cores: this process may not use CPU %d (see taskset -p)", cpu);
-}
-
-static error_t value_gx(int key, const char *arg, struct perf_opts *o, struct argp_state *state)
-{
-	char why[OPT_WHY_MAX];
-	int ret = opt_gx(key, arg, &o->gx, why);
-
-	if (ret == -EINVAL)
-		argp_error(state, "%s", why);
-	o->unpack_given |= key == OPT_GX_UNPACK;
-	return ret == -ENOENT ? ARGP_ERR_UNKNOWN : 0;
 }
 
 static void value_place(const char *name, const char *arg, struct perf_opts *o,
@@ -173,19 +152,17 @@ static error_t conn_parse(int key, char *arg, struct argp_state *state)
 		c->perf.port = arg;
 		return 0;
 	case KEY_LINK:
-		if (strcmp(arg, "local") && strcmp(arg, "packet"))
-			argp_error(state, "--link: '%s' is not local or packet", arg);
-		c->perf.link = arg;
+		opt_link_take(arg, &c->perf.link, state);
 		return 0;
 	case KEY_REQUIRE:
 		c->perf.require = arg;
 		return 0;
 	case KEY_CORES:
-		value_cores(c, arg, state);
+		opt_cores_take(arg, &c->allowed, &c->perf.cpus, state);
 		c->cpus_given = true;
 		return 0;
 	}
-	return value_gx(key, arg, &c->perf, state);
+	return opt_gx_take(key, arg, &c->perf.gx, state);
 }
 
 static const struct argp_option server_options[] = {
@@ -212,42 +189,30 @@ static error_t server_parse(int key, char *arg, struct argp_state *state)
 }
 
 static const struct argp_option tune_options[] = {
-	{NULL, 0, NULL, 0, "How:", 4},
+	{NULL, 0, NULL, 0, "How:", OPT_GX_GROUP},
 	{"depth", KEY_DEPTH, "N", 0,
 	 "Messages of a connection and core under way; default 2 for large ones to 64 for small "
 	 "ones",
-	 4},
-	{"window", OPT_GX_WINDOW, "N", 0, "Chunks of a message under way", 4},
-	{"chunk", OPT_GX_CHUNK, "SIZE", 0, "Unit of the window", 4},
-	{"slots", OPT_GX_SLOTS, "N", 0, "Bounce buffers a peer or queue", 4},
-	{"quantum", OPT_GX_QUANTUM, "SIZE", 0,
-	 "Payload of a packet, a multiple of 16, 1280 to 65520", 4},
-	{"unpack", OPT_GX_UNPACK, "MODE", 0,
-	 "kernel, resident, d2d, host, none (copies nothing: wrong by design)", 4},
-	{"bounce", OPT_GX_BOUNCE, "POOL", 0,
-	 "Where packets to this end land: host or gpu[:N]; the other end says where those to it do",
-	 4},
-	{"sms", OPT_GX_SMS, "N", 0, "SMs of the GPU that unpacking may use", 4},
-	{"integrity", OPT_GX_INTEGRITY, "MODE", 0, "none or crc32c; default: by port", 4},
-	{"check-by", OPT_GX_CHECK, "WHO", 0,
-	 "Who checks the CRC of payload that comes in: cpu (on arrival), unpack (who copies it), "
-	 "auto (kernels that copy into a GPU, else cpu)",
-	 4},
+	 OPT_GX_GROUP},
 	{"engine", KEY_ENGINE, "ENGINE", 0,
 	 "Who copies over the local link: cpu (host memory), ce (a GPU's copy engines), resident "
 	 "(a "
 	 "kernel that stays, for up to 64K), kernel (launched, on --sms), auto (the default: ce, "
 	 "and lone short ones by the "
 	 "faster of both)",
-	 4},
+	 OPT_GX_GROUP},
 	{0},
 };
 
 static error_t tune_parse(int key, char *arg, struct argp_state *state)
 {
-	struct perf_opts *o = &((struct cmdline *)state->input)->perf;
+	struct cmdline *c = state->input;
+	struct perf_opts *o = &c->perf;
 
 	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = &c->gx;
+		return 0;
 	case KEY_DEPTH:
 		value_u32("--depth", arg, 1, OPTS_DEPTH_MAX, &o->depth, state);
 		return 0;
@@ -255,7 +220,7 @@ static error_t tune_parse(int key, char *arg, struct argp_state *state)
 		value_engine(arg, o, state);
 		return 0;
 	}
-	return value_gx(key, arg, o, state);
+	return ARGP_ERR_UNKNOWN;
 }
 
 static const struct argp_option load_options[] = {
@@ -344,11 +309,12 @@ static const struct argp_option place_options[] = {
 	 "over the local link",
 	 3},
 	{"offset", KEY_OFFSET, "SIZE", 0, "First byte of the region to use; default 0", 3},
-	{"local-mem", KEY_LOCAL_MEM, "PLACE", 0, "Where payload lies here: host or cuda:N", 4},
+	{"local-mem", KEY_LOCAL_MEM, "PLACE", 0, "Where payload lies here: host or cuda:N",
+	 OPT_GX_GROUP},
 	{"gpu", KEY_GPU, "N", 0,
 	 "Open this GPU: over link local its copy engines move payload of --local-mem host to and "
 	 "from memory of GPUs; over port shm it writes to a server whose --bounce is a GPU",
-	 4},
+	 OPT_GX_GROUP},
 	{0},
 };
 
@@ -462,7 +428,9 @@ static error_t demo_parse(int key, char *arg, struct argp_state *state)
 
 static const struct argp conn_argp = {.options = conn_options, .parser = conn_parse};
 static const struct argp server_argp = {.options = server_options, .parser = server_parse};
-static const struct argp tune_argp = {.options = tune_options, .parser = tune_parse};
+static const struct argp_child tune_children[] = {{&opt_gx_argp}, {0}};
+static const struct argp tune_argp = {
+	.options = tune_options, .parser = tune_parse, .children = tune_children};
 static const struct argp load_argp = {.options = load_options, .parser = load_parse};
 static const struct argp place_argp = {.options = place_options, .parser = place_parse};
 static const struct argp file_argp = {.options = file_options, .parser = file_parse};
@@ -754,7 +722,8 @@ int main(int argc, char **argv)
 			 .size_begin = OPTS_SIZE,
 			 .size_end = OPTS_SIZE,
 			 .size_factor = 2,
-			 .gx = {.size = sizeof(c.perf.gx), .peer_timeout_ns = OPTS_TIMEOUT_NS}}};
+			 .gx = {.size = sizeof(c.perf.gx), .peer_timeout_ns = OPTS_TIMEOUT_NS}},
+		.gx = {&c.perf.gx, &c.perf.unpack_given}};
 	struct report *report;
 	int at, ret;
 

@@ -54,7 +54,7 @@ struct perf_opts {
 	uint32_t nr_conns, depth; /* depth 0: by size */
 	uint64_t offset;
 	bool force;	   /* get --file may replace one */
-	struct gx_opts gx; /* what opt_gx() takes, and engine; whoever opens fills in the rest */
+	struct gx_opts gx; /* what opt_gx_argp takes, and engine; whoever opens fills in the rest */
 	bool unpack_given;
 	bool stripe; /* post from a thread of its own, each message over all lanes */
 	bool local_given;

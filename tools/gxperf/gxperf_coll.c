@@ -6,6 +6,7 @@
  */
 #include "gxperf/gxperf_coll.h"
 
+#include "common/opt_argp.h"
 #include "gxperf/beside/gate.h"
 
 #include <errno.h>
@@ -58,7 +59,25 @@ static const struct argp_option coll_options[] = {
 	{0},
 };
 
-static int coll_place(const char *arg)
+static int rank_parse(const char *arg)
+{
+	coll.rank_given = true;
+	return opt_u32(arg, 0, GX_GROUP_RANKS_MAX - 1, &coll.rank);
+}
+
+static int ranks_parse(const char *arg)
+{
+	coll.ranks_given = true;
+	return opt_u32(arg, 1, GX_GROUP_RANKS_MAX, &coll.ranks);
+}
+
+static int master_parse(const char *arg)
+{
+	coll.master = arg;
+	return strchr(arg, ':') ? 0 : -EINVAL;
+}
+
+static int place_parse(const char *arg)
 {
 	if (!strcmp(arg, "cuda")) {
 		coll.kind = GX_MEM_CUDA;
@@ -68,45 +87,28 @@ static int coll_place(const char *arg)
 	return opt_place(arg, &coll.kind, &coll.device);
 }
 
-static int coll_value(int key, const char *arg)
+static int piece_parse(const char *arg)
 {
-	switch (key) {
-	case 'g':
-		return opt_u32(arg, 1, 64, &coll.threads);
-	case KEY_RANK:
-		coll.rank_given = true;
-		return opt_u32(arg, 0, GX_GROUP_RANKS_MAX - 1, &coll.rank);
-	case KEY_RANKS:
-		coll.ranks_given = true;
-		return opt_u32(arg, 1, GX_GROUP_RANKS_MAX, &coll.ranks);
-	case KEY_MASTER:
-		coll.master = arg;
-		return strchr(arg, ':') ? 0 : -EINVAL;
-	case KEY_CONNECT:
-		return opt_seconds(arg, &coll.connect_ns);
-	case KEY_MEMORY:
-		return coll_place(arg);
-	case KEY_LANES:
-		return opt_u32(arg, 1, COLL_LANES_MAX, &coll.lanes);
-	case KEY_PIECE:
-		return opt_size(arg, &coll.piece);
-	case KEY_PUTS:
-		return opt_u32(arg, 1, 256, &coll.puts);
-	case KEY_FAN:
-		return opt_u32(arg, 1, GX_GROUP_RANKS_MAX, &coll.fan);
-	}
-	return 1;
+	return opt_size(arg, &coll.piece);
 }
+
+static const struct opt_value coll_values[] = {
+	{'g', OPT_U32, &coll.threads, 1, 64},
+	{KEY_RANK, OPT_CALL, .parse = rank_parse},
+	{KEY_RANKS, OPT_CALL, .parse = ranks_parse},
+	{KEY_MASTER, OPT_CALL, .parse = master_parse},
+	{KEY_CONNECT, OPT_SECONDS, &coll.connect_ns},
+	{KEY_MEMORY, OPT_CALL, .parse = place_parse},
+	{KEY_LANES, OPT_U32, &coll.lanes, 1, COLL_LANES_MAX},
+	{KEY_PIECE, OPT_CALL, .parse = piece_parse},
+	{KEY_PUTS, OPT_U32, &coll.puts, 1, 256},
+	{KEY_FAN, OPT_U32, &coll.fan, 1, GX_GROUP_RANKS_MAX},
+	{0},
+};
 
 static error_t coll_parse(int key, char *arg, struct argp_state *state)
 {
-	int ret = arg ? coll_value(key, arg) : 1;
-
-	if (ret > 0)
-		return ARGP_ERR_UNKNOWN;
-	if (ret)
-		argp_error(state, "'%s' is not a value of that option", arg);
-	return 0;
+	return opt_parse(coll_options, coll_values, key, arg, state);
 }
 
 const struct argp perf_coll_argp = {.options = coll_options, .parser = coll_parse};

@@ -5,7 +5,7 @@
  */
 #include "common/child.h"
 #include "common/json.h"
-#include "gxperf/gpu/gxperf_gpu.h"
+#include "common/opt_argp.h"
 #include "gxperf/gxperf_plot.h"
 #include "common/plot.h"
 
@@ -50,15 +50,15 @@ static const struct argp_option plot_options[] = {
 	{0},
 };
 
-static const struct bench_value plot_values[] = {
-	{KEY_OUT, BENCH_TEXT, &opts.out},
-	{KEY_FORCE, BENCH_FLAG, &opts.force},
-	{KEY_X, BENCH_TEXT, &opts.how.x},
-	{KEY_Y, BENCH_TEXT, &opts.how.y},
-	{KEY_RIVAL, BENCH_TEXT, &opts.how.rival},
-	{KEY_ONLY, BENCH_TEXT, &opts.how.only},
-	{KEY_TITLE, BENCH_TEXT, &opts.how.title},
-	{KEY_LOG_Y, BENCH_FLAG, &opts.how.log_y},
+static const struct opt_value plot_values[] = {
+	{KEY_OUT, OPT_TEXT, &opts.out},
+	{KEY_FORCE, OPT_FLAG, &opts.force},
+	{KEY_X, OPT_TEXT, &opts.how.x},
+	{KEY_Y, OPT_TEXT, &opts.how.y},
+	{KEY_RIVAL, OPT_TEXT, &opts.how.rival},
+	{KEY_ONLY, OPT_TEXT, &opts.how.only},
+	{KEY_TITLE, OPT_TEXT, &opts.how.title},
+	{KEY_LOG_Y, OPT_FLAG, &opts.how.log_y},
 	{0},
 };
 
@@ -68,7 +68,7 @@ static error_t plot_parse(int key, char *arg, struct argp_state *state)
 		argp_error(state,
 			   "which file? One that gxperf -J or tools/bench/bench.py -J has written");
 	if (key != ARGP_KEY_ARG)
-		return bench_parse(plot_options, plot_values, key, arg, state);
+		return opt_parse(plot_options, plot_values, key, arg, state);
 	if (opts.nr_files == PLOT_FILES_MAX)
 		argp_error(state, "more than %d files", PLOT_FILES_MAX);
 	opts.file[opts.nr_files++] = arg;

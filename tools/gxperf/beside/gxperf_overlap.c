@@ -27,8 +27,8 @@
 #define WAY_BATCH_MAX  ((uint64_t)1 << 20)
 
 static struct {
-	struct sizes sizes;
-	struct bench_list sms;
+	struct opt_sizes sizes;
+	struct opt_list sms;
 	const char *ways, *load, *lib_path; /* ways NULL: gx, or the command alone */
 	char *command[OVERLAP_ARGS + 1];    /* behind --; NULL at the end */
 	unsigned nr_args;
@@ -176,32 +176,32 @@ static int launch_parse(const char *arg)
 		       : 0;
 }
 
-static const struct bench_value overlap_values[] = {
-	{KEY_LOAD, BENCH_CALL, .parse = load_parse},
-	{KEY_GRID, BENCH_CALL, .parse = grid_parse},
-	{KEY_CORES, BENCH_CALL, .parse = cores_parse},
-	{KEY_N, BENCH_U32, &opts.n, 1, 1u << 28},
-	{KEY_BATCH, BENCH_U32, &opts.batch, 1, 65536},
-	{KEY_HEADS, BENCH_U32, &opts.heads, 1, 65536},
-	{KEY_TOKENS, BENCH_U32, &opts.tokens, 1, 65536},
-	{KEY_HEAD_DIM, BENCH_U32, &opts.head_dim, 1, 65536},
-	{KEY_COMM, BENCH_TEXT, &opts.ways},
-	{KEY_PATTERN, BENCH_CALL, .parse = pattern_parse},
-	{KEY_SIZES, BENCH_SIZES, &opts.sizes},
-	{KEY_GPUS, BENCH_U32, &opts.gpus, 1, GPUS_MAX},
-	{KEY_SMS, BENCH_LIST, &opts.sms},
-	{KEY_RATE, BENCH_CALL, .parse = rate_parse},
-	{KEY_LAUNCH, BENCH_CALL, .parse = launch_parse},
-	{KEY_ROUNDS, BENCH_U32, &opts.rounds, 1, OVERLAP_ROUNDS},
-	{KEY_SECONDS, BENCH_SECONDS, &opts.ns},
-	{KEY_LIB_PATH, BENCH_TEXT, &opts.lib_path},
+static const struct opt_value overlap_values[] = {
+	{KEY_LOAD, OPT_CALL, .parse = load_parse},
+	{KEY_GRID, OPT_CALL, .parse = grid_parse},
+	{KEY_CORES, OPT_CALL, .parse = cores_parse},
+	{KEY_N, OPT_U32, &opts.n, 1, 1u << 28},
+	{KEY_BATCH, OPT_U32, &opts.batch, 1, 65536},
+	{KEY_HEADS, OPT_U32, &opts.heads, 1, 65536},
+	{KEY_TOKENS, OPT_U32, &opts.tokens, 1, 65536},
+	{KEY_HEAD_DIM, OPT_U32, &opts.head_dim, 1, 65536},
+	{KEY_COMM, OPT_TEXT, &opts.ways},
+	{KEY_PATTERN, OPT_CALL, .parse = pattern_parse},
+	{KEY_SIZES, OPT_SIZES, &opts.sizes},
+	{KEY_GPUS, OPT_U32, &opts.gpus, 1, GPUS_MAX},
+	{KEY_SMS, OPT_LIST, &opts.sms},
+	{KEY_RATE, OPT_CALL, .parse = rate_parse},
+	{KEY_LAUNCH, OPT_CALL, .parse = launch_parse},
+	{KEY_ROUNDS, OPT_U32, &opts.rounds, 1, OVERLAP_ROUNDS},
+	{KEY_SECONDS, OPT_SECONDS, &opts.ns},
+	{KEY_LIB_PATH, OPT_TEXT, &opts.lib_path},
 	{0},
 };
 
 static error_t overlap_parse(int key, char *arg, struct argp_state *state)
 {
 	if (key != ARGP_KEY_ARG)
-		return bench_parse(overlap_options, overlap_values, key, arg, state);
+		return opt_parse(overlap_options, overlap_values, key, arg, state);
 	if (!opts.nr_args && !way_command_known(arg))
 		argp_error(
 			state,

@@ -21,7 +21,7 @@
 #define DEFAULT_SIZES "4K:4G:4"
 
 static struct {
-	struct sizes sizes;
+	struct opt_sizes sizes;
 	enum gpus_pattern pattern;
 	bool patterns[GPUS_PATTERNS], any_pattern, ping_pong;
 	uint32_t gpus, rounds;
@@ -78,25 +78,25 @@ static int pattern_option(const char *arg)
 	return 0;
 }
 
-static const struct bench_value gpus_values[] = {
-	{KEY_SIZES, BENCH_SIZES, &opts.sizes},
-	{KEY_PATTERN, BENCH_CALL, .parse = pattern_option},
-	{KEY_GPUS, BENCH_U32, &opts.gpus, 2, GPUS_MAX},
-	{KEY_ROUNDS, BENCH_U32, &opts.rounds, 1, COMPARE_ROUNDS},
-	{KEY_SECONDS, BENCH_SECONDS, &opts.ns},
-	{KEY_WAYS, BENCH_TEXT, &opts.ways},
-	{KEY_LIB_PATH, BENCH_TEXT, &opts.lib_path},
+static const struct opt_value gpus_values[] = {
+	{KEY_SIZES, OPT_SIZES, &opts.sizes},
+	{KEY_PATTERN, OPT_CALL, .parse = pattern_option},
+	{KEY_GPUS, OPT_U32, &opts.gpus, 2, GPUS_MAX},
+	{KEY_ROUNDS, OPT_U32, &opts.rounds, 1, COMPARE_ROUNDS},
+	{KEY_SECONDS, OPT_SECONDS, &opts.ns},
+	{KEY_WAYS, OPT_TEXT, &opts.ways},
+	{KEY_LIB_PATH, OPT_TEXT, &opts.lib_path},
 	{0},
 };
 
 static error_t p2p_parse(int key, char *arg, struct argp_state *state)
 {
-	return bench_parse(p2p_options, gpus_values, key, arg, state);
+	return opt_parse(p2p_options, gpus_values, key, arg, state);
 }
 
 static error_t compare_parse(int key, char *arg, struct argp_state *state)
 {
-	return bench_parse(compare_options, gpus_values, key, arg, state);
+	return opt_parse(compare_options, gpus_values, key, arg, state);
 }
 
 const struct argp perf_p2p_argp = {.options = p2p_options, .parser = p2p_parse};
@@ -108,7 +108,7 @@ static int sizes_check(struct report *report, enum gpus_pattern pattern, unsigne
 	uint64_t unit = pattern == GPUS_ALLTOALL ? 16ull * n : 16;
 
 	if (!opts.sizes.n)
-		sizes_parse(DEFAULT_SIZES, &opts.sizes);
+		opt_sizes(DEFAULT_SIZES, &opts.sizes);
 	for (unsigned i = 0; i < opts.sizes.n; i++)
 		if (opts.sizes.v[i] % unit) {
 			report_error(report, "--sizes: %llu is no multiple of %llu",

@@ -4,8 +4,6 @@
  */
 #include "gxperf/beside/pace.h"
 
-#include "common/opt.h"
-
 #include <gx/gx.h>
 
 #include <errno.h>
@@ -164,43 +162,4 @@ double median_ratio(const double *a, const double *b, unsigned n)
 	for (unsigned i = 0; i < n; i++)
 		v[i] = a[i] / b[i];
 	return median(v, n);
-}
-
-static int sizes_range(char *text, struct sizes *s)
-{
-	char *save = NULL, *begin = strtok_r(text, ":", &save), *end = strtok_r(NULL, ":", &save),
-	     *factor = strtok_r(NULL, ":", &save);
-	uint64_t v, last, f = 4;
-
-	if (!begin || opt_size(begin, &v) || !v)
-		return -EINVAL;
-	last = v;
-	if ((end && (opt_size(end, &last) || last < v)) ||
-	    (factor && (opt_size(factor, &f) || f < 2)))
-		return -EINVAL;
-	for (; v <= last; v *= f) {
-		if (s->n == sizeof(s->v) / sizeof(s->v[0]))
-			return -EINVAL;
-		s->v[s->n++] = v;
-		if (v > last / f)
-			break;
-	}
-	return 0;
-}
-
-int sizes_parse(const char *text, struct sizes *out)
-{
-	char copy[512], *save = NULL, *word;
-	struct sizes s = {.n = 0};
-
-	if (strlen(text) >= sizeof(copy))
-		return -EINVAL;
-	strcpy(copy, text);
-	for (word = strtok_r(copy, ",", &save); word; word = strtok_r(NULL, ",", &save))
-		if (sizes_range(word, &s))
-			return -EINVAL;
-	if (!s.n)
-		return -EINVAL;
-	*out = s;
-	return 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keeping several things busy at once and timing them, medians, and lists of sizes. Main thread
+ * Keeping several things busy at once and timing them, and medians. Main thread
  * only: one thread posts and polls all.
  */
 #ifndef PACE_H
@@ -44,12 +44,5 @@ double median(double *v, unsigned n); /* sorts; NAN when n is 0 */
 /** median_ratio() - Of @a over @b, round by round; at most MEDIAN_MAX. Sorts neither. */
 #define MEDIAN_MAX 99
 double median_ratio(const double *a, const double *b, unsigned n);
-
-/** struct sizes - A sweep: "4K", "4K:1G:4", or a list with commas. */
-struct sizes {
-	uint64_t v[64];
-	unsigned n;
-};
-int sizes_parse(const char *text, struct sizes *out); /* 0, -EINVAL */
 
 #endif

@@ -4,105 +4,11 @@
  */
 #include "gxperf/gpu/gxperf_gpu.h"
 
-#include "gxperf/beside/pace.h"
-
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-
-/* ---- options ---- */
-
-static int list_parse(const char *text, struct bench_list *out)
-{
-	char copy[256], *save = NULL, *word;
-	struct bench_list l = {.n = 0};
-	uint64_t v;
-
-	if (strlen(text) >= sizeof(copy))
-		return -EINVAL;
-	strcpy(copy, text);
-	for (word = strtok_r(copy, ",", &save); word; word = strtok_r(NULL, ",", &save)) {
-		if (l.n == BENCH_LIST_MAX || opt_size(word, &v) || v > UINT32_MAX)
-			return -EINVAL;
-		l.v[l.n++] = (uint32_t)v;
-	}
-	if (!l.n)
-		return -EINVAL;
-	*out = l;
-	return 0;
-}
-
-static int device_parse(const char *text, int *out)
-{
-	uint32_t v;
-
-	if (!strcmp(text, "-1"))
-		return *out = -1, 0;
-	if (opt_u32(text, 0, 63, &v))
-		return -EINVAL;
-	*out = (int)v;
-	return 0;
-}
-
-static int size_parse(const char *text, uint32_t max, uint64_t *out)
-{
-	uint64_t v;
-
-	if (opt_size(text, &v) || v > max)
-		return -EINVAL;
-	*out = v;
-	return 0;
-}
-
-static int value_take(const struct bench_value *v, const char *arg)
-{
-	switch (v->kind) {
-	case BENCH_U32:
-		return opt_u32(arg, v->min, v->max, v->to);
-	case BENCH_DEVICE:
-		return device_parse(arg, v->to);
-	case BENCH_SIZE:
-		return size_parse(arg, v->max, v->to);
-	case BENCH_LIST:
-		return list_parse(arg, v->to);
-	case BENCH_SIZES:
-		return sizes_parse(arg, v->to);
-	case BENCH_SECONDS:
-		return opt_seconds(arg, v->to);
-	case BENCH_TEXT:
-		*(const char **)v->to = arg;
-		return 0;
-	case BENCH_FLAG:
-		*(bool *)v->to = true;
-		return 0;
-	default:
-		return v->parse(arg);
-	}
-}
-
-error_t bench_parse(const struct argp_option *options, const struct bench_value *values, int key,
-		    const char *arg, struct argp_state *state)
-{
-	const struct bench_value *v = values;
-	const struct argp_option *o = options;
-
-	while (v->key && v->key != key)
-		v++;
-	if (!v->key)
-		return ARGP_ERR_UNKNOWN;
-	if (!value_take(v, arg))
-		return 0;
-	while (o->key != key)
-		o++;
-	if (v->kind == BENCH_U32)
-		argp_error(state, "--%s: '%s' is not a number from %u to %u", o->name, arg, v->min,
-			   v->max);
-	else
-		argp_error(state, "--%s: '%s' is not a value of it: %s", o->name, arg, o->doc);
-	return 0;
-}
 
 /* ---- an engine ---- */
 

@@ -1,51 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the sub-commands without a server share: options by table; and those that measure GPUs: an
- * engine with its memory, one result. Main thread only.
+ * What the sub-commands that measure GPUs without a server share: an engine with its memory, one
+ * result. Main thread only.
  */
 #ifndef GXPERF_GPU_H
 #define GXPERF_GPU_H
 
+#include "common/opt_argp.h"
 #include "gxperf/gxperf.h"
 
 #include <gx/engine.h>
 
 #include <argp.h>
 
-#define BENCH_LIST_MAX 16
-#define BENCH_WAIT_NS  20000000000ull
-
-struct bench_list {
-	uint32_t v[BENCH_LIST_MAX];
-	unsigned n;
-};
-
-/** enum bench_kind - What an option's value is, and what ->to points to. */
-enum bench_kind {
-	BENCH_U32,     /* uint32_t; from ->min to ->max */
-	BENCH_DEVICE,  /* int; -1 is the CPU */
-	BENCH_SIZE,    /* uint64_t; at most ->max */
-	BENCH_LIST,    /* struct bench_list: "656,1024"; sizes may end in K */
-	BENCH_SIZES,   /* struct sizes */
-	BENCH_SECONDS, /* uint64_t, nanoseconds */
-	BENCH_TEXT,    /* const char *, kept */
-	BENCH_FLAG,    /* bool; takes no value */
-	BENCH_CALL,    /* ->parse looks at it */
-};
-
-/** struct bench_value - Where an option's value goes; the last one of a table has key 0. */
-struct bench_value {
-	int key;
-	enum bench_kind kind;
-	void *to;
-	uint32_t min, max;
-	int (*parse)(const char *arg); /* 0, -EINVAL */
-};
-
-/** bench_parse() - For an argp parser: @values of @options. A bad value is an error that names the
- * option. Return: 0, ARGP_ERR_UNKNOWN. */
-error_t bench_parse(const struct argp_option *options, const struct bench_value *values, int key,
-		    const char *arg, struct argp_state *state);
+#define BENCH_WAIT_NS 20000000000ull
 
 /** struct bench - One engine on one GPU, one queue, and memory: released together. */
 struct bench {
@@ -89,7 +57,7 @@ struct report_row bench_row(const char *op, uint64_t size_b, uint64_t count);
  * perf_handover() - One job at a time, on 1, 2 and 4 threads; @how: device, mode and SMs.
  * @sizes: of the fragments. Return: an enum perf_status.
  */
-int perf_handover(const struct bench_want *how, bool pool_host, const struct bench_list *sizes,
+int perf_handover(const struct bench_want *how, bool pool_host, const struct opt_list *sizes,
 		  struct report *report);
 
 extern const struct argp perf_unpack_argp, perf_h2d_argp;

@@ -15,7 +15,7 @@
 
 static struct {
 	int device;
-	struct bench_list rows, sms;
+	struct opt_list rows, sms;
 	uint32_t nr, slots, n;
 	enum { H2D_BOTH, H2D_DISTINCT, H2D_REPEATS } draw;
 	int engine; /* enum gx_engine_kind; -1: all */
@@ -70,23 +70,23 @@ static int draw_parse(const char *arg)
 	return 0;
 }
 
-static const struct bench_value h2d_values[] = {
-	{KEY_DEVICE, BENCH_DEVICE, &opts.device},
-	{KEY_ROWS, BENCH_LIST, &opts.rows},
-	{KEY_SMS, BENCH_LIST, &opts.sms},
-	{KEY_NR, BENCH_U32, &opts.nr, 1, 1u << 28},
-	{KEY_SLOTS, BENCH_U32, &opts.slots, 1, 1u << 28},
-	{KEY_DRAW, BENCH_CALL, .parse = draw_parse},
-	{KEY_ENGINE, BENCH_CALL, .parse = engine_parse},
-	{KEY_STEPS, BENCH_FLAG, &opts.steps},
-	{KEY_SCATTER, BENCH_FLAG, &opts.scatter},
-	{'n', BENCH_U32, &opts.n, 1, 10000},
+static const struct opt_value h2d_values[] = {
+	{KEY_DEVICE, OPT_DEVICE, &opts.device},
+	{KEY_ROWS, OPT_LIST, &opts.rows},
+	{KEY_SMS, OPT_LIST, &opts.sms},
+	{KEY_NR, OPT_U32, &opts.nr, 1, 1u << 28},
+	{KEY_SLOTS, OPT_U32, &opts.slots, 1, 1u << 28},
+	{KEY_DRAW, OPT_CALL, .parse = draw_parse},
+	{KEY_ENGINE, OPT_CALL, .parse = engine_parse},
+	{KEY_STEPS, OPT_FLAG, &opts.steps},
+	{KEY_SCATTER, OPT_FLAG, &opts.scatter},
+	{'n', OPT_U32, &opts.n, 1, 10000},
 	{0},
 };
 
 static error_t h2d_parse(int key, char *arg, struct argp_state *state)
 {
-	return bench_parse(h2d_options, h2d_values, key, arg, state);
+	return opt_parse(h2d_options, h2d_values, key, arg, state);
 }
 
 const struct argp perf_h2d_argp = {.options = h2d_options, .parser = h2d_parse};

@@ -192,7 +192,7 @@ static int hand_measure(struct bench *b, const uint8_t *pool, unsigned n, uint32
 	return ret;
 }
 
-int perf_handover(const struct bench_want *how, bool pool_host, const struct bench_list *sizes,
+int perf_handover(const struct bench_want *how, bool pool_host, const struct opt_list *sizes,
 		  struct report *report)
 {
 	static const uint32_t copies[] = {64, 4096, 65536};

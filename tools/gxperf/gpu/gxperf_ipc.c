@@ -26,7 +26,7 @@
 #define IPC_END_NS     10000000
 
 static struct {
-	struct sizes sizes;
+	struct opt_sizes sizes;
 	uint32_t owner, device, rounds;
 	bool kind[4], any_kind;
 } opts = {.sizes = {{4096, 1 << 20, 64 << 20, 1 << 30}, 4}, .device = 1, .rounds = 5};
@@ -63,18 +63,18 @@ static int kind_parse(const char *arg)
 	return 0;
 }
 
-static const struct bench_value ipc_values[] = {
-	{KEY_SIZES, BENCH_SIZES, &opts.sizes},
-	{KEY_OWNER, BENCH_U32, &opts.owner, 0, 63},
-	{KEY_DEVICE, BENCH_U32, &opts.device, 0, 63},
-	{KEY_KIND, BENCH_CALL, .parse = kind_parse},
-	{KEY_ROUNDS, BENCH_U32, &opts.rounds, 1, IPC_ROUNDS_MAX},
+static const struct opt_value ipc_values[] = {
+	{KEY_SIZES, OPT_SIZES, &opts.sizes},
+	{KEY_OWNER, OPT_U32, &opts.owner, 0, 63},
+	{KEY_DEVICE, OPT_U32, &opts.device, 0, 63},
+	{KEY_KIND, OPT_CALL, .parse = kind_parse},
+	{KEY_ROUNDS, OPT_U32, &opts.rounds, 1, IPC_ROUNDS_MAX},
 	{0},
 };
 
 static error_t ipc_parse(int key, char *arg, struct argp_state *state)
 {
-	return bench_parse(ipc_options, ipc_values, key, arg, state);
+	return opt_parse(ipc_options, ipc_values, key, arg, state);
 }
 
 const struct argp perf_ipc_argp = {.options = ipc_options, .parser = ipc_parse};

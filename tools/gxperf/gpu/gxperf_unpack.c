@@ -20,7 +20,7 @@
 
 static struct {
 	int device;
-	struct bench_list sizes, sms;
+	struct opt_list sizes, sms;
 	uint32_t align, disorder, block, launch, n;
 	uint64_t total;
 	bool mode[GX_UNPACK_MODE_NONE + 1], any_mode;
@@ -87,27 +87,27 @@ static int pool_parse(const char *arg)
 	return opts.pool_host || !strcmp(arg, "gpu") ? 0 : -EINVAL;
 }
 
-static const struct bench_value unpack_values[] = {
-	{KEY_DEVICE, BENCH_DEVICE, &opts.device},
-	{KEY_SIZES, BENCH_LIST, &opts.sizes},
-	{KEY_SMS, BENCH_LIST, &opts.sms},
-	{KEY_ALIGN, BENCH_U32, &opts.align, 0, UNPACK_LINE - 1},
-	{KEY_DISORDER, BENCH_U32, &opts.disorder, 1, 1u << 20},
-	{KEY_BLOCK, BENCH_U32, &opts.block, 1, GX_ENGINE_FRAGS_MAX},
-	{KEY_LAUNCH, BENCH_U32, &opts.launch, 1, GX_ENGINE_BLOCKS_MAX},
-	{KEY_TOTAL, BENCH_SIZE, &opts.total, 0, 2u << 30},
-	{KEY_MODE, BENCH_CALL, .parse = mode_parse},
-	{KEY_POOL, BENCH_CALL, .parse = pool_parse},
-	{KEY_STEPS, BENCH_FLAG, &opts.steps},
-	{KEY_HANDOVER, BENCH_FLAG, &opts.handover},
-	{KEY_CRC, BENCH_FLAG, &opts.crc},
-	{'n', BENCH_U32, &opts.n, 1, 10000},
+static const struct opt_value unpack_values[] = {
+	{KEY_DEVICE, OPT_DEVICE, &opts.device},
+	{KEY_SIZES, OPT_LIST, &opts.sizes},
+	{KEY_SMS, OPT_LIST, &opts.sms},
+	{KEY_ALIGN, OPT_U32, &opts.align, 0, UNPACK_LINE - 1},
+	{KEY_DISORDER, OPT_U32, &opts.disorder, 1, 1u << 20},
+	{KEY_BLOCK, OPT_U32, &opts.block, 1, GX_ENGINE_FRAGS_MAX},
+	{KEY_LAUNCH, OPT_U32, &opts.launch, 1, GX_ENGINE_BLOCKS_MAX},
+	{KEY_TOTAL, OPT_SIZE, &opts.total, 0, 2u << 30},
+	{KEY_MODE, OPT_CALL, .parse = mode_parse},
+	{KEY_POOL, OPT_CALL, .parse = pool_parse},
+	{KEY_STEPS, OPT_FLAG, &opts.steps},
+	{KEY_HANDOVER, OPT_FLAG, &opts.handover},
+	{KEY_CRC, OPT_FLAG, &opts.crc},
+	{'n', OPT_U32, &opts.n, 1, 10000},
 	{0},
 };
 
 static error_t unpack_parse(int key, char *arg, struct argp_state *state)
 {
-	return bench_parse(unpack_options, unpack_values, key, arg, state);
+	return opt_parse(unpack_options, unpack_values, key, arg, state);
 }
 
 const struct argp perf_unpack_argp = {.options = unpack_options, .parser = unpack_parse};

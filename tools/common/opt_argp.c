@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Options of both programs that are parsed alike (see opt_argp.h). Main thread, before anything is
+ * opened.
+ */
+#include "common/opt_argp.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* ---- By table ---- */
+
+static int device_parse(const char *text, int *out)
+{
+	uint32_t v;
+
+	if (!strcmp(text, "-1"))
+		return *out = -1, 0;
+	if (opt_u32(text, 0, 63, &v))
+		return -EINVAL;
+	*out = (int)v;
+	return 0;
+}
+
+static int size_parse(const char *text, uint32_t max, uint64_t *out)
+{
+	uint64_t v;
+
+	if (opt_size(text, &v) || v > max)
+		return -EINVAL;
+	*out = v;
+	return 0;
+}
+
+static int value_take(const struct opt_value *v, const char *arg)
+{
+	switch (v->kind) {
+	case OPT_U32:
+		return opt_u32(arg, v->min, v->max, v->to);
+	case OPT_DEVICE:
+		return device_parse(arg, v->to);
+	case OPT_SIZE:
+		return size_parse(arg, v->max, v->to);
+	case OPT_LIST:
+		return opt_list(arg, v->to);
+	case OPT_SIZES:
+		return opt_sizes(arg, v->to);
+	case OPT_SECONDS:
+		return opt_seconds(arg, v->to);
+	case OPT_TEXT:
+		*(const char **)v->to = arg;
+		return 0;
+	case OPT_FLAG:
+		*(bool *)v->to = true;
+		return 0;
+	default:
+		return v->parse(arg);
+	}
+}
+
+error_t opt_parse(const struct argp_option *options, const struct opt_value *values, int key,
+		  const char *arg, struct argp_state *state)
+{
+	const struct opt_value *v = values;
+	const struct argp_option *o = options;
+
+	while (v->key && v->key != key)
+		v++;
+	if (!v->key)
+		return ARGP_ERR_UNKNOWN;
+	if (!value_take(v, arg))
+		return 0;
+	while (o->key != key)
+		o++;
+	if (v->kind == OPT_U32)
+		argp_error(state, "--%s: '%s' is not a number from %u to %u", o->name, arg, v->min,
+			   v->max);
+	else
+		argp_error(state, "--%s: '%s' is not a value of it: %s", o->name, arg, o->doc);
+	return 0;
+}
+
+/* ---- What gxd and gxperf both have ---- */
+
+error_t opt_gx_take(int key, const char *arg, struct gx_opts *opts, struct argp_state *state)
+{
+	char why[OPT_WHY_MAX];
+	int ret = opt_gx(key, arg, opts, why);
+
+	if (ret == -EINVAL)
+		argp_error(state, "%s", why);
+	return ret == -ENOENT ? ARGP_ERR_UNKNOWN : 0;
+}
+
+static const struct argp_option gx_options[] = {
+	{"window", OPT_GX_WINDOW, "N", 0, "Most chunks of a message under way", OPT_GX_GROUP},
+	{"chunk", OPT_GX_CHUNK, "SIZE", 0, "Largest chunk, the unit of the window", OPT_GX_GROUP},
+	{"slots", OPT_GX_SLOTS, "N", 0, "Bounce buffers a peer or queue", OPT_GX_GROUP},
+	{"quantum", OPT_GX_QUANTUM, "SIZE", 0,
+	 "Payload of a packet, a multiple of 16, 1280 to 65520", OPT_GX_GROUP},
+	{"unpack", OPT_GX_UNPACK, "MODE", 0,
+	 "kernel, resident, d2d, host, none (copies nothing: wrong by design), auto", OPT_GX_GROUP},
+	{"bounce", OPT_GX_BOUNCE, "POOL", 0,
+	 "Where packets to this end land before they are unpacked: host (default), or gpu[:N], its "
+	 "memory, which the GPU of a peer on this host writes (port shm)",
+	 OPT_GX_GROUP},
+	{"sms", OPT_GX_SMS, "N", 0, "SMs of the GPU that unpacking may use", OPT_GX_GROUP},
+	{"integrity", OPT_GX_INTEGRITY, "MODE", 0, "none or crc32c; default: by port",
+	 OPT_GX_GROUP},
+	{"check-by", OPT_GX_CHECK, "WHO", 0,
+	 "Who checks the CRC of payload that comes in: cpu (on arrival), unpack (who copies it), "
+	 "auto (kernels that copy into a GPU, else cpu)",
+	 OPT_GX_GROUP},
+	{0},
+};
+
+static error_t gx_parse(int key, char *arg, struct argp_state *state)
+{
+	struct opt_gx *gx = state->input;
+
+	if (key == OPT_GX_UNPACK && gx->unpack_given)
+		*gx->unpack_given = true;
+	return opt_gx_take(key, arg, gx->opts, state);
+}
+
+const struct argp opt_gx_argp = {.options = gx_options, .parser = gx_parse};
+
+void opt_cores_take(const char *arg, const struct opt_cpus *allowed, struct opt_cpus *cpus,
+		    struct argp_state *state)
+{
+	int cpu;
+
+	if (opt_cpus(arg, cpus))
+		argp_error(state, "--cores: '%s' is not a list of CPUs such as 0 or 0,2-3, or any",
+			   arg);
+	cpu = opt_cpus_stranger(cpus, allowed);
+	if (cpu >= 0)
+		argp_error(state, "--cores: this process may not use CPU %d (see taskset -p)", cpu);
+}
+
+void opt_link_take(const char *arg, const char **link, struct argp_state *state)
+{
+	if (strcmp(arg, "local") && strcmp(arg, "packet"))
+		argp_error(state, "--link: '%s' is not local or packet", arg);
+	*link = arg;
+}
