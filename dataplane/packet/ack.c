@@ -5,40 +5,6 @@
  */
 #include "packet/pkt.h"
 
-/* Bytes of the next ACK, at most. */
-uint32_t ack_bound(const struct pkt_ep *e)
-{
-	return GX_WIRE_ACK_MAX -
-	       8 * (GX_WIRE_DONE_WORDS - (uint32_t)__builtin_popcount(e->done_used));
-}
-
-/* Where ACKs are lost each tells all, so that the next one makes up for it; else what is new. */
-static void ack_done(struct pkt_ep *e, struct gx_wire_ack *ack)
-{
-	uint32_t which = e->lossless ? e->done_due : e->done_used;
-
-	ack->number = ++e->ack_number;
-	ack->done_words = (uint16_t)which;
-	for (uint32_t rest = which; rest; rest &= rest - 1)
-		ack->done[__builtin_ctz(rest)] = e->in_done[__builtin_ctz(rest)];
-	e->done_due = 0;
-}
-
-/* Write an ACK to @b if one is due. Return: its bytes, 0: none is. */
-uint32_t ack_fill(struct pkt_ep *e, uint8_t *b)
-{
-	struct gx_wire_ack ack;
-
-	if (!flow_ack_due(e->flow, e->now_ns) || !flow_ack_build(e->flow, e->now_ns, &ack))
-		return 0;
-	ack_done(e, &ack);
-	ack.pool =
-		e->link->port->caps.rx_slots - GX_MIN(e->link->port->caps.rx_slots, e->held_bufs);
-	e->ack_hold = ACK_HOLD_NO;
-	gx_stat_add(pkt_stats(e->link), GX_STAT_ACK_TX, 1);
-	return gx_wire_ack_put(b, &ack);
-}
-
 bool tx_ack(struct pkt_ep *e)
 {
 	uint8_t b[GX_WIRE_ACK_MAX];

@@ -100,11 +100,6 @@ static const char *ask_payload(struct pkt_ep *e, const struct pkt_op *op, const 
 	return fetch_again(e, &e->asked, op, a->pkt, a->end);
 }
 
-static bool ask_stage_broken(const struct pkt_ep *e, const struct pkt_op *op)
-{
-	return !pkt_in_place(e, op) && stage_err(e->link->stage[op->gpu->device]);
-}
-
 static bool ask_send_one(struct pkt_ep *e, struct pkt_ask *a, uint32_t i, struct gx_tx *tx)
 {
 	bool staged;
@@ -130,7 +125,7 @@ static uint32_t ask_op_ready(struct pkt_ep *e, const struct pkt_ask *a)
 		return i;
 	if (op_outsized(e, &e->ops[i]))
 		op_again(e, i);
-	else if (ask_stage_broken(e, &e->ops[i]))
+	else if (fetch_is_broken(e, &e->ops[i]))
 		op_doom(e, i, -EIO);
 	else
 		return i;

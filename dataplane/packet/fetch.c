@@ -16,14 +16,17 @@
  */
 #include "packet/pkt.h"
 
-#include <errno.h>
-
 #define FETCH_STUCK_NS 20000000 /* no chunk was acknowledged, and others want buffers */
 #define FETCH_KEPT     1	/* buffers for what goes again */
 
 static struct stage *stage_of(const struct pkt_ep *e, const struct pkt_op *op)
 {
 	return e->link->stage[op->gpu->device];
+}
+
+bool fetch_is_broken(const struct pkt_ep *e, const struct pkt_op *op)
+{
+	return !pkt_in_place(e, op) && stage_err(stage_of(e, op));
 }
 
 static uint64_t nr_held(const struct pkt_op *op)
@@ -163,10 +166,6 @@ const char *fetch_lost(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt, bool *
 	*copy = chunk < op->stage.first || chunk >= op->stage.next;
 	if (!*copy)
 		return fetch_payload(e, op, pkt);
-	if (stage_err(stage_of(e, op))) {
-		op_doom(e, (uint32_t)(op - e->ops), -EIO);
-		return NULL;
-	}
 	return fetch_again(e, &e->lost, op, pkt,
 			   again_has(&e->lost, op->mid, pkt) ? e->lost.to : lost_end(e));
 }

@@ -57,7 +57,7 @@ static void stages_drop(struct link_pkt *l, struct drop *d)
 /* Blocks that no connection wants any more go, and their counters with them. */
 static void bqs_drop(struct link_pkt *l)
 {
-	/* Pairs with the release in link_pkt_leave(). */
+	/* Pairs with the release in link_leave(). */
 	uint64_t bits = atomic_exchange_explicit(&l->bq_leave, 0, memory_order_acquire);
 
 	if (!bits)

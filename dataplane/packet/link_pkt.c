@@ -478,22 +478,6 @@ struct pkt_ep *pkt_ep_alloc(size_t len)
 	return e;
 }
 
-void link_pkt_leave(struct link_pkt *l, const struct gx_gpu *by)
-{
-	for (unsigned i = 0; i < link_nr_bqs(l); i++)
-		if (l->bq_by[i] == by)
-			atomic_fetch_or_explicit(&l->bq_leave, 1ull << i, memory_order_release);
-}
-
-void link_pkt_left(struct link_pkt *l, const struct gx_gpu *by)
-{
-	for (unsigned i = 0; i < link_nr_bqs(l); i++)
-		if (l->bq_by[i] == by) {
-			block_close(l->bq_all[i]);
-			l->bq_by[i] = NULL;
-		}
-}
-
 static struct gx_ep *pkt_ep_new(void)
 {
 	struct pkt_ep *e = pkt_ep_alloc(sizeof(*e));

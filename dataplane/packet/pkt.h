@@ -526,6 +526,8 @@ void tx_ctl_packet(struct pkt_ep *e, uint8_t type, uint8_t flags, uint32_t psn, 
 void tx_probe(struct pkt_ep *e,
 	      uint32_t padded_b);	      /* 0: a keepalive; else a data packet of that size */
 void tx_send(struct link_pkt *l, unsigned n); /* link->tx[0 .. n) */
+uint32_t ack_bound(const struct pkt_ep *e);   /* bytes of the next ACK, at most */
+uint32_t ack_fill(struct pkt_ep *e, uint8_t *b); /* bytes of the ACK that is due; 0: none is */
 unsigned ctl_room(struct pkt_ep *e); /* packets of the control half that the port takes now */
 
 /* ---- rec.c: control records on their way out ---- */
@@ -557,6 +559,8 @@ void fetch_ahead(struct pkt_ep *e, struct pkt_op *op); /* chunks that the window
 const char *fetch_payload(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt);
 /* The same of the next packet in the ring of lost ones. *@copy: the port may not refer to it. */
 const char *fetch_lost(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt, bool *copy);
+bool fetch_is_broken(const struct pkt_ep *e,
+		     const struct pkt_op *op); /* the GPU brings no more in */
 /* The same of a packet of which up to @end go again, by @g; the port may not refer to it. */
 const char *fetch_again(struct pkt_ep *e, struct pkt_again *g, const struct pkt_op *op,
 			uint32_t pkt, uint32_t end);
@@ -630,9 +634,7 @@ void hole_forget(struct pkt_ep *e);
 
 /* ---- ack.c: acknowledgements, ours and the peer's ---- */
 
-uint32_t ack_bound(const struct pkt_ep *e);	 /* bytes of the next ACK, at most */
-uint32_t ack_fill(struct pkt_ep *e, uint8_t *b); /* bytes of the ACK that is due; 0: none is */
-bool tx_ack(struct pkt_ep *e);			 /* one of its own, if one is due */
+bool tx_ack(struct pkt_ep *e);	 /* one of its own, if one is due */
 void tx_acked(struct pkt_ep *e); /* take out what an ACK acknowledged, and what is lost */
 void tx_done(struct pkt_ep *e, const struct gx_wire_ack *ack);
 
@@ -678,9 +680,6 @@ int link_pkt_open(struct gx_core *core, struct gx_port *port, struct gx_port_que
 void link_pkt_close(struct link_pkt *l);  /* ctl */
 int link_pkt_gpu(struct link_pkt *l,
 		 struct gx_gpu *gpu); /* ctl, before the core turns: block queue and staging */
-/* ctl: the core is to look at @by's blocks no more, and when it does not: they are closed. */
-void link_pkt_leave(struct link_pkt *l, const struct gx_gpu *by);
-void link_pkt_left(struct link_pkt *l, const struct gx_gpu *by);
 /* ctl: an endpoint as the first part of @len bytes, all zero; ->ep_free gives it back. */
 struct pkt_ep *pkt_ep_alloc(size_t len);
 

@@ -175,8 +175,11 @@ static bool tx_resend(struct pkt_ep *e, struct gx_tx *tx, uint32_t i, uint64_t p
 	struct tx_how how = {.kind = PKT_K_DATA, .resend = true};
 
 	tx->data = fetch_lost(e, &e->ops[i], pkt, &how.copy);
-	if (!tx->data)
+	if (!tx->data) {
+		if (how.copy && fetch_is_broken(e, &e->ops[i]))
+			op_doom(e, i, -EIO);
 		return false;
+	}
 	tx_data_make(e, tx, i, pkt, &how);
 	return true;
 }

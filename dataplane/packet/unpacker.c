@@ -62,13 +62,31 @@ static int unpacker_open(struct gx *gx, const struct gx_gpu *gpu, enum gx_unpack
 	return 0;
 }
 
+/* The core is to look at @by's blocks no more. */
+static void link_leave(struct link_pkt *l, const struct gx_gpu *by)
+{
+	for (unsigned i = 0; i < link_nr_bqs(l); i++)
+		if (l->bq_by[i] == by)
+			atomic_fetch_or_explicit(&l->bq_leave, 1ull << i, memory_order_release);
+}
+
+/* It does not: they are closed. */
+static void link_left(struct link_pkt *l, const struct gx_gpu *by)
+{
+	for (unsigned i = 0; i < link_nr_bqs(l); i++)
+		if (l->bq_by[i] == by) {
+			block_close(l->bq_all[i]);
+			l->bq_by[i] = NULL;
+		}
+}
+
 /* No connection refers to it: cores must not look at its blocks any more. */
 static void unpacker_leave(struct gx *gx, struct gx_unpacker *u)
 {
 	u->closing = true;
 	for (unsigned i = 0; i < gx->nr_cores; i++)
 		for (unsigned p = 0; p < gx->nr_ports; p++)
-			link_pkt_leave(gx->core[i]->link[p], u->gpu);
+			link_leave(gx->core[i]->link[p], u->gpu);
 	u->drop_seq = drop_count(gx);
 }
 
@@ -129,7 +147,7 @@ void unpackers_reap(struct gx *gx)
 			continue;
 		for (unsigned c = 0; c < gx->nr_cores; c++)
 			for (unsigned p = 0; p < gx->nr_ports; p++)
-				link_pkt_left(gx->core[c]->link[p], u->gpu);
+				link_left(gx->core[c]->link[p], u->gpu);
 		u->gpu->ops->close(u->gpu);
 		u->gpu = NULL;
 	}
