@@ -4,7 +4,7 @@
  * toolkit is not installed and starts where the driver is not. Source: cuda.h of CUDA 13.0 and the
  * CUDA driver API reference; exported names, with their version suffix; 12.0 is the oldest
  * version of CUDA whose driver has them all. Where cuda.h is found at build time cuda_check.c compares every line with it.
- * Included by gpu_cuda.c.
+ * Included by cuda_priv.h.
  */
 #ifndef GX_GPU_CUDA_ABI_H
 #define GX_GPU_CUDA_ABI_H

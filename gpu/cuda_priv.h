@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shared by the files of the CUDA backend: gpu_cuda.c (driver, streams, unpack, copies, gathers),
- * cuda_mem.c (memory: of the GPU, pinned, registered, named to other processes) and cuda_lost.c
- * (streams that did not finish).
+ * Shared by the files of the CUDA backend: a GPU, the driver (cuda_api.c), memory (cuda_mem.c: of
+ * the GPU, pinned, registered, named to other processes) and streams that did not finish
+ * (cuda_lost.c). cuda_stream.h has what is queued on streams; gpu_cuda.c is above all of these.
  */
 #ifndef GX_CUDA_PRIV_H
 #define GX_CUDA_PRIV_H
@@ -42,7 +42,7 @@ struct cuda_gpu {
 	struct CUmod_st *module;
 	struct CUfunc_st *fn_unpack, *fn_crc, *fn_flag;
 	uint32_t *crc_tables;	      /* device memory */
-	struct CUfunc_st *fn_ring[2]; /* of ring_shape[]; NULL: this GPU has no bulk copies */
+	struct CUfunc_st *fn_ring[2]; /* of cuda_ring_shape[]; NULL: this GPU has no bulk copies */
 	struct CUmod_st *gather_module, *resident_module;
 	struct CUfunc_st *fn_resident;
 	struct CUfunc_st *fn_gather[GATHER_FNS];
@@ -63,6 +63,8 @@ struct cuda_gpu {
 	char name[96];
 };
 
+/* -- cuda_api.c -- */
+
 /* The driver's functions; valid once a GPU is open, frozen afterwards. The label keeps the short
  * name out of a program that links the static library. */
 extern struct cuda_api cu __asm__("gx_cuda_api_table");
@@ -70,6 +72,10 @@ extern struct cuda_api cu __asm__("gx_cuda_api_table");
 /* cuda_try() - 0, or -ENOMEM / -ENODEV with the reason set. */
 int cuda_try(unsigned res, const char *what);
 #define CUDA_TRY(fn, ...) cuda_try(cu.fn(__VA_ARGS__), #fn)
+
+/* cuda_lib_get() - Find the driver, once in a process. Return: 0, -ENODEV with the reason. */
+int cuda_lib_get(void);
+const char *cuda_error_name(unsigned res);
 
 /* cuda_load() - A fat binary of ours. Return: 0, -ENOMEM, -ENODEV with the reason and the cure. */
 int cuda_load(struct CUmod_st **module, const void *image);

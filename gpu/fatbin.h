@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The kernels of unpack.cu, gather.cu, resident.cu and load.cu as fat binaries, embedded by embed.py at build time; length 0 where gx
- * was built without nvcc. Read by gpu_cuda.c when it opens a device, and by load.c.
+ * was built without nvcc. Read by gpu_cuda.c and cuda_api.c when a device is opened, and by load.c.
  */
 #ifndef GX_GPU_FATBIN_H
 #define GX_GPU_FATBIN_H

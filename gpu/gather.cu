@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Gather and scatter: rows named by (source, destination) pairs, from pinned host memory to GPU
- * memory or back, by few SMs. Launched by gpu_cuda.c; how a row is divided is in gather_core.h. The
- * last thread block to finish tells the CPU. The kernels of the second half are what the first is
- * compared with.
+ * memory or back, by few SMs. Launched by cuda_gather.c; how a row is divided is in gather_core.h.
+ * The last thread block to finish tells the CPU. The kernels of the second half are what the first
+ * is compared with.
  */
 #include "gather_core.h"
 

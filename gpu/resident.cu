@@ -2,7 +2,7 @@
 /*
  * The kernel of mode resident: it stays on its SMs, takes jobs (blocks to unpack, contiguous
  * copies) from a ring in pinned memory, and ends by itself after a while, or when nothing comes.
- * Launched by gpu_cuda.c on a core's stream; the ring's layout and arithmetic are in
+ * Launched by cuda_resident.c on a core's stream; the ring's layout and arithmetic are in
  * resident_core.h.
  *
  * In each thread block one warp fetches jobs and puts the thread block's share on a board in shared

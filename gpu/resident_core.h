@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ring of mode resident: how the CPU hands jobs to a kernel that is there already, and how a
- * job is shared among its thread blocks. Plain C for gpu_cuda.c and the tests; the layouts and the
- * arithmetic for resident.cu, too.
+ * job is shared among its thread blocks. Plain C for cuda_resident.c and the tests; the layouts and
+ * the arithmetic for resident.cu, too.
  *
  * A job is 32 words, each written as 64 bits together with the job's number: a slot whose words all
  * bear the number that is waited for is whole, so that the slot is its own doorbell and nothing

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The unpack kernel: copies the fragments of up to 16 blocks to their destinations and writes each
- * block's status word when its last byte is visible. Launched by gpu_cuda.c, on a core's stream;
+ * block's status word when its last byte is visible. Launched by cuda_unpack.c, on a core's stream;
  * the index arithmetic and how the work is divided are in unpack_core.h.
  */
 #include "crc_core.h"

@@ -2,7 +2,7 @@
 /*
  * The index arithmetic of an unpack: how a launch is divided among warps, which piece of which
  * descriptor a warp copies, and how a piece is divided into aligned accesses. Plain functions
- * without side effects, compiled for the GPU by unpack.cu and for the CPU by gpu_cuda.c and the
+ * without side effects, compiled for the GPU by unpack.cu and for the CPU by the cuda_*.c and the
  * tests.
  *
  * The descriptors of a block, each GX_DESC_WEIGHT heavier than its bytes, are laid end to end and

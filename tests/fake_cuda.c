@@ -2,7 +2,7 @@
 /*
  * A libcuda.so.1 for tests on machines without a GPU: memory is host memory, a worker thread is the
  * GPU and runs what was queued in order and late, the unpack kernel is its index arithmetic in
- * plain C. It checks how gpu_cuda.c drives the driver, not the kernels. Built as a shared library
+ * plain C. It checks how the CUDA backend drives the driver, not the kernels. Built as a shared library
  * of that name; tests find it by LD_LIBRARY_PATH. GX_FAKE_CUDA_PLAN: bit i (hexadecimal) fails the
  * i-th call that can fail at open; GX_FAKE_CUDA_NO_WRITE_VALUE: stream memory operations are
  * refused; GX_FAKE_CUDA_DEAD, read at every call: so is all other work. GX_FAKE_CUDA_DEVICES: how
