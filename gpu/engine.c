@@ -32,7 +32,7 @@ _Static_assert(GX_GATHER_STEP_SEQ - GX_GATHER_STEP_BYTE == GX_GATHER_SEQ - GX_GA
 struct gx_engine {
 	struct gx_gpu *gpu;
 	const struct gx_gpu_ops *ops;
-	struct gx_load_code *code; /* load.c's */
+	struct gx_engine_part *part; /* NULL: none yet */
 };
 
 struct gx_engine_block {
@@ -96,7 +96,8 @@ GX_EXPORT void gx_engine_close(struct gx_engine *e)
 {
 	if (!e)
 		return;
-	gx_load_code_close(e->code);
+	if (e->part)
+		e->part->close(e->part);
 	e->ops->close(e->gpu);
 	free(e);
 }
@@ -106,9 +107,9 @@ struct gx_gpu *gx_engine_gpu(struct gx_engine *e)
 	return e->gpu;
 }
 
-struct gx_load_code **gx_engine_code(struct gx_engine *e)
+struct gx_engine_part **gx_engine_part(struct gx_engine *e)
 {
-	return &e->code;
+	return &e->part;
 }
 
 GX_EXPORT void gx_engine_info(struct gx_engine *e, struct gx_engine_info *info)

@@ -17,13 +17,15 @@ void gx_gpu_why_set(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 uint32_t gx_gpu_count_from(void);
 
 struct gx_engine;
-struct gx_load_code;
+/* What hangs on an engine, and ends with it: load.c's kernels. */
+struct gx_engine_part {
+	void (*close)(struct gx_engine_part *part); /* by gx_engine_close() */
+};
 
-/** gx_engine_gpu() - What the engine drives. gx_engine_code(): load.c's kernels on it, or NULL
- * until it needs them. */
+/** gx_engine_gpu() - What the engine drives. gx_engine_part(): its part; points to NULL until load.c
+ * has set it. */
 struct gx_gpu *gx_engine_gpu(struct gx_engine *e);
-struct gx_load_code **gx_engine_code(struct gx_engine *e);
-void gx_load_code_close(struct gx_load_code *code); /* NULL is fine */
+struct gx_engine_part **gx_engine_part(struct gx_engine *e);
 
 /* Who writes which line: the GPU the status, the filling core the rest. */
 struct gx_block_mem {

@@ -29,7 +29,8 @@
 enum { LOAD_FILL, LOAD_DIFF, LOAD_VALUES16, LOAD_VALUES32, LOAD_GEMM, LOAD_SOFTMAX, LOAD_FNS };
 
 /* The kernels, loaded when they are first needed. owner: the engine, under code_lock. */
-struct gx_load_code {
+struct load_code {
+	struct gx_engine_part part;
 	struct cuda_gpu *g;
 	struct CUmod_st *module;
 	struct CUfunc_st *fn[LOAD_FNS];
@@ -40,7 +41,7 @@ struct gx_load {
 	struct gx_load_opts opts;
 	struct cuda_gpu *g;
 	struct cuda_lost lost; /* once it was closed and had not finished */
-	struct gx_load_code *code;
+	struct load_code *code;
 	struct CUstream_st *stm;
 	struct cublas_api blas;
 	struct cublasContext *handle;
@@ -65,7 +66,7 @@ static int load_fail(int err, const char *why)
 
 /* ---- code ---- */
 
-static int code_load(struct gx_load_code *c)
+static int code_load(struct load_code *c)
 {
 	static const char *const name[LOAD_FNS] = {"gx_load_fill",     "gx_load_diff",
 						   "gx_load_values16", "gx_load_values32",
@@ -80,12 +81,11 @@ static int code_load(struct gx_load_code *c)
 	return c->wrong ? 0 : -ENOMEM;
 }
 
-void gx_load_code_close(struct gx_load_code *c)
+static void code_close(struct gx_engine_part *part)
 {
+	struct load_code *c = GX_CONTAINER_OF(part, struct load_code, part);
 	struct cuda_prev prev;
 
-	if (!c)
-		return;
 	if (cuda_is_lost(c->g)) { /* whose kernels may be these */
 		c->g->kept_code = c;
 		return;
@@ -98,9 +98,10 @@ void gx_load_code_close(struct gx_load_code *c)
 	free(c);
 }
 
-static int code_get(struct gx_engine *e, struct gx_load_code **out)
+static int code_get(struct gx_engine *e, struct load_code **out)
 {
-	struct gx_load_code **at = gx_engine_code(e), *c;
+	struct gx_engine_part **at = gx_engine_part(e);
+	struct load_code *c;
 	struct cuda_prev prev;
 	int ret = 0;
 
@@ -109,22 +110,23 @@ static int code_get(struct gx_engine *e, struct gx_load_code **out)
 		c = calloc(1, sizeof(*c));
 		ret = c ? 0 : -ENOMEM;
 		if (c) {
+			c->part.close = code_close;
 			c->g = cuda_of(gx_engine_gpu(e));
 			prev = cuda_enter(c->g);
 			ret = code_load(c);
 			cuda_leave(c->g, prev);
 		}
-		if (ret)
-			gx_load_code_close(c);
-		else
-			*at = c;
+		if (!ret)
+			*at = &c->part;
+		else if (c)
+			code_close(&c->part);
 	}
-	*out = *at;
+	*out = *at ? GX_CONTAINER_OF(*at, struct load_code, part) : NULL;
 	pthread_mutex_unlock(&code_lock);
 	return ret;
 }
 
-static int code_launch(struct gx_load_code *c, unsigned fn, struct gx_load_args *a, unsigned grid_x,
+static int code_launch(struct load_code *c, unsigned fn, struct gx_load_args *a, unsigned grid_x,
 		       unsigned grid_y, struct CUstream_st *stm)
 {
 	void *params[] = {a};
@@ -136,7 +138,7 @@ static int code_launch(struct gx_load_code *c, unsigned fn, struct gx_load_args 
 }
 
 /* As many thread blocks as fill the GPU, and no more than there are words. */
-static unsigned code_grid(const struct gx_load_code *c, uint64_t n)
+static unsigned code_grid(const struct load_code *c, uint64_t n)
 {
 	uint64_t need = (n + GX_LOAD_THREADS - 1) / GX_LOAD_THREADS;
 
@@ -152,7 +154,7 @@ GX_EXPORT uint64_t gx_pattern_word(uint64_t seed, uint64_t i)
 
 static int pattern_run(struct gx_engine *e, unsigned fn, struct gx_load_args *a, uint64_t *wrong_b)
 {
-	struct gx_load_code *c = NULL;
+	struct load_code *c = NULL;
 	struct cuda_prev prev;
 	int ret = code_get(e, &c);
 
