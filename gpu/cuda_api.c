@@ -56,23 +56,6 @@ int cuda_lib_get(void)
 	return -ENODEV;
 }
 
-int gx_gpu_count(void)
-{
-	unsigned res;
-	int n = 0;
-
-	if (cuda_lib_get())
-		return 0;
-	res = cu.cuDeviceGetCount(&n);
-	if (!res && n > 0)
-		return n;
-	if (res)
-		gx_gpu_why_set("cuDeviceGetCount: %s (%u)", cuda_error_name(res), res);
-	else
-		gx_gpu_why_set("the NVIDIA driver shows no device");
-	return 0;
-}
-
 int cuda_try(unsigned res, const char *what)
 {
 	if (!res)

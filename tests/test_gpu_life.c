@@ -7,6 +7,7 @@
  */
 #include "gx_internal/gpu.h"
 
+#include "common_cuda.h"
 #include "cuda_abi.h"
 #include "fatbin.h"
 
@@ -249,7 +250,7 @@ static void context__none_before(void **state)
 static void context__another_before(void **state)
 {
 	struct CUctx_st *other = NULL;
-	int n = gx_gpu_count();
+	int n = common_cuda_count();
 
 	if (n < 2)
 		skip();
@@ -622,7 +623,7 @@ static void host_map__outlives_who_made_it(void **state)
 {
 	unsigned (*attribute)(void *value, unsigned which, unsigned long long ptr) =
 		drv_symbol("cuPointerGetAttribute");
-	int n = gx_gpu_count();
+	int n = common_cuda_count();
 	struct gx_gpu_cfg first = {0}, second = {.device = n - 1};
 	struct gx_gpu *a = NULL, *b = NULL;
 	unsigned type = 0;
@@ -713,7 +714,7 @@ int main(int argc, char **argv)
 	}
 	if (ops->open(&cfg, &gpu)) {
 		printf("no CUDA backend: %s\n", gx_gpu_why());
-		return strcmp(gx_gpu_why(), "built without nvcc") && gx_gpu_count() ? 1 : 77;
+		return strcmp(gx_gpu_why(), "built without nvcc") && common_cuda_count() ? 1 : 77;
 	}
 	ops->close(gpu);
 	drv_open();

@@ -203,11 +203,6 @@ int stage_err(const struct stage *s)
 	return s->err;
 }
 
-uint32_t stage_chunk_b(const struct stage *s)
-{
-	return s->chunk_b;
-}
-
 uint32_t stage_ticket(const struct stage *s)
 {
 	return s->ticket;

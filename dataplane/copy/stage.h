@@ -47,7 +47,6 @@ bool stage_reap(struct stage *s, uint64_t now_ns);
 /** stage_err() - 0; -EIO, -ETIMEDOUT: the GPU failed, or did not end a copy. Nothing is fetched any
  * more. */
 int stage_err(const struct stage *s);
-uint32_t stage_chunk_b(const struct stage *s);
 
 /** stage_ticket() - Of the last copy that was begun. stage_is_past(): have all up to @ticket ended?
  * After a time-out or a fault they count as ended: what they may still do is read. */

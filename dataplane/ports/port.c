@@ -21,12 +21,8 @@ static _Thread_local char port_why[512];
 
 void gx_port_peer_plain(struct gx_port_queue *q, uint32_t peer, struct gx_port_peer *out)
 {
-	uint32_t flags = q->port->caps.flags;
-
-	*out = (struct gx_port_peer){.flags = flags & GX_PORT_TX_ATTACH,
-				     .gpus = flags & GX_PORT_TX_GPU ? UINT32_MAX : 0,
-				     .pool = -1,
-				     .pool_here = -1};
+	*out = (struct gx_port_peer){
+		.flags = q->port->caps.flags & GX_PORT_TX_ATTACH, .pool = -1, .pool_here = -1};
 }
 
 void gx_port_add(const struct gx_port_ops *ops)

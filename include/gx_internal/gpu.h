@@ -222,8 +222,6 @@ extern const struct gx_gpu_ops gx_gpu_cuda_ops; /* always linked; open says why 
 
 /** gx_gpu_why() - The reason of this thread's last -ENODEV, -EOPNOTSUPP or fault, with the vendor's code. */
 const char *gx_gpu_why(void);
-/** gx_gpu_count() - CUDA devices visible, 0 with a reason in gx_gpu_why(). Never fails the program. */
-int gx_gpu_count(void);
 /* "auto", "kernel", "resident", "d2d", "host", "none" */
 const char *gx_unpack_name(enum gx_unpack mode);
 

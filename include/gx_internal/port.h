@@ -25,9 +25,9 @@
 
 enum gx_half { GX_HALF_CTL, GX_HALF_DATA };
 
+/* Hellos carry them, so a bit keeps its meaning. Bit 1 is free. */
 enum gx_port_flag {
 	GX_PORT_RX_GPU = 1 << 0,    /* can receive payload into GPU memory */
-	GX_PORT_TX_GPU = 1 << 1,    /* can send payload from GPU memory */
 	GX_PORT_TX_ATTACH = 1 << 2, /* tx may reference the payload after tx_burst, see tx_reap */
 	GX_PORT_ORDERED =
 		1 << 3, /* each half keeps order, and ctl sent before data is seen no later */
@@ -76,7 +76,7 @@ struct gx_rx {
 
 /* One packet to send. */
 struct gx_tx {
-	const void *data; /* payload: host memory, or GPU memory with GX_PORT_TX_GPU */
+	const void *data; /* payload: host memory, or of a GPU in gx_port_peer.gpus */
 	uint32_t len;
 	uint32_t peer;
 	uint32_t cookie; /* given back by tx_reap on ports with GX_PORT_TX_ATTACH; UINT32_MAX: not
