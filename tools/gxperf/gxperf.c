@@ -520,11 +520,6 @@ static const struct command *command_find(const char *name)
 	return NULL;
 }
 
-int perf_dispatch(const struct perf_opts *opts, struct report *report)
-{
-	return command_find(opts->command)->fn(opts, report);
-}
-
 static void sizes_check(struct cmdline *c, struct argp_state *state)
 {
 	struct perf_opts *o = &c->perf;
@@ -724,6 +719,7 @@ int main(int argc, char **argv)
 			 .size_factor = 2,
 			 .gx = {.size = sizeof(c.perf.gx), .peer_timeout_ns = OPTS_TIMEOUT_NS}},
 		.gx = {&c.perf.gx, &c.perf.unpack_given}};
+	const struct command *cmd;
 	struct report *report;
 	int at, ret;
 
@@ -738,14 +734,14 @@ int main(int argc, char **argv)
 	argp_parse(&top_argp, argc, argv, ARGP_IN_ORDER, NULL, &c);
 	at = c.report.argc;
 	command_argp_parse(&c, argc - at, argv + at);
+	cmd = command_find(c.perf.command);
 	c.report.command = c.perf.command;
 	c.report.argc = argc - at;
 	c.report.argv = argv + at;
 	if (report_open(&c.report, &report))
 		return PERF_FAILED;
 	report_commit(report, version_commit());
-	ret = main_stop(command_find(c.perf.command), report) ? PERF_FAILED
-							      : perf_dispatch(&c.perf, report);
+	ret = main_stop(cmd, report) ? PERF_FAILED : cmd->fn(&c.perf, report);
 	if (stop_asked()) {
 		report_stop(report, stop_asked());
 		ret = ret == PERF_WRONG ? ret : PERF_STOPPED + stop_asked();

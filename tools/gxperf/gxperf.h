@@ -146,6 +146,8 @@ int perf_alloc(struct perf *perf, uint64_t len, struct gx_mem **mem);
 /** perf_is_mapped() - Is payload copied straight into or out of the server's memory? Sends go by
  * packets over any link. */
 bool perf_is_mapped(const struct perf *perf);
+/** perf_sms() - SMs that unpacking into @kind uses: 0 for the host, -1 when not known. */
+int perf_sms(const struct perf *perf, enum gx_mem_kind kind, bool local);
 
 /* ---- gxperf_call.c: what goes wrong, and the server's services ---- */
 
@@ -188,8 +190,6 @@ struct json_t *perf_verify_request(const struct perf_conn *conn, const struct pe
 				   int lane, uint64_t upto);
 /** perf_verify_reply() - Return: 0, -EINVAL. */
 int perf_verify_reply(struct json_t *reply, struct check_result *res);
-/** perf_sms() - SMs that unpacking into @kind uses: 0 for the host, -1 when not known. */
-int perf_sms(const struct perf *perf, enum gx_mem_kind kind, bool local);
 
 /* ---- The sub-commands: an enum perf_status ---- */
 
@@ -198,9 +198,6 @@ int perf_file(const struct perf_opts *opts, struct report *report); /* put, get 
 int perf_lat(const struct perf_opts *opts, struct report *report);
 int perf_info(const struct perf_opts *opts, struct report *report);
 int perf_demo(const struct perf_opts *opts, struct report *report);
-
-/** perf_dispatch() - Run opts->command. */
-int perf_dispatch(const struct perf_opts *opts, struct report *report);
 
 /* ---- gxperf_row.c: what rows have in common ---- */
 

@@ -262,16 +262,3 @@ int perf_mark(struct perf *perf, struct perf_mark *m)
 		m->cpu_ns += perf_core_cpu_ns(&perf->cores[i]);
 	return PERF_OK;
 }
-
-int perf_sms(const struct perf *perf, enum gx_mem_kind kind, bool local)
-{
-	bool mapped = perf_is_mapped(perf);
-	unsigned sms = local || mapped ? perf->opts->gx.sms : perf->server_sms;
-
-	/* Over the local link it is this end's engine that copies, whichever end has a GPU. */
-	if (mapped && perf->opts->gx.engine == GX_COPY_CE)
-		return 0;
-	if (kind != GX_MEM_CUDA && !(mapped && perf->opts->local_kind == GX_MEM_CUDA))
-		return 0;
-	return sms ? (int)sms : -1;
-}

@@ -310,6 +310,19 @@ bool perf_is_mapped(const struct perf *perf)
 	return !strcmp(perf->info.link, "local") && strcmp(perf->opts->command, "send") != 0;
 }
 
+int perf_sms(const struct perf *perf, enum gx_mem_kind kind, bool local)
+{
+	bool mapped = perf_is_mapped(perf);
+	unsigned sms = local || mapped ? perf->opts->gx.sms : perf->server_sms;
+
+	/* Over the local link it is this end's engine that copies, whichever end has a GPU. */
+	if (mapped && perf->opts->gx.engine == GX_COPY_CE)
+		return 0;
+	if (kind != GX_MEM_CUDA && !(mapped && perf->opts->local_kind == GX_MEM_CUDA))
+		return 0;
+	return sms ? (int)sms : -1;
+}
+
 static int conn_link_check(struct perf *perf)
 {
 	const char *want = perf->opts->require ? perf->opts->require : perf->opts->link;

@@ -34,6 +34,7 @@ struct demo {
 
 /* One sub-command of the demo. */
 struct demo_step {
+	int (*fn)(const struct perf_opts *opts, struct report *report);
 	const char *command, *port; /* port "local": the local link, over shm */
 	uint64_t begin, end, factor;
 	double seconds; /* a size */
@@ -42,16 +43,17 @@ struct demo_step {
 };
 
 static const struct demo_step demo_steps[] = {
-	{"put", "local", 64, 64u << 20, 16, 1, offsetof(struct demo, local_gb_s), false},
-	{"get", "local", 64u << 10, 64u << 20, 32, 1, 0, false},
-	{"lat", "local", 64, 64, 2, 1, offsetof(struct demo, local_lat_us), false},
-	{"put", "shm", 64, 64u << 20, 32, 1, offsetof(struct demo, put_gb_s), false},
-	{"send", "shm", 64, 4u << 20, 256, 1, 0, false},
-	{"lat", "shm", 64, 64, 2, 1, offsetof(struct demo, lat_us), false},
-	{"put", "shm", 0, 0, 2, 0, 0, true},
-	{"get", "local", 0, 0, 2, 0, 0, true},
-	{"put", "udp", 64u << 10, 4u << 20, 64, 1, offsetof(struct demo, udp_gb_s), false},
-	{"lat", "udp", 64, 64, 2, 0.5, 0, false},
+	{perf_put, "put", "local", 64, 64u << 20, 16, 1, offsetof(struct demo, local_gb_s), false},
+	{perf_put, "get", "local", 64u << 10, 64u << 20, 32, 1, 0, false},
+	{perf_lat, "lat", "local", 64, 64, 2, 1, offsetof(struct demo, local_lat_us), false},
+	{perf_put, "put", "shm", 64, 64u << 20, 32, 1, offsetof(struct demo, put_gb_s), false},
+	{perf_put, "send", "shm", 64, 4u << 20, 256, 1, 0, false},
+	{perf_lat, "lat", "shm", 64, 64, 2, 1, offsetof(struct demo, lat_us), false},
+	{perf_put, "put", "shm", 0, 0, 2, 0, 0, true},
+	{perf_put, "get", "local", 0, 0, 2, 0, 0, true},
+	{perf_put, "put", "udp", 64u << 10, 4u << 20, 64, 1, offsetof(struct demo, udp_gb_s),
+	 false},
+	{perf_lat, "lat", "udp", 64, 64, 2, 0.5, 0, false},
 };
 
 /* ---- The server ---- */
@@ -185,7 +187,7 @@ static int demo_step_run(struct demo *d, const struct demo_step *s)
 	}
 	report_section(d->report, "%s over %s%s%s", s->command, local ? "link " : "", s->port,
 		       s->file ? ", a file of 64 MiB" : "");
-	ret = perf_dispatch(&o, d->report);
+	ret = s->fn(&o, d->report);
 	row = report_last(d->report);
 	if (!ret && row && s->best)
 		*(double *)((char *)d + s->best) =

@@ -6,9 +6,7 @@
 #ifndef GXPERF_GPUS_H
 #define GXPERF_GPUS_H
 
-#include "gxperf/beside/gpus.h"
-
-struct pace pace_way(struct way *w, unsigned depth);
+#include "gxperf/beside/way.h"
 
 extern const struct argp perf_p2p_argp, perf_compare_argp, perf_overlap_argp, perf_ipc_argp;
 int perf_p2p(const struct perf_opts *opts, struct report *report);

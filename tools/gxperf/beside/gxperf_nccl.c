@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * NCCL as a way to move data between GPUs of one process (see gpus.h): send and receive, all-gather
+ * NCCL as a way to move data between GPUs of one process (see way.h): send and receive, all-gather
  * and all-to-all by its kernels; all-gather and all-to-all by copy engines in its zero-CTA mode,
  * with symmetric windows. The library is found by dlopen. Its prototypes are from nccl.h of 2.28.9;
  * this is the only file that has them. Main thread only.
  */
-#include "gxperf/beside/gpus.h"
+#include "gxperf/beside/way.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * What all ways of moving data have in common, and two of them: gx's copy engine path, and the
- * driver's cuMemcpyPeerAsync, which it is compared with (see gpus.h). Main thread only.
+ * driver's cuMemcpyPeerAsync, which it is compared with (see way.h). Main thread only.
  */
-#include "gxperf/beside/gxperf_gpus.h"
+#include "gxperf/beside/way.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -11,31 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct way_ops *const ways[] = {
-	&way_gx, &way_peer, &way_nccl, &way_nccl_zero, &way_unpack, &way_unpack_resident, &way_h2d};
-
-#define NR_WAYS (sizeof(ways) / sizeof(ways[0]))
-
 static char why_text[256]; /* empty: gx_engine_why() knows */
-
-const struct way_ops *way_find(const char *name)
-{
-	for (unsigned i = 0; i < NR_WAYS; i++)
-		if (!strcmp(ways[i]->name, name))
-			return ways[i];
-	return NULL;
-}
-
-const char *way_names(void)
-{
-	static char text[256];
-	size_t at = 0;
-
-	for (unsigned i = 0; i < NR_WAYS && at < sizeof(text); i++)
-		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s", i ? ", " : "",
-				       ways[i]->name);
-	return text;
-}
 
 const char *way_why(void)
 {
@@ -53,7 +29,7 @@ void way_why_set(const char *fmt, ...)
 
 const char *way_name(const struct way *w)
 {
-	return w->ops == &way_command ? w->command[0] : w->ops->name;
+	return w->ops->runs_command ? w->command[0] : w->ops->name;
 }
 
 int way_failed(struct way *w, const char *what, int err)

@@ -6,7 +6,7 @@
  */
 #include "common/child.h"
 #include "common/json.h"
-#include "gxperf/beside/gpus.h"
+#include "gxperf/beside/way.h"
 #include "gxperf/beside/gate.h"
 
 #include <errno.h>
@@ -238,6 +238,7 @@ static int command_check(struct way *w, uint64_t *checked_b, uint64_t *wrong)
 }
 
 const struct way_ops way_command = {
+	.runs_command = true,
 	.name = "command",
 	.doc = "a gxperf sub-command in a process of its own",
 	.sms = -1,

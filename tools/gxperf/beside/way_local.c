@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Two ways that move data into GPU 0 without another GPU (see gpus.h): unpack of fragments at a
+ * Two ways that move data into GPU 0 without another GPU (see way.h): unpack of fragments at a
  * steady rate, as packets would bring them, and a gather of rows from pinned host memory. Both have
  * an engine of their own, because the bound on SMs is the engine's. Main thread only.
  */
-#include "gxperf/beside/gpus.h"
+#include "gxperf/beside/way.h"
 
 #include <gx/load.h>
 

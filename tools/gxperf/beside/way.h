@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Ways to move data between the GPUs of one process, or beside a load: communication back ends,
+ * gx's own and its rivals', behind one interface. What is measured, and beside what, is up to the
+ * sub-commands (p2p, compare, overlap). Main thread only.
+ */
+#ifndef WAY_H
+#define WAY_H
+
+#include "gxperf/beside/gpus.h"
+#include "gxperf/beside/pace.h"
+
+struct way;
+
+/** struct way_ops - One kind of communication. A unit is @batch messages of the pattern. */
+struct way_ops {
+	const char *name, *doc;
+	bool runs_command; /* a sub-command of gxperf: it goes by that one's name */
+	unsigned patterns; /* bits: 1 << enum gpus_pattern; 0: something else, on GPU 0 alone */
+	int sms; /* that copies use; 0 for copy engines, and where want_sms decides; -1: not known
+		  */
+	bool in_step; /* the GPUs of a collective wait for one another */
+	/* An enum perf_status, having said why. */
+	int (*open)(struct way *w);
+	void (*close)(struct way *w);
+	/* Queue one unit. Return: 0, -EAGAIN, -errno with gx_engine_why() or way_why_set(). */
+	int (*post)(struct way *w);
+	/* Units that have ended. Return: 0, -errno. */
+	int (*ended)(struct way *w, uint64_t *nr);
+	/* NULL: goes by posts alone. Else says how it is to go on (see struct pace), and sets
+	 * ->posted. */
+	void (*run)(struct way *w, enum pace_mode mode);
+	/* Payload: what is sent is made, and poison where it goes; all of it is compared. Nothing
+	 * may be out. An enum perf_status. */
+	int (*fill)(struct way *w);
+	int (*check)(struct way *w, uint64_t *checked_b, uint64_t *wrong);
+};
+
+#define WAY_UNITS 32 /* queued at most */
+
+struct way_lane {
+	struct gx_engine_queue *q;
+	uint32_t ticket[WAY_UNITS]; /* of unit i: [i % WAY_UNITS] */
+	uint64_t done;
+};
+
+struct way {
+	const struct way_ops *ops;
+	struct gpus *gpus;
+	enum gpus_pattern pattern;
+	uint64_t size;
+	unsigned batch;
+	uint64_t posted;
+	struct way_lane lane[GPUS_MAX * GPUS_LANES];
+	unsigned nr_lanes;
+	struct gpus_copy copy[GPUS_COPIES_MAX];
+	unsigned nr_copies;
+	void *priv;
+	int sms;	      /* that it uses; -1: not known */
+	int want_sms;	      /* unpack, h2d */
+	double rate;	      /* unpack: GB/s to keep; 0: as fast as it goes */
+	const char *lib_path; /* folders where libraries are looked for first, or NULL */
+	uint64_t unit_b;      /* bytes of one unit */
+	/* way_command: a sub-command and its arguments, NULL at the end; open sets size, batch and
+	 * unit_b; check sms, link and whether payload was looked at. */
+	char *const *command;
+	char link[16];
+	bool unchecked;
+	int status; /* not 0: enum perf_status that the command ended with */
+};
+
+extern const struct way_ops way_gx, way_peer, way_nccl, way_nccl_zero, way_unpack,
+	way_unpack_resident, way_h2d, way_command;
+
+/** way_command_known() - May @name be the sub-command of way_command? */
+bool way_command_known(const char *name);
+
+/* ---- ways.c ---- */
+
+const struct way_ops *way_find(const char *name); /* NULL: there is none */
+const char *way_names(void);			  /* "gx, peer, ..." */
+
+/* ---- way.c ---- */
+
+/** way_open() - @w: with ops, gpus, pattern, size, batch and what the way needs filled in. Return:
+ * an enum perf_status. */
+int way_open(struct way *w);
+void way_close(struct way *w);
+int way_post(struct way *w);
+/** way_depth() - Units to have out. Of a collective whose GPUs do not wait for one another, one:
+ * with several they drift apart and meet on the same links (4 GPUs, all-gather of 64 MiB: 777 us
+ * instead of 553). */
+unsigned way_depth(const struct way *w);
+/** way_ended() - Looks at the lanes; to be called while units are out. */
+int way_ended(struct way *w, uint64_t *nr);
+/** pace_way() - To be kept busy by pace_run(), with @depth units out. */
+struct pace pace_way(struct way *w, unsigned depth);
+/** way_wait() - Until all that is posted has ended. Return: 0, -errno. */
+int way_wait(struct way *w);
+/** way_why() - Of the last -errno of a way on this thread: its own words, or gx_engine_why(). */
+const char *way_why(void);
+void way_why_set(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+int way_failed(struct way *w, const char *what, int err); /* PERF_FAILED */
+const char *way_name(const struct way *w);		  /* "gx"; of a command "put" */
+
+/** way_lanes() - A lane for each queue that the copies use. way_mark() - A ticket on each for the
+ * unit that was just queued. Return: 0, -errno. */
+void way_lanes(struct way *w);
+int way_mark(struct way *w);
+int way_lanes_ended(struct way *w, uint64_t *nr);
+int way_gpus_fill(struct way *w);
+int way_gpus_check(struct way *w, uint64_t *checked_b, uint64_t *wrong);
+/* What ways between GPUs have in common. */
+#define WAY_GPUS .ended = way_lanes_ended, .fill = way_gpus_fill, .check = way_gpus_check
+struct gx_engine_queue *way_queue(const struct way *w, const struct gpus_copy *c);
+
+/** nccl_end() - Give up the communicators that are kept from size to size. */
+void nccl_end(void);
+
+#endif
