@@ -153,6 +153,8 @@ int ctl_open(struct gx *gx)
 	if (!ctl)
 		return gx_fail(-ENOMEM, "out of memory");
 	ctl->gx = gx;
+	ctl->shown = ctl_hello_shown;
+	ctl->passed = ctl_hello_passed;
 	ret = host_id_get(ctl->host_id);
 	if (ret) {
 		free(ctl);
@@ -323,6 +325,7 @@ static int listen_start(struct ctl *ctl, int fd)
 	l->fd = fd;
 	l->room = ctl_conn_room;
 	l->accepted = ctl_conn_accepted;
+	l->turn_away = ctl_conn_turn_away;
 	ret = ctl_listener_start(ctl, l);
 	if (ret)
 		return gx_fail(ret, "cannot listen: %s",

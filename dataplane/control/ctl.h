@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of the control half share: ctl.c (open, close, listen, connect, tick), ctl_conn.c
- * (a bootstrap connection: socket and frames), ctl_hello.c (the way up), ctl_fd.c (descriptors over
- * a Unix socket), ctl_stats.c (the stats socket) and ctl_addr.c (addresses). Everything here is
- * owned by the control thread unless it says otherwise.
+ * What the files of the control half share, the lowest first: ctl_addr.c (addresses), ctl_listen.c
+ * (listening sockets), ctl_stats.c (the stats socket), ctl_conn.c (a bootstrap connection: frames
+ * out, and its end), ctl_fd.c (descriptors over a Unix socket), ctl_path.c (which port), ctl_hello.c
+ * (the way up), ctl_frame.c (frames in) and ctl.c (open, close, listen, connect, tick). The control
+ * thread owns everything here unless it says otherwise.
  */
 #ifndef GX_CTL_H
 #define GX_CTL_H
@@ -16,6 +17,7 @@
 #include <stdatomic.h>
 #include <sys/socket.h>
 
+#define CTL_FRAME_HDR_B	  8
 #define CTL_CONNS_MAX	  1024
 #define CTL_HALF_OPEN_MAX 256 /* accepted and not yet up: then strangers go for new ones */
 #define CTL_LISTENERS_MAX 8
@@ -110,7 +112,8 @@ struct ctl_conn {
 	unsigned nr_addrs, addr; /* client: to try; the one under way */
 	int addr_err;		 /* client: why the one before failed */
 	struct ctl_setup *setup; /* from CONNECT to UP */
-	struct ctl_pass *pass;	 /* exchange of descriptors under way */
+	struct ctl_pass *pass;	 /* exchange of descriptors under way; while there is one, */
+	void (*pass_forget)(struct ctl_conn *cc); /* ends it */
 };
 
 /* So that peers cannot fill the log. */
@@ -128,7 +131,9 @@ struct ctl_listener {
 	bool closing;
 	bool (*room)(struct ctl *ctl);
 	void (*accepted)(struct ctl *ctl, int fd); /* takes @fd over */
-	char path[108];				   /* to unlink; "" for none */
+	void (*turn_away)(struct ctl *ctl,
+			  int fd); /* the same, with the last descriptor; NULL: nobody is told */
+	char path[108];		   /* to unlink; "" for none */
 	int spare; /* -1, or a descriptor that is given up to tell a peer that there is none */
 };
 
@@ -146,6 +151,10 @@ struct ctl {
 	unsigned next_core;	     /* where the next client with few lanes goes */
 	unsigned inside;	     /* callbacks on the stack: nothing is freed meanwhile */
 	bool closing;
+	/* What ctl_fd.c calls when it is through; frozen. */
+	void (*shown)(struct ctl_conn *cc); /* client: the server knows whose we are, or does not */
+	void (*passed)(struct ctl_conn *cc, int fds[],
+		       unsigned n); /* descriptors; takes them over */
 	struct ctl_rate bad_rate, refused_rate, full_rate, closers_rate, fds_rate;
 	uint8_t frame[GX_HELLO_FRAME_MAX]; /* to encode into */
 };
@@ -161,7 +170,7 @@ bool ctl_addr_is_own(const struct sockaddr_storage *sa);
 /* The IP address in its bytes; IPv4 within IPv6 as IPv4. Return: how many, 0: neither. */
 unsigned ctl_addr_bytes(const struct sockaddr *sa, uint8_t b[16]);
 
-/* -- ctl.c -- */
+/* -- ctl_listen.c -- */
 
 /* Count a bad hello or message, and say so at debug level, not too often. */
 void ctl_bad(struct ctl *ctl, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -178,11 +187,6 @@ bool listener_is_tcp(const struct ctl_listener *l);
 /* -- ctl_conn.c -- */
 
 struct ctl_conn *ctl_conn_new(struct ctl *ctl, bool server); /* any thread; not yet in ctl->conns */
-void ctl_conn_start(struct ctl_conn *cc); /* client: connect to the first address */
-bool ctl_conn_room(struct ctl *ctl);
-void ctl_conn_accepted(struct ctl *ctl, int fd);
-void ctl_conn_turn_away(struct ctl *ctl, int fd); /* no descriptors are left; closes @fd */
-void ctl_conn_tick(struct ctl_conn *cc, uint64_t now_ns);
 /* Say why to the peer, and conn_down(). The text is the cause and the cure, the same for both ends.
  */
 void ctl_conn_fail(struct ctl_conn *cc, int err, const char *fmt, ...)
@@ -205,18 +209,13 @@ void ctl_conn_plain_send(struct ctl_conn *cc, enum gx_hello_type type);
 void ctl_conn_bad(struct ctl_conn *cc, const char *what);
 const char *ctl_conn_peer(const struct ctl_conn *cc); /* its name, for people */
 void ctl_conn_setup_free(struct ctl_conn *cc);
-
-/* -- ctl_hello.c -- */
-
-void ctl_hello_send(struct ctl_conn *cc);
-void ctl_hello_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);
-void ctl_hello_connect_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);
-void ctl_hello_accept_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);
-void ctl_hello_up(struct ctl_conn *cc); /* UP was sent, and has come */
-/* Client: the server knows whose we are (@cc->proven), or does not. */
-void ctl_hello_proven(struct ctl_conn *cc);
-void ctl_hello_passed(struct ctl_conn *cc, int fds[],
-		      unsigned n); /* descriptors are here; takes them over */
+/* CLOSING ends when the engine has let go of both directions, and nobody looks at what came in. */
+void ctl_conn_closed_check(struct ctl_conn *cc);
+/* On the way up, or up. */
+static inline bool ctl_conn_is_live(const struct ctl_conn *cc)
+{
+	return cc->state < CTL_LINGER;
+}
 
 /* -- ctl_fd.c -- */
 
@@ -228,6 +227,36 @@ void ctl_fd_wait(struct ctl_conn *cc);	 /* server: the client will bring its own
 void ctl_fd_forget(struct ctl_conn *cc); /* @cc gave up */
 void ctl_fd_tick(struct ctl *ctl, uint64_t now_ns);
 void ctl_fd_close(struct ctl *ctl);
+
+/* -- ctl_path.c -- */
+
+void ctl_path_ports(const struct ctl *ctl, struct gx_hello *h); /* what our HELLO says of ports */
+bool ctl_path_same_host(const struct ctl_conn *cc);
+int ctl_path_port_find(const struct gx_hello *h, const char *name); /* its index; -1 */
+/* One more reason to cc->conn->why. */
+void ctl_path_why(struct gx_conn *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Client: choose; false: the connection has failed. */
+bool ctl_path_choose(struct ctl_conn *cc);
+
+/* -- ctl_hello.c -- */
+
+void ctl_hello_send(struct ctl_conn *cc);
+void ctl_hello_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);
+void ctl_hello_connect_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);
+void ctl_hello_accept_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);
+void ctl_hello_up(struct ctl_conn *cc); /* UP was sent, and has come */
+/* Client: the server knows whose we are (@cc->proven), or does not. */
+void ctl_hello_shown(struct ctl_conn *cc);
+void ctl_hello_passed(struct ctl_conn *cc, int fds[],
+		      unsigned n); /* descriptors are here; takes them over */
+
+/* -- ctl_frame.c -- */
+
+void ctl_conn_start(struct ctl_conn *cc); /* client: connect to the first address */
+bool ctl_conn_room(struct ctl *ctl);
+void ctl_conn_accepted(struct ctl *ctl, int fd);
+void ctl_conn_turn_away(struct ctl *ctl, int fd); /* no descriptors are left; closes @fd */
+void ctl_conn_tick(struct ctl_conn *cc, uint64_t now_ns);
 
 /* -- ctl_stats.c -- */
 

@@ -312,7 +312,7 @@ static void pass_finish(struct ctl_pass *p)
 	memcpy(fds, p->fds, sizeof(fds));
 	p->nr_fds = 0;
 	pass_close(p);
-	ctl_hello_passed(cc, fds, n);
+	cc->ctl->passed(cc, fds, n);
 }
 
 /* ---- Client: who we are ---- */
@@ -326,7 +326,7 @@ prove_without(struct ctl_conn *cc, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(cc->no_share, sizeof(cc->no_share), fmt, ap);
 	va_end(ap);
-	ctl_hello_proven(cc);
+	cc->ctl->shown(cc);
 }
 
 /* The server is full, or let us go for another: once more at the next tick. */
@@ -370,7 +370,7 @@ static void prove_recv_done(struct gx_io *io, int res)
 		p->again = false;
 		p->cc->proven = true;
 		p->cc->due_ns = gx_now_ns() + p->cc->timeout_ns;
-		ctl_hello_proven(p->cc);
+		p->ctl->shown(p->cc);
 	}
 }
 
@@ -438,6 +438,7 @@ void ctl_fd_prove(struct ctl_conn *cc)
 	}
 	p->cc = cc;
 	cc->pass = p;
+	cc->pass_forget = ctl_fd_forget;
 	p->addr.sun_family = AF_UNIX;
 	memcpy(p->addr.sun_path + 1, name, strlen(name));
 	pass_io(p,
@@ -587,6 +588,7 @@ static void server_nonce_done(struct gx_io *io, int res)
 		return;
 	}
 	p->cc->pass = p;
+	p->cc->pass_forget = ctl_fd_forget;
 	p->cc->proven = true;
 	p->cc->due_ns = gx_now_ns() + CTL_STEP_NS;
 	pass_send_plain(p, p->cc->conn->peer.nonce, server_answer_done);

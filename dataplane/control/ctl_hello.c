@@ -18,25 +18,6 @@
 
 /* ---- HELLO ---- */
 
-static void hello_ports_fill(const struct ctl *ctl, struct gx_hello *h)
-{
-	struct gx *gx = ctl->gx;
-
-	for (unsigned i = 0; i < gx->nr_ports && i < GX_HELLO_PORTS; i++) {
-		const struct gx_port_caps *caps = &gx->port[i].port->caps;
-
-		snprintf(h->ports[i].name, sizeof(h->ports[i].name), "%s", gx->port[i].match);
-		h->ports[i].flags = caps->flags;
-		h->ports[i].payload_max = caps->payload_max;
-		h->ports[i].payload_best = gx->opts.quantum_b
-						   ? GX_MIN(gx->opts.quantum_b, caps->payload_max)
-						   : caps->payload_best;
-		for (unsigned j = 0; (caps->flags & GX_PORT_LOCAL) && j < sizeof(ctl->host_id); j++)
-			snprintf(h->ports[i].host + 2 * j, 3, "%02x", ctl->host_id[j]);
-		h->nr_ports = i + 1;
-	}
-}
-
 /* What is told is remembered: descriptors go in the same order. */
 static void hello_regions_fill(struct gx_conn *c, struct gx_hello *h)
 {
@@ -80,7 +61,7 @@ static void hello_fill(const struct ctl_conn *cc, struct gx_hello *h)
 		snprintf(h->unix_name, sizeof(h->unix_name), "%s", cc->ctl->unix_name);
 	if (!local_offered(gx))
 		h->links |= 1u << GX_LINK_LOCAL;
-	hello_ports_fill(cc->ctl, h);
+	ctl_path_ports(cc->ctl, h);
 	hello_regions_fill(cc->conn, h);
 }
 
@@ -90,192 +71,6 @@ void ctl_hello_send(struct ctl_conn *cc)
 
 	hello_fill(cc, &h);
 	ctl_conn_frame_send(cc, gx_hello_put(cc->ctl->frame, &h));
-}
-
-static bool hello_is_same_host(const struct ctl_conn *cc)
-{
-	return !memcmp(cc->conn->peer.host_id, cc->ctl->host_id, sizeof(cc->ctl->host_id));
-}
-
-/* Names of ports, for people: "shm, udp". */
-static void hello_ports_text(const struct gx_hello *h, char *buf, size_t room)
-{
-	size_t len = 0;
-
-	snprintf(buf, room, "none");
-	for (unsigned i = 0; i < h->nr_ports && len < room; i++)
-		len += (size_t)snprintf(buf + len, room - len, "%s%s", i ? ", " : "",
-					h->ports[i].name);
-}
-
-/* Return: index in @h->ports; -1. */
-static int hello_port_find(const struct gx_hello *h, const char *name)
-{
-	for (unsigned i = 0; i < h->nr_ports; i++)
-		if (!strcmp(h->ports[i].name, name))
-			return (int)i;
-	return -1;
-}
-
-/* ---- Client: which port, and why ---- */
-
-static void __attribute__((format(printf, 2, 3))) why_add(struct gx_conn *c, const char *fmt, ...)
-{
-	size_t len = strlen(c->why);
-	va_list ap;
-
-	va_start(ap, fmt);
-	if (len)
-		len += (size_t)snprintf(c->why + len, sizeof(c->why) - len, "; ");
-	if (len < sizeof(c->why))
-		vsnprintf(c->why + len, sizeof(c->why) - len, fmt, ap);
-	va_end(ap);
-}
-
-/* Port shm is memory that both ends map. */
-static bool choose_shares(const char *name)
-{
-	return !strcmp(name, "shm");
-}
-
-/* Do both ends reach each other by port @i of ours, which is @peer_i of the peer's? */
-static bool choose_host_ok(const struct ctl_conn *cc, unsigned i, int peer_i)
-{
-	uint32_t flags = cc->ctl->gx->port[i].port->caps.flags | cc->conn->peer.ports[peer_i].flags;
-
-	return !(flags & GX_PORT_LOCAL) || hello_is_same_host(cc);
-}
-
-static void choose_say(struct ctl_conn *cc, unsigned i)
-{
-	struct gx *gx = cc->ctl->gx;
-	const char *name = gx->port[i].device;
-
-	if (cc->forced[0])
-		why_add(cc->conn, "%s: asked for", name);
-	else if (!strcmp(name, "shm"))
-		why_add(cc->conn, "both on one host: shared memory");
-	else if (gx->port[i].port->caps.flags & GX_PORT_LOCAL)
-		why_add(cc->conn, "both on one host: %s", name);
-	else
-		why_add(cc->conn, "%s", name);
-}
-
-static void choose_fail(struct ctl_conn *cc, bool other_host)
-{
-	bool speaks = cc->forced[0] && cc->ctl->gx->port[cc->forced_port].port->speaks;
-	char theirs[160], ours[160] = "";
-	struct gx_hello h = {0};
-
-	hello_ports_fill(cc->ctl, &h);
-	hello_ports_text(&h, ours, sizeof(ours));
-	hello_ports_text(&cc->conn->peer, theirs, sizeof(theirs));
-	if (cc->forced[0] && choose_shares(cc->forced) && cc->no_share[0])
-		ctl_conn_fail(cc, -EPERM,
-			      "port %s cannot be had: %s: take --port udp, which shares none",
-			      cc->forced, cc->no_share);
-	else if (cc->forced[0] && other_host)
-		ctl_conn_fail(
-			cc, -ENODEV,
-			"port %s reaches one host only, and the ends are on two hosts or in two "
-			"network namespaces: take another port",
-			cc->forced);
-	else if (cc->forced[0])
-		ctl_conn_fail(cc, -ENODEV,
-			      "the client wants port %s, the server offers %.100s: start it with "
-			      "--port %.*s%s, or take one of those",
-			      cc->forced, theirs, (int)strcspn(cc->forced, speaks ? ":" : ""),
-			      cc->forced, speaks ? ":DEVICE" : "");
-	else
-		ctl_conn_fail(cc, -ENODEV,
-			      "no port that both ends can use: the client has %.70s, the server "
-			      "%.70s%s: give both the same --port",
-			      ours, theirs, other_host ? ", on another host" : "");
-}
-
-/* The first of ours, in the user's order of preference, that the peer has and that reaches it. */
-static bool choose_port(struct ctl_conn *cc)
-{
-	struct gx *gx = cc->ctl->gx;
-	struct gx_conn *c = cc->conn;
-	bool other_host = false;
-
-	c->why[0] = 0;
-	for (unsigned i = 0; i < gx->nr_ports; i++) {
-		const char *name = gx->port[i].match;
-		int peer_i = hello_port_find(&c->peer, name);
-
-		if (cc->forced[0] && i != cc->forced_port)
-			continue;
-		if (peer_i < 0) {
-			why_add(c, "%s not offered by the peer", name);
-		} else if (!choose_host_ok(cc, i, peer_i)) {
-			why_add(c, "%s not usable: different host", name);
-			other_host = true;
-		} else if (choose_shares(name) && cc->no_share[0]) {
-			why_add(c, "no %s: %s", name, cc->no_share);
-		} else {
-			choose_say(cc, i);
-			c->port = i;
-			return true;
-		}
-	}
-	choose_fail(cc, other_host);
-	return false;
-}
-
-/* NULL, or why the ends cannot take the local link. */
-static const char *choose_local_not(const struct ctl_conn *cc)
-{
-	const struct gx_hello *peer = &cc->conn->peer;
-
-	if (local_offered(cc->ctl->gx))
-		return local_offered(cc->ctl->gx);
-	if (!hello_is_same_host(cc))
-		return "the ends are on two hosts or in two network namespaces";
-	if (!(peer->links & 1u << GX_LINK_LOCAL) || hello_port_find(peer, "shm") < 0)
-		return "the server does not offer it";
-	if (cc->no_share[0])
-		return cc->no_share;
-	return NULL;
-}
-
-static void choose_local(struct ctl_conn *cc)
-{
-	struct gx *gx = cc->ctl->gx;
-	unsigned i = 0;
-
-	while (strcmp(gx->port[i].match, "shm"))
-		i++;
-	cc->conn->port = i;
-	cc->conn->link = GX_LINK_LOCAL;
-	cc->conn->why[0] = 0;
-	if (cc->link[0])
-		why_add(cc->conn, "link local: asked for");
-	else
-		why_add(cc->conn, "both on one host: memory mapped");
-}
-
-/* The link, then its port. A named port is taken by packets, unless the link is named as well. */
-static bool choose_path(struct ctl_conn *cc)
-{
-	const char *why_not = choose_local_not(cc);
-	bool asked = !strcmp(cc->link, "local");
-
-	if (asked && why_not) {
-		ctl_conn_fail(cc, -ENODEV, "link local cannot be had: %s", why_not);
-		return false;
-	}
-	if (asked || (!why_not && !cc->link[0] && !cc->forced[0])) {
-		choose_local(cc);
-		return true;
-	}
-	if (!choose_port(cc))
-		return false;
-	if (why_not != cc->no_share && !cc->link[0] && !cc->forced[0] && hello_is_same_host(cc) &&
-	    !cc->ctl->gx->opts.no_local)
-		why_add(cc->conn, "no link local: %s", why_not);
-	return true;
 }
 
 /* ---- Lanes, both ends ---- */
@@ -383,8 +178,8 @@ static bool lanes_local_connect(struct ctl_conn *cc, unsigned k)
 	}
 	left = cc->conn->peer.nr_regions - local_nr_maps(cc->conn);
 	if (left)
-		why_add(cc->conn, "%u of the peer's %u regions by packets: not mapped", left,
-			cc->conn->peer.nr_regions);
+		ctl_path_why(cc->conn, "%u of the peer's %u regions by packets: not mapped", left,
+			     cc->conn->peer.nr_regions);
 	return true;
 }
 
@@ -520,7 +315,7 @@ static bool connect_fill(struct ctl_conn *cc)
 	const struct gx_hello *peer = &cc->conn->peer;
 	struct gx_hello_lanes *l = &cc->setup->local;
 	const char *name = cc->ctl->gx->port[cc->conn->port].match;
-	int peer_i = hello_port_find(peer, name);
+	int peer_i = ctl_path_port_find(peer, name);
 
 	snprintf(l->port, sizeof(l->port), "%s", name);
 	l->link = cc->conn->link;
@@ -554,18 +349,18 @@ static bool connect_fill(struct ctl_conn *cc)
 /* Where the server may see whose process we are, it is shown, whatever port is taken. */
 static void client_hello_take(struct ctl_conn *cc)
 {
-	if (cc->conn->peer.unix_name[0] && (cc->near || hello_is_same_host(cc))) {
+	if (cc->conn->peer.unix_name[0] && (cc->near || ctl_path_same_host(cc))) {
 		cc->state = CTL_PROVE;
 		ctl_fd_prove(cc);
 		return;
 	}
 	snprintf(cc->no_share, sizeof(cc->no_share), "the server has no Unix socket");
-	ctl_hello_proven(cc);
+	ctl_hello_shown(cc);
 }
 
-void ctl_hello_proven(struct ctl_conn *cc)
+void ctl_hello_shown(struct ctl_conn *cc)
 {
-	if (!choose_path(cc) || !lanes_setup_new(cc) || !connect_fill(cc))
+	if (!ctl_path_choose(cc) || !lanes_setup_new(cc) || !connect_fill(cc))
 		return;
 	if (!lanes_open(cc))
 		return;
@@ -651,7 +446,7 @@ void ctl_hello_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 	if (cc->server && !server_conn_new(cc))
 		return;
 	cc->conn->peer = h;
-	cc->conn->same_host = hello_is_same_host(cc);
+	cc->conn->same_host = ctl_path_same_host(cc);
 	snprintf(cc->conn->peer_name, sizeof(cc->conn->peer_name), "%s pid %u", cc->name, h.pid);
 	if (cc->server)
 		server_hello_take(cc);
@@ -732,7 +527,7 @@ static bool connect_link_take(struct ctl_conn *cc, const struct gx_hello_lanes *
 /* The largest packets of either end. */
 static uint32_t accept_quantum_max(const struct ctl_conn *cc, const char *port)
 {
-	int peer_i = hello_port_find(&cc->conn->peer, port);
+	int peer_i = ctl_path_port_find(&cc->conn->peer, port);
 	uint32_t max = lanes_port(cc)->caps.payload_max;
 
 	if (peer_i >= 0 && !cc->ctl->gx->opts.quantum_b && lanes_pool(cc, peer_i))

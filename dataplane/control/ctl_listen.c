@@ -48,7 +48,7 @@ void listener_spare(struct ctl_listener *l)
 
 bool listener_is_tcp(const struct ctl_listener *l)
 {
-	return l->accepted == ctl_conn_accepted;
+	return l->turn_away;
 }
 
 /* Out of descriptors. Who waits is told so, one a tick; the rest wait for one to come free. */
@@ -65,7 +65,7 @@ static void listener_starved(struct ctl_listener *l, int err)
 	l->spare = -1;
 	fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (fd >= 0)
-		ctl_conn_turn_away(l->ctl, fd);
+		l->turn_away(l->ctl, fd);
 	listener_spare(l);
 }
 

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which link and port a client takes to a server, of those that both have, and why. The reason is
+ * in gx_conn_info.why. Called by ctl_hello.c on the control thread.
+ */
+#include "control/ctl.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+void ctl_path_ports(const struct ctl *ctl, struct gx_hello *h)
+{
+	struct gx *gx = ctl->gx;
+
+	for (unsigned i = 0; i < gx->nr_ports && i < GX_HELLO_PORTS; i++) {
+		const struct gx_port_caps *caps = &gx->port[i].port->caps;
+
+		snprintf(h->ports[i].name, sizeof(h->ports[i].name), "%s", gx->port[i].match);
+		h->ports[i].flags = caps->flags;
+		h->ports[i].payload_max = caps->payload_max;
+		h->ports[i].payload_best = gx->opts.quantum_b
+						   ? GX_MIN(gx->opts.quantum_b, caps->payload_max)
+						   : caps->payload_best;
+		for (unsigned j = 0; (caps->flags & GX_PORT_LOCAL) && j < sizeof(ctl->host_id); j++)
+			snprintf(h->ports[i].host + 2 * j, 3, "%02x", ctl->host_id[j]);
+		h->nr_ports = i + 1;
+	}
+}
+
+bool ctl_path_same_host(const struct ctl_conn *cc)
+{
+	return !memcmp(cc->conn->peer.host_id, cc->ctl->host_id, sizeof(cc->ctl->host_id));
+}
+
+/* Names of ports, for people: "shm, udp". */
+static void ports_text(const struct gx_hello *h, char *buf, size_t room)
+{
+	size_t len = 0;
+
+	snprintf(buf, room, "none");
+	for (unsigned i = 0; i < h->nr_ports && len < room; i++)
+		len += (size_t)snprintf(buf + len, room - len, "%s%s", i ? ", " : "",
+					h->ports[i].name);
+}
+
+/* Return: index in @h->ports; -1. */
+int ctl_path_port_find(const struct gx_hello *h, const char *name)
+{
+	for (unsigned i = 0; i < h->nr_ports; i++)
+		if (!strcmp(h->ports[i].name, name))
+			return (int)i;
+	return -1;
+}
+
+void ctl_path_why(struct gx_conn *c, const char *fmt, ...)
+{
+	size_t len = strlen(c->why);
+	va_list ap;
+
+	va_start(ap, fmt);
+	if (len)
+		len += (size_t)snprintf(c->why + len, sizeof(c->why) - len, "; ");
+	if (len < sizeof(c->why))
+		vsnprintf(c->why + len, sizeof(c->why) - len, fmt, ap);
+	va_end(ap);
+}
+
+/* Port shm is memory that both ends map. */
+static bool choose_shares(const char *name)
+{
+	return !strcmp(name, "shm");
+}
+
+/* Do both ends reach each other by port @i of ours, which is @peer_i of the peer's? */
+static bool choose_host_ok(const struct ctl_conn *cc, unsigned i, int peer_i)
+{
+	uint32_t flags = cc->ctl->gx->port[i].port->caps.flags | cc->conn->peer.ports[peer_i].flags;
+
+	return !(flags & GX_PORT_LOCAL) || ctl_path_same_host(cc);
+}
+
+static void choose_say(struct ctl_conn *cc, unsigned i)
+{
+	struct gx *gx = cc->ctl->gx;
+	const char *name = gx->port[i].device;
+
+	if (cc->forced[0])
+		ctl_path_why(cc->conn, "%s: asked for", name);
+	else if (!strcmp(name, "shm"))
+		ctl_path_why(cc->conn, "both on one host: shared memory");
+	else if (gx->port[i].port->caps.flags & GX_PORT_LOCAL)
+		ctl_path_why(cc->conn, "both on one host: %s", name);
+	else
+		ctl_path_why(cc->conn, "%s", name);
+}
+
+static void choose_fail(struct ctl_conn *cc, bool other_host)
+{
+	bool speaks = cc->forced[0] && cc->ctl->gx->port[cc->forced_port].port->speaks;
+	char theirs[160], ours[160] = "";
+	struct gx_hello h = {0};
+
+	ctl_path_ports(cc->ctl, &h);
+	ports_text(&h, ours, sizeof(ours));
+	ports_text(&cc->conn->peer, theirs, sizeof(theirs));
+	if (cc->forced[0] && choose_shares(cc->forced) && cc->no_share[0])
+		ctl_conn_fail(cc, -EPERM,
+			      "port %s cannot be had: %s: take --port udp, which shares none",
+			      cc->forced, cc->no_share);
+	else if (cc->forced[0] && other_host)
+		ctl_conn_fail(
+			cc, -ENODEV,
+			"port %s reaches one host only, and the ends are on two hosts or in two "
+			"network namespaces: take another port",
+			cc->forced);
+	else if (cc->forced[0])
+		ctl_conn_fail(cc, -ENODEV,
+			      "the client wants port %s, the server offers %.100s: start it with "
+			      "--port %.*s%s, or take one of those",
+			      cc->forced, theirs, (int)strcspn(cc->forced, speaks ? ":" : ""),
+			      cc->forced, speaks ? ":DEVICE" : "");
+	else
+		ctl_conn_fail(cc, -ENODEV,
+			      "no port that both ends can use: the client has %.70s, the server "
+			      "%.70s%s: give both the same --port",
+			      ours, theirs, other_host ? ", on another host" : "");
+}
+
+/* The first of ours, in the user's order of preference, that the peer has and that reaches it. */
+static bool choose_port(struct ctl_conn *cc)
+{
+	struct gx *gx = cc->ctl->gx;
+	struct gx_conn *c = cc->conn;
+	bool other_host = false;
+
+	c->why[0] = 0;
+	for (unsigned i = 0; i < gx->nr_ports; i++) {
+		const char *name = gx->port[i].match;
+		int peer_i = ctl_path_port_find(&c->peer, name);
+
+		if (cc->forced[0] && i != cc->forced_port)
+			continue;
+		if (peer_i < 0) {
+			ctl_path_why(c, "%s not offered by the peer", name);
+		} else if (!choose_host_ok(cc, i, peer_i)) {
+			ctl_path_why(c, "%s not usable: different host", name);
+			other_host = true;
+		} else if (choose_shares(name) && cc->no_share[0]) {
+			ctl_path_why(c, "no %s: %s", name, cc->no_share);
+		} else {
+			choose_say(cc, i);
+			c->port = i;
+			return true;
+		}
+	}
+	choose_fail(cc, other_host);
+	return false;
+}
+
+/* NULL, or why the ends cannot take the local link. */
+static const char *choose_local_not(const struct ctl_conn *cc)
+{
+	const struct gx_hello *peer = &cc->conn->peer;
+
+	if (local_offered(cc->ctl->gx))
+		return local_offered(cc->ctl->gx);
+	if (!ctl_path_same_host(cc))
+		return "the ends are on two hosts or in two network namespaces";
+	if (!(peer->links & 1u << GX_LINK_LOCAL) || ctl_path_port_find(peer, "shm") < 0)
+		return "the server does not offer it";
+	if (cc->no_share[0])
+		return cc->no_share;
+	return NULL;
+}
+
+static void choose_local(struct ctl_conn *cc)
+{
+	struct gx *gx = cc->ctl->gx;
+	unsigned i = 0;
+
+	while (strcmp(gx->port[i].match, "shm"))
+		i++;
+	cc->conn->port = i;
+	cc->conn->link = GX_LINK_LOCAL;
+	cc->conn->why[0] = 0;
+	if (cc->link[0])
+		ctl_path_why(cc->conn, "link local: asked for");
+	else
+		ctl_path_why(cc->conn, "both on one host: memory mapped");
+}
+
+/* The link, then its port. A named port is taken by packets, unless the link is named as well. */
+bool ctl_path_choose(struct ctl_conn *cc)
+{
+	const char *why_not = choose_local_not(cc);
+	bool asked = !strcmp(cc->link, "local");
+
+	if (asked && why_not) {
+		ctl_conn_fail(cc, -ENODEV, "link local cannot be had: %s", why_not);
+		return false;
+	}
+	if (asked || (!why_not && !cc->link[0] && !cc->forced[0])) {
+		choose_local(cc);
+		return true;
+	}
+	if (!choose_port(cc))
+		return false;
+	if (why_not != cc->no_share && !cc->link[0] && !cc->forced[0] && ctl_path_same_host(cc) &&
+	    !cc->ctl->gx->opts.no_local)
+		ctl_path_why(cc->conn, "no link local: %s", why_not);
+	return true;
+}
