@@ -17,8 +17,9 @@ import subprocess
 import sys
 import tempfile
 
-FOLDERS = ("poll", "gpu", "dataplane")
-SOURCE_DIRS = FOLDERS + ("tools", "tests", "include", "docs")
+from house_graph import Graph, drawing, room_of
+from house_source import FOLDERS, SOURCE_DIRS, code_only, functions, includes, read_tree
+
 # Of dataplane/, the lowest first: none knows one that comes after it.
 ROOMS = ("core", "copy", "submit", "ports", "packet", "local", "control", "api", "coll")
 # A part of a room that has a folder of its own, named after the third party that it alone knows.
@@ -58,8 +59,10 @@ LIBC_DIRS = ("sys/", "linux/", "netinet/", "arpa/", "net/", "netpacket/", "asm/"
 ISAL = ("crc.h", "crc64.h", "isa-l.h", "isa-l/", "raid.h", "igzip_lib.h", "mem_routines.h")
 
 FUNCTION_WARN, FUNCTION_FAIL = 70, 100
-
-INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+FILE_FAIL = 800   # lines of a file of the product
+# Being split.
+FILES_LONG = ("dataplane/ports/port_shm.c", "dataplane/ports/port_udp.c", "gpu/gpu_cuda.c")
+CIRCLE_FAIL = 2   # more files than that which all reach one another
 
 
 class House:
@@ -88,23 +91,6 @@ def stem_of(path):
     return path.rsplit("/", 1)[-1].rsplit(".", 1)[0]
 
 
-def code_only(text):
-    """Comments, and what is in quotes, blanked out; line numbers stay."""
-    def blank(match):
-        return "".join(c if c == "\n" else " " for c in match.group(0))
-    return re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', blank, text, flags=re.S)
-
-
-def includes(text):
-    """[(line, is_angle, name)]"""
-    out = []
-    for number, line in enumerate(text.splitlines(), 1):
-        match = INCLUDE.match(line)
-        if match:
-            out.append((number, match.group(1) == "<", match.group(2)))
-    return out
-
-
 def is_libc(name):
     return name.startswith(LIBC_DIRS) or name[:-2] in LIBC
 
@@ -124,24 +110,6 @@ def family(name):
     if name.startswith(("infiniband/", "rdma/")):
         return "rdma-core"
     return name.split("/")[0].removesuffix(".h")
-
-
-def functions(code):
-    """[(name, first line, lines, body)] of code whose functions open and close in column 0."""
-    out, lines, start = [], code.split("\n"), None
-    for i, line in enumerate(lines):
-        if line.startswith("{") and i and start is None:
-            j = i - 1
-            while j > 0 and (not lines[j].strip() or lines[j][0].isspace()):
-                j -= 1
-            head = " ".join(lines[j:i])
-            if "(" in head and "=" not in head.split("(")[0]:
-                names = re.findall(r"(\w+)\s*\(", re.sub(r"__attribute__\s*\(\(.*?\)\)", "", head))
-                start = (names[-1] if names and names[0].isupper() else names[0] if names else "?", i)
-        elif line.startswith("}") and start:
-            out.append((start[0], start[1] + 1, i - start[1] - 1, "\n".join(lines[start[1]:i])))
-            start = None
-    return out
 
 
 # --- rules ------------------------------------------------------------------------------------------------
@@ -385,6 +353,50 @@ def rule_doc_results(house):
             house.fail(path, 1, "no page names it")
 
 
+def rule_calls(house):
+    """A room of dataplane/ names no function of a higher one; poll/ and gpu/ none of dataplane/, nobody one of the tools."""
+    height = {"poll": -2, "gpu": -1, **{f"dataplane/{room}": i for i, room in enumerate(ROOMS)}}
+    height.update({f"dataplane/{inner}": height[f"dataplane/{inner.split('/')[0]}"] for inner in INNER_ROOMS})
+    graph = Graph(house.files)
+    for a in sorted(graph.uses):
+        for b, names in sorted(graph.uses[a].items()):
+            if height.get(room_of(a), len(ROOMS)) < height.get(room_of(b), len(ROOMS)):
+                house.fail(a, 1, f"{' '.join(sorted(names))}: of {b}, which is higher")
+
+
+def rule_circles(house):
+    """Files that all reach one another are one thing in pieces: two may, and none of the packet link."""
+    for circle in Graph(house.files).circles():
+        if len(circle) > CIRCLE_FAIL or circle[0].startswith("dataplane/packet/"):
+            house.fail(circle[0], 1, f"a circle of calls: {' '.join(circle)}")
+
+
+def rule_drawing(house):
+    """docs/architecture.md shows who uses whom as it is."""
+    page = "docs/architecture.md"
+    if page not in house.files:
+        return
+    match = re.search(r"<!-- tests/house_graph.py --drawing -->\n```\n(.*?)```\n", house.files[page], re.S)
+    if not match:
+        house.fail(page, 1, "the drawing of tests/house_graph.py --drawing is not there")
+        return
+    first, now = house.files[page].count("\n", 0, match.start(1)) + 1, drawing(Graph(house.files))
+    for i, (old, new) in enumerate(zip(match.group(1).splitlines() + [""] * len(now), now)):
+        if old != new:
+            house.fail(page, first + i, f"is now: {new} (take the output of tests/house_graph.py --drawing)")
+            return
+    if len(match.group(1).splitlines()) != len(now):
+        house.fail(page, first + len(now), "more lines than tests/house_graph.py --drawing prints")
+
+
+def rule_file_length(house):
+    """A file of the product is a thing that one can read."""
+    for path, text in house.sources(".c", ".h", ".cu", ".cuh"):
+        lines = text.count("\n")
+        if folder_of(path) in FOLDERS + ("tools", "include") and lines > FILE_FAIL and path not in FILES_LONG:
+            house.fail(path, lines, f"{lines} lines; the limit is {FILE_FAIL}: which part of it is a thing of its own?")
+
+
 def rule_function_length(house):
     """Functions stay short."""
     for path, text in house.sources(".c", ".h", ".cu"):
@@ -396,7 +408,8 @@ def rule_function_length(house):
 
 
 RULES = (rule_spdx, rule_no_parent_path, rule_no_typedef_struct, rule_folders, rule_rooms, rule_tool_rooms, rule_public_header, rule_cuda_sources,
-         rule_leaves, rule_pure, rule_third_party, rule_where, rule_doc_columns, rule_doc_links, rule_doc_results, rule_function_length)
+         rule_leaves, rule_pure, rule_third_party, rule_where, rule_doc_columns, rule_doc_links, rule_doc_results, rule_calls, rule_circles,
+         rule_drawing, rule_file_length, rule_function_length)
 
 
 # --- each rule must bite ----------------------------------------------------------------------------------
@@ -452,6 +465,20 @@ SAMPLES = (
     (rule_doc_links, {"README.md": "[a](docs/a.md#no-such) [b](docs/b.md)\n[c](docs) `[d](e)`\n", "docs/a.md": "# A\n[a](#b)\n"}, 4),
     (rule_doc_links, {"docs/a.md": "# The `x`: a, b\n[a](#the-x-a-b) [b](../poll/a.c) [c](https://example.org/x) [d](..)\n", "poll/a.c": ""}, 0),
     (rule_doc_results, {"docs/a.md": "[a](results/x-a.json)\n", "docs/results/a.json": "", "docs/results/x-a.json": ""}, 1),
+    (rule_calls, {"dataplane/core/a.c": "void f(void)\n{\n\tg();\n}\n", "dataplane/packet/b.c": "void g(void)\n{\n}\n"}, 1),
+    (rule_calls, {"dataplane/packet/a.c": "void f(void)\n{\n\tg();\n}\n", "dataplane/core/b.c": "void g(void)\n{\n}\n"}, 0),
+    (rule_calls, {"gpu/a.c": "struct t t = {.x = g};\nvoid f(void)\n{\n\tt.fn = g;\n}\n", "dataplane/core/b.c": "void g(void)\n{\n}\n"}, 1),
+    (rule_calls, {"gpu/a.c": "void f(struct g *x)\n{\n\tint g = x->g; /* g() */\n}\n", "dataplane/core/b.c": "void g(void)\n{\n}\n"}, 0),
+    (rule_calls, {"gpu/a.c": "static void g(void)\n{\n}\nvoid f(void)\n{\n\tg();\n}\n", "dataplane/core/b.c": "void g(void)\n{\n}\n"}, 0),
+    (rule_circles, {f"poll/{a}.c": f"void {a}(void)\n{{\n\t{b}();\n}}\n" for a, b in ("fg", "gh", "hf")}, 1),
+    (rule_circles, {f"poll/{a}.c": f"void {a}(void)\n{{\n\t{b}();\n}}\n" for a, b in ("fg", "gf", "hf")}, 0),
+    (rule_circles, {f"dataplane/packet/{a}.c": f"void {a}(void)\n{{\n\t{b}();\n}}\n" for a, b in ("fg", "gf")}, 1),
+    (rule_drawing, {"docs/architecture.md": "x\n", "poll/a.c": ""}, 1),
+    (rule_drawing, {"docs/architecture.md": "<!-- tests/house_graph.py --drawing -->\n```\npoll\n```\n", "poll/a.c": ""}, 0),
+    (rule_drawing, {"docs/architecture.md": "<!-- tests/house_graph.py --drawing -->\n```\npoll  gpu\n```\n", "poll/a.c": ""}, 1),
+    (rule_drawing, {"docs/architecture.md": "<!-- tests/house_graph.py --drawing -->\n```\npoll\ngpu\n```\n", "poll/a.c": ""}, 1),
+    (rule_file_length, {"poll/a.c": "x\n" * 801, "tests/a.c": "x\n" * 801}, 1),
+    (rule_file_length, {"poll/a.c": "x\n" * 800}, 0),
     (rule_function_length, {"poll/a.c": "static void f(int a,\n\t      int b)\n{\n" + "\tx();\n" * 101 + "}\n"}, 1),
     (rule_function_length, {"poll/a.c": "static void f(void)\n{\n" + "\tx();\n" * 100 + "}\n"}, 0),
 )
@@ -503,22 +530,6 @@ def check_headers(house, top):
         if said:
             house.fail(path, 1, f"does not compile alone as {flags[0][5:]}:\n    {said}")
     return len(jobs)
-
-
-def read_tree(top):
-    """{path: text} of the project's own text files."""
-    files = {}
-    for folder in SOURCE_DIRS + (".ci",):
-        for path in sorted((top / folder).rglob("*")):
-            if path.is_file() and (path.suffix in (".c", ".h", ".cu", ".cuh", ".py", ".sh") or path.name in ("meson.build", "run")):
-                files[path.relative_to(top).as_posix()] = path.read_text(errors="replace")
-    for name in ("run", "meson.build", "meson_options.txt", "README.md", "CONTRIBUTING.md", "LICENSE"):
-        if (top / name).is_file():
-            files[name] = (top / name).read_text()
-    for path in sorted((top / "docs").rglob("*")):
-        if path.is_file():
-            files[path.relative_to(top).as_posix()] = path.read_text() if path.suffix in (".md", ".c") else ""
-    return files
 
 
 def main(args):
