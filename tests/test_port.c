@@ -11,7 +11,7 @@
 #include "gx_internal/port.h"
 #include "gx_internal/wire.h"
 
-#include "ports/port_shm.h"
+#include "ports/shm_seg.h"
 #include "port_sim.h"
 
 #include <arpa/inet.h>

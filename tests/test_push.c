@@ -6,7 +6,7 @@
  */
 #include "gx_internal/port.h"
 
-#include "ports/port_shm.h"
+#include "ports/shm_seg.h"
 #include "copy/push.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Layout of the shared-memory port's segment, for port_shm.c and its test. The RECEIVER owns one
- * for each peer, a sealed memfd that it maps in its arena; the sender maps it too. Behind a page
- * with the header lie, in this order:
+ * Layout of the shared-memory port's segment, for the files of port shm and a test. The RECEIVER
+ * owns one for each peer, a sealed memfd that it maps in its arena; the sender maps it too. Behind
+ * a page with the header lie, in this order:
  *
  * - ctl: 256 entries to the receiver; a packet's bytes lie directly behind its sequence word
  * - used: a line for each data packet to the receiver: which slot, how long, the header
@@ -14,8 +14,8 @@
  * The doorbell of ctl and used is the entry's own sequence word, written last: an entry is new when
  * its word is the number expected next. posted has an index, written once for each rx_release.
  */
-#ifndef GX_PORT_SHM_H
-#define GX_PORT_SHM_H
+#ifndef GX_SHM_SEG_H
+#define GX_SHM_SEG_H
 
 #include "gx_internal/port.h"
 
