@@ -2,7 +2,8 @@
 /*
  * A core's stream, and what is queued on it, for the files of the CUDA backend that drive it. The
  * prototypes are in order: each file calls those above it alone. All is [core], the thread that
- * owns the stream; opening and closing is control path.
+ * owns the stream; opening and closing is control path. Completion is a word in pinned memory that
+ * the GPU writes and the CPU polls.
  */
 #ifndef GX_CUDA_STREAM_H
 #define GX_CUDA_STREAM_H

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of port udp share: port_udp.c (port, queues, peers), udp_rxtx.c (bursts),
+ * udp_filter.c (who is heard) and udp_name.c (addresses). No file calls one that is named before
+ * it.
+ */
+#ifndef GX_UDP_H
+#define GX_UDP_H
+
+#include "gx_internal/port.h"
+#include "gx_internal/wire.h"
+
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define UDP_GRO_B	65536 /* no datagram is longer */
+#define UDP_BUCKETS_LOG 10
+#define UDP_BUCKETS	(1u << UDP_BUCKETS_LOG) /* of peers by address */
+
+union udp_name {
+	struct sockaddr sa;
+	struct sockaddr_in in;
+	struct sockaddr_in6 in6;
+};
+
+struct udp_peer {
+	bool used, attached, connected;
+	uint16_t next; /* owner: poll core; 1 + the next attached one of its bucket, 0: none */
+	union udp_name to[2]; /* enum gx_half */
+};
+
+/* Arguments of the batched calls, kept filled in. owner: poll core */
+struct udp_half {
+	int fd;
+	uint32_t drops; /* last value of the kernel's overflow counter */
+	bool gso;	/* UDP_SEGMENT works; data half only */
+	struct mmsghdr rx[GX_BURST_MAX], tx[GX_BURST_MAX];
+	union udp_name from[GX_BURST_MAX]; /* of rx */
+	struct iovec rx_iov[GX_BURST_MAX][2], tx_iov[GX_BURST_MAX][2];
+	uint8_t tx_pkts[GX_BURST_MAX]; /* of each message */
+	char cmsg[GX_BURST_MAX][CMSG_SPACE(sizeof(uint32_t)) + CMSG_SPACE(sizeof(int))];
+	char tx_cmsg[GX_BURST_MAX][CMSG_SPACE(sizeof(uint16_t))];
+};
+
+/* Receiving trains of packets. owner: poll core */
+struct udp_gro {
+	bool on;	   /* frozen after open: UDP_GRO works */
+	uint32_t seg_b;	   /* header and payload of a packet, as the last train had it */
+	uint32_t seg_pkts; /* packets that a train has had at most */
+	struct iovec iov[3 * GX_BURST_MAX];
+	uint8_t *spill;	   /* [GX_BURST_MAX][UDP_GRO_B]: what the guess had no place for */
+	uint8_t *line_buf; /* [GX_BURST_MAX][UDP_GRO_B]: trains that are taken by copying */
+	struct {
+		uint32_t len_b, seg_b;
+	} lines[GX_BURST_MAX];
+	unsigned nr_lines, line; /* how many stand there, the first that is not taken yet */
+	uint32_t line_at;	 /* bytes taken of it */
+};
+
+struct udp_queue {
+	struct gx_port_queue q;
+	struct udp_half half[2]; /* enum gx_half */
+	struct udp_gro gro;	 /* of the data half */
+	union udp_name name;	 /* frozen after open: where data is received */
+	char *slots;		 /* in the arena */
+	size_t slots_len;
+	uint32_t nr_slots, slot_b;
+	uint32_t *free_slot; /* owner: poll core; stack */
+	uint32_t nr_free;
+	uint8_t *held;		      /* owner: poll core; [nr_slots] */
+	uint8_t *ctl_buf;	      /* owner: poll core; GX_BURST_MAX payloads */
+	_Atomic int fault;	      /* sticky */
+	uint16_t bucket[UDP_BUCKETS]; /* owner: poll core; 1 + an attached peer, by address */
+	struct udp_peer peer[GX_PEERS_MAX];
+};
+
+/* Frozen after open. */
+struct udp_port {
+	struct gx_port p;
+	struct gx_arena *arena;
+	union udp_name name; /* port 0, or of queue 0 */
+	uint32_t nr_slots, slot_b;
+};
+
+static inline struct udp_queue *udp_queue_of(struct gx_port_queue *q)
+{
+	return GX_CONTAINER_OF(q, struct udp_queue, q);
+}
+
+static inline socklen_t udp_name_len(const union udp_name *name)
+{
+	return name->sa.sa_family == AF_INET ? sizeof(name->in) : sizeof(name->in6);
+}
+
+static inline void udp_port_set(union udp_name *name, unsigned port)
+{
+	if (name->sa.sa_family == AF_INET)
+		name->in.sin_port = htons((uint16_t)port);
+	else
+		name->in6.sin6_port = htons((uint16_t)port);
+}
+
+static inline unsigned udp_port_get(const union udp_name *name)
+{
+	return ntohs(name->sa.sa_family == AF_INET ? name->in.sin_port : name->in6.sin6_port);
+}
+
+static inline bool udp_same_host(const union udp_name *a, const struct sockaddr *b)
+{
+	if (!b || a->sa.sa_family != b->sa_family)
+		return false;
+	if (b->sa_family == AF_INET)
+		return a->in.sin_addr.s_addr == ((const struct sockaddr_in *)b)->sin_addr.s_addr;
+	return !memcmp(&a->in6.sin6_addr, &((const struct sockaddr_in6 *)b)->sin6_addr, 16);
+}
+
+/* -- udp_name.c (control path) -- */
+
+/** udp_resolve() - One address that peers can send to, with port 0. 0, -EINVAL */
+int udp_resolve(const char *host, union udp_name *name);
+bool udp_is_any(const union udp_name *name);
+/** udp_mtu() - MTU of the interface that has @name's address, and whether it is loopback. */
+int udp_mtu(const union udp_name *name, bool *loopback);
+
+/* -- udp_filter.c (control path) -- */
+
+/** udp_filter() - Has the kernel drop what comes from no peer's UDP port. */
+void udp_filter(struct udp_queue *q);
+
+/* -- udp_rxtx.c: slots of gx_port_ops [core] -- */
+
+void udp_peer_attach(struct gx_port_queue *gq, uint32_t index);
+void udp_peer_detach(struct gx_port_queue *gq, uint32_t index);
+unsigned udp_rx_burst(struct gx_port_queue *gq, enum gx_half half, struct gx_rx pkts[], unsigned n);
+void udp_rx_release(struct gx_port_queue *gq, const uint64_t bufs[], unsigned n);
+unsigned udp_tx_room(struct gx_port_queue *gq, enum gx_half half, uint32_t index);
+unsigned udp_tx_burst(struct gx_port_queue *gq, enum gx_half half, const struct gx_tx pkts[],
+		      unsigned n);
+unsigned udp_tx_reap(struct gx_port_queue *q, uint32_t cookies[], unsigned n);
+int udp_fault(struct gx_port_queue *gq);
+
+#endif

@@ -1,0 +1,522 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Port udp's bursts: one recvmmsg or sendmmsg each.
+ *
+ * Where the kernel has UDP_SEGMENT and UDP_GRO, data packets of one length to one peer go through
+ * it as one large datagram, and come out of it as one; each has the path of its own datagrams on
+ * the wire. One that comes is scattered over slots by the length that the last one's packets had;
+ * when that was wrong, it is put right by copying. Runs on the polling core.
+ */
+#include "ports/udp.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+
+#define UDP_ERR_TRIES  4     /* errors of earlier packets that one burst sweeps up */
+#define UDP_TRAIN_B    65000 /* of packets that go as one; the kernel takes 65,507 with IPv4 */
+#define UDP_TRAIN_PKTS 64    /* UDP_MAX_SEGMENTS of include/linux/udp.h, before Linux 6.9 */
+
+/* ---- Whose packets ---- */
+
+/* By IP address and data port, of which the control port is the next: both halves of a peer are
+ * found there, and many processes of one host are not in one chain. */
+static uint16_t *udp_bucket(struct udp_queue *q, const union udp_name *name, enum gx_half half)
+{
+	uint32_t key = name->in.sin_addr.s_addr, ip6[4];
+
+	if (name->sa.sa_family == AF_INET6) {
+		memcpy(ip6, &name->in6.sin6_addr, sizeof(ip6));
+		key = ip6[0] ^ ip6[1] ^ ip6[2] ^ ip6[3];
+	}
+	key += udp_port_get(name) - (half == GX_HALF_CTL);
+	key *= 0x9e3779b1u; /* 2^32 by the golden ratio: Knuth, TAOCP 6.4 */
+	/* The high bits: the last byte of an IPv4 address, the highest of @key, reaches no others.
+	 */
+	return &q->bucket[key >> (32 - UDP_BUCKETS_LOG)];
+}
+
+static bool udp_same_name(const union udp_name *a, const union udp_name *b)
+{
+	if (a->sa.sa_family != b->sa.sa_family || udp_port_get(a) != udp_port_get(b))
+		return false;
+	return udp_same_host(a, &b->sa);
+}
+
+/* Is message @i from one of our peers? Who is not could know no connection id but by guessing, and
+ * without integrity a good guess would be taken. Several connections may share an address. */
+static bool udp_is_known(struct udp_queue *q, enum gx_half half, unsigned i)
+{
+	const union udp_name *from = &q->half[half].from[i];
+	uint16_t at = *udp_bucket(q, from, half);
+
+	while (at && !udp_same_name(&q->peer[at - 1].to[half], from))
+		at = q->peer[at - 1].next;
+	if (at)
+		return true;
+	gx_stat_add(q->q.stats, GX_STAT_RX_STRAY, 1);
+	return false;
+}
+
+void udp_peer_attach(struct gx_port_queue *gq, uint32_t index)
+{
+	struct udp_queue *q = udp_queue_of(gq);
+	struct udp_peer *peer = &q->peer[index];
+	uint16_t *bucket = udp_bucket(q, &peer->to[GX_HALF_DATA], GX_HALF_DATA);
+
+	peer->attached = true;
+	peer->next = *bucket;
+	*bucket = (uint16_t)(index + 1);
+}
+
+void udp_peer_detach(struct gx_port_queue *gq, uint32_t index)
+{
+	struct udp_queue *q = udp_queue_of(gq);
+	uint16_t *at = udp_bucket(q, &q->peer[index].to[GX_HALF_DATA], GX_HALF_DATA);
+
+	q->peer[index].attached = false;
+	while (*at && *at != index + 1)
+		at = &q->peer[*at - 1].next;
+	if (*at)
+		*at = q->peer[index].next;
+}
+
+/* ---- Receive ---- */
+
+/* Errors of packets sent before are reported once by any call: sweep them up. Return: messages, or
+ * 0. */
+static unsigned udp_recv(struct udp_queue *q, struct udp_half *h, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		h->rx[i].msg_hdr.msg_namelen = sizeof(h->from[i]);
+	for (unsigned i = 0; n && i < UDP_ERR_TRIES; i++) {
+		int got = recvmmsg(h->fd, h->rx, n, MSG_DONTWAIT, NULL);
+
+		if (got >= 0)
+			return (unsigned)got;
+		if (errno == EBADF || errno == ENOTSOCK || errno == EFAULT || errno == EINVAL) {
+			atomic_store_explicit(&q->fault, -errno, memory_order_relaxed);
+			return 0;
+		}
+		if (errno == EAGAIN || errno == ENOMEM || errno == EINTR)
+			return 0;
+	}
+	return 0;
+}
+
+/* The kernel says in a control message how many it has dropped in all, once there were any (a train
+ * of packets counts as one there); and in
+ * another how long the packets of a train are. Return: that, 0: it is one packet. */
+static uint32_t udp_rx_cmsg(struct udp_queue *q, struct udp_half *h, struct msghdr *msg)
+{
+	uint32_t drops, seg_b = 0;
+	int seg;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
+		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SO_RXQ_OVFL) {
+			memcpy(&drops, CMSG_DATA(c), sizeof(drops));
+			gx_stat_add(q->q.stats, GX_STAT_RX_NOBUF, drops - h->drops);
+			h->drops = drops;
+		} else if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO) {
+			memcpy(&seg, CMSG_DATA(c), sizeof(seg));
+			seg_b = seg > 0 ? (uint32_t)seg : 0;
+		}
+	}
+	return seg_b;
+}
+
+/* What is not whole, or a stranger's, is counted and its buffer given back. */
+static bool udp_rx_one(struct udp_queue *q, enum gx_half half, unsigned i, struct gx_rx *pkt)
+{
+	const struct mmsghdr *msg = &q->half[half].rx[i];
+
+	if (!udp_is_known(q, half, i))
+		return false;
+	if (msg->msg_len < GX_WIRE_HDR_B || (msg->msg_hdr.msg_flags & MSG_TRUNC)) {
+		gx_stat_add(q->q.stats, GX_STAT_RX_BAD, 1);
+		return false;
+	}
+	pkt->len = msg->msg_len - GX_WIRE_HDR_B;
+	pkt->hlen = GX_WIRE_HDR_B;
+	pkt->peer = GX_PEER_ANY;
+	return true;
+}
+
+static void udp_slot_free(struct udp_queue *q, uint32_t slot)
+{
+	assert(slot < q->nr_slots && q->held[slot]);
+	q->held[slot] = 0;
+	q->free_slot[q->nr_free++] = slot;
+}
+
+/* Offer packet i the i-th slot from the top of the stack; the caller takes as many as came. */
+static unsigned udp_rx_prepare(struct udp_queue *q, enum gx_half half, struct gx_rx pkts[],
+			       unsigned n)
+{
+	struct udp_half *h = &q->half[half];
+
+	if (half == GX_HALF_DATA)
+		n = GX_MIN(n, q->nr_free);
+	for (unsigned i = 0; i < n; i++) {
+		h->rx_iov[i][0].iov_base = pkts[i].hdr;
+		h->rx[i].msg_hdr.msg_controllen = sizeof(h->cmsg[i]);
+		if (half == GX_HALF_DATA) {
+			uint32_t slot = q->free_slot[q->nr_free - 1 - i];
+
+			h->rx_iov[i][1].iov_base = q->slots + (size_t)slot * q->slot_b;
+			pkts[i].buf = slot;
+		}
+	}
+	return n;
+}
+
+/* ---- Receive trains ---- */
+
+/* A packet of @len bytes in all stands in @pkt's header and slot. */
+static bool udp_gro_packet(struct udp_queue *q, struct gx_rx *pkt, uint32_t slot, uint32_t len)
+{
+	if (len < GX_WIRE_HDR_B || len - GX_WIRE_HDR_B > q->slot_b) {
+		gx_stat_add(q->q.stats, GX_STAT_RX_BAD, 1);
+		return false;
+	}
+	pkt->len = len - GX_WIRE_HDR_B;
+	pkt->hlen = GX_WIRE_HDR_B;
+	pkt->peer = GX_PEER_ANY;
+	pkt->buf = slot;
+	pkt->data = q->slots + (size_t)slot * q->slot_b;
+	q->held[slot] = 1;
+	return true;
+}
+
+/* Packets of the trains in the line, as far as slots and @n last. */
+static unsigned udp_gro_line(struct udp_queue *q, struct gx_rx pkts[], unsigned n)
+{
+	struct udp_gro *g = &q->gro;
+	unsigned good = 0;
+
+	while (g->line < g->nr_lines && good < n && q->nr_free) {
+		uint32_t len =
+			GX_MIN(g->lines[g->line].seg_b, g->lines[g->line].len_b - g->line_at);
+		const uint8_t *b = g->line_buf + (size_t)g->line * UDP_GRO_B + g->line_at;
+
+		g->line_at += len;
+		if (g->line_at == g->lines[g->line].len_b) {
+			g->line++;
+			g->line_at = 0;
+		}
+		if (!udp_gro_packet(q, &pkts[good], q->free_slot[q->nr_free - 1], len))
+			continue;
+		memcpy(pkts[good].hdr, b, GX_WIRE_HDR_B);
+		memcpy(pkts[good].data, b + GX_WIRE_HDR_B, len - GX_WIRE_HDR_B);
+		q->nr_free--;
+		good++;
+	}
+	return good;
+}
+
+/* Message i has room for @k packets of seg_b bytes, slots from the top of the stack on, and a
+ * place for the rest. Return: how many messages. */
+static unsigned udp_gro_prepare(struct udp_queue *q, struct gx_rx pkts[], unsigned n, unsigned k)
+{
+	struct udp_half *h = &q->half[GX_HALF_DATA];
+	struct iovec *iov = q->gro.iov;
+	unsigned nr = n / k;
+
+	for (unsigned i = 0; i < nr; i++) {
+		struct msghdr *msg = &h->rx[i].msg_hdr;
+
+		msg->msg_iov = iov;
+		msg->msg_iovlen = 2 * k + 1;
+		msg->msg_controllen = sizeof(h->cmsg[i]);
+		for (unsigned j = i * k; j < (i + 1) * k; j++) {
+			uint32_t slot = q->free_slot[q->nr_free - 1 - j];
+
+			*iov++ = (struct iovec){pkts[j].hdr, GX_WIRE_HDR_B};
+			*iov++ = (struct iovec){q->slots + (size_t)slot * q->slot_b,
+						q->gro.seg_b - GX_WIRE_HDR_B};
+		}
+		*iov++ = (struct iovec){q->gro.spill + (size_t)i * UDP_GRO_B, UDP_GRO_B};
+	}
+	return nr;
+}
+
+/* The guess was wrong: message @m into the line, which has a place for each message of a burst. */
+static void udp_gro_straighten(struct udp_queue *q, const struct mmsghdr *m, uint32_t seg_b)
+{
+	struct udp_gro *g = &q->gro;
+	uint8_t *to = g->line_buf + (size_t)g->nr_lines * UDP_GRO_B;
+	uint32_t len = GX_MIN(m->msg_len, (uint32_t)UDP_GRO_B), at = 0;
+
+	for (size_t k = 0; k < m->msg_hdr.msg_iovlen && at < len; k++) {
+		uint32_t part = GX_MIN(len - at, (uint32_t)m->msg_hdr.msg_iov[k].iov_len);
+
+		memcpy(to + at, m->msg_hdr.msg_iov[k].iov_base, part);
+		at += part;
+	}
+	g->lines[g->nr_lines].len_b = at;
+	g->lines[g->nr_lines].seg_b = seg_b;
+	g->nr_lines += at > 0;
+}
+
+/* The packets of message @i stand in their places: pkts[@from] and on. Return: how many are good.
+ */
+static unsigned udp_gro_message(struct udp_queue *q, struct gx_rx pkts[], unsigned good,
+				unsigned from, const uint32_t slots[], uint32_t len)
+{
+	for (unsigned j = 0; len; j++) {
+		uint32_t part = GX_MIN(len, q->gro.seg_b);
+
+		len -= part;
+		if (!udp_gro_packet(q, &pkts[from + j], slots[j], part))
+			continue;
+		if (good != from + j)
+			pkts[good] = pkts[from + j];
+		good++;
+	}
+	return good;
+}
+
+/* The guess for the next burst: packets as long as those of the last train, and as many as any
+ * train of such had. */
+static void udp_gro_learn(struct udp_queue *q, uint32_t seg_b, uint32_t len)
+{
+	uint32_t pkts;
+
+	if (seg_b < GX_WIRE_HDR_B + GX_WIRE_QUANTUM_MIN || seg_b > GX_WIRE_HDR_B + q->slot_b)
+		return;
+	pkts = (len + seg_b - 1) / seg_b;
+	q->gro.seg_pkts = seg_b == q->gro.seg_b ? GX_MAX(q->gro.seg_pkts, pkts) : pkts;
+	q->gro.seg_b = seg_b;
+}
+
+/* Take what came in @got messages of @k places each. Return: good packets. */
+static unsigned udp_gro_take(struct udp_queue *q, struct gx_rx pkts[], unsigned got, unsigned k,
+			     const uint32_t slots[])
+{
+	struct udp_half *h = &q->half[GX_HALF_DATA];
+	struct udp_gro *g = &q->gro;
+	uint32_t last_seg_b = 0, last_b = 0;
+	unsigned good = 0;
+
+	for (unsigned i = 0; i < got; i++) {
+		struct mmsghdr *m = &h->rx[i];
+		uint32_t seg_b = udp_rx_cmsg(q, h, &m->msg_hdr);
+		bool train = seg_b && seg_b < m->msg_len;
+
+		if (!udp_is_known(q, GX_HALF_DATA, i))
+			continue;
+		if (train) {
+			last_seg_b = seg_b;
+			last_b = m->msg_len;
+		}
+		if (m->msg_len < GX_WIRE_HDR_B)
+			gx_stat_add(q->q.stats, GX_STAT_RX_BAD, 1);
+		else if (m->msg_len <= k * g->seg_b && (train ? seg_b : m->msg_len) <= g->seg_b &&
+			 (!train || seg_b == g->seg_b))
+			good = udp_gro_message(q, pkts, good, i * k, &slots[i * k], m->msg_len);
+		else
+			udp_gro_straighten(q, m, train ? seg_b : m->msg_len);
+	}
+	udp_gro_learn(q, last_seg_b, last_b);
+	return good;
+}
+
+static unsigned udp_gro_burst(struct udp_queue *q, struct gx_rx pkts[], unsigned n)
+{
+	struct udp_half *h = &q->half[GX_HALF_DATA];
+	uint32_t slots[GX_BURST_MAX];
+	unsigned k, nr, got, good;
+
+	if (q->gro.line < q->gro.nr_lines)
+		return udp_gro_line(q, pkts, n);
+	q->gro.line = q->gro.nr_lines = 0;
+	n = GX_MIN(n, q->nr_free);
+	if (!n)
+		return 0;
+	k = GX_MIN(q->gro.seg_pkts, n);
+	nr = udp_gro_prepare(q, pkts, n, k);
+	got = udp_recv(q, h, nr);
+	if (!got)
+		return 0;
+	for (unsigned j = 0; j < nr * k; j++)
+		slots[j] = q->free_slot[--q->nr_free];
+	good = udp_gro_take(q, pkts, got, k, slots);
+	for (unsigned j = nr * k; j-- > 0;)
+		if (!q->held[slots[j]])
+			q->free_slot[q->nr_free++] = slots[j];
+	return good + udp_gro_line(q, &pkts[good], n - good);
+}
+
+unsigned udp_rx_burst(struct gx_port_queue *gq, enum gx_half half, struct gx_rx pkts[], unsigned n)
+{
+	struct udp_queue *q = udp_queue_of(gq);
+	struct udp_half *h = &q->half[half];
+	unsigned got, good = 0;
+
+	if (half == GX_HALF_DATA && q->gro.on)
+		return udp_gro_burst(q, pkts, GX_MIN(n, (unsigned)GX_BURST_MAX));
+	n = udp_rx_prepare(q, half, pkts, GX_MIN(n, (unsigned)GX_BURST_MAX));
+	got = udp_recv(q, h, n);
+	if (!got)
+		return 0;
+	if (half == GX_HALF_DATA) {
+		q->nr_free -= got;
+		for (unsigned i = 0; i < got; i++)
+			q->held[pkts[i].buf] = 1;
+	}
+	udp_rx_cmsg(q, h, &h->rx[got - 1].msg_hdr);
+	for (unsigned i = 0; i < got; i++) {
+		struct gx_rx *pkt = &pkts[good];
+
+		if (!udp_rx_one(q, half, i, &pkts[i])) {
+			if (half == GX_HALF_DATA)
+				udp_slot_free(q, (uint32_t)pkts[i].buf);
+			continue;
+		}
+		if (pkt != &pkts[i])
+			*pkt = pkts[i];
+		pkt->data = h->rx_iov[i][1].iov_base;
+		good++;
+	}
+	return good;
+}
+
+/* Last in, first out, turned round: what was released in order is handed out in order. */
+void udp_rx_release(struct gx_port_queue *gq, const uint64_t bufs[], unsigned n)
+{
+	struct udp_queue *q = udp_queue_of(gq);
+
+	while (n--)
+		udp_slot_free(q, (uint32_t)bufs[n]);
+}
+
+/* ---- Send ---- */
+
+/* What the kernel takes is known only when it is tried: tx_burst may still take fewer. */
+unsigned udp_tx_room(struct gx_port_queue *gq, enum gx_half half, uint32_t index)
+{
+	const struct udp_peer *peer = &udp_queue_of(gq)->peer[index];
+
+	return peer->attached && peer->connected ? GX_BURST_MAX : 0;
+}
+
+/* How many packets from @pkts[0] on can go as one datagram: to one peer, of one length but for the
+ * last, which may be shorter. */
+static unsigned udp_train(const struct udp_half *h, const struct gx_tx pkts[], unsigned n)
+{
+	uint32_t seg_b = GX_WIRE_HDR_B + pkts[0].len;
+	unsigned most = GX_MIN(n, (unsigned)UDP_TRAIN_PKTS), k = 1;
+	uint32_t total_b = seg_b;
+
+	if (!h->gso)
+		return 1;
+	while (k < most && pkts[k].peer == pkts[0].peer && pkts[k].len <= pkts[0].len &&
+	       total_b + GX_WIRE_HDR_B + pkts[k].len <= UDP_TRAIN_B) {
+		total_b += GX_WIRE_HDR_B + pkts[k].len;
+		if (pkts[k++].len < pkts[0].len)
+			break;
+	}
+	return k;
+}
+
+static void udp_tx_message(struct udp_queue *q, enum gx_half half, unsigned i, struct iovec *iov,
+			   const struct gx_tx pkts[], unsigned k)
+{
+	struct udp_half *h = &q->half[half];
+	struct udp_peer *peer = &q->peer[pkts[0].peer];
+	struct msghdr *msg = &h->tx[i].msg_hdr;
+	uint16_t seg_b = (uint16_t)(GX_WIRE_HDR_B + pkts[0].len);
+
+	*msg = (struct msghdr){.msg_name = &peer->to[half],
+			       .msg_namelen = udp_name_len(&peer->to[half]),
+			       .msg_iov = iov,
+			       .msg_iovlen = 2 * k};
+	h->tx_pkts[i] = (uint8_t)k;
+	for (unsigned j = 0; j < k; j++) {
+		assert(pkts[j].hlen == GX_WIRE_HDR_B);
+		assert(pkts[j].len <= (half == GX_HALF_CTL ? GX_CTL_PAYLOAD_MAX : q->slot_b));
+		*iov++ = (struct iovec){(void *)pkts[j].hdr, GX_WIRE_HDR_B};
+		*iov++ = (struct iovec){(void *)pkts[j].data, pkts[j].len};
+	}
+	if (k == 1)
+		return;
+	msg->msg_control = h->tx_cmsg[i];
+	msg->msg_controllen = sizeof(h->tx_cmsg[i]);
+	*CMSG_FIRSTHDR(msg) = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(seg_b)),
+					       .cmsg_level = IPPROTO_UDP,
+					       .cmsg_type = UDP_SEGMENT};
+	memcpy(CMSG_DATA(CMSG_FIRSTHDR(msg)), &seg_b, sizeof(seg_b));
+}
+
+/* Return: messages. */
+static unsigned udp_tx_prepare(struct udp_queue *q, enum gx_half half, const struct gx_tx pkts[],
+			       unsigned n)
+{
+	struct udp_half *h = &q->half[half];
+	unsigned nr = 0, k;
+
+	for (unsigned i = 0; i < n; i += k) {
+		const struct udp_peer *peer = &q->peer[pkts[i].peer];
+
+		if (!peer->attached || !peer->connected)
+			break;
+		k = udp_train(h, &pkts[i], n - i);
+		udp_tx_message(q, half, nr++, h->tx_iov[i], &pkts[i], k);
+	}
+	return nr;
+}
+
+/* A device on the way that cannot do checksums refuses trains: from now on each packet goes by
+ * itself. Said once. */
+static bool udp_gso_off(struct udp_half *h, unsigned k)
+{
+	if (k == 1 || (errno != EIO && errno != EOPNOTSUPP))
+		return false;
+	h->gso = false;
+	gx_warn("port udp: a device on the way does not take UDP_SEGMENT: a packet costs more");
+	return true;
+}
+
+/* Send until the kernel is full. A packet it refuses for good (too long for the path, unreachable)
+ * is lost, as it would be in a network; an error left by an earlier packet is swept up. */
+unsigned udp_tx_burst(struct gx_port_queue *gq, enum gx_half half, const struct gx_tx pkts[],
+		      unsigned n)
+{
+	struct udp_queue *q = udp_queue_of(gq);
+	struct udp_half *h = &q->half[half];
+	unsigned sent = 0, at = 0, errors = 0, nr;
+
+	n = GX_MIN(n, (unsigned)GX_BURST_MAX);
+	nr = udp_tx_prepare(q, half, pkts, n);
+	while (at < nr) {
+		int took = sendmmsg(h->fd, h->tx + at, nr - at, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+		for (; took > 0; took--)
+			sent += h->tx_pkts[at++];
+		if (took == 0)
+			continue;
+		if (errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM || errno == EINTR)
+			break;
+		if (errno == EBADF || errno == ENOTSOCK || errno == EFAULT) {
+			atomic_store_explicit(&q->fault, -errno, memory_order_relaxed);
+			break;
+		}
+		if (udp_gso_off(h, h->tx_pkts[at])) {
+			nr = udp_tx_prepare(q, half, pkts + sent, n - sent);
+			at = 0;
+		} else if (errno != ECONNREFUSED || ++errors > UDP_ERR_TRIES) {
+			sent += h->tx_pkts[at++];
+		}
+	}
+	return sent;
+}
+
+unsigned udp_tx_reap(struct gx_port_queue *q, uint32_t cookies[], unsigned n)
+{
+	return 0;
+}
+
+int udp_fault(struct gx_port_queue *gq)
+{
+	return atomic_load_explicit(&udp_queue_of(gq)->fault, memory_order_relaxed);
+}
