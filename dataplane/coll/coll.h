@@ -36,7 +36,7 @@ struct coll_post {
 };
 
 /* One worker's part of a collective, with one peer. owner: worker */
-struct coll_way {
+struct coll_exchange {
 	uint32_t sum;	  /* of what the peer posted; valid with .ready */
 	uint32_t nr_in;	  /* pieces that came */
 	uint32_t nr_sent; /* pieces that are posted */
@@ -47,7 +47,7 @@ struct coll_way {
 
 /* One worker's part of a collective. owner: worker */
 struct coll_part {
-	struct coll_way *way;			  /* [nr_ranks], one's own unused */
+	struct coll_exchange *exchange;		  /* [nr_ranks], one's own unused */
 	uint32_t nr_ready, nr_told, nr_told_done; /* peers */
 	uint64_t nr_in, nr_sent, nr_done;	  /* pieces, of all peers */
 	uint32_t nr_pieces;			  /* of each peer; valid with .begun */

@@ -53,7 +53,7 @@ static bool ready_post(struct coll_worker *w, uint64_t seq, unsigned q)
 	op.imm = IMM_READY | (seq & IMM_SEQ_MASK) << 32 | coll_post_of(w->group, seq)->sum;
 	if (!worker_post(w, q, &op))
 		return false;
-	part->way[q].told = true;
+	part->exchange[q].told = true;
 	part->nr_told++;
 	return true;
 }
@@ -70,7 +70,7 @@ static bool part_tell(struct coll_worker *w, uint64_t seq)
 	for (unsigned k = 1; k < w->group->nr_ranks; k++) {
 		unsigned q = rank_after(w->group, k);
 
-		if (!part->way[q].told)
+		if (!part->exchange[q].told)
 			busy |= ready_post(w, seq, q);
 	}
 	return busy;
@@ -81,8 +81,8 @@ static bool piece_post(struct coll_worker *w, uint64_t seq, unsigned q)
 	struct gx_group *g = w->group;
 	const struct coll_post *post = coll_post_of(g, seq);
 	struct coll_part *part = coll_part_of(w, seq);
-	struct coll_way *way = &part->way[q];
-	uint64_t at = (uint64_t)way->nr_sent << g->piece_bits;
+	struct coll_exchange *exchange = &part->exchange[q];
+	uint64_t at = (uint64_t)exchange->nr_sent << g->piece_bits;
 	struct gx_op op = GX_INIT(op);
 
 	op.kind = GX_OP_PUT;
@@ -95,11 +95,11 @@ static bool piece_post(struct coll_worker *w, uint64_t seq, unsigned q)
 	op.len = GX_MIN(part->len - at, 1ull << g->piece_bits);
 	op.token = g->peer[q].token[post->dst];
 	op.remote_off = post->dst_off + g->rank * post->len + part->off + at;
-	op.imm = (seq & IMM_SEQ_MASK) << 32 | way->nr_sent;
+	op.imm = (seq & IMM_SEQ_MASK) << 32 | exchange->nr_sent;
 	if (!worker_post(w, q, &op))
 		return false;
 	w->out[q]++;
-	way->nr_sent++;
+	exchange->nr_sent++;
 	part->nr_sent++;
 	return true;
 }
@@ -132,13 +132,13 @@ static unsigned part_round(struct coll_worker *w, uint64_t seq)
 
 	for (unsigned k = 1; k < g->nr_ranks && served < g->fan; k++) {
 		unsigned q = rank_after(g, k);
-		struct coll_way *way = &part->way[q];
+		struct coll_exchange *exchange = &part->exchange[q];
 
-		if (way->nr_sent == part->nr_pieces)
+		if (exchange->nr_sent == part->nr_pieces)
 			continue;
-		if (!way->ready && part_is_apart(w, seq))
+		if (!exchange->ready && part_is_apart(w, seq))
 			break;
-		if (!way->ready)
+		if (!exchange->ready)
 			continue;
 		served++;
 		if (w->out[q] < g->depth)
@@ -165,13 +165,13 @@ static bool part_send(struct coll_worker *w, uint64_t seq)
 /* ---- One collective ---- */
 
 /* A rank that leaves agrees with all: others may have posted before they knew. */
-static bool way_agrees(struct coll_worker *w, uint64_t seq, unsigned q)
+static bool exchange_agrees(struct coll_worker *w, uint64_t seq, unsigned q)
 {
 	if (coll_post_of(w->group, seq)->kind == COLL_LEAVE)
 		return true;
-	if (coll_part_of(w, seq)->way[q].sum == coll_post_of(w->group, seq)->sum)
+	if (coll_part_of(w, seq)->exchange[q].sum == coll_post_of(w->group, seq)->sum)
 		return true;
-	if (coll_part_of(w, seq)->way[q].sum == COLL_LEAVE) {
+	if (coll_part_of(w, seq)->exchange[q].sum == COLL_LEAVE) {
 		coll_fail(w->group, -ECONNRESET, (int)q, true,
 			  "rank %u has left the group; rank %u goes on", q, w->group->rank);
 		return false;
@@ -198,7 +198,7 @@ static void part_begin(struct coll_worker *w, uint64_t seq, uint64_t now_ns)
 	if (!post->copy)
 		part->copy_b = part->copied_b = part->len;
 	for (unsigned q = 0; q < g->nr_ranks; q++)
-		if (part->way[q].ready && !way_agrees(w, seq, q))
+		if (part->exchange[q].ready && !exchange_agrees(w, seq, q))
 			return;
 }
 
@@ -232,10 +232,10 @@ static bool part_is_done(struct coll_worker *w, uint64_t seq)
 static void part_clear(struct coll_worker *w, uint64_t seq)
 {
 	struct coll_part *part = coll_part_of(w, seq);
-	struct coll_way *way = part->way;
+	struct coll_exchange *exchange = part->exchange;
 
-	memset(way, 0, w->group->nr_ranks * sizeof(*way));
-	*part = (struct coll_part){.way = way};
+	memset(exchange, 0, w->group->nr_ranks * sizeof(*exchange));
+	*part = (struct coll_part){.exchange = exchange};
 }
 
 /* ---- What comes ---- */
@@ -248,31 +248,31 @@ static void peer_bad(struct coll_worker *w, unsigned q, const char *what)
 static void ready_take(struct coll_worker *w, uint64_t seq, unsigned q, uint32_t sum)
 {
 	struct coll_part *part = coll_part_of(w, seq);
-	struct coll_way *way = &part->way[q];
+	struct coll_exchange *exchange = &part->exchange[q];
 
-	if (way->ready) {
+	if (exchange->ready) {
 		peer_bad(w, q, "it is ready twice");
 		return;
 	}
-	way->ready = true;
-	way->sum = sum;
+	exchange->ready = true;
+	exchange->sum = sum;
 	part->nr_ready++;
 	w->left[q] |= sum == COLL_LEAVE;
 	if (part->begun)
-		way_agrees(w, seq, q);
+		exchange_agrees(w, seq, q);
 }
 
 /* A peer is told after the worker has seen a collective, so what it puts is never early. */
 static void piece_take(struct coll_worker *w, uint64_t seq, unsigned q)
 {
 	struct coll_part *part = coll_part_of(w, seq);
-	struct coll_way *way = &part->way[q];
+	struct coll_exchange *exchange = &part->exchange[q];
 
-	if (!way->told || way->nr_in == part->nr_pieces) {
+	if (!exchange->told || exchange->nr_in == part->nr_pieces) {
 		peer_bad(w, q, "it put what was not due");
 		return;
 	}
-	way->nr_in++;
+	exchange->nr_in++;
 	part->nr_in++;
 }
 
@@ -313,7 +313,7 @@ static void done_take(struct coll_worker *w, const struct gx_comp *comp)
 	if (comp->user & USER_ASK) {
 		w->asked[q] = false;
 	} else if (ready) {
-		part->way[q].told_done = true;
+		part->exchange[q].told_done = true;
 		part->nr_told_done++;
 	} else {
 		w->out[q]--;
@@ -364,10 +364,10 @@ static void worker_downs(struct coll_worker *w)
 
 static bool part_is_late_for(struct coll_worker *w, const struct coll_part *part, unsigned q)
 {
-	const struct coll_way *way = &part->way[q];
+	const struct coll_exchange *exchange = &part->exchange[q];
 
 	return q != w->group->rank &&
-	       (!way->ready || !way->told_done || way->nr_in < part->nr_pieces);
+	       (!exchange->ready || !exchange->told_done || exchange->nr_in < part->nr_pieces);
 }
 
 static void part_late(struct coll_worker *w, uint64_t seq)
@@ -385,7 +385,7 @@ static void part_late(struct coll_worker *w, uint64_t seq)
 		  "collective %llu was not done within %.1f s: rank %u%s %s",
 		  (unsigned long long)seq, g->opts.timeout_ns / 1e9, late ? first : g->rank,
 		  late > 1 ? ", and others after it," : "",
-		  late && !part->way[first].ready ? "has not posted it" : "is late");
+		  late && !part->exchange[first].ready ? "has not posted it" : "is late");
 }
 
 /*
@@ -475,8 +475,8 @@ static int worker_open(struct gx_group *g, unsigned index)
 	w->left = calloc(g->nr_ranks, sizeof(*w->left));
 	w->asked = calloc(g->nr_ranks, sizeof(*w->asked));
 	for (unsigned i = 0; i < COLL_RING; i++) {
-		w->part[i].way = calloc(g->nr_ranks, sizeof(*w->part[i].way));
-		if (!w->part[i].way)
+		w->part[i].exchange = calloc(g->nr_ranks, sizeof(*w->part[i].exchange));
+		if (!w->part[i].exchange)
 			ret = -ENOMEM;
 	}
 	if (ret || !w->ep || !w->out || !w->left || !w->asked)
@@ -551,7 +551,7 @@ void coll_workers_free(struct gx_group *g)
 		if (!w)
 			continue;
 		for (unsigned k = 0; k < COLL_RING; k++)
-			free(w->part[k].way);
+			free(w->part[k].exchange);
 		free(w->ep);
 		free(w->out);
 		free(w->left);
