@@ -751,6 +751,9 @@ static void deadline__while_the_ring_is_full(void **state)
 	assert_true(gx_now() >= op.deadline_ns);
 	assert_int_equal(r->client.nr_failed, 3);
 	assert_int_equal(r->client.status, -ETIMEDOUT);
+	op.flags = 0;
+	op.deadline_ns = 0; /* it was the deadline: the peer is not lost */
+	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
 }
 
 static void close__under_operations(void **state)
@@ -766,6 +769,7 @@ static void close__under_operations(void **state)
 	UNTIL(r, r->client.nr_done == 5);
 	assert_int_equal(r->client.nr_failed, 5);
 	assert_int_equal(r->client.status, -ECANCELED);
+	assert_int_equal(gx_core(r->client.gx, 0)->comps_due, 0);
 	UNTIL(r, atomic_load(&r->server.nr_down) == 1);
 	gx_conn_close(r->server.conn);
 }
