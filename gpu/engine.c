@@ -68,21 +68,25 @@ static int engine_fail(int err, const char *why)
 
 /* ---- engines and memory ---- */
 
-GX_EXPORT int gx_engine_open(const struct gx_engine_opts *opts, struct gx_engine **out)
+GX_EXPORT int gx_engine_open(const struct gx_engine_opts *user, struct gx_engine **out)
 {
-	struct gx_gpu_cfg cfg = {.device = opts->device,
-				 .unpack = (enum gx_unpack)opts->unpack,
-				 .sms = opts->sms,
-				 .ipc_memory = opts->ipc_memory};
+	struct gx_engine_opts opts;
+	struct gx_gpu_cfg cfg;
 	struct gx_engine *e;
-	int ret;
+	int ret = gx_gpu_take("gx_engine_opts", &opts, sizeof(opts), user);
 
-	if (opts->size != sizeof(*opts) || opts->unpack > GX_UNPACK_MODE_NONE || opts->device < -1)
+	if (ret)
+		return ret;
+	if (opts.unpack > GX_UNPACK_MODE_NONE || opts.device < -1)
 		return engine_fail(-EINVAL, "engine: an option is out of range");
+	cfg = (struct gx_gpu_cfg){.device = opts.device,
+				  .unpack = (enum gx_unpack)opts.unpack,
+				  .sms = opts.sms,
+				  .ipc_memory = opts.ipc_memory};
 	e = calloc(1, sizeof(*e));
 	if (!e)
 		return -ENOMEM;
-	e->ops = opts->device < 0 ? &gx_gpu_host_ops : &gx_gpu_cuda_ops;
+	e->ops = opts.device < 0 ? &gx_gpu_host_ops : &gx_gpu_cuda_ops;
 	ret = e->ops->open(&cfg, &e->gpu);
 	if (ret) {
 		free(e);
@@ -112,12 +116,14 @@ struct gx_engine_part **gx_engine_part(struct gx_engine *e)
 	return &e->part;
 }
 
-GX_EXPORT void gx_engine_info(struct gx_engine *e, struct gx_engine_info *info)
+GX_EXPORT int gx_engine_info(struct gx_engine *e, struct gx_engine_info *user)
 {
+	struct gx_engine_info info = {0};
 	enum gx_unpack mode;
 
-	e->ops->info(e->gpu, info->name, sizeof(info->name), &info->sms, &mode);
-	info->unpack = (enum gx_unpack_mode)mode;
+	e->ops->info(e->gpu, info.name, sizeof(info.name), &info.sms, &mode);
+	info.unpack = (enum gx_unpack_mode)mode;
+	return gx_gpu_give("gx_engine_info", &info, sizeof(info), user);
 }
 
 GX_EXPORT int gx_engine_alloc(struct gx_engine *e, size_t len, void **out)
@@ -232,14 +238,17 @@ static int queue_fill(struct gx_engine_queue *q)
 GX_EXPORT int gx_engine_queue_open(struct gx_engine *e, const struct gx_engine_queue_opts *opts,
 				   struct gx_engine_queue **out)
 {
-	struct gx_engine_queue *q = calloc(1, sizeof(*q));
-	int ret;
+	struct gx_engine_queue_opts own;
+	struct gx_engine_queue *q;
+	int ret = gx_gpu_take("gx_engine_queue_opts", &own, sizeof(own), opts);
 
+	if (ret)
+		return ret;
+	q = calloc(1, sizeof(*q));
 	if (!q)
 		return -ENOMEM;
 	q->engine = e;
-	if (opts)
-		q->opts = *opts;
+	q->opts = own;
 	ret = queue_fill(q);
 	if (ret)
 		gx_engine_queue_close(q);
@@ -596,7 +605,7 @@ static int gather_kernel(struct gx_engine_queue *q, const struct gx_gather *g, u
 
 static int gather_check(const struct gx_gather *g)
 {
-	if (g->size != sizeof(*g) || !g->row_b || g->row_b % 4 || g->row_b > GX_ROW_MAX)
+	if (!g->row_b || g->row_b % 4 || g->row_b > GX_ROW_MAX)
 		return engine_fail(-EINVAL, "gather: rows are 4 to 65536 bytes, a multiple of 4");
 	if (g->engine > GX_ENGINE_CPU || g->order > GX_GATHER_ORDER_SOURCE ||
 	    g->step > GX_GATHER_STEP_SEQ)
@@ -610,12 +619,15 @@ static int gather_check(const struct gx_gather *g)
 	return 0;
 }
 
-GX_EXPORT int gx_engine_gather(struct gx_engine_queue *q, const struct gx_gather *g,
+GX_EXPORT int gx_engine_gather(struct gx_engine_queue *q, const struct gx_gather *user,
 			       uint32_t *ticket)
 {
+	struct gx_gather own, *g = &own;
 	uint32_t t;
-	int ret = gather_check(g);
+	int ret = gx_gpu_take("gx_gather", &own, sizeof(own), user);
 
+	if (!ret)
+		ret = gather_check(g);
 	if (!ret)
 		ret = ticket_next(q, &t);
 	if (ret)

@@ -4,6 +4,7 @@
  * layout of a block, and the checks of one descriptor on the CPU. Any thread may call all of it.
  */
 #include "gpu_priv.h"
+#include "gx_internal/struct.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,26 @@ void gx_gpu_why_set(const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(why_text, sizeof(why_text), fmt, ap);
 	va_end(ap);
+}
+
+int gx_gpu_take(const char *name, void *own, size_t own_b, const void *user)
+{
+	char why[GX_STRUCT_TEXT_MAX];
+	int ret = gx_struct_take(name, own, own_b, user, why);
+
+	if (ret)
+		gx_gpu_why_set("%s", why);
+	return ret;
+}
+
+int gx_gpu_give(const char *name, const void *own, size_t own_b, void *user)
+{
+	char why[GX_STRUCT_TEXT_MAX];
+	int ret = gx_struct_give(name, own, own_b, user, why);
+
+	if (ret)
+		gx_gpu_why_set("%s", why);
+	return ret;
 }
 
 uint32_t gx_gpu_count_from(void)

@@ -12,6 +12,10 @@
 /** gx_gpu_why_set() - What gx_gpu_why() says on this thread from now on. */
 void gx_gpu_why_set(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/** gx_gpu_take(), gx_gpu_give() - gx_struct_take() and gx_struct_give(), with gx_gpu_why(). */
+int gx_gpu_take(const char *name, void *own, size_t own_b, const void *user);
+int gx_gpu_give(const char *name, const void *own, size_t own_b, void *user);
+
 /** gx_gpu_count_from() - Where the 32-bit counters of streams, rings and tickets begin: 0, or, for
  * tests of what happens when they wrap, GX_COUNT_FROM of the environment. */
 uint32_t gx_gpu_count_from(void);

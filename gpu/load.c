@@ -343,7 +343,7 @@ static int opts_check(struct gx_load_opts *o)
 {
 	uint32_t tiles = o->n / GX_LOAD_TILE;
 
-	if (o->size != sizeof(*o) || o->kind > GX_LOAD_ATTENTION)
+	if (o->kind > GX_LOAD_ATTENTION)
 		return load_fail(-EINVAL, "load: an option is out of range");
 	if (o->kind == GX_LOAD_ATTENTION)
 		return !o->batch || !o->heads || !o->head_dim || o->head_dim % 8 || !o->tokens ||
@@ -484,11 +484,13 @@ static int load_memory(struct gx_load *l)
 GX_EXPORT int gx_load_open(struct gx_engine *e, const struct gx_load_opts *opts,
 			   struct gx_load **out)
 {
-	struct gx_load_opts o = *opts;
+	struct gx_load_opts o;
 	struct cuda_prev prev;
 	struct gx_load *l;
-	int ret = opts_check(&o);
+	int ret = gx_gpu_take("gx_load_opts", &o, sizeof(o), opts);
 
+	if (!ret)
+		ret = opts_check(&o);
 	if (ret)
 		return ret;
 	if (gx_engine_gpu(e)->device < 0)
@@ -513,13 +515,12 @@ GX_EXPORT int gx_load_open(struct gx_engine *e, const struct gx_load_opts *opts,
 	return ret == -ENODEV ? -EIO : ret;
 }
 
-GX_EXPORT void gx_load_info(const struct gx_load *l, struct gx_load_info *info)
+static void info_fill(const struct gx_load *l, struct gx_load_info *info)
 {
 	const struct gx_load_opts *o = &l->opts;
 	char lib[48];
 
 	snprintf(lib, sizeof(lib), "cuBLAS %d", l->version);
-	info->blocks = 0;
 	if (o->kind == GX_LOAD_GEMM) {
 		info->blocks = o->grid_x * o->grid_y;
 		info->flop = 2.0 * o->n * info->blocks * GX_LOAD_TILE * GX_LOAD_TILE;
@@ -537,6 +538,14 @@ GX_EXPORT void gx_load_info(const struct gx_load *l, struct gx_load_info *info)
 			 "%u, heads %u, tokens %u, head size %u",
 			 lib, o->batch, o->heads, o->tokens, o->head_dim);
 	}
+}
+
+GX_EXPORT int gx_load_info(const struct gx_load *l, struct gx_load_info *user)
+{
+	struct gx_load_info info = {0};
+
+	info_fill(l, &info);
+	return gx_gpu_give("gx_load_info", &info, sizeof(info), user);
 }
 
 /* ---- running ---- */
@@ -691,26 +700,23 @@ static int check_one(struct gx_load *l, uint32_t i, double *got, double *want, d
 	return result_get(l, 2, r * o->n + col, got);
 }
 
-GX_EXPORT int gx_load_check(struct gx_load *l, struct gx_load_check *check)
+GX_EXPORT int gx_load_check(struct gx_load *l, struct gx_load_check *user)
 {
+	struct gx_load_check check = {0};
 	double got = 0, want = 0, room = 0, far;
 	struct cuda_prev prev;
 	int ret = 0;
 
-	if (check->size != sizeof(*check))
-		return load_fail(-EINVAL, "load check: the size is wrong");
 	if (l->posted != load_ended(l))
 		return -EBUSY;
-	check->nr = check->wrong = 0;
-	check->worst = 0;
 	prev = cuda_enter(l->g);
 	for (uint32_t i = 0; i < LOAD_CHECKS && !ret; i++) {
 		ret = check_one(l, i, &got, &want, &room);
 		far = fabs(got - want);
-		check->nr++;
-		check->wrong += !(far <= room);
-		check->worst = GX_MAX(check->worst, far);
+		check.nr++;
+		check.wrong += !(far <= room);
+		check.worst = GX_MAX(check.worst, far);
 	}
 	cuda_leave(l->g, prev);
-	return ret;
+	return ret ? ret : gx_gpu_give("gx_load_check", &check, sizeof(check), user);
 }

@@ -118,6 +118,31 @@ static void run(struct gx_load *l, unsigned n)
 	assert_int_equal(nr, before + n);
 }
 
+/* Programs of another version, as in test_struct.c. */
+static void load_sizes(struct gx_load *l)
+{
+	struct gx_load_info info[2];
+	struct gx_load_check check[2];
+
+	memset(info, 0xff, sizeof(info));
+	memset(check, 0xff, sizeof(check));
+	info->size = offsetof(struct gx_load_info, flop);
+	check->size = offsetof(struct gx_load_check, worst);
+	assert_int_equal(gx_load_info(l, info), 0);
+	assert_int_equal(gx_load_check(l, check), 0);
+	assert_true(info->flop != info->flop && check->worst != check->worst);
+	info->size = sizeof(*info) + 8;
+	check->size = sizeof(*check) + 8;
+	assert_int_equal(gx_load_info(l, info), 0);
+	assert_int_equal(gx_load_check(l, check), 0);
+	assert_true(info->flop > 0 && check->nr == 64);
+	assert_int_equal(info[1].size | check[1].size, 0);
+	info->size = check->size = 0;
+	assert_int_equal(gx_load_info(l, info), -EINVAL);
+	assert_int_equal(gx_load_check(l, check), -EINVAL);
+	assert_non_null(strstr(gx_engine_why(), "gx_load_check.size is 0"));
+}
+
 /* GPU only. Opens, runs, and checks. */
 static void load_good(const struct gx_load_opts *o, const char *word)
 {
@@ -136,9 +161,10 @@ static void load_good(const struct gx_load_opts *o, const char *word)
 	assert_int_equal(check.nr, 64);
 	if (check.wrong)
 		fail_msg("%u elements differ by up to %g", check.wrong, check.worst);
-	gx_load_info(l, &info);
+	assert_int_equal(gx_load_info(l, &info), 0);
 	assert_true(info.flop > 0);
 	assert_non_null(strstr(info.name, word));
+	load_sizes(l);
 	gx_load_close(l);
 }
 

@@ -42,13 +42,11 @@ GX_EXPORT int gx_connect(struct gx *gx, const char *addr, const struct gx_connec
 		struct gx *gx;
 		struct gx_conn *c;
 	} call = {gx, NULL};
-	struct gx_connect_opts opts = GX_INIT(opts);
-	int ret = user ? gx_size_check(user->size, "gx_connect_opts") : 0;
+	struct gx_connect_opts opts;
+	int ret = core_struct_take("gx_connect_opts", &opts, sizeof(opts), user);
 
 	if (ret)
 		return ret;
-	if (user)
-		memcpy(&opts, user, GX_MIN(user->size, sizeof(opts)));
 	if (opts.first_core >= gx->nr_cores)
 		return gx_fail(-EINVAL, "first_core %u: there are %u cores", opts.first_core,
 			       gx->nr_cores);
@@ -164,15 +162,9 @@ GX_EXPORT int gx_conn_info(struct gx_conn *c, struct gx_conn_info *info)
 		struct gx_conn *c;
 		struct gx_conn_info *info;
 	} call = {c, &full};
-	size_t size = info->size;
-	int ret = gx_size_check(size, "gx_conn_info");
 
-	if (ret)
-		return ret;
 	gx_uring_run_wait(c->gx->uring, info_run, &call);
-	memcpy(info, &full, GX_MIN(size, sizeof(full)));
-	info->size = size;
-	return 0;
+	return core_struct_give("gx_conn_info", &full, sizeof(full), info);
 }
 
 GX_EXPORT struct gx_ep *gx_conn_ep(struct gx_conn *c, unsigned lane)
@@ -205,11 +197,6 @@ GX_EXPORT void *gx_conn_user(const struct gx_conn *c)
 GX_EXPORT int gx_conn_region(struct gx_conn *c, const char *name, unsigned index,
 			     struct gx_region *out)
 {
-	size_t size = out->size;
-	int ret = gx_size_check(size, "gx_region");
-
-	if (ret)
-		return ret;
 	if (conn_state(c) == GX_CONN_STATE_CONNECTING)
 		return gx_fail(-ENOTCONN, "the connection is not up yet");
 	for (unsigned i = 0; i < c->peer.nr_regions; i++) {
@@ -223,9 +210,7 @@ GX_EXPORT int gx_conn_region(struct gx_conn *c, const char *name, unsigned index
 		if (name ? strcmp(name, r->name) != 0 : i != index)
 			continue;
 		memcpy(full.name, r->name, sizeof(full.name));
-		memcpy(out, &full, GX_MIN(size, sizeof(full)));
-		out->size = size;
-		return 0;
+		return core_struct_give("gx_region", &full, sizeof(full), out);
 	}
 	return gx_fail(-ENOENT, "peer %s has no region '%s'", c->peer_name, name ? name : "");
 }

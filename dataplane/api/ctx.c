@@ -73,12 +73,10 @@ static int opts_take(struct gx *gx, const struct gx_opts *user)
 {
 	static const char *const default_ports[] = {"shm", "udp"};
 	struct gx_opts *o = &gx->opts;
-	int ret = user ? gx_size_check(user->size, "gx_opts") : 0;
+	int ret = core_struct_take("gx_opts", o, sizeof(*o), user);
 
 	if (ret)
 		return ret;
-	if (user)
-		memcpy(o, user, GX_MIN(user->size, sizeof(*o)));
 	o->nr_cores = o->nr_cores ? o->nr_cores : 1;
 	o->chunk_b = o->chunk_b ? o->chunk_b : 512 << 10;
 	o->window = o->window ? o->window : 16;

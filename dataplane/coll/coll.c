@@ -90,9 +90,6 @@ static int coll_fill(const struct gx_group *g, const struct gx_coll *c, struct c
 {
 	int ret;
 
-	if (c->size < sizeof(*c))
-		return gx_fail(-EINVAL, "gx_coll.size is %zu, this library's is %zu: use GX_INIT()",
-			       c->size, sizeof(*c));
 	if (c->dst >= g->nr_bufs)
 		return gx_fail(-EINVAL, "there is no buffer %u: the group has %u", c->dst,
 			       g->nr_bufs);
@@ -144,11 +141,15 @@ static void coll_publish(struct gx_group *g, struct coll_post *p, uint64_t *tick
 static int coll_post(struct gx_group *g, enum coll_kind kind, const struct gx_coll *c,
 		     uint64_t *ticket)
 {
+	const bool moves = kind == COLL_ALLGATHER || kind == COLL_ALLTOALL;
 	struct coll_post p = {.kind = kind};
+	struct gx_coll own;
 	int ret = coll_may(g);
 
-	if (!ret && c)
-		ret = coll_fill(g, c, &p);
+	if (!ret && moves)
+		ret = core_struct_take("gx_coll", &own, sizeof(own), c);
+	if (!ret && moves)
+		ret = coll_fill(g, &own, &p);
 	if (!ret)
 		coll_publish(g, &p, ticket);
 	return ret;

@@ -146,10 +146,7 @@ static int env_take(const struct env_launcher *l, struct gx_group_env *env)
 GX_EXPORT int gx_group_env(struct gx_group_env *user)
 {
 	struct gx_group_env env = GX_INIT(env);
-	int ret = gx_size_check(user->size, "gx_group_env");
-
-	if (ret)
-		return ret;
+	int ret;
 
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(launchers); i++) {
 		if (!getenv(launchers[i].rank) || !getenv(launchers[i].nr))
@@ -157,9 +154,7 @@ GX_EXPORT int gx_group_env(struct gx_group_env *user)
 		ret = env_take(&launchers[i], &env);
 		if (ret)
 			return ret;
-		env.size = user->size;
-		memcpy(user, &env, GX_MIN(user->size, sizeof(env)));
-		return 0;
+		return core_struct_give("gx_group_env", &env, sizeof(env), user);
 	}
 	return gx_fail(-ENOENT,
 		       "no launcher's variables (RANK and WORLD_SIZE, OMPI_COMM_WORLD_RANK, "

@@ -77,11 +77,11 @@ static void opts_take(struct gx_group *g)
 
 static int group_gx_open(struct gx_group *g)
 {
-	struct gx_opts o = GX_INIT(o);
+	struct gx_opts o;
+	int ret = core_struct_take("gx_opts", &o, sizeof(o), g->opts.gx);
 
-	if (g->opts.gx)
-		memcpy(&o, g->opts.gx, GX_MIN(g->opts.gx->size, sizeof(o)));
-	o.size = sizeof(o);
+	if (ret)
+		return ret;
 	o.on_conn = coll_on_conn;
 	o.on_msg = coll_on_msg;
 	o.arg = g;
@@ -199,15 +199,13 @@ static struct gx_group *group_new(const struct gx_group_opts *opts)
 
 GX_EXPORT int gx_group_open(const struct gx_group_opts *user, struct gx_group **out)
 {
-	struct gx_group_opts opts = GX_INIT(opts);
+	struct gx_group_opts opts;
 	char why[COLL_TEXT_MAX];
 	struct gx_group *g;
-	int ret = gx_size_check(user->size, "gx_group_opts");
+	int ret = core_struct_take("gx_group_opts", &opts, sizeof(opts), user);
 
-	if (ret)
-		return ret;
-	memcpy(&opts, user, GX_MIN(user->size, sizeof(opts)));
-	ret = opts_check(&opts);
+	if (!ret)
+		ret = opts_check(&opts);
 	if (ret)
 		return ret;
 	g = group_new(&opts);

@@ -4,6 +4,7 @@
  * of a core, and the public calls on cores. Every other room may call this one.
  */
 #include "core/core.h"
+#include "gx_internal/struct.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -65,11 +66,20 @@ GX_EXPORT const char *gx_strerror(int status)
 	return text ? text : "an error that gx does not know";
 }
 
-int gx_size_check(size_t size, const char *what)
+int core_struct_take(const char *name, void *own, size_t own_b, const void *user)
 {
-	return size >= sizeof(size_t)
-		       ? 0
-		       : gx_fail(-EINVAL, "%s.size is %zu: use GX_INIT()", what, size);
+	char why[GX_STRUCT_TEXT_MAX];
+	int ret = gx_struct_take(name, own, own_b, user, why);
+
+	return ret ? gx_fail(ret, "%s", why) : 0;
+}
+
+int core_struct_give(const char *name, const void *own, size_t own_b, void *user)
+{
+	char why[GX_STRUCT_TEXT_MAX];
+	int ret = gx_struct_give(name, own, own_b, user, why);
+
+	return ret ? gx_fail(ret, "%s", why) : 0;
 }
 
 GX_EXPORT const char *gx_version(void)

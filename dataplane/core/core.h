@@ -252,8 +252,9 @@ extern uint64_t ctx_host_delay_ns;
 
 int gx_fail(int err, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* returns @err */
 
-/* Of a struct that the caller fills. Return: 0, -EINVAL with gx_error(). */
-int gx_size_check(size_t size, const char *what);
+/* gx_struct_take() and gx_struct_give(), with gx_error(). */
+int core_struct_take(const char *name, void *own, size_t own_b, const void *user);
+int core_struct_give(const char *name, const void *own, size_t own_b, void *user);
 
 /** op_check() - Is this operation well formed? Any thread. Return: 0, -EINVAL, -EFAULT with
  * gx_error(). */

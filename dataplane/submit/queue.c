@@ -197,41 +197,36 @@ bool submit_names(const struct gx *gx, const struct gx_conn *c)
 	return false;
 }
 
-static uint32_t depth_of(const struct gx_submit_opts *user)
+static uint32_t depth_of(unsigned wanted)
 {
-	struct gx_submit_opts o = GX_INIT(o);
 	uint32_t depth = SUB_DEPTH_MIN;
 
-	if (user)
-		memcpy(&o, user, GX_MIN(user->size, sizeof(o)));
-	if (o.depth > SUB_DEPTH_MAX)
-		return 0;
-	while (depth < (o.depth ? o.depth : SUB_DEPTH))
+	while (depth < (wanted ? wanted : SUB_DEPTH))
 		depth *= 2;
 	return depth;
 }
 
-GX_EXPORT int gx_submit_open(struct gx *gx, const struct gx_submit_opts *opts,
+GX_EXPORT int gx_submit_open(struct gx *gx, const struct gx_submit_opts *user,
 			     struct gx_submit **out)
 {
-	int ret = opts ? gx_size_check(opts->size, "gx_submit_opts") : 0;
-	uint32_t depth = ret ? 0 : depth_of(opts);
+	struct gx_submit_opts opts;
+	int ret = core_struct_take("gx_submit_opts", &opts, sizeof(opts), user);
 	struct gx_submit *q;
 
 	if (ret)
 		return ret;
-	if (!depth)
-		return gx_fail(-EINVAL, "a queue of %u operations: at most %d", opts->depth,
+	if (opts.depth > SUB_DEPTH_MAX)
+		return gx_fail(-EINVAL, "a queue of %u operations: at most %d", opts.depth,
 			       SUB_DEPTH_MAX);
 	q = calloc(1, sizeof(*q));
 	if (!q)
 		return gx_fail(-ENOMEM, "no memory for a queue");
 	q->gx = gx;
-	q->depth = depth;
+	q->depth = depth_of(opts.depth);
 	ret = submit_fill(q);
 	if (ret) {
 		submit_free(q);
-		return gx_fail(ret, "no memory for a queue of %u operations a core", depth);
+		return gx_fail(ret, "no memory for a queue of %u operations a core", opts.depth);
 	}
 	ret = gx_uring_run_wait(gx->uring, list_run, q);
 	for (unsigned i = 0; ret && i < SUB_ASK_TRIES; i++) {

@@ -50,7 +50,8 @@ struct gx_engine_info {
 int gx_engine_open(const struct gx_engine_opts *opts, struct gx_engine **out);
 /** gx_engine_close() - After its queues, blocks and memory. NULL is fine. */
 void gx_engine_close(struct gx_engine *e);
-void gx_engine_info(struct gx_engine *e, struct gx_engine_info *info);
+/** gx_engine_info() - Return: 0, -EINVAL (the size is not set). */
+int gx_engine_info(struct gx_engine *e, struct gx_engine_info *info);
 
 /* ---- Memory ---- */
 

@@ -15,8 +15,15 @@
  * gx_close().
  *
  * Errors are 0 or -errno; gx_error() has the reason in words, with what to do about it.
- * Units: bytes (names end in _b, off, len), nanoseconds (_ns). Every struct that the caller fills
- * begins with its size, so that it can grow: set it with GX_INIT(); a size of 0 is -EINVAL.
+ * Units: bytes (names end in _b, off, len), nanoseconds (_ns).
+ *
+ * Versions: a struct that begins with its size may grow at its end in a later version. The caller
+ * sets the size with GX_INIT(); a size of 0 is -EINVAL. A program and a library of different
+ * versions work together. Fields that the program does not have are zero, which means the default.
+ * Fields that the library does not have must be zero, or the call returns -E2BIG and gx_error()
+ * names the struct. In a struct that the library fills, the library writes no byte beyond the
+ * caller's size, and sets fields that it does not have to zero. Structs without a size never
+ * change.
  */
 #ifndef GX_H
 #define GX_H

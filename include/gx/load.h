@@ -62,7 +62,8 @@ struct gx_load_info {
 int gx_load_open(struct gx_engine *e, const struct gx_load_opts *opts, struct gx_load **out);
 /** gx_load_close() - Waits for what is posted, in bounded time. NULL is fine. */
 void gx_load_close(struct gx_load *l);
-void gx_load_info(const struct gx_load *l, struct gx_load_info *info);
+/** gx_load_info() - Return: 0, -EINVAL (the size is not set). */
+int gx_load_info(const struct gx_load *l, struct gx_load_info *info);
 
 /** gx_load_post() - Queue one run. Return: 0, -EAGAIN (64 are queued), -EIO. */
 int gx_load_post(struct gx_load *l);

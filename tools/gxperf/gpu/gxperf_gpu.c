@@ -70,8 +70,10 @@ int bench_open(const struct bench_want *want, struct report *report, struct benc
 	ret = gx_engine_open(&opts, &b->engine);
 	if (ret)
 		return bench_failed(b, "engine", ret);
-	gx_engine_info(b->engine, &b->info);
-	ret = gx_engine_queue_open(b->engine, &want->queue, &b->q);
+	ret = gx_engine_info(b->engine, &b->info);
+	if (!ret)
+		ret = gx_engine_queue_open(b->engine, want->queue.size ? &want->queue : NULL,
+					   &b->q);
 	if (!ret)
 		ret = bench_memory(want, b);
 	return ret ? bench_failed(b, "memory", ret) : PERF_OK;
