@@ -328,8 +328,8 @@ static uint64_t link_next(const struct link_pkt *l, uint64_t next, uint64_t now_
 		const struct pkt_ep *e = l->live[i];
 
 		next = GX_MIN(next, GX_MIN(flow_due(e->flow), flow_ack_due_ns(e->flow)));
-		next = GX_MIN(next, e->tick_ns);
-		if (e->held_bufs)
+		next = GX_MIN(next, e->timer.tick_ns);
+		if (e->rx.held_bufs)
 			next = GX_MIN(next, now_ns + 1000);
 	}
 	return next;
@@ -380,26 +380,26 @@ void rig_wait_real(struct rig *r, bool (*done)(struct rig *r))
 /* What is still out of an endpoint; NULL: nothing. */
 static const char *ep_out(const struct pkt_ep *e)
 {
-	if (e->nr_ops)
+	if (e->tx.nr_ops)
 		return "operations";
-	if (e->rec_floor != e->rec_next || e->rec_queued)
+	if (e->rec.floor != e->rec.next || e->rec.queued)
 		return "records";
-	if (e->nr_mids)
+	if (e->tx.nr_mids)
 		return "messages not done";
-	if (e->nr_in)
+	if (e->rx.nr_in)
 		return "messages coming in";
 	if (flow_outstanding(e->flow))
 		return "packets not acknowledged";
-	if (e->held_bufs)
+	if (e->rx.held_bufs)
 		return "bounce buffers in blocks";
-	if (e->refs)
+	if (e->tx.refs)
 		return "packets in the port";
-	if (e->resend_head != e->resend_tail)
+	if (e->tx.resend_head != e->tx.resend_tail)
 		return "resends";
-	if (e->ask_head != e->ask_tail || e->asked_pkts || e->nr_bad)
+	if (e->asks.head != e->asks.tail || e->asks.pkts || e->rx.nr_bad)
 		return "packets asked for again";
-	if (e->nr_staged || e->asked.stage.first != e->asked.stage.next ||
-	    e->lost.stage.first != e->lost.stage.next)
+	if (e->fetch.nr_staged || e->fetch.asked.stage.first != e->fetch.asked.stage.next ||
+	    e->fetch.lost.stage.first != e->fetch.lost.stage.next)
 		return "pinned buffers of a GPU's payload";
 	return NULL;
 }
@@ -422,9 +422,9 @@ static bool rig_resting(struct rig *r)
 
 static unsigned nr_ops_free(const struct pkt_ep *e)
 {
-	unsigned n = PKT_OPS - e->ops_top; /* never used */
+	unsigned n = PKT_OPS - e->tx.ops_top; /* never used */
 
-	for (uint32_t i = e->op_free; i != PKT_NONE; i = e->ops[i].next) {
+	for (uint32_t i = e->tx.op_free; i != PKT_NONE; i = e->ops[i].next) {
 		assert_int_equal(e->ops[i].state, OP_FREE);
 		n++;
 	}
@@ -445,19 +445,19 @@ static void check_tables(const struct pkt_ep *e)
 	for (unsigned i = 0; i < PKT_RECS; i++)
 		assert_int_equal(e->recs[i].state, REC_FREE);
 	for (unsigned i = 0; i < PKT_RECS / 64; i++)
-		assert_true(e->rsn_seen[i] == 0);
+		assert_true(e->rx.rsn_seen[i] == 0);
 	for (unsigned i = 0; i < GX_WIRE_DONE_WORDS; i++)
-		assert_true(e->mids_free[i] == UINT64_MAX);
-	assert_int_equal(e->mids_words, (1u << GX_WIRE_DONE_WORDS) - 1);
+		assert_true(e->tx.mids_free[i] == UINT64_MAX);
+	assert_int_equal(e->tx.mids_words, (1u << GX_WIRE_DONE_WORDS) - 1);
 	for (size_t i = 0; i < (size_t)GX_WIRE_ACTIVE * e->words_max; i++)
-		assert_true(e->tx_words[i] == 0 && e->rx_words[i] == 0);
-	assert_true(e->tx_words_free == UINT64_MAX && e->rx_words_free == UINT64_MAX);
-	assert_true(e->act_head == PKT_NONE && e->wait_head == PKT_NONE);
-	assert_true(e->send_head == PKT_NONE && e->landed_head == PKT_NONE);
-	assert_int_equal(e->nr_grants, 0);
-	assert_true(e->gets_head == e->gets_tail);
-	assert_int_equal(e->gets_out, 0);
-	assert_int_equal(e->need_pkts, 0);
+		assert_true(e->tx.words[i] == 0 && e->rx.words[i] == 0);
+	assert_true(e->tx.words_free == UINT64_MAX && e->rx.words_free == UINT64_MAX);
+	assert_true(e->tx.act_head == PKT_NONE && e->tx.wait_head == PKT_NONE);
+	assert_true(e->tx.send_head == PKT_NONE && e->rx.landed_head == PKT_NONE);
+	assert_int_equal(e->match.nr_grants, 0);
+	assert_true(e->match.gets_head == e->match.gets_tail);
+	assert_int_equal(e->match.gets_out, 0);
+	assert_int_equal(e->rx.need_pkts, 0);
 }
 
 /* What one end knows of the other's numbers must agree with them. */
@@ -467,8 +467,8 @@ static void check_pair(const struct pkt_ep *tx, const struct pkt_ep *rx)
 		assert_int_equal(tx->out[i].mid, i == rx->in[i].mid % GX_WIRE_MIDS
 							 ? rx->in[i].mid
 							 : i - GX_WIRE_MIDS);
-	assert_memory_equal(tx->told, rx->in_done, sizeof(tx->told));
-	assert_int_equal(tx->rec_next, rx->rsn_floor);
+	assert_memory_equal(tx->tx.told, rx->rx.done, sizeof(tx->tx.told));
+	assert_int_equal(tx->rec.next, rx->rx.rsn_floor);
 	assert_int_equal(flow_credit(tx->flow), flow_granted(rx->flow));
 	if (flow_granted(rx->flow) > rx->credit0)
 		fail_msg("%u credits are out at rest", flow_granted(rx->flow));

@@ -158,10 +158,10 @@ static void peer__gets_before_anything_was_sent(void **state)
 {
 	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = 1}});
 	struct pkt_ep *e = rig_ep(r, 1, 0);
-	uint32_t mids_max = e->mids_max;
+	uint32_t mids_max = e->tx.mids_max;
 
 	own_open(r, 1);
-	e->mids_max = 0;
+	e->tx.mids_max = 0;
 	for (unsigned i = 0; i < 20; i++)
 		rig_post(r, 0,
 			 &(struct gx_op){.kind = GX_OP_GET,
@@ -170,10 +170,10 @@ static void peer__gets_before_anything_was_sent(void **state)
 					 .len = 4096,
 					 .token = own.mem->token});
 	rig_pass(r, MS);
-	assert_int_equal(e->nr_ops, 20);
+	assert_int_equal(e->tx.nr_ops, 20);
 	assert_int_equal(gx_mem_free(own.mem), 0);
-	assert_int_equal(e->nr_ops, 0);
-	e->mids_max = mids_max;
+	assert_int_equal(e->tx.nr_ops, 0);
+	e->tx.mids_max = mids_max;
 	own_is_others(r);
 	rig_comps(r, 0, 20, SECOND);
 	for (unsigned i = 0; i < 20; i++)
@@ -378,7 +378,7 @@ static void copies__are_waited_for(void **state)
 			usleep(10);
 		/* Virtual time stands: what has begun cannot end. */
 		gx_core_turn(r->core[1], r->now_ns);
-		if (e->held_bufs) {
+		if (e->rx.held_bufs) {
 			waited++;
 			usleep(20000);
 			assert_false(atomic_load(&f.done));
@@ -404,7 +404,7 @@ static void copies__are_waited_for_not_for_ever(void **state)
 	own_open(r, 1);
 	own_put(r, LEN);
 	rig_pass(r, 100000);
-	assert_true(rig_ep(r, 1, 0)->held_bufs);
+	assert_true(rig_ep(r, 1, 0)->rx.held_bufs);
 	assert_int_equal(gx_mem_free(own.mem), -EAGAIN);
 	assert_non_null(strstr(gx_error(), "turned"));
 	assert_true(gx_now() - begin_ns < 10 * SECOND);

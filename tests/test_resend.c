@@ -82,14 +82,14 @@ static void bad__neighbours_share_a_record(void **state)
 {
 	struct rig *r = open_with(
 		&(struct rig_cfg){.sim = {.seed = 1, .rot_ppm = 1000000}, .gpu_delay_ns = 200000});
-	uint32_t before = rig_ep(r, 1, 0)->rec_next;
+	uint32_t before = rig_ep(r, 1, 0)->rec.next;
 
 	post(r, 0, GX_OP_PUT, 300000, 0);
 	while (rig_stat(r, 1, "resend_asked") < 40)
 		rig_pass(r, 1000);
 	rot(r, 0);
 	rig_comps(r, 0, 1, SECOND);
-	assert_true(rig_stat(r, 1, "resend_asked") > 2 * (rig_ep(r, 1, 0)->rec_next - before));
+	assert_true(rig_stat(r, 1, "resend_asked") > 2 * (rig_ep(r, 1, 0)->rec.next - before));
 	rig_done(r);
 }
 
@@ -186,13 +186,13 @@ static void bad__waits_for_a_record(void **state)
 	struct gx_wire_rec rec = {.type = GX_REC_REVOKE, .token = 1};
 
 	post(r, 0, GX_OP_PUT, 100000, 0);
-	while (!e->held_bufs && !rig_stat(r, 1, "rx_pkts"))
+	while (!e->rx.held_bufs && !rig_stat(r, 1, "rx_pkts"))
 		rig_turn(r);
 	while (tx_rec_room(e) > PKT_RECS_KEPT)
 		assert_true(tx_rec(e, &rec, PKT_NONE));
-	while (!e->nr_bad)
+	while (!e->rx.nr_bad)
 		rig_turn(r);
-	assert_true(e->bads_due);
+	assert_true(e->rx.bads_due);
 	assert_int_equal(e->bad[0].state, BAD_DUE);
 	rot(r, 0);
 	rig_comps(r, 0, 1, SECOND);
@@ -218,7 +218,7 @@ static void bad__table(void **state)
 	for (uint32_t i = 0; i < PKT_BAD_MAX; i++)
 		assert_true(bad_found(e, i & 1 ? m : other, (uint64_t)i * q, q));
 	assert_false(bad_found(e, m, 9000ull * q, q));
-	assert_int_equal(e->nr_bad, PKT_BAD_MAX);
+	assert_int_equal(e->rx.nr_bad, PKT_BAD_MAX);
 	assert_false(bad_again(e, m, 0));
 	assert_true(bad_again(e, other, 0));
 	assert_false(bad_again(e, other, 0)); /* a double */
@@ -227,9 +227,9 @@ static void bad__table(void **state)
 	assert_int_equal(other->nr_bad, PKT_BAD_MAX / 2 - 1);
 	assert_false(bad_found(e, m, q / 2, q)); /* no packet of it */
 	bad_forget(e, m);
-	assert_int_equal(e->nr_bad, PKT_BAD_MAX / 2 - 1);
+	assert_int_equal(e->rx.nr_bad, PKT_BAD_MAX / 2 - 1);
 	bad_forget(e, other);
-	assert_int_equal(e->nr_bad + m->nr_bad + other->nr_bad, 0);
+	assert_int_equal(e->rx.nr_bad + m->nr_bad + other->nr_bad, 0);
 	m->state = other->state = IN_FREE;
 	m->mid -= GX_WIRE_MIDS; /* they never were */
 	other->mid -= GX_WIRE_MIDS;
@@ -337,7 +337,7 @@ static void ask__flood(void **state)
 		assert_true(tx_rec(e, &rec, PKT_NONE));
 	rig_pass(r, 100000);
 	assert_int_equal(atomic_load(&r->ep[0][0]->fault), -EPROTO);
-	assert_true(rig_ep(r, 0, 0)->asked_pkts <= PKT_ASK_MAX);
+	assert_true(rig_ep(r, 0, 0)->asks.pkts <= PKT_ASK_MAX);
 	rig_close(r);
 }
 

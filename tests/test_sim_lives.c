@@ -57,7 +57,7 @@ static void put_in_vain(struct rig *r, uint32_t *at, uint32_t word, const char *
 	rig_pass(r, 5 * MS);
 	assert_true(rig_stat(r, 1, counter) > before);
 	assert_int_equal(rig_stat(r, 1, "msgs_rx"), 0);
-	assert_int_equal(rig_ep(r, 1, 0)->nr_in, 0);
+	assert_int_equal(rig_ep(r, 1, 0)->rx.nr_in, 0);
 	rig_check_poison(rig_mem(r, 1), MEM_B);
 	assert_int_equal(r->nr_last[0], 0);
 	*at = right;
@@ -248,7 +248,7 @@ static void twice__refund(void **state)
 	struct rig *r = lives_open(&(struct rig_cfg){.sim = {.seed = 7}});
 	struct pkt_ep *e = rig_ep(r, 0, 0), *p = rig_ep(r, 1, 0);
 	struct gx_wire_rec rec = {.type = GX_REC_REFUND, .slot = 2};
-	uint32_t rsn = e->rec_next, granted = flow_granted(p->flow);
+	uint32_t rsn = e->rec.next, granted = flow_granted(p->flow);
 
 	assert_int_equal(flow_credit(e->flow), granted);
 	assert_true(granted >= 4);
@@ -257,8 +257,8 @@ static void twice__refund(void **state)
 	rig_pass(r, 22000);
 	assert_int_equal(e->recs[rsn % PKT_RECS].state, REC_SENT); /* its ACK is under way */
 	e->recs[rsn % PKT_RECS].state = REC_QUEUED;
-	e->rec_queued++;
-	e->rec_scan = rsn;
+	e->rec.queued++;
+	e->rec.scan = rsn;
 	rig_pass(r, 15000);
 	assert_int_equal(e->recs[rsn % PKT_RECS].state, REC_SENT);
 	rig_pass(r, MS); /* what was given back is granted anew, and told */
@@ -278,7 +278,7 @@ static void twice__data(void **state)
 	put_on(r, 0, 1, len);
 	rig_pass(r, 2 * MS);
 	assert_int_equal(p->in[0].state, IN_ACTIVE);
-	assert_int_equal(p->held_bufs, 6);
+	assert_int_equal(p->rx.held_bufs, 6);
 	assert_int_equal(p->in[0].pending, 6);
 	assert_true(rig_stat(r, 1, "rx_dup") >= 6);
 	/* And once more under new psns, as when ACKs are lost. */
@@ -291,7 +291,7 @@ static void twice__data(void **state)
 		assert_int_equal(q->ops->tx_burst(q, GX_HALF_DATA, &tx, 1), 1);
 	}
 	rig_pass(r, MS);
-	assert_int_equal(p->held_bufs, 6);
+	assert_int_equal(p->rx.held_bufs, 6);
 	assert_int_equal(p->in[0].pending, 6);
 	assert_true(rig_stat(r, 1, "rx_dup") >= 18);
 	rig_comps(r, 0, 1, SECOND);

@@ -277,7 +277,7 @@ static void put__inline_is_not_read_after_its_end(void **state)
 	rig_pass(r, 15000); /* it is on its way; no answer will come */
 	rig_set(r, &(struct sim_cfg){.loss_ppm = 1000000});
 	q->ops = &blocked;
-	for (unsigned k = 0; !rig_ep(r, 0, 0)->rec_queued; k++) {
+	for (unsigned k = 0; !rig_ep(r, 0, 0)->rec.queued; k++) {
 		assert_in_range(k, 0, 1000);
 		rig_pass(r, 100000);
 	}
@@ -350,7 +350,7 @@ static void put__notifications_wait_for_room(void **state)
 		gx_core_turn(core, r->now_ns);
 	}
 	assert_true(core->comp_head - head <= GX_COMPS_MAX);
-	assert_true(rig_ep(r, 0, 0)->nr_mids > 0);
+	assert_true(rig_ep(r, 0, 0)->tx.nr_mids > 0);
 	atomic_store(&core->comp_tail, head + GX_COMPS_MAX - 4);
 	rig_comps(r, 1, 40, SECOND);
 	rig_comps(r, 0, 40, SECOND);
@@ -892,8 +892,8 @@ static void again__cancel_overtakes_its_open(void **state)
 		rig_comps(r, 0, 1, SECOND);
 		expect(r, 0, 1, -ECANCELED);
 		rig_pass(r, 100 * MS);
-		assert_int_equal(p->nr_in, 0);
-		assert_int_equal(e->nr_mids, 0);
+		assert_int_equal(p->rx.nr_in, 0);
+		assert_int_equal(e->tx.nr_mids, 0);
 		if (sends)
 			expect(r, 1, 5, -ECANCELED);
 		rig_done(r);
@@ -1085,7 +1085,7 @@ static void done__lost_is_asked_for(void **state)
 	struct rig *r = ops_open(&(struct rig_cfg){.sim = {.seed = 1}, .gpu_delay_ns = 300000});
 
 	post(r, 0, GX_OP_PUT, 1, 50000);
-	for (unsigned k = 0; flow_outstanding(rig_ep(r, 0, 0)->flow) || !rig_ep(r, 1, 0)->nr_in;
+	for (unsigned k = 0; flow_outstanding(rig_ep(r, 0, 0)->flow) || !rig_ep(r, 1, 0)->rx.nr_in;
 	     k++) {
 		assert_in_range(k, 0, 1000);
 		rig_pass(r, 1000);
@@ -1125,7 +1125,7 @@ static void done__beside_one_that_waits(void **state)
 			expect(r, 0, 100 + i + k, 0);
 		rig_forget(r);
 	}
-	assert_int_equal(e->nr_mids, 1);
+	assert_int_equal(e->tx.nr_mids, 1);
 	for (unsigned place = 41; place < GX_WIRE_MIDS; place++)
 		assert_int_equal(e->out[place].mid, place - GX_WIRE_MIDS);
 	rig_comps(r, 0, 1, SECOND);
@@ -1142,12 +1142,12 @@ static void done__words_of_many(void **state)
 		rig_forget(r);
 		for (unsigned i = 0; i < 400; i++)
 			put_small(r, i);
-		assert_int_equal(rig_ep(r, 0, 0)->nr_mids, 400);
+		assert_int_equal(rig_ep(r, 0, 0)->tx.nr_mids, 400);
 		rig_comps(r, 0, 400, MS);
 		for (unsigned i = 0; i < 400; i++)
 			assert_int_equal(r->last[0][i].status, 0);
 	}
-	assert_int_equal(rig_ep(r, 1, 0)->done_used, 0x7f);
+	assert_int_equal(rig_ep(r, 1, 0)->rx.done_used, 0x7f);
 	rig_done(r);
 }
 
@@ -1166,25 +1166,26 @@ static void done__stale_ack(void **state)
 	rig_pass(r, 100000);
 	assert_int_equal(e->out[0].mid, GX_WIRE_MIDS);
 	ack.number =
-		e->told_by[0]; /* as before the first was done: the same bit as after the second */
-	ack.done[0] = e->told[0] ^ 1;
+		e->tx.told_by
+			[0]; /* as before the first was done: the same bit as after the second */
+	ack.done[0] = e->tx.told[0] ^ 1;
 	tx_done(e, &ack);
 	ack.number -= 1u << 30;
 	tx_done(e, &ack);
-	assert_int_equal(e->nr_mids, 1);
-	ack.number = e->told_by[0] + 1;
-	ack.done[0] = e->told[0];
+	assert_int_equal(e->tx.nr_mids, 1);
+	ack.number = e->tx.told_by[0] + 1;
+	ack.done[0] = e->tx.told[0];
 	tx_done(e, &ack);
-	assert_int_equal(e->nr_mids, 1);
+	assert_int_equal(e->tx.nr_mids, 1);
 	ack.done_words = 2; /* of other places */
 	ack.done[1] = UINT64_MAX;
 	ack.number++;
 	tx_done(e, &ack);
-	assert_int_equal(e->nr_mids, 1);
+	assert_int_equal(e->tx.nr_mids, 1);
 	assert_int_equal(r->nr_last[0], 1);
 	rig_set(r, &(struct sim_cfg){0});
-	e->told_by[0] -= 2; /* those were not the peer's */
-	e->told_by[1] -= 2;
+	e->tx.told_by[0] -= 2; /* those were not the peer's */
+	e->tx.told_by[1] -= 2;
 	rig_comps(r, 0, 2, SECOND);
 	rig_done(r);
 }
@@ -1301,8 +1302,8 @@ static void done__wraps(void **state)
 		for (uint32_t i = 0; i < GX_WIRE_MIDS; i++)
 			e->out[i].mid = e->in[i].mid = i - 3 * GX_WIRE_MIDS;
 		for (uint32_t w = 0; w < GX_WIRE_DONE_WORDS; w++)
-			e->told_by[w] = -5;
-		e->ack_number = -5;
+			e->tx.told_by[w] = -5;
+		e->ack.number = -5;
 	}
 	for (unsigned i = 0; i < 20; i++) {
 		rig_forget(r);

@@ -389,13 +389,13 @@ static void pool__what_is_held_counts(void **state)
 		peers_open(&(struct rig_cfg){.sim = {.seed = 10}, .nr_clients = 2, .slots = SLOTS});
 	struct pkt_ep *e = rig_ep(r, 1, 0);
 
-	e->held_bufs += SLOTS / 2;
+	e->rx.held_bufs += SLOTS / 2;
 	post(r, 0, 0, GX_OP_PUT, 1, BUF_B);
 	rig_pass(r, 1000);
 	r->still[0] = true;
 	rig_pass(r, MS);
 	assert_int_equal(granted(r, 0), SLOTS / 4);
-	e->held_bufs -= SLOTS / 2;
+	e->rx.held_bufs -= SLOTS / 2;
 	r->still[0] = false;
 	rig_comps(r, 0, 1, SECOND);
 	rig_done(r);
@@ -466,7 +466,7 @@ static void away__own_pause_is_not_the_peers_silence(void **state)
 		rig_pass(r, 10 * MS);
 		for (unsigned i = 0; i < 3; i++) {
 			if (i) /* heard of since the last look */
-				rig_ep(r, side, 0)->heard_ns = r->now_ns;
+				rig_ep(r, side, 0)->timer.heard_ns = r->now_ns;
 			r->still[side] = true;
 			rig_pass(r, (i + 1) * 1200 * MS);
 			r->still[side] = false;
@@ -687,9 +687,9 @@ static unsigned stage_held(struct rig *r, unsigned conn)
 	const struct pkt_ep *e = rig_ep(r, 1, conn);
 	unsigned n = 0;
 
-	for (unsigned i = 0; i < e->ops_top; i++)
+	for (unsigned i = 0; i < e->tx.ops_top; i++)
 		n += e->ops[i].stage.next - e->ops[i].stage.first;
-	assert_int_equal(n, e->nr_staged);
+	assert_int_equal(n, e->fetch.nr_staged);
 	return n;
 }
 
@@ -732,7 +732,7 @@ static void stage_stop(struct rig *r, uint64_t run_ns, const struct sim_cfg *bac
 	assert_memory_equal(rig_mem(r, rig_node(r, 0, last)), src, 8 * STAGE_OP_B);
 	rig_rest(r, 2 * SECOND);
 	for (unsigned i = 0; i <= last; i++)
-		assert_false(rig_ep(r, 1, i)->shy);
+		assert_false(rig_ep(r, 1, i)->fetch.shy);
 	rig_close(r);
 }
 
@@ -801,16 +801,16 @@ static void stage__asked_for_and_stopped(void **state)
 		stage_put(r, 0, i * STAGE_OP_B, STAGE_OP_B);
 	rig_pass(r, 2 * MS);
 	for (unsigned i = 0; i < 120; i++)
-		e->ask[e->ask_head++ % PKT_ASK_MAX] = (struct pkt_ask){op->mid, 0, 12};
-	e->asked_pkts += 120 * 12;
+		e->ask[e->asks.head++ % PKT_ASK_MAX] = (struct pkt_ask){op->mid, 0, 12};
+	e->asks.pkts += 120 * 12;
 	rig_pass(r, 30 * MS);
-	assert_true(e->ask_head - e->ask_tail > 20);
-	assert_int_equal(e->asked.stage.next - e->asked.stage.first, 1);
+	assert_true(e->asks.head - e->asks.tail > 20);
+	assert_int_equal(e->fetch.asked.stage.next - e->fetch.asked.stage.first, 1);
 	for (unsigned i = 0; i < STAGE_OPS; i++)
 		stage_put(r, 1, i * STAGE_OP_B, STAGE_OP_B);
 	rig_pass(r, 10 * MS);
 	assert_int_equal(stage_ended(r, 1), STAGE_OPS);
-	assert_int_equal(e->asked.stage.next, e->asked.stage.first);
+	assert_int_equal(e->fetch.asked.stage.next, e->fetch.asked.stage.first);
 	r->still[0] = false;
 	rig_comps(r, 1, 8 + STAGE_OPS, SECOND);
 	all_ended_well(r, 1, 8 + STAGE_OPS);
@@ -824,7 +824,7 @@ static void stage__shy_has_one_chunk(void **state)
 	struct pkt_ep *e = rig_ep(r, 1, 0);
 
 	r->still[0] = true;
-	e->shy = true;
+	e->fetch.shy = true;
 	stage_put(r, 0, 0, STAGE_OP_B);
 	stage_put(r, 0, STAGE_OP_B, STAGE_OP_B);
 	rig_pass(r, MS);
@@ -832,7 +832,7 @@ static void stage__shy_has_one_chunk(void **state)
 	r->still[0] = false;
 	rig_comps(r, 1, 2, 100 * MS);
 	all_ended_well(r, 1, 2);
-	assert_false(e->shy);
+	assert_false(e->fetch.shy);
 	rig_done(r);
 }
 
@@ -853,8 +853,8 @@ static void stage__what_the_port_reads_stays(void **state)
 		while (stage_fetch(e->link->stage[0], &others, (char *)src, 4096, 0, r->now_ns))
 			;
 	}
-	assert_true(e->refs > 0);
-	assert_true(e->shy);
+	assert_true(e->tx.refs > 0);
+	assert_true(e->fetch.shy);
 	assert_in_range(stage_held(r, 0), 1, 3);
 	assert_true(rig_stat(r, 1, "stage_taken") > 0);
 	stage_drop(e->link->stage[0], &others, others.next);

@@ -49,9 +49,10 @@ static void check_lists(struct rig *r, int side)
 	for (unsigned i = 0; i < l->nr_live; i++) {
 		struct pkt_ep *e = l->live[i];
 
-		assert_int_equal(e->live_at, i);
-		assert_true((e->hot_at == PKT_NONE) != (e->cold_at == PKT_NONE));
-		assert_ptr_equal(e->hot_at == PKT_NONE ? l->cold[e->cold_at].ep : l->hot[e->hot_at],
+		assert_int_equal(e->wake.live_at, i);
+		assert_true((e->wake.hot_at == PKT_NONE) != (e->wake.cold_at == PKT_NONE));
+		assert_ptr_equal(e->wake.hot_at == PKT_NONE ? l->cold[e->wake.cold_at].ep
+							    : l->hot[e->wake.hot_at],
 				 e);
 	}
 	for (unsigned i = 1; i < l->nr_cold; i++)
@@ -190,7 +191,7 @@ static void wake__any_of_the_cold(void **state)
 			unsigned i = rig_random(r) % MANY;
 
 			gx_cancel(r->ep[1][i], i);
-			assert_int_equal(rig_ep(r, 1, i)->cold_at, PKT_NONE);
+			assert_int_equal(rig_ep(r, 1, i)->wake.cold_at, PKT_NONE);
 			check_lists(r, 1);
 		}
 		rig_pass(r, 100 * TICK);
@@ -292,9 +293,9 @@ static size_t ep_weight_b(const struct pkt_ep *e)
 {
 	size_t words_b = GX_WIRE_ACTIVE * e->words_max * sizeof(uint64_t);
 
-	return resident_b(e, e->alloc_b) + resident_b(e->tx_words, words_b) +
-	       resident_b(e->rx_words, words_b) +
-	       resident_b(e->resend, (e->resend_mask + 1) * sizeof(*e->resend));
+	return resident_b(e, e->alloc_b) + resident_b(e->tx.words, words_b) +
+	       resident_b(e->rx.words, words_b) +
+	       resident_b(e->tx.resend, (e->tx.resend_mask + 1) * sizeof(*e->tx.resend));
 }
 
 static void weight__before_use(void **state)

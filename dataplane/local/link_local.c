@@ -23,7 +23,7 @@ static void ep_ask(struct local_ep *e, uint64_t now_ns)
 	if (e->used)
 		e->used_ns = e->busy_ns = now_ns;
 	e->pkt.want_peer =
-		e->used || e->waits || (e->pkt.want_peer && e->pkt.heard_ns < e->used_ns);
+		e->used || e->waits || (e->pkt.want_peer && e->pkt.timer.heard_ns < e->used_ns);
 	if (e->used)
 		ep_touch(&e->pkt);
 	e->used = false;

@@ -112,7 +112,7 @@ bool local_notes_take(struct local_ep *e)
 	}
 	if (e->rx_next == first)
 		return false;
-	e->pkt.heard_ns = e->busy_ns = e->link->noted_ns = core->now_ns;
+	e->pkt.timer.heard_ns = e->busy_ns = e->link->noted_ns = core->now_ns;
 	gx_stat_add(local_stats(e), GX_STAT_MSGS_RX, e->rx_next - first);
 	if (e->rx_next - e->rx_told >= LOCAL_NOTES_TELL)
 		notes_tell(e);

@@ -195,7 +195,7 @@ void local_kick(struct gx_ep *ep)
 
 	if (e->link->nr_dma)
 		local_dma_kick(e->link, ep->core->now_ns);
-	if (e->pkt.wait_head != PKT_NONE || e->pkt.rec_queued)
+	if (e->pkt.tx.wait_head != PKT_NONE || e->pkt.rec.queued)
 		gx_link_pkt_ops.kick(ep);
 }
 

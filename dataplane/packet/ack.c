@@ -12,13 +12,13 @@ bool tx_ack(struct pkt_ep *e)
 
 	if (!flow_ack_due(e->flow, e->now_ns) || !ctl_room(e))
 		return false;
-	if (e->ack_hold == ACK_HOLD_ASKED) { /* once: it may leave with the user's answer */
-		e->ack_hold = ACK_HOLD_DONE;
+	if (e->ack.hold == ACK_HOLD_ASKED) { /* once: it may leave with the user's answer */
+		e->ack.hold = ACK_HOLD_DONE;
 		return false;
 	}
 	len = ack_fill(e, b);
 	if (len)
-		tx_ctl_packet(e, GX_PKT_ACK, 0, e->apsn++, 0, b, len);
+		tx_ctl_packet(e, GX_PKT_ACK, 0, e->ack.apsn++, 0, b, len);
 	return len > 0;
 }
 
@@ -41,11 +41,11 @@ static void acked_data(struct pkt_ep *e, const struct flow_rec *rec)
 
 static void lost_data(struct pkt_ep *e, const struct flow_rec *rec)
 {
-	uint32_t at = e->resend_head & e->resend_mask;
+	uint32_t at = e->tx.resend_head & e->tx.resend_mask;
 
-	e->resend[at].mid = rec->ref;
-	e->resend[at].pkt = rec->pkt;
-	e->resend_head++;
+	e->tx.resend[at].mid = rec->ref;
+	e->tx.resend[at].pkt = rec->pkt;
+	e->tx.resend_head++;
 }
 
 void tx_acked(struct pkt_ep *e)
@@ -53,7 +53,7 @@ void tx_acked(struct pkt_ep *e)
 	struct flow_rec rec;
 
 	while (flow_next_acked(e->flow, &rec)) {
-		e->acked_ns = e->now_ns;
+		e->timer.acked_ns = e->now_ns;
 		if (link_watches(e, &rec))
 			link_acked(e, &rec);
 		if (rec.kind == PKT_K_DATA)
@@ -81,10 +81,10 @@ static void mid_done(struct pkt_ep *e, uint32_t place)
 {
 	uint32_t i = e->out[place].op;
 
-	e->told[place / 64] ^= 1ull << (place & 63);
-	e->mids_free[place / 64] |= 1ull << (place & 63);
-	e->mids_words |= 1u << place / 64;
-	e->nr_mids--;
+	e->tx.told[place / 64] ^= 1ull << (place & 63);
+	e->tx.mids_free[place / 64] |= 1ull << (place & 63);
+	e->tx.mids_words |= 1u << place / 64;
+	e->tx.nr_mids--;
 	if (i != PKT_NONE)
 		op_done(e, i);
 }
@@ -98,10 +98,10 @@ void tx_done(struct pkt_ep *e, const struct gx_wire_ack *ack)
 		uint32_t w = (uint32_t)__builtin_ctz(rest);
 		uint64_t bits;
 
-		if ((int32_t)(ack->number - e->told_by[w]) <= 0)
+		if ((int32_t)(ack->number - e->tx.told_by[w]) <= 0)
 			continue;
-		e->told_by[w] = ack->number;
-		bits = (ack->done[w] ^ e->told[w]) & ~e->mids_free[w];
+		e->tx.told_by[w] = ack->number;
+		bits = (ack->done[w] ^ e->tx.told[w]) & ~e->tx.mids_free[w];
 		for (; bits; bits &= bits - 1)
 			mid_done(e, 64 * w + (uint32_t)__builtin_ctzll(bits));
 	}

@@ -21,22 +21,22 @@ static uint32_t ask_op(const struct pkt_ep *e, uint32_t mid)
 
 static void ask_push(struct pkt_ep *e, uint32_t mid, uint32_t pkt, uint32_t end)
 {
-	e->ask[e->ask_head++ % PKT_ASK_MAX] = (struct pkt_ask){mid, pkt, end};
-	e->asked_pkts += end - pkt;
+	e->ask[e->asks.head++ % PKT_ASK_MAX] = (struct pkt_ask){mid, pkt, end};
+	e->asks.pkts += end - pkt;
 }
 
 static void ask_pop(struct pkt_ep *e)
 {
-	struct pkt_ask *a = &e->ask[e->ask_tail++ % PKT_ASK_MAX];
+	struct pkt_ask *a = &e->ask[e->asks.tail++ % PKT_ASK_MAX];
 
-	e->asked_pkts -= a->end - a->pkt;
+	e->asks.pkts -= a->end - a->pkt;
 }
 
 /* Ranges of messages that have ended make room. */
 static void ask_compact(struct pkt_ep *e)
 {
-	for (uint32_t n = e->ask_head - e->ask_tail; n > 0; n--) {
-		struct pkt_ask a = e->ask[e->ask_tail % PKT_ASK_MAX];
+	for (uint32_t n = e->asks.head - e->asks.tail; n > 0; n--) {
+		struct pkt_ask a = e->ask[e->asks.tail % PKT_ASK_MAX];
 
 		ask_pop(e);
 		if (ask_op(e, a.mid) != PKT_NONE)
@@ -81,9 +81,9 @@ void ask_take(struct pkt_ep *e, const struct gx_wire_rec *rec)
 		op_doom(e, i, -EBADMSG);
 		return;
 	}
-	if (e->asked_pkts + (end - pkt) > PKT_ASK_MAX)
+	if (e->asks.pkts + (end - pkt) > PKT_ASK_MAX)
 		ask_compact(e);
-	if (e->asked_pkts + (end - pkt) > PKT_ASK_MAX) /* more than a peer can miss at once */
+	if (e->asks.pkts + (end - pkt) > PKT_ASK_MAX) /* more than a peer can miss at once */
 		rx_fault(e, -EPROTO);
 	else
 		ask_push(e, rec->mid, pkt, end);
@@ -97,7 +97,7 @@ static const char *ask_payload(struct pkt_ep *e, const struct pkt_op *op, const 
 	*staged = !pkt_in_place(e, op);
 	if (!*staged)
 		return op->src + (uint64_t)a->pkt * e->shape.quantum;
-	return fetch_again(e, &e->asked, op, a->pkt, a->end);
+	return fetch_again(e, &e->fetch.asked, op, a->pkt, a->end);
 }
 
 static bool ask_send_one(struct pkt_ep *e, struct pkt_ask *a, uint32_t i, struct gx_tx *tx)
@@ -134,8 +134,8 @@ static uint32_t ask_op_ready(struct pkt_ep *e, const struct pkt_ask *a)
 
 unsigned ask_send(struct pkt_ep *e, unsigned n, unsigned max)
 {
-	while (n < max && e->ask_tail != e->ask_head && flow_room(e->flow)) {
-		struct pkt_ask *a = &e->ask[e->ask_tail % PKT_ASK_MAX];
+	while (n < max && e->asks.tail != e->asks.head && flow_room(e->flow)) {
+		struct pkt_ask *a = &e->ask[e->asks.tail % PKT_ASK_MAX];
 		uint32_t i;
 
 		i = ask_op_ready(e, a);
@@ -152,18 +152,18 @@ unsigned ask_send(struct pkt_ep *e, unsigned n, unsigned max)
 
 void ask_acked(struct pkt_ep *e)
 {
-	e->asked_pkts--;
+	e->asks.pkts--;
 }
 
 void ask_lost(struct pkt_ep *e, const struct flow_rec *rec)
 {
-	e->asked_pkts--;
+	e->asks.pkts--;
 	if (ask_op(e, rec->ref) != PKT_NONE)
 		ask_push(e, rec->ref, rec->pkt, rec->pkt + 1);
 }
 
 void ask_close(struct pkt_ep *e)
 {
-	while (e->ask_tail != e->ask_head)
+	while (e->asks.tail != e->asks.head)
 		ask_pop(e);
 }

@@ -15,7 +15,7 @@
 
 static struct pkt_bad *bad_find(struct pkt_ep *e, uint32_t mid, uint32_t pkt)
 {
-	for (uint32_t i = 0; i < e->nr_bad; i++)
+	for (uint32_t i = 0; i < e->rx.nr_bad; i++)
 		if (e->bad[i].pkt == pkt && e->bad[i].mid == mid)
 			return &e->bad[i];
 	return NULL;
@@ -34,23 +34,23 @@ static void bad_drop(struct pkt_ep *e, struct pkt_bad *b)
 {
 	bad_state(e, b, BAD_CAME);
 	e->in[b->mid % GX_WIRE_MIDS].nr_bad--;
-	*b = e->bad[--e->nr_bad];
+	*b = e->bad[--e->rx.nr_bad];
 }
 
 /* A place for one more. Those that have come again are kept for the count of tries alone. NULL: as
  * many are missing. */
 static struct pkt_bad *bad_new(struct pkt_ep *e)
 {
-	for (uint32_t i = 0; e->nr_bad == PKT_BAD_MAX && i < PKT_BAD_MAX; i++)
+	for (uint32_t i = 0; e->rx.nr_bad == PKT_BAD_MAX && i < PKT_BAD_MAX; i++)
 		if (e->bad[i].state == BAD_CAME)
 			bad_drop(e, &e->bad[i]);
-	return e->nr_bad < PKT_BAD_MAX ? &e->bad[e->nr_bad++] : NULL;
+	return e->rx.nr_bad < PKT_BAD_MAX ? &e->bad[e->rx.nr_bad++] : NULL;
 }
 
 /* Does the last record ask for what is before, and has it never been sent? Then it says so. */
 static bool bad_extend(struct pkt_ep *e, const struct gx_wire_rec *rec)
 {
-	struct rec_slot *last = &e->recs[(e->rec_next - 1) % PKT_RECS];
+	struct rec_slot *last = &e->recs[(e->rec.next - 1) % PKT_RECS];
 
 	if (last->state != REC_QUEUED || last->sent || last->rec.type != GX_REC_RESEND ||
 	    last->rec.mid != rec->mid || last->rec.off + last->rec.len != rec->off)
@@ -71,7 +71,7 @@ static void bad_ask(struct pkt_ep *e, struct pkt_bad *b)
 	/* Without room the timer asks. */
 	if (!bad_extend(e, &rec) &&
 	    (tx_rec_room(e) <= PKT_RECS_KEPT || !tx_rec(e, &rec, PKT_NONE))) {
-		e->bads_due = true;
+		e->rx.bads_due = true;
 		return;
 	}
 	bad_state(e, b, BAD_ASKED);
@@ -115,21 +115,21 @@ bool bad_again(struct pkt_ep *e, const struct in_msg *m, uint64_t pkt)
 
 void bad_forget(struct pkt_ep *e, struct in_msg *m)
 {
-	for (uint32_t i = e->nr_bad; m->nr_bad && i-- > 0;)
+	for (uint32_t i = e->rx.nr_bad; m->nr_bad && i-- > 0;)
 		if (e->bad[i].mid == m->mid)
 			bad_drop(e, &e->bad[i]);
 }
 
 void bad_tick(struct pkt_ep *e)
 {
-	e->bads_due = false;
-	for (uint32_t i = 0; i < e->nr_bad && !e->bads_due; i++)
+	e->rx.bads_due = false;
+	for (uint32_t i = 0; i < e->rx.nr_bad && !e->rx.bads_due; i++)
 		if (e->bad[i].state == BAD_DUE)
 			bad_ask(e, &e->bad[i]);
 }
 
 void bad_close(struct pkt_ep *e)
 {
-	while (e->nr_bad)
-		bad_drop(e, &e->bad[e->nr_bad - 1]);
+	while (e->rx.nr_bad)
+		bad_drop(e, &e->bad[e->rx.nr_bad - 1]);
 }

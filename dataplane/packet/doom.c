@@ -12,7 +12,7 @@ void op_cancel_rec(struct pkt_ep *e, struct pkt_op *op)
 	struct gx_wire_rec rec = {.type = GX_REC_CANCEL, .mid = op->mid, .slot = op->sent_pkts};
 
 	op->cancel_due = !tx_rec(e, &rec, PKT_NONE);
-	e->cancels_due |= op->cancel_due;
+	e->tx.cancels_due |= op->cancel_due;
 }
 
 void op_doom(struct pkt_ep *e, uint32_t i, int err)
@@ -24,17 +24,17 @@ void op_doom(struct pkt_ep *e, uint32_t i, int err)
 	op->status = err;
 	switch (op->state) {
 	case OP_QUEUED:
-		list_remove(e, &e->wait_head, &e->wait_tail, i);
+		list_remove(e, &e->tx.wait_head, &e->tx.wait_tail, i);
 		if (op->again) { /* its message is still the peer's business */
 			op->again = false;
 			break;
 		}
-		list_remove(e, &e->send_head, &e->send_tail, i);
+		list_remove(e, &e->tx.send_head, &e->tx.send_tail, i);
 		match_unbind(e, i);
 		op_finish(e, i, err, 0);
 		return;
 	case OP_SENDING:
-		list_remove(e, &e->act_head, &e->act_tail, i);
+		list_remove(e, &e->tx.act_head, &e->tx.act_tail, i);
 		break;
 	case OP_POSTED:
 		op->doomed = true;

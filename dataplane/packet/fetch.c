@@ -42,7 +42,7 @@ static void fetch_give(struct pkt_ep *e, struct pkt_op *op, uint64_t chunk)
 	if (!held)
 		return;
 	stage_drop(stage_of(e, op), &op->stage, chunk);
-	e->nr_staged -= held - nr_held(op);
+	e->fetch.nr_staged -= held - nr_held(op);
 }
 
 void fetch_end(struct pkt_ep *e, struct pkt_op *op)
@@ -58,8 +58,8 @@ void fetch_acked(struct pkt_ep *e, struct pkt_op *op)
 	msg_limit(&op->acked, &e->shape); /* moves acked.chunk */
 	if (chunk == op->acked.chunk && !full)
 		return;
-	e->moved_ns = e->staged_ns = e->now_ns;
-	e->shy = false;
+	e->fetch.moved_ns = e->fetch.staged_ns = e->now_ns;
+	e->fetch.shy = false;
 	fetch_give(e, op, full ? op->stage.next : op->acked.chunk / e->shape.chunk_pkts);
 }
 
@@ -72,14 +72,15 @@ void fetch_ahead(struct pkt_ep *e, struct pkt_op *op)
 
 	if (pkt_in_place(e, op))
 		return;
-	while (op->stage.next * e->shape.chunk_pkts < limit && !(e->shy && e->nr_staged)) {
+	while (op->stage.next * e->shape.chunk_pkts < limit &&
+	       !(e->fetch.shy && e->fetch.nr_staged)) {
 		uint64_t off = op->stage.next * chunk_b;
 
 		if (!stage_fetch(stage_of(e, op), &op->stage, op->src + off,
 				 GX_MIN(chunk_b, op->len - off), FETCH_KEPT, e->now_ns))
 			break;
-		if (!e->nr_staged++)
-			e->staged_ns = e->now_ns;
+		if (!e->fetch.nr_staged++)
+			e->fetch.staged_ns = e->now_ns;
 	}
 }
 
@@ -144,13 +145,13 @@ const char *fetch_again(struct pkt_ep *e, struct pkt_again *g, const struct pkt_
 /* From the first packet of the ring of lost ones on they follow one another up to here. */
 static uint32_t lost_end(const struct pkt_ep *e)
 {
-	uint32_t at = e->resend_tail;
-	uint32_t mid = e->resend[at & e->resend_mask].mid;
-	uint32_t end = e->resend[at & e->resend_mask].pkt;
+	uint32_t at = e->tx.resend_tail;
+	uint32_t mid = e->tx.resend[at & e->tx.resend_mask].mid;
+	uint32_t end = e->tx.resend[at & e->tx.resend_mask].pkt;
 
-	for (uint32_t n = 0; n < e->shape.chunk_pkts && at != e->resend_head; n++, at++, end++)
-		if (e->resend[at & e->resend_mask].mid != mid ||
-		    e->resend[at & e->resend_mask].pkt != end)
+	for (uint32_t n = 0; n < e->shape.chunk_pkts && at != e->tx.resend_head; n++, at++, end++)
+		if (e->tx.resend[at & e->tx.resend_mask].mid != mid ||
+		    e->tx.resend[at & e->tx.resend_mask].pkt != end)
 			break;
 	return end;
 }
@@ -166,8 +167,9 @@ const char *fetch_lost(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt, bool *
 	*copy = chunk < op->stage.first || chunk >= op->stage.next;
 	if (!*copy)
 		return fetch_payload(e, op, pkt);
-	return fetch_again(e, &e->lost, op, pkt,
-			   again_has(&e->lost, op->mid, pkt) ? e->lost.to : lost_end(e));
+	return fetch_again(e, &e->fetch.lost, op, pkt,
+			   again_has(&e->fetch.lost, op->mid, pkt) ? e->fetch.lost.to
+								   : lost_end(e));
 }
 
 /* The port has copied what it was given of @g. Is more of it wanted next? */
@@ -181,20 +183,20 @@ static void again_settle(struct pkt_ep *e, struct pkt_again *g, bool more, uint3
 
 void fetch_sent(struct pkt_ep *e)
 {
-	const struct pkt_ask *a = &e->ask[e->ask_tail % PKT_ASK_MAX];
-	uint32_t at = e->resend_tail & e->resend_mask;
+	const struct pkt_ask *a = &e->ask[e->asks.tail % PKT_ASK_MAX];
+	uint32_t at = e->tx.resend_tail & e->tx.resend_mask;
 
-	if (again_held(&e->asked))
-		again_settle(e, &e->asked, e->ask_head != e->ask_tail, a->mid, a->pkt);
-	if (again_held(&e->lost))
-		again_settle(e, &e->lost, e->resend_head != e->resend_tail, e->resend[at].mid,
-			     e->resend[at].pkt);
+	if (again_held(&e->fetch.asked))
+		again_settle(e, &e->fetch.asked, e->asks.head != e->asks.tail, a->mid, a->pkt);
+	if (again_held(&e->fetch.lost))
+		again_settle(e, &e->fetch.lost, e->tx.resend_head != e->tx.resend_tail,
+			     e->tx.resend[at].mid, e->tx.resend[at].pkt);
 }
 
 void fetch_close(struct pkt_ep *e)
 {
-	again_drop(e, &e->asked);
-	again_drop(e, &e->lost);
+	again_drop(e, &e->fetch.asked);
+	again_drop(e, &e->fetch.lost);
 }
 
 /* ---- taking back ---- */
@@ -235,23 +237,23 @@ static void op_take(struct pkt_ep *e, struct pkt_op *op, bool all)
 		stage_cut(st, &op->stage, op->refs ? sent + 1 : sent);
 	if (!op->refs)
 		stage_drop(st, &op->stage, sent);
-	e->nr_staged -= held - nr_held(op);
+	e->fetch.nr_staged -= held - nr_held(op);
 	gx_stat_add(&e->link->core->loop.stats, GX_STAT_STAGE_TAKEN, held - nr_held(op));
 }
 
 void fetch_tick(struct pkt_ep *e)
 {
 	uint32_t gpus = gpus_short(e->link, e->now_ns);
-	bool stuck = e->now_ns - e->staged_ns >= FETCH_STUCK_NS;
+	bool stuck = e->now_ns - e->fetch.staged_ns >= FETCH_STUCK_NS;
 
 	if (gx_likely(!gpus))
 		return;
-	again_take(e, &e->asked, gpus);
-	again_take(e, &e->lost, gpus);
-	e->shy |= e->now_ns - e->moved_ns >= FETCH_STUCK_NS;
-	if (!e->nr_staged || !(stuck || e->shy || e->lossless))
+	again_take(e, &e->fetch.asked, gpus);
+	again_take(e, &e->fetch.lost, gpus);
+	e->fetch.shy |= e->now_ns - e->fetch.moved_ns >= FETCH_STUCK_NS;
+	if (!e->fetch.nr_staged || !(stuck || e->fetch.shy || e->lossless))
 		return;
-	for (uint32_t i = 0; i < e->ops_top; i++)
+	for (uint32_t i = 0; i < e->tx.ops_top; i++)
 		if (e->ops[i].state != OP_FREE && nr_held(&e->ops[i]) &&
 		    gpus >> e->ops[i].gpu->device & 1)
 			op_take(e, &e->ops[i], stuck);

@@ -19,7 +19,7 @@ static void op_let_go(struct pkt_ep *e, uint32_t i)
 
 static void ops_drop(struct pkt_ep *e, struct drop *d)
 {
-	for (uint32_t i = 0; i < e->ops_top && e->nr_ops; i++) {
+	for (uint32_t i = 0; i < e->tx.ops_top && e->tx.nr_ops; i++) {
 		const struct pkt_op *op = &e->ops[i];
 
 		if (op->state == OP_FREE || !mem_is_dead(op->mem))
@@ -71,7 +71,7 @@ static void bqs_drop(struct link_pkt *l)
 /* The same of messages that come in. */
 static void rx_drop(struct pkt_ep *e, struct drop *d)
 {
-	for (uint32_t k = 0; k < GX_WIRE_MIDS && e->nr_in; k++) {
+	for (uint32_t k = 0; k < GX_WIRE_MIDS && e->rx.nr_in; k++) {
 		struct in_msg *m = &e->in[k];
 
 		if (m->state == IN_FREE || !mem_is_dead(m->mem))

@@ -30,7 +30,7 @@ static void in_words_put(struct pkt_ep *e, struct in_msg *m)
 		return;
 	if (!msg_win_full(&m->win))
 		msg_win_clear_rest(&m->win);
-	e->rx_words_free |= 1ull << m->words;
+	e->rx.words_free |= 1ull << m->words;
 	m->words = PKT_NONE;
 }
 
@@ -40,10 +40,10 @@ static void in_settle(struct pkt_ep *e, struct in_msg *m)
 	uint32_t i = m->mid % GX_WIRE_MIDS;
 
 	m->state = IN_FREE;
-	e->in_done[i / 64] ^= 1ull << (i & 63);
-	e->done_used |= 1u << i / 64;
-	e->done_due |= 1u << i / 64;
-	e->nr_in--;
+	e->rx.done[i / 64] ^= 1ull << (i & 63);
+	e->rx.done_used |= 1u << i / 64;
+	e->rx.done_due |= 1u << i / 64;
+	e->rx.nr_in--;
 	flow_ack_want(e->flow);
 }
 
@@ -76,8 +76,8 @@ static bool in_deliver(struct pkt_ep *e, struct in_msg *m)
 		if (!core_comp_room(e->ep.core))
 			return false;
 		core_comp(e->ep.core, &comp, NULL);
-		if (e->ack_hold == ACK_HOLD_NO)
-			e->ack_hold = ACK_HOLD_ASKED;
+		if (e->ack.hold == ACK_HOLD_NO)
+			e->ack.hold = ACK_HOLD_ASKED;
 	}
 	in_op_end(e, m, 0);
 	gx_stat_add(pkt_stats(e->link), GX_STAT_MSGS_RX, 1);
@@ -91,27 +91,27 @@ static void in_landed(struct pkt_ep *e, struct in_msg *m)
 	in_words_put(e, m);
 	bad_forget(e, m);
 	m->state = IN_LANDED;
-	if (e->landed_head == PKT_NONE && in_deliver(e, m))
+	if (e->rx.landed_head == PKT_NONE && in_deliver(e, m))
 		return;
 	m->next = PKT_NONE;
-	if (e->landed_head == PKT_NONE)
-		e->landed_head = m->mid % GX_WIRE_MIDS;
+	if (e->rx.landed_head == PKT_NONE)
+		e->rx.landed_head = m->mid % GX_WIRE_MIDS;
 	else
-		in_at(e, e->landed_tail)->next = m->mid % GX_WIRE_MIDS;
-	e->landed_tail = m->mid % GX_WIRE_MIDS;
+		in_at(e, e->rx.landed_tail)->next = m->mid % GX_WIRE_MIDS;
+	e->rx.landed_tail = m->mid % GX_WIRE_MIDS;
 }
 
 bool rx_landed(struct pkt_ep *e)
 {
 	bool worked = false;
 
-	while (e->landed_head != PKT_NONE) {
-		struct in_msg *m = in_at(e, e->landed_head);
+	while (e->rx.landed_head != PKT_NONE) {
+		struct in_msg *m = in_at(e, e->rx.landed_head);
 		uint32_t next = m->next;
 
 		if (!in_deliver(e, m))
 			break;
-		e->landed_head = next;
+		e->rx.landed_head = next;
 		worked = true;
 	}
 	return worked;
@@ -126,7 +126,7 @@ void in_check_landed(struct pkt_ep *e, struct in_msg *m)
 /* What was declared and will not come as expected any more. */
 static void in_forget_need(struct pkt_ep *e, struct in_msg *m)
 {
-	e->need_pkts -= m->win.nr_pkts - m->seen_pkts;
+	e->rx.need_pkts -= m->win.nr_pkts - m->seen_pkts;
 }
 
 static void in_fail_rec(struct pkt_ep *e, struct in_msg *m)
@@ -134,7 +134,7 @@ static void in_fail_rec(struct pkt_ep *e, struct in_msg *m)
 	struct gx_wire_rec rec = {.type = GX_REC_FAIL, .token = m->mid, .err = m->err};
 
 	m->fail_due = !tx_rec(e, &rec, PKT_NONE);
-	e->fails_due |= m->fail_due;
+	e->rx.fails_due |= m->fail_due;
 }
 
 /* Our side cannot take the rest of @m: tell the sender, drop what still comes, keep the mid until
@@ -160,7 +160,7 @@ void in_cancel(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	if (in_is_next(m, rec->mid)) { /* overtook its OPEN, which may name one of our operations */
 		*m = (struct in_msg){
 			.state = IN_EARLY, .mid = rec->mid, .op = PKT_NONE, .words = PKT_NONE};
-		e->nr_in++;
+		e->rx.nr_in++;
 		share_used(e, rec->slot);
 		return;
 	}
@@ -184,7 +184,7 @@ void in_cancel(struct pkt_ep *e, const struct gx_wire_rec *rec)
 
 void rx_tick(struct pkt_ep *e)
 {
-	e->fails_due = false;
+	e->rx.fails_due = false;
 	for (uint32_t k = 0; k < GX_WIRE_MIDS; k++)
 		if (e->in[k].state == IN_REFUSED && e->in[k].fail_due)
 			in_fail_rec(e, &e->in[k]);
@@ -298,7 +298,7 @@ static void open_inline(struct pkt_ep *e, const struct gx_wire_rec *rec, struct 
 	m->seen_pkts = m->win.nr_pkts;
 	if (rec->len && gpu->device >= 0) {
 		m->win.base = 0;
-		e->need_pkts += m->win.nr_pkts - m->seen_pkts;
+		e->rx.need_pkts += m->win.nr_pkts - m->seen_pkts;
 		in_refuse(e, m, -EPROTO);
 		return;
 	}
@@ -377,11 +377,11 @@ static int open_words(struct pkt_ep *e, struct in_msg *m)
 		m->win.words = &m->word;
 		return 0;
 	}
-	if (!e->rx_words_free)
+	if (!e->rx.words_free)
 		return -ENOBUFS;
-	m->words = __builtin_ctzll(e->rx_words_free);
-	e->rx_words_free &= e->rx_words_free - 1;
-	m->win.words = e->rx_words + (size_t)m->words * e->words_max;
+	m->words = __builtin_ctzll(e->rx.words_free);
+	e->rx.words_free &= e->rx.words_free - 1;
+	m->win.words = e->rx.words + (size_t)m->words * e->words_max;
 	return 0;
 }
 
@@ -423,7 +423,7 @@ void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec)
 		rx_fault(e, -EPROTO);
 		return;
 	}
-	e->nr_in++;
+	e->rx.nr_in++;
 	msg_win_init(&m->win, m->shape, m->len, NULL);
 	if (rec->flags & GX_REC_AGAIN)
 		err = open_again(e, rec, m);
@@ -443,7 +443,7 @@ void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec)
 		open_inline(e, rec, m, gpu);
 		return;
 	}
-	e->need_pkts += m->win.nr_pkts;
+	e->rx.need_pkts += m->win.nr_pkts;
 	if (err)
 		in_refuse(e, m, err);
 }

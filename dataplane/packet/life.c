@@ -12,8 +12,8 @@ void pkt_attach(struct gx_ep *ep)
 	struct pkt_ep *e = pkt_of(ep);
 	struct link_pkt *l = e->link;
 
-	e->now_ns = e->heard_ns = e->acked_ns = ep->core->now_ns;
-	e->tick_ns = 0;
+	e->now_ns = e->timer.heard_ns = e->timer.acked_ns = ep->core->now_ns;
+	e->timer.tick_ns = 0;
 	l->eps[e->index] = e;
 	ep_live(e);
 	if (l->port->caps.flags & GX_PORT_SHARED_POOL)
@@ -35,7 +35,7 @@ static bool op_in_use(const struct pkt_ep *e, uint32_t i)
 
 static void fail_ops(struct pkt_ep *e, bool all)
 {
-	for (uint32_t i = 0; i < e->ops_top; i++)
+	for (uint32_t i = 0; i < e->tx.ops_top; i++)
 		if (e->ops[i].state != OP_FREE && !e->ops[i].reported && (all || !op_in_use(e, i)))
 			op_complete(e, i, e->err, 0);
 }
@@ -61,13 +61,13 @@ bool link_fail_progress(struct pkt_ep *e)
 {
 	struct link_pkt *l = e->link;
 
-	if (e->held_bufs || e->refs)
+	if (e->rx.held_bufs || e->tx.refs)
 		return false;
 	fail_ops(e, true);
 	bad_close(e);
 	ask_close(e);
 	fetch_close(e);
-	for (uint32_t i = 0; i < e->ops_top; i++)
+	for (uint32_t i = 0; i < e->tx.ops_top; i++)
 		if (e->ops[i].state != OP_FREE) {
 			op_drop(e, &e->ops[i]);
 			op_free(e, i);

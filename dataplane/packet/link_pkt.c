@@ -24,7 +24,7 @@ static int post_get(struct pkt_ep *e, uint32_t i)
 		.type = GX_REC_GET, .token = op->token, .off = op->remote_off, .len = op->len};
 	uint32_t slot;
 
-	if (e->gets_out == PKT_GETS_MAX || !tx_rec_room(e))
+	if (e->match.gets_out == PKT_GETS_MAX || !tx_rec_room(e))
 		return -EAGAIN;
 	slot = slot_alloc(e, i);
 	if (slot == PKT_NONE)
@@ -34,7 +34,7 @@ static int post_get(struct pkt_ep *e, uint32_t i)
 	if (op->gpu->device >= 0)
 		rec.flags |= GX_REC_GPU;
 	tx_rec(e, &rec, PKT_NONE);
-	e->gets_out++;
+	e->match.gets_out++;
 	return 0;
 }
 
@@ -91,7 +91,7 @@ static int pkt_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route 
 		return -EAGAIN;
 	ep_touch(e);
 	i = op_alloc(e);
-	if (i == PKT_NONE || e->nr_ops > PKT_OPS - PKT_GETS_MAX) {
+	if (i == PKT_NONE || e->tx.nr_ops > PKT_OPS - PKT_GETS_MAX) {
 		if (i != PKT_NONE)
 			op_free(e, i);
 		return -EAGAIN;
@@ -100,10 +100,10 @@ static int pkt_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route 
 	op_fill(e, op, user, route);
 	op->state = OP_QUEUED;
 	ep->core->comps_due += op_comps(op);
-	if (op->deadline_ns && op->deadline_ns < e->deadline_ns)
-		e->deadline_ns = op->deadline_ns;
+	if (op->deadline_ns && op->deadline_ns < e->timer.deadline_ns)
+		e->timer.deadline_ns = op->deadline_ns;
 	if (op->kind == GX_OP_PUT)
-		list_push(e, &e->wait_head, &e->wait_tail, i);
+		list_push(e, &e->tx.wait_head, &e->tx.wait_tail, i);
 	else if (op->kind == GX_OP_SEND)
 		match_send(e, i);
 	else if (op->kind == GX_OP_RECV)
@@ -122,11 +122,11 @@ static void pkt_kick(struct gx_ep *ep)
 {
 	struct pkt_ep *e = pkt_of(ep);
 
-	if (e->err || !e->proven || !atomic_load_explicit(&ep->attached, memory_order_relaxed))
+	if (e->err || !e->path.proven || !atomic_load_explicit(&ep->attached, memory_order_relaxed))
 		return;
-	if (e->wait_head != PKT_NONE)
+	if (e->tx.wait_head != PKT_NONE)
 		tx_start(e);
-	if (e->rec_queued)
+	if (e->rec.queued)
 		tx_recs(e);
 }
 
@@ -136,7 +136,7 @@ static int pkt_cancel(struct gx_ep *ep, uint64_t user, const struct gx_route *ro
 	int n = 0;
 
 	ep_touch(e);
-	for (uint32_t i = 0; i < e->ops_top; i++) {
+	for (uint32_t i = 0; i < e->tx.ops_top; i++) {
 		struct pkt_op *op = &e->ops[i];
 
 		if (op->state == OP_FREE || op->internal || op->doomed || op->done ||
@@ -170,12 +170,12 @@ static void ep_init_tables(struct pkt_ep *e)
 		e->out[i].mid = i - GX_WIRE_MIDS;
 	}
 	e->in[0].mid = 0u - GX_WIRE_MIDS; /* the others: in_at() */
-	memset(e->mids_free, 0xff, sizeof(e->mids_free));
-	e->mids_words = (1u << GX_WIRE_DONE_WORDS) - 1;
-	e->op_free = e->hot_at = e->cold_at = PKT_NONE;
-	e->act_head = e->wait_head = e->send_head = e->landed_head = PKT_NONE;
-	e->deadline_ns = UINT64_MAX;
-	e->tx_words_free = e->rx_words_free = UINT64_MAX;
+	memset(e->tx.mids_free, 0xff, sizeof(e->tx.mids_free));
+	e->tx.mids_words = (1u << GX_WIRE_DONE_WORDS) - 1;
+	e->tx.op_free = e->wake.hot_at = e->wake.cold_at = PKT_NONE;
+	e->tx.act_head = e->tx.wait_head = e->tx.send_head = e->rx.landed_head = PKT_NONE;
+	e->timer.deadline_ns = UINT64_MAX;
+	e->tx.words_free = e->rx.words_free = UINT64_MAX;
 }
 
 /* What must not be guessed by whoever is not the peer. The first generation is random as well. */
@@ -337,7 +337,8 @@ static int ep_shapes(struct pkt_ep *e, struct msg_shape *least)
 {
 	const struct gx_hello_lanes *a = &e->ep.conn->agreed;
 	uint32_t own = e->link->port->caps.payload_max, in = GX_MIN(a->quantum, own);
-	uint32_t out = GX_MIN(a->quantum, e->path.payload_max ? e->path.payload_max : own);
+	uint32_t out =
+		GX_MIN(a->quantum, e->port_path.payload_max ? e->port_path.payload_max : own);
 	uint32_t quantum = GX_MIN(in, out);
 	int ret;
 
@@ -362,7 +363,7 @@ static size_t windows_b(const struct pkt_ep *e)
 
 static size_t resend_b(const struct pkt_ep *e)
 {
-	return (e->resend_mask + 1) * sizeof(*e->resend);
+	return (e->tx.resend_mask + 1) * sizeof(*e->tx.resend);
 }
 
 static int ep_windows(struct pkt_ep *e)
@@ -373,9 +374,9 @@ static int ep_windows(struct pkt_ep *e)
 	if (ret)
 		return ret;
 	e->words_max = msg_words(&least);
-	e->tx_words = gx_pages_get(windows_b(e));
-	e->rx_words = gx_pages_get(windows_b(e));
-	return e->tx_words && e->rx_words ? 0 : -ENOMEM;
+	e->tx.words = gx_pages_get(windows_b(e));
+	e->rx.words = gx_pages_get(windows_b(e));
+	return e->tx.words && e->rx.words ? 0 : -ENOMEM;
 }
 
 /* One GPU for both ends, and the driver lets one process at a time use it, for a fraction of a
@@ -383,7 +384,7 @@ static int ep_windows(struct pkt_ep *e)
 static void path_say_turns(const struct pkt_ep *e)
 {
 	const struct gx_conn *c = e->ep.conn;
-	int device = e->path.pool_here;
+	int device = e->port_path.pool_here;
 
 	if (device < 0 || device >= GX_GPUS_MAX || c->gx->turns_said || !c->gx->gpu[device] ||
 	    !c->gx->gpu[device]->turns || c->peer.pid == (uint32_t)getpid())
@@ -417,12 +418,12 @@ static int pkt_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 	ret = ep_pool_checks(e);
 	if (ret)
 		return ret;
-	l->q->ops->peer_info(l->q, e->port_peer, &e->path);
+	l->q->ops->peer_info(l->q, e->port_peer, &e->port_path);
 	/* The CPU computes the CRC of what it sends. */
 	if (ep->conn->agreed.integrity == GX_INTEGRITY_CRC)
-		e->path.gpus = 0;
+		e->port_path.gpus = 0;
 	if (ep->lane == 0) {
-		ep->conn->peer_pool = e->path.pool;
+		ep->conn->peer_pool = e->port_path.pool;
 		path_say_turns(e);
 	}
 	ret = ep_windows(e);
@@ -430,9 +431,9 @@ static int pkt_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 		ret = flow_open(&cfg, &e->flow);
 	if (ret)
 		return gx_fail(ret, "cannot set up the endpoint: %s", strerror(-ret));
-	e->resend_mask = 2 * PKT_WINDOW - 1;
-	e->resend = gx_pages_get(resend_b(e));
-	if (!e->resend)
+	e->tx.resend_mask = 2 * PKT_WINDOW - 1;
+	e->tx.resend = gx_pages_get(resend_b(e));
+	if (!e->tx.resend)
 		return -ENOMEM;
 	e->cid_peer = remote->cid;
 	e->credit0_peer = remote->credit;
@@ -440,11 +441,11 @@ static int pkt_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 	e->integrity = ep->conn->agreed.integrity;
 	e->late = ep->conn->late;
 	e->peer_late = ep->conn->peer_late;
-	e->peer_timeout_ns = ep->conn->agreed.peer_timeout_ns;
-	e->probed = l->port->caps.flags & GX_PORT_NEEDS_PROBE;
-	e->proven = !e->probed;
-	e->proving = e->probed;
-	e->mids_max = e->probed ? GX_WIRE_MIDS - PKT_MIDS_KEPT : GX_WIRE_MIDS;
+	e->timer.peer_timeout_ns = ep->conn->agreed.peer_timeout_ns;
+	e->path.probed = l->port->caps.flags & GX_PORT_NEEDS_PROBE;
+	e->path.proven = !e->path.probed;
+	e->path.proving = e->path.probed;
+	e->tx.mids_max = e->path.probed ? GX_WIRE_MIDS - PKT_MIDS_KEPT : GX_WIRE_MIDS;
 	hole_forget(e);
 	atomic_store_explicit(&ep->quantum_b, e->shape.quantum, memory_order_relaxed);
 	ep->quantum_said = e->shape.quantum;
@@ -463,9 +464,9 @@ static void pkt_ep_free(struct gx_ep *ep)
 	unpackers_put(ep->conn->gx, e->unpackers);
 	if (e->flow)
 		flow_close(e->flow);
-	gx_pages_put(e->resend, resend_b(e));
-	gx_pages_put(e->tx_words, windows_b(e));
-	gx_pages_put(e->rx_words, windows_b(e));
+	gx_pages_put(e->tx.resend, resend_b(e));
+	gx_pages_put(e->tx.words, windows_b(e));
+	gx_pages_put(e->rx.words, windows_b(e));
 	gx_pages_put(e, e->alloc_b);
 }
 

@@ -34,19 +34,19 @@ void tx_ctl_packet(struct pkt_ep *e, uint8_t type, uint8_t flags, uint32_t psn, 
 uint32_t ack_bound(const struct pkt_ep *e)
 {
 	return GX_WIRE_ACK_MAX -
-	       8 * (GX_WIRE_DONE_WORDS - (uint32_t)__builtin_popcount(e->done_used));
+	       8 * (GX_WIRE_DONE_WORDS - (uint32_t)__builtin_popcount(e->rx.done_used));
 }
 
 /* Where ACKs are lost each tells all, so that the next one makes up for it; else what is new. */
 static void ack_done(struct pkt_ep *e, struct gx_wire_ack *ack)
 {
-	uint32_t which = e->lossless ? e->done_due : e->done_used;
+	uint32_t which = e->lossless ? e->rx.done_due : e->rx.done_used;
 
-	ack->number = ++e->ack_number;
+	ack->number = ++e->ack.number;
 	ack->done_words = (uint16_t)which;
 	for (uint32_t rest = which; rest; rest &= rest - 1)
-		ack->done[__builtin_ctz(rest)] = e->in_done[__builtin_ctz(rest)];
-	e->done_due = 0;
+		ack->done[__builtin_ctz(rest)] = e->rx.done[__builtin_ctz(rest)];
+	e->rx.done_due = 0;
 }
 
 /* Write an ACK to @b if one is due. Return: its bytes, 0: none is. */
@@ -57,9 +57,9 @@ uint32_t ack_fill(struct pkt_ep *e, uint8_t *b)
 	if (!flow_ack_due(e->flow, e->now_ns) || !flow_ack_build(e->flow, e->now_ns, &ack))
 		return 0;
 	ack_done(e, &ack);
-	ack.pool =
-		e->link->port->caps.rx_slots - GX_MIN(e->link->port->caps.rx_slots, e->held_bufs);
-	e->ack_hold = ACK_HOLD_NO;
+	ack.pool = e->link->port->caps.rx_slots -
+		   GX_MIN(e->link->port->caps.rx_slots, e->rx.held_bufs);
+	e->ack.hold = ACK_HOLD_NO;
 	gx_stat_add(pkt_stats(e->link), GX_STAT_ACK_TX, 1);
 	return gx_wire_ack_put(b, &ack);
 }
@@ -82,10 +82,10 @@ void tx_data_make(struct pkt_ep *e, struct gx_tx *tx, uint32_t i, uint64_t pkt,
 	tx->cookie = UINT32_MAX;
 	tx->gpu = op->gpu->device >= 0 && pkt_in_place(e, op) ? 1 + op->gpu->device : 0;
 	tx->mapped = op->mapped || op->gpu->device >= 0; /* staged: in the arena */
-	if (e->path.flags & GX_PORT_TX_ATTACH && !how->copy) {
+	if (e->port_path.flags & GX_PORT_TX_ATTACH && !how->copy) {
 		tx->cookie = e->index << 10 | i;
 		op->refs++;
-		e->refs++;
+		e->tx.refs++;
 		e->link->refs++;
 	}
 	h.psn = flow_sent(e->flow, e->now_ns,

@@ -37,7 +37,7 @@ static struct pkt_grant *match_find(struct pkt_ep *e, uint64_t tag)
 {
 	struct pkt_grant *best = NULL;
 
-	if (!e->nr_grants)
+	if (!e->match.nr_grants)
 		return NULL;
 	for (unsigned k = 0; k < PKT_SLOTS; k++) {
 		struct pkt_grant *g = &e->grants[k];
@@ -62,8 +62,8 @@ static void match_bind(struct pkt_ep *e, uint32_t i, struct pkt_grant *g)
 	if (g->gpu)
 		op->flags |= PKT_F_SLOT_GPU;
 	g->used = false;
-	e->nr_grants--;
-	list_push(e, &e->wait_head, &e->wait_tail, i);
+	e->match.nr_grants--;
+	list_push(e, &e->tx.wait_head, &e->tx.wait_tail, i);
 }
 
 void match_send(struct pkt_ep *e, uint32_t i)
@@ -73,19 +73,19 @@ void match_send(struct pkt_ep *e, uint32_t i)
 	if (g)
 		match_bind(e, i, g);
 	else
-		list_push(e, &e->send_head, &e->send_tail, i);
+		list_push(e, &e->tx.send_head, &e->tx.send_tail, i);
 }
 
 /* Sends that waited for this grant, oldest first. */
 static void match_waiting(struct pkt_ep *e, struct pkt_grant *g)
 {
-	uint32_t i = e->send_head;
+	uint32_t i = e->tx.send_head;
 
 	while (i != PKT_NONE && g->used) {
 		uint32_t next = e->ops[i].next;
 
 		if (match_fits(g, e->ops[i].tag)) {
-			list_remove(e, &e->send_head, &e->send_tail, i);
+			list_remove(e, &e->tx.send_head, &e->tx.send_tail, i);
 			match_bind(e, i, g);
 		}
 		i = next;
@@ -108,8 +108,8 @@ static struct pkt_grant *grant_at(struct pkt_ep *e, uint64_t token)
 
 static void grant_drop(struct pkt_ep *e, struct pkt_grant *g)
 {
-	e->nr_grants -= g->used;
-	e->nr_late -= g->late;
+	e->match.nr_grants -= g->used;
+	e->match.nr_late -= g->late;
 	g->used = g->late = false;
 }
 
@@ -126,10 +126,10 @@ void match_grant(struct pkt_ep *e, const struct gx_wire_rec *rec)
 				.len = rec->len,
 				.rsn = rec->rsn,
 				.used = true,
-				.late = (int32_t)(rec->rsn - e->rsn_floor) >= 0,
+				.late = (int32_t)(rec->rsn - e->rx.rsn_floor) >= 0,
 				.gpu = rec->flags & GX_REC_GPU};
-	e->nr_grants++;
-	e->nr_late += g->late;
+	e->match.nr_grants++;
+	e->match.nr_late += g->late;
 	if (!g->late)
 		match_waiting(e, g);
 }
@@ -143,16 +143,16 @@ void match_late(struct pkt_ep *e)
 		for (unsigned k = 0; k < PKT_SLOTS; k++) {
 			struct pkt_grant *g = &e->grants[k];
 
-			if (g->late && (int32_t)(g->rsn - e->rsn_floor) < 0 &&
+			if (g->late && (int32_t)(g->rsn - e->rx.rsn_floor) < 0 &&
 			    (!next || (int32_t)(g->rsn - next->rsn) < 0))
 				next = g;
 		}
 		if (next) {
 			next->late = false;
-			e->nr_late--;
+			e->match.nr_late--;
 			match_waiting(e, next);
 		}
-	} while (next && e->nr_late);
+	} while (next && e->match.nr_late);
 }
 
 void match_revoke(struct pkt_ep *e, uint64_t token)
@@ -174,7 +174,7 @@ void match_unbind(struct pkt_ep *e, uint32_t i)
 	if (!g || g->token != op->token || g->used || g->revoked)
 		return;
 	g->used = true;
-	e->nr_grants++;
+	e->match.nr_grants++;
 	match_waiting(e, g);
 }
 
@@ -225,14 +225,15 @@ static bool serve_one(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	op->token = rec->slot;
 	if (rec->flags & GX_REC_GPU)
 		op->flags |= PKT_F_SLOT_GPU;
-	list_push(e, &e->wait_head, &e->wait_tail, i);
+	list_push(e, &e->tx.wait_head, &e->tx.wait_tail, i);
 	return true;
 }
 
 void match_serve_gets(struct pkt_ep *e)
 {
-	while (e->gets_tail != e->gets_head && serve_one(e, &e->gets[e->gets_tail % PKT_GETS_MAX]))
-		e->gets_tail++;
+	while (e->match.gets_tail != e->match.gets_head &&
+	       serve_one(e, &e->gets[e->match.gets_tail % PKT_GETS_MAX]))
+		e->match.gets_tail++;
 }
 
 /* What it was to be read from has been freed. The region is gone, so that the peer is told so in the
@@ -243,10 +244,10 @@ void match_unserve(struct pkt_ep *e, uint32_t i)
 	struct gx_wire_rec rec = {
 		.type = GX_REC_GET, .token = op->mem->token, .len = op->len, .slot = op->token};
 
-	list_remove(e, &e->wait_head, &e->wait_tail, i);
+	list_remove(e, &e->tx.wait_head, &e->tx.wait_tail, i);
 	op_free(e, i);
-	if (e->gets_head - e->gets_tail < PKT_GETS_MAX)
-		e->gets[e->gets_head++ % PKT_GETS_MAX] = rec;
+	if (e->match.gets_head - e->match.gets_tail < PKT_GETS_MAX)
+		e->gets[e->match.gets_head++ % PKT_GETS_MAX] = rec;
 	else /* it has asked for more than it may have under way */
 		rx_fault(e, -EPROTO);
 }

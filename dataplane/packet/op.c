@@ -37,15 +37,15 @@ void list_remove(struct pkt_ep *e, uint32_t *head, uint32_t *tail, uint32_t i)
 
 uint32_t op_alloc(struct pkt_ep *e)
 {
-	uint32_t i = e->op_free;
+	uint32_t i = e->tx.op_free;
 
 	if (i != PKT_NONE)
-		e->op_free = e->ops[i].next;
-	else if (e->ops_top < PKT_OPS)
-		i = e->ops_top++;
+		e->tx.op_free = e->ops[i].next;
+	else if (e->tx.ops_top < PKT_OPS)
+		i = e->tx.ops_top++;
 	else
 		return PKT_NONE;
-	e->nr_ops++;
+	e->tx.nr_ops++;
 	memset(&e->ops[i], 0, offsetof(struct pkt_op, stage));
 	e->ops[i].slot = e->ops[i].words = e->ops[i].next = PKT_NONE;
 	return i;
@@ -54,9 +54,9 @@ uint32_t op_alloc(struct pkt_ep *e)
 void op_free(struct pkt_ep *e, uint32_t i)
 {
 	e->ops[i].state = OP_FREE;
-	e->ops[i].next = e->op_free;
-	e->op_free = i;
-	e->nr_ops--;
+	e->ops[i].next = e->tx.op_free;
+	e->tx.op_free = i;
+	e->tx.nr_ops--;
 }
 
 unsigned op_comps(const struct pkt_op *op)
@@ -100,12 +100,12 @@ void op_drop(struct pkt_ep *e, struct pkt_op *op)
 	if (op->words != PKT_NONE) {
 		if (!msg_win_full(&op->acked))
 			msg_win_clear_rest(&op->acked);
-		e->tx_words_free |= 1ull << op->words;
+		e->tx.words_free |= 1ull << op->words;
 		op->words = PKT_NONE;
 	}
 	fetch_end(e, op);
 	if (op->kind == GX_OP_GET && !op->internal)
-		e->gets_out--;
+		e->match.gets_out--;
 }
 
 void op_finish(struct pkt_ep *e, uint32_t i, int status, uint64_t len)
@@ -158,9 +158,9 @@ void op_done(struct pkt_ep *e, uint32_t i)
 
 	e->out[op->mid % GX_WIRE_MIDS].op = PKT_NONE;
 	if (op->state == OP_SENDING)
-		list_remove(e, &e->act_head, &e->act_tail, i);
+		list_remove(e, &e->tx.act_head, &e->tx.act_tail, i);
 	else if (op->again)
-		list_remove(e, &e->wait_head, &e->wait_tail, i);
+		list_remove(e, &e->tx.wait_head, &e->tx.wait_tail, i);
 	op->again = false;
 	op_neutralise(e, op);
 	op_finish(e, i, op->status, op->status ? 0 : op->len);
@@ -173,7 +173,7 @@ void tx_unref(struct link_pkt *l, uint32_t cookie)
 	struct pkt_op *op = &e->ops[i];
 
 	op->refs--;
-	e->refs--;
+	e->tx.refs--;
 	l->refs--;
 	if (op->refs)
 		return;
@@ -188,11 +188,11 @@ void tx_unref(struct link_pkt *l, uint32_t cookie)
 uint32_t slot_alloc(struct pkt_ep *e, uint32_t op)
 {
 	for (uint32_t k = 0; k < PKT_SLOTS; k++) {
-		uint32_t i = (e->slot_rover + k) % PKT_SLOTS;
+		uint32_t i = (e->match.slot_rover + k) % PKT_SLOTS;
 
 		if (e->slots[i].used)
 			continue;
-		e->slot_rover = i + 1;
+		e->match.slot_rover = i + 1;
 		e->slots[i].used = true;
 		e->slots[i].bound = false;
 		e->slots[i].gen++;
@@ -237,9 +237,9 @@ bool op_outgrown(const struct pkt_ep *e, const struct pkt_op *op)
 void op_withdraw(struct pkt_ep *e, struct pkt_op *op, uint32_t i)
 {
 	if (op->state == OP_SENDING)
-		list_remove(e, &e->act_head, &e->act_tail, i);
+		list_remove(e, &e->tx.act_head, &e->tx.act_tail, i);
 	if (op->state == OP_QUEUED)
-		list_remove(e, &e->wait_head, &e->wait_tail, i);
+		list_remove(e, &e->tx.wait_head, &e->tx.wait_tail, i);
 	op->state = OP_QUEUED;
 	op->again = true;
 }
@@ -247,10 +247,10 @@ void op_withdraw(struct pkt_ep *e, struct pkt_op *op, uint32_t i)
 void op_again(struct pkt_ep *e, uint32_t i)
 {
 	op_withdraw(e, &e->ops[i], i);
-	e->ops[i].next = e->wait_head;
-	if (e->wait_head == PKT_NONE)
-		e->wait_tail = i;
-	e->wait_head = i;
+	e->ops[i].next = e->tx.wait_head;
+	if (e->tx.wait_head == PKT_NONE)
+		e->tx.wait_tail = i;
+	e->tx.wait_head = i;
 }
 
 void link_release(struct link_pkt *l, uint64_t buf)

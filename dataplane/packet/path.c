@@ -27,8 +27,8 @@ static uint32_t smaller_quantum(uint32_t quantum)
 
 void hole_forget(struct pkt_ep *e)
 {
-	e->hole_b = UINT32_MAX;
-	e->hole_lost = 0;
+	e->path.hole_b = UINT32_MAX;
+	e->path.hole_lost = 0;
 }
 
 /* They wait for another mid, before anything new, or they might do so for ever: each one that
@@ -48,10 +48,10 @@ static void ops_again(struct pkt_ep *e)
 	}
 	if (head == PKT_NONE)
 		return;
-	e->ops[tail].next = e->wait_head;
-	if (e->wait_head == PKT_NONE)
-		e->wait_tail = tail;
-	e->wait_head = head;
+	e->ops[tail].next = e->tx.wait_head;
+	if (e->tx.wait_head == PKT_NONE)
+		e->tx.wait_tail = tail;
+	e->tx.wait_head = head;
 }
 
 static void prove_fail(struct pkt_ep *e)
@@ -72,8 +72,8 @@ static bool prove_fall(struct pkt_ep *e)
 	msg_shape_init(&e->shape, next, e->ep.conn->agreed.chunk_b, e->ep.conn->agreed.window);
 	atomic_store_explicit(&e->ep.quantum_b, next, memory_order_relaxed);
 	hole_forget(e);
-	e->proven = false;
-	e->prove_tries = 0;
+	e->path.proven = false;
+	e->path.prove_tries = 0;
 	ops_again(e);
 	return true;
 }
@@ -82,7 +82,7 @@ static bool prove_fall(struct pkt_ep *e)
 static uint64_t prove_limit_ns(const struct pkt_ep *e)
 {
 	/* The receiver may be waiting for its GPU. */
-	return e->peer_timeout_ns + (e->begun ? e->ep.core->gx->opts.gpu_timeout_ns : 0);
+	return e->timer.peer_timeout_ns + (e->tx.begun ? e->ep.core->gx->opts.gpu_timeout_ns : 0);
 }
 
 /* A padded probe now and then until one is acknowledged. It counts as lost by its size only if a
@@ -90,53 +90,53 @@ static uint64_t prove_limit_ns(const struct pkt_ep *e)
  * is not a narrow one, nor is a peer that is not turned, or that waits for its GPU. */
 void tick_prove(struct pkt_ep *e)
 {
-	if (!e->proving || e->now_ns < e->prove_ns)
+	if (!e->path.proving || e->now_ns < e->path.prove_ns)
 		return;
-	if (e->prove_tries >= PKT_PROVE_TRIES && e->small_passed && !prove_fall(e)) {
-		e->proving = false;
+	if (e->path.prove_tries >= PKT_PROVE_TRIES && e->path.small_passed && !prove_fall(e)) {
+		e->path.proving = false;
 		return;
 	}
-	if (!e->prove_tries || e->small_passed) {
-		e->prove_tries++;
-		e->small_passed = false;
-		e->try_ns = e->now_ns;
-		e->prove_waits = 0;
-	} else if (++e->prove_waits * (uint64_t)PKT_PROVE_NS >= prove_limit_ns(e)) {
+	if (!e->path.prove_tries || e->path.small_passed) {
+		e->path.prove_tries++;
+		e->path.small_passed = false;
+		e->path.try_ns = e->now_ns;
+		e->path.prove_waits = 0;
+	} else if (++e->path.prove_waits * (uint64_t)PKT_PROVE_NS >= prove_limit_ns(e)) {
 		prove_fail(e);
 	}
-	e->prove_ns = e->now_ns + PKT_PROVE_NS;
-	e->prove_due = true;
+	e->path.prove_ns = e->now_ns + PKT_PROVE_NS;
+	e->path.prove_due = true;
 }
 
 void link_proven(struct pkt_ep *e, uint32_t quantum)
 {
 	if (quantum != e->shape.quantum)
 		return;
-	e->proven = true;
-	e->proving = false;
+	e->path.proven = true;
+	e->path.proving = false;
 	hole_forget(e);
 }
 
 void link_acked(struct pkt_ep *e, const struct flow_rec *rec)
 {
-	if (rec->len >= e->hole_b) {
+	if (rec->len >= e->path.hole_b) {
 		hole_forget(e);
-		if (e->proven)
-			e->proving = false;
+		if (e->path.proven)
+			e->path.proving = false;
 	} else if (rec->kind == PKT_K_PROBE && rec->ref == PKT_SMALL_B &&
-		   rec->sent_ns >= e->try_ns) {
-		e->small_passed = true;
+		   rec->sent_ns >= e->path.try_ns) {
+		e->path.small_passed = true;
 	}
 }
 
 void link_lost(struct pkt_ep *e, const struct flow_rec *rec)
 {
-	if (!e->probed || e->proving || rec->len <= PKT_LARGE_B)
+	if (!e->path.probed || e->path.proving || rec->len <= PKT_LARGE_B)
 		return;
-	e->hole_b = GX_MIN(e->hole_b, (uint32_t)rec->len);
-	if (++e->hole_lost < PKT_LARGE_LOST)
+	e->path.hole_b = GX_MIN(e->path.hole_b, (uint32_t)rec->len);
+	if (++e->path.hole_lost < PKT_LARGE_LOST)
 		return;
-	e->proving = true;
-	e->prove_tries = 0;
-	e->prove_ns = e->now_ns;
+	e->path.proving = true;
+	e->path.prove_tries = 0;
+	e->path.prove_ns = e->now_ns;
 }

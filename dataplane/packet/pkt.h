@@ -201,6 +201,128 @@ struct share {
 	uint32_t of[GX_PEERS_MAX + 1]; /* buffers of each, by nr_want. frozen */
 };
 
+/* What an endpoint knows, by the file that writes it. owner: core, but for what says otherwise. */
+
+/* path.c: which quantum the path carries. */
+struct pkt_path {
+	bool probed;	   /* the port's path is not known: quanta are proven, and losses watched */
+	bool proven;	   /* the quantum passed the path (padded probe), or need not */
+	bool proving;	   /* padded probes of the quantum are under way */
+	bool prove_due;	   /* the next two are to be sent: one of the quantum, one of PKT_SMALL_B */
+	bool small_passed; /* a small probe that went out with it, or later, was acknowledged */
+	uint32_t prove_tries;
+	uint64_t prove_ns;    /* when the next padded probe is due */
+	uint32_t prove_waits; /* how often it was found not to have come through */
+	uint64_t try_ns;      /* when the last one that counts went out */
+	uint32_t hole_b;    /* smallest of the large packets lost in a row; UINT32_MAX: none was */
+	uint32_t hole_lost; /* how many in a row */
+};
+
+/* timer.c: what is due when, and whether the peer is there. rx.c and ack.c say that it was heard. */
+struct pkt_timer {
+	uint64_t heard_ns;	      /* last packet from the peer's core that passed all checks */
+	uint64_t acked_ns;	      /* when it last acknowledged something that was not */
+	bool waiting;		      /* something was outstanding at the last look, ... */
+	uint64_t alive_ns;	      /* ... which was then */
+	uint64_t silence_ns;	      /* of the peer, while this core was turned itself */
+	uint64_t probe_ns;	      /* when the last keepalive probe went out */
+	uint64_t ask_ns, ask_wait_ns; /* all was acknowledged, not all is done: when to ask, and how
+					 long until then */
+	uint64_t tick_ns;	      /* when slow timers are due again */
+	uint64_t deadline_ns;	      /* earliest of the operations; UINT64_MAX: none */
+	uint64_t peer_timeout_ns;
+	uint32_t told_msgs, told_bufs; /* our part of the core's gauges */
+};
+
+/* ack.c, make.c: the ACKs that we send. */
+struct pkt_acks {
+	uint8_t hold;	 /* ACK_HOLD_*: a completion was given; the ACK waits a turn for the user's
+			    answer */
+	uint32_t apsn;	 /* number space of ACK and PROBE_ACK */
+	uint32_t number; /* of the last ACK */
+};
+
+/* wake.c: whether a turn looks at it. */
+struct pkt_wake {
+	uint32_t live_at; /* index in link->live; and while it is hot, */
+	uint32_t hot_at;  /* in link->hot; PKT_NONE: it is not */
+	uint32_t cold_at; /* in link->cold, which has it then; PKT_NONE: it is not */
+	bool ticked;	  /* in this turn: it may go to sleep now */
+};
+
+/* op.c, tx.c: operations and the messages that go out. */
+struct pkt_sends {
+	uint32_t op_free;
+	uint32_t ops_top; /* those from here on were never used */
+	uint32_t nr_ops;  /* not free */
+	uint64_t mids_free[GX_WIRE_DONE_WORDS];
+	uint32_t mids_words;		      /* bit w: mids_free[w] has one */
+	uint32_t nr_mids;		      /* not free */
+	uint32_t mids_max;		      /* that new messages may have of them */
+	uint64_t told[GX_WIRE_DONE_WORDS];    /* what the peer says is done, as in an ACK, ... */
+	uint32_t told_by[GX_WIRE_DONE_WORDS]; /* ... and the number of the ACK that said so */
+	bool begun;			      /* a message has */
+	bool cancels_due;		      /* some operation's CANCEL waits for room */
+	uint32_t act_head, act_tail; /* list: operations with first transmissions to do, in turn */
+	uint32_t wait_head, wait_tail; /* list: operations that wait for a mid (posted order) */
+	uint32_t send_head, send_tail; /* list: SENDs that wait for a grant */
+	struct {
+		uint32_t mid, pkt;
+	} * resend; /* ring of lost DATA packets */
+	uint32_t resend_head, resend_tail, resend_mask;
+	uint32_t refs;	     /* packets in the port that reference our operations' memory */
+	uint64_t *words;     /* [GX_WIRE_ACTIVE][msg_words] */
+	uint64_t words_free; /* bit i: window i is free */
+};
+
+/* ask.c: packets that the peer asks to have again. */
+struct pkt_asks {
+	uint32_t head, tail; /* of the ring ask[] */
+	uint32_t pkts;	     /* in ask[], or sent and not acknowledged: PKT_ASK_MAX at most */
+};
+
+/* fetch.c: payload of GPUs in pinned buffers. */
+struct pkt_fetch {
+	struct pkt_again asked, lost;
+	uint32_t nr_staged; /* chunks that operations hold in pinned buffers */
+	uint64_t moved_ns;  /* when a chunk was acknowledged */
+	uint64_t staged_ns; /* the same, or when it began to hold some */
+	bool shy;	    /* none was acknowledged for long, and somebody wanted buffers */
+};
+
+/* rec.c: control records on their way out. */
+struct pkt_recs {
+	uint32_t next, floor; /* rsn of the next one / lowest not acknowledged */
+	uint32_t queued;      /* records in state REC_QUEUED */
+	uint32_t scan;	      /* no queued record below this rsn */
+};
+
+/* match.c, op.c: slots and grants, gets. */
+struct pkt_match {
+	uint32_t slot_rover;
+	uint32_t nr_grants, nr_late;
+	uint32_t gets_head, gets_tail;
+	uint32_t gets_out; /* our gets under way */
+};
+
+/* in.c, rx.c, bad.c: messages and records that come in. */
+struct pkt_takes {
+	uint64_t done[GX_WIRE_DONE_WORDS]; /* bit of a place: changes with each message done */
+	uint32_t done_used;		   /* bit w: done[w] has ever changed */
+	uint32_t done_due;		   /* ... has changed since an ACK told it */
+	bool fails_due;			   /* some message's FAIL waits for room */
+	bool bads_due;			   /* some packet's RESEND does */
+	uint32_t nr_in;			   /* places that are not free */
+	uint64_t need_pkts;		   /* declared and not yet received */
+	uint32_t held_bufs;		   /* bounce buffers of this peer in blocks */
+	uint32_t landed_head, landed_tail;
+	uint32_t nr_bad;
+	uint64_t *words;
+	uint64_t words_free;
+	uint32_t rsn_floor; /* every record below was seen */
+	uint64_t rsn_seen[PKT_RECS / 64];
+};
+
 /* An endpoint over a port: one lane of one connection. */
 struct pkt_ep {
 	struct gx_ep ep;
@@ -215,7 +337,8 @@ struct pkt_ep {
 	uint32_t gen;	    /* generation of the cid */
 	uint32_t cid_peer;  /* what the peer calls this connection */
 	uint32_t port_peer; /* the port's peer */
-	struct gx_port_peer path; /* of it; .gpus none where the CPU has to read what it sends */
+	struct gx_port_peer
+		port_path; /* of it; .gpus none where the CPU has to read what it sends */
 	uint64_t psn0;
 	uint32_t psn_skip; /* on a path that is proven, the first packet has a psn so far above */
 	uint32_t salt, salt_peer;
@@ -226,101 +349,23 @@ struct pkt_ep {
 	uint32_t credit0_peer;	 /* that we began with */
 	int err;		 /* 0, or why it failed: set by ep_fail */
 	bool lossless;
-	bool cancels_due;		     /* some operation's CANCEL waits for room */
-	bool fails_due;			     /* some message's FAIL does */
-	bool bads_due;			     /* some packet's RESEND does */
 	bool want_peer;			     /* whoever holds this ep waits for the peer's core */
 	struct block_q *bq[1 + GX_GPUS_MAX]; /* frozen: by device + 1, where its connection wants
 					      * another; else NULL */
 	uint32_t unpackers;		     /* ctl: bits of those, in gx->unpacker */
 	bool have_peer;			     /* ctl: peer_add was done */
-	bool probed;	   /* the port's path is not known: quanta are proven, and losses watched */
-	bool proven;	   /* the quantum passed the path (padded probe), or need not */
-	bool proving;	   /* padded probes of the quantum are under way */
-	bool prove_due;	   /* the next two are to be sent: one of the quantum, one of PKT_SMALL_B */
-	bool small_passed; /* a small probe that went out with it, or later, was acknowledged */
-	uint32_t prove_tries;
-	uint64_t prove_ns;    /* when the next padded probe is due */
-	uint32_t prove_waits; /* how often it was found not to have come through */
-	uint64_t try_ns;      /* when the last one that counts went out */
-	uint32_t hole_b;     /* smallest of the large packets lost in a row; UINT32_MAX: none was */
-	uint32_t hole_lost;  /* how many in a row */
-	uint64_t now_ns;     /* of the turn */
-	uint64_t heard_ns;   /* last packet from the peer's core that passed all checks */
-	uint64_t acked_ns;   /* when it last acknowledged something that was not */
-	bool waiting;	     /* something was outstanding at the last look, ... */
-	uint64_t alive_ns;   /* ... which was then */
-	uint64_t silence_ns; /* of the peer, while this core was turned itself */
-	uint64_t probe_ns;   /* when the last keepalive probe went out */
-	uint64_t ask_ns, ask_wait_ns; /* all was acknowledged, not all is done: when to ask, and how
-					 long until then */
-	uint64_t tick_ns;	      /* when slow timers are due again */
-	uint64_t deadline_ns;	      /* earliest of the operations; UINT64_MAX: none */
-	uint64_t peer_timeout_ns;
-	uint8_t ack_hold; /* ACK_HOLD_*: a completion was given; the ACK waits a turn for the user's
-			     answer */
-	uint32_t apsn;	  /* number space of ACK and PROBE_ACK */
-
-	/* whether a turn looks at it, see wake.c */
-	uint32_t live_at; /* index in link->live; and while it is hot, */
-	uint32_t hot_at;  /* in link->hot; PKT_NONE: it is not */
-	uint32_t cold_at; /* in link->cold, which has it then; PKT_NONE: it is not */
-	bool ticked;	  /* in this turn: it may go to sleep now */
-
-	/* sending */
-	uint32_t op_free;
-	uint32_t ops_top; /* those from here on were never used */
-	uint32_t nr_ops;  /* not free */
-	uint64_t mids_free[GX_WIRE_DONE_WORDS];
-	uint32_t mids_words;		      /* bit w: mids_free[w] has one */
-	uint32_t nr_mids;		      /* not free */
-	uint32_t mids_max;		      /* that new messages may have of them */
-	uint64_t told[GX_WIRE_DONE_WORDS];    /* what the peer says is done, as in an ACK, ... */
-	uint32_t told_by[GX_WIRE_DONE_WORDS]; /* ... and the number of the ACK that said so */
-	bool begun;			      /* a message has */
-	uint32_t act_head,
-		act_tail; /* list: operations with first transmissions to do, round robin */
-	uint32_t wait_head, wait_tail; /* list: operations that wait for a mid (posted order) */
-	uint32_t send_head, send_tail; /* list: SENDs that wait for a grant */
-	struct {
-		uint32_t mid, pkt;
-	} * resend; /* ring of lost DATA packets */
-	uint32_t resend_head, resend_tail, resend_mask;
-	uint32_t ask_head, ask_tail;
-	uint32_t asked_pkts; /* in ask[], or sent and not acknowledged: PKT_ASK_MAX at most */
-	struct pkt_again asked, lost;
-	uint32_t nr_staged;	/* chunks that operations hold in pinned buffers */
-	uint64_t moved_ns;	/* when a chunk was acknowledged */
-	uint64_t staged_ns;	/* the same, or when it began to hold some */
-	bool shy;		/* none was acknowledged for long, and somebody wanted buffers */
-	uint64_t *tx_words;	/* [GX_WIRE_ACTIVE][msg_words] */
-	uint64_t tx_words_free; /* bit i: window i is free */
-
-	uint32_t rec_next, rec_floor; /* rsn of the next one / lowest not acknowledged */
-	uint32_t rec_queued;	      /* records in state REC_QUEUED */
-	uint32_t rec_scan;	      /* no queued record below this rsn */
-	uint32_t slot_rover;
-	uint32_t nr_grants, nr_late;
-	uint32_t gets_head, gets_tail;
-	uint32_t gets_out; /* our gets under way */
-
-	/* receiving */
-	uint64_t in_done[GX_WIRE_DONE_WORDS]; /* bit of a place: changes with each message done */
-	uint32_t done_used;		      /* bit w: in_done[w] has ever changed */
-	uint32_t done_due;		      /* ... has changed since an ACK told it */
-	uint32_t ack_number;		      /* of the last ACK */
-	uint32_t nr_in;			      /* places that are not free */
-	uint64_t need_pkts;		      /* declared and not yet received */
-	uint32_t held_bufs;		      /* bounce buffers of this peer in blocks */
-	uint32_t told_msgs, told_bufs;	      /* our part of the core's gauges */
+	uint64_t now_ns;		     /* of the turn */
+	struct pkt_path path;
+	struct pkt_timer timer;
+	struct pkt_acks ack;
+	struct pkt_wake wake;
+	struct pkt_sends tx;
+	struct pkt_asks asks;
+	struct pkt_fetch fetch;
+	struct pkt_recs rec;
+	struct pkt_match match;
+	struct pkt_takes rx;
 	struct share_ep share;
-	uint32_t refs; /* packets in the port that reference our operations' memory */
-	uint32_t landed_head, landed_tail;
-	uint32_t nr_bad;
-	uint64_t *rx_words;
-	uint64_t rx_words_free;
-	uint32_t rsn_floor; /* every record below was seen */
-	uint64_t rsn_seen[PKT_RECS / 64];
 
 	/* What is large comes last: the memory is all zero at the start and has no pages yet, so
 	 * that an ep weighs what it has used. Nothing here is written before it is used. */
@@ -416,7 +461,7 @@ static inline void rx_fault(struct pkt_ep *e, int err)
 /* Does the port send the payload from where it is? Else it is staged. */
 static inline bool pkt_in_place(const struct pkt_ep *e, const struct pkt_op *op)
 {
-	return op->gpu->device < 0 || e->path.gpus >> op->gpu->device & 1;
+	return op->gpu->device < 0 || e->port_path.gpus >> op->gpu->device & 1;
 }
 
 /* Are its packets larger than the path carries by now, or others than it would be cut into? */
@@ -507,7 +552,7 @@ void link_rest(struct link_pkt *l);		     /* those that may sleep do */
 /* Something comes for @e from outside of its own turn: a packet, an operation, a fault. */
 static inline void ep_touch(struct pkt_ep *e)
 {
-	if (gx_unlikely(e->cold_at != PKT_NONE))
+	if (gx_unlikely(e->wake.cold_at != PKT_NONE))
 		ep_wake(e);
 }
 
@@ -536,7 +581,7 @@ bool tx_rec(struct pkt_ep *e, const struct gx_wire_rec *rec,
 	    uint32_t op); /* queue a record; false: no room */
 static inline uint32_t tx_rec_room(const struct pkt_ep *e)
 {
-	return PKT_RECS - (e->rec_next - e->rec_floor);
+	return PKT_RECS - (e->rec.next - e->rec.floor);
 }
 bool tx_recs(struct pkt_ep *e); /* send queued records */
 void recs_acked(struct pkt_ep *e, uint32_t first, uint32_t n);
@@ -627,7 +672,7 @@ void link_lost(struct pkt_ep *e, const struct flow_rec *rec);  /* is it the size
 /* Does this acknowledgement say something of the path? */
 static inline bool link_watches(const struct pkt_ep *e, const struct flow_rec *rec)
 {
-	return gx_unlikely(e->proving || rec->len >= e->hole_b);
+	return gx_unlikely(e->path.proving || rec->len >= e->path.hole_b);
 }
 void tick_prove(struct pkt_ep *e);
 void hole_forget(struct pkt_ep *e);

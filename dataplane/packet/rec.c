@@ -7,17 +7,17 @@
 
 bool tx_rec(struct pkt_ep *e, const struct gx_wire_rec *rec, uint32_t op)
 {
-	struct rec_slot *s = &e->recs[e->rec_next % PKT_RECS];
+	struct rec_slot *s = &e->recs[e->rec.next % PKT_RECS];
 
 	ep_touch(e); /* a turn sends it */
 	if (!tx_rec_room(e))
 		return false;
 	s->rec = *rec;
-	s->rec.rsn = e->rec_next++;
+	s->rec.rsn = e->rec.next++;
 	s->op = op;
 	s->sent = false;
 	s->state = REC_QUEUED;
-	e->rec_queued++;
+	e->rec.queued++;
 	return true;
 }
 
@@ -29,9 +29,9 @@ void recs_requeue(struct pkt_ep *e, uint32_t first, uint32_t n)
 		if (s->state != REC_SENT || s->rec.rsn != i)
 			continue;
 		s->state = REC_QUEUED;
-		e->rec_queued++;
-		if (i - e->rec_floor < e->rec_scan - e->rec_floor)
-			e->rec_scan = i;
+		e->rec.queued++;
+		if (i - e->rec.floor < e->rec.scan - e->rec.floor)
+			e->rec.scan = i;
 	}
 }
 
@@ -42,13 +42,13 @@ void recs_acked(struct pkt_ep *e, uint32_t first, uint32_t n)
 
 		if (s->state == REC_FREE || s->rec.rsn != i)
 			continue;
-		e->rec_queued -= s->state == REC_QUEUED;
+		e->rec.queued -= s->state == REC_QUEUED;
 		s->state = REC_FREE;
 	}
-	while (e->rec_floor != e->rec_next && e->recs[e->rec_floor % PKT_RECS].state == REC_FREE)
-		e->rec_floor++;
-	if (e->rec_floor - e->rec_scan < 1u << 31)
-		e->rec_scan = e->rec_floor;
+	while (e->rec.floor != e->rec.next && e->recs[e->rec.floor % PKT_RECS].state == REC_FREE)
+		e->rec.floor++;
+	if (e->rec.floor - e->rec.scan < 1u << 31)
+		e->rec.scan = e->rec.floor;
 }
 
 /* DATA of @i may follow: it takes another way, on which it would come before an OPEN that waits for
@@ -65,10 +65,10 @@ static uint32_t recs_pack(struct pkt_ep *e, uint8_t *b, uint32_t *n)
 	uint32_t room = GX_MIN((uint32_t)GX_CTL_PAYLOAD_MAX, e->shape.quantum);
 	uint32_t at = 0;
 
-	while (e->rec_scan != e->rec_next && e->recs[e->rec_scan % PKT_RECS].state != REC_QUEUED)
-		e->rec_scan++;
-	for (*n = 0; e->rec_scan != e->rec_next; (*n)++, e->rec_scan++) {
-		struct rec_slot *s = &e->recs[e->rec_scan % PKT_RECS];
+	while (e->rec.scan != e->rec.next && e->recs[e->rec.scan % PKT_RECS].state != REC_QUEUED)
+		e->rec.scan++;
+	for (*n = 0; e->rec.scan != e->rec.next; (*n)++, e->rec.scan++) {
+		struct rec_slot *s = &e->recs[e->rec.scan % PKT_RECS];
 		uint32_t put;
 
 		if (s->state != REC_QUEUED)
@@ -81,7 +81,7 @@ static uint32_t recs_pack(struct pkt_ep *e, uint8_t *b, uint32_t *n)
 			op_opened(e, s->op, s->rec.rsn);
 		s->sent = true;
 		s->state = REC_SENT;
-		e->rec_queued--;
+		e->rec.queued--;
 	}
 	return at;
 }
@@ -91,10 +91,10 @@ bool tx_recs(struct pkt_ep *e)
 	bool worked = false;
 
 	/* One place of the control half stays for an ACK. */
-	while (e->rec_queued && flow_room(e->flow) && ctl_room(e) > 1) {
+	while (e->rec.queued && flow_room(e->flow) && ctl_room(e) > 1) {
 		uint32_t n;
 		uint32_t len = recs_pack(e, e->link->ctl_buf, &n);
-		uint32_t first = e->rec_scan - n;
+		uint32_t first = e->rec.scan - n;
 		uint32_t ack = 0;
 		uint64_t psn;
 

@@ -32,11 +32,11 @@ static void rx_fail(struct pkt_ep *e, const struct gx_wire_rec *rec)
 
 static void rx_get(struct pkt_ep *e, const struct gx_wire_rec *rec)
 {
-	if (e->gets_head - e->gets_tail == PKT_GETS_MAX) {
+	if (e->match.gets_head - e->match.gets_tail == PKT_GETS_MAX) {
 		rx_fault(e, -EPROTO);
 		return;
 	}
-	e->gets[e->gets_head++ % PKT_GETS_MAX] = *rec;
+	e->gets[e->match.gets_head++ % PKT_GETS_MAX] = *rec;
 }
 
 /* Every record once: rsn below the floor or in the bitmap was seen. */
@@ -44,13 +44,13 @@ static bool rec_is_new(struct pkt_ep *e, uint32_t rsn)
 {
 	uint32_t i = rsn % PKT_RECS;
 
-	if (rsn - e->rsn_floor >= PKT_RECS || e->rsn_seen[i / 64] >> (i & 63) & 1)
+	if (rsn - e->rx.rsn_floor >= PKT_RECS || e->rx.rsn_seen[i / 64] >> (i & 63) & 1)
 		return false;
-	e->rsn_seen[i / 64] |= 1ull << (i & 63);
-	for (i = e->rsn_floor % PKT_RECS; e->rsn_seen[i / 64] >> (i & 63) & 1;
-	     i = e->rsn_floor % PKT_RECS) {
-		e->rsn_seen[i / 64] &= ~(1ull << (i & 63));
-		e->rsn_floor++;
+	e->rx.rsn_seen[i / 64] |= 1ull << (i & 63);
+	for (i = e->rx.rsn_floor % PKT_RECS; e->rx.rsn_seen[i / 64] >> (i & 63) & 1;
+	     i = e->rx.rsn_floor % PKT_RECS) {
+		e->rx.rsn_seen[i / 64] &= ~(1ull << (i & 63));
+		e->rx.rsn_floor++;
 	}
 	return true;
 }
@@ -102,7 +102,7 @@ static bool rx_recs(struct pkt_ep *e, const uint8_t *b, uint32_t len)
 		if (rec_is_new(e, rec.rsn))
 			rx_rec(e, &rec);
 	}
-	if (e->nr_late)
+	if (e->match.nr_late)
 		match_late(e);
 	return true;
 }
@@ -173,7 +173,7 @@ static bool rx_ack(struct pkt_ep *e, const uint8_t *b, uint32_t len)
 	if (gx_wire_ack_get(b, len, &ack) || flow_ack(e->flow, e->now_ns, &ack))
 		return false;
 	if (flow_spurious(e->flow) != late)
-		e->acked_ns = e->now_ns;
+		e->timer.acked_ns = e->now_ns;
 	gx_stat_add(pkt_stats(e->link), GX_STAT_ACK_RX, 1);
 	tx_acked(e);
 	tx_done(e, &ack);
@@ -205,7 +205,7 @@ static bool rx_ctl_packet(struct pkt_ep *e, const struct gx_rx *rx, const struct
 /* The peer may have missed something: the ACK tells all. */
 static void rx_probe(struct pkt_ep *e, const struct gx_wire_hdr *h)
 {
-	e->done_due = e->done_used;
+	e->rx.done_due = e->rx.done_used;
 	flow_rx_take(e->flow, e->now_ns, h->psn, false, true);
 }
 
@@ -231,7 +231,7 @@ static void rx_ctl_one(struct link_pkt *l, const struct gx_rx *rx)
 	if (!e || !rx_payload(e, rx, &h))
 		return;
 	if (rx_ctl_any(e, rx, &h)) {
-		e->heard_ns = e->now_ns;
+		e->timer.heard_ns = e->now_ns;
 		return;
 	}
 	gx_stat_add(pkt_stats(l), GX_STAT_RX_BAD, 1);
@@ -278,7 +278,7 @@ static bool rx_first(struct pkt_ep *e, struct in_msg *m, uint64_t pkt)
 	}
 	msg_win_set(&m->win, pkt);
 	m->seen_pkts++;
-	e->need_pkts--;
+	e->rx.need_pkts--;
 	return true;
 }
 
@@ -303,7 +303,7 @@ static bool rx_place(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_w
 				       .ref = e->index << 10 | h->mid % GX_WIRE_MIDS},
 		  e->now_ns);
 	m->pending++;
-	e->held_bufs++;
+	e->rx.held_bufs++;
 	e->link->held_bufs++;
 	return true;
 }
@@ -324,7 +324,7 @@ static bool rx_data_one(struct link_pkt *l, const struct gx_rx *rx)
 	active = h.type == GX_PKT_DATA && m->mid == h.mid && m->state == IN_ACTIVE;
 	if (!(active && m->checks) && !l->q->rx_gpu && !rx_payload(e, rx, &h))
 		return false; /* what nobody copies from a GPU nobody reads */
-	e->heard_ns = e->now_ns;
+	e->timer.heard_ns = e->now_ns;
 	if (!rx_new(e, &h))
 		return false;
 	if (h.type == GX_PKT_PROBE) {
@@ -427,7 +427,7 @@ static void reap_one(struct link_pkt *l, const struct block_done *d)
 	struct pkt_ep *e = l->eps[d->ref >> 10];
 	struct in_msg *m = &e->in[d->ref & (GX_WIRE_MIDS - 1)];
 
-	e->held_bufs--;
+	e->rx.held_bufs--;
 	l->held_bufs--;
 	m->pending--;
 	if (d->buf != BLOCK_BUF_NONE)

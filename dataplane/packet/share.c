@@ -112,7 +112,7 @@ void share_refunded(struct pkt_ep *e, uint64_t n)
 static void share_want(struct pkt_ep *e)
 {
 	struct link_pkt *l = e->link;
-	bool wants = e->need_pkts && !e->share.silent;
+	bool wants = e->rx.need_pkts && !e->share.silent;
 
 	if (wants != e->share.wants) {
 		e->share.wants = wants;
@@ -130,11 +130,11 @@ void share_grant(struct pkt_ep *e)
 
 	share_want(e);
 	/* What it has declared, and what it began with; a silent peer keeps that alone. */
-	aim = (e->share.wants ? GX_MIN(e->need_pkts, 1u << 30) : 0) + e->credit0;
+	aim = (e->share.wants ? GX_MIN(e->rx.need_pkts, 1u << 30) : 0) + e->credit0;
 	if (aim <= kept)
 		return;
 	share = share_of(l);
-	share -= GX_MIN(share, e->held_bufs);
+	share -= GX_MIN(share, e->rx.held_bufs);
 	free = share_free(l);
 	if (gx_unlikely(l->share.first &&
 			l->share.first != e)) /* what comes back is for that one */

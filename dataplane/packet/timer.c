@@ -12,8 +12,8 @@
 
 static void tick_deadlines(struct pkt_ep *e)
 {
-	e->deadline_ns = UINT64_MAX;
-	for (uint32_t i = 0; i < e->ops_top; i++) {
+	e->timer.deadline_ns = UINT64_MAX;
+	for (uint32_t i = 0; i < e->tx.ops_top; i++) {
 		struct pkt_op *op = &e->ops[i];
 
 		if (op->state == OP_FREE || !op->deadline_ns || op->doomed || op->done)
@@ -21,14 +21,14 @@ static void tick_deadlines(struct pkt_ep *e)
 		if (op->deadline_ns <= e->now_ns)
 			op_doom(e, i, -ETIMEDOUT);
 		else
-			e->deadline_ns = GX_MIN(e->deadline_ns, op->deadline_ns);
+			e->timer.deadline_ns = GX_MIN(e->timer.deadline_ns, op->deadline_ns);
 	}
 }
 
 static void tick_cancels(struct pkt_ep *e)
 {
-	e->cancels_due = false;
-	for (uint32_t i = 0; i < e->ops_top; i++)
+	e->tx.cancels_due = false;
+	for (uint32_t i = 0; i < e->tx.ops_top; i++)
 		if (e->ops[i].state != OP_FREE && e->ops[i].cancel_due)
 			op_cancel_rec(e, &e->ops[i]);
 }
@@ -39,10 +39,10 @@ static void tick_cancels(struct pkt_ep *e)
  */
 static uint64_t alive_heard_ns(const struct pkt_ep *e)
 {
-	bool unacked = flow_outstanding(e->flow) || e->resend_head != e->resend_tail ||
-		       e->rec_floor != e->rec_next || e->ask_head != e->ask_tail;
+	bool unacked = flow_outstanding(e->flow) || e->tx.resend_head != e->tx.resend_tail ||
+		       e->rec.floor != e->rec.next || e->asks.head != e->asks.tail;
 
-	return unacked && !e->lossless ? e->acked_ns : e->heard_ns;
+	return unacked && !e->lossless ? e->timer.acked_ns : e->timer.heard_ns;
 }
 
 /* The peer's core must be heard while anything is outstanding with it; when it is silent, it is
@@ -51,26 +51,26 @@ static uint64_t alive_heard_ns(const struct pkt_ep *e)
  * that a core which is seldom turned gives up in the end. */
 static void tick_alive(struct pkt_ep *e)
 {
-	bool waiting = e->nr_ops || e->nr_in || e->want_peer;
-	uint64_t eighth = e->peer_timeout_ns / 8, before = e->alive_ns;
+	bool waiting = e->tx.nr_ops || e->rx.nr_in || e->want_peer;
+	uint64_t eighth = e->timer.peer_timeout_ns / 8, before = e->timer.alive_ns;
 	uint64_t heard_ns = alive_heard_ns(e);
 
-	e->alive_ns = e->now_ns;
-	if (!waiting || !e->waiting) {
-		e->waiting = waiting;
-		e->silence_ns = 0;
+	e->timer.alive_ns = e->now_ns;
+	if (!waiting || !e->timer.waiting) {
+		e->timer.waiting = waiting;
+		e->timer.silence_ns = 0;
 		return;
 	}
 	if (heard_ns > before)
-		e->silence_ns = 0;
+		e->timer.silence_ns = 0;
 	before = GX_MAX(before, heard_ns);
-	e->silence_ns += GX_MIN(e->now_ns - GX_MIN(e->now_ns, before), eighth);
-	if (e->silence_ns >= e->peer_timeout_ns) {
+	e->timer.silence_ns += GX_MIN(e->now_ns - GX_MIN(e->now_ns, before), eighth);
+	if (e->timer.silence_ns >= e->timer.peer_timeout_ns) {
 		rx_fault(e, -ETIMEDOUT);
 		return;
 	}
-	if (e->silence_ns >= eighth && e->now_ns - e->probe_ns >= eighth) {
-		e->probe_ns = e->now_ns;
+	if (e->timer.silence_ns >= eighth && e->now_ns - e->timer.probe_ns >= eighth) {
+		e->timer.probe_ns = e->now_ns;
 		tx_probe(e, 0);
 	}
 }
@@ -78,12 +78,14 @@ static void tick_alive(struct pkt_ep *e)
 /* When tick_alive() has something to do for an ep that waits, if nothing is heard until then. */
 uint64_t link_alive_ns(const struct pkt_ep *e)
 {
-	uint64_t eighth = e->peer_timeout_ns / 8, since = GX_MAX(e->alive_ns, e->heard_ns);
-	uint64_t ask = since + eighth - GX_MIN(e->silence_ns, eighth);
-	uint64_t end = since + e->peer_timeout_ns - GX_MIN(e->silence_ns, e->peer_timeout_ns);
+	uint64_t eighth = e->timer.peer_timeout_ns / 8,
+		 since = GX_MAX(e->timer.alive_ns, e->timer.heard_ns);
+	uint64_t ask = since + eighth - GX_MIN(e->timer.silence_ns, eighth);
+	uint64_t end = since + e->timer.peer_timeout_ns -
+		       GX_MIN(e->timer.silence_ns, e->timer.peer_timeout_ns);
 
 	/* What is longer than an eighth would count as a pause of our own. */
-	return GX_MIN(GX_MIN(GX_MAX(ask, e->probe_ns + eighth), end), since + eighth);
+	return GX_MIN(GX_MIN(GX_MAX(ask, e->timer.probe_ns + eighth), end), since + eighth);
 }
 
 /* The port has lost what it had taken, or carries nothing any more: that ends what uses it, not the
@@ -97,7 +99,7 @@ static void tick_fault(struct pkt_ep *e)
 /* Operations whose payload will not come out of their GPU any more. */
 static void tick_stages(struct pkt_ep *e)
 {
-	for (uint32_t i = e->act_head, next; i != PKT_NONE; i = next) {
+	for (uint32_t i = e->tx.act_head, next; i != PKT_NONE; i = next) {
 		const struct gx_gpu *gpu = e->ops[i].gpu;
 
 		next = e->ops[i].next;
@@ -111,19 +113,19 @@ static void tick_stages(struct pkt_ep *e)
  * ask for another. */
 static void tick_ask(struct pkt_ep *e)
 {
-	if (e->lossless || !e->nr_mids || flow_outstanding(e->flow)) {
-		e->ask_ns = 0;
+	if (e->lossless || !e->tx.nr_mids || flow_outstanding(e->flow)) {
+		e->timer.ask_ns = 0;
 		return;
 	}
-	if (!e->ask_ns) {
-		e->ask_wait_ns = PKT_TICK_NS;
-	} else if (e->now_ns >= e->ask_ns) {
+	if (!e->timer.ask_ns) {
+		e->timer.ask_wait_ns = PKT_TICK_NS;
+	} else if (e->now_ns >= e->timer.ask_ns) {
 		tx_probe(e, 0);
-		e->ask_wait_ns = GX_MIN(2 * e->ask_wait_ns, PKT_ASK_MAX_NS);
+		e->timer.ask_wait_ns = GX_MIN(2 * e->timer.ask_wait_ns, PKT_ASK_MAX_NS);
 	} else {
 		return;
 	}
-	e->ask_ns = e->now_ns + e->ask_wait_ns;
+	e->timer.ask_ns = e->now_ns + e->timer.ask_wait_ns;
 }
 
 /* Credit beyond what we began with is for what was declared: an idle sender gives the rest back,
@@ -133,7 +135,7 @@ static void tick_refund(struct pkt_ep *e)
 	struct gx_wire_rec rec = {.type = GX_REC_REFUND};
 	uint32_t credit = flow_credit(e->flow);
 
-	if (e->act_head != PKT_NONE || e->wait_head != PKT_NONE || credit <= e->credit0_peer)
+	if (e->tx.act_head != PKT_NONE || e->tx.wait_head != PKT_NONE || credit <= e->credit0_peer)
 		return;
 	rec.slot = credit - e->credit0_peer;
 	if (tx_rec(e, &rec, PKT_NONE))
@@ -144,10 +146,12 @@ static void tick_refund(struct pkt_ep *e)
  * changed. */
 void tell_gauges(struct pkt_ep *e, uint32_t nr_msgs)
 {
-	gx_stat_add(pkt_stats(e->link), GX_STAT_MSGS_ACTIVE, (uint64_t)nr_msgs - e->told_msgs);
-	gx_stat_add(pkt_stats(e->link), GX_STAT_BUFS_HELD, (uint64_t)e->held_bufs - e->told_bufs);
-	e->told_msgs = nr_msgs;
-	e->told_bufs = e->held_bufs;
+	gx_stat_add(pkt_stats(e->link), GX_STAT_MSGS_ACTIVE,
+		    (uint64_t)nr_msgs - e->timer.told_msgs);
+	gx_stat_add(pkt_stats(e->link), GX_STAT_BUFS_HELD,
+		    (uint64_t)e->rx.held_bufs - e->timer.told_bufs);
+	e->timer.told_msgs = nr_msgs;
+	e->timer.told_bufs = e->rx.held_bufs;
 }
 
 struct block_stat link_block_sum(const struct link_pkt *l)
@@ -188,10 +192,10 @@ void link_tick(struct pkt_ep *e)
 	tx_acked(e); /* what the timers deem lost */
 	if (what & FLOW_PROBE)
 		tx_probe(e, 0);
-	if (e->now_ns < e->tick_ns)
+	if (e->now_ns < e->timer.tick_ns)
 		return;
-	e->tick_ns = e->now_ns + PKT_TICK_NS;
-	e->ticked = e->link->ticked = true;
+	e->timer.tick_ns = e->now_ns + PKT_TICK_NS;
+	e->wake.ticked = e->link->ticked = true;
 	tick_prove(e);
 	tick_fault(e);
 	tick_alive(e);
@@ -199,13 +203,13 @@ void link_tick(struct pkt_ep *e)
 	fetch_tick(e);
 	tick_ask(e);
 	tick_refund(e);
-	if (e->cancels_due)
+	if (e->tx.cancels_due)
 		tick_cancels(e);
-	if (e->fails_due)
+	if (e->rx.fails_due)
 		rx_tick(e);
-	if (e->bads_due)
+	if (e->rx.bads_due)
 		bad_tick(e);
-	if (e->now_ns >= e->deadline_ns)
+	if (e->now_ns >= e->timer.deadline_ns)
 		tick_deadlines(e);
-	tell_gauges(e, e->nr_mids + e->nr_in + e->gets_out);
+	tell_gauges(e, e->tx.nr_mids + e->rx.nr_in + e->match.gets_out);
 }

@@ -29,7 +29,7 @@ static void tx_prove(struct pkt_ep *e)
 {
 	if (e->link->q->ops->tx_room(e->link->q, GX_HALF_DATA, e->port_peer) < 2)
 		return;
-	e->prove_due = false;
+	e->path.prove_due = false;
 	tx_probe(e, e->shape.quantum);
 	tx_probe(e, PKT_SMALL_B);
 }
@@ -40,20 +40,20 @@ static bool tx_ep(struct pkt_ep *e)
 
 	if (e->err)
 		return link_fail_progress(e);
-	if (e->now_ns >= e->tick_ns || e->now_ns >= flow_due(e->flow))
+	if (e->now_ns >= e->timer.tick_ns || e->now_ns >= flow_due(e->flow))
 		link_tick(e);
-	if (e->landed_head != PKT_NONE)
+	if (e->rx.landed_head != PKT_NONE)
 		worked |= rx_landed(e);
-	if (e->gets_head != e->gets_tail)
+	if (e->match.gets_head != e->match.gets_tail)
 		match_serve_gets(e);
-	if (e->wait_head != PKT_NONE && e->proven)
+	if (e->tx.wait_head != PKT_NONE && e->path.proven)
 		worked |= tx_start(e);
-	if (e->rec_queued)
+	if (e->rec.queued)
 		worked |= tx_recs(e);
-	if (gx_unlikely(e->prove_due))
+	if (gx_unlikely(e->path.prove_due))
 		tx_prove(e);
-	if (e->act_head != PKT_NONE || e->resend_head != e->resend_tail ||
-	    e->ask_head != e->ask_tail)
+	if (e->tx.act_head != PKT_NONE || e->tx.resend_head != e->tx.resend_tail ||
+	    e->asks.head != e->asks.tail)
 		worked |= tx_data(e);
 	if (e->share.on)
 		share_grant(e);

@@ -45,7 +45,7 @@ static void op_open_rec(struct pkt_ep *e, struct pkt_op *op, uint32_t i,
 		rec.flags |= GX_REC_INLINE;
 		rec.data = (const uint8_t *)op->src;
 	}
-	op->open_rsn = e->rec_next;
+	op->open_rsn = e->rec.next;
 	op->opened = false;
 	tx_rec(e, &rec, i);
 }
@@ -67,10 +67,10 @@ static bool op_window(struct pkt_ep *e, struct pkt_op *op)
 {
 	if (op->inlined || op->words != PKT_NONE || !pkt_needs_window(op->len))
 		return true;
-	if (!e->tx_words_free)
+	if (!e->tx.words_free)
 		return false;
-	op->words = __builtin_ctzll(e->tx_words_free);
-	e->tx_words_free &= e->tx_words_free - 1;
+	op->words = __builtin_ctzll(e->tx.words_free);
+	e->tx.words_free &= e->tx.words_free - 1;
 	return true;
 }
 
@@ -111,14 +111,14 @@ static bool op_is_late(const struct pkt_ep *e, const struct pkt_op *op)
 /* The first free place: few open messages share few words of done bits. */
 uint32_t tx_mid(struct pkt_ep *e, uint32_t op)
 {
-	uint32_t w = (uint32_t)__builtin_ctz(e->mids_words);
-	uint32_t at = 64 * w + (uint32_t)__builtin_ctzll(e->mids_free[w]);
+	uint32_t w = (uint32_t)__builtin_ctz(e->tx.mids_words);
+	uint32_t at = 64 * w + (uint32_t)__builtin_ctzll(e->tx.mids_free[w]);
 
-	e->mids_free[w] &= e->mids_free[w] - 1;
-	if (!e->mids_free[w])
-		e->mids_words &= ~(1u << w);
-	e->nr_mids++;
-	e->begun = true;
+	e->tx.mids_free[w] &= e->tx.mids_free[w] - 1;
+	if (!e->tx.mids_free[w])
+		e->tx.mids_words &= ~(1u << w);
+	e->tx.nr_mids++;
+	e->tx.begun = true;
 	e->out[at].op = op;
 	return e->out[at].mid += GX_WIRE_MIDS;
 }
@@ -128,9 +128,9 @@ static bool op_start(struct pkt_ep *e, uint32_t i)
 {
 	struct pkt_op *op = &e->ops[i];
 	struct gx_wire_rec old = {0};
-	uint32_t mids_max = op->again ? GX_WIRE_MIDS : e->mids_max;
+	uint32_t mids_max = op->again ? GX_WIRE_MIDS : e->tx.mids_max;
 
-	if (e->nr_mids >= mids_max || tx_rec_room(e) <= PKT_RECS_KEPT)
+	if (e->tx.nr_mids >= mids_max || tx_rec_room(e) <= PKT_RECS_KEPT)
 		return false;
 	op->inlined = !op->again && op_inlines(e, op);
 	if ((op->again && !op_may_part(e, op)) || !op_window(e, op))
@@ -139,11 +139,11 @@ static bool op_start(struct pkt_ep *e, uint32_t i)
 		op_part(e, op, &old);
 	else
 		gx_stat_add(pkt_stats(e->link), GX_STAT_MSGS_TX, 1);
-	list_remove(e, &e->wait_head, &e->wait_tail, i);
+	list_remove(e, &e->tx.wait_head, &e->tx.wait_tail, i);
 	op->mid = tx_mid(e, i);
 	msg_win_init(&op->acked, &e->shape, op->len,
 		     op->words == PKT_NONE ? &op->word
-					   : e->tx_words + (size_t)op->words * e->words_max);
+					   : e->tx.words + (size_t)op->words * e->words_max);
 	stage_msg_init(&op->stage);
 	op->sent_pkts = op->asked_pkts = 0;
 	op->quantum = e->shape.quantum;
@@ -153,7 +153,7 @@ static bool op_start(struct pkt_ep *e, uint32_t i)
 		op->state = OP_SENT;
 	} else {
 		op->state = OP_SENDING;
-		list_push(e, &e->act_head, &e->act_tail, i);
+		list_push(e, &e->tx.act_head, &e->tx.act_tail, i);
 	}
 	return true;
 }
@@ -162,7 +162,7 @@ bool tx_start(struct pkt_ep *e)
 {
 	bool worked = false;
 
-	while (e->wait_head != PKT_NONE && op_start(e, e->wait_head))
+	while (e->tx.wait_head != PKT_NONE && op_start(e, e->tx.wait_head))
 		worked = true;
 	return worked;
 }
@@ -186,19 +186,19 @@ static bool tx_resend(struct pkt_ep *e, struct gx_tx *tx, uint32_t i, uint64_t p
 
 static unsigned tx_resends(struct pkt_ep *e, unsigned n, unsigned max)
 {
-	while (n < max && e->resend_tail != e->resend_head && flow_room(e->flow)) {
-		uint32_t at = e->resend_tail & e->resend_mask;
-		uint32_t mid = e->resend[at].mid;
+	while (n < max && e->tx.resend_tail != e->tx.resend_head && flow_room(e->flow)) {
+		uint32_t at = e->tx.resend_tail & e->tx.resend_mask;
+		uint32_t mid = e->tx.resend[at].mid;
 		uint32_t i = e->out[mid % GX_WIRE_MIDS].op;
 
 		if (i != PKT_NONE && e->ops[i].mid == mid && !e->ops[i].doomed &&
-		    !e->ops[i].again && msg_win_test(&e->ops[i].acked, e->resend[at].pkt) == 0) {
-			if (!tx_resend(e, &e->link->tx[n], i, e->resend[at].pkt))
+		    !e->ops[i].again && msg_win_test(&e->ops[i].acked, e->tx.resend[at].pkt) == 0) {
+			if (!tx_resend(e, &e->link->tx[n], i, e->tx.resend[at].pkt))
 				break;
 			n++;
 			gx_stat_add(pkt_stats(e->link), GX_STAT_TX_RESENT, 1);
 		}
-		e->resend_tail++;
+		e->tx.resend_tail++;
 	}
 	return n;
 }
@@ -232,7 +232,7 @@ static unsigned tx_data_room(struct pkt_ep *e)
 
 	/* While it is in doubt that they arrive: a few, so that they do not keep all else waiting.
 	 */
-	if (gx_unlikely(e->proving))
+	if (gx_unlikely(e->path.proving))
 		room = GX_MIN(room, out < PKT_DOUBT ? PKT_DOUBT - out : 0);
 
 	if (room)
@@ -251,30 +251,30 @@ bool tx_data(struct pkt_ep *e)
 	if (!max)
 		return false;
 	n = tx_resends(e, 0, max);
-	if (gx_unlikely(e->ask_head != e->ask_tail))
+	if (gx_unlikely(e->asks.head != e->asks.tail))
 		n = ask_send(e, n, max);
 	credit = flow_credit(e->flow);
 	/* Lost ones wait for their bytes: what is out may be lost as well, and the ring has room
 	 * for as much again. */
-	if (gx_unlikely(e->resend_head - e->resend_tail > e->resend_mask / 2))
+	if (gx_unlikely(e->tx.resend_head - e->tx.resend_tail > e->tx.resend_mask / 2))
 		credit = 0;
-	if (!credit && e->act_head != PKT_NONE)
+	if (!credit && e->tx.act_head != PKT_NONE)
 		gx_stat_add(pkt_stats(e->link), GX_STAT_CREDIT_STALL, 1);
 	/* Round robin over the messages, each once a turn. */
-	while (n < max && credit && e->act_head != PKT_NONE && e->act_head != first) {
-		uint32_t i = e->act_head;
+	while (n < max && credit && e->tx.act_head != PKT_NONE && e->tx.act_head != first) {
+		uint32_t i = e->tx.act_head;
 		unsigned got;
 
 		fetch_ahead(e, &e->ops[i]);
 		got = tx_first(e, i, n, GX_MIN(max, n + credit)) - n;
 		n += got;
 		credit -= got;
-		list_remove(e, &e->act_head, &e->act_tail, i);
+		list_remove(e, &e->tx.act_head, &e->tx.act_tail, i);
 		if (e->ops[i].sent_pkts == e->ops[i].acked.nr_pkts) {
 			e->ops[i].state = OP_SENT;
 			continue;
 		}
-		list_push(e, &e->act_head, &e->act_tail, i);
+		list_push(e, &e->tx.act_head, &e->tx.act_tail, i);
 		if (first == PKT_NONE)
 			first = i;
 	}
@@ -291,7 +291,7 @@ void tx_grant(struct pkt_ep *e)
 {
 	const struct gx_port_caps *caps = &e->link->port->caps;
 	uint32_t before = flow_granted(e->flow);
-	uint32_t room = caps->rx_slots - GX_MIN(caps->rx_slots, e->held_bufs + pkt_margin(caps));
+	uint32_t room = caps->rx_slots - GX_MIN(caps->rx_slots, e->rx.held_bufs + pkt_margin(caps));
 	uint32_t grew = room > before ? flow_grant(e->flow, 1u << 30, room) : 0;
 
 	if (grew && (before < 64 || grew >= caps->rx_slots / 8))

@@ -22,7 +22,7 @@
 static void cold_set(struct link_pkt *l, uint32_t i, struct pkt_cold c)
 {
 	l->cold[i] = c;
-	c.ep->cold_at = i;
+	c.ep->wake.cold_at = i;
 }
 
 static void cold_up(struct link_pkt *l, uint32_t i, struct pkt_cold c)
@@ -50,16 +50,16 @@ static void cold_add(struct pkt_ep *e)
 {
 	struct link_pkt *l = e->link;
 
-	cold_up(l, l->nr_cold++, (struct pkt_cold){e->tick_ns, e});
+	cold_up(l, l->nr_cold++, (struct pkt_cold){e->timer.tick_ns, e});
 }
 
 static void cold_del(struct pkt_ep *e)
 {
 	struct link_pkt *l = e->link;
-	uint32_t at = e->cold_at;
+	uint32_t at = e->wake.cold_at;
 	struct pkt_cold last = l->cold[--l->nr_cold];
 
-	e->cold_at = PKT_NONE;
+	e->wake.cold_at = PKT_NONE;
 	if (last.ep == e)
 		return;
 	/* It may belong above the hole as well as below. */
@@ -75,7 +75,7 @@ static void hot_add(struct pkt_ep *e)
 {
 	struct link_pkt *l = e->link;
 
-	e->hot_at = l->nr_hot;
+	e->wake.hot_at = l->nr_hot;
 	l->hot[l->nr_hot++] = e;
 	e->now_ns = l->core->now_ns;
 }
@@ -85,16 +85,16 @@ static void hot_del(struct pkt_ep *e)
 	struct link_pkt *l = e->link;
 	struct pkt_ep *last = l->hot[--l->nr_hot];
 
-	l->hot[e->hot_at] = last;
-	last->hot_at = e->hot_at;
-	e->hot_at = PKT_NONE;
+	l->hot[e->wake.hot_at] = last;
+	last->wake.hot_at = e->wake.hot_at;
+	e->wake.hot_at = PKT_NONE;
 }
 
 void ep_live(struct pkt_ep *e)
 {
 	struct link_pkt *l = e->link;
 
-	e->live_at = l->nr_live;
+	e->wake.live_at = l->nr_live;
 	l->live[l->nr_live++] = e;
 	hot_add(e);
 }
@@ -104,9 +104,9 @@ void ep_gone(struct pkt_ep *e)
 	struct link_pkt *l = e->link;
 	struct pkt_ep *last = l->live[--l->nr_live];
 
-	l->live[e->live_at] = last;
-	last->live_at = e->live_at;
-	if (e->hot_at != PKT_NONE)
+	l->live[e->wake.live_at] = last;
+	last->wake.live_at = e->wake.live_at;
+	if (e->wake.hot_at != PKT_NONE)
 		hot_del(e);
 	else
 		cold_del(e);
@@ -117,7 +117,7 @@ void ep_wake(struct pkt_ep *e)
 {
 	cold_del(e);
 	hot_add(e);
-	e->tick_ns = e->now_ns + PKT_TICK_NS;
+	e->timer.tick_ns = e->now_ns + PKT_TICK_NS;
 }
 
 void link_wake(struct link_pkt *l, uint64_t now_ns)
@@ -134,17 +134,17 @@ void link_wake(struct link_pkt *l, uint64_t now_ns)
 
 static bool ep_sends(const struct pkt_ep *e)
 {
-	return e->nr_mids || flow_outstanding(e->flow) || e->rec_floor != e->rec_next ||
-	       e->wait_head != PKT_NONE || e->act_head != PKT_NONE ||
-	       e->resend_head != e->resend_tail || e->ask_head != e->ask_tail || e->refs ||
-	       e->proving || e->prove_due || e->cancels_due ||
+	return e->tx.nr_mids || flow_outstanding(e->flow) || e->rec.floor != e->rec.next ||
+	       e->tx.wait_head != PKT_NONE || e->tx.act_head != PKT_NONE ||
+	       e->tx.resend_head != e->tx.resend_tail || e->asks.head != e->asks.tail ||
+	       e->tx.refs || e->path.proving || e->path.prove_due || e->tx.cancels_due ||
 	       flow_credit(e->flow) > e->credit0_peer;
 }
 
 static bool ep_receives(const struct pkt_ep *e)
 {
-	return e->nr_in || e->share.wants || e->held_bufs || e->landed_head != PKT_NONE ||
-	       e->gets_head != e->gets_tail || e->fails_due || e->bads_due ||
+	return e->rx.nr_in || e->share.wants || e->rx.held_bufs || e->rx.landed_head != PKT_NONE ||
+	       e->match.gets_head != e->match.gets_tail || e->rx.fails_due || e->rx.bads_due ||
 	       flow_ack_due_ns(e->flow) != UINT64_MAX || flow_ack_due(e->flow, e->now_ns);
 }
 
@@ -158,9 +158,9 @@ static bool ep_quiet(const struct pkt_ep *e)
  * has begun to serve, or whoever holds the endpoint. Deadlines, and whether the peer lives. */
 static uint64_t ep_due_ns(const struct pkt_ep *e)
 {
-	uint64_t due_ns = GX_MIN(e->deadline_ns, e->now_ns + WAKE_LOOK_NS);
+	uint64_t due_ns = GX_MIN(e->timer.deadline_ns, e->now_ns + WAKE_LOOK_NS);
 
-	if (e->nr_ops || e->want_peer)
+	if (e->tx.nr_ops || e->want_peer)
 		due_ns = GX_MIN(due_ns, link_alive_ns(e));
 	return due_ns;
 }
@@ -171,12 +171,12 @@ void link_rest(struct link_pkt *l)
 	for (unsigned i = l->nr_hot; i-- > 0;) {
 		struct pkt_ep *e = l->hot[i];
 
-		if (!e->ticked)
+		if (!e->wake.ticked)
 			continue;
-		e->ticked = false;
+		e->wake.ticked = false;
 		if (!ep_quiet(e))
 			continue;
-		e->tick_ns = ep_due_ns(e);
+		e->timer.tick_ns = ep_due_ns(e);
 		hot_del(e);
 		cold_add(e);
 	}
