@@ -8,6 +8,7 @@ Environment: CC, CXX (default cc, c++).
 First every rule is shown a line that breaks it: a rule that does not bite is a failure too. Then the tree is
 checked. Failures are printed as FILE:LINE: what, and make the exit status 1; warnings do not.
 """
+import ast
 import os
 import pathlib
 import posixpath
@@ -397,6 +398,21 @@ def rule_file_length(house):
             house.fail(path, lines, f"{lines} lines; the limit is {FILE_FAIL}: which part of it is a thing of its own?")
 
 
+def rule_mutants(house):
+    """Each line that tests/mutants.py changes is where it says, once."""
+    text = house.files.get("tests/mutants.py", "MUTANTS = {\n}\n")
+    match = re.search(r"^MUTANTS = (\{\n.*?^\})$", text, re.M | re.S)
+    if not match:
+        house.fail("tests/mutants.py", 1, "there is no table MUTANTS")
+        return
+    for name, (_, changes, _) in ast.literal_eval(match.group(1)).items():
+        for path, old, _ in changes:
+            found = house.files.get(path, "").count(old)
+            if found != 1:
+                line = text.count("\n", 0, text.index(f'"{name}"')) + 1
+                house.fail("tests/mutants.py", line, f"{name}: {path} has {old!r} {found} times, not once")
+
+
 def rule_function_length(house):
     """Functions stay short."""
     for path, text in house.sources(".c", ".h", ".cu"):
@@ -409,7 +425,7 @@ def rule_function_length(house):
 
 RULES = (rule_spdx, rule_no_parent_path, rule_no_typedef_struct, rule_folders, rule_rooms, rule_tool_rooms, rule_public_header, rule_cuda_sources,
          rule_leaves, rule_pure, rule_third_party, rule_where, rule_doc_columns, rule_doc_links, rule_doc_results, rule_calls, rule_circles,
-         rule_drawing, rule_file_length, rule_function_length)
+         rule_drawing, rule_file_length, rule_mutants, rule_function_length)
 
 
 # --- each rule must bite ----------------------------------------------------------------------------------
@@ -479,6 +495,9 @@ SAMPLES = (
     (rule_drawing, {"docs/architecture.md": "<!-- tests/house_graph.py --drawing -->\n```\npoll\ngpu\n```\n", "poll/a.c": ""}, 1),
     (rule_file_length, {"poll/a.c": "x\n" * 801, "tests/a.c": "x\n" * 801}, 1),
     (rule_file_length, {"poll/a.c": "x\n" * 800}, 0),
+    (rule_mutants, {"tests/mutants.py": 'MUTANTS = {\n"M": ("", [("poll/a.c", "x" "y", "")], []),\n}\n', "poll/a.c": "xy\n"}, 0),
+    (rule_mutants, {"tests/mutants.py": 'MUTANTS = {\n"M": ("", [("poll/a.c", "y", ""), ("poll/b.c", "y", "")], []),\n}\n', "poll/a.c": "yy\n"}, 2),
+    (rule_mutants, {"tests/mutants.py": ""}, 1),
     (rule_function_length, {"poll/a.c": "static void f(int a,\n\t      int b)\n{\n" + "\tx();\n" * 101 + "}\n"}, 1),
     (rule_function_length, {"poll/a.c": "static void f(void)\n{\n" + "\tx();\n" * 100 + "}\n"}, 0),
 )
