@@ -534,8 +534,7 @@ static void info_fill(const struct gx_load *l, struct gx_load_info *info)
 		info->flop = 4.0 * o->batch * o->heads * o->tokens * o->tokens * o->head_dim;
 		snprintf(info->name, sizeof(info->name),
 			 "attention in bf16, not fused: batched %s products and an own softmax; "
-			 "batch "
-			 "%u, heads %u, tokens %u, head size %u",
+			 "batch %u, heads %u, tokens %u, head size %u",
 			 lib, o->batch, o->heads, o->tokens, o->head_dim);
 	}
 }

@@ -132,8 +132,7 @@ static void shm_peer_free(struct shm_port *p, struct shm_peer *peer)
 	/* What a GPU has not ended may still touch the slots. */
 	if (peer->nr_held || peer->nr_poison)
 		gx_warn("port shm: %u slots of a peer stay with a GPU that does not finish; their "
-			"memory "
-			"is kept",
+			"memory is kept",
 			peer->nr_held + peer->nr_poison);
 	else
 		shm_slots_free(p, peer);

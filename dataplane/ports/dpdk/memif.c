@@ -148,10 +148,9 @@ static int memif_connect(struct dpdk_port *p, struct dpdk_dev *d, const struct d
 
 	pthread_mutex_lock(&memif_connecting);
 	if (p->zero_copy && !dpdk_fd_restore()) {
-		gx_port_why_set(
-			"port dpdk: more than %d files are open: no zero copy; zero-copy=no "
-			"helps",
-			dpdk_mem.fd);
+		gx_port_why_set("port dpdk: more than %d files are open: no zero copy; "
+				"zero-copy=no helps",
+				dpdk_mem.fd);
 		ret = -EMFILE;
 	} else {
 		ret = memif_make(p, d, sock);

@@ -46,10 +46,9 @@ static int port_map(struct dpdk_port *p)
 		return 0;
 	ret = gx_arena_map(p->arena, dpdk_mem.fd_kept, dpdk_mem.len, &p->alias);
 	if (ret)
-		gx_port_why_set(
-			"port dpdk: %zu MiB of DPDK's memory do not fit the arena: %s; mem= "
-			"makes it less",
-			dpdk_mem.len >> 20, strerror(-ret));
+		gx_port_why_set("port dpdk: %zu MiB of DPDK's memory do not fit the arena: %s; "
+				"mem= makes it less",
+				dpdk_mem.len >> 20, strerror(-ret));
 	return ret;
 }
 

@@ -156,8 +156,7 @@ static void link_wait(const struct dpdk_port *p)
 	while (!link_is_up(p)) {
 		if (gx_now_ns() > until) {
 			gx_warn("port dpdk: the link of %s is down after %u s: no cable, or the "
-				"other "
-				"end is off? Going on without",
+				"other end is off? Going on without",
 				p->args.name, (unsigned)(DPDK_LINK_NS / 1000000000));
 			return;
 		}
