@@ -36,7 +36,7 @@ int main(int argc, char *argv[])
 {
 	char text[64] = "hello through a polling core", back[64] = "";
 	struct gx_region region = GX_INIT(region);
-	struct gx_op op = GX_INIT(op);
+	struct gx_op op = {0};
 	struct gx_conn *conn;
 	struct gx *gx;
 

@@ -154,7 +154,7 @@ struct echo {
 
 static void echo_post(struct node *n, struct echo *e, const struct gx_comp *got)
 {
-	struct gx_op op = GX_INIT(op);
+	struct gx_op op = {0};
 	int ret;
 
 	op.user = (uintptr_t)e;
@@ -568,7 +568,7 @@ void exercise_fini(struct exercise *x)
 
 static void post_put(struct node *n, struct exercise *x, uint64_t off, uint64_t len)
 {
-	struct gx_op op = GX_INIT(op);
+	struct gx_op op = {0};
 
 	pattern_fill(x->out, len, ++x->seed);
 	op.kind = GX_OP_PUT;
@@ -584,7 +584,7 @@ static void post_put(struct node *n, struct exercise *x, uint64_t off, uint64_t 
 
 static void post_get(struct node *n, struct exercise *x, uint64_t off, uint64_t len)
 {
-	struct gx_op op = GX_INIT(op);
+	struct gx_op op = {0};
 
 	memset(x->in, 0xa5, len);
 	op.kind = GX_OP_GET;
@@ -597,7 +597,7 @@ static void post_get(struct node *n, struct exercise *x, uint64_t off, uint64_t 
 
 static void post_echo(struct node *n, struct exercise *x, uint64_t len)
 {
-	struct gx_op op = GX_INIT(op);
+	struct gx_op op = {0};
 
 	pattern_fill(x->out, len, ++x->seed);
 	memset(x->in, 0xa5, len);

@@ -615,7 +615,6 @@ void rig_post_on(struct rig *r, int side, unsigned conn, const struct gx_op *op)
 	struct gx_op full = *op;
 	int ret;
 
-	full.size = sizeof(full);
 	ret = gx_post(r->ep[side][conn], &full, 1);
 	if (ret != 1)
 		fail_msg("post: %d, %s", ret, gx_error());

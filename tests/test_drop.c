@@ -4,7 +4,6 @@
  * gx reads or writes memory of the caller's, whoever has something under way there ends with an
  * error, and other operations go on. At many moments, as what is under way differs.
  */
-#include "gx/coll.h"
 #include "packet/unpacker.h"
 #include "sim_rig.h"
 
@@ -314,7 +313,7 @@ static void own__submitted(void **state)
 		if (k) /* else the core has not heard of the queue */
 			rig_pass(r, 1000);
 		while (nr < 3000) {
-			struct gx_op op = GX_INIT(op);
+			struct gx_op op = {0};
 
 			op.kind = GX_OP_PUT;
 			op.mem = own.mem;
@@ -693,8 +692,7 @@ static void unpackers__go_with_their_connections(void **state)
 		assert_int_equal(nr_unpackers(r->gx[1]), GX_UNPACKERS_MAX);
 		assert_int_equal(nr_blocks(r), blocks + GX_UNPACKERS_MAX);
 		for (unsigned i = 0; i < GX_UNPACKERS_MAX; i++) {
-			struct gx_op op = {.size = sizeof(op),
-					   .kind = GX_OP_PUT,
+			struct gx_op op = {.kind = GX_OP_PUT,
 					   .len = 65536,
 					   .addr = rig_mem(r, 0),
 					   .token = r->peer[0].token};
@@ -780,7 +778,7 @@ static void share__by_many_threads(void **state)
 static void handle__that_was_freed_is_refused(void **state)
 {
 	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = 1}});
-	struct gx_op op = GX_INIT(op);
+	struct gx_op op = {0};
 	struct gx_mem *mem;
 	char byte = 0;
 
@@ -814,7 +812,7 @@ static void register__what_is_not_memory(void **state)
 	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = 1}});
 	struct gx *gx = r->gx[0];
 	char *at = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	struct gx_op op = GX_INIT(op);
+	struct gx_op op = {0};
 	struct gx_mem *mem;
 
 	assert_true(at != MAP_FAILED);
@@ -860,7 +858,7 @@ static void words__always(void **state)
 				    -ECANCELED, -EACCES,    -ENOENT,   -ERANGE,
 				    -EMSGSIZE,	-EIO,	    -EBADMSG};
 	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = 1}});
-	struct gx_op op = GX_INIT(op);
+	struct gx_op op = {0};
 
 	op.kind = GX_OP_PUT;
 	gx_conn_close(r->conn[1][0]);
@@ -878,35 +876,6 @@ static void words__always(void **state)
 	assert_string_equal(gx_strerror(-ENOSPC), strerror(ENOSPC));
 	assert_non_null(strstr(gx_strerror(-99999), "does not know"));
 	rig_close(r);
-}
-
-/* A struct whose size was not set is refused by all alike. */
-static void size__of_nothing(void **state)
-{
-	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = 1}});
-	struct gx_connect_opts connect = {0};
-	struct gx_submit_opts submit = {0};
-	struct gx_conn_info info = {0};
-	struct gx_region region = {0};
-	struct gx_group_opts group = {0};
-	struct gx_group_env env = {0};
-	struct gx_opts opts = {0};
-	struct gx_group *g;
-	struct gx_submit *q;
-	struct gx_conn *c;
-	struct gx *gx;
-	const int rets[] = {gx_open(&opts, &gx),
-			    gx_connect(r->gx[0], "127.0.0.1:1", &connect, &c),
-			    gx_submit_open(r->gx[0], &submit, &q),
-			    gx_conn_info(r->conn[0][0], &info),
-			    gx_group_open(&group, &g),
-			    gx_group_env(&env),
-			    gx_conn_region(r->conn[0][0], "mem", 0, &region)};
-
-	for (unsigned i = 0; i < GX_ARRAY_SIZE(rets); i++)
-		assert_int_equal(rets[i], -EINVAL);
-	assert_string_equal(gx_error(), "gx_region.size is 0: use GX_INIT()");
-	rig_done(r);
 }
 
 int main(int argc, char *argv[])
@@ -936,7 +905,6 @@ int main(int argc, char *argv[])
 		rig_test(unpackers__are_counted),
 		rig_test(register__what_is_not_memory),
 		rig_test(words__always),
-		rig_test(size__of_nothing),
 		rig_test(unpackers__go_with_their_connections),
 	};
 

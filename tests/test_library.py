@@ -16,8 +16,8 @@ CXX = """
 int main()
 {
 	gx_opts o = GX_INIT(o);
-	struct gx_op op = GX_INIT(op);
-	return o.size != sizeof(o) || op.size != sizeof(op) || op.mem || gx_strerror(0)[0] != 'd';
+	gx_op op = {};
+	return o.size != sizeof(o) || op.reserved[1] || op.mem || gx_strerror(0)[0] != 'd';
 }
 """
 

@@ -90,9 +90,10 @@ static void end_open(struct end *e, const char *port, bool server, bool no_local
 
 static void take(struct end *e)
 {
-	struct gx_comp comp;
+	struct gx_comp comp = {.reserved = {1, 1}};
 
 	while (gx_poll(e->core, &comp, 1)) {
+		assert_int_equal(comp.reserved[0] | comp.reserved[1], 0);
 		if (comp.kind == GX_COMP_NOTIFY) {
 			e->nr_notify++;
 			e->note = comp;
@@ -195,7 +196,7 @@ static int teardown(void **state)
 static struct gx_op op_to(struct end *e, enum gx_op_kind kind, const char *name)
 {
 	struct gx_region kv = GX_INIT(kv);
-	struct gx_op op = GX_INIT(op);
+	struct gx_op op = {0};
 
 	assert_int_equal(gx_conn_region(e->conn, name, 0, &kv), 0);
 	op.kind = kind;
@@ -446,7 +447,7 @@ static void packets__what_is_not_exported(void **state)
 static void packets__send_and_receive(void **state)
 {
 	struct rig *r = *state;
-	struct gx_op recv = GX_INIT(recv), send = GX_INIT(send);
+	struct gx_op recv = {0}, send = {0};
 
 	recv.kind = GX_OP_RECV;
 	recv.addr = r->buf;

@@ -158,7 +158,7 @@ static struct gx_op op_make(struct rig *r, enum gx_op_kind kind, struct gx_mem *
 			    const char *name)
 {
 	struct gx_region to = GX_INIT(to);
-	struct gx_op op = GX_INIT(op);
+	struct gx_op op = {0};
 
 	assert_int_equal(gx_conn_region(r->client.conn, name, 0, &to), 0);
 	op.kind = kind;
@@ -340,7 +340,7 @@ static struct gx_conn *more_puts(struct rig *r, struct gx_mem *to)
 {
 	struct gx_connect_opts o = GX_INIT(o);
 	struct gx_region kv = GX_INIT(kv);
-	struct gx_op op = GX_INIT(op);
+	struct gx_op op = {0};
 	struct gx_conn *c;
 
 	o.link = "local";
@@ -442,7 +442,7 @@ static struct rig *gpus_open(unsigned nr, int where, void **state)
 /* Put all of @from into the server's region on a GPU. Return: how often packets had to do it. */
 static uint64_t gpus_put(struct rig *r, struct gx_mem *from)
 {
-	struct gx_op op = GX_INIT(op);
+	struct gx_op op = {0};
 	struct gx_region region = GX_INIT(region);
 	uint64_t before = misses(r);
 

@@ -502,7 +502,7 @@ static void pair_close(struct pair *p)
 
 static int pair_run(struct pair *p, enum gx_op_kind kind, uint64_t len)
 {
-	struct gx_op op = GX_INIT(op);
+	struct gx_op op = {0};
 	uint64_t until = gx_now() + WAIT_NS;
 	struct gx_comp comp;
 

@@ -312,7 +312,7 @@ struct victim {
 
 static void victim_post(struct node *n, struct victim *v)
 {
-	struct gx_op op = GX_INIT(op);
+	struct gx_op op = {0};
 	uint64_t r = rnd(&v->seed);
 	unsigned slot = v->batch.nr_out % VICTIM_OPS;
 
@@ -337,7 +337,7 @@ static void victim_init(struct victim *v, struct gx_conn *c, uint64_t off, uint6
 
 static int victim_put(const struct victim *v)
 {
-	struct gx_op op = GX_INIT(op);
+	struct gx_op op = {0};
 
 	op.kind = GX_OP_PUT;
 	op.addr = v->buf;
@@ -349,7 +349,7 @@ static int victim_put(const struct victim *v)
 /* A receive that nobody will ever serve. */
 static void victim_recv(struct node *n, struct victim *v)
 {
-	struct gx_op op = GX_INIT(op);
+	struct gx_op op = {0};
 
 	op.kind = GX_OP_RECV;
 	op_into(n, &op, v->buf, ZONE_B / 2, v->buf);
@@ -371,7 +371,7 @@ static int role_victim(const struct role *r)
 {
 	struct victim v;
 	struct gx_conn *c;
-	struct gx_op op = GX_INIT(op);
+	struct gx_op op = {0};
 	struct node n;
 
 	role_open(&n, r, false);
@@ -414,7 +414,7 @@ static int role_hostile(const struct role *r)
 	child_say(CHILD_FD, "up");
 	scribble_start(r->seed, true);
 	for (;;) {
-		struct gx_op op = GX_INIT(op);
+		struct gx_op op = {0};
 		uint64_t x = rnd(&v.seed);
 
 		if (v.batch.nr_out < VICTIM_OPS) {
@@ -759,7 +759,7 @@ static void queue_wait(struct node *n, struct gx_submit *q, unsigned nr, int *er
 static void queue_verify(struct node *n, struct gx_submit *q, struct gx_conn *c, char *buf)
 {
 	struct gx_region kv = GX_INIT(kv);
-	struct gx_op op = {.size = sizeof(op), .kind = GX_OP_PUT, .addr = buf, .len = 3 * MIB + 5};
+	struct gx_op op = {.kind = GX_OP_PUT, .addr = buf, .len = 3 * MIB + 5};
 	int err = 0;
 
 	CHECK(!gx_conn_region(c, "kv", 0, &kv));
@@ -785,10 +785,8 @@ static unsigned queue_load(struct node *n, struct gx_submit *q, struct gx_conn *
 
 	CHECK(!gx_conn_region(c, "kv", 0, &kv));
 	for (unsigned i = 0; gx_now() < until && !*err; i++) {
-		struct gx_op op = {.size = sizeof(op),
-				   .kind = i % 3 ? GX_OP_PUT : GX_OP_GET,
-				   .len = 2 * MIB,
-				   .token = kv.token};
+		struct gx_op op = {
+			.kind = i % 3 ? GX_OP_PUT : GX_OP_GET, .len = 2 * MIB, .token = kv.token};
 		struct gx_ep *ep = gx_conn_ep(c, i / 2 % 2);
 		int ret = 0;
 

@@ -119,7 +119,7 @@ static int teardown(void **state)
 /* One operation of the client's. Return: its status. */
 static int run(enum gx_op_kind op_kind, void *at, uint64_t len)
 {
-	struct gx_op op = GX_INIT(op);
+	struct gx_op op = {0};
 	uint64_t until = gx_now() + WAIT_NS;
 	struct gx_comp comp;
 

@@ -115,7 +115,7 @@ static struct gx_conn *connect_one(struct rig *r)
 static void post(struct gx_conn *c, enum gx_op_kind kind, char *addr, uint64_t off, uint64_t len)
 {
 	struct gx_region kv = GX_INIT(kv);
-	struct gx_op op = GX_INIT(op);
+	struct gx_op op = {0};
 
 	assert_int_equal(gx_conn_region(c, "kv", 0, &kv), 0);
 	op.kind = kind;
@@ -188,7 +188,7 @@ static void close__under_operations(void **state)
 {
 	struct rig *r = *state;
 	struct gx_conn *c = connect_one(r);
-	struct gx_op op = GX_INIT(op);
+	struct gx_op op = {0};
 
 	op.kind = GX_OP_RECV;
 	op.addr = in;

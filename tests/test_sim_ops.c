@@ -198,7 +198,7 @@ static void match__too_long_when_it_waited(void **state)
 static void match__more_receives_than_slots(void **state)
 {
 	struct rig *r = ops_plain();
-	struct gx_op op = {.size = sizeof(op), .kind = GX_OP_RECV, .len = 8, .addr = bufs.dst[1]};
+	struct gx_op op = {.kind = GX_OP_RECV, .len = 8, .addr = bufs.dst[1]};
 	unsigned n = 0;
 
 	while (gx_post(r->ep[1][0], &op, 1) == 1)
@@ -228,11 +228,8 @@ static void pass_alone(struct rig *r, uint64_t ns)
 static void get__more_than_the_peer_takes(void **state)
 {
 	struct rig *r = ops_plain();
-	struct gx_op op = {.size = sizeof(op),
-			   .kind = GX_OP_GET,
-			   .len = 8,
-			   .addr = bufs.dst[0],
-			   .token = r->peer[0].token};
+	struct gx_op op = {
+		.kind = GX_OP_GET, .len = 8, .addr = bufs.dst[0], .token = r->peer[0].token};
 	unsigned total = 0;
 
 	for (unsigned round = 0; round < 4; round++) {
@@ -410,8 +407,7 @@ static void refuse__out_of_range(void **state)
 static void refuse__longer_than_the_wire_can_say(void **state)
 {
 	struct rig *r = ops_plain();
-	struct gx_op op = {.size = sizeof(op),
-			   .kind = GX_OP_PUT,
+	struct gx_op op = {.kind = GX_OP_PUT,
 			   .addr = bufs.src[0],
 			   .len = (1ull << 36) + 1,
 			   .token = r->peer[0].token};
@@ -447,7 +443,7 @@ static void refuse__many(void **state)
 							   .dup_ppm = 20000,
 							   .reorder_ppm = 50000,
 							   .reorder_slots = 100}});
-	struct gx_op op = {.size = sizeof(op), .kind = GX_OP_PUT, .addr = bufs.src[0]};
+	struct gx_op op = {.kind = GX_OP_PUT, .addr = bufs.src[0]};
 	unsigned taken = 0, n = 0;
 	struct gx_comp comp;
 
@@ -472,8 +468,7 @@ static void refuse__many(void **state)
 static void refuse__more_than_there_are_records(void **state)
 {
 	struct rig *r = ops_plain();
-	struct gx_op op = {
-		.size = sizeof(op), .kind = GX_OP_PUT, .addr = bufs.src[0], .len = 100000};
+	struct gx_op op = {.kind = GX_OP_PUT, .addr = bufs.src[0], .len = 100000};
 	unsigned taken[2] = {0}, n[2] = {0};
 	struct gx_comp comp;
 

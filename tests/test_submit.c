@@ -93,8 +93,7 @@ static struct gx_op op_of(struct rig *r, enum gx_op_kind kind, uint64_t user, ui
 {
 	bool reads = kind == GX_OP_PUT || kind == GX_OP_SEND;
 
-	return (struct gx_op){.size = sizeof(struct gx_op),
-			      .kind = kind,
+	return (struct gx_op){.kind = kind,
 			      .user = user,
 			      .addr = reads ? src : dst,
 			      .len = len,
@@ -250,6 +249,19 @@ static void submit__malformed(void **state)
 
 	op.kind = 9;
 	assert_int_equal(gx_submit(queue, r->ep[0][0], &op, 1), -EINVAL);
+	op = good;
+	op.flags = GX_OP_SILENT << 1; /* a later version's */
+	assert_int_equal(gx_submit(queue, r->ep[0][0], &op, 1), -EINVAL);
+	assert_non_null(strstr(gx_error(), "gx_op.flags 0x8"));
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(op.reserved); i++) {
+		op = good;
+		op.reserved[i] = 1ull << 63;
+		assert_int_equal(gx_submit(queue, r->ep[0][0], &op, 1), -EINVAL);
+		assert_non_null(strstr(gx_error(), "gx_op.reserved"));
+		assert_int_equal(gx_post(r->ep[0][0], &op, 1), -EINVAL);
+		assert_int_equal(gx_submit_striped(queue, gx_ep_conn(r->ep[0][0]), &op, 1),
+				 -EINVAL);
+	}
 	op = good;
 	op.stream = &op;
 	assert_int_equal(gx_submit(queue, r->ep[0][0], &op, 1), -ENODEV);

@@ -179,8 +179,7 @@ static bool round_run(struct poster *p, struct gx_submit *q, unsigned seed)
 		out[at + i] = (char)(i * 7 + i / 4096 + seed);
 	memset(in + at, 0, SHARE_B);
 	for (unsigned i = 0; i < OPS; i++)
-		ops[i] = (struct gx_op){.size = sizeof(ops[i]),
-					.kind = GX_OP_PUT,
+		ops[i] = (struct gx_op){.kind = GX_OP_PUT,
 					.user = i,
 					.addr = out + at + i * len,
 					.len = i % 2 ? len : 64,
@@ -256,8 +255,7 @@ static void submit_close__under_way(void **state)
 
 	gx_conn_region(c, "kv", 0, &kv);
 	for (unsigned round = 0; round < 30; round++) {
-		struct gx_op op = {.size = sizeof(op),
-				   .kind = round & 1 ? GX_OP_PUT : GX_OP_SEND,
+		struct gx_op op = {.kind = round & 1 ? GX_OP_PUT : GX_OP_SEND,
 				   .addr = out,
 				   .len = 300000,
 				   .token = kv.token,
@@ -292,8 +290,7 @@ static void conn_close__under_way(void **state)
 		gx_conn_region(c, "kv", 0, &kv);
 		assert_int_equal(gx_submit_open(r->client, NULL, &q), 0);
 		for (unsigned i = 0; i < OPS; i++) {
-			struct gx_op op = {.size = sizeof(op),
-					   .kind = i % 4 ? GX_OP_PUT : GX_OP_GET,
+			struct gx_op op = {.kind = i % 4 ? GX_OP_PUT : GX_OP_GET,
 					   .user = i,
 					   .addr = (i % 4 ? out : in) + i * (KV_B / OPS),
 					   .len = 300000,
@@ -328,11 +325,8 @@ static void gx_close__with_queues_left(void **state)
 
 	gx_conn_region(c, "kv", 0, &kv);
 	for (unsigned k = 0; k < 3; k++) {
-		struct gx_op op = {.size = sizeof(op),
-				   .kind = GX_OP_PUT,
-				   .addr = out,
-				   .len = 300000,
-				   .token = kv.token};
+		struct gx_op op = {
+			.kind = GX_OP_PUT, .addr = out, .len = 300000, .token = kv.token};
 		struct gx_submit *q;
 
 		assert_int_equal(gx_submit_open(r->client, NULL, &q), 0);
@@ -424,8 +418,7 @@ static void stream_rounds(struct rig *r, struct gx_conn *c, struct gx_submit *q,
 	gx_conn_region(c, "kv", 0, &region);
 	memset(out + GPU_B, 0x77, GPU_B);
 	for (unsigned round = 0; round < 10; round++) {
-		struct gx_op op = {.size = sizeof(op),
-				   .kind = GX_OP_PUT,
+		struct gx_op op = {.kind = GX_OP_PUT,
 				   .mem = mem,
 				   .len = GPU_B,
 				   .token = region.token,
@@ -445,8 +438,7 @@ static void stream_rounds(struct rig *r, struct gx_conn *c, struct gx_submit *q,
 		assert_memory_equal(kv + GPU_B, now, GPU_B);
 		pattern(kv, round + 100);
 		cuda_work(was, gx_mem_addr(mem), out + GPU_B);
-		op = (struct gx_op){.size = sizeof(op),
-				    .kind = GX_OP_GET,
+		op = (struct gx_op){.kind = GX_OP_GET,
 				    .mem = mem,
 				    .len = GPU_B,
 				    .token = region.token,

@@ -34,7 +34,6 @@ static void post_at(struct rig *r, int side, unsigned conn, const struct gx_op *
 {
 	struct gx_op full = *op;
 
-	full.size = sizeof(full);
 	full.addr = buf[side][conn];
 	full.user = conn;
 	assert_int_equal(gx_post(r->ep[side][conn], &full, 1), 1);

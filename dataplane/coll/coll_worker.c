@@ -44,7 +44,7 @@ static bool worker_post(struct coll_worker *w, unsigned q, const struct gx_op *o
 static bool ready_post(struct coll_worker *w, uint64_t seq, unsigned q)
 {
 	struct coll_part *part = coll_part_of(w, seq);
-	struct gx_op op = GX_INIT(op);
+	struct gx_op op = {0};
 
 	op.kind = GX_OP_PUT;
 	op.flags = GX_OP_IMM;
@@ -83,7 +83,7 @@ static bool piece_post(struct coll_worker *w, uint64_t seq, unsigned q)
 	struct coll_part *part = coll_part_of(w, seq);
 	struct coll_exchange *exchange = &part->exchange[q];
 	uint64_t at = (uint64_t)exchange->nr_sent << g->piece_bits;
-	struct gx_op op = GX_INIT(op);
+	struct gx_op op = {0};
 
 	op.kind = GX_OP_PUT;
 	op.flags = GX_OP_IMM;
@@ -401,7 +401,7 @@ static void part_ask(struct coll_worker *w, uint64_t seq, uint64_t now_ns)
 		return;
 	w->ask_ns = now_ns + g->gx->opts.peer_timeout_ns / 4;
 	for (unsigned q = 0; q < g->nr_ranks; q++) {
-		struct gx_op op = GX_INIT(op);
+		struct gx_op op = {0};
 
 		if (q == g->rank || w->asked[q] || w->left[q] || !part_is_late_for(w, part, q))
 			continue;

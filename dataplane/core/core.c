@@ -13,6 +13,18 @@
 #define CORE_SAY_NS 10000000000ull /* between two warnings of a core */
 #define OP_LEN_MAX  (1ull << 36)   /* offsets on the wire are 32 bits, in units of 16 bytes */
 
+#define OP_FLAGS (GX_OP_IMM | GX_OP_LOCAL | GX_OP_SILENT)
+
+/* They stand in programs' arrays: no version of the library may stride otherwise. */
+_Static_assert(sizeof(struct gx_op) == 120 && offsetof(struct gx_op, flags) == 4 &&
+		       offsetof(struct gx_op, user) == 8 && offsetof(struct gx_op, stream) == 96 &&
+		       offsetof(struct gx_op, reserved) == 104,
+	       "gx_op is frozen");
+_Static_assert(sizeof(struct gx_comp) == 88 && offsetof(struct gx_comp, status) == 8 &&
+		       offsetof(struct gx_comp, ep) == 16 && offsetof(struct gx_comp, off) == 64 &&
+		       offsetof(struct gx_comp, reserved) == 72,
+	       "gx_comp is frozen");
+
 static _Thread_local char error_text[CORE_TEXT_MAX];
 
 /* ---- errors, versions ---- */
@@ -101,9 +113,11 @@ GX_EXPORT uint64_t gx_now(void)
 
 int op_check(const struct gx_op *op)
 {
-	if (op->size < sizeof(*op))
-		return gx_fail(-EINVAL, "gx_op.size is %zu, this library's is %zu: use GX_INIT()",
-			       op->size, sizeof(*op));
+	if (gx_unlikely((op->flags & ~OP_FLAGS) | op->reserved[0] | op->reserved[1]))
+		return op->flags & ~OP_FLAGS
+			       ? gx_fail(-EINVAL, "gx_op.flags 0x%x are not known", op->flags)
+			       : gx_fail(-EINVAL, "gx_op.reserved is not 0: begin with a struct "
+						  "of zeros");
 	if (op->kind < GX_OP_PUT || op->kind > GX_OP_RECV)
 		return gx_fail(-EINVAL, "gx_op.kind %d is not known", op->kind);
 	if (gx_unlikely(mem_is_dead(op->mem)))

@@ -109,7 +109,7 @@ struct gx_core {
 	struct link_pkt
 		*link[GX_HELLO_PORTS]; /* frozen: the packet link over port i, this core's queue */
 	struct link_local *local;      /* frozen: what this core does of the local link */
-	struct gx_comp *comps;	       /* ring of GX_COMPS_MAX */
+	struct gx_comp *comps;	       /* ring of GX_COMPS_MAX; .reserved is never written, so 0 */
 	uint32_t comp_head;
 	_Atomic uint32_t
 		comp_tail;  /* ctl reads it: have the completions of a dead ep been taken? */

@@ -48,8 +48,10 @@ void local_report(struct local_ep *e, const struct gx_op *op, struct gx_route *r
 	comp->len = op->len;
 	comp->tag = op->tag;
 	comp->imm = comp->token = comp->off = 0;
-	if (route)
+	if (route) {
+		elsewhere.reserved[0] = elsewhere.reserved[1] = 0;
 		core_comp(core, comp, route);
+	}
 }
 
 /* ---- Copies by this core ---- */

@@ -22,8 +22,8 @@
  * versions work together. Fields that the program does not have are zero, which means the default.
  * Fields that the library does not have must be zero, or the call returns -E2BIG and gx_error()
  * names the struct. In a struct that the library fills, the library writes no byte beyond the
- * caller's size, and sets fields that it does not have to zero. Structs without a size never
- * change.
+ * caller's size, and sets fields that it does not have to zero. Structs without a size, which are
+ * passed in arrays, never change; their reserved fields must be 0.
  */
 #ifndef GX_H
 #define GX_H
@@ -417,9 +417,9 @@ enum gx_op_flag {
 	GX_OP_SILENT = 4, /* no completion when it succeeds */
 };
 
-/** struct gx_op - One operation. The buffer is gx's from post until its last completion. */
+/** struct gx_op - One operation. The buffer is gx's from post until its last completion. Begin with
+ * zeros: struct gx_op op = {0}, in C++ = {}. */
 struct gx_op {
-	size_t size;
 	enum gx_op_kind kind;
 	unsigned flags;
 	uint64_t user;	    /* given back in completions, and the name for gx_cancel() */
@@ -436,14 +436,15 @@ struct gx_op {
 				 peer time-out */
 	void *stream; /* CUDA stream (CUstream) whose work so far must be done before the buffer is
 		       * read or written; NULL: none. See below */
+	uint64_t reserved[2]; /* 0 */
 };
 
 /**
  * gx_post() - Post operations on an endpoint. [core]
  * Return: how many were taken, from index 0; fewer than @n when queues are full: turn, poll and
- * post the rest. -EINVAL when the first one is malformed (unknown kind, outside .mem, a stream that
- * cannot be waited for; .mem was freed), -EFAULT (.mem cannot be written), -ENOTCONN when the endpoint is down, -ENODEV when it names a stream and no
- * GPU is open.
+ * post the rest. For the first one: -EINVAL (unknown kind or flag, .reserved not 0, outside of .mem,
+ * a stream that cannot be waited for; .mem was freed), -EFAULT (.mem cannot be written), -ENOTCONN
+ * (the endpoint is down), -ENODEV (it names a stream, and no GPU is open).
  *
  * Operations with a .stream. gx_post() queues a flag behind what the stream has to do, and the
  * operation stays aside until the core sees it; the stream waits for nothing, and nothing that is
@@ -477,11 +478,12 @@ struct gx_comp {
 		     * 1: the same bytes came wrong nine times, or too many at once: a memory or a
 		     * link corrupts them, or the source was changed meanwhile) */
 	struct gx_ep *ep;
-	uint64_t user;	     /* of the operation; NOTIFY: 0 */
-	uint64_t len;	     /* bytes that landed */
-	uint64_t tag;	     /* RECV: the sender's */
-	uint64_t imm;	     /* NOTIFY */
-	uint64_t token, off; /* NOTIFY: our region and where in it */
+	uint64_t user;	      /* of the operation; NOTIFY: 0 */
+	uint64_t len;	      /* bytes that landed */
+	uint64_t tag;	      /* RECV: the sender's */
+	uint64_t imm;	      /* NOTIFY */
+	uint64_t token, off;  /* NOTIFY: our region and where in it */
+	uint64_t reserved[2]; /* 0 */
 };
 
 /**

@@ -61,7 +61,7 @@ int main(int argc, char *argv[])
 	enum gx_mem_kind kind = pool ? GX_MEM_CUDA : GX_MEM_HOST;
 	struct gx_region region = GX_INIT(region);
 	struct gx_connect_opts how = GX_INIT(how);
-	struct gx_op op = GX_INIT(op);
+	struct gx_op op = {0};
 	struct gx *server, *client;
 	struct gx_core *at, *from;
 	struct gx_conn *conn;

@@ -26,7 +26,7 @@ static struct gx *server, *client;
 static struct gx_core *at, *from;
 static struct gx_conn *conn;
 static struct gx_ep *ep;
-static struct gx_op op = GX_INIT(op);
+static struct gx_op op;
 static char payload[PUT_B], *landed;
 static _Atomic bool quit;
 

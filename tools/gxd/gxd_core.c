@@ -53,7 +53,6 @@ static void echo_take(struct service_core *core, const struct gx_comp *comp)
 	}
 	op = &core->echo[core->nr_echoes];
 	*op = (struct gx_op){
-		.size = sizeof(*op),
 		.kind = GX_OP_PUT,
 		.flags = GX_OP_IMM | GX_OP_SILENT,
 		.mem = client->echo_mem,
@@ -121,7 +120,6 @@ static unsigned session_ops(const struct service_session *s, struct gx_op ops[],
 		if (!session_slot_free(s, slot))
 			break;
 		ops[n] = (struct gx_op){
-			.size = sizeof(ops[n]),
 			.kind = GX_OP_RECV,
 			.user = session_user(s, slot),
 			.mem = s->mem,

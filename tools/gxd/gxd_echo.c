@@ -66,8 +66,7 @@ static struct service_poller *poller_new(struct request *req, const struct servi
 	p->ep = gx_conn_ep(req->client->conn, 0);
 	p->stride = s->stride;
 	p->last = (unsigned char *)gx_mem_addr(r->mem) + s->off + s->size - 1;
-	p->op = (struct gx_op){.size = sizeof(p->op),
-			       .kind = GX_OP_PUT,
+	p->op = (struct gx_op){.kind = GX_OP_PUT,
 			       .flags = GX_OP_SILENT,
 			       .mem = r->mem,
 			       .off = s->off,

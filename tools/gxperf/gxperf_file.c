@@ -75,7 +75,6 @@ static bool job_post(struct file_job *j)
 	struct file *f = j->file;
 	uint64_t slot = j->next % FILE_SLOTS;
 	struct gx_op op = {
-		.size = sizeof(op),
 		.kind = f->get ? GX_OP_GET : GX_OP_PUT,
 		.user = slot,
 		.mem = f->local,

@@ -305,7 +305,6 @@ static void lat_reset(struct lat *lat, uint64_t size)
 	lat->next = 0;
 	lat->stamps_wrong = 0;
 	lat->op = (struct gx_op){
-		.size = sizeof(lat->op),
 		.kind = GX_OP_PUT,
 		.flags = GX_OP_IMM,
 		.mem = lat->local,

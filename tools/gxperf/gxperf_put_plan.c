@@ -140,7 +140,6 @@ static int traffic_reset(struct put *put, unsigned i)
 static void traffic_op(struct traffic_flow *f, unsigned index_on_core)
 {
 	f->op = (struct gx_op){
-		.size = sizeof(f->op),
 		.kind = f->plan->op,
 		.user = (uint64_t)index_on_core << 32,
 		.mem = f->plan->local,

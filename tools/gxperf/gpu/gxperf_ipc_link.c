@@ -130,7 +130,7 @@ static int link_put(struct link_user *u, struct gx_conn *c, uint64_t len, double
 	uint64_t start = gx_now();
 	struct gx_region kv = GX_INIT(kv);
 	struct gx_comp comp = {.status = -ETIMEDOUT};
-	struct gx_op op = GX_INIT(op);
+	struct gx_op op = {0};
 	int ret = gx_conn_region(c, "kv", 0, &kv);
 
 	op.kind = GX_OP_PUT;
