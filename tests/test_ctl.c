@@ -1312,7 +1312,7 @@ static void fail__version_of_the_client(void **state)
 
 	assert_true(raw_send(fd, b, raw_hello(b, 7)));
 	raw_recv_error(fd, -EPROTONOSUPPORT,
-		       "the client speaks version 7 of gx's protocol, the server version 4");
+		       "the client speaks version 7 of gx's protocol, the server version 5");
 	assert_int_equal(bad_count(server), 1);
 	close(fd);
 	server_lives(addr);
@@ -1330,7 +1330,7 @@ static void fail__version_of_the_server(void **state)
 	assert_true(raw_send(peer, b, raw_hello(b, 9)));
 	wait_down(client, 1, -EPROTONOSUPPORT);
 	assert_says(client->text,
-		    "the client speaks version 4 of gx's protocol, the server version 9");
+		    "the client speaks version 5 of gx's protocol, the server version 9");
 	close(peer);
 	close(fd);
 }

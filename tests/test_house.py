@@ -61,8 +61,6 @@ ISAL = ("crc.h", "crc64.h", "isa-l.h", "isa-l/", "raid.h", "igzip_lib.h", "mem_r
 
 FUNCTION_WARN, FUNCTION_FAIL = 70, 100
 FILE_FAIL = 800   # lines of a file of the product
-# Being split.
-FILES_LONG = ("dataplane/ports/port_shm.c", "dataplane/ports/port_udp.c", "gpu/gpu_cuda.c")
 CIRCLE_FAIL = 2   # more files than that which all reach one another
 
 
@@ -394,7 +392,7 @@ def rule_file_length(house):
     """A file of the product is a thing that one can read."""
     for path, text in house.sources(".c", ".h", ".cu", ".cuh"):
         lines = text.count("\n")
-        if folder_of(path) in FOLDERS + ("tools", "include") and lines > FILE_FAIL and path not in FILES_LONG:
+        if folder_of(path) in FOLDERS + ("tools", "include") and lines > FILE_FAIL:
             house.fail(path, lines, f"{lines} lines; the limit is {FILE_FAIL}: which part of it is a thing of its own?")
 
 

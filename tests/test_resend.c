@@ -183,7 +183,7 @@ static void bad__waits_for_a_record(void **state)
 {
 	struct rig *r = open_plain(1000000);
 	struct pkt_ep *e = rig_ep(r, 1, 0);
-	struct gx_wire_rec rec = {.type = GX_REC_REVOKE, .token = 1};
+	struct gx_wire_rec rec = {.type = GX_REC_REVOKE, .revoke = {.slot = 1}};
 
 	post(r, 0, GX_OP_PUT, 100000, 0);
 	while (!e->rx.held_bufs && !rig_stat(r, 1, "rx_pkts"))
@@ -242,7 +242,8 @@ static void bad__table(void **state)
 /* Side 1 asks side 0. */
 static void ask(struct rig *r, uint32_t mid, uint64_t off, uint64_t len)
 {
-	struct gx_wire_rec rec = {.type = GX_REC_RESEND, .mid = mid, .off = off, .len = len};
+	struct gx_wire_rec rec = {.type = GX_REC_RESEND,
+				  .resend = {.mid = mid, .off = off, .len = len}};
 
 	assert_true(tx_rec(rig_ep(r, 1, 0), &rec, PKT_NONE));
 	rig_pass(r, 100000);
@@ -329,7 +330,7 @@ static void ask__flood(void **state)
 		&(struct rig_cfg){.sim = {.seed = 1}, .gpu_delay_ns = 20 * MS, .mem_b = MEM_B});
 	struct pkt_ep *e = rig_ep(r, 1, 0);
 	struct gx_wire_rec rec = {.type = GX_REC_RESEND,
-				  .len = BIG / e->shape.quantum * e->shape.quantum};
+				  .resend = {.len = BIG / e->shape.quantum * e->shape.quantum}};
 
 	post(r, 0, GX_OP_PUT, BIG, 0);
 	rig_pass(r, MS);

@@ -137,11 +137,10 @@ static void slot__token_of_the_life_before(void **state)
 	struct rig *r = lives_open(&(struct rig_cfg){.sim = {.seed = 4}});
 	struct pkt_ep *e = rig_ep(r, 0, 0), *p = rig_ep(r, 1, 0);
 	uint64_t first = recv_slot(r, 0), token = first;
-	struct gx_wire_rec rec = {.type = GX_REC_OPEN,
-				  .flags = GX_REC_SLOT,
-				  .token = first,
-				  .len = 100,
-				  .quantum = e->shape.quantum};
+	struct gx_wire_rec rec = {
+		.type = GX_REC_OPEN,
+		.flags = GX_REC_SLOT,
+		.open = {.token = first, .len = 100, .quantum = e->shape.quantum}};
 
 	for (unsigned i = 1; i <= PKT_SLOTS; i++) {
 		assert_int_equal(gx_cancel(r->ep[1][0], i - 1), 1);
@@ -151,13 +150,13 @@ static void slot__token_of_the_life_before(void **state)
 	assert_int_equal((uint32_t)token, (uint32_t)first);
 	assert_true(token != first);
 	rig_forget(r);
-	rec.mid = tx_mid(e, PKT_NONE);
+	rec.open.mid = tx_mid(e, PKT_NONE);
 	assert_true(tx_rec(e, &rec, PKT_NONE));
 	rig_pass(r, MS);
-	assert_int_equal(p->in[rec.mid].state, IN_REFUSED);
-	assert_int_equal(p->in[rec.mid].err, -ECANCELED);
+	assert_int_equal(p->in[rec.open.mid].state, IN_REFUSED);
+	assert_int_equal(p->in[rec.open.mid].err, -ECANCELED);
 	assert_false(p->slots[(uint32_t)token].bound);
-	rec = (struct gx_wire_rec){.type = GX_REC_CANCEL, .mid = rec.mid};
+	rec = (struct gx_wire_rec){.type = GX_REC_CANCEL, .cancel = {.mid = rec.open.mid}};
 	assert_true(tx_rec(e, &rec, PKT_NONE));
 	rig_pass(r, MS);
 	assert_int_equal(r->nr_last[1], 0);
@@ -175,7 +174,8 @@ static void slot__grant_of_the_life_before(void **state)
 {
 	struct rig *r = lives_open(&(struct rig_cfg){.sim = {.seed = 5}});
 	struct pkt_ep *e = rig_ep(r, 0, 0);
-	struct gx_wire_rec rec = {.type = GX_REC_GRANT, .len = 4096, .imm = 7, .slot = UINT64_MAX};
+	struct gx_wire_rec rec = {.type = GX_REC_GRANT,
+				  .grant = {.len = 4096, .tag = 7, .tag_mask = UINT64_MAX}};
 	uint64_t first = recv_slot(r, 0), token = first;
 
 	for (unsigned i = 1; i <= PKT_SLOTS; i++) {
@@ -184,11 +184,11 @@ static void slot__grant_of_the_life_before(void **state)
 		token = recv_slot(r, i);
 	}
 	rig_pass(r, MS);
-	rec.token = first;
+	rec.grant.slot = first;
 	assert_true(tx_rec(rig_ep(r, 1, 0), &rec, PKT_NONE));
 	rig_pass(r, MS);
 	assert_true(e->grants[(uint32_t)token].token == token);
-	rec = (struct gx_wire_rec){.type = GX_REC_REVOKE, .token = first};
+	rec = (struct gx_wire_rec){.type = GX_REC_REVOKE, .revoke = {.slot = first}};
 	assert_true(tx_rec(rig_ep(r, 1, 0), &rec, PKT_NONE));
 	rig_pass(r, MS);
 	assert_true(e->grants[(uint32_t)token].used);
@@ -247,7 +247,7 @@ static void twice__refund(void **state)
 {
 	struct rig *r = lives_open(&(struct rig_cfg){.sim = {.seed = 7}});
 	struct pkt_ep *e = rig_ep(r, 0, 0), *p = rig_ep(r, 1, 0);
-	struct gx_wire_rec rec = {.type = GX_REC_REFUND, .slot = 2};
+	struct gx_wire_rec rec = {.type = GX_REC_REFUND, .refund = {.pkts = 2}};
 	uint32_t rsn = e->rec.next, granted = flow_granted(p->flow);
 
 	assert_int_equal(flow_credit(e->flow), granted);

@@ -920,15 +920,18 @@ static void claim_again(struct rig *r, uint32_t old_mid, uint64_t len, bool earl
 	struct pkt_ep *e = rig_ep(r, 0, 0);
 	struct gx_wire_rec rec = {.type = GX_REC_OPEN,
 				  .flags = GX_REC_AGAIN,
-				  .mid = tx_mid(e, PKT_NONE),
-				  .quantum = e->shape.quantum,
-				  .token = r->peer[0].token,
-				  .len = len,
-				  .old_mid = old_mid,
-				  .slot = 3};
+				  .open = {.mid = tx_mid(e, PKT_NONE),
+					   .quantum = e->shape.quantum,
+					   .token = r->peer[0].token,
+					   .len = len,
+					   .old_mid = old_mid,
+					   .old_sent = 3}};
 
 	if (early)
-		tx_rec(e, &(struct gx_wire_rec){.type = GX_REC_CANCEL, .mid = rec.mid}, PKT_NONE);
+		tx_rec(e,
+		       &(struct gx_wire_rec){.type = GX_REC_CANCEL,
+					     .cancel = {.mid = rec.open.mid}},
+		       PKT_NONE);
 	assert_true(tx_rec(e, &rec, PKT_NONE));
 	rig_pass(r, MS);
 }
@@ -1212,12 +1215,14 @@ static void done__overtaken_ack(void **state)
 /* CANCEL, FAIL and AGAIN of a message that is done do nothing to the one that has its place now. */
 static void done__records_of_the_one_before(void **state)
 {
-	static const uint8_t types[] = {GX_REC_CANCEL, GX_REC_FAIL};
+	static const struct gx_wire_rec recs[] = {
+		{.type = GX_REC_CANCEL, .cancel = {.mid = 0, .sent = 1}},
+		{.type = GX_REC_FAIL, .fail = {.id = 0, .err = -EIO}},
+	};
 
-	for (unsigned i = 0; i < GX_ARRAY_SIZE(types); i++) {
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(recs); i++) {
 		struct rig *r =
 			ops_open(&(struct rig_cfg){.sim = {.seed = 1}, .gpu_delay_ns = 20 * MS});
-		struct gx_wire_rec rec = {.type = types[i], .mid = 0, .slot = 1, .err = -EIO};
 
 		put_small(r, 1);
 		rig_comps(r, 0, 1, MS);
@@ -1225,7 +1230,7 @@ static void done__records_of_the_one_before(void **state)
 		rig_pass(r, MS);
 		assert_int_equal(rig_ep(r, 1, 0)->in[0].mid, GX_WIRE_MIDS);
 		assert_int_equal(rig_ep(r, 1, 0)->in[0].state, IN_ACTIVE);
-		assert_true(tx_rec(rig_ep(r, i, 0), &rec, PKT_NONE));
+		assert_true(tx_rec(rig_ep(r, i, 0), &recs[i], PKT_NONE));
 		rig_pass(r, MS);
 		assert_int_equal(rig_ep(r, 1, 0)->in[0].state, IN_ACTIVE);
 		rig_comps(r, 0, 2, SECOND);
@@ -1244,10 +1249,10 @@ static void done__place_taken_out_of_turn(void **state)
 		struct rig *r =
 			ops_open(&(struct rig_cfg){.sim = {.seed = 1}, .gpu_delay_ns = 20 * MS});
 		struct gx_wire_rec rec = {.type = GX_REC_OPEN,
-					  .mid = mids[i],
-					  .quantum = rig_ep(r, 0, 0)->shape.quantum,
-					  .token = r->peer[0].token,
-					  .len = 50000};
+					  .open = {.mid = mids[i],
+						   .quantum = rig_ep(r, 0, 0)->shape.quantum,
+						   .token = r->peer[0].token,
+						   .len = 50000}};
 
 		post(r, 0, GX_OP_PUT, 1, 50000);
 		rig_pass(r, MS);

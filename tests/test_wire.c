@@ -59,16 +59,46 @@ static void rec_equal(const struct gx_wire_rec *a, const struct gx_wire_rec *b)
 	assert_int_equal(a->type, b->type);
 	assert_int_equal(a->flags, b->flags);
 	assert_int_equal(a->rsn, b->rsn);
-	assert_int_equal(a->mid, b->mid);
-	assert_int_equal(a->quantum, b->quantum);
-	assert_int_equal(a->token, b->token);
-	assert_int_equal(a->off, b->off);
-	assert_int_equal(a->len, b->len);
-	assert_int_equal(a->imm, b->imm);
-	assert_int_equal(a->slot, b->slot);
-	assert_int_equal(a->old_mid, b->old_mid);
-	assert_int_equal(a->err, b->err);
-	assert_ptr_equal(a->data, b->data);
+	switch (a->type) {
+	case GX_REC_OPEN:
+		assert_int_equal(a->open.mid, b->open.mid);
+		assert_int_equal(a->open.quantum, b->open.quantum);
+		assert_int_equal(a->open.token, b->open.token);
+		assert_int_equal(a->open.off, b->open.off);
+		assert_int_equal(a->open.len, b->open.len);
+		assert_int_equal(a->open.imm, b->open.imm);
+		assert_int_equal(a->open.old_mid, b->open.old_mid);
+		assert_int_equal(a->open.old_sent, b->open.old_sent);
+		assert_ptr_equal(a->open.data, b->open.data);
+		break;
+	case GX_REC_GRANT:
+		assert_memory_equal(&a->grant, &b->grant, sizeof(a->grant));
+		break;
+	case GX_REC_GET:
+		assert_memory_equal(&a->get, &b->get, sizeof(a->get));
+		break;
+	case GX_REC_RESEND:
+		assert_int_equal(a->resend.mid, b->resend.mid);
+		assert_int_equal(a->resend.off, b->resend.off);
+		assert_int_equal(a->resend.len, b->resend.len);
+		break;
+	case GX_REC_FAIL:
+		assert_int_equal(a->fail.id, b->fail.id);
+		assert_int_equal(a->fail.err, b->fail.err);
+		break;
+	case GX_REC_CANCEL:
+		assert_int_equal(a->cancel.mid, b->cancel.mid);
+		assert_int_equal(a->cancel.sent, b->cancel.sent);
+		break;
+	case GX_REC_REVOKE:
+		assert_int_equal(a->revoke.slot, b->revoke.slot);
+		break;
+	case GX_REC_REFUND:
+		assert_int_equal(a->refund.pkts, b->refund.pkts);
+		break;
+	default:
+		fail_msg("type %u", a->type);
+	}
 }
 
 static int rec_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r)
@@ -84,7 +114,7 @@ static int rec_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r)
 
 static void hdr_put__layout(void **state)
 {
-	static const uint8_t want[GX_WIRE_HDR_B] = {0x21, 0x03, 0x34, 0x12, 0xd4, 0xc3, 0xb2,
+	static const uint8_t want[GX_WIRE_HDR_B] = {0x31, 0x03, 0x34, 0x12, 0xd4, 0xc3, 0xb2,
 						    0xa1, 0x04, 0x03, 0x02, 0x01, 0x05, 0,
 						    0,	  0x80, 0xff, 0xff, 0xff, 0xff, 38};
 	uint8_t b[GX_WIRE_HDR_B];
@@ -110,12 +140,12 @@ static void hdr_put__crc_field(void **state)
 
 static void hdr_get__round_trip(void **state)
 {
-	for (unsigned type = GX_PKT_DATA; type <= GX_PKT_PROBE_ACK; type++) {
+	for (unsigned type = GX_PKT_DATA; type <= GX_PKT_PROBE; type++) {
 		struct gx_wire_hdr in = hdr_full, out;
 		uint8_t b[GX_WIRE_HDR_B];
 
 		in.type = (uint8_t)type;
-		in.flags = (uint8_t)(type & 7);
+		in.flags = (uint8_t)(type & 3);
 		in.plen = (uint16_t)(type == GX_PKT_PROBE ? 65535 : 0);
 		gx_wire_hdr_put(b, &in, GX_INTEGRITY_CRC, 0);
 		assert_int_equal(hdr_get(b, sizeof(b), in.plen, &out), 0);
@@ -140,8 +170,9 @@ static void hdr_get__refuses(void **state)
 		unsigned at;
 		uint8_t value;
 	} bad[] = {
-		{0, 0x11}, {0, 0x31}, {0, 0x20}, {0, 0x26}, {0, 0x2f}, {1, 0x08},  {1, 0x80},
-		{2, 0x35}, {3, 0x13}, {20, 37},	 {20, 50},  {21, 1},   {30, 0x01}, {37, 0x80},
+		{0, 0x21}, {0, 0x41}, {0, 0x30}, {0, 0x35},  {0, 0x3f},
+		{1, 0x04}, {1, 0x08}, {1, 0x80}, {2, 0x35},  {3, 0x13},
+		{20, 37},  {20, 50},  {21, 1},	 {30, 0x01}, {37, 0x80},
 	};
 	struct gx_wire_hdr h;
 	uint8_t b[GX_WIRE_HDR_B];
@@ -189,8 +220,6 @@ static struct gx_wire_ack ack_make(uint32_t nr_words, uint32_t done_words)
 		.largest = 0xfedcba9876543210ull,
 		.delay_ns = 8000,
 		.credit = 0xfffffff0,
-		.ce = 3,
-		.pool = 4096,
 		.number = 0x80000001,
 		.nr_words = (uint16_t)nr_words,
 		.done_words = (uint16_t)done_words,
@@ -219,8 +248,6 @@ static void ack_get__round_trip(void **state)
 		assert_int_equal(out.largest, in.largest);
 		assert_int_equal(out.delay_ns, in.delay_ns);
 		assert_int_equal(out.credit, in.credit);
-		assert_int_equal(out.ce, in.ce);
-		assert_int_equal(out.pool, in.pool);
 		assert_int_equal(out.number, in.number);
 		assert_int_equal(out.done_words, in.done_words);
 		for (uint32_t w = 0; w < GX_WIRE_DONE_WORDS; w++)
@@ -246,18 +273,18 @@ static void ack_get__refuses(void **state)
 	uint8_t b[GX_CTL_PAYLOAD_MAX] = {0};
 	uint32_t len = gx_wire_ack_put(b, &in);
 
-	b[48] &= 0xfe; /* largest itself not received */
+	b[40] &= 0xfe; /* largest itself not received */
 	assert_int_equal(ack_get(b, len, &out), -EPROTO);
-	b[48] |= 1;
-	b[28] = 0;
+	b[40] |= 1;
+	b[20] = 0;
 	assert_int_equal(ack_get(b, len - 8, &out), -EPROTO);
-	b[28] = GX_WIRE_ACK_WORDS + 1;
-	assert_int_equal(ack_get(b, 48 + 8 * (GX_WIRE_ACK_WORDS + 1), &out), -EPROTO);
-	b[28] = 1;
-	b[29] = 0x20; /* 8 * nr_words wraps to 8, in 16 bits */
+	b[20] = GX_WIRE_ACK_WORDS + 1;
+	assert_int_equal(ack_get(b, 40 + 8 * (GX_WIRE_ACK_WORDS + 1), &out), -EPROTO);
+	b[20] = 1;
+	b[21] = 0x20; /* 8 * nr_words wraps to 8, in 16 bits */
 	assert_int_equal(ack_get(b, len, &out), -EPROTO);
-	b[29] = 0;
-	b[30] |= 1; /* one word more is named than there is */
+	b[21] = 0;
+	b[22] |= 1; /* one word more is named than there is */
 	assert_int_equal(ack_get(b, len, &out), -EPROTO);
 }
 
@@ -268,45 +295,39 @@ static const struct gx_wire_rec rec_all[] = {
 	{.type = GX_REC_OPEN,
 	 .flags = GX_REC_IMM | GX_REC_SLOT,
 	 .rsn = 0xffffffff,
-	 .mid = 7,
-	 .quantum = 4096,
-	 .token = ~0ull,
-	 .off = 1ull << 40,
-	 .len = 1ull << 39,
-	 .imm = 42},
+	 .open = {.mid = 7,
+		  .quantum = 4096,
+		  .token = ~0ull,
+		  .off = 1ull << 40,
+		  .len = 1ull << 39,
+		  .imm = 42}},
 	{.type = GX_REC_GRANT,
 	 .flags = GX_REC_GPU,
 	 .rsn = 2,
-	 .token = 9,
-	 .len = 10,
-	 .imm = 11,
-	 .slot = ~0ull},
+	 .grant = {.slot = 9, .len = 10, .tag = 11, .tag_mask = ~0ull}},
 	{.type = GX_REC_GET,
 	 .flags = GX_REC_GPU,
 	 .rsn = 3,
-	 .token = 1,
-	 .off = 2,
-	 .len = 3,
-	 .slot = 4},
-	{.type = GX_REC_RESEND, .rsn = 4, .mid = 0x80000000, .off = 16, .len = 4096},
-	{.type = GX_REC_FAIL, .flags = GX_REC_SLOT, .rsn = 5, .token = 99, .err = -ECANCELED},
-	{.type = GX_REC_CANCEL, .rsn = 6, .mid = 12, .slot = 1ull << 33},
-	{.type = GX_REC_CLOSE, .rsn = 7, .err = -ESHUTDOWN},
-	{.type = GX_REC_CLOSE, .rsn = 8, .err = 0},
-	{.type = GX_REC_DIGEST, .rsn = 9, .mid = 13, .imm = 0x0123456789abcdefull},
-	{.type = GX_REC_REVOKE, .rsn = 10, .token = 1ull << 63 | 5ull << 32 | 255},
-	{.type = GX_REC_REFUND, .rsn = 11, .slot = 1ull << 33},
+	 .get = {.token = 1, .off = 2, .len = 3, .slot = 4}},
+	{.type = GX_REC_RESEND, .rsn = 4, .resend = {.mid = 0x80000000, .off = 16, .len = 4096}},
+	{.type = GX_REC_FAIL,
+	 .flags = GX_REC_SLOT,
+	 .rsn = 5,
+	 .fail = {.id = 99, .err = -ECANCELED}},
+	{.type = GX_REC_CANCEL, .rsn = 6, .cancel = {.mid = 12, .sent = 1ull << 33}},
+	{.type = GX_REC_REVOKE, .rsn = 10, .revoke = {.slot = 1ull << 63 | 5ull << 32 | 255}},
+	{.type = GX_REC_REFUND, .rsn = 11, .refund = {.pkts = 1ull << 33}},
 	{.type = GX_REC_OPEN,
 	 .flags = GX_REC_IMM | GX_REC_SLOT | GX_REC_AGAIN,
 	 .rsn = 12,
-	 .mid = 8,
-	 .quantum = 1392,
-	 .token = 1,
-	 .off = 2,
-	 .len = 3,
-	 .imm = 4,
-	 .old_mid = 0xfffffffe,
-	 .slot = 1ull << 33},
+	 .open = {.mid = 8,
+		  .quantum = 1392,
+		  .token = 1,
+		  .off = 2,
+		  .len = 3,
+		  .imm = 4,
+		  .old_mid = 0xfffffffe,
+		  .old_sent = 1ull << 33}},
 };
 
 static void rec_get__round_trip(void **state)
@@ -332,9 +353,7 @@ static void rec_get__inline(void **state)
 	for (uint32_t len = 0; len <= GX_WIRE_INLINE_MAX; len++) {
 		struct gx_wire_rec in = {.type = GX_REC_OPEN,
 					 .flags = GX_REC_INLINE,
-					 .mid = 1,
-					 .len = len,
-					 .data = data};
+					 .open = {.mid = 1, .len = len, .data = data}};
 		struct gx_wire_rec out;
 		uint32_t size = gx_wire_rec_size(&in);
 
@@ -342,8 +361,8 @@ static void rec_get__inline(void **state)
 		assert_int_equal(size, 48 + (len + 7) / 8 * 8);
 		assert_int_equal(gx_wire_rec_put(b, sizeof(b), &in), size);
 		assert_int_equal(gx_wire_rec_get(b, size, &out), (int)size);
-		assert_ptr_equal(out.data, b + 48);
-		assert_memory_equal(out.data, data, len);
+		assert_ptr_equal(out.open.data, b + 48);
+		assert_memory_equal(out.open.data, data, len);
 		assert_int_equal(b[size], 0xff);
 		assert_int_equal(rec_get(b, size - 1, &out), -EPROTO);
 		if (len % 8) {
@@ -355,7 +374,7 @@ static void rec_get__inline(void **state)
 
 static void rec_get__inline_too_long(void **state)
 {
-	struct gx_wire_rec in = {.type = GX_REC_OPEN, .flags = GX_REC_INLINE, .data = NULL}, out;
+	struct gx_wire_rec in = {.type = GX_REC_OPEN, .flags = GX_REC_INLINE}, out;
 	uint8_t b[GX_CTL_PAYLOAD_MAX] = {0};
 
 	gx_wire_rec_put(b, sizeof(b), &in);
@@ -415,11 +434,11 @@ static void rec_get__refuses(void **state)
 	static const struct {
 		uint8_t rec, at, value;
 	} bad[] = {
-		{0, 0, 0},  {0, 0, 9},	   {0, 0, 255}, {0, 1, 4},   {0, 1, 16},
-		{0, 2, 1},  {0, 3, 1},	   {1, 1, 1},	{1, 1, 8},   {2, 1, 2},
-		{3, 1, 1},  {3, 12, 1},	   {3, 16, 17}, {3, 25, 0},  {4, 1, 4},
-		{4, 20, 1}, {4, 19, 0x7f}, {4, 17, 0},	{5, 15, 1},  {5, 1, 8},
-		{6, 12, 1}, {6, 11, 0},	   {8, 12, 1},	{11, 52, 1}, {11, 1, 18},
+		{0, 0, 0},   {0, 0, 12}, {0, 0, 255}, {0, 1, 4},  {0, 1, 16},	 {0, 2, 1},
+		{0, 3, 1},   {1, 1, 1},	 {1, 1, 8},   {2, 1, 2},  {3, 1, 1},	 {3, 12, 1},
+		{3, 16, 17}, {3, 25, 0}, {4, 1, 4},   {4, 20, 1}, {4, 19, 0x7f}, {4, 17, 0},
+		{5, 15, 1},  {5, 1, 8},	 {0, 0, 7},   {0, 0, 8},  {0, 0, 11},	 {6, 1, 1},
+		{7, 1, 1},   {8, 52, 1}, {8, 1, 18},
 	};
 	struct gx_wire_rec out;
 
@@ -434,14 +453,14 @@ static void rec_get__refuses(void **state)
 
 static void rec_get__resend_wraps(void **state)
 {
-	struct gx_wire_rec rec = {
-		.type = GX_REC_RESEND, .off = 1ull << 63, .len = (1ull << 63) - 1};
+	struct gx_wire_rec rec = {.type = GX_REC_RESEND,
+				  .resend = {.off = 1ull << 63, .len = (1ull << 63) - 1}};
 	struct gx_wire_rec out;
 	uint8_t b[32];
 
 	assert_int_equal(gx_wire_rec_put(b, sizeof(b), &rec), 32);
 	assert_int_equal(rec_get(b, 32, &out), 32);
-	rec.len++;
+	rec.resend.len++;
 	gx_wire_rec_put(b, sizeof(b), &rec);
 	assert_int_equal(rec_get(b, 32, &out), -EPROTO);
 }

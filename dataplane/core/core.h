@@ -16,6 +16,7 @@
 #include "gx_internal/uring.h"
 #include "gx_internal/wire.h"
 
+#include <errno.h>
 #include <pthread.h>
 
 #define GX_CORES_MAX	 GX_HELLO_LANES
@@ -259,6 +260,27 @@ int core_struct_give(const char *name, const void *own, size_t own_b, void *user
 /** op_check() - Is this operation well formed? Any thread. Return: 0, -EINVAL, -EFAULT with
  * gx_error(). */
 int op_check(const struct gx_op *op);
+
+/** core_region() - What a peer names: is there a region of this token (its index is in the low 8
+ * bits), may peers do @access to it, and is [@off, @off + @len) inside? Return: 0, -ENOENT, -EACCES,
+ * -ERANGE. */
+static inline int core_region(const struct gx_core *core, uint64_t token, unsigned access,
+			      uint64_t off, uint64_t len, struct gx_mem **out)
+{
+	uint32_t i = token & 0xff;
+	struct gx_mem *mem = NULL;
+
+	if (i < GX_REGIONS_MAX) /* pairs with the release in gx_mem_share() */
+		mem = atomic_load_explicit(&core->gx->region[i], memory_order_acquire);
+	if (!mem || mem->token != token)
+		return -ENOENT;
+	if (!(mem->access & access))
+		return -EACCES;
+	if (off > mem->len || len > mem->len - off)
+		return -ERANGE;
+	*out = mem;
+	return 0;
+}
 
 /* -- completions, core.c: called by links and by submit.c on the core -- */
 

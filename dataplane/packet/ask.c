@@ -50,13 +50,13 @@ static bool ask_valid(struct pkt_ep *e, const struct gx_wire_rec *rec, uint32_t 
 {
 	uint32_t i;
 
-	*op = i = ask_op(e, rec->mid);
+	*op = i = ask_op(e, rec->resend.mid);
 	if (i == PKT_NONE)
 		return false;
 	*pkt = *end = 0;
 	if (op_outsized(e, &e->ops[i])) /* its packets are those of another quantum */
 		return true;
-	return !msg_range(&e->shape, e->ops[i].len, rec->off, rec->len, pkt, end) &&
+	return !msg_range(&e->shape, e->ops[i].len, rec->resend.off, rec->resend.len, pkt, end) &&
 	       *end <= e->ops[i].sent_pkts;
 }
 
@@ -86,7 +86,7 @@ void ask_take(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	if (e->asks.pkts + (end - pkt) > PKT_ASK_MAX) /* more than a peer can miss at once */
 		rx_fault(e, -EPROTO);
 	else
-		ask_push(e, rec->mid, pkt, end);
+		ask_push(e, rec->resend.mid, pkt, end);
 }
 
 /* Bytes of the next packet of @a for the port. What was staged of a GPU's memory went when it was

@@ -53,9 +53,10 @@ static bool bad_extend(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	struct rec_slot *last = &e->recs[(e->rec.next - 1) % PKT_RECS];
 
 	if (last->state != REC_QUEUED || last->sent || last->rec.type != GX_REC_RESEND ||
-	    last->rec.mid != rec->mid || last->rec.off + last->rec.len != rec->off)
+	    last->rec.resend.mid != rec->resend.mid ||
+	    last->rec.resend.off + last->rec.resend.len != rec->resend.off)
 		return false;
-	last->rec.len += rec->len;
+	last->rec.resend.len += rec->resend.len;
 	return true;
 }
 
@@ -64,9 +65,9 @@ static void bad_ask(struct pkt_ep *e, struct pkt_bad *b)
 	const struct in_msg *m = &e->in[b->mid % GX_WIRE_MIDS];
 	uint64_t off = (uint64_t)b->pkt * m->shape->quantum;
 	struct gx_wire_rec rec = {.type = GX_REC_RESEND,
-				  .mid = b->mid,
-				  .off = off,
-				  .len = GX_MIN(m->len - off, m->shape->quantum)};
+				  .resend = {.mid = b->mid,
+					     .off = off,
+					     .len = GX_MIN(m->len - off, m->shape->quantum)}};
 
 	/* Without room the timer asks. */
 	if (!bad_extend(e, &rec) &&

@@ -9,7 +9,8 @@
 
 void op_cancel_rec(struct pkt_ep *e, struct pkt_op *op)
 {
-	struct gx_wire_rec rec = {.type = GX_REC_CANCEL, .mid = op->mid, .slot = op->sent_pkts};
+	struct gx_wire_rec rec = {.type = GX_REC_CANCEL,
+				  .cancel = {.mid = op->mid, .sent = op->sent_pkts}};
 
 	op->cancel_due = !tx_rec(e, &rec, PKT_NONE);
 	e->tx.cancels_due |= op->cancel_due;

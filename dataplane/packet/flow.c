@@ -669,7 +669,6 @@ bool flow_ack_build(struct flow *f, uint64_t now_ns, struct gx_wire_ack *ack)
 	ack->largest = f->rx_first + top;
 	ack->delay_ns = (uint32_t)GX_MIN(held, UINT32_MAX);
 	ack->credit = f->rx_limit;
-	ack->ce = 0; /* no port reports marks */
 	ack->nr_words = (uint16_t)need;
 	for (uint32_t w = 0; w < need; w++)
 		ack->words[w] = bits_get(f->rx, f->rx_mask, top - 64ull * w);

@@ -83,7 +83,7 @@ bool flow_ack_due(const struct flow *f, uint64_t now_ns);
 void flow_ack_want(struct flow *f);
 /* When flow_ack_due() may turn true by time alone; UINT64_MAX: never. */
 uint64_t flow_ack_due_ns(const struct flow *f);
-/* Fill largest, delay, words, credit, ce; done and pool are the caller's. Nothing is due
+/* Fill largest, delay, words, credit; done is the caller's. Nothing is due
  * afterwards. Return: false when nothing was ever received (no ACK can be built). */
 bool flow_ack_build(struct flow *f, uint64_t now_ns, struct gx_wire_ack *ack);
 

@@ -131,7 +131,7 @@ static void in_forget_need(struct pkt_ep *e, struct in_msg *m)
 
 static void in_fail_rec(struct pkt_ep *e, struct in_msg *m)
 {
-	struct gx_wire_rec rec = {.type = GX_REC_FAIL, .token = m->mid, .err = m->err};
+	struct gx_wire_rec rec = {.type = GX_REC_FAIL, .fail = {.id = m->mid, .err = m->err}};
 
 	m->fail_due = !tx_rec(e, &rec, PKT_NONE);
 	e->rx.fails_due |= m->fail_due;
@@ -154,17 +154,22 @@ void in_refuse(struct pkt_ep *e, struct in_msg *m, int err)
 
 void in_cancel(struct pkt_ep *e, const struct gx_wire_rec *rec)
 {
-	struct in_msg *m = in_at(e, rec->mid);
+	struct in_msg *m = in_at(e, rec->cancel.mid);
 	uint64_t seen;
 
-	if (in_is_next(m, rec->mid)) { /* overtook its OPEN, which may name one of our operations */
-		*m = (struct in_msg){
-			.state = IN_EARLY, .mid = rec->mid, .op = PKT_NONE, .words = PKT_NONE};
+	if (in_is_next(
+		    m,
+		    rec->cancel
+			    .mid)) { /* overtook its OPEN, which may name one of our operations */
+		*m = (struct in_msg){.state = IN_EARLY,
+				     .mid = rec->cancel.mid,
+				     .op = PKT_NONE,
+				     .words = PKT_NONE};
 		e->rx.nr_in++;
-		share_used(e, rec->slot);
+		share_used(e, rec->cancel.sent);
 		return;
 	}
-	if (m->mid != rec->mid || (m->state != IN_ACTIVE && m->state != IN_REFUSED))
+	if (m->mid != rec->cancel.mid || (m->state != IN_ACTIVE && m->state != IN_REFUSED))
 		return; /* it is done */
 	seen = m->seen_pkts;
 	if (m->state == IN_ACTIVE) {
@@ -173,8 +178,8 @@ void in_cancel(struct pkt_ep *e, const struct gx_wire_rec *rec)
 		m->err = -ECANCELED;
 	}
 	in_words_put(e, m);
-	if (rec->slot > seen && rec->slot <= m->win.nr_pkts)
-		share_used(e, rec->slot - seen);
+	if (rec->cancel.sent > seen && rec->cancel.sent <= m->win.nr_pkts)
+		share_used(e, rec->cancel.sent - seen);
 	m->state = IN_DRAIN;
 	if (!m->pending) {
 		in_op_end(e, m, m->err);
@@ -211,7 +216,7 @@ void rx_give_up(struct pkt_ep *e, uint32_t i)
 		return;
 	}
 	/* Without room for the record the peer's send finds the slot gone, and fails. */
-	rec.token = slot_token(e, op->slot);
+	rec.revoke.slot = slot_token(e, op->slot);
 	tx_rec(e, &rec, PKT_NONE);
 	slot_free(e, op->slot);
 	op_finish(e, i, op->status, 0);
@@ -220,23 +225,15 @@ void rx_give_up(struct pkt_ep *e, uint32_t i)
 static int open_region(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_msg *m,
 		       struct gx_gpu **gpu)
 {
-	struct gx *gx = e->ep.core->gx;
-	uint32_t i = rec->token & 0xff;
 	struct gx_mem *mem;
+	int ret = core_region(e->ep.core, rec->open.token, GX_ACCESS_PUT, rec->open.off,
+			      rec->open.len, &mem);
 
-	if (i >= GX_REGIONS_MAX)
-		return -ENOENT;
-	/* Pairs with the release in gx_mem_share(). */
-	mem = atomic_load_explicit(&gx->region[i], memory_order_acquire);
-	if (!mem || mem->token != rec->token)
-		return -ENOENT;
-	if (!(mem->access & GX_ACCESS_PUT))
-		return -EACCES;
-	if (rec->off > mem->len || rec->len > mem->len - rec->off)
-		return -ERANGE;
-	if (mem->kind == GX_MEM_HOST && e->link->q->rx_gpu && rec->len && !mem_is_mapped(mem))
+	if (ret)
+		return ret;
+	if (mem->kind == GX_MEM_HOST && e->link->q->rx_gpu && rec->open.len && !mem_is_mapped(mem))
 		return -EIO; /* gx_mem_share() refuses it: registered later, and in vain */
-	m->dst = mem->addr + rec->off;
+	m->dst = mem->addr + rec->open.off;
 	m->mem = mem;
 	*gpu = mem->gpu;
 	return 0;
@@ -245,7 +242,7 @@ static int open_region(struct pkt_ep *e, const struct gx_wire_rec *rec, struct i
 static int open_slot(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_msg *m,
 		     struct gx_gpu **gpu)
 {
-	struct pkt_slot *s = slot_find(e, rec->token);
+	struct pkt_slot *s = slot_find(e, rec->open.token);
 	struct pkt_op *op;
 
 	if (!s || s->bound)
@@ -256,13 +253,13 @@ static int open_slot(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_
 		op_finish(e, s->op, op->status, 0);
 		return -ECANCELED;
 	}
-	if (rec->len > op->len || (op->kind == GX_OP_GET && rec->len != op->len))
+	if (rec->open.len > op->len || (op->kind == GX_OP_GET && rec->open.len != op->len))
 		return -EMSGSIZE;
 	s->bound = true;
 	m->op = s->op;
 	m->dst = (char *)op->src;
 	m->mem = op->mem;
-	m->tag = rec->imm;
+	m->tag = rec->open.imm;
 	*gpu = op->gpu;
 	return 0;
 }
@@ -296,14 +293,14 @@ static void open_inline(struct pkt_ep *e, const struct gx_wire_rec *rec, struct 
 {
 	m->win.base = m->win.nr_pkts;
 	m->seen_pkts = m->win.nr_pkts;
-	if (rec->len && gpu->device >= 0) {
+	if (rec->open.len && gpu->device >= 0) {
 		m->win.base = 0;
 		e->rx.need_pkts += m->win.nr_pkts - m->seen_pkts;
 		in_refuse(e, m, -EPROTO);
 		return;
 	}
-	if (rec->len)
-		gx_copy(m->dst, rec->data, rec->len);
+	if (rec->open.len)
+		gx_copy(m->dst, rec->open.data, rec->open.len);
 	m->visible_b = m->len;
 	in_check_landed(e, m);
 }
@@ -313,14 +310,14 @@ static void open_inline(struct pkt_ep *e, const struct gx_wire_rec *rec, struct 
 static int again_find(struct pkt_ep *e, const struct gx_wire_rec *rec, const struct in_msg *m,
 		      struct in_msg **out)
 {
-	struct in_msg *old = in_at(e, rec->old_mid);
-	int32_t ahead = (int32_t)(rec->old_mid - old->mid);
+	struct in_msg *old = in_at(e, rec->open.old_mid);
+	int32_t ahead = (int32_t)(rec->open.old_mid - old->mid);
 
 	*out = old;
 	if (ahead < 0 || (!ahead && (old->state == IN_LANDED || old->state == IN_FREE)))
 		return 1;
 	if (!ahead && (old->state == IN_ACTIVE || old->state == IN_REFUSED) && old != m &&
-	    old->token == rec->token && old->off == rec->off && old->len == rec->len)
+	    old->token == rec->open.token && old->off == rec->open.off && old->len == rec->open.len)
 		return 0;
 	rx_fault(e, -EPROTO);
 	return -EPROTO;
@@ -330,12 +327,13 @@ static int again_find(struct pkt_ep *e, const struct gx_wire_rec *rec, const str
  * it was to take the place of, which no other record names. */
 static void open_early(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_msg *m)
 {
-	struct pkt_slot *s = rec->flags & GX_REC_SLOT ? slot_find(e, rec->token) : NULL;
+	struct pkt_slot *s = rec->flags & GX_REC_SLOT ? slot_find(e, rec->open.token) : NULL;
 	struct in_msg *old;
 
 	if (rec->flags & GX_REC_AGAIN) {
 		if (!again_find(e, rec, m, &old))
-			in_cancel(e, &(struct gx_wire_rec){.mid = old->mid, .slot = rec->slot});
+			in_cancel(e, &(struct gx_wire_rec){.cancel = {.mid = old->mid,
+								      .sent = rec->open.old_sent}});
 	} else if (s && !s->bound) {
 		m->op = s->op;
 		in_op_end(e, m, -ECANCELED);
@@ -365,7 +363,8 @@ static int open_again(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in
 		old->has_heir = true;
 		m->pending++;
 	}
-	in_cancel(e, &(struct gx_wire_rec){.mid = old->mid, .slot = rec->slot});
+	in_cancel(e,
+		  &(struct gx_wire_rec){.cancel = {.mid = old->mid, .sent = rec->open.old_sent}});
 	return err;
 }
 
@@ -395,29 +394,30 @@ static bool ep_checks(const struct pkt_ep *e, const struct gx_gpu *gpu, const st
 
 void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec)
 {
-	struct in_msg *m = in_at(e, rec->mid);
+	struct in_msg *m = in_at(e, rec->open.mid);
 	struct gx_gpu *gpu = e->ep.core->gx->host;
 	int err = 0, full = 0;
 
-	if (m->state == IN_EARLY && m->mid == rec->mid) {
+	if (m->state == IN_EARLY && m->mid == rec->open.mid) {
 		open_early(e, rec, m);
 		return;
 	}
-	if (!in_is_next(m,
-			rec->mid)) { /* the one before it at this place is not done, or was not */
+	if (!in_is_next(
+		    m,
+		    rec->open.mid)) { /* the one before it at this place is not done, or was not */
 		rx_fault(e, -EPROTO);
 		return;
 	}
 	*m = (struct in_msg){.state = IN_ACTIVE,
-			     .mid = rec->mid,
+			     .mid = rec->open.mid,
 			     .op = PKT_NONE,
 			     .words = PKT_NONE,
-			     .len = rec->len,
-			     .token = rec->token,
-			     .off = rec->off,
-			     .imm = rec->imm,
+			     .len = rec->open.len,
+			     .token = rec->open.token,
+			     .off = rec->open.off,
+			     .imm = rec->open.imm,
 			     .imm_set = rec->flags & GX_REC_IMM};
-	m->shape = open_shape(e, rec->quantum);
+	m->shape = open_shape(e, rec->open.quantum);
 	if (!m->shape) {
 		m->state = IN_FREE;
 		rx_fault(e, -EPROTO);

@@ -21,7 +21,8 @@ static int post_get(struct pkt_ep *e, uint32_t i)
 {
 	struct pkt_op *op = &e->ops[i];
 	struct gx_wire_rec rec = {
-		.type = GX_REC_GET, .token = op->token, .off = op->remote_off, .len = op->len};
+		.type = GX_REC_GET,
+		.get = {.token = op->token, .off = op->remote_off, .len = op->len}};
 	uint32_t slot;
 
 	if (e->match.gets_out == PKT_GETS_MAX || !tx_rec_room(e))
@@ -30,7 +31,7 @@ static int post_get(struct pkt_ep *e, uint32_t i)
 	if (slot == PKT_NONE)
 		return -EAGAIN;
 	op->state = OP_POSTED;
-	rec.slot = slot_token(e, slot);
+	rec.get.slot = slot_token(e, slot);
 	if (op->gpu->device >= 0)
 		rec.flags |= GX_REC_GPU;
 	tx_rec(e, &rec, PKT_NONE);

@@ -57,8 +57,6 @@ uint32_t ack_fill(struct pkt_ep *e, uint8_t *b)
 	if (!flow_ack_due(e->flow, e->now_ns) || !flow_ack_build(e->flow, e->now_ns, &ack))
 		return 0;
 	ack_done(e, &ack);
-	ack.pool = e->link->port->caps.rx_slots -
-		   GX_MIN(e->link->port->caps.rx_slots, e->rx.held_bufs);
 	e->ack.hold = ACK_HOLD_NO;
 	gx_stat_add(pkt_stats(e->link), GX_STAT_ACK_TX, 1);
 	return gx_wire_ack_put(b, &ack);

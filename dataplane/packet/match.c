@@ -14,13 +14,14 @@ int match_recv(struct pkt_ep *e, uint32_t i)
 {
 	struct pkt_op *op = &e->ops[i];
 	struct gx_wire_rec rec = {
-		.type = GX_REC_GRANT, .len = op->len, .imm = op->tag, .slot = op->tag_mask};
+		.type = GX_REC_GRANT,
+		.grant = {.len = op->len, .tag = op->tag, .tag_mask = op->tag_mask}};
 	uint32_t slot = slot_alloc(e, i);
 
 	if (slot == PKT_NONE)
 		return -EAGAIN;
 	op->state = OP_POSTED;
-	rec.token = slot_token(e, slot);
+	rec.grant.slot = slot_token(e, slot);
 	if (op->gpu->device >= 0)
 		rec.flags |= GX_REC_GPU;
 	tx_rec(e, &rec, PKT_NONE);
@@ -115,15 +116,15 @@ static void grant_drop(struct pkt_ep *e, struct pkt_grant *g)
 
 void match_grant(struct pkt_ep *e, const struct gx_wire_rec *rec)
 {
-	struct pkt_grant *g = grant_at(e, rec->token);
+	struct pkt_grant *g = grant_at(e, rec->grant.slot);
 
-	if (!g || !token_newer(rec->token, g->token)) /* nonsense, or revoked before it came */
+	if (!g || !token_newer(rec->grant.slot, g->token)) /* nonsense, or revoked before it came */
 		return;
 	grant_drop(e, g);
-	*g = (struct pkt_grant){.token = rec->token,
-				.tag = rec->imm,
-				.mask = rec->slot,
-				.len = rec->len,
+	*g = (struct pkt_grant){.token = rec->grant.slot,
+				.tag = rec->grant.tag,
+				.mask = rec->grant.tag_mask,
+				.len = rec->grant.len,
 				.rsn = rec->rsn,
 				.used = true,
 				.late = (int32_t)(rec->rsn - e->rx.rsn_floor) >= 0,
@@ -180,18 +181,13 @@ void match_unbind(struct pkt_ep *e, uint32_t i)
 
 static int get_check(struct pkt_ep *e, const struct gx_wire_rec *rec, struct gx_mem **out)
 {
-	uint32_t i = rec->token & 0xff;
-	struct gx_mem *mem = NULL;
+	struct gx_mem *mem;
+	int ret = core_region(e->ep.core, rec->get.token, GX_ACCESS_GET, rec->get.off, rec->get.len,
+			      &mem);
 
-	if (i < GX_REGIONS_MAX) /* pairs with the release in gx_mem_share() */
-		mem = atomic_load_explicit(&e->ep.core->gx->region[i], memory_order_acquire);
-	if (!mem || mem->token != rec->token)
-		return -ENOENT;
-	if (!(mem->access & GX_ACCESS_GET))
-		return -EACCES;
-	if (rec->off > mem->len || rec->len > mem->len - rec->off)
-		return -ERANGE;
-	if (!(rec->slot & PKT_SLOT_BIT))
+	if (ret)
+		return ret;
+	if (!(rec->get.slot & PKT_SLOT_BIT))
 		return -EPROTO;
 	if (mem->kind != GX_MEM_HOST && !link_bq(e->link, mem->gpu))
 		return -EIO;
@@ -202,13 +198,14 @@ static int get_check(struct pkt_ep *e, const struct gx_wire_rec *rec, struct gx_
 /* A get of the peer's becomes a put of ours into its slot. */
 static bool serve_one(struct pkt_ep *e, const struct gx_wire_rec *rec)
 {
-	struct gx_wire_rec fail = {.type = GX_REC_FAIL, .flags = GX_REC_SLOT, .token = rec->slot};
+	struct gx_wire_rec fail = {
+		.type = GX_REC_FAIL, .flags = GX_REC_SLOT, .fail = {.id = rec->get.slot}};
 	struct gx_mem *mem;
 	struct pkt_op *op;
 	uint32_t i;
 
-	fail.err = get_check(e, rec, &mem);
-	if (fail.err)
+	fail.fail.err = get_check(e, rec, &mem);
+	if (fail.fail.err)
 		return tx_rec(e, &fail, PKT_NONE);
 	i = op_alloc(e);
 	if (i == PKT_NONE)
@@ -217,12 +214,12 @@ static bool serve_one(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	op->kind = GX_OP_PUT;
 	op->internal = true;
 	op->state = OP_QUEUED;
-	op->src = mem->addr + rec->off;
+	op->src = mem->addr + rec->get.off;
 	op->mem = mem;
 	op->gpu = mem->gpu;
 	op->mapped = mem_is_mapped(mem);
-	op->len = rec->len;
-	op->token = rec->slot;
+	op->len = rec->get.len;
+	op->token = rec->get.slot;
 	if (rec->flags & GX_REC_GPU)
 		op->flags |= PKT_F_SLOT_GPU;
 	list_push(e, &e->tx.wait_head, &e->tx.wait_tail, i);
@@ -242,7 +239,8 @@ void match_unserve(struct pkt_ep *e, uint32_t i)
 {
 	struct pkt_op *op = &e->ops[i];
 	struct gx_wire_rec rec = {
-		.type = GX_REC_GET, .token = op->mem->token, .len = op->len, .slot = op->token};
+		.type = GX_REC_GET,
+		.get = {.token = op->mem->token, .len = op->len, .slot = op->token}};
 
 	list_remove(e, &e->tx.wait_head, &e->tx.wait_tail, i);
 	op_free(e, i);

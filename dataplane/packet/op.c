@@ -149,7 +149,7 @@ void op_neutralise(struct pkt_ep *e, const struct pkt_op *op)
 	if (!op->inlined || s->state == REC_FREE || s->rec.rsn != op->open_rsn)
 		return;
 	s->rec.flags &= ~GX_REC_INLINE;
-	s->rec.data = NULL;
+	s->rec.open.data = NULL;
 }
 
 void op_done(struct pkt_ep *e, uint32_t i)

@@ -12,22 +12,22 @@
 
 static void rx_fail(struct pkt_ep *e, const struct gx_wire_rec *rec)
 {
-	uint32_t mid = rec->token;
+	uint32_t mid = rec->fail.id;
 	uint32_t i;
 
 	if (rec->flags & GX_REC_SLOT) {
-		struct pkt_slot *s = slot_find(e, rec->token);
+		struct pkt_slot *s = slot_find(e, rec->fail.id);
 
 		if (s && !s->bound && e->ops[s->op].kind == GX_OP_GET) {
 			i = s->op;
 			slot_free(e, e->ops[i].slot);
-			op_finish(e, i, rec->err < 0 ? rec->err : -EIO, 0);
+			op_finish(e, i, rec->fail.err < 0 ? rec->fail.err : -EIO, 0);
 		}
 		return;
 	}
 	i = e->out[mid % GX_WIRE_MIDS].op;
 	if (i != PKT_NONE && e->ops[i].mid == mid)
-		op_doom(e, i, rec->err < 0 ? rec->err : -EIO);
+		op_doom(e, i, rec->fail.err < 0 ? rec->fail.err : -EIO);
 }
 
 static void rx_get(struct pkt_ep *e, const struct gx_wire_rec *rec)
@@ -77,10 +77,10 @@ static void rx_rec(struct pkt_ep *e, const struct gx_wire_rec *rec)
 		in_cancel(e, rec);
 		break;
 	case GX_REC_REVOKE:
-		match_revoke(e, rec->token);
+		match_revoke(e, rec->revoke.slot);
 		break;
 	case GX_REC_REFUND:
-		share_refunded(e, rec->slot);
+		share_refunded(e, rec->refund.pkts);
 		break;
 	}
 }
@@ -172,8 +172,10 @@ static bool rx_ack(struct pkt_ep *e, const uint8_t *b, uint32_t len)
 
 	if (gx_wire_ack_get(b, len, &ack) || flow_ack(e->flow, e->now_ns, &ack))
 		return false;
-	if (flow_spurious(e->flow) != late)
+	late = flow_spurious(e->flow) - late;
+	if (late)
 		e->timer.acked_ns = e->now_ns;
+	gx_stat_add(pkt_stats(e->link), GX_STAT_TX_SPURIOUS, late);
 	gx_stat_add(pkt_stats(e->link), GX_STAT_ACK_RX, 1);
 	tx_acked(e);
 	tx_done(e, &ack);

@@ -137,9 +137,9 @@ static void tick_refund(struct pkt_ep *e)
 
 	if (e->tx.act_head != PKT_NONE || e->tx.wait_head != PKT_NONE || credit <= e->credit0_peer)
 		return;
-	rec.slot = credit - e->credit0_peer;
+	rec.refund.pkts = credit - e->credit0_peer;
 	if (tx_rec(e, &rec, PKT_NONE))
-		flow_credit_use(e->flow, rec.slot);
+		flow_credit_use(e->flow, rec.refund.pkts);
 }
 
 /* The core's gauges are sums over its endpoints and links: each adds by how much its own part has

@@ -28,14 +28,14 @@ static void op_open_rec(struct pkt_ep *e, struct pkt_op *op, uint32_t i,
 {
 	struct gx_wire_rec rec = {.type = GX_REC_OPEN,
 				  .flags = old->flags,
-				  .old_mid = old->old_mid,
-				  .slot = old->slot,
-				  .mid = op->mid,
-				  .quantum = e->shape.quantum,
-				  .token = op->token,
-				  .off = op->remote_off,
-				  .len = op->len,
-				  .imm = op->kind == GX_OP_SEND ? op->tag : op->imm};
+				  .open = {.mid = op->mid,
+					   .quantum = e->shape.quantum,
+					   .token = op->token,
+					   .off = op->remote_off,
+					   .len = op->len,
+					   .imm = op->kind == GX_OP_SEND ? op->tag : op->imm,
+					   .old_mid = old->open.old_mid,
+					   .old_sent = old->open.old_sent}};
 
 	if (op->token & PKT_SLOT_BIT)
 		rec.flags |= GX_REC_SLOT;
@@ -43,7 +43,7 @@ static void op_open_rec(struct pkt_ep *e, struct pkt_op *op, uint32_t i,
 		rec.flags |= GX_REC_IMM;
 	if (op->inlined) {
 		rec.flags |= GX_REC_INLINE;
-		rec.data = (const uint8_t *)op->src;
+		rec.open.data = (const uint8_t *)op->src;
 	}
 	op->open_rsn = e->rec.next;
 	op->opened = false;
@@ -78,8 +78,8 @@ static bool op_window(struct pkt_ep *e, struct pkt_op *op)
  */
 static void op_part(struct pkt_ep *e, struct pkt_op *op, struct gx_wire_rec *old)
 {
-	*old = (struct gx_wire_rec){
-		.flags = GX_REC_AGAIN, .old_mid = op->mid, .slot = op->sent_pkts};
+	*old = (struct gx_wire_rec){.flags = GX_REC_AGAIN,
+				    .open = {.old_mid = op->mid, .old_sent = op->sent_pkts}};
 	e->out[op->mid % GX_WIRE_MIDS].op = PKT_NONE;
 	msg_win_clear_rest(&op->acked);
 	fetch_end(e, op);

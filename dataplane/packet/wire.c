@@ -17,9 +17,9 @@
 #define HDR_CRC_AT	   22
 #define HDR_CRC_PAYLOAD_AT 26
 #define HDR_ZERO_AT	   30
-#define HDR_FLAGS	   (GX_PKT_EOM | GX_PKT_ACK_NOW | GX_PKT_KEY_PHASE)
+#define HDR_FLAGS	   (GX_PKT_EOM | GX_PKT_ACK_NOW)
 
-#define ACK_FIXED_B  32
+#define ACK_FIXED_B  24
 #define REC_OPEN_B   48
 #define REC_AGAIN_B  16 /* of an OPEN that takes another message's place */
 #define REC_SIZE_MAX (REC_OPEN_B + REC_AGAIN_B)
@@ -57,7 +57,7 @@ int gx_wire_hdr_get(const uint8_t *b, uint32_t len, uint32_t plen_seen, struct g
 	if (len < GX_WIRE_HDR_B)
 		return -EPROTO;
 	type = b[0] & 15u;
-	if (b[0] >> 4 != GX_WIRE_VERSION || type < GX_PKT_DATA || type > GX_PKT_PROBE_ACK)
+	if (b[0] >> 4 != GX_WIRE_VERSION || type < GX_PKT_DATA || type > GX_PKT_PROBE)
 		return -EPROTO;
 	if ((b[1] & ~HDR_FLAGS) || b[20] != GX_WIRE_HDR_B || b[21] || le64_get(b + HDR_ZERO_AT))
 		return -EPROTO;
@@ -86,7 +86,7 @@ int gx_wire_hdr_check(const uint8_t *b, const struct gx_wire_hdr *h, uint32_t sa
 
 /* ---- Acknowledgements ---- */
 
-/* largest, delay, credit, ce, pool, number, nr_words, done_words, done[], words[] */
+/* largest, delay, credit, number, nr_words, done_words, done[], words[] */
 
 uint32_t gx_wire_ack_put(uint8_t *b, const struct gx_wire_ack *a)
 {
@@ -96,11 +96,9 @@ uint32_t gx_wire_ack_put(uint8_t *b, const struct gx_wire_ack *a)
 	le64_put(b, a->largest);
 	le32_put(b + 8, a->delay_ns);
 	le32_put(b + 12, a->credit);
-	le32_put(b + 16, a->ce);
-	le32_put(b + 20, a->pool);
-	le32_put(b + 24, a->number);
-	le16_put(b + 28, a->nr_words);
-	le16_put(b + 30, a->done_words);
+	le32_put(b + 16, a->number);
+	le16_put(b + 20, a->nr_words);
+	le16_put(b + 22, a->done_words);
 	for (uint32_t rest = a->done_words; rest; rest &= rest - 1, at += 8)
 		le64_put(b + at, a->done[__builtin_ctz(rest)]);
 	for (uint32_t i = 0; i < a->nr_words; i++, at += 8)
@@ -114,8 +112,8 @@ int gx_wire_ack_get(const uint8_t *b, uint32_t len, struct gx_wire_ack *a)
 
 	if (len < ACK_FIXED_B + 8)
 		return -EPROTO;
-	nr_words = le16_get(b + 28);
-	a->done_words = le16_get(b + 30);
+	nr_words = le16_get(b + 20);
+	a->done_words = le16_get(b + 22);
 	nr_done = (uint32_t)__builtin_popcount(a->done_words);
 	if (nr_words < 1 || nr_words > GX_WIRE_ACK_WORDS ||
 	    len != ACK_FIXED_B + 8 * (nr_done + nr_words))
@@ -125,9 +123,7 @@ int gx_wire_ack_get(const uint8_t *b, uint32_t len, struct gx_wire_ack *a)
 	a->largest = le64_get(b);
 	a->delay_ns = le32_get(b + 8);
 	a->credit = le32_get(b + 12);
-	a->ce = le32_get(b + 16);
-	a->pool = le32_get(b + 20);
-	a->number = le32_get(b + 24);
+	a->number = le32_get(b + 16);
 	a->nr_words = (uint16_t)nr_words;
 	for (uint32_t rest = a->done_words; rest; rest &= rest - 1, at += 8)
 		a->done[__builtin_ctz(rest)] = le64_get(b + at);
@@ -148,8 +144,6 @@ static const struct {
 	[GX_REC_RESEND] = {32, 0},
 	[GX_REC_FAIL] = {24, GX_REC_SLOT},
 	[GX_REC_CANCEL] = {24, 0},
-	[GX_REC_CLOSE] = {16, 0},
-	[GX_REC_DIGEST] = {24, 0},
 	[GX_REC_REVOKE] = {16, 0},
 	[GX_REC_REFUND] = {16, 0},
 };
@@ -168,28 +162,28 @@ uint32_t gx_wire_rec_size(const struct gx_wire_rec *r)
 	assert(rec_known(r->type, r->flags));
 	size = rec_info[r->type].size_b;
 	if (r->flags & GX_REC_INLINE) {
-		assert(r->len <= GX_WIRE_INLINE_MAX);
-		size += (uint32_t)GX_ALIGN_UP(r->len, 8);
+		assert(r->open.len <= GX_WIRE_INLINE_MAX);
+		size += (uint32_t)GX_ALIGN_UP(r->open.len, 8);
 	}
 	return r->flags & GX_REC_AGAIN ? size + REC_AGAIN_B : size;
 }
 
 static void rec_open_put(uint8_t *b, const struct gx_wire_rec *r)
 {
-	le32_put(b + 8, r->mid);
-	le32_put(b + 12, r->quantum);
-	le64_put(b + 16, r->token);
-	le64_put(b + 24, r->off);
-	le64_put(b + 32, r->len);
-	le64_put(b + 40, r->imm);
+	le32_put(b + 8, r->open.mid);
+	le32_put(b + 12, r->open.quantum);
+	le64_put(b + 16, r->open.token);
+	le64_put(b + 24, r->open.off);
+	le64_put(b + 32, r->open.len);
+	le64_put(b + 40, r->open.imm);
 	if (r->flags & GX_REC_AGAIN) {
-		le64_put(b + 48, r->old_mid);
-		le64_put(b + 56, r->slot);
+		le64_put(b + 48, r->open.old_mid);
+		le64_put(b + 56, r->open.old_sent);
 	}
-	if ((r->flags & GX_REC_INLINE) && r->len) {
-		if (r->len & 7)
-			le64_put(b + 48 + (r->len & ~7ull), 0);
-		memcpy(b + 48, r->data, r->len);
+	if ((r->flags & GX_REC_INLINE) && r->open.len) {
+		if (r->open.len & 7)
+			le64_put(b + 48 + (r->open.len & ~7ull), 0);
+		memcpy(b + 48, r->open.data, r->open.len);
 	}
 }
 
@@ -208,42 +202,35 @@ uint32_t gx_wire_rec_put(uint8_t *b, uint32_t room, const struct gx_wire_rec *r)
 		rec_open_put(b, r);
 		break;
 	case GX_REC_GRANT:
-		le64_put(b + 8, r->token);
-		le64_put(b + 16, r->len);
-		le64_put(b + 24, r->imm);
-		le64_put(b + 32, r->slot);
+		le64_put(b + 8, r->grant.slot);
+		le64_put(b + 16, r->grant.len);
+		le64_put(b + 24, r->grant.tag);
+		le64_put(b + 32, r->grant.tag_mask);
 		break;
 	case GX_REC_GET:
-		le64_put(b + 8, r->token);
-		le64_put(b + 16, r->off);
-		le64_put(b + 24, r->len);
-		le64_put(b + 32, r->slot);
+		le64_put(b + 8, r->get.token);
+		le64_put(b + 16, r->get.off);
+		le64_put(b + 24, r->get.len);
+		le64_put(b + 32, r->get.slot);
 		break;
 	case GX_REC_RESEND:
-		le64_put(b + 8, r->mid);
-		le64_put(b + 16, r->off);
-		le64_put(b + 24, r->len);
+		le64_put(b + 8, r->resend.mid);
+		le64_put(b + 16, r->resend.off);
+		le64_put(b + 24, r->resend.len);
 		break;
 	case GX_REC_FAIL:
-		le64_put(b + 8, r->token);
-		le64_put(b + 16, (uint32_t)r->err);
+		le64_put(b + 8, r->fail.id);
+		le64_put(b + 16, (uint32_t)r->fail.err);
 		break;
 	case GX_REC_CANCEL:
-		le64_put(b + 8, r->mid);
-		le64_put(b + 16, r->slot);
-		break;
-	case GX_REC_CLOSE:
-		le64_put(b + 8, (uint32_t)r->err);
-		break;
-	case GX_REC_DIGEST:
-		le64_put(b + 8, r->mid);
-		le64_put(b + 16, r->imm);
+		le64_put(b + 8, r->cancel.mid);
+		le64_put(b + 16, r->cancel.sent);
 		break;
 	case GX_REC_REVOKE:
-		le64_put(b + 8, r->token);
+		le64_put(b + 8, r->revoke.slot);
 		break;
 	case GX_REC_REFUND:
-		le64_put(b + 8, r->slot);
+		le64_put(b + 8, r->refund.pkts);
 		break;
 	}
 	return size;
@@ -272,28 +259,28 @@ static int rec_open_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r)
 {
 	uint32_t data_b;
 
-	r->mid = le32_get(b + 8);
-	r->quantum = le32_get(b + 12);
-	r->token = le64_get(b + 16);
-	r->off = le64_get(b + 24);
-	r->len = le64_get(b + 32);
-	r->imm = le64_get(b + 40);
+	r->open.mid = le32_get(b + 8);
+	r->open.quantum = le32_get(b + 12);
+	r->open.token = le64_get(b + 16);
+	r->open.off = le64_get(b + 24);
+	r->open.len = le64_get(b + 32);
+	r->open.imm = le64_get(b + 40);
 	if (r->flags & GX_REC_AGAIN) {
-		if (len < REC_OPEN_B + REC_AGAIN_B || !rec_u32_get(b + 48, &r->old_mid))
+		if (len < REC_OPEN_B + REC_AGAIN_B || !rec_u32_get(b + 48, &r->open.old_mid))
 			return -EPROTO;
-		r->slot = le64_get(b + 56);
+		r->open.old_sent = le64_get(b + 56);
 		return REC_OPEN_B + REC_AGAIN_B;
 	}
 	if (!(r->flags & GX_REC_INLINE))
 		return REC_OPEN_B;
-	if (r->len > GX_WIRE_INLINE_MAX)
+	if (r->open.len > GX_WIRE_INLINE_MAX)
 		return -EPROTO;
-	data_b = (uint32_t)GX_ALIGN_UP(r->len, 8);
+	data_b = (uint32_t)GX_ALIGN_UP(r->open.len, 8);
 	if (data_b > len - 48)
 		return -EPROTO;
-	if ((r->len & 7) && le64_get(b + 48 + data_b - 8) >> 8 * (r->len & 7))
+	if ((r->open.len & 7) && le64_get(b + 48 + data_b - 8) >> 8 * (r->open.len & 7))
 		return -EPROTO;
-	r->data = b + 48;
+	r->open.data = b + 48;
 	return (int)(48 + data_b);
 }
 
@@ -308,43 +295,37 @@ int gx_wire_rec_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r)
 	case GX_REC_OPEN:
 		return rec_open_get(b, len, r);
 	case GX_REC_GRANT:
-		r->token = le64_get(b + 8);
-		r->len = le64_get(b + 16);
-		r->imm = le64_get(b + 24);
-		r->slot = le64_get(b + 32);
+		r->grant.slot = le64_get(b + 8);
+		r->grant.len = le64_get(b + 16);
+		r->grant.tag = le64_get(b + 24);
+		r->grant.tag_mask = le64_get(b + 32);
 		break;
 	case GX_REC_GET:
-		r->token = le64_get(b + 8);
-		r->off = le64_get(b + 16);
-		r->len = le64_get(b + 24);
-		r->slot = le64_get(b + 32);
+		r->get.token = le64_get(b + 8);
+		r->get.off = le64_get(b + 16);
+		r->get.len = le64_get(b + 24);
+		r->get.slot = le64_get(b + 32);
 		break;
 	case GX_REC_RESEND:
-		good = rec_u32_get(b + 8, &r->mid);
-		r->off = le64_get(b + 16);
-		r->len = le64_get(b + 24);
-		good = good && r->off % 16 == 0 && r->len && r->len <= UINT64_MAX - r->off;
+		good = rec_u32_get(b + 8, &r->resend.mid);
+		r->resend.off = le64_get(b + 16);
+		r->resend.len = le64_get(b + 24);
+		good = good && r->resend.off % 16 == 0 && r->resend.len &&
+		       r->resend.len <= UINT64_MAX - r->resend.off;
 		break;
 	case GX_REC_FAIL:
-		r->token = le64_get(b + 8);
-		good = rec_err_get(b + 16, &r->err) && r->err;
+		r->fail.id = le64_get(b + 8);
+		good = rec_err_get(b + 16, &r->fail.err) && r->fail.err;
 		break;
 	case GX_REC_CANCEL:
-		good = rec_u32_get(b + 8, &r->mid);
-		r->slot = le64_get(b + 16);
-		break;
-	case GX_REC_CLOSE:
-		good = rec_err_get(b + 8, &r->err);
-		break;
-	case GX_REC_DIGEST:
-		good = rec_u32_get(b + 8, &r->mid);
-		r->imm = le64_get(b + 16);
+		good = rec_u32_get(b + 8, &r->cancel.mid);
+		r->cancel.sent = le64_get(b + 16);
 		break;
 	case GX_REC_REVOKE:
-		r->token = le64_get(b + 8);
+		r->revoke.slot = le64_get(b + 8);
 		break;
 	case GX_REC_REFUND:
-		r->slot = le64_get(b + 8);
+		r->refund.pkts = le64_get(b + 8);
 		break;
 	}
 	return good ? rec_info[r->type].size_b : -EPROTO;

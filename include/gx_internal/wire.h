@@ -12,7 +12,7 @@
 #include "gx_internal/port.h"
 
 #define GX_WIRE_ERR_MAX	    4095 /* largest errno of Linux, include/linux/err.h */
-#define GX_WIRE_VERSION	    2
+#define GX_WIRE_VERSION	    3
 #define GX_WIRE_HDR_B	    38 /* IPv4: payload starts at byte 80 of the frame */
 #define GX_WIRE_QUANTUM_MIN 1280
 #define GX_WIRE_QUANTUM_MAX 65520 /* plen has 16 bits */
@@ -20,12 +20,12 @@
 #define GX_WIRE_INLINE_MAX  1024  /* bytes of data that an OPEN may carry */
 #define GX_WIRE_MIDS	    1024 /* messages open in a direction; place of a mid: mid % GX_WIRE_MIDS */
 #define GX_WIRE_DONE_WORDS  (GX_WIRE_MIDS / 64)
-#define GX_WIRE_ACK_MAX	    (32 + 8 * (GX_WIRE_DONE_WORDS + GX_WIRE_ACK_WORDS)) /* bytes */
+#define GX_WIRE_ACK_MAX	    (24 + 8 * (GX_WIRE_DONE_WORDS + GX_WIRE_ACK_WORDS)) /* bytes */
 #define GX_WIRE_ACTIVE	    64 /* messages of more than 80 KiB under way, a direction */
 
-enum gx_pkt_type { GX_PKT_DATA = 1, GX_PKT_CTL, GX_PKT_ACK, GX_PKT_PROBE, GX_PKT_PROBE_ACK };
+enum gx_pkt_type { GX_PKT_DATA = 1, GX_PKT_CTL, GX_PKT_ACK, GX_PKT_PROBE };
 
-enum gx_pkt_flag { GX_PKT_EOM = 1, GX_PKT_ACK_NOW = 2, GX_PKT_KEY_PHASE = 4 };
+enum gx_pkt_flag { GX_PKT_EOM = 1, GX_PKT_ACK_NOW = 2 };
 
 enum gx_integrity { GX_INTEGRITY_NONE = 0, GX_INTEGRITY_CRC = 1 };
 
@@ -56,8 +56,6 @@ struct gx_wire_ack {
 	uint64_t largest;  /* largest psn received (64-bit) */
 	uint32_t delay_ns; /* that it was held */
 	uint32_t credit;   /* cumulative, low 32 bits: first transmissions of DATA allowed in all */
-	uint32_t ce;	   /* CE marks seen, cumulative */
-	uint32_t pool;	   /* free bounce buffers, capped */
 	uint32_t number;   /* of this ACK, one more than of the one before */
 	uint16_t done_words;		   /* bit w: done[w] is told */
 	uint16_t nr_words;		   /* 1..GX_WIRE_ACK_WORDS */
@@ -79,9 +77,7 @@ enum gx_rec_type {
 	GX_REC_RESEND,
 	GX_REC_FAIL,
 	GX_REC_CANCEL,
-	GX_REC_CLOSE,
-	GX_REC_DIGEST,
-	GX_REC_REVOKE,
+	GX_REC_REVOKE = 9, /* 7 and 8 were never sent */
 	GX_REC_REFUND
 };
 
@@ -95,23 +91,53 @@ enum gx_rec_flag {
 			      path; never with INLINE */
 };
 
+/* A record, decoded. A slot is named by its token, which the end that owns it made. */
 struct gx_wire_rec {
-	uint8_t type, flags;
+	uint8_t type, flags; /* enum gx_rec_type, enum gx_rec_flag */
 	uint32_t rsn;
-	uint32_t mid;	  /* OPEN, CANCEL, RESEND */
-	uint32_t quantum; /* OPEN */
-	uint32_t old_mid; /* OPEN with AGAIN: the message that this one takes the place of */
-	uint64_t token; /* OPEN: region or slot; GET: region to read; GRANT: slot; FAIL: mid or slot
-			 * token; REVOKE: slot token of a GRANT that is taken back */
-	uint64_t off;	/* OPEN, GET; RESEND: in the message, as len: whole packets of it */
-	uint64_t len;	/* OPEN, GET, GRANT, RESEND */
-	uint64_t imm;	/* OPEN: immediate; GRANT: tag; FAIL: 0 */
-	uint64_t slot; /* GET: slot token to put into; CANCEL: DATA packets sent for the first time;
-			* OPEN with AGAIN: the same, of old_mid; GRANT: tag mask; REFUND: DATA
-			* packets of credit given back unused */
-	int32_t err;   /* FAIL, CLOSE: -errno */
-	const uint8_t *data; /* OPEN with INLINE: points into the packet (get), or at the bytes to
-				carry (put) */
+	union {
+		/* A message begins, with all that the receiver must know of it. */
+		struct {
+			uint32_t mid, quantum;
+			uint64_t token;		/* of the region; with SLOT: of the slot */
+			uint64_t off, len, imm; /* imm: also the tag of a send */
+			uint32_t old_mid;	/* AGAIN: the message that it takes the place of */
+			uint64_t old_sent;	/* AGAIN: DATA packets of that one, sent first */
+			const uint8_t *data;	/* INLINE: points into the packet (get), or at the
+						    bytes to carry (put) */
+		} open;
+		/* A receive was posted: a send that fits may be put there. */
+		struct {
+			uint64_t slot, len, tag, tag_mask;
+		} grant;
+		/* A part of a region is to be put into the slot. */
+		struct {
+			uint64_t token, off, len, slot;
+		} get;
+		/* Whole packets of a message are to be sent again. */
+		struct {
+			uint32_t mid;
+			uint64_t off, len;
+		} resend;
+		/* The receiver gives up a message, or (SLOT) a get into a slot. */
+		struct {
+			uint64_t id; /* mid; SLOT: token of the slot */
+			int32_t err; /* -errno */
+		} fail;
+		/* The sender gives up a message. */
+		struct {
+			uint32_t mid;
+			uint64_t sent; /* DATA packets sent for the first time */
+		} cancel;
+		/* A GRANT is taken back. */
+		struct {
+			uint64_t slot;
+		} revoke;
+		/* Credit is given back unused. */
+		struct {
+			uint64_t pkts;
+		} refund;
+	};
 };
 /** gx_wire_rec_size() - Bytes that @r takes in a CTL packet, inline data included; a multiple of 8.
  */
@@ -126,7 +152,7 @@ int gx_wire_rec_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r);
 /* Frame: u32 length of what follows, u16 type, u16 zero. */
 
 #define GX_HELLO_MAGIC	   0x31307867u /* "gx01" */
-#define GX_HELLO_VERSION   4	       /* of the bootstrap; packets have GX_WIRE_VERSION */
+#define GX_HELLO_VERSION   5	       /* of the bootstrap; packets have GX_WIRE_VERSION */
 #define GX_HELLO_FRAME_MAX 65536
 #define GX_HELLO_LANES	   64
 #define GX_HELLO_REGIONS   64
