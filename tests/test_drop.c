@@ -303,13 +303,13 @@ static void own__submitted(void **state)
 	for (unsigned k = 0; k < 3; k++) {
 		struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = 1}});
 		struct gx_comp comps[GX_BURST_MAX];
-		struct gx_submit_opts so = GX_INIT(so);
+		struct gx_queue_opts so = GX_INIT(so);
 		unsigned nr = 0, got = 0, n, more;
-		struct gx_submit *q;
+		struct gx_queue *q;
 
 		own_open(r, 0);
 		so.depth = 4096;
-		assert_int_equal(gx_submit_open(r->gx[0], &so, &q), 0);
+		assert_int_equal(gx_queue_open(r->gx[0], &so, &q), 0);
 		if (k) /* else the core has not heard of the queue */
 			rig_pass(r, 1000);
 		while (nr < 3000) {
@@ -319,7 +319,7 @@ static void own__submitted(void **state)
 			op.mem = own.mem;
 			op.len = 2000;
 			op.token = r->peer[0].token;
-			assert_int_equal(gx_submit(q, r->ep[0][0], &op, 1), 1);
+			assert_int_equal(gx_queue_post(q, r->ep[0][0], &op, 1), 1);
 			nr++;
 		}
 		for (unsigned i = 0; i < k * 20; i++)
@@ -327,15 +327,15 @@ static void own__submitted(void **state)
 		assert_int_equal(gx_mem_free(own.mem), 0);
 		own_is_others(r);
 		for (more = 1; more; got += n) {
-			n = gx_submit_poll(q, comps, GX_BURST_MAX);
+			n = gx_queue_poll(q, comps, GX_BURST_MAX);
 			for (unsigned i = 0; i < n; i++)
 				assert_true(!comps[i].status || comps[i].status == -ECANCELED);
 			more = n;
 		}
 		assert_int_equal(got, nr);
-		assert_int_equal(gx_submit_close(q), -EAGAIN);
+		assert_int_equal(gx_queue_close(q), -EAGAIN);
 		rig_pass(r, MS);
-		assert_int_equal(gx_submit_close(q), 0);
+		assert_int_equal(gx_queue_close(q), 0);
 		rig_done(r);
 		own_close();
 	}

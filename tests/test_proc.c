@@ -735,10 +735,10 @@ static void server_killed__in_put_get_recv(void **state)
 #define QUEUE_OPS 16
 
 /* Take what has ended. Return: how many; the first error is in *@err. */
-static unsigned queue_take(struct gx_submit *q, int *err)
+static unsigned queue_take(struct gx_queue *q, int *err)
 {
 	struct gx_comp comps[QUEUE_OPS];
-	unsigned n = gx_submit_poll(q, comps, QUEUE_OPS);
+	unsigned n = gx_queue_poll(q, comps, QUEUE_OPS);
 
 	for (unsigned i = 0; i < n; i++)
 		if (comps[i].status && !*err)
@@ -746,7 +746,7 @@ static unsigned queue_take(struct gx_submit *q, int *err)
 	return n;
 }
 
-static void queue_wait(struct node *n, struct gx_submit *q, unsigned nr, int *err)
+static void queue_wait(struct node *n, struct gx_queue *q, unsigned nr, int *err)
 {
 	unsigned seen = 0;
 
@@ -756,7 +756,7 @@ static void queue_wait(struct node *n, struct gx_submit *q, unsigned nr, int *er
 }
 
 /* There and back over all lanes, from this thread, which turns no core. */
-static void queue_verify(struct node *n, struct gx_submit *q, struct gx_conn *c, char *buf)
+static void queue_verify(struct node *n, struct gx_queue *q, struct gx_conn *c, char *buf)
 {
 	struct gx_region kv = GX_INIT(kv);
 	struct gx_op op = {.kind = GX_OP_PUT, .addr = buf, .len = 3 * MIB + 5};
@@ -765,11 +765,11 @@ static void queue_verify(struct node *n, struct gx_submit *q, struct gx_conn *c,
 	CHECK(!gx_conn_region(c, "kv", 0, &kv));
 	op.token = kv.token;
 	pattern_fill(buf, op.len, seed);
-	CHECK(gx_submit_striped(q, c, &op, 1) == 1, "%s", gx_error());
+	CHECK(gx_queue_post_striped(q, c, &op, 1) == 1, "%s", gx_error());
 	queue_wait(n, q, 1, &err);
 	op.kind = GX_OP_GET;
 	op_into(n, &op, buf, 8 * MIB, buf + 4 * MIB);
-	CHECK(gx_submit_striped(q, c, &op, 1) == 1, "%s", gx_error());
+	CHECK(gx_queue_post_striped(q, c, &op, 1) == 1, "%s", gx_error());
 	queue_wait(n, q, 1, &err);
 	CHECK(!err && pattern_is(buf + 4 * MIB, op.len, seed), "wrong bytes, or %s",
 	      strerror(-err));
@@ -777,7 +777,7 @@ static void queue_verify(struct node *n, struct gx_submit *q, struct gx_conn *c,
 
 /* Keeps operations under way, striped and not, until one fails or @until. Return: how many are out.
  */
-static unsigned queue_load(struct node *n, struct gx_submit *q, struct gx_conn *c, char *buf,
+static unsigned queue_load(struct node *n, struct gx_queue *q, struct gx_conn *c, char *buf,
 			   uint64_t until, int *err)
 {
 	struct gx_region kv = GX_INIT(kv);
@@ -793,9 +793,9 @@ static unsigned queue_load(struct node *n, struct gx_submit *q, struct gx_conn *
 		op_into(n, &op, buf, 8 * MIB, i % 3 ? buf : buf + 4 * MIB);
 		out -= queue_take(q, err);
 		if (out < QUEUE_OPS && i % 2)
-			ret = gx_submit_striped(q, c, &op, 1);
+			ret = gx_queue_post_striped(q, c, &op, 1);
 		else if (out < QUEUE_OPS && ep)
-			ret = gx_submit(q, ep, &op, 1);
+			ret = gx_queue_post(q, ep, &op, 1);
 		CHECK(ret >= 0 || ret == -ENOTCONN, "%s", gx_error());
 		out += ret > 0;
 	}
@@ -808,12 +808,12 @@ static void server_killed__under_a_queue(void **state)
 {
 	struct node_cfg cfg = {.port = port, .threads = true, .nr_cores = 2};
 	char *buf = malloc(8 * MIB);
-	struct gx_submit *q;
+	struct gx_queue *q;
 	struct child server;
 	struct node n;
 
 	node_open(&n, &cfg);
-	CHECK(!gx_submit_open(n.gx, NULL, &q), "%s", gx_error());
+	CHECK(!gx_queue_open(n.gx, NULL, &q), "%s", gx_error());
 	for (unsigned i = 0; i < rounds(4, 50); i++) {
 		unsigned addr = server_start(&n, &server, "cores=2 threads=1");
 		struct gx_conn *c = node_connect(&n, addr, 2, NULL);
@@ -831,7 +831,7 @@ static void server_killed__under_a_queue(void **state)
 		gx_conn_close(c);
 		CHECK(NODE_UNTIL(&n, !node_conns(&n), WAIT_MS), "the connection does not go");
 	}
-	CHECK(NODE_UNTIL(&n, !gx_submit_close(q), WAIT_MS), "%s", gx_error());
+	CHECK(NODE_UNTIL(&n, !gx_queue_close(q), WAIT_MS), "%s", gx_error());
 	block_free(buf);
 	node_close(&n);
 }

@@ -179,10 +179,10 @@ static int call_region(void *s)
 
 static int call_queue(void *s)
 {
-	struct gx_submit *q;
-	int ret = gx_submit_open(rig.gx[1], s, &q);
+	struct gx_queue *q;
+	int ret = gx_queue_open(rig.gx[1], s, &q);
 
-	while (!ret && gx_submit_close(q) == -EAGAIN)
+	while (!ret && gx_queue_close(q) == -EAGAIN)
 		; /* the core, which runs, has yet to turn */
 	return ret;
 }
@@ -259,7 +259,7 @@ static const struct {
 	{"gx_connect_opts", sizeof(struct gx_connect_opts), call_connect, gx_error, -EINVAL, false},
 	{"gx_conn_info", sizeof(struct gx_conn_info), call_info, gx_error, 0, true},
 	{"gx_region", sizeof(struct gx_region), call_region, gx_error, 0, true},
-	{"gx_submit_opts", sizeof(struct gx_submit_opts), call_queue, gx_error, 0, false},
+	{"gx_queue_opts", sizeof(struct gx_queue_opts), call_queue, gx_error, 0, false},
 	{"gx_group_env", sizeof(struct gx_group_env), call_env, gx_error, 0, true},
 	{"gx_group_opts", sizeof(struct gx_group_opts), call_group, gx_error, -EINVAL, false},
 	{"gx_coll", sizeof(struct gx_coll), call_coll, gx_error, -EINVAL, false},

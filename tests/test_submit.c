@@ -18,7 +18,7 @@
 #define COMPS_MAX 4096
 
 static uint8_t *src, *dst;
-static struct gx_submit *queue;
+static struct gx_queue *queue;
 static struct gx_comp comps[COMPS_MAX]; /* of the queue */
 static unsigned nr_comps;
 
@@ -26,14 +26,14 @@ static unsigned nr_comps;
 
 static struct rig *submit_rig_of(const struct rig_cfg *cfg, unsigned depth)
 {
-	struct gx_submit_opts opts = GX_INIT(opts);
+	struct gx_queue_opts opts = GX_INIT(opts);
 	struct rig_cfg full = *cfg;
 	struct rig *r;
 
 	full.mem_b = full.mem_b ? full.mem_b : 4 << 20;
 	r = rig_open(&full);
 	opts.depth = depth;
-	assert_int_equal(gx_submit_open(r->gx[0], &opts, &queue), 0);
+	assert_int_equal(gx_queue_open(r->gx[0], &opts, &queue), 0);
 	src = realloc(src, BUF_B);
 	dst = realloc(dst, BUF_B);
 	rig_fill(src, BUF_B, 7);
@@ -55,7 +55,7 @@ static struct rig *lanes_rig(unsigned lanes)
 
 static unsigned take(void)
 {
-	unsigned n = gx_submit_poll(queue, comps + nr_comps, COMPS_MAX - nr_comps);
+	unsigned n = gx_queue_poll(queue, comps + nr_comps, COMPS_MAX - nr_comps);
 
 	nr_comps += n;
 	return n;
@@ -73,7 +73,7 @@ static void until_comps(struct rig *r, unsigned n, uint64_t ns)
 
 static void queue_close(struct rig *r)
 {
-	for (unsigned i = 0; gx_submit_close(queue); i++) {
+	for (unsigned i = 0; gx_queue_close(queue); i++) {
 		assert_true(i < 10000);
 		rig_turn(r);
 	}
@@ -103,18 +103,18 @@ static struct gx_op op_of(struct rig *r, enum gx_op_kind kind, uint64_t user, ui
 
 static void submit(struct rig *r, const struct gx_op *op)
 {
-	int ret = gx_submit(queue, r->ep[0][0], op, 1);
+	int ret = gx_queue_post(queue, r->ep[0][0], op, 1);
 
 	if (ret != 1)
-		fail_msg("gx_submit: %d, %s", ret, gx_error());
+		fail_msg("gx_queue_post: %d, %s", ret, gx_error());
 }
 
 static void stripe(struct rig *r, const struct gx_op *op)
 {
-	int ret = gx_submit_striped(queue, r->conn[0][0], op, 1);
+	int ret = gx_queue_post_striped(queue, r->conn[0][0], op, 1);
 
 	if (ret != 1)
-		fail_msg("gx_submit_striped: %d, %s", ret, gx_error());
+		fail_msg("gx_queue_post_striped: %d, %s", ret, gx_error());
 }
 
 static const struct gx_comp *comp_of(uint64_t user, enum gx_comp_kind kind)
@@ -140,17 +140,17 @@ static void expect(uint64_t user, int status)
 static void submit_open__depth(void **state)
 {
 	struct rig *r = submit_rig();
-	struct gx_submit_opts opts = GX_INIT(opts);
-	struct gx_submit *q;
+	struct gx_queue_opts opts = GX_INIT(opts);
+	struct gx_queue *q;
 
 	opts.depth = 8193;
-	assert_int_equal(gx_submit_open(r->gx[0], &opts, &q), -EINVAL);
+	assert_int_equal(gx_queue_open(r->gx[0], &opts, &q), -EINVAL);
 	assert_non_null(strstr(gx_error(), "8193"));
-	assert_int_equal(gx_submit_open(r->gx[0], NULL, &q), 0);
-	assert_int_equal(gx_submit_close(q), -EAGAIN); /* its core has not turned */
+	assert_int_equal(gx_queue_open(r->gx[0], NULL, &q), 0);
+	assert_int_equal(gx_queue_close(q), -EAGAIN); /* its core has not turned */
 	rig_turn(r);
-	assert_int_equal(gx_submit_close(q), 0);
-	assert_int_equal(gx_submit_close(NULL), 0);
+	assert_int_equal(gx_queue_close(q), 0);
+	assert_int_equal(gx_queue_close(NULL), 0);
 	submit_done(r);
 }
 
@@ -233,10 +233,10 @@ static void submit__full_takes_fewer(void **state)
 
 	for (unsigned i = 0; i < 12; i++)
 		ops[i] = op_of(r, GX_OP_PUT, i, 64);
-	assert_int_equal(gx_submit(queue, r->ep[0][0], ops, 12), 8);
-	assert_int_equal(gx_submit(queue, r->ep[0][0], ops + 8, 4), 0);
+	assert_int_equal(gx_queue_post(queue, r->ep[0][0], ops, 12), 8);
+	assert_int_equal(gx_queue_post(queue, r->ep[0][0], ops + 8, 4), 0);
 	until_comps(r, 8, SECOND);
-	assert_int_equal(gx_submit(queue, r->ep[0][0], ops + 8, 4), 4);
+	assert_int_equal(gx_queue_post(queue, r->ep[0][0], ops + 8, 4), 4);
 	until_comps(r, 12, SECOND);
 	submit_done(r);
 }
@@ -248,29 +248,29 @@ static void submit__malformed(void **state)
 	struct gx_op two[] = {good, op};
 
 	op.kind = 9;
-	assert_int_equal(gx_submit(queue, r->ep[0][0], &op, 1), -EINVAL);
+	assert_int_equal(gx_queue_post(queue, r->ep[0][0], &op, 1), -EINVAL);
 	op = good;
 	op.flags = GX_OP_SILENT << 1; /* a later version's */
-	assert_int_equal(gx_submit(queue, r->ep[0][0], &op, 1), -EINVAL);
+	assert_int_equal(gx_queue_post(queue, r->ep[0][0], &op, 1), -EINVAL);
 	assert_non_null(strstr(gx_error(), "gx_op.flags 0x8"));
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(op.reserved); i++) {
 		op = good;
 		op.reserved[i] = 1ull << 63;
-		assert_int_equal(gx_submit(queue, r->ep[0][0], &op, 1), -EINVAL);
+		assert_int_equal(gx_queue_post(queue, r->ep[0][0], &op, 1), -EINVAL);
 		assert_non_null(strstr(gx_error(), "gx_op.reserved"));
 		assert_int_equal(gx_post(r->ep[0][0], &op, 1), -EINVAL);
-		assert_int_equal(gx_submit_striped(queue, gx_ep_conn(r->ep[0][0]), &op, 1),
+		assert_int_equal(gx_queue_post_striped(queue, gx_ep_conn(r->ep[0][0]), &op, 1),
 				 -EINVAL);
 	}
 	op = good;
 	op.stream = &op;
-	assert_int_equal(gx_submit(queue, r->ep[0][0], &op, 1), -ENODEV);
+	assert_int_equal(gx_queue_post(queue, r->ep[0][0], &op, 1), -ENODEV);
 	assert_non_null(strstr(gx_error(), "no GPU"));
 	assert_int_equal(gx_post(r->ep[0][0], &op, 1), -ENODEV);
-	assert_int_equal(gx_submit(queue, r->ep[1][0], &good, 1), -EINVAL);
+	assert_int_equal(gx_queue_post(queue, r->ep[1][0], &good, 1), -EINVAL);
 	assert_non_null(strstr(gx_error(), "another context"));
 	two[1].addr = NULL;
-	assert_int_equal(gx_submit(queue, r->ep[0][0], two, 2), 1);
+	assert_int_equal(gx_queue_post(queue, r->ep[0][0], two, 2), 1);
 	until_comps(r, 1, SECOND);
 	submit_done(r);
 }
@@ -318,10 +318,10 @@ static void submit__endpoints_pass_each_other(void **state)
 		submit(r, &op);
 	}
 	op = op_of(r, GX_OP_PUT, 2, 64);
-	assert_int_equal(gx_submit(queue, r->ep[0][1], &op, 1), 1);
+	assert_int_equal(gx_queue_post(queue, r->ep[0][1], &op, 1), 1);
 	until_comps(r, 1, 10 * MS);
 	expect(2, 0);
-	assert_int_equal(gx_submit_cancel(queue, 1), PKT_OPS + 10);
+	assert_int_equal(gx_queue_cancel(queue, 1), PKT_OPS + 10);
 	until_comps(r, 1 + PKT_OPS + 10, SECOND);
 	submit_done(r);
 }
@@ -356,7 +356,7 @@ static void cancel__wherever_it_is(void **state)
 	/* In the ring. */
 	op = op_of(r, GX_OP_SEND, 1, 64);
 	submit(r, &op);
-	assert_int_equal(gx_submit_cancel(queue, 1), 1);
+	assert_int_equal(gx_queue_cancel(queue, 1), 1);
 	until_comps(r, 1, MS);
 	expect(1, -ECANCELED);
 	/* With the link, and waiting for it. A direct one of the same number stays. */
@@ -366,18 +366,18 @@ static void cancel__wherever_it_is(void **state)
 	}
 	rig_pass(r, MS);
 	assert_int_equal(gx_cancel(r->ep[0][0], 2), 0);
-	assert_int_equal(gx_submit_cancel(queue, 2), nr);
+	assert_int_equal(gx_queue_cancel(queue, 2), nr);
 	until_comps(r, 1 + nr, 10 * MS);
 	op = op_of(r, GX_OP_SEND, 3, 64);
 	rig_post(r, 0, &op);
-	assert_int_equal(gx_submit_cancel(queue, 3), 0);
+	assert_int_equal(gx_queue_cancel(queue, 3), 0);
 	assert_int_equal(gx_cancel(r->ep[0][0], 3), 1);
 	rig_comps(r, 0, 1, MS);
 	/* When it is done, and nobody has taken it. */
 	op = op_of(r, GX_OP_PUT, 4, 64);
 	submit(r, &op);
 	rig_pass(r, MS);
-	assert_int_equal(gx_submit_cancel(queue, 4), 1);
+	assert_int_equal(gx_queue_cancel(queue, 4), 1);
 	until_comps(r, 2 + nr, MS);
 	expect(4, 0);
 	/* Its record carries another operation, when the core sees the cancellation. */
@@ -453,7 +453,7 @@ static void conn_close__operations_in_every_state(void **state)
 		assert_true(comps[i].user == 1 || comps[i].status < 0);
 	/* The other one is not touched. */
 	op = op_of(r, GX_OP_PUT, 4, 64);
-	assert_int_equal(gx_submit(queue, r->ep[0][1], &op, 1), 1);
+	assert_int_equal(gx_queue_post(queue, r->ep[0][1], &op, 1), 1);
 	until_comps(r, nr + 3, SECOND);
 	expect(4, 0);
 	queue_close(r);
@@ -469,8 +469,8 @@ static void conn_close__posting_after_it(void **state)
 	r->conn[1][0] = NULL;
 	for (unsigned i = 0; i < 5000 && gx_conn_ep(r->conn[0][0], 0); i++)
 		turn_real(r, 1);
-	assert_int_equal(gx_submit(queue, r->ep[0][0], &op, 1), -ENOTCONN);
-	assert_int_equal(gx_submit_striped(queue, r->conn[0][0], &op, 1), -ENOTCONN);
+	assert_int_equal(gx_queue_post(queue, r->ep[0][0], &op, 1), -ENOTCONN);
+	assert_int_equal(gx_queue_post_striped(queue, r->conn[0][0], &op, 1), -ENOTCONN);
 	queue_close(r);
 	rig_close(r);
 }
@@ -497,7 +497,7 @@ static void submit_close__under_way(void **state)
 static void gx_close__with_queues_left(void **state)
 {
 	struct rig *r = submit_rig();
-	struct gx_submit *never; /* its core does not turn any more */
+	struct gx_queue *never; /* its core does not turn any more */
 	struct gx_op op = op_of(r, GX_OP_SEND, 1, 64);
 
 	for (unsigned i = 0; i < 32; i++)
@@ -505,8 +505,8 @@ static void gx_close__with_queues_left(void **state)
 	rig_pass(r, MS);
 	for (unsigned i = 0; i < 10; i++)
 		submit(r, &op);
-	assert_int_equal(gx_submit_open(r->gx[0], NULL, &never), 0);
-	assert_int_equal(gx_submit(never, r->ep[0][0], &op, 1), 1);
+	assert_int_equal(gx_queue_open(r->gx[0], NULL, &never), 0);
+	assert_int_equal(gx_queue_post(never, r->ep[0][0], &op, 1), 1);
 	rig_close(r);
 	queue = NULL;
 }
@@ -640,7 +640,7 @@ static void stream__refused(void **state)
 	op.stream = (void *)9;
 	assert_int_equal(gx_post(r->ep[0][0], &op, 1), -EINVAL);
 	assert_non_null(strstr(gx_error(), "stream"));
-	assert_int_equal(gx_submit(queue, r->ep[0][0], &op, 1), -EINVAL);
+	assert_int_equal(gx_queue_post(queue, r->ep[0][0], &op, 1), -EINVAL);
 	submit_done(r);
 }
 
@@ -662,7 +662,7 @@ static void stream__cancel_and_deadline(void **state)
 	rig_pass(r, MS);
 	assert_int_equal(gx_cancel(r->ep[0][0], 1), 1);
 	assert_int_equal(gx_cancel(r->ep[0][0], 3), 0);
-	assert_int_equal(gx_submit_cancel(queue, 3), 1);
+	assert_int_equal(gx_queue_cancel(queue, 3), 1);
 	rig_comps(r, 0, 2, MS);
 	assert_int_equal(r->last[0][0].kind, GX_COMP_LOCAL);
 	assert_int_equal(r->last[0][1].status, -ECANCELED);
@@ -675,7 +675,7 @@ static void stream__cancel_and_deadline(void **state)
 	/* The stream writes when nobody waits any more: until then the queue stays. */
 	rig_pass(r, MS);
 	for (unsigned i = 0; i < 100; i++) {
-		assert_int_equal(gx_submit_close(queue), -EAGAIN);
+		assert_int_equal(gx_queue_close(queue), -EAGAIN);
 		rig_turn(r);
 	}
 	stream_reach(STREAM_A);
@@ -693,7 +693,7 @@ static void stream__bounded(void **state)
 	while (gx_post(r->ep[0][0], &op, 1) == 1)
 		n++;
 	assert_int_equal(n, SUBMIT_WAITS);
-	for (n = 0; gx_submit(queue, r->ep[0][0], &op, 1) == 1; n++)
+	for (n = 0; gx_queue_post(queue, r->ep[0][0], &op, 1) == 1; n++)
 		;
 	assert_int_equal(n, SUBMIT_WAITS);
 	rig_pass(r, MS);
@@ -860,7 +860,7 @@ static void striped__cancel_and_deadline(void **state)
 		stripe(r, &op);
 		rig_pass(r, at_ns[i / 2]);
 		if (!late)
-			assert_int_equal(gx_submit_cancel(queue, 1), 1);
+			assert_int_equal(gx_queue_cancel(queue, 1), 1);
 		until_comps(r, 1, SECOND);
 		status = comps[0].status;
 		assert_true(status == 0 || status == (late ? -ETIMEDOUT : -ECANCELED));
@@ -909,7 +909,7 @@ static void striped__more_than_the_queue_holds(void **state)
 	for (unsigned i = 0; i < 40; i++)
 		ops[i] = op_of(r, GX_OP_PUT, i, i % 3 ? 200000 : 100);
 	while (nr_comps < 40) {
-		int n = gx_submit_striped(queue, r->conn[0][0], ops + at, 40 - at);
+		int n = gx_queue_post_striped(queue, r->conn[0][0], ops + at, 40 - at);
 
 		assert_true(n >= 0 && n <= 16);
 		at += (unsigned)n;
@@ -946,12 +946,12 @@ static void striped__refused(void **state)
 	struct rig *r = lanes_rig(2);
 	struct gx_op op = op_of(r, GX_OP_SEND, 1, 64);
 
-	assert_int_equal(gx_submit_striped(queue, r->conn[0][0], &op, 1), -EINVAL);
+	assert_int_equal(gx_queue_post_striped(queue, r->conn[0][0], &op, 1), -EINVAL);
 	assert_non_null(strstr(gx_error(), "one endpoint"));
 	op.kind = GX_OP_RECV;
-	assert_int_equal(gx_submit_striped(queue, r->conn[0][0], &op, 1), -EINVAL);
+	assert_int_equal(gx_queue_post_striped(queue, r->conn[0][0], &op, 1), -EINVAL);
 	op = op_of(r, GX_OP_PUT, 1, 64);
-	assert_int_equal(gx_submit_striped(queue, r->conn[1][0], &op, 1), -EINVAL);
+	assert_int_equal(gx_queue_post_striped(queue, r->conn[1][0], &op, 1), -EINVAL);
 	submit_done(r);
 }
 

@@ -112,9 +112,9 @@ static struct gx_conn *connect_one(struct rig *r)
 	return c;
 }
 
-static void close_queue(struct gx_submit *q)
+static void close_queue(struct gx_queue *q)
 {
-	while (gx_submit_close(q))
+	while (gx_queue_close(q))
 		nap();
 }
 
@@ -126,14 +126,14 @@ static void wrong(struct poster *p, const char *why)
 	atomic_fetch_add(&p->wrong, 1);
 }
 
-static bool post_all(struct poster *p, struct gx_submit *q, struct gx_op ops[], unsigned n)
+static bool post_all(struct poster *p, struct gx_queue *q, struct gx_op ops[], unsigned n)
 {
 	unsigned at = 0;
 
 	while (at < n) {
 		struct gx_ep *ep = gx_conn_ep(p->conn, at % CORES);
-		int ret = p->striped ? gx_submit_striped(q, p->conn, ops + at, n - at)
-				     : gx_submit(q, ep, ops + at, 1);
+		int ret = p->striped ? gx_queue_post_striped(q, p->conn, ops + at, n - at)
+				     : gx_queue_post(q, ep, ops + at, 1);
 
 		if (ret < 0) {
 			wrong(p, gx_error());
@@ -145,14 +145,14 @@ static bool post_all(struct poster *p, struct gx_submit *q, struct gx_op ops[], 
 }
 
 /* Each operation completes once. */
-static bool wait_all(struct poster *p, struct gx_submit *q, unsigned n)
+static bool wait_all(struct poster *p, struct gx_queue *q, unsigned n)
 {
 	uint64_t until = gx_now() + WAIT_NS;
 	struct gx_comp comps[OPS];
 	unsigned seen = 0, bits = 0;
 
 	while (seen < n && gx_now() < until) {
-		unsigned got = gx_submit_poll(q, comps, OPS);
+		unsigned got = gx_queue_poll(q, comps, OPS);
 
 		for (unsigned i = 0; i < got; i++) {
 			if (comps[i].status || bits >> comps[i].user & 1)
@@ -168,7 +168,7 @@ static bool wait_all(struct poster *p, struct gx_submit *q, unsigned n)
 	return seen == n;
 }
 
-static bool round_run(struct poster *p, struct gx_submit *q, unsigned seed)
+static bool round_run(struct poster *p, struct gx_queue *q, unsigned seed)
 {
 	const uint64_t len = SHARE_B / OPS, at = (uint64_t)p->index * SHARE_B;
 	struct gx_region kv = GX_INIT(kv);
@@ -202,9 +202,9 @@ static bool round_run(struct poster *p, struct gx_submit *q, unsigned seed)
 static void *poster_run(void *arg)
 {
 	struct poster *p = arg;
-	struct gx_submit *q;
+	struct gx_queue *q;
 
-	if (gx_submit_open(p->rig->client, NULL, &q)) {
+	if (gx_queue_open(p->rig->client, NULL, &q)) {
 		wrong(p, gx_error());
 		return NULL;
 	}
@@ -260,12 +260,12 @@ static void submit_close__under_way(void **state)
 				   .len = 300000,
 				   .token = kv.token,
 				   .flags = GX_OP_LOCAL};
-		struct gx_submit *q;
+		struct gx_queue *q;
 
-		assert_int_equal(gx_submit_open(r->client, NULL, &q), 0);
+		assert_int_equal(gx_queue_open(r->client, NULL, &q), 0);
 		for (unsigned i = 0; i < OPS; i++) {
 			op.remote_off = (uint64_t)i * (KV_B / OPS);
-			assert_int_equal(gx_submit(q, gx_conn_ep(c, i % CORES), &op, 1), 1);
+			assert_int_equal(gx_queue_post(q, gx_conn_ep(c, i % CORES), &op, 1), 1);
 		}
 		for (unsigned i = 0; i < round; i++)
 			nap();
@@ -284,11 +284,11 @@ static void conn_close__under_way(void **state)
 		uint64_t until = gx_now() + WAIT_NS;
 		struct gx_region kv = GX_INIT(kv);
 		struct gx_comp comps[OPS];
-		struct gx_submit *q;
+		struct gx_queue *q;
 		unsigned seen = 0;
 
 		gx_conn_region(c, "kv", 0, &kv);
-		assert_int_equal(gx_submit_open(r->client, NULL, &q), 0);
+		assert_int_equal(gx_queue_open(r->client, NULL, &q), 0);
 		for (unsigned i = 0; i < OPS; i++) {
 			struct gx_op op = {.kind = i % 4 ? GX_OP_PUT : GX_OP_GET,
 					   .user = i,
@@ -296,22 +296,22 @@ static void conn_close__under_way(void **state)
 					   .len = 300000,
 					   .token = kv.token,
 					   .remote_off = (uint64_t)i * (KV_B / OPS)};
-			int ret = i & 1 ? gx_submit_striped(q, c, &op, 1)
-					: gx_submit(q, gx_conn_ep(c, i / 2 % CORES), &op, 1);
+			int ret = i & 1 ? gx_queue_post_striped(q, c, &op, 1)
+					: gx_queue_post(q, gx_conn_ep(c, i / 2 % CORES), &op, 1);
 
 			assert_int_equal(ret, 1);
 		}
 		for (unsigned i = 0; i < round % 8; i++)
 			nap();
-		gx_submit_cancel(q, 3);
+		gx_queue_cancel(q, 3);
 		gx_conn_close(c);
 		while (seen < OPS && gx_now() < until) {
-			seen += gx_submit_poll(q, comps, OPS);
+			seen += gx_queue_poll(q, comps, OPS);
 			nap();
 		}
 		assert_int_equal(seen, OPS);
 		nap();
-		assert_int_equal(gx_submit_poll(q, comps, OPS), 0);
+		assert_int_equal(gx_queue_poll(q, comps, OPS), 0);
 		close_queue(q);
 	}
 }
@@ -327,12 +327,12 @@ static void gx_close__with_queues_left(void **state)
 	for (unsigned k = 0; k < 3; k++) {
 		struct gx_op op = {
 			.kind = GX_OP_PUT, .addr = out, .len = 300000, .token = kv.token};
-		struct gx_submit *q;
+		struct gx_queue *q;
 
-		assert_int_equal(gx_submit_open(r->client, NULL, &q), 0);
+		assert_int_equal(gx_queue_open(r->client, NULL, &q), 0);
 		for (unsigned i = 0; i < OPS / 4; i++) {
 			op.remote_off = (uint64_t)(k * OPS / 4 + i) * (KV_B / OPS);
-			assert_int_equal(gx_submit_striped(q, c, &op, 1), 1);
+			assert_int_equal(gx_queue_post_striped(q, c, &op, 1), 1);
 		}
 	}
 }
@@ -401,7 +401,7 @@ static void pattern(char *at, unsigned seed)
 		at[i] = (char)(i * 13 + i / 4096 + seed);
 }
 
-static void wait_done(struct gx_submit *q, unsigned n)
+static void wait_done(struct gx_queue *q, unsigned n)
 {
 	struct poster p = {.why = ""};
 
@@ -410,7 +410,7 @@ static void wait_done(struct gx_submit *q, unsigned n)
 }
 
 /* Puts send what the stream has left there, gets overwrite only what it has read. */
-static void stream_rounds(struct rig *r, struct gx_conn *c, struct gx_submit *q, struct gx_mem *mem)
+static void stream_rounds(struct rig *r, struct gx_conn *c, struct gx_queue *q, struct gx_mem *mem)
 {
 	char *kv = gx_mem_addr(r->kv), *host = in, *was = in + 2 * GPU_B, *now = out;
 	struct gx_region region = GX_INIT(region);
@@ -426,13 +426,13 @@ static void stream_rounds(struct rig *r, struct gx_conn *c, struct gx_submit *q,
 
 		pattern(now, round);
 		cuda_work(gx_mem_addr(mem), now, out + GPU_B);
-		assert_int_equal(gx_submit_striped(q, c, &op, 1), 1);
+		assert_int_equal(gx_queue_post_striped(q, c, &op, 1), 1);
 		cuda_work(host, now, out + GPU_B); /* to memory of the host */
 		op.user = 1;
 		op.mem = NULL;
 		op.addr = host;
 		op.remote_off = GPU_B;
-		assert_int_equal(gx_submit(q, gx_conn_ep(c, 0), &op, 1), 1);
+		assert_int_equal(gx_queue_post(q, gx_conn_ep(c, 0), &op, 1), 1);
 		wait_done(q, 2);
 		assert_memory_equal(kv, now, GPU_B);
 		assert_memory_equal(kv + GPU_B, now, GPU_B);
@@ -443,7 +443,7 @@ static void stream_rounds(struct rig *r, struct gx_conn *c, struct gx_submit *q,
 				    .len = GPU_B,
 				    .token = region.token,
 				    .stream = cuda.stream};
-		assert_int_equal(gx_submit(q, gx_conn_ep(c, round % CORES), &op, 1), 1);
+		assert_int_equal(gx_queue_post(q, gx_conn_ep(c, round % CORES), &op, 1), 1);
 		wait_done(q, 1);
 		assert_memory_equal(was, now, GPU_B);
 		assert_int_equal(gx_mem_copy_out(mem, 0, host, GPU_B), 0);
@@ -454,7 +454,7 @@ static void stream_rounds(struct rig *r, struct gx_conn *c, struct gx_submit *q,
 static void stream__of_a_gpu(void **state)
 {
 	struct rig *r = *state;
-	struct gx_submit *q;
+	struct gx_queue *q;
 	struct gx_mem *mem;
 	struct gx_conn *c;
 
@@ -467,7 +467,7 @@ static void stream__of_a_gpu(void **state)
 	for (unsigned i = 0; i < CORES; i++)
 		assert_int_equal(gx_core_start(gx_core(r->client, i)), 0);
 	cuda_open();
-	assert_int_equal(gx_submit_open(r->client, NULL, &q), 0);
+	assert_int_equal(gx_queue_open(r->client, NULL, &q), 0);
 	c = connect_one(r);
 	stream_rounds(r, c, q, mem);
 	gx_conn_close(c);

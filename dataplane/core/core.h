@@ -229,7 +229,7 @@ struct gx {
 						 is used once more is told from a live one */
 	unsigned nr_graves, nr_dying;	      /* owner: ctl */
 	_Atomic uint32_t drops; /* how often memory died: written by ctl (release), read by cores */
-	struct gx_submit *submits; /* owner: ctl */
+	struct gx_queue *submits; /* owner: ctl */
 	uint64_t mem_ids; /* owner: ctl; id of the last allocation. Begins at random, so that
 			     no other context of the process gives the same */
 	bool turns_said;  /* owner: ctl; that a GPU is used in turns */

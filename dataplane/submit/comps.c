@@ -4,7 +4,7 @@
  */
 #include "submit/queue.h"
 
-static bool rec_done(struct gx_submit *q, struct sub_rec *r, struct gx_comp *comp)
+static bool rec_done(struct gx_queue *q, struct sub_rec *r, struct gx_comp *comp)
 {
 	sub_comp_set(comp, GX_COMP_DONE, &r->op, r->ep, r->status);
 	comp->len = r->len;
@@ -30,7 +30,7 @@ static bool rec_local(struct sub_rec *r, struct gx_comp *comp)
 }
 
 /* What came back: at most one completion. */
-static bool item_back(struct gx_submit *q, uintptr_t item, struct gx_comp *comp)
+static bool item_back(struct gx_queue *q, uintptr_t item, struct gx_comp *comp)
 {
 	struct sub_rec *r = (struct sub_rec *)(item & ~SUB_TAG);
 
@@ -55,7 +55,7 @@ static unsigned lane_poll(struct sub_lane *l, struct gx_comp comps[], unsigned n
 	return got;
 }
 
-GX_EXPORT unsigned gx_submit_poll(struct gx_submit *q, struct gx_comp comps[], unsigned n)
+GX_EXPORT unsigned gx_queue_poll(struct gx_queue *q, struct gx_comp comps[], unsigned n)
 {
 	unsigned got = 0;
 

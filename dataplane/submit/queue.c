@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A queue of operations from a thread that owns no core: opened and closed (control thread, for
- * whoever calls gx_submit_open()), posted to and cancelled (the queue's thread).
+ * whoever calls gx_queue_open()), posted to and cancelled (the queue's thread).
  */
 #include "submit/queue.h"
 
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-#define SUB_DEPTH     512 /* default of gx_submit_opts.depth */
+#define SUB_DEPTH     512 /* default of gx_queue_opts.depth */
 #define SUB_DEPTH_MIN 8
 #define SUB_DEPTH_MAX 8192
 #define SUB_ASK_TRIES 1000 /* a core's inbox that is full, 1 ms apart */
@@ -43,7 +43,7 @@ static int lane_recs(struct sub_lane *l, uint32_t depth)
 	return 0;
 }
 
-static int lane_open(struct gx_submit *q, struct gx_core *core, struct sub_lane **out)
+static int lane_open(struct gx_queue *q, struct gx_core *core, struct sub_lane **out)
 {
 	struct sub_lane *l = aligned_alloc(GX_CACHE_LINE, sizeof(*l));
 	int ret;
@@ -68,7 +68,7 @@ static int lane_open(struct gx_submit *q, struct gx_core *core, struct sub_lane 
 	return ret;
 }
 
-static void submit_free(struct gx_submit *q)
+static void submit_free(struct gx_queue *q)
 {
 	for (unsigned i = 0; i < q->nr_lanes; i++)
 		lane_close(q->lane[i]);
@@ -77,7 +77,7 @@ static void submit_free(struct gx_submit *q)
 	free(q);
 }
 
-static int submit_marks(struct gx_submit *q)
+static int submit_marks(struct gx_queue *q)
 {
 	int ret = 0;
 
@@ -92,7 +92,7 @@ static int submit_marks(struct gx_submit *q)
 	return ret;
 }
 
-static int submit_fill(struct gx_submit *q)
+static int submit_fill(struct gx_queue *q)
 {
 	int ret = submit_marks(q);
 
@@ -121,7 +121,7 @@ static void lane_ask(struct sub_lane *l)
 /* Control thread. 0: every core has been told of its lane. */
 static int attach_run(void *arg)
 {
-	struct gx_submit *q = arg;
+	struct gx_queue *q = arg;
 	int ret = 0;
 
 	for (unsigned i = 0; i < q->nr_lanes; i++) {
@@ -134,7 +134,7 @@ static int attach_run(void *arg)
 
 static int list_run(void *arg)
 {
-	struct gx_submit *q = arg;
+	struct gx_queue *q = arg;
 
 	q->next = q->gx->submits;
 	q->gx->submits = q;
@@ -157,7 +157,7 @@ static bool lane_ended(struct sub_lane *l, bool first)
 /* Control thread: a step towards the end of @q. 0: it is freed. */
 static int end_run(void *arg)
 {
-	struct gx_submit *q = arg, **at = &q->gx->submits;
+	struct gx_queue *q = arg, **at = &q->gx->submits;
 	bool first = !q->closing;
 	int ret = 0;
 
@@ -176,7 +176,7 @@ static int end_run(void *arg)
 
 bool submit_end_all(struct gx *gx)
 {
-	struct gx_submit *q, *next;
+	struct gx_queue *q, *next;
 
 	for (q = gx->submits; q; q = next) {
 		next = q->next;
@@ -187,7 +187,7 @@ bool submit_end_all(struct gx *gx)
 
 bool submit_names(const struct gx *gx, const struct gx_conn *c)
 {
-	for (const struct gx_submit *q = gx->submits; q; q = q->next)
+	for (const struct gx_queue *q = gx->submits; q; q = q->next)
 		for (unsigned i = 0; i < q->nr_lanes; i++)
 			for (uint32_t k = 0; k < q->depth; k++)
 				/* Pairs with the releases where it becomes NULL. */
@@ -206,12 +206,11 @@ static uint32_t depth_of(unsigned wanted)
 	return depth;
 }
 
-GX_EXPORT int gx_submit_open(struct gx *gx, const struct gx_submit_opts *user,
-			     struct gx_submit **out)
+GX_EXPORT int gx_queue_open(struct gx *gx, const struct gx_queue_opts *user, struct gx_queue **out)
 {
-	struct gx_submit_opts opts;
-	int ret = core_struct_take("gx_submit_opts", &opts, sizeof(opts), user);
-	struct gx_submit *q;
+	struct gx_queue_opts opts;
+	int ret = core_struct_take("gx_queue_opts", &opts, sizeof(opts), user);
+	struct gx_queue *q;
 
 	if (ret)
 		return ret;
@@ -241,7 +240,7 @@ GX_EXPORT int gx_submit_open(struct gx *gx, const struct gx_submit_opts *user,
 	return 0;
 }
 
-GX_EXPORT int gx_submit_close(struct gx_submit *q)
+GX_EXPORT int gx_queue_close(struct gx_queue *q)
 {
 	if (!q || !gx_uring_run_wait(q->gx->uring, end_run, q))
 		return 0;
@@ -286,7 +285,7 @@ void sub_lane_send(struct sub_lane *l, void *const items[], uint32_t n)
 	(void)put;
 }
 
-int sub_conn_check(const struct gx_submit *q, const struct gx_conn *c)
+int sub_conn_check(const struct gx_queue *q, const struct gx_conn *c)
 {
 	if (c->gx != q->gx)
 		return gx_fail(-EINVAL, "the queue is of another context than the connection");
@@ -296,7 +295,7 @@ int sub_conn_check(const struct gx_submit *q, const struct gx_conn *c)
 }
 
 /* The flag behind op->stream, where it names one. */
-int sub_stream_get(struct gx_submit *q, const struct gx_op *op, uint32_t *mark)
+int sub_stream_get(struct gx_queue *q, const struct gx_op *op, uint32_t *mark)
 {
 	*mark = SUB_NO_MARK;
 	if (!op->stream)
@@ -304,11 +303,11 @@ int sub_stream_get(struct gx_submit *q, const struct gx_op *op, uint32_t *mark)
 	if (!q->marks)
 		return gx_fail(-ENODEV,
 			       "gx_op.stream: no GPU was open when the queue was made: "
-			       "allocate or register memory of one before gx_submit_open()");
+			       "allocate or register memory of one before gx_queue_open()");
 	return mark_get(q->marks, op, gx_now_ns(), mark);
 }
 
-int sub_rec_make(struct gx_submit *q, struct gx_ep *ep, const struct gx_op *op, void **item)
+int sub_rec_make(struct gx_queue *q, struct gx_ep *ep, const struct gx_op *op, void **item)
 {
 	struct sub_lane *l = q->lane[ep->core->index];
 	struct sub_rec *r;
@@ -327,7 +326,8 @@ int sub_rec_make(struct gx_submit *q, struct gx_ep *ep, const struct gx_op *op, 
 	return 0;
 }
 
-GX_EXPORT int gx_submit(struct gx_submit *q, struct gx_ep *ep, const struct gx_op ops[], unsigned n)
+GX_EXPORT int gx_queue_post(struct gx_queue *q, struct gx_ep *ep, const struct gx_op ops[],
+			    unsigned n)
 {
 	unsigned taken = 0;
 	int ret = sub_conn_check(q, ep->conn);
@@ -359,7 +359,7 @@ static void rec_ask_cancel(struct sub_rec *r)
 }
 
 /* Every record under way for which @msg, or else @user, is its own. Return: operations found. */
-unsigned sub_recs_cancel(struct gx_submit *q, const struct sub_msg *msg, uint64_t user)
+unsigned sub_recs_cancel(struct gx_queue *q, const struct sub_msg *msg, uint64_t user)
 {
 	unsigned found = 0;
 
@@ -377,7 +377,7 @@ unsigned sub_recs_cancel(struct gx_submit *q, const struct sub_msg *msg, uint64_
 	return found;
 }
 
-GX_EXPORT int gx_submit_cancel(struct gx_submit *q, uint64_t user)
+GX_EXPORT int gx_queue_cancel(struct gx_queue *q, uint64_t user)
 {
 	return (int)sub_recs_cancel(q, NULL, user);
 }

@@ -2,7 +2,7 @@
 /*
  * A queue for threads that own no core, as the files of submit/ share it. Private to them.
  *
- * A queue (struct gx_submit) has a lane to each core: a ring there, a ring back, and the records
+ * A queue (struct gx_queue) has a lane to each core: a ring there, a ring back, and the records
  * that travel between. A record belongs to the queue's thread until it is in the ring there, to the
  * core until it is in the ring back; both rings hold all that can ever be in them, so that neither
  * side ever finds one full. A message over lanes has a record on each, and is put together again on
@@ -55,7 +55,7 @@ struct sub_msg {
 
 /* A queue's way to one core. */
 struct sub_lane {
-	struct gx_submit *q;
+	struct gx_queue *q;
 	struct gx_core *core;
 	struct gx_ring *out, *back; /* records, tagged with SUB_TAG */
 	struct sub_rec *recs;	    /* [q->depth] */
@@ -75,12 +75,12 @@ struct sub_lane {
 };
 
 /* owner: its thread, but for what says otherwise */
-struct gx_submit {
+struct gx_queue {
 	struct gx *gx;
-	struct gx_submit *next; /* ctl: in gx->submits */
-	bool closing;		/* ctl */
-	uint32_t depth;		/* frozen */
-	unsigned nr_lanes;	/* frozen: one for each core */
+	struct gx_queue *next; /* ctl: in gx->submits */
+	bool closing;	       /* ctl */
+	uint32_t depth;	       /* frozen */
+	unsigned nr_lanes;     /* frozen: one for each core */
 	struct sub_lane *lane[GX_CORES_MAX];
 	struct marks *marks; /* NULL: no GPU was open */
 	unsigned rover;	     /* lane that is polled first */
@@ -122,20 +122,20 @@ void sub_rec_fill(struct sub_rec *r, struct gx_ep *ep, const struct gx_op *op, u
 		  struct sub_msg *msg);
 /** sub_rec_make() - A record of its own for @op; *@item is what sub_lane_send() takes.
  * Return: 0, -EAGAIN, or -errno with gx_error(). */
-int sub_rec_make(struct gx_submit *q, struct gx_ep *ep, const struct gx_op *op, void **item);
+int sub_rec_make(struct gx_queue *q, struct gx_ep *ep, const struct gx_op *op, void **item);
 /* There is always room. */
 void sub_lane_send(struct sub_lane *l, void *const items[], uint32_t n);
-int sub_conn_check(const struct gx_submit *q, const struct gx_conn *c); /* 0, or with gx_error() */
+int sub_conn_check(const struct gx_queue *q, const struct gx_conn *c); /* 0, or with gx_error() */
 /** sub_stream_get() - A flag behind op->stream, SUB_NO_MARK where it names none.
  * Return: 0, -EAGAIN, or -errno with gx_error(). */
-int sub_stream_get(struct gx_submit *q, const struct gx_op *op, uint32_t *mark);
+int sub_stream_get(struct gx_queue *q, const struct gx_op *op, uint32_t *mark);
 /** sub_recs_cancel() - Cancel every record under way that belongs to @msg, or else to operations
  * of @user. Return: operations found. */
-unsigned sub_recs_cancel(struct gx_submit *q, const struct sub_msg *msg, uint64_t user);
+unsigned sub_recs_cancel(struct gx_queue *q, const struct sub_msg *msg, uint64_t user);
 
 /* -- stripe.c, for comps.c: the queue's thread -- */
 
 /** sub_msg_back() - A part is back. Return: the message is done, and @comp says so. */
-bool sub_msg_back(struct gx_submit *q, struct sub_rec *r, struct gx_comp *comp);
+bool sub_msg_back(struct gx_queue *q, struct sub_rec *r, struct gx_comp *comp);
 
 #endif

@@ -33,7 +33,7 @@ static unsigned parts_of(const struct gx_conn *c, const struct gx_op *op)
 }
 
 /* Is there a record on each lane that the message needs? Two lanes may share a core. */
-static bool parts_room(const struct gx_submit *q, const struct gx_conn *c, unsigned parts)
+static bool parts_room(const struct gx_queue *q, const struct gx_conn *c, unsigned parts)
 {
 	for (unsigned i = 0; i < parts; i++) {
 		const struct gx_core *core = c->ep[(q->spread + i) % c->nr_lanes]->core;
@@ -47,7 +47,7 @@ static bool parts_room(const struct gx_submit *q, const struct gx_conn *c, unsig
 	return true;
 }
 
-static void msg_send(struct gx_submit *q, struct gx_conn *c, const struct gx_op *op, unsigned parts,
+static void msg_send(struct gx_queue *q, struct gx_conn *c, const struct gx_op *op, unsigned parts,
 		     uint32_t mark)
 {
 	struct sub_msg *m = q->msg_free;
@@ -71,7 +71,7 @@ static void msg_send(struct gx_submit *q, struct gx_conn *c, const struct gx_op 
 	}
 }
 
-static int msg_make(struct gx_submit *q, struct gx_conn *c, const struct gx_op *op)
+static int msg_make(struct gx_queue *q, struct gx_conn *c, const struct gx_op *op)
 {
 	struct gx_ep *ep = c->ep[q->spread % c->nr_lanes];
 	int ret = op_check(op);
@@ -82,7 +82,7 @@ static int msg_make(struct gx_submit *q, struct gx_conn *c, const struct gx_op *
 	if (!ret && op->kind != GX_OP_PUT && op->kind != GX_OP_GET)
 		ret = gx_fail(-EINVAL,
 			      "only PUT and GET go over all lanes: a SEND and its RECV meet "
-			      "on one endpoint (gx_submit())");
+			      "on one endpoint (gx_queue_post())");
 	if (ret)
 		return ret;
 	parts = parts_of(c, op);
@@ -101,8 +101,8 @@ static int msg_make(struct gx_submit *q, struct gx_conn *c, const struct gx_op *
 	return ret;
 }
 
-GX_EXPORT int gx_submit_striped(struct gx_submit *q, struct gx_conn *c, const struct gx_op ops[],
-				unsigned n)
+GX_EXPORT int gx_queue_post_striped(struct gx_queue *q, struct gx_conn *c, const struct gx_op ops[],
+				    unsigned n)
 {
 	unsigned taken = 0;
 	int ret = sub_conn_check(q, c);
@@ -130,7 +130,7 @@ static void msg_notify(struct sub_msg *m, struct sub_rec *r)
 }
 
 /* A part is back. Return: the message is done, and @comp says so. */
-bool sub_msg_back(struct gx_submit *q, struct sub_rec *r, struct gx_comp *comp)
+bool sub_msg_back(struct gx_queue *q, struct sub_rec *r, struct gx_comp *comp)
 {
 	struct sub_msg *m = r->msg;
 	bool silent = m->op.flags & GX_OP_SILENT;

@@ -504,35 +504,35 @@ unsigned gx_poll(struct gx_core *core, struct gx_comp comps[], unsigned n);
  * take no lock.
  */
 
-struct gx_submit; /* a queue of operations from one thread to all cores */
+struct gx_queue; /* a queue of operations from one thread to all cores */
 
-/** struct gx_submit_opts - Zero means the default everywhere. */
-struct gx_submit_opts {
+/** struct gx_queue_opts - Zero means the default everywhere. */
+struct gx_queue_opts {
 	size_t size;
 	unsigned depth; /* operations of it under way on each core, at most; default 512, up to
 			   8,192, a power of two (else the next) */
 };
 
 /**
- * gx_submit_open() - Make a queue. [control] @opts: NULL: all default.
+ * gx_queue_open() - Make a queue. [control] @opts: NULL: all default.
  * The cores need not run yet: what is submitted waits for them. With operations that wait for a
  * stream in mind, open it after the first memory of a GPU was allocated or registered.
  * Return: 0, -EINVAL (depth), -ENOMEM, -EAGAIN (so many queues were made that a core, which nobody
  * turns, can be told of no more).
  */
-int gx_submit_open(struct gx *gx, const struct gx_submit_opts *opts, struct gx_submit **out);
+int gx_queue_open(struct gx *gx, const struct gx_queue_opts *opts, struct gx_queue **out);
 
 /**
- * gx_submit_close() - End a queue. [control] Its thread must have stopped using it. What is under
+ * gx_queue_close() - End a queue. [control] Its thread must have stopped using it. What is under
  * way is cancelled, and completions that were not taken are dropped.
  * Return: 0: it is gone, and every buffer is the caller's again; -EAGAIN: a core has yet to end an
  * operation, or a stream to get to where one waited: have the cores turned, and call again (nothing
  * else may be called with it). gx_close() ends queues that are left.
  */
-int gx_submit_close(struct gx_submit *q);
+int gx_queue_close(struct gx_queue *q);
 
 /**
- * gx_submit() - Post operations on an endpoint of any core. [queue]
+ * gx_queue_post() - Post operations on an endpoint of any core. [queue]
  * Order is kept for each queue and endpoint: where the endpoint has no room, its operations wait on
  * the core, and those of other endpoints pass. Streams are as with gx_post(), at most 256 of a
  * queue; their flag is queued by this call.
@@ -541,30 +541,30 @@ int gx_submit_close(struct gx_submit *q);
  * What goes wrong later is the status of a completion, with -ENOTCONN for an endpoint that went
  * down in between.
  */
-int gx_submit(struct gx_submit *q, struct gx_ep *ep, const struct gx_op ops[], unsigned n);
+int gx_queue_post(struct gx_queue *q, struct gx_ep *ep, const struct gx_op ops[], unsigned n);
 
 /**
- * gx_submit_striped() - Post PUTs and GETs on a connection as a whole. [queue]
+ * gx_queue_post_striped() - Post PUTs and GETs on a connection as a whole. [queue]
  * Each is cut into parts of whole chunks, one for each lane (fewer when it has fewer chunks, one
  * when it is at most a chunk: lanes then take turns), which the cores move at the same time. It
  * completes once, when all parts have: with the first error, upon which the other parts are
  * cancelled; some of its bytes may have landed then. An immediate is delivered when all parts are
  * visible, by an empty put behind them: its GX_COMP_NOTIFY has .len 0 and the .off of the whole,
- * unless the message is one part. There is no order between two messages. gx_submit_poll() moves
+ * unless the message is one part. There is no order between two messages. gx_queue_poll() moves
  * them on. Completions name one of the connection's endpoints.
- * Return: as gx_submit(). SEND and RECV are refused with -EINVAL: they meet on one endpoint.
+ * Return: as gx_queue_post(). SEND and RECV are refused with -EINVAL: they meet on one endpoint.
  */
-int gx_submit_striped(struct gx_submit *q, struct gx_conn *conn, const struct gx_op ops[],
-		      unsigned n);
+int gx_queue_post_striped(struct gx_queue *q, struct gx_conn *conn, const struct gx_op ops[],
+			  unsigned n);
 
-/** gx_submit_cancel() - Same as gx_cancel(), for all operations of the queue with this .user; looks
+/** gx_queue_cancel() - Same as gx_cancel(), for all operations of the queue with this .user; looks
  * at every one under way. [queue] Return: how many were found. */
-int gx_submit_cancel(struct gx_submit *q, uint64_t user);
+int gx_queue_cancel(struct gx_queue *q, uint64_t user);
 
-/** gx_submit_poll() - Take completions of the queue's operations. [queue] An endpoint that they
+/** gx_queue_poll() - Take completions of the queue's operations. [queue] An endpoint that they
  * name stays valid until gx_conn_close() was called and they have been taken. Return: entries
  * written, at most @n. */
-unsigned gx_submit_poll(struct gx_submit *q, struct gx_comp comps[], unsigned n);
+unsigned gx_queue_poll(struct gx_queue *q, struct gx_comp comps[], unsigned n);
 
 #ifdef __cplusplus
 }

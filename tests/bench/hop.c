@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a hop costs: puts of 64 bytes from the core's own thread (gx_post) against those of another
- * thread (gx_submit), one at a time and 32 at once. Two contexts of this process over shm; one
+ * thread (gx_queue_post), one at a time and 32 at once. Two contexts of this process over shm; one
  * thread turns a core of each, so that all that differs is the way there and back. Rounds are
  * interleaved; the last line has the medians. With one argument more, "direct", only the first kind
  * runs, for callgrind (--toggle-collect=direct_puts).
@@ -98,7 +98,7 @@ __attribute__((noinline)) double direct_puts(unsigned depth)
 	return (double)(gx_now() - begin) / PUTS;
 }
 
-static double submitted_puts(struct gx_submit *q, unsigned depth)
+static double submitted_puts(struct gx_queue *q, unsigned depth)
 {
 	uint64_t begin = gx_now();
 	unsigned posted = 0, done = 0;
@@ -108,14 +108,14 @@ static double submitted_puts(struct gx_submit *q, unsigned depth)
 		unsigned n;
 
 		while (posted < PUTS && posted - done < depth) {
-			int ret = gx_submit(q, ep, &op, 1);
+			int ret = gx_queue_post(q, ep, &op, 1);
 
 			check(ret, "submit");
 			if (!ret)
 				break;
 			posted++;
 		}
-		n = gx_submit_poll(q, comps, DEPTH);
+		n = gx_queue_poll(q, comps, DEPTH);
 		comps_check(comps, n);
 		done += n;
 	}
@@ -132,17 +132,17 @@ static void *cores_turn(void *arg)
 
 static void submit_round(int cpu, int other_cpu, double ns[2])
 {
-	struct gx_submit *q;
+	struct gx_queue *q;
 	pthread_t thread;
 
-	check(gx_submit_open(client, NULL, &q), "queue");
+	check(gx_queue_open(client, NULL, &q), "queue");
 	atomic_store(&quit, false);
 	if (pthread_create(&thread, NULL, cores_turn, &cpu))
 		exit(1);
 	pin(other_cpu);
 	ns[0] = submitted_puts(q, 1);
 	ns[1] = submitted_puts(q, DEPTH);
-	while (gx_submit_close(q))
+	while (gx_queue_close(q))
 		;
 	atomic_store(&quit, true);
 	pthread_join(thread, NULL);

@@ -119,9 +119,8 @@ struct perf {
 	struct perf_core
 		*cores; /* threads of ours: of the cores, or (--stripe) the one that posts */
 	unsigned nr_threads;
-	unsigned nr_cores; /* of gx */
-	struct gx_submit
-		*queue; /* --stripe: the posting thread's way to the cores, which gx runs */
+	unsigned nr_cores;	/* of gx */
+	struct gx_queue *queue; /* --stripe: the posting thread's way to the cores, which gx runs */
 	struct perf_conn *conns;
 	unsigned nr_conns;
 	struct gx_conn_info info; /* of the first connection */

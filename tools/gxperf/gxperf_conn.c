@@ -126,7 +126,7 @@ static int perf_start_cores(struct perf *perf)
 /* Cores run by gx, and one thread that posts; which CPU that gets is the kernel's choice. */
 static int perf_start_poster(struct perf *perf)
 {
-	int ret = gx_submit_open(perf->gx, NULL, &perf->queue);
+	int ret = gx_queue_open(perf->gx, NULL, &perf->queue);
 
 	for (unsigned i = 0; i < perf->nr_cores && !ret; i++)
 		ret = gx_core_start(gx_core(perf->gx, i));
@@ -167,7 +167,7 @@ static void perf_close_queue(struct perf *perf)
 {
 	uint64_t until = gx_now() + CONN_TIMEOUT_NS;
 
-	while (gx_submit_close(perf->queue) && gx_now() < until)
+	while (gx_queue_close(perf->queue) && gx_now() < until)
 		perf_nap(CONN_NAP_NS);
 }
 

@@ -87,13 +87,13 @@ bool traffic_is_spoiled(const struct traffic_flow *f, uint64_t slot)
 	return false;
 }
 
-static int traffic_post_ops(struct traffic_flow *f, struct gx_submit *queue,
+static int traffic_post_ops(struct traffic_flow *f, struct gx_queue *queue,
 			    const struct gx_op ops[], unsigned n)
 {
-	return queue ? gx_submit_striped(queue, f->conn->conn, ops, n) : gx_post(f->ep, ops, n);
+	return queue ? gx_queue_post_striped(queue, f->conn->conn, ops, n) : gx_post(f->ep, ops, n);
 }
 
-static bool traffic_post(struct traffic_flow *f, struct gx_submit *queue, uint64_t now)
+static bool traffic_post(struct traffic_flow *f, struct gx_queue *queue, uint64_t now)
 {
 	const struct traffic_plan *p = f->plan;
 	struct gx_op ops[TRAFFIC_BURST];
@@ -128,7 +128,7 @@ static bool traffic_post(struct traffic_flow *f, struct gx_submit *queue, uint64
 }
 
 /* What a program does that puts as fast as it can: the same operation, again and again. */
-static bool traffic_post_same(struct traffic_flow *f, struct gx_submit *queue, uint64_t now)
+static bool traffic_post_same(struct traffic_flow *f, struct gx_queue *queue, uint64_t now)
 {
 	uint64_t n = f->limit - f->post, room = f->plan->depth - f->in_flight;
 	int ret;
@@ -319,7 +319,7 @@ static void traffic_done_same(struct traffic_core *fc, const struct gx_comp comp
 static bool traffic_comps(struct traffic_core *fc, uint64_t now)
 {
 	struct gx_comp comps[TRAFFIC_BURST];
-	unsigned n = fc->queue ? gx_submit_poll(fc->queue, comps, TRAFFIC_BURST)
+	unsigned n = fc->queue ? gx_queue_poll(fc->queue, comps, TRAFFIC_BURST)
 			       : gx_poll(fc->core->core, comps, TRAFFIC_BURST);
 
 	if (n && fc->flows[0]->plan->same) {

@@ -78,7 +78,7 @@ struct traffic_flow {
 struct traffic_core {
 	struct perf_job job; /* first */
 	struct perf_core *core;
-	struct gx_submit *queue; /* not NULL: all goes through it, over all lanes of a connection */
+	struct gx_queue *queue; /* not NULL: all goes through it, over all lanes of a connection */
 	struct traffic_flow **flows;
 	unsigned nr_flows;
 	uint64_t deadline_ns;	   /* 0: by the limits; each flow posts one message all the same */
