@@ -77,12 +77,12 @@ GX_EXPORT int gx_engine_open(const struct gx_engine_opts *user, struct gx_engine
 
 	if (ret)
 		return ret;
-	if (opts.unpack > GX_UNPACK_MODE_NONE || opts.device < -1)
+	if (opts.unpack > GX_UNPACK_MODE_NONE || opts.device < -1 || opts.ipc > GX_OFF)
 		return engine_fail(-EINVAL, "engine: an option is out of range");
 	cfg = (struct gx_gpu_cfg){.device = opts.device,
 				  .unpack = (enum gx_unpack)opts.unpack,
 				  .sms = opts.sms,
-				  .ipc_memory = opts.ipc_memory};
+				  .ipc_memory = opts.ipc == GX_ON};
 	e = calloc(1, sizeof(*e));
 	if (!e)
 		return -ENOMEM;
@@ -605,6 +605,9 @@ static int gather_kernel(struct gx_engine_queue *q, const struct gx_gather *g, u
 
 static int gather_check(const struct gx_gather *g)
 {
+	for (unsigned i = 0; i < sizeof(g->reserved); i++)
+		if (g->reserved[i])
+			return engine_fail(-EINVAL, "gather: .reserved is not 0");
 	if (!g->row_b || g->row_b % 4 || g->row_b > GX_ROW_MAX)
 		return engine_fail(-EINVAL, "gather: rows are 4 to 65536 bytes, a multiple of 4");
 	if (g->engine > GX_ENGINE_CPU || g->order > GX_GATHER_ORDER_SOURCE ||

@@ -204,7 +204,7 @@ static void node_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event eve
 
 	pthread_mutex_lock(&n->lock);
 	CHECK(n->nr_events < NODE_EVENTS_MAX);
-	n->events[n->nr_events++] = (struct node_event){conn, event == GX_CONN_UP};
+	n->events[n->nr_events++] = (struct node_event){conn, event == GX_CONN_EVENT_UP};
 	pthread_mutex_unlock(&n->lock);
 }
 
@@ -283,7 +283,7 @@ void node_open(struct node *n, const struct node_cfg *cfg)
 	o.slots = cfg->slots;
 	o.peer_timeout_ns = cfg->timeout_ns;
 	o.server = cfg->server;
-	o.no_local = !is_local(cfg->port);
+	o.local = is_local(cfg->port) ? GX_AUTO : GX_OFF;
 	o.bounce = is_bounce(cfg->port) ? GX_BOUNCE_CUDA : GX_BOUNCE_HOST;
 	o.on_conn = node_on_conn;
 	o.arg = n;

@@ -34,7 +34,7 @@ static void rig_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event even
 {
 	struct rig *r = arg;
 
-	if (event != GX_CONN_UP)
+	if (event != GX_CONN_EVENT_UP)
 		return;
 	pthread_mutex_lock(&r->lock);
 	r->accepted[r->nr_accepted++] = conn;
@@ -78,13 +78,12 @@ static void rig_node_open(struct rig *r, int node)
 	opts.window = c->window;
 	opts.slots = c->slots;
 	opts.quantum_b = c->quantum_b;
-	opts.integrity = c->integrity;
-	opts.integrity_set = true;
-	opts.check = c->check;
+	opts.integrity = c->integrity ? GX_INTEGRITY_MODE_CRC32C : GX_INTEGRITY_MODE_NONE;
+	opts.crc_by = c->check;
 	opts.peer_timeout_ns = c->peer_timeout_ns;
 	opts.gpu_timeout_ns = c->gpu_timeout_ns;
 	opts.server = node == 1;
-	opts.no_huge = true;
+	opts.huge = GX_OFF;
 	if (node == 1)
 		opts.on_conn = rig_on_conn;
 	opts.arg = r;

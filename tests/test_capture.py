@@ -37,18 +37,13 @@ def skip(why):
     sys.exit(77)
 
 
-class Opts(c.Structure):  # struct gx_opts of include/gx/gx.h; gx_open() compares the size
+class Opts(c.Structure):  # the begin of struct gx_opts in include/gx/gx.h: the rest is zeros, as for an older program
     _fields_ = [
-        ("size", c.c_size_t), ("cpus", c.POINTER(c.c_int)), ("nr_cores", c.c_uint),
-        ("ports", c.POINTER(c.c_char_p)), ("nr_ports", c.c_uint), ("chunk_b", c.c_uint32),
-        ("window", c.c_uint32), ("slots", c.c_uint32), ("quantum_b", c.c_uint32),
-        ("peer_timeout_ns", c.c_uint64), ("gpu_timeout_ns", c.c_uint64), ("unpack", c.c_int),
-        ("sms", c.c_uint), ("integrity", c.c_int), ("integrity_set", c.c_bool), ("server", c.c_bool),
-        ("insecure", c.c_bool), ("no_huge", c.c_bool), ("busy_idle", c.c_bool),
-        ("idle_sleep_max_ns", c.c_uint64), ("allow_uids", c.POINTER(c.c_uint)), ("nr_allow_uids", c.c_uint),
-        ("bind_host", c.c_char_p), ("on_conn", c.c_void_p), ("on_msg", c.c_void_p), ("arg", c.c_void_p),
-        ("engine", c.c_int), ("no_local", c.c_bool), ("check", c.c_int), ("bounce", c.c_int),
-        ("bounce_device", c.c_int)]
+        ("size", c.c_size_t), ("nr_cores", c.c_uint), ("nr_ports", c.c_uint), ("cpus", c.POINTER(c.c_int)),
+        ("ports", c.POINTER(c.c_char_p)), ("server", c.c_bool), ("insecure", c.c_bool), ("busy_idle", c.c_bool),
+        ("idle_wait", c.c_bool), ("nr_allow_uids", c.c_uint), ("allow_uids", c.POINTER(c.c_uint)),
+        ("bind_host", c.c_char_p), ("peer_timeout_ns", c.c_uint64), ("gpu_timeout_ns", c.c_uint64),
+        ("on_conn", c.c_void_p), ("on_msg", c.c_void_p), ("arg", c.c_void_p)]
 
 
 ON_MSG = c.CFUNCTYPE(None, c.c_void_p, c.c_void_p, c.POINTER(c.c_char), c.c_uint32)

@@ -97,7 +97,7 @@ static void rank_open(struct rank *r, const char *master)
 	gx.ports = &port;
 	gx.nr_ports = 1;
 	gx.nr_cores = rig->nr_cores;
-	gx.no_huge = true;
+	gx.huge = GX_OFF;
 	gx.peer_timeout_ns = rig->peer_timeout_ns;
 	o.size = sizeof(o);
 	o.rank = r->rank;

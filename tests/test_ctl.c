@@ -259,7 +259,7 @@ static struct fake *fake_open(const char *name)
 	f->gx.opts = (struct gx_opts){.chunk_b = 512 << 10,
 				      .window = 16,
 				      .peer_timeout_ns = 5000000000u,
-				      .no_local = true,
+				      .local = GX_OFF,
 				      .on_msg = fake_on_msg,
 				      .arg = f};
 	snprintf(f->gx.instance, sizeof(f->gx.instance), "gx-test-%d-%s", getpid(), name);
@@ -1114,8 +1114,7 @@ static void up__options_of_the_client(void **state)
 	char addr[32];
 
 	CTL_SET(client, gx.opts.quantum_b, 8192);
-	CTL_SET(client, gx.opts.integrity, GX_INTEGRITY_CRC);
-	CTL_SET(client, gx.opts.integrity_set, true);
+	CTL_SET(client, gx.opts.integrity, GX_INTEGRITY_MODE_CRC32C);
 	CTL_SET(client, gx.opts.window, 2);
 	CTL_SET(client, gx.opts.peer_timeout_ns, 123456789);
 	server_listen(addr);

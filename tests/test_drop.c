@@ -609,7 +609,6 @@ static struct gx_conn *wish(struct rig *r, const char *addr, unsigned sms)
 	unsigned before = r->nr_accepted;
 	struct gx_conn *c;
 
-	o.unpack_set = true;
 	o.unpack = GX_UNPACK_MODE_KERNEL;
 	o.sms = sms;
 	if (gx_connect(r->gx[0], addr, &o, &c) || gx_conn_wait(c, 10 * SECOND))
@@ -704,7 +703,6 @@ static void unpackers__go_with_their_connections(void **state)
 		put_one(r); /* counters are brought over while there is work */
 		copied = rig_stat(r, 1, "blocks");
 		c[GX_UNPACKERS_MAX] = wish(r, addr, 1 + 20 * pass); /* the same as another's */
-		o.unpack_set = true;
 		o.unpack = GX_UNPACK_MODE_KERNEL;
 		o.sms = 99;
 		assert_int_equal(gx_connect(r->gx[0], addr, &o, &r->conn[0][1]), 0);

@@ -533,7 +533,7 @@ static void export__by_cuda_ipc(void **state)
 	struct gx_engine *e;
 	void *mem, *same;
 
-	opts.ipc_memory = true;
+	opts.ipc = GX_ON;
 	assert_int_equal(gx_engine_open(&opts, &e), 0);
 	assert_int_equal(gx_engine_alloc(e, 100000, &mem), 0);
 	if (how.device < 0) {

@@ -54,7 +54,7 @@ static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, i
 {
 	struct end *e = arg;
 
-	if (event == GX_CONN_UP)
+	if (event == GX_CONN_EVENT_UP)
 		atomic_store(&e->up, conn);
 	else
 		atomic_fetch_add(&e->nr_down, 1);
@@ -68,7 +68,7 @@ static void region(struct end *e, struct gx_mem *mem, const char *name, unsigned
 static void end_open(struct end *e, const char *port, bool server, bool no_local, uint64_t timeout)
 {
 	struct gx_opts o = {.server = server,
-			    .no_local = no_local,
+			    .local = no_local ? GX_OFF : GX_AUTO,
 			    .peer_timeout_ns = timeout,
 			    .on_conn = on_conn,
 			    .arg = e};

@@ -42,20 +42,20 @@ struct rig {
 };
 
 static int devices = 1;
-static enum gx_copy_engine engine;
+static enum gx_copy_by engine;
 
 static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
 		    const char *why)
 {
 	struct end *e = arg;
 
-	if (event == GX_CONN_UP)
+	if (event == GX_CONN_EVENT_UP)
 		__atomic_store_n(&e->conn, conn, __ATOMIC_RELEASE);
 }
 
 static void end_open(struct end *e, bool server)
 {
-	struct gx_opts o = {.server = server, .engine = engine, .on_conn = on_conn, .arg = e};
+	struct gx_opts o = {.server = server, .copy = engine, .on_conn = on_conn, .arg = e};
 
 	assert_int_equal(common_gx_open(o, "shm", &e->gx), 0);
 	e->core = gx_core(e->gx, 0);
@@ -625,7 +625,7 @@ static void gpu_open__that_cannot_read_bounce_buffers(void **state)
 	gx_close(gx);
 }
 
-static int suite(enum gx_copy_engine how, const char *name)
+static int suite(enum gx_copy_by how, const char *name)
 {
 #define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 	const struct CMUnitTest tests[] = {

@@ -68,7 +68,7 @@ static int setup(void **state)
 	assert_non_null(r);
 	o.ports = ports;
 	o.nr_ports = 1;
-	o.no_huge = true;
+	o.huge = GX_OFF;
 	assert_int_equal(gx_open(&o, &r->gx), 0);
 	assert_int_equal(gx_mem_alloc(r->gx, GX_MEM_HOST, 0, 100, &r->put), 0);
 	assert_int_equal(gx_mem_alloc(r->gx, GX_MEM_HOST, 0, LEN, &r->get), 0);
@@ -166,9 +166,9 @@ static void offered__by_options_and_ports(void **state)
 	struct rig *r = *state;
 
 	assert_null(local_offered(r->gx));
-	r->gx->opts.no_local = true;
+	r->gx->opts.local = GX_OFF;
 	assert_string_equal(local_offered(r->gx), "switched off");
-	r->gx->opts.no_local = false;
+	r->gx->opts.local = GX_AUTO;
 	strcpy(r->gx->port[0].match, "udp");
 	assert_non_null(strstr(local_offered(r->gx), "shm"));
 }

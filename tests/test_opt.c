@@ -243,29 +243,31 @@ static void opt_unpack__names_go_both_ways(void **state)
 
 static void opt_integrity__names_and_numbers(void **state)
 {
-	int mode;
+	enum gx_integrity_mode mode;
 
 	assert_int_equal(opt_integrity("none", &mode), 0);
-	assert_int_equal(mode, 0);
+	assert_int_equal(mode, GX_INTEGRITY_MODE_NONE);
 	assert_int_equal(opt_integrity("1", &mode), 0);
-	assert_int_equal(mode, 1);
-	assert_string_equal(opt_integrity_text(1), "crc32c");
+	assert_int_equal(mode, GX_INTEGRITY_MODE_CRC32C);
+	assert_string_equal(opt_integrity_text(mode), "crc32c");
 	assert_string_equal(opt_integrity_text(9), "unknown");
 	assert_int_equal(opt_integrity("2", &mode), -EINVAL);
 }
 
 static void opt_check__names(void **state)
 {
-	enum gx_check who;
+	enum gx_crc_by who;
 
 	assert_int_equal(opt_check("unpack", &who), 0);
-	assert_int_equal(who, GX_CHECK_UNPACK);
+	assert_int_equal(who, GX_CRC_BY_COPY);
 	assert_int_equal(opt_check("cpu", &who), 0);
-	assert_int_equal(who, GX_CHECK_CPU);
+	assert_int_equal(who, GX_CRC_BY_CPU);
 	assert_int_equal(opt_check("gpu", &who), -EINVAL);
-	assert_string_equal(opt_check_text(0, 0, GX_MEM_HOST), "none");
-	assert_string_equal(opt_check_text(1, 1 << GX_MEM_CUDA, GX_MEM_HOST), "cpu");
-	assert_string_equal(opt_check_text(1, 1 << GX_MEM_CUDA, GX_MEM_CUDA), "unpack");
+	assert_string_equal(opt_check_text(GX_INTEGRITY_MODE_NONE, 0, GX_MEM_HOST), "none");
+	assert_string_equal(opt_check_text(GX_INTEGRITY_MODE_CRC32C, 1 << GX_MEM_CUDA, GX_MEM_HOST),
+			    "cpu");
+	assert_string_equal(opt_check_text(GX_INTEGRITY_MODE_CRC32C, 1 << GX_MEM_CUDA, GX_MEM_CUDA),
+			    "unpack");
 }
 
 static void opt_bounce__host_or_a_gpu(void **state)

@@ -467,7 +467,8 @@ struct pair {
 
 static struct pair *pair_open(enum gx_mem_kind kind, bool crc)
 {
-	struct gx_opts o = {.no_huge = true, .integrity = crc, .integrity_set = true};
+	struct gx_opts o = {.huge = GX_OFF,
+			    .integrity = crc ? GX_INTEGRITY_MODE_CRC32C : GX_INTEGRITY_MODE_NONE};
 	struct gx_connect_opts co = GX_INIT(co);
 	struct pair *p = calloc(1, sizeof(*p));
 	char addr[32];
@@ -580,7 +581,7 @@ static void put__no_slot_is_left(void **state)
 /* A GPU that does not see at once what a card writes to another one's memory. */
 static void open__gpu_that_does_not_see_the_pool(void **state)
 {
-	struct gx_opts o = {.no_huge = true, .bounce = GX_BOUNCE_CUDA};
+	struct gx_opts o = {.huge = GX_OFF, .bounce = GX_BOUNCE_CUDA};
 	struct gx_mem *own, *other;
 	struct gx *gx;
 

@@ -21,7 +21,7 @@ static struct rig *open_with(const struct rig_cfg *cfg)
 
 	full.mem_b = MEM_B;
 	full.integrity = 1;
-	full.check = GX_CHECK_UNPACK;
+	full.check = GX_CRC_BY_COPY;
 	rig_fill(src, sizeof(src), 1);
 	memset(dst, RIG_POISON, sizeof(dst));
 	return rig_open(&full);

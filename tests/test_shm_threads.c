@@ -40,7 +40,7 @@ static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, i
 {
 	struct rig *r = arg;
 
-	if (event == GX_CONN_UP) {
+	if (event == GX_CONN_EVENT_UP) {
 		atomic_fetch_add(&r->nr_up, 1);
 		return;
 	}

@@ -125,7 +125,7 @@ static bool load_gx_op(struct load *l, unsigned i, int side, struct gx_op *op)
 {
 	const struct load_op *t = &l->op[i];
 
-	*op = (struct gx_op)GX_INIT(*op);
+	*op = (struct gx_op){0};
 	op->user = i;
 	op->len = t->len;
 	op->tag = i;
@@ -386,7 +386,7 @@ static void load__wrong_while_copied(void **state)
 						  .peer_any = i & 1,
 						  .attach = i & 2},
 					  .integrity = 1,
-					  .check = i % 4 == 3 ? GX_CHECK_AUTO : GX_CHECK_UNPACK,
+					  .check = i % 4 == 3 ? GX_CRC_BY_AUTO : GX_CRC_BY_COPY,
 					  .gpu = i % 4 == 3 || i % 5 == 4,
 					  .window = i & 8 ? 2 : 0,
 					  .chunk_b = i & 8 ? 16 << 10 : 0,

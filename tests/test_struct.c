@@ -271,6 +271,28 @@ static const struct {
 	{"gx_load_opts", sizeof(struct gx_load_opts), call_load, gx_engine_why, -EINVAL, false},
 };
 
+/* A field that a later version adds begins where ours ends: in padding it would find rubbish of
+ * older programs. */
+#define ENDS_WITH(type, last)                                                                      \
+	_Static_assert(offsetof(struct type, last) + sizeof(((struct type *)0)->last) ==           \
+			       sizeof(struct type),                                                \
+		       "padding at the end of " #type)
+ENDS_WITH(gx_opts, idle_sleep_max_ns);
+ENDS_WITH(gx_connect_opts, sms);
+ENDS_WITH(gx_conn_info, peer_bounce);
+ENDS_WITH(gx_region, reserved);
+ENDS_WITH(gx_queue_opts, depth);
+ENDS_WITH(gx_group_env, reserved);
+ENDS_WITH(gx_group_opts, job);
+ENDS_WITH(gx_coll, len);
+ENDS_WITH(gx_engine_opts, ipc);
+ENDS_WITH(gx_engine_info, sms);
+ENDS_WITH(gx_engine_queue_opts, stage_b);
+ENDS_WITH(gx_gather, reserved);
+ENDS_WITH(gx_load_opts, lib_path);
+ENDS_WITH(gx_load_info, reserved);
+ENDS_WITH(gx_load_check, worst);
+
 static void *struct_of(size_t size)
 {
 	unsigned char *s = calloc(1, ROOM_B); /* to its end, so that the sanitizer sees more */

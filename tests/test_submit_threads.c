@@ -56,7 +56,7 @@ static void nap(void)
 static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
 		    const char *why)
 {
-	if (event == GX_CONN_DOWN)
+	if (event == GX_CONN_EVENT_DOWN)
 		gx_conn_close(conn);
 }
 

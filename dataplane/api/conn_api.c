@@ -142,14 +142,14 @@ static int info_run(void *arg)
 		info->quantum_in_b = GX_MIN(c->agreed.quantum, p->port->caps.payload_max);
 	info->chunk_b = c->agreed.chunk_b;
 	info->window = c->agreed.window;
-	info->integrity = c->agreed.integrity;
+	info->integrity = GX_INTEGRITY_MODE_NONE + c->agreed.integrity;
 	info->check_unpack = c->late;
 	info->check_unpack_peer = c->peer_late;
 	info->payload_max_b = p->port ? p->port->caps.payload_max : 0;
 	memcpy(info->peer, c->peer_name, sizeof(info->peer));
 	info->peer_pid = c->peer.pid;
 	info->same_host = c->same_host;
-	info->engine = gx_uring_engine_name(c->gx->uring);
+	info->control = gx_uring_engine_name(c->gx->uring);
 	info_pool(info->bounce, c->gx->pool_gpu ? c->gx->pool_gpu->device : -1);
 	info_pool(info->peer_bounce, c->peer_pool);
 	return 0;

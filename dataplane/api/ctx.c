@@ -38,13 +38,16 @@ static int opts_check(const struct gx_opts *o)
 			       o->quantum_b, o->chunk_b);
 	if (o->nr_allow_uids > 32)
 		return gx_fail(-EINVAL, "%u allowed users: at most 32", o->nr_allow_uids);
-	if (o->integrity_set && (o->integrity < 0 || o->integrity > 1))
-		return gx_fail(-EINVAL, "integrity mode %d: 0 (none) or 1 (CRC32C)", o->integrity);
+	if (o->integrity > GX_INTEGRITY_MODE_CRC32C)
+		return gx_fail(-EINVAL, "integrity mode %d is not known", o->integrity);
+	if (o->huge > GX_OFF || o->local > GX_OFF)
+		return gx_fail(-EINVAL, "a switch is GX_AUTO, GX_ON or GX_OFF, and not %d",
+			       o->huge > GX_OFF ? o->huge : o->local);
 	if (o->unpack > GX_UNPACK_MODE_NONE)
 		return gx_fail(-EINVAL, "unpack mode %d is not known", o->unpack);
-	if (o->check > GX_CHECK_UNPACK)
-		return gx_fail(-EINVAL, "check %d is not known", o->check);
-	if (o->check == GX_CHECK_UNPACK && !unpack_checks(o->unpack))
+	if (o->crc_by > GX_CRC_BY_COPY)
+		return gx_fail(-EINVAL, "gx_opts.crc_by %d is not known", o->crc_by);
+	if (o->crc_by == GX_CRC_BY_COPY && !unpack_checks(o->unpack))
 		return gx_fail(
 			-EINVAL,
 			"unpack mode %s checks no payload while it copies: take kernel, auto or "
@@ -56,12 +59,12 @@ static int opts_check(const struct gx_opts *o)
 		return gx_fail(-EINVAL, "unpack host reads packets by the CPU, which cannot read a "
 					"bounce pool on a "
 					"GPU: take another --unpack, or --bounce host");
-	if (o->bounce == GX_BOUNCE_CUDA && o->check == GX_CHECK_CPU)
+	if (o->bounce == GX_BOUNCE_CUDA && o->crc_by == GX_CRC_BY_CPU)
 		return gx_fail(-EINVAL, "the CPU cannot check payload in a bounce pool on a GPU: "
 					"leave --check-by to gx, or take --bounce host");
-	if (o->engine > GX_COPY_KERNEL)
-		return gx_fail(-EINVAL, "copy engine %d is not known", o->engine);
-	if (o->engine == GX_COPY_KERNEL && o->unpack > GX_UNPACK_MODE_RESIDENT)
+	if (o->copy > GX_COPY_KERNEL)
+		return gx_fail(-EINVAL, "copy engine %d is not known", o->copy);
+	if (o->copy == GX_COPY_KERNEL && o->unpack > GX_UNPACK_MODE_RESIDENT)
 		return gx_fail(-EINVAL,
 			       "copy engine kernel launches the unpack kernel, and unpack mode %s "
 			       "has none: take unpack mode auto, kernel or resident",
@@ -120,7 +123,7 @@ static int port_open(struct gx *gx, const char *option)
 				  .slots = gx->opts.slots,
 				  .payload_b = gx->opts.quantum_b,
 				  .instance = gx->instance,
-				  .huge = !gx->opts.no_huge,
+				  .huge = gx->opts.huge != GX_OFF,
 				  .bind_host =
 					  gx->opts.bind_host ? gx->opts.bind_host : "127.0.0.1",
 				  .server = gx->opts.server};

@@ -36,9 +36,9 @@ static void say_engine(const struct gx *gx, char *buf, size_t room, size_t *at)
 	char text[256];
 	int n;
 
-	if (gx->opts.engine != GX_COPY_AUTO) {
+	if (gx->opts.copy != GX_COPY_AUTO) {
 		say(buf, room, at, "engine   short copies over link local: %s, as asked for\n",
-		    asked[gx->opts.engine]);
+		    asked[gx->opts.copy]);
 		return;
 	}
 	for (unsigned i = 0; (n = local_pair_text(gx, i, text, sizeof(text))) >= 0; i++)
@@ -81,12 +81,12 @@ static void say_share(const struct gx_gpu *gpu, char *buf, size_t room, size_t *
 
 static const char *check_says(const struct gx_opts *o)
 {
-	if (o->check == GX_CHECK_UNPACK)
+	if (o->crc_by == GX_CRC_BY_COPY)
 		return "by who copies it, as asked for";
 	if (o->bounce == GX_BOUNCE_CUDA)
 		return "by who copies it, as the CPU cannot read the bounce pool; where that is "
 		       "not possible such connections are refused";
-	if (o->check == GX_CHECK_CPU)
+	if (o->crc_by == GX_CRC_BY_CPU)
 		return "by the CPU when it comes, as asked for";
 	if (o->unpack == GX_UNPACK_MODE_AUTO || o->unpack == GX_UNPACK_MODE_KERNEL)
 		return "by the kernel that copies it into a GPU; by the CPU when it comes for host "

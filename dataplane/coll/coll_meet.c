@@ -182,7 +182,7 @@ void coll_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int
 	struct coll_peer *peer = gx_conn_user(conn);
 	bool ours;
 
-	if (event != GX_CONN_DOWN || atomic_load(&g->closing))
+	if (event != GX_CONN_EVENT_DOWN || atomic_load(&g->closing))
 		return;
 	if (!peer && conn->server) /* a stranger's: nobody else closes it */
 		gx_conn_close(conn);

@@ -120,7 +120,7 @@ void conn_up(struct gx_conn *c)
 	gx_stat_add(&c->gx->ctl_stats, GX_STAT_PEERS, 1);
 	conn_state_set(c, GX_CONN_STATE_UP);
 	if (c->gx->opts.on_conn)
-		c->gx->opts.on_conn(c->gx->opts.arg, c, GX_CONN_UP, 0, "");
+		c->gx->opts.on_conn(c->gx->opts.arg, c, GX_CONN_EVENT_UP, 0, "");
 }
 
 /* ---- ending ---- */
@@ -156,7 +156,7 @@ void conn_down(struct gx_conn *c, int err, const char *fmt, ...)
 		ep_end(c->ep[i], was_up, c->user_closed ? -ECANCELED : err);
 	conn_state_set(c, GX_CONN_STATE_DOWN);
 	if (c->gx->opts.on_conn && (c->reported_up || !c->server))
-		c->gx->opts.on_conn(c->gx->opts.arg, c, GX_CONN_DOWN, err, c->text);
+		c->gx->opts.on_conn(c->gx->opts.arg, c, GX_CONN_EVENT_DOWN, err, c->text);
 }
 
 /* A fallback is said aloud. */

@@ -278,12 +278,15 @@ static uint32_t connect_quantum(const struct ctl_conn *cc, int peer_i)
 	return GX_MIN(own ? own : best, max) & ~15u;
 }
 
+_Static_assert(GX_INTEGRITY_MODE_CRC32C - GX_INTEGRITY_MODE_NONE == (int)GX_INTEGRITY_CRC,
+	       "same order");
+
 static uint32_t connect_integrity(const struct ctl_conn *cc)
 {
 	const struct gx_opts *opts = &cc->ctl->gx->opts;
 
-	if (opts->integrity_set)
-		return (uint32_t)opts->integrity;
+	if (opts->integrity != GX_INTEGRITY_MODE_AUTO)
+		return opts->integrity - GX_INTEGRITY_MODE_NONE;
 	return lanes_port(cc)->caps.flags & GX_PORT_LOSSLESS ? GX_INTEGRITY_NONE : GX_INTEGRITY_CRC;
 }
 
@@ -293,10 +296,10 @@ static uint8_t opts_late(const struct gx_opts *o, uint32_t integrity, enum gx_un
 {
 	bool kernels = mode == GX_UNPACK_MODE_AUTO || mode == GX_UNPACK_MODE_KERNEL;
 
-	if (integrity != GX_INTEGRITY_CRC || o->check == GX_CHECK_CPU || !unpack_checks(mode))
+	if (integrity != GX_INTEGRITY_CRC || o->crc_by == GX_CRC_BY_CPU || !unpack_checks(mode))
 		return 0;
 	/* The CPU cannot check what lands in the memory of a GPU. */
-	if (o->check == GX_CHECK_UNPACK || o->bounce == GX_BOUNCE_CUDA)
+	if (o->crc_by == GX_CRC_BY_COPY || o->bounce == GX_BOUNCE_CUDA)
 		return 1 << GX_MEM_HOST | 1 << GX_MEM_CUDA;
 	return kernels ? 1 << GX_MEM_CUDA : 0;
 }

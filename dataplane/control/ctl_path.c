@@ -207,7 +207,7 @@ bool ctl_path_choose(struct ctl_conn *cc)
 	if (!choose_port(cc))
 		return false;
 	if (why_not != cc->no_share && !cc->link[0] && !cc->forced[0] && ctl_path_same_host(cc) &&
-	    !cc->ctl->gx->opts.no_local)
+	    cc->ctl->gx->opts.local != GX_OFF)
 		ctl_path_why(cc->conn, "no link local: %s", why_not);
 	return true;
 }

@@ -102,7 +102,7 @@ static int mem_new(struct gx *gx, enum gx_mem_kind kind, int device, uint64_t le
 /* Of a memfd, so that peers on this host can map it: huge pages where there are. False: none. */
 static bool host_alloc_memfd(struct gx_mem *mem, size_t len)
 {
-	bool huge = !mem->gx->opts.no_huge;
+	bool huge = mem->gx->opts.huge != GX_OFF;
 	void *p;
 
 	mem->fd = gx_memfd_open("gx-mem", len, &huge);
@@ -126,7 +126,7 @@ static bool host_alloc_private(struct gx_mem *mem, size_t len)
 {
 	void *p = MAP_FAILED;
 
-	if (!mem->gx->opts.no_huge)
+	if (mem->gx->opts.huge != GX_OFF)
 		p = mmap(NULL, len, PROT_READ | PROT_WRITE,
 			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
 	mem->huge = p != MAP_FAILED;

@@ -80,7 +80,7 @@ void local_pairs_time(struct gx_conn *c)
 	uint64_t until_ns = gx_now_ns() + PAIRS_NS;
 	struct gx *gx = c->gx;
 
-	if (!gx->pairs || gx->opts.engine != GX_COPY_AUTO)
+	if (!gx->pairs || gx->opts.copy != GX_COPY_AUTO)
 		return;
 	for (unsigned i = 0; i < GX_REGIONS_MAX; i++) {
 		const struct local_map *m = &c->local->map[i];

@@ -143,7 +143,7 @@ void local_meet(struct gx_conn *c, int sock)
 
 const char *local_offered(const struct gx *gx)
 {
-	if (gx->opts.no_local)
+	if (gx->opts.local == GX_OFF)
 		return "switched off";
 	for (unsigned i = 0; i < gx->nr_ports; i++)
 		if (!strcmp(gx->port[i].match, "shm"))

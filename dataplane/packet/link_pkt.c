@@ -254,7 +254,7 @@ static int ep_unpack(struct pkt_ep *e)
 	unsigned unpack = c->agreed.unpack ? c->agreed.unpack - 1u : c->gx->gpu_cfg.unpack;
 	int ret = 0;
 
-	if (c->gx->opts.check == GX_CHECK_UNPACK && c->agreed.integrity == GX_INTEGRITY_CRC &&
+	if (c->gx->opts.crc_by == GX_CRC_BY_COPY && c->agreed.integrity == GX_INTEGRITY_CRC &&
 	    !unpack_checks(unpack))
 		return gx_fail(
 			-EOPNOTSUPP,

@@ -197,7 +197,7 @@ bool submit_names(const struct gx *gx, const struct gx_conn *c)
 	return false;
 }
 
-static uint32_t depth_of(unsigned wanted)
+static uint32_t depth_of(uint64_t wanted)
 {
 	uint32_t depth = SUB_DEPTH_MIN;
 
@@ -209,23 +209,25 @@ static uint32_t depth_of(unsigned wanted)
 GX_EXPORT int gx_queue_open(struct gx *gx, const struct gx_queue_opts *user, struct gx_queue **out)
 {
 	struct gx_queue_opts opts;
+	uint32_t depth;
 	int ret = core_struct_take("gx_queue_opts", &opts, sizeof(opts), user);
 	struct gx_queue *q;
 
 	if (ret)
 		return ret;
 	if (opts.depth > SUB_DEPTH_MAX)
-		return gx_fail(-EINVAL, "a queue of %u operations: at most %d", opts.depth,
-			       SUB_DEPTH_MAX);
+		return gx_fail(-EINVAL, "a queue of %llu operations: at most %d",
+			       (unsigned long long)opts.depth, SUB_DEPTH_MAX);
+	depth = depth_of(opts.depth);
 	q = calloc(1, sizeof(*q));
 	if (!q)
 		return gx_fail(-ENOMEM, "no memory for a queue");
 	q->gx = gx;
-	q->depth = depth_of(opts.depth);
+	q->depth = depth;
 	ret = submit_fill(q);
 	if (ret) {
 		submit_free(q);
-		return gx_fail(ret, "no memory for a queue of %u operations a core", opts.depth);
+		return gx_fail(ret, "no memory for a queue of %u operations a core", depth);
 	}
 	ret = gx_uring_run_wait(gx->uring, list_run, q);
 	for (unsigned i = 0; ret && i < SUB_ASK_TRIES; i++) {

@@ -54,6 +54,7 @@ struct gx_group_env {
 	unsigned local_rank; /* among the ranks of this host: which GPU and CPU to take */
 	char master[128];    /* "HOST:PORT" for gx_group_opts.master; "": it is not known */
 	char job[64];	     /* for gx_group_opts.job; "": it is not known */
+	uint32_t reserved;   /* 0 */
 };
 
 /**

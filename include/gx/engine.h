@@ -35,7 +35,8 @@ struct gx_engine_opts {
 	int device;		    /* CUDA ordinal; -1: the CPU */
 	enum gx_unpack_mode unpack; /* how fragments are moved; AUTO: kernel, on the CPU host */
 	unsigned sms; /* bound on SMs that one unpack or gather uses; 0: defaults, see the info */
-	bool ipc_memory; /* memory of gx_engine_alloc() is named by cudaIpc, not by a descriptor */
+	enum gx_switch ipc; /* memory of gx_engine_alloc() is named by cudaIpc: ON; by a descriptor:
+			       OFF, AUTO */
 };
 
 struct gx_engine_info {
@@ -83,7 +84,7 @@ struct gx_engine_handle {
 
 /**
  * gx_engine_export() - Name memory of gx_engine_alloc() (by a descriptor, or by cudaIpc with
- * .ipc_memory), or of cuMemAlloc (by cudaIpc). Takes milliseconds; once for each allocation is
+ * .ipc), or of cuMemAlloc (by cudaIpc). Takes milliseconds; once for each allocation is
  * enough. The memory must outlive its imports.
  * Return: 0, and h->fd is the caller's to close; -EOPNOTSUPP (the CPU, or memory that has no name).
  */
@@ -225,8 +226,9 @@ struct gx_gather {
 	enum gx_engine_kind engine;
 	enum gx_gather_order order;
 	enum gx_gather_step step;
-	bool check;   /* read the pairs first and refuse all when one is out of range */
-	unsigned sms; /* bound; 0: the engine's, else 4 */
+	unsigned sms;	     /* bound; 0: the engine's, else 4 */
+	bool check;	     /* read the pairs first and refuse all when one is out of range */
+	uint8_t reserved[7]; /* 0 */
 };
 
 /**

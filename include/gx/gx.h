@@ -89,16 +89,26 @@ enum gx_unpack_mode {
 	GX_UNPACK_MODE_NONE,	 /* copies nothing: ablation, results are wrong by design */
 };
 
-/* Who checks the CRC of payload that comes in (integrity 1). Headers and control, and data that
+/** enum gx_switch - Zero is the default, as everywhere. */
+enum gx_switch { GX_AUTO, GX_ON, GX_OFF };
+
+/** enum gx_integrity_mode - How a connection guards packets. */
+enum gx_integrity_mode {
+	GX_INTEGRITY_MODE_AUTO, /* none over ports that lose and damage nothing; else CRC-32C */
+	GX_INTEGRITY_MODE_NONE,
+	GX_INTEGRITY_MODE_CRC32C, /* over headers, control and payload */
+};
+
+/* Who checks the CRC of payload that comes in (integrity CRC32C). Headers and control, and data that
  * comes with them, are always checked by the CPU when they come. */
-enum gx_check {
-	GX_CHECK_AUTO,	 /* kernels that copy into a GPU (unpack mode kernel, auto); else the CPU */
-	GX_CHECK_CPU,	 /* the CPU, when a packet comes: a wrong one counts as lost */
-	GX_CHECK_UNPACK, /* whoever copies, also on the CPU: a wrong one is asked for again */
+enum gx_crc_by {
+	GX_CRC_BY_AUTO, /* kernels that copy into a GPU (unpack mode kernel, auto); else the CPU */
+	GX_CRC_BY_CPU,	/* the CPU, when a packet comes: a wrong one counts as lost */
+	GX_CRC_BY_COPY, /* whoever copies, also on the CPU: a wrong one is asked for again */
 };
 
 /* Who copies between memory of GPUs, and between it and host memory, over the local link. */
-enum gx_copy_engine {
+enum gx_copy_by {
 	GX_COPY_AUTO, /* copy engines, but for puts and gets of up to 64 KiB while at most two at a
 			 time are under way: the resident kernel when that was found to be faster */
 	GX_COPY_CE,   /* copy engines alone: no SM is used */
@@ -112,63 +122,73 @@ enum gx_bounce {
 	/* Memory of a GPU. Ports that cannot write there make gx_open() fail, with the reason. A
 	 * peer on port shm writes by a GPU of its own, which it must have opened. Host memory that
 	 * is received into must then be gx_mem_alloc()'s, or registered; the GPU copies there.
-	 * Unpack mode host and GX_CHECK_CPU are refused, and integrity 1 needs mode kernel (auto
+	 * Unpack mode host and GX_CRC_BY_CPU are refused, and CRC32C needs mode kernel (auto
 	 * is that then). */
 	GX_BOUNCE_CUDA,
 };
 
-enum gx_conn_event { GX_CONN_UP, GX_CONN_DOWN };
+enum gx_conn_event { GX_CONN_EVENT_UP, GX_CONN_EVENT_DOWN };
 
-/** struct gx_opts - What a context is made of. Zero means the default everywhere. */
+/**
+ * struct gx_opts - What a context is made of. Zero means the default everywhere.
+ *
+ * Most programs set the first group alone. The fields of the last group, "Tuning", trade memory for
+ * speed; the defaults are measured ones.
+ */
 struct gx_opts {
 	size_t size;
-	const int *cpus;	  /* CPU of each core, -1: not pinned; copied */
-	unsigned nr_cores;	  /* 0: one core, not pinned */
-	const char *const *ports; /* "shm", "udp", "dpdk:net_memif,..."; order of preference;
-				     copied; NULL: shm, udp (not with .bounce) */
-	unsigned nr_ports;
-	uint32_t chunk_b;   /* unit of the window, default 512 KiB, 4 KiB to 64 MiB */
-	uint32_t window;    /* chunks of a message under way, default 16, 1 to 1,024 */
-	uint32_t slots;	    /* bounce buffers a peer or queue, default: the port's */
-	uint32_t quantum_b; /* payload of a packet, 0: the port's best; multiple of 16, 1,280 to
-			       65,520. Who has a bounce pool on a GPU is sent what fits its slots,
-			       unless one end says otherwise */
-	uint64_t peer_timeout_ns; /* default 5 s */
-	uint64_t gpu_timeout_ns;  /* default 5 s */
-	enum gx_unpack_mode unpack;
-	unsigned sms;	    /* SMs an unpack may use, 0: the backend's default */
-	int integrity;	    /* -1 or 0 with integrity_set false: by port; 0 none, 1 CRC32C */
-	bool integrity_set; /* take .integrity as it is */
-	bool server;   /* this process will listen: decides roles of ports that have them (memif) */
-	bool insecure; /* allow peers that are not on loopback or a Unix socket, in clear */
-	bool no_huge;  /* do not try huge pages */
-	bool busy_idle; /* cores of gx_core_start() never sleep (default: spin 50 us, pause 1 ms,
-			   sleep to 50 us; from 0.1 s without work on for a 2,048th of that time,
-			   to 400 us) */
-	uint64_t idle_sleep_max_ns; /* all sleeps are this long at most; 0: default; ignored with
-				       busy_idle */
-	const unsigned *allow_uids; /* users of this host, besides our own, whose processes are
-				       served, over whatever port, and with whom memory is shared;
-				       copied */
-	unsigned nr_allow_uids;
-	const char *bind_host; /* address that network ports bind to; NULL: 127.0.0.1, which other
-				* hosts do not reach */
-	/* Control thread. A connection came up, or is gone (@err: 0 orderly, -errno; @why in
-	 * words). */
-	void (*on_conn)(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
-			const char *why);
-	/* Control thread. A message of gx_conn_msg() from the peer; @data is valid during the call.
-	 */
-	void (*on_msg)(void *arg, struct gx_conn *conn, const void *data, uint32_t len);
-	void *arg;		    /* for both */
-	enum gx_copy_engine engine; /* of GPUs that are opened */
-	bool no_local; /* do not offer the local link (see gx_connect_opts.link): host memory is
-			  then private, on transparent huge pages where there are no others */
-	enum gx_check check;   /* UNPACK with an unpack mode that cannot is refused */
-	enum gx_bounce bounce; /* where the payload of packets lands before it is unpacked */
-	int bounce_device;     /* CUDA ordinal, of GX_BOUNCE_CUDA: that GPU is opened */
+	/* -- Cores, ports, peers -- */
+	unsigned nr_cores;	  /* default: one */
+	unsigned nr_ports;	  /* of .ports */
+	const int *cpus;	  /* CPU of each core, -1: not pinned; NULL: none is. Copied */
+	const char *const *ports; /* "shm", "udp", "dpdk:net_memif,...", in the order of preference.
+				     NULL: shm, udp (with .bounce: shm). Copied */
+	bool server;		  /* this process will listen: for ports with two roles (memif) */
+	bool insecure;	/* allow peers that are not on loopback or a Unix socket, in clear */
+	bool busy_idle; /* cores of gx_core_start() never sleep. Default: a core without work spins
+			   for 50 us, pauses for 1 ms, then sleeps for up to 50 us at a time; after
+			   0.1 s without work for a 2,048th of that time, up to 400 us */
 	bool idle_wait; /* the program's own pollers (gx_core_poller()) have nothing to do while
 			   their core has no connection; see gx_core_start() */
+	unsigned nr_allow_uids;	    /* of .allow_uids */
+	const unsigned *allow_uids; /* users of this host, besides our own. gx serves their
+				       processes over every port and shares memory with them.
+				       Copied */
+	const char *bind_host; /* address that network ports bind to. NULL: 127.0.0.1, which other
+				  hosts do not reach. Read by gx_open() alone */
+	uint64_t peer_timeout_ns; /* silence after which a peer is lost; default 5 s */
+	uint64_t gpu_timeout_ns;  /* after which a copy of a GPU has failed; default 5 s */
+	/* Control thread. A connection came up, or is gone. @err: 0 (orderly), -errno; @why: in
+	 * words, valid during the call. */
+	void (*on_conn)(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
+			const char *why);
+	/* Control thread. The peer has sent a message by gx_conn_msg(). @data: valid during the
+	 * call. */
+	void (*on_msg)(void *arg, struct gx_conn *conn, const void *data, uint32_t len);
+	void *arg; /* of both */
+	/* -- Memory and GPUs -- */
+	enum gx_switch huge; /* huge pages. OFF: gx does not try; else gx takes them where there are
+				some */
+	enum gx_switch local; /* the local link, see gx_connect_opts.link. OFF: gx does not offer
+				 it, and host memory is private, on transparent huge pages where
+				 there are no others */
+	enum gx_integrity_mode integrity;
+	enum gx_crc_by crc_by; /* COPY is refused with an unpack mode that cannot check */
+	enum gx_unpack_mode unpack;
+	unsigned sms;	       /* SMs that an unpack may use; default: the backend's */
+	enum gx_copy_by copy;  /* for GPUs that are opened */
+	enum gx_bounce bounce; /* where the payload of packets lands before it is unpacked */
+	int bounce_device;     /* CUDA ordinal, for GX_BOUNCE_CUDA: that GPU is opened */
+	/* -- Tuning -- */
+	uint32_t chunk_b;   /* the part of a message that the window counts as one: 4 KiB to 64 MiB,
+			       default 512 KiB */
+	uint32_t window;    /* chunks of a message under way: 1 to 1,024, default 16 */
+	uint32_t slots;	    /* bounce buffers, for each peer or queue; default: the port's */
+	uint32_t quantum_b; /* payload of a packet: 1,280 to 65,520, a multiple of 16; default: the
+			       port's best. A peer with a bounce pool on a GPU is sent packets that
+			       fit its slots, unless one end sets this */
+	uint64_t idle_sleep_max_ns; /* no sleep of a core is longer; default: as .busy_idle says.
+				       Ignored with .busy_idle */
 };
 
 /**
@@ -250,7 +270,7 @@ int gx_mem_copy_in(struct gx_mem *mem, uint64_t off, const void *from, uint64_t 
  * no such region.
  *
  * What a peer's put is about to write, nobody else may read or write until its completion there, or
- * notification here: bytes land in any order. Where who copies also checks (gx_opts.check), bytes
+ * notification here: bytes land in any order. Where who copies also checks (gx_opts.crc_by), bytes
  * that were found wrong lie there too until they have come again, and stay there when the put ends
  * with an error.
  * @access: GX_ACCESS_ bits. Return: 0, -EEXIST (name taken), -EINVAL (name empty or over 63 bytes,
@@ -329,10 +349,10 @@ struct gx_connect_opts {
 	 * a GPU at either end the copy engines of a GPU do it, if this context has opened one (see
 	 * gx_gpu_open()); else that memory is reached by packets. */
 	const char *link;
-	/* How the peer unpacks what this connection puts into its memory, when .unpack_set, and SMs
-	 * that it may use, 0: its default. Packets alone are unpacked: not over the local link. */
+	/* How the peer unpacks what this connection puts into its memory, and SMs that it may use;
+	 * AUTO, 0: as the peer's context was opened. Packets alone are unpacked: not over the local
+	 * link. */
 	enum gx_unpack_mode unpack;
-	bool unpack_set;
 	unsigned sms;
 };
 
@@ -349,7 +369,7 @@ int gx_conn_wait(struct gx_conn *conn, uint64_t timeout_ns);
 /**
  * gx_conn_close() - End it: tells the peer, fails what is posted (-ECANCELED), frees @conn when all
  * is back. [control] Every connection of gx_connect(), and every accepted one that on_conn reported
- * UP, stays valid, its endpoints too, until this is called for it, also after GX_CONN_DOWN: threads
+ * UP, stays valid, its endpoints too, until this is called for it, also after GX_CONN_EVENT_DOWN: threads
  * that use it can let go in their own time. on_conn may call it.
  */
 void gx_conn_close(struct gx_conn *conn);
@@ -360,20 +380,28 @@ enum gx_conn_state { GX_CONN_STATE_CONNECTING, GX_CONN_STATE_UP, GX_CONN_STATE_D
 struct gx_conn_info {
 	size_t size;
 	enum gx_conn_state state;
-	int err;			   /* DOWN: -errno */
-	char text[256];			   /* DOWN: in words */
-	char link[16], port[64], why[256]; /* the path taken; link: "packet", "local" */
-	uint32_t lanes, quantum_b, chunk_b, window, integrity, payload_max_b;
-	char peer[128]; /* "127.0.0.1:7501 pid 4711" */
+	int err;	/* DOWN: -errno */
+	char text[256]; /* DOWN: in words */
+	char link[16];	/* the path taken: "packet", "local" */
+	char port[64];
+	char why[256];			  /* why this path */
+	uint32_t lanes;			  /* endpoints of the connection */
+	uint32_t quantum_b;		  /* largest payload of a packet to the peer */
+	uint32_t quantum_in_b;		  /* largest payload of a packet to this end */
+	uint32_t chunk_b;		  /* as in gx_opts */
+	uint32_t window;		  /* as in gx_opts */
+	uint32_t payload_max_b;		  /* room in a packet of the port */
+	enum gx_integrity_mode integrity; /* never AUTO */
+	char peer[128];			  /* "127.0.0.1:7501 pid 4711" */
 	uint32_t peer_pid;
 	bool same_host;
-	const char *engine; /* control engine: "io_uring" or "epoll" */
-	/* Integrity 1: bit 1 << kind: payload for memory of that enum gx_mem_kind is checked by who
-	 * copies it, here and at the peer; else by the CPU when it comes. */
+	const char *control; /* of the control thread: "io_uring" or "epoll"; static */
+	/* With integrity CRC32C. Bit 1 << kind (enum gx_mem_kind): payload for such memory is
+	 * checked where it is copied, at this end and at the peer. Else the CPU checks it when a
+	 * packet comes in. */
 	unsigned check_unpack, check_unpack_peer;
-	char bounce[16];       /* where packets to this end land: "host", "cuda:0" */
-	char peer_bounce[16];  /* and those to the peer, who counts its own GPUs */
-	uint32_t quantum_in_b; /* most of a packet to this end; quantum_b: of one to the peer */
+	char bounce[16];      /* where packets to this end land: "host", "cuda:0" */
+	char peer_bounce[16]; /* where packets to the peer land; the peer counts its own GPUs */
 };
 int gx_conn_info(struct gx_conn *conn, struct gx_conn_info *info); /* [control] */
 
@@ -395,6 +423,7 @@ struct gx_region {
 	int device;
 	unsigned access;
 	char name[64];
+	uint32_t reserved; /* 0 */
 };
 /** gx_conn_region() - Find a region of the peer by name, or by index with @name NULL. Return: 0,
  * -ENOENT. */
@@ -474,8 +503,8 @@ struct gx_comp {
 	enum gx_op_kind op;
 	int status; /* 0; -ETIMEDOUT, -ENOTCONN (submitted, and the endpoint is down), -ECONNRESET
 		     * (peer lost), -ECANCELED, -EACCES, -ENOENT (no such region), -ERANGE (outside
-		     * the region), -EMSGSIZE (RECV room too small), -EIO (GPU), -EBADMSG (integrity
-		     * 1: the same bytes came wrong nine times, or too many at once: a memory or a
+		     * the region), -EMSGSIZE (RECV room too small), -EIO (GPU), -EBADMSG (CRC-32C:
+		     * the same bytes came wrong nine times, or too many at once: a memory or a
 		     * link corrupts them, or the source was changed meanwhile) */
 	struct gx_ep *ep;
 	uint64_t user;	      /* of the operation; NOTIFY: 0 */
@@ -509,7 +538,7 @@ struct gx_queue; /* a queue of operations from one thread to all cores */
 /** struct gx_queue_opts - Zero means the default everywhere. */
 struct gx_queue_opts {
 	size_t size;
-	unsigned depth; /* operations of it under way on each core, at most; default 512, up to
+	uint64_t depth; /* operations of it under way on each core, at most; default 512, up to
 			   8,192, a power of two (else the next) */
 };
 

@@ -52,9 +52,10 @@ struct gx_load_opts {
 
 struct gx_load_info {
 	size_t size;
-	char name[160];	 /* in words, with the library and its version */
-	double flop;	 /* of one run */
-	uint32_t blocks; /* thread blocks of the own kernel; 0: the library decides */
+	char name[160];	   /* in words, with the library and its version */
+	double flop;	   /* of one run */
+	uint32_t blocks;   /* thread blocks of the own kernel; 0: the library decides */
+	uint32_t reserved; /* 0 */
 };
 
 /** gx_load_open() - Take memory, fill it, and run once. Return: 0, -EINVAL, -EOPNOTSUPP (no GPU, or

@@ -46,9 +46,8 @@ static void context(struct gx **out, const char *who, bool pool)
 
 	opts.ports = ports;
 	opts.nr_ports = 1;
-	opts.integrity = strcmp(who, "none") != 0;
-	opts.integrity_set = true;
-	opts.check = !strcmp(who, "unpack") ? GX_CHECK_UNPACK : GX_CHECK_CPU;
+	opts.integrity = strcmp(who, "none") ? GX_INTEGRITY_MODE_CRC32C : GX_INTEGRITY_MODE_NONE;
+	opts.crc_by = !strcmp(who, "unpack") ? GX_CRC_BY_COPY : GX_CRC_BY_CPU;
 	opts.bounce = pool ? GX_BOUNCE_CUDA : GX_BOUNCE_HOST;
 	check(gx_open(&opts, out), "open");
 }

@@ -298,40 +298,41 @@ const char *opt_unpack_text(enum gx_unpack_mode mode)
 	return opt_unpack_names[mode];
 }
 
-int opt_integrity(const char *text, int *out)
+int opt_integrity(const char *text, enum gx_integrity_mode *out)
 {
 	if (!strcmp(text, "none") || !strcmp(text, "0"))
-		*out = 0;
+		*out = GX_INTEGRITY_MODE_NONE;
 	else if (!strcmp(text, "crc32c") || !strcmp(text, "1"))
-		*out = 1;
+		*out = GX_INTEGRITY_MODE_CRC32C;
 	else
 		return -EINVAL;
 	return 0;
 }
 
-const char *opt_integrity_text(uint32_t mode)
+const char *opt_integrity_text(enum gx_integrity_mode mode)
 {
-	static const char *const names[] = {"none", "crc32c"};
+	static const char *const names[] = {"auto", "none", "crc32c"};
 
-	return mode < 2 ? names[mode] : "unknown";
+	return mode <= GX_INTEGRITY_MODE_CRC32C ? names[mode] : "unknown";
 }
 
-int opt_check(const char *text, enum gx_check *out)
+int opt_check(const char *text, enum gx_crc_by *out)
 {
 	static const char *const names[] = {"auto", "cpu", "unpack"};
 
 	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		if (!strcmp(text, names[i])) {
-			*out = (enum gx_check)i;
+			*out = (enum gx_crc_by)i;
 			return 0;
 		}
 	}
 	return -EINVAL;
 }
 
-const char *opt_check_text(uint32_t integrity, unsigned check_unpack, enum gx_mem_kind kind)
+const char *opt_check_text(enum gx_integrity_mode integrity, unsigned check_unpack,
+			   enum gx_mem_kind kind)
 {
-	if (!integrity)
+	if (integrity != GX_INTEGRITY_MODE_CRC32C)
 		return "none";
 	return check_unpack >> kind & 1 ? "unpack" : "cpu";
 }
@@ -440,17 +441,16 @@ static int gx_value(int key, const char *arg, struct gx_opts *o)
 	case OPT_GX_SMS:
 		return opt_u32(arg, 1, 4096, &o->sms);
 	case OPT_GX_INTEGRITY:
-		o->integrity_set = true;
 		return opt_integrity(arg, &o->integrity);
 	case OPT_GX_CHECK:
-		return opt_check(arg, &o->check);
+		return opt_check(arg, &o->crc_by);
 	case OPT_GX_TIMEOUT:
 		return opt_seconds(arg, &o->peer_timeout_ns);
 	case OPT_GX_INSECURE:
 		o->insecure = true;
 		return 0;
 	default:
-		o->no_huge = true;
+		o->huge = GX_OFF;
 		return 0;
 	}
 }

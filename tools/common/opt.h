@@ -99,14 +99,15 @@ int opt_unpack(const char *text, enum gx_unpack_mode *out);
 const char *opt_unpack_text(enum gx_unpack_mode mode);
 
 /** opt_integrity() - "none" or "crc32c", or their number. Return: 0, -EINVAL. */
-int opt_integrity(const char *text, int *out);
-const char *opt_integrity_text(uint32_t mode);
+int opt_integrity(const char *text, enum gx_integrity_mode *out);
+const char *opt_integrity_text(enum gx_integrity_mode mode);
 
 /** opt_check() - "auto", "cpu", "unpack". Return: 0, -EINVAL. */
-int opt_check(const char *text, enum gx_check *out);
+int opt_check(const char *text, enum gx_crc_by *out);
 /** opt_check_text() - Who checks payload for memory of @kind, given who does of a connection (see
  * struct gx_conn_info): "none", "cpu", "unpack". */
-const char *opt_check_text(uint32_t integrity, unsigned check_unpack, enum gx_mem_kind kind);
+const char *opt_check_text(enum gx_integrity_mode integrity, unsigned check_unpack,
+			   enum gx_mem_kind kind);
 
 /** enum opt_gx_key - Options of a context that gxd and gxperf have both, as keys of argp. */
 enum opt_gx_key {

@@ -307,7 +307,7 @@ static void gxd_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event even
 	struct gx_conn_info info = GX_INIT(info);
 
 	gx_conn_info(conn, &info);
-	if (event == GX_CONN_UP)
+	if (event == GX_CONN_EVENT_UP)
 		gx_log(GX_LOG_INFO, "%s connected: %s, %s, %u lanes (%s)", info.peer, info.link,
 		       info.port, info.lanes, info.why);
 	else
@@ -360,7 +360,7 @@ static int gxd_open(struct gxd *d)
 	opts.nr_ports = o->nr_ports;
 	opts.server = true;
 	opts.idle_wait = true; /* the service's poller has clients' work alone */
-	opts.no_local = o->link && !strcmp(o->link, "packet");
+	opts.local = o->link && !strcmp(o->link, "packet") ? GX_OFF : GX_AUTO;
 	opts.allow_uids = o->uids;
 	opts.nr_allow_uids = o->nr_uids;
 	opts.bind_host = o->bind;

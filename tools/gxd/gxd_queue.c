@@ -101,7 +101,7 @@ void service_on_conn(struct service *svc, struct gx_conn *conn, enum gx_conn_eve
 	struct service_client *client = gx_conn_user(conn);
 	struct job *job;
 
-	if (event == GX_CONN_UP) {
+	if (event == GX_CONN_EVENT_UP) {
 		client = calloc(1, sizeof(*client));
 		if (!client)
 			return; /* it moves bytes, and gets no services */

@@ -218,7 +218,7 @@ static void rank_gx_opts(const struct coll_rank *r, int cpus[COLL_LANES_MAX], st
 	gx->ports = o->port ? &o->port : NULL;
 	gx->nr_ports = o->port ? 1 : 0;
 	gx->server = r->rank == 0;
-	gx->no_local = o->link ? !strcmp(o->link, "packet") : o->port != NULL;
+	gx->local = (o->link ? !strcmp(o->link, "packet") : o->port != NULL) ? GX_OFF : GX_AUTO;
 }
 
 static int rank_open(struct coll_rank *r)
@@ -325,7 +325,7 @@ static void rank_path_tell(const struct coll_rank *r)
 	if (run->nr_ranks > 1 && !gx_conn_info(gx_group_conn(r->group, 1), &info)) {
 		path.link = info.link;
 		path.port = info.port;
-		path.control = info.engine;
+		path.control = info.control;
 		path.integrity = opt_integrity_text(info.integrity);
 		path.check = opt_check_text(info.integrity, info.check_unpack, run->c->kind);
 		path.quantum_b = info.quantum_b;

@@ -26,7 +26,7 @@ static void perf_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event eve
 {
 	struct perf_conn *c = gx_conn_user(conn);
 
-	if (event != GX_CONN_DOWN || !c)
+	if (event != GX_CONN_EVENT_DOWN || !c)
 		return;
 	snprintf(c->why, sizeof(c->why), "%s", why ? why : gx_strerror(err));
 	atomic_store_explicit(&c->down, true, memory_order_release);
@@ -62,7 +62,7 @@ static int perf_gx_open(struct perf *perf, unsigned nr_cores)
 	opts.nr_cores = nr_cores;
 	opts.ports = o->port ? &o->port : NULL;
 	opts.nr_ports = o->port ? 1 : 0;
-	opts.no_local = perf_wants_packets(o);
+	opts.local = perf_wants_packets(o) ? GX_OFF : GX_AUTO;
 	opts.on_conn = perf_on_conn;
 	opts.on_msg = perf_on_msg;
 	opts.arg = perf;
@@ -235,7 +235,6 @@ static int conn_begin(struct perf *perf, unsigned i)
 	co.first_core = i % perf->nr_cores;
 	co.timeout_ns = perf->opts->gx.peer_timeout_ns;
 	co.unpack = perf->opts->gx.unpack;
-	co.unpack_set = perf->opts->unpack_given;
 	co.sms = perf->opts->gx.sms;
 	c->perf = perf;
 	ret = gx_connect(perf->gx, perf->opts->addr, &co, &c->conn);
@@ -316,7 +315,7 @@ int perf_sms(const struct perf *perf, enum gx_mem_kind kind, bool local)
 	unsigned sms = local || mapped ? perf->opts->gx.sms : perf->server_sms;
 
 	/* Over the local link it is this end's engine that copies, whichever end has a GPU. */
-	if (mapped && perf->opts->gx.engine == GX_COPY_CE)
+	if (mapped && perf->opts->gx.copy == GX_COPY_CE)
 		return 0;
 	if (kind != GX_MEM_CUDA && !(mapped && perf->opts->local_kind == GX_MEM_CUDA))
 		return 0;
@@ -437,7 +436,7 @@ static int conn_unpack_check(struct perf *perf, unsigned access)
 		return PERF_OK;
 	if (perf->opts->gx.sms && (!perf->server_sms || perf->opts->gx.sms < perf->server_sms))
 		perf->server_sms = perf->opts->gx.sms;
-	if (!perf->opts->unpack_given)
+	if (perf->opts->gx.unpack == GX_UNPACK_MODE_AUTO) /* as the server's context has it */
 		return PERF_OK;
 	if (perf->conns[0].region.kind == GX_MEM_HOST && !strcmp(perf->info.peer_bounce, "host") &&
 	    unpack_is_gpus(perf->opts->gx.unpack)) {
@@ -479,7 +478,7 @@ static void conn_path_tell(struct perf *perf, unsigned access)
 		.link = perf->info.link,
 		.port = perf->info.port,
 		.gpu = place,
-		.control = perf->info.engine,
+		.control = perf->info.control,
 		.integrity = opt_integrity_text(perf->info.integrity),
 		.quantum_b =
 			access == GX_ACCESS_GET ? perf->info.quantum_in_b : perf->info.quantum_b,

@@ -158,7 +158,7 @@ static void info_pairs(struct info *i, struct gx *gx, unsigned nr)
 	opts.ports = &port;
 	opts.nr_ports = 1;
 	opts.server = true;
-	opts.engine = GX_COPY_CE; /* it copies nothing, and times nothing */
+	opts.copy = GX_COPY_CE; /* it copies nothing, and times nothing */
 	how.link = "local";
 	ret = gx_open(&opts, &server);
 	if (!ret)
@@ -275,7 +275,7 @@ static struct json_t *info_regions(struct info *i, struct perf *perf)
 
 static void info_check(const struct info *i, const struct gx_conn_info *info)
 {
-	if (info->integrity)
+	if (info->integrity == GX_INTEGRITY_MODE_CRC32C)
 		info_say(i,
 			 "payload there is checked by %s for host memory, by %s for memory of "
 			 "GPUs\n",
@@ -289,7 +289,7 @@ static void info_server_tell(struct info *i, struct perf *perf)
 	const char *describe = perf->server_describe ? perf->server_describe : "";
 	struct json_t *doc =
 		js_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:s}", "link", c->link, "port",
-			c->port, "control", c->engine, "lanes", (int)c->lanes, "quantum",
+			c->port, "control", c->control, "lanes", (int)c->lanes, "quantum",
 			(int)c->quantum_b, "chunk", (int)c->chunk_b, "window", (int)c->window,
 			"integrity", opt_integrity_text(c->integrity));
 

@@ -77,13 +77,13 @@ static void value_engine(const char *arg, struct perf_opts *o, struct argp_state
 {
 	o->engine_name = arg;
 	if (!strcmp(arg, "auto") || !strcmp(arg, "cpu"))
-		o->gx.engine = GX_COPY_AUTO;
+		o->gx.copy = GX_COPY_AUTO;
 	else if (!strcmp(arg, "ce"))
-		o->gx.engine = GX_COPY_CE;
+		o->gx.copy = GX_COPY_CE;
 	else if (!strcmp(arg, "resident"))
-		o->gx.engine = GX_COPY_RESIDENT;
+		o->gx.copy = GX_COPY_RESIDENT;
 	else if (!strcmp(arg, "kernel"))
-		o->gx.engine = GX_COPY_KERNEL;
+		o->gx.copy = GX_COPY_KERNEL;
 	else
 		argp_error(state, "--engine: '%s' is not cpu, ce, resident, kernel or auto", arg);
 }

@@ -186,7 +186,7 @@ static int owner_engine(struct owner *o, uint32_t kind, uint32_t device)
 	if (o->engine[kind])
 		return 0;
 	eo.device = (int)device;
-	eo.ipc_memory = kind == IPC_CUDA;
+	eo.ipc = kind == IPC_CUDA ? GX_ON : GX_OFF;
 	return gx_engine_open(&eo, &o->engine[kind]);
 }
 
