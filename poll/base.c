@@ -115,8 +115,8 @@ static bool log_put(const char *buf, size_t len)
 	return write(STDERR_FILENO, buf, len) > 0;
 }
 
-/* Under log_lock. */
-static void log_stderr(int level, const char *line)
+/* Under log_lock, which whoever calls a sink holds. */
+GX_EXPORT void gx_log_stderr(int level, const char *line)
 {
 	uint64_t drops = gx_log_dropped();
 	char buf[LOG_LINE_MAX + LOG_HEAD_MAX], when[32];
@@ -151,7 +151,7 @@ static void log_write(int level, const char *line)
 	if (log_fn)
 		log_fn(log_arg, level, line);
 	else
-		log_stderr(level, line);
+		gx_log_stderr(level, line);
 	pthread_mutex_unlock(&log_lock);
 	log_inside = false;
 }

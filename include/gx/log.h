@@ -41,6 +41,10 @@ void gx_log_name_set(const char *name);
  */
 void gx_log_sink(void (*fn)(void *arg, int level, const char *line), void *arg);
 
+/** gx_log_stderr() - For a sink that changes lines: write one to stderr as gx does without a sink.
+ * From within the sink alone. @level: as the sink got it */
+void gx_log_stderr(int level, const char *line);
+
 /** gx_log_dropped() - Lines that found no room so far. */
 uint64_t gx_log_dropped(void);
 
