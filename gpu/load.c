@@ -232,7 +232,7 @@ static int blas_open(struct gx_load *l)
 {
 	l->lib = blas_dlopen(l->opts.lib_path);
 	if (!l->lib) {
-		gx_gpu_why_set("no cuBLAS: %s; name its folder (gxperf: --lib-path)", dlerror());
+		gx_gpu_why_set("no cuBLAS: %s; name its folder (gx_load_opts.lib_path)", dlerror());
 		return -EOPNOTSUPP;
 	}
 #define BLAS_SYMBOL(fn, args)                                                                      \

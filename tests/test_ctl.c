@@ -935,7 +935,7 @@ static void listen__not_loopback(void **state)
 	int port;
 
 	assert_int_equal(ctl_connect(client_conn(), "192.0.2.1:7501", NULL), -EPERM);
-	assert_says(gx_error(), "--insecure");
+	assert_says(gx_error(), "gx_opts.insecure");
 	if (!other_addr(host, sizeof(host))) {
 		print_message("no address but loopback: the server's half is not tested\n");
 		return;
@@ -946,7 +946,7 @@ static void listen__not_loopback(void **state)
 	CTL_SET(client, gx.opts.insecure, true); /* before any connection: nobody reads it yet */
 	client_connect(addr, NULL);
 	wait_down(client, 1, -EPERM);
-	assert_says(client->text, "--insecure");
+	assert_says(client->text, "gx_opts.insecure");
 	CTL_SET(server, gx.opts.insecure, true);
 	both_up(addr, NULL);
 }
@@ -1187,7 +1187,7 @@ static void fail__port_missing(void **state)
 	wait_down(client, 1, -ENODEV);
 	assert_says(client->text, addr);
 	assert_says(client->text, "offers shm");
-	assert_says(client->text, "--port udp");
+	assert_says(client->text, "gx_opts.ports udp");
 	wait_down(server, 1, -ENODEV);
 	assert_says(server->text, "offers shm");
 	assert_int_equal(
@@ -1218,7 +1218,7 @@ static void connect__port_by_what_it_speaks(void **state)
 	CTL_SET(server, gx.nr_ports, 1);
 	client_connect(addr, &(struct gx_connect_opts){.port = "dpdk:0000:01:00.0"});
 	wait_down(client, 1, -ENODEV);
-	assert_says(client->text, "--port dpdk:DEVICE");
+	assert_says(client->text, "gx_opts.ports dpdk:DEVICE");
 }
 
 static void fail__lane_open(void **state)
@@ -1254,7 +1254,7 @@ static void fail__refused(void **state)
 	snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
 	client_connect(addr, NULL);
 	wait_down(client, 1, -ECONNREFUSED);
-	assert_says(client->text, "gxd --listen 127.0.0.1:");
+	assert_says(client->text, "gx_listen() on 127.0.0.1:");
 	close(fd);
 }
 
@@ -1266,7 +1266,7 @@ static void fail__silent_server(void **state)
 	snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
 	client_connect(addr, &(struct gx_connect_opts){.timeout_ns = 100000000});
 	wait_down(client, 1, -ETIMEDOUT);
-	assert_says(client->text, "within 0.1 s: is gxd running there?");
+	assert_says(client->text, "within 0.1 s: does a server run there?");
 	assert_says(client->text, addr);
 	close(fd);
 }
@@ -1298,7 +1298,7 @@ static void fail__not_gx(void **state)
 	peer = raw_accept(fd);
 	assert_true(raw_send(peer, "SSH-2.0-OpenSSH_9.2\r\n", 21));
 	wait_down(client, 1, -EPROTO);
-	assert_says(client->text, "is it gxd that listens there?");
+	assert_says(client->text, "does a gx server listen there?");
 	close(peer);
 	close(fd);
 }
@@ -1698,7 +1698,7 @@ static int nobody_shows(const void *arg)
 		n = raw_recv_some(fd, b, sizeof(b) - 1);
 	if (n <= 16)
 		return (int)GX_MAX(n, 0);
-	return memmem(b, (size_t)n, "--allow-uid 65534", 17) ? 100 : 99;
+	return memmem(b, (size_t)n, "gx_opts.allow_uids 65534", 24) ? 100 : 99;
 }
 
 static void fd__uid_of_the_client(void **state)

@@ -396,6 +396,52 @@ def rule_file_length(house):
             house.fail(path, lines, f"{lines} lines; the limit is {FILE_FAIL}: which part of it is a thing of its own?")
 
 
+LITERAL = re.compile(r'/\*.*?\*/|//[^\n]*|\'(?:\\.|[^\'\\\n])*\'|"(?:\\.|[^"\\\n])*"', re.S)
+TOOL_WORD = re.compile(r"(?<![\w-])--[a-z][\w-]*|\bgx(?:d|perf)\b")
+API_FIELD = re.compile(r"\b(gx_\w+)\.([a-z]\w*)")
+# EAL's own arguments.
+TOOL_WORDS_IN = ("dataplane/ports/dpdk/eal.c",)
+FLAGS = "tools/common/flag.c"
+
+
+def literals(text):
+    """[(line, what is in quotes)]; those that follow one another are one text."""
+    out, end = [], None
+    for match in LITERAL.finditer(text):
+        if match.group(0)[0] != '"':
+            continue
+        if out and not text[end:match.start()].strip():
+            out[-1] = (out[-1][0], out[-1][1] + match.group(0)[1:-1])
+        else:
+            out.append((text.count("\n", 0, match.start()) + 1, match.group(0)[1:-1]))
+        end = match.end()
+    return out
+
+
+def rule_texts(house):
+    """A text of the library names fields of the API that are there, no option of a tool; the tools know an option for each."""
+    api = "".join(code_only(text) for path, text in house.sources(".h") if path.startswith("include/gx/"))
+    fields = {name: body for name, body in re.findall(r"^struct (gx_\w+) \{\n(.*?)^\};", api, re.M | re.S)}
+    flags = dict(re.findall(r'^\t\{"(gx_[^"]+)", "([^"]+)"\},$', house.files.get(FLAGS, ""), re.M))
+    said = set()
+    for path, text in house.sources(".c", ".h", ".cu"):
+        for line, words in literals(text) if folder_of(path) in FOLDERS + ("include",) else ():
+            if path not in TOOL_WORDS_IN and (word := TOOL_WORD.search(words)):
+                house.fail(path, line, f"{word.group(0)}: a program that is no tool of gx does not know it; name the field of the API")
+            for struct, field in API_FIELD.findall(words):
+                said.add(f"{struct}.{field}")
+                if not re.search(rf"\b{field}\b", fields.get(struct, "")):
+                    house.fail(path, line, f"struct {struct} has no field {field}")
+                elif struct.endswith("_opts") and f"{struct}.{field}" not in flags: # the others are the programmer's
+                    house.fail(path, line, f"{struct}.{field}: say in {FLAGS} which option of the tools that is")
+            said.update(name for name in flags if name in words)
+    for name, flag in flags.items():
+        if name not in said:
+            house.fail(FLAGS, 1, f"no text of the library says {name}")
+        if len(flag) > len(name):
+            house.fail(FLAGS, 1, f"{flag} is longer than {name}; flag_say() has no room for it")
+
+
 def rule_mutants(house):
     """Each line that tests/mutants.py changes is where it says, once."""
     text = house.files.get("tests/mutants.py", "MUTANTS = {\n}\n")
@@ -423,7 +469,7 @@ def rule_function_length(house):
 
 RULES = (rule_spdx, rule_no_parent_path, rule_no_typedef_struct, rule_folders, rule_rooms, rule_tool_rooms, rule_public_header, rule_cuda_sources,
          rule_leaves, rule_pure, rule_third_party, rule_where, rule_doc_columns, rule_doc_links, rule_doc_results, rule_calls, rule_circles,
-         rule_drawing, rule_file_length, rule_mutants, rule_function_length)
+         rule_drawing, rule_file_length, rule_texts, rule_mutants, rule_function_length)
 
 
 # --- each rule must bite ----------------------------------------------------------------------------------
@@ -493,6 +539,12 @@ SAMPLES = (
     (rule_drawing, {"docs/architecture.md": "<!-- tests/house_graph.py --drawing -->\n```\npoll\ngpu\n```\n", "poll/a.c": ""}, 1),
     (rule_file_length, {"poll/a.c": "x\n" * 801, "tests/a.c": "x\n" * 801}, 1),
     (rule_file_length, {"poll/a.c": "x\n" * 800}, 0),
+    (rule_texts, {"poll/a.c": 'x("take "\n  "--bounce host");\ny("start gxd"); /* "--port" */\n', "tools/gxd/a.c": '"--port"\n'}, 2),
+    (rule_texts, {"poll/a.c": 'x("a--b, gxd_x");\n', "dataplane/ports/dpdk/eal.c": '"--lcores"\n'}, 0),
+    (rule_texts, {"poll/a.c": 'x("set gx_opts.a, gx_op.b");\n', "include/gx/a.h": "struct gx_opts {\n\tint a;\n};\nstruct gx_op {\n\tint b;\n};\n",
+                  FLAGS: '\t{"gx_opts.a", "--a"},\n'}, 0),
+    (rule_texts, {"poll/a.c": 'x("set gx_opts.a, "\n  "gx_opts.b");\n', "include/gx/a.h": "struct gx_opts {\n\tint a;\n};\n"}, 2),
+    (rule_texts, {FLAGS: '\t{"gx_o.a", "--long-flag"},\n'}, 2),
     (rule_mutants, {"tests/mutants.py": 'MUTANTS = {\n"M": ("", [("poll/a.c", "x" "y", "")], []),\n}\n', "poll/a.c": "xy\n"}, 0),
     (rule_mutants, {"tests/mutants.py": 'MUTANTS = {\n"M": ("", [("poll/a.c", "y", ""), ("poll/b.c", "y", "")], []),\n}\n', "poll/a.c": "yy\n"}, 2),
     (rule_mutants, {"tests/mutants.py": ""}, 1),

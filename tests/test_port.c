@@ -1385,7 +1385,7 @@ static void udp_address_of_another(void **state)
 	raddr.from_len = 4;
 	memcpy(raddr.from, "\xc0\x00\x02\x01", 4);
 	assert_int_equal(ops->peer_connect(b->q, peer, &raddr), -EPERM);
-	assert_non_null(strstr(gx_port_why(), "--bind"));
+	assert_non_null(strstr(gx_port_why(), "gx_opts.bind_host"));
 	raddr.from_len = 16;
 	assert_int_equal(ops->peer_connect(b->q, peer, &raddr), -EPERM);
 	raddr.from_len = 4;

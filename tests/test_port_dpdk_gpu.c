@@ -436,7 +436,8 @@ static void open__refuses_what_is_missing(void **state)
 		assert_true(end_open(&e, CARD_ARG "1", cases[i].lanes,
 				     cases[i].late ? &late : &gpu) < 0);
 		if (!strstr(gx_port_why(), cases[i].says) ||
-		    !strstr(gx_port_why(), "--bounce host") || !strstr(gx_port_why(), "net_null"))
+		    !strstr(gx_port_why(), "gx_opts.bounce host") ||
+		    !strstr(gx_port_why(), "net_null"))
 			fail_msg("\"%s\" expected: %s", cases[i].says, gx_port_why());
 		end_close(&e, 0);
 		seen_check();

@@ -58,10 +58,10 @@ static int opts_check(const struct gx_opts *o)
 	if (o->bounce == GX_BOUNCE_CUDA && o->unpack == GX_UNPACK_MODE_HOST)
 		return gx_fail(-EINVAL, "unpack host reads packets by the CPU, which cannot read a "
 					"bounce pool on a "
-					"GPU: take another --unpack, or --bounce host");
+					"GPU: take another gx_opts.unpack, or gx_opts.bounce host");
 	if (o->bounce == GX_BOUNCE_CUDA && o->crc_by == GX_CRC_BY_CPU)
 		return gx_fail(-EINVAL, "the CPU cannot check payload in a bounce pool on a GPU: "
-					"leave --check-by to gx, or take --bounce host");
+					"leave gx_opts.crc_by to gx, or take gx_opts.bounce host");
 	if (o->copy > GX_COPY_KERNEL)
 		return gx_fail(-EINVAL, "copy engine %d is not known", o->copy);
 	if (o->copy == GX_COPY_KERNEL && o->unpack > GX_UNPACK_MODE_RESIDENT)
@@ -172,7 +172,7 @@ static int pool_open(struct gx *gx)
 		snprintf(why, sizeof(why), "cuda:%d: %s", device, gx_gpu_why());
 	}
 	return ret ? gx_fail(ret,
-			     "no bounce pool in GPU memory: %.400s; --bounce host needs no GPU",
+			     "no bounce pool in GPU memory: %.400s; gx_opts.bounce host needs no GPU",
 			     why)
 		   : 0;
 }

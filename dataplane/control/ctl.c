@@ -392,7 +392,7 @@ int ctl_listen(struct gx *gx, const char *addr)
 	if (!ctl_addr_is_loopback(&addrs[i].sa) && !gx->opts.insecure)
 		gx_warn("listening at %s, but only peers on this host's loopback are served: there "
 			"is no "
-			"encryption yet; say --insecure to serve others in clear",
+			"encryption yet; set gx_opts.insecure to serve others in clear",
 			addr);
 	ret = listen_unix(gx);
 	if (ret)
@@ -422,8 +422,8 @@ static int connect_addrs(struct ctl_conn *cc, const char *addr)
 			cc->addrs[cc->nr_addrs++] = all[i];
 	if (!cc->nr_addrs)
 		return gx_fail(-EPERM,
-			       "%.90s is not on loopback, and there is no encryption yet: say "
-			       "--insecure at both ends to send in clear",
+			       "%.90s is not on loopback, and there is no encryption yet: set "
+			       "gx_opts.insecure at both ends to send in clear",
 			       addr);
 	return 0;
 }
@@ -442,10 +442,7 @@ static int connect_port(struct ctl_conn *cc, const char *port)
 		cc->forced_port = i;
 		return 0;
 	}
-	return gx_fail(
-		-ENODEV,
-		"port %.64s is not opened here: add it to the context's ports (--port %.64s)", port,
-		port);
+	return gx_fail(-ENODEV, "port %.64s is not opened here: name it in gx_opts.ports", port);
 }
 
 /* The link that the user forces must be one that this context can take. */

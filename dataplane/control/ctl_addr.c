@@ -52,8 +52,9 @@ static int addr_port_check(const char *port, bool passive)
 	if (!port[0] || port[strspn(port, "0123456789")] || n > 65535)
 		return gx_fail(-EINVAL, "port %.8s: a port number is 0 to 65535", port);
 	if (!n && !passive)
-		return gx_fail(-EINVAL,
-			       "port 0: nothing can listen there; name the port that gxd printed");
+		return gx_fail(
+			-EINVAL,
+			"port 0: nothing can listen there; name the port that gx_listen() returned");
 	return 0;
 }
 

@@ -310,7 +310,7 @@ void ctl_conn_bad(struct ctl_conn *cc, const char *what)
 	ctl_conn_close(cc);
 	if (cc->conn)
 		conn_down(cc->conn, -EPROTO,
-			  "%s does not speak gx's protocol (%s): is it gxd that listens there?",
+			  "%s does not speak gx's protocol (%s): does a gx server listen there?",
 			  ctl_conn_peer(cc), what);
 }
 

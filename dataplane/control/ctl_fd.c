@@ -176,14 +176,14 @@ static void stranger_refuse(struct ctl *ctl, int fd, const struct ucred *cred)
 
 	snprintf(e.text, sizeof(e.text),
 		 "the server runs as uid %u and serves its own user only, over every port: start "
-		 "it with --allow-uid %u",
+		 "it with gx_opts.allow_uids %u",
 		 geteuid(), cred->uid);
 	send(fd, ctl->frame, gx_hello_error_put(ctl->frame, &e), MSG_DONTWAIT | MSG_NOSIGNAL);
 	ctl_bad(ctl, "a process of uid %u, pid %d, came to the Unix socket", cred->uid,
 		(int)cred->pid);
 	if (ctl_may_log(&ctl->refused_rate))
 		gx_warn("a process of uid %u, pid %d, was refused: to serve that user, start with "
-			"--allow-uid %u",
+			"gx_opts.allow_uids %u",
 			cred->uid, (int)cred->pid, cred->uid);
 	stranger_close(fd);
 }
@@ -494,8 +494,8 @@ void ctl_fd_start(struct ctl_conn *cc)
 
 	if (!p) {
 		ctl_conn_fail(cc, -EOPNOTSUPP,
-			      "no Unix socket for shared memory: %s; take another port, as --port "
-			      "udp",
+			      "no Unix socket for shared memory: %s; take another port, as "
+			      "gx_connect_opts.port udp",
 			      cc->no_share[0] ? cc->no_share : "the server has none");
 		return;
 	}

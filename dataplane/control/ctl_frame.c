@@ -234,10 +234,10 @@ static void conn_connect_failed(struct ctl_conn *cc, int err)
 {
 	ctl_conn_close(cc);
 	if (err == -ECONNREFUSED)
-		conn_down(cc->conn, err, "nothing listens at %s: start `gxd --listen %s` there",
+		conn_down(cc->conn, err, "nothing listens at %s: run gx_listen() on %s there",
 			  cc->name, cc->name);
 	else if (err == -ETIMEDOUT)
-		conn_down(cc->conn, err, "no answer from %s: is gxd running there?", cc->name);
+		conn_down(cc->conn, err, "no answer from %s: does a server run there?", cc->name);
 	else
 		conn_down(cc->conn, err, "cannot connect to %s: %s", cc->name, strerror(-err));
 }
@@ -380,7 +380,7 @@ static void accepted_check(struct ctl_conn *cc, const struct sockaddr_storage *s
 		ctl_conn_fail(
 			cc, -EPERM,
 			"the client is not on the server's loopback, and there is no encryption "
-			"yet: say --insecure at both ends to send in clear");
+			"yet: set gx_opts.insecure at both ends to send in clear");
 	} else if (conns_up(ctl) >= CTL_CONNS_MAX) {
 		ctl_conn_fail(cc, -ENOSPC,
 			      "the server has %u connections, the most that a context has",
@@ -441,7 +441,7 @@ static void conn_timed_out(struct ctl_conn *cc)
 	} else if (cc->state <= CTL_HELLO) {
 		ctl_conn_close(cc);
 		conn_down(cc->conn, -ETIMEDOUT,
-			  "no answer from %s within %g s: is gxd running there?", cc->name, s);
+			  "no answer from %s within %g s: does a server run there?", cc->name, s);
 	} else if (cc->state == CTL_PROVE) {
 		ctl_conn_fail(cc, -ETIMEDOUT,
 			      "no answer from the server's Unix socket @%s within %g s: is the "

@@ -105,9 +105,10 @@ static void choose_fail(struct ctl_conn *cc, bool other_host)
 	ports_text(&h, ours, sizeof(ours));
 	ports_text(&cc->conn->peer, theirs, sizeof(theirs));
 	if (cc->forced[0] && choose_shares(cc->forced) && cc->no_share[0])
-		ctl_conn_fail(cc, -EPERM,
-			      "port %s cannot be had: %s: take --port udp, which shares none",
-			      cc->forced, cc->no_share);
+		ctl_conn_fail(
+			cc, -EPERM,
+			"port %s cannot be had: %s: take gx_connect_opts.port udp, which shares none",
+			cc->forced, cc->no_share);
 	else if (cc->forced[0] && other_host)
 		ctl_conn_fail(
 			cc, -ENODEV,
@@ -117,13 +118,13 @@ static void choose_fail(struct ctl_conn *cc, bool other_host)
 	else if (cc->forced[0])
 		ctl_conn_fail(cc, -ENODEV,
 			      "the client wants port %s, the server offers %.100s: start it with "
-			      "--port %.*s%s, or take one of those",
+			      "gx_opts.ports %.*s%s, or take one of those",
 			      cc->forced, theirs, (int)strcspn(cc->forced, speaks ? ":" : ""),
 			      cc->forced, speaks ? ":DEVICE" : "");
 	else
 		ctl_conn_fail(cc, -ENODEV,
 			      "no port that both ends can use: the client has %.70s, the server "
-			      "%.70s%s: give both the same --port",
+			      "%.70s%s: give both the same gx_opts.ports",
 			      ours, theirs, other_host ? ", on another host" : "");
 }
 

@@ -522,7 +522,7 @@ static int share_check(const struct gx_mem *mem, const char *name, unsigned acce
 		return gx_fail(
 			-EOPNOTSUPP,
 			"region '%s': its host memory cannot be registered with cuda:%d, which has "
-			"the bounce pool: take --bounce host",
+			"the bounce pool: take gx_opts.bounce host",
 			name, gx->pool_gpu->device);
 	return 0;
 }

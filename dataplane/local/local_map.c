@@ -200,10 +200,11 @@ static int host_map(struct gx_conn *c, const char *name, struct local_mem *want,
 			  MAP_SHARED, fd, 0);
 
 	if (base == MAP_FAILED)
-		return gx_fail(errno == ENOMEM ? -ENOMEM : -EPROTO,
-			       "cannot map %llu bytes of region '%s': %s; --link packet needs no "
-			       "mapping",
-			       (unsigned long long)e->map_len, name, strerror(errno));
+		return gx_fail(
+			errno == ENOMEM ? -ENOMEM : -EPROTO,
+			"cannot map %llu bytes of region '%s': %s; gx_connect_opts.link packet needs no "
+			"mapping",
+			(unsigned long long)e->map_len, name, strerror(errno));
 	map_populate(fd, base, e->map_len, want->writable);
 	want->addr = base;
 	host_register(c->gx, want);

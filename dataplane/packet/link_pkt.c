@@ -232,7 +232,7 @@ static int ep_unpack_one(struct pkt_ep *e, const struct gx_gpu *gpu, enum gx_unp
 		return gx_fail(
 			-EINVAL,
 			"unpack host reads packets by the CPU, and the bounce pool is memory of "
-			"cuda:%d: take another --unpack, or --bounce host",
+			"cuda:%d: take another gx_opts.unpack, or gx_opts.bounce host",
 			l->q->rx_gpu->device);
 	ret = unpacker_get(l->core->gx, link_copier(l, (struct gx_gpu *)gpu), unpack, sms,
 			   &e->unpackers, &by);
@@ -258,7 +258,7 @@ static int ep_unpack(struct pkt_ep *e)
 	    !unpack_checks(unpack))
 		return gx_fail(
 			-EOPNOTSUPP,
-			"unpack mode %s checks no payload, as --check-by unpack wants it: take "
+			"unpack mode %s checks no payload, as gx_opts.crc_by unpack wants it: take "
 			"kernel, auto or host",
 			gx_unpack_name(unpack));
 	if (!c->server || (!c->agreed.unpack && !c->agreed.sms))
@@ -285,12 +285,11 @@ static int ep_pool_checks(const struct pkt_ep *e)
 
 	if (c->agreed.integrity != GX_INTEGRITY_CRC || !e->link->q->rx_gpu || c->late)
 		return 0;
-	return gx_fail(
-		-EINVAL,
-		"unpack %s does not check the CRC of payload, and the CPU cannot where the "
-		"bounce pool is memory of cuda:%d: take --unpack kernel or auto, --bounce host, "
-		"or --integrity none",
-		gx_unpack_name(unpack), e->link->q->rx_gpu->device);
+	return gx_fail(-EINVAL,
+		       "unpack %s does not check the CRC of payload, and the CPU cannot where the "
+		       "bounce pool is memory of cuda:%d: take gx_opts.unpack kernel or auto, "
+		       "gx_opts.bounce host, or gx_opts.integrity none",
+		       gx_unpack_name(unpack), e->link->q->rx_gpu->device);
 }
 
 static int pkt_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)

@@ -98,7 +98,7 @@ static int udp_open(const struct gx_port_cfg *cfg, struct gx_port **out)
 		return -ENOMEM;
 	if (cfg->pool) {
 		gx_port_why_set("port udp: the kernel's sockets cannot write to GPU memory: take "
-				"--bounce host, or --port shm on one host");
+				"gx_opts.bounce host, or gx_opts.ports shm on one host");
 		free(p);
 		return -EOPNOTSUPP;
 	}
@@ -404,7 +404,7 @@ static int udp_peer_connect(struct gx_port_queue *gq, uint32_t index,
 	if (!udp_is_from(raddr)) {
 		gx_port_why_set(
 			"port udp: the client's packets would come from another address than its "
-			"connection: give it --bind with the one that the server sees");
+			"connection: give it gx_opts.bind_host, the one that the server sees");
 		return -EPERM;
 	}
 	peer->to[GX_HALF_DATA] = peer->to[GX_HALF_CTL] = name;

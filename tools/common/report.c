@@ -5,6 +5,7 @@
  */
 #include "common/report.h"
 
+#include "common/flag.h"
 #include "common/json.h"
 #include "common/newfile.h"
 
@@ -167,22 +168,22 @@ void report_error(struct report *report, const char *fmt, ...)
 	va_end(ap);
 	pthread_mutex_lock(&report_lock);
 	report_progress_end(report);
-	fprintf(stderr, "gxperf: %s\n", text);
+	fprintf(stderr, "gxperf: %s\n", flag_say(text));
 	js_append(report->errors, js_string(text));
 	pthread_mutex_unlock(&report_lock);
 }
 
 void report_note(struct report *report, const char *fmt, ...)
 {
+	char text[REPORT_TEXT_MAX];
 	va_list ap;
 
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
 	pthread_mutex_lock(&report_lock);
 	report_progress_end(report);
-	fputs("gxperf: ", stderr);
-	va_start(ap, fmt);
-	vfprintf(stderr, fmt, ap);
-	va_end(ap);
-	fputc('\n', stderr);
+	fprintf(stderr, "gxperf: %s\n", flag_say(text));
 	pthread_mutex_unlock(&report_lock);
 }
 

@@ -7,6 +7,7 @@
  */
 #include "gxd/gxd_service.h"
 
+#include "common/flag.h"
 #include "common/opt_argp.h"
 #include "common/version_text.h"
 
@@ -604,6 +605,7 @@ int main(int argc, char **argv)
 	argp_program_version_hook = gxd_print_version;
 	argp_err_exit_status = GXD_USAGE;
 	gx_log_name_set("gxd");
+	flag_log();
 	if (!getenv("GX_LOG"))
 		gx_log_level_set(GX_LOG_INFO);
 	if (opt_cpus_allowed(&d.opts.allowed)) {

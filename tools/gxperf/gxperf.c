@@ -5,6 +5,7 @@
  */
 #include "gxperf/gxperf_opts.h"
 
+#include "common/flag.h"
 #include "common/stop.h"
 #include "common/version_text.h"
 #include "gxperf/beside/gxperf_gpus.h"
@@ -320,6 +321,7 @@ int main(int argc, char **argv)
 	argp_program_version_hook = print_version;
 	argp_err_exit_status = PERF_USAGE;
 	signal(SIGPIPE, SIG_IGN);
+	flag_log();
 	if (opt_cpus_allowed(&c.allowed)) {
 		fprintf(stderr, "gxperf: no CPU affinity: %s\n", strerror(errno));
 		return PERF_FAILED;

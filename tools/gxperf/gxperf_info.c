@@ -5,6 +5,7 @@
  */
 #include "gxperf/gxperf.h"
 
+#include "common/flag.h"
 #include "common/json.h"
 
 #include <dirent.h>
@@ -16,6 +17,7 @@
 #include <sys/utsname.h>
 
 #define INFO_DESCRIBE_MAX 16384
+#define INFO_WHY_MAX	  512
 #define INFO_GPUS_MAX	  16
 #define INFO_GPU_TRY_B	  (2u << 20)
 #define INFO_CONNS	  4 /* each times pairs for half a second at most */
@@ -39,6 +41,13 @@ __attribute__((format(printf, 2, 3))) static void info_say(const struct info *i,
 	va_start(ap, fmt);
 	vprintf(fmt, ap);
 	va_end(ap);
+}
+
+/* gx_error() with the names of options. */
+static void info_error(char why[INFO_WHY_MAX])
+{
+	snprintf(why, INFO_WHY_MAX, "%s", gx_error());
+	flag_say(why);
 }
 
 static unsigned long info_number(const char *dir, const char *name)
@@ -110,12 +119,14 @@ static unsigned info_gpus(struct info *i, struct gx *gx)
 	unsigned nr = 0;
 
 	for (int gpu = 0; gpu < INFO_GPUS_MAX; gpu++) {
+		char why[INFO_WHY_MAX];
 		struct gx_mem *mem;
 
 		if (gx_mem_alloc(gx, GX_MEM_CUDA, gpu, INFO_GPU_TRY_B, &mem)) {
 			if (!nr) {
-				info_say(i, "no GPU: %s\n", gx_error());
-				js_set(i->doc, "no_gpu", js_string(gx_error()));
+				info_error(why);
+				info_say(i, "no GPU: %s\n", why);
+				js_set(i->doc, "no_gpu", js_string(why));
 			}
 			break;
 		}
@@ -171,8 +182,12 @@ static void info_pairs(struct info *i, struct gx *gx, unsigned nr)
 		ret = gx_conn_wait(c, INFO_WAIT_NS);
 		gx_conn_close(c);
 	}
-	if (ret < 0)
-		info_say(i, "pairs of GPUs cannot be timed: %s\n", gx_error());
+	if (ret < 0) {
+		char why[INFO_WHY_MAX];
+
+		info_error(why);
+		info_say(i, "pairs of GPUs cannot be timed: %s\n", why);
+	}
 	gx_close(server);
 }
 
@@ -234,16 +249,18 @@ static void info_ports(struct info *i)
 		struct gx_opts opts = GX_INIT(opts);
 		struct json_t *one = js_pack("{}");
 		struct gx *gx = NULL;
-		char name[16];
+		char name[16], why[INFO_WHY_MAX] = "";
 		int ret;
 
 		snprintf(name, sizeof(name), "%.*s", (int)strcspn(ports[k], ":"), ports[k]);
 		opts.ports = &ports[k];
 		opts.nr_ports = 1;
 		ret = gx_open(&opts, &gx);
-		info_say(i, "port %s: %s%s\n", name, ret ? "no: " : "yes", ret ? gx_error() : "");
+		if (ret)
+			info_error(why);
+		info_say(i, "port %s: %s%s\n", name, ret ? "no: " : "yes", why);
 		js_set(one, "opens", js_pack("b", !ret));
-		js_set(one, "why", js_string(ret ? gx_error() : NULL));
+		js_set(one, "why", js_string(ret ? why : NULL));
 		js_set(doc, name, one);
 		if (!ret)
 			gx_close(gx);

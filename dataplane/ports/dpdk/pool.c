@@ -19,8 +19,8 @@
 /* "what NAME lacks: the cure" */
 int dpdk_pool_refuse(const struct dpdk_port *p, const char *lacks)
 {
-	gx_port_why_set("port dpdk: %s %s, which payload in memory of cuda:%d needs: take --bounce "
-			"host",
+	gx_port_why_set("port dpdk: %s %s, which payload in memory of cuda:%d needs: take "
+			"gx_opts.bounce host",
 			p->args.name, lacks, p->pool.gpu->device);
 	return -EOPNOTSUPP;
 }
@@ -50,9 +50,10 @@ int dpdk_pool_probe(const struct dpdk_port *p, const struct rte_eth_dev_info *in
 			 "(driver %s) splits packets of all receive queues or of none, not of some",
 			 info->driver_name);
 	else if (2 * p->nr_queues > info->max_rx_queues)
-		snprintf(lacks, sizeof(lacks),
-			 "has %u receive queues, not two for each of %u cores (fewer --cores?)",
-			 info->max_rx_queues, p->nr_queues);
+		snprintf(
+			lacks, sizeof(lacks),
+			"has %u receive queues, not two for each of %u cores (fewer gx_opts.nr_cores?)",
+			info->max_rx_queues, p->nr_queues);
 	else if (p->pool.gpu->dma == GX_GPU_DMA_NONE)
 		snprintf(lacks, sizeof(lacks),
 			 "would write to a GPU that shows what cards write only after a flush "
@@ -71,7 +72,7 @@ static int pool_map(struct dpdk_port *p, const struct rte_eth_dev_info *info)
 
 	if (ret) {
 		gx_port_why_set("port dpdk: no %zu bytes of memory on cuda:%d for payload: %s; "
-				"fewer --slots, or --bounce host",
+				"fewer gx_opts.slots, or gx_opts.bounce host",
 				pool->len, pool->gpu->device, strerror(-ret));
 		return ret;
 	}

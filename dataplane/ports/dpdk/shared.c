@@ -185,7 +185,7 @@ static int shared_start(struct dpdk_port *p, const struct rte_eth_dev_info *info
 		return dpdk_why(ret,
 				p->pool.arena
 					? "cannot be started with queues that are cut at byte 80, "
-					  "payload to a GPU (--bounce host needs none)"
+					  "payload to a GPU (gx_opts.bounce host needs none)"
 					: "cannot be started",
 				p->args.name);
 	p->shared_started = true;
@@ -262,7 +262,7 @@ int dpdk_shared_open(struct dpdk_port *p, const struct gx_port_cfg *cfg)
 		p->p.speaks = "dpdk:ethernet"; /* whatever device carries the frames */
 	if (p->nr_queues > GX_MIN(info.max_rx_queues, info.max_tx_queues)) {
 		gx_port_why_set("port dpdk: %s has %u queues, and each core needs one: give "
-				"--cores that many, not %u",
+				"gx_opts.nr_cores that many, not %u",
 				p->args.name, GX_MIN(info.max_rx_queues, info.max_tx_queues),
 				p->nr_queues);
 		return -EINVAL;

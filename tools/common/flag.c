@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The options of gxd and gxperf for the fields and calls that texts of the library name (see
+ * flag.h). tests/test_house.py compares this table with gx.h and with those texts.
+ */
+#include "common/flag.h"
+
+#include <gx/gx.h>
+#include <gx/log.h>
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#define FLAG_LINE_MAX 1024 /* of a line of the log, with the final 0 */
+
+/* A word that the library says, and what a user of the tools reads: never longer. */
+static const struct flag {
+	const char *name, *flag;
+} flags[] = {
+	{"gx_connect_opts.link", "--link"},
+	{"gx_connect_opts.port", "--port"},
+	{"gx_gpu_open()", "--gpu N"},
+	{"gx_listen() on", "gxd --listen"},
+	{"gx_listen() returned", "gxd printed"},
+	{"gx_load_opts.lib_path", "--lib-path"},
+	{"gx_opts.allow_uids", "--allow-uid"},
+	{"gx_opts.bind_host", "--bind"},
+	{"gx_opts.bounce", "--bounce"},
+	{"gx_opts.crc_by", "--check-by"},
+	{"gx_opts.insecure", "--insecure"},
+	{"gx_opts.integrity", "--integrity"},
+	{"gx_opts.nr_cores", "--cores"},
+	{"gx_opts.ports", "--port"},
+	{"gx_opts.slots", "--slots"},
+	{"gx_opts.unpack", "--unpack"},
+};
+
+/* The entry whose name begins at @at, all of it: gx_opts.bounce_device is not gx_opts.bounce. */
+static const struct flag *flag_at(const char *at)
+{
+	for (unsigned i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
+		size_t len = strlen(flags[i].name);
+		unsigned char next;
+
+		if (strncmp(at, flags[i].name, len))
+			continue;
+		next = (unsigned char)at[len];
+		if (!isalnum(next) && next != '_')
+			return &flags[i];
+	}
+	return NULL;
+}
+
+char *flag_say(char *text)
+{
+	const char *from = text;
+	char *to = text;
+
+	while (*from) {
+		const struct flag *f = flag_at(from);
+		size_t len = f ? strlen(f->flag) : 1;
+
+		memmove(to, f ? f->flag : from, len);
+		to += len;
+		from += f ? strlen(f->name) : 1;
+	}
+	*to = '\0';
+	return text;
+}
+
+static void flag_log_line(void *arg, int level, const char *line)
+{
+	char text[FLAG_LINE_MAX];
+
+	(void)arg;
+	snprintf(text, sizeof(text), "%s", line);
+	gx_log_stderr(level, flag_say(text));
+}
+
+void flag_log(void)
+{
+	gx_log_sink(flag_log_line, NULL);
+}
