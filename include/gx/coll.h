@@ -64,8 +64,8 @@ struct gx_group_env {
  * where rank 0 listens (one port further where TORCHELASTIC_USE_AGENT_STORE=True says that torchrun
  * listens there itself); without MASTER_ADDR it is this host when all ranks are on it, with Slurm
  * the first host of the step. The job is GX_JOB, else TORCHELASTIC_RUN_ID (but "none"),
- * PMIX_NAMESPACE, PMI_JOBID or SLURM_JOB_ID and SLURM_STEP_ID. Return: 0, -ENOENT (none of them is set), -EINVAL (one makes no
- * sense, see gx_error()).
+ * PMIX_NAMESPACE, PMI_JOBID or SLURM_JOB_ID and SLURM_STEP_ID. Return: 0, -ENOENT (none of them is
+ * set), -EINVAL (one makes no sense, see gx_error()).
  */
 int gx_group_env(struct gx_group_env *env);
 

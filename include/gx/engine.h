@@ -241,9 +241,9 @@ int gx_engine_gather(struct gx_engine_queue *q, const struct gx_gather *g, uint3
 
 /**
  * gx_engine_copy() - Queue one contiguous copy, by the driver; in mode resident up to 64 KiB by the
- * kernel that is there, so that both ends must be memory of a GPU, or mapped. Return: 0, -EAGAIN (64
- * tickets are out, the ring is full, or the queue has failed: poll), -EINVAL (the driver refuses an
- * address; the queue goes on, and gives no ticket).
+ * kernel that is there, so that both ends must be memory of a GPU, or mapped. Return: 0, -EAGAIN
+ * (64 tickets are out, the ring is full, or the queue has failed: poll), -EINVAL (the driver
+ * refuses an address; the queue goes on, and gives no ticket).
  */
 int gx_engine_copy(struct gx_engine_queue *q, void *dst, const void *src, size_t len,
 		   uint32_t *ticket);
@@ -259,8 +259,8 @@ struct gx_engine_piece {
 
 /** gx_engine_copies() - As gx_engine_copy() for up to GX_ENGINE_PIECES_MAX copies, in that order,
  * with one ticket for all; NULL: none, a later one tells of them. Memory of the process's other
- * GPUs may be named. Return: 0, -EAGAIN, -EINVAL (an address, and then copies before it may be made;
- * or @n). */
+ * GPUs may be named. Return: 0, -EAGAIN, -EINVAL (an address, and then copies before it may be
+ * made; or @n). */
 int gx_engine_copies(struct gx_engine_queue *q, const struct gx_engine_piece list[], unsigned n,
 		     uint32_t *ticket);
 

@@ -2,28 +2,60 @@
 /*
  * gx: move memory between machines straight into (GPU) memory, past the kernel.
  *
- * The model in one breath: a context (struct gx) has polling cores; a connection to a peer has one
- * endpoint (ep) for each core; an endpoint takes posted operations and its core returns
- * completions. Everything is a put: "these bytes go there in your memory; tell both sides when all
- * have landed". Nothing here blocks but gx_open(), gx_close(), gx_core_stop() and the calls that
- * say so.
+ * Model. A context (struct gx) has polling cores. A connection to a peer has one endpoint (struct
+ * gx_ep) for each core. A program posts operations on an endpoint, and the endpoint's core returns
+ * completions. Every operation is built on a put: "these bytes go there in your memory; tell both
+ * sides when all of them have landed".
  *
- * Threads: a core belongs to whichever single thread turns it: gx's own (gx_core_start()) or the
- * caller's (gx_core_turn()). Calls marked [core] may be made from that thread only; calls marked
- * [control] from any other thread or from it while it is not inside a turn, and they may take
- * milliseconds. Callbacks of struct gx_opts run on gx's control thread and must not call
- * gx_close().
+ * Threads. One thread turns a core: gx's own (gx_core_start()) or a thread of the caller
+ * (gx_core_turn()).
+ * - [core]: only the thread that turns this core may call.
+ * - [control]: any other thread may call, and the core's thread outside of a turn. Such a call may
+ *   take milliseconds.
+ * - [queue]: only the thread that owns this queue at the time may call.
+ * - No mark: any thread may call.
+ * The control thread is gx's own and calls the callbacks of struct gx_opts. A callback must not
+ * wait for long, and must not call gx_close().
+ * Only gx_open(), gx_close(), gx_core_stop(), gx_conn_wait(), gx_mem_free() and the calls that say
+ * so block.
  *
- * Errors are 0 or -errno; gx_error() has the reason in words, with what to do about it.
- * Units: bytes (names end in _b, off, len), nanoseconds (_ns).
+ * Order. The operations of one endpoint have no order among themselves. Two puts may land, and
+ * complete, in either order; bytes of one put land in any order. A program that needs an order
+ * waits for the completion of the first operation before it posts the second.
+ * - A GX_COMP_DONE of a put says that all its bytes are visible in the peer's memory. Its
+ *   GX_COMP_NOTIFY at the peer says the same there, and nothing of other puts.
+ * - Sends of an endpoint match the receives of the peer's endpoint in the order of posting, by tag:
+ *   a send takes the oldest receive that fits. Their completions have no order.
+ * - gx_queue_post() keeps this order of sends and receives for each queue and endpoint.
+ * - gx_conn_msg() keeps the order of messages, and has none with operations.
  *
- * Versions: a struct that begins with its size may grow at its end in a later version. The caller
+ * Limits. A call beyond one of them returns the error in brackets.
+ * - an operation: 64 GiB (-EINVAL)
+ * - a context: 64 regions (gx_mem_share(): -ENOSPC), 1,024 connections (gx_connect(): -ENOSPC),
+ *   8 ports (gx_open(): -EINVAL), and 8 listening sockets: one for each gx_listen() and each
+ *   gx_stats_listen(), and one that gx opens with the first gx_listen() (-ENOSPC)
+ * - an endpoint: 1,024 operations under way, of which 256 receives and gets. gx_post() then takes
+ *   fewer than it was given.
+ *
+ * Pointers. gx copies all that a caller passes in structs and strings, unless the field or the call
+ * says otherwise; the caller may free it after the call. The memory of an operation (.addr or .mem)
+ * is gx's from the post until the last completion of the operation. What gx returns lives:
+ * - struct gx: until gx_close(). That frees its cores, queues, connections and memory, too.
+ * - struct gx_conn and its endpoints: until gx_conn_close(), also after GX_CONN_EVENT_DOWN
+ * - struct gx_mem: until gx_mem_free() has returned 0, or gx_close()
+ * - texts: as the call says
+ *
+ * Errors. A call returns 0 or -errno. gx_error() has the reason in words, and the cure. Results are
+ * written on success only.
+ * Units. Bytes (names that end in _b; off, len), nanoseconds (names that end in _ns).
+ *
+ * Versions. A struct that begins with its size may grow at its end in a later version. The caller
  * sets the size with GX_INIT(); a size of 0 is -EINVAL. A program and a library of different
  * versions work together. Fields that the program does not have are zero, which means the default.
  * Fields that the library does not have must be zero, or the call returns -E2BIG and gx_error()
  * names the struct. In a struct that the library fills, the library writes no byte beyond the
- * caller's size, and sets fields that it does not have to zero. Structs without a size, which are
- * passed in arrays, never change; their reserved fields must be 0.
+ * caller's size, and sets fields that it does not have to zero. Structs without a size, which
+ * programs keep in arrays, never change; their reserved fields must be 0.
  */
 #ifndef GX_H
 #define GX_H
@@ -65,12 +97,12 @@ struct gx_ep;	/* a connection's end on one core (a lane) */
 struct gx_mem;	/* registered memory */
 
 /** gx_version() - "0.1.0". gx_api_version() - GX_API_VERSION of the library, to compare with the
- * header's. */
+ * header's. The text is static. */
 const char *gx_version(void);
 int gx_api_version(void);
 
 /** gx_error() - Why the calling thread's last failing call of gx failed, in words, with the cure.
- * Never NULL. */
+ * Never NULL. Valid until this thread's next failing call. */
 const char *gx_error(void);
 /** gx_strerror() - What a completion's status (0, -errno) means, in words. Never NULL; not to be
  * freed. Any thread. */
@@ -78,15 +110,15 @@ const char *gx_strerror(int status);
 
 /* ---- Context ---- */
 
+/** enum gx_unpack_mode - How the payload of packets gets from the bounce buffers to its place. */
 enum gx_unpack_mode {
-	GX_UNPACK_MODE_AUTO,	 /* on GPUs kernel, and resident while blocks come near to one
-				    another; on CPUs host */
-	GX_UNPACK_MODE_KERNEL,	 /* one batched kernel launch a burst */
-	GX_UNPACK_MODE_RESIDENT, /* a kernel that stays takes blocks from a ring, while there are
+	GX_UNPACK_MODE_AUTO, /* GPU: kernel, and resident while blocks follow closely. CPU: host */
+	GX_UNPACK_MODE_KERNEL,	 /* one batched kernel launch for a burst */
+	GX_UNPACK_MODE_RESIDENT, /* a kernel that stays takes blocks from a ring while there are
 				    any */
-	GX_UNPACK_MODE_D2D,	 /* one driver copy a fragment */
-	GX_UNPACK_MODE_HOST,	 /* the CPU gathers, one copy a run */
-	GX_UNPACK_MODE_NONE,	 /* copies nothing: ablation, results are wrong by design */
+	GX_UNPACK_MODE_D2D,	 /* one copy of the driver for each fragment */
+	GX_UNPACK_MODE_HOST,	 /* the CPU gathers; one copy for each run of bytes */
+	GX_UNPACK_MODE_NONE,	 /* copies nothing, for measurements: results are wrong by design */
 };
 
 /** enum gx_switch - Zero is the default, as everywhere. */
@@ -99,31 +131,34 @@ enum gx_integrity_mode {
 	GX_INTEGRITY_MODE_CRC32C, /* over headers, control and payload */
 };
 
-/* Who checks the CRC of payload that comes in (integrity CRC32C). Headers and control, and data that
- * comes with them, are always checked by the CPU when they come. */
+/**
+ * enum gx_crc_by - Who checks the CRC of payload that comes in, with integrity CRC32C. The CPU
+ * always checks headers, control, and data inside of control packets, when a packet comes in.
+ */
 enum gx_crc_by {
 	GX_CRC_BY_AUTO, /* kernels that copy into a GPU (unpack mode kernel, auto); else the CPU */
-	GX_CRC_BY_CPU,	/* the CPU, when a packet comes: a wrong one counts as lost */
-	GX_CRC_BY_COPY, /* whoever copies, also on the CPU: a wrong one is asked for again */
+	GX_CRC_BY_CPU,	/* the CPU, when a packet comes in. A wrong packet counts as lost */
+	GX_CRC_BY_COPY, /* the copying kernel or CPU. The receiver asks for a wrong packet again */
 };
 
-/* Who copies between memory of GPUs, and between it and host memory, over the local link. */
+/** enum gx_copy_by - Who copies over the local link where memory of a GPU is at either end. */
 enum gx_copy_by {
-	GX_COPY_AUTO, /* copy engines, but for puts and gets of up to 64 KiB while at most two at a
-			 time are under way: the resident kernel when that was found to be faster */
-	GX_COPY_CE,   /* copy engines alone: no SM is used */
-	GX_COPY_RESIDENT, /* the resident kernel for all up to 64 KiB */
-	GX_COPY_KERNEL,	  /* for all a launched kernel, on the SMs of gx_opts.sms: to be compared */
+	GX_COPY_AUTO,	  /* copy engines. Exception: up to 64 KiB with at most two under way, the
+			 resident kernel if it measured faster */
+	GX_COPY_CE,	  /* copy engines alone: no SM is used */
+	GX_COPY_RESIDENT, /* the resident kernel for up to 64 KiB, else copy engines */
+	GX_COPY_KERNEL,	  /* a launched kernel, on the SMs of gx_opts.sms: for comparisons */
 };
 
-/* Where ports put the payload of packets. Headers and control records are always in host memory. */
+/** enum gx_bounce - Where ports put the payload of packets. Headers and control records are always
+ * in host memory. */
 enum gx_bounce {
 	GX_BOUNCE_HOST, /* pinned host memory */
-	/* Memory of a GPU. Ports that cannot write there make gx_open() fail, with the reason. A
+	/* Memory of a GPU. gx_open() fails, with the reason, for ports that cannot write there. A
 	 * peer on port shm writes by a GPU of its own, which it must have opened. Host memory that
-	 * is received into must then be gx_mem_alloc()'s, or registered; the GPU copies there.
-	 * Unpack mode host and GX_CRC_BY_CPU are refused, and CRC32C needs mode kernel (auto
-	 * is that then). */
+	 * receives must then come from gx_mem_alloc() or be registered: the GPU copies there.
+	 * gx_open() refuses unpack mode host and GX_CRC_BY_CPU. CRC32C needs unpack mode kernel;
+	 * auto is kernel then. */
 	GX_BOUNCE_CUDA,
 };
 
@@ -197,12 +232,12 @@ struct gx_opts {
  * -ENOMEM, -EPERM.
  */
 int gx_open(const struct gx_opts *opts, struct gx **out);
-/** gx_close() - Ends everything, in order, and frees memory that is left; every operation not yet
- * reported is lost with its core. NULL is fine. */
+/** gx_close() - End everything, in order, and free memory that is left. Operations that have not
+ * completed never will. NULL is fine. [control], but not from a callback. */
 void gx_close(struct gx *gx);
 
-/** gx_describe() - What was really opened and why, a line each ("engine io_uring", "huge pages: no,
- * ..."). [control] */
+/** gx_describe() - What was really opened and why, a line each ("control  io_uring", "links
+ * packet, local"). Return: length, -ENOSPC (@room is too small). [control] */
 int gx_describe(struct gx *gx, char *buf, size_t room);
 
 /* ---- Memory ---- */
@@ -211,70 +246,71 @@ enum gx_mem_kind { GX_MEM_HOST, GX_MEM_CUDA };
 enum gx_access { GX_ACCESS_PUT = 1, GX_ACCESS_GET = 2 };
 
 /**
- * gx_gpu_open() - Open a GPU before anything is allocated on it; gx_mem_alloc() and gx_mem_reg() do
- * it too. Connections made from then on over the local link can map the memory of peers' GPUs, and
- * copy engines serve this context's registered host memory. Which engine is the sooner for lone
- * short copies to and from it is timed when the next connection is made; until then copy engines do
- * them. Before the cores run. [control]
+ * gx_gpu_open() - Open a GPU before anything is allocated on it. gx_mem_alloc() and gx_mem_reg() do
+ * it too. Connections made later over the local link can map the memory of peers' GPUs, and copy
+ * engines serve this context's registered host memory. The next connection times both ways of short
+ * copies to this GPU; until then gx uses the copy engines. Before the cores run. [control]
  * Return: 0, -EINVAL, -ENODEV (no such GPU), -EBUSY (a core runs already).
  */
 int gx_gpu_open(struct gx *gx, int device);
 
 /**
- * gx_mem_alloc() - Memory of the host (huge pages where there are, zeroed) or of a GPU. [control]
+ * gx_mem_alloc() - Memory of the host (zeroed; huge pages where there are some) or of a GPU.
+ * [control]
  * @device: CUDA ordinal, ignored for the host
  * Return: 0, -ENOMEM, -ENODEV (no such GPU).
  */
 int gx_mem_alloc(struct gx *gx, enum gx_mem_kind kind, int device, uint64_t len,
 		 struct gx_mem **out);
 /**
- * gx_mem_reg() - Register memory of the caller's (host: any; GPU: from cuMemAlloc). It stays the
- * caller's, and mapped as it is until gx_mem_free() has returned 0. [control]
- * Return: 0; -EFAULT: @addr .. @len is not memory that this process can read (host; what cannot be
- * written can be sent from, and neither received into nor shared for puts); -EINVAL, -ENOMEM,
+ * gx_mem_reg() - Register memory of the caller (host: any; GPU: from cuMemAlloc). The caller keeps
+ * it, and keeps it mapped, until gx_mem_free() has returned 0. [control]
+ * Host memory that this process cannot write can be sent from. It can neither receive nor be shared
+ * for puts.
+ * Return: 0; -EFAULT: this process cannot read host memory at @addr, @len; -EINVAL, -ENOMEM,
  * -ENODEV.
  */
 int gx_mem_reg(struct gx *gx, enum gx_mem_kind kind, int device, void *addr, uint64_t len,
 	       struct gx_mem **out);
 /**
  * gx_mem_free() - Deregister, and free what gx_mem_alloc() made. [control]
- * Nothing new may be posted with it. What is under way with it ends: operations of this process
- * with -ECANCELED, puts of peers with -ENOENT, gets of peers with -ENOENT or -ECANCELED; peers can
- * name the region no more.
+ * The program posts nothing new with it. Operations under way with it end: those of this process
+ * with -ECANCELED, puts of peers with -ENOENT, gets of peers with -ENOENT or -ECANCELED. Peers no
+ * longer find the region.
  *
- * Memory of gx_mem_reg() is the caller's when this returns 0, and nothing of gx touches it any
- * more. So the call waits until each core has let go of it: for the next turn of one that another
- * thread turns, and for GPU copies that have begun. One that the calling thread turns need not be
- * turned. A peer on this host that has mapped a GPU's memory itself, by the local link, ends what it
- * has begun there; that is not waited for.
- * Memory of gx_mem_alloc() goes as soon as nothing uses it, perhaps after the call. A GPU's that
- * cudaIpc names goes when the connections that were told of it have ended, and no process that left
- * without a word may still write to it.
- * Return: 0; -EAGAIN: within gx_opts.gpu_timeout_ns and a second a core was not turned: memory of
- * gx_mem_reg() is still in use then, have the core turned and call again; -EINVAL: it was freed
+ * Memory of gx_mem_reg() belongs to the caller again when this returns 0, and nothing of gx touches
+ * it any more. So the call waits until each core has let go of it: for the next turn of a core that
+ * another thread turns, and for GPU copies that have begun. The calling thread's own cores need no
+ * turn. The call does not wait for a peer on this host that has mapped a GPU's memory itself over
+ * the local link; such a peer ends what it has begun.
+ * Memory of gx_mem_alloc() is freed when nothing uses it any more, perhaps after the call. If peers
+ * may still be writing, that is later: when the last connection that knew of it has closed, or, for
+ * GPU memory shared by cudaIpc, when every process that might still write has exited.
+ * Return: 0; -EAGAIN: a core was not turned within gx_opts.gpu_timeout_ns and a second, and memory
+ * of gx_mem_reg() is still in use: have the core turned and call again; -EINVAL: it was freed
  * before.
  */
 int gx_mem_free(struct gx_mem *mem);
-void *gx_mem_addr(const struct gx_mem *mem); /* host address, or the device's */
+void *gx_mem_addr(const struct gx_mem *mem); /* address in the host, or in the GPU */
 uint64_t gx_mem_len(const struct gx_mem *mem);
 enum gx_mem_kind gx_mem_kind_of(const struct gx_mem *mem);
 bool gx_mem_huge(const struct gx_mem *mem); /* did it get huge pages? */
-/** gx_mem_copy() - Synchronous copy of a part of @mem out to (or in from) ordinary memory, for
- * checks. [control] */
+/** gx_mem_copy_out(), gx_mem_copy_in() - Copy a part of @mem to or from ordinary memory and wait
+ * for it, for checks. Return: 0, -ERANGE (outside of @mem), -EIO. [control] */
 int gx_mem_copy_out(const struct gx_mem *mem, uint64_t off, void *to, uint64_t len);
 int gx_mem_copy_in(struct gx_mem *mem, uint64_t off, const void *from, uint64_t len);
 
 /**
- * gx_mem_share() - Make @mem a region that peers may name in gx_conn_region(). [control]
- * Connections that are made afterwards know of it; those that live already are not told, and find
- * no such region.
+ * gx_mem_share() - Make @mem a region, which peers find by its name with gx_conn_region().
+ * [control] Connections that are made later know of it. Connections that are up do not.
  *
- * What a peer's put is about to write, nobody else may read or write until its completion there, or
- * notification here: bytes land in any order. Where who copies also checks (gx_opts.crc_by), bytes
- * that were found wrong lie there too until they have come again, and stay there when the put ends
- * with an error.
- * @access: GX_ACCESS_ bits. Return: 0, -EEXIST (name taken), -EINVAL (name empty or over 63 bytes,
- * or @mem was freed), -EACCES (puts into memory that cannot be written), -ENOSPC (64).
+ * While a peer's put is under way, do not read or write its range: bytes arrive in any order. Wait
+ * for the completion (at the peer) or the notification (here). Where the copy checks the payload
+ * (gx_opts.crc_by), wrong bytes may lie there until the peer has sent them again. They stay there
+ * when the put ends with an error.
+ * @access: GX_ACCESS_ bits
+ * Return: 0, -EEXIST (the name is taken), -EINVAL (the name is empty or over 63 bytes, or @mem was
+ * freed), -EACCES (puts into memory that cannot be written), -ENOSPC (64 regions).
  */
 int gx_mem_share(struct gx_mem *mem, const char *name, unsigned access);
 
@@ -284,44 +320,45 @@ unsigned gx_nr_cores(const struct gx *gx);
 struct gx_core *gx_core(struct gx *gx, unsigned index); /* NULL when out of range */
 
 /**
- * gx_core_turn() - One turn of the loop: take packets in, launch and reap copies, send, timers.
- * [core]
+ * gx_core_turn() - One turn of the loop: take packets in, launch and reap copies, send, look at
+ * timers. [core]
  * @now_ns: gx_now() or the caller's own virtual time, never going back
  * Return: true when it did work.
  */
 bool gx_core_turn(struct gx_core *core, uint64_t now_ns);
 uint64_t gx_now(void); /* CLOCK_MONOTONIC, ns */
 
-/** gx_core_start() - Have gx run the core on a pinned thread of its own. Unless gx_opts.busy_idle
- * says otherwise, a core that has no connection, no submission queue and no poller of the program's
- * (or gx_opts.idle_wait) sleeps until a connection comes, and turns ten times a second meanwhile.
+/** gx_core_start() - Have gx run the core on a pinned thread of its own. A core that has no
+ * connection, no queue and no poller of the program (or has gx_opts.idle_wait) sleeps until a
+ * connection comes, and turns ten times a second meanwhile; with gx_opts.busy_idle no core sleeps.
  * Return: 0, -errno. [control] */
 int gx_core_start(struct gx_core *core);
-/** gx_core_stop() - Stop and join it; the core may then be turned by another thread. Idempotent.
- * [control] */
+/** gx_core_stop() - Stop the core's thread and wait for its end. Another thread may turn the core
+ * afterwards. Idempotent. [control] */
 void gx_core_stop(struct gx_core *core);
 /**
- * gx_core_poller() - Add a function that every turn calls, after gx's own pollers: where a program
- * on gx's thread posts and takes completions. Before gx_core_start(). @fn returns whether it did
- * work. Return: 0, -ENOSPC.
+ * gx_core_poller() - Add a function that every turn calls after gx's own pollers. There a program
+ * posts and takes completions on gx's thread. Before gx_core_start().
+ * @fn: returns whether it did work. @arg must live as long as the core
+ * Return: 0, -ENOSPC.
  */
 int gx_core_poller(struct gx_core *core, bool (*fn)(void *arg, uint64_t now_ns), void *arg);
 
-/** gx_stats() - All counters as text; @prometheus: in Prometheus' exposition format. Return:
- * length, -ENOSPC. [control] */
+/** gx_stats() - All counters as text; @prometheus: in Prometheus' exposition format.
+ * Return: length, -ENOSPC (@room is too small). [control] */
 int gx_stats(struct gx *gx, bool prometheus, char *buf, size_t room);
-/** gx_core_stat() - One counter by name (see gx_stats()). Return: 0, -ENOENT. Any thread. */
+/** gx_core_stat() - One counter by name (see gx_stats()). Return: 0, -ENOENT. */
 int gx_core_stat(const struct gx_core *core, const char *name, uint64_t *value);
 
 /**
- * gx_stats_listen() - Serve gx_stats() on a Unix socket: plain text to whoever connects, or HTTP
- * with Prometheus text when the request begins with "GET". Runs on the control thread. @path:
- * "@name" is abstract. Return: 0, -errno. [control]
+ * gx_stats_listen() - Serve gx_stats() on a Unix socket: plain text, or HTTP with Prometheus text
+ * when the request begins with "GET". The control thread serves. @path: "@name" is abstract.
+ * Return: 0, -ENOSPC (8 listening sockets), -errno. [control]
  */
 int gx_stats_listen(struct gx *gx, const char *path);
 /**
  * gx_signals() - Call @fn on the control thread for these signals, which the program has blocked in
- * all threads. Return: 0, -errno. [control]
+ * all threads. @arg must live as long as the context. Return: 0, -errno. [control]
  */
 int gx_signals(struct gx *gx, const int signos[], unsigned n, void (*fn)(void *arg, int signo),
 	       void *arg);
@@ -329,48 +366,52 @@ int gx_signals(struct gx *gx, const int signos[], unsigned n, void (*fn)(void *a
 /* ---- Connections ---- */
 
 /** gx_listen() - Accept peers at "HOST:PORT" ("[::1]:7501"; port 0: any). Return: port number,
- * -errno. [control] */
+ * -EINVAL, -EADDRINUSE, -EPERM (not loopback, and not gx_opts.insecure), -ENOSPC (8 listening
+ * sockets). [control] */
 int gx_listen(struct gx *gx, const char *addr);
-/** gx_listen_stop() - Accept no more; connections stay. [control] */
+/** gx_listen_stop() - Accept no more peers, at any address. Connections stay. [control] */
 void gx_listen_stop(struct gx *gx);
 
-/** struct gx_connect_opts - Zero means: what the peer and this context agree on. */
+/** struct gx_connect_opts - Zero means: as the peer and this context agree. */
 struct gx_connect_opts {
 	size_t size;
-	const char *port;    /* force this port of the context ("shm", "udp", "dpdk:net_memif",
-				"dpdk:0000:3b:00.0": up to the first comma, or all); NULL: the best
-				both ends have */
-	unsigned lanes;	     /* endpoints wanted, 0: as many as both ends have cores for */
+	const char *port;    /* force this port of the context: "shm", "udp", "dpdk:net_memif",
+				"dpdk:0000:3b:00.0" (up to the first comma, or all). NULL: the best
+				port that both ends have */
+	unsigned lanes;	     /* endpoints wanted; 0: as many as both ends have cores for */
 	unsigned first_core; /* lane i runs on core (first_core + i) % nr_cores at this end */
-	uint64_t timeout_ns; /* that each step of the set-up may take, default 5 s */
-	/* "local": puts and gets go straight into and out of the peer's mapped memory, by this
-	 * end's CPU; both ends on one host, and port shm opened at both. "packet": by packets over
-	 * a port. NULL: packet when .port is named, else local where both ends can. With memory of
-	 * a GPU at either end the copy engines of a GPU do it, if this context has opened one (see
-	 * gx_gpu_open()); else that memory is reached by packets. */
+	uint64_t timeout_ns; /* for each step of the set-up; default 5 s */
+	/* "local": puts and gets go straight into and out of the peer's mapped memory, copied by
+	 * this end's CPU. Both ends must be on one host, with port shm open. "packet": by packets
+	 * over a port. NULL: packet when .port is named, else local where both ends can. The copy
+	 * engines of a GPU copy where memory of a GPU is at either end, if this context has opened
+	 * a GPU (see gx_gpu_open()); else packets reach that memory. */
 	const char *link;
-	/* How the peer unpacks what this connection puts into its memory, and SMs that it may use;
-	 * AUTO, 0: as the peer's context was opened. Packets alone are unpacked: not over the local
-	 * link. */
+	/* How the peer unpacks the packets of this connection's puts, and how many SMs it may use.
+	 * AUTO, 0: as the peer's context was opened. The local link unpacks nothing. */
 	enum gx_unpack_mode unpack;
 	unsigned sms;
 };
 
 /**
- * gx_connect() - Begin to connect; on_conn or gx_conn_wait() tell when it is up. [control]
- * Return: 0, -EINVAL (address), -EPERM (not loopback, and not insecure), -ENODEV (port not opened
- * here).
+ * gx_connect() - Begin to connect; on_conn or gx_conn_wait() tell when the connection is up.
+ * [control]
+ * @opts: NULL: all default
+ * Return: 0, -EINVAL (address), -EPERM (not loopback, and not gx_opts.insecure), -ENODEV (the port
+ * is not open here), -ENOSPC (1,024 connections).
  */
 int gx_connect(struct gx *gx, const char *addr, const struct gx_connect_opts *opts,
 	       struct gx_conn **out);
-/** gx_conn_wait() - Block until up (0) or failed (-errno: -ECONNREFUSED, -ETIMEDOUT, -EPROTO,
- * -EPROTONOSUPPORT...). */
+/** gx_conn_wait() - Block until the connection is up (0) or has failed (-ECONNREFUSED, -ETIMEDOUT,
+ * -EPROTO, -EPROTONOSUPPORT...). After -ETIMEDOUT the set-up may still go on. [control], but not
+ * from a callback. */
 int gx_conn_wait(struct gx_conn *conn, uint64_t timeout_ns);
 /**
- * gx_conn_close() - End it: tells the peer, fails what is posted (-ECANCELED), frees @conn when all
- * is back. [control] Every connection of gx_connect(), and every accepted one that on_conn reported
- * UP, stays valid, its endpoints too, until this is called for it, also after GX_CONN_EVENT_DOWN: threads
- * that use it can let go in their own time. on_conn may call it.
+ * gx_conn_close() - End the connection: tell the peer, and fail posted operations (-ECANCELED). gx
+ * frees @conn and its endpoints when all buffers are back. [control] A connection of gx_connect(),
+ * and an accepted one that on_conn reported as UP, stays valid with its endpoints until this call,
+ * also after GX_CONN_EVENT_DOWN. So threads that use it can let go in their own time. on_conn may
+ * call this.
  */
 void gx_conn_close(struct gx_conn *conn);
 
@@ -405,12 +446,12 @@ struct gx_conn_info {
 };
 int gx_conn_info(struct gx_conn *conn, struct gx_conn_info *info); /* [control] */
 
-/** gx_conn_ep() - The endpoint of lane @lane; its core is core (first_core + lane). NULL when out
- * of range or not up. */
+/** gx_conn_ep() - The endpoint of lane @lane, on core (first_core + lane) % nr_cores. NULL: out of
+ * range, or the connection is not up. */
 struct gx_ep *gx_conn_ep(struct gx_conn *conn, unsigned lane);
 struct gx_core *gx_ep_core(struct gx_ep *ep);
 struct gx_conn *gx_ep_conn(struct gx_ep *ep);
-/** A pointer of the user's on a connection. */
+/** gx_conn_user_set(), gx_conn_user() - A pointer of the program on a connection. */
 void gx_conn_user_set(struct gx_conn *conn, void *user);
 void *gx_conn_user(const struct gx_conn *conn);
 
@@ -425,13 +466,13 @@ struct gx_region {
 	char name[64];
 	uint32_t reserved; /* 0 */
 };
-/** gx_conn_region() - Find a region of the peer by name, or by index with @name NULL. Return: 0,
- * -ENOENT. */
+/** gx_conn_region() - Find a region of the peer by name, or, with @name NULL, by index from 0.
+ * Return: 0, -ENOENT, -ENOTCONN (the connection has not been up yet). */
 int gx_conn_region(struct gx_conn *conn, const char *name, unsigned index, struct gx_region *out);
 
-/** gx_conn_msg() - A small message (at most 32 KiB) beside the data path, over the bootstrap
- * connection, to the peer's on_msg. In order, reliable while the connection lives. Any thread.
- * Return: 0, -ENOTCONN, -EMSGSIZE, -ENOMEM. */
+/** gx_conn_msg() - Send a small message (at most 32 KiB) beside the data path, over the bootstrap
+ * connection, to the peer's on_msg. Messages keep their order, and none is lost while the
+ * connection lives. Return: 0, -ENOTCONN, -EMSGSIZE, -ENOMEM. */
 int gx_conn_msg(struct gx_conn *conn, const void *data, uint32_t len);
 
 /* ---- Operations ---- */
@@ -439,15 +480,16 @@ int gx_conn_msg(struct gx_conn *conn, const void *data, uint32_t len);
 enum gx_op_kind { GX_OP_PUT = 1, GX_OP_GET, GX_OP_SEND, GX_OP_RECV };
 
 enum gx_op_flag {
-	GX_OP_IMM = 1,	 /* PUT: deliver .imm to the peer as a GX_COMP_NOTIFY when all has landed */
-	GX_OP_LOCAL = 2, /* PUT, SEND: report GX_COMP_LOCAL as well, when the buffer may be used
-			  * again: not before it is done where the peer checks payload while it
-			  * copies (gx_conn_info.check_unpack_peer) */
-	GX_OP_SILENT = 4, /* no completion when it succeeds */
+	GX_OP_IMM = 1,	  /* PUT: give .imm to the peer, in a GX_COMP_NOTIFY, when all has landed */
+	GX_OP_LOCAL = 2,  /* PUT, SEND: report GX_COMP_LOCAL as well, when the program may use the
+			  * buffer again. Where the peer checks payload while it copies
+			  * (gx_conn_info.check_unpack_peer), that is not before it is done */
+	GX_OP_SILENT = 4, /* no completion when the operation succeeds. As operations have no order,
+			   * the completion of a later one says nothing of a silent one */
 };
 
-/** struct gx_op - One operation. The buffer is gx's from post until its last completion. Begin with
- * zeros: struct gx_op op = {0}, in C++ = {}. */
+/** struct gx_op - One operation. Begin with zeros: struct gx_op op = {0}; C++: gx_op op = {}. gx
+ * reads it during the post alone; the bytes that it names are gx's until the last completion. */
 struct gx_op {
 	enum gx_op_kind kind;
 	unsigned flags;
@@ -455,45 +497,47 @@ struct gx_op {
 	void *addr;	    /* local host memory, when .mem is NULL */
 	struct gx_mem *mem; /* or registered memory (needed for GPUs) and .off in it */
 	uint64_t off;
-	uint64_t len;	      /* 0 is a length; RECV: room */
+	uint64_t len;	      /* 0 to 64 GiB; RECV: room */
 	uint64_t token;	      /* PUT, GET: the peer's region */
 	uint64_t remote_off;  /* PUT, GET: in that region */
 	uint64_t imm;	      /* PUT with GX_OP_IMM */
 	uint64_t tag;	      /* SEND, RECV */
 	uint64_t tag_mask;    /* RECV: bits of tag that must match, 0: all */
-	uint64_t deadline_ns; /* gx_now() time after which it fails with -ETIMEDOUT; 0: none but the
-				 peer time-out */
-	void *stream; /* CUDA stream (CUstream) whose work so far must be done before the buffer is
-		       * read or written; NULL: none. See below */
+	uint64_t deadline_ns; /* time of gx_now() after which it fails with -ETIMEDOUT; 0: only the
+				 peer time-out holds */
+	void *stream; /* CUDA stream (CUstream). gx reads or writes the buffer after the work that
+		       * the stream has so far. NULL: at once. See below */
 	uint64_t reserved[2]; /* 0 */
 };
 
 /**
  * gx_post() - Post operations on an endpoint. [core]
  * Return: how many were taken, from index 0; fewer than @n when queues are full: turn, poll and
- * post the rest. For the first one: -EINVAL (unknown kind or flag, .reserved not 0, outside of .mem,
- * a stream that cannot be waited for; .mem was freed), -EFAULT (.mem cannot be written), -ENOTCONN
- * (the endpoint is down), -ENODEV (it names a stream, and no GPU is open).
+ * post the rest. For the first one: -EINVAL (unknown kind or flag, .reserved not 0, outside of
+ * .mem, a stream that cannot be waited for; .mem was freed), -EFAULT (.mem cannot be written),
+ * -ENOTCONN (the endpoint is down), -ENODEV (it names a stream, and no GPU is open).
  *
- * Operations with a .stream. gx_post() queues a flag behind what the stream has to do, and the
- * operation stays aside until the core sees it; the stream waits for nothing, and nothing that is
- * queued on it later is waited for. The buffer may be of the host or of any GPU; some GPU must be
- * open in the context, which the first gx_mem_alloc() or gx_mem_reg() of its memory does. Two
- * operations that wait for the same stream on one endpoint begin in the order of posting; others
- * posted later overtake. At most 256 of a core wait (fewer are taken beyond). Deadlines and
- * gx_cancel() hold while it waits. CU_STREAM_LEGACY is that of .mem's GPU, else of the first one
- * opened. Refused are CU_STREAM_PER_THREAD (of which thread?) and a stream that is being captured.
+ * Operations with a .stream. gx_post() queues a flag behind the stream's work, and the operation
+ * waits until the core sees the flag. The stream itself waits for nothing, and gx does not wait for
+ * work that is queued on the stream later. The buffer may be of the host or of any GPU. The context
+ * must have opened some GPU, which the first gx_mem_alloc() or gx_mem_reg() of GPU memory does. Two
+ * operations that wait for the same stream on one endpoint begin in the order of posting; other
+ * operations overtake them. At most 256 of a core wait; gx_post() takes fewer beyond. Deadlines and
+ * gx_cancel() hold while an operation waits. CU_STREAM_LEGACY is that of .mem's GPU, else of the
+ * first GPU opened. gx refuses CU_STREAM_PER_THREAD (of which thread?) and a stream that is being
+ * captured.
  */
 int gx_post(struct gx_ep *ep, const struct gx_op ops[], unsigned n);
 
-/** gx_cancel() - Ask to end the operations of @ep with this .user that gx_post() took; each
- * completes with -ECANCELED unless it is done first. [core] Return: how many were found. */
+/** gx_cancel() - Ask to end the operations of @ep with this .user that gx_post() took. Each
+ * completes with -ECANCELED unless it is done first. [core] Return: how many it found. */
 int gx_cancel(struct gx_ep *ep, uint64_t user);
 
 enum gx_comp_kind {
-	GX_COMP_DONE = 1, /* PUT, SEND: visible in the remote memory. GET, RECV: visible in ours. Or
-			     failed */
-	GX_COMP_LOCAL,	  /* PUT, SEND: acknowledged, and nothing reads the buffer any more */
+	GX_COMP_DONE = 1, /* PUT, SEND: the bytes are visible in the peer's memory. GET, RECV: in
+			     ours. Or the operation failed; see .status */
+	GX_COMP_LOCAL,	  /* PUT, SEND: the peer has acknowledged all, and nothing reads the buffer
+			     any more */
 	GX_COMP_NOTIFY,	  /* a peer's PUT with GX_OP_IMM has landed here */
 };
 
@@ -525,12 +569,12 @@ unsigned gx_poll(struct gx_core *core, struct gx_comp comps[], unsigned n);
 
 /*
  * A thread that turns no core posts through a queue: a ring to each core, and one back. The cores
- * take operations out in their turns, and return the completions of those operations by the same
- * way, not to gx_poll(); GX_COMP_NOTIFY still goes to gx_poll(). Compared with gx_post() that costs
- * a hand-over between two CPUs each way, and up to gx_opts.idle_sleep_max_ns where the core sleeps.
+ * take operations out of it in their turns, and put the completions of those operations into the
+ * ring back. gx_poll() does not see them; it still returns GX_COMP_NOTIFY. Compared with gx_post(),
+ * a queue costs a hand-over between two CPUs each way, and up to gx_opts.idle_sleep_max_ns where
+ * the core sleeps.
  *
- * Calls marked [queue] belong to the one thread that owns the queue at a time. They never block and
- * take no lock.
+ * Calls marked [queue] never block and take no lock.
  */
 
 struct gx_queue; /* a queue of operations from one thread to all cores */
@@ -543,56 +587,57 @@ struct gx_queue_opts {
 };
 
 /**
- * gx_queue_open() - Make a queue. [control] @opts: NULL: all default.
- * The cores need not run yet: what is submitted waits for them. With operations that wait for a
- * stream in mind, open it after the first memory of a GPU was allocated or registered.
- * Return: 0, -EINVAL (depth), -ENOMEM, -EAGAIN (so many queues were made that a core, which nobody
- * turns, can be told of no more).
+ * gx_queue_open() - Make a queue. [control]
+ * @opts: NULL: all default
+ * The cores need not run yet; operations wait for them. A queue for operations with a .stream must
+ * be opened after the first memory of a GPU was allocated or registered.
+ * Return: 0, -EINVAL (depth), -ENOMEM, -EAGAIN (a core that nobody turns has not yet learnt of
+ * earlier queues).
  */
 int gx_queue_open(struct gx *gx, const struct gx_queue_opts *opts, struct gx_queue **out);
 
 /**
- * gx_queue_close() - End a queue. [control] Its thread must have stopped using it. What is under
- * way is cancelled, and completions that were not taken are dropped.
- * Return: 0: it is gone, and every buffer is the caller's again; -EAGAIN: a core has yet to end an
- * operation, or a stream to get to where one waited: have the cores turned, and call again (nothing
- * else may be called with it). gx_close() ends queues that are left.
+ * gx_queue_close() - End a queue. [control] Its thread must have stopped using it. Operations under
+ * way are cancelled, and completions that were not taken are dropped.
+ * Return: 0: the queue is gone, and every buffer belongs to the caller again; -EAGAIN: a core has
+ * yet to end an operation, or a stream has yet to reach a flag: have the cores turned, and call
+ * again; no other call may use the queue meanwhile. gx_close() ends queues that are left.
  */
 int gx_queue_close(struct gx_queue *q);
 
 /**
- * gx_queue_post() - Post operations on an endpoint of any core. [queue]
- * Order is kept for each queue and endpoint: where the endpoint has no room, its operations wait on
- * the core, and those of other endpoints pass. Streams are as with gx_post(), at most 256 of a
- * queue; their flag is queued by this call.
+ * gx_queue_post() - Post operations on an endpoint of any core. [queue] The core begins the
+ * operations of one queue and endpoint in the order of posting. Operations wait on the core where
+ * the endpoint has no room, and those of other endpoints pass. Streams are as with gx_post(), at
+ * most 256 of a queue; this call queues their flags.
  * Return: how many were taken, from index 0; fewer than @n when as many are under way as the queue
- * is deep: poll and submit the rest. -EINVAL, -ENOTCONN, -ENODEV as gx_post(), for the first one.
- * What goes wrong later is the status of a completion, with -ENOTCONN for an endpoint that went
- * down in between.
+ * is deep: poll and post the rest. For the first one: -EINVAL, -EFAULT, -ENOTCONN, -ENODEV as
+ * gx_post(). A later error is the status of a completion, -ENOTCONN for an endpoint that went down
+ * in between.
  */
 int gx_queue_post(struct gx_queue *q, struct gx_ep *ep, const struct gx_op ops[], unsigned n);
 
 /**
- * gx_queue_post_striped() - Post PUTs and GETs on a connection as a whole. [queue]
- * Each is cut into parts of whole chunks, one for each lane (fewer when it has fewer chunks, one
- * when it is at most a chunk: lanes then take turns), which the cores move at the same time. It
- * completes once, when all parts have: with the first error, upon which the other parts are
- * cancelled; some of its bytes may have landed then. An immediate is delivered when all parts are
- * visible, by an empty put behind them: its GX_COMP_NOTIFY has .len 0 and the .off of the whole,
- * unless the message is one part. There is no order between two messages. gx_queue_poll() moves
- * them on. Completions name one of the connection's endpoints.
- * Return: as gx_queue_post(). SEND and RECV are refused with -EINVAL: they meet on one endpoint.
+ * gx_queue_post_striped() - Post PUTs and GETs on a connection as a whole. [queue] gx cuts each
+ * into parts of whole chunks, one for each lane, which the cores move at the same time. An
+ * operation with fewer chunks has fewer parts; one of at most a chunk has one part, and the lanes
+ * take turns. An operation completes once, when all its parts have. After the first error gx
+ * cancels the other parts and reports that error; some bytes may have landed then. An immediate is
+ * delivered when all parts are visible, by an empty put behind them: its GX_COMP_NOTIFY has .len 0
+ * and the .off of the whole, unless the message is one part. gx_queue_poll() moves operations on. A
+ * completion names one of the connection's endpoints.
+ * Return: as gx_queue_post(). -EINVAL for SEND and RECV, which meet on one endpoint.
  */
 int gx_queue_post_striped(struct gx_queue *q, struct gx_conn *conn, const struct gx_op ops[],
 			  unsigned n);
 
-/** gx_queue_cancel() - Same as gx_cancel(), for all operations of the queue with this .user; looks
- * at every one under way. [queue] Return: how many were found. */
+/** gx_queue_cancel() - Same as gx_cancel(), for all operations of the queue with this .user; it
+ * looks at each one under way. [queue] Return: how many it found. */
 int gx_queue_cancel(struct gx_queue *q, uint64_t user);
 
-/** gx_queue_poll() - Take completions of the queue's operations. [queue] An endpoint that they
- * name stays valid until gx_conn_close() was called and they have been taken. Return: entries
- * written, at most @n. */
+/** gx_queue_poll() - Take completions of the queue's operations. [queue] An endpoint in a
+ * completion stays valid until gx_conn_close() was called and the completions were taken.
+ * Return: entries written, at most @n. */
 unsigned gx_queue_poll(struct gx_queue *q, struct gx_comp comps[], unsigned n);
 
 #ifdef __cplusplus
