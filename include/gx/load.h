@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Work for a GPU beside gx's: computations that run on a stream of their own at the lowest
- * priority, to see what communication costs them, and patterns that are written and compared where
- * payload lies. For measuring tools and tests.
+ * Work for a GPU beside gx's, for measuring tools and tests. Loads are computations on a stream of
+ * their own at the lowest priority; they show what communication costs a program. Patterns are
+ * written and compared in the memory where payload lies.
  *
  * Threads: a load belongs to one thread at a time. Errors are 0 or -errno; gx_engine_why() has the
- * reason in words.
+ * reason in words. Versions of structs: as in gx.h.
  */
 #ifndef GX_LOAD_H
 #define GX_LOAD_H
@@ -25,8 +25,8 @@ uint64_t gx_pattern_word(uint64_t seed, uint64_t i);
 /** gx_pattern_fill() - Write the pattern to memory of the engine, and wait. @len: a multiple of 8.
  * Return: 0, -EINVAL, -EIO. */
 int gx_pattern_fill(struct gx_engine *e, void *dst, size_t len, uint64_t seed);
-/** gx_pattern_diff() - Compare memory of the engine with the pattern, all of it, and wait. What was
- * queued before must have ended. @len: a multiple of 8. Return: 0 with the bytes that differ,
+/** gx_pattern_diff() - Compare all of this memory of the engine with the pattern, and wait. Work on
+ * it must have ended before. @len: a multiple of 8. Return: 0 with the bytes that differ,
  * -EINVAL, -EIO. */
 int gx_pattern_diff(struct gx_engine *e, const void *src, size_t len, uint64_t seed,
 		    uint64_t *wrong_b);
@@ -61,14 +61,14 @@ struct gx_load_info {
 /** gx_load_open() - Take memory, fill it, and run once. Return: 0, -EINVAL, -EOPNOTSUPP (no GPU, or
  * no cuBLAS), -ENOMEM, -EIO. */
 int gx_load_open(struct gx_engine *e, const struct gx_load_opts *opts, struct gx_load **out);
-/** gx_load_close() - Waits for what is posted, in bounded time. NULL is fine. */
+/** gx_load_close() - Waits for posted runs, in bounded time. NULL is fine. */
 void gx_load_close(struct gx_load *l);
 /** gx_load_info() - Return: 0, -EINVAL (the size is not set). */
 int gx_load_info(const struct gx_load *l, struct gx_load_info *info);
 
 /** gx_load_post() - Queue one run. Return: 0, -EAGAIN (64 are queued), -EIO. */
 int gx_load_post(struct gx_load *l);
-/** gx_load_done() - Runs that have ended since it was opened, which are less than 2^32. Return: 0,
+/** gx_load_done() - Runs that have ended since the load was opened, fewer than 2^32. Return: 0,
  * -EIO. */
 int gx_load_done(struct gx_load *l, uint64_t *nr);
 
@@ -78,8 +78,8 @@ struct gx_load_check {
 	double worst;	    /* largest difference */
 };
 
-/** gx_load_check() - Compare some elements of the result with what the CPU computes. Nothing may be
- * queued. Return: 0 (see wrong), -EBUSY, -EIO. */
+/** gx_load_check() - Compare some elements of the result with those that the CPU computes. No run
+ * may be queued. Return: 0 (see wrong), -EBUSY, -EIO. */
 int gx_load_check(struct gx_load *l, struct gx_load_check *check);
 
 #ifdef __cplusplus

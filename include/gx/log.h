@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The log: what the library has to say beside the return values of its calls. Any thread may call
- * all of it. Not for a polling core's turn.
+ * The log: lines of the library beside the return values of its calls. Any thread may make these
+ * calls, but not inside of a polling core's turn.
  */
 #ifndef GX_LOG_H
 #define GX_LOG_H
@@ -30,14 +30,14 @@ void gx_log_level_set(enum gx_log_level level);
 /** gx_log_level_parse() - "err", "warn", "info", "debug". Return: the level, -EINVAL. */
 int gx_log_level_parse(const char *name);
 
-/** gx_log_name_set() - The program's name in lines to stderr, default "gx"; the caller's for good.
- */
+/** gx_log_name_set() - The program's name in lines to stderr, default "gx". The caller keeps the
+ * text for as long as the process lives. */
 void gx_log_name_set(const char *name);
 
 /**
  * gx_log_sink() - Have @fn called with each line instead, one call at a time, on the thread that
- * logs; NULL: stderr again. @fn must not wait for long: connections are set up on one of those
- * threads. Once this returns, the former sink is no longer in use.
+ * logs. @fn NULL: stderr again. @fn must not wait for long: the control thread logs, too. @line is
+ * valid during the call. When this returns, gx no longer uses the former sink.
  */
 void gx_log_sink(void (*fn)(void *arg, int level, const char *line), void *arg);
 
