@@ -567,12 +567,24 @@ def rules_bite():
 
 # --- headers compile alone --------------------------------------------------------------------------------
 
+# A program begins with this; GX_INIT() is another macro in each language.
+INIT = """
+#include <gx/gx.h>
+struct gx_opts init_given(void);
+struct gx_opts init_given(void)
+{
+	struct gx_opts o = GX_INIT(o);
+	return o;
+}
+"""
+
+
 def compiles(compiler, flags, top, header, language):
     """None, or the first lines of what the compiler said."""
     with tempfile.TemporaryDirectory() as tmp:
         unit = pathlib.Path(tmp, "alone." + ("c" if language == "c" else "cc"))
         # Twice: the guard must work too.
-        unit.write_text(f'#include "{header}"\n#include "{header}"\nextern int alone;\nint alone;\n')
+        unit.write_text(f'#include "{header}"\n#include "{header}"\nextern int alone;\nint alone;\n' + (INIT if header.startswith("gx/") else ""))
         cmd = compiler.split() + flags + [
             "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-Wno-unused-function",
             "-Wno-missing-field-initializers", "-I", str(top / "include"), "-I", str(top), str(unit)]
@@ -581,9 +593,10 @@ def compiles(compiler, flags, top, header, language):
 
 
 def check_headers(house, top):
-    """Each header compiles alone; the public one as strict C11 and as C++, desc.h as C++ for nvcc."""
+    """Each header compiles alone; the public ones as strict C11 and strict C++11, desc.h as C++ for nvcc."""
     cc, cxx = os.environ.get("CC", "cc"), os.environ.get("CXX", "c++")
-    gnu, strict, plus = ["-std=gnu11", "-D_GNU_SOURCE"], ["-std=c11", "-pedantic"], ["-std=c++17"]
+    gnu, strict = ["-std=gnu11", "-D_GNU_SOURCE"], ["-std=c11", "-pedantic"]
+    plus, nvcc = ["-std=c++11", "-pedantic"], ["-std=c++17"]
     jobs = []
     for path, _ in house.sources(".h"):
         # Tests may know any folder's private headers.
@@ -591,9 +604,10 @@ def check_headers(house, top):
         inside = [f"-I{top / d}" for d in known]
         jobs.append((cc, strict if path.startswith("include/gx/") else gnu + inside, path, "c"))
     if shutil.which(cxx.split()[0]):
-        jobs += [(cxx, plus, p, "c++") for p in ("include/gx/gx.h", "include/gx_internal/desc.h") if p in house.files]
+        jobs += [(cxx, plus, p, "c++") for p in sorted(house.files) if re.fullmatch(r"include/gx/\w+\.h", p)]
+        jobs += [(cxx, nvcc, p, "c++") for p in ("include/gx_internal/desc.h",) if p in house.files]
     else:
-        print(f"note: {cxx} is not here: gx/gx.h is not checked as C++")
+        print(f"note: {cxx} is not here: the public headers are not checked as C++")
     for compiler, flags, path, language in jobs:
         said = compiles(compiler, flags, top, path.removeprefix("include/"), language)
         if said:

@@ -44,7 +44,7 @@ def program(where, name, text_or_path, static):
     config = out("pkg-config", "--cflags", "--libs", *(["--static"] if static else []), "gx", env=env).split()
     if static:  # both lie there: this one
         config = ["-l:libgx.a" if word == "-lgx" else word for word in config]
-    cc = ["c++", "-std=c++11"] if name.endswith(".cpp") else ["cc"]
+    cc = ["c++", "-std=c++11", "-pedantic"] if name.endswith(".cpp") else ["cc", "-std=c11", "-pedantic"]
     exe = os.path.join(where, name + (".static" if static else ".shared"))
     out(*cc, "-Wall", "-Wextra", "-Werror", *flags, text_or_path, "-o", exe, *config, f"-Wl,--as-needed,-rpath,{where}", env=env)
     uses = [line.split()[0] for line in out("ldd", exe, env=env).splitlines()]
