@@ -59,7 +59,7 @@ struct cuda_gpu {
 	uint64_t drain_ns; /* how long a close waits for the GPU before it gives a stream up */
 	struct cuda_lost ctl_lost;
 	struct cuda_gpu *kept; /* in the list of those that were closed and not released */
-	void *kept_code;       /* load.c's, likewise */
+	void *kept_code;       /* lab/load.c's, likewise */
 	char name[96];
 };
 

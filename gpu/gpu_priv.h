@@ -21,13 +21,13 @@ int gx_gpu_give(const char *name, const void *own, size_t own_b, void *user);
 uint32_t gx_gpu_count_from(void);
 
 struct gx_engine;
-/* What hangs on an engine, and ends with it: load.c's kernels. */
+/* What hangs on an engine, and ends with it: the kernels of lab/load.c. */
 struct gx_engine_part {
 	void (*close)(struct gx_engine_part *part); /* by gx_engine_close() */
 };
 
-/** gx_engine_gpu() - What the engine drives. gx_engine_part(): its part; points to NULL until load.c
- * has set it. */
+/** gx_engine_gpu() - What the engine drives. gx_engine_part(): its part; points to NULL until
+ * lab/load.c has set it. */
 struct gx_gpu *gx_engine_gpu(struct gx_engine *e);
 struct gx_engine_part **gx_engine_part(struct gx_engine *e);
 

@@ -22,7 +22,7 @@
 #include "cuda_abi.h"
 #include "gather_core.h"
 #include "gx_internal/base.h"
-#include "load_core.h"
+#include "lab/load_core.h"
 #include "resident_core.h"
 
 #include <math.h>

@@ -10,7 +10,8 @@
 #include "common_cuda.h"
 #include "cuda_abi.h"
 #include "fatbin.h"
-#include "load_core.h"
+#include "lab/load_core.h"
+#include "lab/load_fatbin.h"
 
 #include <dlfcn.h>
 #include <errno.h>

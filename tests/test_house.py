@@ -95,7 +95,7 @@ def is_libc(name):
 
 
 def is_gx(name):
-    return name.startswith(("gx/", "gx_internal/"))
+    return name.startswith(("gx/", "gxlab/", "gx_internal/"))
 
 
 def family(name):
@@ -138,17 +138,19 @@ def rule_no_typedef_struct(house):
 
 
 def rule_folders(house):
-    """poll, gpu and dataplane meet only in include/gx_internal; tools know gx/gx.h alone."""
+    """poll, gpu and dataplane meet only in include/gx_internal; tools know gx/ and gxlab/ alone, the library not gxlab/."""
     for path, text in house.sources(".c", ".h", ".cu"):
         folder = folder_of(path)
         if folder not in FOLDERS + ("tools",):
             continue
         for line, angle, name in includes(text):
-            if name.startswith("gx/") or (angle and is_libc(name)):
+            if name.startswith(("gxlab/", "lab/")) and folder in FOLDERS and not path.startswith("gpu/lab/"):
+                house.fail(path, line, f"{name} measures; the library may not know it")
+            if name.startswith(("gx/", "gxlab/")) or (angle and is_libc(name)):
                 continue
             if name.startswith("gx_internal/"):
                 if folder == "tools":
-                    house.fail(path, line, f"{name}: tools include gx/gx.h alone")
+                    house.fail(path, line, f"{name}: tools include gx/ and gxlab/ alone")
                 elif folder != "dataplane" and stem_of(name) in DATAPLANE_HEADERS:
                     house.fail(path, line, f"{name} belongs to the data plane; {folder}/ may not know it")
             elif name.split("/")[0] in SOURCE_DIRS and "/" in name:
@@ -420,7 +422,7 @@ def literals(text):
 
 def rule_texts(house):
     """A text of the library names fields of the API that are there, no option of a tool; the tools know an option for each."""
-    api = "".join(code_only(text) for path, text in house.sources(".h") if path.startswith("include/gx/"))
+    api = "".join(code_only(text) for path, text in house.sources(".h") if path.startswith(("include/gx/", "include/gxlab/")))
     fields = {name: body for name, body in re.findall(r"^struct (gx_\w+) \{\n(.*?)^\};", api, re.M | re.S)}
     flags = dict(re.findall(r'^\t\{"(gx_[^"]+)", "([^"]+)"\},$', house.files.get(FLAGS, ""), re.M))
     said = set()
@@ -489,6 +491,8 @@ SAMPLES = (
     (rule_folders, {"tools/gxd/a.c": '#include <gx/gx.h>\n#include "common/hist.h"\n', "tools/common/hist.h": ""}, 0),
     (rule_folders, {"dataplane/core/a.c": '#include "gx_internal/port.h"\n#include "core/a.h"\n', "dataplane/core/a.h": ""}, 0),
     (rule_folders, {"poll/a.c": '#include "core/a.h"\n', "dataplane/core/a.h": ""}, 1),
+    (rule_folders, {"gpu/a.c": '#include <gxlab/load.h>\n#include "lab/load_core.h"\n', "gpu/lab/load_core.h": ""}, 2),
+    (rule_folders, {"gpu/lab/a.c": '#include <gxlab/load.h>\n#include "b.h"\n', "tools/a.c": "#include <gxlab/load.h>\n", "gpu/b.h": ""}, 0),
     (rule_tool_rooms, {"tools/common/a.c": '#include "gxd/gxd.h"\n'}, 1),
     (rule_tool_rooms, {"tools/gxd/a.c": '#include "common/opt.h"\n#include "gxperf/gxperf.h"\n#include "opt.h"\n'}, 2),
     (rule_tool_rooms, {"tools/a.c": ""}, 1),

@@ -8,11 +8,11 @@ import sys
 import tempfile
 
 build, source, flags = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), sys.argv[3:]
+LAB = ("gx_load_", "gx_pattern_")  # of libgxlab, which is not installed
 CXX = """
 #include <gx/coll.h>
 #include <gx/engine.h>
 #include <gx/gx.h>
-#include <gx/load.h>
 int main()
 {
 	gx_opts o = GX_INIT(o);
@@ -32,7 +32,7 @@ def out(*args, **more):
 def symbols():
     lib = os.path.join(build, "libgx.so")
     names = [line.split()[-1].split("@")[0] for line in out("nm", "-D", "--defined-only", lib).splitlines()]
-    others = sorted(n for n in names if not n.startswith("gx_"))
+    others = sorted(n for n in names if not n.startswith("gx_") or n.startswith(LAB))
     if others or "gx_open" not in names or "gx_strerror" not in names:
         sys.exit(f"libgx.so shows {len(names)} symbols; not gx's: {' '.join(others[:20])}")
     print(f"libgx.so shows {len(names)} symbols, all gx_")
@@ -60,6 +60,9 @@ def main():
         out("meson", "install", "-C", build, "--no-rebuild", "--only-changed", "--quiet", env=env)
         pcs = [os.path.join(d, f) for d, _, fs in os.walk(tmp) for f in fs if f == "gx.pc"]
         lib = os.path.dirname(os.path.dirname(pcs[0]))
+        lab = [f for _, dirs, fs in os.walk(tmp) for f in dirs + fs if "gxlab" in f]
+        if lab:
+            sys.exit(f"installed: {lab}, which measure and are no part of the library")
         with open(pcs[0]) as f:  # it names the place that it is meant for
             text = f.read().replace("prefix=/", f"prefix={tmp}/", 1)
         with open(pcs[0], "w") as f:

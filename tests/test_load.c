@@ -3,7 +3,7 @@
  * Patterns and loads: test_load [host|cuda], default host. `cuda` exits 77 where there is no GPU,
  * and says why; cases that need cuBLAS say so where it is not found (GX_TEST_CUBLAS: its folder).
  */
-#include <gx/load.h>
+#include <gxlab/load.h>
 
 #include <errno.h>
 #include <setjmp.h>

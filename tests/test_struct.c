@@ -9,7 +9,7 @@
 #include <gx/coll.h>
 #include <gx/engine.h>
 #include <gx/gx.h>
-#include <gx/load.h>
+#include <gxlab/load.h>
 
 #include <errno.h>
 #include <setjmp.h>

@@ -4,7 +4,7 @@
  * C, in the order of the stream of fake_cuda.c. GX_FAKE_CUBLAS_LAZY: products are not made, which a
  * check must see.
  */
-#include "cublas_abi.h"
+#include "lab/cublas_abi.h"
 #include "gx_internal/base.h"
 
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Work for CPUs beside gx's, to see what communication costs it: threads, each pinned to a CPU,
- * that do the same run again and again, each on memory of its own. Interface as gx/load.h's; main
+ * that do the same run again and again, each on memory of its own. Interface as gxlab/load.h's; main
  * thread only.
  */
 #ifndef CPU_LOAD_H
@@ -9,7 +9,7 @@
 
 #include "common/opt.h"
 
-#include <gx/load.h>
+#include <gxlab/load.h>
 
 enum cpu_load_kind {
 	CPU_LOAD_TRIAD, /* a = b + 3 c over three arrays of doubles: bound by memory */

@@ -4,7 +4,7 @@
  */
 #include "gxperf/beside/gpus.h"
 
-#include <gx/load.h>
+#include <gxlab/load.h>
 
 #include <errno.h>
 #include <stdarg.h>

@@ -9,7 +9,7 @@
 #include "gxperf/beside/cpu_load.h"
 #include "gxperf/beside/gxperf_gpus.h"
 
-#include <gx/load.h>
+#include <gxlab/load.h>
 
 #include <errno.h>
 #include <math.h>

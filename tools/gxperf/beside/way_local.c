@@ -6,7 +6,7 @@
  */
 #include "gxperf/beside/way.h"
 
-#include <gx/load.h>
+#include <gxlab/load.h>
 
 #include <errno.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 #include "gxperf/beside/gxperf_gpus.h"
 #include "gxperf/gpu/gxperf_ipc.h"
 
-#include <gx/load.h>
+#include <gxlab/load.h>
 
 #include <errno.h>
 #include <math.h>

@@ -2,13 +2,14 @@
 /*
  * Work for a GPU beside gx's, for measuring tools and tests. Loads are computations on a stream of
  * their own at the lowest priority; they show what communication costs a program. Patterns are
- * written and compared in the memory where payload lies.
+ * written and compared in the memory where payload lies. They are libgxlab, which the tools and
+ * tests link: neither the library nor what is installed has any of it.
  *
  * Threads: a load belongs to one thread at a time. Errors are 0 or -errno; gx_engine_why() has the
  * reason in words. Versions of structs: as in gx.h.
  */
-#ifndef GX_LOAD_H
-#define GX_LOAD_H
+#ifndef GXLAB_LOAD_H
+#define GXLAB_LOAD_H
 
 #include <gx/engine.h>
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Patterns and loads (include/gx/load.h): the kernels of load.cu, and cuBLAS where it is found. A
+ * Patterns and loads (include/gxlab/load.h): the kernels of load.cu, and cuBLAS where it is found. A
  * load has its own stream, of the lowest priority, and completes by a word in pinned memory. On the
  * CPU backend there are patterns and no loads.
  */
-#include "cublas_abi.h"
 #include "cuda_priv.h"
-#include "fatbin.h"
-#include "load_core.h"
+#include "lab/cublas_abi.h"
+#include "lab/load_core.h"
+#include "lab/load_fatbin.h"
 
-#include <gx/load.h>
+#include <gxlab/load.h>
 
 #include <dlfcn.h>
 #include <math.h>
@@ -147,7 +147,7 @@ static unsigned code_grid(const struct load_code *c, uint64_t n)
 
 /* ---- patterns ---- */
 
-GX_EXPORT uint64_t gx_pattern_word(uint64_t seed, uint64_t i)
+uint64_t gx_pattern_word(uint64_t seed, uint64_t i)
 {
 	return gx_load_word(seed, i);
 }
@@ -178,7 +178,7 @@ static int pattern_check(size_t len)
 	return len % 8 ? load_fail(-EINVAL, "pattern: the length must be a multiple of 8") : 0;
 }
 
-GX_EXPORT int gx_pattern_fill(struct gx_engine *e, void *dst, size_t len, uint64_t seed)
+int gx_pattern_fill(struct gx_engine *e, void *dst, size_t len, uint64_t seed)
 {
 	struct gx_load_args a = {.mem = dst, .n = len / 8, .seed = seed};
 	uint64_t unused;
@@ -191,8 +191,8 @@ GX_EXPORT int gx_pattern_fill(struct gx_engine *e, void *dst, size_t len, uint64
 	return 0;
 }
 
-GX_EXPORT int gx_pattern_diff(struct gx_engine *e, const void *src, size_t len, uint64_t seed,
-			      uint64_t *wrong_b)
+int gx_pattern_diff(struct gx_engine *e, const void *src, size_t len, uint64_t seed,
+		    uint64_t *wrong_b)
 {
 	struct gx_load_args a = {.mem = (void *)(uintptr_t)src, .n = len / 8, .seed = seed};
 	int ret = pattern_check(len);
@@ -449,7 +449,7 @@ static void load_ended_late(struct cuda_lost *lost)
 	load_free(GX_CONTAINER_OF(lost, struct gx_load, lost));
 }
 
-GX_EXPORT void gx_load_close(struct gx_load *l)
+void gx_load_close(struct gx_load *l)
 {
 	struct cuda_prev prev;
 	bool busy;
@@ -481,8 +481,7 @@ static int load_memory(struct gx_load *l)
 	return l->flag ? 0 : -ENOMEM;
 }
 
-GX_EXPORT int gx_load_open(struct gx_engine *e, const struct gx_load_opts *opts,
-			   struct gx_load **out)
+int gx_load_open(struct gx_engine *e, const struct gx_load_opts *opts, struct gx_load **out)
 {
 	struct gx_load_opts o;
 	struct cuda_prev prev;
@@ -539,7 +538,7 @@ static void info_fill(const struct gx_load *l, struct gx_load_info *info)
 	}
 }
 
-GX_EXPORT int gx_load_info(const struct gx_load *l, struct gx_load_info *user)
+int gx_load_info(const struct gx_load *l, struct gx_load_info *user)
 {
 	struct gx_load_info info = {0};
 
@@ -567,7 +566,7 @@ static int load_flag(struct gx_load *l, uint32_t value)
 	return CUDA_TRY(cuLaunchKernel, l->g->fn_flag, 1, 1, 1, 1, 1, 1, 0, l->stm, params, NULL);
 }
 
-GX_EXPORT int gx_load_post(struct gx_load *l)
+int gx_load_post(struct gx_load *l)
 {
 	struct cuda_prev prev;
 	int ret;
@@ -587,7 +586,7 @@ GX_EXPORT int gx_load_post(struct gx_load *l)
 	return ret ? -EIO : 0;
 }
 
-GX_EXPORT int gx_load_done(struct gx_load *l, uint64_t *nr)
+int gx_load_done(struct gx_load *l, uint64_t *nr)
 {
 	uint64_t now_ns = gx_now_ns();
 	struct cuda_prev prev;
@@ -699,7 +698,7 @@ static int check_one(struct gx_load *l, uint32_t i, double *got, double *want, d
 	return result_get(l, 2, r * o->n + col, got);
 }
 
-GX_EXPORT int gx_load_check(struct gx_load *l, struct gx_load_check *user)
+int gx_load_check(struct gx_load *l, struct gx_load_check *user)
 {
 	struct gx_load_check check = {0};
 	double got = 0, want = 0, room = 0, far;
