@@ -13,10 +13,16 @@ CXX = """
 #include <gx/coll.h>
 #include <gx/engine.h>
 #include <gx/gx.h>
+// Names of functions inside of gx: a program may have its own.
+extern "C" int list_push(void) { return 1; }
+extern "C" int op_free(void) { return 2; }
+extern "C" int gx_fail(void) { return 3; }
 int main()
 {
 	gx_opts o = GX_INIT(o);
 	gx_op op = {};
+	if (list_push() + op_free() + gx_fail() != 6)
+		return 1;
 	return o.size != sizeof(o) || op.reserved[1] || op.mem || gx_strerror(0)[0] != 'd';
 }
 """
@@ -29,13 +35,19 @@ def out(*args, **more):
     return p.stdout
 
 
-def symbols():
-    lib = os.path.join(build, "libgx.so")
-    names = [line.split()[-1].split("@")[0] for line in out("nm", "-D", "--defined-only", lib).splitlines()]
+def symbols(*how):
+    """Names that a library shows, beside those of the sanitizers."""
+    words = [line.split() for line in out("nm", "--defined-only", *how).splitlines()]
+    return sorted(w[-1].split("@")[0] for w in words if len(w) == 3 and not w[-1].startswith("__odr_asan"))
+
+
+def shared():
+    names = symbols("-D", os.path.join(build, "libgx.so"))
     others = sorted(n for n in names if not n.startswith("gx_") or n.startswith(LAB))
     if others or "gx_open" not in names or "gx_strerror" not in names:
         sys.exit(f"libgx.so shows {len(names)} symbols; not gx's: {' '.join(others[:20])}")
     print(f"libgx.so shows {len(names)} symbols, all gx_")
+    return names
 
 
 def program(where, name, text_or_path, static):
@@ -54,7 +66,7 @@ def program(where, name, text_or_path, static):
 
 
 def main():
-    symbols()
+    names = shared()
     with tempfile.TemporaryDirectory() as tmp:
         env = dict(os.environ, DESTDIR=tmp)
         out("meson", "install", "-C", build, "--no-rebuild", "--only-changed", "--quiet", env=env)
@@ -67,6 +79,9 @@ def main():
             text = f.read().replace("prefix=/", f"prefix={tmp}/", 1)
         with open(pcs[0], "w") as f:
             f.write(text)
+        others = sorted(set(symbols("-g", os.path.join(lib, "libgx.a"))) ^ set(names))
+        if others:
+            sys.exit(f"libgx.a does not show what libgx.so shows: {' '.join(others[:20])}")
         cpp = os.path.join(tmp, "all.cpp")
         with open(cpp, "w") as f:
             f.write(CXX)
