@@ -26,7 +26,6 @@ _Static_assert(sizeof(struct gx_row_pair) == sizeof(struct gx_pair), "same layou
 _Static_assert(GX_ENGINE_FRAGS_MAX == GX_BLOCK_DESCS_MAX, "same");
 _Static_assert(GX_ENGINE_BLOCKS_MAX == GX_UNPACK_BLOCKS_MAX, "same");
 _Static_assert((int)GX_UNPACK_MODE_NONE == (int)GX_UNPACK_NONE, "same order");
-_Static_assert(GX_GATHER_STEP_SEQ - GX_GATHER_STEP_BYTE == GX_GATHER_SEQ - GX_GATHER_BYTE, "same");
 
 /* Frozen after open. */
 struct gx_engine {
@@ -567,8 +566,6 @@ static bool gather_order_fits(const struct gx_engine_queue *q, const struct gx_g
 
 static enum gx_gather_how gather_how(const struct gx_engine_queue *q, const struct gx_gather *g)
 {
-	if (g->step != GX_GATHER_STEP_NONE)
-		return (enum gx_gather_how)(g->step - GX_GATHER_STEP_BYTE + GX_GATHER_BYTE);
 	if (g->order == GX_GATHER_ORDER_SOURCE)
 		return GX_GATHER_ORDERED;
 	if (g->order == GX_GATHER_ORDER_AUTO && gather_order_fits(q, g) &&
@@ -577,7 +574,8 @@ static enum gx_gather_how gather_how(const struct gx_engine_queue *q, const stru
 	return GX_GATHER_ROWS;
 }
 
-static int gather_kernel(struct gx_engine_queue *q, const struct gx_gather *g, uint32_t t)
+static int gather_kernel(struct gx_engine_queue *q, const struct gx_gather *g,
+			 const enum gx_gather_how *how, uint32_t t)
 {
 	struct gx_gpu_gather k = {
 		.src = g->src,
@@ -587,7 +585,7 @@ static int gather_kernel(struct gx_engine_queue *q, const struct gx_gather *g, u
 		.nr_src = g->src_rows,
 		.nr_dst = g->dst_rows,
 		.row_b = g->row_b,
-		.how = gather_how(q, g),
+		.how = how ? *how : gather_how(q, g),
 		.sms = g->sms,
 		.link = q->link,
 		.bad = ticket_bad(q, t),
@@ -610,8 +608,7 @@ static int gather_check(const struct gx_gather *g)
 			return engine_fail(-EINVAL, "gather: .reserved is not 0");
 	if (!g->row_b || g->row_b % 4 || g->row_b > GX_ROW_MAX)
 		return engine_fail(-EINVAL, "gather: rows are 4 to 65536 bytes, a multiple of 4");
-	if (g->engine > GX_ENGINE_CPU || g->order > GX_GATHER_ORDER_SOURCE ||
-	    g->step > GX_GATHER_STEP_SEQ)
+	if (g->engine > GX_ENGINE_CPU || g->order > GX_GATHER_ORDER_SOURCE)
 		return engine_fail(-EINVAL, "gather: an option is out of range");
 	for (uint32_t i = 0; g->check && i < g->nr; i++)
 		if (!pair_fits(g, g->pairs[i])) {
@@ -622,8 +619,8 @@ static int gather_check(const struct gx_gather *g)
 	return 0;
 }
 
-GX_EXPORT int gx_engine_gather(struct gx_engine_queue *q, const struct gx_gather *user,
-			       uint32_t *ticket)
+int gx_engine_gather_how(struct gx_engine_queue *q, const struct gx_gather *user,
+			 const enum gx_gather_how *how, uint32_t *ticket)
 {
 	struct gx_gather own, *g = &own;
 	uint32_t t;
@@ -640,8 +637,14 @@ GX_EXPORT int gx_engine_gather(struct gx_engine_queue *q, const struct gx_gather
 	else if (g->engine == GX_ENGINE_CPU)
 		ret = gather_cpu(q, g, t);
 	else
-		ret = gather_kernel(q, g, t);
+		ret = gather_kernel(q, g, how, t);
 	if (!ret)
 		*ticket = q->ticket = t;
 	return ret;
+}
+
+GX_EXPORT int gx_engine_gather(struct gx_engine_queue *q, const struct gx_gather *g,
+			       uint32_t *ticket)
+{
+	return gx_engine_gather_how(q, g, NULL, ticket);
 }

@@ -31,6 +31,13 @@ struct gx_engine_part {
 struct gx_gpu *gx_engine_gpu(struct gx_engine *e);
 struct gx_engine_part **gx_engine_part(struct gx_engine *e);
 
+struct gx_engine_queue;
+struct gx_gather;
+/** gx_engine_gather_how() - gx_engine_gather(); a kernel gathers as @how says. @how NULL: as @user's
+ * .order. For lab/gather.c. */
+int gx_engine_gather_how(struct gx_engine_queue *q, const struct gx_gather *user,
+			 const enum gx_gather_how *how, uint32_t *ticket);
+
 /* Who writes which line: the GPU the status, the filling core the rest. */
 struct gx_block_mem {
 	alignas(GX_CACHE_LINE) uint32_t status;

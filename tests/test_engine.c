@@ -4,7 +4,7 @@
  * after every operation, so that bytes beside a row or fragment are guarded too. `cuda` exits 77
  * where there is no GPU, and says why.
  */
-#include <gx/engine.h>
+#include <gxlab/gather.h>
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -259,16 +259,25 @@ static void gather__engines(void **state)
 	}
 }
 
+static int step_wait(struct fix *f, const struct gx_gather *g, enum gx_gather_step step)
+{
+	uint32_t t;
+
+	assert_int_equal(gx_gather_step(f->q, g, step, &t), 0);
+	return gx_engine_wait(f->q, t, WAIT_NS);
+}
+
 static void gather__steps(void **state)
 {
 	struct fix *f = *state;
 
-	for (unsigned step = GX_GATHER_STEP_BYTE; step <= GX_GATHER_STEP_WARP2; step++) {
+	for (unsigned step = GX_GATHER_STEP_NONE; step <= GX_GATHER_STEP_WARP2; step++) {
 		struct gx_gather g = gather_make(f, 656, 0, 0);
 
 		g.nr = 1000;
-		g.step = step;
-		gather_run(f, &g);
+		gather_want(f, &g);
+		assert_int_equal(step_wait(f, &g, step), 0);
+		want_check(f);
 	}
 }
 
@@ -278,10 +287,24 @@ static void gather__step_seq(void **state)
 	struct gx_gather g = gather_make(f, 656, 0, 0);
 
 	g.nr = 5000;
-	g.step = GX_GATHER_STEP_SEQ;
 	memcpy(f->want, f->host, 5000 * 656);
-	assert_int_equal(gather_wait(f, &g), 0);
+	assert_int_equal(step_wait(f, &g, GX_GATHER_STEP_SEQ), 0);
 	want_check(f);
+}
+
+static void gather__step_refused(void **state)
+{
+	struct fix *f = *state;
+	struct gx_gather g = gather_make(f, 656, 0, 0);
+	uint32_t t = 7;
+
+	assert_int_equal(gx_gather_step(f->q, &g, GX_GATHER_STEP_SEQ + 1, &t), -EINVAL);
+	g.row_b = 660;
+	assert_int_equal(gx_gather_step(f->q, &g, GX_GATHER_STEP_WARP, &t), -EINVAL);
+	g.row_b = 656;
+	g.engine = GX_ENGINE_CPU;
+	assert_int_equal(gx_gather_step(f->q, &g, GX_GATHER_STEP_WARP, &t), -EINVAL);
+	assert_int_equal(t, 7);
 }
 
 static void gather__sms(void **state)
@@ -696,6 +719,7 @@ static int suite_run(void)
 		TEST(gather__engines),
 		TEST(gather__steps),
 		TEST(gather__step_seq),
+		TEST(gather__step_refused),
 		TEST(gather__sms),
 		TEST(gather__scatter),
 		TEST(gather__out_of_range),

@@ -8,7 +8,7 @@ import sys
 import tempfile
 
 build, source, flags = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), sys.argv[3:]
-LAB = ("gx_load_", "gx_pattern_")  # of libgxlab, which is not installed
+LAB = ("gx_gather_", "gx_load_", "gx_pattern_")  # of libgxlab, which is not installed
 CXX = """
 #include <gx/coll.h>
 #include <gx/engine.h>

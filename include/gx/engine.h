@@ -205,17 +205,6 @@ enum gx_gather_order {
 	GX_GATHER_ORDER_SOURCE, /* source rows in ascending order, rows named often are read once */
 };
 
-/* Steps on the way to the kernel, to measure what each brings. Rows and addresses must be multiples
- * of 16. */
-enum gx_gather_step {
-	GX_GATHER_STEP_NONE,   /* the kernel itself */
-	GX_GATHER_STEP_BYTE,   /* a thread a row, byte by byte */
-	GX_GATHER_STEP_THREAD, /* a thread a row, 16 bytes at a time */
-	GX_GATHER_STEP_WARP,   /* a warp a row */
-	GX_GATHER_STEP_WARP2,  /* same, two loads before the first store */
-	GX_GATHER_STEP_SEQ,    /* no rows: as many contiguous bytes. The limit of the SMs */
-};
-
 struct gx_gather {
 	size_t size;
 	const void *src; /* mapped host memory or memory of the GPU; a multiple of 4; dst alike */
@@ -227,10 +216,9 @@ struct gx_gather {
 	uint32_t row_b;		     /* a multiple of 4, 4 to 64 KiB */
 	enum gx_engine_kind engine;
 	enum gx_gather_order order;
-	enum gx_gather_step step;
 	unsigned sms;	     /* bound; 0: the engine's, else 4 */
 	bool check;	     /* read the pairs first and refuse all when one is out of range */
-	uint8_t reserved[7]; /* 0 */
+	uint8_t reserved[3]; /* 0 */
 };
 
 /**

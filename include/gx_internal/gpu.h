@@ -51,7 +51,8 @@ struct gx_gpu_copy {
 	size_t len;
 };
 
-/* How a gather's kernel works. Those from BYTE on are what the first two are compared with. */
+/* How a gather's kernel works. Those from BYTE on are what the first two are compared with: libgxlab
+ * alone asks for them. */
 enum gx_gather_how {
 	GX_GATHER_ROWS,	   /* in the order of the pairs */
 	GX_GATHER_ORDERED, /* sources in ascending order, a row that is named often is read once */

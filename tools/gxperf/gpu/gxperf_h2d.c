@@ -7,6 +7,8 @@
  */
 #include "gxperf/gpu/gxperf_gpu.h"
 
+#include <gxlab/gather.h>
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,6 +101,7 @@ struct h2d {
 	struct gx_row_pair *host_pairs;
 	uint8_t *src, *dst; /* source rows, destination rows */
 	double limit;	    /* GB/s: the SMs' sequential read, at the SMs of the rows that follow */
+	enum gx_gather_step step; /* of the row that runs */
 	int ret;
 };
 
@@ -145,7 +148,6 @@ static struct gx_gather h2d_gather(const struct h2d *h, const struct h2d_row *r,
 	g.row_b = h->row_b;
 	g.engine = r->engine;
 	g.order = r->order;
-	g.step = r->step;
 	g.sms = sms;
 	return g;
 }
@@ -161,7 +163,7 @@ static int h2d_run(struct h2d *h, const struct gx_gather *g, uint32_t n, uint64_
 	*cpu_ns = 0;
 	while (done < n && !ret) {
 		now = gx_now();
-		ret = gx_engine_gather(h->b.q, g, &t);
+		ret = gx_gather_step(h->b.q, g, h->step, &t);
 		posted = gx_now();
 		if (!ret)
 			*cpu_ns += posted - now;
@@ -198,6 +200,7 @@ static void h2d_row(struct h2d *h, const struct h2d_row *r, unsigned sms)
 	uint64_t ns = 1, cpu_ns = 0, bytes = (uint64_t)g.nr * h->row_b;
 	int ret = h2d_poison(h);
 
+	h->step = r->step;
 	report_progress(h->b.report, "%s, rows of %u, %u SMs", r->op, h->row_b, sms);
 	if (!ret)
 		ret = h2d_run(h, &g, 1, &ns, &cpu_ns);
