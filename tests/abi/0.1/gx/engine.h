@@ -80,14 +80,6 @@ enum gx_gather_order {
 	GX_GATHER_ORDER_LISTED,
 	GX_GATHER_ORDER_SOURCE,
 };
-enum gx_gather_step {
-	GX_GATHER_STEP_NONE,
-	GX_GATHER_STEP_BYTE,
-	GX_GATHER_STEP_THREAD,
-	GX_GATHER_STEP_WARP,
-	GX_GATHER_STEP_WARP2,
-	GX_GATHER_STEP_SEQ,
-};
 struct gx_gather {
 	size_t size;
 	const void *src;
@@ -98,10 +90,9 @@ struct gx_gather {
 	uint32_t row_b;
 	enum gx_engine_kind engine;
 	enum gx_gather_order order;
-	enum gx_gather_step step;
 	unsigned sms;
 	bool check;
-	uint8_t reserved[7];
+	uint8_t reserved[3];
 };
 int gx_engine_gather(struct gx_engine_queue *q, const struct gx_gather *g, uint32_t *ticket);
 int gx_engine_copy(struct gx_engine_queue *q, void *dst, const void *src, size_t len,
