@@ -25,7 +25,7 @@ _Static_assert(offsetof(struct gx_frag, dst_off) == offsetof(struct gx_desc, dst
 _Static_assert(sizeof(struct gx_row_pair) == sizeof(struct gx_pair), "same layout");
 _Static_assert(GX_ENGINE_FRAGS_MAX == GX_BLOCK_DESCS_MAX, "same");
 _Static_assert(GX_ENGINE_BLOCKS_MAX == GX_UNPACK_BLOCKS_MAX, "same");
-_Static_assert((int)GX_UNPACK_MODE_NONE == (int)GX_UNPACK_NONE, "same order");
+_Static_assert((int)GX_UNPACK_MODE_HOST == (int)GX_UNPACK_HOST, "same order");
 
 /* Frozen after open. */
 struct gx_engine {
@@ -76,7 +76,7 @@ GX_EXPORT int gx_engine_open(const struct gx_engine_opts *user, struct gx_engine
 
 	if (ret)
 		return ret;
-	if (opts.unpack > GX_UNPACK_MODE_NONE || opts.device < -1 || opts.ipc > GX_OFF)
+	if ((unsigned)opts.unpack > GX_UNPACK_NONE || opts.device < -1 || opts.ipc > GX_OFF)
 		return engine_fail(-EINVAL, "engine: an option is out of range");
 	cfg = (struct gx_gpu_cfg){.device = opts.device,
 				  .unpack = (enum gx_unpack)opts.unpack,

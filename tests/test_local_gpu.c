@@ -4,7 +4,10 @@
  * the first GPU, or the first two. test_local_gpu cuda; exits 77 where there is no GPU, and says
  * why. Between processes: test_cli.py.
  */
+#include "copy/dma.h"
 #include "local/local.h"
+
+#include <gxlab/modes.h>
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -18,6 +21,8 @@
 #include <cmocka.h>
 
 #include "common_gx.h"
+
+_Static_assert((int)GX_COPY_KERNEL == (int)DMA_KERNEL, "the value that the library knows");
 
 #define KV_B	((uint64_t)8 << 20)
 #define WAIT_NS 60000000000ull

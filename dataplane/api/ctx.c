@@ -3,6 +3,7 @@
  * The context: gx_open() to gx_close(), and the order in which parts start and stop. Control path.
  */
 #include "control/control.h"
+#include "copy/dma.h"
 #include "local/local.h"
 #include "packet/pkt.h"
 #include "packet/unpacker.h"
@@ -43,7 +44,7 @@ static int opts_check(const struct gx_opts *o)
 	if (o->huge > GX_OFF || o->local > GX_OFF)
 		return gx_fail(-EINVAL, "a switch is GX_AUTO, GX_ON or GX_OFF, and not %d",
 			       o->huge > GX_OFF ? o->huge : o->local);
-	if (o->unpack > GX_UNPACK_MODE_NONE)
+	if ((unsigned)o->unpack > GX_UNPACK_NONE)
 		return gx_fail(-EINVAL, "unpack mode %d is not known", o->unpack);
 	if (o->crc_by > GX_CRC_BY_COPY)
 		return gx_fail(-EINVAL, "gx_opts.crc_by %d is not known", o->crc_by);
@@ -62,9 +63,9 @@ static int opts_check(const struct gx_opts *o)
 	if (o->bounce == GX_BOUNCE_CUDA && o->crc_by == GX_CRC_BY_CPU)
 		return gx_fail(-EINVAL, "the CPU cannot check payload in a bounce pool on a GPU: "
 					"leave gx_opts.crc_by to gx, or take gx_opts.bounce host");
-	if (o->copy > GX_COPY_KERNEL)
+	if ((unsigned)o->copy > DMA_KERNEL)
 		return gx_fail(-EINVAL, "copy engine %d is not known", o->copy);
-	if (o->copy == GX_COPY_KERNEL && o->unpack > GX_UNPACK_MODE_RESIDENT)
+	if ((unsigned)o->copy == DMA_KERNEL && o->unpack > GX_UNPACK_MODE_RESIDENT)
 		return gx_fail(-EINVAL,
 			       "copy engine kernel launches the unpack kernel, and unpack mode %s "
 			       "has none: take unpack mode auto, kernel or resident",

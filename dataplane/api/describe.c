@@ -3,6 +3,7 @@
  * What a context is and has, in words: gx_describe(). Any thread.
  */
 #include "control/control.h"
+#include "copy/dma.h"
 #include "local/local.h"
 #include "packet/pkt.h"
 
@@ -31,7 +32,7 @@ static void say_engine(const struct gx *gx, char *buf, size_t room, size_t *at)
 {
 	static const char *const asked[] = {[GX_COPY_CE] = "copy engines",
 					    [GX_COPY_RESIDENT] = "resident kernel",
-					    [GX_COPY_KERNEL] = "launched kernels"};
+					    [DMA_KERNEL] = "launched kernels"};
 	unsigned nr = 0;
 	char text[256];
 	int n;

@@ -188,7 +188,7 @@ int link_local_open(struct gx_core *core, struct link_local **out)
 	return 0;
 }
 
-_Static_assert((int)GX_COPY_KERNEL == (int)DMA_KERNEL, "same order");
+_Static_assert((int)GX_COPY_RESIDENT == (int)DMA_RESIDENT, "same order");
 
 int link_local_gpu(struct link_local *l, struct gx_gpu *gpu)
 {

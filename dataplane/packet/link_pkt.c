@@ -258,7 +258,7 @@ static int ep_unpack(struct pkt_ep *e)
 	    !unpack_checks(unpack))
 		return gx_fail(
 			-EOPNOTSUPP,
-			"unpack mode %s checks no payload, as gx_opts.crc_by unpack wants it: take "
+			"unpack mode %s checks no payload, as gx_opts.crc_by copy wants it: take "
 			"kernel, auto or host",
 			gx_unpack_name(unpack));
 	if (!c->server || (!c->agreed.unpack && !c->agreed.sms))

@@ -6,8 +6,11 @@
 #include "gpu_priv.h"
 
 #include <gxlab/gather.h>
+#include <gxlab/modes.h>
 
 #include <errno.h>
+
+_Static_assert((int)GX_UNPACK_MODE_NONE == (int)GX_UNPACK_NONE, "the value that the library knows");
 
 int gx_gather_step(struct gx_engine_queue *q, const struct gx_gather *g, enum gx_gather_step step,
 		   uint32_t *ticket)

@@ -5,6 +5,8 @@
  */
 #include "common/opt.h"
 
+#include <gxlab/modes.h>
+
 #include <errno.h>
 #include <math.h>
 #include <netdb.h>

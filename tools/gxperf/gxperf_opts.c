@@ -7,6 +7,8 @@
 
 #include "gxperf/beside/gate.h"
 
+#include <gxlab/modes.h>
+
 #include <string.h>
 
 #define OPTS_DEPTH_MAX 4096

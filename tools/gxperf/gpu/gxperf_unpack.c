@@ -7,6 +7,8 @@
  */
 #include "gxperf/gpu/gxperf_gpu.h"
 
+#include <gxlab/modes.h>
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

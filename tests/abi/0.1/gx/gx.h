@@ -41,7 +41,6 @@ enum gx_unpack_mode {
 	GX_UNPACK_MODE_RESIDENT,
 	GX_UNPACK_MODE_D2D,
 	GX_UNPACK_MODE_HOST,
-	GX_UNPACK_MODE_NONE,
 };
 enum gx_switch { GX_AUTO, GX_ON, GX_OFF };
 enum gx_integrity_mode {
@@ -58,7 +57,6 @@ enum gx_copy_by {
 	GX_COPY_AUTO,
 	GX_COPY_CE,
 	GX_COPY_RESIDENT,
-	GX_COPY_KERNEL,
 };
 enum gx_bounce {
 	GX_BOUNCE_HOST,
