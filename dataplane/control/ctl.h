@@ -156,6 +156,7 @@ struct ctl {
 	void (*passed)(struct ctl_conn *cc, int fds[],
 		       unsigned n); /* descriptors; takes them over */
 	struct ctl_rate bad_rate, refused_rate, full_rate, closers_rate, fds_rate;
+	char refused[CTL_TEXT_MAX]; /* the reason of a verdict on its way to ctl_conn_judge() */
 	uint8_t frame[GX_HELLO_FRAME_MAX]; /* to encode into */
 };
 
@@ -207,6 +208,13 @@ void ctl_conn_frame_send(struct ctl_conn *cc, uint32_t len);
 void ctl_conn_plain_send(struct ctl_conn *cc, enum gx_hello_type type);
 /* The peer does not keep to the protocol: count it, and end the connection. */
 void ctl_conn_bad(struct ctl_conn *cc, const char *what);
+/* A verdict: the connection cannot go on, for this reason. Nothing has happened to it yet; return it
+ * to the caller. Return: @err. ctl_conn_refuse_bad(): the peer does not keep to the protocol. */
+int ctl_conn_refuse(struct ctl_conn *cc, int err, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+int ctl_conn_refuse_bad(struct ctl_conn *cc, const char *what);
+/* End the connection by ctl_conn_fail() or ctl_conn_bad() if the verdict says so; 0: it goes on. */
+void ctl_conn_judge(struct ctl_conn *cc, int verdict);
 const char *ctl_conn_peer(const struct ctl_conn *cc); /* its name, for people */
 void ctl_conn_setup_free(struct ctl_conn *cc);
 /* CLOSING ends when the engine has let go of both directions, and nobody looks at what came in. */
@@ -235,15 +243,16 @@ bool ctl_path_same_host(const struct ctl_conn *cc);
 int ctl_path_port_find(const struct gx_hello *h, const char *name); /* its index; -1 */
 /* One more reason to cc->conn->why. */
 void ctl_path_why(struct gx_conn *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Client: choose; false: the connection has failed. */
-bool ctl_path_choose(struct ctl_conn *cc);
+/* Client: choose. Return: its verdict. */
+int ctl_path_choose(struct ctl_conn *cc);
 
 /* -- ctl_hello.c -- */
 
 void ctl_hello_send(struct ctl_conn *cc);
-void ctl_hello_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);
-void ctl_hello_connect_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);
-void ctl_hello_accept_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);
+/* What a frame says. Return: its verdict, see ctl_conn_judge(). */
+int ctl_hello_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);
+int ctl_hello_connect_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);
+int ctl_hello_accept_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);
 void ctl_hello_up(struct ctl_conn *cc); /* UP was sent, and has come */
 /* Client: the server knows whose we are (@cc->proven), or does not. */
 void ctl_hello_shown(struct ctl_conn *cc);

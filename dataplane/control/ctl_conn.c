@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #define IN_ROOM_FIRST 4096
+#define REFUSED_BAD   1 /* a verdict that is no -errno */
 
 static void conn_tx_kick(struct ctl_conn *cc);
 
@@ -312,6 +313,34 @@ void ctl_conn_bad(struct ctl_conn *cc, const char *what)
 		conn_down(cc->conn, -EPROTO,
 			  "%s does not speak gx's protocol (%s): does a gx server listen there?",
 			  ctl_conn_peer(cc), what);
+}
+
+int ctl_conn_refuse(struct ctl_conn *cc, int err, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(cc->ctl->refused, sizeof(cc->ctl->refused), fmt, ap);
+	va_end(ap);
+	return err;
+}
+
+int ctl_conn_refuse_bad(struct ctl_conn *cc, const char *what)
+{
+	return ctl_conn_refuse(cc, REFUSED_BAD, "%s", what);
+}
+
+void ctl_conn_judge(struct ctl_conn *cc, int verdict)
+{
+	char text[CTL_TEXT_MAX];
+
+	if (!verdict)
+		return;
+	memcpy(text, cc->ctl->refused, sizeof(text)); /* callbacks of the user may bring others */
+	if (verdict == REFUSED_BAD)
+		ctl_conn_bad(cc, text);
+	else
+		ctl_conn_fail(cc, verdict, "%s", text);
 }
 
 /* ---- What the data plane asks for ---- */

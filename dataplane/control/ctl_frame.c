@@ -14,6 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define OUT_OF_TURN "message out of turn"
+
 #define KEEPALIVE_IDLE_S  10
 #define KEEPALIVE_EVERY_S 5
 #define KEEPALIVE_TRIES	  3
@@ -43,90 +45,80 @@ static void conn_lost(struct ctl_conn *cc, int res)
 
 /* ---- frames ---- */
 
-static void up_take(struct ctl_conn *cc)
+static int up_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 {
+	if (cc->peer_up)
+		return ctl_conn_refuse_bad(cc, OUT_OF_TURN);
 	cc->peer_up = true; /* may come before the answer on the Unix socket */
 	if (cc->state == CTL_LINKED)
 		ctl_hello_up(cc);
+	return 0;
 }
 
-static void error_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
+static int error_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 {
 	struct gx_hello_error e;
-	bool good = !gx_hello_error_get(body, len, &e);
 
-	if (!good) {
-		ctl_conn_bad(cc, "malformed ERROR");
-		return;
-	}
+	if (gx_hello_error_get(body, len, &e))
+		return ctl_conn_refuse_bad(cc, "malformed ERROR");
 	ctl_conn_close(cc);
 	if (cc->conn)
 		conn_down(cc->conn, e.err, "peer %s says: %s", ctl_conn_peer(cc), e.text);
+	return 0;
 }
 
-static void bye_take(struct ctl_conn *cc)
+static int bye_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 {
 	ctl_conn_close(cc);
 	if (cc->conn)
 		conn_down(cc->conn, 0, "peer %s closed the connection", ctl_conn_peer(cc));
+	return 0;
 }
 
-static void user_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
+static int user_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 {
 	const struct gx_opts *opts = &cc->ctl->gx->opts;
 
 	if (opts->on_msg && cc->conn->state == GX_CONN_STATE_UP)
 		opts->on_msg(opts->arg, cc->conn, body, len);
+	return 0;
 }
 
-/* Which frames may come in which state; what may not is a protocol error. */
-static bool frame_is_due(const struct ctl_conn *cc, uint16_t type, uint32_t len)
+#define ON(state) (1u << CTL_##state)
+#define ALWAYS	  UINT32_MAX
+
+/* Which frame may come in which state, and whose it is. */
+static const struct frame {
+	uint32_t states; /* bits of enum ctl_state */
+	bool client, server;
+	uint32_t len_max;
+	int (*take)(struct ctl_conn *cc, const uint8_t *body, uint32_t len); /* its verdict */
+} frames[] = {
+	[GX_HELLO_HELLO] = {ON(HELLO), true, true, UINT32_MAX, ctl_hello_take},
+	[GX_HELLO_CONNECT] = {ON(LANES), false, true, UINT32_MAX, ctl_hello_connect_take},
+	[GX_HELLO_ACCEPT] = {ON(LANES), true, false, UINT32_MAX, ctl_hello_accept_take},
+	[GX_HELLO_UP] = {ON(FDS) | ON(LINKED), true, true, 0, up_take},
+	[GX_HELLO_ERROR] = {ALWAYS, true, true, UINT32_MAX, error_take},
+	[GX_HELLO_USER] = {ON(UP), true, true, CTL_USER_MAX, user_take},
+	[GX_HELLO_BYE] = {ALWAYS, true, true, 0, bye_take},
+};
+
+/* NULL: it may not come now. */
+static const struct frame *frame_of(const struct ctl_conn *cc, uint16_t type, uint32_t len)
 {
-	switch (type) {
-	case GX_HELLO_HELLO:
-		return cc->state == CTL_HELLO;
-	case GX_HELLO_CONNECT:
-		return cc->server && cc->state == CTL_LANES;
-	case GX_HELLO_ACCEPT:
-		return !cc->server && cc->state == CTL_LANES;
-	case GX_HELLO_UP:
-		return (cc->state == CTL_FDS || cc->state == CTL_LINKED) && !cc->peer_up && !len;
-	case GX_HELLO_USER:
-		return cc->state == CTL_UP && len <= CTL_USER_MAX;
-	case GX_HELLO_BYE:
-		return !len;
-	default:
-		return type == GX_HELLO_ERROR;
-	}
+	const struct frame *f = type < GX_ARRAY_SIZE(frames) ? &frames[type] : NULL;
+
+	if (!f || !f->take || !(f->states >> cc->state & 1) || len > f->len_max)
+		return NULL;
+	return (cc->server ? f->server : f->client) ? f : NULL;
 }
 
-static void frame_take(struct ctl_conn *cc, uint16_t type, const uint8_t *body, uint32_t len)
+static void frame_take(struct ctl_conn *cc, const struct frame *f, const uint8_t *body,
+		       uint32_t len)
 {
 	if (!cc->was_up)
 		cc->due_ns = gx_now_ns() + (cc->server ? CTL_STEP_NS : cc->timeout_ns);
-	switch (type) {
-	case GX_HELLO_HELLO:
-		ctl_hello_take(cc, body, len);
-		break;
-	case GX_HELLO_CONNECT:
-		ctl_hello_connect_take(cc, body, len);
-		break;
-	case GX_HELLO_ACCEPT:
-		ctl_hello_accept_take(cc, body, len);
-		break;
-	case GX_HELLO_UP:
-		up_take(cc);
-		break;
-	case GX_HELLO_USER:
-		user_take(cc, body, len);
-		break;
-	case GX_HELLO_BYE:
-		bye_take(cc);
-		break;
-	default:
-		error_take(cc, body, len);
-		break;
-	}
+	ctl_conn_judge(cc, f->take(cc, body, len));
 }
 
 /* Takes every whole frame. Return: bytes that the next one needs in all, 0 when the connection has
@@ -134,6 +126,7 @@ static void frame_take(struct ctl_conn *cc, uint16_t type, const uint8_t *body, 
 static uint32_t conn_parse(struct ctl_conn *cc)
 {
 	uint32_t pos = 0, need = CTL_FRAME_HDR_B, body;
+	const struct frame *f;
 	uint16_t type;
 
 	while (ctl_conn_is_live(cc) && cc->in_len - pos >= CTL_FRAME_HDR_B) {
@@ -141,14 +134,15 @@ static uint32_t conn_parse(struct ctl_conn *cc)
 			ctl_conn_bad(cc, "not a frame of gx, or too large");
 			return 0;
 		}
-		if (!frame_is_due(cc, type, body)) {
-			ctl_conn_bad(cc, "message out of turn");
+		f = frame_of(cc, type, body);
+		if (!f) {
+			ctl_conn_bad(cc, OUT_OF_TURN);
 			return 0;
 		}
 		need = CTL_FRAME_HDR_B + body;
 		if (cc->in_len - pos < need)
 			break;
-		frame_take(cc, type, cc->in + pos + CTL_FRAME_HDR_B, body);
+		frame_take(cc, f, cc->in + pos + CTL_FRAME_HDR_B, body);
 		pos += need;
 		need = CTL_FRAME_HDR_B;
 	}

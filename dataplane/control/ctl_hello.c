@@ -2,7 +2,8 @@
 /*
  * What the ends of a bootstrap connection say to each other on the way up: HELLO both ways, then
  * what the client proposes (CONNECT) and the server checks and grants (ACCEPT), then UP. Both ends
- * in one file, called by ctl_conn.c when a frame has come, on the control thread.
+ * in one file, called by ctl_frame.c when a frame has come, on the control thread. A helper returns
+ * its verdict, 0 or what ctl_conn_refuse() gave it; ctl_conn_judge() alone ends the connection.
  */
 #include "control/ctl.h"
 
@@ -80,37 +81,32 @@ static struct gx_port *lanes_port(const struct ctl_conn *cc)
 	return cc->ctl->gx->port[cc->conn->port].port;
 }
 
-static bool lanes_setup_new(struct ctl_conn *cc)
+static int lanes_setup_new(struct ctl_conn *cc)
 {
 	cc->setup = calloc(1, sizeof(*cc->setup));
-	if (!cc->setup)
-		ctl_conn_fail(cc, -ENOMEM, "out of memory");
-	return cc->setup;
+	return cc->setup ? 0 : ctl_conn_refuse(cc, -ENOMEM, "out of memory");
 }
 
-static bool lanes_open(struct ctl_conn *cc)
+static int lanes_open(struct ctl_conn *cc)
 {
 	struct gx_hello_lanes *l = &cc->setup->local;
 
 	int err = l->link == GX_LINK_LOCAL ? local_open(cc->conn, l->nr_lanes) : 0;
 
-	if (err) {
-		ctl_conn_fail(cc, err, "the %s cannot share its memory: %.150s",
-			      cc->server ? "server" : "client", gx_error());
-		return false;
-	}
+	if (err)
+		return ctl_conn_refuse(cc, err, "the %s cannot share its memory: %.150s",
+				       cc->server ? "server" : "client", gx_error());
 	for (unsigned i = 0; i < l->nr_lanes; i++) {
 		int ret;
 
 		l->lanes[i].port.fd = -1;
 		ret = conn_lane_open(cc->conn, i, &l->lanes[i]);
-		if (ret) {
-			ctl_conn_fail(cc, ret, "the %s cannot open lane %u over %s: %.150s",
-				      cc->server ? "server" : "client", i, l->port, gx_error());
-			return false;
-		}
+		if (ret)
+			return ctl_conn_refuse(
+				cc, ret, "the %s cannot open lane %u over %s: %.150s",
+				cc->server ? "server" : "client", i, l->port, gx_error());
 	}
-	return true;
+	return 0;
 }
 
 static void lanes_send(struct ctl_conn *cc, enum gx_hello_type type)
@@ -158,29 +154,28 @@ void ctl_hello_up(struct ctl_conn *cc)
 	conn_up(cc->conn);
 }
 
-/* What the peer shares, behind the @k descriptors of its lanes. Return: is it mapped? */
-static bool lanes_local_connect(struct ctl_conn *cc, unsigned k)
+/* What the peer shares, behind the @k descriptors of its lanes. */
+static int lanes_local_connect(struct ctl_conn *cc, unsigned k)
 {
 	struct ctl_setup *s = cc->setup;
 	unsigned n = s->nr_fds - k, left;
 	int ret;
 
 	if (s->local.link != GX_LINK_LOCAL)
-		return true;
+		return 0;
 	s->nr_fds = k;
 	ret = local_connect(cc->conn, s->fds + k, n);
 	if (ret) {
 		ctl_bad(cc->ctl, "peer %s: %s", ctl_conn_peer(cc), gx_error());
-		ctl_conn_fail(cc, ret, "the %s cannot map what the %s shares: %.150s",
-			      cc->server ? "server" : "client", cc->server ? "client" : "server",
-			      gx_error());
-		return false;
+		return ctl_conn_refuse(cc, ret, "the %s cannot map what the %s shares: %.150s",
+				       cc->server ? "server" : "client",
+				       cc->server ? "client" : "server", gx_error());
 	}
 	left = cc->conn->peer.nr_regions - local_nr_maps(cc->conn);
 	if (left)
 		ctl_path_why(cc->conn, "%u of the peer's %u regions by packets: not mapped", left,
 			     cc->conn->peer.nr_regions);
-	return true;
+	return 0;
 }
 
 static unsigned lanes_fds_due(const struct gx_hello_lanes *l)
@@ -193,19 +188,19 @@ static unsigned lanes_fds_due(const struct gx_hello_lanes *l)
 }
 
 /* Both ends' addresses and descriptors are here. */
-static void lanes_connect(struct ctl_conn *cc)
+static int lanes_connect(struct ctl_conn *cc)
 {
 	struct ctl_setup *s = cc->setup;
 	unsigned k = 0;
+	int ret = lanes_local_connect(cc, lanes_fds_due(&s->remote));
 
-	if (!lanes_local_connect(cc, lanes_fds_due(&s->remote)))
-		return;
+	if (ret)
+		return ret;
 	if (!ctl_fd_needed(s))
 		ctl_fd_forget(cc); /* it has told whose the client is, and carries nothing */
 	cc->conn->peer_late = s->remote.late;
 	for (unsigned i = 0; i < s->remote.nr_lanes; i++) {
 		struct gx_hello_lane *r = &s->remote.lanes[i];
-		int ret;
 
 		if (r->port.fd >= 0) {
 			r->port.fd = s->fds[k];
@@ -220,17 +215,16 @@ static void lanes_connect(struct ctl_conn *cc)
 			memcpy(r->port.from, cc->from, sizeof(cc->from));
 		}
 		ret = conn_lane_connect(cc->conn, i, r);
-		if (ret) {
-			ctl_conn_fail(cc, ret, "the %s cannot connect lane %u over %s: %.150s",
-				      cc->server ? "server" : "client", i, s->local.port,
-				      gx_error());
-			return;
-		}
+		if (ret)
+			return ctl_conn_refuse(
+				cc, ret, "the %s cannot connect lane %u over %s: %.150s",
+				cc->server ? "server" : "client", i, s->local.port, gx_error());
 	}
 	cc->state = CTL_LINKED;
 	ctl_conn_plain_send(cc, GX_HELLO_UP);
 	if (cc->state == CTL_LINKED && cc->peer_up)
 		ctl_hello_up(cc);
+	return 0;
 }
 
 void ctl_hello_passed(struct ctl_conn *cc, int fds[], unsigned n)
@@ -242,10 +236,8 @@ void ctl_hello_passed(struct ctl_conn *cc, int fds[], unsigned n)
 		want += local_fds_due(&cc->conn->peer);
 	memcpy(s->fds, fds, n * sizeof(fds[0]));
 	s->nr_fds = n;
-	if (n != want)
-		ctl_conn_bad(cc, "wrong number of descriptors");
-	else
-		lanes_connect(cc);
+	ctl_conn_judge(cc, n == want ? lanes_connect(cc)
+				     : ctl_conn_refuse_bad(cc, "wrong number of descriptors"));
 }
 
 /* ---- Client: CONNECT ---- */
@@ -312,7 +304,7 @@ static void lanes_late(struct gx_conn *c, struct gx_hello_lanes *l)
 	c->late = l->late = opts_late(opts, l->integrity, mode);
 }
 
-static bool connect_fill(struct ctl_conn *cc)
+static int connect_fill(struct ctl_conn *cc)
 {
 	const struct gx_opts *opts = &cc->ctl->gx->opts;
 	const struct gx_hello *peer = &cc->conn->peer;
@@ -333,42 +325,51 @@ static bool connect_fill(struct ctl_conn *cc)
 	l->integrity = connect_integrity(cc);
 	lanes_late(cc->conn, l);
 	l->peer_timeout_ns = opts->peer_timeout_ns;
-	if (l->quantum < GX_WIRE_QUANTUM_MIN) {
-		ctl_conn_fail(
+	if (l->quantum < GX_WIRE_QUANTUM_MIN)
+		return ctl_conn_refuse(
 			cc, -EMSGSIZE,
 			"port %s carries %u bytes a packet between these ends, and %u are needed: "
 			"raise the MTU, or take another port",
 			name, l->quantum, GX_WIRE_QUANTUM_MIN);
-		return false;
-	}
-	if (l->integrity > GX_INTEGRITY_CRC || !(peer->integrity & 1u << l->integrity)) {
-		ctl_conn_fail(cc, -EOPNOTSUPP, "integrity mode %u is not offered by the server",
-			      l->integrity);
-		return false;
-	}
-	return true;
+	if (l->integrity > GX_INTEGRITY_CRC || !(peer->integrity & 1u << l->integrity))
+		return ctl_conn_refuse(cc, -EOPNOTSUPP,
+				       "integrity mode %u is not offered by the server",
+				       l->integrity);
+	return 0;
+}
+
+static int connect_send(struct ctl_conn *cc)
+{
+	int ret = ctl_path_choose(cc);
+
+	if (!ret)
+		ret = lanes_setup_new(cc);
+	if (!ret)
+		ret = connect_fill(cc);
+	if (!ret)
+		ret = lanes_open(cc);
+	if (ret)
+		return ret;
+	cc->state = CTL_LANES;
+	lanes_send(cc, GX_HELLO_CONNECT);
+	return 0;
 }
 
 /* Where the server may see whose process we are, it is shown, whatever port is taken. */
-static void client_hello_take(struct ctl_conn *cc)
+static int client_hello_take(struct ctl_conn *cc)
 {
 	if (cc->conn->peer.unix_name[0] && (cc->near || ctl_path_same_host(cc))) {
 		cc->state = CTL_PROVE;
 		ctl_fd_prove(cc);
-		return;
+		return 0;
 	}
 	snprintf(cc->no_share, sizeof(cc->no_share), "the server has no Unix socket");
-	ctl_hello_shown(cc);
+	return connect_send(cc);
 }
 
 void ctl_hello_shown(struct ctl_conn *cc)
 {
-	if (!ctl_path_choose(cc) || !lanes_setup_new(cc) || !connect_fill(cc))
-		return;
-	if (!lanes_open(cc))
-		return;
-	cc->state = CTL_LANES;
-	lanes_send(cc, GX_HELLO_CONNECT);
+	ctl_conn_judge(cc, connect_send(cc));
 }
 
 /* Is @a what a server may make of our proposal @w? */
@@ -385,76 +386,68 @@ static bool accept_is_valid(const struct gx_hello_lanes *w, const struct gx_hell
 	       a->peer_timeout_ns <= w->peer_timeout_ns;
 }
 
-void ctl_hello_accept_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
+int ctl_hello_accept_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 {
 	struct ctl_setup *s = cc->setup;
 
-	if (gx_hello_lanes_get(body, len, &s->remote) || !accept_is_valid(&s->local, &s->remote)) {
-		ctl_conn_bad(cc, "malformed ACCEPT");
-		return;
-	}
+	if (gx_hello_lanes_get(body, len, &s->remote) || !accept_is_valid(&s->local, &s->remote))
+		return ctl_conn_refuse_bad(cc, "malformed ACCEPT");
 	lanes_agree(cc->conn, &s->remote);
 	if (ctl_fd_needed(s)) {
 		cc->state = CTL_FDS;
 		ctl_fd_start(cc);
-	} else {
-		lanes_connect(cc);
+		return 0;
 	}
+	return lanes_connect(cc);
 }
 
 /* ---- Server: HELLO, CONNECT ---- */
 
-/* Return: has the connection got its struct gx_conn? */
-static bool server_conn_new(struct ctl_conn *cc)
+static int server_conn_new(struct ctl_conn *cc)
 {
 	cc->conn = conn_new(cc->ctl->gx, true);
-	if (!cc->conn) {
-		ctl_conn_fail(cc, -ENOMEM, "the server is out of memory");
-		return false;
-	}
+	if (!cc->conn)
+		return ctl_conn_refuse(cc, -ENOMEM, "the server is out of memory");
 	cc->conn->ctl = cc;
-	return true;
+	return 0;
 }
 
-static void server_hello_take(struct ctl_conn *cc)
+static int server_hello_take(struct ctl_conn *cc)
 {
 	cc->state = CTL_LANES;
 	ctl_hello_send(cc);
+	return 0;
 }
 
-static void hello_version_fail(struct ctl_conn *cc, uint32_t version)
+static int hello_version_refuse(struct ctl_conn *cc, uint32_t version)
 {
 	uint32_t own = GX_HELLO_VERSION;
 
 	ctl_bad(cc->ctl, "peer %s speaks version %u", ctl_conn_peer(cc), version);
-	ctl_conn_fail(cc, -EPROTONOSUPPORT,
-		      "the client speaks version %u of gx's protocol, the server version %u: "
-		      "install the same gx at both ends",
-		      cc->server ? version : own, cc->server ? own : version);
+	return ctl_conn_refuse(
+		cc, -EPROTONOSUPPORT,
+		"the client speaks version %u of gx's protocol, the server version %u: "
+		"install the same gx at both ends",
+		cc->server ? version : own, cc->server ? own : version);
 }
 
-void ctl_hello_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
+int ctl_hello_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 {
 	struct gx_hello h;
 	int ret = gx_hello_get(body, len, &h);
 
 	if (ret == -EPROTONOSUPPORT) {
-		hello_version_fail(cc, h.version);
-		return;
+		return hello_version_refuse(cc, h.version);
 	}
-	if (ret || !h.nr_lanes || !h.chunk_b || !h.window) {
-		ctl_conn_bad(cc, "malformed HELLO");
-		return;
-	}
-	if (cc->server && !server_conn_new(cc))
-		return;
+	if (ret || !h.nr_lanes || !h.chunk_b || !h.window)
+		return ctl_conn_refuse_bad(cc, "malformed HELLO");
+	ret = cc->server ? server_conn_new(cc) : 0;
+	if (ret)
+		return ret;
 	cc->conn->peer = h;
 	cc->conn->same_host = ctl_path_same_host(cc);
 	snprintf(cc->conn->peer_name, sizeof(cc->conn->peer_name), "%s pid %u", cc->name, h.pid);
-	if (cc->server)
-		server_hello_take(cc);
-	else
-		client_hello_take(cc);
+	return cc->server ? server_hello_take(cc) : client_hello_take(cc);
 }
 
 /* Return: NULL, or what is wrong with a client's proposal. */
@@ -475,22 +468,21 @@ static const char *connect_check(const struct ctl_conn *cc, const struct gx_hell
 }
 
 /* May this client have anything? One rule for all ports: of a process of this host the user must be
- * known, and be one that we serve; the others were let in by --insecure. Else it has failed. */
-static bool connect_is_allowed(struct ctl_conn *cc)
+ * known, and be one that we serve; the others were let in by --insecure. */
+static int connect_is_allowed(struct ctl_conn *cc)
 {
 	if (cc->proven || !cc->near)
-		return true;
+		return 0;
 	ctl_bad(cc->ctl, "peer %s has not shown whose process it is", ctl_conn_peer(cc));
-	ctl_conn_fail(cc, -EPERM,
-		      "the client came from an address of the server's host and did not show on "
-		      "the Unix socket @%.64s whose process it is: is a proxy or a tunnel between "
-		      "them, or has a sandbox hidden the socket?",
-		      cc->ctl->unix_name);
-	return false;
+	return ctl_conn_refuse(
+		cc, -EPERM,
+		"the client came from an address of the server's host and did not show on "
+		"the Unix socket @%.64s whose process it is: is a proxy or a tunnel between "
+		"them, or has a sandbox hidden the socket?",
+		cc->ctl->unix_name);
 }
 
-/* Return: was it found? Else the connection has failed. */
-static bool connect_port_find(struct ctl_conn *cc, const char *name)
+static int connect_port_find(struct ctl_conn *cc, const char *name)
 {
 	struct gx *gx = cc->ctl->gx;
 	unsigned i;
@@ -499,32 +491,29 @@ static bool connect_port_find(struct ctl_conn *cc, const char *name)
 		;
 	if (i == gx->nr_ports) {
 		ctl_bad(cc->ctl, "peer %s asks for port %s", ctl_conn_peer(cc), name);
-		ctl_conn_fail(cc, -ENODEV, "the server has no port %s", name);
-		return false;
+		return ctl_conn_refuse(cc, -ENODEV, "the server has no port %s", name);
 	}
 	if ((gx->port[i].port->caps.flags & GX_PORT_LOCAL) && !cc->proven) {
 		ctl_bad(cc->ctl, "peer %s asks for port %s from another host", ctl_conn_peer(cc),
 			name);
-		ctl_conn_fail(cc, -ENODEV, "port %s reaches one host only", name);
-		return false;
+		return ctl_conn_refuse(cc, -ENODEV, "port %s reaches one host only", name);
 	}
 	cc->conn->port = i;
-	return true;
+	return 0;
 }
 
-/* Return: can the connection take the link that the client wants? Else it has failed. */
-static bool connect_link_take(struct ctl_conn *cc, const struct gx_hello_lanes *want)
+/* Can the connection take the link that the client wants? */
+static int connect_link_take(struct ctl_conn *cc, const struct gx_hello_lanes *want)
 {
 	const char *why_not = local_offered(cc->ctl->gx);
 
 	if (want->link == GX_LINK_LOCAL && (why_not || strcmp(want->port, "shm"))) {
 		ctl_bad(cc->ctl, "peer %s asks for link local", ctl_conn_peer(cc));
-		ctl_conn_fail(cc, -ENODEV, "the server has no link local over port %s: %s",
-			      want->port, why_not ? why_not : "it goes with port shm");
-		return false;
+		return ctl_conn_refuse(cc, -ENODEV, "the server has no link local over port %s: %s",
+				       want->port, why_not ? why_not : "it goes with port shm");
 	}
 	cc->conn->link = want->link;
-	return true;
+	return 0;
 }
 
 /* The largest packets of either end. */
@@ -570,41 +559,51 @@ static void connect_cores_take(struct ctl_conn *cc, unsigned nr_lanes)
 	cc->ctl->next_core = (cc->ctl->next_core + nr_lanes) % cc->ctl->gx->nr_cores;
 }
 
-void ctl_hello_connect_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
+/* The server's half is agreed: open it, and say so. */
+static int accept_send(struct ctl_conn *cc)
 {
+	int ret = lanes_open(cc);
+
+	if (ret)
+		return ret;
+	cc->state = CTL_FDS; /* before the client can answer */
+	lanes_send(cc, GX_HELLO_ACCEPT);
+	if (cc->state != CTL_FDS) /* without memory for the frame it has ended */
+		return 0;
+	if (!ctl_fd_needed(cc->setup))
+		return lanes_connect(cc);
+	ctl_fd_wait(cc);
+	return 0;
+}
+
+int ctl_hello_connect_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
+{
+	int ret = connect_is_allowed(cc);
 	struct ctl_setup *s;
 	const char *bad;
 
-	if (!connect_is_allowed(cc) || !lanes_setup_new(cc))
-		return;
+	if (!ret)
+		ret = lanes_setup_new(cc);
+	if (ret)
+		return ret;
 	s = cc->setup;
 	bad = gx_hello_lanes_get(body, len, &s->remote) ? "malformed CONNECT"
 							: connect_check(cc, &s->remote);
-	if (bad) {
-		ctl_conn_bad(cc, bad);
-		return;
-	}
-	if (!connect_port_find(cc, s->remote.port) || !connect_link_take(cc, &s->remote))
-		return;
-	if (!accept_fill(cc, &s->remote, &s->local)) {
-		ctl_conn_fail(cc, -EMSGSIZE,
-			      "the server's port %s carries less than %u bytes a packet",
-			      s->remote.port, GX_WIRE_QUANTUM_MIN);
-		return;
-	}
+	if (bad)
+		return ctl_conn_refuse_bad(cc, bad);
+	ret = connect_port_find(cc, s->remote.port);
+	if (!ret)
+		ret = connect_link_take(cc, &s->remote);
+	if (ret)
+		return ret;
+	if (!accept_fill(cc, &s->remote, &s->local))
+		return ctl_conn_refuse(cc, -EMSGSIZE,
+				       "the server's port %s carries less than %u bytes a packet",
+				       s->remote.port, GX_WIRE_QUANTUM_MIN);
 	snprintf(cc->conn->why, sizeof(cc->conn->why), "%s: chosen by the client",
 		 s->remote.link == GX_LINK_LOCAL ? "local" : s->remote.port);
 	lanes_late(cc->conn, &s->local);
 	connect_cores_take(cc, s->local.nr_lanes);
 	lanes_agree(cc->conn, &s->local);
-	if (!lanes_open(cc))
-		return;
-	cc->state = CTL_FDS; /* before the client can answer */
-	lanes_send(cc, GX_HELLO_ACCEPT);
-	if (cc->state != CTL_FDS)
-		return;
-	if (ctl_fd_needed(s))
-		ctl_fd_wait(cc);
-	else
-		lanes_connect(cc);
+	return accept_send(cc);
 }

@@ -95,7 +95,7 @@ static void choose_say(struct ctl_conn *cc, unsigned i)
 		ctl_path_why(cc->conn, "%s", name);
 }
 
-static void choose_fail(struct ctl_conn *cc, bool other_host)
+static int choose_refuse(struct ctl_conn *cc, bool other_host)
 {
 	bool speaks = cc->forced[0] && cc->ctl->gx->port[cc->forced_port].port->speaks;
 	char theirs[160], ours[160] = "";
@@ -105,31 +105,31 @@ static void choose_fail(struct ctl_conn *cc, bool other_host)
 	ports_text(&h, ours, sizeof(ours));
 	ports_text(&cc->conn->peer, theirs, sizeof(theirs));
 	if (cc->forced[0] && choose_shares(cc->forced) && cc->no_share[0])
-		ctl_conn_fail(
+		return ctl_conn_refuse(
 			cc, -EPERM,
 			"port %s cannot be had: %s: take gx_connect_opts.port udp, which shares none",
 			cc->forced, cc->no_share);
-	else if (cc->forced[0] && other_host)
-		ctl_conn_fail(
+	if (cc->forced[0] && other_host)
+		return ctl_conn_refuse(
 			cc, -ENODEV,
 			"port %s reaches one host only, and the ends are on two hosts or in two "
 			"network namespaces: take another port",
 			cc->forced);
-	else if (cc->forced[0])
-		ctl_conn_fail(cc, -ENODEV,
-			      "the client wants port %s, the server offers %.100s: start it with "
-			      "gx_opts.ports %.*s%s, or take one of those",
-			      cc->forced, theirs, (int)strcspn(cc->forced, speaks ? ":" : ""),
-			      cc->forced, speaks ? ":DEVICE" : "");
-	else
-		ctl_conn_fail(cc, -ENODEV,
-			      "no port that both ends can use: the client has %.70s, the server "
-			      "%.70s%s: give both the same gx_opts.ports",
-			      ours, theirs, other_host ? ", on another host" : "");
+	if (cc->forced[0])
+		return ctl_conn_refuse(
+			cc, -ENODEV,
+			"the client wants port %s, the server offers %.100s: start it with "
+			"gx_opts.ports %.*s%s, or take one of those",
+			cc->forced, theirs, (int)strcspn(cc->forced, speaks ? ":" : ""), cc->forced,
+			speaks ? ":DEVICE" : "");
+	return ctl_conn_refuse(cc, -ENODEV,
+			       "no port that both ends can use: the client has %.70s, the server "
+			       "%.70s%s: give both the same gx_opts.ports",
+			       ours, theirs, other_host ? ", on another host" : "");
 }
 
 /* The first of ours, in the user's order of preference, that the peer has and that reaches it. */
-static bool choose_port(struct ctl_conn *cc)
+static int choose_port(struct ctl_conn *cc)
 {
 	struct gx *gx = cc->ctl->gx;
 	struct gx_conn *c = cc->conn;
@@ -152,11 +152,10 @@ static bool choose_port(struct ctl_conn *cc)
 		} else {
 			choose_say(cc, i);
 			c->port = i;
-			return true;
+			return 0;
 		}
 	}
-	choose_fail(cc, other_host);
-	return false;
+	return choose_refuse(cc, other_host);
 }
 
 /* NULL, or why the ends cannot take the local link. */
@@ -192,23 +191,23 @@ static void choose_local(struct ctl_conn *cc)
 }
 
 /* The link, then its port. A named port is taken by packets, unless the link is named as well. */
-bool ctl_path_choose(struct ctl_conn *cc)
+int ctl_path_choose(struct ctl_conn *cc)
 {
 	const char *why_not = choose_local_not(cc);
 	bool asked = !strcmp(cc->link, "local");
+	int ret;
 
-	if (asked && why_not) {
-		ctl_conn_fail(cc, -ENODEV, "link local cannot be had: %s", why_not);
-		return false;
-	}
+	if (asked && why_not)
+		return ctl_conn_refuse(cc, -ENODEV, "link local cannot be had: %s", why_not);
 	if (asked || (!why_not && !cc->link[0] && !cc->forced[0])) {
 		choose_local(cc);
-		return true;
+		return 0;
 	}
-	if (!choose_port(cc))
-		return false;
+	ret = choose_port(cc);
+	if (ret)
+		return ret;
 	if (why_not != cc->no_share && !cc->link[0] && !cc->forced[0] && ctl_path_same_host(cc) &&
 	    cc->ctl->gx->opts.local != GX_OFF)
 		ctl_path_why(cc->conn, "no link local: %s", why_not);
-	return true;
+	return 0;
 }
