@@ -1467,6 +1467,29 @@ static void server__message_out_of_turn(void **state)
 	server_lives(addr);
 }
 
+/* What a server may not say to a client that has sent CONNECT. */
+static void client__message_out_of_turn(void **state)
+{
+	static const uint8_t types[] = {GX_HELLO_HELLO, GX_HELLO_CONNECT, GX_HELLO_UP,
+					GX_HELLO_USER};
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(types); i++) {
+		int port, fd = raw_listen(&port), peer;
+		char addr[32];
+
+		snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
+		client_connect(addr, NULL);
+		peer = raw_accept(fd);
+		assert_true(raw_send(peer, b, raw_hello(b, GX_HELLO_VERSION)));
+		assert_true(raw_send(peer, b, gx_hello_plain_put(b, types[i], NULL, 0)));
+		wait_down(client, i + 1, -EPROTO);
+		assert_says(client->text, "out of turn");
+		close(peer);
+		close(fd);
+	}
+}
+
 static void connect_refused(int port, const struct gx_hello_lanes *l, int err, const char *what)
 {
 	static uint8_t b[GX_HELLO_FRAME_MAX];
@@ -2363,6 +2386,7 @@ static const struct CMUnitTest tests[] = {
 	TEST(server__largest_frame),
 	TEST(server__silent_client),
 	TEST(server__message_out_of_turn),
+	TEST(client__message_out_of_turn),
 	TEST(server__bad_connect),
 	TEST(server__fuzzed_connect),
 	TEST(fd__strangers),
