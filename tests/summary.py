@@ -15,6 +15,7 @@ import sys
 
 PASSED = ("OK", "EXPECTEDFAIL")
 LINES = 40 # that are shown of each stream of a test that failed
+WHY = 16   # and behind each line that begins with FAILED and stands before those
 
 
 def last_line(test):
@@ -39,6 +40,9 @@ def failure(test, path):
     for stream in ("stdout", "stderr"):
         said = (test.get(stream) or "").splitlines()
         lines += [f"    {stream}, {len(said)} lines:"] if said else []
+        for i, line in enumerate(said[:-LINES]):
+            if line.startswith("FAILED"):
+                lines += ["    " + why for why in said[i:i + WHY]] + ["    ..."]
         lines += ["    " + line for line in said[-LINES:]]
     return "\n".join(lines)
 
