@@ -468,7 +468,7 @@ static const char *connect_check(const struct ctl_conn *cc, const struct gx_hell
 }
 
 /* May this client have anything? One rule for all ports: of a process of this host the user must be
- * known, and be one that we serve; the others were let in by --insecure. */
+ * known, and be one that we serve; the others were let in by gx_opts.insecure. */
 static int connect_is_allowed(struct ctl_conn *cc)
 {
 	if (cc->proven || !cc->near)

@@ -282,7 +282,7 @@ static inline int core_region(const struct gx_core *core, uint64_t token, unsign
 	return 0;
 }
 
-/* -- completions, core.c: called by links and by submit.c on the core -- */
+/* -- completions, core.c: called by links on the core -- */
 
 /* Room for one more that no operation of ours announced (comps_due)? */
 bool core_comp_room(const struct gx_core *core);

@@ -2,7 +2,8 @@
 /*
  * What one received packet costs in instructions: two contexts of one process over shm, turned in
  * turn by this thread. Run under callgrind, which counts only inside server_turn(), or
- * client_turn(): valgrind --tool=callgrind --toggle-collect=server_turn build/tests/count_rx 64. A
+ * client_turn(): GX_URING=epoll valgrind --fair-sched=yes --tool=callgrind
+ * --toggle-collect=server_turn build/tests/count_rx 64. With io_uring valgrind never returns. A
  * second argument, cpu or unpack, is who checks payload; without, or with none, nobody does. A
  * third, gpu: the server's bounce pool and the memory at both ends are a GPU's (or a fake one's).
  * Prints the packets that the server received while it was counted; docs/measured/cpu.md has the
