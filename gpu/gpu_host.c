@@ -5,6 +5,7 @@
  * buffer too early. Control slots from any thread; [core] slots from the one that owns the stream.
  */
 #include "gpu_priv.h"
+#include "host_warm.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -13,7 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define HOST_STREAM_MIN ((size_t)1024) /* shorter copies go through the cache */
+#define HOST_STREAM_MIN HOST_WARM_UNIT_B /* shorter copies go through the cache */
 #define HOST_HUGE	((size_t)2 << 20)
 #define HOST_PAGE	((size_t)4096)
 #define HOST_LATE_MAX	1024 /* blocks and copies a delayed stream holds; power of two */
@@ -48,6 +49,7 @@ struct host_stream {
 	struct gx_gpu_stream stream;
 	uint32_t head, tail;	/* free running, of late[] */
 	struct host_late *late; /* [HOST_LATE_MAX]; NULL: nothing is ever late */
+	struct host_warm warm;	/* where it copied to */
 };
 
 static struct host_gpu *host_of(struct gx_gpu *gpu)
@@ -233,19 +235,20 @@ static void host_block_free(struct gx_gpu *gpu, struct gx_block *b)
 	memset(b, 0, sizeof(*b));
 }
 
-static void host_copy_one(void *dst, const void *src, size_t len)
+static void host_copy_one(struct host_stream *s, void *dst, const void *src, size_t len)
 {
-	if (len >= HOST_STREAM_MIN)
-		gx_copy_stream(dst, src, len);
-	else
+	if (len < HOST_STREAM_MIN || host_warm_write(&s->warm, dst, len))
 		gx_copy(dst, src, len);
+	else
+		gx_copy_stream(dst, src, len);
 }
 
-static void host_block_run(const struct host_gpu *h, struct gx_block *b)
+static void host_block_run(struct host_stream *s, struct gx_block *b)
 {
+	bool copies = host_of(s->stream.gpu)->unpack == GX_UNPACK_HOST;
 	uint32_t status = GX_BLOCK_OK;
 
-	for (uint32_t i = 0; i < b->nr && h->unpack == GX_UNPACK_HOST; i++) {
+	for (uint32_t i = 0; i < b->nr && copies; i++) {
 		void *dst = gx_block_dst(b, i);
 
 		if (!dst)
@@ -253,7 +256,7 @@ static void host_block_run(const struct host_gpu *h, struct gx_block *b)
 		else if (!gx_block_crc_ok(b, i))
 			status = GX_MAX(status, GX_BLOCK_CRC);
 		else
-			host_copy_one(dst, gx_block_src(b, i), b->desc[i].len);
+			host_copy_one(s, dst, gx_block_src(b, i), b->desc[i].len);
 	}
 	gx_block_status_set(b, status);
 }
@@ -263,16 +266,16 @@ static bool host_gather_fits(const struct gx_gpu_gather *g, uint32_t i)
 	return g->pairs[i].src < g->nr_src && g->pairs[i].dst < g->nr_dst;
 }
 
-static void host_gather_row(const struct gx_gpu_gather *g, uint32_t i)
+static void host_gather_row(struct host_stream *s, const struct gx_gpu_gather *g, uint32_t i)
 {
 	uint8_t *dst = (uint8_t *)g->dst + (uint64_t)g->pairs[i].dst * g->row_b;
 
-	host_copy_one(dst, (const uint8_t *)g->src + (uint64_t)g->pairs[i].src * g->row_b,
+	host_copy_one(s, dst, (const uint8_t *)g->src + (uint64_t)g->pairs[i].src * g->row_b,
 		      g->row_b);
 }
 
 /* As the kernels do it: a list of the pairs of each source row, then row after row. */
-static void host_gather_ordered(const struct gx_gpu_gather *g)
+static void host_gather_ordered(struct host_stream *s, const struct gx_gpu_gather *g)
 {
 	uint32_t *head = g->link, *next = g->link + g->nr_src;
 
@@ -283,17 +286,17 @@ static void host_gather_ordered(const struct gx_gpu_gather *g)
 		}
 	for (uint32_t row = 0; row < g->nr_src; row++) {
 		for (uint32_t i = head[row]; i; i = next[i - 1])
-			host_gather_row(g, i - 1);
+			host_gather_row(s, g, i - 1);
 		head[row] = 0;
 	}
 }
 
-static void host_gather_run(const struct gx_gpu_gather *g)
+static void host_gather_run(struct host_stream *s, const struct gx_gpu_gather *g)
 {
 	uint32_t bad = 0;
 
 	if (g->how == GX_GATHER_SEQ) {
-		host_copy_one(g->dst, g->src, (size_t)g->nr * g->row_b);
+		host_copy_one(s, g->dst, g->src, (size_t)g->nr * g->row_b);
 		*g->bad = 0;
 		return;
 	}
@@ -301,24 +304,24 @@ static void host_gather_run(const struct gx_gpu_gather *g)
 		if (!host_gather_fits(g, i))
 			bad++;
 		else if (g->how != GX_GATHER_ORDERED)
-			host_gather_row(g, i);
+			host_gather_row(s, g, i);
 	}
 	if (g->how == GX_GATHER_ORDERED)
-		host_gather_ordered(g);
+		host_gather_ordered(s, g);
 	*g->bad = bad;
 }
 
-static void host_late_run(const struct host_gpu *h, struct host_late *late)
+static void host_late_run(struct host_stream *s, struct host_late *late)
 {
 	switch (late->kind) {
 	case HOST_LATE_BLOCK:
-		host_block_run(h, &late->block);
+		host_block_run(s, &late->block);
 		break;
 	case HOST_LATE_COPY:
-		host_copy_one(late->copy.dst, late->copy.src, late->copy.len);
+		host_copy_one(s, late->copy.dst, late->copy.src, late->copy.len);
 		break;
 	case HOST_LATE_GATHER:
-		host_gather_run(&late->gather);
+		host_gather_run(s, &late->gather);
 		break;
 	case HOST_LATE_FLAG:
 		__atomic_store_n(late->flag.done, late->flag.value, __ATOMIC_RELEASE);
@@ -344,7 +347,7 @@ static bool host_reap(struct gx_gpu_stream *stream, uint64_t now_ns)
 
 		if (late->due_ns > now_ns)
 			break;
-		host_late_run(host_of(stream->gpu), late);
+		host_late_run(s, late);
 		s->tail++;
 		worked = true;
 	}
@@ -373,7 +376,7 @@ static unsigned host_unpack(struct gx_gpu_stream *stream, struct gx_block *const
 
 		assert(blocks[i]->nr <= GX_BLOCK_DESCS_MAX);
 		if (!s->late) {
-			host_block_run(host_of(stream->gpu), blocks[i]);
+			host_block_run(s, blocks[i]);
 			continue;
 		}
 		if (s->head - s->tail == HOST_LATE_MAX)
@@ -416,7 +419,7 @@ static int host_copy(struct gx_gpu_stream *stream, const struct gx_gpu_copy list
 	if (s->late)
 		return host_copy_late(s, list, n, done, value, now_ns);
 	for (unsigned i = 0; i < n; i++)
-		host_copy_one(list[i].dst, list[i].src, list[i].len);
+		host_copy_one(s, list[i].dst, list[i].src, list[i].len);
 	if (done)
 		__atomic_store_n(done, value, __ATOMIC_RELEASE);
 	return 0;
@@ -429,7 +432,7 @@ static int host_gather(struct gx_gpu_stream *stream, const struct gx_gpu_gather 
 	struct host_late *late;
 
 	if (!s->late) {
-		host_gather_run(g);
+		host_gather_run(s, g);
 		__atomic_store_n(done, value, __ATOMIC_RELEASE);
 		return 0;
 	}

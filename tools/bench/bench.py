@@ -32,6 +32,7 @@ RIVALS = {
                                   "testpmd memif, 1500-byte frames, raw", "UCX tag_bw 1M, shared memory",
                                   "UCX ucp_put_bw 64M, shared memory", "iperf3 -l 1M, loopback"],
     "gx put 1M, shm, verified": ["UCX tag_bw 1M, shared memory", "iperf3 -l 1M, loopback"],
+    "gx put 1M, shm, one place, verified": ["UCX tag_bw 1M, shared memory"],
     "gx put 64M, memif, 1500-byte frames, verified": ["testpmd memif, 1500-byte frames, raw"],
     "gx lat 64, shm, one way, p50": ["UCX tag_lat 64, shared memory, p50", "UCX ucp_put_lat 64, shared memory, p50"],
     "gx put 1M, udp, verified": ["UCX tag_bw 1M, tcp"],
@@ -192,6 +193,7 @@ class Bench:
             add("gx put 64M, shm, verified", "GB/s", lambda: self.gx("shm", "put", "64M"))
             add("gx get 64M, shm, verified", "GB/s", lambda: self.gx("shm", "get", "64M"))
             add("gx put 1M, shm, verified", "GB/s", lambda: self.gx("shm", "put", "1M"))
+            add("gx put 1M, shm, one place, verified", "GB/s", lambda: self.gx("shm", "put", "1M", ["--same-place"]))
             add("UCX tag_bw 1M, shared memory", "GB/s", lambda: self.ucx_bw("tag_bw", 1 << 20), "ucx_perftest")
             add("UCX ucp_put_bw 64M, shared memory", "GB/s",
                 lambda: self.ucx_bw("ucp_put_bw", 64 << 20, n=300), "ucx_perftest")

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where did this core write a moment ago? Those bytes are likely still in its cache. A store that
+ * bypasses the cache would throw them out and write them to memory. The table has one entry for
+ * each 8 KiB. The newest one takes its place, so a stream of new places forgets the old ones.
+ *
+ * Puts of 1 MiB to one place over port shm, between two cores of a Sapphire Rapids that share no
+ * L2, are 1.2 times as fast as with streaming stores alone (docs/measured/cpu.md). Puts that go
+ * round 1 GiB are as fast as before.
+ */
+#ifndef GX_HOST_WARM_H
+#define GX_HOST_WARM_H
+
+#include "gx_internal/base.h"
+
+#define HOST_WARM_NR	 256 /* entries: 2 MiB together, an L2 of today */
+#define HOST_WARM_UNIT_B ((size_t)8192)
+
+/* owner: the core that writes. All zero: it wrote nothing yet. */
+struct host_warm {
+	uintptr_t unit[HOST_WARM_NR]; /* address / HOST_WARM_UNIT_B */
+};
+
+/*
+ * host_warm_write() - The core is about to write @len bytes, HOST_WARM_UNIT_B or more, at @dst.
+ * Return: whether it wrote to the last unit of them a moment ago. (The first unit says nothing: the
+ * piece before this one often ends there.)
+ */
+static inline bool host_warm_write(struct host_warm *w, const void *dst, size_t len)
+{
+	uintptr_t unit = (uintptr_t)dst / HOST_WARM_UNIT_B;
+	uintptr_t last = ((uintptr_t)dst + len - 1) / HOST_WARM_UNIT_B;
+	bool warm = w->unit[last % HOST_WARM_NR] == last;
+
+	if (last - unit >= HOST_WARM_NR)
+		return false; /* its end will have driven out its beginning */
+	for (; unit <= last; unit++)
+		w->unit[unit % HOST_WARM_NR] = unit;
+	return warm;
+}
+
+#endif
