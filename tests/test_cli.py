@@ -624,7 +624,7 @@ def out_append(tools):
 def out_packets_lost(tools):
     """What was sent again, and came twice, is told: here because the server stood still for a moment."""
     with Server(tools, "--port", "udp", "--timeout", "20") as s:
-        with measuring(tools, "put", s.addr, "--cores", CLIENT_CPU, "-s", "64K", "-D", "4", "--timeout", "20") as proc:
+        with measuring(tools, "put", s.addr, "--cores", CLIENT_CPU, "-s", "64K", "-D", "6", "--timeout", "20") as proc:
             s.proc.send_signal(signal.SIGSTOP)
             time.sleep(0.7)
             s.proc.send_signal(signal.SIGCONT)
@@ -1347,7 +1347,7 @@ def stop_keeps_what_was_measured(tools):
         with measuring(tools, "put", *args, "-b", "4K", "-e", "64K", "-f", "16", "-n", "100000000", "-w", "1") as proc:
             proc.send_signal(signal.SIGINT)
             stopped(proc, signal.SIGINT, 1, True)
-        with measuring(tools, "put", *args, "-b", "4K", "-e", "1M", "-f", "16", "-D", "2", rows=1) as proc:
+        with measuring(tools, "put", *args, "-b", "4K", "-e", "1M", "-f", "16", "-D", "5", rows=1) as proc:
             proc.send_signal(signal.SIGINT)
             expect(stopped(proc, signal.SIGINT, 2, True)["size_b"] == 65536)
         # They were the server's only trouble.
@@ -1358,7 +1358,7 @@ def stop_keeps_what_was_measured(tools):
 def stop_does_not_wait_for_ever(tools):
     """A server that stands still: after five seconds, or at once by a second signal, the results are written as they are."""
     with Server(tools, "--timeout", "60") as s:
-        args = ("put", s.addr, "--cores", CLIENT_CPU, "-b", "4K", "-e", "64K", "-f", "16", "-D", "2", "--timeout", "60")
+        args = ("put", s.addr, "--cores", CLIENT_CPU, "-b", "4K", "-e", "64K", "-f", "16", "-D", "4", "--timeout", "60")
         for again in (False, True):
             with measuring(tools, *args, rows=1) as proc:
                 s.proc.send_signal(signal.SIGSTOP)
@@ -1379,7 +1379,7 @@ def stop_does_not_wait_for_ever(tools):
 @case
 def stop_of_others(tools):
     """What is not asked ends at once, and keeps its rows; a signal that was ignored stays so; a file that did not come is not there."""
-    with measuring(tools, "allgather", "-g", "2", "--cores", "any", "-b", "4K", "-e", "1M", "-f", "256", "-D", "3", rows=1) as proc:
+    with measuring(tools, "allgather", "-g", "2", "--cores", "any", "-b", "4K", "-e", "1M", "-f", "256", "-D", "8", rows=1) as proc:
         proc.send_signal(signal.SIGINT)
         stopped(proc, signal.SIGINT, 1, False)
     with Server(tools, "--timeout", "60") as s:
