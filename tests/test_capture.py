@@ -6,10 +6,11 @@
 
 Clients (gxperf) come and go, put into memory of the GPU and of the host by the local link and by
 packets, and a thread of this process allocates and frees memory through gx, while the main thread
-captures a graph a hundred times. Each capture must succeed, each graph must replay with the right
-results, each client must succeed, and the thread's current device must be its own. Needs a GPU and
-PyTorch: ends with 77 without, and says what is missing. With GX_FAKE_CUDA set (tests/fake_cuda.c in
-the library path) captures are made by the driver's calls, without PyTorch."""
+captures a graph a hundred times, a third of them beside a server in each unpack mode of MODES. Each
+capture must succeed, each graph must replay with the right results, each client must succeed, and
+the thread's current device must be its own. Needs a GPU and PyTorch: ends with 77 without, and says
+what is missing. With GX_FAKE_CUDA set (tests/fake_cuda.c in the library path) captures are made by
+the driver's calls, without PyTorch."""
 import ctypes as c
 import json
 import os
@@ -26,10 +27,10 @@ CLIENTS = (  # arguments of gxperf put, in turn
     ("--mem", "gpu", "--link", "packet", "--port", "shm", "-s", "256K"),
     ("--mem", "gpu", "--link", "local", "--local-mem", "cuda:0", "-s", "1M"),
     ("--mem", "host", "--link", "local", "--gpu", "0", "--local-mem", "cuda:0", "-s", "64K"),
-    ("--mem", "gpu", "--link", "packet", "--port", "shm", "--unpack", "resident", "-s", "64K"),
     ("--mem", "gpu", "--link", "packet", "--port", "udp", "-s", "64K"),
-    ("--mem", "gpu", "--link", "packet", "--port", "shm", "--unpack", "kernel", "--sms", "2", "-s", "64K"),
+    ("--mem", "gpu", "--link", "packet", "--port", "shm", "-s", "64K"),
 )
+MODES = {"auto": (0, 16), "resident": (2, 0), "kernel": (1, 2)}  # gx_opts.unpack and .sms of the server
 
 
 def skip(why):
@@ -43,7 +44,8 @@ class Opts(c.Structure):  # the begin of struct gx_opts in include/gx/gx.h: the 
         ("ports", c.POINTER(c.c_char_p)), ("server", c.c_bool), ("insecure", c.c_bool), ("busy_idle", c.c_bool),
         ("idle_wait", c.c_bool), ("nr_allow_uids", c.c_uint), ("allow_uids", c.POINTER(c.c_uint)),
         ("bind_host", c.c_char_p), ("peer_timeout_ns", c.c_uint64), ("gpu_timeout_ns", c.c_uint64),
-        ("on_conn", c.c_void_p), ("on_msg", c.c_void_p), ("arg", c.c_void_p)]
+        ("on_conn", c.c_void_p), ("on_msg", c.c_void_p), ("arg", c.c_void_p), ("huge", c.c_int), ("local", c.c_int),
+        ("integrity", c.c_int), ("crc_by", c.c_int), ("unpack", c.c_int), ("sms", c.c_uint)]
 
 
 ON_MSG = c.CFUNCTYPE(None, c.c_void_p, c.c_void_p, c.POINTER(c.c_char), c.c_uint32)
@@ -53,7 +55,8 @@ ON_CONN = c.CFUNCTYPE(None, c.c_void_p, c.c_void_p, c.c_int, c.c_int, c.c_char_p
 class Server:
     """A gx context with a region on the GPU and one on the host, and gxd's answers to gxperf."""
 
-    def __init__(self, path):
+    def __init__(self, path, mode):
+        self.mode, (unpack, self.sms) = mode, MODES[mode]
         self.gx = c.CDLL(path)
         self.gx.gx_error.restype = c.c_char_p
         self.gx.gx_version.restype = c.c_char_p
@@ -69,7 +72,7 @@ class Server:
         self.callbacks = ON_MSG(self.answer), ON_CONN(self.conn)
         self.downs = []
         ports = (c.c_char_p * 2)(b"shm", b"udp")
-        opts = Opts(size=c.sizeof(Opts), ports=ports, nr_ports=2, server=True)
+        opts = Opts(size=c.sizeof(Opts), ports=ports, nr_ports=2, server=True, unpack=unpack, sms=self.sms)
         opts.on_msg = c.cast(self.callbacks[0], c.c_void_p)
         opts.on_conn = c.cast(self.callbacks[1], c.c_void_p)
         self.ctx = c.c_void_p()
@@ -96,7 +99,7 @@ class Server:
         ask = json.loads(c.string_at(data, size))
         reply = {"id": ask["id"], "ok": True}
         if ask["op"] == "hello":
-            reply.update(version=self.gx.gx_version().decode(), rpc=2, unpack="auto", sms=16, describe="")
+            reply.update(version=self.gx.gx_version().decode(), rpc=2, unpack=self.mode, sms=self.sms, describe="")
         elif ask["op"] == "cpu":
             reply["cores_ns"] = 0
         text = json.dumps(reply).encode()
@@ -203,15 +206,9 @@ def allocs_run(server, done, nr):
         time.sleep(0.001)
 
 
-def main():
-    if len(sys.argv) not in (3, 4):
-        print(__doc__, file=sys.stderr)
-        return 2
-    captures = int(sys.argv[3]) if len(sys.argv) > 3 else 100
-    graphs = DriverGraphs() if os.environ.get("GX_FAKE_CUDA") else TorchGraphs()
-    server = Server(os.path.abspath(sys.argv[1]))
+def beside(server, gxperf, graphs, captures):
     done, failed, nr_clients, nr_allocs = threading.Event(), [], [0], [0]
-    threads = [threading.Thread(target=clients_run, args=(sys.argv[2], server.port, done, failed, nr_clients)),
+    threads = [threading.Thread(target=clients_run, args=(gxperf, server.port, done, failed, nr_clients)),
                threading.Thread(target=allocs_run, args=(server, done, nr_allocs))]
     for thread in threads:
         thread.start()
@@ -229,7 +226,20 @@ def main():
     if failed or server.downs:
         print("\n".join(failed + server.downs + [stats]))
         return 1
-    print(f"{made} captures beside {nr_clients[0]} clients and {nr_allocs[0]} rounds of allocations: all good")
+    print(f"unpack {server.mode}: {made} captures beside {nr_clients[0]} clients and {nr_allocs[0]} rounds of allocations: all "
+          "good", flush=True)
+    return 0
+
+
+def main():
+    if len(sys.argv) not in (3, 4):
+        print(__doc__, file=sys.stderr)
+        return 2
+    captures = int(sys.argv[3]) if len(sys.argv) > 3 else 100
+    graphs = DriverGraphs() if os.environ.get("GX_FAKE_CUDA") else TorchGraphs()
+    for mode in MODES:
+        if beside(Server(os.path.abspath(sys.argv[1]), mode), sys.argv[2], graphs, -(-captures // len(MODES))):
+            return 1
     return 0
 
 

@@ -350,8 +350,9 @@ def wrong_server_options(tools):
         tools.gxperf("put", s.addr, "--port", "avian").must(FAILED, "avian")
         tools.gxperf("put", s.addr, "--require", "verbs").must(FAILED, "verbs", "shm")
         tools.gxperf("put", s.addr, "--link", "verbs").must(USAGE, "verbs")
-        tools.gxperf("put", s.addr, "--link", "packet", "--unpack", "d2d").must(FAILED, "d2d", "host memory")
-        tools.gxperf("put", s.addr, "--unpack", "host").must(FAILED, "--link packet")
+        tools.gxperf("get", s.addr, "--link", "packet", "--unpack", "d2d").must(FAILED, "d2d", "host memory")
+        tools.gxperf("get", s.addr, "--unpack", "host").must(FAILED, "--link packet")
+        tools.gxperf("put", s.addr, "--unpack", "auto").must(FAILED, "--link packet")
         tools.gxperf("put", s.addr, "--file", "/nonexistent").must(FAILED, "/nonexistent")
         tools.gxperf("put", s.addr, "--file", "/").must(FAILED, "regular")
         tools.gxperf("get", s.addr, "--file", "/nonexistent/g", "-s", "1").must(FAILED, "/nonexistent/g")
@@ -380,13 +381,38 @@ def wrong_no_gpu(tools):
 def wrong_data_is_seen(tools):
     """Unpacking that copies nothing is how wrong data is made to order."""
     with Server(tools, "--unpack", "none") as s:
-        ran = tools.perf("put", s.addr, "--link", "packet", "--unpack", "none", "-s", "1M", "-n",
-                         "5").must(WRONG, "wrong")
+        ran = tools.perf("put", s.addr, "--link", "packet", "-s", "1M", "-n", "5").must(WRONG, "wrong")
         expect(ran.doc["exit_code"] == WRONG and ran.doc["results"][0]["wrong"] > 1000000, ran)
         expect(ran.doc["path"]["unpack"] == "none", ran)
         ran = tools.perf("put", s.addr, "--link", "packet", "--unpack", "none", "-s", "1M", "-n", "5",
                          "--no-check").must(OK)
         expect(ran.doc["results"][0]["wrong"] is None and ran.doc["results"][0]["checked_b"] == 0, ran)
+
+
+@case
+def unpack_is_the_receivers(tools):
+    """The server decides on puts, sends and pings; --unpack and --sms say how gxperf unpacks what it gets."""
+    moves = [(command, "--link", link) for command in ("put", "send", "lat") for link in ("packet", "local")]
+    with Server(tools, "--unpack", "none", "--sms", "8") as s:
+        for command, *link in moves:
+            ran = tools.gxperf(command, s.addr, *link, "--unpack", "kernel")
+            ran.must(USAGE, "the receiving end decides", f"gxd at {s.addr} has --unpack none", "gxd --unpack kernel")
+        for command in ("put", "send", "lat"):
+            ran = tools.gxperf(command, s.addr, "--link", "packet", "--sms", "4")
+            ran.must(USAGE, "the receiving end decides", "has --sms 8", "gxd --sms 4")
+        ran = tools.perf("put", s.addr, "--link", "packet", "-n", "5", "--sms", "8", "--no-check").must(OK)
+        expect(ran.doc["path"]["unpack"] == "none", ran)
+        ran = tools.perf("get", s.addr, "--link", "packet", "-s", "1M", "-n", "5", "--unpack", "host", "--sms", "4")
+        ran.clean()
+        expect(ran.doc["path"]["unpack"] == "host", ran)
+    with Server(tools, "--unpack", "d2d") as s:
+        tools.gxperf("put", s.addr, "--link", "packet", "--sms", "4").must(USAGE, "has no --sms", "gxd --sms 4")
+        for how in ((), ("--unpack", "d2d")):  # a GPU's mode, and the CPU fills host memory
+            ran = tools.perf("put", s.addr, "--link", "packet", "-s", "1M", "-n", "5", *how)
+            ran.clean()
+            expect(ran.doc["path"]["unpack"] == "host", ran)
+        ran = tools.perf("get", s.addr, "--link", "packet", "-s", "1M", "-n", "5", "--unpack", "none").must(WRONG, "wrong")
+        expect(ran.doc["path"]["unpack"] == "none", ran)
 
 
 def hello_of_another_version(sock):
@@ -695,7 +721,6 @@ def move_udp(tools):
         expect(doc["path"]["check"] == "unpack", doc["path"])
         doc = tools.perf("get", s.addr, "-s", "64K", "-n", "10").must(OK).doc
         expect(doc["path"]["check"] == "cpu", doc["path"])
-        tools.perf("put", s.addr, "-s", "64K", "-n", "10", "--unpack", "resident").must(FAILED, "--check-by unpack")
     tools.gxd("--mem", "kv=host:1M", "--check-by", "unpack", "--unpack", "d2d").must(USAGE, "checks no payload")
 
 
@@ -1694,8 +1719,8 @@ def overlap_wrong_data(tools):
     tools = tools.with_gpus(1)
     if not tools:
         return
-    with Server(tools, mem="g=cuda:0:16M") as s:
-        ran = overlap(tools, beside=("put", s.addr, "--link", "packet", "--unpack", "none", "-s", "64K"))
+    with Server(tools, "--unpack", "none", mem="g=cuda:0:16M") as s:
+        ran = overlap(tools, beside=("put", s.addr, "--link", "packet", "-s", "64K"))
         ran.must(WRONG, "put: ", "wrong bytes")
         expect(ran.doc["results"][0]["wrong"] > 0, ran)
 
@@ -1952,11 +1977,15 @@ def bounce_gpu(tools):
         how = ("put", s.addr, "--mem", "g", "--port", "shm", "--gpu", "0", "-s", "1000003", "-n", "10")
         tools.perf(*how, "--integrity", "crc32c").clean()
         tools.perf(*how, "--integrity", "crc32c", "--local-mem", "cuda:0").clean()
-        for mode in ("kernel", "resident", "d2d"):
-            tools.perf(*how, "--unpack", mode).clean()
-        tools.gxperf(*how, "--unpack", "host").must(FAILED, "unpack host", "--bounce host")
-        tools.gxperf(*how, "--unpack", "d2d", "--integrity", "crc32c").must(FAILED, "does not check", "--unpack kernel")
         tools.gxperf("put", s.addr, "--mem", "g", "--port", "shm", "-s", "1M").must(FAILED, "cuda:1", "--gpu N")
+    for mode in ("kernel", "resident", "d2d"):
+        with Server(tools, "--bounce", "gpu:1", "--unpack", mode, mem="g=cuda:0:64M") as s:
+            how = ("put", s.addr, "--mem", "g", "--port", "shm", "--gpu", "0", "-s", "1000003", "-n", "10", "--unpack", mode)
+            ran = tools.perf(*how)
+            ran.clean()
+            expect(ran.doc["path"]["unpack"] == mode, ran.doc["path"])
+            if mode == "d2d":
+                tools.gxperf(*how, "--integrity", "crc32c").must(FAILED, "does not check", "--unpack kernel")
     with Server(tools, mem="g=cuda:0:64M") as s:
         ran = tools.perf("put", s.addr, "--mem", "g", "--port", "shm", "-s", "1M", "-n", "10")
         ran.clean()
@@ -1967,35 +1996,24 @@ def bounce_gpu(tools):
 
 
 @case
-def gpu_unpack_as_the_client_wants(tools):
-    """Each connection in its own way, also beside another; the server keeps its own for who says nothing."""
+def gpu_unpack_modes(tools):
+    """A server in each mode, which puts report, and gets in each mode of the client."""
     tools = tools.with_gpus()
     if not tools:
         return
-    with Server(tools, "--unpack", "d2d", mem="g=cuda:0:64M") as s:
-        how = ("put", s.addr, "--link", "packet", "-b", "1", "-e", "1M", "-f", "32", "-n", "20")
-        for mode in ("kernel", "resident", "d2d", "host"):
-            ran = tools.perf(*how, "--unpack", mode, "--sms", "4")
-            ran.clean()
-            expect(ran.doc["path"]["unpack"] == mode, ran.doc["path"])
-        ran = tools.perf(*how)
-        ran.clean()
-        expect(ran.doc["path"]["unpack"] == "d2d", ran.doc["path"])
-        tools.perf(*how, "-q", "4", "--unpack", "kernel").clean()
-        ran = tools.perf("put", s.addr, "--link", "packet", "-s", "1M", "-n", "5", "--unpack", "none").must(WRONG)
-        expect(ran.doc["results"][0]["wrong"] > 0, ran.doc)
-        tools.perf(*how, "--unpack", "kernel").clean()
-
-
-@case
-def gpu_sms_of_the_server_are_the_most(tools):
-    tools = tools.with_gpus()
-    if not tools:
-        return
-    with Server(tools, "--sms", "8", mem="g=cuda:0:16M") as s:
-        for wanted, got in ((4, 4), (99, 8)):
-            row, = tools.perf("put", s.addr, "--link", "packet", "-s", "1M", "-n", "5", "--unpack", "kernel", "--sms", wanted).clean()
-            expect(row["sms"] == got, row)
+    sweep = ("--link", "packet", "-b", "1", "-e", "1M", "-f", "32", "-n", "20")
+    for mode in ("kernel", "resident", "d2d", "host"):
+        with Server(tools, "--unpack", mode, "--sms", "4", mem="g=cuda:0:64M") as s:
+            for how in (("put", s.addr), ("put", s.addr, "-q", "4", "--unpack", mode, "--sms", "4"),
+                        ("get", s.addr, "--local-mem", "cuda:0", "--unpack", mode, "--sms", "4")):
+                ran = tools.perf(*how, *sweep)
+                expect([row["sms"] for row in ran.clean()] == [4] * 5, ran)
+                expect(ran.doc["path"]["unpack"] == mode, ran.doc["path"])
+            expect(f"unpack {mode} on " in tools.gxperf("info", s.addr).must(OK).out, "not told by info")
+            tools.gxperf("put", s.addr, "--link", "packet", "--unpack", "auto").must(USAGE, "the receiving end decides", mode)
+    with Server(tools, "--unpack", "none", mem="g=cuda:0:64M") as s:
+        ran = tools.perf("put", s.addr, "--link", "packet", "-s", "1M", "-n", "5").must(WRONG)
+        expect(ran.doc["results"][0]["wrong"] > 0 and ran.doc["path"]["unpack"] == "none", ran.doc)
 
 
 @case

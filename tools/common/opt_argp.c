@@ -99,12 +99,14 @@ static const struct argp_option gx_options[] = {
 	{"quantum", OPT_GX_QUANTUM, "SIZE", 0,
 	 "Payload of a packet, a multiple of 16, 1280 to 65520", OPT_GX_GROUP},
 	{"unpack", OPT_GX_UNPACK, "MODE", 0,
-	 "kernel, resident, d2d, host, none (copies nothing: wrong by design), auto", OPT_GX_GROUP},
+	 "How this end unpacks the payload that comes to it: kernel, resident, d2d, host, none "
+	 "(copies nothing: wrong by design), auto",
+	 OPT_GX_GROUP},
 	{"bounce", OPT_GX_BOUNCE, "POOL", 0,
 	 "Where packets to this end land before they are unpacked: host (default), or gpu[:N], its "
 	 "memory, which the GPU of a peer on this host writes (port shm)",
 	 OPT_GX_GROUP},
-	{"sms", OPT_GX_SMS, "N", 0, "SMs of the GPU that unpacking may use", OPT_GX_GROUP},
+	{"sms", OPT_GX_SMS, "N", 0, "SMs of this end's GPU that unpacking may use", OPT_GX_GROUP},
 	{"integrity", OPT_GX_INTEGRITY, "MODE", 0, "none or crc32c; default: by port",
 	 OPT_GX_GROUP},
 	{"check-by", OPT_GX_CHECK, "WHO", 0,

@@ -8,6 +8,8 @@
 #include "common/json.h"
 #include "common/stop.h"
 
+#include <gxlab/modes.h>
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -234,8 +236,6 @@ static int conn_begin(struct perf *perf, unsigned i)
 	co.lanes = perf->nr_cores;
 	co.first_core = i % perf->nr_cores;
 	co.timeout_ns = perf->opts->gx.peer_timeout_ns;
-	co.unpack = perf->opts->gx.unpack;
-	co.sms = perf->opts->gx.sms;
 	c->perf = perf;
 	ret = gx_connect(perf->gx, perf->opts->addr, &co, &c->conn);
 	if (ret) {
@@ -415,49 +415,76 @@ static int conn_hello(struct perf *perf)
 	return ret;
 }
 
+/* Puts, sends and pings land at the server, which decides how it unpacks them. Here --unpack and
+ * --sms may only say the same. Over the local link --sms is of the engine at this end. */
+static int conn_unpack_server(struct perf *perf)
+{
+	const struct perf_opts *o = perf->opts;
+	char sms[32] = "no --sms";
+
+	if (o->unpack_given && o->gx.unpack != perf->server_unpack) {
+		report_error(perf->report,
+			     "--unpack %s: the receiving end decides how it unpacks, and gxd at %s "
+			     "has --unpack %s: start it as gxd --unpack %s, or leave --unpack out "
+			     "here",
+			     opt_unpack_text(o->gx.unpack), o->addr,
+			     opt_unpack_text(perf->server_unpack), opt_unpack_text(o->gx.unpack));
+		return PERF_USAGE;
+	}
+	if (!o->gx.sms || o->gx.sms == perf->server_sms || perf_is_mapped(perf))
+		return PERF_OK;
+	if (perf->server_sms)
+		snprintf(sms, sizeof(sms), "--sms %u", perf->server_sms);
+	report_error(perf->report,
+		     "--sms %u: the receiving end decides on how many SMs it unpacks, and gxd at "
+		     "%s has %s: start it as gxd --sms %u, or leave --sms out here",
+		     o->gx.sms, o->addr, sms, o->gx.sms);
+	return PERF_USAGE;
+}
+
 static bool unpack_is_gpus(enum gx_unpack_mode mode)
 {
 	return mode == GX_UNPACK_MODE_KERNEL || mode == GX_UNPACK_MODE_RESIDENT ||
 	       mode == GX_UNPACK_MODE_D2D;
 }
 
-/* Unpacking is done where bytes land: there for put and send, as the connection has asked, here for
- * get. */
+/* The CPU fills host memory from a bounce pool in host memory, in whatever mode GPUs unpack. */
+static bool unpack_is_cpus(enum gx_mem_kind kind, const char *pool)
+{
+	return kind == GX_MEM_HOST && !strcmp(pool, "host");
+}
+
+/* The end where bytes land unpacks: the server for all but get. */
 static int conn_unpack_check(struct perf *perf, unsigned access)
 {
-	if (perf->opts->unpack_given && !strcmp(perf->info.link, "local")) {
+	const struct perf_opts *o = perf->opts;
+	int ret = access == GX_ACCESS_GET ? PERF_OK : conn_unpack_server(perf);
+
+	if (ret || !o->unpack_given)
+		return ret;
+	if (perf_is_mapped(perf)) {
 		report_error(
 			perf->report,
 			"--unpack %s: over the local link nothing is unpacked; add --link packet",
-			opt_unpack_text(perf->opts->gx.unpack));
+			opt_unpack_text(o->gx.unpack));
 		return PERF_FAILED;
 	}
-	if (access == GX_ACCESS_GET)
-		return PERF_OK;
-	if (perf->opts->gx.sms && (!perf->server_sms || perf->opts->gx.sms < perf->server_sms))
-		perf->server_sms = perf->opts->gx.sms;
-	if (perf->opts->gx.unpack == GX_UNPACK_MODE_AUTO) /* as the server's context has it */
-		return PERF_OK;
-	if (perf->conns[0].region.kind == GX_MEM_HOST && !strcmp(perf->info.peer_bounce, "host") &&
-	    unpack_is_gpus(perf->opts->gx.unpack)) {
-		report_error(
-			perf->report,
-			"--unpack %s: region '%s' is host memory, which the server's CPU fills: "
-			"host, "
-			"none or auto",
-			opt_unpack_text(perf->opts->gx.unpack), perf->conns[0].region.name);
+	if (access == GX_ACCESS_GET && unpack_is_gpus(o->gx.unpack) &&
+	    unpack_is_cpus(o->local_kind, perf->info.bounce)) {
+		report_error(perf->report,
+			     "--unpack %s: payload comes to host memory, which the CPU fills: "
+			     "--local-mem cuda:N, or --unpack host, none or auto",
+			     opt_unpack_text(o->gx.unpack));
 		return PERF_FAILED;
 	}
-	perf->server_unpack = perf->opts->gx.unpack;
 	return PERF_OK;
 }
 
-static const char *path_unpack(const struct perf *perf, enum gx_unpack_mode mode,
-			       enum gx_mem_kind kind, const char *pool)
+static const char *path_unpack(enum gx_unpack_mode mode, enum gx_mem_kind kind, const char *pool)
 {
-	if (mode != GX_UNPACK_MODE_AUTO)
-		return opt_unpack_text(mode);
-	return kind == GX_MEM_CUDA || strcmp(pool, "host") ? "auto" : "host";
+	if (mode != GX_UNPACK_MODE_NONE && unpack_is_cpus(kind, pool))
+		mode = GX_UNPACK_MODE_HOST;
+	return opt_unpack_text(mode);
 }
 
 /* Host memory at both ends is the CPU's to copy; else a GPU of ours does. */
@@ -491,8 +518,8 @@ static void conn_path_tell(struct perf *perf, unsigned access)
 	opt_place_text(r->kind, r->device, place, sizeof(place));
 	path.bounce = access == GX_ACCESS_GET ? perf->info.bounce : perf->info.peer_bounce;
 	path.unpack = access == GX_ACCESS_GET
-			      ? path_unpack(perf, o->gx.unpack, o->local_kind, path.bounce)
-			      : path_unpack(perf, perf->server_unpack, r->kind, path.bounce);
+			      ? path_unpack(o->gx.unpack, o->local_kind, path.bounce)
+			      : path_unpack(perf->server_unpack, r->kind, path.bounce);
 	path.check = access == GX_ACCESS_GET
 			     ? opt_check_text(perf->info.integrity, perf->info.check_unpack,
 					      o->local_kind)
