@@ -4,7 +4,6 @@
  * gx reads or writes memory of the caller's, whoever has something under way there ends with an
  * error, and other operations go on. At many moments, as what is under way differs.
  */
-#include "packet/unpacker.h"
 #include "sim_rig.h"
 
 #include <errno.h>
@@ -571,167 +570,6 @@ static void alloc__goes_while_connections_live(void **state)
 	free(own.other);
 }
 
-static unsigned nr_unpackers(struct gx *gx)
-{
-	unsigned n = 0;
-
-	for (unsigned i = 0; i < GX_UNPACKERS_MAX; i++)
-		n += gx->unpacker[i].gpu != NULL;
-	return n;
-}
-
-static unsigned nr_blocks(struct rig *r)
-{
-	const struct link_pkt *l = r->core[1]->link[0];
-	unsigned n = 0;
-
-	for (unsigned i = 0; i < link_nr_bqs(l); i++)
-		n += link_bq_at(l, i) != NULL;
-	return n;
-}
-
-static bool is_lone(struct rig *r)
-{
-	return !r->gx[1]->conns->next && nr_unpackers(r->gx[1]) <= UNPACKERS_KEPT;
-}
-
-static bool none_closes(struct rig *r)
-{
-	for (unsigned i = 0; i < GX_UNPACKERS_MAX; i++)
-		if (r->gx[1]->unpacker[i].gpu && r->gx[1]->unpacker[i].closing)
-			return false;
-	return true;
-}
-
-static struct gx_conn *wish(struct rig *r, const char *addr, unsigned sms)
-{
-	struct gx_connect_opts o = GX_INIT(o);
-	unsigned before = r->nr_accepted;
-	struct gx_conn *c;
-
-	o.unpack = GX_UNPACK_MODE_KERNEL;
-	o.sms = sms;
-	if (gx_connect(r->gx[0], addr, &o, &c) || gx_conn_wait(c, 10 * SECOND))
-		fail_msg("sms %u: %s", sms, gx_error());
-	while (r->nr_accepted == before)
-		usleep(100);
-	rig_wait_real(r, none_closes);
-	return c;
-}
-
-/* On the control thread, between two of its ticks, while no core turns. */
-static int unpackers_run(void *arg)
-{
-	struct rig *r = arg;
-	struct gx *gx = r->gx[1];
-	struct gx_gpu *by[GX_UNPACKERS_MAX], *again;
-	uint32_t held = 0, other = 0, more = 0;
-
-	for (unsigned k = 0; k < 2; k++) /* twice for one endpoint counts once */
-		for (unsigned i = 0; i <= UNPACKERS_KEPT; i++)
-			if (unpacker_get(gx, gx->gpu[0], GX_UNPACK_KERNEL, 1 + i, &held, &by[i]))
-				return 1;
-	if (unpacker_get(gx, gx->gpu[0], GX_UNPACK_KERNEL, 1, &other, &again) || again != by[0] ||
-	    gx->unpacker[0].refs != 2)
-		return 2;
-	unpackers_put(gx, other);
-	if (gx->unpacker[0].closing || gx->unpacker[0].refs != 1)
-		return 3;
-	unpackers_put(gx, held);
-	if (!gx->unpacker[0].closing || gx->unpacker[1].closing)
-		return 4;
-	unpackers_reap(gx);
-	if (gx->unpacker[0].gpu != by[0]) /* cores may look at its blocks */
-		return 5;
-	if (unpacker_get(gx, gx->gpu[0], GX_UNPACK_KERNEL, 1, &more, &again) || again == by[0])
-		return 6;
-	unpackers_put(gx, more);
-	return 0;
-}
-
-static void unpackers__are_counted(void **state)
-{
-	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = 1}, .gpu = true});
-
-	assert_int_equal(gx_uring_run_wait(r->gx[1]->uring, unpackers_run, r), 0);
-	rig_wait_real(r, none_closes);
-	assert_int_equal(nr_unpackers(r->gx[1]), UNPACKERS_KEPT);
-	rig_done(r);
-}
-
-static void put_one(struct rig *r)
-{
-	rig_pass(r, 10 * MS);
-	rig_post(r, 0,
-		 &(struct gx_op){.kind = GX_OP_PUT,
-				 .len = 65536,
-				 .addr = rig_mem(r, 0),
-				 .token = r->peer[0].token});
-	rig_comps(r, 0, 1, SECOND);
-	rig_forget(r);
-	rig_pass(r, 10 * MS);
-}
-
-/* What clients have wanted is counted, and given back: any number of wishes in a server's life, 16
- * at a time. */
-static void unpackers__go_with_their_connections(void **state)
-{
-	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = 1}, .gpu = true});
-	int port = gx_listen(r->gx[1], "127.0.0.1:0");
-	unsigned blocks = nr_blocks(r), nr = r->nr_accepted;
-	struct gx_conn *c[GX_UNPACKERS_MAX + 1];
-	struct gx_connect_opts o = GX_INIT(o);
-	uint64_t copied;
-	char addr[32];
-
-	snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
-	for (unsigned pass = 0; pass < 2; pass++) {
-		for (unsigned i = 0; i < GX_UNPACKERS_MAX; i++)
-			c[i] = wish(r, addr, 1 + 20 * pass + i);
-		assert_int_equal(nr_unpackers(r->gx[1]), GX_UNPACKERS_MAX);
-		assert_int_equal(nr_blocks(r), blocks + GX_UNPACKERS_MAX);
-		for (unsigned i = 0; i < GX_UNPACKERS_MAX; i++) {
-			struct gx_op op = {.kind = GX_OP_PUT,
-					   .len = 65536,
-					   .addr = rig_mem(r, 0),
-					   .token = r->peer[0].token};
-
-			assert_int_equal(gx_post(gx_conn_ep(c[i], 0), &op, 1), 1);
-		}
-		rig_comps(r, 0, GX_UNPACKERS_MAX, SECOND);
-		rig_forget(r);
-		put_one(r); /* counters are brought over while there is work */
-		copied = rig_stat(r, 1, "blocks");
-		c[GX_UNPACKERS_MAX] = wish(r, addr, 1 + 20 * pass); /* the same as another's */
-		o.unpack = GX_UNPACK_MODE_KERNEL;
-		o.sms = 99;
-		assert_int_equal(gx_connect(r->gx[0], addr, &o, &r->conn[0][1]), 0);
-		assert_true(gx_conn_wait(r->conn[0][1], 10 * SECOND) < 0);
-		assert_non_null(strstr(gx_error(), "ways to unpack"));
-		gx_conn_close(r->conn[0][1]);
-		for (unsigned i = 0; i <= GX_UNPACKERS_MAX; i++)
-			gx_conn_close(c[i]);
-		for (; nr < r->nr_accepted; nr++)
-			gx_conn_close(r->accepted[nr]);
-		nr = r->nr_accepted = 1;
-		rig_wait_real(r, is_lone);
-		assert_int_equal(nr_unpackers(r->gx[1]), UNPACKERS_KEPT);
-		assert_int_equal(nr_blocks(r), blocks + UNPACKERS_KEPT);
-		for (unsigned i = 0; i < GX_UNPACKERS_MAX; i++)
-			assert_int_equal(r->gx[1]->unpacker[i].refs, 0);
-		put_one(r);
-		assert_true(rig_stat(r, 1, "blocks") > copied);
-		assert_true(rig_stat(r, 1, "blocks") < copied + 100);
-	}
-	/* What stays works on. */
-	c[0] = wish(r, addr, 55);
-	assert_int_equal(nr_unpackers(r->gx[1]), UNPACKERS_KEPT);
-	gx_conn_close(c[0]);
-	gx_conn_close(r->accepted[1]);
-	rig_wait_real(r, is_lone);
-	rig_done(r);
-}
-
 struct sharer {
 	struct gx_mem *mem;
 	pthread_t thread;
@@ -900,10 +738,8 @@ int main(int argc, char *argv[])
 		rig_test(alloc__goes_while_connections_live),
 		rig_test(handle__that_was_freed_is_refused),
 		rig_test(share__by_many_threads),
-		rig_test(unpackers__are_counted),
 		rig_test(register__what_is_not_memory),
 		rig_test(words__always),
-		rig_test(unpackers__go_with_their_connections),
 	};
 
 	return rig_run("drop", tests, GX_ARRAY_SIZE(tests), argc, argv);

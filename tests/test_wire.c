@@ -586,6 +586,8 @@ static void hello_get__version(void **state)
 
 	assert_int_equal(hello_get(b, 8, out), -EPROTONOSUPPORT);
 	assert_int_equal(hello_get(b, 9, out), -EPROTONOSUPPORT);
+	b[4] = GX_HELLO_VERSION - 1;
+	assert_int_equal(hello_get(b, 9, out), -EPROTONOSUPPORT);
 	assert_int_equal(hello_get(b, 7, out), -EPROTO);
 	b[0] = 'G';
 	assert_int_equal(hello_get(b, 9, out), -EPROTO);
@@ -676,8 +678,6 @@ static struct gx_hello_lanes *lanes_full(void)
 
 	assert_non_null(l);
 	strcpy(l->port, "dpdk:net_memif");
-	l->unpack = 3;
-	l->sms = 0x1234;
 	l->late = 2;
 	l->quantum = 4096;
 	l->chunk_b = 512 << 10;
@@ -743,7 +743,7 @@ static void lanes_get__refuses(void **state)
 {
 	struct gx_hello_lanes *in = lanes_full(), *out = malloc(sizeof(*out));
 	uint32_t body = frame_body(gx_hello_lanes_put(frame, GX_HELLO_ACCEPT, in), GX_HELLO_ACCEPT);
-	uint8_t *link = frame + 8 + 1 + strlen(in->port), *count = link + 29, *lane = count + 4;
+	uint8_t *link = frame + 8 + 1 + strlen(in->port), *count = link + 26, *lane = count + 4;
 
 	assert_int_equal(*count, GX_HELLO_LANES);
 	*count = GX_HELLO_LANES + 1;
@@ -752,12 +752,12 @@ static void lanes_get__refuses(void **state)
 	*link = GX_LINK_LOCAL + 1;
 	assert_int_equal(lanes_get(frame + 8, body, out), -EPROTO);
 	*link = GX_LINK_LOCAL;
-	link[4] = 1 << 2; /* late: no such kind of memory */
+	link[1] = 1 << 2; /* late: no such kind of memory */
 	assert_int_equal(lanes_get(frame + 8, body, out), -EPROTO);
-	link[4] = 1;
-	link[17] = GX_INTEGRITY_NONE; /* nothing is checked, so nothing late */
+	link[1] = 1;
+	link[14] = GX_INTEGRITY_NONE; /* nothing is checked, so nothing late */
 	assert_int_equal(lanes_get(frame + 8, body, out), -EPROTO);
-	link[17] = GX_INTEGRITY_CRC;
+	link[14] = GX_INTEGRITY_CRC;
 	assert_int_equal(lanes_get(frame + 8, body, out), 0);
 	lane[1] = 1; /* an address of 256 + 160 bytes */
 	assert_int_equal(lanes_get(frame + 8, body, out), -EPROTO);

@@ -50,9 +50,6 @@ GX_EXPORT int gx_connect(struct gx *gx, const char *addr, const struct gx_connec
 	if (opts.first_core >= gx->nr_cores)
 		return gx_fail(-EINVAL, "first_core %u: there are %u cores", opts.first_core,
 			       gx->nr_cores);
-	if ((unsigned)opts.unpack > GX_UNPACK_NONE || opts.sms > UINT16_MAX)
-		return gx_fail(-EINVAL, "unpack mode %d on %u SMs is not known", opts.unpack,
-			       opts.sms);
 	ret = gx_uring_run_wait(gx->uring, new_run, &call);
 	if (ret)
 		return gx_fail(ret, "no memory for a connection");

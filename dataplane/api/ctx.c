@@ -6,7 +6,6 @@
 #include "copy/dma.h"
 #include "local/local.h"
 #include "packet/pkt.h"
-#include "packet/unpacker.h"
 #include "submit/submit.h"
 
 #include <errno.h>
@@ -397,7 +396,6 @@ GX_EXPORT void gx_close(struct gx *gx)
 		gx->port[p].port->ops->close(gx->port[p].port);
 	}
 	pool_close(gx);
-	unpackers_close(gx);
 	for (unsigned i = 0; i < GX_GPUS_MAX; i++)
 		if (gx->gpu[i])
 			gx->gpu[i]->ops->close(gx->gpu[i]);

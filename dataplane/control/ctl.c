@@ -491,9 +491,6 @@ int ctl_connect(struct gx_conn *c, const char *addr, const struct gx_connect_opt
 		return gx_fail(-ENOMEM, "out of memory");
 	cc->conn = c;
 	cc->lanes_max = opts ? opts->lanes : 0;
-	if (opts && opts->unpack != GX_UNPACK_MODE_AUTO)
-		cc->unpack = 1 + opts->unpack;
-	cc->sms = opts ? opts->sms : 0;
 	cc->timeout_ns = opts && opts->timeout_ns ? opts->timeout_ns : CTL_STEP_NS;
 	snprintf(cc->name, sizeof(cc->name), "%s", addr);
 	ret = connect_port(cc, opts ? opts->port : NULL);

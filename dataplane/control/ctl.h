@@ -106,8 +106,6 @@ struct ctl_conn {
 	char link[16];		  /* client: the link wanted, "" for the best */
 	char no_share[192];	  /* client: why no memory is shared with this server; "": it may */
 	unsigned lanes_max;	  /* client: 0: no limit */
-	uint8_t unpack;		  /* client: see struct gx_hello_lanes */
-	uint16_t sms;
 	struct ctl_addr addrs[CTL_ADDRS_MAX];
 	unsigned nr_addrs, addr; /* client: to try; the one under way */
 	int addr_err;		 /* client: why the one before failed */

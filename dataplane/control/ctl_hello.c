@@ -118,8 +118,6 @@ static void lanes_send(struct ctl_conn *cc, enum gx_hello_type type)
 static void lanes_agree(struct gx_conn *c, const struct gx_hello_lanes *l)
 {
 	c->agreed = (struct gx_hello_lanes){.link = l->link,
-					    .unpack = l->unpack,
-					    .sms = l->sms,
 					    .quantum = l->quantum,
 					    .chunk_b = l->chunk_b,
 					    .window = l->window,
@@ -282,13 +280,14 @@ static uint32_t connect_integrity(const struct ctl_conn *cc)
 	return lanes_port(cc)->caps.flags & GX_PORT_LOSSLESS ? GX_INTEGRITY_NONE : GX_INTEGRITY_CRC;
 }
 
-/* What of that which comes in and @mode unpacks is checked while it is copied. By default a GPU
- * checks what its kernels copy; where the CPU copies, nothing is gained by checking late. */
-static uint8_t opts_late(const struct gx_opts *o, uint32_t integrity, enum gx_unpack_mode mode)
+/* For which memory this end checks incoming payload while it copies. By default a GPU checks what
+ * its kernels copy; where the CPU copies, nothing is gained by checking late. */
+static uint8_t opts_late(const struct gx_opts *o, uint32_t integrity)
 {
-	bool kernels = mode == GX_UNPACK_MODE_AUTO || mode == GX_UNPACK_MODE_KERNEL;
+	bool kernels = o->unpack == GX_UNPACK_MODE_AUTO || o->unpack == GX_UNPACK_MODE_KERNEL;
 
-	if (integrity != GX_INTEGRITY_CRC || o->crc_by == GX_CRC_BY_CPU || !unpack_checks(mode))
+	if (integrity != GX_INTEGRITY_CRC || o->crc_by == GX_CRC_BY_CPU ||
+	    !unpack_checks(o->unpack))
 		return 0;
 	/* The CPU cannot check what lands in the memory of a GPU. */
 	if (o->crc_by == GX_CRC_BY_COPY || o->bounce == GX_BOUNCE_CUDA)
@@ -298,10 +297,7 @@ static uint8_t opts_late(const struct gx_opts *o, uint32_t integrity, enum gx_un
 
 static void lanes_late(struct gx_conn *c, struct gx_hello_lanes *l)
 {
-	const struct gx_opts *opts = &c->gx->opts;
-	enum gx_unpack_mode mode = c->server && l->unpack ? l->unpack - 1u : opts->unpack;
-
-	c->late = l->late = opts_late(opts, l->integrity, mode);
+	c->late = l->late = opts_late(&c->gx->opts, l->integrity);
 }
 
 static int connect_fill(struct ctl_conn *cc)
@@ -314,8 +310,6 @@ static int connect_fill(struct ctl_conn *cc)
 
 	snprintf(l->port, sizeof(l->port), "%s", name);
 	l->link = cc->conn->link;
-	l->unpack = cc->unpack;
-	l->sms = cc->sms;
 	l->nr_lanes = GX_MIN(cc->ctl->gx->nr_cores, peer->nr_lanes);
 	if (cc->lanes_max)
 		l->nr_lanes = GX_MIN(l->nr_lanes, cc->lanes_max);
@@ -375,8 +369,8 @@ void ctl_hello_shown(struct ctl_conn *cc)
 /* Is @a what a server may make of our proposal @w? */
 static bool accept_is_valid(const struct gx_hello_lanes *w, const struct gx_hello_lanes *a)
 {
-	if (a->unpack != w->unpack || a->sms != w->sms || a->link != w->link ||
-	    strcmp(a->port, w->port) || a->nr_lanes != w->nr_lanes || a->integrity != w->integrity)
+	if (a->link != w->link || strcmp(a->port, w->port) || a->nr_lanes != w->nr_lanes ||
+	    a->integrity != w->integrity)
 		return false;
 	if (a->quantum < GX_WIRE_QUANTUM_MIN || a->quantum > w->quantum || a->quantum % 16)
 		return false;
@@ -535,8 +529,6 @@ static bool accept_fill(const struct ctl_conn *cc, const struct gx_hello_lanes *
 
 	memcpy(l->port, want->port, sizeof(l->port));
 	l->link = want->link;
-	l->unpack = want->unpack;
-	l->sms = want->sms;
 	l->quantum = GX_MIN(want->quantum, accept_quantum_max(cc, want->port)) & ~15u;
 	if (l->quantum < GX_WIRE_QUANTUM_MIN)
 		return false;

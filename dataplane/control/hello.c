@@ -333,8 +333,6 @@ uint32_t gx_hello_lanes_put(uint8_t *b, enum gx_hello_type type, const struct gx
 	assert(nr_lanes == l->nr_lanes);
 	out_str(&o, l->port, sizeof(l->port));
 	out_u8(&o, l->link);
-	out_u8(&o, l->unpack);
-	out_u16(&o, l->sms);
 	out_u8(&o, l->late);
 	out_u32(&o, l->quantum);
 	out_u32(&o, l->chunk_b);
@@ -356,8 +354,6 @@ int gx_hello_lanes_get(const uint8_t *b, uint32_t len, struct gx_hello_lanes *l)
 	l->link = in_u8(&in);
 	if (l->link > GX_LINK_LOCAL)
 		in.bad = true;
-	l->unpack = in_u8(&in);
-	l->sms = in_u16(&in);
 	l->late = in_u8(&in);
 	l->quantum = in_u32(&in);
 	l->chunk_b = in_u32(&in);

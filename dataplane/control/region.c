@@ -5,8 +5,6 @@
  */
 #include "control/control.h"
 #include "local/local.h"
-#include "packet/pkt.h"
-#include "packet/unpacker.h"
 #include "submit/submit.h"
 
 #include <errno.h>
@@ -315,8 +313,6 @@ void mem_reap(struct gx *gx, bool all)
 		gx->nr_dying -= mem->dead;
 		mem_destroy(mem);
 	}
-	if (!all)
-		unpackers_reap(gx);
 	while (all && gx->graves) {
 		struct gx_mem *mem = gx->graves;
 

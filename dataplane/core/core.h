@@ -19,13 +19,11 @@
 #include <errno.h>
 #include <pthread.h>
 
-#define GX_CORES_MAX	 GX_HELLO_LANES
-#define GX_GPUS_MAX	 16
-#define GX_REGIONS_MAX	 GX_HELLO_REGIONS
-#define GX_UNPACKERS_MAX 16
-#define UNPACKERS_KEPT	 8    /* beyond these, what nobody wants any more is closed */
-#define GX_OPTION_MAX	 256  /* of a port, with the final 0 */
-#define GX_COMPS_MAX	 8192 /* completions a core can hold; posting stops before it is full */
+#define GX_CORES_MAX   GX_HELLO_LANES
+#define GX_GPUS_MAX    16
+#define GX_REGIONS_MAX GX_HELLO_REGIONS
+#define GX_OPTION_MAX  256  /* of a port, with the final 0 */
+#define GX_COMPS_MAX   8192 /* completions a core can hold; posting stops before it is full */
 
 struct ctl;
 struct ctl_conn;
@@ -207,16 +205,6 @@ struct gx {
 		*gpu[GX_GPUS_MAX]; /* CUDA, by ordinal, opened when first needed; owner: ctl */
 	int gpu_ret[GX_GPUS_MAX];  /* 0: that one is ready; else why it is not, and stays so */
 	struct gx_gpu_cfg gpu_cfg;
-	/* The same devices, or the CPU (-1), as connections want them to unpack. owner: ctl */
-	struct gx_unpacker {
-		struct gx_gpu *gpu;
-		int device;
-		enum gx_unpack unpack;
-		unsigned sms;
-		unsigned refs;	   /* endpoints */
-		bool closing;	   /* until cores are past drop_seq */
-		uint32_t drop_seq; /* of gx->drops */
-	} unpacker[GX_UNPACKERS_MAX];
 	unsigned nr_cores;
 	struct gx_core *core[GX_CORES_MAX];
 	unsigned nr_ports;
@@ -336,8 +324,6 @@ static inline bool unpack_checks(unsigned mode)
 
 /** drop_begin() - @mem is dead: cores are told. ctl. */
 void drop_begin(struct gx_mem *mem);
-/** drop_count() - Something else is to be let go of. ctl. Return: for drop_is_done(). */
-uint32_t drop_count(struct gx *gx);
 /** drop_is_done() - Has every core let go of all that died up to @seq? Any thread. */
 bool drop_is_done(const struct gx *gx, uint32_t seq);
 /** drop_help() - The same; cores that the calling thread may touch do it here and now. */

@@ -103,12 +103,14 @@ static void call_drop(struct gx_call *call)
 }
 
 /* Cores look each turn; one that sleeps is woken by a call. */
-uint32_t drop_count(struct gx *gx)
+void drop_begin(struct gx_mem *mem)
 {
-	uint32_t seq = atomic_load_explicit(&gx->drops, memory_order_relaxed) + 1;
+	struct gx *gx = mem->gx;
 
+	mem->drop_seq = atomic_load_explicit(&gx->drops, memory_order_relaxed) + 1;
+	atomic_store_explicit(&mem->dead, true, memory_order_relaxed);
 	/* Pairs with the acquire in core_drop(): what is to go is marked so. */
-	atomic_store_explicit(&gx->drops, seq, memory_order_release);
+	atomic_store_explicit(&gx->drops, mem->drop_seq, memory_order_release);
 	for (unsigned i = 0; i < gx->nr_cores; i++) {
 		struct gx_core *core = gx->core[i];
 
@@ -117,14 +119,6 @@ uint32_t drop_count(struct gx *gx)
 		    gx_loop_call(&core->loop, &core->drop_call))
 			atomic_store_explicit(&core->drop_asked, false, memory_order_relaxed);
 	}
-	return seq;
-}
-
-void drop_begin(struct gx_mem *mem)
-{
-	mem->drop_seq = atomic_load_explicit(&mem->gx->drops, memory_order_relaxed) + 1;
-	atomic_store_explicit(&mem->dead, true, memory_order_relaxed);
-	drop_count(mem->gx);
 }
 
 static bool core_is_past(const struct gx_core *core, uint32_t seq)

@@ -435,7 +435,7 @@ void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec)
 		err = open_target(e, rec, m, &gpu);
 	if (!(rec->flags & GX_REC_INLINE))
 		full = open_words(e, m);
-	m->bq = ep_bq(e, gpu);
+	m->bq = link_bq(e->link, gpu);
 	m->checks = m->bq && ep_checks(e, gpu, m->bq);
 	if (!err)
 		err = m->bq ? full : -EIO;

@@ -5,7 +5,6 @@
  * path, everything else on the polling core.
  */
 #include "packet/pkt.h"
-#include "packet/unpacker.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -220,68 +219,11 @@ static int link_bq_open(struct link_pkt *l, struct gx_gpu *by, struct block_q **
 	return 0;
 }
 
-/* How the client wants @gpu's memory to be filled. */
-static int ep_unpack_one(struct pkt_ep *e, const struct gx_gpu *gpu, enum gx_unpack unpack,
-			 unsigned sms)
-{
-	struct link_pkt *l = e->link;
-	struct gx_gpu *by;
-	int ret;
-
-	if (unpack == GX_UNPACK_HOST && l->q->rx_gpu)
-		return gx_fail(
-			-EINVAL,
-			"unpack host reads packets by the CPU, and the bounce pool is memory of "
-			"cuda:%d: take another gx_opts.unpack, or gx_opts.bounce host",
-			l->q->rx_gpu->device);
-	ret = unpacker_get(l->core->gx, link_copier(l, (struct gx_gpu *)gpu), unpack, sms,
-			   &e->unpackers, &by);
-	if (ret)
-		return ret;
-	for (unsigned i = 0; i < link_nr_bqs(l); i++)
-		if (l->bq_by[i] == by) {
-			e->bq[1 + gpu->device] = l->bq_all[i];
-			return 0;
-		}
-	ret = link_bq_open(l, by, &e->bq[1 + gpu->device]);
-	return ret ? gx_fail(ret, "unpack %s: %s", gx_unpack_name(unpack), strerror(-ret)) : 0;
-}
-
-/* The server's half unpacks as the client wants; the client's own half as its options say. */
-static int ep_unpack(struct pkt_ep *e)
-{
-	const struct gx_conn *c = e->ep.conn;
-	unsigned unpack = c->agreed.unpack ? c->agreed.unpack - 1u : c->gx->gpu_cfg.unpack;
-	int ret = 0;
-
-	if (c->gx->opts.crc_by == GX_CRC_BY_COPY && c->agreed.integrity == GX_INTEGRITY_CRC &&
-	    !unpack_checks(unpack))
-		return gx_fail(
-			-EOPNOTSUPP,
-			"unpack mode %s checks no payload, as gx_opts.crc_by copy wants it: take "
-			"kernel, auto or host",
-			gx_unpack_name(unpack));
-	if (!c->server || (!c->agreed.unpack && !c->agreed.sms))
-		return 0;
-	if (unpack > GX_UNPACK_NONE)
-		return gx_fail(-EINVAL, "unpack mode %u is not known here", unpack);
-	/* The CPU copies, or it does not. */
-	if (unpack == GX_UNPACK_NONE || c->gx->gpu_cfg.unpack == GX_UNPACK_NONE ||
-	    e->link->q->rx_gpu)
-		ret = ep_unpack_one(e, c->gx->host, unpack, e->link->q->rx_gpu ? c->agreed.sms : 0);
-	for (unsigned i = 0; i < GX_GPUS_MAX && !ret; i++)
-		if (c->gx->gpu[i])
-			ret = ep_unpack_one(e, c->gx->gpu[i], unpack, c->agreed.sms);
-	return ret;
-}
-
 /* The CPU cannot check payload in the memory of a GPU: whoever copies it must. */
 static int ep_pool_checks(const struct pkt_ep *e)
 {
 	const struct gx *gx = e->ep.core->gx;
 	const struct gx_conn *c = e->ep.conn;
-	unsigned unpack =
-		c->server && c->agreed.unpack ? c->agreed.unpack - 1u : gx->gpu_cfg.unpack;
 
 	if (c->agreed.integrity != GX_INTEGRITY_CRC || !e->link->q->rx_gpu || c->late)
 		return 0;
@@ -289,7 +231,7 @@ static int ep_pool_checks(const struct pkt_ep *e)
 		       "unpack %s does not check the CRC of payload, and the CPU cannot where the "
 		       "bounce pool is memory of cuda:%d: take gx_opts.unpack kernel or auto, "
 		       "gx_opts.bounce host, or gx_opts.integrity none",
-		       gx_unpack_name(unpack), e->link->q->rx_gpu->device);
+		       gx_unpack_name(gx->gpu_cfg.unpack), e->link->q->rx_gpu->device);
 }
 
 static int pkt_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
@@ -301,9 +243,7 @@ static int pkt_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 
 	e->link = l;
 	ep_init_tables(e);
-	ret = ep_unpack(e);
-	if (!ret)
-		ret = ep_random(l, e);
+	ret = ep_random(l, e);
 	if (ret)
 		return ret;
 	ret = cid_alloc(l, e);
@@ -461,7 +401,6 @@ static void pkt_ep_free(struct gx_ep *ep)
 		e->link->credit0_out -= e->credit0;
 		e->link->gens[e->index] &= ~(1u << 31);
 	}
-	unpackers_put(ep->conn->gx, e->unpackers);
 	if (e->flow)
 		flow_close(e->flow);
 	gx_pages_put(e->tx.resend, resend_b(e));

@@ -349,12 +349,9 @@ struct pkt_ep {
 	uint32_t credit0_peer;	 /* that we began with */
 	int err;		 /* 0, or why it failed: set by ep_fail */
 	bool lossless;
-	bool want_peer;			     /* whoever holds this ep waits for the peer's core */
-	struct block_q *bq[1 + GX_GPUS_MAX]; /* frozen: by device + 1, where its connection wants
-					      * another; else NULL */
-	uint32_t unpackers;		     /* ctl: bits of those, in gx->unpacker */
-	bool have_peer;			     /* ctl: peer_add was done */
-	uint64_t now_ns;		     /* of the turn */
+	bool want_peer;	 /* whoever holds this ep waits for the peer's core */
+	bool have_peer;	 /* ctl: peer_add was done */
+	uint64_t now_ns; /* of the turn */
 	struct pkt_path path;
 	struct pkt_timer timer;
 	struct pkt_acks ack;
@@ -386,7 +383,7 @@ struct pkt_ep {
 	struct pkt_bad bad[PKT_BAD_MAX];
 };
 
-#define PKT_BQS_MAX (1 + GX_GPUS_MAX + GX_UNPACKERS_MAX)
+#define PKT_BQS_MAX (1 + GX_GPUS_MAX)
 
 /* An ep with nothing under way, and when its next timer is due. */
 struct pkt_cold {
@@ -505,14 +502,6 @@ static inline struct block_q *link_bq(const struct link_pkt *l, const struct gx_
 static inline struct gx_gpu *link_copier(const struct link_pkt *l, struct gx_gpu *gpu)
 {
 	return gpu->device < 0 && l->q->rx_gpu ? l->q->rx_gpu : gpu;
-}
-
-/* For what @e receives: as its connection wanted, or as all. NULL: the link does not know @gpu. */
-static inline struct block_q *ep_bq(const struct pkt_ep *e, struct gx_gpu *gpu)
-{
-	struct block_q *bq = e->bq[1 + gpu->device];
-
-	return bq ? bq : link_bq(e->link, gpu);
 }
 
 /* ---- op.c: an operation from the post to the completion ---- */

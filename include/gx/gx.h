@@ -208,12 +208,12 @@ struct gx_opts {
 				 it, and host memory is private, on transparent huge pages where
 				 there are no others */
 	enum gx_integrity_mode integrity;
-	enum gx_crc_by crc_by; /* COPY is refused with an unpack mode that cannot check */
-	enum gx_unpack_mode unpack;
-	unsigned sms;	       /* SMs that an unpack may use; default: the backend's */
-	enum gx_copy_by copy;  /* for GPUs that are opened */
-	enum gx_bounce bounce; /* where the payload of packets lands before it is unpacked */
-	int bounce_device;     /* CUDA ordinal, for GX_BOUNCE_CUDA: that GPU is opened */
+	enum gx_crc_by crc_by;	    /* COPY is refused with an unpack mode that cannot check */
+	enum gx_unpack_mode unpack; /* how this end unpacks; the peer has an option of its own */
+	unsigned sms;		    /* SMs that an unpack may use; default: the backend's */
+	enum gx_copy_by copy;	    /* for GPUs that are opened */
+	enum gx_bounce bounce;	    /* where the payload of packets lands before it is unpacked */
+	int bounce_device;	    /* CUDA ordinal, for GX_BOUNCE_CUDA: that GPU is opened */
 	/* -- Tuning -- */
 	uint32_t chunk_b;   /* the part of a message that the window counts as one: 4 KiB to 64 MiB,
 			       default 512 KiB */
@@ -387,10 +387,6 @@ struct gx_connect_opts {
 	 * engines of a GPU copy where memory of a GPU is at either end, if this context has opened
 	 * a GPU (see gx_gpu_open()); else packets reach that memory. */
 	const char *link;
-	/* How the peer unpacks the packets of this connection's puts, and how many SMs it may use.
-	 * AUTO, 0: as the peer's context was opened. The local link unpacks nothing. */
-	enum gx_unpack_mode unpack;
-	unsigned sms;
 };
 
 /**

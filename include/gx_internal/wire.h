@@ -152,7 +152,7 @@ int gx_wire_rec_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r);
 /* Frame: u32 length of what follows, u16 type, u16 zero. */
 
 #define GX_HELLO_MAGIC	   0x31307867u /* "gx01" */
-#define GX_HELLO_VERSION   5	       /* of the bootstrap; packets have GX_WIRE_VERSION */
+#define GX_HELLO_VERSION   6	       /* of the bootstrap; packets have GX_WIRE_VERSION */
 #define GX_HELLO_FRAME_MAX 65536
 #define GX_HELLO_LANES	   64
 #define GX_HELLO_REGIONS   64
@@ -232,9 +232,7 @@ struct gx_hello_lane {
 
 struct gx_hello_lanes { /* CONNECT and ACCEPT */
 	char port[GX_NAME_MAX];
-	uint8_t link;	/* enum gx_link_id */
-	uint8_t unpack; /* how the server unpacks what comes: 1 + enum gx_unpack; 0: as for all */
-	uint16_t sms;	/* that it may use for that; 0: its default */
+	uint8_t link; /* enum gx_link_id */
 	/* bit kind: what comes into memory of the sender's of that enum gx_mem_kind is checked while
 	 * it is copied, so that acknowledged packets may be asked for again; with integrity mode 1
 	 * only */

@@ -93,7 +93,10 @@ static void contexts(void)
 	NEED(!gx_core_start(gx_core(server, 0)) && !gx_core_start(gx_core(client, 0)));
 	snprintf(addr, sizeof(addr), "127.0.0.1:%d", nr);
 	how.lanes = 1;
+	how.port = port; /* and so the packet link */
+#ifndef OLDER
 	how.link = "packet";
+#endif
 	TAKES(gx_connect_opts, how, gx_error, gx_connect(client, addr, &how, &conn));
 	NEED(!gx_conn_wait(conn, WAIT_NS));
 }

@@ -136,8 +136,6 @@ struct gx_connect_opts {
 	unsigned first_core;
 	uint64_t timeout_ns;
 	const char *link;
-	enum gx_unpack_mode unpack;
-	unsigned sms;
 };
 int gx_connect(struct gx *gx, const char *addr, const struct gx_connect_opts *opts,
 	       struct gx_conn **out);
