@@ -54,20 +54,6 @@ static void stages_drop(struct link_pkt *l, struct drop *d)
 		drop_hold_seq(d, l->drop_seq);
 }
 
-/* Blocks that no connection wants any more go, and their counters with them. */
-static void bqs_drop(struct link_pkt *l)
-{
-	/* Pairs with the release in link_leave(). */
-	uint64_t bits = atomic_exchange_explicit(&l->bq_leave, 0, memory_order_acquire);
-
-	if (!bits)
-		return;
-	link_stats(l);
-	for (; bits; bits &= bits - 1)
-		atomic_store_explicit(&l->bqs[__builtin_ctzll(bits)], NULL, memory_order_relaxed);
-	l->seen = link_block_sum(l);
-}
-
 /* The same of messages that come in. */
 static void rx_drop(struct pkt_ep *e, struct drop *d)
 {
@@ -87,7 +73,6 @@ void link_pkt_drop(void *link, struct drop *d)
 {
 	struct link_pkt *l = link;
 
-	bqs_drop(l);
 	rx_settle(l, l->core->now_ns);
 	tx_settle(l, l->core->now_ns);
 	for (unsigned i = 0; i < l->nr_live; i++) {

@@ -198,27 +198,6 @@ static int ep_random(struct link_pkt *l, struct pkt_ep *e)
 	return 0;
 }
 
-/* The core may turn: it sees the queue when it is whole. */
-static int link_bq_open(struct link_pkt *l, struct gx_gpu *by, struct block_q **out)
-{
-	unsigned nr = link_nr_bqs(l), i = 0;
-	int ret;
-
-	while (i < nr && l->bq_by[i])
-		i++;
-	ret = i == PKT_BQS_MAX ? -ENOSPC
-			       : block_open(by, l->q->rx_base, l->core->gx->opts.gpu_timeout_ns,
-					    &l->bq_all[i]);
-	if (ret)
-		return ret;
-	l->bq_by[i] = by;
-	*out = l->bq_all[i];
-	atomic_store_explicit(&l->bqs[i], l->bq_all[i], memory_order_release);
-	if (i == nr)
-		atomic_store_explicit(&l->nr_bqs, nr + 1, memory_order_release);
-	return 0;
-}
-
 /* The CPU cannot check payload in the memory of a GPU: whoever copies it must. */
 static int ep_pool_checks(const struct pkt_ep *e)
 {
@@ -440,10 +419,21 @@ const struct gx_link_ops gx_link_pkt_ops = {
 
 /* ---- the link of one core over one port ---- */
 
+static int link_bq_open(struct link_pkt *l, struct gx_gpu *by, struct block_q **out)
+{
+	int ret = block_open(by, l->q->rx_base, l->core->gx->opts.gpu_timeout_ns, out);
+
+	if (!ret)
+		l->bqs[l->nr_bqs++] = *out;
+	return ret;
+}
+
 int link_pkt_open(struct gx_core *core, struct gx_port *port, struct gx_port_queue *q,
 		  struct link_pkt **out)
 {
 	struct link_pkt *l = calloc(1, sizeof(*l));
+	/* The CPU cannot copy from bounce buffers in the memory of a GPU. */
+	struct gx_gpu *by = q->rx_gpu ? q->rx_gpu : core->gx->host;
 	int ret;
 
 	if (!l)
@@ -453,7 +443,7 @@ int link_pkt_open(struct gx_core *core, struct gx_port *port, struct gx_port_que
 	l->port = port;
 	share_open(l);
 	l->pad = calloc(1, port->caps.payload_max);
-	ret = l->pad ? link_bq_open(l, link_copier(l, core->gx->host), &l->bq_host) : -ENOMEM;
+	ret = l->pad ? link_bq_open(l, by, &l->bq_host) : -ENOMEM;
 	if (ret) {
 		link_pkt_close(l);
 		return ret;
@@ -483,9 +473,8 @@ void link_pkt_close(struct link_pkt *l)
 {
 	if (!l)
 		return;
-	for (unsigned i = 0; i < link_nr_bqs(l); i++)
-		if (l->bq_by[i])
-			block_close(l->bq_all[i]);
+	for (unsigned i = 0; i < l->nr_bqs; i++)
+		block_close(l->bqs[i]);
 	for (unsigned i = 0; i < GX_GPUS_MAX; i++)
 		stage_close(l->stage[i]);
 	free((void *)l->pad);

@@ -383,8 +383,6 @@ struct pkt_ep {
 	struct pkt_bad bad[PKT_BAD_MAX];
 };
 
-#define PKT_BQS_MAX (1 + GX_GPUS_MAX)
-
 /* An ep with nothing under way, and when its next timer is due. */
 struct pkt_cold {
 	uint64_t due_ns;
@@ -407,14 +405,9 @@ struct link_pkt {
 	unsigned rover; /* who sends first this turn */
 	struct block_q *bq_host;
 	struct block_q *bq_gpu[GX_GPUS_MAX];
-	/* All there are, those that connections wanted too; NULL: one that nobody wants any more
-	 * has gone. Written by ctl (release) up to nr_bqs, which the core reads (acquire). */
-	struct block_q *_Atomic bqs[PKT_BQS_MAX];
-	struct block_q *bq_all[PKT_BQS_MAX];	 /* ctl: the same */
-	const struct gx_gpu *bq_by[PKT_BQS_MAX]; /* ctl: who unpacks; NULL: the place is free */
-	_Atomic uint64_t bq_leave; /* places that the core is to empty: bits set by ctl, cleared by
-				      the core */
-	_Atomic unsigned nr_bqs;
+	struct block_q *bqs[1 + GX_GPUS_MAX]; /* bq_host and those of bq_gpu. Frozen before the core
+						 turns, as is nr_bqs */
+	unsigned nr_bqs;
 	struct stage *stage[GX_GPUS_MAX]; /* for sending from that GPU */
 	unsigned nr_gpus; /* 1 + the largest device in bq_gpu and stage; frozen before the core
 			     turns */
@@ -475,18 +468,6 @@ static inline bool pkt_needs_window(uint64_t len)
 	return len > 64 * GX_WIRE_QUANTUM_MIN;
 }
 
-/* Pairs with the release in link_bq_open(). */
-static inline unsigned link_nr_bqs(const struct link_pkt *l)
-{
-	return atomic_load_explicit(&l->nr_bqs, memory_order_acquire);
-}
-
-/* NULL: that one has gone. Pairs with the release in link_bq_open(). */
-static inline struct block_q *link_bq_at(const struct link_pkt *l, unsigned i)
-{
-	return atomic_load_explicit(&l->bqs[i], memory_order_acquire);
-}
-
 /* Buffers kept out of grants, for duplicates. */
 static inline uint32_t pkt_margin(const struct gx_port_caps *caps)
 {
@@ -496,12 +477,6 @@ static inline uint32_t pkt_margin(const struct gx_port_caps *caps)
 static inline struct block_q *link_bq(const struct link_pkt *l, const struct gx_gpu *gpu)
 {
 	return gpu->device < 0 ? l->bq_host : l->bq_gpu[gpu->device];
-}
-
-/* Who copies from the bounce buffers to memory of @gpu: the CPU cannot from those of a GPU. */
-static inline struct gx_gpu *link_copier(const struct link_pkt *l, struct gx_gpu *gpu)
-{
-	return gpu->device < 0 && l->q->rx_gpu ? l->q->rx_gpu : gpu;
 }
 
 /* ---- op.c: an operation from the post to the completion ---- */
@@ -693,7 +668,6 @@ bool link_fail_progress(struct pkt_ep *e); /* of a failed ep: wait for what is o
 void link_tick(struct pkt_ep *e);
 uint64_t link_alive_ns(const struct pkt_ep *e);
 void tell_gauges(struct pkt_ep *e, uint32_t nr_msgs);
-struct block_stat link_block_sum(const struct link_pkt *l);
 void link_stats(struct link_pkt *l); /* the blocks' counters into the core's */
 
 /* ---- turn.c: the stages of a turn ---- */

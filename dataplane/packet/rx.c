@@ -361,10 +361,10 @@ static bool rx_data_one(struct link_pkt *l, const struct gx_rx *rx)
 
 static bool rx_room(const struct link_pkt *l)
 {
-	unsigned n = l->held_bufs ? link_nr_bqs(l) : 0;
+	unsigned n = l->held_bufs ? l->nr_bqs : 0;
 
 	for (unsigned i = 0; i < n; i++)
-		if (link_bq_at(l, i) && block_room(link_bq_at(l, i)) < GX_BURST_MAX)
+		if (block_room(l->bqs[i]) < GX_BURST_MAX)
 			return false;
 	return true;
 }
@@ -373,11 +373,10 @@ static bool rx_room(const struct link_pkt *l)
  * cost stands between a notification and its reader. */
 void rx_flush(struct link_pkt *l, bool burst_short, uint64_t now_ns)
 {
-	unsigned n = l->held_bufs ? link_nr_bqs(l) : 0;
+	unsigned n = l->held_bufs ? l->nr_bqs : 0;
 
 	for (unsigned i = 0; i < n; i++)
-		if (link_bq_at(l, i))
-			block_flush(link_bq_at(l, i), burst_short, now_ns);
+		block_flush(l->bqs[i], burst_short, now_ns);
 }
 
 /* Control packets. Where nothing is lost all that wait, as an OPEN sent before a data packet in
@@ -466,12 +465,11 @@ static bool reap_q(struct link_pkt *l, struct block_q *q, uint64_t now_ns)
 
 bool rx_reap(struct link_pkt *l, uint64_t now_ns)
 {
-	unsigned n = l->held_bufs ? link_nr_bqs(l) : 0;
+	unsigned n = l->held_bufs ? l->nr_bqs : 0;
 	bool worked = false;
 
 	for (unsigned i = 0; i < n; i++)
-		if (link_bq_at(l, i))
-			worked |= reap_q(l, link_bq_at(l, i), now_ns);
+		worked |= reap_q(l, l->bqs[i], now_ns);
 	link_release_flush(l);
 	return worked;
 }

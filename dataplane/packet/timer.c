@@ -154,13 +154,12 @@ void tell_gauges(struct pkt_ep *e, uint32_t nr_msgs)
 	e->timer.told_bufs = e->rx.held_bufs;
 }
 
-struct block_stat link_block_sum(const struct link_pkt *l)
+static struct block_stat link_block_sum(const struct link_pkt *l)
 {
 	struct block_stat sum = {0};
 
-	for (unsigned i = 0; i < link_nr_bqs(l); i++) {
-		const struct block_q *q = link_bq_at(l, i);
-		const struct block_stat *s = q ? block_stat(q) : &(struct block_stat){0};
+	for (unsigned i = 0; i < l->nr_bqs; i++) {
+		const struct block_stat *s = block_stat(l->bqs[i]);
 
 		sum.descs += s->descs;
 		sum.merges += s->merges;
