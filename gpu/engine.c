@@ -76,7 +76,7 @@ GX_EXPORT int gx_engine_open(const struct gx_engine_opts *user, struct gx_engine
 
 	if (ret)
 		return ret;
-	if ((unsigned)opts.unpack > GX_UNPACK_NONE || opts.device < -1 || opts.ipc > GX_OFF)
+	if (!gx_unpack_is_known(opts.unpack) || opts.device < -1 || opts.ipc > GX_OFF)
 		return engine_fail(-EINVAL, "engine: an option is out of range");
 	cfg = (struct gx_gpu_cfg){.device = opts.device,
 				  .unpack = (enum gx_unpack)opts.unpack,

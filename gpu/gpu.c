@@ -58,9 +58,11 @@ const char *gx_unpack_name(enum gx_unpack mode)
 	static const char *const name[] = {
 		[GX_UNPACK_AUTO] = "auto",	   [GX_UNPACK_KERNEL] = "kernel",
 		[GX_UNPACK_RESIDENT] = "resident", [GX_UNPACK_D2D] = "d2d",
-		[GX_UNPACK_HOST] = "host",	   [GX_UNPACK_NONE] = "none",
+		[GX_UNPACK_HOST] = "host",
 	};
 
+	if (mode == GX_UNPACK_NONE)
+		return "none";
 	return (unsigned)mode < GX_ARRAY_SIZE(name) ? name[mode] : "?";
 }
 

@@ -5,6 +5,7 @@
  * where there is no GPU, and says why.
  */
 #include <gxlab/gather.h>
+#include <gxlab/modes.h>
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -630,7 +631,9 @@ static void open__refused(void **state)
 	bad.device = -2;
 	assert_int_equal(gx_engine_open(&bad, &e), -EINVAL);
 	bad.device = -1;
-	bad.unpack = 99;
+	bad.unpack = GX_UNPACK_MODE_HOST + 1;
+	assert_int_equal(gx_engine_open(&bad, &e), -EINVAL);
+	bad.unpack = GX_UNPACK_MODE_NONE + 1;
 	assert_int_equal(gx_engine_open(&bad, &e), -EINVAL);
 	assert_null(e);
 	gx_engine_close(NULL);

@@ -1812,6 +1812,7 @@ static void unpack_name__all(void **state)
 	assert_string_equal(gx_unpack_name(GX_UNPACK_D2D), "d2d");
 	assert_string_equal(gx_unpack_name(GX_UNPACK_HOST), "host");
 	assert_string_equal(gx_unpack_name(GX_UNPACK_NONE), "none");
+	assert_string_equal(gx_unpack_name(GX_UNPACK_HOST + 1), "?");
 }
 
 static void cuda_open__no_such_device(void **state)
@@ -1980,7 +1981,7 @@ static int wrap_run(const char *from)
 	setenv("GX_COUNT_FROM", from, 1);
 	wait_ns = 10000000000;
 	ops = &gx_gpu_cuda_ops;
-	for (unsigned mode = GX_UNPACK_AUTO; mode < GX_UNPACK_NONE; mode++) {
+	for (unsigned mode = GX_UNPACK_AUTO; mode <= GX_UNPACK_HOST; mode++) {
 		cfg = (struct gx_gpu_cfg){.unpack = mode};
 		snprintf(name, sizeof(name), "%s from %s", gx_unpack_name(mode), from);
 		failed +=

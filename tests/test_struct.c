@@ -10,6 +10,7 @@
 #include <gx/engine.h>
 #include <gx/gx.h>
 #include <gxlab/load.h>
+#include <gxlab/modes.h>
 
 #include <errno.h>
 #include <setjmp.h>
@@ -389,6 +390,26 @@ static void group_open__context_options(void **state)
 	assert_non_null(strstr(gx_error(), "gx_opts.size is 0"));
 }
 
+/* Modes of libgxlab lie far above those of gx.h, and nothing in between is one. */
+static void open__modes_that_are_none(void **state)
+{
+	static const unsigned none[] = {GX_UNPACK_MODE_HOST + 1, GX_UNPACK_MODE_NONE - 1,
+					GX_UNPACK_MODE_NONE + 1, UINT32_MAX};
+	struct gx *gx;
+
+	_Static_assert((int)GX_COPY_KERNEL == (int)GX_UNPACK_MODE_NONE, "so one table does");
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(none); i++) {
+		struct gx_opts o = GX_INIT(o), p = GX_INIT(p);
+
+		o.unpack = none[i];
+		assert_int_equal(gx_open(&o, &gx), -EINVAL);
+		assert_non_null(strstr(gx_error(), "unpack mode"));
+		p.copy = none[i];
+		assert_int_equal(gx_open(&p, &gx), -EINVAL);
+		assert_non_null(strstr(gx_error(), "copy engine"));
+	}
+}
+
 /* ---- two contexts, connected; a group of one ---- */
 
 static int open_both(void)
@@ -459,6 +480,7 @@ int main(void)
 		cmocka_unit_test(every_call__longer),
 		cmocka_unit_test(every_call__size_not_set),
 		cmocka_unit_test(group_open__context_options),
+		cmocka_unit_test(open__modes_that_are_none),
 	};
 
 	return cmocka_run_group_tests_name("struct", tests, setup, teardown);

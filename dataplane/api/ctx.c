@@ -43,7 +43,7 @@ static int opts_check(const struct gx_opts *o)
 	if (o->huge > GX_OFF || o->local > GX_OFF)
 		return gx_fail(-EINVAL, "a switch is GX_AUTO, GX_ON or GX_OFF, and not %d",
 			       o->huge > GX_OFF ? o->huge : o->local);
-	if ((unsigned)o->unpack > GX_UNPACK_NONE)
+	if (!gx_unpack_is_known(o->unpack))
 		return gx_fail(-EINVAL, "unpack mode %d is not known", o->unpack);
 	if (o->crc_by > GX_CRC_BY_COPY)
 		return gx_fail(-EINVAL, "gx_opts.crc_by %d is not known", o->crc_by);
@@ -62,7 +62,7 @@ static int opts_check(const struct gx_opts *o)
 	if (o->bounce == GX_BOUNCE_CUDA && o->crc_by == GX_CRC_BY_CPU)
 		return gx_fail(-EINVAL, "the CPU cannot check payload in a bounce pool on a GPU: "
 					"leave gx_opts.crc_by to gx, or take gx_opts.bounce host");
-	if ((unsigned)o->copy > DMA_KERNEL)
+	if ((unsigned)o->copy > DMA_RESIDENT && (unsigned)o->copy != DMA_KERNEL)
 		return gx_fail(-EINVAL, "copy engine %d is not known", o->copy);
 	if ((unsigned)o->copy == DMA_KERNEL && o->unpack > GX_UNPACK_MODE_RESIDENT)
 		return gx_fail(-EINVAL,

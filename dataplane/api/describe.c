@@ -30,16 +30,15 @@ static void say(char *buf, size_t room, size_t *at, const char *fmt, ...)
 /* What the choice of an engine for copies over the local link rests on. */
 static void say_engine(const struct gx *gx, char *buf, size_t room, size_t *at)
 {
-	static const char *const asked[] = {[GX_COPY_CE] = "copy engines",
-					    [GX_COPY_RESIDENT] = "resident kernel",
-					    [DMA_KERNEL] = "launched kernels"};
-	unsigned nr = 0;
+	static const char *const asked[] = {
+		[GX_COPY_CE] = "copy engines", [GX_COPY_RESIDENT] = "resident kernel"};
+	unsigned copy = gx->opts.copy, nr = 0;
 	char text[256];
 	int n;
 
-	if (gx->opts.copy != GX_COPY_AUTO) {
+	if (copy != GX_COPY_AUTO) {
 		say(buf, room, at, "engine   short copies over link local: %s, as asked for\n",
-		    asked[gx->opts.copy]);
+		    copy == DMA_KERNEL ? "launched kernels" : asked[copy]);
 		return;
 	}
 	for (unsigned i = 0; (n = local_pair_text(gx, i, text, sizeof(text))) >= 0; i++)

@@ -20,8 +20,9 @@ enum dma_engine {
 	DMA_AUTO, /* the resident kernel for short copies while few are under way, where the caller
 		     says that it is faster; else copy engines */
 	DMA_CE,
-	DMA_RESIDENT, /* for all short ones */
-	DMA_KERNEL,   /* for all: a launch of the unpack kernel for what was begun since the last */
+	DMA_RESIDENT,	   /* for all short ones */
+	DMA_KERNEL = 1000, /* for all, by a launch of the unpack kernel for the copies begun since
+			      the last. libgxlab's; those before are enum gx_copy_by */
 };
 
 struct dma;

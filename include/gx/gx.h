@@ -118,7 +118,6 @@ enum gx_unpack_mode {
 				    any */
 	GX_UNPACK_MODE_D2D,	 /* one copy of the driver for each fragment */
 	GX_UNPACK_MODE_HOST,	 /* the CPU gathers; one copy for each run of bytes */
-				 /* 5 is taken: it measures, and is no mode for programs */
 };
 
 /** enum gx_switch - Zero is the default, as everywhere. */
@@ -147,7 +146,6 @@ enum gx_copy_by {
 			 resident kernel if it measured faster */
 	GX_COPY_CE,	  /* copy engines alone: no SM is used */
 	GX_COPY_RESIDENT, /* the resident kernel for up to 64 KiB, else copy engines */
-			  /* 3 is taken: it measures, and is no choice for programs */
 };
 
 /** enum gx_bounce - Where ports put the payload of packets. Headers and control records are always

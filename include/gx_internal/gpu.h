@@ -19,8 +19,14 @@ enum gx_unpack {
 	GX_UNPACK_RESIDENT,
 	GX_UNPACK_D2D,
 	GX_UNPACK_HOST,
-	GX_UNPACK_NONE,
+	GX_UNPACK_NONE = 1000, /* libgxlab's; those before are enum gx_unpack_mode */
 };
+
+/* Is @mode, which a caller chose, one of them? */
+static inline bool gx_unpack_is_known(unsigned mode)
+{
+	return mode <= GX_UNPACK_HOST || mode == GX_UNPACK_NONE;
+}
 
 /* How the work of a stream reaches the GPU. The host backend has one kind. */
 enum gx_stream_kind {

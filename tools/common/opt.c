@@ -278,17 +278,20 @@ int opt_mem(const char *text, struct opt_mem *out)
 	return 0;
 }
 
-static const char *const opt_unpack_names[] = {
-	[GX_UNPACK_MODE_AUTO] = "auto",		[GX_UNPACK_MODE_KERNEL] = "kernel",
-	[GX_UNPACK_MODE_RESIDENT] = "resident", [GX_UNPACK_MODE_D2D] = "d2d",
-	[GX_UNPACK_MODE_HOST] = "host",		[GX_UNPACK_MODE_NONE] = "none",
+static const struct {
+	enum gx_unpack_mode mode;
+	const char *name;
+} opt_unpacks[] = {
+	{GX_UNPACK_MODE_AUTO, "auto"},	       {GX_UNPACK_MODE_KERNEL, "kernel"},
+	{GX_UNPACK_MODE_RESIDENT, "resident"}, {GX_UNPACK_MODE_D2D, "d2d"},
+	{GX_UNPACK_MODE_HOST, "host"},	       {GX_UNPACK_MODE_NONE, "none"},
 };
 
 int opt_unpack(const char *text, enum gx_unpack_mode *out)
 {
-	for (unsigned i = 0; i < sizeof(opt_unpack_names) / sizeof(opt_unpack_names[0]); i++) {
-		if (!strcmp(text, opt_unpack_names[i])) {
-			*out = (enum gx_unpack_mode)i;
+	for (unsigned i = 0; i < sizeof(opt_unpacks) / sizeof(opt_unpacks[0]); i++) {
+		if (!strcmp(text, opt_unpacks[i].name)) {
+			*out = opt_unpacks[i].mode;
 			return 0;
 		}
 	}
@@ -297,7 +300,10 @@ int opt_unpack(const char *text, enum gx_unpack_mode *out)
 
 const char *opt_unpack_text(enum gx_unpack_mode mode)
 {
-	return opt_unpack_names[mode];
+	for (unsigned i = 0; i < sizeof(opt_unpacks) / sizeof(opt_unpacks[0]); i++)
+		if (opt_unpacks[i].mode == mode)
+			return opt_unpacks[i].name;
+	return "unknown";
 }
 
 int opt_integrity(const char *text, enum gx_integrity_mode *out)

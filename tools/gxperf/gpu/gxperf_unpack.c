@@ -20,12 +20,20 @@
 #define UNPACK_STEP_CHUNKS 512
 #define UNPACK_LINE	   128u
 
+/* In the order of their rows. */
+static const enum gx_unpack_mode unpack_modes[] = {
+	GX_UNPACK_MODE_KERNEL, GX_UNPACK_MODE_RESIDENT, GX_UNPACK_MODE_D2D,
+	GX_UNPACK_MODE_HOST,   GX_UNPACK_MODE_NONE,
+};
+#define UNPACK_MODES (sizeof(unpack_modes) / sizeof(unpack_modes[0]))
+
 static struct {
 	int device;
 	struct opt_list sizes, sms;
 	uint32_t align, disorder, block, launch, n;
 	uint64_t total;
-	bool mode[GX_UNPACK_MODE_NONE + 1], any_mode;
+	enum gx_unpack_mode mode[UNPACK_MODES];
+	unsigned nr_modes; /* of mode; 0: all */
 	bool pool_host, steps, handover, crc;
 } opts = {.sizes = {{1392, 4096, 8192, 8944, 1391}, 5},
 	  .sms = {{0}, 1},
@@ -73,13 +81,22 @@ static const struct argp_option unpack_options[] = {
 	{0},
 };
 
+static bool mode_is_asked(enum gx_unpack_mode mode)
+{
+	for (unsigned i = 0; i < opts.nr_modes; i++)
+		if (opts.mode[i] == mode)
+			return true;
+	return !opts.nr_modes;
+}
+
 static int mode_parse(const char *arg)
 {
 	enum gx_unpack_mode mode;
 
 	if (opt_unpack(arg, &mode) || mode == GX_UNPACK_MODE_AUTO)
 		return -EINVAL;
-	opts.mode[mode] = opts.any_mode = true;
+	if (!opts.nr_modes || !mode_is_asked(mode))
+		opts.mode[opts.nr_modes++] = mode;
 	return 0;
 }
 
@@ -371,13 +388,13 @@ static int unpack_size(uint32_t len, unsigned sms, struct report *report)
 		: opts.pool_host ? "pinned"
 				 : "GPU",
 		opts.align, opts.disorder);
-	for (unsigned m = GX_UNPACK_MODE_KERNEL; m <= GX_UNPACK_MODE_NONE && !ret; m++) {
+	for (unsigned i = 0; i < UNPACK_MODES && !ret; i++) {
+		enum gx_unpack_mode mode = unpack_modes[i];
 		struct unpack u;
 
-		if ((opts.any_mode && !opts.mode[m]) ||
-		    (m == GX_UNPACK_MODE_HOST && !opts.pool_host))
+		if (!mode_is_asked(mode) || (mode == GX_UNPACK_MODE_HOST && !opts.pool_host))
 			continue;
-		ret = unpack_open(&u, m, len, sms, report);
+		ret = unpack_open(&u, mode, len, sms, report);
 		if (!ret && !limit)
 			limit = unpack_limit(&u);
 		u.limit = limit;
@@ -493,7 +510,7 @@ static int unpack_handover(unsigned sms, struct report *report)
 	for (unsigned i = 0; i < 2 && !ret; i++) {
 		struct bench_want want = {.device = opts.device, .unpack = modes[i], .sms = sms};
 
-		if (!opts.any_mode || opts.mode[modes[i]])
+		if (mode_is_asked(modes[i]))
 			ret = perf_handover(&want, opts.pool_host, &opts.sizes, report);
 	}
 	return ret;
