@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The log, the clock, pages, random bytes, and descriptors that a fork does not keep. Any thread may
- * call all of it; the log takes a lock, so it stays off the data path. It never waits for whoever
- * reads it.
+ * The log, the clock, pages, random bytes, and descriptors that a child of fork() must not keep.
+ * Any thread may call all of it. The log takes a lock, so the data path does not log. The log never
+ * waits for its reader.
  */
 #include "gx_internal/base.h"
 #include "gx_internal/fork.h"
@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 #define LOG_LINE_MAX 1024 /* bytes with the final 0; longer lines are cut */
-/* What stands before a line, and the line about those that were dropped */
+/* time, name and level before a line, and the line that counts dropped ones */
 #define LOG_HEAD_MAX 256
 
 static const char *const log_level_name[] = {"err", "warn", "info", "debug"};
@@ -32,14 +32,15 @@ static const char *const log_level_name[] = {"err", "warn", "info", "debug"};
 static _Atomic int log_level = GX_LOG_WARN;
 static const char *_Atomic log_name = "gx";
 static _Atomic uint64_t log_drops; /* lines dropped so far */
-static uint64_t log_told;	   /* of them a line has told; under log_lock */
+static uint64_t log_told;	   /* of these, the log has reported so many; under log_lock */
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static void (*log_fn)(void *arg, int level, const char *line); /* under log_lock; NULL: stderr */
 static void *log_arg;					       /* under log_lock */
 _Thread_local bool gx_thread_own;
-static _Thread_local bool log_inside; /* a sink that logs would wait for its own lock */
+static _Thread_local bool log_inside; /* this thread runs a sink: its own lines are dropped, as they
+					 would wait for log_lock */
 
-/* A constructor, so that a level set by the program is never overwritten by the environment. */
+/* A constructor: the environment never overwrites a level that the program sets. */
 static void __attribute__((constructor)) log_env_read(void)
 {
 	const char *env = getenv("GX_LOG");
@@ -87,12 +88,12 @@ GX_EXPORT void gx_log_sink(void (*fn)(void *arg, int level, const char *line), v
 }
 
 /*
- * Whoever reads stderr may have stopped: a full pipe, a terminal after Ctrl-S. The control thread
- * logs, so it must not wait there. The file is shared with other processes, so O_NONBLOCK is not
- * ours to set. A pipe that poll() calls writable has room for PIPE_BUF bytes (pipe(7)), which a
- * line never exceeds; should another process take that room in between, RWF_NOWAIT (Linux 5.6 and
- * later for pipes) does not wait either. Where the reader has gone poll() says so as well, and
- * nothing is written: the program may not expect SIGPIPE.
+ * The reader of stderr may have stopped: a full pipe, or a terminal after Ctrl-S. The control
+ * thread logs, so it must not wait there. gx may not set O_NONBLOCK, because other processes share
+ * the file. A pipe that poll() calls writable has room for PIPE_BUF bytes (pipe(7)), and a line is
+ * never longer. If another process takes that room in between, RWF_NOWAIT (Linux 5.6 and later for
+ * pipes) keeps the write from waiting. If the reader has gone, poll() says so and gx writes
+ * nothing: the program may not expect SIGPIPE.
  */
 static bool log_put(const char *buf, size_t len)
 {
@@ -115,7 +116,7 @@ static bool log_put(const char *buf, size_t len)
 	return write(STDERR_FILENO, buf, len) > 0;
 }
 
-/* Under log_lock, which whoever calls a sink holds. */
+/* Under log_lock: log_write() holds it while it calls a sink. */
 GX_EXPORT void gx_log_stderr(int level, const char *line)
 {
 	uint64_t drops = gx_log_dropped();
@@ -140,8 +141,7 @@ GX_EXPORT void gx_log_stderr(int level, const char *line)
 		atomic_fetch_add_explicit(&log_drops, 1, memory_order_relaxed);
 }
 
-/* The lock is held over the call: once gx_log_sink() has returned, the old sink is no longer in
- * use. */
+/* log_lock is held over the call: when gx_log_sink() returns, no thread is in the old sink. */
 static void log_write(int level, const char *line)
 {
 	if (log_inside)
@@ -179,8 +179,8 @@ uint64_t gx_now_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* Not calloc(): what malloc gives out again it has to clear, so all pages of it are there. Nor huge
- * pages, for the same reason; the first word in them would take 2 MiB. */
+/* Not calloc(): it clears memory that malloc() uses again, and so touches all pages of it. Not huge
+ * pages either: the first word written would take 2 MiB. */
 void *gx_pages_get(size_t len)
 {
 	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE,
@@ -188,7 +188,8 @@ void *gx_pages_get(size_t len)
 
 	if (p == MAP_FAILED)
 		return NULL;
-	/* Both are wishes. Without the second, each page that is written after a fork is copied. */
+	/* A failure of either does no harm. Without the second, the kernel copies each page that is
+	 * written after a fork. */
 	madvise(p, len, MADV_NOHUGEPAGE);
 	madvise(p, len, MADV_DONTFORK);
 	return p;
@@ -219,12 +220,13 @@ int gx_random(void *buf, size_t len)
 
 /* ---- Descriptors and fork() ---- */
 
-#define OWN_FDS_MAX 65536 /* higher ones stay open in a child, until it ends */
+#define OWN_FDS_MAX 65536 /* a child keeps higher ones open until it ends */
 
 static _Atomic uint64_t own_fds[OWN_FDS_MAX / 64];
 static pthread_once_t own_once = PTHREAD_ONCE_INIT;
 
-/* In the child, which has only the thread that forked. The files themselves are its parent's. */
+/* Runs in the child, which has only the thread that forked. close() leaves the parent's files
+ * open. */
 static void own_child(void)
 {
 	for (unsigned w = 0; w < GX_ARRAY_SIZE(own_fds); w++) {
@@ -256,7 +258,7 @@ void gx_fd_forget(int fd)
 					  memory_order_relaxed);
 }
 
-/* Forgotten first: the number may be another's as soon as it is closed. */
+/* Forget it first: another thread may get the number as soon as it is closed. */
 void gx_fd_close(int fd)
 {
 	gx_fd_forget(fd);

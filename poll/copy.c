@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The data path's memcpy, and one whose stores bypass the cache. The variant for this CPU is chosen
- * once, by a constructor; until then, and on other machines, libc's serves. Any thread.
+ * The data path's memcpy, and one whose stores bypass the cache. A constructor chooses the variant
+ * for this CPU once. Before that, and on other machines, libc's memcpy serves. Any thread.
  *
- * Sizes were chosen by measurement with cold source and destination, as a polling core meets them:
- * 32-byte accesses beat 64-byte ones where source and destination differ in alignment, rep movsb
- * wins from 16 KiB.
+ * The sizes below were measured with cold source and destination, as a polling core meets them:
+ * 32-byte accesses beat 64-byte ones where source and destination differ in alignment, and rep
+ * movsb wins from 16 KiB.
  */
 #include "gx_internal/base.h"
 
@@ -16,11 +16,11 @@
 #include <immintrin.h>
 #endif
 
-#define COPY_REP_MIN	16384 /* from here rep movsb, where the CPU says that it is fast */
-#define COPY_FENCED_MIN 8192  /* below, waiting for the fence costs more than the cache saves */
-#define COPY_SLOT_MIN	4096  /* below, neither of the ways to fill a slot pays for its start */
-#define COPY_AHEAD_B	8192  /* how far ahead a slot's source is fetched */
-#define COPY_STREAM_MIN 256   /* below, heads and tails would be most of it */
+#define COPY_REP_MIN	16384 /* rep movsb from here, if the CPU says that it is fast */
+#define COPY_FENCED_MIN 8192  /* below, the fence costs more than bypassing the cache saves */
+#define COPY_SLOT_MIN	4096  /* below, both ways to fill a slot cost more than they save */
+#define COPY_AHEAD_B	8192  /* how far ahead the core fetches a slot's source */
+#define COPY_STREAM_MIN 256   /* below, most of the copy would be head and tail */
 
 static void copy_libc(void *dst, const void *src, size_t len)
 {
@@ -29,7 +29,7 @@ static void copy_libc(void *dst, const void *src, size_t len)
 
 static void copy_stream_fenced(void *dst, const void *src, size_t len)
 {
-	/* Plain stores are ordered as they are, a fence would add nothing. */
+	/* Plain stores need no fence on x86. */
 	if (len < COPY_FENCED_MIN) {
 		gx_copy(dst, src, len);
 		return;
@@ -68,7 +68,7 @@ typedef uint16_t copy_u16 __attribute__((aligned(1), may_alias));
 
 static size_t copy_rep_min = SIZE_MAX; /* frozen after the constructor; SIZE_MAX: never */
 
-/* 0 to 15 bytes: the first and the last word, which may overlap. Loads come before the stores. */
+/* 0 to 15 bytes: the first and the last word, which may overlap. Loads come before stores. */
 COPY_INLINE void copy_tiny(uint8_t *d, const uint8_t *s, size_t len)
 {
 	if (len >= 8) {
@@ -115,7 +115,7 @@ COPY_INLINE void copy_small(uint8_t *d, const uint8_t *s, size_t len)
 static void copy_rep(uint8_t *d, const uint8_t *s, size_t len)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-	memcpy(d, s, len); /* which the sanitizer can see into */
+	memcpy(d, s, len); /* the sanitizer checks memcpy, not assembly */
 #else
 	__asm__ volatile("rep movsb" : "+D"(d), "+S"(s), "+c"(len) : : "memory");
 #endif
@@ -152,7 +152,7 @@ static void copy_sse2(void *dst, const void *src, size_t len)
 	copy_64_sse2(d + len - 64, s + len - 64);
 }
 
-/* Copies what lies before the first whole line of the destination. Return: its length. */
+/* Copies up to the first whole cache line of the destination. Return: bytes copied. */
 COPY_INLINE size_t copy_stream_head(uint8_t *d, const uint8_t *s)
 {
 	size_t head = -(uintptr_t)d & (GX_CACHE_LINE - 1);
@@ -285,16 +285,17 @@ static COPY_AVX512 void copy_stream_avx512(void *dst, const void *src, size_t le
 }
 
 /*
- * Slots, two ways. AMD: rep movsb takes lines over whole that another core has read, where a loop
- * of stores first asks for the contents of each: 2.7 times as fast at 8 KiB between cores that
- * share no cache (a prototype of port_shm; not compared where they share one). Intel: the source comes from memory and its prefetchers stop
- * at each page; asking for what is 8 KiB ahead makes a core 1.2 times as fast as rep movsb or a
- * plain loop (Sapphire Rapids, 64 hot slots, 1 and 4 cores: 13.5 against 11.0 GB/s).
+ * Two ways to fill a slot. AMD: rep movsb takes whole lines that another core has read, without
+ * asking for their contents; a loop of stores asks first. It is 2.7 times as fast at 8 KiB between
+ * cores that share no cache (a prototype of port_shm; not compared where they share one). Intel:
+ * the source comes from memory, and the prefetchers stop at each page. Fetching 8 KiB ahead makes a
+ * core 1.2 times as fast as rep movsb or a plain loop (Sapphire Rapids, 64 hot slots, 1 and 4
+ * cores: 13.5 against 11.0 GB/s).
  */
 static void copy_slot_rep(void *dst, const void *src, size_t len)
 {
 #if !defined(__SANITIZE_ADDRESS__) &&                                                              \
-	!defined(__SANITIZE_THREAD__) /* they see into gx_copy() only */
+	!defined(__SANITIZE_THREAD__) /* sanitizers check gx_copy() alone */
 	if (len >= COPY_SLOT_MIN) {
 		__asm__ volatile("rep movsb" : "+D"(dst), "+S"(src), "+c"(len) : : "memory");
 		return;

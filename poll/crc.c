@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * CRC-32C by ISA-L, which picks its variant for the CPU. Called for headers and payloads on the
- * polling cores, and for control messages; any thread.
+ * CRC-32C by ISA-L, which picks the variant for this CPU. Polling cores call it for headers and
+ * payloads of packets. Any thread may.
  */
 #include "gx_internal/base.h"
 
@@ -13,8 +13,7 @@ uint32_t gx_crc32c(uint32_t crc, const void *buf, size_t len)
 {
 	const uint8_t *p = buf;
 
-	/* ISA-L starts from the register itself and leaves it as it is: RFC 3720 inverts at both
-	 * ends. */
+	/* ISA-L inverts the CRC neither at its start nor at its end; RFC 3720 does both. */
 	crc = ~crc;
 	while (len > 0) {
 		size_t n = GX_MIN(len, (size_t)CRC_STEP_MAX);

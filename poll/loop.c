@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The polling loop: inbox, then every poller, in a fixed order; and the pinned thread that turns it
- * for programs that do not. gx_loop_turn() and gx_loop_idle() run on the loop's owner,
- * gx_loop_call(), start and stop on the control thread.
+ * for programs that do not. The loop's owner calls gx_loop_turn() and gx_loop_idle(). The control
+ * thread calls gx_loop_call(), start and stop.
  */
 #include "gx_internal/loop.h"
 
@@ -14,15 +14,15 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-#define LOOP_INBOX_SIZE	     256	/* calls that may wait */
+#define LOOP_INBOX_SIZE	     256	/* calls that the inbox holds */
 #define LOOP_CALLS_MAX	     16		/* calls run in one turn */
-#define LOOP_PAUSES	     8		/* pause instructions a turn of the second idle stage */
+#define LOOP_PAUSES	     8		/* pause instructions a turn, in the second idle stage */
 #define LOOP_SLEEP_MIN_NS    1000	/* the first sleep */
-#define LOOP_LONG_SHIFT	     11		/* a long sleep's part of the silence: 1 / 2^11 */
-#define LOOP_SPIN_NS	     20000	/* spin_ns where the caller gave no policy */
-#define LOOP_STALL_NS	     1000000000 /* between two turns: nobody ran this loop */
-#define LOOP_PARK_NS	     100000000	/* a thread that sleeps until a call looks round as often */
-#define LOOP_START_LOOK_NS   20000	/* between two looks at a thread that starts */
+#define LOOP_LONG_SHIFT	     11		/* a long sleep lasts 1 / 2^11 of the idle time */
+#define LOOP_SPIN_NS	     20000	/* spin_ns if the caller gives no policy */
+#define LOOP_STALL_NS	     1000000000 /* between two turns: the loop has stalled */
+#define LOOP_PARK_NS	     100000000	/* longest sleep of a parked thread */
+#define LOOP_START_LOOK_NS   20000	/* between two looks whether the thread has started */
 #define LOOP_THREAD_NAME_MAX 16		/* the kernel's, with the final 0 */
 
 int gx_loop_init(struct gx_loop *loop, int cpu, const struct gx_idle *idle)
@@ -63,7 +63,7 @@ int gx_loop_add(struct gx_loop *loop, const struct gx_poller *p)
 	return 0;
 }
 
-/* A poller may delete itself: the one behind it then waits for the next turn. */
+/* A poller may delete itself. The poller behind it then runs in the next turn. */
 int gx_loop_del(struct gx_loop *loop, bool (*fn)(void *, uint64_t), void *arg)
 {
 	for (unsigned i = 0; i < loop->nr_pollers; i++) {
@@ -78,15 +78,15 @@ int gx_loop_del(struct gx_loop *loop, bool (*fn)(void *, uint64_t), void *arg)
 }
 
 /*
- * After a call was put, or stop was set. Both sides change `parked`: the later of the two sees the
- * other's. So either loop_park() sees what there is to do and does not sleep, or it is seen here,
- * and woken.
+ * Called after a call was put or stop was set. Both sides change `parked`, so the later one sees
+ * the earlier one's work. Either loop_park() sees the call or stop and does not sleep, or this
+ * function sees that the thread parks and wakes it.
  */
 static void loop_unpark(struct gx_loop *loop)
 {
 	if (!atomic_fetch_or_explicit(&loop->parked, 0, memory_order_acq_rel))
 		return;
-	pthread_mutex_lock(&loop->park_lock); /* it waits, or has gone on */
+	pthread_mutex_lock(&loop->park_lock); /* now the thread waits, or has gone on */
 	pthread_cond_signal(&loop->park_cond);
 	pthread_mutex_unlock(&loop->park_lock);
 }
@@ -101,8 +101,7 @@ int gx_loop_call(struct gx_loop *loop, struct gx_call *call)
 	return 0;
 }
 
-/* Out of line: an inbox that holds something is rare, and its array would widen every turn's frame.
- */
+/* Out of line: calls are rare, and the array would widen the stack frame of every turn. */
 static __attribute__((noinline)) bool loop_inbox_run(struct gx_loop *loop)
 {
 	void *items[LOOP_CALLS_MAX];
@@ -116,8 +115,8 @@ static __attribute__((noinline)) bool loop_inbox_run(struct gx_loop *loop)
 	return n > 0;
 }
 
-/* Time between two turns belongs to the later one, so sleeps are counted where they led to nothing.
- */
+/* A turn's cycles begin where the turn before ended. So a sleep counts as idle if the turn after it
+ * finds no work. */
 static inline void loop_account(struct gx_loop *loop, bool busy)
 {
 	uint64_t now = gx_cycles();
@@ -146,7 +145,7 @@ bool gx_loop_turn(struct gx_loop *loop, uint64_t now_ns)
 	loop->turn_ns = now_ns;
 	if (!gx_ring_empty(loop->inbox))
 		busy = loop_inbox_run(loop);
-	/* nr_pollers is read each time: a poller may add or delete. */
+	/* Read nr_pollers each time: a poller may add or delete pollers. */
 	for (unsigned i = 0; i < loop->nr_pollers; i++)
 		busy |= loop->poller[i].fn(loop->poller[i].arg, now_ns);
 	if (busy)
@@ -160,11 +159,12 @@ static void loop_sleep(uint64_t ns)
 	struct timespec ts = {.tv_sec = (time_t)(ns / 1000000000u),
 			      .tv_nsec = (long)(ns % 1000000000u)};
 
-	/* Cut short by a signal is as good as slept: the caller looks again either way. */
+	/* A signal may end the sleep early; the caller looks again either way. */
 	clock_nanosleep(CLOCK_MONOTONIC, 0, &ts, NULL);
 }
 
-/* Doubling sleeps add up to the next one less the first, so the time slept is state enough. */
+/* Each sleep is as long as all sleeps before it and the first again, so the idle time gives its
+ * length. */
 uint64_t gx_idle_sleep_ns(const struct gx_idle *idle, uint64_t idle_ns)
 {
 	uint64_t awake_ns = GX_MAX(idle->spin_ns, idle->pause_ns), ns;
@@ -197,7 +197,7 @@ void gx_loop_idle(struct gx_loop *loop, uint64_t now_ns)
 	loop_sleep(sleep_ns);
 }
 
-/* Has it been idle past the stages before sleep, and does nothing need a turn until a call? */
+/* Has the loop been idle for longer than spin_ns and pause_ns, and do all pollers sleep? */
 static bool loop_may_park(const struct gx_loop *loop, uint64_t now_ns)
 {
 	const struct gx_idle *idle = &loop->idle;
@@ -217,7 +217,7 @@ static bool loop_has_calls(struct gx_loop *loop)
 	       atomic_load_explicit(&loop->stop, memory_order_acquire);
 }
 
-/* Sleep until a call, or LOOP_PARK_NS. Return: false: this is not the time for it. */
+/* Sleep until a call or stop, at most LOOP_PARK_NS. Return: false: the loop may not park. */
 static bool loop_park(struct gx_loop *loop, uint64_t now_ns)
 {
 	uint64_t until_ns = now_ns + LOOP_PARK_NS;
@@ -256,20 +256,20 @@ static void *loop_main(void *arg)
 
 	gx_thread_own = true;
 	loop->err = loop_thread_pin(loop->cpu);
-	/* Pairs with the acquire in loop_wait_started(): err is written before started. */
+	/* Pairs with the acquire in loop_wait_started(): err is written before. */
 	atomic_store_explicit(&loop->started, true, memory_order_release);
 	if (loop->err)
 		return NULL;
-	prctl(PR_SET_TIMERSLACK, 1ul); /* else the shortest sleep is 50 us longer than asked */
-	/* Pairs with the release in gx_loop_stop(): calls queued before it are seen below. */
+	prctl(PR_SET_TIMERSLACK, 1ul); /* the default lengthens each sleep by up to 50 us */
+	/* Pairs with the release in gx_loop_stop(): the loop below sees all calls queued before. */
 	while (!atomic_load_explicit(&loop->stop, memory_order_acquire)) {
 		uint64_t now_ns = gx_now_ns();
 
 		if (!gx_loop_turn(loop, now_ns) && !loop_park(loop, now_ns))
 			gx_loop_idle(loop, now_ns);
 	}
-	/* A call that was accepted is run: its sender may be waiting for it. Bounded, as only the
-	 * control thread puts calls in and it waits for this thread. */
+	/* Run every call that was accepted: its sender may wait for it. This loop ends, as only the
+	 * control thread puts calls in, and it waits for this thread. */
 	while (loop_inbox_run(loop))
 		;
 	return NULL;
@@ -283,7 +283,8 @@ static int loop_wait_started(struct gx_loop *loop)
 	return loop->err;
 }
 
-/* Signals are the control thread's; a polling core must not be interrupted by one. */
+/* Block all signals: the control thread handles them, and they must not interrupt a polling
+ * core. */
 static int loop_thread_create(struct gx_loop *loop)
 {
 	sigset_t all, old;
@@ -317,7 +318,7 @@ int gx_loop_start(struct gx_loop *loop, const char *name)
 		return ret;
 	}
 	snprintf(short_name, sizeof(short_name), "%s", name);
-	pthread_setname_np(loop->thread, short_name); /* for people only: a failure costs nothing */
+	pthread_setname_np(loop->thread, short_name); /* for people only: a failure does no harm */
 	loop->running = true;
 	return 0;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Making and freeing of the pointer ring of ring.h, on the control path; its two ends are inline
- * there.
+ * Makes and frees the pointer ring of ring.h, on the control path. Both ends of the ring are inline
+ * functions in ring.h.
  */
 #include "gx_internal/ring.h"
 
@@ -18,7 +18,7 @@ int gx_ring_open(uint32_t size, struct gx_ring **out)
 
 	if (size < 2 || size > RING_SIZE_MAX || (size & (size - 1)) != 0)
 		return -EINVAL;
-	/* Whole lines: what lies behind the ring shares none with its last slots. */
+	/* Whole cache lines: memory behind the ring shares none with its last slots. */
 	len_b = GX_ALIGN_UP(sizeof(*r) + size * sizeof(r->slot[0]), GX_CACHE_LINE);
 	r = aligned_alloc(GX_CACHE_LINE, len_b);
 	if (!r)

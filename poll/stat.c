@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Names of the counters, and printing them for the statistics socket. Called on the control thread
- * while the cores go on counting: each value is whole, the set of them is not one instant's.
+ * Names of the counters, and how the statistics socket prints them. Runs on the control thread
+ * while the cores count on: each value is whole, but the values are not of one instant.
  */
 #include "gx_internal/stat.h"
 
@@ -48,7 +48,7 @@ stat_append(struct stat_buf *b, const char *fmt, ...)
 	b->room -= (size_t)n;
 }
 
-/* The last of those printed is the control thread's. */
+/* The last of @n is the control thread. */
 static const char *stat_core(unsigned i, unsigned n, char room[12])
 {
 	if (i + 1 == n)
@@ -67,7 +67,8 @@ static size_t stat_stem_len(const char *name, bool *gauge)
 	return *gauge ? len - cut : len;
 }
 
-/* Prometheus wants one HELP and TYPE a metric, counters named _total, and its samples together. */
+/* Prometheus wants one HELP and TYPE a metric, names of counters that end in _total, and all
+ * samples of a metric together. */
 static void stat_prometheus(struct stat_buf *b, unsigned id, const struct gx_stats *const cores[],
 			    unsigned n)
 {
@@ -77,7 +78,7 @@ static void stat_prometheus(struct stat_buf *b, unsigned id, const struct gx_sta
 	const char *end = gauge ? "" : "_total";
 	char core[12];
 
-	/* Prometheus' names have whole words for units. */
+	/* Prometheus writes units as whole words. */
 	if (len > 2 && !strncmp(name + len - 2, "_b", 2)) {
 		len -= 2;
 		end = gauge ? "_bytes" : "_bytes_total";
@@ -100,7 +101,7 @@ static void stat_text(struct stat_buf *b, unsigned id, const struct gx_stats *co
 			    gx_stat_get(cores[i], (enum gx_stat_id)id));
 }
 
-/* Since the library was loaded. */
+/* When the library was loaded. */
 static struct timespec stat_start;
 
 static void __attribute__((constructor)) stat_start_set(void)
@@ -108,7 +109,7 @@ static void __attribute__((constructor)) stat_start_set(void)
 	clock_gettime(CLOCK_REALTIME, &stat_start);
 }
 
-/* Which build this is, and since when it runs: a restart explains counters that fell to 0. */
+/* Version and start: a restart explains counters that fell to 0. */
 static void stat_about(struct stat_buf *b, enum gx_stat_format format)
 {
 	struct timespec now;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Structs between a program and a library of different versions; see gx_internal/struct.h.
+ * Copies structs between a program and a library of different versions; see gx_internal/struct.h.
  */
 #include "gx_internal/struct.h"
 #include "gx_internal/base.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The size that @user begins with; it may have been set to anything. */
+/* Read the size at the start of @user. The caller may have set it to anything. */
 static int size_get(const char *name, const void *user, size_t *size, char *why)
 {
 	memcpy(size, user, sizeof(*size));

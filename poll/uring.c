@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The control thread and its two engines. Timers, the list of functions to run, and what is out on
- * each descriptor are kept here for both; an engine only starts an operation, cancels it and waits.
- * What ended goes through one list, so done() is never called from inside gx_uring_submit().
+ * The control thread and its two engines. This file keeps the timers, the functions to run and the
+ * operations on each descriptor, for both engines. An engine only starts an operation, cancels it,
+ * and waits. Ended operations go through one list, so gx_uring_submit() never calls done().
  * Everything runs on the control thread, except open, close, run and run_wait.
  */
 #include "uring_priv.h"
@@ -20,19 +20,19 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#define URING_WAIT_MAX_NS   3600000000000u /* one hour, so that a wait fits every interface */
-#define URING_CLOSE_TURNS   500		   /* turns in which everything must end at close */
-#define URING_CLOSE_WAIT_NS 10000000u	   /* the longest of those turns */
+#define URING_WAIT_MAX_NS   3600000000000u /* one hour: fits the argument of every wait */
+#define URING_CLOSE_TURNS   500		   /* turns in which all operations must end at close */
+#define URING_CLOSE_WAIT_NS 10000000u	   /* longest wait of such a turn */
 #define URING_FAULT_WAIT_MS 10		   /* pause after a wait that failed */
 #define URING_SIGNALS_MAX   16		   /* signals read at once */
 
-/* A function that waits to run on the control thread. owner: whoever made it, then ctl */
+/* A function that waits to run on the control thread. owner: the thread that made it, then ctl */
 struct uring_job {
-	void (*fn)(struct uring_job *job); /* gives the memory back, or tells its owner */
+	void (*fn)(struct uring_job *job); /* frees the job, or tells the waiting thread */
 	struct uring_job *next;
 };
 
-/* Signals that one gx_uring_signals() asked for. owner: ctl; freed at close */
+/* The signals of one gx_uring_signals(). owner: ctl; freed at close */
 struct uring_watch {
 	struct gx_io io;
 	struct gx_uring *u;
@@ -43,17 +43,17 @@ struct uring_watch {
 
 static _Thread_local const struct gx_uring *uring_mine; /* set in the control thread */
 
-/* ---- What ended ---- */
+/* ---- Ended operations ---- */
 
 void gx_uring_end(struct gx_uring *u, struct gx_io *io, int res)
 {
-	io->due_ns = (uint64_t)(int64_t)res; /* no longer a time */
+	io->due_ns = (uint64_t)(int64_t)res; /* holds the result from here on */
 	io->next = NULL;
 	*u->ended_end = io;
 	u->ended_end = &io->next;
 }
 
-/* Bounded by what had ended before the first done(): those may submit and end more. */
+/* Takes the list first, so it is bounded: done() may submit operations and end more. */
 static void uring_ended_run(struct gx_uring *u)
 {
 	struct gx_io *io = u->ended;
@@ -65,12 +65,12 @@ static void uring_ended_run(struct gx_uring *u)
 
 		io->held = false;
 		u->nr_held--;
-		io->done(io, (int)(int64_t)io->due_ns); /* io may be gone after this */
+		io->done(io, (int)(int64_t)io->due_ns); /* done() may free io */
 		io = next;
 	}
 }
 
-/* ---- What is out on a descriptor ---- */
+/* ---- Operations on a descriptor ---- */
 
 static int fd_room(struct gx_uring *u, int fd)
 {
@@ -107,7 +107,7 @@ static int fd_add(struct gx_uring *u, struct gx_io *io)
 	return 0;
 }
 
-/* Return: was it there? */
+/* Return: true: @io was on the list. */
 static bool list_del(struct gx_io **p, struct gx_io *io)
 {
 	for (; *p; p = &(*p)->next) {
@@ -135,7 +135,7 @@ int gx_uring_connected(int fd)
 		return -errno;
 	if (err)
 		return -err;
-	/* A Unix listener with a full backlog leaves no error behind, and no connection. */
+	/* A full backlog of a Unix listener leaves no error, but there is no connection either. */
 	len = sizeof(addr);
 	if (getpeername(fd, (struct sockaddr *)&addr, &len))
 		return errno == ENOTCONN ? -EAGAIN : -errno;
@@ -218,7 +218,7 @@ void gx_uring_submit(struct gx_uring *u, struct gx_io *io)
 		u->ops->start(u, io);
 }
 
-/* One that has ended already, but whose done() is still to come, keeps its result. */
+/* An operation that has ended keeps its result, even if its done() has not run yet. */
 void gx_uring_cancel(struct gx_uring *u, struct gx_io *io)
 {
 	struct gx_io *p;
@@ -247,7 +247,7 @@ static void uring_cancel_all(struct gx_uring *u)
 		struct gx_io *io = u->fds[fd].first, *next;
 
 		for (; io; io = next) {
-			next = io->next; /* the cancel may take io off the list */
+			next = io->next; /* cancel() may take io off the list */
 			u->ops->cancel(u, io);
 		}
 	}
@@ -265,12 +265,12 @@ static void job_post(struct gx_uring *u, struct uring_job *job)
 	*u->jobs_end = job;
 	u->jobs_end = &job->next;
 	pthread_mutex_unlock(&u->lock);
-	/* It can only fail when the counter is full, and then the thread is awake. */
+	/* Fails only if the counter is full; then the thread is awake. */
 	n = write(u->wake_fd, &one, sizeof(one));
 	(void)n;
 }
 
-/* Return: was there any? */
+/* Return: true: it ran a job. */
 static bool jobs_run(struct gx_uring *u)
 {
 	struct uring_job *job, *next;
@@ -296,7 +296,7 @@ static void wake_done(struct gx_io *io, int res)
 
 	if (res == -ECANCELED)
 		return;				     /* closing */
-	n = read(u->wake_fd, &count, sizeof(count)); /* before the jobs are taken: none is missed */
+	n = read(u->wake_fd, &count, sizeof(count)); /* before jobs_run(): no job is missed */
 	(void)n;
 	gx_uring_submit(u, io);
 	jobs_run(u);
@@ -340,7 +340,7 @@ static void job_wait_run(struct uring_job *job)
 	struct job_wait *w = GX_CONTAINER_OF(job, struct job_wait, job);
 
 	w->ret = w->fn(w->arg);
-	sem_post(&w->done); /* w is on the waiter's stack, and gone after this */
+	sem_post(&w->done); /* w lies on the waiter's stack: do not touch it after this */
 }
 
 int gx_uring_run_wait(struct gx_uring *u, int (*fn)(void *arg), void *arg)

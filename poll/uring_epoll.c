@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The control thread's epoll engine, for kernels that do not permit io_uring: each operation is
- * tried at once, then whenever its descriptor is ready. Called by uring.c, on the control thread.
- * Descriptors that accept or connect are made non-blocking, as those calls have no flag for it.
+ * The control thread's epoll engine, for kernels that do not permit io_uring. It tries each
+ * operation at once, and again when the descriptor is ready. It sets O_NONBLOCK on descriptors that
+ * accept or connect, as these calls have no flag for it. uring.c calls it on the control thread.
  */
 #include "uring_priv.h"
 
@@ -15,15 +15,15 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#define EPOLL_EVENTS_MAX 64 /* of one epoll_wait() */
+#define EPOLL_EVENTS_MAX 64 /* taken by one epoll_wait() */
 
 struct epoll_engine {
 	int epfd;
 };
 
-#define EPOLL_NOT_YET INT_MIN /* of a try; no system call returns it */
+#define EPOLL_NOT_YET INT_MIN /* result of epoll_try(); no system call returns it */
 
-/* due_ns of a connect that is out: 1 once it is under way. */
+/* For a connect, due_ns is 1 once it is under way. */
 static int epoll_connect(struct gx_io *io)
 {
 	if (io->due_ns)
@@ -79,7 +79,7 @@ static int epoll_try(struct gx_io *io)
 	return errno == EAGAIN || errno == EINTR ? EPOLL_NOT_YET : -errno;
 }
 
-/* Makes what the kernel watches on @fd what its operations wait for. */
+/* Have the kernel watch @fd for the events that its operations wait for. */
 static int epoll_arm(struct gx_uring *u, int fd)
 {
 	const struct epoll_engine *e = u->engine;
@@ -88,14 +88,14 @@ static int epoll_arm(struct gx_uring *u, int fd)
 	int op;
 
 	for (const struct gx_io *io = f->first; io; io = io->next)
-		ev.events |= io_events(io) | EPOLLERR; /* never 0 while one is out */
+		ev.events |= io_events(io) | EPOLLERR; /* never 0 while an operation is out */
 	if (ev.events == f->armed)
 		return 0;
 	op = !ev.events ? EPOLL_CTL_DEL : f->armed ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
 	f->armed = ev.events;
 	if (epoll_ctl(e->epfd, op, fd, &ev) == 0 || op == EPOLL_CTL_DEL)
 		return 0;
-	/* Closed and opened again under the same number: the kernel has forgotten it. */
+	/* @fd was closed and opened again: the kernel has dropped it from the set. */
 	if (op == EPOLL_CTL_MOD && errno == ENOENT &&
 	    epoll_ctl(e->epfd, EPOLL_CTL_ADD, fd, &ev) == 0)
 		return 0;
@@ -103,14 +103,14 @@ static int epoll_arm(struct gx_uring *u, int fd)
 	return -errno;
 }
 
-/* Nothing on @fd can be waited for any more. */
+/* The kernel cannot watch @fd: end all its operations. */
 static void epoll_fail(struct gx_uring *u, int fd, int ret)
 {
 	while (u->fds[fd].first)
 		gx_uring_fd_end(u, u->fds[fd].first, ret);
 }
 
-/* Is another one before @io that wants the same direction? Then it is that one's turn. */
+/* Does an earlier operation use the same direction of the descriptor? It goes first. */
 static bool epoll_is_behind(const struct gx_uring *u, const struct gx_io *io)
 {
 	for (const struct gx_io *p = u->fds[io->fd].first; p != io; p = p->next) {
@@ -124,7 +124,7 @@ static void epoll_start(struct gx_uring *u, struct gx_io *io)
 {
 	int res = EPOLL_NOT_YET;
 
-	/* There is no flag for a single call of these two. */
+	/* accept4() and connect() have no flag for one call that does not block. */
 	if (io->op == GX_IO_ACCEPT || io->op == GX_IO_CONNECT) {
 		int flags = fcntl(io->fd, F_GETFL);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Between the control thread (uring.c) and its two engines (uring_ring.c, uring_epoll.c), and for
- * them alone. Everything here belongs to the control thread, unless a field says otherwise.
+ * Contract between the control thread (uring.c) and its two engines (uring_ring.c, uring_epoll.c),
+ * for them alone. The control thread owns everything here, unless a field says otherwise.
  */
 #ifndef GX_URING_PRIV_H
 #define GX_URING_PRIV_H
@@ -12,20 +12,21 @@
 #include <pthread.h>
 
 #define URING_LEN_MAX (1u << 30) /* bytes of one send or receive: the result is an int */
-#define URING_WHY_MAX 192	 /* bytes of the reason why an engine is not there */
+#define URING_WHY_MAX 192	 /* bytes of the reason why an engine cannot be used */
 
 struct uring_job;
 struct uring_watch;
 
-/* What is out on one descriptor. owner: ctl */
+/* The operations on one descriptor. owner: ctl */
 struct uring_fd {
 	struct gx_io *first; /* linked by next, in order of submission */
-	uint32_t armed;	     /* epoll engine: events the kernel watches; 0: not in the set */
+	uint32_t armed;	     /* epoll engine: events that the kernel watches; 0: not in the set */
 };
 
 /*
- * An engine. All slots but open and close run on the control thread. start() and wait() report an
- * ended operation by gx_uring_fd_end(), cancel() leads to one. None but wait() blocks.
+ * An engine. All slots but open and close run on the control thread. start() and wait() report the
+ * end of an operation by gx_uring_fd_end(). cancel() reports it too, at once or in a later wait().
+ * None but wait() blocks.
  */
 struct uring_ops {
 	const char *name;
@@ -45,24 +46,24 @@ struct gx_uring {
 	struct gx_io *timers;	     /* owner: ctl; soonest first */
 	struct gx_io *ended, **ended_end; /* owner: ctl; due_ns holds the result */
 	struct uring_watch *watches;	  /* owner: ctl */
-	struct gx_io wake;		  /* owner: ctl; looks at wake_fd */
-	int wake_fd;			  /* eventfd: jobs wait */
-	bool closing;			  /* owner: ctl; from now on all ends with -ECANCELED */
-	bool faulty;			  /* owner: ctl; a wait failed, and was logged */
-	pthread_mutex_t lock;		  /* jobs */
+	struct gx_io wake;		  /* owner: ctl; polls wake_fd */
+	int wake_fd;			  /* eventfd; written when a job is added */
+	bool closing;			  /* owner: ctl; new operations end with -ECANCELED */
+	bool faulty;			  /* owner: ctl; a wait failed and gx logged it */
+	pthread_mutex_t lock;		  /* protects jobs and jobs_end */
 	struct uring_job *jobs, **jobs_end;
 	pthread_t thread;
 };
 
 extern const struct uring_ops gx_uring_ring_ops, gx_uring_epoll_ops;
 
-/** gx_uring_end() - @io, on no list any more, has ended: done() gets @res later in this turn. */
+/** gx_uring_end() - @io has ended and is on no list: done() gets @res later in this turn. */
 void gx_uring_end(struct gx_uring *u, struct gx_io *io, int res);
 
-/** gx_uring_fd_end() - The same for an @io that is out on its descriptor. */
+/** gx_uring_fd_end() - The same; it takes @io off the list of its descriptor first. */
 void gx_uring_fd_end(struct gx_uring *u, struct gx_io *io, int res);
 
-/** gx_uring_connected() - What became of a connect that was under way. Return: 0, -errno. */
+/** gx_uring_connected() - How did a connect that was under way end? Return: 0, -errno. */
 int gx_uring_connected(int fd);
 
 static inline bool io_sends(const struct gx_io *io)
@@ -70,7 +71,7 @@ static inline bool io_sends(const struct gx_io *io)
 	return io->op == GX_IO_CONNECT || io->op == GX_IO_SEND || io->op == GX_IO_SENDMSG;
 }
 
-/* The events after which @io can go on. */
+/* The events that @io waits for. */
 static inline uint32_t io_events(const struct gx_io *io)
 {
 	if (io->op == GX_IO_POLL)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The control thread's io_uring engine: one entry of the queue for each operation. On a
- * non-blocking descriptor, where the kernel answers EAGAIN, a poll goes first. Called by uring.c,
- * on the control thread.
+ * non-blocking descriptor the kernel answers EAGAIN; then the engine polls it and tries again.
+ * uring.c calls this on the control thread.
  */
 #include "uring_priv.h"
 
@@ -16,22 +16,22 @@
 
 #include <liburing.h>
 
-#define RING_SQ_SIZE 256  /* a full queue is submitted, so this is no limit */
-#define RING_CQ_SIZE 4096 /* more than that the kernel keeps for us */
-#define RING_TRY_S   1	  /* for the no-op that shows that it works */
+#define RING_SQ_SIZE 256  /* no limit: the engine submits a full queue at once */
+#define RING_CQ_SIZE 4096 /* no limit: the kernel keeps further ones */
+#define RING_TRY_S   1	  /* time for the no-op that tests the ring */
 
 struct ring_engine {
 	struct io_uring ring;
-	bool full; /* some entries found no room in the queue and are to be tried again */
+	bool full; /* some entries found no room in the queue: try them again */
 };
 
-/* State of an operation that is out, in due_ns. */
-#define RING_WAITS	   1u /* a poll is out in its place: the descriptor is non-blocking */
+/* State of an operation under way, bits in due_ns. */
+#define RING_WAITS	   1u /* a poll is under way in its place: the descriptor is non-blocking */
 #define RING_CANCELED	   2u
-#define RING_UNSENT	   4u /* found no room in the queue */
-#define RING_CANCEL_UNSENT 8u /* its cancel found none */
+#define RING_UNSENT	   4u /* its entry found no room in the queue */
+#define RING_CANCEL_UNSENT 8u /* its cancel found no room in the queue */
 
-/* A full queue is submitted. NULL: the kernel took nothing, as it may when completions pile up. */
+/* Submits a full queue. NULL: the kernel took nothing, as it may when completions pile up. */
 static struct io_uring_sqe *ring_sqe(struct gx_uring *u)
 {
 	struct ring_engine *e = u->engine;
@@ -73,7 +73,7 @@ static void ring_prep(struct io_uring_sqe *sqe, struct gx_io *io)
 	}
 }
 
-/* Queues @io, or the poll that stands in for it. */
+/* Queues @io, or the poll in its place. */
 static void ring_push(struct gx_uring *u, struct gx_io *io)
 {
 	struct io_uring_sqe *sqe = ring_sqe(u);
@@ -90,8 +90,8 @@ static void ring_push(struct gx_uring *u, struct gx_io *io)
 	io_uring_sqe_set_data(sqe, io);
 }
 
-/* Whatever is submitted at this address later comes behind the cancel in the queue, and so is not
- * hit. */
+/* An operation submitted later at this address stands behind the cancel in the queue, so the cancel
+ * does not hit it. */
 static void ring_push_cancel(struct gx_uring *u, struct gx_io *io)
 {
 	struct io_uring_sqe *sqe = ring_sqe(u);
@@ -117,7 +117,7 @@ static void ring_cancel(struct gx_uring *u, struct gx_io *io)
 	ring_push_cancel(u, io);
 }
 
-/* Entries that found no room: there is some, now that completions were taken. */
+/* Queue the entries that found no room. The caller has taken completions, so there is some now. */
 static void ring_retry(struct gx_uring *u)
 {
 	struct ring_engine *e = u->engine;
@@ -133,13 +133,14 @@ static void ring_retry(struct gx_uring *u)
 	}
 }
 
-/* Did the kernel refuse to wait, as it does on a non-blocking descriptor? */
+/* Did the kernel refuse to wait, as on a non-blocking descriptor? */
 static bool ring_must_wait(const struct gx_io *io, int res)
 {
 	return res == -EAGAIN || res == -EINTR || (res == -EINPROGRESS && io->op == GX_IO_CONNECT);
 }
 
-/* The poll in place of @io has ended: now @io itself, unless it was cancelled meanwhile. */
+/* The poll in place of @io has ended. A connect is over; anything else is queued, unless
+ * cancelled. */
 static void ring_polled(struct gx_uring *u, struct gx_io *io, int res)
 {
 	io->due_ns &= ~(uint64_t)RING_WAITS;
@@ -167,7 +168,7 @@ static void ring_completed(struct gx_uring *u, struct gx_io *io, int res)
 	}
 }
 
-/* Bounded: each completion is of an operation that is out, and no done() is called from here. */
+/* Bounded: each completion belongs to an operation under way, and done() is not called here. */
 static void ring_reap(struct gx_uring *u)
 {
 	struct ring_engine *e = u->engine;
@@ -178,7 +179,7 @@ static void ring_reap(struct gx_uring *u)
 		int res = cqe->res;
 
 		io_uring_cqe_seen(&e->ring, cqe);
-		if (io) /* else the answer to a cancel */
+		if (io) /* NULL: the answer to a cancel */
 			ring_completed(u, io, res);
 	}
 }
@@ -203,7 +204,7 @@ static int ring_wait(struct gx_uring *u, uint64_t wait_ns)
 	return GX_MIN(ret, 0);
 }
 
-/* The value of the sysctl that forbids io_uring; 0: it does not, or is not there. */
+/* The sysctl that forbids io_uring. 0: io_uring is allowed, or there is no such sysctl. */
 static int ring_sysctl(void)
 {
 	FILE *f = fopen("/proc/sys/kernel/io_uring_disabled", "re");
@@ -255,7 +256,8 @@ static bool ring_ops_supported(struct io_uring *ring)
 	return all;
 }
 
-/* A ring that can be set up but not entered would leave the control thread deaf: a no-op tells. */
+/* A ring that can be set up but not entered would leave the control thread deaf. A no-op tests
+ * it. */
 static int ring_try(struct io_uring *ring)
 {
 	struct __kernel_timespec ts = {.tv_sec = RING_TRY_S};
@@ -300,8 +302,8 @@ static int ring_setup(struct io_uring *ring, char why[URING_WHY_MAX])
 		io_uring_queue_exit(ring);
 		return ret;
 	}
-	/* A ring that lives on in a child of fork() keeps the sockets open that we wait on,
-	 * whatever becomes of us: neither the descriptor stays there nor what is mapped of it. */
+	/* In a child of fork() the ring would keep our sockets open, even after our death. So the
+	 * child gets neither the descriptor nor the mappings of the ring. */
 	io_uring_ring_dontfork(ring);
 	gx_fd_own(ring->ring_fd);
 	return 0;
