@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The floor of the data plane: errors in words, what an operation must look like, the completions
- * of a core, and the public calls on cores. Every other room may call this one.
+ * The floor of the data plane: errors in words, the check of an operation, the completions of a
+ * core, and the public calls on cores. Every other room may call this one.
  */
 #include "core/core.h"
 #include "gx_internal/struct.h"
@@ -10,12 +10,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#define CORE_SAY_NS 10000000000ull /* between two warnings of a core */
+#define CORE_SAY_NS 10000000000ull /* between two warnings about a core */
 #define OP_LEN_MAX  (1ull << 36)   /* offsets on the wire are 32 bits, in units of 16 bytes */
 
 #define OP_FLAGS (GX_OP_IMM | GX_OP_LOCAL | GX_OP_SILENT)
 
-/* They stand in programs' arrays: no version of the library may stride otherwise. */
+/* Programs have arrays of these, so no version of the library may change their size. */
 _Static_assert(sizeof(struct gx_op) == 120 && offsetof(struct gx_op, flags) == 4 &&
 		       offsetof(struct gx_op, user) == 8 && offsetof(struct gx_op, stream) == 96 &&
 		       offsetof(struct gx_op, reserved) == 104,
@@ -31,7 +31,7 @@ static _Thread_local char error_text[CORE_TEXT_MAX];
 
 int gx_fail(int err, const char *fmt, ...)
 {
-	char text[sizeof(error_text)]; /* an argument may be the old text */
+	char text[sizeof(error_text)]; /* an argument may point to the old text */
 	va_list ap;
 
 	va_start(ap, fmt);
@@ -212,7 +212,7 @@ GX_EXPORT void gx_core_stop(struct gx_core *core)
 	core_free(core);
 }
 
-/* gx_opts.idle_wait: it has nothing to do without a connection. */
+/* gx_opts.idle_wait: the program's poller has nothing to do without a connection. */
 static bool user_asleep(const void *arg)
 {
 	return true;
@@ -221,7 +221,7 @@ static bool user_asleep(const void *arg)
 GX_EXPORT int gx_core_poller(struct gx_core *core, bool (*fn)(void *arg, uint64_t now_ns),
 			     void *arg)
 {
-	/* One place is submit.c's, which takes it when it is first used. */
+	/* Leave one place for submit.c, which adds its poller at first use. */
 	if (core->loop.nr_pollers + 1 >= GX_LOOP_POLLERS_MAX)
 		return gx_fail(-ENOSPC, "core %u has %u pollers already", core->index,
 			       core->loop.nr_pollers);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The data plane's own objects and who may touch them: the context, its cores, connections and
- * their endpoints. Private to dataplane/. Fields say their owner: "ctl" is the control thread (or
- * the thread inside gx_open and gx_close, when no other runs), "core" the thread that turns that
- * core, "frozen" nobody after set-up.
+ * The data plane's own objects: the context, its cores, connections and their endpoints. Private to
+ * dataplane/. Fields name their owner. "ctl" is the control thread (or the thread inside gx_open
+ * and gx_close, when no other runs). "core" is the thread that turns that core. "frozen" means that
+ * nobody writes the field after set-up.
  */
 #ifndef GX_CTX_H
 #define GX_CTX_H
@@ -22,8 +22,8 @@
 #define GX_CORES_MAX   GX_HELLO_LANES
 #define GX_GPUS_MAX    16
 #define GX_REGIONS_MAX GX_HELLO_REGIONS
-#define GX_OPTION_MAX  256  /* of a port, with the final 0 */
-#define GX_COMPS_MAX   8192 /* completions a core can hold; posting stops before it is full */
+#define GX_OPTION_MAX  256  /* bytes of a port's option, with the final 0 */
+#define GX_COMPS_MAX   8192 /* completions a core can hold; posting stops at half */
 
 struct ctl;
 struct ctl_conn;
@@ -42,45 +42,45 @@ struct gx_mem {
 	uint64_t len;
 	enum gx_mem_kind kind;
 	int device;
-	struct gx_gpu *gpu; /* who executes copies into it: the host backend for host memory */
+	struct gx_gpu *gpu; /* executes copies into it; host memory: the CPU backend */
 	bool own;	    /* gx_mem_alloc() made it */
-	bool read_only;	    /* the caller's, who may not write it either */
+	bool read_only;	    /* memory of gx_mem_reg() that this process may not write */
 	bool huge;
-	int fd; /* what names it to peers on this host: host memory: the memfd that all of it is a
-		   mapping of, from its start; GPU: see share. -1: there is none */
-	struct gx_gpu_handle share; /* GPU, shared: how peers on this host name it */
-	struct gx_gpu *_Atomic dma; /* host: the GPU by which it was registered for copy engines,
-				       all GPUs'; NULL: none. Written by ctl, read by cores */
-	uint64_t id;		    /* of the allocation, see struct gx_hello_export. What is freed
-				       and made again, there or under that name, has another */
+	int fd; /* for peers on this host. Host memory: the memfd that backs all of it; GPU memory:
+		   share.fd. -1: none */
+	struct gx_gpu_handle share; /* GPU memory, shared: its name for peers on this host */
+	struct gx_gpu *_Atomic dma; /* host memory: the GPU that registered it for the copy engines
+				       of all GPUs; NULL: none. Written by ctl, read by cores */
+	uint64_t id;		    /* of the allocation, see struct gx_hello_export; gx never gives
+				       an id twice */
 	bool shared;
 	char name[GX_NAME_MAX];
 	unsigned access;
-	uint64_t token;	     /* index in regions[] | random high bits */
-	struct gx_mem *next; /* in gx->mems, or gx->graves; owner: ctl */
-	_Atomic bool dead; /* ctl: freed by the user: nothing more is begun with it. Read by any */
-	_Atomic bool gone; /* ctl: and nothing of gx touches it any more. Read by any */
-	uint32_t drop_seq; /* value of gx->drops when it died; written before that */
-	unsigned nr_held;  /* ctl: processes that left without a word and may still write to it */
+	uint64_t token;	     /* index in gx->region[] | random high bits */
+	struct gx_mem *next; /* in gx->mems or gx->graves; owner: ctl */
+	_Atomic bool dead; /* ctl: the user freed it, so no operation with it begins. Read by any */
+	_Atomic bool gone; /* ctl: nothing of gx touches it any more. Read by any */
+	uint32_t drop_seq; /* value of gx->drops when the user freed it; written before dead */
+	unsigned nr_held;  /* ctl: processes that may still write to it, see local_lost() */
 };
 
-/* Was it freed by the user? @mem: NULL: no. */
+/* Did the user free it? NULL: no. */
 static inline bool mem_is_dead(const struct gx_mem *mem)
 {
 	return mem && atomic_load_explicit(&mem->dead, memory_order_relaxed);
 }
 
-/* Host memory that GPUs read and write in place? */
+/* Do GPUs read and write this host memory in place? */
 static inline bool mem_is_mapped(const struct gx_mem *mem)
 {
 	return atomic_load_explicit(&mem->dma, memory_order_acquire) != NULL;
 }
 
-/* What cores still hold of what died. */
+/* How far a core has let go of dead memory: values of gx->drops. */
 struct drop {
-	uint32_t want;	/* gx->drops */
-	uint32_t first; /* of what the core sees for the first time now; want + 1: nothing */
-	uint32_t upto;	/* of all that died up to here nothing is held */
+	uint32_t want;	/* gx->drops now */
+	uint32_t first; /* first value that is new to the core; want + 1: none */
+	uint32_t upto;	/* the core holds nothing that died up to here */
 };
 static inline void drop_hold_seq(struct drop *d, uint32_t seq)
 {
@@ -92,41 +92,41 @@ static inline void drop_hold(struct drop *d, const struct gx_mem *mem)
 	drop_hold_seq(d, mem->drop_seq);
 }
 
-/* A part of a core that may refer to memory which died. It ends what it does there, and says with
- * drop_hold() what it cannot let go of yet. */
+/* A part of a core that may refer to dead memory. fn() ends the operations there. It calls
+ * drop_hold() for memory that it cannot let go of yet. */
 struct core_dropper {
 	void (*fn)(void *arg, struct drop *d);
 	void *arg;
 };
-#define CORE_DROPPERS_MAX (GX_HELLO_PORTS + 2) /* packet links, the local link, submit */
+#define CORE_DROPPERS_MAX (GX_HELLO_PORTS + 2) /* submit, packet links, the local link */
 
-/* One core. owner: core, but for what says otherwise. */
+/* One core. owner: core, unless a field says otherwise. */
 struct gx_core {
 	struct gx *gx;
 	unsigned index;
 	struct gx_loop loop;
 	struct link_pkt
 		*link[GX_HELLO_PORTS]; /* frozen: the packet link over port i, this core's queue */
-	struct link_local *local;      /* frozen: what this core does of the local link */
-	struct gx_comp *comps;	       /* ring of GX_COMPS_MAX; .reserved is never written, so 0 */
+	struct link_local *local;      /* frozen: this core's part of the local link */
+	struct gx_comp *comps;	       /* ring of GX_COMPS_MAX; .reserved stays 0 */
 	uint32_t comp_head;
 	_Atomic uint32_t
 		comp_tail;  /* ctl reads it: have the completions of a dead ep been taken? */
 	uint32_t comps_due; /* completions that operations under way may still produce */
-	uint64_t now_ns;    /* of the turn under way */
+	uint64_t now_ns;    /* time of this turn */
 	struct submit_core *submit; /* submit.c's part */
-	uint64_t stalls_seen;	    /* ctl: of the loop's count, what core_watch() knows */
-	uint64_t stall_said_ns;	    /* ctl: when a warning was given */
+	uint64_t stalls_seen;	    /* ctl: stalls that core_watch() has seen */
+	uint64_t stall_said_ns;	    /* ctl: time of the last warning */
 	/* See drop.c. */
 	struct core_dropper dropper[CORE_DROPPERS_MAX]; /* frozen; asked in this order */
 	unsigned nr_droppers;
-	_Atomic uint32_t dropped; /* of gx->drops, up to which nothing here refers to what died.
-				     Read by any */
-	uint32_t drop_seen;	  /* of gx->drops, when it last looked */
-	_Atomic uintptr_t turner; /* pthread_self() of who turns it, or CORE_ */
+	_Atomic uint32_t dropped; /* nothing on this core refers to memory that died up to this
+				     value of gx->drops. Read by any */
+	uint32_t drop_seen;	  /* gx->drops when the core last looked */
+	_Atomic uintptr_t turner; /* pthread_self() of the thread that turns it, or CORE_* */
 	_Atomic int turner_tid;	  /* of that thread */
-	struct gx_call drop_call; /* ctl -> core: look */
-	_Atomic bool drop_asked;  /* that is on its way */
+	struct gx_call drop_call; /* ctl -> core: run core_drop() */
+	_Atomic bool drop_asked;  /* drop_call is on its way */
 };
 
 /* One end of a lane. The link embeds it in its own struct. */
@@ -136,22 +136,22 @@ struct gx_ep {
 	const struct gx_link_ops *ops;
 	unsigned lane;
 	struct gx_call attach, fail; /* ctl -> core */
-	bool want_attach, want_fail; /* ctl: the core's inbox was full */
-	int fail_err;		     /* ctl, before fail is posted */
+	bool want_attach, want_fail; /* ctl: ask again, the core's inbox was full */
+	int fail_err;		     /* ctl writes it before it sends fail */
 	uint32_t comp_mark;	     /* core: comp_head when it detached */
 	bool failed;		     /* core: call_fail() ran */
-	uint32_t stuck_turn;	     /* core: its link had no room in this turn of submit.c's */
-	struct sub_rec *pend_head, *pend_tail; /* core: submitted, and the link had no room */
-	struct gx_ep *pend_next;	       /* core: next endpoint with such */
+	uint32_t stuck_turn;	     /* core: turn of submit.c in which its link had no room */
+	struct sub_rec *pend_head, *pend_tail; /* core: records that wait for room in the link */
+	struct gx_ep *pend_next;	       /* core: next endpoint with such records */
 	_Atomic int fault; /* core: 0 or -errno; ctl polls it (peer time-out, protocol error) */
-	_Atomic uint32_t quantum_b; /* core: of what it sends; a path that narrows makes it smaller;
+	_Atomic uint32_t quantum_b; /* core: quantum of what it sends; shrinks if the path narrows;
 				       0: its link has none */
-	uint32_t quantum_said;	    /* ctl: what was reported of it */
-	_Atomic bool attached;	    /* core: set when it turns this ep */
-	_Atomic bool detached; /* core: nothing of it is referenced any more: ctl may free it */
+	uint32_t quantum_said;	    /* ctl: quantum_b that gx last reported */
+	_Atomic bool attached;	    /* core: it turns this ep */
+	_Atomic bool detached;	    /* core: nothing refers to the ep any more: ctl may free it */
 };
 
-/* A connection. owner: ctl, but for what says otherwise. */
+/* A connection. owner: ctl, unless a field says otherwise. */
 struct gx_conn {
 	struct gx *gx;
 	struct gx_conn *next; /* in gx->conns */
@@ -163,10 +163,10 @@ struct gx_conn {
 	bool user_closed; /* gx_conn_close() was called */
 	bool reported_up;
 	unsigned port;		  /* index in gx->port[] */
-	enum gx_link_id link;	  /* that it takes; frozen before the first lane is opened */
-	struct local_conn *local; /* of the local link: mappings; NULL for others */
-	const struct gx_mem *told[GX_REGIONS_MAX]; /* our regions as our HELLO named them, in order;
-						      NULL: was freed */
+	enum gx_link_id link;	  /* frozen before the first lane is opened */
+	struct local_conn *local; /* local link: rings and mappings; NULL for other links */
+	const struct gx_mem *told[GX_REGIONS_MAX]; /* our regions in the order of our HELLO; NULL:
+						      it was freed */
 	unsigned nr_told;
 	unsigned first_core;
 	unsigned nr_lanes;
@@ -174,18 +174,18 @@ struct gx_conn {
 	struct gx_hello peer;		  /* frozen once received */
 	struct gx_hello_lanes
 		agreed;		 /* quantum, chunk, window, integrity, time-out; frozen once up */
-	uint8_t late, peer_late; /* as struct gx_hello_lanes: ours, the peer's; frozen once up */
+	uint8_t late, peer_late; /* .late of struct gx_hello_lanes; frozen once up */
 	char peer_name[128];
 	int peer_pool;	    /* device of the peer's bounce pool; -1: host memory. ctl */
-	bool same_host;	    /* the peer's host id equals ours: set by ctl.c */
-	char why[256];	    /* why this path was taken */
-	void *_Atomic user; /* set by any thread, read by any */
+	bool same_host;	    /* the peer's host id equals ours; set by ctl_hello.c */
+	char why[256];	    /* why the connection takes this path */
+	void *_Atomic user; /* any thread sets and reads it */
 };
 
 struct gx_port_slot {
-	char name[GX_OPTION_MAX]; /* as the option said: "shm", "dpdk:net_memif,..." */
-	char device[GX_NAME_MAX]; /* that, up to the first comma */
-	char match[GX_NAME_MAX];  /* what must be equal at both ends */
+	char name[GX_OPTION_MAX]; /* the port's option: "shm", "dpdk:net_memif,..." */
+	char device[GX_NAME_MAX]; /* name up to the first comma */
+	char match[GX_NAME_MAX];  /* must be equal at both ends */
 	struct gx_port *port;
 	struct gx_port_queue *queue[GX_CORES_MAX];
 };
@@ -196,43 +196,43 @@ struct gx {
 	unsigned uids[32];
 	char instance[32]; /* "gx-PID-RANDOM" */
 	struct gx_arena *arena;
-	struct gx_arena *pool;	 /* of payload slots in the memory of pool_gpu; NULL: host memory */
+	struct gx_arena *pool;	 /* for payload slots in memory of pool_gpu; NULL: host memory */
 	struct gx_gpu *pool_gpu; /* frozen */
-	void *pool_page;	 /* the first of the pool: what other GPUs must reach */
+	void *pool_page;	 /* first page of the pool: other GPUs must reach it */
 	struct gx_uring *uring;
 	struct gx_gpu *host; /* CPU backend */
 	struct gx_gpu
 		*gpu[GX_GPUS_MAX]; /* CUDA, by ordinal, opened when first needed; owner: ctl */
-	int gpu_ret[GX_GPUS_MAX];  /* 0: that one is ready; else why it is not, and stays so */
+	int gpu_ret[GX_GPUS_MAX];  /* 0: that GPU is ready; -errno: it failed, for good */
 	struct gx_gpu_cfg gpu_cfg;
 	unsigned nr_cores;
 	struct gx_core *core[GX_CORES_MAX];
 	unsigned nr_ports;
 	struct gx_port_slot port[GX_HELLO_PORTS];
 	struct gx_mem *_Atomic
-		region[GX_REGIONS_MAX]; /* written by ctl (release), read by cores (acquire) */
-	struct gx_conn *conns;		/* owner: ctl */
-	struct gx_mem *mems;		/* owner: ctl */
-	struct gx_mem *graves, **graves_tail; /* owner: ctl; freed ones, oldest first: a handle that
-						 is used once more is told from a live one */
+		region[GX_REGIONS_MAX];	      /* ctl writes it (release), cores read it (acquire) */
+	struct gx_conn *conns;		      /* owner: ctl */
+	struct gx_mem *mems;		      /* owner: ctl */
+	struct gx_mem *graves, **graves_tail; /* owner: ctl; freed handles, oldest first: gx sees
+						 when the user uses one again */
 	unsigned nr_graves, nr_dying;	      /* owner: ctl */
-	_Atomic uint32_t drops; /* how often memory died: written by ctl (release), read by cores */
+	_Atomic uint32_t drops;	  /* counts drops, see drop.c: ctl writes (release), cores read */
 	struct gx_queue *submits; /* owner: ctl */
-	uint64_t mem_ids; /* owner: ctl; id of the last allocation. Begins at random, so that
-			     no other context of the process gives the same */
-	bool turns_said;  /* owner: ctl; that a GPU is used in turns */
-	struct local_pairs *pairs; /* which engine does short copies */
+	uint64_t mem_ids; /* owner: ctl; id of the last allocation. Starts at random, so that no
+			     other context of the process gives the same id */
+	bool turns_said;  /* owner: ctl; gx has warned that two processes use a GPU in turns */
+	struct local_pairs *pairs; /* which engine does lone short copies */
 	struct local_peer *peers;  /* owner: ctl; processes on this host */
-	unsigned nr_peer_maps;	   /* owner: ctl; what of theirs is mapped */
-	uint64_t stuck_b;	   /* owner: ctl; of theirs, what a GPU has not finished with */
-	bool closing;		   /* ctl: gx_close() is under way: dead connections go at once */
+	unsigned nr_peer_maps;	   /* owner: ctl; mappings of their memory */
+	uint64_t stuck_b;	   /* owner: ctl; bytes of it that a GPU has not finished with */
+	bool closing;		   /* ctl: gx_close() runs, so dead connections go at once */
 	struct ctl *ctl;
 	struct gx_stats ctl_stats; /* written by ctl */
-	pthread_mutex_t wait_lock; /* for gx_conn_wait(): state changes are broadcast under it */
+	pthread_mutex_t wait_lock; /* for gx_conn_wait(): changes of state broadcast under it */
 	pthread_cond_t wait_cond;
 };
 
-/* For tests: the CPU backend of contexts opened from now on finishes this late. */
+/* For tests: the CPU backend of contexts opened after this finishes copies so late. */
 extern uint64_t ctx_host_delay_ns;
 
 /* -- errors in words: one text a thread; core.c -- */
@@ -249,9 +249,9 @@ int core_struct_give(const char *name, const void *own, size_t own_b, void *user
  * gx_error(). */
 int op_check(const struct gx_op *op);
 
-/** core_region() - What a peer names: is there a region of this token (its index is in the low 8
- * bits), may peers do @access to it, and is [@off, @off + @len) inside? Return: 0, -ENOENT, -EACCES,
- * -ERANGE. */
+/** core_region() - Check a region that a peer names. Is there one with this token (its index is in
+ * the low 8 bits), may peers do @access to it, and is [@off, @off + @len) inside? Return: 0,
+ * -ENOENT, -EACCES, -ERANGE. */
 static inline int core_region(const struct gx_core *core, uint64_t token, unsigned access,
 			      uint64_t off, uint64_t len, struct gx_mem **out)
 {
@@ -272,25 +272,27 @@ static inline int core_region(const struct gx_core *core, uint64_t token, unsign
 
 /* -- completions, core.c: called by links on the core -- */
 
-/* Room for one more that no operation of ours announced (comps_due)? */
+/* Is there room for one more completion that comps_due does not count? */
 bool core_comp_room(const struct gx_core *core);
-/* May one more operation be posted? What is posted and what nobody has taken yet may fill half of
- * the ring; the rest is for what the peers bring. */
+/* May one more operation be posted? Posted operations and completions that nobody has taken fill at
+ * most half of the ring. The other half is for completions that peers cause. */
 static inline bool core_post_room(const struct gx_core *core)
 {
 	uint32_t tail = atomic_load_explicit(&core->comp_tail, memory_order_relaxed);
 
 	return core->comp_head - tail + core->comps_due + 2 <= GX_COMPS_MAX / 2;
 }
-/* Where the completions of an operation go, kept with it by its link. NULL: to the ring of the core,
- * for gx_poll(). Else to comp(), on the core. owner: who posted the operation; it outlives that. */
+/* Where the completions of an operation go; its link keeps it with the operation. NULL: to the ring
+ * of the core, for gx_poll(). Else to comp(), on the core. owner: the poster of the operation; it
+ * outlives the operation. */
 struct gx_route {
 	void (*comp)(struct gx_route *route, const struct gx_comp *comp);
 };
 void core_comp(struct gx_core *core, const struct gx_comp *comp, struct gx_route *route);
-/* The same without a route, in place: the caller fills in all of it. What is built elsewhere with
- * narrow stores and then copied with wide loads waits for those stores, longer than a small put
- * takes. core_comp_next() is a place only once the caller moves comp_head on. */
+/* The same without a route, in place: the caller fills in all of it. A completion that is built
+ * elsewhere with narrow stores and then copied with wide loads would wait for those stores, longer
+ * than a small put takes. After core_comp_next() the caller itself moves comp_head on, or drops the
+ * entry. */
 static inline struct gx_comp *core_comp_next(struct gx_core *core)
 {
 	return &core->comps[core->comp_head % GX_COMPS_MAX];
@@ -302,11 +304,11 @@ static inline struct gx_comp *core_comp_place(struct gx_core *core)
 
 /* -- cores, core.c -- */
 
-/** core_watch() - Control thread, every 20 ms: warn of a core that was not run for long, so that it
- * is not taken for a peer that is gone. */
+/** core_watch() - Control thread, every 20 ms: warn of a core that did not turn for long; else the
+ * user would blame the peer. */
 void core_watch(struct gx *gx, uint64_t now_ns);
 
-/* -- what others ask of these -- */
+/* -- state of a connection, unpack modes -- */
 
 static inline enum gx_conn_state conn_state(const struct gx_conn *c)
 {
@@ -322,31 +324,32 @@ static inline bool unpack_checks(unsigned mode)
 
 /* -- letting go of memory, drop.c -- */
 
-/** drop_begin() - @mem is dead: cores are told. ctl. */
+/** drop_begin() - Mark @mem dead and tell the cores. ctl. */
 void drop_begin(struct gx_mem *mem);
 /** drop_is_done() - Has every core let go of all that died up to @seq? Any thread. */
 bool drop_is_done(const struct gx *gx, uint32_t seq);
-/** drop_help() - The same; cores that the calling thread may touch do it here and now. */
+/** drop_help() - The same, but the calling thread first does this for cores that no other thread
+ * turns. */
 bool drop_help(struct gx *gx, uint32_t seq);
-/** core_dropper_add() - From now on core_drop() asks @fn too. Before the core turns. Return: 0,
+/** core_dropper_add() - Have core_drop() call @fn too. Before the core turns. Return: 0,
  * -ENOSPC. */
 int core_dropper_add(struct gx_core *core, void (*fn)(void *arg, struct drop *d), void *arg);
-/** core_drop() - End what the core does with dead memory; say how far that is through. By who turns
- * @core, between two pollers. */
+/** core_drop() - End the core's operations with dead memory, and publish how far that is done. The
+ * thread that turns @core calls it, between two pollers. */
 void core_drop(struct gx_core *core);
 static inline bool core_drop_due(const struct gx_core *core)
 {
-	/* Pairs with the release in drop_begin(). */
+	/* Pairs with the release in drop_count(). */
 	return atomic_load_explicit(&core->gx->drops, memory_order_acquire) !=
 	       atomic_load_explicit(&core->dropped, memory_order_relaxed);
 }
-/** core_take() - From here on the calling thread turns @core, or (@gx_thread) one that gx is about
- * to start. core_free(): nobody does. core_mine(): that thread has begun. */
+/** core_take() - From here on the calling thread turns @core, or (@gx_thread) a thread that gx is
+ * about to start. core_mine(): that thread has begun. core_free(): no thread turns it. */
 void core_take(struct gx_core *core, bool gx_thread);
 void core_mine(struct gx_core *core);
 void core_free(struct gx_core *core);
 #define CORE_NOBODY   ((uintptr_t)0)
-#define CORE_BUSY     ((uintptr_t)1) /* drop_help() is at it */
+#define CORE_BUSY     ((uintptr_t)1) /* drop_help() works on it */
 #define CORE_STARTING ((uintptr_t)2) /* gx's own thread is about to turn it */
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Letting go of memory: from gx_mem_free() until nothing of gx touches it. The control thread takes
- * the region out of the table, marks the memory dead and counts gx->drops. Each core then ends what
- * it has under way with dead memory, in its next turn, and says up to which count it refers to none
- * any more: copies by a GPU, and packets that a port references, are waited for. A core that gx
- * does not turn belongs to a thread of the program; when that is the one which frees, or is no
- * more, the freeing thread does the core's part itself.
+ * the region out of the table, marks the memory dead and counts gx->drops. In its next turn each
+ * core ends its operations with dead memory, and publishes up to which count it refers to none. It
+ * waits for copies by a GPU and for packets that a port references. If gx does not turn a core, a
+ * thread of the program does. If that thread is the one that frees, or has ended, the freeing
+ * thread does the core's part itself.
  */
 #include "core/core.h"
 
@@ -15,14 +15,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* ---- who turns a core ---- */
+/* ---- the thread that turns a core ---- */
 
 void core_take(struct gx_core *core, bool gx_thread)
 {
 	uintptr_t to = gx_thread ? CORE_STARTING : (uintptr_t)pthread_self();
 	uintptr_t was = atomic_load_explicit(&core->turner, memory_order_relaxed);
 
-	do { /* drop_help() is soon through */
+	do { /* drop_help() takes a short time */
 		while (was == CORE_BUSY) {
 			gx_cpu_relax();
 			was = atomic_load_explicit(&core->turner, memory_order_relaxed);
@@ -47,7 +47,7 @@ void core_free(struct gx_core *core)
 	atomic_store_explicit(&core->turner, CORE_NOBODY, memory_order_release);
 }
 
-/* May this thread touch what is @core's? Then nobody turns it until core_leave(@was). */
+/* May this thread touch the state of @core? If so, no other turns it until core_leave(@was). */
 static bool core_enter(struct gx_core *core, uintptr_t *was)
 {
 	uintptr_t t = atomic_load_explicit(&core->turner, memory_order_relaxed);
@@ -55,7 +55,7 @@ static bool core_enter(struct gx_core *core, uintptr_t *was)
 
 	if (t == CORE_BUSY || t == CORE_STARTING)
 		return false;
-	/* A thread that has ended turns nothing. */
+	/* tgkill() finds out whether that thread still lives. */
 	if (t != CORE_NOBODY && t != (uintptr_t)pthread_self() &&
 	    !syscall(SYS_tgkill, getpid(), tid, 0))
 		return false;
@@ -89,7 +89,7 @@ void core_drop(struct gx_core *core)
 	core->drop_seen = want;
 	for (unsigned i = 0; i < core->nr_droppers; i++)
 		core->dropper[i].fn(core->dropper[i].arg, &d);
-	/* Pairs with the acquire in core_is_past(): the last touch. */
+	/* Pairs with the acquire in core_is_past(): after the last touch of that memory. */
 	atomic_store_explicit(&core->dropped, d.upto, memory_order_release);
 }
 
@@ -97,19 +97,19 @@ static void call_drop(struct gx_call *call)
 {
 	struct gx_core *core = GX_CONTAINER_OF(call, struct gx_core, drop_call);
 
-	/* Pairs with the exchange in drop_begin(). */
+	/* Pairs with the exchange in drop_count(). */
 	atomic_store_explicit(&core->drop_asked, false, memory_order_release);
 	core_drop(core);
 }
 
-/* Cores look each turn; one that sleeps is woken by a call. */
+/* Cores look at gx->drops each turn; a call wakes cores that sleep. */
 void drop_begin(struct gx_mem *mem)
 {
 	struct gx *gx = mem->gx;
 
 	mem->drop_seq = atomic_load_explicit(&gx->drops, memory_order_relaxed) + 1;
 	atomic_store_explicit(&mem->dead, true, memory_order_relaxed);
-	/* Pairs with the acquire in core_drop(): what is to go is marked so. */
+	/* Pairs with the acquire in core_drop(): the memory is marked dead before. */
 	atomic_store_explicit(&gx->drops, mem->drop_seq, memory_order_release);
 	for (unsigned i = 0; i < gx->nr_cores; i++) {
 		struct gx_core *core = gx->core[i];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Little-endian integers in bytes, wherever these lie. */
+/* Little-endian integers in bytes, at any address. */
 #ifndef GX_LE_H
 #define GX_LE_H
 

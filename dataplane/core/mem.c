@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The arena that packets land in, and memfds to share. An arena is address space only until
- * something is mapped into it; a list of used ranges, sorted and searched first fit at 2 MiB
- * granularity, says where there is room. Pages are touched when they are mapped, so that a poll
- * core takes no page fault; but for those of descriptors on normal pages, a peer's each, of which
- * there may be many that are never used. Control path, one thread at a time.
+ * The arena that packets land in, and memfds to share. An arena is address space only, until
+ * something is mapped into it. A sorted list of used ranges, searched first fit at 2 MiB
+ * granularity, shows the gaps. The arena touches pages when it maps them, so that a poll core takes
+ * no page fault. It does not touch a peer's memfd on normal pages: there may be many, and some are
+ * never used. Control path, one thread at a time.
  */
 #include "gx_internal/mem.h"
 
@@ -42,16 +42,15 @@ struct arena_range {
 struct gx_arena {
 	char *base;
 	size_t len;
-	struct gx_gpu *owner; /* whose memory it holds; NULL: host memory */
+	struct gx_gpu *owner; /* the arena holds memory of this GPU; NULL: host memory */
 	struct gx_gpu *gpu[ARENA_GPUS_MAX];
 	unsigned nr_gpus;
 	unsigned nr_ranges;
-	unsigned
-		nr_stay; /* of those, unmapped while a GPU may still use them: they stay for good */
+	unsigned nr_stay; /* unmapped ranges that a GPU may still use: they stay for good */
 	struct arena_range range[ARENA_RANGES_MAX]; /* sorted by off */
 };
 
-/* Reserve @len bytes at a multiple of GX_HUGE_PAGE: reserve more, then give back both ends. */
+/* Reserve @len bytes at a multiple of GX_HUGE_PAGE: reserve more, then give both ends back. */
 static char *arena_reserve(size_t len)
 {
 	char *raw = mmap(NULL, len + GX_HUGE_PAGE, PROT_NONE,
@@ -118,13 +117,13 @@ char *gx_arena_base(const struct gx_arena *a)
 	return a->base;
 }
 
-/* What is mapped there becomes @gpu's to read. */
+/* Let @gpu read the memory that is mapped there. */
 static int arena_show(const struct gx_arena *a, struct gx_gpu *gpu, char *ptr, size_t len)
 {
 	return a->owner ? gpu->ops->mem_reach(gpu, ptr) : gpu->ops->host_map(gpu, ptr, len);
 }
 
-/* False: the GPU may still use what is there. */
+/* False: the GPU may still use that memory. */
 static bool arena_hide(const struct gx_arena *a, struct gx_gpu *gpu, char *ptr, size_t len)
 {
 	return a->owner || gpu->ops->host_unmap(gpu, ptr, len);
@@ -186,8 +185,8 @@ static void arena_vacate(const struct gx_arena *a, char *ptr, size_t len)
 }
 
 /*
- * Anonymous huge pages at @ptr. They are got elsewhere and then moved: a MAP_FIXED that fails may
- * leave a hole, which another thread's mmap could fill.
+ * Map anonymous huge pages elsewhere, then move them to @ptr: a MAP_FIXED that fails may leave a
+ * hole, which another thread's mmap could fill.
  */
 static bool arena_map_huge(char *ptr, size_t len)
 {
@@ -197,7 +196,7 @@ static bool arena_map_huge(char *ptr, size_t len)
 	if (p == MAP_FAILED)
 		return false;
 	if (mremap(p, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, ptr) != MAP_FAILED) {
-		madvise(ptr, len, MADV_DONTFORK); /* as below */
+		madvise(ptr, len, MADV_DONTFORK); /* as in arena_map_pages() */
 		return true;
 	}
 	munmap(p, len);
@@ -220,12 +219,13 @@ static int arena_map_pages(const struct gx_arena *a, char *ptr, int fd, size_t l
 		arena_vacate(a, ptr, len);
 		return ret;
 	}
-	/* All are wishes: without them it is slower, not wrong. */
+	/* These may fail: the memory is then slower, not wrong. */
 	if (fd < 0 || gx_memfd_is_huge(fd)) {
 		madvise(ptr, len, MADV_HUGEPAGE);
 		madvise(ptr, len, MADV_POPULATE_WRITE);
 	}
-	/* Else each page that a core writes after a fork is a fault, and a copy of it. */
+	/* Else a core that writes a page after a fork takes a fault, and the kernel copies the
+	 * page. */
 	madvise(ptr, len, MADV_DONTFORK);
 	return 0;
 }
@@ -288,7 +288,7 @@ void gx_arena_unmap(struct gx_arena *a, void *ptr, size_t len)
 	}
 	for (unsigned g = 0; g < a->nr_gpus; g++)
 		ours &= arena_hide(a, a->gpu[g], ptr, room);
-	if (!ours) { /* it keeps its place, and the arena its addresses */
+	if (!ours) { /* the range keeps its place, and the arena its addresses */
 		a->nr_stay++;
 		return;
 	}
@@ -297,10 +297,10 @@ void gx_arena_unmap(struct gx_arena *a, void *ptr, size_t len)
 	memmove(&a->range[i], &a->range[i + 1], (a->nr_ranges - i) * sizeof(a->range[0]));
 }
 
-/* ---- How much memory there is ---- */
+/* ---- Room in memory ---- */
 
-/* The number that follows @key in a file of lines "key value", or that is all of a file (@key
- * NULL). Return: false: there is no such file or number ("max" is none). */
+/* Read the number behind @key in a file of lines "key value", or a file that is one number (@key
+ * NULL). Return: false: no such file or number ("max" is none). */
 static bool file_number(const char *path, const char *key, uint64_t *out)
 {
 	char line[256];
@@ -315,7 +315,7 @@ static bool file_number(const char *path, const char *key, uint64_t *out)
 	return found;
 }
 
-/* One group: its limit, less what it uses and could not give back. */
+/* One group: its limit, less its memory in use that it cannot give back. */
 static void room_of_group(const char *dir, const char *max, const char *used, const char *idle,
 			  struct gx_mem_room *r)
 {
@@ -339,7 +339,7 @@ static void room_of_group(const char *dir, const char *max, const char *used, co
 		 limit >> 20);
 }
 
-/* Is memory among the controllers of a line, "cpu,memory:/path"? */
+/* Is "memory" one of the controllers in a line like "cpu,memory:/path"? */
 static bool room_is_of_memory(const char *list)
 {
 	size_t n;
@@ -353,9 +353,9 @@ static bool room_is_of_memory(const char *list)
 	}
 }
 
-/* All groups from that of a line of /proc/self/cgroup up to the root of its tree. The path is that
- * of the host where the container has no cgroup namespace; then the tree's root, which is the
- * container's own group, is all that is found. */
+/* All groups from the one in a line of /proc/self/cgroup up to the root of its tree. In a container
+ * without a cgroup namespace the path is the host's. Then gx finds only the tree's root, which is
+ * the container's own group. */
 static void room_of_line(const char *root, char *line, struct gx_mem_room *r)
 {
 	char dir[ROOM_PATH_MAX], *at = strchr(line, ':'), *group = at ? strchr(at + 1, ':') : NULL;
@@ -403,8 +403,7 @@ void gx_mem_room(const char *root, struct gx_mem_room *r)
 		fclose(f);
 }
 
-/* Is there room for pages that will all be touched? Without, the kernel would end this process or
- * another. */
+/* If all pages are touched without room for them, the kernel kills this process or another. */
 bool gx_mem_fits(uint64_t len)
 {
 	const char *check = getenv("GX_MEM_CHECK");
@@ -416,8 +415,8 @@ bool gx_mem_fits(uint64_t len)
 	return len <= r.len;
 }
 
-/* One attempt, on huge pages or not. Huge pages are taken from the system here: later it would be
- * SIGBUS. */
+/* One attempt, with or without huge pages. fallocate() takes huge pages from the system now: a
+ * shortage later would be a SIGBUS. */
 static int memfd_make(const char *name, size_t len, bool huge, int seals)
 {
 	unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
@@ -501,7 +500,8 @@ int gx_range_access(const void *addr, uint64_t len)
 	f = len ? fopen("/proc/self/maps", "re") : NULL;
 	if (!f)
 		return can;
-	/* Sorted by address. What follows of a line that was cut is no range. */
+	/* The lines are sorted by address. The rest of a line that fgets() cut does not look like a
+	 * range. */
 	while (at < end && fgets(line, sizeof(line), f)) {
 		if (sscanf(line, "%lx-%lx %c%c", &low, &high, &r, &w) != 4 || high <= at)
 			continue;
