@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What came back to a queue: records become completions. Runs on the queue's thread.
+ * Records that came back to a queue become completions. Runs on the queue's thread.
  */
 #include "submit/queue.h"
 
@@ -29,7 +29,7 @@ static bool rec_local(struct sub_rec *r, struct gx_comp *comp)
 	return true;
 }
 
-/* What came back: at most one completion. */
+/* Make at most one completion of an item that came back. */
 static bool item_back(struct gx_queue *q, uintptr_t item, struct gx_comp *comp)
 {
 	struct sub_rec *r = (struct sub_rec *)(item & ~SUB_TAG);

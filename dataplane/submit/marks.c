@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Flags that streams of the user's write when they get there. The posting thread queues them, a
- * core looks at those that it holds operations for; opened and closed on the control path.
+ * Flags that streams of the user write. The posting thread queues such a write on a stream; a core
+ * reads the flags of operations that wait. The control path opens and closes them.
  */
 #include "submit/marks.h"
 
@@ -34,7 +34,7 @@ int marks_open(struct gx_gpu *gpu, struct marks **out)
 	return 0;
 }
 
-/* Pairs with the backend's write: what the stream did before is visible. */
+/* Pairs with the backend's write: earlier work of the stream is visible. */
 static bool mark_written(const struct marks *m, uint32_t i)
 {
 	return __atomic_load_n(&m->flags[i], __ATOMIC_ACQUIRE) == m->mark[i].value;
@@ -51,7 +51,7 @@ void mark_put(struct marks *m, uint32_t i)
 		m->mark[i].held = false;
 }
 
-/* No stream may still write into the flags? */
+/* Have all streams written their flags? */
 bool marks_idle(const struct marks *m)
 {
 	for (uint32_t i = 0; m && i < SUBMIT_WAITS; i++)
@@ -60,7 +60,8 @@ bool marks_idle(const struct marks *m)
 	return true;
 }
 
-/* What streams have yet to write must not be freed; when one does not get there, it is left. */
+/* Flags that a stream may still write must not be freed. If a stream does not get there, they
+ * stay. */
 void marks_end(struct marks *m, uint64_t timeout_ns)
 {
 	uint64_t until = gx_now_ns() + timeout_ns;
@@ -74,7 +75,8 @@ void marks_end(struct marks *m, uint64_t timeout_ns)
 			"its flags are left to the process's end");
 }
 
-/* The GPU of the operation's memory knows the stream, or another does: host memory says nothing. */
+/* Ask the GPU of the operation's memory first, then the others: one of them knows the stream. Host
+ * memory does not tell which. */
 static int mark_queue(struct marks *m, const struct gx_op *op, uint32_t i, uint64_t now_ns)
 {
 	struct gx_gpu *first = op->mem && op->mem->gpu->device >= 0 ? op->mem->gpu : m->gpu[0];
@@ -93,7 +95,6 @@ static int mark_queue(struct marks *m, const struct gx_op *op, uint32_t i, uint6
 	return ret;
 }
 
-/* Queue a flag behind what op->stream has to do. 0, -EAGAIN: all are in use, -EINVAL. */
 int mark_get(struct marks *m, const struct gx_op *op, uint64_t now_ns, uint32_t *out)
 {
 	for (unsigned k = 0; k < SUBMIT_WAITS; k++) {

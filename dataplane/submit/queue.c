@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A queue of operations from a thread that owns no core: opened and closed (control thread, for
- * whoever calls gx_queue_open()), posted to and cancelled (the queue's thread).
+ * A queue of operations from a thread that owns no core. The control thread opens and closes it,
+ * for the caller of gx_queue_open(); the queue's thread posts to it and cancels.
  */
 #include "submit/queue.h"
 
@@ -14,7 +14,7 @@
 #define SUB_DEPTH     512 /* default of gx_queue_opts.depth */
 #define SUB_DEPTH_MIN 8
 #define SUB_DEPTH_MAX 8192
-#define SUB_ASK_TRIES 1000 /* a core's inbox that is full, 1 ms apart */
+#define SUB_ASK_TRIES 1000 /* tries, 1 ms apart, while a core's inbox is full */
 
 /* ---- Opening and closing ---- */
 
@@ -118,7 +118,7 @@ static void lane_ask(struct sub_lane *l)
 		l->want_detach = gx_loop_call(&l->core->loop, &l->detach) != 0;
 }
 
-/* Control thread. 0: every core has been told of its lane. */
+/* Control thread. 0: every core knows its lane. */
 static int attach_run(void *arg)
 {
 	struct gx_queue *q = arg;
@@ -141,7 +141,7 @@ static int list_run(void *arg)
 	return attach_run(q);
 }
 
-/* Control thread. A lane that its core never heard of has nothing to end. */
+/* Control thread. If the core never heard of the lane, there is nothing to end. */
 static bool lane_ended(struct sub_lane *l, bool first)
 {
 	if (first && l->want_attach) {
@@ -154,7 +154,7 @@ static bool lane_ended(struct sub_lane *l, bool first)
 	return atomic_load_explicit(&l->detached, memory_order_acquire);
 }
 
-/* Control thread: a step towards the end of @q. 0: it is freed. */
+/* Control thread: one step towards the end of @q. 0: @q is freed. */
 static int end_run(void *arg)
 {
 	struct gx_queue *q = arg, **at = &q->gx->submits;
@@ -190,7 +190,7 @@ bool submit_names(const struct gx *gx, const struct gx_conn *c)
 	for (const struct gx_queue *q = gx->submits; q; q = q->next)
 		for (unsigned i = 0; i < q->nr_lanes; i++)
 			for (uint32_t k = 0; k < q->depth; k++)
-				/* Pairs with the releases where it becomes NULL. */
+				/* Pairs with the releases that set it to NULL. */
 				if (atomic_load_explicit(&q->lane[i]->recs[k].conn,
 							 memory_order_acquire) == c)
 					return true;
@@ -234,7 +234,7 @@ GX_EXPORT int gx_queue_open(struct gx *gx, const struct gx_queue_opts *user, str
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 		ret = gx_uring_run_wait(gx->uring, attach_run, q);
 	}
-	if (ret) { /* what cores have heard of it goes with them */
+	if (ret) { /* ends the lanes that cores know */
 		gx_uring_run_wait(gx->uring, end_run, q);
 		return gx_fail(ret, "a core's inbox is full: does anybody turn it?");
 	}
@@ -269,7 +269,7 @@ void sub_rec_fill(struct sub_rec *r, struct gx_ep *ep, const struct gx_op *op, u
 		  struct sub_msg *msg)
 {
 	r->op = *op;
-	r->op.flags &= ~GX_OP_SILENT; /* it has to come back */
+	r->op.flags &= ~GX_OP_SILENT; /* the record must come back */
 	r->silent = op->flags & GX_OP_SILENT;
 	r->ep = ep;
 	r->mark = mark;
@@ -296,7 +296,6 @@ int sub_conn_check(const struct gx_queue *q, const struct gx_conn *c)
 	return 0;
 }
 
-/* The flag behind op->stream, where it names one. */
 int sub_stream_get(struct gx_queue *q, const struct gx_op *op, uint32_t *mark)
 {
 	*mark = SUB_NO_MARK;
@@ -360,7 +359,6 @@ static void rec_ask_cancel(struct sub_rec *r)
 	sub_lane_send(r->lane, &item, 1);
 }
 
-/* Every record under way for which @msg, or else @user, is its own. Return: operations found. */
 unsigned sub_recs_cancel(struct gx_queue *q, const struct sub_msg *msg, uint64_t user)
 {
 	unsigned found = 0;

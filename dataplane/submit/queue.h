@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A queue for threads that own no core, as the files of submit/ share it. Private to them.
+ * A queue for threads that own no core. Private to the files of submit/.
  *
  * A queue (struct gx_queue) has a lane to each core: a ring there, a ring back, and the records
- * that travel between. A record belongs to the queue's thread until it is in the ring there, to the
- * core until it is in the ring back; both rings hold all that can ever be in them, so that neither
- * side ever finds one full. A message over lanes has a record on each, and is put together again on
- * the queue's thread, so that no core waits for another.
+ * that travel between. The queue's thread owns a record until it puts it into the ring there. The
+ * core owns it until it puts it into the ring back. Both rings have room for everything that can be
+ * in them, so neither side ever finds one full. A message over lanes has a record on each of them.
+ * The queue's thread puts it together again, so that no core waits for another.
  */
 #ifndef GX_SUBMIT_QUEUE_H
 #define GX_SUBMIT_QUEUE_H
@@ -16,14 +16,15 @@
 
 #define SUB_BURST      32	      /* records moved at once */
 #define SUB_TAG	       ((uintptr_t)1) /* in a ring there: cancel it; in a ring back: LOCAL */
-/* A cancellation of a record, the record again, and its cancellation may be on the way at once. */
+/* A ring holds at most a cancellation of a record, the record again, and its cancellation: 3,
+ * rounded up to a power of two. */
 #define SUB_PER_RECORD 4
 
-/* Where a record is, as its core sees it. */
+/* Where a record is on its core. */
 enum sub_state { SUB_IDLE, SUB_PEND, SUB_WAIT, SUB_POSTED };
 
 struct sub_rec {
-	/* written by the core */
+	/* the core writes these */
 	alignas(GX_CACHE_LINE) struct gx_route route; /* while not SUB_IDLE */
 	struct sub_lane *lane;			      /* frozen */
 	struct sub_rec *next;			      /* in ep->pend */
@@ -31,24 +32,24 @@ struct sub_rec {
 	int status;
 	uint8_t state; /* enum sub_state */
 
-	/* written by the thread while it is free */
+	/* the thread writes these while the record is free */
 	alignas(GX_CACHE_LINE) struct gx_op op;
 	struct gx_ep *ep;
-	uint32_t mark;		      /* in the queue's marks; SUB_NO_MARK */
-	bool busy;		      /* thread: posted, and not come back */
+	uint32_t mark;		      /* in the queue's marks; SUB_NO_MARK: none */
+	bool busy;		      /* thread: posted, not back yet */
 	bool silent, cancelled;	      /* thread */
-	struct sub_msg *msg;	      /* thread: what it is a part of; NULL: nothing */
+	struct sub_msg *msg;	      /* thread: the message that it is a part of; NULL: none */
 	struct gx_conn *_Atomic conn; /* of ep, until its completion is taken; ctl reads it */
 };
 
 /* A message cut over lanes. owner: the queue's thread */
 struct sub_msg {
-	struct sub_msg *next; /* free ones */
+	struct sub_msg *next; /* in gx_queue.msg_free */
 	struct gx_op op;
 	struct gx_ep *ep;
 	uint32_t mark;
-	unsigned left, locals; /* parts to come back; their LOCALs to come */
-	bool imm;	       /* the immediate is still to be sent */
+	unsigned left, locals; /* parts that are not back yet; their LOCALs that are not */
+	bool imm;	       /* the immediate has not been sent yet */
 	bool cancelled;
 	int err; /* of the first part that failed */
 };
@@ -70,11 +71,11 @@ struct sub_lane {
 	bool closing;
 
 	struct gx_call attach, detach; /* ctl -> core */
-	bool want_attach, want_detach; /* ctl: the core's inbox was full */
-	_Atomic bool detached;	       /* core: its last touch */
+	bool want_attach, want_detach; /* ctl: ask again, the core's inbox was full */
+	_Atomic bool detached;	       /* core: it does not touch the lane after this */
 };
 
-/* owner: its thread, but for what says otherwise */
+/* owner: the queue's thread, unless a field says otherwise */
 struct gx_queue {
 	struct gx *gx;
 	struct gx_queue *next; /* ctl: in gx->submits */
@@ -83,8 +84,8 @@ struct gx_queue {
 	unsigned nr_lanes;     /* frozen: one for each core */
 	struct sub_lane *lane[GX_CORES_MAX];
 	struct marks *marks; /* NULL: no GPU was open */
-	unsigned rover;	     /* lane that is polled first */
-	unsigned spread;     /* lane that the next message begins with */
+	unsigned rover;	     /* lane to poll first */
+	unsigned spread;     /* first lane of the next message */
 	struct sub_msg *msgs, *msg_free;
 };
 
@@ -111,7 +112,7 @@ static inline void sub_comp_set(struct gx_comp *comp, enum gx_comp_kind kind,
 
 void submit_attach(struct gx_call *call); /* sub_lane.attach */
 /** submit_detach() - sub_lane.detach: the queue's thread uses the lane no more. All its records
- * end, then ->detached says so. */
+ * end, then the core sets ->detached. */
 void submit_detach(struct gx_call *call);
 
 /* -- queue.c, for stripe.c and comps.c: the queue's thread -- */
@@ -120,13 +121,13 @@ struct sub_rec *sub_rec_get(struct sub_lane *l); /* NULL: all are under way */
 void sub_rec_put(struct sub_rec *r);
 void sub_rec_fill(struct sub_rec *r, struct gx_ep *ep, const struct gx_op *op, uint32_t mark,
 		  struct sub_msg *msg);
-/** sub_rec_make() - A record of its own for @op; *@item is what sub_lane_send() takes.
+/** sub_rec_make() - Make a record for @op; *@item is for sub_lane_send().
  * Return: 0, -EAGAIN, or -errno with gx_error(). */
 int sub_rec_make(struct gx_queue *q, struct gx_ep *ep, const struct gx_op *op, void **item);
-/* There is always room. */
+/* The ring always has room. */
 void sub_lane_send(struct sub_lane *l, void *const items[], uint32_t n);
 int sub_conn_check(const struct gx_queue *q, const struct gx_conn *c); /* 0, or with gx_error() */
-/** sub_stream_get() - A flag behind op->stream, SUB_NO_MARK where it names none.
+/** sub_stream_get() - mark_get() if op->stream names a stream, else SUB_NO_MARK.
  * Return: 0, -EAGAIN, or -errno with gx_error(). */
 int sub_stream_get(struct gx_queue *q, const struct gx_op *op, uint32_t *mark);
 /** sub_recs_cancel() - Cancel every record under way that belongs to @msg, or else to operations
@@ -135,7 +136,8 @@ unsigned sub_recs_cancel(struct gx_queue *q, const struct sub_msg *msg, uint64_t
 
 /* -- stripe.c, for comps.c: the queue's thread -- */
 
-/** sub_msg_back() - A part is back. Return: the message is done, and @comp says so. */
+/** sub_msg_back() - A part is back. Return: true: the message has ended, and @comp is its
+ * completion. */
 bool sub_msg_back(struct gx_queue *q, struct sub_rec *r, struct gx_comp *comp);
 
 #endif

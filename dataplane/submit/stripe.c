@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Messages cut over the lanes of a connection, and put together again. All of it runs on the
- * queue's thread: no core waits for another.
+ * Cuts messages over the lanes of a connection, and puts them together again. Runs on the queue's
+ * thread: no core waits for another.
  */
 #include "submit/queue.h"
 
 #include <errno.h>
 
-/* The part of @op for lane @i of @parts: whole chunks, and what is left with the last. */
+/* Part @i of @parts of @op: whole chunks; the last part has the rest. */
 static struct gx_op part_op(const struct gx_op *op, uint32_t chunk_b, unsigned i, unsigned parts)
 {
 	uint64_t chunks = (op->len + chunk_b - 1) / chunk_b;
@@ -32,7 +32,7 @@ static unsigned parts_of(const struct gx_conn *c, const struct gx_op *op)
 	return GX_MIN(GX_MAX(chunks, 1), c->nr_lanes);
 }
 
-/* Is there a record on each lane that the message needs? Two lanes may share a core. */
+/* Does each lane that the message needs have a free record? Two lanes may share a core. */
 static bool parts_room(const struct gx_queue *q, const struct gx_conn *c, unsigned parts)
 {
 	for (unsigned i = 0; i < parts; i++) {
@@ -114,7 +114,7 @@ GX_EXPORT int gx_queue_post_striped(struct gx_queue *q, struct gx_conn *c, const
 	return taken || ret == -EAGAIN ? (int)taken : ret;
 }
 
-/* All bytes of @m are visible: say so, by the record that told us. */
+/* All bytes of @m are visible: send the immediate, with the record that came back last. */
 static void msg_notify(struct sub_msg *m, struct sub_rec *r)
 {
 	struct gx_op op = m->op;
@@ -129,7 +129,6 @@ static void msg_notify(struct sub_msg *m, struct sub_rec *r)
 	sub_lane_send(r->lane, &item, 1);
 }
 
-/* A part is back. Return: the message is done, and @comp says so. */
 bool sub_msg_back(struct gx_queue *q, struct sub_rec *r, struct gx_comp *comp)
 {
 	struct sub_msg *m = r->msg;

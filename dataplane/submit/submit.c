@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The core's half of posting from threads that own no core: records of queues (queue.h) that go to
- * their endpoint's link and come back when they have ended, and operations that wait for a stream
- * of the user's, of records and of gx_post(). A link knows of a queue only that core_comp() gets
- * the route that post got: the record. Runs on the polling core but for the last section.
+ * The core's half of posting from threads that own no core. It posts records of queues (queue.h) on
+ * their endpoint's link, and sends them back when they have ended. It holds operations, of records
+ * and of gx_post(), that wait for a stream of the user. A link knows nothing of a queue: it gives
+ * the route of post(), which is the record, to core_comp(). Runs on the polling core but for the
+ * last section.
  */
 #include "submit/submit.h"
 
@@ -14,16 +15,16 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define SUB_TICK_NS 1000000 /* between looks at deadlines of records that wait */
+#define SUB_TICK_NS 1000000 /* between two looks at the deadlines of waiting records */
 
-/* An operation that waits for a stream on its core. owner: core */
+/* An operation that waits on its core for a stream. owner: core */
 struct sub_wait {
 	struct sub_wait *next;
 	struct gx_ep *ep;
 	struct sub_rec *rec; /* NULL: gx_post() took it */
 	const struct marks *marks;
 	uint32_t mark;
-	bool there; /* the stream is */
+	bool there; /* the stream got there */
 	struct gx_op op;
 };
 
@@ -31,12 +32,12 @@ struct sub_wait {
 struct submit_core {
 	struct sub_lane *lanes;		      /* attached */
 	struct gx_ep *pend;		      /* endpoints with records that wait for their link */
-	struct marks *marks;		      /* of gx_post(); NULL: no GPU is open */
+	struct marks *marks;		      /* marks of gx_post(); NULL: no GPU is open */
 	struct sub_wait *pool;		      /* [SUBMIT_WAITS] */
 	struct sub_wait *free, *head, **tail; /* waiting, in the order of posting */
 	uint32_t turn;
 	uint64_t tick_ns;
-	bool polled; /* the loop has our poller */
+	bool polled; /* submit_poll() is in the loop */
 };
 
 /* ---- The end of records ---- */
@@ -65,7 +66,7 @@ static void rec_end(struct sub_rec *r, int status, uint64_t len, uint64_t tag)
 		lane_back(l, (uintptr_t)r);
 }
 
-/* It ends before a link has taken it. */
+/* End a record that no link has taken. */
 static void rec_fail(struct sub_rec *r, int status)
 {
 	if (sub_comps(&r->op) > 1 && !r->lane->closing)
@@ -74,7 +75,7 @@ static void rec_fail(struct sub_rec *r, int status)
 	rec_end(r, status, 0, 0);
 }
 
-/* A completion of an operation that a link got with the route of a record. */
+/* A link completes an operation whose route is a record. */
 static void rec_comp(struct gx_route *route, const struct gx_comp *comp)
 {
 	struct sub_rec *r = GX_CONTAINER_OF(route, struct sub_rec, route);
@@ -101,7 +102,7 @@ static int wait_add(struct submit_core *s, struct gx_ep *ep, const struct gx_op 
 	return 0;
 }
 
-/* Take the one that *@at points to out of the list. */
+/* Remove *@at from the list. */
 static void wait_remove(struct submit_core *s, struct sub_wait **at)
 {
 	struct sub_wait *w = *at;
@@ -112,7 +113,7 @@ static void wait_remove(struct submit_core *s, struct sub_wait **at)
 	w->next = s->free;
 	s->free = w;
 	if (w->rec)
-		return; /* its mark is the thread's to give back */
+		return; /* the thread gives the mark back */
 	w->ep->core->comps_due -= sub_comps(&w->op);
 	mark_put(s->marks, w->mark);
 }
@@ -138,8 +139,8 @@ static void wait_fail(struct submit_core *s, struct sub_wait **at, int status)
 	core_comp(core, &comp, NULL);
 }
 
-/* The stream is there: to the link. What waits behind it for the same endpoint does not overtake
- * it. */
+/* The stream got there: post the operation on its link. If the link has no room, later operations
+ * of the endpoint wait too, so that none overtakes this one. */
 static bool wait_post(struct submit_core *s, struct sub_wait **at)
 {
 	struct sub_wait *w = *at;
@@ -188,7 +189,7 @@ static bool waits_run(struct submit_core *s, uint64_t now_ns)
 
 static bool submit_poll(void *arg, uint64_t now_ns);
 
-/* A lane is attached by a call; what it brings is not. */
+/* Awake while a lane is attached, as its records come without a call. */
 static bool submit_asleep(const void *arg)
 {
 	const struct submit_core *s = ((const struct gx_core *)arg)->submit;
@@ -266,7 +267,7 @@ static void pend_add(struct submit_core *s, struct sub_rec *r)
 	ep->pend_tail = r;
 }
 
-/* The endpoint whose last one goes stays in the list until pend_run() or pend_forget(). */
+/* An endpoint that loses its last record stays in the list until pend_run() or pend_forget(). */
 static void pend_remove(struct gx_ep *ep, struct sub_rec *r)
 {
 	struct sub_rec **at = &ep->pend_head, *before = NULL;
@@ -293,7 +294,8 @@ static void pend_forget(struct submit_core *s)
 	}
 }
 
-/* 0: the link, or the list of those who wait for a stream, has it. The completion may have come. */
+/* 0: the link, or the list of operations that wait for a stream, has it. It may have completed
+ * already. */
 static int rec_post(struct submit_core *s, struct sub_rec *r)
 {
 	struct gx_ep *ep = r->ep;
@@ -308,8 +310,8 @@ static int rec_post(struct submit_core *s, struct sub_rec *r)
 	return ep->ops->post(ep, &r->op, &r->route);
 }
 
-/* Return: the endpoint whose link has it, and wants to be kicked; NULL: none. Where it has it the
- * record may be the thread's again. */
+/* Return: the endpoint to kick, if its link took the record; else NULL. After that the record may
+ * belong to the thread again. */
 static struct gx_ep *rec_start(struct submit_core *s, struct sub_rec *r)
 {
 	struct gx_ep *ep = r->mark == SUB_NO_MARK ? r->ep : NULL;
@@ -317,7 +319,7 @@ static struct gx_ep *rec_start(struct submit_core *s, struct sub_rec *r)
 
 	r->lane->nr_in++;
 	r->route.comp = rec_comp;
-	if (r->ep->pend_head) { /* not before those of the same endpoint */
+	if (r->ep->pend_head) { /* not before earlier records of the endpoint */
 		pend_add(s, r);
 		return NULL;
 	}
@@ -355,7 +357,7 @@ static void rec_cancel(struct submit_core *s, struct sub_rec *r)
 	}
 }
 
-/* Records come from another CPU: ask for all of them before the first is looked at. */
+/* Records come from another CPU's cache: fetch all of them before the first is used. */
 static void recs_prefetch(void *const items[], uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
@@ -485,7 +487,7 @@ void submit_attach(struct gx_call *call)
 	s->lanes = l;
 }
 
-/* The queue's thread uses it no more, so that all records are ours. */
+/* The queue's thread uses the lane no more, so the core owns all records. */
 void submit_detach(struct gx_call *call)
 {
 	struct sub_lane *l = GX_CONTAINER_OF(call, struct sub_lane, detach);
@@ -493,7 +495,7 @@ void submit_detach(struct gx_call *call)
 
 	l->closing = true;
 	while (gx_ring_get(l->out, &item, 1))
-		; /* never started */
+		; /* drop records that were not started */
 	for (uint32_t i = 0; i < l->q->depth; i++) {
 		struct sub_rec *r = &l->recs[i];
 
@@ -504,7 +506,7 @@ void submit_detach(struct gx_call *call)
 	}
 }
 
-/* Lanes that close go when nothing of them is left on the core. */
+/* Take records from each lane. A closing lane leaves when the core has none of its records. */
 static bool lanes_run(struct submit_core *s)
 {
 	struct sub_lane **at = &s->lanes, *l;
@@ -537,7 +539,8 @@ static bool submit_poll(void *arg, uint64_t now_ns)
 	return worked;
 }
 
-/* Records that lie in a ring are taken: they end as they are looked at. */
+/* Post the records that lie in rings first. The links come after this in core_drop(), and end those
+ * with dead memory. */
 static void submit_drop(void *submit, struct drop *d)
 {
 	struct submit_core *s = submit;
@@ -574,7 +577,7 @@ int submit_core_open(struct gx_core *core)
 	if (!s)
 		return -ENOMEM;
 	s->tail = &s->head;
-	s->turn = 1; /* 0 is what endpoints begin with */
+	s->turn = 1; /* endpoints begin with stuck_turn 0 */
 	core->submit = s;
 	return core_dropper_add(core, submit_drop, s);
 }

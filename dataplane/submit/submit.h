@@ -1,41 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the rest of the data plane calls of submit/: posting from threads that own no core,
- * operations that wait for a stream of the user's, and messages cut over lanes. submit.c is the
- * core's half, queue.c the queue that a thread posts to, stripe.c cuts messages, comps.c takes
- * completions, marks.c are flags that streams write. Private to dataplane/.
+ * Functions of submit/ for the rest of the data plane: posting from threads that own no core,
+ * operations that wait for a stream of the user, and messages cut over lanes. submit.c is the
+ * core's half. queue.c is the queue that a thread posts to. stripe.c cuts messages, comps.c takes
+ * completions, marks.c has the flags that streams write. Private to dataplane/.
  */
 #ifndef GX_SUBMIT_H
 #define GX_SUBMIT_H
 
 #include "core/core.h"
 
-#define SUBMIT_WAITS 256 /* operations of a core, or of a queue, that may wait for streams */
+#define SUBMIT_WAITS 256 /* operations of a core, or of a queue, that can wait for streams */
 
 /* -- control path -- */
 
 int submit_core_open(struct gx_core *core); /* 0, -ENOMEM */
 void submit_core_close(struct gx_core *core);
-/** submit_gpu() - A GPU was opened: from now on operations may wait for streams. Before cores turn.
+/** submit_gpu() - A GPU was opened: operations may now wait for its streams. Before cores turn.
  * Return: 0, -ENOMEM. */
 int submit_gpu(struct gx_core *core, struct gx_gpu *gpu);
-/** submit_names() - Control thread: does an operation of a queue name @c whose completion nobody
- * has taken? */
+/** submit_names() - Control thread: does a queue have an operation on @c whose completion it has
+ * not taken? */
 bool submit_names(const struct gx *gx, const struct gx_conn *c);
-/** submit_end_all() - Control thread, when the context closes: end all queues, a step a call. True:
- * none is left. */
+/** submit_end_all() - Control thread, when the context closes: one step towards the end of all
+ * queues. Return: true: none is left. */
 bool submit_end_all(struct gx *gx);
 
 /* -- poll core -- */
 
 /** submit_stream() - gx_post() of one operation (checked by the caller) that names a stream.
- * Return: 0, -EAGAIN, -ENOTCONN, -ENODEV (no GPU), -EINVAL (no stream that can be waited for). */
+ * Return: 0, -EAGAIN, -ENOTCONN, -ENODEV (no GPU), -EINVAL (gx cannot wait for this stream). */
 int submit_stream(struct gx_ep *ep, const struct gx_op *op);
-/** submit_cancel() - Same as a link's cancel, for operations that gx_post() took and that still
- * wait for a stream. */
+/** submit_cancel() - As a link's cancel, for operations of gx_post() that still wait for a
+ * stream. */
 int submit_cancel(struct gx_ep *ep, uint64_t user);
-/** submit_ep_fail() - The endpoint fails: so do operations that its link has not seen yet. Before
- * the link is told. */
+/** submit_ep_fail() - The endpoint fails: end operations that its link has not seen yet. Before the
+ * link's ep_fail(). */
 void submit_ep_fail(struct gx_ep *ep, int err);
 
 #endif
