@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Descriptor blocks; see block.h. Blocks form a ring: [reap, launched) are out, [launched, fill]
- * gather. A fragment is a reference (buffer, message) and usually a descriptor; neighbours in
- * source and destination share one.
+ * Descriptor blocks; see block.h. Blocks form a ring: the GPU has [reap, launched); the blocks
+ * [launched, fill] gather. A fragment is a reference (buffer, message) and usually a descriptor;
+ * neighbours in source and destination share one.
  */
 #include "copy/block.h"
 
@@ -16,18 +16,18 @@ struct block_ref {
 	uint32_t len;
 };
 
-/* One block and what it holds. owner: poll core; the GPU reads b's arrays while it is out. */
+/* One block and its fragments. owner: poll core; the GPU reads b's arrays from launch to end. */
 struct block_slot {
 	struct gx_block b;
-	uint64_t first_ns;  /* when its first fragment came */
+	uint64_t first_ns;  /* when its first fragment was added */
 	uint64_t launch_ns; /* when it was launched */
 	uint32_t nr_refs, reaped;
-	bool lone;   /* first of its launch: counted in launches_out */
-	bool sent;   /* the GPU was given it */
-	bool odd;    /* a descriptor that is neither the first nor the last has another length */
-	bool check;  /* some fragment is to be checked */
-	uint32_t at; /* reaping a block with wrong fragments: the descriptor of the next one, ... */
-	uint32_t at_b; /* ... and its bytes that are reaped */
+	bool lone;     /* first of its launch: launches_out counts it */
+	bool sent;     /* the GPU got it */
+	bool odd;      /* a descriptor between the first and the last has another length */
+	bool check;    /* the copy must check some fragment */
+	uint32_t at;   /* reaping wrong fragments: descriptor of the next one, ... */
+	uint32_t at_b; /* ... and bytes of it already reaped */
 	struct block_ref refs[GX_BLOCK_DESCS_MAX];
 };
 
@@ -40,9 +40,9 @@ struct block_q {
 	unsigned launches_out;
 	unsigned held;
 	uint64_t gather_b; /* bytes in [launched, fill] */
-	int broken; /* 0, -EIO, -ETIMEDOUT: a launch failed or did not end; what was sent stays with
-		       the GPU */
-	bool sync;  /* the backend executes on this core: no reason to gather */
+	int broken; /* 0; -EIO, -ETIMEDOUT: a launch failed or did not end, and the GPU keeps its
+		       blocks */
+	bool sync;  /* the backend copies on this core: no reason to gather */
 	struct block_stat stat;
 	struct block_slot *slot[BLOCK_DEPTH];
 };
@@ -86,7 +86,7 @@ void block_close(struct block_q *q)
 	if (!q)
 		return;
 	if (q->stream)
-		q->gpu->ops->stream_close(q->stream); /* waits for what is out */
+		q->gpu->ops->stream_close(q->stream); /* waits for blocks under way */
 	for (unsigned i = 0; i < BLOCK_DEPTH; i++) {
 		if (!q->slot[i])
 			continue;
@@ -109,17 +109,17 @@ unsigned block_room(const struct block_q *q)
 
 	if (used >= BLOCK_DEPTH)
 		return 0;
-	/* Each fragment may be out of reach of the base that the block of the one before has. */
+	/* Each fragment may be too far from the base of the block before. */
 	if (!q->src_base)
 		return BLOCK_DEPTH - 1 - used + !s->nr_refs;
-	/* Whatever the mix of segments, the blocks behind the one being filled take at least 256
-	 * each. */
+	/* Each block behind the one being filled takes at least 256 fragments, whatever their
+	 * segments. */
 	return (BLOCK_DEPTH - 1 - used) * GX_BLOCK_SEGS_MAX +
 	       GX_MIN(GX_BLOCK_SEGS_MAX - s->b.nr_seg, GX_BLOCK_DESCS_MAX - s->nr_refs);
 }
 
-/* The segment for @frag: the last few are looked at, since connections take turns.
- * GX_BLOCK_SEGS_MAX: none free. */
+/* Find the segment for @frag among the last few, as connections take turns, or add one.
+ * GX_BLOCK_SEGS_MAX: none is free. */
 static unsigned block_seg(struct gx_block *b, const struct block_frag *frag)
 {
 	unsigned low = b->nr_seg > 4 ? b->nr_seg - 4 : 0;
@@ -157,7 +157,7 @@ static void slot_reset(struct block_slot *s)
 	s->sent = s->odd = s->check = false;
 }
 
-/* What the launch need not find out by reading the descriptors. */
+/* Hints spare the launch from reading the descriptors. */
 static void slot_hint(struct block_slot *s)
 {
 	uint32_t first = s->b.nr ? s->b.desc[0].len : 0;
@@ -172,7 +172,7 @@ static void slot_hint(struct block_slot *s)
 		s->b.hints |= GX_HINT_CRC;
 }
 
-/* A new descriptor: the one before has its final length. */
+/* Add a descriptor. The one before now has its final length. */
 static void slot_desc(struct block_slot *s, uint32_t src_off, const struct block_frag *frag,
 		      unsigned seg)
 {
@@ -191,12 +191,12 @@ static void block_next(struct block_q *q)
 
 	q->fill++;
 	if (q->fill - q->reap >= BLOCK_DEPTH)
-		return; /* full: block_room() says 0 until one is reaped, which resets the slot */
+		return; /* full, until block_reap() frees a block and resets this slot */
 	slot_reset(slot_at(q, q->fill));
 }
 
-/* Nothing is launched any more, and arrays that the GPU may still read are not touched:
- * block_reap() hands it back. */
+/* The queue launches nothing any more, and does not touch arrays that the GPU may still read.
+ * block_reap() hands the fragment back. */
 static void block_add_broken(struct block_q *q, const struct block_frag *frag)
 {
 	struct block_slot *s = slot_at(q, q->fill);
@@ -209,8 +209,8 @@ static void block_add_broken(struct block_q *q, const struct block_frag *frag)
 	q->held++;
 }
 
-/* Does 32 bits' offset reach the fragment? An empty block takes a base far enough below its first
- * one that others on either side fit as well. */
+/* Does a 32-bit offset reach the fragment? An empty block takes a base 2 GiB below its first
+ * fragment, so that fragments on both sides fit. */
 static bool block_reaches(const struct block_q *q, struct block_slot *s,
 			  const struct block_frag *frag)
 {
@@ -256,9 +256,9 @@ void block_add(struct block_q *q, const struct block_frag *frag, uint64_t now_ns
 	q->held++;
 }
 
-/* One launch when 1 MiB is gathered, when the burst was short and no launch is out, or when the
- * oldest fragment is 50 us old; at most two launches out. A backend that copies on this core has
- * nothing to gain by gathering. */
+/* Launch when 1 MiB is gathered, when the burst was short and no launch is out, or when the oldest
+ * fragment is 50 us old; at most two launches are out. A backend that copies on this core need not
+ * gather. */
 static bool block_due(const struct block_q *q, bool burst_short, uint64_t now_ns)
 {
 	const struct block_slot *s = slot_at(q, q->launched);
@@ -280,7 +280,7 @@ unsigned block_flush(struct block_q *q, bool burst_short, uint64_t now_ns)
 	unsigned taken;
 
 	if (q->fill - q->reap >= BLOCK_DEPTH && q->launched == q->fill)
-		return 0; /* every block is out */
+		return 0; /* the GPU has every block */
 	if (gx_unlikely(q->broken)) {
 		if (q->fill - q->reap < BLOCK_DEPTH && slot_at(q, q->fill)->nr_refs)
 			block_next(q);
@@ -302,7 +302,8 @@ unsigned block_flush(struct block_q *q, bool burst_short, uint64_t now_ns)
 	}
 	taken = q->gpu->ops->unpack(q->stream, list, n, now_ns);
 	if (!taken) {
-		if (q->gpu->ops->fault(q->stream)) /* it never will: block_reap() hands them back */
+		if (q->gpu->ops->fault(q->stream)) /* it takes none any more: block_reap() returns
+						      them */
 			q->broken = -EIO;
 		return 0;
 	}
@@ -325,7 +326,8 @@ static int block_status(struct block_q *q, struct block_slot *s, uint64_t now_ns
 {
 	if (!s->sent)
 		return q->broken;
-	/* Pairs with whoever executed the block: its copies are visible before its status is. */
+	/* Pairs with the GPU or CPU that executes the block: its copies are visible before its
+	 * status. */
 	switch (__atomic_load_n(s->b.status, __ATOMIC_ACQUIRE)) {
 	case GX_BLOCK_OK:
 		return 0;
@@ -341,7 +343,7 @@ static int block_status(struct block_q *q, struct block_slot *s, uint64_t now_ns
 	return q->broken;
 }
 
-/* A block that is said to have wrong fragments, of which none is marked: none is trusted. */
+/* If the status says CRC but no fragment is marked, trust none of the block. */
 static void block_bad_all(struct gx_block *b)
 {
 	uint32_t flags = 0;
@@ -352,8 +354,8 @@ static void block_bad_all(struct gx_block *b)
 		b->aux[i].flags |= GX_AUX_BAD;
 }
 
-/* Is this fragment of the block a wrong one? A descriptor is one that is checked, or as many
- * neighbours as its bytes say. */
+/* Is this fragment wrong? A descriptor is one checked fragment, or all neighbours that fill its
+ * length. */
 static int block_bad(struct block_slot *s, const struct block_ref *r, uint64_t *off)
 {
 	const struct gx_desc *d = &s->b.desc[s->at];
@@ -402,7 +404,7 @@ unsigned block_reap(struct block_q *q, struct block_done done[], unsigned n, uin
 		q->launches_out -= s->lone;
 		q->reap++;
 		if (q->fill - q->reap == BLOCK_DEPTH - 1) {
-			/* The slot that block_next() found occupied is free now. */
+			/* The slot that block_next() found in use is free now. */
 			slot_reset(slot_at(q, q->fill));
 		}
 	}

@@ -1,50 +1,51 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See dma.h. A driver call costs some 2 us and telling the end of a copy another, so ends are told
- * in groups: at once when none is awaited on that stream, else when the one before has come, or
- * DMA_TELL copies have gathered. A lone copy is told at once, a queue of them once a round trip.
+ * See dma.h. A driver call costs some 2 us, and a flag that tells the end of a copy another. So one
+ * flag tells of a group of copies. It is queued at once if no flag is awaited on that stream. Else
+ * it is queued when that flag has come, or when DMA_TELL copies have gathered. So a lone copy gets
+ * a flag at once, a queue of copies one each round trip.
  */
 #include "copy/dma.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#define DMA_FEW		 2  /* copies under way at most for another to count as alone */
-#define DMA_CALM	 64 /* copies that were alone before the resident kernel takes one again */
-#define DMA_LONE	 32 /* powers of two; copies that the resident kernel may have under way */
-#define DMA_UNSEEN	 UINT64_MAX /* of since_ns: no turn has looked since */
-#define DMA_TRIES	 31	    /* copies that are timed, at most */
+#define DMA_FEW		 2  /* a copy is alone if fewer than this are under way */
+#define DMA_CALM	 64 /* lone copies to see before the resident kernel takes one again */
+#define DMA_LONE	 32 /* power of two; copies that the resident kernel may have under way */
+#define DMA_UNSEEN	 UINT64_MAX /* since_ns: no turn has looked since */
+#define DMA_TRIES	 31	    /* copies to time, at most */
 #define DMA_TRIES_MIN	 5
-#define DMA_TRY_NS	 5000000ull   /* after which so few are enough */
-#define DMA_TELL	 16	      /* copies that one flag tells of, at most */
+#define DMA_TRY_NS	 5000000ull   /* after this time DMA_TRIES_MIN are enough */
+#define DMA_TELL	 16	      /* copies that one flag covers, at most */
 #define DMA_KERNELS	 64	      /* blocks of KERNEL that may be under way; power of two */
-#define DMA_KERNEL_B	 (1ull << 30) /* of a block, whose offsets have 32 bits */
-#define DMA_KERNEL_BURST 16	      /* blocks of a launch */
-/* Longer copies keep to the first stream, out of the way of short ones */
+#define DMA_KERNEL_B	 (1ull << 30) /* bytes of a block, as its offsets have 32 bits */
+#define DMA_KERNEL_BURST 16	      /* blocks of one launch */
+/* Longer copies use the first stream only, out of the way of short ones */
 #define DMA_BULK_B	 (8u << 20)
 
 /* Numbers of copies are free-running. */
 struct dma_stream {
 	struct gx_gpu_stream *stream;
-	uint32_t queued;   /* the last that was begun */
-	uint32_t flagged;  /* the last whose end will be told */
-	uint32_t done;	   /* the last that is known to have ended */
+	uint32_t queued;   /* number of the last copy begun */
+	uint32_t flagged;  /* last copy that a queued flag covers */
+	uint32_t done;	   /* last copy that the core saw end */
 	uint64_t since_ns; /* when done last moved, or the first began */
 };
 
-/* Short copies by the resident kernel: each has its own flag, for they end in any order. */
+/* Short copies by the resident kernel. Each has its own flag, as they end in any order. */
 struct dma_lone {
 	struct gx_gpu_stream *stream; /* NULL: not used */
-	uint32_t begun, done;	      /* all up to done have ended */
+	uint32_t begun, done;	      /* all copies up to done have ended */
 	uint64_t since_ns;	      /* when done last moved, or the first began */
 };
 
-/* Copies by launched kernels: a block each, or several for a long one. Numbers are of blocks. */
+/* Copies by launched kernels: a block each, several for a long one. The numbers count blocks. */
 struct dma_kernel {
 	struct gx_gpu_stream *stream; /* NULL: not used */
 	struct gx_block *block;	      /* [DMA_KERNELS] */
 	uint32_t begun, launched;
-	uint32_t done; /* all up to it have ended */
+	uint32_t done; /* all blocks up to it have ended */
 	uint64_t since_ns;
 };
 
@@ -54,9 +55,9 @@ struct dma {
 	enum dma_engine engine;
 	struct dma_lone lone;
 	struct dma_kernel kernel;
-	uint32_t crowd; /* AUTO: copies to come that copy engines do even when they are alone */
-	/* Each in its own line, written by the GPU. [DMA_STREAMS]: the last copy that ended; then
-	 * [DMA_LONE]: the number of the slot's last copy, once that has ended. */
+	uint32_t crowd; /* AUTO: the next copies that copy engines do even if they are alone */
+	/* One cache line each, written by the GPU. First [DMA_STREAMS]: number of the last copy
+	 * that ended. Then [DMA_LONE]: number of the slot's last copy, once it has ended. */
 	uint32_t *flags;
 	unsigned rover;
 	int err;
@@ -73,7 +74,7 @@ static uint32_t *flag_of(const struct dma *d, struct dma_ticket t)
 	return &d->flags[i * DMA_FLAG_STRIDE];
 }
 
-/* Copies that are under way by copy engines, as far as is known. */
+/* Copies that copy engines have under way, as far as the core knows. */
 static uint32_t dma_out(const struct dma *d)
 {
 	uint32_t n = 0;
@@ -83,14 +84,14 @@ static uint32_t dma_out(const struct dma *d)
 	return n;
 }
 
-/* What is not taken because the stream has failed will never be. */
+/* Did the stream refuse the copy for good? */
 static void dma_look_for_fault(struct dma *d, struct gx_gpu_stream *stream, int ret)
 {
 	if (ret == -EINVAL || d->gpu->ops->fault(stream))
 		d->err = -EIO;
 }
 
-/* The clock of who posts may have stood for long: time runs from the first turn that looks. */
+/* The clock of a poster may be old, so time runs from the first turn that looks. */
 static bool is_overdue(const struct dma *d, uint64_t *since_ns, uint64_t now_ns)
 {
 	if (*since_ns == DMA_UNSEEN)
@@ -98,8 +99,8 @@ static bool is_overdue(const struct dma *d, uint64_t *since_ns, uint64_t now_ns)
 	return now_ns - *since_ns > d->timeout_ns;
 }
 
-/* After a look at the copies that are under way on @stream. Has one @moved? Else the stream may
- * have failed, or take too long. */
+/* After a look at the copies on @stream. @moved: one has ended. Else the stream may have failed, or
+ * take too long. */
 static bool dma_moved(struct dma *d, struct gx_gpu_stream *stream, uint64_t *since_ns, bool moved,
 		      uint64_t now_ns)
 {
@@ -176,7 +177,7 @@ static bool kernel_copy(struct dma *d, char *dst, const char *src, uint64_t len,
 	return true;
 }
 
-/* What was begun since the last launch goes in one, as far as a launch takes it. */
+/* Launch the copies begun since the last launch, at most DMA_KERNEL_BURST blocks a launch. */
 static void kernel_launch(struct dma *d, uint64_t now_ns)
 {
 	struct dma_kernel *k = &d->kernel;
@@ -196,7 +197,7 @@ static void kernel_launch(struct dma *d, uint64_t now_ns)
 	}
 }
 
-/* As far as all before have ended. True: one has. */
+/* Take ended blocks in order, up to the first that has not ended. True: one has. */
 static bool kernel_reap(struct dma *d, uint64_t now_ns)
 {
 	struct dma_kernel *k = &d->kernel;
@@ -268,7 +269,7 @@ static bool stream_has_room(const struct dma_stream *s)
 	return s->queued - s->done < DMA_OUT_MAX;
 }
 
-/* Short copies go round the streams behind the first, so that several are under way at once. */
+/* Spread short copies over the streams behind the first, so that several are under way at once. */
 static struct dma_stream *stream_choose(struct dma *d, uint64_t len)
 {
 	if (len > DMA_BULK_B)
@@ -285,8 +286,8 @@ static struct dma_stream *stream_choose(struct dma *d, uint64_t len)
 }
 
 /*
- * Is it for the resident kernel? A queue of copies that runs empty now and then is still one: with
- * its first ones done by the kernel 16 puts of 4 KiB took 53 us, without 38 (H200).
+ * Does the resident kernel do it? A queue of copies that runs empty now and then still counts as a
+ * queue: 16 puts of 4 KiB took 53 us when the kernel did the first ones, else 38 us (H200).
  */
 static bool is_lone(struct dma *d, uint64_t len, bool lone)
 {
@@ -356,7 +357,7 @@ bool dma_done(const struct dma *d, struct dma_ticket t)
 {
 	if (t.stream > DMA_STREAMS)
 		return (int32_t)(d->kernel.done - t.seq) >= 0;
-	/* Pairs with the GPU: a copy's bytes are visible before the flag that tells of it. */
+	/* Pairs with the GPU: a copy's bytes are visible before its flag. */
 	uint32_t done = __atomic_load_n(flag_of(d, t), __ATOMIC_ACQUIRE);
 
 	return (int32_t)(done - t.seq) >= 0;
@@ -398,7 +399,7 @@ void dma_kick(struct dma *d, uint64_t now_ns)
 	}
 }
 
-/* In the order they began, as far as all before have ended. True: one has. */
+/* Take ended copies in order, up to the first that has not ended. True: one has. */
 static bool lone_reap(struct dma *d, uint64_t now_ns)
 {
 	struct dma_lone *l = &d->lone;
@@ -438,7 +439,7 @@ int dma_err(const struct dma *d)
 
 /* ---- Which engine is faster for one short copy ---- */
 
-/* One copy, waited for. Return: ns; UINT32_MAX: it did not end. */
+/* Do one copy and wait. Return: ns; UINT32_MAX: it did not end. */
 static uint32_t try_one(struct dma *d, void *dst, const void *src)
 {
 	uint64_t begin = gx_now_ns(), now = begin;
@@ -454,7 +455,7 @@ static uint32_t try_one(struct dma *d, void *dst, const void *src)
 	return dma_done(d, t) ? (uint32_t)(gx_now_ns() - begin) : UINT32_MAX;
 }
 
-/* The median of some, after one that does not count: fewer where a copy takes long. */
+/* The median of some copies, after one that does not count. Fewer, if a copy takes long. */
 static uint32_t try_engine(struct dma *d, enum dma_engine engine, void *dst, const void *src)
 {
 	uint64_t begin = gx_now_ns();

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Contiguous copies of one core by one GPU: out of and into its memory, memory of another GPU that
- * is mapped for it, and host memory that it knows. Its copy engines do them, on several streams, so
- * that short copies overlap; a short copy that is alone is done sooner by the resident kernel. Or a
- * launched kernel does all, on the SMs that unpacking may use: to be compared with those.
- * Copies are unordered among themselves; one is done when its bytes are visible. Owner: poll core;
- * opened and closed on the control path.
+ * is mapped for it, and host memory that is registered with it. Its copy engines do them, on
+ * several streams, so that short copies overlap. The resident kernel does a lone short copy sooner.
+ * Or a launched kernel does all of them, on the SMs that unpacking may use, for comparison. Copies
+ * have no order among themselves. A copy is done when its bytes are visible. Owner: poll core; the
+ * control path opens and closes it.
  */
 #ifndef GX_DMA_H
 #define GX_DMA_H
@@ -14,52 +14,52 @@
 
 #define DMA_STREAMS 4
 #define DMA_OUT_MAX 64	 /* copies under way on one stream */
-#define DMA_TRY_B   4096 /* of what is timed */
+#define DMA_TRY_B   4096 /* length of the copies that dma_time() times */
 
 enum dma_engine {
-	DMA_AUTO, /* the resident kernel for short copies while few are under way, where the caller
-		     says that it is faster; else copy engines */
+	DMA_AUTO, /* resident kernel for short copies while few are under way, if the caller says
+		     that it is faster; else copy engines */
 	DMA_CE,
-	DMA_RESIDENT,	   /* for all short ones */
-	DMA_KERNEL = 1000, /* for all, by a launch of the unpack kernel for the copies begun since
-			      the last. libgxlab's; those before are enum gx_copy_by */
+	DMA_RESIDENT,	   /* resident kernel for all short copies */
+	DMA_KERNEL = 1000, /* launches of the unpack kernel do all copies. For libgxlab; the values
+			      before are those of enum gx_copy_by */
 };
 
 struct dma;
 
-/* Names one copy until 2^31 later ones of its stream have begun. */
+/* Names one copy, until its stream has begun 2^31 more. */
 struct dma_ticket {
 	uint32_t seq;
 	uint32_t stream;
 };
 
 /**
- * dma_open() - @timeout_ns: the GPU has failed when a copy takes longer. KERNEL: the
- * GPU was opened to unpack by kernels. Control path.
+ * dma_open() - @timeout_ns: if a copy takes longer, the GPU has failed. KERNEL: @gpu must unpack by
+ * kernels. Control path.
  */
 int dma_open(struct gx_gpu *gpu, enum dma_engine engine, uint64_t timeout_ns, struct dma **out);
 /**
- * dma_time() - What a lone copy of DMA_TRY_B from @src to @dst takes, from the call to its end, by
- * a copy engine of @gpu and by its resident kernel: for some milliseconds. Any thread; streams of
- * its own. Return: 0, -errno: one did not end in @timeout_ns, and may still be under way.
+ * dma_time() - Time a lone copy of DMA_TRY_B from @src to @dst, from the call to its end, by a copy
+ * engine of @gpu and by its resident kernel. Takes some milliseconds. Any thread; opens its own
+ * streams. Return: 0, -errno: a copy did not end in @timeout_ns, and may still be under way.
  */
 int dma_time(struct gx_gpu *gpu, void *dst, const void *src, uint64_t timeout_ns, uint32_t *ce_ns,
 	     uint32_t *resident_ns);
-/** dma_close() - Waits, in bounded time, for what is under way. NULL is fine. */
+/** dma_close() - Waits, in bounded time, for copies under way. NULL is fine. */
 void dma_close(struct dma *d);
 
-/** dma_copy() - Begin a copy of @len > 0 bytes. @lone: AUTO may have the resident kernel do it. It
- * need not start before dma_kick(). False: too many are under way, or the GPU has failed. */
+/** dma_copy() - Begin a copy of @len > 0 bytes. @lone: with AUTO the resident kernel may do it. The
+ * copy may start as late as dma_kick(). False: too many are under way, or the GPU has failed. */
 bool dma_copy(struct dma *d, void *dst, const void *src, uint64_t len, bool lone, uint64_t now_ns,
 	      struct dma_ticket *out);
-/** dma_done() - True: its bytes are visible. One cache line is read. */
+/** dma_done() - True: the copy's bytes are visible. Reads one cache line. */
 bool dma_done(const struct dma *d, struct dma_ticket t);
-/** dma_kick() - Copies were begun: see to it that their ends will be told. */
+/** dma_kick() - After dma_copy(): launch, and queue the flags that tell the ends. */
 void dma_kick(struct dma *d, uint64_t now_ns);
-/** dma_reap() - Once a turn while copies are under way. True: one has ended. */
+/** dma_reap() - Once a turn while copies are under way. True: a copy has ended. */
 bool dma_reap(struct dma *d, uint64_t now_ns);
-/** dma_err() - 0; -EIO, -ETIMEDOUT: the GPU failed, or does not finish. Sticky: nothing is done any
- * more, and what was under way may still be written to. */
+/** dma_err() - 0; -EIO, -ETIMEDOUT: the GPU failed, or does not finish. Sticky: no copy begins any
+ * more, and the GPU may still write for copies under way. */
 int dma_err(const struct dma *d);
 
 #endif

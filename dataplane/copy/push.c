@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Payload into a peer's pool in GPU memory; see push.h. Each GPU has a queue of blocks; what lies
- * in the memory of a GPU is that one's work, what lies in host memory the first one's that reaches
- * the pool. Host memory that no GPU reads in place is copied into pinned pieces first.
+ * Payload into a peer's pool in GPU memory; see push.h. Each GPU has a queue of blocks. A GPU
+ * copies payload out of its own memory; the first GPU that reaches the pool copies payload out of
+ * host memory. If no GPU reads that host memory in place, the core copies it into pinned pieces
+ * first.
  */
 #include "copy/push.h"
 
@@ -12,15 +13,15 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define PUSH_PIECES	256	    /* pinned pieces, if they are small */
-#define PUSH_PIECES_B	(16u << 20) /* all pieces together, but for a few large ones */
+#define PUSH_PIECES	256	    /* pinned pieces at most */
+#define PUSH_PIECES_B	(16u << 20) /* bytes of all pieces, but for PUSH_PIECES_MIN */
 #define PUSH_PIECES_MIN 8
 
 _Static_assert(GX_PUSH_GPUS <= 32, "bits of push_pool.gpus");
 
 struct push {
 	struct block_q *q[GX_PUSH_GPUS];  /* by device; frozen */
-	struct block_q *qs[GX_PUSH_GPUS]; /* [nr_qs] those that are there; frozen */
+	struct block_q *qs[GX_PUSH_GPUS]; /* [nr_qs] those that are open; frozen */
 	unsigned nr_qs;
 	struct gx_gpu *gpu[GX_PUSH_GPUS]; /* frozen */
 	struct gx_arena *arena;
@@ -125,7 +126,7 @@ unsigned push_room(const struct push *p)
 	return room;
 }
 
-/* Into a pinned piece; the handle says which, in block_frag.buf. */
+/* Copy the payload into a pinned piece. @buf: number of the piece, for block_frag.buf. */
 static const char *piece_fill(struct push *p, const struct push_frag *f, uint64_t *buf)
 {
 	char *piece;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Staging of GPU payload for sending; see stage.h. A buffer whose copy is under way when its
- * message gives it back stays busy until the copy engine has written its flag. Runs on the polling
- * core.
+ * Staging of GPU payload for sending; see stage.h. If a message gives a buffer back while its copy
+ * is under way, the buffer stays busy until the copy engine has written its flag. Runs on the
+ * polling core.
  */
 #include "copy/stage.h"
 
@@ -16,7 +16,7 @@ enum { STAGE_FREE, STAGE_USED, STAGE_ORPHAN };
 struct stage_buf {
 	uint8_t state;
 	uint64_t since_ns;
-	uint32_t ticket; /* value its flag gets when the copy has ended */
+	uint32_t ticket; /* the flag gets this value when the copy has ended */
 };
 
 struct stage {
@@ -29,12 +29,12 @@ struct stage {
 	unsigned nr;
 	unsigned rover;
 	uint32_t ticket;
-	bool refused; /* somebody was, last at refused_ns */
+	bool refused; /* stage_fetch() found no free buffer, last at refused_ns */
 	uint64_t refused_ns;
 	unsigned nr_copying; /* copies that stage_reap() has not seen end */
 	uint64_t timeout_ns;
 	int err;
-	uint32_t *flags; /* [nr], written by the GPU */
+	uint32_t *flags; /* [nr], the GPU writes them */
 	struct stage_buf buf[];
 };
 
@@ -91,7 +91,7 @@ static bool buf_copied(const struct stage *s, unsigned i)
 	return __atomic_load_n(&s->flags[i], __ATOMIC_ACQUIRE) == s->buf[i].ticket;
 }
 
-/* One of those that are free, if there are more than @keep. */
+/* Take a free buffer, if there are more than @keep. */
 static unsigned buf_take(struct stage *s, unsigned keep)
 {
 	unsigned first = STAGE_NONE;

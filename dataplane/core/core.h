@@ -339,7 +339,7 @@ int core_dropper_add(struct gx_core *core, void (*fn)(void *arg, struct drop *d)
 void core_drop(struct gx_core *core);
 static inline bool core_drop_due(const struct gx_core *core)
 {
-	/* Pairs with the release in drop_count(). */
+	/* Pairs with the release in drop_begin(). */
 	return atomic_load_explicit(&core->gx->drops, memory_order_acquire) !=
 	       atomic_load_explicit(&core->dropped, memory_order_relaxed);
 }

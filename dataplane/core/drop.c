@@ -97,7 +97,7 @@ static void call_drop(struct gx_call *call)
 {
 	struct gx_core *core = GX_CONTAINER_OF(call, struct gx_core, drop_call);
 
-	/* Pairs with the exchange in drop_count(). */
+	/* Pairs with the exchange in drop_begin(). */
 	atomic_store_explicit(&core->drop_asked, false, memory_order_release);
 	core_drop(core);
 }
