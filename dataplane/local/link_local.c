@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The local link: puts and gets between two ends on one host, copied by this core straight into and
- * out of the peer's mapped memory, or by a GPU's copy engines where memory of a GPU is at either
- * end. What it cannot do itself (sends, memory that is not mapped, liveness) goes by the packet
- * link that an endpoint holds inside. Small copies are done in gx_post(), long ones in slices of a
- * turn. The peer hears of a put with an immediate by an entry in a ring of its own, written after
- * the data. ep_open, connect and free run on the control path, everything else on the polling core.
+ * The local link: puts and gets between two ends on one host. This core copies straight into and
+ * out of the peer's mapped memory. Where memory of a GPU is at either end, a GPU's copy engines
+ * copy. The packet link inside the endpoint does the rest: sends, memory that is not mapped,
+ * liveness. gx_post() does small copies at once; later turns do long ones in slices. The peer
+ * learns of a put with an immediate by an entry in a ring of its own, written after the data.
+ * ep_open, connect and free run on the control path, everything else on the polling core.
  */
 #include "local/link_local.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#define LOCAL_HOT_NS 1000000 /* after the last notification turns wait a little for the next */
+#define LOCAL_HOT_NS 1000000 /* so long after a notification a turn waits a little for the next */
 
 /* ---- A turn ---- */
 
-/* A copy needs nothing of the peer's core; that it lives is asked all the same while it is used, so
- * that nobody puts into a process that has stopped for good. */
+/* A copy does not need the peer's core. While the ep is used, the packet link still asks whether
+ * that core lives; else this end could put for ever into a process that has stopped for good. */
 static void ep_ask(struct local_ep *e, uint64_t now_ns)
 {
 	if (e->used)
@@ -42,14 +42,14 @@ static bool ep_turn(struct local_ep *e, uint64_t now_ns)
 	return worked;
 }
 
-/* Nothing of the local link's is under way any more; the packet link ends the ep. */
+/* The local link has nothing under way any more; the packet link ends the ep. */
 static void ep_leave(struct local_ep *e)
 {
 	int err = e->fail_err;
 
 	if (e->at != EP_NOT_LIVE)
 		local_unlist(e);
-	gx_link_pkt_ops.ep_fail(&e->pkt.ep, err); /* the last touch may be its */
+	gx_link_pkt_ops.ep_fail(&e->pkt.ep, err); /* after this ctl may free the ep */
 }
 
 void link_local_drop(void *link, struct drop *d)
@@ -121,7 +121,7 @@ static void local_fail(struct gx_ep *ep, int err)
 	e->fail_err = err ? err : -ECONNRESET;
 	if (e->made_due)
 		local_made_tell(e);
-	local_heat(e); /* until it leaves */
+	local_heat(e); /* hot until it leaves */
 	local_ops_fail(e);
 	if (local_dma_drain(e))
 		ep_leave(e);

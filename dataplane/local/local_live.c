@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which endpoints a turn of the local link looks at: the hot ones each turn, the cold ones now and
- * then (struct link_local). Runs on the polling core.
+ * Which endpoints does a turn of the local link look at? The hot ones each turn, the cold ones now
+ * and then (struct link_local). Runs on the polling core.
  */
 #include "local/link_local.h"
 
-#define LOCAL_COLD_NS 4000000 /* after the last put, get or notification */
-#define LOCAL_PACE    10      /* 2^ns between two looks at cold eps */
+#define LOCAL_COLD_NS 4000000 /* an ep is cold so long after its last put, get or notification */
+#define LOCAL_PACE    10      /* 2^10 ns between two looks at cold eps */
 
 static void live_swap(struct link_local *l, uint32_t a, uint32_t b)
 {
@@ -60,7 +60,7 @@ static void ep_cool(struct local_ep *e)
 						     e->rx_next + 1};
 }
 
-/* One of the hot: is it still? And who of the cold has a notification is hot from now on. */
+/* Does one hot ep cool? A cold ep with a notification becomes hot. */
 __attribute__((noinline)) void local_cold(struct link_local *l, uint64_t now_ns)
 {
 	uint64_t n = (now_ns - l->cold_ns) >> LOCAL_PACE;
@@ -75,12 +75,11 @@ __attribute__((noinline)) void local_cold(struct link_local *l, uint64_t now_ns)
 		if (l->cold < l->nr_hot || l->cold >= l->nr_live)
 			l->cold = l->nr_hot;
 		look = &l->look[l->cold];
-		/* Pairs with the release in local_note_put(), as local_notes_take() does once more.
-		 */
+		/* Pairs with the release in local_note_put(). local_notes_take() looks again. */
 		if (atomic_load_explicit(look->seq, memory_order_acquire) == look->want)
 			local_heat(l->live[l->cold]);
 		l->cold++;
 	}
-	if (l->cold >= l->nr_hot && l->cold < l->nr_live) /* it takes its time to come */
+	if (l->cold >= l->nr_hot && l->cold < l->nr_live) /* slow: fetch it for the next turn */
 		__builtin_prefetch((const void *)l->look[l->cold].seq);
 }

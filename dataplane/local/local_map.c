@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A connection's half of the local link: which of our memory a peer on this host may map, the
- * descriptors that go to it, and the mappings of what it has sent, unless an earlier connection
- * with that process has made them (local_peer.c). Every descriptor of a peer is judged before it is
- * mapped. (A peer of our own uid may still punch holes into memory on huge pages; the control path
- * gives descriptors to nobody else, nor takes any.) Runs on the control thread.
+ * A connection's half of the local link: our memory that a peer on this host may map, descriptors
+ * of it for the peer, and mappings of the peer's memory, unless an earlier connection with that
+ * process has made them (local_peer.c). This code checks every descriptor of a peer before it maps
+ * it. (A peer may still punch holes into memory on huge pages. The control path exchanges
+ * descriptors only with our own user and with the users of gx_opts.allow_uids.) Runs on the control
+ * thread.
  */
 #include "local/local.h"
 
@@ -22,16 +23,16 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-#define LOCAL_POPULATE_MAX (4ull << 30) /* larger mappings are filled by page faults */
+#define LOCAL_POPULATE_MAX (4ull << 30) /* page faults fill larger mappings */
 
-/* ---- What we offer ---- */
+/* ---- Our memory for the peer ---- */
 
 static bool export_is_fd(uint8_t kind)
 {
 	return kind == GX_EXPORT_MEMFD || kind == GX_EXPORT_VMM;
 }
 
-/* Who may not write gets a descriptor that cannot. */
+/* A peer that may not write gets a descriptor that cannot write. */
 static int export_fd(const struct gx_mem *mem)
 {
 	char path[32];
@@ -61,7 +62,7 @@ static int rings_make(struct local_conn *l)
 		l->rx = NULL;
 		return gx_fail(-ENOMEM, "cannot map %zu bytes for notifications", l->rings_b);
 	}
-	/* A wish: no page faults later. */
+	/* Avoids page faults later; may fail. */
 	madvise(l->rx, sizeof(*l->rx) + l->nr_lanes * sizeof(l->rx->ring[0]), MADV_POPULATE_WRITE);
 	l->rx->hdr.magic = LOCAL_MAGIC;
 	l->rx->hdr.version = LOCAL_VERSION;
@@ -85,7 +86,8 @@ int local_open(struct gx_conn *c, unsigned nr_lanes)
 		struct gx_hello_export e = {0};
 		int fd;
 
-		if (!c->told[i]) /* the caller's own, which has none unless it is a GPU's */
+		if (!c->told[i]) /* freed since the HELLO, so memory of gx_mem_reg(), which has a
+				    descriptor only if it is a GPU's */
 			continue;
 		local_export_fill(c->told[i], &e);
 		if (!export_is_fd(e.kind))
@@ -109,18 +111,18 @@ unsigned local_fds(struct gx_conn *c, int fds[LOCAL_FDS_MAX])
 	return c->local->nr_fds;
 }
 
-/* ---- What the peer offers ---- */
+/* ---- The peer's memory for us ---- */
 
 unsigned local_fds_due(const struct gx_hello *peer)
 {
-	unsigned n = 1; /* the rings' */
+	unsigned n = 1; /* of the rings */
 
 	for (unsigned i = 0; i < peer->nr_regions; i++)
 		n += export_is_fd(peer->regions[i].export.kind);
 	return n;
 }
 
-/* Page faults now, not on a polling core, where that costs the peer's memory nothing new. */
+/* Fault pages in now rather than on a polling core, if the peer has allocated them already. */
 static void map_populate(int fd, void *base, size_t len, bool writable)
 {
 	struct stat st;
@@ -130,7 +132,7 @@ static void map_populate(int fd, void *base, size_t len, bool writable)
 	madvise(base, len, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
 }
 
-/* A GPU of ours: what is registered with one is with all. */
+/* Any GPU of ours: memory registered with one is registered with all. */
 static struct gx_gpu *gpu_any(const struct gx *gx)
 {
 	for (unsigned i = 0; i < GX_GPUS_MAX; i++)
@@ -154,7 +156,7 @@ static int rings_map(struct local_conn *l, int fd)
 			       "cannot map the peer's notification rings: %s", strerror(errno));
 	l->tx = r;
 	memcpy(&hdr, &r->hdr, sizeof(hdr));
-	__asm__ volatile("" : "+m"(hdr)); /* the copy is what is judged */
+	__asm__ volatile("" : "+m"(hdr)); /* check the copy, not the shared memory */
 	if (hdr.magic != LOCAL_MAGIC || hdr.version != LOCAL_VERSION || hdr.nr_lanes != l->nr_lanes)
 		return gx_fail(-EPROTO, "the peer's notification rings begin with another header");
 	madvise(r, sizeof(*r) + l->nr_lanes * sizeof(r->ring[0]), MADV_POPULATE_WRITE);
@@ -181,7 +183,8 @@ static void map_fill(struct gx_conn *c, const struct gx_hello_region *r, unsigne
 	c->local->nr_maps++;
 }
 
-/* Only what may be written can be registered; without it packets go there from GPUs. */
+/* Only writable mappings can be registered. If that fails, packets carry operations between it and
+ * GPUs. */
 static void host_register(const struct gx *gx, struct local_mem *mem)
 {
 	struct gx_gpu *gpu = gpu_any(gx);
@@ -215,7 +218,8 @@ static int host_map(struct gx_conn *c, const char *name, struct local_mem *want,
 	return gx_fail(-ENOMEM, "no memory for a mapping");
 }
 
-/* Region @r, number @i of the peer's HELLO. Tokens that share a place are no gx's: packets then. */
+/* Map region @r, number @i of the peer's HELLO. gx never gives two tokens with one place in map[];
+ * if a peer does, packets serve the second. */
 static int region_map(struct gx_conn *c, const struct gx_hello_region *r, unsigned i, int fd)
 {
 	struct local_mem want = {.as = r->export, .writable = r->access & GX_ACCESS_PUT};
@@ -232,7 +236,7 @@ static int region_map(struct gx_conn *c, const struct gx_hello_region *r, unsign
 	want.ino = st.st_ino;
 	mem = local_mem_find(c, &want);
 	if (mem)
-		host_register(c->gx, mem); /* by a GPU that was opened since */
+		host_register(c->gx, mem); /* for a GPU that was opened since */
 	else
 		ret = host_map(c, r->name, &want, fd, &mem);
 	if (!ret)
@@ -240,7 +244,7 @@ static int region_map(struct gx_conn *c, const struct gx_hello_region *r, unsign
 	return ret;
 }
 
-/* By @gpu, if not by an import of before that it reaches as well; in @v. */
+/* Fill @v for @gpu: by an earlier import that @gpu reaches, else by its own import. */
 static void view_make(const struct local_mem *mem, struct gx_gpu *gpu,
 		      const struct gx_gpu_handle *h, uint64_t len, struct local_view *v)
 {
@@ -260,8 +264,9 @@ static void view_make(const struct local_mem *mem, struct gx_gpu *gpu,
 	v->by = gpu;
 }
 
-/* Each GPU of ours, those that were opened since the memory was mapped as well. Between it and host
- * memory that one copies on which it lies, else the first that reaches it. */
+/* Make a view for each of our GPUs, also those that were opened since the memory was mapped.
+ * Between it and our host memory the GPU copies on which it lies, if that is ours, else the first
+ * that reaches it. */
 static void views_make(const struct gx *gx, struct local_mem *mem, const struct gx_gpu_handle *h,
 		       uint64_t len)
 {
@@ -280,7 +285,7 @@ static void views_make(const struct gx *gx, struct local_mem *mem, const struct 
 	}
 }
 
-/* Return: what was mapped; NULL: the reason was said. */
+/* Return: the mapping; NULL: gx has logged the reason. */
 static struct local_mem *gpu_import(struct gx_conn *c, const struct gx_hello_region *r,
 				    struct local_mem *want, const struct gx_gpu_handle *h)
 {
@@ -298,7 +303,7 @@ static struct local_mem *gpu_import(struct gx_conn *c, const struct gx_hello_reg
 	return mem;
 }
 
-/* Memory of the peer's GPU. Without a GPU of our own, or one that reaches it, packets go there. */
+/* Map memory of the peer's GPU. If no GPU of ours reaches it, packets serve the region. */
 static int region_import(struct gx_conn *c, const struct gx_hello_region *r, unsigned i, int fd)
 {
 	const struct gx_hello_export *e = &r->export;
@@ -354,7 +359,7 @@ int local_connect(struct gx_conn *c, const int fds[], unsigned n)
 		local_pairs_time(c);
 	for (unsigned i = 0; i < n; i++)
 		close(fds[i]);
-	fds_close(l); /* the peer has them by now */
+	fds_close(l); /* the peer has received them */
 	return ret;
 }
 
@@ -374,11 +379,11 @@ void local_revoke(struct gx_conn *c, const struct gx_mem *mem)
 	for (unsigned i = 0; i < c->nr_told; i++)
 		if (mem && c->told[i] == mem)
 			bits |= 1ull << i;
-	/* The peer may see it late: nothing but its good behaviour hangs on it. */
+	/* The peer may see it late, or ignore it; no safety of ours depends on it. */
 	atomic_fetch_or_explicit(&c->local->rx->hdr.revoked, bits, memory_order_release);
 }
 
-/* What grew since the last look; a liar's counters may fall. */
+/* Add the growth since the last look. The counters of a peer that lies may fall. */
 static void made_add(struct gx *gx, enum gx_stat_id id, uint64_t now, uint64_t *told)
 {
 	if (now > *told)

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Notifications of the local link: entries in a ring that the receiver owns, written by the sender
+ * Notifications of the local link: entries in a ring that the receiver owns. The sender writes them
  * after the data (local.h). Runs on the polling core.
  */
 #include "local/link_local.h"
 
 #include <errno.h>
 
-#define LOCAL_NOTES_TAKE 64		   /* of one ep in one turn */
-#define LOCAL_LOOKS	 64		   /* at the rings of few eps */
-#define LOCAL_NOTES_TELL (LOCAL_NOTES / 4) /* consumed before the sender is told */
-#define LOCAL_BAD_MAX	 1024 /* bad notifications, then the peer's are no longer read */
+#define LOCAL_NOTES_TAKE 64		   /* entries that a turn takes of one ep */
+#define LOCAL_LOOKS	 64		   /* looks at the rings of few eps */
+#define LOCAL_NOTES_TELL (LOCAL_NOTES / 4) /* entries consumed before the sender learns of it */
+#define LOCAL_BAD_MAX	 1024 /* bad ones; after these the core reads no more of the peer */
 
 bool local_note_room(struct local_ep *e)
 {
 	if (e->tx_head - e->tx_done < LOCAL_NOTES)
 		return true;
-	/* Pairs with the release in notes_tell(): the entries have been copied out. */
+	/* Pairs with the release in notes_tell(): the receiver has copied the entries out. */
 	e->tx_done = atomic_load_explicit(&e->tx->done, memory_order_acquire);
 	if (e->tx_head - e->tx_done <= LOCAL_NOTES)
 		return e->tx_head - e->tx_done < LOCAL_NOTES;
-	e->tx_done = e->tx_head - LOCAL_NOTES; /* nonsense: the peer is no longer one */
+	e->tx_done = e->tx_head - LOCAL_NOTES; /* nonsense: call the ring full */
 	atomic_store_explicit(&e->pkt.ep.fault, -EPROTO, memory_order_release);
 	return false;
 }
@@ -33,8 +33,7 @@ void local_note_put(struct local_ep *e, uint64_t token, uint64_t off, uint64_t l
 	n->off = off;
 	n->len = len;
 	n->imm = imm;
-	/* Pairs with the acquire in local_notes_take(): the entry is complete, and the data in
-	 * place. */
+	/* Pairs with the acquire in note_is(): the entry is complete, and the data in place. */
 	atomic_store_explicit(&n->seq, e->tx_head, memory_order_release);
 }
 
@@ -45,7 +44,8 @@ static void notes_tell(struct local_ep *e)
 	atomic_store_explicit(&e->rx->done, e->rx_told, memory_order_release);
 }
 
-/* Copied out, then judged: is it a region of ours that may be written, and does it lie inside? */
+/* Copy the entry out, then check it: does it name a region of ours that peers may write, and lie
+ * inside? */
 static bool note_get(struct local_ep *e, const struct local_note *n, struct gx_comp *comp)
 {
 	struct gx *gx = e->pkt.ep.core->gx;
@@ -67,7 +67,7 @@ static bool note_get(struct local_ep *e, const struct local_note *n, struct gx_c
 	if (!mem || mem->token != comp->token || !(mem->access & GX_ACCESS_PUT) ||
 	    comp->off > mem->len || comp->len > mem->len - comp->off)
 		return false;
-	/* Its reader comes next, and the line is still in the other core's cache. */
+	/* The user reads the bytes next, and their line is still in the other core's cache. */
 	if (mem->kind == GX_MEM_HOST) {
 		uintptr_t at = (uintptr_t)mem->addr + comp->off;
 
@@ -121,10 +121,10 @@ bool local_notes_take(struct local_ep *e)
 	return true;
 }
 
-/* The rest of a turn takes longer than a notification: where some have come of late, look a little
- * longer at the few rings that there are, each of which costs a load from the cache. The line where
- * the next bytes lie, if they are as far on as the last ones were, is asked for together with the
- * notification, not after it: two transfers from the other core at once. Nothing is read there. */
+/* The rest of a turn takes longer than a notification. So soon after notifications the core looks a
+ * little longer at its few rings; each look costs a load from the cache. It also fetches the line
+ * of the next bytes, if they will be as far on as the last ones were. So two transfers from the
+ * other core run at once. The core does not read that line. */
 bool local_notes_wait(struct link_local *l)
 {
 	const struct local_note *next[LOCAL_FEW];

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Operations of the local link that are under way: copied by this core in slices, or by a GPU's
- * copy engines, until their completion. Runs on the polling core.
+ * Operations of the local link that are under way: this core copies them in slices, or a GPU's copy
+ * engines copy them, until their completion. Runs on the polling core.
  */
 #include "local/link_local.h"
 
 #include <errno.h>
 
-#define LOCAL_SLICE_B (256u << 10) /* copied before another operation has its turn */
+#define LOCAL_SLICE_B (256u << 10) /* bytes copied before another operation has its turn */
 #define LOCAL_STREAM_B                                                                             \
-	(32u << 20) /* from here stores bypass the cache, which holds no such thing */
+	(32u << 20) /* from this length on stores bypass the cache, which is too small */
 
 /* ---- Completions ---- */
 
@@ -56,7 +56,7 @@ void local_report(struct local_ep *e, const struct gx_op *op, struct gx_route *r
 
 /* ---- Copies by this core ---- */
 
-/* Once a turn, not for each of many small ones. */
+/* Once a turn, not for each small operation. */
 void local_made_tell(struct local_ep *e)
 {
 	struct local_made *made = &e->tx->made;
@@ -67,7 +67,7 @@ void local_made_tell(struct local_ep *e)
 	e->made_due = false;
 }
 
-/* All bytes are there: tell the peer, then the user. False: the ring is full. */
+/* End an operation: notify the peer, then the user. False: the peer's ring is full. */
 static bool op_end(struct local_ep *e, const struct local_op *op)
 {
 	if (op->flags & GX_OP_IMM && !op->status) {
@@ -81,7 +81,7 @@ static bool op_end(struct local_ep *e, const struct local_op *op)
 	return true;
 }
 
-/* One slice of @op. Return: has it ended? */
+/* Copy one slice of @op. Return: has it ended? */
 static bool op_slice(struct local_ep *e, struct local_op *op)
 {
 	uint64_t n = GX_MIN(op->len - op->done_b, (uint64_t)LOCAL_SLICE_B);
@@ -101,11 +101,11 @@ static bool op_slice(struct local_ep *e, struct local_op *op)
 	return op_end(e, op);
 }
 
-/* Round robin: what has not ended goes to the end of the queue. */
+/* Round robin: an operation that has not ended goes to the end of the queue. */
 static bool ops_turn(struct local_ep *e)
 {
 	uint32_t last = e->tail;
-	bool worked = false, waits = false; /* for room in the ring */
+	bool worked = false, waits = false; /* an operation waits for room in the ring */
 
 	while (e->head != last && e->link->budget_b) {
 		struct local_op *op = &e->ops[e->head % LOCAL_OPS];
@@ -148,7 +148,7 @@ void local_dma_begin(struct local_ep *e, struct local_op *op, uint64_t now_ns)
 	e->nr_begun++;
 }
 
-/* A GPU that does not finish may write later: neither memory is to be used again. */
+/* If the GPU failed, it may still write later: the operation fails, and the mapping stays. */
 static bool dma_has_ended(struct local_ep *e, struct local_op *op)
 {
 	if (!op->begun)
@@ -227,7 +227,7 @@ bool local_dma_reap(struct link_local *l, uint64_t now_ns)
 
 /* ---- All operations of an endpoint ---- */
 
-/* A copy engine that is at it is not stopped: the operation ends, failed, when it is through. */
+/* gx cannot stop a copy engine: such an operation ends, failed, when its copy has ended. */
 static void op_deadline(struct local_ep *e, struct local_op *op, uint64_t now_ns)
 {
 	if (!op->deadline_ns || op->status)
@@ -268,7 +268,7 @@ void local_ops_fail(struct local_ep *e)
 	}
 }
 
-/* What has not begun ends without another byte, when the ep is turned. */
+/* Operations that have not begun end in the ep's next turn, and copy no more bytes. */
 void local_ops_drop(struct local_ep *e, struct drop *d)
 {
 	for (uint32_t i = e->head; i != e->tail; i++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which engine does a lone short copy sooner, for each pair of places that memory of a connection
- * lies in: timed when the first connection uses the pair, on scratch memory in the same two places,
- * and kept until the context closes. Runs on the control thread; cores read the answer.
+ * Which engine does a lone short copy sooner, for each pair of places of a connection's memory? The
+ * first connection that uses a pair times it, on scratch memory in the same two places. The answer
+ * stays until the context closes. Runs on the control thread; cores read the answer.
  */
 #include "copy/dma.h"
 #include "local/local.h"
@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PAIR_TIMEOUT_NS 1000000000ull /* of one of the copies that are timed */
-#define PAIRS_NS	500000000ull  /* after which a connection leaves new pairs to the next */
+#define PAIR_TIMEOUT_NS 1000000000ull /* for one timed copy */
+#define PAIRS_NS	500000000ull  /* then a connection leaves new pairs to the next */
 
 uint8_t local_place(int device)
 {
@@ -60,12 +60,12 @@ static void pair_time(struct gx *gx, struct gx_gpu *by, uint8_t src, uint8_t dst
 		atomic_store_explicit(&p->kernel, p->resident_ns < p->ce_ns, memory_order_release);
 	else
 		snprintf(p->why, sizeof(p->why), "%s", from && to ? strerror(-ret) : gx_gpu_why());
-	/* What a copy may still be under way in stays: the backend knows. */
+	/* If a copy may still be under way, the backend keeps the memory. */
 	scratch_free(by, src, from);
 	scratch_free(by, dst, to);
 }
 
-/* Copies between our memory in place @ours and @m. */
+/* Time copies between our memory in place @ours and @m. */
 static void pair_both_ways(struct gx *gx, struct gx_gpu *by, uint8_t ours,
 			   const struct local_map *m, uint64_t until_ns)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The processes at the other ends of the local link, and their memory that is mapped here. Mapping
- * costs up to milliseconds, so all connections of this context with one process share what is
- * mapped: found by the allocation's id, counted, unmapped with the last that uses it. Who the peer
- * is the kernel says, not the peer: another process that claims its ids shares nothing with it.
- * A process that left without a word may only be stopped, and go on: what it may still write to is
- * marked until it has ended. Runs on the control thread.
+ * The processes at the other ends of the local link, and the mappings of their memory. Mapping
+ * takes up to milliseconds, so all connections of this context with one process share its mappings.
+ * gx finds a mapping by the allocation's id, counts its users, and unmaps it after the last. The
+ * kernel, not the peer, says which process it is: another process that claims its ids shares
+ * nothing with it. A process that left its socket open may only be stopped, and may go on. Memory
+ * that it can still write to is marked until it has ended. Runs on the control thread.
  */
 #include "local/local.h"
 
@@ -23,9 +23,10 @@
 #define SO_PEERPIDFD 77 /* Linux 6.5 */
 #endif
 
-/* ---- Who it is ---- */
+/* ---- Identity of a peer's process ---- */
 
-/* When process @pid began, in ticks since boot: its number may be another's later. 0: not known. */
+/* Start of process @pid in ticks since boot, as another process may get its number later. 0: not
+ * known. */
 static uint64_t proc_start(pid_t pid)
 {
 	unsigned long long start = 0;
@@ -41,7 +42,7 @@ static uint64_t proc_start(pid_t pid)
 		fclose(f);
 	}
 	text[n] = 0;
-	at = strrchr(text, ')'); /* the name may hold anything */
+	at = strrchr(text, ')'); /* the process's name may hold any character */
 	if (!at || sscanf(at + 1,
 			  " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
 			  "%*d %*d %llu",
@@ -64,7 +65,7 @@ static int proc_open(int sock, pid_t pid)
 
 	if (!getsockopt(sock, SOL_SOCKET, SO_PEERPIDFD, &fd, &len))
 		return fd;
-	/* By its number, where the kernel is older: that could be another's by now. */
+	/* Older kernels: open it by its number, which another process may have by now. */
 	return errno == ENOPROTOOPT && pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
 }
 
@@ -98,7 +99,7 @@ static void peer_put(struct gx *gx, struct local_peer *p)
 		peer_free(gx, p);
 }
 
-/* A process that cannot be told from others is one of its own for each connection. */
+/* NULL if @start is 0: such a process gets a local_peer for each connection. */
 static struct local_peer *peer_find(struct gx *gx, pid_t pid, uint64_t start)
 {
 	for (struct local_peer *p = gx->peers; p; p = p->next)
@@ -120,7 +121,7 @@ void local_meet(struct gx_conn *c, int sock)
 		return;
 	pidfd = proc_open(sock, cred.pid);
 	start = cred.pid > 0 ? proc_start(cred.pid) : 0;
-	/* What /proc says is of this process, if it lives still. */
+	/* If the process still lives, the start time from /proc is its own. */
 	if (pidfd < 0 || proc_has_ended(pidfd))
 		start = 0;
 	p = peer_find(c->gx, cred.pid, start);
@@ -139,7 +140,7 @@ void local_meet(struct gx_conn *c, int sock)
 	c->local->peer = p;
 }
 
-/* ---- What we offer ---- */
+/* ---- Our memory for peers ---- */
 
 const char *local_offered(const struct gx *gx)
 {
@@ -170,7 +171,7 @@ void local_export_fill(const struct gx_mem *mem, struct gx_hello_export *e)
 				      .map_id = mem->id};
 }
 
-/* ---- What of it is mapped ---- */
+/* ---- Mappings of its memory ---- */
 
 static bool mem_is(const struct local_mem *a, const struct local_mem *b)
 {
@@ -274,7 +275,7 @@ void local_release(struct gx_conn *c)
 
 		if (!m)
 			continue;
-		/* A copy may still be under way: it stays until the process ends. */
+		/* A copy may still be under way: the mapping stays until our process ends. */
 		m->stuck |= m->gpu && atomic_load_explicit(&l->stuck, memory_order_acquire);
 		mem_put(c->gx, l->peer, m);
 	}
@@ -288,7 +289,7 @@ void local_part(struct gx_conn *c)
 	c->local->peer = NULL;
 }
 
-/* ---- Who left without a word ---- */
+/* ---- Quarantine: the process may be stopped ---- */
 
 static bool held_by(const struct local_peer *p, const struct gx_mem *mem)
 {
@@ -337,7 +338,7 @@ void local_lost(struct gx_conn *c)
 	if (p->nr_held == before)
 		return;
 	held_count(c->gx);
-	if (!c->gx->closing) /* then nobody reads there any more */
+	if (!c->gx->closing) /* else nobody reads there any more */
 		held_say(c, p);
 }
 

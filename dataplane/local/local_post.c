@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Posting on the local link: who copies an operation, now or later, or do packets carry it? Runs on
- * the polling core.
+ * Posting on the local link. Does this core copy an operation, now or later, does a GPU, or do
+ * packets carry it? Runs on the polling core.
  */
 #include "local/link_local.h"
 
 #include <errno.h>
 
-#define LOCAL_INLINE_B (64u << 10) /* up to here gx_post() copies */
+#define LOCAL_INLINE_B (64u << 10) /* gx_post() itself copies up to here */
 
-/* The mapping that takes @op; NULL: packets do, and find what is wrong with it, if anything. */
+/* The mapping that @op goes to. NULL: packets carry @op, and report an error in it, if any. */
 static const struct local_map *map_find(const struct local_ep *e, const struct gx_op *op)
 {
 	const struct local_map *m = &e->conn->map[op->token % GX_REGIONS_MAX];
@@ -22,8 +22,8 @@ static const struct local_map *map_find(const struct local_ep *e, const struct g
 	return local_is_revoked(e, m->bit) ? NULL : m;
 }
 
-/* Who copies @op: a GPU when memory of one is at either end; @theirs: the region as that one has
- * it. False: nobody here can. */
+/* Find the copier of @op: a GPU if memory of one is at either end. @theirs: the region as the
+ * copier sees it. False: nobody here can copy it. */
 static bool op_dma(const struct local_ep *e, const struct gx_op *op, const struct local_map *m,
 		   struct dma **out, char **theirs)
 {
@@ -34,7 +34,7 @@ static bool op_dma(const struct local_ep *e, const struct gx_op *op, const struc
 	*theirs = m->addr;
 	if ((!gpu && !m->is_gpu) || !op->len)
 		return true;
-	/* Pairs with the release in host_register(): copy engines know the memory. */
+	/* Pairs with the release in gpu_host_register(): copy engines know the memory. */
 	if (!gpu && (!op->mem || !atomic_load_explicit(&op->mem->dma, memory_order_acquire)))
 		return false;
 	if (!m->gpu)
@@ -70,8 +70,8 @@ static void op_fill(struct local_op *op, const struct gx_op *user, struct gx_rou
 				.imm = user->imm};
 }
 
-/* All of a small operation. In its own way, because a put of 64 bytes takes no longer than the
- * writing of a struct local_op. */
+/* Do a small operation at once. It uses no struct local_op, because to write one takes as long as a
+ * put of 64 bytes. */
 static void op_now(struct local_ep *e, const struct gx_op *op, struct gx_route *route,
 		   const struct local_map *m, bool lone)
 {
@@ -95,13 +95,13 @@ static void op_now(struct local_ep *e, const struct gx_op *op, struct gx_route *
 		local_report(e, op, route, GX_COMP_DONE);
 }
 
-/* A line or less, and the first in this turn: somebody waits for it, more than for its rate. */
+/* A put of one line or less, the first in this turn: its latency counts more than the rate. */
 static bool op_is_lone(const struct local_ep *e, const struct gx_op *op)
 {
 	return !e->used && op->kind == GX_OP_PUT && op->len <= GX_CACHE_LINE;
 }
 
-/* The peer's core has the lines that are about to be written: ask for them now, both at once. */
+/* The peer's core has the lines that this core is about to write: ask for both now, at once. */
 static void op_ahead(const struct local_ep *e, const struct gx_op *op, const struct local_map *m)
 {
 	gx_prefetch_write(m->addr + op->remote_off);
@@ -109,7 +109,7 @@ static void op_ahead(const struct local_ep *e, const struct gx_op *op, const str
 		gx_prefetch_write(&e->tx->note[e->tx_head % LOCAL_NOTES]);
 }
 
-/* Is it small enough to be done now, and would no notification overtake another? */
+/* Can gx_post() do it? It is small, and its notification overtakes none of a queued operation. */
 static bool op_is_now(struct local_ep *e, const struct gx_op *op)
 {
 	if (op->len > LOCAL_INLINE_B || op->len > e->link->budget_b)
