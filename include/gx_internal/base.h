@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What every file of gx needs: compiler helpers, the log, the clock. Implemented in poll/base.c.
- * Any thread may call all of it.
+ * Compiler helpers, the log and the clock, for every file of gx. Implemented in poll/base.c. Any
+ * thread may call all of it.
  */
 #ifndef GX_INTERNAL_BASE_H
 #define GX_INTERNAL_BASE_H
@@ -25,7 +25,7 @@
 #define gx_likely(x)			 __builtin_expect(!!(x), 1)
 #define gx_unlikely(x)			 __builtin_expect(!!(x), 0)
 
-/** GX_EXPORT - what the shared library shows; everything else is built hidden. */
+/** GX_EXPORT - The shared library shows this function; the build hides all others. */
 #define GX_EXPORT __attribute__((visibility("default")))
 
 #define gx_err(...)   gx_log(GX_LOG_ERR, __VA_ARGS__)
@@ -33,16 +33,16 @@
 #define gx_info(...)  gx_log(GX_LOG_INFO, __VA_ARGS__)
 #define gx_debug(...) gx_log(GX_LOG_DEBUG, __VA_ARGS__)
 
-/** gx_thread_own - This thread is gx's: a polling core that gx started, or the control thread. What
- * a library keeps for each thread may then be left as gx needs it; a program's thread gets it back.
- */
+/** gx_thread_own - This thread is gx's: a polling core that gx started, or the control thread. gx
+ * may leave a library's per-thread state there as it needs it; it restores the state of a program's
+ * thread. */
 extern _Thread_local bool gx_thread_own;
 
 /** gx_now_ns() - Monotonic nanoseconds. The only clock of gx; leaves get time as an argument. */
 uint64_t gx_now_ns(void);
 
-/** gx_cycles() - Time-stamp counter, for busy and idle accounting only (invariant on all targets).
- */
+/** gx_cycles() - Time-stamp counter (invariant on all targets), only to account for busy and idle
+ * time. */
 static inline uint64_t gx_cycles(void)
 {
 #if defined(__x86_64__)
@@ -60,9 +60,9 @@ static inline void gx_cpu_relax(void)
 }
 
 /**
- * gx_prefetch_write() - @p is about to be written: ask for its cache line, to own. Never faults.
- * gx_demote() - @p was written and another CPU reads it next: let its line go to the cache that
- * both share. Hints, and nothing on a CPU that does not know them.
+ * gx_prefetch_write() - This core will write @p: fetch its cache line, to own. Never faults.
+ * gx_demote() - This core wrote @p and another CPU reads it next: move its line to the cache that
+ * both share. Both are hints; a CPU that does not know them ignores them.
  */
 static inline void gx_prefetch_write(const void *p)
 {
@@ -91,10 +91,11 @@ static inline void gx_store_fence(void)
 }
 
 /**
- * gx_pages_get() - @len bytes of zeros that have addresses but no memory yet: a page comes when it
- * is first written, so what is large and seldom used up weighs what was used. Control path; the
- * page faults are those of whoever writes. A child of fork() does not have it. NULL: no memory.
- * gx_pages_put() - All of it back; NULL is nothing.
+ * gx_pages_get() - @len bytes of zeros that have addresses but no memory yet: a page comes with the
+ * first write to it. So a large range that is seldom used weighs only the pages that were used.
+ * Control path; later writers take the page faults. A child of fork() does not have the range.
+ * NULL: no memory.
+ * gx_pages_put() - Give all of it back; NULL: nothing to do.
  */
 void *gx_pages_get(size_t len);
 void gx_pages_put(void *ptr, size_t len);
@@ -104,20 +105,21 @@ int gx_random(void *buf, size_t len);
 
 /**
  * gx_copy() - memcpy for the data path: the best variant for this CPU, chosen once at load.
- * gx_copy_stream() - same with stores that bypass the cache, for destinations that this core will
- * not read again soon; it ends with a store fence. Both take any alignment and length, 0 included.
+ * gx_copy_stream() - The same with stores that bypass the cache, for long copies that this core
+ * will not read again soon. Ends with a store fence from 8 KiB on; shorter copies use plain stores.
+ * Both take any alignment and length, 0 included.
  */
 extern void (*gx_copy)(void *dst, const void *src, size_t len);
 extern void (*gx_copy_stream)(void *dst, const void *src, size_t len);
 /**
  * gx_copy_stream_nofence() - gx_copy_stream() without the fence, which costs more than the copy
- * below 8 KiB: a burst of copies calls gx_store_fence() once, before anyone is told that the bytes
- * are there.
+ * below 8 KiB. After a burst of copies the caller runs gx_store_fence() once, before it tells
+ * anyone of the bytes.
  */
 extern void (*gx_copy_stream_nofence)(void *dst, const void *src, size_t len);
 /**
  * gx_copy_slot() - gx_copy() into a slot that another core or a GPU reads next, from a long source
- * that is read from front to back: it may fetch what lies behind the source (never faulting).
+ * that the caller reads from front to back. It may prefetch bytes behind the source (never faults).
  */
 extern void (*gx_copy_slot)(void *dst, const void *src, size_t len);
 const char *gx_copy_name(void); /* "avx512", "avx2", "sse2", "generic" */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Descriptors and blocks: the contract between the data plane and the GPU. This header is all that nvcc
- * sees of gx: plain C and C++, no other include than stdint.
+ * Descriptors and blocks: the contract between the data plane and the GPU. nvcc sees this header of
+ * gx alone: plain C and C++, no other include than stdint.
  */
 #ifndef GX_INTERNAL_DESC_H
 #define GX_INTERNAL_DESC_H
@@ -11,25 +11,26 @@
 #define GX_BLOCK_DESCS_MAX 2048 /* as NCCL's device unpack slot (net_device unpack 0x7) */
 #define GX_BLOCK_SEGS_MAX  256
 
-/* One fragment: copy len bytes from src_base + src_off to seg.dst_base + dst_off. Layout shared with NCCL's
- * device unpack and TCPX: u32, u32, u64. */
+/* One fragment: copy len bytes from src_base + src_off to seg.dst_base + dst_off. NCCL's device
+ * unpack and TCPX have the same layout: u32, u32, u64. */
 struct gx_desc {
 	uint32_t src_off;
 	uint32_t len;
 	uint64_t dst_off;
 };
 
-/* Beside each descriptor: which destination it may write to. */
+/* Beside each descriptor: the destination that it may write to. */
 struct gx_desc_aux {
 	uint16_t seg;	/* index in seg[] */
 	uint16_t flags; /* GX_AUX_* */
-	uint32_t crc;	/* CRC-32C of the payload, as it came in the packet */
+	uint32_t crc;	/* CRC-32C of the payload, from the packet */
 };
 #define GX_AUX_CRC 1u /* crc is valid */
-/* Written by whoever executed the block, when its status is CRC: this fragment is wrong */
+/* The GPU or CPU that executed the block sets it, when status is CRC: this fragment is wrong */
 #define GX_AUX_BAD 2u
 
-/* A destination range; a descriptor with dst_off + len > dst_len is refused, never written. */
+/* A destination range. The copy refuses a descriptor with dst_off + len > dst_len, and writes
+ * nothing. */
 struct gx_seg {
 	uint64_t dst_base; /* address in the space of the block's GPU */
 	uint64_t dst_len;
@@ -41,26 +42,26 @@ struct gx_pair {
 	uint32_t dst;
 };
 
-/* Status word of a block, written by whoever executed it: the largest of what its descriptors say. CRC: some
- * have GX_AUX_BAD, all others are where they belong. */
+/* Status word of a block: the largest that its descriptors give. The GPU or CPU that executed the
+ * block writes it. CRC: some descriptors have GX_AUX_BAD, the bytes of all others are in place. */
 enum { GX_BLOCK_PENDING = 0, GX_BLOCK_OK = 1, GX_BLOCK_CRC = 2, GX_BLOCK_BOUNDS = 3 };
 
 /*
- * One block. The arrays lie in memory that the executing GPU reads in place (pinned, mapped) and that the
- * CPU writes. Frozen from launch until status is not GX_BLOCK_PENDING.
+ * One block. The arrays lie in memory that the executing GPU reads in place (pinned, mapped) and
+ * that the CPU writes. Frozen from launch until status is not GX_BLOCK_PENDING.
  */
 struct gx_block {
-	uint64_t src_base; /* address that src_off counts from, in the GPU's space */
+	uint64_t src_base; /* src_off counts from this address, in the GPU's space */
 	uint32_t nr;	   /* descriptors */
 	uint32_t nr_seg;
 	struct gx_desc *desc;	 /* [GX_BLOCK_DESCS_MAX] */
-	uint64_t *cnt;		 /* [1]: = nr, apart, as NCCL's metadata has it */
+	uint64_t *cnt;		 /* [1]: = nr, apart, as in NCCL's metadata */
 	struct gx_desc_aux *aux; /* [GX_BLOCK_DESCS_MAX] */
 	struct gx_seg *seg;	 /* [GX_BLOCK_SEGS_MAX] */
 	uint32_t *status;	 /* [1]: GX_BLOCK_*, polled by the CPU */
 	uint64_t bytes;		 /* sum of len, for the launch heuristics */
-	uint32_t hints;	   /* GX_HINT_*: what the filler knows, so that the launch need not look */
-	uint32_t hint_len; /* GX_HINT_LEN: length of all descriptors, the last may have less */
+	uint32_t hints;		 /* GX_HINT_*: spare the launch from reading the descriptors */
+	uint32_t hint_len; /* GX_HINT_LEN: length of all descriptors; the last may be shorter */
 };
 /* Hints are for speed: without them a launch reads all descriptors. */
 #define GX_HINT_WEIGHT 1u /* bytes is exact, and the other hints are complete */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One polling loop: pollers in a fixed order, one turn, and a thread that turns. The loop knows
- * nothing of what its pollers do. Whichever single thread calls gx_loop_turn() owns the loop and
- * all its pollers.
+ * nothing of its pollers' work. The one thread that calls gx_loop_turn() owns the loop and all its
+ * pollers.
  */
 #ifndef GX_INTERNAL_LOOP_H
 #define GX_INTERNAL_LOOP_H
@@ -15,9 +15,10 @@
 
 #define GX_LOOP_POLLERS_MAX 32
 
-/** gx_poller - @fn does a bounded piece of work and says whether there was any. Never blocks.
- * @asleep, called by the owner: nothing will come for it until a gx_loop_call(). NULL: it may at
- * any time. When all pollers sleep, so does the loop's own thread, until such a call. */
+/** gx_poller - @fn does a bounded piece of work and returns whether there was any. Never blocks.
+ * @asleep, called by the owner: true: no work comes for it before the next gx_loop_call(). NULL:
+ * work may come at any time. When all pollers sleep, the loop's own thread sleeps until such a
+ * call, and turns every 0.1 s meanwhile. */
 struct gx_poller {
 	const char *name;
 	bool (*fn)(void *arg, uint64_t now_ns);
@@ -25,18 +26,17 @@ struct gx_poller {
 	bool (*asleep)(const void *arg);
 };
 
-/* Idle policy, in turns without work: spin for @spin_ns, then pause instructions until @pause_ns,
+/* Idle policy, in turns without work: spin until @spin_ns, then pause instructions until @pause_ns,
  * then sleeps that double from 1 us to @sleep_max_ns. @sleep_max_ns 0: never sleep (the default).
- * After that they go on growing with the silence, at a 2,048th of it, to @long_max_ns if that is
- * more: what breaks the silence comes late by no larger part of it.
- */
+ * Later a sleep is a 2,048th of the idle time, up to @long_max_ns, if that is longer. So work after
+ * a long idle time comes late by no larger part of it. */
 struct gx_idle {
 	uint64_t spin_ns, pause_ns, sleep_max_ns, long_max_ns;
 };
-/* After @idle_ns without work. 0: no sleep. */
+/* Length of the sleep after @idle_ns without work. 0: no sleep. */
 uint64_t gx_idle_sleep_ns(const struct gx_idle *idle, uint64_t idle_ns);
 
-/** gx_call - a function that another thread asks the owner to run, once, between two pollers. */
+/** gx_call - A function that the owner runs once, between two pollers, for the control thread. */
 struct gx_call {
 	void (*fn)(struct gx_call *call);
 };
@@ -47,22 +47,23 @@ struct gx_loop {
 	struct gx_ring *inbox;	   /* struct gx_call: from the control thread to the owner */
 	struct gx_stats stats;	   /* written by the owner */
 	struct gx_idle idle;	   /* frozen after start */
-	uint64_t idle_since_ns;	   /* owner; 0: last turn was busy */
+	uint64_t idle_since_ns;	   /* owner; 0: the last turn was busy */
 	uint64_t last_cycles;	   /* owner: TSC at the end of the last turn */
-	uint64_t turn_ns;	   /* owner: of the last turn; 0: none since it slept for long */
-	_Atomic uint64_t stall_ns; /* owner: how long the last stall took; read by any */
+	uint64_t turn_ns;	   /* owner: time of the last turn; 0: none since it parked */
+	_Atomic uint64_t stall_ns; /* owner: length of the last stall; read by any */
 	pthread_t thread;	   /* owner: control path */
 	int cpu;		   /* -1: not pinned */
-	int err;		   /* what start failed with in the thread, -errno */
+	int err;		   /* -errno of a start that failed in the thread */
 	bool running;		   /* owner: control path */
 	_Atomic bool stop;
 	_Atomic bool started;
-	pthread_mutex_t park_lock; /* of the two below; taken by the owner only to sleep */
+	pthread_mutex_t park_lock; /* of the two below; the owner takes it only to sleep */
 	pthread_cond_t park_cond;
-	_Atomic unsigned parked; /* the loop's thread sleeps, or is about to look whether it may */
+	_Atomic unsigned parked; /* the loop's thread sleeps, or is about to check whether it may */
 };
 
-/** gx_loop_init() - @cpu: to pin to at start, -1 for none. Return: 0, -ENOMEM. */
+/** gx_loop_init() - @cpu: gx_loop_start() pins the thread to it; -1: to none. Return: 0,
+ * -ENOMEM. */
 int gx_loop_init(struct gx_loop *loop, int cpu, const struct gx_idle *idle);
 void gx_loop_fini(struct gx_loop *loop);
 
@@ -71,16 +72,17 @@ void gx_loop_fini(struct gx_loop *loop);
 int gx_loop_add(struct gx_loop *loop, const struct gx_poller *p);
 int gx_loop_del(struct gx_loop *loop, bool (*fn)(void *, uint64_t), void *arg);
 
-/** gx_loop_turn() - Inbox, then every poller once. Return: true when any did work. Counts cycles,
- * and as stalls when the turn before was a second ago: that is not a peer's fault. */
+/** gx_loop_turn() - Run the inbox, then every poller once. Return: true if any did work. Counts
+ * cycles. Counts a stall if the turn before was a second ago or more: that is not a peer's
+ * fault. */
 bool gx_loop_turn(struct gx_loop *loop, uint64_t now_ns);
 
-/** gx_loop_idle() - What the loop's own thread does after a turn without work (see gx_idle). */
+/** gx_loop_idle() - The loop's own thread calls it after a turn without work (see gx_idle). */
 void gx_loop_idle(struct gx_loop *loop, uint64_t now_ns);
 
 /**
- * gx_loop_call() - Control thread only: have the owner run @call (memory of the caller, untouched
- * until run). Return: 0, -EAGAIN when the inbox is full.
+ * gx_loop_call() - Control thread only: have the owner run @call. The caller keeps @call untouched
+ * until it has run. Return: 0, -EAGAIN when the inbox is full.
  */
 int gx_loop_call(struct gx_loop *loop, struct gx_call *call);
 

@@ -23,7 +23,7 @@ struct gx_ring {
 int gx_ring_open(uint32_t size, struct gx_ring **out);
 void gx_ring_close(struct gx_ring *r);
 
-/** gx_ring_put() - Producer: append up to @n. Return: how many fitted. */
+/** gx_ring_put() - Producer: append up to @n items. Return: how many fitted. */
 static inline uint32_t gx_ring_put(struct gx_ring *r, void *const items[], uint32_t n)
 {
 	uint32_t head = atomic_load_explicit(&r->head, memory_order_relaxed);
@@ -42,7 +42,7 @@ static inline uint32_t gx_ring_put(struct gx_ring *r, void *const items[], uint3
 	return n;
 }
 
-/** gx_ring_get() - Consumer: take up to @n. Return: how many were there. */
+/** gx_ring_get() - Consumer: take up to @n items. Return: how many it took. */
 static inline uint32_t gx_ring_get(struct gx_ring *r, void *items[], uint32_t n)
 {
 	uint32_t tail = atomic_load_explicit(&r->tail, memory_order_relaxed);
@@ -61,7 +61,7 @@ static inline uint32_t gx_ring_get(struct gx_ring *r, void *items[], uint32_t n)
 	return n;
 }
 
-/** gx_ring_empty() - Consumer: true when nothing waits; one load of a shared line. */
+/** gx_ring_empty() - Consumer: true if the ring is empty. Loads one shared line. */
 static inline bool gx_ring_empty(const struct gx_ring *r)
 {
 	return atomic_load_explicit(&r->tail, memory_order_relaxed) ==

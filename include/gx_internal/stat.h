@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Counters of a core: an enum and its names and help, from one list. A counter is written by the
- * core's thread only (relaxed), read by any. poll/stat.c prints them as text, JSON and Prometheus.
+ * Counters of a core: an enum and its names and help, from one list. Only the core's thread writes
+ * a counter (relaxed); any thread reads it. poll/stat.c prints them as plain text and for
+ * Prometheus.
  */
 #ifndef GX_INTERNAL_STAT_H
 #define GX_INTERNAL_STAT_H
@@ -10,7 +11,7 @@
 
 #include <stdatomic.h>
 
-/* name, help. Gauges are marked by a name that ends in _now. */
+/* name, help. The name of a gauge ends in _now. */
 #define GX_STAT_LIST(X)                                                                            \
 	X(TURNS, turns, "turns of the loop")                                                       \
 	X(CYCLES_BUSY, cycles_busy, "TSC cycles of turns that did work")                           \
@@ -86,7 +87,7 @@ struct gx_stats {
 extern const char *const gx_stat_name[GX_STAT_NR];
 extern const char *const gx_stat_help[GX_STAT_NR];
 
-/* A plain add: one writer, so no locked instruction is needed. */
+/* A plain add: with one writer it needs no locked instruction. */
 static inline void gx_stat_add(struct gx_stats *s, enum gx_stat_id id, uint64_t n)
 {
 	atomic_store_explicit(&s->v[id], atomic_load_explicit(&s->v[id], memory_order_relaxed) + n,
@@ -106,8 +107,9 @@ static inline uint64_t gx_stat_get(const struct gx_stats *s, enum gx_stat_id id)
 enum gx_stat_format { GX_STAT_TEXT, GX_STAT_PROMETHEUS };
 
 /**
- * gx_stat_print() - All counters into @buf, a line a counter and core; the last of the @n is the control thread's, and
- * named so. Before them stands what runs, and since when.
+ * gx_stat_print() - Print all counters into @buf, a line a counter and core. The last of the @n is
+ * the control thread's, and is named so. The output begins with the time since the library was
+ * loaded (text), or with version and start (Prometheus).
  * Return: bytes written without the final 0, or -ENOSPC.
  */
 int gx_stat_print(const struct gx_stats *const cores[], unsigned n, enum gx_stat_format format,

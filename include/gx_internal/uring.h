@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The control thread: one io_uring (or, where the kernel does not permit it, one epoll set) and the
- * thread that waits on it. Everything of the control path runs here, one callback at a time:
- * sockets, timers, signals, the stats socket. Never on a polling core.
+ * The control thread: one io_uring (or, if the kernel does not permit it, one epoll set) and the
+ * thread that waits on it. The whole control path runs here, one callback at a time: sockets,
+ * timers, signals, the stats socket. Never on a polling core.
  */
 #ifndef GX_INTERNAL_URING_H
 #define GX_INTERNAL_URING_H
@@ -26,21 +26,21 @@ enum gx_io_op {
 };
 
 /*
- * One asynchronous operation. The caller owns the memory and fills it in; from gx_uring_submit()
- * until done() is called the engine holds it. done() may submit the same gx_io again.
+ * One asynchronous operation. The caller owns the memory and fills it in. The engine holds it from
+ * gx_uring_submit() until it calls done(). done() may submit the same gx_io again.
  */
 struct gx_io {
 	enum gx_io_op op;
 	int fd;
 	void *buf;	       /* RECV, SEND */
-	size_t len;	       /* RECV, SEND; SEND reports what was sent, which may be less */
-	struct msghdr *msg;    /* RECVMSG, SENDMSG; send flags always hold MSG_NOSIGNAL */
-	struct sockaddr *addr; /* CONNECT: to; ACCEPT: filled, may be NULL */
+	size_t len;	       /* RECV, SEND; SEND may send less, and reports how much */
+	struct msghdr *msg;    /* RECVMSG, SENDMSG; a send always has MSG_NOSIGNAL */
+	struct sockaddr *addr; /* CONNECT: address to connect to; ACCEPT: filled, may be NULL */
 	socklen_t addr_len;    /* CONNECT, ACCEPT (room) */
 	uint32_t events;       /* POLL: POLLIN...; one shot */
 	uint64_t timeout_ns;   /* TIMEOUT: from now */
 	/* @res: as the system call (ACCEPT: new fd, SOCK_CLOEXEC; TIMEOUT: 0; POLL: revents) or
-	 * -errno; -ECANCELED after gx_uring_cancel(). Called on the control thread. */
+	 * -errno; -ECANCELED after gx_uring_cancel(). Runs on the control thread. */
 	void (*done)(struct gx_io *io, int res);
 	void *arg;	    /* the caller's */
 	struct gx_io *next; /* engine's, while held */
@@ -51,33 +51,33 @@ struct gx_io {
 enum gx_uring_engine { GX_URING_AUTO, GX_URING_IO_URING, GX_URING_EPOLL };
 
 /**
- * gx_uring_open() - Make the engine; its thread starts at once (all signals blocked in it).
- * @engine: AUTO tries io_uring, else logs one warning that says why (io_uring_disabled sysctl,
- * seccomp, memlock, old kernel) and takes epoll. Environment GX_URING=io_uring|epoll overrides
- * AUTO. Return: 0, -errno.
+ * gx_uring_open() - Make the engine and start its thread, with all signals blocked. @engine: AUTO
+ * tries io_uring, else logs one warning with the reason (io_uring_disabled sysctl, seccomp,
+ * memlock, old kernel) and takes epoll. Environment GX_URING=io_uring|epoll overrides AUTO. Return:
+ * 0, -errno.
  */
 int gx_uring_open(enum gx_uring_engine engine, struct gx_uring **out);
-/** gx_uring_close() - Cancels what is out (each done() gets -ECANCELED), joins the thread. */
+/** gx_uring_close() - Cancel all operations (each done() gets -ECANCELED), and join the thread. */
 void gx_uring_close(struct gx_uring *u);
 const char *gx_uring_engine_name(const struct gx_uring *u); /* "io_uring" or "epoll" */
 
-/** gx_uring_submit() - Control thread only. Cannot fail: errors come through done(). */
+/** gx_uring_submit() - Control thread only. Cannot fail: done() reports errors. */
 void gx_uring_submit(struct gx_uring *u, struct gx_io *io);
-/** gx_uring_cancel() - Control thread only; no-op when @io is not held; done() follows, not at
- * once. */
+/** gx_uring_cancel() - Control thread only; does nothing if the engine does not hold @io. done()
+ * follows, later. */
 void gx_uring_cancel(struct gx_uring *u, struct gx_io *io);
 
 /**
- * gx_uring_run() - Any other thread: run fn(arg) on the control thread.
- * gx_uring_run_wait() waits for its return value; called on the control thread itself it runs at
- * once. Return (run): 0, -ENOMEM.
+ * gx_uring_run() - Any other thread: run fn(arg) on the control thread. Return: 0, -ENOMEM.
+ * gx_uring_run_wait() - The same, and wait for the return value of fn(); on the control thread it
+ * calls fn() at once. Return: the value of fn().
  */
 int gx_uring_run(struct gx_uring *u, void (*fn)(void *arg), void *arg);
 int gx_uring_run_wait(struct gx_uring *u, int (*fn)(void *arg), void *arg);
 bool gx_uring_is_me(const struct gx_uring *u); /* is the caller the control thread? */
 
-/** gx_uring_signals() - Call @fn(signo) on the control thread for the signals in @set (the caller
- * has blocked them in every thread). Return: 0, -errno. */
+/** gx_uring_signals() - Call @fn(signo) on the control thread for the @signos (the caller has
+ * blocked them in every thread). Return: 0, -errno. */
 int gx_uring_signals(struct gx_uring *u, const int signos[], unsigned n,
 		     void (*fn)(void *arg, int signo), void *arg);
 
