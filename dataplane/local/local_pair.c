@@ -55,11 +55,13 @@ static void pair_time(struct gx *gx, struct gx_gpu *by, uint8_t src, uint8_t dst
 	if (from && to)
 		ret = dma_time(by, to, from, GX_MIN(gx->opts.gpu_timeout_ns, PAIR_TIMEOUT_NS),
 			       &p->ce_ns, &p->resident_ns);
-	p->state = ret ? LOCAL_PAIR_FAILED : LOCAL_PAIR_TIMED;
+	if (ret)
+		snprintf(p->why, sizeof(p->why), "%s", from && to ? strerror(-ret) : gx_gpu_why());
+	/* Pairs with the acquire in local_pair_text(): the text, or the times. */
+	atomic_store_explicit(&p->state, ret ? LOCAL_PAIR_FAILED : LOCAL_PAIR_TIMED,
+			      memory_order_release);
 	if (!ret)
 		atomic_store_explicit(&p->kernel, p->resident_ns < p->ce_ns, memory_order_release);
-	else
-		snprintf(p->why, sizeof(p->why), "%s", from && to ? strerror(-ret) : gx_gpu_why());
 	/* If a copy may still be under way, the backend keeps the memory. */
 	scratch_free(by, src, from);
 	scratch_free(by, dst, to);

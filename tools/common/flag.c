@@ -27,7 +27,6 @@ static const struct flag {
 	{"gx_opts.allow_uids", "--allow-uid"},
 	{"gx_opts.bind_host", "--bind"},
 	{"gx_opts.bounce", "--bounce"},
-	{"gx_opts.crc_by copy", "--check-by unpack"},
 	{"gx_opts.crc_by", "--check-by"},
 	{"gx_opts.insecure", "--insecure"},
 	{"gx_opts.integrity", "--integrity"},
