@@ -86,6 +86,7 @@ static int setup(void **state)
 	r->conn.told[1] = r->put;
 	r->conn.told[2] = r->get;
 	r->conn.nr_told = 3;
+	r->conn.told_fds = 6;
 	r->second.gx = r->ours;
 	r->nr_fds = fds_count();
 	*state = r;
@@ -219,6 +220,26 @@ static void fds__rights(void **state)
 	assert_string_equal(p, "ours to write");
 	munmap(p, LEN);
 	assert_true(ftruncate(fds[1], 4096) < 0); /* sealed */
+}
+
+/* Freed between the HELLO and the descriptors: fine if none was promised, else said, as the peer
+ * counts on it. */
+static void open__freed_since_the_hello(void **state)
+{
+	struct rig *r = *state;
+	int fds[LOCAL_FDS_MAX];
+
+	r->conn.told[0] = NULL;
+	open_half(r);
+	assert_int_equal(local_fds(&r->conn, fds), 3);
+	local_close(&r->conn);
+	r->conn.told[1] = NULL;
+	assert_int_equal(local_open(&r->conn, LANES), -EAGAIN);
+	assert_non_null(strstr(gx_error(), "connect again"));
+	local_close(&r->conn);
+	assert_int_equal(fds_count(), r->nr_fds);
+	r->conn.told[1] = r->put;
+	open_half(r);
 }
 
 static void revoke__bits(void **state)
@@ -551,6 +572,7 @@ static int lost_peer(struct rig *r, struct gx_conn *c)
 	if (c != &r->conn) {
 		memcpy(c->told, r->conn.told, sizeof(c->told));
 		c->nr_told = r->conn.nr_told;
+		c->told_fds = r->conn.told_fds;
 	}
 	assert_int_equal(local_open(c, LANES), 0);
 	child = meet_child(c);
@@ -693,6 +715,7 @@ int main(void)
 		T(offered__by_options_and_ports),
 		T(export_fill__kinds),
 		T(fds__rights),
+		T(open__freed_since_the_hello),
 		T(revoke__bits),
 		T(count__what_the_peer_says),
 		T(connect__maps),

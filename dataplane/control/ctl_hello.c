@@ -38,6 +38,8 @@ static void hello_regions_fill(struct gx_conn *c, struct gx_hello *h)
 		snprintf(r->name, sizeof(r->name), "%s", m->name);
 		if (!local_offered(gx))
 			local_export_fill(m, &r->export);
+		if (local_export_is_fd(r->export.kind))
+			c->told_fds |= 1ull << h->nr_regions;
 		c->told[h->nr_regions++] = m;
 	}
 	c->nr_told = h->nr_regions;

@@ -168,6 +168,7 @@ struct gx_conn {
 	const struct gx_mem *told[GX_REGIONS_MAX]; /* our regions in the order of our HELLO; NULL:
 						      it was freed */
 	unsigned nr_told;
+	uint64_t told_fds; /* bit i: our HELLO promised a descriptor for told[i] */
 	unsigned first_core;
 	unsigned nr_lanes;
 	struct gx_ep *ep[GX_HELLO_LANES]; /* frozen while up */

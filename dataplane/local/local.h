@@ -184,6 +184,8 @@ void link_local_drop(void *link, struct drop *d); /* end operations with dead me
 const char *local_offered(const struct gx *gx);
 /** local_export_fill() - Describe @mem for a HELLO. */
 void local_export_fill(const struct gx_mem *mem, struct gx_hello_export *e);
+/** local_export_is_fd() - Does the peer of a HELLO with this enum gx_export_kind get a descriptor? */
+bool local_export_is_fd(uint8_t kind);
 /** local_open() - Make our half for @nr_lanes lanes: rings for the peer's notifications, and
  * descriptors of them and of the regions in c->told. Return: 0, -errno with gx_error(). */
 int local_open(struct gx_conn *c, unsigned nr_lanes);

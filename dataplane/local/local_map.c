@@ -27,7 +27,7 @@
 
 /* ---- Our memory for the peer ---- */
 
-static bool export_is_fd(uint8_t kind)
+bool local_export_is_fd(uint8_t kind)
 {
 	return kind == GX_EXPORT_MEMFD || kind == GX_EXPORT_VMM;
 }
@@ -83,15 +83,16 @@ int local_open(struct gx_conn *c, unsigned nr_lanes)
 	l->rings_b = rings_len(nr_lanes);
 	ret = rings_make(l);
 	for (unsigned i = 0; i < c->nr_told && !ret; i++) {
-		struct gx_hello_export e = {0};
 		int fd;
 
-		if (!c->told[i]) /* freed since the HELLO, so memory of gx_mem_reg(), which has a
-				    descriptor only if it is a GPU's */
+		if (!(c->told_fds >> i & 1))
 			continue;
-		local_export_fill(c->told[i], &e);
-		if (!export_is_fd(e.kind))
-			continue;
+		if (!c->told[i]) { /* it is a GPU's, by gx_mem_reg(): other memory stays until then */
+			ret = gx_fail(-EAGAIN,
+				      "a region was freed while the connection was set up: "
+				      "connect again");
+			break;
+		}
 		fd = export_fd(c->told[i]);
 		if (fd < 0)
 			ret = gx_fail(-errno, "no descriptor for region '%s': %s (ulimit -n?)",
@@ -118,7 +119,7 @@ unsigned local_fds_due(const struct gx_hello *peer)
 	unsigned n = 1; /* of the rings */
 
 	for (unsigned i = 0; i < peer->nr_regions; i++)
-		n += export_is_fd(peer->regions[i].export.kind);
+		n += local_export_is_fd(peer->regions[i].export.kind);
 	return n;
 }
 
@@ -348,7 +349,7 @@ int local_connect(struct gx_conn *c, const int fds[], unsigned n)
 	for (unsigned i = 0; i < c->peer.nr_regions && !ret; i++) {
 		const struct gx_hello_region *r = &c->peer.regions[i];
 
-		int fd = export_is_fd(r->export.kind) ? fds[k++] : -1;
+		int fd = local_export_is_fd(r->export.kind) ? fds[k++] : -1;
 
 		if (r->export.kind == GX_EXPORT_MEMFD)
 			ret = region_map(c, r, i, fd);
