@@ -24,6 +24,15 @@ static bool in_is_next(const struct in_msg *m, uint32_t mid)
 	return m->state == IN_FREE && mid - m->mid == GX_WIRE_MIDS;
 }
 
+/* A message comes to its place: ACTIVE, or EARLY when its CANCEL came first. */
+static void in_begin(struct pkt_ep *e, struct in_msg *m, uint32_t mid, enum in_state state)
+{
+	in_goto(m, state);
+	*m = (struct in_msg){
+		.state = state, .mid = mid, .op = PKT_NONE, .words = PKT_NONE, .heir = PKT_NONE};
+	e->rx.nr_in++;
+}
+
 static void in_words_put(struct pkt_ep *e, struct in_msg *m)
 {
 	if (m->words == PKT_NONE)
@@ -39,7 +48,7 @@ static void in_settle(struct pkt_ep *e, struct in_msg *m)
 {
 	uint32_t i = m->mid % GX_WIRE_MIDS;
 
-	m->state = IN_FREE;
+	in_goto(m, IN_FREE);
 	e->rx.done[i / 64] ^= 1ull << (i & 63);
 	e->rx.done_used |= 1u << i / 64;
 	e->rx.done_due |= 1u << i / 64;
@@ -90,7 +99,7 @@ static void in_landed(struct pkt_ep *e, struct in_msg *m)
 {
 	in_words_put(e, m);
 	bad_forget(e, m);
-	m->state = IN_LANDED;
+	in_goto(m, IN_LANDED);
 	if (e->rx.landed_head == PKT_NONE && in_deliver(e, m))
 		return;
 	m->next = PKT_NONE;
@@ -145,7 +154,7 @@ void in_refuse(struct pkt_ep *e, struct in_msg *m, int err)
 		return;
 	in_forget_need(e, m);
 	bad_forget(e, m);
-	m->state = IN_REFUSED;
+	in_goto(m, IN_REFUSED);
 	m->err = err;
 	in_fail_rec(e, m);
 	if (!m->pending)
@@ -161,11 +170,7 @@ void in_cancel(struct pkt_ep *e, const struct gx_wire_rec *rec)
 		    m,
 		    rec->cancel
 			    .mid)) { /* overtook its OPEN, which may name one of our operations */
-		*m = (struct in_msg){.state = IN_EARLY,
-				     .mid = rec->cancel.mid,
-				     .op = PKT_NONE,
-				     .words = PKT_NONE};
-		e->rx.nr_in++;
+		in_begin(e, m, rec->cancel.mid, IN_EARLY);
 		share_used(e, rec->cancel.sent);
 		return;
 	}
@@ -180,7 +185,7 @@ void in_cancel(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	in_words_put(e, m);
 	if (rec->cancel.sent > seen && rec->cancel.sent <= m->win.nr_pkts)
 		share_used(e, rec->cancel.sent - seen);
-	m->state = IN_DRAIN;
+	in_goto(m, IN_DRAIN);
 	if (!m->pending) {
 		in_op_end(e, m, m->err);
 		in_settle(e, m);
@@ -359,8 +364,7 @@ static int open_again(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in
 		old->op = PKT_NONE;
 	}
 	if (old->pending) {
-		old->heir = m->mid;
-		old->has_heir = true;
+		old->heir = m->mid % GX_WIRE_MIDS;
 		m->pending++;
 	}
 	in_cancel(e,
@@ -396,6 +400,7 @@ void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec)
 {
 	struct in_msg *m = in_at(e, rec->open.mid);
 	struct gx_gpu *gpu = e->ep.core->gx->host;
+	const struct msg_shape *shape;
 	int err = 0, full = 0;
 
 	if (m->state == IN_EARLY && m->mid == rec->open.mid) {
@@ -408,22 +413,18 @@ void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec)
 		rx_fault(e, -EPROTO);
 		return;
 	}
-	*m = (struct in_msg){.state = IN_ACTIVE,
-			     .mid = rec->open.mid,
-			     .op = PKT_NONE,
-			     .words = PKT_NONE,
-			     .len = rec->open.len,
-			     .token = rec->open.token,
-			     .off = rec->open.off,
-			     .imm = rec->open.imm,
-			     .imm_set = rec->flags & GX_REC_IMM};
-	m->shape = open_shape(e, rec->open.quantum);
-	if (!m->shape) {
-		m->state = IN_FREE;
+	shape = open_shape(e, rec->open.quantum);
+	if (!shape) {
 		rx_fault(e, -EPROTO);
 		return;
 	}
-	e->rx.nr_in++;
+	in_begin(e, m, rec->open.mid, IN_ACTIVE);
+	m->shape = shape;
+	m->len = rec->open.len;
+	m->token = rec->open.token;
+	m->off = rec->open.off;
+	m->imm = rec->open.imm;
+	m->imm_set = rec->flags & GX_REC_IMM;
 	msg_win_init(&m->win, m->shape, m->len, NULL);
 	if (rec->flags & GX_REC_AGAIN)
 		err = open_again(e, rec, m);
@@ -456,19 +457,17 @@ bool in_is_drained(const struct in_msg *m)
 /* The last copy of a message that was given up has ended; the one in its place waited for that. */
 void in_drained(struct pkt_ep *e, struct in_msg *m)
 {
-	bool has_heir;
+	uint32_t heir;
 
 	do {
-		uint32_t heir = m->heir;
-
-		has_heir = m->state == IN_DRAIN && m->has_heir;
+		heir = m->heir;
 		in_op_end(e, m, m->err);
 		if (m->state == IN_DRAIN)
 			in_settle(e, m);
-		if (has_heir) {
+		if (heir != PKT_NONE) {
 			m = in_at(e, heir);
 			m->pending--;
 			in_check_landed(e, m);
 		}
-	} while (has_heir && in_is_drained(m));
+	} while (heir != PKT_NONE && in_is_drained(m));
 }

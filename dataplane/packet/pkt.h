@@ -11,9 +11,12 @@
 #include "core/core.h"
 #include "packet/flow.h"
 #include "packet/msg.h"
+#include "packet/state.h"
 #include "copy/stage.h"
 
 #include "gx_internal/link.h"
+
+#include <assert.h>
 
 #define PKT_OPS	       1024 /* operations of an ep, internal ones (serving gets) included */
 #define PKT_SLOTS      256  /* posted receives and gets of an ep */
@@ -90,20 +93,11 @@ struct pkt_op {
 	struct stage_msg stage; /* GPU payload on its way through pinned memory */
 };
 
-enum in_state {
-	IN_FREE, /* mid is done, and the next one may come to this place */
-	IN_ACTIVE,
-	IN_EARLY,   /* CANCEL came before its OPEN, which is still to come */
-	IN_REFUSED, /* FAIL was sent; waits for CANCEL */
-	IN_DRAIN,   /* CANCEL came, or our side gave up: waits for copies under way */
-	IN_LANDED,  /* all visible, the completion waits for room */
-};
-
 /* One place for messages coming in, and the one in it; at index mid % GX_WIRE_MIDS. */
 struct in_msg {
-	uint8_t state;
+	uint8_t state; /* enum in_state; in_goto() alone writes it */
 	bool imm_set;
-	bool fail_due; /* FAIL could not be queued yet */
+	bool fail_due; /* REFUSED: FAIL could not be queued yet */
 	bool checks;   /* who copies checks its payload, not the CPU when it comes */
 	int err;       /* REFUSED, DRAIN: what its operation ends with */
 	uint32_t mid;  /* FREE: of the last one; the next has GX_WIRE_MIDS more */
@@ -122,10 +116,15 @@ struct in_msg {
 	struct msg_win win;
 	uint64_t word; /* its bits when it needs no window */
 	uint32_t next; /* in the landed list: a place */
-	uint32_t heir; /* DRAIN: mid of the message that took its place, and waits until nothing of
-			  it is pending; valid with has_heir */
-	bool has_heir;
+	uint32_t heir; /* DRAIN: the place of the message that replaces it, and waits until nothing
+			  of this one is pending; PKT_NONE: no message does */
 };
+
+static inline void in_goto(struct in_msg *m, enum in_state to)
+{
+	assert(in_may_go(m->state, to));
+	m->state = to;
+}
 
 /* A record that was not yet acknowledged; at index rsn % PKT_RECS. */
 enum rec_state { REC_FREE, REC_QUEUED, REC_SENT };

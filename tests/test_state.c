@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The tables of states, each against a list of the changes that the sources make.
+ */
+#include "packet/pkt.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define STATES_MAX 16
+
+struct change {
+	unsigned from, to;
+	const char *by; /* for the reader */
+};
+
+struct machine {
+	bool (*may_go)(unsigned from, unsigned to);
+	const struct change *changes;
+	unsigned nr_changes;
+	unsigned nr_states;
+	unsigned first, last; /* where everything begins and ends */
+};
+
+static bool is_listed(const struct machine *m, unsigned from, unsigned to)
+{
+	for (unsigned i = 0; i < m->nr_changes; i++)
+		if (m->changes[i].from == from && m->changes[i].to == to)
+			return true;
+	return false;
+}
+
+/* Bits of the states that changes lead to, from @from on; with it, even if none leads back. */
+static uint32_t reach(const struct machine *m, unsigned from)
+{
+	uint32_t seen = 1u << from, before;
+
+	do {
+		before = seen;
+		for (unsigned s = 0; s < m->nr_states; s++)
+			for (unsigned to = 0; seen >> s & 1 && to < m->nr_states; to++)
+				seen |= (uint32_t)m->may_go(s, to) << to;
+	} while (seen != before);
+	return seen;
+}
+
+/* The table has what the list has and nothing else; no state is out of reach, or without a way to
+ * the end. */
+static void check_machine(const struct machine *m)
+{
+	assert_true(m->nr_states <= STATES_MAX);
+	for (unsigned from = 0; from < m->nr_states; from++)
+		for (unsigned to = 0; to < m->nr_states; to++)
+			if (m->may_go(from, to) != is_listed(m, from, to))
+				fail_msg("%u to %u: %s", from, to,
+					 is_listed(m, from, to) ? "not in the table"
+								: "in the table only");
+	assert_int_equal(reach(m, m->first), (1u << m->nr_states) - 1);
+	for (unsigned s = 0; s < m->nr_states; s++)
+		assert_true(reach(m, s) >> m->last & 1);
+}
+
+/* ---- messages that come in ---- */
+
+static bool in_may(unsigned from, unsigned to)
+{
+	return in_may_go(from, to);
+}
+
+static const struct change in_changes[] = {
+	{IN_FREE, IN_ACTIVE, "rx_open"},
+	{IN_FREE, IN_EARLY, "in_cancel"},
+	{IN_ACTIVE, IN_LANDED, "in_landed"},
+	{IN_ACTIVE, IN_REFUSED, "in_refuse"},
+	{IN_ACTIVE, IN_DRAIN, "in_cancel"},
+	{IN_ACTIVE, IN_FREE, "rx_open, of one that replaces what has landed"},
+	{IN_EARLY, IN_FREE, "open_early"},
+	{IN_REFUSED, IN_DRAIN, "in_cancel"},
+	{IN_DRAIN, IN_FREE, "in_cancel, in_drained"},
+	{IN_LANDED, IN_FREE, "in_deliver"},
+};
+
+static void in_may_go__as_listed(void **state)
+{
+	check_machine(&(struct machine){.may_go = in_may,
+					.changes = in_changes,
+					.nr_changes = GX_ARRAY_SIZE(in_changes),
+					.nr_states = IN_LANDED + 1,
+					.first = IN_FREE,
+					.last = IN_FREE});
+}
+
+static void in_goto__goes(void **state)
+{
+	struct in_msg m = {.mid = 5};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(in_changes); i++) {
+		m.state = (uint8_t)in_changes[i].from;
+		in_goto(&m, in_changes[i].to);
+		assert_int_equal(m.state, in_changes[i].to);
+	}
+	assert_int_equal(m.mid, 5);
+}
+
+#ifndef NDEBUG
+static void in_lands_twice(void)
+{
+	struct in_msg m = {.state = IN_LANDED};
+
+	in_goto(&m, IN_LANDED);
+}
+
+/* Does @fn end at an assertion? */
+static bool stops(void (*fn)(void))
+{
+	pid_t pid = fork();
+	int status;
+
+	assert_true(pid >= 0);
+	if (!pid) {
+		signal(SIGABRT, SIG_DFL);
+		if (!freopen("/dev/null", "w", stderr))
+			_exit(1);
+		fn();
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+}
+
+static void in_goto__stops(void **state)
+{
+	assert_true(stops(in_lands_twice));
+}
+#endif
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(in_may_go__as_listed),
+		cmocka_unit_test(in_goto__goes),
+#ifndef NDEBUG
+		cmocka_unit_test(in_goto__stops),
+#endif
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
