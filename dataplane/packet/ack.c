@@ -30,7 +30,7 @@ static void acked_data(struct pkt_ep *e, const struct flow_rec *rec)
 	if (i == PKT_NONE || e->ops[i].mid != rec->ref)
 		return;
 	op = &e->ops[i];
-	if (op->inlined || op->again || msg_win_test(&op->acked, rec->pkt) != 0)
+	if (op->inlined || op->state == OP_AGAIN || msg_win_test(&op->acked, rec->pkt) != 0)
 		return;
 	msg_win_set(&op->acked, rec->pkt);
 	if (op->gpu->device >= 0)

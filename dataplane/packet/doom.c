@@ -19,31 +19,22 @@ void op_cancel_rec(struct pkt_ep *e, struct pkt_op *op)
 void op_doom(struct pkt_ep *e, uint32_t i, int err)
 {
 	struct pkt_op *op = &e->ops[i];
+	enum pkt_op_state was = op->state;
 
-	if (op->doomed || op->done)
+	if (!op_is_live(op))
 		return;
+	op_unlist(e, i);
 	op->status = err;
-	switch (op->state) {
-	case OP_QUEUED:
-		list_remove(e, &e->tx.wait_head, &e->tx.wait_tail, i);
-		if (op->again) { /* its message is still the peer's business */
-			op->again = false;
-			break;
-		}
-		list_remove(e, &e->tx.send_head, &e->tx.send_tail, i);
+	if (was == OP_QUEUED) { /* the peer knows nothing of it */
 		match_unbind(e, i);
 		op_finish(e, i, err, 0);
 		return;
-	case OP_SENDING:
-		list_remove(e, &e->tx.act_head, &e->tx.act_tail, i);
-		break;
-	case OP_POSTED:
-		op->doomed = true;
+	}
+	op_goto(op, OP_DOOMED);
+	if (was == OP_POSTED) {
 		rx_give_up(e, i);
 		return;
 	}
-	op->state = OP_SENT;
-	op->doomed = true;
 	op_neutralise(e, op);
 	op_cancel_rec(e, op);
 	if (!op->refs)

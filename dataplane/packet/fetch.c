@@ -231,7 +231,7 @@ static uint64_t nr_sent(const struct pkt_ep *e, const struct pkt_op *op)
 static void op_take(struct pkt_ep *e, struct pkt_op *op, bool all)
 {
 	struct stage *st = stage_of(e, op);
-	uint64_t held = nr_held(op), sent = op->again ? op->stage.next : nr_sent(e, op);
+	uint64_t held = nr_held(op), sent = op->state == OP_AGAIN ? op->stage.next : nr_sent(e, op);
 
 	if (all) /* the port may refer to what was sent of the next one, too */
 		stage_cut(st, &op->stage, op->refs ? sent + 1 : sent);

@@ -11,7 +11,7 @@ static void op_let_go(struct pkt_ep *e, uint32_t i)
 {
 	const struct pkt_op *op = &e->ops[i];
 
-	if (op->internal && op->state == OP_QUEUED && !op->again)
+	if (op->internal && op->state == OP_QUEUED)
 		match_unserve(e, i);
 	else
 		op_doom(e, i, -ECANCELED);

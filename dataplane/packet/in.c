@@ -253,7 +253,7 @@ static int open_slot(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_
 	if (!s || s->bound)
 		return -ECANCELED; /* taken back, or named twice */
 	op = &e->ops[s->op];
-	if (op->doomed) { /* a get that was given up */
+	if (op->state == OP_DOOMED) { /* a get that was given up */
 		slot_free(e, op->slot);
 		op_finish(e, s->op, op->status, 0);
 		return -ECANCELED;

@@ -29,7 +29,7 @@ static int post_get(struct pkt_ep *e, uint32_t i)
 	slot = slot_alloc(e, i);
 	if (slot == PKT_NONE)
 		return -EAGAIN;
-	op->state = OP_POSTED;
+	op_goto(op, OP_POSTED);
 	rec.get.slot = slot_token(e, slot);
 	if (op->gpu->device >= 0)
 		rec.flags |= GX_REC_GPU;
@@ -90,15 +90,12 @@ static int pkt_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route 
 	if (!core_post_room(ep->core) || tx_rec_room(e) < PKT_RECS / 2)
 		return -EAGAIN;
 	ep_touch(e);
-	i = op_alloc(e);
-	if (i == PKT_NONE || e->tx.nr_ops > PKT_OPS - PKT_GETS_MAX) {
-		if (i != PKT_NONE)
-			op_free(e, i);
+	/* The last ones are kept for gets of the peer. */
+	i = e->tx.nr_ops < PKT_OPS - PKT_GETS_MAX ? op_alloc(e) : PKT_NONE;
+	if (i == PKT_NONE)
 		return -EAGAIN;
-	}
 	op = &e->ops[i];
 	op_fill(e, op, user, route);
-	op->state = OP_QUEUED;
 	ep->core->comps_due += op_comps(op);
 	if (op->deadline_ns && op->deadline_ns < e->timer.deadline_ns)
 		e->timer.deadline_ns = op->deadline_ns;
@@ -139,8 +136,7 @@ static int pkt_cancel(struct gx_ep *ep, uint64_t user, const struct gx_route *ro
 	for (uint32_t i = 0; i < e->tx.ops_top; i++) {
 		struct pkt_op *op = &e->ops[i];
 
-		if (op->state == OP_FREE || op->internal || op->doomed || op->done ||
-		    op->user != user || op->route != route)
+		if (!op_is_live(op) || op->internal || op->user != user || op->route != route)
 			continue;
 		op_doom(e, i, -ECANCELED);
 		n++;

@@ -20,7 +20,7 @@ int match_recv(struct pkt_ep *e, uint32_t i)
 
 	if (slot == PKT_NONE)
 		return -EAGAIN;
-	op->state = OP_POSTED;
+	op_goto(op, OP_POSTED);
 	rec.grant.slot = slot_token(e, slot);
 	if (op->gpu->device >= 0)
 		rec.flags |= GX_REC_GPU;
@@ -213,7 +213,6 @@ static bool serve_one(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	op = &e->ops[i];
 	op->kind = GX_OP_PUT;
 	op->internal = true;
-	op->state = OP_QUEUED;
 	op->src = mem->addr + rec->get.off;
 	op->mem = mem;
 	op->gpu = mem->gpu;

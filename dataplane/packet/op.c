@@ -48,15 +48,32 @@ uint32_t op_alloc(struct pkt_ep *e)
 	e->tx.nr_ops++;
 	memset(&e->ops[i], 0, offsetof(struct pkt_op, stage));
 	e->ops[i].slot = e->ops[i].words = e->ops[i].next = PKT_NONE;
+	op_goto(&e->ops[i], OP_QUEUED);
 	return i;
 }
 
 void op_free(struct pkt_ep *e, uint32_t i)
 {
-	e->ops[i].state = OP_FREE;
+	op_goto(&e->ops[i], OP_FREE);
 	e->ops[i].next = e->tx.op_free;
 	e->tx.op_free = i;
 	e->tx.nr_ops--;
+}
+
+void op_unlist(struct pkt_ep *e, uint32_t i)
+{
+	switch (e->ops[i].state) {
+	case OP_QUEUED:
+		list_remove(e, &e->tx.send_head, &e->tx.send_tail, i);
+		list_remove(e, &e->tx.wait_head, &e->tx.wait_tail, i);
+		break;
+	case OP_AGAIN:
+		list_remove(e, &e->tx.wait_head, &e->tx.wait_tail, i);
+		break;
+	case OP_SENDING:
+		list_remove(e, &e->tx.act_head, &e->tx.act_tail, i);
+		break;
+	}
 }
 
 unsigned op_comps(const struct pkt_op *op)
@@ -115,8 +132,7 @@ void op_finish(struct pkt_ep *e, uint32_t i, int status, uint64_t len)
 	if (op->refs) { /* tx_unref() comes back to it */
 		op->status = status;
 		op->len = status ? op->len : len;
-		op->state = OP_ENDED;
-		op->done = true;
+		op_goto(op, OP_ENDED);
 		return;
 	}
 	op_complete(e, i, status, len);
@@ -157,11 +173,7 @@ void op_done(struct pkt_ep *e, uint32_t i)
 	struct pkt_op *op = &e->ops[i];
 
 	e->out[op->mid % GX_WIRE_MIDS].op = PKT_NONE;
-	if (op->state == OP_SENDING)
-		list_remove(e, &e->tx.act_head, &e->tx.act_tail, i);
-	else if (op->again)
-		list_remove(e, &e->tx.wait_head, &e->tx.wait_tail, i);
-	op->again = false;
+	op_unlist(e, i);
 	op_neutralise(e, op);
 	op_finish(e, i, op->status, op->status ? 0 : op->len);
 }
@@ -177,9 +189,9 @@ void tx_unref(struct link_pkt *l, uint32_t cookie)
 	l->refs--;
 	if (op->refs)
 		return;
-	if (op->done)
+	if (op->state == OP_ENDED)
 		op_finish(e, i, op->status, op->len);
-	else if (op->doomed && op->status)
+	else if (op->state == OP_DOOMED)
 		op_complete(e, i, op->status, 0);
 	else if (op->state == OP_SENT && msg_win_full(&op->acked))
 		op_local(e, i);
@@ -228,20 +240,15 @@ void slot_free(struct pkt_ep *e, uint32_t slot)
  * acknowledged as a whole needs no other. */
 bool op_outgrown(const struct pkt_ep *e, const struct pkt_op *op)
 {
-	if (op->state == OP_QUEUED ? !op->again : op->state != OP_SENDING && op->state != OP_SENT)
+	if (op->state != OP_AGAIN && !op_may_send(op))
 		return false;
-	return !op->inlined && !op->doomed && op->len > e->shape.quantum &&
-	       !msg_win_full(&op->acked);
+	return !op->inlined && op->len > e->shape.quantum && !msg_win_full(&op->acked);
 }
 
 void op_withdraw(struct pkt_ep *e, struct pkt_op *op, uint32_t i)
 {
-	if (op->state == OP_SENDING)
-		list_remove(e, &e->tx.act_head, &e->tx.act_tail, i);
-	if (op->state == OP_QUEUED)
-		list_remove(e, &e->tx.wait_head, &e->tx.wait_tail, i);
-	op->state = OP_QUEUED;
-	op->again = true;
+	op_unlist(e, i);
+	op_goto(op, OP_AGAIN);
 }
 
 void op_again(struct pkt_ep *e, uint32_t i)

@@ -42,34 +42,26 @@ enum { PKT_K_DATA = 1, PKT_K_CTL, PKT_K_PROBE, PKT_K_ASKED };
 
 enum { ACK_HOLD_NO, ACK_HOLD_ASKED, ACK_HOLD_DONE };
 
-enum pkt_op_state {
-	OP_FREE,
-	OP_QUEUED,  /* SEND waiting for a grant; GET waiting for room */
-	OP_SENDING, /* has a mid; packets are to be sent */
-	OP_SENT,    /* everything sent once; waits for done */
-	OP_POSTED,  /* RECV, GET: waits for its data in a slot */
-	OP_ENDED,   /* completed to the user; waits for references to go */
-};
-
 /* One operation. Idle ones are in the ep's free list. */
 struct pkt_op {
-	uint8_t state;	  /* enum pkt_op_state */
-	uint8_t kind;	  /* enum gx_op_kind */
-	bool internal;	  /* serves a peer's get: no completion */
-	bool acked_local; /* every packet acknowledged (GX_COMP_LOCAL given) */
-	bool inlined;	  /* data goes in the OPEN */
-	bool opened; /* the OPEN of its mid was sent, once or more: only then may DATA go out */
-	bool doomed; /* ended early: CANCEL is under way, the mid stays until the peer is done with
-			it */
-	bool done;   /* the peer said done */
+	uint8_t state; /* enum pkt_op_state; op_goto() alone writes it */
+	uint8_t kind;  /* enum gx_op_kind */
+
+	/* What it is, since it was posted, and since its message began. */
+	bool internal; /* serves a peer's get: no completion */
+	bool mapped;   /* local host memory that GPUs read and write in place */
+	bool inlined;  /* data goes in the OPEN */
 	bool late; /* the peer checks its packets when they are acknowledged already: until done it
 		      may ask for them again */
-	bool reported;	 /* its last completion was given */
-	bool cancel_due; /* CANCEL could not be queued yet */
-	bool again; /* QUEUED: its packets are too large for the path by now. mid and sent_pkts are
-		       still those of its message under way, which another mid replaces */
+
+	/* What has happened beside its state. A failed endpoint reports in any state. */
+	bool opened; /* the OPEN of its mid was sent, once or more: only then may DATA go out */
+	bool acked_local; /* every packet acknowledged (GX_COMP_LOCAL given) */
+	bool reported;	  /* its last completion was given */
+	bool cancel_due;  /* CANCEL could not be queued yet */
+
 	uint32_t open_rsn; /* inlined: the record that reads the buffer */
-	int status;	   /* what it ends with, when references delay that */
+	int status;	   /* DOOMED, ENDED: what it ends with */
 	uint32_t flags;	   /* GX_OP_* */
 	uint32_t next;	   /* in the list it is in; PKT_NONE: end */
 	uint32_t mid;
@@ -77,7 +69,6 @@ struct pkt_op {
 	uint32_t refs; /* packets in the port that still reference the payload */
 	uint64_t user;
 	struct gx_route *route; /* for core_comp() */
-	bool mapped;		/* local host memory that GPUs read and write in place */
 	const char *src;	/* local memory: source or destination */
 	struct gx_mem *mem;	/* that it lies in; NULL: not registered */
 	struct gx_gpu *gpu;	/* of local memory; the host backend for the host */
@@ -92,6 +83,24 @@ struct pkt_op {
 	uint64_t word;		/* its bits when it needs no window */
 	struct stage_msg stage; /* GPU payload on its way through pinned memory */
 };
+
+static inline void op_goto(struct pkt_op *op, enum pkt_op_state to)
+{
+	assert(op_may_go(op->state, to));
+	op->state = to;
+}
+
+/* Is it under way, and nothing has ended it yet? */
+static inline bool op_is_live(const struct pkt_op *op)
+{
+	return op->state > OP_FREE && op->state < OP_DOOMED;
+}
+
+/* Has it a message whose packets may go out, for the first time or again? */
+static inline bool op_may_send(const struct pkt_op *op)
+{
+	return op->state == OP_SENDING || op->state == OP_SENT;
+}
 
 /* One place for messages coming in, and the one in it; at index mid % GX_WIRE_MIDS. */
 struct in_msg {
@@ -480,7 +489,7 @@ static inline struct block_q *link_bq(const struct link_pkt *l, const struct gx_
 
 /* ---- op.c: an operation from the post to the completion ---- */
 
-uint32_t op_alloc(struct pkt_ep *e);
+uint32_t op_alloc(struct pkt_ep *e); /* QUEUED, in no list; PKT_NONE: all are in use */
 void op_free(struct pkt_ep *e, uint32_t i);
 unsigned op_comps(const struct pkt_op *op); /* completions that it may still report */
 void op_complete(struct pkt_ep *e, uint32_t i, int status,
@@ -490,6 +499,7 @@ void op_finish(struct pkt_ep *e, uint32_t i, int status,
 void op_drop(struct pkt_ep *e, struct pkt_op *op); /* give back what it holds */
 void op_local(struct pkt_ep *e, uint32_t i);	   /* every packet is acknowledged */
 void op_neutralise(struct pkt_ep *e, const struct pkt_op *op);
+void op_unlist(struct pkt_ep *e, uint32_t i); /* out of the list that its state has it in */
 bool op_outgrown(const struct pkt_ep *e, const struct pkt_op *op);
 void op_withdraw(struct pkt_ep *e, struct pkt_op *op, uint32_t i);
 void op_again(struct pkt_ep *e, uint32_t i); /* it begins again with the quantum of now */

@@ -16,7 +16,7 @@ static void tick_deadlines(struct pkt_ep *e)
 	for (uint32_t i = 0; i < e->tx.ops_top; i++) {
 		struct pkt_op *op = &e->ops[i];
 
-		if (op->state == OP_FREE || !op->deadline_ns || op->doomed || op->done)
+		if (!op_is_live(op) || !op->deadline_ns)
 			continue;
 		if (op->deadline_ns <= e->now_ns)
 			op_doom(e, i, -ETIMEDOUT);

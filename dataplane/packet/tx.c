@@ -83,7 +83,6 @@ static void op_part(struct pkt_ep *e, struct pkt_op *op, struct gx_wire_rec *old
 	e->out[op->mid % GX_WIRE_MIDS].op = PKT_NONE;
 	msg_win_clear_rest(&op->acked);
 	fetch_end(e, op);
-	op->again = false;
 	gx_stat_add(pkt_stats(e->link), GX_STAT_MSGS_AGAIN, 1);
 }
 
@@ -128,14 +127,15 @@ static bool op_start(struct pkt_ep *e, uint32_t i)
 {
 	struct pkt_op *op = &e->ops[i];
 	struct gx_wire_rec old = {0};
-	uint32_t mids_max = op->again ? GX_WIRE_MIDS : e->tx.mids_max;
+	bool again = op->state == OP_AGAIN;
+	uint32_t mids_max = again ? GX_WIRE_MIDS : e->tx.mids_max;
 
 	if (e->tx.nr_mids >= mids_max || tx_rec_room(e) <= PKT_RECS_KEPT)
 		return false;
-	op->inlined = !op->again && op_inlines(e, op);
-	if ((op->again && !op_may_part(e, op)) || !op_window(e, op))
+	op->inlined = !again && op_inlines(e, op);
+	if ((again && !op_may_part(e, op)) || !op_window(e, op))
 		return false;
-	if (op->again)
+	if (again)
 		op_part(e, op, &old);
 	else
 		gx_stat_add(pkt_stats(e->link), GX_STAT_MSGS_TX, 1);
@@ -150,9 +150,9 @@ static bool op_start(struct pkt_ep *e, uint32_t i)
 	op->late = op_is_late(e, op);
 	op_open_rec(e, op, i, &old);
 	if (op->inlined) {
-		op->state = OP_SENT;
+		op_goto(op, OP_SENT);
 	} else {
-		op->state = OP_SENDING;
+		op_goto(op, OP_SENDING);
 		list_push(e, &e->tx.act_head, &e->tx.act_tail, i);
 	}
 	return true;
@@ -191,8 +191,8 @@ static unsigned tx_resends(struct pkt_ep *e, unsigned n, unsigned max)
 		uint32_t mid = e->tx.resend[at].mid;
 		uint32_t i = e->out[mid % GX_WIRE_MIDS].op;
 
-		if (i != PKT_NONE && e->ops[i].mid == mid && !e->ops[i].doomed &&
-		    !e->ops[i].again && msg_win_test(&e->ops[i].acked, e->tx.resend[at].pkt) == 0) {
+		if (i != PKT_NONE && e->ops[i].mid == mid && op_may_send(&e->ops[i]) &&
+		    msg_win_test(&e->ops[i].acked, e->tx.resend[at].pkt) == 0) {
 			if (!tx_resend(e, &e->link->tx[n], i, e->tx.resend[at].pkt))
 				break;
 			n++;
@@ -271,7 +271,7 @@ bool tx_data(struct pkt_ep *e)
 		credit -= got;
 		list_remove(e, &e->tx.act_head, &e->tx.act_tail, i);
 		if (e->ops[i].sent_pkts == e->ops[i].acked.nr_pkts) {
-			e->ops[i].state = OP_SENT;
+			op_goto(&e->ops[i], OP_SENT);
 			continue;
 		}
 		list_push(e, &e->tx.act_head, &e->tx.act_tail, i);
