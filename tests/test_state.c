@@ -2,6 +2,7 @@
 /*
  * The tables of states, each against a list of the changes that the sources make.
  */
+#include "control/ctl.h"
 #include "packet/pkt.h"
 
 #include <setjmp.h>
@@ -180,6 +181,61 @@ static void op_is_live__until_it_ends(void **state)
 	}
 }
 
+/* ---- bootstrap connections ---- */
+
+static bool ctl_may(unsigned from, unsigned to)
+{
+	return ctl_may_go(from, to);
+}
+
+static const struct change ctl_changes[] = {
+	{CTL_CONNECT, CTL_HELLO, "conn_connect_done, ctl_conn_accepted"},
+	{CTL_HELLO, CTL_PROVE, "client_hello_take"},
+	{CTL_HELLO, CTL_LANES, "server_hello_take; connect_send, by client_hello_take"},
+	{CTL_PROVE, CTL_LANES, "connect_send, by ctl_hello_shown"},
+	{CTL_LANES, CTL_FDS, "accept_send, ctl_hello_accept_take"},
+	{CTL_LANES, CTL_LINKED, "lanes_connect, by ctl_hello_accept_take"},
+	{CTL_FDS, CTL_LINKED, "lanes_connect, by accept_send and ctl_hello_passed"},
+	{CTL_LINKED, CTL_UP, "ctl_hello_up"},
+	{CTL_HELLO, CTL_LINGER, "conn_linger"},
+	{CTL_PROVE, CTL_LINGER, "conn_linger"},
+	{CTL_LANES, CTL_LINGER, "conn_linger"},
+	{CTL_FDS, CTL_LINGER, "conn_linger"},
+	{CTL_LINKED, CTL_LINGER, "conn_linger"},
+	{CTL_UP, CTL_LINGER, "conn_linger"},
+	{CTL_CONNECT, CTL_CLOSING, "ctl_conn_close"},
+	{CTL_HELLO, CTL_CLOSING, "ctl_conn_close"},
+	{CTL_PROVE, CTL_CLOSING, "ctl_conn_close"},
+	{CTL_LANES, CTL_CLOSING, "ctl_conn_close"},
+	{CTL_FDS, CTL_CLOSING, "ctl_conn_close"},
+	{CTL_LINKED, CTL_CLOSING, "ctl_conn_close"},
+	{CTL_UP, CTL_CLOSING, "ctl_conn_close"},
+	{CTL_LINGER, CTL_CLOSING, "ctl_conn_close"},
+	{CTL_CLOSING, CTL_CLOSED, "ctl_conn_closed_check"},
+};
+
+static void ctl_may_go__as_listed(void **state)
+{
+	check_machine(&(struct machine){.may_go = ctl_may,
+					.changes = ctl_changes,
+					.nr_changes = GX_ARRAY_SIZE(ctl_changes),
+					.nr_states = CTL_CLOSED + 1,
+					.first = CTL_CONNECT,
+					.last = CTL_CLOSED});
+}
+
+static void ctl_conn_goto__goes(void **state)
+{
+	struct ctl_conn cc = {.fd = 5};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(ctl_changes); i++) {
+		cc.state = ctl_changes[i].from;
+		ctl_conn_goto(&cc, ctl_changes[i].to);
+		assert_int_equal(cc.state, ctl_changes[i].to);
+	}
+	assert_int_equal(cc.fd, 5);
+}
+
 /* ---- a change that a table lacks ---- */
 
 #ifndef NDEBUG
@@ -195,6 +251,13 @@ static void op_is_posted_when_sent(void)
 	struct pkt_op op = {.state = OP_SENT};
 
 	op_goto(&op, OP_POSTED);
+}
+
+static void conn_comes_back(void)
+{
+	struct ctl_conn cc = {.state = CTL_LINGER};
+
+	ctl_conn_goto(&cc, CTL_UP);
 }
 
 /* Does @fn end at an assertion? */
@@ -219,6 +282,7 @@ static void goto__stops(void **state)
 {
 	assert_true(stops(in_lands_twice));
 	assert_true(stops(op_is_posted_when_sent));
+	assert_true(stops(conn_comes_back));
 }
 #endif
 
@@ -230,6 +294,8 @@ int main(void)
 		cmocka_unit_test(op_may_go__as_listed),
 		cmocka_unit_test(op_goto__goes),
 		cmocka_unit_test(op_is_live__until_it_ends),
+		cmocka_unit_test(ctl_may_go__as_listed),
+		cmocka_unit_test(ctl_conn_goto__goes),
 #ifndef NDEBUG
 		cmocka_unit_test(goto__stops),
 #endif

@@ -14,6 +14,7 @@
 
 #include "gx_internal/fork.h"
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <sys/socket.h>
 
@@ -33,9 +34,25 @@
 #define CTL_GRACE_NS	  250000000ull	/* that a stranger has, however many others come */
 #define CTL_LINGER_NS	  1000000000ull /* that a peer may take to read our last words */
 
-/* Set-up, then up, then the way down. */
+/*
+ * A bootstrap connection: set-up, then up, then the way down.
+ *
+ *   CONNECT -> HELLO -> PROVE -> LANES -> FDS -> LINKED -> UP
+ *                |                ^ |             ^
+ *                +----------------+ +-------------+
+ *                      (1)                (2)
+ *
+ *   (1) a server; a client that finds no Unix socket of a server on its host
+ *   (2) a client, when no descriptors pass
+ *
+ *   HELLO to UP   -> LINGER -> CLOSING -> CLOSED   the peer hears why
+ *   CONNECT to UP           -> CLOSING -> CLOSED   at once
+ *
+ * ctl_conn_goto() makes every change, and asserts that ctl_may_go() has it. frames[] in ctl_frame.c
+ * says which frame may come in which state.
+ */
 enum ctl_state {
-	CTL_CONNECT, /* client: the TCP connect is out */
+	CTL_CONNECT, /* client: the TCP connect is out; server: not accepted yet */
 	CTL_HELLO,   /* waits for the peer's HELLO */
 	CTL_PROVE,   /* client: shows on the Unix socket whose process it is */
 	CTL_LANES,   /* client: for ACCEPT; server: for CONNECT */
@@ -47,6 +64,24 @@ enum ctl_state {
 	CTL_CLOSING, /* cancelled, waits for the engine to let go */
 	CTL_CLOSED,
 };
+
+static inline bool ctl_may_go(enum ctl_state from, enum ctl_state to)
+{
+	static const uint16_t next[] = {
+		[CTL_CONNECT] = 1 << CTL_HELLO | 1 << CTL_CLOSING,
+		[CTL_HELLO] = 1 << CTL_PROVE | 1 << CTL_LANES | 1 << CTL_LINGER | 1 << CTL_CLOSING,
+		[CTL_PROVE] = 1 << CTL_LANES | 1 << CTL_LINGER | 1 << CTL_CLOSING,
+		[CTL_LANES] = 1 << CTL_FDS | 1 << CTL_LINKED | 1 << CTL_LINGER | 1 << CTL_CLOSING,
+		[CTL_FDS] = 1 << CTL_LINKED | 1 << CTL_LINGER | 1 << CTL_CLOSING,
+		[CTL_LINKED] = 1 << CTL_UP | 1 << CTL_LINGER | 1 << CTL_CLOSING,
+		[CTL_UP] = 1 << CTL_LINGER | 1 << CTL_CLOSING,
+		[CTL_LINGER] = 1 << CTL_CLOSING,
+		[CTL_CLOSING] = 1 << CTL_CLOSED,
+		[CTL_CLOSED] = 0,
+	};
+
+	return next[from] >> to & 1;
+}
 
 struct ctl_addr {
 	struct sockaddr_storage sa;
@@ -77,7 +112,7 @@ struct ctl_conn {
 	struct ctl *ctl;
 	struct ctl_conn *next; /* in ctl->conns */
 	struct gx_conn *conn;  /* NULL: server before HELLO, or already freed */
-	enum ctl_state state;
+	enum ctl_state state;  /* ctl_conn_goto() alone writes it */
 	bool server;
 	bool was_up;
 	bool peer_up; /* the peer's UP has come */
@@ -113,6 +148,12 @@ struct ctl_conn {
 	struct ctl_pass *pass;	 /* exchange of descriptors under way; while there is one, */
 	void (*pass_forget)(struct ctl_conn *cc); /* ends it */
 };
+
+static inline void ctl_conn_goto(struct ctl_conn *cc, enum ctl_state to)
+{
+	assert(ctl_may_go(cc->state, to));
+	cc->state = to;
+}
 
 /* So that peers cannot fill the log. */
 struct ctl_rate {

@@ -92,7 +92,7 @@ void ctl_conn_closed_check(struct ctl_conn *cc)
 	if (cc->fd >= 0)
 		gx_fd_close(cc->fd);
 	cc->fd = -1;
-	cc->state = CTL_CLOSED;
+	ctl_conn_goto(cc, CTL_CLOSED);
 	conn_buffers_free(cc);
 }
 
@@ -100,7 +100,7 @@ void ctl_conn_close(struct ctl_conn *cc)
 {
 	if (cc->state >= CTL_CLOSING)
 		return;
-	cc->state = CTL_CLOSING;
+	ctl_conn_goto(cc, CTL_CLOSING);
 	cc->due_ns = 0;
 	if (cc->pass)
 		cc->pass_forget(cc);
@@ -244,7 +244,7 @@ static void conn_linger(struct ctl_conn *cc, uint64_t linger_ns)
 {
 	if (cc->state >= CTL_LINGER)
 		return;
-	cc->state = CTL_LINGER;
+	ctl_conn_goto(cc, CTL_LINGER);
 	cc->due_ns = gx_now_ns() + linger_ns;
 	cc->in_len = 0;
 	if (cc->pass)

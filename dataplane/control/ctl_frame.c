@@ -253,7 +253,7 @@ static void conn_connect_done(struct gx_io *io, int res)
 		return;
 	}
 	conn_socket_tune(cc->fd);
-	cc->state = CTL_HELLO;
+	ctl_conn_goto(cc, CTL_HELLO);
 	conn_rx_arm(cc);
 	ctl_hello_send(cc);
 }
@@ -400,7 +400,7 @@ void ctl_conn_accepted(struct ctl *ctl, int fd)
 	}
 	conn_socket_tune(fd);
 	cc->fd = gx_fd_own(fd);
-	cc->state = CTL_HELLO;
+	ctl_conn_goto(cc, CTL_HELLO);
 	cc->born_ns = gx_now_ns();
 	cc->due_ns = cc->born_ns + CTL_STEP_NS;
 	ctl_addr_name(&sa, cc->name, sizeof(cc->name));

@@ -148,7 +148,7 @@ void ctl_hello_up(struct ctl_conn *cc)
 		ctl_conn_end(cc, CTL_LINGER_NS);
 		return;
 	}
-	cc->state = CTL_UP;
+	ctl_conn_goto(cc, CTL_UP);
 	cc->was_up = true;
 	cc->due_ns = 0;
 	conn_up(cc->conn);
@@ -220,7 +220,7 @@ static int lanes_connect(struct ctl_conn *cc)
 				cc, ret, "the %s cannot connect lane %u over %s: %.150s",
 				cc->server ? "server" : "client", i, s->local.port, gx_error());
 	}
-	cc->state = CTL_LINKED;
+	ctl_conn_goto(cc, CTL_LINKED);
 	ctl_conn_plain_send(cc, GX_HELLO_UP);
 	if (cc->state == CTL_LINKED && cc->peer_up)
 		ctl_hello_up(cc);
@@ -346,7 +346,7 @@ static int connect_send(struct ctl_conn *cc)
 		ret = lanes_open(cc);
 	if (ret)
 		return ret;
-	cc->state = CTL_LANES;
+	ctl_conn_goto(cc, CTL_LANES);
 	lanes_send(cc, GX_HELLO_CONNECT);
 	return 0;
 }
@@ -355,7 +355,7 @@ static int connect_send(struct ctl_conn *cc)
 static int client_hello_take(struct ctl_conn *cc)
 {
 	if (cc->conn->peer.unix_name[0] && (cc->near || ctl_path_same_host(cc))) {
-		cc->state = CTL_PROVE;
+		ctl_conn_goto(cc, CTL_PROVE);
 		ctl_fd_prove(cc);
 		return 0;
 	}
@@ -390,7 +390,7 @@ int ctl_hello_accept_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len
 		return ctl_conn_refuse_bad(cc, "malformed ACCEPT");
 	lanes_agree(cc->conn, &s->remote);
 	if (ctl_fd_needed(s)) {
-		cc->state = CTL_FDS;
+		ctl_conn_goto(cc, CTL_FDS);
 		ctl_fd_start(cc);
 		return 0;
 	}
@@ -410,7 +410,7 @@ static int server_conn_new(struct ctl_conn *cc)
 
 static int server_hello_take(struct ctl_conn *cc)
 {
-	cc->state = CTL_LANES;
+	ctl_conn_goto(cc, CTL_LANES);
 	ctl_hello_send(cc);
 	return 0;
 }
@@ -560,7 +560,7 @@ static int accept_send(struct ctl_conn *cc)
 
 	if (ret)
 		return ret;
-	cc->state = CTL_FDS; /* before the client can answer */
+	ctl_conn_goto(cc, CTL_FDS); /* before the client can answer */
 	lanes_send(cc, GX_HELLO_ACCEPT);
 	if (cc->state != CTL_FDS) /* without memory for the frame it has ended */
 		return 0;
