@@ -459,6 +459,18 @@ def rule_mutants(house):
                 house.fail("tests/mutants.py", line, f"{name}: {path} has {old!r} {found} times, not once")
 
 
+STATE_WRITTEN = re.compile(r"\bstate\s*=(?!=)[^;,]*\b((?:IN|OP|CTL)_[A-Z]+)\b")
+
+
+def rule_states(house):
+    """Of a machine with a table, one function alone writes the state: in_goto(), op_goto(), ctl_conn_goto()."""
+    for path, text in house.sources(".c", ".h"):
+        code = code_only(text) if path.startswith("dataplane/") else ""
+        for match in STATE_WRITTEN.finditer(code):
+            name = {"IN": "in_goto", "OP": "op_goto", "CTL": "ctl_conn_goto"}[match.group(1).split("_")[0]]
+            house.fail(path, code.count("\n", 0, match.start()) + 1, f"{match.group(1)} is written by hand: {name}() looks into the table")
+
+
 def rule_function_length(house):
     """Functions stay short."""
     for path, text in house.sources(".c", ".h", ".cu"):
@@ -471,7 +483,7 @@ def rule_function_length(house):
 
 RULES = (rule_spdx, rule_no_parent_path, rule_no_typedef_struct, rule_folders, rule_rooms, rule_tool_rooms, rule_public_header, rule_cuda_sources,
          rule_leaves, rule_pure, rule_third_party, rule_where, rule_doc_columns, rule_doc_links, rule_doc_results, rule_calls, rule_circles,
-         rule_drawing, rule_file_length, rule_texts, rule_mutants, rule_function_length)
+         rule_drawing, rule_file_length, rule_texts, rule_mutants, rule_states, rule_function_length)
 
 
 # --- each rule must bite ----------------------------------------------------------------------------------
@@ -552,6 +564,9 @@ SAMPLES = (
     (rule_mutants, {"tests/mutants.py": 'MUTANTS = {\n"M": ("", [("poll/a.c", "x" "y", "")], []),\n}\n', "poll/a.c": "xy\n"}, 0),
     (rule_mutants, {"tests/mutants.py": 'MUTANTS = {\n"M": ("", [("poll/a.c", "y", ""), ("poll/b.c", "y", "")], []),\n}\n', "poll/a.c": "yy\n"}, 2),
     (rule_mutants, {"tests/mutants.py": ""}, 1),
+    (rule_states, {"dataplane/packet/a.c": "m->state = IN_FREE;\nx = (struct y){.state = OP_SENT};\nc->state = up ? CTL_UP : s;\n"}, 3),
+    (rule_states, {"dataplane/packet/a.c": "m->state = to; /* state = IN_FREE */\nif (m->state == IN_FREE)\n\ts->state = SUB_IDLE;\n",
+                   "tests/a.c": "m->state = IN_FREE;\n"}, 0),
     (rule_function_length, {"poll/a.c": "static void f(int a,\n\t      int b)\n{\n" + "\tx();\n" * 101 + "}\n"}, 1),
     (rule_function_length, {"poll/a.c": "static void f(void)\n{\n" + "\tx();\n" * 100 + "}\n"}, 0),
 )
