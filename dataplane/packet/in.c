@@ -166,10 +166,8 @@ void in_cancel(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	struct in_msg *m = in_at(e, rec->cancel.mid);
 	uint64_t seen;
 
-	if (in_is_next(
-		    m,
-		    rec->cancel
-			    .mid)) { /* overtook its OPEN, which may name one of our operations */
+	if (in_is_next(m, rec->cancel.mid)) {
+		/* It overtook its OPEN, which may name one of our operations. */
 		in_begin(e, m, rec->cancel.mid, IN_EARLY);
 		share_used(e, rec->cancel.sent);
 		return;
@@ -215,8 +213,8 @@ void rx_give_up(struct pkt_ep *e, uint32_t i)
 		if (m->op == i && m->state != IN_FREE)
 			return; /* ends by itself */
 	}
-	if (op->kind ==
-	    GX_OP_GET) { /* the peer's answer is still to come, and counts as one of our requests */
+	if (op->kind == GX_OP_GET) {
+		/* The peer's answer is still to come, and counts as one of our requests. */
 		op_complete(e, i, op->status, 0);
 		return;
 	}
@@ -407,9 +405,8 @@ void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec)
 		open_early(e, rec, m);
 		return;
 	}
-	if (!in_is_next(
-		    m,
-		    rec->open.mid)) { /* the one before it at this place is not done, or was not */
+	if (!in_is_next(m, rec->open.mid)) {
+		/* The one before it at this place is not done, or was left out. */
 		rx_fault(e, -EPROTO);
 		return;
 	}
