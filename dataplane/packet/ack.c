@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Acknowledgements: those that we owe, and what the peer's mean for our packets, records and
- * messages. Runs on the polling core.
+ * Acknowledgements: the ACKs that we send, and the meaning of the peer's ACKs for our packets,
+ * records and messages. Runs on the polling core.
  */
 #include "packet/pkt.h"
 
@@ -12,7 +12,7 @@ bool tx_ack(struct pkt_ep *e)
 
 	if (!flow_ack_due(e->flow, e->now_ns) || !ctl_room(e))
 		return false;
-	if (e->ack.hold == ACK_HOLD_ASKED) { /* once: it may leave with the user's answer */
+	if (e->ack.hold == ACK_HOLD_ASKED) { /* once: the ACK may leave with the user's answer */
 		e->ack.hold = ACK_HOLD_DONE;
 		return false;
 	}
@@ -76,7 +76,8 @@ void tx_acked(struct pkt_ep *e)
 	}
 }
 
-/* The message at a place is done: the place is free, and its operation, if it waits, ends. */
+/* The peer is done with the message at a place. The place is free, and the operation that waits for
+ * this ends. */
 static void mid_done(struct pkt_ep *e, uint32_t place)
 {
 	uint32_t i = e->out[place].op;
@@ -89,9 +90,9 @@ static void mid_done(struct pkt_ep *e, uint32_t place)
 		op_done(e, i);
 }
 
-/* What an ACK says of a word counts unless a later one has said more of it. Then a bit that differs
- * from what was told is one message, the one at that place: it began when the one before it was
- * told. */
+/* Take the done bits of an ACK. A word of them counts unless a later ACK has told more of it. A bit
+ * that differs from the last word stands for one message at that place, because the next one begins
+ * there only after the peer has told of the one before. */
 void tx_done(struct pkt_ep *e, const struct gx_wire_ack *ack)
 {
 	for (uint32_t rest = ack->done_words; rest; rest &= rest - 1) {

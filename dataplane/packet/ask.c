@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the peer asks to have again (RESEND), because its copy found the bytes wrong; see bad.c. The
- * sender has the source until done, and sends those bytes as new packets. Runs on the polling core.
+ * Packets that the peer asks for once more (RESEND), because its copy found their bytes wrong; see
+ * bad.c. The sender keeps the source until done, and sends those bytes in new packets. Runs on the
+ * polling core.
  */
 #include "packet/pkt.h"
 
 #include <errno.h>
 
-/* The message that a range is of; PKT_NONE: it has ended, or is about to. */
+/* The operation whose message has @mid; PKT_NONE: it has ended, or is about to end. */
 static uint32_t ask_op(const struct pkt_ep *e, uint32_t mid)
 {
 	uint32_t i = e->out[mid % GX_WIRE_MIDS].op;
@@ -31,7 +32,7 @@ static void ask_pop(struct pkt_ep *e)
 	e->asks.pkts -= a->end - a->pkt;
 }
 
-/* Ranges of messages that have ended make room. */
+/* Drop the ranges of messages that have ended, to make room. */
 static void ask_compact(struct pkt_ep *e)
 {
 	for (uint32_t n = e->asks.head - e->asks.tail; n > 0; n--) {
@@ -53,7 +54,7 @@ static bool ask_valid(struct pkt_ep *e, const struct gx_wire_rec *rec, uint32_t 
 	if (i == PKT_NONE)
 		return false;
 	*pkt = *end = 0;
-	if (op_outsized(e, &e->ops[i])) /* its packets are those of another quantum */
+	if (op_outsized(e, &e->ops[i])) /* it counts packets of another quantum */
 		return true;
 	return !msg_range(&e->shape, e->ops[i].len, rec->resend.off, rec->resend.len, pkt, end) &&
 	       *end <= e->ops[i].sent_pkts;
@@ -82,14 +83,14 @@ void ask_take(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	}
 	if (e->asks.pkts + (end - pkt) > PKT_ASK_MAX)
 		ask_compact(e);
-	if (e->asks.pkts + (end - pkt) > PKT_ASK_MAX) /* more than a peer can miss at once */
+	if (e->asks.pkts + (end - pkt) > PKT_ASK_MAX) /* a peer cannot miss so many at once */
 		rx_fault(e, -EPROTO);
 	else
 		ask_push(e, rec->resend.mid, pkt, end);
 }
 
-/* Bytes of the next packet of @a for the port. What was staged of a GPU's memory went when it was
- * acknowledged: it is brought in anew. NULL: not there yet. */
+/* Bytes of the next packet of @a for the port. An acknowledgement gave back the staged bytes of a
+ * GPU, so they are staged anew. NULL: they are not there yet. */
 static const char *ask_payload(struct pkt_ep *e, const struct pkt_op *op, const struct pkt_ask *a,
 			       bool *staged)
 {
@@ -114,8 +115,8 @@ static bool ask_send_one(struct pkt_ep *e, struct pkt_ask *a, uint32_t i, struct
 	return true;
 }
 
-/* Is the message of @a still one to send packets of? Else it is given up, or begins again with the
- * quantum that the path has come to carry. */
+/* The operation of @a, if its packets may go out now. Else give it up, or begin its message again
+ * with the quantum that the path carries now. */
 static uint32_t ask_op_ready(struct pkt_ep *e, const struct pkt_ask *a)
 {
 	uint32_t i = ask_op(e, a->mid);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Packets whose bytes were found wrong while they were copied to their place. They have been
- * acknowledged, so no timer sends them again: the receiver asks (RESEND) and keeps in mind what it
- * has asked for; the sender, who has the source until done, sends those bytes as new packets.
- * Runs on the polling core.
+ * Packets whose bytes the copy found wrong. The receiver has acknowledged them, so no timer of the
+ * sender sends them again. The receiver asks for them (RESEND) and remembers its requests. The
+ * sender keeps the source until done, and sends those bytes in new packets. Runs on the polling
+ * core.
  *
- * A packet that is in bad[] and has not come again counts as missing, whatever its bit says: the
- * bits of a window behind it may have moved on. Asked packets use no credit; on a pool that peers
- * share they count as granted until they come.
+ * A packet in bad[] that has not come again counts as missing, whatever its bit says: the window of
+ * bits may have moved past it. A packet that was asked for uses no credit. On a pool that peers
+ * share it counts as granted until it comes.
  */
 #include "packet/pkt.h"
 
@@ -37,8 +37,8 @@ static void bad_drop(struct pkt_ep *e, struct pkt_bad *b)
 	*b = e->bad[--e->rx.nr_bad];
 }
 
-/* A place for one more. Those that have come again are kept for the count of tries alone. NULL: as
- * many are missing. */
+/* A place for one more. Those that have come again stay for the count of tries alone, and make
+ * room. NULL: PKT_BAD_MAX packets are missing. */
 static struct pkt_bad *bad_new(struct pkt_ep *e)
 {
 	for (uint32_t i = 0; e->rx.nr_bad == PKT_BAD_MAX && i < PKT_BAD_MAX; i++)
@@ -47,7 +47,8 @@ static struct pkt_bad *bad_new(struct pkt_ep *e)
 	return e->rx.nr_bad < PKT_BAD_MAX ? &e->bad[e->rx.nr_bad++] : NULL;
 }
 
-/* Does the last record ask for what is before, and has it never been sent? Then it says so. */
+/* Does the last record ask for the bytes just before, and was it never sent? Then make it longer.
+ */
 static bool bad_extend(struct pkt_ep *e, const struct gx_wire_rec *rec)
 {
 	struct rec_slot *last = &e->recs[(e->rec.next - 1) % PKT_RECS];
@@ -69,7 +70,7 @@ static void bad_ask(struct pkt_ep *e, struct pkt_bad *b)
 					     .off = off,
 					     .len = GX_MIN(m->len - off, m->shape->quantum)}};
 
-	/* Without room the timer asks. */
+	/* Without room for the record, bad_tick() asks. */
 	if (!bad_extend(e, &rec) &&
 	    (tx_rec_room(e) <= PKT_RECS_KEPT || !tx_rec(e, &rec, PKT_NONE))) {
 		e->rx.bads_due = true;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operations that end early: the peer is told by CANCEL, and the mid stays until it is done with
- * it. Runs on the polling core.
+ * Operations that end early. CANCEL tells the peer, and the mid stays in use until the peer is done
+ * with it. Runs on the polling core.
  */
 #include "packet/pkt.h"
 

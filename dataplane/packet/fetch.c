@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Payload of a GPU that the port cannot read: which chunks of it an endpoint has in pinned buffers
- * (stage.c), and when it gives them back. Called by tx.c and ask.c on the polling core.
+ * (stage.c), and when it gives them back. tx.c and ask.c call this on the polling core.
  *
- * The buffers are one pool for all endpoints of a core, and a chunk stays in one until it is
- * acknowledged. A peer that stands still acknowledges nothing, so its buffers are taken back, but
- * only while somebody was refused one of late: all of an endpoint that has held some for a while
- * and seen no chunk acknowledged. Meanwhile, and until one is, it is shy: it brings in one chunk at
- * a time, and keeps it no longer than until that is sent. What was taken and not yet sent is
- * brought in again when it can be; a packet that was sent and is lost is brought in for itself, as
- * one that the peer has asked for again is. For those one buffer is kept free: each is needed for a
- * moment, and all else of its endpoint waits for it.
+ * All endpoints of a core share one pool of buffers, and a chunk stays in a buffer until the peer
+ * has acknowledged it. A peer that stands still acknowledges nothing, so its endpoint loses its
+ * buffers, but only while another endpoint was refused one a moment ago. An endpoint loses all of
+ * them when it has held some for FETCH_STUCK_NS and seen no chunk acknowledged. Then it is shy
+ * until the peer acknowledges a chunk: it stages one chunk at a time, and gives its buffer back
+ * when the chunk is sent. A chunk that was lost to others before it was sent is staged again later.
+ * A packet that was sent, and that the network lost or the peer asks for, is staged for itself. One
+ * buffer stays free for such packets: each needs it for a moment only, and its whole endpoint waits
+ * for it.
  *
  * A chunk that the port refers to (op->refs) stays where it is.
  */
 #include "packet/pkt.h"
 
-#define FETCH_STUCK_NS 20000000 /* no chunk was acknowledged, and others want buffers */
-#define FETCH_KEPT     1	/* buffers for what goes again */
+#define FETCH_STUCK_NS 20000000 /* without an acknowledged chunk, while others want buffers */
+#define FETCH_KEPT     1	/* buffers for packets that go again */
 
 static struct stage *stage_of(const struct pkt_ep *e, const struct pkt_op *op)
 {
@@ -34,7 +35,7 @@ static uint64_t nr_held(const struct pkt_op *op)
 	return op->stage.next - op->stage.first;
 }
 
-/* Its buffers of chunks below @chunk go back. */
+/* Give back its buffers of chunks below @chunk. */
 static void fetch_give(struct pkt_ep *e, struct pkt_op *op, uint64_t chunk)
 {
 	uint64_t held = nr_held(op);
@@ -142,7 +143,7 @@ const char *fetch_again(struct pkt_ep *e, struct pkt_again *g, const struct pkt_
 	return p + (uint64_t)(pkt - g->from) * e->shape.quantum;
 }
 
-/* From the first packet of the ring of lost ones on they follow one another up to here. */
+/* End of the run of successive packets that begins at the first lost packet of the ring. */
 static uint32_t lost_end(const struct pkt_ep *e)
 {
 	uint32_t at = e->tx.resend_tail;
@@ -172,7 +173,8 @@ const char *fetch_lost(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt, bool *
 								   : lost_end(e));
 }
 
-/* The port has copied what it was given of @g. Is more of it wanted next? */
+/* The port has copied the packets of @g that it got. Keep the buffer if the next packet lies in it.
+ */
 static void again_settle(struct pkt_ep *e, struct pkt_again *g, bool more, uint32_t mid,
 			 uint32_t pkt)
 {
@@ -201,7 +203,7 @@ void fetch_close(struct pkt_ep *e)
 
 /* ---- taking back ---- */
 
-/* Bits of the GPUs whose buffers were all taken when somebody wanted one, a moment ago. */
+/* Bits of the GPUs whose buffers were all in use when an endpoint wanted one, a moment ago. */
 static uint32_t gpus_short(const struct link_pkt *l, uint64_t now_ns)
 {
 	uint32_t gpus = 0;
@@ -218,7 +220,7 @@ static void again_take(struct pkt_ep *e, struct pkt_again *g, uint32_t gpus)
 		again_drop(e, g);
 }
 
-/* Chunks that were wholly sent. */
+/* Chunks of which every packet was sent. */
 static uint64_t nr_sent(const struct pkt_ep *e, const struct pkt_op *op)
 {
 	bool all = op->sent_pkts == op->acked.nr_pkts;
@@ -226,14 +228,14 @@ static uint64_t nr_sent(const struct pkt_ep *e, const struct pkt_op *op)
 	return (op->sent_pkts + (all ? e->shape.chunk_pkts - 1 : 0)) / e->shape.chunk_pkts;
 }
 
-/* Without @all: what was sent, which who is shy does not keep, and nobody does where nothing is
- * lost. */
+/* Take buffers back. @all: also those of chunks that were not sent yet. Else those of sent chunks,
+ * which a shy endpoint does not keep, and no endpoint does where nothing is lost. */
 static void op_take(struct pkt_ep *e, struct pkt_op *op, bool all)
 {
 	struct stage *st = stage_of(e, op);
 	uint64_t held = nr_held(op), sent = op->state == OP_AGAIN ? op->stage.next : nr_sent(e, op);
 
-	if (all) /* the port may refer to what was sent of the next one, too */
+	if (all) /* the port may refer to sent packets of the next chunk, too */
 		stage_cut(st, &op->stage, op->refs ? sent + 1 : sent);
 	if (!op->refs)
 		stage_drop(st, &op->stage, sent);

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One connection's sequence numbers, acknowledgement, credit and loss detection; the contract is in
- * flow.h. Called on the polling core. Time is an argument; nothing is allocated after
- * flow_open().
+ * One connection's sequence numbers, acknowledgement, credit and loss detection; flow.h has the
+ * contract. Runs on the polling core. Time is an argument, and nothing allocates after flow_open().
  *
- * Inside, a packet is known by its seq: psn less the first psn, so that it starts at 0 and never
- * wraps. Bitmaps over seqs are rings that run backwards (bit -seq), as the words of an ACK do: 64
- * packets are compared with one shift, whatever the largest psn of the ACK is.
+ * Inside, a packet has a seq: its psn less the first psn. So seqs start at 0 and never wrap.
+ * Bitmaps over seqs are rings that run backwards (bit -seq), as the words of an ACK do. So one
+ * shift compares 64 packets, whatever the largest psn of the ACK is.
  */
 #include "packet/flow.h"
 
@@ -23,20 +22,20 @@
 #define FLOW_ACK_DELAY_NS  8000
 #define FLOW_ACK_WORDS	   8 /* in an ACK, unless more are needed: survives 32 lost ACKs in a row */
 #define FLOW_ACK_SPAN	   (64 * GX_WIRE_ACK_WORDS) /* psns that one ACK can tell about */
-#define FLOW_CREDIT_MARGIN 8			    /* granted above what is needed */
+#define FLOW_CREDIT_MARGIN 8			    /* more than the need */
 
 #define FLOW_RTO_MIN_NS	   500000
 #define FLOW_RTO_FIRST	   4 /* times rto_min, before the first sample; RFC 6298 2.1: 1 s */
-/* The oldest age that counts is of this span or the one before */
+/* The RTO heeds the oldest age of this span of time and of the one before. */
 #define FLOW_AGE_SPAN_NS   1000000000ull
-#define FLOW_AGE_MAX_NS	   25000000ull /* that the RTO heeds */
+#define FLOW_AGE_MAX_NS	   25000000ull /* no age above it counts for the RTO */
 #define FLOW_BACKOFF_MAX   6	       /* doublings: 64 times. RFC 6298 5.5 */
 #define FLOW_PROBE_MIN_NS  20000
-#define FLOW_REO_MIN_NS	   1000 /* below, a turn's jitter looks like reordering */
+#define FLOW_REO_MIN_NS	   1000 /* less is only the jitter of a turn */
 #define FLOW_REO_SHIFT_MAX 10	/* doublings of min_rtt / 4 */
-#define FLOW_REO_PERSIST   16	/* rounds with loss until it shrinks, RFC 8985 6.2 step 4 */
+#define FLOW_REO_PERSIST   16	/* rounds with loss before it shrinks, RFC 8985 6.2 step 4 */
 
-/* Slots, in the order in which they were acknowledged or lost. */
+/* Slots, in the order in which their packets were acknowledged or lost. */
 struct flow_queue {
 	uint32_t head, tail; /* free running; head - tail are waiting */
 	uint32_t *slot;
@@ -49,14 +48,13 @@ struct flow {
 	uint64_t tx_next;  /* seq of the next packet */
 	uint64_t out_low;  /* oldest outstanding seq; tx_next when none */
 	uint64_t hi;	   /* 1 + largest seq that was ever acknowledged */
-	uint64_t
-		held_low; /* nothing below waits in acked or lost; FLOW_NEVER when both are empty */
-	uint32_t window;  /* frozen */
-	uint32_t mask;	  /* 2 * window - 1: slots; lost packets stay known for a window. frozen */
+	uint64_t held_low; /* no packet below it waits in either queue; FLOW_NEVER: none waits */
+	uint32_t window;   /* frozen */
+	uint32_t mask;	   /* 2 * window - 1: slots; lost packets stay known for a window. frozen */
 	uint32_t nr_out, nr_lost;   /* bits set in out, in lost */
 	uint32_t tx_limit, tx_used; /* credit, cumulative */
 	uint64_t *out;		    /* bitmap: under way */
-	uint64_t *lost; /* bitmap: deemed lost; its ACK would show that this was wrong */
+	uint64_t *lost; /* bitmap: deemed lost; an ACK of one shows that this was wrong */
 	struct flow_rec *rec;
 	struct flow_queue acked_q, lost_q;
 	uint64_t nr_spurious;
@@ -67,10 +65,10 @@ struct flow {
 	uint64_t rack_rtt_ns;			 /* of packet hi - 1 */
 	uint64_t reo_ns;			 /* window of reordering */
 	uint32_t reo_shift, reo_rounds;
-	uint64_t reo_seq;  /* grows again for packets from here on only: once a round trip */
-	uint64_t loss_seq; /* a loss from here on is a new round */
+	uint64_t reo_seq;  /* it may grow again by packets from here on: once a round trip */
+	uint64_t loss_seq; /* a loss of packets from here on is a new round */
 	uint64_t rto_since_ns, probe_since_ns;
-	uint64_t age_ns[2]; /* longest that an ACK took, in this span of time and the one before */
+	uint64_t age_ns[2]; /* longest time to an ACK, in this span of time and the one before */
 	uint64_t age_since_ns;
 	uint64_t rto_min_ns; /* frozen */
 	uint32_t backoff, nr_probes;
@@ -78,11 +76,11 @@ struct flow {
 	/* receiver */
 	uint64_t rx_first;	    /* psn of seq 0; frozen */
 	uint64_t rx_next;	    /* 1 + largest seq received; 0: nothing yet */
-	uint64_t rx_max_ns;	    /* when that one came */
+	uint64_t rx_max_ns;	    /* when that packet came */
 	uint64_t *rx;		    /* bitmap: received, of the last rx_mask + 1 */
 	uint32_t rx_mask;	    /* frozen */
 	uint32_t rx_limit, rx_used; /* credit given, cumulative */
-	uint64_t ack_low;    /* oldest received that no ACK has told; counts when nr_unacked > 0 */
+	uint64_t ack_low;    /* oldest packet that no ACK has told; counts when nr_unacked > 0 */
 	uint32_t nr_unacked; /* received since the last ACK */
 	uint32_t ack_every;  /* frozen */
 	bool ack_want;
@@ -200,7 +198,7 @@ void flow_close(struct flow *f)
 	free(f);
 }
 
-/* ---- Sender: what goes out ---- */
+/* ---- Sender: packets out ---- */
 
 uint32_t flow_room(const struct flow *f)
 {
@@ -260,9 +258,9 @@ uint64_t flow_spurious(const struct flow *f)
 /* ---- Sender: round-trip time and loss ---- */
 
 /*
- * RFC 6298 2.3 with our minimum, and twice the longest time lately that a packet took which did
- * arrive: a peer whose CPU is shared is silent for milliseconds now and then, which a smoothed time
- * forgets at once. Tail probes find loss before the RTO does, so a longer one costs little.
+ * RFC 6298 2.3 with our minimum, and twice the longest time that an arrived packet took of late. A
+ * peer whose CPU is shared is silent for milliseconds now and then, and a smoothed time forgets
+ * that at once. Tail probes find a loss before the RTO does, so a longer RTO costs little.
  */
 static uint64_t flow_rto_span_ns(const struct flow *f)
 {
@@ -273,7 +271,7 @@ static uint64_t flow_rto_span_ns(const struct flow *f)
 	return GX_MAX(GX_MAX(f->srtt_ns + 4 * f->rttvar_ns, 2 * age), f->rto_min_ns);
 }
 
-/* An ACK told of the packet @seq, not deemed lost before or wrongly so. */
+/* An ACK told of the packet @seq, which was not deemed lost, or wrongly so. */
 static void flow_age(struct flow *f, uint64_t now_ns, uint64_t seq)
 {
 	uint64_t sent_ns = f->rec[seq & f->mask].sent_ns;
@@ -288,8 +286,8 @@ static void flow_age(struct flow *f, uint64_t now_ns, uint64_t seq)
 }
 
 /* RACK's window: min_rtt / 4, doubled as far as reordering showed (RFC 8985 6.2 step 4). The RFC
- * stops at srtt; here it may grow to the RTO: where paths differ by several round trips, half of
- * what is sent would else be sent again. */
+ * stops at srtt; here it may grow to the RTO. Else half of all packets would go twice where paths
+ * differ by several round trips. */
 static void flow_reo_set(struct flow *f)
 {
 	uint64_t base = GX_MAX(f->rtt_min_ns / 4, FLOW_REO_MIN_NS);
@@ -306,7 +304,8 @@ static void flow_reo_grow(struct flow *f)
 	flow_reo_set(f);
 }
 
-/* A round trip with loss, and nothing that came late: was the window wide for nothing? */
+/* A round trip had losses, and no packet came late. After FLOW_REO_PERSIST of them the window
+ * shrinks. */
 static void flow_reo_decay(struct flow *f)
 {
 	f->loss_seq = f->tx_next;
@@ -317,9 +316,9 @@ static void flow_reo_decay(struct flow *f)
 	flow_reo_set(f);
 }
 
-/* A sample from the largest packet of an ACK. min_rtt takes the time as it is, srtt without the
- * time that the receiver says it held the ACK, as far as that leaves min_rtt (RFC 9002 5.2, 5.3);
- * smoothing of RFC 6298 2. */
+/* Take a sample from the largest packet of an ACK. min_rtt takes the time as it is. srtt takes it
+ * without the time for which the receiver says that it held the ACK, but no less than min_rtt (RFC
+ * 9002 5.2, 5.3). RFC 6298 2 smooths it. */
 static void flow_rtt_sample(struct flow *f, uint64_t now_ns, uint64_t sent_ns, uint32_t delay_ns)
 {
 	uint64_t rtt = now_ns > sent_ns ? now_ns - sent_ns : 1;
@@ -339,7 +338,8 @@ static void flow_rtt_sample(struct flow *f, uint64_t now_ns, uint64_t sent_ns, u
 	flow_reo_set(f);
 }
 
-/* A round trip and the window of reordering have passed since the oldest packet went out. */
+/* The oldest packet is lost when a round trip and the window of reordering have passed since it
+ * went out. */
 static uint64_t flow_rack_ns(const struct flow *f)
 {
 	return f->rec[f->out_low & f->mask].sent_ns + f->rack_rtt_ns + f->reo_ns;
@@ -351,9 +351,9 @@ static uint64_t flow_rto_ns(const struct flow *f)
 	return f->rto_since_ns + (flow_rto_span_ns(f) << f->backoff);
 }
 
-/* RFC 8985 7.2: two round trips, and the time that the peer may hold an ACK. Unlike there, a probe
- * that is not answered is followed by another, each after twice the time, until the RTO: one is
- * lost as easily as a packet. */
+/* RFC 8985 7.2: two round trips, and the time for which the peer may hold an ACK. Unlike there,
+ * another probe follows one without an answer, each after twice the time, until the RTO: the
+ * network loses a probe as easily as a packet. */
 static uint64_t flow_probe_ns(const struct flow *f)
 {
 	uint64_t wait = f->rto_min_ns;
@@ -368,7 +368,7 @@ static void flow_queue_put(struct flow *f, struct flow_queue *q, uint64_t seq)
 	q->slot[q->head++ & f->mask] = (uint32_t)seq & f->mask;
 }
 
-/* The oldest outstanding packet is deemed lost. */
+/* The oldest outstanding packet is lost, as far as we know. */
 static void flow_lose(struct flow *f)
 {
 	uint64_t seq = f->out_low;
@@ -382,8 +382,8 @@ static void flow_lose(struct flow *f)
 	f->out_low = bits_next(f->out, f->mask, seq + 1, f->tx_next);
 }
 
-/* RACK (RFC 8985 6.2 step 5): packets are sent in the order of seq, so the newest that arrived is
- * hi - 1, and the oldest outstanding one is lost first. */
+/* RACK (RFC 8985 6.2 step 5): packets go out in the order of seq, so the oldest outstanding one is
+ * lost first. Packet hi - 1 is the newest that arrived. */
 static void flow_rack(struct flow *f, uint64_t now_ns)
 {
 	while (f->out_low < f->hi && flow_rack_ns(f) <= now_ns) {
@@ -427,9 +427,9 @@ uint64_t flow_due(const struct flow *f)
 	return due;
 }
 
-/* ---- Sender: what an ACK says ---- */
+/* ---- Sender: ACKs in ---- */
 
-/* Could the peer have received all that it says it has? */
+/* Can the peer have received all packets that it acknowledges? */
 static bool flow_ack_possible(const struct flow *f, const struct gx_wire_ack *ack)
 {
 	uint64_t top = ack->largest - f->tx_first;
@@ -445,7 +445,7 @@ static bool flow_ack_possible(const struct flow *f, const struct gx_wire_ack *ac
 	return true;
 }
 
-/* Packets @top - i for the set bits i of @late, deemed lost, had arrived. */
+/* Packets @top - i for the set bits i of @late were deemed lost, and had arrived. */
 static void flow_ack_late(struct flow *f, uint64_t top, uint64_t late)
 {
 	uint32_t n = (uint32_t)__builtin_popcountll(late);
@@ -457,7 +457,7 @@ static void flow_ack_late(struct flow *f, uint64_t top, uint64_t late)
 		flow_reo_grow(f);
 }
 
-/* One word of an ACK. Return: did it say anything new? */
+/* Take one word of an ACK. Return: did it say anything new? */
 static bool flow_ack_word(struct flow *f, uint64_t now_ns, uint64_t top, uint64_t word)
 {
 	uint64_t fresh = bits_get(f->out, f->mask, top) & word;
@@ -481,7 +481,8 @@ static bool flow_ack_word(struct flow *f, uint64_t now_ns, uint64_t top, uint64_
 	return true;
 }
 
-/* All words, oldest first. Slots of packets further back than the ring belong to others now. */
+/* Take all words, oldest first. Packets further back than the ring have lost their slots to others.
+ */
 static bool flow_ack_words(struct flow *f, uint64_t now_ns, uint64_t top,
 			   const struct gx_wire_ack *ack)
 {
@@ -526,7 +527,7 @@ int flow_ack(struct flow *f, uint64_t now_ns, const struct gx_wire_ack *ack)
 	return 0;
 }
 
-/* Probes (kind 0) are ours and stay here. */
+/* Probes (kind 0) are flow's own and stay here. */
 static bool flow_queue_get(struct flow *f, struct flow_queue *q, struct flow_rec *rec)
 {
 	while (q->tail != q->head) {
@@ -554,7 +555,7 @@ bool flow_next_lost(struct flow *f, struct flow_rec *rec)
 
 /* ---- Receiver ---- */
 
-/* How far @psn lies from the next one expected: the header has its low half only. */
+/* How far @psn lies from the next psn that we expect. The header has its low half only. */
 static inline int32_t flow_rx_ahead(const struct flow *f, uint32_t psn)
 {
 	return (int32_t)(psn - (uint32_t)(f->rx_first + f->rx_next));
@@ -572,7 +573,7 @@ enum flow_rx flow_rx_look(const struct flow *f, uint32_t psn)
 									   : FLOW_RX_NEW;
 }
 
-/* An ACK at once, but not one after each of many packets out of order. */
+/* Let an ACK out at once, but not one after each of many packets out of order. */
 static void flow_ack_soon(struct flow *f, uint64_t now_ns)
 {
 	uint64_t due = GX_MAX(now_ns, f->ack_ns + f->ack_delay_ns / 4);
@@ -580,8 +581,8 @@ static void flow_ack_soon(struct flow *f, uint64_t now_ns)
 	f->ack_due_ns = GX_MIN(f->ack_due_ns, due);
 }
 
-/* The @n packets that were expected before the one that came have not come: their bits are someone
- * else's. */
+/* The @n packets between the expected one and the one that came are missing. Clear their bits,
+ * which older packets have set. */
 static void flow_rx_skip(struct flow *f, uint32_t n)
 {
 	if (n > f->rx_mask) {
@@ -635,9 +636,9 @@ uint64_t flow_ack_due_ns(const struct flow *f)
 	return f->rx_next ? f->ack_due_ns : FLOW_NEVER;
 }
 
-/* Largest seq of the next ACK. More may have come than one can tell when ACKs could not be sent for
- * long; a lossless link never resends, so there the older part comes first, and @more says that an
- * ACK is still due. */
+/* Largest seq of the next ACK. More packets may have come than one ACK can tell, when ACKs could
+ * not leave for long. A lossless link never resends, so there the older part comes first, and @more
+ * says that another ACK is due. */
 static uint64_t flow_ack_top(struct flow *f, bool *more)
 {
 	uint64_t top = f->rx_next - 1;
@@ -705,7 +706,6 @@ uint32_t flow_grant(struct flow *f, uint32_t need, uint32_t nr_free)
 
 void flow_grant_used(struct flow *f, uint32_t n)
 {
-	/* A peer that sends above its credit, or declares what it never had, gains nothing by it.
-	 */
+	/* A peer gains nothing by sending above its credit, or by declaring more than it had. */
 	f->rx_used += GX_MIN(n, flow_granted(f));
 }

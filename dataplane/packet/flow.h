@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One connection's sequence numbers, acknowledgement, credit and loss detection. No I/O, no clock,
- * no allocation after open: time is an argument. Owner: poll core. Knows nothing of messages: what
- * a packet carried is the caller's (ref, pkt), handed back when it was acknowledged or lost.
+ * no allocation after open: time is an argument. Owner: poll core. It knows nothing of messages:
+ * the caller describes a packet by (ref, pkt), and gets that back when the packet is acknowledged
+ * or lost.
  */
 #ifndef GX_FLOW_H
 #define GX_FLOW_H
@@ -11,14 +12,14 @@
 
 struct flow;
 
-/* What a transmission carried; meaning is the caller's. */
+/* One transmission. The caller gives ref, pkt and kind their meaning. */
 struct flow_rec {
 	uint64_t sent_ns;
 	uint32_t ref;	/* the caller's message or record batch */
 	uint32_t pkt;	/* the caller's packet number */
 	uint16_t len;	/* payload bytes */
 	uint8_t kind;	/* the caller's; 0 is reserved for flow */
-	uint8_t resend; /* was this a resend */
+	uint8_t resend; /* the packet is a resend */
 };
 
 struct flow_cfg {
@@ -27,8 +28,8 @@ struct flow_cfg {
 	bool ordered;	       /* no reordering expected: ACK only every ack_every or at ack-now */
 	uint64_t tx_psn;       /* first psn to send */
 	uint64_t rx_psn;       /* first psn to expect */
-	uint32_t tx_credit;    /* first transmissions of DATA allowed at the start */
-	uint32_t rx_credit;    /* that we allowed the peer at the start */
+	uint32_t tx_credit;    /* first transmissions of DATA that the peer allows at the start */
+	uint32_t rx_credit;    /* the same, which we allow the peer */
 	uint32_t ack_every;    /* packets; 0: 16 */
 	uint64_t ack_delay_ns; /* 0: 8,000 */
 	uint64_t rto_min_ns;   /* 0: 500,000 */
@@ -40,28 +41,29 @@ void flow_close(struct flow *f);
 
 /* -- sender -- */
 
-/* Packets that may be sent now (room in the window of outstanding psns). */
+/* Packets that may go out now (room in the window of outstanding psns). */
 uint32_t flow_room(const struct flow *f);
-/* First transmissions of DATA that credit allows; use takes one. */
+/* First transmissions of DATA that credit allows; flow_credit_use() takes @n of them. */
 uint32_t flow_credit(const struct flow *f);
 void flow_credit_use(struct flow *f, uint32_t n);
 /* Record a transmission. flow_room() must be > 0. Returns its 64-bit psn. */
 uint64_t flow_sent(struct flow *f, uint64_t now_ns, const struct flow_rec *rec);
-/* Take an ACK in; idempotent; a stale or impossible one is ignored. Return: 0, -EPROTO for psns
- * never sent. */
+/* Take an ACK. Taking it twice does no harm, and a stale one changes nothing. Return: 0, -EPROTO
+ * for psns that were never sent. */
 int flow_ack(struct flow *f, uint64_t now_ns, const struct gx_wire_ack *ack);
-/* Then take out what it acknowledged and what is deemed lost, until false. A lost packet is
- * forgotten: the caller sends its content again with a new psn (resend = 1), or drops it. */
+/* Then take out the packets that it acknowledged, and those deemed lost, until false. The flow
+ * forgets a lost packet: the caller sends its content again with a new psn (resend = 1), or drops
+ * it. */
 bool flow_next_acked(struct flow *f, struct flow_rec *rec);
 bool flow_next_lost(struct flow *f, struct flow_rec *rec);
-/* Of those handed out by flow_next_lost, how many were acknowledged after all (spurious),
- * cumulative. */
+/* Packets of flow_next_lost() that the peer acknowledged after all (spurious losses), cumulative.
+ */
 uint64_t flow_spurious(const struct flow *f);
-/* Timers: RACK, tail probe, RTO. FLOW_PROBE: send a PROBE (recorded with flow_sent). Lost ones:
- * flow_next_lost. */
+/* Timers: RACK, tail probe, RTO. FLOW_PROBE: send a PROBE (recorded with flow_sent).
+ * flow_next_lost() has the lost packets. */
 enum { FLOW_PROBE = 1, FLOW_RTO = 2 };
 unsigned flow_tick(struct flow *f, uint64_t now_ns);
-/* Earliest time at which flow_tick() has something to do, UINT64_MAX for never. */
+/* Earliest time at which flow_tick() has work, UINT64_MAX for never. */
 uint64_t flow_due(const struct flow *f);
 uint32_t flow_outstanding(const struct flow *f);
 uint64_t flow_srtt_ns(const struct flow *f); /* 0: no sample */
@@ -69,11 +71,11 @@ uint64_t flow_srtt_ns(const struct flow *f); /* 0: no sample */
 /* -- receiver -- */
 
 enum flow_rx { FLOW_RX_NEW, FLOW_RX_DUP, FLOW_RX_OLD };
-/* What is this psn (32 bits of the header, expanded here)? Look only: nothing changes, so that a
- * packet that is dropped for another reason stays unacknowledged. */
+/* Is this psn a new one (32 bits of the header, expanded here)? Nothing changes, so a packet that
+ * is dropped for another reason stays unacknowledged. */
 enum flow_rx flow_rx_look(const struct flow *f, uint32_t psn);
-/* It was accepted: remember it, it will be acknowledged. @data: it was DATA. @now_flag: ACK_NOW or
- * EOM was set. */
+/* The packet was accepted: remember it, and acknowledge it later. @data: it was DATA. @now_flag:
+ * ACK_NOW or EOM was set. */
 void flow_rx_take(struct flow *f, uint64_t now_ns, uint32_t psn, bool data, bool now_flag);
 /* A duplicate means that the peer misses our ACK: send one soon. */
 void flow_rx_again(struct flow *f, uint64_t now_ns);
@@ -83,20 +85,20 @@ bool flow_ack_due(const struct flow *f, uint64_t now_ns);
 void flow_ack_want(struct flow *f);
 /* When flow_ack_due() may turn true by time alone; UINT64_MAX: never. */
 uint64_t flow_ack_due_ns(const struct flow *f);
-/* Fill largest, delay, words, credit; done is the caller's. Nothing is due
- * afterwards. Return: false when nothing was ever received (no ACK can be built). */
+/* Fill largest, delay, words, credit; the caller fills done. No ACK is due afterwards. Return:
+ * false when no packet was ever received (then there is no ACK to build). */
 bool flow_ack_build(struct flow *f, uint64_t now_ns, struct gx_wire_ack *ack);
 
-/* Credit given: @need DATA packets declared and not yet received, @free bounce buffers free for
- * this peer. Grants max(min(need + 8, free) - outstanding credit, 0) more; returns how much the
- * grant grew. */
+/* Grant credit. @need: DATA packets declared and not yet received. @free: bounce buffers free for
+ * this peer. Return: how much the grant grew: max(min(@need + 8, @free) - outstanding credit, 0).
+ */
 uint32_t flow_grant(struct flow *f, uint32_t need, uint32_t free);
-/* First transmissions that arrived (each unique DATA packet once), or that a CANCEL declared sent:
- * gives room. */
+/* @n first transmissions arrived (each unique DATA packet once), or a CANCEL declared them sent.
+ * They make room for grants. */
 void flow_grant_used(struct flow *f, uint32_t n);
-/* Credit that the peer holds and has not used: buffers that must stay posted for it. */
+/* Credit that the peer holds and has not used. Buffers must stay posted for it. */
 uint32_t flow_granted(const struct flow *f);
-/* Credit that it has used in all, low 32 bits. */
+/* Credit that the peer has used in all, low 32 bits. */
 uint32_t flow_used(const struct flow *f);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory that the program frees: what is under way in it ends, and it is held until nothing of the
- * packet link's can touch it any more (core/drop.c). Runs on the polling core.
+ * Memory that the program frees. Everything under way in it ends, and the memory is held until the
+ * packet link cannot touch it any more (core/drop.c). Runs on the polling core.
  */
 #include "packet/pkt.h"
 
@@ -40,7 +40,8 @@ static bool stages_are_past(const struct link_pkt *l)
 	return true;
 }
 
-/* Copies into pinned memory that were begun for operations which have ended. */
+/* Copies into pinned memory may go on after their operations have ended. Hold the memory until they
+ * are over. */
 static void stages_drop(struct link_pkt *l, struct drop *d)
 {
 	if (d->first != d->want + 1) {
@@ -54,7 +55,7 @@ static void stages_drop(struct link_pkt *l, struct drop *d)
 		drop_hold_seq(d, l->drop_seq);
 }
 
-/* The same of messages that come in. */
+/* Refuse messages that come in to dead memory, and hold it for copies under way. */
 static void rx_drop(struct pkt_ep *e, struct drop *d)
 {
 	for (uint32_t k = 0; k < GX_WIRE_MIDS && e->rx.nr_in; k++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Messages that come in: from the OPEN that finds their destination to the completion that says all
- * is visible. Runs on the polling core.
+ * Messages that come in: from the OPEN, which finds the destination, to the completion, which says
+ * that all bytes are visible. Runs on the polling core.
  */
 #include "packet/pkt.h"
 
@@ -11,14 +11,14 @@ struct in_msg *in_at(struct pkt_ep *e, uint32_t mid)
 {
 	struct in_msg *m = &e->in[mid % GX_WIRE_MIDS];
 
-	/* A place has no memory before it is used: then even the number of the message before the
-	 * first is missing. */
+	/* A place has no memory before its first use, so it lacks even the number of the message
+	 * before the first. */
 	if (gx_unlikely((m->mid ^ mid) % GX_WIRE_MIDS))
 		m->mid = mid % GX_WIRE_MIDS - GX_WIRE_MIDS;
 	return m;
 }
 
-/* May a message of this mid come to its place? */
+/* May the message @mid come to this place? */
 static bool in_is_next(const struct in_msg *m, uint32_t mid)
 {
 	return m->state == IN_FREE && mid - m->mid == GX_WIRE_MIDS;
@@ -43,7 +43,7 @@ static void in_words_put(struct pkt_ep *e, struct in_msg *m)
 	m->words = PKT_NONE;
 }
 
-/* Nothing of @m is under way any more; the peer may learn that its mid is settled. */
+/* Nothing of @m is under way any more. The next ACK may tell the peer that its mid is done. */
 static void in_settle(struct pkt_ep *e, struct in_msg *m)
 {
 	uint32_t i = m->mid % GX_WIRE_MIDS;
@@ -56,7 +56,7 @@ static void in_settle(struct pkt_ep *e, struct in_msg *m)
 	flow_ack_want(e->flow);
 }
 
-/* The operation that a message was for ends, and its slot with it. */
+/* End the operation that the message was for, and give back its slot. */
 static void in_op_end(struct pkt_ep *e, struct in_msg *m, int status)
 {
 	uint32_t i = m->op;
@@ -94,7 +94,7 @@ static bool in_deliver(struct pkt_ep *e, struct in_msg *m)
 	return true;
 }
 
-/* Every byte is visible: complete it here, tell the sender. */
+/* Every byte is visible: complete the message here, and tell the sender. */
 static void in_landed(struct pkt_ep *e, struct in_msg *m)
 {
 	in_words_put(e, m);
@@ -132,7 +132,7 @@ void in_check_landed(struct pkt_ep *e, struct in_msg *m)
 		in_landed(e, m);
 }
 
-/* What was declared and will not come as expected any more. */
+/* The rest of its packets was declared, and does not come as expected any more. */
 static void in_forget_need(struct pkt_ep *e, struct in_msg *m)
 {
 	e->rx.need_pkts -= m->win.nr_pkts - m->seen_pkts;
@@ -146,8 +146,8 @@ static void in_fail_rec(struct pkt_ep *e, struct in_msg *m)
 	e->rx.fails_due |= m->fail_due;
 }
 
-/* Our side cannot take the rest of @m: tell the sender, drop what still comes, keep the mid until
- * its CANCEL. */
+/* Our side cannot take the rest of @m: tell the sender, drop packets that still come, and keep the
+ * mid until the sender's CANCEL. */
 void in_refuse(struct pkt_ep *e, struct in_msg *m, int err)
 {
 	if (m->state != IN_ACTIVE)
@@ -167,7 +167,7 @@ void in_cancel(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	uint64_t seen;
 
 	if (in_is_next(m, rec->cancel.mid)) {
-		/* It overtook its OPEN, which may name one of our operations. */
+		/* CANCEL overtook the OPEN, which may name one of our operations. */
 		in_begin(e, m, rec->cancel.mid, IN_EARLY);
 		share_used(e, rec->cancel.sent);
 		return;
@@ -211,14 +211,14 @@ void rx_give_up(struct pkt_ep *e, uint32_t i)
 			return;
 		}
 		if (m->op == i && m->state != IN_FREE)
-			return; /* ends by itself */
+			return; /* it ends by itself */
 	}
 	if (op->kind == GX_OP_GET) {
-		/* The peer's answer is still to come, and counts as one of our requests. */
+		/* The peer still answers; until then this counts as one of our requests. */
 		op_complete(e, i, op->status, 0);
 		return;
 	}
-	/* Without room for the record the peer's send finds the slot gone, and fails. */
+	/* If there is no room for the record, the peer's send finds the slot gone, and fails. */
 	rec.revoke.slot = slot_token(e, op->slot);
 	tx_rec(e, &rec, PKT_NONE);
 	slot_free(e, op->slot);
@@ -235,7 +235,7 @@ static int open_region(struct pkt_ep *e, const struct gx_wire_rec *rec, struct i
 	if (ret)
 		return ret;
 	if (mem->kind == GX_MEM_HOST && e->link->q->rx_gpu && rec->open.len && !mem_is_mapped(mem))
-		return -EIO; /* gx_mem_share() refuses it: registered later, and in vain */
+		return -EIO; /* the GPU could not register it after gx_mem_share() */
 	m->dst = mem->addr + rec->open.off;
 	m->mem = mem;
 	*gpu = mem->gpu;
@@ -249,9 +249,9 @@ static int open_slot(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_
 	struct pkt_op *op;
 
 	if (!s || s->bound)
-		return -ECANCELED; /* taken back, or named twice */
+		return -ECANCELED; /* we took it back, or the peer named it twice */
 	op = &e->ops[s->op];
-	if (op->state == OP_DOOMED) { /* a get that was given up */
+	if (op->state == OP_DOOMED) { /* a get that we gave up */
 		slot_free(e, op->slot);
 		op_finish(e, s->op, op->status, 0);
 		return -ECANCELED;
@@ -290,7 +290,7 @@ static const struct msg_shape *open_shape(struct pkt_ep *e, uint32_t quantum)
 	return s;
 }
 
-/* The data came with the record: one copy by this core, and it is visible. */
+/* The data came with the record: this core copies it, and it is visible. */
 static void open_inline(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_msg *m,
 			const struct gx_gpu *gpu)
 {
@@ -308,8 +308,8 @@ static void open_inline(struct pkt_ep *e, const struct gx_wire_rec *rec, struct 
 	in_check_landed(e, m);
 }
 
-/* The message that an OPEN with AGAIN takes the place of. Return: 0; 1: that one has landed as a
- * whole; -EPROTO: there is none such, and the connection ends. */
+/* Find the message that an OPEN with AGAIN replaces. Return: 0; 1: that message has landed as a
+ * whole; -EPROTO: there is no such message, and the connection ends. */
 static int again_find(struct pkt_ep *e, const struct gx_wire_rec *rec, const struct in_msg *m,
 		      struct in_msg **out)
 {
@@ -326,8 +326,8 @@ static int again_find(struct pkt_ep *e, const struct gx_wire_rec *rec, const str
 	return -EPROTO;
 }
 
-/* Its CANCEL was here before it: whoever waits for it waits no more. That may be the message that
- * it was to take the place of, which no other record names. */
+/* The CANCEL of this message came before its OPEN. End the operation that waits for it, or the
+ * message that it was to replace: no other record names that one. */
 static void open_early(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_msg *m)
 {
 	struct pkt_slot *s = rec->flags & GX_REC_SLOT ? slot_find(e, rec->open.token) : NULL;
@@ -344,10 +344,10 @@ static void open_early(struct pkt_ep *e, const struct gx_wire_rec *rec, struct i
 	in_settle(e, m);
 }
 
-/* It takes the place of a message whose packets are too large for the path. What of that one has
- * landed in part is put there once more; copies of it that are still under way must end first, or
- * they might come after what is put there next. Return: 0: go on; 1: the other one has landed as a
- * whole; -errno: refuse it. */
+/* This message replaces one whose packets are too large for the path. It brings all bytes again,
+ * those too that have landed. Copies of the old message that are under way must end first, or they
+ * might write over newer bytes. Return: 0: go on; 1: the old message has landed as a whole; -errno:
+ * refuse this one. */
 static int open_again(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_msg *m)
 {
 	struct in_msg *old;
@@ -370,8 +370,8 @@ static int open_again(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in
 	return err;
 }
 
-/* Bits for its packets, as long as it is not settled: also when it is refused, to know what is a
- * duplicate. */
+/* Find bits for its packets. They stay until the message is settled; a refused message needs them
+ * to know duplicates. */
 static int open_words(struct pkt_ep *e, struct in_msg *m)
 {
 	if (!pkt_needs_window(m->len)) {
@@ -386,7 +386,8 @@ static int open_words(struct pkt_ep *e, struct in_msg *m)
 	return 0;
 }
 
-/* Does who copies to @gpu's memory check it too? What the peer was told holds. */
+/* Does the copy into @gpu's memory also check the payload? The answer must be the one that the peer
+ * was told. */
 static bool ep_checks(const struct pkt_ep *e, const struct gx_gpu *gpu, const struct block_q *bq)
 {
 	enum gx_mem_kind kind = gpu->device < 0 ? GX_MEM_HOST : GX_MEM_CUDA;
@@ -406,7 +407,7 @@ void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec)
 		return;
 	}
 	if (!in_is_next(m, rec->open.mid)) {
-		/* The one before it at this place is not done, or was left out. */
+		/* The message before it at this place is not done, or one was left out. */
 		rx_fault(e, -EPROTO);
 		return;
 	}
@@ -451,7 +452,8 @@ bool in_is_drained(const struct in_msg *m)
 	return !m->pending && (m->state == IN_REFUSED || m->state == IN_DRAIN);
 }
 
-/* The last copy of a message that was given up has ended; the one in its place waited for that. */
+/* The last copy of a message that was given up has ended. The message that replaces it waited for
+ * that. */
 void in_drained(struct pkt_ep *e, struct in_msg *m)
 {
 	uint32_t heir;

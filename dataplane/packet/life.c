@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An endpoint of the packet link on its core: attached, failed, and left when nothing of it is
- * under way any more. Runs on the polling core.
+ * An endpoint of the packet link on its core: it is attached, it fails, and it leaves the core when
+ * nothing of it is under way any more. Runs on the polling core.
  */
 #include "packet/pkt.h"
 
@@ -22,7 +22,8 @@ void pkt_attach(struct gx_ep *ep)
 	atomic_store_explicit(&ep->attached, true, memory_order_release);
 }
 
-/* Operations whose memory a copy under way may still touch end later, in link_fail_progress(). */
+/* May a copy under way still touch the memory of the operation? Then it ends later, in
+ * link_fail_progress(). */
 static bool op_in_use(const struct pkt_ep *e, uint32_t i)
 {
 	if (e->ops[i].refs)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The packet link of a core over a port: what is posted, and how links and endpoints are made,
- * connected and freed. turn.c is what the core does. open, connect and free run on the control
- * path, everything else on the polling core.
+ * The packet link of a core over a port: it takes posts, and it opens, connects and frees links and
+ * endpoints. turn.c has the core's work. open, connect and free run on the control path, everything
+ * else on the polling core.
  */
 #include "packet/pkt.h"
 
@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PKT_SKIP_MAX (1u << 30) /* psns that may be left out at the start */
-#define PKT_WINDOW   4096	/* packets outstanding of an ep */
+#define PKT_SKIP_MAX (1u << 30) /* psns that an endpoint may leave out at the start */
+#define PKT_WINDOW   4096	/* packets that an ep may have outstanding */
 
 /* ---- posting ---- */
 
@@ -50,7 +50,7 @@ static void op_fill(struct pkt_ep *e, struct pkt_op *op, const struct gx_op *use
 	op->gpu = user->mem ? user->mem->gpu : e->ep.core->gx->host;
 	op->mapped = user->mem && mem_is_mapped(user->mem);
 	op->len = user->len;
-	/* Slots are named by match.c alone. */
+	/* match.c alone names slots. */
 	op->token = user->kind == GX_OP_PUT || user->kind == GX_OP_GET ? user->token & ~PKT_SLOT_BIT
 								       : 0;
 	op->remote_off = user->remote_off;
@@ -62,7 +62,7 @@ static void op_fill(struct pkt_ep *e, struct pkt_op *op, const struct gx_op *use
 		op->flags &= ~GX_OP_LOCAL;
 }
 
-/* Payload in the memory of a GPU gets to host memory by that GPU alone. */
+/* Only the GPU of the bounce pool brings payload from there to host memory. */
 static bool op_can_land(const struct pkt_ep *e, const struct gx_op *user)
 {
 	if (!e->link->q->rx_gpu || !user->len ||
@@ -86,11 +86,11 @@ static int pkt_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route 
 			       "or come from "
 			       "gx_mem_alloc(), because the bounce pool is memory of cuda:%d",
 			       e->link->q->rx_gpu->device);
-	/* Half of the records are kept for what the peer asks of us. */
+	/* Half of the records stay free for requests of the peer. */
 	if (!core_post_room(ep->core) || tx_rec_room(e) < PKT_RECS / 2)
 		return -EAGAIN;
 	ep_touch(e);
-	/* The last ones are kept for gets of the peer. */
+	/* The last operations stay free for gets of the peer. */
 	i = e->tx.nr_ops < PKT_OPS - PKT_GETS_MAX ? op_alloc(e) : PKT_NONE;
 	if (i == PKT_NONE)
 		return -EAGAIN;
@@ -114,7 +114,8 @@ static int pkt_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route 
 	return ret;
 }
 
-/* A small put leaves before gx_post() returns: its latency does not wait for the rest of a turn. */
+/* A small put leaves before gx_post() returns, so its latency does not include the rest of a turn.
+ */
 static void pkt_kick(struct gx_ep *ep)
 {
 	struct pkt_ep *e = pkt_of(ep);
@@ -165,7 +166,7 @@ static void ep_init_tables(struct pkt_ep *e)
 		e->out[i].op = PKT_NONE;
 		e->out[i].mid = i - GX_WIRE_MIDS;
 	}
-	e->in[0].mid = 0u - GX_WIRE_MIDS; /* the others: in_at() */
+	e->in[0].mid = 0u - GX_WIRE_MIDS; /* in_at() writes the others */
 	memset(e->tx.mids_free, 0xff, sizeof(e->tx.mids_free));
 	e->tx.mids_words = (1u << GX_WIRE_DONE_WORDS) - 1;
 	e->tx.op_free = e->wake.hot_at = e->wake.cold_at = PKT_NONE;
@@ -174,7 +175,7 @@ static void ep_init_tables(struct pkt_ep *e)
 	e->tx.words_free = e->rx.words_free = UINT64_MAX;
 }
 
-/* What must not be guessed by whoever is not the peer. The first generation is random as well. */
+/* Numbers that nobody but the peer may know or guess. The first generation is random as well. */
 static int ep_random(struct link_pkt *l, struct pkt_ep *e)
 {
 	struct {
@@ -194,7 +195,7 @@ static int ep_random(struct link_pkt *l, struct pkt_ep *e)
 	return 0;
 }
 
-/* The CPU cannot check payload in the memory of a GPU: whoever copies it must. */
+/* The CPU cannot check payload in the memory of a GPU, so the copy must. */
 static int ep_pool_checks(const struct pkt_ep *e)
 {
 	const struct gx *gx = e->ep.core->gx;
@@ -233,8 +234,8 @@ static int pkt_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 	e->have_peer = true;
 	e->lossless = caps->flags & GX_PORT_LOSSLESS;
 	e->share.on = caps->flags & GX_PORT_SHARED_POOL;
-	/* Of a shared pool, what idle peers hold is a quarter at most; who finds it gone begins
-	 * with an OPEN. */
+	/* Idle peers hold a quarter of a shared pool at most. A peer that finds this quarter in use
+	 * begins with an OPEN. */
 	if (!(caps->flags & GX_PORT_SHARED_POOL))
 		e->credit0 = caps->rx_slots - pkt_margin(caps);
 	else if (l->credit0_out + PKT_CREDIT0 <= caps->rx_slots / 4)
@@ -247,7 +248,7 @@ static int pkt_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 	return 0;
 }
 
-/* Each end takes packets as large as its slots are, of what was agreed. */
+/* Each end takes packets of the agreed quantum, or of the size of its slots if that is smaller. */
 static int ep_shapes(struct pkt_ep *e, struct msg_shape *least)
 {
 	const struct gx_hello_lanes *a = &e->ep.conn->agreed;
@@ -259,7 +260,8 @@ static int ep_shapes(struct pkt_ep *e, struct msg_shape *least)
 
 	if (quantum < GX_WIRE_QUANTUM_MIN)
 		return -EPROTO;
-	/* A path that turns out narrower makes a smaller quantum, and more bits. */
+	/* A path that turns out narrower gets a smaller quantum, and a message then needs more
+	 * bits. */
 	if (e->link->port->caps.flags & GX_PORT_NEEDS_PROBE)
 		quantum = GX_WIRE_QUANTUM_MIN;
 	ret = msg_shape_init(&e->shape, out, a->chunk_b, a->window);
@@ -294,8 +296,8 @@ static int ep_windows(struct pkt_ep *e)
 	return e->tx.words && e->rx.words ? 0 : -ENOMEM;
 }
 
-/* One GPU for both ends, and the driver lets one process at a time use it, for a fraction of a
- * millisecond each. Said once. */
+/* Both ends use one GPU, and the driver gives it to one process at a time, for a fraction of a
+ * millisecond each. The log says so once. */
 static void path_say_turns(const struct pkt_ep *e)
 {
 	const struct gx_conn *c = e->ep.conn;
@@ -324,8 +326,8 @@ static int pkt_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 			       .rx_credit = e->credit0};
 	int ret = l->q->ops->peer_connect(l->q, e->port_peer, &remote->port);
 
-	/* The peer knows psn0 by the bootstrap connection. An acknowledgement of the first probe is
-	 * to show that it came to the address that the peer has named. */
+	/* The peer knows psn0 by the bootstrap connection. The first probe has another psn, so its
+	 * acknowledgement shows that it reached the address that the peer has named. */
 	if (l->port->caps.flags & GX_PORT_NEEDS_PROBE)
 		cfg.tx_psn += e->psn_skip;
 	if (ret)
@@ -334,7 +336,7 @@ static int pkt_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 	if (ret)
 		return ret;
 	l->q->ops->peer_info(l->q, e->port_peer, &e->port_path);
-	/* The CPU computes the CRC of what it sends. */
+	/* The CPU computes the CRC of the payload that it sends. */
 	if (ep->conn->agreed.integrity == GX_INTEGRITY_CRC)
 		e->port_path.gpus = 0;
 	if (ep->lane == 0) {
@@ -456,7 +458,8 @@ int link_pkt_gpu(struct link_pkt *l, struct gx_gpu *gpu)
 	if (gpu->device < 0 || l->bq_gpu[gpu->device])
 		return 0;
 	l->nr_gpus = GX_MAX(l->nr_gpus, gpu->device + 1u);
-	/* What is agreed may be more than was asked for: a chunk is a quantum at least. */
+	/* The agreed chunk may be larger than gx_opts.chunk_b, because a chunk is a quantum at
+	 * least. */
 	ret = stage_open(gpu, gx->arena, GX_MAX(gx->opts.chunk_b, (uint32_t)GX_WIRE_QUANTUM_MAX),
 			 GX_MIN(gx->opts.window, (uint32_t)STAGE_MSG_CHUNKS) + 2,
 			 gx->opts.gpu_timeout_ns, &l->stage[gpu->device]);

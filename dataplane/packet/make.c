@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Packets of the packet link, made and handed to the port. Runs on the polling core.
+ * Makes packets of the packet link, and hands them to the port. Runs on the polling core.
  */
 #include "packet/pkt.h"
 
@@ -37,7 +37,8 @@ uint32_t ack_bound(const struct pkt_ep *e)
 	       8 * (GX_WIRE_DONE_WORDS - (uint32_t)__builtin_popcount(e->rx.done_used));
 }
 
-/* Where ACKs are lost each tells all, so that the next one makes up for it; else what is new. */
+/* Where ACKs are lost, each one tells all words, so the next one makes up for a lost one. Else an
+ * ACK tells only words that are new. */
 static void ack_done(struct pkt_ep *e, struct gx_wire_ack *ack)
 {
 	uint32_t which = e->lossless ? e->rx.done_due : e->rx.done_used;
@@ -79,7 +80,7 @@ void tx_data_make(struct pkt_ep *e, struct gx_tx *tx, uint32_t i, uint64_t pkt,
 	tx->len = last ? op->len - off : e->shape.quantum;
 	tx->cookie = UINT32_MAX;
 	tx->gpu = op->gpu->device >= 0 && pkt_in_place(e, op) ? 1 + op->gpu->device : 0;
-	tx->mapped = op->mapped || op->gpu->device >= 0; /* staged: in the arena */
+	tx->mapped = op->mapped || op->gpu->device >= 0; /* staged payload lies in the arena */
 	if (e->port_path.flags & GX_PORT_TX_ATTACH && !how->copy) {
 		tx->cookie = e->index << 10 | i;
 		op->refs++;
@@ -100,7 +101,8 @@ void tx_send(struct link_pkt *l, unsigned n)
 	uint64_t bytes = 0;
 	unsigned sent = l->q->ops->tx_burst(l->q, GX_HALF_DATA, l->tx, n);
 
-	/* What a lossy port did not take is lost like any other packet: the flow sends it again. */
+	/* A packet that a lossy port did not take is lost like any other: the flow finds that, and
+	 * it goes again. */
 	if (sent < n)
 		gx_stat_add(pkt_stats(l), GX_STAT_TX_FULL, 1);
 	for (unsigned i = 0; i < n; i++)
@@ -116,7 +118,7 @@ void tx_probe(struct pkt_ep *e, uint32_t padded_b)
 {
 	uint64_t psn;
 
-	/* Any probe may go out above the window: it may be full of lost packets. */
+	/* A probe may go out above the window, which may be full of lost packets. */
 	if (!padded_b && !ctl_room(e))
 		return;
 	psn = flow_sent(e->flow, e->now_ns,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Send and receive with tags, and gets, built on put: a posted receive grants {slot, tag, length}
- * to the sender, a send that matches becomes a put into the slot; a get asks for such a put. Runs
- * on the polling core.
+ * Send and receive with tags, and gets, built on put. A posted receive grants {slot, tag, length}
+ * to the sender, and a send that matches becomes a put into the slot. A get asks for such a put.
+ * Runs on the polling core.
  *
- * Order: sends match the oldest grant that fits, grants the oldest send, as MPI's matching does.
+ * Order: a send matches the oldest grant that fits, a grant the oldest send, as in MPI.
  */
 #include "packet/pkt.h"
 
@@ -118,7 +118,7 @@ void match_grant(struct pkt_ep *e, const struct gx_wire_rec *rec)
 {
 	struct pkt_grant *g = grant_at(e, rec->grant.slot);
 
-	if (!g || !token_newer(rec->grant.slot, g->token)) /* nonsense, or revoked before it came */
+	if (!g || !token_newer(rec->grant.slot, g->token)) /* nonsense, or its REVOKE came first */
 		return;
 	grant_drop(e, g);
 	*g = (struct pkt_grant){.token = rec->grant.slot,
@@ -195,7 +195,7 @@ static int get_check(struct pkt_ep *e, const struct gx_wire_rec *rec, struct gx_
 	return 0;
 }
 
-/* A get of the peer's becomes a put of ours into its slot. */
+/* A get of the peer becomes a put of ours into its slot. */
 static bool serve_one(struct pkt_ep *e, const struct gx_wire_rec *rec)
 {
 	struct gx_wire_rec fail = {
@@ -232,8 +232,8 @@ void match_serve_gets(struct pkt_ep *e)
 		e->match.gets_tail++;
 }
 
-/* What it was to be read from has been freed. The region is gone, so that the peer is told so in the
- * usual way, when there is room for that. */
+/* Its source has been freed, and the region is gone. The get waits again: match_serve_gets() finds
+ * no region, and tells the peer when there is room for a record. */
 void match_unserve(struct pkt_ep *e, uint32_t i)
 {
 	struct pkt_op *op = &e->ops[i];
@@ -245,6 +245,6 @@ void match_unserve(struct pkt_ep *e, uint32_t i)
 	op_free(e, i);
 	if (e->match.gets_head - e->match.gets_tail < PKT_GETS_MAX)
 		e->gets[e->match.gets_head++ % PKT_GETS_MAX] = rec;
-	else /* it has asked for more than it may have under way */
+	else /* the peer has asked for more gets than it may have under way */
 		rx_fault(e, -EPROTO);
 }

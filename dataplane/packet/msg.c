@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Placement of packets in messages; see msg.h. Called on the polling core.
+ * Placement of packets in messages; see msg.h. Runs on the polling core.
  */
 #include "packet/msg.h"
 
@@ -31,7 +31,7 @@ int msg_shape_init(struct msg_shape *s, uint32_t quantum, uint32_t chunk_b, uint
 
 uint64_t msg_nr_pkts(const struct msg_shape *s, uint64_t len)
 {
-	/* Control path of a message, once: a division is fine here. */
+	/* Once for each message, so a division is fine here. */
 	return len ? (len + s->quantum - 1) / s->quantum : 1;
 }
 
@@ -58,14 +58,14 @@ int msg_win_test(const struct msg_win *w, uint64_t pkt)
 void msg_win_set(struct msg_win *w, uint64_t pkt)
 {
 	if (pkt == w->base && (!w->words || !(w->words[(pkt & w->mask) / 64] >> (pkt & 63)))) {
-		/* In order, and nothing above it in its word: no bit need be written. */
+		/* The packet is in order, and its word has no bit above it: write no bit. */
 		w->base++;
 		if (!w->words || (w->base & 63))
 			return;
 	} else {
 		w->words[(pkt & w->mask) / 64] |= 1ull << (pkt & 63);
 	}
-	/* Move base over the bits that are set, clearing them behind it. */
+	/* Move base over the bits that are set, and clear them behind it. */
 	while (w->base < w->nr_pkts) {
 		uint64_t *word = &w->words[(w->base & w->mask) / 64];
 		uint64_t rest = ~(*word >> (w->base & 63));
@@ -96,7 +96,7 @@ uint64_t msg_limit(struct msg_win *w, const struct msg_shape *s)
 	return GX_MIN(w->chunk + s->window_pkts, w->nr_pkts);
 }
 
-/* @off / quantum, for offsets whose sixteenth has 32 bits. */
+/* @off / quantum, where @off / 16 fits 32 bits. */
 static uint64_t msg_quanta(const struct msg_shape *s, uint64_t off)
 {
 	return (uint64_t)(((unsigned __int128)(off / 16) * s->quantum_inv) >> INV_SHIFT);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The life of an operation of the packet link: lists of them, from the post to the completion, the
- * slots through which a peer reaches their memory, and buffers given back to the port. Runs on the
- * polling core.
+ * The life of an operation of the packet link, from the post to the completion: the lists that it
+ * lies in, the slots through which a peer reaches its memory, and buffers that go back to the port.
+ * Runs on the polling core.
  */
 #include "packet/pkt.h"
 
@@ -111,7 +111,7 @@ void op_complete(struct pkt_ep *e, uint32_t i, int status, uint64_t len)
 		core_comp(core, &comp, op->route);
 }
 
-/* Give back what it holds of the ep's; its mid, if any, is the caller's business. */
+/* Give back its resources of the ep. The caller deals with its mid, if it has one. */
 void op_drop(struct pkt_ep *e, struct pkt_op *op)
 {
 	if (op->words != PKT_NONE) {
@@ -129,7 +129,7 @@ void op_finish(struct pkt_ep *e, uint32_t i, int status, uint64_t len)
 {
 	struct pkt_op *op = &e->ops[i];
 
-	if (op->refs) { /* tx_unref() comes back to it */
+	if (op->refs) { /* tx_unref() calls this once more */
 		op->status = status;
 		op->len = status ? op->len : len;
 		op_goto(op, OP_ENDED);
@@ -156,8 +156,8 @@ void op_local(struct pkt_ep *e, uint32_t i)
 	core_comp(e->ep.core, &comp, op->route);
 }
 
-/* An OPEN that is to be sent, or sent again, must not read the buffer any more: it goes back to the
- * user. */
+/* The buffer goes back to the user, so an OPEN that goes out later, or once more, must not read it.
+ */
 void op_neutralise(struct pkt_ep *e, const struct pkt_op *op)
 {
 	struct rec_slot *s = &e->recs[op->open_rsn % PKT_RECS];
@@ -236,8 +236,8 @@ void slot_free(struct pkt_ep *e, uint32_t slot)
 		e->slots[slot].used = false;
 }
 
-/* Is this a message under way whose packets are larger than the quantum has become? One that was
- * acknowledged as a whole needs no other. */
+/* Are the packets of its message larger than the quantum is now? A message that the peer has
+ * acknowledged as a whole need not begin again. */
 bool op_outgrown(const struct pkt_ep *e, const struct pkt_op *op)
 {
 	if (op->state != OP_AGAIN && !op_may_send(op))

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which quantum does the path carry? A connection begins in doubt: padded probes are sent until one
- * is acknowledged, with a smaller quantum if none is. Later, large packets that are lost in a row
- * put it in doubt again. Runs on the polling core.
+ * Which quantum does the path carry? A connection begins in doubt: it sends padded probes until the
+ * peer acknowledges one, and takes a smaller quantum if the peer acknowledges none. Later, large
+ * packets that are lost in a row put the quantum in doubt again. Runs on the polling core.
  */
 #include "packet/pkt.h"
 
 #include <errno.h>
 
-#define PKT_PROVE_NS	20000000 /* a padded probe is sent again after this */
-#define PKT_PROVE_TRIES 4	 /* before a smaller quantum is tried */
-#define PKT_LARGE_B	512 /* a packet above this may be too large for a path that carries others */
-#define PKT_LARGE_LOST	8   /* large packets lost in a row: is it their size? */
+#define PKT_PROVE_NS	20000000 /* between two padded probes */
+#define PKT_PROVE_TRIES 4	 /* probes before a smaller quantum */
+#define PKT_LARGE_B	512	 /* a path that carries smaller packets may not carry larger ones */
+#define PKT_LARGE_LOST	8	 /* large packets lost in a row that put their size in doubt */
 
 /* Quanta to fall back to when padded probes do not come through: FACTS of common MTUs, see
  * docs/wire.md. */
@@ -31,8 +31,8 @@ void hole_forget(struct pkt_ep *e)
 	e->path.hole_lost = 0;
 }
 
-/* They wait for another mid, before anything new, or they might do so for ever: each one that
- * begins again lets the peer be done with the mid that it had. */
+/* These operations get their mids before new ones, or they might wait for ever: the peer is done
+ * with an old mid only when its message has begun again. */
 static void ops_again(struct pkt_ep *e)
 {
 	uint32_t head = PKT_NONE, tail = PKT_NONE;
@@ -59,8 +59,8 @@ static void prove_fail(struct pkt_ep *e)
 	rx_fault(e, -EHOSTUNREACH);
 }
 
-/* Padded probes do not come through: a smaller quantum, which is to be proven as well before
- * anything is sent with it. False: there is none. */
+/* Padded probes do not come through: take a smaller quantum, and prove it before data goes out with
+ * it. False: there is no smaller one. */
 static bool prove_fall(struct pkt_ep *e)
 {
 	uint32_t next = smaller_quantum(e->shape.quantum);
@@ -78,16 +78,16 @@ static bool prove_fall(struct pkt_ep *e)
 	return true;
 }
 
-/* How long the data half may let nothing through before the connection is given up. */
+/* The connection ends when the data half has let nothing through for so long. */
 static uint64_t prove_limit_ns(const struct pkt_ep *e)
 {
 	/* The receiver may be waiting for its GPU. */
 	return e->timer.peer_timeout_ns + (e->tx.begun ? e->ep.core->gx->opts.gpu_timeout_ns : 0);
 }
 
-/* A padded probe now and then until one is acknowledged. It counts as lost by its size only if a
- * small one, sent with it on the same half, came through: a path that carries nothing for a while
- * is not a narrow one, nor is a peer that is not turned, or that waits for its GPU. */
+/* Send a padded probe now and then until the peer acknowledges one. A probe counts as too large
+ * only if a small one came through that went out with it, on the same half. A path that carries
+ * nothing for a while need not be narrow: the peer's core may not turn, or may wait for its GPU. */
 void tick_prove(struct pkt_ep *e)
 {
 	if (!e->path.proving || e->now_ns < e->path.prove_ns)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The packet link's own state, shared by the files of this folder. turn.c calls most of them, in
- * the order of a turn; the prototypes at the end stand by file, the lowest first. Owner of
- * everything here: poll core, but for what is marked ctl. Nothing is allocated after ep_open.
+ * The packet link's own state, which the files of this folder share. turn.c calls most of them, in
+ * the order of a turn. The prototypes at the end stand by file, the lowest first. The poll core
+ * owns everything here, except fields marked ctl. Nothing allocates after ep_open.
  */
 #ifndef GX_PKT_H
 #define GX_PKT_H
@@ -20,62 +20,62 @@
 
 #define PKT_OPS	       1024 /* operations of an ep, internal ones (serving gets) included */
 #define PKT_SLOTS      256  /* posted receives and gets of an ep */
-#define PKT_RECS       1024 /* control records not yet acknowledged */
+#define PKT_RECS       1024 /* control records that the peer has not acknowledged */
 #define PKT_RECS_KEPT  64   /* of them for CANCEL and FAIL: an OPEN leaves these free */
-#define PKT_GETS_MAX   64   /* gets that an ep may have asked for: "64 requests a peer" */
+#define PKT_GETS_MAX   64   /* gets that an ep may ask for: "64 requests a peer" */
 #define PKT_NONE       UINT32_MAX
-#define PKT_TICK_NS    1000000	    /* slow timers of an ep that has something under way */
+#define PKT_TICK_NS    1000000	    /* between slow timers of an ep that has something under way */
 #define PKT_SLOT_BIT   (1ull << 63) /* a token with this bit names a posted slot, not a region */
 #define PKT_F_SLOT_GPU (1u << 31)   /* in pkt_op.flags: the peer's slot is GPU memory */
-#define PKT_CREDIT0    8 /* DATA packets allowed before any was declared, on shared pools */
-#define PKT_SHAPES     8 /* quanta of what comes in: the one agreed, and the smaller ones after it */
+#define PKT_CREDIT0    8    /* DATA packets that a peer may send undeclared, on shared pools */
+#define PKT_SHAPES     8    /* quanta of incoming messages: the agreed one and later smaller ones */
 #define PKT_SMALL_B    64   /* payload of a probe that any path carries */
-#define PKT_DOUBT      32   /* packets outstanding while the quantum is being proven again */
+#define PKT_DOUBT      32   /* packets that may be out while the quantum is in doubt again */
 #define PKT_MIDS_KEPT  64   /* for messages that begin again: each needs one more for a while */
-#define PKT_MARGIN     32   /* buffers kept out of grants: duplicates */
-#define PKT_BAD_MAX    512  /* packets that an ep waits for again, found wrong while being copied */
-#define PKT_BAD_TRIES  8    /* times that a packet is asked for again */
-#define PKT_ASK_MAX    2048 /* packets that a peer may have asked for again and not acknowledged */
+#define PKT_MARGIN     32   /* buffers kept out of grants, for duplicates */
+#define PKT_BAD_MAX    512  /* packets of an ep that its copies found wrong, and that it asks for */
+#define PKT_BAD_TRIES  8    /* times that an ep asks for a packet again */
+#define PKT_ASK_MAX    2048 /* packets that a peer has asked for again and not acknowledged */
 
 /* kinds in flow_rec.kind */
 enum { PKT_K_DATA = 1, PKT_K_CTL, PKT_K_PROBE, PKT_K_ASKED };
 
 enum { ACK_HOLD_NO, ACK_HOLD_ASKED, ACK_HOLD_DONE };
 
-/* One operation. Idle ones are in the ep's free list. */
+/* One operation. The ep's free list has the idle ones. */
 struct pkt_op {
 	uint8_t state; /* enum pkt_op_state; op_goto() alone writes it */
 	uint8_t kind;  /* enum gx_op_kind */
 
-	/* What it is, since it was posted, and since its message began. */
+	/* Facts since it was posted, or since its message began. */
 	bool internal; /* serves a peer's get: no completion */
 	bool mapped;   /* local host memory that GPUs read and write in place */
 	bool inlined;  /* data goes in the OPEN */
-	bool late; /* the peer checks its packets when they are acknowledged already: until done it
-		      may ask for them again */
+	bool late; /* the peer may still check packets that it has acknowledged: until done it may
+		      ask for them again */
 
-	/* What has happened beside its state. A failed endpoint reports in any state. */
-	bool opened; /* the OPEN of its mid was sent, once or more: only then may DATA go out */
-	bool acked_local; /* every packet acknowledged (GX_COMP_LOCAL given) */
-	bool reported;	  /* its last completion was given */
-	bool cancel_due;  /* CANCEL could not be queued yet */
+	/* Events beside its state. A failed endpoint reports in any state. */
+	bool opened; /* the OPEN of its mid went out, once or more: only then may DATA go out */
+	bool acked_local; /* the peer has acknowledged every packet (GX_COMP_LOCAL is given) */
+	bool reported;	  /* its last completion is given */
+	bool cancel_due;  /* there was no room to queue CANCEL */
 
 	uint32_t open_rsn; /* inlined: the record that reads the buffer */
-	int status;	   /* DOOMED, ENDED: what it ends with */
+	int status;	   /* DOOMED, ENDED: the status of its completion */
 	uint32_t flags;	   /* GX_OP_* */
-	uint32_t next;	   /* in the list it is in; PKT_NONE: end */
+	uint32_t next;	   /* next one in its list; PKT_NONE: end */
 	uint32_t mid;
 	uint32_t slot; /* RECV, GET: index in slots; PKT_NONE */
 	uint32_t refs; /* packets in the port that still reference the payload */
 	uint64_t user;
 	struct gx_route *route; /* for core_comp() */
 	const char *src;	/* local memory: source or destination */
-	struct gx_mem *mem;	/* that it lies in; NULL: not registered */
-	struct gx_gpu *gpu;	/* of local memory; the host backend for the host */
+	struct gx_mem *mem;	/* the memory of src; NULL: not registered */
+	struct gx_gpu *gpu;	/* the GPU of that memory; for the host, the host backend */
 	uint64_t len;
 	uint64_t token, remote_off, imm, tag, tag_mask;
 	uint32_t quantum;     /* of its packets */
-	uint64_t asked_pkts;  /* that the peer has asked for again, in all */
+	uint64_t asked_pkts;  /* packets that the peer has asked for again, in all */
 	uint64_t deadline_ns; /* 0: none */
 	uint64_t sent_pkts;   /* first transmissions so far = next packet to send */
 	struct msg_win acked;
@@ -90,7 +90,7 @@ static inline void op_goto(struct pkt_op *op, enum pkt_op_state to)
 	op->state = to;
 }
 
-/* Is it under way, and nothing has ended it yet? */
+/* Is it under way, and has nothing ended it yet? */
 static inline bool op_is_live(const struct pkt_op *op)
 {
 	return op->state > OP_FREE && op->state < OP_DOOMED;
@@ -102,31 +102,31 @@ static inline bool op_may_send(const struct pkt_op *op)
 	return op->state == OP_SENDING || op->state == OP_SENT;
 }
 
-/* One place for messages coming in, and the one in it; at index mid % GX_WIRE_MIDS. */
+/* A place for incoming messages, and the message in it; at index mid % GX_WIRE_MIDS. */
 struct in_msg {
 	uint8_t state; /* enum in_state; in_goto() alone writes it */
 	bool imm_set;
-	bool fail_due; /* REFUSED: FAIL could not be queued yet */
-	bool checks;   /* who copies checks its payload, not the CPU when it comes */
-	int err;       /* REFUSED, DRAIN: what its operation ends with */
-	uint32_t mid;  /* FREE: of the last one; the next has GX_WIRE_MIDS more */
+	bool fail_due; /* REFUSED: there was no room to queue FAIL */
+	bool checks;   /* the copy checks its payload; else the CPU does when a packet comes */
+	int err;       /* REFUSED, DRAIN: the status of its operation */
+	uint32_t mid;  /* FREE: of the last message; the next one has GX_WIRE_MIDS more */
 	const struct msg_shape *shape;
 	uint32_t op;	    /* RECV or GET that owns the slot; PKT_NONE for a put into a region */
 	uint32_t words;	    /* index in rx_words, PKT_NONE */
 	uint32_t pending;   /* fragments in blocks */
-	uint32_t nr_bad;    /* of it in ep->bad */
-	struct block_q *bq; /* who copies to the destination */
+	uint32_t nr_bad;    /* its packets in ep->bad */
+	struct block_q *bq; /* copies to the destination */
 	char *dst;
-	const struct gx_mem *mem; /* that it lies in; NULL: not registered */
+	const struct gx_mem *mem; /* the memory of dst; NULL: not registered */
 	uint64_t len;
 	uint64_t visible_b;
 	uint64_t seen_pkts;
 	uint64_t imm, tag, token, off;
 	struct msg_win win;
 	uint64_t word; /* its bits when it needs no window */
-	uint32_t next; /* in the landed list: a place */
+	uint32_t next; /* next place in the landed list */
 	uint32_t heir; /* DRAIN: the place of the message that replaces it, and waits until nothing
-			  of this one is pending; PKT_NONE: no message does */
+			  of this one is pending; PKT_NONE: none waits */
 };
 
 static inline void in_goto(struct in_msg *m, enum in_state to)
@@ -135,20 +135,20 @@ static inline void in_goto(struct in_msg *m, enum in_state to)
 	m->state = to;
 }
 
-/* A record that was not yet acknowledged; at index rsn % PKT_RECS. */
+/* A record that the peer has not acknowledged; at index rsn % PKT_RECS. */
 enum rec_state { REC_FREE, REC_QUEUED, REC_SENT };
 struct rec_slot {
 	uint8_t state;
 	bool sent;   /* once or more */
-	uint32_t op; /* OPEN: whose; that may have ended, and its place be another's */
+	uint32_t op; /* OPEN: its operation; that may have ended, and its place be another's */
 	struct gx_wire_rec rec;
 };
 
-/* A packet that was found wrong while it was copied. owner: bad.c */
+/* A packet that its copy found wrong. owner: bad.c */
 enum bad_state {
-	BAD_DUE,   /* RESEND could not be queued yet */
-	BAD_ASKED, /* it is to come again */
-	BAD_CAME,  /* it has; kept for the tries, while there is room */
+	BAD_DUE,   /* there was no room to queue RESEND */
+	BAD_ASKED, /* the peer sends it again */
+	BAD_CAME,  /* it came again; kept for the tries, while there is room */
 };
 struct pkt_bad {
 	uint32_t mid, pkt;
@@ -160,120 +160,123 @@ struct pkt_ask {
 	uint32_t mid, pkt, end;
 };
 
-/* Packets [from, to) of a message, brought in from a GPU's memory to go out once more: of those
- * that the peer has asked for, or of lost ones that are staged no more. owner: fetch.c */
+/* Packets [from, to) of a message, staged from a GPU's memory to go out once more: the peer has
+ * asked for them, or they are lost and no longer staged. owner: fetch.c */
 struct pkt_again {
-	struct stage_msg stage; /* one chunk at most; valid with that: */
+	struct stage_msg stage; /* one chunk at most; while it is there, these are valid: */
 	uint32_t mid, from, to;
 	int gpu;
 	uint64_t since_ns;
 	bool in_tx; /* link->tx refers to it */
 };
 
-/* A posted receive or get: what a slot token resolves to. */
+/* A posted receive or get. A slot token names it. */
 struct pkt_slot {
 	bool used;
-	bool bound; /* an OPEN took it */
+	bool bound; /* an OPEN has taken it */
 	uint32_t gen;
 	uint32_t op;
 };
 
-/* A grant of the peer's: it has posted a receive. At index slot of the token, so that a newer one
- * takes its place. */
+/* A grant of the peer: it has posted a receive. At the slot index of its token, so a newer grant
+ * replaces it. */
 struct pkt_grant {
 	uint64_t token, tag, mask, len;
 	uint32_t rsn; /* order of posting */
 	bool used;    /* a send may take it */
-	bool late;    /* records before it are missing: not yet its turn */
+	bool late;    /* records before it are missing, so it must wait */
 	bool revoked; /* the peer took the receive back */
 	bool gpu;
 };
 
 /* An endpoint's part in a pool that peers share. owner: share.c */
 struct share_ep {
-	bool on;	     /* the port's peers share one. frozen */
-	uint32_t lapsed;     /* of flow_granted(): credit that no buffers are kept for */
+	bool on;	     /* the port's peers share a pool. frozen */
+	uint32_t lapsed;     /* part of flow_granted() for which no buffers are kept */
 	uint32_t used_seen;  /* flow_used() at the last look */
-	uint8_t quiet, over; /* looks since when nothing was used, or too much was held */
-	bool silent;	     /* it used nothing for long: no share until it uses something */
-	bool wants;	     /* counted in share.nr_want */
+	uint8_t quiet, over; /* looks since it last used some, or since it holds too much */
+	bool silent;	     /* it used nothing for long: it has no share until it uses something */
+	bool wants;	     /* share.nr_want counts it */
 };
 
 /* Such a pool; all zero where each peer has its own. owner: share.c */
 struct share {
 	uint32_t nr_want;	       /* endpoints that wait for packets */
-	bool is_short;		       /* one of them wants more than there is for it */
-	struct pkt_ep *first;	       /* who found nothing at all goes first; NULL: nobody */
-	unsigned look_at;	       /* index in live of who is looked at next */
-	uint64_t look_ns;	       /* when to look again who holds what */
-	uint32_t of[GX_PEERS_MAX + 1]; /* buffers of each, by nr_want. frozen */
+	bool is_short;		       /* one of them wants more buffers than there are for it */
+	struct pkt_ep *first;	       /* found no buffer at all, so it goes first; NULL: none */
+	unsigned look_at;	       /* index in live of the next endpoint to look at */
+	uint64_t look_ns;	       /* when the next round of looks begins */
+	uint32_t of[GX_PEERS_MAX + 1]; /* buffers of each endpoint, by nr_want. frozen */
 };
 
-/* What an endpoint knows, by the file that writes it. owner: core, but for what says otherwise. */
+/* State of an endpoint, by the file that writes it. owner: core, except where a comment names
+ * another. */
 
 /* path.c: which quantum the path carries. */
 struct pkt_path {
-	bool probed;	   /* the port's path is not known: quanta are proven, and losses watched */
+	bool probed;	   /* nobody knows the port's path: quanta are proven, and losses watched */
 	bool proven;	   /* the quantum passed the path (padded probe), or need not */
 	bool proving;	   /* padded probes of the quantum are under way */
-	bool prove_due;	   /* the next two are to be sent: one of the quantum, one of PKT_SMALL_B */
-	bool small_passed; /* a small probe that went out with it, or later, was acknowledged */
+	bool prove_due;	   /* two are due: one of the quantum, one of PKT_SMALL_B */
+	bool small_passed; /* the peer acknowledged a small probe that went out with the last padded
+			      one, or later */
 	uint32_t prove_tries;
 	uint64_t prove_ns;    /* when the next padded probe is due */
-	uint32_t prove_waits; /* how often it was found not to have come through */
+	uint32_t prove_waits; /* waits in which no small probe came through */
 	uint64_t try_ns;      /* when the last one that counts went out */
-	uint32_t hole_b;    /* smallest of the large packets lost in a row; UINT32_MAX: none was */
-	uint32_t hole_lost; /* how many in a row */
+	uint32_t hole_b;      /* smallest of the large packets lost in a row; UINT32_MAX: none */
+	uint32_t hole_lost;   /* number of them */
 };
 
-/* timer.c: what is due when, and whether the peer is there. rx.c and ack.c say that it was heard. */
+/* timer.c: times of timers, and whether the peer is there. rx.c and ack.c note that they heard it.
+ */
 struct pkt_timer {
 	uint64_t heard_ns;	      /* last packet from the peer's core that passed all checks */
-	uint64_t acked_ns;	      /* when it last acknowledged something that was not */
+	uint64_t acked_ns;	      /* when it last acknowledged something new */
 	bool waiting;		      /* something was outstanding at the last look, ... */
-	uint64_t alive_ns;	      /* ... which was then */
-	uint64_t silence_ns;	      /* of the peer, while this core was turned itself */
+	uint64_t alive_ns;	      /* ... at this time */
+	uint64_t silence_ns;	      /* silence of the peer, while this core was turned */
 	uint64_t probe_ns;	      /* when the last keepalive probe went out */
-	uint64_t ask_ns, ask_wait_ns; /* all was acknowledged, not all is done: when to ask, and how
-					 long until then */
+	uint64_t ask_ns, ask_wait_ns; /* all is acknowledged and not all is done: when to ask, and
+					 the time between two asks */
 	uint64_t tick_ns;	      /* when slow timers are due again */
-	uint64_t deadline_ns;	      /* earliest of the operations; UINT64_MAX: none */
+	uint64_t deadline_ns;	      /* earliest of all operations; UINT64_MAX: none */
 	uint64_t peer_timeout_ns;
 	uint32_t told_msgs, told_bufs; /* our part of the core's gauges */
 };
 
 /* ack.c, make.c: the ACKs that we send. */
 struct pkt_acks {
-	uint8_t hold;	 /* ACK_HOLD_*: a completion was given; the ACK waits a turn for the user's
-			    answer */
+	uint8_t hold;	 /* ACK_HOLD_*: a completion was given, and the ACK waits a turn for the
+			    user's answer */
 	uint32_t apsn;	 /* number space of ACK and PROBE_ACK */
 	uint32_t number; /* of the last ACK */
 };
 
-/* wake.c: whether a turn looks at it. */
+/* wake.c: does a turn look at it? */
 struct pkt_wake {
-	uint32_t live_at; /* index in link->live; and while it is hot, */
-	uint32_t hot_at;  /* in link->hot; PKT_NONE: it is not */
-	uint32_t cold_at; /* in link->cold, which has it then; PKT_NONE: it is not */
-	bool ticked;	  /* in this turn: it may go to sleep now */
+	uint32_t live_at; /* index in link->live */
+	uint32_t hot_at;  /* index in link->hot; PKT_NONE: it is cold */
+	uint32_t cold_at; /* index in link->cold; PKT_NONE: it is hot */
+	bool ticked;	  /* its slow timers ran in this turn: it may go to sleep now */
 };
 
-/* op.c, tx.c: operations and the messages that go out. */
+/* op.c, tx.c: operations and outgoing messages. */
 struct pkt_sends {
 	uint32_t op_free;
-	uint32_t ops_top; /* those from here on were never used */
+	uint32_t ops_top; /* no operation from here on was ever used */
 	uint32_t nr_ops;  /* not free */
 	uint64_t mids_free[GX_WIRE_DONE_WORDS];
-	uint32_t mids_words;		      /* bit w: mids_free[w] has one */
+	uint32_t mids_words;		      /* bit w: mids_free[w] is not 0 */
 	uint32_t nr_mids;		      /* not free */
-	uint32_t mids_max;		      /* that new messages may have of them */
-	uint64_t told[GX_WIRE_DONE_WORDS];    /* what the peer says is done, as in an ACK, ... */
-	uint32_t told_by[GX_WIRE_DONE_WORDS]; /* ... and the number of the ACK that said so */
-	bool begun;			      /* a message has */
+	uint32_t mids_max;		      /* most of them that new messages may have */
+	uint64_t told[GX_WIRE_DONE_WORDS];    /* done bits as the peer's ACKs told them, ... */
+	uint32_t told_by[GX_WIRE_DONE_WORDS]; /* ... and the number of the ACK that told them */
+	bool begun;			      /* some message has begun */
 	bool cancels_due;		      /* some operation's CANCEL waits for room */
-	uint32_t act_head, act_tail; /* list: operations with first transmissions to do, in turn */
-	uint32_t wait_head, wait_tail; /* list: operations that wait for a mid (posted order) */
-	uint32_t send_head, send_tail; /* list: SENDs that wait for a grant */
+	uint32_t act_head, act_tail;   /* list: operations with first packets to send, in turn */
+	uint32_t wait_head, wait_tail; /* list: operations that wait for a mid, as posted */
+	uint32_t send_head, send_tail; /* list: sends that wait for a grant */
 	struct {
 		uint32_t mid, pkt;
 	} * resend; /* ring of lost DATA packets */
@@ -283,7 +286,7 @@ struct pkt_sends {
 	uint64_t words_free; /* bit i: window i is free */
 };
 
-/* ask.c: packets that the peer asks to have again. */
+/* ask.c: packets that the peer asks for again. */
 struct pkt_asks {
 	uint32_t head, tail; /* of the ring ask[] */
 	uint32_t pkts;	     /* in ask[], or sent and not acknowledged: PKT_ASK_MAX at most */
@@ -293,19 +296,19 @@ struct pkt_asks {
 struct pkt_fetch {
 	struct pkt_again asked, lost;
 	uint32_t nr_staged; /* chunks that operations hold in pinned buffers */
-	uint64_t moved_ns;  /* when a chunk was acknowledged */
-	uint64_t staged_ns; /* the same, or when it began to hold some */
-	bool shy;	    /* none was acknowledged for long, and somebody wanted buffers */
+	uint64_t moved_ns;  /* when the peer last acknowledged a chunk */
+	uint64_t staged_ns; /* the same, or when an operation began to hold some */
+	bool shy;	    /* no chunk was acknowledged for long, while others wanted buffers */
 };
 
-/* rec.c: control records on their way out. */
+/* rec.c: outgoing control records. */
 struct pkt_recs {
-	uint32_t next, floor; /* rsn of the next one / lowest not acknowledged */
+	uint32_t next, floor; /* rsn of the next one; lowest rsn not acknowledged */
 	uint32_t queued;      /* records in state REC_QUEUED */
 	uint32_t scan;	      /* no queued record below this rsn */
 };
 
-/* match.c, op.c: slots and grants, gets. */
+/* match.c, op.c: slots, grants and gets. */
 struct pkt_match {
 	uint32_t slot_rover;
 	uint32_t nr_grants, nr_late;
@@ -313,21 +316,21 @@ struct pkt_match {
 	uint32_t gets_out; /* our gets under way */
 };
 
-/* in.c, rx.c, bad.c: messages and records that come in. */
+/* in.c, rx.c, bad.c: incoming messages and records. */
 struct pkt_takes {
-	uint64_t done[GX_WIRE_DONE_WORDS]; /* bit of a place: changes with each message done */
+	uint64_t done[GX_WIRE_DONE_WORDS]; /* bit of a place: each message that is done flips it */
 	uint32_t done_used;		   /* bit w: done[w] has ever changed */
-	uint32_t done_due;		   /* ... has changed since an ACK told it */
+	uint32_t done_due;		   /* bit w: done[w] has changed since an ACK told it */
 	bool fails_due;			   /* some message's FAIL waits for room */
-	bool bads_due;			   /* some packet's RESEND does */
+	bool bads_due;			   /* some packet's RESEND waits for room */
 	uint32_t nr_in;			   /* places that are not free */
-	uint64_t need_pkts;		   /* declared and not yet received */
+	uint64_t need_pkts;		   /* packets declared and not yet received */
 	uint32_t held_bufs;		   /* bounce buffers of this peer in blocks */
 	uint32_t landed_head, landed_tail;
 	uint32_t nr_bad;
 	uint64_t *words;
 	uint64_t words_free;
-	uint32_t rsn_floor; /* every record below was seen */
+	uint32_t rsn_floor; /* every record below has come */
 	uint64_t rsn_seen[PKT_RECS / 64];
 };
 
@@ -336,28 +339,28 @@ struct pkt_ep {
 	struct gx_ep ep;
 	struct link_pkt *link;
 	struct flow *flow;
-	struct msg_shape shape; /* of what we send */
+	struct msg_shape shape; /* of outgoing messages */
 	struct msg_shape
-		rx_shape[PKT_SHAPES]; /* of what comes in, by the quantum that an OPEN names */
+		rx_shape[PKT_SHAPES]; /* of incoming messages, by the quantum of their OPEN */
 	unsigned nr_rx_shapes;
 	uint32_t words_max; /* u64 words of one bit window, for the smallest quantum possible */
 	uint32_t index;	    /* in link->eps */
 	uint32_t gen;	    /* generation of the cid */
-	uint32_t cid_peer;  /* what the peer calls this connection */
-	uint32_t port_peer; /* the port's peer */
+	uint32_t cid_peer;  /* the peer's name of this connection */
+	uint32_t port_peer; /* the peer's name at the port */
 	struct gx_port_peer
-		port_path; /* of it; .gpus none where the CPU has to read what it sends */
+		port_path; /* its path; .gpus is 0 where the CPU must read outgoing payload */
 	uint64_t psn0;
-	uint32_t psn_skip; /* on a path that is proven, the first packet has a psn so far above */
+	uint32_t psn_skip; /* on a path that probes prove, the first packet skips so many psns */
 	uint32_t salt, salt_peer;
 	enum gx_integrity integrity;
-	uint8_t late, peer_late; /* bit kind: what comes into memory of that enum gx_mem_kind is
-				    checked while it is copied, here and at the peer */
-	uint32_t credit0;	 /* that the peer began with, and keeps when idle */
-	uint32_t credit0_peer;	 /* that we began with */
+	uint8_t late, peer_late; /* bit kind: copies into memory of that enum gx_mem_kind check
+				    incoming payload, here and at the peer */
+	uint32_t credit0;	 /* the peer's first credit, which it keeps when idle */
+	uint32_t credit0_peer;	 /* our first credit */
 	int err;		 /* 0, or why it failed: set by ep_fail */
 	bool lossless;
-	bool want_peer;	 /* whoever holds this ep waits for the peer's core */
+	bool want_peer;	 /* the holder of this ep waits for the peer's core */
 	bool have_peer;	 /* ctl: peer_add was done */
 	uint64_t now_ns; /* of the turn */
 	struct pkt_path path;
@@ -372,14 +375,15 @@ struct pkt_ep {
 	struct pkt_takes rx;
 	struct share_ep share;
 
-	/* What is large comes last: the memory is all zero at the start and has no pages yet, so
-	 * that an ep weighs what it has used. Nothing here is written before it is used. */
-	size_t alloc_b; /* ctl: of the whole, a link's own part included */
-	/* Places for messages going out: mid % GX_WIRE_MIDS. Each message at a place has
-	 * GX_WIRE_MIDS more than the one before, and begins when that one is known to be done. */
+	/* Large tables come last. The memory is all zero at the start and has no pages yet, and
+	 * nobody writes here before there is use, so an ep weighs only its used pages. */
+	size_t alloc_b; /* ctl: length of the whole, a link's own part included */
+	/* Places for outgoing messages: mid % GX_WIRE_MIDS. Each message at a place has
+	 * GX_WIRE_MIDS more than the one before, and begins when the peer has told that that one is
+	 * done. */
 	struct {
-		uint32_t op;  /* PKT_NONE: none is waiting for done */
-		uint32_t mid; /* the last one */
+		uint32_t op;  /* PKT_NONE: none waits for done */
+		uint32_t mid; /* of the last message */
 	} out[GX_WIRE_MIDS];
 	struct pkt_op ops[PKT_OPS];
 	struct in_msg in[GX_WIRE_MIDS];
@@ -403,14 +407,14 @@ struct link_pkt {
 	struct gx_port_queue *q;
 	const struct gx_port *port;
 	struct pkt_ep *eps[GX_PEERS_MAX];  /* by cid index, attached ones */
-	struct pkt_ep *live[GX_PEERS_MAX]; /* attached: each one hot or cold */
+	struct pkt_ep *live[GX_PEERS_MAX]; /* attached ones, hot and cold */
 	unsigned nr_live;
-	struct pkt_ep *hot[GX_PEERS_MAX]; /* something of it is under way: each turn looks at it */
+	struct pkt_ep *hot[GX_PEERS_MAX]; /* something is under way: each turn looks at them */
 	unsigned nr_hot;
 	struct pkt_cold cold[GX_PEERS_MAX]; /* heap: the earliest first */
 	unsigned nr_cold;
-	bool ticked;	/* some ep's slow timers ran in this turn */
-	unsigned rover; /* who sends first this turn */
+	bool ticked;	/* the slow timers of some ep ran in this turn */
+	unsigned rover; /* the ep that sends first this turn */
 	struct block_q *bq_host;
 	struct block_q *bq_gpu[GX_GPUS_MAX];
 	struct block_q *bqs[1 + GX_GPUS_MAX]; /* bq_host and those of bq_gpu. Frozen before the core
@@ -419,18 +423,17 @@ struct link_pkt {
 	struct stage *stage[GX_GPUS_MAX]; /* for sending from that GPU */
 	unsigned nr_gpus; /* 1 + the largest device in bq_gpu and stage; frozen before the core
 			     turns */
-	struct block_stat seen; /* what of the blocks' counters is in the core's statistics */
-	uint32_t pool_out;	/* shared pool: granted to all peers, but what has lapsed */
+	struct block_stat seen; /* part of the blocks' counters that the core's statistics have */
+	uint32_t pool_out;	/* shared pool: granted to all peers, without lapsed credit */
 	struct share share;
-	uint32_t credit0_out;	     /* ctl: what peers begin with, all together */
+	uint32_t credit0_out;	     /* ctl: first credit of all peers together */
 	uint32_t held_bufs;	     /* in blocks, all peers */
-	uint64_t stats_ns;	     /* when counters of the blocks are brought over again */
+	uint64_t stats_ns;	     /* when to bring the blocks' counters over again */
 	bool seeded;		     /* ctl: gens are random */
 	uint32_t gens[GX_PEERS_MAX]; /* ctl: generation of each cid index; bit 31: in use */
-	uint32_t refs;		     /* of all eps: is there anything for tx_reap? */
-	uint32_t
-		drop_seq; /* memory that died from here on may be read by copies into stage[] ... */
-	uint32_t drop_ticket[GX_GPUS_MAX]; /* ... up to these */
+	uint32_t refs;		     /* packets of all eps in the port: has tx_reap() work? */
+	uint32_t drop_seq; /* copies into stage[] may read memory that died from here on ... */
+	uint32_t drop_ticket[GX_GPUS_MAX]; /* ... until these tickets are past */
 	struct gx_rx rx_data[GX_BURST_MAX], rx_ctl[GX_BURST_MAX];
 	struct gx_tx tx[GX_BURST_MAX];
 	uint8_t ctl_buf[GX_CTL_PAYLOAD_MAX];
@@ -449,28 +452,28 @@ static inline struct gx_stats *pkt_stats(const struct link_pkt *l)
 	return &l->core->loop.stats;
 }
 
-/* A protocol error of a peer that cannot be repaired: the control thread ends the connection. */
+/* A protocol error of a peer that nobody can repair: the control thread ends the connection. */
 static inline void rx_fault(struct pkt_ep *e, int err)
 {
 	if (!atomic_load_explicit(&e->ep.fault, memory_order_relaxed))
 		atomic_store_explicit(&e->ep.fault, err, memory_order_release);
 }
 
-/* Does the port send the payload from where it is? Else it is staged. */
+/* Does the port read the payload in place? Else it is staged. */
 static inline bool pkt_in_place(const struct pkt_ep *e, const struct pkt_op *op)
 {
 	return op->gpu->device < 0 || e->port_path.gpus >> op->gpu->device & 1;
 }
 
-/* Are its packets larger than the path carries by now, or others than it would be cut into? */
+/* Are its packets larger than the path carries now, or would it be cut into others now? */
 static inline bool op_outsized(const struct pkt_ep *e, const struct pkt_op *op)
 {
 	return op->quantum != e->shape.quantum && op->len > e->shape.quantum;
 }
 
-/* Does a message need a window of bits? Else one word does, whatever its quantum is and becomes: so
- * a message that begins again with smaller packets never waits for bits, and both ends count the
- * same windows. */
+/* Does a message need a window of bits? Else one word holds them, for every quantum. So a message
+ * that begins again with smaller packets never waits for bits, and both ends count the same
+ * windows. */
 static inline bool pkt_needs_window(uint64_t len)
 {
 	return len > 64 * GX_WIRE_QUANTUM_MIN;
@@ -492,14 +495,13 @@ static inline struct block_q *link_bq(const struct link_pkt *l, const struct gx_
 uint32_t op_alloc(struct pkt_ep *e); /* QUEUED, in no list; PKT_NONE: all are in use */
 void op_free(struct pkt_ep *e, uint32_t i);
 unsigned op_comps(const struct pkt_op *op); /* completions that it may still report */
-void op_complete(struct pkt_ep *e, uint32_t i, int status,
-		 uint64_t len); /* reports once, then OP_ENDED */
+void op_complete(struct pkt_ep *e, uint32_t i, int status, uint64_t len); /* reports it once */
 void op_finish(struct pkt_ep *e, uint32_t i, int status,
-	       uint64_t len); /* complete and free, once no packet references it */
-void op_drop(struct pkt_ep *e, struct pkt_op *op); /* give back what it holds */
+	       uint64_t len); /* completes and frees it; ENDED while packets reference it */
+void op_drop(struct pkt_ep *e, struct pkt_op *op); /* gives back its resources */
 void op_local(struct pkt_ep *e, uint32_t i);	   /* every packet is acknowledged */
 void op_neutralise(struct pkt_ep *e, const struct pkt_op *op);
-void op_unlist(struct pkt_ep *e, uint32_t i); /* out of the list that its state has it in */
+void op_unlist(struct pkt_ep *e, uint32_t i); /* out of its list, which its state tells */
 bool op_outgrown(const struct pkt_ep *e, const struct pkt_op *op);
 void op_withdraw(struct pkt_ep *e, struct pkt_op *op, uint32_t i);
 void op_again(struct pkt_ep *e, uint32_t i); /* it begins again with the quantum of now */
@@ -519,9 +521,9 @@ void link_release_flush(struct link_pkt *l);
 
 void ep_live(struct pkt_ep *e);			     /* attached: in live, and hot */
 void ep_gone(struct pkt_ep *e);			     /* out of all lists */
-void ep_wake(struct pkt_ep *e);			     /* of a cold one */
-void link_wake(struct link_pkt *l, uint64_t now_ns); /* those whose timer is due */
-void link_rest(struct link_pkt *l);		     /* those that may sleep do */
+void ep_wake(struct pkt_ep *e);			     /* wakes a cold one */
+void link_wake(struct link_pkt *l, uint64_t now_ns); /* wakes cold ones whose timer is due */
+void link_rest(struct link_pkt *l);		     /* lets endpoints sleep */
 /* Something comes for @e from outside of its own turn: a packet, an operation, a fault. */
 static inline void ep_touch(struct pkt_ep *e)
 {
@@ -531,14 +533,14 @@ static inline void ep_touch(struct pkt_ep *e)
 
 /* ---- make.c: packets, made and handed to the port ---- */
 
-/* How a DATA packet goes out. */
+/* How to send a DATA packet. */
 struct tx_how {
 	uint8_t kind; /* PKT_K_DATA, PKT_K_ASKED */
 	bool resend;
 	bool copy; /* the port may not refer to the payload */
 };
 void tx_data_make(struct pkt_ep *e, struct gx_tx *tx, uint32_t op, uint64_t pkt,
-		  const struct tx_how *how); /* tx->data is set */
+		  const struct tx_how *how); /* the caller has set tx->data */
 void tx_ctl_packet(struct pkt_ep *e, uint8_t type, uint8_t flags, uint32_t psn, uint32_t mid,
 		   const void *data, uint32_t len);
 void tx_probe(struct pkt_ep *e,
@@ -558,37 +560,37 @@ static inline uint32_t tx_rec_room(const struct pkt_ep *e)
 }
 bool tx_recs(struct pkt_ep *e); /* send queued records */
 void recs_acked(struct pkt_ep *e, uint32_t first, uint32_t n);
-void recs_requeue(struct pkt_ep *e, uint32_t first, uint32_t n); /* they were lost */
+void recs_requeue(struct pkt_ep *e, uint32_t first, uint32_t n); /* the network lost them */
 
 /* ---- share.c: the pool that peers share ---- */
 
 void share_open(struct link_pkt *l); /* ctl */
 bool share_take(struct pkt_ep *e);   /* a packet came for the first time; false: no buffer for it */
-void share_used(struct pkt_ep *e, uint64_t n);	   /* credit that the peer has used up */
-void share_refunded(struct pkt_ep *e, uint64_t n); /* credit that it gives back */
+void share_used(struct pkt_ep *e, uint64_t n);	   /* the peer has used up credit */
+void share_refunded(struct pkt_ep *e, uint64_t n); /* the peer gives credit back */
 void share_grant(struct pkt_ep *e);
-void share_look(struct link_pkt *l, uint64_t now_ns); /* while it is short */
-void share_leave(struct pkt_ep *e); /* it failed: it is granted nothing any more */
+void share_look(struct link_pkt *l, uint64_t now_ns); /* while the pool is short */
+void share_leave(struct pkt_ep *e);		      /* a failed ep is granted nothing any more */
 
-/* ---- fetch.c: payload of GPUs that the port does not read in place ---- */
+/* ---- fetch.c: payload of GPUs that the port cannot read in place ---- */
 
-void fetch_ahead(struct pkt_ep *e, struct pkt_op *op); /* chunks that the window allows to send */
-/* Where the bytes of packet @pkt lie for the port; NULL: not there yet. */
+void fetch_ahead(struct pkt_ep *e, struct pkt_op *op); /* stages chunks that the window allows */
+/* Bytes of packet @pkt for the port; NULL: they are not there yet. */
 const char *fetch_payload(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt);
-/* The same of the next packet in the ring of lost ones. *@copy: the port may not refer to it. */
+/* The same for the next packet in the ring of lost ones. *@copy: the port may not refer to it. */
 const char *fetch_lost(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt, bool *copy);
 bool fetch_is_broken(const struct pkt_ep *e,
-		     const struct pkt_op *op); /* the GPU brings no more in */
-/* The same of a packet of which up to @end go again, by @g; the port may not refer to it. */
+		     const struct pkt_op *op); /* does its GPU copy nothing any more? */
+/* The same for a packet that goes again, with others up to @end; the port may not refer to it. */
 const char *fetch_again(struct pkt_ep *e, struct pkt_again *g, const struct pkt_op *op,
 			uint32_t pkt, uint32_t end);
-void fetch_sent(struct pkt_ep *e);		       /* the port has taken what is in link->tx */
-void fetch_acked(struct pkt_ep *e, struct pkt_op *op); /* packets of it were */
+void fetch_sent(struct pkt_ep *e);		       /* the port has taken link->tx */
+void fetch_acked(struct pkt_ep *e, struct pkt_op *op); /* the peer acknowledged packets of it */
 void fetch_end(struct pkt_ep *e, struct pkt_op *op);   /* it needs no buffers any more */
-void fetch_tick(struct pkt_ep *e);		       /* does it hold what others wait for? */
+void fetch_tick(struct pkt_ep *e);		       /* gives buffers back that others wait for */
 void fetch_close(struct pkt_ep *e);		       /* of a failed ep */
 
-/* ---- ask.c: packets that the peer asks to have again ---- */
+/* ---- ask.c: packets that the peer asks for again ---- */
 
 void ask_take(struct pkt_ep *e, const struct gx_wire_rec *rec);
 unsigned ask_send(struct pkt_ep *e, unsigned n, unsigned max); /* as tx_resends() */
@@ -599,35 +601,35 @@ void ask_close(struct pkt_ep *e); /* of a failed ep */
 /* ---- bad.c: packets that we ask for again ---- */
 
 bool bad_found(struct pkt_ep *e, struct in_msg *m, uint64_t off,
-	       uint32_t len); /* ask for it again; false: the message cannot be had */
+	       uint32_t len); /* asks for it again; false: the message cannot be had */
 bool bad_again(struct pkt_ep *e, const struct in_msg *m,
-	       uint64_t pkt); /* a packet whose bit is set: is it to be placed once more? */
-void bad_forget(struct pkt_ep *e, struct in_msg *m); /* it ends */
+	       uint64_t pkt); /* a packet whose bit is set: place it once more? */
+void bad_forget(struct pkt_ep *e, struct in_msg *m); /* @m ends */
 void bad_close(struct pkt_ep *e);		     /* of a failed ep */
-void bad_tick(struct pkt_ep *e);		     /* RESEND records that found no room */
+void bad_tick(struct pkt_ep *e);		     /* queues RESEND records that found no room */
 
 /* ---- doom.c: operations that end early ---- */
 
-void op_doom(struct pkt_ep *e, uint32_t i, int err); /* give up: complete with err, tell the peer */
+void op_doom(struct pkt_ep *e, uint32_t i, int err);	 /* completes with err, tells the peer */
 void op_cancel_rec(struct pkt_ep *e, struct pkt_op *op); /* CANCEL, or cancel_due without room */
 
-/* ---- in.c: messages that come in ---- */
+/* ---- in.c: incoming messages ---- */
 
 struct in_msg *in_at(struct pkt_ep *e, uint32_t mid); /* the place of @mid */
 void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec);
-void in_refuse(struct pkt_ep *e, struct in_msg *m, int err); /* FAIL to the sender */
+void in_refuse(struct pkt_ep *e, struct in_msg *m, int err); /* sends FAIL */
 void in_cancel(struct pkt_ep *e, const struct gx_wire_rec *rec);
 void in_check_landed(struct pkt_ep *e, struct in_msg *m); /* is all of it visible? */
 bool in_is_drained(const struct in_msg *m);
 void in_drained(struct pkt_ep *e, struct in_msg *m);
-bool rx_landed(struct pkt_ep *e); /* deliver completions that waited for room */
+bool rx_landed(struct pkt_ep *e); /* delivers completions that waited for room */
 void rx_give_up(struct pkt_ep *e,
-		uint32_t op);	/* our RECV or GET ends early: stop placing into its memory */
-void rx_tick(struct pkt_ep *e); /* FAIL records that found no room */
+		uint32_t op);	/* our RECV or GET ends early: place nothing more into its memory */
+void rx_tick(struct pkt_ep *e); /* queues FAIL records that found no room */
 
 /* ---- match.c: sends and receives ---- */
 
-int match_recv(struct pkt_ep *e, uint32_t op); /* post a receive: GRANT */
+int match_recv(struct pkt_ep *e, uint32_t op); /* posts a receive: GRANT */
 void match_send(struct pkt_ep *e, uint32_t op);
 void match_grant(struct pkt_ep *e, const struct gx_wire_rec *rec);
 void match_revoke(struct pkt_ep *e, uint64_t token);
@@ -635,14 +637,14 @@ void match_late(struct pkt_ep *e); /* records before a late grant have come */
 void match_unbind(struct pkt_ep *e,
 		  uint32_t op); /* a send ends before it began: its grant is free again */
 void match_serve_gets(struct pkt_ep *e);
-void match_unserve(struct pkt_ep *e, uint32_t op); /* of which nothing was sent: judge it again */
+void match_unserve(struct pkt_ep *e, uint32_t op); /* nothing of it was sent: a request again */
 
 /* ---- path.c: which quantum the path carries ---- */
 
 void link_proven(struct pkt_ep *e, uint32_t quantum);	       /* a padded probe came through */
 void link_acked(struct pkt_ep *e, const struct flow_rec *rec); /* while link_watches() */
-void link_lost(struct pkt_ep *e, const struct flow_rec *rec);  /* is it the size? */
-/* Does this acknowledgement say something of the path? */
+void link_lost(struct pkt_ep *e, const struct flow_rec *rec);  /* was its size the cause? */
+/* Does this acknowledgement tell something about the path? */
 static inline bool link_watches(const struct pkt_ep *e, const struct flow_rec *rec)
 {
 	return gx_unlikely(e->path.proving || rec->len >= e->path.hole_b);
@@ -652,27 +654,27 @@ void hole_forget(struct pkt_ep *e);
 
 /* ---- ack.c: acknowledgements, ours and the peer's ---- */
 
-bool tx_ack(struct pkt_ep *e);	 /* one of its own, if one is due */
-void tx_acked(struct pkt_ep *e); /* take out what an ACK acknowledged, and what is lost */
+bool tx_ack(struct pkt_ep *e);	 /* sends a lone ACK, if one is due */
+void tx_acked(struct pkt_ep *e); /* takes out acknowledged packets and lost ones */
 void tx_done(struct pkt_ep *e, const struct gx_wire_ack *ack);
 
 /* ---- rx.c, tx.c: packets in, packets out ---- */
 
 bool rx_poll(struct link_pkt *l, uint64_t now_ns);
-bool rx_reap(struct link_pkt *l, uint64_t now_ns);		      /* copies that have ended */
-void rx_flush(struct link_pkt *l, bool burst_short, uint64_t now_ns); /* begin copies that wait */
-bool tx_start(struct pkt_ep *e);		/* give mids to waiting operations */
+bool rx_reap(struct link_pkt *l, uint64_t now_ns);		      /* takes ended copies */
+void rx_flush(struct link_pkt *l, bool burst_short, uint64_t now_ns); /* begins waiting copies */
+bool tx_start(struct pkt_ep *e);		/* gives mids to waiting operations */
 uint32_t tx_mid(struct pkt_ep *e, uint32_t op); /* a mid for it; nr_mids < GX_WIRE_MIDS */
 bool tx_data(struct pkt_ep *e);
-void tx_grant(struct pkt_ep *e); /* credit where each peer has its own buffers */
+void tx_grant(struct pkt_ep *e); /* grants credit where each peer has its own buffers */
 
 /* ---- life.c: an endpoint on its core ---- */
 
 void pkt_attach(struct gx_ep *ep);
 void pkt_fail(struct gx_ep *ep, int err);
-bool link_fail_progress(struct pkt_ep *e); /* of a failed ep: wait for what is out, then detach */
+bool link_fail_progress(struct pkt_ep *e); /* of a failed ep: detaches when nothing is out */
 
-/* ---- timer.c: what is due now and then ---- */
+/* ---- timer.c: timers ---- */
 
 void link_tick(struct pkt_ep *e);
 uint64_t link_alive_ns(const struct pkt_ep *e);
@@ -683,12 +685,12 @@ void link_stats(struct link_pkt *l); /* the blocks' counters into the core's */
 
 bool link_pkt_poll(void *link, uint64_t now_ns); /* the poller */
 bool link_pkt_asleep(const void *link); /* without an endpoint the poller has nothing to do */
-bool tx_settle(struct link_pkt *l, uint64_t now_ns); /* what the port and GPUs are through with */
-void rx_settle(struct link_pkt *l, uint64_t now_ns); /* copies: begin what waits, see what ended */
+bool tx_settle(struct link_pkt *l, uint64_t now_ns); /* the port and GPUs give buffers back */
+void rx_settle(struct link_pkt *l, uint64_t now_ns); /* begins waiting copies, takes ended ones */
 
 /* ---- freed.c: memory that the program frees ---- */
 
-void link_pkt_drop(void *link, struct drop *d); /* end what is done with dead memory */
+void link_pkt_drop(void *link, struct drop *d); /* ends everything in dead memory */
 
 /* ---- link_pkt.c: the link of a core over a port, and its endpoints' control path ---- */
 

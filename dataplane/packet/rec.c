@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Control records on their way out: a ring of them, packed into packets of the control half, sent
- * again until they are acknowledged. Runs on the polling core.
+ * Control records on their way out. They lie in a ring, are packed into packets of the control
+ * half, and go again until the peer has acknowledged them. Runs on the polling core.
  */
 #include "packet/pkt.h"
 
@@ -9,7 +9,7 @@ bool tx_rec(struct pkt_ep *e, const struct gx_wire_rec *rec, uint32_t op)
 {
 	struct rec_slot *s = &e->recs[e->rec.next % PKT_RECS];
 
-	ep_touch(e); /* a turn sends it */
+	ep_touch(e); /* the next turn sends the record */
 	if (!tx_rec_room(e))
 		return false;
 	s->rec = *rec;
@@ -51,15 +51,15 @@ void recs_acked(struct pkt_ep *e, uint32_t first, uint32_t n)
 		e->rec.scan = e->rec.floor;
 }
 
-/* DATA of @i may follow: it takes another way, on which it would come before an OPEN that waits for
- * room. */
+/* DATA of @i may follow now. It goes another way, and would overtake an OPEN that waits for room.
+ */
 static void op_opened(struct pkt_ep *e, uint32_t i, uint32_t rsn)
 {
 	if (i != PKT_NONE && e->ops[i].open_rsn == rsn)
 		e->ops[i].opened = true;
 }
 
-/* Fill @b with a run of queued records that begins at rec_scan. Return bytes; *n: records. */
+/* Fill @b with the run of queued records that begins at rec.scan. Return: bytes; *n: records. */
 static uint32_t recs_pack(struct pkt_ep *e, uint8_t *b, uint32_t *n)
 {
 	uint32_t room = GX_MIN((uint32_t)GX_CTL_PAYLOAD_MAX, e->shape.quantum);
@@ -90,7 +90,7 @@ bool tx_recs(struct pkt_ep *e)
 {
 	bool worked = false;
 
-	/* One place of the control half stays for an ACK. */
+	/* One place of the control half stays free for an ACK. */
 	while (e->rec.queued && flow_room(e->flow) && ctl_room(e) > 1) {
 		uint32_t n;
 		uint32_t len = recs_pack(e, e->link->ctl_buf, &n);
@@ -100,7 +100,7 @@ bool tx_recs(struct pkt_ep *e)
 
 		if (!n)
 			break;
-		/* An ACK that is due rides behind the records: one packet less for both ends. */
+		/* A due ACK rides behind the records, which saves both ends a packet. */
 		if (len + ack_bound(e) <= GX_MIN((uint32_t)GX_CTL_PAYLOAD_MAX, e->shape.quantum))
 			ack = ack_fill(e, e->link->ctl_buf + len);
 		psn = flow_sent(

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The receiving half of a turn of a packet link: take packets from the port, decide what each is
- * (wire, flow), where its bytes go (msg), write a descriptor (block), and hand finished copies
- * back. Runs on the polling core.
+ * The receiving half of a turn of a packet link: it takes packets from the port, looks at each
+ * packet (wire, flow), finds the place of its bytes (msg), writes a descriptor (block), and hands
+ * finished copies back. Runs on the polling core.
  */
 #include "packet/pkt.h"
 
@@ -39,7 +39,7 @@ static void rx_get(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	e->gets[e->match.gets_head++ % PKT_GETS_MAX] = *rec;
 }
 
-/* Every record once: rsn below the floor or in the bitmap was seen. */
+/* Take every record once: one whose rsn is below the floor or in the bitmap has been here. */
 static bool rec_is_new(struct pkt_ep *e, uint32_t rsn)
 {
 	uint32_t i = rsn % PKT_RECS;
@@ -91,7 +91,8 @@ static bool rx_recs(struct pkt_ep *e, const uint8_t *b, uint32_t len)
 	uint32_t at = 0;
 	int n;
 
-	/* All or nothing: a packet with a bad record is not acknowledged and none of it is done. */
+	/* All or nothing: a packet with a bad record is not acknowledged, and none of its records
+	 * is taken. */
 	for (at = 0; at < len; at += n) {
 		n = gx_wire_rec_get(b + at, len - at, &rec);
 		if (n <= 0)
@@ -109,8 +110,8 @@ static bool rx_recs(struct pkt_ep *e, const uint8_t *b, uint32_t len)
 
 /* ---- packets ---- */
 
-/* A packet that cannot be, from a peer that the port vouches for, on a port that changes nothing:
- * that peer is not sane, and its connection ends rather than wait for what will not come. */
+/* A packet that no gx sends. If the port vouches for its sender and changes no bytes, that peer is
+ * not sane. Its connection ends, instead of waiting for packets that do not come. */
 static void rx_insane(struct link_pkt *l, const struct gx_rx *rx, enum gx_stat_id stat)
 {
 	gx_stat_add(pkt_stats(l), stat, 1);
@@ -121,8 +122,8 @@ static void rx_insane(struct link_pkt *l, const struct gx_rx *rx, enum gx_stat_i
 			rx_fault(l->live[i], -EPROTO);
 }
 
-/* Bytes that are not what was sent. Where nothing is lost, nothing is sent again: then a memory is
- * at fault, and the connection ends rather than wait for ever. */
+/* These are not the bytes that the sender sent. Where no packet is lost, none is sent again. Then
+ * some memory is faulty, and the connection ends instead of waiting for ever. */
 static void rx_wrong(struct pkt_ep *e)
 {
 	gx_stat_add(pkt_stats(e->link), GX_STAT_RX_CRC, 1);
@@ -130,7 +131,7 @@ static void rx_wrong(struct pkt_ep *e)
 		rx_fault(e, -EBADMSG);
 }
 
-/* Header and connection of a packet; NULL: dropped and counted. */
+/* Header and connection of a packet; NULL: the packet is dropped and counted. */
 static struct pkt_ep *rx_ep(struct link_pkt *l, const struct gx_rx *rx, struct gx_wire_hdr *h)
 {
 	struct pkt_ep *e;
@@ -156,7 +157,7 @@ static struct pkt_ep *rx_ep(struct link_pkt *l, const struct gx_rx *rx, struct g
 	return e;
 }
 
-/* The payload of a packet that the CPU checks. False: dropped and counted. */
+/* The CPU checks the payload of a packet. False: the packet is dropped and counted. */
 static bool rx_payload(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_wire_hdr *h)
 {
 	if (e->integrity != GX_INTEGRITY_CRC || gx_crc32c(0, rx->data, rx->len) == h->crc_payload)
@@ -192,8 +193,8 @@ static bool rx_new(struct pkt_ep *e, const struct gx_wire_hdr *h)
 	return false;
 }
 
-/* Records, and behind them an ACK of h->mid bytes, if any: the records first, somebody may wait for
- * them. */
+/* Records, and behind them an ACK of h->mid bytes, if any. The records go first, because somebody
+ * may wait for them. */
 static bool rx_ctl_packet(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_wire_hdr *h)
 {
 	uint32_t recs = rx->len - h->mid;
@@ -204,7 +205,7 @@ static bool rx_ctl_packet(struct pkt_ep *e, const struct gx_rx *rx, const struct
 	return !h->mid || rx_ack(e, (const uint8_t *)rx->data + recs, h->mid);
 }
 
-/* The peer may have missed something: the ACK tells all. */
+/* The peer may have missed something, so the next ACK tells all. */
 static void rx_probe(struct pkt_ep *e, const struct gx_wire_hdr *h)
 {
 	e->rx.done_due = e->rx.done_used;
@@ -241,7 +242,7 @@ static void rx_ctl_one(struct link_pkt *l, const struct gx_rx *rx)
 		rx_fault(e, -EPROTO);
 }
 
-/* DATA of a message that was refused: each packet counts once. */
+/* DATA of a message that was refused: count each packet once. */
 static void rx_refused(struct pkt_ep *e, const struct gx_wire_hdr *h, struct in_msg *m)
 {
 	uint64_t pkt;
@@ -255,8 +256,8 @@ static void rx_refused(struct pkt_ep *e, const struct gx_wire_hdr *h, struct in_
 	share_used(e, 1);
 }
 
-/* DATA of a mid that is not being placed. True: it may be acknowledged. Its place holds another
- * message by now (or that one is done): a late copy. */
+/* DATA of a mid that takes no packets. True: it may be acknowledged, because it is a late copy: its
+ * place holds another message by now, or the message is done. */
 static bool rx_unplaced(struct pkt_ep *e, const struct gx_wire_hdr *h, struct in_msg *m)
 {
 	if (gx_unlikely((int32_t)(h->mid - m->mid) > 0)) {
@@ -266,12 +267,13 @@ static bool rx_unplaced(struct pkt_ep *e, const struct gx_wire_hdr *h, struct in
 		return false;
 	}
 	if (m->mid == h->mid &&
-	    m->state == IN_REFUSED) /* in EARLY and DRAIN a CANCEL has told how many there are */
+	    m->state == IN_REFUSED) /* in EARLY and DRAIN, CANCEL has told the number of packets */
 		rx_refused(e, h, m);
 	return true;
 }
 
-/* A packet comes for the first time: its bit, and its credit. False: there is no buffer for it. */
+/* A packet comes for the first time: set its bit, and take its credit. False: there is no buffer
+ * for it. */
 static bool rx_first(struct pkt_ep *e, struct in_msg *m, uint64_t pkt)
 {
 	if (gx_unlikely(!share_take(e))) {
@@ -284,7 +286,8 @@ static bool rx_first(struct pkt_ep *e, struct in_msg *m, uint64_t pkt)
 	return true;
 }
 
-/* The packet's bytes get a descriptor; its buffer is held until they are copied. True: held. */
+/* The packet's bytes get a descriptor, and a block holds its buffer until they are copied. True: a
+ * block holds it. */
 static bool rx_place(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_wire_hdr *h,
 		     struct in_msg *m)
 {
@@ -310,7 +313,7 @@ static bool rx_place(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_w
 	return true;
 }
 
-/* True: the buffer is held by a block; false: it goes back at once. */
+/* True: a block holds the buffer; false: it goes back at once. */
 static bool rx_data_one(struct link_pkt *l, const struct gx_rx *rx)
 {
 	struct gx_wire_hdr h;
@@ -325,7 +328,7 @@ static bool rx_data_one(struct link_pkt *l, const struct gx_rx *rx)
 	m = in_at(e, h.mid);
 	active = h.type == GX_PKT_DATA && m->mid == h.mid && m->state == IN_ACTIVE;
 	if (!(active && m->checks) && !l->q->rx_gpu && !rx_payload(e, rx, &h))
-		return false; /* what nobody copies from a GPU nobody reads */
+		return false; /* only its copy reads payload in a GPU */
 	e->timer.heard_ns = e->now_ns;
 	if (!rx_new(e, &h))
 		return false;
@@ -350,7 +353,7 @@ static bool rx_data_one(struct link_pkt *l, const struct gx_rx *rx)
 	}
 	if (!seen) {
 		if (!rx_first(e, m, pkt))
-			return false; /* as lost: it comes again */
+			return false; /* it counts as lost, and comes again */
 	} else if (!bad_again(e, m, pkt)) {
 		gx_stat_add(pkt_stats(l), GX_STAT_RX_DUP, 1);
 		flow_rx_take(e->flow, e->now_ns, h.psn, false, true);
@@ -369,8 +372,8 @@ static bool rx_room(const struct link_pkt *l)
 	return true;
 }
 
-/* Blocks are looked at while they hold something: most turns of a core find nothing, and what they
- * cost stands between a notification and its reader. */
+/* Look at blocks only while they hold fragments: most turns of a core find none, and each look
+ * delays the reader of a notification. */
 void rx_flush(struct link_pkt *l, bool burst_short, uint64_t now_ns)
 {
 	unsigned n = l->held_bufs ? l->nr_bqs : 0;
@@ -379,10 +382,10 @@ void rx_flush(struct link_pkt *l, bool burst_short, uint64_t now_ns)
 		block_flush(l->bqs[i], burst_short, now_ns);
 }
 
-/* Control packets. Where nothing is lost all that wait, as an OPEN sent before a data packet in
- * hand must be known before it: several times what any port's control ring holds. On a network
- * anybody may send some, so there the data has its turn after a few bursts; what comes before its
- * OPEN comes again. */
+/* Control packets. Where nothing is lost, take all that wait: the OPEN of a data packet in hand was
+ * sent before that packet, and must be known first. The limit is several times the size of any
+ * port's control ring. On a network anybody may send control packets, so the data has its turn
+ * after a few bursts. A data packet that overtakes its OPEN comes again. */
 static unsigned rx_ctl(struct link_pkt *l)
 {
 	unsigned max = l->port->caps.flags & GX_PORT_LOSSLESS ? 16384 : 4 * GX_BURST_MAX;

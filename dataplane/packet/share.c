@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The bounce buffers that all peers of a queue share, and the credit that each is given of them;
- * called on the polling core. Where each peer has buffers of its own it counts
- * what is used, and nothing else.
+ * The bounce buffers that all peers of a queue share, and the credit of each peer. Runs on the
+ * polling core. Where each peer has buffers of its own, this counts the used ones, and nothing
+ * else.
  *
- * Who has declared packets wants buffers, and has a share: three quarters of the pool by the number
- * of those who want some. The last quarter is for what idle peers begin with, and for who comes
- * next. Credit cannot be taken back from a peer, which may be stopped, slow or hostile. So it
- * lapses here instead: its buffers are granted to others, and a packet that comes on lapsed credit
- * is taken if there is a buffer, else dropped as a network would, and sent again. Credit lapses
- * only while somebody wants more than there is for it: what is above a share after a few looks, and
- * all of who uses nothing for longer; such a peer has no share until it uses something. However
- * long its time-out is, nobody waits for it.
+ * An endpoint whose peer has declared packets wants buffers, and has a share: three quarters of the
+ * pool, divided by the number of endpoints that want some. The last quarter is for the first credit
+ * of idle peers, and for peers that come later. Nobody can take credit back from a peer, which may
+ * be stopped, slow or hostile. So credit lapses here instead: its buffers go to others. A packet
+ * that comes on lapsed credit is taken if there is a buffer. Else it is dropped, as a network
+ * would, and sent again. Credit lapses only while some endpoint wants more than there is for it.
+ * Credit above a share lapses after a few looks. All credit of a peer lapses that uses nothing for
+ * longer; such a peer has no share until it uses something. So nobody waits for such a peer,
+ * however long its time-out is.
  *
  * An endpoint that wants buffers must be granted some in each turn until it has them, whatever else
- * it does: share_grant() is where it is counted.
+ * it does. share_grant() counts it.
  */
 #include "packet/pkt.h"
 
-#define SHARE_LOOK_NS 1000000 /* between looks at who holds what, of a pool that is short */
-#define SHARE_LOOKS   2	      /* endpoints looked at in a turn */
-#define SHARE_OVER    4	      /* such looks in which a peer may hold more than its share */
-#define SHARE_QUIET   20      /* or hold credit of which it uses nothing */
+#define SHARE_LOOK_NS 1000000 /* between looks at the holders of a pool that is short */
+#define SHARE_LOOKS   2	      /* endpoints that a turn looks at */
+#define SHARE_OVER    4	      /* looks at a peer that may hold more than its share */
+#define SHARE_QUIET   20      /* looks at a peer that may use nothing of its credit */
 
-/* Divisions for all that the cores will need. */
+/* Divide once, for all turns of the core. */
 void share_open(struct link_pkt *l)
 {
 	const struct gx_port_caps *caps = &l->port->caps;
@@ -34,19 +35,19 @@ void share_open(struct link_pkt *l)
 		l->share.of[n] = GX_MAX(all / n, 1u);
 }
 
-/* Credit of @e that buffers are kept for. */
+/* Credit of @e for which buffers are kept. */
 static uint32_t share_kept(const struct pkt_ep *e)
 {
 	return flow_granted(e->flow) - e->share.lapsed;
 }
 
-/* What an ep may hold. One that is alone needs to leave nothing to others. */
+/* Buffers that an ep may hold. A lone endpoint leaves none to others. */
 static uint32_t share_of(const struct link_pkt *l)
 {
 	return l->nr_live > 1 ? l->share.of[l->share.nr_want] : l->port->caps.rx_slots;
 }
 
-/* Buffers that nobody holds or was granted. */
+/* Buffers that no peer holds or was granted. */
 static uint32_t share_free(const struct link_pkt *l)
 {
 	const struct gx_port_caps *caps = &l->port->caps;
@@ -55,7 +56,7 @@ static uint32_t share_free(const struct link_pkt *l)
 	       GX_MIN(caps->rx_slots, l->pool_out + l->held_bufs + pkt_margin(caps));
 }
 
-/* Out of line, so that who has buffers of its own pays nothing for it. */
+/* Out of line, so that endpoints with buffers of their own pay nothing for it. */
 static __attribute__((noinline)) bool share_take_shared(struct pkt_ep *e)
 {
 	struct link_pkt *l = e->link;
@@ -65,7 +66,7 @@ static __attribute__((noinline)) bool share_take_shared(struct pkt_ep *e)
 	if (gx_likely(kept)) {
 		l->pool_out--;
 	} else {
-		/* A packet without a buffer of its own. */
+		/* No buffer is kept for this packet. */
 		if (!e->lossless && l->held_bufs >= l->port->caps.rx_slots / 2 && !share_free(l))
 			return false;
 		e->share.lapsed -= e->share.lapsed > 0;
@@ -129,7 +130,8 @@ void share_grant(struct pkt_ep *e)
 	uint32_t aim, least, free, grew, again, share;
 
 	share_want(e);
-	/* What it has declared, and what it began with; a silent peer keeps that alone. */
+	/* The endpoint aims at the packets that its peer has declared, and at its first credit. A
+	 * silent peer keeps the first credit alone. */
 	aim = (e->share.wants ? GX_MIN(e->rx.need_pkts, 1u << 30) : 0) + e->credit0;
 	if (aim <= kept)
 		return;
@@ -137,7 +139,7 @@ void share_grant(struct pkt_ep *e)
 	share -= GX_MIN(share, e->rx.held_bufs);
 	free = share_free(l);
 	if (gx_unlikely(l->share.first &&
-			l->share.first != e)) /* what comes back is for that one */
+			l->share.first != e)) /* the next free buffers are for that one */
 		free -= GX_MIN(free, (uint32_t)PKT_CREDIT0);
 	least = GX_MIN(share, kept + free);
 	if (aim > least && e->share.wants) {
@@ -191,7 +193,7 @@ static void share_look_at(struct pkt_ep *e, uint32_t share)
 	}
 }
 
-/* A few in each turn, and each of them once in a while. */
+/* Look at a few in each turn, and at each of them once in a while. */
 void share_look(struct link_pkt *l, uint64_t now_ns)
 {
 	struct share *s = &l->share;

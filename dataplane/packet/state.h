@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The machines of the packet link: which states a message that comes in and an operation can have,
- * and which state may follow which. in_goto() and op_goto() in pkt.h make every change of state, and
- * assert that the table here has it. So builds with assertions end at a change that a table lacks;
- * in a release build a change is one store. A message changes its state a few times; a packet never
+ * The machines of the packet link: the states of an incoming message and of an operation, and which
+ * state may follow which. in_goto() and op_goto() in pkt.h make every change of state, and assert
+ * that the table here has it. So builds with assertions end at a change that a table lacks; in a
+ * release build a change is one store. A message changes its state a few times; a packet never
  * does.
  *
  * tests/test_state.c lists the same changes by the functions that make them.

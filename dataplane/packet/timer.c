@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The slow timers of an endpoint, run once a millisecond while it has something under way:
- * deadlines, whether the peer lives, faults of the port and of GPUs, done that does not come. Runs
- * on the polling core.
+ * The slow timers of an endpoint, which run once a millisecond while something of it is under way:
+ * deadlines, whether the peer lives, faults of the port and of GPUs, a `done` that does not come.
+ * Runs on the polling core.
  */
 #include "packet/pkt.h"
 
 #include <errno.h>
 
-#define PKT_ASK_MAX_NS 64000000 /* between probes of who waits for done */
+#define PKT_ASK_MAX_NS 64000000 /* between probes of an endpoint that waits for done */
 
 static void tick_deadlines(struct pkt_ep *e)
 {
@@ -33,10 +33,10 @@ static void tick_cancels(struct pkt_ep *e)
 			op_cancel_rec(e, &e->ops[i]);
 }
 
-/* When the peer's core last showed that it lives. While packets of ours wait for it, only an
- * acknowledgement shows that: others may send packets as the peer where nothing protects them, and
- * one of them has the peer take all that comes later for old. A keepalive is acknowledged as well.
- */
+/* When the peer's core last showed that it lives. While our packets wait for it, only an
+ * acknowledgement shows that. For without protection others may send packets as the peer. And a
+ * packet that others send to the peer as ours can make it take all our later ones for old. The peer
+ * acknowledges keepalives as well. */
 static uint64_t alive_heard_ns(const struct pkt_ep *e)
 {
 	bool unacked = flow_outstanding(e->flow) || e->tx.resend_head != e->tx.resend_tail ||
@@ -45,10 +45,10 @@ static uint64_t alive_heard_ns(const struct pkt_ep *e)
 	return unacked && !e->lossless ? e->timer.acked_ns : e->timer.heard_ns;
 }
 
-/* The peer's core must be heard while anything is outstanding with it; when it is silent, it is
- * asked. Only time in which this core was turned counts: in a pause of our own (a debugger, a
- * SIGSTOP, a program that does something else) the peer was not asked. One counts as an eighth, so
- * that a core which is seldom turned gives up in the end. */
+/* This core must hear the peer's core while anything is outstanding with it, and asks a silent one.
+ * Only time in which this core was turned counts: in a pause of our own (a debugger, SIGSTOP, a
+ * busy program) nobody asked the peer. A pause counts as an eighth of the time-out, so a core that
+ * is seldom turned gives up in the end. */
 static void tick_alive(struct pkt_ep *e)
 {
 	bool waiting = e->tx.nr_ops || e->rx.nr_in || e->want_peer;
@@ -75,7 +75,7 @@ static void tick_alive(struct pkt_ep *e)
 	}
 }
 
-/* When tick_alive() has something to do for an ep that waits, if nothing is heard until then. */
+/* When tick_alive() has work for an ep that waits, if the peer says nothing until then. */
 uint64_t link_alive_ns(const struct pkt_ep *e)
 {
 	uint64_t eighth = e->timer.peer_timeout_ns / 8,
@@ -84,19 +84,19 @@ uint64_t link_alive_ns(const struct pkt_ep *e)
 	uint64_t end = since + e->timer.peer_timeout_ns -
 		       GX_MIN(e->timer.silence_ns, e->timer.peer_timeout_ns);
 
-	/* What is longer than an eighth would count as a pause of our own. */
+	/* A longer sleep than an eighth would count as a pause of our own. */
 	return GX_MIN(GX_MIN(GX_MAX(ask, e->timer.probe_ns + eighth), end), since + eighth);
 }
 
-/* The port has lost what it had taken, or carries nothing any more: that ends what uses it, not the
- * process. */
+/* The port has lost packets that it had taken, or carries nothing any more. That ends its
+ * connections, not the process. */
 static void tick_fault(struct pkt_ep *e)
 {
 	if (e->link->q->ops->fault(e->link->q))
 		rx_fault(e, -EIO);
 }
 
-/* Operations whose payload will not come out of their GPU any more. */
+/* Operations whose payload does not come out of their GPU any more. */
 static void tick_stages(struct pkt_ep *e)
 {
 	for (uint32_t i = e->tx.act_head, next; i != PKT_NONE; i = next) {
@@ -109,8 +109,8 @@ static void tick_stages(struct pkt_ep *e)
 	}
 }
 
-/* Everything was acknowledged, but the ACK that said done, or brought credit, may have been lost:
- * ask for another. */
+/* The peer has acknowledged everything. But the ACK with `done`, or with credit, may have been
+ * lost: ask for another. */
 static void tick_ask(struct pkt_ep *e)
 {
 	if (e->lossless || !e->tx.nr_mids || flow_outstanding(e->flow)) {
@@ -128,8 +128,8 @@ static void tick_ask(struct pkt_ep *e)
 	e->timer.ask_ns = e->now_ns + e->timer.ask_wait_ns;
 }
 
-/* Credit beyond what we began with is for what was declared: an idle sender gives the rest back,
- * others may need it. */
+/* Credit above the first is for packets that we have declared. An idle sender gives the rest back,
+ * because others may need it. */
 static void tick_refund(struct pkt_ep *e)
 {
 	struct gx_wire_rec rec = {.type = GX_REC_REFUND};
@@ -142,8 +142,7 @@ static void tick_refund(struct pkt_ep *e)
 		flow_credit_use(e->flow, rec.refund.pkts);
 }
 
-/* The core's gauges are sums over its endpoints and links: each adds by how much its own part has
- * changed. */
+/* The core's gauges are sums over its endpoints and links. Each adds the change of its own part. */
 void tell_gauges(struct pkt_ep *e, uint32_t nr_msgs)
 {
 	gx_stat_add(pkt_stats(e->link), GX_STAT_MSGS_ACTIVE,
@@ -188,7 +187,7 @@ void link_tick(struct pkt_ep *e)
 
 	if (what & FLOW_RTO)
 		gx_stat_add(pkt_stats(e->link), GX_STAT_RTO, 1);
-	tx_acked(e); /* what the timers deem lost */
+	tx_acked(e); /* the timers may have found losses */
 	if (what & FLOW_PROBE)
 		tx_probe(e, 0);
 	if (e->now_ns < e->timer.tick_ns)

@@ -3,17 +3,17 @@
  * One turn of the packet link: read this first. The polling loop (poll/loop.c) calls
  * link_pkt_poll(), which does in this order:
  *
- *   rx_reap()    hands on what has been copied to its place since the last turn (rx.c)
- *   rx_poll()    takes packets from the port: control records and acknowledgements, then data, for
- *                which it writes descriptors (rx.c; in.c, ack.c, match.c, ask.c)
+ *   rx_reap()    hands on the fragments that were copied since the last turn (rx.c)
+ *   rx_poll()    takes packets from the port: control records and acknowledgements, then data, and
+ *                writes descriptors for the data (rx.c; in.c, ack.c, match.c, ask.c)
  *   rx_reap()    once more: a CPU that copies has done so by now
- *   tx_settle()  takes back what the port and the copy engines are through with
+ *   tx_settle()  takes back buffers that the port and the copy engines have finished with
  *   link_wake()  makes endpoints hot whose timers are due (wake.c)
  *   tx_ep()      for each hot endpoint: timers (timer.c), completions that waited for room (in.c),
  *                gets of the peer (match.c), operations to begin (tx.c), control records (rec.c),
  *                probes (path.c), data (tx.c), credit (share.c), an acknowledgement (ack.c)
- *   share_look() sees who holds a pool that is short (share.c)
- *   link_rest()  lets endpoints be cold of which nothing is under way (wake.c)
+ *   share_look() looks at the holders of a pool that is short (share.c)
+ *   link_rest()  makes endpoints cold of which nothing is under way (wake.c)
  *
  * Runs on the polling core.
  */
@@ -95,7 +95,7 @@ static bool tx_poll(struct link_pkt *l, uint64_t now_ns)
 	nr = l->nr_hot;
 	if (++l->rover >= nr)
 		l->rover = 0;
-	/* An ep that finishes failing leaves the array: from the back, so that none is skipped. */
+	/* An ep that finishes failing leaves the array. So go from the back, and skip none. */
 	for (unsigned i = nr; i-- > 0;) {
 		unsigned k = i + l->rover < nr ? i + l->rover : i + l->rover - nr;
 
@@ -118,7 +118,7 @@ void rx_settle(struct link_pkt *l, uint64_t now_ns)
 	rx_reap(l, now_ns);
 }
 
-/* One turn: reap, rx, (reap what was copied on this very core), tx and timers. */
+/* One turn: reap, rx, reap once more (a CPU that copies has done so), tx and timers. */
 bool link_pkt_poll(void *link, uint64_t now_ns)
 {
 	struct link_pkt *l = link;

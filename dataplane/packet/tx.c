@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sending half of a turn of a packet link: control records, resends, first transmissions within
- * window and credit, acknowledgements, and what the peer's acknowledgements mean for our
- * operations. Runs on the polling core.
+ * The sending half of a turn of a packet link: operations get a mid and begin, and data goes out
+ * within window and credit, lost packets first. Runs on the polling core.
  */
 #include "packet/pkt.h"
 
 #include <errno.h>
 
-#define TX_TURN_PKTS 32 /* of one message before the next one has its turn */
+#define TX_TURN_PKTS 32 /* of one message before the next message has its turn */
 
 /* ---- starting operations ---- */
 
@@ -22,7 +21,7 @@ static bool peer_region_is_gpu(const struct pkt_ep *e, uint64_t token)
 	return true;
 }
 
-/* @old: what of its message before this one the peer must know, when @op begins again. */
+/* @old: facts about its message before, which the peer must know when @op begins again. */
 static void op_open_rec(struct pkt_ep *e, struct pkt_op *op, uint32_t i,
 			const struct gx_wire_rec *old)
 {
@@ -50,7 +49,7 @@ static void op_open_rec(struct pkt_ep *e, struct pkt_op *op, uint32_t i,
 	tx_rec(e, &rec, i);
 }
 
-/* Can the bytes go with the OPEN? Only from host memory into host memory. */
+/* Can the bytes go in the OPEN? Only from host memory into host memory. */
 static bool op_inlines(const struct pkt_ep *e, const struct pkt_op *op)
 {
 	if (!op->len)
@@ -74,8 +73,8 @@ static bool op_window(struct pkt_ep *e, struct pkt_op *op)
 	return true;
 }
 
-/* Leave the message under way, for one with smaller packets. @old: what the peer must know of it.
- */
+/* Leave the message under way, for one with smaller packets. @old: facts about it that the peer
+ * must know. */
 static void op_part(struct pkt_ep *e, struct pkt_op *op, struct gx_wire_rec *old)
 {
 	*old = (struct gx_wire_rec){.flags = GX_REC_AGAIN,
@@ -87,7 +86,7 @@ static void op_part(struct pkt_ep *e, struct pkt_op *op, struct gx_wire_rec *old
 }
 
 /* Has the peer the OPEN of its message, and does the port reference no packet of it? Then another
- * may take its place, whatever is lost. */
+ * message may replace it, whatever is lost. */
 static bool op_may_part(const struct pkt_ep *e, const struct pkt_op *op)
 {
 	const struct rec_slot *s = &e->recs[op->open_rsn % PKT_RECS];
@@ -95,7 +94,7 @@ static bool op_may_part(const struct pkt_ep *e, const struct pkt_op *op)
 	return !op->refs && (s->state == REC_FREE || s->rec.rsn != op->open_rsn);
 }
 
-/* Does the peer check what @op puts while it copies, when all of it may be acknowledged? */
+/* May the peer still check packets of @op after it has acknowledged all of them? */
 static bool op_is_late(const struct pkt_ep *e, const struct pkt_op *op)
 {
 	bool gpu;
@@ -107,7 +106,7 @@ static bool op_is_late(const struct pkt_ep *e, const struct pkt_op *op)
 	return e->peer_late >> (gpu ? GX_MEM_CUDA : GX_MEM_HOST) & 1;
 }
 
-/* The first free place: few open messages share few words of done bits. */
+/* Take the first free place, so that few open messages share few words of done bits. */
 uint32_t tx_mid(struct pkt_ep *e, uint32_t op)
 {
 	uint32_t w = (uint32_t)__builtin_ctz(e->tx.mids_words);
@@ -122,7 +121,7 @@ uint32_t tx_mid(struct pkt_ep *e, uint32_t op)
 	return e->out[at].mid += GX_WIRE_MIDS;
 }
 
-/* Give the first waiting operation a mid and queue its OPEN. False: it must wait. */
+/* Give a waiting operation a mid and queue its OPEN. False: it must wait. */
 static bool op_start(struct pkt_ep *e, uint32_t i)
 {
 	struct pkt_op *op = &e->ops[i];
@@ -169,7 +168,7 @@ bool tx_start(struct pkt_ep *e)
 
 /* ---- data ---- */
 
-/* The packet goes out once more; false: its bytes are not there yet. */
+/* Send the packet once more; false: its bytes are not there yet. */
 static bool tx_resend(struct pkt_ep *e, struct gx_tx *tx, uint32_t i, uint64_t pkt)
 {
 	struct tx_how how = {.kind = PKT_K_DATA, .resend = true};
@@ -203,7 +202,7 @@ static unsigned tx_resends(struct pkt_ep *e, unsigned n, unsigned max)
 	return n;
 }
 
-/* First transmissions of one message, from index @n of link->tx: none before its OPEN. */
+/* First transmissions of one message, from index @n of link->tx; none before its OPEN. */
 static unsigned tx_first(struct pkt_ep *e, uint32_t i, unsigned n, unsigned max)
 {
 	struct pkt_op *op = &e->ops[i];
@@ -224,14 +223,14 @@ static unsigned tx_first(struct pkt_ep *e, uint32_t i, unsigned n, unsigned max)
 	return n;
 }
 
-/* How many data packets this ep may send now, first transmissions apart from resends. */
+/* Data packets that this ep may send now, first transmissions and resends. */
 static unsigned tx_data_room(struct pkt_ep *e)
 {
 	unsigned room = GX_MIN((uint32_t)GX_BURST_MAX, flow_room(e->flow));
 	unsigned out = flow_outstanding(e->flow);
 
-	/* While it is in doubt that they arrive: a few, so that they do not keep all else waiting.
-	 */
+	/* While nobody knows whether they arrive, send a few, so that they do not keep all else
+	 * waiting. */
 	if (gx_unlikely(e->path.proving))
 		room = GX_MIN(room, out < PKT_DOUBT ? PKT_DOUBT - out : 0);
 
@@ -254,8 +253,8 @@ bool tx_data(struct pkt_ep *e)
 	if (gx_unlikely(e->asks.head != e->asks.tail))
 		n = ask_send(e, n, max);
 	credit = flow_credit(e->flow);
-	/* Lost ones wait for their bytes: what is out may be lost as well, and the ring has room
-	 * for as much again. */
+	/* Lost packets wait for their bytes. The packets under way may be lost as well, so the ring
+	 * keeps room for as many again. */
 	if (gx_unlikely(e->tx.resend_head - e->tx.resend_tail > e->tx.resend_mask / 2))
 		credit = 0;
 	if (!credit && e->tx.act_head != PKT_NONE)
@@ -286,7 +285,7 @@ bool tx_data(struct pkt_ep *e)
 
 /* ---- credit, and ACKs of their own ---- */
 
-/* Credit where each peer has its own buffers: all of them. */
+/* Where each peer has its own buffers, its credit is all of them. */
 void tx_grant(struct pkt_ep *e)
 {
 	const struct gx_port_caps *caps = &e->link->port->caps;

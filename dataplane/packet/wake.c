@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which endpoints of a packet link a turn looks at. An endpoint is hot while something of it is
- * under way; then each turn sends for it and runs its timers. Otherwise it is cold: it lies in a
- * heap by the time at which it is next due, and costs a turn nothing. What comes from outside (a
- * packet, an operation, a fault) wakes it by ep_touch(). Runs on the polling core.
+ * under way. Then each turn sends for it and runs its timers. Otherwise it is cold: it lies in a
+ * heap by the time of its next timer, and costs a turn nothing. Events from outside (a packet, an
+ * operation, a fault) wake it by ep_touch(). Runs on the polling core.
  *
- * Whether an endpoint may sleep is asked when its slow timers have run, once a millisecond. So who
- * adds something that a turn does for an endpoint says in ep_quiet() when there is none of it, and
- * who adds a timer says in ep_due_ns() when it is due.
+ * Once a millisecond, when the slow timers of an endpoint have run, link_rest() asks whether the
+ * endpoint may sleep. So each new kind of work that a turn does for an endpoint needs a line in
+ * ep_quiet(), and each new timer a line in ep_due_ns().
  */
 #include "packet/pkt.h"
 
 #define WAKE_TURN_MAX 16 /* cold ones that one turn wakes; the others wait for the next turn */
 
-/* A cold one is looked at this often all the same: what changes for all endpoints together (the
- * room of a shared pool, a fault of the port) tells none of them. */
+/* A turn looks at a cold one this often all the same: a change for all endpoints together (the room
+ * of a shared pool, a fault of the port) tells none of them. */
 #define WAKE_LOOK_NS 100000000
 
 /* ---- the heap: the parent of i is (i - 1) / 2 ---- */
@@ -62,7 +62,7 @@ static void cold_del(struct pkt_ep *e)
 	e->wake.cold_at = PKT_NONE;
 	if (last.ep == e)
 		return;
-	/* It may belong above the hole as well as below. */
+	/* The last one may belong above the hole as well as below. */
 	if (at && l->cold[(at - 1) / 2].due_ns > last.due_ns)
 		cold_up(l, at, last);
 	else
@@ -112,7 +112,7 @@ void ep_gone(struct pkt_ep *e)
 		cold_del(e);
 }
 
-/* Its slow timers begin anew: what woke it is not older than that. */
+/* Its slow timers begin anew, because the event that woke it is not older. */
 void ep_wake(struct pkt_ep *e)
 {
 	cold_del(e);
@@ -148,14 +148,15 @@ static bool ep_receives(const struct pkt_ep *e)
 	       flow_ack_due_ns(e->flow) != UINT64_MAX || flow_ack_due(e->flow, e->now_ns);
 }
 
-/* Nothing is to be done for it until something comes, or until ep_due_ns(). */
+/* Has a turn nothing to do for it until something comes from outside, or until ep_due_ns()? */
 static bool ep_quiet(const struct pkt_ep *e)
 {
 	return !e->err && !ep_sends(e) && !ep_receives(e);
 }
 
-/* What waits without anything under way: a receive, a send without its receive, a get that the peer
- * has begun to serve, or whoever holds the endpoint. Deadlines, and whether the peer lives. */
+/* Some things wait with nothing under way: a receive, a send without its receive, a get that the
+ * peer has begun to serve, or the holder of the endpoint. For them the deadlines count, and whether
+ * the peer lives. */
 static uint64_t ep_due_ns(const struct pkt_ep *e)
 {
 	uint64_t due_ns = GX_MIN(e->timer.deadline_ns, e->now_ns + WAKE_LOOK_NS);

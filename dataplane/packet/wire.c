@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Packets, encoded and decoded; little endian (docs/wire.md). Pure: no state, no clock, no
- * allocation. A decoder reads only the bytes it was given, and takes only what its encoder could
- * have written. On the polling core.
+ * allocation. A decoder reads only the bytes that it got, and takes only bytes that its encoder can
+ * write. Runs on the polling core.
  */
 #include "core/le.h"
 
@@ -21,7 +21,7 @@
 
 #define ACK_FIXED_B  24
 #define REC_OPEN_B   48
-#define REC_AGAIN_B  16 /* of an OPEN that takes another message's place */
+#define REC_AGAIN_B  16 /* of an OPEN that replaces another message */
 #define REC_SIZE_MAX (REC_OPEN_B + REC_AGAIN_B)
 
 _Static_assert(HDR_ZERO_AT + 8 == GX_WIRE_HDR_B, "the payload starts at byte 80 of an IPv4 frame");
@@ -136,7 +136,7 @@ int gx_wire_ack_get(const uint8_t *b, uint32_t len, struct gx_wire_ack *a)
 
 static const struct {
 	uint8_t size_b; /* without inline data; 0: no such type */
-	uint8_t flags;	/* that may be set */
+	uint8_t flags;	/* flags that it may have */
 } rec_info[] = {
 	[GX_REC_OPEN] = {REC_OPEN_B, GX_REC_IMM | GX_REC_INLINE | GX_REC_SLOT | GX_REC_AGAIN},
 	[GX_REC_GRANT] = {40, GX_REC_GPU},
@@ -148,7 +148,7 @@ static const struct {
 	[GX_REC_REFUND] = {16, 0},
 };
 
-/* Is it a record at all, and are its flags ones of its type? */
+/* Is there a record of this type, and may it have these flags? */
 static bool rec_known(uint8_t type, uint8_t flags)
 {
 	return type < GX_ARRAY_SIZE(rec_info) && rec_info[type].size_b &&
