@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The list of packet devices, and the words for why one of them failed. Control path, any thread:
- * the reason is kept for each thread.
+ * The list of packet devices, and the reason why one of them failed. Control path, any thread: each
+ * thread has its own reason.
  */
 #include "gx_internal/port.h"
 
@@ -15,7 +15,7 @@ static const struct gx_port_ops *const port_table[] = {
 #endif
 	&gx_port_udp_ops,
 };
-static const struct gx_port_ops *port_added; /* by a test; NULL: none */
+static const struct gx_port_ops *port_added; /* a test's; NULL: none */
 
 static _Thread_local char port_why[512];
 

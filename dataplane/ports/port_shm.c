@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Two processes of one host: the sender writes straight into the receiver's posted bounce buffers,
- * as a NIC's DMA would. Segments are described in shm_seg.h. All state that decides is private
- * memory; what is read from a segment is copied out once and then checked. A segment belongs to one
- * peer, so what a stopped and continued, dying or hostile sender writes can reach no other peer's
- * buffers: whoever breaks the rules loses its own traffic only. (A peer of our own uid may still
- * punch holes into a segment on huge pages; the control path gives the descriptor to nobody else.)
+ * as a NIC's DMA would. shm_seg.h describes the segments. The port decides by private memory alone:
+ * it copies each value out of a segment once, then checks the copy. Each segment belongs to one
+ * peer. So a sender that is hostile, dies, or was stopped and goes on cannot reach another peer's
+ * buffers; it harms its own traffic only. (A peer of our own uid may still punch holes into a
+ * segment on huge pages; the control path gives the descriptor to nobody else.)
  *
- * With a bounce pool in GPU memory (gx_port_cfg.pool) the slots of each peer are an allocation of
- * their own there. A sender's GPU writes them (push.c), and an entry is rung when its payload lies
- * there, in the order of sending. Debug builds overwrite a slot when it is released, before the
- * sender gets it back, so that a copy which still reads it moves rubbish.
+ * With a bounce pool in GPU memory (gx_port_cfg.pool) each peer's slots are an allocation of their
+ * own there. The sender's GPU writes them (push.c). The sender rings an entry when its payload lies
+ * there, in the order of sending. Debug builds overwrite a released slot before the sender gets it
+ * back: a copy that still reads it moves rubbish.
  */
 #include "ports/shm.h"
 
@@ -22,11 +22,11 @@
 
 #define SHM_SLOTS	1024
 #define SHM_SLOT_B	8192
-#define SHM_POOL_SLOT_B 32768 /* of a GPU: no cache to stay in, and packets cost */
+#define SHM_POOL_SLOT_B 32768 /* on a GPU: no cache to stay in, and each packet costs time */
 
 /* ---- Port and queue ---- */
 
-/* Are there huge pages? One is taken and given back: the answer is for gx_describe(). */
+/* Are there huge pages? It takes one and gives it back. gx_describe() reports the answer. */
 static bool shm_huge_there(void)
 {
 	bool huge = true;
@@ -129,7 +129,7 @@ static void shm_peer_free(struct shm_port *p, struct shm_peer *peer)
 		munmap(peer->tx.base, peer->tx.len);
 	if (!peer->tx_stuck)
 		push_unmap(&peer->tx_pool);
-	/* What a GPU has not ended may still touch the slots. */
+	/* A copy that a GPU has not ended may still touch the slots. */
 	if (peer->nr_held || peer->nr_poison)
 		gx_warn("port shm: %u slots of a peer stay with a GPU that does not finish; their "
 			"memory is kept",
@@ -148,7 +148,7 @@ static void shm_queue_close(struct gx_port_queue *gq)
 	struct shm_port *p = GX_CONTAINER_OF(gq->port, struct shm_port, p);
 	struct shm_queue *q = shm_queue_of(gq);
 
-	push_close(q->push); /* waits for what is on its way to the peers' pools */
+	push_close(q->push); /* waits for copies to the peers' pools */
 	for (unsigned i = 0; i < GX_PEERS_MAX; i++)
 		if (q->peer[i])
 			shm_peer_free(p, q->peer[i]);
@@ -186,7 +186,7 @@ static int shm_peer_add(struct gx_port_queue *gq, uint32_t *out, struct gx_port_
 	memset(peer, 0, sizeof(*peer));
 	peer->index = i;
 	peer->pool_fd = peer->peer_device = -1;
-	peer->state = calloc(p->nr_slots, 1); /* SHM_SLOT_POSTED */
+	peer->state = calloc(p->nr_slots, 1); /* all SHM_SLOT_POSTED */
 	ret = peer->state ? shm_seg_make(p, peer) : -ENOMEM;
 	if (ret) {
 		free(peer->state);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The kernel's UDP: runs anywhere, for correctness rather than speed. A queue has two sockets, data
- * on port P and control on P + 1, and bursts are one recvmmsg or sendmmsg. A datagram is the packet
- * header, always GX_WIRE_HDR_B bytes, and the payload, as on every Ethernet port; the kernel
- * scatters it into the header's place and a bounce buffer. Whose a packet is, the connection id in
- * the header says; but it must come from the address of one of our peers. The kernel itself drops
- * what comes from the UDP port of none, so that a flood from there costs the core nothing and takes
- * no room of peers' packets.
+ * The kernel's UDP. It runs anywhere, for correctness rather than speed. A queue has two sockets,
+ * data on port P and control on P + 1. A burst is one recvmmsg or sendmmsg. A datagram is the
+ * packet header, always GX_WIRE_HDR_B bytes, and the payload, as on every Ethernet port. The kernel
+ * scatters it into the header's place and a bounce buffer. The connection id in the header tells
+ * the peer; but the packet must come from the address of one of our peers. The kernel itself drops
+ * packets from the UDP port of no peer. So a flood from there costs the core nothing and takes no
+ * room from peers' packets.
  *
- * Here are the port, its queues and its peers: control path.
+ * This file has the port, its queues and its peers: control path.
  */
 #include "gx_internal/fork.h"
 #include "ports/udp.h"
@@ -22,17 +22,17 @@
 #define UDP_SLOTS	 4096
 #define UDP_SLOTS_MAX	 65536
 #define UDP_SLOT_B	 8192
-#define UDP_DATAGRAM_MAX 65507 /* payload of the largest IPv4 datagram; IPv6 could 20 more */
+#define UDP_DATAGRAM_MAX 65507 /* payload of the largest IPv4 datagram; IPv6: 20 more */
 #define UDP_RCVBUF_B	 (32 << 20)
 #define UDP_SNDBUF_B	 (4 << 20)
 #define UDP_BIND_TRIES	 256
 #define UDP_HDR_B	 8
 
-/* Address blob: what the other side sends to. */
+/* Address blob: the peer sends to this address. */
 struct udp_addr {
 	uint8_t family; /* 4, 6 */
 	uint8_t zero;
-	uint16_t port;	/* of data; control is the next one */
+	uint16_t port;	/* data; control is the next one */
 	uint32_t scope; /* IPv6 */
 	uint8_t ip[16];
 };
@@ -40,7 +40,7 @@ _Static_assert(sizeof(struct udp_addr) == 24, "no holes");
 
 /* ---- Port ---- */
 
-/* Payload: the largest preferred size that the MTU lets through. */
+/* Payload: the largest preferred size that fits the MTU. */
 static int udp_caps(struct udp_port *p, const struct gx_port_cfg *cfg)
 {
 	static const uint32_t preferred[] = {8192, 4096, 3328, 1392, GX_WIRE_QUANTUM_MIN};
@@ -138,7 +138,7 @@ static void udp_mem_unmap(struct gx_port *p, void *ptr, size_t len)
 
 /* ---- Queue ---- */
 
-/* All options are wishes but the one that keeps packets whole: a fragmented one costs more than it
+/* Options may fail, except the one that forbids fragments: a fragmented packet costs more than it
  * carries. */
 static int udp_socket(const union udp_name *name)
 {
@@ -164,7 +164,7 @@ static int udp_socket(const union udp_name *name)
 	return gx_fd_own(fd);
 }
 
-/* Does the kernel take and give several packets at once? Since Linux 4.18 and 5.0. */
+/* Does the kernel send (Linux 4.18) and receive (5.0) several packets at once? */
 static void udp_trains(struct udp_queue *q)
 {
 	struct udp_half *h = &q->half[GX_HALF_DATA];
@@ -180,7 +180,7 @@ static void udp_trains(struct udp_queue *q)
 			q->gro.on ? "" : "UDP_GRO");
 }
 
-/* Data on a port and control on the next one; where port is 0 any such pair that is free. */
+/* Data on one port and control on the next one. Port 0: any such pair that is free. */
 static int udp_bind_pair(struct udp_queue *q, const union udp_name *want)
 {
 	int ret = -EADDRINUSE;
@@ -351,7 +351,8 @@ static int udp_peer_add(struct gx_port_queue *gq, uint32_t *out, struct gx_port_
 	return 0;
 }
 
-/* The scope names an interface of the peer's host; ours is the one that we are bound to. */
+/* The scope in the blob names an interface of the peer's host; take the scope that we are bound
+ * to. */
 static bool udp_addr_get(const struct udp_queue *q, const struct gx_port_addr *raddr,
 			 union udp_name *name)
 {
@@ -373,8 +374,8 @@ static bool udp_addr_get(const struct udp_queue *q, const struct gx_port_addr *r
 	       addr.port && addr.port < UINT16_MAX && !udp_is_any(name);
 }
 
-/* What is sent to a peer goes where its bootstrap connection comes from, or anybody could have it
- * sent to anybody. */
+/* The address must be that of the bootstrap connection. Otherwise a client could make us send to
+ * any host. */
 static bool udp_is_from(const struct gx_port_addr *raddr)
 {
 	struct udp_addr addr;

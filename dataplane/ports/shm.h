@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of port shm share: port_shm.c (port, queues, peers), shm_rxtx.c (bursts),
+ * Declarations for the files of port shm: port_shm.c (port, queues, peers), shm_rxtx.c (bursts),
  * shm_pool.c (into a peer's pool in GPU memory), shm_poison.c (debug builds) and shm_seg.c
  * (segments). The prototypes are in order, the lowest first: each file calls those above it alone.
  */
@@ -30,68 +30,68 @@ struct shm_pend {
 struct shm_peer {
 	/* owner: poll core; receiving, from our segment */
 	struct shm_seg rx;
-	uint32_t ctl_told;    /* value of ctl_done */
+	uint32_t ctl_told;    /* hdr->ctl_done as we last wrote it */
 	uint32_t posted_head; /* slots posted in all */
-	uint32_t posted_told; /* value of hdr->posted_head */
-	uint32_t nr_bad;      /* violations seen */
+	uint32_t posted_told; /* hdr->posted_head as we last wrote it */
+	uint32_t nr_bad;      /* bad entries seen */
 	uint8_t *state;	      /* enum shm_slot_state, [nr_slots] */
 	uint32_t nr_held;     /* slots the caller has */
 	uint32_t nr_poison;   /* slots being overwritten */
 	bool attached;
 	uint32_t at;	  /* index in shm_half.poll, while attached */
-	uint64_t used_ns; /* when something came from it or went to it; of a quiet one: or before */
+	uint64_t used_ns; /* when a burst last saw a packet from it or to it */
 
 	/* owner: poll core; sending, into the peer's segment */
 	alignas(GX_CACHE_LINE) struct shm_seg tx;
-	uint32_t tx_ctl_head;	 /* entries written in all */
-	uint32_t tx_ctl_done;	 /* last look at ctl_done */
-	uint32_t tx_used_head;	 /* entries written in all */
-	uint32_t tx_posted_head; /* last look at posted_head */
-	uint32_t *tx_free; /* slots to fill, the one given back last on top: its lines are still in
-			      a cache */
+	uint32_t tx_ctl_head;	 /* entries written since the start */
+	uint32_t tx_ctl_done;	 /* ctl_done as we last read it */
+	uint32_t tx_used_head;	 /* entries written since the start */
+	uint32_t tx_posted_head; /* posted_head as we last read it */
+	/* Free slots. The last one given back is on top: its lines are still in a cache. */
+	uint32_t *tx_free;
 	uint32_t nr_tx_free;
-	bool tx_bad; /* the peer's indices make no sense: nothing is sent any more */
+	bool tx_bad; /* the peer's indices are wrong: send nothing more */
 
 	struct push_pool tx_pool; /* frozen once connected; base NULL: the segment has the slots */
 	struct shm_pend *pend;	  /* [tx.used_mask + 1] */
 	uint32_t pend_head, pend_tail;
-	bool tx_stuck; /* the GPU has not ended a copy there: it stays mapped */
+	bool tx_stuck; /* the GPU has not ended a copy there: keep the mapping */
 
 	int fd;	     /* owner: ctl; of our segment */
 	int pool_fd; /* owner: ctl; of its slots in GPU memory; -1: there are none */
 	struct shm_addr_pool addr;
-	int peer_device; /* of the peer's pool; -1: host memory */
+	int peer_device; /* GPU of the peer's pool; -1: host memory */
 	uint32_t index;
 };
 
-/* What rx_burst looks at when idle: one load for each peer and half. owner: poll core */
+/* An idle rx_burst looks here: one load for each peer and half. owner: poll core */
 struct shm_poll {
-	const _Atomic uint32_t *seq; /* word of the entry that comes next */
-	uint32_t want; /* its value when the entry is there = number of the entry + 1 */
+	const _Atomic uint32_t *seq; /* sequence word of the next entry */
+	uint32_t want;		     /* its value once the entry is there: the entry's number + 1 */
 	uint32_t peer;
 };
 
 struct shm_half {
-	struct shm_poll poll[GX_PEERS_MAX]; /* [nr_active], of which [nr_hot] by each burst */
-	unsigned start;			    /* who is asked first */
-	unsigned quiet;			    /* index of the quiet peer that is looked at next */
-	uint64_t quiet_ns;		    /* until when quiet ones have been looked at */
+	struct shm_poll poll[GX_PEERS_MAX]; /* [nr_active]; each burst looks at the first nr_hot */
+	unsigned start;			    /* first peer to ask */
+	unsigned quiet;			    /* index of the next quiet peer to look at */
+	uint64_t quiet_ns;		    /* quiet peers have been looked at until then */
 };
 
 struct shm_queue {
 	struct gx_port_queue q;
-	unsigned nr_active;	 /* owner: poll core */
-	unsigned nr_hot;	 /* owner: poll core; of them, not quiet */
-	unsigned cool;		 /* owner: poll core; who is asked next if it is quiet */
-	struct shm_half half[2]; /* owner: poll core; enum gx_half */
-	struct shm_peer *peer[GX_PEERS_MAX]; /* owner: ctl; an attached one is the core's */
+	unsigned nr_active;		     /* owner: poll core */
+	unsigned nr_hot;		     /* owner: poll core; those that are not quiet */
+	unsigned cool;			     /* owner: poll core; next one to check for quiet */
+	struct shm_half half[2];	     /* owner: poll core; enum gx_half */
+	struct shm_peer *peer[GX_PEERS_MAX]; /* owner: ctl; the core's while attached */
 	uint8_t *ctl_buf;	   /* owner: poll core; GX_BURST_MAX copies of control payloads */
 	struct push *_Atomic push; /* written once by ctl (release), read by the core (acquire) */
 	uint32_t reaped[2 * GX_BURST_MAX]; /* owner: poll core; cookies for tx_reap */
 	unsigned nr_reaped;
 	_Atomic int fault;
 	struct block_q *poison; /* owner: poll core; NULL: slots are not overwritten */
-	char *poison_src;	/* a slot's worth of SHM_POISON, in the arena */
+	char *poison_src;	/* one slot full of SHM_POISON, in the arena */
 };
 
 struct shm_port {
@@ -110,7 +110,7 @@ static inline struct shm_queue *shm_queue_of(struct gx_port_queue *q)
 	return GX_CONTAINER_OF(q, struct shm_queue, q);
 }
 
-/* What pushes to peers' pools; NULL: no peer has one. Pairs with the release in shm_push_get(). */
+/* The pushes to peers' pools; NULL: no peer has one. Pairs with the release in shm_push_get(). */
 static inline struct push *shm_push_of(struct shm_queue *q)
 {
 	return atomic_load_explicit(&q->push, memory_order_acquire);
@@ -122,10 +122,10 @@ bool shm_slots_ok(uint32_t nr_slots, uint32_t slot_b);
 /** shm_seg_make() - Our own segment for one peer, with every slot posted. */
 int shm_seg_make(struct shm_port *p, struct shm_peer *peer);
 void shm_slots_free(struct shm_port *p, struct shm_peer *peer);
-/** shm_seg_open() - Map the peer's segment @fd. -ENOMEM; -EPROTO: it makes no sense. */
+/** shm_seg_open() - Map the peer's segment @fd. -ENOMEM; -EPROTO: its numbers are wrong. */
 int shm_seg_open(struct shm_seg *s, int fd, const struct shm_addr *addr, bool apart);
 
-/* -- both ways a slot goes back, and both ways an entry is rung [core] -- */
+/* -- giving slots back, and ringing entries [core] -- */
 
 /* Pairs with the acquire in shm_data_room(): slot numbers, and our last reads of the slots. */
 static inline void shm_post_publish(struct shm_peer *peer)
@@ -136,7 +136,7 @@ static inline void shm_post_publish(struct shm_peer *peer)
 	atomic_store_explicit(&peer->rx.hdr->posted_head, peer->posted_head, memory_order_release);
 }
 
-/* The slot is the sender's again, when that is told. */
+/* The sender gets the slot back with the next shm_post_publish(). */
 static inline void shm_post(struct shm_peer *peer, uint32_t slot)
 {
 	peer->state[slot] = SHM_SLOT_POSTED;
@@ -145,7 +145,7 @@ static inline void shm_post(struct shm_peer *peer, uint32_t slot)
 			      memory_order_relaxed);
 }
 
-/* The entry is whole, and so is what it names. */
+/* The caller has written the payload. Fill in the entry and ring it. */
 static inline void shm_tx_ring(struct shm_peer *peer, uint32_t slot, uint32_t len, uint32_t hlen,
 			       const uint8_t hdr[SHM_HDR_B])
 {
@@ -164,21 +164,21 @@ static inline void shm_tx_ring(struct shm_peer *peer, uint32_t slot, uint32_t le
 
 int shm_poison_open(struct shm_port *p, struct shm_queue *q);
 void shm_poison_close(struct shm_port *p, struct shm_queue *q);
-/** shm_poison() - [core] Have @slot overwritten. False: no room; the slot goes back as it is. */
+/** shm_poison() - [core] Overwrite @slot, then give it back. False: no room, nothing is done. */
 bool shm_poison(struct shm_queue *q, struct shm_peer *peer, uint32_t slot);
-/** shm_poison_reap() - [core] Slots that have been overwritten go back to their senders. */
+/** shm_poison_reap() - [core] Give overwritten slots back to their senders. */
 void shm_poison_reap(struct shm_queue *q);
-/** shm_poison_drain() - [core] The memory of slots that are being overwritten is about to go. */
+/** shm_poison_drain() - [core] Wait for overwrites under way: the slots' memory is about to go. */
 void shm_poison_drain(struct shm_queue *q, const struct shm_peer *peer);
 
 /* -- shm_pool.c -- */
 
-/** shm_pool_open() - Control path: a GPU of ours is to write to the peer's pool. */
+/** shm_pool_open() - Control path: let a GPU of ours write to the peer's pool. */
 int shm_pool_open(struct shm_port *p, struct shm_queue *q, struct shm_peer *peer,
 		  const struct gx_port_addr *raddr);
 void shm_tx_pool_one(struct shm_queue *q, struct shm_peer *peer, const struct gx_tx *pkt,
 		     uint64_t now_ns);
-/** shm_pend_reap() - [core] What has ended since: ring it, and keep the cookies for tx_reap. */
+/** shm_pend_reap() - [core] Ring entries whose copy has ended; keep their cookies for tx_reap. */
 void shm_pend_reap(struct shm_queue *q, uint64_t now_ns);
 
 /* -- shm_rxtx.c: slots of gx_port_ops [core] -- */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Debug builds, with a bounce pool in GPU memory: a slot is overwritten when it is released, before
- * the sender gets it back, so that a copy which still reads it moves rubbish. Runs on the polling
- * core; opening and closing is control path.
+ * Debug builds with a bounce pool in GPU memory overwrite a released slot before the sender gets it
+ * back: a copy that still reads it moves rubbish. Runs on the polling core; opening and closing is
+ * control path.
  */
 #include "ports/shm.h"
 
 #define SHM_POISON   0xdb
-#define SHM_DRAIN_NS 1000000000 /* how long a detach waits for slots that are being overwritten */
+#define SHM_DRAIN_NS 1000000000 /* longest wait of a detach for overwrites under way */
 
 int shm_poison_open(struct shm_port *p, struct shm_queue *q)
 {

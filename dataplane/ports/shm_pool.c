@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sending into a peer's bounce pool in GPU memory: a GPU of ours writes the slots (push.c), and an
- * entry is rung when its payload lies there, in the order of sending. Runs on the polling core;
- * opening is control path.
+ * Sending into a peer's bounce pool in GPU memory. A GPU of ours writes the slots (push.c). The
+ * sender rings an entry when its payload lies there, in the order of sending. Runs on the polling
+ * core; opening is control path.
  */
 #include "ports/shm.h"
 
@@ -10,9 +10,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define SHM_PIECE_B 65536 /* no payload is longer, whatever a peer's slots are */
+#define SHM_PIECE_B 65536 /* most payload of a packet, even if a peer's slots are larger */
 
-/* Who writes to peers' pools: made for the first such peer, of the GPUs that are open by then. */
+/* The queue's pushes to peers' pools. The first such peer makes them, with the GPUs that are open
+ * then. */
 static int shm_push_get(struct shm_port *p, struct shm_queue *q, struct push **out)
 {
 	int ret = p->gpus ? 0 : -ENODEV;
@@ -66,7 +67,7 @@ int shm_pool_open(struct shm_port *p, struct shm_queue *q, struct shm_peer *peer
 	return peer->pend ? 0 : -ENOMEM;
 }
 
-/* Entries whose payload lies there, in the order of sending. */
+/* Ring the entries whose payload lies there, in the order of sending. */
 static void shm_pend_ring(struct shm_peer *peer)
 {
 	while (peer->pend_tail != peer->pend_head) {
@@ -107,8 +108,8 @@ void shm_tx_pool_one(struct shm_queue *q, struct shm_peer *peer, const struct gx
 	gx_stat_add(q->q.stats, GX_STAT_TX_PUSHED, pkt->len);
 }
 
-/* A copy that a GPU did not make: nothing more is sent to that peer, and the link ends what is out.
- */
+/* A GPU did not make a copy. Nothing more is sent to that peer, and the link ends its
+ * operations. */
 static void shm_pend_lost(struct shm_queue *q, struct shm_peer *peer, int status)
 {
 	peer->tx_bad = true;
@@ -116,7 +117,7 @@ static void shm_pend_lost(struct shm_queue *q, struct shm_peer *peer, int status
 	atomic_store_explicit(&q->fault, -EIO, memory_order_relaxed);
 }
 
-/* What has ended since: ring it, and keep the cookies for tx_reap. */
+/* Ring entries whose copy has ended; keep their cookies for tx_reap. */
 void shm_pend_reap(struct shm_queue *q, uint64_t now_ns)
 {
 	struct push_done done[GX_BURST_MAX];

@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Port shm's bursts. All state that decides is private memory; what is read from a segment is
- * copied out once and then checked. Runs on the polling core.
+ * Port shm's bursts. They decide by private memory alone: they copy each value out of a segment
+ * once, then check the copy. Runs on the polling core.
  */
 #include "ports/shm.h"
 
 #include <assert.h>
 #include <errno.h>
 
-#define SHM_CTL_MORE	  (SHM_CTL_NR / 4) /* entries consumed before the sender is told */
-#define SHM_VIOLATION_MAX 1024		   /* bad entries, then the peer is no longer listened to */
+#define SHM_CTL_MORE	  (SHM_CTL_NR / 4) /* entries read before the sender hears of it */
+#define SHM_VIOLATION_MAX 1024		   /* bad entries before we mute the peer */
 #define SHM_PREFETCH	  4		   /* entries */
 
-/* A load for each peer and half is a line of the cache, or of memory when there are many. Beyond a
- * few peers only those that sent or were sent something of late are looked at by each burst; the
- * others one after the other, at a pace: a thousand of them within 1 ms, or in one burst when the
- * last one is as long ago. */
-#define SHM_FEW	   4	   /* peers; none of so few is ever quiet */
-#define SHM_HOT_NS 4000000 /* from its last packet on, until a peer is quiet */
+/* A look at a peer and half costs a load from the cache, or from memory if there are many peers. So
+ * with more than a few peers each burst looks at hot ones alone: those with a packet of late, from
+ * them or to them. It looks at quiet peers in turn, at a fixed pace: 1,000 of them take 1 ms. After
+ * a long pause one burst looks at all of them. */
+#define SHM_FEW	   4	   /* of so few peers none is ever quiet */
+#define SHM_HOT_NS 4000000 /* a peer turns quiet so long after its last packet */
 #define SHM_PACE   10	   /* log2 of the ns between two looks at quiet peers */
 
-static const _Atomic uint32_t shm_never; /* a word that never becomes 1: a peer not listened to */
+static const _Atomic uint32_t shm_never; /* never becomes 1: the word of a muted peer */
 
-/* ---- Who is looked at ---- */
+/* ---- Hot and quiet peers ---- */
 
 static void shm_swap(struct shm_queue *q, uint32_t a, uint32_t b)
 {
@@ -36,7 +36,7 @@ static void shm_swap(struct shm_queue *q, uint32_t a, uint32_t b)
 	q->peer[q->half[0].poll[b].peer]->at = b;
 }
 
-/* Something came from it or goes to it. */
+/* A packet came from @peer or goes to it. */
 static void shm_heat(struct shm_queue *q, struct shm_peer *peer)
 {
 	peer->used_ns = q->q.now_ns;
@@ -44,7 +44,7 @@ static void shm_heat(struct shm_queue *q, struct shm_peer *peer)
 		shm_swap(q, peer->at, q->nr_hot++);
 }
 
-/* One of those that are not quiet: has it become so? */
+/* Check one hot peer: has it become quiet? */
 static void shm_cool(struct shm_queue *q)
 {
 	if (!q->nr_hot)
@@ -55,7 +55,7 @@ static void shm_cool(struct shm_queue *q)
 		shm_swap(q, q->cool, --q->nr_hot);
 }
 
-/* The expected number of the first entry is 1; a peer is attached once in its life. */
+/* The expected number of the first entry is 1: a peer is attached once in its life. */
 void shm_peer_attach(struct gx_port_queue *gq, uint32_t index)
 {
 	struct shm_queue *q = shm_queue_of(gq);
@@ -87,15 +87,14 @@ void shm_peer_detach(struct gx_port_queue *gq, uint32_t index)
 
 /* ---- Receive ---- */
 
-/* Nothing more is read from @peer, so that to the link it is a silent one, and its operations end.
- */
+/* Read nothing more from @peer. The link then finds it silent and ends its operations. */
 static void shm_mute(struct shm_queue *q, const struct shm_peer *peer)
 {
 	for (unsigned h = 0; h < 2; h++)
 		q->half[h].poll[peer->at] = (struct shm_poll){&shm_never, 1, peer->index};
 }
 
-/* An entry that breaks the rules: counted, dropped, and after many of them nothing more is read. */
+/* An entry breaks the rules: count it and drop it. After many of them mute the peer. */
 static void shm_rx_bad(struct shm_queue *q, struct shm_peer *peer)
 {
 	gx_stat_add(q->q.stats, GX_STAT_RX_BAD, 1);
@@ -103,17 +102,17 @@ static void shm_rx_bad(struct shm_queue *q, struct shm_peer *peer)
 		shm_mute(q, peer);
 }
 
-/* Pairs with the release in shm_tx_ctl_one() and shm_tx_data_one(): the entry is complete. */
+/* Pairs with the release in shm_tx_ctl_one() and shm_tx_ring(): the entry is complete. */
 static bool shm_poll_ready(const struct shm_poll *poll)
 {
 	return atomic_load_explicit(poll->seq, memory_order_acquire) == poll->want;
 }
 
-/* Copy the entry to private memory. False: it was bad, and counted. */
+/* Copy the entry to private memory. False: it was bad, and is counted. */
 static bool shm_rx_ctl_one(struct shm_queue *q, struct shm_peer *peer, const struct shm_ctl *e,
 			   struct gx_rx *pkt, uint8_t *buf)
 {
-	/* Both lengths in one load, once: the sender could change them under us. */
+	/* One load for both lengths, and only once: the sender may change them meanwhile. */
 	uint32_t word = *(const volatile uint32_t *)&e->len;
 
 	_Static_assert(offsetof(struct shm_ctl, hlen) == offsetof(struct shm_ctl, len) + 2,
@@ -161,7 +160,7 @@ static unsigned shm_rx_ctl(struct shm_queue *q, struct shm_poll *poll, struct gx
 static bool shm_rx_data_one(struct shm_queue *q, struct shm_peer *peer, const struct shm_used *e,
 			    struct gx_rx *pkt)
 {
-	/* Each word in one load, once: the sender could change them under us. */
+	/* One load for each word, and only once: the sender may change them meanwhile. */
 	uint32_t slot = *(const volatile uint32_t *)&e->slot;
 	uint32_t len = *(const volatile uint32_t *)&e->len;
 	uint32_t hlen = *(const volatile uint32_t *)&e->hlen;
@@ -203,7 +202,7 @@ static unsigned shm_rx_data(struct shm_queue *q, struct shm_poll *poll, struct g
 	return got;
 }
 
-/* Out of line, so that the look below, which mostly finds nothing, saves no registers. */
+/* Out of line: shm_rx_burst(), which mostly finds nothing, then saves no registers. */
 static __attribute__((noinline)) unsigned shm_rx_take(struct shm_queue *q, enum gx_half half,
 						      struct gx_rx pkts[], unsigned n)
 {
@@ -222,13 +221,13 @@ static __attribute__((noinline)) unsigned shm_rx_take(struct shm_queue *q, enum 
 			got = shm_rx_ctl(q, poll, pkts, n, got);
 		else
 			got = shm_rx_data(q, poll, pkts, n, got);
-		h->start = i; /* whoever was served last is asked last */
+		h->start = i; /* the peer served last is asked last */
 	}
 	return got;
 }
 
-/* As many quiet peers as time has passed for, all of them at most. Whoever rang is quiet no more.
- */
+/* Look at as many quiet peers as are due by the time passed, at most once at each. One that has
+ * rung becomes hot. */
 static __attribute__((noinline)) void shm_rx_quiet(struct shm_queue *q, struct shm_half *h)
 {
 	uint64_t n = (q->q.now_ns - h->quiet_ns) >> SHM_PACE;
@@ -243,7 +242,7 @@ static __attribute__((noinline)) void shm_rx_quiet(struct shm_queue *q, struct s
 			shm_heat(q, q->peer[h->poll[h->quiet].peer]);
 		h->quiet++;
 	}
-	/* That of the next look: it takes its time to come. */
+	/* The word of the next look, long before it is needed. */
 	if (h->quiet < q->nr_active)
 		__builtin_prefetch((const void *)h->poll[h->quiet].seq);
 }
@@ -312,9 +311,10 @@ static uint32_t shm_ctl_room(struct shm_queue *q, struct shm_peer *peer, uint32_
 }
 
 /*
- * Take in what the receiver has posted since the last look. Slots are used last in, first out, so
- * that only as many are in use as are under way and they stay in a cache; of those posted together
- * the first goes first, so that neighbours stay neighbours and their descriptors merge.
+ * Take in the slots that the receiver has posted since the last look. The sender uses slots last
+ * in, first out: then no more slots are in use than packets are under way, and they stay in a
+ * cache. Of slots posted together the first goes first: neighbours stay neighbours, and their
+ * descriptors merge.
  */
 static uint32_t shm_data_room(struct shm_queue *q, struct shm_peer *peer)
 {
@@ -325,7 +325,7 @@ static uint32_t shm_data_room(struct shm_queue *q, struct shm_peer *peer)
 
 	if (!more)
 		return peer->nr_tx_free;
-	/* A slot is free, on its way there, or the receiver's. */
+	/* Each slot is free, waits for its copy, or belongs to the receiver. */
 	if (more > s->nr_slots - peer->nr_tx_free - (peer->pend_head - peer->pend_tail)) {
 		shm_tx_bad(q, peer);
 		return 0;
@@ -344,13 +344,13 @@ static uint32_t shm_data_room(struct shm_queue *q, struct shm_peer *peer)
 	return peer->nr_tx_free;
 }
 
-/* A pool in GPU memory: slots, and what the GPUs take now. Entries on their way hold a slot each,
- * so there is always a place for one. */
+/* A pool in GPU memory: room is free slots, and copies that the GPUs take now. Each pending entry
+ * holds a slot, so it always finds a place in pend. */
 static uint32_t shm_pend_room(struct shm_queue *q, struct shm_peer *peer)
 {
 	uint32_t room = GX_MIN(shm_data_room(q, peer), push_room(shm_push_of(q)));
 
-	/* An empty one gives its cookie back at once. */
+	/* A packet without payload gives its cookie back at once. */
 	return GX_MIN(room, (uint32_t)GX_ARRAY_SIZE(q->reaped) - q->nr_reaped);
 }
 
@@ -410,7 +410,7 @@ unsigned shm_tx_burst(struct gx_port_queue *gq, enum gx_half half, const struct 
 			room = shm_room(q, half, last, 1);
 			if (!room)
 				break;
-			shm_heat(q, q->peer[last]); /* there will be an answer */
+			shm_heat(q, q->peer[last]); /* expect an answer */
 		}
 		if (half == GX_HALF_CTL)
 			shm_tx_ctl_one(q->peer[last], pkt);

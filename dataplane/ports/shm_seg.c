@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Segments of port shm: our own, which peers write to, and peers', whose numbers are judged before
- * they are used. Control path.
+ * Segments of port shm: ours, which a peer writes to, and the peer's, whose numbers are checked
+ * before use. Control path.
  */
 #include "ports/shm.h"
 
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#define MADV_POPULATE_WRITE 23 /* since Linux 5.14 */
 #endif
 
 bool shm_slots_ok(uint32_t nr_slots, uint32_t slot_b)
@@ -19,7 +19,7 @@ bool shm_slots_ok(uint32_t nr_slots, uint32_t slot_b)
 	       slot_b % 16 == 0 && (uint64_t)nr_slots * slot_b < GX_ARENA_SIZE_MAX;
 }
 
-/* The slots of one peer in the memory of our GPU, and their name. */
+/* Make the slots of one peer in the memory of our GPU, and export them. */
 static int shm_pool_make(struct shm_port *p, struct shm_peer *peer)
 {
 	const struct gx_gpu_ops *gpu = p->pool_gpu->ops;
@@ -101,7 +101,7 @@ int shm_seg_make(struct shm_port *p, struct shm_peer *peer)
 	return ret;
 }
 
-/* Map the peer's segment @fd; every number in it is judged before it is used. */
+/* Map the peer's segment @fd. Each number in it is checked before use. */
 int shm_seg_open(struct shm_seg *s, int fd, const struct shm_addr *addr, bool apart)
 {
 	struct shm_seg geo;
@@ -114,7 +114,7 @@ int shm_seg_open(struct shm_seg *s, int fd, const struct shm_addr *addr, bool ap
 	if (base == MAP_FAILED)
 		return errno == ENOMEM ? -ENOMEM : -EPROTO;
 	memcpy(&hdr, base, sizeof(hdr));
-	__asm__ volatile("" : "+m"(hdr)); /* the copy is what is judged, and what is used */
+	__asm__ volatile("" : "+m"(hdr)); /* check and use the copy alone */
 	if (hdr.magic != SHM_MAGIC || hdr.version != SHM_VERSION || hdr.len != addr->len ||
 	    !shm_slots_ok(hdr.nr_slots, hdr.slot_b))
 		goto err_unmap;
@@ -122,7 +122,7 @@ int shm_seg_open(struct shm_seg *s, int fd, const struct shm_addr *addr, bool ap
 	if (geo.len != addr->len)
 		goto err_unmap;
 	if (gx_memfd_is_huge(fd))
-		madvise(base, geo.len, MADV_POPULATE_WRITE); /* a wish: no page faults later */
+		madvise(base, geo.len, MADV_POPULATE_WRITE); /* may fail; saves page faults later */
 	*s = geo;
 	return 0;
 

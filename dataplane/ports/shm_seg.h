@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Layout of the shared-memory port's segment, for the files of port shm and a test. The RECEIVER
- * owns one for each peer, a sealed memfd that it maps in its arena; the sender maps it too. Behind
- * a page with the header lie, in this order:
+ * owns one segment for each peer, a sealed memfd that it maps in its arena. The sender maps it too.
+ * A page with the header comes first, then in this order:
  *
  * - ctl: 256 entries to the receiver; a packet's bytes lie directly behind its sequence word
- * - used: a line for each data packet to the receiver: which slot, how long, the header
+ * - used: a line for each data packet to the receiver: its slot, its length, its header
  * - posted: slot numbers to the sender
- * - slots: bounce buffers; stride = payload size, so that consecutive ones are contiguous. Not
- * there when they lie in the memory of a GPU: that is named by a second descriptor, and the address
- * says where in it
+ * - slots: bounce buffers; stride = payload size, so that consecutive ones are contiguous. The
+ * slots may lie in the memory of a GPU instead: a second descriptor names it, and the address blob
+ * has the offset
  *
  * The doorbell of ctl and used is the entry's own sequence word, written last: an entry is new when
- * its word is the number expected next. posted has an index, written once for each rx_release.
+ * its word is the number expected next. posted has an index, which each rx_release writes once.
  */
 #ifndef GX_SHM_SEG_H
 #define GX_SHM_SEG_H
@@ -26,16 +26,16 @@
 
 #define SHM_HDR_B  48	/* longest packet header */
 #define SHM_CTL_NR 256	/* entries; power of two */
-#define SHM_CTL_B  1600 /* an odd number of lines: entries spread over all sets of the cache */
+#define SHM_CTL_B  1600 /* an odd number of lines: entries spread over all sets of a cache */
 
-/* First page of a segment. What is not atomic is frozen before the descriptor leaves; the sender
- * checks it. The receiver writes both indices. */
+/* First page of a segment. Only the atomic fields change after the receiver has handed out the
+ * descriptor. The sender checks the others. The receiver writes both indices. */
 struct shm_hdr {
 	uint32_t magic, version;
 	uint32_t nr_slots, slot_b;
 	uint64_t len;					     /* bytes of the segment */
-	alignas(GX_CACHE_LINE) _Atomic uint32_t posted_head; /* slots posted in all */
-	alignas(GX_CACHE_LINE) _Atomic uint32_t ctl_done;    /* entries consumed in all */
+	alignas(GX_CACHE_LINE) _Atomic uint32_t posted_head; /* slots posted since the start */
+	alignas(GX_CACHE_LINE) _Atomic uint32_t ctl_done;    /* entries consumed since the start */
 };
 #define SHM_HDR_PAGE 4096
 
@@ -51,26 +51,26 @@ _Static_assert(sizeof(struct shm_used) == GX_CACHE_LINE, "one line for each data
 struct shm_ctl {
 	alignas(GX_CACHE_LINE) _Atomic uint32_t seq;
 	uint16_t len, hlen;
-	uint8_t b[SHM_CTL_B - 8]; /* header, then at a multiple of 8 the payload */
+	uint8_t b[SHM_CTL_B - 8]; /* header; payload follows at a multiple of 8 */
 };
 _Static_assert(sizeof(struct shm_ctl) == SHM_CTL_B, "stride of the control ring");
 _Static_assert(8 + SHM_HDR_B + GX_CTL_PAYLOAD_MAX <= SHM_CTL_B, "a packet fits an entry");
 
-/* What a port's address blob says: enough to refuse a wrong descriptor before it is mapped. */
+/* A port's address blob: enough to refuse a wrong descriptor before mapping it. */
 struct shm_addr {
 	uint32_t magic, version;
 	uint64_t len;
 };
 
-/* And behind it, when the slots lie in the memory of a GPU: what the second descriptor opens. */
+/* The blob if the slots lie in the memory of a GPU: the rest describes the second descriptor. */
 struct shm_addr_pool {
 	struct shm_addr addr;
 	uint64_t id, off, len; /* as in struct gx_gpu_handle */
-	uint32_t device;       /* as its owner counts; for people to read */
+	uint32_t device;       /* number that the owner gives it; for people to read */
 	uint32_t zero;
 };
 
-/* Where things lie in a segment. Frozen after layout; never read from the segment itself. */
+/* The layout of a segment. Frozen; never read from the segment itself. */
 struct shm_seg {
 	char *base;
 	size_t len;
@@ -83,8 +83,8 @@ struct shm_seg {
 	char *slots;
 };
 
-/* Fill in @s for @nr_slots of @slot_b bytes; with a @base of NULL only @s->len is of use. @apart:
- * the slots lie elsewhere, and the caller says where. */
+/* Fill in @s for @nr_slots of @slot_b bytes. With a NULL @base only @s->len is of use. @apart: the
+ * slots lie elsewhere; the caller sets @s->slots. */
 static inline void shm_seg_layout(struct shm_seg *s, void *base, uint32_t nr_slots, uint32_t slot_b,
 				  bool apart)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of port udp share: port_udp.c (port, queues, peers), udp_rxtx.c (bursts),
- * udp_filter.c (who is heard) and udp_name.c (addresses). No file calls one that is named before
+ * Declarations for the files of port udp: port_udp.c (port, queues, peers), udp_rxtx.c (bursts),
+ * udp_filter.c (the kernel's filter) and udp_name.c (addresses). No file calls a file named before
  * it.
  */
 #ifndef GX_UDP_H
@@ -17,7 +17,7 @@
 
 #define UDP_GRO_B	65536 /* no datagram is longer */
 #define UDP_BUCKETS_LOG 10
-#define UDP_BUCKETS	(1u << UDP_BUCKETS_LOG) /* of peers by address */
+#define UDP_BUCKETS	(1u << UDP_BUCKETS_LOG) /* hash table of peers by address */
 
 union udp_name {
 	struct sockaddr sa;
@@ -31,39 +31,39 @@ struct udp_peer {
 	union udp_name to[2]; /* enum gx_half */
 };
 
-/* Arguments of the batched calls, kept filled in. owner: poll core */
+/* Arguments of the batched calls, kept from call to call. owner: poll core */
 struct udp_half {
 	int fd;
-	uint32_t drops; /* last value of the kernel's overflow counter */
+	uint32_t drops; /* the kernel's overflow counter at the last look */
 	bool gso;	/* UDP_SEGMENT works; data half only */
 	struct mmsghdr rx[GX_BURST_MAX], tx[GX_BURST_MAX];
 	union udp_name from[GX_BURST_MAX]; /* of rx */
 	struct iovec rx_iov[GX_BURST_MAX][2], tx_iov[GX_BURST_MAX][2];
-	uint8_t tx_pkts[GX_BURST_MAX]; /* of each message */
+	uint8_t tx_pkts[GX_BURST_MAX]; /* packets of each message */
 	char cmsg[GX_BURST_MAX][CMSG_SPACE(sizeof(uint32_t)) + CMSG_SPACE(sizeof(int))];
 	char tx_cmsg[GX_BURST_MAX][CMSG_SPACE(sizeof(uint16_t))];
 };
 
-/* Receiving trains of packets. owner: poll core */
+/* Receiving trains: several packets in one datagram. owner: poll core */
 struct udp_gro {
 	bool on;	   /* frozen after open: UDP_GRO works */
-	uint32_t seg_b;	   /* header and payload of a packet, as the last train had it */
-	uint32_t seg_pkts; /* packets that a train has had at most */
+	uint32_t seg_b;	   /* header and payload of a packet in the last train */
+	uint32_t seg_pkts; /* most packets of a train so far */
 	struct iovec iov[3 * GX_BURST_MAX];
-	uint8_t *spill;	   /* [GX_BURST_MAX][UDP_GRO_B]: what the guess had no place for */
-	uint8_t *line_buf; /* [GX_BURST_MAX][UDP_GRO_B]: trains that are taken by copying */
+	uint8_t *spill;	   /* [GX_BURST_MAX][UDP_GRO_B]: bytes beyond the guessed places */
+	uint8_t *line_buf; /* [GX_BURST_MAX][UDP_GRO_B]: trains to take by copying */
 	struct {
 		uint32_t len_b, seg_b;
 	} lines[GX_BURST_MAX];
-	unsigned nr_lines, line; /* how many stand there, the first that is not taken yet */
-	uint32_t line_at;	 /* bytes taken of it */
+	unsigned nr_lines, line; /* trains in line_buf; the first one not taken yet */
+	uint32_t line_at;	 /* bytes taken of that one */
 };
 
 struct udp_queue {
 	struct gx_port_queue q;
 	struct udp_half half[2]; /* enum gx_half */
 	struct udp_gro gro;	 /* of the data half */
-	union udp_name name;	 /* frozen after open: where data is received */
+	union udp_name name;	 /* frozen after open: our address of the data socket */
 	char *slots;		 /* in the arena */
 	size_t slots_len;
 	uint32_t nr_slots, slot_b;
@@ -80,7 +80,7 @@ struct udp_queue {
 struct udp_port {
 	struct gx_port p;
 	struct gx_arena *arena;
-	union udp_name name; /* port 0, or of queue 0 */
+	union udp_name name; /* port 0: any; else queue 0's */
 	uint32_t nr_slots, slot_b;
 };
 
@@ -118,7 +118,7 @@ static inline bool udp_same_host(const union udp_name *a, const struct sockaddr 
 
 /* -- udp_name.c (control path) -- */
 
-/** udp_resolve() - One address that peers can send to, with port 0. 0, -EINVAL */
+/** udp_resolve() - Find the address of @host, with port 0; refuse "any". 0, -EINVAL */
 int udp_resolve(const char *host, union udp_name *name);
 bool udp_is_any(const union udp_name *name);
 /** udp_mtu() - MTU of the interface that has @name's address, and whether it is loopback. */
@@ -126,7 +126,7 @@ int udp_mtu(const union udp_name *name, bool *loopback);
 
 /* -- udp_filter.c (control path) -- */
 
-/** udp_filter() - Has the kernel drop what comes from no peer's UDP port. */
+/** udp_filter() - Make the kernel drop packets from the UDP port of no peer. */
 void udp_filter(struct udp_queue *q);
 
 /* -- udp_rxtx.c: slots of gx_port_ops [core] -- */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who is heard: the kernel drops packets from the UDP port of no peer, by a filter on each socket.
- * Control path.
+ * The kernel drops packets from the UDP port of no peer, by a filter on each socket. Control path.
  */
 #include "ports/udp.h"
 
@@ -9,7 +8,7 @@
 #include <linux/filter.h>
 #include <stdlib.h>
 
-#define UDP_FILTER_LEAF 8 /* ports of peers that the filter compares one by one */
+#define UDP_FILTER_LEAF 8		       /* most ports that a leaf compares one by one */
 #define UDP_FILTER_MAX	(3 + 2 * GX_PEERS_MAX) /* instructions; see udp_filter_emit() */
 
 static int udp_port_cmp(const void *a, const void *b)
@@ -17,10 +16,10 @@ static int udp_port_cmp(const void *a, const void *b)
 	return *(const uint16_t *)a - *(const uint16_t *)b;
 }
 
-/* Take what comes from one of @n ports in ascending order: a tree, so that many peers cost a packet
- * a few comparisons. A leaf takes two instructions beside its ports and so does an inner node, of
- * which there are fewer; a leaf has at least half of UDP_FILTER_LEAF ports, unless it is the only
- * one. Return: instructions. */
+/* Accept packets from one of @n ports in ascending order. The program is a tree: with many peers a
+ * packet still costs few comparisons. A leaf takes two instructions beside its ports; an inner node
+ * takes two, and there are fewer of those. A leaf has at least half of UDP_FILTER_LEAF ports,
+ * unless it is the only one. Return: instructions. */
 /* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, log2 of the peers */
 static unsigned udp_filter_emit(struct sock_filter *f, const uint16_t *port, unsigned n)
 {
@@ -40,8 +39,8 @@ static unsigned udp_filter_emit(struct sock_filter *f, const uint16_t *port, uns
 	return n + 2;
 }
 
-/* Has the kernel drop what comes from no peer's UDP port, and count it with what it had no room
- * for. A wish: where there is no filter, udp_is_known() still looks. */
+/* The kernel counts these drops together with those for lack of room. The filter may fail:
+ * udp_is_known() looks again. */
 void udp_filter(struct udp_queue *q)
 {
 	for (unsigned h = 0; h < 2; h++) {
@@ -58,7 +57,7 @@ void udp_filter(struct udp_queue *q)
 		qsort(port, n, sizeof(port[0]), udp_port_cmp);
 		prog.len = (uint16_t)(1 + udp_filter_emit(f + 1, port, n));
 		assert(prog.len <= UDP_FILTER_MAX);
-		/* The one before would drop what the new peer sends. */
+		/* The old filter would drop packets of the new peer. */
 		if (setsockopt(q->half[h].fd, SOL_SOCKET, SO_ATTACH_FILTER, &prog, sizeof(prog)))
 			setsockopt(q->half[h].fd, SOL_SOCKET, SO_DETACH_FILTER, &prog.len,
 				   sizeof(int));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Addresses of port udp: what --bind named, and the interface that has it. Control path.
+ * Addresses of port udp: resolves gx_opts.bind_host, and finds the interface of that address.
+ * Control path.
  */
 #include "ports/udp.h"
 

@@ -2,10 +2,10 @@
 /*
  * Port udp's bursts: one recvmmsg or sendmmsg each.
  *
- * Where the kernel has UDP_SEGMENT and UDP_GRO, data packets of one length to one peer go through
- * it as one large datagram, and come out of it as one; each has the path of its own datagrams on
- * the wire. One that comes is scattered over slots by the length that the last one's packets had;
- * when that was wrong, it is put right by copying. Runs on the polling core.
+ * With UDP_SEGMENT and UDP_GRO the kernel takes and gives a train, several data packets of one
+ * length to one peer, as one large datagram. On the wire each packet is a datagram of its own. The
+ * receiver scatters an incoming train over slots by the packet length of the last train. If that
+ * guess was wrong, it sorts the bytes by copying. Runs on the polling core.
  */
 #include "ports/udp.h"
 
@@ -13,14 +13,14 @@
 #include <errno.h>
 #include <stdio.h>
 
-#define UDP_ERR_TRIES  4     /* errors of earlier packets that one burst sweeps up */
-#define UDP_TRAIN_B    65000 /* of packets that go as one; the kernel takes 65,507 with IPv4 */
+#define UDP_ERR_TRIES  4     /* errors of earlier packets that one burst clears */
+#define UDP_TRAIN_B    65000 /* most bytes of a train; the kernel takes 65,507 with IPv4 */
 #define UDP_TRAIN_PKTS 64    /* UDP_MAX_SEGMENTS of include/linux/udp.h, before Linux 6.9 */
 
-/* ---- Whose packets ---- */
+/* ---- Known peers ---- */
 
-/* By IP address and data port, of which the control port is the next: both halves of a peer are
- * found there, and many processes of one host are not in one chain. */
+/* The hash takes the IP address and the data port. The control port is the next one, so both halves
+ * of a peer share a bucket, and the processes of one host do not. */
 static uint16_t *udp_bucket(struct udp_queue *q, const union udp_name *name, enum gx_half half)
 {
 	uint32_t key = name->in.sin_addr.s_addr, ip6[4];
@@ -31,8 +31,8 @@ static uint16_t *udp_bucket(struct udp_queue *q, const union udp_name *name, enu
 	}
 	key += udp_port_get(name) - (half == GX_HALF_CTL);
 	key *= 0x9e3779b1u; /* 2^32 by the golden ratio: Knuth, TAOCP 6.4 */
-	/* The high bits: the last byte of an IPv4 address, the highest of @key, reaches no others.
-	 */
+	/* Take the high bits. The last byte of an IPv4 address is the highest byte of @key and
+	 * changes no others. */
 	return &q->bucket[key >> (32 - UDP_BUCKETS_LOG)];
 }
 
@@ -43,8 +43,8 @@ static bool udp_same_name(const union udp_name *a, const union udp_name *b)
 	return udp_same_host(a, &b->sa);
 }
 
-/* Is message @i from one of our peers? Who is not could know no connection id but by guessing, and
- * without integrity a good guess would be taken. Several connections may share an address. */
+/* Is message @i from one of our peers? A stranger could only guess a connection id; but without
+ * integrity a good guess would be taken. Several connections may share an address. */
 static bool udp_is_known(struct udp_queue *q, enum gx_half half, unsigned i)
 {
 	const union udp_name *from = &q->half[half].from[i];
@@ -83,8 +83,7 @@ void udp_peer_detach(struct gx_port_queue *gq, uint32_t index)
 
 /* ---- Receive ---- */
 
-/* Errors of packets sent before are reported once by any call: sweep them up. Return: messages, or
- * 0. */
+/* Any call reports errors of earlier packets once: clear them. Return: messages, or 0. */
 static unsigned udp_recv(struct udp_queue *q, struct udp_half *h, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)
@@ -104,9 +103,9 @@ static unsigned udp_recv(struct udp_queue *q, struct udp_half *h, unsigned n)
 	return 0;
 }
 
-/* The kernel says in a control message how many it has dropped in all, once there were any (a train
- * of packets counts as one there); and in
- * another how long the packets of a train are. Return: that, 0: it is one packet. */
+/* One control message has the number of packets that the kernel has dropped, once there were any; a
+ * train counts as one. Another has the length of the packets in a train. Return: that length; 0: no
+ * train. */
 static uint32_t udp_rx_cmsg(struct udp_queue *q, struct udp_half *h, struct msghdr *msg)
 {
 	uint32_t drops, seg_b = 0;
@@ -125,7 +124,7 @@ static uint32_t udp_rx_cmsg(struct udp_queue *q, struct udp_half *h, struct msgh
 	return seg_b;
 }
 
-/* What is not whole, or a stranger's, is counted and its buffer given back. */
+/* Count a packet that is short, cut or a stranger's. False: the caller frees its buffer. */
 static bool udp_rx_one(struct udp_queue *q, enum gx_half half, unsigned i, struct gx_rx *pkt)
 {
 	const struct mmsghdr *msg = &q->half[half].rx[i];
@@ -149,7 +148,7 @@ static void udp_slot_free(struct udp_queue *q, uint32_t slot)
 	q->free_slot[q->nr_free++] = slot;
 }
 
-/* Offer packet i the i-th slot from the top of the stack; the caller takes as many as came. */
+/* Offer packet i the i-th slot from the top of the stack. The caller pops as many as have come. */
 static unsigned udp_rx_prepare(struct udp_queue *q, enum gx_half half, struct gx_rx pkts[],
 			       unsigned n)
 {
@@ -172,7 +171,7 @@ static unsigned udp_rx_prepare(struct udp_queue *q, enum gx_half half, struct gx
 
 /* ---- Receive trains ---- */
 
-/* A packet of @len bytes in all stands in @pkt's header and slot. */
+/* A packet of @len bytes in all stands in @pkt's header and slot. False: its length is bad. */
 static bool udp_gro_packet(struct udp_queue *q, struct gx_rx *pkt, uint32_t slot, uint32_t len)
 {
 	if (len < GX_WIRE_HDR_B || len - GX_WIRE_HDR_B > q->slot_b) {
@@ -188,7 +187,7 @@ static bool udp_gro_packet(struct udp_queue *q, struct gx_rx *pkt, uint32_t slot
 	return true;
 }
 
-/* Packets of the trains in the line, as far as slots and @n last. */
+/* Hand out packets from line_buf, as far as free slots and @n allow. */
 static unsigned udp_gro_line(struct udp_queue *q, struct gx_rx pkts[], unsigned n)
 {
 	struct udp_gro *g = &q->gro;
@@ -214,8 +213,8 @@ static unsigned udp_gro_line(struct udp_queue *q, struct gx_rx pkts[], unsigned 
 	return good;
 }
 
-/* Message i has room for @k packets of seg_b bytes, slots from the top of the stack on, and a
- * place for the rest. Return: how many messages. */
+/* Message i gets places for @k packets of seg_b bytes in slots from the top of the stack, and spill
+ * for the rest. Return: messages. */
 static unsigned udp_gro_prepare(struct udp_queue *q, struct gx_rx pkts[], unsigned n, unsigned k)
 {
 	struct udp_half *h = &q->half[GX_HALF_DATA];
@@ -240,7 +239,7 @@ static unsigned udp_gro_prepare(struct udp_queue *q, struct gx_rx pkts[], unsign
 	return nr;
 }
 
-/* The guess was wrong: message @m into the line, which has a place for each message of a burst. */
+/* The guess was wrong: copy message @m to line_buf, which has room for each message of a burst. */
 static void udp_gro_straighten(struct udp_queue *q, const struct mmsghdr *m, uint32_t seg_b)
 {
 	struct udp_gro *g = &q->gro;
@@ -258,8 +257,8 @@ static void udp_gro_straighten(struct udp_queue *q, const struct mmsghdr *m, uin
 	g->nr_lines += at > 0;
 }
 
-/* The packets of message @i stand in their places: pkts[@from] and on. Return: how many are good.
- */
+/* The packets of message @i stand in their places, from pkts[@from] on. Return: good packets so
+ * far. */
 static unsigned udp_gro_message(struct udp_queue *q, struct gx_rx pkts[], unsigned good,
 				unsigned from, const uint32_t slots[], uint32_t len)
 {
@@ -276,8 +275,8 @@ static unsigned udp_gro_message(struct udp_queue *q, struct gx_rx pkts[], unsign
 	return good;
 }
 
-/* The guess for the next burst: packets as long as those of the last train, and as many as any
- * train of such had. */
+/* The guess for the next burst: the packet length of the last train, and the most packets of any
+ * train with that length. */
 static void udp_gro_learn(struct udp_queue *q, uint32_t seg_b, uint32_t len)
 {
 	uint32_t pkts;
@@ -289,7 +288,7 @@ static void udp_gro_learn(struct udp_queue *q, uint32_t seg_b, uint32_t len)
 	q->gro.seg_b = seg_b;
 }
 
-/* Take what came in @got messages of @k places each. Return: good packets. */
+/* Take the packets of @got messages with @k places each. Return: good packets. */
 static unsigned udp_gro_take(struct udp_queue *q, struct gx_rx pkts[], unsigned got, unsigned k,
 			     const uint32_t slots[])
 {
@@ -381,7 +380,7 @@ unsigned udp_rx_burst(struct gx_port_queue *gq, enum gx_half half, struct gx_rx 
 	return good;
 }
 
-/* Last in, first out, turned round: what was released in order is handed out in order. */
+/* The stack is last in, first out. Freeing in reverse hands slots out in the order of @bufs. */
 void udp_rx_release(struct gx_port_queue *gq, const uint64_t bufs[], unsigned n)
 {
 	struct udp_queue *q = udp_queue_of(gq);
@@ -392,7 +391,7 @@ void udp_rx_release(struct gx_port_queue *gq, const uint64_t bufs[], unsigned n)
 
 /* ---- Send ---- */
 
-/* What the kernel takes is known only when it is tried: tx_burst may still take fewer. */
+/* Only an attempt shows how much the kernel takes: tx_burst may still take fewer. */
 unsigned udp_tx_room(struct gx_port_queue *gq, enum gx_half half, uint32_t index)
 {
 	const struct udp_peer *peer = &udp_queue_of(gq)->peer[index];
@@ -400,8 +399,8 @@ unsigned udp_tx_room(struct gx_port_queue *gq, enum gx_half half, uint32_t index
 	return peer->attached && peer->connected ? GX_BURST_MAX : 0;
 }
 
-/* How many packets from @pkts[0] on can go as one datagram: to one peer, of one length but for the
- * last, which may be shorter. */
+/* How many packets from @pkts[0] on can go as one datagram? They go to one peer and have one
+ * length; the last may be shorter. */
 static unsigned udp_train(const struct udp_half *h, const struct gx_tx pkts[], unsigned n)
 {
 	uint32_t seg_b = GX_WIRE_HDR_B + pkts[0].len;
@@ -466,8 +465,8 @@ static unsigned udp_tx_prepare(struct udp_queue *q, enum gx_half half, const str
 	return nr;
 }
 
-/* A device on the way that cannot do checksums refuses trains: from now on each packet goes by
- * itself. Said once. */
+/* A device on the way that has no checksum offload refuses trains. From now on each packet goes by
+ * itself. Logged once. */
 static bool udp_gso_off(struct udp_half *h, unsigned k)
 {
 	if (k == 1 || (errno != EIO && errno != EOPNOTSUPP))
@@ -477,8 +476,8 @@ static bool udp_gso_off(struct udp_half *h, unsigned k)
 	return true;
 }
 
-/* Send until the kernel is full. A packet it refuses for good (too long for the path, unreachable)
- * is lost, as it would be in a network; an error left by an earlier packet is swept up. */
+/* Send until the kernel is full. The kernel may refuse a packet for good (too long for the path,
+ * unreachable): it is lost, as in a network. An error of an earlier packet is cleared. */
 unsigned udp_tx_burst(struct gx_port_queue *gq, enum gx_half half, const struct gx_tx pkts[],
 		      unsigned n)
 {

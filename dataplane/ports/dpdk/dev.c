@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An ethdev as every device of the port is set up: mempools, queues, sizes, and how it sends.
- * Control path.
+ * Sets up an ethdev in the way that all devices of the port share: mempools, queues, sizes, the way
+ * to send. Control path.
  */
 #include "ports/dpdk/dpdk.h"
 
@@ -53,14 +53,14 @@ int dpdk_dev_pools_open(struct dpdk_dev *d, uint32_t nr_rx, uint32_t nr_tx, uint
 	return dpdk_pktmbufs_open("tx", nr_tx + DPDK_TX_SPARE, room, &d->tx_pool);
 }
 
-/* A receive queue that is cut at DPDK_HEAD_B. */
+/* A receive queue that cuts packets at DPDK_HEAD_B. */
 static int cut_setup(const struct dpdk_pool *pool, uint16_t id, uint16_t qid, uint16_t nr,
 		     const struct rte_eth_dev_info *info)
 {
 	struct rte_eth_rxconf conf = info->default_rxconf;
 	union rte_eth_rxseg seg[] = {
 		{.split = {.mp = pool->head, .length = DPDK_HEAD_B}},
-		{.split = {.mp = pool->slots}}, /* length 0: what a slot holds */
+		{.split = {.mp = pool->slots}}, /* length 0: the room of a slot */
 	};
 
 	conf.offloads |= RTE_ETH_RX_OFFLOAD_BUFFER_SPLIT |
@@ -71,7 +71,7 @@ static int cut_setup(const struct dpdk_pool *pool, uint16_t id, uint16_t qid, ui
 				      NULL);
 }
 
-/* Everything but the start. @pool: of the cut queues, which come after the others; NULL: none. */
+/* Everything but the start. @pool: for the cut queues, which follow the others; NULL: none. */
 int dpdk_dev_configure(uint16_t id, struct dpdk_dev *const devs[], unsigned nr,
 		       const struct rte_eth_dev_info *info, uint32_t mtu,
 		       const struct dpdk_pool *pool)
@@ -81,7 +81,8 @@ int dpdk_dev_configure(uint16_t id, struct dpdk_dev *const devs[], unsigned nr,
 	struct rte_eth_conf conf = {.rxmode.mtu = mtu};
 	int ret;
 
-	/* Copied packets are one segment: a NIC's driver then has faster ways to send. */
+	/* Copied packets have one segment. Without MULTI_SEGS a NIC's driver has faster ways to
+	 * send. */
 	if (devs[0]->way == DPDK_TX_GATHER)
 		conf.txmode.offloads = info->tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
 	conf.rxmode.offloads = info->rx_offload_capa & RTE_ETH_RX_OFFLOAD_IPV4_CKSUM;
@@ -100,7 +101,7 @@ int dpdk_dev_configure(uint16_t id, struct dpdk_dev *const devs[], unsigned nr,
 	return ret;
 }
 
-/* Drivers that have copied every segment when tx_burst returns. */
+/* These drivers have copied every segment when tx_burst returns. */
 static bool dev_is_copying(const char *driver)
 {
 	static const char *const names[] = {"net_memif", "net_af_packet", "net_tap", "net_pcap"};
@@ -148,7 +149,8 @@ void dpdk_port_sizes(struct dpdk_port *p, uint32_t mtu, uint32_t wanted)
 	uint32_t max = (mtu + DPDK_ETH_B - DPDK_HEAD_B) & ~15u;
 
 	p->frame_max = mtu + DPDK_ETH_B;
-	/* memif takes control packets of any size that we know; others what fits the MTU. */
+	/* 1620: the largest control packet with its headers, and 4 more. memif carries it even if
+	 * it exceeds the MTU. */
 	p->room = (uint32_t)GX_ALIGN_UP(GX_MAX(p->frame_max + 4, 1620u), 1024u);
 	p->p.caps.payload_max = max;
 	p->p.caps.payload_best =

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of the DPDK port share. DPDK's own headers are included by the .c files that call
- * it. The prototypes are in order: each file calls those above it alone. What is not marked [core]
- * is control path.
+ * Declarations for the files of the DPDK port. DPDK's own headers are included by the .c files that
+ * call it. The prototypes are in order: each file calls those above it alone. A function without
+ * [core] is control path.
  */
 #ifndef GX_DPDK_H
 #define GX_DPDK_H
@@ -15,7 +15,7 @@ struct rte_mbuf;
 struct rte_mempool;
 
 #define DPDK_DEVS_MAX 128 /* ethdevs of a process; DPDK's own limit is below it */
-#define DPDK_FIFO     256 /* received packets of one half that wait */
+#define DPDK_FIFO     256 /* received packets of one half that wait for rx_burst */
 #define DPDK_RX_BURST 32
 #define DPDK_DESCS    1024 /* of a NIC's ring */
 #define DPDK_CACHE    256  /* of a mempool */
@@ -23,32 +23,31 @@ struct rte_mempool;
 
 _Static_assert(sizeof(((struct gx_rx *)0)->hdr) >= DPDK_HDR_B, "a header fits");
 
-/* How a driver treats what it is given to send. */
+/* How a driver treats packets that it gets to send. */
 enum dpdk_tx_way {
-	DPDK_TX_COPY, /* keeps the mbuf after tx_burst, or reads one segment only: copy the payload
-		       */
+	DPDK_TX_COPY,	/* reads mbufs later, or one segment only: copy the payload */
 	DPDK_TX_GATHER, /* copies all segments before tx_burst returns: point at the payload */
 };
 
 /* An ethdev queue. owner: core while attached, else ctl */
 struct dpdk_dev {
 	char name[64];
-	uint16_t id, qid; /* DPDK's port, queue in it */
+	uint16_t id, qid; /* number of DPDK's port; queue of that port */
 	bool made, started;
 	bool up;	 /* memif: the link has been seen up */
-	bool quiet;	 /* memif: the peer is closing; the device must not be polled any more */
-	bool bye;	 /* memif: we said so ourselves */
+	bool quiet;	 /* memif: the peer is closing; nobody may poll the device */
+	bool bye;	 /* memif: this side has sent its goodbye */
 	bool gated;	 /* memif: bursts go through the gate. Frozen while attached */
-	bool risen;	 /* memif: the gate's thread has seen it up; under gate.lock */
-	_Atomic bool in; /* gated: somebody is in a burst */
-	bool verify;	 /* packets come over a wire: check sums */
+	bool risen;	 /* memif: the gate's thread has seen the link up; under gate.lock */
+	_Atomic bool in; /* gated: a core is in a burst */
+	bool verify;	 /* packets cross a wire: check sums */
 	bool cut; /* receives data packets alone: header in host memory, payload in the pool */
 	enum dpdk_tx_way way;
-	uint32_t peer;	    /* memif: whose it is; else GX_PEER_ANY */
+	uint32_t peer;	    /* memif: peer of this device; else GX_PEER_ANY */
 	uint32_t frame_max; /* largest frame to send */
 	struct rte_mempool *rx_pool, *tx_pool;
-	struct rte_mbuf *head[GX_BURST_MAX], *body[GX_BURST_MAX]; /* GATHER: never given away */
-	struct rte_mbuf *late[GX_BURST_MAX]; /* taken, but the driver had no room yet */
+	struct rte_mbuf *head[GX_BURST_MAX], *body[GX_BURST_MAX]; /* GATHER: stay ours */
+	struct rte_mbuf *late[GX_BURST_MAX]; /* taken; the driver had no room */
 	unsigned nr_late, late_at;
 };
 
@@ -57,10 +56,10 @@ struct dpdk_peer {
 	bool connected, attached;
 	struct dpdk_encap encap[2]; /* by half */
 	struct dpdk_dev *dev;
-	int pool; /* its device that payload goes to; -1: host memory */
+	int pool; /* GPU, as the peer counts, that receives payload; -1: host memory */
 };
 
-/* A packet that waits to be taken. */
+/* A received packet that waits for rx_burst. */
 struct dpdk_ent {
 	struct rte_mbuf *m;
 	uint32_t peer;
@@ -73,7 +72,7 @@ struct dpdk_fifo {
 	struct dpdk_ent ent[DPDK_FIFO];
 };
 
-/* owner: core, but for what ctl does to peers that are not attached */
+/* owner: core; ctl for peers that are not attached */
 struct dpdk_queue {
 	struct gx_port_queue q;
 	struct dpdk_port *port;
@@ -81,26 +80,26 @@ struct dpdk_queue {
 	uint16_t udp_port;
 	int fault; /* sticky */
 	uint32_t seq;
-	ptrdiff_t alias;		      /* add to EAL's address: the arena's */
+	ptrdiff_t alias;		      /* EAL's address + alias = address in the arena */
 	struct dpdk_dev *devs[DPDK_DEVS_MAX]; /* to poll */
 	unsigned nr_devs, rover;
 	struct dpdk_fifo fifo[2]; /* by half */
-	struct gx_ring **from;	  /* [nr_queues] packets for us that other queues got; NULL: none */
+	struct gx_ring **from;	  /* [nr_queues] our packets from other queues; NULL: none */
 	struct dpdk_dev dev;	  /* the shared one */
-	struct dpdk_dev cut;	  /* its other receive queue, with a pool in GPU memory */
+	struct dpdk_dev cut;	  /* the second receive queue, with a pool in GPU memory */
 	struct dpdk_peer *peer[GX_PEERS_MAX];
 	uint8_t ctl_buf[GX_BURST_MAX][GX_CTL_PAYLOAD_MAX];
 };
 
 /* A pool in GPU memory, for data packets of all queues. owner: ctl; frozen after open */
 struct dpdk_pool {
-	struct gx_arena *arena; /* NULL: payload goes to host memory, and nothing here is used */
+	struct gx_arena *arena; /* NULL: payload goes to host memory; the rest is unused */
 	struct gx_gpu *gpu;
-	void *mem; /* of the GPU: NULL: none yet */
+	void *mem; /* on the GPU; NULL: none yet */
 	size_t len;
-	bool known;			  /* EAL knows that memory */
-	struct rte_device *dev;		  /* that has it mapped for DMA; NULL: none */
-	struct rte_mempool *head, *slots; /* mbufs of headers, and of payload in that memory */
+	bool known;			  /* registered with EAL */
+	struct rte_device *dev;		  /* has it mapped for DMA; NULL: none */
+	struct rte_mempool *head, *slots; /* mbufs of headers; mbufs of payload in that memory */
 };
 
 /* owner: ctl; frozen after open */
@@ -110,13 +109,13 @@ struct dpdk_port {
 	struct dpdk_args args;
 	struct dpdk_net net;
 	struct gx_arena *arena;
-	void *alias; /* EAL's memory in the arena; NULL without an arena */
+	void *alias; /* where the arena maps EAL's memory; NULL: no arena */
 	bool server;
 	bool zero_copy; /* memif client */
-	bool hand_over; /* the device spreads packets over its queues as it likes */
-	bool arp;	/* nobody else answers who has our address */
+	bool hand_over; /* the device may bring a packet in at any queue */
+	bool arp;	/* no kernel answers ARP for our address */
 	unsigned nr_queues;
-	uint32_t slots, room, ring; /* room: of an mbuf; ring: of memif, entries */
+	uint32_t slots, room, ring; /* room: of an mbuf; ring: entries of a memif ring */
 	uint32_t frame_max;
 	struct dpdk_addr sock;	/* memif: our socket, and the last interface number on it */
 	struct dpdk_dev holder; /* memif: keeps the socket open */
@@ -145,24 +144,25 @@ static inline struct dpdk_queue *dpdk_queue_of(struct gx_port_queue *q)
 struct dpdk_mem {
 	char *base;
 	size_t len;
-	int fd;	     /* of it, DPDK's */
-	int fd_kept; /* of it, ours */
+	int fd;	     /* DPDK's descriptor of it */
+	int fd_kept; /* our duplicate */
 };
 extern struct dpdk_mem dpdk_mem;
 
-/** dpdk_eal_start() - Start EAL if it does not run yet; -EIO when it once did not start. */
+/** dpdk_eal_start() - Start EAL if it does not run yet. -EIO after a start that failed. */
 int dpdk_eal_start(const struct gx_port_cfg *cfg, const struct dpdk_args *a);
-/** dpdk_fd_restore() - Put EAL's descriptor of its memory back. Return: it names that memory. */
+/** dpdk_fd_restore() - Make DPDK's descriptor name EAL's memory again. Return: it does. */
 bool dpdk_fd_restore(void);
 /** dpdk_thread_enter() - [core] Give the calling thread an lcore number. */
 void dpdk_thread_enter(void);
-/** dpdk_unique() - A number for a name that nothing else in this process has. */
+/** dpdk_unique() - A number that this process has not used in a name yet. */
 unsigned dpdk_unique(void);
-/** dpdk_said_clear() - Forget what DPDK logged; before a call that dpdk_why() may explain. */
+/** dpdk_said_clear() - Forget DPDK's log so far. Call it before a call that dpdk_why() may
+ * explain. */
 void dpdk_said_clear(void);
-/** dpdk_has_said() - Has DPDK logged a warning since? */
+/** dpdk_has_said() - Has DPDK logged a warning since dpdk_said_clear()? */
 bool dpdk_has_said(void);
-/** dpdk_why() - The reason: @what happened to @name, @err in words, and what DPDK logged. @err. */
+/** dpdk_why() - Keep the reason: @name, @what happened, @err in words, DPDK's log. Return: @err. */
 int dpdk_why(int err, const char *what, const char *name);
 
 /* -- dev.c -- */
@@ -171,12 +171,12 @@ int dpdk_why(int err, const char *what, const char *name);
 int dpdk_pktmbufs_open(const char *what, uint32_t nr, uint32_t room, struct rte_mempool **out);
 int dpdk_dev_pools_open(struct dpdk_dev *d, uint32_t nr_rx, uint32_t nr_tx, uint32_t room);
 void dpdk_dev_pools_close(struct dpdk_dev *d);
-/** dpdk_dev_gather_init() - Take the mbufs of DPDK_TX_GATHER; without them it is DPDK_TX_COPY. */
+/** dpdk_dev_gather_init() - Allocate the mbufs of DPDK_TX_GATHER; if none: DPDK_TX_COPY. */
 void dpdk_dev_gather_init(struct dpdk_dev *d);
 enum dpdk_tx_way dpdk_dev_way(const struct dpdk_args *a, const struct rte_eth_dev_info *info);
 /**
- * dpdk_dev_configure() - Everything but the start. @pool: of the cut queues, which come after the
- * @nr others; NULL: none.
+ * dpdk_dev_configure() - Everything but the start. @pool: for the cut queues, which follow the @nr
+ * others; NULL: none.
  */
 int dpdk_dev_configure(uint16_t id, struct dpdk_dev *const devs[], unsigned nr,
 		       const struct rte_eth_dev_info *info, uint32_t mtu,
@@ -187,18 +187,18 @@ void dpdk_port_sizes(struct dpdk_port *p, uint32_t mtu, uint32_t wanted);
 
 /* -- gate.c -- */
 
-/** dpdk_dev_rx() - [core] A burst of @d, if the gate is open. dpdk_dev_tx() is its twin. */
+/** dpdk_dev_rx() - [core] A burst from @d; 0 while the gate is shut. dpdk_dev_tx() sends. */
 uint16_t dpdk_dev_rx(struct dpdk_dev *d, struct rte_mbuf *m[], uint16_t n);
 uint16_t dpdk_dev_tx(struct dpdk_dev *d, struct rte_mbuf *m[], uint16_t n);
 /**
- * dpdk_gate_call() - @fn(@arg) on DPDK's interrupt thread, while no core is in a burst: what
- * memif's handlers take for granted.
+ * dpdk_gate_call() - Call @fn(@arg) on DPDK's interrupt thread, while no core is in a burst.
+ * memif's handlers rely on that.
  */
 int dpdk_gate_call(int (*fn)(void *arg), void *arg);
-/** dpdk_gate_let() - What waits for that thread is done when this returns. */
+/** dpdk_gate_let() - Let DPDK's interrupt thread do its waiting work. Returns when it is done. */
 void dpdk_gate_let(void);
 /**
- * dpdk_gate_replace() - @by takes the place of @is among the devices behind the gate; NULL is an
+ * dpdk_gate_replace() - Put @by in the place of @is among the devices behind the gate. NULL is an
  * empty place. Return: there was such a place.
  */
 bool dpdk_gate_replace(struct dpdk_dev *is, struct dpdk_dev *by);
@@ -207,26 +207,26 @@ bool dpdk_gate_replace(struct dpdk_dev *is, struct dpdk_dev *by);
 
 int dpdk_memif_open(struct dpdk_port *p, const struct gx_port_cfg *cfg);
 void dpdk_memif_close(struct dpdk_port *p);
-/** dpdk_memif_add() - The device of peer @index. @sock: where the peer finds it, if it is ours. */
+/** dpdk_memif_add() - Make the device of peer @index. @sock: its address, if the socket is ours. */
 int dpdk_memif_add(struct dpdk_queue *q, uint32_t index, struct dpdk_addr *sock);
 int dpdk_memif_connect(struct dpdk_queue *q, struct dpdk_peer *peer, const struct dpdk_addr *addr);
 void dpdk_memif_free(struct dpdk_dev *d);
-/** dpdk_memif_bye() - [core] Say that we are about to close: the peer then leaves the rings. */
+/** dpdk_memif_bye() - [core] Say goodbye before a close: the peer then leaves the rings alone. */
 void dpdk_memif_bye(struct dpdk_dev *d);
 bool dpdk_memif_is_bye(const struct rte_mbuf *m);
 
 /* -- steer.c -- */
 
-/** dpdk_hand_open() - A ring from each queue to each other: one core puts, one takes. */
+/** dpdk_hand_open() - A ring from each queue to each other queue. One core puts, one core takes. */
 int dpdk_hand_open(struct dpdk_port *p);
 void dpdk_hand_close(struct dpdk_port *p);
-/** dpdk_rules_open() - Flow rules, a UDP port each; else packets are handed over. @isolated: the
- * device brings nothing that no rule names. */
+/** dpdk_rules_open() - A flow rule for each UDP port; else cores hand packets over. @isolated: the
+ * device brings in only packets that a rule names. */
 int dpdk_rules_open(struct dpdk_port *p, bool isolated);
 
 /* -- pool.c -- */
 
-/** dpdk_pool_refuse() - The reason: what the device @lacks, and the cure. -EOPNOTSUPP */
+/** dpdk_pool_refuse() - Keep the reason: the device @lacks it, and the cure. -EOPNOTSUPP */
 int dpdk_pool_refuse(const struct dpdk_port *p, const char *lacks);
 int dpdk_pool_probe(const struct dpdk_port *p, const struct rte_eth_dev_info *info);
 int dpdk_pool_open(struct dpdk_port *p, const struct rte_eth_dev_info *info);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * EAL, DPDK's ground floor: started once in a process, with one range of memory that is mapped
- * elsewhere too. And what DPDK logged, which is the reason of an error. Control path, any thread.
+ * EAL is DPDK's ground floor. It starts once in a process, with one range of memory that gx maps a
+ * second time. The file also keeps DPDK's log, for the reason of an error. Control path, any
+ * thread.
  */
 #include "ports/dpdk/dpdk.h"
 
@@ -32,7 +33,7 @@
 
 enum eal_state { EAL_OFF, EAL_ON, EAL_FAILED };
 
-/* owner: whoever holds lock; frozen once ON */
+/* owner: the holder of lock; frozen once ON */
 static struct {
 	pthread_mutex_t lock;
 	enum eal_state state;
@@ -43,7 +44,8 @@ static struct {
 
 struct dpdk_mem dpdk_mem;
 
-/* The first and the last warning that DPDK logged: mostly what failed, and what failed with it. */
+/* The first and the last warning that DPDK logged. Usually the first is the cause, the last the
+ * effect. */
 static struct {
 	pthread_mutex_t lock;
 	char first[160], line[160];
@@ -59,7 +61,7 @@ static ssize_t eal_log_write(void *cookie, const char *buf, size_t len)
 	if (!n)
 		return (ssize_t)len;
 	gx_debug("dpdk: %.*s", n, buf);
-	/* Said whenever other processes of DPDK's cannot join, which none is to. */
+	/* EAL logs this when no secondary process can join. gx has none. */
 	if (level < 0 || level > (int)RTE_LOG_WARNING || strstr(buf, "register mp action"))
 		return (ssize_t)len;
 	pthread_mutex_lock(&eal_said.lock);
@@ -87,7 +89,7 @@ bool dpdk_has_said(void)
 	return said;
 }
 
-/* "WHAT: errno in words (what DPDK said first .. last)" */
+/* Reason: "NAME WHAT: errno in words (first warning of DPDK .. last warning)" */
 int dpdk_why(int err, const char *what, const char *name)
 {
 	bool more;
@@ -106,15 +108,14 @@ static void eal_thread_leave(void *unused)
 	rte_thread_unregister();
 }
 
-/* [core] A thread needs an lcore number for mempools to give it a cache. Without one it is slower,
- * not wrong. */
+/* [core] Mempools give a cache to threads with an lcore number. A thread without one is slower. */
 void dpdk_thread_enter(void)
 {
 	if (rte_lcore_id() == LCORE_ID_ANY && !rte_thread_register())
 		pthread_setspecific(eal.key, &eal);
 }
 
-/* What rte_eal_init() is called with. */
+/* Arguments and result of rte_eal_init(). */
 struct eal_start {
 	char *argv[DPDK_ARGS_MAX];
 	int argc;
@@ -132,9 +133,9 @@ static void eal_arg(struct eal_start *s, const char *a)
 }
 
 /*
- * EAL's own threads run on what lcore 0 does not have, or on all when that is all. So lcore 0 gets
- * the polled CPUs, if enough others remain: on a small machine those may be polled by somebody
- * else.
+ * EAL puts its own threads on the CPUs that lcore 0 does not have, or on all CPUs if lcore 0 has
+ * all. So lcore 0 gets the polled CPUs if enough others remain. Otherwise lcore 0 gets all: on a
+ * small machine another process may poll the rest.
  */
 static void eal_arg_lcores(struct eal_start *s, const struct gx_port_cfg *cfg)
 {
@@ -192,10 +193,10 @@ static void eal_args(struct eal_start *s, const struct gx_port_cfg *cfg, const s
 }
 
 /*
- * memif (22.11) closes the descriptor of EAL's memory when a zero-copy connection is made, as if it
- * were its own; the next connection would send whatever has got that number by then. So EAL is
- * started while all low numbers are taken: its descriptor gets a high one, that nobody else is
- * given, and we put it back.
+ * memif (22.11) closes the descriptor of EAL's memory after it made a zero-copy connection, as if
+ * it owned it. The next connection would send the file that got this number since. So gx occupies
+ * all low numbers while EAL starts. EAL's descriptor gets a high number, which no other file gets
+ * soon, and gx puts it back there.
  */
 static int eal_fd_fill(int fds[EAL_FD_LOW])
 {
@@ -214,7 +215,7 @@ static int eal_fd_fill(int fds[EAL_FD_LOW])
 	return n;
 }
 
-/* Return: does DPDK's number name EAL's memory (again)? */
+/* Return: DPDK's descriptor names EAL's memory (again). */
 bool dpdk_fd_restore(void)
 {
 	struct stat is, want;
@@ -226,7 +227,7 @@ bool dpdk_fd_restore(void)
 	return is.st_dev == want.st_dev && is.st_ino == want.st_ino;
 }
 
-/* On a thread of its own: rte_eal_init() pins whoever calls it. */
+/* A thread of its own, because rte_eal_init() pins its caller. */
 static void *eal_start_thread(void *arg)
 {
 	static const cookie_io_functions_t io = {.write = eal_log_write};
@@ -244,7 +245,7 @@ static void *eal_start_thread(void *arg)
 	return NULL;
 }
 
-/* DPDK wants a folder for its files even where it makes none. */
+/* DPDK wants a folder for its files, even if it writes none. */
 static int eal_start_run(struct eal_start *s)
 {
 	const char *was = getenv("RUNTIME_DIRECTORY");
@@ -273,7 +274,7 @@ out:
 	return ret;
 }
 
-/* What rte_memseg_contig_walk() found: there must be one range, from the start of one file. */
+/* Result of rte_memseg_contig_walk(). gx needs one range, from the start of one file. */
 struct eal_range {
 	unsigned nr;
 	char *base;
@@ -297,8 +298,7 @@ static int eal_range_add(const struct rte_memseg_list *msl, const struct rte_mem
 	return 0;
 }
 
-/* memif's zero copy and the arena both need EAL's memory to stay the one range that it is at the
- * start. */
+/* memif's zero copy and the arena need EAL's memory to stay one range. So EAL may not grow. */
 static int eal_grow_deny(int socket, size_t limit, size_t len)
 {
 	return -1;
@@ -323,7 +323,7 @@ static int eal_memory(void)
 	return dpdk_mem.fd_kept < 0 ? -errno : 0;
 }
 
-/* Huge pages if wanted and there; says so when not. */
+/* Are there huge pages, if the caller wants them? Logs if not. */
 static bool eal_huge(const struct gx_port_cfg *cfg, uint32_t *mem_mb)
 {
 	uint32_t free_mb = cfg->huge ? dpdk_huge_free_mb() : 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The gate: memif's handlers, or cores in its bursts, never both. Bursts are [core]; all else is
- * control path, and a thread of its own.
+ * The gate: memif's handlers and cores in its bursts exclude each other. Bursts are [core]; the
+ * rest is control path, and a thread of the gate.
  */
 #include "ports/dpdk/dpdk.h"
 
@@ -19,33 +19,33 @@
 
 /*
  * memif's handlers run on DPDK's interrupt thread and take no lock. When a peer dies they unmap its
- * rings, under a core that may be in a burst there. So that thread is held inside a callback of
- * ours, and let go for moments in which no core is in a burst of a memif device: to bring a device
- * up, to make or remove one, and each second for all else. That a peer died, gx hears from its
- * control connection, not from memif; until then its rings stay mapped, and a burst there finds
+ * rings, perhaps under a core in a burst there. So gx holds that thread inside a callback. gx lets
+ * it go only while no core is in a burst of a memif device: to bring a device up, to make or remove
+ * one, and each second for all other work. gx learns from the control connection that a peer died,
+ * not from memif. Until a handler runs, the dead peer's rings stay mapped, and a burst there finds
  * nothing.
  */
-#define GATE_UP_NS   200000	/* between two moments while a device is coming up */
-#define GATE_IDLE_NS 1000000000 /* else */
-#define GATE_NAP_NS  20000	/* between two looks at a core that is in a burst */
+#define GATE_UP_NS   200000	/* between two such moments while a device comes up */
+#define GATE_IDLE_NS 1000000000 /* between two otherwise */
+#define GATE_NAP_NS  20000	/* between two looks at a core in a burst */
 
 static struct {
-	pthread_mutex_t lock; /* one moment at a time; and what follows */
-	pthread_cond_t ask;   /* the gate's thread is to look at its devices again */
+	pthread_mutex_t lock; /* one moment at a time; guards the fields below */
+	pthread_cond_t ask;   /* asks the gate's thread to look at its devices again */
 	pthread_t thread;
 	bool running;
 	struct rte_intr_handle *intr;		/* of an eventfd */
-	struct dpdk_dev *dev[RTE_MAX_ETHPORTS]; /* that cores may burst; NULL: free */
-	/* What the held thread does next, of those waiting for it one at a time. */
-	int (*fn)(void *arg); /* NULL: go, and come back */
+	struct dpdk_dev *dev[RTE_MAX_ETHPORTS]; /* devices that cores may burst; NULL: free place */
+	/* The next job of the held thread. gate.lock lets one job in at a time. */
+	int (*fn)(void *arg); /* NULL: leave the callback and come back */
 	void *arg;
 	int ret;
 	sem_t held, go;
-	_Atomic bool shut; /* for cores; written under lock */
+	_Atomic bool shut; /* read by cores; written under lock */
 } gate = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* [core] May @d be entered? In this order, and both seq_cst: gate_shut() writes the one and then
- * reads the other. */
+/* [core] May the core enter @d? The core writes d->in, then reads gate.shut; gate_shut() writes
+ * gate.shut, then reads d->in. Both are seq_cst, so one of them sees the other. */
 static inline bool gate_enter(struct dpdk_dev *d)
 {
 	if (!d->gated)
@@ -59,7 +59,7 @@ static inline bool gate_enter(struct dpdk_dev *d)
 
 static inline void gate_leave(struct dpdk_dev *d)
 {
-	/* Pairs with the acquire in gate_shut(): the burst has ended. */
+	/* Pairs with the seq_cst load in gate_shut(): the burst has ended. */
 	if (d->gated)
 		atomic_store_explicit(&d->in, false, memory_order_release);
 }
@@ -82,7 +82,7 @@ uint16_t dpdk_dev_tx(struct dpdk_dev *d, struct rte_mbuf *m[], uint16_t n)
 	return n;
 }
 
-/* Under gate.lock. A burst is short; its core may have lost its CPU in it. */
+/* Under gate.lock. Bursts are short, but the kernel may have preempted a core in one. */
 static void gate_shut(void)
 {
 	static const struct timespec nap = {.tv_nsec = GATE_NAP_NS};
@@ -99,7 +99,7 @@ static void sem_take(sem_t *s)
 		;
 }
 
-/* DPDK's interrupt thread stays in here. */
+/* DPDK's interrupt thread waits in here. */
 static void gate_hold(void *unused)
 {
 	uint64_t n;
@@ -115,7 +115,7 @@ static void gate_hold(void *unused)
 	}
 }
 
-/* Have that thread come (back) here: behind what waits for it already. */
+/* Make that thread enter gate_hold(), after its waiting work. */
 static void gate_call_in(void)
 {
 	uint64_t one = 1;
@@ -124,7 +124,7 @@ static void gate_call_in(void)
 		sem_take(&gate.held);
 }
 
-/* Under gate.lock. With @fn that thread calls it; without, it does what waits for it. */
+/* Under gate.lock. With @fn that thread calls it; with NULL it does its waiting work. */
 static int gate_moment(int (*fn)(void *arg), void *arg)
 {
 	gate_shut();
@@ -188,7 +188,7 @@ static int gate_intr_open(void)
 	return -ENOMEM;
 }
 
-/* Once in a process, under gate.lock. Signals are for other threads. */
+/* Once in a process, under gate.lock. The new thread blocks all signals. */
 static int gate_start(void)
 {
 	pthread_condattr_t attr;
@@ -218,8 +218,8 @@ static int gate_start(void)
 	return 0;
 }
 
-/* @fn(@arg) on DPDK's interrupt thread, while no core is in a burst: what memif's handlers take for
- * granted. */
+/* Call @fn(@arg) on DPDK's interrupt thread, while no core is in a burst. memif's handlers rely on
+ * that. */
 int dpdk_gate_call(int (*fn)(void *arg), void *arg)
 {
 	int ret;
@@ -233,7 +233,7 @@ int dpdk_gate_call(int (*fn)(void *arg), void *arg)
 	return ret;
 }
 
-/* What waits for that thread is done when this returns. */
+/* Let DPDK's interrupt thread do its waiting work. Returns when it is done. */
 void dpdk_gate_let(void)
 {
 	pthread_mutex_lock(&gate.lock);
@@ -242,7 +242,7 @@ void dpdk_gate_let(void)
 	pthread_mutex_unlock(&gate.lock);
 }
 
-/* Return: was there such a one? For a new device NULL is replaced, as long as there is room. */
+/* @is NULL: put a new device into a free place. Return: @is was found. */
 bool dpdk_gate_replace(struct dpdk_dev *is, struct dpdk_dev *by)
 {
 	unsigned i = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * memif: a device a peer, made when the peer comes. The side that listens (gxd, whom puts go to) is
- * memif's zero-copy client, so that a sender's one copy lands in its bounce buffers. Control path;
- * a goodbye is said and heard by cores too.
+ * memif: one device for each peer, made when the peer connects. The listening side (gxd, the
+ * receiver of puts) is memif's zero-copy client. So the sender's one copy lands in the receiver's
+ * bounce buffers. Control path; cores also send and receive the goodbye.
  */
 #include "ports/dpdk/dpdk.h"
 
@@ -18,8 +18,8 @@
 #include <rte_mbuf.h>
 
 #define DPDK_MEMIF_MARGIN 128
-#define DPDK_BYE_NS	  20000000   /* how long a peer's goodbye is waited for */
-#define DPDK_UP_NS	  4000000000 /* how long memif may take to connect; below a peer's time-out */
+#define DPDK_BYE_NS	  20000000   /* longest wait for a peer's goodbye */
+#define DPDK_UP_NS	  4000000000 /* longest wait for memif's link; below a peer's time-out */
 
 /* One connection is made at a time. */
 static pthread_mutex_t memif_connecting = PTHREAD_MUTEX_INITIALIZER;
@@ -45,11 +45,11 @@ static void memif_args(const struct dpdk_port *p, const struct dpdk_addr *sock, 
 	snprintf(out + n, room - (size_t)n, "%s%s", *p->args.rest ? "," : "", p->args.rest);
 }
 
-/* What memif_make() hands to that thread. */
+/* A job of memif_make() for DPDK's interrupt thread. */
 struct memif_job {
 	struct dpdk_port *p;
 	struct dpdk_dev *d;
-	const char *what; /* that failed */
+	const char *what; /* the step that failed */
 	char args[768];
 };
 
@@ -68,7 +68,7 @@ static int memif_make_run(void *arg)
 	if (!ret)
 		ret = rte_eth_dev_info_get(d->id, &info);
 	if (ret || !d->rx_pool)
-		return ret; /* the one that only holds the socket */
+		return ret; /* the holder: it only keeps the socket */
 	d->way = job->p->zero_copy ? DPDK_TX_COPY : dpdk_dev_way(&job->p->args, &info);
 	if (d->way == DPDK_TX_GATHER)
 		dpdk_dev_gather_init(d);
@@ -111,11 +111,12 @@ static int dev_full(void)
 	return -ENOSPC;
 }
 
-/* The server's is made when the client's address is here; its place is kept from now on. */
+/* Reserve a place behind the gate now. The server makes the device itself later, when it has the
+ * client's address. */
 static int memif_new(struct dpdk_port *p, uint32_t peer, struct dpdk_dev **out)
 {
 	struct dpdk_dev *d = calloc(1, sizeof(*d));
-	uint32_t ring = p->zero_copy ? p->ring : 0; /* the driver keeps buffers in it */
+	uint32_t ring = p->zero_copy ? p->ring : 0; /* buffers that the driver keeps */
 	int ret;
 
 	if (!d)
@@ -136,9 +137,8 @@ static int memif_new(struct dpdk_port *p, uint32_t peer, struct dpdk_dev **out)
 }
 
 /*
- * The client's half of a connection: the owner of the socket has its device already, so the link
- * comes up by DPDK's own threads. Zero copy needs EAL's descriptor to be there, and to stay until
- * the link is up.
+ * The server's half of a connection. The client owns the socket and has made its device already, so
+ * DPDK's threads bring the link up. Zero copy needs EAL's descriptor until the link is up.
  */
 static int memif_connect(struct dpdk_port *p, struct dpdk_dev *d, const struct dpdk_addr *sock)
 {
@@ -167,8 +167,7 @@ static int memif_connect(struct dpdk_port *p, struct dpdk_dev *d, const struct d
 	return ret;
 }
 
-/* Say that we are about to close: afterwards the peer does not touch the rings, which DPDK will
- * unmap. */
+/* Say goodbye before a close: the peer then leaves the rings alone, which DPDK will unmap. */
 void dpdk_memif_bye(struct dpdk_dev *d)
 {
 	struct rte_mbuf *m;
@@ -193,7 +192,7 @@ bool dpdk_memif_is_bye(const struct rte_mbuf *m)
 	       dpdk_get16(rte_pktmbuf_mtod(m, const uint8_t *) + 12) == DPDK_BYE;
 }
 
-/* After the core has let go: wait until the peer has, too. Bounded, and only a courtesy. */
+/* After the core has let go: wait until the peer has let go too. Bounded, and only a courtesy. */
 static void memif_drain(struct dpdk_dev *d)
 {
 	static const struct timespec nap = {.tv_nsec = 100000};
@@ -209,7 +208,7 @@ static void memif_drain(struct dpdk_dev *d)
 		dpdk_memif_bye(d);
 		if (n)
 			continue;
-		dpdk_gate_let(); /* is the peer still there? */
+		dpdk_gate_let(); /* lets memif notice a dead peer */
 		nanosleep(&nap, NULL);
 	}
 }
@@ -275,7 +274,7 @@ int dpdk_memif_open(struct dpdk_port *p, const struct gx_port_cfg *cfg)
 	if (ret)
 		return ret;
 	snprintf(p->sock.path, sizeof(p->sock.path), "%s/sock", p->dir.path);
-	/* As long as this device is there, which nobody connects to, the socket is. */
+	/* Nobody connects to this device. The socket exists as long as it does. */
 	return memif_make(p, &p->holder, &p->sock);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The half of the DPDK port that needs no DPDK: options, addresses, the kernel's interface and
- * neighbours, frames. Called by the other files here on the control path; dpdk_encap_get() also [core].
- * Everything that came from a peer or from a packet is checked here.
+ * neighbours, frames. The other files here call it on the control path; dpdk_encap_get() and
+ * dpdk_arp_answer() are also [core]. It checks all input from peers and packets.
  */
 #include "ports/dpdk/net.h"
 
@@ -26,8 +26,8 @@
 #include <unistd.h>
 
 #define NET_PORT_TRIES 32
-#define DIR_YOUNG_S    60    /* a folder younger than that may not be locked yet */
-#define DIR_SWEEP_MAX  65536 /* entries of /tmp that are looked at */
+#define DIR_YOUNG_S    60    /* a younger folder may not be locked yet */
+#define DIR_SWEEP_MAX  65536 /* most entries of /tmp to look at */
 #define NET_PORT_LOW   20000
 #define NET_PORT_SPAN  12000 /* below the kernel's own range for outgoing connections */
 
@@ -80,7 +80,7 @@ static int args_ip(const char *value, struct dpdk_args *a)
 	return 0;
 }
 
-/* One "key=value". gx's own keys are kept here, others are for DPDK. */
+/* One "key=value". gx takes its own keys; the rest goes to DPDK. */
 static int args_one(struct dpdk_args *a, const char *word)
 {
 	size_t used = strlen(a->rest);
@@ -128,7 +128,7 @@ static int args_name(struct dpdk_args *a, const char *name)
 	return 0;
 }
 
-/* What memif itself would refuse only when a client has come. */
+/* Check now: memif itself would refuse these only when a client connects. */
 static int args_memif_known(const struct dpdk_args *a)
 {
 	static const char *const known[] = {
@@ -156,7 +156,7 @@ static int args_memif_known(const struct dpdk_args *a)
 	return 0;
 }
 
-/* These take packets from an interface of the kernel's, and have no default. */
+/* These drivers use an interface of the kernel and have no default. */
 static int args_iface(const struct dpdk_args *a)
 {
 	static const char *const drivers[] = {"net_af_packet", "net_af_xdp"};
@@ -172,7 +172,7 @@ static int args_iface(const struct dpdk_args *a)
 	return 0;
 }
 
-/* gx makes both ends of a memif fit each other: those keys are not the user's. */
+/* gx sets these keys itself, so that both ends of a memif agree; the user may not. */
 static int args_driver(const struct dpdk_args *a)
 {
 	static const char *const derived[] = {"role", "socket", "socket-abstract", "id", "secret"};
@@ -272,7 +272,7 @@ static int ports_bind(const struct dpdk_net *net, uint16_t port)
 
 	if (fd < 0)
 		return -errno;
-	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small)); /* nobody reads it */
+	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small)); /* nobody reads from it */
 	if (bind(fd, (struct sockaddr *)&sin, sizeof(sin))) {
 		int ret = -errno;
 
@@ -324,8 +324,8 @@ int dpdk_net_ports(struct dpdk_net *net, unsigned nr, int fds[])
 
 /* ---- Next hop ---- */
 
-/* The gateway to @ip by the longest prefix of the kernel's routes; 0: directly attached, or none.
- */
+/* The gateway to @ip, by the longest prefix of the kernel's routes; 0: directly attached, or no
+ * route. */
 static uint32_t hop_route(uint32_t ip)
 {
 	FILE *f = fopen("/proc/net/route", "re");
@@ -418,7 +418,8 @@ void dpdk_addr_put(const struct dpdk_addr *a, struct gx_port_addr *out)
 	out->fd = -1;
 }
 
-/* It will stand in a device argument, so nothing that could end one, and must be a socket. */
+/* The path becomes part of a device argument, so it may hold no character that ends one. It must be
+ * a socket. */
 static bool addr_path_ok(const char *path)
 {
 	struct stat st;
@@ -465,7 +466,7 @@ int dpdk_addr_get(const struct gx_port_addr *in, struct dpdk_addr *a)
 
 /* ---- PCI devices, as the kernel sees them ---- */
 
-/* The last part of the link @name in the device's folder; false: there is none. */
+/* The last part of the link @name in the device's folder. False: no such link. */
 static bool pci_link(const char *dev, const char *name, char *out, size_t room)
 {
 	char path[128], target[256], *last;
@@ -502,7 +503,7 @@ static void pci_hint_vfio(const char *dev, char *buf, size_t room)
 			 strerror(errno));
 }
 
-/* ConnectX, whose driver in DPDK works beside the kernel's. */
+/* A ConnectX; DPDK's driver of it works beside the kernel's. */
 static void pci_hint_mlx5(char *buf, size_t room)
 {
 #ifndef GX_HAVE_MLX5
@@ -544,7 +545,7 @@ static void dir_remove(const char *path)
 	nftw(path, dir_entry_remove, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-/* "NAME-XXXXXX", ours, made a while ago (so that its lock would be there), and not locked. */
+/* Remove "NAME-XXXXXX" if it is ours, not locked, and old enough to have got its lock. */
 static void dir_sweep_one(const char *base, const char *entry)
 {
 	char path[DPDK_PATH_MAX + 260];
@@ -579,7 +580,7 @@ int dpdk_dir_open(const char *name, struct dpdk_dir *out)
 {
 	const char *base = getenv("XDG_RUNTIME_DIR");
 
-	/* Two tries: the path of a socket in it must stay short. */
+	/* Second try: /tmp, since the path of a socket in it must be short. */
 	for (int i = 0; i < 2; i++, base = NULL) {
 		const char *at = base && *base == '/' ? base : "/tmp";
 		int n = snprintf(out->path, sizeof(out->path), "%s/%s-XXXXXX", at, name);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the DPDK port knows without DPDK: its option string, the address blob of the hello, the
- * kernel's view of the interface, the next hop, and the frame around a gx header. net.c
- * implements it, the other files here use it. The frame's two functions are for the data path
- * [core]; all others are control path.
+ * The part of the DPDK port that needs no DPDK: its option string, the address blob of the hello,
+ * the kernel's view of the interface, the next hop, and the frame around a gx header. net.c
+ * implements it, the other files here use it. dpdk_encap_put(), dpdk_encap_get() and
+ * dpdk_arp_answer() are for the data path [core]; the rest is control path.
  */
 #ifndef GX_DPDK_NET_H
 #define GX_DPDK_NET_H
@@ -16,53 +16,53 @@
 
 #define DPDK_MAC_B	 6
 #define DPDK_ENCAP_B	 42 /* Ethernet 14 + IPv4 20 + UDP 8 */
-#define DPDK_HDR_B	 38 /* gx header; with the above the payload starts at byte 80 */
+#define DPDK_HDR_B	 38 /* gx header; the payload starts at byte 80 */
 #define DPDK_HEAD_B	 (DPDK_ENCAP_B + DPDK_HDR_B)
 #define DPDK_ETH_B	 14
-#define DPDK_MTU_MIN	 1344 /* the smallest quantum of 1,280 fits */
+#define DPDK_MTU_MIN	 1344 /* holds the smallest quantum, 1,280 bytes */
 #define DPDK_MTU_MAX	 9600
 #define DPDK_PATH_MAX	 104 /* of a Unix socket */
 #define DPDK_SOCKETS_MAX 128
-#define DPDK_POOLS_MAX	 256 /* GPUs of a host */
-#define DPDK_BYE	 0x88b5 /* EtherType for local experiments: "stop polling, I am about to close" */
+#define DPDK_POOLS_MAX	 256	/* GPUs of a host */
+#define DPDK_BYE	 0x88b5 /* EtherType for local experiments (IEEE 802): our goodbye */
 
 /* The option "dpdk:NAME,key=value,..". Frozen after dpdk_args_parse(). */
 struct dpdk_args {
 	char name[64];	/* driver ("net_memif") or PCI address ("0000:3b:00.0") */
-	char rest[512]; /* what is for DPDK: "key=value,key=value", gx's own keys taken out */
+	char rest[512]; /* "key=value,key=value" for DPDK, without gx's own keys */
 	bool pci;
 	bool memif;
-	uint32_t mtu;	 /* 0: not said */
-	uint32_t mem_mb; /* 0: not said */
-	uint32_t ip;	 /* host order, as everywhere here; 0: not said */
-	uint32_t mask;	 /* of ip=ADDRESS/BITS; 0: not said */
+	uint32_t mtu;	 /* 0: not given */
+	uint32_t mem_mb; /* 0: not given */
+	uint32_t ip;	 /* host order, as everywhere here; 0: not given */
+	uint32_t mask;	 /* of ip=ADDRESS/BITS; 0: not given */
 	bool has_gateway;
 	uint8_t gateway[DPDK_MAC_B];
 };
 
 int dpdk_args_parse(const char *text, struct dpdk_args *a);
-/** dpdk_args_get() - Value of @key in a->rest into @value. Return: was it there? */
+/** dpdk_args_get() - Copy the value of @key in a->rest to @value. Return: @key is there. */
 bool dpdk_args_get(const struct dpdk_args *a, const char *key, char *value, size_t room);
 
-/* What reaches us on an Ethernet device. */
+/* Our address on an Ethernet device. */
 struct dpdk_net {
 	uint8_t mac[DPDK_MAC_B];
 	uint32_t ip;   /* 0: none yet */
 	uint32_t mask; /* of the L2 network */
 	uint32_t mtu;
-	unsigned ifindex;  /* kernel interface behind the device; 0: none */
-	uint16_t udp_port; /* of queue 0: data; + 1: control; + 2 a queue */
+	unsigned ifindex;  /* kernel interface of the device; 0: none */
+	uint16_t udp_port; /* queue 0: data; + 1: control; + 2 for each queue */
 };
 
-/** dpdk_net_kernel() - Fill ip, mask and mtu of @net with what the kernel has for net->ifindex. */
+/** dpdk_net_kernel() - Fill ip, mask and mtu of @net from the kernel's interface net->ifindex. */
 void dpdk_net_kernel(struct dpdk_net *net);
 /**
- * dpdk_net_ports() - Choose @nr UDP ports in a row. Behind a kernel interface they are also bound
- * there, so that no other process takes them and the kernel does not answer our packets; sockets go
+ * dpdk_net_ports() - Choose @nr UDP ports in a row. With a kernel interface gx also binds them
+ * there: no other process takes them then, and the kernel does not answer our packets. Sockets go
  * to @fds.
  */
 int dpdk_net_ports(struct dpdk_net *net, unsigned nr, int fds[]);
-/** dpdk_net_hop() - MAC to send to for @ip: the hello's on our L2, else the gateway's.
+/** dpdk_net_hop() - Next MAC for @ip: @hello on our own L2 network, else the gateway's.
  * -EHOSTUNREACH. */
 int dpdk_net_hop(const struct dpdk_net *net, const struct dpdk_args *a, uint32_t ip,
 		 const uint8_t hello[DPDK_MAC_B], uint8_t mac[DPDK_MAC_B]);
@@ -73,9 +73,9 @@ enum dpdk_kind { DPDK_IP = 1, DPDK_MEMIF = 2 };
 struct dpdk_addr {
 	uint8_t kind;
 	bool owner;    /* memif: this side owns the socket at @path */
-	uint16_t room; /* largest frame this side takes */
-	/* memif: interface number on the socket; else 1 + the GPU, as this side counts them, whose
-	 * memory payload goes to; 0: host memory */
+	uint16_t room; /* largest frame that this side receives */
+	/* memif: interface number on the socket. Else 1 + the GPU, as this side counts, whose
+	 * memory receives payload; 0: host memory. */
 	uint32_t id;
 	uint32_t ip;
 	uint16_t udp_port; /* data; control: + 1 */
@@ -86,31 +86,32 @@ struct dpdk_addr {
 void dpdk_addr_put(const struct dpdk_addr *a, struct gx_port_addr *out);
 int dpdk_addr_get(const struct gx_port_addr *in, struct dpdk_addr *a); /* 0, -EPROTO */
 
-/** dpdk_pci_hint() - What keeps DPDK from opening the PCI device @name, and the cure, in words; ""
- * when nothing is seen. */
+/** dpdk_pci_hint() - Why DPDK cannot open the PCI device @name, and the cure, in words; "" if no
+ * cause is found. */
 void dpdk_pci_hint(const char *name, char *buf, size_t room);
 
 /** struct dpdk_dir - A private folder (0700) for sockets. */
 struct dpdk_dir {
 	char path[DPDK_PATH_MAX - 8]; /* "": none */
-	int lock;		      /* descriptor of it, locked as long as its process lives */
+	int lock;		      /* descriptor; locked while its process lives */
 };
 /**
- * dpdk_dir_open() - Make one under XDG_RUNTIME_DIR or /tmp. Folders of the same @name and user
- * whose processes have ended without a word (nobody holds their lock) are removed on this occasion.
- * Return: 0, -EACCES. dpdk_dir_close() removes it and what is in it; none is fine.
+ * dpdk_dir_open() - Make a folder under XDG_RUNTIME_DIR or /tmp. It also removes folders of the
+ * same @name and user whose processes died (nobody holds their lock).
+ * Return: 0, -EACCES. dpdk_dir_close() removes the folder and its content; it accepts an empty
+ * path.
  */
 int dpdk_dir_open(const char *name, struct dpdk_dir *out);
 void dpdk_dir_close(struct dpdk_dir *dir);
 
-/** dpdk_huge_free_mb() - Free 2 MiB pages, in MiB; 0 too when there are 1 GiB pages, which DPDK
- * would prefer. */
+/** dpdk_huge_free_mb() - Free 2 MiB pages, in MiB. 0 also if there are free 1 GiB pages: DPDK would
+ * take those first. */
 uint32_t dpdk_huge_free_mb(void);
 
 /* Ethernet, IPv4 and UDP header of one peer and half. Frozen after dpdk_encap_init(). */
 struct dpdk_encap {
 	uint8_t b[DPDK_ENCAP_B];
-	uint32_t sum; /* of the IPv4 header's words but total length and checksum */
+	uint32_t sum; /* of the IPv4 header, without total length and checksum */
 };
 
 void dpdk_encap_init(struct dpdk_encap *e, const struct dpdk_net *from, uint16_t from_port,
@@ -132,7 +133,7 @@ static inline uint32_t dpdk_get32(const uint8_t *b)
 	return (uint32_t)dpdk_get16(b) << 16 | dpdk_get16(b + 2);
 }
 
-/** dpdk_encap_put() - The header for @len bytes behind it, into @b. */
+/** dpdk_encap_put() - Write the headers for @len bytes of content to @b. */
 static inline void dpdk_encap_put(const struct dpdk_encap *e, uint8_t *b, uint32_t len)
 {
 	uint32_t total = len + 28, sum = e->sum + total;
@@ -149,8 +150,9 @@ static inline void dpdk_encap_put(const struct dpdk_encap *e, uint8_t *b, uint32
 #define DPDK_ARP_B 42
 
 /**
- * dpdk_arp_answer() - Make the answer of the frame @b of @len bytes, if it asks who has the address
- * of @net. Where no kernel has the device, nobody else answers, and a router finds no way to us.
+ * dpdk_arp_answer() - If the frame @b of @len bytes asks for the MAC of @net's address, turn it
+ * into the answer. Without a kernel on the device nobody else answers, and routers would not find
+ * us.
  * Return: it did.
  */
 bool dpdk_arp_answer(const struct dpdk_net *net, uint8_t *b, uint32_t len);
@@ -158,10 +160,10 @@ bool dpdk_arp_answer(const struct dpdk_net *net, uint8_t *b, uint32_t len);
 enum dpdk_verdict { DPDK_OURS, DPDK_STRAY, DPDK_BAD };
 
 /**
- * dpdk_encap_get() - Is the frame @b of @len bytes for @ip (0: any) and one of two ports from @port
- * (0: any)?
- * @verify: check the IPv4 checksum. @half and @behind (bytes behind the UDP header) are set when it
- * is ours.
+ * dpdk_encap_get() - Is the frame @b of @len bytes for @ip (0: any) and for @port or @port + 1 (0:
+ * any)?
+ * @verify: check the IPv4 checksum. For DPDK_OURS it sets @half and @behind (bytes after the UDP
+ * header).
  */
 enum dpdk_verdict dpdk_encap_get(const uint8_t *b, uint32_t len, uint32_t ip, uint16_t port,
 				 bool verify, enum gx_half *half, uint32_t *behind);

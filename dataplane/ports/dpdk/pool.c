@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A bounce pool in GPU memory: the device cuts data packets, headers to host memory, payload to
- * that pool. Control path.
+ * A bounce pool in GPU memory. The device cuts data packets: headers go to host memory, payload
+ * goes to the pool. Control path.
  */
 #include "ports/dpdk/dpdk.h"
 
@@ -16,7 +16,7 @@
 
 #define DPDK_POOL_ALIGN 128 /* of payload in it */
 
-/* "what NAME lacks: the cure" */
+/* "NAME LACKS: the cure" */
 int dpdk_pool_refuse(const struct dpdk_port *p, const char *lacks)
 {
 	gx_port_why_set("port dpdk: %s %s, which payload in memory of cuda:%d needs: take "
@@ -26,9 +26,9 @@ int dpdk_pool_refuse(const struct dpdk_port *p, const char *lacks)
 }
 
 /*
- * The device has to cut packets at DPDK_HEAD_B, headers to host memory and payload to another pool,
- * on the queues for which that is asked. Asked one after the other, so that who cannot says what is
- * missing. Maps for DMA, flow isolation and flow rules show what they are worth when they are made.
+ * The device must cut packets at DPDK_HEAD_B, with two pools, on single queues. The checks run one
+ * by one, so that the reason names the missing ability. DMA maps, flow isolation and flow rules
+ * cannot be asked for; gx finds out when it makes them.
  */
 int dpdk_pool_probe(const struct dpdk_port *p, const struct rte_eth_dev_info *info)
 {
@@ -63,7 +63,7 @@ int dpdk_pool_probe(const struct dpdk_port *p, const struct rte_eth_dev_info *in
 	return dpdk_pool_refuse(p, lacks);
 }
 
-/* Memory of the GPU that the device can write to. */
+/* Map memory of the GPU for the device's DMA. */
 static int pool_map(struct dpdk_port *p, const struct rte_eth_dev_info *info)
 {
 	struct dpdk_pool *pool = &p->pool;
@@ -96,7 +96,7 @@ static int pool_map(struct dpdk_port *p, const struct rte_eth_dev_info *info)
 	return 0;
 }
 
-/* As dpdk_pktmbufs_open(); the mbufs are in host memory, what they hold is not. */
+/* Like dpdk_pktmbufs_open(). The mbufs are in host memory, their buffers on the GPU. */
 static int pool_slots_open(struct dpdk_pool *pool, uint32_t nr, uint16_t slot_b)
 {
 	struct rte_pktmbuf_extmem mem = {.buf_ptr = pool->mem,
@@ -116,11 +116,11 @@ static int pool_slots_open(struct dpdk_pool *pool, uint32_t nr, uint16_t slot_b)
 	return -ENOMEM;
 }
 
-/* Pools of the cut queues, one for all as shared_pools_open(), and the queues. */
+/* The cut queues and their pools. All queues share the pools, as in shared_pools_open(). */
 int dpdk_pool_open(struct dpdk_port *p, const struct rte_eth_dev_info *info)
 {
 	uint32_t nr = p->nr_queues * (p->slots + DPDK_DESCS) + DPDK_FIFO + 2 * DPDK_CACHE;
-	/* A checksum of Ethernet's may stand behind it. */
+	/* 4: the device may keep the Ethernet checksum behind the payload. */
 	uint32_t slot_b = GX_ALIGN_UP(p->frame_max + 4 - DPDK_HEAD_B, (uint32_t)DPDK_POOL_ALIGN);
 	struct dpdk_pool *pool = &p->pool;
 	int ret;
@@ -145,7 +145,8 @@ int dpdk_pool_open(struct dpdk_port *p, const struct rte_eth_dev_info *info)
 	return ret;
 }
 
-/* After the device has stopped, and before it is removed: it has the memory mapped. */
+/* Call it after the device has stopped and before it is removed: the device has the memory
+ * mapped. */
 void dpdk_pool_close(struct dpdk_port *p)
 {
 	struct dpdk_pool *pool = &p->pool;
@@ -153,7 +154,7 @@ void dpdk_pool_close(struct dpdk_port *p)
 	if (!pool->arena)
 		return;
 	if (pool->slots)
-		rte_eth_dev_close(p->shared_id); /* its queues let go of their buffers */
+		rte_eth_dev_close(p->shared_id); /* makes its queues release their buffers */
 	rte_mempool_free(pool->slots);
 	rte_mempool_free(pool->head);
 	if (pool->dev)

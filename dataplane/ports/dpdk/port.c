@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any DPDK ethdev as a port; all of gx that knows DPDK is in this folder. Devices of memif are made
- * for a peer each, other devices are shared by all peers. EAL's memory is mapped into the arena a
- * second time, for GPUs. Control path.
+ * Any DPDK ethdev as a port. Only this folder of gx knows DPDK. With memif each peer has its own
+ * device; peers share any other device. The arena maps EAL's memory a second time, for GPUs.
+ * Control path.
  */
 #include "ports/dpdk/dpdk.h"
 
@@ -13,8 +13,8 @@
 
 #include <rte_mbuf.h>
 
-#define DPDK_SLOTS	 1024 /* bounce buffers a queue */
-#define DPDK_SLOTS_MEMIF 896  /* a peer: with control packets they fit a ring of 1,024 */
+#define DPDK_SLOTS	 1024 /* bounce buffers for each queue */
+#define DPDK_SLOTS_MEMIF 896  /* for each peer: with control packets they fit a ring of 1,024 */
 
 /* ---- Port ---- */
 
@@ -141,7 +141,7 @@ static int dpdk_queue_open(struct gx_port *gp, unsigned index, struct gx_stats *
 
 static int dpdk_mem_map(struct gx_port *p, void *ptr, size_t len)
 {
-	return 0; /* payload is copied into DPDK's own memory, or read by the CPU */
+	return 0; /* gx copies payload into DPDK's memory, or the CPU reads it */
 }
 
 static void dpdk_mem_unmap(struct gx_port *p, void *ptr, size_t len)

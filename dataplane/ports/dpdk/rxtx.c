@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Packets in and out. What was received waits in two short FIFOs, as both halves come out of one
- * device queue. Runs on the polling core.
+ * Packets in and out. Both halves come out of one device queue, so received packets wait in two
+ * short FIFOs. Runs on the polling core.
  */
 #include "ports/dpdk/dpdk.h"
 
@@ -27,7 +27,7 @@ static inline void dpdk_enter(void)
 
 /* ---- Attach and detach ---- */
 
-/* Give the driver what it had no room for. Return: nothing is left. */
+/* Offer late packets to the driver again. Return: none is left. */
 static bool dev_late_flush(struct dpdk_dev *d)
 {
 	unsigned n;
@@ -54,7 +54,7 @@ void dpdk_peer_attach(struct gx_port_queue *gq, uint32_t index)
 		q->devs[q->nr_devs++] = peer->dev;
 }
 
-/* What waits of @peer goes; the rest keeps its order. */
+/* Drop the waiting packets of @peer; the others keep their order. */
 static void fifo_purge(struct dpdk_fifo *f, uint32_t peer)
 {
 	uint32_t to = f->tail;
@@ -92,7 +92,7 @@ void dpdk_peer_detach(struct gx_port_queue *gq, uint32_t index)
 
 /* ---- Receive ---- */
 
-/* Return: @m asked for our MAC address. The answer may be lost as any packet may. */
+/* Return: @m asked for our MAC address. The answer may be lost like any packet. */
 static bool arp_answer(struct dpdk_queue *q, const struct rte_mbuf *m)
 {
 	const struct dpdk_dev *d = &q->dev;
@@ -126,7 +126,7 @@ static void rx_drop(struct dpdk_queue *q, struct rte_mbuf *m, enum gx_stat_id wh
 	rte_pktmbuf_free(m);
 }
 
-/* What has no gx header: a peer's goodbye, a question for our MAC address, or nothing of ours. */
+/* A packet without a gx header: a peer's goodbye, an ARP request, or a stray. */
 static void rx_stray(struct dpdk_queue *q, struct dpdk_dev *d, struct rte_mbuf *m)
 {
 	if (d->peer != GX_PEER_ANY && dpdk_memif_is_bye(m)) {
@@ -140,7 +140,7 @@ static void rx_stray(struct dpdk_queue *q, struct dpdk_dev *d, struct rte_mbuf *
 	}
 }
 
-/* To the core whose UDP port it has. Return: that is this one, and it is still the caller's. */
+/* Hand @m to the core of its UDP port. Return: that is this core, and @m stays with the caller. */
 static bool rx_hand(struct dpdk_queue *q, struct rte_mbuf *m)
 {
 	uint16_t port = dpdk_get16(rte_pktmbuf_mtod(m, const uint8_t *) + 36);
@@ -157,9 +157,10 @@ static bool rx_hand(struct dpdk_queue *q, struct rte_mbuf *m)
 }
 
 /*
- * Is the packet @m, with @behind bytes behind its UDP header, in the buffers where it belongs? One,
- * which the CPU reads. Or, from a queue that is cut: data, whose payload, if any, is in a second
- * one that is memory of a GPU; more are longer than what we announce.
+ * Is the packet @m, with @behind bytes after its UDP header, in the right buffers? Usually it is
+ * one buffer, for the CPU. A cut queue may bring data packets alone: the header in the first
+ * buffer, the payload, if any, in a second one on the GPU. A packet with more buffers is longer
+ * than we announced.
  */
 static bool rx_fits(const struct dpdk_queue *q, const struct dpdk_dev *d, const struct rte_mbuf *m,
 		    enum gx_half half, uint32_t behind)
@@ -176,7 +177,7 @@ static bool rx_fits(const struct dpdk_queue *q, const struct dpdk_dev *d, const 
 static void rx_one(struct dpdk_queue *q, struct dpdk_dev *d, struct rte_mbuf *m)
 {
 	const uint8_t *b = rte_pktmbuf_mtod(m, const uint8_t *);
-	/* All headers are in the first buffer, or the packet is not for us. */
+	/* A packet for us has all headers in the first buffer. */
 	uint32_t len = m->data_len == DPDK_HEAD_B ? m->pkt_len : m->data_len;
 	uint64_t sum = m->ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK;
 	enum dpdk_verdict verdict;
@@ -203,7 +204,7 @@ static void rx_one(struct dpdk_queue *q, struct dpdk_dev *d, struct rte_mbuf *m)
 		.m = m, .peer = d->peer, .len = behind - DPDK_HDR_B, .seq = q->seq++};
 }
 
-/* One burst of one device into the FIFOs, which must have room for it. */
+/* One burst of one device into the FIFOs. The caller has checked their room. */
 static void rx_poll(struct dpdk_queue *q, struct dpdk_dev *d)
 {
 	struct rte_mbuf *m[DPDK_RX_BURST];
@@ -230,7 +231,7 @@ static bool rx_has_room(const struct dpdk_queue *q)
 	       fifo_count(&q->fifo[1]) <= DPDK_FIFO - DPDK_RX_BURST;
 }
 
-/* What other cores got for this one. */
+/* Take packets for this core that came in at other cores' queues. */
 static void rx_take_over(struct dpdk_queue *q)
 {
 	void *m[DPDK_RX_BURST];
@@ -244,9 +245,10 @@ static void rx_take_over(struct dpdk_queue *q)
 }
 
 /*
- * Ask each device once, and the only one twice, while the caller wants more. With a queue for each
- * half, which came first cannot be told. But the packet link takes data first, then control packets
- * until there are none, and looks at the data last: so what came before it has been seen.
+ * Poll each device once (a lone one twice) while the caller wants more. With a queue for each half
+ * the arrival order of data and control is unknown. The packet link copes: it takes data, then all
+ * control packets, then looks at the data again. So it has seen all data older than a control
+ * packet.
  */
 static void rx_fill(struct dpdk_queue *q, const struct dpdk_fifo *f, unsigned n)
 {
@@ -273,7 +275,7 @@ static void rx_take(struct dpdk_queue *q, const struct dpdk_ent *e, struct gx_rx
 	pkt->buf = (uintptr_t)e->m;
 }
 
-/* Where the CPU, or with a pool a GPU, finds the payload. */
+/* Payload, as the CPU sees it, or a GPU if there is a pool. */
 static void *rx_payload(const struct dpdk_queue *q, const struct dpdk_ent *e)
 {
 	if (!q->port->pool.arena)
@@ -300,7 +302,7 @@ static unsigned rx_ctl(struct dpdk_queue *q, struct gx_rx pkts[], unsigned n)
 	return i;
 }
 
-/* Data does not overtake control packets that came before it. */
+/* Data must not overtake control packets that arrived earlier. */
 static unsigned rx_data(struct dpdk_queue *q, struct gx_rx pkts[], unsigned n)
 {
 	struct dpdk_fifo *f = &q->fifo[GX_HALF_DATA], *ctl = &q->fifo[GX_HALF_CTL];
@@ -361,7 +363,7 @@ static void tx_head(const struct dpdk_encap *e, const struct gx_tx *pkt, uint8_t
 	memcpy(b + DPDK_ENCAP_B, pkt->hdr, DPDK_HDR_B);
 }
 
-/* An mbuf with a copy of all of it; NULL: none left. */
+/* An mbuf with a copy of headers and payload; NULL: the pool is empty. */
 static struct rte_mbuf *tx_copy(struct dpdk_dev *d, const struct dpdk_encap *e,
 				const struct gx_tx *pkt)
 {
@@ -379,8 +381,8 @@ static struct rte_mbuf *tx_copy(struct dpdk_dev *d, const struct dpdk_encap *e,
 }
 
 /*
- * Two mbufs of our own, the second one pointing at the payload. They have a reference more than the
- * driver drops, so they never go back to a pool and need not be set up again.
+ * Two mbufs that stay ours; the second one points at the payload. Each has one reference more than
+ * the driver drops. So they never return to a pool, and their setup stays.
  */
 static struct rte_mbuf *tx_gather(struct dpdk_dev *d, unsigned i, const struct dpdk_encap *e,
 				  const struct gx_tx *pkt)
@@ -399,7 +401,8 @@ static struct rte_mbuf *tx_gather(struct dpdk_dev *d, unsigned i, const struct d
 	return m;
 }
 
-/* From @i on the driver had no room: keep copies, as the payload may change when we return. */
+/* The driver had no room from @i on. Keep copies: the caller may change the payload after the
+ * return. */
 static unsigned tx_late(struct dpdk_queue *q, struct dpdk_dev *d, enum gx_half half,
 			const struct gx_tx pkts[], struct rte_mbuf *const m[], unsigned i,
 			unsigned n)
@@ -416,8 +419,7 @@ static unsigned tx_late(struct dpdk_queue *q, struct dpdk_dev *d, enum gx_half h
 	return i;
 }
 
-/* A packet that the caller must not offer: it ends the queue, as it would otherwise be lost in
- * silence. */
+/* The caller must not offer such a packet. It sets the fault: a silent drop would hide the bug. */
 static bool tx_is_wrong(struct dpdk_queue *q, const struct dpdk_dev *d, const struct gx_tx *pkt)
 {
 	if (gx_likely(pkt->hlen == DPDK_HDR_B && pkt->len + DPDK_HEAD_B <= d->frame_max))
@@ -426,7 +428,7 @@ static bool tx_is_wrong(struct dpdk_queue *q, const struct dpdk_dev *d, const st
 	return true;
 }
 
-/* Up to a burst to one device. Return: how many were taken. */
+/* Send up to a burst to one device. Return: packets taken. */
 static unsigned tx_dev(struct dpdk_queue *q, struct dpdk_dev *d, enum gx_half half,
 		       const struct gx_tx pkts[], unsigned n)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The device that all peers share: opened with the port, a queue for each core. Ethernet, IPv4 and
- * UDP are around the gx header; UDP port + 1 is the control half. Control path.
+ * The device that all peers share: opened with the port, one queue for each core. Ethernet, IPv4
+ * and UDP headers precede the gx header; UDP port + 1 is the control half. Control path.
  */
 #include "ports/dpdk/dpdk.h"
 
@@ -16,9 +16,9 @@
 #include <rte_ethdev.h>
 #include <rte_flow.h>
 
-#define DPDK_LINK_NS 9000000000 /* how long a NIC's link is waited for */
+#define DPDK_LINK_NS 9000000000 /* longest wait for a NIC's link */
 
-/* Our defaults for a driver, where the user gave none. */
+/* Our defaults for af_packet, unless the user gave some. */
 static void shared_args(const struct dpdk_port *p, char *out, size_t room)
 {
 	uint32_t frame = p->frame_max + 256 <= 2048   ? 2048
@@ -30,12 +30,12 @@ static void shared_args(const struct dpdk_port *p, char *out, size_t room)
 	if (strcmp(p->args.name, "net_af_packet") || dpdk_args_get(&p->args, "framesz", v, 32) ||
 	    dpdk_args_get(&p->args, "blocksz", v, 32) || dpdk_args_get(&p->args, "framecnt", v, 32))
 		return;
-	/* Its tx waits on a full ring: more frames than credit lets be under way. */
+	/* Its tx waits on a full ring: make more frames than credit allows under way. */
 	snprintf(out + n, room - (size_t)n, ",framesz=%u,blocksz=%u,framecnt=%u,qpairs=%u", frame,
 		 GX_MAX(frame, 4096u), 2 * DPDK_DESCS, p->nr_queues);
 }
 
-/* "NAME cannot be opened: what the kernel's view of it says (what DPDK said)" */
+/* Reason: "NAME cannot be opened: the cause as the kernel shows it", else DPDK's log */
 static int pci_why(int err, const char *name)
 {
 	char hint[160];
@@ -76,7 +76,7 @@ static int shared_make(struct dpdk_port *p, char *name, size_t room)
 	return ret ? dpdk_why(ret, "has no ethdev", p->args.name) : 0;
 }
 
-/* Addresses: the option's, else the kernel's, else where gx binds. */
+/* Our IP address: from the option, else from the kernel, else gx_opts.bind_host. */
 static int shared_net(struct dpdk_port *p, const struct gx_port_cfg *cfg,
 		      const struct rte_eth_dev_info *info)
 {
@@ -101,7 +101,7 @@ static int shared_net(struct dpdk_port *p, const struct gx_port_cfg *cfg,
 		net->ip = a << 24 | (b & 255) << 16 | (c & 255) << 8 | (d & 255);
 	if (!net->ip && local)
 		net->ip = 0x7f000001;
-	/* AF_XDP takes what the kernel would answer. */
+	/* AF_XDP also gets the ARP requests, which the kernel would answer. */
 	p->arp = (!local || p->args.ip) &&
 		 (!net->ifindex || !strncmp(p->args.name, "net_af_xdp", 10));
 	if (net->ip)
@@ -114,10 +114,10 @@ static int shared_mtu(struct dpdk_port *p, const struct gx_port_cfg *cfg,
 		      const struct rte_eth_dev_info *info)
 {
 	uint32_t mtu = p->net.mtu;
-	bool xdp = !strncmp(p->args.name, "net_af_xdp", 10); /* a frame fits a page */
+	bool xdp = !strncmp(p->args.name, "net_af_xdp", 10); /* a frame must fit a page */
 	uint32_t max = GX_MIN((uint32_t)info->max_mtu, xdp ? 1500u : (uint32_t)DPDK_MTU_MAX);
 
-	if (p->args.pci) /* not every driver fills max_mtu in; a VLAN tag or a checksum is on top */
+	if (p->args.pci) /* some drivers leave max_mtu empty */
 		max = GX_MIN(max, info->max_rx_pktlen - RTE_ETHER_HDR_LEN - RTE_ETHER_CRC_LEN);
 	if (p->args.mtu > mtu && p->net.ifindex) {
 		gx_port_why_set("port dpdk: mtu=%u, but the interface has %u; ip link set mtu it",
@@ -147,7 +147,7 @@ static bool link_is_up(const struct dpdk_port *p)
 	return !rte_eth_link_get_nowait(p->shared_id, &link) && link.link_status == RTE_ETH_LINK_UP;
 }
 
-/* A NIC's link comes up some seconds after its start. What is sent before is lost. */
+/* A NIC's link comes up some seconds after its start. Packets sent earlier are lost. */
 static void link_wait(const struct dpdk_port *p)
 {
 	static const struct timespec nap = {.tv_nsec = 10000000};
@@ -196,8 +196,8 @@ static int shared_start(struct dpdk_port *p, const struct rte_eth_dev_info *info
 	return dpdk_rules_open(p, isolated);
 }
 
-/* One pool of bounce buffers for all queues: where packets are handed over, all may come in at one.
- */
+/* All queues share one pool of bounce buffers: without flow rules all packets may come in at
+ * one. */
 static int shared_pools_open(struct dpdk_port *p, unsigned i, uint32_t nr_rx, uint32_t nr_tx)
 {
 	struct dpdk_dev *d = &p->queue[i]->dev;
@@ -210,7 +210,7 @@ static int shared_pools_open(struct dpdk_port *p, unsigned i, uint32_t nr_rx, ui
 
 static int shared_queues(struct dpdk_port *p, const char *name, const struct rte_eth_dev_info *info)
 {
-	/* AF_XDP fills its rings at the start, from the same pool. */
+	/* AF_XDP fills its rings at its start, from the same pool. */
 	uint32_t descs = strncmp(name, "net_af_xdp", 10) ? DPDK_DESCS : 4 * DPDK_DESCS;
 	uint32_t nr_rx = descs + (p->pool.arena ? 0 : p->slots);
 
@@ -226,7 +226,7 @@ static int shared_queues(struct dpdk_port *p, const char *name, const struct rte
 		d->verify = strncmp(name, "net_ring", 8);
 		d->way = dpdk_dev_way(&p->args, info);
 		d->frame_max = p->frame_max;
-		/* net_ring hands our own buffers to the receiver. */
+		/* net_ring hands our own mbufs to the receiver, so the tx pool needs as many. */
 		ret = shared_pools_open(p, i, nr_rx, d->verify ? DPDK_DESCS : nr_rx);
 		if (ret)
 			return ret;
@@ -259,7 +259,7 @@ int dpdk_shared_open(struct dpdk_port *p, const struct gx_port_cfg *cfg)
 	if (ret)
 		return ret;
 	if (!(p->p.caps.flags & GX_PORT_LOCAL))
-		p->p.speaks = "dpdk:ethernet"; /* whatever device carries the frames */
+		p->p.speaks = "dpdk:ethernet"; /* with any Ethernet device */
 	if (p->nr_queues > GX_MIN(info.max_rx_queues, info.max_tx_queues)) {
 		gx_port_why_set("port dpdk: %s has %u queues, and each core needs one: give "
 				"gx_opts.nr_cores that many, not %u",
@@ -287,13 +287,13 @@ void dpdk_shared_close(struct dpdk_port *p)
 		rte_eth_dev_stop(p->shared_id);
 	dpdk_pool_close(p);
 	if (p->pci)
-		rte_dev_remove(p->pci); /* so that it can be opened again */
+		rte_dev_remove(p->pci); /* so that gx can open it again */
 	else if (d->made)
 		rte_vdev_uninit(d->name);
 	dpdk_hand_close(p);
 	for (unsigned i = p->nr_queues; i--;) {
 		if (i)
-			p->queue[i]->dev.rx_pool = NULL; /* queue 0's */
+			p->queue[i]->dev.rx_pool = NULL; /* belongs to queue 0 */
 		dpdk_dev_pools_close(&p->queue[i]->dev);
 	}
 	for (unsigned i = 0; i < p->nr_sockets; i++)

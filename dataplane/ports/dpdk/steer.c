@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which core gets a packet that came in: the device sorts them by flow rules, or cores hand over
- * what is not theirs. Control path; handing over is in rxtx.c.
+ * Chooses the core for a received packet: the device sorts by flow rules, or cores hand over
+ * packets of other cores. Control path; rxtx.c hands over.
  */
 #include "ports/dpdk/dpdk.h"
 
@@ -13,9 +13,9 @@
 
 #include "gx_internal/ring.h"
 
-#define DPDK_HAND 256 /* packets on the way from one core to another */
+#define DPDK_HAND 256 /* most packets on the way from one core to another */
 
-/* ---- Handing over: what came in at another core's queue ---- */
+/* ---- Handing packets to the core of their UDP port ---- */
 
 void dpdk_hand_close(struct dpdk_port *p)
 {
@@ -23,13 +23,13 @@ void dpdk_hand_close(struct dpdk_port *p)
 		struct dpdk_queue *q = p->queue[i];
 
 		for (unsigned j = 0; q && q->from && j < p->nr_queues; j++)
-			gx_ring_close(q->from[j]); /* what is in it goes with its pool */
+			gx_ring_close(q->from[j]); /* its packets go with their pool */
 		if (q)
 			free(q->from);
 	}
 }
 
-/* A ring from each queue to each other: one core puts, one takes. */
+/* A ring from each queue to each other queue. One core puts, one core takes. */
 int dpdk_hand_open(struct dpdk_port *p)
 {
 	for (unsigned i = 0; i < p->nr_queues; i++) {
@@ -78,7 +78,8 @@ static int rule_add_udp(uint16_t id, uint16_t queue, uint16_t udp_port, struct r
 	return rule_add(id, queue, items, err);
 }
 
-/* An isolated device brings nothing but what rules name, and nobody else answers ARP for us. */
+/* An isolated device brings in only packets that a rule names, and nobody else answers ARP for
+ * us. */
 static void rule_add_arp(const struct dpdk_port *p)
 {
 	struct rte_flow_item_eth eth = {.hdr.ether_type = rte_cpu_to_be_16(RTE_ETHER_TYPE_ARP)};
@@ -117,7 +118,7 @@ int dpdk_rules_open(struct dpdk_port *p, bool isolated)
 					"of a GPU: take gx_opts.bounce host"
 				      : "");
 	if (isolated)
-		return ret; /* nothing would come in */
+		return ret; /* isolated, it would bring nothing in */
 	gx_warn("%s: packets that come in at another core's queue are handed to it, which is "
 		"slower",
 		gx_port_why());
