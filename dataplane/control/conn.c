@@ -37,7 +37,7 @@ struct gx_conn *conn_new(struct gx *gx, bool server)
 	return c;
 }
 
-/* ---- core side of what the control thread asks ---- */
+/* ---- the control thread's requests, on a core ---- */
 
 static void call_attach(struct gx_call *call)
 {
@@ -59,7 +59,7 @@ static void ep_ask(struct gx_ep *ep)
 {
 	if (ep->want_attach)
 		ep->want_attach = gx_loop_call(&ep->core->loop, &ep->attach) != 0;
-	/* In order: what was never attached need not fail there. */
+	/* In order: a core attaches an endpoint before it fails it. */
 	if (ep->want_fail && !ep->want_attach)
 		ep->want_fail = gx_loop_call(&ep->core->loop, &ep->fail) != 0;
 }
@@ -115,7 +115,7 @@ void conn_up(struct gx_conn *c)
 		ep_ask(c->ep[i]);
 	}
 	c->reported_up = true;
-	/* First: who sees that it is up finds it counted. */
+	/* Count first: a user that sees the state UP finds it counted. */
 	gx_stat_add(&c->gx->ctl_stats, GX_STAT_PEERS_UP, 1);
 	gx_stat_add(&c->gx->ctl_stats, GX_STAT_PEERS, 1);
 	conn_state_set(c, GX_CONN_STATE_UP);
@@ -128,7 +128,7 @@ void conn_up(struct gx_conn *c)
 static void ep_end(struct gx_ep *ep, bool was_up, int err)
 {
 	ep->fail_err = err ? err : -ECONNRESET;
-	if (!was_up) { /* no core has seen it */
+	if (!was_up) { /* no core knows it */
 		atomic_store_explicit(&ep->detached, true, memory_order_release);
 		return;
 	}
@@ -159,7 +159,7 @@ void conn_down(struct gx_conn *c, int err, const char *fmt, ...)
 		c->gx->opts.on_conn(c->gx->opts.arg, c, GX_CONN_EVENT_DOWN, err, c->text);
 }
 
-/* A fallback is said aloud. */
+/* Warn that the peer gets smaller packets from now on. */
 static void ep_say_quantum(struct gx_conn *c, struct gx_ep *ep)
 {
 	uint32_t now = atomic_load_explicit(&ep->quantum_b, memory_order_relaxed);
@@ -207,7 +207,7 @@ void conn_tick(struct gx_conn *c)
 	}
 }
 
-/* No core turns any of its endpoints any more. */
+/* Have all cores let go of its endpoints? */
 static bool conn_detached(const struct gx_conn *c)
 {
 	for (unsigned i = 0; i < c->nr_lanes; i++)
@@ -222,7 +222,7 @@ static bool conn_quiet(const struct gx_conn *c)
 		const struct gx_ep *ep = c->ep[i];
 		uint32_t tail;
 
-		/* Completions that name the endpoint must have been taken before it goes. */
+		/* The user must first take the completions that name the endpoint. */
 		tail = atomic_load_explicit(&ep->core->comp_tail, memory_order_acquire);
 		if (c->reported_up && !c->gx->closing && (int32_t)(tail - ep->comp_mark) < 0)
 			return false;
@@ -230,7 +230,7 @@ static bool conn_quiet(const struct gx_conn *c)
 	return true;
 }
 
-/* Does the user hold @c: it connected, or was told of it? */
+/* Does the user hold @c? The user connected it, or on_conn told of it. */
 static bool conn_is_known(const struct gx_conn *c)
 {
 	return !c->server || (c->reported_up && c->gx->opts.on_conn);
@@ -240,7 +240,7 @@ bool conn_is_over(struct gx_conn *c)
 {
 	if (conn_state(c) != GX_CONN_STATE_DOWN || !conn_detached(c))
 		return false;
-	local_release(c); /* a dead process's memory does not wait for the user */
+	local_release(c); /* the memory of a dead process does not wait for the user */
 	return conn_quiet(c);
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The control half of a context: open and close, listening, connecting, and the tick that looks at
- * deadlines. ctl_open() and ctl_close() are called by gx_open() and gx_close() on their thread; the
- * other entries may be called on any thread and go to the control thread, where everything else
- * here runs. Resolving names and binding sockets stay on the caller's thread.
+ * deadlines. gx_open() and gx_close() call ctl_open() and ctl_close() on their thread. Any thread
+ * may call the other entries; they go to the control thread, where the rest of this file runs. The
+ * caller's thread resolves names and binds sockets.
  */
 #include "control/ctl.h"
 
@@ -20,9 +20,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CTL_BACKLOG	   1024		/* the kernel's somaxconn permitting */
-#define CTL_CLOSE_NS	   200000000ull /* for last words when the context closes */
-#define CTL_SETTLE_TRIES   3000		/* of 1 ms */
+#define CTL_BACKLOG	   1024		/* the kernel cuts it to somaxconn */
+#define CTL_CLOSE_NS	   200000000ull /* for last frames when the context closes */
+#define CTL_SETTLE_TRIES   3000		/* each takes 1 ms */
 #define CTL_SETTLE_WAIT_NS 1000000
 
 /* ---- The tick ---- */
@@ -35,7 +35,8 @@ static void tick_listeners(struct ctl *ctl)
 	}
 }
 
-/* Ours without a struct gx_conn, and deadlines. Nothing is freed by callbacks meanwhile. */
+/* Look at the deadlines of all bootstrap connections; free closed ones that have no struct gx_conn.
+ * Callbacks free none meanwhile. */
 static void tick_own(struct ctl *ctl, uint64_t now_ns)
 {
 	struct ctl_conn *cc, *next;
@@ -63,7 +64,7 @@ static void tick_conns(struct ctl *ctl)
 
 	for (c = ctl->gx->conns; c; c = next) {
 		next = c->next;
-		conn_tick(c); /* a dead one may still have to tell its cores */
+		conn_tick(c); /* even when DOWN: its cores may not know yet */
 		if (c->state != GX_CONN_STATE_DOWN)
 			continue;
 		if (c->ctl)
@@ -94,8 +95,8 @@ static void tick_done(struct gx_io *io, int res)
 
 /* ---- Open and close ---- */
 
-/* 16 bytes that are equal for all processes of this boot and network namespace, where abstract Unix
- * sockets meet. Without /proc they are random: then nobody is on the same host. */
+/* 16 bytes, equal in all processes of this boot and network namespace: these can meet on abstract
+ * Unix sockets. Without /proc the bytes are random, so no peer seems to be on this host. */
 static int host_id_get(uint8_t id[16])
 {
 	char text[40] = "";
@@ -131,7 +132,7 @@ static int open_run(void *arg)
 	return 0;
 }
 
-/* Where the user has ports bind to, connections come from as well. */
+/* Connections leave from the address that the user binds ports to. */
 static void bind_get(struct ctl *ctl, const char *host)
 {
 	struct addrinfo hint = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST}, *list;
@@ -141,7 +142,7 @@ static void bind_get(struct ctl *ctl, const char *host)
 	memcpy(&ctl->bind.sa, list->ai_addr, GX_MIN(list->ai_addrlen, sizeof(ctl->bind.sa)));
 	ctl->bind.len = list->ai_addrlen;
 	freeaddrinfo(list);
-	if (ctl_addr_is_loopback(&ctl->bind.sa)) /* leads nowhere else */
+	if (ctl_addr_is_loopback(&ctl->bind.sa)) /* reaches no other host */
 		ctl->bind = (struct ctl_addr){0};
 }
 
@@ -168,7 +169,7 @@ int ctl_open(struct gx *gx)
 	return 0;
 }
 
-/* Return: how many listeners are not closed yet. */
+/* Return: listeners that are not closed yet. */
 static int stop_run(void *arg)
 {
 	struct ctl *ctl = arg;
@@ -207,7 +208,7 @@ static int close_begin(void *arg)
 	return 0;
 }
 
-/* Return: 0 when nothing is left that the engine or a socket holds. */
+/* Return: 0 when all sockets are closed and the engine holds nothing. */
 static int close_step(void *arg)
 {
 	struct ctl *ctl = arg;
@@ -226,7 +227,7 @@ static int close_step(void *arg)
 	return ctl->tick.held;
 }
 
-/* Calls @fn on the control thread until it returns 0. Return: did it? */
+/* Call @fn on the control thread until it returns 0. Return: it did. */
 static bool ctl_settle(struct ctl *ctl, int (*fn)(void *arg))
 {
 	const struct timespec ts = {.tv_nsec = CTL_SETTLE_WAIT_NS};
@@ -241,7 +242,7 @@ static bool ctl_settle(struct ctl *ctl, int (*fn)(void *arg))
 	return false;
 }
 
-/* Before gx_uring_close(). Afterwards no struct gx_conn has a ctl half. */
+/* Call it before gx_uring_close(). Afterwards no struct gx_conn has a ctl half. */
 void ctl_close(struct gx *gx)
 {
 	struct ctl *ctl = gx->ctl;
@@ -252,7 +253,7 @@ void ctl_close(struct gx *gx)
 	gx->ctl = NULL;
 	if (ctl_settle(ctl, close_step))
 		free(ctl);
-	else /* better lost than used after free */
+	else /* better leak it than use it after free */
 		gx_err("control: sockets did not close in %u ms", CTL_SETTLE_TRIES);
 }
 
@@ -284,7 +285,7 @@ static int listen_fail(int err, const char *addr)
 	}
 }
 
-/* Return: a socket that listens, -errno. */
+/* Return: a listening socket, -errno. */
 static int listen_socket(const struct ctl_addr *a)
 {
 	int fd = socket(a->sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1,
@@ -301,7 +302,7 @@ static int listen_socket(const struct ctl_addr *a)
 	return gx_fd_own(fd);
 }
 
-/* The port number that the kernel has given. */
+/* The socket's port number; -errno. */
 static int listen_port(int fd)
 {
 	struct sockaddr_storage sa;
@@ -333,7 +334,7 @@ static int listen_start(struct ctl *ctl, int fd)
 	return 0;
 }
 
-/* Who listens needs some descriptors for the clients: better said now than to each of them. */
+/* A server needs some descriptors for its clients. Better fail now than at each client. */
 static int listen_fds_check(void)
 {
 	int fds[CTL_FDS_FREE], err = 0;
@@ -356,7 +357,8 @@ static int listen_fds_check(void)
 	return err;
 }
 
-/* Without the Unix socket nobody of this host can be served: who it is would not be known. */
+/* The Unix socket shows the user of a client of this host. Without it the server would refuse them
+ * all. */
 static int listen_unix(struct gx *gx)
 {
 	int ret = ctl_fd_listen(gx->ctl);
@@ -409,7 +411,7 @@ void ctl_listen_stop(struct gx *gx)
 
 /* ---- Connect ---- */
 
-/* Keeps the addresses that may be talked to in clear. Return: 0, -EPERM. */
+/* Keep the addresses that gx may talk to in clear. Return: 0, -errno with gx_error(). */
 static int connect_addrs(struct ctl_conn *cc, const char *addr)
 {
 	struct ctl_addr all[CTL_ADDRS_MAX];
@@ -428,7 +430,7 @@ static int connect_addrs(struct ctl_conn *cc, const char *addr)
 	return 0;
 }
 
-/* The port that the user forces must be one of ours. */
+/* The user may only force a port of this context. */
 static int connect_port(struct ctl_conn *cc, const char *port)
 {
 	struct gx *gx = cc->ctl->gx;
@@ -445,7 +447,7 @@ static int connect_port(struct ctl_conn *cc, const char *port)
 	return gx_fail(-ENODEV, "port %.64s is not opened here: name it in gx_opts.ports", port);
 }
 
-/* The link that the user forces must be one that this context can take. */
+/* The user may only force a link that this end can take. */
 static int connect_link(struct ctl_conn *cc, const char *link)
 {
 	const char *why = local_offered(cc->ctl->gx);

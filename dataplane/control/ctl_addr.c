@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Addresses of the bootstrap connection: "HOST:PORT" to socket addresses and back. Resolving may
- * ask the network, so it is done on the thread that called gx_listen() or gx_connect(), never on a
+ * ask the network. So it runs on the thread that called gx_listen() or gx_connect(), never on a
  * core.
  */
 #include "control/ctl.h"
@@ -16,7 +16,7 @@
 
 #define ADDR_HOST_MAX 256
 
-/* Split at the last colon; brackets around the host go. Return: 0, -EINVAL with gx_error(). */
+/* Split at the last colon; drop brackets around the host. Return: 0, -EINVAL with gx_error(). */
 static int addr_split(const char *addr, char host[ADDR_HOST_MAX], char port[8])
 {
 	const char *colon = strrchr(addr, ':'), *end = colon;
@@ -141,7 +141,7 @@ bool ctl_addr_is_own(const struct sockaddr_storage *sa)
 	if (ctl_addr_is_loopback(sa))
 		return true;
 	if (!n || getifaddrs(&list))
-		return true; /* not known: then whoever it is has to show it */
+		return true; /* unknown: then the client must show its user */
 	for (i = list; i && !own; i = i->ifa_next)
 		own = i->ifa_addr && ctl_addr_bytes(i->ifa_addr, has) == n && !memcmp(want, has, n);
 	freeifaddrs(list);

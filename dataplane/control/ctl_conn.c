@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A bootstrap connection: its memory, the frames that it sends, and how it ends. Those that come in
- * are ctl_frame.c's. Runs on the control thread, but for ctl_msg() and ctl_bye(), which any thread
- * may call.
+ * A bootstrap connection: its memory, the frames that it sends, and its end. ctl_frame.c takes
+ * incoming frames. Runs on the control thread, except ctl_msg() and ctl_bye(), which any thread may
+ * call.
  */
 #include "control/ctl.h"
 
@@ -151,7 +151,7 @@ static void conn_tx_done(struct gx_io *io, int res)
 		ctl_conn_closed_check(cc);
 		return;
 	}
-	if (res < 0) { /* the receiving half sees it too, and has the words */
+	if (res < 0) { /* the receiving half fails too, and gives the reason */
 		while (cc->out) {
 			buf = cc->out;
 			cc->out = buf->next;
@@ -172,7 +172,7 @@ static void conn_tx_done(struct gx_io *io, int res)
 	conn_tx_kick(cc);
 }
 
-/* Sends what is queued; when that was all and we are leaving, says that nothing more will come. */
+/* Send the queue. When it is empty and we are leaving, close our direction. */
 static void conn_tx_kick(struct ctl_conn *cc)
 {
 	struct ctl_buf *buf = cc->out;
@@ -210,7 +210,7 @@ static struct ctl_buf *conn_buf_new(struct ctl_conn *cc, uint32_t len, bool user
 	return buf;
 }
 
-/* The frame that was encoded into ctl->frame. Without memory the peer sees the connection end. */
+/* Send the frame in ctl->frame. Without memory the peer sees the connection end. */
 void ctl_conn_frame_send(struct ctl_conn *cc, uint32_t len)
 {
 	struct ctl_buf *buf = conn_buf_new(cc, len, false);
@@ -282,7 +282,7 @@ void ctl_conn_fail(struct ctl_conn *cc, int err, const char *fmt, ...)
 	if (cc->state == CTL_CONNECT)
 		ctl_conn_close(cc);
 	if (ctl_conn_is_live(cc)) {
-		/* The server's user is told only of connections that were up. */
+		/* on_conn tells the server's user of connections that were up, of no others. */
 		if (cc->server && !cc->was_up && ctl_may_log(&cc->ctl->refused_rate))
 			gx_warn("peer %s did not come up: %s", ctl_conn_peer(cc), text);
 		conn_error_send(cc, err, text);
@@ -299,7 +299,6 @@ void ctl_conn_fail_soon(struct ctl_conn *cc, int err, const char *fmt, va_list a
 	cc->due_ns = GX_MIN(cc->due_ns, gx_now_ns() + CTL_LINGER_NS);
 }
 
-/* The peer does not keep to the protocol. */
 void ctl_conn_bad(struct ctl_conn *cc, const char *what)
 {
 	ctl_bad(cc->ctl, "peer %s: %s", ctl_conn_peer(cc), what);
@@ -336,14 +335,14 @@ void ctl_conn_judge(struct ctl_conn *cc, int verdict)
 
 	if (!verdict)
 		return;
-	memcpy(text, cc->ctl->refused, sizeof(text)); /* callbacks of the user may bring others */
+	memcpy(text, cc->ctl->refused, sizeof(text)); /* the user's callbacks may make others */
 	if (verdict == REFUSED_BAD)
 		ctl_conn_bad(cc, text);
 	else
 		ctl_conn_fail(cc, verdict, "%s", text);
 }
 
-/* ---- What the data plane asks for ---- */
+/* ---- Calls of the data plane ---- */
 
 static int bye_run(void *arg)
 {
@@ -359,7 +358,7 @@ void ctl_bye(struct gx_conn *c)
 	gx_uring_run_wait(c->gx->uring, bye_run, c);
 }
 
-/* The last thing that this touches is nr_jobs: from then on @cc may go. */
+/* It touches nr_jobs last: from then on @cc may be freed. */
 static void msg_run(void *arg)
 {
 	struct ctl_buf *buf = arg;
@@ -372,8 +371,8 @@ static void msg_run(void *arg)
 	atomic_fetch_sub_explicit(&cc->nr_jobs, 1, memory_order_release);
 }
 
-/* The lock keeps the connection from going down, and so its half here from being freed, until it is
- * counted in nr_jobs. Return: NULL, with the reason in gx_error() and @ret. */
+/* The lock keeps the connection up until nr_jobs counts the message, so @cc is not freed before.
+ * Return: NULL, with the reason in gx_error() and @ret. */
 static struct ctl_buf *msg_new(struct gx_conn *c, uint32_t len, int *ret)
 {
 	struct ctl_conn *cc;

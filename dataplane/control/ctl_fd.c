@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who is at the other end on this host, and descriptors between the two. The server listens on an
- * abstract Unix socket, whose name is in its HELLO. Whoever comes there is known by the kernel's
- * word: of a user that the server does not serve nothing is read, it hears why and is closed. The
- * client first shows the nonce of the server's HELLO and gets its own back: from then on its
- * bootstrap connection is proven, whatever port it then takes. Where the port or the link passes
- * descriptors, the same two messages go once more, with them. SOCK_SEQPACKET keeps a message and
- * its descriptors together. Runs on the control thread.
+ * The Unix socket between the ends of one host: it shows their users, and passes descriptors. The
+ * server listens on an abstract socket, whose name is in its HELLO. The kernel names the user of
+ * each client there. If the server does not serve that user, it reads nothing, sends the reason and
+ * closes. The client first sends the nonce of the server's HELLO and gets its own back. From then
+ * on its bootstrap connection is proven, whatever port it then takes. If the port or the link
+ * passes descriptors, the same two messages go once more, with them. SOCK_SEQPACKET keeps a message
+ * and its descriptors together. Runs on the control thread.
  */
 #include "control/ctl.h"
 
@@ -21,11 +21,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define PASSES_MAX     64   /* that have not shown a nonce yet */
-#define PASS_BACKLOG   1024 /* the kernel's somaxconn permitting */
+#define PASSES_MAX     64   /* most that have not sent a nonce yet */
+#define PASS_BACKLOG   1024 /* the kernel cuts it to somaxconn */
 #define PASS_NONCE_B   16
 #define PASS_ANSWER_B  512 /* room for a nonce, or for an ERROR */
-#define CLOSERS_MAX    32  /* strangers' sockets that are being closed */
+#define CLOSERS_MAX    32  /* most strangers' sockets in close() */
 #define CLOSER_STACK_B (256 << 10)
 
 /* One exchange: a connection to, or accepted by, the Unix socket. */
@@ -35,11 +35,11 @@ struct ctl_pass {
 	struct ctl_conn *cc;   /* NULL: not known yet (server), or it gave up */
 	bool server;
 	bool closing;
-	bool again; /* client: received once more after an end-of-file or a reset */
-	bool wait;  /* server: the descriptors are due, once our answer has gone out */
+	bool again; /* client: received again after an end-of-file or a reset */
+	bool wait;  /* server: receive the descriptors when our answer is sent */
 	int fd;
 	uint64_t due_ns;
-	struct ucred cred; /* of the peer, by the kernel's word */
+	struct ucred cred; /* the peer's user, from the kernel */
 	struct gx_io io;
 	struct sockaddr_un addr;
 	struct msghdr msg;
@@ -70,7 +70,7 @@ static void pass_free(struct ctl_pass *p)
 	free(p);
 }
 
-/* Frees @p, now or when the engine lets go of it. */
+/* Free @p, now or when the engine lets go of it. */
 static void pass_close(struct ctl_pass *p)
 {
 	p->closing = true;
@@ -83,7 +83,7 @@ static void pass_close(struct ctl_pass *p)
 		pass_free(p);
 }
 
-/* Nothing more to do for the connection, which hears why. */
+/* End the exchange and its connection, with the reason. */
 static void __attribute__((format(printf, 3, 4)))
 pass_fail(struct ctl_pass *p, int err, const char *fmt, ...)
 {
@@ -99,7 +99,7 @@ pass_fail(struct ctl_pass *p, int err, const char *fmt, ...)
 		ctl_conn_fail(cc, err, "%s", text);
 }
 
-/* The server broke off. Why, it says on the other socket. */
+/* The server broke off. It tells the reason on the other socket. */
 static void __attribute__((format(printf, 3, 4)))
 pass_broke(struct ctl_pass *p, int err, const char *fmt, ...)
 {
@@ -128,7 +128,7 @@ static struct ctl_pass *pass_new(struct ctl *ctl, int fd, bool server)
 	return p;
 }
 
-/* ---- Who may ---- */
+/* ---- Users that may connect ---- */
 
 static bool uid_is_allowed(const struct gx *gx, uid_t uid)
 {
@@ -140,7 +140,7 @@ static bool uid_is_allowed(const struct gx *gx, uid_t uid)
 	return false;
 }
 
-/* Threads that close(): what a stranger has sent may hold them for as long as it likes. */
+/* Threads in close(). A stranger's descriptors may hold them there for as long as it likes. */
 static _Atomic unsigned nr_closers;
 
 static void *closer_main(void *arg)
@@ -150,8 +150,8 @@ static void *closer_main(void *arg)
 	return NULL;
 }
 
-/* A stranger's socket may hold descriptors that nobody has received, and closing the last reference
- * to one may wait: a TCP socket with SO_LINGER. So not here. */
+/* A stranger's socket may hold descriptors that nobody has received. Closing the last reference to
+ * one may block: a TCP socket with SO_LINGER. So another thread does it. */
 static void stranger_close(int fd)
 {
 	pthread_attr_t attr;
@@ -165,11 +165,11 @@ static void stranger_close(int fd)
 	pthread_attr_setstacksize(&attr, CLOSER_STACK_B);
 	ret = pthread_create(&thread, &attr, closer_main, (void *)(intptr_t)fd);
 	pthread_attr_destroy(&attr);
-	if (ret) /* no thread to be had: better a wait than a leak */
+	if (ret) /* no thread: better block than leak */
 		closer_main((void *)(intptr_t)fd);
 }
 
-/* Nothing that it sent is read. The reason goes out as on the bootstrap connection. */
+/* Read nothing from the stranger. Send the reason as on the bootstrap connection. */
 static void stranger_refuse(struct ctl *ctl, int fd, const struct ucred *cred)
 {
 	struct gx_hello_error e = {.err = -EPERM};
@@ -190,7 +190,7 @@ static void stranger_refuse(struct ctl *ctl, int fd, const struct ucred *cred)
 
 /* ---- Messages ---- */
 
-/* One at a time: what is under way there is not to be written over. */
+/* One operation at a time: p->io belongs to the one under way. */
 static void pass_io(struct ctl_pass *p, struct gx_io io, void (*done)(struct gx_io *io, int res))
 {
 	assert(!p->io.held);
@@ -207,7 +207,7 @@ static void pass_msg_init(struct ctl_pass *p)
 	p->msg = (struct msghdr){.msg_iov = &p->iov, .msg_iovlen = 1};
 }
 
-/* Without room for descriptors: the kernel drops what comes of them. */
+/* Receive without room for descriptors: the kernel drops any. */
 static void pass_recv_plain(struct ctl_pass *p, void (*done)(struct gx_io *io, int res))
 {
 	pass_io(p, (struct gx_io){.op = GX_IO_RECV, .buf = p->answer, .len = sizeof(p->answer)},
@@ -239,8 +239,8 @@ static unsigned lane_fds(const struct gx_port_addr *a, int fds[2])
 	return 1 + a->has_pool;
 }
 
-/* The nonce, what our lanes carry, and what the local link shares. The kernel holds its own
- * references from then on. */
+/* Send the nonce, with the descriptors of our lanes and of the local link. The kernel then holds
+ * its own references. */
 static void pass_send(struct ctl_pass *p, const uint8_t nonce[PASS_NONCE_B],
 		      void (*done)(struct gx_io *io, int res))
 {
@@ -265,7 +265,7 @@ static void pass_send(struct ctl_pass *p, const uint8_t nonce[PASS_NONCE_B],
 	pass_io(p, (struct gx_io){.op = GX_IO_SENDMSG, .msg = &p->msg}, done);
 }
 
-/* Takes what came with the message; all of it, so that nothing stays open by a peer's whim. */
+/* Take all descriptors of the message: a peer must not keep any open here. */
 static void pass_fds_take(struct ctl_pass *p)
 {
 	struct cmsghdr *cmsg;
@@ -287,7 +287,7 @@ static void pass_fds_take(struct ctl_pass *p)
 	}
 }
 
-/* A message has come, or not. Return: NULL, or what is wrong with it. */
+/* A message has come, or an error. Return: NULL, or the fault in words. */
 static const char *pass_msg_take(struct ctl_pass *p, int res)
 {
 	if (res >= 0)
@@ -302,7 +302,7 @@ static const char *pass_msg_take(struct ctl_pass *p, int res)
 	return NULL;
 }
 
-/* Both ends have each other's. Hands over, and ends the exchange before the connection goes on. */
+/* Both ends have all descriptors. End the exchange, then let the connection go on. */
 static void pass_finish(struct ctl_pass *p)
 {
 	struct ctl_conn *cc = p->cc;
@@ -315,9 +315,9 @@ static void pass_finish(struct ctl_pass *p)
 	cc->ctl->passed(cc, fds, n);
 }
 
-/* ---- Client: who we are ---- */
+/* ---- Client: show our user ---- */
 
-/* It goes on without: the server has the last word on whether that will do. */
+/* Go on without: the server decides whether that will do. */
 static void __attribute__((format(printf, 2, 3)))
 prove_without(struct ctl_conn *cc, const char *fmt, ...)
 {
@@ -329,7 +329,7 @@ prove_without(struct ctl_conn *cc, const char *fmt, ...)
 	cc->ctl->shown(cc);
 }
 
-/* The server is full, or let us go for another: once more at the next tick. */
+/* The server is full, or dropped us for another client: try again at the next tick. */
 static void prove_later(struct ctl_pass *p)
 {
 	struct ctl_conn *cc = p->cc;
@@ -338,7 +338,7 @@ static void prove_later(struct ctl_pass *p)
 	cc->prove_again = true;
 }
 
-/* What is no nonce is an ERROR. */
+/* The answer is no nonce, so it must be an ERROR. */
 static void prove_refused(struct ctl_pass *p, uint32_t len)
 {
 	struct gx_hello_error e;
@@ -359,7 +359,7 @@ static void prove_recv_done(struct gx_io *io, int res)
 
 	if (p->closing) {
 		pass_free(p);
-	} else if (res <= 0 && !p->again) { /* an ERROR may be behind a reset: see below */
+	} else if (res <= 0 && !p->again) { /* an ERROR may follow: see below */
 		p->again = true;
 		pass_recv_plain(p, prove_recv_done);
 	} else if (res <= 0) {
@@ -380,11 +380,11 @@ static void prove_send_done(struct gx_io *io, int res)
 
 	if (p->closing)
 		pass_free(p);
-	else /* who could not send may still hear why */
+	else /* even after an error: the server may have sent the reason */
 		pass_recv_plain(p, prove_recv_done);
 }
 
-/* Whose the server is decides about memory; the answer on the socket, about all else. */
+/* The server's user decides whether we share memory. The server's answer decides all else. */
 static bool prove_server_check(struct ctl_pass *p)
 {
 	socklen_t len = sizeof(p->cred);
@@ -451,9 +451,9 @@ void ctl_fd_prove(struct ctl_conn *cc)
 
 /* ---- Client: descriptors ---- */
 
-/* Linux looks into the queue and then, under another lock, whether the peer has closed: what the
- * server sent, before it closed, between the two looks is behind an end-of-file. And who closes
- * with something of ours unread leaves a reset before what it sent. */
+/* Linux looks into the queue, then, under another lock, whether the peer has closed. A server that
+ * sends and closes between the two looks leaves its message behind an end-of-file. A server that
+ * closes with a message of ours unread leaves a reset before its own message. */
 static void client_recv_done(struct gx_io *io, int res)
 {
 	struct ctl_pass *p = io->arg;
@@ -536,7 +536,7 @@ static void server_fds_done(struct gx_io *io, int res)
 	pass_send(p, p->cc->conn->peer.nonce, server_send_done);
 }
 
-/* The client's descriptors are due. Its CONNECT may be here before our answer has gone out. */
+/* The client will send its descriptors. Its CONNECT may arrive before our answer is sent. */
 void ctl_fd_wait(struct ctl_conn *cc)
 {
 	if (!cc->pass)
@@ -547,7 +547,7 @@ void ctl_fd_wait(struct ctl_conn *cc)
 		pass_recv(cc->pass, server_fds_done);
 }
 
-/* The connection whose HELLO had this nonce, and whose client is not known yet. */
+/* The connection whose HELLO had this nonce, and whose client is not proven yet. */
 static struct ctl_conn *server_conn_find(const struct ctl_pass *p)
 {
 	for (struct ctl_conn *cc = p->ctl->conns; cc; cc = cc->next)
@@ -594,7 +594,8 @@ static void server_nonce_done(struct gx_io *io, int res)
 	pass_send_plain(p, p->cc->conn->peer.nonce, server_answer_done);
 }
 
-/* As few wait for a close as may; then nobody more is let in, rather than wait ourselves. */
+/* At most CLOSERS_MAX strangers are in close(). Beyond that accept nobody: the control thread would
+ * have to block itself. */
 static bool server_room(struct ctl *ctl)
 {
 	if (atomic_load_explicit(&nr_closers, memory_order_relaxed) < CLOSERS_MAX)
@@ -606,7 +607,7 @@ static bool server_room(struct ctl *ctl)
 	return false;
 }
 
-/* Of our own users as well, the one that has been silent the longest goes for a new one. */
+/* Too many silent clients, even of our own users: drop the one that has been silent the longest. */
 static void server_silent_drop(struct ctl *ctl)
 {
 	struct ctl_pass *p, *oldest = NULL;
@@ -648,7 +649,7 @@ static void server_accepted(struct ctl *ctl, int fd)
 	pass_recv_plain(p, server_nonce_done);
 }
 
-/* Return: a socket that listens, -errno. */
+/* Return: a listening socket, -errno. */
 static int listen_unix(const char *name)
 {
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), ret;
@@ -719,7 +720,7 @@ void ctl_fd_tick(struct ctl *ctl, uint64_t now_ns)
 	for (p = ctl->passes; p; p = next) {
 		next = p->next;
 		if (p->closing || p->cc || now_ns < p->due_ns)
-			continue; /* one with a connection ends by that one's deadline */
+			continue; /* the connection's deadline ends its exchange */
 		ctl_bad(ctl, "a stranger on the Unix socket said nothing");
 		pass_close(p);
 	}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A bootstrap connection's way from connect or accept to its end: which frame may come in which
- * state and whose it is, and what is due when. What the ends say to each other on the way up is
- * ctl_hello.c's. Runs on the control thread.
+ * state, which function takes it, and the deadlines. ctl_hello.c has the frames of the set-up. Runs
+ * on the control thread.
  */
 #include "control/ctl.h"
 
@@ -49,7 +49,7 @@ static int up_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 {
 	if (cc->peer_up)
 		return ctl_conn_refuse_bad(cc, OUT_OF_TURN);
-	cc->peer_up = true; /* may come before the answer on the Unix socket */
+	cc->peer_up = true; /* may arrive before the answer on the Unix socket */
 	if (cc->state == CTL_LINKED)
 		ctl_hello_up(cc);
 	return 0;
@@ -87,12 +87,12 @@ static int user_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 #define ON(state) (1u << CTL_##state)
 #define ALWAYS	  UINT32_MAX
 
-/* Which frame may come in which state, and whose it is. */
+/* Which frame may come in which state, to which end, and which function takes it. */
 static const struct frame {
 	uint32_t states; /* bits of enum ctl_state */
 	bool client, server;
 	uint32_t len_max;
-	int (*take)(struct ctl_conn *cc, const uint8_t *body, uint32_t len); /* its verdict */
+	int (*take)(struct ctl_conn *cc, const uint8_t *body, uint32_t len); /* returns a verdict */
 } frames[] = {
 	[GX_HELLO_HELLO] = {ON(HELLO), true, true, UINT32_MAX, ctl_hello_take},
 	[GX_HELLO_CONNECT] = {ON(LANES), false, true, UINT32_MAX, ctl_hello_connect_take},
@@ -103,7 +103,7 @@ static const struct frame {
 	[GX_HELLO_BYE] = {ALWAYS, true, true, 0, bye_take},
 };
 
-/* NULL: it may not come now. */
+/* NULL: the frame may not come now. */
 static const struct frame *frame_of(const struct ctl_conn *cc, uint16_t type, uint32_t len)
 {
 	const struct frame *f = type < GX_ARRAY_SIZE(frames) ? &frames[type] : NULL;
@@ -121,7 +121,7 @@ static void frame_take(struct ctl_conn *cc, const struct frame *f, const uint8_t
 	ctl_conn_judge(cc, f->take(cc, body, len));
 }
 
-/* Takes every whole frame. Return: bytes that the next one needs in all, 0 when the connection has
+/* Take every whole frame. Return: bytes that the next one needs in all; 0: the connection has
  * ended. */
 static uint32_t conn_parse(struct ctl_conn *cc)
 {
@@ -278,7 +278,7 @@ void ctl_conn_start(struct ctl_conn *cc)
 					.done = conn_connect_done,
 					.arg = cc};
 		cc->near = ctl_addr_is_loopback(&a->sa);
-		/* A wish: the server sends data only where it sees us. */
+		/* May fail. The server sends data only to the address that it sees. */
 		if (!cc->near && cc->ctl->bind.sa.ss_family == a->sa.ss_family)
 			(void)bind(cc->fd, (struct sockaddr *)&cc->ctl->bind.sa, cc->ctl->bind.len);
 		gx_uring_submit(cc->ctl->gx->uring, &cc->rx);
@@ -289,8 +289,9 @@ void ctl_conn_start(struct ctl_conn *cc)
 
 /* ---- server: accept ---- */
 
-/* Who has shown least goes first for a new one: 3 was refused and is only still told so, 2 has not
- * said HELLO, 1 has, but not shown whose it is; 0 stays. The last two have a moment each. */
+/* A new connection replaces the one with the highest rank. 3: refused, and only hears the reason.
+ * 2: no HELLO yet. 1: HELLO, but no proof of its user. 0: stays. A connection younger than
+ * CTL_GRACE_NS has no rank 2 or 1 yet. */
 static unsigned half_open_rank(const struct ctl_conn *cc, uint64_t now_ns)
 {
 	if (cc->state == CTL_LINGER)
@@ -301,8 +302,8 @@ static unsigned half_open_rank(const struct ctl_conn *cc, uint64_t now_ns)
 }
 
 struct half_open {
-	unsigned nr, nr_all;	/* on the way up, and all */
-	struct ctl_conn *first; /* to go; NULL: nobody may be sent away yet */
+	unsigned nr, nr_all;	/* in set-up; all */
+	struct ctl_conn *first; /* to drop; NULL: none may go yet */
 	unsigned rank;
 };
 
@@ -327,7 +328,7 @@ static struct half_open half_open_look(struct ctl *ctl)
 	return h;
 }
 
-/* Those that are closed go at the next tick: so there are more, for that long. */
+/* Closed connections stay until the next tick, so nr_all may be more for that long. */
 bool ctl_conn_room(struct ctl *ctl)
 {
 	struct half_open h = half_open_look(ctl);
@@ -336,7 +337,7 @@ bool ctl_conn_room(struct ctl *ctl)
 	       h.nr_all < CTL_CONNS_MAX + 2 * CTL_HALF_OPEN_MAX;
 }
 
-/* Makes a place for one more on the way up. */
+/* Make room for one more in set-up. */
 static void half_open_drop(struct ctl *ctl)
 {
 	struct half_open h = half_open_look(ctl);
@@ -364,7 +365,7 @@ static unsigned conns_up(const struct ctl *ctl)
 	return n;
 }
 
-/* Who may not go on is told why not. */
+/* Refuse a client that may not go on, with the reason. */
 static void accepted_check(struct ctl_conn *cc, const struct sockaddr_storage *sa)
 {
 	struct ctl *ctl = cc->ctl;
@@ -453,7 +454,7 @@ void ctl_conn_tick(struct ctl_conn *cc, uint64_t now_ns)
 	if (!cc->due_ns || now_ns < cc->due_ns)
 		return;
 	if (cc->state == CTL_LINGER) {
-		if (cc->conn) /* who runs would have closed by now */
+		if (cc->conn) /* a running process would have closed by now */
 			local_lost(cc->conn);
 		ctl_conn_close(cc);
 	} else if (ctl_conn_is_live(cc)) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the ends of a bootstrap connection say to each other on the way up: HELLO both ways, then
- * what the client proposes (CONNECT) and the server checks and grants (ACCEPT), then UP. Both ends
- * in one file, called by ctl_frame.c when a frame has come, on the control thread. A helper returns
- * its verdict, 0 or what ctl_conn_refuse() gave it; ctl_conn_judge() alone ends the connection.
+ * The set-up of a bootstrap connection: HELLO both ways, then the client proposes (CONNECT), the
+ * server checks and grants (ACCEPT), then UP both ways. The file has both ends. ctl_frame.c calls
+ * it for each frame, on the control thread. A helper returns its verdict, 0 or the result of
+ * ctl_conn_refuse(); only ctl_conn_judge() ends the connection.
  */
 #include "control/ctl.h"
 
@@ -13,13 +13,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TIMEOUT_MIN_NS 1000000ull /* of a client's proposal for the peer time-out */
+#define TIMEOUT_MIN_NS 1000000ull /* limits of a client's proposal for the peer time-out */
 #define TIMEOUT_MAX_NS 3600000000000ull
-#define TIMEOUT_FAR_NS 60000000000ull /* of a client of another host, if ours is not longer */
+#define TIMEOUT_FAR_NS 60000000000ull /* most for an unproven client, if ours is not longer */
 
 /* ---- HELLO ---- */
 
-/* What is told is remembered: descriptors go in the same order. */
+/* Keep the regions of the HELLO in c->told: their descriptors follow in the same order. */
 static void hello_regions_fill(struct gx_conn *c, struct gx_hello *h)
 {
 	struct gx *gx = c->gx;
@@ -116,7 +116,7 @@ static void lanes_send(struct ctl_conn *cc, enum gx_hello_type type)
 	ctl_conn_frame_send(cc, gx_hello_lanes_put(cc->ctl->frame, type, &cc->setup->local));
 }
 
-/* What holds for the connection, without the lanes' addresses. */
+/* Keep the agreed values, without the lanes' addresses. */
 static void lanes_agree(struct gx_conn *c, const struct gx_hello_lanes *l)
 {
 	c->agreed = (struct gx_hello_lanes){.link = l->link,
@@ -129,7 +129,7 @@ static void lanes_agree(struct gx_conn *c, const struct gx_hello_lanes *l)
 	memcpy(c->agreed.port, l->port, sizeof(l->port));
 }
 
-/* What was chosen is done, and what it means is said. */
+/* Warn of integrity none over a network. */
 static void up_say_integrity(const struct ctl_conn *cc)
 {
 	if (cc->conn->agreed.integrity == GX_INTEGRITY_NONE && !cc->proven &&
@@ -144,7 +144,7 @@ void ctl_hello_up(struct ctl_conn *cc)
 {
 	ctl_conn_setup_free(cc);
 	up_say_integrity(cc);
-	if (cc->conn->state == GX_CONN_STATE_DOWN) { /* closed meanwhile at this end */
+	if (cc->conn->state == GX_CONN_STATE_DOWN) { /* this end closed meanwhile */
 		ctl_conn_end(cc, CTL_LINGER_NS);
 		return;
 	}
@@ -154,7 +154,7 @@ void ctl_hello_up(struct ctl_conn *cc)
 	conn_up(cc->conn);
 }
 
-/* What the peer shares, behind the @k descriptors of its lanes. */
+/* Map the memory that the peer shares. Its descriptors follow the @k of the lanes. */
 static int lanes_local_connect(struct ctl_conn *cc, unsigned k)
 {
 	struct ctl_setup *s = cc->setup;
@@ -187,7 +187,7 @@ static unsigned lanes_fds_due(const struct gx_hello_lanes *l)
 	return n;
 }
 
-/* Both ends' addresses and descriptors are here. */
+/* Addresses and descriptors of both ends are here. */
 static int lanes_connect(struct ctl_conn *cc)
 {
 	struct ctl_setup *s = cc->setup;
@@ -197,7 +197,7 @@ static int lanes_connect(struct ctl_conn *cc)
 	if (ret)
 		return ret;
 	if (!ctl_fd_needed(s))
-		ctl_fd_forget(cc); /* it has told whose the client is, and carries nothing */
+		ctl_fd_forget(cc); /* the client is proven, and no descriptors will follow */
 	cc->conn->peer_late = s->remote.late;
 	for (unsigned i = 0; i < s->remote.nr_lanes; i++) {
 		struct gx_hello_lane *r = &s->remote.lanes[i];
@@ -242,8 +242,8 @@ void ctl_hello_passed(struct ctl_conn *cc, int fds[], unsigned n)
 
 /* ---- Client: CONNECT ---- */
 
-/* Does either end put payload into the memory of a GPU, and is there no wire whose MTU bounds
- * packets? Then each sends what the other's slots take, and what is agreed is the most of both. */
+/* Does an end put payload into GPU memory, with no wire whose MTU bounds packets? Then each end
+ * sends packets for the other's slots, and the ends agree on the larger size. */
 static bool lanes_pool(const struct ctl_conn *cc, int peer_i)
 {
 	uint32_t flags = lanes_port(cc)->caps.flags;
@@ -282,8 +282,8 @@ static uint32_t connect_integrity(const struct ctl_conn *cc)
 	return lanes_port(cc)->caps.flags & GX_PORT_LOSSLESS ? GX_INTEGRITY_NONE : GX_INTEGRITY_CRC;
 }
 
-/* For which memory this end checks incoming payload while it copies. By default a GPU checks what
- * its kernels copy; where the CPU copies, nothing is gained by checking late. */
+/* The kinds of memory for which this end checks incoming payload while it copies. By default a GPU
+ * checks payload that its kernels copy. If the CPU copies, checking late gains nothing. */
 static uint8_t opts_late(const struct gx_opts *o, uint32_t integrity)
 {
 	bool kernels = o->unpack == GX_UNPACK_MODE_AUTO || o->unpack == GX_UNPACK_MODE_KERNEL;
@@ -291,7 +291,7 @@ static uint8_t opts_late(const struct gx_opts *o, uint32_t integrity)
 	if (integrity != GX_INTEGRITY_CRC || o->crc_by == GX_CRC_BY_CPU ||
 	    !unpack_checks(o->unpack))
 		return 0;
-	/* The CPU cannot check what lands in the memory of a GPU. */
+	/* The CPU cannot check payload in the memory of a GPU. */
 	if (o->crc_by == GX_CRC_BY_COPY || o->bounce == GX_BOUNCE_CUDA)
 		return 1 << GX_MEM_HOST | 1 << GX_MEM_CUDA;
 	return kernels ? 1 << GX_MEM_CUDA : 0;
@@ -351,7 +351,7 @@ static int connect_send(struct ctl_conn *cc)
 	return 0;
 }
 
-/* Where the server may see whose process we are, it is shown, whatever port is taken. */
+/* If the server may be on this host, show it our user, whatever port we take. */
 static int client_hello_take(struct ctl_conn *cc)
 {
 	if (cc->conn->peer.unix_name[0] && (cc->near || ctl_path_same_host(cc))) {
@@ -368,7 +368,7 @@ void ctl_hello_shown(struct ctl_conn *cc)
 	ctl_conn_judge(cc, connect_send(cc));
 }
 
-/* Is @a what a server may make of our proposal @w? */
+/* May a server answer our proposal @w by @a? */
 static bool accept_is_valid(const struct gx_hello_lanes *w, const struct gx_hello_lanes *a)
 {
 	if (a->link != w->link || strcmp(a->port, w->port) || a->nr_lanes != w->nr_lanes ||
@@ -446,7 +446,7 @@ int ctl_hello_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 	return cc->server ? server_hello_take(cc) : client_hello_take(cc);
 }
 
-/* Return: NULL, or what is wrong with a client's proposal. */
+/* Return: NULL, or the fault of a client's proposal. */
 static const char *connect_check(const struct ctl_conn *cc, const struct gx_hello_lanes *l)
 {
 	if (!l->nr_lanes || l->nr_lanes > cc->ctl->gx->nr_cores)
@@ -463,8 +463,8 @@ static const char *connect_check(const struct ctl_conn *cc, const struct gx_hell
 	return NULL;
 }
 
-/* May this client have anything? One rule for all ports: of a process of this host the user must be
- * known, and be one that we serve; the others were let in by gx_opts.insecure. */
+/* May this client connect? One rule for all ports: a process of this host must have shown its user,
+ * and we must serve that user. gx_opts.insecure has let the others in. */
 static int connect_is_allowed(struct ctl_conn *cc)
 {
 	if (cc->proven || !cc->near)
@@ -512,7 +512,7 @@ static int connect_link_take(struct ctl_conn *cc, const struct gx_hello_lanes *w
 	return 0;
 }
 
-/* The largest packets of either end. */
+/* The largest payload of a packet at this end; with a pool in GPU memory, at either end. */
 static uint32_t accept_quantum_max(const struct ctl_conn *cc, const char *port)
 {
 	int peer_i = ctl_path_port_find(&cc->conn->peer, port);
@@ -523,7 +523,7 @@ static uint32_t accept_quantum_max(const struct ctl_conn *cc, const char *port)
 	return GX_MIN(max, (uint32_t)GX_WIRE_QUANTUM_MAX);
 }
 
-/* The client's options hold; ours are the most it gets. Return: false when no packet fits. */
+/* The client's options hold, up to ours. Return: false if no packet fits. */
 static bool accept_fill(const struct ctl_conn *cc, const struct gx_hello_lanes *want,
 			struct gx_hello_lanes *l)
 {
@@ -539,21 +539,21 @@ static bool accept_fill(const struct ctl_conn *cc, const struct gx_hello_lanes *
 	l->window = GX_MIN(want->window, opts->window);
 	l->integrity = want->integrity;
 	l->peer_timeout_ns = want->peer_timeout_ns;
-	if (!cc->proven) /* what a stranger may hold of ours when it has gone */
+	if (!cc->proven) /* a stranger that has gone holds our resources so long */
 		l->peer_timeout_ns =
 			GX_MIN(l->peer_timeout_ns, GX_MAX(opts->peer_timeout_ns, TIMEOUT_FAR_NS));
 	l->nr_lanes = want->nr_lanes;
 	return true;
 }
 
-/* Clients with fewer lanes than we have cores are spread over them. */
+/* Each client's lanes begin at the core after the last client's lanes. */
 static void connect_cores_take(struct ctl_conn *cc, unsigned nr_lanes)
 {
 	cc->conn->first_core = cc->ctl->next_core;
 	cc->ctl->next_core = (cc->ctl->next_core + nr_lanes) % cc->ctl->gx->nr_cores;
 }
 
-/* The server's half is agreed: open it, and say so. */
+/* The proposal is agreed: open the lanes and send ACCEPT. */
 static int accept_send(struct ctl_conn *cc)
 {
 	int ret = lanes_open(cc);
@@ -562,7 +562,7 @@ static int accept_send(struct ctl_conn *cc)
 		return ret;
 	ctl_conn_goto(cc, CTL_FDS); /* before the client can answer */
 	lanes_send(cc, GX_HELLO_ACCEPT);
-	if (cc->state != CTL_FDS) /* without memory for the frame it has ended */
+	if (cc->state != CTL_FDS) /* no memory for the frame: it has ended */
 		return 0;
 	if (!ctl_fd_needed(cc->setup))
 		return lanes_connect(cc);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sockets that a context listens at, and what they accept. On the control thread.
+ * The listening sockets of a context. On the control thread.
  */
 #include "control/ctl.h"
 
@@ -14,7 +14,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define CTL_LOG_MAX 10 /* lines a second about bad peers */
+#define CTL_LOG_MAX 10 /* lines a second of one kind */
 
 bool ctl_may_log(struct ctl_rate *rate)
 {
@@ -39,7 +39,7 @@ void ctl_bad(struct ctl *ctl, const char *fmt, ...)
 	gx_debug("control: %s", text);
 }
 
-/* A descriptor kept for the day when there is no other. */
+/* Keep a descriptor for the time when no other is left. */
 void listener_spare(struct ctl_listener *l)
 {
 	if (l->spare < 0)
@@ -51,7 +51,7 @@ bool listener_is_tcp(const struct ctl_listener *l)
 	return l->turn_away;
 }
 
-/* Out of descriptors. Who waits is told so, one a tick; the rest wait for one to come free. */
+/* Out of descriptors. Tell one waiting client a tick; the others wait for a free descriptor. */
 static void listener_starved(struct ctl_listener *l, int err)
 {
 	int fd;
@@ -89,7 +89,7 @@ static void listener_drop(struct ctl_listener *l)
 	listener_free(l);
 }
 
-/* Does not wait: while an accept is out, the rest is done when it ends. */
+/* Does not wait: if an accept is under way, its callback does the rest. */
 void listener_close(struct ctl_listener *l)
 {
 	if (l->closing)
@@ -102,7 +102,7 @@ void listener_close(struct ctl_listener *l)
 		listener_drop(l);
 }
 
-/* What could not be taken now is tried again at the next tick, so a lasting error never spins. */
+/* The tick calls this again, so after an error the socket waits for it and never spins. */
 void listener_arm(struct ctl_listener *l)
 {
 	if (!l->closing && !l->io.held && l->room(l->ctl))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which link and port a client takes to a server, of those that both have, and why. The reason is
- * in gx_conn_info.why. Called by ctl_hello.c on the control thread.
+ * The client's choice of link and port, of those that both ends have. The reason is in
+ * gx_conn_info.why. ctl_hello.c calls it on the control thread.
  */
 #include "control/ctl.h"
 
@@ -66,13 +66,13 @@ void ctl_path_why(struct gx_conn *c, const char *fmt, ...)
 	va_end(ap);
 }
 
-/* Port shm is memory that both ends map. */
+/* Both ends map the memory of port shm. */
 static bool choose_shares(const char *name)
 {
 	return !strcmp(name, "shm");
 }
 
-/* Do both ends reach each other by port @i of ours, which is @peer_i of the peer's? */
+/* Can the ends reach each other by our port @i, the peer's @peer_i? */
 static bool choose_host_ok(const struct ctl_conn *cc, unsigned i, int peer_i)
 {
 	uint32_t flags = cc->ctl->gx->port[i].port->caps.flags | cc->conn->peer.ports[peer_i].flags;
@@ -128,7 +128,7 @@ static int choose_refuse(struct ctl_conn *cc, bool other_host)
 			       ours, theirs, other_host ? ", on another host" : "");
 }
 
-/* The first of ours, in the user's order of preference, that the peer has and that reaches it. */
+/* The first of our ports, in the user's order, that the peer has and that reaches the peer. */
 static int choose_port(struct ctl_conn *cc)
 {
 	struct gx *gx = cc->ctl->gx;
@@ -190,7 +190,8 @@ static void choose_local(struct ctl_conn *cc)
 		ctl_path_why(cc->conn, "both on one host: memory mapped");
 }
 
-/* The link, then its port. A named port is taken by packets, unless the link is named as well. */
+/* Choose the link, then its port. With a named port and no named link, the data travels as
+ * packets. */
 int ctl_path_choose(struct ctl_conn *cc)
 {
 	const char *why_not = choose_local_not(cc);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The stats socket: counters of all cores and of the control thread (printed as one core more) to
- * whoever connects. A client that says nothing within 20 ms gets plain text; one whose first word
- * is GET gets HTTP with Prometheus' text. Then it is closed. Runs on the control thread; binding is
- * done on the caller's.
+ * The stats socket sends the counters of all cores and of the control thread (printed as one core
+ * more) to each client. A client that sends nothing within 20 ms gets plain text. A client whose
+ * first word is GET gets HTTP with Prometheus' text. Then gx closes the socket. Runs on the control
+ * thread; the caller's thread binds it.
  */
 #include "control/ctl.h"
 
@@ -17,18 +17,18 @@
 #include <unistd.h>
 
 #define CLIENTS_MAX   16
-#define CLIENT_ASK_NS 20000000ull   /* for a request to come */
-#define CLIENT_NS     5000000000ull /* for the whole of a client */
+#define CLIENT_ASK_NS 20000000ull   /* longest wait for a request */
+#define CLIENT_NS     5000000000ull /* for a client in all */
 #define STATS_BACKLOG 16
 #define TEXT_ROOM     16384
 #define TEXT_ROOM_MAX (4u << 20)
-#define DRAIN_READS   8 /* of a request that is longer than we care for */
+#define DRAIN_READS   8 /* most reads of a long request's rest */
 
 struct ctl_client {
 	struct ctl *ctl;
 	struct ctl_client *next;
 	struct gx_io io;   /* RECV, then SEND */
-	struct gx_io wait; /* for the request */
+	struct gx_io wait; /* time-out of the request */
 	int fd;
 	bool closing;
 	bool answering;
@@ -120,7 +120,7 @@ static void answer_send(struct ctl_client *c)
 	gx_uring_submit(c->ctl->gx->uring, &c->io);
 }
 
-/* What was not read when the socket closes would reach the client as a reset. */
+/* Read the rest of the request: closing a socket with unread bytes would reset the connection. */
 static void answer_drain(struct ctl_client *c)
 {
 	shutdown(c->fd, SHUT_WR);
@@ -241,7 +241,7 @@ static void stats_accepted(struct ctl *ctl, int fd)
 	ask_recv(c);
 }
 
-/* Removes a socket that nobody listens on; leaves everything else. */
+/* Remove a socket that nobody listens on; leave everything else. */
 static void stats_stale_remove(const struct sockaddr_un *addr, socklen_t len)
 {
 	struct stat st;
@@ -257,7 +257,7 @@ static void stats_stale_remove(const struct sockaddr_un *addr, socklen_t len)
 	close(fd);
 }
 
-/* Return: a socket that listens, -errno. */
+/* Return: a listening socket, -errno. */
 static int stats_socket(const struct sockaddr_un *addr, socklen_t len)
 {
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), ret;

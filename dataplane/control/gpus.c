@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The GPUs of a context: opened when the first memory of one, or a connection, asks for them, made
- * known to each core's links, and given the host memory that their copy engines may use. Control
- * path.
+ * The GPUs of a context. The first memory on a GPU, or gx_gpu_open(), opens it. Then each core's
+ * links know it, and its copy engines may use registered host memory. Control path.
  */
 #include "control/control.h"
 #include "local/local.h"
@@ -13,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Registered, host memory is read and written by copy engines in place. Without it packets do. */
+/* Copy engines read and write registered host memory in place. Otherwise packets carry it. */
 void gpu_host_register(struct gx_mem *mem, struct gx_gpu *gpu)
 {
 	if (mem->kind != GX_MEM_HOST || !mem->addr || !mem->len || mem->dma)
@@ -34,7 +33,7 @@ static int register_run(void *arg)
 	return 0;
 }
 
-/* Memory that was there before the GPU was opened. */
+/* Register the memory that is older than the open GPU. */
 static void gpu_register(struct gx *gx, struct gx_gpu *gpu)
 {
 	struct {
@@ -45,7 +44,8 @@ static void gpu_register(struct gx *gx, struct gx_gpu *gpu)
 	gx_uring_run_wait(gx->uring, register_run, &call);
 }
 
-/* Would another GPU, @device, not see at once what network cards write to the bounce pool? */
+/* Could GPU @device miss data that a network card has just written to the bounce pool of another
+ * GPU? */
 static bool pool_unseen(const struct gx *gx, int device)
 {
 	if (!gx->pool_gpu || gx->pool_gpu->device == device || gx->pool_gpu->dma == GX_GPU_DMA_ALL)
@@ -56,7 +56,8 @@ static bool pool_unseen(const struct gx *gx, int device)
 	return false;
 }
 
-/* All that shall use it, where nothing can be taken back: who fails stays unusable. */
+/* Make all users of the GPU know it. None of it can be undone: after a failure the GPU stays
+ * unusable. */
 static int gpu_attach(struct gx *gx, int device)
 {
 	int ret = gx_arena_attach(gx->arena, gx->gpu[device]);
@@ -82,7 +83,7 @@ static int gpu_attach(struct gx *gx, int device)
 	return 0;
 }
 
-/* The backend of CUDA device @device, opened when it is first needed. */
+/* The backend of CUDA device @device. Opens it on first use. */
 int gpu_get(struct gx *gx, int device, struct gx_gpu **out)
 {
 	struct gx_gpu_cfg cfg = gx->gpu_cfg;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The frames of a bootstrap connection, encoded and decoded; little endian (docs/wire.md). Pure: no
- * state, no clock, no allocation. A decoder reads only the bytes it was given, and takes only what
- * its encoder could have written. On the control thread.
+ * state, no clock, no allocation. A decoder reads no byte beyond its input, and refuses frames that
+ * its encoder could not write. On the control thread.
  */
 #include "core/le.h"
 #include "gx_internal/wire.h"
@@ -22,7 +22,7 @@ _Static_assert(512 + GX_HELLO_PORTS * HELLO_PORT_B + GX_HELLO_REGIONS * HELLO_RE
 	       "a hello is one frame");
 _Static_assert(512 + GX_HELLO_LANES * HELLO_LANE_B < GX_HELLO_FRAME_MAX, "so are all lanes");
 
-/* A cursor to write with, and one to read with. Strings are a length byte and the characters. */
+/* A cursor for writing, and one for reading. A string is a length byte and its characters. */
 struct wire_out {
 	uint8_t *b;
 	uint32_t pos;
@@ -31,7 +31,7 @@ struct wire_out {
 struct wire_in {
 	const uint8_t *b;
 	uint32_t len, pos;
-	bool bad; /* sticky: too short, or something that cannot be; reads give 0 from then on */
+	bool bad; /* sticky: the input is short or invalid; further reads give 0 */
 };
 
 static void out_u8(struct wire_out *o, uint8_t v)
@@ -69,7 +69,7 @@ static bool char_ok(char c)
 	return c >= 0x20 && c <= 0x7e;
 }
 
-/* At most @room - 1 characters, so that the reader has place for the final 0. */
+/* At most @room - 1 characters: the reader adds a final 0. */
 static void out_str(struct wire_out *o, const char *s, uint32_t room)
 {
 	uint32_t n = (uint32_t)strnlen(s, room - 1);
@@ -92,7 +92,7 @@ static uint32_t frame_end(struct wire_out *o)
 	return o->pos;
 }
 
-/* Return: the next @n bytes, NULL (and bad from now on) when there are fewer. */
+/* Return: the next @n bytes. NULL if there are fewer; the input is then bad. */
 static const uint8_t *in_take(struct wire_in *in, uint32_t n)
 {
 	const uint8_t *p = in->b + in->pos;
@@ -151,7 +151,7 @@ static uint32_t in_count(struct wire_in *in, uint32_t max)
 	return 0;
 }
 
-/* Into @s, which is zeroed beforehand: it stays "" when the string cannot be. */
+/* Read into @s, which the caller has zeroed: it stays "" if the string is invalid. */
 static void in_str(struct wire_in *in, char *s, uint32_t room)
 {
 	uint32_t n = in_u8(in);
@@ -164,7 +164,7 @@ static void in_str(struct wire_in *in, char *s, uint32_t room)
 		memcpy(s, p, n);
 }
 
-/* All read, nothing left over? */
+/* Was the input valid, and is it at its end? */
 static int in_end(const struct wire_in *in)
 {
 	return !in->bad && in->pos == in->len ? 0 : -EPROTO;
@@ -226,7 +226,7 @@ uint32_t gx_hello_put(uint8_t *b, const struct gx_hello *h)
 	return frame_end(&o);
 }
 
-/* What lies in the mapping must; numbers that cannot be are a malformed hello. */
+/* A region must lie within its mapping. Otherwise the hello is malformed. */
 static void export_get(struct wire_in *in, struct gx_hello_export *e, uint64_t region_len)
 {
 	e->kind = in_u8(in);

@@ -15,12 +15,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MEM_GRAVES	1024	    /* handles of freed memory that are told from live ones */
-#define MEM_FREE_NS	1000000000u /* gx_mem_free() waits so long for cores, and for GPUs */
-#define MEM_FREE_OWN_NS 2000000	    /* the same for gx_mem_alloc()'s, which may go later */
+#define MEM_GRAVES	1024	    /* freed handles that are kept, to refuse their use */
+#define MEM_FREE_NS	1000000000u /* gx_mem_free() waits for cores; GPUs: gpu_timeout_ns more */
+#define MEM_FREE_OWN_NS 2000000 /* the same for memory of gx_mem_alloc(): gx can free it later */
 #define MEM_FREE_NAP_NS 20000
 
-/* For sending by ports, and for the copy engines of the GPUs that are open. */
+/* Let ports send from it, and let the open GPUs' copy engines use it. */
 static int mem_map_ports(struct gx_mem *mem)
 {
 	int ret = 0;
@@ -46,7 +46,7 @@ static int list_run(void *arg)
 	return 0;
 }
 
-/* The handle that was freed longest ago, when there are many. */
+/* Reuse the handle that was freed first, if MEM_GRAVES are kept. */
 static int handle_run(void *arg)
 {
 	struct {
@@ -97,7 +97,8 @@ static int mem_new(struct gx *gx, enum gx_mem_kind kind, int device, uint64_t le
 	return 0;
 }
 
-/* Of a memfd, so that peers on this host can map it: huge pages where there are. False: none. */
+/* Memory of a memfd, so that peers on this host can map it; huge pages if there are. False: no
+ * memfd. */
 static bool host_alloc_memfd(struct gx_mem *mem, size_t len)
 {
 	bool huge = mem->gx->opts.huge != GX_OFF;
@@ -119,7 +120,7 @@ static bool host_alloc_memfd(struct gx_mem *mem, size_t len)
 	return true;
 }
 
-/* Private memory: huge pages where there are, else normal ones that the kernel may make huge. */
+/* Private memory: huge pages if there are, else normal ones that the kernel may make huge. */
 static bool host_alloc_private(struct gx_mem *mem, size_t len)
 {
 	void *p = MAP_FAILED;
@@ -152,19 +153,19 @@ static int host_alloc(struct gx_mem *mem)
 			       (unsigned long long)len >> 20, (unsigned long long)room.len >> 20,
 			       room.what);
 	}
-	/* Page faults now, not on a polling core. Kernels before 5.14 fault later. */
+	/* Take page faults now, not on a polling core. Kernels before 5.14 take them later. */
 	madvise(mem->addr, len, MADV_POPULATE_WRITE);
 	return 0;
 }
 
-/* What a process that left without a word may write to. Pages of a memfd or of cuMemCreate are
- * nobody else's while it has them mapped; memory that cudaIpc names would be the next owner's. */
+/* Could a peer that left without a word still write to it? Pages of a memfd or of cuMemCreate stay
+ * the peer's while it maps them. Memory that cudaIpc names would go to its next owner. */
 static bool mem_must_stay(const struct gx_mem *mem)
 {
 	return mem->nr_held && mem->own && mem->share.kind == GX_GPU_SHARE_IPC;
 }
 
-/* A handle stays for a while: who uses it once more is told so. */
+/* Keep the handle for a while: its further use then gets an error. */
 static void mem_bury(struct gx_mem *mem)
 {
 	struct gx *gx = mem->gx;
@@ -205,7 +206,7 @@ static void mem_destroy(struct gx_mem *mem)
 	mem_bury(mem);
 }
 
-/* Of memory that nobody has used. */
+/* Discard memory that nobody has used. */
 static int discard_run(void *arg)
 {
 	struct gx_mem *mem = arg;
@@ -276,8 +277,8 @@ GX_EXPORT int gx_mem_reg(struct gx *gx, enum gx_mem_kind kind, int device, void 
 	return 0;
 }
 
-/* Does a connection still need it? One that is being set up sends its descriptor; and what cudaIpc
- * names, a peer may write to until the connection ends. What is the caller's waits for neither. */
+/* Does a connection still need it? A connection in set-up sends its descriptor. A peer may write to
+ * memory that cudaIpc names until the connection ends. Memory of the caller waits for neither. */
 static bool mem_is_told(const struct gx_mem *mem)
 {
 	for (const struct gx_conn *c = mem->own ? mem->gx->conns : NULL; c; c = c->next) {
@@ -291,7 +292,7 @@ static bool mem_is_told(const struct gx_mem *mem)
 	return false;
 }
 
-/* Without connections no core has anything under way. */
+/* Without connections no core has an operation under way. */
 static bool mem_may_go(const struct gx_mem *mem)
 {
 	return mem->dead && !mem_must_stay(mem) && !mem_is_told(mem) &&
@@ -321,13 +322,13 @@ void mem_reap(struct gx *gx, bool all)
 	}
 }
 
-/* Peers can name it no more, and cores end what they have under way with it. */
+/* Peers can no longer name it, and cores end their operations with it. */
 static int free_run(void *arg)
 {
 	struct gx_mem *mem = arg;
 	struct gx *gx = mem->gx;
 
-	if (mem->dead) /* asked once more */
+	if (mem->dead) /* the caller asks again */
 		return 0;
 	if (mem->shared)
 		atomic_store_explicit(&gx->region[mem->token & 0xff], NULL, memory_order_release);
@@ -338,7 +339,7 @@ static int free_run(void *arg)
 	return 0;
 }
 
-/* Is it there still? Looked for, not at: its handle may be another's by now. */
+/* Is it still there? Search by its id: the handle may belong to other memory by now. */
 static int left_run(void *arg)
 {
 	struct {
@@ -379,7 +380,7 @@ GX_EXPORT int gx_mem_free(struct gx_mem *mem)
 			break;
 		nanosleep(&(struct timespec){.tv_nsec = MEM_FREE_NAP_NS}, NULL);
 	}
-	if (own) /* it goes when it can */
+	if (own) /* mem_reap() frees it when it can */
 		return 0;
 	return gx_fail(-EAGAIN, "a core that another thread turns has not let go of this memory: "
 				"have it turned, and free the memory again before it is used for "
@@ -406,7 +407,7 @@ GX_EXPORT bool gx_mem_huge(const struct gx_mem *mem)
 	return mem->huge;
 }
 
-/* A copy through the GPU's copy engine, waited for: for checks, not for speed. */
+/* Copy by the GPU's copy engine, and wait. For checks, not for speed. */
 static int gpu_copy(const struct gx_mem *mem, void *dst, const void *src, uint64_t len)
 {
 	const struct gx_gpu_ops *ops = mem->gpu->ops;
@@ -473,8 +474,8 @@ GX_EXPORT int gx_mem_copy_in(struct gx_mem *mem, uint64_t off, const void *from,
 	return gpu_copy(mem, mem->addr + off, from, len);
 }
 
-/* A name for peers on this host. Who has it can write there; so only what they may put into gets
- * one, and packets carry the rest. */
+/* Export memory of a GPU to peers on this host. They can then write there. So gx exports only
+ * regions that they may put into; packets carry the rest. */
 static void share_gpu(struct gx_mem *mem, unsigned access)
 {
 	if (mem->kind != GX_MEM_CUDA || !mem->len || !(access & GX_ACCESS_PUT) ||
@@ -523,7 +524,7 @@ static int share_check(const struct gx_mem *mem, const char *name, unsigned acce
 	return 0;
 }
 
-/* One at a time, so that two threads never take one place, or one name. */
+/* On the control thread, so two callers never take one place, or one name. */
 static int share(struct gx_mem *mem, const char *name, unsigned access)
 {
 	struct gx *gx = mem->gx;
@@ -536,7 +537,7 @@ static int share(struct gx_mem *mem, const char *name, unsigned access)
 	if (gx_random(&r, sizeof(r)))
 		return gx_fail(-EIO, "no random numbers");
 	share_gpu(mem, access);
-	/* What cannot be protected from writing is not exported: packets carry it. */
+	/* If the kernel cannot protect it from writing, do not export it: packets carry it. */
 	if (mem->kind == GX_MEM_HOST && mem->fd >= 0 &&
 	    gx_memfd_freeze(mem->fd, !(access & GX_ACCESS_PUT))) {
 		close(mem->fd);
