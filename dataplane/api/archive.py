@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make the installed libgx.a show what libgx.so shows: the functions of the public headers, and no other name.
+"""Give the installed libgx.a the visible names of libgx.so: the functions of the public headers, and no others.
 
 usage: archive.py LIBDIR CC...        an install script of meson: LIBDIR is relative to the prefix
 
-Hidden visibility means nothing to an archive: a program with a function of its own called list_push would not link. So all
-objects become one, in which the linker has resolved what they need of one another, and hidden names become local.
+Hidden visibility has no effect in an archive: a program with its own function list_push would not link. So the script links
+all objects into one, which resolves their references to one another, and makes the hidden names local.
 """
 import os
 import pathlib
@@ -19,7 +19,7 @@ def out(*args):
 
 
 def has_code(obj):
-    """Machine code, and not only what link-time optimisation reads? nm would ask the compiler's plugin."""
+    """Has it machine code, not only input of link-time optimisation? (nm would ask the compiler's plugin.)"""
     words = [line.split() for line in out("readelf", "--syms", "--wide", obj).splitlines()]
     return any(len(w) == 8 and w[3] == "FUNC" and w[6] != "UND" and w[7] == "gx_open" for w in words)
 

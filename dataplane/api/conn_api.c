@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The public calls on connections and endpoints. Those that change something run on the control
- * thread, gx_post() and gx_cancel() on the polling core; what only reads runs where it is called.
+ * The public calls on connections and endpoints. gx_post() and gx_cancel() run on the polling core.
+ * gx_connect(), gx_conn_close() and gx_conn_info() run on the control thread, and their caller
+ * waits. The others run on the caller's thread.
  */
 #include "control/control.h"
 #include "submit/submit.h"
@@ -24,7 +25,7 @@ static int new_run(void *arg)
 	return call->c ? 0 : -ENOMEM;
 }
 
-/* Nothing was begun: it goes at once, and no callback tells of it. */
+/* The connection was not begun: free it at once, without a callback. */
 static int discard_run(void *arg)
 {
 	struct gx_conn *c = arg;
@@ -234,7 +235,7 @@ GX_EXPORT int gx_post(struct gx_ep *ep, const struct gx_op ops[], unsigned n)
 		ep->ops->kick(ep);
 	if (i || ret == -EAGAIN)
 		return i;
-	/* Its text was written before the core was told. */
+	/* The control thread wrote its text before it told the core. */
 	if (ret == -ENOTCONN)
 		gx_fail(ret, "the connection with peer %s has ended: %s", ep->conn->peer_name,
 			ep->conn->text);

@@ -152,8 +152,8 @@ static int port_open(struct gx *gx, const char *option)
 	return 0;
 }
 
-/* 4 GiB of addresses on that GPU, and one page of memory there, so that a second GPU which does not
- * reach it is refused when it is opened. */
+/* Reserve 4 GiB of addresses on that GPU, and allocate one page there. A second GPU that cannot
+ * reach the page is then refused when it is opened. */
 static int pool_open(struct gx *gx)
 {
 	int device = gx->opts.bounce_device;
@@ -190,7 +190,7 @@ static int ports_open(struct gx *gx)
 
 	for (unsigned i = 0; !ret && i < gx->opts.nr_ports; i++)
 		ret = port_open(gx, gx->opts.ports[i]);
-	gx->opts.ports = NULL; /* the caller's */
+	gx->opts.ports = NULL; /* belongs to the caller */
 	for (unsigned p = 0; !ret && p < gx->nr_ports; p++)
 		for (unsigned i = 0; !ret && i < gx->nr_cores; i++) {
 			struct gx_port_slot *s = &gx->port[p];
@@ -210,7 +210,8 @@ static int ports_open(struct gx *gx)
 			if (!ret)
 				ret = core_dropper_add(core, link_pkt_drop, core->link[p]);
 		}
-	/* Behind the ports: what it tells the user's poller, the next, is not held up by theirs. */
+	/* After the ports, and just before the user's poller: no port delays the news from this
+	 * link. */
 	for (unsigned i = 0; !ret && i < gx->nr_cores; i++) {
 		struct link_local *local = gx->core[i]->local;
 
@@ -350,7 +351,7 @@ static int close_conns(void *arg)
 	return 0;
 }
 
-/* Asks the queues of other threads to end as well, until they have. */
+/* Also ask the queues of other threads to end. Return: 0 when they and all connections are gone. */
 static int conns_left(void *arg)
 {
 	struct gx *gx = arg;
@@ -358,7 +359,7 @@ static int conns_left(void *arg)
 	return !submit_end_all(gx) || gx->conns;
 }
 
-/* Connections end on their cores; nobody turns those any more but this thread. */
+/* Connections end on their cores, which only this thread turns by now. */
 static void ctx_drain(struct gx *gx)
 {
 	uint64_t until = gx_now_ns() + gx->opts.gpu_timeout_ns + 2000000000ull;

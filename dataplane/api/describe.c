@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a context is and has, in words: gx_describe(). Any thread.
+ * gx_describe(): a context and its parts, in words. Any thread.
  */
 #include "control/control.h"
 #include "copy/dma.h"
@@ -27,7 +27,7 @@ static void say(char *buf, size_t room, size_t *at, const char *fmt, ...)
 	*at += n > 0 ? n : 0;
 }
 
-/* What the choice of an engine for copies over the local link rests on. */
+/* Say why gx takes this engine for short copies over the local link. */
 static void say_engine(const struct gx *gx, char *buf, size_t room, size_t *at)
 {
 	static const char *const asked[] = {
