@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Collectives are posted and tested (include/gx/coll.h), on the thread of core 0. The workers of
- * coll_worker.c carry them out; the two meet in ->posted and ->done.
+ * Posts and tests collectives (include/gx/coll.h), on the thread of core 0. The workers of
+ * coll_worker.c carry them out. ->posted and ->done connect the two.
  */
 #include "coll/coll.h"
 
 #include <errno.h>
 
-#define COLL_LEN_MAX (1ull << 40) /* bytes of a rank */
-#define COLL_LANE_B  4096	  /* lanes cut shards here */
+#define COLL_LEN_MAX (1ull << 40) /* bytes of one rank */
+#define COLL_LANE_B  4096	  /* alignment of a lane's part of a shard */
 
-/* All collectives before this one are done here. */
+/* Return: this rank has done all collectives before this number. */
 static uint64_t coll_done(const struct gx_group *g)
 {
 	uint64_t done = UINT64_MAX;
@@ -31,7 +31,7 @@ static int coll_failed(const struct gx_group *g)
 	return err ? gx_fail(err, "%s", g->text) : 0;
 }
 
-/* FNV-1a. No collective's sum is that of gx_leave(), which is its kind. */
+/* FNV-1a. The sum of gx_leave() is its kind; no other collective has that sum. */
 static uint32_t coll_sum(const struct coll_post *p)
 {
 	const uint64_t words[] = {p->kind, p->dst, p->dst_off, p->len};
@@ -69,7 +69,7 @@ static int coll_ranges_check(const struct gx_group *g, const struct coll_post *p
 	return 0;
 }
 
-/* Does the own shard have to be copied, and may it be? */
+/* Must the own shard be copied, and may it be? */
 static int coll_copy_check(const struct gx_group *g, struct coll_post *p)
 {
 	const struct gx_mem *dst = g->mem[p->dst];

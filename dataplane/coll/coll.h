@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A group of ranks, as the files of coll/ share it. Private to them. coll_group.c opens and closes
- * it, coll_meet.c lets its ranks meet, coll.c posts collectives, coll_worker.c moves a core's part
- * of them, coll_copy.c copies the own shard, coll_fail.c ends it. Owners: "control" is the thread
- * that opens, connects and closes while no core runs; "core 0" posts; each core has a worker, which
+ * A group of ranks, for the files of coll/ alone. coll_group.c opens and closes it, coll_meet.c
+ * lets its ranks meet, coll.c posts collectives, coll_worker.c moves a core's part of them,
+ * coll_copy.c copies the own shard, coll_fail.c ends it. Owners: "control" is the thread that
+ * opens, connects and closes while no core runs; "core 0" posts; each core has a worker, which
  * alone touches its own state.
  */
 #ifndef GX_DATAPLANE_COLL_H
@@ -14,8 +14,8 @@
 
 #include <pthread.h>
 
-/* Peers may be ahead by one depth of what is posted here, and this rank's oldest may be one depth
- * behind that. */
+/* A peer may be one depth ahead of the newest collective posted here. This rank's oldest may be one
+ * depth behind that. */
 #define COLL_RING     (2 * GX_COLL_DEPTH)
 #define COLL_COPIES   4 /* parts of own shards under way */
 #define COLL_ADDR_MAX 64
@@ -24,40 +24,40 @@
 
 enum coll_kind { COLL_BARRIER, COLL_LEAVE, COLL_ALLGATHER, COLL_ALLTOALL };
 
-/* A posted collective. Written by core 0 before ->posted moves past it; frozen until it is done. */
+/* A posted collective. Core 0 writes it before ->posted moves past it. Frozen until it is done. */
 struct coll_post {
 	enum coll_kind kind;
 	struct gx_mem *src;
 	uint64_t src_off, dst_off, len;
 	unsigned dst;
-	uint64_t lane_b; /* of the shard that a lane moves; the last has less */
-	uint32_t sum;	 /* of what must be equal at all ranks */
-	bool copy;	 /* the own shard is to be copied */
+	uint64_t lane_b; /* bytes of the shard that a lane moves; the last lane has less */
+	uint32_t sum;	 /* of the values that all ranks must post */
+	bool copy;	 /* copy the own shard */
 };
 
 /* One worker's part of a collective, with one peer. owner: worker */
 struct coll_exchange {
-	uint32_t sum;	  /* of what the peer posted; valid with .ready */
-	uint32_t nr_in;	  /* pieces that came */
-	uint32_t nr_sent; /* pieces that are posted */
-	bool ready;	  /* the peer has posted it: its destination may be written */
-	bool told;	  /* it was told that we have */
-	bool told_done;	  /* and knows */
+	uint32_t sum;	  /* the peer's sum; valid with .ready */
+	uint32_t nr_in;	  /* pieces received */
+	uint32_t nr_sent; /* pieces posted */
+	bool ready;	  /* the peer has posted it: we may write its destination */
+	bool told;	  /* we have posted READY to the peer */
+	bool told_done;	  /* the peer has our READY */
 };
 
 /* One worker's part of a collective. owner: worker */
 struct coll_part {
-	struct coll_exchange *exchange;		  /* [nr_ranks], one's own unused */
+	struct coll_exchange *exchange;		  /* [nr_ranks]; the own one is unused */
 	uint32_t nr_ready, nr_told, nr_told_done; /* peers */
-	uint64_t nr_in, nr_sent, nr_done;	  /* pieces, of all peers */
+	uint64_t nr_in, nr_sent, nr_done;	  /* pieces, all peers together */
 	uint32_t nr_pieces;			  /* of each peer; valid with .begun */
-	bool begun;				  /* the worker has seen that it was posted */
+	bool begun;				  /* the worker has seen the post */
 	uint64_t begin_ns;
 	uint64_t off, len;	   /* of the shard; valid with .begun */
-	uint64_t copy_b, copied_b; /* of the own shard: given to the copier, copied */
+	uint64_t copy_b, copied_b; /* of the own shard: handed to the copier; copied */
 };
 
-/* A part of an own shard that is being copied. owner: worker, and the GPU while it is out */
+/* One copy of a part of an own shard. owner: worker; the GPU while the copy is under way */
 struct coll_copy {
 	struct gx_block block;
 	struct coll_part *part;
@@ -67,9 +67,9 @@ struct coll_copy {
 /* Copies of own shards by one GPU, or by the CPU. owner: worker */
 struct coll_copier {
 	struct gx_gpu *gpu;
-	struct gx_gpu_stream *stream; /* NULL: another buffer's copier does it */
+	struct gx_gpu_stream *stream; /* NULL: another buffer's copier works for this one */
 	struct coll_copy ring[COLL_COPIES];
-	uint32_t head, tail; /* free-running; [tail, head) are out */
+	uint32_t head, tail; /* free-running; [tail, head) are under way */
 };
 
 /* The core-side half of a rank: one for each core. */
@@ -77,28 +77,28 @@ struct coll_worker {
 	struct gx_group *group;
 	unsigned index;
 	struct gx_ep **ep; /* [nr_ranks]; frozen once connected */
-	uint32_t *out;	   /* [nr_ranks]: pieces under way to a peer */
-	bool *left;	   /* [nr_ranks]: it has posted gx_leave() and will do nothing more */
-	bool *asked;	   /* [nr_ranks]: a put of no bytes asks whether it lives */
-	uint64_t ask_ns;   /* when those that are waited for are asked next */
+	uint32_t *out;	   /* [nr_ranks]: pieces under way to the peer */
+	bool *left;	   /* [nr_ranks]: the peer has posted gx_leave() and does nothing more */
+	bool *asked;	   /* [nr_ranks]: a put of no bytes to the peer asks whether it lives */
+	uint64_t ask_ns;   /* when the worker asks the late peers next */
 	unsigned nr_down_seen;
-	unsigned nr_copies; /* out, of all copiers */
+	unsigned nr_copies; /* copies under way, all copiers */
 	struct coll_part part[COLL_RING];
 	struct coll_copier copier[GX_GROUP_BUFS_MAX];
-	alignas(GX_CACHE_LINE) _Atomic uint64_t done; /* written by the worker: collectives before
-							 it are done */
+	/* Written by the worker: all collectives before this number are done. */
+	alignas(GX_CACHE_LINE) _Atomic uint64_t done;
 };
 
-/* Another rank. Under the group's lock while it connects, frozen afterwards but for what says so.
- */
+/* Another rank. The group's lock guards it while the group connects. Afterwards it is frozen,
+ * except where a comment says otherwise. */
 struct coll_peer {
 	struct gx_group *group;
 	unsigned rank;
 	struct gx_conn *conn;
 	char addr[COLL_ADDR_MAX];
-	uint64_t key; /* that it wants to be shown, as rank 0 says; see struct coll_hello */
-	bool meshed;  /* rank 0's view: it has all its connections */
-	bool refused; /* it came, does not fit, and was told so */
+	uint64_t key; /* key that we must show the peer, from rank 0; see struct coll_hello */
+	bool meshed;  /* at rank 0: the peer has all its connections */
+	bool refused; /* the peer does not fit, and knows it */
 	uint64_t token[GX_GROUP_BUFS_MAX], len[GX_GROUP_BUFS_MAX], ctl_token;
 	char down_text[256]; /* written by ctl before .down */
 	int down_err;
@@ -106,31 +106,31 @@ struct coll_peer {
 };
 
 struct gx_group {
-	struct gx_group_opts opts; /* pointers in it are not used after open */
+	struct gx_group_opts opts; /* its pointers are not used after open */
 	unsigned rank, nr_ranks, nr_bufs, nr_workers, depth, fan;
 	unsigned piece_bits;
-	uint64_t room[GX_GROUP_BUFS_MAX];      /* bytes of the smallest buffer of all ranks */
-	unsigned room_rank[GX_GROUP_BUFS_MAX]; /* whose it is */
-	unsigned copier_of[GX_GROUP_BUFS_MAX]; /* which buffer's copier copies into this one */
+	uint64_t room[GX_GROUP_BUFS_MAX];      /* the least bytes that a rank has for the buffer */
+	unsigned room_rank[GX_GROUP_BUFS_MAX]; /* that rank */
+	unsigned copier_of[GX_GROUP_BUFS_MAX]; /* buffer whose copier copies into this one */
 	char master[COLL_ADDR_MAX], addr[COLL_ADDR_MAX];
 	char port[GX_NAME_MAX], link[16];
 	struct gx *gx;
 	struct gx_mem *mem[GX_GROUP_BUFS_MAX], *ctl_mem;
 	struct coll_peer *peer;	     /* [nr_ranks] */
 	struct coll_worker **worker; /* [nr_workers] */
-	pthread_mutex_t lock;	     /* rendezvous and failure; never in a turn that goes well */
+	pthread_mutex_t lock; /* rendezvous and failure; a turn takes it only in coll_fail() */
 	pthread_cond_t cond;
-	char job[COLL_JOB_MAX]; /* frozen; "": none was given */
-	uint64_t key;		/* frozen; who connects to this rank shows it, but at rank 0 */
-	char refused[256];	/* under lock: why one was refused that said it was a rank */
-	bool have_table, go;	/* under lock: what rank 0 has sent */
+	char job[COLL_JOB_MAX]; /* frozen; "": none given */
+	uint64_t key;	   /* frozen; a rank shows it when it connects here; rank 0 asks for none */
+	char refused[256]; /* under lock: why a process that called itself a rank was refused */
+	bool have_table, go; /* under lock: rank 0 has sent TABLE; GO */
 	_Atomic bool connected, closing;
-	_Atomic int err; /* sticky; text and lost were written before it (release) */
+	_Atomic int err; /* sticky; release: text and lost are written before */
 	char text[COLL_TEXT_MAX];
 	int lost;
-	bool left;			  /* core 0: gx_leave() was posted */
-	_Atomic unsigned nr_down;	  /* connections that ended: workers look when it moves */
-	struct coll_post post[COLL_RING]; /* core 0 */
+	bool left;		  /* core 0: this rank has posted gx_leave() */
+	_Atomic unsigned nr_down; /* connections that have ended; workers look when it moves */
+	struct coll_post post[COLL_RING];		/* core 0 */
 	alignas(GX_CACHE_LINE) _Atomic uint64_t posted; /* core 0: collectives posted so far */
 };
 
@@ -153,8 +153,8 @@ static inline bool coll_has_failed(const struct gx_group *g)
 
 /**
  * coll_fail() - The group has failed: the first reason stays. @lost: the rank to blame, -1: none.
- * @tell: tell the other ranks, unless they did. Any thread, a core in its turn too: the one place
- * where a turn takes a lock and allocates, once in a group's life. Return: @err.
+ * @tell: tell the other ranks; only the first failure does. Any thread, also a core in its turn. It
+ * is the one place where a turn takes a lock and allocates, once in a group's life. Return: @err.
  */
 int coll_fail(struct gx_group *g, int err, int lost, bool tell, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
@@ -162,7 +162,7 @@ int coll_fail(struct gx_group *g, int err, int lost, bool tell, const char *fmt,
 /* -- coll_worker.c -- */
 
 int coll_workers_open(struct gx_group *g);
-/* No core turns any more. Waits for copies that are out, in bounded time. */
+/* No core turns any more. Wait for copies under way, for a bounded time. */
 void coll_workers_idle(struct gx_group *g);
 void coll_workers_free(struct gx_group *g);
 /* All connections are up: take their endpoints. Return: 0, -errno with gx_error(). */
@@ -171,10 +171,10 @@ int coll_workers_connect(struct gx_group *g);
 /* -- coll_copy.c: the own shard, by a GPU or by the CPU -- */
 
 int coll_copier_open(struct coll_copier *c, struct gx_gpu *gpu); /* 0, -errno with gx_error() */
-/* Waits for copies that are out, in bounded time. @c may not have been opened. */
+/* Wait for copies under way, for a bounded time. @c need not be open. */
 void coll_copier_close(struct coll_copier *c);
 /* Worker: copy the next bytes of the own shard of collective @seq. False: no copier is free. */
 bool coll_copy_begin(struct coll_worker *w, uint64_t seq, uint64_t now_ns);
-bool coll_copies_reap(struct coll_worker *w, uint64_t now_ns); /* worker. Return: did one end? */
+bool coll_copies_reap(struct coll_worker *w, uint64_t now_ns); /* worker. Return: one ended */
 
 #endif

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A rank's own shard is copied from its source to its destination, by the memory's GPU or by the
- * CPU, a bounded piece at a time. Runs on the worker's core.
+ * Copies a rank's own shard from its source to its destination, by the memory's GPU or by the CPU,
+ * in bounded pieces. Runs on the worker's core.
  */
 #include "coll/coll.h"
 
 #include <errno.h>
 
-#define COLL_COPY_CPU_B (256u << 10) /* of the own shard that the CPU copies in one turn */
-#define COLL_COPY_GPU_B (64u << 20)  /* of it in one launch */
+#define COLL_COPY_CPU_B (256u << 10) /* most that the CPU copies in one turn */
+#define COLL_COPY_GPU_B (64u << 20)  /* most of one launch */
 
 static void copy_fill(struct gx_block *b, const char *src, char *dst, uint32_t len)
 {
@@ -106,7 +106,7 @@ void coll_copier_close(struct coll_copier *c)
 	if (!c->gpu)
 		return;
 	if (c->stream)
-		c->gpu->ops->stream_close(c->stream); /* waits for what is out */
+		c->gpu->ops->stream_close(c->stream); /* waits for copies under way */
 	for (unsigned i = 0; i < COLL_COPIES; i++)
 		if (c->ring[i].block.desc)
 			c->gpu->ops->block_free(c->gpu, &c->ring[i].block);

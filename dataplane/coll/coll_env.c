@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which rank a process is, from what its launcher put into the environment (gx_group_env()).
- * Control path.
+ * Reads the rank of a process from its launcher's environment (gx_group_env()). Control path.
  */
 #include "core/core.h"
 #include "gx/coll.h"
@@ -11,9 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ENV_PORT 29500 /* torchrun's */
+#define ENV_PORT 29500 /* torchrun's default */
 
-/* Names of a launcher's variables. local, local_nr: on this host; NULL: it has none. */
+/* Names of a launcher's variables. local, local_nr: rank and ranks on this host; NULL: no such
+ * variable. */
 struct env_launcher {
 	const char *name, *rank, *nr, *local, *local_nr, *job;
 };
@@ -41,7 +41,7 @@ static int env_number(const char *name, unsigned long max, unsigned *out)
 	return 0;
 }
 
-/* The first host of "gpu[03-07,9],x1": "gpu03". Return: false when there is none. */
+/* The first host of "gpu[03-07,9],x1": "gpu03". False: there is none. */
 static bool hosts_first(const char *list, char *host, size_t room)
 {
 	size_t prefix = strcspn(list, "[,"), number = 0;
@@ -67,8 +67,8 @@ static bool env_is_one_host(const struct env_launcher *l, unsigned nr_ranks)
 }
 
 /*
- * Where rank 0 listens. torchrun's own process mostly serves a store for its ranks at MASTER_PORT,
- * and says so in TORCHELASTIC_USE_AGENT_STORE; then it is the next one.
+ * Rank 0 listens at this port. torchrun itself usually serves a store for its ranks at MASTER_PORT;
+ * then it sets TORCHELASTIC_USE_AGENT_STORE, and gx takes the next port.
  */
 static int env_port(unsigned *port)
 {
@@ -103,20 +103,21 @@ static int env_master(const struct env_launcher *l, struct gx_group_env *env)
 	else if (env_is_one_host(l, env->nr_ranks))
 		snprintf(host, sizeof(host), "127.0.0.1");
 	else if (l->local_nr || !nodes || !hosts_first(nodes, host, sizeof(host)))
-		return 0; /* not known: the caller must be told */
+		return 0; /* unknown: env->master stays "" */
 	snprintf(env->master, sizeof(env->master),
 		 strchr(host, ':') && host[0] != '[' ? "[%s]:%u" : "%s:%u", host, port);
 	return 0;
 }
 
-/* What tells this job from others. Long ones differ at their ends, if anywhere. */
+/* A name that tells this job from others. Of a long name keep the end: there names differ, if
+ * anywhere. */
 static void env_job(const struct env_launcher *l, struct gx_group_env *env)
 {
 	const char *own = getenv("GX_JOB"), *job = own ? own : l->job ? getenv(l->job) : NULL;
 	const char *slurm = getenv("SLURM_JOB_ID"), *step = getenv("SLURM_STEP_ID");
 	const size_t max = sizeof(env->job) - 1;
 
-	if (!own && job && !strcmp(job, "none")) /* torchrun's for all jobs that gave it none */
+	if (!own && job && !strcmp(job, "none")) /* torchrun's for each job without a name */
 		job = NULL;
 	if (job)
 		snprintf(env->job, sizeof(env->job), "%s",

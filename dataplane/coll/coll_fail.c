@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The end of a group: the first reason stays, and the other ranks are told. Any thread calls this.
+ * The end of a group: the first reason stays, and this rank tells the others. Any thread.
  */
 #include "coll/coll_hello.h"
 
@@ -40,7 +40,7 @@ void coll_tell(struct gx_group *g, const struct coll_hello *h)
 		conn = g->peer[q].conn;
 		pthread_mutex_unlock(&g->lock);
 		if (conn)
-			gx_conn_msg(conn, h, sizeof(*h)); /* who is gone needs no word */
+			gx_conn_msg(conn, h, sizeof(*h)); /* may fail: the peer is gone */
 	}
 }
 
@@ -59,7 +59,7 @@ int coll_fail(struct gx_group *g, int err, int lost, bool tell, const char *fmt,
 	if (first) {
 		memcpy(g->text, text, sizeof(text));
 		g->lost = lost;
-		/* Pairs with the acquire of who reads text and lost. */
+		/* Pairs with the acquire of readers of text and lost. */
 		atomic_store_explicit(&g->err, err, memory_order_release);
 	}
 	pthread_cond_broadcast(&g->cond);

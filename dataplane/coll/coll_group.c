@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A group of ranks (include/gx/coll.h): opened with its context and memory, and closed. How ranks
- * meet in between is in coll_meet.c. Runs on the caller's thread.
+ * A group of ranks (include/gx/coll.h): opens it with its context and memory, and closes it.
+ * coll_meet.c lets the ranks meet in between. Runs on the caller's thread.
  */
 #include "coll/coll_hello.h"
 
@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define GROUP_CONNECT_NS   60000000000ull
-#define GROUP_STAY_NS	   3000000000ull /* for those that come when the group has failed */
+#define GROUP_STAY_NS	   3000000000ull /* for ranks that connect after the group has failed */
 #define GROUP_PIECE_CPU_B  (1u << 20)
 #define GROUP_PIECE_GPU_B  (1u << 30)
 #define GROUP_DEPTH	   16
@@ -116,7 +116,7 @@ static int group_mem_open(struct gx_group *g)
 	return ret;
 }
 
-/* The address of this host on the way to rank 0, which no packet asks for. */
+/* The address of this host on the way to rank 0. No packet is sent to find it. */
 static int own_host(const struct gx_group *g, char *host, size_t room)
 {
 	const struct addrinfo hints = {.ai_socktype = SOCK_DGRAM};
@@ -148,7 +148,7 @@ static int own_host(const struct gx_group *g, char *host, size_t room)
 	return ret;
 }
 
-/* "HOST:0" to listen at: rank 0 at its master address, others where rank 0 reaches them. */
+/* Listen: rank 0 at its master address, another rank at "HOST:0", where rank 0 can reach it. */
 static int group_listen(struct gx_group *g)
 {
 	char host[COLL_ADDR_MAX - 12], at[COLL_ADDR_MAX];
@@ -224,7 +224,7 @@ GX_EXPORT int gx_group_open(const struct gx_group_opts *user, struct gx_group **
 		gx_group_close(g);
 		return gx_fail(ret, "%s", why);
 	}
-	g->opts.bufs = NULL; /* the caller's */
+	g->opts.bufs = NULL; /* belongs to the caller */
 	g->opts.gx = NULL;
 	g->opts.master = g->opts.host = g->opts.port = g->opts.link = g->opts.job = NULL;
 	*out = g;
@@ -238,7 +238,7 @@ static void group_leave(struct gx_group *g)
 	uint64_t until_ns = gx_now_ns() + g->gx->opts.peer_timeout_ns, ticket;
 
 	if (g->gx->core[0]->loop.running)
-		return; /* collectives are that thread's to post */
+		return; /* only that thread may post collectives */
 	if (!g->left && gx_leave(g, &ticket))
 		return;
 	ticket = atomic_load(&g->posted) - 1;
@@ -264,9 +264,9 @@ static bool group_has_met(struct gx_group *g)
 	return met;
 }
 
-/* Rank 0 of a group that failed early: a rank that finds nobody there cannot tell it from one that
- * is to be started yet, and would wait for its whole time-out. Those that were waited for in vain
- * are not waited for again. */
+/* Rank 0 of a group that failed early stays for a while. A late rank that finds nobody here cannot
+ * know whether rank 0 is still to start, and would wait for its whole time-out. After a time-out
+ * rank 0 does not wait again for the missing ranks. */
 static void group_stay(struct gx_group *g)
 {
 	uint64_t until_ns = gx_now_ns() + GROUP_STAY_NS;
@@ -300,7 +300,7 @@ GX_EXPORT void gx_group_close(struct gx_group *g)
 	free(g);
 }
 
-/* ---- What only reads ---- */
+/* ---- Getters ---- */
 
 GX_EXPORT const char *gx_group_addr(const struct gx_group *g)
 {

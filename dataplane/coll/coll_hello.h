@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What ranks say to one another beside the data path: while they meet, and when one fails. Private
- * to coll_fail.c, coll_meet.c and coll_group.c.
+ * The messages of ranks beside the data path: while they meet, and when one fails. Private to
+ * coll_fail.c, coll_meet.c and coll_group.c.
  *
- * Ranks connect to rank 0 and say who they are and where they listen (NAME); rank 0 tells everybody
- * where everybody is (TABLE); each rank connects to those below it and reports (MESHED); when all
- * have, rank 0 lets them begin (GO). All of it goes over connections that stay, as messages beside
+ * Each rank connects to rank 0 and sends its number and its address (NAME). Rank 0 sends all
+ * addresses to all ranks (TABLE). Each rank connects to those below it and reports (MESHED). When
+ * all have reported, rank 0 lets them begin (GO). These connections stay; the messages go beside
  * the data path.
  */
 #ifndef GX_COLL_HELLO_H
@@ -15,26 +15,26 @@
 
 #define HELLO_MAGIC	 0x6c6f6378 /* "xcol" */
 #define HELLO_VERSION	 2
-#define HELLO_PREFIX_B	 8 /* magic and version: of all versions */
+#define HELLO_PREFIX_B	 8 /* magic and version: the same in all versions */
 #define GROUP_CTL_REGION "gx-coll-ctl"
-#define GROUP_AGAIN_NS	 50000000ull /* between two tries to reach a rank that is not there yet */
+#define GROUP_AGAIN_NS	 50000000ull /* between two tries to reach a rank that is not up yet */
 
 enum hello_type { HELLO_NAME = 1, HELLO_TABLE, HELLO_MESHED, HELLO_GO, HELLO_ABORT };
 
-/* What ranks say to one another while they meet, and when one fails. Both ends are little-endian,
- * as everything of gx. A TABLE has nr_ranks entries behind it.
+/* A message between ranks while they meet, or when one fails. Both ends are little-endian, as all
+ * of gx. nr_ranks entries follow a TABLE.
  *
- * A NAME is believed only from who is of the same job, and shows ranks other than 0 the key that
- * they gave rank 0, which is random and made for this run: who found the port by chance, or is of
- * another run, does not know it. */
+ * A rank believes a NAME only from a process of the same job. Ranks other than 0 also want to see
+ * their key, a random number of this run that they gave rank 0. A process that found the port by
+ * chance, or belongs to another run, does not know it. */
 struct coll_hello {
 	uint32_t magic, version, type;
 	uint32_t rank, nr_ranks, nr_lanes, nr_bufs, piece_bits;
 	int32_t err, lost;	  /* ABORT */
-	char addr[COLL_ADDR_MAX]; /* NAME: where the rank listens */
+	char addr[COLL_ADDR_MAX]; /* NAME: address of the rank */
 	char text[COLL_TEXT_MAX]; /* ABORT */
 	char job[COLL_JOB_MAX];	  /* NAME */
-	uint64_t key;		  /* NAME to rank 0: the sender's; else that of who is told it */
+	uint64_t key;		  /* NAME to rank 0: the sender's key; to others: the receiver's */
 };
 
 struct coll_entry {
@@ -47,7 +47,7 @@ struct coll_entry {
 void coll_hello_init(const struct gx_group *g, enum hello_type type, struct coll_hello *h);
 void coll_hello_abort(const struct gx_group *g, int err, int lost, const char *text,
 		      struct coll_hello *h);
-/* To all ranks that we are connected with. */
+/* Send @h to all ranks that we are connected with. */
 void coll_tell(struct gx_group *g, const struct coll_hello *h);
 
 /* -- coll_meet.c; control thread: callbacks of the group's context, @arg is the group -- */

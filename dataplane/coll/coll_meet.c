@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * How the ranks of a group meet (coll_hello.h). The caller's thread connects and waits; messages
- * and ends of connections are taken on the control thread.
+ * The ranks of a group meet (coll_hello.h). The caller's thread connects and waits; the control
+ * thread takes messages and ends of connections.
  */
 #include "coll/coll_hello.h"
 
@@ -11,11 +11,11 @@
 #include <string.h>
 #include <time.h>
 
-#define GROUP_GRACE_NS 1000000000ull /* rank 0 knows best who is missing: it speaks first */
+#define GROUP_GRACE_NS 1000000000ull /* longer than rank 0 waits: it knows who is missing */
 
 /* ---- Messages, on the control thread ---- */
 
-/* Why who says @h has no business here; NULL: it may have. */
+/* Why the sender of @h is a stranger; NULL: it is of this job and run. */
 static const char *name_stranger(const struct gx_group *g, const struct coll_hello *h)
 {
 	if (strcmp(h->job, g->job))
@@ -28,7 +28,7 @@ static const char *name_stranger(const struct gx_group *g, const struct coll_hel
 	return NULL;
 }
 
-/* Why a rank that says @h cannot be of this group; NULL: it can. */
+/* Why the rank that sent @h does not fit this group; NULL: it fits. */
 static const char *name_check(const struct gx_group *g, const struct coll_hello *h, char *buf,
 			      size_t room)
 {
@@ -54,7 +54,7 @@ static const char *name_check(const struct gx_group *g, const struct coll_hello 
 	return buf;
 }
 
-/* Tell who says that it is rank @rank, on its connection alone. */
+/* Tell the process that calls itself rank @rank, on its connection alone. */
 static void name_refuse(struct gx_group *g, struct gx_conn *conn, uint32_t rank, const char *text)
 {
 	struct coll_hello no;
@@ -68,7 +68,7 @@ static void name_refuse(struct gx_group *g, struct gx_conn *conn, uint32_t rank,
 	gx_conn_msg(conn, &no, sizeof(no));
 }
 
-/* It is one of us. Under the lock. */
+/* The rank fits: take its connection. Under the lock. */
 static void name_join(struct gx_group *g, struct gx_conn *conn, const struct coll_hello *h)
 {
 	struct coll_peer *peer = &g->peer[h->rank];
@@ -80,8 +80,8 @@ static void name_join(struct gx_group *g, struct gx_conn *conn, const struct col
 	pthread_cond_broadcast(&g->cond);
 }
 
-/* Anybody may say a NAME. One that does not fit ends the group only if it is known to be of the
- * same job, which would wait for it in vain. */
+/* Any process may send a NAME. One that does not fit ends the group only if it is certainly of the
+ * same job: that rank would be missing anyway. */
 static void name_take(struct gx_group *g, struct gx_conn *conn, const struct coll_hello *h)
 {
 	const char *stranger, *why = NULL;
@@ -95,7 +95,7 @@ static void name_take(struct gx_group *g, struct gx_conn *conn, const struct col
 		why = name_check(g, h, buf, sizeof(buf));
 	if (!stranger && !why)
 		name_join(g, conn, h);
-	failed = g->err; /* before this rank came, so that nobody has told it */
+	failed = g->err; /* failed before this rank came, so nobody has told it */
 	if (failed)
 		coll_hello_abort(g, failed, g->lost, g->text, &no);
 	pthread_mutex_unlock(&g->lock);
@@ -110,7 +110,8 @@ static void name_take(struct gx_group *g, struct gx_conn *conn, const struct col
 	}
 }
 
-/* Who we connected to does not understand us; of a stranger that came to us it is its business. */
+/* The peer speaks another version. If we connected to it, the group fails. A stranger that
+ * connected to us is only refused. */
 static void hello_other(struct gx_group *g, struct gx_conn *conn, struct coll_peer *peer)
 {
 	static const char text[] = "another version of gx: install the same everywhere";
@@ -192,7 +193,7 @@ void coll_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int
 	ours = peer->conn == conn;
 	pthread_mutex_unlock(&g->lock);
 	if (!ours)
-		return; /* one that did not come up */
+		return; /* a connection that did not come up */
 	snprintf(peer->down_text, sizeof(peer->down_text), "%s", why);
 	peer->down_err = err;
 	/* Both pair with the acquires in worker_turn() and worker_downs(). */
@@ -205,7 +206,7 @@ void coll_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int
 
 /* ---- Meeting ---- */
 
-/* Is @q still to do what is waited for? Under the lock. */
+/* Predicates for group_wait(): is rank @q still due? Under the lock. */
 static bool is_missing(const struct gx_group *g, unsigned q)
 {
 	return q > g->rank && !g->peer[q].conn;
@@ -226,7 +227,7 @@ static bool is_go_due(const struct gx_group *g, unsigned q)
 	return q == 0 && !g->go;
 }
 
-/* "ranks 1, 3" of those that are due. Under the lock. Return: how many. */
+/* "1, 3": the ranks that are due. Under the lock. Return: their number. */
 static unsigned due_text(const struct gx_group *g,
 			 bool (*is_due)(const struct gx_group *g, unsigned q), char *buf,
 			 size_t room, int *one)
@@ -245,7 +246,7 @@ static unsigned due_text(const struct gx_group *g,
 	return n;
 }
 
-/* Wait until no rank is due, or the group has failed. */
+/* Wait until no rank is due, the time is over, or the group has failed. */
 static int group_wait(struct gx_group *g, uint64_t until_ns,
 		      bool (*is_due)(const struct gx_group *g, unsigned q), const char *what)
 {
@@ -273,7 +274,7 @@ static bool is_worth_again(int err)
 	return err == -ECONNREFUSED || err == -ECONNRESET || err == -ETIMEDOUT;
 }
 
-/* One try. Return: 0 with @out, -errno with gx_error(). */
+/* One try to connect. Return: 0 with @out, -errno with gx_error(). */
 static int peer_try(struct gx_group *g, struct coll_peer *peer, uint64_t left_ns,
 		    struct gx_conn **out)
 {
@@ -297,7 +298,7 @@ static int peer_try(struct gx_group *g, struct coll_peer *peer, uint64_t left_ns
 	return ret;
 }
 
-/* From here on its end is a loss. */
+/* From now on the end of the connection is a loss. */
 static int peer_take(struct gx_group *g, struct coll_peer *peer, struct gx_conn *conn)
 {
 	struct gx_conn_info info = GX_INIT(info);
@@ -359,12 +360,12 @@ static int table_send(struct gx_group *g)
 		memcpy(entries + q * sizeof(e), &e, sizeof(e));
 	}
 	for (unsigned q = 1; q < g->nr_ranks; q++)
-		gx_conn_msg(g->peer[q].conn, msg, len); /* its end is seen as such */
+		gx_conn_msg(g->peer[q].conn, msg, len); /* may fail: coll_on_conn() sees the end */
 	free(msg);
 	return 0;
 }
 
-/* What a peer said of its regions in its hello. */
+/* Take the peer's regions from its hello. */
 static int peer_regions(struct gx_group *g, struct coll_peer *peer)
 {
 	struct gx_region r = GX_INIT(r);
@@ -401,7 +402,7 @@ static int group_regions(struct gx_group *g)
 	return ret;
 }
 
-/* All connections of this rank. */
+/* Make all connections of this rank. */
 static int group_mesh(struct gx_group *g, uint64_t until_ns)
 {
 	int ret = 0;
@@ -420,7 +421,7 @@ static int group_mesh(struct gx_group *g, uint64_t until_ns)
 	return ret ? ret : group_regions(g);
 }
 
-/* Nobody begins before everybody is connected with everybody. */
+/* No rank begins before all ranks are connected with one another. */
 static int group_begin(struct gx_group *g, uint64_t until_ns)
 {
 	struct coll_hello h;
@@ -455,7 +456,7 @@ GX_EXPORT int gx_group_connect(struct gx_group *g)
 		ret = group_begin(g, until_ns);
 	if (!ret)
 		atomic_store(&g->connected, true);
-	/* A rank that was lost just before is told of in the callback or here. */
+	/* The callback or this call reports a rank that was lost just before. */
 	ret = atomic_load(&g->err);
 	return ret ? gx_fail(ret, "%s", g->text) : 0;
 }

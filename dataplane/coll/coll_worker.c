@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Collectives on puts (include/gx/coll.h). Each core of a rank has a worker, a poller of the core,
- * which moves its lane's part of every collective: it tells the peers that this rank has posted it
- * (READY: a put of no bytes with an immediate), puts pieces to those that have, has its own shard
- * copied, and counts what comes.
+ * which moves its lane's part of every collective. The worker tells the peers that this rank has
+ * posted it (READY: a put of no bytes with an immediate). It puts pieces to the peers that are
+ * READY, has the own shard copied, and counts incoming pieces.
  */
 #include "coll/coll.h"
 
@@ -11,10 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COLL_POSTS_MAX 256	  /* puts of a worker in one turn */
-#define COLL_APART_B   (1u << 20) /* shards from GPUs above this: one collective at a time */
+#define COLL_POSTS_MAX 256	  /* most puts of a worker in one turn */
+#define COLL_APART_B   (1u << 20) /* above this, shards from GPUs go one collective at a time */
 
-/* An immediate: READY or a piece, the collective's number, and the sum or the piece's. */
+/* An immediate: READY or a piece, the number of the collective, and its sum or the piece's
+ * number. */
 #define IMM_READY    (1ull << 63)
 #define IMM_SEQ_MASK 0x7fffffffu
 /* gx_op.user: READY or a piece, the peer, the collective's place in the ring. */
@@ -28,13 +29,13 @@ static unsigned rank_after(const struct gx_group *g, unsigned k)
 	return q < g->nr_ranks ? q : q - g->nr_ranks;
 }
 
-/* ---- Telling, and putting ---- */
+/* ---- READY and pieces ---- */
 
 static bool worker_post(struct coll_worker *w, unsigned q, const struct gx_op *op)
 {
 	int ret = gx_post(w->ep[q], op, 1);
 
-	/* -ENOTCONN: that it is down will be seen, with its reason. */
+	/* -ENOTCONN: worker_downs() will report the end, with its reason. */
 	if (gx_unlikely(ret < 0 && ret != -ENOTCONN))
 		coll_fail(w->group, ret, (int)w->group->rank, true, "rank %u cannot put: %s",
 			  w->group->rank, gx_error());
@@ -63,7 +64,7 @@ static bool part_tell(struct coll_worker *w, uint64_t seq)
 	struct coll_part *part = coll_part_of(w, seq);
 	bool busy = false;
 
-	/* Who leaves has nothing under way any more. */
+	/* A rank leaves only when nothing of it is under way any more. */
 	if (coll_post_of(w->group, seq)->kind == COLL_LEAVE &&
 	    atomic_load_explicit(&w->done, memory_order_relaxed) != seq)
 		return false;
@@ -105,10 +106,10 @@ static bool piece_post(struct coll_worker *w, uint64_t seq, unsigned q)
 }
 
 /*
- * Two copy engines that meet at one receiver have half of its link each, and do not part again. So
- * large shards between GPUs keep to the rotated order, also when a later peer is ready before an
- * earlier one, and those of the next collective wait for this one's end, which brings the ranks
- * together. (4 x H200, 1 GiB: 231 GB/s of bus bandwidth when they did not, of 390.)
+ * Two copy engines that write to one receiver share its link, and stay together from then on. So
+ * large shards between GPUs keep to the rotated order, even if a later peer is ready before an
+ * earlier one. The next collective waits for the end of this one, which brings the ranks together.
+ * (4 x H200, 1 GiB: without this rule 231 of 390 GB/s of bus bandwidth.)
  */
 static bool part_is_apart(const struct coll_worker *w, uint64_t seq)
 {
@@ -122,8 +123,9 @@ static bool part_waits(const struct coll_worker *w, uint64_t seq)
 	return part_is_apart(w, seq) && seq != atomic_load_explicit(&w->done, memory_order_relaxed);
 }
 
-/* One piece for each of the first peers, in rotated order, that have credit and not yet all.
- * Return: how many were posted. */
+/* Post one piece to each of the first peers, in rotated order, that have credit and still miss
+ * some.
+ * Return: pieces posted. */
 static unsigned part_round(struct coll_worker *w, uint64_t seq)
 {
 	struct gx_group *g = w->group;
@@ -183,7 +185,7 @@ static bool exchange_agrees(struct coll_worker *w, uint64_t seq, unsigned q)
 	return false;
 }
 
-/* The worker sees that it was posted. What peers said before is looked at now. */
+/* The worker sees the post. Check now the sums that peers have sent before. */
 static void part_begin(struct coll_worker *w, uint64_t seq, uint64_t now_ns)
 {
 	struct gx_group *g = w->group;
@@ -238,7 +240,7 @@ static void part_clear(struct coll_worker *w, uint64_t seq)
 	*part = (struct coll_part){.exchange = exchange};
 }
 
-/* ---- What comes ---- */
+/* ---- Completions ---- */
 
 static void peer_bad(struct coll_worker *w, unsigned q, const char *what)
 {
@@ -262,7 +264,7 @@ static void ready_take(struct coll_worker *w, uint64_t seq, unsigned q, uint32_t
 		exchange_agrees(w, seq, q);
 }
 
-/* A peer is told after the worker has seen a collective, so what it puts is never early. */
+/* We send READY after the worker has seen the collective, so no peer's piece comes too early. */
 static void piece_take(struct coll_worker *w, uint64_t seq, unsigned q)
 {
 	struct coll_part *part = coll_part_of(w, seq);
@@ -300,8 +302,8 @@ static void done_take(struct coll_worker *w, const struct gx_comp *comp)
 	struct coll_part *part = &w->part[(uint32_t)comp->user % COLL_RING];
 	bool ready = comp->user & USER_READY;
 
-	/* A peer that has left knows all that it needs. A lost one is reported by its connection,
-	 * with the reason. */
+	/* A peer that has left needs no READY. The end of a lost peer's connection is reported with
+	 * its reason. */
 	if (comp->status && !(ready && w->left[q])) {
 		if (comp->status != -ECONNRESET && comp->status != -ENOTCONN &&
 		    comp->status != -ECANCELED && comp->status != -ETIMEDOUT)
@@ -344,7 +346,7 @@ static bool worker_take(struct coll_worker *w)
 
 /* ---- A turn ---- */
 
-/* Some connections have ended. A peer's last word came before that, and has been taken. */
+/* Some connections have ended. worker_turn() has taken the peers' last completions already. */
 static void worker_downs(struct coll_worker *w)
 {
 	struct gx_group *g = w->group;
@@ -389,8 +391,9 @@ static void part_late(struct coll_worker *w, uint64_t seq)
 }
 
 /*
- * A connection's time-out runs while something is under way on it. To a peer that owes us its part
- * nothing may be: then it is asked, so that one that has stopped is found, and not waited for.
+ * A connection's time-out runs only while an operation is under way on it. None may be under way to
+ * a peer that owes us its part. So the worker puts no bytes to it now and then, to find a peer that
+ * has stopped.
  */
 static void part_ask(struct coll_worker *w, uint64_t seq, uint64_t now_ns)
 {
@@ -440,7 +443,7 @@ static bool worker_turn(void *arg, uint64_t now_ns)
 {
 	struct coll_worker *w = arg;
 	struct gx_group *g = w->group;
-	/* Before completions are taken: see worker_downs(). */
+	/* Read it before taking completions: see worker_downs(). */
 	unsigned nr_down = atomic_load_explicit(&g->nr_down, memory_order_acquire);
 	bool busy = worker_take(w);
 
