@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Making and checking payload (see check.h). No I/O; any thread, on memory that it may touch.
+ * Makes and checks payload (see check.h). No I/O; any thread, on memory that it may touch.
  */
 #include "common/check.h"
 
@@ -8,8 +8,8 @@
 
 #define CHECK_WORDS (CHECK_PAGE_B / 8)
 
-/* Neighbouring words differ in all bytes, and so do equal offsets of different seeds. One
- * multiplication and no dependence between words: the compiler makes it as fast as memory. */
+/* Neighbouring words differ in all bytes; so do words of one offset and different seeds. One
+ * multiplication, and no dependence between words: as fast as the memory. */
 static inline uint64_t check_word(uint64_t index, uint64_t seed)
 {
 	uint64_t x = (index + seed + 1) * 0x9e3779b97f4a7c15ull;
@@ -17,8 +17,8 @@ static inline uint64_t check_word(uint64_t index, uint64_t seed)
 	return x ^ x >> 29;
 }
 
-/* The pattern of [@off, @off + @len), @len at most a page; it begins somewhere in @room's first 8
- * bytes. */
+/* The pattern of [@off, @off + @len), @len at most a page. It begins within the first 8 bytes of
+ * @room. */
 static inline const unsigned char *check_page(uint64_t room[CHECK_WORDS + 1], uint64_t len,
 					      uint64_t off, uint64_t seed)
 {
@@ -127,7 +127,7 @@ uint64_t check_ring_last(const struct check_ring *r, uint64_t slot, uint64_t n)
 	i = n - 1 - (n - 1 - slot) % period;
 	if (!r->apart || period != r->nr_slots)
 		return i;
-	/* Steps out of a sampled group: at most group / nr_slots of them. */
+	/* Step out of a sampled group: at most group / nr_slots steps. */
 	while (check_ring_sampled(r, i)) {
 		if (i < period)
 			return UINT64_MAX;

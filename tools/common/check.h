@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What payload must look like, and whether it does. The bytes of a region are a pattern of a seed
- * and their offset in the region; a message's iteration number is stamped into the first 8 bytes of
- * every 4 KiB of the message. Both ends know the rule, so either can make the bytes and either can
- * check them.
+ * The rule for payload: both ends can make the bytes, and both can check them. The bytes of a
+ * region are a pattern of a seed and their offset in the region. The first 8 bytes of every 4 KiB
+ * of a message hold the message's iteration number.
  */
 #ifndef CHECK_H
 #define CHECK_H
@@ -14,8 +13,8 @@
 
 #define CHECK_PAGE_B	   4096
 #define CHECK_STAMP_B	   8
-#define CHECK_POISON	   0xdb /* byte that destinations are filled with */
-/* What a get's destination holds where a stamp will land. */
+#define CHECK_POISON	   0xdb /* destinations are filled with it */
+/* 8 bytes of poison: a get's destination holds them until a stamp lands there. */
 #define CHECK_STAMP_POISON 0xdbdbdbdbdbdbdbdbull
 
 /** check_pattern() - Fill @buf with the pattern of region bytes [@off, @off + @len). */
@@ -23,7 +22,7 @@ void check_pattern(void *buf, uint64_t len, uint64_t off, uint64_t seed);
 
 void check_poison(void *buf, uint64_t len);
 
-/** check_stamps() - How many stamps a message of @size has. */
+/** check_stamps() - Number of stamps in a message of @size. */
 static inline uint64_t check_stamps(uint64_t size)
 {
 	return (size + CHECK_PAGE_B - 1) / CHECK_PAGE_B;
@@ -49,10 +48,10 @@ struct check_result {
 void check_result_add(struct check_result *to, const struct check_result *from);
 
 /**
- * check_piece() - Compare a piece of a message with what it must be; adds to @res.
- * @piece: @len bytes, which begin at byte @msg_off (a multiple of CHECK_PAGE_B) of a message and
- *end at another such multiple or with the message
- * @region_off: where the message begins in the region
+ * check_piece() - Compare a piece of a message with the rule; adds to @res.
+ * @piece: @len bytes. They begin at byte @msg_off of the message, a multiple of CHECK_PAGE_B, and
+ * end at another multiple or with the message
+ * @region_off: offset of the message in the region
  */
 void check_piece(const void *piece, uint64_t len, uint64_t msg_off, uint64_t region_off,
 		 uint64_t seed, uint64_t iter, struct check_result *res);
@@ -63,19 +62,18 @@ void check_guard(const void *buf, uint64_t len, uint64_t off, struct check_resul
 
 /**
  * struct check_ring - Which slot of a region message number i takes. @nr_slots slots are used in
- * turn; where one message in CHECK_SAMPLE is to be checked under way, groups of @group consecutive
- * messages go to slots of their own behind the ring, so that they can be looked at while the ring
- * goes on turning. A server that posts receives and its client must agree on it. Frozen after it
- * was made.
+ * turn. To check one message in CHECK_SAMPLE while the others go on, groups of 2^group_bits
+ * consecutive messages go to slots of their own behind the ring. A server that posts receives and
+ * its client must agree on it. Frozen once made.
  */
 #define CHECK_SAMPLE 64
 
 struct check_ring {
 	uint64_t nr_slots;   /* power of two */
-	uint32_t group_bits; /* 2^group_bits messages are checked together */
+	uint32_t group_bits; /* 2^group_bits messages form a group */
 	bool sample;	     /* check one group in CHECK_SAMPLE */
-	bool apart; /* sampled groups have slots of their own, one a message; else group_bits is 0
-		     */
+	/* Sampled groups have slots of their own, one for each message; else group_bits is 0. */
+	bool apart;
 };
 
 static inline uint64_t check_ring_group(const struct check_ring *r)

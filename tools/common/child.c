@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Starting and ending programs (see child.h).
+ * Starts and ends programs (see child.h).
  */
 #include "common/child.h"
 
@@ -27,7 +27,7 @@ static void child_exec(const struct child *c, const char *file, char *const argv
 		       pid_t parent)
 {
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
-	if (getppid() != parent) /* it ended before it was asked for */
+	if (getppid() != parent) /* it died before the prctl() */
 		_exit(CHILD_NOT_RUN);
 	signal(SIGPIPE, SIG_DFL);
 	dup2(in, STDIN_FILENO);

@@ -11,10 +11,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/** struct child - One of them. CHILD_NONE: none. */
+/** struct child - A started program. CHILD_NONE: none. */
 struct child {
 	pid_t pid;    /* 0: not running */
-	int out, err; /* memfds with what it prints; -1: it prints where we do */
+	int out, err; /* memfds that take its output; -1: it prints to our output */
 	int status;   /* of waitpid(), once it has ended */
 };
 
@@ -23,28 +23,29 @@ struct child {
 		.out = -1, .err = -1                                                               \
 	}
 
-#define CHILD_NOT_RUN 127 /* exit status: the program could not be run */
-#define CHILD_SIGNAL  128 /* and the number of the signal that ended it */
+#define CHILD_NOT_RUN 127 /* exit status: the program could not run */
+#define CHILD_SIGNAL  128 /* plus the signal that ended it */
 
-/** child_start() - Run @file (looked for on PATH unless it has a slash) with @argv. It gets SIGTERM
- * when we die, and SIGPIPE's default.
- * @in: its standard input, or -1: nothing
- * @keep: what it prints is kept
- * Return: 0, -errno; that @file cannot be run is CHILD_NOT_RUN, and said on its stderr. */
+/** child_start() - Run @file with @argv. Without a slash in @file it searches PATH. The program
+ * gets SIGTERM when we die, and the default of SIGPIPE.
+ * @in: its standard input; -1: nothing
+ * @keep: keep its output
+ * Return: 0, -errno. If @file cannot run, the exit status is CHILD_NOT_RUN, with a line on its
+ * stderr. */
 int child_start(struct child *c, const char *file, char *const argv[], int in, bool keep);
-/** child_ended() - Has it? Does not wait. */
+/** child_ended() - Has it ended? Does not wait. */
 bool child_ended(struct child *c);
-/** child_end() - Wait until it has ended, for @limit_ns; then make it, by SIGTERM and by SIGKILL.
- * Return: its exit status, or CHILD_SIGNAL and more. */
+/** child_end() - Wait for its end, at most @limit_ns; then end it by SIGTERM, and by SIGKILL.
+ * Return: its exit status, or CHILD_SIGNAL and the signal. */
 int child_end(struct child *c, uint64_t limit_ns);
 /** child_stop() - SIGTERM now. */
 void child_stop(struct child *c);
-void child_close(struct child *c); /* what it has printed is gone */
+void child_close(struct child *c); /* drops its kept output */
 
-/** child_text() - What is in ->out or ->err, to be freed. NULL: no memory. */
+/** child_text() - The content of ->out or ->err; the caller frees it. NULL: no memory. */
 char *child_text(int fd, size_t *len);
 
-/** child_self() - Path of a program @name beside this one; NULL: of this one. */
+/** child_self() - Path of the program @name in our folder; NULL: of this program. */
 int child_self(const char *name, char *buf, size_t room); /* 0, -errno */
 
 #endif

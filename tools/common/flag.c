@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The options of gxd and gxperf for the fields and calls that texts of the library name (see
- * flag.h). tests/test_house.py compares this table with gx.h and with those texts.
+ * Options of gxd and gxperf, for the fields and calls that the library's texts name (see flag.h).
+ * tests/test_house.py compares this table with gx.h and with those texts.
  */
 #include "common/flag.h"
 
@@ -12,9 +12,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FLAG_LINE_MAX 1024 /* of a line of the log, with the final 0 */
+#define FLAG_LINE_MAX 1024 /* of a log line, with the final 0 */
 
-/* A word that the library says, and what a user of the tools reads: never longer. */
+/* A name in the library's texts, and the tools' option for it. The option is never longer. */
 static const struct flag {
 	const char *name, *flag;
 } flags[] = {
@@ -36,7 +36,8 @@ static const struct flag {
 	{"gx_opts.unpack", "--unpack"},
 };
 
-/* The entry whose name begins at @at, all of it: gx_opts.bounce_device is not gx_opts.bounce. */
+/* The entry of the name that begins at @at. It must match as a whole: gx_opts.bounce_device is not
+ * gx_opts.bounce. */
 static const struct flag *flag_at(const char *at)
 {
 	for (unsigned i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {

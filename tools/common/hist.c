@@ -35,7 +35,7 @@ uint64_t hist_cell_top(uint32_t i)
 
 uint64_t hist_percentile(const struct hist *h, uint32_t per_mille)
 {
-	/* Rounded up: the value at which at least that share has been seen. */
+	/* Rounded up: the least rank that has at least this share. */
 	uint64_t rank = (uint64_t)(((__uint128_t)h->count * per_mille + 999) / 1000), seen = 0, top;
 
 	if (rank == 0)

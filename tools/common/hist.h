@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A log-linear histogram of nanoseconds with 3 significant digits: the scheme of HdrHistogram (Gil
- * Tene, http://hdrhistogram.org), written anew. Values up to HIST_LINEAR are counted exactly;
- * above, each power of two is cut into HIST_LINEAR / 2 equal steps, so a value is known to 1 part
- * in 1,024. One thread records; merge and look when it has stopped.
+ * Tene, http://hdrhistogram.org), written anew. It counts values up to HIST_LINEAR exactly. Above
+ * that it cuts each power of two into HIST_LINEAR / 2 equal steps, so a value is known to 1 part in
+ * 1,024. One thread records; merge and read only when it has stopped.
  */
 #ifndef HIST_H
 #define HIST_H
@@ -18,12 +18,12 @@
 
 struct hist {
 	uint64_t count; /* values recorded */
-	uint64_t sum;	/* of them, for the average */
+	uint64_t sum;	/* of these values, for the average */
 	uint64_t max;	/* largest, exact */
 	uint64_t cell[HIST_CELLS];
 };
 
-/** hist_cell() - Which cell counts @v (at most HIST_VALUE_MAX). */
+/** hist_cell() - The cell that counts @v (at most HIST_VALUE_MAX). */
 static inline uint32_t hist_cell(uint64_t v)
 {
 	uint32_t shift;
@@ -51,11 +51,11 @@ uint64_t hist_cell_top(uint32_t i);
 
 /**
  * hist_percentile() - The value that @per_mille of 1,000 recorded values do not exceed (500: the
- * median). Return: 0 when nothing was recorded; never more than the largest recorded value.
+ * median). Return: never more than the largest recorded value; 0: nothing recorded.
  */
 uint64_t hist_percentile(const struct hist *h, uint32_t per_mille);
 
-/** hist_average() - 0 when nothing was recorded. */
+/** hist_average() - 0: nothing recorded. */
 double hist_average(const struct hist *h);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A thin wrapper of jansson (see json.h). Any thread; a document belongs to one at a time.
+ * A thin wrapper of jansson (see json.h). Any thread; one thread at a time uses a document.
  */
 #include "common/json.h"
 

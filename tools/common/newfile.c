@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Files that come into being whole (see newfile.h): without a name where the file system can do
- * that, else under one of their own, until they are renamed.
+ * Files that appear whole (see newfile.h). Until then a file has no name, or, if the file system
+ * needs one, a name of its own.
  */
 #include "common/newfile.h"
 
@@ -13,10 +13,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Not a regular file: nothing of it can be replaced, and what is written is gone at once. */
+/* Not a regular file: it is not replaced, and each write has its effect at once. */
 static int newfile_stream(struct newfile *f)
 {
-	/* Without O_NONBLOCK a FIFO that nobody reads would be waited for. */
+	/* Without O_NONBLOCK the open would wait for a reader of a FIFO. */
 	f->fd = open(f->path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
 	if (f->fd < 0)
 		return -errno;
@@ -25,7 +25,7 @@ static int newfile_stream(struct newfile *f)
 	return 0;
 }
 
-/* The name while it is written: hidden, beside the one it will have, ours alone. */
+/* The name while it is written: hidden, in the same folder, ours alone. */
 static int newfile_part(struct newfile *f)
 {
 	const char *slash = strrchr(f->path, '/');
@@ -46,7 +46,7 @@ static int newfile_begin(struct newfile *f)
 		 slash ? f->path : ".");
 	f->fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
 	f->nameless = f->fd >= 0;
-	/* What a kernel or file system says that does not know of it. */
+	/* The errors of a kernel or file system without O_TMPFILE. */
 	if (f->fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL))
 		f->fd = open(f->part, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	return f->fd < 0 ? -errno : 0;
@@ -71,7 +71,7 @@ int newfile_open(struct newfile *f, const char *path, bool force)
 		if (!force)
 			return -EEXIST;
 		f->mode = st.st_mode & 07777;
-		/* A link stays one: what it names is replaced. */
+		/* A link stays a link: the new file replaces its target. */
 		if (!realpath(path, f->path))
 			return -errno;
 	} else if (errno != ENOENT) {
@@ -95,8 +95,7 @@ int newfile_write(struct newfile *f, const void *buf, size_t len)
 	return 0;
 }
 
-/* All of it is on its way to the disk, under @part. Some file systems say only at the close that
- * there was no room. */
+/* Give the whole file the name @part. Some file systems report a lack of room only at the close. */
 static int newfile_finish(struct newfile *f)
 {
 	char name[64];
@@ -112,14 +111,15 @@ static int newfile_finish(struct newfile *f)
 	return close(fd) ? -errno : 0;
 }
 
-/* From @part to @path, not over a file that somebody has made meanwhile. */
+/* Rename @part to @path. Without force it must not replace a file that another program has made
+ * meanwhile. */
 static int newfile_name(const struct newfile *f)
 {
 	if (f->force)
 		return rename(f->part, f->path) ? -errno : 0;
 	if (!link(f->part, f->path))
 		return unlink(f->part) ? -errno : 0;
-	/* No hard links there? */
+	/* No hard links on this file system? */
 	if (errno != EPERM && errno != EOPNOTSUPP)
 		return -errno;
 	if (!access(f->path, F_OK))

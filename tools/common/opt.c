@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Parsing of option values (see opt.h). Pure but for opt_cpus_allowed() and opt_bind(), which ask
- * the system.
+ * Parses option values (see opt.h). Pure, except opt_cpus_allowed() and opt_bind(), which ask the
+ * system.
  */
 #include "common/opt.h"
 
@@ -25,7 +25,7 @@ static bool opt_digit(char c)
 	return c >= '0' && c <= '9';
 }
 
-/* strtoull() takes signs and spaces; options do not. */
+/* strtoull() accepts signs and spaces; options must not. */
 static int opt_number(const char *text, uint64_t *out, const char **end)
 {
 	char *stop;
@@ -219,7 +219,7 @@ int opt_bounce(const char *text, enum gx_bounce *bounce, int *device)
 	return 0;
 }
 
-/* What anybody can type, see and paste. */
+/* Printable ASCII: a user can type, see and paste it. */
 static bool opt_printable(char c)
 {
 	return c >= ' ' && c <= '~';
@@ -436,7 +436,7 @@ static int gx_value(int key, const char *arg, struct gx_opts *o)
 	switch (key) {
 	case OPT_GX_WINDOW:
 		return opt_u32(arg, 1, 1024, &o->window);
-	case OPT_GX_CHUNK: /* 0 would be the default again, not a size */
+	case OPT_GX_CHUNK: /* 0 would mean the default */
 		return opt_size32(arg, &o->chunk_b) || !o->chunk_b ? -EINVAL : 0;
 	case OPT_GX_SLOTS:
 		return opt_u32(arg, 1, 1u << 24, &o->slots);
@@ -487,7 +487,7 @@ int opt_gx(int key, const char *arg, struct gx_opts *opts, char why[OPT_WHY_MAX]
 	return -EINVAL;
 }
 
-/* HOST of HOST:PORT, without brackets. */
+/* Resolve HOST of HOST:PORT, without brackets. */
 static int bind_resolve(const char *addr, struct addrinfo **out)
 {
 	struct addrinfo hint = {.ai_socktype = SOCK_DGRAM};
@@ -515,7 +515,7 @@ static bool bind_is_any(const struct sockaddr *sa)
 	return IN6_IS_ADDR_UNSPECIFIED(&in6->sin6_addr);
 }
 
-/* Our address on the way to @to: a UDP socket that is connected sends nothing. */
+/* Our address on the way to @to. connect() of a UDP socket sends nothing. */
 static int bind_route(const struct addrinfo *to, struct sockaddr_storage *own, socklen_t *len)
 {
 	int fd = socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Values of command line options: sizes, CPU lists, memory, names. Shared by gxd and gxperf.
- * Nothing here prints; a caller turns an error into a message that names the option.
+ * Nothing here prints; the caller turns an error into a message that names the option.
  */
 #ifndef OPT_H
 #define OPT_H
@@ -16,8 +16,8 @@
 #define OPT_CPUS_DEFAULT_MAX 4
 #define OPT_NAME_MAX	     64 /* of a region, with the final 0 */
 
-/** opt_size() - "64", "4K", "2G": bytes; K, M, G, T are powers of two. Return: 0, -EINVAL, -ERANGE.
- */
+/** opt_size() - Bytes: "64", "4K", "2G"; K, M, G, T are powers of two. Return: 0, -EINVAL,
+ * -ERANGE. */
 int opt_size(const char *text, uint64_t *out);
 
 /** opt_u32() - A decimal number from @min to @max. Return: 0, -EINVAL, -ERANGE. */
@@ -39,8 +39,7 @@ struct opt_list {
 };
 int opt_list(const char *text, struct opt_list *out); /* 0, -EINVAL */
 
-/** opt_seconds() - "5", "0.5": nanoseconds; more than 0, at most a day. Return: 0, -EINVAL,
- * -ERANGE. */
+/** opt_seconds() - "5", "0.5": from 1 ms to a day, in nanoseconds. Return: 0, -EINVAL, -ERANGE. */
 int opt_seconds(const char *text, uint64_t *out_ns);
 
 struct opt_cpus {
@@ -62,19 +61,19 @@ int opt_cpus_stranger(const struct opt_cpus *cpus, const struct opt_cpus *allowe
 
 /**
  * opt_cpus_default() - The first half of @allowed for a server, the last half for a client, at
- * least one and at most OPT_CPUS_DEFAULT_MAX: on one machine the two do not meet unless there is
- * only one CPU.
+ * least one and at most OPT_CPUS_DEFAULT_MAX. On one machine the halves do not overlap, unless
+ * there is only one CPU.
  */
 void opt_cpus_default(const struct opt_cpus *allowed, bool server, struct opt_cpus *out);
 
-/** opt_cpus_text() - "0,2,3" into @buf. */
+/** opt_cpus_text() - Write "0,2,3" to @buf. */
 void opt_cpus_text(const struct opt_cpus *cpus, char *buf, size_t room);
 
 /** opt_place() - "host" or "cuda:N". Return: 0, -EINVAL. */
 int opt_place(const char *text, enum gx_mem_kind *kind, int *device);
 void opt_place_text(enum gx_mem_kind kind, int device, char *buf, size_t room);
 
-/** opt_bounce() - "host", "gpu" (that is gpu:0) or "gpu:N". Return: 0, -EINVAL. */
+/** opt_bounce() - "host", "gpu" (means gpu:0) or "gpu:N". Return: 0, -EINVAL. */
 int opt_bounce(const char *text, enum gx_bounce *bounce, int *device);
 
 struct opt_mem {
@@ -84,13 +83,13 @@ struct opt_mem {
 	uint64_t len;
 };
 
-/** opt_mem() - "name=<host|cuda:N>:<size>", size above 0; a name is printable ASCII, so that a
- * client can name it. Return: 0, -EINVAL. */
+/** opt_mem() - "name=<host|cuda:N>:<size>", size above 0. The name is printable ASCII, so that a
+ * client can type it. Return: 0, -EINVAL. */
 int opt_mem(const char *text, struct opt_mem *out);
 
-/** opt_plain() - @text, all that is not printable ASCII as '?': for messages. opt_shell() - As a
- * shell takes it: in quotes where it needs them, cut where @room ends; four times its length is
- * enough. */
+/** opt_plain() - Copy @text for a message, with '?' for each character that is not printable ASCII.
+ * opt_shell() - Copy it for a shell: in quotes if it needs them, cut at @room; four times its
+ * length is enough. */
 void opt_plain(const char *text, char *buf, size_t room);
 void opt_shell(const char *text, char *buf, size_t room);
 
@@ -104,12 +103,12 @@ const char *opt_integrity_text(enum gx_integrity_mode mode);
 
 /** opt_check() - "auto", "cpu", "unpack". Return: 0, -EINVAL. */
 int opt_check(const char *text, enum gx_crc_by *out);
-/** opt_check_text() - Who checks payload for memory of @kind, given who does of a connection (see
- * struct gx_conn_info): "none", "cpu", "unpack". */
+/** opt_check_text() - Who checks payload for memory of @kind: "none", "cpu", "unpack".
+ * @check_unpack: from struct gx_conn_info. */
 const char *opt_check_text(enum gx_integrity_mode integrity, unsigned check_unpack,
 			   enum gx_mem_kind kind);
 
-/** enum opt_gx_key - Options of a context that gxd and gxperf have both, as keys of argp. */
+/** enum opt_gx_key - Options of a context that both gxd and gxperf have, as keys of argp. */
 enum opt_gx_key {
 	OPT_GX_WINDOW = 1000,
 	OPT_GX_CHUNK,
@@ -128,20 +127,20 @@ enum opt_gx_key {
 #define OPT_WHY_MAX 256
 
 /** opt_gx() - Take one of them. Return: 0; -ENOENT: @key is none of them; -EINVAL with @why, which
- * names the option and what it takes. */
+ * names the option and its valid values. */
 int opt_gx(int key, const char *arg, struct gx_opts *opts, char why[OPT_WHY_MAX]);
 
 #define OPT_HOST_MAX 128
 
 /**
- * opt_bind() - The address that network ports should bind to. Of a server (@addr is where it
- * listens): that address; of a client (@addr is the server's): ours on the way there.
- * Return: 0 and a numeric address in @host; -ENOENT: the server listens on every address;
- * -EINVAL, or what the system says: none can be told. The library will say more of a bad @addr.
+ * opt_bind() - The address that network ports should bind to. For a server: @addr, where it
+ * listens. For a client: our address on the way to @addr, the server's.
+ * Return: 0 and a numeric address in @host; -ENOENT: the server listens on every address; -EINVAL
+ * or -errno: no address is found. The library will say more of a bad @addr.
  */
 int opt_bind(const char *addr, bool server, char host[OPT_HOST_MAX]);
 
-/** opt_size_text() - "64M", "1000003": the shortest exact way to write @len. */
+/** opt_size_text() - Write @len in the shortest exact way: "64M", "1000003". */
 void opt_size_text(uint64_t len, char *buf, size_t room);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Options of both programs that are parsed alike (see opt_argp.h). Main thread, before anything is
- * opened.
+ * Parsing that gxd and gxperf share (see opt_argp.h). Main thread, before the program opens
+ * anything.
  */
 #include "common/opt_argp.h"
 
@@ -80,7 +80,7 @@ error_t opt_parse(const struct argp_option *options, const struct opt_value *val
 	return 0;
 }
 
-/* ---- What gxd and gxperf both have ---- */
+/* ---- Options that gxd and gxperf share ---- */
 
 error_t opt_gx_take(int key, const char *arg, struct gx_opts *opts, struct argp_state *state)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Result documents as gnuplot scripts (see plot.h).
+ * Turns result documents into gnuplot scripts (see plot.h).
  */
 #include "common/plot.h"
 
@@ -14,29 +14,29 @@
 #include <string.h>
 
 #define PLOT_LINES_MAX	64
-#define PLOT_POINTS_MAX 4096 /* of a line */
+#define PLOT_POINTS_MAX 4096 /* most points of a line */
 #define PLOT_NAME_MAX	160
-#define PLOT_TICS_MAX	12 /* sizes named on an axis */
+#define PLOT_TICS_MAX	12 /* most sizes named on an axis */
 #define PLOT_MARGIN	1.05
 
 struct plot_point {
 	double x, y;
 };
 
-/* What lies on one line of the picture: results of one op, file and bound on SMs. */
+/* A line of the picture: results of one op, one file and one bound on SMs. */
 struct plot_line {
 	char file[PLOT_NAME_MAX], op[PLOT_NAME_MAX];
-	double sms; /* NAN: not known */
+	double sms; /* NAN: unknown */
 	unsigned nr_file;
 	struct plot_point *point;
 	unsigned n;
 	bool many;  /* some x has several results */
-	bool ratio; /* y is one already */
+	bool ratio; /* y is a ratio already */
 };
 
 struct plot {
 	struct plot_how how;
-	const char *y; /* default for the vertical axis, from the first document */
+	const char *y; /* default vertical axis, from the first document */
 	struct plot_line line[PLOT_LINES_MAX];
 	unsigned n, nr_files;
 };
@@ -95,8 +95,8 @@ static bool op_wanted(const char *list, const char *op)
 
 /* ---- Documents of tools/bench/bench.py ---- */
 
-/* The word of @name that is a size, or a number of cores, is cut out of @op. Return: the member
- * that it is the value of, NULL: there is none. */
+/* Find the word of @name that is a size or a number of cores. @op gets @name without it. Return:
+ * the result's member for the value @v; NULL: no such word. */
 static const char *name_split(const char *name, char op[PLOT_NAME_MAX], uint64_t *v)
 {
 	char word[32];
@@ -107,14 +107,14 @@ static const char *name_split(const char *name, char op[PLOT_NAME_MAX], uint64_t
 		snprintf(word, sizeof(word), "%.*s", (int)len, at);
 		if (at == name || at[-1] != ' ' || len >= sizeof(word) || opt_size(word, v))
 			continue;
-		/* Without the blank before it. */
+		/* Drop the blank before the word too. */
 		snprintf(op, PLOT_NAME_MAX, "%.*s%s", (int)(at - 1 - name), name, at + len);
 		return strncmp(at + len, " cores", 6) ? "size_b" : "cores";
 	}
 	return NULL;
 }
 
-/* A result for each of @values. @op: NULL: what is left of @name. */
+/* Add a result for each of @values. @op: NULL: @name without its size. */
 static void bench_add(struct json_t *to, const char *name, const char *op, const char *y,
 		      struct json_t *values)
 {
@@ -145,7 +145,8 @@ static void bench_rows(struct json_t *doc, struct json_t *to)
 	}
 }
 
-/* Those to @rival, under the op that is compared with it; NULL: all, under both. */
+/* Add the ratios to @rival, under the op that is compared with it; NULL: all ratios, under both
+ * ops. */
 static void bench_ratios(struct json_t *doc, const char *rival, struct json_t *to)
 {
 	struct json_t *ratios = js_get(doc, "ratios");
@@ -167,7 +168,7 @@ static void bench_ratios(struct json_t *doc, const char *rival, struct json_t *t
 	}
 }
 
-/* Its results as gxperf would write them; to be freed. */
+/* Its results, in the form of gxperf's; the caller frees them. */
 static struct json_t *bench_results(const struct plot *p, struct json_t *doc)
 {
 	struct json_t *to = js_array();
@@ -209,7 +210,7 @@ static struct plot_line *line_add(struct plot *p, const char *file, const char *
 	return l;
 }
 
-/* @ratio: the row has one, to the rival. */
+/* Add a result to its line. @ratio: the row has a ratio to the rival. */
 static int row_add(struct plot *p, struct json_t *row, bool ratio, const char *file, char *why,
 		   size_t room)
 {
@@ -323,7 +324,7 @@ static bool line_drawn(const struct plot *p, const struct plot_line *l)
 
 /* ---- The script ---- */
 
-/* In single quotes gnuplot replaces nothing; a quote is written twice. */
+/* gnuplot replaces nothing within single quotes; a quote is doubled. */
 static void text_put(FILE *to, const char *text)
 {
 	fputc('\'', to);
@@ -393,7 +394,7 @@ static void size_put(FILE *to, double v)
 		fprintf(to, "'%.0f'", v);
 }
 
-/* Sizes that are drawn, those that would touch the one before left out. */
+/* Name the sizes of the points, without those that would touch the one before. */
 static void tics_put(const struct plot *p, FILE *to)
 {
 	double x[PLOT_LINES_MAX * 8], before = 0;
@@ -416,7 +417,7 @@ static void tics_put(const struct plot *p, FILE *to)
 			i++;
 	}
 	fputs(") nomirror\n", to);
-	/* A little more than that: a tic at the very end is not drawn. */
+	/* A little wider: gnuplot does not draw a tic at the very end. */
 	if (n)
 		fprintf(to, "set xrange [%.9g:%.9g]\n", x[0] / PLOT_MARGIN, x[n - 1] * PLOT_MARGIN);
 }
@@ -428,7 +429,7 @@ static int point_compare(const void *a, const void *b)
 	return p->x != q->x ? (p->x > q->x) - (p->x < q->x) : (p->y > q->y) - (p->y < q->y);
 }
 
-/* In order of x, as ratios where they are wanted, without what the axes cannot show. */
+/* Sort by x, make ratios if wanted, drop points that the axes cannot show. */
 static void line_prepare(const struct plot *p, struct plot_line *l)
 {
 	unsigned kept = 0;
@@ -446,7 +447,7 @@ static void line_prepare(const struct plot *p, struct plot_line *l)
 	qsort(l->point, l->n, sizeof(*l->point), point_compare);
 }
 
-/* How many points from @k on have one x. */
+/* Return: points from @k on with one x. */
 static unsigned line_alike(const struct plot_line *l, unsigned k)
 {
 	unsigned n = 1;
@@ -456,7 +457,7 @@ static unsigned line_alike(const struct plot_line *l, unsigned k)
 	return n;
 }
 
-/* The line goes through the medians; where an x has several results all are points. */
+/* The line goes through the medians. If some x has several results, all results are points. */
 static void data_put(struct plot_line *l, FILE *to, unsigned i)
 {
 	fprintf(to, "$line%u << EOD\n", i);
@@ -476,7 +477,7 @@ static void data_put(struct plot_line *l, FILE *to, unsigned i)
 	fprintf(to, "EOD\n");
 }
 
-/* Does @op come with more than one number of SMs in its file? */
+/* Does @l's op have lines with other numbers of SMs in its file? */
 static bool line_needs_sms(const struct plot *p, const struct plot_line *l)
 {
 	for (unsigned i = 0; i < p->n; i++)

@@ -26,32 +26,32 @@
 #include <unistd.h>
 
 #define REPORT_TEXT_MAX 1024
-#define REPORT_SMALL	0.001	      /* below it five digits behind the point are too few */
-#define REPORT_TELL_NS	5000000000ull /* between two lines of progress where there is no terminal */
+#define REPORT_SMALL	0.001	      /* smaller values are printed with an exponent */
+#define REPORT_TELL_NS	5000000000ull /* between two lines of progress without a terminal */
 
-/* Held while anything is printed or added to a document; by report_close() for good. */
+/* Held while a thread prints or adds to a document. report_close() keeps it. */
 static pthread_mutex_t report_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-static struct report *report_kept; /* closed, and not freed before the next one */
+static struct report *report_kept; /* closed; freed by the next report_open() */
 
 struct report {
 	struct report_opts opts;
 	struct newfile file;  /* of -J, or none */
 	int lines;	      /* of --append, or -1 */
-	struct json_t *parts; /* of the document, beside the results */
+	struct json_t *parts; /* members of the document, beside the results */
 	const char *commit;
-	int lines_err; /* of the last line that could not be added, or 0 */
+	int lines_err; /* error of the last line not added; 0: none */
 	char host[65];
 	struct json_t *path, *results, *errors;
 	char op[16];	    /* of the table's last header */
 	uint64_t checked_b; /* sums, for the table's last line */
 	uint64_t wrong;
 	unsigned nr_rows;
-	bool unchecked; /* some row was not checked */
-	int signo;	/* what ended the program, or 0 */
+	bool unchecked; /* some row is unchecked */
+	int signo;	/* signal that ended the program; 0: none */
 	struct report_row last;
-	bool terminal;	  /* stderr is one */
-	bool progress;	  /* a progress line stands there */
-	uint64_t told_ns; /* of the last progress, or of the start */
+	bool terminal;	  /* stderr is a terminal */
+	bool progress;	  /* a progress line is on the terminal */
+	uint64_t told_ns; /* time of the last progress, or of the start */
 };
 
 int report_format_parse(const char *text, enum report_format *out)
@@ -67,7 +67,7 @@ int report_format_parse(const char *text, enum report_format *out)
 	return -EINVAL;
 }
 
-/* Now, so that a place where nothing can be written is known before anything is measured. */
+/* Open it now: an error comes before any measurement. */
 static int report_file_open(struct report *report)
 {
 	const char *path = report->opts.json_path;
@@ -104,7 +104,7 @@ static int report_lines_open(struct report *report)
 	return -errno;
 }
 
-/* Nothing is left of one to which nothing was added. */
+/* Remove a file that has got no line. */
 static void report_lines_close(struct report *report)
 {
 	struct stat st;
@@ -239,7 +239,7 @@ void report_path(struct report *report, const struct report_path *p)
 		       p->link, p->port, p->gpu, p->bounce ? p->bounce : "none", p->unpack,
 		       p->engine ? p->engine : "none", p->integrity, p->check,
 		       (long long)p->quantum_b, p->cores, p->control, p->why);
-	fflush(stdout); /* whoever reads along knows the way before the first row */
+	fflush(stdout); /* a reader sees the path before the first row */
 	pthread_mutex_unlock(&report_lock);
 }
 
@@ -274,7 +274,7 @@ static struct json_t *row_doc(const struct report_row *r)
 	return row;
 }
 
-/* The value behind "@key :" in a file such as /proc/cpuinfo or /proc/meminfo. */
+/* The value after "@key :" in a file such as /proc/cpuinfo or /proc/meminfo. */
 static void report_proc_value(const char *path, const char *key, char *buf, size_t room)
 {
 	FILE *f = fopen(path, "re");
@@ -331,7 +331,7 @@ static struct json_t *report_env(const struct report *report)
 	return env;
 }
 
-/* All but the results; takes path and errors out of @report. */
+/* The document without the results. It takes path and errors out of @report. */
 static struct json_t *report_document(struct report *report, int exit_code)
 {
 	struct json_t *doc = js_pack("{s:i, s:s}", "schema_version", REPORT_SCHEMA_VERSION,
@@ -357,8 +357,8 @@ static int doc_write(struct json_t *doc, bool pretty, FILE *to)
 	return ret;
 }
 
-/* A result that stands alone: with where, when and how it was measured. All have the same members
- * before its own. */
+/* A result that stands alone, with place, time and way of its measurement. All lines begin with the
+ * same members. */
 static void report_line(struct report *report, struct json_t *row)
 {
 	struct json_t *line = js_pack("{}");
@@ -385,8 +385,7 @@ static void report_line(struct report *report, struct json_t *row)
 	if (text)
 		text[len] = '\n';
 	n = text ? write(report->lines, text, len + 1) : 0;
-	if (report->lines >= 0 &&
-	    n != (ssize_t)len + 1) /* a part of it is in: then there is no room */
+	if (report->lines >= 0 && n != (ssize_t)len + 1) /* a part is written: no room is left */
 		report->lines_err = !text ? ENOMEM : n < 0 ? errno : ENOSPC;
 	free(text);
 end:
@@ -395,7 +394,7 @@ end:
 
 /* ---- Rows ---- */
 
-/* Three digits or more that count, also of what is little. */
+/* At least three significant digits, also for small values. */
 static const char *cell(double v, char buf[32])
 {
 	int digits = v < 0.01 ? 5 : v < 1 ? 4 : v < 10 ? 3 : v < 1000 ? 2 : 1;
@@ -451,7 +450,7 @@ static void row_table(struct report *report, const struct report_row *r)
 		printf("# sha256 %s\n", r->sha256);
 }
 
-/* In quotes where it must be. */
+/* Quotes only where CSV needs them. */
 static void csv_text(const char *text)
 {
 	bool plain = !text[strcspn(text, ",\"\n")];
@@ -468,7 +467,7 @@ static void csv_text(const char *text)
 		putchar('"');
 }
 
-/* What a row needs to be understood beside those of other runs. */
+/* Columns that tell a row from those of other runs. */
 static void csv_where(const struct report *report)
 {
 	char text[64];
@@ -552,7 +551,7 @@ static void cells_table(struct report *report, const struct report_row *r,
 {
 	char b[32], size[32];
 
-	/* The header again when the columns or the section are others. */
+	/* Repeat the header when the columns or the section change. */
 	if (strcmp(report->op, c[0].key)) {
 		snprintf(report->op, sizeof(report->op), "%s", c[0].key);
 		printf("# %-14s %12s", "way", "size");
@@ -647,7 +646,7 @@ void report_section(struct report *report, const char *fmt, ...)
 	vprintf(fmt, ap);
 	va_end(ap);
 	putchar('\n');
-	report->op[0] = '\0'; /* the next row has its header again */
+	report->op[0] = '\0'; /* the next row prints its header again */
 	fflush(stdout);
 	pthread_mutex_unlock(&report_lock);
 }
@@ -684,7 +683,7 @@ int report_close(struct report *report, int exit_code)
 	struct json_t *doc;
 	int ret = 0;
 
-	pthread_mutex_lock(&report_lock); /* for good: nobody else prints after this */
+	pthread_mutex_lock(&report_lock); /* never unlocked: no other thread prints after this */
 	report_progress_end(report);
 	if (report->opts.format == REPORT_TABLE)
 		report_table_end(report);
@@ -709,7 +708,7 @@ int report_close(struct report *report, int exit_code)
 	}
 	js_free(doc);
 	js_free(report->parts);
-	/* Another thread may have closed it under the main thread, which then still looks at it. */
+	/* Another thread may be the one that closes it, while the main thread still looks at it. */
 	report_kept = report;
 	return exit_code;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The client's end of the JSON messages between gxperf and gxd (see rpc.h), and what both ends
- * share.
+ * The client's end of the JSON messages between gxperf and gxd (see rpc.h), and parts for both
+ * ends.
  */
 #include "common/rpc.h"
 
@@ -19,14 +19,14 @@
 
 struct rpc {
 	struct gx_conn *conn;
-	pthread_mutex_t lock; /* of all below, and of what rpc_call() waits on */
+	pthread_mutex_t lock; /* guards all below, and struct rpc_sync */
 	pthread_cond_t news;
-	struct rpc_wait *waits; /* under way */
+	struct rpc_wait *waits; /* requests under way */
 	int64_t next_id;
 	bool down;
 };
 
-/* What rpc_call() waits on. Guarded by rpc->lock. */
+/* State of an rpc_call(). Guarded by rpc->lock. */
 struct rpc_sync {
 	struct rpc_wait wait;
 	struct rpc *rpc;
@@ -78,7 +78,7 @@ void rpc_close(struct rpc *rpc)
 	free(rpc);
 }
 
-/* Takes the wait with @id off the list; with the lock held. */
+/* Take the request with @id off the list. Under the lock. */
 static struct rpc_wait *rpc_take(struct rpc *rpc, int64_t id)
 {
 	for (struct rpc_wait **p = &rpc->waits; *p; p = &(*p)->next) {
@@ -108,7 +108,7 @@ void rpc_on_msg(struct rpc *rpc, const void *data, uint32_t len)
 	struct rpc_wait *wait;
 	int ok = 0;
 
-	/* What cannot be understood has no id to answer to: the request runs into its time-out. */
+	/* A malformed message has no id: its request runs into the time-out. */
 	if (!doc || js_unpack(doc, why, sizeof(why), "{s:I, s?:I, s?:b, s?:s}", "id", &id,
 			      "progress", &progress, "ok", &ok, "error", &error)) {
 		js_free(doc);
@@ -155,7 +155,8 @@ void rpc_begin(struct rpc *rpc, struct json_t *req, struct rpc_wait *wait)
 	rpc->waits = wait;
 	ret = rpc->down ? -ENOTCONN : 0;
 	pthread_mutex_unlock(&rpc->lock);
-	/* Not under the lock: the control thread may hold its own while it calls rpc_on_msg(). */
+	/* Not under the lock: the control thread may hold its own lock while it calls
+	 * rpc_on_msg(). */
 	if (ret)
 		js_free(req);
 	else
@@ -163,7 +164,7 @@ void rpc_begin(struct rpc *rpc, struct json_t *req, struct rpc_wait *wait)
 	if (!ret)
 		return;
 	pthread_mutex_lock(&rpc->lock);
-	/* rpc_on_down() may have been quicker. */
+	/* rpc_on_down() may have been faster. */
 	if (rpc_take(rpc, wait->id))
 		wait->fn(wait, ret, NULL, "the request could not be sent");
 	pthread_mutex_unlock(&rpc->lock);

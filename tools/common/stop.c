@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Ending by a signal (see stop.h). The handler only counts and wakes a thread; that thread waits
- * for the main thread to end the process, and does so itself when it has to.
+ * Ends the program by a signal (see stop.h). The handler only counts and wakes a thread. That
+ * thread waits for the main thread to end the process, and ends it itself if it must.
  */
 #include "common/stop.h"
 
@@ -13,19 +13,19 @@
 #include <time.h>
 #include <unistd.h>
 
-#define STOP_KILLS 3 /* signals */
+#define STOP_KILLS 3 /* this signal kills */
 
 static struct {
 	pid_t owner;
-	sem_t ready; /* the thread has begun */
-	sem_t came;  /* once for each signal */
+	sem_t ready; /* posted when the thread has begun */
+	sem_t came;  /* posted once for each signal */
 	_Atomic int signo, nr;
 	uint64_t grace_ns;
 	void (*last)(void *arg, int signo);
 	void *arg;
 } stop;
 
-/* In any thread. */
+/* Runs in any thread. */
 static void stop_on_signal(int signo)
 {
 	int none = 0, err = errno;
@@ -74,12 +74,12 @@ int stop_open(uint64_t grace_ns, void (*last)(void *arg, int signo), void *arg)
 	ret = pthread_create(&thread, NULL, stop_thread, NULL);
 	if (ret)
 		return -ret;
-	/* Commands fork: a thread that is still starting may hold a lock of the allocator then, which
-	 * the child would wait for. At rest it holds none. */
+	/* Commands fork. A starting thread may hold a lock of the allocator, and the child would
+	 * wait for it. A thread at rest holds none. */
 	while (sem_wait(&stop.ready))
 		;
 	pthread_detach(thread);
-	/* Who started us may have wished that we do not hear one: nohup, a shell's background. */
+	/* The parent may want us to ignore one: nohup, a shell's background. */
 	for (unsigned i = 0; i < 2; i++)
 		if (sigaction(signos[i], NULL, &was) ||
 		    (was.sa_handler != SIG_IGN && sigaction(signos[i], &act, NULL)))

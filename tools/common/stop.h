@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * SIGINT and SIGTERM: the first one asks whoever looks to end in order; when that takes too long,
- * or at the second one, what there is is written out and the process ends. The third kills.
+ * SIGINT and SIGTERM: the first asks the program to end in order; its threads poll stop_asked(). If
+ * that takes too long, or at the second signal, the program writes its results so far and ends. The
+ * third kills.
  */
 #ifndef STOP_H
 #define STOP_H
@@ -10,14 +11,14 @@
 #include <stdint.h>
 
 /**
- * stop_open() - From now on. Main thread, once. A process that is forked and runs no other program
- * dies of the signals as ever.
- * @last: called on a thread of its own, @grace_ns after the first signal or at the second one; it
- * is not to return
+ * stop_open() - Install the handlers. Main thread, once. A forked process that runs no other
+ * program dies of the signals, as by default.
+ * @last: called on a thread of its own, @grace_ns after the first signal or at the second one; must
+ * not return
  * Return: 0, -errno.
  */
 int stop_open(uint64_t grace_ns, void (*last)(void *arg, int signo), void *arg);
-/** stop_asked() - The signal that came, or 0. Any thread. */
+/** stop_asked() - The first signal, or 0. Any thread. */
 int stop_asked(void);
 
 #endif

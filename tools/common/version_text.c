@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The version in words (see version_text.h). A file of its own, as it is compiled anew for each
+ * The version in words (see version_text.h). A file of its own: it is compiled anew for each
  * commit.
  */
 #include "common/version_text.h"
