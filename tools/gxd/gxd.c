@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * gxd, the pinned-core server: memory that peers may put to and get from. main() parses, opens,
- * prints the line to paste on the client, and waits for a signal; everything else happens on gx's
+ * prints a command line to paste on the client, and waits for a signal. The rest runs on gx's
  * threads and on the service's worker (gxd_service.c). `gxd stats` asks a running gxd for its
  * counters.
  */
@@ -30,9 +30,9 @@
 #define GXD_PORTS_MAX	 8
 #define GXD_UIDS_MAX	 16
 #define GXD_DRAIN_NS	 10000000000ull
-#define GXD_SILENT_NS	 1000000000ull /* set-up that takes longer is told of */
-/* In a row, 20 ms apart, without a packet of those who are connected. Over the local link a busy
- * client is heard every eighth of its --timeout, 5 s. */
+#define GXD_SILENT_NS	 1000000000ull /* log a set-up that takes longer */
+/* Quiet looks in a row, 20 ms apart: no packet from any client. Over the local link a busy client
+ * asks whether we live every eighth of its --timeout, 5 s. */
 #define GXD_DRAIN_LOOKS	 50
 #define GXD_DESCRIBE_MAX 16384
 
@@ -47,8 +47,8 @@ struct gxd_opts {
 	unsigned nr_regions;
 	unsigned uids[GXD_UIDS_MAX];
 	unsigned nr_uids;
-	struct gx_opts gx;   /* what opt_gx_argp takes; gxd_open() fills in the rest */
-	struct opt_gx gx_to; /* there */
+	struct gx_opts gx;   /* opt_gx_argp fills it; gxd_open() adds the rest */
+	struct opt_gx gx_to; /* points at gx */
 	bool stats_only;
 	const char *stats_of; /* gxd stats [SOCKET] */
 };
@@ -57,7 +57,7 @@ struct gxd {
 	struct gxd_opts opts;
 	struct gx *gx;
 	struct service *svc;
-	int port;	 /* that it listens at */
+	int port;	 /* that gxd listens at */
 	sem_t signalled; /* the control thread posts, main waits */
 	_Atomic bool serving;
 	unsigned nr_signals; /* owner: control thread */
@@ -154,7 +154,7 @@ static void opts_port(struct gxd_opts *o, const char *arg, struct argp_state *st
 	o->ports[o->nr_ports++] = arg;
 }
 
-/* Arguments that are no options: nothing, or "stats [SOCKET]". */
+/* Arguments without dashes: none, or "stats [SOCKET]". */
 static error_t opts_positional(struct gxd_opts *o, const char *arg, struct argp_state *state)
 {
 	if (!o->stats_only && !strcmp(arg, "stats"))
@@ -166,7 +166,7 @@ static error_t opts_positional(struct gxd_opts *o, const char *arg, struct argp_
 	return 0;
 }
 
-/* Without --port, shm is one of those opened. */
+/* Without --port gxd opens shm too. */
 static bool opts_have_shm(const struct gxd_opts *o)
 {
 	for (unsigned i = 0; i < o->nr_ports; i++)
@@ -273,7 +273,7 @@ static int stats_connect(const char *path)
 	return -1;
 }
 
-/* Text comes at once; a server that waits for a request sees our half closed instead. */
+/* Text comes at once: shutdown() tells the server that no request follows. */
 static int stats_print(const char *path)
 {
 	char buf[16384];
@@ -324,7 +324,7 @@ static void gxd_on_msg(void *arg, struct gx_conn *conn, const void *data, uint32
 	service_on_msg(d->svc, conn, data, len);
 }
 
-/* During set-up main may be in a call that takes long: touching memory, opening a device. */
+/* In set-up main may be in a long call: touching memory, opening a device. So end without it. */
 static void gxd_die(int signo)
 {
 	sigset_t set;
@@ -337,7 +337,7 @@ static void gxd_die(int signo)
 	raise(signo);
 }
 
-/* Control thread. The first signal wakes main; the second does not wait for it. */
+/* Control thread. The first signal wakes main; at the second the process ends without main. */
 static void gxd_on_signal(void *arg, int signo)
 {
 	struct gxd *d = arg;
@@ -360,7 +360,7 @@ static int gxd_open(struct gxd *d)
 	opts.ports = o->nr_ports ? o->ports : NULL;
 	opts.nr_ports = o->nr_ports;
 	opts.server = true;
-	opts.idle_wait = true; /* the service's poller has clients' work alone */
+	opts.idle_wait = true; /* the service's poller has work only when a client does */
 	opts.local = o->link && !strcmp(o->link, "packet") ? GX_OFF : GX_AUTO;
 	opts.allow_uids = o->uids;
 	opts.nr_allow_uids = o->nr_uids;
@@ -396,7 +396,7 @@ static int gxd_mem(struct gxd *d)
 	return 0;
 }
 
-/* Hang-up ends as the others do; without a terminal (nohup) it is not heard. */
+/* SIGHUP ends gxd as the others do, unless nohup has it ignored. */
 static const int gxd_signos[] = {SIGTERM, SIGINT, SIGHUP};
 #define GXD_SIGNOS (sizeof(gxd_signos) / sizeof(gxd_signos[0]))
 
@@ -456,7 +456,7 @@ static void gxd_stats(struct gxd *d)
 		gx_log(GX_LOG_INFO, "counters: gxd stats %s", at);
 }
 
-/* The host part of --listen as a client would write it. */
+/* The host part of --listen, as a client would write it. */
 static void gxd_client_host(const char *listen, char *buf, size_t room)
 {
 	const char *colon = strrchr(listen, ':');
@@ -501,8 +501,8 @@ static uint64_t gxd_sum(struct gxd *d, const char *name)
 }
 
 /* Messages under way, or packets since the last look: a client on a busy machine may pause between
- * two messages. One that copies straight into our memory leaves no other trace here than that it
- * asks whether we live. */
+ * two messages. A client of the local link copies straight into our memory. Its only packets here
+ * ask whether we live. */
 static bool gxd_busy(struct gxd *d, uint64_t *pkts_seen)
 {
 	uint64_t pkts = gxd_sum(d, "rx_pkts") + gxd_sum(d, "tx_pkts"), seen = *pkts_seen;
@@ -549,7 +549,7 @@ static int gxd_serve(struct gxd *d)
 	return GXD_OK;
 }
 
-/* From here on a signal kills: the control thread that takes them is about to end. */
+/* Signals kill from now on: the control thread, which takes them, is about to end. */
 static void gxd_close(struct gxd *d, const sigset_t *set)
 {
 	for (unsigned i = 0; i < GXD_SIGNOS; i++)
@@ -562,7 +562,7 @@ static void gxd_close(struct gxd *d, const sigset_t *set)
 	service_close(d->svc);
 }
 
-/* SIGHUP that was ignored at the start (nohup) stays so: a blocked one would be heard. */
+/* If SIGHUP is ignored at the start (nohup), it stays ignored. Blocking it would let gx take it. */
 static void gxd_signals_block(sigset_t *set)
 {
 	static const int deaf[] = {SIGPIPE, SIGUSR1, SIGUSR2, SIGALRM};
@@ -616,7 +616,7 @@ int main(int argc, char **argv)
 	argp_parse(&argp, argc, argv, 0, NULL, &d.opts);
 	if (d.opts.stats_only)
 		return stats_print(d.opts.stats_of ? d.opts.stats_of : GXD_STATS);
-	/* Before any thread: gx's control thread takes them. */
+	/* Before any thread starts: gx's control thread takes them. */
 	gxd_signals_block(&set);
 	sem_init(&d.signalled, 0, 0);
 	ret = gxd_serve(&d);

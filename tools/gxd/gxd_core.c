@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * gxd's half of a polling core: takes completions, sends echoes, keeps receives posted.
- * service_core_poll() runs in every turn on the core's thread; the service_*() calls below it are
- * the worker's.
+ * service_core_poll() runs in every turn, on the core's thread. The service_*() calls below it are
+ * for the worker.
  */
 #include "gxd/gxd_service.h"
 
@@ -11,11 +11,11 @@
 
 #define CORE_COMPS	 64	       /* completions taken at once */
 #define CORE_POSTS	 16	       /* receives posted at once */
-#define CORE_CALL_MAX_NS 5000000000ull /* a core that has not looked by then is stuck */
-/* Cancelled operations end by then, peer time-out included */
+#define CORE_CALL_MAX_NS 5000000000ull /* a core that has not answered by then is stuck */
+/* cancelled operations have ended by then, peer time-out included */
 #define CORE_STOP_MAX_NS 20000000000ull
-#define CORE_ECHOES	 64    /* of a poller, in one turn */
-#define CORE_LOOKS	 256   /* at a byte that a client writes, in one turn */
+#define CORE_ECHOES	 64    /* echoes of a poller, in one turn */
+#define CORE_LOOKS	 256   /* looks at a byte that a client writes, in one turn */
 #define CORE_LOOK_NS	 50000 /* between two looks of the worker */
 
 /* ---- Echo ---- */
@@ -37,7 +37,7 @@ static void echo_post(struct service_core *core)
 	memmove(core->echo_ep, core->echo_ep + n, core->nr_echoes * sizeof(core->echo_ep[0]));
 }
 
-/* A put with RPC_IMM_ECHO has landed: the same bytes go back. */
+/* A put with RPC_IMM_ECHO has landed: send the same bytes back. */
 static void echo_take(struct service_core *core, const struct gx_comp *comp)
 {
 	struct service_client *client = gx_conn_user(gx_ep_conn(comp->ep));
@@ -65,7 +65,7 @@ static void echo_take(struct service_core *core, const struct gx_comp *comp)
 	core->echo_ep[core->nr_echoes++] = comp->ep;
 }
 
-/* Looks for a while, since a turn takes longer than a small message. Return: one came. */
+/* Look several times: a turn takes longer than a small message. Return: a message came. */
 static bool poller_turn(struct service_core *core, struct service_poller *p)
 {
 	uint64_t slot = p->next % RPC_POLL_SLOTS;
@@ -77,7 +77,7 @@ static bool poller_turn(struct service_core *core, struct service_poller *p)
 	for (unsigned i = 0; *last != want; i++)
 		if (i == CORE_LOOKS)
 			return false;
-	/* Bytes before the last were written before it; later loads see them. */
+	/* The client wrote the last byte last; loads from here on see the others. */
 	atomic_thread_fence(memory_order_acquire);
 	op = p->op;
 	op.off += slot * p->stride;
@@ -96,7 +96,7 @@ static uint64_t session_user(const struct service_session *s, uint64_t slot)
 	return (uint64_t)s->id << 32 | slot;
 }
 
-/* Not while the last message there is under way, or waits to be checked. */
+/* A slot is taken while its last message is under way, or waits for its check. */
 static bool session_slot_free(const struct service_session *s, uint64_t slot)
 {
 	uint64_t last = s->slot_iter[slot];
@@ -109,7 +109,7 @@ static bool session_slot_free(const struct service_session *s, uint64_t slot)
 	return last < atomic_load_explicit(&s->checked_upto, memory_order_acquire);
 }
 
-/* depth is at most nr_slots, so no slot comes twice in one go. */
+/* depth is at most nr_slots, so each slot comes once at most. */
 static unsigned session_ops(const struct service_session *s, struct gx_op ops[], unsigned max)
 {
 	unsigned n = 0;
@@ -205,12 +205,12 @@ static void core_call_run(struct service_core *core)
 
 	if (!atomic_load_explicit(&core->call, memory_order_relaxed))
 		return;
-	/* Taken before it is run, so that the worker cannot take it back from under us. */
+	/* Take it before running it: then the worker cannot take it back. */
 	call = atomic_exchange_explicit(&core->call, NULL, memory_order_acq_rel);
 	if (!call)
 		return;
 	call->fn(core, call);
-	/* Pairs with the acquire in service_core_call(); @call is the worker's again. */
+	/* Pairs with the acquire in service_core_call(). @call belongs to the worker again. */
 	atomic_store_explicit(&call->done, true, memory_order_release);
 }
 
@@ -259,7 +259,7 @@ int service_core_call(struct service_core *core,
 	atomic_store_explicit(&core->call, &call, memory_order_release);
 	while (!atomic_load_explicit(&call.done, memory_order_acquire)) {
 		mine = &call;
-		/* Only what the core has not begun can be taken back. */
+		/* A call that the core has begun cannot be taken back. */
 		if (gx_now() > end && atomic_compare_exchange_strong(&core->call, &mine, NULL))
 			return -ETIMEDOUT;
 		core_nap();
@@ -280,7 +280,8 @@ static void core_session_add(struct service_core *core, struct service_call *cal
 		core->session_top = s->id + 1;
 }
 
-/* Cancels once; later calls only look. The session leaves when nothing is posted any more. */
+/* The first call cancels, later calls only look. The session leaves when nothing of it is
+ * posted. */
 static void core_session_del(struct service_core *core, struct service_call *call)
 {
 	struct service_session *s = call->session;
@@ -298,14 +299,14 @@ static void core_session_del(struct service_core *core, struct service_call *cal
 
 int service_session_start(struct service_session *s)
 {
-	/* Only the worker adds and removes, so reading the table here races with nobody. */
+	/* Only the worker adds and removes sessions, so this read needs no lock. */
 	for (s->id = 0; s->id < SERVICE_SESSIONS_MAX; s->id++)
 		if (!s->core->session[s->id])
 			return service_core_call(s->core, core_session_add, s);
 	return -ENOSPC;
 }
 
-/* Worker: as service_core_call(), and says whether the session has left. */
+/* Worker: as service_core_call(). @gone: the session has left. */
 static int session_stop_try(struct service_session *s, bool *gone)
 {
 	int ret = service_core_call(s->core, core_session_del, s);

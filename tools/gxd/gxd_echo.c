@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Messages that a client wants back: with a notification (echo), or seen by their last byte (poll).
- * The cores send them (gxd_core.c). Worker thread.
+ * gxd sends some of a client's messages back: by their notification (echo), or by their last byte
+ * (poll). The cores send them (gxd_core.c). Worker thread.
  */
 #include "gxd/gxd_request.h"
 
@@ -9,8 +9,8 @@
 
 #include <stdlib.h>
 
-/* echo {region, base} -> {}: puts there with RPC_IMM_ECHO go back to the client's region
- * RPC_ECHO_REGION, base bytes further to the front */
+/* echo {region, base} -> {}: puts to the region with RPC_IMM_ECHO go back to the client's region
+ * RPC_ECHO_REGION, at an offset that is base less */
 struct json_t *op_echo(struct request *req)
 {
 	struct service_client *client = req->client;
@@ -37,7 +37,7 @@ struct json_t *op_echo(struct request *req)
 	return js_pack("{}");
 }
 
-/* The core lets go of what it polls for @client, if it does. */
+/* The core stops polling for @client, if it does so. */
 void service_poller_end(struct service_core *core, const struct service_client *client)
 {
 	struct service_poller *p = atomic_load_explicit(&core->poller, memory_order_relaxed);
@@ -45,7 +45,7 @@ void service_poller_end(struct service_core *core, const struct service_client *
 	if (!p || p->client != client)
 		return;
 	atomic_store_explicit(&core->poller, NULL, memory_order_relaxed);
-	/* One that a core does not let go of is left: it may still look at it. */
+	/* If the core does not answer, leak it: the core may still look at it. */
 	if (!service_core_call(core, service_core_barrier, NULL))
 		free(p);
 }
@@ -76,9 +76,9 @@ static struct service_poller *poller_new(struct request *req, const struct servi
 }
 
 /*
- * poll {region, off, size, stride, n, seed, iter} -> {}: as echo, for messages that come without a
- * notification: the core looks at their last byte. n is RPC_POLL_SLOTS; again with other numbers
- * ends what was polled before.
+ * poll {region, off, size, stride, n, seed, iter} -> {}: as echo, for messages without a
+ * notification. The core looks at their last byte. n is RPC_POLL_SLOTS. A second request replaces
+ * the first.
  */
 struct json_t *op_poll(struct request *req)
 {

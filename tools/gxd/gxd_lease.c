@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Leases: bytes that a client has said it works on (struct service_lease). Worker thread.
+ * Leases: bytes that a client has reserved for its work (struct service_lease). Worker thread.
  */
 #include "gxd/gxd_request.h"
 
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SERVICE_PLACE_B 4096 /* a place that is proposed to a client is a multiple of it */
+#define SERVICE_PLACE_B 4096 /* alignment of a place that gxd proposes */
 
 static bool lease_conflicts(const struct service_lease *a, const struct service_lease *b)
 {
@@ -20,7 +20,7 @@ static bool lease_conflicts(const struct service_lease *a, const struct service_
 	return a->write || b->write || strcmp(a->content, b->content) != 0;
 }
 
-/* Another client whose lease is in the way of @want, or NULL. */
+/* Another client whose lease conflicts with @want, or NULL. */
 static struct service_client *lease_holder(struct request *req, const struct service_lease *want)
 {
 	struct service_client *found = NULL;
@@ -30,10 +30,10 @@ static struct service_client *lease_holder(struct request *req, const struct ser
 		if (c != req->client && lease_conflicts(want, &c->lease))
 			found = c;
 	pthread_mutex_unlock(&req->svc->lock);
-	return found; /* only this thread frees one */
+	return found; /* only this thread frees clients */
 }
 
-/* The first place behind what others hold where @want fits. Return: there is one. */
+/* The first place for @want beside the leases of others. Return: there is one. */
 static bool lease_place(struct request *req, const struct service_lease *want, uint64_t *off)
 {
 	struct service_lease at = *want;
@@ -78,9 +78,9 @@ static struct json_t *lease_held(struct request *req, const struct service_lease
 }
 
 /*
- * lease {region, off, len, write, content} -> {} or {held: words}: these bytes are the client's
- * until its connection ends or it takes another lease. Who reads what another reads is let in when
- * both say that the same lies there. It binds those who ask, not who puts without asking.
+ * lease {region, off, len, write, content} -> {} or {held: words}: reserves these bytes for the
+ * client until its connection ends or it takes another lease. Two clients may both read bytes if
+ * both name the same content. Leases bind only clients that ask for them.
  */
 struct json_t *op_lease(struct request *req)
 {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The queue from gx's control thread, which calls service_on_*(), to gxd's worker thread.
+ * The queue of requests from gx's control thread, which calls service_on_*(), to gxd's worker
+ * thread.
  */
 #include "gxd/gxd_request.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define SERVICE_JOBS_MAX 1024 /* requests waiting, of all clients */
+#define SERVICE_JOBS_MAX 1024 /* most waiting requests, of all clients */
 
 static struct job *job_new(struct service_client *client, const void *data, uint32_t len)
 {
@@ -35,7 +36,7 @@ void service_job_free(struct job *job)
 	free(job);
 }
 
-/* The end of a client is never refused; requests are, when too many wait. */
+/* The queue always takes the end of a client. It refuses requests if too many wait. */
 static bool job_put(struct service *svc, struct job *job)
 {
 	bool taken;
@@ -52,7 +53,7 @@ static bool job_put(struct service *svc, struct job *job)
 	return taken;
 }
 
-/* NULL: the worker is to end. */
+/* NULL: the worker must end. */
 struct job *service_job_get(struct service *svc)
 {
 	struct job *job;
@@ -104,7 +105,7 @@ void service_on_conn(struct service *svc, struct gx_conn *conn, enum gx_conn_eve
 	if (event == GX_CONN_EVENT_UP) {
 		client = calloc(1, sizeof(*client));
 		if (!client)
-			return; /* it moves bytes, and gets no services */
+			return; /* it can move bytes, but gets no services */
 		client->svc = svc;
 		client->conn = conn;
 		pthread_mutex_lock(&svc->lock);
@@ -121,8 +122,7 @@ void service_on_conn(struct service *svc, struct gx_conn *conn, enum gx_conn_eve
 	atomic_store_explicit(&client->down, true, memory_order_release);
 	job = job_new(client, NULL, 0);
 	if (!job || !job_put(svc, job))
-		free(job); /* no memory, or ending: gx_close() and service_close() take what is left
-			    */
+		free(job); /* no memory, or ending: gx_close() and service_close() free the rest */
 }
 
 void service_on_msg(struct service *svc, struct gx_conn *conn, const void *data, uint32_t len)

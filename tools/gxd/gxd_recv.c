@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Receives that gxd keeps posted for a lane of a client (struct service_session). The cores post
- * them (gxd_core.c). Worker thread.
+ * Receives that gxd keeps posted for a client's lane (struct service_session). The cores post them
+ * (gxd_core.c). Worker thread.
  */
 #include "gxd/gxd_request.h"
 
@@ -51,7 +51,7 @@ static struct service_session *session_new(const struct check_ring *ring)
 	return s;
 }
 
-/* The numbers of a recv request; false with the reason set when they make no sense. */
+/* Take the numbers of a recv request. False: they make no sense; the reason is set. */
 static bool session_ring(struct request *req, const struct service_slots *slots,
 			 struct check_ring *ring, long long *lane, long long *depth)
 {
@@ -77,8 +77,10 @@ static bool session_ring(struct request *req, const struct service_slots *slots,
 
 /*
  * recv {region, off, size, stride, n, seed, iter, lane, depth, slots, group_bits, sample, apart} ->
- * {} Keeps depth receives posted on the lane, tag = number of the message, until recv_stop. See
- * struct check_ring.
+ * {}
+ *
+ * Keeps depth receives posted on the lane until recv_stop; tag = number of the message. See struct
+ * check_ring.
  */
 struct json_t *op_recv(struct request *req)
 {
@@ -115,7 +117,7 @@ struct json_t *op_recv(struct request *req)
 	return js_pack("{}");
 }
 
-/* A session whose core does not let go is leaked: its memory may still be written. */
+/* If the core does not let go of the session, leak it: its memory may still be written. */
 bool service_session_end(struct service_client *client, struct service_session *s)
 {
 	struct service_session **p = &client->sessions;
@@ -129,7 +131,7 @@ bool service_session_end(struct service_client *client, struct service_session *
 	return false;
 }
 
-/* recv_stop {lane} -> {received, bytes, bad, err}: bad are messages of a wrong length or tag */
+/* recv_stop {lane} -> {received, bytes, bad, err}: bad counts messages of a wrong length or tag */
 struct json_t *op_recv_stop(struct request *req)
 {
 	struct service_session *s;

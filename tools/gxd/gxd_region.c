@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxd's work on the bytes of a region: poison, fill, verify, digest. Called by the worker thread,
- * piece by piece, so that a client that goes away is noticed. A region of a GPU is read and written
- * through a piece of host memory, one of the host in place.
+ * gxd's work on the bytes of a region: poison, fill, verify, digest. The worker thread calls it. It
+ * works in pieces, and looks between them whether the client is gone. It reads and writes a GPU's
+ * region through a piece of host memory, a host region in place.
  */
 #include "gxd/gxd_region.h"
 
@@ -11,9 +11,9 @@
 
 #include <errno.h>
 
-#define SERVICE_NEWS_NS 200000000ull /* a long request tells of its progress this often */
+#define SERVICE_NEWS_NS 200000000ull /* time between two progress messages of a long request */
 
-/* Between two pieces. Return: 0, -ECANCELED when the client is gone. */
+/* Call it between two pieces. Return: 0; -ECANCELED: the client is gone. */
 static int work_on(struct service_work *work, uint64_t done_b)
 {
 	uint64_t now;
@@ -44,13 +44,13 @@ static uint64_t piece_min(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* What of a region is at hand: @len bytes at @off. Small slots then cost one copy a piece, not one
- * a slot. */
+/* Window into a region: @len bytes at @off. With it small slots of a GPU cost one copy for each
+ * piece, not one for each slot. */
 struct view {
 	struct service_work *work;
 	const struct service_region *region;
 	uint64_t off, len;
-	uint64_t end; /* of what will be asked for */
+	uint64_t end; /* end of the range to read */
 };
 
 /* @len is at most SERVICE_PIECE_B. */
@@ -94,8 +94,8 @@ int service_poison(struct service_work *work, const struct service_region *r, ui
 	return ret;
 }
 
-/* One piece of one slot; @at is a multiple of CHECK_PAGE_B. Made up elsewhere and copied, so that
- * who reads the same content there meanwhile sees nothing else. */
+/* Fill one piece of one slot; @at is a multiple of CHECK_PAGE_B. It is made elsewhere and copied,
+ * so a client that reads the same content meanwhile sees nothing else. */
 static int fill_piece(struct service_work *work, const struct service_region *r,
 		      const struct service_slots *s, uint64_t slot, uint64_t at, uint64_t n)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What gxd's requests have in common: their regions, offsets and slots, and words for what is wrong
- * with them. Worker thread.
+ * Common parts of gxd's requests: their regions, offsets and slots, and reasons to refuse them.
+ * Worker thread.
  */
 #include "gxd/gxd_request.h"
 
@@ -31,7 +31,7 @@ const struct service_region *request_region(struct request *req, const char *nam
 	return NULL;
 }
 
-/* Region, offset and length of a request, checked against each other. */
+/* Take region, offset and length of a request, and check them against each other. */
 const struct service_region *request_range(struct request *req, uint64_t *off, uint64_t *len)
 {
 	const struct service_region *r;
@@ -54,7 +54,7 @@ const struct service_region *request_range(struct request *req, uint64_t *off, u
 	return r;
 }
 
-/* Do @nr slots of @size, @stride apart, fit behind @off in @room bytes? */
+/* Do @nr slots of @size, @stride apart, fit behind @off in @room bytes? (No slots always fit.) */
 static bool slots_fit(uint64_t room, uint64_t off, uint64_t size, uint64_t stride, uint64_t nr)
 {
 	uint64_t span;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A request on gxd's worker thread, as gxd_queue.c (how it gets there), gxd_service.c (who answers),
- * gxd_request.c (what requests have in common), gxd_lease.c, gxd_echo.c and gxd_recv.c share it.
- * Private to those.
+ * A request on gxd's worker thread, for gxd_queue.c (brings it there), gxd_service.c (answers),
+ * gxd_request.c (common parts), gxd_lease.c, gxd_echo.c and gxd_recv.c. Private to those.
  */
 #ifndef GXD_REQUEST_H
 #define GXD_REQUEST_H
@@ -32,43 +31,44 @@ struct service {
 	unsigned nr_cores;
 
 	pthread_t worker;
-	pthread_mutex_t lock; /* of all below */
+	pthread_mutex_t lock; /* guards all below */
 	pthread_cond_t work;
 	struct job *head, **tail;
 	unsigned nr_jobs;
-	struct service_client *clients; /* all there are */
+	struct service_client *clients; /* all clients */
 	bool working, quit;
 };
 
-/* One request as its op_*() sees it. */
+/* One request, for its op_*(). */
 struct request {
 	struct service *svc;
 	struct service_client *client;
 	struct service_work work;
 	struct json_t *in;
-	char why[SERVICE_WHY_MAX]; /* of a failure */
+	char why[SERVICE_WHY_MAX]; /* reason of a failure */
 };
 
 /* ---- gxd_queue.c ---- */
 
-/** service_job_get() - Wait for the next. NULL: the worker is to end. */
+/** service_job_get() - Wait for the next job. NULL: the worker must end. */
 struct job *service_job_get(struct service *svc);
 void service_job_free(struct job *job);
 
 /* ---- gxd_request.c ---- */
 
-/** request_fail() - Say why. Return: NULL, as an op_*() that has failed returns it. */
+/** request_fail() - Keep the reason. Return: NULL, the result of an op_*() that fails. */
 struct json_t *request_fail(struct request *req, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
-struct json_t *request_done(struct request *req, int ret); /* {}, or failed */
-/* Of the request's fields, checked against each other. NULL: req->why says what is wrong. */
+struct json_t *request_done(struct request *req, int ret); /* {}, or a failure */
+/* Take these fields of the request, and check them against each other. NULL: req->why has the
+ * reason. */
 const struct service_region *request_region(struct request *req, const char *name);
 const struct service_region *request_range(struct request *req, uint64_t *off, uint64_t *len);
 const struct service_region *request_slots(struct request *req, struct service_slots *s);
-/** service_core_of() - The core of @ep. NULL: it is none of ours. */
+/** service_core_of() - The core of @ep. NULL: not one of ours. */
 struct service_core *service_core_of(struct service *svc, struct gx_ep *ep);
 
-/* ---- Requests, described at their functions. NULL: req->why says why ---- */
+/* ---- Requests; see each function. NULL: req->why has the reason ---- */
 
 struct json_t *op_lease(struct request *req);	  /* gxd_lease.c */
 struct json_t *op_echo(struct request *req);	  /* gxd_echo.c */
@@ -76,12 +76,12 @@ struct json_t *op_poll(struct request *req);	  /* gxd_echo.c */
 struct json_t *op_recv(struct request *req);	  /* gxd_recv.c */
 struct json_t *op_recv_stop(struct request *req); /* gxd_recv.c */
 
-/** service_poller_end() - The core lets go of what it polls for @client, if it does. */
+/** service_poller_end() - The core stops polling for @client, if it does so. */
 void service_poller_end(struct service_core *core, const struct service_client *client);
-/** service_session_find() - The receives of @lane. NULL: there are none. */
+/** service_session_find() - The session of @lane. NULL: none. */
 struct service_session *service_session_find(struct service_client *client, long long lane);
-/** service_session_end() - Take it from the client. Return: it may be freed; false: its core does not
- * let go, and it is leaked: its memory may still be written. */
+/** service_session_end() - Take @s from the client. Return: the caller may free it. False: its core
+ * does not let go; leak it, as its memory may still be written. */
 bool service_session_end(struct service_client *client, struct service_session *s);
 void service_session_free(struct service_session *s);
 

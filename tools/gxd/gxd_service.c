@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxd's services: the worker thread that answers requests, and their life. Requests and replies are
- * described at their functions (op_*), the envelope in rpc.h.
+ * gxd's services: the worker thread that answers requests, and their life. The op_*() functions
+ * describe requests and replies, rpc.h the envelope.
  */
 #include "gxd/gxd_request.h"
 
@@ -69,8 +69,9 @@ static struct json_t *op_sha256(struct request *req)
 
 /*
  * verify {region, off, size, stride, n, seed, iter[, lane, upto]} -> {checked_b, wrong,
- * first_wrong_off} With lane, the receives of that lane may use again what messages below upto have
- * used.
+ * first_wrong_off}
+ *
+ * With lane: the receives of that lane may reuse the slots of messages below upto.
  */
 static struct json_t *op_verify(struct request *req)
 {
@@ -96,7 +97,7 @@ static struct json_t *op_verify(struct request *req)
 		       res.wrong ? (long long)res.first_wrong_off : -1);
 }
 
-/* ---- Leases ---- */
+/* ---- Counters ---- */
 
 static long long cores_stat(struct service *svc, const char *name)
 {
@@ -108,8 +109,8 @@ static long long cores_stat(struct service *svc, const char *name)
 	return (long long)sum;
 }
 
-/* cpu {} -> {cores_ns, process_ns, resent, spurious, dup}: CPU time used, and packets of all
- * clients that were sent again, for nothing, and that came twice, so far */
+/* cpu {} -> {cores_ns, process_ns, resent, spurious, dup}: CPU time so far, and packets of all
+ * clients so far: sent again, sent again in vain, received twice */
 static struct json_t *op_cpu(struct request *req)
 {
 	struct service *svc = req->svc;
@@ -134,7 +135,7 @@ static struct json_t *op_cpu(struct request *req)
 
 static const struct {
 	const char *name;
-	struct json_t *(*fn)(struct request *req); /* NULL: req->why says why */
+	struct json_t *(*fn)(struct request *req); /* NULL: req->why has the reason */
 } service_ops[] = {
 	{"hello", op_hello},	     {"poison", op_poison}, {"fill", op_fill},
 	{"verify", op_verify},	     {"sha256", op_sha256}, {"cpu", op_cpu},
@@ -180,8 +181,7 @@ static void service_request(struct service *svc, const struct job *job, unsigned
 	js_free(req.in);
 }
 
-/* Everything that names the client lets go of it, the cores last; then gx may free the connection.
- */
+/* Free a client: first end all users of it, the cores last. Then gx may free the connection. */
 static void client_end(struct service *svc, struct service_client *client)
 {
 	struct service_session *s;
