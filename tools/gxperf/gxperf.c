@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * gxperf, the measuring tool: main(), and the choice of a sub-command. Options come in groups
- * (gxperf_opts.h) that sub-commands share; what they mean together is checked in opts_check().
+ * (gxperf_opts.h) that sub-commands share; opts_check() checks them against each other.
  */
 #include "gxperf/gxperf_opts.h"
 
@@ -58,7 +58,7 @@ static const struct command {
 	const char *args, *doc;
 	bool addr_may, addr_must;
 	bool own_args;				     /* its group takes the arguments */
-	enum { STOP_NOW, STOP_ROW, STOP_KILL } stop; /* upon a signal: see main_stop() */
+	enum { STOP_NOW, STOP_ROW, STOP_KILL } stop; /* on a signal: see main_stop() */
 } commands[] = {
 	{"info", perf_info, info_groups, "[HOST:PORT]",
 	 "What this host has for gx; with an address, what the server there offers.", true, false,
@@ -131,7 +131,7 @@ static void sizes_check(struct cmdline *c, struct argp_state *state)
 		argp_error(state, "-e is smaller than -b");
 }
 
-/* Only the process with rank 0 has results to print. */
+/* Only the process with rank 0 prints results. */
 static void coll_check(struct cmdline *c, struct argp_state *state)
 {
 	const char *why = perf_coll_prepare(&c->perf);
@@ -217,7 +217,7 @@ static const char *command_names(void)
 	return text;
 }
 
-/* Stops at the sub-command: what follows is parsed by its own options. */
+/* Stop at the sub-command: its own options parse the rest. */
 static error_t top_parse(int key, char *arg, struct argp_state *state)
 {
 	struct cmdline *c = state->input;
@@ -227,7 +227,7 @@ static error_t top_parse(int key, char *arg, struct argp_state *state)
 		if (!command_find(arg))
 			argp_error(state, "no command '%s'; there are %s", arg, command_names());
 		c->perf.command = command_find(arg)->name;
-		c->report.argc = state->next - 1; /* where it stands, for main() */
+		c->report.argc = state->next - 1; /* index of the sub-command, for main() */
 		state->next = state->argc;
 		return 0;
 	case ARGP_KEY_NO_ARGS:
@@ -282,7 +282,7 @@ static void command_argp_parse(struct cmdline *c, int argc, char **argv)
 	argv[0] = (char *)cmd->name;
 }
 
-/* The main thread did not end in time, or cannot be asked to. */
+/* The main thread did not end in time, or its command cannot be asked to end. */
 static void main_last(void *arg, int signo)
 {
 	struct report *report = arg;
@@ -291,8 +291,8 @@ static void main_last(void *arg, int signo)
 	_exit(report_close(report, report_wrong(report) ? PERF_WRONG : PERF_STOPPED + signo));
 }
 
-/* Of a command that looks for it, the row under way ends well; of others, the rows before it are
- * kept. */
+/* STOP_ROW: the command looks for signals, and ends the row under way in order. STOP_NOW: the rows
+ * so far are kept. STOP_KILL: the signal kills. */
 static int main_stop(const struct command *cmd, struct report *report)
 {
 	int ret = 0;

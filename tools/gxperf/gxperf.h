@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gxperf's own objects. The main thread parses, connects, asks the server to check, and prints;
- * each core's thread turns its core from perf_open() to perf_close() and, while it has a job, posts
- * and takes completions.
+ * Types and functions that gxperf's files share. The main thread parses, connects, asks the server
+ * to check, and prints. Each core's thread turns its core from perf_open() to perf_close(); while
+ * it has a job, it posts and takes completions.
  */
 #ifndef GXPERF_H
 #define GXPERF_H
@@ -20,14 +20,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Exit statuses, and what perf_*() functions return. */
+/* Exit statuses; perf_*() functions return them too. */
 enum perf_status {
 	PERF_OK = 0,
 	PERF_FAILED = 1,
 	PERF_USAGE = 2,
-	PERF_WRONG = 3, /* payload was not what it must be */
+	PERF_WRONG = 3, /* payload was wrong */
 	PERF_LOST = 4,	/* peer lost, or a time-out */
-	/* Told to end by a signal, whose number main() adds. What has been measured is good. */
+	/* A signal asked to end; main() adds its number. Rows so far are good. */
 	PERF_STOPPED = 128,
 };
 
@@ -45,24 +45,24 @@ struct perf_opts {
 	struct opt_cpus cpus;
 	uint64_t size_begin, size_end, size_factor;
 	bool size_given;
-	uint32_t n, warm; /* messages a connection and core; n 0: by size */
+	uint32_t n, warm; /* messages of a connection and core; n 0: by size */
 	bool warm_given;
 	uint64_t duration_ns; /* 0: by n */
 	bool check;
-	bool poll_memory;	  /* lat: the last byte says that a message is there */
+	bool poll_memory;	  /* lat: look at a message's last byte */
 	bool same_place;	  /* put, get: all messages from one place to one place */
 	uint32_t nr_conns, depth; /* depth 0: by size */
 	uint64_t offset;
-	bool force;	   /* get --file may replace one */
-	struct gx_opts gx; /* what opt_gx_argp takes, and engine; whoever opens fills in the rest */
+	bool force;	   /* get --file may replace a file */
+	struct gx_opts gx; /* opt_gx_argp and --engine fill it; its user adds the rest */
 	bool unpack_given;
-	bool stripe; /* post from a thread of its own, each message over all lanes */
+	bool stripe; /* a thread of its own posts each message over all lanes */
 	bool local_given;
 	enum gx_mem_kind local_kind;
 	int local_device;
-	const char *engine_name; /* as given; NULL */
+	const char *engine_name; /* as given, or NULL */
 	bool gpu_given;
-	uint32_t gpu; /* opened for its copy engines; given or not, that of local_kind is */
+	uint32_t gpu; /* opened for its copy engines; that of local_kind is opened in any case */
 };
 
 struct perf;
@@ -72,22 +72,21 @@ struct perf;
 enum perf_step { PERF_STEP_IDLE, PERF_STEP_BUSY, PERF_STEP_DONE };
 
 /**
- * struct perf_job - What a core's thread does beside turning: @step is called after every turn, on
- * the core's thread, until it returns DONE; then @done is set and the job is the main thread's
- * again.
+ * struct perf_job - Work for a core's thread beside turning. The thread calls @step after every
+ * turn, until it returns DONE. Then it sets @done, and the job belongs to the main thread again.
  */
 struct perf_job {
 	enum perf_step (*step)(struct perf_job *job, uint64_t now_ns);
 	_Atomic bool done;
 };
 
-/** struct perf_core - A core and its thread. Owner: main, but for what says otherwise. */
+/** struct perf_core - A core and its thread. Owner: main, unless a comment says otherwise. */
 struct perf_core {
-	struct gx_core *core; /* NULL: the thread turns none */
+	struct gx_core *core; /* NULL: the thread turns no core */
 	int cpu;
 	pthread_t thread;
 	bool started;
-	_Atomic(struct perf_job *) job; /* main puts, the thread takes out */
+	_Atomic(struct perf_job *) job; /* main sets it, the thread clears it */
 	_Atomic bool quit;
 	_Atomic bool clock_set;
 	clockid_t clock; /* CPU time of the thread; frozen once clock_set */
@@ -107,7 +106,7 @@ struct perf_conn {
 	struct gx_conn *conn;
 	struct rpc *rpc;
 	unsigned lanes;
-	struct gx_region region; /* of the server, as this connection names it */
+	struct gx_region region; /* the server's, with this connection's token */
 	_Atomic bool down;	 /* control thread */
 	char why[PERF_WHY_MAX];	 /* set before down */
 };
@@ -117,53 +116,54 @@ struct perf {
 	struct report *report;
 	struct gx *gx;
 	struct perf_core
-		*cores; /* threads of ours: of the cores, or (--stripe) the one that posts */
+		*cores; /* our threads: one for each core, or (--stripe) the one that posts */
 	unsigned nr_threads;
 	unsigned nr_cores;	/* of gx */
-	struct gx_queue *queue; /* --stripe: the posting thread's way to the cores, which gx runs */
+	struct gx_queue *queue; /* --stripe: carries posts to the cores, which gx runs */
 	struct perf_conn *conns;
 	unsigned nr_conns;
 	struct gx_conn_info info; /* of the first connection */
 	enum gx_unpack_mode server_unpack;
 	unsigned server_sms;
 	char *server_describe;
-	struct gx_mem *mem[PERF_MEMS_MAX]; /* what perf_alloc() made */
+	struct gx_mem *mem[PERF_MEMS_MAX]; /* perf_alloc() made these */
 	unsigned nr_mems;
 };
 
-/* All return an enum perf_status, having said why when it is not PERF_OK. */
+/* All return an enum perf_status; they have reported the reason if it is not PERF_OK. */
 int perf_open(const struct perf_opts *opts, struct report *report, unsigned nr_cores_max,
 	      struct perf *perf);
-void perf_close(struct perf *perf); /* of a half-open one too */
-/** perf_connect() - Connect, check the path against the options, find the region, tell @report of
- * the path. */
+void perf_close(struct perf *perf); /* also a half-open one */
+/** perf_connect() - Connect, check the path against the options, find the region, give @report the
+ * path. */
 int perf_connect(struct perf *perf, unsigned access);
-/** perf_connect_any() - Same without a region, and @report hears nothing of the path. */
+/** perf_connect_any() - The same without a region; @report does not get the path. */
 int perf_connect_any(struct perf *perf);
-/** perf_alloc() - Memory of --local-mem, until perf_close(). At most PERF_MEMS_MAX times. */
+/** perf_alloc() - Allocate memory of --local-mem, until perf_close(). At most PERF_MEMS_MAX
+ * times. */
 int perf_alloc(struct perf *perf, uint64_t len, struct gx_mem **mem);
-/** perf_is_mapped() - Is payload copied straight into or out of the server's memory? Sends go by
+/** perf_is_mapped() - Is payload copied straight into or out of the server's memory? Sends are
  * packets over any link. */
 bool perf_is_mapped(const struct perf *perf);
-/** perf_sms() - SMs that unpacking into @kind uses: 0 for the host, -1 when not known. */
+/** perf_sms() - SMs that unpack into memory of @kind: 0 for the host, -1: unknown. */
 int perf_sms(const struct perf *perf, enum gx_mem_kind kind, bool local);
 
-/* ---- gxperf_call.c: what goes wrong, and the server's services ---- */
+/* ---- gxperf_call.c: failures, and the server's services ---- */
 
 /** perf_room() - Do @len bytes at --offset fit in the region? */
 int perf_room(struct perf *perf, uint64_t len);
 /**
- * perf_lease() - Have the server keep @len bytes at --offset for us, until perf_close(), from all
- * others who ask; waits a moment for one that is about to end.
- * @content: NULL: we write there; else we only read, beside others who say that the same lies there
+ * perf_lease() - Reserve @len bytes at --offset at the server, until perf_close(), against other
+ * clients that ask. Waits a moment for a lease that is about to end.
+ * @content: NULL: we write there; else we only read, beside others that name the same content
  */
 int perf_lease(struct perf *perf, uint64_t len, const char *content);
-/** perf_lost() - Is any connection down? Says so. */
+/** perf_lost() - Is any connection down? Reports it. */
 int perf_lost(struct perf *perf);
-/** perf_op_failed() - Say that operations of kind @op ended with @status. */
+/** perf_op_failed() - Report that operations of kind @op ended with @status. */
 int perf_op_failed(struct perf *perf, const char *op, int status);
 
-/** struct perf_slots - One message each; see struct service_slots at the server. */
+/** struct perf_slots - Slots with one message each; see struct service_slots at the server. */
 struct perf_slots {
 	uint64_t off, size, stride, nr, iter;
 };
@@ -175,22 +175,23 @@ int perf_fill(struct perf *perf, const struct perf_slots *s);
 int perf_verify(struct perf *perf, const struct perf_slots *s, struct check_result *res);
 int perf_sha256(struct perf *perf, uint64_t off, uint64_t len, char *hex);
 
-/** struct perf_mark - What both ends have counted so far: CPU time of their cores; packets sent
- * again, for nothing, and come twice. The server counts all its clients. */
+/** struct perf_mark - Counters of both ends so far: CPU time of their cores; packets sent again,
+ * sent again in vain, received twice. The server counts all its clients. */
 struct perf_mark {
 	uint64_t at_ns, cpu_ns, resent, spurious, dup;
 };
 
 int perf_mark(struct perf *perf, struct perf_mark *mark);
-/** perf_call() - Any request to the server over @conn; the reply is to be freed. */
+/** perf_call() - Send any request to the server over @conn; the caller frees the reply. */
 int perf_call(struct perf_conn *conn, struct json_t *req, struct json_t **reply);
-/** perf_verify_request() - For rpc_begin(). @lane: -1, or that of receives which wait for it. */
+/** perf_verify_request() - For rpc_begin(). @lane: -1, or the lane whose receives wait for the
+ * check. */
 struct json_t *perf_verify_request(const struct perf_conn *conn, const struct perf_slots *s,
 				   int lane, uint64_t upto);
 /** perf_verify_reply() - Return: 0, -EINVAL. */
 int perf_verify_reply(struct json_t *reply, struct check_result *res);
 
-/* ---- The sub-commands: an enum perf_status ---- */
+/* ---- The sub-commands; each returns an enum perf_status ---- */
 
 int perf_put(const struct perf_opts *opts, struct report *report);  /* put, get, send */
 int perf_file(const struct perf_opts *opts, struct report *report); /* put, get with --file */
@@ -198,15 +199,16 @@ int perf_lat(const struct perf_opts *opts, struct report *report);
 int perf_info(const struct perf_opts *opts, struct report *report);
 int perf_demo(const struct perf_opts *opts, struct report *report);
 
-/* ---- gxperf_row.c: what rows have in common ---- */
+/* ---- gxperf_row.c: common parts of rows ---- */
 
-/** perf_row_hist() - The latency columns of @row from @h: null where there are too few samples. */
+/** perf_row_hist() - Fill the latency columns of @row from @h; null if there are too few
+ * samples. */
 void perf_row_hist(struct report_row *row, const struct hist *h);
-/** perf_row_marks() - What was counted between two of them, into @row. */
+/** perf_row_marks() - Fill @row with the differences of two marks. */
 void perf_row_marks(struct report_row *row, const struct perf_mark m[2]);
-/** perf_gb_s() - Payload of @count messages in @ns, in GB/s; NAN when there was none. */
+/** perf_gb_s() - Payload of @count messages in @ns, in GB/s; NAN if @count is 0. */
 double perf_gb_s(uint64_t count, uint64_t size, uint64_t ns);
-/** perf_timed() - That no message was timed is a failure, and said. */
+/** perf_timed() - Fail, with a report, if no message was timed. */
 int perf_timed(struct perf *perf, uint64_t count, uint64_t size);
 
 #endif

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What gxperf asks of the server beside moving bytes: leases, patterns, poison, checks, digests and
- * counters (gxd_service.h); and words for what went wrong. Main thread, but for
- * perf_verify_request() and perf_verify_reply().
+ * gxperf's requests to the server, beside moving bytes: leases, patterns, poison, checks, digests
+ * and counters (gxd_service.h); and reports of failures. Main thread, except perf_verify_request()
+ * and perf_verify_reply().
  */
 #include "gxperf/gxperf.h"
 
@@ -16,10 +16,10 @@
 #include <string.h>
 #include <time.h>
 
-#define CALL_LEASE_NS	  2000000000ull /* the server may not know yet that a client has ended */
+#define CALL_LEASE_NS	  2000000000ull /* the server may learn late that a client has ended */
 #define CALL_LEASE_NAP_NS 20000000
 
-/* ---- What goes wrong ---- */
+/* ---- Failures ---- */
 
 int perf_room(struct perf *perf, uint64_t len)
 {
@@ -37,7 +37,7 @@ int perf_room(struct perf *perf, uint64_t len)
 	return PERF_FAILED;
 }
 
-/* @held: what the server says of who has it; empty: it is ours. */
+/* @held: the server's text about the holder; empty: the lease is ours. */
 static int lease_ask(struct perf_conn *c, uint64_t len, const char *content, char *held,
 		     size_t room)
 {
@@ -110,7 +110,7 @@ static void perf_call_progress(void *arg, uint64_t done_b)
 {
 	struct perf_conn *c = arg;
 
-	/* Control thread, while the main thread waits: nobody else prints. */
+	/* Runs on the control thread while the main thread waits, so nobody else prints. */
 	report_progress(c->perf->report, "the server works: %.1f GB", (double)done_b / 1e9);
 }
 
@@ -127,7 +127,7 @@ int perf_call(struct perf_conn *c, struct json_t *req, struct json_t **reply)
 	return ret == -EREMOTEIO || ret == -ENOMEM ? PERF_FAILED : PERF_LOST;
 }
 
-/* A request whose reply has nothing in it. */
+/* Send a request whose reply is empty. */
 static int perf_call_plain(struct perf_conn *c, struct json_t *req)
 {
 	struct json_t *reply = NULL;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxperf allgather and gxperf alltoall: options, which ranks this process has, and a rank's life
- * (see gxperf_coll.h). With -g each rank is a thread with a context, a core and a GPU of its own;
- * rank 0 is the main thread. Otherwise the process is one rank of as many as a launcher started.
+ * gxperf allgather and gxperf alltoall: options, the ranks of this process, and a rank's life (see
+ * gxperf_coll.h). With -g each rank is a thread with a context, a core and a GPU of its own; rank 0
+ * is the main thread. Otherwise the process is one rank, and a launcher or --rank gives its number.
  */
 #include "gxperf/gxperf_coll.h"
 
@@ -187,7 +187,7 @@ bool perf_coll_prints(void)
 
 /* ---- A rank's life ---- */
 
-/* CPUs in turn, as many for each rank as it has cores. */
+/* Each rank takes as many CPUs in turn as it has cores. */
 static int rank_cpu(const struct coll_rank *r, unsigned core)
 {
 	const struct opt_cpus *cpus = &r->run->o->cpus;
@@ -238,7 +238,7 @@ static int rank_open(struct coll_rank *r)
 	if (coll_room(run, &bufs[COLL_BUF_SRC].len, &bufs[COLL_BUF_DST].len))
 		return coll_say(r, PERF_USAGE, "-e: %u ranks cannot move that much", run->nr_ranks);
 	rank_gx_opts(r, cpus, &gx);
-	if (run->o->port) { /* what follows a comma is for this end's device only */
+	if (run->o->port) { /* after a comma: for this end's device only */
 		snprintf(port, sizeof(port), "%.*s", (int)strcspn(run->o->port, ","), run->o->port);
 		g.port = port;
 	}
@@ -260,7 +260,7 @@ static int rank_open(struct coll_rank *r)
 		   : PERF_OK;
 }
 
-/* Every connection of this rank, against --link and --require. */
+/* Check every connection of this rank against --link and --require. */
 static int rank_link_check(struct coll_rank *r)
 {
 	const struct perf_opts *o = r->run->o;
@@ -286,8 +286,8 @@ static int rank_link_check(struct coll_rank *r)
 	return PERF_OK;
 }
 
-/* Rank 0 accepted, and knows only that the other end chose. All have the same options, so it knows
- * why. */
+/* Rank 0 accepted the connection, and knows only that the other end chose. All ranks have the same
+ * options, so rank 0 can tell the reason. */
 static const char *path_why(const struct perf_opts *o, const struct gx_conn_info *info, char *buf,
 			    size_t room)
 {
@@ -303,7 +303,7 @@ static const char *path_why(const struct perf_opts *o, const struct gx_conn_info
 	return buf;
 }
 
-/* Rank 0 says which way it goes to rank 1; others may differ, then --require tells. */
+/* Rank 0 reports its path to rank 1. Other paths may differ; --require then fails. */
 static void rank_path_tell(const struct coll_rank *r)
 {
 	const struct coll_run *run = r->run;
@@ -365,7 +365,7 @@ static int rank_connect(struct coll_rank *r)
 	return ret;
 }
 
-/* From open on; all ranks of this process are opened before any connects. */
+/* A rank's life. All ranks of this process are open before any connects. */
 static void rank_live(struct coll_rank *r)
 {
 	struct coll_run *run = r->run;
@@ -387,7 +387,8 @@ static void *rank_thread(void *arg)
 
 /* ---- All ranks of this process ---- */
 
-/* A rank that failed by itself says more than those which lost it; each reason is said once. */
+/* A rank that failed by itself has the better reason than ranks that lost it. Report each reason
+ * once. */
 static int ranks_tell(struct coll_run *run, const struct coll_rank *ranks)
 {
 	int worst = PERF_OK;
@@ -414,7 +415,7 @@ static int ranks_run(struct coll_run *run, struct coll_rank *ranks)
 		ranks[i].rank = run->first + i;
 		ranks[i].local = run->nr_here > 1 ? i : run->c->local_rank;
 	}
-	/* The others need its address. */
+	/* The other ranks need rank 0's address. */
 	if (run->c->threads && rank_open(&ranks[0]))
 		return ranks_tell(run, ranks);
 	if (run->c->threads)
@@ -422,7 +423,7 @@ static int ranks_run(struct coll_run *run, struct coll_rank *ranks)
 	pthread_barrier_init(&run->opened, NULL, run->nr_here);
 	for (; started < run->nr_here; started++)
 		if (pthread_create(&ranks[started].thread, NULL, rank_thread, &ranks[started])) {
-			/* The threads that run wait for this one for good. */
+			/* The running threads would wait for this one for ever. */
 			report_error(run->report, "cannot start a thread for rank %u", started);
 			exit(PERF_FAILED);
 		}

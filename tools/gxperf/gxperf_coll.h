@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gxperf allgather and gxperf alltoall: ranks as threads of this process (-g) or one rank in a
- * process that a launcher started. gxperf_coll.c has the options and the ranks' lives,
- * gxperf_coll_run.c what a rank does at each size. A rank's thread turns its core, posts, checks;
- * rank 0's is the main thread, and the only one that prints results.
+ * gxperf allgather and gxperf alltoall. Ranks are threads of this process (-g), or the process is
+ * one rank. gxperf_coll.c has the options and a rank's life, gxperf_coll_run.c its work at each
+ * size. A rank's thread turns its core, posts and checks. Rank 0's thread is the main thread, and
+ * it alone prints results.
  */
 #ifndef GXPERF_COLL_H
 #define GXPERF_COLL_H
@@ -16,16 +16,16 @@
 
 #define COLL_BUF_SRC 0 /* the group's buffers */
 #define COLL_BUF_DST 1
-#define COLL_BUF_CTL 2 /* ranks tell one another their figures through it */
+#define COLL_BUF_CTL 2 /* ranks exchange their figures through it */
 
 /** struct coll_opts - Options of these two commands alone. Frozen after parsing. */
 struct coll_opts {
-	uint32_t threads; /* -g: ranks of this process, 0: one, of a launcher's or --ranks */
+	uint32_t threads; /* -g: ranks of this process; 0: one, by a launcher or --rank */
 	uint32_t rank, ranks, local_rank;
 	bool rank_given, ranks_given;
 	const char *master;
 	char env_master[128], job[64];
-	const char *launcher; /* NULL: by -g or --ranks */
+	const char *launcher; /* NULL: -g or --rank */
 	enum gx_mem_kind kind;
 	int device; /* -1: rank i takes GPU i */
 	uint64_t piece;
@@ -33,18 +33,18 @@ struct coll_opts {
 	uint64_t connect_ns;
 };
 
-/** struct coll_run - What the ranks of this process share. Frozen while they run, but for what says
- * so. */
+/** struct coll_run - State that the ranks of this process share. Frozen while they run, except
+ * where a comment says otherwise. */
 struct coll_run {
 	const struct perf_opts *o;
 	const struct coll_opts *c;
-	struct report *report; /* rank 0's thread */
+	struct report *report; /* for rank 0's thread */
 	bool all_to_all;
 	unsigned nr_ranks, nr_here, first;
 	char master[128];
-	pthread_barrier_t opened;   /* of the ranks here */
-	_Atomic unsigned nr_failed; /* could not be opened */
-	/* Beside a load: rank 0 takes from the gate, all do as many. */
+	pthread_barrier_t opened;   /* all ranks here are open */
+	_Atomic unsigned nr_failed; /* ranks that failed to open */
+	/* Beside a load: rank 0 takes messages from the gate; all ranks do as many. */
 	_Atomic uint64_t gate_limit;
 	_Atomic bool gate_end;
 };
@@ -55,7 +55,7 @@ struct coll_rank {
 	unsigned rank, local;
 	pthread_t thread;
 	struct gx_group *group;
-	unsigned char *piece; /* COLL_PIECE_B, to make and look at payload */
+	unsigned char *piece; /* COLL_PIECE_B, to make and check payload */
 	struct hist *hist;
 	uint64_t idle_since_ns;
 	int status; /* enum perf_status */
@@ -64,11 +64,11 @@ struct coll_rank {
 
 #define COLL_PIECE_B (4u << 20)
 
-/** coll_say() - Remember why a rank has failed; the first reason stays. Return: @status. */
+/** coll_say() - Keep the reason why a rank failed; the first reason stays. Return: @status. */
 int coll_say(struct coll_rank *r, int status, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/** coll_sizes() - All sizes of the sweep, on the rank's thread. Return: an enum perf_status. */
+/** coll_sizes() - Do all sizes of the sweep, on the rank's thread. Return: an enum perf_status. */
 int coll_sizes(struct coll_rank *r);
 /** coll_room() - Bytes of source and destination that the sweep needs. Return: 0, -EINVAL (too deep
  * or too large). */
@@ -76,8 +76,8 @@ int coll_room(const struct coll_run *run, uint64_t *src_b, uint64_t *dst_b);
 uint64_t coll_ctl_room(const struct coll_run *run);
 
 extern const struct argp perf_coll_argp;
-/** perf_coll_prepare() - Which rank is this process? After parsing. Return: NULL, or what is wrong
- * with the command line or the environment. */
+/** perf_coll_prepare() - Find the rank of this process, after parsing. Return: NULL, or the fault
+ * of the command line or the environment. */
 const char *perf_coll_prepare(const struct perf_opts *o);
 /** perf_coll_prints() - Does this process have rank 0? After perf_coll_prepare(). */
 bool perf_coll_prints(void);

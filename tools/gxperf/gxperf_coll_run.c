@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a rank of gxperf allgather or alltoall does at each size (see gxperf_coll.h): payload and
- * poison, warm-up, payload and poison anew, the collectives that are timed, and every byte of every
- * destination compared. All ranks do the same steps; figures are exchanged by all-gathers of a
- * small buffer. A rank turns its core between the pieces of what takes long, so that its peers hear
- * of it.
+ * A rank's work at each size of gxperf allgather or alltoall (see gxperf_coll.h): payload and
+ * poison, warm-up, new payload and poison, the timed collectives, a comparison of every destination
+ * byte. All ranks do the same steps. They exchange figures by all-gathers of a small buffer. In
+ * long steps a rank turns its core between pieces, so that its peers hear of it.
  */
 #include "gxperf/gxperf_coll.h"
 
@@ -19,26 +18,26 @@
 #include <string.h>
 #include <time.h>
 
-#define COLL_GUARD_B	 64 /* at least, of poison behind each destination */
+#define COLL_GUARD_B	 64 /* least poison behind each destination */
 #define COLL_STRIDE_B	 4096
-#define COLL_DEFAULT_B	 (1ull << 30) /* moved to each rank by default: decides how many */
+#define COLL_DEFAULT_B	 (1ull << 30) /* payload to each rank by default: gives -n */
 #define COLL_N_MIN	 20
 #define COLL_N_MAX	 20000
 #define COLL_WARM	 5
-#define COLL_WARM_NS	 20000000 /* of the default warm-up, at least, as -D counts from it */
+#define COLL_WARM_NS	 20000000 /* least time of a default warm-up: -D estimates from it */
 #define COLL_YIELD_NS	 20000
 #define COLL_REST_NS	 1000000
 #define COLL_PROGRESS_NS 500000000ull
 #define COLL_SMALL_B	 (4u << 20)
 #define COLL_MIDDLE_B	 (256u << 20)
 
-/* One size. The same at all ranks. */
+/* The plan of one size, the same at all ranks. */
 struct coll_plan {
 	uint64_t size, src_stride, dst_stride;
 	unsigned depth; /* slots */
 };
 
-/* What a rank tells the others. */
+/* The figures of a rank, for the others. */
 struct coll_figures {
 	uint64_t ns, cpu_ns, checked_b, wrong, first_wrong_off;
 };
@@ -97,7 +96,7 @@ int coll_room(const struct coll_run *run, uint64_t *src_b, uint64_t *dst_b)
 
 /* ---- Turning ---- */
 
-/* Ranks may share a CPU: who has nothing to do gives way. */
+/* Ranks may share a CPU: an idle rank yields it. */
 static void rank_turn(struct coll_rank *r)
 {
 	uint64_t now = gx_now();
@@ -134,7 +133,7 @@ static int rank_barrier(struct coll_rank *r)
 	return ret ? rank_failed(r, ret) : rank_wait(r, ticket);
 }
 
-/* Everybody's figures, by rank, into @all. */
+/* Exchange figures: those of all ranks go to @all. */
 static int rank_exchange(struct coll_rank *r, const struct coll_figures *mine,
 			 struct coll_figures *all)
 {
@@ -155,7 +154,7 @@ static int rank_exchange(struct coll_rank *r, const struct coll_figures *mine,
 	ret = rank_wait(r, ticket);
 	for (unsigned q = 0; q < r->run->nr_ranks && !ret; q++)
 		gx_mem_copy_out(ctl, COLL_FIGURES_B * q, &all[q], sizeof(all[q]));
-	all[r->rank] = *mine; /* what was not moved in mode none */
+	all[r->rank] = *mine; /* in unpack mode none they were not moved */
 	return ret;
 }
 
@@ -170,7 +169,7 @@ static uint64_t most_ns(const struct coll_figures *all, unsigned n)
 
 /* ---- Payload ---- */
 
-/* No two blocks of one phase are alike, nor one block of two phases. @to is 0 in an all-gather. */
+/* No two blocks of a phase are alike, and no block of two phases. @to is 0 in an all-gather. */
 static uint64_t block_seed(unsigned from, unsigned to, unsigned slot, unsigned phase)
 {
 	return PERF_SEED + from * 0x10001ull + to * 0x100000003ull + slot * 0x1000000000039ull +
@@ -252,7 +251,7 @@ static int guard_verify(struct coll_rank *r, const struct coll_plan *p, unsigned
 	return PERF_OK;
 }
 
-/* All that the timed collectives have left, in each slot that they took. */
+/* Compare all slots that the timed collectives have used. */
 static int rank_verify(struct coll_rank *r, const struct coll_plan *p, uint64_t n, unsigned phase,
 		       struct check_result *res)
 {
@@ -307,13 +306,13 @@ static uint64_t thread_cpu_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* How many all ranks may post, as far as is known; *@last: there will be no more. */
+/* Collectives that all ranks may post, as far as this rank knows. *@last: there will be no more. */
 static uint64_t run_limit(struct coll_rank *r, uint64_t upto, bool *last)
 {
 	struct coll_run *run = r->run;
 	uint64_t limit = atomic_load_explicit(&run->gate_limit, memory_order_relaxed);
 
-	/* Pairs with the release below: what was allowed before the end is seen. */
+	/* Pairs with the release below: a later read of gate_limit sees all that was allowed. */
 	*last = atomic_load_explicit(&run->gate_end, memory_order_acquire);
 	if (*last)
 		return atomic_load_explicit(&run->gate_limit, memory_order_relaxed);
@@ -326,8 +325,8 @@ static uint64_t run_limit(struct coll_rank *r, uint64_t upto, bool *last)
 	return limit;
 }
 
-/* *@n collectives, ->depth of them under way; times are from the barrier to the last one's end.
- * 0: as many as the gate allows until it ends; then *@n says how many. */
+/* Run *@nr collectives, ->depth of them under way. The time is from the barrier to the end of the
+ * last. *@nr 0: run as many as the gate allows until it ends; *@nr becomes their number. */
 static int rank_run(struct coll_rank *r, const struct coll_plan *p, uint64_t *nr,
 		    struct coll_figures *mine)
 {
@@ -360,7 +359,7 @@ static int rank_run(struct coll_rank *r, const struct coll_plan *p, uint64_t *nr
 			ret = 0;
 		run_progress(r, p, done, begin, &told);
 	}
-	if (ret && gated) /* nobody is to wait for what this rank would have allowed */
+	if (ret && gated) /* the other ranks must not wait for this one */
 		atomic_store_explicit(&r->run->gate_end, true, memory_order_release);
 	*nr = n;
 	mine->ns = gx_now() - begin;
@@ -375,7 +374,7 @@ static uint64_t clamp(uint64_t v, uint64_t min, uint64_t max)
 	return v < min ? min : v > max ? max : v;
 }
 
-/* Warm-up. With -D, how many to do in that time is taken from it; all ranks must do as many. */
+/* Warm-up. With -D its time gives the number of collectives, which must be equal at all ranks. */
 static int rank_warm(struct coll_rank *r, const struct coll_plan *p, struct coll_figures *all,
 		     uint64_t *n)
 {
@@ -415,7 +414,7 @@ static int rank_sms(const struct coll_rank *r)
 
 	if (r->run->c->kind == GX_MEM_HOST)
 		return 0;
-	/* "gpu 0    NAME, unpack kernel on 16 SMs": there is no other GPU in the context. */
+	/* "gpu 0 NAME, unpack kernel on 16 SMs": the context has one GPU. */
 	if (gx_describe(gx_group_gx(r->group), text, sizeof(text)) < 0 ||
 	    !(gpu = strstr(text, "\ngpu ")) || !(gpu = strstr(gpu, " on ")) ||
 	    sscanf(gpu, " on %u", &sms) != 1)
@@ -445,7 +444,7 @@ static void rank_row(struct coll_rank *r, const struct coll_plan *p, uint64_t n,
 		row.wrong += all[q].wrong;
 	}
 	if (r->run->c->lanes > 1)
-		row.cpu_pct = NAN; /* the other cores' threads are gx's */
+		row.cpu_pct = NAN; /* the other cores run on threads of gx */
 	report_row(r->run->report, &row);
 }
 
@@ -519,7 +518,7 @@ int coll_sizes(struct coll_rank *r)
 	for (uint64_t size = o->size_begin; size <= o->size_end && !ret;
 	     size = size ? size * o->size_factor : 1) {
 		ret = rank_size(r, size, all);
-		/* Wrong data at one size does not hide the others. */
+		/* Wrong data at one size must not hide the other sizes. */
 		if (ret == PERF_WRONG) {
 			worst = ret;
 			ret = PERF_OK;

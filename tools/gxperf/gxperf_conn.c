@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * gxperf's way to the server: the context and its cores, and the connections. Main thread;
- * perf_on_*() are gx's callbacks on its control thread.
+ * perf_on_*() are gx's callbacks, on its control thread.
  */
 #include "gxperf/gxperf.h"
 
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CONN_WAIT_EXTRA_NS 1000000000ull /* on top of gx's own time-out */
+#define CONN_WAIT_EXTRA_NS 1000000000ull /* beyond gx's own time-out */
 #define CONN_TIMEOUT_NS	   5000000000ull
 #define CONN_NAP_NS	   1000000
 #define CONN_LIST_MAX	   600
@@ -45,7 +45,7 @@ static void perf_on_msg(void *arg, struct gx_conn *conn, const void *data, uint3
 
 /* ---- Open, close ---- */
 
-/* Packets are asked for: then memory is not made to be mapped. */
+/* The user asks for packets: then memory need not be mapped. */
 static bool perf_wants_packets(const struct perf_opts *o)
 {
 	return o->link ? !strcmp(o->link, "packet") : o->port != NULL;
@@ -71,7 +71,7 @@ static int perf_gx_open(struct perf *perf, unsigned nr_cores)
 	return gx_open(&opts, &perf->gx);
 }
 
-/* Before the cores run, and before a peer's memory is to be mapped for it. */
+/* Open GPUs before the cores run, and before gx maps a peer's memory for them. */
 static int perf_gpu_open(struct perf *perf)
 {
 	const struct perf_opts *o = perf->opts;
@@ -84,7 +84,7 @@ static int perf_gpu_open(struct perf *perf)
 	return ret;
 }
 
-/* An engine that nothing would be moved by is not what was meant. */
+/* Refuse an engine that would move nothing. */
 static int perf_engine_check(const struct perf_opts *o, struct report *report)
 {
 	bool gpu = o->local_kind == GX_MEM_CUDA || o->gpu_given || o->gx.bounce == GX_BOUNCE_CUDA;
@@ -109,7 +109,7 @@ static int perf_start_failed(struct perf *perf, int ret)
 	return PERF_FAILED;
 }
 
-/* A thread for each core. */
+/* Start a thread for each core. */
 static int perf_start_cores(struct perf *perf)
 {
 	int ret = 0;
@@ -125,7 +125,7 @@ static int perf_start_cores(struct perf *perf)
 	return ret ? perf_start_failed(perf, ret) : PERF_OK;
 }
 
-/* Cores run by gx, and one thread that posts; which CPU that gets is the kernel's choice. */
+/* gx runs the cores, and one thread posts. The kernel chooses that thread's CPU. */
 static int perf_start_poster(struct perf *perf)
 {
 	int ret = gx_queue_open(perf->gx, NULL, &perf->queue);
@@ -164,7 +164,7 @@ int perf_open(const struct perf_opts *opts, struct report *report, unsigned nr_c
 	return opts->stripe ? perf_start_poster(perf) : perf_start_cores(perf);
 }
 
-/* While cores end what is under way. */
+/* Close the queue while the cores end its operations. */
 static void perf_close_queue(struct perf *perf)
 {
 	uint64_t until = gx_now() + CONN_TIMEOUT_NS;
@@ -175,7 +175,7 @@ static void perf_close_queue(struct perf *perf)
 
 void perf_close(struct perf *perf)
 {
-	/* The cores still turn: the peer is told, and what is under way comes back. */
+	/* The cores still turn, so the peer hears of the end, and operations come back. */
 	for (unsigned i = 0; i < perf->nr_conns; i++)
 		if (perf->conns[i].conn)
 			gx_conn_close(perf->conns[i].conn);
@@ -198,7 +198,7 @@ int perf_alloc(struct perf *perf, uint64_t len, struct gx_mem **mem)
 	const struct perf_opts *o = perf->opts;
 	char place[32];
 
-	/* gx has no memory of no bytes. */
+	/* gx allocates at least one byte. */
 	if (perf->nr_mems < PERF_MEMS_MAX &&
 	    !gx_mem_alloc(perf->gx, o->local_kind, o->local_device, len ? len : 1, mem)) {
 		perf->mem[perf->nr_mems++] = *mem;
@@ -212,7 +212,7 @@ int perf_alloc(struct perf *perf, uint64_t len, struct gx_mem **mem)
 
 /* ---- Connect ---- */
 
-/* gx's own words name the address, the cause and the cure. */
+/* gx_error() names the address, the cause and the cure. */
 static int conn_failed(struct perf *perf, int ret)
 {
 	report_error(perf->report, "%s", gx_error());
@@ -226,7 +226,7 @@ static int conn_begin(struct perf *perf, unsigned i)
 	char port[CONN_PORT_MAX];
 	int ret;
 
-	/* What follows a comma is for this end's device only. */
+	/* After a comma: for this end's device only. */
 	if (perf->opts->port) {
 		snprintf(port, sizeof(port), "%.*s", (int)strcspn(perf->opts->port, ","),
 			 perf->opts->port);
@@ -282,8 +282,7 @@ static int conn_wait(struct perf *perf, unsigned i)
 	return PERF_OK;
 }
 
-/* One after the other: a server that is not there is then named once, and a backlog never
- * overflows. */
+/* One by one: a missing server is reported once, and its backlog never overflows. */
 static int conn_all(struct perf *perf)
 {
 	int ret = PERF_OK;
@@ -314,7 +313,7 @@ int perf_sms(const struct perf *perf, enum gx_mem_kind kind, bool local)
 	bool mapped = perf_is_mapped(perf);
 	unsigned sms = local || mapped ? perf->opts->gx.sms : perf->server_sms;
 
-	/* Over the local link it is this end's engine that copies, whichever end has a GPU. */
+	/* Over the local link this end's engine copies, whichever end has a GPU. */
 	if (mapped && perf->opts->gx.copy == GX_COPY_CE)
 		return 0;
 	if (kind != GX_MEM_CUDA && !(mapped && perf->opts->local_kind == GX_MEM_CUDA))
@@ -487,7 +486,7 @@ static const char *path_unpack(enum gx_unpack_mode mode, enum gx_mem_kind kind, 
 	return opt_unpack_text(mode);
 }
 
-/* Host memory at both ends is the CPU's to copy; else a GPU of ours does. */
+/* The CPU copies if both ends have host memory; else a GPU of ours does. */
 static const char *path_engine(const struct perf_opts *o)
 {
 	if (o->local_kind != GX_MEM_CUDA && !o->gpu_given)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The threads of gxperf that own polling cores: pin, turn, run the step of the job at hand. The
- * main thread hands over a job and looks whether it is done; nothing else passes between the two.
+ * The threads of gxperf that own polling cores: they pin themselves, turn the core, run the step of
+ * a job. The main thread hands over a job and looks whether it is done; nothing else passes between
+ * them.
  */
 #include "gxperf/gxperf.h"
 
@@ -14,10 +15,10 @@
 #include <string.h>
 #include <time.h>
 
-#define CORE_YIELD_NS 20000   /* without work for so long: let others on this CPU run */
-#define CORE_SLEEP_NS 1000000 /* without work and without a job for so long: sleep */
+#define CORE_YIELD_NS 20000   /* after so long without work: let others on this CPU run */
+#define CORE_SLEEP_NS 1000000 /* after so long without work and without a job: sleep */
 #define CORE_NAP_NS   20000
-/* A nap while overlap lets us rest; the peer hears of us all the same */
+/* a nap while overlap lets us rest; short enough for the peer */
 #define CORE_REST_NS  1000000
 
 static void core_pin(int cpu)
@@ -30,7 +31,7 @@ static void core_pin(int cpu)
 		fprintf(stderr, "gxperf: cannot pin to CPU %d: going on unpinned\n", cpu);
 }
 
-/* With a job it never sleeps, but gives way: client and server may share a CPU. */
+/* With a job the thread does not sleep, but it yields: client and server may share a CPU. */
 static void core_idle(uint64_t idle_ns, bool job)
 {
 	bool rests = gate_rests();
@@ -53,7 +54,7 @@ static bool core_step(struct perf_core *core, uint64_t now)
 	step = job->step(job, now);
 	if (step == PERF_STEP_DONE) {
 		atomic_store_explicit(&core->job, NULL, memory_order_relaxed);
-		/* Pairs with the acquire of whoever waits for the job. */
+		/* Pairs with the acquire of the thread that waits for the job. */
 		atomic_store_explicit(&job->done, true, memory_order_release);
 	}
 	return step != PERF_STEP_IDLE;

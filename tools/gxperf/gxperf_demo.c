@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * gxperf demo: starts gxd on one CPU, measures against it from another with the ordinary
- * sub-commands, and says what came out. It ends only the child that it started.
+ * sub-commands, and sums up the results. It ends only the child that it started.
  */
 #include "common/child.h"
 #include "gxperf/gxperf.h"
@@ -17,7 +17,7 @@
 #define DEMO_STOP_NS	15000000000ull
 #define DEMO_FILE_B	(64u << 20)
 #define DEMO_REGION_B	(256u << 20)
-#define DEMO_MEM_MIN_KB (2u << 20) /* less memory than this: smaller messages */
+#define DEMO_MEM_MIN_KB (2u << 20) /* with less memory: smaller messages */
 #define DEMO_SMALL_B	(8u << 20)
 
 struct demo {
@@ -28,7 +28,7 @@ struct demo {
 	int cpu[2]; /* gxd's, ours */
 	uint64_t size_max;
 	char file[256];
-	/* What the last sentences tell. */
+	/* Results for the last sentences. */
 	double local_gb_s, put_gb_s, local_lat_us, lat_us, udp_gb_s;
 };
 
@@ -37,8 +37,8 @@ struct demo_step {
 	int (*fn)(const struct perf_opts *opts, struct report *report);
 	const char *command, *port; /* port "local": the local link, over shm */
 	uint64_t begin, end, factor;
-	double seconds; /* a size */
-	size_t best;	/* offset of the double in struct demo that keeps the result; 0: none */
+	double seconds; /* for each size */
+	size_t best;	/* offset of the double in struct demo for the result; 0: none */
 	bool file;
 };
 
@@ -58,7 +58,7 @@ static const struct demo_step demo_steps[] = {
 
 /* ---- The server ---- */
 
-/* "gxperf put ADDR --mem kv" */
+/* Read the address from "gxperf put ADDR --mem kv". */
 static int demo_addr_read(struct demo *d)
 {
 	uint64_t end = gx_now() + DEMO_START_NS;
@@ -112,7 +112,7 @@ static int demo_start(struct demo *d)
 	return PERF_FAILED;
 }
 
-/* An orderly end is part of what is shown. */
+/* The demo also shows an orderly end. */
 static int demo_stop(struct demo *d)
 {
 	int status;
@@ -182,7 +182,7 @@ static int demo_step_run(struct demo *d, const struct demo_step *s)
 	o.duration_ns = (uint64_t)(s->seconds * 1e9);
 	if (s->file) {
 		o.file = d->file;
-		o.force = true; /* it is ours */
+		o.force = true; /* our own file */
 		o.size_begin = o.size_end = DEMO_FILE_B;
 	}
 	report_section(d->report, "%s over %s%s%s", s->command, local ? "link " : "", s->port,
@@ -195,7 +195,7 @@ static int demo_step_run(struct demo *d, const struct demo_step *s)
 	return ret;
 }
 
-/* Wrong data ends the demo: what follows would mean nothing. */
+/* Wrong data ends the demo: later steps would mean nothing. */
 static int demo_steps_run(struct demo *d)
 {
 	int ret = PERF_OK;

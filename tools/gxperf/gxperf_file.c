@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxperf put --file and get --file: a real file into or out of a region, proved by a SHA-256 at
- * both ends. The file is cut into pieces that go through a ring of slots. The main thread reads (or
- * writes) the file, the cores put (or get); a slot belongs to whom its state says.
+ * gxperf put --file and get --file: a file into or out of a region, proved by SHA-256 at both ends.
+ * The file is cut into pieces that go through a ring of slots. The main thread reads or writes the
+ * file; the cores put or get. The state of a slot tells its owner.
  */
 #include "gxperf/gxperf.h"
 
@@ -27,26 +27,27 @@
 #define FILE_PROGRESS_NS 1000000000ull
 #define FILE_STUCK_NS	 90000000000ull
 
-/* put: the file's half fills what is EMPTY, a core posts what is FULL. get: the other way round. */
+/* put: the main thread fills EMPTY slots, a core posts FULL ones. get: the other way round. */
 enum slot_state { SLOT_EMPTY, SLOT_FULL };
 
 struct file_job;
 
-/** struct file - One transfer. Owner: main, but for the slots and what says otherwise. */
+/** struct file - One transfer. Owner: main, except for the slots and where a comment says
+ * otherwise. */
 struct file {
 	struct perf perf;
 	bool get;
 	int fd;		     /* put: the source */
-	struct stat st;	     /* and what it was when it was opened */
-	struct newfile into; /* get */
-	struct digest *seen; /* get into what cannot be read back: of what was written */
+	struct stat st;	     /* its stat() at the open */
+	struct newfile into; /* get: the target */
+	struct digest *seen; /* get into a stream: digest of written bytes */
 	uint64_t len, nr_pieces;
 	struct gx_mem *local;
 	unsigned char *room;	       /* FILE_PIECE_B, for memory of a GPU */
-	_Atomic int state[FILE_SLOTS]; /* enum slot_state: whose turn it is */
-	struct file_job *jobs;	       /* one a core */
+	_Atomic int state[FILE_SLOTS]; /* enum slot_state; it tells the owner */
+	struct file_job *jobs;	       /* one for each core */
 	unsigned nr_jobs;
-	_Atomic bool cancel; /* the file's half failed: post no more */
+	_Atomic bool cancel; /* the main thread failed: post no more */
 };
 
 /** struct file_job - A core's share: pieces index, index + nr_jobs... Owner: its thread. */
@@ -96,7 +97,7 @@ static bool job_post(struct file_job *j)
 		atomic_store_explicit(&j->err, ret, memory_order_relaxed);
 	if (ret <= 0)
 		return false;
-	/* A slot that is posted is in neither state. */
+	/* A posted slot has neither state. */
 	atomic_store_explicit(&f->state[slot], -1, memory_order_relaxed);
 	j->next += f->nr_jobs;
 	j->in_flight++;
@@ -120,7 +121,7 @@ static enum perf_step job_step(struct perf_job *job, uint64_t now)
 		j->end_ns = now;
 		if (comps[i].status)
 			atomic_store_explicit(&j->err, comps[i].status, memory_order_relaxed);
-		/* Pairs with the acquire in file_pump(). */
+		/* Pairs with the acquire in file_slot_wait(). */
 		atomic_store_explicit(&f->state[comps[i].user], f->get ? SLOT_FULL : SLOT_EMPTY,
 				      memory_order_release);
 	}
@@ -133,7 +134,7 @@ static enum perf_step job_step(struct perf_job *job, uint64_t now)
 	return busy ? PERF_STEP_BUSY : PERF_STEP_IDLE;
 }
 
-/* ---- The file's half ---- */
+/* ---- Reading and writing the file ---- */
 
 static int file_failed(struct file *f, int ret)
 {
@@ -162,7 +163,7 @@ static int file_read(struct file *f, void *buf, uint64_t len, uint64_t off)
 	return PERF_OK;
 }
 
-/* The next bytes of it: pieces come in order. */
+/* Append the next bytes: pieces come in order. */
 static int file_write(struct file *f, const void *buf, uint64_t len)
 {
 	int ret = newfile_write(&f->into, buf, len);
@@ -178,7 +179,7 @@ static int file_gpu_error(struct file *f)
 	return PERF_FAILED;
 }
 
-/* One piece between the file and its slot. */
+/* Move one piece between the file and its slot. */
 static int file_piece(struct file *f, uint64_t piece)
 {
 	uint64_t slot_off = piece % FILE_SLOTS * FILE_PIECE_B, len = piece_len(f, piece);
@@ -205,7 +206,7 @@ static bool file_jobs_failed(const struct file *f)
 	return false;
 }
 
-/* Wait until @slot is in the state in which it is ours. */
+/* Wait until @slot is the main thread's. */
 static int file_slot_wait(struct file *f, uint64_t slot)
 {
 	uint64_t end = gx_now() + FILE_STUCK_NS;
@@ -214,7 +215,7 @@ static int file_slot_wait(struct file *f, uint64_t slot)
 	while (atomic_load_explicit(&f->state[slot], memory_order_acquire) !=
 	       (f->get ? SLOT_FULL : SLOT_EMPTY)) {
 		if (file_jobs_failed(f))
-			return PERF_FAILED; /* said by file_join() */
+			return PERF_FAILED; /* file_join() reports it */
 		if (stop_asked())
 			return PERF_STOPPED;
 		if (gx_now() > end) {
@@ -255,7 +256,7 @@ static int file_pump(struct file *f)
 	return ret;
 }
 
-/* The cores end by themselves: done, failed, or told to. */
+/* The cores end by themselves: done, failed, or cancelled. */
 static int file_join(struct file *f, int ret)
 {
 	uint64_t end = gx_now() + FILE_STUCK_NS;
@@ -295,7 +296,7 @@ static int file_transfer(struct file *f)
 
 /* ---- Proof ---- */
 
-/* Digest of the file as it lies there: what was written is read back, if it can be. */
+/* Digest of the file on disk: read written bytes back, if possible. */
 struct file_digest {
 	struct file *file;
 	pthread_t thread;
@@ -323,7 +324,7 @@ static void *file_digest_run(void *arg)
 	return NULL;
 }
 
-/* Both ends at once. */
+/* Compute the digests of both ends at the same time. */
 static int file_digests(struct file *f, char *here, char *there)
 {
 	struct file_digest fd = {.file = f};
@@ -373,7 +374,7 @@ static int file_row(struct file *f, uint64_t ns, const struct perf_mark m[2])
 		return ret;
 	same = !strcmp(here, there);
 	if (!same)
-		row.wrong = f->len ? f->len : 1; /* how many is not known */
+		row.wrong = f->len ? f->len : 1; /* the number of wrong bytes is unknown */
 	perf_row_marks(&row, m);
 	report_row(f->perf.report, &row);
 	if (same)
@@ -398,13 +399,13 @@ static int file_measure(struct file *f)
 
 /* ---- Life ---- */
 
-/* Before anything is connected: a file that cannot be read is known at once. */
+/* Open it before connecting: an unreadable file is reported at once. */
 static int file_open_source(struct file *f)
 {
 	const char *path = f->perf.opts->file;
 	char byte;
 
-	/* Without O_NONBLOCK a FIFO that nobody writes to would be waited for. */
+	/* Without O_NONBLOCK the open would wait for a writer of a FIFO. */
 	f->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	if (f->fd < 0 || fstat(f->fd, &f->st)) {
 		report_error(f->perf.report, "--file %s: %s", path, strerror(errno));
@@ -425,7 +426,8 @@ static int file_open_source(struct file *f)
 	return PERF_FAILED;
 }
 
-/* Once it is known that the region holds so much: a mistyped command then destroys no file. */
+/* Open it only when the region is known to hold enough: a mistyped command then destroys no
+ * file. */
 static int file_open_target(struct file *f)
 {
 	const struct perf_opts *o = f->perf.opts;
@@ -448,7 +450,7 @@ static int file_open_target(struct file *f)
 	return PERF_FAILED;
 }
 
-/* Nothing is left of a file that did not come, or came wrong; what it was to replace is. */
+/* Drop a file that is missing bytes or wrong; the file that it should replace stays. */
 static int file_target_close(struct file *f, int ret)
 {
 	int err;
@@ -465,13 +467,13 @@ static int file_target_close(struct file *f, int ret)
 	return err ? file_failed(f, err) : PERF_OK;
 }
 
-/* Each core its lane of the first connection; cores without one have no share. */
+/* Each core takes its lane of the first connection; cores without a lane have no share. */
 static int file_jobs_open(struct file *f)
 {
 	struct perf_conn *c = &f->perf.conns[0];
 	unsigned nr = c->lanes < f->perf.nr_cores ? c->lanes : f->perf.nr_cores;
 
-	/* No more than slots: a core whose slot is another's could wait for ever. */
+	/* No more than slots: cores that share a slot could wait for ever. */
 	nr = nr < FILE_SLOTS ? nr : FILE_SLOTS;
 	while (FILE_SLOTS % nr)
 		nr--;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxperf info: what this host has for gx, and, with an address, what a server offers. Each port is
- * opened on its own, so that one that cannot be opened says why and hides nothing of the others.
+ * gxperf info: the parts of this host that gx can use, and, with an address, the server's offer.
+ * Each port is opened by itself: if one fails, info prints its reason and still shows the others.
  */
 #include "gxperf/gxperf.h"
 
@@ -20,15 +20,15 @@
 #define INFO_WHY_MAX	  512
 #define INFO_GPUS_MAX	  16
 #define INFO_GPU_TRY_B	  (2u << 20)
-#define INFO_CONNS	  4 /* each times pairs for half a second at most */
+#define INFO_CONNS	  4 /* each times pairs for at most half a second */
 #define INFO_WAIT_NS	  20000000000ull
 #define INFO_HUGEPAGES	  "/sys/kernel/mm/hugepages"
 
-/* What is told: words on stdout, or the same facts as a document. */
+/* Output: text on stdout, or the same facts as a document. */
 struct info {
 	struct report *report;
 	struct json_t *doc;
-	bool quiet; /* no words: stdout is for the document */
+	bool quiet; /* no text: stdout is for the document */
 };
 
 __attribute__((format(printf, 2, 3))) static void info_say(const struct info *i, const char *fmt,
@@ -43,7 +43,7 @@ __attribute__((format(printf, 2, 3))) static void info_say(const struct info *i,
 	va_end(ap);
 }
 
-/* gx_error() with the names of options. */
+/* gx_error(), with names of options. */
 static void info_error(char why[INFO_WHY_MAX])
 {
 	snprintf(why, INFO_WHY_MAX, "%s", gx_error());
@@ -113,7 +113,7 @@ static void info_host(struct info *i, const struct perf_opts *opts)
 	info_hugepages(i);
 }
 
-/* Return: how many there are. */
+/* Return: number of GPUs. */
 static unsigned info_gpus(struct info *i, struct gx *gx)
 {
 	unsigned nr = 0;
@@ -138,7 +138,8 @@ static unsigned info_gpus(struct info *i, struct gx *gx)
 	return nr;
 }
 
-/* A server on all GPUs, in this process. Return: its port, -errno with gx_error(). */
+/* Open a server with memory of all GPUs, in this process. Return: its port, -errno with
+ * gx_error(). */
 static int info_server_of_gpus(struct gx *server, unsigned nr)
 {
 	int ret = 0;
@@ -155,7 +156,7 @@ static int info_server_of_gpus(struct gx *server, unsigned nr)
 	return ret ? ret : gx_listen(server, "127.0.0.1:0");
 }
 
-/* Connections have @gx time all pairs of GPUs, for gx_describe(). */
+/* Connect, so that @gx times all pairs of GPUs for gx_describe(). */
 static void info_pairs(struct info *i, struct gx *gx, unsigned nr)
 {
 	static const char *const port = "shm";
@@ -169,7 +170,7 @@ static void info_pairs(struct info *i, struct gx *gx, unsigned nr)
 	opts.ports = &port;
 	opts.nr_ports = 1;
 	opts.server = true;
-	opts.copy = GX_COPY_CE; /* it copies nothing, and times nothing */
+	opts.copy = GX_COPY_CE; /* the server copies and times nothing */
 	how.link = "local";
 	ret = gx_open(&opts, &server);
 	if (!ret)
@@ -191,7 +192,7 @@ static void info_pairs(struct info *i, struct gx *gx, unsigned nr)
 	gx_close(server);
 }
 
-/* A line each. */
+/* One string for each line. */
 static struct json_t *info_lines(const char *text)
 {
 	struct json_t *lines = js_array();
@@ -217,7 +218,7 @@ static int info_describe(struct info *i, struct gx *gx)
 	return ret < 0 ? ret : 0;
 }
 
-/* What is there whatever the port, told by a context over the port that runs anywhere. */
+/* Facts that do not depend on the port, from a context over ports that run anywhere. */
 static int info_local(struct info *i)
 {
 	static const char *const ports[] = {"shm", "udp"};

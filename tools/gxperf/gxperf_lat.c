@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxperf lat: a put with an immediate, which gxd's core answers with a put of the same bytes; half
- * the round trip is reported. One message is under way, posted and awaited by the thread that turns
- * the core.
+ * gxperf lat: a put with an immediate, which gxd's core answers by a put of the same bytes. lat
+ * reports half the round trip. One message is under way. The thread that turns the core posts it
+ * and waits for the echo.
  */
 #include "gxperf/gxperf.h"
 
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rotated over, so that no buffer is written before its last completion */
+/* in turn, so that no buffer is written before its last completion */
 #define LAT_SLOTS	RPC_POLL_SLOTS
 #define LAT_STRIDE_B	64
 #define LAT_COMPS	16
@@ -26,9 +26,9 @@
 #define LAT_STUCK_NS	90000000000ull
 #define LAT_LOOK_NS	2000000
 #define LAT_PROGRESS_NS 1000000000ull
-#define LAT_LOOKS	256  /* at the last byte of an echo, between two turns */
-#define LAT_TURNS	16   /* of the core, in one step */
-#define LAT_POLL_B	8192 /* up to here bytes are stored in order, the last one last */
+#define LAT_LOOKS	256  /* looks at the last byte of an echo, between two turns */
+#define LAT_TURNS	16   /* turns of the core in one step */
+#define LAT_POLL_B	8192 /* up to this size bytes are stored in order, the last one last */
 
 /** struct lat - Owner: the core's thread during a phase, else main. */
 struct lat {
@@ -38,27 +38,27 @@ struct lat {
 	struct gx_mem *local, *echo;
 	unsigned char *src, *dst; /* addresses of local and echo */
 	uint64_t size, stride;
-	struct gx_op op;      /* what all puts have in common */
+	struct gx_op op;      /* the part that all puts share */
 	uint64_t next;	      /* number of the next message */
-	uint64_t first;	      /* of this phase */
-	uint64_t limit;	      /* no message from this number on */
-	uint64_t deadline_ns; /* 0: by the limit */
-	uint64_t posted_ns;   /* of the message under way: when it had just left */
-	bool waiting;	      /* for an echo */
-	bool gated;	      /* this phase goes by the gate */
+	uint64_t first;	      /* first message of this phase */
+	uint64_t limit;	      /* end: no message from this number on */
+	uint64_t deadline_ns; /* 0: only the limit counts */
+	uint64_t posted_ns;   /* when the message under way had just left */
+	bool waiting;	      /* an echo is due */
+	bool gated;	      /* this phase follows the gate */
 	bool allowed;	      /* gated: the next message may be posted */
-	uint32_t in_flight;   /* puts without their completion */
+	uint32_t in_flight;   /* puts without a completion so far */
 	uint8_t slot_busy[LAT_SLOTS];
-	bool poll;		/* the last byte of a message says that it is there */
-	uint64_t stamps_wrong;	/* echoes that came with another number */
-	_Atomic uint64_t count; /* echoes in this phase; main reads for progress */
+	bool poll;		/* the last byte of a message tells that it has arrived */
+	uint64_t stamps_wrong;	/* echoes with another number */
+	_Atomic uint64_t count; /* echoes in this phase; main reads it for progress */
 	int err;
 	struct hist hist;
 };
 
 /* ---- On the core ---- */
 
-/* A message came back. Is its number in it? */
+/* An echo has arrived. Does it hold its number? */
 static void lat_echo(struct lat *lat)
 {
 	uint64_t i = lat->next - 1, slot = i % LAT_SLOTS, got = 0;
@@ -97,7 +97,7 @@ static bool lat_over(const struct lat *lat, uint64_t now)
 {
 	if (lat->next == lat->limit || (lat->gated && gate_ends()) || stop_asked())
 		return true;
-	/* A phase without a message would say nothing. */
+	/* A phase without a message would show nothing. */
 	return lat->deadline_ns && now >= lat->deadline_ns && lat->next != lat->first;
 }
 
@@ -128,7 +128,7 @@ static bool lat_post(struct lat *lat)
 	return true;
 }
 
-/* The last byte is a flag of ours, and not of the payload that is verified. */
+/* The last byte is our flag; the check of the payload leaves it out. */
 static bool lat_post_polled(struct lat *lat)
 {
 	uint64_t i = lat->next, slot = i % LAT_SLOTS;
@@ -164,8 +164,8 @@ static bool lat_is_seen(const struct lat *lat)
 	return true;
 }
 
-/* After an echo, when the next message, if it may go, has left: so the clock is read while that is
- * under way, and from one reading to the next is a round trip with all that belongs to it. */
+/* Called after an echo, when the next message has left (if it may). So the thread reads the clock
+ * while that message is under way. The time between two readings is one full round trip. */
 static void lat_record(struct lat *lat)
 {
 	uint64_t now = gx_now();
@@ -177,7 +177,7 @@ static void lat_record(struct lat *lat)
 			      memory_order_relaxed);
 }
 
-/* The next message, if none is under way and it may go. Return: there is to be none any more. */
+/* Post the next message if none is under way and it may go. Return: there will be no more. */
 static bool lat_go_on(struct lat *lat, bool echoed, uint64_t now, bool (*post)(struct lat *))
 {
 	bool over = lat_over(lat, now);
@@ -192,7 +192,7 @@ static bool lat_go_on(struct lat *lat, bool echoed, uint64_t now, bool (*post)(s
 	return over;
 }
 
-/* A put without a completion fails with one all the same. */
+/* A silent put completes only if it fails. */
 static enum perf_step lat_step_polled(struct perf_job *job, uint64_t now)
 {
 	struct lat *lat = (struct lat *)job;
@@ -217,7 +217,7 @@ static enum perf_step lat_step_polled(struct perf_job *job, uint64_t now)
 	return lat->err ? PERF_STEP_DONE : PERF_STEP_BUSY;
 }
 
-/* What the core has for us. Return: an echo came. */
+/* Take the core's completions. Return: an echo has arrived. */
 static bool lat_take(struct lat *lat)
 {
 	struct gx_comp comps[LAT_COMPS];
@@ -229,7 +229,7 @@ static bool lat_take(struct lat *lat)
 	return waited && !lat->waiting;
 }
 
-/* Turns the core itself for a while, as a program does that waits for an answer. */
+/* Turns the core for a while, like a program that waits for an answer. */
 static enum perf_step lat_step(struct perf_job *job, uint64_t now)
 {
 	struct lat *lat = (struct lat *)job;
@@ -266,7 +266,7 @@ static int lat_phase_wait(struct lat *lat)
 					(unsigned long long)lat->size, (double)(told - begin) / 1e9,
 					(unsigned long long)count);
 		}
-		/* An echo that was lost with the server is awaited by nobody else. */
+		/* Only this looks for the end of a server that owes an echo. */
 		if (perf_lost(&lat->perf))
 			return PERF_LOST;
 		if (gx_now() - moved < LAT_STUCK_NS)
@@ -278,7 +278,7 @@ static int lat_phase_wait(struct lat *lat)
 	return lat->err ? perf_op_failed(&lat->perf, "put", lat->err) : PERF_OK;
 }
 
-/* @n messages (0: any number), for at most @duration_ns (0: however long). */
+/* Do @n messages (0: any number), for at most @duration_ns (0: any time). */
 static int lat_phase(struct lat *lat, uint64_t n, uint64_t duration_ns)
 {
 	lat->first = lat->next;
@@ -316,7 +316,7 @@ static void lat_reset(struct lat *lat, uint64_t size)
 		lat->op.flags = GX_OP_SILENT;
 }
 
-/* Poison where bytes land, at both ends; the pattern where they come from. */
+/* Poison the destinations at both ends; write the pattern to the source. */
 static int lat_payload(struct lat *lat)
 {
 	uint64_t len = LAT_SLOTS * lat->stride;
@@ -326,7 +326,7 @@ static int lat_payload(struct lat *lat)
 	return perf_poison(&lat->perf, lat->perf.opts->offset, len);
 }
 
-/* The last messages, as they lie at the server and as they came back. */
+/* Compare the last messages, at the server and in the echoes. */
 static int lat_verify(struct lat *lat, struct check_result *res)
 {
 	uint64_t first = lat->next > LAT_SLOTS ? lat->next - LAT_SLOTS : 0;
@@ -342,7 +342,7 @@ static int lat_verify(struct lat *lat, struct check_result *res)
 
 		check_piece(lat->dst + at, s.size, 0, s.off, PERF_SEED, i, res);
 		ret = perf_verify(&lat->perf, &s, res);
-		res->checked_b += lat->poll; /* the flag: else it had not been seen */
+		res->checked_b += lat->poll; /* the flag: it was right, or lat would still wait */
 	}
 	res->wrong += lat->stamps_wrong;
 	return ret;
@@ -374,7 +374,7 @@ static int lat_row(struct lat *lat, const struct perf_mark m[2], const struct ch
 	return PERF_WRONG;
 }
 
-/* The server is to look at these slots from their first message on. */
+/* Ask the server to look at these slots from their first message on. */
 static int lat_poll_begin(struct lat *lat)
 {
 	struct perf_conn *c = &lat->perf.conns[0];
@@ -423,7 +423,7 @@ static int lat_size(struct lat *lat, uint64_t size)
 	return !ret && stop_asked() ? PERF_STOPPED : ret;
 }
 
-/* A byte of memory says nothing where bytes come in any order. */
+/* The last byte tells nothing if bytes may land in any order. */
 static int lat_poll_path(struct perf *perf)
 {
 	if (!strcmp(perf->info.link, "local") && perf->conns[0].region.kind == GX_MEM_HOST)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Groups of options of gxperf: which server, which way, what is moved, how, and where results go.
- * Main thread, before anything is opened.
+ * Groups of gxperf's options: server, path, messages, tuning, results. Main thread, before the
+ * program opens anything.
  */
 #include "gxperf/gxperf_opts.h"
 
@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define OPTS_DEPTH_MAX 4096
-#define OPTS_GATE_NS   86400000000000ull /* until overlap says otherwise */
+#define OPTS_GATE_NS   86400000000000ull /* until overlap ends it */
 
 enum {
 	KEY_MEM = 256,
@@ -74,7 +74,7 @@ static void value_place(const char *name, const char *arg, struct perf_opts *o,
 		argp_error(state, "%s: '%s' is not host or cuda:N", name, arg);
 }
 
-/* cpu is what happens to host memory anyway: perf_open() looks whether that is what there is. */
+/* The CPU copies host memory in any case; perf_open() refuses cpu for GPU memory. */
 static void value_engine(const char *arg, struct perf_opts *o, struct argp_state *state)
 {
 	o->engine_name = arg;
@@ -275,7 +275,7 @@ static error_t traffic_parse(int key, char *arg, struct argp_state *state)
 	return ARGP_ERR_UNKNOWN;
 }
 
-/* Of those who have a server: ranks of a collective are alike. */
+/* For commands with a server. Ranks of a collective are all alike. */
 static const struct argp_option place_options[] = {
 	{"same-place", KEY_SAME_PLACE, NULL, 0,
 	 "put, get: every message from one buffer to one place, as other benchmarks do; what lies "

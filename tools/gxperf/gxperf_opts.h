@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The command line of gxperf: groups of options that sub-commands share. Each is a child of argp
- * whose input is a struct cmdline.
+ * The command line of gxperf: groups of options that sub-commands share. Each group is a child of
+ * argp; its input is a struct cmdline.
  */
 #ifndef GXPERF_OPTS_H
 #define GXPERF_OPTS_H
@@ -9,21 +9,21 @@
 #include "common/opt_argp.h"
 #include "gxperf/gxperf.h"
 
-/* All that is parsed: the options proper, and where results go. */
+/* The parsed command line: the options, and where results go. */
 struct cmdline {
 	struct perf_opts perf;
 	struct report_opts report;
-	struct opt_gx gx; /* into perf.gx */
+	struct opt_gx gx; /* points at perf.gx */
 	struct opt_cpus allowed;
 	bool begin_given, end_given, conns_given, cpus_given, time_given, gated;
 };
 
-extern const struct argp perf_server_argp;  /* whose memory, how often connected */
-extern const struct argp perf_conn_argp;    /* which way to the server, or to other ranks */
-extern const struct argp perf_traffic_argp; /* what is moved: sizes, how many, how long */
-extern const struct argp perf_place_argp;   /* where it lies, at either end */
-extern const struct argp perf_file_argp;    /* a file instead; stripes */
-extern const struct argp perf_tune_argp;    /* how */
+extern const struct argp perf_server_argp;  /* region, number of connections */
+extern const struct argp perf_conn_argp;    /* path to the server, or to other ranks */
+extern const struct argp perf_traffic_argp; /* messages: sizes, number, time */
+extern const struct argp perf_place_argp;   /* place of payload, at both ends */
+extern const struct argp perf_file_argp;    /* a file as payload; stripes */
+extern const struct argp perf_tune_argp;    /* tuning */
 extern const struct argp perf_report_argp;  /* where results go */
 extern const struct argp perf_demo_argp;
 

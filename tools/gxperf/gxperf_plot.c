@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxperf plot: pictures of result documents, SVG and PNG, drawn by gnuplot as a child process. Main
+ * gxperf plot: pictures of result documents, SVG and PNG. A gnuplot child process draws them. Main
  * thread only.
  */
 #include "common/child.h"
@@ -110,7 +110,7 @@ static void file_stem(const char *path, bool folder, char *buf, size_t room)
 		buf[len - 5] = '\0';
 }
 
-/* What --format jsonl has printed, or --append has added: a result a line. */
+/* Parse the output of --format jsonl or --append: one result in each line. */
 static struct json_t *lines_parse(char *text)
 {
 	struct json_t *results = js_array(), *doc = js_pack("{}");
@@ -126,7 +126,7 @@ static struct json_t *lines_parse(char *text)
 			return NULL;
 		}
 		js_set(doc, "command", js_string(js_text(js_get(one, "command"), "gxperf")));
-		/* Once, the last line was the document without its results. */
+		/* In older files the last line is the document without its results. */
 		if (js_get(one, "op"))
 			js_append(results, one);
 		else
@@ -203,7 +203,7 @@ enum { PICTURE_SVG, PICTURE_PNG, PICTURES };
 
 struct pictures {
 	char path[PICTURES][PLOT_PATH_MAX];
-	char part[PICTURES][PLOT_PATH_MAX]; /* what gnuplot writes; renamed when it is good */
+	char part[PICTURES][PLOT_PATH_MAX]; /* gnuplot writes it; renamed when it is good */
 };
 
 static int pictures_name(struct pictures *pic, struct report *report)

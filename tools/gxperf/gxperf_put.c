@@ -17,7 +17,7 @@
 #define PUT_N_MIN	20
 #define PUT_N_MAX	100000
 #define PUT_WARM_MAX	1000
-#define PUT_WARM_GROWS	4 /* times as many in the next round */
+#define PUT_WARM_GROWS	4 /* the next round has so many times more */
 #define PUT_STUCK_NS	90000000000ull
 #define PUT_LOOK_NS	2000000
 #define PUT_PROGRESS_NS 1000000000ull
@@ -86,7 +86,7 @@ static int phase_error(struct put *put)
 	return PERF_OK;
 }
 
-/* Every flow does @n more messages, or (0) what it can in @duration_ns. */
+/* Every flow does @n more messages, or (@duration_ns not 0) as many as it can in that time. */
 static int put_phase(struct put *put, uint64_t n, uint64_t duration_ns)
 {
 	bool gated = duration_ns && gate_on();
@@ -199,8 +199,9 @@ static uint64_t put_n(const struct put *put)
 }
 
 /*
- * Messages that go before. What carries no number is poisoned again afterwards: a group that is
- * checked together must not lie on both sides of that, so it is made whole.
+ * Messages of the warm-up. If messages carry no number, destinations are poisoned again after it. A
+ * group that is checked together must not lie on both sides of that, so the number is a multiple of
+ * groups.
  */
 static uint64_t put_warm(const struct put *put, uint64_t n, uint64_t *group)
 {
@@ -213,8 +214,8 @@ static uint64_t put_warm(const struct put *put, uint64_t n, uint64_t *group)
 }
 
 /*
- * The warm-up of a run by time: rounds that grow, while the next one fits in a tenth of the time.
- * On a link so slow that what is under way takes half of it to come, less is to be under way.
+ * The warm-up of a run by time: rounds grow while the next one fits into a tenth of the time. On a
+ * very slow link messages under way would take half of the time or more: then reduce the depth.
  */
 static int put_warm_timed(struct put *put, uint64_t warm, uint64_t group)
 {
@@ -237,7 +238,7 @@ static int put_warm_timed(struct put *put, uint64_t warm, uint64_t group)
 	return ret;
 }
 
-/* Warm-up, the phase that counts, and what the cores of both ends used in it. */
+/* Warm-up, then the timed phase between two marks of both ends' counters. */
 static int put_measure(struct put *put, struct perf_mark m[2])
 {
 	const struct perf_opts *o = put->perf.opts;
@@ -290,7 +291,7 @@ static int put_size(struct put *put, uint64_t size)
 
 static int core_of(const struct perf *perf, struct gx_ep *ep)
 {
-	if (perf->queue) /* whichever it is: one thread posts for all */
+	if (perf->queue) /* one thread posts to all cores */
 		return 0;
 	for (unsigned c = 0; c < perf->nr_cores; c++)
 		if (perf->cores[c].core == gx_ep_core(ep))
@@ -324,7 +325,7 @@ static int put_flow_open(struct put *put, struct perf_conn *conn, unsigned lane)
 	return PERF_OK;
 }
 
-/* One for each lane, or one that uses all of them. */
+/* One flow for each lane, or one that uses all lanes. */
 static unsigned put_conn_flows(const struct perf_conn *conn)
 {
 	return conn->perf->queue ? 1 : conn->lanes;
@@ -360,8 +361,8 @@ static int put_flows_open(struct put *put)
 	return ret;
 }
 
-/* A get writes as well: what it is to find is filled in first, the same by all who get the same.
- * What nobody looks at needs no protection. */
+/* A get writes too: gxperf first fills the bytes to get. Clients that get the same fill in the
+ * same. Without a check no bytes are filled, and no lease is needed. */
 static int put_lease(struct put *put, uint64_t used)
 {
 	const struct perf_opts *o = put->perf.opts;
@@ -377,7 +378,7 @@ static int put_lease(struct put *put, uint64_t used)
 	return perf_lease(&put->perf, used, content);
 }
 
-/* As much of the region as any size of the sweep will use, and as much local memory. */
+/* Reserve as much of the region, and local memory, as any size of the sweep will use. */
 static int put_room(struct put *put)
 {
 	const struct perf_opts *o = put->perf.opts;
@@ -421,7 +422,7 @@ static int put_all(struct put *put)
 	for (uint64_t size = o->size_begin; size <= o->size_end && !ret;
 	     size = size ? size * o->size_factor : 1) {
 		ret = put_size(put, size);
-		/* Wrong data at one size does not hide the others. */
+		/* Wrong data at one size must not hide the other sizes. */
 		if (ret == PERF_WRONG && !stop_asked()) {
 			worst = ret;
 			ret = PERF_OK;
@@ -430,7 +431,7 @@ static int put_all(struct put *put)
 	return ret && !(ret == PERF_STOPPED && worst) ? ret : worst;
 }
 
-/* Cores first: they may still look at flows when a phase was given up. */
+/* Cores first: after a phase that was given up they may still look at flows. */
 static void put_close(struct put *put)
 {
 	unsigned nr_threads = put->perf.nr_threads;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Payload of gxperf put, get and send: made before the messages, compared after them. Main thread.
+ * Payload of gxperf put, get and send: written before the messages, compared after them. Main
+ * thread.
  */
 #include "gxperf/gxperf_put.h"
 
@@ -8,11 +9,11 @@
 
 #include <stdlib.h>
 
-#define PUT_RECV_MAX 64 /* receives that the server keeps posted for a flow */
+#define PUT_RECV_MAX 64 /* most receives that the server keeps posted for a flow */
 
 /* ---- Payload ---- */
 
-/* Memory of a GPU is made up in host memory, piece by piece. */
+/* Prepare memory of a GPU: make it in host memory, piece by piece. */
 static int local_gpu(struct put *put, bool poison)
 {
 	const struct traffic_plan *p = &put->plan;
@@ -107,7 +108,7 @@ static int recv_start(struct put *put, const struct traffic_flow *f)
 	return ret;
 }
 
-/* @wrong: messages of another length or tag than was sent, and messages missing. */
+/* @wrong: adds messages of a wrong length or tag, and missing ones. */
 static int recv_stop(struct put *put, const struct traffic_flow *f, uint64_t *wrong)
 {
 	long long received, bytes, bad, missing;
@@ -158,7 +159,7 @@ int put_recv_stop(struct put *put, uint64_t *wrong)
 
 /* ---- Verify ---- */
 
-/* The longest run of slots from @slot on that hold consecutive messages. @slots->nr 0: @slot holds
+/* The longest run of slots from @slot on that hold consecutive messages. @s->nr 0: @slot holds
  * none. */
 static void slots_run(const struct traffic_flow *f, uint64_t slot, struct perf_slots *s)
 {

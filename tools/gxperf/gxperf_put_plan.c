@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Where the messages of gxperf put, get and send lie: slots, so many that all under way have one of
- * their own, and so few that all flows fit in the region. Main thread.
+ * Slots for the messages of gxperf put, get and send: enough that each message under way has its
+ * own, and few enough that all flows fit into the region. Main thread.
  */
 #include "gxperf/gxperf_put.h"
 
@@ -9,13 +9,13 @@
 #include <stdlib.h>
 
 #define PUT_DEPTH_MAX	   64
-/* Default: as many messages under way as hold so much, 2 to PUT_DEPTH_MAX */
+/* default depth: about so much payload under way, 2 to PUT_DEPTH_MAX messages */
 #define PUT_DEPTH_B	   (4u << 20)
-#define PUT_SAME_MANY_B	   65536      /* --same-place: above, one message at a time */
-#define PUT_GROUP_B	   (4u << 20) /* messages checked together hold about so much */
+#define PUT_SAME_MANY_B	   65536      /* --same-place: a larger message goes alone */
+#define PUT_GROUP_B	   (4u << 20) /* payload of messages checked together, about */
 #define PUT_GROUP_BITS_MAX 12
 #define PUT_SPAN_B	   (1ull << 30) /* of the region, unless one message is larger */
-#define PUT_STRIDE_B	   64		/* slots begin at multiples of it */
+#define PUT_STRIDE_B	   64		/* alignment of slots */
 
 static uint64_t power_of_two_up(uint64_t v)
 {
@@ -33,7 +33,7 @@ uint64_t put_span(const struct put *put, const struct traffic_plan *p)
 	return (slots - 1) * p->stride + p->size;
 }
 
-/* Fewer slots, step by step, until all flows fit in @room. */
+/* Reduce the slots step by step, until all flows fit into @room. */
 static bool plan_shrink(const struct put *put, struct traffic_plan *p, uint64_t room)
 {
 	struct check_ring *ring = &p->ring;
@@ -58,8 +58,8 @@ static void plan_ring(const struct put *put, struct traffic_plan *p)
 	uint64_t depth =
 		o->depth ? o->depth : u64_min(u64_max(PUT_DEPTH_B / per_msg, 2), PUT_DEPTH_MAX);
 
-	/* Long ones under way together would be copied slice by slice, each out of the cache that
-	 * the one before has filled. */
+	/* Long messages under way together would be copied slice by slice, each slice out of the
+	 * cache that the one before has filled. */
 	if (p->same && !o->depth && p->size > PUT_SAME_MANY_B)
 		depth = 1;
 	p->depth = (uint32_t)depth;
@@ -89,7 +89,7 @@ int put_plan(struct put *put, uint64_t size)
 		.same = o->same_place,
 	};
 	plan_ring(put, p);
-	/* Rather little than all of it, but all of it rather than not at all. */
+	/* Use little of the region; use all of it only if the messages do not fit otherwise. */
 	if (!plan_shrink(put, p, u64_min(put->room, PUT_SPAN_B))) {
 		plan_ring(put, p);
 		if (!plan_shrink(put, p, put->room))
@@ -136,7 +136,7 @@ static int traffic_reset(struct put *put, unsigned i)
 	return traffic_arrays(f, p->nr_slots, f->time_mask + 1);
 }
 
-/* What all operations of a flow share. The low half of user is for the slot. */
+/* The part that all operations of a flow share. The low half of user is for the slot. */
 static void traffic_op(struct traffic_flow *f, unsigned index_on_core)
 {
 	f->op = (struct gx_op){

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What the rows of several sub-commands have in common: latency, rate, what both ends used. Main
- * thread.
+ * Common parts of rows of several sub-commands: latency, rate, CPU time and packets of both ends.
+ * Main thread.
  */
 #include "gxperf/gxperf.h"
 
@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-#define ROW_CPU_NS 20000000 /* below, asking both ends for their CPU time is most of it */
+#define ROW_CPU_NS 20000000 /* in a shorter run most CPU time goes into asking for it */
 
 void perf_row_hist(struct report_row *row, const struct hist *h)
 {

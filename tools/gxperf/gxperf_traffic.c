@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a core's thread does in a phase of put, get or send: prepare slots, post, take completions,
- * and have one group of messages in 64 checked while the others go on (see struct check_ring). All
- * on that thread, but for traffic_check_done(), which is the control thread's.
+ * The work of a core's thread in a phase of put, get or send: prepare slots, post, take
+ * completions, and have one group of messages in 64 checked while the others go on (see struct
+ * check_ring). All of it runs on that thread, except traffic_check_done(): control thread.
  */
 #include "gxperf/gxperf_traffic.h"
 
@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define TRAFFIC_STAMPS                                                                             \
-	256 /* stamps a turn and flow: 1 MiB of payload, so that a turn stays short */
+	256 /* most stamps of a turn and flow: 1 MiB of payload, so turns stay short */
 
 static unsigned char *slot_addr(const struct traffic_flow *f, uint64_t slot)
 {
@@ -38,7 +38,7 @@ static void traffic_fail(struct traffic_flow *f, int err)
 
 /* ---- Prepare and post ---- */
 
-/* Stamps at most *@budget places. Return: the slot is ready. */
+/* Stamp at most *@budget places. Return: the slot is ready. */
 static bool prep_slot(struct traffic_flow *f, uint64_t slot, uint64_t *budget)
 {
 	const struct traffic_plan *p = f->plan;
@@ -127,7 +127,7 @@ static bool traffic_post(struct traffic_flow *f, struct gx_queue *queue, uint64_
 	return ret > 0;
 }
 
-/* What a program does that puts as fast as it can: the same operation, again and again. */
+/* Post the same operation again and again, like a program that puts as fast as it can. */
 static bool traffic_post_same(struct traffic_flow *f, struct gx_queue *queue, uint64_t now)
 {
 	uint64_t n = f->limit - f->post, room = f->plan->depth - f->in_flight;
@@ -152,7 +152,7 @@ static bool traffic_post_same(struct traffic_flow *f, struct gx_queue *queue, ui
 
 /* ---- Checks under way ---- */
 
-/* Control thread, or this core's when the request cannot be sent. */
+/* Control thread; or this core's thread if the request cannot be sent. */
 static void traffic_check_done(struct rpc_wait *wait, int err, struct json_t *reply,
 			       const char *why)
 {
@@ -216,12 +216,12 @@ int traffic_verify_local(const struct traffic_flow *f, uint64_t slot, uint64_t a
 		if (ret)
 			return ret;
 	}
-	/* What is got was filled with message s in slot s. */
+	/* The source of a get was filled with message s in slot s. */
 	check_piece(got, len, at, f->remote_off + slot_off, PERF_SEED, slot, res);
 	return 0;
 }
 
-/* Looks at up to TRAFFIC_PIECE_B of a group that was got. Return: the group is through. */
+/* Check up to TRAFFIC_PIECE_B of a group of gets. Return: the group is done. */
 static bool traffic_check_local(struct traffic_flow *f, struct traffic_core *fc)
 {
 	const struct traffic_plan *p = f->plan;
@@ -230,7 +230,7 @@ static bool traffic_check_local(struct traffic_flow *f, struct traffic_core *fc)
 
 	while (c->slot < check_ring_group(&p->ring) && budget) {
 		n = p->size - c->at < budget ? p->size - c->at : budget;
-		/* Whole pages, but for the message's end. */
+		/* Whole pages, except at the message's end. */
 		if (n < p->size - c->at)
 			n &= ~(uint64_t)(CHECK_PAGE_B - 1);
 		if (!n && c->at < p->size)
@@ -301,7 +301,7 @@ static void traffic_done(struct traffic_core *fc, const struct gx_comp *comp, ui
 		traffic_check_begin(f);
 }
 
-/* Completions of a core that has one flow, whose messages are all alike. */
+/* Completions of a core with one flow, whose messages are all alike. */
 static void traffic_done_same(struct traffic_core *fc, const struct gx_comp comps[], unsigned n,
 			      uint64_t now)
 {
@@ -332,8 +332,8 @@ static bool traffic_comps(struct traffic_core *fc, uint64_t now)
 	return n > 0;
 }
 
-/* May it post? Past the deadline what has posted nothing still posts its first message: a phase
- * without one would say nothing. */
+/* May @f post? A flow that has posted nothing in this phase may still post one message after the
+ * deadline: a phase without a message would show nothing. */
 static bool traffic_goes_on(const struct traffic_core *fc, const struct traffic_flow *f)
 {
 	if (f->err || fc->stopped || f->post == f->limit)
@@ -341,7 +341,7 @@ static bool traffic_goes_on(const struct traffic_core *fc, const struct traffic_
 	return !fc->stopping || f->post == f->first;
 }
 
-/* Nothing is under way, and nothing more is to be posted. */
+/* Nothing is under way, and nothing more will be posted. */
 static bool traffic_through(const struct traffic_core *fc, const struct traffic_flow *f)
 {
 	int check = atomic_load_explicit(&f->check.state, memory_order_relaxed);
@@ -349,7 +349,7 @@ static bool traffic_through(const struct traffic_core *fc, const struct traffic_
 	return !f->in_flight && check == TRAFFIC_CHECK_NONE && !traffic_goes_on(fc, f);
 }
 
-/* As much more as may be under way, where overlap allows it. */
+/* Take from the gate as many messages as may be under way. */
 static void traffic_allow(struct traffic_flow *f)
 {
 	uint64_t upto = f->post + f->plan->depth;

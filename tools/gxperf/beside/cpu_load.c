@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Loads of CPUs (see cpu_load.h). A thread sleeps while nothing is posted.
+ * Loads of CPUs (see cpu_load.h). A thread sleeps while no run is posted.
  */
 #include "gxperf/beside/cpu_load.h"
 
@@ -19,13 +19,14 @@
 #define GEMM_MAX    16384u
 #define TRIAD_BY    3.0
 
-/* owner: its thread, but for what says otherwise; main before it starts and after it ended. */
+/* owner: its thread, unless a comment says otherwise; main before it starts and after it has
+ * ended. */
 struct cpu_part {
 	struct cpu_load *l;
 	pthread_t thread;
 	void *a, *b, *c; /* a is the result */
 	_Atomic uint64_t done;
-	int err; /* of pinning; main reads it when done is not 0 */
+	int err; /* error of pinning; main reads it when done is not 0 */
 	int cpu;
 	bool started;
 };
@@ -89,7 +90,8 @@ static void gemm_run(struct cpu_part *p)
 					  c + (size_t)i * n + j, n);
 }
 
-/* Results are no number until there is one. On the thread's own CPU, so that memory is near it. */
+/* Results are NaN until the first run. The thread fills on its own CPU, so that memory is near
+ * it. */
 static void part_fill(struct cpu_part *p)
 {
 	uint64_t n = part_values(p->l);
@@ -171,7 +173,7 @@ static int part_open(struct cpu_load *l, unsigned i)
 	return p->started ? 0 : -EAGAIN;
 }
 
-/* The first run, which says that all threads are pinned. */
+/* The first run. After it all threads have tried to pin themselves. */
 static int load_warm(struct cpu_load *l)
 {
 	uint64_t nr = 0;

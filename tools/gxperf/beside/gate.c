@@ -17,15 +17,15 @@
 #define GATE_MAGIC 0x65746167u
 #define GATE_MUCH  (INT64_MAX / 2)
 
-/* owner: overlap, but for what says otherwise. */
+/* owner: overlap, unless a comment says otherwise. */
 struct gate {
 	uint32_t magic;
 	pid_t pid; /* overlap's */
 	_Atomic uint32_t mode;
-	uint64_t given; /* in all, as far as it is not left */
-	/* Taken from by the command's threads, never below 0. */
+	uint64_t given; /* messages allowed so far; gate_settle() takes unused ones back */
+	/* The command's threads take from it; never below 0. */
 	_Atomic int64_t left __attribute__((aligned(64)));
-	/* The command's. */
+	/* Written by the command. */
 	_Atomic uint64_t ended __attribute__((aligned(64)));
 	_Atomic uint64_t size_b;
 	_Atomic bool ready;
@@ -129,7 +129,7 @@ int gate_join(int fd)
 	if (!g)
 		return -errno;
 	close(fd);
-	/* Whoever made it may be gone before this takes effect. */
+	/* The parent may die before this takes effect: compare it below. */
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	if (g->magic != GATE_MAGIC || g->pid != getppid()) {
 		gate_close(g, -1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * GPUs of one process, their memory, and who moves what to whom (see gpus.h).
+ * GPUs of one process, their memory, and the copies of each pattern (see gpus.h).
  */
 #include "gxperf/beside/gpus.h"
 
@@ -130,14 +130,14 @@ void gpus_close(struct gpus *gpus)
 	gpus->n = 0;
 }
 
-/* ---- who moves what ---- */
+/* ---- the copies of a pattern ---- */
 
 static struct gpus_copy copy_whole(unsigned from, unsigned to, unsigned by, uint64_t size)
 {
 	return (struct gpus_copy){.from = from, .to = to, .by = by, .len = size};
 }
 
-/* Shard i of GPU i to all others, the next one first. */
+/* Each GPU i sends its shard i to all others, the next GPU first. */
 static unsigned copies_allgather(const struct gpus *gpus, uint64_t size, struct gpus_copy *c)
 {
 	unsigned nr = 0;
@@ -149,7 +149,7 @@ static unsigned copies_allgather(const struct gpus *gpus, uint64_t size, struct 
 	return nr;
 }
 
-/* Parts to all others, the next one first, the own one last. */
+/* Each GPU sends its parts to all others, the next GPU first, the own part last. */
 static unsigned copies_alltoall(const struct gpus *gpus, uint64_t size, struct gpus_copy *c)
 {
 	uint64_t part = size / gpus->n;
@@ -208,7 +208,7 @@ uint64_t gpus_moved(const struct gpus *gpus, enum gpus_pattern pattern, uint64_t
 
 /* ---- payload ---- */
 
-/* Of the bytes of @c: no two copies of a unit carry the same. */
+/* Seed for the bytes of @c: no two copies of a unit carry the same bytes. */
 static uint64_t copy_seed(const struct gpus_copy *c)
 {
 	return 1 + c->from * GPUS_MAX + (c->in_place ? c->from : c->to);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sub-commands that move data between GPUs of one process, p2p, compare, overlap, and ipc,
- * which names it to another.
+ * Sub-commands that move data between GPUs of one process: p2p, compare, overlap. And ipc, which
+ * exports GPU memory to another process.
  */
 #ifndef GXPERF_GPUS_H
 #define GXPERF_GPUS_H

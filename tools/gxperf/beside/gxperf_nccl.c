@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * NCCL as a way to move data between GPUs of one process (see way.h): send and receive, all-gather
- * and all-to-all by its kernels; all-gather and all-to-all by copy engines in its zero-CTA mode,
- * with symmetric windows. The library is found by dlopen. Its prototypes are from nccl.h of 2.28.9;
- * this is the only file that has them. Main thread only.
+ * NCCL as a way to move data between GPUs of one process (see way.h). Its kernels send and receive,
+ * all-gather, and do all-to-all. In its zero-CTA mode with symmetric windows copy engines
+ * all-gather and do all-to-all. dlopen finds the library. The prototypes are from nccl.h of 2.28.9;
+ * only this file has them. Main thread only.
  */
 #include "gxperf/beside/way.h"
 
@@ -36,7 +36,7 @@ struct nccl_config {
 enum { NCCL_UINT8 = 1, NCCL_WIN_SYMMETRIC = 1, NCCL_CTA_ZERO = 2, NCCL_UNSET = INT_MIN };
 
 #define NCCL_MAGIC  0xcafebeefu
-#define NCCL_OLDEST 22800 /* windows, zero-CTA and ncclAlltoAll */
+#define NCCL_OLDEST 22800 /* first version with windows, zero-CTA and ncclAlltoAll */
 
 #define NCCL_API(X)                                                                                \
 	X(ncclGetVersion, (int *version))                                                          \
@@ -67,7 +67,7 @@ static struct {
 	int version;
 } nccl;
 
-/* Communicators by mode, kept from size to size: they take a second to make. */
+/* Communicators by mode, kept from size to size: making one takes a second. */
 static struct nccl_comms {
 	struct ncclComm *comm[GPUS_MAX];
 	unsigned n;
@@ -75,7 +75,7 @@ static struct nccl_comms {
 
 struct nccl_way {
 	struct nccl_comms *set;
-	struct ncclWindow_vidmem *win[GPUS_MAX][2]; /* send, receive */
+	struct ncclWindow_vidmem *win[GPUS_MAX][2]; /* for the send and the receive memory */
 	bool zero;
 };
 
@@ -217,7 +217,7 @@ static int nccl_register(void *arg, void *stream)
 			NCCL_WIN_SYMMETRIC);
 }
 
-/* All ranks together: it is a collective call. */
+/* A group, because registering is a collective call of all ranks. */
 static int nccl_windows(struct way *w)
 {
 	struct nccl_way *p = w->priv;
@@ -303,7 +303,7 @@ struct nccl_call {
 	unsigned rank;
 };
 
-/* What one rank says inside of a group. */
+/* The calls of one rank within a group. */
 static int nccl_rank(void *arg, void *stream)
 {
 	struct nccl_call *call = arg;
@@ -331,7 +331,7 @@ static int nccl_rank(void *arg, void *stream)
 	return ret;
 }
 
-/* A group for each message: what a program does that sends one after the other. */
+/* A group for each message, as in a program that sends one message after another. */
 static int nccl_post(struct way *w)
 {
 	int ret = 0;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxperf overlap: what communication costs a computation, and the reverse. Each load and each way
- * run alone, then beside one another without end, then in pairs (as many of one as of the other,
- * the next pair when both have ended, two pairs queued). Loads are on GPUs or on CPUs, ways are of
- * this process or another gxperf as a child. Results of loads are compared with the CPU's, payload
- * in full. Main thread only.
+ * gxperf overlap: how communication slows a computation, and the reverse. Each load and each way
+ * runs alone; then both run beside one another without end; then in pairs (as many of one as of the
+ * other; the next pair starts when both have ended; two pairs are queued). Loads run on GPUs or
+ * CPUs. A way is of this process, or another gxperf as a child. The CPU checks results of loads,
+ * and all payload is compared. Main thread only.
  */
 #include "gxperf/beside/cpu_load.h"
 #include "gxperf/beside/gxperf_gpus.h"
@@ -20,9 +20,9 @@
 #define OVERLAP_ROUNDS 99
 #define OVERLAP_GRIDS  16
 #define OVERLAP_ARGS   100
-#define OVERLAP_NAP_NS 50000 /* between looks, where load and command want the CPUs */
+#define OVERLAP_NAP_NS 50000 /* between looks, if both load and command need the CPUs */
 #define LOAD_DEPTH     4
-#define WARM_TIMES     3 /* as long as what is timed */
+#define WARM_TIMES     3 /* warm up so many times as long as the timed part */
 #define WAY_BATCH      16
 #define WAY_BATCH_MAX  ((uint64_t)1 << 20)
 
@@ -32,7 +32,7 @@ static struct {
 	const char *ways, *load, *lib_path; /* ways NULL: gx, or the command alone */
 	char *command[OVERLAP_ARGS + 1];    /* behind --; NULL at the end */
 	unsigned nr_args;
-	struct opt_cpus cpus; /* of a load of CPUs */
+	struct opt_cpus cpus; /* for a load of CPUs */
 	enum gpus_pattern pattern;
 	struct {
 		uint32_t x, y;
@@ -229,7 +229,8 @@ struct overlap {
 	uint64_t checked_b, wrong;
 };
 
-/* Times of one, in microseconds: alone, beside the other, both in pairs. One column a round. */
+/* Times of one unit in microseconds: alone, beside the other, both in pairs. One column for each
+ * round. */
 struct times {
 	double comp[OVERLAP_ROUNDS], comm[OVERLAP_ROUNDS];
 	double comp_beside[OVERLAP_ROUNDS], comm_beside[OVERLAP_ROUNDS], both[OVERLAP_ROUNDS];
@@ -269,7 +270,7 @@ static int cpu_ended_arg(void *arg, uint64_t *nr)
 	return cpu_load_done(arg, nr);
 }
 
-/* Every load there is. Return: how many. */
+/* Fill in all loads. Return: their number. */
 static unsigned pace_loads(const struct overlap *o, struct pace *p)
 {
 	if (o->cpu_load) {
@@ -301,7 +302,7 @@ static int overlap_round(struct overlap *o, struct times *t, unsigned r)
 	if (ret)
 		return overlap_failed(o, "communication alone", ret);
 	t->comm[r] = pace_us(&p[n]);
-	/* First untimed: a GPU that has rested is faster for a while, until it is at its power
+	/* The first run is not timed: a GPU that has rested is faster until it reaches its power
 	 * limit. */
 	ret = pace_run(p, n, opts.ns * WARM_TIMES, false);
 	if (!ret)
@@ -325,8 +326,8 @@ static int overlap_round(struct overlap *o, struct times *t, unsigned r)
 	return PERF_OK;
 }
 
-/* Of a pair. Ideal is 1 when the shorter one is hidden behind the longer one, 0 when one after the
- * other would be as fast. */
+/* Of pairs. Ideal: 1 if the longer one hides the shorter one; 0 if the pair takes as long as one
+ * after the other. */
 static void times_pair(const struct times *t, double *slowdown, double *ideal)
 {
 	double slow[OVERLAP_ROUNDS], hid[OVERLAP_ROUNDS];
@@ -422,7 +423,7 @@ static int overlap_way(struct overlap *o, const struct way_ops *ops, uint64_t si
 	return ret ? ret : o->wrong ? PERF_WRONG : PERF_OK;
 }
 
-/* The word at @at into @name; what follows it. */
+/* Copy the word at @at into @name. Return: the rest. */
 static const char *way_word(const char *at, char name[32])
 {
 	size_t len = strcspn(at, ",");
@@ -432,8 +433,8 @@ static const char *way_word(const char *at, char name[32])
 	return at + len + (at[len] == ',');
 }
 
-/* Every way of --comm, and the command. Those that are not between GPUs have bounds on SMs instead
- * of sizes, the command has its own. */
+/* Run every way of --comm, and the command. A way that is not between GPUs takes bounds on SMs
+ * instead of sizes. The command has sizes of its own. */
 static int overlap_ways(struct overlap *o, uint64_t size, bool first)
 {
 	char name[32];
@@ -543,7 +544,7 @@ static int loads_open(struct overlap *o, unsigned grid)
 	return PERF_OK;
 }
 
-/* That they computed, and what. */
+/* Check the results of the loads, and print the name of the load. */
 static int loads_check(struct overlap *o)
 {
 	unsigned n = o->cpu_load ? 1 : o->gpus.n;
@@ -600,7 +601,7 @@ static bool ways_between(void)
 	return between;
 }
 
-/* GPUs that load and ways need: none, one, two, or all. */
+/* Number of GPUs that load and ways need: none, one, two, or all. */
 static unsigned overlap_gpus(bool between)
 {
 	unsigned all;
@@ -612,7 +613,7 @@ static unsigned overlap_gpus(bool between)
 	if (opts.pattern <= GPUS_BOTH)
 		return 2;
 	all = gpus_count();
-	return all ? all : 2; /* which says what is missing */
+	return all ? all : 2; /* then gpus_open() reports the lack */
 }
 
 static int overlap_check(struct report *report, bool between, unsigned gpus)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * gxperf p2p: gx's path between two GPUs of one process, by size: queued back to back, alone from
- * post to seen by the CPU, and back and forth. gxperf compare: the same work by gx and by its
- * rivals, in interleaved rounds. All payload is compared after each. Main thread only.
+ * the post until the CPU sees the end, and back and forth. gxperf compare: the same work by gx and
+ * by its rivals, in interleaved rounds. All payload is compared after each run. Main thread only.
  */
 #include "gxperf/beside/gxperf_gpus.h"
 
@@ -102,7 +102,7 @@ static error_t compare_parse(int key, char *arg, struct argp_state *state)
 const struct argp perf_p2p_argp = {.options = p2p_options, .parser = p2p_parse};
 const struct argp perf_compare_argp = {.options = compare_options, .parser = compare_parse};
 
-/* Messages are compared in words, and parts of an all-to-all are messages. */
+/* Messages are multiples of 16 bytes. Each part of an all-to-all is a message. */
 static int sizes_check(struct report *report, enum gpus_pattern pattern, unsigned n)
 {
 	uint64_t unit = pattern == GPUS_ALLTOALL ? 16ull * n : 16;
@@ -141,7 +141,7 @@ struct p2p {
 	struct report_row row;
 };
 
-/* Post, wait, again; @back: the second way is posted when the first has ended. */
+/* Post and wait, again and again. @back: post this second way when the first has ended. */
 static int lone_run(struct way *there, struct way *back, struct hist *hist)
 {
 	uint64_t start = gx_now(), begin, now = start;
@@ -255,7 +255,7 @@ static int p2p_ping_pong(struct p2p *p)
 	ret = p2p_open(p, &back, GPUS_BOTH, 1);
 	if (ret)
 		return ret;
-	/* Of both directions only the second. */
+	/* Keep only the second of both directions. */
 	back.copy[0] = back.copy[1];
 	back.nr_copies = 1;
 	way_lanes(&back);
@@ -263,7 +263,7 @@ static int p2p_ping_pong(struct p2p *p)
 	if (ret)
 		return way_failed(&p->way, "ping-pong", ret);
 	p->row = row_of("pingpong", p->size);
-	p->way.pattern = GPUS_BOTH; /* both directions are compared */
+	p->way.pattern = GPUS_BOTH; /* compare both directions */
 	ret = p2p_check(p);
 	p2p_row(p, "pingpong", (double)hist_percentile(&hist, 500) / 1e3, &hist, 1);
 	way_close(&back);
@@ -394,7 +394,7 @@ static int compare_rows(struct compare *c)
 	double ratio[COMPARE_WAYS][2];
 	int ret = PERF_OK;
 
-	/* To way 0, which is gx: above 1 gx is faster. Before median() sorts the rounds. */
+	/* Ratios to way 0, gx: above 1 gx is faster. Before median() sorts the rounds. */
 	for (unsigned i = 0; i < c->n; i++) {
 		ratio[i][0] = median_ratio(c->us[i], c->us[0], opts.rounds);
 		ratio[i][1] = median_ratio(c->lone_us[i], c->lone_us[0], opts.rounds);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Keeping several things busy at once and timing them (see pace.h).
+ * Keeps several activities busy at once and times them (see pace.h).
  */
 #include "gxperf/beside/pace.h"
 
@@ -23,7 +23,7 @@ double pace_us(const struct pace *p)
 	return (double)(p->last_ns - p->first_ns) / 1e3 / (double)(p->last - p->first);
 }
 
-/* One look at one of them: what has ended, and when that is seen. */
+/* Look at one: how many have ended, and the time when we see it. */
 static int pace_look(struct pace *p, uint64_t warm_nr, uint64_t warm_ns)
 {
 	uint64_t nr, now;
@@ -51,15 +51,14 @@ static int pace_fill(struct pace *p, uint64_t upto)
 	while (!ret && p->posted < upto && p->posted - p->nr < p->depth) {
 		ret = p->post(p->arg);
 		p->posted += !ret;
-		/* Of what is queued quickly one at a time, so that the others are not kept waiting.
-		 */
+		/* One at a time if posts are quick: the others must not wait. */
 		if (p->posted - p->nr > 1)
 			break;
 	}
 	return ret == -EAGAIN ? 0 : ret;
 }
 
-/* What goes freely has no posts of ours, until it is held. */
+/* In PACE_FREE we post nothing. Back in another mode, posted continues from the number begun. */
 static void pace_mode(struct pace *p, unsigned n, enum pace_mode mode)
 {
 	for (unsigned i = 0; i < n; i++)
@@ -100,7 +99,7 @@ static int pace_drain(struct pace *p, unsigned n, uint64_t start)
 	return ret;
 }
 
-/* Numbers go on from what was done before. */
+/* Numbers continue from earlier runs. */
 static int pace_reset(struct pace *p)
 {
 	uint64_t nr;
@@ -135,7 +134,7 @@ int pace_run(struct pace *p, unsigned n, uint64_t ns, bool pairs)
 			ret = -ETIMEDOUT;
 		pace_nap(p, n);
 	}
-	pace_mode(p, n, PACE_STEP); /* no more than has begun */
+	pace_mode(p, n, PACE_STEP); /* only units that have begun */
 	if (!ret)
 		ret = pace_drain(p, n, start);
 	pace_mode(p, n, PACE_REST);

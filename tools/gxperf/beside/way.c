@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What all ways of moving data have in common, and two of them: gx's copy engine path, and the
- * driver's cuMemcpyPeerAsync, which it is compared with (see way.h). Main thread only.
+ * The common part of all ways to move data, and two of them: gx's copy engine path, and its rival,
+ * the driver's cuMemcpyPeerAsync (see way.h). Main thread only.
  */
 #include "gxperf/beside/way.h"
 
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static char why_text[256]; /* empty: gx_engine_why() knows */
+static char why_text[256]; /* empty: gx_engine_why() has the reason */
 
 const char *way_why(void)
 {
@@ -41,7 +41,7 @@ int way_failed(struct way *w, const char *what, int err)
 
 /* ---- lanes ---- */
 
-/* Copies within a GPU are a kernel's work: beside those between GPUs, not in between. */
+/* A kernel copies within a GPU: on a queue of its own, beside copies between GPUs. */
 struct gx_engine_queue *way_queue(const struct way *w, const struct gpus_copy *c)
 {
 	return w->gpus->gpu[c->by].q[c->from == c->to];
@@ -212,7 +212,7 @@ static struct gx_engine_piece ce_piece(const struct way *w, const struct gpus_co
 	return (struct gx_engine_piece){gpus_dst(w->gpus, c), gpus_src(w->gpus, c), c->len};
 }
 
-/* Two GPUs: all copies of a unit in one call. */
+/* Two GPUs: post all copies of a unit in one call. */
 static int ce_post_lane(struct way *w, struct way_lane *lane)
 {
 	struct gx_engine_piece list[GX_ENGINE_PIECES_MAX];
@@ -225,7 +225,7 @@ static int ce_post_lane(struct way *w, struct way_lane *lane)
 	return gx_engine_copies(lane->q, list, n, &lane->ticket[w->posted % WAY_UNITS]);
 }
 
-/* Several: step by step, so that no GPU begins late. */
+/* More GPUs: post step by step, so that no GPU begins late. */
 static int ce_post_steps(struct way *w)
 {
 	int ret = 0;

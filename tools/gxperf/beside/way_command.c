@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A way that is another gxperf: a sub-command with its own connection, GPUs and cores, started as a
- * child process, warmed up, and let go or held by a gate (gate.h). Its document says whether its
- * payload was right. Main thread only.
+ * A way that is another gxperf: a sub-command with its own connection, GPUs and cores. It runs as a
+ * child process, warms up, and begins messages as a gate (gate.h) allows. Its document tells
+ * whether its payload was right. Main thread only.
  */
 #include "common/child.h"
 #include "common/json.h"
@@ -17,9 +17,9 @@
 
 #define COMMAND_ARGS_MAX 128
 #define COMMAND_READY_NS 120000000000ull
-#define COMMAND_END_NS	 120000000000ull /* for its last messages and the check of its payload */
+#define COMMAND_END_NS	 120000000000ull /* for its last messages and its check of the payload */
 #define COMMAND_LOOK_NS	 2000000
-#define COMMAND_UNIT	 16 /* messages of a unit, of those up to COMMAND_UNIT_B */
+#define COMMAND_UNIT	 16 /* messages of a unit, up to COMMAND_UNIT_B bytes each */
 #define COMMAND_UNIT_B	 ((uint64_t)1 << 20)
 
 static const char *const command_names[] = {"put", "get", "send", "lat", "allgather", "alltoall"};
@@ -38,7 +38,7 @@ bool way_command_known(const char *name)
 	return false;
 }
 
-/* What it has said, a line each, under its name. */
+/* Report its output, line by line, under its name. */
 static void command_say(struct way *w, struct command *c, bool failed)
 {
 	size_t len = 0;
@@ -56,7 +56,7 @@ static void command_say(struct way *w, struct command *c, bool failed)
 	free(text);
 }
 
-/* It has come to an end: what it said, and the status that is ours then. */
+/* The command has ended: report its output, and take its status as ours. */
 static int command_ended(struct way *w, struct command *c, uint64_t limit_ns)
 {
 	int status = child_end(&c->child, limit_ns);
@@ -94,7 +94,7 @@ static int command_start(struct way *w, struct command *c)
 	return child_start(&c->child, path, argv, -1, true);
 }
 
-/* Until it is warm. */
+/* Wait until it is warm. */
 static int command_ready(struct way *w, struct command *c)
 {
 	const struct timespec nap = {.tv_nsec = COMMAND_LOOK_NS};
@@ -190,10 +190,10 @@ static void command_run(struct way *w, enum pace_mode mode)
 
 static int command_fill(struct way *w)
 {
-	return PERF_OK; /* it has */
+	return PERF_OK; /* the command has done it */
 }
 
-/* Its only result, and the way that its bytes went. */
+/* Take its only result, and the link of its connection. */
 static int command_result(struct way *w, struct json_t *doc, uint64_t *checked_b, uint64_t *wrong)
 {
 	struct json_t *row = js_at(js_get(doc, "results"), 0), *bad = js_get(row, "wrong");

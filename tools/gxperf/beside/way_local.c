@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Two ways that move data into GPU 0 without another GPU (see way.h): unpack of fragments at a
- * steady rate, as packets would bring them, and a gather of rows from pinned host memory. Both have
- * an engine of their own, because the bound on SMs is the engine's. Main thread only.
+ * steady rate, as if from packets, and a gather of rows from pinned host memory. Each has an engine
+ * of its own, because an engine has the bound on SMs. Main thread only.
  */
 #include "gxperf/beside/way.h"
 
@@ -13,8 +13,8 @@
 #include <string.h>
 
 #define UNPACK_FRAG_B  4096u
-#define UNPACK_CHUNK   128u		   /* fragments of a block at least: 512 KiB */
-#define UNPACK_POOL_B  ((size_t)256 << 20) /* more than fits in caches */
+#define UNPACK_CHUNK   128u		   /* least fragments of a block: 512 KiB */
+#define UNPACK_POOL_B  ((size_t)256 << 20) /* more than the caches hold */
 #define UNPACK_BLOCKS  512u		   /* chunks of the pool */
 #define UNPACK_SHUFFLE 64u
 
@@ -28,10 +28,10 @@ struct unpack_way {
 	struct bench b;
 	struct gx_engine_block *block[UNPACK_BLOCKS];
 	uint32_t nr_blocks, units,
-		per;	/* blocks in all, units that do not share memory, blocks of one */
+		per;	/* all blocks; units with memory of their own; blocks of a unit */
 	uint32_t frags; /* of a block */
-	uint32_t begun; /* blocks of the next unit that are queued already */
-	uint32_t slot[UNPACK_POOL_B / UNPACK_FRAG_B]; /* where fragment i lies */
+	uint32_t begun; /* blocks of the next unit that are already queued */
+	uint32_t slot[UNPACK_POOL_B / UNPACK_FRAG_B]; /* place of fragment i */
 	uint64_t done, due_ns;
 };
 
@@ -41,7 +41,7 @@ static void unpack_close(struct way *w)
 
 	if (!u)
 		return;
-	gx_engine_queue_close(u->b.q); /* first: it waits for the blocks */
+	gx_engine_queue_close(u->b.q); /* first: this waits for the blocks */
 	u->b.q = NULL;
 	for (unsigned i = 0; i < UNPACK_BLOCKS; i++)
 		gx_engine_block_close(u->block[i]);
@@ -66,7 +66,8 @@ static int unpack_block(struct unpack_way *u, unsigned i)
 	return 0;
 }
 
-/* A launch of @size, a power of two: blocks of a chunk while there are enough of them. */
+/* Divide a launch of @size, a power of two, into blocks of a chunk each, or larger ones if those
+ * are too many. */
 static void unpack_divide(struct unpack_way *u, uint64_t size)
 {
 	uint64_t chunks = size / UNPACK_FRAG_B / UNPACK_CHUNK;
@@ -118,7 +119,7 @@ static int unpack_post(struct way *w)
 		return -EAGAIN;
 	u->begun = 0;
 	if (w->rate > 0) {
-		/* Late by more than a unit: what was missed is not caught up. */
+		/* More than a unit late: do not catch up. */
 		if (now > u->due_ns + (uint64_t)((double)w->size / w->rate))
 			u->due_ns = now;
 		u->due_ns += (uint64_t)((double)w->size / w->rate);
@@ -207,7 +208,7 @@ static void h2d_close(struct way *w)
 	w->priv = NULL;
 }
 
-/* Distinct rows, sources and destinations each in another random order. */
+/* Distinct rows; sources and destinations in two random orders. */
 static int h2d_pairs(struct h2d_way *h)
 {
 	uint32_t *order = malloc(H2D_SLOTS * sizeof(*order));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * All ways by their names, but for a sub-command, which has none of its own. Main thread only.
+ * All ways by name. The sub-command as a way has none. Main thread only.
  */
 #include "gxperf/beside/way.h"
 

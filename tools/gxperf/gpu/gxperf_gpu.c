@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What sub-commands without a server share (see gxperf_gpu.h). Main thread only.
+ * Common parts of the sub-commands without a server (see gxperf_gpu.h). Main thread only.
  */
 #include "gxperf/gpu/gxperf_gpu.h"
 
@@ -18,7 +18,7 @@ int bench_failed(struct bench *b, const char *what, int err)
 	return PERF_FAILED;
 }
 
-/* Mapped host memory, on huge pages where the kernel gives them. */
+/* Mapped host memory, on huge pages if the kernel gives some. */
 static int bench_host(struct bench *b, uint8_t **mem, size_t *got, size_t len)
 {
 	uint8_t *p;

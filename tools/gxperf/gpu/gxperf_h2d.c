@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * gxperf h2d: rows by an index list from pinned host memory into GPU memory, or back with
- * --scatter: gx's kernel as listed and ordered, what it is compared with, and the limits measured
- * in the same run. Every row of every result is compared afterwards, with the memory poisoned
- * before.
+ * --scatter, by gx's kernel as listed and ordered, by its rivals, and the limits in the same run.
+ * The destination is poisoned before each run, and every row compared after it.
  */
 #include "gxperf/gpu/gxperf_gpu.h"
 
@@ -13,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define H2D_CE_ROWS 16384 /* a driver call each: the rate is known after so many */
+#define H2D_CE_ROWS 16384 /* one driver call each: so many show the rate */
 
 static struct {
 	int device;
@@ -100,8 +99,8 @@ struct h2d {
 	const struct gx_row_pair *pairs; /* in GPU memory, for kernels */
 	struct gx_row_pair *host_pairs;
 	uint8_t *src, *dst; /* source rows, destination rows */
-	double limit;	    /* GB/s: the SMs' sequential read, at the SMs of the rows that follow */
-	enum gx_gather_step step; /* of the row that runs */
+	double limit; /* GB/s of the SMs' sequential read, with as many SMs as the next rows */
+	enum gx_gather_step step; /* step of the row that runs */
 	int ret;
 };
 
@@ -152,7 +151,8 @@ static struct gx_gather h2d_gather(const struct h2d *h, const struct h2d_row *r,
 	return g;
 }
 
-/* Post @n gathers as fast as they are taken, wait for all. Return: 0 with the times, -errno. */
+/* Post @n gathers as fast as the queue takes them, wait for all. Return: 0 with the times,
+ * -errno. */
 static int h2d_run(struct h2d *h, const struct gx_gather *g, uint32_t n, uint64_t *ns,
 		   uint64_t *cpu_ns)
 {
@@ -314,7 +314,7 @@ static int h2d_open(struct h2d *h, struct report *report)
 
 static int h2d_size(uint32_t row_b, struct report *report)
 {
-	/* A gibibyte of rows is enough; the pairs are spread as with all of them. */
+	/* A gibibyte of rows is enough. The share of rows that move stays the same. */
 	uint64_t fit = (1ull << 30) / row_b;
 	uint64_t slots = opts.slots < fit ? opts.slots : fit;
 	struct h2d h = {.row_b = row_b, .slots = (uint32_t)slots};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxperf unpack --handover: what it costs to give the GPU one job and see its end. One job at a
- * time on each of 1, 2 and 4 threads, each with a queue of its own in one engine: chunks of
- * fragments, and on one thread small contiguous copies; modes side by side. Everything that was
- * written is compared.
+ * gxperf unpack --handover: the time to give the GPU one job and see its end. One job at a time on
+ * each of 1, 2 and 4 threads, each with a queue of its own in one engine: chunks of fragments, and
+ * on one thread small contiguous copies. The modes stand side by side. All written bytes are
+ * compared.
  */
 #include "gxperf/gpu/gxperf_gpu.h"
 
@@ -14,10 +14,10 @@
 #include <string.h>
 
 #define HAND_CHUNK_B  (512u << 10)
-#define HAND_LANE_B   (1u << 20) /* of pool and destination, for each thread */
+#define HAND_LANE_B   (1u << 20) /* pool and destination of each thread */
 #define HAND_NR	      4000
 #define HAND_THREADS  4
-#define HAND_SPACE_NS 3000 /* between two jobs, so that they do not come in step */
+#define HAND_SPACE_NS 3000 /* between two jobs, so that threads do not fall into step */
 
 /* One thread and its queue. */
 struct lane {
@@ -33,7 +33,7 @@ struct lane {
 
 static uint32_t lane_src(const struct lane *l, uint32_t i)
 {
-	uint32_t k = i ^ 5; /* neighbours in the destination are none in the pool */
+	uint32_t k = i ^ 5; /* neighbours in the destination are not neighbours in the pool */
 
 	return l->index * HAND_LANE_B + (k < l->frags ? k : i) * l->frag_b;
 }
@@ -104,7 +104,7 @@ static void *lane_run(void *arg)
 	return NULL;
 }
 
-/* Bytes that are not where they belong. */
+/* Return: fragments or copies that are wrong. */
 static uint64_t lane_check(const struct lane *l)
 {
 	size_t at = (size_t)l->index * HAND_LANE_B;
@@ -168,7 +168,7 @@ static int hand_row(struct bench *b, struct lane lanes[], unsigned n, const char
 	return row.wrong ? PERF_WRONG : PERF_OK;
 }
 
-/* @n threads, each with chunks of @frag_b a fragment, or copies of @copy_b. */
+/* @n threads, each with chunks of fragments of @frag_b, or with copies of @copy_b. */
 static int hand_measure(struct bench *b, const uint8_t *pool, unsigned n, uint32_t frag_b,
 			uint32_t copy_b)
 {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxperf ipc: what it costs to name GPU memory to another process, to open it there, to use it, to
- * close it and to open it again: by a descriptor (virtual memory management) and by cudaIpc; and
- * what a first and a second connection over the local link cost, of which the second finds memory
- * mapped. The other process is a child that is forked before the driver is started; it owns the
- * memory and compares what this one has written there. Main thread only.
+ * gxperf ipc: the time to export GPU memory to another process, to open it there, to use it, to
+ * close it and to open it again: by a descriptor (virtual memory management) and by cudaIpc. Also
+ * the time of a first and a second connection over the local link; the second finds memory mapped.
+ * The other process is a child, forked before the driver starts. It owns the memory and compares
+ * the bytes that this process has written there. Main thread only.
  */
 #include "gxperf/beside/gxperf_gpus.h"
 #include "gxperf/gpu/gxperf_ipc.h"
@@ -22,7 +22,7 @@
 
 #define IPC_ROUNDS_MAX 99
 #define IPC_WAIT_S     60
-#define IPC_END_TRIES  500 /* looks at whether the child has ended */
+#define IPC_END_TRIES  500 /* most looks for the child's end */
 #define IPC_END_NS     10000000
 
 static struct {
@@ -31,7 +31,7 @@ static struct {
 	bool kind[4], any_kind;
 } opts = {.sizes = {{4096, 1 << 20, 64 << 20, 1 << 30}, 4}, .device = 1, .rounds = 5};
 
-/* Ways of naming memory; then connections, that map a GPU's memory or the host's. */
+/* Ways of exporting memory; then connections that map memory of a GPU or of the host. */
 enum ipc_kind { IPC_FD, IPC_CUDA, IPC_LINK, IPC_HOST, IPC_KINDS };
 
 static const char *const kind_names[IPC_KINDS] = {"fd", "cudaipc", "link", "host"};
@@ -91,10 +91,10 @@ struct ipc_request {
 struct ipc_reply {
 	int32_t ret;
 	char why[160];
-	struct gx_engine_handle handle; /* its descriptor comes beside */
+	struct gx_engine_handle handle; /* its descriptor comes in a control message */
 	uint64_t export_ns, again_ns;
 	uint64_t wrong;
-	uint32_t port; /* connections: where the owner listens */
+	uint32_t port; /* for connections: the port of the owner */
 };
 
 union ipc_control {
@@ -227,7 +227,7 @@ static int owner_serve(struct owner *o, const struct ipc_request *q, struct ipc_
 	}
 }
 
-/* Until the other end of the socket is closed. */
+/* Serve until the other end closes its socket. */
 static void owner_run(int sock)
 {
 	struct owner o = {.mem = NULL};
@@ -262,11 +262,11 @@ struct ipc {
 	int sock;
 	struct gx_engine *engine;
 	struct gx_engine_queue *q;
-	void *mem; /* what is written into the owner's */
+	void *mem; /* source of writes to the owner's memory */
 	uint64_t checked_b, wrong;
 };
 
-/* Microseconds of each round. */
+/* Microseconds, for each round. */
 struct ipc_times {
 	double export_us[IPC_ROUNDS_MAX], again_us[IPC_ROUNDS_MAX];
 	double open_us[IPC_ROUNDS_MAX], use_us[IPC_ROUNDS_MAX], use_again_us[IPC_ROUNDS_MAX];
@@ -297,7 +297,7 @@ static double since_us(uint64_t start)
 	return (double)(gx_now() - start) / 1e3;
 }
 
-/* Write @len bytes into the opened memory, waited for. */
+/* Write @len bytes into the opened memory, and wait. */
 static int ipc_use(struct ipc *p, void *opened, uint64_t len, double *us)
 {
 	uint64_t start = gx_now();
@@ -375,7 +375,7 @@ static int ipc_size(struct ipc *p, enum ipc_kind kind, uint64_t size)
 		ret = ipc_round(p, kind, size, &t, r);
 	if (ret)
 		return ret;
-	/* The first export of a process starts what later ones find. */
+	/* The first export of a process also starts services that later ones find. */
 	const struct report_cell cells[] = {
 		{"export_first_us", "name 1st", t.export_us[0], NULL},
 		{"open_first_us", "open 1st", t.open_us[0], NULL},
@@ -533,7 +533,7 @@ static int ipc_run(struct ipc *p)
 	return ret;
 }
 
-/* It ends when its socket is closed; a driver that hangs does not hold us up. */
+/* The child ends when its socket is closed. Kill it if its driver hangs. */
 static void child_end(pid_t child)
 {
 	for (unsigned i = 0; i < IPC_END_TRIES; i++) {
@@ -558,7 +558,7 @@ int perf_ipc(const struct perf_opts *unused, struct report *report)
 				     (unsigned long long)opts.sizes.v[i]);
 			return PERF_USAGE;
 		}
-	/* The driver does not survive a fork: nothing of it may have been called yet. */
+	/* The driver does not survive a fork: this process must not have called it yet. */
 	child = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) ? -1 : fork();
 	if (child < 0)
 		return ipc_failed(&p, "a second process", "it cannot be started", -errno);

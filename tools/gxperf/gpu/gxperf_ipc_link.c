@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * See gxperf_ipc.h. The owner's core runs on a thread of gx's, the user's is turned here.
+ * See gxperf_ipc.h. gx runs the owner's core on a thread; the calls here turn the user's core.
  */
 #include "gxperf/gpu/gxperf_ipc.h"
 
@@ -88,7 +88,7 @@ void link_user_close(struct link_user *u)
 	*u = (struct link_user){0};
 }
 
-/* Sum of a counter over cores and control thread; -1: there is none of that name. */
+/* Sum of a counter over cores and control thread; -1: no such counter. */
 static int64_t link_stat(struct gx *gx, const char *name)
 {
 	char *text = malloc(LINK_STATS_B), found[64];

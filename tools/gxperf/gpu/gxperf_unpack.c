@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxperf unpack: fragments scattered in a pool to where they belong, in every mode side by side,
- * with the limit (one contiguous copy by the driver) measured in the same run; and the steps that
- * lead from a stream, an allocation and a wait for each chunk to batched launches. All payload of
- * every result is compared, with the memory poisoned before.
+ * gxperf unpack: fragments scattered in a pool, copied to their places in every mode, side by side.
+ * The limit (one contiguous copy by the driver) is measured in the same run. --steps shows the way
+ * from a stream, an allocation and a wait for each chunk to batched launches. The destination is
+ * poisoned before each result, and all of it compared after it.
  */
 #include "gxperf/gpu/gxperf_gpu.h"
 
@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define UNPACK_CHUNK_B	   (512u << 10)
-#define UNPACK_SLOW_FRAGS  16384 /* of a mode with a driver call for each */
+#define UNPACK_SLOW_FRAGS  16384 /* in a mode with a driver call for each fragment */
 #define UNPACK_BLOCKS_MAX  2048
 #define UNPACK_LATENCY_NR  1000
 #define UNPACK_STEP_CHUNKS 512
@@ -136,9 +136,9 @@ struct unpack {
 	struct bench b;
 	enum gx_unpack_mode mode;
 	uint32_t len, stride, nr, nr_blocks;
-	uint32_t *slot; /* [nr]: where fragment i lies */
+	uint32_t *slot; /* [nr]: place of fragment i */
 	struct gx_engine_block *block[UNPACK_BLOCKS_MAX];
-	uint32_t *crc; /* [nr]: of each fragment, or NULL */
+	uint32_t *crc; /* [nr]: CRC of each fragment, or NULL */
 	const uint8_t *pool;
 	double limit; /* GB/s of one contiguous copy of the same bytes */
 };
@@ -153,7 +153,7 @@ static uint32_t unpack_src(const struct unpack *u, uint32_t i)
 	return u->slot[i] * u->stride + opts.align;
 }
 
-/* Fragments [@first, @first + @n) into @b. */
+/* Put fragments [@first, @first + @n) into @b. */
 static int unpack_block_fill(const struct unpack *u, struct gx_engine_block *b, uint32_t first,
 			     uint32_t n)
 {
@@ -278,7 +278,7 @@ static int block_wait(struct unpack *u, const struct gx_engine_block *b)
 	return ret;
 }
 
-/* Queue all blocks, @n times over, @at_once a launch. A block is queued again when it has ended. */
+/* Queue all blocks @n times, @at_once in a launch. A block is queued again when it has ended. */
 static int unpack_run(struct unpack *u, uint32_t n, uint32_t at_once, uint64_t *ns,
 		      uint64_t *cpu_ns)
 {
@@ -295,7 +295,7 @@ static int unpack_run(struct unpack *u, uint32_t n, uint32_t at_once, uint64_t *
 			ret = block_wait(u, u->block[first + i]);
 		before = gx_now();
 		took = gx_engine_unpack(u->b.q, u->block + first, k);
-		if (took) /* else it is a wait for the GPU */
+		if (took) /* else the call waits for the GPU */
 			*cpu_ns += gx_now() - before;
 		at += took;
 		if (!took && !ret)
@@ -307,7 +307,7 @@ static int unpack_run(struct unpack *u, uint32_t n, uint32_t at_once, uint64_t *
 	return ret;
 }
 
-/* One chunk at a time, each waited for. */
+/* One chunk at a time, with a wait for each. */
 static int unpack_latency(struct unpack *u, struct hist *hist)
 {
 	uint32_t per = UNPACK_CHUNK_B / u->len + 1,
@@ -413,7 +413,7 @@ enum step { STEP_STREAM, STEP_ALLOC, STEP_WAIT, STEP_ASYNC, STEP_BATCHED, STEPS 
 
 static const char *const step_names[] = {"stream+alloc", "alloc", "wait", "async", "batched"};
 
-/* One chunk as the first three steps do it. */
+/* One chunk, in the manner of the first three steps. */
 static int step_chunk(struct unpack *u, enum step step, uint32_t chunk, uint32_t per)
 {
 	struct gx_engine_queue *kept = u->b.q;
