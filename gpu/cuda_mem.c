@@ -313,7 +313,7 @@ int cuda_addr_reserve(struct gx_gpu *gpu, size_t len, void **out)
 	int ret = -EOPNOTSUPP;
 
 	if (!g->vmm)
-		gx_gpu_why_set("%s has no virtual memory management", g->name);
+		gx_gpu_why_set("%s has no virtual memory management", g->gpu.name);
 	else
 		ret = CUDA_TRY(cuMemAddressReserve, &ptr, len, 0, 0, 0);
 	cuda_leave(g, prev);
@@ -440,7 +440,7 @@ int cuda_mem_dmabuf(struct gx_gpu *gpu, const void *ptr, size_t len, int *fd)
 
 	if (!g->dmabuf || !g->vmm_rdma) {
 		gx_gpu_why_set("%s, or its driver, gives no dma-buf of its memory to a NIC",
-			       g->name);
+			       g->gpu.name);
 		return -EOPNOTSUPP;
 	}
 	prev = cuda_enter(g);

@@ -49,8 +49,7 @@ struct cuda_gpu {
 	struct CUstream_st *ctl;  /* control path: clears memory, first launch */
 	unsigned sms, gather_sms; /* bounds, when the caller names none */
 	unsigned all_sms;
-	int major; /* compute capability */
-	enum gx_unpack unpack;
+	int major;	   /* compute capability */
 	bool ipc_memory;   /* asked for: memory comes from cuMemAlloc */
 	bool vmm;	   /* memory comes from cuMemCreate and can be named by a descriptor */
 	bool vmm_rdma;	   /* such memory may be made so that NICs reach it */
@@ -60,7 +59,6 @@ struct cuda_gpu {
 	struct cuda_lost ctl_lost;
 	struct cuda_gpu *kept; /* in the list of those that were closed and not released */
 	void *kept_code;       /* lab/load.c's, likewise */
-	char name[96];
 };
 
 /* -- cuda_api.c -- */

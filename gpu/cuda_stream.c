@@ -46,14 +46,14 @@ static int stream_fill(struct cuda_gpu *g, struct cuda_stream *s, enum gx_stream
 	s->gather_counter = s->counters + words;
 	s->launch_nr = gx_gpu_count_from();
 	ret = cuda_mem_clear(g, counter, len);
-	if (!ret && g->unpack == GX_UNPACK_HOST)
+	if (!ret && g->gpu.unpack == GX_UNPACK_HOST)
 		ret = cuda_stage_open(g, &s->stage);
 	if (!ret && (kind == GX_STREAM_RESIDENT ||
 		     (kind == GX_STREAM_UNPACK &&
-		      (g->unpack == GX_UNPACK_RESIDENT || g->unpack == GX_UNPACK_AUTO))))
+		      (g->gpu.unpack == GX_UNPACK_RESIDENT || g->gpu.unpack == GX_UNPACK_AUTO))))
 		ret = cuda_resident_open(g, kind == GX_STREAM_RESIDENT, &s->res);
 	if (!ret && s->res)
-		s->res->automatic = kind == GX_STREAM_UNPACK && g->unpack == GX_UNPACK_AUTO;
+		s->res->automatic = kind == GX_STREAM_UNPACK && g->gpu.unpack == GX_UNPACK_AUTO;
 	return ret;
 }
 

@@ -147,7 +147,7 @@ static bool block_d2d(struct cuda_stream *s, struct gx_block *b)
 
 static bool block_try(struct cuda_stream *s, struct gx_block *b)
 {
-	switch (cuda_of(s->stream.gpu)->unpack) {
+	switch (s->stream.gpu->unpack) {
 	case GX_UNPACK_D2D:
 		return block_d2d(s, b);
 	case GX_UNPACK_HOST:
@@ -172,8 +172,8 @@ static bool block_queue(struct cuda_stream *s, struct gx_block *b)
 
 bool cuda_has_kernel(const struct cuda_gpu *g)
 {
-	return g->unpack == GX_UNPACK_KERNEL || g->unpack == GX_UNPACK_RESIDENT ||
-	       g->unpack == GX_UNPACK_AUTO;
+	return g->gpu.unpack == GX_UNPACK_KERNEL || g->gpu.unpack == GX_UNPACK_RESIDENT ||
+	       g->gpu.unpack == GX_UNPACK_AUTO;
 }
 
 /* Does the kernel that stays take these? It checks no CRC: in mode auto a launch does that. */

@@ -10,6 +10,7 @@
 #include <gx/engine.h>
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -118,10 +119,10 @@ struct gx_engine_part **gx_engine_part(struct gx_engine *e)
 GX_EXPORT int gx_engine_info(struct gx_engine *e, struct gx_engine_info *user)
 {
 	struct gx_engine_info info = {0};
-	enum gx_unpack mode;
 
-	e->ops->info(e->gpu, info.name, sizeof(info.name), &info.sms, &mode);
-	info.unpack = (enum gx_unpack_mode)mode;
+	snprintf(info.name, sizeof(info.name), "%s", e->gpu->name);
+	info.sms = e->gpu->unpack_sms;
+	info.unpack = (enum gx_unpack_mode)e->gpu->unpack;
 	return gx_gpu_give("gx_engine_info", &info, sizeof(info), user);
 }
 

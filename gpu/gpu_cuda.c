@@ -11,7 +11,6 @@
 #include "gather_core.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #define CUDA_SMS_DEFAULT  16 /* 2 to 16 SMs read host memory as fast as PCIe gives it */
@@ -54,7 +53,7 @@ static int gpu_identify(struct cuda_gpu *g, int dev)
 	int sms = 0, major = 0, minor = 0, uva = 0;
 	int ret;
 
-	ret = CUDA_TRY(cuDeviceGetName, g->name, sizeof(g->name), dev);
+	ret = CUDA_TRY(cuDeviceGetName, g->gpu.name, sizeof(g->gpu.name), dev);
 	if (!ret)
 		ret = CUDA_TRY(cuDeviceGetAttribute, &sms, GX_CU_ATTR_MULTIPROCESSOR_COUNT, dev);
 	if (!ret)
@@ -70,7 +69,7 @@ static int gpu_identify(struct cuda_gpu *g, int dev)
 	if (major < 8 || !uva) {
 		gx_gpu_why_set(
 			"%s has compute capability %d.%d, gx needs 8.0 and unified addresses",
-			g->name, major, minor);
+			g->gpu.name, major, minor);
 		return -ENODEV;
 	}
 	gpu_identify_vmm(g, dev);
@@ -78,6 +77,9 @@ static int gpu_identify(struct cuda_gpu *g, int dev)
 	g->major = major;
 	g->sms = GX_MIN(g->sms, g->all_sms);
 	g->gpu.resident_sms = GX_MIN(g->gpu.resident_sms, GX_MIN(g->all_sms, GX_RES_BLOCKS_MAX));
+	if (cuda_has_kernel(g))
+		g->gpu.unpack_sms =
+			g->gpu.unpack == GX_UNPACK_RESIDENT ? g->gpu.resident_sms : g->sms;
 	g->gpu.turns = !gpu_has(dev, GX_CU_ATTR_MPS);
 	g->gpu.dma = gpu_dma(dev);
 	return 0;
@@ -220,15 +222,15 @@ static int cuda_open(const struct gx_gpu_cfg *cfg, struct gx_gpu **out)
 	g = calloc(1, sizeof(*g));
 	if (!g)
 		return -ENOMEM;
-	g->unpack = cfg->unpack;
+	g->gpu.unpack = cfg->unpack;
 	g->sms = cfg->sms ? cfg->sms : CUDA_SMS_DEFAULT;
 	g->gather_sms = cfg->sms ? cfg->sms : CUDA_GATHER_SMS;
 	g->gpu.resident_sms = cfg->sms ? cfg->sms : CUDA_RESIDENT_SMS;
 	g->gpu.ops = &gx_gpu_cuda_ops;
 	g->ipc_memory = cfg->ipc_memory;
-	g->gpu.reads_host = g->unpack == GX_UNPACK_HOST;
-	g->gpu.checks_crc = g->unpack == GX_UNPACK_HOST || g->unpack == GX_UNPACK_KERNEL ||
-			    g->unpack == GX_UNPACK_AUTO;
+	g->gpu.reads_host = g->gpu.unpack == GX_UNPACK_HOST;
+	g->gpu.checks_crc = g->gpu.unpack == GX_UNPACK_HOST || g->gpu.unpack == GX_UNPACK_KERNEL ||
+			    g->gpu.unpack == GX_UNPACK_AUTO;
 	g->drain_ns = cfg->drain_ns ? cfg->drain_ns : CUDA_DRAIN_NS;
 	ret = gpu_up(g, cfg->device);
 	if (ret)
@@ -242,18 +244,6 @@ static void cuda_close(struct gx_gpu *gpu)
 {
 	if (gpu)
 		gpu_free(cuda_of(gpu));
-}
-
-static void cuda_info(struct gx_gpu *gpu, char *name, size_t room, unsigned *sms,
-		      enum gx_unpack *unpack)
-{
-	struct cuda_gpu *g = cuda_of(gpu);
-
-	snprintf(name, room, "%s", g->name);
-	*sms = cuda_has_kernel(g) ? g->sms : 0;
-	if (g->unpack == GX_UNPACK_RESIDENT)
-		*sms = gpu->resident_sms;
-	*unpack = g->unpack;
 }
 
 const struct gx_gpu_ops gx_gpu_cuda_ops = {
@@ -287,5 +277,4 @@ const struct gx_gpu_ops gx_gpu_cuda_ops = {
 	.flag_alloc = cuda_flag_alloc,
 	.flag_free = cuda_flag_free,
 	.stream_mark = cuda_stream_mark,
-	.info = cuda_info,
 };

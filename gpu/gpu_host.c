@@ -25,7 +25,6 @@
 
 struct host_gpu {
 	struct gx_gpu gpu;
-	enum gx_unpack unpack; /* HOST or NONE */
 	uint64_t delay_ns;
 };
 
@@ -68,11 +67,12 @@ static int host_open(const struct gx_gpu_cfg *cfg, struct gx_gpu **out)
 
 	if (!h)
 		return -ENOMEM;
-	h->unpack = cfg->unpack == GX_UNPACK_NONE ? GX_UNPACK_NONE : GX_UNPACK_HOST;
 	h->delay_ns = cfg->delay_ns;
 	h->gpu.ops = &gx_gpu_host_ops;
 	h->gpu.device = -1;
-	h->gpu.checks_crc = h->unpack == GX_UNPACK_HOST;
+	h->gpu.unpack = cfg->unpack == GX_UNPACK_NONE ? GX_UNPACK_NONE : GX_UNPACK_HOST;
+	h->gpu.checks_crc = h->gpu.unpack == GX_UNPACK_HOST;
+	snprintf(h->gpu.name, sizeof(h->gpu.name), "host (%s copies)", gx_copy_name());
 	*out = &h->gpu;
 	return 0;
 }
@@ -245,7 +245,7 @@ static void host_copy_one(struct host_stream *s, void *dst, const void *src, siz
 
 static void host_block_run(struct host_stream *s, struct gx_block *b)
 {
-	bool copies = host_of(s->stream.gpu)->unpack == GX_UNPACK_HOST;
+	bool copies = s->stream.gpu->unpack == GX_UNPACK_HOST;
 	uint32_t status = GX_BLOCK_OK;
 
 	for (uint32_t i = 0; i < b->nr && copies; i++) {
@@ -493,14 +493,6 @@ static int host_stream_mark(struct gx_gpu *gpu, void *stream, uint32_t *flag, ui
 	return 0;
 }
 
-static void host_info(struct gx_gpu *gpu, char *name, size_t room, unsigned *sms,
-		      enum gx_unpack *unpack)
-{
-	snprintf(name, room, "host (%s copies)", gx_copy_name());
-	*sms = 0;
-	*unpack = host_of(gpu)->unpack;
-}
-
 const struct gx_gpu_ops gx_gpu_host_ops = {
 	.name = "host",
 	.open = host_open,
@@ -532,5 +524,4 @@ const struct gx_gpu_ops gx_gpu_host_ops = {
 	.flag_alloc = host_flag_alloc,
 	.flag_free = host_flag_free,
 	.stream_mark = host_stream_mark,
-	.info = host_info,
 };

@@ -899,20 +899,17 @@ static void stream_mark__refused(void **state)
 	user_close();
 }
 
-static void info__what_is_used(void **state)
+static void open__says_what_is_used(void **state)
 {
-	char name[80] = "";
-	unsigned sms = 1;
-	enum gx_unpack mode = GX_UNPACK_AUTO;
+	unsigned sms = gpu->unpack_sms;
 
-	ops->info(gpu, name, sizeof(name), &sms, &mode);
-	assert_true(strlen(name) > 0);
-	assert_int_equal(mode, cfg.unpack);
-	assert_int_equal(sms > 0, ops == &gx_gpu_cuda_ops && mode <= GX_UNPACK_RESIDENT);
+	assert_true(strlen(gpu->name) > 0);
+	assert_int_equal(gpu->unpack, cfg.unpack);
+	assert_int_equal(sms > 0, ops == &gx_gpu_cuda_ops && cfg.unpack <= GX_UNPACK_RESIDENT);
 	if (cfg.sms && sms)
 		assert_true(sms <= cfg.sms);
 	if (sms && !cfg.sms)
-		assert_int_equal(sms, mode == GX_UNPACK_RESIDENT ? 4 : 16);
+		assert_int_equal(sms, cfg.unpack == GX_UNPACK_RESIDENT ? 4 : 16);
 	if (sms)
 		assert_in_range(gpu->resident_sms, 1, cfg.sms ? cfg.sms : 4);
 	assert_int_equal(gpu->device, ops == &gx_gpu_host_ops ? -1 : cfg.device);
@@ -1829,13 +1826,9 @@ static void host_open__gpu_modes_are_host(void **state)
 {
 	struct gx_gpu_cfg d2d = {.unpack = GX_UNPACK_D2D};
 	struct gx_gpu *out = NULL;
-	enum gx_unpack mode;
-	char name[80];
-	unsigned sms;
 
 	assert_int_equal(gx_gpu_host_ops.open(&d2d, &out), 0);
-	out->ops->info(out, name, sizeof(name), &sms, &mode);
-	assert_int_equal(mode, GX_UNPACK_HOST);
+	assert_int_equal(out->unpack, GX_UNPACK_HOST);
 	out->ops->close(out);
 	gx_gpu_host_ops.close(NULL);
 }
@@ -1899,7 +1892,7 @@ static int suite_run(const struct gx_gpu_ops *which, struct gx_gpu_cfg how)
 		TEST(stream_mark__behind_the_work),
 		TEST(stream_mark__late_on_the_host),
 		TEST(stream_mark__refused),
-		TEST(info__what_is_used),
+		TEST(open__says_what_is_used),
 	};
 	char name[80];
 

@@ -52,15 +52,11 @@ static void say_engine(const struct gx *gx, char *buf, size_t room, size_t *at)
 		    "connection first uses it\n");
 }
 
-static void say_gpu(struct gx_gpu *gpu, unsigned i, char *buf, size_t room, size_t *at)
+static void say_gpu(const struct gx_gpu *gpu, unsigned i, char *buf, size_t room, size_t *at)
 {
-	enum gx_unpack mode;
-	char name[96];
-	unsigned sms;
-
-	gpu->ops->info(gpu, name, sizeof(name), &sms, &mode);
-	say(buf, room, at, "gpu %u    %s, unpack %s on %u SMs", i, name, gx_unpack_name(mode), sms);
-	if (mode == GX_UNPACK_AUTO)
+	say(buf, room, at, "gpu %u    %s, unpack %s on %u SMs", i, gpu->name,
+	    gx_unpack_name(gpu->unpack), gpu->unpack_sms);
+	if (gpu->unpack == GX_UNPACK_AUTO)
 		say(buf, room, at,
 		    " (a launch for each burst; while bursts come within 100 us of one another, "
 		    "a kernel that stays, on %u for each core)",

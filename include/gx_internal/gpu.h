@@ -197,16 +197,13 @@ struct gx_gpu_ops {
 	 * -EINVAL with a reason: no stream that can be waited for; then nothing writes the flag. */
 	int (*stream_mark)(struct gx_gpu *gpu, void *stream, uint32_t *flag, uint32_t value,
 			   uint64_t now_ns, uint64_t *due_ns);
-
-	/* Facts for the output: device name, SMs used by an unpack, and the unpack mode really used. */
-	void (*info)(struct gx_gpu *gpu, char *name, size_t room, unsigned *sms,
-		     enum gx_unpack *unpack);
 };
 
 /* Whose kernels see what a network card wrote to the memory of a GPU, once the CPU knows that it
  * has: without a flush, which gx has not. */
 enum gx_gpu_dma { GX_GPU_DMA_NONE, GX_GPU_DMA_OWN, GX_GPU_DMA_ALL };
 
+/* Frozen after open. */
 struct gx_gpu {
 	const struct gx_gpu_ops *ops;
 	int device; /* -1: host */
@@ -217,6 +214,9 @@ struct gx_gpu {
 	bool turns; /* kernels of other processes do not run beside ours, but in turn: no MPS */
 	enum gx_gpu_dma dma;
 	unsigned resident_sms; /* bound on SMs of a kernel that stays; 0: there is none */
+	enum gx_unpack unpack; /* the mode really used */
+	unsigned unpack_sms;   /* bound on SMs of an unpack in this mode; 0: it takes none */
+	char name[96];	       /* of the device */
 };
 
 struct gx_gpu_stream {
