@@ -538,12 +538,14 @@ void cuda_mem_unimport(struct gx_gpu *gpu, void *ptr)
 
 /* ---- pinned memory ---- */
 
-void *cuda_pinned_alloc(struct cuda_gpu *g, size_t len)
+void *cuda_pinned_alloc(struct gx_gpu *gpu, size_t len)
 {
+	struct cuda_gpu *g = cuda_of(gpu);
 	struct cuda_prev prev = cuda_enter(g);
 	unsigned long long dev = 0;
 	void *ptr = NULL;
 
+	len += !len;
 	if (CUDA_TRY(cuMemHostAlloc, &ptr, len, GX_CU_HOST_PORTABLE | GX_CU_HOST_DEVICEMAP)) {
 		ptr = NULL;
 	} else if (CUDA_TRY(cuMemHostGetDevicePointer_v2, &dev, ptr, 0) || dev != cuda_ptr(ptr)) {
@@ -556,8 +558,9 @@ void *cuda_pinned_alloc(struct cuda_gpu *g, size_t len)
 	return ptr;
 }
 
-void cuda_pinned_free(struct cuda_gpu *g, void *ptr)
+void cuda_pinned_free(struct gx_gpu *gpu, void *ptr)
 {
+	struct cuda_gpu *g = cuda_of(gpu);
 	struct cuda_prev prev;
 
 	if (!ptr || cuda_is_lost(g))
@@ -576,34 +579,6 @@ void cuda_device_free(struct cuda_gpu *g, void *ptr)
 	prev = cuda_enter(g);
 	cu.cuMemFree_v2(cuda_ptr(ptr));
 	cuda_leave(g, prev);
-}
-
-int cuda_block_alloc(struct gx_gpu *gpu, struct gx_block *b)
-{
-	struct gx_block_mem *mem = cuda_pinned_alloc(cuda_of(gpu), sizeof(*mem));
-
-	if (!mem)
-		return -ENOMEM;
-	gx_block_mem_bind(mem, b);
-	return 0;
-}
-
-void cuda_block_free(struct gx_gpu *gpu, struct gx_block *b)
-{
-	if (!b->status)
-		return;
-	cuda_pinned_free(cuda_of(gpu), cuda_block_mem(b));
-	memset(b, 0, sizeof(*b));
-}
-
-uint32_t *cuda_flag_alloc(struct gx_gpu *gpu, unsigned n)
-{
-	return cuda_pinned_alloc(cuda_of(gpu), (n + !n) * sizeof(uint32_t));
-}
-
-void cuda_flag_free(struct gx_gpu *gpu, uint32_t *flags, unsigned n)
-{
-	cuda_pinned_free(cuda_of(gpu), flags);
 }
 
 /* --- host memory that is registered with the driver --- */

@@ -178,16 +178,12 @@ int cuda_mem_dmabuf(struct gx_gpu *gpu, const void *ptr, size_t len, int *fd);
 int cuda_mem_export(struct gx_gpu *gpu, const void *ptr, size_t len, struct gx_gpu_handle *out);
 int cuda_mem_import(struct gx_gpu *gpu, const struct gx_gpu_handle *h, size_t len, void **out);
 void cuda_mem_unimport(struct gx_gpu *gpu, void *ptr);
-int cuda_block_alloc(struct gx_gpu *gpu, struct gx_block *b);
-void cuda_block_free(struct gx_gpu *gpu, struct gx_block *b);
-uint32_t *cuda_flag_alloc(struct gx_gpu *gpu, unsigned n);
-void cuda_flag_free(struct gx_gpu *gpu, uint32_t *flags, unsigned n);
 int cuda_host_map(struct gx_gpu *gpu, void *ptr, size_t len);
 bool cuda_host_unmap(struct gx_gpu *gpu, void *ptr, size_t len);
+/* Mapped at the same address for every GPU. */
+void *cuda_pinned_alloc(struct gx_gpu *gpu, size_t len);
+void cuda_pinned_free(struct gx_gpu *gpu, void *ptr);
 
-/* Pinned and mapped at the same address for every GPU; zeroed. NULL: the reason is set. */
-void *cuda_pinned_alloc(struct cuda_gpu *g, size_t len);
-void cuda_pinned_free(struct cuda_gpu *g, void *ptr);
 void cuda_device_free(struct cuda_gpu *g, void *ptr); /* of cuMemAlloc; NULL is fine */
 /* Zero memory of the GPU, waited for. The context is current. */
 int cuda_mem_clear(struct cuda_gpu *g, unsigned long long ptr, size_t len);

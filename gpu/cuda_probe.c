@@ -142,7 +142,7 @@ int cuda_probe(struct cuda_gpu *g)
 
 	ret = cuda_stream_open(&g->gpu, GX_STREAM_LAUNCH, &stream);
 	if (!ret)
-		ret = cuda_block_alloc(&g->gpu, &b);
+		ret = gx_gpu_block_alloc(&g->gpu, &b);
 	if (!ret)
 		ret = probe_stream(g, cuda_stream_of(stream), &b);
 	if (!ret)
@@ -154,6 +154,6 @@ int cuda_probe(struct cuda_gpu *g)
 	if (!ret)
 		ret = probe_resident(g, &b);
 	cuda_stream_close(stream);
-	cuda_block_free(&g->gpu, &b);
+	gx_gpu_block_free(&g->gpu, &b);
 	return ret;
 }

@@ -13,7 +13,7 @@ void cuda_resident_close(struct cuda_gpu *g, struct cuda_resident *res)
 	if (!res)
 		return;
 	cuda_device_free(g, res->dev);
-	cuda_pinned_free(g, res->ring.shared);
+	cuda_pinned_free(&g->gpu, res->ring.shared);
 	free(res);
 }
 
@@ -46,7 +46,7 @@ int cuda_resident_open(struct cuda_gpu *g, bool loose, struct cuda_resident **ou
 	*out = res;
 	res->loose = loose;
 	res->ring.blocks = g->gpu.resident_sms;
-	res->ring.shared = cuda_pinned_alloc(g, sizeof(*res->ring.shared));
+	res->ring.shared = cuda_pinned_alloc(&g->gpu, sizeof(*res->ring.shared));
 	ret = res->ring.shared ? CUDA_TRY(cuMemAlloc_v2, &dev, sizeof(*res->dev)) : -ENOMEM;
 	if (ret)
 		return ret;

@@ -16,14 +16,14 @@ _Static_assert((uint64_t)CUDA_GATHER_MAX *GX_BLOCK_DESCS_MAX <= CUDA_STAGE_B,
 
 void cuda_stage_close(struct cuda_gpu *g, struct cuda_stage *st)
 {
-	cuda_pinned_free(g, st->seq_done);
-	cuda_pinned_free(g, st->mem);
+	cuda_pinned_free(&g->gpu, st->seq_done);
+	cuda_pinned_free(&g->gpu, st->mem);
 }
 
 int cuda_stage_open(struct cuda_gpu *g, struct cuda_stage *st)
 {
-	st->mem = cuda_pinned_alloc(g, CUDA_STAGE_B);
-	st->seq_done = cuda_pinned_alloc(g, sizeof(*st->seq_done));
+	st->mem = cuda_pinned_alloc(&g->gpu, CUDA_STAGE_B);
+	st->seq_done = cuda_pinned_alloc(&g->gpu, sizeof(*st->seq_done));
 	if (!st->mem || !st->seq_done)
 		return -ENOMEM;
 	st->out_head = st->out_tail = *st->seq_done = gx_gpu_count_from();

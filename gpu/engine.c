@@ -222,7 +222,7 @@ static int queue_fill(struct gx_engine_queue *q)
 	void *link = NULL;
 	int ret;
 
-	q->flags = e->ops->flag_alloc(e->gpu, ENGINE_FLAGS);
+	q->flags = gx_gpu_flag_alloc(e->gpu, ENGINE_FLAGS);
 	if (!q->flags)
 		return -ENOMEM;
 	queue_tickets(q, gx_gpu_count_from());
@@ -271,7 +271,7 @@ GX_EXPORT int gx_engine_queue_close(struct gx_engine_queue *q)
 	if (q->stage && ops->host_unmap(q->engine->gpu, q->stage, q->opts.stage_b) && ended)
 		munmap(q->stage, q->opts.stage_b);
 	ops->mem_free(q->engine->gpu, q->link, queue_link_b(q));
-	ops->flag_free(q->engine->gpu, q->flags, ENGINE_FLAGS);
+	gx_gpu_flag_free(q->engine->gpu, q->flags);
 	free(q);
 	return ended ? 0 : -ETIMEDOUT;
 }
@@ -338,7 +338,7 @@ GX_EXPORT int gx_engine_block_open(struct gx_engine *e, struct gx_engine_block *
 	if (!b)
 		return -ENOMEM;
 	b->engine = e;
-	ret = e->ops->block_alloc(e->gpu, &b->block);
+	ret = gx_gpu_block_alloc(e->gpu, &b->block);
 	if (ret)
 		free(b);
 	else
@@ -350,7 +350,7 @@ GX_EXPORT void gx_engine_block_close(struct gx_engine_block *b)
 {
 	if (!b)
 		return;
-	b->engine->ops->block_free(b->engine->gpu, &b->block);
+	gx_gpu_block_free(b->engine->gpu, &b->block);
 	free(b);
 }
 

@@ -6,6 +6,7 @@
 #include "gpu_priv.h"
 #include "gx_internal/struct.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,14 +67,37 @@ const char *gx_unpack_name(enum gx_unpack mode)
 	return (unsigned)mode < GX_ARRAY_SIZE(name) ? name[mode] : "?";
 }
 
-void gx_block_mem_bind(struct gx_block_mem *mem, struct gx_block *b)
+int gx_gpu_block_alloc(struct gx_gpu *gpu, struct gx_block *b)
 {
+	struct gx_block_mem *mem = gpu->ops->pinned_alloc(gpu, sizeof(*mem));
+
+	if (!mem)
+		return -ENOMEM;
 	memset(b, 0, sizeof(*b));
 	b->desc = mem->desc;
 	b->cnt = &mem->cnt;
 	b->aux = mem->aux;
 	b->seg = mem->seg;
 	b->status = &mem->status;
+	return 0;
+}
+
+void gx_gpu_block_free(struct gx_gpu *gpu, struct gx_block *b)
+{
+	if (!b->status)
+		return;
+	gpu->ops->pinned_free(gpu, GX_CONTAINER_OF(b->status, struct gx_block_mem, status));
+	memset(b, 0, sizeof(*b));
+}
+
+uint32_t *gx_gpu_flag_alloc(struct gx_gpu *gpu, unsigned n)
+{
+	return gpu->ops->pinned_alloc(gpu, n * sizeof(uint32_t));
+}
+
+void gx_gpu_flag_free(struct gx_gpu *gpu, uint32_t *flags)
+{
+	gpu->ops->pinned_free(gpu, flags);
 }
 
 void *gx_block_dst(const struct gx_block *b, uint32_t i)

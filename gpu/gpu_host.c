@@ -196,6 +196,21 @@ static bool host_host_unmap(struct gx_gpu *gpu, void *ptr, size_t len)
 	return true;
 }
 
+static void *host_pinned_alloc(struct gx_gpu *gpu, size_t len)
+{
+	size_t room = GX_ALIGN_UP(len + !len, GX_CACHE_LINE);
+	void *mem = aligned_alloc(GX_CACHE_LINE, room);
+
+	if (mem)
+		memset(mem, 0, room);
+	return mem;
+}
+
+static void host_pinned_free(struct gx_gpu *gpu, void *ptr)
+{
+	free(ptr);
+}
+
 static int host_stream_open(struct gx_gpu *gpu, enum gx_stream_kind kind,
 			    struct gx_gpu_stream **out)
 {
@@ -214,25 +229,6 @@ static int host_stream_open(struct gx_gpu *gpu, enum gx_stream_kind kind,
 	s->stream.gpu = gpu;
 	*out = &s->stream;
 	return 0;
-}
-
-static int host_block_alloc(struct gx_gpu *gpu, struct gx_block *b)
-{
-	struct gx_block_mem *mem = aligned_alloc(alignof(struct gx_block_mem), sizeof(*mem));
-
-	if (!mem)
-		return -ENOMEM;
-	memset(mem, 0, sizeof(*mem));
-	gx_block_mem_bind(mem, b);
-	return 0;
-}
-
-static void host_block_free(struct gx_gpu *gpu, struct gx_block *b)
-{
-	if (!b->status)
-		return;
-	free(GX_CONTAINER_OF(b->status, struct gx_block_mem, status));
-	memset(b, 0, sizeof(*b));
 }
 
 static void host_copy_one(struct host_stream *s, void *dst, const void *src, size_t len)
@@ -466,21 +462,6 @@ static int host_fault(struct gx_gpu_stream *s)
 	return 0;
 }
 
-static uint32_t *host_flag_alloc(struct gx_gpu *gpu, unsigned n)
-{
-	size_t len = GX_ALIGN_UP(n * sizeof(uint32_t) + !n, GX_CACHE_LINE);
-	uint32_t *flags = aligned_alloc(GX_CACHE_LINE, len);
-
-	if (flags)
-		memset(flags, 0, len);
-	return flags;
-}
-
-static void host_flag_free(struct gx_gpu *gpu, uint32_t *flags, unsigned n)
-{
-	free(flags);
-}
-
 /* There are no streams: what the caller did before, it did. With a delay it counts as done that
  * much later. */
 static int host_stream_mark(struct gx_gpu *gpu, void *stream, uint32_t *flag, uint32_t value,
@@ -511,17 +492,15 @@ const struct gx_gpu_ops gx_gpu_host_ops = {
 	.mem_unimport = host_mem_unimport,
 	.host_map = host_host_map,
 	.host_unmap = host_host_unmap,
+	.pinned_alloc = host_pinned_alloc,
+	.pinned_free = host_pinned_free,
 	.stream_open = host_stream_open,
 	.stream_close = host_stream_close,
-	.block_alloc = host_block_alloc,
-	.block_free = host_block_free,
 	.unpack = host_unpack,
 	.copy = host_copy,
 	.gather = host_gather,
 	.call = host_call,
 	.reap = host_reap,
 	.fault = host_fault,
-	.flag_alloc = host_flag_alloc,
-	.flag_free = host_flag_free,
 	.stream_mark = host_stream_mark,
 };

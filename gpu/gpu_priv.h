@@ -48,9 +48,6 @@ struct gx_block_mem {
 	struct gx_cut cut[GX_UNITS_MAX + 1]; /* written at launch by gpu_cuda */
 };
 
-/** gx_block_mem_bind() - Make @b empty, with its arrays in @mem, which is zeroed. */
-void gx_block_mem_bind(struct gx_block_mem *mem, struct gx_block *b);
-
 /** gx_block_dst() - Where descriptor @i goes, or NULL when that is outside of its destination. */
 void *gx_block_dst(const struct gx_block *b, uint32_t i);
 /** gx_block_crc_ok() - Have the source bytes of descriptor @i, which the CPU reads, the CRC they

@@ -99,22 +99,22 @@ static int fake_fault(struct gx_gpu_stream *s)
 	return fake_of(s->gpu)->fault;
 }
 
-static int fake_block_alloc(struct gx_gpu *gpu, struct gx_block *b)
+static void *fake_pinned_alloc(struct gx_gpu *gpu, size_t len)
 {
-	return gx_gpu_host_ops.block_alloc(NULL, b);
+	return gx_gpu_host_ops.pinned_alloc(NULL, len);
 }
 
-static void fake_block_free(struct gx_gpu *gpu, struct gx_block *b)
+static void fake_pinned_free(struct gx_gpu *gpu, void *ptr)
 {
-	gx_gpu_host_ops.block_free(NULL, b);
+	gx_gpu_host_ops.pinned_free(NULL, ptr);
 }
 
 static const struct gx_gpu_ops fake_ops = {
 	.name = "fake",
 	.stream_open = fake_stream_open,
 	.stream_close = fake_stream_close,
-	.block_alloc = fake_block_alloc,
-	.block_free = fake_block_free,
+	.pinned_alloc = fake_pinned_alloc,
+	.pinned_free = fake_pinned_free,
 	.unpack = fake_unpack,
 	.reap = fake_reap,
 	.fault = fake_fault,

@@ -96,7 +96,7 @@ static int setup(void **state)
 	assert_int_equal(ops->host_map(gpu, f->host, HOST_B), 0);
 	assert_int_equal(ops->mem_alloc(gpu, DST_B, &dst), 0);
 	assert_int_equal(ops->stream_open(gpu, GX_STREAM_UNPACK, &f->s), 0);
-	f->flags = ops->flag_alloc(gpu, 4);
+	f->flags = gx_gpu_flag_alloc(gpu, 4);
 	assert_non_null(f->flags);
 	f->want = f->host + SRC_B;
 	f->got = f->want + DST_B;
@@ -107,7 +107,7 @@ static int setup(void **state)
 	memset(f->want, POISON, DST_B);
 	copy_one(f, f->dst, f->want, DST_B);
 	for (unsigned i = 0; i < BLOCKS; i++) {
-		assert_int_equal(ops->block_alloc(gpu, &f->b[i]), 0);
+		assert_int_equal(gx_gpu_block_alloc(gpu, &f->b[i]), 0);
 		f->b[i].src_base = (uintptr_t)f->host;
 		f->b[i].seg[0] = (struct gx_seg){(uintptr_t)f->dst, DST_B};
 		f->b[i].nr_seg = 1;
@@ -124,8 +124,8 @@ static int teardown(void **state)
 	assert_int_equal(ops->fault(f->s), 0);
 	ops->stream_close(f->s);
 	for (unsigned i = 0; i < BLOCKS; i++)
-		ops->block_free(gpu, &f->b[i]);
-	ops->flag_free(gpu, f->flags, 4);
+		gx_gpu_block_free(gpu, &f->b[i]);
+	gx_gpu_flag_free(gpu, f->flags);
 	ops->mem_free(gpu, f->dst, DST_B);
 	ops->host_unmap(gpu, f->host, HOST_B);
 	munmap(f->host, HOST_B);
@@ -241,9 +241,9 @@ static void mem_alloc__too_much(void **state)
 static void mem_free__null(void **state)
 {
 	ops->mem_free(gpu, NULL, 0);
-	ops->flag_free(gpu, NULL, 0);
+	gx_gpu_flag_free(gpu, NULL);
 	assert_true(ops->stream_close(NULL)); /* nothing of it is under way */
-	ops->block_free(gpu, &(struct gx_block){0});
+	gx_gpu_block_free(gpu, &(struct gx_block){0});
 }
 
 static void host_map__twice(void **state)
@@ -263,7 +263,7 @@ static void block_alloc__empty_and_aligned(void **state)
 	struct gx_block b;
 
 	memset(&b, POISON, sizeof(b));
-	assert_int_equal(ops->block_alloc(gpu, &b), 0);
+	assert_int_equal(gx_gpu_block_alloc(gpu, &b), 0);
 	assert_int_equal(b.nr, 0);
 	assert_int_equal(b.nr_seg, 0);
 	assert_int_equal(b.bytes, 0);
@@ -277,9 +277,9 @@ static void block_alloc__empty_and_aligned(void **state)
 	memset(b.desc, 1, sizeof(*b.desc) * GX_BLOCK_DESCS_MAX);
 	memset(b.aux, 1, sizeof(*b.aux) * GX_BLOCK_DESCS_MAX);
 	memset(b.seg, 1, sizeof(*b.seg) * GX_BLOCK_SEGS_MAX);
-	ops->block_free(gpu, &b);
+	gx_gpu_block_free(gpu, &b);
 	assert_null(b.status);
-	ops->block_free(gpu, &b);
+	gx_gpu_block_free(gpu, &b);
 }
 
 /* --- unpack --- */
@@ -1317,7 +1317,7 @@ static void resident__refused_blocks_keep_their_status(void **state)
 	unsigned refused = 0, at = 0;
 
 	for (unsigned i = 0; i < 80; i++) {
-		assert_int_equal(ops->block_alloc(gpu, &b[i]), 0);
+		assert_int_equal(gx_gpu_block_alloc(gpu, &b[i]), 0);
 		b[i].src_base = (uintptr_t)f->host;
 		b[i].seg[0] = (struct gx_seg){(uintptr_t)f->dst, DST_B};
 		b[i].nr = b[i].nr_seg = 1;
@@ -1341,7 +1341,7 @@ static void resident__refused_blocks_keep_their_status(void **state)
 			reap(f);
 	want_check(f);
 	for (unsigned i = 0; i < 80; i++)
-		ops->block_free(gpu, &b[i]);
+		gx_gpu_block_free(gpu, &b[i]);
 	print_message("%u times refused\n", refused);
 }
 
@@ -1449,7 +1449,7 @@ static void resident__lone_blocks(void **state)
 static void resident__lists_of_copies(void **state)
 {
 	struct fix *f = *state;
-	uint32_t *own = ops->flag_alloc(gpu, 200);
+	uint32_t *own = gx_gpu_flag_alloc(gpu, 200);
 
 	stream_reopen(f, GX_STREAM_RESIDENT);
 	for (unsigned i = 0; i < 200; i++) {
@@ -1468,7 +1468,7 @@ static void resident__lists_of_copies(void **state)
 	for (unsigned i = 0; i < 200; i++)
 		flag_wait(f, &own[i], i + 1);
 	stream_reopen(f, GX_STREAM_UNPACK);
-	ops->flag_free(gpu, own, 200);
+	gx_gpu_flag_free(gpu, own);
 	want_check(f);
 }
 
@@ -1514,10 +1514,10 @@ static void *beside_thread(void *arg)
 	struct gx_block b = {0}, *list[] = {&b};
 
 	assert_int_equal(ops->stream_open(gpu, GX_STREAM_LAUNCH, &s), 0);
-	assert_int_equal(ops->block_alloc(gpu, &b), 0);
+	assert_int_equal(gx_gpu_block_alloc(gpu, &b), 0);
 	assert_int_equal(ops->unpack(s, list, 1, gx_now_ns()), 1);
 	ops->stream_close(s);
-	ops->block_free(gpu, &b);
+	gx_gpu_block_free(gpu, &b);
 	return beside_run(arg);
 }
 
@@ -1594,7 +1594,7 @@ static void hold_begin(struct hold *h, unsigned left)
 
 	user_open();
 	h->query = user_symbol("cuStreamQuery");
-	h->words = ops->flag_alloc(gpu, 32 + grid);
+	h->words = gx_gpu_flag_alloc(gpu, 32 + grid);
 	assert_non_null(h->words);
 	args.mem = h->words + 32;
 	args.wrong = (uint64_t *)h->words;
@@ -1611,7 +1611,7 @@ static void hold_begin(struct hold *h, unsigned left)
 	assert_int_equal(user.set_current(NULL), 0);
 }
 
-static void hold_end(struct hold *h, unsigned left)
+static void hold_end(struct hold *h)
 {
 	unsigned (*unload)(struct CUmod_st *) = user_symbol("cuModuleUnload");
 	unsigned (*sync)(struct CUstream_st *) = user_symbol("cuStreamSynchronize");
@@ -1622,7 +1622,7 @@ static void hold_end(struct hold *h, unsigned left)
 	assert_int_equal(sync(user.stream), 0);
 	assert_int_equal(unload(h->module), 0);
 	assert_int_equal(user.set_current(NULL), 0);
-	ops->flag_free(gpu, h->words, 32 + device_number(GX_CU_ATTR_MULTIPROCESSOR_COUNT) - left);
+	gx_gpu_flag_free(gpu, h->words);
 	user_close();
 }
 
@@ -1665,7 +1665,7 @@ static void resident__partly_placed(void **state)
 			partly_round(f, i);
 		flag_wait(f, &f->flags[0], 40);
 		want_check(f);
-		hold_end(&h, left);
+		hold_end(&h);
 	}
 	wait_ns = WAIT_NS;
 }

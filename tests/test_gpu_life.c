@@ -149,7 +149,7 @@ static void tour_block(const struct tour *t, struct gx_gpu_stream *s, const char
 {
 	struct gx_block b = {0}, *list[] = {&b};
 
-	assert_int_equal(ops->block_alloc(t->gpu, &b), 0);
+	assert_int_equal(gx_gpu_block_alloc(t->gpu, &b), 0);
 	tour_step(t, "block_alloc");
 	b.src_base = (uintptr_t)src;
 	b.seg[0] = (struct gx_seg){(uintptr_t)dst, LEN};
@@ -161,7 +161,7 @@ static void tour_block(const struct tour *t, struct gx_gpu_stream *s, const char
 	tour_step(t, "unpack");
 	flag_wait(s, b.status, GX_BLOCK_OK);
 	tour_step(t, "reap");
-	ops->block_free(t->gpu, &b);
+	gx_gpu_block_free(t->gpu, &b);
 	tour_step(t, "block_free");
 }
 
@@ -169,7 +169,7 @@ static void tour_stream(const struct tour *t, enum gx_stream_kind kind, char *ho
 {
 	struct gx_gpu_copy copy = {dev, host, 4096};
 	struct gx_gpu_stream *s = NULL;
-	uint32_t *flag = ops->flag_alloc(t->gpu, 1);
+	uint32_t *flag = gx_gpu_flag_alloc(t->gpu, 1);
 
 	assert_non_null(flag);
 	tour_step(t, "flag_alloc");
@@ -184,7 +184,7 @@ static void tour_stream(const struct tour *t, enum gx_stream_kind kind, char *ho
 	flag_wait(s, flag, 2);
 	ops->stream_close(s);
 	tour_step(t, "stream_close");
-	ops->flag_free(t->gpu, flag, 1);
+	gx_gpu_flag_free(t->gpu, flag);
 	tour_step(t, "flag_free");
 }
 
@@ -393,7 +393,7 @@ static void capture__a_query_that_is_refused(void **state)
 {
 	static const char *const says[] = {"900", "901", "906"};
 	struct gx_gpu *gpu = *state;
-	uint32_t *flag = ops->flag_alloc(gpu, 1);
+	uint32_t *flag = gx_gpu_flag_alloc(gpu, 1);
 	struct gx_gpu_stream *s = NULL;
 
 	if (!is_fake())
@@ -412,7 +412,7 @@ static void capture__a_query_that_is_refused(void **state)
 	assert_int_equal(ops->fault(s), -EIO);
 	unsetenv("GX_FAKE_CUDA_QUERY");
 	ops->stream_close(s);
-	ops->flag_free(gpu, flag, 1);
+	gx_gpu_flag_free(gpu, flag);
 }
 
 /* ---- where fragments lie ---- */
@@ -447,7 +447,7 @@ static void src_type__of_the_fragment(void **state)
 	assert_int_equal(ops->mem_alloc(gpu, LEN, &from), 0);
 	assert_int_equal(ops->mem_alloc(gpu, LEN, &to), 0);
 	assert_int_equal(ops->stream_open(gpu, GX_STREAM_UNPACK, &s), 0);
-	assert_int_equal(ops->block_alloc(gpu, &b), 0);
+	assert_int_equal(gx_gpu_block_alloc(gpu, &b), 0);
 	base = (uintptr_t)from - (1ull << 31);
 	host = mmap((void *)(uintptr_t)(base + (1u << 30)), 4096, PROT_READ | PROT_WRITE,
 		    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -469,7 +469,7 @@ static void src_type__of_the_fragment(void **state)
 	assert_int_equal(ops->fault(s), -EIO);
 	assert_non_null(strstr(gx_gpu_why(), "host memory"));
 	ops->stream_close(s);
-	ops->block_free(gpu, &b);
+	gx_gpu_block_free(gpu, &b);
 	ops->mem_free(gpu, from, LEN);
 	ops->mem_free(gpu, to, LEN);
 	munmap(host, 4096);
@@ -517,8 +517,8 @@ static void given_open(struct given_up *u, enum gx_unpack unpack, enum gx_stream
 	assert_int_equal(ops->host_map(u->gpu, u->host, LEN), 0);
 	assert_int_equal(ops->mem_alloc(u->gpu, LEN, &u->dev), 0);
 	assert_int_equal(ops->stream_open(u->gpu, kind, &u->s), 0);
-	assert_int_equal(ops->block_alloc(u->gpu, &u->b), 0);
-	u->flag = ops->flag_alloc(u->gpu, 1);
+	assert_int_equal(gx_gpu_block_alloc(u->gpu, &u->b), 0);
+	u->flag = gx_gpu_flag_alloc(u->gpu, 1);
 	assert_non_null(u->flag);
 	atomic_store(&held, true);
 	assert_int_equal(ops->call(u->s, call_hold, NULL, NULL, 0, gx_now_ns()), 0);
@@ -537,8 +537,8 @@ static void given_close(struct given_up *u)
 
 	assert_false(ops->stream_close(u->s));
 	assert_true(gx_now_ns() - begin_ns >= 200000000);
-	ops->block_free(u->gpu, &u->b);
-	ops->flag_free(u->gpu, u->flag, 1);
+	gx_gpu_block_free(u->gpu, &u->b);
+	gx_gpu_flag_free(u->gpu, u->flag);
 	ops->mem_free(u->gpu, u->dev, LEN);
 	assert_false(ops->host_unmap(u->gpu, u->host, LEN)); /* so it stays mapped */
 	ops->close(u->gpu);

@@ -115,7 +115,7 @@ static int setup(void **state)
 	ops->peer_attach(f->rx.q, f->rx.peer);
 	ops->peer_attach(f->tx.q, f->tx.peer);
 	assert_int_equal(gpu->ops->stream_open(gpu, GX_STREAM_LAUNCH, &f->s), 0);
-	f->flag = gpu->ops->flag_alloc(gpu, 1);
+	f->flag = gx_gpu_flag_alloc(gpu, 1);
 	assert_int_equal(gx_arena_map(f->tx.arena, -1, SRC_B, (void **)&f->mapped), 0);
 	assert_int_equal(gx_arena_map(f->tx.arena, -1, SLOT_B, (void **)&f->seen), 0);
 	assert_int_equal(gpu->ops->mem_alloc(gpu, SRC_B, (void **)&f->device), 0);
@@ -139,7 +139,7 @@ static int teardown(void **state)
 	end_close(&f->tx);
 	end_close(&f->rx);
 	gpu->ops->stream_close(f->s);
-	gpu->ops->flag_free(gpu, f->flag, 1);
+	gx_gpu_flag_free(gpu, f->flag);
 	gpu->ops->mem_free(gpu, f->device, SRC_B);
 	gx_arena_unmap(f->tx.arena, f->mapped, SRC_B);
 	gx_arena_unmap(f->tx.arena, f->seen, SLOT_B);

@@ -97,7 +97,7 @@ int coll_copier_open(struct coll_copier *c, struct gx_gpu *gpu)
 
 	c->gpu = gpu;
 	for (unsigned i = 0; i < COLL_COPIES && !ret; i++)
-		ret = gpu->ops->block_alloc(gpu, &c->ring[i].block);
+		ret = gx_gpu_block_alloc(gpu, &c->ring[i].block);
 	return ret ? gx_fail(ret, "collectives: %s", gx_gpu_why()) : 0;
 }
 
@@ -109,6 +109,6 @@ void coll_copier_close(struct coll_copier *c)
 		c->gpu->ops->stream_close(c->stream); /* waits for copies under way */
 	for (unsigned i = 0; i < COLL_COPIES; i++)
 		if (c->ring[i].block.desc)
-			c->gpu->ops->block_free(c->gpu, &c->ring[i].block);
+			gx_gpu_block_free(c->gpu, &c->ring[i].block);
 	c->gpu = NULL;
 }

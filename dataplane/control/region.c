@@ -414,7 +414,7 @@ static int gpu_copy(const struct gx_mem *mem, void *dst, const void *src, uint64
 	struct gx_gpu_copy copy = {dst, src, len};
 	uint64_t until = gx_now_ns() + 10000000000ull;
 	struct gx_gpu_stream *s;
-	uint32_t *flag = ops->flag_alloc(mem->gpu, 1);
+	uint32_t *flag = gx_gpu_flag_alloc(mem->gpu, 1);
 	int ret = flag ? ops->stream_open(mem->gpu, GX_STREAM_LAUNCH, &s) : -ENOMEM;
 
 	if (ret)
@@ -433,7 +433,7 @@ static int gpu_copy(const struct gx_mem *mem, void *dst, const void *src, uint64
 	ops->stream_close(s);
 out:
 	if (flag)
-		ops->flag_free(mem->gpu, flag, 1);
+		gx_gpu_flag_free(mem->gpu, flag);
 	return ret;
 }
 

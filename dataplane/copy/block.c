@@ -68,7 +68,7 @@ int block_open(struct gx_gpu *gpu, char *src_base, uint64_t timeout_ns, struct b
 		goto err;
 	for (unsigned i = 0; i < BLOCK_DEPTH; i++) {
 		q->slot[i] = calloc(1, sizeof(*q->slot[i]));
-		ret = q->slot[i] ? gpu->ops->block_alloc(gpu, &q->slot[i]->b) : -ENOMEM;
+		ret = q->slot[i] ? gx_gpu_block_alloc(gpu, &q->slot[i]->b) : -ENOMEM;
 		if (ret)
 			goto err;
 		q->slot[i]->b.src_base = (uintptr_t)src_base;
@@ -91,7 +91,7 @@ void block_close(struct block_q *q)
 		if (!q->slot[i])
 			continue;
 		if (q->slot[i]->b.desc)
-			q->gpu->ops->block_free(q->gpu, &q->slot[i]->b);
+			gx_gpu_block_free(q->gpu, &q->slot[i]->b);
 		free(q->slot[i]);
 	}
 	free(q);

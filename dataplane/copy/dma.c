@@ -127,7 +127,7 @@ static int kernel_open(struct dma *d)
 	if (!k->block)
 		return -ENOMEM;
 	for (unsigned i = 0; i < DMA_KERNELS && !ret; i++)
-		ret = d->gpu->ops->block_alloc(d->gpu, &k->block[i]);
+		ret = gx_gpu_block_alloc(d->gpu, &k->block[i]);
 	return ret ? ret : d->gpu->ops->stream_open(d->gpu, GX_STREAM_LAUNCH, &k->stream);
 }
 
@@ -138,7 +138,7 @@ static void kernel_close(struct dma *d)
 	if (k->stream)
 		d->gpu->ops->stream_close(k->stream);
 	for (unsigned i = 0; k->block && i < DMA_KERNELS; i++)
-		d->gpu->ops->block_free(d->gpu, &k->block[i]);
+		gx_gpu_block_free(d->gpu, &k->block[i]);
 	free(k->block);
 }
 
@@ -232,7 +232,7 @@ int dma_open(struct gx_gpu *gpu, enum dma_engine engine, uint64_t timeout_ns, st
 	d->gpu = gpu;
 	d->timeout_ns = timeout_ns;
 	d->engine = engine;
-	d->flags = gpu->ops->flag_alloc(gpu, DMA_FLAGS);
+	d->flags = gx_gpu_flag_alloc(gpu, DMA_FLAGS);
 	if (!d->flags)
 		ret = -ENOMEM;
 	for (unsigned i = 0; i < DMA_STREAMS && !ret; i++)
@@ -260,7 +260,7 @@ void dma_close(struct dma *d)
 		d->gpu->ops->stream_close(d->lone.stream);
 	kernel_close(d);
 	if (d->flags)
-		d->gpu->ops->flag_free(d->gpu, d->flags, DMA_FLAGS);
+		gx_gpu_flag_free(d->gpu, d->flags);
 	free(d);
 }
 

@@ -55,7 +55,7 @@ int stage_open(struct gx_gpu *gpu, struct gx_arena *arena, uint32_t chunk_b, uns
 	ret = gx_arena_map(arena, -1, s->mem_len, (void **)&s->mem);
 	if (ret)
 		goto err;
-	s->flags = gpu->ops->flag_alloc(gpu, nr);
+	s->flags = gx_gpu_flag_alloc(gpu, nr);
 	ret = s->flags ? gpu->ops->stream_open(gpu, GX_STREAM_LAUNCH, &s->stream) : -ENOMEM;
 	if (ret)
 		goto err;
@@ -74,7 +74,7 @@ void stage_close(struct stage *s)
 	if (s->stream)
 		s->gpu->ops->stream_close(s->stream); /* waits for copies under way */
 	if (s->flags)
-		s->gpu->ops->flag_free(s->gpu, s->flags, s->nr);
+		gx_gpu_flag_free(s->gpu, s->flags);
 	if (s->mem)
 		gx_arena_unmap(s->arena, s->mem, s->mem_len);
 	free(s);

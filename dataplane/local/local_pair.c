@@ -25,7 +25,7 @@ static void *scratch_alloc(struct gx_gpu *by, uint8_t place)
 	void *mem = NULL;
 
 	if (!place)
-		return by->ops->flag_alloc(by, DMA_TRY_B / sizeof(uint32_t));
+		return by->ops->pinned_alloc(by, DMA_TRY_B);
 	return by->ops->mem_alloc_on(by, place - 1, DMA_TRY_B, &mem) ? NULL : mem;
 }
 
@@ -34,7 +34,7 @@ static void scratch_free(struct gx_gpu *by, uint8_t place, void *mem)
 	if (!mem)
 		return;
 	if (!place)
-		by->ops->flag_free(by, mem, DMA_TRY_B / sizeof(uint32_t));
+		by->ops->pinned_free(by, mem);
 	else
 		by->ops->mem_free(by, mem, DMA_TRY_B);
 }

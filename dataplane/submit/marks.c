@@ -14,7 +14,7 @@ void marks_close(struct marks *m)
 	if (!m)
 		return;
 	if (m->flags)
-		m->gpu[0]->ops->flag_free(m->gpu[0], m->flags, SUBMIT_WAITS);
+		gx_gpu_flag_free(m->gpu[0], m->flags);
 	free(m);
 }
 
@@ -25,7 +25,7 @@ int marks_open(struct gx_gpu *gpu, struct marks **out)
 	if (!m)
 		return -ENOMEM;
 	m->gpu[m->nr_gpus++] = gpu;
-	m->flags = gpu->ops->flag_alloc(gpu, SUBMIT_WAITS);
+	m->flags = gx_gpu_flag_alloc(gpu, SUBMIT_WAITS);
 	if (!m->flags) {
 		free(m);
 		return -ENOMEM;

@@ -77,7 +77,7 @@ static int code_load(struct load_code *c)
 		ret = CUDA_TRY(cuModuleGetFunction, &c->fn[i], c->module, name[i]);
 	if (ret)
 		return ret;
-	c->wrong = cuda_pinned_alloc(c->g, sizeof(*c->wrong));
+	c->wrong = cuda_pinned_alloc(&c->g->gpu, sizeof(*c->wrong));
 	return c->wrong ? 0 : -ENOMEM;
 }
 
@@ -94,7 +94,7 @@ static void code_close(struct gx_engine_part *part)
 	if (c->module)
 		cu.cuModuleUnload(c->module);
 	cuda_leave(c->g, prev);
-	cuda_pinned_free(c->g, c->wrong);
+	cuda_pinned_free(&c->g->gpu, c->wrong);
 	free(c);
 }
 
@@ -439,7 +439,7 @@ static void load_free(struct gx_load *l)
 	if (l->stm)
 		cu.cuStreamDestroy_v2(l->stm);
 	cuda_leave(l->g, prev);
-	cuda_flag_free(&l->g->gpu, l->flag, 1);
+	gx_gpu_flag_free(&l->g->gpu, l->flag);
 	cuda_mem_free(&l->g->gpu, l->mem, l->len);
 	free(l);
 }
@@ -477,7 +477,7 @@ static int load_memory(struct gx_load *l)
 	if (ret)
 		return ret;
 	l->mem = mem;
-	l->flag = cuda_flag_alloc(&l->g->gpu, 1);
+	l->flag = gx_gpu_flag_alloc(&l->g->gpu, 1);
 	return l->flag ? 0 : -ENOMEM;
 }
 

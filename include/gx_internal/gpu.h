@@ -148,6 +148,10 @@ struct gx_gpu_ops {
 	int (*host_map)(struct gx_gpu *gpu, void *ptr, size_t len);
 	/* False: a GPU may still use it (see ->stream_close). It stays registered, and must stay mapped. */
 	bool (*host_unmap)(struct gx_gpu *gpu, void *ptr, size_t len);
+	/* Host memory that the CPU and all GPUs read and write at one address: blocks, flags. On a cache line, zeroed.
+	 * NULL: there is none. */
+	void *(*pinned_alloc)(struct gx_gpu *gpu, size_t len);
+	void (*pinned_free)(struct gx_gpu *gpu, void *ptr); /* NULL is fine */
 
 	/* Streams are made on the control path; the core that uses one need not have made it. A stream has the
 	 * GPU's context made current by the slots below, cheaply. */
@@ -158,17 +162,13 @@ struct gx_gpu_ops {
 	 * and ->close leaves the GPU's context. NULL is fine. */
 	bool (*stream_close)(struct gx_gpu_stream *s);
 
-	/* Arrays of one block in memory the GPU reads in place; sets the pointers of @b. Control path. */
-	int (*block_alloc)(struct gx_gpu *gpu, struct gx_block *b);
-	void (*block_free)(struct gx_gpu *gpu, struct gx_block *b);
-
 	/* [core] Execute @n blocks (at most 16) with one launch. Their status words turn from PENDING to a
 	 * result when the bytes are visible to the GPU and to the CPU. Fragments are unordered among themselves,
 	 * those of successive launches too; copies and gathers queued later see all of them. Return how many were
 	 * taken, 0 when no launch can be made now. */
 	unsigned (*unpack)(struct gx_gpu_stream *s, struct gx_block *const blocks[], unsigned n,
 			   uint64_t now_ns);
-	/* [core] Queue copies, then a flag: *done (memory of the backend's flag array, see flag_alloc) becomes
+	/* [core] Queue copies, then a flag: *done (of gx_gpu_flag_alloc()) becomes
 	 * @value after all of them and all earlier ones (of a RESIDENT stream: after all of them). NULL: no flag, a
 	 * later one tells of them. On a resident stream all of @list is memory of a GPU, or mapped. Return 0,
 	 * -EAGAIN with nothing queued, or -EINVAL with the reason: the driver refuses an address, copies before it
@@ -187,12 +187,8 @@ struct gx_gpu_ops {
 	/* [core] Sticky fault of the stream: 0 or -EIO; gx_gpu_why() has the vendor's code. */
 	int (*fault)(struct gx_gpu_stream *s);
 
-	/* @n flag words for ->copy in memory the GPU writes and the CPU polls. */
-	uint32_t *(*flag_alloc)(struct gx_gpu *gpu, unsigned n);
-	void (*flag_free)(struct gx_gpu *gpu, uint32_t *flags, unsigned n);
-
 	/* Any thread, does not block. Queue on @stream, a stream of the user's (a CUstream; host: whatever), that
-	 * *flag (see flag_alloc; of any GPU) becomes @value when all work queued on it so far is done. The stream
+	 * *flag (of gx_gpu_flag_alloc(), of any GPU) becomes @value when all work queued on it so far is done. The stream
 	 * counts as there when the flag is seen and *due_ns has passed (0: at once; host: its delay). Return 0,
 	 * -EINVAL with a reason: no stream that can be waited for; then nothing writes the flag. */
 	int (*stream_mark)(struct gx_gpu *gpu, void *stream, uint32_t *flag, uint32_t value,
@@ -226,6 +222,15 @@ struct gx_gpu_stream {
 
 extern const struct gx_gpu_ops gx_gpu_host_ops;
 extern const struct gx_gpu_ops gx_gpu_cuda_ops; /* always linked; open says why when it cannot */
+
+/** gx_gpu_block_alloc() - Arrays for one block in memory that the GPU reads in place; sets the pointers
+ * of @b. Return: 0, -ENOMEM. Control path, as the other three. */
+int gx_gpu_block_alloc(struct gx_gpu *gpu, struct gx_block *b);
+void gx_gpu_block_free(struct gx_gpu *gpu, struct gx_block *b); /* one of zeros is fine */
+/** gx_gpu_flag_alloc() - @n words, zeroed, that a GPU writes and the CPU polls: the flags of ->copy.
+ * NULL: no memory. */
+uint32_t *gx_gpu_flag_alloc(struct gx_gpu *gpu, unsigned n);
+void gx_gpu_flag_free(struct gx_gpu *gpu, uint32_t *flags); /* NULL is fine */
 
 /** gx_gpu_why() - The reason of this thread's last -ENODEV, -EOPNOTSUPP or fault, with the vendor's code. */
 const char *gx_gpu_why(void);
