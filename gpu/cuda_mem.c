@@ -251,7 +251,7 @@ static int plain_alloc(size_t len, unsigned long long *out)
 	return ret;
 }
 
-int cuda_mem_alloc(struct gx_gpu *gpu, size_t len, void **out)
+static int cuda_mem_alloc(struct gx_gpu *gpu, size_t len, void **out)
 {
 	struct cuda_gpu *g = cuda_of(gpu);
 	struct cuda_prev prev = cuda_enter(g);
@@ -271,7 +271,7 @@ out:
 	return ret ? -ENOMEM : 0;
 }
 
-int cuda_mem_alloc_on(struct gx_gpu *gpu, int device, size_t len, void **out)
+static int cuda_mem_alloc_on(struct gx_gpu *gpu, int device, size_t len, void **out)
 {
 	struct cuda_gpu *g = cuda_of(gpu);
 	unsigned long long ptr = 0;
@@ -291,7 +291,7 @@ int cuda_mem_alloc_on(struct gx_gpu *gpu, int device, size_t len, void **out)
 	return ret == -ENODEV ? -EOPNOTSUPP : ret;
 }
 
-int cuda_mem_device(struct gx_gpu *gpu, const void *ptr)
+static int cuda_mem_device(struct gx_gpu *gpu, const void *ptr)
 {
 	struct cuda_gpu *g = cuda_of(gpu);
 	struct cuda_prev prev = cuda_enter(g);
@@ -305,7 +305,7 @@ int cuda_mem_device(struct gx_gpu *gpu, const void *ptr)
 	return ret || type != GX_CU_MEMORYTYPE_DEVICE ? -EOPNOTSUPP : device;
 }
 
-int cuda_addr_reserve(struct gx_gpu *gpu, size_t len, void **out)
+static int cuda_addr_reserve(struct gx_gpu *gpu, size_t len, void **out)
 {
 	struct cuda_gpu *g = cuda_of(gpu);
 	struct cuda_prev prev = cuda_enter(g);
@@ -322,7 +322,7 @@ int cuda_addr_reserve(struct gx_gpu *gpu, size_t len, void **out)
 	return ret;
 }
 
-void cuda_addr_free(struct gx_gpu *gpu, void *base, size_t len)
+static void cuda_addr_free(struct gx_gpu *gpu, void *base, size_t len)
 {
 	struct cuda_prev prev;
 
@@ -333,7 +333,7 @@ void cuda_addr_free(struct gx_gpu *gpu, void *base, size_t len)
 	cuda_leave(cuda_of(gpu), prev);
 }
 
-int cuda_mem_alloc_at(struct gx_gpu *gpu, void *at, size_t len)
+static int cuda_mem_alloc_at(struct gx_gpu *gpu, void *at, size_t len)
 {
 	struct cuda_gpu *g = cuda_of(gpu);
 	struct cuda_prev prev = cuda_enter(g);
@@ -349,7 +349,7 @@ int cuda_mem_alloc_at(struct gx_gpu *gpu, void *at, size_t len)
 	return ret == -EOPNOTSUPP || !ret ? ret : -ENOMEM;
 }
 
-int cuda_mem_reach(struct gx_gpu *gpu, const void *ptr)
+static int cuda_mem_reach(struct gx_gpu *gpu, const void *ptr)
 {
 	const struct cuda_mem_location where = {GX_CU_LOCATION_DEVICE, gpu->device};
 	struct cuda_gpu *g = cuda_of(gpu);
@@ -366,7 +366,7 @@ int cuda_mem_reach(struct gx_gpu *gpu, const void *ptr)
 	return -EXDEV;
 }
 
-void cuda_mem_free(struct gx_gpu *gpu, void *ptr, size_t len)
+static void cuda_mem_free(struct gx_gpu *gpu, void *ptr, size_t len)
 {
 	struct cuda_prev prev;
 
@@ -376,6 +376,17 @@ void cuda_mem_free(struct gx_gpu *gpu, void *ptr, size_t len)
 	mem_release(cuda_of(gpu), cuda_ptr(ptr));
 	cuda_leave(cuda_of(gpu), prev);
 }
+
+const struct gx_gpu_mem_ops cuda_mem_ops = {
+	.alloc = cuda_mem_alloc,
+	.free = cuda_mem_free,
+	.alloc_on = cuda_mem_alloc_on,
+	.device = cuda_mem_device,
+	.reach = cuda_mem_reach,
+	.addr_reserve = cuda_addr_reserve,
+	.addr_free = cuda_addr_free,
+	.alloc_at = cuda_mem_alloc_at,
+};
 
 /* ---- named to other processes ---- */
 
@@ -417,7 +428,8 @@ static int export_ipc(unsigned long long ptr, struct gx_gpu_handle *out)
 	return 0;
 }
 
-int cuda_mem_export(struct gx_gpu *gpu, const void *ptr, size_t len, struct gx_gpu_handle *out)
+static int cuda_mem_export(struct gx_gpu *gpu, const void *ptr, size_t len,
+			   struct gx_gpu_handle *out)
 {
 	struct cuda_gpu *g = cuda_of(gpu);
 	struct cuda_prev prev = cuda_enter(g);
@@ -432,7 +444,7 @@ int cuda_mem_export(struct gx_gpu *gpu, const void *ptr, size_t len, struct gx_g
 	return ret;
 }
 
-int cuda_mem_dmabuf(struct gx_gpu *gpu, const void *ptr, size_t len, int *fd)
+static int cuda_mem_dmabuf(struct gx_gpu *gpu, const void *ptr, size_t len, int *fd)
 {
 	struct cuda_gpu *g = cuda_of(gpu);
 	struct cuda_prev prev;
@@ -490,7 +502,8 @@ static int import_ipc(const struct gx_gpu_handle *h, struct cuda_range *r)
 	return ret;
 }
 
-int cuda_mem_import(struct gx_gpu *gpu, const struct gx_gpu_handle *h, size_t len, void **out)
+static int cuda_mem_import(struct gx_gpu *gpu, const struct gx_gpu_handle *h, size_t len,
+			   void **out)
 {
 	struct cuda_gpu *g = cuda_of(gpu);
 	struct cuda_range *r;
@@ -524,7 +537,7 @@ int cuda_mem_import(struct gx_gpu *gpu, const struct gx_gpu_handle *h, size_t le
 	return 0;
 }
 
-void cuda_mem_unimport(struct gx_gpu *gpu, void *ptr)
+static void cuda_mem_unimport(struct gx_gpu *gpu, void *ptr)
 {
 	struct cuda_range *r = cuda_is_lost(cuda_of(gpu)) ? NULL : range_take(cuda_ptr(ptr));
 	struct cuda_prev prev;
@@ -535,6 +548,13 @@ void cuda_mem_unimport(struct gx_gpu *gpu, void *ptr)
 	range_close(r);
 	cuda_leave(cuda_of(gpu), prev);
 }
+
+const struct gx_gpu_share_ops cuda_share_ops = {
+	.export = cuda_mem_export,
+	.dmabuf = cuda_mem_dmabuf,
+	.import = cuda_mem_import,
+	.unimport = cuda_mem_unimport,
+};
 
 /* ---- pinned memory ---- */
 

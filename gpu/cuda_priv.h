@@ -164,20 +164,10 @@ void cuda_lose(struct cuda_lost *l, const char *what);
 bool cuda_is_lost(struct cuda_gpu *g);
 void cuda_keep(struct cuda_gpu *g); /* closed while it is lost: @g stays */
 
-/* -- cuda_mem.c: the slots of these names in gx_gpu_ops, and what they are made of -- */
+/* -- cuda_mem.c: tables, the slots of gx_gpu_ops that have these names, and what they are made of -- */
 
-int cuda_mem_alloc(struct gx_gpu *gpu, size_t len, void **out);
-void cuda_mem_free(struct gx_gpu *gpu, void *ptr, size_t len);
-int cuda_mem_alloc_on(struct gx_gpu *gpu, int device, size_t len, void **out);
-int cuda_mem_device(struct gx_gpu *gpu, const void *ptr);
-int cuda_addr_reserve(struct gx_gpu *gpu, size_t len, void **out);
-void cuda_addr_free(struct gx_gpu *gpu, void *base, size_t len);
-int cuda_mem_alloc_at(struct gx_gpu *gpu, void *at, size_t len);
-int cuda_mem_reach(struct gx_gpu *gpu, const void *ptr);
-int cuda_mem_dmabuf(struct gx_gpu *gpu, const void *ptr, size_t len, int *fd);
-int cuda_mem_export(struct gx_gpu *gpu, const void *ptr, size_t len, struct gx_gpu_handle *out);
-int cuda_mem_import(struct gx_gpu *gpu, const struct gx_gpu_handle *h, size_t len, void **out);
-void cuda_mem_unimport(struct gx_gpu *gpu, void *ptr);
+extern const struct gx_gpu_mem_ops cuda_mem_ops;
+extern const struct gx_gpu_share_ops cuda_share_ops;
 int cuda_host_map(struct gx_gpu *gpu, void *ptr, size_t len);
 bool cuda_host_unmap(struct gx_gpu *gpu, void *ptr, size_t len);
 /* Mapped at the same address for every GPU. */

@@ -112,7 +112,7 @@ static int probe_resident(struct cuda_gpu *g, struct gx_block *b)
 {
 	struct gx_gpu_stream *stream = NULL;
 	struct gx_block *blocks[] = {b};
-	int ret = cuda_stream_open(&g->gpu, GX_STREAM_RESIDENT, &stream);
+	int ret = cuda_stream_ops.open(&g->gpu, GX_STREAM_RESIDENT, &stream);
 
 	if (ret)
 		return ret;
@@ -130,7 +130,7 @@ static int probe_resident(struct cuda_gpu *g, struct gx_block *b)
 		gx_gpu_why_set("the resident kernel ran and its result did not arrive");
 		ret = -ENODEV;
 	}
-	cuda_stream_close(stream);
+	gx_gpu_stream_close(stream);
 	return ret;
 }
 
@@ -140,7 +140,7 @@ int cuda_probe(struct cuda_gpu *g)
 	struct gx_block b = {0};
 	int ret;
 
-	ret = cuda_stream_open(&g->gpu, GX_STREAM_LAUNCH, &stream);
+	ret = cuda_stream_ops.open(&g->gpu, GX_STREAM_LAUNCH, &stream);
 	if (!ret)
 		ret = gx_gpu_block_alloc(&g->gpu, &b);
 	if (!ret)
@@ -153,7 +153,7 @@ int cuda_probe(struct cuda_gpu *g)
 		ret = probe_gather(g, cuda_stream_of(stream), &b);
 	if (!ret)
 		ret = probe_resident(g, &b);
-	cuda_stream_close(stream);
+	gx_gpu_stream_close(stream);
 	gx_gpu_block_free(&g->gpu, &b);
 	return ret;
 }

@@ -57,7 +57,8 @@ static int stream_fill(struct cuda_gpu *g, struct cuda_stream *s, enum gx_stream
 	return ret;
 }
 
-int cuda_stream_open(struct gx_gpu *gpu, enum gx_stream_kind kind, struct gx_gpu_stream **out)
+static int cuda_stream_open(struct gx_gpu *gpu, enum gx_stream_kind kind,
+			    struct gx_gpu_stream **out)
 {
 	struct cuda_gpu *g = cuda_of(gpu);
 	struct cuda_stream *s = calloc(1, sizeof(*s));
@@ -66,7 +67,7 @@ int cuda_stream_open(struct gx_gpu *gpu, enum gx_stream_kind kind, struct gx_gpu
 
 	if (!s)
 		return -ENOMEM;
-	s->stream.ops = &gx_gpu_cuda_ops;
+	s->stream.ops = gpu->stream;
 	s->stream.gpu = gpu;
 	prev = cuda_enter(g);
 	ret = stream_fill(g, s, kind);
@@ -78,7 +79,7 @@ int cuda_stream_open(struct gx_gpu *gpu, enum gx_stream_kind kind, struct gx_gpu
 	return ret;
 }
 
-bool cuda_reap(struct gx_gpu_stream *stream, uint64_t now_ns)
+static bool cuda_reap(struct gx_gpu_stream *stream, uint64_t now_ns)
 {
 	struct cuda_stream *s = cuda_stream_of(stream);
 
@@ -105,20 +106,14 @@ static void stream_ended(struct cuda_lost *l)
 	stream_free(l->g, GX_CONTAINER_OF(l, struct cuda_stream, lost));
 }
 
-bool cuda_stream_close(struct gx_gpu_stream *stream)
+static bool cuda_stream_close(struct gx_gpu_stream *stream)
 {
-	struct cuda_stream *s;
-	struct cuda_prev prev;
-	struct cuda_gpu *g;
-	uint64_t end_ns;
+	struct cuda_stream *s = cuda_stream_of(stream);
+	struct cuda_gpu *g = cuda_of(stream->gpu);
+	uint64_t end_ns = gx_now_ns() + g->drain_ns;
+	struct cuda_prev prev = cuda_enter(g);
 	bool ended;
 
-	if (!stream)
-		return true;
-	s = cuda_stream_of(stream);
-	g = cuda_of(stream->gpu);
-	end_ns = gx_now_ns() + g->drain_ns;
-	prev = cuda_enter(g);
 	ended = (!s->res || resident_drain(s, end_ns)) && !cuda_is_busy(cuda_drain(s->stm, end_ns));
 	if (ended) {
 		stream_free(g, s);
@@ -129,6 +124,17 @@ bool cuda_stream_close(struct gx_gpu_stream *stream)
 	cuda_leave(g, prev);
 	return ended;
 }
+
+const struct gx_gpu_stream_ops cuda_stream_ops = {
+	.open = cuda_stream_open,
+	.close = cuda_stream_close,
+	.unpack = cuda_unpack,
+	.copy = cuda_copy,
+	.gather = cuda_gather,
+	.call = cuda_call,
+	.reap = cuda_reap,
+	.fault = cuda_fault,
+};
 
 /* ---- streams of the user's ---- */
 

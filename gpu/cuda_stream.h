@@ -139,9 +139,7 @@ int cuda_gather(struct gx_gpu_stream *stream, const struct gx_gpu_gather *g, uin
 /* -- cuda_stream.c -- */
 
 int cuda_stm_new(struct CUstream_st **out);
-int cuda_stream_open(struct gx_gpu *gpu, enum gx_stream_kind kind, struct gx_gpu_stream **out);
-bool cuda_stream_close(struct gx_gpu_stream *stream);
-bool cuda_reap(struct gx_gpu_stream *stream, uint64_t now_ns);
+extern const struct gx_gpu_stream_ops cuda_stream_ops;
 int cuda_stream_mark(struct gx_gpu *gpu, void *stream, uint32_t *flag, uint32_t value,
 		     uint64_t now_ns, uint64_t *due_ns);
 

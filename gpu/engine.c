@@ -31,7 +31,6 @@ _Static_assert((int)GX_UNPACK_MODE_HOST == (int)GX_UNPACK_HOST, "same order");
 /* Frozen after open. */
 struct gx_engine {
 	struct gx_gpu *gpu;
-	const struct gx_gpu_ops *ops;
 	struct gx_engine_part *part; /* NULL: none yet */
 };
 
@@ -86,8 +85,7 @@ GX_EXPORT int gx_engine_open(const struct gx_engine_opts *user, struct gx_engine
 	e = calloc(1, sizeof(*e));
 	if (!e)
 		return -ENOMEM;
-	e->ops = opts.device < 0 ? &gx_gpu_host_ops : &gx_gpu_cuda_ops;
-	ret = e->ops->open(&cfg, &e->gpu);
+	ret = (opts.device < 0 ? &gx_gpu_host_ops : &gx_gpu_cuda_ops)->open(&cfg, &e->gpu);
 	if (ret) {
 		free(e);
 		return ret;
@@ -102,7 +100,7 @@ GX_EXPORT void gx_engine_close(struct gx_engine *e)
 		return;
 	if (e->part)
 		e->part->close(e->part);
-	e->ops->close(e->gpu);
+	e->gpu->ops->close(e->gpu);
 	free(e);
 }
 
@@ -128,22 +126,22 @@ GX_EXPORT int gx_engine_info(struct gx_engine *e, struct gx_engine_info *user)
 
 GX_EXPORT int gx_engine_alloc(struct gx_engine *e, size_t len, void **out)
 {
-	return e->ops->mem_alloc(e->gpu, len, out);
+	return e->gpu->mem->alloc(e->gpu, len, out);
 }
 
 GX_EXPORT void gx_engine_free(struct gx_engine *e, void *ptr, size_t len)
 {
-	e->ops->mem_free(e->gpu, ptr, len);
+	e->gpu->mem->free(e->gpu, ptr, len);
 }
 
 GX_EXPORT int gx_engine_map(struct gx_engine *e, void *ptr, size_t len)
 {
-	return e->ops->host_map(e->gpu, ptr, len);
+	return e->gpu->ops->host_map(e->gpu, ptr, len);
 }
 
 GX_EXPORT int gx_engine_unmap(struct gx_engine *e, void *ptr, size_t len)
 {
-	return e->ops->host_unmap(e->gpu, ptr, len)
+	return e->gpu->ops->host_unmap(e->gpu, ptr, len)
 		       ? 0
 		       : engine_fail(-EBUSY, "the GPU has not finished: the memory must stay");
 }
@@ -155,7 +153,7 @@ GX_EXPORT int gx_engine_export(struct gx_engine *e, const void *ptr, size_t len,
 			       struct gx_engine_handle *h)
 {
 	struct gx_gpu_handle full = {0};
-	int ret = e->ops->mem_export(e->gpu, ptr, len, &full);
+	int ret = e->gpu->share->export(e->gpu, ptr, len, &full);
 
 	if (ret)
 		return ret;
@@ -172,12 +170,12 @@ GX_EXPORT int gx_engine_import(struct gx_engine *e, const struct gx_engine_handl
 
 	memcpy(&full, h->data, sizeof(full));
 	full.fd = h->fd;
-	return e->ops->mem_import(e->gpu, &full, len, out);
+	return e->gpu->share->import(e->gpu, &full, len, out);
 }
 
 GX_EXPORT void gx_engine_unimport(struct gx_engine *e, void *ptr)
 {
-	e->ops->mem_unimport(e->gpu, ptr);
+	e->gpu->share->unimport(e->gpu, ptr);
 }
 
 /* ---- queues ---- */
@@ -226,9 +224,9 @@ static int queue_fill(struct gx_engine_queue *q)
 	if (!q->flags)
 		return -ENOMEM;
 	queue_tickets(q, gx_gpu_count_from());
-	ret = e->ops->stream_open(e->gpu, GX_STREAM_UNPACK, &q->stream);
+	ret = e->gpu->stream->open(e->gpu, GX_STREAM_UNPACK, &q->stream);
 	if (!ret && queue_link_b(q))
-		ret = e->ops->mem_alloc(e->gpu, queue_link_b(q), &link);
+		ret = e->gpu->mem->alloc(e->gpu, queue_link_b(q), &link);
 	q->link = link;
 	if (!ret && q->opts.stage_b)
 		ret = queue_stage(q);
@@ -261,25 +259,25 @@ GX_EXPORT int gx_engine_queue_open(struct gx_engine *e, const struct gx_engine_q
  * frees nothing meanwhile. */
 GX_EXPORT int gx_engine_queue_close(struct gx_engine_queue *q)
 {
-	const struct gx_gpu_ops *ops;
+	struct gx_gpu *gpu;
 	bool ended;
 
 	if (!q)
 		return 0;
-	ops = q->engine->ops;
-	ended = ops->stream_close(q->stream);
-	if (q->stage && ops->host_unmap(q->engine->gpu, q->stage, q->opts.stage_b) && ended)
+	gpu = q->engine->gpu;
+	ended = gx_gpu_stream_close(q->stream);
+	if (q->stage && gpu->ops->host_unmap(gpu, q->stage, q->opts.stage_b) && ended)
 		munmap(q->stage, q->opts.stage_b);
-	ops->mem_free(q->engine->gpu, q->link, queue_link_b(q));
-	gx_gpu_flag_free(q->engine->gpu, q->flags);
+	gpu->mem->free(gpu, q->link, queue_link_b(q));
+	gx_gpu_flag_free(gpu, q->flags);
 	free(q);
 	return ended ? 0 : -ETIMEDOUT;
 }
 
 GX_EXPORT int gx_engine_poll(struct gx_engine_queue *q)
 {
-	q->engine->ops->reap(q->stream, gx_now_ns());
-	return q->engine->ops->fault(q->stream);
+	q->stream->ops->reap(q->stream, gx_now_ns());
+	return q->stream->ops->fault(q->stream);
 }
 
 static uint32_t *ticket_bad(struct gx_engine_queue *q, uint32_t ticket)
@@ -408,7 +406,7 @@ GX_EXPORT int gx_engine_block_check(struct gx_engine_block *b, const uint32_t cr
 GX_EXPORT unsigned gx_engine_unpack(struct gx_engine_queue *q,
 				    struct gx_engine_block *const blocks[], unsigned n)
 {
-	return q->engine->ops->unpack(q->stream, (struct gx_block *const *)blocks, n, gx_now_ns());
+	return q->stream->ops->unpack(q->stream, (struct gx_block *const *)blocks, n, gx_now_ns());
 }
 
 GX_EXPORT int gx_engine_block_status(const struct gx_engine_block *b)
@@ -435,7 +433,7 @@ GX_EXPORT int gx_engine_copy(struct gx_engine_queue *q, void *dst, const void *s
 	int ret = ticket_next(q, &t);
 
 	if (!ret)
-		ret = q->engine->ops->copy(q->stream, &one, 1, ticket_flag(q, t), t, gx_now_ns());
+		ret = q->stream->ops->copy(q->stream, &one, 1, ticket_flag(q, t), t, gx_now_ns());
 	if (!ret)
 		*ticket = q->ticket = t;
 	return ret;
@@ -455,7 +453,7 @@ GX_EXPORT int gx_engine_copies(struct gx_engine_queue *q, const struct gx_engine
 		return engine_fail(-EINVAL, "copies: more than 256 in one call");
 	ret = ticket ? ticket_next(q, &t) : 0;
 	if (!ret)
-		ret = q->engine->ops->copy(q->stream, (const struct gx_gpu_copy *)list, n,
+		ret = q->stream->ops->copy(q->stream, (const struct gx_gpu_copy *)list, n,
 					   ticket ? ticket_flag(q, t) : NULL, t, gx_now_ns());
 	if (!ret && ticket)
 		*ticket = q->ticket = t;
@@ -465,13 +463,12 @@ GX_EXPORT int gx_engine_copies(struct gx_engine_queue *q, const struct gx_engine
 GX_EXPORT int gx_engine_call(struct gx_engine_queue *q, int (*fn)(void *arg, void *stream),
 			     void *arg, uint32_t *ticket)
 {
-	const struct gx_gpu_ops *ops = q->engine->ops;
 	uint32_t t = 0;
 	int ret = ticket ? ticket_next(q, &t) : 0;
 
 	if (!ret)
-		ret = ops->call(q->stream, fn, arg, ticket ? ticket_flag(q, t) : NULL, t,
-				gx_now_ns());
+		ret = q->stream->ops->call(q->stream, fn, arg, ticket ? ticket_flag(q, t) : NULL, t,
+					   gx_now_ns());
 	if (!ret && ticket)
 		*ticket = q->ticket = t;
 	return ret;
@@ -488,7 +485,7 @@ static int run_flush(struct copy_run *run, uint32_t *flag, uint32_t value)
 	struct gx_engine_queue *q = run->q;
 	int ret;
 
-	ret = q->engine->ops->copy(q->stream, q->list, run->n, flag, value, gx_now_ns());
+	ret = q->stream->ops->copy(q->stream, q->list, run->n, flag, value, gx_now_ns());
 	run->n = 0;
 	return ret;
 }
@@ -599,7 +596,7 @@ static int gather_kernel(struct gx_engine_queue *q, const struct gx_gather *g,
 	if (!word || (k.how >= GX_GATHER_BYTE && word != 16))
 		return engine_fail(-EINVAL,
 				   "gather: addresses must be multiples of 4 (steps: of 16)");
-	return q->engine->ops->gather(q->stream, &k, ticket_flag(q, t), t, gx_now_ns());
+	return q->stream->ops->gather(q->stream, &k, ticket_flag(q, t), t, gx_now_ns());
 }
 
 static int gather_check(const struct gx_gather *g)

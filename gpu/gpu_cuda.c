@@ -227,6 +227,9 @@ static int cuda_open(const struct gx_gpu_cfg *cfg, struct gx_gpu **out)
 	g->gather_sms = cfg->sms ? cfg->sms : CUDA_GATHER_SMS;
 	g->gpu.resident_sms = cfg->sms ? cfg->sms : CUDA_RESIDENT_SMS;
 	g->gpu.ops = &gx_gpu_cuda_ops;
+	g->gpu.mem = &cuda_mem_ops;
+	g->gpu.share = &cuda_share_ops;
+	g->gpu.stream = &cuda_stream_ops;
 	g->ipc_memory = cfg->ipc_memory;
 	g->gpu.reads_host = g->gpu.unpack == GX_UNPACK_HOST;
 	g->gpu.checks_crc = g->gpu.unpack == GX_UNPACK_HOST || g->gpu.unpack == GX_UNPACK_KERNEL ||
@@ -250,29 +253,9 @@ const struct gx_gpu_ops gx_gpu_cuda_ops = {
 	.name = "cuda",
 	.open = cuda_open,
 	.close = cuda_close,
-	.mem_alloc = cuda_mem_alloc,
-	.mem_free = cuda_mem_free,
-	.mem_alloc_on = cuda_mem_alloc_on,
-	.mem_device = cuda_mem_device,
-	.addr_reserve = cuda_addr_reserve,
-	.addr_free = cuda_addr_free,
-	.mem_alloc_at = cuda_mem_alloc_at,
-	.mem_reach = cuda_mem_reach,
-	.mem_dmabuf = cuda_mem_dmabuf,
-	.mem_export = cuda_mem_export,
-	.mem_import = cuda_mem_import,
-	.mem_unimport = cuda_mem_unimport,
 	.host_map = cuda_host_map,
 	.host_unmap = cuda_host_unmap,
 	.pinned_alloc = cuda_pinned_alloc,
 	.pinned_free = cuda_pinned_free,
-	.stream_open = cuda_stream_open,
-	.stream_close = cuda_stream_close,
-	.unpack = cuda_unpack,
-	.copy = cuda_copy,
-	.gather = cuda_gather,
-	.call = cuda_call,
-	.reap = cuda_reap,
-	.fault = cuda_fault,
 	.stream_mark = cuda_stream_mark,
 };

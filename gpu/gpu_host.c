@@ -61,28 +61,6 @@ static struct host_stream *host_stream_of(struct gx_gpu_stream *s)
 	return GX_CONTAINER_OF(s, struct host_stream, stream);
 }
 
-static int host_open(const struct gx_gpu_cfg *cfg, struct gx_gpu **out)
-{
-	struct host_gpu *h = calloc(1, sizeof(*h));
-
-	if (!h)
-		return -ENOMEM;
-	h->delay_ns = cfg->delay_ns;
-	h->gpu.ops = &gx_gpu_host_ops;
-	h->gpu.device = -1;
-	h->gpu.unpack = cfg->unpack == GX_UNPACK_NONE ? GX_UNPACK_NONE : GX_UNPACK_HOST;
-	h->gpu.checks_crc = h->gpu.unpack == GX_UNPACK_HOST;
-	snprintf(h->gpu.name, sizeof(h->gpu.name), "host (%s copies)", gx_copy_name());
-	*out = &h->gpu;
-	return 0;
-}
-
-static void host_close(struct gx_gpu *gpu)
-{
-	if (gpu)
-		free(host_of(gpu));
-}
-
 static size_t host_map_len(size_t len)
 {
 	return len >= HOST_HUGE ? GX_ALIGN_UP(len, HOST_HUGE) : GX_ALIGN_UP(len + !len, HOST_PAGE);
@@ -225,7 +203,7 @@ static int host_stream_open(struct gx_gpu *gpu, enum gx_stream_kind kind,
 			return -ENOMEM;
 		}
 	}
-	s->stream.ops = gpu->ops;
+	s->stream.ops = gpu->stream;
 	s->stream.gpu = gpu;
 	*out = &s->stream;
 	return 0;
@@ -353,8 +331,6 @@ static bool host_reap(struct gx_gpu_stream *stream, uint64_t now_ns)
 /* What is under way is finished first, as on a GPU: afterwards nobody touches the buffers. */
 static bool host_stream_close(struct gx_gpu_stream *stream)
 {
-	if (!stream)
-		return true;
 	host_reap(stream, UINT64_MAX);
 	free(host_stream_of(stream)->late);
 	free(host_stream_of(stream));
@@ -474,33 +450,67 @@ static int host_stream_mark(struct gx_gpu *gpu, void *stream, uint32_t *flag, ui
 	return 0;
 }
 
-const struct gx_gpu_ops gx_gpu_host_ops = {
-	.name = "host",
-	.open = host_open,
-	.close = host_close,
-	.mem_alloc = host_mem_alloc,
-	.mem_free = host_mem_free,
-	.mem_alloc_on = host_mem_alloc_on,
-	.mem_device = host_mem_device,
+static const struct gx_gpu_mem_ops host_mem_ops = {
+	.alloc = host_mem_alloc,
+	.free = host_mem_free,
+	.alloc_on = host_mem_alloc_on,
+	.device = host_mem_device,
+	.reach = host_mem_reach,
 	.addr_reserve = host_addr_reserve,
 	.addr_free = host_addr_free,
-	.mem_alloc_at = host_mem_alloc_at,
-	.mem_reach = host_mem_reach,
-	.mem_dmabuf = host_mem_dmabuf,
-	.mem_export = host_mem_export,
-	.mem_import = host_mem_import,
-	.mem_unimport = host_mem_unimport,
-	.host_map = host_host_map,
-	.host_unmap = host_host_unmap,
-	.pinned_alloc = host_pinned_alloc,
-	.pinned_free = host_pinned_free,
-	.stream_open = host_stream_open,
-	.stream_close = host_stream_close,
+	.alloc_at = host_mem_alloc_at,
+};
+
+static const struct gx_gpu_share_ops host_share_ops = {
+	.export = host_mem_export,
+	.dmabuf = host_mem_dmabuf,
+	.import = host_mem_import,
+	.unimport = host_mem_unimport,
+};
+
+static const struct gx_gpu_stream_ops host_stream_ops = {
+	.open = host_stream_open,
+	.close = host_stream_close,
 	.unpack = host_unpack,
 	.copy = host_copy,
 	.gather = host_gather,
 	.call = host_call,
 	.reap = host_reap,
 	.fault = host_fault,
+};
+
+static int host_open(const struct gx_gpu_cfg *cfg, struct gx_gpu **out)
+{
+	struct host_gpu *h = calloc(1, sizeof(*h));
+
+	if (!h)
+		return -ENOMEM;
+	h->delay_ns = cfg->delay_ns;
+	h->gpu.ops = &gx_gpu_host_ops;
+	h->gpu.mem = &host_mem_ops;
+	h->gpu.share = &host_share_ops;
+	h->gpu.stream = &host_stream_ops;
+	h->gpu.device = -1;
+	h->gpu.unpack = cfg->unpack == GX_UNPACK_NONE ? GX_UNPACK_NONE : GX_UNPACK_HOST;
+	h->gpu.checks_crc = h->gpu.unpack == GX_UNPACK_HOST;
+	snprintf(h->gpu.name, sizeof(h->gpu.name), "host (%s copies)", gx_copy_name());
+	*out = &h->gpu;
+	return 0;
+}
+
+static void host_close(struct gx_gpu *gpu)
+{
+	if (gpu)
+		free(host_of(gpu));
+}
+
+const struct gx_gpu_ops gx_gpu_host_ops = {
+	.name = "host",
+	.open = host_open,
+	.close = host_close,
+	.host_map = host_host_map,
+	.host_unmap = host_host_unmap,
+	.pinned_alloc = host_pinned_alloc,
+	.pinned_free = host_pinned_free,
 	.stream_mark = host_stream_mark,
 };

@@ -41,6 +41,45 @@ static void rig_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event even
 	pthread_mutex_unlock(&r->lock);
 }
 
+/* The CPU backend's streams, whose GPU can be stopped. */
+static struct gx_gpu_stream_ops gpu_stream_ops;
+static bool (*gpu_reap)(struct gx_gpu_stream *s, uint64_t now_ns); /* the backend's own */
+static struct gx_gpu *gpu_stopped;
+static struct gx_gpu_stream *gpu_stream_stopped; /* a core has asked it last */
+
+static bool gpu_reap_unless_stopped(struct gx_gpu_stream *s, uint64_t now_ns)
+{
+	if (s->gpu != gpu_stopped)
+		return gpu_reap(s, now_ns);
+	gpu_stream_stopped = s;
+	return false;
+}
+
+/* @gpu, of which no stream is open yet. */
+static void gpu_make_stoppable(struct gx_gpu *gpu)
+{
+	gpu_stopped = NULL;
+	gpu_reap = gpu->stream->reap;
+	gpu_stream_ops = *gpu->stream;
+	gpu_stream_ops.reap = gpu_reap_unless_stopped;
+	gpu->stream = &gpu_stream_ops;
+}
+
+void rig_gpu_stop(struct rig *r, int node)
+{
+	gpu_stopped = r->mem[node]->gpu;
+}
+
+void rig_gpu_go(void)
+{
+	gpu_stopped = NULL;
+}
+
+void rig_gpu_finish(void)
+{
+	gpu_reap(gpu_stream_stopped, UINT64_MAX);
+}
+
 /* What the library takes for a GPU: payload is staged on its way out and unpacked in batches on its
  * way in. */
 static void rig_gpu(struct rig *r, int node)
@@ -50,6 +89,7 @@ static void rig_gpu(struct rig *r, int node)
 
 	assert_int_equal(gx_gpu_host_ops.open(&cfg, &gpu), 0);
 	gpu->device = 0;
+	gpu_make_stoppable(gpu);
 	r->gx[node]->gpu[0] = gpu;
 	for (unsigned i = 0; i < gx_nr_cores(r->gx[node]); i++) {
 		struct gx_core *core = gx_core(r->gx[node], i);

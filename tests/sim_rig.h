@@ -95,6 +95,12 @@ int rig_node(const struct rig *r, int side, unsigned conn);
 uint64_t rig_stat(struct rig *r, int node, const char *name);
 uint8_t *rig_mem(struct rig *r, int node);
 
+/* The GPU of @node finishes nothing from now on. Of one rig at a time; until the next one opens. */
+void rig_gpu_stop(struct rig *r, int node);
+void rig_gpu_go(void); /* the GPU that was stopped finishes work again */
+/* The stream of the stopped GPU that a core has asked last does all that it holds. */
+void rig_gpu_finish(void);
+
 /* Bytes of a pattern: a function of seed and offset. */
 void rig_fill(void *at, uint64_t len, uint64_t seed);
 /* Fails unless @len bytes at @at are the pattern and RIG_GUARD bytes on either side are poison. */

@@ -47,7 +47,7 @@ static int fake_stream_open(struct gx_gpu *gpu, enum gx_stream_kind kind,
 {
 	struct fake *f = fake_of(gpu);
 
-	f->stream = (struct gx_gpu_stream){gpu->ops, gpu};
+	f->stream = (struct gx_gpu_stream){gpu->stream, gpu};
 	*out = &f->stream;
 	return 0;
 }
@@ -111,10 +111,13 @@ static void fake_pinned_free(struct gx_gpu *gpu, void *ptr)
 
 static const struct gx_gpu_ops fake_ops = {
 	.name = "fake",
-	.stream_open = fake_stream_open,
-	.stream_close = fake_stream_close,
 	.pinned_alloc = fake_pinned_alloc,
 	.pinned_free = fake_pinned_free,
+};
+
+static const struct gx_gpu_stream_ops fake_stream_ops = {
+	.open = fake_stream_open,
+	.close = fake_stream_close,
 	.unpack = fake_unpack,
 	.reap = fake_reap,
 	.fault = fake_fault,
@@ -134,7 +137,8 @@ static void rig_open(struct rig *r, bool fake, uint64_t delay_ns)
 {
 	struct gx_gpu_cfg cfg = {.delay_ns = delay_ns};
 
-	*r = (struct rig){.fake = {.gpu = {.ops = &fake_ops}, .take = 16}};
+	*r = (struct rig){
+		.fake = {.gpu = {.ops = &fake_ops, .stream = &fake_stream_ops}, .take = 16}};
 	r->src = malloc(SRC_B);
 	r->dst = calloc(1, DST_B);
 	for (unsigned i = 0; i < SRC_B; i++)

@@ -316,16 +316,18 @@ static int copy_refused(struct gx_gpu_stream *s, const struct gx_gpu_copy list[]
 /* What the driver refuses once it will refuse for ever: nobody tries it again. */
 static void dma_err__of_a_refused_address(void **state)
 {
-	static struct gx_gpu_ops ops;
+	static struct gx_gpu_stream_ops refusing;
 	struct rig *r = *state;
 	struct dma_ticket t;
+	struct dma *d;
 
-	ops = gx_gpu_host_ops;
-	ops.copy = copy_refused;
-	r->gpu->ops = &ops;
-	assert_false(dma_copy(r->d, r->dst, r->src, 10, true, 0, &t));
-	assert_int_equal(dma_err(r->d), -EIO);
-	r->gpu->ops = &gx_gpu_host_ops;
+	refusing = *r->gpu->stream;
+	refusing.copy = copy_refused;
+	r->gpu->stream = &refusing;
+	assert_int_equal(dma_open(r->gpu, DMA_CE, TIMEOUT, &d), 0);
+	assert_false(dma_copy(d, r->dst, r->src, 10, true, 0, &t));
+	assert_int_equal(dma_err(d), -EIO);
+	dma_close(d);
 }
 
 int main(void)

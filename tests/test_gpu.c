@@ -65,7 +65,7 @@ static uint32_t fix_random(struct fix *f)
 /* A GPU that is a thread of this process is let run: two of them may share one CPU. */
 static void reap(struct fix *f)
 {
-	if (!ops->reap(f->s, gx_now_ns()))
+	if (!f->s->ops->reap(f->s, gx_now_ns()))
 		sched_yield();
 }
 
@@ -74,7 +74,7 @@ static void copy_wait(struct fix *f, const struct gx_gpu_copy list[], unsigned n
 	uint64_t end_ns = gx_now_ns() + wait_ns;
 	uint32_t value = ++f->flag_seq;
 
-	assert_int_equal(ops->copy(f->s, list, n, &f->flags[1], value, gx_now_ns()), 0);
+	assert_int_equal(f->s->ops->copy(f->s, list, n, &f->flags[1], value, gx_now_ns()), 0);
 	while (__atomic_load_n(&f->flags[1], __ATOMIC_ACQUIRE) != value) {
 		reap(f);
 		assert_true(gx_now_ns() < end_ns);
@@ -94,8 +94,8 @@ static int setup(void **state)
 	f->host = mmap(NULL, HOST_B, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	assert_ptr_not_equal(f->host, MAP_FAILED);
 	assert_int_equal(ops->host_map(gpu, f->host, HOST_B), 0);
-	assert_int_equal(ops->mem_alloc(gpu, DST_B, &dst), 0);
-	assert_int_equal(ops->stream_open(gpu, GX_STREAM_UNPACK, &f->s), 0);
+	assert_int_equal(gpu->mem->alloc(gpu, DST_B, &dst), 0);
+	assert_int_equal(gpu->stream->open(gpu, GX_STREAM_UNPACK, &f->s), 0);
 	f->flags = gx_gpu_flag_alloc(gpu, 4);
 	assert_non_null(f->flags);
 	f->want = f->host + SRC_B;
@@ -121,12 +121,12 @@ static int teardown(void **state)
 {
 	struct fix *f = *state;
 
-	assert_int_equal(ops->fault(f->s), 0);
-	ops->stream_close(f->s);
+	assert_int_equal(f->s->ops->fault(f->s), 0);
+	gx_gpu_stream_close(f->s);
 	for (unsigned i = 0; i < BLOCKS; i++)
 		gx_gpu_block_free(gpu, &f->b[i]);
 	gx_gpu_flag_free(gpu, f->flags);
-	ops->mem_free(gpu, f->dst, DST_B);
+	gpu->mem->free(gpu, f->dst, DST_B);
 	ops->host_unmap(gpu, f->host, HOST_B);
 	munmap(f->host, HOST_B);
 	free(f);
@@ -171,7 +171,7 @@ static uint32_t block_wait(struct fix *f, unsigned b)
 
 	while (!(status = __atomic_load_n(f->b[b].status, __ATOMIC_ACQUIRE))) {
 		reap(f);
-		assert_int_equal(ops->fault(f->s), 0);
+		assert_int_equal(f->s->ops->fault(f->s), 0);
 		assert_true(gx_now_ns() < end_ns);
 	}
 	return status;
@@ -190,10 +190,10 @@ static void blocks_launch(struct fix *f, unsigned n)
 	uint64_t end_ns = gx_now_ns() + wait_ns;
 
 	for (unsigned at = 0; at < n;) {
-		unsigned k = ops->unpack(f->s, f->list + at, n - at, gx_now_ns());
+		unsigned k = f->s->ops->unpack(f->s, f->list + at, n - at, gx_now_ns());
 
 		assert_true(k <= n - at && k <= 16);
-		assert_int_equal(ops->fault(f->s), 0);
+		assert_int_equal(f->s->ops->fault(f->s), 0);
 		assert_true(gx_now_ns() < end_ns);
 		if (!k)
 			reap(f);
@@ -219,13 +219,13 @@ static void mem_alloc__zeroed(void **state)
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(len); i++) {
 		void *mem = NULL;
 
-		assert_int_equal(ops->mem_alloc(gpu, len[i], &mem), 0);
+		assert_int_equal(gpu->mem->alloc(gpu, len[i], &mem), 0);
 		assert_int_equal((uintptr_t)mem % 16, 0);
 		memset(f->got, POISON, len[i]);
 		copy_one(f, f->got, mem, len[i]);
 		for (size_t k = 0; k < len[i]; k++)
 			assert_int_equal(f->got[k], 0);
-		ops->mem_free(gpu, mem, len[i]);
+		gpu->mem->free(gpu, mem, len[i]);
 	}
 }
 
@@ -233,16 +233,16 @@ static void mem_alloc__too_much(void **state)
 {
 	void *mem = NULL;
 
-	assert_int_equal(ops->mem_alloc(gpu, SIZE_MAX - 5, &mem), -ENOMEM);
-	assert_int_equal(ops->mem_alloc(gpu, (size_t)1 << 60, &mem), -ENOMEM);
+	assert_int_equal(gpu->mem->alloc(gpu, SIZE_MAX - 5, &mem), -ENOMEM);
+	assert_int_equal(gpu->mem->alloc(gpu, (size_t)1 << 60, &mem), -ENOMEM);
 	assert_null(mem);
 }
 
 static void mem_free__null(void **state)
 {
-	ops->mem_free(gpu, NULL, 0);
+	gpu->mem->free(gpu, NULL, 0);
 	gx_gpu_flag_free(gpu, NULL);
-	assert_true(ops->stream_close(NULL)); /* nothing of it is under way */
+	assert_true(gx_gpu_stream_close(NULL)); /* nothing of it is under way */
 	gx_gpu_block_free(gpu, &(struct gx_block){0});
 }
 
@@ -288,7 +288,7 @@ static void unpack__no_blocks(void **state)
 {
 	struct fix *f = *state;
 
-	assert_int_equal(ops->unpack(f->s, f->list, 0, gx_now_ns()), 0);
+	assert_int_equal(f->s->ops->unpack(f->s, f->list, 0, gx_now_ns()), 0);
 }
 
 static void unpack__no_descriptors(void **state)
@@ -410,13 +410,13 @@ static void unpack__from_gpu_memory(void **state)
 
 	if (ops == &gx_gpu_cuda_ops && cfg.unpack == GX_UNPACK_HOST)
 		skip();
-	assert_int_equal(ops->mem_alloc(gpu, SRC_B, &src), 0);
+	assert_int_equal(gpu->mem->alloc(gpu, SRC_B, &src), 0);
 	copy_one(f, src, f->host, SRC_B);
 	for (unsigned i = 0; i < 300; i++)
 		frag_add(f, 0, fix_random(f) % 9000);
 	f->b[0].src_base = (uintptr_t)src;
 	blocks_run(f, 1);
-	ops->mem_free(gpu, src, SRC_B);
+	gpu->mem->free(gpu, src, SRC_B);
 }
 
 /* The source in the GPU's memory instead, after the descriptors were added. */
@@ -424,7 +424,7 @@ static void *src_to_gpu(struct fix *f, unsigned n)
 {
 	void *src = NULL;
 
-	assert_int_equal(ops->mem_alloc(gpu, SRC_B, &src), 0);
+	assert_int_equal(gpu->mem->alloc(gpu, SRC_B, &src), 0);
 	copy_one(f, src, f->host, SRC_B);
 	for (unsigned b = 0; b < n; b++)
 		f->b[b].src_base = (uintptr_t)src;
@@ -449,7 +449,7 @@ static void unpack__every_alignment_from_gpu_memory(void **state)
 		}
 	src = src_to_gpu(f, 1);
 	blocks_run(f, 1);
-	ops->mem_free(gpu, src, SRC_B);
+	gpu->mem->free(gpu, src, SRC_B);
 }
 
 /* Launches that fill the GPU may overlap; what is queued after them sees all of their bytes. */
@@ -466,7 +466,7 @@ static void unpack__back_to_back_from_gpu_memory(void **state)
 	src = src_to_gpu(f, BLOCKS);
 	for (unsigned round = 0; round < 20; round++) {
 		for (unsigned b = 0; b < BLOCKS; b++)
-			while (!ops->unpack(f->s, f->list + b, 1, gx_now_ns()))
+			while (!f->s->ops->unpack(f->s, f->list + b, 1, gx_now_ns()))
 				reap(f);
 		if (round % 5 == 0)
 			want_check(f);
@@ -474,7 +474,7 @@ static void unpack__back_to_back_from_gpu_memory(void **state)
 			assert_int_equal(block_wait(f, b), GX_BLOCK_OK);
 	}
 	want_check(f);
-	ops->mem_free(gpu, src, SRC_B);
+	gpu->mem->free(gpu, src, SRC_B);
 }
 
 static void unpack__bounds(void **state)
@@ -592,7 +592,7 @@ static void crc_lengths(struct fix *f, bool from_gpu)
 	}
 	blocks_run(f, 1);
 	if (from_gpu)
-		ops->mem_free(gpu, src, SRC_B);
+		gpu->mem->free(gpu, src, SRC_B);
 }
 
 static void unpack__crc_every_alignment(void **state)
@@ -712,9 +712,9 @@ static void copy__bad_address(void **state)
 
 	if (ops == &gx_gpu_host_ops)
 		skip();
-	assert_int_equal(ops->copy(f->s, &bad, 1, &f->flags[0], 7, gx_now_ns()), -EINVAL);
+	assert_int_equal(f->s->ops->copy(f->s, &bad, 1, &f->flags[0], 7, gx_now_ns()), -EINVAL);
 	assert_non_null(strstr(gx_gpu_why(), "refuses an address"));
-	assert_int_equal(ops->fault(f->s), 0);
+	assert_int_equal(f->s->ops->fault(f->s), 0);
 	copy_one(f, f->dst, f->host, 100000);
 	assert_int_equal(f->flags[0], 0); /* of what was refused nobody is told */
 	memcpy(f->want, f->host, 100000);
@@ -732,15 +732,15 @@ static void stream_close__work_outstanding(void **state)
 		for (unsigned i = 0; i < 100; i++)
 			frag_add(f, b, 4096);
 	blocks_launch(f, 4);
-	assert_int_equal(ops->copy(f->s, &(struct gx_gpu_copy){f->got, f->dst, 100000}, 1,
-				   &f->flags[0], 5, gx_now_ns()),
+	assert_int_equal(f->s->ops->copy(f->s, &(struct gx_gpu_copy){f->got, f->dst, 100000}, 1,
+					 &f->flags[0], 5, gx_now_ns()),
 			 0);
-	ops->stream_close(f->s);
+	gx_gpu_stream_close(f->s);
 	for (unsigned b = 0; b < 4; b++)
 		assert_int_equal(*f->b[b].status, GX_BLOCK_OK);
 	assert_int_equal(f->flags[0], 5);
 	assert_memory_equal(f->got, f->want, 100000);
-	assert_int_equal(ops->stream_open(gpu, GX_STREAM_UNPACK, &f->s), 0);
+	assert_int_equal(gpu->stream->open(gpu, GX_STREAM_UNPACK, &f->s), 0);
 	want_check(f);
 }
 
@@ -749,11 +749,11 @@ static void stream_open__two_at_once(void **state)
 	struct fix *f = *state;
 	struct gx_gpu_stream *first = f->s, *second = NULL;
 
-	assert_int_equal(ops->stream_open(gpu, GX_STREAM_UNPACK, &second), 0);
+	assert_int_equal(gpu->stream->open(gpu, GX_STREAM_UNPACK, &second), 0);
 	for (unsigned i = 0; i < 8; i++) {
 		frag_add(f, i, 200000 + i);
 		f->s = i % 2 ? second : first;
-		while (!ops->unpack(f->s, f->list + i, 1, gx_now_ns()))
+		while (!f->s->ops->unpack(f->s, f->list + i, 1, gx_now_ns()))
 			reap(f);
 	}
 	for (unsigned i = 0; i < 8; i++) {
@@ -762,7 +762,7 @@ static void stream_open__two_at_once(void **state)
 	}
 	f->s = first;
 	want_check(f);
-	ops->stream_close(second);
+	gx_gpu_stream_close(second);
 }
 
 /* --- streams of the user's --- */
@@ -895,7 +895,7 @@ static void stream_mark__refused(void **state)
 	assert_int_equal(ops->stream_mark(gpu, user.stream, &f->flags[2], 1, 0, &due_ns), -EINVAL);
 	unsetenv("GX_FAKE_CUDA_DEAD");
 	assert_non_null(strstr(gx_gpu_why(), "719"));
-	assert_int_equal(ops->fault(f->s), 0); /* no stream of ours is at fault */
+	assert_int_equal(f->s->ops->fault(f->s), 0); /* no stream of ours is at fault */
 	user_close();
 }
 
@@ -922,16 +922,16 @@ static void late__unpack_touches_nothing_before(void **state)
 	struct fix *f = *state;
 
 	desc_add(f, 0, (struct gx_desc){0, 5000, 100}, false);
-	assert_int_equal(ops->unpack(f->s, f->list, 1, 1000), 1);
-	assert_false(ops->reap(f->s, 1000 + cfg.delay_ns - 1));
+	assert_int_equal(f->s->ops->unpack(f->s, f->list, 1, 1000), 1);
+	assert_false(f->s->ops->reap(f->s, 1000 + cfg.delay_ns - 1));
 	assert_int_equal(*f->b[0].status, GX_BLOCK_PENDING);
 	assert_memory_equal(f->dst, f->want, DST_B);
 	memset(f->host, 0x11, 5000); /* the buffer was let go too early: this is what arrives */
 	memset(f->want + 100, 0x11, 5000);
-	assert_true(ops->reap(f->s, 1000 + cfg.delay_ns));
+	assert_true(f->s->ops->reap(f->s, 1000 + cfg.delay_ns));
 	assert_int_equal(*f->b[0].status, GX_BLOCK_OK);
 	assert_memory_equal(f->dst, f->want, DST_B);
-	assert_false(ops->reap(f->s, UINT64_MAX));
+	assert_false(f->s->ops->reap(f->s, UINT64_MAX));
 }
 
 static void late__copy_touches_nothing_before(void **state)
@@ -939,13 +939,13 @@ static void late__copy_touches_nothing_before(void **state)
 	struct fix *f = *state;
 	struct gx_gpu_copy list[] = {{f->dst, f->host, 10}, {f->dst + 50, f->host, 2000}};
 
-	assert_int_equal(ops->copy(f->s, list, 2, f->flags, 9, 1000), 0);
-	assert_false(ops->reap(f->s, 1000 + cfg.delay_ns - 1));
+	assert_int_equal(f->s->ops->copy(f->s, list, 2, f->flags, 9, 1000), 0);
+	assert_false(f->s->ops->reap(f->s, 1000 + cfg.delay_ns - 1));
 	assert_int_equal(f->flags[0], 0);
 	assert_memory_equal(f->dst, f->want, DST_B);
 	memcpy(f->want, f->host, 10);
 	memcpy(f->want + 50, f->host, 2000);
-	assert_true(ops->reap(f->s, 1000 + cfg.delay_ns));
+	assert_true(f->s->ops->reap(f->s, 1000 + cfg.delay_ns));
 	assert_int_equal(f->flags[0], 9);
 	assert_memory_equal(f->dst, f->want, DST_B);
 }
@@ -956,10 +956,10 @@ static void late__in_order_one_by_one(void **state)
 
 	for (unsigned i = 0; i < 3; i++) {
 		frag_add(f, i, 100);
-		assert_int_equal(ops->unpack(f->s, f->list + i, 1, 1000 * i), 1);
+		assert_int_equal(f->s->ops->unpack(f->s, f->list + i, 1, 1000 * i), 1);
 	}
 	for (unsigned i = 0; i < 3; i++) {
-		assert_true(ops->reap(f->s, 1000 * i + cfg.delay_ns));
+		assert_true(f->s->ops->reap(f->s, 1000 * i + cfg.delay_ns));
 		for (unsigned k = 0; k < 3; k++)
 			assert_int_equal(*f->b[k].status, k <= i ? GX_BLOCK_OK : GX_BLOCK_PENDING);
 	}
@@ -972,13 +972,13 @@ static void late__full_takes_no_more(void **state)
 	struct gx_gpu_copy one = {f->dst, f->host, 1};
 	unsigned n = 0;
 
-	while (ops->unpack(f->s, f->list, 1, 1000) == 1)
+	while (f->s->ops->unpack(f->s, f->list, 1, 1000) == 1)
 		n++;
 	assert_true(n >= 256);
-	assert_int_equal(ops->copy(f->s, &one, 1, f->flags, 1, 1000), -EAGAIN);
-	assert_true(ops->reap(f->s, 1000 + cfg.delay_ns));
-	assert_int_equal(ops->copy(f->s, &one, 1, f->flags, 1, 1000), 0);
-	assert_true(ops->reap(f->s, 1000 + cfg.delay_ns));
+	assert_int_equal(f->s->ops->copy(f->s, &one, 1, f->flags, 1, 1000), -EAGAIN);
+	assert_true(f->s->ops->reap(f->s, 1000 + cfg.delay_ns));
+	assert_int_equal(f->s->ops->copy(f->s, &one, 1, f->flags, 1, 1000), 0);
+	assert_true(f->s->ops->reap(f->s, 1000 + cfg.delay_ns));
 	assert_int_equal(f->flags[0], 1);
 }
 
@@ -991,9 +991,9 @@ static void copy__told_by_a_later_flag(void **state)
 		struct gx_gpu_copy one = {f->dst + i * 1000, f->host + i * 5000, 1000};
 
 		memcpy(f->want + i * 1000, one.src, 1000);
-		assert_int_equal(ops->copy(f->s, &one, 1, NULL, 0, gx_now_ns()), 0);
+		assert_int_equal(f->s->ops->copy(f->s, &one, 1, NULL, 0, gx_now_ns()), 0);
 	}
-	assert_int_equal(ops->copy(f->s, NULL, 0, f->flags, 77, gx_now_ns()), 0);
+	assert_int_equal(f->s->ops->copy(f->s, NULL, 0, f->flags, 77, gx_now_ns()), 0);
 	while (__atomic_load_n(f->flags, __ATOMIC_ACQUIRE) != 77) {
 		reap(f);
 		assert_true(gx_now_ns() < end_ns);
@@ -1032,21 +1032,21 @@ static void mem_export__of_a_part(void **state)
 	struct gx_gpu_handle h;
 	void *mem, *same;
 
-	assert_int_equal(ops->mem_alloc(gpu, SHARE_B, &mem), 0);
+	assert_int_equal(gpu->mem->alloc(gpu, SHARE_B, &mem), 0);
 	share_fill(f, mem, 1);
-	assert_int_equal(ops->mem_export(gpu, (char *)mem + 4096, SHARE_B - 4096, &h), 0);
+	assert_int_equal(gpu->share->export(gpu, (char *)mem + 4096, SHARE_B - 4096, &h), 0);
 	assert_int_equal(h.kind, GX_GPU_SHARE_FD);
 	assert_int_equal(h.off, 4096);
-	assert_int_equal(ops->mem_import(gpu, &h, SHARE_B - 4096, &same), 0);
+	assert_int_equal(gpu->share->import(gpu, &h, SHARE_B - 4096, &same), 0);
 	close(h.fd);
 	copy_one(f, same, f->host, 100); /* seen at the other address */
 	copy_one(f, f->got, (char *)mem + 4096, 100);
 	assert_memory_equal(f->got, f->host, 100);
-	ops->mem_free(gpu, mem, SHARE_B);
+	gpu->mem->free(gpu, mem, SHARE_B);
 	memset(f->got, 0, 100); /* an import holds the memory */
 	copy_one(f, f->got, same, 100);
 	assert_memory_equal(f->got, f->host, 100);
-	ops->mem_unimport(gpu, same);
+	gpu->share->unimport(gpu, same);
 }
 
 static void mem_export__each_allocation_has_its_id(void **state)
@@ -1056,10 +1056,10 @@ static void mem_export__each_allocation_has_its_id(void **state)
 	for (unsigned i = 0; i < 2; i++) {
 		void *mem;
 
-		assert_int_equal(ops->mem_alloc(gpu, 4096, &mem), 0);
-		assert_int_equal(ops->mem_export(gpu, mem, 4096, &h[i]), 0);
+		assert_int_equal(gpu->mem->alloc(gpu, 4096, &mem), 0);
+		assert_int_equal(gpu->share->export(gpu, mem, 4096, &h[i]), 0);
 		close(h[i].fd);
-		ops->mem_free(gpu, mem, 4096);
+		gpu->mem->free(gpu, mem, 4096);
 	}
 	assert_true(h[0].id != h[1].id);
 }
@@ -1072,28 +1072,28 @@ static void mem_alloc_at__in_reserved_addresses(void **state)
 	struct gx_gpu_handle h;
 	char *base, *same;
 
-	assert_int_equal(ops->addr_reserve(gpu, 2048 * piece, (void **)&base), 0);
-	assert_int_equal(ops->mem_alloc_at(gpu, base + 3 * piece, 3 * piece), 0);
-	assert_int_equal(ops->mem_alloc_at(gpu, base + 2047 * piece, piece), 0);
-	assert_int_equal(ops->mem_reach(gpu, base + 3 * piece), 0);
+	assert_int_equal(gpu->mem->addr_reserve(gpu, 2048 * piece, (void **)&base), 0);
+	assert_int_equal(gpu->mem->alloc_at(gpu, base + 3 * piece, 3 * piece), 0);
+	assert_int_equal(gpu->mem->alloc_at(gpu, base + 2047 * piece, piece), 0);
+	assert_int_equal(gpu->mem->reach(gpu, base + 3 * piece), 0);
 	memset(f->got, 1, 100);
 	copy_one(f, f->got, base + 6 * piece - 100, 100);
 	for (unsigned i = 0; i < 100; i++)
 		assert_int_equal(f->got[i], 0); /* zeroed */
 	share_fill(f, base + 3 * piece, 3);
-	assert_int_equal(ops->mem_export(gpu, base + 3 * piece, 3 * piece, &h), 0);
+	assert_int_equal(gpu->share->export(gpu, base + 3 * piece, 3 * piece, &h), 0);
 	assert_int_equal(h.len, 3 * piece); /* that piece alone */
-	assert_int_equal(ops->mem_import(gpu, &h, 3 * piece, (void **)&same), 0);
+	assert_int_equal(gpu->share->import(gpu, &h, 3 * piece, (void **)&same), 0);
 	close(h.fd);
 	share_check(f, same, SHARE_B, 3);
-	ops->mem_free(gpu, base + 3 * piece, 3 * piece);
-	assert_int_equal(ops->mem_alloc_at(gpu, base + 3 * piece, piece), 0);
+	gpu->mem->free(gpu, base + 3 * piece, 3 * piece);
+	assert_int_equal(gpu->mem->alloc_at(gpu, base + 3 * piece, piece), 0);
 	share_check(f, same, SHARE_B, 3); /* whoever has it, keeps it */
-	ops->mem_unimport(gpu, same);
-	assert_int_equal(ops->mem_alloc_at(gpu, base + 100 * piece, piece - 4096), -EOPNOTSUPP);
-	ops->mem_free(gpu, base + 3 * piece, piece);
-	ops->mem_free(gpu, base + 2047 * piece, piece);
-	ops->addr_free(gpu, base, 2048 * piece);
+	gpu->share->unimport(gpu, same);
+	assert_int_equal(gpu->mem->alloc_at(gpu, base + 100 * piece, piece - 4096), -EOPNOTSUPP);
+	gpu->mem->free(gpu, base + 3 * piece, piece);
+	gpu->mem->free(gpu, base + 2047 * piece, piece);
+	gpu->mem->addr_free(gpu, base, 2048 * piece);
 }
 
 static void mem_dmabuf__a_descriptor_or_a_reason(void **state)
@@ -1102,8 +1102,8 @@ static void mem_dmabuf__a_descriptor_or_a_reason(void **state)
 	int fd = -1;
 	int ret;
 
-	assert_int_equal(ops->mem_alloc(gpu, SHARE_B, &mem), 0);
-	ret = ops->mem_dmabuf(gpu, mem, 4096, &fd);
+	assert_int_equal(gpu->mem->alloc(gpu, SHARE_B, &mem), 0);
+	ret = gpu->share->dmabuf(gpu, mem, 4096, &fd);
 	if (ret) {
 		assert_int_equal(ret, -EOPNOTSUPP);
 		assert_true(strlen(gx_gpu_why()) > 0);
@@ -1111,7 +1111,7 @@ static void mem_dmabuf__a_descriptor_or_a_reason(void **state)
 		assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
 		close(fd);
 	}
-	ops->mem_free(gpu, mem, SHARE_B);
+	gpu->mem->free(gpu, mem, SHARE_B);
 }
 
 /* The other process is this program again, which finds the descriptor open. */
@@ -1124,9 +1124,9 @@ static void mem_import__in_another_process(void **state)
 	void *mem;
 	pid_t pid;
 
-	assert_int_equal(ops->mem_alloc(gpu, SHARE_B, &mem), 0);
+	assert_int_equal(gpu->mem->alloc(gpu, SHARE_B, &mem), 0);
 	share_fill(f, mem, 1);
-	assert_int_equal(ops->mem_export(gpu, mem, SHARE_B, &h), 0);
+	assert_int_equal(gpu->share->export(gpu, mem, SHARE_B, &h), 0);
 	assert_true(fcntl(h.fd, F_GETFD) & FD_CLOEXEC);
 	snprintf(len, sizeof(len), "%llu", (unsigned long long)h.len);
 	pid = vfork();
@@ -1142,7 +1142,7 @@ static void mem_import__in_another_process(void **state)
 	assert_int_equal(status, 0);
 	share_check(f, mem, SHARE_B, 2);
 	close(h.fd);
-	ops->mem_free(gpu, mem, SHARE_B);
+	gpu->mem->free(gpu, mem, SHARE_B);
 }
 
 static int import_main(int fd, uint64_t len)
@@ -1154,11 +1154,11 @@ static int import_main(int fd, uint64_t len)
 	if (ops->open(&cfg, &gpu))
 		return 1;
 	setup(&state);
-	if (ops->mem_import(gpu, &h, SHARE_B, &mem))
+	if (gpu->share->import(gpu, &h, SHARE_B, &mem))
 		return 1;
 	share_check(state, mem, SHARE_B, 1);
 	share_fill(state, mem, 2);
-	ops->mem_unimport(gpu, mem);
+	gpu->share->unimport(gpu, mem);
 	teardown(&state);
 	ops->close(gpu);
 	return 0;
@@ -1170,32 +1170,32 @@ static void mem_import__lies_are_refused(void **state)
 	void *mem, *out = NULL;
 	int ends[2];
 
-	assert_int_equal(ops->mem_alloc(gpu, SHARE_B, &mem), 0);
-	assert_int_equal(ops->mem_export(gpu, mem, SHARE_B, &h), 0);
+	assert_int_equal(gpu->mem->alloc(gpu, SHARE_B, &mem), 0);
+	assert_int_equal(gpu->share->export(gpu, mem, SHARE_B, &h), 0);
 	lie = h;
 	lie.len = 64 * SHARE_B; /* more than there is */
-	assert_int_equal(ops->mem_import(gpu, &lie, SHARE_B, &out), -EPROTO);
+	assert_int_equal(gpu->share->import(gpu, &lie, SHARE_B, &out), -EPROTO);
 	lie = h;
 	lie.len = h.len - 1; /* no whole granules */
-	assert_int_equal(ops->mem_import(gpu, &lie, SHARE_B, &out), -EPROTO);
+	assert_int_equal(gpu->share->import(gpu, &lie, SHARE_B, &out), -EPROTO);
 	lie = h;
 	lie.off = UINT64_MAX - 4095;
-	assert_int_equal(ops->mem_import(gpu, &lie, SHARE_B, &out), -EPROTO);
-	assert_int_equal(ops->mem_import(gpu, &h, h.len + 1, &out), -EPROTO);
+	assert_int_equal(gpu->share->import(gpu, &lie, SHARE_B, &out), -EPROTO);
+	assert_int_equal(gpu->share->import(gpu, &h, h.len + 1, &out), -EPROTO);
 	assert_int_equal(pipe(ends), 0);
 	lie = h;
 	lie.fd = ends[0];
-	assert_int_equal(ops->mem_import(gpu, &lie, SHARE_B, &out), -EPROTO);
+	assert_int_equal(gpu->share->import(gpu, &lie, SHARE_B, &out), -EPROTO);
 	lie = (struct gx_gpu_handle){.kind = GX_GPU_SHARE_IPC, .fd = -1, .len = SHARE_B};
 	memset(lie.ipc, 0x5a, sizeof(lie.ipc));
-	assert_int_equal(ops->mem_import(gpu, &lie, SHARE_B, &out), -EPROTO);
+	assert_int_equal(gpu->share->import(gpu, &lie, SHARE_B, &out), -EPROTO);
 	assert_null(out);
 	assert_true(strlen(gx_gpu_why()) > 0);
 	close(ends[0]);
 	close(ends[1]);
 	close(h.fd);
-	ops->mem_free(gpu, mem, SHARE_B);
-	ops->mem_unimport(gpu, NULL);
+	gpu->mem->free(gpu, mem, SHARE_B);
+	gpu->share->unimport(gpu, NULL);
 }
 
 /* --- resident streams: a kernel that is there already takes jobs from a ring --- */
@@ -1203,8 +1203,8 @@ static void mem_import__lies_are_refused(void **state)
 /* The stream of the fixture, as the local link opens its own: copies are unordered, too. */
 static void stream_reopen(struct fix *f, enum gx_stream_kind kind)
 {
-	ops->stream_close(f->s);
-	assert_int_equal(ops->stream_open(gpu, kind, &f->s), 0);
+	gx_gpu_stream_close(f->s);
+	assert_int_equal(gpu->stream->open(gpu, kind, &f->s), 0);
 }
 
 static void flag_wait(struct fix *f, const uint32_t *flag, uint32_t value)
@@ -1213,7 +1213,7 @@ static void flag_wait(struct fix *f, const uint32_t *flag, uint32_t value)
 
 	while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != value) {
 		reap(f);
-		assert_int_equal(ops->fault(f->s), 0);
+		assert_int_equal(f->s->ops->fault(f->s), 0);
 		assert_true(gx_now_ns() < end_ns);
 	}
 }
@@ -1275,7 +1275,7 @@ static void resident__ring_full(void **state)
 	while (posted < 500) {
 		struct gx_gpu_copy one = {f->dst + posted * 4099, f->host + posted * 5000, 4096};
 
-		if (ops->copy(f->s, &one, 1, &f->flags[posted % 4], posted, gx_now_ns())) {
+		if (f->s->ops->copy(f->s, &one, 1, &f->flags[posted % 4], posted, gx_now_ns())) {
 			refused++;
 			reap(f);
 			continue;
@@ -1298,9 +1298,9 @@ static void resident__order_of_kinds(void **state)
 		struct gx_gpu_copy down = {f->dst + i, f->host + i * 1001, n};
 		struct gx_gpu_copy move = {f->dst + DST_B / 2 + i, f->dst + i, n};
 
-		while (ops->copy(f->s, &down, 1, &f->flags[0], 2 * i, gx_now_ns()))
+		while (f->s->ops->copy(f->s, &down, 1, &f->flags[0], 2 * i, gx_now_ns()))
 			reap(f);
-		while (ops->copy(f->s, &move, 1, &f->flags[0], 2 * i + 1, gx_now_ns()))
+		while (f->s->ops->copy(f->s, &move, 1, &f->flags[0], 2 * i + 1, gx_now_ns()))
 			reap(f);
 		memcpy(f->want + i, f->host + i * 1001, n);
 		memcpy(f->want + DST_B / 2 + i, f->want + i, n);
@@ -1327,7 +1327,7 @@ static void resident__refused_blocks_keep_their_status(void **state)
 	}
 	memcpy(f->want, f->host, 1 << 20);
 	while (at < 80) {
-		unsigned k = ops->unpack(f->s, list + at, 80 - at, gx_now_ns());
+		unsigned k = f->s->ops->unpack(f->s, list + at, 80 - at, gx_now_ns());
 
 		at += k;
 		refused += at < 80 && k < 16;
@@ -1368,8 +1368,8 @@ static void rewritten(struct fix *f, uint8_t *pool, bool by_copy)
 	for (unsigned round = 0; round < (getenv("GX_FAKE_CUDA") ? 100 : 3000); round++) {
 		pool_fill(src, round, 16384);
 		if (by_copy)
-			while (ops->copy(f->s, &(struct gx_gpu_copy){pool, src, 16384}, 1,
-					 &f->flags[0], round, gx_now_ns()))
+			while (f->s->ops->copy(f->s, &(struct gx_gpu_copy){pool, src, 16384}, 1,
+					       &f->flags[0], round, gx_now_ns()))
 				reap(f);
 		blocks_launch(f, 1);
 		assert_int_equal(block_wait(f, 0), GX_BLOCK_OK);
@@ -1386,9 +1386,9 @@ static void resident__pool_rewritten(void **state)
 	void *src = NULL;
 
 	rewritten(f, f->host, false);
-	assert_int_equal(ops->mem_alloc(gpu, 16384, &src), 0);
+	assert_int_equal(gpu->mem->alloc(gpu, 16384, &src), 0);
 	rewritten(f, src, true);
-	ops->mem_free(gpu, src, 16384);
+	gpu->mem->free(gpu, src, 16384);
 }
 
 /* Fragments of one length, in a pool that every round writes anew and in another order: into host
@@ -1462,7 +1462,7 @@ static void resident__lists_of_copies(void **state)
 			list[k] = (struct gx_gpu_copy){f->dst + at, f->host + at / 3, len};
 			memcpy(f->want + at, f->host + at / 3, len);
 		}
-		while (ops->copy(f->s, list, n, &own[i], i + 1, gx_now_ns()))
+		while (f->s->ops->copy(f->s, list, n, &own[i], i + 1, gx_now_ns()))
 			reap(f);
 	}
 	for (unsigned i = 0; i < 200; i++)
@@ -1494,10 +1494,10 @@ static void *beside_run(void *arg)
 		uint64_t begin_ns = gx_now_ns();
 		void *mem = NULL;
 
-		assert_int_equal(ops->mem_alloc(gpu, 1 << 20, &mem), 0);
+		assert_int_equal(gpu->mem->alloc(gpu, 1 << 20, &mem), 0);
 		beside_note(w, begin_ns);
 		begin_ns = gx_now_ns();
-		ops->mem_free(gpu, mem, 1 << 20); /* waits for the whole GPU */
+		gpu->mem->free(gpu, mem, 1 << 20); /* waits for the whole GPU */
 		beside_note(w, begin_ns);
 		begin_ns = gx_now_ns();
 		if (w->sync && w->sync() == 0)
@@ -1513,10 +1513,10 @@ static void *beside_thread(void *arg)
 	struct gx_gpu_stream *s = NULL;
 	struct gx_block b = {0}, *list[] = {&b};
 
-	assert_int_equal(ops->stream_open(gpu, GX_STREAM_LAUNCH, &s), 0);
+	assert_int_equal(gpu->stream->open(gpu, GX_STREAM_LAUNCH, &s), 0);
 	assert_int_equal(gx_gpu_block_alloc(gpu, &b), 0);
-	assert_int_equal(ops->unpack(s, list, 1, gx_now_ns()), 1);
-	ops->stream_close(s);
+	assert_int_equal(s->ops->unpack(s, list, 1, gx_now_ns()), 1);
+	gx_gpu_stream_close(s);
 	gx_gpu_block_free(gpu, &b);
 	return beside_run(arg);
 }
@@ -1540,7 +1540,7 @@ static void resident__others_wait_bounded(void **state)
 		unsigned b = rounds++ % 4;
 
 		assert_int_equal(block_wait(f, b), GX_BLOCK_OK);
-		while (!ops->unpack(f->s, f->list + b, 1, gx_now_ns()))
+		while (!f->s->ops->unpack(f->s, f->list + b, 1, gx_now_ns()))
 			reap(f);
 	}
 	for (unsigned b = 0; b < 4; b++)
@@ -1640,11 +1640,11 @@ static void partly_round(struct fix *f, unsigned i)
 	f->b[b].nr = f->used = 0;
 	for (unsigned k = 0; k < 128; k++)
 		frag_add(f, b, 4096);
-	while (!ops->unpack(f->s, f->list + b, 1, gx_now_ns())) {
+	while (!f->s->ops->unpack(f->s, f->list + b, 1, gx_now_ns())) {
 		reap(f);
 		assert_true(gx_now_ns() < end_ns);
 	}
-	while (ops->copy(f->s, &move, 1, &f->flags[0], i + 1, gx_now_ns())) {
+	while (f->s->ops->copy(f->s, &move, 1, &f->flags[0], i + 1, gx_now_ns())) {
 		reap(f);
 		assert_true(gx_now_ns() < end_ns);
 	}
@@ -1742,18 +1742,18 @@ static void fault__sticks_and_says_why(void **state)
 	struct fix *f = *state;
 	struct gx_gpu_copy one = {f->dst, f->host, 100};
 
-	assert_int_equal(ops->fault(f->s), 0);
+	assert_int_equal(f->s->ops->fault(f->s), 0);
 	frag_add(f, 0, 100);
 	setenv("GX_FAKE_CUDA_DEAD", "1", 1);
-	assert_int_equal(ops->unpack(f->s, f->list, 1, 1000), 0);
+	assert_int_equal(f->s->ops->unpack(f->s, f->list, 1, 1000), 0);
 	unsetenv("GX_FAKE_CUDA_DEAD");
-	assert_int_equal(ops->fault(f->s), -EIO);
+	assert_int_equal(f->s->ops->fault(f->s), -EIO);
 	assert_non_null(strstr(gx_gpu_why(), "719"));
 	assert_int_equal(*f->b[0].status, GX_BLOCK_PENDING);
-	assert_int_equal(ops->unpack(f->s, f->list, 1, 1000), 0);
-	assert_int_equal(ops->copy(f->s, &one, 1, f->flags, 1, 1000), -EAGAIN);
-	ops->stream_close(f->s);
-	assert_int_equal(ops->stream_open(gpu, GX_STREAM_UNPACK, &f->s), 0);
+	assert_int_equal(f->s->ops->unpack(f->s, f->list, 1, 1000), 0);
+	assert_int_equal(f->s->ops->copy(f->s, &one, 1, f->flags, 1, 1000), -EAGAIN);
+	gx_gpu_stream_close(f->s);
+	assert_int_equal(gpu->stream->open(gpu, GX_STREAM_UNPACK, &f->s), 0);
 	blocks_run(f, 1); /* the fault was the stream's */
 }
 
@@ -1765,16 +1765,17 @@ static void fault__seen_by_who_tries(void **state)
 	unsigned b = 0;
 
 	setenv("GX_FAKE_CUDA_STOPPED", "1", 1);
-	for (frag_add(f, 0, 100); ops->unpack(f->s, f->list, 1, now_ns); b++)
+	for (frag_add(f, 0, 100); f->s->ops->unpack(f->s, f->list, 1, now_ns); b++)
 		assert_true(b < 1000);
 	setenv("GX_FAKE_CUDA_QUERY", "719", 1);
-	for (end_ns = now_ns + 4000000; !ops->fault(f->s) && now_ns < end_ns; now_ns += 1000) {
-		assert_int_equal(ops->unpack(f->s, f->list, 1, now_ns), 0);
-		ops->reap(f->s, now_ns);
+	for (end_ns = now_ns + 4000000; !f->s->ops->fault(f->s) && now_ns < end_ns;
+	     now_ns += 1000) {
+		assert_int_equal(f->s->ops->unpack(f->s, f->list, 1, now_ns), 0);
+		f->s->ops->reap(f->s, now_ns);
 	}
 	unsetenv("GX_FAKE_CUDA_QUERY");
 	unsetenv("GX_FAKE_CUDA_STOPPED");
-	assert_int_equal(ops->fault(f->s), -EIO);
+	assert_int_equal(f->s->ops->fault(f->s), -EIO);
 	assert_non_null(strstr(gx_gpu_why(), "719"));
 	stream_reopen(f, GX_STREAM_UNPACK);
 }

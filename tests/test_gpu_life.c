@@ -125,13 +125,13 @@ static void flag_wait(struct gx_gpu_stream *s, const uint32_t *flag, uint32_t va
 	uint64_t end_ns = gx_now_ns() + WAIT_NS, fast_ns = gx_now_ns();
 
 	do {
-		ops->reap(s, fast_ns += 2000000);
-		assert_int_equal(ops->fault(s), 0);
+		s->ops->reap(s, fast_ns += 2000000);
+		assert_int_equal(s->ops->fault(s), 0);
 		sched_yield();
 		assert_true(gx_now_ns() < end_ns);
 	} while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != value);
-	ops->reap(s, fast_ns += 2000000);
-	assert_int_equal(ops->fault(s), 0);
+	s->ops->reap(s, fast_ns += 2000000);
+	assert_int_equal(s->ops->fault(s), 0);
 }
 
 static int call_nothing(void *arg, void *stream)
@@ -157,7 +157,7 @@ static void tour_block(const struct tour *t, struct gx_gpu_stream *s, const char
 	b.nr = b.nr_seg = 1;
 	b.bytes = 4096;
 	*b.cnt = 1;
-	assert_int_equal(ops->unpack(s, list, 1, gx_now_ns()), 1);
+	assert_int_equal(s->ops->unpack(s, list, 1, gx_now_ns()), 1);
 	tour_step(t, "unpack");
 	flag_wait(s, b.status, GX_BLOCK_OK);
 	tour_step(t, "reap");
@@ -173,16 +173,16 @@ static void tour_stream(const struct tour *t, enum gx_stream_kind kind, char *ho
 
 	assert_non_null(flag);
 	tour_step(t, "flag_alloc");
-	assert_int_equal(ops->stream_open(t->gpu, kind, &s), 0);
+	assert_int_equal(t->gpu->stream->open(t->gpu, kind, &s), 0);
 	tour_step(t, "stream_open");
 	tour_block(t, s, host, dev);
-	assert_int_equal(ops->copy(s, &copy, 1, flag, 1, gx_now_ns()), 0);
+	assert_int_equal(s->ops->copy(s, &copy, 1, flag, 1, gx_now_ns()), 0);
 	tour_step(t, "copy");
 	flag_wait(s, flag, 1);
-	assert_int_equal(ops->call(s, call_nothing, (void *)t, flag, 2, gx_now_ns()), 0);
+	assert_int_equal(s->ops->call(s, call_nothing, (void *)t, flag, 2, gx_now_ns()), 0);
 	tour_step(t, "call");
 	flag_wait(s, flag, 2);
-	ops->stream_close(s);
+	gx_gpu_stream_close(s);
 	tour_step(t, "stream_close");
 	gx_gpu_flag_free(t->gpu, flag);
 	tour_step(t, "flag_free");
@@ -204,17 +204,17 @@ static void tour(const struct tour *t)
 	}
 	assert_int_equal(ops->host_map(t->gpu, host, LEN), 0);
 	tour_step(t, "host_map");
-	assert_int_equal(ops->mem_alloc(t->gpu, LEN, &dev), 0);
+	assert_int_equal(t->gpu->mem->alloc(t->gpu, LEN, &dev), 0);
 	tour_step(t, "mem_alloc");
-	assert_int_equal(ops->mem_device(t->gpu, dev), t->gpu->device);
+	assert_int_equal(t->gpu->mem->device(t->gpu, dev), t->gpu->device);
 	tour_step(t, "mem_device");
-	if (!ops->mem_export(t->gpu, dev, LEN, &h) && h.fd >= 0)
+	if (!t->gpu->share->export(t->gpu, dev, LEN, &h) && h.fd >= 0)
 		assert_int_equal(close(h.fd), 0);
 	tour_step(t, "mem_export");
 	tour_stream(t, GX_STREAM_UNPACK, host, dev);
 	tour_stream(t, GX_STREAM_LAUNCH, host, dev);
 	tour_stream(t, GX_STREAM_RESIDENT, host, dev);
-	ops->mem_free(t->gpu, dev, LEN);
+	t->gpu->mem->free(t->gpu, dev, LEN);
 	tour_step(t, "mem_free");
 	ops->host_unmap(t->gpu, host, LEN);
 	tour_step(t, "host_unmap");
@@ -313,7 +313,7 @@ static unsigned captured(struct gx_gpu *gpu, void (*run)(const struct tour *t), 
 	pthread_t thread;
 
 	t.gpu = gpu;
-	assert_int_equal(ops->mem_alloc(gpu, LEN, &c.mem), 0);
+	assert_int_equal(gpu->mem->alloc(gpu, LEN, &c.mem), 0);
 	pthread_barrier_init(&c.begun, NULL, 2);
 	pthread_barrier_init(&c.enough, NULL, 2);
 	assert_int_equal(pthread_create(&thread, NULL, capture_thread, &c), 0);
@@ -322,7 +322,7 @@ static unsigned captured(struct gx_gpu *gpu, void (*run)(const struct tour *t), 
 	run(&t);
 	pthread_barrier_wait(&c.enough);
 	pthread_join(thread, NULL);
-	ops->mem_free(gpu, c.mem, LEN);
+	gpu->mem->free(gpu, c.mem, LEN);
 	return c.err_end;
 }
 
@@ -357,13 +357,13 @@ static void capture__by_the_thread_that_calls(void **state)
 	struct capture c = {.gpu = *state};
 	struct CUstream_st *stream = NULL;
 
-	assert_int_equal(ops->mem_alloc(c.gpu, LEN, &c.mem), 0);
+	assert_int_equal(c.gpu->mem->alloc(c.gpu, LEN, &c.mem), 0);
 	for (c.mode = GX_CU_CAPTURE_GLOBAL; c.mode <= GX_CU_CAPTURE_RELAXED; c.mode++) {
 		assert_int_equal(capture_begin(&c, &stream), 0);
 		tour(&(struct tour){.gpu = c.gpu});
 		assert_int_equal(capture_end(&c, stream), 0);
 	}
-	ops->mem_free(c.gpu, c.mem, LEN);
+	c.gpu->mem->free(c.gpu, c.mem, LEN);
 }
 
 /* The control: a thread that has not said RELAXED spoils it, so the tests above test something. */
@@ -398,20 +398,20 @@ static void capture__a_query_that_is_refused(void **state)
 
 	if (!is_fake())
 		skip();
-	assert_int_equal(ops->stream_open(gpu, GX_STREAM_LAUNCH, &s), 0);
+	assert_int_equal(gpu->stream->open(gpu, GX_STREAM_LAUNCH, &s), 0);
 	for (uint32_t i = 0; i < GX_ARRAY_SIZE(says); i++) {
 		setenv("GX_FAKE_CUDA_QUERY", says[i], 1);
-		assert_int_equal(ops->copy(s, NULL, 0, flag, i + 1, gx_now_ns()), 0);
+		assert_int_equal(s->ops->copy(s, NULL, 0, flag, i + 1, gx_now_ns()), 0);
 		flag_wait(s, flag, i + 1);
-		ops->reap(s, UINT64_MAX / 2);
-		assert_int_equal(ops->fault(s), 0);
+		s->ops->reap(s, UINT64_MAX / 2);
+		assert_int_equal(s->ops->fault(s), 0);
 	}
 	setenv("GX_FAKE_CUDA_QUERY", "719", 1);
-	assert_int_equal(ops->copy(s, NULL, 0, flag, 9, 0), 0);
-	ops->reap(s, UINT64_MAX / 2);
-	assert_int_equal(ops->fault(s), -EIO);
+	assert_int_equal(s->ops->copy(s, NULL, 0, flag, 9, 0), 0);
+	s->ops->reap(s, UINT64_MAX / 2);
+	assert_int_equal(s->ops->fault(s), -EIO);
 	unsetenv("GX_FAKE_CUDA_QUERY");
-	ops->stream_close(s);
+	gx_gpu_stream_close(s);
 	gx_gpu_flag_free(gpu, flag);
 }
 
@@ -422,8 +422,8 @@ static uint32_t block_wait(struct gx_gpu_stream *s, const struct gx_block *b)
 	uint64_t end_ns = gx_now_ns() + WAIT_NS;
 	uint32_t status;
 
-	while (!(status = __atomic_load_n(b->status, __ATOMIC_ACQUIRE)) && !ops->fault(s)) {
-		ops->reap(s, gx_now_ns());
+	while (!(status = __atomic_load_n(b->status, __ATOMIC_ACQUIRE)) && !s->ops->fault(s)) {
+		s->ops->reap(s, gx_now_ns());
 		sched_yield();
 		assert_true(gx_now_ns() < end_ns);
 	}
@@ -444,9 +444,9 @@ static void src_type__of_the_fragment(void **state)
 
 	assert_int_equal(ops->open(&cfg, &gpu), 0);
 	assert_true(gpu->reads_host);
-	assert_int_equal(ops->mem_alloc(gpu, LEN, &from), 0);
-	assert_int_equal(ops->mem_alloc(gpu, LEN, &to), 0);
-	assert_int_equal(ops->stream_open(gpu, GX_STREAM_UNPACK, &s), 0);
+	assert_int_equal(gpu->mem->alloc(gpu, LEN, &from), 0);
+	assert_int_equal(gpu->mem->alloc(gpu, LEN, &to), 0);
+	assert_int_equal(gpu->stream->open(gpu, GX_STREAM_UNPACK, &s), 0);
 	assert_int_equal(gx_gpu_block_alloc(gpu, &b), 0);
 	base = (uintptr_t)from - (1ull << 31);
 	host = mmap((void *)(uintptr_t)(base + (1u << 30)), 4096, PROT_READ | PROT_WRITE,
@@ -460,18 +460,18 @@ static void src_type__of_the_fragment(void **state)
 	if ((uintptr_t)host - base <= UINT32_MAX) {
 		b.src_base = base;
 		b.desc[0].src_off = (uint32_t)((uintptr_t)host - base);
-		assert_int_equal(ops->unpack(s, list, 1, gx_now_ns()), 1);
+		assert_int_equal(s->ops->unpack(s, list, 1, gx_now_ns()), 1);
 		assert_int_equal(block_wait(s, &b), GX_BLOCK_OK);
 	}
 	b.src_base = base;
 	b.desc[0].src_off = 1u << 31;
-	assert_int_equal(ops->unpack(s, list, 1, gx_now_ns()), 0);
-	assert_int_equal(ops->fault(s), -EIO);
+	assert_int_equal(s->ops->unpack(s, list, 1, gx_now_ns()), 0);
+	assert_int_equal(s->ops->fault(s), -EIO);
 	assert_non_null(strstr(gx_gpu_why(), "host memory"));
-	ops->stream_close(s);
+	gx_gpu_stream_close(s);
 	gx_gpu_block_free(gpu, &b);
-	ops->mem_free(gpu, from, LEN);
-	ops->mem_free(gpu, to, LEN);
+	gpu->mem->free(gpu, from, LEN);
+	gpu->mem->free(gpu, to, LEN);
 	munmap(host, 4096);
 	ops->close(gpu);
 }
@@ -515,31 +515,31 @@ static void given_open(struct given_up *u, enum gx_unpack unpack, enum gx_stream
 	u->host = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	memset(u->host, 3, LEN);
 	assert_int_equal(ops->host_map(u->gpu, u->host, LEN), 0);
-	assert_int_equal(ops->mem_alloc(u->gpu, LEN, &u->dev), 0);
-	assert_int_equal(ops->stream_open(u->gpu, kind, &u->s), 0);
+	assert_int_equal(u->gpu->mem->alloc(u->gpu, LEN, &u->dev), 0);
+	assert_int_equal(u->gpu->stream->open(u->gpu, kind, &u->s), 0);
 	assert_int_equal(gx_gpu_block_alloc(u->gpu, &u->b), 0);
 	u->flag = gx_gpu_flag_alloc(u->gpu, 1);
 	assert_non_null(u->flag);
 	atomic_store(&held, true);
-	assert_int_equal(ops->call(u->s, call_hold, NULL, NULL, 0, gx_now_ns()), 0);
+	assert_int_equal(u->s->ops->call(u->s, call_hold, NULL, NULL, 0, gx_now_ns()), 0);
 	u->b.src_base = (uintptr_t)u->host;
 	u->b.seg[0] = (struct gx_seg){(uintptr_t)u->dev, LEN};
 	u->b.desc[0] = (struct gx_desc){.len = 1u << 16};
 	u->b.nr = u->b.nr_seg = 1;
 	u->b.bytes = 1u << 16;
 	*u->b.cnt = 1;
-	assert_int_equal(ops->unpack(u->s, list, 1, gx_now_ns()), 1);
+	assert_int_equal(u->s->ops->unpack(u->s, list, 1, gx_now_ns()), 1);
 }
 
 static void given_close(struct given_up *u)
 {
 	uint64_t begin_ns = gx_now_ns();
 
-	assert_false(ops->stream_close(u->s));
+	assert_false(gx_gpu_stream_close(u->s));
 	assert_true(gx_now_ns() - begin_ns >= 200000000);
 	gx_gpu_block_free(u->gpu, &u->b);
 	gx_gpu_flag_free(u->gpu, u->flag);
-	ops->mem_free(u->gpu, u->dev, LEN);
+	u->gpu->mem->free(u->gpu, u->dev, LEN);
 	assert_false(ops->host_unmap(u->gpu, u->host, LEN)); /* so it stays mapped */
 	ops->close(u->gpu);
 }

@@ -82,13 +82,15 @@ static int fake_alloc_at(struct gx_gpu *gpu, void *at, size_t len)
 	return fake_map(gpu, at, len);
 }
 
-static const struct gx_gpu_ops fake_ops = {.host_map = fake_map,
-					   .host_unmap = fake_unmap,
-					   .addr_reserve = fake_reserve,
-					   .addr_free = fake_addr_free,
-					   .mem_alloc_at = fake_alloc_at,
-					   .mem_free = fake_free,
-					   .mem_reach = fake_reach};
+static const struct gx_gpu_ops fake_ops = {.host_map = fake_map, .host_unmap = fake_unmap};
+
+static const struct gx_gpu_mem_ops fake_mem_ops = {.addr_reserve = fake_reserve,
+						   .addr_free = fake_addr_free,
+						   .alloc_at = fake_alloc_at,
+						   .free = fake_free,
+						   .reach = fake_reach};
+
+static const struct gx_gpu fake_base = {.ops = &fake_ops, .mem = &fake_mem_ops};
 
 static int arena_setup(void **state)
 {
@@ -207,7 +209,7 @@ static void gx_arena_map__shares_a_memfd(void **state)
 
 static void gx_arena_attach__maps_old_and_new(void **state)
 {
-	struct fake_gpu one = {.gpu.ops = &fake_ops}, two = {.gpu.ops = &fake_ops};
+	struct fake_gpu one = {.gpu = fake_base}, two = {.gpu = fake_base};
 	struct gx_arena *a = *state;
 	char *p = map(a, -1, PAGE), *q;
 
@@ -228,7 +230,7 @@ static void gx_arena_attach__maps_old_and_new(void **state)
 
 static void gx_arena_attach__failure_undoes(void **state)
 {
-	struct fake_gpu good = {.gpu.ops = &fake_ops}, bad = {.gpu.ops = &fake_ops, .fail_at = 2};
+	struct fake_gpu good = {.gpu = fake_base}, bad = {.gpu = fake_base, .fail_at = 2};
 	struct gx_arena *a = *state;
 	char *p = map(a, -1, PAGE), *q = map(a, -1, PAGE);
 	void *r;
@@ -249,7 +251,7 @@ static void gx_arena_attach__failure_undoes(void **state)
 /* What a GPU has not finished with keeps its bytes and its addresses, also after the end. */
 static void gx_arena_unmap__a_gpu_is_busy(void **state)
 {
-	struct fake_gpu gpu = {.gpu = {.ops = &fake_ops}};
+	struct fake_gpu gpu = {.gpu = fake_base};
 	struct gx_arena *a = NULL;
 	char *p, *q, *base;
 	void *taken;
@@ -277,7 +279,7 @@ static void gx_arena_unmap__a_gpu_is_busy(void **state)
 
 static void gx_arena_open_gpu__its_memory_at_our_addresses(void **state)
 {
-	struct fake_gpu owner = {.gpu.ops = &fake_ops}, other = {.gpu.ops = &fake_ops};
+	struct fake_gpu owner = {.gpu = fake_base}, other = {.gpu = fake_base};
 	struct gx_arena *a;
 	void *p[2], *none;
 
@@ -301,8 +303,8 @@ static void gx_arena_open_gpu__its_memory_at_our_addresses(void **state)
 
 static void gx_arena_open_gpu__another_does_not_reach_it(void **state)
 {
-	struct fake_gpu owner = {.gpu.ops = &fake_ops};
-	struct fake_gpu far = {.gpu.ops = &fake_ops, .fail_at = 1};
+	struct fake_gpu owner = {.gpu = fake_base};
+	struct fake_gpu far = {.gpu = fake_base, .fail_at = 1};
 	struct gx_arena *a;
 	void *p;
 

@@ -54,9 +54,9 @@ static void copy(struct fix *f, void *dst, const void *src, size_t len)
 	struct gx_gpu_copy one = {dst, src, len};
 	uint64_t until = gx_now_ns() + WAIT_NS;
 
-	assert_int_equal(gpu->ops->copy(f->s, &one, 1, f->flag, ++f->value, gx_now_ns()), 0);
+	assert_int_equal(f->s->ops->copy(f->s, &one, 1, f->flag, ++f->value, gx_now_ns()), 0);
 	while (__atomic_load_n(f->flag, __ATOMIC_ACQUIRE) != f->value) {
-		gpu->ops->reap(f->s, gx_now_ns());
+		f->s->ops->reap(f->s, gx_now_ns());
 		assert_true(gx_now_ns() < until);
 	}
 }
@@ -114,11 +114,11 @@ static int setup(void **state)
 	assert_int_equal(peer_connect(&f->tx, &f->rx), 0);
 	ops->peer_attach(f->rx.q, f->rx.peer);
 	ops->peer_attach(f->tx.q, f->tx.peer);
-	assert_int_equal(gpu->ops->stream_open(gpu, GX_STREAM_LAUNCH, &f->s), 0);
+	assert_int_equal(gpu->stream->open(gpu, GX_STREAM_LAUNCH, &f->s), 0);
 	f->flag = gx_gpu_flag_alloc(gpu, 1);
 	assert_int_equal(gx_arena_map(f->tx.arena, -1, SRC_B, (void **)&f->mapped), 0);
 	assert_int_equal(gx_arena_map(f->tx.arena, -1, SLOT_B, (void **)&f->seen), 0);
-	assert_int_equal(gpu->ops->mem_alloc(gpu, SRC_B, (void **)&f->device), 0);
+	assert_int_equal(gpu->mem->alloc(gpu, SRC_B, (void **)&f->device), 0);
 	f->plain = malloc(SRC_B);
 	assert_true(f->flag && f->plain);
 	for (unsigned i = 0; i < SRC_B; i++)
@@ -138,9 +138,9 @@ static int teardown(void **state)
 	ops->peer_del(f->rx.q, f->rx.peer);
 	end_close(&f->tx);
 	end_close(&f->rx);
-	gpu->ops->stream_close(f->s);
+	gx_gpu_stream_close(f->s);
 	gx_gpu_flag_free(gpu, f->flag);
-	gpu->ops->mem_free(gpu, f->device, SRC_B);
+	gpu->mem->free(gpu, f->device, SRC_B);
 	gx_arena_unmap(f->tx.arena, f->mapped, SRC_B);
 	gx_arena_unmap(f->tx.arena, f->seen, SLOT_B);
 	gx_arena_close(f->tx.arena);

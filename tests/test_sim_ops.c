@@ -1016,24 +1016,6 @@ static void peer__closes_in_the_middle(void **state)
 
 /* ---- a GPU that stops ---- */
 
-static struct gx_gpu_stream *stopped_stream;
-
-static bool gpu_reaps_nothing(struct gx_gpu_stream *s, uint64_t now_ns)
-{
-	stopped_stream = s;
-	return false;
-}
-
-/* From now on @side's GPU finishes nothing. */
-static void gpu_slow(struct rig *r, int side)
-{
-	static struct gx_gpu_ops stopped;
-
-	stopped = gx_gpu_host_ops;
-	stopped.reap = gpu_reaps_nothing;
-	r->mem[side]->gpu->ops = &stopped;
-}
-
 static void gpu_stops(int side, int put_status)
 {
 	struct rig *r = ops_open(&(struct rig_cfg){
@@ -1047,7 +1029,7 @@ static void gpu_stops(int side, int put_status)
 	rig_post(r, 0, &op);
 	rig_comps(r, 0, 1, 10 * MS);
 	expect(r, 0, 1, 0);
-	gpu_slow(r, side);
+	rig_gpu_stop(r, side);
 	op.user = 2;
 	rig_post(r, 0, &op);
 	rig_comps(r, 0, 2, 100 * MS);
@@ -1062,7 +1044,7 @@ static void gpu_stops(int side, int put_status)
 	rig_comps(r, 0, 4, 100 * MS);
 	expect(r, 0, 4, -EIO);
 	/* It comes back to life, as long as its memory is there. */
-	gx_gpu_host_ops.reap(stopped_stream, UINT64_MAX);
+	rig_gpu_finish();
 	rig_close(r);
 }
 

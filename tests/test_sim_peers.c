@@ -693,14 +693,6 @@ static unsigned stage_held(struct rig *r, unsigned conn)
 	return n;
 }
 
-static struct gx_gpu_stream *stopped_stream;
-
-static bool gpu_reaps_nothing(struct gx_gpu_stream *s, uint64_t now_ns)
-{
-	stopped_stream = s;
-	return false;
-}
-
 /* Clients stop after @run_ns, with puts to them under way that could hold every buffer several
  * times over. The one that does not stop waits once, for as long as the others are given. What they
  * go on with on a network of @back comes right. */
@@ -763,7 +755,6 @@ static void stage__many_stopped_peers(void **state)
  * stopped: the message ends, and the peer need not come back for that. */
 static void stage__gpu_stops_when_some_is_lost(void **state)
 {
-	static struct gx_gpu_ops stopped;
 	struct rig *r = stage_rig(&(struct sim_cfg){.seed = 25, .own_slots = true}, 3, 4, 20000);
 
 	r->still[0] = r->still[2] = true;
@@ -774,17 +765,15 @@ static void stage__gpu_stops_when_some_is_lost(void **state)
 	assert_int_equal(stage_ended(r, 0) + stage_ended(r, 1), 0);
 	assert_int_equal(stage_held(r, 0), 0);
 	assert_int_equal(rig_ep(r, 1, 0)->ops[0].state, OP_SENT);
-	stopped = gx_gpu_host_ops;
-	stopped.reap = gpu_reaps_nothing;
-	r->mem[1]->gpu->ops = &stopped;
+	rig_gpu_stop(r, 1);
 	rig_pass(r, SECOND);
 	assert_int_equal(stage_ended(r, 0), 1);
 	assert_int_equal(stage_ended(r, 1), STAGE_OPS);
 	for (unsigned i = 8; i < r->nr_last[1]; i++)
 		assert_int_equal(r->last[1][i].status, -EIO);
 	/* It comes back to life, as long as its memory is there. */
-	r->mem[1]->gpu->ops = &gx_gpu_host_ops;
-	gx_gpu_host_ops.reap(stopped_stream, UINT64_MAX);
+	rig_gpu_go();
+	rig_gpu_finish();
 	rig_close(r);
 }
 

@@ -283,18 +283,19 @@ static int copy_refused(struct gx_gpu_stream *s, const struct gx_gpu_copy list[]
 
 static void stage_fetch__refused_address(void **state)
 {
-	static struct gx_gpu_ops ops;
+	struct gx_gpu_stream_ops refusing;
 	struct stage_msg m;
 	struct rig r;
 
 	rig_open(&r);
 	stage_msg_init(&m);
-	ops = gx_gpu_host_ops;
-	ops.copy = copy_refused;
-	r.gpu->ops = &ops;
+	stage_close(r.s);
+	refusing = *r.gpu->stream;
+	refusing.copy = copy_refused;
+	r.gpu->stream = &refusing;
+	assert_int_equal(stage_open(r.gpu, r.arena, CHUNK_B, NR, TIMEOUT, &r.s), 0);
 	assert_false(stage_fetch(r.s, &m, r.src, CHUNK_B, 0, 0));
 	assert_int_equal(stage_err(r.s), -EIO);
-	r.gpu->ops = &gx_gpu_host_ops;
 	rig_close(&r);
 }
 

@@ -41,7 +41,7 @@ bool coll_copy_begin(struct coll_worker *w, uint64_t seq, uint64_t now_ns)
 	copy->since_ns = now_ns;
 	copy_fill(b, post->src->addr + post->src_off + at + (post->kind == COLL_ALLTOALL ? own : 0),
 		  dst->addr + post->dst_off + own + at, GX_MIN(part->len - part->copy_b, most));
-	if (!c->gpu->ops->unpack(c->stream, &b, 1, now_ns))
+	if (!c->stream->ops->unpack(c->stream, &b, 1, now_ns))
 		return false;
 	part->copy_b += b->bytes;
 	c->head++;
@@ -58,14 +58,14 @@ static void copier_fault(struct coll_worker *w, const struct coll_copier *c, con
 
 static bool copier_reap(struct coll_worker *w, struct coll_copier *c, uint64_t now_ns)
 {
-	bool busy = c->gpu->ops->reap(c->stream, now_ns);
+	bool busy = c->stream->ops->reap(c->stream, now_ns);
 
 	while (c->tail != c->head) {
 		struct coll_copy *copy = &c->ring[c->tail % COLL_COPIES];
 		uint32_t status = __atomic_load_n(copy->block.status, __ATOMIC_ACQUIRE);
 
 		if (status == GX_BLOCK_PENDING) {
-			if (c->gpu->ops->fault(c->stream))
+			if (c->stream->ops->fault(c->stream))
 				copier_fault(w, c, gx_gpu_why());
 			else if (now_ns - copy->since_ns > w->group->gx->opts.gpu_timeout_ns)
 				copier_fault(w, c, "it does not end");
@@ -93,7 +93,7 @@ bool coll_copies_reap(struct coll_worker *w, uint64_t now_ns)
 
 int coll_copier_open(struct coll_copier *c, struct gx_gpu *gpu)
 {
-	int ret = gpu->ops->stream_open(gpu, GX_STREAM_LAUNCH, &c->stream);
+	int ret = gpu->stream->open(gpu, GX_STREAM_LAUNCH, &c->stream);
 
 	c->gpu = gpu;
 	for (unsigned i = 0; i < COLL_COPIES && !ret; i++)
@@ -105,8 +105,7 @@ void coll_copier_close(struct coll_copier *c)
 {
 	if (!c->gpu)
 		return;
-	if (c->stream)
-		c->gpu->ops->stream_close(c->stream); /* waits for copies under way */
+	gx_gpu_stream_close(c->stream); /* waits for copies under way */
 	for (unsigned i = 0; i < COLL_COPIES; i++)
 		if (c->ring[i].block.desc)
 			gx_gpu_block_free(c->gpu, &c->ring[i].block);

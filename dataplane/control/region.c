@@ -200,7 +200,7 @@ static void mem_destroy(struct gx_mem *mem)
 	else if (mem->own && mem->addr && mem->kind == GX_MEM_HOST)
 		munmap(mem->addr, GX_ALIGN_UP(GX_MAX(mem->len, 1), GX_HUGE_PAGE));
 	else if (mem->own && mem->addr && !stays)
-		mem->gpu->ops->mem_free(mem->gpu, mem->addr, GX_MAX(mem->len, 1));
+		mem->gpu->mem->free(mem->gpu, mem->addr, GX_MAX(mem->len, 1));
 	if (mem->fd >= 0)
 		close(mem->fd);
 	mem_bury(mem);
@@ -231,7 +231,7 @@ GX_EXPORT int gx_mem_alloc(struct gx *gx, enum gx_mem_kind kind, int device, uin
 	if (kind == GX_MEM_HOST) {
 		ret = host_alloc(mem);
 	} else {
-		ret = mem->gpu->ops->mem_alloc(mem->gpu, GX_MAX(len, 1), (void **)&mem->addr);
+		ret = mem->gpu->mem->alloc(mem->gpu, GX_MAX(len, 1), (void **)&mem->addr);
 		if (ret)
 			gx_fail(ret, "no %llu bytes on cuda:%d: %s", (unsigned long long)len,
 				device, gx_gpu_why());
@@ -410,27 +410,26 @@ GX_EXPORT bool gx_mem_huge(const struct gx_mem *mem)
 /* Copy by the GPU's copy engine, and wait. For checks, not for speed. */
 static int gpu_copy(const struct gx_mem *mem, void *dst, const void *src, uint64_t len)
 {
-	const struct gx_gpu_ops *ops = mem->gpu->ops;
 	struct gx_gpu_copy copy = {dst, src, len};
 	uint64_t until = gx_now_ns() + 10000000000ull;
 	struct gx_gpu_stream *s;
 	uint32_t *flag = gx_gpu_flag_alloc(mem->gpu, 1);
-	int ret = flag ? ops->stream_open(mem->gpu, GX_STREAM_LAUNCH, &s) : -ENOMEM;
+	int ret = flag ? mem->gpu->stream->open(mem->gpu, GX_STREAM_LAUNCH, &s) : -ENOMEM;
 
 	if (ret)
 		goto out;
 	do
-		ret = ops->copy(s, &copy, 1, flag, 1, gx_now_ns());
-	while (ret == -EAGAIN && !ops->fault(s) && gx_now_ns() < until);
+		ret = s->ops->copy(s, &copy, 1, flag, 1, gx_now_ns());
+	while (ret == -EAGAIN && !s->ops->fault(s) && gx_now_ns() < until);
 	while (!ret && __atomic_load_n(flag, __ATOMIC_ACQUIRE) != 1) {
-		ops->reap(s, gx_now_ns());
-		if (ops->fault(s))
+		s->ops->reap(s, gx_now_ns());
+		if (s->ops->fault(s))
 			ret = gx_fail(-EIO, "%s", gx_gpu_why());
 		else if (gx_now_ns() > until)
 			ret = gx_fail(-ETIMEDOUT, "a copy of %llu bytes on cuda:%d does not end",
 				      (unsigned long long)len, mem->device);
 	}
-	ops->stream_close(s);
+	gx_gpu_stream_close(s);
 out:
 	if (flag)
 		gx_gpu_flag_free(mem->gpu, flag);
@@ -481,7 +480,7 @@ static void share_gpu(struct gx_mem *mem, unsigned access)
 	if (mem->kind != GX_MEM_CUDA || !mem->len || !(access & GX_ACCESS_PUT) ||
 	    local_offered(mem->gx))
 		return;
-	if (mem->gpu->ops->mem_export(mem->gpu, mem->addr, mem->len, &mem->share))
+	if (mem->gpu->share->export(mem->gpu, mem->addr, mem->len, &mem->share))
 		gx_warn("cuda:%d: region memory cannot be mapped by peers on this host: %s",
 			mem->device, gx_gpu_why());
 	else

@@ -63,7 +63,7 @@ int block_open(struct gx_gpu *gpu, char *src_base, uint64_t timeout_ns, struct b
 	q->src_base = src_base;
 	q->timeout_ns = timeout_ns;
 	q->sync = gpu->device < 0;
-	ret = gpu->ops->stream_open(gpu, GX_STREAM_UNPACK, &q->stream);
+	ret = gpu->stream->open(gpu, GX_STREAM_UNPACK, &q->stream);
 	if (ret)
 		goto err;
 	for (unsigned i = 0; i < BLOCK_DEPTH; i++) {
@@ -85,8 +85,7 @@ void block_close(struct block_q *q)
 {
 	if (!q)
 		return;
-	if (q->stream)
-		q->gpu->ops->stream_close(q->stream); /* waits for blocks under way */
+	gx_gpu_stream_close(q->stream); /* waits for blocks under way */
 	for (unsigned i = 0; i < BLOCK_DEPTH; i++) {
 		if (!q->slot[i])
 			continue;
@@ -300,10 +299,10 @@ unsigned block_flush(struct block_q *q, bool burst_short, uint64_t now_ns)
 		s->lone = false;
 		list[n++] = &s->b;
 	}
-	taken = q->gpu->ops->unpack(q->stream, list, n, now_ns);
+	taken = q->stream->ops->unpack(q->stream, list, n, now_ns);
 	if (!taken) {
-		if (q->gpu->ops->fault(q->stream)) /* it takes none any more: block_reap() returns
-						      them */
+		/* After a fault it takes none any more: block_reap() returns them. */
+		if (q->stream->ops->fault(q->stream))
 			q->broken = -EIO;
 		return 0;
 	}
@@ -336,10 +335,11 @@ static int block_status(struct block_q *q, struct block_slot *s, uint64_t now_ns
 	case GX_BLOCK_CRC:
 		return -EBADMSG;
 	}
-	if (!q->broken && now_ns - s->launch_ns <= q->timeout_ns && !q->gpu->ops->fault(q->stream))
+	if (!q->broken && now_ns - s->launch_ns <= q->timeout_ns &&
+	    !q->stream->ops->fault(q->stream))
 		return -EAGAIN;
 	if (!q->broken)
-		q->broken = q->gpu->ops->fault(q->stream) ? -EIO : -ETIMEDOUT;
+		q->broken = q->stream->ops->fault(q->stream) ? -EIO : -ETIMEDOUT;
 	return q->broken;
 }
 
@@ -381,7 +381,7 @@ unsigned block_reap(struct block_q *q, struct block_done done[], unsigned n, uin
 		block_flush(q, true, now_ns);
 	if (q->reap == q->launched)
 		return 0;
-	q->gpu->ops->reap(q->stream, now_ns);
+	q->stream->ops->reap(q->stream, now_ns);
 	while (got < n && q->reap != q->launched) {
 		struct block_slot *s = slot_at(q, q->reap);
 		int status = block_status(q, s, now_ns);

@@ -87,7 +87,7 @@ static uint32_t dma_out(const struct dma *d)
 /* Did the stream refuse the copy for good? */
 static void dma_look_for_fault(struct dma *d, struct gx_gpu_stream *stream, int ret)
 {
-	if (ret == -EINVAL || d->gpu->ops->fault(stream))
+	if (ret == -EINVAL || stream->ops->fault(stream))
 		d->err = -EIO;
 }
 
@@ -108,7 +108,7 @@ static bool dma_moved(struct dma *d, struct gx_gpu_stream *stream, uint64_t *sin
 
 	if (moved)
 		*since_ns = DMA_UNSEEN;
-	else if (d->gpu->ops->fault(stream))
+	else if (stream->ops->fault(stream))
 		err = -EIO;
 	else if (is_overdue(d, since_ns, now_ns))
 		err = -ETIMEDOUT;
@@ -128,15 +128,14 @@ static int kernel_open(struct dma *d)
 		return -ENOMEM;
 	for (unsigned i = 0; i < DMA_KERNELS && !ret; i++)
 		ret = gx_gpu_block_alloc(d->gpu, &k->block[i]);
-	return ret ? ret : d->gpu->ops->stream_open(d->gpu, GX_STREAM_LAUNCH, &k->stream);
+	return ret ? ret : d->gpu->stream->open(d->gpu, GX_STREAM_LAUNCH, &k->stream);
 }
 
 static void kernel_close(struct dma *d)
 {
 	struct dma_kernel *k = &d->kernel;
 
-	if (k->stream)
-		d->gpu->ops->stream_close(k->stream);
+	gx_gpu_stream_close(k->stream);
 	for (unsigned i = 0; k->block && i < DMA_KERNELS; i++)
 		gx_gpu_block_free(d->gpu, &k->block[i]);
 	free(k->block);
@@ -188,7 +187,7 @@ static void kernel_launch(struct dma *d, uint64_t now_ns)
 
 		for (uint32_t i = 0; i < n; i++)
 			list[i] = kernel_block(d, k->launched + i);
-		took = d->gpu->ops->unpack(k->stream, list, n, now_ns);
+		took = k->stream->ops->unpack(k->stream, list, n, now_ns);
 		k->launched += took;
 		if (!took) {
 			dma_look_for_fault(d, k->stream, 0);
@@ -206,7 +205,7 @@ static bool kernel_reap(struct dma *d, uint64_t now_ns)
 	if (k->begun == before)
 		return false;
 	kernel_launch(d, now_ns);
-	d->gpu->ops->reap(k->stream, now_ns);
+	k->stream->ops->reap(k->stream, now_ns);
 	while (k->done != k->launched) {
 		uint32_t status =
 			__atomic_load_n(kernel_block(d, k->done)->status, __ATOMIC_ACQUIRE);
@@ -236,11 +235,11 @@ int dma_open(struct gx_gpu *gpu, enum dma_engine engine, uint64_t timeout_ns, st
 	if (!d->flags)
 		ret = -ENOMEM;
 	for (unsigned i = 0; i < DMA_STREAMS && !ret; i++)
-		ret = gpu->ops->stream_open(gpu, GX_STREAM_LAUNCH, &d->stream[i].stream);
+		ret = gpu->stream->open(gpu, GX_STREAM_LAUNCH, &d->stream[i].stream);
 	if (!ret && engine == DMA_KERNEL)
 		ret = kernel_open(d);
 	if (!ret && (engine == DMA_AUTO || engine == DMA_RESIDENT))
-		ret = gpu->ops->stream_open(gpu, GX_STREAM_RESIDENT, &d->lone.stream);
+		ret = gpu->stream->open(gpu, GX_STREAM_RESIDENT, &d->lone.stream);
 	if (ret) {
 		dma_close(d);
 		return ret;
@@ -254,10 +253,8 @@ void dma_close(struct dma *d)
 	if (!d)
 		return;
 	for (unsigned i = 0; i < DMA_STREAMS; i++)
-		if (d->stream[i].stream)
-			d->gpu->ops->stream_close(d->stream[i].stream);
-	if (d->lone.stream)
-		d->gpu->ops->stream_close(d->lone.stream);
+		gx_gpu_stream_close(d->stream[i].stream);
+	gx_gpu_stream_close(d->lone.stream);
 	kernel_close(d);
 	if (d->flags)
 		gx_gpu_flag_free(d->gpu, d->flags);
@@ -312,7 +309,7 @@ static bool lone_copy(struct dma *d, const struct gx_gpu_copy *copy, uint64_t no
 {
 	struct dma_lone *l = &d->lone;
 	struct dma_ticket t = {.seq = l->begun + 1, .stream = DMA_STREAMS};
-	int ret = d->gpu->ops->copy(l->stream, copy, 1, flag_of(d, t), t.seq, now_ns);
+	int ret = l->stream->ops->copy(l->stream, copy, 1, flag_of(d, t), t.seq, now_ns);
 
 	if (ret) {
 		dma_look_for_fault(d, l->stream, ret);
@@ -341,7 +338,7 @@ bool dma_copy(struct dma *d, void *dst, const void *src, uint64_t len, bool lone
 	s = stream_choose(d, len);
 	if (!s)
 		return false;
-	ret = d->gpu->ops->copy(s->stream, &copy, 1, NULL, 0, now_ns);
+	ret = s->stream->ops->copy(s->stream, &copy, 1, NULL, 0, now_ns);
 	if (ret) {
 		dma_look_for_fault(d, s->stream, ret);
 		return false;
@@ -371,8 +368,8 @@ static void stream_tell(struct dma *d, unsigned i, uint64_t now_ns)
 		return;
 	if (s->flagged != s->done && s->queued - s->flagged < DMA_TELL)
 		return;
-	if (!d->gpu->ops->copy(s->stream, NULL, 0, &d->flags[i * DMA_FLAG_STRIDE], s->queued,
-			       now_ns))
+	if (!s->stream->ops->copy(s->stream, NULL, 0, &d->flags[i * DMA_FLAG_STRIDE], s->queued,
+				  now_ns))
 		s->flagged = s->queued;
 }
 
@@ -407,7 +404,7 @@ static bool lone_reap(struct dma *d, uint64_t now_ns)
 
 	if (l->begun == before)
 		return false;
-	d->gpu->ops->reap(l->stream, now_ns);
+	l->stream->ops->reap(l->stream, now_ns);
 	while (l->done != l->begun &&
 	       dma_done(d, (struct dma_ticket){.seq = l->done + 1, .stream = DMA_STREAMS}))
 		l->done++;
@@ -424,7 +421,7 @@ bool dma_reap(struct dma *d, uint64_t now_ns)
 
 		if (s->queued == before)
 			continue;
-		d->gpu->ops->reap(s->stream, now_ns);
+		s->stream->ops->reap(s->stream, now_ns);
 		stream_look(d, i);
 		stream_tell(d, i, now_ns);
 		ended |= dma_moved(d, s->stream, &s->since_ns, s->done != before, now_ns);

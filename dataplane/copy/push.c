@@ -90,14 +90,14 @@ int push_map(struct push *p, const struct gx_gpu_handle *h, uint64_t len, struct
 	for (unsigned i = 0; i < GX_PUSH_GPUS && !pool.base; i++) {
 		if (!p->gpu[i])
 			continue;
-		ret = p->gpu[i]->ops->mem_import(p->gpu[i], h, len, &pool.base);
+		ret = p->gpu[i]->share->import(p->gpu[i], h, len, &pool.base);
 		pool.mapper = p->gpu[i];
 	}
 	if (!pool.base)
 		return ret;
-	pool.device = pool.mapper->ops->mem_device(pool.mapper, pool.base);
+	pool.device = pool.mapper->mem->device(pool.mapper, pool.base);
 	for (unsigned i = 0; i < GX_PUSH_GPUS; i++) {
-		if (!p->gpu[i] || p->gpu[i]->ops->mem_reach(p->gpu[i], pool.base))
+		if (!p->gpu[i] || p->gpu[i]->mem->reach(p->gpu[i], pool.base))
 			continue;
 		pool.gpus |= 1u << i;
 		pool.from |= p->gpu[i]->reads_host ? 0 : 1u << i;
@@ -113,7 +113,7 @@ int push_map(struct push *p, const struct gx_gpu_handle *h, uint64_t len, struct
 void push_unmap(struct push_pool *pool)
 {
 	if (pool->base)
-		pool->mapper->ops->mem_unimport(pool->mapper, pool->base);
+		pool->mapper->share->unimport(pool->mapper, pool->base);
 	pool->base = NULL;
 }
 

@@ -56,7 +56,7 @@ int stage_open(struct gx_gpu *gpu, struct gx_arena *arena, uint32_t chunk_b, uns
 	if (ret)
 		goto err;
 	s->flags = gx_gpu_flag_alloc(gpu, nr);
-	ret = s->flags ? gpu->ops->stream_open(gpu, GX_STREAM_LAUNCH, &s->stream) : -ENOMEM;
+	ret = s->flags ? gpu->stream->open(gpu, GX_STREAM_LAUNCH, &s->stream) : -ENOMEM;
 	if (ret)
 		goto err;
 	*out = s;
@@ -71,8 +71,7 @@ void stage_close(struct stage *s)
 {
 	if (!s)
 		return;
-	if (s->stream)
-		s->gpu->ops->stream_close(s->stream); /* waits for copies under way */
+	gx_gpu_stream_close(s->stream); /* waits for copies under way */
 	if (s->flags)
 		gx_gpu_flag_free(s->gpu, s->flags);
 	if (s->mem)
@@ -132,7 +131,7 @@ bool stage_fetch(struct stage *s, struct stage_msg *m, const char *src, uint32_t
 	if (++s->ticket == 0)
 		s->ticket = 1;
 	s->buf[i].ticket = s->ticket;
-	ret = s->gpu->ops->copy(s->stream, &copy, 1, &s->flags[i], s->ticket, now_ns);
+	ret = s->stream->ops->copy(s->stream, &copy, 1, &s->flags[i], s->ticket, now_ns);
 	if (ret) {
 		s->err = ret == -EINVAL ? -EIO : s->err;
 		s->buf[i].ticket = s->flags[i];
@@ -184,7 +183,7 @@ bool stage_reap(struct stage *s, uint64_t now_ns)
 
 	if (!s->nr_copying || s->err)
 		return false;
-	worked = s->gpu->ops->reap(s->stream, now_ns);
+	worked = s->stream->ops->reap(s->stream, now_ns);
 	for (unsigned i = 0; i < s->nr; i++) {
 		if (buf_copied(s, i))
 			continue;
@@ -192,7 +191,7 @@ bool stage_reap(struct stage *s, uint64_t now_ns)
 		if (now_ns - s->buf[i].since_ns > s->timeout_ns)
 			s->err = -ETIMEDOUT;
 	}
-	if (copying && s->gpu->ops->fault(s->stream))
+	if (copying && s->stream->ops->fault(s->stream))
 		s->err = -EIO;
 	s->nr_copying = copying;
 	return worked;

@@ -78,7 +78,7 @@ static int arena_new(struct gx_gpu *owner, size_t len, struct gx_arena **out)
 	a->len = GX_ALIGN_UP(len, GX_HUGE_PAGE);
 	a->owner = owner;
 	if (owner)
-		ret = owner->ops->addr_reserve(owner, a->len, (void **)&a->base);
+		ret = owner->mem->addr_reserve(owner, a->len, (void **)&a->base);
 	else
 		a->base = arena_reserve(a->len);
 	if (ret || !a->base) {
@@ -106,7 +106,7 @@ void gx_arena_close(struct gx_arena *a)
 	if (a->nr_ranges > a->nr_stay)
 		gx_err("arena: %u ranges are still mapped at close", a->nr_ranges - a->nr_stay);
 	if (a->owner)
-		a->owner->ops->addr_free(a->owner, a->base, a->len);
+		a->owner->mem->addr_free(a->owner, a->base, a->len);
 	else if (!a->nr_stay)
 		munmap(a->base, a->len);
 	free(a);
@@ -120,7 +120,7 @@ char *gx_arena_base(const struct gx_arena *a)
 /* Let @gpu read the memory that is mapped there. */
 static int arena_show(const struct gx_arena *a, struct gx_gpu *gpu, char *ptr, size_t len)
 {
-	return a->owner ? gpu->ops->mem_reach(gpu, ptr) : gpu->ops->host_map(gpu, ptr, len);
+	return a->owner ? gpu->mem->reach(gpu, ptr) : gpu->ops->host_map(gpu, ptr, len);
 }
 
 /* False: the GPU may still use that memory. */
@@ -174,7 +174,7 @@ static void arena_vacate(const struct gx_arena *a, char *ptr, size_t len)
 	void *p;
 
 	if (a->owner) {
-		a->owner->ops->mem_free(a->owner, ptr, len);
+		a->owner->mem->free(a->owner, ptr, len);
 		return;
 	}
 	p = mmap(ptr, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
@@ -208,7 +208,7 @@ static int arena_map_pages(const struct gx_arena *a, char *ptr, int fd, size_t l
 	int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
 
 	if (a->owner)
-		return fd < 0 ? a->owner->ops->mem_alloc_at(a->owner, ptr, len) : -EINVAL;
+		return fd < 0 ? a->owner->mem->alloc_at(a->owner, ptr, len) : -EINVAL;
 	if (fd < 0 && arena_map_huge(ptr, len))
 		return 0;
 	if (fd < 0 && !gx_mem_fits(len))

@@ -254,12 +254,12 @@ static void view_make(const struct local_mem *mem, struct gx_gpu *gpu,
 	for (unsigned d = 0; d < GX_GPUS_MAX; d++) {
 		const struct local_view *other = &mem->view[d];
 
-		if (!other->by || gpu->ops->mem_reach(gpu, other->addr))
+		if (!other->by || gpu->mem->reach(gpu, other->addr))
 			continue;
 		v->addr = other->addr;
 		return;
 	}
-	if (gpu->ops->mem_import(gpu, h, len, &ptr))
+	if (gpu->share->import(gpu, h, len, &ptr))
 		return;
 	v->addr = ptr;
 	v->by = gpu;
@@ -281,7 +281,7 @@ static void views_make(const struct gx *gx, struct local_mem *mem, const struct 
 		if (v->addr && (!mem->gpu || local_place((int)d) == mem->place)) {
 			mem->gpu = gx->gpu[d];
 			mem->addr = v->addr;
-			mem->place = local_place(mem->gpu->ops->mem_device(mem->gpu, v->addr));
+			mem->place = local_place(mem->gpu->mem->device(mem->gpu, v->addr));
 		}
 	}
 }

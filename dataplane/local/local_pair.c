@@ -26,7 +26,7 @@ static void *scratch_alloc(struct gx_gpu *by, uint8_t place)
 
 	if (!place)
 		return by->ops->pinned_alloc(by, DMA_TRY_B);
-	return by->ops->mem_alloc_on(by, place - 1, DMA_TRY_B, &mem) ? NULL : mem;
+	return by->mem->alloc_on(by, place - 1, DMA_TRY_B, &mem) ? NULL : mem;
 }
 
 static void scratch_free(struct gx_gpu *by, uint8_t place, void *mem)
@@ -36,7 +36,7 @@ static void scratch_free(struct gx_gpu *by, uint8_t place, void *mem)
 	if (!place)
 		by->ops->pinned_free(by, mem);
 	else
-		by->ops->mem_free(by, mem, DMA_TRY_B);
+		by->mem->free(by, mem, DMA_TRY_B);
 }
 
 static void pair_time(struct gx *gx, struct gx_gpu *by, uint8_t src, uint8_t dst, uint64_t until_ns)

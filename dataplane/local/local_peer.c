@@ -228,7 +228,7 @@ void local_mem_unmap(const struct local_mem *m)
 	if (m->is_gpu) {
 		for (unsigned d = 0; d < GX_GPUS_MAX; d++)
 			if (m->view[d].by)
-				m->view[d].by->ops->mem_unimport(m->view[d].by, m->view[d].addr);
+				m->view[d].by->share->unimport(m->view[d].by, m->view[d].addr);
 		return;
 	}
 	if (!m->gpu || m->gpu->ops->host_unmap(m->gpu, m->addr, m->as.map_len))

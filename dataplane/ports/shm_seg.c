@@ -22,7 +22,6 @@ bool shm_slots_ok(uint32_t nr_slots, uint32_t slot_b)
 /* Make the slots of one peer in the memory of our GPU, and export them. */
 static int shm_pool_make(struct shm_port *p, struct shm_peer *peer)
 {
-	const struct gx_gpu_ops *gpu = p->pool_gpu->ops;
 	size_t len = GX_ALIGN_UP((size_t)p->nr_slots * p->slot_b, GX_HUGE_PAGE);
 	struct gx_gpu_handle h;
 	void *slots;
@@ -35,7 +34,7 @@ static int shm_pool_make(struct shm_port *p, struct shm_peer *peer)
 		return ret;
 	}
 	peer->rx.slots = slots;
-	ret = gpu->mem_export(p->pool_gpu, slots, len, &h);
+	ret = p->pool_gpu->share->export(p->pool_gpu, slots, len, &h);
 	if (ret) {
 		gx_port_why_set("port shm: cuda:%d gives its memory to no other process: %s",
 				p->pool_gpu->device, gx_gpu_why());

@@ -440,7 +440,7 @@ static void load_free(struct gx_load *l)
 		cu.cuStreamDestroy_v2(l->stm);
 	cuda_leave(l->g, prev);
 	gx_gpu_flag_free(&l->g->gpu, l->flag);
-	cuda_mem_free(&l->g->gpu, l->mem, l->len);
+	cuda_mem_ops.free(&l->g->gpu, l->mem, l->len);
 	free(l);
 }
 
@@ -473,7 +473,7 @@ static int load_memory(struct gx_load *l)
 	int ret;
 
 	load_layout(l);
-	ret = cuda_mem_alloc(&l->g->gpu, l->len, &mem);
+	ret = cuda_mem_ops.alloc(&l->g->gpu, l->len, &mem);
 	if (ret)
 		return ret;
 	l->mem = mem;

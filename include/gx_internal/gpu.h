@@ -1,8 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The GPU seam. A backend is one file in gpu/ with one `const struct gx_gpu_ops`. gpu_host executes on the
- * calling core and is complete; gpu_cuda finds the driver by dlopen. Slots marked [core] belong to the
- * polling core that owns the stream, never block, never allocate; all others are control path.
+ * The GPU seam: copies, and the memory that they need. A backend is four tables: one for the GPU
+ * itself, one for its memory, one for memory that others name, and one for streams. ->open of
+ * gx_gpu_host_ops or gx_gpu_cuda_ops gives a struct gx_gpu, which points to the tables; a stream
+ * points to the table of streams, so a core reaches a slot by one load (s->ops->unpack). The host
+ * backend does the work on the calling core and is complete; the CUDA backend finds the driver by
+ * dlopen.
+ *
+ * Threads: a slot marked [core] is for the core that owns the stream; it never blocks and never
+ * allocates. A slot marked [any] is for any thread and never blocks. All other slots, and the plain
+ * functions below, are control path: any thread may call them, and they may block.
  */
 #ifndef GX_INTERNAL_GPU_H
 #define GX_INTERNAL_GPU_H
@@ -45,7 +52,7 @@ struct gx_gpu_cfg {
 	int device;	       /* CUDA ordinal; ignored by host */
 	enum gx_unpack unpack; /* AUTO: kernel or resident, by load, for cuda; host for host */
 	unsigned sms;	       /* bound on SMs an unpack may use; 0: the backend's defaults */
-	bool ipc_memory;       /* cuda only: ->mem_alloc takes memory that cudaIpc names */
+	bool ipc_memory;       /* cuda only: memory comes from where cudaIpc can name it */
 	uint64_t drain_ns;     /* cuda only: how long a close waits for the GPU; 0: 5 s */
 	uint64_t delay_ns; /* host only, for tests: a block completes this long after its launch */
 };
@@ -104,95 +111,120 @@ struct gx_gpu_handle {
 	uint64_t len; /* bytes that the handle opens */
 };
 
+/* The GPU itself, host memory that it uses, and streams that are not ours: by gpu->ops. */
 struct gx_gpu_ops {
 	const char *name; /* "host", "cuda" */
 
-	/* Return 0, -ENODEV with a reason from gx_gpu_why(), -ENOMEM. */
+	/* Return 0 and a GPU, -ENODEV with a reason from gx_gpu_why(), -ENOMEM. */
 	int (*open)(const struct gx_gpu_cfg *cfg, struct gx_gpu **out);
+	/* The caller has closed all streams and freed all memory before. NULL is fine. */
 	void (*close)(struct gx_gpu *gpu);
 
-	/* Memory of this GPU; host: huge pages where there are. Zeroed. Return 0, -ENOMEM. */
-	int (*mem_alloc)(struct gx_gpu *gpu, size_t len, void **out);
-	void (*mem_free)(struct gx_gpu *gpu, void *ptr, size_t len);
-	/* Memory of device @device, which this GPU reaches and nobody need have opened. By ->mem_free. Return 0,
-	 * -EOPNOTSUPP with the reason, -ENOMEM. */
-	int (*mem_alloc_on)(struct gx_gpu *gpu, int device, size_t len, void **out);
-	/* The device that memory lies on, imported or not: its ordinal here. -EOPNOTSUPP: not a GPU's. */
-	int (*mem_device)(struct gx_gpu *gpu, const void *ptr);
-
-	/* Addresses for memory of this GPU, with nothing there; then memory at some of them, zeroed, multiples of
-	 * 2 MiB both, freed by ->mem_free. All must be freed before the addresses are. cuda only. Return 0, -ENOMEM,
-	 * -EOPNOTSUPP with the reason. */
-	int (*addr_reserve)(struct gx_gpu *gpu, size_t len, void **out);
-	void (*addr_free)(struct gx_gpu *gpu, void *base, size_t len);
-	int (*mem_alloc_at)(struct gx_gpu *gpu, void *at, size_t len);
-	/* Do this GPU's kernels reach memory at @ptr, of another GPU or imported? Return 0, -EXDEV with the reason. */
-	int (*mem_reach)(struct gx_gpu *gpu, const void *ptr);
-	/* A dma-buf of whole pages of ->mem_alloc's or ->mem_alloc_at's, for a NIC's driver; the descriptor is the
-	 * caller's to close. Return 0, -EOPNOTSUPP with the reason. */
-	int (*mem_dmabuf)(struct gx_gpu *gpu, const void *ptr, size_t len, int *fd);
-
-	/* Name memory to another process; it must outlive what the others do with it. Return 0 and a handle whose
-	 * descriptor is the caller's to close, -EOPNOTSUPP with the reason. Takes milliseconds. */
-	int (*mem_export)(struct gx_gpu *gpu, const void *ptr, size_t len,
-			  struct gx_gpu_handle *out);
-	/* Map the @len bytes that @h names, for this GPU; h->fd stays the caller's. Every field may be a lie.
-	 * Return 0, -EPROTO (not such memory, or less of it), -ENOMEM, with the reason. */
-	int (*mem_import)(struct gx_gpu *gpu, const struct gx_gpu_handle *h, size_t len,
-			  void **out);
-	/* @ptr: what ->mem_import gave; nothing uses it any more */
-	void (*mem_unimport)(struct gx_gpu *gpu, void *ptr);
-
-	/* Let the GPU read and write host memory in place (cuMemHostRegister; host: nothing).
-	 * The device address equals the host address, or -EOPNOTSUPP. */
+	/* Let the GPU read and write the caller's host memory in place (cuMemHostRegister; host:
+	 * nothing). Its address on the GPU is the same. Return 0, -EOPNOTSUPP with the reason,
+	 * -ENOMEM. */
 	int (*host_map)(struct gx_gpu *gpu, void *ptr, size_t len);
-	/* False: a GPU may still use it (see ->stream_close). It stays registered, and must stay mapped. */
+	/* False: a GPU may still use the memory (see ->close of a stream). It stays registered, and
+	 * must stay mapped. */
 	bool (*host_unmap)(struct gx_gpu *gpu, void *ptr, size_t len);
-	/* Host memory that the CPU and all GPUs read and write at one address: blocks, flags. On a cache line, zeroed.
-	 * NULL: there is none. */
+
+	/* Host memory that the CPU and all GPUs read and write at one address, for blocks and
+	 * flags: it begins on a cache line and is zeroed. NULL: there is none. */
 	void *(*pinned_alloc)(struct gx_gpu *gpu, size_t len);
 	void (*pinned_free)(struct gx_gpu *gpu, void *ptr); /* NULL is fine */
 
-	/* Streams are made on the control path; the core that uses one need not have made it. A stream has the
-	 * GPU's context made current by the slots below, cheaply. */
-	int (*stream_open)(struct gx_gpu *gpu, enum gx_stream_kind kind,
-			   struct gx_gpu_stream **out);
-	/* Waits for what the stream holds, in bounded time. False: it has not finished, and is given up. Until it has,
-	 * no memory of its GPU's is given back, whoever asks: the slots that free do nothing, ->host_unmap says so,
-	 * and ->close leaves the GPU's context. NULL is fine. */
-	bool (*stream_close)(struct gx_gpu_stream *s);
+	/* [any] Queue on @stream, a stream of the user's (a CUstream; host: whatever), that *flag
+	 * (of gx_gpu_flag_alloc(), of any GPU) becomes @value when the stream has done all work
+	 * that it holds now. The stream counts as there when the flag is seen and *due_ns has
+	 * passed (0: at once; host: its delay). Return 0, -EINVAL with a reason: no stream that can
+	 * be waited for; then nothing writes the flag. */
+	int (*stream_mark)(struct gx_gpu *gpu, void *stream, uint32_t *flag, uint32_t value,
+			   uint64_t now_ns, uint64_t *due_ns);
+};
 
-	/* [core] Execute @n blocks (at most 16) with one launch. Their status words turn from PENDING to a
-	 * result when the bytes are visible to the GPU and to the CPU. Fragments are unordered among themselves,
-	 * those of successive launches too; copies and gathers queued later see all of them. Return how many were
-	 * taken, 0 when no launch can be made now. */
+/* Memory of GPUs: by gpu->mem. Control path. */
+struct gx_gpu_mem_ops {
+	/* Memory of this GPU, zeroed; host: huge pages where there are some. Return 0, -ENOMEM. */
+	int (*alloc)(struct gx_gpu *gpu, size_t len, void **out);
+	/* Memory of ->alloc, ->alloc_on or ->alloc_at, which nothing uses any more. NULL is fine. */
+	void (*free)(struct gx_gpu *gpu, void *ptr, size_t len);
+	/* Memory of device @device, which this GPU reaches and nobody need have opened; not zeroed.
+	 * Return 0, -EOPNOTSUPP with the reason, -ENOMEM. */
+	int (*alloc_on)(struct gx_gpu *gpu, int device, size_t len, void **out);
+
+	/* The ordinal of the device that memory lies on, imported memory too. -EOPNOTSUPP: it is
+	 * not memory of a GPU. */
+	int (*device)(struct gx_gpu *gpu, const void *ptr);
+	/* Do this GPU's kernels reach memory at @ptr, of another GPU or imported? Return 0, -EXDEV
+	 * with the reason. */
+	int (*reach)(struct gx_gpu *gpu, const void *ptr);
+
+	/* Addresses for memory of this GPU, with nothing there. cuda only. Return 0, -ENOMEM,
+	 * -EOPNOTSUPP with the reason. */
+	int (*addr_reserve)(struct gx_gpu *gpu, size_t len, void **out);
+	/* The caller has freed all memory at these addresses before. */
+	void (*addr_free)(struct gx_gpu *gpu, void *base, size_t len);
+	/* Memory at addresses that were reserved, zeroed; both are multiples of 2 MiB. Return as
+	 * ->addr_reserve. */
+	int (*alloc_at)(struct gx_gpu *gpu, void *at, size_t len);
+};
+
+/* Memory of a GPU that another process or a NIC's driver uses: by gpu->share. Control path; an
+ * export or import takes milliseconds. */
+struct gx_gpu_share_ops {
+	/* Name memory to another process; it must outlive all uses that the others make of it.
+	 * Return 0 and a handle whose descriptor is the caller's to close, -EOPNOTSUPP with the
+	 * reason. */
+	int (*export)(struct gx_gpu *gpu, const void *ptr, size_t len, struct gx_gpu_handle *out);
+	/* Name whole pages of ->alloc or ->alloc_at to a NIC's driver, as a dma-buf; the descriptor
+	 * is the caller's to close. Return 0, -EOPNOTSUPP with the reason. */
+	int (*dmabuf)(struct gx_gpu *gpu, const void *ptr, size_t len, int *fd);
+	/* Map the @len bytes that @h names, for this GPU; h->fd stays the caller's. Every field may
+	 * be a lie. Return 0, -EPROTO (not such memory, or less of it), -ENOMEM, with the reason. */
+	int (*import)(struct gx_gpu *gpu, const struct gx_gpu_handle *h, size_t len, void **out);
+	/* @ptr: of ->import; nothing uses the memory any more. NULL is fine. */
+	void (*unimport)(struct gx_gpu *gpu, void *ptr);
+};
+
+/* Queues of work: gpu->stream opens one, s->ops (the same table) does the rest. */
+struct gx_gpu_stream_ops {
+	/* Control path; the core that uses the stream need not have opened it. Return 0, -ENOMEM,
+	 * -ENODEV with the reason. */
+	int (*open)(struct gx_gpu *gpu, enum gx_stream_kind kind, struct gx_gpu_stream **out);
+	/* Control path; callers use gx_gpu_stream_close(). Waits for the work of the stream, in
+	 * bounded time. False: the work has not finished, and the stream is given up. Until it has
+	 * finished the backend gives back no memory of that GPU, whoever asks: the slots that free
+	 * do nothing, ->host_unmap says so, and ->close of the GPU leaves its context. */
+	bool (*close)(struct gx_gpu_stream *s);
+
+	/* [core] Execute @n blocks (at most 16) with one launch. Their status words turn from
+	 * PENDING to a result when the GPU and the CPU see the bytes. Fragments are unordered among
+	 * themselves, those of successive launches too; copies and gathers queued later see all of
+	 * them. Return how many were taken, 0 when no launch can be made now. */
 	unsigned (*unpack)(struct gx_gpu_stream *s, struct gx_block *const blocks[], unsigned n,
 			   uint64_t now_ns);
-	/* [core] Queue copies, then a flag: *done (of gx_gpu_flag_alloc()) becomes
-	 * @value after all of them and all earlier ones (of a RESIDENT stream: after all of them). NULL: no flag, a
-	 * later one tells of them. On a resident stream all of @list is memory of a GPU, or mapped. Return 0,
-	 * -EAGAIN with nothing queued, or -EINVAL with the reason: the driver refuses an address, copies before it
-	 * may have been queued, the flag has not; the stream goes on. */
+	/* [core] Queue copies, then a flag: *done (of gx_gpu_flag_alloc()) becomes @value after all
+	 * of them and all earlier work (of a RESIDENT stream: after all of them). @done NULL: no
+	 * flag, a later one tells of them. On a resident stream all of @list is memory of a GPU, or
+	 * mapped. Return 0, -EAGAIN with nothing queued, or -EINVAL with the reason: the driver
+	 * refuses an address. Then copies before that one may have been queued, the flag has not;
+	 * the stream goes on. */
 	int (*copy)(struct gx_gpu_stream *s, const struct gx_gpu_copy list[], unsigned n,
 		    uint32_t *done, uint32_t value, uint64_t now_ns);
 	/* [core] Queue a gather, then the flag, as ->copy. Return 0, -EAGAIN with nothing queued. */
 	int (*gather)(struct gx_gpu_stream *s, const struct gx_gpu_gather *g, uint32_t *done,
 		      uint32_t value, uint64_t now_ns);
-	/* [core] Run @fn on this thread with the GPU's context current and the vendor's stream (host: NULL); NULL: nothing.
-	 * Then queue the flag, as ->copy; NULL: none. Return 0, -EAGAIN, or what @fn returned, with no flag queued. */
+	/* [core] Run @fn on this thread with the GPU's context current and the vendor's stream
+	 * (host: NULL); @fn NULL: nothing. Then queue the flag, as ->copy; NULL: none. Return 0,
+	 * -EAGAIN, or the result of @fn, with no flag queued. */
 	int (*call)(struct gx_gpu_stream *s, int (*fn)(void *arg, void *stream), void *arg,
 		    uint32_t *done, uint32_t value, uint64_t now_ns);
-	/* [core] Push what completes late (host with delay_ns; cuda: launch errors into status). True: it worked.*/
+
+	/* [core] Push work that completes late (host with delay_ns; cuda: launch errors into
+	 * status). True: it worked. */
 	bool (*reap)(struct gx_gpu_stream *s, uint64_t now_ns);
 	/* [core] Sticky fault of the stream: 0 or -EIO; gx_gpu_why() has the vendor's code. */
 	int (*fault)(struct gx_gpu_stream *s);
-
-	/* Any thread, does not block. Queue on @stream, a stream of the user's (a CUstream; host: whatever), that
-	 * *flag (of gx_gpu_flag_alloc(), of any GPU) becomes @value when all work queued on it so far is done. The stream
-	 * counts as there when the flag is seen and *due_ns has passed (0: at once; host: its delay). Return 0,
-	 * -EINVAL with a reason: no stream that can be waited for; then nothing writes the flag. */
-	int (*stream_mark)(struct gx_gpu *gpu, void *stream, uint32_t *flag, uint32_t value,
-			   uint64_t now_ns, uint64_t *due_ns);
 };
 
 /* Whose kernels see what a network card wrote to the memory of a GPU, once the CPU knows that it
@@ -202,6 +234,9 @@ enum gx_gpu_dma { GX_GPU_DMA_NONE, GX_GPU_DMA_OWN, GX_GPU_DMA_ALL };
 /* Frozen after open. */
 struct gx_gpu {
 	const struct gx_gpu_ops *ops;
+	const struct gx_gpu_mem_ops *mem;
+	const struct gx_gpu_share_ops *share;
+	const struct gx_gpu_stream_ops *stream;
 	int device; /* -1: host */
 	bool checks_crc; /* ->unpack, of a stream that is not RESIDENT, verifies GX_AUX_CRC: a fragment with
 			    another CRC gets GX_AUX_BAD, makes the block's status GX_BLOCK_CRC, and may have
@@ -216,12 +251,19 @@ struct gx_gpu {
 };
 
 struct gx_gpu_stream {
-	const struct gx_gpu_ops *ops;
+	const struct gx_gpu_stream_ops *ops; /* gpu->stream when it was opened */
 	struct gx_gpu *gpu;
 };
 
 extern const struct gx_gpu_ops gx_gpu_host_ops;
 extern const struct gx_gpu_ops gx_gpu_cuda_ops; /* always linked; open says why when it cannot */
+
+/** gx_gpu_stream_close() - ->close of a stream; NULL is fine. Control path. Return: has all its work
+ * finished? */
+static inline bool gx_gpu_stream_close(struct gx_gpu_stream *s)
+{
+	return !s || s->ops->close(s);
+}
 
 /** gx_gpu_block_alloc() - Arrays for one block in memory that the GPU reads in place; sets the pointers
  * of @b. Return: 0, -ENOMEM. Control path, as the other three. */
