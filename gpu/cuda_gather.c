@@ -27,59 +27,49 @@ static void gather_args(struct cuda_stream *s, const struct gx_gpu_gather *g,
 		.window = gx_gather_window(g->row_b),
 		.magic = gx_gather_magic(g->row_b),
 	};
-	if (g->how == GX_GATHER_ORDERED) {
+	if (g->ordered) {
 		a->head = g->link;
 		a->next = g->link + g->nr_src;
 	}
 }
 
-/* The kernel that ends the gather, and how many warps or threads it can feed. */
+/* The kernel that ends the gather, and how many warps it can feed. */
 static unsigned gather_kernel(const struct gx_gpu_gather *g, const struct gx_gather_args *a,
 			      uint64_t *work)
 {
-	static const unsigned step[] = {
-		[GX_GATHER_BYTE] = GATHER_BYTE,	 [GX_GATHER_THREAD] = GATHER_THREAD,
-		[GX_GATHER_WARP] = GATHER_WARP1, [GX_GATHER_WARP2] = GATHER_WARP2,
-		[GX_GATHER_SEQ] = GATHER_SEQ,
-	};
 	bool wide = gx_gather_word(cuda_ptr(g->src), cuda_ptr(g->dst), g->row_b) == 16;
 
-	if (g->how == GX_GATHER_ROWS) {
-		*work = ((uint64_t)g->nr * a->segs + 31) / 32;
-		return wide ? GATHER_ROWS16 : GATHER_ROWS4;
-	}
-	if (g->how == GX_GATHER_ORDERED) {
+	if (g->ordered) {
 		*work = (g->nr_src + a->window - 1) / a->window;
 		return wide ? GATHER_ORDERED16 : GATHER_ORDERED4;
 	}
-	*work = g->nr;
-	return step[g->how];
+	*work = ((uint64_t)g->nr * a->segs + 31) / 32;
+	return wide ? GATHER_ROWS16 : GATHER_ROWS4;
 }
 
-static bool gather_queue(struct cuda_stream *s, const struct gx_gpu_gather *g, uint32_t *done,
-			 uint32_t value)
+static bool gather_queue(struct cuda_stream *s, const struct gx_gpu_gather *g, struct CUfunc_st *fn,
+			 uint32_t *done, uint32_t value)
 {
 	struct cuda_gpu *gpu = cuda_of(s->stream.gpu);
 	unsigned sms = GX_MIN(g->sms ? g->sms : gpu->gather_sms, gpu->all_sms);
 	struct gx_gather_args a;
 	void *params[] = {&a};
-	uint64_t work = 0;
-	unsigned fn;
+	uint64_t work = g->nr;
 
 	gather_args(s, g, &a);
 	a.flag = done;
 	a.value = value;
-	fn = gather_kernel(g, &a, &work);
+	if (!fn)
+		fn = gpu->fn_gather[gather_kernel(g, &a, &work)];
 	work = GX_MAX((work + GX_GATHER_WARPS - 1) / GX_GATHER_WARPS, 1);
-	if (g->how == GX_GATHER_ORDERED &&
+	if (g->ordered &&
 	    !cuda_core_launch(s, gpu->fn_gather[GATHER_LINK], sms, GX_GATHER_THREADS, params))
 		return false;
-	return cuda_core_launch(s, gpu->fn_gather[fn], GX_MIN(sms, work), GX_GATHER_THREADS,
-				params);
+	return cuda_core_launch(s, fn, GX_MIN(sms, work), GX_GATHER_THREADS, params);
 }
 
-int cuda_gather(struct gx_gpu_stream *stream, const struct gx_gpu_gather *g, uint32_t *done,
-		uint32_t value, uint64_t now_ns)
+int cuda_gather_by(struct gx_gpu_stream *stream, const struct gx_gpu_gather *g,
+		   struct CUfunc_st *fn, uint32_t *done, uint32_t value, uint64_t now_ns)
 {
 	struct cuda_stream *s = cuda_stream_of(stream);
 	struct cuda_gpu *gpu = cuda_of(stream->gpu);
@@ -90,8 +80,14 @@ int cuda_gather(struct gx_gpu_stream *stream, const struct gx_gpu_gather *g, uin
 	if (s->faulted || (s->res && !cuda_resident_stop(s, now_ns)))
 		return -EAGAIN;
 	prev = cuda_enter(gpu);
-	ok = gather_queue(s, g, done, value);
+	ok = gather_queue(s, g, fn, done, value);
 	cuda_leave_core(gpu, prev);
 	cuda_core_queued(s, ok, now_ns);
 	return ok ? 0 : -EAGAIN;
+}
+
+int cuda_gather(struct gx_gpu_stream *stream, const struct gx_gpu_gather *g, uint32_t *done,
+		uint32_t value, uint64_t now_ns)
+{
+	return cuda_gather_by(stream, g, NULL, done, value, now_ns);
 }

@@ -19,11 +19,6 @@ enum {
 	GATHER_LINK,
 	GATHER_ORDERED16,
 	GATHER_ORDERED4,
-	GATHER_BYTE,
-	GATHER_THREAD,
-	GATHER_WARP1,
-	GATHER_WARP2,
-	GATHER_SEQ,
 	GATHER_FNS,
 };
 
@@ -58,7 +53,7 @@ struct cuda_gpu {
 	uint64_t drain_ns; /* how long a close waits for the GPU before it gives a stream up */
 	struct cuda_lost ctl_lost;
 	struct cuda_gpu *kept; /* in the list of those that were closed and not released */
-	void *kept_code;       /* lab/load.c's, likewise */
+	void *kept_code;       /* lab/code.c's, likewise */
 };
 
 /* -- cuda_api.c -- */

@@ -31,7 +31,7 @@ _Static_assert((int)GX_UNPACK_MODE_HOST == (int)GX_UNPACK_HOST, "same order");
 /* Frozen after open. */
 struct gx_engine {
 	struct gx_gpu *gpu;
-	struct gx_engine_part *part; /* NULL: none yet */
+	struct gx_engine_part *parts; /* under the lock of lab/code.c, which fills it */
 };
 
 struct gx_engine_block {
@@ -96,10 +96,14 @@ GX_EXPORT int gx_engine_open(const struct gx_engine_opts *user, struct gx_engine
 
 GX_EXPORT void gx_engine_close(struct gx_engine *e)
 {
+	struct gx_engine_part *part, *next;
+
 	if (!e)
 		return;
-	if (e->part)
-		e->part->close(e->part);
+	for (part = e->parts; part; part = next) {
+		next = part->next;
+		part->close(part);
+	}
 	e->gpu->ops->close(e->gpu);
 	free(e);
 }
@@ -109,9 +113,14 @@ struct gx_gpu *gx_engine_gpu(struct gx_engine *e)
 	return e->gpu;
 }
 
-struct gx_engine_part **gx_engine_part(struct gx_engine *e)
+struct gx_engine_part **gx_engine_parts(struct gx_engine *e)
 {
-	return &e->part;
+	return &e->parts;
+}
+
+struct gx_engine *gx_engine_of(struct gx_engine_queue *q)
+{
+	return q->engine;
 }
 
 GX_EXPORT int gx_engine_info(struct gx_engine *e, struct gx_engine_info *user)
@@ -562,18 +571,16 @@ static bool gather_order_fits(const struct gx_engine_queue *q, const struct gx_g
 	return (uint64_t)g->src_rows + g->nr <= queue_link_b(q) / sizeof(uint32_t);
 }
 
-static enum gx_gather_how gather_how(const struct gx_engine_queue *q, const struct gx_gather *g)
+static bool gather_is_ordered(const struct gx_engine_queue *q, const struct gx_gather *g)
 {
 	if (g->order == GX_GATHER_ORDER_SOURCE)
-		return GX_GATHER_ORDERED;
-	if (g->order == GX_GATHER_ORDER_AUTO && gather_order_fits(q, g) &&
-	    g->src_rows / ENGINE_DENSE <= g->nr)
-		return GX_GATHER_ORDERED;
-	return GX_GATHER_ROWS;
+		return true;
+	return g->order == GX_GATHER_ORDER_AUTO && gather_order_fits(q, g) &&
+	       g->src_rows / ENGINE_DENSE <= g->nr;
 }
 
 static int gather_kernel(struct gx_engine_queue *q, const struct gx_gather *g,
-			 const enum gx_gather_how *how, uint32_t t)
+			 const struct gx_gather_by *by, uint32_t t)
 {
 	struct gx_gpu_gather k = {
 		.src = g->src,
@@ -583,20 +590,20 @@ static int gather_kernel(struct gx_engine_queue *q, const struct gx_gather *g,
 		.nr_src = g->src_rows,
 		.nr_dst = g->dst_rows,
 		.row_b = g->row_b,
-		.how = how ? *how : gather_how(q, g),
+		.ordered = !by && gather_is_ordered(q, g),
 		.sms = g->sms,
 		.link = q->link,
 		.bad = ticket_bad(q, t),
 	};
-	uint32_t word = gx_gather_word((uintptr_t)g->src, (uintptr_t)g->dst, g->row_b);
+	uint64_t now_ns = gx_now_ns();
 
-	if (k.how == GX_GATHER_ORDERED && !gather_order_fits(q, g))
+	if (k.ordered && !gather_order_fits(q, g))
 		return engine_fail(-ENOSPC,
 				   "ordered gather: open the queue for more rows and pairs");
-	if (!word || (k.how >= GX_GATHER_BYTE && word != 16))
-		return engine_fail(-EINVAL,
-				   "gather: addresses must be multiples of 4 (steps: of 16)");
-	return q->stream->ops->gather(q->stream, &k, ticket_flag(q, t), t, gx_now_ns());
+	if (!gx_gather_word((uintptr_t)g->src, (uintptr_t)g->dst, g->row_b))
+		return engine_fail(-EINVAL, "gather: addresses must be multiples of 4");
+	return by ? by->queue(by, q->stream, &k, ticket_flag(q, t), t, now_ns)
+		  : q->stream->ops->gather(q->stream, &k, ticket_flag(q, t), t, now_ns);
 }
 
 static int gather_check(const struct gx_gather *g)
@@ -617,8 +624,8 @@ static int gather_check(const struct gx_gather *g)
 	return 0;
 }
 
-int gx_engine_gather_how(struct gx_engine_queue *q, const struct gx_gather *user,
-			 const enum gx_gather_how *how, uint32_t *ticket)
+int gx_engine_gather_by(struct gx_engine_queue *q, const struct gx_gather *user,
+			const struct gx_gather_by *by, uint32_t *ticket)
 {
 	struct gx_gather own, *g = &own;
 	uint32_t t;
@@ -635,7 +642,7 @@ int gx_engine_gather_how(struct gx_engine_queue *q, const struct gx_gather *user
 	else if (g->engine == GX_ENGINE_CPU)
 		ret = gather_cpu(q, g, t);
 	else
-		ret = gather_kernel(q, g, how, t);
+		ret = gather_kernel(q, g, by, t);
 	if (!ret)
 		*ticket = q->ticket = t;
 	return ret;
@@ -644,5 +651,5 @@ int gx_engine_gather_how(struct gx_engine_queue *q, const struct gx_gather *user
 GX_EXPORT int gx_engine_gather(struct gx_engine_queue *q, const struct gx_gather *g,
 			       uint32_t *ticket)
 {
-	return gx_engine_gather_how(q, g, NULL, ticket);
+	return gx_engine_gather_by(q, g, NULL, ticket);
 }

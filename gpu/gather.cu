@@ -2,33 +2,9 @@
 /*
  * Gather and scatter: rows named by (source, destination) pairs, from pinned host memory to GPU
  * memory or back, by few SMs. Launched by cuda_gather.c; how a row is divided is in gather_core.h.
- * The last thread block to finish tells the CPU. The kernels of the second half are what the first
- * is compared with.
+ * The last thread block to finish tells the CPU.
  */
-#include "gather_core.h"
-
-#define ALL 0xffffffffu
-
-static_assert(sizeof(struct gx_gather_args) == 96, "same in C and in CUDA");
-
-/* Rows that are read once: no place in L1, first out of L2. */
-__device__ static uint4 word_load(const uint4 *p)
-{
-	uint4 v;
-
-	asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-		     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-		     : "l"(p));
-	return v;
-}
-
-__device__ static uint32_t word_load(const uint32_t *p)
-{
-	uint32_t v;
-
-	asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(p));
-	return v;
-}
+#include "gather_dev.cuh"
 
 /* The segment of one warp: a lane's words, all loaded before any is stored. */
 template <typename word> struct seg_regs {
@@ -58,37 +34,6 @@ template <typename word> struct seg_regs {
 		}
 	}
 };
-
-/*
- * Account for a thread block: its stores come before the fence, the fence before the count. Who
- * brings the count to its end resets the counters and tells the CPU. All threads call.
- */
-__device__ static void grid_end(const struct gx_gather_args &a, uint32_t bad)
-{
-	uint32_t sum;
-
-	bad = __reduce_add_sync(ALL, bad);
-	if (bad && threadIdx.x % 32 == 0)
-		atomicAdd(&a.counter[1], bad);
-	__threadfence();
-	__syncthreads();
-	if (threadIdx.x || atomicAdd(&a.counter[0], 1u) + 1 != gridDim.x)
-		return;
-	__threadfence();
-	sum = atomicExch(&a.counter[1], 0u);
-	atomicExch(&a.counter[0], 0u);
-	*(volatile uint32_t *)a.bad = sum;
-	__threadfence_system();
-	*(volatile uint32_t *)a.flag = a.value;
-}
-
-/* Pairs may lie in host memory: a copy in L1 of an earlier launch is never taken. */
-__device__ static struct gx_pair pair_load(const struct gx_gather_args &a, uint32_t i)
-{
-	uint2 raw = __ldcv((const uint2 *)a.pairs + i);
-
-	return {raw.x, raw.y};
-}
 
 /* RUN consecutive segments of a warp: which pairs they are of. All lanes read the same words. */
 template <int RUN> struct run_pairs {
@@ -326,106 +271,4 @@ extern "C" __global__ void __launch_bounds__(GX_GATHER_THREADS, 1)
 	gx_gather_ordered4(const __grid_constant__ struct gx_gather_args a)
 {
 	windows_run<uint32_t, 2>(a);
-}
-
-/* --- what the above is compared with: one step of optimisation each --- */
-
-/* A thread a row, a byte at a time. */
-extern "C" __global__ void __launch_bounds__(GX_GATHER_THREADS, 1)
-	gx_gather_byte(const __grid_constant__ struct gx_gather_args a)
-{
-	uint32_t step = gridDim.x * GX_GATHER_THREADS, bad = 0;
-
-	for (uint32_t i = blockIdx.x * GX_GATHER_THREADS + threadIdx.x; i < a.nr; i += step) {
-		struct gx_pair p = pair_load(a, i);
-		const volatile char *src = a.src + (uint64_t)p.src * a.row_b;
-		volatile char *dst = a.dst + (uint64_t)p.dst * a.row_b;
-
-		bad += !gx_gather_fits(&a, p);
-		for (uint32_t k = 0; gx_gather_fits(&a, p) && k < a.row_b; k++)
-			dst[k] = src[k];
-	}
-	grid_end(a, bad);
-}
-
-/* A thread a row, 16 bytes at a time. Needs 16-byte words. */
-extern "C" __global__ void __launch_bounds__(GX_GATHER_THREADS, 1)
-	gx_gather_thread(const __grid_constant__ struct gx_gather_args a)
-{
-	uint32_t step = gridDim.x * GX_GATHER_THREADS, bad = 0;
-
-	for (uint32_t i = blockIdx.x * GX_GATHER_THREADS + threadIdx.x; i < a.nr; i += step) {
-		struct gx_pair p = pair_load(a, i);
-		const uint4 *src = (const uint4 *)(a.src + (uint64_t)p.src * a.row_b);
-		uint4 *dst = (uint4 *)(a.dst + (uint64_t)p.dst * a.row_b);
-
-		bad += !gx_gather_fits(&a, p);
-		for (uint32_t k = 0; gx_gather_fits(&a, p) && k < a.row_b / 16; k++)
-			dst[k] = src[k];
-	}
-	grid_end(a, bad);
-}
-
-/* A warp a row; LOADS words of a lane are loaded before they are stored. */
-template <int LOADS> __device__ static void warp_run(const struct gx_gather_args &a)
-{
-	uint32_t lane = threadIdx.x % 32, step = gridDim.x * GX_GATHER_WARPS, bad = 0;
-
-	for (uint32_t i = threadIdx.x / 32 * gridDim.x + blockIdx.x; i < a.nr; i += step) {
-		struct gx_pair p = pair_load(a, i);
-		const uint4 *src = (const uint4 *)(a.src + (uint64_t)p.src * a.row_b);
-		uint4 *dst = (uint4 *)(a.dst + (uint64_t)p.dst * a.row_b);
-		uint32_t words = gx_gather_fits(&a, p) ? a.row_b / 16 : 0;
-
-		bad += !words && lane == 0;
-		for (uint32_t at = lane; at < words; at += 32 * LOADS) {
-			uint4 v[LOADS];
-
-#pragma unroll
-			for (int k = 0; k < LOADS; k++)
-				if (at + 32 * k < words)
-					v[k] = __ldcs(src + at + 32 * k);
-#pragma unroll
-			for (int k = 0; k < LOADS; k++)
-				if (at + 32 * k < words)
-					dst[at + 32 * k] = v[k];
-		}
-	}
-	grid_end(a, bad);
-}
-
-extern "C" __global__ void __launch_bounds__(GX_GATHER_THREADS, 1)
-	gx_gather_warp1(const __grid_constant__ struct gx_gather_args a)
-{
-	warp_run<1>(a);
-}
-
-extern "C" __global__ void __launch_bounds__(GX_GATHER_THREADS, 1)
-	gx_gather_warp2(const __grid_constant__ struct gx_gather_args a)
-{
-	warp_run<2>(a);
-}
-
-/* No rows: the same number of bytes, contiguous. The limit of the SMs. */
-extern "C" __global__ void __launch_bounds__(GX_GATHER_THREADS, 1)
-	gx_gather_seq(const __grid_constant__ struct gx_gather_args a)
-{
-	constexpr int RUN = 4;
-	uint64_t words = (uint64_t)a.nr * a.row_b / 16;
-	uint64_t step = (uint64_t)gridDim.x * GX_GATHER_THREADS;
-	uint64_t at = blockIdx.x * (uint64_t)GX_GATHER_THREADS + threadIdx.x;
-
-	for (; at < words; at += RUN * step) {
-		uint4 v[RUN];
-
-#pragma unroll
-		for (int k = 0; k < RUN; k++)
-			if (at + k * step < words)
-				v[k] = word_load((const uint4 *)a.src + at + k * step);
-#pragma unroll
-		for (int k = 0; k < RUN; k++)
-			if (at + k * step < words)
-				__stcs((uint4 *)a.dst + at + k * step, v[k]);
-	}
-	grid_end(a, 0);
 }

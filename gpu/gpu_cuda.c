@@ -88,9 +88,8 @@ static int gpu_identify(struct cuda_gpu *g, int dev)
 static int gpu_load_gather(struct cuda_gpu *g)
 {
 	static const char *const name[GATHER_FNS] = {
-		"gx_gather_rows16",   "gx_gather_rows4", "gx_gather_link",   "gx_gather_ordered16",
-		"gx_gather_ordered4", "gx_gather_byte",	 "gx_gather_thread", "gx_gather_warp1",
-		"gx_gather_warp2",    "gx_gather_seq",
+		"gx_gather_rows16",    "gx_gather_rows4",    "gx_gather_link",
+		"gx_gather_ordered16", "gx_gather_ordered4",
 	};
 	int ret = cuda_load(&g->gather_module, gx_gather_fatbin);
 

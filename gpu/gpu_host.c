@@ -269,18 +269,13 @@ static void host_gather_run(struct host_stream *s, const struct gx_gpu_gather *g
 {
 	uint32_t bad = 0;
 
-	if (g->how == GX_GATHER_SEQ) {
-		host_copy_one(s, g->dst, g->src, (size_t)g->nr * g->row_b);
-		*g->bad = 0;
-		return;
-	}
 	for (uint32_t i = 0; i < g->nr; i++) {
 		if (!host_gather_fits(g, i))
 			bad++;
-		else if (g->how != GX_GATHER_ORDERED)
+		else if (!g->ordered)
 			host_gather_row(s, g, i);
 	}
-	if (g->how == GX_GATHER_ORDERED)
+	if (g->ordered)
 		host_gather_ordered(s, g);
 	*g->bad = bad;
 }

@@ -20,23 +20,39 @@ int gx_gpu_give(const char *name, const void *own, size_t own_b, void *user);
  * tests of what happens when they wrap, GX_COUNT_FROM of the environment. */
 uint32_t gx_gpu_count_from(void);
 
+/* -- what libgxlab (lab/) needs of an engine -- */
+
 struct gx_engine;
-/* What hangs on an engine, and ends with it: the kernels of lab/load.c. */
+/* Something that belongs to an engine, and ends with it: kernels of libgxlab. */
 struct gx_engine_part {
+	struct gx_engine_part *next;
 	void (*close)(struct gx_engine_part *part); /* by gx_engine_close() */
 };
 
-/** gx_engine_gpu() - What the engine drives. gx_engine_part(): its part; points to NULL until
- * lab/load.c has set it. */
+/** gx_engine_gpu() - The GPU that the engine drives. */
 struct gx_gpu *gx_engine_gpu(struct gx_engine *e);
-struct gx_engine_part **gx_engine_part(struct gx_engine *e);
+/** gx_engine_parts() - Head of the list of its parts, which lab/code.c fills. */
+struct gx_engine_part **gx_engine_parts(struct gx_engine *e);
 
 struct gx_engine_queue;
+/** gx_engine_of() - The engine of a queue. */
+struct gx_engine *gx_engine_of(struct gx_engine_queue *q);
+
+/* A gather by kernels that are not the library's; part of what they need. */
+struct gx_gather_by {
+	/* Queue the gather, then the flag, as ->gather of a stream does it. */
+	int (*queue)(const struct gx_gather_by *by, struct gx_gpu_stream *s,
+		     const struct gx_gpu_gather *g, uint32_t *done, uint32_t value,
+		     uint64_t now_ns);
+};
+
 struct gx_gather;
-/** gx_engine_gather_how() - gx_engine_gather(); a kernel gathers as @how says. @how NULL: as @user's
- * .order. For lab/gather.c. */
-int gx_engine_gather_how(struct gx_engine_queue *q, const struct gx_gather *user,
-			 const enum gx_gather_how *how, uint32_t *ticket);
+/** gx_engine_gather_by() - gx_engine_gather(); where a kernel gathers, @by queues it. NULL: the
+ * stream does, in the order that @user names. */
+int gx_engine_gather_by(struct gx_engine_queue *q, const struct gx_gather *user,
+			const struct gx_gather_by *by, uint32_t *ticket);
+
+/* -- blocks -- */
 
 /* Who writes which line: the GPU the status, the filling core the rest. */
 struct gx_block_mem {

@@ -293,6 +293,22 @@ static void gather__step_seq(void **state)
 	want_check(f);
 }
 
+static void gather__step_counts_bad_pairs(void **state)
+{
+	struct fix *f = *state;
+
+	for (unsigned step = GX_GATHER_STEP_BYTE; step <= GX_GATHER_STEP_WARP2; step++) {
+		struct gx_gather g = gather_make(f, 656, 0, 0);
+
+		g.nr = 1000;
+		f->pairs[7].src = g.src_rows;
+		f->pairs[900].dst = g.dst_rows;
+		gather_want(f, &g);
+		assert_int_equal(step_wait(f, &g, step), -ERANGE);
+		want_check(f);
+	}
+}
+
 static void gather__step_refused(void **state)
 {
 	struct fix *f = *state;
@@ -722,6 +738,7 @@ static int suite_run(void)
 		TEST(gather__engines),
 		TEST(gather__steps),
 		TEST(gather__step_seq),
+		TEST(gather__step_counts_bad_pairs),
 		TEST(gather__step_refused),
 		TEST(gather__sms),
 		TEST(gather__scatter),

@@ -11,7 +11,7 @@
 #include "cuda_abi.h"
 #include "fatbin.h"
 #include "lab/load_core.h"
-#include "lab/load_fatbin.h"
+#include "lab/lab_fatbin.h"
 
 #include <dlfcn.h>
 #include <errno.h>

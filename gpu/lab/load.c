@@ -4,10 +4,10 @@
  * load has its own stream, of the lowest priority, and completes by a word in pinned memory. On the
  * CPU backend there are patterns and no loads.
  */
-#include "cuda_priv.h"
+#include "lab/code.h"
 #include "lab/cublas_abi.h"
+#include "lab/lab_fatbin.h"
 #include "lab/load_core.h"
-#include "lab/load_fatbin.h"
 
 #include <gxlab/load.h>
 
@@ -28,20 +28,24 @@
 
 enum { LOAD_FILL, LOAD_DIFF, LOAD_VALUES16, LOAD_VALUES32, LOAD_GEMM, LOAD_SOFTMAX, LOAD_FNS };
 
-/* The kernels, loaded when they are first needed. owner: the engine, under code_lock. */
-struct load_code {
-	struct gx_engine_part part;
-	struct cuda_gpu *g;
-	struct CUmod_st *module;
-	struct CUfunc_st *fn[LOAD_FNS];
-	uint64_t *wrong; /* pinned: what a comparison counts */
+static const struct lab_image load_image = {
+	.fatbin = gx_load_fatbin,
+	.nr_fns = LOAD_FNS,
+	.fn = {[LOAD_FILL] = "gx_load_fill",
+	       [LOAD_DIFF] = "gx_load_diff",
+	       [LOAD_VALUES16] = "gx_load_values16",
+	       [LOAD_VALUES32] = "gx_load_values32",
+	       [LOAD_GEMM] = "gx_load_gemm",
+	       [LOAD_SOFTMAX] = "gx_load_softmax"},
+	.pinned_b =
+		sizeof(uint64_t), /* the bytes that a comparison counts; an element of a result */
 };
 
 struct gx_load {
 	struct gx_load_opts opts;
 	struct cuda_gpu *g;
 	struct cuda_lost lost; /* once it was closed and had not finished */
-	struct load_code *code;
+	struct lab_code *code;
 	struct CUstream_st *stm;
 	struct cublas_api blas;
 	struct cublasContext *handle;
@@ -56,7 +60,8 @@ struct gx_load {
 	int version;
 };
 
-static pthread_mutex_t code_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t pattern_lock =
+	PTHREAD_MUTEX_INITIALIZER; /* the pinned word, and the GPU's stream ctl */
 
 static int load_fail(int err, const char *why)
 {
@@ -66,67 +71,7 @@ static int load_fail(int err, const char *why)
 
 /* ---- code ---- */
 
-static int code_load(struct load_code *c)
-{
-	static const char *const name[LOAD_FNS] = {"gx_load_fill",     "gx_load_diff",
-						   "gx_load_values16", "gx_load_values32",
-						   "gx_load_gemm",     "gx_load_softmax"};
-	int ret = cuda_load(&c->module, gx_load_fatbin);
-
-	for (unsigned i = 0; i < LOAD_FNS && !ret; i++)
-		ret = CUDA_TRY(cuModuleGetFunction, &c->fn[i], c->module, name[i]);
-	if (ret)
-		return ret;
-	c->wrong = cuda_pinned_alloc(&c->g->gpu, sizeof(*c->wrong));
-	return c->wrong ? 0 : -ENOMEM;
-}
-
-static void code_close(struct gx_engine_part *part)
-{
-	struct load_code *c = GX_CONTAINER_OF(part, struct load_code, part);
-	struct cuda_prev prev;
-
-	if (cuda_is_lost(c->g)) { /* whose kernels may be these */
-		c->g->kept_code = c;
-		return;
-	}
-	prev = cuda_enter(c->g);
-	if (c->module)
-		cu.cuModuleUnload(c->module);
-	cuda_leave(c->g, prev);
-	cuda_pinned_free(&c->g->gpu, c->wrong);
-	free(c);
-}
-
-static int code_get(struct gx_engine *e, struct load_code **out)
-{
-	struct gx_engine_part **at = gx_engine_part(e);
-	struct load_code *c;
-	struct cuda_prev prev;
-	int ret = 0;
-
-	pthread_mutex_lock(&code_lock);
-	if (!*at) {
-		c = calloc(1, sizeof(*c));
-		ret = c ? 0 : -ENOMEM;
-		if (c) {
-			c->part.close = code_close;
-			c->g = cuda_of(gx_engine_gpu(e));
-			prev = cuda_enter(c->g);
-			ret = code_load(c);
-			cuda_leave(c->g, prev);
-		}
-		if (!ret)
-			*at = &c->part;
-		else if (c)
-			code_close(&c->part);
-	}
-	*out = *at ? GX_CONTAINER_OF(*at, struct load_code, part) : NULL;
-	pthread_mutex_unlock(&code_lock);
-	return ret;
-}
-
-static int code_launch(struct load_code *c, unsigned fn, struct gx_load_args *a, unsigned grid_x,
+static int code_launch(struct lab_code *c, unsigned fn, struct gx_load_args *a, unsigned grid_x,
 		       unsigned grid_y, struct CUstream_st *stm)
 {
 	void *params[] = {a};
@@ -138,7 +83,7 @@ static int code_launch(struct load_code *c, unsigned fn, struct gx_load_args *a,
 }
 
 /* As many thread blocks as fill the GPU, and no more than there are words. */
-static unsigned code_grid(const struct load_code *c, uint64_t n)
+static unsigned code_grid(const struct lab_code *c, uint64_t n)
 {
 	uint64_t need = (n + GX_LOAD_THREADS - 1) / GX_LOAD_THREADS;
 
@@ -154,22 +99,22 @@ uint64_t gx_pattern_word(uint64_t seed, uint64_t i)
 
 static int pattern_run(struct gx_engine *e, unsigned fn, struct gx_load_args *a, uint64_t *wrong_b)
 {
-	struct load_code *c = NULL;
+	struct lab_code *c = NULL;
 	struct cuda_prev prev;
-	int ret = code_get(e, &c);
+	int ret = lab_code_get(e, &load_image, &c);
 
 	if (ret)
 		return ret;
-	pthread_mutex_lock(&code_lock);
-	a->wrong = c->wrong;
-	*c->wrong = 0;
+	pthread_mutex_lock(&pattern_lock);
+	a->wrong = c->pinned;
+	*a->wrong = 0;
 	prev = cuda_enter(c->g);
 	ret = code_launch(c, fn, a, code_grid(c, a->n), 1, c->g->ctl);
 	if (!ret)
 		ret = CUDA_TRY(cuStreamSynchronize, c->g->ctl);
 	cuda_leave(c->g, prev);
-	*wrong_b = *(volatile uint64_t *)c->wrong;
-	pthread_mutex_unlock(&code_lock);
+	*wrong_b = *(volatile uint64_t *)a->wrong;
+	pthread_mutex_unlock(&pattern_lock);
 	return ret ? -EIO : 0;
 }
 
@@ -499,7 +444,7 @@ int gx_load_open(struct gx_engine *e, const struct gx_load_opts *opts, struct gx
 		return -ENOMEM;
 	l->opts = o;
 	l->g = cuda_of(gx_engine_gpu(e));
-	ret = code_get(e, &l->code);
+	ret = lab_code_get(e, &load_image, &l->code);
 	if (!ret)
 		ret = load_memory(l);
 	if (!ret) {
@@ -618,7 +563,7 @@ static float bf16_get(uint16_t b)
 static int result_get(struct gx_load *l, unsigned part, uint64_t i, double *out)
 {
 	unsigned size = l->opts.kind == GX_LOAD_GEMM ? 4 : 2;
-	uint64_t *word = l->code->wrong;
+	uint64_t *word = l->code->pinned;
 	uint16_t half;
 	float f;
 	int ret = CUDA_TRY(cuMemcpyAsync, cuda_ptr(word),

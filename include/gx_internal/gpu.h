@@ -64,23 +64,10 @@ struct gx_gpu_copy {
 	size_t len;
 };
 
-/* How a gather's kernel works. Those from BYTE on are what the first two are compared with: libgxlab
- * alone asks for them. */
-enum gx_gather_how {
-	GX_GATHER_ROWS,	   /* in the order of the pairs */
-	GX_GATHER_ORDERED, /* sources in ascending order, a row that is named often is read once */
-	GX_GATHER_BYTE,	   /* a thread a row, byte by byte */
-	GX_GATHER_THREAD,  /* a thread a row, 16 bytes at a time */
-	GX_GATHER_WARP,	   /* a warp a row */
-	GX_GATHER_WARP2,   /* same, two loads before the first store */
-	GX_GATHER_SEQ,	   /* as many bytes, contiguous, no pairs: the limit of the SMs */
-	GX_GATHER_HOWS,
-};
-
 /*
- * Rows of @row_b bytes, a multiple of 4 up to 64 KiB, from @src to @dst, of which one or both are memory of
- * the GPU and the other is mapped; both are multiples of 4 (from BYTE on: of 16, as row_b). A pair outside of
- * @nr_src or @nr_dst is not moved and counted. Frozen until the flag has been written.
+ * Rows of @row_b bytes, a multiple of 4 up to 64 KiB, from @src to @dst. One or both are memory of
+ * the GPU and the other is mapped; both are multiples of 4. A pair outside of @nr_src or @nr_dst is
+ * not moved and counted. Frozen until the flag has been written.
  */
 struct gx_gpu_gather {
 	const void *src;
@@ -88,10 +75,11 @@ struct gx_gpu_gather {
 	const struct gx_pair *pairs; /* [nr], memory that the GPU reads */
 	uint32_t nr, nr_src, nr_dst;
 	uint32_t row_b;
-	enum gx_gather_how how;
+	bool ordered; /* sources in ascending order, a row that is named often is read once; else in
+			 the order of the pairs */
 	unsigned sms; /* 0: the backend's default */
-	/* ORDERED: memory of the GPU, [nr_src + nr], zero at first and between gathers */
-	uint32_t *link;
+	uint32_t *
+		link; /* ordered: memory of the GPU, [nr_src + nr], zero at first and between gathers */
 	uint32_t *bad; /* a flag word: pairs that were refused, written before the flag */
 };
 
