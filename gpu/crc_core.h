@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * CRC-32C of a fragment by one warp, while it copies it: tables and their use, for unpack.cu and
- * for the tests on the CPU.
+ * CRC-32C of a fragment by one warp, while the warp copies it: tables and their use, for unpack.cu
+ * and for the tests on the CPU.
  *
- * The register is a linear function of the bytes, so that each lane works on the 16-byte words it
- * copies, every 32nd: its register is advanced by 512 bytes for each, and the word added. At the
+ * The register is a linear function of the bytes. So each lane works on the 16-byte words that it
+ * copies, every 32nd: for each word it advances its register by 512 bytes and adds the word. At the
  * end the lanes' registers are advanced to the end of the fragment and added. A table is for 4
  * bits: of a word, or of a register that is advanced by a number of bytes.
  */
@@ -39,7 +39,7 @@ GX_HD uint32_t gx_crc_step(uint32_t c, uint32_t b)
 	return c;
 }
 
-/** gx_crc_nibbles() - What eight tables say of @v; entries are @stride words apart. */
+/** gx_crc_nibbles() - @v through eight tables, whose entries are @stride words apart. */
 GX_HD uint32_t gx_crc_nibbles(const uint32_t *tab, uint32_t stride, uint32_t v)
 {
 	uint32_t c = 0;
@@ -67,8 +67,8 @@ GX_HD uint32_t gx_crc_byte(const uint32_t *hot, uint32_t stride, uint32_t at, ui
 	return hot[(at * 32 + (b & 15)) * stride] ^ hot[(at * 32 + 16 + (b >> 4)) * stride];
 }
 
-/** gx_crc_first() - What is added to the first bytes of a fragment so that the register may begin
- * with zero: the mask for its first word, when @head bytes come before that. */
+/** gx_crc_first() - A value to add to the first bytes of a fragment so that the register may begin
+ * with zero: the mask for its first word, which @head bytes precede. */
 GX_HD uint32_t gx_crc_first(uint32_t head)
 {
 	return head >= 4 ? 0 : 0xffffffffu >> 8 * head;

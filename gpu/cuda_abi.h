@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The part of the CUDA driver's ABI that gx calls, declared here so that gx builds where the
+ * The part of the CUDA driver's ABI that gx calls. It is declared here so that gx builds where the
  * toolkit is not installed and starts where the driver is not. Source: cuda.h of CUDA 13.0 and the
- * CUDA driver API reference; exported names, with their version suffix; 12.0 is the oldest
- * version of CUDA whose driver has them all. Where cuda.h is found at build time cuda_check.c compares every line with it.
- * Included by cuda_priv.h.
+ * CUDA driver API reference; exported names, with their version suffix; 12.0 is the oldest version
+ * of CUDA whose driver has them all. Where the build finds cuda.h, cuda_check.c compares every line
+ * with it. Included by cuda_priv.h.
  */
 #ifndef GX_GPU_CUDA_ABI_H
 #define GX_GPU_CUDA_ABI_H

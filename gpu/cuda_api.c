@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * NVIDIA's driver, found by dlopen: its functions, its errors in words, and loading our code.
+ * NVIDIA's driver, found by dlopen: its functions, its errors in words, and how it loads our code.
  * Control path, any thread.
  */
 #include "cuda_priv.h"
@@ -64,7 +64,7 @@ int cuda_try(unsigned res, const char *what)
 	return res == GX_CU_ERROR_OUT_OF_MEMORY ? -ENOMEM : -ENODEV;
 }
 
-/* A driver that is older than the nvcc, or a GPU that is younger, and what helps. */
+/* The reason and the cure: the driver is older than the nvcc, or the GPU is younger. */
 static int load_fail(unsigned res)
 {
 	unsigned nvcc = gx_unpack_fatbin_nvcc, least = gx_unpack_fatbin_driver;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Compares cuda_abi.h with the toolkit's header; compiled only where that is found, and nothing in
- * it runs. Each driver function is assigned to its slot, so that a wrong prototype does not
- * compile.
+ * Compares cuda_abi.h with the toolkit's header. It is compiled only where the build finds that
+ * header, and nothing in it runs. Each driver function is assigned to its slot, so a wrong
+ * prototype does not compile.
  */
 #include <cuda.h>
 

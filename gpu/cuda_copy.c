@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lists of copies, and calls of the program's, on a core's stream. Runs on the thread that owns it.
+ * Lists of copies, and calls of the program's functions, on a core's stream. Runs on the thread
+ * that owns the stream.
  */
 #include "cuda_stream.h"
 
@@ -46,7 +47,7 @@ int cuda_copy(struct gx_gpu_stream *stream, const struct gx_gpu_copy list[], uns
 	if (!ret && done)
 		ret = cuda_core_flag(s, done, value) ? 0 : -EAGAIN;
 	cuda_leave_core(g, prev);
-	cuda_core_queued(s, 1, now_ns); /* of those before a refused one, too */
+	cuda_core_queued(s, 1, now_ns); /* copies before a refused one are queued, too */
 	return ret;
 }
 
@@ -66,7 +67,7 @@ int cuda_call(struct gx_gpu_stream *stream, int (*fn)(void *arg, void *stream), 
 	if (fn)
 		ret = fn(arg, s->stm);
 	cuda_relax();
-	/* Whatever @fn has made current. */
+	/* @fn may have made another context current. */
 	cu.cuCtxSetCurrent(g->ctx);
 	if (!ret && done && !cuda_core_flag(s, done, value))
 		ret = -EAGAIN;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What all that a core queues on its stream has in common: the first error, launches, flags for the
- * CPU, and asking a stream how it is. Runs on the thread that owns the stream.
+ * Common to all work that a core queues on its stream: the first error, launches, flags for the
+ * CPU, and queries of the stream. Runs on the thread that owns the stream.
  */
 #include "cuda_stream.h"
 
@@ -46,14 +46,14 @@ bool cuda_core_flag(struct cuda_stream *s, uint32_t *flag, uint32_t value)
 }
 
 /*
- * What kind of memory the fragments of @b lie in: the first one, for src_base need not be memory at
- * all. Asked of the driver each time: what was freed may be another kind now.
+ * The kind of memory that the first fragment of @b lies in; src_base itself need not be memory at
+ * all. gx asks the driver each time: an address that was freed may be of another kind now.
  */
 unsigned cuda_src_type(const struct gx_block *b)
 {
 	unsigned type = GX_CU_MEMORYTYPE_HOST;
 
-	/* Memory that the driver does not know is ordinary host memory. */
+	/* The driver does not know ordinary host memory. */
 	if (cu.cuPointerGetAttribute(&type, GX_CU_POINTER_MEMORY_TYPE,
 				     cuda_ptr(gx_block_src(b, 0))))
 		type = GX_CU_MEMORYTYPE_HOST;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Streams that did not finish when they were closed. What they were given may still be read and
- * written, and the driver waits for them, without bound, before it frees anything of their context:
- * as long as one is busy, nothing of its GPU is given back. Whoever frees asks cuda_is_lost(). Any
- * thread of the control path.
+ * Streams that did not finish when they were closed. The GPU may still read and write the memory of
+ * their work, and the driver waits for them without bound before it frees anything of their
+ * context. So gx gives back nothing of a GPU while such a stream of it is busy: every function that
+ * frees asks cuda_is_lost(). Any thread of the control path.
  */
 #include "cuda_priv.h"
 
@@ -44,7 +44,7 @@ void cuda_lose(struct cuda_lost *l, const char *what)
 	pthread_mutex_unlock(&lost_lock);
 }
 
-/* Those of @g's context that have finished since, out of the list. */
+/* Take the streams of @g's context that have finished since out of the list. */
 static struct cuda_lost *lost_ended(struct cuda_gpu *g, bool *left)
 {
 	struct cuda_lost **at = &lost_list, *l, *ended = NULL;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory of the CUDA backend: of the GPU, pinned, the program's when it is registered, and memory
- * of a GPU that another process names. Control path, any thread; every slot makes the device's
- * primary context current and puts back what it found.
+ * Memory of the CUDA backend: memory of the GPU, pinned memory, memory of the program that gx
+ * registers, and memory of a GPU that another process names. Control path, any thread. Every slot
+ * makes the device's primary context current and restores the context before it.
  *
- * GPU memory is made with the virtual memory management calls where the driver has them, because
- * only that can be handed to another process as a descriptor; all GPUs of this process that reach
- * it over NVLink or PCIe may use it at its address.
+ * GPU memory is made with the virtual memory management calls if the driver has them: only such
+ * memory can go to another process as a descriptor. All GPUs of this process that reach it over
+ * NVLink or PCIe may use it at its address.
  */
 #include "cuda_priv.h"
 
@@ -26,7 +26,7 @@ struct cuda_range {
 	struct cuda_range *next;
 	unsigned long long base;   /* of the mapping */
 	size_t len;		   /* whole granules */
-	unsigned long long user;   /* what the caller was given: in an import not always the base */
+	unsigned long long user;   /* the caller's address: in an import not always the base */
 	unsigned long long handle; /* cuMemCreate's or the import's; 0: IPC */
 	bool placed;		   /* at addresses of cuda_addr_reserve(), which outlive it */
 	uint64_t id;
@@ -71,7 +71,7 @@ static void range_add(struct cuda_range *r)
 	pthread_mutex_unlock(&mem_lock);
 }
 
-/* The range that was given out as @user, out of the list; NULL. */
+/* Take the range whose caller has the address @user out of the list. NULL: there is none. */
 static struct cuda_range *range_take(unsigned long long user)
 {
 	struct cuda_range **at = &range_list, *r;
@@ -110,8 +110,8 @@ static unsigned range_allow_one(int device, unsigned long long base, size_t len)
 	return cu.cuMemSetAccess(base, len, (const void *)&who, 1);
 }
 
-/* @g may read and write it, and every GPU of the process that can: each is asked for alone, for who
- * cannot is known to the driver alone where the memory is an import, and would fail all. */
+/* Let @g read and write it, and every GPU of the process that can. gx asks for each GPU alone: one
+ * that cannot would fail all, and of an import the driver alone knows which can. */
 static int range_allow(struct cuda_gpu *g, unsigned long long base, size_t len)
 {
 	int n = 0, ret = cuda_try(range_allow_one(g->gpu.device, base, len), "cuMemSetAccess");
@@ -187,7 +187,7 @@ static int vmm_create(struct cuda_gpu *g, int device, struct cuda_range *r, size
 	return CUDA_TRY(cuMemCreate, &r->handle, r->len, as_prop, 0);
 }
 
-/* *at: where, in addresses that are reserved; 0: anywhere, and it is set. */
+/* *at: the place, in addresses that are reserved; 0: anywhere, and it is set. */
 static int vmm_alloc(struct cuda_gpu *g, int device, size_t len, unsigned long long *at)
 {
 	struct cuda_range *r = calloc(1, sizeof(*r));
@@ -233,8 +233,9 @@ static void mem_release(struct cuda_gpu *g, unsigned long long ptr)
 		cu.cuMemFree_v2(ptr);
 }
 
-/* The driver orders its synchronous calls after what other devices wrote there: only for memory of
- * cuMemAlloc; on mapped memory it answers "not supported" (driver 580). */
+/* The attribute orders the driver's synchronous calls after the writes of other devices to this
+ * memory. It is for memory of cuMemAlloc alone: on mapped memory the driver answers "not supported"
+ * (driver 580). */
 static int plain_alloc(size_t len, unsigned long long *out)
 {
 	unsigned long long ptr = 0;
@@ -490,7 +491,7 @@ static int import_ipc(const struct gx_gpu_handle *h, struct cuda_range *r)
 	ret = CUDA_TRY(cuIpcOpenMemHandle_v2, &r->base, ipc, GX_CU_IPC_LAZY_PEER_ACCESS);
 	if (ret)
 		return ret;
-	/* What the peer says of its length is not believed. */
+	/* The peer may lie about its length. */
 	ret = CUDA_TRY(cuMemGetAddressRange_v2, &base, &r->len, r->base);
 	if (!ret && (base != r->base || r->len < h->len)) {
 		gx_gpu_why_set("the handle opens %zu bytes, not the %llu that were named", r->len,
@@ -604,10 +605,10 @@ void cuda_device_free(struct cuda_gpu *g, void *ptr)
 /* --- host memory that is registered with the driver --- */
 
 /*
- * A registration holds for all GPUs of the process, so that the second GPU to map an arena finds it
- * registered: one entry for each range, counted. It ends with the context that it was made in, so
- * the entry holds that, for the GPU that made it may be closed before the others. owner: control
- * threads, under map_lock.
+ * A registration holds for all GPUs of the process: the second GPU to map an arena finds it
+ * registered. So each range has one entry, with a count. A registration ends with the context that
+ * it was made in, and the GPU that made it may be closed before the others. So the entry holds that
+ * context. owner: control threads, under map_lock.
  */
 struct cuda_map {
 	struct cuda_map *next;
@@ -633,7 +634,8 @@ static struct cuda_map **map_find(const uint8_t *ptr, size_t len)
 	return at;
 }
 
-/* What a GPU has not finished with may be other pages by now than those that it has. */
+/* A GPU that has not finished with this range may have other pages there than the program has
+ * now. */
 static bool map_is_stuck(const uint8_t *ptr, size_t len)
 {
 	for (const struct cuda_map *m = map_list; m; m = m->next)
@@ -705,7 +707,7 @@ static bool map_put(struct cuda_map **at)
 	if (map->stays)
 		return false;
 	*at = map->next;
-	cu.cuCtxSetCurrent(map->ctx); /* whose it is; the caller puts its own back */
+	cu.cuCtxSetCurrent(map->ctx); /* the registration's; the caller restores its own */
 	if (!map->foreign)
 		cu.cuMemHostUnregister(map->ptr);
 	map_free(map);

@@ -2,7 +2,7 @@
 /*
  * Shared by the files of the CUDA backend: a GPU, the driver (cuda_api.c), memory (cuda_mem.c: of
  * the GPU, pinned, registered, named to other processes) and streams that did not finish
- * (cuda_lost.c). cuda_stream.h has what is queued on streams; gpu_cuda.c is above all of these.
+ * (cuda_lost.c). cuda_stream.h has the work on streams; gpu_cuda.c is above all of these.
  */
 #ifndef GX_CUDA_PRIV_H
 #define GX_CUDA_PRIV_H
@@ -22,12 +22,13 @@ enum {
 	GATHER_FNS,
 };
 
-/* A stream that was given up, with all that it may use; part of who owns that. */
+/* A stream that was given up; a member of the struct that owns all memory that the stream may
+ * use. */
 struct cuda_lost {
 	struct cuda_lost *next;
 	struct cuda_gpu *g;
 	struct CUstream_st *stm;
-	void (*end)(struct cuda_lost *l); /* it has finished after all; NULL: nothing to do */
+	void (*end)(struct cuda_lost *l); /* once it has finished after all; NULL: nothing */
 	bool listed;
 };
 
@@ -42,7 +43,7 @@ struct cuda_gpu {
 	struct CUfunc_st *fn_resident;
 	struct CUfunc_st *fn_gather[GATHER_FNS];
 	struct CUstream_st *ctl;  /* control path: clears memory, first launch */
-	unsigned sms, gather_sms; /* bounds, when the caller names none */
+	unsigned sms, gather_sms; /* bounds, for callers that name none */
 	unsigned all_sms;
 	int major;	   /* compute capability */
 	bool ipc_memory;   /* asked for: memory comes from cuMemAlloc */
@@ -53,7 +54,7 @@ struct cuda_gpu {
 	uint64_t drain_ns; /* how long a close waits for the GPU before it gives a stream up */
 	struct cuda_lost ctl_lost;
 	struct cuda_gpu *kept; /* in the list of those that were closed and not released */
-	void *kept_code;       /* lab/code.c's, likewise */
+	void *kept_code;       /* kernels of lab/code.c that this GPU may still run */
 };
 
 /* -- cuda_api.c -- */
@@ -83,18 +84,19 @@ static inline struct cuda_gpu *cuda_of(struct gx_gpu *gpu)
 	return GX_CONTAINER_OF(gpu, struct cuda_gpu, gpu);
 }
 
-/* What gx's calls of the driver need to change of a thread, as it was. */
+/* A thread's state before gx changed it for its calls of the driver. */
 struct cuda_prev {
 	struct CUctx_st *ctx;
-	unsigned capture; /* GX_CU_CAPTURE_*: what captures of others forbid to this thread */
+	unsigned capture; /* GX_CU_CAPTURE_*: how far captures of others bind this thread */
 };
 
 extern _Thread_local bool cuda_relaxed; /* this thread is gx's and has said RELAXED for good */
 
 /*
- * While a thread captures a graph in mode global, PyTorch's default, the driver refuses what it
- * deems unsafe to all other threads, and spoils the capture on top, unless they have said RELAXED:
- * gx's work is on streams of its own and in nobody's graph. Return: what the thread had said.
+ * A thread of the program may capture a graph in mode global, PyTorch's default. Then the driver
+ * refuses to all other threads the calls that it deems unsafe, and spoils the capture on top,
+ * unless the thread has said RELAXED. gx may say so: its work is on streams of its own and in
+ * nobody's graph. Return: the mode of the thread before.
  */
 static inline unsigned cuda_relax(void)
 {
@@ -114,8 +116,8 @@ static inline void cuda_unrelax(unsigned mode)
 }
 
 /*
- * The driver is asked which context is current, not a variable of ours: the program's own CUDA
- * calls may have changed it on this thread. Return: for cuda_leave().
+ * The driver says which context is current, not a variable of ours: the program's own CUDA calls
+ * may have changed it on this thread. Return: for cuda_leave().
  */
 static inline struct cuda_prev cuda_enter(struct cuda_gpu *g)
 {
@@ -134,8 +136,8 @@ static inline void cuda_leave(struct cuda_gpu *g, struct cuda_prev prev)
 	cuda_unrelax(prev.capture);
 }
 
-/* What a query says of a stream: work is under way, as far as is known. A refusal because somebody
- * captures says nothing of the stream: asked again later, it will. */
+/* Does @res, the answer to a query of a stream, say that work is under way, as far as the driver
+ * knows? A refusal because of a capture says nothing of the stream: a later query will. */
 static inline bool cuda_is_busy(unsigned res)
 {
 	return res == GX_CU_ERROR_NOT_READY || res == GX_CU_ERROR_CAPTURE_UNSUPPORTED ||
@@ -149,17 +151,18 @@ static inline struct gx_block_mem *cuda_block_mem(const struct gx_block *b)
 
 /* -- cuda_lost.c -- */
 
-/* Wait for a stream until @end_ns. Return: 0, what cuda_is_busy() says of, or the stream's error.
- * The context is current. */
+/* Wait for a stream until @end_ns. Return: 0, a code that cuda_is_busy() knows, or the stream's
+ * error. The context is current. */
 unsigned cuda_drain(struct CUstream_st *stm, uint64_t end_ns);
-/* @l, filled in, has not finished: said, and kept in mind. @what: of the sentence that says so. */
+/* Log that @l, which is filled in, has not finished, and keep it in mind. @what: the subject of the
+ * log's sentence. */
 void cuda_lose(struct cuda_lost *l, const char *what);
-/* May the GPU still use what it was given? Then nothing of it is to be freed, unmapped,
- * unregistered or unloaded: the driver would wait, or do it under the GPU's hands. */
+/* May the GPU still use memory or code that it was given? Then the caller frees, unmaps,
+ * unregisters and unloads nothing of it: the driver would wait, or take it from under the GPU. */
 bool cuda_is_lost(struct cuda_gpu *g);
 void cuda_keep(struct cuda_gpu *g); /* closed while it is lost: @g stays */
 
-/* -- cuda_mem.c: tables, the slots of gx_gpu_ops that have these names, and what they are made of -- */
+/* -- cuda_mem.c: two tables, slots of gx_gpu_ops, and parts of both -- */
 
 extern const struct gx_gpu_mem_ops cuda_mem_ops;
 extern const struct gx_gpu_share_ops cuda_share_ops;
@@ -172,7 +175,7 @@ void cuda_pinned_free(struct gx_gpu *gpu, void *ptr);
 void cuda_device_free(struct cuda_gpu *g, void *ptr); /* of cuMemAlloc; NULL is fine */
 /* Zero memory of the GPU, waited for. The context is current. */
 int cuda_mem_clear(struct cuda_gpu *g, unsigned long long ptr, size_t len);
-/* Wait for what @stm holds, in bounded time. Return: 0, -ENODEV with the reason. */
+/* Wait for the work of @stm, in bounded time. Return: 0, -ENODEV with the reason. */
 int cuda_wait(struct cuda_gpu *g, struct CUstream_st *stm);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The first launch of each kernel, when a GPU is opened and not in a turn: it loads the code. Also
- * finds out how flags are written, and that what kernels write arrives. Control path.
+ * The first launch of each kernel, which loads its code: when a GPU is opened, and not in a turn.
+ * It also finds out how flags are written, and that the results of kernels arrive. Control path.
  */
 #include "crc_core.h"
 #include "cuda_stream.h"
@@ -10,8 +10,7 @@
 #include <errno.h>
 
 /*
- * The first launch of each kernel, here and not in a turn: it loads the code. Also finds out how
- * flags are written, and that both ways arrive.
+ * The unpack kernel, with one empty block, and both ways to write a flag.
  */
 static int probe_stream(struct cuda_gpu *g, struct cuda_stream *s, struct gx_block *b)
 {
@@ -58,7 +57,8 @@ static int probe_crc(struct cuda_gpu *g, struct cuda_stream *s, struct gx_block 
 	return -ENODEV;
 }
 
-/* The ring's kernels, after the other one was tried without them. */
+/* The ring's kernels. They are found here and not before, so that probe_stream() has tried the
+ * other kernel. */
 static int probe_ring(struct cuda_gpu *g, struct cuda_stream *s, struct gx_block *b)
 {
 	struct gx_cut *cuts[] = {cuda_block_mem(b)->cut};
@@ -117,8 +117,8 @@ static int probe_resident(struct cuda_gpu *g, struct gx_block *b)
 	if (ret)
 		return ret;
 	*b->status = GX_BLOCK_PENDING;
-	/* A launch that found nothing to do may have ended before the job was posted; the STOP
-	 * brings one that takes it. */
+	/* A launch that found nothing to do may have ended before the CPU posted the job; the STOP
+	 * brings a launch that takes it. */
 	if (cuda_resident_unpack(cuda_stream_of(stream), blocks, 1, gx_now_ns()) != 1 ||
 	    !cuda_resident_stop(cuda_stream_of(stream), gx_now_ns())) {
 		cuda_fault(stream);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Unpack mode resident, and short copies: jobs for a kernel that is there already, through a ring
- * in pinned memory (resident_core.h). Runs on the thread that owns the stream.
+ * Unpack mode resident, and short copies: jobs for a kernel that runs already, through a ring in
+ * pinned memory (resident_core.h). Runs on the thread that owns the stream.
  */
 #include "cuda_stream.h"
 
@@ -60,7 +60,7 @@ static unsigned resident_warps(const struct cuda_gpu *g)
 	return g->gpu.resident_sms * GX_RES_WORKERS;
 }
 
-/* @ends: by itself, after a while; else by a STOP, which has been posted. */
+/* @ends: the launch ends by itself, after a while; else by a STOP, which has been posted. */
 static bool resident_launch(struct cuda_stream *s, bool ends, uint64_t now_ns)
 {
 	struct cuda_gpu *g = cuda_of(s->stream.gpu);
@@ -80,13 +80,13 @@ static bool resident_launch(struct cuda_stream *s, bool ends, uint64_t now_ns)
 	return ok;
 }
 
-/* A kernel is there, or on its way, for what is posted next. */
+/* See to it that a kernel runs, or is on its way, for the next jobs. */
 static bool resident_ready(struct cuda_stream *s, uint64_t now_ns)
 {
 	return gx_res_alive(&s->res->ring, now_ns) > 0 || resident_launch(s, true, now_ns);
 }
 
-/* In reap: nothing that was posted waits for a kernel that has ended. */
+/* In reap: no posted job waits for a kernel that has ended. */
 bool cuda_resident_reap(struct cuda_stream *s, uint64_t now_ns)
 {
 	struct gx_res_ring *ring = &s->res->ring;
@@ -99,10 +99,10 @@ bool cuda_resident_reap(struct cuda_stream *s, uint64_t now_ns)
 }
 
 /*
- * Driver work comes next on this stream: every launch under way ends once it has taken what is
- * posted. Those may end by themselves before, so that the last one, which meets the STOP at the
- * latest, does not. The STOP is posted first: where a launch is waited for when it is made
- * (CUDA_LAUNCH_BLOCKING, some profilers), it must find it.
+ * Driver work comes next on this stream: every launch under way must end once it has taken the
+ * posted jobs. Such launches may end by themselves before that. So one launch more comes last,
+ * which meets the STOP at the latest and ends by it alone. The STOP is posted before that launch is
+ * made: with CUDA_LAUNCH_BLOCKING, and under some profilers, making a launch waits for its end.
  */
 bool cuda_resident_stop(struct cuda_stream *s, uint64_t now_ns)
 {
@@ -119,8 +119,8 @@ bool cuda_resident_stop(struct cuda_stream *s, uint64_t now_ns)
 }
 
 /*
- * Units of a block: a lone one is spread over all warps, for it has them to itself; with others
- * under way units are larger, so that a warp waits for its descriptors less often, and warps that
+ * Units of a block. A lone block has all warps to itself, so it is spread over all of them. With
+ * others under way units are larger: a warp waits for its descriptors less often, and warps that
  * have no unit of this block work on the next.
  */
 static unsigned resident_units(const struct cuda_stream *s)

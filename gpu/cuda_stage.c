@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Unpack mode host: the CPU gathers short fragments in a ring of pinned memory, and the GPU copies
- * what is contiguous at once. Runs on the thread that owns the stream.
+ * each contiguous run at once. Runs on the thread that owns the stream.
  */
 #include "cuda_stream.h"
 
 #include <errno.h>
 
 #define CUDA_STAGE_B	(32u << 20) /* pinned bytes of a stream; power of two */
-/* Longer fragments are copied from where they are. */
+/* The GPU copies longer fragments from their place. */
 #define CUDA_GATHER_MAX (16u << 10)
 
 _Static_assert((uint64_t)CUDA_GATHER_MAX *GX_BLOCK_DESCS_MAX <= CUDA_STAGE_B,
@@ -30,7 +30,7 @@ int cuda_stage_open(struct cuda_gpu *g, struct cuda_stage *st)
 	return 0;
 }
 
-/* Mode host: what the CPU has gathered and not yet sent, contiguous on both sides. */
+/* Bytes that the CPU has gathered and not yet sent, contiguous on both sides. */
 struct cuda_run {
 	uint64_t dst;
 	uint64_t at; /* in the stage, free running */

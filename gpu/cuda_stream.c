@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Streams of the cores: opened, reaped, and closed in bounded time; and marks behind what is queued
- * on a stream of the program's. Opening, closing and marks: control path.
+ * Streams of the cores: opened, reaped, and closed in bounded time; and marks behind the work of a
+ * stream of the program's. Opening and closing are control path; a mark is for any thread.
  */
 #include "cuda_stream.h"
 
@@ -88,7 +88,7 @@ static bool cuda_reap(struct gx_gpu_stream *stream, uint64_t now_ns)
 	return s->res ? cuda_resident_reap(s, now_ns) : cuda_stage_reap(&s->stage);
 }
 
-/* Until no job is out, and no launch takes the next one. A GPU that stops ends it too. */
+/* Until no job is out, and no launch takes another. A GPU that stops ends this too. */
 static bool resident_drain(struct cuda_stream *s, uint64_t end_ns)
 {
 	const struct gx_res_ring *ring = &s->res->ring;
@@ -138,7 +138,7 @@ const struct gx_gpu_stream_ops cuda_stream_ops = {
 
 /* ---- streams of the user's ---- */
 
-/* Can what is queued on @stm be waited for? */
+/* Can gx wait for the work on @stm? */
 static int mark_check(struct CUstream_st *stm)
 {
 	unsigned capturing = GX_CU_CAPTURE_NONE;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A core's stream, and what is queued on it, for the files of the CUDA backend that drive it. The
- * prototypes are in order: each file calls those above it alone. All is [core], the thread that
- * owns the stream; opening and closing is control path. Completion is a word in pinned memory that
- * the GPU writes and the CPU polls.
+ * A core's stream and the work on it, for the files of the CUDA backend that drive it. The
+ * prototypes are in order: each file calls those above it alone. All of it is [core], for the
+ * thread that owns the stream; opening and closing are control path. The GPU tells the end of work
+ * by a word in pinned memory, and the CPU polls that.
  */
 #ifndef GX_CUDA_STREAM_H
 #define GX_CUDA_STREAM_H
@@ -15,7 +15,8 @@
 #define CUDA_STAGE_OUT	 64 /* mode host: blocks under way; power of two */
 #define CUDA_RING_SHAPES 2
 
-/* Mode host: a ring of pinned bytes; what a block took is free again when its number comes back. */
+/* Mode host: a ring of pinned bytes. The bytes of a block are free again when the GPU has written
+ * the block's number. */
 struct cuda_stage {
 	uint8_t *mem;
 	uint64_t head, tail; /* free running, of mem[] */
@@ -36,7 +37,7 @@ struct cuda_resident {
 /* owner: poll core */
 struct cuda_stream {
 	struct gx_gpu_stream stream;
-	struct cuda_lost lost; /* once it was closed and had not finished */
+	struct cuda_lost lost; /* for a stream that was closed and has not finished */
 	struct CUstream_st *stm;
 	struct gx_unpack_args args; /* kept, so that a launch writes only what it uses */
 	uint32_t *gather_counter;   /* device memory, [2] */
@@ -57,15 +58,15 @@ static inline struct cuda_stream *cuda_stream_of(struct gx_gpu_stream *s)
 	return GX_CONTAINER_OF(s, struct cuda_stream, stream);
 }
 
-/* On a core of gx's own the context stays, so that the next turn finds it. A program's thread has
- * its own back: what cudart and PyTorch take for its current device hangs on it. */
+/* On a core of gx's own the context stays, so that the next turn finds it. A program's thread gets
+ * its own context back: the current device of cudart and PyTorch hangs on it. */
 static inline void cuda_leave_core(struct cuda_gpu *g, struct cuda_prev prev)
 {
 	if (prev.ctx || !gx_thread_own)
 		cuda_leave(g, prev);
 }
 
-/* -- cuda_core.c: what all that is queued has in common -- */
+/* -- cuda_core.c: common to all work on a stream -- */
 
 /* The first error stays. Return: was there none? */
 bool cuda_core_try(struct cuda_stream *s, unsigned res, const char *what);
@@ -76,12 +77,13 @@ bool cuda_core_launch_shared(struct cuda_stream *s, struct CUfunc_st *fn, unsign
 			     unsigned threads, unsigned shared_b, void **params);
 /* A word for the CPU, after everything queued before. */
 bool cuda_core_flag(struct cuda_stream *s, uint32_t *flag, uint32_t value);
-/* @n: things. Of none reap's clock goes on: who tries in vain, for ever, is told of a fault. */
+/* @n: things that were queued. If none were, reap's clock goes on, so that a core that tries in
+ * vain for ever sees the fault. */
 void cuda_core_queued(struct cuda_stream *s, unsigned n, uint64_t now_ns);
-/* A kernel that went wrong writes no status: ask the stream, rarely, while something may be under
- * way. */
+/* A kernel that went wrong writes no status. So this asks the stream, rarely, while work may be
+ * under way. */
 void cuda_core_query(struct cuda_stream *s, uint64_t now_ns);
-/* What kind of memory the fragments of @b lie in: GX_CU_MEMORYTYPE_* */
+/* The kind of memory that the fragments of @b lie in: GX_CU_MEMORYTYPE_* */
 unsigned cuda_src_type(const struct gx_block *b);
 int cuda_fault(struct gx_gpu_stream *stream);
 
@@ -104,7 +106,7 @@ unsigned cuda_resident_unpack(struct cuda_stream *s, struct gx_block *const bloc
 bool cuda_resident_takes(const struct cuda_stream *s, const struct gx_gpu_copy list[], unsigned n);
 bool cuda_resident_copy(struct cuda_stream *s, const struct gx_gpu_copy list[], unsigned n,
 			uint32_t *done, uint32_t value, uint64_t now_ns);
-/* Before driver work on this stream: every launch under way will end. Return: false: not yet. */
+/* Before driver work on this stream: makes every launch under way end. Return: false: not yet. */
 bool cuda_resident_stop(struct cuda_stream *s, uint64_t now_ns);
 bool cuda_resident_reap(struct cuda_stream *s, uint64_t now_ns);
 
@@ -133,7 +135,8 @@ int cuda_call(struct gx_gpu_stream *stream, int (*fn)(void *arg, void *stream), 
 
 /* -- cuda_gather.c -- */
 
-/* A gather, not ordered, by kernel @fn, a warp a row at most; NULL: the library's. For lab/gather.c. */
+/* As cuda_gather(), by kernel @fn, of which a warp or a thread takes a row; not ordered. @fn NULL:
+ * the library's kernels. For lab/gather.c. */
 int cuda_gather_by(struct gx_gpu_stream *stream, const struct gx_gpu_gather *g,
 		   struct CUfunc_st *fn, uint32_t *done, uint32_t value, uint64_t now_ns);
 int cuda_gather(struct gx_gpu_stream *stream, const struct gx_gpu_gather *g, uint32_t *done,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blocks of descriptors, by mode: one kernel launch, jobs for the resident kernel, copies one a
- * fragment, or what the CPU gathered. Runs on the thread that owns the stream.
+ * Blocks of descriptors, by mode: one kernel launch, jobs for the resident kernel, one copy a
+ * fragment, or runs that the CPU has gathered. Runs on the thread that owns the stream.
  */
 #include "crc_core.h"
 #include "cuda_stream.h"
@@ -41,9 +41,10 @@ static bool ring_pays(struct cuda_stream *s, struct gx_block *const blocks[], un
 }
 
 /*
- * A launch of all SMs may begin while the one before it ends, of whose thread blocks it takes the
- * place. All but one of its own may have ended before a slow one of an earlier launch has; so now
- * and then a launch waits for all before it, while there are counters that nobody uses.
+ * A launch of all SMs may begin while the launch before it ends: its thread blocks take the place
+ * of those. All thread blocks of a launch but one may have ended before a slow one of an earlier
+ * launch has. So now and then a launch waits for all before it, while there are counters that no
+ * launch uses.
  */
 bool cuda_ring_launch(struct cuda_stream *s, unsigned shape, uint32_t units)
 {
@@ -157,7 +158,7 @@ static bool block_try(struct cuda_stream *s, struct gx_block *b)
 	}
 }
 
-/* A block that is not taken keeps its status. */
+/* A block that the stream does not take keeps its status. */
 static bool block_queue(struct cuda_stream *s, struct gx_block *b)
 {
 	uint32_t was = *b->status;

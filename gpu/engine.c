@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The public GPU engine (include/gx/engine.h) over the ops of a backend: tickets for what ends with
- * a flag, and the two ways to gather that need no kernel. A queue's thread calls what takes a
- * queue.
+ * The public GPU engine (include/gx/engine.h) on top of a backend's tables: tickets for work that
+ * ends with a flag, and the two ways to gather that need no kernel. A function that takes a queue
+ * is for the thread that owns the queue.
  */
 #include "gather_core.h"
 #include "gpu_priv.h"
@@ -18,7 +18,7 @@
 #define ENGINE_TICKETS	64	       /* results kept; power of two */
 #define ENGINE_COPIES	256	       /* of one call of ->copy */
 #define ENGINE_DENSE	8	       /* order AUTO: source rows for each pair, at most */
-#define ENGINE_FLAG_NIL ENGINE_TICKETS /* a flag that nobody looks at */
+#define ENGINE_FLAG_NIL ENGINE_TICKETS /* a flag that no thread looks at */
 #define ENGINE_FLAGS	(2 * ENGINE_TICKETS + 1)
 
 _Static_assert(sizeof(struct gx_frag) == sizeof(struct gx_desc), "same layout");
@@ -37,20 +37,21 @@ struct gx_engine {
 struct gx_engine_block {
 	struct gx_block block; /* first: an array of blocks is one of these */
 	struct gx_engine *engine;
-	bool refused; /* it was given more than it holds, so it holds nothing */
+	bool refused; /* the program set more fragments than it holds, so it holds none */
 };
 
 /* owner: the queue's thread */
 struct gx_engine_queue {
 	struct gx_engine *engine;
 	struct gx_gpu_stream *stream;
-	uint32_t
-		*flags; /* [ENGINE_FLAGS]: a ticket's number once it is done; none; pairs refused */
+	/* [ENGINE_FLAGS]: of each ticket its number once it is done, then ENGINE_FLAG_NIL, then of
+	 * each ticket the pairs that were refused */
+	uint32_t *flags;
 	uint32_t ticket; /* the last one given */
 	struct gx_engine_queue_opts opts;
 	uint32_t *link;	       /* GPU memory for ordered gathers, or NULL */
 	uint8_t *stage;	       /* pinned, or NULL */
-	uint32_t stage_ticket; /* who used it last */
+	uint32_t stage_ticket; /* of the last gather that used it */
 	struct gx_gpu_copy list[ENGINE_COPIES];
 };
 
@@ -264,8 +265,8 @@ GX_EXPORT int gx_engine_queue_open(struct gx_engine *e, const struct gx_engine_q
 	return ret;
 }
 
-/* What the GPU may still write to stays: the stage by its mapping, all else by the backend, which
- * frees nothing meanwhile. */
+/* The GPU may still write to memory of a queue that has not finished. Then the stage stays mapped,
+ * and the backend frees none of the rest. */
 GX_EXPORT int gx_engine_queue_close(struct gx_engine_queue *q)
 {
 	struct gx_gpu *gpu;
@@ -296,7 +297,7 @@ static uint32_t *ticket_bad(struct gx_engine_queue *q, uint32_t ticket)
 
 GX_EXPORT int gx_engine_result(struct gx_engine_queue *q, uint32_t ticket)
 {
-	/* Pairs with the release of who moved the bytes: the GPU's fence, or the host backend's
+	/* Pairs with the fence of the GPU that moved the bytes, or with the host backend's release
 	 * store. */
 	uint32_t flag = __atomic_load_n(ticket_flag(q, ticket), __ATOMIC_ACQUIRE);
 
@@ -366,7 +367,7 @@ GX_EXPORT struct gx_frag *gx_engine_block_frags(struct gx_engine_block *b)
 	return (struct gx_frag *)b->block.desc;
 }
 
-/* Once here, not at every launch. The engine's aux[] stays zero. */
+/* Computed once, here, and not at every launch. The engine's aux[] stays zero. */
 static void block_hints(struct gx_block *blk)
 {
 	uint32_t first = blk->nr ? blk->desc[0].len : 0, odd = 0, last = 0;
@@ -483,7 +484,7 @@ GX_EXPORT int gx_engine_call(struct gx_engine_queue *q, int (*fn)(void *arg, voi
 	return ret;
 }
 
-/* A list of any length: its parts go to ->copy, the last with the ticket's flag. */
+/* A list of any length: its parts go to ->copy, the last part with the ticket's flag. */
 struct copy_run {
 	struct gx_engine_queue *q;
 	unsigned n; /* of q->list */
@@ -499,7 +500,8 @@ static int run_flush(struct copy_run *run, uint32_t *flag, uint32_t value)
 	return ret;
 }
 
-/* Add a copy, to the last one where it continues that on both sides. */
+/* Add a copy. With @merge it becomes a part of the last copy, if it continues that on both
+ * sides. */
 static int run_add(struct copy_run *run, void *dst, const void *src, size_t len, bool merge)
 {
 	struct gx_gpu_copy *last = run->n ? &run->q->list[run->n - 1] : NULL;
@@ -523,7 +525,8 @@ static bool pair_fits(const struct gx_gather *g, struct gx_row_pair p)
 	return p.src < g->src_rows && p.dst < g->dst_rows;
 }
 
-/* One copy a row, from where it is or, with @stage, from where the CPU has put it. */
+/* One copy a row: from the row itself or, with @stage, from there, after the CPU has put the row
+ * there. */
 static int gather_copies(struct gx_engine_queue *q, const struct gx_gather *g, uint8_t *stage,
 			 uint32_t t)
 {

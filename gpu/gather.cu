@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Gather and scatter: rows named by (source, destination) pairs, from pinned host memory to GPU
- * memory or back, by few SMs. Launched by cuda_gather.c; how a row is divided is in gather_core.h.
- * The last thread block to finish tells the CPU.
+ * Gather and scatter: few SMs move rows that (source, destination) pairs name, from pinned host
+ * memory to GPU memory or back. cuda_gather.c launches these kernels; gather_core.h says how a row
+ * is divided. The last thread block to finish tells the CPU.
  */
 #include "gather_dev.cuh"
 
@@ -52,7 +52,7 @@ template <int RUN> struct run_pairs {
 
 /*
  * RUN segments are loaded before the first of them is stored, and the pairs of the next RUN are
- * fetched meanwhile: what bounds a gather by few SMs is how much is on its way over PCIe.
+ * fetched meanwhile: the bytes on their way over PCIe bound a gather by few SMs.
  */
 template <typename word, int RUN> __device__ static void rows_run(const struct gx_gather_args &a)
 {
@@ -136,7 +136,7 @@ extern "C" __global__ void __launch_bounds__(GX_GATHER_THREADS, 1)
 		atomicAdd(&a.counter[1], bad);
 }
 
-/* The destinations of one source row, held by the lane of that row: the first few, and the rest. */
+/* The destinations of one source row. The lane of that row holds the first few, and the rest. */
 struct list {
 	static constexpr int few = 4;
 	uint32_t dst[few];
@@ -224,9 +224,9 @@ template <typename word, int RUN> struct window_regs {
 };
 
 /*
- * Ordered, second pass. A warp takes a window of source rows and reads what is wanted of it in
- * ascending order, whole lines wherever neighbours are wanted too; each word is stored for every
- * pair of its row.
+ * Ordered, second pass. A warp takes a window of source rows and reads the wanted words of it in
+ * ascending order, whole lines where neighbours are wanted too. It stores each word for every pair
+ * of the word's row.
  */
 template <typename word, int RUN> __device__ static void windows_run(const struct gx_gather_args &a)
 {

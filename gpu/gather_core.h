@@ -2,11 +2,12 @@
 /*
  * The index arithmetic of a gather: how rows are divided into segments that a warp loads at once,
  * and which words of a segment a lane moves. Plain functions without side effects, compiled for the
- * GPU by gather.cu and for the CPU by cuda_gather.c, gpu_host.c and the tests.
+ * GPU by gather.cu and lab/gather_steps.cu, and for the CPU by cuda_gather.c, engine.c,
+ * lab/gather.c and the tests.
  *
- * A word is 16 bytes where rows and both bases allow it, else 4. A segment is what lies in 1 KiB of
- * the source that begins on a 128-byte line, so that no load instruction of a warp shares a line
- * with another one: over PCIe each would fetch it for itself.
+ * A word is 16 bytes where rows and both bases allow it, else 4. A segment is the part of a row
+ * within 1 KiB of the source that begins on a 128-byte line. So no load instruction of a warp
+ * shares a line with another one: over PCIe each would fetch the line for itself.
  */
 #ifndef GX_GPU_GATHER_CORE_H
 #define GX_GPU_GATHER_CORE_H
@@ -22,13 +23,13 @@
 #endif
 
 #define GX_ROW_MAX	   65536u
-#define GX_GATHER_WINDOW_B 32768u /* ordered: about what a warp takes at once */
+#define GX_GATHER_WINDOW_B 32768u /* ordered: about as many bytes a warp takes at once */
 #define GX_GATHER_SEG_B	   1024u
 #define GX_GATHER_LINE_B   128u
 #define GX_GATHER_THREADS  512
 #define GX_GATHER_WARPS	   (GX_GATHER_THREADS / 32)
 
-/* A launch as the kernels get it, by value. */
+/* One launch; the kernels get it by value. */
 struct gx_gather_args {
 	const char *src;
 	char *dst;
@@ -48,7 +49,7 @@ struct gx_gather_args {
 	uint32_t magic;	 /* ordered: see gx_gather_row_of() */
 };
 
-/* What a warp moves at once. */
+/* The words that a warp moves at once. */
 struct gx_gather_seg {
 	uint64_t src, dst; /* of the segment's first word slot, which may lie before the row's first
 			      word */
@@ -69,7 +70,7 @@ GX_HD uint32_t gx_gather_segs(uint64_t src, uint32_t row_b, uint32_t word_b)
 {
 	uint32_t off = 0;
 
-	/* Where rows begin on lines all do. */
+	/* If one row begins on a line, all do. */
 	if ((src | row_b) % GX_GATHER_LINE_B)
 		off = GX_GATHER_LINE_B - word_b;
 	return (row_b + off + GX_GATHER_SEG_B - 1) / GX_GATHER_SEG_B;

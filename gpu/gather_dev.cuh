@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The GPU's side of every gather kernel: how a word of a row is loaded, a pair is read, and a launch
- * ends. For gather.cu, and for the kernels of lab/gather_steps.cu.
+ * The GPU's side of every gather kernel: how it loads a word of a row, reads a pair, and ends a
+ * launch. For gather.cu, and for the kernels of lab/gather_steps.cu.
  */
 #ifndef GX_GPU_GATHER_DEV_CUH
 #define GX_GPU_GATHER_DEV_CUH
@@ -32,8 +32,8 @@ __device__ static inline uint32_t word_load(const uint32_t *p)
 }
 
 /*
- * Account for a thread block: its stores come before the fence, the fence before the count. Who
- * brings the count to its end resets the counters and tells the CPU. All threads call.
+ * Account for a thread block: its stores come before the fence, the fence before the count. The
+ * thread block that completes the count resets the counters and tells the CPU. All threads call.
  */
 __device__ static inline void grid_end(const struct gx_gather_args &a, uint32_t bad)
 {

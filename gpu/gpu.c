@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the GPU backends share: the text behind gx_gpu_why(), the names of the unpack modes, the
- * layout of a block, and the checks of one descriptor on the CPU. Any thread may call all of it.
+ * Parts that the GPU backends share: the text of gx_gpu_why(), the names of the unpack modes, the
+ * memory of blocks and flags, and the CPU's checks of one descriptor. Any thread may call all of
+ * it.
  */
 #include "gpu_priv.h"
 #include "gx_internal/struct.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * NVIDIA GPUs by the driver API: opening one, what it is and can do, our code on it; and the table
- * of the backend, whose slots are in the files cuda_*.c. Control slots are for any thread, [core]
- * slots for the one that owns the stream; both make the device's primary context current, and put
- * back what they found: on gx's own cores it stays.
+ * NVIDIA GPUs by the driver API: a GPU is opened and asked for its properties, and our code is
+ * loaded; and the table of the backend, whose slots are in the files cuda_*.c. Control slots are
+ * for any thread, [core] slots for the thread that owns the stream. Both make the device's primary
+ * context current and restore the context before it; on gx's own cores the primary context stays.
  */
 #include "crc_core.h"
 #include "cuda_stream.h"
@@ -14,14 +14,14 @@
 #include <stdlib.h>
 
 #define CUDA_SMS_DEFAULT  16 /* 2 to 16 SMs read host memory as fast as PCIe gives it */
-/* A kernel that stays takes its SMs from whatever else runs: beside a bf16 GEMM on 132 SMs 4 bring
- * 44.6 of 50 GB/s asked for and cost it 0.6 %, 8 bring 44.5 and cost it 4.2 % (docs/overlap.md).
- * Each core has a kernel of its own. */
+/* A kernel that stays takes its SMs from all other work: beside a bf16 GEMM on 132 SMs 4 bring 44.6
+ * of 50 GB/s asked for and cost it 0.6 %, 8 bring 44.5 and cost it 4.2 % (docs/overlap.md). Each
+ * core has a kernel of its own. */
 #define CUDA_RESIDENT_SMS 4
 #define CUDA_GATHER_SMS	  4		/* enough to saturate PCIe with rows of any size */
-#define CUDA_DRAIN_NS	  5000000000ull /* how long a close waits for a GPU, if nobody says */
+#define CUDA_DRAIN_NS	  5000000000ull /* a close waits so long for a GPU, unless cfg says */
 
-/* A driver that does not know an attribute says no. */
+/* The answer is no if the driver does not know the attribute. */
 static bool gpu_has(int dev, unsigned attribute)
 {
 	int has = 0;
@@ -145,7 +145,7 @@ static int gpu_load(struct cuda_gpu *g)
 	return ret;
 }
 
-/* And @g. What the GPU may still use stays, with its context. */
+/* Frees @g too. While the GPU may still use something of it, all of it stays, with the context. */
 static void gpu_free(struct cuda_gpu *g)
 {
 	unsigned mode = cuda_relax();
@@ -191,7 +191,7 @@ static int gpu_start(struct cuda_gpu *g, int dev)
 	return ret;
 }
 
-/* The device's context, and all that is made in it. */
+/* The device's context, and all parts that are made in it. */
 static int gpu_up(struct cuda_gpu *g, int device)
 {
 	unsigned mode = cuda_relax();

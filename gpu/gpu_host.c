@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The CPU as a GPU backend: blocks and copies are executed by the calling core, in place. With
- * cfg.delay_ns they are executed that much later, by reap, so that tests see who lets go of a
- * buffer too early. Control slots from any thread; [core] slots from the one that owns the stream.
+ * The CPU as a GPU backend: the calling core executes blocks and copies in place. With cfg.delay_ns
+ * reap executes them, that much later, so that tests see a core that lets go of a buffer too early.
+ * Control slots are for any thread, [core] slots for the thread that owns the stream.
  */
 #include "gpu_priv.h"
 #include "host_warm.h"
@@ -17,7 +17,7 @@
 #define HOST_STREAM_MIN HOST_WARM_UNIT_B /* shorter copies go through the cache */
 #define HOST_HUGE	((size_t)2 << 20)
 #define HOST_PAGE	((size_t)4096)
-#define HOST_LATE_MAX	1024 /* blocks and copies a delayed stream holds; power of two */
+#define HOST_LATE_MAX	1024 /* things that a delayed stream holds; power of two */
 
 #ifndef MAP_HUGE_2MB
 #define MAP_HUGE_2MB (21 << 26) /* linux/mman.h: log2 of the size, from bit 26 */
@@ -28,7 +28,7 @@ struct host_gpu {
 	uint64_t delay_ns;
 };
 
-/* One thing that a delayed stream will do: a block, a copy, or a flag. */
+/* One thing that a delayed stream will do: a block, a copy, a gather, or a flag. */
 struct host_late {
 	enum { HOST_LATE_BLOCK, HOST_LATE_COPY, HOST_LATE_GATHER, HOST_LATE_FLAG } kind;
 	uint64_t due_ns;
@@ -323,7 +323,7 @@ static bool host_reap(struct gx_gpu_stream *stream, uint64_t now_ns)
 	return worked;
 }
 
-/* What is under way is finished first, as on a GPU: afterwards nobody touches the buffers. */
+/* Work that is under way is finished first, as on a GPU: afterwards nothing touches the buffers. */
 static bool host_stream_close(struct gx_gpu_stream *stream)
 {
 	host_reap(stream, UINT64_MAX);
@@ -414,7 +414,8 @@ static int host_gather(struct gx_gpu_stream *stream, const struct gx_gpu_gather 
 	return -EAGAIN;
 }
 
-/* What is queued is finished first: @fn is to see it, as work that it would queue on a GPU. */
+/* Queued work is finished first: @fn sees its results, as work sees them that @fn would queue on a
+ * GPU. */
 static int host_call(struct gx_gpu_stream *stream, int (*fn)(void *arg, void *stream), void *arg,
 		     uint32_t *done, uint32_t value, uint64_t now_ns)
 {
@@ -433,7 +434,7 @@ static int host_fault(struct gx_gpu_stream *s)
 	return 0;
 }
 
-/* There are no streams: what the caller did before, it did. With a delay it counts as done that
+/* The CPU has no streams: the caller's earlier work is done. With a delay it counts as done that
  * much later. */
 static int host_stream_mark(struct gx_gpu *gpu, void *stream, uint32_t *flag, uint32_t value,
 			    uint64_t now_ns, uint64_t *due_ns)

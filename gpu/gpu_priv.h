@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shared by the files of gpu/ alone: where a backend leaves its reasons, and the one allocation in
- * which the arrays of a block lie.
+ * Shared by the files of gpu/ alone: a backend's reasons, the hooks of libgxlab into an engine, and
+ * the one allocation in which the arrays of a block lie.
  */
 #ifndef GX_GPU_PRIV_H
 #define GX_GPU_PRIV_H
@@ -9,21 +9,21 @@
 #include "gx_internal/gpu.h"
 #include "unpack_core.h"
 
-/** gx_gpu_why_set() - What gx_gpu_why() says on this thread from now on. */
+/** gx_gpu_why_set() - Set the text of gx_gpu_why() on this thread. */
 void gx_gpu_why_set(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /** gx_gpu_take(), gx_gpu_give() - gx_struct_take() and gx_struct_give(), with gx_gpu_why(). */
 int gx_gpu_take(const char *name, void *own, size_t own_b, const void *user);
 int gx_gpu_give(const char *name, const void *own, size_t own_b, void *user);
 
-/** gx_gpu_count_from() - Where the 32-bit counters of streams, rings and tickets begin: 0, or, for
- * tests of what happens when they wrap, GX_COUNT_FROM of the environment. */
+/** gx_gpu_count_from() - The first value of the 32-bit counters of streams, rings and tickets: 0
+ * or, for tests in which they wrap, GX_COUNT_FROM of the environment. */
 uint32_t gx_gpu_count_from(void);
 
-/* -- what libgxlab (lab/) needs of an engine -- */
+/* -- hooks of libgxlab (lab/) into an engine -- */
 
 struct gx_engine;
-/* Something that belongs to an engine, and ends with it: kernels of libgxlab. */
+/* A thing that belongs to an engine, and ends with it: kernels of libgxlab. */
 struct gx_engine_part {
 	struct gx_engine_part *next;
 	void (*close)(struct gx_engine_part *part); /* by gx_engine_close() */
@@ -38,7 +38,7 @@ struct gx_engine_queue;
 /** gx_engine_of() - The engine of a queue. */
 struct gx_engine *gx_engine_of(struct gx_engine_queue *q);
 
-/* A gather by kernels that are not the library's; part of what they need. */
+/* A gather by kernels that are not the library's; a member of the struct that holds these. */
 struct gx_gather_by {
 	/* Queue the gather, then the flag, as ->gather of a stream does it. */
 	int (*queue)(const struct gx_gather_by *by, struct gx_gpu_stream *s,
@@ -47,27 +47,28 @@ struct gx_gather_by {
 };
 
 struct gx_gather;
-/** gx_engine_gather_by() - gx_engine_gather(); where a kernel gathers, @by queues it. NULL: the
- * stream does, in the order that @user names. */
+/** gx_engine_gather_by() - As gx_engine_gather(), but @by queues a gather that a kernel does. @by
+ * NULL: the stream queues it, in the order that @user names. */
 int gx_engine_gather_by(struct gx_engine_queue *q, const struct gx_gather *user,
 			const struct gx_gather_by *by, uint32_t *ticket);
 
 /* -- blocks -- */
 
-/* Who writes which line: the GPU the status, the filling core the rest. */
+/* The GPU writes the line of the status; the core that fills the block writes the other lines. */
 struct gx_block_mem {
 	alignas(GX_CACHE_LINE) uint32_t status;
 	alignas(GX_CACHE_LINE) uint64_t cnt;
 	alignas(GX_CACHE_LINE) struct gx_seg seg[GX_BLOCK_SEGS_MAX];
 	struct gx_desc desc[GX_BLOCK_DESCS_MAX];
 	struct gx_desc_aux aux[GX_BLOCK_DESCS_MAX];
-	struct gx_cut cut[GX_UNITS_MAX + 1]; /* written at launch by gpu_cuda */
+	struct gx_cut cut[GX_UNITS_MAX + 1]; /* written at launch by the CUDA backend */
 };
 
-/** gx_block_dst() - Where descriptor @i goes, or NULL when that is outside of its destination. */
+/** gx_block_dst() - The address that descriptor @i goes to; NULL: it is outside of its
+ * destination. */
 void *gx_block_dst(const struct gx_block *b, uint32_t i);
-/** gx_block_crc_ok() - Have the source bytes of descriptor @i, which the CPU reads, the CRC they
- * came with? Else it gets GX_AUX_BAD. */
+/** gx_block_crc_ok() - Have the source bytes of descriptor @i the CRC that came with them? Else it
+ * gets GX_AUX_BAD. The CPU reads the bytes. */
 bool gx_block_crc_ok(const struct gx_block *b, uint32_t i);
 /** gx_block_checked() - Is any fragment of @b to be checked? */
 bool gx_block_checked(const struct gx_block *b);
@@ -77,7 +78,7 @@ static inline const void *gx_block_src(const struct gx_block *b, uint32_t i)
 	return (const void *)(uintptr_t)(b->src_base + b->desc[i].src_off);
 }
 
-/* The CPU's side of a status word. Release: pairs with the acquire of who polls it. */
+/* The CPU's side of a status word. Release: pairs with the acquire of the thread that polls it. */
 static inline void gx_block_status_set(struct gx_block *b, uint32_t status)
 {
 	__atomic_store_n(b->status, status, __ATOMIC_RELEASE);

@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The kernel of mode resident: it stays on its SMs, takes jobs (blocks to unpack, contiguous
- * copies) from a ring in pinned memory, and ends by itself after a while, or when nothing comes.
- * Launched by cuda_resident.c on a core's stream; the ring's layout and arithmetic are in
- * resident_core.h.
+ * The kernel of mode resident. It stays on its SMs, takes jobs (blocks to unpack, contiguous
+ * copies) from a ring in pinned memory, and ends by itself after a while, or when no job comes.
+ * cuda_resident.c launches it on a core's stream; resident_core.h has the ring's layout and
+ * arithmetic.
  *
  * In each thread block one warp fetches jobs and puts the thread block's share on a board in shared
- * memory; the other warps take units from there, each at its own pace.
+ * memory. The other warps take units from there, each at its own pace.
  *
- * What orders memory. The CPU stores a slot last; the leader reads its words by acquire loads, or
- * fences after having read them; so do the others with what the leader repeats. Both empty L1. The
- * board hands it on to the other warps: arriving at its barriers releases, passing them acquires.
- * On compute capability 9.0, where it was tried, two steps are weaker than PTX asks for, and stand
- * on what the hardware does, for a fence in each would cost a lone job 0.25 and 0.6 us; all others
- * have the fences, and acquire for the system where others repeat what the CPU wrote. The leader
- * repeats without a release: its loads have returned by then, over PCIe, so that what the CPU
- * stored before is in memory, and nobody looks there before he has seen the repeat. And who counts
- * a job's last units does not fence again: each thread block has fenced for the system before it
- * counted, and that fence returns when its stores are there. test_gpu rewrites pools under the
- * kernel, in pinned and in GPU memory, for both.
+ * Order of memory. The CPU stores a slot last. The leader reads the slot's words by acquiring
+ * loads, or fences after it has read them; the others do so with the leader's repeats. Both empty
+ * L1. The board hands the job on to the other warps: arriving at its barriers releases, passing
+ * them acquires. Two steps are weaker on compute capability 9.0, where they were tried, than PTX
+ * asks for. They rest on the hardware, because a fence in each would cost a lone job 0.25 and 0.6
+ * us. All other generations have the fences, and acquire for the system the words that the leader
+ * repeats for the CPU. First, the leader repeats without a release: its loads have returned by
+ * then, over PCIe, so the CPU's earlier stores are in memory, and no thread block looks there
+ * before it has seen the repeat. Second, the warp that counts a job's last units does not fence
+ * again: each thread block has fenced for the system before it counted, and that fence returns when
+ * its stores are there. test_gpu rewrites pools under the kernel, in pinned and in GPU memory, for
+ * both.
  */
 #include "resident_core.h"
 #include "unpack_dev.cuh"
@@ -38,7 +39,8 @@ constexpr bool fenced = true;
 
 #define BOUNDS_ONE 65536u /* in task.done: a unit with a descriptor out of bounds */
 
-/* A job on the board of one thread block. Written by the fetching warp while nobody works on it. */
+/* A job on the board of one thread block. The fetching warp writes it while no other warp works on
+ * it. */
 struct task {
 	struct gx_res_job job;
 	uint32_t number;
@@ -50,7 +52,7 @@ struct task {
 
 /*
  * A ring of tasks. full: the fetching warp has written the task; empty: every other warp is through
- * with it. Barriers of the hardware's, by which one side waits for the other's accesses.
+ * with it. These are barriers of the hardware, by which one side waits for the other's accesses.
  */
 struct board {
 	struct task task[GX_RES_DEPTH];
@@ -75,7 +77,7 @@ __device__ static uint64_t time_ns(void)
 	return t;
 }
 
-/* Of words that both sides write and read at once. */
+/* For words that both sides write and read at once. */
 __device__ static uint64_t relaxed_load(const uint64_t *at)
 {
 	uint64_t word;
@@ -163,7 +165,7 @@ __device__ static void bar_init(uint64_t *bar, uint32_t arrivals)
 		     : "memory");
 }
 
-/* By every lane, for all have written or read: racecheck knows of nothing else that orders them. */
+/* By every lane, because all have written or read: racecheck knows of no other order among them. */
 __device__ static void bar_arrive(uint64_t *bar)
 {
 	asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.shared.b64 state, [%0];\n\t}"
@@ -220,7 +222,7 @@ __device__ static struct gx_cut cut_get(const struct takes &, const struct gx_un
 	return gx_res_cut(arg, unit, step);
 }
 
-/* The leader repeats them in the GPU's memory, after the job: so they may still be on their way. */
+/* The leader repeats them in the GPU's memory after the job, so they may still be on their way. */
 __device__ static uint4 desc_get(const struct takes &how, const struct gx_unpack_arg *arg,
 				 uint32_t i)
 {
@@ -234,8 +236,8 @@ __device__ static uint4 desc_get(const struct takes &how, const struct gx_unpack
 	return make_uint4(v.x, i + 1 == arg->block.nr ? how.last : arg->len, v.z, 0);
 }
 
-/* All bytes of the job are there, for the whole system; tell who waits: the CPU, and the fetching
- * warps. */
+/* All bytes of the job are there, for the whole system. Tell the CPU, and the fetching warps, which
+ * wait for that. */
 __device__ static void job_finish(const struct gx_res_args &args, const struct task *t,
 				  uint32_t worst)
 {
@@ -243,7 +245,7 @@ __device__ static void job_finish(const struct gx_res_args &args, const struct t
 	bool copy = (t->job.kind & 255) == GX_RES_COPY;
 	uint32_t *status = t->job.arg.block.status;
 
-	/* Before the status, so that who sees that knows of the room in the ring, too. */
+	/* Before the status: a CPU that sees the status then knows of the room in the ring, too. */
 	poke(&args.shared->done[slot], t->number + 1);
 	if (status)
 		poke(status, copy ? t->job.value : worst);
@@ -273,8 +275,8 @@ __device__ static bool share_account(const struct gx_res_args &args, const struc
 
 /*
  * One unit is done. Its stores come before the fence (the warp is synchronised first), the fence
- * before the count: who brings the thread block's count to its end has seen all of them, and fences
- * them for the system, before the thread block counts.
+ * before the count. The warp that completes the thread block's count has seen all of them, and
+ * fences them for the system before the thread block counts.
  */
 __device__ static void unit_account(const struct gx_res_args &args, struct task *t, uint32_t worst,
 				    uint32_t lane)
@@ -294,7 +296,8 @@ __device__ static void unit_account(const struct gx_res_args &args, struct task 
 		job_finish(args, t, worst);
 }
 
-/* A lone job's first units are the warps' by their order; else who is free takes the next one. */
+/* The warps take a lone job's first units by their order; else a warp that is free takes the next
+ * one. */
 __device__ static void units_take(const struct gx_res_args &args, struct task *t, uint32_t lane)
 {
 	bool own = t->job.kind & GX_RES_LONE;
@@ -332,15 +335,16 @@ __device__ static void work(const struct gx_res_args &args, struct board *board,
 
 /* --- the warp that fetches --- */
 
-/* What one fetching warp knows. All lanes hold the same, but data: lane's word of the job. */
+/* The state of one fetching warp. All lanes hold the same, but for data: a lane's word of the
+ * job. */
 struct fetch {
 	uint32_t cursor; /* number of the next job */
 	uint32_t rank;	 /* of this thread block, in the order in which they began; 0: the leader */
 	uint64_t begin_ns;
 	uint32_t posted; /* tasks on the board so far */
 	uint32_t data;
-	int32_t ahead;	/* how much newer than the next job is what its slot holds */
-	uint32_t descs; /* the leader: that came with the last job that had some */
+	int32_t ahead;	/* by how much the job in the next job's slot is newer */
+	uint32_t descs; /* the leader: descriptors of the last job that had some */
 	uint32_t here;	/* the leader: thread blocks that it has seen begin */
 	bool leader, stopped;
 };
@@ -349,7 +353,7 @@ enum { SLOT_WAIT, SLOT_HERE, SLOT_PAST };
 
 #define LANE_DESCS (GX_RES_DESCS / 32)
 
-/* What a look at the ring has brought: lane's part. */
+/* A look at the ring: a lane's part of the words that it has brought. */
 struct look {
 	uint64_t word[2];	/* of the next slot, and of the one after it */
 	uint4 desc[LANE_DESCS]; /* that lie beside the ring */
@@ -377,8 +381,9 @@ __device__ static bool board_idle(const struct board *board, const struct fetch 
 }
 
 /*
- * A fence waits for all that its thread block has under way, a look over PCIe too: so while a lone
- * job is worked on there is none. For a while, since others may come meanwhile.
+ * A fence waits for all accesses that its thread block has under way, a look over PCIe too. So
+ * there is no look while a lone job is worked on; but for a while only, since others may come
+ * meanwhile.
  */
 __device__ static void board_rest(const struct board *board, const struct fetch *f)
 {
@@ -399,13 +404,14 @@ __device__ static void jobs_wait(const struct gx_res_dev *dev, uint32_t wait_to,
 }
 
 /*
- * The leader: thread blocks that have not begun get no share of a job, for they may begin only when
- * one of these ends: what else runs on the GPU may hold all other SMs, and for long. A job that
- * waits for theirs (jobs_wait) would hold this launch up for ever, and with it their SM. Those that
- * have begun run to their end, whatever happens: so every wait in this kernel is for somebody who
- * runs, and for an earlier job than the one that waits. Who begins later has no part in what was
- * shared before, and goes through it by his cursor. All begin at about the same time on a GPU that
- * has room, so a launch waits a little before it makes do with fewer.
+ * The leader. Thread blocks that have not begun get no share of a job. They may begin only when one
+ * of these ends, because other work on the GPU may hold all other SMs, and for long. A job that
+ * waits for theirs (jobs_wait) would hold this launch up for ever, and with it their SM. Thread
+ * blocks that have begun run to their end in any case. So every wait in this kernel is for a thread
+ * block that runs, and for an earlier job than the one that waits. A thread block that begins later
+ * has no part in the jobs that were shared before, and its cursor goes through them. All begin at
+ * about the same time on a GPU that has room, so a launch waits a little before it makes do with
+ * fewer.
  */
 __device__ static uint32_t share_here(const struct gx_res_args &args, struct fetch *f,
 				      uint32_t share, uint32_t lane)
@@ -486,7 +492,7 @@ __device__ static void job_repeat(const struct gx_res_args &args, const struct f
 	     (uint64_t)(f->cursor + 1) << 32 | f->data);
 }
 
-/* The descriptors that come with a job: most often the look that found it has brought them. */
+/* The descriptors that come with a job. Most often the look that found the job has brought them. */
 __device__ static void descs_repeat(const struct gx_res_args &args, struct fetch *f,
 				    struct look *look, uint32_t lane)
 {
@@ -512,7 +518,7 @@ __device__ static void descs_repeat(const struct gx_res_args &args, struct fetch
 	} while (!__all_sync(ALL, all));
 }
 
-/* What others wait for goes out first. */
+/* The words that others wait for go out first. */
 __device__ static void job_take(const struct gx_res_args &args, struct board *board,
 				struct fetch *f, struct look *look, uint32_t lane)
 {
@@ -539,8 +545,8 @@ __device__ static void job_take(const struct gx_res_args &args, struct board *bo
 }
 
 /*
- * The leader alone decides when the launch takes no more; the others first take what it had taken
- * before, so that all end with the same cursor.
+ * The leader alone decides when the launch takes no more. The others first take the jobs that it
+ * had taken before, so that all end with the same cursor.
  */
 __device__ static bool leaving(const struct gx_res_args &args, const struct fetch *f, int seen,
 			       uint64_t last_ns)
@@ -554,8 +560,8 @@ __device__ static bool leaving(const struct gx_res_args &args, const struct fetc
 
 /*
  * The leader looks at the ring over PCIe. With nothing to do it acquires the next slot, and brings
- * as many descriptors from beside the ring as came the last time; with work under way, whose lines
- * are in L1, it reads two slots, and fences when there is a job.
+ * as many descriptors from beside the ring as came the last time. With work under way, whose lines
+ * are in L1, it reads two slots, and fences if there is a job.
  */
 __device__ static void ring_look(const struct gx_res_args &args, const struct fetch *f, bool idle,
 				 struct look *look, uint32_t lane)
@@ -596,7 +602,7 @@ __device__ static void lead(const struct gx_res_args &args, struct board *board,
 	int seen = SLOT_WAIT;
 	struct look look;
 
-	/* The STOP for this launch may have been met by the one before. */
+	/* The launch before may have met the STOP for this one. */
 	f->stopped = gx_res_stopped(&args, args.dev->stop_to);
 	__syncwarp();
 	if (lane == 0 && !f->stopped)
@@ -619,7 +625,7 @@ __device__ static void lead(const struct gx_res_args &args, struct board *board,
 		poke(&args.dev->leaving, args.launch);
 }
 
-/* What was repeated, and what the CPU had written before. */
+/* The leader's repeats, and the CPU's stores before. */
 __device__ static uint64_t repeat_acquire(const uint64_t *at)
 {
 	return fenced ? acquire_load_system(at) : acquire_load_gpu(at);
@@ -657,8 +663,9 @@ __device__ static void follow(const struct gx_res_args &args, struct board *boar
 				fence_repeat();
 			job_take(args, board, f, nullptr, lane);
 		} else if (seen == SLOT_PAST) {
-			/* A slot is written again when the job before in it, and all before that,
-			 * are done: those needed nothing from here, which may have begun late. */
+			/* The CPU writes a slot again when the job before in it, and all jobs
+			 * before that, are done: those needed nothing from this thread block, which
+			 * may have begun late. */
 			f->cursor += (uint32_t)f->ahead - (GX_RES_RING - 1);
 		}
 	} while (!last || seen != SLOT_WAIT);

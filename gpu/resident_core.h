@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ring of mode resident: how the CPU hands jobs to a kernel that is there already, and how a
- * job is shared among its thread blocks. Plain C for cuda_resident.c and the tests; the layouts and
- * the arithmetic for resident.cu, too.
+ * The ring of mode resident: how the CPU hands jobs to a kernel that runs already, and how the
+ * thread blocks of that kernel share a job. Plain C for cuda_resident.c and the tests; resident.cu
+ * uses the layouts and the arithmetic, too.
  *
- * A job is 32 words, each written as 64 bits together with the job's number: a slot whose words all
- * bear the number that is waited for is whole, so that the slot is its own doorbell and nothing
- * depends on the order of stores. The kernel's first thread block, the leader, reads slots over
- * PCIe and repeats them in the GPU's memory for the others. Which one is first is a matter of who
- * begins first, and only those that have begun get a share. Every thread block goes through all
- * jobs, by a cursor that outlives the launch: whatever a launch did not take, the next one does. A
- * slot is written again when its job is done, which a thread block that had no part in it sees by a
- * number ahead of its cursor.
+ * A job is 32 words. The CPU writes each word as 64 bits together with the job's number. A slot is
+ * whole when all of its words bear the expected number. So a slot is its own doorbell, and nothing
+ * depends on the order of stores. One thread block, the leader, reads slots over PCIe and repeats
+ * them in the GPU's memory for the others. The thread block that begins first is the leader, and
+ * only thread blocks that have begun get a share. Every thread block goes through all jobs, by a
+ * cursor that outlives the launch: the next launch takes the jobs that this one has not taken. The
+ * CPU writes a slot again when the slot's job is done. A thread block that had no part in that job
+ * then sees a number ahead of its cursor.
  */
 #ifndef GX_GPU_RESIDENT_CORE_H
 #define GX_GPU_RESIDENT_CORE_H
@@ -20,7 +20,7 @@
 
 #define GX_RES_RING	  64u  /* jobs; power of two */
 #define GX_RES_WORDS	  32u  /* of a job, one a lane */
-#define GX_RES_DESCS	  128u /* of a lone job that come with it */
+#define GX_RES_DESCS	  128u /* descriptors of a lone job that come with it */
 #define GX_RES_BLOCKS_MAX 256u
 #define GX_RES_THREADS	  640
 #define GX_RES_WORKERS	  (GX_RES_THREADS / 32 - 1) /* the other warp fetches jobs */
@@ -31,25 +31,25 @@
 #define GX_RES_NEAR	  8u /* mode auto: so many calls in succession, each near the one before */
 #define GX_RES_IDLE_NS	  100000u    /* nor after so long without one */
 #define GX_RES_UNBOUND	  UINT32_MAX /* of both: it ends by a STOP alone */
-/* So long a launch waits for its thread blocks before it shares */
+/* A launch waits for its thread blocks for so long before it shares */
 #define GX_RES_ARRIVE_NS  10000u
-/* While a lone job is under way nobody looks for others, for so long */
+/* No warp looks for other jobs for so long while a lone job is under way */
 #define GX_RES_REST_NS	  3000u
 
 enum { GX_RES_UNPACK, GX_RES_COPY, GX_RES_STOP };
-#define GX_RES_WAIT 256u  /* in kind: not before all jobs up to wait_to are done */
+#define GX_RES_WAIT 256u  /* in kind: it begins when all jobs before wait_to are done */
 #define GX_RES_LAID 512u  /* in kind: the descriptors lie beside the ring, see gx_res_desc */
 #define GX_RES_LONE 1024u /* in kind: no other job is out, and none comes with it */
 
-/* What a thread block needs to know of a job. */
+/* A job, as every thread block sees it. */
 struct gx_res_job {
 	struct gx_unpack_arg arg; /* hints: gx_res_share(); bytes: gx_res_ratio(). Of a copy, and of
 				     a block that is one, desc is NULL */
 	uint32_t kind;
 	uint32_t step;
-	uint32_t wait_to; /* number of the first job that need not be done before */
-	uint32_t value; /* a copy: what block.status becomes; NULL: nothing is written. A STOP: the
-			   last launch that it ends */
+	uint32_t wait_to; /* the first job that need not be done before */
+	uint32_t value;	  /* a copy: the value that *block.status becomes; status NULL: none is
+			   written. A STOP: the last launch that it ends */
 };
 
 struct gx_res_slot {
@@ -57,9 +57,9 @@ struct gx_res_slot {
 };
 
 /*
- * A descriptor that comes with its job, so that nobody fetches it once the job is seen. As in a
- * slot 64 bits are whole by themselves. All have the length of the block, the last hint_len. There
- * is one set: while it is in use no other job is out.
+ * A descriptor that comes with its job, so that no warp has to fetch it once the job is seen. As in
+ * a slot, 64 bits are whole by themselves. Each has the one length of the block, and the last has
+ * hint_len. There is one set: while it is in use no other job is out.
  */
 struct gx_res_desc {
 	uint32_t src_off, tag; /* 1 + the job's number */
@@ -86,7 +86,7 @@ struct gx_res_dev {
 	uint32_t leaving; /* number of the launch that takes no more jobs */
 	uint32_t stop_to; /* launches up to this one end at once */
 	uint32_t left;	  /* thread blocks of this launch that have ended */
-	uint32_t descs; /* that came with the last job that had some: the leader expects as many */
+	uint32_t descs;	  /* of the last job that had some: the leader expects as many */
 };
 
 struct gx_res_args {
@@ -96,7 +96,8 @@ struct gx_res_args {
 	uint32_t idle_ns, life_ns;
 };
 
-/** gx_res_over() - Is @ns, since it began or had its last job, more than @limit_ns of a launch? */
+/** gx_res_over() - Is @ns, the time since a launch began or had its last job, more than its
+ * @limit_ns? */
 GX_HD int gx_res_over(uint64_t ns, uint32_t limit_ns)
 {
 	return limit_ns != GX_RES_UNBOUND && ns > limit_ns;
@@ -119,8 +120,8 @@ GX_HD uint32_t gx_res_sharers(uint32_t units, uint32_t step, uint32_t blocks)
 }
 
 /**
- * gx_res_share() - @units of a job, in one piece for each of @sharers thread blocks: so a line of
- * descriptors is read by one or two of them. The CPU divides; the kernel need not.
+ * gx_res_share() - @units of a job in one piece for each of @sharers thread blocks: so one or two
+ * thread blocks read a line of descriptors. The CPU divides, so the kernel need not.
  */
 GX_HD uint32_t gx_res_share(uint32_t units, uint32_t sharers)
 {
@@ -154,8 +155,8 @@ GX_HD uint64_t gx_res_ratio(uint32_t len, uint32_t step)
 }
 
 /**
- * gx_res_cut() - What gx_cut_get() says, without a division: the product is right, or one too
- * small, for units are less than 2^16.
+ * gx_res_cut() - As gx_cut_get(), without a division: the product is right, or one too small,
+ * because units are less than 2^16.
  */
 GX_HD struct gx_cut gx_res_cut(const struct gx_unpack_arg *arg, uint32_t unit, uint32_t step)
 {
@@ -175,8 +176,8 @@ GX_HD struct gx_cut gx_res_cut(const struct gx_unpack_arg *arg, uint32_t unit, u
 	return desc < arg->block.nr ? gx_cut_in(desc, arg->len, into, arg->crc) : end;
 }
 
-/* What a thread block adds to a job's count: its units, and in the upper half whether there was a
- * descriptor out of bounds, or a wrong CRC. */
+/* A thread block adds this to a job's count: its units and, in the upper half, whether a descriptor
+ * was out of bounds or a CRC was wrong. */
 #define GX_RES_COUNT_CRC    ((uint64_t)1 << 32)
 #define GX_RES_COUNT_BOUNDS ((uint64_t)1 << 48)
 
@@ -193,8 +194,7 @@ GX_HD uint32_t gx_res_worst(uint64_t count)
 					    : GX_BLOCK_OK;
 }
 
-/** gx_res_done_from() - What done[@slot] must have reached when all jobs up to @wait_to are done.
- */
+/** gx_res_done_from() - The least value of done[@slot] when all jobs up to @wait_to are done. */
 GX_HD uint32_t gx_res_done_from(uint32_t wait_to, uint32_t slot)
 {
 	return wait_to - ((wait_to - 1 - slot) & (GX_RES_RING - 1));
@@ -211,20 +211,21 @@ struct gx_res_ring {
 	struct gx_res_shared *shared;
 	uint32_t blocks;     /* thread blocks of a launch */
 	uint32_t head, tail; /* free running: jobs posted, jobs known to be done */
-	uint32_t copies;     /* number after the last copy: unpacks wait for what is before */
+	uint32_t copies;     /* number after the last copy: unpacks wait for all jobs before it */
 	uint32_t launched;   /* launches queued */
 	uint32_t stopped;    /* launches up to this one take no job posted from now on */
 	uint32_t ended;	     /* launches known to have ended */
 	uint64_t since_ns;   /* when the oldest launch under way may have begun */
 };
 
-/* Room between what is remembered and 2^31 before now, in jobs or launches. */
+/* The farthest that a remembered job or launch may lie back, for tests: 24 short of 2^31. */
 #define GX_RES_MEMORY 0x7fffffe8u
 
 /**
- * gx_res_begin() - For tests: as if @from jobs and as many launches had come and gone, the last
- * copy and the last STOP among them so long ago that they are about to seem ahead.
- * @dev: what the GPU's memory is to be
+ * gx_res_begin() - For tests: as if @from jobs and as many launches had come and gone. The last
+ * copy and the last STOP were among them, so long ago that they are about to seem ahead.
+ *
+ * @dev: an image of the GPU's memory, which the caller copies there
  */
 static inline void gx_res_begin(struct gx_res_ring *r, struct gx_res_dev *dev, uint32_t from)
 {
@@ -243,8 +244,9 @@ static inline void gx_res_begin(struct gx_res_ring *r, struct gx_res_dev *dev, u
 }
 
 /**
- * gx_res_room() - Jobs that can be posted. Notes what is done; a copy that is done long ago is
- * forgotten, lest it seems to lie ahead once 2^31 jobs have been posted without another.
+ * gx_res_room() - Jobs that can be posted. Notes which jobs are done. A copy that was done long ago
+ * is forgotten: else it would seem to lie ahead once 2^31 jobs have been posted without another
+ * copy.
  */
 static inline uint32_t gx_res_room(struct gx_res_ring *r)
 {
@@ -271,16 +273,16 @@ static inline void gx_res_post(struct gx_res_ring *r, const struct gx_res_job *j
 		whole.arg.block.bytes = gx_res_ratio(job->arg.len, job->step);
 	}
 	__builtin_memcpy(word, &whole, sizeof(word));
-	/* Release: what the job names (descriptors, cuts) was written before. Pairs with the
-	 * acquiring loads of the leader, or its fence once it has read the slot. */
+	/* Release: the CPU has written the descriptors and cuts that the job names before. Pairs
+	 * with the acquiring loads of the leader, or with its fence once it has read the slot. */
 	for (uint32_t i = 0; i < GX_RES_WORDS; i++)
 		__atomic_store_n(&to[i], seq | word[i], __ATOMIC_RELEASE);
 	r->head++;
 }
 
 /**
- * gx_res_single() - A block of one descriptor is a copy, of which the job says all there is to
- * know. One that does not fit is left as it is, to be refused like others.
+ * gx_res_single() - Make a block of one descriptor a copy: the job then says all there is to know.
+ * One that does not fit stays as it is, and is refused like others.
  */
 static inline void gx_res_single(struct gx_res_job *job)
 {
@@ -303,9 +305,9 @@ static inline void gx_res_single(struct gx_res_job *job)
 }
 
 /**
- * gx_res_even() - Where all descriptors have one length, have units end where they do, if that
- * makes them little larger: then no warp copies the end of one and after that the beginning of the
- * next.
+ * gx_res_even() - If all descriptors have one length, let units end where descriptors end, as long
+ * as that makes units little larger. Then no warp copies the end of one descriptor and after that
+ * the beginning of the next.
  */
 static inline void gx_res_even(struct gx_res_job *job)
 {
@@ -323,13 +325,13 @@ static inline void gx_res_even(struct gx_res_job *job)
 	arg->nr_unit = (uint32_t)(parts * arg->block.nr);
 }
 
-/** gx_res_lone() - Is the next job, which none follows at once, alone? */
+/** gx_res_lone() - Is the next job, which no other follows at once, alone? */
 static inline bool gx_res_lone(const struct gx_res_ring *r)
 {
 	return r->head == r->tail;
 }
 
-/** gx_res_lay() - Have the descriptors of a lone job come with it, if they can. */
+/** gx_res_lay() - Let the descriptors of a lone job come with it, if they can. */
 static inline void gx_res_lay(struct gx_res_ring *r, struct gx_res_job *job)
 {
 	const struct gx_block *b = &job->arg.block;
@@ -353,9 +355,9 @@ static inline void gx_res_lay(struct gx_res_ring *r, struct gx_res_job *job)
 }
 
 /**
- * gx_res_stop() - Post a STOP: launches so far, and the next @more, take what was posted so far,
- * and end. The caller has looked for room; if jobs are out he queues one launch more, which does
- * not end by itself.
+ * gx_res_stop() - Post a STOP: the launches so far, and the next @more, take the jobs that were
+ * posted so far, and end. The caller has looked for room. If jobs are out the caller queues one
+ * launch more, which does not end by itself.
  */
 static inline void gx_res_stop(struct gx_res_ring *r, uint32_t more)
 {
@@ -374,15 +376,15 @@ static inline uint32_t gx_res_alive(struct gx_res_ring *r, uint64_t now_ns)
 	if (ended != r->ended)
 		r->since_ns = now_ns;
 	r->ended = ended;
-	/* As in gx_res_room(): of a STOP that is long past. */
+	/* As in gx_res_room(), for a STOP that is long past. */
 	if ((int32_t)(ended - r->stopped) > 0)
 		r->stopped = ended;
 	return (int32_t)(r->stopped - ended) > 0 ? r->launched - r->stopped : r->launched - ended;
 }
 
 /**
- * gx_res_wants_launch() - Is a launch to be queued now, for there are jobs and none under way that
- * takes them, or the only one is about to end?
+ * gx_res_wants_launch() - Is a launch to be queued now? Yes if there are jobs, and no launch under
+ * way takes them, or the only one is about to end.
  */
 static inline bool gx_res_wants_launch(struct gx_res_ring *r, uint64_t now_ns)
 {
@@ -400,9 +402,9 @@ struct gx_res_auto {
 };
 
 /**
- * gx_res_pays() - Mode auto: is the next block a job for the kernel that stays, or a launch? It
+ * gx_res_pays() - Mode auto: is the next block a job for the kernel that stays, or a launch? A job
  * pays while calls come nearer to one another than a launch waits; SMs that would wait for longer
- * are the program's. What is on its way through the ring goes on there.
+ * are the program's. Jobs in the ring go on there.
  */
 static inline bool gx_res_pays(struct gx_res_ring *r, struct gx_res_auto *a, uint64_t now_ns)
 {
@@ -424,7 +426,7 @@ static inline uint32_t gx_res_launch(struct gx_res_ring *r, uint64_t now_ns)
 }
 
 /**
- * gx_res_copy() - @job copies @len bytes, and then *@flag, which may be NULL, becomes @value.
+ * gx_res_copy() - Make @job copy @len bytes; then *@flag becomes @value, unless @flag is NULL.
  * @most: warps that may share it
  */
 static inline void gx_res_copy(struct gx_res_job *job, void *dst, const void *src, uint32_t len,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The unpack kernel: copies the fragments of up to 16 blocks to their destinations and writes each
- * block's status word when its last byte is visible. Launched by cuda_unpack.c, on a core's stream;
- * the index arithmetic and how the work is divided are in unpack_core.h.
+ * The unpack kernel copies the fragments of up to 16 blocks to their destinations, and writes each
+ * block's status word when the block's last byte is visible. cuda_unpack.c launches it on a core's
+ * stream; unpack_core.h has the index arithmetic and divides the work.
  */
 #include "crc_core.h"
 #include "unpack_core.h"
@@ -14,8 +14,8 @@ static_assert(sizeof(struct gx_unpack_arg) == 112, "same in C and in CUDA");
 
 /*
  * Account for @done units of block @b. The warp's stores come before the fence (the warp is
- * synchronised first), the fence before the count; who brings the count to its end sees all of
- * them, resets the counters for the next launch, and tells the CPU.
+ * synchronised first), the fence before the count. The warp that completes the count sees all
+ * stores, resets the counters for the next launch, and tells the CPU.
  */
 __device__ static void block_account(const struct gx_unpack_args *args, uint32_t b, uint32_t done,
 				     uint32_t worst, uint32_t lane)
@@ -88,7 +88,8 @@ struct lanes_crc {
 		return gx_crc_nibbles(cold + (table - GX_CRC_HOT) * 16, 1, c);
 	}
 
-	/* Of bytes alone, at most 30: those before the first word that is not there, and behind. */
+	/* Of a fragment without a whole word, so of at most 30 bytes: those of the head, and those
+	 * of the tail. */
 	__device__ static uint32_t short_crc(uint32_t byte, const struct gx_split &s, uint32_t len)
 	{
 		uint32_t c = 0xffffffffu;
@@ -99,7 +100,7 @@ struct lanes_crc {
 		return ~c;
 	}
 
-	/* Where the odd bytes of the head or the tail end, from zero. */
+	/* The register at the end of the odd bytes of the head or the tail, from zero. */
 	__device__ uint32_t head_crc(uint32_t byte, const struct gx_split &s, uint32_t lane) const
 	{
 		uint32_t c = 0;
@@ -118,8 +119,8 @@ struct lanes_crc {
 		return s.tail ? __reduce_xor_sync(ALL, c) : 0;
 	}
 
-	/* The registers of all lanes, whose last words end one after another, at the last one's
-	 * end. */
+	/* The registers of all lanes, added at the end of the last word: the lanes' last words end
+	 * one after another. */
 	__device__ uint32_t lanes_add(uint32_t acc, uint32_t words, uint32_t lane) const
 	{
 		acc = __shfl_sync(ALL, acc, lane + words & 31);
@@ -138,7 +139,7 @@ struct lanes_crc {
 		      gx_crc_word(hot, 32, w);
 	}
 
-	/* As words_aligned() and words_skewed(). The head's register is what precedes lane 0. */
+	/* As words_aligned() and words_skewed(). The register of the head precedes lane 0's. */
 	__device__ uint32_t words_copy(uint4 *dst, const char *src, const struct gx_split &s,
 				       uint32_t byte, uint32_t lane) const
 	{
@@ -176,7 +177,7 @@ struct lanes_crc {
 		return acc;
 	}
 
-	/* Return: the CRC of what was copied. */
+	/* Return: the CRC of the copied bytes. */
 	__device__ uint32_t copy(uint64_t dst_addr, uint64_t src_addr, uint32_t len, uint32_t lane)
 	{
 		struct gx_split s = gx_split_get(dst_addr, src_addr, len);
@@ -290,8 +291,8 @@ struct stage {
 };
 
 /*
- * owner: one warp. All lanes hold the same numbers. Few descriptors are fetched at a time: those of
- * all warps come over PCIe, and no warp shall wait for another one's last.
+ * owner: one warp. All lanes hold the same numbers. The warp fetches few descriptors at a time:
+ * those of all warps come over PCIe, and no warp shall wait for another's last one.
  */
 template <uint32_t STAGES, uint32_t LOADS, uint32_t PIECE_B> struct ring {
 	static constexpr uint32_t fetch = 8;
@@ -334,8 +335,7 @@ template <uint32_t STAGES, uint32_t LOADS, uint32_t PIECE_B> struct ring {
 		loaded++;
 	}
 
-	/* Words from anywhere in a stage to where the destination is aligned, and the bytes at both
-	 * ends. */
+	/* Words from any place in a stage to an aligned destination, and the bytes at both ends. */
 	__device__ static void spread(const struct stage &p, const char *from, uint32_t lane)
 	{
 		struct gx_split s = gx_split_get(p.dst, p.skew, p.len);
@@ -413,9 +413,9 @@ template <uint32_t STAGES, uint32_t LOADS, uint32_t PIECE_B> struct ring {
 /*
  * The same work from GPU memory, for all SMs at once: pieces go through a ring in shared memory, by
  * bulk copies where both sides are aligned. The next launch on the stream may begin as soon as all
- * thread blocks of this one have: its descriptors arrive while these fragments are copied. It ends
- * after this one, for which one of its thread blocks waits; the others make room for the launches
- * after it.
+ * thread blocks of this one have begun: its descriptors arrive while these fragments are copied. It
+ * ends after this launch, for which one of its thread blocks waits; the others make room for later
+ * launches.
  */
 template <uint32_t WARPS, uint32_t STAGES, uint32_t LOADS, uint32_t PIECE_B>
 __device__ static void ring_run(const struct gx_unpack_args &args)

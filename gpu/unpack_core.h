@@ -6,9 +6,9 @@
  * tests.
  *
  * The descriptors of a block, each GX_DESC_WEIGHT heavier than its bytes, are laid end to end and
- * cut at every multiple of a step. What lies between two cuts is a unit, the work of one warp: a
- * part of a large descriptor or several small ones. Where all lengths are equal the GPU computes
- * the cuts; otherwise the CPU lists them at launch, in one pass.
+ * cut at every multiple of a step. The part between two cuts is a unit, the work of one warp: a
+ * part of a large descriptor or several small ones. If all lengths are equal the GPU computes the
+ * cuts. Else the CPU lists them at launch, in one pass.
  */
 #ifndef GX_GPU_UNPACK_CORE_H
 #define GX_GPU_UNPACK_CORE_H
@@ -24,13 +24,13 @@
 #define GX_UNPACK_BLOCKS_MAX		      16
 #define GX_UNPACK_THREADS		      640
 #define GX_UNPACK_WARPS			      (GX_UNPACK_THREADS / 32)
-#define GX_RING_PAD_B			      128u /* what alignment adds to a stage */
-#define GX_RING_SMALL			      3072u /* fragments are small when their average is below */
+#define GX_RING_PAD_B			      128u  /* bytes that alignment adds to a stage */
+#define GX_RING_SMALL			      3072u /* small: shorter on average */
 #define GX_RING_BYTES(warps, stages, piece_b) ((warps) * (stages) * ((piece_b) + GX_RING_PAD_B))
 /*
  * Stages of a warp's ring in shared memory, how many loads are under way in it (the others wait for
- * their stores), and the bytes of a stage. Small fragments: more warps, for each costs a warp some
- * time, and room for three thread blocks on an SM. Large ones: larger pieces.
+ * their stores), and the bytes of a stage. Small fragments: more warps, because each fragment costs
+ * a warp some time, and room for three thread blocks on an SM. Large ones: larger pieces.
  */
 #define GX_RING_SMALL_WARPS		      8
 #define GX_RING_SMALL_STAGES		      4
@@ -40,12 +40,12 @@
 #define GX_RING_LARGE_STAGES		      6
 #define GX_RING_LARGE_LOADS		      3
 #define GX_RING_LARGE_PIECE_B		      4096u
-#define GX_UNIT_MIN			      2048u /* what a unit weighs at least */
-#define GX_UNITS_MAX			      1024 /* of one block; one more cut than units is stored */
-#define GX_DESC_WEIGHT			      256u /* what starting a descriptor costs, in bytes of copying */
-#define GX_WHOLE_MAX			      2048u /* descriptors up to this length are never divided */
-#define GX_CUT_ALIGN			      128u /* divided ones are divided at multiples of this */
-#define GX_STEP_MAX			      0xffffff80u /* what a unit weighs at most, but the last of a block */
+#define GX_UNIT_MIN			      2048u /* least weight of a unit */
+#define GX_UNITS_MAX			      1024  /* of one block; it has one cut more */
+#define GX_DESC_WEIGHT			      256u  /* cost of starting a descriptor, in bytes */
+#define GX_WHOLE_MAX			      2048u /* descriptors up to this stay whole */
+#define GX_CUT_ALIGN			      128u  /* others are cut at multiples of it */
+#define GX_STEP_MAX			      0xffffff80u /* most weight of a unit but the last */
 
 /* A place between two units: byte @off of descriptor @desc; {nr, 0} is the end of the block. */
 struct gx_cut {
@@ -53,7 +53,7 @@ struct gx_cut {
 	uint32_t off;
 };
 
-/* One block as the kernel gets it, by value. */
+/* One block; the kernel gets it by value. */
 struct gx_unpack_arg {
 	struct gx_block block;
 	const struct gx_cut *cut; /* [nr_unit + 1], in memory the GPU reads; used when len is 0 */
@@ -124,8 +124,8 @@ GX_HD struct gx_cut gx_cut_get(const struct gx_unpack_arg *arg, uint32_t unit, u
 
 /**
  * gx_unit_first() - The first unit of thread block @block, when each gets its share of @units in
- * one piece. So a line of descriptors is read by one or two SMs: reads of one line of host memory
- * by many come one after another.
+ * one piece. So one or two SMs read a line of descriptors: if many read one line of host memory,
+ * their reads come one after another.
  */
 GX_HD uint32_t gx_unit_first(uint32_t units, uint32_t blocks, uint32_t block)
 {
@@ -173,7 +173,7 @@ GX_HD struct gx_split gx_split_get(uint64_t dst, uint64_t src, uint32_t len)
 	return s;
 }
 
-/** gx_ring_piece() - How much of @len bytes for @dst a stage takes: up to a line of the
+/** gx_ring_piece() - The part of @len bytes for @dst that a stage takes: up to a line of the
  * destination. */
 GX_HD uint32_t gx_ring_piece(uint64_t dst, uint32_t len, uint32_t piece_b)
 {
@@ -244,8 +244,8 @@ static inline uint64_t gx_unpack_weigh(struct gx_unpack_arg *arg)
 	return bytes + last + (uint64_t)b->nr * GX_DESC_WEIGHT;
 }
 
-/* Lengths may be garbage, which is refused only where it is copied: there are never more units than
- * a block has cuts for, and the last one has the rest. */
+/* Lengths may be garbage, which only the copy refuses. There are never more units than a block has
+ * cuts for, and the last unit has the rest. */
 static inline uint32_t gx_unpack_units(uint64_t weight, uint32_t step)
 {
 	uint64_t units = (weight + step - 1) / step;
@@ -270,8 +270,8 @@ static inline void gx_unpack_cut(const struct gx_unpack_arg *arg, struct gx_cut 
 	cut[k] = (struct gx_cut){b->nr, 0};
 }
 
-/* The least weight of a unit with which no more than @most units come out, as far as bounds allow:
- * of lengths, 32 bits is one. */
+/* The least weight of a unit that gives no more than @most units, as far as bounds allow: 32 bits
+ * bound a length. */
 static inline uint32_t gx_unpack_step(const uint64_t weight[], uint32_t n, uint32_t most)
 {
 	uint64_t total = 0, heaviest = 0, step;
@@ -280,7 +280,7 @@ static inline uint32_t gx_unpack_step(const uint64_t weight[], uint32_t n, uint3
 		total += weight[i];
 		heaviest = weight[i] > heaviest ? weight[i] : heaviest;
 	}
-	/* Each block rounds up: one unit each is kept for that. */
+	/* Each block rounds up, so one unit is kept for each. */
 	most = most > 2 * n ? most - n : n;
 	step = total / most + 1;
 	if (step < heaviest / GX_UNITS_MAX + 1)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the kernels of unpack.cu and resident.cu share: how a warp copies one piece, and how it
- * walks the descriptors of one unit. For nvcc alone.
+ * Shared by the kernels of unpack.cu and resident.cu: how a warp copies one piece, and how it walks
+ * the descriptors of one unit. For nvcc alone.
  */
 #ifndef GX_GPU_UNPACK_DEV_H
 #define GX_GPU_UNPACK_DEV_H
@@ -38,8 +38,8 @@ __device__ static uint4 word_shift(uint4 lo, uint4 hi, uint32_t skew)
 }
 
 /*
- * A load of payload. In a kernel that outlives what it reads (@fresh) it passes L1 by: a sector
- * that was read for an earlier job may have been written since.
+ * A load of payload. In a kernel that outlives its payload (@fresh) it passes L1 by: a sector that
+ * was read for an earlier job may have been written since.
  */
 template <bool fresh> __device__ static uint4 word_load(const uint4 *at)
 {
@@ -124,8 +124,8 @@ __device__ static void piece_copy(uint64_t dst_addr, uint64_t src_addr, uint32_t
 		dst[at] = byte;
 }
 
-/* A descriptor as a lane fetched it, from pinned memory: nothing is computed before it is needed.
- */
+/* A descriptor as a lane fetched it, from pinned memory; nothing is computed before a warp needs
+ * it. */
 struct raw_desc {
 	uint4 d;
 	uint32_t seg;
@@ -134,17 +134,17 @@ struct raw_desc {
 
 /*
  * A word of a block's arrays, in pinned memory that the CPU rewrites between launches. A launch
- * that does not overlap the one before it begins with an empty L1, so that units of one descriptor
- * share what the first has fetched; read past the caches, the same line over PCIe once a unit, a
- * launch of 1 MiB in merged descriptors took 237 us instead of 35. Launches that overlap must read
- * past them.
+ * that does not overlap the one before it begins with an empty L1, so units of one descriptor share
+ * the lines that the first has fetched. With loads past the caches, which bring the same line over
+ * PCIe once a unit, a launch of 1 MiB in merged descriptors took 237 us instead of 35. Launches
+ * that overlap must load past the caches.
  */
 template <bool cached, typename word> __device__ static word array_load(const word *at)
 {
 	return cached ? *at : __ldcv(at);
 }
 
-/* Where descriptors are, and how cuts are computed: resident.cu does it in its own way. */
+/* The place of descriptors, and the arithmetic of cuts: resident.cu has its own. */
 template <typename copier>
 __device__ static uint4 desc_get(const copier &, const struct gx_unpack_arg *arg, uint32_t i)
 {
@@ -167,7 +167,7 @@ __device__ static struct raw_desc desc_load(const copier &how, const struct gx_u
 
 	if (i >= end)
 		return raw;
-	if (!arg->block.desc) { /* a copy: all there is to know is in arg */
+	if (!arg->block.desc) { /* a copy: arg says all there is to know */
 		raw.d.y = arg->len;
 		return raw;
 	}
@@ -183,14 +183,14 @@ __device__ static struct raw_desc desc_load(const copier &how, const struct gx_u
 	return raw;
 }
 
-/* What was copied has another CRC: the descriptor says so to whoever reaps the block. By one lane;
- * the fences before the block's status order it too. */
+/* The copied bytes have another CRC: the descriptor tells the core that reaps the block. By one
+ * lane; the fences before the block's status order it too. */
 __device__ static void desc_bad(const struct gx_unpack_arg *arg, uint32_t i, uint32_t flags)
 {
 	*(volatile uint16_t *)&arg->block.aux[i].flags = (uint16_t)(flags | GX_AUX_BAD);
 }
 
-/* What lane's descriptor @i contributes to the unit between two cuts. */
+/* The part of the lane's descriptor @i in the unit between two cuts. */
 template <bool cached>
 __device__ static struct gx_piece piece_make(const struct gx_unpack_arg *arg,
 					     const struct raw_desc &raw, uint32_t i, uint32_t end,
@@ -216,8 +216,8 @@ __device__ static struct gx_piece piece_make(const struct gx_unpack_arg *arg,
 }
 
 /*
- * How a warp copies pieces: here through its registers. @fresh: the kernel outlives what it reads;
- * taking a job empties L1, so that descriptors may come from there.
+ * How a warp copies pieces: here through its registers. @fresh: the kernel outlives its payload;
+ * taking a job empties L1, so descriptors may come from there.
  */
 template <bool fresh> struct lanes {
 	static constexpr uint32_t fetch = 32;
@@ -234,8 +234,8 @@ template <bool fresh> struct lanes {
 };
 
 /*
- * One unit, by one warp: copier::fetch descriptors are fetched at a time, the next ones while these
- * are copied one after another.
+ * One unit, by one warp. The warp fetches copier::fetch descriptors at a time, the next ones while
+ * it copies these one after another.
  */
 template <typename copier>
 __device__ static uint32_t unit_run(const struct gx_unpack_arg *arg, uint32_t unit, uint32_t step,

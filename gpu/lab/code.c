@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Kernels of libgxlab on the GPU of an engine. Called by load.c and gather.c from any thread, and by
+ * Kernels of libgxlab on the GPU of an engine. load.c and gather.c call this from any thread, and
  * gx_engine_close().
  */
 #include "lab/code.h"

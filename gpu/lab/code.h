@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernels of libgxlab on the GPU of an engine: loaded when they are first asked for, unloaded when
- * the engine closes. For load.c and gather.c; any thread.
+ * Kernels of libgxlab on the GPU of an engine: loaded when a program first asks for them, unloaded
+ * when the engine closes. For load.c and gather.c; any thread.
  */
 #ifndef GX_GPU_LAB_CODE_H
 #define GX_GPU_LAB_CODE_H
@@ -10,7 +10,7 @@
 
 #define LAB_FNS_MAX 8
 
-/* A fat binary of ours, and what a program wants of it. */
+/* A fat binary of ours, and the kernels that are wanted of it. */
 struct lab_image {
 	const unsigned char *fatbin;
 	unsigned nr_fns;
@@ -25,11 +25,11 @@ struct lab_code {
 	struct cuda_gpu *g;
 	struct CUmod_st *module;
 	struct CUfunc_st *fn[LAB_FNS_MAX]; /* in the order of image->fn */
-	void *pinned;			   /* zeroed at first; whoever uses it, locks */
-	struct lab_code *kept;		   /* in the list of those that a GPU may still run */
+	void *pinned;			   /* zeroed at first; its users lock */
+	struct lab_code *kept;		   /* in the list of images that a GPU may still run */
 };
 
-/** lab_code_get() - @image on the GPU of @e, which is a GPU of the CUDA backend. Return: 0, -ENOMEM,
+/** lab_code_get() - @image on the GPU of @e, an engine of the CUDA backend. Return: 0, -ENOMEM,
  * -ENODEV with the reason. */
 int lab_code_get(struct gx_engine *e, const struct lab_image *image, struct lab_code **out);
 

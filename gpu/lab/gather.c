@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Gathers by the kernels that the library's own are compared with (include/gxlab/gather.h). The
- * thread that owns the queue.
+ * Gathers by the kernels that the library's own are compared with (include/gxlab/gather.h). All of
+ * it is for the thread that owns the queue.
  */
 #include "cuda_stream.h"
 #include "gather_core.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Kernels that the library's gather is compared with (include/gxlab/gather.h): each is one step of
- * optimisation. They take 16-byte words alone. Launched by lab/gather.c.
+ * optimisation. All but gx_gather_byte() need words of 16 bytes. lab/gather.c launches them.
  */
 #include "gather_dev.cuh"
 

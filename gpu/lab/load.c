@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Patterns and loads (include/gxlab/load.h): the kernels of load.cu, and cuBLAS where it is found. A
- * load has its own stream, of the lowest priority, and completes by a word in pinned memory. On the
- * CPU backend there are patterns and no loads.
+ * Patterns and loads (include/gxlab/load.h): by the kernels of load.cu, and by cuBLAS where it is
+ * found. A load has its own stream, of the lowest priority, and tells its end by a word in pinned
+ * memory. The CPU backend has patterns and no loads.
  */
 #include "lab/code.h"
 #include "lab/cublas_abi.h"
@@ -44,7 +44,7 @@ static const struct lab_image load_image = {
 struct gx_load {
 	struct gx_load_opts opts;
 	struct cuda_gpu *g;
-	struct cuda_lost lost; /* once it was closed and had not finished */
+	struct cuda_lost lost; /* for a load that was closed and has not finished */
 	struct lab_code *code;
 	struct CUstream_st *stm;
 	struct cublas_api blas;
@@ -495,11 +495,11 @@ int gx_load_info(const struct gx_load *l, struct gx_load_info *user)
 
 static uint32_t load_ended(const struct gx_load *l)
 {
-	/* Pairs with the GPU's write after the run. */
+	/* Acquire: pairs with the GPU's write after the run. */
 	return __atomic_load_n(l->flag, __ATOMIC_ACQUIRE);
 }
 
-/* After all that is queued, the run's number for the CPU. */
+/* Queue the run's number for the CPU, after all work before. */
 static int load_flag(struct gx_load *l, uint32_t value)
 {
 	unsigned long long ptr = cuda_ptr(l->flag);
@@ -610,7 +610,8 @@ static double attention_want(const struct gx_load *l, uint64_t head, uint64_t to
 	return sum / total;
 }
 
-/* One element, chosen by @i: what it is, what it should be, and how far apart they may be. */
+/* One element, chosen by @i: its value, the value that it should have, and how far apart the two
+ * may be. */
 static int check_one(struct gx_load *l, uint32_t i, double *got, double *want, double *room)
 {
 	const struct gx_load_opts *o = &l->opts;
@@ -632,7 +633,7 @@ static int check_one(struct gx_load *l, uint32_t i, double *got, double *want, d
 		*room = 0.05 + fabs(*want) / 128;
 		return result_get(l, 2, col * o->n + r, got);
 	}
-	/* Every fourth element is one that no thread block makes, where there are such. */
+	/* Every fourth element is one that no thread block makes, if there are such. */
 	r = i % 4 ? rnd % (o->grid_y * GX_LOAD_TILE) : o->n - 1 - rnd % GX_LOAD_TILE;
 	col = i % 4 ? (rnd >> 32) % (o->grid_x * GX_LOAD_TILE)
 		    : o->n - 1 - (rnd >> 32) % GX_LOAD_TILE;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernels of load.c: patterns that are written and compared where payload lies, and computations
- * that keep a GPU busy beside communication.
+ * Kernels of load.c: patterns that are written and compared in the memory where payload lies, and
+ * computations that keep a GPU busy beside communication.
  */
 #include "load_core.h"
 
@@ -31,9 +31,9 @@ extern "C" __global__ void __launch_bounds__(GX_LOAD_THREADS) gx_load_diff(struc
 }
 
 /*
- * For tests of what others do when most SMs are taken: each thread block says that it has begun, in
- * mem[], and holds its SM until *wrong is not 0, or n ns are over. One an SM, if the launch gives
- * it all shared memory that a thread block can have.
+ * For tests of other work when most SMs are taken. Each thread block says that it has begun, in
+ * mem[], and holds its SM until *wrong is not 0, or n ns are over. An SM has one, if the launch
+ * gives it all shared memory that a thread block can have.
  */
 extern "C" __global__ void __launch_bounds__(GX_LOAD_THREADS) gx_load_hold(struct gx_load_args a)
 {
@@ -64,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(GX_LOAD_THREADS)
 }
 
 /*
- * Block (x, y) makes tile (x, y) of C = A B; the grid decides how many tiles are made, so how much
+ * Block (x, y) makes tile (x, y) of C = A B. The grid decides how many tiles are made, so how much
  * of the GPU is taken. 16 x 16 threads with 4 x 4 elements each.
  */
 #define STEP 16

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What loads and patterns have in common on GPU and CPU: the pattern, the values of matrices, and
- * the arguments of every kernel of load.cu. Compiled for the GPU by load.cu and for the CPU by
- * load.c and the tests.
+ * Common to loads and patterns on GPU and CPU: the pattern, the values of matrices, and the
+ * arguments of every kernel of load.cu. Compiled for the GPU by load.cu and for the CPU by load.c
+ * and the tests.
  */
 #ifndef GX_GPU_LOAD_CORE_H
 #define GX_GPU_LOAD_CORE_H
@@ -22,7 +22,7 @@
 #define GX_LOAD_COLS_MAX  8192 /* of a softmax; a multiple of GX_LOAD_COLS_STEP */
 #define GX_LOAD_COLS_STEP 512
 
-/* One launch, by value. Each kernel uses what it needs. */
+/* One launch, by value. Each kernel uses the fields that it needs. */
 struct gx_load_args {
 	void *mem; /* fill, diff: words; softmax: rows of bf16, in place; value kernels: values */
 	const void *a, *b; /* gemm: fp32, row-major, n x n */

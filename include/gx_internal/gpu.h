@@ -37,12 +37,14 @@ static inline bool gx_unpack_is_known(unsigned mode)
 
 /* How the work of a stream reaches the GPU. The host backend has one kind. */
 enum gx_stream_kind {
-	GX_STREAM_UNPACK, /* as the unpack mode says: in mode resident as RESIDENT, but copies in order; in mode
-			     auto blocks alone, and while they come near to one another; else LAUNCH */
+	GX_STREAM_UNPACK, /* as the unpack mode says: in mode resident as RESIDENT, but copies in
+			     order; in mode auto blocks alone as RESIDENT, while they come near to
+			     one another; else as LAUNCH */
 	GX_STREAM_LAUNCH, /* launches and copies of the driver */
-	/* Jobs for a kernel that is there already: blocks, and lists of up to GX_RESIDENT_COPIES copies of
-	 * together at most GX_RESIDENT_COPY_B; other work waits for that kernel to end, in bounded time.
-	 * Copies too are unordered among themselves and to blocks: each list tells its own end. */
+	/* Jobs for a kernel that runs already: blocks, and lists of up to GX_RESIDENT_COPIES copies
+	 * of together at most GX_RESIDENT_COPY_B. Other work waits for that kernel to end, in
+	 * bounded time. Copies too are unordered among themselves and to blocks: each list tells
+	 * its own end. */
 	GX_STREAM_RESIDENT,
 };
 #define GX_RESIDENT_COPIES 8
@@ -51,9 +53,9 @@ enum gx_stream_kind {
 struct gx_gpu_cfg {
 	int device;	       /* CUDA ordinal; ignored by host */
 	enum gx_unpack unpack; /* AUTO: kernel or resident, by load, for cuda; host for host */
-	unsigned sms;	       /* bound on SMs an unpack may use; 0: the backend's defaults */
+	unsigned sms;	       /* bound on SMs of an unpack; 0: the backend's defaults */
 	bool ipc_memory;       /* cuda only: memory comes from where cudaIpc can name it */
-	uint64_t drain_ns;     /* cuda only: how long a close waits for the GPU; 0: 5 s */
+	uint64_t drain_ns;     /* cuda only: a close waits so long for the GPU; 0: 5 s */
 	uint64_t delay_ns; /* host only, for tests: a block completes this long after its launch */
 };
 
@@ -78,8 +80,8 @@ struct gx_gpu_gather {
 	bool ordered; /* sources in ascending order, a row that is named often is read once; else in
 			 the order of the pairs */
 	unsigned sms; /* 0: the backend's default */
-	uint32_t *
-		link; /* ordered: memory of the GPU, [nr_src + nr], zero at first and between gathers */
+	/* ordered: memory of the GPU, [nr_src + nr], zero at first and between gathers */
+	uint32_t *link;
 	uint32_t *bad; /* a flag word: pairs that were refused, written before the flag */
 };
 
@@ -89,14 +91,15 @@ enum gx_gpu_share {
 	GX_GPU_SHARE_IPC, /* 64 opaque bytes: cudaIpcMemHandle_t */
 };
 
-/* How memory is named to another process of the same host. Opaque but to the backend that imports it. */
+/* A name of memory for another process of the same host. Only the backend that imports it knows its
+ * meaning. */
 struct gx_gpu_handle {
 	uint8_t kind; /* enum gx_gpu_share */
 	uint8_t ipc[64];
-	int fd;	      /* FD: of the exporter, who closes it; else -1 */
-	uint64_t id;  /* of the allocation: another one later at the same address has another id */
-	uint64_t off; /* where the memory begins in what the handle opens */
-	uint64_t len; /* bytes that the handle opens */
+	int fd;	      /* FD: the exporter's, which closes it; else -1 */
+	uint64_t id;  /* of the allocation: a later one at the same address has another id */
+	uint64_t off; /* offset of the memory in the range that the handle opens */
+	uint64_t len; /* length of that range */
 };
 
 /* The GPU itself, host memory that it uses, and streams that are not ours: by gpu->ops. */
@@ -134,7 +137,7 @@ struct gx_gpu_ops {
 struct gx_gpu_mem_ops {
 	/* Memory of this GPU, zeroed; host: huge pages where there are some. Return 0, -ENOMEM. */
 	int (*alloc)(struct gx_gpu *gpu, size_t len, void **out);
-	/* Memory of ->alloc, ->alloc_on or ->alloc_at, which nothing uses any more. NULL is fine. */
+	/* @ptr: of ->alloc, ->alloc_on or ->alloc_at; nothing uses it any more. NULL is fine. */
 	void (*free)(struct gx_gpu *gpu, void *ptr, size_t len);
 	/* Memory of device @device, which this GPU reaches and nobody need have opened; not zeroed.
 	 * Return 0, -EOPNOTSUPP with the reason, -ENOMEM. */
@@ -168,7 +171,8 @@ struct gx_gpu_share_ops {
 	 * is the caller's to close. Return 0, -EOPNOTSUPP with the reason. */
 	int (*dmabuf)(struct gx_gpu *gpu, const void *ptr, size_t len, int *fd);
 	/* Map the @len bytes that @h names, for this GPU; h->fd stays the caller's. Every field may
-	 * be a lie. Return 0, -EPROTO (not such memory, or less of it), -ENOMEM, with the reason. */
+	 * be a lie. Return 0, -EPROTO (not such memory, or less of it), -ENOMEM, both with the
+	 * reason. */
 	int (*import)(struct gx_gpu *gpu, const struct gx_gpu_handle *h, size_t len, void **out);
 	/* @ptr: of ->import; nothing uses the memory any more. NULL is fine. */
 	void (*unimport)(struct gx_gpu *gpu, void *ptr);
@@ -199,7 +203,7 @@ struct gx_gpu_stream_ops {
 	 * the stream goes on. */
 	int (*copy)(struct gx_gpu_stream *s, const struct gx_gpu_copy list[], unsigned n,
 		    uint32_t *done, uint32_t value, uint64_t now_ns);
-	/* [core] Queue a gather, then the flag, as ->copy. Return 0, -EAGAIN with nothing queued. */
+	/* [core] Queue a gather, then the flag, as ->copy. Return 0, -EAGAIN: nothing queued. */
 	int (*gather)(struct gx_gpu_stream *s, const struct gx_gpu_gather *g, uint32_t *done,
 		      uint32_t value, uint64_t now_ns);
 	/* [core] Run @fn on this thread with the GPU's context current and the vendor's stream
@@ -208,15 +212,15 @@ struct gx_gpu_stream_ops {
 	int (*call)(struct gx_gpu_stream *s, int (*fn)(void *arg, void *stream), void *arg,
 		    uint32_t *done, uint32_t value, uint64_t now_ns);
 
-	/* [core] Push work that completes late (host with delay_ns; cuda: launch errors into
+	/* [core] Push on work that completes late (host with delay_ns; cuda: launch errors into
 	 * status). True: it worked. */
 	bool (*reap)(struct gx_gpu_stream *s, uint64_t now_ns);
 	/* [core] Sticky fault of the stream: 0 or -EIO; gx_gpu_why() has the vendor's code. */
 	int (*fault)(struct gx_gpu_stream *s);
 };
 
-/* Whose kernels see what a network card wrote to the memory of a GPU, once the CPU knows that it
- * has: without a flush, which gx has not. */
+/* The GPUs whose kernels see the writes of a network card to the memory of a GPU as soon as the CPU
+ * knows of them: without a flush, which gx does not have. */
 enum gx_gpu_dma { GX_GPU_DMA_NONE, GX_GPU_DMA_OWN, GX_GPU_DMA_ALL };
 
 /* Frozen after open. */
@@ -225,11 +229,12 @@ struct gx_gpu {
 	const struct gx_gpu_mem_ops *mem;
 	const struct gx_gpu_share_ops *share;
 	const struct gx_gpu_stream_ops *stream;
-	int device; /* -1: host */
-	bool checks_crc; /* ->unpack, of a stream that is not RESIDENT, verifies GX_AUX_CRC: a fragment with
-			    another CRC gets GX_AUX_BAD, makes the block's status GX_BLOCK_CRC, and may have
-			    been written (mode host: is not). false: the flag is ignored */
-	bool reads_host; /* ->unpack reads fragments by the CPU: in memory of a GPU they are a fault */
+	int device; /* ordinal; -1: host */
+	/* ->unpack, of a stream that is not RESIDENT, checks fragments that have GX_AUX_CRC. One
+	 * with another CRC gets GX_AUX_BAD and makes the block's status GX_BLOCK_CRC; its bytes may
+	 * have been written (mode host: have not). false: the flag is ignored. */
+	bool checks_crc;
+	bool reads_host; /* ->unpack reads fragments by the CPU: in GPU memory they are a fault */
 	bool turns; /* kernels of other processes do not run beside ours, but in turn: no MPS */
 	enum gx_gpu_dma dma;
 	unsigned resident_sms; /* bound on SMs of a kernel that stays; 0: there is none */
@@ -246,23 +251,24 @@ struct gx_gpu_stream {
 extern const struct gx_gpu_ops gx_gpu_host_ops;
 extern const struct gx_gpu_ops gx_gpu_cuda_ops; /* always linked; open says why when it cannot */
 
-/** gx_gpu_stream_close() - ->close of a stream; NULL is fine. Control path. Return: has all its work
- * finished? */
+/** gx_gpu_stream_close() - ->close of a stream; NULL is fine. Control path. Return: has all its
+ * work finished? */
 static inline bool gx_gpu_stream_close(struct gx_gpu_stream *s)
 {
 	return !s || s->ops->close(s);
 }
 
-/** gx_gpu_block_alloc() - Arrays for one block in memory that the GPU reads in place; sets the pointers
- * of @b. Return: 0, -ENOMEM. Control path, as the other three. */
+/** gx_gpu_block_alloc() - Make the arrays of one block, in memory that the GPU reads in place, and
+ * set the pointers of @b. Return: 0, -ENOMEM. */
 int gx_gpu_block_alloc(struct gx_gpu *gpu, struct gx_block *b);
-void gx_gpu_block_free(struct gx_gpu *gpu, struct gx_block *b); /* one of zeros is fine */
-/** gx_gpu_flag_alloc() - @n words, zeroed, that a GPU writes and the CPU polls: the flags of ->copy.
- * NULL: no memory. */
+void gx_gpu_block_free(struct gx_gpu *gpu, struct gx_block *b); /* a block of zeros is fine */
+/** gx_gpu_flag_alloc() - @n words, zeroed, that a GPU writes and the CPU polls: the flags of
+ * copies. NULL: no memory. */
 uint32_t *gx_gpu_flag_alloc(struct gx_gpu *gpu, unsigned n);
 void gx_gpu_flag_free(struct gx_gpu *gpu, uint32_t *flags); /* NULL is fine */
 
-/** gx_gpu_why() - The reason of this thread's last -ENODEV, -EOPNOTSUPP or fault, with the vendor's code. */
+/** gx_gpu_why() - The reason of this thread's last -ENODEV, -EOPNOTSUPP or fault, with the vendor's
+ * code. */
 const char *gx_gpu_why(void);
 /* "auto", "kernel", "resident", "d2d", "host", "none" */
 const char *gx_unpack_name(enum gx_unpack mode);
