@@ -698,6 +698,7 @@ static void words__always(void **state)
 
 	op.kind = GX_OP_PUT;
 	gx_conn_close(r->conn[1][0]);
+	r->conn[1][0] = NULL;
 	rig_wait_real(r, is_down);
 	gx_mem_share(r->mem[0], "", 0); /* other words before */
 	assert_int_equal(gx_post(r->ep[0][0], &op, 1), -ENOTCONN);
