@@ -58,7 +58,8 @@ struct coll_rank {
 	unsigned char *piece; /* COLL_PIECE_B, to make and check payload */
 	struct hist *hist;
 	uint64_t idle_since_ns;
-	int status; /* enum perf_status */
+	uint64_t nr_before; /* collectives of the parts before this one; for progress */
+	int status;	    /* enum perf_status */
 	char why[PERF_WHY_MAX];
 };
 

@@ -9,6 +9,8 @@
 
 #include "gxperf/beside/gate.h"
 
+#include <gxlab/modes.h>
+
 #include <errno.h>
 #include <math.h>
 #include <sched.h>
@@ -25,6 +27,8 @@
 #define COLL_N_MAX	 20000
 #define COLL_WARM	 5
 #define COLL_WARM_NS	 20000000 /* least time of a default warm-up: -D estimates from it */
+#define COLL_FIRST_PART	 4	  /* of what it estimates, the first part */
+#define COLL_PARTS_MAX	 16
 #define COLL_YIELD_NS	 20000
 #define COLL_REST_NS	 1000000
 #define COLL_PROGRESS_NS 500000000ull
@@ -334,11 +338,10 @@ static int rank_run(struct coll_rank *r, const struct coll_plan *p, uint64_t *nr
 	uint64_t n = *nr;
 	bool gated = !n, last = !gated;
 	int ret = rank_barrier(r);
+	uint64_t cpu_ns = thread_cpu_ns();
 
 	if (ret)
 		return ret;
-	hist_reset(r->hist);
-	mine->cpu_ns = thread_cpu_ns();
 	begin = told = gx_now();
 	while ((done < n || !last) && !ret) {
 		if (gated)
@@ -357,13 +360,13 @@ static int rank_run(struct coll_rank *r, const struct coll_plan *p, uint64_t *nr
 		}
 		if (ret == -EINPROGRESS || ret == -EAGAIN)
 			ret = 0;
-		run_progress(r, p, done, begin, &told);
+		run_progress(r, p, r->nr_before + done, begin - mine->ns, &told);
 	}
 	if (ret && gated) /* the other ranks must not wait for this one */
 		atomic_store_explicit(&r->run->gate_end, true, memory_order_release);
 	*nr = n;
-	mine->ns = gx_now() - begin;
-	mine->cpu_ns = thread_cpu_ns() - mine->cpu_ns;
+	mine->ns += gx_now() - begin;
+	mine->cpu_ns += thread_cpu_ns() - cpu_ns;
 	return ret ? rank_failed(r, ret) : PERF_OK;
 }
 
@@ -374,7 +377,7 @@ static uint64_t clamp(uint64_t v, uint64_t min, uint64_t max)
 	return v < min ? min : v > max ? max : v;
 }
 
-/* Warm-up. With -D its time gives the number of collectives, which must be equal at all ranks. */
+/* Warm-up. With -D its time gives a number of collectives, which must be equal at all ranks. */
 static int rank_warm(struct coll_rank *r, const struct coll_plan *p, struct coll_figures *all,
 		     uint64_t *n)
 {
@@ -383,7 +386,6 @@ static int rank_warm(struct coll_rank *r, const struct coll_plan *p, struct coll
 	uint64_t warm = o->warm_given ? o->warm : o->duration_ns ? 1 : COLL_WARM;
 	uint64_t enough = o->duration_ns && o->duration_ns / 10 < COLL_WARM_NS ? o->duration_ns / 10
 									       : COLL_WARM_NS;
-	struct coll_figures mine = {.first_wrong_off = UINT64_MAX};
 	uint64_t each = 1;
 	int ret = PERF_OK;
 
@@ -393,6 +395,8 @@ static int rank_warm(struct coll_rank *r, const struct coll_plan *p, struct coll
 	if (!warm)
 		return PERF_OK;
 	for (unsigned round = 0; round < 8 && !ret; round++) {
+		struct coll_figures mine = {.first_wrong_off = UINT64_MAX};
+
 		ret = rank_run(r, p, &warm, &mine);
 		if (!ret)
 			ret = rank_exchange(r, &mine, all);
@@ -403,6 +407,39 @@ static int rank_warm(struct coll_rank *r, const struct coll_plan *p, struct coll
 	}
 	if (!ret && o->duration_ns)
 		*n = clamp(o->duration_ns / (each ? each : 1), 1, UINT32_MAX);
+	return ret;
+}
+
+/*
+ * The collectives that count: @nr, or as many as the gate allows (0). With -D they go in parts, and
+ * the time of those before gives the length of the next one: the warm-up alone says too little
+ * where other work takes the CPU for a while. All ranks see the same times, so all do the same.
+ * *@nr becomes their number, @mine and @all have the sums.
+ */
+static int rank_timed(struct coll_rank *r, const struct coll_plan *p, uint64_t *nr,
+		      struct coll_figures *mine, struct coll_figures *all)
+{
+	const struct perf_opts *o = r->run->o;
+	/* In unpack mode none the times of the others do not come. */
+	bool parts = *nr && o->duration_ns && o->gx.unpack != GX_UNPACK_MODE_NONE;
+	uint64_t n = parts ? clamp(*nr / COLL_FIRST_PART, 1, UINT32_MAX) : *nr, ns;
+	int ret;
+
+	hist_reset(r->hist);
+	ret = rank_run(r, p, &n, mine);
+	*nr = n;
+	for (unsigned k = 1; parts && !ret && k < COLL_PARTS_MAX; k++) {
+		ret = rank_exchange(r, mine, all);
+		ns = most_ns(all, r->run->nr_ranks);
+		if (ret || ns >= o->duration_ns - o->duration_ns / 10)
+			break;
+		n = clamp((uint64_t)((double)(o->duration_ns - ns) / (double)ns * (double)*nr), 1,
+			  UINT32_MAX);
+		r->nr_before = *nr;
+		ret = rank_run(r, p, &n, mine);
+		*nr += n;
+	}
+	r->nr_before = 0;
 	return ret;
 }
 
@@ -489,7 +526,7 @@ static int rank_size(struct coll_rank *r, uint64_t size, struct coll_figures *al
 		n = 0;
 	if (!r->rank)
 		gate_ready(size * (r->run->nr_ranks - 1));
-	ret = rank_run(r, &p, &n, &mine);
+	ret = rank_timed(r, &p, &n, &mine, all);
 	if (!ret)
 		ret = rank_verify(r, &p, n, 1, &res);
 	mine.checked_b = res.checked_b;
