@@ -4,9 +4,9 @@
  * bypasses the cache would throw them out and write them to memory. The table has one entry for
  * each 8 KiB. The newest one takes its place, so a stream of new places forgets the old ones.
  *
- * Puts of 1 MiB to one place over port shm, between two cores of a Sapphire Rapids that share no
- * L2, are 1.2 times as fast as with streaming stores alone (docs/measured/cpu.md). Puts that go
- * round 1 GiB are as fast as before.
+ * Puts of 1 MiB to one place over port shm, between two cores that share no L2, are 1.15 times as
+ * fast as with streaming stores alone (docs/measured/cpu.md). Puts that go round 1 GiB are as fast
+ * as before.
  */
 #ifndef GX_HOST_WARM_H
 #define GX_HOST_WARM_H
