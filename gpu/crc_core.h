@@ -11,15 +11,9 @@
 #ifndef GX_GPU_CRC_CORE_H
 #define GX_GPU_CRC_CORE_H
 
-#include <stdint.h>
+#include "gpu_hd.h"
 
-#ifndef GX_HD
-#ifdef __CUDACC__
-#define GX_HD __host__ __device__ static inline
-#else
-#define GX_HD static inline
-#endif
-#endif
+#include <stdint.h>
 
 #define GX_CRC_POLY	0x82f63b78u /* Castagnoli, reflected */
 #define GX_CRC_ADVANCE	32	    /* tables from here: the register, by 512 bytes */

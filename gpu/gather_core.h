@@ -12,15 +12,8 @@
 #ifndef GX_GPU_GATHER_CORE_H
 #define GX_GPU_GATHER_CORE_H
 
+#include "gpu_hd.h"
 #include "gx_internal/desc.h"
-
-#ifndef GX_HD
-#ifdef __CUDACC__
-#define GX_HD __host__ __device__ static inline
-#else
-#define GX_HD static inline
-#endif
-#endif
 
 #define GX_ROW_MAX	   65536u
 #define GX_GATHER_WINDOW_B 32768u /* ordered: about as many bytes a warp takes at once */

@@ -13,13 +13,8 @@
 #ifndef GX_GPU_UNPACK_CORE_H
 #define GX_GPU_UNPACK_CORE_H
 
+#include "gpu_hd.h"
 #include "gx_internal/desc.h"
-
-#ifdef __CUDACC__
-#define GX_HD __host__ __device__ static inline
-#else
-#define GX_HD static inline
-#endif
 
 #define GX_UNPACK_BLOCKS_MAX		      16
 #define GX_UNPACK_THREADS		      640

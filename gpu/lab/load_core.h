@@ -7,15 +7,8 @@
 #ifndef GX_GPU_LOAD_CORE_H
 #define GX_GPU_LOAD_CORE_H
 
+#include "gpu_hd.h"
 #include "gx_internal/desc.h"
-
-#ifndef GX_HD
-#ifdef __CUDACC__
-#define GX_HD __host__ __device__ static inline
-#else
-#define GX_HD static inline
-#endif
-#endif
 
 #define GX_LOAD_THREADS	  256
 #define GX_LOAD_TILE	  64   /* rows and columns of the product that one thread block makes */

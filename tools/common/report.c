@@ -158,17 +158,26 @@ static void report_progress_end(struct report *report)
 	report->progress = false;
 }
 
+/* A line on stderr. @text becomes what it says, with the tools' names of options. */
+static void report_tell(struct report *report, char text[REPORT_TEXT_MAX], const char *fmt,
+			va_list ap)
+{
+	vsnprintf(text, REPORT_TEXT_MAX, fmt, ap);
+	pthread_mutex_lock(&report_lock);
+	report_progress_end(report);
+	fprintf(stderr, "gxperf: %s\n", flag_say(text));
+	pthread_mutex_unlock(&report_lock);
+}
+
 void report_error(struct report *report, const char *fmt, ...)
 {
 	char text[REPORT_TEXT_MAX];
 	va_list ap;
 
 	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
+	report_tell(report, text, fmt, ap);
 	va_end(ap);
 	pthread_mutex_lock(&report_lock);
-	report_progress_end(report);
-	fprintf(stderr, "gxperf: %s\n", flag_say(text));
 	js_append(report->errors, js_string(text));
 	pthread_mutex_unlock(&report_lock);
 }
@@ -179,12 +188,8 @@ void report_note(struct report *report, const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
+	report_tell(report, text, fmt, ap);
 	va_end(ap);
-	pthread_mutex_lock(&report_lock);
-	report_progress_end(report);
-	fprintf(stderr, "gxperf: %s\n", flag_say(text));
-	pthread_mutex_unlock(&report_lock);
 }
 
 void report_progress(struct report *report, const char *fmt, ...)
