@@ -572,6 +572,7 @@ void *cuda_pinned_alloc(struct gx_gpu *gpu, size_t len)
 	} else if (CUDA_TRY(cuMemHostGetDevicePointer_v2, &dev, ptr, 0) || dev != cuda_ptr(ptr)) {
 		cu.cuMemFreeHost(ptr);
 		ptr = NULL;
+		gx_gpu_why_set("the GPU reaches pinned memory at an address of its own");
 	} else {
 		memset(ptr, 0, len);
 	}

@@ -181,6 +181,8 @@ static void *host_pinned_alloc(struct gx_gpu *gpu, size_t len)
 
 	if (mem)
 		memset(mem, 0, room);
+	else
+		gx_gpu_why_set("out of memory");
 	return mem;
 }
 

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where did this core write a moment ago? Those bytes are likely still in its cache. A store that
- * bypasses the cache would throw them out and write them to memory. The table has one entry for
- * each 8 KiB. The newest one takes its place, so a stream of new places forgets the old ones.
+ * Where did a stream of the CPU backend write lately? Those bytes are likely still in the cache of
+ * the core that owns it. A store that bypasses the cache would throw them out and write them to
+ * memory. The table has one entry for each 8 KiB. The newest one takes its place, so new places
+ * make it forget the old ones. It knows no time: a place that is written seldom, by a core that
+ * reads much in between, costs what a plain copy costs.
  *
  * Puts of 1 MiB to one place over port shm, between two cores that share no L2, are 1.15 times as
  * fast as with streaming stores alone (docs/measured/cpu.md). Puts that go round 1 GiB are as fast
@@ -16,15 +18,15 @@
 #define HOST_WARM_NR	 256 /* entries: 2 MiB together, an L2 of today */
 #define HOST_WARM_UNIT_B ((size_t)8192)
 
-/* owner: the core that writes. All zero: it wrote nothing yet. */
+/* owner: the core that owns the stream. All zero: it wrote nothing yet. */
 struct host_warm {
 	uintptr_t unit[HOST_WARM_NR]; /* address / HOST_WARM_UNIT_B */
 };
 
 /*
  * host_warm_write() - The core is about to write @len bytes, HOST_WARM_UNIT_B or more, at @dst.
- * Return: whether it wrote to the last unit of them a moment ago. (The first unit says nothing: the
- * piece before this one often ends there.)
+ * Return: whether it wrote to the last unit of them lately. (The first unit says nothing: the piece
+ * before this one often ends there.) A piece larger than the table is not remembered.
  */
 static inline bool host_warm_write(struct host_warm *w, const void *dst, size_t len)
 {

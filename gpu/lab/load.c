@@ -60,8 +60,8 @@ struct gx_load {
 	int version;
 };
 
-static pthread_mutex_t pattern_lock =
-	PTHREAD_MUTEX_INITIALIZER; /* the pinned word, and the GPU's stream ctl */
+/* The pinned words of all GPUs, and their streams ctl. */
+static pthread_mutex_t word_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static int load_fail(int err, const char *why)
 {
@@ -105,7 +105,7 @@ static int pattern_run(struct gx_engine *e, unsigned fn, struct gx_load_args *a,
 
 	if (ret)
 		return ret;
-	pthread_mutex_lock(&pattern_lock);
+	pthread_mutex_lock(&word_lock);
 	a->wrong = c->pinned;
 	*a->wrong = 0;
 	prev = cuda_enter(c->g);
@@ -114,7 +114,7 @@ static int pattern_run(struct gx_engine *e, unsigned fn, struct gx_load_args *a,
 		ret = CUDA_TRY(cuStreamSynchronize, c->g->ctl);
 	cuda_leave(c->g, prev);
 	*wrong_b = *(volatile uint64_t *)a->wrong;
-	pthread_mutex_unlock(&pattern_lock);
+	pthread_mutex_unlock(&word_lock);
 	return ret ? -EIO : 0;
 }
 
@@ -566,17 +566,18 @@ static int result_get(struct gx_load *l, unsigned part, uint64_t i, double *out)
 	uint64_t *word = l->code->pinned;
 	uint16_t half;
 	float f;
-	int ret = CUDA_TRY(cuMemcpyAsync, cuda_ptr(word),
-			   cuda_ptr(l->mem + l->part[part] + i * size), size, l->stm);
+	int ret;
 
+	pthread_mutex_lock(&word_lock);
+	ret = CUDA_TRY(cuMemcpyAsync, cuda_ptr(word), cuda_ptr(l->mem + l->part[part] + i * size),
+		       size, l->stm);
 	if (!ret)
 		ret = CUDA_TRY(cuStreamSynchronize, l->stm);
-	if (ret)
-		return -EIO;
 	memcpy(&half, word, sizeof(half));
 	memcpy(&f, word, sizeof(f));
+	pthread_mutex_unlock(&word_lock);
 	*out = size == 4 ? f : bf16_get(half);
-	return 0;
+	return ret ? -EIO : 0;
 }
 
 /* Row @r, column @col of the product; cuBLAS's matrices are column-major. */

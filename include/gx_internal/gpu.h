@@ -120,7 +120,7 @@ struct gx_gpu_ops {
 	bool (*host_unmap)(struct gx_gpu *gpu, void *ptr, size_t len);
 
 	/* Host memory that the CPU and all GPUs read and write at one address, for blocks and
-	 * flags: it begins on a cache line and is zeroed. NULL: there is none. */
+	 * flags: it begins on a cache line and is zeroed. NULL: there is none, with the reason. */
 	void *(*pinned_alloc)(struct gx_gpu *gpu, size_t len);
 	void (*pinned_free)(struct gx_gpu *gpu, void *ptr); /* NULL is fine */
 
