@@ -222,16 +222,19 @@ static void fds__rights(void **state)
 	assert_true(ftruncate(fds[1], 4096) < 0); /* sealed */
 }
 
-/* Freed between the HELLO and the descriptors: fine if none was promised, else said, as the peer
- * counts on it. */
+/* Freed between the HELLO and the descriptors: the peer must not touch it, and if it counts on a
+ * descriptor, the set-up ends with the reason. */
 static void open__freed_since_the_hello(void **state)
 {
 	struct rig *r = *state;
 	int fds[LOCAL_FDS_MAX];
 
 	r->conn.told[0] = NULL;
+	atomic_store(&r->get->dead, true);
 	open_half(r);
 	assert_int_equal(local_fds(&r->conn, fds), 3);
+	assert_int_equal(r->conn.local->rx->hdr.revoked, 5);
+	atomic_store(&r->get->dead, false);
 	local_close(&r->conn);
 	r->conn.told[1] = NULL;
 	assert_int_equal(local_open(&r->conn, LANES), -EAGAIN);

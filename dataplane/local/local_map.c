@@ -85,9 +85,12 @@ int local_open(struct gx_conn *c, unsigned nr_lanes)
 	for (unsigned i = 0; i < c->nr_told && !ret; i++) {
 		int fd;
 
+		/* Freed since the HELLO: local_revoke() found no rings then. */
+		if (!c->told[i] || mem_is_dead(c->told[i]))
+			l->rx->hdr.revoked |= 1ull << i;
 		if (!(c->told_fds >> i & 1))
 			continue;
-		if (!c->told[i]) { /* it is a GPU's, by gx_mem_reg(): other memory stays until then */
+		if (!c->told[i]) { /* the peer counts on its descriptor */
 			ret = gx_fail(-EAGAIN,
 				      "a region was freed while the connection was set up: "
 				      "connect again");
