@@ -953,6 +953,30 @@ static void again__nonsense(void **state)
 	}
 }
 
+/* A message to a posted receive, and one that claims to replace it, but says that its token is not a
+ * slot's: the receive would be nobody's while bytes still come for it. */
+static void again__without_its_slot(void **state)
+{
+	struct rig *r = ops_plain();
+	struct pkt_ep *e = rig_ep(r, 0, 0), *p = rig_ep(r, 1, 0);
+	struct gx_wire_rec rec = {.type = GX_REC_OPEN, .flags = GX_REC_AGAIN};
+
+	post(r, 1, GX_OP_RECV, 1, 300000);
+	rig_pass(r, MS);
+	post(r, 0, GX_OP_SEND, 2, 300000);
+	for (unsigned i = 0; i < 100 && p->in[0].state != IN_ACTIVE; i++)
+		rig_pass(r, 1000);
+	assert_int_equal(p->in[0].state, IN_ACTIVE);
+	rec.open.mid = tx_mid(e, PKT_NONE);
+	rec.open.quantum = e->shape.quantum;
+	rec.open.token = p->in[0].token;
+	rec.open.len = 300000;
+	assert_true(tx_rec(e, &rec, PKT_NONE));
+	rig_pass(r, 30000);
+	assert_int_equal(atomic_load(&r->ep[1][0]->fault), -EPROTO);
+	rig_close(r);
+}
+
 /* One that has landed already is not delivered, or written, twice. */
 static void again__after_it_landed(void **state)
 {
@@ -1335,6 +1359,7 @@ int main(int argc, char *argv[])
 		rig_test(path__deadline_while_it_narrows),
 		rig_test(again__cancel_overtakes_its_open),
 		rig_test(again__nonsense),
+		rig_test(again__without_its_slot),
 		rig_test(again__after_it_landed),
 		rig_test(peer__silent),
 		rig_test(peer__silent_to_a_receive_alone),

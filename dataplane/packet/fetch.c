@@ -233,7 +233,8 @@ static uint64_t nr_sent(const struct pkt_ep *e, const struct pkt_op *op)
 static void op_take(struct pkt_ep *e, struct pkt_op *op, bool all)
 {
 	struct stage *st = stage_of(e, op);
-	uint64_t held = nr_held(op), sent = op->state == OP_AGAIN ? op->stage.next : nr_sent(e, op);
+	/* Of a message that ends, or begins again, the quantum may have been another one. */
+	uint64_t held = nr_held(op), sent = op_may_send(op) ? nr_sent(e, op) : op->stage.next;
 
 	if (all) /* the port may refer to sent packets of the next chunk, too */
 		stage_cut(st, &op->stage, op->refs ? sent + 1 : sent);

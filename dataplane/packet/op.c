@@ -46,6 +46,7 @@ uint32_t op_alloc(struct pkt_ep *e)
 	else
 		return PKT_NONE;
 	e->tx.nr_ops++;
+	assert(e->ops[i].state == OP_FREE);
 	memset(&e->ops[i], 0, offsetof(struct pkt_op, stage));
 	e->ops[i].slot = e->ops[i].words = e->ops[i].next = PKT_NONE;
 	op_goto(&e->ops[i], OP_QUEUED);
@@ -190,7 +191,7 @@ void tx_unref(struct link_pkt *l, uint32_t cookie)
 	if (op->refs)
 		return;
 	if (op->state == OP_ENDED)
-		op_finish(e, i, op->status, op->len);
+		op_finish(e, i, op->status, op->status ? 0 : op->len);
 	else if (op->state == OP_DOOMED)
 		op_complete(e, i, op->status, 0);
 	else if (op->state == OP_SENT && msg_win_full(&op->acked))
