@@ -523,6 +523,7 @@ static void cancelled(enum gx_op_kind kind, uint64_t len, uint64_t ns, int side,
 	rig_comps(r, side, 1, SECOND);
 	status = comp_of(r, side, 1)->status;
 	assert_true(status == 0 || status == -ECANCELED);
+	assert_true(!status || !comp_of(r, side, 1)->len);
 	assert_true(!found || r->nr_last[side] == 1);
 	if (found && (mine == GX_OP_GET || mine == GX_OP_RECV) && status) {
 		/* The buffer is ours again: nothing may write to it any more. */
