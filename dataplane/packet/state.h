@@ -6,7 +6,7 @@
  * release build a change is one store. A message changes its state a few times; a packet never
  * does.
  *
- * tests/test_state.c lists the same changes by the functions that make them.
+ * tests/packet/test_state.c lists the same changes by the functions that make them.
  */
 #ifndef GX_PKT_STATE_H
 #define GX_PKT_STATE_H

@@ -5,7 +5,7 @@
  *
  * Such a struct grows at its end alone. Zero in a new field means the library's behaviour before
  * that field. The struct ends with its last field: a later version would take padding behind it for
- * a field (tests/test_struct.c checks this).
+ * a field (tests/poll/test_struct.c checks this).
  */
 #ifndef GX_INTERNAL_STRUCT_H
 #define GX_INTERNAL_STRUCT_H

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Options of gxd and gxperf, for the fields and calls that the library's texts name (see flag.h).
- * tests/test_house.py compares this table with gx.h and with those texts.
+ * tests/house/test_house.py compares this table with gx.h and with those texts.
  */
 #include "common/flag.h"
 

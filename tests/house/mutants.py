@@ -1,0 +1,309 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Do the tests see the mistakes that one makes in a protocol, and around it? Each mutant is one: a line changed in a copy of the
+tree, which is built, and a few tests that ought to fail. Prints who caught it, by an assertion or by a time-out. Not a test of ./run:
+it builds some forty times.
+
+usage: tests/house/mutants.py [-j JOBS] [-k] [NAME...]      -k: keep the copy. Without names: all, after a run without a mutant.
+
+Exit status: 0 when each mutant was caught by an assertion, 1 when one was not, 2 when one does not apply any more (the line that it
+changes has changed: then change it here) or does not build.
+"""
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+LIMIT_S = 120  # of one test's run: several times what it needs
+
+# name: (what, [(file, line as it is, line as it shall be)], [tests: program and arguments])
+MUTANTS = {
+    "M1": ("a sender uses one credit more than it was granted",
+           [("dataplane/packet/flow.c", "\treturn f->tx_limit - f->tx_used;", "\treturn f->tx_limit - f->tx_used + 1;")],
+           ["flow", "sim_ops put__local"]),
+    "M1b": ("one credit is lost at each CANCEL of a message under way",
+            [("dataplane/packet/in.c", "(e, rec->cancel.sent - seen);", "(e, rec->cancel.sent - seen - 1);")],
+            ["sim_ops cancel__put"]),
+    "M2": ("a packet that comes twice is placed twice, and its buffer goes back at once",
+           [("dataplane/packet/rx.c", "\t\tflow_rx_take(e->flow, e->now_ns, h.psn, false, true);\n\t\treturn false;\n\t}\n\treturn rx_place",
+             "\t\trx_place(e, rx, &h, m);\n\t\treturn false;\n\t}\n\treturn rx_place")],
+           ["sim_lives twice__data"]),
+    "M3": ("the generation of a cid is ignored",
+           [("dataplane/packet/rx.c", "!e || e->gen != h->cid >> 20 || e->err", "!e || e->err")],
+           ["sim_lives restart__cid"]),
+    "M4": ("a buffer goes back to the port when its descriptor is written",
+           [("dataplane/packet/rx.c", "\t\tif (!rx_data_one(l, &l->rx_data[i]))\n", "\t\trx_data_one(l, &l->rx_data[i]);\n")],
+           ["sim late_copies"]),
+    "M5": ("a put without notification is done when all its packets are held",
+           [("dataplane/packet/rx.c", "\tm->pending++;\n\te->rx.held_bufs++;",
+             "\tm->pending++;\n\tif (msg_win_full(&m->win) && !m->imm_set && m->op == PKT_NONE && !m->imm) {\n"
+             "\t\tm->imm = 1;\n\t\te->rx.done[m->mid % GX_WIRE_MIDS / 64] ^= 1ull << (m->mid & 63);\n"
+             "\t\te->rx.done_used |= 1u << m->mid % GX_WIRE_MIDS / 64;\n\t\te->rx.done_due |= 1u << m->mid % GX_WIRE_MIDS / 64;\n\t}\n\te->rx.held_bufs++;"),
+            ("dataplane/packet/in.c", "\te->rx.done[i / 64] ^= 1ull << (i & 63);\n",
+             "\tif (!(m->imm == 1 && !m->imm_set))\n\t\te->rx.done[i / 64] ^= 1ull << (i & 63);\n")],
+           ["sim_ops done__beside", "resend"]),
+    "M5b": ("a message has landed while its last fragment is still being copied",
+            [("dataplane/packet/in.c", "m->visible_b == m->len && !m->pending && msg_win_full", "m->pending <= 1 && msg_win_full"),
+             ("dataplane/packet/rx.c", "\tm->pending++;\n\te->rx.held_bufs++;", "\tm->pending++;\n\tin_check_landed(e, m);\n\te->rx.held_bufs++;")],
+            ["sim late_copies", "resend"]),
+    "M6a": ("the words of an ACK overlap by a bit",
+            [("dataplane/packet/flow.c", "bits_get(f->rx, f->rx_mask, top - 64ull * w);", "bits_get(f->rx, f->rx_mask, top - 63ull * w);")],
+            ["flow"]),
+    "M6b": ("each word of done but the first is that of the next places",
+            [("dataplane/packet/make.c", "= e->rx.done[__builtin_ctz(rest)];", "= e->rx.done[(__builtin_ctz(rest) + (__builtin_ctz(rest) > 0)) & 15];")],
+            ["sim_ops refuse__many", "sim_ops done__words"]),
+    "M6c": ("a packet out of order is marked in the next word",
+            [("dataplane/packet/msg.c", "\t\tw->words[(pkt & w->mask) / 64] |= 1ull << (pkt & 63);",
+              "\t\tw->words[((pkt + 64) & w->mask) / 64] |= 1ull << (pkt & 63);")],
+            ["msg"]),
+    "M7a": ("resends use credit",
+            [("dataplane/packet/tx.c", "\t\t\tn++;\n\t\t\tgx_stat_add(pkt_stats(e->link), GX_STAT_TX_RESENT, 1);",
+              "\t\t\tn++;\n\t\t\tif (flow_credit(e->flow))\n\t\t\t\tflow_credit_use(e->flow, 1);\n"
+              "\t\t\tgx_stat_add(pkt_stats(e->link), GX_STAT_TX_RESENT, 1);")],
+            ["sim loss"]),
+    "M7b": ("first transmissions go out without credit",
+            [("dataplane/packet/tx.c", "\tcredit = flow_credit(e->flow);", "\tcredit = GX_BURST_MAX;"),
+             ("dataplane/packet/tx.c", "\tflow_credit_use(e->flow, n - from);", "\tflow_credit_use(e->flow, GX_MIN(n - from, flow_credit(e->flow)));")],
+            ["sim_ops put__local", "sim loss"]),
+    "M8": ("no timer of the flow ever fires",
+           [("dataplane/packet/flow.c", "\tif (f->lossless || !f->nr_out)\n\t\treturn 0;\n", "\tif (f)\n\t\treturn 0;\n")],
+           ["flow tick"]),
+    "M9": ("DATA of a message that is not open yet is acknowledged",
+           [("dataplane/packet/rx.c", "\t\t\trx_fault(e, -EPROTO); /* its OPEN cannot be behind it */\n\t\treturn false;",
+             "\t\t\trx_fault(e, -EPROTO); /* its OPEN cannot be behind it */\n\t\treturn true;")],
+           ["sim loss"]),
+    "M10": ("the generation of a slot's token is ignored",
+            [("dataplane/packet/op.c", "!e->slots[i].used ||\n\t    slot_token(e, i) != token)", "!e->slots[i].used)")],
+            ["sim_lives slot__token"]),
+    "M11": ("shm: a slot that the caller has may be named again",
+            [("dataplane/ports/shm_rxtx.c", " ||\n\t    peer->state[slot] != SHM_SLOT_POSTED) {", ") {")],
+            ["port shm"]),
+    "M12": ("shm: an entry of data is rung before it is written",
+            [("dataplane/ports/shm.h", "\te->slot = slot;\n",
+              "\tatomic_store_explicit(&e->seq, peer->tx_used_head + 1, memory_order_release);\n\te->slot = slot;\n")],
+            ["port shm"]),
+    "M12b": ("shm: a control entry is rung before it is written",
+             [("dataplane/ports/shm_rxtx.c", "\tmemcpy(e->b + GX_ALIGN_UP(pkt->hlen, 8)",
+               "\tatomic_store_explicit(&e->seq, peer->tx_ctl_head + 1, memory_order_release);\n\tmemcpy(e->b + GX_ALIGN_UP(pkt->hlen, 8)")],
+             ["port shm"]),
+    "M13": ("a REFUND that comes twice counts twice",
+            [("dataplane/packet/rx.c", "if (rec_is_new(e, rec.rsn))", "if (rec_is_new(e, rec.rsn) || rec.type == GX_REC_REFUND)")],
+            ["sim_lives twice__refund"]),
+    "M14": ("a peer may speak for another one's cid",
+            [("dataplane/packet/rx.c", "e->err ||\n\t\t\t(rx->peer != GX_PEER_ANY && rx->peer != e->port_peer)))", "e->err))")],
+            ["sim_lives cid__of_another"]),
+    "M15": ("the random part of a region's token is ignored",
+            [("dataplane/core/core.h", "if (!mem || mem->token != token)", "if (!mem)")],
+            ["sim_ops refuse__no_such"]),
+    "M17": ("a peer is granted all that is left of the pool",
+            [("dataplane/packet/share.c", "\treturn l->nr_live > 1 ? l->share.of[l->share.nr_want] : l->port->caps.rx_slots;",
+              "\treturn l->port->caps.rx_slots;")],
+            ["sim_peers pool__"]),
+    "M18": ("the salt of CRCs is always 0",
+            [("dataplane/packet/link_pkt.c", "\te->salt = r.salt;", "\te->salt = 0;")],
+            ["sim_lives restart__"]),
+    "M18b": ("a receiver takes CRCs of any salt",
+             [("dataplane/packet/rx.c", "gx_wire_hdr_check(rx->hdr, h, e->salt))", "0)")],
+             ["sim_lives restart__salt"]),
+    "M19": ("nobody asks for a done that was lost",
+            [("dataplane/packet/timer.c", "\ttick_ask(e);\n", "\t(void)tick_ask;\n")],
+            ["sim_ops done__lost"]),
+    "D1": ("an ACK that was overtaken counts",
+           [("dataplane/packet/ack.c", "\t\tif ((int32_t)(ack->number - e->tx.told_by[w]) <= 0)\n\t\t\tcontinue;\n", "")],
+           ["sim_ops done__"]),
+    "D2": ("DATA of the message before is placed in the one that has its place",
+           [("dataplane/packet/rx.c", "active = h.type == GX_PKT_DATA && m->mid == h.mid && m->state", "active = h.type == GX_PKT_DATA && m->state")],
+           ["sim_lives twice__of_the_message_before", "sim_ops done__doubles"]),
+    "D3": ("CANCEL of the message before ends the one that has its place",
+           [("dataplane/packet/in.c", "\tif (m->mid != rec->cancel.mid || (m->state != IN_ACTIVE && m->state != IN_REFUSED))", "\tif (m->state != IN_ACTIVE && m->state != IN_REFUSED)")],
+           ["sim_ops done__records"]),
+    "D4": ("a message may begin where another one is not done",
+           [("dataplane/packet/in.c", "\treturn m->state == IN_FREE && mid - m->mid == GX_WIRE_MIDS;", "\treturn mid - m->mid == GX_WIRE_MIDS;")],
+           ["sim_ops done__place"]),
+    "D5": ("an OPEN may leave out a message of its place",
+           [("dataplane/packet/in.c", "\treturn m->state == IN_FREE && mid - m->mid == GX_WIRE_MIDS;", "\treturn m->state == IN_FREE && mid != m->mid;")],
+           ["sim_ops done__place"]),
+    "D6": ("where nothing is lost, an ACK does not tell what is new",
+           [("dataplane/packet/make.c", "which = e->lossless ? e->rx.done_due : e->rx.done_used;", "which = e->lossless ? 0 : e->rx.done_used;")],
+           ["sim_peers order__data"]),
+    "D7": ("anything from the peer shows that it lives, also when it acknowledges nothing",
+           [("dataplane/packet/timer.c", "return unacked && !e->lossless ? e->timer.acked_ns", "return unacked && 0 ? e->timer.acked_ns")],
+           ["sim_peers away__nothing"]),
+    "D8": ("the first probe has the psn that the peer was told",
+           [("dataplane/packet/link_pkt.c", "\t\tcfg.tx_psn += e->psn_skip;", "\t\tcfg.tx_psn += 0;")],
+           ["sim_peers away__little"]),
+    "T1": ("an operation that ends early counts as sent",
+           [("dataplane/packet/doom.c", "\top_goto(op, OP_DOOMED);", "\top_goto(op, OP_SENT);")],
+           ["sim_lives slot__token"]),
+    "S1": ("a pinned buffer goes back while packets from it are about to be sent",
+           [("dataplane/packet/fetch.c", "\t\tif (g->in_tx)\n\t\t\treturn NULL;\n", "")],
+           ["sim_peers stage__many"]),
+    "S2": ("a pinned buffer is taken back while the port reads it",
+           [("dataplane/packet/fetch.c", "\tif (!op->refs)\n\t\tstage_drop(st", "\tstage_drop(st")],
+           ["sim_peers stage__what"]),
+    "L1": ("the log tells of lines that were dropped before",
+           [("poll/base.c", "\t\tlog_told = drops;\n\telse\n", "\t\t;\n\telse\n")],
+           ["base"]),
+    "L2": ("the log writes to a pipe whose reader has gone",
+           [("poll/base.c", "p.revents != POLLOUT", "!(p.revents & POLLOUT)")],
+           ["base"]),
+    "R1": ("the limits of the groups above are not looked at",
+           [("dataplane/core/mem.c", "\tfor (unsigned i = 0; i < ROOM_GROUPS_MAX; i++) {", "\tfor (unsigned i = 0; i < 1; i++) {")],
+           ["mem"]),
+    "R2": ("of several groups the last one counts, not the tightest",
+           [("dataplane/core/mem.c", "\tif (left >= r->len)\n\t\treturn;\n", "")],
+           ["mem"]),
+    "U1": ("udp: of the peers in a bucket only the first is found",
+           [("dataplane/ports/udp_rxtx.c", "\twhile (at && !udp_same_name(&q->peer[at - 1].to[half], from))\n\t\tat = q->peer[at - 1].next;\n",
+             "\tif (at && !udp_same_name(&q->peer[at - 1].to[half], from))\n\t\tat = 0;\n")],
+           ["port udp"]),
+    "U2": ("udp: the kernel drops what comes from the port in the middle",
+           [("dataplane/ports/udp_filter.c", "BPF_JMP | BPF_JGE | BPF_K", "BPF_JMP | BPF_JGT | BPF_K")],
+           ["port udp"]),
+    "U3": ("udp: the kernel lets all ports through",
+           [("dataplane/ports/udp_filter.c", "BPF_STMT(BPF_RET | BPF_K, 0)", "BPF_STMT(BPF_RET | BPF_K, UINT32_MAX)")],
+           ["port udp"]),
+    "C1": ("what a peer says it copied counts again at each look",
+           [("dataplane/local/local_map.c", "\t*told = now;\n", "")],
+           ["local_map"]),
+    "C2": ("CONNECT is not held back until the Unix socket's answer has gone out",
+           [("dataplane/control/ctl_fd.c", "\telse if (cc->pass->io.held)\n\t\tcc->pass->wait = true;\n", "")],
+           ["ctl"]),
+}
+
+
+ASSERTED = "error: Failure!" # CMocka's word, also where cleaning up crashes afterwards
+
+
+def failed_in(text):
+    """The first test that failed, else the last that began."""
+    failed = re.findall(r"(?:FAILED|ERROR) +\] (\w+)$", text, re.M)
+    begun = re.findall(r"RUN +\] (\w+)", text)
+    return failed[0] if failed else begun[-1] if begun else ""
+
+
+class Tree:
+    """A copy of the tree, and its build."""
+
+    def __init__(self, jobs):
+        self.jobs = jobs
+        self.top = tempfile.mkdtemp(prefix="gx-mutants-")
+        names = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], check=True, capture_output=True).stdout
+        for name in filter(None, names.decode().split("\0")):
+            if os.path.exists(os.path.join(ROOT, name)):
+                os.makedirs(os.path.dirname(os.path.join(self.top, name)), exist_ok=True)
+                shutil.copy2(os.path.join(ROOT, name), os.path.join(self.top, name))
+        self.build = os.path.join(self.top, "build")
+        subprocess.run(["meson", "setup", self.build, "-Dbuildtype=debugoptimized", "-Dtests=enabled", "-Dcuda=disabled", "-Ddpdk=disabled"],
+                       cwd=self.top, check=True, stdout=subprocess.DEVNULL)
+
+    def change(self, changes):
+        """Return: the files as they were; None when a line is not there once."""
+        before = {}
+        for name, old, new in changes:
+            path = os.path.join(self.top, name)
+            if not os.path.exists(path):
+                return self.restore(before)
+            with open(path, encoding="utf-8") as f:
+                text = f.read()
+            before.setdefault(path, text)
+            if text.count(old) != 1:
+                return self.restore(before)
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(text.replace(old, new))
+        return before
+
+    @staticmethod
+    def restore(before):
+        for path, text in before.items():
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(text)
+
+    def compile(self, programs):
+        ran = subprocess.run(["ninja", "-C", self.build, "-j", str(self.jobs), *(f"tests/test_{p}" for p in programs)],
+                             capture_output=True, text=True)
+        return "" if ran.returncode == 0 else ran.stdout[-2000:]
+
+    def test(self, test):
+        """Return: what was seen, and how: assertion, time-out, nothing."""
+        program, *args = test.split()
+        command = [os.path.join(self.build, "tests", "test_" + program), *args]
+        try:
+            ran = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=LIMIT_S, cwd=self.build)
+        except subprocess.TimeoutExpired as e:
+            text = b"".join(filter(None, (e.stdout, e.stderr))).decode(errors="replace")
+            return (failed_in(text) or test, "assertion") if ASSERTED in text else (test, "time-out")
+        text = ran.stdout + ran.stderr
+        if ran.returncode == 0:
+            if not re.search(r"PASSED  \] [1-9]", text):
+                return test, "no such test"
+            return "", "nothing"
+        if ASSERTED in text:
+            return failed_in(text) or test, "assertion"
+        how = "assertion (of the code)" if "Assertion" in text else f"crash ({ran.returncode})"
+        return failed_in(text) or test, how
+
+
+def programs_of(tests):
+    return sorted({t.split()[0] for t in tests})
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Which planted mistakes do the tests see?")
+    parser.add_argument("-j", type=int, default=os.cpu_count(), metavar="JOBS")
+    parser.add_argument("-k", action="store_true", help="keep the copy")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    args = parser.parse_args()
+    unknown = [n for n in args.names if n not in MUTANTS]
+    if unknown:
+        parser.error(f"no mutant {unknown[0]}; there are {' '.join(MUTANTS)}")
+    chosen = {n: m for n, m in MUTANTS.items() if not args.names or n in args.names}
+    tree = Tree(args.j)
+    bad = 0
+    try:
+        all_tests = sorted({t for _, _, tests in chosen.values() for t in tests})
+        why = tree.compile(programs_of(all_tests))
+        if why:
+            print(why)
+            return 2
+        for test in all_tests:
+            seen, how = tree.test(test)
+            if how != "nothing":
+                print(f"without a mutant: {test}: {seen}: {how}")
+                return 2
+        print(f"{'mutant':7}{'caught by':24}{'test':52}what", flush=True)
+        for name, (what, changes, tests) in chosen.items():
+            before = tree.change(changes)
+            if before is None:
+                print(f"{name:7}{'DOES NOT APPLY':24}{'':52}{what}", flush=True)
+                bad = 2
+                continue
+            why = tree.compile(programs_of(tests))
+            if why:
+                print(f"{name:7}{'DOES NOT BUILD':24}{'':52}{what}\n{why}", flush=True)
+                bad = 2
+            else:
+                seen, how = "", "nothing"
+                for test in tests:
+                    seen, how = tree.test(test)
+                    seen = f"{test.split()[0]}: {seen}" if seen else ""
+                    if how.startswith("assertion"):
+                        break
+                if not how.startswith("assertion"):
+                    bad = max(bad, 1)
+                print(f"{name:7}{how if how != 'nothing' else 'SURVIVES':24}{seen:52}{what}", flush=True)
+            tree.restore(before)
+    finally:
+        if args.k:
+            print(tree.top)
+        else:
+            shutil.rmtree(tree.top)
+    return bad
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,656 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of the house, checked on the sources: who may include what, and the shape of a file.
+
+usage: test_house.py [TOP]        TOP: root of the sources; default: the tree that this file is in
+Environment: CC, CXX (default cc, c++).
+
+First every rule is shown a line that breaks it: a rule that does not bite is a failure too. Then the tree is
+checked. Failures are printed as FILE:LINE: what, and make the exit status 1; warnings do not.
+"""
+import ast
+import os
+import pathlib
+import posixpath
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from house_graph import Graph, drawing, room_of
+from house_source import FOLDERS, SOURCE_DIRS, code_only, functions, includes, read_tree
+
+# Of dataplane/, the lowest first: none knows one that comes after it.
+ROOMS = ("core", "copy", "submit", "ports", "packet", "local", "control", "api", "coll")
+# A part of a room that has a folder of its own, named after the third party that it alone knows.
+INNER_ROOMS = ("ports/dpdk",)
+# Of tools/: who knows whom beside itself.
+TOOL_ROOMS = {"common": (), "gxd": ("common",), "gxperf": ("common", "gxperf/gpu", "gxperf/beside"),
+              "gxperf/gpu": ("common", "gxperf", "gxperf/beside"), "gxperf/beside": ("common", "gxperf", "gxperf/gpu")}
+
+# Contracts of the data plane: below it, nobody needs them.
+DATAPLANE_HEADERS = {"block", "core", "ctl", "ctx", "flow", "link", "match", "msg", "port", "rx", "tx", "wire"}
+
+# Leaves: no I/O, no threads, no clock, and none of the others.
+LEAVES = {"flow": "dataplane/packet/flow", "msg": "dataplane/packet/msg", "block": "dataplane/copy/block"}
+LEAF_HEADERS_BANNED = re.compile(
+    r"^(sys/(socket|mman|epoll|ioctl|uio|time|types|stat|eventfd|timerfd)\.h|netinet/.*|arpa/.*|net/.*|linux/.*|"
+    r"unistd\.h|stdio\.h|pthread\.h|threads\.h|time\.h|fcntl\.h|poll\.h|signal\.h|dlfcn\.h|sched\.h)$")
+# Pure: time is an argument, I/O goes through the seams. Memory is taken when something is opened, not in a turn.
+PURE = (*LEAVES, "wire", "ack", "ask", "bad", "doom", "fetch", "freed", "in", "life", "make", "match", "op", "path", "rec", "rx",
+        "share", "timer", "turn", "tx", "wake")
+PURE_CALLS_BANNED = re.compile(
+    r"\b(gx_now_ns|clock_gettime|gettimeofday|time|rand|random|rand_r|getrandom|usleep|nanosleep|"
+    r"pthread_\w+|socket|send|sendto|sendmsg|recv|recvfrom|recvmsg|read|write|open|close|ioctl|mmap|munmap|"
+    r"printf|fprintf|puts|fopen|getenv)\s*\(")
+ALLOC_CALLS = re.compile(r"\b(malloc|calloc|realloc|aligned_alloc|posix_memalign|strdup|free)\s*\(")
+ALLOC_ALLOWED_IN = re.compile(r"_(open|init|close|fini|alloc|free|new|del|add|grow)$")
+
+LIBC = {
+    "alloca", "argp", "assert", "byteswap", "cpuid", "ctype", "dirent", "dlfcn", "elf", "emmintrin", "endian", "err",
+    "errno", "error", "fcntl", "fenv", "float", "fnmatch", "ftw", "getopt", "glob", "grp", "ifaddrs", "immintrin",
+    "inttypes", "iso646", "libgen", "limits", "link", "locale", "malloc", "math", "netdb", "nmmintrin", "poll",
+    "pthread", "pwd", "regex", "sched", "search", "semaphore", "setjmp", "signal", "smmintrin", "spawn", "stdalign",
+    "stdarg", "stdatomic", "stdbool", "stddef", "stdint", "stdio", "stdlib", "stdnoreturn", "string", "strings",
+    "syscall", "syslog", "termios", "threads", "time", "tmmintrin", "ucontext", "unistd", "utime", "wchar", "wctype",
+    "x86intrin", "xmmintrin", "wmmintrin", "arm_neon", "arm_acle", "execinfo", "mntent",
+}
+LIBC_DIRS = ("sys/", "linux/", "netinet/", "arpa/", "net/", "netpacket/", "asm/", "asm-generic/", "bits/", "sanitizer/")
+ISAL = ("crc.h", "crc64.h", "isa-l.h", "isa-l/", "raid.h", "igzip_lib.h", "mem_routines.h")
+
+FUNCTION_WARN, FUNCTION_FAIL = 70, 100
+FILE_FAIL = 800   # lines of a file of the product
+CIRCLE_FAIL = 2   # more files than that which all reach one another
+
+
+class House:
+    """One pass over a set of files: {path: text}. owner: main."""
+
+    def __init__(self, files):
+        self.files = files
+        self.failures = []
+        self.warnings = []
+
+    def fail(self, path, line, what):
+        self.failures.append(f"{path}:{line}: {what}")
+
+    def warn(self, path, line, what):
+        self.warnings.append(f"{path}:{line}: {what}")
+
+    def sources(self, *suffixes):
+        return [(p, t) for p, t in sorted(self.files.items()) if p.endswith(suffixes)]
+
+
+def folder_of(path):
+    return path.split("/")[0]
+
+
+def stem_of(path):
+    return path.rsplit("/", 1)[-1].rsplit(".", 1)[0]
+
+
+def is_libc(name):
+    return name.startswith(LIBC_DIRS) or name[:-2] in LIBC
+
+
+def is_gx(name):
+    return name.startswith(("gx/", "gxlab/", "gx_internal/"))
+
+
+def family(name):
+    """Which third party a header is from."""
+    if name.startswith(("rte_", "generic/rte_")):
+        return "dpdk"
+    if name.startswith(ISAL):
+        return "isa-l"
+    if name.startswith(("cuda", "nvml", "nvtx")):
+        return "cuda"
+    if name.startswith(("infiniband/", "rdma/")):
+        return "rdma-core"
+    return name.split("/")[0].removesuffix(".h")
+
+
+# --- rules ------------------------------------------------------------------------------------------------
+
+def rule_spdx(house):
+    """Every source names its licence in its first line (the second after #!)."""
+    for path, text in house.sources(".c", ".h", ".cu", ".py", ".sh", "meson.build", "meson_options.txt", ".ci/run", "run"):
+        lines = text.split("\n", 2)
+        line = lines[1] if lines[0].startswith("#!") and len(lines) > 1 else lines[0]
+        if "SPDX-License-Identifier: Apache-2.0" not in line:
+            house.fail(path, 1, "no SPDX line at the top")
+
+
+def rule_no_parent_path(house):
+    """No include reaches into another folder by "../"."""
+    for path, text in house.sources(".c", ".h", ".cu"):
+        for line, _, name in includes(text):
+            if ".." in name.split("/"):
+                house.fail(path, line, f'include of "{name}": never ../')
+
+
+def rule_no_typedef_struct(house):
+    """A struct is called struct."""
+    for path, text in house.sources(".c", ".h", ".cu"):
+        for match in re.finditer(r"\btypedef\s+(struct|union)\b", code_only(text)):
+            house.fail(path, text.count("\n", 0, match.start()) + 1, f"typedef {match.group(1)}")
+
+
+def rule_folders(house):
+    """poll, gpu and dataplane meet only in include/gx_internal; tools know gx/ and gxlab/ alone, the library not gxlab/."""
+    for path, text in house.sources(".c", ".h", ".cu"):
+        folder = folder_of(path)
+        if folder not in FOLDERS + ("tools",):
+            continue
+        for line, angle, name in includes(text):
+            if name.startswith(("gxlab/", "lab/")) and folder in FOLDERS and not path.startswith("gpu/lab/"):
+                house.fail(path, line, f"{name} measures; the library may not know it")
+            if name.startswith(("gx/", "gxlab/")) or (angle and is_libc(name)):
+                continue
+            if name.startswith("gx_internal/"):
+                if folder == "tools":
+                    house.fail(path, line, f"{name}: tools include gx/ and gxlab/ alone")
+                elif folder != "dataplane" and stem_of(name) in DATAPLANE_HEADERS:
+                    house.fail(path, line, f"{name} belongs to the data plane; {folder}/ may not know it")
+            elif name.split("/")[0] in SOURCE_DIRS and "/" in name:
+                house.fail(path, line, f"{name}: folders meet only in gx_internal/")
+            elif f"{folder}/{name}" not in house.files:
+                others = [d for d in SOURCE_DIRS if f"{d}/{name}" in house.files]
+                if others:
+                    house.fail(path, line, f"{name} is {others[0]}/'s; folders meet only in gx_internal/")
+
+
+def rule_rooms(house):
+    """A room of dataplane/ knows none that is higher, and an include says whose header it is."""
+    for path, text in house.sources(".c", ".h"):
+        parts = path.split("/")
+        if parts[0] != "dataplane":
+            continue
+        if "/".join(parts[1:-1]) not in ROOMS + INNER_ROOMS:
+            house.fail(path, 1, f"dataplane/ has the rooms {' '.join(ROOMS + INNER_ROOMS)}, and files in them alone")
+            continue
+        for line, angle, name in includes(text):
+            room = name.split("/")[0]
+            if angle or is_gx(name):
+                continue
+            if room not in ROOMS:
+                house.fail(path, line, f'"{name}": say the room too: "ROOM/{name}"')
+            elif ROOMS.index(room) > ROOMS.index(parts[1]):
+                house.fail(path, line, f"{name}: {parts[1]}/ is below {room}/ and may not know it")
+
+
+def rule_tool_rooms(house):
+    """The tools share what is in common/, which knows none of them; an include says whose header it is."""
+    for path, text in house.sources(".c", ".h"):
+        if folder_of(path) != "tools":
+            continue
+        room = path.removeprefix("tools/").rpartition("/")[0]
+        if room not in TOOL_ROOMS:
+            house.fail(path, 1, f"tools/ has the rooms {' '.join(TOOL_ROOMS)}")
+            continue
+        for line, angle, name in includes(text):
+            if angle or is_gx(name) or name == "version.h": # which meson makes
+                continue
+            if name.rpartition("/")[0] not in (room, *TOOL_ROOMS[room]):
+                house.fail(path, line, f'"{name}": {room}/ knows {" ".join(TOOL_ROOMS[room]) or "no other room"}')
+
+
+def rule_public_header(house):
+    """The public header needs libc alone, and internal headers need no folder's private ones."""
+    for path, text in house.sources(".h"):
+        if not path.startswith("include/"):
+            continue
+        public = path.startswith("include/gx/")
+        for line, _, name in includes(text):
+            if public and not is_libc(name) and not name.startswith("gx/"):
+                house.fail(path, line, f"{name}: the public API has libc types only")
+            elif not public and not is_libc(name) and not is_gx(name):
+                house.fail(path, line, f"{name}: a contract between folders names no third party")
+
+
+def rule_cuda_sources(house):
+    """desc.h is all that nvcc sees of gx, beside headers private to gpu/."""
+    for path, text in house.sources(".cu", ".cuh"):
+        for line, _, name in includes(text):
+            if is_gx(name) and name != "gx_internal/desc.h":
+                house.fail(path, line, f"{name}: a .cu file includes gx_internal/desc.h alone")
+
+
+def reached(house, path):
+    """[(line in path, header)] of all that a file includes, through gx's own headers too."""
+    out, seen = [], set()
+    todo = [(line, name) for line, _, name in includes(house.files[path])]
+    while todo:
+        line, name = todo.pop()
+        if (name in seen) or seen.add(name):
+            continue
+        out.append((line, name))
+        for inner in (f"include/{name}", f"{folder_of(path)}/{name}"):
+            todo += [(line, n) for _, _, n in includes(house.files.get(inner, ""))]
+    return out
+
+
+def rule_leaves(house):
+    """flow, msg and block do not know one another and reach no header of I/O, threads or time."""
+    for leaf in LEAVES:
+        for path in (f"{LEAVES[leaf]}.c", f"{LEAVES[leaf]}.h"):
+            if path not in house.files:
+                continue
+            for line, name in reached(house, path):
+                if not is_libc(name) and stem_of(name) in LEAVES and stem_of(name) != leaf:
+                    house.fail(path, line, f"{name}: flow, msg and block do not include one another")
+                elif LEAF_HEADERS_BANNED.match(name):
+                    house.fail(path, line, f"<{name}>, reached from this include: a leaf does no I/O")
+
+
+def rule_pure(house):
+    """The files that the simulator runs take time as an argument and neither allocate in a turn nor do I/O."""
+    for path, text in house.sources(".c"):
+        if folder_of(path) != "dataplane" or stem_of(path) not in PURE:
+            continue
+        for name, first, _, body in functions(code_only(text)):
+            for match in PURE_CALLS_BANNED.finditer(body):
+                if body[:match.start()].rstrip().endswith(("->", ".")):
+                    continue # an ops table's slot
+                house.fail(path, first + body.count("\n", 0, match.start()), f"{match.group(1)}() in {name}()")
+            for match in ALLOC_CALLS.finditer(body):
+                if not ALLOC_ALLOWED_IN.search(name):
+                    house.fail(path, first + body.count("\n", 0, match.start()),
+                               f"{match.group(1)}() in {name}(): memory is taken at open, not in a turn")
+
+
+def rule_third_party(house):
+    """A third party's header appears in one file of gx, or in one folder that bears its name; and in one file of the tools."""
+    where = {}
+    for path, text in house.sources(".c", ".h", ".cu"):
+        folder = folder_of(path)
+        if folder in ("tests", "docs"):
+            continue
+        for line, _, name in includes(text):
+            if is_libc(name) or is_gx(name) or f"{folder}/{name}" in house.files:
+                continue
+            fam = family(name)
+            if fam == "cmocka":
+                house.fail(path, line, f"{name}: for tests only")
+            if fam == "cuda" and path.endswith(".cu"):
+                continue
+            where.setdefault((fam, "tools" if folder == "tools" else "gx"), {})[path] = line
+    for (fam, side), paths in sorted(where.items()):
+        first, *others = sorted(paths, key=lambda p: (p.split("/")[-2] != fam, p)) # what is in its folder first
+        for path in others:
+            if (folder := path.rpartition("/")[0]) != first.rpartition("/")[0] or not folder.endswith(f"/{fam}"):
+                house.fail(path, paths[path], f"{fam}'s headers are included by {first} already: one file of {side}, "
+                           f"or one folder called {fam}/")
+
+
+WHERE = re.compile(r"`(struct )?(\w+)` in ([\w./]+\.[ch])\b")
+
+
+def rule_where(house):
+    """What CONTRIBUTING says is somewhere is there."""
+    for line, text in enumerate(house.files.get("CONTRIBUTING.md", "").splitlines(), 1):
+        for struct, name, path in WHERE.findall(text):
+            code = code_only(house.files.get(path, ""))
+            there = re.search(rf"^struct {name} \{{", code, re.M) if struct else name in [f[0] for f in functions(code)]
+            if not there:
+                house.fail("CONTRIBUTING.md", line, f"{struct}{name} is not in {path}")
+
+
+DOC_COLUMNS = 100
+LINK = re.compile(r"\]\(([^()\s]+)\)")
+
+
+def is_page(path):
+    return path.endswith(".md") and (path.startswith("docs/") or "/" not in path)
+
+
+def prose(text):
+    """[(line, text)] of a page without what stands between ``` and ```."""
+    out, fenced = [], False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("```"):
+            fenced = not fenced
+        elif not fenced:
+            out.append((number, line))
+    return out
+
+
+def anchors(text):
+    """What a link may name behind #: the headings of a page, as they are spelt there."""
+    heads = (re.sub(r"[`*]|" + LINK.pattern, "", line.lstrip("#").strip()) for _, line in prose(text) if line.startswith("#"))
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def rule_doc_columns(house):
+    """A line of a page is short, but for tables, code and the targets of links."""
+    for path, text in house.sources(".md"):
+        for number, line in prose(text) if is_page(path) else ():
+            columns = len(LINK.sub("]", line))
+            if columns > DOC_COLUMNS and not line.lstrip().startswith("|"):
+                house.fail(path, number, f"{columns} columns; the limit is {DOC_COLUMNS}")
+
+
+def rule_doc_links(house):
+    """A link of a page names a file that is there, and a heading that is in it."""
+    for path, text in house.sources(".md"):
+        for number, line in prose(text) if is_page(path) else ():
+            for target in LINK.findall(line):
+                if "://" in target:
+                    continue
+                name, _, anchor = target.partition("#")
+                name = posixpath.normpath(posixpath.join(posixpath.dirname(path), name)) if name else path
+                if name not in house.files and name != "." and not any(other.startswith(f"{name}/") for other in house.files):
+                    house.fail(path, number, f"{target}: there is no {name}")
+                elif anchor and name.endswith(".md") and anchor not in anchors(house.files[name]):
+                    house.fail(path, number, f"{target}: {name} has no such heading")
+
+
+def rule_doc_results(house):
+    """A page names each document of docs/results: what nobody quotes is not kept."""
+    pages = "".join(text for path, text in house.sources(".md") if is_page(path))
+    for path in house.files:
+        if path.startswith("docs/results/") and not re.search(rf"(?<![\w-]){re.escape(posixpath.basename(path))}\b", pages):
+            house.fail(path, 1, "no page names it")
+
+
+def rule_calls(house):
+    """A room of dataplane/ names no function of a higher one; poll/ and gpu/ none of dataplane/, nobody one of the tools."""
+    height = {"poll": -2, "gpu": -1, **{f"dataplane/{room}": i for i, room in enumerate(ROOMS)}}
+    height.update({f"dataplane/{inner}": height[f"dataplane/{inner.split('/')[0]}"] for inner in INNER_ROOMS})
+    graph = Graph(house.files)
+    for a in sorted(graph.uses):
+        for b, names in sorted(graph.uses[a].items()):
+            if height.get(room_of(a), len(ROOMS)) < height.get(room_of(b), len(ROOMS)):
+                house.fail(a, 1, f"{' '.join(sorted(names))}: of {b}, which is higher")
+
+
+def rule_circles(house):
+    """Files that all reach one another are one thing in pieces: two may, and none of the packet link."""
+    for circle in Graph(house.files).circles():
+        if len(circle) > CIRCLE_FAIL or circle[0].startswith("dataplane/packet/"):
+            house.fail(circle[0], 1, f"a circle of calls: {' '.join(circle)}")
+
+
+def rule_drawing(house):
+    """docs/architecture.md shows who uses whom as it is."""
+    page = "docs/architecture.md"
+    if page not in house.files:
+        return
+    match = re.search(r"<!-- tests/house/house_graph.py --drawing -->\n```\n(.*?)```\n", house.files[page], re.S)
+    if not match:
+        house.fail(page, 1, "the drawing of tests/house/house_graph.py --drawing is not there")
+        return
+    first, now = house.files[page].count("\n", 0, match.start(1)) + 1, drawing(Graph(house.files))
+    for i, (old, new) in enumerate(zip(match.group(1).splitlines() + [""] * len(now), now)):
+        if old != new:
+            house.fail(page, first + i, f"is now: {new} (take the output of tests/house/house_graph.py --drawing)")
+            return
+    if len(match.group(1).splitlines()) != len(now):
+        house.fail(page, first + len(now), "more lines than tests/house/house_graph.py --drawing prints")
+
+
+def rule_file_length(house):
+    """A file of the product is a thing that one can read."""
+    for path, text in house.sources(".c", ".h", ".cu", ".cuh"):
+        lines = text.count("\n")
+        if folder_of(path) in FOLDERS + ("tools", "include") and lines > FILE_FAIL:
+            house.fail(path, lines, f"{lines} lines; the limit is {FILE_FAIL}: which part of it is a thing of its own?")
+
+
+LITERAL = re.compile(r'/\*.*?\*/|//[^\n]*|\'(?:\\.|[^\'\\\n])*\'|"(?:\\.|[^"\\\n])*"', re.S)
+TOOL_WORD = re.compile(r"(?<![\w-])--[a-z][\w-]*|\bgx(?:d|perf)\b")
+API_FIELD = re.compile(r"\b(gx_\w+)\.([a-z]\w*)")
+# EAL's own arguments.
+TOOL_WORDS_IN = ("dataplane/ports/dpdk/eal.c",)
+FLAGS = "tools/common/flag.c"
+
+
+def literals(text):
+    """[(line, what is in quotes)]; those that follow one another are one text."""
+    out, end = [], None
+    for match in LITERAL.finditer(text):
+        if match.group(0)[0] != '"':
+            continue
+        if out and not text[end:match.start()].strip():
+            out[-1] = (out[-1][0], out[-1][1] + match.group(0)[1:-1])
+        else:
+            out.append((text.count("\n", 0, match.start()) + 1, match.group(0)[1:-1]))
+        end = match.end()
+    return out
+
+
+def rule_texts(house):
+    """A text of the library names fields of the API that are there, no option of a tool; the tools know an option for each."""
+    api = "".join(code_only(text) for path, text in house.sources(".h") if path.startswith(("include/gx/", "include/gxlab/")))
+    fields = {name: body for name, body in re.findall(r"^struct (gx_\w+) \{\n(.*?)^\};", api, re.M | re.S)}
+    flags = dict(re.findall(r'^\t\{"(gx_[^"]+)", "([^"]+)"\},$', house.files.get(FLAGS, ""), re.M))
+    said = set()
+    for path, text in house.sources(".c", ".h", ".cu"):
+        for line, words in literals(text) if folder_of(path) in FOLDERS + ("include",) else ():
+            if path not in TOOL_WORDS_IN and (word := TOOL_WORD.search(words)):
+                house.fail(path, line, f"{word.group(0)}: a program that is no tool of gx does not know it; name the field of the API")
+            for struct, field in API_FIELD.findall(words):
+                said.add(f"{struct}.{field}")
+                if not re.search(rf"\b{field}\b", fields.get(struct, "")):
+                    house.fail(path, line, f"struct {struct} has no field {field}")
+                elif struct.endswith("_opts") and f"{struct}.{field}" not in flags: # the others are the programmer's
+                    house.fail(path, line, f"{struct}.{field}: say in {FLAGS} which option of the tools that is")
+            said.update(name for name in flags if name in words)
+    for name, flag in flags.items():
+        if name not in said:
+            house.fail(FLAGS, 1, f"no text of the library says {name}")
+        if len(flag) > len(name):
+            house.fail(FLAGS, 1, f"{flag} is longer than {name}; flag_say() has no room for it")
+
+
+def rule_mutants(house):
+    """Each line that tests/house/mutants.py changes is where it says, once."""
+    text = house.files.get("tests/house/mutants.py", "MUTANTS = {\n}\n")
+    match = re.search(r"^MUTANTS = (\{\n.*?^\})$", text, re.M | re.S)
+    if not match:
+        house.fail("tests/house/mutants.py", 1, "there is no table MUTANTS")
+        return
+    for name, (_, changes, _) in ast.literal_eval(match.group(1)).items():
+        for path, old, _ in changes:
+            found = house.files.get(path, "").count(old)
+            if found != 1:
+                line = text.count("\n", 0, text.index(f'"{name}"')) + 1
+                house.fail("tests/house/mutants.py", line, f"{name}: {path} has {old!r} {found} times, not once")
+
+
+STATE_WRITTEN = re.compile(r"\bstate\s*=(?!=)[^;,]*\b((?:IN|OP|CTL)_[A-Z]+)\b")
+
+
+def rule_states(house):
+    """Of a machine with a table, one function alone writes the state: in_goto(), op_goto(), ctl_conn_goto()."""
+    for path, text in house.sources(".c", ".h"):
+        code = code_only(text) if path.startswith("dataplane/") else ""
+        for match in STATE_WRITTEN.finditer(code):
+            name = {"IN": "in_goto", "OP": "op_goto", "CTL": "ctl_conn_goto"}[match.group(1).split("_")[0]]
+            house.fail(path, code.count("\n", 0, match.start()) + 1, f"{match.group(1)} is written by hand: {name}() looks into the table")
+
+
+def rule_function_length(house):
+    """Functions stay short."""
+    for path, text in house.sources(".c", ".h", ".cu"):
+        for name, first, lines, _ in functions(code_only(text)):
+            if lines > FUNCTION_FAIL:
+                house.fail(path, first, f"{name}() has {lines} lines; the limit is {FUNCTION_FAIL}")
+            elif lines > FUNCTION_WARN:
+                house.warn(path, first, f"{name}() has {lines} lines; aim for {FUNCTION_WARN} at most")
+
+
+RULES = (rule_spdx, rule_no_parent_path, rule_no_typedef_struct, rule_folders, rule_rooms, rule_tool_rooms, rule_public_header, rule_cuda_sources,
+         rule_leaves, rule_pure, rule_third_party, rule_where, rule_doc_columns, rule_doc_links, rule_doc_results, rule_calls, rule_circles,
+         rule_drawing, rule_file_length, rule_texts, rule_mutants, rule_states, rule_function_length)
+
+
+# --- each rule must bite ----------------------------------------------------------------------------------
+
+SPDX = "/* SPDX-License-Identifier: Apache-2.0 */\n"
+# (rule, files, failures expected)
+SAMPLES = (
+    (rule_spdx, {"poll/a.c": "int x;\n"}, 1),
+    (rule_spdx, {"run": "#!/bin/sh\n# SPDX-License-Identifier: Apache-2.0\n"}, 0),
+    (rule_no_parent_path, {"poll/a.c": '#include "../gpu/b.h"\n'}, 1),
+    (rule_no_typedef_struct, {"poll/a.h": "typedef struct a {\n\tint x;\n} a;\n"}, 1),
+    (rule_no_typedef_struct, {"poll/a.h": "/* typedef struct */\nstruct a;\n"}, 0),
+    (rule_folders, {"poll/a.c": '#include "gx_internal/port.h"\n'}, 1),
+    (rule_folders, {"gpu/a.c": '#include "dataplane/rx.h"\n'}, 1),
+    (rule_folders, {"gpu/a.c": '#include "packet/rx.h"\n', "dataplane/packet/rx.h": ""}, 1),
+    (rule_folders, {"tools/a.c": '#include "gx_internal/ring.h"\n'}, 1),
+    (rule_folders, {"tools/gxd/a.c": '#include <gx/gx.h>\n#include "common/hist.h"\n', "tools/common/hist.h": ""}, 0),
+    (rule_folders, {"dataplane/core/a.c": '#include "gx_internal/port.h"\n#include "core/a.h"\n', "dataplane/core/a.h": ""}, 0),
+    (rule_folders, {"poll/a.c": '#include "core/a.h"\n', "dataplane/core/a.h": ""}, 1),
+    (rule_folders, {"gpu/a.c": '#include <gxlab/load.h>\n#include "lab/load_core.h"\n', "gpu/lab/load_core.h": ""}, 2),
+    (rule_folders, {"gpu/lab/a.c": '#include <gxlab/load.h>\n#include "b.h"\n', "tools/a.c": "#include <gxlab/load.h>\n", "gpu/b.h": ""}, 0),
+    (rule_tool_rooms, {"tools/common/a.c": '#include "gxd/gxd.h"\n'}, 1),
+    (rule_tool_rooms, {"tools/gxd/a.c": '#include "common/opt.h"\n#include "gxperf/gxperf.h"\n#include "opt.h"\n'}, 2),
+    (rule_tool_rooms, {"tools/a.c": ""}, 1),
+    (rule_rooms, {"dataplane/core/a.c": '#include "packet/pkt.h"\n'}, 1),
+    (rule_rooms, {"dataplane/packet/a.c": '#include "core/core.h"\n#include "gx_internal/port.h"\n#include <stdio.h>\n'}, 0),
+    (rule_rooms, {"dataplane/packet/a.c": '#include "pkt.h"\n'}, 1),
+    (rule_rooms, {"dataplane/a.c": "", "dataplane/attic/b.c": "", "dataplane/packet/attic/c.c": ""}, 3),
+    (rule_rooms, {"dataplane/ports/dpdk/a.c": '#include "ports/dpdk/net.h"\n#include "core/core.h"\n'}, 0),
+    (rule_rooms, {"dataplane/ports/dpdk/a.c": '#include "net.h"\n#include "packet/pkt.h"\n'}, 2),
+    (rule_public_header, {"include/gx/gx.h": "#include <rte_ethdev.h>\n"}, 1),
+    (rule_public_header, {"include/gx/gx.h": '#include "gx_internal/base.h"\n#include <stdint.h>\n'}, 1),
+    (rule_public_header, {"include/gx_internal/a.h": "#include <cuda.h>\n"}, 1),
+    (rule_cuda_sources, {"gpu/a.cu": '#include "gx_internal/gpu.h"\n'}, 1),
+    (rule_cuda_sources, {"gpu/a.cu": '#include "gx_internal/desc.h"\n#include "crc.cuh"\n'}, 0),
+    (rule_leaves, {"dataplane/packet/flow.c": '#include "msg.h"\n', "dataplane/packet/msg.h": ""}, 1),
+    (rule_leaves, {"dataplane/copy/block.c": '#include "gx_internal/x.h"\n', "include/gx_internal/x.h": "#include <stdio.h>\n"}, 1),
+    (rule_leaves, {"dataplane/packet/msg.c": '#include "msg.h"\n#include <string.h>\n', "dataplane/packet/msg.h": ""}, 0),
+    (rule_pure, {"dataplane/packet/rx.c": "static int rx_one(void)\n{\n\treturn gx_now_ns() > 1;\n}\n"}, 1),
+    (rule_pure, {"dataplane/packet/msg.c": "static void msg_place(void)\n{\n\tcalloc(1, 2);\n}\n"}, 1),
+    (rule_pure, {"dataplane/packet/msg.c": "int msg_open(void)\n{\n\treturn !calloc(1, 2);\n}\n"}, 0),
+    (rule_pure, {"dataplane/packet/tx.c": "static void tx_x(struct q *q)\n{\n\tq->ops->send(q);\n}\n"}, 0),
+    (rule_third_party, {"poll/a.c": "#include <liburing.h>\n", "gpu/b.c": "#include <liburing.h>\n"}, 1),
+    (rule_third_party, {"tools/a.c": "#include <jansson.h>\n", "tools/b.c": "#include <jansson.h>\n"}, 1),
+    (rule_third_party, {"poll/a.c": "#include <cmocka.h>\n"}, 1),
+    (rule_third_party, {"poll/a.c": "#include <liburing.h>\n", "poll/b.c": "#include <liburing.h>\n"}, 1),
+    (rule_third_party, {f"dataplane/ports/dpdk/{n}.c": "#include <rte_mbuf.h>\n" for n in "ab"}, 0),
+    (rule_third_party, {f"dataplane/ports/{n}.c": "#include <rte_mbuf.h>\n" for n in ("a", "dpdk/b", "dpdk/c")}, 1),
+    (rule_third_party, {f"{n}/dpdk/a.c": "#include <rte_mbuf.h>\n" for n in ("dataplane/ports", "gpu")}, 1),
+    (rule_third_party, {"dataplane/p.c": "#include <rte_ethdev.h>\n#include <rte_mbuf.h>\n", "tests/t.c": "#include <rte_eal.h>\n"}, 0),
+    (rule_where, {"CONTRIBUTING.md": "`f` in poll/a.c, `struct s` in poll/a.h\n", "poll/a.c": "void f(void)\n{\n}\n", "poll/a.h": "struct s {\n"}, 0),
+    (rule_where, {"CONTRIBUTING.md": "`f` in poll/a.c\n`struct s` in poll/b.h\n", "poll/a.c": "void g(void)\n{\n\tf();\n}\n"}, 2),
+    (rule_doc_columns, {"README.md": "x" * 101 + "\n", "docs/a.md": "x" * 101 + "\n", "tests/x/note.md": "x" * 101 + "\n"}, 2),
+    (rule_doc_columns, {"README.md": "x" * 100 + "\n", "docs/measured/a.md": "| " + "x " * 60 + "|\n```\n" + "x " * 60 + "\n```\n[a](" + "x" * 99 + ")\n"}, 0),
+    (rule_doc_links, {"README.md": "[a](docs/a.md#no-such) [b](docs/b.md)\n[c](docs) `[d](e)`\n", "docs/a.md": "# A\n[a](#b)\n"}, 4),
+    (rule_doc_links, {"docs/a.md": "# The `x`: a, b\n[a](#the-x-a-b) [b](../poll/a.c) [c](https://example.org/x) [d](..)\n", "poll/a.c": ""}, 0),
+    (rule_doc_results, {"docs/a.md": "[a](results/x-a.json)\n", "docs/results/a.json": "", "docs/results/x-a.json": ""}, 1),
+    (rule_calls, {"dataplane/core/a.c": "void f(void)\n{\n\tg();\n}\n", "dataplane/packet/b.c": "void g(void)\n{\n}\n"}, 1),
+    (rule_calls, {"dataplane/packet/a.c": "void f(void)\n{\n\tg();\n}\n", "dataplane/core/b.c": "void g(void)\n{\n}\n"}, 0),
+    (rule_calls, {"gpu/a.c": "struct t t = {.x = g};\nvoid f(void)\n{\n\tt.fn = g;\n}\n", "dataplane/core/b.c": "void g(void)\n{\n}\n"}, 1),
+    (rule_calls, {"gpu/a.c": "void f(struct g *x)\n{\n\tint g = x->g; /* g() */\n}\n", "dataplane/core/b.c": "void g(void)\n{\n}\n"}, 0),
+    (rule_calls, {"gpu/a.c": "static void g(void)\n{\n}\nvoid f(void)\n{\n\tg();\n}\n", "dataplane/core/b.c": "void g(void)\n{\n}\n"}, 0),
+    (rule_circles, {f"poll/{a}.c": f"void {a}(void)\n{{\n\t{b}();\n}}\n" for a, b in ("fg", "gh", "hf")}, 1),
+    (rule_circles, {f"poll/{a}.c": f"void {a}(void)\n{{\n\t{b}();\n}}\n" for a, b in ("fg", "gf", "hf")}, 0),
+    (rule_circles, {f"dataplane/packet/{a}.c": f"void {a}(void)\n{{\n\t{b}();\n}}\n" for a, b in ("fg", "gf")}, 1),
+    (rule_drawing, {"docs/architecture.md": "x\n", "poll/a.c": ""}, 1),
+    (rule_drawing, {"docs/architecture.md": "<!-- tests/house/house_graph.py --drawing -->\n```\npoll\n```\n", "poll/a.c": ""}, 0),
+    (rule_drawing, {"docs/architecture.md": "<!-- tests/house/house_graph.py --drawing -->\n```\npoll  gpu\n```\n", "poll/a.c": ""}, 1),
+    (rule_drawing, {"docs/architecture.md": "<!-- tests/house/house_graph.py --drawing -->\n```\npoll\ngpu\n```\n", "poll/a.c": ""}, 1),
+    (rule_file_length, {"poll/a.c": "x\n" * 801, "tests/a.c": "x\n" * 801}, 1),
+    (rule_file_length, {"poll/a.c": "x\n" * 800}, 0),
+    (rule_texts, {"poll/a.c": 'x("take "\n  "--bounce host");\ny("start gxd"); /* "--port" */\n', "tools/gxd/a.c": '"--port"\n'}, 2),
+    (rule_texts, {"poll/a.c": 'x("a--b, gxd_x");\n', "dataplane/ports/dpdk/eal.c": '"--lcores"\n'}, 0),
+    (rule_texts, {"poll/a.c": 'x("set gx_opts.a, gx_op.b");\n', "include/gx/a.h": "struct gx_opts {\n\tint a;\n};\nstruct gx_op {\n\tint b;\n};\n",
+                  FLAGS: '\t{"gx_opts.a", "--a"},\n'}, 0),
+    (rule_texts, {"poll/a.c": 'x("set gx_opts.a, "\n  "gx_opts.b");\n', "include/gx/a.h": "struct gx_opts {\n\tint a;\n};\n"}, 2),
+    (rule_texts, {FLAGS: '\t{"gx_o.a", "--long-flag"},\n'}, 2),
+    (rule_mutants, {"tests/house/mutants.py": 'MUTANTS = {\n"M": ("", [("poll/a.c", "x" "y", "")], []),\n}\n', "poll/a.c": "xy\n"}, 0),
+    (rule_mutants, {"tests/house/mutants.py": 'MUTANTS = {\n"M": ("", [("poll/a.c", "y", ""), ("poll/b.c", "y", "")], []),\n}\n', "poll/a.c": "yy\n"}, 2),
+    (rule_mutants, {"tests/house/mutants.py": ""}, 1),
+    (rule_states, {"dataplane/packet/a.c": "m->state = IN_FREE;\nx = (struct y){.state = OP_SENT};\nc->state = up ? CTL_UP : s;\n"}, 3),
+    (rule_states, {"dataplane/packet/a.c": "m->state = to; /* state = IN_FREE */\nif (m->state == IN_FREE)\n\ts->state = SUB_IDLE;\n",
+                   "tests/a.c": "m->state = IN_FREE;\n"}, 0),
+    (rule_function_length, {"poll/a.c": "static void f(int a,\n\t      int b)\n{\n" + "\tx();\n" * 101 + "}\n"}, 1),
+    (rule_function_length, {"poll/a.c": "static void f(void)\n{\n" + "\tx();\n" * 100 + "}\n"}, 0),
+)
+
+
+def rules_bite():
+    """[message] for every sample on which a rule finds more or less than it should."""
+    out = []
+    for rule, files, expected in SAMPLES:
+        house = House(files)
+        rule(house)
+        if len(house.failures) != expected:
+            out.append(f"{rule.__name__} found {house.failures} in {files}, expected {expected}")
+    missing = {r.__name__ for r in RULES} - {r.__name__ for r, _, n in SAMPLES if n}
+    return out + [f"{name} has no sample that breaks it" for name in sorted(missing)]
+
+
+# --- headers compile alone --------------------------------------------------------------------------------
+
+# A program begins with this; GX_INIT() is another macro in each language.
+INIT = """
+#include <gx/gx.h>
+struct gx_opts init_given(void);
+struct gx_opts init_given(void)
+{
+	struct gx_opts o = GX_INIT(o);
+	return o;
+}
+"""
+
+
+def compiles(compiler, flags, top, header, language):
+    """None, or the first lines of what the compiler said."""
+    with tempfile.TemporaryDirectory() as tmp:
+        unit = pathlib.Path(tmp, "alone." + ("c" if language == "c" else "cc"))
+        # Twice: the guard must work too.
+        unit.write_text(f'#include "{header}"\n#include "{header}"\nextern int alone;\nint alone;\n' + (INIT if header.startswith("gx/") else ""))
+        cmd = compiler.split() + flags + [
+            "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-Wno-unused-function",
+            "-Wno-missing-field-initializers", "-I", str(top / "include"), "-I", str(top), str(unit)]
+        ran = subprocess.run(cmd, capture_output=True, text=True)
+        return None if ran.returncode == 0 else "\n    ".join(ran.stderr.strip().splitlines()[:6])
+
+
+def check_headers(house, top):
+    """Each header compiles alone; the public ones as strict C11 and strict C++11, desc.h as C++ for nvcc."""
+    cc, cxx = os.environ.get("CC", "cc"), os.environ.get("CXX", "c++")
+    gnu, strict = ["-std=gnu11", "-D_GNU_SOURCE"], ["-std=c11", "-pedantic"]
+    plus, nvcc = ["-std=c++11", "-pedantic"], ["-std=c++17"]
+    jobs = []
+    for path, _ in house.sources(".h"):
+        # Tests may know any folder's private headers.
+        known = FOLDERS + ("tools", "tests") if folder_of(path) == "tests" else [folder_of(path)]
+        inside = [f"-I{top / d}" for d in known]
+        jobs.append((cc, strict if path.startswith("include/gx/") else gnu + inside, path, "c"))
+    if shutil.which(cxx.split()[0]):
+        jobs += [(cxx, plus, p, "c++") for p in sorted(house.files) if re.fullmatch(r"include/gx/\w+\.h", p)]
+        jobs += [(cxx, nvcc, p, "c++") for p in ("include/gx_internal/desc.h",) if p in house.files]
+    else:
+        print(f"note: {cxx} is not here: the public headers are not checked as C++")
+    for compiler, flags, path, language in jobs:
+        said = compiles(compiler, flags, top, path.removeprefix("include/"), language)
+        if said:
+            house.fail(path, 1, f"does not compile alone as {flags[0][5:]}:\n    {said}")
+    return len(jobs)
+
+
+def main(args):
+    top = pathlib.Path(args[0] if args else pathlib.Path(__file__).parent.parent.parent).resolve()
+    house = House(read_tree(top))
+    blunt = rules_bite()
+    for rule in RULES:
+        rule(house)
+    nr_headers = check_headers(house, top)
+    for line in blunt:
+        print(f"rule that does not bite: {line}")
+    for line in house.warnings:
+        print(f"warning: {line}")
+    for line in house.failures:
+        print(f"FAILED: {line}")
+    print(f"{len(house.files)} files, {len(RULES)} rules, {nr_headers} headers compiled alone: "
+          f"{len(house.failures) + len(blunt)} failures, {len(house.warnings)} warnings")
+    return 1 if house.failures or blunt or not nr_headers else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

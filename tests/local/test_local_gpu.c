@@ -1,0 +1,692 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The local link with memory of GPUs: two contexts of one process, both turned by this thread, on
+ * the first GPU, or the first two. test_local_gpu cuda; exits 77 where there is no GPU, and says
+ * why. Between processes: test_cli.py.
+ */
+#include "copy/dma.h"
+#include "local/local.h"
+
+#include <gxlab/modes.h>
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kit/common_gx.h"
+
+_Static_assert((int)GX_COPY_KERNEL == (int)DMA_KERNEL, "the value that the library knows");
+
+#define KV_B	((uint64_t)8 << 20)
+#define WAIT_NS 60000000000ull
+#define POISON	0x6c
+
+struct end {
+	struct gx *gx;
+	struct gx_core *core;
+	struct gx_mem *gpu, *host;
+	struct gx_conn *conn;
+	struct gx_ep *ep;
+	unsigned nr_done, nr_failed, nr_notify;
+	int status; /* of the last that failed */
+	struct gx_comp note;
+};
+
+struct rig {
+	struct end server, client;
+	char addr[32];
+	uint8_t *want, *got;
+	int seed;
+};
+
+static int devices = 1;
+static enum gx_copy_by engine;
+
+static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
+		    const char *why)
+{
+	struct end *e = arg;
+
+	if (event == GX_CONN_EVENT_UP)
+		__atomic_store_n(&e->conn, conn, __ATOMIC_RELEASE);
+}
+
+static void end_open(struct end *e, bool server)
+{
+	struct gx_opts o = {.server = server, .copy = engine, .on_conn = on_conn, .arg = e};
+
+	assert_int_equal(common_gx_open(o, "shm", &e->gx), 0);
+	e->core = gx_core(e->gx, 0);
+	assert_int_equal(gx_mem_alloc(e->gx, GX_MEM_HOST, 0, KV_B, &e->host), 0);
+	assert_int_equal(gx_mem_share(e->host, "host", GX_ACCESS_PUT | GX_ACCESS_GET), 0);
+	assert_int_equal(gx_mem_alloc(e->gx, GX_MEM_CUDA, server ? devices - 1 : 0, KV_B, &e->gpu),
+			 0);
+	assert_int_equal(gx_mem_share(e->gpu, "gpu", GX_ACCESS_PUT | GX_ACCESS_GET), 0);
+}
+
+static void turn(struct end *e)
+{
+	struct gx_comp c;
+
+	gx_core_turn(e->core, gx_now());
+	while (gx_poll(e->core, &c, 1)) {
+		e->nr_notify += c.kind == GX_COMP_NOTIFY;
+		e->nr_done += c.kind == GX_COMP_DONE;
+		if (c.kind == GX_COMP_NOTIFY)
+			e->note = c;
+		if (c.kind == GX_COMP_DONE && c.status) {
+			e->nr_failed++;
+			e->status = c.status;
+		}
+	}
+}
+
+#define UNTIL(r, cond)                                                                             \
+	do {                                                                                       \
+		uint64_t until_ = gx_now() + WAIT_NS;                                              \
+		while (!(cond) && gx_now() < until_) {                                             \
+			turn(&(r)->server);                                                        \
+			turn(&(r)->client);                                                        \
+			sched_yield(); /* a fake GPU is a thread */                                \
+		}                                                                                  \
+		assert_true(cond);                                                                 \
+	} while (0)
+
+static void rig_connect(struct rig *r)
+{
+	struct gx_connect_opts o = GX_INIT(o);
+	int port = gx_listen(r->server.gx, "127.0.0.1:0");
+
+	assert_true(port > 0);
+	snprintf(r->addr, sizeof(r->addr), "127.0.0.1:%d", port);
+	o.link = "local";
+	assert_int_equal(gx_connect(r->client.gx, r->addr, &o, &r->client.conn), 0);
+	assert_int_equal(gx_conn_wait(r->client.conn, WAIT_NS), 0);
+	UNTIL(r, __atomic_load_n(&r->server.conn, __ATOMIC_ACQUIRE));
+	r->client.ep = gx_conn_ep(r->client.conn, 0);
+}
+
+static int setup(void **state)
+{
+	struct rig *r = calloc(1, sizeof(*r));
+
+	r->want = malloc(KV_B);
+	r->got = malloc(KV_B);
+	end_open(&r->server, true);
+	end_open(&r->client, false);
+	rig_connect(r);
+	*state = r;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct rig *r = *state;
+
+	gx_close(r->client.gx);
+	gx_close(r->server.gx);
+	free(r->want);
+	free(r->got);
+	free(r);
+	return 0;
+}
+
+static uint64_t misses(struct rig *r)
+{
+	uint64_t n = 0;
+
+	assert_int_equal(gx_core_stat(r->client.core, "local_misses", &n), 0);
+	return n;
+}
+
+static void image(struct gx_mem *mem, uint8_t *bytes)
+{
+	assert_int_equal(gx_mem_copy_in(mem, 0, bytes, KV_B), 0);
+}
+
+/* The whole memory: bytes beside what was moved are guarded too. */
+static void image_check(struct rig *r, struct gx_mem *mem)
+{
+	memset(r->got, 0, KV_B);
+	assert_int_equal(gx_mem_copy_out(mem, 0, r->got, KV_B), 0);
+	assert_memory_equal(r->got, r->want, KV_B);
+}
+
+static struct gx_op op_make(struct rig *r, enum gx_op_kind kind, struct gx_mem *local,
+			    const char *name)
+{
+	struct gx_region to = GX_INIT(to);
+	struct gx_op op = {0};
+
+	assert_int_equal(gx_conn_region(r->client.conn, name, 0, &to), 0);
+	op.kind = kind;
+	op.mem = local;
+	op.token = to.token;
+	return op;
+}
+
+/* Every length and offset once, both ways, between @local and the server's region @name. */
+static void moves(struct rig *r, struct gx_mem *local, struct gx_mem *remote, const char *name)
+{
+	static const uint64_t len[] = {1, 15, 16, 17, 4095, 4096, 65536, 65537, 1000003, 3u << 20};
+
+	for (unsigned i = 0; i < 20; i++) {
+		bool put = i & 1;
+		struct gx_mem *src = put ? local : remote, *dst = put ? remote : local;
+		struct gx_op op = op_make(r, put ? GX_OP_PUT : GX_OP_GET, local, name);
+		uint8_t *bytes = malloc(KV_B);
+
+		for (uint64_t k = 0; k < KV_B; k++)
+			bytes[k] = (uint8_t)(k * 167 >> 4 ^ k ^ i);
+		image(src, bytes);
+		memset(r->want, POISON, KV_B);
+		image(dst, r->want);
+		op.len = len[i / 2];
+		op.off = i * 7;
+		op.remote_off = 4096 + i * 3;
+		memcpy(r->want + (put ? op.remote_off : op.off),
+		       bytes + (put ? op.off : op.remote_off), op.len);
+		r->client.nr_done = 0;
+		assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+		UNTIL(r, r->client.nr_done == 1);
+		assert_int_equal(r->client.nr_failed, 0);
+		image_check(r, dst);
+		free(bytes);
+	}
+}
+
+static void moves__gpu_to_gpu(void **state)
+{
+	struct rig *r = *state;
+
+	moves(r, r->client.gpu, r->server.gpu, "gpu");
+	assert_int_equal(misses(r), 0);
+}
+
+static void moves__gpu_to_host(void **state)
+{
+	struct rig *r = *state;
+
+	moves(r, r->client.gpu, r->server.host, "host");
+	assert_int_equal(misses(r), 0);
+}
+
+static void moves__host_to_gpu(void **state)
+{
+	struct rig *r = *state;
+
+	moves(r, r->client.host, r->server.gpu, "gpu");
+	assert_int_equal(misses(r), 0);
+}
+
+/* Memory that no copy engine knows goes by packets. */
+static void moves__plain_to_gpu(void **state)
+{
+	struct rig *r = *state;
+	struct gx_op op = op_make(r, GX_OP_PUT, NULL, "gpu");
+
+	memset(r->want, 0, KV_B);
+	memset(r->want, 0x31, 100000);
+	op.addr = r->want;
+	op.len = 100000;
+	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	UNTIL(r, r->client.nr_done == 1);
+	assert_int_equal(r->client.nr_failed, 0);
+	assert_int_equal(misses(r), 1);
+	image_check(r, r->server.gpu);
+}
+
+/* The peer is told when the bytes are there, not before. */
+static void notify__after_the_data(void **state)
+{
+	struct rig *r = *state;
+
+	for (unsigned i = 1; i <= 50; i++) {
+		struct gx_op op = op_make(r, GX_OP_PUT, r->client.gpu, "gpu");
+		uint64_t len = i % 2 ? 4096 : 1 << 20;
+
+		memset(r->want, (int)i, KV_B);
+		image(r->client.gpu, r->want);
+		op.len = len;
+		op.flags = GX_OP_IMM;
+		op.imm = i;
+		assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+		UNTIL(r, r->server.nr_notify == i);
+		assert_int_equal(gx_mem_copy_out(r->server.gpu, 0, r->got, len), 0);
+		assert_memory_equal(r->got, r->want, len);
+		assert_int_equal(r->server.note.imm, i);
+		assert_int_equal(r->server.note.len, len);
+	}
+}
+
+static void post__more_than_fit(void **state)
+{
+	struct rig *r = *state;
+	struct gx_op op = op_make(r, GX_OP_PUT, r->client.gpu, "gpu");
+	unsigned n = 0;
+
+	for (uint64_t i = 0; i < KV_B; i++)
+		r->want[i] = (uint8_t)(i >> 12 ^ i);
+	image(r->client.gpu, r->want);
+	op.len = 4096;
+	op.flags = GX_OP_LOCAL;
+	while (n < KV_B / 4096) {
+		op.off = op.remote_off = n * 4096ull;
+		n += (unsigned)gx_post(r->client.ep, &op, 1);
+		turn(&r->client);
+	}
+	UNTIL(r, r->client.nr_done == n);
+	assert_int_equal(r->client.nr_failed, 0);
+	image_check(r, r->server.gpu);
+}
+
+/* Each ends once; what a copy engine has begun is waited for. */
+static void cancel__many(void **state)
+{
+	struct rig *r = *state;
+	struct gx_op op = op_make(r, GX_OP_PUT, r->client.gpu, "gpu");
+	unsigned n = 0;
+	int found;
+
+	op.len = 1 << 20;
+	op.user = 77;
+	while (n < 100 && gx_post(r->client.ep, &op, 1) == 1)
+		n++;
+	found = gx_cancel(r->client.ep, 77);
+	assert_true(found > 0);
+	UNTIL(r, r->client.nr_done == n);
+	assert_int_equal(r->client.nr_failed, found);
+	assert_int_equal(r->client.status, -ECANCELED);
+	assert_int_equal(gx_cancel(r->client.ep, 77), 0);
+}
+
+static void deadline__that_has_passed(void **state)
+{
+	struct rig *r = *state;
+	struct gx_op op = op_make(r, GX_OP_PUT, r->client.gpu, "gpu");
+
+	op.len = 1 << 20;
+	op.deadline_ns = 1;
+	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	UNTIL(r, r->client.nr_done == 1);
+	/* A turn looks at deadlines before it takes what copies have ended. */
+	assert_int_equal(r->client.nr_failed, 1);
+	assert_int_equal(r->client.status, -ETIMEDOUT);
+}
+
+static void close__under_operations(void **state)
+{
+	struct rig *r = *state;
+	struct gx_op op = op_make(r, GX_OP_PUT, r->client.gpu, "gpu");
+	unsigned n = 0;
+
+	op.len = KV_B;
+	while (n < 20 && gx_post(r->client.ep, &op, 1) == 1)
+		n++;
+	gx_conn_close(r->client.conn);
+	UNTIL(r, r->client.nr_done == n);
+	assert_true(n > 0);
+}
+
+static uint64_t maps(const struct end *e, enum gx_stat_id id)
+{
+	return gx_stat_get(&e->gx->ctl_stats, id);
+}
+
+/* One more connection; a put over it must be in @to. */
+static struct gx_conn *more_puts(struct rig *r, struct gx_mem *to)
+{
+	struct gx_connect_opts o = GX_INIT(o);
+	struct gx_region kv = GX_INIT(kv);
+	struct gx_op op = {0};
+	struct gx_conn *c;
+
+	o.link = "local";
+	assert_int_equal(gx_connect(r->client.gx, r->addr, &o, &c), 0);
+	assert_int_equal(gx_conn_wait(c, WAIT_NS), 0);
+	UNTIL(r, gx_conn_ep(c, 0));
+	assert_int_equal(gx_conn_region(c, "gpu", 0, &kv), 0);
+	memset(r->want, ++r->seed, KV_B);
+	image(r->client.gpu, r->want);
+	op.kind = GX_OP_PUT;
+	op.mem = r->client.gpu;
+	op.len = KV_B;
+	op.token = kv.token;
+	r->client.nr_done = 0;
+	assert_int_equal(gx_post(gx_conn_ep(c, 0), &op, 1), 1);
+	UNTIL(r, r->client.nr_done == 1);
+	assert_int_equal(r->client.nr_failed, 0);
+	image_check(r, to);
+	return c;
+}
+
+/* A second connection imports nothing; what was freed and made again under its name is another. */
+static void maps__once_and_anew(void **state)
+{
+	struct rig *r = *state;
+	struct gx_conn *c[3], *first = r->client.conn; /* on_conn() takes the last */
+	struct gx_mem *again;
+
+	assert_int_equal(maps(&r->client, GX_STAT_MAPS_MADE), 2);
+	c[0] = more_puts(r, r->server.gpu);
+	c[1] = more_puts(r, r->server.gpu);
+	assert_int_equal(maps(&r->client, GX_STAT_MAPS_MADE), 2);
+	assert_int_equal(maps(&r->client, GX_STAT_MAPS_FOUND), 4);
+	gx_mem_free(r->server.gpu);
+	assert_int_equal(gx_mem_alloc(r->server.gx, GX_MEM_CUDA, devices - 1, KV_B, &again), 0);
+	assert_int_equal(gx_mem_share(again, "gpu", GX_ACCESS_PUT | GX_ACCESS_GET), 0);
+	c[2] = more_puts(r, again);
+	assert_int_equal(maps(&r->client, GX_STAT_MAPS_MADE), 3);
+	assert_int_equal(maps(&r->client, GX_STAT_MAPS), 3);
+	for (unsigned i = 0; i < 3; i++)
+		gx_conn_close(c[i]);
+	UNTIL(r, maps(&r->client, GX_STAT_MAPS) == 2);
+	gx_conn_close(first);
+	UNTIL(r, maps(&r->client, GX_STAT_MAPS) == 0);
+}
+
+/* Each pair of places that the connection made possible, once; nothing that was not asked for. */
+static void pairs__timed_once(void **state)
+{
+	struct rig *r = *state;
+	const struct local_pairs *all = r->client.gx->pairs;
+	unsigned theirs = (unsigned)devices, want = engine == GX_COPY_AUTO ? LOCAL_PAIR_TIMED : 0;
+	struct local_pair seen;
+	char text[8192];
+
+	/* A busy machine may take several connections for all of them. */
+	for (unsigned i = 0; i < 20 && all->pair[1][0].state != (int)want; i++)
+		more_puts(r, r->server.gpu);
+	more_puts(r, r->server.gpu);
+	seen = all->pair[1][theirs];
+	assert_int_equal(seen.state, want);
+	assert_int_equal(all->pair[theirs][1].state, want);
+	assert_int_equal(all->pair[0][theirs].state, want);
+	assert_int_equal(all->pair[1][0].state, want);
+	assert_int_equal(all->pair[0][1].state, want);
+	assert_int_equal(all->pair[0][0].state, LOCAL_PAIR_NEW);
+	assert_int_equal(all->pair[1][3].state, LOCAL_PAIR_NEW);
+	more_puts(r, r->server.gpu);
+	assert_int_equal(all->pair[1][theirs].ce_ns, seen.ce_ns);
+	assert_true(gx_describe(r->client.gx, text, sizeof(text)) > 0);
+	assert_non_null(strstr(text, engine == GX_COPY_AUTO ? "host to cuda:0: 4 KiB alone: copy"
+							    : "as asked for"));
+	if (want)
+		assert_int_equal(seen.kernel, seen.resident_ns < seen.ce_ns);
+}
+
+/* The fake driver alone can do that. */
+/* ---- several GPUs, of which not each reaches each: the fake driver's alone ---- */
+
+/* A client with GPUs 0 to @nr - 1, connected to a server whose region lies on GPU @where. */
+static struct rig *gpus_open(unsigned nr, int where, void **state)
+{
+	struct rig *r = calloc(1, sizeof(*r));
+	int was = devices;
+
+	r->want = malloc(KV_B);
+	r->got = malloc(KV_B);
+	devices = where + 1;
+	end_open(&r->server, true);
+	devices = was;
+	end_open(&r->client, false);
+	for (unsigned d = 1; d < nr; d++)
+		assert_int_equal(gx_gpu_open(r->client.gx, (int)d), 0);
+	rig_connect(r);
+	*state = r;
+	return r;
+}
+
+/* Put all of @from into the server's region on a GPU. Return: how often packets had to do it. */
+static uint64_t gpus_put(struct rig *r, struct gx_mem *from)
+{
+	struct gx_op op = {0};
+	struct gx_region region = GX_INIT(region);
+	uint64_t before = misses(r);
+
+	for (uint64_t i = 0; i < KV_B; i++)
+		r->want[i] = (uint8_t)(i * 31 + ++r->seed);
+	image(from, r->want);
+	assert_int_equal(gx_conn_region(r->client.conn, "gpu", 0, &region), 0);
+	op.kind = GX_OP_PUT;
+	op.mem = from;
+	op.len = KV_B;
+	op.token = region.token;
+	r->client.nr_done = 0;
+	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	UNTIL(r, r->client.nr_done == 1);
+	assert_int_equal(r->client.nr_failed, 0);
+	assert_int_equal(gx_mem_copy_out(r->server.gpu, 0, r->got, KV_B), 0);
+	assert_memory_equal(r->got, r->want, KV_B);
+	return misses(r) - before;
+}
+
+static const struct local_map *gpus_map(const struct rig *r)
+{
+	struct gx_region region = GX_INIT(region);
+
+	assert_int_equal(gx_conn_region(r->client.conn, "gpu", 0, &region), 0);
+	return &r->client.conn->local->map[region.token % GX_REGIONS_MAX];
+}
+
+/* GPU 0 does not reach the region's GPU 1, which this end has opened too. */
+static void gpus__the_first_does_not_reach_it(void **state)
+{
+	struct rig *r;
+
+	setenv("GX_FAKE_CUDA_NO_PEER", "1", 1);
+	r = gpus_open(2, 1, state);
+	assert_null(gpus_map(r)->seen[0]);
+	assert_int_equal(gpus_map(r)->gpu->device, 1);
+	assert_int_equal(gpus_put(r, r->client.host), 0);
+	assert_int_equal(gpus_put(r, r->client.gpu), 1); /* lies on GPU 0: staged, by packets */
+	teardown(state);
+	unsetenv("GX_FAKE_CUDA_NO_PEER");
+}
+
+/* GPU 2, which nobody uses, reaches the GPU that imports, and not the region's. */
+static void gpus__a_third_does_not_reach_it(void **state)
+{
+	char *was = strdup(getenv("GX_FAKE_CUDA_DEVICES"));
+	struct rig *r;
+
+	setenv("GX_FAKE_CUDA_DEVICES", "3", 1);
+	setenv("GX_FAKE_CUDA_NO_PEER", "1-2", 1);
+	r = gpus_open(1, 1, state);
+	assert_non_null(gpus_map(r)->seen[0]);
+	assert_int_equal(gpus_put(r, r->client.host), 0);
+	assert_int_equal(gpus_put(r, r->client.gpu), 0);
+	teardown(state);
+	unsetenv("GX_FAKE_CUDA_NO_PEER");
+	setenv("GX_FAKE_CUDA_DEVICES", was, 1);
+	free(was);
+}
+
+/* What cudaIpc names is opened by each GPU that copies; the one on which it lies does it for host
+ * memory. */
+static void gpus__cuda_ipc(void **state)
+{
+	const struct local_map *m;
+	struct rig *r;
+
+	setenv("GX_FAKE_CUDA_NO_VMM", "1", 1);
+	r = gpus_open(2, 0, state);
+	m = gpus_map(r);
+	assert_ptr_equal(m->mem->view[0].by, r->client.gx->gpu[0]);
+	assert_ptr_equal(m->mem->view[1].by, r->client.gx->gpu[1]);
+	assert_int_equal(gpus_put(r, r->client.host), 0);
+	assert_int_equal(gpus_put(r, r->client.gpu), 0);
+	teardown(state);
+	unsetenv("GX_FAKE_CUDA_NO_VMM");
+}
+
+/* By descriptor one import serves all who reach it. */
+static void gpus__one_import(void **state)
+{
+	struct rig *r = gpus_open(2, 1, state);
+	const struct local_map *m = gpus_map(r);
+
+	assert_ptr_equal(m->mem->view[0].by, r->client.gx->gpu[0]);
+	assert_null(m->mem->view[1].by);
+	assert_ptr_equal(m->seen[1], m->seen[0]);
+	assert_int_equal(m->gpu->device, 1); /* where it lies */
+	assert_int_equal(gpus_put(r, r->client.host), 0);
+	assert_int_equal(gpus_put(r, r->client.gpu), 0);
+	teardown(state);
+}
+
+/* ---- a thread of the program's captures a graph meanwhile ---- */
+
+struct capture {
+	pthread_barrier_t begun, enough;
+	unsigned err;
+};
+
+static void *capture_thread(void *arg)
+{
+	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *graph = NULL;
+	unsigned (*retain)(void **ctx, int device) = dlsym(lib, "cuDevicePrimaryCtxRetain");
+	unsigned (*release)(int device) = dlsym(lib, "cuDevicePrimaryCtxRelease_v2");
+	unsigned (*current)(void *ctx) = dlsym(lib, "cuCtxSetCurrent");
+	unsigned (*create)(void **stream, unsigned flags, int priority) =
+		dlsym(lib, "cuStreamCreateWithPriority");
+	unsigned (*destroy)(void *stream) = dlsym(lib, "cuStreamDestroy_v2");
+	unsigned (*begin)(void *stream, unsigned mode) = dlsym(lib, "cuStreamBeginCapture_v2");
+	unsigned (*end)(void *stream, void **out) = dlsym(lib, "cuStreamEndCapture");
+	void *ctx = NULL, *stream = NULL;
+	struct capture *c = arg;
+
+	c->err = retain(&ctx, 0) || current(ctx) || create(&stream, 1, 0);
+	c->err = c->err ? c->err : begin(stream, 0); /* global, PyTorch's default */
+	pthread_barrier_wait(&c->begun);
+	pthread_barrier_wait(&c->enough);
+	c->err = c->err ? c->err : end(stream, &graph);
+	destroy(stream);
+	release(0);
+	dlclose(lib);
+	return NULL;
+}
+
+/* Contexts, connections, pairs that are timed, puts, and their ends. */
+static void capture__beside_connections(void **state)
+{
+	struct capture c = {.err = 0};
+	pthread_t thread;
+	struct rig *r;
+
+	engine = GX_COPY_AUTO;
+	pthread_barrier_init(&c.begun, NULL, 2);
+	pthread_barrier_init(&c.enough, NULL, 2);
+	assert_int_equal(pthread_create(&thread, NULL, capture_thread, &c), 0);
+	pthread_barrier_wait(&c.begun);
+	assert_int_equal(c.err, 0);
+	for (unsigned i = 0; i < 2; i++) {
+		r = gpus_open(2, 0, state);
+		gpus_put(r, r->client.host);
+		gpus_put(r, r->client.gpu);
+		teardown(state);
+	}
+	pthread_barrier_wait(&c.enough);
+	pthread_join(thread, NULL);
+	assert_int_equal(c.err, 0); /* 901: something that gx called has spoilt it */
+	engine = GX_COPY_CE;
+}
+
+static void fails__with_its_gpu(void **state)
+{
+	struct rig *r = *state;
+	struct gx_op op = op_make(r, GX_OP_PUT, r->client.gpu, "gpu");
+
+	op.len = 65536;
+	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	setenv("GX_FAKE_CUDA_DEAD", "1", 1);
+	for (unsigned i = 0; i < 3; i++)
+		assert_true(gx_post(r->client.ep, &op, 1) >= 0);
+	UNTIL(r, r->client.nr_failed > 0);
+	unsetenv("GX_FAKE_CUDA_DEAD");
+	assert_int_equal(r->client.status, -EIO);
+}
+
+/* Likewise. The second answer is as the first, though the GPU is open by then. */
+static void gpu_open__that_cannot_read_bounce_buffers(void **state)
+{
+	struct gx_mem *mem;
+	struct gx *gx;
+
+	assert_int_equal(common_gx_open((struct gx_opts){0}, "shm", &gx), 0);
+	setenv("GX_FAKE_CUDA_NO_REGISTER", "1", 1);
+	assert_true(gx_gpu_open(gx, 0) < 0);
+	assert_non_null(strstr(gx_error(), "cannot read the bounce buffers"));
+	unsetenv("GX_FAKE_CUDA_NO_REGISTER");
+	assert_true(gx_mem_alloc(gx, GX_MEM_CUDA, 0, 4096, &mem) < 0);
+	assert_non_null(strstr(gx_error(), "cuda:0 could not be set up"));
+	gx_close(gx);
+}
+
+static int suite(enum gx_copy_by how, const char *name)
+{
+#define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		TEST(moves__gpu_to_gpu),
+		TEST(moves__gpu_to_host),
+		TEST(moves__host_to_gpu),
+		TEST(moves__plain_to_gpu),
+		TEST(notify__after_the_data),
+		TEST(post__more_than_fit),
+		TEST(cancel__many),
+		TEST(deadline__that_has_passed),
+		TEST(close__under_operations),
+		TEST(maps__once_and_anew),
+		TEST(pairs__timed_once),
+	};
+
+	engine = how;
+	return cmocka_run_group_tests_name(name, tests, NULL, NULL);
+}
+
+static int fake_suite(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(fails__with_its_gpu),
+		cmocka_unit_test(gpu_open__that_cannot_read_bounce_buffers),
+		cmocka_unit_test(gpus__one_import),
+		cmocka_unit_test(gpus__the_first_does_not_reach_it),
+		cmocka_unit_test(gpus__a_third_does_not_reach_it),
+		cmocka_unit_test(gpus__cuda_ipc),
+		cmocka_unit_test(capture__beside_connections),
+	};
+
+	engine = GX_COPY_CE;
+	return cmocka_run_group_tests_name("dead", tests, NULL, NULL);
+}
+
+int main(int argc, char **argv)
+{
+	struct gx_opts o = GX_INIT(o);
+	int failed = 0;
+	struct gx *gx;
+
+	if (gx_open(&o, &gx))
+		return 1;
+	if (gx_gpu_open(gx, 0)) {
+		printf("no GPU: %s\n", gx_error());
+		gx_close(gx);
+		return 77;
+	}
+	devices += !gx_gpu_open(gx, 1);
+	gx_close(gx);
+	failed += suite(GX_COPY_CE, "copy engines");
+	failed += suite(GX_COPY_RESIDENT, "resident");
+	failed += suite(GX_COPY_KERNEL, "kernel");
+	failed += suite(GX_COPY_AUTO, "auto");
+	if (getenv("GX_FAKE_CUDA"))
+		failed += fake_suite();
+	return failed ? 1 : 0;
+}

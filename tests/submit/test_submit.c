@@ -1,0 +1,996 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Queues of other threads, operations that wait for a stream, and messages over lanes, in virtual
+ * time: the test is the queue's thread and turns the cores as well, so that it says what happens
+ * before what. test_submit_threads.c has the threads. After each case nothing may be out at either
+ * end.
+ */
+#include "sim/sim_rig.h"
+
+#include "submit/submit.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define BUF_B	  (2u << 20)
+#define COMPS_MAX 4096
+
+static uint8_t *src, *dst;
+static struct gx_queue *queue;
+static struct gx_comp comps[COMPS_MAX]; /* of the queue */
+static unsigned nr_comps;
+
+/* ---- the rig ---- */
+
+static struct rig *submit_rig_of(const struct rig_cfg *cfg, unsigned depth)
+{
+	struct gx_queue_opts opts = GX_INIT(opts);
+	struct rig_cfg full = *cfg;
+	struct rig *r;
+
+	full.mem_b = full.mem_b ? full.mem_b : 4 << 20;
+	r = rig_open(&full);
+	opts.depth = depth;
+	assert_int_equal(gx_queue_open(r->gx[0], &opts, &queue), 0);
+	src = realloc(src, BUF_B);
+	dst = realloc(dst, BUF_B);
+	rig_fill(src, BUF_B, 7);
+	memset(dst, RIG_POISON, BUF_B);
+	nr_comps = 0;
+	return r;
+}
+
+static struct rig *submit_rig(void)
+{
+	return submit_rig_of(&(struct rig_cfg){.sim = {.seed = 1}}, 64);
+}
+
+static struct rig *lanes_rig(unsigned lanes)
+{
+	return submit_rig_of(
+		&(struct rig_cfg){.sim = {.seed = 1}, .nr_cores = lanes, .chunk_b = 65536}, 64);
+}
+
+static unsigned take(void)
+{
+	unsigned n = gx_queue_poll(queue, comps + nr_comps, COMPS_MAX - nr_comps);
+
+	nr_comps += n;
+	return n;
+}
+
+static void until_comps(struct rig *r, unsigned n, uint64_t ns)
+{
+	uint64_t end = r->now_ns + ns;
+
+	while (take(), nr_comps < n && r->now_ns < end)
+		rig_turn(r);
+	if (nr_comps != n)
+		fail_msg("%u completions, not %u", nr_comps, n);
+}
+
+static void queue_close(struct rig *r)
+{
+	for (unsigned i = 0; gx_queue_close(queue); i++) {
+		assert_true(i < 10000);
+		rig_turn(r);
+	}
+	queue = NULL;
+}
+
+/* Nothing more came, nothing is out. */
+static void submit_done(struct rig *r)
+{
+	rig_pass(r, 5 * MS);
+	assert_int_equal(take(), 0);
+	queue_close(r);
+	rig_done(r);
+}
+
+static struct gx_op op_of(struct rig *r, enum gx_op_kind kind, uint64_t user, uint64_t len)
+{
+	bool reads = kind == GX_OP_PUT || kind == GX_OP_SEND;
+
+	return (struct gx_op){.kind = kind,
+			      .user = user,
+			      .addr = reads ? src : dst,
+			      .len = len,
+			      .token = r->peer[0].token,
+			      .tag = 7};
+}
+
+static void submit(struct rig *r, const struct gx_op *op)
+{
+	int ret = gx_queue_post(queue, r->ep[0][0], op, 1);
+
+	if (ret != 1)
+		fail_msg("gx_queue_post: %d, %s", ret, gx_error());
+}
+
+static void stripe(struct rig *r, const struct gx_op *op)
+{
+	int ret = gx_queue_post_striped(queue, r->conn[0][0], op, 1);
+
+	if (ret != 1)
+		fail_msg("gx_queue_post_striped: %d, %s", ret, gx_error());
+}
+
+static const struct gx_comp *comp_of(uint64_t user, enum gx_comp_kind kind)
+{
+	for (unsigned i = 0; i < nr_comps; i++)
+		if (comps[i].user == user && comps[i].kind == kind)
+			return &comps[i];
+	fail_msg("no completion of %u", (unsigned)user);
+	return NULL;
+}
+
+static void expect(uint64_t user, int status)
+{
+	int is = comp_of(user, GX_COMP_DONE)->status;
+
+	if (is != status)
+		fail_msg("operation %u: %s, not %s", (unsigned)user, strerror(-is),
+			 strerror(-status));
+}
+
+/* ---- queues ---- */
+
+static void submit_open__depth(void **state)
+{
+	struct rig *r = submit_rig();
+	struct gx_queue_opts opts = GX_INIT(opts);
+	struct gx_queue *q;
+
+	opts.depth = 8193;
+	assert_int_equal(gx_queue_open(r->gx[0], &opts, &q), -EINVAL);
+	assert_non_null(strstr(gx_error(), "8193"));
+	assert_int_equal(gx_queue_open(r->gx[0], NULL, &q), 0);
+	assert_int_equal(gx_queue_close(q), -EAGAIN); /* its core has not turned */
+	rig_turn(r);
+	assert_int_equal(gx_queue_close(q), 0);
+	assert_int_equal(gx_queue_close(NULL), 0);
+	submit_done(r);
+}
+
+static void submit__all_kinds(void **state)
+{
+	struct rig *r = submit_rig();
+	struct gx_op op = op_of(r, GX_OP_PUT, 1, 100000);
+
+	submit(r, &op);
+	op = op_of(r, GX_OP_GET, 2, 5000);
+	memcpy(rig_mem(r, 1) + BUF_B, src, 5000);
+	op.remote_off = BUF_B;
+	op.addr = dst + RIG_GUARD;
+	submit(r, &op);
+	rig_post(r, 1,
+		 &(struct gx_op){.kind = GX_OP_RECV,
+				 .user = 9,
+				 .addr = dst + BUF_B / 2,
+				 .len = 3000,
+				 .tag = 7});
+	op = op_of(r, GX_OP_SEND, 3, 3000);
+	submit(r, &op);
+	until_comps(r, 3, SECOND);
+	for (unsigned i = 1; i <= 3; i++)
+		expect(i, 0);
+	assert_memory_equal(rig_mem(r, 1), src, 100000);
+	rig_check(dst + RIG_GUARD, 5000, 7);
+	assert_memory_equal(dst + BUF_B / 2, src, 3000);
+	assert_ptr_equal(comps[0].ep, r->ep[0][0]);
+	rig_comps(r, 1, 1, SECOND);
+	assert_int_equal(r->nr_last[0], 0); /* none to who polls the core */
+	submit_done(r);
+}
+
+static void submit__recv_says_tag_and_length(void **state)
+{
+	struct rig *r = submit_rig();
+	struct gx_op op = op_of(r, GX_OP_RECV, 1, 5000);
+
+	op.tag_mask = 0xf;
+	submit(r, &op);
+	rig_pass(r, MS);
+	rig_post(r, 1, &(struct gx_op){.kind = GX_OP_SEND, .addr = src, .len = 77, .tag = 0x107});
+	until_comps(r, 1, SECOND);
+	assert_int_equal(comps[0].len, 77);
+	assert_int_equal(comps[0].tag, 0x107);
+	assert_int_equal(comps[0].op, GX_OP_RECV);
+	submit_done(r);
+}
+
+static void submit__local_silent_notify(void **state)
+{
+	struct rig *r = submit_rig();
+	struct gx_op op = op_of(r, GX_OP_PUT, 1, 5000);
+
+	op.flags = GX_OP_LOCAL | GX_OP_IMM;
+	op.imm = 99;
+	submit(r, &op);
+	op.user = 2;
+	op.flags = GX_OP_SILENT;
+	submit(r, &op);
+	op.user = 3;
+	op.token ^= 1ull << 40;
+	submit(r, &op);
+	until_comps(r, 3, SECOND);
+	assert_int_equal(comp_of(1, GX_COMP_LOCAL)->len, 5000);
+	assert_true(comp_of(1, GX_COMP_LOCAL) < comp_of(1, GX_COMP_DONE));
+	expect(1, 0);
+	expect(3, -ENOENT);
+	rig_comps(r, 1, 1, SECOND);
+	assert_int_equal(r->last[1][0].kind, GX_COMP_NOTIFY);
+	assert_int_equal(r->last[1][0].imm, 99);
+	submit_done(r);
+}
+
+static void submit__full_takes_fewer(void **state)
+{
+	struct rig *r = submit_rig_of(&(struct rig_cfg){.sim = {.seed = 1}}, 8);
+	struct gx_op ops[12];
+
+	for (unsigned i = 0; i < 12; i++)
+		ops[i] = op_of(r, GX_OP_PUT, i, 64);
+	assert_int_equal(gx_queue_post(queue, r->ep[0][0], ops, 12), 8);
+	assert_int_equal(gx_queue_post(queue, r->ep[0][0], ops + 8, 4), 0);
+	until_comps(r, 8, SECOND);
+	assert_int_equal(gx_queue_post(queue, r->ep[0][0], ops + 8, 4), 4);
+	until_comps(r, 12, SECOND);
+	submit_done(r);
+}
+
+static void submit__malformed(void **state)
+{
+	struct rig *r = submit_rig();
+	struct gx_op op = op_of(r, GX_OP_PUT, 1, 64), good = op;
+	struct gx_op two[] = {good, op};
+
+	op.kind = 9;
+	assert_int_equal(gx_queue_post(queue, r->ep[0][0], &op, 1), -EINVAL);
+	op = good;
+	op.flags = GX_OP_SILENT << 1; /* a later version's */
+	assert_int_equal(gx_queue_post(queue, r->ep[0][0], &op, 1), -EINVAL);
+	assert_non_null(strstr(gx_error(), "gx_op.flags 0x8"));
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(op.reserved); i++) {
+		op = good;
+		op.reserved[i] = 1ull << 63;
+		assert_int_equal(gx_queue_post(queue, r->ep[0][0], &op, 1), -EINVAL);
+		assert_non_null(strstr(gx_error(), "gx_op.reserved"));
+		assert_int_equal(gx_post(r->ep[0][0], &op, 1), -EINVAL);
+		assert_int_equal(gx_queue_post_striped(queue, gx_ep_conn(r->ep[0][0]), &op, 1),
+				 -EINVAL);
+	}
+	op = good;
+	op.stream = &op;
+	assert_int_equal(gx_queue_post(queue, r->ep[0][0], &op, 1), -ENODEV);
+	assert_non_null(strstr(gx_error(), "no GPU"));
+	assert_int_equal(gx_post(r->ep[0][0], &op, 1), -ENODEV);
+	assert_int_equal(gx_queue_post(queue, r->ep[1][0], &good, 1), -EINVAL);
+	assert_non_null(strstr(gx_error(), "another context"));
+	two[1].addr = NULL;
+	assert_int_equal(gx_queue_post(queue, r->ep[0][0], two, 2), 1);
+	until_comps(r, 1, SECOND);
+	submit_done(r);
+}
+
+/* More than the link takes: what waits goes later, in order. */
+static void submit__order_beyond_the_links_room(void **state)
+{
+	struct rig *r = submit_rig_of(&(struct rig_cfg){.sim = {.seed = 1}}, 2048);
+	unsigned nr = PKT_OPS + 300, got = 0;
+
+	for (unsigned i = 0; i < nr; i++) {
+		struct gx_op op = op_of(r, GX_OP_SEND, i, i);
+
+		submit(r, &op);
+	}
+	rig_pass(r, MS);
+	assert_non_null(r->ep[0][0]->pend_head);
+	for (unsigned i = 0; i < nr; i++) {
+		rig_post(r, 1,
+			 &(struct gx_op){.kind = GX_OP_RECV,
+					 .user = i,
+					 .addr = dst,
+					 .len = BUF_B,
+					 .tag = 7});
+		if (i % 64 != 63 && i != nr - 1)
+			continue;
+		rig_comps(r, 1, i % 64 + 1, SECOND);
+		for (unsigned k = 0; k < r->nr_last[1]; k++)
+			assert_int_equal(r->last[1][k].len, got++);
+		rig_forget(r);
+	}
+	until_comps(r, nr, SECOND);
+	assert_null(r->ep[0][0]->pend_head);
+	submit_done(r);
+}
+
+/* An endpoint without room does not hold up another. */
+static void submit__endpoints_pass_each_other(void **state)
+{
+	struct rig *r = submit_rig_of(&(struct rig_cfg){.sim = {.seed = 1}, .nr_conns = 2}, 2048);
+	struct gx_op op;
+
+	for (unsigned i = 0; i < PKT_OPS + 10; i++) {
+		op = op_of(r, GX_OP_SEND, 1, 64);
+		submit(r, &op);
+	}
+	op = op_of(r, GX_OP_PUT, 2, 64);
+	assert_int_equal(gx_queue_post(queue, r->ep[0][1], &op, 1), 1);
+	until_comps(r, 1, 10 * MS);
+	expect(2, 0);
+	assert_int_equal(gx_queue_cancel(queue, 1), PKT_OPS + 10);
+	until_comps(r, 1 + PKT_OPS + 10, SECOND);
+	submit_done(r);
+}
+
+static void submit__deadlines(void **state)
+{
+	struct rig *r = submit_rig_of(&(struct rig_cfg){.sim = {.seed = 1}}, 2048);
+	unsigned nr = PKT_OPS + 10;
+
+	for (unsigned i = 0; i < nr; i++) {
+		struct gx_op op = op_of(r, GX_OP_SEND, i, 64);
+
+		op.deadline_ns = r->now_ns + 5 * MS;
+		submit(r, &op);
+	}
+	rig_pass(r, 4 * MS);
+	assert_int_equal(take(), 0);
+	until_comps(r, nr, 20 * MS);
+	for (unsigned i = 0; i < nr; i++)
+		expect(i, -ETIMEDOUT);
+	submit_done(r);
+}
+
+/* ---- cancelling ---- */
+
+static void cancel__wherever_it_is(void **state)
+{
+	struct rig *r = submit_rig_of(&(struct rig_cfg){.sim = {.seed = 1}}, 2048);
+	unsigned nr = PKT_OPS + 10;
+	struct gx_op op;
+
+	/* In the ring. */
+	op = op_of(r, GX_OP_SEND, 1, 64);
+	submit(r, &op);
+	assert_int_equal(gx_queue_cancel(queue, 1), 1);
+	until_comps(r, 1, MS);
+	expect(1, -ECANCELED);
+	/* With the link, and waiting for it. A direct one of the same number stays. */
+	for (unsigned i = 0; i < nr; i++) {
+		op = op_of(r, GX_OP_SEND, 2, 64);
+		submit(r, &op);
+	}
+	rig_pass(r, MS);
+	assert_int_equal(gx_cancel(r->ep[0][0], 2), 0);
+	assert_int_equal(gx_queue_cancel(queue, 2), nr);
+	until_comps(r, 1 + nr, 10 * MS);
+	op = op_of(r, GX_OP_SEND, 3, 64);
+	rig_post(r, 0, &op);
+	assert_int_equal(gx_queue_cancel(queue, 3), 0);
+	assert_int_equal(gx_cancel(r->ep[0][0], 3), 1);
+	rig_comps(r, 0, 1, MS);
+	/* When it is done, and nobody has taken it. */
+	op = op_of(r, GX_OP_PUT, 4, 64);
+	submit(r, &op);
+	rig_pass(r, MS);
+	assert_int_equal(gx_queue_cancel(queue, 4), 1);
+	until_comps(r, 2 + nr, MS);
+	expect(4, 0);
+	/* Its record carries another operation, when the core sees the cancellation. */
+	op.user = 5;
+	submit(r, &op);
+	until_comps(r, 3 + nr, MS);
+	expect(5, 0);
+	submit_done(r);
+}
+
+/* ---- connections that end ---- */
+
+struct listed {
+	struct gx_conn *c;
+	struct gx *gx;
+};
+
+/* On the control thread: is the connection still there? */
+static int listed_run(void *arg)
+{
+	struct listed *l = arg;
+
+	for (struct gx_conn *c = l->gx->conns; c; c = c->next)
+		if (c == l->c)
+			return 1;
+	return 0;
+}
+
+static bool conn_is_there(struct rig *r, struct gx_conn *c)
+{
+	struct listed l = {c, r->gx[0]};
+
+	return gx_uring_run_wait(r->gx[0]->uring, listed_run, &l);
+}
+
+static void turn_real(struct rig *r, unsigned ms)
+{
+	for (unsigned i = 0; i < ms; i++) {
+		rig_pass(r, 100000);
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	}
+}
+
+/* Operations in every state when the connection is closed: each ends once, and the endpoint lives
+ * until that was taken. */
+static void conn_close__operations_in_every_state(void **state)
+{
+	struct rig *r = submit_rig_of(&(struct rig_cfg){.sim = {.seed = 1}, .nr_conns = 2}, 2048);
+	struct gx_conn *c = r->conn[0][0];
+	unsigned nr = PKT_OPS + 10;
+	struct gx_op op;
+
+	op = op_of(r, GX_OP_PUT, 1, 64);
+	submit(r, &op);
+	rig_pass(r, MS); /* done, not taken */
+	for (unsigned i = 0; i < nr; i++) {
+		op = op_of(r, GX_OP_SEND, 2, 64);
+		submit(r, &op);
+	}
+	rig_pass(r, MS);
+	op.user = 3;
+	submit(r, &op); /* in the ring */
+	gx_conn_close(c);
+	r->conn[0][0] = r->conn[1][0] = NULL;
+	turn_real(r, 200);
+	assert_true(conn_is_there(r, c));
+	assert_int_equal(take(), nr + 2);
+	turn_real(r, 100);
+	assert_false(conn_is_there(r, c));
+	expect(1, 0);
+	assert_true(comp_of(3, GX_COMP_DONE)->status < 0);
+	for (unsigned i = 0; i < nr_comps; i++)
+		assert_true(comps[i].user == 1 || comps[i].status < 0);
+	/* The other one is not touched. */
+	op = op_of(r, GX_OP_PUT, 4, 64);
+	assert_int_equal(gx_queue_post(queue, r->ep[0][1], &op, 1), 1);
+	until_comps(r, nr + 3, SECOND);
+	expect(4, 0);
+	queue_close(r);
+	rig_close(r);
+}
+
+static void conn_close__posting_after_it(void **state)
+{
+	struct rig *r = submit_rig_of(&(struct rig_cfg){.sim = {.seed = 1}, .nr_conns = 2}, 64);
+	struct gx_op op = op_of(r, GX_OP_PUT, 1, 64);
+
+	gx_conn_close(r->conn[1][0]); /* the peer does */
+	r->conn[1][0] = NULL;
+	for (unsigned i = 0; i < 5000 && gx_conn_ep(r->conn[0][0], 0); i++)
+		turn_real(r, 1);
+	assert_int_equal(gx_queue_post(queue, r->ep[0][0], &op, 1), -ENOTCONN);
+	assert_int_equal(gx_queue_post_striped(queue, r->conn[0][0], &op, 1), -ENOTCONN);
+	queue_close(r);
+	rig_close(r);
+}
+
+/* ---- queues that end ---- */
+
+static void submit_close__under_way(void **state)
+{
+	for (unsigned at = 0; at < 4; at++) {
+		struct rig *r = submit_rig_of(&(struct rig_cfg){.sim = {.seed = at}}, 2048);
+		struct gx_op op;
+
+		for (unsigned i = 0; i < PKT_OPS + 10; i++) {
+			op = op_of(r, i % 8 ? GX_OP_SEND : GX_OP_PUT, i, 20000);
+			op.flags = GX_OP_LOCAL;
+			submit(r, &op);
+		}
+		rig_pass(r, at * 20000);
+		queue_close(r);
+		rig_done(r);
+	}
+}
+
+static void gx_close__with_queues_left(void **state)
+{
+	struct rig *r = submit_rig();
+	struct gx_queue *never; /* its core does not turn any more */
+	struct gx_op op = op_of(r, GX_OP_SEND, 1, 64);
+
+	for (unsigned i = 0; i < 32; i++)
+		submit(r, &op);
+	rig_pass(r, MS);
+	for (unsigned i = 0; i < 10; i++)
+		submit(r, &op);
+	assert_int_equal(gx_queue_open(r->gx[0], NULL, &never), 0);
+	assert_int_equal(gx_queue_post(never, r->ep[0][0], &op, 1), 1);
+	rig_close(r);
+	queue = NULL;
+}
+
+/* ---- streams ---- */
+
+/* The CPU backend with streams that get there when the test says so. */
+static struct gx_gpu_ops stream_ops;
+static struct {
+	void *stream;
+	uint32_t *flag;
+	uint32_t value;
+} marks[2 * SUBMIT_WAITS];
+static unsigned nr_marks;
+
+static int test_mark(struct gx_gpu *gpu, void *stream, uint32_t *flag, uint32_t value,
+		     uint64_t now_ns, uint64_t *due_ns)
+{
+	if (stream == (void *)9)
+		return -EINVAL;
+	assert_true(nr_marks < GX_ARRAY_SIZE(marks));
+	marks[nr_marks].stream = stream;
+	marks[nr_marks].flag = flag;
+	marks[nr_marks++].value = value;
+	*due_ns = 0;
+	return 0;
+}
+
+static void stream_reach(void *stream)
+{
+	for (unsigned i = 0; i < nr_marks; i++)
+		if (marks[i].stream == stream)
+			__atomic_store_n(marks[i].flag, marks[i].value, __ATOMIC_RELEASE);
+}
+
+static void streams_by_hand(struct rig *r)
+{
+	stream_ops = gx_gpu_host_ops;
+	stream_ops.stream_mark = test_mark;
+	r->gx[0]->gpu[0]->ops = &stream_ops;
+	nr_marks = 0;
+}
+
+static struct rig *stream_rig(void)
+{
+	struct rig *r = submit_rig_of(&(struct rig_cfg){.sim = {.seed = 1}, .gpu = true}, 1024);
+
+	streams_by_hand(r);
+	return r;
+}
+
+#define STREAM_A ((void *)16)
+#define STREAM_B ((void *)32)
+
+static void post_stream(struct rig *r, uint64_t user, void *stream)
+{
+	struct gx_op op = op_of(r, GX_OP_PUT, user, 64);
+
+	op.stream = stream;
+	rig_post(r, 0, &op);
+}
+
+static void submit_stream_op(struct rig *r, uint64_t user, void *stream)
+{
+	struct gx_op op = op_of(r, GX_OP_PUT, user, 64);
+
+	op.stream = stream;
+	submit(r, &op);
+}
+
+static void stream__waits_and_others_pass(void **state)
+{
+	struct rig *r = stream_rig();
+
+	post_stream(r, 1, STREAM_A);
+	post_stream(r, 2, STREAM_B);
+	submit_stream_op(r, 3, STREAM_A);
+	submit_stream_op(r, 4, NULL);
+	rig_post(r, 0,
+		 &(struct gx_op){.kind = GX_OP_PUT,
+				 .user = 5,
+				 .addr = src,
+				 .len = 64,
+				 .token = r->peer[0].token});
+	rig_pass(r, 5 * MS);
+	take();
+	assert_int_equal(nr_comps, 1);
+	assert_int_equal(comps[0].user, 4);
+	assert_int_equal(r->nr_last[0], 1);
+	assert_int_equal(r->last[0][0].user, 5);
+	stream_reach(STREAM_A);
+	rig_comps(r, 0, 2, MS);
+	assert_int_equal(r->last[0][1].user, 1);
+	until_comps(r, 2, MS);
+	stream_reach(STREAM_B);
+	rig_comps(r, 0, 3, MS);
+	submit_done(r);
+}
+
+/* The bytes that go are those that the stream left there, and a get writes only then. */
+static void stream__bytes_of_then(void **state)
+{
+	struct rig *r = stream_rig();
+	struct gx_op op = op_of(r, GX_OP_PUT, 1, 100000);
+
+	op.mem = r->mem[0];
+	op.stream = STREAM_A;
+	rig_post(r, 0, &op);
+	memcpy(rig_mem(r, 1) + BUF_B, src, 100000);
+	op = op_of(r, GX_OP_GET, 2, 100000);
+	op.remote_off = BUF_B;
+	op.addr = dst + RIG_GUARD;
+	op.stream = STREAM_B;
+	rig_post(r, 0, &op);
+	rig_pass(r, 2 * MS);
+	rig_check_poison(dst, BUF_B);
+	memcpy(rig_mem(r, 0), src, 100000); /* the stream's work */
+	stream_reach(STREAM_A);
+	stream_reach(STREAM_B);
+	rig_comps(r, 0, 2, 10 * MS);
+	assert_memory_equal(rig_mem(r, 1), src, 100000);
+	rig_check(dst + RIG_GUARD, 100000, 7);
+	submit_done(r);
+}
+
+static void stream__refused(void **state)
+{
+	struct rig *r = stream_rig();
+	struct gx_op op = op_of(r, GX_OP_PUT, 1, 64);
+
+	op.stream = (void *)9;
+	assert_int_equal(gx_post(r->ep[0][0], &op, 1), -EINVAL);
+	assert_non_null(strstr(gx_error(), "stream"));
+	assert_int_equal(gx_queue_post(queue, r->ep[0][0], &op, 1), -EINVAL);
+	submit_done(r);
+}
+
+static void stream__cancel_and_deadline(void **state)
+{
+	struct rig *r = stream_rig();
+	struct gx_op op = op_of(r, GX_OP_PUT, 1, 64);
+
+	op.stream = STREAM_A;
+	op.flags = GX_OP_LOCAL;
+	rig_post(r, 0, &op);
+	op.user = 2;
+	op.deadline_ns = r->now_ns + 3 * MS;
+	rig_post(r, 0, &op);
+	submit(r, &op);
+	op.user = 3;
+	op.deadline_ns = 0;
+	submit(r, &op);
+	rig_pass(r, MS);
+	assert_int_equal(gx_cancel(r->ep[0][0], 1), 1);
+	assert_int_equal(gx_cancel(r->ep[0][0], 3), 0);
+	assert_int_equal(gx_queue_cancel(queue, 3), 1);
+	rig_comps(r, 0, 2, MS);
+	assert_int_equal(r->last[0][0].kind, GX_COMP_LOCAL);
+	assert_int_equal(r->last[0][1].status, -ECANCELED);
+	until_comps(r, 2, MS);
+	expect(3, -ECANCELED);
+	rig_comps(r, 0, 4, 5 * MS);
+	assert_int_equal(r->last[0][3].status, -ETIMEDOUT);
+	until_comps(r, 4, MS);
+	expect(2, -ETIMEDOUT);
+	/* The stream writes when nobody waits any more: until then the queue stays. */
+	rig_pass(r, MS);
+	for (unsigned i = 0; i < 100; i++) {
+		assert_int_equal(gx_queue_close(queue), -EAGAIN);
+		rig_turn(r);
+	}
+	stream_reach(STREAM_A);
+	queue_close(r);
+	rig_done(r);
+}
+
+static void stream__bounded(void **state)
+{
+	struct rig *r = stream_rig();
+	struct gx_op op = op_of(r, GX_OP_PUT, 1, 64);
+	unsigned n = 0;
+
+	op.stream = STREAM_A;
+	while (gx_post(r->ep[0][0], &op, 1) == 1)
+		n++;
+	assert_int_equal(n, SUBMIT_WAITS);
+	for (n = 0; gx_queue_post(queue, r->ep[0][0], &op, 1) == 1; n++)
+		;
+	assert_int_equal(n, SUBMIT_WAITS);
+	rig_pass(r, MS);
+	stream_reach(STREAM_A);
+	rig_comps(r, 0, SUBMIT_WAITS, SECOND);
+	until_comps(r, SUBMIT_WAITS, SECOND);
+	/* All flags are free again, with another value. */
+	nr_marks = 0;
+	post_stream(r, 2, STREAM_B);
+	rig_pass(r, MS);
+	assert_int_equal(r->nr_last[0], SUBMIT_WAITS);
+	stream_reach(STREAM_B);
+	rig_comps(r, 0, SUBMIT_WAITS + 1, MS);
+	submit_done(r);
+}
+
+static void stream__connection_ends(void **state)
+{
+	struct rig *r = stream_rig();
+
+	post_stream(r, 1, STREAM_A);
+	submit_stream_op(r, 2, STREAM_A);
+	rig_pass(r, MS);
+	gx_conn_close(r->conn[0][0]);
+	r->conn[0][0] = NULL;
+	turn_real(r, 100);
+	assert_int_equal(take(), 1);
+	expect(2, -ECANCELED);
+	assert_int_equal(r->nr_last[0], 1);
+	assert_int_equal(r->last[0][0].status, -ECANCELED);
+	assert_int_equal(r->core[0]->comps_due, 0);
+	stream_reach(STREAM_A);
+	queue_close(r);
+	rig_close(r);
+}
+
+/* The CPU backend itself: there at once, or late. */
+static void stream__of_the_cpu_backend(void **state)
+{
+	for (unsigned late = 0; late < 2; late++) {
+		struct rig *r = submit_rig_of(&(struct rig_cfg){.sim = {.seed = 1},
+								.gpu = true,
+								.gpu_delay_ns = late * 3 * MS},
+					      64);
+		uint64_t begin = r->now_ns;
+
+		post_stream(r, 1, STREAM_A);
+		rig_comps(r, 0, 1, 10 * MS);
+		assert_true((r->now_ns - begin >= 3 * MS) == late);
+		if (!late) { /* a queue's time is the real one */
+			submit_stream_op(r, 2, STREAM_A);
+			until_comps(r, 1, MS);
+		}
+		submit_done(r);
+	}
+}
+
+/* ---- messages over lanes ---- */
+
+static uint64_t lane_bytes(struct rig *r, unsigned lane)
+{
+	uint64_t v = 0;
+
+	assert_int_equal(gx_core_stat(gx_core(r->gx[0], lane), "tx_bytes", &v), 0);
+	return v;
+}
+
+static void striped__put_and_get(void **state)
+{
+	static const uint64_t lens[] = {0, 1, 65535, 65536, 65537, 3 * 65536, 1000003, BUF_B - 128};
+
+	for (unsigned lanes = 1; lanes <= 4; lanes++) {
+		struct rig *r = lanes_rig(lanes);
+
+		for (unsigned i = 0; i < GX_ARRAY_SIZE(lens); i++) {
+			struct gx_op op = op_of(r, GX_OP_PUT, 2 * i, lens[i]);
+
+			memset(rig_mem(r, 1), RIG_POISON, BUF_B);
+			memset(dst, RIG_POISON, BUF_B);
+			op.remote_off = RIG_GUARD;
+			stripe(r, &op);
+			until_comps(r, 2 * i + 1, SECOND);
+			expect(2 * i, 0);
+			assert_int_equal(comps[2 * i].len, lens[i]);
+			rig_check(rig_mem(r, 1) + RIG_GUARD, lens[i], 7);
+			op = op_of(r, GX_OP_GET, 2 * i + 1, lens[i]);
+			op.remote_off = RIG_GUARD;
+			op.addr = dst + RIG_GUARD;
+			stripe(r, &op);
+			until_comps(r, 2 * i + 2, SECOND);
+			rig_check(dst + RIG_GUARD, lens[i], 7);
+		}
+		for (unsigned i = 0; i < lanes; i++)
+			assert_true(lane_bytes(r, i) > BUF_B / lanes / 2);
+		submit_done(r);
+	}
+}
+
+/* The immediate comes when all is there, though packets are lost and lanes differ. */
+static void striped__immediate_is_last(void **state)
+{
+	for (unsigned seed = 0; seed < 8; seed++) {
+		struct rig *r = submit_rig_of(&(struct rig_cfg){.sim = {.seed = seed,
+									.loss_ppm = 20000,
+									.reorder_ppm = 100000,
+									.reorder_slots = 64},
+								.nr_cores = 3,
+								.chunk_b = 65536},
+					      64);
+		struct gx_op op = op_of(r, GX_OP_PUT, 1, 1000003);
+
+		op.flags = GX_OP_IMM | GX_OP_LOCAL;
+		op.imm = 55;
+		op.remote_off = RIG_GUARD;
+		stripe(r, &op);
+		for (uint64_t end = r->now_ns + SECOND; !r->nr_last[1] && r->now_ns < end; take())
+			rig_turn(r);
+		assert_int_equal(r->nr_last[1], 1);
+		rig_check(rig_mem(r, 1) + RIG_GUARD, 1000003, 7);
+		assert_int_equal(r->last[1][0].imm, 55);
+		assert_int_equal(r->last[1][0].len, 0);
+		assert_int_equal(r->last[1][0].off, RIG_GUARD);
+		until_comps(r, 2, SECOND);
+		assert_int_equal(comps[0].kind, GX_COMP_LOCAL);
+		assert_int_equal(comps[0].len, 1000003);
+		expect(1, 0);
+		rig_set(r, &(struct sim_cfg){0});
+		submit_done(r);
+	}
+}
+
+/* One part is outside of the region: one completion, and no immediate. */
+static void striped__first_error_wins(void **state)
+{
+	struct rig *r = lanes_rig(3);
+	struct gx_op op = op_of(r, GX_OP_PUT, 1, 6 * 65536);
+
+	op.remote_off = (4 << 20) - 5 * 65536;
+	op.flags = GX_OP_IMM | GX_OP_LOCAL | GX_OP_SILENT;
+	stripe(r, &op);
+	until_comps(r, 2, SECOND);
+	comp_of(1, GX_COMP_LOCAL);
+	expect(1, -ERANGE);
+	op.remote_off = 0;
+	op.flags = GX_OP_SILENT;
+	stripe(r, &op);
+	rig_pass(r, 5 * MS);
+	assert_int_equal(r->nr_last[1], 0);
+	submit_done(r);
+}
+
+static void striped__cancel_and_deadline(void **state)
+{
+	static const uint64_t at_ns[] = {0, 1000, 30000, 60000, 100000, 150000};
+
+	for (unsigned i = 0; i < 2 * GX_ARRAY_SIZE(at_ns); i++) {
+		struct rig *r = lanes_rig(3);
+		struct gx_op op = op_of(r, GX_OP_PUT, 1, BUF_B);
+		bool late = i & 1;
+		int status;
+
+		op.flags = GX_OP_IMM;
+		op.deadline_ns = late ? r->now_ns + at_ns[i / 2] : 0;
+		stripe(r, &op);
+		rig_pass(r, at_ns[i / 2]);
+		if (!late)
+			assert_int_equal(gx_queue_cancel(queue, 1), 1);
+		until_comps(r, 1, SECOND);
+		status = comps[0].status;
+		assert_true(status == 0 || status == (late ? -ETIMEDOUT : -ECANCELED));
+		rig_pass(r, 5 * MS);
+		assert_int_equal(r->nr_last[1], !status);
+		submit_done(r);
+	}
+}
+
+static void striped__connection_ends(void **state)
+{
+	static const uint64_t at_ns[] = {0, 1000, 30000, 60000, 100000, 150000};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(at_ns); i++) {
+		struct rig *r = lanes_rig(3);
+		struct gx_conn *c = r->conn[0][0];
+		struct gx_op op = op_of(r, GX_OP_PUT, 1, BUF_B);
+
+		op.flags = GX_OP_IMM;
+		for (op.user = 0; op.user < 4; op.user++)
+			stripe(r, &op);
+		rig_pass(r, at_ns[i]);
+		gx_conn_close(c);
+		r->conn[0][0] = r->conn[1][0] = NULL;
+		turn_real(r, 50);
+		assert_true(conn_is_there(r, c));
+		for (unsigned k = 0; k < 1000 && nr_comps < 4; k++) {
+			take();
+			turn_real(r, 1);
+		}
+		assert_int_equal(nr_comps, 4);
+		turn_real(r, 100);
+		assert_false(conn_is_there(r, c));
+		queue_close(r);
+		rig_close(r);
+	}
+}
+
+static void striped__more_than_the_queue_holds(void **state)
+{
+	struct rig *r = submit_rig_of(
+		&(struct rig_cfg){.sim = {.seed = 1}, .nr_cores = 2, .chunk_b = 65536}, 8);
+	struct gx_op ops[40];
+	unsigned at = 0;
+
+	for (unsigned i = 0; i < 40; i++)
+		ops[i] = op_of(r, GX_OP_PUT, i, i % 3 ? 200000 : 100);
+	while (nr_comps < 40) {
+		int n = gx_queue_post_striped(queue, r->conn[0][0], ops + at, 40 - at);
+
+		assert_true(n >= 0 && n <= 16);
+		at += (unsigned)n;
+		rig_turn(r);
+		take();
+	}
+	for (unsigned i = 0; i < 40; i++)
+		expect(i, 0);
+	submit_done(r);
+}
+
+static void striped__waits_for_a_stream_on_all_lanes(void **state)
+{
+	struct rig *r = submit_rig_of(
+		&(struct rig_cfg){.sim = {.seed = 1}, .nr_cores = 2, .chunk_b = 65536, .gpu = true},
+		64);
+	struct gx_op op = op_of(r, GX_OP_PUT, 1, 1000003);
+
+	streams_by_hand(r);
+	op.stream = STREAM_A;
+	stripe(r, &op);
+	assert_int_equal(nr_marks, 1);
+	rig_pass(r, MS);
+	assert_int_equal(take(), 0);
+	stream_reach(STREAM_A);
+	until_comps(r, 1, SECOND);
+	expect(1, 0);
+	assert_memory_equal(rig_mem(r, 1), src, 1000003);
+	submit_done(r);
+}
+
+static void striped__refused(void **state)
+{
+	struct rig *r = lanes_rig(2);
+	struct gx_op op = op_of(r, GX_OP_SEND, 1, 64);
+
+	assert_int_equal(gx_queue_post_striped(queue, r->conn[0][0], &op, 1), -EINVAL);
+	assert_non_null(strstr(gx_error(), "one endpoint"));
+	op.kind = GX_OP_RECV;
+	assert_int_equal(gx_queue_post_striped(queue, r->conn[0][0], &op, 1), -EINVAL);
+	op = op_of(r, GX_OP_PUT, 1, 64);
+	assert_int_equal(gx_queue_post_striped(queue, r->conn[1][0], &op, 1), -EINVAL);
+	submit_done(r);
+}
+
+int main(int argc, char *argv[])
+{
+	const struct CMUnitTest tests[] = {
+		rig_test(submit_open__depth),
+		rig_test(submit__all_kinds),
+		rig_test(submit__recv_says_tag_and_length),
+		rig_test(submit__local_silent_notify),
+		rig_test(submit__full_takes_fewer),
+		rig_test(submit__malformed),
+		rig_test(submit__order_beyond_the_links_room),
+		rig_test(submit__endpoints_pass_each_other),
+		rig_test(submit__deadlines),
+		rig_test(cancel__wherever_it_is),
+		rig_test(conn_close__operations_in_every_state),
+		rig_test(conn_close__posting_after_it),
+		rig_test(submit_close__under_way),
+		rig_test(gx_close__with_queues_left),
+		rig_test(stream__waits_and_others_pass),
+		rig_test(stream__bytes_of_then),
+		rig_test(stream__refused),
+		rig_test(stream__cancel_and_deadline),
+		rig_test(stream__bounded),
+		rig_test(stream__connection_ends),
+		rig_test(stream__of_the_cpu_backend),
+		rig_test(striped__put_and_get),
+		rig_test(striped__immediate_is_last),
+		rig_test(striped__first_error_wins),
+		rig_test(striped__cancel_and_deadline),
+		rig_test(striped__connection_ends),
+		rig_test(striped__more_than_the_queue_holds),
+		rig_test(striped__waits_for_a_stream_on_all_lanes),
+		rig_test(striped__refused),
+	};
+	int ret = rig_run("submit", tests, GX_ARRAY_SIZE(tests), argc, argv);
+
+	free(src);
+	free(dst);
+	return ret;
+}

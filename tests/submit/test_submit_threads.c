@@ -1,0 +1,495 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Threads that post through queues while gx's own threads turn the cores, over the link that the
+ * argument names (packet, over shm, or local): for the thread sanitizer, and for what only happens
+ * when nobody waits for anybody. Server and client are contexts of this process, of two cores each.
+ */
+#include "gx/gx.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "kit/common_gx.h"
+
+#define CORES	2
+#define THREADS 3
+#define KV_B	(6u << 20)
+#define SHARE_B (KV_B / THREADS)
+#define OPS	16 /* of a thread and round */
+#define WAIT_NS 60000000000ull
+
+struct rig {
+	struct gx *server, *client;
+	struct gx_mem *kv;
+	char addr[32];
+};
+
+/* One posting thread. Failures are counted: only the test's own thread may fail a test. */
+struct poster {
+	struct rig *rig;
+	struct gx_conn *conn;
+	unsigned index, rounds;
+	bool striped;
+	_Atomic unsigned wrong;
+	const char *why;
+};
+
+static char out[KV_B], in[KV_B];
+static const char *link_name = "packet";
+
+static void nap(void)
+{
+	nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+}
+
+static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
+		    const char *why)
+{
+	if (event == GX_CONN_EVENT_DOWN)
+		gx_conn_close(conn);
+}
+
+static struct gx *open_one(bool server)
+{
+	struct gx_opts o = {.nr_cores = CORES,
+			    .chunk_b = 16384,
+			    .server = server,
+			    .on_conn = server ? on_conn : NULL};
+	struct gx *gx;
+
+	assert_int_equal(common_gx_open(o, "shm", &gx), 0);
+	return gx;
+}
+
+static int setup(void **state)
+{
+	static struct rig rig;
+	int port;
+
+	rig = (struct rig){.server = open_one(true), .client = open_one(false)};
+	assert_int_equal(gx_mem_alloc(rig.server, GX_MEM_HOST, 0, KV_B, &rig.kv), 0);
+	assert_int_equal(gx_mem_share(rig.kv, "kv", GX_ACCESS_PUT | GX_ACCESS_GET), 0);
+	port = gx_listen(rig.server, "127.0.0.1:0");
+	assert_true(port > 0);
+	snprintf(rig.addr, sizeof(rig.addr), "127.0.0.1:%d", port);
+	for (unsigned i = 0; i < CORES; i++) {
+		assert_int_equal(gx_core_start(gx_core(rig.server, i)), 0);
+		assert_int_equal(gx_core_start(gx_core(rig.client, i)), 0);
+	}
+	*state = &rig;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct rig *r = *state;
+
+	gx_close(r->client);
+	gx_close(r->server);
+	return 0;
+}
+
+static struct gx_conn *connect_one(struct rig *r)
+{
+	struct gx_connect_opts o = GX_INIT(o);
+	struct gx_conn *c;
+
+	o.link = link_name;
+	assert_int_equal(gx_connect(r->client, r->addr, &o, &c), 0);
+	assert_int_equal(gx_conn_wait(c, WAIT_NS), 0);
+	assert_non_null(gx_conn_ep(c, CORES - 1));
+	return c;
+}
+
+static void close_queue(struct gx_queue *q)
+{
+	while (gx_queue_close(q))
+		nap();
+}
+
+/* ---- one thread's work ---- */
+
+static void wrong(struct poster *p, const char *why)
+{
+	p->why = why;
+	atomic_fetch_add(&p->wrong, 1);
+}
+
+static bool post_all(struct poster *p, struct gx_queue *q, struct gx_op ops[], unsigned n)
+{
+	unsigned at = 0;
+
+	while (at < n) {
+		struct gx_ep *ep = gx_conn_ep(p->conn, at % CORES);
+		int ret = p->striped ? gx_queue_post_striped(q, p->conn, ops + at, n - at)
+				     : gx_queue_post(q, ep, ops + at, 1);
+
+		if (ret < 0) {
+			wrong(p, gx_error());
+			return false;
+		}
+		at += (unsigned)ret;
+	}
+	return true;
+}
+
+/* Each operation completes once. */
+static bool wait_all(struct poster *p, struct gx_queue *q, unsigned n)
+{
+	uint64_t until = gx_now() + WAIT_NS;
+	struct gx_comp comps[OPS];
+	unsigned seen = 0, bits = 0;
+
+	while (seen < n && gx_now() < until) {
+		unsigned got = gx_queue_poll(q, comps, OPS);
+
+		for (unsigned i = 0; i < got; i++) {
+			if (comps[i].status || bits >> comps[i].user & 1)
+				wrong(p, "a completion that failed, or came twice");
+			bits |= 1u << comps[i].user;
+		}
+		seen += got;
+		if (!got)
+			nap();
+	}
+	if (seen != n)
+		wrong(p, "a completion is missing");
+	return seen == n;
+}
+
+static bool round_run(struct poster *p, struct gx_queue *q, unsigned seed)
+{
+	const uint64_t len = SHARE_B / OPS, at = (uint64_t)p->index * SHARE_B;
+	struct gx_region kv = GX_INIT(kv);
+	struct gx_op ops[OPS];
+
+	gx_conn_region(p->conn, "kv", 0, &kv);
+	for (unsigned i = 0; i < SHARE_B; i++)
+		out[at + i] = (char)(i * 7 + i / 4096 + seed);
+	memset(in + at, 0, SHARE_B);
+	for (unsigned i = 0; i < OPS; i++)
+		ops[i] = (struct gx_op){.kind = GX_OP_PUT,
+					.user = i,
+					.addr = out + at + i * len,
+					.len = i % 2 ? len : 64,
+					.token = kv.token,
+					.remote_off = at + i * len};
+	if (!post_all(p, q, ops, OPS) || !wait_all(p, q, OPS))
+		return false;
+	for (unsigned i = 0; i < OPS; i++) {
+		ops[i].kind = GX_OP_GET;
+		ops[i].addr = in + at + i * len;
+	}
+	if (!post_all(p, q, ops, OPS) || !wait_all(p, q, OPS))
+		return false;
+	for (unsigned i = 0; i < OPS; i++)
+		if (memcmp(in + at + i * len, out + at + i * len, i % 2 ? len : 64))
+			wrong(p, "wrong bytes");
+	return !atomic_load(&p->wrong);
+}
+
+static void *poster_run(void *arg)
+{
+	struct poster *p = arg;
+	struct gx_queue *q;
+
+	if (gx_queue_open(p->rig->client, NULL, &q)) {
+		wrong(p, gx_error());
+		return NULL;
+	}
+	for (unsigned i = 0; i < p->rounds && round_run(p, q, i + p->index); i++)
+		;
+	close_queue(q);
+	return NULL;
+}
+
+static void posters_run(struct rig *r, bool striped, unsigned rounds)
+{
+	struct poster p[THREADS];
+	pthread_t thread[THREADS];
+	struct gx_conn *c = connect_one(r);
+
+	for (unsigned i = 0; i < THREADS; i++) {
+		p[i] = (struct poster){
+			.rig = r, .conn = c, .index = i, .rounds = rounds, .striped = striped};
+		assert_int_equal(pthread_create(&thread[i], NULL, poster_run, &p[i]), 0);
+	}
+	for (unsigned i = 0; i < THREADS; i++)
+		pthread_join(thread[i], NULL);
+	for (unsigned i = 0; i < THREADS; i++)
+		if (atomic_load(&p[i].wrong))
+			fail_msg("thread %u: %s", i, p[i].why);
+	gx_conn_close(c);
+}
+
+/* ---- tests ---- */
+
+static void submit__threads_share_a_connection(void **state)
+{
+	posters_run(*state, false, 10);
+}
+
+static void submit_striped__threads_share_a_connection(void **state)
+{
+	posters_run(*state, true, 10);
+}
+
+/* (No two operations name the same bytes: who writes them last would be a race.) Queues come and go
+ * under load; what is under way when one is closed is cancelled. */
+static void submit_close__under_way(void **state)
+{
+	struct rig *r = *state;
+	struct gx_conn *c = connect_one(r);
+	struct gx_region kv = GX_INIT(kv);
+
+	gx_conn_region(c, "kv", 0, &kv);
+	for (unsigned round = 0; round < 30; round++) {
+		struct gx_op op = {.kind = round & 1 ? GX_OP_PUT : GX_OP_SEND,
+				   .addr = out,
+				   .len = 300000,
+				   .token = kv.token,
+				   .flags = GX_OP_LOCAL};
+		struct gx_queue *q;
+
+		assert_int_equal(gx_queue_open(r->client, NULL, &q), 0);
+		for (unsigned i = 0; i < OPS; i++) {
+			op.remote_off = (uint64_t)i * (KV_B / OPS);
+			assert_int_equal(gx_queue_post(q, gx_conn_ep(c, i % CORES), &op, 1), 1);
+		}
+		for (unsigned i = 0; i < round; i++)
+			nap();
+		close_queue(q);
+	}
+	gx_conn_close(c);
+}
+
+/* The connection goes while a thread cancels and polls: every operation ends once. */
+static void conn_close__under_way(void **state)
+{
+	struct rig *r = *state;
+
+	for (unsigned round = 0; round < 20; round++) {
+		struct gx_conn *c = connect_one(r);
+		uint64_t until = gx_now() + WAIT_NS;
+		struct gx_region kv = GX_INIT(kv);
+		struct gx_comp comps[OPS];
+		struct gx_queue *q;
+		unsigned seen = 0;
+
+		gx_conn_region(c, "kv", 0, &kv);
+		assert_int_equal(gx_queue_open(r->client, NULL, &q), 0);
+		for (unsigned i = 0; i < OPS; i++) {
+			struct gx_op op = {.kind = i % 4 ? GX_OP_PUT : GX_OP_GET,
+					   .user = i,
+					   .addr = (i % 4 ? out : in) + i * (KV_B / OPS),
+					   .len = 300000,
+					   .token = kv.token,
+					   .remote_off = (uint64_t)i * (KV_B / OPS)};
+			int ret = i & 1 ? gx_queue_post_striped(q, c, &op, 1)
+					: gx_queue_post(q, gx_conn_ep(c, i / 2 % CORES), &op, 1);
+
+			assert_int_equal(ret, 1);
+		}
+		for (unsigned i = 0; i < round % 8; i++)
+			nap();
+		gx_queue_cancel(q, 3);
+		gx_conn_close(c);
+		while (seen < OPS && gx_now() < until) {
+			seen += gx_queue_poll(q, comps, OPS);
+			nap();
+		}
+		assert_int_equal(seen, OPS);
+		nap();
+		assert_int_equal(gx_queue_poll(q, comps, OPS), 0);
+		close_queue(q);
+	}
+}
+
+/* gx_close() ends what is left, in any state. */
+static void gx_close__with_queues_left(void **state)
+{
+	struct rig *r = *state;
+	struct gx_conn *c = connect_one(r);
+	struct gx_region kv = GX_INIT(kv);
+
+	gx_conn_region(c, "kv", 0, &kv);
+	for (unsigned k = 0; k < 3; k++) {
+		struct gx_op op = {
+			.kind = GX_OP_PUT, .addr = out, .len = 300000, .token = kv.token};
+		struct gx_queue *q;
+
+		assert_int_equal(gx_queue_open(r->client, NULL, &q), 0);
+		for (unsigned i = 0; i < OPS / 4; i++) {
+			op.remote_off = (uint64_t)(k * OPS / 4 + i) * (KV_B / OPS);
+			assert_int_equal(gx_queue_post_striped(q, c, &op, 1), 1);
+		}
+	}
+}
+
+/* ---- streams of a GPU ---- */
+
+#define GPU_B	    (2u << 20)
+#define USER_COPIES 8
+
+/* CUDA as the program of a user calls it. */
+static struct {
+	void *lib, *ctx, *stream;
+	unsigned (*retain)(void **ctx, int device);
+	unsigned (*release)(int device);
+	unsigned (*set_current)(void *ctx);
+	unsigned (*create)(void **stream, unsigned flags, int priority);
+	unsigned (*destroy)(void *stream);
+	unsigned (*copy)(unsigned long long dst, unsigned long long src, size_t len, void *stream);
+} cuda;
+
+static void *cuda_symbol(const char *name)
+{
+	void *p = dlsym(cuda.lib, name);
+
+	if (!p)
+		fail_msg("%s: %s", name, dlerror());
+	return p;
+}
+
+static void cuda_open(void)
+{
+	cuda.lib = dlopen("libcuda.so.1", RTLD_NOW);
+	assert_non_null(cuda.lib);
+	cuda.retain = cuda_symbol("cuDevicePrimaryCtxRetain");
+	cuda.release = cuda_symbol("cuDevicePrimaryCtxRelease_v2");
+	cuda.set_current = cuda_symbol("cuCtxSetCurrent");
+	cuda.create = cuda_symbol("cuStreamCreateWithPriority");
+	cuda.destroy = cuda_symbol("cuStreamDestroy_v2");
+	cuda.copy = cuda_symbol("cuMemcpyAsync");
+	assert_int_equal(cuda.retain(&cuda.ctx, 0), 0);
+	assert_int_equal(cuda.set_current(cuda.ctx), 0);
+	assert_int_equal(cuda.create(&cuda.stream, 1, 0), 0); /* not blocked by the NULL stream */
+}
+
+static void cuda_close(void)
+{
+	assert_int_equal(cuda.destroy(cuda.stream), 0);
+	assert_int_equal(cuda.set_current(NULL), 0);
+	assert_int_equal(cuda.release(0), 0);
+	dlclose(cuda.lib);
+}
+
+/* Work that takes its time; the last copy is the one that counts. */
+static void cuda_work(void *dst, const void *src, const void *other)
+{
+	for (unsigned i = 0; i < USER_COPIES; i++)
+		assert_int_equal(cuda.copy((uintptr_t)dst,
+					   (uintptr_t)(i + 1 < USER_COPIES ? other : src), GPU_B,
+					   cuda.stream),
+				 0);
+}
+
+static void pattern(char *at, unsigned seed)
+{
+	for (unsigned i = 0; i < GPU_B; i++)
+		at[i] = (char)(i * 13 + i / 4096 + seed);
+}
+
+static void wait_done(struct gx_queue *q, unsigned n)
+{
+	struct poster p = {.why = ""};
+
+	if (!wait_all(&p, q, n) || atomic_load(&p.wrong))
+		fail_msg("%s", p.why);
+}
+
+/* Puts send what the stream has left there, gets overwrite only what it has read. */
+static void stream_rounds(struct rig *r, struct gx_conn *c, struct gx_queue *q, struct gx_mem *mem)
+{
+	char *kv = gx_mem_addr(r->kv), *host = in, *was = in + 2 * GPU_B, *now = out;
+	struct gx_region region = GX_INIT(region);
+
+	gx_conn_region(c, "kv", 0, &region);
+	memset(out + GPU_B, 0x77, GPU_B);
+	for (unsigned round = 0; round < 10; round++) {
+		struct gx_op op = {.kind = GX_OP_PUT,
+				   .mem = mem,
+				   .len = GPU_B,
+				   .token = region.token,
+				   .stream = cuda.stream};
+
+		pattern(now, round);
+		cuda_work(gx_mem_addr(mem), now, out + GPU_B);
+		assert_int_equal(gx_queue_post_striped(q, c, &op, 1), 1);
+		cuda_work(host, now, out + GPU_B); /* to memory of the host */
+		op.user = 1;
+		op.mem = NULL;
+		op.addr = host;
+		op.remote_off = GPU_B;
+		assert_int_equal(gx_queue_post(q, gx_conn_ep(c, 0), &op, 1), 1);
+		wait_done(q, 2);
+		assert_memory_equal(kv, now, GPU_B);
+		assert_memory_equal(kv + GPU_B, now, GPU_B);
+		pattern(kv, round + 100);
+		cuda_work(was, gx_mem_addr(mem), out + GPU_B);
+		op = (struct gx_op){.kind = GX_OP_GET,
+				    .mem = mem,
+				    .len = GPU_B,
+				    .token = region.token,
+				    .stream = cuda.stream};
+		assert_int_equal(gx_queue_post(q, gx_conn_ep(c, round % CORES), &op, 1), 1);
+		wait_done(q, 1);
+		assert_memory_equal(was, now, GPU_B);
+		assert_int_equal(gx_mem_copy_out(mem, 0, host, GPU_B), 0);
+		assert_memory_equal(host, kv, GPU_B);
+	}
+}
+
+static void stream__of_a_gpu(void **state)
+{
+	struct rig *r = *state;
+	struct gx_queue *q;
+	struct gx_mem *mem;
+	struct gx_conn *c;
+
+	for (unsigned i = 0; i < CORES; i++)
+		gx_core_stop(gx_core(r->client, i));
+	if (gx_mem_alloc(r->client, GX_MEM_CUDA, 0, GPU_B, &mem)) {
+		printf("skipped: %s\n", gx_error());
+		skip();
+	}
+	for (unsigned i = 0; i < CORES; i++)
+		assert_int_equal(gx_core_start(gx_core(r->client, i)), 0);
+	cuda_open();
+	assert_int_equal(gx_queue_open(r->client, NULL, &q), 0);
+	c = connect_one(r);
+	stream_rounds(r, c, q, mem);
+	gx_conn_close(c);
+	close_queue(q);
+	gx_mem_free(mem);
+	cuda_close();
+}
+
+int main(int argc, char *argv[])
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(submit__threads_share_a_connection, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(submit_striped__threads_share_a_connection, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(submit_close__under_way, setup, teardown),
+		cmocka_unit_test_setup_teardown(conn_close__under_way, setup, teardown),
+		cmocka_unit_test_setup_teardown(gx_close__with_queues_left, setup, teardown),
+		cmocka_unit_test_setup_teardown(stream__of_a_gpu, setup, teardown),
+	};
+
+	if (argc > 1)
+		link_name = argv[1];
+	return cmocka_run_group_tests_name(link_name, tests, NULL, NULL);
+}
