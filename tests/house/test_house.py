@@ -29,6 +29,9 @@ INNER_ROOMS = ("ports/dpdk",)
 TOOL_ROOMS = {"common": (), "gxd": ("common",), "gxperf": ("common", "gxperf/gpu", "gxperf/beside"),
               "gxperf/gpu": ("common", "gxperf", "gxperf/beside"), "gxperf/beside": ("common", "gxperf", "gxperf/gpu")}
 
+# Of tests/: a folder for each room of the sources, and these, which no room has.
+TEST_FOLDERS = ("poll", "gpu", *ROOMS, "tools") + ("bench", "fake", "fuzz", "house", "kit", "proc", "shared", "sim")
+
 # Contracts of the data plane: below it, nobody needs them.
 DATAPLANE_HEADERS = {"block", "core", "ctl", "ctx", "flow", "link", "match", "msg", "port", "rx", "tx", "wire"}
 
@@ -194,6 +197,29 @@ def rule_tool_rooms(house):
                 continue
             if name.rpartition("/")[0] not in (room, *TOOL_ROOMS[room]):
                 house.fail(path, line, f'"{name}": {room}/ knows {" ".join(TOOL_ROOMS[room]) or "no other room"}')
+
+
+def test_folder(path):
+    """Where the test of a source lies: of dataplane/ports/dpdk/gate.c in ports/, of tools/common/opt.c in tools/."""
+    parts = path.split("/")
+    return parts[1] if parts[0] == "dataplane" and len(parts) > 2 else parts[0]
+
+
+def rule_tests(house):
+    """A test that bears the name of a source lies in the folder of that source's room; no file lies beside the folders."""
+    folders = {}
+    for path, _ in house.sources(".c", ".h"):
+        if folder_of(path) in FOLDERS + ("tools",):
+            folders.setdefault(f"test_{stem_of(path)}.c", set()).add(test_folder(path))
+    for path, _ in house.sources(".c", ".h", ".py", ".sh"):
+        parts = path.split("/")
+        if parts[0] != "tests":
+            continue
+        right = folders.get(parts[-1])
+        if len(parts) < 3 or parts[1] not in TEST_FOLDERS:
+            house.fail(path, 1, f"tests/ has the folders {' '.join(TEST_FOLDERS)}, and files in them alone")
+        elif right and parts[1] not in right:
+            house.fail(path, 1, f"it tests a source of {'/ or '.join(sorted(right))}/: its place is there")
 
 
 def rule_public_header(house):
@@ -481,9 +507,9 @@ def rule_function_length(house):
                 house.warn(path, first, f"{name}() has {lines} lines; aim for {FUNCTION_WARN} at most")
 
 
-RULES = (rule_spdx, rule_no_parent_path, rule_no_typedef_struct, rule_folders, rule_rooms, rule_tool_rooms, rule_public_header, rule_cuda_sources,
-         rule_leaves, rule_pure, rule_third_party, rule_where, rule_doc_columns, rule_doc_links, rule_doc_results, rule_calls, rule_circles,
-         rule_drawing, rule_file_length, rule_texts, rule_mutants, rule_states, rule_function_length)
+RULES = (rule_spdx, rule_no_parent_path, rule_no_typedef_struct, rule_folders, rule_rooms, rule_tool_rooms, rule_tests, rule_public_header,
+         rule_cuda_sources, rule_leaves, rule_pure, rule_third_party, rule_where, rule_doc_columns, rule_doc_links, rule_doc_results,
+         rule_calls, rule_circles, rule_drawing, rule_file_length, rule_texts, rule_mutants, rule_states, rule_function_length)
 
 
 # --- each rule must bite ----------------------------------------------------------------------------------
@@ -514,6 +540,9 @@ SAMPLES = (
     (rule_rooms, {"dataplane/a.c": "", "dataplane/attic/b.c": "", "dataplane/packet/attic/c.c": ""}, 3),
     (rule_rooms, {"dataplane/ports/dpdk/a.c": '#include "ports/dpdk/net.h"\n#include "core/core.h"\n'}, 0),
     (rule_rooms, {"dataplane/ports/dpdk/a.c": '#include "net.h"\n#include "packet/pkt.h"\n'}, 2),
+    (rule_tests, {"dataplane/packet/a.c": "", "tests/core/test_a.c": "", "tests/test_b.c": "", "tests/attic/c.py": ""}, 3),
+    (rule_tests, {"dataplane/ports/dpdk/a.c": "", "tools/common/a.c": "", "gpu/lab/b.c": "", "tests/tools/test_a.c": "", "tests/ports/test_a.c": "",
+                  "tests/gpu/test_b.c": "", "tests/gpu/a.c": "", "tests/sim/test_c.c": "", "tests/meson.build": ""}, 0),
     (rule_public_header, {"include/gx/gx.h": "#include <rte_ethdev.h>\n"}, 1),
     (rule_public_header, {"include/gx/gx.h": '#include "gx_internal/base.h"\n#include <stdint.h>\n'}, 1),
     (rule_public_header, {"include/gx_internal/a.h": "#include <cuda.h>\n"}, 1),
