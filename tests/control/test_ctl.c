@@ -4,7 +4,6 @@
  * one context and a peer made by hand. The data plane's side (conn_*) is faked here: lanes that
  * carry a memfd or not. Every test ends by counting open descriptors and connections.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <setjmp.h>
@@ -28,6 +27,8 @@
 #include "control/ctl.h"
 
 #include <cmocka.h>
+
+#include "kit/common_fds.h"
 
 #define CORES	 2
 #define WAIT_S	 30
@@ -223,18 +224,6 @@ static void fake_on_msg(void *arg, struct gx_conn *c, const void *data, uint32_t
 	}
 }
 
-static unsigned fds_count(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	unsigned n = 0;
-
-	assert_non_null(dir);
-	while (readdir(dir))
-		n++;
-	closedir(dir);
-	return n;
-}
-
 static void fake_port_add(struct fake *f, const char *name, uint32_t flags, uint32_t best,
 			  uint32_t max)
 {
@@ -301,7 +290,7 @@ static int setup(void **state)
 {
 	engine = *(enum gx_uring_engine *)*state;
 	gx_log_level_set(GX_LOG_ERR);
-	nr_fds_before = fds_count();
+	nr_fds_before = common_fds_count();
 	server = fake_open("server");
 	client = fake_open("client");
 	return 0;
@@ -312,7 +301,7 @@ static int teardown(void **state)
 	fake_close(client);
 	fake_close(server);
 	server = client = NULL;
-	assert_int_equal(fds_count(), nr_fds_before);
+	assert_int_equal(common_fds_count(), nr_fds_before);
 	return 0;
 }
 

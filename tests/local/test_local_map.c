@@ -5,7 +5,6 @@
  * what is kept from a peer that may still write.
  * Every test ends by counting open descriptors.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/memfd.h>
@@ -28,6 +27,8 @@
 
 #include <cmocka.h>
 
+#include "kit/common_fds.h"
+
 #define LANES 2
 #define LEN   (2u << 20)
 #define OFF   4096
@@ -41,18 +42,6 @@ struct rig {
 	unsigned nr_fds;	     /* before the connection */
 	char bytes[4096];
 };
-
-static unsigned fds_count(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	unsigned n = 0;
-
-	assert_non_null(dir);
-	while (readdir(dir))
-		n++;
-	closedir(dir);
-	return n;
-}
 
 static uint64_t stat_of(const struct rig *r, enum gx_stat_id id)
 {
@@ -88,7 +77,7 @@ static int setup(void **state)
 	r->conn.nr_told = 3;
 	r->conn.told_fds = 6;
 	r->second.gx = r->ours;
-	r->nr_fds = fds_count();
+	r->nr_fds = common_fds_count();
 	*state = r;
 	return 0;
 }
@@ -99,7 +88,7 @@ static int teardown(void **state)
 
 	local_close(&r->conn);
 	local_close(&r->second);
-	assert_int_equal(fds_count(), r->nr_fds);
+	assert_int_equal(common_fds_count(), r->nr_fds);
 	assert_null(r->ours->peers);
 	assert_int_equal(stat_of(r, GX_STAT_MAPS), 0);
 	assert_int_equal(stat_of(r, GX_STAT_QUARANTINED_B), 0);
@@ -157,7 +146,7 @@ static void refused(struct rig *r, int rings_fd, int fd, const char *what)
 	assert_int_equal(local_connect(&r->conn, fds, 2), -EPROTO);
 	assert_non_null(strstr(gx_error(), what));
 	local_close(&r->conn);
-	assert_int_equal(fds_count(), r->nr_fds);
+	assert_int_equal(common_fds_count(), r->nr_fds);
 }
 
 /* ---- What we offer ---- */
@@ -240,7 +229,7 @@ static void open__freed_since_the_hello(void **state)
 	assert_int_equal(local_open(&r->conn, LANES), -EAGAIN);
 	assert_non_null(strstr(gx_error(), "connect again"));
 	local_close(&r->conn);
-	assert_int_equal(fds_count(), r->nr_fds);
+	assert_int_equal(common_fds_count(), r->nr_fds);
 	r->conn.told[1] = r->put;
 	open_half(r);
 }
@@ -356,7 +345,7 @@ static void connect__numbers_of_descriptors(void **state)
 			fds[i] = memfd(LEN, F_SEAL_SHRINK);
 		assert_int_equal(local_connect(&r->conn, fds, n), -EPROTO);
 		local_close(&r->conn);
-		assert_int_equal(fds_count(), r->nr_fds);
+		assert_int_equal(common_fds_count(), r->nr_fds);
 	}
 }
 

@@ -15,7 +15,6 @@
 #include "sim/port_sim.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -33,6 +32,8 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#include "kit/common_fds.h"
 
 #define WAIT_NS	  30000000000ull /* what has been sent arrives before that, or not at all */
 #define QUIET_NS  100000000ull	 /* nothing arrived for so long: nothing will */
@@ -61,22 +62,11 @@ static const struct gx_port_ops *ops;
 static bool small_pages;       /* of the next pair_open() */
 static struct sim_cfg sim_cfg; /* of the next pair_open() */
 static uint8_t source[1 << 20];
-static int nr_fds; /* open when the fixture began */
+static unsigned nr_fds; /* open when the fixture began */
 
 static bool port_is(const char *name)
 {
 	return !strcmp(ops->name, name);
-}
-
-static int count_fds(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	int n = 0;
-
-	while (readdir(dir))
-		n++;
-	closedir(dir);
-	return n;
 }
 
 /* ---- Fixture ---- */
@@ -147,7 +137,7 @@ static struct pair *pair_open(uint32_t slots, uint32_t payload_b, unsigned nr_pe
 	struct pair *p = calloc(1, sizeof(*p));
 	char args[64];
 
-	nr_fds = count_fds();
+	nr_fds = common_fds_count();
 	if (port_is("sim"))
 		assert_int_equal(sim_net_open(&sim_cfg, &p->net), 0);
 	for (unsigned k = 0; k < 2; k++) {
@@ -170,7 +160,7 @@ static void pair_close(struct pair *p)
 	end_close(&p->end[0]);
 	sim_net_close(p->net);
 	free(p);
-	assert_int_equal(count_fds(), nr_fds);
+	assert_int_equal(common_fds_count(), nr_fds);
 }
 
 static void step(struct pair *p)
@@ -1453,7 +1443,7 @@ static void udp_unreachable_is_swallowed(void **state)
 	assert_int_equal(ops->fault(a->q), 0);
 	end_close(a);
 	free(p);
-	assert_int_equal(count_fds(), nr_fds);
+	assert_int_equal(common_fds_count(), nr_fds);
 }
 
 /* More than buffers and the kernel's queue hold: the rest is lost and counted. */

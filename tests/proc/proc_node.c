@@ -18,13 +18,14 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <dirent.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "core/core.h"
 
 #include <cmocka.h>
+
+#include "kit/common_fds.h"
 
 extern char **environ;
 
@@ -493,18 +494,6 @@ void node_wait(struct node *n, struct batch *b)
 
 /* ---- What is held ---- */
 
-static unsigned fds_count(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	unsigned nr = 0;
-
-	CHECK(d);
-	while (readdir(d))
-		nr++;
-	closedir(d);
-	return nr;
-}
-
 static uint64_t rss_b(void)
 {
 	FILE *f = fopen("/proc/self/statm", "re");
@@ -517,7 +506,7 @@ static uint64_t rss_b(void)
 
 struct snap snap_take(void)
 {
-	struct snap s = {.fds = fds_count(), .rss_b = rss_b()};
+	struct snap s = {.fds = common_fds_count(), .rss_b = rss_b()};
 	FILE *f = fopen("/proc/self/maps", "re");
 	char line[512];
 
