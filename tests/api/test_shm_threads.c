@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,30 +26,15 @@
 
 struct rig {
 	struct gx *server, *client;
-	struct gx_mem *kv;
 	char addr[32];
-	_Atomic unsigned nr_up, nr_down;
 };
 
 static char out[KV_B], in[KV_B];
 static const char *link_name = "packet";
 
-static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
-		    const char *why)
+static struct gx *open_one(bool server)
 {
-	struct rig *r = arg;
-
-	if (event == GX_CONN_EVENT_UP) {
-		atomic_fetch_add(&r->nr_up, 1);
-		return;
-	}
-	gx_conn_close(conn);
-	atomic_fetch_add(&r->nr_down, 1);
-}
-
-static struct gx *open_one(struct rig *r, bool server)
-{
-	struct gx_opts o = {.server = server, .on_conn = server ? on_conn : NULL, .arg = r};
+	struct gx_opts o = {.server = server, .on_conn = server ? common_gx_on_conn : NULL};
 	struct gx *gx;
 
 	assert_int_equal(common_gx_open(o, "shm", &gx), 0);
@@ -60,14 +44,10 @@ static struct gx *open_one(struct rig *r, bool server)
 static int setup(void **state)
 {
 	static struct rig rig;
-	int port;
 
-	rig = (struct rig){.server = open_one(&rig, true), .client = open_one(&rig, false)};
-	assert_int_equal(gx_mem_alloc(rig.server, GX_MEM_HOST, 0, KV_B, &rig.kv), 0);
-	assert_int_equal(gx_mem_share(rig.kv, "kv", GX_ACCESS_PUT | GX_ACCESS_GET), 0);
-	port = gx_listen(rig.server, "127.0.0.1:0");
-	assert_true(port > 0);
-	snprintf(rig.addr, sizeof(rig.addr), "127.0.0.1:%d", port);
+	rig = (struct rig){.server = open_one(true), .client = open_one(false)};
+	common_gx_kv(rig.server, GX_MEM_HOST, KV_B);
+	common_gx_listen(rig.server, rig.addr);
 	assert_int_equal(gx_core_start(gx_core(rig.server, 0)), 0);
 	*state = &rig;
 	return 0;
@@ -103,13 +83,7 @@ static void run(struct rig *r, unsigned n, int status)
 
 static struct gx_conn *connect_one(struct rig *r)
 {
-	struct gx_connect_opts o = GX_INIT(o);
-	struct gx_conn *c;
-
-	o.link = link_name;
-	assert_int_equal(gx_connect(r->client, r->addr, &o, &c), 0);
-	assert_int_equal(gx_conn_wait(c, WAIT_NS), 0);
-	return c;
+	return common_gx_connect(r->client, r->addr, link_name);
 }
 
 static void post(struct gx_conn *c, enum gx_op_kind kind, char *addr, uint64_t off, uint64_t len)

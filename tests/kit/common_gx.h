@@ -1,14 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A context on one port with few bounce buffers, as tests with two ends in one process open it.
+ * Two ends in one process: contexts on one port with few bounce buffers, the server's memory, its
+ * address, a connection.
  */
 #ifndef COMMON_GX_H
 #define COMMON_GX_H
 
+#include <setjmp.h>
+#include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 
+#include <cmocka.h>
+
 #include <gx/gx.h>
+
+#define COMMON_WAIT_NS 60000000000ull /* for a connection */
 
 static inline int common_gx_open(struct gx_opts o, const char *port, struct gx **gx)
 {
@@ -17,6 +26,45 @@ static inline int common_gx_open(struct gx_opts o, const char *port, struct gx *
 	o.nr_ports = 1;
 	o.slots = 128;
 	return gx_open(&o, gx);
+}
+
+/* gx_opts.on_conn of an end that connects nothing itself. */
+static inline void common_gx_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event,
+				     int err, const char *why)
+{
+	if (event == GX_CONN_EVENT_DOWN)
+		gx_conn_close(conn);
+}
+
+/* Memory that peers may put to and get from, under the name "kv". */
+static inline struct gx_mem *common_gx_kv(struct gx *gx, enum gx_mem_kind kind, uint64_t len)
+{
+	struct gx_mem *mem;
+
+	assert_int_equal(gx_mem_alloc(gx, kind, 0, len, &mem), 0);
+	assert_int_equal(gx_mem_share(mem, "kv", GX_ACCESS_PUT | GX_ACCESS_GET), 0);
+	return mem;
+}
+
+/* On loopback. @addr: where that is */
+static inline void common_gx_listen(struct gx *gx, char addr[32])
+{
+	int port = gx_listen(gx, "127.0.0.1:0");
+
+	assert_true(port > 0);
+	snprintf(addr, 32, "127.0.0.1:%d", port);
+}
+
+/* Return: a connection whose end here is up. */
+static inline struct gx_conn *common_gx_connect(struct gx *gx, const char *addr, const char *link)
+{
+	struct gx_connect_opts o = GX_INIT(o);
+	struct gx_conn *conn;
+
+	o.link = link;
+	assert_int_equal(gx_connect(gx, addr, &o, &conn), 0);
+	assert_int_equal(gx_conn_wait(conn, COMMON_WAIT_NS), 0);
+	return conn;
 }
 
 /* Is GPU 0 there? Else the reason is printed. */

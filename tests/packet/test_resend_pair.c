@@ -26,7 +26,6 @@ static enum gx_mem_kind kind;
 static enum gx_unpack_mode mode;
 static bool pool; /* the server's packets land in memory of GPU 0 */
 static struct gx *server, *client;
-static struct gx_mem *mem;
 static struct gx_conn *conn;
 static struct gx_region region;
 static uint8_t *want, *got;
@@ -80,7 +79,6 @@ static void rot_install(void)
 static int setup(void **state)
 {
 	struct gx_opts o = {.integrity = GX_INTEGRITY_MODE_CRC32C, .unpack = mode, .huge = GX_OFF};
-	struct gx_connect_opts co = GX_INIT(co);
 	char addr[32];
 
 	if (kind == GX_MEM_HOST && !pool)
@@ -94,12 +92,9 @@ static int setup(void **state)
 		assert_int_equal(gx_gpu_open(client, 0), 0);
 	}
 	assert_int_equal(common_gx_open(o, "shm", &server), 0);
-	assert_int_equal(gx_mem_alloc(server, kind, 0, KV_B, &mem), 0);
-	assert_int_equal(gx_mem_share(mem, "kv", GX_ACCESS_PUT | GX_ACCESS_GET), 0);
-	snprintf(addr, sizeof(addr), "127.0.0.1:%d", gx_listen(server, "127.0.0.1:0"));
-	co.link = "packet";
-	assert_int_equal(gx_connect(client, addr, &co, &conn), 0);
-	assert_int_equal(gx_conn_wait(conn, WAIT_NS), 0);
+	common_gx_kv(server, kind, KV_B);
+	common_gx_listen(server, addr);
+	conn = common_gx_connect(client, addr, "packet");
 	region = (struct gx_region)GX_INIT(region);
 	assert_int_equal(gx_conn_region(conn, "kv", 0, &region), 0);
 	rot_install();

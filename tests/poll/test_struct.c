@@ -21,6 +21,8 @@
 
 #include <cmocka.h>
 
+#include "kit/common_gx.h"
+
 #define MORE_B	24 /* what a later version has beyond ours */
 #define ROOM_B	(GX_STRUCT_MAX + 8)
 #define LEN	4096
@@ -416,7 +418,6 @@ static int open_both(void)
 {
 	struct gx_opts o = GX_INIT(o);
 	char addr[32];
-	int port;
 
 	for (unsigned i = 0; i < 2; i++) {
 		o.server = !i;
@@ -424,11 +425,9 @@ static int open_both(void)
 	}
 	assert_int_equal(gx_mem_alloc(rig.gx[0], GX_MEM_HOST, 0, LEN, &rig.kv), 0);
 	assert_int_equal(gx_mem_share(rig.kv, "kv", GX_ACCESS_PUT), 0);
-	port = gx_listen(rig.gx[0], "127.0.0.1:0");
-	assert_true(port > 0);
+	common_gx_listen(rig.gx[0], addr);
 	for (unsigned i = 0; i < 2; i++)
 		assert_int_equal(gx_core_start(gx_core(rig.gx[i], 0)), 0);
-	snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
 	assert_int_equal(gx_connect(rig.gx[1], addr, NULL, &rig.conn), 0);
 	return gx_conn_wait(rig.conn, WAIT_NS);
 }

@@ -460,7 +460,7 @@ static void open__without_a_pool_asks_for_nothing(void **state)
 
 struct pair {
 	struct gx *server, *client;
-	struct gx_mem *kv, *mem; /* of the server, and of the client */
+	struct gx_mem *mem; /* of the client */
 	struct gx_conn *conn;
 	struct gx_region region;
 	uint8_t *at; /* of mem: KV_B to put, then KV_B to get into */
@@ -470,7 +470,6 @@ static struct pair *pair_open(enum gx_mem_kind kind, bool crc)
 {
 	struct gx_opts o = {.huge = GX_OFF,
 			    .integrity = crc ? GX_INTEGRITY_MODE_CRC32C : GX_INTEGRITY_MODE_NONE};
-	struct gx_connect_opts co = GX_INIT(co);
 	struct pair *p = calloc(1, sizeof(*p));
 	char addr[32];
 
@@ -479,14 +478,11 @@ static struct pair *pair_open(enum gx_mem_kind kind, bool crc)
 	assert_int_equal(common_gx_open(o, "dpdk:" CARD_ARG "2", &p->client), 0);
 	o.server = true;
 	assert_int_equal(common_gx_open(o, "dpdk:" CARD_ARG "1", &p->server), 0);
-	assert_int_equal(gx_mem_alloc(p->server, kind, 0, KV_B, &p->kv), 0);
-	assert_int_equal(gx_mem_share(p->kv, "kv", GX_ACCESS_PUT | GX_ACCESS_GET), 0);
+	common_gx_kv(p->server, kind, KV_B);
 	assert_int_equal(gx_mem_alloc(p->client, GX_MEM_HOST, 0, 2 * KV_B, &p->mem), 0);
 	p->at = gx_mem_addr(p->mem);
-	snprintf(addr, sizeof(addr), "127.0.0.1:%d", gx_listen(p->server, "127.0.0.1:0"));
-	co.link = "packet";
-	assert_int_equal(gx_connect(p->client, addr, &co, &p->conn), 0);
-	assert_int_equal(gx_conn_wait(p->conn, WAIT_NS), 0);
+	common_gx_listen(p->server, addr);
+	p->conn = common_gx_connect(p->client, addr, "packet");
 	p->region = (struct gx_region)GX_INIT(p->region);
 	assert_int_equal(gx_conn_region(p->conn, "kv", 0, &p->region), 0);
 	return p;

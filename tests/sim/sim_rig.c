@@ -5,6 +5,7 @@
  */
 #include "sim/sim_rig.h"
 
+#include "kit/common_gx.h"
 #include "submit/submit.h"
 
 #include <assert.h>
@@ -210,7 +211,6 @@ static void rig_connect_all(struct rig *r)
 struct rig *rig_open(const struct rig_cfg *cfg)
 {
 	struct rig *r = calloc(1, sizeof(*r));
-	int port;
 
 	rig_current = r;
 	r->cfg = *cfg;
@@ -231,9 +231,7 @@ struct rig *rig_open(const struct rig_cfg *cfg)
 	r->nr_conns = GX_MAX(r->nr_conns, r->nr_nodes - 1);
 	for (unsigned node = 0; node < r->nr_nodes; node++)
 		rig_node_open(r, node);
-	port = gx_listen(r->gx[1], "127.0.0.1:0");
-	assert_true(port > 0);
-	snprintf(r->addr, sizeof(r->addr), "127.0.0.1:%d", port);
+	common_gx_listen(r->gx[1], r->addr);
 	rig_connect_all(r);
 	return r;
 }

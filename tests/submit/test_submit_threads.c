@@ -53,19 +53,12 @@ static void nap(void)
 	nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
 }
 
-static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
-		    const char *why)
-{
-	if (event == GX_CONN_EVENT_DOWN)
-		gx_conn_close(conn);
-}
-
 static struct gx *open_one(bool server)
 {
 	struct gx_opts o = {.nr_cores = CORES,
 			    .chunk_b = 16384,
 			    .server = server,
-			    .on_conn = server ? on_conn : NULL};
+			    .on_conn = server ? common_gx_on_conn : NULL};
 	struct gx *gx;
 
 	assert_int_equal(common_gx_open(o, "shm", &gx), 0);
@@ -75,14 +68,10 @@ static struct gx *open_one(bool server)
 static int setup(void **state)
 {
 	static struct rig rig;
-	int port;
 
 	rig = (struct rig){.server = open_one(true), .client = open_one(false)};
-	assert_int_equal(gx_mem_alloc(rig.server, GX_MEM_HOST, 0, KV_B, &rig.kv), 0);
-	assert_int_equal(gx_mem_share(rig.kv, "kv", GX_ACCESS_PUT | GX_ACCESS_GET), 0);
-	port = gx_listen(rig.server, "127.0.0.1:0");
-	assert_true(port > 0);
-	snprintf(rig.addr, sizeof(rig.addr), "127.0.0.1:%d", port);
+	rig.kv = common_gx_kv(rig.server, GX_MEM_HOST, KV_B);
+	common_gx_listen(rig.server, rig.addr);
 	for (unsigned i = 0; i < CORES; i++) {
 		assert_int_equal(gx_core_start(gx_core(rig.server, i)), 0);
 		assert_int_equal(gx_core_start(gx_core(rig.client, i)), 0);
@@ -102,12 +91,8 @@ static int teardown(void **state)
 
 static struct gx_conn *connect_one(struct rig *r)
 {
-	struct gx_connect_opts o = GX_INIT(o);
-	struct gx_conn *c;
+	struct gx_conn *c = common_gx_connect(r->client, r->addr, link_name);
 
-	o.link = link_name;
-	assert_int_equal(gx_connect(r->client, r->addr, &o, &c), 0);
-	assert_int_equal(gx_conn_wait(c, WAIT_NS), 0);
 	assert_non_null(gx_conn_ep(c, CORES - 1));
 	return c;
 }
