@@ -10,11 +10,9 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #include "gx/gx.h"
 #include "gx_internal/link.h"
@@ -22,169 +20,41 @@
 
 #include <cmocka.h>
 
-#include "kit/common_gx.h"
+#include "local/local_rig.h"
 
-#define KV_B	(8u << 20)
-#define WAIT_NS 30000000000ull
-#define POISON	0x5b
+#define POISON 0x5b
 
-struct end {
-	struct gx *gx;
-	struct gx_core *core;
-	struct gx_mem *kv, *reg;
-	char *base, *plain; /* of kv; the bytes of reg */
-	_Atomic(struct gx_conn *) up;
-	_Atomic unsigned nr_down;
-	struct gx_conn *conn;
-	struct gx_ep *ep;
-	/* Completions taken so far. */
-	unsigned nr_done, nr_local, nr_notify, nr_failed;
-	int status; /* of the last that failed */
-	struct gx_comp last, note;
-};
-
-struct rig {
-	struct end server, client;
-	char addr[32];
-	char *buf;
-};
-
-static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
-		    const char *why)
+static void end_make(struct end *e, const char *port, bool server, bool no_local, uint64_t timeout)
 {
-	struct end *e = arg;
-
-	if (event == GX_CONN_EVENT_UP)
-		atomic_store(&e->up, conn);
-	else
-		atomic_fetch_add(&e->nr_down, 1);
-}
-
-static void region(struct end *e, struct gx_mem *mem, const char *name, unsigned access)
-{
-	assert_int_equal(gx_mem_share(mem, name, access), 0);
-}
-
-static void end_open(struct end *e, const char *port, bool server, bool no_local, uint64_t timeout)
-{
-	struct gx_opts o = {.server = server,
-			    .local = no_local ? GX_OFF : GX_AUTO,
-			    .peer_timeout_ns = timeout,
-			    .on_conn = on_conn,
-			    .arg = e};
+	struct gx_opts o = {
+		.server = server, .local = no_local ? GX_OFF : GX_AUTO, .peer_timeout_ns = timeout};
 	struct gx_mem *mem;
 
-	*e = (struct end){0};
-	assert_int_equal(common_gx_open(o, port, &e->gx), 0);
-	e->core = gx_core(e->gx, 0);
-	assert_int_equal(gx_mem_alloc(e->gx, GX_MEM_HOST, 0, KV_B, &e->kv), 0);
-	region(e, e->kv, "kv", GX_ACCESS_PUT | GX_ACCESS_GET);
-	e->base = gx_mem_addr(e->kv);
+	end_open(e, o, port);
 	e->plain = calloc(1, 65536);
 	assert_non_null(e->plain);
 	assert_int_equal(gx_mem_reg(e->gx, GX_MEM_HOST, 0, e->plain, 65536, &e->reg), 0);
-	region(e, e->reg, "plain", GX_ACCESS_PUT | GX_ACCESS_GET);
+	assert_int_equal(gx_mem_share(e->reg, "plain", GX_ACCESS_PUT | GX_ACCESS_GET), 0);
 	assert_int_equal(gx_mem_alloc(e->gx, GX_MEM_HOST, 0, 4096, &mem), 0);
-	region(e, mem, "read", GX_ACCESS_GET);
+	assert_int_equal(gx_mem_share(mem, "read", GX_ACCESS_GET), 0);
 }
 
-static void take(struct end *e)
+static struct rig *rig_make(const char *client_port, bool client_not, bool server_not, uint64_t ns)
 {
-	struct gx_comp comp = {.reserved = {1, 1}};
+	struct rig *r = rig_new();
 
-	while (gx_poll(e->core, &comp, 1)) {
-		assert_int_equal(comp.reserved[0] | comp.reserved[1], 0);
-		if (comp.kind == GX_COMP_NOTIFY) {
-			e->nr_notify++;
-			e->note = comp;
-			continue;
-		}
-		e->nr_local += comp.kind == GX_COMP_LOCAL;
-		if (comp.kind != GX_COMP_DONE)
-			continue;
-		e->nr_done++;
-		e->last = comp;
-		if (comp.status) {
-			e->nr_failed++;
-			e->status = comp.status;
-		}
-	}
-}
-
-static void turn(struct end *e)
-{
-	gx_core_turn(e->core, gx_now());
-	take(e);
-}
-
-#define UNTIL(r, cond)                                                                             \
-	do {                                                                                       \
-		uint64_t until_ = gx_now() + WAIT_NS;                                              \
-		while (!(cond) && gx_now() < until_) {                                             \
-			turn(&(r)->server);                                                        \
-			turn(&(r)->client);                                                        \
-		}                                                                                  \
-		assert_true(cond);                                                                 \
-	} while (0)
-
-static void rig_listen(struct rig *r)
-{
-	int port = gx_listen(r->server.gx, "127.0.0.1:0");
-
-	assert_true(port > 0);
-	snprintf(r->addr, sizeof(r->addr), "127.0.0.1:%d", port);
-}
-
-static int rig_connect(struct rig *r, const char *link, const char *port)
-{
-	struct gx_connect_opts o = GX_INIT(o);
-	int ret;
-
-	o.link = link;
-	o.port = port;
-	ret = gx_connect(r->client.gx, r->addr, &o, &r->client.conn);
-	if (ret)
-		return ret;
-	ret = gx_conn_wait(r->client.conn, WAIT_NS);
-	if (ret)
-		return ret;
-	UNTIL(r, atomic_load(&r->server.up));
-	r->client.ep = gx_conn_ep(r->client.conn, 0);
-	r->server.conn = atomic_load(&r->server.up);
-	r->server.ep = gx_conn_ep(r->server.conn, 0);
-	return 0;
-}
-
-static struct rig *rig_new(const char *client_port, bool client_not, bool server_not, uint64_t ns)
-{
-	struct rig *r = calloc(1, sizeof(*r));
-
-	assert_non_null(r);
-	r->buf = aligned_alloc(4096, KV_B + 4096);
-	assert_non_null(r->buf);
-	end_open(&r->server, "shm", true, server_not, ns);
-	end_open(&r->client, client_port, false, client_not, ns);
-	rig_listen(r);
+	end_make(&r->server, "shm", true, server_not, ns);
+	end_make(&r->client, client_port, false, client_not, ns);
 	return r;
 }
 
 static int setup(void **state)
 {
-	struct rig *r = rig_new("shm", false, false, 0);
+	struct rig *r = rig_make("shm", false, false, 0);
 
 	assert_int_equal(rig_connect(r, "local", NULL), 0);
 	*state = r;
 	return 0;
-}
-
-static void rig_free(struct rig *r)
-{
-	gx_close(r->client.gx);
-	gx_close(r->server.gx);
-	free(r->client.plain);
-	free(r->server.plain);
-	free(r->buf);
-	free(r);
 }
 
 static int teardown(void **state)
@@ -203,14 +73,6 @@ static struct gx_op op_to(struct end *e, enum gx_op_kind kind, const char *name)
 	op.token = kv.token;
 	op.user = 7;
 	return op;
-}
-
-static uint64_t stat_of(const struct end *e, const char *name)
-{
-	uint64_t v = 0;
-
-	assert_int_equal(gx_core_stat(e->core, name, &v), 0);
-	return v;
 }
 
 static void fill(char *p, uint64_t len, unsigned seed)
@@ -266,9 +128,9 @@ static void put_get__sizes_and_alignments(void **state)
 			there_and_back(r, &r->client, &r->server, sizes[i], k * 13, k % 2 * 5);
 			there_and_back(r, &r->server, &r->client, sizes[i], k % 3 * 64, k * 9);
 		}
-	assert_true(stat_of(&r->client, "local_puts") == 4 * GX_ARRAY_SIZE(sizes));
-	assert_true(stat_of(&r->client, "local_gets") == 4 * GX_ARRAY_SIZE(sizes));
-	assert_int_equal(stat_of(&r->client, "local_misses"), 0);
+	assert_true(end_stat(&r->client, "local_puts") == 4 * GX_ARRAY_SIZE(sizes));
+	assert_true(end_stat(&r->client, "local_gets") == 4 * GX_ARRAY_SIZE(sizes));
+	assert_int_equal(end_stat(&r->client, "local_misses"), 0);
 }
 
 static void put__from_registered_memory(void **state)
@@ -297,12 +159,12 @@ static void put__small_is_done_at_once(void **state)
 	op.flags = GX_OP_LOCAL;
 	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
 	assert_string_equal(r->server.base, "at once");
-	take(&r->client);
+	end_take(&r->client);
 	assert_int_equal(r->client.nr_done, 1);
 	assert_int_equal(r->client.nr_local, 1);
 	op.flags = GX_OP_SILENT;
 	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
-	take(&r->client);
+	end_take(&r->client);
 	assert_int_equal(r->client.nr_done, 1);
 }
 
@@ -318,7 +180,7 @@ static void put__without_a_poll(void **state)
 	while (gx_post(r->client.ep, &op, 1) == 1)
 		n++;
 	assert_true(n > GX_COMPS_MAX / 4 && n <= GX_COMPS_MAX / 2);
-	take(&r->client);
+	end_take(&r->client);
 	assert_int_equal(r->client.nr_done, n);
 	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
 }
@@ -328,7 +190,7 @@ static void put__without_a_poll(void **state)
 /* The same over packets. */
 static void packets__put_without_a_poll(void **state)
 {
-	struct rig *r = rig_new("shm", false, false, 0);
+	struct rig *r = rig_make("shm", false, false, 0);
 	uint64_t until = gx_now() + WAIT_NS;
 	struct gx_op op;
 	unsigned n = 0;
@@ -343,7 +205,7 @@ static void packets__put_without_a_poll(void **state)
 		assert_true(took >= 0);
 		n += (unsigned)took;
 		gx_core_turn(r->client.core, gx_now());
-		turn(&r->server);
+		end_turn(&r->server);
 	}
 	assert_true(n > GX_COMPS_MAX / 4 && n <= GX_COMPS_MAX / 2);
 	UNTIL(r, r->client.nr_done == n);
@@ -396,7 +258,7 @@ static void notify__full_ring(void **state)
 		assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
 	}
 	for (unsigned i = 0; i < 100; i++)
-		turn(&r->client);
+		end_turn(&r->client);
 	assert_int_equal(r->client.nr_done, LOCAL_NOTES);
 	UNTIL(r, r->client.nr_done == LOCAL_NOTES + 50 && r->server.nr_notify == r->client.nr_done);
 	assert_int_equal(r->server.note.imm, LOCAL_NOTES + 49);
@@ -415,8 +277,8 @@ static void notify__from_a_long_put(void **state)
 	op.len = KV_B;
 	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
 	while (!r->server.nr_notify) {
-		turn(&r->client);
-		turn(&r->server);
+		end_turn(&r->client);
+		end_turn(&r->server);
 	}
 	assert_memory_equal(r->server.base, r->buf, KV_B);
 	assert_int_equal(r->server.note.len, KV_B);
@@ -437,8 +299,8 @@ static void packets__what_is_not_exported(void **state)
 	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
 	UNTIL(r, r->client.nr_done == 1 && r->server.nr_notify == 1);
 	assert_memory_equal(r->server.plain, r->buf, 60000);
-	assert_int_equal(stat_of(&r->client, "local_puts"), 0);
-	assert_int_equal(stat_of(&r->client, "local_misses"), 1);
+	assert_int_equal(end_stat(&r->client, "local_puts"), 0);
+	assert_int_equal(end_stat(&r->client, "local_misses"), 1);
 	gx_conn_info(r->client.conn, &info);
 	assert_string_equal(info.link, "local");
 	assert_non_null(strstr(info.why, "1 of the peer's 3 regions by packets"));
@@ -499,7 +361,7 @@ static void fails__after_the_region_is_freed(void **state)
 	op.addr = r->buf;
 	op.len = KV_B;
 	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
-	turn(&r->client);
+	end_turn(&r->client);
 	assert_int_equal(r->client.nr_done, 0);
 	gx_mem_free(r->server.kv);
 	UNTIL(r, r->client.nr_done == 1);
@@ -528,7 +390,7 @@ static void fails__after_our_memory_is_freed(void **state)
 		op.flags = GX_OP_LOCAL;
 		op.len = KV_B;
 		assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
-		turn(&r->client);
+		end_turn(&r->client);
 		assert_int_equal(r->client.nr_done, 0);
 		assert_int_equal(gx_mem_free(mem), 0);
 		assert_int_equal(munmap(bytes, KV_B), 0);
@@ -540,25 +402,6 @@ static void fails__after_our_memory_is_freed(void **state)
 }
 
 /* ---- What connections share ---- */
-
-static uint64_t ctl_stat(const struct end *e, enum gx_stat_id id)
-{
-	return gx_stat_get(&e->gx->ctl_stats, id);
-}
-
-/* A further connection of the client's, and the server's end of it. */
-static struct gx_conn *connect_more(struct rig *r)
-{
-	struct gx_connect_opts o = GX_INIT(o);
-	struct gx_conn *c;
-
-	atomic_store(&r->server.up, NULL);
-	o.link = "local";
-	assert_int_equal(gx_connect(r->client.gx, r->addr, &o, &c), 0);
-	assert_int_equal(gx_conn_wait(c, WAIT_NS), 0);
-	UNTIL(r, atomic_load(&r->server.up));
-	return c;
-}
 
 /* An end that closes frees what it had when its own connections have gone. */
 static void more_close(struct rig *r, struct gx_conn *c)
@@ -576,10 +419,10 @@ static void maps__once_for_all_connections(void **state)
 	struct gx_op op = op_to(&r->client, GX_OP_PUT, "kv");
 	struct gx_conn *c[3];
 
-	assert_int_equal(ctl_stat(&r->client, GX_STAT_MAPS_MADE), 2); /* kv, read */
-	assert_int_equal(ctl_stat(&r->server, GX_STAT_MAPS_MADE), 2);
+	assert_int_equal(end_ctl_stat(&r->client, GX_STAT_MAPS_MADE), 2); /* kv, read */
+	assert_int_equal(end_ctl_stat(&r->server, GX_STAT_MAPS_MADE), 2);
 	for (unsigned i = 0; i < 3; i++) {
-		c[i] = connect_more(r);
+		c[i] = rig_connect_more(r);
 		fill(r->buf, 100, i);
 		op.addr = r->buf;
 		op.len = 100;
@@ -589,10 +432,10 @@ static void maps__once_for_all_connections(void **state)
 		assert_memory_equal(r->server.base + i * 100, r->buf, 100);
 		more_close(r, c[i]);
 	}
-	assert_int_equal(ctl_stat(&r->client, GX_STAT_MAPS_MADE), 2);
-	assert_int_equal(ctl_stat(&r->client, GX_STAT_MAPS_FOUND), 6);
-	assert_int_equal(ctl_stat(&r->server, GX_STAT_MAPS_MADE), 2);
-	UNTIL(r, ctl_stat(&r->client, GX_STAT_MAPS) == 2);
+	assert_int_equal(end_ctl_stat(&r->client, GX_STAT_MAPS_MADE), 2);
+	assert_int_equal(end_ctl_stat(&r->client, GX_STAT_MAPS_FOUND), 6);
+	assert_int_equal(end_ctl_stat(&r->server, GX_STAT_MAPS_MADE), 2);
+	UNTIL(r, end_ctl_stat(&r->client, GX_STAT_MAPS) == 2);
 }
 
 /* ---- Many connections, of which few are used ---- */
@@ -603,7 +446,7 @@ static void turns_at(struct end *e, uint64_t *now_ns, unsigned n, uint64_t step_
 {
 	for (; n; n--) {
 		gx_core_turn(e->core, *now_ns += step_ns);
-		take(e);
+		end_take(e);
 	}
 }
 
@@ -617,7 +460,7 @@ static void many__idle_and_used_again(void **state)
 	uint64_t now_ns;
 
 	for (unsigned i = 1; i < MANY; i++) {
-		c[i] = connect_more(r);
+		c[i] = rig_connect_more(r);
 		s[i] = atomic_load(&r->server.up);
 	}
 	now_ns = gx_now();
@@ -688,9 +531,9 @@ static void maps__what_was_made_again(void **state)
 	gx_mem_free(r->server.kv);
 	assert_int_equal(gx_mem_alloc(r->server.gx, GX_MEM_HOST, 0, KV_B, &mem), 0);
 	assert_int_equal(gx_mem_share(mem, "kv", GX_ACCESS_PUT | GX_ACCESS_GET), 0);
-	c = connect_more(r);
-	assert_int_equal(ctl_stat(&r->client, GX_STAT_MAPS_MADE), 3);
-	assert_int_equal(ctl_stat(&r->client, GX_STAT_MAPS_FOUND), 1);
+	c = rig_connect_more(r);
+	assert_int_equal(end_ctl_stat(&r->client, GX_STAT_MAPS_MADE), 3);
+	assert_int_equal(end_ctl_stat(&r->client, GX_STAT_MAPS_FOUND), 1);
 	assert_int_equal(gx_conn_region(c, "kv", 0, &kv), 0);
 	memset(r->buf, 0x77, 64);
 	old.addr = r->buf;
@@ -705,7 +548,7 @@ static void maps__what_was_made_again(void **state)
 	UNTIL(r, r->client.nr_done == 2);
 	assert_int_equal(r->client.status, -ENOENT);
 	more_close(r, c);
-	UNTIL(r, ctl_stat(&r->client, GX_STAT_MAPS) == 2);
+	UNTIL(r, end_ctl_stat(&r->client, GX_STAT_MAPS) == 2);
 }
 
 /* ---- Early ends ---- */
@@ -725,7 +568,7 @@ static void cancel__a_long_put(void **state)
 	op.len = 4096;
 	op.flags = 0;
 	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
-	turn(&r->client);
+	end_turn(&r->client);
 	assert_int_equal(gx_cancel(r->client.ep, 7), 1);
 	assert_int_equal(gx_cancel(r->client.ep, 7), 0);
 	UNTIL(r, r->client.nr_done == 2);
@@ -733,7 +576,7 @@ static void cancel__a_long_put(void **state)
 	assert_int_equal(r->client.status, -ECANCELED);
 	assert_int_equal(r->server.base[KV_B - 1], POISON);
 	for (unsigned i = 0; i < 100; i++)
-		turn(&r->server);
+		end_turn(&r->server);
 	assert_int_equal(r->server.nr_notify, 0);
 }
 
@@ -748,7 +591,7 @@ static void deadline__while_the_ring_is_full(void **state)
 	for (unsigned i = 0; i < LOCAL_NOTES + 3; i++)
 		assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
 	while (r->client.nr_done < LOCAL_NOTES + 3)
-		turn(&r->client);
+		end_turn(&r->client);
 	assert_true(gx_now() >= op.deadline_ns);
 	assert_int_equal(r->client.nr_failed, 3);
 	assert_int_equal(r->client.status, -ETIMEDOUT);
@@ -778,7 +621,7 @@ static void close__under_operations(void **state)
 /* A peer whose core says nothing while it is put to is lost, although no copy needs it. */
 static void silent_peer__is_noticed(void **state)
 {
-	struct rig *r = rig_new("shm", false, false, 300000000);
+	struct rig *r = rig_make("shm", false, false, 300000000);
 	struct gx_op op;
 	int ret;
 
@@ -790,7 +633,7 @@ static void silent_peer__is_noticed(void **state)
 		ret = gx_post(r->client.ep, &op, 1);
 		if (ret < 0)
 			break;
-		turn(&r->client);
+		end_turn(&r->client);
 	}
 	assert_int_equal(ret, -ENOTCONN);
 	rig_free(r);
@@ -824,13 +667,13 @@ static void hostile__notifications(void **state)
 	note_write(r, 7, token, KV_B - 8, 8); /* this one is good */
 	UNTIL(r, r->client.nr_notify == 1);
 	assert_int_equal(r->client.note.off, KV_B - 8);
-	assert_int_equal(stat_of(&r->client, "rx_bad"), 7);
+	assert_int_equal(end_stat(&r->client, "rx_bad"), 7);
 	/* Many of them, and it is not listened to any more. */
 	for (uint32_t i = 8; i < 5000; i++) {
 		note_write(r, i, ~0ull, i, i);
-		turn(&r->client);
+		end_turn(&r->client);
 	}
-	assert_true(stat_of(&r->client, "rx_bad") < 2000);
+	assert_true(end_stat(&r->client, "rx_bad") < 2000);
 	assert_int_equal(r->client.nr_notify, 1);
 }
 
@@ -845,7 +688,7 @@ static void hostile__counter(void **state)
 	for (unsigned i = 0; i < LOCAL_NOTES + 5; i++)
 		gx_post(r->client.ep, &op, 1);
 	while (r->client.nr_done < LOCAL_NOTES + 5) /* the server would put it right */
-		turn(&r->client);
+		end_turn(&r->client);
 	assert_int_equal(r->client.nr_failed, 5);
 	assert_int_equal(r->client.status, -EPROTO);
 }
@@ -875,14 +718,14 @@ static void link__table(void **state)
 
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(table); i++) {
 		struct rig *r =
-			rig_new(table[i].client_port, table[i].client_not, table[i].server_not, 0);
+			rig_make(table[i].client_port, table[i].client_not, table[i].server_not, 0);
 		struct gx_conn_info info = GX_INIT(info);
 
 		assert_int_equal(rig_connect(r, table[i].link, table[i].port), table[i].err);
 		/* One that never came up is no peer, and none that was lost. */
-		assert_int_equal(ctl_stat(&r->client, GX_STAT_PEERS_UP), !table[i].err);
-		assert_int_equal(ctl_stat(&r->client, GX_STAT_PEERS), !table[i].err);
-		assert_int_equal(ctl_stat(&r->client, GX_STAT_PEERS_LOST), 0);
+		assert_int_equal(end_ctl_stat(&r->client, GX_STAT_PEERS_UP), !table[i].err);
+		assert_int_equal(end_ctl_stat(&r->client, GX_STAT_PEERS), !table[i].err);
+		assert_int_equal(end_ctl_stat(&r->client, GX_STAT_PEERS_LOST), 0);
 		if (table[i].err) {
 			assert_non_null(strstr(gx_error(), table[i].says));
 		} else {

@@ -12,7 +12,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,129 +20,45 @@
 #include <cmocka.h>
 
 #include "kit/common_gx.h"
+#include "local/local_rig.h"
 
 _Static_assert((int)GX_COPY_KERNEL == (int)DMA_KERNEL, "the value that the library knows");
 
-#define KV_B	((uint64_t)8 << 20)
-#define WAIT_NS 60000000000ull
-#define POISON	0x6c
-
-struct end {
-	struct gx *gx;
-	struct gx_core *core;
-	struct gx_mem *gpu, *host;
-	struct gx_conn *conn;
-	struct gx_ep *ep;
-	unsigned nr_done, nr_failed, nr_notify;
-	int status; /* of the last that failed */
-	struct gx_comp note;
-};
-
-struct rig {
-	struct end server, client;
-	char addr[32];
-	uint8_t *want, *got;
-	int seed;
-};
+#define POISON 0x6c
 
 static int devices = 1;
 static enum gx_copy_by engine;
 
-static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
-		    const char *why)
+static void end_make(struct end *e, bool server)
 {
-	struct end *e = arg;
+	struct gx_opts o = {.server = server, .copy = engine};
 
-	if (event == GX_CONN_EVENT_UP)
-		__atomic_store_n(&e->conn, conn, __ATOMIC_RELEASE);
-}
-
-static void end_open(struct end *e, bool server)
-{
-	struct gx_opts o = {.server = server, .copy = engine, .on_conn = on_conn, .arg = e};
-
-	assert_int_equal(common_gx_open(o, "shm", &e->gx), 0);
-	e->core = gx_core(e->gx, 0);
-	assert_int_equal(gx_mem_alloc(e->gx, GX_MEM_HOST, 0, KV_B, &e->host), 0);
-	assert_int_equal(gx_mem_share(e->host, "host", GX_ACCESS_PUT | GX_ACCESS_GET), 0);
+	end_open(e, o, "shm");
 	assert_int_equal(gx_mem_alloc(e->gx, GX_MEM_CUDA, server ? devices - 1 : 0, KV_B, &e->gpu),
 			 0);
 	assert_int_equal(gx_mem_share(e->gpu, "gpu", GX_ACCESS_PUT | GX_ACCESS_GET), 0);
 }
 
-static void turn(struct end *e)
-{
-	struct gx_comp c;
-
-	gx_core_turn(e->core, gx_now());
-	while (gx_poll(e->core, &c, 1)) {
-		e->nr_notify += c.kind == GX_COMP_NOTIFY;
-		e->nr_done += c.kind == GX_COMP_DONE;
-		if (c.kind == GX_COMP_NOTIFY)
-			e->note = c;
-		if (c.kind == GX_COMP_DONE && c.status) {
-			e->nr_failed++;
-			e->status = c.status;
-		}
-	}
-}
-
-#define UNTIL(r, cond)                                                                             \
-	do {                                                                                       \
-		uint64_t until_ = gx_now() + WAIT_NS;                                              \
-		while (!(cond) && gx_now() < until_) {                                             \
-			turn(&(r)->server);                                                        \
-			turn(&(r)->client);                                                        \
-			sched_yield(); /* a fake GPU is a thread */                                \
-		}                                                                                  \
-		assert_true(cond);                                                                 \
-	} while (0)
-
-static void rig_connect(struct rig *r)
-{
-	struct gx_connect_opts o = GX_INIT(o);
-	int port = gx_listen(r->server.gx, "127.0.0.1:0");
-
-	assert_true(port > 0);
-	snprintf(r->addr, sizeof(r->addr), "127.0.0.1:%d", port);
-	o.link = "local";
-	assert_int_equal(gx_connect(r->client.gx, r->addr, &o, &r->client.conn), 0);
-	assert_int_equal(gx_conn_wait(r->client.conn, WAIT_NS), 0);
-	UNTIL(r, __atomic_load_n(&r->server.conn, __ATOMIC_ACQUIRE));
-	r->client.ep = gx_conn_ep(r->client.conn, 0);
-}
-
 static int setup(void **state)
 {
-	struct rig *r = calloc(1, sizeof(*r));
+	struct rig *r = rig_new();
 
-	r->want = malloc(KV_B);
-	r->got = malloc(KV_B);
-	end_open(&r->server, true);
-	end_open(&r->client, false);
-	rig_connect(r);
+	end_make(&r->server, true);
+	end_make(&r->client, false);
+	assert_int_equal(rig_connect(r, "local", NULL), 0);
 	*state = r;
 	return 0;
 }
 
 static int teardown(void **state)
 {
-	struct rig *r = *state;
-
-	gx_close(r->client.gx);
-	gx_close(r->server.gx);
-	free(r->want);
-	free(r->got);
-	free(r);
+	rig_free(*state);
 	return 0;
 }
 
 static uint64_t misses(struct rig *r)
 {
-	uint64_t n = 0;
-
-	assert_int_equal(gx_core_stat(r->client.core, "local_misses", &n), 0);
-	return n;
+	return end_stat(&r->client, "local_misses");
 }
 
 static void image(struct gx_mem *mem, uint8_t *bytes)
@@ -214,7 +129,7 @@ static void moves__gpu_to_host(void **state)
 {
 	struct rig *r = *state;
 
-	moves(r, r->client.gpu, r->server.host, "host");
+	moves(r, r->client.gpu, r->server.kv, "kv");
 	assert_int_equal(misses(r), 0);
 }
 
@@ -222,7 +137,7 @@ static void moves__host_to_gpu(void **state)
 {
 	struct rig *r = *state;
 
-	moves(r, r->client.host, r->server.gpu, "gpu");
+	moves(r, r->client.kv, r->server.gpu, "gpu");
 	assert_int_equal(misses(r), 0);
 }
 
@@ -280,7 +195,7 @@ static void post__more_than_fit(void **state)
 	while (n < KV_B / 4096) {
 		op.off = op.remote_off = n * 4096ull;
 		n += (unsigned)gx_post(r->client.ep, &op, 1);
-		turn(&r->client);
+		end_turn(&r->client);
 	}
 	UNTIL(r, r->client.nr_done == n);
 	assert_int_equal(r->client.nr_failed, 0);
@@ -335,23 +250,13 @@ static void close__under_operations(void **state)
 	assert_true(n > 0);
 }
 
-static uint64_t maps(const struct end *e, enum gx_stat_id id)
-{
-	return gx_stat_get(&e->gx->ctl_stats, id);
-}
-
 /* One more connection; a put over it must be in @to. */
 static struct gx_conn *more_puts(struct rig *r, struct gx_mem *to)
 {
-	struct gx_connect_opts o = GX_INIT(o);
+	struct gx_conn *c = rig_connect_more(r);
 	struct gx_region kv = GX_INIT(kv);
 	struct gx_op op = {0};
-	struct gx_conn *c;
 
-	o.link = "local";
-	assert_int_equal(gx_connect(r->client.gx, r->addr, &o, &c), 0);
-	assert_int_equal(gx_conn_wait(c, WAIT_NS), 0);
-	UNTIL(r, gx_conn_ep(c, 0));
 	assert_int_equal(gx_conn_region(c, "gpu", 0, &kv), 0);
 	memset(r->want, ++r->seed, KV_B);
 	image(r->client.gpu, r->want);
@@ -371,25 +276,25 @@ static struct gx_conn *more_puts(struct rig *r, struct gx_mem *to)
 static void maps__once_and_anew(void **state)
 {
 	struct rig *r = *state;
-	struct gx_conn *c[3], *first = r->client.conn; /* on_conn() takes the last */
+	struct gx_conn *c[3];
 	struct gx_mem *again;
 
-	assert_int_equal(maps(&r->client, GX_STAT_MAPS_MADE), 2);
+	assert_int_equal(end_ctl_stat(&r->client, GX_STAT_MAPS_MADE), 2);
 	c[0] = more_puts(r, r->server.gpu);
 	c[1] = more_puts(r, r->server.gpu);
-	assert_int_equal(maps(&r->client, GX_STAT_MAPS_MADE), 2);
-	assert_int_equal(maps(&r->client, GX_STAT_MAPS_FOUND), 4);
+	assert_int_equal(end_ctl_stat(&r->client, GX_STAT_MAPS_MADE), 2);
+	assert_int_equal(end_ctl_stat(&r->client, GX_STAT_MAPS_FOUND), 4);
 	gx_mem_free(r->server.gpu);
 	assert_int_equal(gx_mem_alloc(r->server.gx, GX_MEM_CUDA, devices - 1, KV_B, &again), 0);
 	assert_int_equal(gx_mem_share(again, "gpu", GX_ACCESS_PUT | GX_ACCESS_GET), 0);
 	c[2] = more_puts(r, again);
-	assert_int_equal(maps(&r->client, GX_STAT_MAPS_MADE), 3);
-	assert_int_equal(maps(&r->client, GX_STAT_MAPS), 3);
+	assert_int_equal(end_ctl_stat(&r->client, GX_STAT_MAPS_MADE), 3);
+	assert_int_equal(end_ctl_stat(&r->client, GX_STAT_MAPS), 3);
 	for (unsigned i = 0; i < 3; i++)
 		gx_conn_close(c[i]);
-	UNTIL(r, maps(&r->client, GX_STAT_MAPS) == 2);
-	gx_conn_close(first);
-	UNTIL(r, maps(&r->client, GX_STAT_MAPS) == 0);
+	UNTIL(r, end_ctl_stat(&r->client, GX_STAT_MAPS) == 2);
+	gx_conn_close(r->client.conn);
+	UNTIL(r, end_ctl_stat(&r->client, GX_STAT_MAPS) == 0);
 }
 
 /* Each pair of places that the connection made possible, once; nothing that was not asked for. */
@@ -428,18 +333,16 @@ static void pairs__timed_once(void **state)
 /* A client with GPUs 0 to @nr - 1, connected to a server whose region lies on GPU @where. */
 static struct rig *gpus_open(unsigned nr, int where, void **state)
 {
-	struct rig *r = calloc(1, sizeof(*r));
+	struct rig *r = rig_new();
 	int was = devices;
 
-	r->want = malloc(KV_B);
-	r->got = malloc(KV_B);
 	devices = where + 1;
-	end_open(&r->server, true);
+	end_make(&r->server, true);
 	devices = was;
-	end_open(&r->client, false);
+	end_make(&r->client, false);
 	for (unsigned d = 1; d < nr; d++)
 		assert_int_equal(gx_gpu_open(r->client.gx, (int)d), 0);
-	rig_connect(r);
+	assert_int_equal(rig_connect(r, "local", NULL), 0);
 	*state = r;
 	return r;
 }
@@ -485,7 +388,7 @@ static void gpus__the_first_does_not_reach_it(void **state)
 	r = gpus_open(2, 1, state);
 	assert_null(gpus_map(r)->seen[0]);
 	assert_int_equal(gpus_map(r)->gpu->device, 1);
-	assert_int_equal(gpus_put(r, r->client.host), 0);
+	assert_int_equal(gpus_put(r, r->client.kv), 0);
 	assert_int_equal(gpus_put(r, r->client.gpu), 1); /* lies on GPU 0: staged, by packets */
 	teardown(state);
 	unsetenv("GX_FAKE_CUDA_NO_PEER");
@@ -501,7 +404,7 @@ static void gpus__a_third_does_not_reach_it(void **state)
 	setenv("GX_FAKE_CUDA_NO_PEER", "1-2", 1);
 	r = gpus_open(1, 1, state);
 	assert_non_null(gpus_map(r)->seen[0]);
-	assert_int_equal(gpus_put(r, r->client.host), 0);
+	assert_int_equal(gpus_put(r, r->client.kv), 0);
 	assert_int_equal(gpus_put(r, r->client.gpu), 0);
 	teardown(state);
 	unsetenv("GX_FAKE_CUDA_NO_PEER");
@@ -521,7 +424,7 @@ static void gpus__cuda_ipc(void **state)
 	m = gpus_map(r);
 	assert_ptr_equal(m->mem->view[0].by, r->client.gx->gpu[0]);
 	assert_ptr_equal(m->mem->view[1].by, r->client.gx->gpu[1]);
-	assert_int_equal(gpus_put(r, r->client.host), 0);
+	assert_int_equal(gpus_put(r, r->client.kv), 0);
 	assert_int_equal(gpus_put(r, r->client.gpu), 0);
 	teardown(state);
 	unsetenv("GX_FAKE_CUDA_NO_VMM");
@@ -537,7 +440,7 @@ static void gpus__one_import(void **state)
 	assert_null(m->mem->view[1].by);
 	assert_ptr_equal(m->seen[1], m->seen[0]);
 	assert_int_equal(m->gpu->device, 1); /* where it lies */
-	assert_int_equal(gpus_put(r, r->client.host), 0);
+	assert_int_equal(gpus_put(r, r->client.kv), 0);
 	assert_int_equal(gpus_put(r, r->client.gpu), 0);
 	teardown(state);
 }
@@ -589,7 +492,7 @@ static void capture__beside_connections(void **state)
 	assert_int_equal(c.err, 0);
 	for (unsigned i = 0; i < 2; i++) {
 		r = gpus_open(2, 0, state);
-		gpus_put(r, r->client.host);
+		gpus_put(r, r->client.kv);
 		gpus_put(r, r->client.gpu);
 		teardown(state);
 	}
