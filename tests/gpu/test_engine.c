@@ -7,7 +7,6 @@
 #include <gxlab/gather.h>
 #include <gxlab/modes.h>
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -17,6 +16,8 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#include "kit/common_cuda.h"
 
 #define SRC_B	((size_t)4 << 20)
 #define DST_B	((size_t)4 << 20)
@@ -462,13 +463,12 @@ static int hold_begin(void *arg, void *stream)
 static void result__64_out(void **state)
 {
 	struct fix *f = *state;
-	void *lib = dlopen("libcuda.so.1", RTLD_NOW);
 	struct hold h = {0};
 	uint32_t t[65];
 
 	if (how.device < 0)
 		skip();
-	h.queue = (unsigned (*)(void *, void (*)(void *), void *))dlsym(lib, "cuLaunchHostFunc");
+	h.queue = common_cuda_symbol("cuLaunchHostFunc");
 	for (unsigned round = 0; round < 3; round++) {
 		h.over = false;
 		assert_int_equal(gx_engine_call(f->q, hold_begin, &h, NULL), 0);
@@ -483,7 +483,6 @@ static void result__64_out(void **state)
 		for (unsigned i = 0; i < 64; i++)
 			assert_int_equal(gx_engine_wait(f->q, t[i], WAIT_NS), 0);
 	}
-	dlclose(lib);
 }
 
 /* --- unpack --- */

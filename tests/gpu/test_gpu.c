@@ -777,18 +777,6 @@ static struct {
 	unsigned (*destroy)(struct CUstream_st *stream);
 } user;
 
-static void *user_symbol(const char *name)
-{
-	static void *lib;
-	void *p;
-
-	lib = lib ? lib : dlopen("libcuda.so.1", RTLD_NOW);
-	p = lib ? dlsym(lib, name) : NULL;
-	if (!p)
-		fail_msg("%s: %s", name, dlerror());
-	return p;
-}
-
 static void user_open(void)
 {
 	unsigned (*retain)(struct CUctx_st * *ctx, int device);
@@ -797,11 +785,11 @@ static void user_open(void)
 	user.stream = (struct CUstream_st *)&user; /* anything but NULL */
 	if (ops == &gx_gpu_host_ops)
 		return;
-	retain = user_symbol("cuDevicePrimaryCtxRetain");
-	create = user_symbol("cuStreamCreateWithPriority");
-	user.copy = user_symbol("cuMemcpyAsync");
-	user.set_current = user_symbol("cuCtxSetCurrent");
-	user.destroy = user_symbol("cuStreamDestroy_v2");
+	retain = common_cuda_symbol("cuDevicePrimaryCtxRetain");
+	create = common_cuda_symbol("cuStreamCreateWithPriority");
+	user.copy = common_cuda_symbol("cuMemcpyAsync");
+	user.set_current = common_cuda_symbol("cuCtxSetCurrent");
+	user.destroy = common_cuda_symbol("cuStreamDestroy_v2");
 	assert_int_equal(retain(&user.ctx, cfg.device), 0);
 	assert_int_equal(user.set_current(user.ctx), 0);
 	assert_int_equal(create(&user.stream, GX_CU_STREAM_NON_BLOCKING, 0), 0);
@@ -814,7 +802,7 @@ static void user_close(void)
 
 	if (ops == &gx_gpu_host_ops)
 		return;
-	release = user_symbol("cuDevicePrimaryCtxRelease_v2");
+	release = common_cuda_symbol("cuDevicePrimaryCtxRelease_v2");
 	assert_int_equal(user.destroy(user.stream), 0);
 	assert_int_equal(release(cfg.device), 0);
 }
@@ -1568,7 +1556,8 @@ struct hold {
 
 static unsigned device_number(int attribute)
 {
-	unsigned (*get)(int *value, int attr, int device) = user_symbol("cuDeviceGetAttribute");
+	unsigned (*get)(int *value, int attr, int device) =
+		common_cuda_symbol("cuDeviceGetAttribute");
 	int n = 0;
 
 	assert_int_equal(get(&n, attribute, cfg.device), 0);
@@ -1578,13 +1567,13 @@ static unsigned device_number(int attribute)
 /* A thread block on each of all SMs but @left, which has that SM's shared memory for itself. */
 static void hold_begin(struct hold *h, unsigned left)
 {
-	unsigned (*load)(struct CUmod_st **, const void *) = user_symbol("cuModuleLoadData");
+	unsigned (*load)(struct CUmod_st **, const void *) = common_cuda_symbol("cuModuleLoadData");
 	unsigned (*find)(struct CUfunc_st **, struct CUmod_st *, const char *) =
-		user_symbol("cuModuleGetFunction");
-	unsigned (*set)(struct CUfunc_st *, int, int) = user_symbol("cuFuncSetAttribute");
+		common_cuda_symbol("cuModuleGetFunction");
+	unsigned (*set)(struct CUfunc_st *, int, int) = common_cuda_symbol("cuFuncSetAttribute");
 	unsigned (*launch)(struct CUfunc_st *, unsigned, unsigned, unsigned, unsigned, unsigned,
 			   unsigned, unsigned, struct CUstream_st *, void **, void **) =
-		user_symbol("cuLaunchKernel");
+		common_cuda_symbol("cuLaunchKernel");
 	unsigned grid = device_number(GX_CU_ATTR_MULTIPROCESSOR_COUNT) - left;
 	unsigned shared_b = device_number(97); /* most of a thread block, when asked for */
 	struct gx_load_args args = {.n = HOLD_NS};
@@ -1593,7 +1582,7 @@ static void hold_begin(struct hold *h, unsigned left)
 	uint64_t end_ns = gx_now_ns() + wait_ns;
 
 	user_open();
-	h->query = user_symbol("cuStreamQuery");
+	h->query = common_cuda_symbol("cuStreamQuery");
 	h->words = gx_gpu_flag_alloc(gpu, 32 + grid);
 	assert_non_null(h->words);
 	args.mem = h->words + 32;
@@ -1613,8 +1602,8 @@ static void hold_begin(struct hold *h, unsigned left)
 
 static void hold_end(struct hold *h)
 {
-	unsigned (*unload)(struct CUmod_st *) = user_symbol("cuModuleUnload");
-	unsigned (*sync)(struct CUstream_st *) = user_symbol("cuStreamSynchronize");
+	unsigned (*unload)(struct CUmod_st *) = common_cuda_symbol("cuModuleUnload");
+	unsigned (*sync)(struct CUstream_st *) = common_cuda_symbol("cuStreamSynchronize");
 
 	assert_int_equal(user.set_current(user.ctx), 0);
 	assert_int_equal(h->query(user.stream), GX_CU_ERROR_NOT_READY); /* they were there */

@@ -13,7 +13,6 @@
 
 #include <gx/engine.h>
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -49,31 +48,19 @@ static struct {
 	struct CUctx_st *ctx;
 } drv;
 
-static void *drv_symbol(const char *name)
-{
-	static void *lib;
-	void *p;
-
-	lib = lib ? lib : dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-	p = lib ? dlsym(lib, name) : NULL;
-	if (!p)
-		fail_msg("%s: %s", name, dlerror());
-	return p;
-}
-
 static void drv_open(void)
 {
-	drv.retain = drv_symbol("cuDevicePrimaryCtxRetain");
-	drv.release = drv_symbol("cuDevicePrimaryCtxRelease_v2");
-	drv.get_current = drv_symbol("cuCtxGetCurrent");
-	drv.set_current = drv_symbol("cuCtxSetCurrent");
-	drv.create = drv_symbol("cuStreamCreateWithPriority");
-	drv.destroy = drv_symbol("cuStreamDestroy_v2");
-	drv.exchange = drv_symbol("cuThreadExchangeStreamCaptureMode");
-	drv.begin = drv_symbol("cuStreamBeginCapture_v2");
-	drv.end = drv_symbol("cuStreamEndCapture");
-	drv.graph_destroy = drv_symbol("cuGraphDestroy");
-	drv.set = drv_symbol("cuMemsetD8Async");
+	drv.retain = common_cuda_symbol("cuDevicePrimaryCtxRetain");
+	drv.release = common_cuda_symbol("cuDevicePrimaryCtxRelease_v2");
+	drv.get_current = common_cuda_symbol("cuCtxGetCurrent");
+	drv.set_current = common_cuda_symbol("cuCtxSetCurrent");
+	drv.create = common_cuda_symbol("cuStreamCreateWithPriority");
+	drv.destroy = common_cuda_symbol("cuStreamDestroy_v2");
+	drv.exchange = common_cuda_symbol("cuThreadExchangeStreamCaptureMode");
+	drv.begin = common_cuda_symbol("cuStreamBeginCapture_v2");
+	drv.end = common_cuda_symbol("cuStreamEndCapture");
+	drv.graph_destroy = common_cuda_symbol("cuGraphDestroy");
+	drv.set = common_cuda_symbol("cuMemsetD8Async");
 }
 
 static bool is_fake(void)
@@ -369,7 +356,7 @@ static void capture__by_the_thread_that_calls(void **state)
 /* The control: a thread that has not said RELAXED spoils it, so the tests above test something. */
 static void spoil(const struct tour *t)
 {
-	unsigned (*query)(struct CUstream_st * stream) = drv_symbol("cuStreamQuery");
+	unsigned (*query)(struct CUstream_st * stream) = common_cuda_symbol("cuStreamQuery");
 	struct CUstream_st *stream = NULL;
 	struct CUctx_st *ctx = NULL;
 
@@ -490,7 +477,7 @@ static void hold(void *arg)
 static int call_hold(void *arg, void *stream)
 {
 	unsigned (*launch)(void *stream, void (*fn)(void *arg), void *arg) =
-		drv_symbol("cuLaunchHostFunc");
+		common_cuda_symbol("cuLaunchHostFunc");
 
 	return launch(stream, hold, arg) ? -EIO : 0;
 }
@@ -622,7 +609,7 @@ static void queue_close__gives_up(void **state)
 static void host_map__outlives_who_made_it(void **state)
 {
 	unsigned (*attribute)(void *value, unsigned which, unsigned long long ptr) =
-		drv_symbol("cuPointerGetAttribute");
+		common_cuda_symbol("cuPointerGetAttribute");
 	int n = common_cuda_count();
 	struct gx_gpu_cfg first = {0}, second = {.device = n - 1};
 	struct gx_gpu *a = NULL, *b = NULL;

@@ -6,7 +6,6 @@
  */
 #include "gx/gx.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -20,6 +19,7 @@
 
 #include <cmocka.h>
 
+#include "kit/common_cuda.h"
 #include "kit/common_gx.h"
 
 #define CORES	2
@@ -329,7 +329,7 @@ static void gx_close__with_queues_left(void **state)
 
 /* CUDA as the program of a user calls it. */
 static struct {
-	void *lib, *ctx, *stream;
+	void *ctx, *stream;
 	unsigned (*retain)(void **ctx, int device);
 	unsigned (*release)(int device);
 	unsigned (*set_current)(void *ctx);
@@ -338,25 +338,14 @@ static struct {
 	unsigned (*copy)(unsigned long long dst, unsigned long long src, size_t len, void *stream);
 } cuda;
 
-static void *cuda_symbol(const char *name)
-{
-	void *p = dlsym(cuda.lib, name);
-
-	if (!p)
-		fail_msg("%s: %s", name, dlerror());
-	return p;
-}
-
 static void cuda_open(void)
 {
-	cuda.lib = dlopen("libcuda.so.1", RTLD_NOW);
-	assert_non_null(cuda.lib);
-	cuda.retain = cuda_symbol("cuDevicePrimaryCtxRetain");
-	cuda.release = cuda_symbol("cuDevicePrimaryCtxRelease_v2");
-	cuda.set_current = cuda_symbol("cuCtxSetCurrent");
-	cuda.create = cuda_symbol("cuStreamCreateWithPriority");
-	cuda.destroy = cuda_symbol("cuStreamDestroy_v2");
-	cuda.copy = cuda_symbol("cuMemcpyAsync");
+	cuda.retain = common_cuda_symbol("cuDevicePrimaryCtxRetain");
+	cuda.release = common_cuda_symbol("cuDevicePrimaryCtxRelease_v2");
+	cuda.set_current = common_cuda_symbol("cuCtxSetCurrent");
+	cuda.create = common_cuda_symbol("cuStreamCreateWithPriority");
+	cuda.destroy = common_cuda_symbol("cuStreamDestroy_v2");
+	cuda.copy = common_cuda_symbol("cuMemcpyAsync");
 	assert_int_equal(cuda.retain(&cuda.ctx, 0), 0);
 	assert_int_equal(cuda.set_current(cuda.ctx), 0);
 	assert_int_equal(cuda.create(&cuda.stream, 1, 0), 0); /* not blocked by the NULL stream */
@@ -367,7 +356,6 @@ static void cuda_close(void)
 	assert_int_equal(cuda.destroy(cuda.stream), 0);
 	assert_int_equal(cuda.set_current(NULL), 0);
 	assert_int_equal(cuda.release(0), 0);
-	dlclose(cuda.lib);
 }
 
 /* Work that takes its time; the last copy is the one that counts. */
