@@ -502,6 +502,15 @@ static int raw_listen(int *port)
 	return fd;
 }
 
+/* The same. @addr: for client_connect() */
+static int raw_listen_at(char addr[32])
+{
+	int port, fd = raw_listen(&port);
+
+	snprintf(addr, 32, "127.0.0.1:%d", port);
+	return fd;
+}
+
 /* May end early when the other end closes. */
 static bool raw_send(int fd, const void *data, size_t len)
 {
@@ -1250,9 +1259,8 @@ static void fail__refused(void **state)
 static void fail__silent_server(void **state)
 {
 	char addr[32];
-	int port, fd = raw_listen(&port);
+	int fd = raw_listen_at(addr);
 
-	snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
 	client_connect(addr, &(struct gx_connect_opts){.timeout_ns = 100000000});
 	wait_down(client, 1, -ETIMEDOUT);
 	assert_says(client->text, "within 0.1 s: does a server run there?");
@@ -1264,10 +1272,9 @@ static void fail__silent_server(void **state)
 static void fail__stuck_server(void **state)
 {
 	static uint8_t b[GX_HELLO_FRAME_MAX];
-	int port, fd = raw_listen(&port), peer;
 	char addr[32];
+	int fd = raw_listen_at(addr), peer;
 
-	snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
 	client_connect(addr, &(struct gx_connect_opts){.timeout_ns = 200000000});
 	peer = raw_accept(fd);
 	assert_true(raw_send(peer, b, raw_hello(b, GX_HELLO_VERSION)));
@@ -1279,10 +1286,9 @@ static void fail__stuck_server(void **state)
 
 static void fail__not_gx(void **state)
 {
-	int port, fd = raw_listen(&port), peer;
 	char addr[32];
+	int fd = raw_listen_at(addr), peer;
 
-	snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
 	client_connect(addr, NULL);
 	peer = raw_accept(fd);
 	assert_true(raw_send(peer, "SSH-2.0-OpenSSH_9.2\r\n", 21));
@@ -1317,10 +1323,9 @@ static void fail__version_of_the_client(void **state)
 static void fail__version_of_the_server(void **state)
 {
 	static uint8_t b[GX_HELLO_FRAME_MAX];
-	int port, fd = raw_listen(&port), peer;
 	char addr[32];
+	int fd = raw_listen_at(addr), peer;
 
-	snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
 	client_connect(addr, NULL);
 	peer = raw_accept(fd);
 	assert_true(raw_send(peer, b, raw_hello(b, 5)));
@@ -1472,10 +1477,9 @@ static void client__message_out_of_turn(void **state)
 	static uint8_t b[GX_HELLO_FRAME_MAX];
 
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(types); i++) {
-		int port, fd = raw_listen(&port), peer;
 		char addr[32];
+		int fd = raw_listen_at(addr), peer;
 
-		snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
 		client_connect(addr, NULL);
 		peer = raw_accept(fd);
 		assert_true(raw_send(peer, b, raw_hello(b, GX_HELLO_VERSION)));
@@ -1856,12 +1860,11 @@ static int raw_server_lanes(const struct gx_hello *h, int un, uint8_t nonce[16],
 			    struct gx_hello_lanes *l, int *pass)
 {
 	static uint8_t b[GX_HELLO_FRAME_MAX];
-	int port, fd = raw_listen(&port), peer;
-	struct gx_hello theirs;
 	char addr[32];
+	int fd = raw_listen_at(addr), peer;
+	struct gx_hello theirs;
 	uint32_t len;
 
-	snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
 	client_connect(addr, NULL);
 	peer = raw_accept(fd);
 	close(fd);
@@ -2144,11 +2147,10 @@ static void bye__messages_before_it_arrive(void **state)
 
 static void bye__while_connecting(void **state)
 {
-	int port, fd = raw_listen(&port);
-	struct gx_conn *c;
 	char addr[32];
+	int fd = raw_listen_at(addr);
+	struct gx_conn *c;
 
-	snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
 	for (unsigned i = 0; i < 3; i++) {
 		c = client_connect(addr, NULL);
 		sleep_ms(i * 5);
@@ -2201,17 +2203,15 @@ static void close__everything_in_flight(void **state)
 	struct gx_hello_lanes l;
 	struct gx_hello h;
 	struct gx_conn *s;
-	int fd = stuffed_conn(addr, &s), port = atoi(strchr(addr, ':') + 1), fds[8], un, silent,
-	    silent_port;
+	int fd = stuffed_conn(addr, &s), port = atoi(strchr(addr, ':') + 1), fds[8], un, silent;
 
 	raw_lanes_fill(&l, "shm");
 	fds[0] = raw_connect(port);
 	fds[1] = raw_client(port, &h);
 	fds[2] = raw_client_lanes(port, &h, &l, &un);
-	silent = raw_listen(&silent_port);
+	silent = raw_listen_at(addr);
 	snprintf(path, sizeof(path), "@gx-test-%d-stats", getpid());
 	assert_int_equal(ctl_stats_listen(&server->gx, path), 0);
-	snprintf(addr, sizeof(addr), "127.0.0.1:%d", silent_port);
 	client_connect(addr, NULL);
 	fake_close(server);
 	server = fake_open("server");
