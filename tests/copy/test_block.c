@@ -501,15 +501,21 @@ static void broken(struct rig *r, int status, uint64_t now_ns)
 	rig_close(r);
 }
 
+/* Two launches are out: one fragment, and 19. */
+static void rig_open_busy(struct rig *r)
+{
+	rig_open(r, true, 0);
+	add(r, 77, 10, 0, 0, 0);
+	block_flush(r->q, true, 0);
+	add_many(r, 19, true);
+	block_flush(r->q, true, BLOCK_AGE_NS);
+}
+
 static void block_reap__gpu_does_not_finish(void **state)
 {
 	struct rig r;
 
-	rig_open(&r, true, 0);
-	add(&r, 77, 10, 0, 0, 0);
-	block_flush(r.q, true, 0);
-	add_many(&r, 19, true);
-	block_flush(r.q, true, BLOCK_AGE_NS);
+	rig_open_busy(&r);
 	assert_int_equal(reap_all(&r, 0, true, TIMEOUT), 0);
 	broken(&r, -ETIMEDOUT, TIMEOUT + 1);
 }
@@ -518,11 +524,7 @@ static void block_reap__gpu_fault(void **state)
 {
 	struct rig r;
 
-	rig_open(&r, true, 0);
-	add(&r, 77, 10, 0, 0, 0);
-	block_flush(r.q, true, 0);
-	add_many(&r, 19, true);
-	block_flush(r.q, true, BLOCK_AGE_NS);
+	rig_open_busy(&r);
 	r.fake.fault = -EIO;
 	broken(&r, -EIO, BLOCK_AGE_NS);
 }
