@@ -357,6 +357,28 @@ static void *freer_run(void *arg)
 	return NULL;
 }
 
+/* When it returns gx knows that the memory goes. */
+static void freer_start(struct freer *f)
+{
+	assert_int_equal(pthread_create(&f->thread, NULL, freer_run, f), 0);
+	while (!atomic_load(&own.mem->dead))
+		usleep(10);
+}
+
+static void freer_is_waiting(struct freer *f)
+{
+	usleep(20000);
+	assert_false(atomic_load(&f->done));
+}
+
+static void freer_end(struct freer *f, struct rig *r)
+{
+	while (!atomic_load(&f->done))
+		rig_pass(r, 1000);
+	pthread_join(f->thread, NULL);
+	assert_int_equal(f->ret, 0);
+}
+
 /* Another thread frees while this one turns the core: it returns when the last copy has ended. */
 static void copies__are_waited_for(void **state)
 {
@@ -371,20 +393,14 @@ static void copies__are_waited_for(void **state)
 		own_open(r, 1);
 		own_put(r, LEN);
 		rig_pass(r, 30000 + moment_ns(k));
-		assert_int_equal(pthread_create(&f.thread, NULL, freer_run, &f), 0);
-		while (!atomic_load(&own.mem->dead))
-			usleep(10);
+		freer_start(&f);
 		/* Virtual time stands: what has begun cannot end. */
 		gx_core_turn(r->core[1], r->now_ns);
 		if (e->rx.held_bufs) {
 			waited++;
-			usleep(20000);
-			assert_false(atomic_load(&f.done));
+			freer_is_waiting(&f);
 		}
-		while (!atomic_load(&f.done))
-			rig_pass(r, 1000);
-		pthread_join(f.thread, NULL);
-		assert_int_equal(f.ret, 0);
+		freer_end(&f, r);
 		own_is_others(r);
 		rig_done(r);
 		own_close();
@@ -433,16 +449,10 @@ static void copies__of_a_gpu_are_waited_for(void **state)
 	rig_pass(r, 5000);
 	assert_false(stage_is_past(r->core[0]->link[0]->stage[0],
 				   stage_ticket(r->core[0]->link[0]->stage[0])));
-	assert_int_equal(pthread_create(&f.thread, NULL, freer_run, &f), 0);
-	while (!atomic_load(&own.mem->dead))
-		usleep(10);
+	freer_start(&f);
 	gx_core_turn(r->core[0], r->now_ns);
-	usleep(20000);
-	assert_false(atomic_load(&f.done));
-	while (!atomic_load(&f.done))
-		rig_pass(r, 1000);
-	pthread_join(f.thread, NULL);
-	assert_int_equal(f.ret, 0);
+	freer_is_waiting(&f);
+	freer_end(&f, r);
 	own.mem->kind = GX_MEM_HOST;
 	own_is_others(r);
 	assert_int_equal(status_of(r, 0, 1), -ECANCELED);
