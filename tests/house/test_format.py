@@ -4,32 +4,21 @@
 
 usage: test_format.py [--fix]
 
-Version 14 of clang-format decides: versions differ in details. --fix lays out what is not. Exit status: 0; 1 when a file
+Version 14 of clang-format decides. --fix lays out what is not. Exit status: 0; 1 when a file
 was found otherwise (without --fix); 77 when there is no clang-format 14.
 """
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 
-VERSION = "14"
+from house_clang import clang_tool
+
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 FOLDERS = ("dataplane", "docs", "gpu", "include", "poll", "tests", "tools")
 SUFFIXES = (".c", ".h", ".cu", ".cuh")
 JOBS = os.cpu_count() or 1
-
-
-def formatter():
-    """Path of clang-format 14, or None."""
-    for name in (f"clang-format-{VERSION}", "clang-format"):
-        path = shutil.which(name)
-        if path:
-            said = subprocess.run([path, "--version"], capture_output=True, text=True).stdout
-            if re.search(rf"version {VERSION}\.", said):
-                return path
-    return None
 
 
 def sources():
@@ -62,9 +51,8 @@ def main(args):
     if args not in ([], ["--fix"]):
         print(__doc__.split("\n\n")[1])
         return 2
-    tool = formatter()
+    tool = clang_tool("clang-format")
     if not tool:
-        print(f"clang-format {VERSION} is not installed (Debian's package: clang-format-{VERSION})")
         return 77
     files = sources()
     if args:

@@ -12,13 +12,13 @@ import os
 import pathlib
 import queue
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 
-VERSION = "14"
+from house_clang import clang_tool
+
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 FOLDERS = ("dataplane", "gpu", "poll", "tools")
 # It compares a toolkit's header with ours by expressions that gcc alone takes for constant.
@@ -42,15 +42,6 @@ int second(void)
 }
 """
 BAD_CHECKS = {"misc-no-recursion", "bugprone-branch-clone", "cert-env33-c"}
-
-
-def linter():
-    """Path of clang-tidy 14, or None."""
-    for name in (f"clang-tidy-{VERSION}", "clang-tidy"):
-        path = shutil.which(name)
-        if path and re.search(rf"version {VERSION}\.", subprocess.run([path, "--version"], capture_output=True, text=True).stdout):
-            return path
-    return None
 
 
 def commands(build):
@@ -106,9 +97,8 @@ def main(args):
     if not args:
         print(__doc__.split("\n\n")[1])
         return 2
-    tool = linter()
+    tool = clang_tool("clang-tidy")
     if not tool:
-        print(f"clang-tidy {VERSION} is not installed (Debian's package: clang-tidy-{VERSION})")
         return 77
     known = commands(pathlib.Path(args[0]))
     files = args[1:] or sorted(known)
