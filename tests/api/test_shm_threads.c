@@ -24,46 +24,26 @@
 #define OPS_MAX 32
 #define WAIT_NS 30000000000ull
 
-struct rig {
-	struct gx *server, *client;
-	char addr[32];
-};
-
 static char out[KV_B], in[KV_B];
 static const char *link_name = "packet";
 
-static struct gx *open_one(bool server)
-{
-	struct gx_opts o = {.server = server, .on_conn = server ? common_gx_on_conn : NULL};
-	struct gx *gx;
-
-	assert_int_equal(common_gx_open(o, "shm", &gx), 0);
-	return gx;
-}
-
 static int setup(void **state)
 {
-	static struct rig rig;
+	static struct common_rig rig;
 
-	rig = (struct rig){.server = open_one(true), .client = open_one(false)};
-	common_gx_kv(rig.server, GX_MEM_HOST, KV_B);
-	common_gx_listen(rig.server, rig.addr);
-	assert_int_equal(gx_core_start(gx_core(rig.server, 0)), 0);
+	common_rig_open(&rig, (struct gx_opts){0}, KV_B);
 	*state = &rig;
 	return 0;
 }
 
 static int teardown(void **state)
 {
-	struct rig *r = *state;
-
-	gx_close(r->client);
-	gx_close(r->server);
+	common_rig_close(*state);
 	return 0;
 }
 
 /* Take completions until @n operations are done; without success is a failure. */
-static void run(struct rig *r, unsigned n, int status)
+static void run(struct common_rig *r, unsigned n, int status)
 {
 	struct gx_core *core = gx_core(r->client, 0);
 	uint64_t until = gx_now() + WAIT_NS;
@@ -81,7 +61,7 @@ static void run(struct rig *r, unsigned n, int status)
 	assert_int_equal(n, 0);
 }
 
-static struct gx_conn *connect_one(struct rig *r)
+static struct gx_conn *connect_one(struct common_rig *r)
 {
 	return common_gx_connect(r->client, r->addr, link_name);
 }
@@ -100,7 +80,7 @@ static void post(struct gx_conn *c, enum gx_op_kind kind, char *addr, uint64_t o
 	assert_int_equal(gx_post(gx_conn_ep(c, 0), &op, 1), 1);
 }
 
-static void transfer(struct rig *r, struct gx_conn *c, unsigned seed)
+static void transfer(struct common_rig *r, struct gx_conn *c, unsigned seed)
 {
 	const uint64_t len = KV_B / OPS_MAX;
 
@@ -119,7 +99,7 @@ static void transfer(struct rig *r, struct gx_conn *c, unsigned seed)
 
 static void put_get__with_the_server_on_its_thread(void **state)
 {
-	struct rig *r = *state;
+	struct common_rig *r = *state;
 	struct gx_conn *c = connect_one(r);
 	char text[16384];
 	uint64_t v;
@@ -134,7 +114,7 @@ static void put_get__with_the_server_on_its_thread(void **state)
 
 static void connect__again_and_again(void **state)
 {
-	struct rig *r = *state;
+	struct common_rig *r = *state;
 
 	for (unsigned i = 0; i < 20; i++) {
 		struct gx_conn *c = connect_one(r);
@@ -147,7 +127,7 @@ static void connect__again_and_again(void **state)
 /* The server's core stops and goes on, on another thread, between two transfers. */
 static void core_stop__and_start(void **state)
 {
-	struct rig *r = *state;
+	struct common_rig *r = *state;
 	struct gx_conn *c = connect_one(r);
 
 	for (unsigned i = 0; i < 5; i++) {
@@ -160,7 +140,7 @@ static void core_stop__and_start(void **state)
 
 static void close__under_operations(void **state)
 {
-	struct rig *r = *state;
+	struct common_rig *r = *state;
 	struct gx_conn *c = connect_one(r);
 	struct gx_op op = {0};
 

@@ -67,6 +67,32 @@ static inline struct gx_conn *common_gx_connect(struct gx *gx, const char *addr,
 	return conn;
 }
 
+/* A server whose cores run on threads of gx's, and a client, over shm. */
+struct common_rig {
+	struct gx *server, *client;
+	struct gx_mem *kv; /* of the server */
+	char addr[32];	   /* of the server */
+};
+
+/* @o: of both ends */
+static inline void common_rig_open(struct common_rig *r, struct gx_opts o, uint64_t kv_b)
+{
+	assert_int_equal(common_gx_open(o, "shm", &r->client), 0);
+	o.server = true;
+	o.on_conn = common_gx_on_conn;
+	assert_int_equal(common_gx_open(o, "shm", &r->server), 0);
+	r->kv = common_gx_kv(r->server, GX_MEM_HOST, kv_b);
+	common_gx_listen(r->server, r->addr);
+	for (unsigned i = 0; i < gx_nr_cores(r->server); i++)
+		assert_int_equal(gx_core_start(gx_core(r->server, i)), 0);
+}
+
+static inline void common_rig_close(struct common_rig *r)
+{
+	gx_close(r->client);
+	gx_close(r->server);
+}
+
 /* Is GPU 0 there? Else the reason is printed. */
 static inline bool common_gpu_there(void)
 {

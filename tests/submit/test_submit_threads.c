@@ -29,15 +29,9 @@
 #define OPS	16 /* of a thread and round */
 #define WAIT_NS 60000000000ull
 
-struct rig {
-	struct gx *server, *client;
-	struct gx_mem *kv;
-	char addr[32];
-};
-
 /* One posting thread. Failures are counted: only the test's own thread may fail a test. */
 struct poster {
-	struct rig *rig;
+	struct common_rig *rig;
 	struct gx_conn *conn;
 	unsigned index, rounds;
 	bool striped;
@@ -53,43 +47,24 @@ static void nap(void)
 	nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
 }
 
-static struct gx *open_one(bool server)
-{
-	struct gx_opts o = {.nr_cores = CORES,
-			    .chunk_b = 16384,
-			    .server = server,
-			    .on_conn = server ? common_gx_on_conn : NULL};
-	struct gx *gx;
-
-	assert_int_equal(common_gx_open(o, "shm", &gx), 0);
-	return gx;
-}
-
 static int setup(void **state)
 {
-	static struct rig rig;
+	static struct common_rig rig;
 
-	rig = (struct rig){.server = open_one(true), .client = open_one(false)};
-	rig.kv = common_gx_kv(rig.server, GX_MEM_HOST, KV_B);
-	common_gx_listen(rig.server, rig.addr);
-	for (unsigned i = 0; i < CORES; i++) {
-		assert_int_equal(gx_core_start(gx_core(rig.server, i)), 0);
+	common_rig_open(&rig, (struct gx_opts){.nr_cores = CORES, .chunk_b = 16384}, KV_B);
+	for (unsigned i = 0; i < CORES; i++)
 		assert_int_equal(gx_core_start(gx_core(rig.client, i)), 0);
-	}
 	*state = &rig;
 	return 0;
 }
 
 static int teardown(void **state)
 {
-	struct rig *r = *state;
-
-	gx_close(r->client);
-	gx_close(r->server);
+	common_rig_close(*state);
 	return 0;
 }
 
-static struct gx_conn *connect_one(struct rig *r)
+static struct gx_conn *connect_one(struct common_rig *r)
 {
 	struct gx_conn *c = common_gx_connect(r->client, r->addr, link_name);
 
@@ -199,7 +174,7 @@ static void *poster_run(void *arg)
 	return NULL;
 }
 
-static void posters_run(struct rig *r, bool striped, unsigned rounds)
+static void posters_run(struct common_rig *r, bool striped, unsigned rounds)
 {
 	struct poster p[THREADS];
 	pthread_t thread[THREADS];
@@ -234,7 +209,7 @@ static void submit_striped__threads_share_a_connection(void **state)
  * under load; what is under way when one is closed is cancelled. */
 static void submit_close__under_way(void **state)
 {
-	struct rig *r = *state;
+	struct common_rig *r = *state;
 	struct gx_conn *c = connect_one(r);
 	struct gx_region kv = GX_INIT(kv);
 
@@ -262,7 +237,7 @@ static void submit_close__under_way(void **state)
 /* The connection goes while a thread cancels and polls: every operation ends once. */
 static void conn_close__under_way(void **state)
 {
-	struct rig *r = *state;
+	struct common_rig *r = *state;
 
 	for (unsigned round = 0; round < 20; round++) {
 		struct gx_conn *c = connect_one(r);
@@ -304,7 +279,7 @@ static void conn_close__under_way(void **state)
 /* gx_close() ends what is left, in any state. */
 static void gx_close__with_queues_left(void **state)
 {
-	struct rig *r = *state;
+	struct common_rig *r = *state;
 	struct gx_conn *c = connect_one(r);
 	struct gx_region kv = GX_INIT(kv);
 
@@ -383,7 +358,8 @@ static void wait_done(struct gx_queue *q, unsigned n)
 }
 
 /* Puts send what the stream has left there, gets overwrite only what it has read. */
-static void stream_rounds(struct rig *r, struct gx_conn *c, struct gx_queue *q, struct gx_mem *mem)
+static void stream_rounds(struct common_rig *r, struct gx_conn *c, struct gx_queue *q,
+			  struct gx_mem *mem)
 {
 	char *kv = gx_mem_addr(r->kv), *host = in, *was = in + 2 * GPU_B, *now = out;
 	struct gx_region region = GX_INIT(region);
@@ -426,7 +402,7 @@ static void stream_rounds(struct rig *r, struct gx_conn *c, struct gx_queue *q, 
 
 static void stream__of_a_gpu(void **state)
 {
-	struct rig *r = *state;
+	struct common_rig *r = *state;
 	struct gx_queue *q;
 	struct gx_mem *mem;
 	struct gx_conn *c;
