@@ -828,7 +828,7 @@ def move_latency(tools):
 @case
 def move_servers_defaults(tools):
     """As little as one can say."""
-    with Server(tools, "--cores", "any", mem="kv=host:2M") as s:
+    with Server(tools, "--cores", "any", mem="kv=host:16M") as s: # room for four cores of each end
         tools.run(tools.gxperf_path, "put", s.addr).must(OK)
 
 
