@@ -141,8 +141,8 @@ static int info_run(void *arg)
 	info->chunk_b = c->agreed.chunk_b;
 	info->window = c->agreed.window;
 	info->integrity = GX_INTEGRITY_MODE_NONE + c->agreed.integrity;
-	info->check_unpack = c->late;
-	info->check_unpack_peer = c->peer_late;
+	info->crc_by_copy = c->crc_by_copy;
+	info->peer_crc_by_copy = c->peer_crc_by_copy;
 	info->payload_max_b = p->port ? p->port->caps.payload_max : 0;
 	memcpy(info->peer, c->peer_name, sizeof(info->peer));
 	info->peer_pid = c->peer.pid;

@@ -198,7 +198,7 @@ static int lanes_connect(struct ctl_conn *cc)
 		return ret;
 	if (!ctl_fd_needed(s))
 		ctl_fd_forget(cc); /* the client is proven, and no descriptors will follow */
-	cc->conn->peer_late = s->remote.late;
+	cc->conn->peer_crc_by_copy = s->remote.crc_by_copy;
 	for (unsigned i = 0; i < s->remote.nr_lanes; i++) {
 		struct gx_hello_lane *r = &s->remote.lanes[i];
 
@@ -283,8 +283,8 @@ static uint32_t connect_integrity(const struct ctl_conn *cc)
 }
 
 /* The kinds of memory for which this end checks incoming payload while it copies. By default a GPU
- * checks payload that its kernels copy. If the CPU copies, checking late gains nothing. */
-static uint8_t opts_late(const struct gx_opts *o, uint32_t integrity)
+ * checks payload that its kernels copy. If the CPU copies, checking then gains nothing. */
+static uint8_t opts_crc_by_copy(const struct gx_opts *o, uint32_t integrity)
 {
 	bool kernels = o->unpack == GX_UNPACK_MODE_AUTO || o->unpack == GX_UNPACK_MODE_KERNEL;
 
@@ -297,9 +297,9 @@ static uint8_t opts_late(const struct gx_opts *o, uint32_t integrity)
 	return kernels ? 1 << GX_MEM_CUDA : 0;
 }
 
-static void lanes_late(struct gx_conn *c, struct gx_hello_lanes *l)
+static void lanes_crc_by_copy(struct gx_conn *c, struct gx_hello_lanes *l)
 {
-	c->late = l->late = opts_late(&c->gx->opts, l->integrity);
+	c->crc_by_copy = l->crc_by_copy = opts_crc_by_copy(&c->gx->opts, l->integrity);
 }
 
 static int connect_fill(struct ctl_conn *cc)
@@ -319,7 +319,7 @@ static int connect_fill(struct ctl_conn *cc)
 	l->chunk_b = opts->chunk_b;
 	l->window = opts->window;
 	l->integrity = connect_integrity(cc);
-	lanes_late(cc->conn, l);
+	lanes_crc_by_copy(cc->conn, l);
 	l->peer_timeout_ns = opts->peer_timeout_ns;
 	if (l->quantum < GX_WIRE_QUANTUM_MIN)
 		return ctl_conn_refuse(
@@ -596,7 +596,7 @@ int ctl_hello_connect_take(struct ctl_conn *cc, const uint8_t *body, uint32_t le
 				       s->remote.port, GX_WIRE_QUANTUM_MIN);
 	snprintf(cc->conn->why, sizeof(cc->conn->why), "%s: chosen by the client",
 		 s->remote.link == GX_LINK_LOCAL ? "local" : s->remote.port);
-	lanes_late(cc->conn, &s->local);
+	lanes_crc_by_copy(cc->conn, &s->local);
 	connect_cores_take(cc, s->local.nr_lanes);
 	lanes_agree(cc->conn, &s->local);
 	return accept_send(cc);

@@ -333,7 +333,7 @@ uint32_t gx_hello_lanes_put(uint8_t *b, enum gx_hello_type type, const struct gx
 	assert(nr_lanes == l->nr_lanes);
 	out_str(&o, l->port, sizeof(l->port));
 	out_u8(&o, l->link);
-	out_u8(&o, l->late);
+	out_u8(&o, l->crc_by_copy);
 	out_u32(&o, l->quantum);
 	out_u32(&o, l->chunk_b);
 	out_u32(&o, l->window);
@@ -354,12 +354,12 @@ int gx_hello_lanes_get(const uint8_t *b, uint32_t len, struct gx_hello_lanes *l)
 	l->link = in_u8(&in);
 	if (l->link > GX_LINK_LOCAL)
 		in.bad = true;
-	l->late = in_u8(&in);
+	l->crc_by_copy = in_u8(&in);
 	l->quantum = in_u32(&in);
 	l->chunk_b = in_u32(&in);
 	l->window = in_u32(&in);
 	l->integrity = in_u32(&in);
-	if (l->late >> 2 || (l->late && l->integrity != GX_INTEGRITY_CRC))
+	if (l->crc_by_copy >> 2 || (l->crc_by_copy && l->integrity != GX_INTEGRITY_CRC))
 		in.bad = true;
 	l->peer_timeout_ns = in_u64(&in);
 	l->nr_lanes = in_count(&in, GX_HELLO_LANES);

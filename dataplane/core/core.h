@@ -174,8 +174,8 @@ struct gx_conn {
 	struct gx_ep *ep[GX_HELLO_LANES]; /* frozen while up */
 	struct gx_hello peer;		  /* frozen once received */
 	struct gx_hello_lanes
-		agreed;		 /* quantum, chunk, window, integrity, time-out; frozen once up */
-	uint8_t late, peer_late; /* .late of struct gx_hello_lanes; frozen once up */
+		agreed; /* quantum, chunk, window, integrity, time-out; frozen once up */
+	uint8_t crc_by_copy, peer_crc_by_copy; /* of struct gx_hello_lanes; frozen once up */
 	char peer_name[128];
 	int peer_pool;	    /* device of the peer's bounce pool; -1: host memory. ctl */
 	bool same_host;	    /* the peer's host id equals ours; set by ctl_hello.c */

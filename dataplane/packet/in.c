@@ -392,7 +392,7 @@ static bool ep_checks(const struct pkt_ep *e, const struct gx_gpu *gpu, const st
 {
 	enum gx_mem_kind kind = gpu->device < 0 ? GX_MEM_HOST : GX_MEM_CUDA;
 
-	return e->late >> kind & 1 && block_checks(bq);
+	return e->crc_by_copy >> kind & 1 && block_checks(bq);
 }
 
 void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec)

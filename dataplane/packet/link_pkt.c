@@ -201,7 +201,7 @@ static int ep_pool_checks(const struct pkt_ep *e)
 	const struct gx *gx = e->ep.core->gx;
 	const struct gx_conn *c = e->ep.conn;
 
-	if (c->agreed.integrity != GX_INTEGRITY_CRC || !e->link->q->rx_gpu || c->late)
+	if (c->agreed.integrity != GX_INTEGRITY_CRC || !e->link->q->rx_gpu || c->crc_by_copy)
 		return 0;
 	return gx_fail(-EINVAL,
 		       "unpack %s does not check the CRC of payload, and the CPU cannot where the "
@@ -356,8 +356,8 @@ static int pkt_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 	e->credit0_peer = remote->credit;
 	e->salt_peer = remote->salt;
 	e->integrity = ep->conn->agreed.integrity;
-	e->late = ep->conn->late;
-	e->peer_late = ep->conn->peer_late;
+	e->crc_by_copy = ep->conn->crc_by_copy;
+	e->peer_crc_by_copy = ep->conn->peer_crc_by_copy;
 	e->timer.peer_timeout_ns = ep->conn->agreed.peer_timeout_ns;
 	e->path.probed = l->port->caps.flags & GX_PORT_NEEDS_PROBE;
 	e->path.proven = !e->path.probed;

@@ -151,7 +151,8 @@ void op_local(struct pkt_ep *e, uint32_t i)
 			       .len = op->len,
 			       .tag = op->tag};
 
-	if (op->acked_local || op->refs || op->reported || op->late || !(op->flags & GX_OP_LOCAL))
+	if (op->acked_local || op->refs || op->reported || op->peer_crc_by_copy ||
+	    !(op->flags & GX_OP_LOCAL))
 		return;
 	op->acked_local = true;
 	core_comp(e->ep.core, &comp, op->route);

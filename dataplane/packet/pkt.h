@@ -48,11 +48,11 @@ struct pkt_op {
 	uint8_t kind;  /* enum gx_op_kind */
 
 	/* Facts since it was posted, or since its message began. */
-	bool internal; /* serves a peer's get: no completion */
-	bool mapped;   /* local host memory that GPUs read and write in place */
-	bool inlined;  /* data goes in the OPEN */
-	bool late; /* the peer may still check packets that it has acknowledged: until done it may
-		      ask for them again */
+	bool internal;	       /* serves a peer's get: no completion */
+	bool mapped;	       /* local host memory that GPUs read and write in place */
+	bool inlined;	       /* data goes in the OPEN */
+	bool peer_crc_by_copy; /* the peer may still check packets that it has acknowledged: until
+				  done it may ask for them again */
 
 	/* Events beside its state. A failed endpoint reports in any state. */
 	bool opened; /* the OPEN of its mid went out, once or more: only then may DATA go out */
@@ -354,11 +354,12 @@ struct pkt_ep {
 	uint32_t psn_skip; /* on a path that probes prove, the first packet skips so many psns */
 	uint32_t salt, salt_peer;
 	enum gx_integrity integrity;
-	uint8_t late, peer_late; /* bit kind: copies into memory of that enum gx_mem_kind check
-				    incoming payload, here and at the peer */
-	uint32_t credit0;	 /* the peer's first credit, which it keeps when idle */
-	uint32_t credit0_peer;	 /* our first credit */
-	int err;		 /* 0, or why it failed: set by ep_fail */
+	/* Bit kind: copies into memory of that enum gx_mem_kind check incoming payload, here and at
+	 * the peer. */
+	uint8_t crc_by_copy, peer_crc_by_copy;
+	uint32_t credit0;      /* the peer's first credit, which it keeps when idle */
+	uint32_t credit0_peer; /* our first credit */
+	int err;	       /* 0, or why it failed: set by ep_fail */
 	bool lossless;
 	bool want_peer;	 /* the holder of this ep waits for the peer's core */
 	bool have_peer;	 /* ctl: peer_add was done */

@@ -95,15 +95,15 @@ static bool op_may_part(const struct pkt_ep *e, const struct pkt_op *op)
 }
 
 /* May the peer still check packets of @op after it has acknowledged all of them? */
-static bool op_is_late(const struct pkt_ep *e, const struct pkt_op *op)
+static bool op_peer_crc_by_copy(const struct pkt_ep *e, const struct pkt_op *op)
 {
 	bool gpu;
 
-	if (!e->peer_late || op->inlined || !(op->flags & GX_OP_LOCAL))
+	if (!e->peer_crc_by_copy || op->inlined || !(op->flags & GX_OP_LOCAL))
 		return false;
 	gpu = op->token & PKT_SLOT_BIT ? op->flags & PKT_F_SLOT_GPU
 				       : peer_region_is_gpu(e, op->token);
-	return e->peer_late >> (gpu ? GX_MEM_CUDA : GX_MEM_HOST) & 1;
+	return e->peer_crc_by_copy >> (gpu ? GX_MEM_CUDA : GX_MEM_HOST) & 1;
 }
 
 /* Take the first free place, so that few open messages share few words of done bits. */
@@ -146,7 +146,7 @@ static bool op_start(struct pkt_ep *e, uint32_t i)
 	stage_msg_init(&op->stage);
 	op->sent_pkts = op->asked_pkts = 0;
 	op->quantum = e->shape.quantum;
-	op->late = op_is_late(e, op);
+	op->peer_crc_by_copy = op_peer_crc_by_copy(e, op);
 	op_open_rec(e, op, i, &old);
 	if (op->inlined) {
 		op_goto(op, OP_SENT);

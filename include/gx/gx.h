@@ -434,7 +434,7 @@ struct gx_conn_info {
 	/* With integrity CRC32C. Bit 1 << kind (enum gx_mem_kind): payload for such memory is
 	 * checked where it is copied, at this end and at the peer. Else the CPU checks it when a
 	 * packet comes in. */
-	unsigned check_unpack, check_unpack_peer;
+	unsigned crc_by_copy, peer_crc_by_copy;
 	char bounce[16];      /* where packets to this end land: "host", "cuda:0" */
 	char peer_bounce[16]; /* where packets to the peer land; the peer counts its own GPUs */
 };
@@ -477,7 +477,7 @@ enum gx_op_flag {
 	GX_OP_IMM = 1,	  /* PUT: give .imm to the peer, in a GX_COMP_NOTIFY, when all has landed */
 	GX_OP_LOCAL = 2,  /* PUT, SEND: report GX_COMP_LOCAL as well, when the program may use the
 			  * buffer again. Where the peer checks payload while it copies
-			  * (gx_conn_info.check_unpack_peer), that is not before it is done */
+			  * (gx_conn_info.peer_crc_by_copy), that is not before it is done */
 	GX_OP_SILENT = 4, /* no completion when the operation succeeds. As operations have no order,
 			   * the completion of a later one says nothing of a silent one */
 };

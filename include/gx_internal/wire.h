@@ -235,7 +235,7 @@ struct gx_hello_lanes { /* CONNECT and ACCEPT */
 	uint8_t link; /* enum gx_link_id */
 	/* bit kind (enum gx_mem_kind): this end checks payload for its memory of that kind while it
 	 * copies it, so it may ask for acknowledged packets again; with integrity mode 1 only */
-	uint8_t late;
+	uint8_t crc_by_copy;
 	uint32_t quantum, chunk_b, window, integrity; /* CONNECT: wanted; ACCEPT: agreed */
 	uint64_t peer_timeout_ns;
 	uint32_t nr_lanes;

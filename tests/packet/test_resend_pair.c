@@ -142,7 +142,7 @@ static void put__says_who_checks(void **state)
 	struct gx_conn_info info = GX_INIT(info);
 
 	assert_int_equal(gx_conn_info(conn, &info), 0);
-	assert_int_equal(info.check_unpack_peer >> kind & 1, by_unpack());
+	assert_int_equal(info.peer_crc_by_copy >> kind & 1, by_unpack());
 	assert_string_equal(info.peer_bounce, pool ? "cuda:0" : "host");
 	/* As large as the slots are that they go to. */
 	assert_int_equal(info.quantum_b, pool ? 32768 : 8192);

@@ -678,7 +678,7 @@ static struct gx_hello_lanes *lanes_full(void)
 
 	assert_non_null(l);
 	strcpy(l->port, "dpdk:net_memif");
-	l->late = 2;
+	l->crc_by_copy = 2;
 	l->quantum = 4096;
 	l->chunk_b = 512 << 10;
 	l->window = 8;
@@ -752,10 +752,10 @@ static void lanes_get__refuses(void **state)
 	*link = GX_LINK_LOCAL + 1;
 	assert_int_equal(lanes_get(frame + 8, body, out), -EPROTO);
 	*link = GX_LINK_LOCAL;
-	link[1] = 1 << 2; /* late: no such kind of memory */
+	link[1] = 1 << 2; /* crc_by_copy: no such kind of memory */
 	assert_int_equal(lanes_get(frame + 8, body, out), -EPROTO);
 	link[1] = 1;
-	link[14] = GX_INTEGRITY_NONE; /* nothing is checked, so nothing late */
+	link[14] = GX_INTEGRITY_NONE; /* nothing is checked, so not by a copy */
 	assert_int_equal(lanes_get(frame + 8, body, out), -EPROTO);
 	link[14] = GX_INTEGRITY_CRC;
 	assert_int_equal(lanes_get(frame + 8, body, out), 0);

@@ -337,12 +337,12 @@ int opt_check(const char *text, enum gx_crc_by *out)
 	return -EINVAL;
 }
 
-const char *opt_check_text(enum gx_integrity_mode integrity, unsigned check_unpack,
+const char *opt_check_text(enum gx_integrity_mode integrity, unsigned crc_by_copy,
 			   enum gx_mem_kind kind)
 {
 	if (integrity != GX_INTEGRITY_MODE_CRC32C)
 		return "none";
-	return check_unpack >> kind & 1 ? "unpack" : "cpu";
+	return crc_by_copy >> kind & 1 ? "unpack" : "cpu";
 }
 
 void opt_size_text(uint64_t len, char *buf, size_t room)

@@ -104,8 +104,8 @@ const char *opt_integrity_text(enum gx_integrity_mode mode);
 /** opt_check() - "auto", "cpu", "unpack". Return: 0, -EINVAL. */
 int opt_check(const char *text, enum gx_crc_by *out);
 /** opt_check_text() - Who checks payload for memory of @kind: "none", "cpu", "unpack".
- * @check_unpack: from struct gx_conn_info. */
-const char *opt_check_text(enum gx_integrity_mode integrity, unsigned check_unpack,
+ * @crc_by_copy: from struct gx_conn_info. */
+const char *opt_check_text(enum gx_integrity_mode integrity, unsigned crc_by_copy,
 			   enum gx_mem_kind kind);
 
 /** enum opt_gx_key - Options of a context that both gxd and gxperf have, as keys of argp. */

@@ -327,7 +327,7 @@ static void rank_path_tell(const struct coll_rank *r)
 		path.port = info.port;
 		path.control = info.control;
 		path.integrity = opt_integrity_text(info.integrity);
-		path.check = opt_check_text(info.integrity, info.check_unpack, run->c->kind);
+		path.check = opt_check_text(info.integrity, info.crc_by_copy, run->c->kind);
 		path.quantum_b = info.quantum_b;
 		path.why = path_why(o, &info, why, sizeof(why));
 		if (!strcmp(info.link, "local")) {

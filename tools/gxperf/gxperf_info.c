@@ -297,8 +297,8 @@ static void info_check(const struct info *i, const struct gx_conn_info *info)
 		info_say(i,
 			 "payload there is checked by %s for host memory, by %s for memory of "
 			 "GPUs\n",
-			 opt_check_text(info->integrity, info->check_unpack_peer, GX_MEM_HOST),
-			 opt_check_text(info->integrity, info->check_unpack_peer, GX_MEM_CUDA));
+			 opt_check_text(info->integrity, info->peer_crc_by_copy, GX_MEM_HOST),
+			 opt_check_text(info->integrity, info->peer_crc_by_copy, GX_MEM_CUDA));
 }
 
 static void info_server_tell(struct info *i, struct perf *perf)

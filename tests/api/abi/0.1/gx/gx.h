@@ -161,7 +161,7 @@ struct gx_conn_info {
 	uint32_t peer_pid;
 	bool same_host;
 	const char *control;
-	unsigned check_unpack, check_unpack_peer;
+	unsigned crc_by_copy, peer_crc_by_copy;
 	char bounce[16];
 	char peer_bounce[16];
 };
