@@ -30,7 +30,7 @@ int match_recv(struct pkt_ep *e, uint32_t i)
 
 static bool match_fits(const struct pkt_grant *g, uint64_t tag)
 {
-	return g->used && !g->late && !((g->tag ^ tag) & g->mask);
+	return g->used && !g->early && !((g->tag ^ tag) & g->mask);
 }
 
 /* The oldest grant for @tag; NULL: none. */
@@ -110,8 +110,8 @@ static struct pkt_grant *grant_at(struct pkt_ep *e, uint64_t token)
 static void grant_drop(struct pkt_ep *e, struct pkt_grant *g)
 {
 	e->match.nr_grants -= g->used;
-	e->match.nr_late -= g->late;
-	g->used = g->late = false;
+	e->match.nr_early -= g->early;
+	g->used = g->early = false;
 }
 
 void match_grant(struct pkt_ep *e, const struct gx_wire_rec *rec)
@@ -127,15 +127,15 @@ void match_grant(struct pkt_ep *e, const struct gx_wire_rec *rec)
 				.len = rec->grant.len,
 				.rsn = rec->rsn,
 				.used = true,
-				.late = (int32_t)(rec->rsn - e->rx.rsn_floor) >= 0,
+				.early = (int32_t)(rec->rsn - e->rx.rsn_floor) >= 0,
 				.gpu = rec->flags & GX_REC_GPU};
 	e->match.nr_grants++;
-	e->match.nr_late += g->late;
-	if (!g->late)
+	e->match.nr_early += g->early;
+	if (!g->early)
 		match_waiting(e, g);
 }
 
-void match_late(struct pkt_ep *e)
+void match_early(struct pkt_ep *e)
 {
 	struct pkt_grant *next;
 
@@ -144,16 +144,16 @@ void match_late(struct pkt_ep *e)
 		for (unsigned k = 0; k < PKT_SLOTS; k++) {
 			struct pkt_grant *g = &e->grants[k];
 
-			if (g->late && (int32_t)(g->rsn - e->rx.rsn_floor) < 0 &&
+			if (g->early && (int32_t)(g->rsn - e->rx.rsn_floor) < 0 &&
 			    (!next || (int32_t)(g->rsn - next->rsn) < 0))
 				next = g;
 		}
 		if (next) {
-			next->late = false;
-			e->match.nr_late--;
+			next->early = false;
+			e->match.nr_early--;
 			match_waiting(e, next);
 		}
-	} while (next && e->match.nr_late);
+	} while (next && e->match.nr_early);
 }
 
 void match_revoke(struct pkt_ep *e, uint64_t token)

@@ -184,7 +184,7 @@ struct pkt_grant {
 	uint64_t token, tag, mask, len;
 	uint32_t rsn; /* order of posting */
 	bool used;    /* a send may take it */
-	bool late;    /* records before it are missing, so it must wait */
+	bool early;   /* records before it are missing, so it must wait */
 	bool revoked; /* the peer took the receive back */
 	bool gpu;
 };
@@ -311,7 +311,7 @@ struct pkt_recs {
 /* match.c, op.c: slots, grants and gets. */
 struct pkt_match {
 	uint32_t slot_rover;
-	uint32_t nr_grants, nr_late;
+	uint32_t nr_grants, nr_early;
 	uint32_t gets_head, gets_tail;
 	uint32_t gets_out; /* our gets under way */
 };
@@ -634,7 +634,7 @@ int match_recv(struct pkt_ep *e, uint32_t op); /* posts a receive: GRANT */
 void match_send(struct pkt_ep *e, uint32_t op);
 void match_grant(struct pkt_ep *e, const struct gx_wire_rec *rec);
 void match_revoke(struct pkt_ep *e, uint64_t token);
-void match_late(struct pkt_ep *e); /* records before a late grant have come */
+void match_early(struct pkt_ep *e); /* records before an early grant have come */
 void match_unbind(struct pkt_ep *e,
 		  uint32_t op); /* a send ends before it began: its grant is free again */
 void match_serve_gets(struct pkt_ep *e);

@@ -103,8 +103,8 @@ static bool rx_recs(struct pkt_ep *e, const uint8_t *b, uint32_t len)
 		if (rec_is_new(e, rec.rsn))
 			rx_rec(e, &rec);
 	}
-	if (e->match.nr_late)
-		match_late(e);
+	if (e->match.nr_early)
+		match_early(e);
 	return true;
 }
 
