@@ -445,15 +445,15 @@ static bool flow_ack_possible(const struct flow *f, const struct gx_wire_ack *ac
 	return true;
 }
 
-/* Packets @top - i for the set bits i of @late were deemed lost, and had arrived. */
-static void flow_ack_late(struct flow *f, uint64_t top, uint64_t late)
+/* Packets @top - i for the set bits i of @spurious were deemed lost, and had arrived. */
+static void flow_ack_spurious(struct flow *f, uint64_t top, uint64_t spurious)
 {
-	uint32_t n = (uint32_t)__builtin_popcountll(late);
+	uint32_t n = (uint32_t)__builtin_popcountll(spurious);
 
-	bits_clear(f->lost, f->mask, top, late);
+	bits_clear(f->lost, f->mask, top, spurious);
 	f->nr_lost -= n;
 	f->nr_spurious += n;
-	if (top - (uint32_t)__builtin_ctzll(late) >= f->reo_seq)
+	if (top - (uint32_t)__builtin_ctzll(spurious) >= f->reo_seq)
 		flow_reo_grow(f);
 }
 
@@ -461,14 +461,14 @@ static void flow_ack_late(struct flow *f, uint64_t top, uint64_t late)
 static bool flow_ack_word(struct flow *f, uint64_t now_ns, uint64_t top, uint64_t word)
 {
 	uint64_t fresh = bits_get(f->out, f->mask, top) & word;
-	uint64_t late = gx_unlikely(f->nr_lost) ? bits_get(f->lost, f->mask, top) & word : 0;
+	uint64_t spurious = gx_unlikely(f->nr_lost) ? bits_get(f->lost, f->mask, top) & word : 0;
 
-	if (fresh | late)
-		flow_age(f, now_ns, top - (63 - (uint32_t)__builtin_clzll(fresh | late)));
-	if (late)
-		flow_ack_late(f, top, late);
+	if (fresh | spurious)
+		flow_age(f, now_ns, top - (63 - (uint32_t)__builtin_clzll(fresh | spurious)));
+	if (spurious)
+		flow_ack_spurious(f, top, spurious);
 	if (!fresh)
-		return late;
+		return spurious;
 	bits_clear(f->out, f->mask, top, fresh);
 	f->nr_out -= (uint32_t)__builtin_popcountll(fresh);
 	f->held_low = GX_MIN(f->held_low, top - (63 - (uint32_t)__builtin_clzll(fresh)));

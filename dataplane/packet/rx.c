@@ -168,15 +168,15 @@ static bool rx_payload(struct pkt_ep *e, const struct gx_rx *rx, const struct gx
 
 static bool rx_ack(struct pkt_ep *e, const uint8_t *b, uint32_t len)
 {
-	uint64_t late = flow_spurious(e->flow);
+	uint64_t spurious = flow_spurious(e->flow);
 	struct gx_wire_ack ack;
 
 	if (gx_wire_ack_get(b, len, &ack) || flow_ack(e->flow, e->now_ns, &ack))
 		return false;
-	late = flow_spurious(e->flow) - late;
-	if (late)
+	spurious = flow_spurious(e->flow) - spurious;
+	if (spurious)
 		e->timer.acked_ns = e->now_ns;
-	gx_stat_add(pkt_stats(e->link), GX_STAT_TX_SPURIOUS, late);
+	gx_stat_add(pkt_stats(e->link), GX_STAT_TX_SPURIOUS, spurious);
 	gx_stat_add(pkt_stats(e->link), GX_STAT_ACK_RX, 1);
 	tx_acked(e);
 	tx_done(e, &ack);
