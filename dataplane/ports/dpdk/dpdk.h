@@ -47,8 +47,8 @@ struct dpdk_dev {
 	uint32_t frame_max; /* largest frame to send */
 	struct rte_mempool *rx_pool, *tx_pool;
 	struct rte_mbuf *head[GX_BURST_MAX], *body[GX_BURST_MAX]; /* GATHER: stay ours */
-	struct rte_mbuf *late[GX_BURST_MAX]; /* taken; the driver had no room */
-	unsigned nr_late, late_at;
+	struct rte_mbuf *kept[GX_BURST_MAX]; /* taken; the driver had no room */
+	unsigned nr_kept, kept_at;
 };
 
 /* owner: ctl, frozen while attached */

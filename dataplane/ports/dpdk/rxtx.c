@@ -27,19 +27,19 @@ static inline void dpdk_enter(void)
 
 /* ---- Attach and detach ---- */
 
-/* Offer late packets to the driver again. Return: none is left. */
-static bool dev_late_flush(struct dpdk_dev *d)
+/* Offer kept packets to the driver again. Return: none is left. */
+static bool dev_kept_flush(struct dpdk_dev *d)
 {
 	unsigned n;
 
-	if (!d->nr_late)
+	if (!d->nr_kept)
 		return true;
-	n = dpdk_dev_tx(d, d->late + d->late_at, (uint16_t)d->nr_late);
-	d->late_at += n;
-	d->nr_late -= n;
-	if (d->nr_late)
+	n = dpdk_dev_tx(d, d->kept + d->kept_at, (uint16_t)d->nr_kept);
+	d->kept_at += n;
+	d->nr_kept -= n;
+	if (d->nr_kept)
 		return false;
-	d->late_at = 0;
+	d->kept_at = 0;
 	return true;
 }
 
@@ -86,7 +86,7 @@ void dpdk_peer_detach(struct gx_port_queue *gq, uint32_t index)
 	q->rover = 0;
 	fifo_purge(&q->fifo[GX_HALF_CTL], index);
 	fifo_purge(&q->fifo[GX_HALF_DATA], index);
-	if (!peer->dev->quiet && dev_late_flush(peer->dev))
+	if (!peer->dev->quiet && dev_kept_flush(peer->dev))
 		dpdk_memif_bye(peer->dev);
 }
 
@@ -210,8 +210,8 @@ static void rx_poll(struct dpdk_queue *q, struct dpdk_dev *d)
 	struct rte_mbuf *m[DPDK_RX_BURST];
 	uint16_t n;
 
-	if (d->nr_late)
-		dev_late_flush(d);
+	if (d->nr_kept)
+		dev_kept_flush(d);
 	if (d->quiet)
 		return;
 	n = dpdk_dev_rx(d, m, DPDK_RX_BURST);
@@ -354,7 +354,7 @@ static bool dev_is_ready(struct dpdk_dev *d)
 {
 	if (gx_unlikely(!d->up))
 		d->up = dpdk_dev_is_up(d);
-	return d->up && !d->quiet && dev_late_flush(d);
+	return d->up && !d->quiet && dev_kept_flush(d);
 }
 
 static void tx_head(const struct dpdk_encap *e, const struct gx_tx *pkt, uint8_t *b)
@@ -403,7 +403,7 @@ static struct rte_mbuf *tx_gather(struct dpdk_dev *d, unsigned i, const struct d
 
 /* The driver had no room from @i on. Keep copies: the caller may change the payload after the
  * return. */
-static unsigned tx_late(struct dpdk_queue *q, struct dpdk_dev *d, enum gx_half half,
+static unsigned tx_keep(struct dpdk_queue *q, struct dpdk_dev *d, enum gx_half half,
 			const struct gx_tx pkts[], struct rte_mbuf *const m[], unsigned i,
 			unsigned n)
 {
@@ -414,7 +414,7 @@ static unsigned tx_late(struct dpdk_queue *q, struct dpdk_dev *d, enum gx_half h
 			keep = tx_copy(d, &q->peer[pkts[i].peer]->encap[half], &pkts[i]);
 		if (!keep)
 			break;
-		d->late[d->nr_late++] = keep;
+		d->kept[d->nr_kept++] = keep;
 	}
 	return i;
 }
@@ -448,7 +448,7 @@ static unsigned tx_dev(struct dpdk_queue *q, struct dpdk_dev *d, enum gx_half ha
 			break;
 	}
 	sent = dpdk_dev_tx(d, m, (uint16_t)i);
-	return sent == i ? i : tx_late(q, d, half, pkts, m, sent, i);
+	return sent == i ? i : tx_keep(q, d, half, pkts, m, sent, i);
 }
 
 static struct dpdk_dev *tx_dev_of(const struct dpdk_queue *q, uint32_t index)
