@@ -14,10 +14,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define HOST_STREAM_MIN HOST_WARM_UNIT_B /* shorter copies go through the cache */
-#define HOST_HUGE	((size_t)2 << 20)
-#define HOST_PAGE	((size_t)4096)
-#define HOST_LATE_MAX	1024 /* things that a delayed stream holds; power of two */
+#define HOST_STREAM_MIN	 HOST_WARM_UNIT_B /* shorter copies go through the cache */
+#define HOST_HUGE	 ((size_t)2 << 20)
+#define HOST_PAGE	 ((size_t)4096)
+#define HOST_DELAYED_MAX 1024 /* things that a delayed stream holds; power of two */
 
 #ifndef MAP_HUGE_2MB
 #define MAP_HUGE_2MB (21 << 26) /* linux/mman.h: log2 of the size, from bit 26 */
@@ -29,8 +29,8 @@ struct host_gpu {
 };
 
 /* One thing that a delayed stream will do: a block, a copy, a gather, or a flag. */
-struct host_late {
-	enum { HOST_LATE_BLOCK, HOST_LATE_COPY, HOST_LATE_GATHER, HOST_LATE_FLAG } kind;
+struct host_delayed {
+	enum { HOST_DELAYED_BLOCK, HOST_DELAYED_COPY, HOST_DELAYED_GATHER, HOST_DELAYED_FLAG } kind;
 	uint64_t due_ns;
 	union {
 		struct gx_block block;
@@ -46,9 +46,9 @@ struct host_late {
 /* owner: poll core */
 struct host_stream {
 	struct gx_gpu_stream stream;
-	uint32_t head, tail;	/* free running, of late[] */
-	struct host_late *late; /* [HOST_LATE_MAX]; NULL: nothing is ever late */
-	struct host_warm warm;	/* where it copied to */
+	uint32_t head, tail;	      /* free running, of delayed[] */
+	struct host_delayed *delayed; /* [HOST_DELAYED_MAX]; NULL: nothing is ever delayed */
+	struct host_warm warm;	      /* where it copied to */
 };
 
 static struct host_gpu *host_of(struct gx_gpu *gpu)
@@ -199,8 +199,8 @@ static int host_stream_open(struct gx_gpu *gpu, enum gx_stream_kind kind,
 	if (!s)
 		return -ENOMEM;
 	if (host_of(gpu)->delay_ns) {
-		s->late = calloc(HOST_LATE_MAX, sizeof(*s->late));
-		if (!s->late) {
+		s->delayed = calloc(HOST_DELAYED_MAX, sizeof(*s->delayed));
+		if (!s->delayed) {
 			free(s);
 			return -ENOMEM;
 		}
@@ -282,30 +282,30 @@ static void host_gather_run(struct host_stream *s, const struct gx_gpu_gather *g
 	*g->bad = bad;
 }
 
-static void host_late_run(struct host_stream *s, struct host_late *late)
+static void host_delayed_run(struct host_stream *s, struct host_delayed *delayed)
 {
-	switch (late->kind) {
-	case HOST_LATE_BLOCK:
-		host_block_run(s, &late->block);
+	switch (delayed->kind) {
+	case HOST_DELAYED_BLOCK:
+		host_block_run(s, &delayed->block);
 		break;
-	case HOST_LATE_COPY:
-		host_copy_one(s, late->copy.dst, late->copy.src, late->copy.len);
+	case HOST_DELAYED_COPY:
+		host_copy_one(s, delayed->copy.dst, delayed->copy.src, delayed->copy.len);
 		break;
-	case HOST_LATE_GATHER:
-		host_gather_run(s, &late->gather);
+	case HOST_DELAYED_GATHER:
+		host_gather_run(s, &delayed->gather);
 		break;
-	case HOST_LATE_FLAG:
-		__atomic_store_n(late->flag.done, late->flag.value, __ATOMIC_RELEASE);
+	case HOST_DELAYED_FLAG:
+		__atomic_store_n(delayed->flag.done, delayed->flag.value, __ATOMIC_RELEASE);
 		break;
 	}
 }
 
-static struct host_late *host_late_add(struct host_stream *s, uint64_t now_ns)
+static struct host_delayed *host_delayed_add(struct host_stream *s, uint64_t now_ns)
 {
-	struct host_late *late = &s->late[s->head++ & (HOST_LATE_MAX - 1)];
+	struct host_delayed *delayed = &s->delayed[s->head++ & (HOST_DELAYED_MAX - 1)];
 
-	late->due_ns = now_ns + host_of(s->stream.gpu)->delay_ns;
-	return late;
+	delayed->due_ns = now_ns + host_of(s->stream.gpu)->delay_ns;
+	return delayed;
 }
 
 static bool host_reap(struct gx_gpu_stream *stream, uint64_t now_ns)
@@ -314,11 +314,11 @@ static bool host_reap(struct gx_gpu_stream *stream, uint64_t now_ns)
 	bool worked = false;
 
 	while (s->tail != s->head) {
-		struct host_late *late = &s->late[s->tail & (HOST_LATE_MAX - 1)];
+		struct host_delayed *delayed = &s->delayed[s->tail & (HOST_DELAYED_MAX - 1)];
 
-		if (late->due_ns > now_ns)
+		if (delayed->due_ns > now_ns)
 			break;
-		host_late_run(s, late);
+		host_delayed_run(s, delayed);
 		s->tail++;
 		worked = true;
 	}
@@ -329,7 +329,7 @@ static bool host_reap(struct gx_gpu_stream *stream, uint64_t now_ns)
 static bool host_stream_close(struct gx_gpu_stream *stream)
 {
 	host_reap(stream, UINT64_MAX);
-	free(host_stream_of(stream)->late);
+	free(host_stream_of(stream)->delayed);
 	free(host_stream_of(stream));
 	return true;
 }
@@ -341,42 +341,42 @@ static unsigned host_unpack(struct gx_gpu_stream *stream, struct gx_block *const
 
 	n = GX_MIN(n, GX_UNPACK_BLOCKS_MAX);
 	for (unsigned i = 0; i < n; i++) {
-		struct host_late *late;
+		struct host_delayed *delayed;
 
 		assert(blocks[i]->nr <= GX_BLOCK_DESCS_MAX);
-		if (!s->late) {
+		if (!s->delayed) {
 			host_block_run(s, blocks[i]);
 			continue;
 		}
-		if (s->head - s->tail == HOST_LATE_MAX)
+		if (s->head - s->tail == HOST_DELAYED_MAX)
 			return i;
-		late = host_late_add(s, now_ns);
-		late->kind = HOST_LATE_BLOCK;
-		late->block = *blocks[i];
+		delayed = host_delayed_add(s, now_ns);
+		delayed->kind = HOST_DELAYED_BLOCK;
+		delayed->block = *blocks[i];
 		gx_block_status_set(blocks[i], GX_BLOCK_PENDING);
 	}
 	return n;
 }
 
-static int host_copy_late(struct host_stream *s, const struct gx_gpu_copy list[], unsigned n,
-			  uint32_t *done, uint32_t value, uint64_t now_ns)
+static int host_copy_delayed(struct host_stream *s, const struct gx_gpu_copy list[], unsigned n,
+			     uint32_t *done, uint32_t value, uint64_t now_ns)
 {
-	struct host_late *late;
+	struct host_delayed *delayed;
 
-	assert(n < HOST_LATE_MAX);
-	if (HOST_LATE_MAX - (s->head - s->tail) < n + 1)
+	assert(n < HOST_DELAYED_MAX);
+	if (HOST_DELAYED_MAX - (s->head - s->tail) < n + 1)
 		return -EAGAIN;
 	for (unsigned i = 0; i < n; i++) {
-		late = host_late_add(s, now_ns);
-		late->kind = HOST_LATE_COPY;
-		late->copy = list[i];
+		delayed = host_delayed_add(s, now_ns);
+		delayed->kind = HOST_DELAYED_COPY;
+		delayed->copy = list[i];
 	}
 	if (!done)
 		return 0;
-	late = host_late_add(s, now_ns);
-	late->kind = HOST_LATE_FLAG;
-	late->flag.done = done;
-	late->flag.value = value;
+	delayed = host_delayed_add(s, now_ns);
+	delayed->kind = HOST_DELAYED_FLAG;
+	delayed->flag.done = done;
+	delayed->flag.value = value;
 	return 0;
 }
 
@@ -385,8 +385,8 @@ static int host_copy(struct gx_gpu_stream *stream, const struct gx_gpu_copy list
 {
 	struct host_stream *s = host_stream_of(stream);
 
-	if (s->late)
-		return host_copy_late(s, list, n, done, value, now_ns);
+	if (s->delayed)
+		return host_copy_delayed(s, list, n, done, value, now_ns);
 	for (unsigned i = 0; i < n; i++)
 		host_copy_one(s, list[i].dst, list[i].src, list[i].len);
 	if (done)
@@ -398,19 +398,19 @@ static int host_gather(struct gx_gpu_stream *stream, const struct gx_gpu_gather 
 		       uint32_t value, uint64_t now_ns)
 {
 	struct host_stream *s = host_stream_of(stream);
-	struct host_late *late;
+	struct host_delayed *delayed;
 
-	if (!s->late) {
+	if (!s->delayed) {
 		host_gather_run(s, g);
 		__atomic_store_n(done, value, __ATOMIC_RELEASE);
 		return 0;
 	}
-	if (s->head - s->tail == HOST_LATE_MAX)
+	if (s->head - s->tail == HOST_DELAYED_MAX)
 		return -EAGAIN;
-	late = host_late_add(s, now_ns);
-	late->kind = HOST_LATE_GATHER;
-	late->gather = *g;
-	if (!host_copy_late(s, NULL, 0, done, value, now_ns))
+	delayed = host_delayed_add(s, now_ns);
+	delayed->kind = HOST_DELAYED_GATHER;
+	delayed->gather = *g;
+	if (!host_copy_delayed(s, NULL, 0, done, value, now_ns))
 		return 0;
 	s->head--; /* no room for the flag */
 	return -EAGAIN;
