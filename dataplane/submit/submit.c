@@ -420,7 +420,7 @@ static bool pend_run_ep(struct submit_core *s, struct gx_ep *ep)
 	return worked;
 }
 
-static bool pend_late_ep(struct gx_ep *ep, uint64_t now_ns)
+static bool pend_expire_ep(struct gx_ep *ep, uint64_t now_ns)
 {
 	struct sub_rec *r, *next;
 	bool worked = false;
@@ -445,7 +445,7 @@ static bool pend_run(struct submit_core *s, uint64_t now_ns)
 	for (struct gx_ep *ep = s->pend; ep; ep = ep->pend_next) {
 		worked |= pend_run_ep(s, ep);
 		if (tick)
-			worked |= pend_late_ep(ep, now_ns);
+			worked |= pend_expire_ep(ep, now_ns);
 	}
 	pend_forget(s);
 	return worked;
