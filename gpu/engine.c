@@ -583,7 +583,7 @@ static bool gather_is_ordered(const struct gx_engine_queue *q, const struct gx_g
 }
 
 static int gather_kernel(struct gx_engine_queue *q, const struct gx_gather *g,
-			 const struct gx_gather_by *by, uint32_t t)
+			 const struct gx_gather_hook *hook, uint32_t t)
 {
 	struct gx_gpu_gather k = {
 		.src = g->src,
@@ -593,7 +593,7 @@ static int gather_kernel(struct gx_engine_queue *q, const struct gx_gather *g,
 		.nr_src = g->src_rows,
 		.nr_dst = g->dst_rows,
 		.row_b = g->row_b,
-		.ordered = !by && gather_is_ordered(q, g),
+		.ordered = !hook && gather_is_ordered(q, g),
 		.sms = g->sms,
 		.link = q->link,
 		.bad = ticket_bad(q, t),
@@ -605,8 +605,8 @@ static int gather_kernel(struct gx_engine_queue *q, const struct gx_gather *g,
 				   "ordered gather: open the queue for more rows and pairs");
 	if (!gx_gather_word((uintptr_t)g->src, (uintptr_t)g->dst, g->row_b))
 		return engine_fail(-EINVAL, "gather: addresses must be multiples of 4");
-	return by ? by->queue(by, q->stream, &k, ticket_flag(q, t), t, now_ns)
-		  : q->stream->ops->gather(q->stream, &k, ticket_flag(q, t), t, now_ns);
+	return hook ? hook->queue(hook, q->stream, &k, ticket_flag(q, t), t, now_ns)
+		    : q->stream->ops->gather(q->stream, &k, ticket_flag(q, t), t, now_ns);
 }
 
 static int gather_check(const struct gx_gather *g)
@@ -616,7 +616,7 @@ static int gather_check(const struct gx_gather *g)
 			return engine_fail(-EINVAL, "gather: .reserved is not 0");
 	if (!g->row_b || g->row_b % 4 || g->row_b > GX_ROW_MAX)
 		return engine_fail(-EINVAL, "gather: rows are 4 to 65536 bytes, a multiple of 4");
-	if (g->engine > GX_ENGINE_CPU || g->order > GX_GATHER_ORDER_SOURCE)
+	if (g->by > GX_GATHER_BY_CPU || g->order > GX_GATHER_ORDER_SOURCE)
 		return engine_fail(-EINVAL, "gather: an option is out of range");
 	for (uint32_t i = 0; g->check && i < g->nr; i++)
 		if (!pair_fits(g, g->pairs[i])) {
@@ -627,8 +627,8 @@ static int gather_check(const struct gx_gather *g)
 	return 0;
 }
 
-int gx_engine_gather_by(struct gx_engine_queue *q, const struct gx_gather *user,
-			const struct gx_gather_by *by, uint32_t *ticket)
+int gx_engine_gather_hook(struct gx_engine_queue *q, const struct gx_gather *user,
+			  const struct gx_gather_hook *hook, uint32_t *ticket)
 {
 	struct gx_gather own, *g = &own;
 	uint32_t t;
@@ -640,12 +640,12 @@ int gx_engine_gather_by(struct gx_engine_queue *q, const struct gx_gather *user,
 		ret = ticket_next(q, &t);
 	if (ret)
 		return ret;
-	if (g->engine == GX_ENGINE_CE)
+	if (g->by == GX_GATHER_BY_CE)
 		ret = gather_copies(q, g, NULL, t);
-	else if (g->engine == GX_ENGINE_CPU)
+	else if (g->by == GX_GATHER_BY_CPU)
 		ret = gather_cpu(q, g, t);
 	else
-		ret = gather_kernel(q, g, by, t);
+		ret = gather_kernel(q, g, hook, t);
 	if (!ret)
 		*ticket = q->ticket = t;
 	return ret;
@@ -654,5 +654,5 @@ int gx_engine_gather_by(struct gx_engine_queue *q, const struct gx_gather *user,
 GX_EXPORT int gx_engine_gather(struct gx_engine_queue *q, const struct gx_gather *g,
 			       uint32_t *ticket)
 {
-	return gx_engine_gather_by(q, g, NULL, ticket);
+	return gx_engine_gather_hook(q, g, NULL, ticket);
 }

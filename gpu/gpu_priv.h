@@ -39,18 +39,18 @@ struct gx_engine_queue;
 struct gx_engine *gx_engine_of(struct gx_engine_queue *q);
 
 /* A gather by kernels that are not the library's; a member of the struct that holds these. */
-struct gx_gather_by {
+struct gx_gather_hook {
 	/* Queue the gather, then the flag, as ->gather of a stream does it. */
-	int (*queue)(const struct gx_gather_by *by, struct gx_gpu_stream *s,
+	int (*queue)(const struct gx_gather_hook *hook, struct gx_gpu_stream *s,
 		     const struct gx_gpu_gather *g, uint32_t *done, uint32_t value,
 		     uint64_t now_ns);
 };
 
 struct gx_gather;
-/** gx_engine_gather_by() - As gx_engine_gather(), but @by queues a gather that a kernel does. @by
- * NULL: the stream queues it, in the order that @user names. */
-int gx_engine_gather_by(struct gx_engine_queue *q, const struct gx_gather *user,
-			const struct gx_gather_by *by, uint32_t *ticket);
+/** gx_engine_gather_hook() - As gx_engine_gather(), but @hook queues a gather that a kernel does.
+ * @hook NULL: the stream queues it, in the order that @user names. */
+int gx_engine_gather_hook(struct gx_engine_queue *q, const struct gx_gather *user,
+			  const struct gx_gather_hook *hook, uint32_t *ticket);
 
 /* -- blocks -- */
 

@@ -25,16 +25,16 @@ static const struct lab_image steps_image = {
 };
 
 struct step {
-	struct gx_gather_by by;
+	struct gx_gather_hook hook;
 	enum gx_gather_step step;
 	struct CUfunc_st *fn; /* NULL: the CPU backend, which has no kernels */
 };
 
-static int step_queue(const struct gx_gather_by *by, struct gx_gpu_stream *s,
+static int step_queue(const struct gx_gather_hook *hook, struct gx_gpu_stream *s,
 		      const struct gx_gpu_gather *g, uint32_t *done, uint32_t value,
 		      uint64_t now_ns)
 {
-	const struct step *step = GX_CONTAINER_OF(by, struct step, by);
+	const struct step *step = GX_CONTAINER_OF(hook, struct step, hook);
 	struct gx_gpu_copy all = {g->dst, g->src, (size_t)g->nr * g->row_b};
 
 	if (step->fn)
@@ -46,7 +46,7 @@ static int step_queue(const struct gx_gather_by *by, struct gx_gpu_stream *s,
 
 static int step_check(const struct gx_gather *g, enum gx_gather_step step)
 {
-	if (step > GX_GATHER_STEP_SEQ || g->engine > GX_ENGINE_KERNEL) {
+	if (step > GX_GATHER_STEP_SEQ || g->by > GX_GATHER_BY_KERNEL) {
 		gx_gpu_why_set("gather: step %u is not known, or no kernel gathers", step);
 		return -EINVAL;
 	}
@@ -73,7 +73,7 @@ static int step_fn(struct gx_engine *e, struct step *step)
 int gx_gather_step(struct gx_engine_queue *q, const struct gx_gather *user,
 		   enum gx_gather_step step, uint32_t *ticket)
 {
-	struct step by = {.by.queue = step_queue, .step = step};
+	struct step own = {.hook.queue = step_queue, .step = step};
 	struct gx_gather g;
 	int ret;
 
@@ -83,6 +83,6 @@ int gx_gather_step(struct gx_engine_queue *q, const struct gx_gather *user,
 	if (!ret)
 		ret = step_check(&g, step);
 	if (!ret)
-		ret = step_fn(gx_engine_of(q), &by);
-	return ret ? ret : gx_engine_gather_by(q, &g, &by.by, ticket);
+		ret = step_fn(gx_engine_of(q), &own);
+	return ret ? ret : gx_engine_gather_hook(q, &g, &own.hook, ticket);
 }

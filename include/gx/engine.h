@@ -190,12 +190,12 @@ struct gx_row_pair {
 	uint32_t dst;
 };
 
-enum gx_engine_kind {
-	GX_ENGINE_AUTO,	  /* kernel; on the CPU cpu */
-	GX_ENGINE_KERNEL, /* SMs read and write in place */
-	GX_ENGINE_CE,	  /* one copy a row, by the driver's copy engines */
-	GX_ENGINE_CPU, /* the CPU gathers into pinned memory, one copy for each run of destination
-			  rows */
+/** enum gx_gather_by - Who moves the rows. */
+enum gx_gather_by {
+	GX_GATHER_BY_AUTO,   /* kernel; on the CPU cpu */
+	GX_GATHER_BY_KERNEL, /* SMs read and write in place */
+	GX_GATHER_BY_CE,     /* one copy a row, by the driver's copy engines */
+	GX_GATHER_BY_CPU,    /* the CPU, into pinned memory; then one copy for each run of rows */
 };
 
 enum gx_gather_order {
@@ -214,7 +214,7 @@ struct gx_gather {
 	uint32_t nr;
 	uint32_t src_rows, dst_rows; /* pairs from there on are out of range */
 	uint32_t row_b;		     /* a multiple of 4, 4 to 64 KiB */
-	enum gx_engine_kind engine;
+	enum gx_gather_by by;
 	enum gx_gather_order order;
 	unsigned sms;	     /* bound; 0: the engine's, else 4 */
 	bool check;	     /* read the pairs first and refuse all when one is out of range */

@@ -23,7 +23,7 @@ enum gx_gather_step {
 
 /** gx_gather_step() - gx_engine_gather() by a step's kernel; @g->order has no meaning then.
  * Addresses and rows must be multiples of 16. The first call on an engine loads the kernels.
- * Return: as gx_engine_gather(); -EINVAL: there is no such step, or @g->engine has no kernel;
+ * Return: as gx_engine_gather(); -EINVAL: there is no such step, or @g->by has no kernel;
  * -ENOMEM, -ENODEV: the kernels do not load. */
 int gx_gather_step(struct gx_engine_queue *q, const struct gx_gather *g, enum gx_gather_step step,
 		   uint32_t *ticket);

@@ -256,7 +256,7 @@ static void gather__engines(void **state)
 		struct gx_gather g = gather_make(f, 656, 0, 0);
 
 		g.nr = 1000;
-		g.engine = kind;
+		g.by = kind;
 		gather_run(f, &g);
 	}
 }
@@ -320,7 +320,7 @@ static void gather__step_refused(void **state)
 	g.row_b = 660;
 	assert_int_equal(gx_gather_step(f->q, &g, GX_GATHER_STEP_WARP, &t), -EINVAL);
 	g.row_b = 656;
-	g.engine = GX_ENGINE_CPU;
+	g.by = GX_GATHER_BY_CPU;
 	assert_int_equal(gx_gather_step(f->q, &g, GX_GATHER_STEP_WARP, &t), -EINVAL);
 	assert_int_equal(t, 7);
 }
@@ -370,7 +370,7 @@ static void gather__out_of_range(void **state)
 			uint32_t t;
 
 			g.nr = 1000;
-			g.engine = kind;
+			g.by = kind;
 			g.order = order;
 			f->pairs[0].src = g.src_rows;
 			f->pairs[7].src = UINT32_MAX;
@@ -406,7 +406,7 @@ static void gather__refused(void **state)
 	bad.src = f->host + 2;
 	assert_int_equal(gx_engine_gather(f->q, &bad, &t), -EINVAL);
 	bad = g;
-	bad.engine = 9;
+	bad.by = 9;
 	assert_int_equal(gx_engine_gather(f->q, &bad, &t), -EINVAL);
 	bad = g;
 	bad.src_rows = 1 << 30;

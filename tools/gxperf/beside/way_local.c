@@ -262,7 +262,7 @@ static int h2d_post(struct way *w)
 	g.nr = H2D_NR;
 	g.src_rows = g.dst_rows = H2D_SLOTS;
 	g.row_b = H2D_ROW_B;
-	g.engine = GX_ENGINE_KERNEL;
+	g.by = GX_GATHER_BY_KERNEL;
 	g.sms = (unsigned)w->sms;
 	return gx_engine_gather(h->b.q, &g, &w->lane[0].ticket[w->posted % WAY_UNITS]);
 }

@@ -19,7 +19,7 @@ static struct {
 	struct opt_list rows, sms;
 	uint32_t nr, slots, n;
 	enum { H2D_BOTH, H2D_DISTINCT, H2D_REPEATS } draw;
-	int engine; /* enum gx_engine_kind; -1: all */
+	int engine; /* enum gx_gather_by; -1: all */
 	bool steps, scatter;
 } opts = {
 	.rows = {{656}, 1}, .sms = {{4}, 1}, .nr = 262144, .slots = 300000, .n = 10, .engine = -1};
@@ -106,7 +106,7 @@ struct h2d {
 
 struct h2d_row {
 	const char *op;
-	enum gx_engine_kind engine;
+	enum gx_gather_by by;
 	enum gx_gather_order order;
 	enum gx_gather_step step;
 };
@@ -139,13 +139,12 @@ static struct gx_gather h2d_gather(const struct h2d *h, const struct h2d_row *r,
 	g.src = h->src;
 	g.dst = h->dst;
 	g.nr = h->nr;
-	if (r->engine == GX_ENGINE_CE && g.nr > H2D_CE_ROWS)
+	if (r->by == GX_GATHER_BY_CE && g.nr > H2D_CE_ROWS)
 		g.nr = H2D_CE_ROWS;
-	g.pairs =
-		r->engine == GX_ENGINE_CE || r->engine == GX_ENGINE_CPU ? h->host_pairs : h->pairs;
+	g.pairs = r->by == GX_GATHER_BY_CE || r->by == GX_GATHER_BY_CPU ? h->host_pairs : h->pairs;
 	g.src_rows = g.dst_rows = h->slots;
 	g.row_b = h->row_b;
-	g.engine = r->engine;
+	g.by = r->by;
 	g.order = r->order;
 	g.sms = sms;
 	return g;
@@ -196,7 +195,7 @@ static void h2d_row(struct h2d *h, const struct h2d_row *r, unsigned sms)
 	struct gx_gather g = h2d_gather(h, r, sms);
 	struct report_row row = bench_row(r->op, h->row_b, g.nr);
 	static struct hist hist;
-	uint32_t n = r->step == GX_GATHER_STEP_BYTE || r->engine == GX_ENGINE_CE ? 2 : opts.n;
+	uint32_t n = r->step == GX_GATHER_STEP_BYTE || r->by == GX_GATHER_BY_CE ? 2 : opts.n;
 	uint64_t ns = 1, cpu_ns = 0, bytes = (uint64_t)g.nr * h->row_b;
 	int ret = h2d_poison(h);
 
@@ -216,7 +215,7 @@ static void h2d_row(struct h2d *h, const struct h2d_row *r, unsigned sms)
 	}
 	perf_row_hist(&row, &hist);
 	row.gb_s = (double)bytes * n / (double)ns;
-	row.sms = r->engine == GX_ENGINE_KERNEL || r->engine == GX_ENGINE_AUTO ? (int)sms : 0;
+	row.sms = r->by == GX_GATHER_BY_KERNEL || r->by == GX_GATHER_BY_AUTO ? (int)sms : 0;
 	row.cpu_us = (double)cpu_ns / n / 1e3;
 	if (r->step == GX_GATHER_STEP_SEQ)
 		h->limit = row.gb_s;
@@ -249,20 +248,20 @@ static void h2d_draw(struct h2d *h, bool repeats)
 			    h->nr * sizeof(*h->host_pairs));
 }
 
-static const struct h2d_row limit_row = {"sm-seq", GX_ENGINE_KERNEL, GX_GATHER_ORDER_LISTED,
+static const struct h2d_row limit_row = {"sm-seq", GX_GATHER_BY_KERNEL, GX_GATHER_ORDER_LISTED,
 					 GX_GATHER_STEP_SEQ};
 static const struct h2d_row step_rows[] = {
-	{"byte", GX_ENGINE_KERNEL, GX_GATHER_ORDER_LISTED, GX_GATHER_STEP_BYTE},
-	{"thread-16", GX_ENGINE_KERNEL, GX_GATHER_ORDER_LISTED, GX_GATHER_STEP_THREAD},
-	{"warp", GX_ENGINE_KERNEL, GX_GATHER_ORDER_LISTED, GX_GATHER_STEP_WARP},
-	{"warp-2-loads", GX_ENGINE_KERNEL, GX_GATHER_ORDER_LISTED, GX_GATHER_STEP_WARP2},
+	{"byte", GX_GATHER_BY_KERNEL, GX_GATHER_ORDER_LISTED, GX_GATHER_STEP_BYTE},
+	{"thread-16", GX_GATHER_BY_KERNEL, GX_GATHER_ORDER_LISTED, GX_GATHER_STEP_THREAD},
+	{"warp", GX_GATHER_BY_KERNEL, GX_GATHER_ORDER_LISTED, GX_GATHER_STEP_WARP},
+	{"warp-2-loads", GX_GATHER_BY_KERNEL, GX_GATHER_ORDER_LISTED, GX_GATHER_STEP_WARP2},
 };
 static const struct h2d_row kind_rows[] = {
-	{"listed", GX_ENGINE_KERNEL, GX_GATHER_ORDER_LISTED, GX_GATHER_STEP_NONE},
-	{"ordered", GX_ENGINE_KERNEL, GX_GATHER_ORDER_SOURCE, GX_GATHER_STEP_NONE},
-	{"auto", GX_ENGINE_AUTO, GX_GATHER_ORDER_AUTO, GX_GATHER_STEP_NONE},
-	{"cpu", GX_ENGINE_CPU, GX_GATHER_ORDER_LISTED, GX_GATHER_STEP_NONE},
-	{"ce", GX_ENGINE_CE, GX_GATHER_ORDER_LISTED, GX_GATHER_STEP_NONE},
+	{"listed", GX_GATHER_BY_KERNEL, GX_GATHER_ORDER_LISTED, GX_GATHER_STEP_NONE},
+	{"ordered", GX_GATHER_BY_KERNEL, GX_GATHER_ORDER_SOURCE, GX_GATHER_STEP_NONE},
+	{"auto", GX_GATHER_BY_AUTO, GX_GATHER_ORDER_AUTO, GX_GATHER_STEP_NONE},
+	{"cpu", GX_GATHER_BY_CPU, GX_GATHER_ORDER_LISTED, GX_GATHER_STEP_NONE},
+	{"ce", GX_GATHER_BY_CE, GX_GATHER_ORDER_LISTED, GX_GATHER_STEP_NONE},
 };
 
 static void h2d_table(struct h2d *h, unsigned sms, bool first)
@@ -273,9 +272,9 @@ static void h2d_table(struct h2d *h, unsigned sms, bool first)
 			h2d_row(h, &step_rows[i], sms);
 	for (unsigned i = 0; i < 5 && !h->ret; i++) {
 		const struct h2d_row *r = &kind_rows[i];
-		bool kernel = r->engine == GX_ENGINE_KERNEL || r->engine == GX_ENGINE_AUTO;
+		bool kernel = r->by == GX_GATHER_BY_KERNEL || r->by == GX_GATHER_BY_AUTO;
 
-		if ((kernel || first) && (opts.engine < 0 || opts.engine == (int)r->engine))
+		if ((kernel || first) && (opts.engine < 0 || opts.engine == (int)r->by))
 			h2d_row(h, r, sms);
 	}
 }

@@ -69,11 +69,11 @@ struct gx_row_pair {
 	uint32_t src;
 	uint32_t dst;
 };
-enum gx_engine_kind {
-	GX_ENGINE_AUTO,
-	GX_ENGINE_KERNEL,
-	GX_ENGINE_CE,
-	GX_ENGINE_CPU,
+enum gx_gather_by {
+	GX_GATHER_BY_AUTO,
+	GX_GATHER_BY_KERNEL,
+	GX_GATHER_BY_CE,
+	GX_GATHER_BY_CPU,
 };
 enum gx_gather_order {
 	GX_GATHER_ORDER_AUTO,
@@ -88,7 +88,7 @@ struct gx_gather {
 	uint32_t nr;
 	uint32_t src_rows, dst_rows;
 	uint32_t row_b;
-	enum gx_engine_kind engine;
+	enum gx_gather_by by;
 	enum gx_gather_order order;
 	unsigned sms;
 	bool check;
