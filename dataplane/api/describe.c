@@ -27,8 +27,8 @@ static void say(char *buf, size_t room, size_t *at, const char *fmt, ...)
 	*at += n > 0 ? n : 0;
 }
 
-/* Say why gx takes this engine for short copies over the local link. */
-static void say_engine(const struct gx *gx, char *buf, size_t room, size_t *at)
+/* Say who does short copies over the local link, and why. */
+static void say_pairs(const struct gx *gx, char *buf, size_t room, size_t *at)
 {
 	static const char *const asked[] = {
 		[GX_COPY_CE] = "copy engines", [GX_COPY_RESIDENT] = "resident kernel"};
@@ -37,18 +37,18 @@ static void say_engine(const struct gx *gx, char *buf, size_t room, size_t *at)
 	int n;
 
 	if (copy != GX_COPY_AUTO) {
-		say(buf, room, at, "engine   short copies over link local: %s, as asked for\n",
+		say(buf, room, at, "pairs    short copies over link local: %s, as asked for\n",
 		    copy == DMA_KERNEL ? "launched kernels" : asked[copy]);
 		return;
 	}
 	for (unsigned i = 0; (n = local_pair_text(gx, i, text, sizeof(text))) >= 0; i++)
 		if (n) {
-			say(buf, room, at, "engine   %s\n", text);
+			say(buf, room, at, "pairs    %s\n", text);
 			nr++;
 		}
 	if (!nr)
 		say(buf, room, at,
-		    "engine   short copies over link local: timed for each pair of places when a "
+		    "pairs    short copies over link local: timed for each pair of places when a "
 		    "connection first uses it\n");
 }
 
@@ -145,7 +145,7 @@ GX_EXPORT int gx_describe(struct gx *gx, char *buf, size_t room)
 	for (unsigned i = 0; i < GX_GPUS_MAX; i++)
 		if (gx->gpu[i]) {
 			say_share(gx->gpu[i], buf, room, &at);
-			say_engine(gx, buf, room, &at);
+			say_pairs(gx, buf, room, &at);
 			break;
 		}
 	return at < room ? (int)at : -ENOSPC;

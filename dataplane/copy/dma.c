@@ -52,7 +52,7 @@ struct dma_kernel {
 struct dma {
 	struct gx_gpu *gpu;
 	uint64_t timeout_ns;
-	enum dma_engine engine;
+	enum dma_by by;
 	struct dma_lone lone;
 	struct dma_kernel kernel;
 	uint32_t crowd; /* AUTO: the next copies that copy engines do even if they are alone */
@@ -221,7 +221,7 @@ static bool kernel_reap(struct dma *d, uint64_t now_ns)
 
 /* ---- open and close ---- */
 
-int dma_open(struct gx_gpu *gpu, enum dma_engine engine, uint64_t timeout_ns, struct dma **out)
+int dma_open(struct gx_gpu *gpu, enum dma_by by, uint64_t timeout_ns, struct dma **out)
 {
 	struct dma *d = calloc(1, sizeof(*d));
 	int ret = 0;
@@ -230,15 +230,15 @@ int dma_open(struct gx_gpu *gpu, enum dma_engine engine, uint64_t timeout_ns, st
 		return -ENOMEM;
 	d->gpu = gpu;
 	d->timeout_ns = timeout_ns;
-	d->engine = engine;
+	d->by = by;
 	d->flags = gx_gpu_flag_alloc(gpu, DMA_FLAGS);
 	if (!d->flags)
 		ret = -ENOMEM;
 	for (unsigned i = 0; i < DMA_STREAMS && !ret; i++)
 		ret = gpu->stream->open(gpu, GX_STREAM_LAUNCH, &d->stream[i].stream);
-	if (!ret && engine == DMA_KERNEL)
+	if (!ret && by == DMA_KERNEL)
 		ret = kernel_open(d);
-	if (!ret && (engine == DMA_AUTO || engine == DMA_RESIDENT))
+	if (!ret && (by == DMA_AUTO || by == DMA_RESIDENT))
 		ret = gpu->stream->open(gpu, GX_STREAM_RESIDENT, &d->lone.stream);
 	if (ret) {
 		dma_close(d);
@@ -290,10 +290,10 @@ static bool is_lone(struct dma *d, uint64_t len, bool lone)
 {
 	const struct dma_lone *l = &d->lone;
 
-	if (d->engine == DMA_CE || !l->stream || len > GX_RESIDENT_COPY_B ||
+	if (d->by == DMA_CE || !l->stream || len > GX_RESIDENT_COPY_B ||
 	    l->begun - l->done >= DMA_LONE)
 		return false;
-	if (d->engine == DMA_RESIDENT)
+	if (d->by == DMA_RESIDENT)
 		return true;
 	if (!lone)
 		return false;
@@ -331,7 +331,7 @@ bool dma_copy(struct dma *d, void *dst, const void *src, uint64_t len, bool lone
 
 	if (d->err)
 		return false;
-	if (d->engine == DMA_KERNEL)
+	if (d->by == DMA_KERNEL)
 		return kernel_copy(d, dst, src, len, out);
 	if (is_lone(d, len, lone) && lone_copy(d, &copy, now_ns, out))
 		return true;
@@ -386,7 +386,7 @@ static void stream_look(struct dma *d, unsigned i)
 
 void dma_kick(struct dma *d, uint64_t now_ns)
 {
-	if (d->engine == DMA_KERNEL)
+	if (d->by == DMA_KERNEL)
 		kernel_launch(d, now_ns);
 	for (unsigned i = 0; i < DMA_STREAMS; i++) {
 		if (d->stream[i].queued == d->stream[i].flagged)
@@ -434,7 +434,7 @@ int dma_err(const struct dma *d)
 	return d->err;
 }
 
-/* ---- Which engine is faster for one short copy ---- */
+/* ---- Which way is faster for one short copy ---- */
 
 /* Do one copy and wait. Return: ns; UINT32_MAX: it did not end. */
 static uint32_t try_one(struct dma *d, void *dst, const void *src)
@@ -453,12 +453,12 @@ static uint32_t try_one(struct dma *d, void *dst, const void *src)
 }
 
 /* The median of some copies, after one that does not count. Fewer, if a copy takes long. */
-static uint32_t try_engine(struct dma *d, enum dma_engine engine, void *dst, const void *src)
+static uint32_t try_by(struct dma *d, enum dma_by by, void *dst, const void *src)
 {
 	uint64_t begin = gx_now_ns();
 	uint32_t ns[DMA_TRIES], n = 0;
 
-	d->engine = engine;
+	d->by = by;
 	if (try_one(d, dst, src) == UINT32_MAX)
 		return UINT32_MAX;
 	while (n < DMA_TRIES && (n < DMA_TRIES_MIN || gx_now_ns() - begin < DMA_TRY_NS)) {
@@ -481,9 +481,9 @@ int dma_time(struct gx_gpu *gpu, void *dst, const void *src, uint64_t timeout_ns
 
 	if (ret)
 		return ret;
-	*ce_ns = try_engine(d, DMA_CE, dst, src);
+	*ce_ns = try_by(d, DMA_CE, dst, src);
 	if (*ce_ns != UINT32_MAX)
-		*resident_ns = try_engine(d, DMA_RESIDENT, dst, src);
+		*resident_ns = try_by(d, DMA_RESIDENT, dst, src);
 	if (*ce_ns == UINT32_MAX || *resident_ns == UINT32_MAX)
 		ret = d->err ? d->err : -ETIMEDOUT;
 	dma_close(d);

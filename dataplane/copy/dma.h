@@ -16,7 +16,8 @@
 #define DMA_OUT_MAX 64	 /* copies under way on one stream */
 #define DMA_TRY_B   4096 /* length of the copies that dma_time() times */
 
-enum dma_engine {
+/* Who copies. */
+enum dma_by {
 	DMA_AUTO, /* resident kernel for short copies while few are under way, if the caller says
 		     that it is faster; else copy engines */
 	DMA_CE,
@@ -37,7 +38,7 @@ struct dma_ticket {
  * dma_open() - @timeout_ns: if a copy takes longer, the GPU has failed. KERNEL: @gpu must unpack by
  * kernels. Control path.
  */
-int dma_open(struct gx_gpu *gpu, enum dma_engine engine, uint64_t timeout_ns, struct dma **out);
+int dma_open(struct gx_gpu *gpu, enum dma_by by, uint64_t timeout_ns, struct dma **out);
 /**
  * dma_time() - Time a lone copy of DMA_TRY_B from @src to @dst, from the call to its end, by a copy
  * engine of @gpu and by its resident kernel. Takes some milliseconds. Any thread; opens its own

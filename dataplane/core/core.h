@@ -222,7 +222,7 @@ struct gx {
 	uint64_t mem_ids; /* owner: ctl; id of the last allocation. Starts at random, so that no
 			     other context of the process gives the same id */
 	bool turns_said;  /* owner: ctl; gx has warned that two processes use a GPU in turns */
-	struct local_pairs *pairs; /* which engine does lone short copies */
+	struct local_pairs *pairs; /* who does lone short copies */
 	struct local_peer *peers;  /* owner: ctl; processes on this host */
 	unsigned nr_peer_maps;	   /* owner: ctl; mappings of their memory */
 	uint64_t stuck_b;	   /* owner: ctl; bytes of it that a GPU has not finished with */

@@ -197,7 +197,7 @@ int link_local_gpu(struct link_local *l, struct gx_gpu *gpu)
 	l->nr_gpus = GX_MAX(l->nr_gpus, gpu->device + 1u);
 	if (l->dma[gpu->device])
 		return 0;
-	return dma_open(gpu, (enum dma_engine)o->copy, o->gpu_timeout_ns, &l->dma[gpu->device]);
+	return dma_open(gpu, (enum dma_by)o->copy, o->gpu_timeout_ns, &l->dma[gpu->device]);
 }
 
 void link_local_close(struct link_local *l)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which engine does a lone short copy sooner, for each pair of places of a connection's memory? The
- * first connection that uses a pair times it, on scratch memory in the same two places. The answer
- * stays until the context closes. Runs on the control thread; cores read the answer.
+ * Does a copy engine or the resident kernel do a lone short copy sooner, for each pair of places of
+ * a connection's memory? The first connection that uses a pair times both, on scratch memory in the
+ * same two places. The answer stays until the context closes. Runs on the control thread; cores
+ * read the answer.
  */
 #include "copy/dma.h"
 #include "local/local.h"

@@ -132,7 +132,7 @@ static void dma_copy__long_ones_keep_apart(void **state)
 }
 
 /* A GPU that takes longer than it may. */
-static void too_slow(struct rig *r, enum dma_engine how)
+static void too_slow(struct rig *r, enum dma_by how)
 {
 	struct gx_gpu_cfg cfg = {.delay_ns = 10 * TIMEOUT};
 	struct dma_ticket t;
@@ -255,7 +255,7 @@ static void dma_err__of_a_launched_kernel(void **state)
 	gx_gpu_host_ops.close(slow);
 }
 
-static void dma_time__both_engines(void **state)
+static void dma_time__both_ways(void **state)
 {
 	uint32_t ce = 0, resident = 0;
 	struct rig *r = *state;
@@ -341,7 +341,7 @@ int main(void)
 		TEST(dma_copy__long_ones_keep_apart),
 		TEST(dma_err__does_not_finish),
 		TEST(dma_copy__by_the_resident_kernel),
-		TEST(dma_time__both_engines),
+		TEST(dma_time__both_ways),
 		TEST(dma_time__does_not_end),
 		TEST(dma_copy__alone),
 		TEST(dma_copy__by_launched_kernels),
