@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The control thread and its two engines. This file keeps the timers, the functions to run and the
- * operations on each descriptor, for both engines. An engine only starts an operation, cancels it,
- * and waits. Ended operations go through one list, so gx_uring_submit() never calls done().
- * Everything runs on the control thread, except open, close, run and run_wait.
+ * The control thread, whose method is io_uring or epoll. This file keeps the timers, the functions
+ * to run and the operations on each descriptor, for both. A method only starts an operation,
+ * cancels it, and waits. Ended operations go through one list, so gx_uring_submit() never calls
+ * done(). Everything runs on the control thread, except open, close, run and run_wait.
  */
 #include "uring_priv.h"
 
@@ -456,16 +456,16 @@ static void *uring_main(void *arg)
 	return NULL;
 }
 
-static int uring_env(enum gx_uring_engine *engine)
+static int uring_env(enum gx_uring_method *method)
 {
 	const char *env = getenv("GX_URING");
 
-	if (*engine != GX_URING_AUTO || !env || !*env)
+	if (*method != GX_URING_AUTO || !env || !*env)
 		return 0;
 	if (strcmp(env, "io_uring") == 0) {
-		*engine = GX_URING_IO_URING;
+		*method = GX_URING_IO_URING;
 	} else if (strcmp(env, "epoll") == 0) {
-		*engine = GX_URING_EPOLL;
+		*method = GX_URING_EPOLL;
 	} else {
 		gx_err("GX_URING=%s is not known; say io_uring or epoll", env);
 		return -EINVAL;
@@ -473,19 +473,19 @@ static int uring_env(enum gx_uring_engine *engine)
 	return 0;
 }
 
-static int uring_engine_open(struct gx_uring *u, enum gx_uring_engine engine)
+static int uring_method_open(struct gx_uring *u, enum gx_uring_method method)
 {
 	char why[URING_WHY_MAX];
-	int ret = uring_env(&engine);
+	int ret = uring_env(&method);
 
 	if (ret)
 		return ret;
-	if (engine != GX_URING_EPOLL) {
+	if (method != GX_URING_EPOLL) {
 		u->ops = &gx_uring_ring_ops;
 		ret = u->ops->open(u, why);
 		if (ret == 0)
 			return 0;
-		if (engine == GX_URING_IO_URING) {
+		if (method == GX_URING_IO_URING) {
 			gx_err("io_uring is not to be had: %s", why);
 			return ret;
 		}
@@ -512,7 +512,7 @@ static int uring_thread_start(struct gx_uring *u)
 	return ret;
 }
 
-int gx_uring_open(enum gx_uring_engine engine, struct gx_uring **out)
+int gx_uring_open(enum gx_uring_method method, struct gx_uring **out)
 {
 	struct gx_uring *u = calloc(1, sizeof(*u));
 	int ret;
@@ -522,13 +522,13 @@ int gx_uring_open(enum gx_uring_engine engine, struct gx_uring **out)
 	u->ended_end = &u->ended;
 	u->jobs_end = &u->jobs;
 	pthread_mutex_init(&u->lock, NULL);
-	ret = uring_engine_open(u, engine);
+	ret = uring_method_open(u, method);
 	if (ret)
 		goto err_free;
 	u->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (u->wake_fd < 0) {
 		ret = -errno;
-		goto err_engine;
+		goto err_method;
 	}
 	u->wake = (struct gx_io){
 		.op = GX_IO_POLL, .fd = u->wake_fd, .events = POLLIN, .done = wake_done, .arg = u};
@@ -540,7 +540,7 @@ int gx_uring_open(enum gx_uring_engine engine, struct gx_uring **out)
 
 err_wake:
 	close(u->wake_fd);
-err_engine:
+err_method:
 	u->ops->close(u);
 err_free:
 	pthread_mutex_destroy(&u->lock);
@@ -571,7 +571,7 @@ void gx_uring_close(struct gx_uring *u)
 	free(u);
 }
 
-const char *gx_uring_engine_name(const struct gx_uring *u)
+const char *gx_uring_method_name(const struct gx_uring *u)
 {
 	return u->ops->name;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The control thread's epoll engine, for kernels that do not permit io_uring. It tries each
+ * The control thread's epoll method, for kernels that do not permit io_uring. It tries each
  * operation at once, and again when the descriptor is ready. It sets O_NONBLOCK on descriptors that
  * accept or connect, as these calls have no flag for it. uring.c calls it on the control thread.
  */
@@ -17,7 +17,7 @@
 
 #define EPOLL_EVENTS_MAX 64 /* taken by one epoll_wait() */
 
-struct epoll_engine {
+struct epoll_state {
 	int epfd;
 };
 
@@ -82,7 +82,7 @@ static int epoll_try(struct gx_io *io)
 /* Have the kernel watch @fd for the events that its operations wait for. */
 static int epoll_arm(struct gx_uring *u, int fd)
 {
-	const struct epoll_engine *e = u->engine;
+	const struct epoll_state *e = u->state;
 	struct uring_fd *f = &u->fds[fd];
 	struct epoll_event ev = {.data.fd = fd};
 	int op;
@@ -171,7 +171,7 @@ static void epoll_event(struct gx_uring *u, int fd, uint32_t events)
 
 static int epoll_wait_events(struct gx_uring *u, uint64_t wait_ns)
 {
-	const struct epoll_engine *e = u->engine;
+	const struct epoll_state *e = u->state;
 	struct epoll_event ev[EPOLL_EVENTS_MAX];
 	int n = epoll_wait(e->epfd, ev, EPOLL_EVENTS_MAX, (int)((wait_ns + 999999u) / 1000000u));
 
@@ -182,7 +182,7 @@ static int epoll_wait_events(struct gx_uring *u, uint64_t wait_ns)
 
 static int epoll_open(struct gx_uring *u, char why[URING_WHY_MAX])
 {
-	struct epoll_engine *e = calloc(1, sizeof(*e));
+	struct epoll_state *e = calloc(1, sizeof(*e));
 	int ret = -ENOMEM;
 
 	if (!e)
@@ -192,7 +192,7 @@ static int epoll_open(struct gx_uring *u, char why[URING_WHY_MAX])
 		ret = -errno;
 		goto err_free;
 	}
-	u->engine = e;
+	u->state = e;
 	return 0;
 
 err_free:
@@ -204,7 +204,7 @@ err:
 
 static void epoll_close(struct gx_uring *u)
 {
-	struct epoll_engine *e = u->engine;
+	struct epoll_state *e = u->state;
 
 	close(e->epfd);
 	free(e);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Contract between the control thread (uring.c) and its two engines (uring_ring.c, uring_epoll.c),
+ * Contract between the control thread (uring.c) and its two methods (uring_ring.c, uring_epoll.c),
  * for them alone. The control thread owns everything here, unless a field says otherwise.
  */
 #ifndef GX_URING_PRIV_H
@@ -12,7 +12,7 @@
 #include <pthread.h>
 
 #define URING_LEN_MAX (1u << 30) /* bytes of one send or receive: the result is an int */
-#define URING_WHY_MAX 192	 /* bytes of the reason why an engine cannot be used */
+#define URING_WHY_MAX 192	 /* bytes of the reason why a method cannot be used */
 
 struct uring_job;
 struct uring_watch;
@@ -20,13 +20,13 @@ struct uring_watch;
 /* The operations on one descriptor. owner: ctl */
 struct uring_fd {
 	struct gx_io *first; /* linked by next, in order of submission */
-	uint32_t armed;	     /* epoll engine: events that the kernel watches; 0: not in the set */
+	uint32_t armed;	     /* epoll method: events that the kernel watches; 0: not in the set */
 };
 
 /*
- * An engine. All slots but open and close run on the control thread. start() and wait() report the
- * end of an operation by gx_uring_fd_end(). cancel() reports it too, at once or in a later wait().
- * None but wait() blocks.
+ * A method: how the control thread starts operations and waits for events. All slots but open and
+ * close run on the control thread. start() and wait() report the end of an operation by
+ * gx_uring_fd_end(). cancel() reports it too, at once or in a later wait(). None but wait() blocks.
  */
 struct uring_ops {
 	const char *name;
@@ -39,7 +39,7 @@ struct uring_ops {
 
 struct gx_uring {
 	const struct uring_ops *ops; /* frozen after start */
-	void *engine;		     /* the engine's own state, from open to close */
+	void *state;		     /* the method's own, from open to close */
 	struct uring_fd *fds;	     /* owner: ctl; indexed by descriptor */
 	unsigned nr_fds;	     /* entries of fds */
 	unsigned nr_held;	     /* owner: ctl; operations submitted, done() not yet called */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The control thread's io_uring engine: one entry of the queue for each operation. On a
- * non-blocking descriptor the kernel answers EAGAIN; then the engine polls it and tries again.
+ * The control thread's io_uring method: one entry of the queue for each operation. On a
+ * non-blocking descriptor the kernel answers EAGAIN; then the method polls it and tries again.
  * uring.c calls this on the control thread.
  */
 #include "uring_priv.h"
@@ -16,11 +16,11 @@
 
 #include <liburing.h>
 
-#define RING_SQ_SIZE 256  /* no limit: the engine submits a full queue at once */
+#define RING_SQ_SIZE 256  /* no limit: the method submits a full queue at once */
 #define RING_CQ_SIZE 4096 /* no limit: the kernel keeps further ones */
 #define RING_TRY_S   1	  /* time for the no-op that tests the ring */
 
-struct ring_engine {
+struct ring_state {
 	struct io_uring ring;
 	bool full; /* some entries found no room in the queue: try them again */
 };
@@ -34,7 +34,7 @@ struct ring_engine {
 /* Submits a full queue. NULL: the kernel took nothing, as it may when completions pile up. */
 static struct io_uring_sqe *ring_sqe(struct gx_uring *u)
 {
-	struct ring_engine *e = u->engine;
+	struct ring_state *e = u->state;
 	struct io_uring_sqe *sqe = io_uring_get_sqe(&e->ring);
 
 	if (sqe)
@@ -120,7 +120,7 @@ static void ring_cancel(struct gx_uring *u, struct gx_io *io)
 /* Queue the entries that found no room. The caller has taken completions, so there is some now. */
 static void ring_retry(struct gx_uring *u)
 {
-	struct ring_engine *e = u->engine;
+	struct ring_state *e = u->state;
 
 	e->full = false;
 	for (unsigned fd = 0; fd < u->nr_fds; fd++) {
@@ -171,7 +171,7 @@ static void ring_completed(struct gx_uring *u, struct gx_io *io, int res)
 /* Bounded: each completion belongs to an operation under way, and done() is not called here. */
 static void ring_reap(struct gx_uring *u)
 {
-	struct ring_engine *e = u->engine;
+	struct ring_state *e = u->state;
 	struct io_uring_cqe *cqe;
 
 	while (io_uring_peek_cqe(&e->ring, &cqe) == 0) {
@@ -186,7 +186,7 @@ static void ring_reap(struct gx_uring *u)
 
 static int ring_wait(struct gx_uring *u, uint64_t wait_ns)
 {
-	struct ring_engine *e = u->engine;
+	struct ring_state *e = u->state;
 	struct __kernel_timespec ts = {.tv_sec = (long long)(wait_ns / 1000000000u),
 				       .tv_nsec = (long long)(wait_ns % 1000000000u)};
 	struct io_uring_cqe *cqe;
@@ -311,7 +311,7 @@ static int ring_setup(struct io_uring *ring, char why[URING_WHY_MAX])
 
 static int ring_open(struct gx_uring *u, char why[URING_WHY_MAX])
 {
-	struct ring_engine *e = calloc(1, sizeof(*e));
+	struct ring_state *e = calloc(1, sizeof(*e));
 	int ret;
 
 	if (!e) {
@@ -323,13 +323,13 @@ static int ring_open(struct gx_uring *u, char why[URING_WHY_MAX])
 		free(e);
 		return ret;
 	}
-	u->engine = e;
+	u->state = e;
 	return 0;
 }
 
 static void ring_close(struct gx_uring *u)
 {
-	struct ring_engine *e = u->engine;
+	struct ring_state *e = u->state;
 
 	gx_fd_forget(e->ring.ring_fd);
 	io_uring_queue_exit(&e->ring);

@@ -147,7 +147,7 @@ static int info_run(void *arg)
 	memcpy(info->peer, c->peer_name, sizeof(info->peer));
 	info->peer_pid = c->peer.pid;
 	info->same_host = c->same_host;
-	info->control = gx_uring_engine_name(c->gx->uring);
+	info->control = gx_uring_method_name(c->gx->uring);
 	info_pool(info->bounce, c->gx->pool_gpu ? c->gx->pool_gpu->device : -1);
 	info_pool(info->peer_bounce, c->peer_pool);
 	return 0;

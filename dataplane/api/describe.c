@@ -95,7 +95,7 @@ GX_EXPORT int gx_describe(struct gx *gx, char *buf, size_t room)
 	size_t at = 0;
 
 	buf[0] = 0;
-	say(buf, room, &at, "control  %s\n", gx_uring_engine_name(gx->uring));
+	say(buf, room, &at, "control  %s\n", gx_uring_method_name(gx->uring));
 	say(buf, room, &at, "copies   %s\n", gx_copy_name());
 	for (unsigned i = 0; i < gx->nr_cores; i++) {
 		if (gx->cpus[i] < 0)

@@ -208,7 +208,7 @@ static int close_begin(void *arg)
 	return 0;
 }
 
-/* Return: 0 when all sockets are closed and the engine holds nothing. */
+/* Return: 0 when all sockets are closed and gx_uring holds nothing. */
 static int close_step(void *arg)
 {
 	struct ctl *ctl = arg;

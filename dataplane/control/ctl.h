@@ -60,7 +60,7 @@ enum ctl_state {
 	CTL_LINKED,  /* our lanes are connected, we sent UP: waits for the peer's UP */
 	CTL_UP,
 	CTL_LINGER,  /* sends its last frames, drops input until the peer closes */
-	CTL_CLOSING, /* cancelled; waits for the engine to let go */
+	CTL_CLOSING, /* cancelled; waits for gx_uring to let go */
 	CTL_CLOSED,
 };
 
@@ -257,7 +257,7 @@ int ctl_conn_refuse_bad(struct ctl_conn *cc, const char *what);
 void ctl_conn_judge(struct ctl_conn *cc, int verdict);
 const char *ctl_conn_peer(const struct ctl_conn *cc); /* its name, for people */
 void ctl_conn_setup_free(struct ctl_conn *cc);
-/* End CLOSING when the engine has let go of both directions and nobody parses input. */
+/* End CLOSING when gx_uring has let go of both directions and nobody parses input. */
 void ctl_conn_closed_check(struct ctl_conn *cc);
 /* In set-up, or up. */
 static inline bool ctl_conn_is_live(const struct ctl_conn *cc)

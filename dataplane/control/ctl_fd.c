@@ -70,7 +70,7 @@ static void pass_free(struct ctl_pass *p)
 	free(p);
 }
 
-/* Free @p, now or when the engine lets go of it. */
+/* Free @p, now or when gx_uring lets go of it. */
 static void pass_close(struct ctl_pass *p)
 {
 	p->closing = true;

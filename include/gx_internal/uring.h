@@ -26,7 +26,7 @@ enum gx_io_op {
 };
 
 /*
- * One asynchronous operation. The caller owns the memory and fills it in. The engine holds it from
+ * One asynchronous operation. The caller owns the memory and fills it in. gx_uring holds it from
  * gx_uring_submit() until it calls done(). done() may submit the same gx_io again.
  */
 struct gx_io {
@@ -43,27 +43,27 @@ struct gx_io {
 	 * -errno; -ECANCELED after gx_uring_cancel(). Runs on the control thread. */
 	void (*done)(struct gx_io *io, int res);
 	void *arg;	    /* the caller's */
-	struct gx_io *next; /* engine's, while held */
-	uint64_t due_ns;    /* engine's */
-	bool held;	    /* engine's: true from submit until done() */
+	struct gx_io *next; /* gx_uring's, while held */
+	uint64_t due_ns;    /* gx_uring's */
+	bool held;	    /* gx_uring's: true from submit until done() */
 };
 
-enum gx_uring_engine { GX_URING_AUTO, GX_URING_IO_URING, GX_URING_EPOLL };
+/* How the control thread waits for events. */
+enum gx_uring_method { GX_URING_AUTO, GX_URING_IO_URING, GX_URING_EPOLL };
 
 /**
- * gx_uring_open() - Make the engine and start its thread, with all signals blocked. @engine: AUTO
- * tries io_uring, else logs one warning with the reason (io_uring_disabled sysctl, seccomp,
- * memlock, old kernel) and takes epoll. Environment GX_URING=io_uring|epoll overrides AUTO. Return:
- * 0, -errno.
+ * gx_uring_open() - Start the control thread, with all signals blocked. @method: AUTO tries
+ * io_uring, else logs one warning with the reason (io_uring_disabled sysctl, seccomp, memlock, old
+ * kernel) and takes epoll. Environment GX_URING=io_uring|epoll overrides AUTO. Return: 0, -errno.
  */
-int gx_uring_open(enum gx_uring_engine engine, struct gx_uring **out);
+int gx_uring_open(enum gx_uring_method method, struct gx_uring **out);
 /** gx_uring_close() - Cancel all operations (each done() gets -ECANCELED), and join the thread. */
 void gx_uring_close(struct gx_uring *u);
-const char *gx_uring_engine_name(const struct gx_uring *u); /* "io_uring" or "epoll" */
+const char *gx_uring_method_name(const struct gx_uring *u); /* "io_uring" or "epoll" */
 
 /** gx_uring_submit() - Control thread only. Cannot fail: done() reports errors. */
 void gx_uring_submit(struct gx_uring *u, struct gx_io *io);
-/** gx_uring_cancel() - Control thread only; does nothing if the engine does not hold @io. done()
+/** gx_uring_cancel() - Control thread only; does nothing if gx_uring does not hold @io. done()
  * follows, later. */
 void gx_uring_cancel(struct gx_uring *u, struct gx_io *io);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The control half over real sockets on loopback, on both engines: two contexts of one process, or
+ * The control half over real sockets on loopback, on both methods: two contexts of one process, or
  * one context and a peer made by hand. The data plane's side (conn_*) is faked here: lanes that
  * carry a memfd or not. Every test ends by counting open descriptors and connections.
  */
@@ -62,7 +62,7 @@ struct fake {
 };
 
 static struct fake *server, *client;
-static enum gx_uring_engine engine;
+static enum gx_uring_method method;
 static unsigned nr_fds_before;
 static _Thread_local char error_text[512];
 
@@ -263,7 +263,7 @@ static struct fake *fake_open(const char *name)
 	f->gx.region[3] = &f->mem;
 	fake_port_add(f, "shm", GX_PORT_LOCAL | GX_PORT_LOSSLESS, 4096, 8192);
 	fake_port_add(f, "udp", 0, 1392, 8928);
-	assert_int_equal(gx_uring_open(engine, &f->gx.uring), 0);
+	assert_int_equal(gx_uring_open(method, &f->gx.uring), 0);
 	assert_int_equal(ctl_open(&f->gx), 0);
 	return f;
 }
@@ -288,7 +288,7 @@ static void fake_close(struct fake *f)
 
 static int setup(void **state)
 {
-	engine = *(enum gx_uring_engine *)*state;
+	method = *(enum gx_uring_method *)*state;
 	gx_log_level_set(GX_LOG_ERR);
 	nr_fds_before = common_fds_count();
 	server = fake_open("server");
@@ -1035,8 +1035,8 @@ static void up__with_descriptors(void **state)
 	assert_string_equal(server->up->peer.regions[0].name, "mem-of-client");
 	snprintf(want, sizeof(want), "%s pid %d", addr, getpid());
 	assert_string_equal(c->peer_name, want);
-	assert_string_equal(gx_uring_engine_name(server->gx.uring),
-			    engine == GX_URING_EPOLL ? "epoll" : "io_uring");
+	assert_string_equal(gx_uring_method_name(server->gx.uring),
+			    method == GX_URING_EPOLL ? "epoll" : "io_uring");
 }
 
 static void up__without_descriptors(void **state)
@@ -2413,9 +2413,9 @@ static const struct CMUnitTest tests[] = {
 	TEST(stats__path),
 };
 
-static int run_engine(enum gx_uring_engine e, const char *name)
+static int run_method(enum gx_uring_method e, const char *name)
 {
-	static enum gx_uring_engine value[GX_URING_EPOLL + 1];
+	static enum gx_uring_method value[GX_URING_EPOLL + 1];
 	struct CMUnitTest copy[GX_ARRAY_SIZE(tests)];
 
 	value[e] = e;
@@ -2439,11 +2439,11 @@ static bool io_uring_is_there(void)
 
 int main(void)
 {
-	int failed = run_engine(GX_URING_EPOLL, "ctl, epoll");
+	int failed = run_method(GX_URING_EPOLL, "ctl, epoll");
 
 	unsetenv("GX_URING");
 	if (io_uring_is_there())
-		failed += run_engine(GX_URING_IO_URING, "ctl, io_uring");
+		failed += run_method(GX_URING_IO_URING, "ctl, io_uring");
 	else
 		printf("io_uring is not to be had here: only epoll was tested\n");
 	return failed;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The control thread: every case runs on both engines. Operations are submitted on the control
+ * The control thread: every case runs on both methods. Operations are submitted on the control
  * thread by gx_uring_run_wait(); their ends are waited for here, as CMocka's assertions belong to
  * its own thread.
  */
@@ -130,10 +130,10 @@ static bool op_has_ended(struct op *op)
 
 /* ---- Fixtures ---- */
 
-static const enum gx_uring_engine on_io_uring = GX_URING_IO_URING, on_epoll = GX_URING_EPOLL;
-static unsigned nr_run; /* cases that an engine could be made for */
+static const enum gx_uring_method on_io_uring = GX_URING_IO_URING, on_epoll = GX_URING_EPOLL;
+static unsigned nr_run; /* cases that a method could be made for */
 
-static bool engine_missing; /* of this case: it skips */
+static bool method_missing; /* of this case: it skips */
 
 static void log_keep(void *arg, int level, const char *line)
 {
@@ -142,19 +142,19 @@ static void log_keep(void *arg, int level, const char *line)
 
 static int uring_setup(void **state)
 {
-	const enum gx_uring_engine *engine = *state;
+	const enum gx_uring_method *method = *state;
 
 	gx_log_sink(log_keep, NULL);
-	engine_missing = gx_uring_open(*engine, &u) != 0;
-	if (engine_missing)
-		return *engine == GX_URING_IO_URING ? 0 : -1;
+	method_missing = gx_uring_open(*method, &u) != 0;
+	if (method_missing)
+		return *method == GX_URING_IO_URING ? 0 : -1;
 	nr_run++;
 	return 0;
 }
 
 static int uring_teardown(void **state)
 {
-	if (!engine_missing)
+	if (!method_missing)
 		gx_uring_close(u);
 	u = NULL;
 	gx_log_sink(NULL, NULL);
@@ -164,7 +164,7 @@ static int uring_teardown(void **state)
 /* The reason was logged by the setup. */
 #define NEED_ENGINE()                                                                              \
 	do {                                                                                       \
-		if (engine_missing)                                                                \
+		if (method_missing)                                                                \
 			skip();                                                                    \
 	} while (0)
 
@@ -209,13 +209,13 @@ static int listener_open(struct sockaddr_in *addr, int flags)
 
 /* ---- open and close ---- */
 
-static void gx_uring_open__names_its_engine(void **state)
+static void gx_uring_open__names_its_method(void **state)
 {
-	const enum gx_uring_engine *engine = *state;
+	const enum gx_uring_method *method = *state;
 
 	NEED_ENGINE();
-	assert_string_equal(gx_uring_engine_name(u),
-			    *engine == GX_URING_EPOLL ? "epoll" : "io_uring");
+	assert_string_equal(gx_uring_method_name(u),
+			    *method == GX_URING_EPOLL ? "epoll" : "io_uring");
 }
 
 static void gx_uring_close__cancels_what_is_out(void **state)
@@ -230,7 +230,7 @@ static void gx_uring_close__cancels_what_is_out(void **state)
 	op_submit(&recv_op);
 	op_submit(&poll_op);
 	gx_uring_close(u);
-	engine_missing = true; /* the teardown has nothing to close */
+	method_missing = true; /* the teardown has nothing to close */
 	assert_int_equal(op_wait(&timeout), -ECANCELED);
 	assert_int_equal(op_wait(&recv_op), -ECANCELED);
 	assert_int_equal(op_wait(&poll_op), -ECANCELED);
@@ -244,7 +244,7 @@ static void gx_uring_close__ends_what_done_submits_again(void **state)
 	NEED_ENGINE();
 	op_submit(&timeout);
 	gx_uring_close(u);
-	engine_missing = true;
+	method_missing = true;
 	assert_int_equal(op_wait(&timeout), -ECANCELED);
 	assert_int_equal(timeout.again, 0);
 }
@@ -750,7 +750,7 @@ static void gx_uring_run__done_before_close_returns(void **state)
 	for (unsigned i = 0; i < THREAD_RUNS; i++)
 		assert_int_equal(gx_uring_run(u, count, &counter), 0);
 	gx_uring_close(u);
-	engine_missing = true;
+	method_missing = true;
 	assert_int_equal(counter, THREAD_RUNS);
 }
 
@@ -794,13 +794,13 @@ static void gx_uring_signals__bad_number(void **state)
 	assert_int_equal(gx_uring_signals(u, &bad, 1, sig_note, NULL), -EINVAL);
 }
 
-/* ---- the choice of an engine ---- */
+/* ---- the choice of a method ---- */
 
 static void gx_uring_open__environment(void **state)
 {
 	setenv("GX_URING", "epoll", 1);
 	assert_int_equal(gx_uring_open(GX_URING_AUTO, &u), 0);
-	assert_string_equal(gx_uring_engine_name(u), "epoll");
+	assert_string_equal(gx_uring_method_name(u), "epoll");
 	gx_uring_close(u);
 	setenv("GX_URING", "select", 1);
 	gx_log_sink(log_keep, NULL);
@@ -840,7 +840,7 @@ static int forbidden_child(uint32_t nr)
 	gx_log_sink(log_match, &explained);
 	if (gx_uring_open(GX_URING_AUTO, &u))
 		return 1;
-	if (strcmp(gx_uring_engine_name(u), "epoll") != 0 || !explained)
+	if (strcmp(gx_uring_method_name(u), "epoll") != 0 || !explained)
 		return 2;
 	gx_uring_close(u);
 	return gx_uring_open(GX_URING_IO_URING, &u) == -EPERM ? 0 : 3;
@@ -871,9 +871,9 @@ static void gx_uring_open__enter_forbidden_falls_back_aloud(void **state)
 	forbidden_check(__NR_io_uring_enter);
 }
 
-#define ON(fn, engine)                                                                             \
+#define ON(fn, method)                                                                             \
 	{                                                                                          \
-#fn "/" #engine, fn, uring_setup, uring_teardown, (void *)&on_##engine             \
+#fn "/" #method, fn, uring_setup, uring_teardown, (void *)&on_##method             \
 	}
 #define BOTH(fn) ON(fn, io_uring), ON(fn, epoll)
 
@@ -883,7 +883,7 @@ int main(void)
 		cmocka_unit_test(gx_uring_open__environment),
 		cmocka_unit_test(gx_uring_open__forbidden_falls_back_aloud),
 		cmocka_unit_test(gx_uring_open__enter_forbidden_falls_back_aloud),
-		BOTH(gx_uring_open__names_its_engine),
+		BOTH(gx_uring_open__names_its_method),
 		BOTH(gx_uring_close__cancels_what_is_out),
 		BOTH(gx_uring_close__ends_what_done_submits_again),
 		BOTH(gx_uring_submit__no_operation),

@@ -33,7 +33,7 @@ struct report_opts {
  * the local link; NULL for other links. */
 struct report_path {
 	const char *link, *port, *gpu, *bounce, *engine, *unpack, *integrity, *cores, *why;
-	const char *control; /* engine of the control thread: "io_uring", "epoll" */
+	const char *control; /* method of the control thread: "io_uring", "epoll" */
 	const char *check;   /* checks the CRCs of payload: "none", "cpu", "unpack" */
 	int64_t quantum_b;
 };
