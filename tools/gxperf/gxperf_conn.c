@@ -313,7 +313,7 @@ int perf_sms(const struct perf *perf, enum gx_mem_kind kind, bool local)
 	bool mapped = perf_is_mapped(perf);
 	unsigned sms = local || mapped ? perf->opts->gx.sms : perf->server_sms;
 
-	/* Over the local link this end's engine copies, whichever end has a GPU. */
+	/* Over the local link this end copies, whichever end has a GPU. */
 	if (mapped && perf->opts->gx.copy == GX_COPY_CE)
 		return 0;
 	if (kind != GX_MEM_CUDA && !(mapped && perf->opts->local_kind == GX_MEM_CUDA))
@@ -415,7 +415,7 @@ static int conn_hello(struct perf *perf)
 }
 
 /* Puts, sends and pings land at the server, which decides how it unpacks them. Here --unpack and
- * --sms may only say the same. Over the local link --sms is of the engine at this end. */
+ * --sms may only say the same. Over the local link --sms is of the GPU at this end. */
 static int conn_unpack_server(struct perf *perf)
 {
 	const struct perf_opts *o = perf->opts;
