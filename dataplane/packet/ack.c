@@ -22,57 +22,57 @@ bool tx_ack(struct pkt_ep *e)
 	return len > 0;
 }
 
-static void acked_data(struct pkt_ep *e, const struct flow_rec *rec)
+static void acked_data(struct pkt_ep *e, const struct flow_pkt *p)
 {
-	uint32_t i = e->out[rec->ref % GX_WIRE_MIDS].op;
+	uint32_t i = e->out[p->ref % GX_WIRE_MIDS].op;
 	struct pkt_op *op;
 
-	if (i == PKT_NONE || e->ops[i].mid != rec->ref)
+	if (i == PKT_NONE || e->ops[i].mid != p->ref)
 		return;
 	op = &e->ops[i];
-	if (op->inlined || op->state == OP_AGAIN || msg_win_test(&op->acked, rec->pkt) != 0)
+	if (op->inlined || op->state == OP_AGAIN || msg_win_test(&op->acked, p->pkt) != 0)
 		return;
-	msg_win_set(&op->acked, rec->pkt);
+	msg_win_set(&op->acked, p->pkt);
 	if (op->gpu->device >= 0)
 		fetch_acked(e, op);
 	if (msg_win_full(&op->acked))
 		op_local(e, i);
 }
 
-static void lost_data(struct pkt_ep *e, const struct flow_rec *rec)
+static void lost_data(struct pkt_ep *e, const struct flow_pkt *p)
 {
 	uint32_t at = e->tx.resend_head & e->tx.resend_mask;
 
-	e->tx.resend[at].mid = rec->ref;
-	e->tx.resend[at].pkt = rec->pkt;
+	e->tx.resend[at].mid = p->ref;
+	e->tx.resend[at].pkt = p->pkt;
 	e->tx.resend_head++;
 }
 
 void tx_acked(struct pkt_ep *e)
 {
-	struct flow_rec rec;
+	struct flow_pkt p;
 
-	while (flow_next_acked(e->flow, &rec)) {
+	while (flow_next_acked(e->flow, &p)) {
 		e->timer.acked_ns = e->now_ns;
-		if (link_watches(e, &rec))
-			link_acked(e, &rec);
-		if (rec.kind == PKT_K_DATA)
-			acked_data(e, &rec);
-		else if (rec.kind == PKT_K_CTL)
-			recs_acked(e, rec.ref, rec.pkt);
-		else if (rec.kind == PKT_K_ASKED)
+		if (link_watches(e, &p))
+			link_acked(e, &p);
+		if (p.kind == PKT_K_DATA)
+			acked_data(e, &p);
+		else if (p.kind == PKT_K_CTL)
+			recs_acked(e, p.ref, p.pkt);
+		else if (p.kind == PKT_K_ASKED)
 			ask_acked(e);
-		else if (rec.kind == PKT_K_PROBE && rec.ref)
-			link_proven(e, rec.ref);
+		else if (p.kind == PKT_K_PROBE && p.ref)
+			link_proven(e, p.ref);
 	}
-	while (flow_next_lost(e->flow, &rec)) {
-		link_lost(e, &rec);
-		if (rec.kind == PKT_K_DATA)
-			lost_data(e, &rec);
-		else if (rec.kind == PKT_K_CTL)
-			recs_requeue(e, rec.ref, rec.pkt);
-		else if (rec.kind == PKT_K_ASKED)
-			ask_lost(e, &rec);
+	while (flow_next_lost(e->flow, &p)) {
+		link_lost(e, &p);
+		if (p.kind == PKT_K_DATA)
+			lost_data(e, &p);
+		else if (p.kind == PKT_K_CTL)
+			recs_requeue(e, p.ref, p.pkt);
+		else if (p.kind == PKT_K_ASKED)
+			ask_lost(e, &p);
 	}
 }
 

@@ -155,11 +155,11 @@ void ask_acked(struct pkt_ep *e)
 	e->asks.pkts--;
 }
 
-void ask_lost(struct pkt_ep *e, const struct flow_rec *rec)
+void ask_lost(struct pkt_ep *e, const struct flow_pkt *p)
 {
 	e->asks.pkts--;
-	if (ask_op(e, rec->ref) != PKT_NONE)
-		ask_push(e, rec->ref, rec->pkt, rec->pkt + 1);
+	if (ask_op(e, p->ref) != PKT_NONE)
+		ask_push(e, p->ref, p->pkt, p->pkt + 1);
 }
 
 void ask_close(struct pkt_ep *e)

@@ -54,8 +54,8 @@ struct flow {
 	uint32_t nr_out, nr_lost;   /* bits set in out, in lost */
 	uint32_t tx_limit, tx_used; /* credit, cumulative */
 	uint64_t *out;		    /* bitmap: under way */
-	uint64_t *lost; /* bitmap: deemed lost; an ACK of one shows that this was wrong */
-	struct flow_rec *rec;
+	uint64_t *lost;	       /* bitmap: deemed lost; an ACK of one shows that this was wrong */
+	struct flow_pkt *sent; /* at the slot of its psn */
 	struct flow_queue acked_q, lost_q;
 	uint64_t nr_spurious;
 	bool lossless, ordered; /* frozen */
@@ -155,12 +155,12 @@ int flow_open(const struct flow_cfg *cfg, struct flow **out)
 		return -ENOMEM;
 	f->out = calloc(nr / 64, sizeof(*f->out));
 	f->lost = calloc(nr / 64, sizeof(*f->lost));
-	f->rec = gx_pages_get(nr * sizeof(*f->rec));
+	f->sent = gx_pages_get(nr * sizeof(*f->sent));
 	f->acked_q.slot = gx_pages_get(nr * sizeof(*f->acked_q.slot));
 	f->lost_q.slot = gx_pages_get(nr * sizeof(*f->lost_q.slot));
 	f->rx = calloc(rx_bits / 64, sizeof(*f->rx));
 	f->mask = nr - 1;
-	if (!f->out || !f->lost || !f->rec || !f->acked_q.slot || !f->lost_q.slot || !f->rx) {
+	if (!f->out || !f->lost || !f->sent || !f->acked_q.slot || !f->lost_q.slot || !f->rx) {
 		flow_close(f);
 		return -ENOMEM;
 	}
@@ -191,7 +191,7 @@ void flow_close(struct flow *f)
 	nr = f->mask + 1u;
 	free(f->out);
 	free(f->lost);
-	gx_pages_put(f->rec, nr * sizeof(*f->rec));
+	gx_pages_put(f->sent, nr * sizeof(*f->sent));
 	gx_pages_put(f->acked_q.slot, nr * sizeof(*f->acked_q.slot));
 	gx_pages_put(f->lost_q.slot, nr * sizeof(*f->lost_q.slot));
 	free(f->rx);
@@ -220,10 +220,10 @@ void flow_credit_use(struct flow *f, uint32_t n)
 	f->tx_used += n;
 }
 
-uint64_t flow_sent(struct flow *f, uint64_t now_ns, const struct flow_rec *rec)
+uint64_t flow_sent(struct flow *f, uint64_t now_ns, const struct flow_pkt *p)
 {
 	uint64_t seq = f->tx_next++;
-	struct flow_rec *mine = &f->rec[seq & f->mask];
+	struct flow_pkt *mine = &f->sent[seq & f->mask];
 
 	/* A probe may go out above flow_room(); the slots are twice the window. */
 	assert(seq - GX_MIN(f->out_low, f->held_low) <= f->mask);
@@ -232,7 +232,7 @@ uint64_t flow_sent(struct flow *f, uint64_t now_ns, const struct flow_rec *rec)
 		f->nr_lost--;
 	}
 	bits_set(f->out, f->mask, seq);
-	*mine = *rec;
+	*mine = *p;
 	mine->sent_ns = now_ns;
 	if (!f->nr_out++)
 		f->rto_since_ns = now_ns;
@@ -274,7 +274,7 @@ static uint64_t flow_rto_span_ns(const struct flow *f)
 /* An ACK told of the packet @seq, which was not deemed lost, or wrongly so. */
 static void flow_age(struct flow *f, uint64_t now_ns, uint64_t seq)
 {
-	uint64_t sent_ns = f->rec[seq & f->mask].sent_ns;
+	uint64_t sent_ns = f->sent[seq & f->mask].sent_ns;
 
 	if (now_ns - f->age_since_ns > FLOW_AGE_SPAN_NS) {
 		f->age_ns[1] = now_ns - f->age_since_ns > 2 * FLOW_AGE_SPAN_NS ? 0 : f->age_ns[0];
@@ -342,7 +342,7 @@ static void flow_rtt_sample(struct flow *f, uint64_t now_ns, uint64_t sent_ns, u
  * went out. */
 static uint64_t flow_rack_ns(const struct flow *f)
 {
-	return f->rec[f->out_low & f->mask].sent_ns + f->rack_rtt_ns + f->reo_ns;
+	return f->sent[f->out_low & f->mask].sent_ns + f->rack_rtt_ns + f->reo_ns;
 }
 
 /* RFC 6298 5.5: each RTO without an answer doubles the next. */
@@ -513,7 +513,7 @@ int flow_ack(struct flow *f, uint64_t now_ns, const struct gx_wire_ack *ack)
 	if (top >= f->hi) {
 		f->hi = top + 1;
 		if (f->tx_next - top <= f->mask)
-			flow_rtt_sample(f, now_ns, f->rec[top & f->mask].sent_ns, ack->delay_ns);
+			flow_rtt_sample(f, now_ns, f->sent[top & f->mask].sent_ns, ack->delay_ns);
 	}
 	if (flow_ack_words(f, now_ns, top, ack)) {
 		f->rto_since_ns = now_ns;
@@ -528,13 +528,13 @@ int flow_ack(struct flow *f, uint64_t now_ns, const struct gx_wire_ack *ack)
 }
 
 /* Probes (kind 0) are flow's own and stay here. */
-static bool flow_queue_get(struct flow *f, struct flow_queue *q, struct flow_rec *rec)
+static bool flow_queue_get(struct flow *f, struct flow_queue *q, struct flow_pkt *p)
 {
 	while (q->tail != q->head) {
-		const struct flow_rec *mine = &f->rec[q->slot[q->tail++ & f->mask]];
+		const struct flow_pkt *mine = &f->sent[q->slot[q->tail++ & f->mask]];
 
 		if (mine->kind) {
-			*rec = *mine;
+			*p = *mine;
 			return true;
 		}
 	}
@@ -543,14 +543,14 @@ static bool flow_queue_get(struct flow *f, struct flow_queue *q, struct flow_rec
 	return false;
 }
 
-bool flow_next_acked(struct flow *f, struct flow_rec *rec)
+bool flow_next_acked(struct flow *f, struct flow_pkt *p)
 {
-	return flow_queue_get(f, &f->acked_q, rec);
+	return flow_queue_get(f, &f->acked_q, p);
 }
 
-bool flow_next_lost(struct flow *f, struct flow_rec *rec)
+bool flow_next_lost(struct flow *f, struct flow_pkt *p)
 {
-	return flow_queue_get(f, &f->lost_q, rec);
+	return flow_queue_get(f, &f->lost_q, p);
 }
 
 /* ---- Receiver ---- */

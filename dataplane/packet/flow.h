@@ -12,8 +12,8 @@
 
 struct flow;
 
-/* One transmission. The caller gives ref, pkt and kind their meaning. */
-struct flow_rec {
+/* A packet that was sent. The caller gives ref, pkt and kind their meaning. */
+struct flow_pkt {
 	uint64_t sent_ns;
 	uint32_t ref;	/* the caller's message or record batch */
 	uint32_t pkt;	/* the caller's packet number */
@@ -46,20 +46,20 @@ uint32_t flow_room(const struct flow *f);
 /* First transmissions of DATA that credit allows; flow_credit_use() takes @n of them. */
 uint32_t flow_credit(const struct flow *f);
 void flow_credit_use(struct flow *f, uint32_t n);
-/* Record a transmission. flow_room() must be > 0. Returns its 64-bit psn. */
-uint64_t flow_sent(struct flow *f, uint64_t now_ns, const struct flow_rec *rec);
+/* Remember that @p goes out. flow_room() must be > 0. Returns its 64-bit psn. */
+uint64_t flow_sent(struct flow *f, uint64_t now_ns, const struct flow_pkt *p);
 /* Take an ACK. Taking it twice does no harm, and a stale one changes nothing. Return: 0, -EPROTO
  * for psns that were never sent. */
 int flow_ack(struct flow *f, uint64_t now_ns, const struct gx_wire_ack *ack);
 /* Then take out the packets that it acknowledged, and those deemed lost, until false. The flow
  * forgets a lost packet: the caller sends its content again with a new psn (resend = 1), or drops
  * it. */
-bool flow_next_acked(struct flow *f, struct flow_rec *rec);
-bool flow_next_lost(struct flow *f, struct flow_rec *rec);
+bool flow_next_acked(struct flow *f, struct flow_pkt *p);
+bool flow_next_lost(struct flow *f, struct flow_pkt *p);
 /* Packets of flow_next_lost() that the peer acknowledged after all (spurious losses), cumulative.
  */
 uint64_t flow_spurious(const struct flow *f);
-/* Timers: RACK, tail probe, RTO. FLOW_PROBE: send a PROBE (recorded with flow_sent).
+/* Timers: RACK, tail probe, RTO. FLOW_PROBE: send a PROBE, and say so by flow_sent().
  * flow_next_lost() has the lost packets. */
 enum { FLOW_PROBE = 1, FLOW_RTO = 2 };
 unsigned flow_tick(struct flow *f, uint64_t now_ns);

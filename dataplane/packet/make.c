@@ -88,7 +88,7 @@ void tx_data_make(struct pkt_ep *e, struct gx_tx *tx, uint32_t i, uint64_t pkt,
 		e->link->refs++;
 	}
 	h.psn = flow_sent(e->flow, e->now_ns,
-			  &(struct flow_rec){.ref = op->mid,
+			  &(struct flow_pkt){.ref = op->mid,
 					     .pkt = pkt,
 					     .len = tx->len,
 					     .kind = how->kind,
@@ -122,7 +122,7 @@ void tx_probe(struct pkt_ep *e, uint32_t padded_b)
 	if (!padded_b && !ctl_room(e))
 		return;
 	psn = flow_sent(e->flow, e->now_ns,
-			&(struct flow_rec){.ref = padded_b, .len = padded_b, .kind = PKT_K_PROBE});
+			&(struct flow_pkt){.ref = padded_b, .len = padded_b, .kind = PKT_K_PROBE});
 	gx_stat_add(pkt_stats(e->link), GX_STAT_PROBE_TX, 1);
 	if (!padded_b) {
 		tx_ctl_packet(e, GX_PKT_PROBE, GX_PKT_ACK_NOW, psn, 0, e->link->ctl_buf, 0);

@@ -117,23 +117,23 @@ void link_proven(struct pkt_ep *e, uint32_t quantum)
 	hole_forget(e);
 }
 
-void link_acked(struct pkt_ep *e, const struct flow_rec *rec)
+void link_acked(struct pkt_ep *e, const struct flow_pkt *p)
 {
-	if (rec->len >= e->path.hole_b) {
+	if (p->len >= e->path.hole_b) {
 		hole_forget(e);
 		if (e->path.proven)
 			e->path.proving = false;
-	} else if (rec->kind == PKT_K_PROBE && rec->ref == PKT_SMALL_B &&
-		   rec->sent_ns >= e->path.try_ns) {
+	} else if (p->kind == PKT_K_PROBE && p->ref == PKT_SMALL_B &&
+		   p->sent_ns >= e->path.try_ns) {
 		e->path.small_passed = true;
 	}
 }
 
-void link_lost(struct pkt_ep *e, const struct flow_rec *rec)
+void link_lost(struct pkt_ep *e, const struct flow_pkt *p)
 {
-	if (!e->path.probed || e->path.proving || rec->len <= PKT_LARGE_B)
+	if (!e->path.probed || e->path.proving || p->len <= PKT_LARGE_B)
 		return;
-	e->path.hole_b = GX_MIN(e->path.hole_b, (uint32_t)rec->len);
+	e->path.hole_b = GX_MIN(e->path.hole_b, (uint32_t)p->len);
 	if (++e->path.hole_lost < PKT_LARGE_LOST)
 		return;
 	e->path.proving = true;

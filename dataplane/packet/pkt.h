@@ -37,7 +37,7 @@
 #define PKT_BAD_TRIES  8    /* times that an ep asks for a packet again */
 #define PKT_ASK_MAX    2048 /* packets that a peer has asked for again and not acknowledged */
 
-/* kinds in flow_rec.kind */
+/* kinds in flow_pkt.kind */
 enum { PKT_K_DATA = 1, PKT_K_CTL, PKT_K_PROBE, PKT_K_ASKED };
 
 enum { ACK_HOLD_NO, ACK_HOLD_ASKED, ACK_HOLD_DONE };
@@ -596,7 +596,7 @@ void fetch_close(struct pkt_ep *e);		       /* of a failed ep */
 void ask_take(struct pkt_ep *e, const struct gx_wire_rec *rec);
 unsigned ask_send(struct pkt_ep *e, unsigned n, unsigned max); /* as tx_resends() */
 void ask_acked(struct pkt_ep *e);
-void ask_lost(struct pkt_ep *e, const struct flow_rec *rec);
+void ask_lost(struct pkt_ep *e, const struct flow_pkt *p);
 void ask_close(struct pkt_ep *e); /* of a failed ep */
 
 /* ---- bad.c: packets that we ask for again ---- */
@@ -642,13 +642,13 @@ void match_unserve(struct pkt_ep *e, uint32_t op); /* nothing of it was sent: a 
 
 /* ---- path.c: which quantum the path carries ---- */
 
-void link_proven(struct pkt_ep *e, uint32_t quantum);	       /* a padded probe came through */
-void link_acked(struct pkt_ep *e, const struct flow_rec *rec); /* while link_watches() */
-void link_lost(struct pkt_ep *e, const struct flow_rec *rec);  /* was its size the cause? */
+void link_proven(struct pkt_ep *e, uint32_t quantum);	     /* a padded probe came through */
+void link_acked(struct pkt_ep *e, const struct flow_pkt *p); /* while link_watches() */
+void link_lost(struct pkt_ep *e, const struct flow_pkt *p);  /* was its size the cause? */
 /* Does this acknowledgement tell something about the path? */
-static inline bool link_watches(const struct pkt_ep *e, const struct flow_rec *rec)
+static inline bool link_watches(const struct pkt_ep *e, const struct flow_pkt *p)
 {
-	return gx_unlikely(e->path.proving || rec->len >= e->path.hole_b);
+	return gx_unlikely(e->path.proving || p->len >= e->path.hole_b);
 }
 void tick_prove(struct pkt_ep *e);
 void hole_forget(struct pkt_ep *e);

@@ -105,7 +105,7 @@ bool tx_recs(struct pkt_ep *e)
 			ack = ack_fill(e, e->link->ctl_buf + len);
 		psn = flow_sent(
 			e->flow, e->now_ns,
-			&(struct flow_rec){.ref = first, .pkt = n, .len = len, .kind = PKT_K_CTL});
+			&(struct flow_pkt){.ref = first, .pkt = n, .len = len, .kind = PKT_K_CTL});
 		tx_ctl_packet(e, GX_PKT_CTL, 0, psn, ack, e->link->ctl_buf, len + ack);
 		worked = true;
 	}

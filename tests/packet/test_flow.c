@@ -34,10 +34,10 @@ static struct flow *flow_new(const struct flow_cfg *cfg)
 static void send_n(struct flow *f, uint64_t now, uint32_t pkt, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
-		struct flow_rec rec = {.pkt = pkt + i, .kind = 1, .len = 4096};
+		struct flow_pkt p = {.pkt = pkt + i, .kind = 1, .len = 4096};
 
 		assert_true(flow_room(f) > 0);
-		flow_sent(f, now, &rec);
+		flow_sent(f, now, &p);
 	}
 }
 
@@ -62,20 +62,20 @@ static struct gx_wire_ack ack_of(uint64_t largest, uint32_t n)
 
 static uint32_t drain_acked(struct flow *f)
 {
-	struct flow_rec rec;
+	struct flow_pkt p;
 	uint32_t n = 0;
 
-	while (flow_next_acked(f, &rec))
+	while (flow_next_acked(f, &p))
 		n++;
 	return n;
 }
 
 static uint32_t drain_lost(struct flow *f)
 {
-	struct flow_rec rec;
+	struct flow_pkt p;
 	uint32_t n = 0;
 
-	while (flow_next_lost(f, &rec))
+	while (flow_next_lost(f, &p))
 		n++;
 	return n;
 }
@@ -102,11 +102,11 @@ static void sent__numbers_and_room(void **state)
 {
 	struct flow_cfg cfg = {.window = 64, .tx_psn = 0xfffffffffffffff0ull};
 	struct flow *f = flow_new(&cfg);
-	struct flow_rec rec = {.kind = 1};
+	struct flow_pkt p = {.kind = 1};
 
 	for (uint32_t i = 0; i < 64; i++) {
 		assert_int_equal(flow_room(f), 64 - i);
-		assert_true(flow_sent(f, 5, &rec) == cfg.tx_psn + i);
+		assert_true(flow_sent(f, 5, &p) == cfg.tx_psn + i);
 		assert_int_equal(flow_outstanding(f), i + 1);
 	}
 	assert_int_equal(flow_room(f), 0);
@@ -137,18 +137,18 @@ static void ack__hands_back_in_order(void **state)
 {
 	struct flow *f = flow_new(&cfg_lossy);
 	struct gx_wire_ack a = ack_of(199, 200);
-	struct flow_rec rec;
+	struct flow_pkt p;
 
 	send_n(f, 100, 1000, 200);
 	assert_int_equal(flow_ack(f, 200, &a), 0);
 	for (uint32_t i = 0; i < 200; i++) {
-		assert_true(flow_next_acked(f, &rec));
-		assert_int_equal(rec.pkt, 1000 + i);
-		assert_int_equal(rec.sent_ns, 100);
-		assert_int_equal(rec.len, 4096);
+		assert_true(flow_next_acked(f, &p));
+		assert_int_equal(p.pkt, 1000 + i);
+		assert_int_equal(p.sent_ns, 100);
+		assert_int_equal(p.len, 4096);
 	}
-	assert_false(flow_next_acked(f, &rec));
-	assert_false(flow_next_lost(f, &rec));
+	assert_false(flow_next_acked(f, &p));
+	assert_false(flow_next_lost(f, &p));
 	assert_int_equal(flow_outstanding(f), 0);
 	assert_int_equal(flow_room(f), 256);
 	flow_close(f);
@@ -247,7 +247,7 @@ static void room__held_records_survive(void **state)
 	/* What waits in the queue is not overwritten however late it is taken. */
 	struct flow_cfg cfg = {.window = 64, .lossless = true};
 	struct flow *f = flow_new(&cfg);
-	struct flow_rec rec;
+	struct flow_pkt p;
 	uint32_t sent = 0, want = 0;
 
 	while (flow_room(f)) {
@@ -259,8 +259,8 @@ static void room__held_records_survive(void **state)
 		assert_int_equal(flow_ack(f, 1, &a), 0);
 	}
 	assert_int_equal(sent, 128);
-	while (flow_next_acked(f, &rec))
-		assert_int_equal(rec.pkt, want++);
+	while (flow_next_acked(f, &p))
+		assert_int_equal(p.pkt, want++);
 	assert_int_equal(want, sent);
 	assert_int_equal(flow_room(f), 64);
 	flow_close(f);
@@ -294,15 +294,15 @@ static void rack__sent_long_before(void **state)
 	/* Sent 6 us before one that arrived: lost at once, the one sent 4 us before it not yet. */
 	struct flow *f = flow_new(&cfg_lossy);
 	struct gx_wire_ack a = ack_of(2, 1);
-	struct flow_rec rec;
+	struct flow_pkt p;
 
 	send_n(f, 0, 0, 1);
 	send_n(f, 2 * US, 1, 1);
 	send_n(f, 6 * US, 2, 1);
 	assert_int_equal(flow_ack(f, 26 * US, &a), 0);
-	assert_true(flow_next_lost(f, &rec));
-	assert_int_equal(rec.pkt, 0);
-	assert_false(flow_next_lost(f, &rec));
+	assert_true(flow_next_lost(f, &p));
+	assert_int_equal(p.pkt, 0);
+	assert_false(flow_next_lost(f, &p));
 	assert_int_equal(flow_due(f), 27 * US);
 	flow_close(f);
 }
@@ -385,7 +385,7 @@ static void rtt__held_time_is_not_ours(void **state)
 static void tick__probe(void **state)
 {
 	struct flow *f = flow_new(&cfg_lossy);
-	struct flow_rec probe = {.kind = 0};
+	struct flow_pkt probe = {.kind = 0};
 	struct gx_wire_ack a = ack_of(0, 1);
 	uint64_t now = 100 * US;
 
@@ -409,7 +409,7 @@ static void tick__probe_above_room(void **state)
 {
 	struct flow_cfg cfg = {.window = 64};
 	struct flow *f = flow_new(&cfg);
-	struct flow_rec probe = {.kind = 0};
+	struct flow_pkt probe = {.kind = 0};
 	uint64_t now = 0;
 	unsigned probes = 0, what;
 
@@ -877,10 +877,10 @@ static void sim_carry(struct sim *s, struct event e, uint64_t at_ns)
 
 static void sim_send(struct sim *s, uint32_t item, bool resend)
 {
-	struct flow_rec rec = {.ref = item, .kind = item != UINT32_MAX, .resend = resend};
+	struct flow_pkt p = {.ref = item, .kind = item != UINT32_MAX, .resend = resend};
 	struct event e = {.item = item};
 
-	e.psn = (uint32_t)flow_sent(s->tx, s->now, &rec);
+	e.psn = (uint32_t)flow_sent(s->tx, s->now, &p);
 	s->link_free_ns = GX_MAX(s->now, s->link_free_ns) + s->cfg.slot_ns;
 	s->nr_sent++;
 	sim_carry(s, e, s->link_free_ns - s->cfg.slot_ns);
@@ -905,17 +905,17 @@ static void sim_tx(struct sim *s)
 
 static void sim_drain(struct sim *s)
 {
-	struct flow_rec rec;
+	struct flow_pkt p;
 
-	while (flow_next_acked(s->tx, &rec)) {
-		if (!s->acked[rec.ref])
+	while (flow_next_acked(s->tx, &p)) {
+		if (!s->acked[p.ref])
 			s->nr_acked++;
-		s->acked[rec.ref] = 1;
-		assert_true(s->arrived[rec.ref]);
+		s->acked[p.ref] = 1;
+		assert_true(s->arrived[p.ref]);
 	}
-	while (flow_next_lost(s->tx, &rec))
-		if (!s->acked[rec.ref])
-			s->resend[s->nr_resend++] = rec.ref;
+	while (flow_next_lost(s->tx, &p))
+		if (!s->acked[p.ref])
+			s->resend[s->nr_resend++] = p.ref;
 }
 
 static void sim_rx(struct sim *s, const struct event *e)
