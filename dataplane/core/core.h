@@ -28,7 +28,7 @@
 struct ctl;
 struct ctl_conn;
 struct link_pkt;
-struct sub_rec;
+struct sub_req;
 struct submit_core;
 struct link_local;
 struct local_conn;
@@ -141,8 +141,8 @@ struct gx_ep {
 	uint32_t comp_mark;	     /* core: comp_head when it detached */
 	bool failed;		     /* core: call_fail() ran */
 	uint32_t stuck_turn;	     /* core: turn of submit.c in which its link had no room */
-	struct sub_rec *pend_head, *pend_tail; /* core: records that wait for room in the link */
-	struct gx_ep *pend_next;	       /* core: next endpoint with such records */
+	struct sub_req *pend_head, *pend_tail; /* core: requests that wait for room in the link */
+	struct gx_ep *pend_next;	       /* core: next endpoint with such requests */
 	_Atomic int fault; /* core: 0 or -errno; ctl polls it (peer time-out, protocol error) */
 	_Atomic uint32_t quantum_b; /* core: quantum of what it sends; shrinks if the path narrows;
 				       0: its link has none */

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Records that came back to a queue become completions. Runs on the queue's thread.
+ * Requests that came back to a queue become completions. Runs on the queue's thread.
  */
 #include "submit/queue.h"
 
-static bool rec_done(struct gx_queue *q, struct sub_rec *r, struct gx_comp *comp)
+static bool req_done(struct gx_queue *q, struct sub_req *r, struct gx_comp *comp)
 {
 	sub_comp_set(comp, GX_COMP_DONE, &r->op, r->ep, r->status);
 	comp->len = r->len;
 	comp->tag = r->tag;
 	if (r->mark != SUB_NO_MARK)
 		mark_put(q->marks, r->mark);
-	sub_rec_put(r);
+	sub_req_put(r);
 	return comp->status || !r->silent;
 }
 
-static bool rec_local(struct sub_rec *r, struct gx_comp *comp)
+static bool req_local(struct sub_req *r, struct gx_comp *comp)
 {
 	struct sub_msg *m = r->msg;
 
@@ -32,11 +32,11 @@ static bool rec_local(struct sub_rec *r, struct gx_comp *comp)
 /* Make at most one completion of an item that came back. */
 static bool item_back(struct gx_queue *q, uintptr_t item, struct gx_comp *comp)
 {
-	struct sub_rec *r = (struct sub_rec *)(item & ~SUB_TAG);
+	struct sub_req *r = (struct sub_req *)(item & ~SUB_TAG);
 
 	if (item & SUB_TAG)
-		return rec_local(r, comp);
-	return r->msg ? sub_msg_back(q, r, comp) : rec_done(q, r, comp);
+		return req_local(r, comp);
+	return r->msg ? sub_msg_back(q, r, comp) : req_done(q, r, comp);
 }
 
 static unsigned lane_poll(struct sub_lane *l, struct gx_comp comps[], unsigned n)

@@ -24,21 +24,21 @@ static void lane_close(struct sub_lane *l)
 		return;
 	gx_ring_close(l->out);
 	gx_ring_close(l->back);
-	free(l->recs);
+	free(l->reqs);
 	free(l->free);
 	free(l);
 }
 
-static int lane_recs(struct sub_lane *l, uint32_t depth)
+static int lane_reqs(struct sub_lane *l, uint32_t depth)
 {
-	l->recs = aligned_alloc(GX_CACHE_LINE, depth * sizeof(*l->recs));
+	l->reqs = aligned_alloc(GX_CACHE_LINE, depth * sizeof(*l->reqs));
 	l->free = calloc(depth, sizeof(*l->free));
-	if (!l->recs || !l->free)
+	if (!l->reqs || !l->free)
 		return -ENOMEM;
-	memset(l->recs, 0, depth * sizeof(*l->recs));
+	memset(l->reqs, 0, depth * sizeof(*l->reqs));
 	for (uint32_t i = depth; i-- > 0;) {
-		l->recs[i].lane = l;
-		l->free[l->nr_free++] = &l->recs[i];
+		l->reqs[i].lane = l;
+		l->free[l->nr_free++] = &l->reqs[i];
 	}
 	return 0;
 }
@@ -56,11 +56,11 @@ static int lane_open(struct gx_queue *q, struct gx_core *core, struct sub_lane *
 	l->attach.fn = submit_attach;
 	l->detach.fn = submit_detach;
 	l->want_attach = true;
-	ret = gx_ring_open(SUB_PER_RECORD * q->depth, &l->out);
+	ret = gx_ring_open(SUB_PER_REQUEST * q->depth, &l->out);
 	if (!ret)
-		ret = gx_ring_open(SUB_PER_RECORD * q->depth, &l->back);
+		ret = gx_ring_open(SUB_PER_REQUEST * q->depth, &l->back);
 	if (!ret)
-		ret = lane_recs(l, q->depth);
+		ret = lane_reqs(l, q->depth);
 	if (ret)
 		lane_close(l);
 	else
@@ -191,7 +191,7 @@ bool submit_names(const struct gx *gx, const struct gx_conn *c)
 		for (unsigned i = 0; i < q->nr_lanes; i++)
 			for (uint32_t k = 0; k < q->depth; k++)
 				/* Pairs with the releases that set it to NULL. */
-				if (atomic_load_explicit(&q->lane[i]->recs[k].conn,
+				if (atomic_load_explicit(&q->lane[i]->reqs[k].conn,
 							 memory_order_acquire) == c)
 					return true;
 	return false;
@@ -252,12 +252,12 @@ GX_EXPORT int gx_queue_close(struct gx_queue *q)
 
 /* ---- Posting ---- */
 
-struct sub_rec *sub_rec_get(struct sub_lane *l)
+struct sub_req *sub_req_get(struct sub_lane *l)
 {
 	return l->nr_free ? l->free[--l->nr_free] : NULL;
 }
 
-void sub_rec_put(struct sub_rec *r)
+void sub_req_put(struct sub_req *r)
 {
 	r->busy = false;
 	r->lane->free[r->lane->nr_free++] = r;
@@ -265,11 +265,11 @@ void sub_rec_put(struct sub_rec *r)
 	atomic_store_explicit(&r->conn, NULL, memory_order_release);
 }
 
-void sub_rec_fill(struct sub_rec *r, struct gx_ep *ep, const struct gx_op *op, uint32_t mark,
+void sub_req_fill(struct sub_req *r, struct gx_ep *ep, const struct gx_op *op, uint32_t mark,
 		  struct sub_msg *msg)
 {
 	r->op = *op;
-	r->op.flags &= ~GX_OP_SILENT; /* the record must come back */
+	r->op.flags &= ~GX_OP_SILENT; /* the request must come back */
 	r->silent = op->flags & GX_OP_SILENT;
 	r->ep = ep;
 	r->mark = mark;
@@ -308,10 +308,10 @@ int sub_stream_get(struct gx_queue *q, const struct gx_op *op, uint32_t *mark)
 	return mark_get(q->marks, op, gx_now_ns(), mark);
 }
 
-int sub_rec_make(struct gx_queue *q, struct gx_ep *ep, const struct gx_op *op, void **item)
+int sub_req_make(struct gx_queue *q, struct gx_ep *ep, const struct gx_op *op, void **item)
 {
 	struct sub_lane *l = q->lane[ep->core->index];
-	struct sub_rec *r;
+	struct sub_req *r;
 	uint32_t mark;
 	int ret = op_check(op);
 
@@ -321,8 +321,8 @@ int sub_rec_make(struct gx_queue *q, struct gx_ep *ep, const struct gx_op *op, v
 		ret = sub_stream_get(q, op, &mark);
 	if (ret)
 		return ret;
-	r = sub_rec_get(l);
-	sub_rec_fill(r, ep, op, mark, NULL);
+	r = sub_req_get(l);
+	sub_req_fill(r, ep, op, mark, NULL);
 	*item = r;
 	return 0;
 }
@@ -338,7 +338,7 @@ GX_EXPORT int gx_queue_post(struct gx_queue *q, struct gx_ep *ep, const struct g
 		unsigned k = 0;
 
 		while (k < SUB_BURST && taken + k < n && !ret) {
-			ret = sub_rec_make(q, ep, &ops[taken + k], &items[k]);
+			ret = sub_req_make(q, ep, &ops[taken + k], &items[k]);
 			k += !ret;
 		}
 		sub_lane_send(q->lane[ep->core->index], items, k);
@@ -349,7 +349,7 @@ GX_EXPORT int gx_queue_post(struct gx_queue *q, struct gx_ep *ep, const struct g
 
 /* ---- Cancelling ---- */
 
-static void rec_ask_cancel(struct sub_rec *r)
+static void req_ask_cancel(struct sub_req *r)
 {
 	void *item = (void *)((uintptr_t)r | SUB_TAG);
 
@@ -359,25 +359,25 @@ static void rec_ask_cancel(struct sub_rec *r)
 	sub_lane_send(r->lane, &item, 1);
 }
 
-unsigned sub_recs_cancel(struct gx_queue *q, const struct sub_msg *msg, uint64_t user)
+unsigned sub_reqs_cancel(struct gx_queue *q, const struct sub_msg *msg, uint64_t user)
 {
 	unsigned found = 0;
 
 	for (unsigned i = 0; i < q->nr_lanes; i++)
 		for (uint32_t k = 0; k < q->depth; k++) {
-			struct sub_rec *r = &q->lane[i]->recs[k];
+			struct sub_req *r = &q->lane[i]->reqs[k];
 
 			if (!r->busy || (msg ? r->msg != msg : r->op.user != user))
 				continue;
 			found += !r->msg || !r->msg->cancelled;
 			if (r->msg)
 				r->msg->cancelled = true;
-			rec_ask_cancel(r);
+			req_ask_cancel(r);
 		}
 	return found;
 }
 
 GX_EXPORT int gx_queue_cancel(struct gx_queue *q, uint64_t user)
 {
-	return (int)sub_recs_cancel(q, NULL, user);
+	return (int)sub_reqs_cancel(q, NULL, user);
 }

@@ -2,10 +2,10 @@
 /*
  * A queue for threads that own no core. Private to the files of submit/.
  *
- * A queue (struct gx_queue) has a lane to each core: a ring there, a ring back, and the records
- * that travel between. The queue's thread owns a record until it puts it into the ring there. The
+ * A queue (struct gx_queue) has a lane to each core: a ring there, a ring back, and the requests
+ * that travel between. The queue's thread owns a request until it puts it into the ring there. The
  * core owns it until it puts it into the ring back. Both rings have room for everything that can be
- * in them, so neither side ever finds one full. A message over lanes has a record on each of them.
+ * in them, so neither side ever finds one full. A message over lanes has a request on each of them.
  * The queue's thread puts it together again, so that no core waits for another.
  */
 #ifndef GX_SUBMIT_QUEUE_H
@@ -14,25 +14,26 @@
 #include "gx_internal/ring.h"
 #include "submit/marks.h"
 
-#define SUB_BURST      32	      /* records moved at once */
-#define SUB_TAG	       ((uintptr_t)1) /* in a ring there: cancel it; in a ring back: LOCAL */
-/* A ring holds at most a cancellation of a record, the record again, and its cancellation: 3,
+#define SUB_BURST	32	       /* requests moved at once */
+#define SUB_TAG		((uintptr_t)1) /* in a ring there: cancel it; in a ring back: LOCAL */
+/* A ring holds at most a cancellation of a request, the request again, and its cancellation: 3,
  * rounded up to a power of two. */
-#define SUB_PER_RECORD 4
+#define SUB_PER_REQUEST 4
 
-/* Where a record is on its core. */
+/* Where a request is on its core. */
 enum sub_state { SUB_IDLE, SUB_PEND, SUB_WAIT, SUB_POSTED };
 
-struct sub_rec {
+/* An operation, or a message's part, on its way to a core and back. */
+struct sub_req {
 	/* the core writes these */
 	alignas(GX_CACHE_LINE) struct gx_route route; /* while not SUB_IDLE */
 	struct sub_lane *lane;			      /* frozen */
-	struct sub_rec *next;			      /* in ep->pend */
+	struct sub_req *next;			      /* in ep->pend */
 	uint64_t len, tag;
 	int status;
 	uint8_t state; /* enum sub_state */
 
-	/* the thread writes these while the record is free */
+	/* the thread writes these while the request is free */
 	alignas(GX_CACHE_LINE) struct gx_op op;
 	struct gx_ep *ep;
 	uint32_t mark;		      /* in the queue's marks; SUB_NO_MARK: none */
@@ -58,16 +59,16 @@ struct sub_msg {
 struct sub_lane {
 	struct gx_queue *q;
 	struct gx_core *core;
-	struct gx_ring *out, *back; /* records, tagged with SUB_TAG */
-	struct sub_rec *recs;	    /* [q->depth] */
+	struct gx_ring *out, *back; /* requests, tagged with SUB_TAG */
+	struct sub_req *reqs;	    /* [q->depth] */
 
 	/* owner: the queue's thread */
-	struct sub_rec **free; /* stack */
+	struct sub_req **free; /* stack */
 	uint32_t nr_free;
 
 	/* owner: core */
 	alignas(GX_CACHE_LINE) struct sub_lane *next; /* in submit_core.lanes */
-	uint32_t nr_in;				      /* records that are not SUB_IDLE */
+	uint32_t nr_in;				      /* requests that are not SUB_IDLE */
 	bool closing;
 
 	struct gx_call attach, detach; /* ctl -> core */
@@ -111,33 +112,33 @@ static inline void sub_comp_set(struct gx_comp *comp, enum gx_comp_kind kind,
 /* -- submit.c, run on the core of the lane -- */
 
 void submit_attach(struct gx_call *call); /* sub_lane.attach */
-/** submit_detach() - sub_lane.detach: the queue's thread uses the lane no more. All its records
+/** submit_detach() - sub_lane.detach: the queue's thread uses the lane no more. All its requests
  * end, then the core sets ->detached. */
 void submit_detach(struct gx_call *call);
 
 /* -- queue.c, for stripe.c and comps.c: the queue's thread -- */
 
-struct sub_rec *sub_rec_get(struct sub_lane *l); /* NULL: all are under way */
-void sub_rec_put(struct sub_rec *r);
-void sub_rec_fill(struct sub_rec *r, struct gx_ep *ep, const struct gx_op *op, uint32_t mark,
+struct sub_req *sub_req_get(struct sub_lane *l); /* NULL: all are under way */
+void sub_req_put(struct sub_req *r);
+void sub_req_fill(struct sub_req *r, struct gx_ep *ep, const struct gx_op *op, uint32_t mark,
 		  struct sub_msg *msg);
-/** sub_rec_make() - Make a record for @op; *@item is for sub_lane_send().
+/** sub_req_make() - Make a request for @op; *@item is for sub_lane_send().
  * Return: 0, -EAGAIN, or -errno with gx_error(). */
-int sub_rec_make(struct gx_queue *q, struct gx_ep *ep, const struct gx_op *op, void **item);
+int sub_req_make(struct gx_queue *q, struct gx_ep *ep, const struct gx_op *op, void **item);
 /* The ring always has room. */
 void sub_lane_send(struct sub_lane *l, void *const items[], uint32_t n);
 int sub_conn_check(const struct gx_queue *q, const struct gx_conn *c); /* 0, or with gx_error() */
 /** sub_stream_get() - mark_get() if op->stream names a stream, else SUB_NO_MARK.
  * Return: 0, -EAGAIN, or -errno with gx_error(). */
 int sub_stream_get(struct gx_queue *q, const struct gx_op *op, uint32_t *mark);
-/** sub_recs_cancel() - Cancel every record under way that belongs to @msg, or else to operations
+/** sub_reqs_cancel() - Cancel every request under way that belongs to @msg, or else to operations
  * of @user. Return: operations found. */
-unsigned sub_recs_cancel(struct gx_queue *q, const struct sub_msg *msg, uint64_t user);
+unsigned sub_reqs_cancel(struct gx_queue *q, const struct sub_msg *msg, uint64_t user);
 
 /* -- stripe.c, for comps.c: the queue's thread -- */
 
 /** sub_msg_back() - A part is back. Return: true: the message has ended, and @comp is its
  * completion. */
-bool sub_msg_back(struct gx_queue *q, struct sub_rec *r, struct gx_comp *comp);
+bool sub_msg_back(struct gx_queue *q, struct sub_req *r, struct gx_comp *comp);
 
 #endif

@@ -32,7 +32,7 @@ static unsigned parts_of(const struct gx_conn *c, const struct gx_op *op)
 	return GX_MIN(GX_MAX(chunks, 1), c->nr_lanes);
 }
 
-/* Does each lane that the message needs have a free record? Two lanes may share a core. */
+/* Does each lane that the message needs have a free request? Two lanes may share a core. */
 static bool parts_room(const struct gx_queue *q, const struct gx_conn *c, unsigned parts)
 {
 	for (unsigned i = 0; i < parts; i++) {
@@ -63,10 +63,10 @@ static void msg_send(struct gx_queue *q, struct gx_conn *c, const struct gx_op *
 		struct gx_ep *ep = c->ep[(q->spread + i) % c->nr_lanes];
 		struct gx_op part = part_op(op, c->agreed.chunk_b, i, parts);
 		struct sub_lane *l = q->lane[ep->core->index];
-		struct sub_rec *r = sub_rec_get(l);
+		struct sub_req *r = sub_req_get(l);
 		void *item = r;
 
-		sub_rec_fill(r, ep, &part, mark, m);
+		sub_req_fill(r, ep, &part, mark, m);
 		sub_lane_send(l, &item, 1);
 	}
 }
@@ -87,7 +87,7 @@ static int msg_make(struct gx_queue *q, struct gx_conn *c, const struct gx_op *o
 		return ret;
 	parts = parts_of(c, op);
 	if (parts == 1) {
-		ret = sub_rec_make(q, ep, op, &item);
+		ret = sub_req_make(q, ep, op, &item);
 		if (!ret)
 			sub_lane_send(q->lane[ep->core->index], &item, 1);
 	} else {
@@ -114,8 +114,8 @@ GX_EXPORT int gx_queue_post_striped(struct gx_queue *q, struct gx_conn *c, const
 	return taken || ret == -EAGAIN ? (int)taken : ret;
 }
 
-/* All bytes of @m are visible: send the immediate, with the record that came back last. */
-static void msg_notify(struct sub_msg *m, struct sub_rec *r)
+/* All bytes of @m are visible: send the immediate, with the request that came back last. */
+static void msg_notify(struct sub_msg *m, struct sub_req *r)
 {
 	struct gx_op op = m->op;
 	void *item = r;
@@ -125,11 +125,11 @@ static void msg_notify(struct sub_msg *m, struct sub_rec *r)
 	op.stream = NULL;
 	m->imm = false;
 	m->left = 1;
-	sub_rec_fill(r, r->ep, &op, SUB_NO_MARK, m);
+	sub_req_fill(r, r->ep, &op, SUB_NO_MARK, m);
 	sub_lane_send(r->lane, &item, 1);
 }
 
-bool sub_msg_back(struct gx_queue *q, struct sub_rec *r, struct gx_comp *comp)
+bool sub_msg_back(struct gx_queue *q, struct sub_req *r, struct gx_comp *comp)
 {
 	struct sub_msg *m = r->msg;
 	bool silent = m->op.flags & GX_OP_SILENT;
@@ -137,10 +137,10 @@ bool sub_msg_back(struct gx_queue *q, struct sub_rec *r, struct gx_comp *comp)
 	r->busy = false;
 	if (r->status && !m->err) {
 		m->err = r->status;
-		sub_recs_cancel(q, m, 0);
+		sub_reqs_cancel(q, m, 0);
 	}
 	if (--m->left) {
-		sub_rec_put(r);
+		sub_req_put(r);
 		return false;
 	}
 	if (m->imm && m->cancelled && !m->err)
@@ -156,6 +156,6 @@ bool sub_msg_back(struct gx_queue *q, struct sub_rec *r, struct gx_comp *comp)
 		mark_put(q->marks, m->mark);
 	m->next = q->msg_free;
 	q->msg_free = m;
-	sub_rec_put(r);
+	sub_req_put(r);
 	return !silent;
 }

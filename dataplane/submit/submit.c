@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The core's half of posting from threads that own no core. It posts records of queues (queue.h) on
- * their endpoint's link, and sends them back when they have ended. It holds operations, of records
- * and of gx_post(), that wait for a stream of the user. A link knows nothing of a queue: it gives
- * the route of post(), which is the record, to core_comp(). Runs on the polling core but for the
- * last section.
+ * The core's half of posting from threads that own no core. It posts requests of queues (queue.h)
+ * on their endpoint's link, and sends them back when they have ended. It holds operations, of
+ * requests and of gx_post(), that wait for a stream of the user. A link knows nothing of a queue:
+ * it gives the route of post(), which is the request, to core_comp(). Runs on the polling core but
+ * for the last section.
  */
 #include "submit/submit.h"
 
@@ -15,13 +15,13 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define SUB_TICK_NS 1000000 /* between two looks at the deadlines of waiting records */
+#define SUB_TICK_NS 1000000 /* between two looks at the deadlines of waiting requests */
 
 /* An operation that waits on its core for a stream. owner: core */
 struct sub_wait {
 	struct sub_wait *next;
 	struct gx_ep *ep;
-	struct sub_rec *rec; /* NULL: gx_post() took it */
+	struct sub_req *req; /* NULL: gx_post() took it */
 	const struct marks *marks;
 	uint32_t mark;
 	bool there; /* the stream got there */
@@ -31,7 +31,7 @@ struct sub_wait {
 /* A core's part. owner: core */
 struct submit_core {
 	struct sub_lane *lanes;		      /* attached */
-	struct gx_ep *pend;		      /* endpoints with records that wait for their link */
+	struct gx_ep *pend;		      /* endpoints with requests that wait for their link */
 	struct marks *marks;		      /* marks of gx_post(); NULL: no GPU is open */
 	struct sub_wait *pool;		      /* [SUBMIT_WAITS] */
 	struct sub_wait *free, *head, **tail; /* waiting, in the order of posting */
@@ -40,7 +40,7 @@ struct submit_core {
 	bool polled; /* submit_poll() is in the loop */
 };
 
-/* ---- The end of records ---- */
+/* ---- The end of requests ---- */
 
 static void lane_back(struct sub_lane *l, uintptr_t item)
 {
@@ -51,7 +51,7 @@ static void lane_back(struct sub_lane *l, uintptr_t item)
 	(void)n;
 }
 
-static void rec_end(struct sub_rec *r, int status, uint64_t len, uint64_t tag)
+static void req_end(struct sub_req *r, int status, uint64_t len, uint64_t tag)
 {
 	struct sub_lane *l = r->lane;
 
@@ -66,22 +66,22 @@ static void rec_end(struct sub_rec *r, int status, uint64_t len, uint64_t tag)
 		lane_back(l, (uintptr_t)r);
 }
 
-/* End a record that no link has taken. */
-static void rec_fail(struct sub_rec *r, int status)
+/* End a request that no link has taken. */
+static void req_fail(struct sub_req *r, int status)
 {
 	if (sub_comps(&r->op) > 1 && !r->lane->closing)
 		lane_back(r->lane, (uintptr_t)r | SUB_TAG);
 	gx_stat_add(&r->lane->core->loop.stats, GX_STAT_MSGS_FAILED, 1);
-	rec_end(r, status, 0, 0);
+	req_end(r, status, 0, 0);
 }
 
-/* A link completes an operation whose route is a record. */
-static void rec_comp(struct gx_route *route, const struct gx_comp *comp)
+/* A link completes an operation whose route is a request. */
+static void req_comp(struct gx_route *route, const struct gx_comp *comp)
 {
-	struct sub_rec *r = GX_CONTAINER_OF(route, struct sub_rec, route);
+	struct sub_req *r = GX_CONTAINER_OF(route, struct sub_req, route);
 
 	if (comp->kind != GX_COMP_LOCAL)
-		rec_end(r, comp->status, comp->len, comp->tag);
+		req_end(r, comp->status, comp->len, comp->tag);
 	else if (!r->lane->closing)
 		lane_back(r->lane, (uintptr_t)r | SUB_TAG);
 }
@@ -89,14 +89,14 @@ static void rec_comp(struct gx_route *route, const struct gx_comp *comp)
 /* ---- Waiting for a stream ---- */
 
 static int wait_add(struct submit_core *s, struct gx_ep *ep, const struct gx_op *op,
-		    struct sub_rec *rec, const struct marks *marks, uint32_t mark)
+		    struct sub_req *req, const struct marks *marks, uint32_t mark)
 {
 	struct sub_wait *w = s->free;
 
 	if (!w)
 		return -EAGAIN;
 	s->free = w->next;
-	*w = (struct sub_wait){.ep = ep, .rec = rec, .marks = marks, .mark = mark, .op = *op};
+	*w = (struct sub_wait){.ep = ep, .req = req, .marks = marks, .mark = mark, .op = *op};
 	*s->tail = w;
 	s->tail = &w->next;
 	return 0;
@@ -112,7 +112,7 @@ static void wait_remove(struct submit_core *s, struct sub_wait **at)
 		s->tail = at;
 	w->next = s->free;
 	s->free = w;
-	if (w->rec)
+	if (w->req)
 		return; /* the thread gives the mark back */
 	w->ep->core->comps_due -= sub_comps(&w->op);
 	mark_put(s->marks, w->mark);
@@ -125,8 +125,8 @@ static void wait_fail(struct submit_core *s, struct sub_wait **at, int status)
 	struct gx_comp comp = {.op = w->op.kind, .ep = w->ep, .user = w->op.user, .tag = w->op.tag};
 
 	wait_remove(s, at);
-	if (w->rec) {
-		rec_fail(w->rec, status);
+	if (w->req) {
+		req_fail(w->req, status);
 		return;
 	}
 	if (sub_comps(&w->op) > 1) {
@@ -149,16 +149,16 @@ static bool wait_post(struct submit_core *s, struct sub_wait **at)
 
 	if (ep->stuck_turn == s->turn)
 		return false;
-	if (w->rec)
-		w->rec->state = SUB_POSTED;
-	ret = ep->ops->post(ep, &w->op, w->rec ? &w->rec->route : NULL);
+	if (w->req)
+		w->req->state = SUB_POSTED;
+	ret = ep->ops->post(ep, &w->op, w->req ? &w->req->route : NULL);
 	if (!ret) {
 		wait_remove(s, at);
 		ep->ops->kick(ep);
 		return true;
 	}
-	if (w->rec)
-		w->rec->state = SUB_WAIT;
+	if (w->req)
+		w->req->state = SUB_WAIT;
 	if (ret == -EAGAIN)
 		ep->stuck_turn = s->turn;
 	else
@@ -189,7 +189,7 @@ static bool waits_run(struct submit_core *s, uint64_t now_ns)
 
 static bool submit_poll(void *arg, uint64_t now_ns);
 
-/* Awake while a lane is attached, as its records come without a call. */
+/* Awake while a lane is attached, as its requests come without a call. */
 static bool submit_asleep(const void *arg)
 {
 	const struct submit_core *s = ((const struct gx_core *)arg)->submit;
@@ -239,7 +239,7 @@ int submit_cancel(struct gx_ep *ep, uint64_t user)
 	while (*at) {
 		struct sub_wait *w = *at;
 
-		if (w->ep != ep || w->rec || w->op.user != user) {
+		if (w->ep != ep || w->req || w->op.user != user) {
 			at = &w->next;
 			continue;
 		}
@@ -249,9 +249,9 @@ int submit_cancel(struct gx_ep *ep, uint64_t user)
 	return n;
 }
 
-/* ---- Records ---- */
+/* ---- Requests ---- */
 
-static void pend_add(struct submit_core *s, struct sub_rec *r)
+static void pend_add(struct submit_core *s, struct sub_req *r)
 {
 	struct gx_ep *ep = r->ep;
 
@@ -267,10 +267,10 @@ static void pend_add(struct submit_core *s, struct sub_rec *r)
 	ep->pend_tail = r;
 }
 
-/* An endpoint that loses its last record stays in the list until pend_run() or pend_forget(). */
-static void pend_remove(struct gx_ep *ep, struct sub_rec *r)
+/* An endpoint that loses its last request stays in the list until pend_run() or pend_forget(). */
+static void pend_remove(struct gx_ep *ep, struct sub_req *r)
 {
-	struct sub_rec **at = &ep->pend_head, *before = NULL;
+	struct sub_req **at = &ep->pend_head, *before = NULL;
 
 	while (*at != r) {
 		before = *at;
@@ -281,7 +281,7 @@ static void pend_remove(struct gx_ep *ep, struct sub_rec *r)
 		ep->pend_tail = before;
 }
 
-/* Take endpoints without records out of the list. */
+/* Take endpoints without requests out of the list. */
 static void pend_forget(struct submit_core *s)
 {
 	struct gx_ep **at = &s->pend;
@@ -296,7 +296,7 @@ static void pend_forget(struct submit_core *s)
 
 /* 0: the link, or the list of operations that wait for a stream, has it. It may have completed
  * already. */
-static int rec_post(struct submit_core *s, struct sub_rec *r)
+static int req_post(struct submit_core *s, struct sub_req *r)
 {
 	struct gx_ep *ep = r->ep;
 
@@ -310,43 +310,43 @@ static int rec_post(struct submit_core *s, struct sub_rec *r)
 	return ep->ops->post(ep, &r->op, &r->route);
 }
 
-/* Return: the endpoint to kick, if its link took the record; else NULL. After that the record may
+/* Return: the endpoint to kick, if its link took the request; else NULL. After that the request may
  * belong to the thread again. */
-static struct gx_ep *rec_start(struct submit_core *s, struct sub_rec *r)
+static struct gx_ep *req_start(struct submit_core *s, struct sub_req *r)
 {
 	struct gx_ep *ep = r->mark == SUB_NO_MARK ? r->ep : NULL;
 	int ret;
 
 	r->lane->nr_in++;
-	r->route.comp = rec_comp;
-	if (r->ep->pend_head) { /* not before earlier records of the endpoint */
+	r->route.comp = req_comp;
+	if (r->ep->pend_head) { /* not before earlier requests of the endpoint */
 		pend_add(s, r);
 		return NULL;
 	}
-	ret = rec_post(s, r);
+	ret = req_post(s, r);
 	if (ret == -EAGAIN)
 		pend_add(s, r);
 	else if (ret)
-		rec_fail(r, ret);
+		req_fail(r, ret);
 	return ret ? NULL : ep;
 }
 
-static struct sub_wait **wait_of(struct submit_core *s, const struct sub_rec *r)
+static struct sub_wait **wait_of(struct submit_core *s, const struct sub_req *r)
 {
 	struct sub_wait **at = &s->head;
 
-	while ((*at)->rec != r)
+	while ((*at)->req != r)
 		at = &(*at)->next;
 	return at;
 }
 
-static void rec_cancel(struct submit_core *s, struct sub_rec *r)
+static void req_cancel(struct submit_core *s, struct sub_req *r)
 {
 	switch (r->state) {
 	case SUB_PEND:
 		pend_remove(r->ep, r);
 		pend_forget(s);
-		rec_fail(r, -ECANCELED);
+		req_fail(r, -ECANCELED);
 		break;
 	case SUB_WAIT:
 		wait_fail(s, wait_of(s, r), -ECANCELED);
@@ -357,8 +357,8 @@ static void rec_cancel(struct submit_core *s, struct sub_rec *r)
 	}
 }
 
-/* Records come from another CPU's cache: fetch all of them before the first is used. */
-static void recs_prefetch(void *const items[], uint32_t n)
+/* Requests come from another CPU's cache: fetch all of them before the first is used. */
+static void reqs_prefetch(void *const items[], uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		const char *r = (const char *)((uintptr_t)items[i] & ~SUB_TAG);
@@ -378,15 +378,15 @@ static bool lane_take(struct submit_core *s, struct sub_lane *l)
 	if (gx_ring_empty(l->out))
 		return false;
 	n = gx_ring_get(l->out, items, SUB_BURST);
-	recs_prefetch(items, n);
+	reqs_prefetch(items, n);
 	for (uint32_t i = 0; i < n; i++) {
-		struct sub_rec *r = (struct sub_rec *)((uintptr_t)items[i] & ~SUB_TAG);
+		struct sub_req *r = (struct sub_req *)((uintptr_t)items[i] & ~SUB_TAG);
 
 		if ((uintptr_t)items[i] & SUB_TAG) {
-			rec_cancel(s, r);
+			req_cancel(s, r);
 			continue;
 		}
-		ep = rec_start(s, r);
+		ep = req_start(s, r);
 		if (ep && kick && kick != ep)
 			kick->ops->kick(kick);
 		if (ep)
@@ -399,12 +399,12 @@ static bool lane_take(struct submit_core *s, struct sub_lane *l)
 
 static bool pend_run_ep(struct submit_core *s, struct gx_ep *ep)
 {
-	struct sub_rec *r;
+	struct sub_req *r;
 	bool worked = false;
 
 	while ((r = ep->pend_head)) {
-		struct sub_rec *next = r->next;
-		int ret = rec_post(s, r);
+		struct sub_req *next = r->next;
+		int ret = req_post(s, r);
 
 		if (ret == -EAGAIN) {
 			r->state = SUB_PEND;
@@ -412,7 +412,7 @@ static bool pend_run_ep(struct submit_core *s, struct gx_ep *ep)
 		}
 		ep->pend_head = next;
 		if (ret)
-			rec_fail(r, ret);
+			req_fail(r, ret);
 		worked = true;
 	}
 	if (worked)
@@ -422,7 +422,7 @@ static bool pend_run_ep(struct submit_core *s, struct gx_ep *ep)
 
 static bool pend_expire_ep(struct gx_ep *ep, uint64_t now_ns)
 {
-	struct sub_rec *r, *next;
+	struct sub_req *r, *next;
 	bool worked = false;
 
 	for (r = ep->pend_head; r; r = next) {
@@ -430,7 +430,7 @@ static bool pend_expire_ep(struct gx_ep *ep, uint64_t now_ns)
 		if (!r->op.deadline_ns || r->op.deadline_ns > now_ns)
 			continue;
 		pend_remove(ep, r);
-		rec_fail(r, -ETIMEDOUT);
+		req_fail(r, -ETIMEDOUT);
 		worked = true;
 	}
 	return worked;
@@ -455,7 +455,7 @@ void submit_ep_fail(struct gx_ep *ep, int err)
 {
 	struct submit_core *s = ep->core->submit;
 	struct sub_wait **at = &s->head;
-	struct sub_rec *r;
+	struct sub_req *r;
 
 	err = err ? err : -ECONNRESET;
 	while (*at) {
@@ -468,7 +468,7 @@ void submit_ep_fail(struct gx_ep *ep, int err)
 	}
 	while ((r = ep->pend_head)) {
 		ep->pend_head = r->next;
-		rec_fail(r, err);
+		req_fail(r, err);
 	}
 	pend_forget(s);
 }
@@ -487,7 +487,7 @@ void submit_attach(struct gx_call *call)
 	s->lanes = l;
 }
 
-/* The queue's thread uses the lane no more, so the core owns all records. */
+/* The queue's thread uses the lane no more, so the core owns all requests. */
 void submit_detach(struct gx_call *call)
 {
 	struct sub_lane *l = GX_CONTAINER_OF(call, struct sub_lane, detach);
@@ -495,18 +495,18 @@ void submit_detach(struct gx_call *call)
 
 	l->closing = true;
 	while (gx_ring_get(l->out, &item, 1))
-		; /* drop records that were not started */
+		; /* drop requests that were not started */
 	for (uint32_t i = 0; i < l->q->depth; i++) {
-		struct sub_rec *r = &l->recs[i];
+		struct sub_req *r = &l->reqs[i];
 
 		if (r->state != SUB_IDLE)
-			rec_cancel(l->core->submit, r);
+			req_cancel(l->core->submit, r);
 		else
 			atomic_store_explicit(&r->conn, NULL, memory_order_release);
 	}
 }
 
-/* Take records from each lane. A closing lane leaves when the core has none of its records. */
+/* Take requests from each lane. A closing lane leaves when the core has none of its requests. */
 static bool lanes_run(struct submit_core *s)
 {
 	struct sub_lane **at = &s->lanes, *l;
@@ -539,15 +539,15 @@ static bool submit_poll(void *arg, uint64_t now_ns)
 	return worked;
 }
 
-/* Post the records that lie in rings first. The links come after this in core_drop(), and end those
- * with dead memory. */
+/* Post the requests that lie in rings first. The links come after this in core_drop(), and end
+ * those with dead memory. */
 static void submit_drop(void *submit, struct drop *d)
 {
 	struct submit_core *s = submit;
 	struct sub_wait **at = &s->head;
 
 	for (struct sub_lane *l = s->lanes; l; l = l->next)
-		for (uint32_t n = 0; n < SUB_PER_RECORD * l->q->depth && lane_take(s, l); n++)
+		for (uint32_t n = 0; n < SUB_PER_REQUEST * l->q->depth && lane_take(s, l); n++)
 			;
 	while (*at) {
 		struct sub_wait *w = *at;
@@ -558,12 +558,12 @@ static void submit_drop(void *submit, struct drop *d)
 			at = &w->next;
 	}
 	for (struct gx_ep *ep = s->pend; ep; ep = ep->pend_next)
-		for (struct sub_rec *r = ep->pend_head, *next; r; r = next) {
+		for (struct sub_req *r = ep->pend_head, *next; r; r = next) {
 			next = r->next;
 			if (!mem_is_dead(r->op.mem))
 				continue;
 			pend_remove(ep, r);
-			rec_fail(r, -ECANCELED);
+			req_fail(r, -ECANCELED);
 		}
 	pend_forget(s);
 }

@@ -380,7 +380,7 @@ static void cancel__wherever_it_is(void **state)
 	assert_int_equal(gx_queue_cancel(queue, 4), 1);
 	until_comps(r, 2 + nr, MS);
 	expect(4, 0);
-	/* Its record carries another operation, when the core sees the cancellation. */
+	/* Its request carries another operation, when the core sees the cancellation. */
 	op.user = 5;
 	submit(r, &op);
 	until_comps(r, 3 + nr, MS);
