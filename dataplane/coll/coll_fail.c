@@ -2,7 +2,7 @@
 /*
  * The end of a group: the first reason stays, and this rank tells the others. Any thread.
  */
-#include "coll/coll_hello.h"
+#include "coll/coll_meet.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * A group of ranks (include/gx/coll.h): opens it with its context and memory, and closes it.
  * coll_meet.c lets the ranks meet in between. Runs on the caller's thread.
  */
-#include "coll/coll_hello.h"
+#include "coll/coll_meet.h"
 
 #include <errno.h>
 #include <netdb.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The ranks of a group meet (coll_hello.h). The caller's thread connects and waits; the control
+ * The ranks of a group meet (coll_meet.h). The caller's thread connects and waits; the control
  * thread takes messages and ends of connections.
  */
-#include "coll/coll_hello.h"
+#include "coll/coll_meet.h"
 
 #include <errno.h>
 #include <stdio.h>

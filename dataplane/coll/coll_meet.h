@@ -8,8 +8,8 @@
  * all have reported, rank 0 lets them begin (GO). These connections stay; the messages go beside
  * the data path.
  */
-#ifndef GX_COLL_HELLO_H
-#define GX_COLL_HELLO_H
+#ifndef GX_COLL_MEET_H
+#define GX_COLL_MEET_H
 
 #include "coll/coll.h"
 
