@@ -96,7 +96,7 @@ struct coll_peer {
 	unsigned rank;
 	struct gx_conn *conn;
 	char addr[COLL_ADDR_MAX];
-	uint64_t key; /* key that we must show the peer, from rank 0; see struct coll_hello */
+	uint64_t key; /* key that we must show the peer, from rank 0; see struct coll_meet */
 	bool meshed;  /* at rank 0: the peer has all its connections */
 	bool refused; /* the peer does not fit, and knows it */
 	uint64_t token[GX_GROUP_BUFS_MAX], len[GX_GROUP_BUFS_MAX], ctl_token;

@@ -7,31 +7,31 @@
 #include <stdio.h>
 #include <string.h>
 
-void coll_hello_init(const struct gx_group *g, enum hello_type type, struct coll_hello *h)
+void coll_meet_init(const struct gx_group *g, enum meet_type type, struct coll_meet *m)
 {
-	*h = (struct coll_hello){.magic = HELLO_MAGIC,
-				 .version = HELLO_VERSION,
-				 .type = type,
-				 .rank = g->rank,
-				 .nr_ranks = g->nr_ranks,
-				 .nr_lanes = gx_nr_cores(g->gx),
-				 .nr_bufs = g->nr_bufs,
-				 .piece_bits = g->piece_bits,
-				 .lost = -1};
-	memcpy(h->addr, g->addr, sizeof(h->addr));
-	memcpy(h->job, g->job, sizeof(h->job));
+	*m = (struct coll_meet){.magic = MEET_MAGIC,
+				.version = MEET_VERSION,
+				.type = type,
+				.rank = g->rank,
+				.nr_ranks = g->nr_ranks,
+				.nr_lanes = gx_nr_cores(g->gx),
+				.nr_bufs = g->nr_bufs,
+				.piece_bits = g->piece_bits,
+				.lost = -1};
+	memcpy(m->addr, g->addr, sizeof(m->addr));
+	memcpy(m->job, g->job, sizeof(m->job));
 }
 
-void coll_hello_abort(const struct gx_group *g, int err, int lost, const char *text,
-		      struct coll_hello *h)
+void coll_meet_abort(const struct gx_group *g, int err, int lost, const char *text,
+		     struct coll_meet *m)
 {
-	coll_hello_init(g, HELLO_ABORT, h);
-	h->err = err;
-	h->lost = lost;
-	snprintf(h->text, sizeof(h->text), "%s", text);
+	coll_meet_init(g, MEET_ABORT, m);
+	m->err = err;
+	m->lost = lost;
+	snprintf(m->text, sizeof(m->text), "%s", text);
 }
 
-void coll_tell(struct gx_group *g, const struct coll_hello *h)
+void coll_tell(struct gx_group *g, const struct coll_meet *m)
 {
 	for (unsigned q = 0; q < g->nr_ranks; q++) {
 		struct gx_conn *conn;
@@ -40,14 +40,14 @@ void coll_tell(struct gx_group *g, const struct coll_hello *h)
 		conn = g->peer[q].conn;
 		pthread_mutex_unlock(&g->lock);
 		if (conn)
-			gx_conn_msg(conn, h, sizeof(*h)); /* may fail: the peer is gone */
+			gx_conn_msg(conn, m, sizeof(*m)); /* may fail: the peer is gone */
 	}
 }
 
 int coll_fail(struct gx_group *g, int err, int lost, bool tell, const char *fmt, ...)
 {
 	char text[COLL_TEXT_MAX];
-	struct coll_hello h;
+	struct coll_meet m;
 	va_list ap;
 	bool first;
 
@@ -65,8 +65,8 @@ int coll_fail(struct gx_group *g, int err, int lost, bool tell, const char *fmt,
 	pthread_cond_broadcast(&g->cond);
 	pthread_mutex_unlock(&g->lock);
 	if (first && tell) {
-		coll_hello_abort(g, err, lost, text, &h);
-		coll_tell(g, &h);
+		coll_meet_abort(g, err, lost, text, &m);
+		coll_tell(g, &m);
 	}
 	return err;
 }

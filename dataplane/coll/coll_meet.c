@@ -15,12 +15,12 @@
 
 /* ---- Messages, on the control thread ---- */
 
-/* Why the sender of @h is a stranger; NULL: it is of this job and run. */
-static const char *name_stranger(const struct gx_group *g, const struct coll_hello *h)
+/* Why the sender of @m is a stranger; NULL: it is of this job and run. */
+static const char *name_stranger(const struct gx_group *g, const struct coll_meet *m)
 {
-	if (strcmp(h->job, g->job))
+	if (strcmp(m->job, g->job))
 		return "it is of another job than the group at this address";
-	if (g->rank && h->key != g->key)
+	if (g->rank && m->key != g->key)
 		return "it is of another run than the group at this address";
 	if (g->go)
 		return "the group at this address has begun already: was the job started twice, or "
@@ -28,26 +28,26 @@ static const char *name_stranger(const struct gx_group *g, const struct coll_hel
 	return NULL;
 }
 
-/* Why the rank that sent @h does not fit this group; NULL: it fits. */
-static const char *name_check(const struct gx_group *g, const struct coll_hello *h, char *buf,
+/* Why the rank that sent @m does not fit this group; NULL: it fits. */
+static const char *name_check(const struct gx_group *g, const struct coll_meet *m, char *buf,
 			      size_t room)
 {
-	if (h->nr_ranks != g->nr_ranks)
+	if (m->nr_ranks != g->nr_ranks)
 		snprintf(buf, room, "it was started as one of %u ranks, rank %u as one of %u",
-			 h->nr_ranks, g->rank, g->nr_ranks);
-	else if (h->nr_lanes != gx_nr_cores(g->gx))
+			 m->nr_ranks, g->rank, g->nr_ranks);
+	else if (m->nr_lanes != gx_nr_cores(g->gx))
 		snprintf(buf, room, "it has %u cores, rank %u has %u: all need the same number",
-			 h->nr_lanes, g->rank, gx_nr_cores(g->gx));
-	else if (h->nr_bufs != g->nr_bufs)
-		snprintf(buf, room, "it has %u buffers, rank %u has %u", h->nr_bufs, g->rank,
+			 m->nr_lanes, g->rank, gx_nr_cores(g->gx));
+	else if (m->nr_bufs != g->nr_bufs)
+		snprintf(buf, room, "it has %u buffers, rank %u has %u", m->nr_bufs, g->rank,
 			 g->nr_bufs);
-	else if (h->piece_bits != g->piece_bits)
+	else if (m->piece_bits != g->piece_bits)
 		snprintf(buf, room, "its pieces have %llu bytes, those of rank %u %llu",
-			 1ull << (h->piece_bits & 63), g->rank, 1ull << g->piece_bits);
-	else if (h->rank <= g->rank || h->rank >= g->nr_ranks)
+			 1ull << (m->piece_bits & 63), g->rank, 1ull << g->piece_bits);
+	else if (m->rank <= g->rank || m->rank >= g->nr_ranks)
 		snprintf(buf, room, "a rank from %u to %u was expected", g->rank + 1,
 			 g->nr_ranks - 1);
-	else if (g->peer[h->rank].conn)
+	else if (g->peer[m->rank].conn)
 		snprintf(buf, room, "two processes say that they are this rank");
 	else
 		return NULL;
@@ -57,24 +57,24 @@ static const char *name_check(const struct gx_group *g, const struct coll_hello 
 /* Tell the process that calls itself rank @rank, on its connection alone. */
 static void name_refuse(struct gx_group *g, struct gx_conn *conn, uint32_t rank, const char *text)
 {
-	struct coll_hello no;
+	struct coll_meet no;
 
 	pthread_mutex_lock(&g->lock);
 	snprintf(g->refused, sizeof(g->refused), "%.250s", text);
 	if (rank < g->nr_ranks)
 		g->peer[rank].refused = true;
 	pthread_mutex_unlock(&g->lock);
-	coll_hello_abort(g, -EPROTO, -1, text, &no);
+	coll_meet_abort(g, -EPROTO, -1, text, &no);
 	gx_conn_msg(conn, &no, sizeof(no));
 }
 
 /* The rank fits: take its connection. Under the lock. */
-static void name_join(struct gx_group *g, struct gx_conn *conn, const struct coll_hello *h)
+static void name_join(struct gx_group *g, struct gx_conn *conn, const struct coll_meet *m)
 {
-	struct coll_peer *peer = &g->peer[h->rank];
+	struct coll_peer *peer = &g->peer[m->rank];
 
-	memcpy(peer->addr, h->addr, sizeof(peer->addr));
-	peer->key = h->key;
+	memcpy(peer->addr, m->addr, sizeof(peer->addr));
+	peer->key = m->key;
 	peer->conn = conn;
 	gx_conn_user_set(conn, peer);
 	pthread_cond_broadcast(&g->cond);
@@ -82,27 +82,27 @@ static void name_join(struct gx_group *g, struct gx_conn *conn, const struct col
 
 /* Any process may send a NAME. One that does not fit ends the group only if it is certainly of the
  * same job: that rank would be missing anyway. */
-static void name_take(struct gx_group *g, struct gx_conn *conn, const struct coll_hello *h)
+static void name_take(struct gx_group *g, struct gx_conn *conn, const struct coll_meet *m)
 {
 	const char *stranger, *why = NULL;
 	char buf[200], text[240];
-	struct coll_hello no;
+	struct coll_meet no;
 	int failed;
 
 	pthread_mutex_lock(&g->lock);
-	stranger = name_stranger(g, h);
+	stranger = name_stranger(g, m);
 	if (!stranger)
-		why = name_check(g, h, buf, sizeof(buf));
+		why = name_check(g, m, buf, sizeof(buf));
 	if (!stranger && !why)
-		name_join(g, conn, h);
+		name_join(g, conn, m);
 	failed = g->err; /* failed before this rank came, so nobody has told it */
 	if (failed)
-		coll_hello_abort(g, failed, g->lost, g->text, &no);
+		coll_meet_abort(g, failed, g->lost, g->text, &no);
 	pthread_mutex_unlock(&g->lock);
 	if (stranger || why) {
-		snprintf(text, sizeof(text), "rank %u does not fit: %s", h->rank,
+		snprintf(text, sizeof(text), "rank %u does not fit: %s", m->rank,
 			 stranger ? stranger : why);
-		name_refuse(g, conn, h->rank, text);
+		name_refuse(g, conn, m->rank, text);
 		if (!stranger && g->job[0])
 			coll_fail(g, -EPROTO, -1, true, "%s", text);
 	} else if (failed) {
@@ -112,7 +112,7 @@ static void name_take(struct gx_group *g, struct gx_conn *conn, const struct col
 
 /* The peer speaks another version. If we connected to it, the group fails. A stranger that
  * connected to us is only refused. */
-static void hello_other(struct gx_group *g, struct gx_conn *conn, struct coll_peer *peer)
+static void meet_other(struct gx_group *g, struct gx_conn *conn, struct coll_peer *peer)
 {
 	static const char text[] = "another version of gx: install the same everywhere";
 
@@ -137,43 +137,43 @@ static void table_take(struct gx_group *g, const char *entries, uint32_t len)
 	g->have_table = true;
 }
 
-static void hello_take(struct gx_group *g, struct coll_peer *peer, const struct coll_hello *h,
-		       const char *rest, uint32_t rest_len)
+static void meet_take(struct gx_group *g, struct coll_peer *peer, const struct coll_meet *m,
+		      const char *rest, uint32_t rest_len)
 {
 	pthread_mutex_lock(&g->lock);
-	if (h->type == HELLO_TABLE && peer->rank == 0)
+	if (m->type == MEET_TABLE && peer->rank == 0)
 		table_take(g, rest, rest_len);
-	else if (h->type == HELLO_GO && peer->rank == 0)
+	else if (m->type == MEET_GO && peer->rank == 0)
 		g->go = true;
-	else if (h->type == HELLO_MESHED && g->rank == 0)
+	else if (m->type == MEET_MESHED && g->rank == 0)
 		peer->meshed = true;
 	pthread_cond_broadcast(&g->cond);
 	pthread_mutex_unlock(&g->lock);
-	if (h->type == HELLO_ABORT)
-		coll_fail(g, h->err < 0 ? h->err : -EPROTO,
-			  h->lost < (int)g->nr_ranks ? h->lost : -1, false, "%s", h->text);
+	if (m->type == MEET_ABORT)
+		coll_fail(g, m->err < 0 ? m->err : -EPROTO,
+			  m->lost < (int)g->nr_ranks ? m->lost : -1, false, "%s", m->text);
 }
 
 void coll_on_msg(void *arg, struct gx_conn *conn, const void *data, uint32_t len)
 {
 	struct gx_group *g = arg;
 	struct coll_peer *peer = gx_conn_user(conn);
-	struct coll_hello h = {0};
+	struct coll_meet m = {0};
 
-	memcpy(&h, data, GX_MIN(len, (uint32_t)sizeof(h)));
-	if (len < HELLO_PREFIX_B || h.magic != HELLO_MAGIC)
+	memcpy(&m, data, GX_MIN(len, (uint32_t)sizeof(m)));
+	if (len < MEET_PREFIX_B || m.magic != MEET_MAGIC)
 		return; /* a stranger that found the port */
-	if (h.version != HELLO_VERSION) {
-		hello_other(g, conn, peer);
+	if (m.version != MEET_VERSION) {
+		meet_other(g, conn, peer);
 		return;
 	}
-	if (len < sizeof(h))
+	if (len < sizeof(m))
 		return;
-	h.addr[sizeof(h.addr) - 1] = h.text[sizeof(h.text) - 1] = h.job[sizeof(h.job) - 1] = 0;
+	m.addr[sizeof(m.addr) - 1] = m.text[sizeof(m.text) - 1] = m.job[sizeof(m.job) - 1] = 0;
 	if (peer)
-		hello_take(g, peer, &h, (const char *)data + sizeof(h), len - sizeof(h));
-	else if (h.type == HELLO_NAME)
-		name_take(g, conn, &h);
+		meet_take(g, peer, &m, (const char *)data + sizeof(m), len - sizeof(m));
+	else if (m.type == MEET_NAME)
+		name_take(g, conn, &m);
 }
 
 void coll_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
@@ -302,15 +302,15 @@ static int peer_try(struct gx_group *g, struct coll_peer *peer, uint64_t left_ns
 static int peer_take(struct gx_group *g, struct coll_peer *peer, struct gx_conn *conn)
 {
 	struct gx_conn_info info = GX_INIT(info);
-	struct coll_hello h;
+	struct coll_meet m;
 
 	pthread_mutex_lock(&g->lock);
 	peer->conn = conn;
 	pthread_mutex_unlock(&g->lock);
 	gx_conn_info(conn, &info);
-	coll_hello_init(g, HELLO_NAME, &h);
-	h.key = peer->rank ? peer->key : g->key;
-	if (info.state != GX_CONN_STATE_UP || gx_conn_msg(conn, &h, sizeof(h)))
+	coll_meet_init(g, MEET_NAME, &m);
+	m.key = peer->rank ? peer->key : g->key;
+	if (info.state != GX_CONN_STATE_UP || gx_conn_msg(conn, &m, sizeof(m)))
 		return coll_fail(g, -ECONNRESET, (int)peer->rank, true,
 				 "rank %u was lost while the group formed: %s", peer->rank,
 				 info.text);
@@ -345,15 +345,15 @@ static int peer_connect(struct gx_group *g, struct coll_peer *peer, uint64_t unt
 
 static int table_send(struct gx_group *g)
 {
-	uint32_t len = sizeof(struct coll_hello) + g->nr_ranks * sizeof(struct coll_entry);
-	char *msg = calloc(1, len), *entries = msg + sizeof(struct coll_hello);
+	uint32_t len = sizeof(struct coll_meet) + g->nr_ranks * sizeof(struct coll_entry);
+	char *msg = calloc(1, len), *entries = msg + sizeof(struct coll_meet);
 	struct coll_entry e = {.key = 0};
-	struct coll_hello h;
+	struct coll_meet m;
 
 	if (!msg)
 		return coll_fail(g, -ENOMEM, 0, true, "rank 0: no memory");
-	coll_hello_init(g, HELLO_TABLE, &h);
-	memcpy(msg, &h, sizeof(h));
+	coll_meet_init(g, MEET_TABLE, &m);
+	memcpy(msg, &m, sizeof(m));
 	for (unsigned q = 0; q < g->nr_ranks; q++) {
 		memcpy(e.addr, g->peer[q].addr, COLL_ADDR_MAX);
 		e.key = g->peer[q].key;
@@ -424,12 +424,12 @@ static int group_mesh(struct gx_group *g, uint64_t until_ns)
 /* No rank begins before all ranks are connected with one another. */
 static int group_begin(struct gx_group *g, uint64_t until_ns)
 {
-	struct coll_hello h;
+	struct coll_meet m;
 	int ret;
 
 	if (g->rank) {
-		coll_hello_init(g, HELLO_MESHED, &h);
-		gx_conn_msg(g->peer[0].conn, &h, sizeof(h));
+		coll_meet_init(g, MEET_MESHED, &m);
+		gx_conn_msg(g->peer[0].conn, &m, sizeof(m));
 		return group_wait(g, until_ns + GROUP_GRACE_NS, is_go_due,
 				  "did not let the group begin");
 	}
@@ -439,8 +439,8 @@ static int group_begin(struct gx_group *g, uint64_t until_ns)
 	pthread_mutex_lock(&g->lock);
 	g->go = true;
 	pthread_mutex_unlock(&g->lock);
-	coll_hello_init(g, HELLO_GO, &h);
-	coll_tell(g, &h);
+	coll_meet_init(g, MEET_GO, &m);
+	coll_tell(g, &m);
 	return 0;
 }
 

@@ -13,13 +13,13 @@
 
 #include "coll/coll.h"
 
-#define HELLO_MAGIC	 0x6c6f6378 /* "xcol" */
-#define HELLO_VERSION	 2
-#define HELLO_PREFIX_B	 8 /* magic and version: the same in all versions */
+#define MEET_MAGIC	 0x6c6f6378 /* "xcol" */
+#define MEET_VERSION	 2
+#define MEET_PREFIX_B	 8 /* magic and version: the same in all versions */
 #define GROUP_CTL_REGION "gx-coll-ctl"
 #define GROUP_AGAIN_NS	 50000000ull /* between two tries to reach a rank that is not up yet */
 
-enum hello_type { HELLO_NAME = 1, HELLO_TABLE, HELLO_MESHED, HELLO_GO, HELLO_ABORT };
+enum meet_type { MEET_NAME = 1, MEET_TABLE, MEET_MESHED, MEET_GO, MEET_ABORT };
 
 /* A message between ranks while they meet, or when one fails. Both ends are little-endian, as all
  * of gx. nr_ranks entries follow a TABLE.
@@ -27,7 +27,7 @@ enum hello_type { HELLO_NAME = 1, HELLO_TABLE, HELLO_MESHED, HELLO_GO, HELLO_ABO
  * A rank believes a NAME only from a process of the same job. Ranks other than 0 also want to see
  * their key, a random number of this run that they gave rank 0. A process that found the port by
  * chance, or belongs to another run, does not know it. */
-struct coll_hello {
+struct coll_meet {
 	uint32_t magic, version, type;
 	uint32_t rank, nr_ranks, nr_lanes, nr_bufs, piece_bits;
 	int32_t err, lost;	  /* ABORT */
@@ -44,11 +44,11 @@ struct coll_entry {
 
 /* -- coll_fail.c; any thread -- */
 
-void coll_hello_init(const struct gx_group *g, enum hello_type type, struct coll_hello *h);
-void coll_hello_abort(const struct gx_group *g, int err, int lost, const char *text,
-		      struct coll_hello *h);
-/* Send @h to all ranks that we are connected with. */
-void coll_tell(struct gx_group *g, const struct coll_hello *h);
+void coll_meet_init(const struct gx_group *g, enum meet_type type, struct coll_meet *m);
+void coll_meet_abort(const struct gx_group *g, int err, int lost, const char *text,
+		     struct coll_meet *m);
+/* Send @m to all ranks that we are connected with. */
+void coll_tell(struct gx_group *g, const struct coll_meet *m);
 
 /* -- coll_meet.c; control thread: callbacks of the group's context, @arg is the group -- */
 
