@@ -75,7 +75,7 @@ static void say_share(const struct gx_gpu *gpu, char *buf, size_t room, size_t *
 		    : "MPS: on a GPU kernels of this process run beside those of others under it");
 }
 
-static const char *check_says(const struct gx_opts *o)
+static const char *crc_by_says(const struct gx_opts *o)
 {
 	if (o->crc_by == GX_CRC_BY_COPY)
 		return "by who copies it, as asked for";
@@ -121,8 +121,8 @@ GX_EXPORT int gx_describe(struct gx *gx, char *buf, size_t room)
 		    c->flags & GX_PORT_TRUST ? ", peers must be trusted" : "",
 		    c->flags & GX_PORT_NORMAL_PAGES ? ", on normal pages" : "");
 	}
-	say(buf, room, &at, "check    payload of packets with integrity crc32c: %s\n",
-	    check_says(&gx->opts));
+	say(buf, room, &at, "crc      payload of packets with integrity crc32c is checked %s\n",
+	    crc_by_says(&gx->opts));
 	for (unsigned i = 0; i < GX_REGIONS_MAX; i++) {
 		const struct gx_mem *m = atomic_load(&gx->region[i]);
 

@@ -4,7 +4,7 @@
  * turn by this thread. Run under callgrind, which counts only inside server_turn(), or
  * client_turn(): GX_URING=epoll valgrind --fair-sched=yes --tool=callgrind
  * --toggle-collect=server_turn build/tests/count_rx 64. With io_uring valgrind never returns. A
- * second argument, cpu or unpack, is who checks payload; without, or with none, nobody does. A
+ * second argument, cpu or copy, is who checks payload; without, or with none, nobody does. A
  * third, gpu: the server's bounce pool and the memory at both ends are a GPU's (or a fake one's).
  * Prints the packets that the server received while it was counted; docs/measured/cpu.md has the
  * method and the figures.
@@ -48,7 +48,7 @@ static void context(struct gx **out, const char *who, bool pool)
 	opts.ports = ports;
 	opts.nr_ports = 1;
 	opts.integrity = strcmp(who, "none") ? GX_INTEGRITY_MODE_CRC32C : GX_INTEGRITY_MODE_NONE;
-	opts.crc_by = !strcmp(who, "unpack") ? GX_CRC_BY_COPY : GX_CRC_BY_CPU;
+	opts.crc_by = !strcmp(who, "copy") ? GX_CRC_BY_COPY : GX_CRC_BY_CPU;
 	opts.bounce = pool ? GX_BOUNCE_CUDA : GX_BOUNCE_HOST;
 	check(gx_open(&opts, out), "open");
 }

@@ -44,7 +44,7 @@ LINKS = ("packet", "local")
 RESULT_KEYS = {"op", "size_b", "count", "p50_us", "avg_us", "p99_us", "p999_us", "GB_s", "cpu_pct", "sms", "checked_b",
                "wrong", "sha256", "depth", "lost", "resent", "duplicate"}
 LINE_KEYS = {"env", "path", "command", "time", "host", "link", "port"} # before those, where a result stands alone
-PATH_KEYS = {"link", "port", "gpu", "bounce", "engine", "control", "unpack", "integrity", "check", "quantum", "cores", "why"}
+PATH_KEYS = {"link", "port", "gpu", "bounce", "engine", "control", "unpack", "integrity", "crc_by", "quantum", "cores", "why"}
 TOP_KEYS = {"schema_version", "command", "env", "path", "results", "errors", "interrupted", "exit_code"}
 
 CASES = []
@@ -223,8 +223,8 @@ def usage_gxd(tools):
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--port", "shm:"], ["shm:", "colon"]),
             (["--mem", "kv=host:1M", "--unpack", "magic"], ["magic"]),
             (["--mem", "kv=host:1M", "--integrity", "md5"], ["md5"]),
-            (["--mem", "kv=host:1M", "--check-by", "gpu"], ["gpu", "cpu"]),
-            (["--mem", "kv=host:1M", "--bounce", "gpu", "--check-by", "cpu"], ["CPU cannot check", "--bounce host"]),
+            (["--mem", "kv=host:1M", "--crc-by", "gpu"], ["gpu", "cpu"]),
+            (["--mem", "kv=host:1M", "--bounce", "gpu", "--crc-by", "cpu"], ["CPU cannot check", "--bounce host"]),
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--chunk", "5"], ["chunk"]),
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--quantum", "64K"], ["65536", "65520"]),
             (["--mem", "kv=host:1M", "--listen", "here"], ["here", "HOST:PORT"]),
@@ -715,13 +715,13 @@ def move_udp(tools):
             expect(len(rows) == 5, rows)
         doc = tools.perf("put", s.addr, "-s", "64K", "-n", "10").must(OK).doc
         expect(doc["path"]["port"] == "udp" and doc["path"]["integrity"] == "crc32c", doc["path"])
-        expect(doc["path"]["check"] == "cpu", doc["path"])
-    with Server(tools, "--port", "udp", "--check-by", "unpack") as s:
+        expect(doc["path"]["crc_by"] == "cpu", doc["path"])
+    with Server(tools, "--port", "udp", "--crc-by", "copy") as s:
         doc = tools.perf("put", s.addr, "-s", "64K", "-n", "10").must(OK).doc
-        expect(doc["path"]["check"] == "unpack", doc["path"])
+        expect(doc["path"]["crc_by"] == "copy", doc["path"])
         doc = tools.perf("get", s.addr, "-s", "64K", "-n", "10").must(OK).doc
-        expect(doc["path"]["check"] == "cpu", doc["path"])
-    tools.gxd("--mem", "kv=host:1M", "--check-by", "unpack", "--unpack", "d2d").must(USAGE, "checks no payload")
+        expect(doc["path"]["crc_by"] == "cpu", doc["path"])
+    tools.gxd("--mem", "kv=host:1M", "--crc-by", "copy", "--unpack", "d2d").must(USAGE, "checks no payload")
 
 
 @case

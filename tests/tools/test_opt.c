@@ -254,20 +254,20 @@ static void opt_integrity__names_and_numbers(void **state)
 	assert_int_equal(opt_integrity("2", &mode), -EINVAL);
 }
 
-static void opt_check__names(void **state)
+static void opt_crc_by__names(void **state)
 {
 	enum gx_crc_by who;
 
-	assert_int_equal(opt_check("unpack", &who), 0);
+	assert_int_equal(opt_crc_by("copy", &who), 0);
 	assert_int_equal(who, GX_CRC_BY_COPY);
-	assert_int_equal(opt_check("cpu", &who), 0);
+	assert_int_equal(opt_crc_by("cpu", &who), 0);
 	assert_int_equal(who, GX_CRC_BY_CPU);
-	assert_int_equal(opt_check("gpu", &who), -EINVAL);
-	assert_string_equal(opt_check_text(GX_INTEGRITY_MODE_NONE, 0, GX_MEM_HOST), "none");
-	assert_string_equal(opt_check_text(GX_INTEGRITY_MODE_CRC32C, 1 << GX_MEM_CUDA, GX_MEM_HOST),
-			    "cpu");
-	assert_string_equal(opt_check_text(GX_INTEGRITY_MODE_CRC32C, 1 << GX_MEM_CUDA, GX_MEM_CUDA),
-			    "unpack");
+	assert_int_equal(opt_crc_by("gpu", &who), -EINVAL);
+	assert_string_equal(opt_crc_by_text(GX_INTEGRITY_MODE_NONE, 0, GX_MEM_HOST), "none");
+	assert_string_equal(
+		opt_crc_by_text(GX_INTEGRITY_MODE_CRC32C, 1 << GX_MEM_CUDA, GX_MEM_HOST), "cpu");
+	assert_string_equal(
+		opt_crc_by_text(GX_INTEGRITY_MODE_CRC32C, 1 << GX_MEM_CUDA, GX_MEM_CUDA), "copy");
 }
 
 static void opt_bounce__host_or_a_gpu(void **state)
@@ -351,7 +351,7 @@ int main(void)
 		cmocka_unit_test(opt_shell__quotes_what_needs_it),
 		cmocka_unit_test(opt_unpack__names_go_both_ways),
 		cmocka_unit_test(opt_integrity__names_and_numbers),
-		cmocka_unit_test(opt_check__names),
+		cmocka_unit_test(opt_crc_by__names),
 		cmocka_unit_test(opt_bounce__host_or_a_gpu),
 		cmocka_unit_test(opt_place__text_goes_both_ways),
 	};

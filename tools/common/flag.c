@@ -27,7 +27,7 @@ static const struct flag {
 	{"gx_opts.allow_uids", "--allow-uid"},
 	{"gx_opts.bind_host", "--bind"},
 	{"gx_opts.bounce", "--bounce"},
-	{"gx_opts.crc_by", "--check-by"},
+	{"gx_opts.crc_by", "--crc-by"},
 	{"gx_opts.insecure", "--insecure"},
 	{"gx_opts.integrity", "--integrity"},
 	{"gx_opts.nr_cores", "--cores"},

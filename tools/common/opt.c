@@ -324,9 +324,9 @@ const char *opt_integrity_text(enum gx_integrity_mode mode)
 	return mode <= GX_INTEGRITY_MODE_CRC32C ? names[mode] : "unknown";
 }
 
-int opt_check(const char *text, enum gx_crc_by *out)
+int opt_crc_by(const char *text, enum gx_crc_by *out)
 {
-	static const char *const names[] = {"auto", "cpu", "unpack"};
+	static const char *const names[] = {"auto", "cpu", "copy"};
 
 	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		if (!strcmp(text, names[i])) {
@@ -337,12 +337,12 @@ int opt_check(const char *text, enum gx_crc_by *out)
 	return -EINVAL;
 }
 
-const char *opt_check_text(enum gx_integrity_mode integrity, unsigned crc_by_copy,
-			   enum gx_mem_kind kind)
+const char *opt_crc_by_text(enum gx_integrity_mode integrity, unsigned crc_by_copy,
+			    enum gx_mem_kind kind)
 {
 	if (integrity != GX_INTEGRITY_MODE_CRC32C)
 		return "none";
-	return crc_by_copy >> kind & 1 ? "unpack" : "cpu";
+	return crc_by_copy >> kind & 1 ? "copy" : "cpu";
 }
 
 void opt_size_text(uint64_t len, char *buf, size_t room)
@@ -450,8 +450,8 @@ static int gx_value(int key, const char *arg, struct gx_opts *o)
 		return opt_u32(arg, 1, 4096, &o->sms);
 	case OPT_GX_INTEGRITY:
 		return opt_integrity(arg, &o->integrity);
-	case OPT_GX_CHECK:
-		return opt_check(arg, &o->crc_by);
+	case OPT_GX_CRC_BY:
+		return opt_crc_by(arg, &o->crc_by);
 	case OPT_GX_TIMEOUT:
 		return opt_seconds(arg, &o->peer_timeout_ns);
 	case OPT_GX_INSECURE:
@@ -474,7 +474,7 @@ int opt_gx(int key, const char *arg, struct gx_opts *opts, char why[OPT_WHY_MAX]
 		{"bounce", "host, gpu or gpu:N"},
 		{"sms", "a number from 1 to 4096"},
 		{"integrity", "none or crc32c"},
-		{"check-by", "auto, cpu or unpack"},
+		{"crc-by", "auto, cpu or copy"},
 		{"timeout", "a number of seconds from 0.001 to 86400"},
 	};
 

@@ -101,12 +101,12 @@ const char *opt_unpack_text(enum gx_unpack_mode mode);
 int opt_integrity(const char *text, enum gx_integrity_mode *out);
 const char *opt_integrity_text(enum gx_integrity_mode mode);
 
-/** opt_check() - "auto", "cpu", "unpack". Return: 0, -EINVAL. */
-int opt_check(const char *text, enum gx_crc_by *out);
-/** opt_check_text() - Who checks payload for memory of @kind: "none", "cpu", "unpack".
+/** opt_crc_by() - "auto", "cpu", "copy". Return: 0, -EINVAL. */
+int opt_crc_by(const char *text, enum gx_crc_by *out);
+/** opt_crc_by_text() - Who checks the CRC of payload for memory of @kind: "none", "cpu", "copy".
  * @crc_by_copy: from struct gx_conn_info. */
-const char *opt_check_text(enum gx_integrity_mode integrity, unsigned crc_by_copy,
-			   enum gx_mem_kind kind);
+const char *opt_crc_by_text(enum gx_integrity_mode integrity, unsigned crc_by_copy,
+			    enum gx_mem_kind kind);
 
 /** enum opt_gx_key - Options of a context that both gxd and gxperf have, as keys of argp. */
 enum opt_gx_key {
@@ -118,7 +118,7 @@ enum opt_gx_key {
 	OPT_GX_BOUNCE,
 	OPT_GX_SMS,
 	OPT_GX_INTEGRITY,
-	OPT_GX_CHECK,
+	OPT_GX_CRC_BY,
 	OPT_GX_TIMEOUT,
 	OPT_GX_INSECURE,
 	OPT_GX_NO_HUGE,

@@ -109,8 +109,9 @@ static const struct argp_option gx_options[] = {
 	{"sms", OPT_GX_SMS, "N", 0, "SMs of this end's GPU that unpacking may use", OPT_GX_GROUP},
 	{"integrity", OPT_GX_INTEGRITY, "MODE", 0, "none or crc32c; default: by port",
 	 OPT_GX_GROUP},
-	{"check-by", OPT_GX_CHECK, "WHO", 0,
-	 "Who checks the CRC of payload that comes in: cpu (on arrival), unpack (who copies it), "
+	{"crc-by", OPT_GX_CRC_BY, "WHO", 0,
+	 "Who checks the CRC of payload that comes in: cpu (on arrival), copy (the kernel or CPU "
+	 "that copies it), "
 	 "auto (kernels that copy into a GPU, else cpu)",
 	 OPT_GX_GROUP},
 	{0},

@@ -320,14 +320,14 @@ static void rank_path_tell(const struct coll_rank *r)
 	path.unpack = o->unpack_given		    ? opt_unpack_text(o->gx.unpack)
 		      : run->c->kind == GX_MEM_CUDA ? "kernel"
 						    : "host";
-	path.link = path.port = path.control = path.integrity = path.check = "none";
+	path.link = path.port = path.control = path.integrity = path.crc_by = "none";
 	path.why = "one rank alone";
 	if (run->nr_ranks > 1 && !gx_conn_info(gx_group_conn(r->group, 1), &info)) {
 		path.link = info.link;
 		path.port = info.port;
 		path.control = info.control;
 		path.integrity = opt_integrity_text(info.integrity);
-		path.check = opt_check_text(info.integrity, info.crc_by_copy, run->c->kind);
+		path.crc_by = opt_crc_by_text(info.integrity, info.crc_by_copy, run->c->kind);
 		path.quantum_b = info.quantum_b;
 		path.why = path_why(o, &info, why, sizeof(why));
 		if (!strcmp(info.link, "local")) {

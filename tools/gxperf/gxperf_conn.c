@@ -519,10 +519,11 @@ static void conn_path_tell(struct perf *perf, unsigned access)
 	path.unpack = access == GX_ACCESS_GET
 			      ? path_unpack(o->gx.unpack, o->local_kind, path.bounce)
 			      : path_unpack(perf->server_unpack, r->kind, path.bounce);
-	path.check = access == GX_ACCESS_GET ? opt_check_text(perf->info.integrity,
-							      perf->info.crc_by_copy, o->local_kind)
-					     : opt_check_text(perf->info.integrity,
-							      perf->info.peer_crc_by_copy, r->kind);
+	path.crc_by = access == GX_ACCESS_GET
+			      ? opt_crc_by_text(perf->info.integrity, perf->info.crc_by_copy,
+						o->local_kind)
+			      : opt_crc_by_text(perf->info.integrity, perf->info.peer_crc_by_copy,
+						r->kind);
 	if (perf_is_mapped(perf)) {
 		path.unpack = "direct";
 		path.bounce = NULL;

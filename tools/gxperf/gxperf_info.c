@@ -291,14 +291,14 @@ static struct json_t *info_regions(struct info *i, struct perf *perf)
 	return all;
 }
 
-static void info_check(const struct info *i, const struct gx_conn_info *info)
+static void info_crc_by(const struct info *i, const struct gx_conn_info *info)
 {
 	if (info->integrity == GX_INTEGRITY_MODE_CRC32C)
 		info_say(i,
-			 "payload there is checked by %s for host memory, by %s for memory of "
-			 "GPUs\n",
-			 opt_check_text(info->integrity, info->peer_crc_by_copy, GX_MEM_HOST),
-			 opt_check_text(info->integrity, info->peer_crc_by_copy, GX_MEM_CUDA));
+			 "the CRC of payload there is checked by %s for host memory, by %s for "
+			 "memory of GPUs\n",
+			 opt_crc_by_text(info->integrity, info->peer_crc_by_copy, GX_MEM_HOST),
+			 opt_crc_by_text(info->integrity, info->peer_crc_by_copy, GX_MEM_CUDA));
 }
 
 static void info_server_tell(struct info *i, struct perf *perf)
@@ -315,7 +315,7 @@ static void info_server_tell(struct info *i, struct perf *perf)
 	info_say(i, "link %s, port %s: %s\n", c->link, c->port, c->why);
 	info_say(i, "lanes %u, quantum %u, chunk %u, window %u, integrity %s\n", c->lanes,
 		 c->quantum_b, c->chunk_b, c->window, opt_integrity_text(c->integrity));
-	info_check(i, c);
+	info_crc_by(i, c);
 	js_set(doc, "peer", js_string(c->peer));
 	js_set(doc, "why", js_string(c->why));
 	js_set(doc, "regions", info_regions(i, perf));
