@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Send and receive with tags, and gets, built on put. A posted receive grants {slot, tag, length}
+ * Send and receive with tags, and gets, built on put. A posted receive offers {slot, tag, length}
  * to the sender, and a send that matches becomes a put into the slot. A get asks for such a put.
  * Runs on the polling core.
  *
- * Order: a send matches the oldest grant that fits, a grant the oldest send, as in MPI.
+ * Order: a send matches the oldest offer that fits, an offer the oldest send, as in MPI.
  */
 #include "packet/pkt.h"
 
@@ -14,80 +14,80 @@ int match_recv(struct pkt_ep *e, uint32_t i)
 {
 	struct pkt_op *op = &e->ops[i];
 	struct gx_wire_rec rec = {
-		.type = GX_REC_GRANT,
-		.grant = {.len = op->len, .tag = op->tag, .tag_mask = op->tag_mask}};
+		.type = GX_REC_OFFER,
+		.offer = {.len = op->len, .tag = op->tag, .tag_mask = op->tag_mask}};
 	uint32_t slot = slot_alloc(e, i);
 
 	if (slot == PKT_NONE)
 		return -EAGAIN;
 	op_goto(op, OP_POSTED);
-	rec.grant.slot = slot_token(e, slot);
+	rec.offer.slot = slot_token(e, slot);
 	if (op->gpu->device >= 0)
 		rec.flags |= GX_REC_GPU;
 	tx_rec(e, &rec, PKT_NONE);
 	return 0;
 }
 
-static bool match_fits(const struct pkt_grant *g, uint64_t tag)
+static bool match_fits(const struct pkt_offer *o, uint64_t tag)
 {
-	return g->used && !g->early && !((g->tag ^ tag) & g->mask);
+	return o->used && !o->early && !((o->tag ^ tag) & o->mask);
 }
 
-/* The oldest grant for @tag; NULL: none. */
-static struct pkt_grant *match_find(struct pkt_ep *e, uint64_t tag)
+/* The oldest offer for @tag; NULL: none. */
+static struct pkt_offer *match_find(struct pkt_ep *e, uint64_t tag)
 {
-	struct pkt_grant *best = NULL;
+	struct pkt_offer *best = NULL;
 
-	if (!e->match.nr_grants)
+	if (!e->match.nr_offers)
 		return NULL;
 	for (unsigned k = 0; k < PKT_SLOTS; k++) {
-		struct pkt_grant *g = &e->grants[k];
+		struct pkt_offer *o = &e->offers[k];
 
-		if (match_fits(g, tag) && (!best || (int32_t)(g->rsn - best->rsn) < 0))
-			best = g;
+		if (match_fits(o, tag) && (!best || (int32_t)(o->rsn - best->rsn) < 0))
+			best = o;
 	}
 	return best;
 }
 
-/* The send becomes a put into the granted slot. */
-static void match_bind(struct pkt_ep *e, uint32_t i, struct pkt_grant *g)
+/* The send becomes a put into the offered slot. */
+static void match_bind(struct pkt_ep *e, uint32_t i, struct pkt_offer *o)
 {
 	struct pkt_op *op = &e->ops[i];
 
-	if (op->len > g->len) { /* the grant stays: another send may fit it */
+	if (op->len > o->len) { /* the offer stays: another send may fit it */
 		op_finish(e, i, -EMSGSIZE, 0);
 		return;
 	}
-	op->token = g->token;
+	op->token = o->token;
 	op->remote_off = 0;
-	if (g->gpu)
+	if (o->gpu)
 		op->flags |= PKT_F_SLOT_GPU;
-	g->used = false;
-	e->match.nr_grants--;
+	o->used = false;
+	e->match.nr_offers--;
 	list_push(e, &e->tx.wait_head, &e->tx.wait_tail, i);
 }
 
 void match_send(struct pkt_ep *e, uint32_t i)
 {
-	struct pkt_grant *g = match_find(e, e->ops[i].tag);
+	struct pkt_offer *o = match_find(e, e->ops[i].tag);
 
-	if (g)
-		match_bind(e, i, g);
+	if (o)
+		match_bind(e, i, o);
 	else
 		list_push(e, &e->tx.send_head, &e->tx.send_tail, i);
 }
 
-/* Sends that waited for this grant, oldest first. */
-static void match_waiting(struct pkt_ep *e, struct pkt_grant *g)
+/* Sends that waited for this offer, oldest first. */
+static void match_waiting(struct pkt_ep *e, struct pkt_offer *o)
 {
 	uint32_t i = e->tx.send_head;
 
-	while (i != PKT_NONE && g->used) {
+	while (i != PKT_NONE && o->used) {
 		uint32_t next = e->ops[i].next;
 
-		if (match_fits(g, e->ops[i].tag)) {
+		if (match_fits(o, e->ops[i].tag)) {
 			list_remove(e, &e->tx.send_head, &e->tx.send_tail, i);
-			match_bind(e, i, g);
+			match_bind(e, i, o);
 		}
 		i = next;
 	}
@@ -100,53 +100,53 @@ static bool token_newer(uint64_t a, uint64_t b)
 	return !b || (int32_t)(((uint32_t)(a >> 32) - (uint32_t)(b >> 32)) << 1) > 0;
 }
 
-static struct pkt_grant *grant_at(struct pkt_ep *e, uint64_t token)
+static struct pkt_offer *offer_at(struct pkt_ep *e, uint64_t token)
 {
 	uint32_t slot = (uint32_t)token;
 
-	return token & PKT_SLOT_BIT && slot < PKT_SLOTS ? &e->grants[slot] : NULL;
+	return token & PKT_SLOT_BIT && slot < PKT_SLOTS ? &e->offers[slot] : NULL;
 }
 
-static void grant_drop(struct pkt_ep *e, struct pkt_grant *g)
+static void offer_drop(struct pkt_ep *e, struct pkt_offer *o)
 {
-	e->match.nr_grants -= g->used;
-	e->match.nr_early -= g->early;
-	g->used = g->early = false;
+	e->match.nr_offers -= o->used;
+	e->match.nr_early -= o->early;
+	o->used = o->early = false;
 }
 
-void match_grant(struct pkt_ep *e, const struct gx_wire_rec *rec)
+void match_offer(struct pkt_ep *e, const struct gx_wire_rec *rec)
 {
-	struct pkt_grant *g = grant_at(e, rec->grant.slot);
+	struct pkt_offer *o = offer_at(e, rec->offer.slot);
 
-	if (!g || !token_newer(rec->grant.slot, g->token)) /* nonsense, or its REVOKE came first */
+	if (!o || !token_newer(rec->offer.slot, o->token)) /* nonsense, or its REVOKE came first */
 		return;
-	grant_drop(e, g);
-	*g = (struct pkt_grant){.token = rec->grant.slot,
-				.tag = rec->grant.tag,
-				.mask = rec->grant.tag_mask,
-				.len = rec->grant.len,
+	offer_drop(e, o);
+	*o = (struct pkt_offer){.token = rec->offer.slot,
+				.tag = rec->offer.tag,
+				.mask = rec->offer.tag_mask,
+				.len = rec->offer.len,
 				.rsn = rec->rsn,
 				.used = true,
 				.early = (int32_t)(rec->rsn - e->rx.rsn_floor) >= 0,
 				.gpu = rec->flags & GX_REC_GPU};
-	e->match.nr_grants++;
-	e->match.nr_early += g->early;
-	if (!g->early)
-		match_waiting(e, g);
+	e->match.nr_offers++;
+	e->match.nr_early += o->early;
+	if (!o->early)
+		match_waiting(e, o);
 }
 
 void match_early(struct pkt_ep *e)
 {
-	struct pkt_grant *next;
+	struct pkt_offer *next;
 
 	do {
 		next = NULL;
 		for (unsigned k = 0; k < PKT_SLOTS; k++) {
-			struct pkt_grant *g = &e->grants[k];
+			struct pkt_offer *o = &e->offers[k];
 
-			if (g->early && (int32_t)(g->rsn - e->rx.rsn_floor) < 0 &&
-			    (!next || (int32_t)(g->rsn - next->rsn) < 0))
-				next = g;
+			if (o->early && (int32_t)(o->rsn - e->rx.rsn_floor) < 0 &&
+			    (!next || (int32_t)(o->rsn - next->rsn) < 0))
+				next = o;
 		}
 		if (next) {
 			next->early = false;
@@ -158,25 +158,25 @@ void match_early(struct pkt_ep *e)
 
 void match_revoke(struct pkt_ep *e, uint64_t token)
 {
-	struct pkt_grant *g = grant_at(e, token);
+	struct pkt_offer *o = offer_at(e, token);
 
-	if (!g || (g->token != token && !token_newer(token, g->token)))
+	if (!o || (o->token != token && !token_newer(token, o->token)))
 		return;
-	grant_drop(e, g);
-	g->token = token;
-	g->revoked = true;
+	offer_drop(e, o);
+	o->token = token;
+	o->revoked = true;
 }
 
 void match_unbind(struct pkt_ep *e, uint32_t i)
 {
 	struct pkt_op *op = &e->ops[i];
-	struct pkt_grant *g = op->kind == GX_OP_SEND ? grant_at(e, op->token) : NULL;
+	struct pkt_offer *o = op->kind == GX_OP_SEND ? offer_at(e, op->token) : NULL;
 
-	if (!g || g->token != op->token || g->used || g->revoked)
+	if (!o || o->token != op->token || o->used || o->revoked)
 		return;
-	g->used = true;
-	e->match.nr_grants++;
-	match_waiting(e, g);
+	o->used = true;
+	e->match.nr_offers++;
+	match_waiting(e, o);
 }
 
 static int get_check(struct pkt_ep *e, const struct gx_wire_rec *rec, struct gx_mem **out)

@@ -178,9 +178,9 @@ struct pkt_slot {
 	uint32_t op;
 };
 
-/* A grant of the peer: it has posted a receive. At the slot index of its token, so a newer grant
+/* An offer of the peer: it has posted a receive. At the slot index of its token, so a newer offer
  * replaces it. */
-struct pkt_grant {
+struct pkt_offer {
 	uint64_t token, tag, mask, len;
 	uint32_t rsn; /* order of posting */
 	bool used;    /* a send may take it */
@@ -276,7 +276,7 @@ struct pkt_sends {
 	bool cancels_due;		      /* some operation's CANCEL waits for room */
 	uint32_t act_head, act_tail;   /* list: operations with first packets to send, in turn */
 	uint32_t wait_head, wait_tail; /* list: operations that wait for a mid, as posted */
-	uint32_t send_head, send_tail; /* list: sends that wait for a grant */
+	uint32_t send_head, send_tail; /* list: sends that wait for an offer */
 	struct {
 		uint32_t mid, pkt;
 	} * resend; /* ring of lost DATA packets */
@@ -308,10 +308,10 @@ struct pkt_recs {
 	uint32_t scan;	      /* no queued record below this rsn */
 };
 
-/* match.c, op.c: slots, grants and gets. */
+/* match.c, op.c: slots, offers and gets. */
 struct pkt_match {
 	uint32_t slot_rover;
-	uint32_t nr_grants, nr_early;
+	uint32_t nr_offers, nr_early;
 	uint32_t gets_head, gets_tail;
 	uint32_t gets_out; /* our gets under way */
 };
@@ -390,7 +390,7 @@ struct pkt_ep {
 	struct in_msg in[GX_WIRE_MIDS];
 	struct rec_slot recs[PKT_RECS];
 	struct pkt_slot slots[PKT_SLOTS];
-	struct pkt_grant grants[PKT_SLOTS];
+	struct pkt_offer offers[PKT_SLOTS];
 	struct gx_wire_rec gets[PKT_GETS_MAX]; /* requests of the peer that wait for an operation */
 	struct pkt_ask ask[PKT_ASK_MAX];       /* ring */
 	struct pkt_bad bad[PKT_BAD_MAX];
@@ -630,13 +630,13 @@ void rx_tick(struct pkt_ep *e); /* queues FAIL records that found no room */
 
 /* ---- match.c: sends and receives ---- */
 
-int match_recv(struct pkt_ep *e, uint32_t op); /* posts a receive: GRANT */
+int match_recv(struct pkt_ep *e, uint32_t op); /* posts a receive: OFFER */
 void match_send(struct pkt_ep *e, uint32_t op);
-void match_grant(struct pkt_ep *e, const struct gx_wire_rec *rec);
+void match_offer(struct pkt_ep *e, const struct gx_wire_rec *rec);
 void match_revoke(struct pkt_ep *e, uint64_t token);
-void match_early(struct pkt_ep *e); /* records before an early grant have come */
+void match_early(struct pkt_ep *e); /* records before an early offer have come */
 void match_unbind(struct pkt_ep *e,
-		  uint32_t op); /* a send ends before it began: its grant is free again */
+		  uint32_t op); /* a send ends before it began: its offer is free again */
 void match_serve_gets(struct pkt_ep *e);
 void match_unserve(struct pkt_ep *e, uint32_t op); /* nothing of it was sent: a request again */
 

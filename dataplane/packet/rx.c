@@ -61,8 +61,8 @@ static void rx_rec(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	case GX_REC_OPEN:
 		rx_open(e, rec);
 		break;
-	case GX_REC_GRANT:
-		match_grant(e, rec);
+	case GX_REC_OFFER:
+		match_offer(e, rec);
 		break;
 	case GX_REC_GET:
 		rx_get(e, rec);

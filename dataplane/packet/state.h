@@ -73,14 +73,14 @@ static inline bool in_may_go(enum in_state from, enum in_state to)
  *                                              with its packets
  *   each of them                    -> FREE    it is over, or its endpoint is
  *
- * An operation in QUEUED lies in the list of those that wait for a mid, or of sends that wait for a
- * grant; one in AGAIN, in the former; one in SENDING, in the list of those that have packets to
+ * An operation in QUEUED lies in the list of those that wait for a mid, or of sends that wait for
+ * an offer; one in AGAIN, in the former; one in SENDING, in the list of those that have packets to
  * send. op_unlist() relies on this, and op_is_live() on the order of the states: those behind
  * POSTED are on the way to the end.
  */
 enum pkt_op_state {
 	OP_FREE,
-	OP_QUEUED,  /* posted; waits for a mid, SEND for a grant before that */
+	OP_QUEUED,  /* posted; waits for a mid, SEND for an offer before that */
 	OP_AGAIN,   /* waits for another mid; mid and sent_pkts are still those of its message under
 		       way, which the message of the other mid replaces */
 	OP_SENDING, /* has a mid; packets are to be sent */

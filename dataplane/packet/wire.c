@@ -139,7 +139,7 @@ static const struct {
 	uint8_t flags;	/* flags that it may have */
 } rec_info[] = {
 	[GX_REC_OPEN] = {REC_OPEN_B, GX_REC_IMM | GX_REC_INLINE | GX_REC_SLOT | GX_REC_AGAIN},
-	[GX_REC_GRANT] = {40, GX_REC_GPU},
+	[GX_REC_OFFER] = {40, GX_REC_GPU},
 	[GX_REC_GET] = {40, GX_REC_GPU},
 	[GX_REC_RESEND] = {32, 0},
 	[GX_REC_FAIL] = {24, GX_REC_SLOT},
@@ -201,11 +201,11 @@ uint32_t gx_wire_rec_put(uint8_t *b, uint32_t room, const struct gx_wire_rec *r)
 	case GX_REC_OPEN:
 		rec_open_put(b, r);
 		break;
-	case GX_REC_GRANT:
-		le64_put(b + 8, r->grant.slot);
-		le64_put(b + 16, r->grant.len);
-		le64_put(b + 24, r->grant.tag);
-		le64_put(b + 32, r->grant.tag_mask);
+	case GX_REC_OFFER:
+		le64_put(b + 8, r->offer.slot);
+		le64_put(b + 16, r->offer.len);
+		le64_put(b + 24, r->offer.tag);
+		le64_put(b + 32, r->offer.tag_mask);
 		break;
 	case GX_REC_GET:
 		le64_put(b + 8, r->get.token);
@@ -294,11 +294,11 @@ int gx_wire_rec_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r)
 	switch (r->type) {
 	case GX_REC_OPEN:
 		return rec_open_get(b, len, r);
-	case GX_REC_GRANT:
-		r->grant.slot = le64_get(b + 8);
-		r->grant.len = le64_get(b + 16);
-		r->grant.tag = le64_get(b + 24);
-		r->grant.tag_mask = le64_get(b + 32);
+	case GX_REC_OFFER:
+		r->offer.slot = le64_get(b + 8);
+		r->offer.len = le64_get(b + 16);
+		r->offer.tag = le64_get(b + 24);
+		r->offer.tag_mask = le64_get(b + 32);
 		break;
 	case GX_REC_GET:
 		r->get.token = le64_get(b + 8);

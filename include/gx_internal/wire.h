@@ -73,7 +73,7 @@ int gx_wire_ack_get(const uint8_t *b, uint32_t len, struct gx_wire_ack *a); /* 0
  * seen. */
 enum gx_rec_type {
 	GX_REC_OPEN = 1,
-	GX_REC_GRANT,
+	GX_REC_OFFER,
 	GX_REC_GET,
 	GX_REC_RESEND,
 	GX_REC_FAIL,
@@ -85,7 +85,7 @@ enum gx_rec_type {
 enum gx_rec_flag {
 	GX_REC_IMM = 1,	   /* OPEN: imm is for the user */
 	GX_REC_INLINE = 2, /* OPEN: len bytes of data follow the record */
-	GX_REC_GPU = 4,	   /* GRANT, GET: the slot is GPU memory (no inline data) */
+	GX_REC_GPU = 4,	   /* OFFER, GET: the slot is GPU memory (no inline data) */
 	GX_REC_SLOT = 8,   /* OPEN: token is a posted slot, which this message uses up; FAIL: id is
 			      a slot token */
 	GX_REC_AGAIN = 16, /* OPEN: replaces message old_mid, whose packets are too large for the
@@ -110,7 +110,7 @@ struct gx_wire_rec {
 		/* The receiver posted a receive: the sender may put a send that fits there. */
 		struct {
 			uint64_t slot, len, tag, tag_mask;
-		} grant;
+		} offer;
 		/* The peer asks for a put of this part of a region into the slot. */
 		struct {
 			uint64_t token, off, len, slot;
@@ -130,7 +130,7 @@ struct gx_wire_rec {
 			uint32_t mid;
 			uint64_t sent; /* DATA packets sent for the first time */
 		} cancel;
-		/* The receiver takes a GRANT back. */
+		/* The receiver takes an OFFER back. */
 		struct {
 			uint64_t slot;
 		} revoke;

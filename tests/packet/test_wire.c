@@ -71,8 +71,8 @@ static void rec_equal(const struct gx_wire_rec *a, const struct gx_wire_rec *b)
 		assert_int_equal(a->open.old_sent, b->open.old_sent);
 		assert_ptr_equal(a->open.data, b->open.data);
 		break;
-	case GX_REC_GRANT:
-		assert_memory_equal(&a->grant, &b->grant, sizeof(a->grant));
+	case GX_REC_OFFER:
+		assert_memory_equal(&a->offer, &b->offer, sizeof(a->offer));
 		break;
 	case GX_REC_GET:
 		assert_memory_equal(&a->get, &b->get, sizeof(a->get));
@@ -301,10 +301,10 @@ static const struct gx_wire_rec rec_all[] = {
 		  .off = 1ull << 40,
 		  .len = 1ull << 39,
 		  .imm = 42}},
-	{.type = GX_REC_GRANT,
+	{.type = GX_REC_OFFER,
 	 .flags = GX_REC_GPU,
 	 .rsn = 2,
-	 .grant = {.slot = 9, .len = 10, .tag = 11, .tag_mask = ~0ull}},
+	 .offer = {.slot = 9, .len = 10, .tag = 11, .tag_mask = ~0ull}},
 	{.type = GX_REC_GET,
 	 .flags = GX_REC_GPU,
 	 .rsn = 3,

@@ -477,7 +477,7 @@ static void check_tables(const struct pkt_ep *e)
 	}
 	for (unsigned i = 0; i < PKT_SLOTS; i++) {
 		assert_false(e->slots[i].used);
-		assert_false(e->grants[i].used);
+		assert_false(e->offers[i].used);
 	}
 	for (unsigned i = 0; i < PKT_RECS; i++)
 		assert_int_equal(e->recs[i].state, REC_FREE);
@@ -491,7 +491,7 @@ static void check_tables(const struct pkt_ep *e)
 	assert_true(e->tx.words_free == UINT64_MAX && e->rx.words_free == UINT64_MAX);
 	assert_true(e->tx.act_head == PKT_NONE && e->tx.wait_head == PKT_NONE);
 	assert_true(e->tx.send_head == PKT_NONE && e->rx.landed_head == PKT_NONE);
-	assert_int_equal(e->match.nr_grants, 0);
+	assert_int_equal(e->match.nr_offers, 0);
 	assert_true(e->match.gets_head == e->match.gets_tail);
 	assert_int_equal(e->match.gets_out, 0);
 	assert_int_equal(e->rx.need_pkts, 0);

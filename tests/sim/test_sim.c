@@ -402,7 +402,7 @@ static void load__switch_queue_overflows(void **state)
 		40);
 }
 
-/* Each packet of a short exchange is lost in turn: OPEN, GRANT, GET, DATA, ACK, PROBE. */
+/* Each packet of a short exchange is lost in turn: OPEN, OFFER, GET, DATA, ACK, PROBE. */
 static void load__each_packet_lost_once(void **state)
 {
 	for (uint64_t n = 0; n < 70; n++) {

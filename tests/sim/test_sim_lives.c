@@ -169,13 +169,13 @@ static void slot__token_of_the_life_before(void **state)
 	rig_done(r);
 }
 
-/* The sender's half: a GRANT of the life before does not come back, whenever it comes. */
-static void slot__grant_of_the_life_before(void **state)
+/* The sender's half: an OFFER of the life before does not come back, whenever it comes. */
+static void slot__offer_of_the_life_before(void **state)
 {
 	struct rig *r = lives_open(&(struct rig_cfg){.sim = {.seed = 5}});
 	struct pkt_ep *e = rig_ep(r, 0, 0);
-	struct gx_wire_rec rec = {.type = GX_REC_GRANT,
-				  .grant = {.len = 4096, .tag = 7, .tag_mask = UINT64_MAX}};
+	struct gx_wire_rec rec = {.type = GX_REC_OFFER,
+				  .offer = {.len = 4096, .tag = 7, .tag_mask = UINT64_MAX}};
 	uint64_t first = recv_slot(r, 0), token = first;
 
 	for (unsigned i = 1; i <= PKT_SLOTS; i++) {
@@ -184,14 +184,14 @@ static void slot__grant_of_the_life_before(void **state)
 		token = recv_slot(r, i);
 	}
 	rig_pass(r, MS);
-	rec.grant.slot = first;
+	rec.offer.slot = first;
 	assert_true(tx_rec(rig_ep(r, 1, 0), &rec, PKT_NONE));
 	rig_pass(r, MS);
-	assert_true(e->grants[(uint32_t)token].token == token);
+	assert_true(e->offers[(uint32_t)token].token == token);
 	rec = (struct gx_wire_rec){.type = GX_REC_REVOKE, .revoke = {.slot = first}};
 	assert_true(tx_rec(rig_ep(r, 1, 0), &rec, PKT_NONE));
 	rig_pass(r, MS);
-	assert_true(e->grants[(uint32_t)token].used);
+	assert_true(e->offers[(uint32_t)token].used);
 	assert_int_equal(gx_cancel(r->ep[1][0], PKT_SLOTS), 1);
 	rig_pass(r, MS);
 	rig_done(r);
@@ -349,7 +349,7 @@ int main(int argc, char *argv[])
 		rig_test(restart__salt_of_the_life_before),
 		rig_test(restart__numbers_are_new),
 		rig_test(slot__token_of_the_life_before),
-		rig_test(slot__grant_of_the_life_before),
+		rig_test(slot__offer_of_the_life_before),
 		rig_test(cid__of_another_is_dropped),
 		rig_test(cid__of_another_ends_the_liar),
 		rig_test(twice__refund),

@@ -137,7 +137,7 @@ static void match__masks(void **state)
 	rig_done(r);
 }
 
-/* Receives of one tag take sends in the order of posting, whatever the network does to GRANTs and
+/* Receives of one tag take sends in the order of posting, whatever the network does to OFFERs and
  * OPENs. */
 static void match__order(void **state)
 {
@@ -586,7 +586,7 @@ static void cancel__recv(void **state)
 	cancelled_at_every_stage(GX_OP_SEND, 1);
 }
 
-/* OPEN, GRANT, GET, CANCEL, FAIL, DATA and ACK: each is lost once. */
+/* OPEN, OFFER, GET, CANCEL, FAIL, DATA and ACK: each is lost once. */
 static void cancel__each_packet_lost_once(void **state)
 {
 	static const uint64_t at_ns[] = {0, 30000, 60000};

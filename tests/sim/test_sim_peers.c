@@ -58,7 +58,7 @@ static void no_faults(struct rig *r)
 
 /* ---- a port that loses nothing ---- */
 
-/* The control half is full of GRANTs that the peer does not take, the data half has room: a put's
+/* The control half is full of OFFERs that the peer does not take, the data half has room: a put's
  * packets must not get there before its OPEN. */
 static void order__data_waits_for_its_open(void **state)
 {
