@@ -35,7 +35,7 @@ void dpdk_dev_gather_init(struct dpdk_dev *d)
 {
 	if (rte_pktmbuf_alloc_bulk(d->tx_pool, d->head, GX_BURST_MAX) ||
 	    rte_pktmbuf_alloc_bulk(d->tx_pool, d->body, GX_BURST_MAX)) {
-		d->way = DPDK_TX_COPY;
+		d->tx_mode = DPDK_TX_COPY;
 		return;
 	}
 	for (unsigned i = 0; i < GX_BURST_MAX; i++) {
@@ -83,7 +83,7 @@ int dpdk_dev_configure(uint16_t id, struct dpdk_dev *const devs[], unsigned nr,
 
 	/* Copied packets have one segment. Without MULTI_SEGS a NIC's driver has faster ways to
 	 * send. */
-	if (devs[0]->way == DPDK_TX_GATHER)
+	if (devs[0]->tx_mode == DPDK_TX_GATHER)
 		conf.txmode.offloads = info->tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
 	conf.rxmode.offloads = info->rx_offload_capa & RTE_ETH_RX_OFFLOAD_IPV4_CKSUM;
 	ret = rte_eth_dev_configure(id, (uint16_t)(nr + nr_cut), (uint16_t)nr, &conf);
@@ -112,7 +112,7 @@ static bool dev_is_copying(const char *driver)
 	return false;
 }
 
-enum dpdk_tx_way dpdk_dev_way(const struct dpdk_args *a, const struct rte_eth_dev_info *info)
+enum dpdk_tx_mode dpdk_dev_tx_mode(const struct dpdk_args *a, const struct rte_eth_dev_info *info)
 {
 	return dev_is_copying(a->name) && (info->tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS)
 		       ? DPDK_TX_GATHER

@@ -24,7 +24,7 @@ struct rte_mempool;
 _Static_assert(sizeof(((struct gx_rx *)0)->hdr) >= DPDK_HDR_B, "a header fits");
 
 /* How a driver treats packets that it gets to send. */
-enum dpdk_tx_way {
+enum dpdk_tx_mode {
 	DPDK_TX_COPY,	/* reads mbufs later, or one segment only: copy the payload */
 	DPDK_TX_GATHER, /* copies all segments before tx_burst returns: point at the payload */
 };
@@ -42,7 +42,7 @@ struct dpdk_dev {
 	_Atomic bool in; /* gated: a core is in a burst */
 	bool verify;	 /* packets cross a wire: check sums */
 	bool cut; /* receives data packets alone: header in host memory, payload in the pool */
-	enum dpdk_tx_way way;
+	enum dpdk_tx_mode tx_mode;
 	uint32_t peer;	    /* memif: peer of this device; else GX_PEER_ANY */
 	uint32_t frame_max; /* largest frame to send */
 	struct rte_mempool *rx_pool, *tx_pool;
@@ -173,7 +173,7 @@ int dpdk_dev_pools_open(struct dpdk_dev *d, uint32_t nr_rx, uint32_t nr_tx, uint
 void dpdk_dev_pools_close(struct dpdk_dev *d);
 /** dpdk_dev_gather_init() - Allocate the mbufs of DPDK_TX_GATHER; if none: DPDK_TX_COPY. */
 void dpdk_dev_gather_init(struct dpdk_dev *d);
-enum dpdk_tx_way dpdk_dev_way(const struct dpdk_args *a, const struct rte_eth_dev_info *info);
+enum dpdk_tx_mode dpdk_dev_tx_mode(const struct dpdk_args *a, const struct rte_eth_dev_info *info);
 /**
  * dpdk_dev_configure() - Everything but the start. @pool: for the cut queues, which follow the @nr
  * others; NULL: none.

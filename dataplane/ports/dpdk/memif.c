@@ -69,8 +69,8 @@ static int memif_make_run(void *arg)
 		ret = rte_eth_dev_info_get(d->id, &info);
 	if (ret || !d->rx_pool)
 		return ret; /* the holder: it only keeps the socket */
-	d->way = job->p->zero_copy ? DPDK_TX_COPY : dpdk_dev_way(&job->p->args, &info);
-	if (d->way == DPDK_TX_GATHER)
+	d->tx_mode = job->p->zero_copy ? DPDK_TX_COPY : dpdk_dev_tx_mode(&job->p->args, &info);
+	if (d->tx_mode == DPDK_TX_GATHER)
 		dpdk_dev_gather_init(d);
 	ret = dpdk_dev_configure(d->id, &d, 1, &info, 0, NULL);
 	if (ret)

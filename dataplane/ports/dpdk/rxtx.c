@@ -410,7 +410,7 @@ static unsigned tx_keep(struct dpdk_queue *q, struct dpdk_dev *d, enum gx_half h
 	for (; i < n; i++) {
 		struct rte_mbuf *keep = m[i];
 
-		if (d->way == DPDK_TX_GATHER)
+		if (d->tx_mode == DPDK_TX_GATHER)
 			keep = tx_copy(d, &q->peer[pkts[i].peer]->encap[half], &pkts[i]);
 		if (!keep)
 			break;
@@ -442,8 +442,8 @@ static unsigned tx_dev(struct dpdk_queue *q, struct dpdk_dev *d, enum gx_half ha
 
 		if (tx_is_wrong(q, d, &pkts[i]))
 			break;
-		m[i] = d->way == DPDK_TX_GATHER ? tx_gather(d, i, e, &pkts[i])
-						: tx_copy(d, e, &pkts[i]);
+		m[i] = d->tx_mode == DPDK_TX_GATHER ? tx_gather(d, i, e, &pkts[i])
+						    : tx_copy(d, e, &pkts[i]);
 		if (!m[i])
 			break;
 	}

@@ -224,13 +224,13 @@ static int shared_queues(struct dpdk_port *p, const char *name, const struct rte
 		d->peer = GX_PEER_ANY;
 		d->up = true;
 		d->verify = strncmp(name, "net_ring", 8);
-		d->way = dpdk_dev_way(&p->args, info);
+		d->tx_mode = dpdk_dev_tx_mode(&p->args, info);
 		d->frame_max = p->frame_max;
 		/* net_ring hands our own mbufs to the receiver, so the tx pool needs as many. */
 		ret = shared_pools_open(p, i, nr_rx, d->verify ? DPDK_DESCS : nr_rx);
 		if (ret)
 			return ret;
-		if (d->way == DPDK_TX_GATHER)
+		if (d->tx_mode == DPDK_TX_GATHER)
 			dpdk_dev_gather_init(d);
 		p->queue[i]->udp_port = (uint16_t)(p->net.udp_port + 2 * i);
 		p->queue[i]->devs[0] = d;
