@@ -7,7 +7,7 @@
 #include "gxperf/gxperf_coll.h"
 
 #include "common/opt_argp.h"
-#include "gxperf/beside/gate.h"
+#include "gxperf/beside/throttle.h"
 
 #include <errno.h>
 #include <sched.h>

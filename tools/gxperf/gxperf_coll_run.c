@@ -7,7 +7,7 @@
  */
 #include "gxperf/gxperf_coll.h"
 
-#include "gxperf/beside/gate.h"
+#include "gxperf/beside/throttle.h"
 
 #include <gxlab/modes.h>
 

@@ -6,7 +6,7 @@
  */
 #include "gxperf/gxperf.h"
 
-#include "gxperf/beside/gate.h"
+#include "gxperf/beside/throttle.h"
 
 #include <errno.h>
 #include <sched.h>

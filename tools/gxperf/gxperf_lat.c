@@ -7,7 +7,7 @@
 #include "gxperf/gxperf.h"
 
 #include "common/json.h"
-#include "gxperf/beside/gate.h"
+#include "gxperf/beside/throttle.h"
 #include "common/stop.h"
 
 #include <errno.h>

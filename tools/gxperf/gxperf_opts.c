@@ -5,7 +5,7 @@
  */
 #include "gxperf/gxperf_opts.h"
 
-#include "gxperf/beside/gate.h"
+#include "gxperf/beside/throttle.h"
 
 #include <gxlab/modes.h>
 

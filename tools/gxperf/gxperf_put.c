@@ -6,7 +6,7 @@
  */
 #include "gxperf/gxperf_put.h"
 
-#include "gxperf/beside/gate.h"
+#include "gxperf/beside/throttle.h"
 #include "common/stop.h"
 
 #include <stdio.h>

@@ -5,7 +5,7 @@
  */
 #include "gxperf/gxperf.h"
 
-#include "gxperf/beside/gate.h"
+#include "gxperf/beside/throttle.h"
 
 #include <math.h>
 

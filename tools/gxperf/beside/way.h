@@ -8,7 +8,7 @@
 #define WAY_H
 
 #include "gxperf/beside/gpus.h"
-#include "gxperf/beside/pace.h"
+#include "gxperf/beside/activity.h"
 
 struct way;
 

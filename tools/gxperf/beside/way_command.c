@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A way that is another gxperf: a sub-command with its own connection, GPUs and cores. It runs as a
- * child process, warms up, and begins messages as a gate (gate.h) allows. Its document tells
+ * child process, warms up, and begins messages as a gate (throttle.h) allows. Its document tells
  * whether its payload was right. Main thread only.
  */
 #include "common/child.h"
 #include "common/json.h"
 #include "gxperf/beside/way.h"
-#include "gxperf/beside/gate.h"
+#include "gxperf/beside/throttle.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The page between gxperf overlap and the command beside it (see gate.h).
+ * The page between gxperf overlap and the command beside it (see throttle.h).
  */
-#include "gxperf/beside/gate.h"
+#include "gxperf/beside/throttle.h"
 
 #include <errno.h>
 #include <fcntl.h>

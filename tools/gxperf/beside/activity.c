@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Keeps several activities busy at once and times them (see pace.h).
+ * Keeps several activities busy at once and times them (see activity.h).
  */
-#include "gxperf/beside/pace.h"
+#include "gxperf/beside/activity.h"
 
 #include <gx/gx.h>
 
