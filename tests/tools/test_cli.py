@@ -1711,7 +1711,7 @@ def overlap_refuses(tools):
                                 ((), ("allgather", "--rank", "0", "--ranks", "1"), ["allgather: ", "-g"])):
         overlap(tools, *args, beside=beside).must(USAGE, *words)
     overlap(tools, beside=("put", "127.0.0.1:1")).must(FAILED, "put: nothing listens", "status 1")
-    tools.run(tools.gxperf_path, "put", "127.0.0.1:1", "--gate", "0").must(USAGE, "--gate", "overlap")
+    tools.run(tools.gxperf_path, "put", "127.0.0.1:1", "--throttle", "0").must(USAGE, "--throttle", "overlap")
 
 
 @case

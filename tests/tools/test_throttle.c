@@ -23,7 +23,7 @@
 #define QUIET_NS 20000000
 
 struct rig {
-	struct gate *g;
+	struct throttle *t;
 	int fd;
 	pid_t pid;
 };
@@ -38,17 +38,18 @@ static void command(int fd)
 {
 	uint64_t n;
 
-	if (gate_join(fd) || !gate_on() || !gate_rests() || gate_ends() || gate_take(1))
+	if (throttle_join(fd) || !throttle_on() || !throttle_rests() || throttle_ends() ||
+	    throttle_take(1))
 		_exit(1);
-	gate_ready(SIZE_B);
-	while (!gate_ends()) {
-		n = gate_take(3);
+	throttle_ready(SIZE_B);
+	while (!throttle_ends()) {
+		n = throttle_take(3);
 		if (n > 3)
 			_exit(2);
-		gate_done(n);
+		throttle_done(n);
 		nap(1000);
 	}
-	_exit(gate_rests() ? 3 : 0);
+	_exit(throttle_rests() ? 3 : 0);
 }
 
 static int setup(void **state)
@@ -57,12 +58,12 @@ static int setup(void **state)
 	uint64_t size = 0, end = gx_now() + WAIT_NS;
 
 	*state = &r;
-	assert_int_equal(gate_open(&r.g, &r.fd), 0);
-	assert_false(gate_size(r.g, &size));
+	assert_int_equal(throttle_open(&r.t, &r.fd), 0);
+	assert_false(throttle_size(r.t, &size));
 	r.pid = fork();
 	if (!r.pid)
 		command(r.fd);
-	while (!gate_size(r.g, &size) && gx_now() < end)
+	while (!throttle_size(r.t, &size) && gx_now() < end)
 		nap(100000);
 	assert_int_equal(size, SIZE_B);
 	return 0;
@@ -73,10 +74,10 @@ static int teardown(void **state)
 	struct rig *r = *state;
 	int status;
 
-	gate_mode(r->g, GATE_END);
+	throttle_mode(r->t, THROTTLE_END);
 	assert_int_equal(waitpid(r->pid, &status, 0), r->pid);
 	assert_int_equal(status, 0);
-	gate_close(r->g, r->fd);
+	throttle_close(r->t, r->fd);
 	return 0;
 }
 
@@ -84,9 +85,9 @@ static void comes_to(struct rig *r, uint64_t n)
 {
 	uint64_t end = gx_now() + WAIT_NS;
 
-	while (gate_ended(r->g) < n && gx_now() < end)
+	while (throttle_ended(r->t) < n && gx_now() < end)
 		nap(100000);
-	assert_true(gate_ended(r->g) >= n);
+	assert_true(throttle_ended(r->t) >= n);
 }
 
 /* It comes to @n and stays there. */
@@ -94,83 +95,83 @@ static void ends_at(struct rig *r, uint64_t n)
 {
 	comes_to(r, n);
 	nap(QUIET_NS);
-	assert_int_equal(gate_ended(r->g), n);
+	assert_int_equal(throttle_ended(r->t), n);
 }
 
-static void gate_allow__so_many_and_no_more(void **state)
+static void throttle_allow__so_many_and_no_more(void **state)
 {
 	struct rig *r = *state;
 
 	ends_at(r, 0);
-	gate_mode(r->g, GATE_STEP);
-	gate_allow(r->g, 10);
+	throttle_mode(r->t, THROTTLE_STEP);
+	throttle_allow(r->t, 10);
 	ends_at(r, 10);
-	gate_allow(r->g, 1);
-	gate_allow(r->g, 5);
+	throttle_allow(r->t, 1);
+	throttle_allow(r->t, 5);
 	ends_at(r, 16);
 }
 
-static void gate_mode__runs_until_it_is_settled(void **state)
+static void throttle_mode__runs_until_it_is_settled(void **state)
 {
 	struct rig *r = *state;
 	uint64_t upto = 0;
 
 	for (unsigned i = 0; i < 5; i++) {
-		gate_mode(r->g, GATE_RUN);
+		throttle_mode(r->t, THROTTLE_RUN);
 		comes_to(r, upto + 1);
-		upto = gate_settle(r->g, 16);
+		upto = throttle_settle(r->t, 16);
 		assert_int_equal(upto % 16, 0);
 		ends_at(r, upto);
-		gate_mode(r->g, GATE_REST);
+		throttle_mode(r->t, THROTTLE_REST);
 	}
 }
 
-static void gate_settle__takes_back_what_was_not_begun(void **state)
+static void throttle_settle__takes_back_what_was_not_begun(void **state)
 {
 	struct rig *r = *state;
 
-	gate_mode(r->g, GATE_STEP);
-	gate_allow(r->g, 32);
+	throttle_mode(r->t, THROTTLE_STEP);
+	throttle_allow(r->t, 32);
 	ends_at(r, 32);
-	assert_int_equal(gate_settle(r->g, 16), 32);
-	gate_allow(r->g, 1);
+	assert_int_equal(throttle_settle(r->t, 16), 32);
+	throttle_allow(r->t, 1);
 	ends_at(r, 33);
-	assert_int_equal(gate_settle(r->g, 16), 48);
+	assert_int_equal(throttle_settle(r->t, 16), 48);
 	ends_at(r, 48);
 }
 
-static void gate_join__refuses(void **state)
+static void throttle_join__refuses(void **state)
 {
 	int plain = memfd_create("plain", 0), other, status;
-	struct gate *g;
+	struct throttle *t;
 	pid_t pid;
 
-	assert_int_equal(gate_join(-1), -EBADF);
-	assert_int_equal(gate_join(STDIN_FILENO), -EINVAL);
+	assert_int_equal(throttle_join(-1), -EBADF);
+	assert_int_equal(throttle_join(STDIN_FILENO), -EINVAL);
 	assert_int_equal(ftruncate(plain, 4096), 0);
-	assert_int_equal(gate_join(plain), -EINVAL); /* no gate */
-	assert_int_equal(gate_open(&g, &other), 0);
-	assert_int_equal(gate_join(other), -EINVAL); /* not our parent's */
-	assert_false(gate_on() || gate_rests() || gate_ends());
+	assert_int_equal(throttle_join(plain), -EINVAL); /* no throttle */
+	assert_int_equal(throttle_open(&t, &other), 0);
+	assert_int_equal(throttle_join(other), -EINVAL); /* not our parent's */
+	assert_false(throttle_on() || throttle_rests() || throttle_ends());
 	pid = fork();
 	if (!pid) {
-		gate_give_up();
-		_exit(gate_ends() ? 0 : 1);
+		throttle_give_up();
+		_exit(throttle_ends() ? 0 : 1);
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
-	gate_close(g, -1);
-	gate_close(NULL, -1);
+	throttle_close(t, -1);
+	throttle_close(NULL, -1);
 }
 
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		TEST(gate_allow__so_many_and_no_more),
-		TEST(gate_mode__runs_until_it_is_settled),
-		TEST(gate_settle__takes_back_what_was_not_begun),
-		cmocka_unit_test(gate_join__refuses),
+		TEST(throttle_allow__so_many_and_no_more),
+		TEST(throttle_mode__runs_until_it_is_settled),
+		TEST(throttle_settle__takes_back_what_was_not_begun),
+		cmocka_unit_test(throttle_join__refuses),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

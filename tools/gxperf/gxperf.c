@@ -152,7 +152,7 @@ static void opts_check(struct cmdline *c, const struct command *cmd, struct argp
 	bool sweep = c->begin_given || c->end_given;
 
 	sizes_check(c, state);
-	if (c->gated && (sweep || o->n || c->time_given || o->file))
+	if (c->throttled && (sweep || o->n || c->time_given || o->file))
 		argp_error(state, "beside a load one size goes on until overlap ends it: leave -b, "
 				  "-e, -n, -D and --file out");
 	if (cmd->addr_must && !o->addr)

@@ -151,7 +151,7 @@ const char *perf_coll_prepare(const struct perf_opts *o)
 
 	if (why)
 		return why;
-	if (gate_on() && !coll.threads)
+	if (throttle_on() && !coll.threads)
 		return "beside a load the ranks are threads of one process: give -g";
 	if (o->engine_name && strcmp(o->engine_name, "auto") &&
 	    (coll.kind == GX_MEM_CUDA) == !strcmp(o->engine_name, "cpu"))

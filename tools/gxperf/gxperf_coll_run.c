@@ -107,7 +107,7 @@ static void rank_turn(struct coll_rank *r)
 
 	if (gx_core_turn(gx_core(gx_group_gx(r->group), 0), now))
 		r->idle_since_ns = now;
-	else if (now - r->idle_since_ns > COLL_REST_NS && gate_rests())
+	else if (now - r->idle_since_ns > COLL_REST_NS && throttle_rests())
 		perf_nap(COLL_REST_NS);
 	else if (now - r->idle_since_ns > COLL_YIELD_NS)
 		sched_yield();
@@ -314,29 +314,29 @@ static uint64_t thread_cpu_ns(void)
 static uint64_t run_limit(struct coll_rank *r, uint64_t upto, bool *last)
 {
 	struct coll_run *run = r->run;
-	uint64_t limit = atomic_load_explicit(&run->gate_limit, memory_order_relaxed);
+	uint64_t limit = atomic_load_explicit(&run->throttle_limit, memory_order_relaxed);
 
-	/* Pairs with the release below: a later read of gate_limit sees all that was allowed. */
-	*last = atomic_load_explicit(&run->gate_end, memory_order_acquire);
+	/* Pairs with the release below: a later read of the limit sees all that was allowed. */
+	*last = atomic_load_explicit(&run->throttle_end, memory_order_acquire);
 	if (*last)
-		return atomic_load_explicit(&run->gate_limit, memory_order_relaxed);
+		return atomic_load_explicit(&run->throttle_limit, memory_order_relaxed);
 	if (r->rank)
 		return limit;
 	if (limit < upto)
-		limit += gate_take(upto - limit);
-	atomic_store_explicit(&run->gate_limit, limit, memory_order_relaxed);
-	atomic_store_explicit(&run->gate_end, gate_ends(), memory_order_release);
+		limit += throttle_take(upto - limit);
+	atomic_store_explicit(&run->throttle_limit, limit, memory_order_relaxed);
+	atomic_store_explicit(&run->throttle_end, throttle_ends(), memory_order_release);
 	return limit;
 }
 
 /* Run *@nr collectives, ->depth of them under way. The time is from the barrier to the end of the
- * last. *@nr 0: run as many as the gate allows until it ends; *@nr becomes their number. */
+ * last. *@nr 0: run as many as the throttle allows until it ends; *@nr becomes their number. */
 static int rank_run(struct coll_rank *r, const struct coll_plan *p, uint64_t *nr,
 		    struct coll_figures *mine)
 {
 	uint64_t ticket[GX_COLL_DEPTH], post_ns[GX_COLL_DEPTH], posted = 0, done = 0, begin, told;
 	uint64_t n = *nr;
-	bool gated = !n, last = !gated;
+	bool throttled = !n, last = !throttled;
 	int ret = rank_barrier(r);
 	uint64_t cpu_ns = thread_cpu_ns();
 
@@ -344,7 +344,7 @@ static int rank_run(struct coll_rank *r, const struct coll_plan *p, uint64_t *nr
 		return ret;
 	begin = told = gx_now();
 	while ((done < n || !last) && !ret) {
-		if (gated)
+		if (throttled)
 			n = run_limit(r, posted + p->depth, &last);
 		while (posted < n && posted - done < p->depth && !ret) {
 			post_ns[posted % p->depth] = gx_now();
@@ -355,15 +355,15 @@ static int rank_run(struct coll_rank *r, const struct coll_plan *p, uint64_t *nr
 		while (done < posted && !ret &&
 		       !(ret = gx_coll_test(r->group, ticket[done % p->depth]))) {
 			hist_record(r->hist, gx_now() - post_ns[done++ % p->depth]);
-			if (gated && !r->rank)
-				gate_done(1);
+			if (throttled && !r->rank)
+				throttle_done(1);
 		}
 		if (ret == -EINPROGRESS || ret == -EAGAIN)
 			ret = 0;
 		run_progress(r, p, r->nr_before + done, begin - mine->ns, &told);
 	}
-	if (ret && gated) /* the other ranks must not wait for this one */
-		atomic_store_explicit(&r->run->gate_end, true, memory_order_release);
+	if (ret && throttled) /* the other ranks must not wait for this one */
+		atomic_store_explicit(&r->run->throttle_end, true, memory_order_release);
 	*nr = n;
 	mine->ns += gx_now() - begin;
 	mine->cpu_ns += thread_cpu_ns() - cpu_ns;
@@ -411,8 +411,8 @@ static int rank_warm(struct coll_rank *r, const struct coll_plan *p, struct coll
 }
 
 /*
- * The collectives that count: @nr, or as many as the gate allows (0). With -D they go in parts, and
- * the time of those before gives the length of the next one: the warm-up alone says too little
+ * The collectives that count: @nr, or as many as the throttle allows (0). With -D they go in parts,
+ * and the time of those before gives the length of the next one: the warm-up alone says too little
  * where other work takes the CPU for a while. All ranks see the same times, so all do the same.
  * *@nr becomes their number, @mine and @all have the sums.
  */
@@ -522,10 +522,10 @@ static int rank_size(struct coll_rank *r, uint64_t size, struct coll_figures *al
 		ret = rank_payload(r, &p, 1);
 	if (ret)
 		return ret;
-	if (gate_on())
+	if (throttle_on())
 		n = 0;
 	if (!r->rank)
-		gate_ready(size * (r->run->nr_ranks - 1));
+		throttle_ready(size * (r->run->nr_ranks - 1));
 	ret = rank_timed(r, &p, &n, &mine, all);
 	if (!ret)
 		ret = rank_verify(r, &p, n, 1, &res);

@@ -34,7 +34,7 @@ static void core_pin(int cpu)
 /* With a job the thread does not sleep, but it yields: client and server may share a CPU. */
 static void core_idle(uint64_t idle_ns, bool job)
 {
-	bool rests = gate_rests();
+	bool rests = throttle_rests();
 	struct timespec ts = {.tv_nsec = rests ? CORE_REST_NS : CORE_NAP_NS};
 
 	if ((!job || rests) && idle_ns > CORE_SLEEP_NS)

@@ -45,8 +45,8 @@ struct lat {
 	uint64_t deadline_ns; /* 0: only the limit counts */
 	uint64_t posted_ns;   /* when the message under way had just left */
 	bool waiting;	      /* an echo is due */
-	bool gated;	      /* this phase follows the gate */
-	bool allowed;	      /* gated: the next message may be posted */
+	bool throttled;	      /* this phase follows the throttle */
+	bool allowed;	      /* throttled: the next message may be posted */
 	uint32_t in_flight;   /* puts without a completion so far */
 	uint8_t slot_busy[LAT_SLOTS];
 	bool poll;		/* the last byte of a message tells that it has arrived */
@@ -64,8 +64,8 @@ static void lat_echo(struct lat *lat)
 	uint64_t i = lat->next - 1, slot = i % LAT_SLOTS, got = 0;
 
 	lat->waiting = false;
-	if (lat->gated)
-		gate_done(1);
+	if (lat->throttled)
+		throttle_done(1);
 	if (lat->size - lat->poll < CHECK_STAMP_B || !lat->perf.opts->check)
 		return;
 	memcpy(&got, lat->dst + slot * lat->stride, sizeof(got));
@@ -88,14 +88,14 @@ static void lat_comp(struct lat *lat, const struct gx_comp *comp)
 /* May the next message be posted? */
 static bool lat_allowed(struct lat *lat)
 {
-	if (lat->gated && !lat->allowed)
-		lat->allowed = gate_take(1);
-	return !lat->gated || lat->allowed;
+	if (lat->throttled && !lat->allowed)
+		lat->allowed = throttle_take(1);
+	return !lat->throttled || lat->allowed;
 }
 
 static bool lat_over(const struct lat *lat, uint64_t now)
 {
-	if (lat->next == lat->limit || (lat->gated && gate_ends()) || stop_asked())
+	if (lat->next == lat->limit || (lat->throttled && throttle_ends()) || stop_asked())
 		return true;
 	/* A phase without a message would show nothing. */
 	return lat->deadline_ns && now >= lat->deadline_ns && lat->next != lat->first;
@@ -257,7 +257,7 @@ static int lat_phase_wait(struct lat *lat)
 	while (!atomic_load_explicit(&lat->job.done, memory_order_acquire)) {
 		perf_nap(LAT_LOOK_NS);
 		count = atomic_load_explicit(&lat->count, memory_order_relaxed);
-		if (count != last || gate_rests())
+		if (count != last || throttle_rests())
 			moved = gx_now();
 		last = count;
 		if (gx_now() - told >= LAT_PROGRESS_NS) {
@@ -283,7 +283,7 @@ static int lat_phase(struct lat *lat, uint64_t n, uint64_t duration_ns)
 {
 	lat->first = lat->next;
 	lat->limit = n ? lat->next + n : UINT64_MAX;
-	lat->gated = !n && gate_on();
+	lat->throttled = !n && throttle_on();
 	lat->deadline_ns = duration_ns ? gx_now() + duration_ns : 0;
 	atomic_store_explicit(&lat->count, 0, memory_order_relaxed);
 	hist_reset(&lat->hist);
@@ -411,7 +411,7 @@ static int lat_size(struct lat *lat, uint64_t size)
 	if (!ret)
 		ret = perf_mark(&lat->perf, &m[0]);
 	if (!ret)
-		gate_ready(size);
+		throttle_ready(size);
 	if (!ret)
 		ret = lat_phase(lat, n, o->duration_ns);
 	if (!ret)

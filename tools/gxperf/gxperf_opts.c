@@ -36,7 +36,7 @@ enum {
 	KEY_GXD,
 	KEY_PLACE,
 	KEY_STRIPE,
-	KEY_GATE,
+	KEY_THROTTLE,
 };
 
 /* ---- Values ---- */
@@ -211,22 +211,23 @@ static const struct argp_option traffic_options[] = {
 	{"duration", 'D', "SECONDS", 0, "Run for so long at each size, instead of -n", 3},
 	{"check", 'c', NULL, 0, "Check payload (this is the default)", 3},
 	{"no-check", KEY_NO_CHECK, NULL, 0, "Do not check payload", 3},
-	{"gate", KEY_GATE, "FD", OPTION_HIDDEN, "gxperf overlap says when to begin and to end", 3},
+	{"throttle", KEY_THROTTLE, "FD", OPTION_HIDDEN,
+	 "gxperf overlap says when to begin and to end", 3},
 	{0},
 };
 
-static void value_gate(const char *arg, struct cmdline *c, struct argp_state *state)
+static void value_throttle(const char *arg, struct cmdline *c, struct argp_state *state)
 {
 	uint32_t fd;
 	int ret = opt_u32(arg, 0, INT32_MAX, &fd);
 
 	if (!ret)
-		ret = gate_join((int)fd);
+		ret = throttle_join((int)fd);
 	if (ret)
-		argp_error(state, "--gate %s: %s; it is for gxperf overlap alone", arg,
+		argp_error(state, "--throttle %s: %s; it is for gxperf overlap alone", arg,
 			   strerror(-ret));
 	c->perf.duration_ns = OPTS_GATE_NS;
-	c->gated = true;
+	c->throttled = true;
 }
 
 static error_t traffic_parse(int key, char *arg, struct argp_state *state)
@@ -268,8 +269,8 @@ static error_t traffic_parse(int key, char *arg, struct argp_state *state)
 	case KEY_NO_CHECK:
 		o->check = key == 'c';
 		return 0;
-	case KEY_GATE:
-		value_gate(arg, c, state);
+	case KEY_THROTTLE:
+		value_throttle(arg, c, state);
 		return 0;
 	}
 	return ARGP_ERR_UNKNOWN;

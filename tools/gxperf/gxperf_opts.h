@@ -15,7 +15,7 @@ struct cmdline {
 	struct report_opts report;
 	struct opt_gx gx; /* points at perf.gx */
 	struct opt_cpus allowed;
-	bool begin_given, end_given, conns_given, cpus_given, time_given, gated;
+	bool begin_given, end_given, conns_given, cpus_given, time_given, throttled;
 };
 
 extern const struct argp perf_server_argp;  /* region, number of connections */

@@ -63,7 +63,7 @@ static int phase_wait(struct put *put)
 			phase_progress(put, begin, now);
 			told = now;
 		}
-		if (put_count(put) != last || gate_rests()) {
+		if (put_count(put) != last || throttle_rests()) {
 			last = put_count(put);
 			moved = now;
 		}
@@ -89,13 +89,13 @@ static int phase_error(struct put *put)
 /* Every flow does @n more messages, or (@duration_ns not 0) as many as it can in that time. */
 static int put_phase(struct put *put, uint64_t n, uint64_t duration_ns)
 {
-	bool gated = duration_ns && gate_on();
+	bool throttled = duration_ns && throttle_on();
 	uint64_t now = gx_now();
 	int ret;
 
 	for (unsigned i = 0; i < put->nr_flows; i++) {
 		put->flows[i].first = put->flows[i].post;
-		put->flows[i].limit = gated	    ? put->flows[i].post
+		put->flows[i].limit = throttled	    ? put->flows[i].post
 				      : duration_ns ? UINT64_MAX
 						    : put->flows[i].post + n;
 	}
@@ -105,7 +105,7 @@ static int put_phase(struct put *put, uint64_t n, uint64_t duration_ns)
 		fc->deadline_ns = duration_ns ? now + duration_ns : 0;
 		fc->begin_ns = fc->end_ns = 0;
 		fc->stopping = fc->stopped = false;
-		fc->gated = gated;
+		fc->throttled = throttled;
 		atomic_store_explicit(&fc->count, 0, memory_order_relaxed);
 		hist_reset(&fc->hist);
 		perf_core_job(&put->perf.cores[c], &fc->job);
@@ -233,7 +233,7 @@ static int put_warm_timed(struct put *put, uint64_t warm, uint64_t group)
 		left -= u64_min(took, left);
 		n = u64_min(PUT_WARM_GROWS * n, left / each) & ~(group - 1);
 	}
-	if (put->plan.depth > duration / 2 / each && !put->perf.opts->depth && !gate_on())
+	if (put->plan.depth > duration / 2 / each && !put->perf.opts->depth && !throttle_on())
 		put->plan.depth = (uint32_t)u64_max(duration / 2 / each, 1);
 	return ret;
 }
@@ -256,7 +256,7 @@ static int put_measure(struct put *put, struct perf_mark m[2])
 	if (!ret)
 		ret = perf_mark(&put->perf, &m[0]);
 	if (!ret)
-		gate_ready(put->plan.size);
+		throttle_ready(put->plan.size);
 	if (!ret)
 		ret = put_phase(put, n, o->duration_ns);
 	if (!ret)

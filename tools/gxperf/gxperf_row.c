@@ -39,7 +39,7 @@ double perf_gb_s(uint64_t count, uint64_t size, uint64_t ns)
 
 int perf_timed(struct perf *perf, uint64_t count, uint64_t size)
 {
-	if (count || gate_on())
+	if (count || throttle_on())
 		return PERF_OK;
 	report_error(perf->report,
 		     "%s of %llu bytes: no message was timed: give more time with -D, or -n",

@@ -275,8 +275,8 @@ static void traffic_count(struct traffic_core *fc, unsigned n, uint64_t now)
 	atomic_store_explicit(&fc->count,
 			      atomic_load_explicit(&fc->count, memory_order_relaxed) + n,
 			      memory_order_relaxed);
-	if (fc->gated)
-		gate_done(n);
+	if (fc->throttled)
+		throttle_done(n);
 }
 
 static void traffic_done(struct traffic_core *fc, const struct gx_comp *comp, uint64_t now)
@@ -349,13 +349,13 @@ static bool traffic_through(const struct traffic_core *fc, const struct traffic_
 	return !f->in_flight && check == TRAFFIC_CHECK_NONE && !traffic_goes_on(fc, f);
 }
 
-/* Take from the gate as many messages as may be under way. */
+/* Take from the throttle as many messages as may be under way. */
 static void traffic_allow(struct traffic_flow *f)
 {
 	uint64_t upto = f->post + f->plan->depth;
 
 	if (f->limit < upto)
-		f->limit += gate_take(upto - f->limit);
+		f->limit += throttle_take(upto - f->limit);
 }
 
 enum perf_step traffic_core_step(struct perf_job *job, uint64_t now)
@@ -367,14 +367,14 @@ enum perf_step traffic_core_step(struct perf_job *job, uint64_t now)
 		fc->begin_ns = fc->end_ns = now;
 	if (fc->deadline_ns && now >= fc->deadline_ns)
 		fc->stopping = true;
-	if (fc->gated && gate_ends())
+	if (fc->throttled && throttle_ends())
 		fc->stopping = true;
 	if (stop_asked())
 		fc->stopping = fc->stopped = true;
 	for (unsigned i = 0; i < fc->nr_flows; i++) {
 		struct traffic_flow *f = fc->flows[i];
 
-		if (fc->gated)
+		if (fc->throttled)
 			traffic_allow(f);
 		if (traffic_goes_on(fc, f) && f->plan->same) {
 			busy |= traffic_post_same(f, fc->queue, now);
@@ -382,12 +382,12 @@ enum perf_step traffic_core_step(struct perf_job *job, uint64_t now)
 			traffic_prep(f);
 			busy |= traffic_post(f, fc->queue, now);
 		}
-		if (fc->gated && f->err)
-			gate_give_up();
+		if (fc->throttled && f->err)
+			throttle_give_up();
 		busy |= traffic_check_step(f, fc);
 		through &= traffic_through(fc, f);
 	}
-	if (through && (!fc->gated || fc->stopping))
+	if (through && (!fc->throttled || fc->stopping))
 		return PERF_STEP_DONE;
 	return busy ? PERF_STEP_BUSY : PERF_STEP_IDLE;
 }

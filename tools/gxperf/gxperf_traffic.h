@@ -87,7 +87,7 @@ struct traffic_core {
 	uint64_t begin_ns, end_ns; /* set in the phase: first step, last completion */
 	bool stopping;
 	bool stopped;		/* a signal asked to end */
-	bool gated;		/* this phase follows the gate, without a limit of its own */
+	bool throttled;		/* this phase follows the throttle, without a limit of its own */
 	_Atomic uint64_t count; /* messages completed in this phase; main reads it for progress */
 	struct check_result checked; /* results of checks during the phase */
 	struct hist hist;

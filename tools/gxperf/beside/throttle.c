@@ -13,16 +13,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define GATE_B	   4096
-#define GATE_MAGIC 0x65746167u
-#define GATE_MUCH  (INT64_MAX / 2)
+#define THROTTLE_B     4096
+#define THROTTLE_MAGIC 0x65746167u
+#define THROTTLE_MUCH  (INT64_MAX / 2)
 
 /* owner: overlap, unless a comment says otherwise. */
-struct gate {
+struct throttle {
 	uint32_t magic;
 	pid_t pid; /* overlap's */
 	_Atomic uint32_t mode;
-	uint64_t given; /* messages allowed so far; gate_settle() takes unused ones back */
+	uint64_t given; /* messages allowed so far; throttle_settle() takes unused ones back */
 	/* The command's threads take from it; never below 0. */
 	_Atomic int64_t left __attribute__((aligned(64)));
 	/* Written by the command. */
@@ -31,120 +31,120 @@ struct gate {
 	_Atomic bool ready;
 };
 
-_Static_assert(sizeof(struct gate) <= GATE_B, "one page");
+_Static_assert(sizeof(struct throttle) <= THROTTLE_B, "one page");
 
 /* ---- overlap ---- */
 
-static struct gate *gate_map(int fd)
+static struct throttle *throttle_map(int fd)
 {
-	void *p = mmap(NULL, GATE_B, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	void *p = mmap(NULL, THROTTLE_B, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
 	return p == MAP_FAILED ? NULL : p;
 }
 
-int gate_open(struct gate **out, int *fd)
+int throttle_open(struct throttle **out, int *fd)
 {
-	struct gate *g = NULL;
+	struct throttle *t = NULL;
 	int err;
 
-	*fd = memfd_create("gxperf-gate", 0); /* the command inherits it */
-	if (*fd >= 0 && !ftruncate(*fd, GATE_B))
-		g = gate_map(*fd);
-	if (!g) {
+	*fd = memfd_create("gxperf-throttle", 0); /* the command inherits it */
+	if (*fd >= 0 && !ftruncate(*fd, THROTTLE_B))
+		t = throttle_map(*fd);
+	if (!t) {
 		err = errno;
-		gate_close(NULL, *fd);
+		throttle_close(NULL, *fd);
 		*fd = -1;
 		return -err;
 	}
-	g->magic = GATE_MAGIC;
-	g->pid = getpid();
-	*out = g;
+	t->magic = THROTTLE_MAGIC;
+	t->pid = getpid();
+	*out = t;
 	return 0;
 }
 
-void gate_close(struct gate *g, int fd)
+void throttle_close(struct throttle *t, int fd)
 {
-	if (g)
-		munmap(g, GATE_B);
+	if (t)
+		munmap(t, THROTTLE_B);
 	if (fd >= 0)
 		close(fd);
 }
 
-void gate_allow(struct gate *g, uint64_t n)
+void throttle_allow(struct throttle *t, uint64_t n)
 {
-	g->given += n;
-	/* Pairs with the acquire in gate_take(). */
-	atomic_fetch_add_explicit(&g->left, (int64_t)n, memory_order_release);
+	t->given += n;
+	/* Pairs with the acquire in throttle_take(). */
+	atomic_fetch_add_explicit(&t->left, (int64_t)n, memory_order_release);
 }
 
-void gate_mode(struct gate *g, enum gate_mode mode)
+void throttle_mode(struct throttle *t, enum throttle_mode mode)
 {
-	if (mode == GATE_RUN)
-		gate_allow(g, GATE_MUCH);
-	atomic_store_explicit(&g->mode, mode, memory_order_release);
+	if (mode == THROTTLE_RUN)
+		throttle_allow(t, THROTTLE_MUCH);
+	atomic_store_explicit(&t->mode, mode, memory_order_release);
 }
 
-uint64_t gate_settle(struct gate *g, uint64_t unit)
+uint64_t throttle_settle(struct throttle *t, uint64_t unit)
 {
 	uint64_t part;
 
-	gate_mode(g, GATE_STEP);
-	g->given -= (uint64_t)atomic_exchange(&g->left, 0);
-	part = g->given % unit;
+	throttle_mode(t, THROTTLE_STEP);
+	t->given -= (uint64_t)atomic_exchange(&t->left, 0);
+	part = t->given % unit;
 	if (part)
-		gate_allow(g, unit - part);
-	return g->given;
+		throttle_allow(t, unit - part);
+	return t->given;
 }
 
-uint64_t gate_ended(const struct gate *g)
+uint64_t throttle_ended(const struct throttle *t)
 {
-	/* Pairs with the release in gate_done(). */
-	return atomic_load_explicit(&g->ended, memory_order_acquire);
+	/* Pairs with the release in throttle_done(). */
+	return atomic_load_explicit(&t->ended, memory_order_acquire);
 }
 
-bool gate_size(const struct gate *g, uint64_t *size_b)
+bool throttle_size(const struct throttle *t, uint64_t *size_b)
 {
-	/* Pairs with the release in gate_ready(). */
-	if (!atomic_load_explicit(&g->ready, memory_order_acquire))
+	/* Pairs with the release in throttle_ready(). */
+	if (!atomic_load_explicit(&t->ready, memory_order_acquire))
 		return false;
-	*size_b = atomic_load_explicit(&g->size_b, memory_order_relaxed);
+	*size_b = atomic_load_explicit(&t->size_b, memory_order_relaxed);
 	return true;
 }
 
 /* ---- the command ---- */
 
-static struct gate *joined; /* frozen before threads are started */
+static struct throttle *joined; /* frozen before threads are started */
 static _Atomic bool given_up;
 
-int gate_join(int fd)
+int throttle_join(int fd)
 {
-	struct gate *g;
+	struct throttle *t;
 	struct stat st;
 
 	if (fstat(fd, &st))
 		return -errno;
-	if (st.st_size != GATE_B)
+	if (st.st_size != THROTTLE_B)
 		return -EINVAL;
-	g = gate_map(fd);
-	if (!g)
+	t = throttle_map(fd);
+	if (!t)
 		return -errno;
 	close(fd);
 	/* The parent may die before this takes effect: compare it below. */
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
-	if (g->magic != GATE_MAGIC || g->pid != getppid()) {
-		gate_close(g, -1);
+	if (t->magic != THROTTLE_MAGIC || t->pid != getppid()) {
+		throttle_close(t, -1);
 		return -EINVAL;
 	}
-	joined = g;
+	joined = t;
 	return 0;
 }
 
-bool gate_on(void)
+bool throttle_on(void)
 {
 	return joined;
 }
 
-void gate_ready(uint64_t size_b)
+void throttle_ready(uint64_t size_b)
 {
 	if (!joined)
 		return;
@@ -152,7 +152,7 @@ void gate_ready(uint64_t size_b)
 	atomic_store_explicit(&joined->ready, true, memory_order_release);
 }
 
-uint64_t gate_take(uint64_t n)
+uint64_t throttle_take(uint64_t n)
 {
 	int64_t left = atomic_load_explicit(&joined->left, memory_order_acquire), take;
 
@@ -164,27 +164,27 @@ uint64_t gate_take(uint64_t n)
 	return (uint64_t)take;
 }
 
-void gate_done(uint64_t n)
+void throttle_done(uint64_t n)
 {
 	atomic_fetch_add_explicit(&joined->ended, n, memory_order_release);
 }
 
-static bool gate_is(enum gate_mode mode)
+static bool throttle_is(enum throttle_mode mode)
 {
 	return joined && atomic_load_explicit(&joined->mode, memory_order_acquire) == mode;
 }
 
-bool gate_rests(void)
+bool throttle_rests(void)
 {
-	return gate_is(GATE_REST);
+	return throttle_is(THROTTLE_REST);
 }
 
-bool gate_ends(void)
+bool throttle_ends(void)
 {
-	return gate_is(GATE_END) || atomic_load_explicit(&given_up, memory_order_relaxed);
+	return throttle_is(THROTTLE_END) || atomic_load_explicit(&given_up, memory_order_relaxed);
 }
 
-void gate_give_up(void)
+void throttle_give_up(void)
 {
 	atomic_store_explicit(&given_up, true, memory_order_relaxed);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A way that is another gxperf: a sub-command with its own connection, GPUs and cores. It runs as a
- * child process, warms up, and begins messages as a gate (throttle.h) allows. Its document tells
- * whether its payload was right. Main thread only.
+ * child process, warms up, and begins messages as a throttle (throttle.h) allows. Its document
+ * tells whether its payload was right. Main thread only.
  */
 #include "common/child.h"
 #include "common/json.h"
@@ -25,7 +25,7 @@
 static const char *const command_names[] = {"put", "get", "send", "lat", "allgather", "alltoall"};
 
 struct command {
-	struct gate *gate;
+	struct throttle *throttle;
 	int fd;
 	struct child child;
 };
@@ -72,7 +72,7 @@ static int command_ended(struct way *w, struct command *c, uint64_t limit_ns)
 	return w->status = status <= PERF_LOST ? status : PERF_FAILED;
 }
 
-/* "put ARG... --format json --gate FD" */
+/* "put ARG... --format json --throttle FD" */
 static int command_start(struct way *w, struct command *c)
 {
 	char path[4096], fd[16], *argv[COMMAND_ARGS_MAX + 8];
@@ -88,7 +88,7 @@ static int command_start(struct way *w, struct command *c)
 	snprintf(fd, sizeof(fd), "%d", c->fd);
 	argv[n++] = (char *)"--format";
 	argv[n++] = (char *)"json";
-	argv[n++] = (char *)"--gate";
+	argv[n++] = (char *)"--throttle";
 	argv[n++] = fd;
 	argv[n] = NULL;
 	return child_start(&c->child, path, argv, -1, true);
@@ -100,7 +100,7 @@ static int command_ready(struct way *w, struct command *c)
 	const struct timespec nap = {.tv_nsec = COMMAND_LOOK_NS};
 	uint64_t end = gx_now() + COMMAND_READY_NS;
 
-	while (!gate_size(c->gate, &w->size)) {
+	while (!throttle_size(c->throttle, &w->size)) {
 		if (child_ended(&c->child)) {
 			if (command_ended(w, c, 0))
 				return w->status;
@@ -129,7 +129,7 @@ static int command_open(struct way *w)
 		return way_failed(w, "open", -ENOMEM);
 	*c = (struct command){.fd = -1, .child = CHILD_NONE};
 	w->priv = c;
-	ret = gate_open(&c->gate, &c->fd);
+	ret = throttle_open(&c->throttle, &c->fd);
 	if (!ret)
 		ret = command_start(w, c);
 	if (ret) {
@@ -146,12 +146,12 @@ static void command_close(struct way *w)
 	if (!c)
 		return;
 	if (c->child.pid) {
-		gate_mode(c->gate, GATE_END);
+		throttle_mode(c->throttle, THROTTLE_END);
 		child_stop(&c->child);
 		child_end(&c->child, 0);
 	}
 	child_close(&c->child);
-	gate_close(c->gate, c->fd);
+	throttle_close(c->throttle, c->fd);
 	free(c);
 	w->priv = NULL;
 }
@@ -160,7 +160,7 @@ static int command_post(struct way *w)
 {
 	struct command *c = w->priv;
 
-	gate_allow(c->gate, w->batch);
+	throttle_allow(c->throttle, w->batch);
 	return 0;
 }
 
@@ -168,7 +168,7 @@ static int command_units(struct way *w, uint64_t *nr)
 {
 	struct command *c = w->priv;
 
-	*nr = gate_ended(c->gate) / w->batch;
+	*nr = throttle_ended(c->throttle) / w->batch;
 	if (!child_ended(&c->child))
 		return 0;
 	way_why_set("it ended while it was measured");
@@ -181,11 +181,11 @@ static void command_run(struct way *w, enum pace_mode mode)
 	struct command *c = w->priv;
 
 	if (mode == PACE_FREE)
-		gate_mode(c->gate, GATE_RUN);
+		throttle_mode(c->throttle, THROTTLE_RUN);
 	else
-		w->posted = gate_settle(c->gate, w->batch) / w->batch;
+		w->posted = throttle_settle(c->throttle, w->batch) / w->batch;
 	if (mode == PACE_REST)
-		gate_mode(c->gate, GATE_REST);
+		throttle_mode(c->throttle, THROTTLE_REST);
 }
 
 static int command_fill(struct way *w)
@@ -222,7 +222,7 @@ static int command_check(struct way *w, uint64_t *checked_b, uint64_t *wrong)
 	char *text;
 	int ret;
 
-	gate_mode(c->gate, GATE_END);
+	throttle_mode(c->throttle, THROTTLE_END);
 	ret = command_ended(w, c, COMMAND_END_NS);
 	if (ret && ret != PERF_WRONG)
 		return ret;
