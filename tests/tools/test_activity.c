@@ -56,66 +56,67 @@ static int thing_ended(void *arg, uint64_t *nr)
 	return 0;
 }
 
-static struct pace pace_of(struct thing *t, unsigned depth)
+static struct activity activity_of(struct thing *t, unsigned depth)
 {
-	return (struct pace){.arg = t, .post = thing_post, .ended = thing_ended, .depth = depth};
+	return (struct activity){
+		.arg = t, .post = thing_post, .ended = thing_ended, .depth = depth};
 }
 
-static void pace_run__time_of_one(void **state)
+static void activity_run__time_of_one(void **state)
 {
 	struct thing t = {.each_ns = 20000};
-	struct pace p = pace_of(&t, 3);
+	struct activity p = activity_of(&t, 3);
 
-	assert_true(isnan(pace_us(&p)));
-	assert_int_equal(pace_run(&p, 1, NS, false), 0);
+	assert_true(isnan(activity_us(&p)));
+	assert_int_equal(activity_run(&p, 1, NS, false), 0);
 	assert_true(t.most <= 3 && t.most >= 2);
 	assert_int_equal(t.nr, t.posted);
-	assert_true(pace_us(&p) >= 10);
+	assert_true(activity_us(&p) >= 10);
 	assert_true(p.last - p.first >= 3);
 	assert_true(p.first >= 2);
 	/* Again, from where it stands. */
-	assert_int_equal(pace_run(&p, 1, NS, false), 0);
-	assert_true(pace_us(&p) >= 10);
+	assert_int_equal(activity_run(&p, 1, NS, false), 0);
+	assert_true(activity_us(&p) >= 10);
 }
 
-static void pace_run__slow_ones_three_times(void **state)
+static void activity_run__slow_ones_three_times(void **state)
 {
 	struct thing slow = {.each_ns = 2 * NS}, fast = {.each_ns = 10000};
-	struct pace p[] = {pace_of(&slow, 2), pace_of(&fast, 2)};
+	struct activity p[] = {activity_of(&slow, 2), activity_of(&fast, 2)};
 
-	assert_int_equal(pace_run(p, 2, NS, false), 0);
+	assert_int_equal(activity_run(p, 2, NS, false), 0);
 	assert_true(p[0].last - p[0].first >= 3);
-	assert_true(pace_us(&p[0]) >= 1e-3 * NS);
+	assert_true(activity_us(&p[0]) >= 1e-3 * NS);
 	assert_true(fast.nr > slow.nr * 10);
 }
 
-static void pace_run__pairs(void **state)
+static void activity_run__pairs(void **state)
 {
 	struct thing slow = {.each_ns = 200000}, fast = {.each_ns = 10000, .other = &slow};
-	struct pace p[] = {pace_of(&slow, 4), pace_of(&fast, 4)};
+	struct activity p[] = {activity_of(&slow, 4), activity_of(&fast, 4)};
 
-	assert_int_equal(pace_run(p, 2, NS, true), 0);
+	assert_int_equal(activity_run(p, 2, NS, true), 0);
 	/* The fast one waits for the slow one, two pairs are out at most. */
 	assert_true(fast.ahead <= 2);
-	assert_true(pace_us(&p[1]) >= 100);
+	assert_true(activity_us(&p[1]) >= 100);
 	assert_int_equal(slow.posted, slow.nr);
 }
 
-static void pace_run__again_is_no_failure(void **state)
+static void activity_run__again_is_no_failure(void **state)
 {
 	struct thing t = {.each_ns = 1000, .again = 100};
-	struct pace p = pace_of(&t, 1);
+	struct activity p = activity_of(&t, 1);
 
-	assert_int_equal(pace_run(&p, 1, NS / 10, false), 0);
+	assert_int_equal(activity_run(&p, 1, NS / 10, false), 0);
 	assert_int_equal(t.again, 0);
 }
 
-static void pace_run__failure(void **state)
+static void activity_run__failure(void **state)
 {
 	struct thing t = {.each_ns = 1000, .fail = -EIO};
-	struct pace p = pace_of(&t, 4);
+	struct activity p = activity_of(&t, 4);
 
-	assert_int_equal(pace_run(&p, 1, NS, false), -EIO);
+	assert_int_equal(activity_run(&p, 1, NS, false), -EIO);
 }
 
 static void median__of_few(void **state)
@@ -129,7 +130,7 @@ static void median__of_few(void **state)
 
 /* Goes by itself while it is let, a unit each 10 us. */
 struct loose {
-	enum pace_mode mode;
+	enum activity_mode mode;
 	uint64_t nr, since_ns;
 	unsigned posts, told[3];
 };
@@ -139,7 +140,7 @@ static int loose_ended(void *arg, uint64_t *nr)
 	struct loose *l = arg;
 	uint64_t now = gx_now();
 
-	if (l->mode == PACE_FREE) {
+	if (l->mode == ACTIVITY_FREE) {
 		l->nr += (now - l->since_ns) / 10000;
 		l->since_ns += (now - l->since_ns) / 10000 * 10000;
 	}
@@ -151,13 +152,13 @@ static int loose_post(void *arg)
 {
 	struct loose *l = arg;
 
-	assert_int_equal(l->mode, PACE_STEP);
+	assert_int_equal(l->mode, ACTIVITY_STEP);
 	l->posts++;
 	l->nr++;
 	return 0;
 }
 
-static uint64_t loose_mode(void *arg, enum pace_mode mode)
+static uint64_t loose_mode(void *arg, enum activity_mode mode)
 {
 	struct loose *l = arg;
 
@@ -167,27 +168,27 @@ static uint64_t loose_mode(void *arg, enum pace_mode mode)
 	return l->nr;
 }
 
-static void pace_run__what_goes_by_itself(void **state)
+static void activity_run__what_goes_by_itself(void **state)
 {
 	struct thing t = {.each_ns = 20000};
 	struct loose l = {.nr = 5};
-	struct pace p[2] = {pace_of(&t, 3),
-			    {.arg = &l,
-			     .post = loose_post,
-			     .ended = loose_ended,
-			     .mode = loose_mode,
-			     .nap_ns = 1000,
-			     .depth = 4}};
+	struct activity p[2] = {activity_of(&t, 3),
+				{.arg = &l,
+				 .post = loose_post,
+				 .ended = loose_ended,
+				 .mode = loose_mode,
+				 .nap_ns = 1000,
+				 .depth = 4}};
 
-	assert_int_equal(pace_run(p, 2, NS, false), 0);
+	assert_int_equal(activity_run(p, 2, NS, false), 0);
 	assert_int_equal(l.posts, 0);
-	assert_int_equal(l.mode, PACE_REST);
-	assert_true(pace_us(&p[1]) > 9 && pace_us(&p[1]) < 100);
-	assert_int_equal(l.told[PACE_FREE], 1);
-	assert_int_equal(pace_run(p, 2, NS, true), 0);
+	assert_int_equal(l.mode, ACTIVITY_REST);
+	assert_true(activity_us(&p[1]) > 9 && activity_us(&p[1]) < 100);
+	assert_int_equal(l.told[ACTIVITY_FREE], 1);
+	assert_int_equal(activity_run(p, 2, NS, true), 0);
 	assert_true(l.posts > 3);
-	assert_int_equal(l.told[PACE_FREE], 1);
-	assert_int_equal(l.mode, PACE_REST);
+	assert_int_equal(l.told[ACTIVITY_FREE], 1);
+	assert_int_equal(l.mode, ACTIVITY_REST);
 }
 
 static void median_ratio__round_by_round(void **state)
@@ -201,13 +202,13 @@ static void median_ratio__round_by_round(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(pace_run__time_of_one),
-		cmocka_unit_test(pace_run__slow_ones_three_times),
-		cmocka_unit_test(pace_run__pairs),
-		cmocka_unit_test(pace_run__again_is_no_failure),
-		cmocka_unit_test(pace_run__failure),
+		cmocka_unit_test(activity_run__time_of_one),
+		cmocka_unit_test(activity_run__slow_ones_three_times),
+		cmocka_unit_test(activity_run__pairs),
+		cmocka_unit_test(activity_run__again_is_no_failure),
+		cmocka_unit_test(activity_run__failure),
 		cmocka_unit_test(median__of_few),
-		cmocka_unit_test(pace_run__what_goes_by_itself),
+		cmocka_unit_test(activity_run__what_goes_by_itself),
 		cmocka_unit_test(median_ratio__round_by_round),
 	};
 

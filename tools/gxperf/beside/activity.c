@@ -12,132 +12,134 @@
 #include <string.h>
 #include <time.h>
 
-#define PACE_WARM_NR 2
-#define PACE_MIN_NR  3
-#define PACE_LATE_NS 60000000000ull
+#define ACTIVITY_WARM_NR 2
+#define ACTIVITY_MIN_NR	 3
+#define ACTIVITY_LATE_NS 60000000000ull
 
-double pace_us(const struct pace *p)
+double activity_us(const struct activity *a)
 {
-	if (p->last <= p->first)
+	if (a->last <= a->first)
 		return NAN;
-	return (double)(p->last_ns - p->first_ns) / 1e3 / (double)(p->last - p->first);
+	return (double)(a->last_ns - a->first_ns) / 1e3 / (double)(a->last - a->first);
 }
 
 /* Look at one: how many have ended, and the time when we see it. */
-static int pace_look(struct pace *p, uint64_t warm_nr, uint64_t warm_ns)
+static int activity_look(struct activity *a, uint64_t warm_nr, uint64_t warm_ns)
 {
 	uint64_t nr, now;
-	int ret = p->ended(p->arg, &nr);
+	int ret = a->ended(a->arg, &nr);
 
-	if (ret || nr == p->nr)
+	if (ret || nr == a->nr)
 		return ret;
 	now = gx_now();
-	p->nr = nr;
-	if (!p->first_ns) {
+	a->nr = nr;
+	if (!a->first_ns) {
 		if (nr < warm_nr || now < warm_ns)
 			return 0;
-		p->first = nr;
-		p->first_ns = now;
+		a->first = nr;
+		a->first_ns = now;
 	}
-	p->last = nr;
-	p->last_ns = now;
+	a->last = nr;
+	a->last_ns = now;
 	return 0;
 }
 
-static int pace_fill(struct pace *p, uint64_t upto)
+static int activity_fill(struct activity *a, uint64_t upto)
 {
 	int ret = 0;
 
-	while (!ret && p->posted < upto && p->posted - p->nr < p->depth) {
-		ret = p->post(p->arg);
-		p->posted += !ret;
+	while (!ret && a->posted < upto && a->posted - a->nr < a->depth) {
+		ret = a->post(a->arg);
+		a->posted += !ret;
 		/* One at a time if posts are quick: the others must not wait. */
-		if (p->posted - p->nr > 1)
+		if (a->posted - a->nr > 1)
 			break;
 	}
 	return ret == -EAGAIN ? 0 : ret;
 }
 
-/* In PACE_FREE we post nothing. Back in another mode, posted continues from the number begun. */
-static void pace_mode(struct pace *p, unsigned n, enum pace_mode mode)
+/* In ACTIVITY_FREE we post nothing. Back in another mode, posted goes on from the number begun. */
+static void activity_mode(struct activity *a, unsigned n, enum activity_mode mode)
 {
 	for (unsigned i = 0; i < n; i++)
-		if (p[i].mode)
-			p[i].posted = p[i].mode(p[i].arg, mode);
+		if (a[i].mode)
+			a[i].posted = a[i].mode(a[i].arg, mode);
 }
 
-static void pace_nap(const struct pace *p, unsigned n)
+static void activity_nap(const struct activity *a, unsigned n)
 {
 	struct timespec ts = {.tv_nsec = 0};
 
 	for (unsigned i = 0; i < n; i++)
-		if (p[i].nap_ns > (uint64_t)ts.tv_nsec)
-			ts.tv_nsec = (long)p[i].nap_ns;
+		if (a[i].nap_ns > (uint64_t)ts.tv_nsec)
+			ts.tv_nsec = (long)a[i].nap_ns;
 	if (ts.tv_nsec)
 		nanosleep(&ts, NULL);
 }
 
-static bool pace_enough(const struct pace *p, unsigned n, uint64_t end_ns)
+static bool activity_enough(const struct activity *a, unsigned n, uint64_t end_ns)
 {
 	for (unsigned i = 0; i < n; i++)
-		if (!p[i].first_ns || p[i].last < p[i].first + PACE_MIN_NR || p[i].last_ns < end_ns)
+		if (!a[i].first_ns || a[i].last < a[i].first + ACTIVITY_MIN_NR ||
+		    a[i].last_ns < end_ns)
 			return false;
 	return true;
 }
 
-static int pace_drain(struct pace *p, unsigned n, uint64_t start)
+static int activity_drain(struct activity *a, unsigned n, uint64_t start)
 {
 	int ret = 0;
 
 	for (unsigned i = 0; i < n && !ret; i++)
-		while (!ret && p[i].nr < p[i].posted) {
-			ret = p[i].ended(p[i].arg, &p[i].nr);
-			pace_nap(p, n);
-			if (gx_now() - start > PACE_LATE_NS)
+		while (!ret && a[i].nr < a[i].posted) {
+			ret = a[i].ended(a[i].arg, &a[i].nr);
+			activity_nap(a, n);
+			if (gx_now() - start > ACTIVITY_LATE_NS)
 				ret = -ETIMEDOUT;
 		}
 	return ret;
 }
 
 /* Numbers continue from earlier runs. */
-static int pace_reset(struct pace *p)
+static int activity_reset(struct activity *a)
 {
 	uint64_t nr;
-	int ret = p->ended(p->arg, &nr);
+	int ret = a->ended(a->arg, &nr);
 
-	p->nr = p->posted = nr;
-	p->first = p->last = p->first_ns = p->last_ns = 0;
+	a->nr = a->posted = nr;
+	a->first = a->last = a->first_ns = a->last_ns = 0;
 	return ret;
 }
 
-int pace_run(struct pace *p, unsigned n, uint64_t ns, bool pairs)
+int activity_run(struct activity *a, unsigned n, uint64_t ns, bool pairs)
 {
-	uint64_t start = gx_now(), base[PACE_MAX], least;
+	uint64_t start = gx_now(), base[ACTIVITY_MAX], least;
 	int ret = 0;
 
 	for (unsigned i = 0; i < n && !ret; i++) {
-		ret = pace_reset(&p[i]);
-		base[i] = p[i].nr;
+		ret = activity_reset(&a[i]);
+		base[i] = a[i].nr;
 	}
-	pace_mode(p, ret ? 0 : n, pairs ? PACE_STEP : PACE_FREE);
-	while (!ret && !pace_enough(p, n, start + ns + ns / 4)) {
+	activity_mode(a, ret ? 0 : n, pairs ? ACTIVITY_STEP : ACTIVITY_FREE);
+	while (!ret && !activity_enough(a, n, start + ns + ns / 4)) {
 		least = UINT64_MAX;
 		for (unsigned i = 0; i < n; i++)
-			least = p[i].nr - base[i] < least ? p[i].nr - base[i] : least;
+			least = a[i].nr - base[i] < least ? a[i].nr - base[i] : least;
+		for (unsigned i = 0; i < n && !ret; i++) {
+			if (pairs || !a[i].mode)
+				ret = activity_fill(&a[i],
+						    pairs ? base[i] + least + 2 : UINT64_MAX);
+		}
 		for (unsigned i = 0; i < n && !ret; i++)
-			ret = pairs || !p[i].mode
-				      ? pace_fill(&p[i], pairs ? base[i] + least + 2 : UINT64_MAX)
-				      : 0;
-		for (unsigned i = 0; i < n && !ret; i++)
-			ret = pace_look(&p[i], base[i] + PACE_WARM_NR, start + ns / 4);
-		if (gx_now() - start > PACE_LATE_NS)
+			ret = activity_look(&a[i], base[i] + ACTIVITY_WARM_NR, start + ns / 4);
+		if (gx_now() - start > ACTIVITY_LATE_NS)
 			ret = -ETIMEDOUT;
-		pace_nap(p, n);
+		activity_nap(a, n);
 	}
-	pace_mode(p, n, PACE_STEP); /* only units that have begun */
+	activity_mode(a, n, ACTIVITY_STEP); /* only units that have begun */
 	if (!ret)
-		ret = pace_drain(p, n, start);
-	pace_mode(p, n, PACE_REST);
+		ret = activity_drain(a, n, start);
+	activity_mode(a, n, ACTIVITY_REST);
 	return ret;
 }
 

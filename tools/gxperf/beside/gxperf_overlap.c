@@ -241,12 +241,12 @@ static int overlap_failed(struct overlap *o, const char *what, int err)
 	return way_failed(&o->way, what, err);
 }
 
-static double paces_us(const struct pace *p, unsigned n)
+static double activities_us(const struct activity *a, unsigned n)
 {
 	double sum = 0;
 
 	for (unsigned i = 0; i < n; i++)
-		sum += pace_us(&p[i]);
+		sum += activity_us(&a[i]);
 	return sum / n;
 }
 
@@ -271,58 +271,58 @@ static int cpu_ended_arg(void *arg, uint64_t *nr)
 }
 
 /* Fill in all loads. Return: their number. */
-static unsigned pace_loads(const struct overlap *o, struct pace *p)
+static unsigned load_activities(const struct overlap *o, struct activity *a)
 {
 	if (o->cpu_load) {
-		p[0] = (struct pace){.arg = o->cpu_load,
-				     .post = cpu_post_arg,
-				     .ended = cpu_ended_arg,
-				     .depth = LOAD_DEPTH};
+		a[0] = (struct activity){.arg = o->cpu_load,
+					 .post = cpu_post_arg,
+					 .ended = cpu_ended_arg,
+					 .depth = LOAD_DEPTH};
 		return 1;
 	}
 	for (unsigned i = 0; i < o->gpus.n; i++)
-		p[i] = (struct pace){.arg = o->load[i],
-				     .post = load_post_arg,
-				     .ended = load_ended_arg,
-				     .depth = LOAD_DEPTH};
+		a[i] = (struct activity){.arg = o->load[i],
+					 .post = load_post_arg,
+					 .ended = load_ended_arg,
+					 .depth = LOAD_DEPTH};
 	return o->gpus.n;
 }
 
 static int overlap_round(struct overlap *o, struct times *t, unsigned r)
 {
-	struct pace p[PACE_MAX];
-	unsigned n = pace_loads(o, p);
+	struct activity a[ACTIVITY_MAX];
+	unsigned n = load_activities(o, a);
 	double first;
 	int ret;
 
-	p[n] = pace_way(&o->way, way_depth(&o->way));
+	a[n] = way_activity(&o->way, way_depth(&o->way));
 	if (o->cpu_load && o->way.ops == &way_command)
-		p[n].nap_ns = OVERLAP_NAP_NS;
-	ret = pace_run(p + n, 1, opts.ns, false);
+		a[n].nap_ns = OVERLAP_NAP_NS;
+	ret = activity_run(a + n, 1, opts.ns, false);
 	if (ret)
 		return overlap_failed(o, "communication alone", ret);
-	t->comm[r] = pace_us(&p[n]);
+	t->comm[r] = activity_us(&a[n]);
 	/* The first run is not timed: a GPU that has rested is faster until it reaches its power
 	 * limit. */
-	ret = pace_run(p, n, opts.ns * WARM_TIMES, false);
+	ret = activity_run(a, n, opts.ns * WARM_TIMES, false);
 	if (!ret)
-		ret = pace_run(p, n, opts.ns, false);
+		ret = activity_run(a, n, opts.ns, false);
 	if (ret)
 		return overlap_failed(o, "computation alone", ret);
-	first = paces_us(p, n);
-	ret = pace_run(p, n + 1, opts.ns, false);
+	first = activities_us(a, n);
+	ret = activity_run(a, n + 1, opts.ns, false);
 	if (ret)
 		return overlap_failed(o, "both", ret);
-	t->comp_beside[r] = paces_us(p, n);
-	t->comm_beside[r] = pace_us(&p[n]);
-	ret = pace_run(p, n, opts.ns, false);
+	t->comp_beside[r] = activities_us(a, n);
+	t->comm_beside[r] = activity_us(&a[n]);
+	ret = activity_run(a, n, opts.ns, false);
 	if (ret)
 		return overlap_failed(o, "computation alone again", ret);
-	t->comp[r] = (first + paces_us(p, n)) / 2;
-	ret = pace_run(p, n + 1, opts.ns, true);
+	t->comp[r] = (first + activities_us(a, n)) / 2;
+	ret = activity_run(a, n + 1, opts.ns, true);
 	if (ret)
 		return overlap_failed(o, "pairs", ret);
-	t->both[r] = paces_us(p, n + 1);
+	t->both[r] = activities_us(a, n + 1);
 	return PERF_OK;
 }
 

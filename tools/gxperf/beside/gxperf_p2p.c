@@ -208,18 +208,18 @@ static int p2p_open(struct p2p *p, struct way *w, enum gpus_pattern pattern, uns
 static int p2p_queued(struct p2p *p, enum gpus_pattern pattern)
 {
 	unsigned batch = batch_of(p->size);
-	struct pace pace;
+	struct activity activity;
 	int ret = p2p_open(p, &p->way, pattern, batch);
 
 	if (ret)
 		return ret;
-	pace = pace_way(&p->way, batch > 1 ? 2 : P2P_BATCH);
-	ret = pace_run(&pace, 1, opts.ns, false);
+	activity = way_activity(&p->way, batch > 1 ? 2 : P2P_BATCH);
+	ret = activity_run(&activity, 1, opts.ns, false);
 	if (ret)
 		return way_failed(&p->way, "queued", ret);
 	p->row = row_of(gpus_pattern_text(pattern), p->size);
 	ret = p2p_check(p);
-	p2p_row(p, "queued", pace_us(&pace) / batch, NULL, pattern == GPUS_BOTH ? 2 : 1);
+	p2p_row(p, "queued", activity_us(&activity) / batch, NULL, pattern == GPUS_BOTH ? 2 : 1);
 	way_close(&p->way);
 	return ret;
 }
@@ -369,14 +369,14 @@ static int compare_open(struct compare *c)
 static int compare_one(struct compare *c, unsigned i, unsigned round)
 {
 	struct way *w = &c->way[i];
-	struct pace pace = pace_way(w, way_depth(w));
+	struct activity activity = way_activity(w, way_depth(w));
 	static struct hist hist;
 	int ret = w->ops->fill(w);
 
 	if (ret)
 		return ret;
 	hist_reset(&hist);
-	ret = pace_run(&pace, 1, opts.ns, false);
+	ret = activity_run(&activity, 1, opts.ns, false);
 	if (!ret) {
 		w->batch = 1;
 		ret = lone_run(w, NULL, &hist);
@@ -384,7 +384,7 @@ static int compare_one(struct compare *c, unsigned i, unsigned round)
 	}
 	if (ret)
 		return way_failed(w, "run", ret);
-	c->us[i][round] = pace_us(&pace) / c->batch;
+	c->us[i][round] = activity_us(&activity) / c->batch;
 	c->lone_us[i][round] = (double)hist_percentile(&hist, 500) / 1e3;
 	return w->ops->check(w, &c->checked_b[i], &c->wrong[i]);
 }

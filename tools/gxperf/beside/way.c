@@ -179,7 +179,7 @@ static int way_ended_arg(void *arg, uint64_t *nr)
 	return way_ended(arg, nr);
 }
 
-static uint64_t way_mode_arg(void *arg, enum pace_mode mode)
+static uint64_t way_mode_arg(void *arg, enum activity_mode mode)
 {
 	struct way *w = arg;
 
@@ -187,13 +187,13 @@ static uint64_t way_mode_arg(void *arg, enum pace_mode mode)
 	return w->posted;
 }
 
-struct pace pace_way(struct way *w, unsigned depth)
+struct activity way_activity(struct way *w, unsigned depth)
 {
-	return (struct pace){.arg = w,
-			     .post = way_post_arg,
-			     .ended = way_ended_arg,
-			     .mode = w->ops->run ? way_mode_arg : NULL,
-			     .depth = depth};
+	return (struct activity){.arg = w,
+				 .post = way_post_arg,
+				 .ended = way_ended_arg,
+				 .mode = w->ops->run ? way_mode_arg : NULL,
+				 .depth = depth};
 }
 
 static int plain_open(struct way *w)

@@ -27,8 +27,8 @@ struct way_ops {
 	int (*post)(struct way *w);
 	/* Units that have ended. Return: 0, -errno. */
 	int (*ended)(struct way *w, uint64_t *nr);
-	/* NULL: only posts drive it. Else changes the mode (see struct pace), and sets ->posted. */
-	void (*run)(struct way *w, enum pace_mode mode);
+	/* NULL: only posts drive it. Else changes the mode (struct activity) and sets ->posted. */
+	void (*run)(struct way *w, enum activity_mode mode);
 	/* Payload: write patterns to the sources and poison to the destinations; compare all of it.
 	 * No unit may be out. Return: an enum perf_status. */
 	int (*fill)(struct way *w);
@@ -93,8 +93,8 @@ int way_post(struct way *w);
 unsigned way_depth(const struct way *w);
 /** way_ended() - Looks at the lanes; call it while units are out. */
 int way_ended(struct way *w, uint64_t *nr);
-/** pace_way() - The way for pace_run(), with @depth units out. */
-struct pace pace_way(struct way *w, unsigned depth);
+/** way_activity() - The way for activity_run(), with @depth units out. */
+struct activity way_activity(struct way *w, unsigned depth);
 /** way_wait() - Wait for all posted units. Return: 0, -errno. */
 int way_wait(struct way *w);
 /** way_why() - Reason of a way's last -errno: its own text, or gx_engine_why(). */

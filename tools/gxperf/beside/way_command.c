@@ -176,15 +176,15 @@ static int command_units(struct way *w, uint64_t *nr)
 	return -EPIPE;
 }
 
-static void command_run(struct way *w, enum pace_mode mode)
+static void command_run(struct way *w, enum activity_mode mode)
 {
 	struct command *c = w->priv;
 
-	if (mode == PACE_FREE)
+	if (mode == ACTIVITY_FREE)
 		throttle_mode(c->throttle, THROTTLE_RUN);
 	else
 		w->posted = throttle_settle(c->throttle, w->batch) / w->batch;
-	if (mode == PACE_REST)
+	if (mode == ACTIVITY_REST)
 		throttle_mode(c->throttle, THROTTLE_REST);
 }
 
