@@ -375,12 +375,13 @@ static void msg_run(void *arg)
  * Return: NULL, with the reason in gx_error() and @ret. */
 static struct ctl_buf *msg_new(struct gx_conn *c, uint32_t len, int *ret)
 {
-	struct ctl_conn *cc;
+	struct ctl_conn *cc = NULL;
 	struct ctl_buf *buf = NULL;
 
 	pthread_mutex_lock(&c->gx->wait_lock);
-	cc = c->ctl;
-	if (c->state != GX_CONN_STATE_UP || !cc)
+	if (c->state == GX_CONN_STATE_UP) /* so ctl_conn_free() does not write ->ctl now */
+		cc = c->ctl;
+	if (!cc)
 		*ret = gx_fail(-ENOTCONN, "the connection is not up");
 	else if (atomic_load_explicit(&cc->out_b, memory_order_relaxed) > CTL_OUT_MAX_B)
 		*ret = gx_fail(-ENOMEM,

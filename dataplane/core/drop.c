@@ -114,9 +114,11 @@ void drop_begin(struct gx_mem *mem)
 	for (unsigned i = 0; i < gx->nr_cores; i++) {
 		struct gx_core *core = gx->core[i];
 
+		/* Pairs with the release in call_drop(): the core has read the call before. */
+		if (atomic_exchange_explicit(&core->drop_asked, true, memory_order_acq_rel))
+			continue;
 		core->drop_call.fn = call_drop;
-		if (!atomic_exchange_explicit(&core->drop_asked, true, memory_order_acq_rel) &&
-		    gx_loop_call(&core->loop, &core->drop_call))
+		if (gx_loop_call(&core->loop, &core->drop_call))
 			atomic_store_explicit(&core->drop_asked, false, memory_order_relaxed);
 	}
 }
