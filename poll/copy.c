@@ -229,6 +229,15 @@ static COPY_AVX2 void copy_avx2(void *dst, const void *src, size_t len)
 		copy_long_avx2(dst, src, len);
 }
 
+COPY_INLINE COPY_AVX2 void stream_64_avx2(uint8_t *d, const uint8_t *s)
+{
+	__m256i a = _mm256_loadu_si256((const __m256i *)s);
+	__m256i b = _mm256_loadu_si256((const __m256i *)(s + 32));
+
+	_mm256_stream_si256((__m256i *)d, a);
+	_mm256_stream_si256((__m256i *)(d + 32), b);
+}
+
 static COPY_AVX2 void copy_stream_avx2(void *dst, const void *src, size_t len)
 {
 	const uint8_t *s = src;
@@ -240,12 +249,13 @@ static COPY_AVX2 void copy_stream_avx2(void *dst, const void *src, size_t len)
 		return;
 	}
 	head = copy_stream_head(d, s);
-	for (d += head, s += head, len -= head; len >= 64; len -= 64, d += 64, s += 64) {
-		__m256i a = _mm256_loadu_si256((const __m256i *)s);
-		__m256i b = _mm256_loadu_si256((const __m256i *)(s + 32));
-
-		_mm256_stream_si256((__m256i *)d, a);
-		_mm256_stream_si256((__m256i *)(d + 32), b);
+	for (d += head, s += head, len -= head; len >= 128; len -= 128, d += 128, s += 128) {
+		stream_64_avx2(d, s);
+		stream_64_avx2(d + 64, s + 64);
+	}
+	if (len >= 64) {
+		stream_64_avx2(d, s);
+		len -= 64, d += 64, s += 64;
 	}
 	copy_small(d, s, len);
 }
