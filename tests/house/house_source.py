@@ -3,7 +3,7 @@
 import re
 
 FOLDERS = ("poll", "gpu", "dataplane")
-SOURCE_DIRS = FOLDERS + ("tools", "tests", "include", "docs")
+SOURCE_DIRS = FOLDERS + ("bindings", "tools", "tests", "include", "docs")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 

@@ -16,7 +16,7 @@ import sys
 from house_clang import clang_tool
 
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
-FOLDERS = ("dataplane", "docs", "gpu", "include", "poll", "tests", "tools")
+FOLDERS = ("bindings", "dataplane", "docs", "gpu", "include", "poll", "tests", "tools")
 SUFFIXES = (".c", ".h", ".cu", ".cuh")
 JOBS = os.cpu_count() or 1
 

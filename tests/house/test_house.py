@@ -222,6 +222,17 @@ def rule_tests(house):
             house.fail(path, 1, f"it tests a source of {'/ or '.join(sorted(right))}/: its place is there")
 
 
+def rule_bindings(house):
+    """A binding is a program of others: it knows gx/ and its own folder alone."""
+    for path, text in house.sources(".c", ".h"):
+        if folder_of(path) != "bindings":
+            continue
+        for line, angle, name in includes(text):
+            own = not angle and f"{path.rpartition('/')[0]}/{name}" in house.files
+            if not own and not name.startswith("gx/") and not (angle and is_libc(name)):
+                house.fail(path, line, f"{name}: a binding includes gx/ and its own folder alone")
+
+
 def rule_public_header(house):
     """The public header needs libc alone, and internal headers need no folder's private ones."""
     for path, text in house.sources(".h"):
@@ -294,7 +305,7 @@ def rule_third_party(house):
         if folder in ("tests", "docs"):
             continue
         for line, _, name in includes(text):
-            if is_libc(name) or is_gx(name) or f"{folder}/{name}" in house.files:
+            if is_libc(name) or is_gx(name) or f"{folder}/{name}" in house.files or f"{path.rpartition('/')[0]}/{name}" in house.files:
                 continue
             fam = family(name)
             if fam == "cmocka":
@@ -420,7 +431,7 @@ def rule_file_length(house):
     """A file of the product is a thing that one can read."""
     for path, text in house.sources(".c", ".h", ".cu", ".cuh"):
         lines = text.count("\n")
-        if folder_of(path) in FOLDERS + ("tools", "include") and lines > FILE_FAIL:
+        if folder_of(path) in FOLDERS + ("bindings", "tools", "include") and lines > FILE_FAIL:
             house.fail(path, lines, f"{lines} lines; the limit is {FILE_FAIL}: which part of it is a thing of its own?")
 
 
@@ -507,7 +518,7 @@ def rule_function_length(house):
                 house.warn(path, first, f"{name}() has {lines} lines; aim for {FUNCTION_WARN} at most")
 
 
-RULES = (rule_spdx, rule_no_parent_path, rule_no_typedef_struct, rule_folders, rule_rooms, rule_tool_rooms, rule_tests, rule_public_header,
+RULES = (rule_spdx, rule_no_parent_path, rule_no_typedef_struct, rule_folders, rule_rooms, rule_tool_rooms, rule_bindings, rule_tests, rule_public_header,
          rule_cuda_sources, rule_leaves, rule_pure, rule_third_party, rule_where, rule_doc_columns, rule_doc_links, rule_doc_results,
          rule_calls, rule_circles, rule_drawing, rule_file_length, rule_texts, rule_mutants, rule_states, rule_function_length)
 
@@ -543,6 +554,8 @@ SAMPLES = (
     (rule_tests, {"dataplane/packet/a.c": "", "tests/core/test_a.c": "", "tests/test_b.c": "", "tests/attic/c.py": ""}, 3),
     (rule_tests, {"dataplane/ports/dpdk/a.c": "", "tools/common/a.c": "", "gpu/lab/b.c": "", "tests/tools/test_a.c": "", "tests/ports/test_a.c": "",
                   "tests/gpu/test_b.c": "", "tests/gpu/a.c": "", "tests/sim/test_c.c": "", "tests/meson.build": ""}, 0),
+    (rule_bindings, {"bindings/x/a.c": '#include <gx/gx.h>\n#include "a.h"\n#include <stdio.h>\n', "bindings/x/a.h": ""}, 0),
+    (rule_bindings, {"bindings/x/a.c": '#include "gx_internal/ring.h"\n#include "core/core.h"\n#include <nccl.h>\n'}, 3),
     (rule_public_header, {"include/gx/gx.h": "#include <rte_ethdev.h>\n"}, 1),
     (rule_public_header, {"include/gx/gx.h": '#include "gx_internal/base.h"\n#include <stdint.h>\n'}, 1),
     (rule_public_header, {"include/gx_internal/a.h": "#include <cuda.h>\n"}, 1),
@@ -648,7 +661,7 @@ def check_headers(house, top):
     jobs = []
     for path, _ in house.sources(".h"):
         # Tests may know any folder's private headers.
-        known = FOLDERS + ("tools", "tests") if folder_of(path) == "tests" else [folder_of(path)]
+        known = FOLDERS + ("bindings", "tools", "tests") if folder_of(path) == "tests" else [folder_of(path)]
         inside = [f"-I{top / d}" for d in known]
         jobs.append((cc, strict if path.startswith("include/gx/") else gnu + inside, path, "c"))
     if shutil.which(cxx.split()[0]):

@@ -20,7 +20,7 @@ import threading
 from house_clang import clang_tool
 
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
-FOLDERS = ("dataplane", "gpu", "poll", "tools")
+FOLDERS = ("bindings", "dataplane", "gpu", "poll", "tools")
 # It compares a toolkit's header with ours by expressions that gcc alone takes for constant.
 LEFT_OUT = {"gpu/cuda_check.c"}
 JOBS = os.cpu_count() or 1

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The environment variables GX_NCCL_*, which docs/pytorch.md explains. Read when the first
+ * communicator is made.
+ */
+#include "plug.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CONF_TIMEOUT_S	5
+#define CONF_SPEED_MBPS 200000
+#define CONF_LATENCY_US 10
+
+static const char *conf_text(const char *name)
+{
+	const char *text = getenv(name);
+
+	return text && text[0] ? text : NULL;
+}
+
+/* A whole number of @min to @max; unset: *out stays. */
+static bool conf_number(const char *name, unsigned long min, unsigned long max, unsigned long *out)
+{
+	const char *text = conf_text(name);
+	unsigned long v;
+
+	if (!text)
+		return true;
+	v = text[strspn(text, "0123456789")] || strlen(text) > 9 ? max + 1
+								 : strtoul(text, NULL, 10);
+	if (v < min || v > max) {
+		say_warn("%s=%.40s: say a whole number from %lu to %lu", name, text, min, max);
+		return false;
+	}
+	*out = v;
+	return true;
+}
+
+static bool conf_cpus_bad(const char *text)
+{
+	say_warn("GX_NCCL_CPUS=%.80s: say CPUs as 4,5 or 4-7, at most %d", text, LANES_MAX);
+	return false;
+}
+
+/* "4,5,8-10" */
+static bool conf_cpus(struct conf *c)
+{
+	const char *text = conf_text("GX_NCCL_CPUS"), *at = text;
+	unsigned first, last;
+	int n;
+
+	while (at && *at) {
+		n = 0;
+		if (sscanf(at, "%5u%n", &first, &n) != 1)
+			return conf_cpus_bad(text);
+		at += n;
+		last = first;
+		if (*at == '-' && (n = 0, sscanf(at + 1, "%5u%n", &last, &n) != 1))
+			return conf_cpus_bad(text);
+		at += *at == '-' ? n + 1 : 0;
+		if (last < first || last - first >= LANES_MAX - c->nr_cpus || (*at && *at != ','))
+			return conf_cpus_bad(text);
+		while (first <= last)
+			c->cpus[c->nr_cpus++] = (int)first++;
+		at += *at == ',';
+	}
+	if (c->nr_cpus && c->nr_cores && c->nr_cpus != c->nr_cores) {
+		say_warn("GX_NCCL_CPUS names %u CPUs and GX_NCCL_CORES asks for %u cores: set one "
+			 "of them",
+			 c->nr_cpus, c->nr_cores);
+		return false;
+	}
+	return true;
+}
+
+/* "shm;udp": a port of DPDK has commas in its name. */
+static bool conf_ports(struct conf *c)
+{
+	const char *text = conf_text("GX_NCCL_PORTS");
+	char *save = NULL;
+
+	if (!text)
+		return true;
+	snprintf(c->ports_text, sizeof(c->ports_text), "%s", text);
+	for (char *p = strtok_r(c->ports_text, ";", &save); p && c->nr_ports < PORTS_MAX;
+	     p = strtok_r(NULL, ";", &save))
+		c->ports[c->nr_ports++] = p;
+	if (c->nr_ports && strlen(text) < sizeof(c->ports_text))
+		return true;
+	say_warn("GX_NCCL_PORTS=%.80s: say ports of gx, as shm;udp", text);
+	return false;
+}
+
+static bool conf_host(struct conf *c)
+{
+	const char *text = conf_text("GX_NCCL_ADDR");
+
+	if (text &&
+	    (strlen(text) >= sizeof(c->host) || !strcmp(text, "0.0.0.0") || !strcmp(text, "::"))) {
+		say_warn("GX_NCCL_ADDR=%.80s: say the address of one network interface", text);
+		return false;
+	}
+	snprintf(c->host, sizeof(c->host), "%s", text ? text : "127.0.0.1");
+	c->near = !strncmp(c->host, "127.", 4) || !strcmp(c->host, "::1");
+	return true;
+}
+
+static bool conf_link(struct conf *c)
+{
+	c->link = conf_text("GX_NCCL_LINK");
+	if (!c->link || !strcmp(c->link, "packet") || !strcmp(c->link, "local"))
+		return true;
+	say_warn("GX_NCCL_LINK=%.40s: say packet or local", c->link);
+	return false;
+}
+
+bool conf_read(struct conf *c)
+{
+	unsigned long cores = 0, timeout_s = CONF_TIMEOUT_S, busy = 0;
+	unsigned long speed_mbps = CONF_SPEED_MBPS, latency_us = CONF_LATENCY_US;
+
+	memset(c, 0, sizeof(*c));
+	if (!conf_number("GX_NCCL_CORES", 1, LANES_MAX, &cores) ||
+	    !conf_number("GX_NCCL_TIMEOUT_S", 1, 3600, &timeout_s) ||
+	    !conf_number("GX_NCCL_BUSY", 0, 1, &busy) ||
+	    !conf_number("GX_NCCL_SPEED_MBPS", 1, 100000000, &speed_mbps) ||
+	    !conf_number("GX_NCCL_LATENCY_US", 0, 1000000, &latency_us))
+		return false;
+	c->nr_cores = (unsigned)cores;
+	c->timeout_ns = timeout_s * 1000000000ull;
+	c->busy = busy;
+	c->speed_mbps = (int)speed_mbps;
+	c->latency_us = (unsigned)latency_us;
+	return conf_cpus(c) && conf_ports(c) && conf_host(c) && conf_link(c);
+}

@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How a sendComm and a recvComm meet. A listener gives NCCL a handle: the address of this process,
+ * the listener's number and a random token. NCCL carries the handle to the connecting process. That
+ * process asks over its connection for a comm (ASK), the listener's control thread looks at the
+ * token and answers (ANSWER), and accept() takes the comm later. CLOSE tells the other end of a
+ * comm that this end is closed, and how many requests had reached it.
+ *
+ * Handles come over NCCL's bootstrap, which anybody may reach, and messages from a peer: both are
+ * copied out and checked. The tables call listen, connect, accept and close; none of them waits.
+ */
+#include "plug.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define MSG_MAGIC   0x6d6e7867u /* "gxnm" */
+#define MSG_VERSION 1
+#define DIAL_NS	    30000000000ull /* beside the peer time-out: longest time to connect */
+
+enum msg_kind { MSG_ASK = 1, MSG_ANSWER, MSG_CLOSE };
+
+struct msg {
+	uint32_t magic;
+	uint16_t version;
+	uint16_t kind;
+	uint32_t number;	/* of the comm on this connection */
+	uint32_t lane;		/* ASK */
+	uint32_t listen;	/* ASK: the listener's number */
+	uint32_t count;		/* CLOSE: requests before this one have reached the sender's end */
+	int32_t err;		/* ANSWER: 0, -errno */
+	uint32_t reserved;	/* 0 */
+	uint8_t token[TOKEN_B]; /* ASK */
+};
+_Static_assert(sizeof(struct msg) == 48, "without padding");
+
+static int msg_send(struct gx_conn *conn, struct msg m)
+{
+	m.magic = MSG_MAGIC;
+	m.version = MSG_VERSION;
+	return gx_conn_msg(conn, &m, sizeof(m));
+}
+
+void meet_close_say(struct comm *c, uint32_t count)
+{
+	msg_send(c->peer->conn,
+		 (struct msg){.kind = MSG_CLOSE, .number = c->number, .count = count});
+}
+
+/* ---- Messages, on the control thread, under plug.lock ---- */
+
+/* In the same time for any wrong token. */
+static bool token_is(const uint8_t a[TOKEN_B], const uint8_t b[TOKEN_B])
+{
+	unsigned diff = 0;
+
+	for (unsigned i = 0; i < TOKEN_B; i++)
+		diff |= a[i] ^ b[i];
+	return !diff;
+}
+
+static struct listen *listen_find(const struct msg *m)
+{
+	for (struct listen *l = plug.listens; l; l = l->next)
+		if (l->number == m->listen)
+			return token_is(l->token, m->token) ? l : NULL;
+	return NULL;
+}
+
+static int ask_take(struct gx_conn *conn, struct peer *p, const struct msg *m)
+{
+	struct listen *l = listen_find(m);
+	struct comm *c;
+
+	if (!l)
+		return -EACCES;
+	if (!p)
+		p = peer_accept(conn);
+	if (!p)
+		return -ENOMEM;
+	if (!p->accepted || m->lane >= p->nr_paths || comm_find(p, m->number))
+		return -EPROTO;
+	c = l->nr_comms < MEET_MAX ? comm_new(false) : NULL;
+	if (!c)
+		return -ENOMEM;
+	c->state = COMM_OPEN;
+	c->peer = p;
+	p->nr_users++;
+	comm_bind(c, &p->path[m->lane], m->number);
+	*l->end = c;
+	l->end = &c->meet_next;
+	l->nr_comms++;
+	return 0;
+}
+
+static void answer_take(struct peer *p, const struct msg *m)
+{
+	struct comm *c = p && !p->accepted ? comm_find(p, m->number) : NULL;
+
+	if (!c || c->answered)
+		return;
+	c->answered = true;
+	c->answer = m->err;
+	p->proven |= !m->err;
+}
+
+static void close_take(struct peer *p, const struct msg *m)
+{
+	struct comm *c = p ? comm_find(p, m->number) : NULL;
+
+	if (!c || c->peer_closed)
+		return;
+	c->peer_closed = true;
+	c->count = m->count;
+	lane_put(c->path->lane, &c->ending);
+}
+
+static bool ask_first_wrong(void)
+{
+	bool first = !plug.wrong_token_told;
+
+	plug.wrong_token_told = true;
+	return first;
+}
+
+void meet_on_msg(void *arg, struct gx_conn *conn, const void *data, uint32_t len)
+{
+	struct msg m, answer = {.kind = MSG_ANSWER};
+	bool is_ask = false, say = false;
+	struct peer *p;
+
+	(void)arg;
+	if (len != sizeof(m))
+		return;
+	memcpy(&m, data, sizeof(m));
+	if (m.magic != MSG_MAGIC || m.version != MSG_VERSION)
+		return;
+	answer.number = m.number;
+	pthread_mutex_lock(&plug.lock);
+	p = gx_conn_user(conn);
+	if (plug.closing || (p && p->conn != conn)) {
+		/* about to be closed */
+	} else if (m.kind == MSG_ASK) {
+		is_ask = true;
+		answer.err = ask_take(conn, p, &m);
+		say = answer.err == -EACCES && ask_first_wrong();
+	} else if (m.kind == MSG_ANSWER) {
+		answer_take(p, &m);
+	} else if (m.kind == MSG_CLOSE) {
+		close_take(p, &m);
+	}
+	pthread_mutex_unlock(&plug.lock);
+	if (is_ask)
+		msg_send(conn, answer);
+	if (say)
+		say_info("a connect was refused: its listener is closed, or its token is wrong (as "
+			 "after an aborted communicator, or from a foreign program)");
+}
+
+/* ---- listen ---- */
+
+static bool random_fill(void *buf, size_t len)
+{
+	return getrandom(buf, len, 0) == (ssize_t)len;
+}
+
+int meet_listen(void *handle, void **listen_comm)
+{
+	struct listen *l = calloc(1, sizeof(*l));
+	struct handle h = {.magic = HANDLE_MAGIC, .version = HANDLE_VERSION};
+
+	*listen_comm = NULL;
+	peer_sweep();
+	if (!l || !random_fill(l->token, sizeof(l->token))) {
+		free(l);
+		say_warn("listen: no memory, or no random numbers");
+		return NCCL_SYSTEM_ERROR;
+	}
+	l->end = &l->first;
+	pthread_mutex_lock(&plug.lock);
+	l->number = ++plug.listen_numbers;
+	l->next = plug.listens;
+	plug.listens = l;
+	pthread_mutex_unlock(&plug.lock);
+	h.host = proc_host();
+	h.listen = l->number;
+	memcpy(h.process, plug.process, sizeof(h.process));
+	memcpy(h.token, l->token, sizeof(h.token));
+	memcpy(h.addr, plug.addr, sizeof(h.addr));
+	memcpy(handle, &h, sizeof(h));
+	*listen_comm = l;
+	return NCCL_OK;
+}
+
+int meet_accept(void *listen_comm, void **recv_comm)
+{
+	struct listen *l = listen_comm;
+	struct comm *c;
+
+	*recv_comm = NULL;
+	peer_sweep();
+	pthread_mutex_lock(&plug.lock);
+	c = l->first;
+	if (c) {
+		l->first = c->meet_next;
+		if (!l->first)
+			l->end = &l->first;
+		l->nr_comms--;
+	}
+	pthread_mutex_unlock(&plug.lock);
+	*recv_comm = c;
+	return NCCL_OK;
+}
+
+int meet_close_listen(void *listen_comm)
+{
+	struct listen *l = listen_comm, **at = &plug.listens;
+	void *c;
+
+	pthread_mutex_lock(&plug.lock);
+	while (*at != l)
+		at = &(*at)->next;
+	*at = l->next;
+	pthread_mutex_unlock(&plug.lock);
+	while (!meet_accept(l, &c) && c)
+		comm_close(c);
+	free(l);
+	peer_sweep();
+	return NCCL_OK;
+}
+
+/* ---- connect ---- */
+
+static struct comm *dial_find(uint64_t dial)
+{
+	struct comm *c;
+
+	pthread_mutex_lock(&plug.lock);
+	for (c = plug.dials; c && c->dial != dial; c = c->meet_next)
+		;
+	pthread_mutex_unlock(&plug.lock);
+	return dial ? c : NULL;
+}
+
+static bool handle_is_good(const struct handle *h)
+{
+	if (h->magic != HANDLE_MAGIC || h->version != HANDLE_VERSION) {
+		say_warn("connect: the handle is not of this version of the plugin: give all ranks "
+			 "the same libnccl-net-gx.so, and NCCL_NET=gx");
+		return false;
+	}
+	if (!h->addr[0] || !memchr(h->addr, 0, sizeof(h->addr))) {
+		say_warn("connect: the handle has no address: it was damaged on its way");
+		return false;
+	}
+	if (h->host == proc_host() || (strncmp(h->addr, "127.", 4) && strncmp(h->addr, "[::1]", 5)))
+		return true;
+	say_warn("connect: the other rank is on another host, and listens at %s alone: set "
+		 "GX_NCCL_ADDR on each host to the address of its network interface",
+		 h->addr);
+	return false;
+}
+
+static int dial_begin(const struct handle *h, struct comm **out)
+{
+	struct comm *c = NULL;
+	uint64_t dial = 0;
+
+	if (!handle_is_good(h))
+		return NCCL_INVALID_ARGUMENT;
+	pthread_mutex_lock(&plug.lock);
+	if (random_fill(&dial, sizeof(dial)))
+		c = comm_new(true);
+	if (c) {
+		c->dial = dial | 1;
+		c->due_ns = gx_now() + plug.conf.timeout_ns + DIAL_NS;
+		c->listen = h->listen;
+		memcpy(c->token, h->token, sizeof(c->token));
+		c->meet_next = plug.dials;
+		plug.dials = c;
+	}
+	pthread_mutex_unlock(&plug.lock);
+	if (!c) {
+		say_warn("connect: no memory, or no random numbers");
+		return NCCL_SYSTEM_ERROR;
+	}
+	c->peer = peer_get(h);
+	if (!c->peer) {
+		comm_close(c);
+		say_warn("connect: no memory");
+		return NCCL_SYSTEM_ERROR;
+	}
+	*out = c;
+	return NCCL_OK;
+}
+
+static struct path *path_choose(struct peer *p)
+{
+	struct path *best = &p->path[0];
+
+	for (unsigned i = 1; i < p->nr_paths; i++)
+		if (p->path[i].nr_comms < best->nr_comms)
+			best = &p->path[i];
+	return best;
+}
+
+enum dial { DIAL_WAITS, DIAL_ASKS, DIAL_OPENS, DIAL_LATE, DIAL_REFUSED, DIAL_DOWN };
+
+/* Under plug.lock. */
+static enum dial dial_look(struct comm *c)
+{
+	struct peer *p = c->peer;
+
+	if (p->down)
+		return DIAL_DOWN;
+	if (c->state == COMM_DIAL && peer_up(p)) {
+		comm_bind(c, path_choose(p), ++p->numbers);
+		c->state = COMM_ASKED;
+		return DIAL_ASKS;
+	}
+	if (c->state == COMM_ASKED && c->answered)
+		return c->answer ? DIAL_REFUSED : DIAL_OPENS;
+	return gx_now() > c->due_ns ? DIAL_LATE : DIAL_WAITS;
+}
+
+static int dial_ask(struct comm *c)
+{
+	struct msg m = {.kind = MSG_ASK,
+			.number = c->number,
+			.lane = (uint32_t)(c->path - c->peer->path),
+			.listen = c->listen};
+
+	memcpy(m.token, c->token, sizeof(m.token));
+	return msg_send(c->peer->conn, m);
+}
+
+static void dial_open(struct comm *c)
+{
+	struct comm **at = &plug.dials;
+
+	while (*at != c)
+		at = &(*at)->meet_next;
+	*at = c->meet_next;
+	c->state = COMM_OPEN;
+}
+
+static int dial_step(struct comm *c, const struct handle *h)
+{
+	enum dial d;
+
+	pthread_mutex_lock(&plug.lock);
+	d = dial_look(c);
+	if (d == DIAL_OPENS)
+		dial_open(c);
+	/* The peer closes a connection that has shown no right token, some time. */
+	c->peer->retired |= d == DIAL_REFUSED && !c->peer->proven;
+	pthread_mutex_unlock(&plug.lock);
+	if (d == DIAL_WAITS || d == DIAL_OPENS || (d == DIAL_ASKS && !dial_ask(c)))
+		return NCCL_OK;
+	if (d == DIAL_LATE)
+		say_warn("connect to %s: no answer in %llu s: is the other rank stopped?", h->addr,
+			 (unsigned long long)((plug.conf.timeout_ns + DIAL_NS) / 1000000000));
+	else if (d == DIAL_REFUSED)
+		say_warn("connect to %s was refused (%s): the listener there is closed or another: "
+			 "was its communicator aborted?",
+			 h->addr, gx_strerror(c->answer));
+	else
+		peer_say(c->peer, "connect", d == DIAL_ASKS ? -ENOTCONN : 0);
+	return NCCL_REMOTE_ERROR;
+}
+
+int meet_connect(void *handle, void **send_comm)
+{
+	struct handle h;
+	struct comm *c;
+	int ret;
+
+	*send_comm = NULL;
+	peer_sweep();
+	memcpy(&h, handle, sizeof(h));
+	c = dial_find(h.dial);
+	if (!c) {
+		ret = dial_begin(&h, &c);
+		if (ret)
+			return ret;
+		memcpy((char *)handle + offsetof(struct handle, dial), &c->dial, sizeof(c->dial));
+	}
+	ret = dial_step(c, &h);
+	if (ret)
+		comm_close(c);
+	else if (c->state == COMM_OPEN)
+		*send_comm = c;
+	return ret;
+}

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of the NCCL plugin share. Prototypes stand by file, the lowest first: say.c (lines
+ * to NCCL's log), conf.c (the environment), cpus.c (which CPUs), lane.c (requests on a core),
+ * comm.c (comms and their lists), peer.c (connections), meet.c (connect and accept), req.c
+ * (requests), reg.c (registrations), proc.c (the context of the process), net.c and net_old.c (the
+ * tables).
+ *
+ * Threads. NCCL's threads call the tables: a service thread for each communicator (listen,
+ * connect, accept, registrations, close), and a progress thread (isend, irecv, test). gx's control
+ * thread calls peer_on_conn() and meet_on_msg(). gx's cores call lane_poll(). A request passes from
+ * the progress thread to the comm's core through the core's inbox, and back by a flag. Everything
+ * else that threads share is under plug.lock, which nobody holds over a call of gx that waits.
+ */
+#ifndef NCCL_PLUG_H
+#define NCCL_PLUG_H
+
+#include "net_abi.h"
+
+#include <gx/gx.h>
+
+#include <pthread.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define LANES_MAX  16	/* cores of a process */
+#define PORTS_MAX  8	/* of gx_opts.ports */
+#define TOKEN_B	   16	/* bytes of a random token */
+#define ADDR_B	   64	/* "[fe80::1]:65535" with the final 0 */
+#define WHY_B	   256	/* bytes of a reason */
+#define CLAIMS_MAX 1024 /* CPUs that the choice looks at */
+#define STRAYS_MAX 64	/* accepted connections that have not shown a token */
+#define PATH_COMMS 128	/* comms of one direction on an endpoint; then another connection is made */
+#define MEET_MAX   1024 /* connects that wait for accept() at a listener */
+#define STRAY_NS   10000000000ull
+
+/* ---- Orders to a core ---- */
+
+struct lane;
+
+/* Something that a core does once. In one inbox at a time. owner: its maker, then the core */
+struct order {
+	struct order *next;
+	void (*run)(struct lane *l, struct order *o);
+};
+
+/* A core of gx. */
+struct lane {
+	alignas(64) struct order *_Atomic inbox; /* any thread puts, the core takes all */
+	alignas(64) struct gx_core *core;	 /* frozen */
+	struct comm *waiting; /* comms with requests that gx has no room for. owner: the core */
+};
+
+/* ---- Connections ---- */
+
+/* An endpoint. */
+struct path {
+	struct gx_ep *ep;  /* frozen */
+	struct lane *lane; /* frozen */
+	unsigned nr_comms; /* of the connecting end; under plug.lock */
+	unsigned extra[2]; /* operations under way beyond the first of each comm: receives, sends.
+			      owner: the core */
+};
+
+/* A gx connection. All comms that lead from the connecting process to the accepting process go
+ * over it. Under plug.lock, but for what says otherwise. */
+struct peer {
+	struct peer *next;    /* in plug.peers */
+	struct gx_conn *conn; /* NULL: gx_connect() has not returned */
+	bool accepted;	      /* the peer connected to us. Frozen */
+	bool down;	      /* it has ended, or never came up */
+	bool proven;	      /* connecting end: the peer has taken a token of ours */
+	bool retired;	      /* connecting end: no new comm takes it; see dial_step() */
+	uint8_t process[16];  /* connecting end: the accepting process. Frozen */
+	unsigned nr_users;    /* comms, also those that a core has yet to let go */
+	uint32_t numbers;     /* connecting end: comms so far */
+	struct comm *comms;   /* that have a number, and are not closed here */
+	char why[WHY_B];      /* down: the reason */
+	bool told;	      /* the reason was told */
+	unsigned nr_paths;    /* 0: not up yet */
+	struct path path[LANES_MAX];
+};
+
+/* ---- Comms ---- */
+
+/* Memory that NCCL registered. */
+struct reg {
+	struct reg *next, **at;	 /* in plug.regs; under plug.lock */
+	struct gx_mem *mem;	 /* frozen */
+	char *addr;		 /* frozen */
+	uint64_t len;		 /* frozen */
+	_Atomic uint32_t nr_out; /* requests under way with it */
+};
+
+enum req_place { REQ_IDLE, REQ_WAITING, REQ_POSTED };
+
+/* A request. The thread that posts writes it while it is free; then it is the core's, until .done
+ * is set. */
+struct req {
+	alignas(64) struct order order;
+	struct comm *comm; /* frozen */
+	struct reg *reg;   /* NULL: no bytes */
+	uint64_t off, len; /* at the end .len has the bytes that landed */
+	uint32_t seq;
+	int status;	       /* valid when done */
+	_Atomic uint32_t done; /* the core's last store; pairs with the acquire in req_test() */
+	enum req_place place;  /* owner: the core */
+	struct req *next;      /* in comm.wait. owner: the core */
+};
+
+enum comm_state {
+	COMM_DIAL,   /* connecting end: waits for the connection */
+	COMM_ASKED,  /* connecting end: waits for the answer */
+	COMM_OPEN,   /* requests may come */
+	COMM_CLOSED, /* its user has closed it; the core may still hold requests */
+};
+
+/* A sendComm or recvComm. */
+struct comm {
+	/* Frozen when it opens. */
+	bool is_send;
+	uint32_t number; /* of its connection */
+	struct peer *peer;
+	struct path *path; /* NULL: no core has heard of it */
+
+	/* The thread that posts. */
+	uint32_t free; /* bit i: req[i] is free */
+	uint32_t seq;  /* of the next request */
+	bool told;     /* its first error was told */
+
+	/* Under plug.lock. */
+	enum comm_state state;
+	struct comm *all_next, **all_at;   /* in plug.comms */
+	struct comm *peer_next, **peer_at; /* in peer.comms; peer_at NULL: not there */
+	struct comm *meet_next;		   /* in listen.first, or in plug.dials */
+	uint64_t dial;			   /* COMM_DIAL, COMM_ASKED: its name in NCCL's handle */
+	uint64_t due_ns;		   /* the same: when to give up */
+	uint8_t token[TOKEN_B];		   /* the same: the listener's */
+	uint32_t listen;		   /* the same: the listener's number */
+	bool answered;
+	int answer; /* of the peer: 0, -errno */
+	bool peer_closed;
+
+	/* The core. */
+	struct comm *wait_next;		   /* in lane.waiting */
+	bool is_waiting;		   /* it is there */
+	struct req *wait_head, **wait_end; /* requests that gx has not taken */
+	unsigned nr_posted;
+	bool is_closing; /* the user has closed it */
+	bool peer_gone;	 /* the peer has closed its end ... */
+	uint32_t count;	 /* ... and requests before this one have reached it; written before the
+			    order is put */
+	struct comm *grave_next;
+
+	struct order closing, ending; /* the user's close, the peer's close */
+	struct req req[NCCL_REQS_MAX];
+};
+
+/* A listenComm. Under plug.lock. */
+struct listen {
+	struct listen *next;
+	uint32_t number;
+	uint8_t token[TOKEN_B];
+	struct comm *first, **end; /* opened by a peer, not taken by accept() */
+	unsigned nr_comms;	   /* of these */
+};
+
+/* The environment. Frozen while the context is open. */
+struct conf {
+	unsigned nr_cores;   /* 0: the plugin chooses */
+	int cpus[LANES_MAX]; /* nr_cpus of them */
+	unsigned nr_cpus;    /* 0: the plugin chooses */
+	const char *ports[PORTS_MAX];
+	char ports_text[256];  /* where these lie */
+	unsigned nr_ports;     /* 0: gx's default */
+	char host[ADDR_B - 8]; /* address to listen at and to bind to */
+	bool near;	       /* it is loopback: other hosts do not reach it */
+	const char *link;      /* "packet", "local", NULL: gx chooses */
+	bool busy;	       /* cores never sleep */
+	uint64_t timeout_ns;   /* of a silent peer */
+	int speed_mbps;
+	unsigned latency_us;
+};
+
+/* ---- The process ---- */
+
+/* What a listener gives to NCCL, which carries it to the connecting process. */
+struct handle {
+	uint32_t magic;
+	uint32_t version;
+	uint64_t host; /* proc_host() of the listener */
+	uint8_t process[16];
+	uint8_t token[TOKEN_B];
+	uint32_t listen; /* number of the listener */
+	uint32_t reserved;
+	char addr[ADDR_B]; /* "127.0.0.1:41234" */
+	uint64_t dial;	   /* the connecting end keeps the number of its connect here; 0: none */
+};
+_Static_assert(sizeof(struct handle) == NCCL_HANDLE_B, "NCCL carries so many bytes");
+
+#define HANDLE_MAGIC   0x316e7867u /* "gxn1" */
+#define HANDLE_VERSION 1
+
+struct stray {
+	struct gx_conn *conn;
+	uint64_t since_ns; /* 0: close it now */
+};
+
+/* The process. Under .lock, but for what says otherwise. */
+struct plug {
+	pthread_mutex_t lock;
+	struct gx *gx;	     /* NULL: closed. Written under proc.c's own lock, while no comm is */
+	struct conf conf;    /* frozen, as long as .gx lives */
+	bool closing;	     /* gx_close() runs: callbacks do nothing */
+	uint8_t process[16]; /* this context's name, random. Frozen */
+	char addr[ADDR_B];   /* where it listens. Frozen */
+	unsigned nr_lanes;   /* frozen */
+	struct lane lane[LANES_MAX];
+	struct listen *listens;
+	uint32_t listen_numbers;
+	struct comm *comms; /* all */
+	struct comm *dials; /* COMM_DIAL and COMM_ASKED */
+	struct reg *regs;
+	struct peer *peers;
+	unsigned nr_dialing; /* threads between gx_connect() and gx_conn_user_set() */
+	struct stray stray[STRAYS_MAX];
+	unsigned nr_strays;
+	bool wrong_token_told;
+	struct comm *_Atomic graves; /* cores put closed comms, peer_sweep() takes all */
+	_Atomic bool sweep_due;
+	_Atomic bool forked; /* this is a child of fork(): the context is the parent's */
+};
+extern struct plug plug;
+
+/* ---- say.c ---- */
+
+void say_to(nccl_log_fn log); /* NULL: gx's log. From now on */
+void say_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void say_info(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* As gx_log_sink() wants it. */
+void say_gx(void *arg, int level, const char *line);
+
+/* ---- conf.c ---- */
+
+/* Read GX_NCCL_*. Return: false: a variable is wrong, and the log says which. */
+bool conf_read(struct conf *c);
+
+/* ---- cpus.c ---- */
+
+/* Choose a CPU for each core: cpus[], -1: not pinned. */
+unsigned cpus_choose(const struct conf *c, int cpus[LANES_MAX]);
+void cpus_release(void);
+
+/* ---- lane.c ---- */
+
+void lane_put(struct lane *l, struct order *o);	  /* any thread */
+bool lane_poll(void *lane, uint64_t now_ns);	  /* the core */
+void lane_req(struct lane *l, struct order *o);	  /* orders: a request, ... */
+void lane_close(struct lane *l, struct order *o); /* ... the user closes a comm, ... */
+void lane_end(struct lane *l, struct order *o);	  /* ... the peer has closed it, ... */
+/* ... and end requests that wait with @reg. Any thread; waits for the cores' next turns. */
+void lane_purge(struct reg *reg);
+
+/* ---- comm.c ---- */
+
+/* The following are under plug.lock. */
+struct comm *comm_new(bool is_send);				    /* NULL: no memory */
+void comm_bind(struct comm *c, struct path *path, uint32_t number); /* it is on c->peer now */
+struct comm *comm_find(const struct peer *p, uint32_t number);
+void comm_free(struct comm *c); /* no core holds it */
+/* Without the lock: tell the peer, and have the core let go. @c is gone for the caller. */
+void comm_close(struct comm *c);
+
+/* ---- peer.c ---- */
+
+void peer_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
+		  const char *why);
+struct peer *peer_get(const struct handle *h); /* begins to connect; NULL: no memory */
+bool peer_up(struct peer *p); /* under plug.lock: has it endpoints? Fills in p->path */
+struct peer *peer_accept(struct gx_conn *conn); /* under plug.lock, control thread */
+void peer_sweep(void); /* free what nobody uses any more; not from callbacks */
+void peer_say(struct peer *p, const char *what, int err); /* tell why it is down, once */
+
+/* ---- meet.c ---- */
+
+void meet_on_msg(void *arg, struct gx_conn *conn, const void *data, uint32_t len);
+void meet_close_say(struct comm *c, uint32_t count); /* tell the peer that @c is closed */
+int meet_listen(void *handle, void **listen_comm);
+int meet_connect(void *handle, void **send_comm);
+int meet_accept(void *listen_comm, void **recv_comm);
+int meet_close_listen(void *listen_comm);
+
+/* ---- req.c ---- */
+
+int req_isend(void *comm, void *data, uint64_t size, void *mh, void **req);
+int req_irecv(void *comm, void *data, uint64_t size, void *mh, void **req);
+int req_test(void *req, int *done, int *sizes);
+int req_close(void *comm, bool is_send);
+
+/* ---- reg.c ---- */
+
+int reg_make(void *data, uint64_t size, int type, void **mh);
+int reg_drop(void *mh);
+
+/* ---- proc.c ---- */
+
+int proc_open(void **ctx, nccl_log_fn log, bool has_finalize);
+int proc_close(void *ctx);
+uint64_t proc_host(void); /* a number of this host, never 0 */
+bool proc_is_here(void);  /* false: in a child of fork(), which owns nothing */
+
+#endif

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The process: one context of gx for all communicators, opened by the first init and closed by the
+ * last finalize. NCCL holds a lock of its own over init; the lock here is for other callers.
+ */
+#include "plug.h"
+
+#include <gx/log.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+struct plug plug = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static pthread_mutex_t life_lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned nr_inits; /* without their finalize; under life_lock */
+static bool kept; /* an init of a table without finalize: the context stays. Under life_lock */
+
+/* ---- fork ---- */
+
+/* In the child. gx closes its own sockets there. */
+static void proc_forked(void)
+{
+	atomic_store(&plug.forked, true);
+	cpus_release();
+}
+
+static void proc_watch_fork(void)
+{
+	pthread_atfork(NULL, NULL, proc_forked);
+}
+
+bool proc_is_here(void)
+{
+	return !atomic_load_explicit(&plug.forked, memory_order_relaxed);
+}
+
+/* ---- This host ---- */
+
+static uint64_t hash_add(uint64_t hash, const char *text)
+{
+	for (; *text; text++)
+		hash = (hash ^ (uint8_t)*text) * 0x100000001b3ull;
+	return hash;
+}
+
+uint64_t proc_host(void)
+{
+	char text[128] = "";
+	uint64_t hash = 0xcbf29ce484222325ull;
+	FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+
+	if (f && fgets(text, sizeof(text), f))
+		hash = hash_add(hash, text);
+	if (f)
+		fclose(f);
+	if (!text[0] && !gethostname(text, sizeof(text) - 1))
+		hash = hash_add(hash, text);
+	return hash ? hash : 1;
+}
+
+/* ---- Closing ---- */
+
+/* What NCCL left: half-made connections above all. No thread of gx runs any more. */
+static void proc_clear(void)
+{
+	while (plug.comms)
+		comm_free(plug.comms);
+	while (plug.listens) {
+		struct listen *l = plug.listens;
+
+		plug.listens = l->next;
+		free(l);
+	}
+	while (plug.regs) {
+		struct reg *reg = plug.regs;
+
+		plug.regs = reg->next;
+		free(reg);
+	}
+	while (plug.peers) {
+		struct peer *p = plug.peers;
+
+		plug.peers = p->next;
+		free(p);
+	}
+	plug.dials = NULL;
+	plug.nr_strays = 0;
+	atomic_store(&plug.graves, NULL);
+	atomic_store(&plug.sweep_due, false);
+}
+
+static void proc_closing(bool closing)
+{
+	pthread_mutex_lock(&plug.lock);
+	plug.closing = closing;
+	pthread_mutex_unlock(&plug.lock);
+}
+
+/* The cores run until gx_close() stops them: everything that they know stays until then. */
+static void proc_stop(struct gx *gx)
+{
+	proc_closing(true);
+	gx_close(gx);
+	plug.gx = NULL;
+	proc_clear();
+	proc_closing(false);
+	cpus_release();
+	gx_log_sink(NULL, NULL);
+}
+
+/* ---- Opening ---- */
+
+static int proc_gx_open(struct gx **gx, unsigned nr_cores, const int *cpus)
+{
+	const struct conf *c = &plug.conf;
+	struct gx_opts o = GX_INIT(o);
+
+	o.nr_cores = nr_cores;
+	o.cpus = cpus;
+	o.ports = c->nr_ports ? c->ports : NULL;
+	o.nr_ports = c->nr_ports;
+	o.server = true;
+	o.insecure = !c->near;
+	o.busy_idle = c->busy;
+	o.idle_wait = true;
+	o.bind_host = c->host;
+	o.peer_timeout_ns = c->timeout_ns;
+	o.local = c->link && !strcmp(c->link, "packet") ? GX_OFF : GX_AUTO;
+	o.on_conn = peer_on_conn;
+	o.on_msg = meet_on_msg;
+	return gx_open(&o, gx);
+}
+
+static int proc_lanes_start(struct gx *gx, unsigned nr_cores)
+{
+	int ret = 0;
+
+	plug.nr_lanes = nr_cores;
+	for (unsigned i = 0; i < nr_cores; i++) {
+		plug.lane[i] = (struct lane){.core = gx_core(gx, i)};
+		ret = gx_core_poller(plug.lane[i].core, lane_poll, &plug.lane[i]);
+		if (!ret)
+			ret = gx_core_start(plug.lane[i].core);
+		if (ret)
+			break;
+	}
+	return ret;
+}
+
+static int proc_listen(struct gx *gx)
+{
+	char addr[ADDR_B];
+	bool v6 = strchr(plug.conf.host, ':');
+	int port;
+
+	snprintf(addr, sizeof(addr), v6 ? "[%.54s]:0" : "%.54s:0", plug.conf.host);
+	port = gx_listen(gx, addr);
+	if (port < 0)
+		return port;
+	snprintf(plug.addr, sizeof(plug.addr), v6 ? "[%.54s]:%d" : "%.54s:%d", plug.conf.host,
+		 port);
+	return 0;
+}
+
+static void proc_tell(unsigned nr_cores, const int *cpus)
+{
+	char text[LANES_MAX * 6] = "";
+	size_t at = 0;
+
+	for (unsigned i = 0; i < nr_cores && at < sizeof(text); i++)
+		at += (size_t)snprintf(text + at, sizeof(text) - at, cpus[i] < 0 ? " any" : " %d",
+				       cpus[i]);
+	say_info("gx %s listens at %s; %u polling cores on CPU%s%s", gx_version(), plug.addr,
+		 nr_cores, text,
+		 plug.conf.near ? "; ranks of this host alone reach it" : "; in clear");
+}
+
+static int proc_start(void)
+{
+	int cpus[LANES_MAX], ret;
+	struct gx *gx = NULL;
+	unsigned nr_cores;
+
+	if (!conf_read(&plug.conf))
+		return NCCL_INVALID_USAGE;
+	if (getrandom(plug.process, sizeof(plug.process), 0) != sizeof(plug.process))
+		return NCCL_SYSTEM_ERROR;
+	gx_log_sink(say_gx, NULL);
+	nr_cores = cpus_choose(&plug.conf, cpus);
+	ret = proc_gx_open(&gx, nr_cores, cpus);
+	if (!ret)
+		ret = proc_lanes_start(gx, nr_cores);
+	if (!ret)
+		ret = proc_listen(gx);
+	if (ret) {
+		say_warn("init: %s (see GX_NCCL_PORTS, GX_NCCL_ADDR and GX_NCCL_CPUS)", gx_error());
+		proc_stop(gx);
+		return NCCL_SYSTEM_ERROR;
+	}
+	plug.gx = gx;
+	proc_tell(nr_cores, cpus);
+	return NCCL_OK;
+}
+
+/* ---- init, finalize ---- */
+
+int proc_open(void **ctx, nccl_log_fn log, bool has_finalize)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	int ret = NCCL_OK;
+
+	if (ctx)
+		*ctx = NULL;
+	if (!proc_is_here()) {
+		say_warn(
+			"init: this process is a child of fork(), and its parent uses gx: start it "
+			"by exec (multiprocessing's method spawn)");
+		return NCCL_SYSTEM_ERROR;
+	}
+	pthread_once(&once, proc_watch_fork);
+	pthread_mutex_lock(&life_lock);
+	say_to(log);
+	if (!plug.gx)
+		ret = proc_start();
+	if (!ret && has_finalize)
+		nr_inits++;
+	else if (!ret)
+		kept = true;
+	if (!ret && ctx)
+		*ctx = &plug;
+	pthread_mutex_unlock(&life_lock);
+	return ret;
+}
+
+int proc_close(void *ctx)
+{
+	if (!ctx || !proc_is_here())
+		return NCCL_OK;
+	pthread_mutex_lock(&life_lock);
+	if (nr_inits && !--nr_inits && !kept && plug.gx)
+		proc_stop(plug.gx);
+	pthread_mutex_unlock(&life_lock);
+	return NCCL_OK;
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Registrations of host memory. When deregMr returns, nothing of this process touches the memory
+ * any more, although requests with it may be under way: NCCL frees it then. It does not wait for
+ * the peer. The service threads call this, also while a progress thread posts on the same comm.
+ */
+#include "plug.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define REG_TRIES_MAX 3
+#define REG_NAP_NS    20000
+#define REG_WAIT_NS   2000000000ull
+
+int reg_make(void *data, uint64_t size, int type, void **mh)
+{
+	struct reg *reg;
+	int ret;
+
+	*mh = NULL;
+	if (type != NCCL_PTR_HOST) {
+		say_warn("regMr: memory of a GPU is not supported yet: NCCL must take host memory, "
+			 "as the device's properties say");
+		return NCCL_INVALID_ARGUMENT;
+	}
+	reg = calloc(1, sizeof(*reg));
+	if (!reg)
+		return NCCL_SYSTEM_ERROR;
+	reg->addr = data;
+	reg->len = size;
+	ret = gx_mem_reg(plug.gx, GX_MEM_HOST, 0, data, size, &reg->mem);
+	if (ret) {
+		free(reg);
+		say_warn("regMr: %s", gx_error());
+		return ret == -EFAULT || ret == -EINVAL ? NCCL_INVALID_ARGUMENT : NCCL_SYSTEM_ERROR;
+	}
+	pthread_mutex_lock(&plug.lock);
+	reg->next = plug.regs;
+	reg->at = &plug.regs;
+	if (reg->next)
+		reg->next->at = &reg->next;
+	plug.regs = reg;
+	pthread_mutex_unlock(&plug.lock);
+	*mh = reg;
+	return NCCL_OK;
+}
+
+/* gx has let go of the memory. The cores are about to take the last completions. */
+static bool reg_wait(struct reg *reg)
+{
+	uint64_t until_ns = gx_now() + REG_WAIT_NS;
+
+	/* Pairs with the release in lane_req_end(). */
+	while (atomic_load_explicit(&reg->nr_out, memory_order_acquire)) {
+		if (gx_now() > until_ns)
+			return false;
+		nanosleep(&(struct timespec){.tv_nsec = REG_NAP_NS}, NULL);
+	}
+	return true;
+}
+
+int reg_drop(void *mh)
+{
+	struct reg *reg = mh;
+	int ret = -EAGAIN;
+
+	if (!reg)
+		return NCCL_OK;
+	if (atomic_load_explicit(&reg->nr_out, memory_order_acquire))
+		lane_purge(reg);
+	for (unsigned i = 0; ret == -EAGAIN && i < REG_TRIES_MAX; i++)
+		ret = gx_mem_free(reg->mem);
+	if (ret || !reg_wait(reg)) { /* the last finalize frees @reg */
+		say_warn("deregMr: %s",
+			 ret ? gx_error() : "a request does not end: is the process stopped?");
+		return NCCL_SYSTEM_ERROR;
+	}
+	pthread_mutex_lock(&plug.lock);
+	*reg->at = reg->next;
+	if (reg->next)
+		reg->next->at = reg->at;
+	pthread_mutex_unlock(&plug.lock);
+	free(reg);
+	return NCCL_OK;
+}
