@@ -195,8 +195,11 @@ void lane_req(struct lane *l, struct order *o)
 		lane_wait_push(l, r->comm, r);
 }
 
+/* Where the connection has ended, gx ends the operations itself. */
 static void lane_cancel(struct comm *c, bool all)
 {
+	if (!gx_conn_ep(c->peer->conn, 0))
+		return;
 	for (unsigned i = 0; i < NCCL_REQS_MAX; i++) {
 		struct req *r = &c->req[i];
 

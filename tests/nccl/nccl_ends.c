@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Cases of the NCCL harness in which something ends early: comms, ranks, registrations, contexts. */
+#include "nccl_rank.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MIB	   (1024u * 1024)
+#define PAGE_B	   4096u
+#define FLAG_GONE  0	 /* rank 1 is about to die */
+#define ERROR_MS   30000 /* an end that the plugin is told of */
+#define TIMEOUT_MS 2000	 /* GX_NCCL_TIMEOUT_S of the cases with a silent peer */
+#define SLOW_MS	   4000	 /* what a busy machine may add to it */
+
+static const size_t sizes_some[] = {1, 100000, 8, 4096};
+
+static unsigned other(const struct rank *r)
+{
+	return 1 - r->me;
+}
+
+static void exchange(struct rank *r, unsigned slot)
+{
+	struct link l;
+	struct stream s = {.link = &l,
+			   .count = 20,
+			   .depth = 4,
+			   .sizes = sizes_some,
+			   .nr_sizes = 4,
+			   .seed = slot};
+
+	rank_link(r, &l, other(r), slot);
+	rank_stream(r, &s);
+	rank_unlink(r, &l);
+}
+
+static void *send_one(struct rank *r, struct link *l, struct buf *b)
+{
+	void *req;
+
+	CHECK(!net_isend(&r->net, l->send, b->base, b->len, b->mh, &req) && req);
+	return req;
+}
+
+static void *recv_one(struct rank *r, struct link *l, struct buf *b)
+{
+	void *req;
+
+	CHECK(!net_irecv(&r->net, l->recv, b->base, b->len, b->mh, &req) && req);
+	return req;
+}
+
+/* ---- Comms ---- */
+
+/* The end that closes says nothing to the other but through the plugin. */
+static void close_one(struct rank *r, bool closer_sends)
+{
+	bool closer = r->me == 0;
+	struct link l;
+	struct buf b;
+	void *req;
+
+	rank_link(r, &l, other(r), 0);
+	buf_open(r, l.send, &b, 1000);
+	if (closer) {
+		req = closer_sends ? send_one(r, &l, &b) : recv_one(r, &l, &b);
+		CHECK(req);
+		barrier(r);
+		rank_unlink(r, &l); /* with a request under way */
+		buf_close(r, NULL, &b);
+	} else {
+		req = closer_sends ? send_one(r, &l, &b) : recv_one(r, &l, &b);
+		barrier(r);
+		CHECK(req_error(r, req, ERROR_MS) == NCCL_REMOTE_ERROR);
+		/* And so do later ones. */
+		req = closer_sends ? send_one(r, &l, &b) : recv_one(r, &l, &b);
+		CHECK(req_error(r, req, ERROR_MS) == NCCL_REMOTE_ERROR);
+		buf_close(r, l.send, &b);
+		rank_unlink(r, &l);
+	}
+	barrier(r);
+	exchange(r, 1); /* the connection lives */
+}
+
+static void case_close(struct rank *r)
+{
+	close_one(r, true);
+	close_one(r, false);
+}
+
+/* Both ends abort with requests under way, in both orders of deregistering and closing. */
+static void case_abort(struct rank *r)
+{
+	for (unsigned round = 0; round < 4; round++) {
+		struct link l;
+		struct buf b;
+
+		rank_link(r, &l, other(r), 0);
+		buf_open(r, l.send, &b, 4 * MIB);
+		for (unsigned i = 0; i < 8; i++) {
+			send_one(r, &l, &b);
+			if (i % 2 && round % 2 == r->me)
+				recv_one(r, &l, &b);
+		}
+		if (round / 2 == r->me) {
+			buf_close(r, l.send, &b);
+			rank_unlink(r, &l);
+		} else {
+			rank_unlink(r, &l);
+			buf_close(r, NULL, &b);
+		}
+	}
+	barrier(r);
+	exchange(r, 1);
+}
+
+/* ---- Registrations ---- */
+
+/* A receive is under way, or has begun to arrive. After deregMr nobody may write there. */
+static void dereg_one(struct rank *r, size_t len, bool begun)
+{
+	struct link l;
+	struct buf b = {.len = len};
+	void *req = NULL;
+
+	rank_link(r, &l, other(r), 0);
+	b.base = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(b.base != MAP_FAILED);
+	CHECK(!r->net.v12->reg_mr(l.send, b.base, len, NCCL_PTR_HOST, &b.mh));
+	if (r->me == 0) {
+		CHECK(recv_one(r, &l, &b));
+		barrier(r);
+		if (begun) /* some bytes are there */
+			UNTIL(__atomic_load_n(b.base, __ATOMIC_RELAXED) ||
+			      __atomic_load_n(b.base + len - 1, __ATOMIC_RELAXED));
+		CHECK(!r->net.v12->dereg_mr(l.recv, b.mh));
+		CHECK(!mprotect(b.base, len, PROT_NONE));
+		barrier(r);
+		usleep(100000); /* for a late write */
+	} else {
+		memset(b.base, 1, len);
+		if (begun)
+			req = send_one(r, &l, &b);
+		barrier(r);
+		if (!begun) {
+			barrier(r);
+			req = send_one(r, &l, &b);
+		} else {
+			barrier(r);
+		}
+		usleep(100000);
+		CHECK(req && !r->net.v12->dereg_mr(l.send, b.mh));
+	}
+	rank_unlink(r, &l);
+	munmap(b.base, len);
+	barrier(r);
+}
+
+static void case_dereg(struct rank *r)
+{
+	dereg_one(r, PAGE_B, false);
+#ifndef __SANITIZE_THREAD__ /* it looks at bytes while they arrive */
+	for (unsigned i = 0; i < 5; i++)
+		dereg_one(r, 64 * MIB, true);
+#endif
+	exchange(r, 1);
+}
+
+/* ---- Ranks ---- */
+
+/* Rank 1 ends by @signo with requests under way both ways. Rank 0 learns it, and can clean up. */
+static void peer_ends(struct rank *r, int signo)
+{
+	unsigned limit_ms = TIMEOUT_MS + 1000 + SLOW_MS;
+	struct buf in, out;
+	void *send, *recv;
+	struct link l;
+	uint64_t at;
+
+	rank_link(r, &l, other(r), 0);
+	buf_open(r, l.recv, &in, MIB);
+	buf_open(r, l.send, &out, MIB);
+	memset(out.base, 3, out.len);
+	send = send_one(r, &l, &out);
+	recv = recv_one(r, &l, &in);
+	req_wait(r, send, NULL);
+	req_wait(r, recv, NULL);
+	barrier(r);
+	if (r->me == 1) {
+		atomic_store(&r->w->flag[FLAG_GONE], 1);
+		raise(signo);
+		for (;;)
+			pause();
+	}
+	send = send_one(r, &l, &out);
+	recv = recv_one(r, &l, &in);
+	CHECK(req_error(r, recv, limit_ms) == NCCL_REMOTE_ERROR);
+	CHECK(req_error(r, send, limit_ms) == NCCL_REMOTE_ERROR);
+	at = now_ns();
+	buf_close(r, l.recv, &in);
+	buf_close(r, l.send, &out);
+	rank_unlink(r, &l);
+	CHECK(now_ns() - at < SLOW_MS * 1000000ull, "cleaning up waits for the peer");
+}
+
+static void case_kill(struct rank *r)
+{
+	peer_ends(r, SIGKILL);
+}
+
+static void case_stop(struct rank *r)
+{
+	peer_ends(r, SIGSTOP);
+}
+
+/* The rank dies while a connect to it is under way. */
+static void case_kill_dial(struct rank *r)
+{
+	char handle[NCCL_HANDLE_B];
+	void *comm = NULL, *listen;
+	int ret = 0;
+
+	if (r->me == 1) {
+		CHECK(!net_listen(&r->net, r->ctx, handle, &listen));
+		mail_put(r, 0, 0, handle);
+		atomic_store(&r->w->flag[FLAG_GONE], 1);
+		raise(SIGKILL);
+	}
+	mail_get(r, 1, 0, handle);
+	UNTIL(({
+		ret = net_connect(&r->net, r->ctx, handle, &comm);
+		ret || comm;
+	}));
+	UNTIL(atomic_load(&r->w->flag[FLAG_GONE]));
+	if (comm) /* it was quick */
+		CHECK(!r->net.v12->close_send(comm));
+}
+
+/* ---- Contexts ---- */
+
+/* NCCL never closes what is half made. */
+static void case_half(struct rank *r)
+{
+	char handle[NCCL_HANDLE_B];
+	void *listen, *comm;
+
+	for (unsigned round = 0; round < 5; round++) {
+		CHECK(!net_listen(&r->net, r->ctx, handle, &listen));
+		mail_put(r, other(r), 0, handle);
+		mail_get(r, other(r), 0, handle);
+		comm = NULL;
+		if (round % 2)
+			CHECK(connect_wait(r, handle)); /* never accepted, never closed */
+		else
+			CHECK(!net_connect(&r->net, r->ctx, handle, &comm));
+		barrier(r);
+		CHECK(!net_finalize(&r->net, r->ctx));
+		CHECK(!net_init(&r->net, &r->ctx));
+		barrier(r);
+	}
+	exchange(r, 1);
+}
+
+static unsigned entries(const char *path)
+{
+	DIR *d = opendir(path);
+	unsigned n = 0;
+
+	CHECK(d, "%s", path);
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+/* As NCCL with its last communicator: finalize, dlclose; then the first one again. */
+static void case_reload(struct rank *r)
+{
+	unsigned rounds = r->is_full ? 100 : 12, fds = 0, threads = 0;
+
+	for (unsigned i = 0; i < rounds; i++) {
+		exchange(r, i % 8);
+		barrier(r);
+		CHECK(!net_finalize(&r->net, r->ctx));
+		dlclose(r->net.dl);
+		if (i == 1) {
+			fds = entries("/proc/self/fd");
+			threads = entries("/proc/self/task");
+		}
+		CHECK(i < 2 || entries("/proc/self/fd") == fds, "descriptors leak");
+		CHECK(i < 2 || entries("/proc/self/task") == threads, "threads leak");
+		for (unsigned k = 0; k < 8; k++) {
+			net_load(&r->net, 12);
+			dlclose(r->net.dl);
+		}
+		net_load(&r->net, 12);
+		CHECK(!net_init(&r->net, &r->ctx));
+		barrier(r);
+	}
+}
+
+/* Each variable that is wrong fails init, with nothing left. NCCL calls finalize all the same. */
+static void case_init(struct rank *r)
+{
+	static const char *const wrong[][2] = {
+		{"GX_NCCL_CORES", "many"},     {"GX_NCCL_CORES", "0"},
+		{"GX_NCCL_CPUS", "3-"},	       {"GX_NCCL_CPUS", "99999"},
+		{"GX_NCCL_PORTS", "nosuch"},   {"GX_NCCL_ADDR", "0.0.0.0"},
+		{"GX_NCCL_ADDR", "192.0.2.1"}, {"GX_NCCL_LINK", "rope"},
+		{"GX_NCCL_TIMEOUT_S", "-1"},
+	};
+	unsigned fds = 0;
+
+	CHECK(!net_finalize(&r->net, r->ctx));
+	for (unsigned i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		const char *old = getenv(wrong[i][0]);
+		char *kept = old ? strdup(old) : NULL;
+
+		setenv(wrong[i][0], wrong[i][1], 1);
+		CHECK(net_init(&r->net, &r->ctx) && !r->ctx, "%s=%s is taken", wrong[i][0],
+		      wrong[i][1]);
+		CHECK(!net_finalize(&r->net, r->ctx));
+		if (kept)
+			setenv(wrong[i][0], kept, 1);
+		else
+			unsetenv(wrong[i][0]);
+		free(kept);
+		if (i == 0)
+			fds = entries("/proc/self/fd");
+	}
+	CHECK(entries("/proc/self/fd") == fds, "a failed init leaves descriptors");
+	CHECK(!net_init(&r->net, &r->ctx) && r->ctx);
+}
+
+/* DataLoader's workers are such children: they never call the plugin but to tear down. */
+static void case_fork(struct rank *r)
+{
+	struct link l;
+	struct stream s = {.link = &l, .count = 20, .depth = 4, .sizes = sizes_some, .nr_sizes = 4};
+	int status;
+	pid_t pid;
+
+	rank_link(r, &l, other(r), 0);
+	stream_open(&s);
+	pid = fork();
+	CHECK(pid >= 0);
+	if (!pid) {
+		void *ctx;
+
+		CHECK(net_init(&r->net, &ctx) && !ctx, "a child may not use the context");
+		CHECK(!r->net.v12->dereg_mr(l.send, s.out.mh));
+		CHECK(!r->net.v12->close_send(l.send) && !r->net.v12->close_recv(l.recv));
+		CHECK(!net_finalize(&r->net, r->ctx));
+		_exit(0);
+	}
+	CHECK(waitpid(pid, &status, 0) == pid && !status, "status 0x%x", status);
+	worker_do(&r->progress, stream_run, &s);
+	stream_close(&s);
+	rank_unlink(r, &l);
+}
+
+const struct nccl_case cases_ends[] = {
+	{"close", 2, case_close, false, NULL}, {"abort", 2, case_abort, false, NULL},
+	{"dereg", 2, case_dereg, false, NULL}, {"kill", 2, case_kill, true, "2"},
+	{"stop", 2, case_stop, true, "2"},     {"kill_dial", 2, case_kill_dial, true, "2"},
+	{"half", 2, case_half, false, NULL},   {"reload", 2, case_reload, false, NULL},
+	{"init", 1, case_init, false, NULL},   {"fork", 2, case_fork, false, NULL},
+};
+const unsigned nr_cases_ends = sizeof(cases_ends) / sizeof(cases_ends[0]);

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A rank of the NCCL harness: a process that loads the plugin as NCCL does and calls its table from
+ * a service thread and a progress thread. Ranks share a piece of memory, the world, which stands for
+ * NCCL's bootstrap. A failed check ends the rank with status 1.
+ */
+#ifndef NCCL_RANK_H
+#define NCCL_RANK_H
+
+#include "nccl/net_abi.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define RANKS_MAX 4
+#define MAILS_MAX 80
+#define FLAGS_MAX 16
+#define WAIT_S	  60 /* longest wait for anything that must happen */
+
+#define CHECK(cond, ...)                                                                           \
+	do {                                                                                       \
+		if (!(cond))                                                                       \
+			check_fail(__FILE__, __LINE__, #cond, " " __VA_ARGS__);                    \
+	} while (0)
+void check_fail(const char *file, int line, const char *cond, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5), noreturn));
+
+struct mail {
+	_Atomic uint32_t full;
+	char handle[NCCL_HANDLE_B];
+};
+
+/* Shared by the ranks of a case and the test. */
+struct world {
+	unsigned nr_ranks;
+	_Atomic uint32_t nr_arrived, round;		   /* the barrier */
+	_Atomic uint32_t flag[FLAGS_MAX];		   /* what a case wants */
+	struct mail mail[RANKS_MAX][RANKS_MAX][MAILS_MAX]; /* from, to */
+};
+
+/* A thread that runs one job at a time. */
+struct worker {
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	void (*fn)(void *arg); /* NULL: idle */
+	void *arg;
+	bool ends;
+};
+void worker_start(struct worker *w);
+void worker_run(struct worker *w, void (*fn)(void *arg), void *arg); /* returns at once */
+void worker_wait(struct worker *w);
+void worker_do(struct worker *w, void (*fn)(void *arg), void *arg); /* and waits */
+void worker_end(struct worker *w);
+
+/* A table of any version, as one. */
+struct net {
+	void *dl;
+	int version;
+	const void *table;
+	const struct nccl_net_v12 *v12; /* the slots that all versions have at the same place */
+};
+void net_load(struct net *n, int version);
+int net_init(const struct net *n, void **ctx);
+int net_finalize(const struct net *n, void *ctx);
+int net_listen(const struct net *n, void *ctx, void *handle, void **comm);
+int net_connect(const struct net *n, void *ctx, void *handle, void **comm);
+int net_isend(const struct net *n, void *comm, void *data, size_t size, void *mh, void **req);
+int net_irecv(const struct net *n, void *comm, void *data, size_t size, void *mh, void **req);
+
+struct rank {
+	struct world *w;
+	unsigned me;
+	struct net net;
+	void *ctx;
+	struct worker service, progress;
+	const char *port;
+	bool is_full; /* GX_TEST_FULL */
+};
+
+uint64_t now_ns(void);
+void nap(void); /* as a progress thread that finds nothing */
+/* Wait until @cond. */
+#define UNTIL(cond)                                                                                \
+	do {                                                                                       \
+		uint64_t until_ = now_ns() + WAIT_S * 1000000000ull;                               \
+		while (!(cond)) {                                                                  \
+			CHECK(now_ns() < until_, "not within %d s", WAIT_S);                       \
+			nap();                                                                     \
+		}                                                                                  \
+	} while (0)
+
+/* Of NCCL's bootstrap. */
+void barrier(struct rank *r);
+void mail_put(struct rank *r, unsigned to, unsigned slot, const void *handle);
+void mail_get(struct rank *r, unsigned from, unsigned slot, void *handle);
+
+uint64_t mix(uint64_t x);
+void pattern_fill(void *buf, size_t len, uint64_t seed);
+bool pattern_is(const void *buf, size_t len, uint64_t seed);
+
+/* Until there is a comm. */
+void *connect_wait(struct rank *r, void *handle);
+void *accept_wait(struct rank *r, void *listen);
+
+/* Comms to and from another rank. */
+struct link {
+	struct rank *r;
+	unsigned peer, slot;
+	void *listen, *send, *recv;
+};
+/* On the service thread; both ranks do it at the same time, with the same @slot. */
+void link_open(struct rank *r, struct link *l, unsigned peer, unsigned slot);
+void link_close(struct link *l);
+
+/* Registered memory with a guard behind it. */
+struct buf {
+	char *base;
+	size_t len;
+	void *mh;
+};
+void buf_open(struct rank *r, void *comm, struct buf *b, size_t len);
+void buf_close(struct rank *r, void *comm, struct buf *b);
+
+/* Messages both ways over a link, every byte checked. */
+struct stream {
+	struct link *link;
+	unsigned count;	     /* messages each way */
+	unsigned depth;	     /* under way each way, at most NCCL_REQS_MAX */
+	const size_t *sizes; /* message i has sizes[i % nr_sizes] bytes */
+	unsigned nr_sizes;
+	uint64_t seed;
+	/* The stream's own. */
+	struct buf out, in;
+	size_t room;
+};
+/* On the service thread: memory. */
+void stream_open(struct stream *s);
+void stream_close(struct stream *s);
+/* On the progress thread. */
+void stream_run(void *stream);
+
+void req_wait(struct rank *r, void *req, int *size);   /* done without an error */
+int req_error(struct rank *r, void *req, unsigned ms); /* its error, within @ms; 0: it is done */
+
+struct link_job {
+	struct rank *r;
+	struct link *l;
+	unsigned peer, slot;
+};
+/* link_open(), link_close() and memory, by the service thread while the caller waits. */
+void rank_link(struct rank *r, struct link *l, unsigned peer, unsigned slot);
+void rank_unlink(struct rank *r, struct link *l);
+void rank_stream(struct rank *r, struct stream *s); /* open, run, close, on the right threads */
+
+/* The cases, in nccl_cases.c and nccl_ends.c. */
+struct nccl_case {
+	const char *name;
+	unsigned nr_ranks;
+	void (*run)(struct rank *r);
+	bool dies; /* rank 1 ends by a signal */
+	const char *timeout_s;
+};
+extern const struct nccl_case cases_data[], cases_ends[];
+extern const unsigned nr_cases_data, nr_cases_ends;
+
+#endif

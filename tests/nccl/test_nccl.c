@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The NCCL plugin without NCCL and without a GPU: processes that load libnccl-net-gx.so as NCCL
+ * does, and play its service and progress threads, over the port or link that the first argument
+ * names (shm, udp, local). Further arguments name cases; default: all. Each case has fresh ranks:
+ * this program again, with the world's memory at descriptor 3. GX_TEST_NCCL_NET has the path of the
+ * plugin. GX_TEST_FULL=1 does more rounds, GX_TEST_LOG=1 shows the plugin's lines.
+ */
+#include "nccl_rank.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define WORLD_FD 3
+#define CASE_S	 150 /* after that a case has failed */
+
+extern char **environ;
+
+static const struct nccl_case *case_find(const char *name)
+{
+	for (unsigned i = 0; i < nr_cases_data; i++)
+		if (!strcmp(cases_data[i].name, name))
+			return &cases_data[i];
+	for (unsigned i = 0; i < nr_cases_ends; i++)
+		if (!strcmp(cases_ends[i].name, name))
+			return &cases_ends[i];
+	fprintf(stderr, "there is no case %s\n", name);
+	exit(2);
+}
+
+/* ---- A rank ---- */
+
+static int rank_main(const char *name, const char *port, unsigned me)
+{
+	const struct nccl_case *c = case_find(name);
+	struct rank r = {.me = me, .port = port, .is_full = getenv("GX_TEST_FULL")};
+
+	r.w = mmap(NULL, sizeof(*r.w), PROT_READ | PROT_WRITE, MAP_SHARED, WORLD_FD, 0);
+	CHECK(r.w != MAP_FAILED);
+	close(WORLD_FD);
+	net_load(&r.net, 12);
+	CHECK(!net_init(&r.net, &r.ctx) && r.ctx);
+	worker_start(&r.service);
+	worker_start(&r.progress);
+	c->run(&r);
+	worker_end(&r.progress);
+	worker_end(&r.service);
+	CHECK(!net_finalize(&r.net, r.ctx));
+	dlclose(r.net.dl);
+	munmap(r.w, sizeof(*r.w));
+	if (r.net.version < 11) /* there is no finalize: the cores run on */
+		_exit(0);
+	return 0;
+}
+
+/* ---- The test ---- */
+
+static void env_set(const struct nccl_case *c, const char *port)
+{
+	setenv("GX_NCCL_PORTS", strcmp(port, "local") ? port : "shm", 1);
+	setenv("GX_NCCL_LINK", strcmp(port, "local") ? "packet" : "local", 1);
+	setenv("GX_NCCL_TIMEOUT_S", c->timeout_s ? c->timeout_s : "30", 1);
+	setenv("GX_NCCL_CORES", c->nr_ranks > 2 ? "1" : "2", 1);
+	unsetenv("GX_NCCL_CPUS");
+	unsetenv("GX_NCCL_ADDR");
+}
+
+static pid_t rank_start(const struct nccl_case *c, const char *port, unsigned me, int world)
+{
+	char text[12], *argv[] = {"test_nccl", "rank", (char *)c->name, (char *)port, text, NULL};
+	posix_spawn_file_actions_t fa;
+	pid_t pid;
+
+	snprintf(text, sizeof(text), "%u", me);
+	CHECK(!posix_spawn_file_actions_init(&fa));
+	CHECK(!posix_spawn_file_actions_adddup2(&fa, world, WORLD_FD));
+	CHECK(!posix_spawn(&pid, "/proc/self/exe", &fa, NULL, argv, environ));
+	posix_spawn_file_actions_destroy(&fa);
+	return pid;
+}
+
+/* Has rank @i ended well? A rank that dies does so by SIGKILL: its own, or ours. */
+static bool rank_is_good(const struct nccl_case *c, unsigned i, int status)
+{
+	if (c->dies && i == 1)
+		return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+	return WIFEXITED(status) && !WEXITSTATUS(status);
+}
+
+/* Wait for the ranks. After a failure, or when the others have ended, kill what is left. */
+static bool ranks_wait(const struct nccl_case *c, const pid_t pids[])
+{
+	uint64_t until = now_ns() + CASE_S * 1000000000ull;
+	unsigned left = (1u << c->nr_ranks) - 1;
+	bool good = true;
+
+	while (left) {
+		bool late = now_ns() > until;
+
+		if (late && good)
+			fprintf(stderr, "%s: not over within %d s\n", c->name, CASE_S);
+		good &= !late;
+		for (unsigned i = 0; i < c->nr_ranks; i++) {
+			int status = 0;
+
+			if (!(left & 1u << i))
+				continue;
+			if (!good || (c->dies && left == 2))
+				kill(pids[i], SIGKILL);
+			if (waitpid(pids[i], &status, WNOHANG) != pids[i])
+				continue;
+			left &= ~(1u << i);
+			if (good && !rank_is_good(c, i, status)) {
+				fprintf(stderr, "%s: rank %u ended with status 0x%x\n", c->name, i,
+					status);
+				good = false;
+			}
+		}
+		usleep(2000);
+	}
+	return good;
+}
+
+static bool case_run(const struct nccl_case *c, const char *port)
+{
+	int fd = memfd_create("nccl-world", MFD_CLOEXEC);
+	uint64_t from = now_ns();
+	pid_t pids[RANKS_MAX];
+	struct world *w;
+	bool good;
+
+	CHECK(fd >= 0 && !ftruncate(fd, sizeof(*w)), "%s", strerror(errno));
+	w = mmap(NULL, sizeof(*w), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	CHECK(w != MAP_FAILED);
+	w->nr_ranks = c->nr_ranks;
+	env_set(c, port);
+	for (unsigned i = 0; i < c->nr_ranks; i++)
+		pids[i] = rank_start(c, port, i, fd);
+	good = ranks_wait(c, pids);
+	munmap(w, sizeof(*w));
+	close(fd);
+	printf("%s %s (%.1f s)\n", good ? "ok" : "FAILED", c->name,
+	       (double)(now_ns() - from) / 1e9);
+	fflush(stdout);
+	return good;
+}
+
+int main(int argc, char *argv[])
+{
+	unsigned bad = 0;
+
+	if (argc == 5 && !strcmp(argv[1], "rank"))
+		return rank_main(argv[2], argv[3], (unsigned)atoi(argv[4]));
+	if (argc < 2 || !getenv("GX_TEST_NCCL_NET")) {
+		fprintf(stderr, "usage: GX_TEST_NCCL_NET=libnccl-net-gx.so test_nccl shm|udp|local "
+				"[CASE...]\n");
+		return 2;
+	}
+	for (int i = 2; i < argc; i++)
+		bad += !case_run(case_find(argv[i]), argv[1]);
+	for (unsigned i = 0; argc == 2 && i < nr_cases_data; i++)
+		bad += !case_run(&cases_data[i], argv[1]);
+	for (unsigned i = 0; argc == 2 && i < nr_cases_ends; i++)
+		bad += !case_run(&cases_ends[i], argv[1]);
+	if (bad)
+		printf("%u cases failed\n", bad);
+	return bad != 0;
+}
