@@ -350,15 +350,21 @@ static void dial_open(struct comm *c)
 
 static int dial_step(struct comm *c, const struct handle *h)
 {
+	bool show = false;
 	enum dial d;
 
 	pthread_mutex_lock(&plug.lock);
 	d = dial_look(c);
-	if (d == DIAL_OPENS)
+	if (d == DIAL_OPENS) {
 		dial_open(c);
+		show = !c->peer->shown;
+		c->peer->shown = true;
+	}
 	/* The peer closes a connection that has shown no right token, some time. */
 	c->peer->retired |= d == DIAL_REFUSED && !c->peer->proven;
 	pthread_mutex_unlock(&plug.lock);
+	if (show)
+		peer_show(c->peer);
 	if (d == DIAL_WAITS || d == DIAL_OPENS || (d == DIAL_ASKS && !dial_ask(c)))
 		return NCCL_OK;
 	if (d == DIAL_LATE)

@@ -295,3 +295,12 @@ void peer_say(struct peer *p, const char *what, int err)
 	else
 		say_info("%s: %s", what, why);
 }
+
+void peer_show(struct peer *p)
+{
+	struct gx_conn_info info = GX_INIT(info);
+
+	if (!gx_conn_info(p->conn, &info))
+		say_info("connected to %s: link %s, port %s, %u lanes (%s)", info.peer, info.link,
+			 info.port, info.lanes, info.why);
+}

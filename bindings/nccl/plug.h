@@ -30,7 +30,6 @@
 #define TOKEN_B	   16	/* bytes of a random token */
 #define ADDR_B	   64	/* "[fe80::1]:65535" with the final 0 */
 #define WHY_B	   256	/* bytes of a reason */
-#define CLAIMS_MAX 1024 /* CPUs that the choice looks at */
 #define STRAYS_MAX 64	/* accepted connections that have not shown a token */
 #define PATH_COMMS 128	/* comms of one direction on an endpoint; then another connection is made */
 #define MEET_MAX   1024 /* connects that wait for accept() at a listener */
@@ -59,7 +58,7 @@ struct lane {
 struct path {
 	struct gx_ep *ep;  /* frozen */
 	struct lane *lane; /* frozen */
-	unsigned nr_comms; /* of the connecting end; under plug.lock */
+	unsigned nr_comms; /* under plug.lock */
 	unsigned extra[2]; /* operations under way beyond the first of each comm: receives, sends.
 			      owner: the core */
 };
@@ -79,6 +78,7 @@ struct peer {
 	struct comm *comms;   /* that have a number, and are not closed here */
 	char why[WHY_B];      /* down: the reason */
 	bool told;	      /* the reason was told */
+	bool shown;	      /* the path was told */
 	unsigned nr_paths;    /* 0: not up yet */
 	struct path path[LANES_MAX];
 };
@@ -282,6 +282,7 @@ bool peer_up(struct peer *p); /* under plug.lock: has it endpoints? Fills in p->
 struct peer *peer_accept(struct gx_conn *conn); /* under plug.lock, control thread */
 void peer_sweep(void); /* free what nobody uses any more; not from callbacks */
 void peer_say(struct peer *p, const char *what, int err); /* tell why it is down, once */
+void peer_show(struct peer *p);				  /* tell which path it takes */
 
 /* ---- meet.c ---- */
 
