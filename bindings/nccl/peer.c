@@ -117,7 +117,7 @@ static struct peer *peer_new(void)
 
 /* Without the lock: gx_connect() waits for the control thread, which may wait for the lock. Others
  * find @p meanwhile, and wait for it. */
-static void peer_connect(struct peer *p, const char *addr)
+static void peer_connect(struct peer *p, const char *addr, unsigned first_core)
 {
 	struct gx_connect_opts o = GX_INIT(o);
 	struct gx_conn_info info = GX_INIT(info);
@@ -126,6 +126,7 @@ static void peer_connect(struct peer *p, const char *addr)
 
 	o.link = plug.conf.link;
 	o.timeout_ns = plug.conf.timeout_ns;
+	o.first_core = first_core;
 	ret = gx_connect(plug.gx, addr, &o, &conn);
 	pthread_mutex_lock(&plug.lock);
 	plug.nr_dialing--;
@@ -147,8 +148,9 @@ static void peer_connect(struct peer *p, const char *addr)
 
 struct peer *peer_get(const struct handle *h)
 {
-	bool found;
+	unsigned first_core = 0;
 	struct peer *p;
+	bool found;
 
 	pthread_mutex_lock(&plug.lock);
 	p = peer_find(h);
@@ -160,10 +162,11 @@ struct peer *peer_get(const struct handle *h)
 	if (p && !found) {
 		memcpy(p->process, h->process, sizeof(p->process));
 		plug.nr_dialing++;
+		first_core = plug.first_core++ % plug.nr_lanes;
 	}
 	pthread_mutex_unlock(&plug.lock);
 	if (p && !found)
-		peer_connect(p, h->addr);
+		peer_connect(p, h->addr, first_core);
 	return p;
 }
 

@@ -225,6 +225,7 @@ struct plug {
 	struct reg *regs;
 	struct peer *peers;
 	unsigned nr_dialing; /* threads between gx_connect() and gx_conn_user_set() */
+	unsigned first_core; /* that the next connection begins with: peers may have fewer cores */
 	struct stray stray[STRAYS_MAX];
 	unsigned nr_strays;
 	bool wrong_token_told;
