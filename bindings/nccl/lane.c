@@ -329,9 +329,12 @@ static bool lane_comps(struct lane *l)
 bool lane_poll(void *lane, uint64_t now_ns)
 {
 	struct lane *l = lane;
-	bool busy = lane_orders(l);
+	bool busy;
 
 	(void)now_ns;
+	if (plug.stopped)
+		return false;
+	busy = lane_orders(l);
 	busy |= lane_comps(l);
 	return lane_waiting(l) || busy;
 }

@@ -214,6 +214,7 @@ struct plug {
 	struct gx *gx;	     /* NULL: closed. Written under proc.c's own lock, while no comm is */
 	struct conf conf;    /* frozen, as long as .gx lives */
 	bool closing;	     /* gx_close() runs: callbacks do nothing */
+	bool stopped;	     /* no core runs any more. Written while none does */
 	uint8_t process[16]; /* this context's name, random. Frozen */
 	char addr[ADDR_B];   /* where it listens. Frozen */
 	unsigned nr_lanes;   /* frozen */

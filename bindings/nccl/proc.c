@@ -100,11 +100,15 @@ static void proc_closing(bool closing)
 	pthread_mutex_unlock(&plug.lock);
 }
 
-/* The cores run until gx_close() stops them: everything that they know stays until then. */
+/* gx_close() turns the cores once more while it frees connections, and so calls lane_poll(). */
 static void proc_stop(struct gx *gx)
 {
 	proc_closing(true);
+	for (unsigned i = 0; i < plug.nr_lanes; i++)
+		gx_core_stop(plug.lane[i].core);
+	plug.stopped = true;
 	gx_close(gx);
+	plug.stopped = false;
 	plug.gx = NULL;
 	proc_clear();
 	proc_closing(false);
@@ -139,9 +143,10 @@ static int proc_lanes_start(struct gx *gx, unsigned nr_cores)
 {
 	int ret = 0;
 
-	plug.nr_lanes = nr_cores;
+	plug.nr_lanes = 0;
 	for (unsigned i = 0; i < nr_cores; i++) {
 		plug.lane[i] = (struct lane){.core = gx_core(gx, i)};
+		plug.nr_lanes = i + 1;
 		ret = gx_core_poller(plug.lane[i].core, lane_poll, &plug.lane[i]);
 		if (!ret)
 			ret = gx_core_start(plug.lane[i].core);
