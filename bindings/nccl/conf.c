@@ -109,10 +109,13 @@ static bool conf_host(struct conf *c)
 
 static bool conf_link(struct conf *c)
 {
-	c->link = conf_text("GX_NCCL_LINK");
-	if (!c->link || !strcmp(c->link, "packet") || !strcmp(c->link, "local"))
+	const char *text = conf_text("GX_NCCL_LINK");
+
+	/* The program may write over its environment later. */
+	c->link = !text ? NULL : !strcmp(text, "packet") ? "packet" : "local";
+	if (!text || !strcmp(text, c->link))
 		return true;
-	say_warn("GX_NCCL_LINK=%.40s: say packet or local", c->link);
+	say_warn("GX_NCCL_LINK=%.40s: say packet or local", text);
 	return false;
 }
 

@@ -7,7 +7,8 @@
  * comm that this end is closed, and how many requests had reached it.
  *
  * Handles come over NCCL's bootstrap, which anybody may reach, and messages from a peer: both are
- * copied out and checked. The tables call listen, connect, accept and close; none of them waits.
+ * copied out and checked. The tables call listen, connect, accept and close. None of them waits for a
+ * peer; the first connect to a process waits two or three times for gx's control thread.
  */
 #include "plug.h"
 

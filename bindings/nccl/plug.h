@@ -30,7 +30,7 @@
 #define TOKEN_B	   16	/* bytes of a random token */
 #define ADDR_B	   64	/* "[fe80::1]:65535" with the final 0 */
 #define WHY_B	   256	/* bytes of a reason */
-#define STRAYS_MAX 64	/* accepted connections that have not shown a token */
+#define STRAYS_MAX 1024 /* accepted connections that have not shown a token */
 #define PATH_COMMS 128	/* comms of one direction on an endpoint; then another connection is made */
 #define MEET_MAX   1024 /* connects that wait for accept() at a listener */
 #define STRAY_NS   10000000000ull

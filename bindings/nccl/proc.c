@@ -88,6 +88,7 @@ static void proc_clear(void)
 		free(p);
 	}
 	plug.dials = NULL;
+	plug.nr_lanes = 0; /* their cores are gone */
 	plug.nr_strays = 0;
 	atomic_store(&plug.graves, NULL);
 	atomic_store(&plug.sweep_due, false);
