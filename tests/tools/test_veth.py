@@ -86,12 +86,12 @@ def mtu_set(other, mtu):
 class There:
     """gxperf on the other host."""
 
-    def __init__(self, tools, other, server, port, cores=CLIENT_CPU):
-        self.tools, self.other, self.server, self.port, self.cores = tools, other, server, port, cores
+    def __init__(self, tools, other, server, port, cores=CLIENT_CPU, more=()):
+        self.tools, self.other, self.server, self.port, self.cores, self.more = tools, other, server, port, cores, more
 
     def words(self, command, *args):
         return [*self.other.words(self.tools.gxperf_path), command, self.server.addr, "--insecure", "--cores", self.cores, "--mem",
-                "kv", "--port", self.port, *map(str, args)]
+                "kv", "--port", self.port, *self.more, *map(str, args)]
 
     def run(self, command, *args, **kw):
         words = self.words(command, *args)
@@ -136,8 +136,10 @@ def narrows(there, other):
 def two_cores(tools, other, ports):
     """The kernel spreads packets over two queues as it likes: each is handed to the core that it is for."""
     cores = f"{SERVER_CPU},{CLIENT_CPU}"
-    with test_cli.Server(tools, "--insecure", "--port", ports[0], "--cores", cores, listen="10.90.0.1:0") as server:
-        there = There(tools, other, server, ports[1], cores)
+    # Four polling cores on two CPUs, beside another test: one may stand for seconds.
+    patient = ("--timeout", "30")
+    with test_cli.Server(tools, "--insecure", "--port", ports[0], "--cores", cores, *patient, listen="10.90.0.1:0") as server:
+        there = There(tools, other, server, ports[1], cores, patient)
         sizes(there)
         there.perf("put", "-s", "1M", "-n", "20", "--stripe").clean()
 
