@@ -4,8 +4,11 @@
  * them as sends and receives with exact tags, and sets their flags when they complete.
  *
  * gx has a bounded number of operations on an endpoint, and a request that waits for the peer holds
- * one. So that no comm waits for another one for ever, the first request of each comm is always
- * posted, and only a part of the room is for further ones.
+ * one. So that no comm of an endpoint waits for another one for ever, the first request of each
+ * comm is always posted, and only a part of the room is for further ones. A core as a whole takes
+ * 4,094 operations (core_post_room() of gx), and nothing here bounds what all endpoints of a core
+ * hold together: some 500 comms on one core, each with 8 receives that wait, leave no room for
+ * sends.
  *
  * lane_put() and lane_purge(): any thread. All others: the core, in its turn. They neither allocate
  * nor call the system.
