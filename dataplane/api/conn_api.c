@@ -54,6 +54,7 @@ GX_EXPORT int gx_connect(struct gx *gx, const char *addr, const struct gx_connec
 	ret = gx_uring_run_wait(gx->uring, new_run, &call);
 	if (ret)
 		return gx_fail(ret, "no memory for a connection");
+	gx_conn_user_set(call.c, opts.user); /* before on_conn can hear of it */
 	ret = ctl_connect(call.c, addr, &opts);
 	if (ret) {
 		gx_uring_run_wait(gx->uring, discard_run, call.c);

@@ -385,6 +385,8 @@ struct gx_connect_opts {
 	 * engines of a GPU copy where memory of a GPU is at either end, if this context has opened
 	 * a GPU (see gx_gpu_open()); else packets reach that memory. */
 	const char *link;
+	void *user; /* gx_conn_user() of the connection from the start, so that the first on_conn
+		       finds it. NULL: an accepted connection looks the same */
 };
 
 /**
@@ -445,7 +447,8 @@ int gx_conn_info(struct gx_conn *conn, struct gx_conn_info *info); /* [control] 
 struct gx_ep *gx_conn_ep(struct gx_conn *conn, unsigned lane);
 struct gx_core *gx_ep_core(struct gx_ep *ep);
 struct gx_conn *gx_ep_conn(struct gx_ep *ep);
-/** gx_conn_user_set(), gx_conn_user() - A pointer of the program on a connection. */
+/** gx_conn_user_set(), gx_conn_user() - A pointer of the program on a connection. It is NULL at
+ * first, or gx_connect_opts.user. */
 void gx_conn_user_set(struct gx_conn *conn, void *user);
 void *gx_conn_user(const struct gx_conn *conn);
 

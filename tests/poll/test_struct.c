@@ -281,7 +281,7 @@ static const struct {
 			       sizeof(struct type),                                                \
 		       "padding at the end of " #type)
 ENDS_WITH(gx_opts, idle_sleep_max_ns);
-ENDS_WITH(gx_connect_opts, link);
+ENDS_WITH(gx_connect_opts, user);
 ENDS_WITH(gx_conn_info, peer_bounce);
 ENDS_WITH(gx_region, reserved);
 ENDS_WITH(gx_queue_opts, depth);

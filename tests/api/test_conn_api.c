@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The calls on connections, in two contexts of one process over shm: the program's own pointer. */
+#include "kit/common_gx.h"
+
+#include <pthread.h>
+
+#define KV_B 4096u
+
+/* What on_conn of the connecting end saw. */
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	unsigned nr; /* events */
+	enum gx_conn_event event;
+	void *user;
+} seen = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
+
+static int mine; /* something to point at */
+
+static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
+		    const char *why)
+{
+	pthread_mutex_lock(&seen.lock);
+	seen.nr++;
+	seen.event = event;
+	seen.user = gx_conn_user(conn);
+	pthread_cond_broadcast(&seen.cond);
+	pthread_mutex_unlock(&seen.lock);
+}
+
+static void seen_wait(unsigned nr, enum gx_conn_event event, const void *user)
+{
+	pthread_mutex_lock(&seen.lock);
+	while (seen.nr < nr)
+		pthread_cond_wait(&seen.cond, &seen.lock);
+	assert_int_equal(seen.nr, nr);
+	assert_int_equal(seen.event, event);
+	assert_ptr_equal(seen.user, user);
+	pthread_mutex_unlock(&seen.lock);
+}
+
+static int setup(void **state)
+{
+	static struct common_rig rig;
+	struct gx_opts o = {.on_conn = on_conn};
+
+	seen.nr = 0;
+	common_rig_open(&rig, o, KV_B);
+	*state = &rig;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	common_rig_close(*state);
+	return 0;
+}
+
+static struct gx_conn *dial(struct common_rig *r, const char *addr, void *user)
+{
+	struct gx_connect_opts o = GX_INIT(o);
+	struct gx_conn *conn;
+
+	o.user = user;
+	assert_int_equal(gx_connect(r->client, addr, &o, &conn), 0);
+	return conn;
+}
+
+/* gx_connect() returns before or after on_conn: the pointer is there in both cases. */
+static void gx_connect__user_is_there_at_once(void **state)
+{
+	struct common_rig *r = *state;
+	struct gx_conn *conn = dial(r, r->addr, &mine);
+
+	seen_wait(1, GX_CONN_EVENT_UP, &mine);
+	assert_ptr_equal(gx_conn_user(conn), &mine);
+	gx_conn_user_set(conn, NULL);
+	gx_conn_close(conn);
+	seen_wait(2, GX_CONN_EVENT_DOWN, NULL);
+}
+
+static void gx_connect__user_of_one_that_fails(void **state)
+{
+	struct common_rig *r = *state;
+	struct gx_conn *conn;
+
+	gx_listen_stop(r->server);
+	conn = dial(r, r->addr, &mine);
+	seen_wait(1, GX_CONN_EVENT_DOWN, &mine);
+	gx_conn_close(conn);
+}
+
+static void gx_connect__without_user(void **state)
+{
+	struct common_rig *r = *state;
+	struct gx_conn *conn = dial(r, r->addr, NULL);
+
+	seen_wait(1, GX_CONN_EVENT_UP, NULL);
+	assert_null(gx_conn_user(conn));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(gx_connect__user_is_there_at_once, setup, teardown),
+		cmocka_unit_test_setup_teardown(gx_connect__user_of_one_that_fails, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(gx_connect__without_user, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
