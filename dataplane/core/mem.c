@@ -486,31 +486,3 @@ int gx_memfd_check(int fd, size_t len)
 		return -EPROTO;
 	return 0;
 }
-
-int gx_range_access(const void *addr, uint64_t len)
-{
-	uintptr_t at = (uintptr_t)addr, end = at + len;
-	int can = GX_RANGE_READ | GX_RANGE_WRITE;
-	unsigned long low, high;
-	char line[512], r, w;
-	FILE *f;
-
-	if (end < at)
-		return -EFAULT;
-	f = len ? fopen("/proc/self/maps", "re") : NULL;
-	if (!f)
-		return can;
-	/* The lines are sorted by address. The rest of a line that fgets() cut does not look like a
-	 * range. */
-	while (at < end && fgets(line, sizeof(line), f)) {
-		if (sscanf(line, "%lx-%lx %c%c", &low, &high, &r, &w) != 4 || high <= at)
-			continue;
-		if (low > at || r != 'r')
-			break;
-		if (w != 'w')
-			can &= ~GX_RANGE_WRITE;
-		at = high;
-	}
-	fclose(f);
-	return at < end ? -EFAULT : can;
-}

@@ -76,9 +76,10 @@ bool gx_mem_fits(uint64_t len);
 
 /** gx_range_access() - May this process read and write @addr .. @len, by /proc/self/maps? Return:
  * GX_RANGE_ bits; -EFAULT: it cannot read a part, or a part is no memory. Without /proc it returns
- * all bits. */
+ * all bits. gx_range_access_by(): the same; @ask false: as on a kernel before 6.11, for tests. */
 #define GX_RANGE_READ  1
 #define GX_RANGE_WRITE 2
 int gx_range_access(const void *addr, uint64_t len);
+int gx_range_access_by(const void *addr, uint64_t len, bool ask);
 
 #endif
