@@ -2,8 +2,10 @@
 /*
  * Which CPUs the plugin's cores run on. The ranks of a host start at the same time and know nothing
  * of one another. So a process claims each CPU by a name that the kernel gives to one process at a
- * time: an abstract Unix socket, which ends with the process. Called at init and at the last
- * finalize, one thread at a time; a child of fork() calls cpus_release().
+ * time: an abstract Unix socket, which ends with the process. All ranks together claim from the
+ * upper half of the physical cores, so the computation keeps the lower half, and the siblings of
+ * all. Called at init and at the last finalize, one thread at a time; a child of fork() calls
+ * cpus_release().
  */
 #include "plug.h"
 
@@ -15,8 +17,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define CPUS_PIN_MIN 4 /* with fewer, NCCL's threads need them more than the cores need their own */
-#define CPUS_TWO_MIN 8 /* with so many, a process takes two cores */
+#define CPUS_PIN_MIN                                                                               \
+	4	       /* physical cores. With fewer, NCCL's threads need them more than the
+			* polling cores need their own */
+#define CPUS_TWO_MIN 4 /* with so many to choose from, a process takes two */
 
 static int claims[LANES_MAX];
 static unsigned nr_claims;
@@ -63,26 +67,42 @@ static unsigned cpu_first_sibling(unsigned cpu)
 	return first;
 }
 
-/* From the highest CPU down, because programs begin at the lowest. First one CPU of each physical
- * core, then the others. */
-static unsigned cpus_claim(const cpu_set_t *may, unsigned want, int cpus[LANES_MAX])
+unsigned cpus_spread(const cpu_set_t *may, unsigned (*first)(unsigned cpu), int out[CPU_SETSIZE])
+{
+	cpu_set_t seen; /* lowest CPUs of the physical cores so far */
+	unsigned nr = 0, n;
+
+	CPU_ZERO(&seen);
+	for (unsigned cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+		unsigned core = CPU_ISSET(cpu, may) ? first(cpu) : CPU_SETSIZE;
+
+		if (core >= CPU_SETSIZE || CPU_ISSET(core, &seen))
+			continue;
+		CPU_SET(core, &seen);
+		out[nr++] = (int)cpu;
+	}
+	if (nr < CPUS_PIN_MIN)
+		return 0;
+	n = nr / 2;
+	for (unsigned i = 0; i < n; i++) /* i < nr - 1 - i: no place is read after it was written */
+		out[i] = out[nr - 1 - i];
+	return n;
+}
+
+static unsigned cpus_claim(const int from[], unsigned nr, unsigned want, int cpus[LANES_MAX])
 {
 	unsigned n = 0;
 
-	for (int others = 0; others < 2; others++)
-		for (unsigned cpu = CPU_SETSIZE; cpu-- > 0 && n < want;) {
-			if (!CPU_ISSET(cpu, may) ||
-			    (cpu_first_sibling(cpu) != cpu) != (others != 0))
-				continue;
-			if (cpu_claim(cpu))
-				cpus[n++] = (int)cpu;
-		}
+	for (unsigned i = 0; i < nr && n < want; i++)
+		if (cpu_claim((unsigned)from[i]))
+			cpus[n++] = from[i];
 	return n;
 }
 
 unsigned cpus_choose(const struct conf *c, int cpus[LANES_MAX])
 {
-	unsigned nr = c->nr_cores, nr_may, n = 0;
+	unsigned nr = c->nr_cores, nr_may, n;
+	int from[CPU_SETSIZE];
 	cpu_set_t may;
 
 	if (c->nr_cpus) {
@@ -90,15 +110,17 @@ unsigned cpus_choose(const struct conf *c, int cpus[LANES_MAX])
 		return c->nr_cpus;
 	}
 	CPU_ZERO(&may);
-	nr_may = sched_getaffinity(0, sizeof(may), &may) ? 0 : (unsigned)CPU_COUNT(&may);
+	if (sched_getaffinity(0, sizeof(may), &may))
+		CPU_ZERO(&may);
+	nr_may = cpus_spread(&may, cpu_first_sibling, from);
 	if (!nr)
 		nr = nr_may >= CPUS_TWO_MIN ? 2 : 1;
-	if (nr_may >= CPUS_PIN_MIN && nr < nr_may)
-		n = cpus_claim(&may, nr, cpus);
+	n = cpus_claim(from, nr_may, nr, cpus);
 	if (n < nr)
-		say_info("%u of %u polling cores are not pinned: this process may run on %u CPUs, "
-			 "and other ranks have some of them; GX_NCCL_CPUS names CPUs",
-			 nr - n, nr, nr_may);
+		say_info("%u of %u polling cores are not pinned: this process may run on %d CPUs, "
+			 "the ranks of a host share the upper half of their physical cores, and "
+			 "the rest is for the computation; GX_NCCL_CPUS names CPUs",
+			 nr - n, nr, CPU_COUNT(&may));
 	while (n < nr)
 		cpus[n++] = -1;
 	return nr;

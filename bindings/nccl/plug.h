@@ -20,6 +20,7 @@
 #include <gx/gx.h>
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -253,6 +254,10 @@ bool conf_read(struct conf *c);
 
 /* Choose a CPU for each core: cpus[], -1: not pinned. */
 unsigned cpus_choose(const struct conf *c, int cpus[LANES_MAX]);
+/* The CPUs that cores may have: one of each physical core in @may, of the upper half of these, from
+ * the highest down, because programs begin at the lowest. @first: the name of a CPU's physical core,
+ * that is its lowest CPU. Return: how many; 0: there are too few to pin anything. */
+unsigned cpus_spread(const cpu_set_t *may, unsigned (*first)(unsigned cpu), int out[CPU_SETSIZE]);
 void cpus_release(void);
 
 /* ---- lane.c ---- */

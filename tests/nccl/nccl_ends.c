@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -340,6 +341,57 @@ static void case_init(struct rank *r)
 	CHECK(!net_init(&r->net, &r->ctx) && r->ctx);
 }
 
+/* Threads of this process that are pinned to CPU @cpu alone; -1: to any. */
+static unsigned pinned(int cpu)
+{
+	DIR *d = opendir("/proc/self/task");
+	struct dirent *e;
+	unsigned n = 0;
+
+	CHECK(d);
+	while ((e = readdir(d))) {
+		cpu_set_t may;
+
+		CPU_ZERO(&may);
+		if (e->d_name[0] == '.' || sched_getaffinity(atoi(e->d_name), sizeof(may), &may))
+			continue;
+		n += CPU_COUNT(&may) == 1 && (cpu < 0 || CPU_ISSET((unsigned)cpu, &may));
+	}
+	closedir(d);
+	return n;
+}
+
+/* CPUs by name, one and all that this process may use of the first 16; then the plugin's choice. */
+static void case_cpus(struct rank *r)
+{
+	char list[128] = "";
+	unsigned first = 0, nr = 0;
+	cpu_set_t may;
+
+	CHECK(!sched_getaffinity(0, sizeof(may), &may));
+	CHECK(!net_finalize(&r->net, r->ctx));
+	unsetenv("GX_NCCL_CORES");
+	for (unsigned cpu = CPU_SETSIZE; cpu-- > 0;)
+		first = CPU_ISSET(cpu, &may) ? cpu : first;
+	for (unsigned cpu = 0; cpu < CPU_SETSIZE && nr < 4; cpu++)
+		if (CPU_ISSET(cpu, &may))
+			snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s%u",
+				 nr++ ? "," : "", cpu);
+	setenv("GX_NCCL_CPUS", list, 1);
+	CHECK(!net_init(&r->net, &r->ctx));
+	UNTIL(pinned(-1) >= nr && pinned((int)first));
+	CHECK(!net_finalize(&r->net, r->ctx));
+	snprintf(list, sizeof(list), "%u-%u", first, first);
+	setenv("GX_NCCL_CPUS", list, 1);
+	CHECK(!net_init(&r->net, &r->ctx));
+	UNTIL(pinned((int)first));
+	CHECK(!net_finalize(&r->net, r->ctx));
+	unsetenv("GX_NCCL_CPUS");
+	CHECK(!net_init(&r->net, &r->ctx));
+	CHECK(CPU_COUNT(&may) == 1 || pinned(-1) <= (unsigned)CPU_COUNT(&may) / 2,
+	      "nothing is left for the computation");
+}
+
 /* DataLoader's workers are such children: they never call the plugin but to tear down. */
 static void case_fork(struct rank *r)
 {
@@ -372,6 +424,7 @@ const struct nccl_case cases_ends[] = {
 	{"dereg", 2, case_dereg, false, NULL}, {"kill", 2, case_kill, true, "2"},
 	{"stop", 2, case_stop, true, "2"},     {"kill_dial", 2, case_kill_dial, true, "2"},
 	{"half", 2, case_half, false, NULL},   {"reload", 2, case_reload, false, NULL},
-	{"init", 1, case_init, false, NULL},   {"fork", 2, case_fork, false, NULL},
+	{"init", 1, case_init, false, NULL},   {"cpus", 1, case_cpus, false, NULL},
+	{"fork", 2, case_fork, false, NULL},
 };
 const unsigned nr_cases_ends = sizeof(cases_ends) / sizeof(cases_ends[0]);
