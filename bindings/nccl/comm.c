@@ -83,8 +83,8 @@ void comm_free(struct comm *c)
 		c->all_next->all_at = c->all_at;
 	if (c->path)
 		c->path->nr_comms--;
-	if (c->peer && !--c->peer->nr_users && (c->peer->down || c->peer->retired))
-		atomic_store(&plug.sweep_due, true);
+	if (c->peer)
+		c->peer->nr_users--;
 	free(c);
 }
 
@@ -108,9 +108,10 @@ static uint32_t comm_count(const struct comm *c)
 
 void comm_close(struct comm *c)
 {
-	struct path *path = c->path;
+	struct path *path;
 
 	pthread_mutex_lock(&plug.lock);
+	path = c->path;
 	if (c->state == COMM_DIAL || c->state == COMM_ASKED)
 		comm_undial(c);
 	c->state = COMM_CLOSED;

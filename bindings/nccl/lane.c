@@ -57,7 +57,6 @@ static void lane_bury(struct comm *c)
 		c->grave_next = head;
 	while (!atomic_compare_exchange_weak_explicit(&plug.graves, &head, c, memory_order_release,
 						      memory_order_relaxed));
-	atomic_store(&plug.sweep_due, true);
 }
 
 /* Has the peer had this request before it closed the comm? */

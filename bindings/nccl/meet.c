@@ -7,8 +7,9 @@
  * comm that this end is closed, and how many requests had reached it.
  *
  * Handles come over NCCL's bootstrap, which anybody may reach, and messages from a peer: both are
- * copied out and checked. The tables call listen, connect, accept and close. None of them waits for a
- * peer; the first connect to a process waits two or three times for gx's control thread.
+ * copied out and checked. The tables call listen, connect, accept and close. None of them waits for
+ * a peer, nor for another thread: the keeper connects, and the control thread asks as soon as the
+ * connection is up. So the peer sees a token at once, also when NCCL is slow to call connect again.
  */
 #include "plug.h"
 
@@ -175,7 +176,6 @@ int meet_listen(void *handle, void **listen_comm)
 	struct handle h = {.magic = HANDLE_MAGIC, .version = HANDLE_VERSION};
 
 	*listen_comm = NULL;
-	peer_sweep();
 	if (!l || !random_fill(l->token, sizeof(l->token))) {
 		free(l);
 		say_warn("listen: no memory, or no random numbers");
@@ -203,7 +203,6 @@ int meet_accept(void *listen_comm, void **recv_comm)
 	struct comm *c;
 
 	*recv_comm = NULL;
-	peer_sweep();
 	pthread_mutex_lock(&plug.lock);
 	c = l->first;
 	if (c) {
@@ -230,8 +229,46 @@ int meet_close_listen(void *listen_comm)
 	while (!meet_accept(l, &c) && c)
 		comm_close(c);
 	free(l);
-	peer_sweep();
 	return NCCL_OK;
+}
+
+/* ---- Asking, under plug.lock ---- */
+
+static struct path *path_choose(struct peer *p)
+{
+	struct path *best = &p->path[0];
+
+	for (unsigned i = 1; i < p->nr_paths; i++)
+		if (p->path[i].nr_comms < best->nr_comms)
+			best = &p->path[i];
+	return best;
+}
+
+/* The connection of @c is up. The CLOSE of a comm that is given up comes after its ASK, because the
+ * lock is held here. */
+static void dial_ask(struct comm *c)
+{
+	struct peer *p = c->peer;
+	struct msg m = {.kind = MSG_ASK, .listen = c->listen};
+	int ret;
+
+	comm_bind(c, path_choose(p), ++p->numbers);
+	c->state = COMM_ASKED;
+	m.number = c->number;
+	m.lane = (uint32_t)(c->path - p->path);
+	memcpy(m.token, c->token, sizeof(m.token));
+	ret = msg_send(p->conn, m);
+	if (!ret)
+		return;
+	c->answered = true;
+	c->answer = ret;
+}
+
+void meet_up(struct peer *p)
+{
+	for (struct comm *c = plug.dials; c; c = c->meet_next)
+		if (c->peer == p && c->state == COMM_DIAL)
+			dial_ask(c);
 }
 
 /* ---- connect ---- */
@@ -266,79 +303,59 @@ static bool handle_is_good(const struct handle *h)
 	return false;
 }
 
+/* Under plug.lock. */
+static struct comm *dial_new(const struct handle *h, uint64_t dial)
+{
+	struct comm *c = comm_new(true);
+
+	if (!c)
+		return NULL;
+	c->dial = dial | 1;
+	c->due_ns = gx_now() + plug.conf.timeout_ns + DIAL_NS;
+	c->listen = h->listen;
+	memcpy(c->token, h->token, sizeof(c->token));
+	c->peer = peer_get(h);
+	if (!c->peer) {
+		comm_free(c);
+		return NULL;
+	}
+	c->meet_next = plug.dials;
+	plug.dials = c;
+	if (peer_up(c->peer))
+		dial_ask(c);
+	return c;
+}
+
 static int dial_begin(const struct handle *h, struct comm **out)
 {
-	struct comm *c = NULL;
 	uint64_t dial = 0;
 
 	if (!handle_is_good(h))
 		return NCCL_INVALID_ARGUMENT;
-	pthread_mutex_lock(&plug.lock);
-	if (random_fill(&dial, sizeof(dial)))
-		c = comm_new(true);
-	if (c) {
-		c->dial = dial | 1;
-		c->due_ns = gx_now() + plug.conf.timeout_ns + DIAL_NS;
-		c->listen = h->listen;
-		memcpy(c->token, h->token, sizeof(c->token));
-		c->meet_next = plug.dials;
-		plug.dials = c;
+	*out = NULL;
+	if (random_fill(&dial, sizeof(dial))) {
+		pthread_mutex_lock(&plug.lock);
+		*out = dial_new(h, dial);
+		pthread_mutex_unlock(&plug.lock);
 	}
-	pthread_mutex_unlock(&plug.lock);
-	if (!c) {
+	if (!*out)
 		say_warn("connect: no memory, or no random numbers");
-		return NCCL_SYSTEM_ERROR;
-	}
-	c->peer = peer_get(h);
-	if (!c->peer) {
-		comm_close(c);
-		say_warn("connect: no memory");
-		return NCCL_SYSTEM_ERROR;
-	}
-	*out = c;
-	return NCCL_OK;
+	return *out ? NCCL_OK : NCCL_SYSTEM_ERROR;
 }
 
-static struct path *path_choose(struct peer *p)
-{
-	struct path *best = &p->path[0];
-
-	for (unsigned i = 1; i < p->nr_paths; i++)
-		if (p->path[i].nr_comms < best->nr_comms)
-			best = &p->path[i];
-	return best;
-}
-
-enum dial { DIAL_WAITS, DIAL_ASKS, DIAL_OPENS, DIAL_LATE, DIAL_REFUSED, DIAL_DOWN };
+enum dial { DIAL_WAITS, DIAL_OPENS, DIAL_LATE, DIAL_REFUSED, DIAL_DOWN };
 
 /* Under plug.lock. */
-static enum dial dial_look(struct comm *c)
+static enum dial dial_look(const struct comm *c)
 {
-	struct peer *p = c->peer;
-
-	if (p->down)
+	if (c->peer->down)
 		return DIAL_DOWN;
-	if (c->state == COMM_DIAL && peer_up(p)) {
-		comm_bind(c, path_choose(p), ++p->numbers);
-		c->state = COMM_ASKED;
-		return DIAL_ASKS;
-	}
-	if (c->state == COMM_ASKED && c->answered)
+	if (c->answered)
 		return c->answer ? DIAL_REFUSED : DIAL_OPENS;
 	return gx_now() > c->due_ns ? DIAL_LATE : DIAL_WAITS;
 }
 
-static int dial_ask(struct comm *c)
-{
-	struct msg m = {.kind = MSG_ASK,
-			.number = c->number,
-			.lane = (uint32_t)(c->path - c->peer->path),
-			.listen = c->listen};
-
-	memcpy(m.token, c->token, sizeof(m.token));
-	return msg_send(c->peer->conn, m);
-}
-
+/* Under plug.lock. */
 static void dial_open(struct comm *c)
 {
 	struct comm **at = &plug.dials;
@@ -347,26 +364,24 @@ static void dial_open(struct comm *c)
 		at = &(*at)->meet_next;
 	*at = c->meet_next;
 	c->state = COMM_OPEN;
+	c->peer->to_show |= !c->peer->shown;
+	c->peer->shown = true;
 }
 
-static int dial_step(struct comm *c, const struct handle *h)
+static int dial_step(struct comm *c, const struct handle *h, void **send_comm)
 {
-	bool show = false;
 	enum dial d;
 
 	pthread_mutex_lock(&plug.lock);
 	d = dial_look(c);
-	if (d == DIAL_OPENS) {
+	if (d == DIAL_OPENS)
 		dial_open(c);
-		show = !c->peer->shown;
-		c->peer->shown = true;
-	}
 	/* The peer closes a connection that has shown no right token, some time. */
 	c->peer->retired |= d == DIAL_REFUSED && !c->peer->proven;
 	pthread_mutex_unlock(&plug.lock);
-	if (show)
-		peer_show(c->peer);
-	if (d == DIAL_WAITS || d == DIAL_OPENS || (d == DIAL_ASKS && !dial_ask(c)))
+	if (d == DIAL_OPENS)
+		*send_comm = c;
+	if (d == DIAL_OPENS || d == DIAL_WAITS)
 		return NCCL_OK;
 	if (d == DIAL_LATE)
 		say_warn("connect to %s: no answer in %llu s: is the other rank stopped?", h->addr,
@@ -376,7 +391,7 @@ static int dial_step(struct comm *c, const struct handle *h)
 			 "was its communicator aborted?",
 			 h->addr, gx_strerror(c->answer));
 	else
-		peer_say(c->peer, "connect", d == DIAL_ASKS ? -ENOTCONN : 0);
+		peer_say(c->peer, "connect", 0);
 	return NCCL_REMOTE_ERROR;
 }
 
@@ -387,7 +402,6 @@ int meet_connect(void *handle, void **send_comm)
 	int ret;
 
 	*send_comm = NULL;
-	peer_sweep();
 	memcpy(&h, handle, sizeof(h));
 	c = dial_find(h.dial);
 	if (!c) {
@@ -396,10 +410,8 @@ int meet_connect(void *handle, void **send_comm)
 			return ret;
 		memcpy((char *)handle + offsetof(struct handle, dial), &c->dial, sizeof(c->dial));
 	}
-	ret = dial_step(c, &h);
+	ret = dial_step(c, &h, send_comm);
 	if (ret)
 		comm_close(c);
-	else if (c->state == COMM_OPEN)
-		*send_comm = c;
 	return ret;
 }

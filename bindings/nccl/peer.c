@@ -4,8 +4,10 @@
  * the connecting process alone decides when a connection is no longer needed, and two processes
  * that send to one another at the same time do not have to agree on one of two connections.
  *
- * An accepted connection is a stray until it has named a listener and its token. Strays are few,
- * and have some seconds.
+ * A connection of ours has its peer as the user pointer from the start. So one without is an
+ * accepted one. It is a stray until it has named a listener and its token. Strays have some
+ * seconds. When there are too many, the oldest one goes: a rank of ours needs no time to show its
+ * token.
  */
 #include "plug.h"
 
@@ -14,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SWEEP_MAX 64 /* connections that one sweep closes */
+#define SWEEP_MAX 64 /* connections that are closed at once */
 
 static struct peer doomed; /* the user pointer of a connection that is about to be closed */
 
@@ -36,13 +38,28 @@ static void stray_forget(const struct gx_conn *conn)
 		*s = plug.stray[--plug.nr_strays];
 }
 
-/* Return: false: there are too many. */
-static bool stray_add(struct gx_conn *conn)
+static struct gx_conn *stray_take(unsigned i)
 {
+	struct gx_conn *conn = plug.stray[i].conn;
+
+	plug.stray[i] = plug.stray[--plug.nr_strays];
+	gx_conn_user_set(conn, &doomed);
+	return conn;
+}
+
+/* Return: another connection, which must be closed; NULL: none. */
+static struct gx_conn *stray_add(struct gx_conn *conn)
+{
+	struct gx_conn *out = NULL;
+	unsigned oldest = 0;
+
+	for (unsigned i = 1; i < plug.nr_strays; i++)
+		if (plug.stray[i].since_ns < plug.stray[oldest].since_ns)
+			oldest = i;
 	if (plug.nr_strays == STRAYS_MAX)
-		return false;
+		out = stray_take(oldest);
 	plug.stray[plug.nr_strays++] = (struct stray){conn, gx_now()};
-	return true;
+	return out;
 }
 
 /* It has ended without a token. */
@@ -52,7 +69,6 @@ static void stray_end(const struct gx_conn *conn)
 
 	if (s)
 		s->since_ns = 0;
-	atomic_store(&plug.sweep_due, true);
 }
 
 /* ---- Events ---- */
@@ -63,42 +79,49 @@ static void peer_mark_down(struct peer *p, const char *why)
 		return;
 	p->down = true;
 	snprintf(p->why, sizeof(p->why), "%s", why);
-	atomic_store(&plug.sweep_due, true);
 }
 
 /* The control thread. */
 void peer_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
 		  const char *why)
 {
-	bool refuse = false;
+	struct gx_conn *other = NULL;
 	struct peer *p;
 
 	(void)arg;
 	(void)err;
 	pthread_mutex_lock(&plug.lock);
 	p = gx_conn_user(conn);
-	if (event == GX_CONN_EVENT_DOWN && p)
+	if (event == GX_CONN_EVENT_DOWN && p) {
 		peer_mark_down(p, why); /* nobody reads that of &doomed */
-	else if (event == GX_CONN_EVENT_DOWN)
+	} else if (event == GX_CONN_EVENT_DOWN) {
 		stray_end(conn);
-	else if (!plug.closing && !p && !stray_add(conn))
-		refuse = !plug.nr_dialing; /* else it may be one of ours */
-	if (refuse)
-		gx_conn_user_set(conn, &doomed);
+	} else if (p && p != &doomed) {
+		p->conn = conn;
+		if (peer_up(p))
+			meet_up(p);
+	} else if (!p && !plug.closing) { /* else gx_close() ends it */
+		other = stray_add(conn);
+	}
 	pthread_mutex_unlock(&plug.lock);
-	if (refuse)
-		gx_conn_close(conn);
+	if (other)
+		gx_conn_close(other);
 }
 
 /* ---- Making ---- */
+
+/* Another process may have the same name after a restart of a virtual machine, or claim it. */
+static bool peer_is(const struct peer *p, const struct handle *h)
+{
+	return !memcmp(p->process, h->process, sizeof(p->process)) && !strcmp(p->addr, h->addr);
+}
 
 static struct peer *peer_find(const struct handle *h)
 {
 	for (struct peer *p = plug.peers; p; p = p->next) {
 		unsigned max = PATH_COMMS * (p->nr_paths ? p->nr_paths : 1);
 
-		if (!p->accepted && !p->down && !p->retired && p->nr_users < max &&
-		    !memcmp(p->process, h->process, sizeof(p->process)))
+		if (!p->accepted && !p->down && !p->retired && p->nr_users < max && peer_is(p, h))
 			return p;
 	}
 	return NULL;
@@ -115,59 +138,66 @@ static struct peer *peer_new(void)
 	return p;
 }
 
-/* Without the lock: gx_connect() waits for the control thread, which may wait for the lock. Others
- * find @p meanwhile, and wait for it. */
-static void peer_connect(struct peer *p, const char *addr, unsigned first_core)
+struct peer *peer_get(const struct handle *h)
+{
+	struct peer *p = peer_find(h);
+	bool found = p;
+
+	if (!p)
+		p = peer_new();
+	if (!p)
+		return NULL;
+	p->nr_users++;
+	if (found)
+		return p;
+	memcpy(p->process, h->process, sizeof(p->process));
+	memcpy(p->addr, h->addr, sizeof(p->addr));
+	p->first_core = plug.first_core++ % plug.nr_lanes;
+	p->to_dial = true;
+	keep_wake();
+	return p;
+}
+
+/* gx_connect() waits for the control thread, which may wait for the lock. */
+static void peer_connect(struct peer *p)
 {
 	struct gx_connect_opts o = GX_INIT(o);
-	struct gx_conn_info info = GX_INIT(info);
 	struct gx_conn *conn = NULL;
 	int ret;
 
 	o.link = plug.conf.link;
 	o.timeout_ns = plug.conf.timeout_ns;
-	o.first_core = first_core;
-	ret = gx_connect(plug.gx, addr, &o, &conn);
+	o.first_core = p->first_core;
+	o.user = p;
+	ret = gx_connect(plug.gx, p->addr, &o, &conn);
 	pthread_mutex_lock(&plug.lock);
-	plug.nr_dialing--;
-	if (ret) {
+	if (ret)
 		peer_mark_down(p, gx_error());
-	} else {
-		p->conn = conn;
-		gx_conn_user_set(conn, p);
-		stray_forget(conn);
-	}
-	pthread_mutex_unlock(&plug.lock);
-	/* It may have ended before peer_on_conn() could know whose it is. */
-	if (ret || gx_conn_info(conn, &info) || info.state != GX_CONN_STATE_DOWN)
-		return;
-	pthread_mutex_lock(&plug.lock);
-	peer_mark_down(p, info.text);
+	else
+		p->conn = conn; /* also when it has ended by now */
 	pthread_mutex_unlock(&plug.lock);
 }
 
-struct peer *peer_get(const struct handle *h)
+static struct peer *peer_to_dial(void)
 {
-	unsigned first_core = 0;
 	struct peer *p;
-	bool found;
 
 	pthread_mutex_lock(&plug.lock);
-	p = peer_find(h);
-	found = p != NULL;
-	if (!found)
-		p = peer_new();
+	for (p = plug.peers; p && !p->to_dial; p = p->next)
+		;
 	if (p)
-		p->nr_users++;
-	if (p && !found) {
-		memcpy(p->process, h->process, sizeof(p->process));
-		plug.nr_dialing++;
-		first_core = plug.first_core++ % plug.nr_lanes;
-	}
+		p->to_dial = false;
 	pthread_mutex_unlock(&plug.lock);
-	if (p && !found)
-		peer_connect(p, h->addr, first_core);
 	return p;
+}
+
+/* The keeper alone frees peers. */
+void peer_dial(void)
+{
+	struct peer *p;
+
+	while ((p = peer_to_dial()))
+		peer_connect(p);
 }
 
 static struct lane *lane_of(const struct gx_core *core)
@@ -225,16 +255,11 @@ static unsigned sweep_strays(struct gx_conn *conns[], unsigned max, uint64_t now
 {
 	unsigned n = 0;
 
-	if (plug.nr_dialing) /* one of them may be ours, without its peer yet */
-		return 0;
 	for (unsigned i = plug.nr_strays; i-- > 0 && n < max;) {
-		struct stray s = plug.stray[i];
+		uint64_t since_ns = plug.stray[i].since_ns;
 
-		if (s.since_ns && now_ns - s.since_ns < STRAY_NS)
-			continue;
-		plug.stray[i] = plug.stray[--plug.nr_strays];
-		gx_conn_user_set(s.conn, &doomed);
-		conns[n++] = s.conn;
+		if (!since_ns || now_ns - since_ns >= STRAY_NS)
+			conns[n++] = stray_take(i);
 	}
 	return n;
 }
@@ -247,7 +272,7 @@ static unsigned sweep_peers(struct gx_conn *conns[], unsigned max)
 	while (*at && n < max) {
 		struct peer *p = *at;
 
-		if (!(p->down || p->retired) || p->nr_users) {
+		if (!(p->down || p->retired) || p->nr_users || p->to_dial) {
 			at = &p->next;
 			continue;
 		}
@@ -263,22 +288,21 @@ static unsigned sweep_peers(struct gx_conn *conns[], unsigned max)
 
 void peer_sweep(void)
 {
-	static _Atomic uint64_t next_ns;
 	struct gx_conn *conns[SWEEP_MAX];
-	uint64_t now_ns = gx_now();
 	unsigned n;
 
-	if (!atomic_exchange(&plug.sweep_due, false) && now_ns < atomic_load(&next_ns))
-		return;
-	atomic_store(&next_ns, now_ns + STRAY_NS / 10);
-	pthread_mutex_lock(&plug.lock);
-	sweep_graves();
-	n = sweep_strays(conns, SWEEP_MAX, now_ns);
-	n += sweep_peers(conns + n, SWEEP_MAX - n);
-	pthread_mutex_unlock(&plug.lock);
-	for (unsigned i = 0; i < n; i++)
-		gx_conn_close(conns[i]);
+	do {
+		pthread_mutex_lock(&plug.lock);
+		sweep_graves();
+		n = sweep_strays(conns, SWEEP_MAX, gx_now());
+		n += sweep_peers(conns + n, SWEEP_MAX - n);
+		pthread_mutex_unlock(&plug.lock);
+		for (unsigned i = 0; i < n; i++)
+			gx_conn_close(conns[i]);
+	} while (n == SWEEP_MAX);
 }
+
+/* ---- Telling ---- */
 
 void peer_say(struct peer *p, const char *what, int err)
 {
@@ -299,11 +323,30 @@ void peer_say(struct peer *p, const char *what, int err)
 		say_info("%s: %s", what, why);
 }
 
-void peer_show(struct peer *p)
+static struct gx_conn *peer_to_show(void)
 {
-	struct gx_conn_info info = GX_INIT(info);
+	struct gx_conn *conn = NULL;
 
-	if (!gx_conn_info(p->conn, &info))
-		say_info("connected to %s: link %s, port %s, %u lanes (%s)", info.peer, info.link,
-			 info.port, info.lanes, info.why);
+	pthread_mutex_lock(&plug.lock);
+	for (struct peer *p = plug.peers; p && !conn; p = p->next)
+		if (p->to_show) {
+			conn = p->conn;
+			p->to_show = false;
+		}
+	pthread_mutex_unlock(&plug.lock);
+	return conn;
+}
+
+/* A connection lives until the keeper closes it. */
+void peer_show(void)
+{
+	struct gx_conn *conn;
+
+	while ((conn = peer_to_show())) {
+		struct gx_conn_info info = GX_INIT(info);
+
+		if (!gx_conn_info(conn, &info))
+			say_info("connected to %s: link %s, port %s, %u lanes (%s)", info.peer,
+				 info.link, info.port, info.lanes, info.why);
+	}
 }

@@ -2,15 +2,17 @@
 /*
  * What the files of the NCCL plugin share. Prototypes stand by file, the lowest first: say.c (lines
  * to NCCL's log), conf.c (the environment), cpus.c (which CPUs), lane.c (requests on a core),
- * comm.c (comms and their lists), peer.c (connections), meet.c (connect and accept), req.c
- * (requests), reg.c (registrations), proc.c (the context of the process), net.c and net_old.c (the
- * tables).
+ * comm.c (comms and their lists), peer.c (connections), keep.c (the keeper), meet.c (connect and
+ * accept), req.c (requests), reg.c (registrations), proc.c (the context of the process), net.c and
+ * net_old.c (the tables).
  *
  * Threads. NCCL's threads call the tables: a service thread for each communicator (listen,
  * connect, accept, registrations, close), and a progress thread (isend, irecv, test). gx's control
- * thread calls peer_on_conn() and meet_on_msg(). gx's cores call lane_poll(). A request passes from
- * the progress thread to the comm's core through the core's inbox, and back by a flag. Everything
- * else that threads share is under plug.lock, which nobody holds over a call of gx that waits.
+ * thread calls peer_on_conn() and meet_on_msg(). gx's cores call lane_poll(). The keeper, a thread
+ * of the plugin, makes the calls on connections that wait for gx's control thread; so connect and
+ * accept wait for nobody. A request passes from the progress thread to the comm's core through the
+ * core's inbox, and back by a flag. Everything else that threads share is under plug.lock, which
+ * nobody holds over a call of gx that waits.
  */
 #ifndef NCCL_PLUG_H
 #define NCCL_PLUG_H
@@ -31,7 +33,7 @@
 #define TOKEN_B	   16	/* bytes of a random token */
 #define ADDR_B	   64	/* "[fe80::1]:65535" with the final 0 */
 #define WHY_B	   256	/* bytes of a reason */
-#define STRAYS_MAX 1024 /* accepted connections that have not shown a token */
+#define STRAYS_MAX 512	/* accepted connections that have not shown a token */
 #define PATH_COMMS 128	/* comms of one direction on an endpoint; then another connection is made */
 #define MEET_MAX   1024 /* connects that wait for accept() at a listener */
 #define STRAY_NS   10000000000ull
@@ -68,11 +70,15 @@ struct path {
  * over it. Under plug.lock, but for what says otherwise. */
 struct peer {
 	struct peer *next;    /* in plug.peers */
-	struct gx_conn *conn; /* NULL: gx_connect() has not returned */
+	struct gx_conn *conn; /* NULL: not known yet */
+	bool to_dial;	      /* the keeper is to connect, ... */
+	bool to_show;	      /* ... or to tell the path */
+	char addr[ADDR_B];    /* connecting end: of the process. Frozen */
+	unsigned first_core;  /* connecting end. Frozen */
 	bool accepted;	      /* the peer connected to us. Frozen */
 	bool down;	      /* it has ended, or never came up */
 	bool proven;	      /* connecting end: the peer has taken a token of ours */
-	bool retired;	      /* connecting end: no new comm takes it; see dial_step() */
+	bool retired;	      /* connecting end: no new comm takes it; see meet.c */
 	uint8_t process[16];  /* connecting end: the accepting process. Frozen */
 	unsigned nr_users;    /* comms, also those that a core has yet to let go */
 	uint32_t numbers;     /* connecting end: comms so far */
@@ -113,7 +119,7 @@ struct req {
 
 enum comm_state {
 	COMM_DIAL,   /* connecting end: waits for the connection */
-	COMM_ASKED,  /* connecting end: waits for the answer */
+	COMM_ASKED,  /* connecting end: waits for the answer, or has it */
 	COMM_OPEN,   /* requests may come */
 	COMM_CLOSED, /* its user has closed it; the core may still hold requests */
 };
@@ -226,13 +232,15 @@ struct plug {
 	struct comm *dials; /* COMM_DIAL and COMM_ASKED */
 	struct reg *regs;
 	struct peer *peers;
-	unsigned nr_dialing; /* threads between gx_connect() and gx_conn_user_set() */
 	unsigned first_core; /* that the next connection begins with: peers may have fewer cores */
 	struct stray stray[STRAYS_MAX];
 	unsigned nr_strays;
 	bool wrong_token_told;
 	struct comm *_Atomic graves; /* cores put closed comms, peer_sweep() takes all */
-	_Atomic bool sweep_due;
+	bool keeps;		     /* the keeper runs, ... */
+	bool keep_due;		     /* ... has something to do at once, ... */
+	bool keep_ends;		     /* ... or is to end */
+	pthread_t keeper;
 	_Atomic bool forked; /* this is a child of fork(): the context is the parent's */
 };
 extern struct plug plug;
@@ -284,16 +292,25 @@ void comm_close(struct comm *c);
 
 void peer_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
 		  const char *why);
-struct peer *peer_get(const struct handle *h); /* begins to connect; NULL: no memory */
+/* Under plug.lock. One more comm uses the peer, which may have yet to connect. NULL: no memory. */
+struct peer *peer_get(const struct handle *h);
 bool peer_up(struct peer *p); /* under plug.lock: has it endpoints? Fills in p->path */
 struct peer *peer_accept(struct gx_conn *conn); /* under plug.lock, control thread */
-void peer_sweep(void); /* free what nobody uses any more; not from callbacks */
+void peer_dial(void);				/* the keeper: connect, ... */
+void peer_show(void);				/* ... tell paths, ... */
+void peer_sweep(void);				/* ... and free what nobody uses any more */
 void peer_say(struct peer *p, const char *what, int err); /* tell why it is down, once */
-void peer_show(struct peer *p);				  /* tell which path it takes */
+
+/* ---- keep.c ---- */
+
+bool keep_start(void);
+void keep_stop(void);
+void keep_wake(void); /* under plug.lock */
 
 /* ---- meet.c ---- */
 
 void meet_on_msg(void *arg, struct gx_conn *conn, const void *data, uint32_t len);
+void meet_up(struct peer *p);			     /* under plug.lock: the connection is up */
 void meet_close_say(struct comm *c, uint32_t count); /* tell the peer that @c is closed */
 int meet_listen(void *handle, void **listen_comm);
 int meet_connect(void *handle, void **send_comm);

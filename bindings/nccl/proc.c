@@ -91,7 +91,6 @@ static void proc_clear(void)
 	plug.nr_lanes = 0; /* their cores are gone */
 	plug.nr_strays = 0;
 	atomic_store(&plug.graves, NULL);
-	atomic_store(&plug.sweep_due, false);
 }
 
 static void proc_closing(bool closing)
@@ -104,6 +103,7 @@ static void proc_closing(bool closing)
 /* gx_close() turns the cores once more while it frees connections, and so calls lane_poll(). */
 static void proc_stop(struct gx *gx)
 {
+	keep_stop();
 	proc_closing(true);
 	for (unsigned i = 0; i < plug.nr_lanes; i++)
 		gx_core_stop(plug.lane[i].core);
@@ -208,6 +208,11 @@ static int proc_start(void)
 		return NCCL_SYSTEM_ERROR;
 	}
 	plug.gx = gx;
+	if (!keep_start()) {
+		say_warn("init: no thread can be started: see ulimit -u");
+		proc_stop(gx);
+		return NCCL_SYSTEM_ERROR;
+	}
 	proc_tell(nr_cores, cpus);
 	return NCCL_OK;
 }

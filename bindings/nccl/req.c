@@ -118,6 +118,5 @@ int req_close(void *comm, bool is_send)
 	if (!c || c->is_send != is_send)
 		return NCCL_INVALID_ARGUMENT;
 	comm_close(c);
-	peer_sweep();
 	return NCCL_OK;
 }

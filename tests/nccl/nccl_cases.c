@@ -15,6 +15,7 @@
 #define HANDLE_ADDR   56 /* bytes of the handle before its address */
 #define HANDLE_TOKEN  32
 #define HANDLE_LISTEN 48
+#define STRANGERS     300 /* more than gx has places for on their way up */
 
 static const size_t sizes_short[] = {8, 0, 1, 4096, 7};
 static const size_t sizes_all[] = {0, 1, 7, 8, 4 * KIB, 64 * KIB + 1, 512 * KIB, MIB};
@@ -127,6 +128,28 @@ static void case_early(struct rank *r)
 	CHECK(!listen || !r->net.v12->close_listen(listen));
 }
 
+/* A connect that NCCL began, and is slow to go on with: the peer accepts meanwhile. */
+static void case_asks(struct rank *r)
+{
+	char handle[NCCL_HANDLE_B];
+	void *comm = NULL, *listen;
+
+	if (r->me == 1) {
+		CHECK(!net_listen(&r->net, r->ctx, handle, &listen));
+		mail_put(r, 0, 0, handle);
+		comm = accept_wait(r, listen);
+		barrier(r);
+		CHECK(!r->net.v12->close_listen(listen) && !r->net.v12->close_recv(comm));
+	} else {
+		mail_get(r, 1, 0, handle);
+		CHECK(!net_connect(&r->net, r->ctx, handle, &comm));
+		barrier(r); /* the other has accepted */
+		if (!comm)
+			comm = connect_wait(r, handle);
+		CHECK(!r->net.v12->close_send(comm));
+	}
+}
+
 /* One listener, several connects: each accept gives another comm, in order. */
 static void case_listener(struct rank *r)
 {
@@ -167,20 +190,28 @@ static void connect_fails(struct rank *r, const char *handle)
 	}));
 }
 
-/* What anybody may send to the listener's address. */
-static void listener_scribble(const char *handle)
+/* Anybody may do that. */
+static int listener_dial(const char *handle)
 {
-	static const char http[] = "GET / HTTP/1.0\r\n\r\n";
 	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	unsigned port = 0;
 
 	CHECK(sscanf(handle + HANDLE_ADDR, "127.0.0.1:%u", &port) == 1);
 	sa.sin_port = htons((uint16_t)port);
+	CHECK(fd >= 0 && !connect(fd, (struct sockaddr *)&sa, sizeof(sa)));
+	return fd;
+}
+
+/* What anybody may send to the listener's address. */
+static void listener_scribble(const char *handle)
+{
+	static const char http[] = "GET / HTTP/1.0\r\n\r\n";
+
 	for (unsigned i = 0; i < 20; i++) {
-		int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		int fd = listener_dial(handle);
 		char junk[300];
 
-		CHECK(fd >= 0 && !connect(fd, (struct sockaddr *)&sa, sizeof(sa)));
 		pattern_fill(junk, sizeof(junk), i);
 		if (i % 2)
 			send(fd, http, sizeof(http), MSG_NOSIGNAL);
@@ -222,6 +253,36 @@ static void case_wrong(struct rank *r)
 		connect_fails(r, handle);
 	barrier(r);
 	sizes_run(r, sizes_short, 5, 10);
+}
+
+/* Many that connect and say nothing, and many that do not know the token: a rank gets in. */
+static void case_strangers(struct rank *r)
+{
+	char handle[NCCL_HANDLE_B], bad[NCCL_HANDLE_B];
+	void *listen, *comm;
+	int fd[STRANGERS];
+
+	if (r->me == 1) {
+		CHECK(!net_listen(&r->net, r->ctx, handle, &listen));
+		mail_put(r, 0, 0, handle);
+		comm = accept_wait(r, listen);
+		barrier(r);
+		CHECK(!r->net.v12->close_listen(listen) && !r->net.v12->close_recv(comm));
+		return;
+	}
+	mail_get(r, 1, 0, handle);
+	for (unsigned i = 0; i < STRANGERS; i++)
+		fd[i] = listener_dial(handle);
+	for (unsigned i = 0; i < STRANGERS / 4; i++) {
+		memcpy(bad, handle, sizeof(bad));
+		bad[HANDLE_TOKEN + i % 16] ^= 1;
+		connect_fails(r, bad);
+	}
+	comm = connect_wait(r, handle);
+	barrier(r);
+	CHECK(!r->net.v12->close_send(comm));
+	for (unsigned i = 0; i < STRANGERS; i++)
+		close(fd[i]);
 }
 
 /* ---- Many comms ---- */
@@ -613,12 +674,21 @@ static void case_many(struct rank *r)
 }
 
 const struct nccl_case cases_data[] = {
-	{"sizes", 2, case_sizes, false, NULL}, {"versions", 2, case_versions, false, NULL},
-	{"early", 2, case_early, false, NULL}, {"listener", 2, case_listener, false, NULL},
-	{"wrong", 2, case_wrong, false, NULL}, {"crowd", 2, case_crowd, false, NULL},
-	{"full", 2, case_full, false, NULL},   {"misuse", 2, case_misuse, false, NULL},
-	{"regs", 2, case_regs, false, NULL},   {"ll", 2, case_ll, false, NULL},
-	{"two", 2, case_two, false, NULL},     {"mesh", 4, case_mesh, false, NULL},
-	{"self", 1, case_self, false, NULL},   {"many", 2, case_many, false, NULL},
+	{"sizes", 2, case_sizes, false, NULL},
+	{"versions", 2, case_versions, false, NULL},
+	{"early", 2, case_early, false, NULL},
+	{"asks", 2, case_asks, false, NULL},
+	{"strangers", 2, case_strangers, false, NULL},
+	{"listener", 2, case_listener, false, NULL},
+	{"wrong", 2, case_wrong, false, NULL},
+	{"crowd", 2, case_crowd, false, NULL},
+	{"full", 2, case_full, false, NULL},
+	{"misuse", 2, case_misuse, false, NULL},
+	{"regs", 2, case_regs, false, NULL},
+	{"ll", 2, case_ll, false, NULL},
+	{"two", 2, case_two, false, NULL},
+	{"mesh", 4, case_mesh, false, NULL},
+	{"self", 1, case_self, false, NULL},
+	{"many", 2, case_many, false, NULL},
 };
 const unsigned nr_cases_data = sizeof(cases_data) / sizeof(cases_data[0]);
