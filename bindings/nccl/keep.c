@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The keeper: a thread that makes the calls of gx that wait for gx's control thread. It connects,
- * closes connections that nobody uses, and frees comms that their cores have let go of. NCCL's
+ * closes connections that nobody uses, and frees comms that their cores have let go of, or that NCCL
+ * gave up half made. NCCL's
  * threads wake it to connect; the rest happens some times a second.
  */
 #include "plug.h"
@@ -43,6 +44,7 @@ static void *keep_main(void *arg)
 		pthread_mutex_unlock(&plug.lock);
 		peer_dial();
 		peer_show();
+		meet_sweep();
 		peer_sweep();
 		pthread_mutex_lock(&plug.lock);
 		keep_sleep();

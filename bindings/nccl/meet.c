@@ -170,7 +170,7 @@ static bool random_fill(void *buf, size_t len)
 	return getrandom(buf, len, 0) == (ssize_t)len;
 }
 
-int meet_listen(void *handle, void **listen_comm)
+int meet_listen(const struct life *life, void *handle, void **listen_comm)
 {
 	struct listen *l = calloc(1, sizeof(*l));
 	struct handle h = {.magic = HANDLE_MAGIC, .version = HANDLE_VERSION};
@@ -182,6 +182,7 @@ int meet_listen(void *handle, void **listen_comm)
 		return NCCL_SYSTEM_ERROR;
 	}
 	l->end = &l->first;
+	l->life = life;
 	pthread_mutex_lock(&plug.lock);
 	l->number = ++plug.listen_numbers;
 	l->next = plug.listens;
@@ -216,19 +217,34 @@ int meet_accept(void *listen_comm, void **recv_comm)
 	return NCCL_OK;
 }
 
-int meet_close_listen(void *listen_comm)
+/* Under plug.lock. */
+static void listen_unlist(struct listen *l)
 {
-	struct listen *l = listen_comm, **at = &plug.listens;
-	void *c;
+	struct listen **at = &plug.listens;
 
-	pthread_mutex_lock(&plug.lock);
 	while (*at != l)
 		at = &(*at)->next;
 	*at = l->next;
-	pthread_mutex_unlock(&plug.lock);
+}
+
+/* No peer finds it any more. */
+static void listen_end(struct listen *l)
+{
+	void *c;
+
 	while (!meet_accept(l, &c) && c)
 		comm_close(c);
 	free(l);
+}
+
+int meet_close_listen(void *listen_comm)
+{
+	struct listen *l = listen_comm;
+
+	pthread_mutex_lock(&plug.lock);
+	listen_unlist(l);
+	pthread_mutex_unlock(&plug.lock);
+	listen_end(l);
 	return NCCL_OK;
 }
 
@@ -278,10 +294,12 @@ static struct comm *dial_find(uint64_t dial)
 	struct comm *c;
 
 	pthread_mutex_lock(&plug.lock);
-	for (c = plug.dials; c && c->dial != dial; c = c->meet_next)
+	for (c = dial ? plug.dials : NULL; c && c->dial != dial; c = c->meet_next)
 		;
+	if (c)
+		c->in_call = true;
 	pthread_mutex_unlock(&plug.lock);
-	return dial ? c : NULL;
+	return c;
 }
 
 static bool handle_is_good(const struct handle *h)
@@ -304,13 +322,15 @@ static bool handle_is_good(const struct handle *h)
 }
 
 /* Under plug.lock. */
-static struct comm *dial_new(const struct handle *h, uint64_t dial)
+static struct comm *dial_new(const struct life *life, const struct handle *h, uint64_t dial)
 {
 	struct comm *c = comm_new(true);
 
 	if (!c)
 		return NULL;
 	c->dial = dial | 1;
+	c->in_call = true;
+	c->life = life;
 	c->due_ns = gx_now() + plug.conf.timeout_ns + DIAL_NS;
 	c->listen = h->listen;
 	memcpy(c->token, h->token, sizeof(c->token));
@@ -326,7 +346,7 @@ static struct comm *dial_new(const struct handle *h, uint64_t dial)
 	return c;
 }
 
-static int dial_begin(const struct handle *h, struct comm **out)
+static int dial_begin(const struct life *life, const struct handle *h, struct comm **out)
 {
 	uint64_t dial = 0;
 
@@ -335,7 +355,7 @@ static int dial_begin(const struct handle *h, struct comm **out)
 	*out = NULL;
 	if (random_fill(&dial, sizeof(dial))) {
 		pthread_mutex_lock(&plug.lock);
-		*out = dial_new(h, dial);
+		*out = dial_new(life, h, dial);
 		pthread_mutex_unlock(&plug.lock);
 	}
 	if (!*out)
@@ -376,6 +396,8 @@ static int dial_step(struct comm *c, const struct handle *h, void **send_comm)
 	d = dial_look(c);
 	if (d == DIAL_OPENS)
 		dial_open(c);
+	if (d == DIAL_WAITS)
+		c->in_call = false;
 	/* The peer closes a connection that has shown no right token, some time. */
 	c->peer->retired |= d == DIAL_REFUSED && !c->peer->proven;
 	pthread_mutex_unlock(&plug.lock);
@@ -395,7 +417,7 @@ static int dial_step(struct comm *c, const struct handle *h, void **send_comm)
 	return NCCL_REMOTE_ERROR;
 }
 
-int meet_connect(void *handle, void **send_comm)
+int meet_connect(const struct life *life, void *handle, void **send_comm)
 {
 	struct handle h;
 	struct comm *c;
@@ -405,7 +427,7 @@ int meet_connect(void *handle, void **send_comm)
 	memcpy(&h, handle, sizeof(h));
 	c = dial_find(h.dial);
 	if (!c) {
-		ret = dial_begin(&h, &c);
+		ret = dial_begin(life, &h, &c);
 		if (ret)
 			return ret;
 		memcpy((char *)handle + offsetof(struct handle, dial), &c->dial, sizeof(c->dial));
@@ -414,4 +436,55 @@ int meet_connect(void *handle, void **send_comm)
 	if (ret)
 		comm_close(c);
 	return ret;
+}
+
+/* ---- What NCCL gave up ---- */
+
+/* NCCL never closes what is half made, and calls connect without a pause until then. The handle has
+ * the number of a connect, no pointer; so a connect that nobody has called for long may go. A
+ * listener may not: NCCL has a pointer to it, and may wait for another rank before it accepts. */
+static struct comm *dial_left(const struct life *life, uint64_t now_ns)
+{
+	struct comm **at, *c;
+
+	pthread_mutex_lock(&plug.lock);
+	for (at = &plug.dials; (c = *at); at = &c->meet_next)
+		if (!c->in_call && (life ? c->life == life : now_ns > c->due_ns + DIAL_NS))
+			break;
+	if (c) /* from here on nobody else finds it */
+		*at = c->meet_next;
+	pthread_mutex_unlock(&plug.lock);
+	return c;
+}
+
+static struct listen *listen_left(const struct life *life)
+{
+	struct listen *l;
+
+	pthread_mutex_lock(&plug.lock);
+	for (l = plug.listens; l && l->life != life; l = l->next)
+		;
+	if (l)
+		listen_unlist(l);
+	pthread_mutex_unlock(&plug.lock);
+	return l;
+}
+
+void meet_drop(const struct life *life)
+{
+	struct listen *l;
+	struct comm *c;
+
+	while ((c = dial_left(life, 0)))
+		comm_close(c);
+	while ((l = listen_left(life)))
+		listen_end(l);
+}
+
+void meet_sweep(void)
+{
+	struct comm *c;
+
+	while ((c = dial_left(NULL, gx_now())))
+		comm_close(c);
 }

@@ -14,7 +14,7 @@ static int net_init(void **ctx, uint64_t comm_id, struct nccl_config *config, nc
 	(void)comm_id;
 	(void)config;
 	(void)prof;
-	return proc_open(ctx, log, true);
+	return ctx ? proc_open(ctx, log, true) : NCCL_INVALID_ARGUMENT;
 }
 
 static int net_finalize(void *ctx)
@@ -81,20 +81,18 @@ static int net_props_v11(int dev, struct nccl_props_v11 *out)
 
 int net_listen(void *ctx, int dev, void *handle, void **listen_comm)
 {
-	(void)ctx;
 	if (dev != 0 || !handle || !listen_comm || !plug.gx || !proc_is_here())
 		return NCCL_INVALID_ARGUMENT;
-	return meet_listen(handle, listen_comm);
+	return meet_listen(ctx, handle, listen_comm);
 }
 
 int net_connect(void *ctx, int dev, void *handle, void **send_comm,
 		struct nccl_dev_handle **send_dev)
 {
-	(void)ctx;
 	(void)send_dev; /* for device offload alone */
 	if (dev != 0 || !handle || !send_comm || !plug.gx || !proc_is_here())
 		return NCCL_INVALID_ARGUMENT;
-	return meet_connect(handle, send_comm);
+	return meet_connect(ctx, handle, send_comm);
 }
 
 int net_accept(void *listen_comm, void **recv_comm, struct nccl_dev_handle **recv_dev)

@@ -144,6 +144,8 @@ struct comm {
 	struct comm *meet_next;		   /* in listen.first, or in plug.dials */
 	uint64_t dial;			   /* COMM_DIAL, COMM_ASKED: its name in NCCL's handle */
 	uint64_t due_ns;		   /* the same: when to give up */
+	bool in_call;			   /* the same: a thread is in connect() with it */
+	const struct life *life;	   /* the same: of its communicator */
 	uint8_t token[TOKEN_B];		   /* the same: the listener's */
 	uint32_t listen;		   /* the same: the listener's number */
 	bool answered;
@@ -168,6 +170,7 @@ struct comm {
 /* A listenComm. Under plug.lock. */
 struct listen {
 	struct listen *next;
+	const struct life *life;
 	uint32_t number;
 	uint8_t token[TOKEN_B];
 	struct comm *first, **end; /* opened by a peer, not taken by accept() */
@@ -192,6 +195,11 @@ struct conf {
 };
 
 /* ---- The process ---- */
+
+/* What init gives to NCCL: its communicator, up to finalize. owner: proc.c's own lock */
+struct life {
+	struct life *next;
+};
 
 /* What a listener gives to NCCL, which carries it to the connecting process. */
 struct handle {
@@ -312,10 +320,12 @@ void keep_wake(void); /* under plug.lock */
 void meet_on_msg(void *arg, struct gx_conn *conn, const void *data, uint32_t len);
 void meet_up(struct peer *p);			     /* under plug.lock: the connection is up */
 void meet_close_say(struct comm *c, uint32_t count); /* tell the peer that @c is closed */
-int meet_listen(void *handle, void **listen_comm);
-int meet_connect(void *handle, void **send_comm);
+int meet_listen(const struct life *life, void *handle, void **listen_comm);
+int meet_connect(const struct life *life, void *handle, void **send_comm);
 int meet_accept(void *listen_comm, void **recv_comm);
 int meet_close_listen(void *listen_comm);
+void meet_drop(const struct life *life); /* what is half made; its communicator has ended */
+void meet_sweep(void);			 /* the keeper: connects that nobody calls any more */
 
 /* ---- req.c ---- */
 

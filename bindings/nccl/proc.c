@@ -16,7 +16,7 @@
 struct plug plug = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static pthread_mutex_t life_lock = PTHREAD_MUTEX_INITIALIZER;
-static unsigned nr_inits; /* without their finalize; under life_lock */
+static struct life *lives; /* without their finalize; under life_lock */
 static bool kept; /* an init of a table without finalize: the context stays. Under life_lock */
 
 /* ---- fork ---- */
@@ -219,6 +219,27 @@ static int proc_start(void)
 
 /* ---- init, finalize ---- */
 
+/* Under life_lock, as the next. */
+static void proc_stop_unused(void)
+{
+	if (!lives && !kept && plug.gx)
+		proc_stop(plug.gx);
+}
+
+static int life_begin(void **ctx)
+{
+	struct life *life = calloc(1, sizeof(*life));
+
+	if (!life) {
+		proc_stop_unused();
+		return NCCL_SYSTEM_ERROR;
+	}
+	life->next = lives;
+	lives = life;
+	*ctx = life;
+	return NCCL_OK;
+}
+
 int proc_open(void **ctx, nccl_log_fn log, bool has_finalize)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -238,22 +259,29 @@ int proc_open(void **ctx, nccl_log_fn log, bool has_finalize)
 	if (!plug.gx)
 		ret = proc_start();
 	if (!ret && has_finalize)
-		nr_inits++;
+		ret = life_begin(ctx);
 	else if (!ret)
 		kept = true;
-	if (!ret && ctx)
-		*ctx = &plug;
 	pthread_mutex_unlock(&life_lock);
 	return ret;
 }
 
 int proc_close(void *ctx)
 {
+	struct life **at = &lives, *life;
+
 	if (!ctx || !proc_is_here())
 		return NCCL_OK;
 	pthread_mutex_lock(&life_lock);
-	if (nr_inits && !--nr_inits && !kept && plug.gx)
-		proc_stop(plug.gx);
+	while (*at && *at != ctx)
+		at = &(*at)->next;
+	life = *at;
+	if (life) {
+		*at = life->next;
+		meet_drop(life);
+		free(life);
+	}
+	proc_stop_unused();
 	pthread_mutex_unlock(&life_lock);
 	return NCCL_OK;
 }

@@ -269,6 +269,44 @@ static void case_half(struct rank *r)
 	exchange(r, 1);
 }
 
+/* The same while another communicator lives: what is left ends with its own communicator. */
+static void case_context(struct rank *r)
+{
+	void *ctx, *listen[2], *comm = NULL, *req;
+	char handle[2][NCCL_HANDLE_B];
+	struct buf b;
+
+	CHECK(!net_init(&r->net, &ctx) && ctx != r->ctx);
+	for (unsigned i = 0; i < 2; i++)
+		if (r->me == 1) {
+			CHECK(!net_listen(&r->net, ctx, handle[i], &listen[i]));
+			mail_put(r, 0, i, handle[i]);
+		} else {
+			mail_get(r, 1, i, handle[i]);
+		}
+	if (r->me == 1) {
+		comm = accept_wait(r, listen[0]);
+		buf_open(r, comm, &b, 1000);
+		CHECK(!net_irecv(&r->net, comm, b.base, 1000, b.mh, &req) && req);
+		barrier(r);
+		CHECK(req_error(r, req, ERROR_MS) == NCCL_REMOTE_ERROR);
+		buf_close(r, comm, &b);
+		CHECK(!r->net.v12->close_recv(comm));
+	} else {
+		CHECK(!net_connect(&r->net, ctx, handle[0], &comm));
+		barrier(r);
+		CHECK(!comm || !r->net.v12->close_send(comm)); /* else it is half made */
+	}
+	CHECK(!net_finalize(&r->net, ctx)); /* rank 1: with two listeners */
+	barrier(r);
+	comm = NULL;
+	if (r->me == 0)
+		UNTIL(net_connect(&r->net, r->ctx, handle[1], &comm) || comm);
+	CHECK(!comm, "a listener is there after its communicator");
+	barrier(r);
+	exchange(r, 2);
+}
+
 static unsigned entries(const char *path)
 {
 	DIR *d = opendir(path);
@@ -420,11 +458,11 @@ static void case_fork(struct rank *r)
 }
 
 const struct nccl_case cases_ends[] = {
-	{"close", 2, case_close, false, NULL}, {"abort", 2, case_abort, false, NULL},
-	{"dereg", 2, case_dereg, false, NULL}, {"kill", 2, case_kill, true, "2"},
-	{"stop", 2, case_stop, true, "2"},     {"kill_dial", 2, case_kill_dial, true, "2"},
-	{"half", 2, case_half, false, NULL},   {"reload", 2, case_reload, false, NULL},
-	{"init", 1, case_init, false, NULL},   {"cpus", 1, case_cpus, false, NULL},
-	{"fork", 2, case_fork, false, NULL},
+	{"close", 2, case_close, false, NULL},	 {"abort", 2, case_abort, false, NULL},
+	{"dereg", 2, case_dereg, false, NULL},	 {"kill", 2, case_kill, true, "2"},
+	{"stop", 2, case_stop, true, "2"},	 {"kill_dial", 2, case_kill_dial, true, "2"},
+	{"half", 2, case_half, false, NULL},	 {"context", 2, case_context, false, NULL},
+	{"reload", 2, case_reload, false, NULL}, {"init", 1, case_init, false, NULL},
+	{"cpus", 1, case_cpus, false, NULL},	 {"fork", 2, case_fork, false, NULL},
 };
 const unsigned nr_cases_ends = sizeof(cases_ends) / sizeof(cases_ends[0]);
