@@ -83,8 +83,9 @@ void comm_free(struct comm *c)
 		c->all_next->all_at = c->all_at;
 	if (c->path)
 		c->path->nr_comms--;
-	if (c->peer)
-		c->peer->nr_users--;
+	/* The peer soon closes a connection that has shown no token: no connect may find it then. */
+	if (c->peer && !--c->peer->nr_users)
+		c->peer->retired |= !c->peer->accepted && !c->peer->proven;
 	free(c);
 }
 

@@ -13,7 +13,6 @@
 #define MIB	      (1024u * KIB)
 #define LINKS	      64
 #define HANDLE_ADDR   56 /* bytes of the handle before its address */
-#define HANDLE_TOKEN  32
 #define HANDLE_LISTEN 48
 #define STRANGERS     300 /* more than gx has places for on their way up */
 

@@ -319,6 +319,37 @@ static unsigned entries(const char *path)
 	return n;
 }
 
+/* A connect that was given up before the peer took a token: the connection goes. The first round is
+ * for descriptors that stay after the first connection. */
+static void case_unproven(struct rank *r)
+{
+	void *ctx, *listen = NULL, *comm = NULL;
+	char handle[NCCL_HANDLE_B];
+
+	if (r->me == 1) {
+		CHECK(!net_listen(&r->net, r->ctx, handle, &listen));
+		handle[HANDLE_TOKEN] ^= 1;
+		mail_put(r, 0, 0, handle);
+	} else {
+		mail_get(r, 1, 0, handle);
+	}
+	for (unsigned round = 0; r->me == 0 && round < 2; round++) {
+		unsigned fds = entries("/proc/self/fd");
+		char copy[NCCL_HANDLE_B];
+
+		memcpy(copy, handle, sizeof(copy));
+		CHECK(!net_init(&r->net, &ctx));
+		CHECK(!net_connect(&r->net, ctx, copy, &comm) && !comm);
+		UNTIL(entries("/proc/self/fd") > fds);
+		CHECK(!net_finalize(&r->net, ctx));
+		usleep(round ? 0 : 1000000);
+		UNTIL(!round || entries("/proc/self/fd") <= fds);
+	}
+	barrier(r);
+	CHECK(!listen || !r->net.v12->close_listen(listen));
+	exchange(r, 1);
+}
+
 /* As NCCL with its last communicator: finalize, dlclose; then the first one again. */
 static void case_reload(struct rank *r)
 {
@@ -458,11 +489,12 @@ static void case_fork(struct rank *r)
 }
 
 const struct nccl_case cases_ends[] = {
-	{"close", 2, case_close, false, NULL},	 {"abort", 2, case_abort, false, NULL},
-	{"dereg", 2, case_dereg, false, NULL},	 {"kill", 2, case_kill, true, "2"},
-	{"stop", 2, case_stop, true, "2"},	 {"kill_dial", 2, case_kill_dial, true, "2"},
-	{"half", 2, case_half, false, NULL},	 {"context", 2, case_context, false, NULL},
-	{"reload", 2, case_reload, false, NULL}, {"init", 1, case_init, false, NULL},
-	{"cpus", 1, case_cpus, false, NULL},	 {"fork", 2, case_fork, false, NULL},
+	{"close", 2, case_close, false, NULL},	     {"abort", 2, case_abort, false, NULL},
+	{"dereg", 2, case_dereg, false, NULL},	     {"kill", 2, case_kill, true, "2"},
+	{"stop", 2, case_stop, true, "2"},	     {"kill_dial", 2, case_kill_dial, true, "2"},
+	{"half", 2, case_half, false, NULL},	     {"context", 2, case_context, false, NULL},
+	{"unproven", 2, case_unproven, false, NULL}, {"reload", 2, case_reload, false, NULL},
+	{"init", 1, case_init, false, NULL},	     {"cpus", 1, case_cpus, false, NULL},
+	{"fork", 2, case_fork, false, NULL},
 };
 const unsigned nr_cases_ends = sizeof(cases_ends) / sizeof(cases_ends[0]);

@@ -15,10 +15,11 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define RANKS_MAX 4
-#define MAILS_MAX 80
-#define FLAGS_MAX 16
-#define WAIT_S	  60 /* longest wait for anything that must happen */
+#define RANKS_MAX    4
+#define MAILS_MAX    80
+#define FLAGS_MAX    16
+#define HANDLE_TOKEN 32 /* bytes of the handle before its token */
+#define WAIT_S	     60 /* longest wait for anything that must happen */
 
 #define CHECK(cond, ...)                                                                           \
 	do {                                                                                       \
