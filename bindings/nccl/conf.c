@@ -5,6 +5,7 @@
  */
 #include "plug.h"
 
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,13 +94,27 @@ static bool conf_ports(struct conf *c)
 	return false;
 }
 
+/* Peers get it in handles, and ask nobody what a name means. */
+static bool conf_host_is_numeric(const char *text)
+{
+	char host[ADDR_B];
+	uint8_t bytes[16];
+
+	snprintf(host, sizeof(host), "%s", text);
+	if (inet_pton(AF_INET, host, bytes) == 1)
+		return true;
+	host[strcspn(host, "%")] = 0; /* "fe80::1%eth0" */
+	return inet_pton(AF_INET6, host, bytes) == 1;
+}
+
 static bool conf_host(struct conf *c)
 {
 	const char *text = conf_text("GX_NCCL_ADDR");
 
-	if (text &&
-	    (strlen(text) >= sizeof(c->host) || !strcmp(text, "0.0.0.0") || !strcmp(text, "::"))) {
-		say_warn("GX_NCCL_ADDR=%.80s: say the address of one network interface", text);
+	if (text && (strlen(text) >= sizeof(c->host) || !conf_host_is_numeric(text) ||
+		     !strcmp(text, "0.0.0.0") || !strcmp(text, "::"))) {
+		say_warn("GX_NCCL_ADDR=%.80s: say the numeric address of one network interface",
+			 text);
 		return false;
 	}
 	snprintf(c->host, sizeof(c->host), "%s", text ? text : "127.0.0.1");
@@ -133,6 +148,7 @@ bool conf_read(struct conf *c)
 		return false;
 	c->nr_cores = (unsigned)cores;
 	c->timeout_ns = timeout_s * 1000000000ull;
+	c->step_ns = c->timeout_ns > SETUP_NS ? c->timeout_ns : SETUP_NS;
 	c->busy = busy;
 	c->speed_mbps = (int)speed_mbps;
 	c->latency_us = (unsigned)latency_us;

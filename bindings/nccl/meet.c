@@ -13,6 +13,7 @@
  */
 #include "plug.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -22,7 +23,7 @@
 
 #define MSG_MAGIC   0x6d6e7867u /* "gxnm" */
 #define MSG_VERSION 1
-#define DIAL_NS	    30000000000ull /* beside the peer time-out: longest time to connect */
+#define DIAL_NS	    30000000000ull /* beside the time of a step: longest time to connect */
 
 enum msg_kind { MSG_ASK = 1, MSG_ANSWER, MSG_CLOSE };
 
@@ -188,7 +189,7 @@ int meet_listen(const struct life *life, void *handle, void **listen_comm)
 	l->next = plug.listens;
 	plug.listens = l;
 	pthread_mutex_unlock(&plug.lock);
-	h.host = proc_host();
+	h.host = plug.host;
 	h.listen = l->number;
 	memcpy(h.process, plug.process, sizeof(h.process));
 	memcpy(h.token, l->token, sizeof(h.token));
@@ -302,6 +303,25 @@ static struct comm *dial_find(uint64_t dial)
 	return c;
 }
 
+/* "127.0.0.1:41234" or "[::1]:41234". A name would have gx_connect() ask the network. */
+static bool addr_is_numeric(const char addr[ADDR_B])
+{
+	bool v6 = addr[0] == '[';
+	uint8_t bytes[16];
+	char host[ADDR_B];
+	const char *end;
+
+	memcpy(host, addr + v6, ADDR_B - v6);
+	host[ADDR_B - 1 - v6] = 0;
+	end = v6 ? strchr(host, ']') : strrchr(host, ':');
+	if (!end || (v6 && end[1] != ':'))
+		return false;
+	host[end - host] = 0;
+	if (v6) /* "fe80::1%eth0" */
+		host[strcspn(host, "%")] = 0;
+	return inet_pton(v6 ? AF_INET6 : AF_INET, host, bytes) == 1;
+}
+
 static bool handle_is_good(const struct handle *h)
 {
 	if (h->magic != HANDLE_MAGIC || h->version != HANDLE_VERSION) {
@@ -309,11 +329,11 @@ static bool handle_is_good(const struct handle *h)
 			 "the same libnccl-net-gx.so, and NCCL_NET=gx");
 		return false;
 	}
-	if (!h->addr[0] || !memchr(h->addr, 0, sizeof(h->addr))) {
-		say_warn("connect: the handle has no address: it was damaged on its way");
+	if (!memchr(h->addr, 0, sizeof(h->addr)) || !addr_is_numeric(h->addr)) {
+		say_warn("connect: the handle has no numeric address: it was damaged on its way");
 		return false;
 	}
-	if (h->host == proc_host() || (strncmp(h->addr, "127.", 4) && strncmp(h->addr, "[::1]", 5)))
+	if (h->host == plug.host || (strncmp(h->addr, "127.", 4) && strncmp(h->addr, "[::1]", 5)))
 		return true;
 	say_warn("connect: the other rank is on another host, and listens at %s alone: set "
 		 "GX_NCCL_ADDR on each host to the address of its network interface",
@@ -331,7 +351,7 @@ static struct comm *dial_new(const struct life *life, const struct handle *h, ui
 	c->dial = dial | 1;
 	c->in_call = true;
 	c->life = life;
-	c->due_ns = gx_now() + plug.conf.timeout_ns + DIAL_NS;
+	c->due_ns = gx_now() + plug.conf.step_ns + DIAL_NS;
 	c->listen = h->listen;
 	memcpy(c->token, h->token, sizeof(c->token));
 	c->peer = peer_get(h);
@@ -407,7 +427,7 @@ static int dial_step(struct comm *c, const struct handle *h, void **send_comm)
 		return NCCL_OK;
 	if (d == DIAL_LATE)
 		say_warn("connect to %s: no answer in %llu s: is the other rank stopped?", h->addr,
-			 (unsigned long long)((plug.conf.timeout_ns + DIAL_NS) / 1000000000));
+			 (unsigned long long)((plug.conf.step_ns + DIAL_NS) / 1000000000));
 	else if (d == DIAL_REFUSED)
 		say_warn("connect to %s was refused (%s): the listener there is closed or another: "
 			 "was its communicator aborted?",

@@ -38,7 +38,7 @@ int net_props_v12(int dev, struct nccl_props_v12 *out)
 		return NCCL_INVALID_ARGUMENT;
 	memset(out, 0, sizeof(*out));
 	out->name = name;
-	out->guid = proc_host();
+	out->guid = plug.host;
 	out->ptr_support = NCCL_PTR_HOST;
 	out->speed_mbps = plug.conf.speed_mbps;
 	out->port = 1;

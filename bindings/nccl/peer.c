@@ -166,7 +166,7 @@ static void peer_connect(struct peer *p)
 	int ret;
 
 	o.link = plug.conf.link;
-	o.timeout_ns = plug.conf.timeout_ns;
+	o.timeout_ns = plug.conf.step_ns;
 	o.first_core = p->first_core;
 	o.user = p;
 	ret = gx_connect(plug.gx, p->addr, &o, &conn);

@@ -37,6 +37,7 @@
 #define PATH_COMMS 128	/* comms of one direction on an endpoint; then another connection is made */
 #define MEET_MAX   1024 /* connects that wait for accept() at a listener */
 #define STRAY_NS   10000000000ull
+#define SETUP_NS   10000000000ull
 
 /* ---- Orders to a core ---- */
 
@@ -190,6 +191,7 @@ struct conf {
 	const char *link;      /* "packet", "local", NULL: gx chooses */
 	bool busy;	       /* cores never sleep */
 	uint64_t timeout_ns;   /* of a silent peer */
+	uint64_t step_ns;      /* of a step of the set-up; not below SETUP_NS */
 	int speed_mbps;
 	unsigned latency_us;
 };
@@ -205,12 +207,12 @@ struct life {
 struct handle {
 	uint32_t magic;
 	uint32_t version;
-	uint64_t host; /* proc_host() of the listener */
+	uint64_t host; /* plug.host of the listener */
 	uint8_t process[16];
 	uint8_t token[TOKEN_B];
 	uint32_t listen; /* number of the listener */
 	uint32_t reserved;
-	char addr[ADDR_B]; /* "127.0.0.1:41234" */
+	char addr[ADDR_B]; /* "127.0.0.1:41234"; numeric */
 	uint64_t dial;	   /* the connecting end keeps the number of its connect here; 0: none */
 };
 _Static_assert(sizeof(struct handle) == NCCL_HANDLE_B, "NCCL carries so many bytes");
@@ -230,6 +232,7 @@ struct plug {
 	struct conf conf;    /* frozen, as long as .gx lives */
 	bool closing;	     /* gx_close() runs: callbacks do nothing */
 	bool stopped;	     /* no core runs any more. Written while none does */
+	uint64_t host;	     /* a number of this host, never 0. Frozen */
 	uint8_t process[16]; /* this context's name, random. Frozen */
 	char addr[ADDR_B];   /* where it listens. Frozen */
 	unsigned nr_lanes;   /* frozen */
@@ -343,7 +346,6 @@ int reg_drop(void *mh);
 
 int proc_open(void **ctx, nccl_log_fn log, bool has_finalize);
 int proc_close(void *ctx);
-uint64_t proc_host(void); /* a number of this host, never 0 */
-bool proc_is_here(void);  /* false: in a child of fork(), which owns nothing */
+bool proc_is_here(void); /* false: in a child of fork(), which owns nothing */
 
 #endif

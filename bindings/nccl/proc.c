@@ -47,7 +47,7 @@ static uint64_t hash_add(uint64_t hash, const char *text)
 	return hash;
 }
 
-uint64_t proc_host(void)
+static uint64_t proc_host(void)
 {
 	char text[128] = "";
 	uint64_t hash = 0xcbf29ce484222325ull;
@@ -195,6 +195,7 @@ static int proc_start(void)
 		return NCCL_INVALID_USAGE;
 	if (getrandom(plug.process, sizeof(plug.process), 0) != sizeof(plug.process))
 		return NCCL_SYSTEM_ERROR;
+	plug.host = proc_host();
 	gx_log_sink(say_gx, NULL);
 	nr_cores = cpus_choose(&plug.conf, cpus);
 	ret = proc_gx_open(&gx, nr_cores, cpus);

@@ -220,6 +220,12 @@ static void listener_scribble(const char *handle)
 	}
 }
 
+/* Refused at once: nobody is asked what a name means. */
+static const char *const addrs_wrong[] = {
+	"",	     "localhost:1",    "host.invalid:7501", "127.0.0.1", "127.0.0.1.5:7501",
+	"[::1:7501", "[localhost]:75", "[127.0.0.1]:7501",  "::1:7501",	 "[::1]7501",
+};
+
 static void case_wrong(struct rank *r)
 {
 	char handle[NCCL_HANDLE_B], bad[NCCL_HANDLE_B];
@@ -239,6 +245,12 @@ static void case_wrong(struct rank *r)
 			memcpy(bad, handle, sizeof(bad));
 			bad[at[i]] ^= 1;
 			connect_fails(r, bad);
+		}
+		for (unsigned i = 0; i < sizeof(addrs_wrong) / sizeof(addrs_wrong[0]); i++) {
+			memcpy(bad, handle, sizeof(bad));
+			snprintf(bad + HANDLE_ADDR, 64, "%s", addrs_wrong[i]);
+			CHECK(net_connect(&r->net, r->ctx, bad, &none) == NCCL_INVALID_ARGUMENT,
+			      "%s", addrs_wrong[i]);
 		}
 		memset(bad, 0, sizeof(bad));
 		connect_fails(r, bad);
