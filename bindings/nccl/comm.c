@@ -39,6 +39,7 @@ void comm_bind(struct comm *c, struct path *path, uint32_t number)
 	c->path = path;
 	c->number = number;
 	path->nr_comms++;
+	atomic_fetch_add_explicit(&path->lane->nr_comms, 1, memory_order_relaxed);
 	c->peer_next = p->comms;
 	c->peer_at = &p->comms;
 	if (c->peer_next)
@@ -81,8 +82,10 @@ void comm_free(struct comm *c)
 	*c->all_at = c->all_next;
 	if (c->all_next)
 		c->all_next->all_at = c->all_at;
-	if (c->path)
+	if (c->path) {
 		c->path->nr_comms--;
+		atomic_fetch_sub_explicit(&c->path->lane->nr_comms, 1, memory_order_relaxed);
+	}
 	/* The peer soon closes a connection that has shown no token: no connect may find it then. */
 	if (c->peer && !--c->peer->nr_users)
 		c->peer->retired |= !c->peer->accepted && !c->peer->proven;

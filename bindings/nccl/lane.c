@@ -3,14 +3,14 @@
  * Requests on a core of gx. The progress threads put requests into the core's inbox; the core posts
  * them as sends and receives with exact tags, and sets their flags when they complete.
  *
- * gx has a bounded number of operations on an endpoint, and a request that waits for the peer holds
- * one. So that no comm of an endpoint waits for another one for ever, the first request of each
- * comm is always posted, and only a part of the room is for further ones. A core as a whole takes
- * 4,094 operations (core_post_room() of gx), and nothing here bounds what all endpoints of a core
- * hold together: some 500 comms on one core, each with 8 receives that wait, leave no room for
- * sends.
+ * gx has a bounded number of operations on an endpoint, and on a core. A request that waits for the
+ * peer holds one. So that no comm waits for another one for ever, the first request of each comm is
+ * always posted, and only a part of the room is for further ones, the extra requests.
  *
- * lane_put() and lane_purge(): any thread. All others: the core, in its turn. They neither allocate
+ * What a turn does is bounded: so many orders, so many completions, so many of the comms that wait
+ * for room. The next turn goes on.
+ *
+ * lane_put() and lane_flush(): any thread. All others: the core, in its turn. They neither allocate
  * nor call the system.
  */
 #include "plug.h"
@@ -18,11 +18,15 @@
 #include <errno.h>
 #include <time.h>
 
-#define LANE_EXTRA_RECVS  96  /* of 256 receives of an endpoint; the others are first ones */
-#define LANE_EXTRA_SENDS  384 /* of 1,024 operations */
-#define LANE_COMPS	  64  /* completions taken at once */
-#define LANE_ROUNDS	  4   /* so often in a turn */
-#define LANE_PURGE_NAP_NS 20000
+#define LANE_EXTRA_RECVS  96   /* of 256 receives of an endpoint; the others are first ones */
+#define LANE_EXTRA_SENDS  384  /* of 1,024 operations */
+#define LANE_EXTRA	  1000 /* of 4,094 operations of a core: receives, and as many sends */
+#define LANE_FIRSTS	  2000 /* with more comms than that on a core, none has extra requests */
+#define LANE_COMPS	  64   /* completions taken at once */
+#define LANE_ROUNDS	  4    /* so often in a turn */
+#define LANE_ORDERS	  256  /* in a turn */
+#define LANE_TRIES	  64   /* waiting comms that a turn looks at */
+#define LANE_FLUSH_NAP_NS 20000
 
 #define FIELD_OF(ptr, type, field) ((type *)((char *)(ptr)-offsetof(type, field)))
 
@@ -65,63 +69,77 @@ static bool lane_reached(const struct req *r)
 	return (int32_t)(r->seq - r->comm->count) < 0;
 }
 
-static bool lane_is_lost(const struct req *r)
+/* Why a request that waits can end at once: -errno. 0: it can not. */
+static int lane_why_over(const struct req *r)
 {
-	return r->comm->peer_gone && !lane_reached(r);
+	if (r->comm->is_closing)
+		return -ECANCELED;
+	if (r->reg && atomic_load_explicit(&r->reg->going, memory_order_relaxed))
+		return -ECANCELED;
+	return r->comm->peer_gone && !lane_reached(r) ? -EPIPE : 0;
 }
 
 /* ---- Waiting ---- */
 
-static void lane_wait_push(struct lane *l, struct comm *c, struct req *r)
+/* In lane.waiting: comms with requests that gx had no room for, the next to look at first. */
+static void lane_list(struct lane *l, struct comm *c)
 {
-	r->place = REQ_WAITING;
-	r->next = NULL;
-	*c->wait_end = r;
-	c->wait_end = &r->next;
-	if (c->is_waiting)
-		return;
 	c->is_waiting = true;
-	c->wait_next = l->waiting;
-	l->waiting = c;
+	c->wait_next = NULL;
+	c->wait_at = l->wait_end;
+	*l->wait_end = c;
+	l->wait_end = &c->wait_next;
+	l->nr_waiting++;
 }
 
-/* End waiting requests of @c: those with @reg, or those that are lost, or all. */
-static void lane_wait_end(struct comm *c, const struct reg *reg, int status)
+static void lane_unlist(struct lane *l, struct comm *c)
+{
+	if (!c->is_waiting)
+		return;
+	c->is_waiting = false;
+	l->nr_waiting--;
+	*c->wait_at = c->wait_next;
+	if (c->wait_next)
+		c->wait_next->wait_at = c->wait_at;
+	else
+		l->wait_end = c->wait_at;
+}
+
+/* A comm has 32 requests at most. */
+static void lane_wait_end(struct comm *c)
 {
 	struct req **at = &c->wait_head;
 
 	while (*at) {
 		struct req *r = *at;
+		int why = lane_why_over(r);
 
-		if (reg ? r->reg != reg : !c->is_closing && !lane_is_lost(r)) {
+		if (!why) {
 			at = &r->next;
 			continue;
 		}
 		*at = r->next;
-		lane_req_end(r, status, 0);
+		lane_req_end(r, why, 0);
 	}
 	c->wait_end = at;
 }
 
-static void lane_unlist(struct lane *l, struct comm *c)
-{
-	struct comm **at = &l->waiting;
-
-	if (!c->is_waiting)
-		return;
-	while (*at != c)
-		at = &(*at)->wait_next;
-	*at = c->wait_next;
-	c->is_waiting = false;
-}
-
 /* ---- Posting ---- */
 
-static bool lane_has_room(const struct comm *c)
+static bool lane_has_room(const struct lane *l, const struct comm *c)
 {
 	unsigned max = c->is_send ? LANE_EXTRA_SENDS : LANE_EXTRA_RECVS;
 
-	return !c->nr_posted || c->path->extra[c->is_send] < max;
+	if (!c->nr_posted)
+		return true;
+	return c->path->extra[c->is_send] < max && l->extra[c->is_send] < LANE_EXTRA &&
+	       atomic_load_explicit(&l->nr_comms, memory_order_relaxed) <= LANE_FIRSTS;
+}
+
+static void lane_count(struct lane *l, struct comm *c, int more)
+{
+	c->path->extra[c->is_send] += (unsigned)more;
+	l->extra[c->is_send] += (unsigned)more;
 }
 
 /* Return: as gx_post(). */
@@ -139,11 +157,12 @@ static int lane_post(struct comm *c, struct req *r)
 }
 
 /* Post what waits, in order. Return: was there something to do? */
-static bool lane_try(struct comm *c)
+static bool lane_try(struct lane *l, struct comm *c)
 {
 	bool busy = false;
 
-	while (c->wait_head && lane_has_room(c)) {
+	lane_wait_end(c);
+	while (c->wait_head && lane_has_room(l, c)) {
 		struct req *r = c->wait_head;
 		int ret = lane_post(c, r);
 
@@ -159,26 +178,24 @@ static bool lane_try(struct comm *c)
 		}
 		r->place = REQ_POSTED;
 		if (c->nr_posted++)
-			c->path->extra[c->is_send]++;
+			lane_count(l, c, 1);
 	}
 	return busy;
 }
 
+/* Those that must wait on go to the end. */
 static bool lane_waiting(struct lane *l)
 {
-	struct comm **at = &l->waiting;
+	unsigned n = l->nr_waiting < LANE_TRIES ? l->nr_waiting : LANE_TRIES;
 	bool busy = false;
 
-	while (*at) {
-		struct comm *c = *at;
+	while (n--) {
+		struct comm *c = l->waiting;
 
-		busy |= lane_try(c);
-		if (c->wait_head) {
-			at = &c->wait_next;
-			continue;
-		}
-		*at = c->wait_next;
-		c->is_waiting = false;
+		lane_unlist(l, c);
+		busy |= lane_try(l, c);
+		if (c->wait_head)
+			lane_list(l, c);
 	}
 	return busy;
 }
@@ -188,13 +205,17 @@ static bool lane_waiting(struct lane *l)
 void lane_req(struct lane *l, struct order *o)
 {
 	struct req *r = FIELD_OF(o, struct req, order);
+	struct comm *c = r->comm;
 
-	if (r->comm->is_closing)
-		lane_req_end(r, -ECANCELED, 0);
-	else if (lane_is_lost(r))
-		lane_req_end(r, -EPIPE, 0);
-	else
-		lane_wait_push(l, r->comm, r);
+	r->place = REQ_WAITING;
+	r->next = NULL;
+	*c->wait_end = r;
+	c->wait_end = &r->next;
+	if (c->is_waiting)
+		return;
+	lane_try(l, c);
+	if (c->wait_head)
+		lane_list(l, c);
 }
 
 /* Where the connection has ended, gx ends the operations itself. */
@@ -215,7 +236,7 @@ void lane_close(struct lane *l, struct order *o)
 	struct comm *c = FIELD_OF(o, struct comm, closing);
 
 	c->is_closing = true;
-	lane_wait_end(c, NULL, -ECANCELED);
+	lane_wait_end(c);
 	lane_unlist(l, c);
 	lane_cancel(c, true);
 	if (!c->nr_posted)
@@ -226,69 +247,79 @@ void lane_end(struct lane *l, struct order *o)
 {
 	struct comm *c = FIELD_OF(o, struct comm, ending);
 
-	(void)l;
 	c->peer_gone = true;
-	lane_wait_end(c, NULL, -EPIPE);
+	lane_wait_end(c);
+	if (!c->wait_head)
+		lane_unlist(l, c);
 	lane_cancel(c, false);
 }
 
 /* A thread waits for it, on whose stack it is. */
-struct purge {
+struct flush {
 	struct order order;
-	struct reg *reg;
 	_Atomic uint32_t *nr_left;
 };
 
-static void lane_purge_run(struct lane *l, struct order *o)
+static void lane_flush_run(struct lane *l, struct order *o)
 {
-	struct purge *p = FIELD_OF(o, struct purge, order);
-
-	for (struct comm *c = l->waiting; c; c = c->wait_next)
-		lane_wait_end(c, p->reg, -ECANCELED);
-	/* Pairs with the acquire in lane_purge(): @p may be gone from here on. */
-	atomic_fetch_sub_explicit(p->nr_left, 1, memory_order_release);
+	(void)l;
+	/* Pairs with the acquire in lane_flush(): @o may be gone from here on. */
+	atomic_fetch_sub_explicit(FIELD_OF(o, struct flush, order)->nr_left, 1,
+				  memory_order_release);
 }
 
-void lane_purge(struct reg *reg)
+void lane_flush(void)
 {
 	_Atomic uint32_t nr_left = plug.nr_lanes;
-	struct purge purge[LANES_MAX];
+	struct flush flush[LANES_MAX];
 
 	for (unsigned i = 0; i < plug.nr_lanes; i++) {
-		purge[i] = (struct purge){{NULL, lane_purge_run}, reg, &nr_left};
-		lane_put(&plug.lane[i], &purge[i].order);
+		flush[i] = (struct flush){{NULL, lane_flush_run}, &nr_left};
+		lane_put(&plug.lane[i], &flush[i].order);
 	}
 	while (atomic_load_explicit(&nr_left, memory_order_acquire))
-		nanosleep(&(struct timespec){.tv_nsec = LANE_PURGE_NAP_NS}, NULL);
+		nanosleep(&(struct timespec){.tv_nsec = LANE_FLUSH_NAP_NS}, NULL);
 }
 
-/* A stack comes out newest first. At most the requests of all comms, and two orders of each. */
-static bool lane_orders(struct lane *l)
+/* Take the inbox, a stack that comes out newest first, when all earlier orders have run. Return: is
+ * there one to run? */
+static bool lane_take(struct lane *l)
 {
-	struct order *o, *list = NULL;
+	struct order *o;
 
-	if (!atomic_load_explicit(&l->inbox, memory_order_relaxed))
-		return false;
+	if (l->todo || !atomic_load_explicit(&l->inbox, memory_order_relaxed))
+		return l->todo;
 	/* Pairs with the release in lane_put(). */
 	o = atomic_exchange_explicit(&l->inbox, NULL, memory_order_acquire);
 	while (o) {
 		struct order *next = o->next;
 
-		o->next = list;
-		list = o;
+		o->next = l->todo;
+		l->todo = o;
 		o = next;
-	}
-	while (list) {
-		o = list;
-		list = o->next; /* an order that has run may be put again */
-		o->run(l, o);
 	}
 	return true;
 }
 
+/* Return: have all run that were put before this turn? */
+static bool lane_orders(struct lane *l, bool *busy)
+{
+	for (unsigned i = 0; i < LANE_ORDERS; i++) {
+		struct order *o;
+
+		if (!lane_take(l))
+			return true;
+		o = l->todo;
+		l->todo = o->next; /* an order that has run may be put again */
+		o->run(l, o);
+		*busy = true;
+	}
+	return false;
+}
+
 /* ---- Completions ---- */
 
-static void lane_comp(const struct gx_comp *comp)
+static void lane_comp(struct lane *l, const struct gx_comp *comp)
 {
 	struct req *r = (struct req *)(uintptr_t)comp->user;
 	struct comm *c = r->comm;
@@ -296,7 +327,7 @@ static void lane_comp(const struct gx_comp *comp)
 	uint64_t len = comp->len;
 
 	if (--c->nr_posted)
-		c->path->extra[c->is_send]--;
+		lane_count(l, c, -1);
 	if (status && c->is_send && c->peer_gone && lane_reached(r)) {
 		status = 0; /* the peer had it, and said so before its connection ended */
 		len = r->len;
@@ -319,7 +350,7 @@ static bool lane_comps(struct lane *l)
 		for (unsigned i = 0; i < n; i++)
 			if (comps[i].kind ==
 			    GX_COMP_DONE) /* peers cannot put: no region is shared */
-				lane_comp(&comps[i]);
+				lane_comp(l, &comps[i]);
 		busy |= n > 0;
 		if (n < LANE_COMPS)
 			break;
@@ -331,12 +362,12 @@ static bool lane_comps(struct lane *l)
 bool lane_poll(void *lane, uint64_t now_ns)
 {
 	struct lane *l = lane;
-	bool busy;
+	bool busy = false;
 
 	(void)now_ns;
 	if (plug.stopped)
 		return false;
-	busy = lane_orders(l);
-	busy |= lane_comps(l);
+	if (lane_orders(l, &busy))
+		busy |= lane_comps(l);
 	return lane_waiting(l) || busy;
 }

@@ -53,7 +53,12 @@ struct order {
 struct lane {
 	alignas(64) struct order *_Atomic inbox; /* any thread puts, the core takes all */
 	alignas(64) struct gx_core *core;	 /* frozen */
-	struct comm *waiting; /* comms with requests that gx has no room for. owner: the core */
+	/* The core: */
+	struct order *todo;		  /* taken out of the inbox, oldest first */
+	struct comm *waiting, **wait_end; /* comms with requests that gx has no room for */
+	unsigned nr_waiting;
+	unsigned extra[2]; /* operations under way beyond the first of each comm: receives, sends */
+	_Atomic unsigned nr_comms; /* written under plug.lock, read by the core */
 };
 
 /* ---- Connections ---- */
@@ -63,8 +68,7 @@ struct path {
 	struct gx_ep *ep;  /* frozen */
 	struct lane *lane; /* frozen */
 	unsigned nr_comms; /* under plug.lock */
-	unsigned extra[2]; /* operations under way beyond the first of each comm: receives, sends.
-			      owner: the core */
+	unsigned extra[2]; /* as lane.extra, of this endpoint. owner: the core */
 };
 
 /* A gx connection. All comms that lead from the connecting process to the accepting process go
@@ -96,6 +100,7 @@ struct peer {
 /* Memory that NCCL registered. */
 struct reg {
 	struct reg *next, **at;	 /* in plug.regs; under plug.lock */
+	_Atomic bool going;	 /* it is about to be deregistered */
 	struct gx_mem *mem;	 /* frozen */
 	char *addr;		 /* frozen */
 	uint64_t len;		 /* frozen */
@@ -154,7 +159,7 @@ struct comm {
 	bool peer_closed;
 
 	/* The core. */
-	struct comm *wait_next;		   /* in lane.waiting */
+	struct comm *wait_next, **wait_at; /* in lane.waiting */
 	bool is_waiting;		   /* it is there */
 	struct req *wait_head, **wait_end; /* requests that gx has not taken */
 	unsigned nr_posted;
@@ -285,9 +290,10 @@ void lane_put(struct lane *l, struct order *o);	  /* any thread */
 bool lane_poll(void *lane, uint64_t now_ns);	  /* the core */
 void lane_req(struct lane *l, struct order *o);	  /* orders: a request, ... */
 void lane_close(struct lane *l, struct order *o); /* ... the user closes a comm, ... */
-void lane_end(struct lane *l, struct order *o);	  /* ... the peer has closed it, ... */
-/* ... and end requests that wait with @reg. Any thread; waits for the cores' next turns. */
-void lane_purge(struct reg *reg);
+void lane_end(struct lane *l, struct order *o);	  /* ... the peer has closed it */
+/* Any thread: each core has taken all orders that were put before, and sees all that was written
+ * before. Waits for the cores' next turns. */
+void lane_flush(void);
 
 /* ---- comm.c ---- */
 

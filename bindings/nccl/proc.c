@@ -146,7 +146,8 @@ static int proc_lanes_start(struct gx *gx, unsigned nr_cores)
 
 	plug.nr_lanes = 0;
 	for (unsigned i = 0; i < nr_cores; i++) {
-		plug.lane[i] = (struct lane){.core = gx_core(gx, i)};
+		plug.lane[i] =
+			(struct lane){.core = gx_core(gx, i), .wait_end = &plug.lane[i].waiting};
 		plug.nr_lanes = i + 1;
 		ret = gx_core_poller(plug.lane[i].core, lane_poll, &plug.lane[i]);
 		if (!ret)

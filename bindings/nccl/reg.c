@@ -68,8 +68,10 @@ int reg_drop(void *mh)
 
 	if (!reg)
 		return NCCL_OK;
+	atomic_store_explicit(&reg->going, true, memory_order_relaxed);
+	/* From then on cores post nothing with it, and end its requests that wait for room. */
 	if (atomic_load_explicit(&reg->nr_out, memory_order_acquire))
-		lane_purge(reg);
+		lane_flush();
 	for (unsigned i = 0; ret == -EAGAIN && i < REG_TRIES_MAX; i++)
 		ret = gx_mem_free(reg->mem);
 	if (ret || !reg_wait(reg)) { /* the last finalize frees @reg */

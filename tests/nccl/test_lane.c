@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests on a core of the NCCL plugin (lane.c, comm.c, req.c) over a core of gx that is faked: it
+ * has the limits of the real one, and completes what a test says.
+ */
+#include "nccl/plug.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define PEERS	  64
+#define COMMS	  8 /* of a peer, each way */
+#define EARLY	  8 /* receives that wait */
+#define OPS_MAX	  4094
+#define EP_RECVS  256
+#define EP_OPS	  1024
+#define TURNS_MAX 1000
+#define TURN_MAX  (256 + 64 * NCCL_REQS_MAX) /* posts of a turn: orders, and waiting comms */
+
+struct gx_ep {
+	unsigned nr_recvs, nr_ops;
+};
+
+/* The core of gx. */
+static struct {
+	struct gx_op ops[OPS_MAX];
+	struct gx_ep *ep[OPS_MAX];
+	unsigned nr, max;
+	struct gx_comp comps[OPS_MAX];
+	unsigned nr_comps;
+	unsigned nr_posts; /* so far */
+} fake;
+
+struct plug plug = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static struct peer *peers[PEERS];
+static struct gx_ep eps[PEERS];
+static struct gx_conn *const some_conn = (struct gx_conn *)(uintptr_t)64;
+static char bytes[64];
+static struct reg reg = {.addr = bytes, .len = sizeof(bytes)};
+
+int gx_post(struct gx_ep *ep, const struct gx_op ops[], unsigned n)
+{
+	assert_int_equal(n, 1);
+	if (fake.nr == fake.max || ep->nr_ops == EP_OPS ||
+	    (ops->kind == GX_OP_RECV && ep->nr_recvs == EP_RECVS))
+		return 0;
+	ep->nr_ops++;
+	ep->nr_recvs += ops->kind == GX_OP_RECV;
+	fake.ep[fake.nr] = ep;
+	fake.ops[fake.nr++] = *ops;
+	fake.nr_posts++;
+	return 1;
+}
+
+/* Operation @i ends. */
+static void fake_end(unsigned i, int status)
+{
+	fake.comps[fake.nr_comps++] = (struct gx_comp){.kind = GX_COMP_DONE,
+						       .op = fake.ops[i].kind,
+						       .status = status,
+						       .user = fake.ops[i].user,
+						       .len = status ? 0 : fake.ops[i].len};
+	fake.ep[i]->nr_ops--;
+	fake.ep[i]->nr_recvs -= fake.ops[i].kind == GX_OP_RECV;
+	fake.nr--;
+	memmove(fake.ops + i, fake.ops + i + 1, (fake.nr - i) * sizeof(fake.ops[0]));
+	memmove(fake.ep + i, fake.ep + i + 1, (fake.nr - i) * sizeof(fake.ep[0]));
+}
+
+unsigned gx_poll(struct gx_core *core, struct gx_comp comps[], unsigned n)
+{
+	unsigned got = fake.nr_comps < n ? fake.nr_comps : n;
+
+	memcpy(comps, fake.comps, got * sizeof(comps[0]));
+	fake.nr_comps -= got;
+	memmove(fake.comps, fake.comps + got, fake.nr_comps * sizeof(comps[0]));
+	return got;
+}
+
+int gx_cancel(struct gx_ep *ep, uint64_t user)
+{
+	for (unsigned i = 0; i < fake.nr; i++)
+		if (fake.ep[i] == ep && fake.ops[i].user == user) {
+			fake_end(i, -ECANCELED);
+			return 1;
+		}
+	return 0;
+}
+
+struct gx_ep *gx_conn_ep(struct gx_conn *conn, unsigned lane)
+{
+	return &eps[0];
+}
+
+void say_warn(const char *fmt, ...)
+{
+}
+
+void peer_say(struct peer *p, const char *what, int err)
+{
+}
+
+void meet_close_say(struct comm *c, uint32_t count)
+{
+}
+
+/* ---- The rig ---- */
+
+static int setup(void **state)
+{
+	memset(&fake, 0, sizeof(fake));
+	memset(eps, 0, sizeof(eps));
+	fake.max = OPS_MAX;
+	plug.nr_lanes = 1;
+	plug.lane[0] = (struct lane){.wait_end = &plug.lane[0].waiting};
+	atomic_store(&reg.going, false);
+	atomic_store(&reg.nr_out, 0);
+	for (unsigned i = 0; i < PEERS; i++) {
+		peers[i] = aligned_alloc(64, (sizeof(*peers[i]) + 63) / 64 * 64);
+		assert_non_null(peers[i]);
+		memset(peers[i], 0, sizeof(*peers[i]));
+		peers[i]->conn = some_conn;
+		peers[i]->nr_paths = 1;
+		peers[i]->path[0].ep = &eps[i];
+		peers[i]->path[0].lane = &plug.lane[0];
+	}
+	return 0;
+}
+
+/* Nothing is left but comms that the test has not closed. */
+static int teardown(void **state)
+{
+	while (plug.comms)
+		comm_free(plug.comms);
+	assert_int_equal(atomic_load(&plug.lane[0].nr_comms), 0);
+	atomic_store(&plug.graves, NULL);
+	for (unsigned i = 0; i < PEERS; i++)
+		free(peers[i]);
+	return 0;
+}
+
+static struct comm *comm_open(unsigned peer, bool is_send, uint32_t number)
+{
+	struct comm *c = comm_new(is_send);
+
+	assert_non_null(c);
+	c->peer = peers[peer];
+	c->peer->nr_users++;
+	comm_bind(c, &peers[peer]->path[0], number);
+	c->state = COMM_OPEN;
+	return c;
+}
+
+static struct req *post(struct comm *c)
+{
+	void *req = NULL;
+
+	assert_int_equal((c->is_send ? req_isend : req_irecv)(c, bytes, 8, &reg, &req), 0);
+	assert_non_null(req);
+	return req;
+}
+
+static bool turn(void)
+{
+	unsigned before = fake.nr_posts;
+	bool busy = lane_poll(&plug.lane[0], 0);
+
+	assert_true(fake.nr_posts - before <= TURN_MAX);
+	return busy;
+}
+
+static void turns(void)
+{
+	unsigned n = 0;
+
+	while (turn())
+		assert_true(n++ < TURNS_MAX);
+}
+
+static int done(struct req *r)
+{
+	int is = 0, size = -1;
+
+	return req_test(r, &is, &size) ? -1 : is;
+}
+
+static void is_posted(const struct comm *c, unsigned n)
+{
+	unsigned got = 0;
+
+	for (unsigned i = 0; i < fake.nr; i++)
+		got += ((struct req *)(uintptr_t)fake.ops[i].user)->comm == c;
+	assert_int_equal(got, n);
+}
+
+/* ---- Room ---- */
+
+/* Every peer's comms have eight receives each that wait. There is room for a send of each comm. */
+static void room__early_receives_of_many_peers(void **state)
+{
+	static struct comm *recv[PEERS][COMMS], *send[PEERS][COMMS];
+
+	for (unsigned p = 0; p < PEERS; p++)
+		for (unsigned i = 0; i < COMMS; i++) {
+			recv[p][i] = comm_open(p, false, i);
+			send[p][i] = comm_open(p, true, COMMS + i);
+			for (unsigned k = 0; k < EARLY; k++)
+				post(recv[p][i]);
+		}
+	turns();
+	assert_true(fake.nr > PEERS * COMMS); /* extras, too */
+	for (unsigned p = 0; p < PEERS; p++)
+		for (unsigned i = 0; i < COMMS; i++)
+			post(send[p][i]);
+	turns();
+	for (unsigned p = 0; p < PEERS; p++)
+		for (unsigned i = 0; i < COMMS; i++)
+			is_posted(send[p][i], 1);
+	while (fake.nr) { /* and all get their turn */
+		fake_end(fake.nr / 2, 0);
+		turns();
+	}
+	assert_int_equal(fake.nr_posts, PEERS * COMMS * (EARLY + 1));
+	assert_int_equal(atomic_load(&reg.nr_out), 0);
+}
+
+/* Those of one endpoint, as far as that has room for them. */
+static void room__first_of_each_comm(void **state)
+{
+	struct comm *c[PATH_COMMS];
+
+	for (unsigned i = 0; i < PATH_COMMS; i++) {
+		c[i] = comm_open(0, false, i);
+		for (unsigned k = 0; k < NCCL_REQS_MAX; k++)
+			post(c[i]);
+		turn();
+	}
+	turns();
+	for (unsigned i = 0; i < PATH_COMMS; i++)
+		assert_true(c[i]->req[0].place == REQ_POSTED);
+	assert_true(fake.nr < EP_RECVS);
+}
+
+/* ---- Order ---- */
+
+static void order__of_a_comm_that_waited(void **state)
+{
+	struct comm *c = comm_open(0, true, 7);
+	uint32_t first = c->seq, n = 0;
+
+	fake.max = 3;
+	for (unsigned k = 0; k < NCCL_REQS_MAX; k++)
+		post(c);
+	turns();
+	for (; fake.nr; n++) {
+		assert_true(fake.ops[0].tag == ((uint64_t)7 << 32 | (uint32_t)(first + n)));
+		fake_end(0, 0);
+		turns();
+	}
+	assert_int_equal(n, NCCL_REQS_MAX);
+}
+
+/* A comm whose requests were counted for days. */
+static void order__numbers_wrap(void **state)
+{
+	struct comm *c = comm_open(0, true, 7);
+	struct req *r[8];
+
+	c->seq = UINT32_MAX - 2;
+	for (unsigned k = 0; k < 8; k++)
+		r[k] = post(c);
+	turns();
+	for (unsigned k = 0; k < 8; k++)
+		assert_true(fake.ops[k].tag == ((uint64_t)7 << 32 | (UINT32_MAX - 2 + k)));
+	/* The peer has closed it, and had the first five. */
+	c->count = UINT32_MAX - 2 + 5;
+	lane_put(&plug.lane[0], &c->ending);
+	turns();
+	while (fake.nr)
+		fake_end(0, -ECONNRESET);
+	turns();
+	for (unsigned k = 0; k < 8; k++)
+		assert_int_equal(done(r[k]), k < 5 ? 1 : -1);
+}
+
+/* ---- A turn ---- */
+
+/* Word that the peer has closed a comm stands behind many orders. It comes before the end of the
+ * connection all the same. */
+static void turn__many_orders(void **state)
+{
+	struct comm *c = comm_open(0, true, 1), *other[64];
+	struct req *r = post(c);
+
+	turns();
+	for (unsigned i = 0; i < 64; i++) {
+		other[i] = comm_open(1 + i % 8, true, i);
+		for (unsigned k = 0; k < NCCL_REQS_MAX; k++)
+			post(other[i]);
+	}
+	c->count = c->seq;
+	lane_put(&plug.lane[0], &c->ending);
+	fake_end(0, -ECONNRESET);
+	assert_true(turn());
+	assert_int_equal(done(r), 0);
+	turns();
+	assert_int_equal(done(r), 1);
+}
+
+/* More comms wait than a turn looks at. None is left out when there is room again. */
+static void turn__many_that_wait(void **state)
+{
+	struct comm *c[300];
+
+	fake.max = 0;
+	for (unsigned i = 0; i < 300; i++) {
+		c[i] = comm_open(i % PEERS, true, i);
+		post(c[i]);
+	}
+	while (turn()) /* takes the orders */
+		;
+	assert_int_equal(plug.lane[0].nr_waiting, 300);
+	assert_int_equal(fake.nr, 0);
+	fake.max = OPS_MAX;
+	turns();
+	assert_int_equal(fake.nr, 300);
+	assert_int_equal(plug.lane[0].nr_waiting, 0);
+}
+
+/* ---- Ends ---- */
+
+/* Requests that wait for room end when their memory goes; those of other memory stay. */
+static void end__memory_goes(void **state)
+{
+	static struct reg kept = {.addr = bytes, .len = sizeof(bytes)};
+	struct comm *c = comm_open(0, false, 1);
+	struct req *r[6];
+	void *req;
+
+	fake.max = 2;
+	for (unsigned k = 0; k < 6; k++) {
+		assert_int_equal(req_irecv(c, bytes, 8, k % 2 ? &kept : &reg, &req), 0);
+		r[k] = req;
+	}
+	turns();
+	assert_int_equal(fake.nr, 2);
+	atomic_store(&reg.going, true);
+	turn();
+	for (unsigned k = 0; k < 6; k++)
+		assert_int_equal(done(r[k]), k < 2 || k % 2 ? 0 : -1);
+	assert_int_equal(atomic_load(&reg.nr_out), 1); /* the one that is posted */
+	while (fake.nr) {
+		fake_end(0, 0);
+		turns();
+	}
+	assert_int_equal(fake.nr_posts, 4);
+	assert_int_equal(atomic_load(&kept.nr_out), 0);
+}
+
+/* Comms in the middle of those that wait are closed, by either end. */
+static void end__comms_that_wait(void **state)
+{
+	struct comm *c[8];
+	struct req *r[8];
+
+	fake.max = 0;
+	for (unsigned i = 0; i < 8; i++) {
+		c[i] = comm_open(0, true, i);
+		r[i] = post(c[i]);
+	}
+	turns();
+	comm_close(c[3]);
+	comm_close(c[7]);
+	c[0]->count = c[0]->seq - 1;
+	lane_put(&plug.lane[0], &c[0]->ending);
+	turns();
+	assert_int_equal(done(r[0]), -1);
+	assert_int_equal(plug.lane[0].nr_waiting, 5);
+	fake.max = OPS_MAX;
+	turns();
+	assert_int_equal(fake.nr, 5);
+	for (struct comm *x = atomic_load(&plug.graves); x; x = x->grave_next)
+		assert_true(x == c[3] || x == c[7]);
+}
+
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(room__early_receives_of_many_peers),
+		TEST(room__first_of_each_comm),
+		TEST(order__of_a_comm_that_waited),
+		TEST(order__numbers_wrap),
+		TEST(turn__many_orders),
+		TEST(turn__many_that_wait),
+		TEST(end__memory_goes),
+		TEST(end__comms_that_wait),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
