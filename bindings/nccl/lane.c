@@ -47,9 +47,9 @@ static void lane_req_end(struct req *r, int status, uint64_t len)
 {
 	r->place = REQ_IDLE;
 	r->status = status;
-	r->len = len;
-	if (r->reg) /* pairs with the acquire in reg_drop() */
-		atomic_fetch_sub_explicit(&r->reg->nr_out, 1, memory_order_release);
+	r->landed = len;
+	if (r->reg) /* pairs with the acquire in reg_is_used() */
+		atomic_fetch_add_explicit(&r->reg->nr_ended, 1, memory_order_release);
 	atomic_store_explicit(&r->done, 1, memory_order_release);
 }
 

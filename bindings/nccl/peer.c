@@ -129,10 +129,11 @@ static struct peer *peer_find(const struct handle *h)
 
 static struct peer *peer_new(void)
 {
-	struct peer *p = calloc(1, sizeof(*p));
+	struct peer *p = aligned_alloc(alignof(struct peer), sizeof(*p));
 
 	if (!p)
 		return NULL;
+	memset(p, 0, sizeof(*p));
 	p->next = plug.peers;
 	plug.peers = p;
 	return p;

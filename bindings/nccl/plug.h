@@ -13,6 +13,9 @@
  * accept wait for nobody. A request passes from the progress thread to the comm's core through the
  * core's inbox, and back by a flag. Everything else that threads share is under plug.lock, which
  * nobody holds over a call of gx that waits.
+ *
+ * Lines of the cache. What a core writes in its turns, what posts write, and what changes under the
+ * lock lie apart (alignas); each part says who writes it.
  */
 #ifndef NCCL_PLUG_H
 #define NCCL_PLUG_H
@@ -26,6 +29,7 @@
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define LANES_MAX  16	/* cores of a process */
@@ -51,24 +55,28 @@ struct order {
 
 /* A core of gx. */
 struct lane {
-	alignas(64) struct order *_Atomic inbox; /* any thread puts, the core takes all */
-	alignas(64) struct gx_core *core;	 /* frozen */
-	/* The core: */
+	/* Any thread puts, the core takes all. */
+	alignas(64) struct order *_Atomic inbox;
+	/* Written under plug.lock when a comm opens or is freed. The core reads it. */
+	alignas(64) _Atomic unsigned nr_comms;
+	/* The core's alone. */
+	alignas(64) struct gx_core *core; /* frozen; others read it when a connection comes up */
 	struct order *todo;		  /* taken out of the inbox, oldest first */
 	struct comm *waiting, **wait_end; /* comms with requests that gx has no room for */
 	unsigned nr_waiting;
 	unsigned extra[2]; /* operations under way beyond the first of each comm: receives, sends */
-	_Atomic unsigned nr_comms; /* written under plug.lock, read by the core */
 };
 
 /* ---- Connections ---- */
 
 /* An endpoint. */
 struct path {
-	struct gx_ep *ep;  /* frozen */
-	struct lane *lane; /* frozen */
-	unsigned nr_comms; /* under plug.lock */
-	unsigned extra[2]; /* as lane.extra, of this endpoint. owner: the core */
+	/* Posts read .lane, the core reads .ep. Both are frozen. */
+	alignas(64) struct gx_ep *ep;
+	struct lane *lane;
+	unsigned nr_comms; /* under plug.lock; changes when a comm opens or is freed */
+	/* The core's alone: as lane.extra, of this endpoint. */
+	alignas(64) unsigned extra[2];
 };
 
 /* A gx connection. All comms that lead from the connecting process to the accepting process go
@@ -99,29 +107,38 @@ struct peer {
 
 /* Memory that NCCL registered. */
 struct reg {
-	struct reg *next, **at;	 /* in plug.regs; under plug.lock */
-	_Atomic bool going;	 /* it is about to be deregistered */
-	struct gx_mem *mem;	 /* frozen */
-	char *addr;		 /* frozen */
-	uint64_t len;		 /* frozen */
-	_Atomic uint32_t nr_out; /* requests under way with it */
+	/* Frozen, or written when it is made and dropped. Posts and cores read. */
+	alignas(64) struct gx_mem *mem;
+	char *addr;
+	uint64_t len;
+	_Atomic bool going;	/* it is about to be deregistered */
+	struct reg *next, **at; /* in plug.regs; under plug.lock */
+	/* Threads that post count requests with it, ... */
+	alignas(64) _Atomic uint32_t nr_begun;
+	/* ... and cores count those that have ended. */
+	alignas(64) _Atomic uint32_t nr_ended;
 };
 
 enum req_place { REQ_IDLE, REQ_WAITING, REQ_POSTED };
 
-/* A request. The thread that posts writes it while it is free; then it is the core's, until .done
- * is set. */
+/* A request. */
 struct req {
+	/* The thread that posts writes it while it is free. Then it is the core's, until .done is
+	 * set. The thread that tests does not look here meanwhile. */
 	alignas(64) struct order order;
 	struct comm *comm; /* frozen */
 	struct reg *reg;   /* NULL: no bytes */
-	uint64_t off, len; /* at the end .len has the bytes that landed */
+	uint64_t off, len;
+	struct req *next; /* in comm.wait */
 	uint32_t seq;
-	int status;	       /* valid when done */
-	_Atomic uint32_t done; /* the core's last store; pairs with the acquire in req_test() */
-	enum req_place place;  /* owner: the core */
-	struct req *next;      /* in comm.wait. owner: the core */
+	enum req_place place;
+	/* The thread that posts clears .done; the core writes all once, at the end. */
+	alignas(64) _Atomic uint32_t
+		done;	 /* its last store; pairs with the acquire in req_test() */
+	int status;	 /* valid when done, as the next */
+	uint64_t landed; /* bytes */
 };
+_Static_assert(sizeof(struct req) == 128 && offsetof(struct req, done) == 64, "a line each");
 
 enum comm_state {
 	COMM_DIAL,   /* connecting end: waits for the connection */
@@ -132,19 +149,31 @@ enum comm_state {
 
 /* A sendComm or recvComm. */
 struct comm {
-	/* Frozen when it opens. */
-	bool is_send;
+	/* Frozen when it opens. Posts and the core read. */
+	alignas(64) bool is_send;
 	uint32_t number; /* of its connection */
 	struct peer *peer;
 	struct path *path; /* NULL: no core has heard of it */
 
-	/* The thread that posts. */
-	uint32_t free; /* bit i: req[i] is free */
-	uint32_t seq;  /* of the next request */
-	bool told;     /* its first error was told */
+	/* The thread that posts alone. */
+	alignas(64) uint32_t free; /* bit i: req[i] is free */
+	uint32_t seq;		   /* of the next request */
+	bool told;		   /* its first error was told */
+
+	/* The core's alone, but for what says otherwise. */
+	alignas(64) struct comm *wait_next, **wait_at; /* in lane.waiting */
+	struct req *wait_head, **wait_end;	       /* requests that gx has not taken */
+	unsigned nr_posted;
+	bool is_waiting; /* it is in lane.waiting */
+	bool is_closing; /* the user has closed it */
+	bool peer_gone;	 /* the peer has closed its end ... */
+	uint32_t count;	 /* ... and requests before this one have reached it; written before the
+			    order is put */
+	struct comm *grave_next;
+	struct order closing, ending; /* the user's close, the peer's close */
 
 	/* Under plug.lock. */
-	enum comm_state state;
+	alignas(64) enum comm_state state;
 	struct comm *all_next, **all_at;   /* in plug.comms */
 	struct comm *peer_next, **peer_at; /* in peer.comms; peer_at NULL: not there */
 	struct comm *meet_next;		   /* in listen.first, or in plug.dials */
@@ -158,20 +187,10 @@ struct comm {
 	int answer; /* of the peer: 0, -errno */
 	bool peer_closed;
 
-	/* The core. */
-	struct comm *wait_next, **wait_at; /* in lane.waiting */
-	bool is_waiting;		   /* it is there */
-	struct req *wait_head, **wait_end; /* requests that gx has not taken */
-	unsigned nr_posted;
-	bool is_closing; /* the user has closed it */
-	bool peer_gone;	 /* the peer has closed its end ... */
-	uint32_t count;	 /* ... and requests before this one have reached it; written before the
-			    order is put */
-	struct comm *grave_next;
-
-	struct order closing, ending; /* the user's close, the peer's close */
 	struct req req[NCCL_REQS_MAX];
 };
+_Static_assert(offsetof(struct comm, free) == 64 && offsetof(struct comm, wait_next) == 128,
+	       "the two threads of a request share no line that either writes");
 
 /* A listenComm. Under plug.lock. */
 struct listen {
@@ -236,7 +255,6 @@ struct plug {
 	struct gx *gx;	     /* NULL: closed. Written under proc.c's own lock, while no comm is */
 	struct conf conf;    /* frozen, as long as .gx lives */
 	bool closing;	     /* gx_close() runs: callbacks do nothing */
-	bool stopped;	     /* no core runs any more. Written while none does */
 	uint64_t host;	     /* a number of this host, never 0. Frozen */
 	uint8_t process[16]; /* this context's name, random. Frozen */
 	char addr[ADDR_B];   /* where it listens. Frozen */
@@ -252,12 +270,15 @@ struct plug {
 	struct stray stray[STRAYS_MAX];
 	unsigned nr_strays;
 	bool wrong_token_told;
-	struct comm *_Atomic graves; /* cores put closed comms, peer_sweep() takes all */
-	bool keeps;		     /* the keeper runs, ... */
-	bool keep_due;		     /* ... has something to do at once, ... */
-	bool keep_ends;		     /* ... or is to end */
+	bool keeps;	/* the keeper runs, ... */
+	bool keep_due;	/* ... has something to do at once, ... */
+	bool keep_ends; /* ... or is to end */
 	pthread_t keeper;
-	_Atomic bool forked; /* this is a child of fork(): the context is the parent's */
+	/* Cores put closed comms, peer_sweep() takes all. */
+	alignas(64) struct comm *_Atomic graves;
+	/* What cores read in each turn, and calls of the tables. */
+	alignas(64) bool stopped; /* no core runs any more. Written while none does */
+	_Atomic bool forked;	  /* this is a child of fork(): the context is the parent's */
 };
 extern struct plug plug;
 

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #define REG_TRIES_MAX 3
@@ -25,9 +26,10 @@ int reg_make(void *data, uint64_t size, int type, void **mh)
 			 "as the device's properties say");
 		return NCCL_INVALID_ARGUMENT;
 	}
-	reg = calloc(1, sizeof(*reg));
+	reg = aligned_alloc(alignof(struct reg), sizeof(*reg));
 	if (!reg)
 		return NCCL_SYSTEM_ERROR;
+	memset(reg, 0, sizeof(*reg));
 	reg->addr = data;
 	reg->len = size;
 	ret = gx_mem_reg(plug.gx, GX_MEM_HOST, 0, data, size, &reg->mem);
@@ -47,13 +49,20 @@ int reg_make(void *data, uint64_t size, int type, void **mh)
 	return NCCL_OK;
 }
 
+static bool reg_is_used(struct reg *reg)
+{
+	/* Pairs with the release in lane_req_end(). */
+	uint32_t nr_ended = atomic_load_explicit(&reg->nr_ended, memory_order_acquire);
+
+	return nr_ended != atomic_load_explicit(&reg->nr_begun, memory_order_relaxed);
+}
+
 /* gx has let go of the memory. The cores are about to take the last completions. */
 static bool reg_wait(struct reg *reg)
 {
 	uint64_t until_ns = gx_now() + REG_WAIT_NS;
 
-	/* Pairs with the release in lane_req_end(). */
-	while (atomic_load_explicit(&reg->nr_out, memory_order_acquire)) {
+	while (reg_is_used(reg)) {
 		if (gx_now() > until_ns)
 			return false;
 		nanosleep(&(struct timespec){.tv_nsec = REG_NAP_NS}, NULL);
@@ -70,7 +79,7 @@ int reg_drop(void *mh)
 		return NCCL_OK;
 	atomic_store_explicit(&reg->going, true, memory_order_relaxed);
 	/* From then on cores post nothing with it, and end its requests that wait for room. */
-	if (atomic_load_explicit(&reg->nr_out, memory_order_acquire))
+	if (reg_is_used(reg))
 		lane_flush();
 	for (unsigned i = 0; ret == -EAGAIN && i < REG_TRIES_MAX; i++)
 		ret = gx_mem_free(reg->mem);

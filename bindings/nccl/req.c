@@ -52,7 +52,7 @@ static int req_post(struct comm *c, void *data, uint64_t size, struct reg *reg, 
 	r->status = 0;
 	atomic_store_explicit(&r->done, 0, memory_order_relaxed);
 	if (r->reg)
-		atomic_fetch_add_explicit(&r->reg->nr_out, 1, memory_order_relaxed);
+		atomic_fetch_add_explicit(&r->reg->nr_begun, 1, memory_order_relaxed);
 	lane_put(c->path->lane, &r->order);
 	*out = r;
 	return NCCL_OK;
@@ -106,7 +106,7 @@ int req_test(void *req, int *done, int *sizes)
 		return req_fail(r);
 	*done = 1;
 	if (sizes)
-		sizes[0] = (int)r->len;
+		sizes[0] = (int)r->landed;
 	r->comm->free |= 1u << (r - r->comm->req);
 	return NCCL_OK;
 }
