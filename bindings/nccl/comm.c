@@ -17,6 +17,7 @@ struct comm *comm_new(bool is_send)
 	memset(c, 0, sizeof(*c));
 	c->is_send = is_send;
 	c->free = UINT32_MAX;
+	c->seq = SEQ_FIRST;
 	c->wait_end = &c->wait_head;
 	c->closing.run = lane_close;
 	c->ending.run = lane_end;

@@ -32,12 +32,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LANES_MAX  16	/* cores of a process */
-#define PORTS_MAX  8	/* of gx_opts.ports */
-#define TOKEN_B	   16	/* bytes of a random token */
-#define ADDR_B	   64	/* "[fe80::1]:65535" with the final 0 */
-#define WHY_B	   256	/* bytes of a reason */
-#define STRAYS_MAX 512	/* accepted connections that have not shown a token */
+#define LANES_MAX  16		  /* cores of a process */
+#define PORTS_MAX  8		  /* of gx_opts.ports */
+#define TOKEN_B	   16		  /* bytes of a random token */
+#define ADDR_B	   64		  /* "[fe80::1]:65535" with the final 0 */
+#define WHY_B	   256		  /* bytes of a reason */
+#define STRAYS_MAX 512		  /* accepted connections that have not shown a token */
+#define SEQ_FIRST  ((uint32_t)-4) /* of a comm's requests: near the wrap, which all pass then */
 #define PATH_COMMS 128	/* comms of one direction on an endpoint; then another connection is made */
 #define MEET_MAX   1024 /* connects that wait for accept() at a listener */
 #define STRAY_NS   10000000000ull
@@ -242,7 +243,7 @@ struct handle {
 _Static_assert(sizeof(struct handle) == NCCL_HANDLE_B, "NCCL carries so many bytes");
 
 #define HANDLE_MAGIC   0x316e7867u /* "gxn1" */
-#define HANDLE_VERSION 1
+#define HANDLE_VERSION 2
 
 struct stray {
 	struct gx_conn *conn;

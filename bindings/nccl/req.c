@@ -5,7 +5,9 @@
  * lock, except to tell an error.
  *
  * A send and its receive have one tag: the number of the comm and the number of the request. Both
- * ends count requests in the order of the calls, so comms and requests never mix.
+ * ends count requests in the order of the calls, so comms and requests never mix. The order in which
+ * gx matches sends with receives would not do: a receive that is cancelled (deregMr) leaves its send
+ * without a place, and that must not take the place of the next one.
  */
 #include "plug.h"
 
@@ -82,7 +84,7 @@ static int req_fail(const struct req *r)
 
 	if (!c->told) {
 		snprintf(what, sizeof(what), "%s %u failed", c->is_send ? "send" : "receive",
-			 r->seq);
+			 r->seq - SEQ_FIRST);
 		if (r->status == -EMSGSIZE)
 			say_warn("%s: the other rank posted a receive of less", what);
 		else

@@ -174,6 +174,39 @@ static void case_dereg(struct rank *r)
 	exchange(r, 1);
 }
 
+/* A receive goes with its memory. The send that was for it may not take the next receive. */
+static void case_skip(struct rank *r)
+{
+	struct buf first, second;
+	void *req[2];
+	struct link l;
+	int size = -1;
+
+	rank_link(r, &l, other(r), 0);
+	buf_open(r, l.send, &first, 100);
+	buf_open(r, l.send, &second, 100);
+	if (r->me == 0) {
+		recv_one(r, &l, &first);
+		req[1] = recv_one(r, &l, &second);
+		buf_close(r, l.recv, &first);
+		barrier(r);
+		req_wait(r, req[1], &size);
+		CHECK(size == 100 && pattern_is(second.base, 100, 2), "another message came");
+	} else {
+		pattern_fill(first.base, 100, 1);
+		pattern_fill(second.base, 100, 2);
+		barrier(r);
+		send_one(r, &l, &first);
+		req[1] = send_one(r, &l, &second);
+		req_wait(r, req[1], &size);
+		buf_close(r, l.send, &first);
+	}
+	buf_close(r, l.send, &second);
+	barrier(r);
+	rank_unlink(r, &l);
+	exchange(r, 1);
+}
+
 /* ---- Ranks ---- */
 
 /* Rank 1 ends by @signo with requests under way both ways. Rank 0 learns it, and can clean up. */
@@ -490,11 +523,11 @@ static void case_fork(struct rank *r)
 
 const struct nccl_case cases_ends[] = {
 	{"close", 2, case_close, false, NULL},	     {"abort", 2, case_abort, false, NULL},
-	{"dereg", 2, case_dereg, false, NULL},	     {"kill", 2, case_kill, true, "2"},
-	{"stop", 2, case_stop, true, "2"},	     {"kill_dial", 2, case_kill_dial, true, "2"},
-	{"half", 2, case_half, false, NULL},	     {"context", 2, case_context, false, NULL},
-	{"unproven", 2, case_unproven, false, NULL}, {"reload", 2, case_reload, false, NULL},
-	{"init", 1, case_init, false, NULL},	     {"cpus", 1, case_cpus, false, NULL},
-	{"fork", 2, case_fork, false, NULL},
+	{"dereg", 2, case_dereg, false, NULL},	     {"skip", 2, case_skip, false, NULL},
+	{"kill", 2, case_kill, true, "2"},	     {"stop", 2, case_stop, true, "2"},
+	{"kill_dial", 2, case_kill_dial, true, "2"}, {"half", 2, case_half, false, NULL},
+	{"context", 2, case_context, false, NULL},   {"unproven", 2, case_unproven, false, NULL},
+	{"reload", 2, case_reload, false, NULL},     {"init", 1, case_init, false, NULL},
+	{"cpus", 1, case_cpus, false, NULL},	     {"fork", 2, case_fork, false, NULL},
 };
 const unsigned nr_cases_ends = sizeof(cases_ends) / sizeof(cases_ends[0]);
