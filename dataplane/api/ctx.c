@@ -7,6 +7,7 @@
 #include "local/local.h"
 #include "packet/pkt.h"
 #include "submit/submit.h"
+#include "tcp/tcp.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -184,6 +185,14 @@ static void pool_close(struct gx *gx)
 	gx_arena_close(gx->pool);
 }
 
+static int core_tcp_add(struct gx_core *core)
+{
+	int ret = gx_loop_add(
+		&core->loop, &(struct gx_poller){"tcp", link_tcp_poll, core->tcp, link_tcp_asleep});
+
+	return ret ? ret : core_dropper_add(core, link_tcp_drop, core->tcp);
+}
+
 static int ports_open(struct gx *gx)
 {
 	int ret = 0;
@@ -220,6 +229,8 @@ static int ports_open(struct gx *gx)
 			&(struct gx_poller){"local", link_local_poll, local, link_local_asleep});
 		if (!ret)
 			ret = core_dropper_add(gx->core[i], link_local_drop, local);
+		if (!ret)
+			ret = core_tcp_add(gx->core[i]);
 	}
 	return ret;
 }
@@ -255,6 +266,8 @@ static int core_open(struct gx *gx, unsigned i)
 	ret = gx_loop_init(&core->loop, gx->cpus[i], &idle);
 	if (!ret)
 		ret = link_local_open(core, &core->local);
+	if (!ret)
+		ret = link_tcp_open(core, &core->tcp);
 	return ret;
 }
 
@@ -265,6 +278,7 @@ static void core_close(struct gx_core *core)
 	for (unsigned p = 0; p < GX_HELLO_PORTS; p++)
 		link_pkt_close(core->link[p]);
 	link_local_close(core->local);
+	link_tcp_close(core->tcp);
 	gx_loop_fini(&core->loop);
 	submit_core_close(core);
 	free(core->comps);

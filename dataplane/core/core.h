@@ -34,6 +34,8 @@ struct link_local;
 struct local_conn;
 struct local_pairs;
 struct local_peer;
+struct link_tcp;
+struct tcp_conn;
 
 /* A named region of ours. owner: ctl until shared; frozen afterwards. */
 struct gx_mem {
@@ -98,7 +100,8 @@ struct core_dropper {
 	void (*fn)(void *arg, struct drop *d);
 	void *arg;
 };
-#define CORE_DROPPERS_MAX (GX_HELLO_PORTS + 2) /* submit, packet links, the local link */
+#define CORE_DROPPERS_MAX                                                                          \
+	(GX_HELLO_PORTS + 3) /* submit, packet links, the local and the tcp link */
 
 /* One core. owner: core, unless a field says otherwise. */
 struct gx_core {
@@ -108,6 +111,7 @@ struct gx_core {
 	struct link_pkt
 		*link[GX_HELLO_PORTS]; /* frozen: the packet link over port i, this core's queue */
 	struct link_local *local;      /* frozen: this core's part of the local link */
+	struct link_tcp *tcp;	       /* frozen: likewise, of the tcp link */
 	struct gx_comp *comps;	       /* ring of GX_COMPS_MAX; .reserved stays 0 */
 	uint32_t comp_head;
 	_Atomic uint32_t
@@ -165,6 +169,7 @@ struct gx_conn {
 	unsigned port;		  /* index in gx->port[] */
 	enum gx_link_id link;	  /* frozen before the first lane is opened */
 	struct local_conn *local; /* local link: rings and mappings; NULL for other links */
+	struct tcp_conn *tcp;	  /* tcp link: data sockets; NULL for other links. ctl */
 	const struct gx_mem *told[GX_REGIONS_MAX]; /* our regions in the order of our HELLO; NULL:
 						      it was freed */
 	unsigned nr_told;

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The tcp link: messages over TCP sockets of the kernel. It works everywhere, also over long
+ * distances, and is the last resort. This file takes posts, and opens, connects and frees
+ * endpoints. open, connect and free run on the control path, everything else on the polling core.
+ */
+#include "tcp/tcp.h"
+
+#include "gx_internal/fork.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- posting ---- */
+
+static void op_fill(struct tcp_ep *e, struct tcp_op *op, const struct gx_op *user,
+		    struct gx_route *route)
+{
+	bool names = user->kind == GX_OP_PUT || user->kind == GX_OP_GET;
+
+	op->kind = (uint8_t)user->kind;
+	op->flags = user->flags;
+	if (user->kind == GX_OP_GET || user->kind == GX_OP_RECV)
+		op->flags &= ~GX_OP_LOCAL;
+	op->user = user->user;
+	op->route = route;
+	op->at = user->mem ? user->mem->addr + user->off : user->addr;
+	op->mem = user->mem;
+	op->len = user->len;
+	op->nr_chunks = tcp_nr_chunks(e, user->len);
+	op->token = names ? user->token & ~TCP_SLOT_BIT : 0; /* tcp_match.c alone names slots */
+	op->remote_off = names ? user->remote_off : 0;
+	op->imm = user->kind == GX_OP_PUT && user->flags & GX_OP_IMM ? user->imm : 0;
+	op->tag = user->tag;
+	op->tag_mask = user->tag_mask ? user->tag_mask : UINT64_MAX;
+	op->deadline_ns = user->deadline_ns;
+}
+
+static void post_get(struct tcp_ep *e, uint32_t i, uint32_t slot)
+{
+	struct tcp_op *op = &e->ops[i];
+	struct tcp_frame f = {.type = TCP_GET,
+			      .token = op->token,
+			      .off = op->remote_off,
+			      .len = op->len,
+			      .imm = tcp_slot_token(e, slot)};
+
+	tcp_op_goto(op, TCP_OP_POSTED);
+	tcp_ctl_put(e, &f);
+	e->gets_out++;
+}
+
+/* Begin the operation. Return: 0, -EAGAIN: there is no slot for it. */
+static int op_start(struct tcp_ep *e, uint32_t i)
+{
+	struct tcp_op *op = &e->ops[i];
+	uint32_t slot;
+
+	if (op->kind == GX_OP_PUT) {
+		tcp_act_push(e, i);
+		return 0;
+	}
+	if (op->kind == GX_OP_SEND) {
+		tcp_match_send(e, i);
+		return 0;
+	}
+	slot = tcp_slot_alloc(e, i);
+	if (slot == TCP_NONE)
+		return -EAGAIN;
+	if (op->kind == GX_OP_RECV)
+		tcp_match_recv(e, i, slot);
+	else
+		post_get(e, i, slot);
+	return 0;
+}
+
+static int tcp_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route *route)
+{
+	struct tcp_ep *e = tcp_of(ep);
+	uint32_t i;
+	int ret;
+
+	if (e->err)
+		return -ENOTCONN;
+	if (user->mem && user->mem->kind != GX_MEM_HOST && user->len)
+		return gx_fail(-EOPNOTSUPP, "link tcp carries no memory of a GPU yet: take "
+					    "gx_connect_opts.link packet, or host memory");
+	if (!core_post_room(ep->core) || tcp_ctl_room(e) <= TCP_CTLS_KEPT ||
+	    e->nr_ops >= TCP_OPS - TCP_GETS || (user->kind == GX_OP_GET && e->gets_out == TCP_GETS))
+		return -EAGAIN;
+	i = tcp_op_alloc(e);
+	if (i == TCP_NONE)
+		return -EAGAIN;
+	op_fill(e, &e->ops[i], user, route);
+	ep->core->comps_due += tcp_op_comps(&e->ops[i]);
+	if (user->deadline_ns)
+		e->deadline_ns = GX_MIN(e->deadline_ns, user->deadline_ns);
+	ret = op_start(e, i);
+	if (ret) {
+		ep->core->comps_due -= tcp_op_comps(&e->ops[i]);
+		tcp_op_free(e, i);
+	}
+	return ret;
+}
+
+/* A small put leaves before gx_post() returns. */
+static void tcp_kick(struct gx_ep *ep)
+{
+	struct tcp_ep *e = tcp_of(ep);
+
+	if (!e->err && atomic_load_explicit(&ep->attached, memory_order_relaxed))
+		tcp_tx(e);
+}
+
+static int tcp_cancel(struct gx_ep *ep, uint64_t user, const struct gx_route *route)
+{
+	struct tcp_ep *e = tcp_of(ep);
+	int n = 0;
+
+	for (uint32_t i = 0; i < e->ops_top; i++) {
+		const struct tcp_op *op = &e->ops[i];
+
+		if (!tcp_op_is_live(op) || op->internal || op->user != user || op->route != route)
+			continue;
+		tcp_op_doom(e, i, -ECANCELED);
+		n++;
+	}
+	return n;
+}
+
+/* ---- control path ---- */
+
+static struct gx_ep *tcp_ep_new(void)
+{
+	struct tcp_ep *e = gx_pages_get(sizeof(*e));
+
+	return e ? &e->ep : NULL;
+}
+
+/* Pages that are not written stay unused: an idle endpoint weighs some 30 KiB. */
+static void ep_init_tables(struct tcp_ep *e)
+{
+	for (uint32_t i = 0; i < TCP_MIDS; i++) {
+		e->mids[i] = i;
+		e->mid_op[i] = TCP_NONE;
+	}
+	e->mid_head = TCP_MIDS;
+	e->op_free = e->act_head = e->wait_head = e->landed_head = TCP_NONE;
+	e->deadline_ns = UINT64_MAX;
+}
+
+static int tcp_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
+{
+	struct tcp_ep *e = tcp_of(ep);
+
+	e->link = ep->core->tcp;
+	e->sys = &tcp_sys_kernel;
+	ep_init_tables(e);
+	if (e->link->nr_eps == GX_PEERS_MAX)
+		return gx_fail(-ENOSPC, "core %u has %u connections already", ep->core->index,
+			       GX_PEERS_MAX);
+	e->link->nr_eps++;
+	e->counted = true;
+	tcp_addr_put(&local->port, ep->conn, ep->conn->server);
+	return 0;
+}
+
+/* A chunk is a power of two, so that a shift finds the number of one. */
+static unsigned chunk_shift(uint32_t chunk_b)
+{
+	return 31 - (unsigned)__builtin_clz(chunk_b);
+}
+
+/* The set-up has connected all sockets of the lane. */
+static int tcp_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
+{
+	struct tcp_ep *e = tcp_of(ep);
+	struct tcp_conn *t = ep->conn->tcp;
+
+	e->chunk_shift = chunk_shift(ep->conn->agreed.chunk_b);
+	e->window = ep->conn->agreed.window;
+	for (unsigned i = 0; i < t->nr_socks; i++) {
+		if (t->fd[ep->lane][i] < 0)
+			return gx_fail(-EPROTO, "data socket %u is missing", i);
+		e->sock[i].fd = t->fd[ep->lane][i];
+		tcp_sys_tune(e->sock[i].fd, ep->conn->agreed.peer_timeout_ns);
+		t->fd[ep->lane][i] = -1;
+		e->nr_socks++;
+	}
+	return 0;
+}
+
+static void socks_close(struct tcp_ep *e)
+{
+	for (unsigned i = 0; i < e->nr_socks; i++)
+		gx_fd_close(e->sock[i].fd);
+	e->nr_socks = 0;
+}
+
+void tcp_conn_release(struct gx_conn *c)
+{
+	for (unsigned i = 0; c->tcp && i < c->nr_lanes; i++)
+		socks_close(tcp_of(c->ep[i]));
+}
+
+static void tcp_ep_free(struct gx_ep *ep)
+{
+	struct tcp_ep *e = tcp_of(ep);
+
+	socks_close(e);
+	if (e->counted)
+		e->link->nr_eps--;
+	gx_pages_put(e, sizeof(*e));
+}
+
+const struct gx_link_ops gx_link_tcp_ops = {
+	.name = "tcp",
+	.ep_new = tcp_ep_new,
+	.ep_open = tcp_ep_open,
+	.ep_connect = tcp_ep_connect,
+	.ep_free = tcp_ep_free,
+	.ep_attach = tcp_attach,
+	.ep_fail = tcp_fail,
+	.post = tcp_post,
+	.kick = tcp_kick,
+	.cancel = tcp_cancel,
+};
+
+int link_tcp_open(struct gx_core *core, struct link_tcp **out)
+{
+	struct link_tcp *l = calloc(1, sizeof(*l));
+
+	if (!l)
+		return -ENOMEM;
+	l->core = core;
+	*out = l;
+	return 0;
+}
+
+void link_tcp_close(struct link_tcp *l)
+{
+	free(l);
+}

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The tcp link's own state, which the files of this folder share; tcp_turn.c first. An endpoint has
+ * 1 to 16 TCP sockets to the peer's endpoint, and each carries frames (tcp_frame.h) both ways. The
+ * poll core owns everything here, except where a comment names the control thread. Nothing
+ * allocates after ep_open. Calls into the kernel go through struct tcp_sys, never block, and leave
+ * no reference to a caller's memory behind.
+ */
+#ifndef GX_TCP_H
+#define GX_TCP_H
+
+#include "core/core.h"
+#include "tcp/tcp_conn.h"
+#include "tcp/tcp_frame.h"
+#include "tcp/tcp_state.h"
+
+#include "gx_internal/link.h"
+
+#include <assert.h>
+#include <sys/socket.h>
+
+#define TCP_OPS	      1024 /* operations of an ep, those that serve gets included */
+#define TCP_MIDS      1024 /* messages open in a direction; place of a mid: mid % TCP_MIDS */
+#define TCP_SLOTS     256  /* posted receives and gets of an ep */
+#define TCP_GETS      64   /* gets that an ep may ask for */
+#define TCP_CTLS      8192 /* frames without payload that wait for socket 0 */
+#define TCP_CTLS_KEPT 6144 /* of them for answers and CANCEL: posts leave these free */
+#define TCP_WORDS     16   /* words of bits for the chunks of a window */
+#define TCP_OUTS      32   /* frames in the queue of a socket */
+#define TCP_OUT_B     (256u << 10) /* a queue with as many bytes takes no other chunk */
+#define TCP_AHEAD_B   16384	   /* bytes that a read may take beyond the frame under way */
+#define TCP_PAD_B     65536
+#define TCP_TURN_B    (1u << 20) /* bytes of a socket and direction in a turn, about */
+#define TCP_LINK_B    (2u << 20) /* the same, of all sockets of a core */
+#define TCP_LARGE_B   65536	 /* behind a frame so large a read takes one header ahead */
+#define TCP_NONE      UINT32_MAX
+#define TCP_SLOT_BIT  (1ull << 63) /* a token with this bit names a slot */
+#define TCP_TICK_NS   1000000
+#define TCP_GRACE_NS  200000000 /* from the end of a socket to a fault: the cause may come */
+
+/* System calls of the data path. Each returns at once; -errno, never -1. owner: nobody, frozen */
+struct tcp_sys {
+	/* Bytes taken or given. 0 of recv: the peer has closed its direction. */
+	ssize_t (*send)(int fd, const struct iovec *iov, unsigned n);
+	ssize_t (*recv)(int fd, const struct iovec *iov, unsigned n);
+};
+extern const struct tcp_sys tcp_sys_kernel;
+/* Control path: options of a data socket, of a connection with this peer time-out. */
+void tcp_sys_tune(int fd, uint64_t timeout_ns);
+
+struct tcp_op {
+	uint8_t state; /* enum tcp_op_state; tcp_op_goto() alone writes it */
+	uint8_t kind;  /* enum gx_op_kind */
+	bool internal; /* serves a peer's get: no completion */
+	bool reported; /* its last completion is given */
+	uint32_t flags;
+	uint32_t next; /* in its list */
+	uint32_t mid;
+	uint32_t slot;	 /* RECV, GET; TCP_NONE */
+	uint32_t queued; /* its frames in queues of sockets */
+	int status;
+	uint64_t user;
+	struct gx_route *route;
+	char *at; /* local memory: source or destination */
+	struct gx_mem *mem;
+	uint64_t len, token, remote_off, imm, tag, tag_mask, deadline_ns;
+	uint64_t next_chunk, nr_chunks, acked; /* chunks */
+};
+
+static inline void tcp_op_goto(struct tcp_op *op, enum tcp_op_state to)
+{
+	assert(tcp_op_may_go(op->state, to));
+	op->state = to;
+}
+
+static inline bool tcp_op_is_live(const struct tcp_op *op)
+{
+	return op->state > TCP_OP_FREE && op->state < TCP_OP_DOOMED;
+}
+
+/* A place for incoming messages, and the message in it. */
+struct tcp_in {
+	uint8_t state; /* enum tcp_in_state; tcp_in_goto() alone writes it */
+	bool opened;   /* a DATA frame of it has come */
+	bool imm_set;
+	bool ack_due;
+	int err;
+	uint32_t round;	  /* mid less place; FREE: of the next message */
+	uint32_t op;	  /* RECV or GET that owns the slot; TCP_NONE */
+	uint32_t readers; /* sockets whose frame under way belongs to it */
+	uint32_t next;	  /* in the list of landed ones */
+	char *dst;
+	const struct gx_mem *mem;
+	uint64_t len, token, off, imm;
+	uint64_t nr_chunks, base; /* every chunk below base has landed */
+	uint64_t frames, sent;	  /* DATA headers seen; CANCEL: all that there are */
+	uint64_t came[TCP_WORDS], landed[TCP_WORDS]; /* bit chunk % 1024, of [base, base + 1024) */
+};
+
+static inline void tcp_in_goto(struct tcp_in *m, enum tcp_in_state to)
+{
+	assert(tcp_in_may_go(m->state, to));
+	m->state = to;
+}
+
+struct tcp_slot {
+	bool used, bound;
+	uint32_t gen, op;
+};
+
+/* An offer of the peer, at the index of its slot. */
+struct tcp_offer {
+	bool used;
+	uint64_t token; /* also once a send has taken it; 0: revoked */
+	uint64_t tag, mask, len;
+	uint64_t order; /* of arrival */
+};
+
+/* A frame on its way out. */
+struct tcp_out {
+	uint8_t hdr[TCP_HDR_B];
+	const char *data; /* NULL with len: zeros, as its operation has ended */
+	uint32_t len;
+	uint32_t op; /* TCP_NONE: none */
+};
+
+/* The payload of the DATA frame that a socket is reading. */
+struct tcp_sink {
+	uint32_t left; /* 0: none is under way */
+	uint32_t place;
+	uint64_t chunk;
+	char *dst; /* NULL: the bytes are dropped */
+};
+
+struct tcp_sock {
+	int fd;
+	bool ended; /* the peer closed it, or it broke */
+	/* out */
+	uint32_t head, tail; /* of out[], free-running: next free, next to send */
+	uint32_t pos;	     /* bytes of out[tail] that are sent */
+	uint64_t out_b;	     /* bytes in the queue */
+	struct tcp_out out[TCP_OUTS];
+	/* in */
+	struct tcp_sink sink;
+	uint32_t from, to; /* bytes of buf that are not taken yet */
+	bool large;	   /* the last frame was */
+	uint8_t buf[TCP_AHEAD_B];
+};
+
+struct tcp_ep {
+	struct gx_ep ep;
+	struct link_tcp *link;
+	const struct tcp_sys *sys; /* frozen */
+	bool counted;		   /* ctl: in link->nr_eps */
+	int err;		   /* not 0: failed */
+	uint32_t live_at;	   /* index in link->live */
+	uint64_t now_ns;
+	unsigned nr_socks, tx_rover, rx_rover;
+	unsigned chunk_shift;
+	uint32_t window; /* chunks */
+	/* operations */
+	uint32_t op_free, ops_top, nr_ops;
+	uint32_t act_head, act_tail;   /* list: operations with chunks to send */
+	uint32_t wait_head, wait_tail; /* list: sends that wait for an offer */
+	uint32_t nr_act;
+	uint32_t mids[TCP_MIDS]; /* ring of free mids, the next ones of their places */
+	uint32_t mid_head, mid_tail;
+	uint32_t mid_op[TCP_MIDS]; /* place: operation; TCP_NONE */
+	/* slots, offers, gets */
+	uint32_t slot_rover, nr_offers, gets_out;
+	uint64_t offer_order;
+	uint32_t gets_head, gets_tail;
+	uint32_t nr_served; /* operations that serve gets */
+	/* messages in */
+	uint32_t nr_in;
+	uint32_t landed_head, landed_tail;
+	uint16_t acks[TCP_MIDS]; /* places with ack_due */
+	uint32_t nr_acks;
+	/* frames without payload */
+	uint32_t ctl_head, ctl_tail;
+	/* timers */
+	uint64_t tick_ns, deadline_ns, heard_ns, alive_ns, silence_ns, ping_ns, ended_ns;
+	int ended_err;
+	bool waiting;
+	uint32_t told_msgs; /* its part of the gauge */
+	struct tcp_op ops[TCP_OPS];
+	struct tcp_in in[TCP_MIDS];
+	struct tcp_slot slots[TCP_SLOTS];
+	struct tcp_offer offers[TCP_SLOTS];
+	struct tcp_frame gets[TCP_GETS];
+	struct tcp_frame ctl[TCP_CTLS];
+	struct tcp_sock sock[TCP_SOCKS_MAX];
+};
+
+/* The tcp link of a core. */
+struct link_tcp {
+	struct gx_core *core;
+	unsigned nr_eps; /* ctl: endpoints that are open */
+	unsigned nr_live, rover;
+	uint64_t rx_b, tx_b; /* bytes of this turn, against TCP_LINK_B */
+	struct tcp_ep *live[GX_PEERS_MAX];
+	char pad[TCP_PAD_B];   /* zeros, to send in place of bytes that are gone */
+	char trash[TCP_PAD_B]; /* bytes that nobody wants */
+};
+
+static inline struct tcp_ep *tcp_of(struct gx_ep *ep)
+{
+	return GX_CONTAINER_OF(ep, struct tcp_ep, ep);
+}
+
+static inline struct gx_stats *tcp_stats(const struct tcp_ep *e)
+{
+	return &e->ep.core->loop.stats;
+}
+
+static inline uint64_t tcp_nr_chunks(const struct tcp_ep *e, uint64_t len)
+{
+	return len ? ((len - 1) >> e->chunk_shift) + 1 : 1; /* a peer may name any length */
+}
+
+static inline uint32_t tcp_ctl_room(const struct tcp_ep *e)
+{
+	return TCP_CTLS - (e->ctl_head - e->ctl_tail);
+}
+
+/* -- tcp_op.c: operations, slots, and the queue of frames without payload -- */
+
+void tcp_fault(struct tcp_ep *e, int err); /* the control thread will end the connection */
+/* @s is lost: nothing more is read or sent there. -EPROTO: the peer lies; so for all sockets. */
+void tcp_sock_end(struct tcp_ep *e, struct tcp_sock *s, int err);
+void tcp_ctl_put(struct tcp_ep *e, const struct tcp_frame *f); /* full: a fault */
+void tcp_list_push(struct tcp_ep *e, uint32_t *head, uint32_t *tail, uint32_t i);
+void tcp_list_remove(struct tcp_ep *e, uint32_t *head, uint32_t *tail, uint32_t i);
+void tcp_act_push(struct tcp_ep *e, uint32_t i); /* it has chunks to send */
+void tcp_op_unlist(struct tcp_ep *e, uint32_t i);
+uint32_t tcp_op_alloc(struct tcp_ep *e); /* TCP_NONE: none is free */
+void tcp_op_free(struct tcp_ep *e, uint32_t i);
+unsigned tcp_op_comps(const struct tcp_op *op); /* completions that it may still produce */
+void tcp_op_complete(struct tcp_ep *e, uint32_t i, int status, uint64_t len);
+void tcp_op_finish(struct tcp_ep *e, uint32_t i, int status, uint64_t len); /* and free it */
+void tcp_op_pad(struct tcp_ep *e, uint32_t i); /* its queued frames send zeros from now on */
+uint32_t tcp_slot_alloc(struct tcp_ep *e, uint32_t op);
+uint64_t tcp_slot_token(const struct tcp_ep *e, uint32_t slot);
+struct tcp_slot *tcp_slot_find(struct tcp_ep *e, uint64_t token); /* NULL: stale */
+void tcp_slot_free(struct tcp_ep *e, uint32_t slot);
+
+/* -- tcp_in.c: messages in -- */
+
+/** tcp_in_data() - A DATA header came on @s: set its sink. */
+void tcp_in_data(struct tcp_ep *e, struct tcp_sock *s, const struct tcp_frame *f);
+void tcp_in_chunk(struct tcp_ep *e, struct tcp_sock *s); /* all of its payload came */
+void tcp_in_refuse(struct tcp_ep *e, struct tcp_in *m, int err);
+void tcp_in_cancel(struct tcp_ep *e, const struct tcp_frame *f);
+bool tcp_in_deliver(struct tcp_ep *e); /* completions that waited for room */
+void tcp_in_acks(struct tcp_ep *e);    /* once a turn */
+/** tcp_in_give_up() - Our RECV or GET has ended early: nothing more goes to its memory. */
+void tcp_in_give_up(struct tcp_ep *e, uint32_t op);
+
+/* -- tcp_doom.c: operations that end early -- */
+
+void tcp_op_doom(struct tcp_ep *e, uint32_t i, int err);
+
+/* -- tcp_match.c: sends and receives, gets -- */
+
+void tcp_match_recv(struct tcp_ep *e, uint32_t i, uint32_t slot);
+void tcp_match_send(struct tcp_ep *e, uint32_t i);
+/** tcp_match_unbind() - A send ends before a byte of it left: its offer is there again. */
+void tcp_match_unbind(struct tcp_ep *e, uint32_t i);
+void tcp_match_offer(struct tcp_ep *e, const struct tcp_frame *f);
+void tcp_match_revoke(struct tcp_ep *e, uint64_t token);
+void tcp_match_get(struct tcp_ep *e, const struct tcp_frame *f); /* the peer asks */
+bool tcp_match_serve(struct tcp_ep *e);
+
+/* -- tcp_tx.c: frames to sockets; tcp_rx.c: sockets to frames -- */
+
+bool tcp_tx(struct tcp_ep *e);
+bool tcp_rx(struct tcp_ep *e);
+
+/* -- tcp_turn.c -- */
+
+bool link_tcp_poll(void *link, uint64_t now_ns);
+bool link_tcp_asleep(const void *link);
+void link_tcp_drop(void *link, struct drop *d);
+void tcp_attach(struct gx_ep *ep);
+void tcp_fail(struct gx_ep *ep, int err);
+
+/* -- link_tcp.c: control path, and posting -- */
+
+int link_tcp_open(struct gx_core *core, struct link_tcp **out);
+void link_tcp_close(struct link_tcp *l);
+
+#endif

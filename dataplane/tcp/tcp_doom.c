@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Operations of the tcp link that end early. No byte of their memory is touched any more when
+ * tcp_op_doom() returns: frames under way go on with zeros, and the receiver drops them, as CANCEL
+ * tells it. Runs on the polling core.
+ */
+#include "tcp/tcp.h"
+
+void tcp_op_doom(struct tcp_ep *e, uint32_t i, int err)
+{
+	struct tcp_op *op = &e->ops[i];
+	struct tcp_frame cancel = {.type = TCP_CANCEL, .mid = op->mid, .moff = op->next_chunk};
+	enum tcp_op_state was = op->state;
+
+	if (!tcp_op_is_live(op))
+		return;
+	tcp_op_unlist(e, i);
+	op->status = err;
+	if (was == TCP_OP_QUEUED) { /* no frame of it was made */
+		tcp_match_unbind(e, i);
+		tcp_op_finish(e, i, err, 0);
+		return;
+	}
+	tcp_op_goto(op, TCP_OP_DOOMED);
+	if (was == TCP_OP_POSTED) {
+		tcp_in_give_up(e, i);
+		return;
+	}
+	tcp_op_pad(e, i);
+	tcp_ctl_put(e, &cancel);
+	tcp_op_complete(e, i, err, 0);
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Frames of the tcp link: a header of 64 bytes, and behind a DATA header its payload. Pure encode
+ * and decode; little endian (docs/wire.md). A decoder accepts only headers that its encoder could
+ * have written. Any thread.
+ */
+#ifndef GX_TCP_FRAME_H
+#define GX_TCP_FRAME_H
+
+#include "gx_internal/base.h"
+
+#define TCP_HDR_B 64
+
+enum tcp_type {
+	TCP_DATA = 1, /* one chunk of a message; names all that opens the message, too */
+	TCP_ACK,      /* receiver: the first chunks of a message have landed */
+	TCP_DONE,     /* receiver: the message is over, and its mid is free */
+	TCP_FAIL,     /* receiver: cannot take a message; (SLOT) cannot serve a get */
+	TCP_CANCEL,   /* sender: gives a message up, after so many DATA frames */
+	TCP_OFFER,    /* a receive is posted */
+	TCP_REVOKE,   /* it was taken back */
+	TCP_GET,      /* put this range of your region into my slot */
+	TCP_PING,     /* is your core alive? */
+	TCP_PONG,
+};
+
+enum tcp_flag {
+	TCP_F_IMM = 1,	/* DATA: imm is for the user */
+	TCP_F_SLOT = 2, /* DATA: token is a posted slot; FAIL: likewise */
+};
+
+/* A header, decoded. Fields that its type does not use are 0. */
+struct tcp_frame {
+	uint8_t type, flags;
+	uint32_t mid;	/* DATA, ACK, DONE, FAIL, CANCEL */
+	uint64_t token; /* DATA: region or slot; OFFER, REVOKE: slot; GET: region; FAIL: slot */
+	uint64_t off;	/* DATA, GET: in the region; OFFER: mask of the tag */
+	uint64_t len;	/* DATA, OFFER, GET: bytes of the whole message */
+	uint64_t imm;	/* DATA: immediate or tag; OFFER: tag; GET: slot */
+	uint64_t moff;	/* DATA: offset of the payload; ACK: chunks; CANCEL: frames */
+	uint32_t plen;	/* DATA: payload bytes behind the header */
+	int32_t err;	/* DONE: 0 or -errno; FAIL: -errno */
+};
+
+void tcp_frame_put(uint8_t b[TCP_HDR_B], const struct tcp_frame *f);
+int tcp_frame_get(const uint8_t b[TCP_HDR_B], struct tcp_frame *f); /* 0, -EPROTO */
+
+#endif

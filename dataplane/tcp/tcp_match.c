@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Send and receive with tags, and gets, built on put. A posted receive offers a slot to the peer's
+ * sends; a get asks for a put into a slot. Frames without payload keep their order (socket 0), so a
+ * offer never comes before an older one. Runs on the polling core.
+ *
+ * Order: a send matches the oldest offer that fits, an offer the oldest send, as in MPI.
+ */
+#include "tcp/tcp.h"
+
+#include <errno.h>
+
+void tcp_match_recv(struct tcp_ep *e, uint32_t i, uint32_t slot)
+{
+	struct tcp_op *op = &e->ops[i];
+	struct tcp_frame f = {.type = TCP_OFFER,
+			      .token = tcp_slot_token(e, slot),
+			      .off = op->tag_mask,
+			      .len = op->len,
+			      .imm = op->tag};
+
+	tcp_op_goto(op, TCP_OP_POSTED);
+	tcp_ctl_put(e, &f);
+}
+
+static struct tcp_offer *match_find(struct tcp_ep *e, uint64_t tag)
+{
+	struct tcp_offer *best = NULL;
+
+	for (unsigned k = 0; e->nr_offers && k < TCP_SLOTS; k++) {
+		struct tcp_offer *o = &e->offers[k];
+
+		if (o->used && !((o->tag ^ tag) & o->mask) && (!best || o->order < best->order))
+			best = o;
+	}
+	return best;
+}
+
+static void match_bind(struct tcp_ep *e, uint32_t i, struct tcp_offer *o)
+{
+	struct tcp_op *op = &e->ops[i];
+
+	if (op->len > o->len) { /* the offer stays: another send may fit it */
+		tcp_op_finish(e, i, -EMSGSIZE, 0);
+		return;
+	}
+	op->token = o->token;
+	op->remote_off = 0;
+	o->used = false;
+	e->nr_offers--;
+	tcp_act_push(e, i);
+}
+
+void tcp_match_send(struct tcp_ep *e, uint32_t i)
+{
+	struct tcp_offer *o = match_find(e, e->ops[i].tag);
+
+	if (o)
+		match_bind(e, i, o);
+	else
+		tcp_list_push(e, &e->wait_head, &e->wait_tail, i);
+}
+
+static void match_waiting(struct tcp_ep *e, struct tcp_offer *o)
+{
+	uint32_t i = e->wait_head;
+
+	while (i != TCP_NONE && o->used) {
+		uint32_t next = e->ops[i].next;
+
+		if (!((o->tag ^ e->ops[i].tag) & o->mask)) {
+			tcp_list_remove(e, &e->wait_head, &e->wait_tail, i);
+			match_bind(e, i, o);
+		}
+		i = next;
+	}
+}
+
+void tcp_match_offer(struct tcp_ep *e, const struct tcp_frame *f)
+{
+	uint32_t slot = (uint32_t)f->token;
+	struct tcp_offer *o = &e->offers[slot % TCP_SLOTS];
+
+	if (!(f->token & TCP_SLOT_BIT) || slot >= TCP_SLOTS) {
+		tcp_sock_end(e, &e->sock[0], -EPROTO);
+		return;
+	}
+	e->nr_offers += !o->used;
+	*o = (struct tcp_offer){.used = true,
+				.token = f->token,
+				.tag = f->imm,
+				.mask = f->off,
+				.len = f->len,
+				.order = e->offer_order++};
+	match_waiting(e, o);
+}
+
+void tcp_match_revoke(struct tcp_ep *e, uint64_t token)
+{
+	struct tcp_offer *o = &e->offers[(uint32_t)token % TCP_SLOTS];
+
+	if (o->token != token)
+		return;
+	/* A send of ours that has taken it will be refused. */
+	e->nr_offers -= o->used;
+	o->used = false;
+	o->token = 0;
+}
+
+void tcp_match_unbind(struct tcp_ep *e, uint32_t i)
+{
+	const struct tcp_op *op = &e->ops[i];
+	struct tcp_offer *o = &e->offers[(uint32_t)op->token % TCP_SLOTS];
+
+	if (op->kind != GX_OP_SEND || !op->token || o->token != op->token || o->used)
+		return;
+	o->used = true;
+	e->nr_offers++;
+	match_waiting(e, o);
+}
+
+/* ---- gets ---- */
+
+void tcp_match_get(struct tcp_ep *e, const struct tcp_frame *f)
+{
+	if (e->gets_head - e->gets_tail == TCP_GETS || !(f->imm & TCP_SLOT_BIT))
+		tcp_sock_end(e, &e->sock[0], -EPROTO);
+	else
+		e->gets[e->gets_head++ % TCP_GETS] = *f;
+}
+
+/* A get of the peer becomes a put of ours into its slot. */
+static bool serve_one(struct tcp_ep *e, const struct tcp_frame *f)
+{
+	struct tcp_frame fail = {.type = TCP_FAIL, .flags = TCP_F_SLOT, .token = f->imm};
+	struct gx_mem *mem;
+	struct tcp_op *op;
+	uint32_t i;
+
+	fail.err = core_region(e->ep.core, f->token, GX_ACCESS_GET, f->off, f->len, &mem);
+	if (!fail.err && mem->kind != GX_MEM_HOST)
+		fail.err = -EOPNOTSUPP;
+	if (fail.err) {
+		tcp_ctl_put(e, &fail);
+		return true;
+	}
+	i = e->nr_served < TCP_GETS ? tcp_op_alloc(e) : TCP_NONE;
+	if (i == TCP_NONE)
+		return false;
+	e->nr_served++;
+	op = &e->ops[i];
+	op->kind = GX_OP_PUT;
+	op->internal = true;
+	op->at = mem->addr + f->off;
+	op->mem = mem;
+	op->len = f->len;
+	op->nr_chunks = tcp_nr_chunks(e, f->len);
+	op->token = f->imm;
+	tcp_act_push(e, i);
+	return true;
+}
+
+bool tcp_match_serve(struct tcp_ep *e)
+{
+	bool worked = false;
+
+	while (e->gets_tail != e->gets_head && serve_one(e, &e->gets[e->gets_tail % TCP_GETS])) {
+		e->gets_tail++;
+		worked = true;
+	}
+	return worked;
+}

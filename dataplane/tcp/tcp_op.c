@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Operations of the tcp link: their lists, completions and slots, and the queue of frames without
+ * payload. Runs on the polling core.
+ */
+#include "tcp/tcp.h"
+
+#include <errno.h>
+#include <string.h>
+
+void tcp_fault(struct tcp_ep *e, int err)
+{
+	int none = 0;
+
+	/* Pairs with the acquire in conn_tick(). The first fault stays. */
+	atomic_compare_exchange_strong_explicit(&e->ep.fault, &none, err, memory_order_release,
+						memory_order_relaxed);
+}
+
+/* A peer that lies is heard no more, on no socket: until the control thread ends the connection,
+ * its messages may be in any state. The reason of a lost socket may still come by the bootstrap
+ * connection, so the fault waits for it. */
+void tcp_sock_end(struct tcp_ep *e, struct tcp_sock *s, int err)
+{
+	s->ended = true;
+	if (err == -EPROTO) {
+		for (unsigned k = 0; k < e->nr_socks; k++)
+			e->sock[k].ended = true;
+		gx_stat_add(tcp_stats(e), GX_STAT_RX_BAD, 1);
+		tcp_fault(e, err);
+	} else if (!e->ended_err) {
+		e->ended_err = err == -EFAULT ? err : -ECONNRESET;
+		e->ended_ns = e->now_ns;
+	}
+}
+
+/* Posts leave most of the queue free, and each message in or out needs few places, so a peer that
+ * keeps the protocol never fills it. */
+void tcp_ctl_put(struct tcp_ep *e, const struct tcp_frame *f)
+{
+	if (gx_unlikely(!tcp_ctl_room(e))) {
+		tcp_sock_end(e, &e->sock[0], -EPROTO);
+		return;
+	}
+	e->ctl[e->ctl_head++ % TCP_CTLS] = *f;
+}
+
+void tcp_list_push(struct tcp_ep *e, uint32_t *head, uint32_t *tail, uint32_t i)
+{
+	e->ops[i].next = TCP_NONE;
+	if (*head == TCP_NONE)
+		*head = i;
+	else
+		e->ops[*tail].next = i;
+	*tail = i;
+}
+
+void tcp_list_remove(struct tcp_ep *e, uint32_t *head, uint32_t *tail, uint32_t i)
+{
+	uint32_t before = TCP_NONE, k = *head;
+
+	for (; k != i && k != TCP_NONE; k = e->ops[k].next)
+		before = k;
+	if (k == TCP_NONE)
+		return;
+	if (before == TCP_NONE)
+		*head = e->ops[i].next;
+	else
+		e->ops[before].next = e->ops[i].next;
+	if (*tail == i)
+		*tail = before;
+}
+
+void tcp_act_push(struct tcp_ep *e, uint32_t i)
+{
+	tcp_list_push(e, &e->act_head, &e->act_tail, i);
+	e->nr_act++;
+}
+
+static bool list_has(const struct tcp_ep *e, uint32_t head, uint32_t i)
+{
+	while (head != TCP_NONE && head != i)
+		head = e->ops[head].next;
+	return head == i;
+}
+
+void tcp_op_unlist(struct tcp_ep *e, uint32_t i)
+{
+	const struct tcp_op *op = &e->ops[i];
+
+	if (op->state != TCP_OP_QUEUED && op->state != TCP_OP_SENDING)
+		return;
+	if (list_has(e, e->act_head, i)) {
+		tcp_list_remove(e, &e->act_head, &e->act_tail, i);
+		e->nr_act--;
+		return;
+	}
+	tcp_list_remove(e, &e->wait_head, &e->wait_tail, i);
+}
+
+uint32_t tcp_op_alloc(struct tcp_ep *e)
+{
+	uint32_t i = e->op_free;
+
+	if (i != TCP_NONE)
+		e->op_free = e->ops[i].next;
+	else if (e->ops_top < TCP_OPS)
+		i = e->ops_top++;
+	else
+		return TCP_NONE;
+	e->nr_ops++;
+	memset(&e->ops[i], 0, sizeof(e->ops[i]));
+	e->ops[i].slot = e->ops[i].next = TCP_NONE;
+	tcp_op_goto(&e->ops[i], TCP_OP_QUEUED);
+	return i;
+}
+
+void tcp_op_free(struct tcp_ep *e, uint32_t i)
+{
+	tcp_op_goto(&e->ops[i], TCP_OP_FREE);
+	e->ops[i].next = e->op_free;
+	e->op_free = i;
+	e->nr_ops--;
+}
+
+unsigned tcp_op_comps(const struct tcp_op *op)
+{
+	return op->internal ? 0 : 1 + !!(op->flags & GX_OP_LOCAL);
+}
+
+void tcp_op_complete(struct tcp_ep *e, uint32_t i, int status, uint64_t len)
+{
+	struct tcp_op *op = &e->ops[i];
+	struct gx_core *core = e->ep.core;
+	struct gx_comp comp = {.kind = GX_COMP_DONE,
+			       .op = op->kind,
+			       .status = status,
+			       .ep = &e->ep,
+			       .user = op->user,
+			       .len = len,
+			       .tag = op->tag};
+
+	if (op->reported)
+		return;
+	op->reported = true;
+	core->comps_due -= tcp_op_comps(op);
+	if (op->internal)
+		return;
+	if (op->flags & GX_OP_LOCAL) {
+		comp.kind = GX_COMP_LOCAL;
+		core_comp(core, &comp, op->route);
+		comp.kind = GX_COMP_DONE;
+	}
+	if (status)
+		gx_stat_add(tcp_stats(e), GX_STAT_MSGS_FAILED, 1);
+	if (status || !(op->flags & GX_OP_SILENT))
+		core_comp(core, &comp, op->route);
+}
+
+void tcp_op_finish(struct tcp_ep *e, uint32_t i, int status, uint64_t len)
+{
+	struct tcp_op *op = &e->ops[i];
+
+	tcp_op_complete(e, i, status, len);
+	if (op->kind == GX_OP_GET && !op->internal)
+		e->gets_out--;
+	e->nr_served -= op->internal;
+	tcp_op_free(e, i);
+}
+
+/* The length of a frame under way is fixed, and its bytes may go away. */
+void tcp_op_pad(struct tcp_ep *e, uint32_t i)
+{
+	for (unsigned k = 0; e->ops[i].queued && k < e->nr_socks; k++) {
+		struct tcp_sock *s = &e->sock[k];
+
+		for (uint32_t at = s->tail; at != s->head; at++)
+			if (s->out[at % TCP_OUTS].op == i) {
+				s->out[at % TCP_OUTS].op = TCP_NONE;
+				s->out[at % TCP_OUTS].data = NULL;
+				e->ops[i].queued--;
+			}
+	}
+}
+
+uint32_t tcp_slot_alloc(struct tcp_ep *e, uint32_t op)
+{
+	for (uint32_t k = 0; k < TCP_SLOTS; k++) {
+		uint32_t i = (e->slot_rover + k) % TCP_SLOTS;
+
+		if (e->slots[i].used)
+			continue;
+		e->slot_rover = i + 1;
+		e->slots[i].used = true;
+		e->slots[i].bound = false;
+		e->slots[i].gen = (e->slots[i].gen + 1) & 0x7fffffff;
+		e->slots[i].op = op;
+		e->ops[op].slot = i;
+		return i;
+	}
+	return TCP_NONE;
+}
+
+uint64_t tcp_slot_token(const struct tcp_ep *e, uint32_t slot)
+{
+	return TCP_SLOT_BIT | (uint64_t)e->slots[slot].gen << 32 | slot;
+}
+
+struct tcp_slot *tcp_slot_find(struct tcp_ep *e, uint64_t token)
+{
+	uint32_t i = (uint32_t)token;
+
+	if (!(token & TCP_SLOT_BIT) || i >= TCP_SLOTS || !e->slots[i].used ||
+	    tcp_slot_token(e, i) != token)
+		return NULL;
+	return &e->slots[i];
+}
+
+void tcp_slot_free(struct tcp_ep *e, uint32_t slot)
+{
+	if (slot != TCP_NONE)
+		e->slots[slot].used = false;
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sockets to frames. Payload goes straight to its place: a read has the rest of the frame under way
+ * as its first buffer, and behind it room for the next header, or for many small frames. Runs on
+ * the polling core.
+ */
+#include "tcp/tcp.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* ---- frames of socket 0 ---- */
+
+static void mid_free(struct tcp_ep *e, uint32_t mid)
+{
+	e->mid_op[mid % TCP_MIDS] = TCP_NONE;
+	e->mids[e->mid_head++ % TCP_MIDS] = mid + TCP_MIDS;
+}
+
+/* The operation with this mid; TCP_NONE: the peer makes it up. */
+static uint32_t op_of(const struct tcp_ep *e, uint32_t mid)
+{
+	uint32_t i = e->mid_op[mid % TCP_MIDS];
+
+	return i != TCP_NONE && e->ops[i].mid == mid ? i : TCP_NONE;
+}
+
+static int done_take(struct tcp_ep *e, const struct tcp_frame *f)
+{
+	uint32_t i = op_of(e, f->mid);
+	struct tcp_op *op = &e->ops[i % TCP_OPS];
+
+	if (i == TCP_NONE || op->queued || (op->state != TCP_OP_SENT && op->state != TCP_OP_DOOMED))
+		return -EPROTO;
+	if (f->err && op->state != TCP_OP_DOOMED)
+		return -EPROTO;
+	mid_free(e, f->mid);
+	tcp_op_finish(e, i, f->err, op->len);
+	return 0;
+}
+
+static int ack_take(struct tcp_ep *e, const struct tcp_frame *f)
+{
+	uint32_t i = op_of(e, f->mid);
+	struct tcp_op *op = &e->ops[i % TCP_OPS];
+
+	if (i == TCP_NONE || f->moff < op->acked || f->moff > op->next_chunk)
+		return -EPROTO;
+	op->acked = f->moff;
+	return 0;
+}
+
+static int fail_take(struct tcp_ep *e, const struct tcp_frame *f)
+{
+	struct tcp_slot *s;
+	uint32_t i;
+
+	if (!(f->flags & TCP_F_SLOT)) {
+		i = op_of(e, f->mid);
+		if (i == TCP_NONE)
+			return -EPROTO;
+		tcp_op_doom(e, i, f->err);
+		return 0;
+	}
+	s = tcp_slot_find(e, f->token);
+	if (!s || s->bound || e->ops[s->op].kind != GX_OP_GET)
+		return -EPROTO;
+	i = s->op;
+	tcp_slot_free(e, e->ops[i].slot);
+	tcp_op_finish(e, i, f->err, 0);
+	return 0;
+}
+
+static int ctl_take(struct tcp_ep *e, const struct tcp_frame *f)
+{
+	struct tcp_frame pong = {.type = TCP_PONG};
+
+	switch (f->type) {
+	case TCP_ACK:
+		return ack_take(e, f);
+	case TCP_DONE:
+		return done_take(e, f);
+	case TCP_FAIL:
+		return fail_take(e, f);
+	case TCP_CANCEL:
+		tcp_in_cancel(e, f);
+		return 0;
+	case TCP_OFFER:
+		tcp_match_offer(e, f);
+		return 0;
+	case TCP_REVOKE:
+		tcp_match_revoke(e, f->token);
+		return 0;
+	case TCP_GET:
+		tcp_match_get(e, f);
+		return 0;
+	case TCP_PING:
+		if (tcp_ctl_room(e) > TCP_CTLS_KEPT)
+			tcp_ctl_put(e, &pong);
+		return 0;
+	}
+	return 0; /* PONG: it was heard */
+}
+
+static void frame_take(struct tcp_ep *e, struct tcp_sock *s, const uint8_t *b)
+{
+	struct tcp_frame f;
+	int ret = tcp_frame_get(b, &f);
+
+	if (!ret && f.type == TCP_DATA) {
+		s->large = f.plen >= TCP_LARGE_B;
+		gx_stat_add(tcp_stats(e), GX_STAT_RX_PKTS, 1);
+		gx_stat_add(tcp_stats(e), GX_STAT_RX_BYTES, f.plen);
+		tcp_in_data(e, s, &f);
+		return;
+	}
+	if (!ret)
+		ret = s == &e->sock[0] ? ctl_take(e, &f) : -EPROTO;
+	if (ret)
+		tcp_sock_end(e, s, ret);
+}
+
+/* ---- bytes ---- */
+
+/* @n bytes of the payload under way are in their place. */
+static void sink_took(struct tcp_ep *e, struct tcp_sock *s, uint32_t n)
+{
+	s->sink.left -= n;
+	if (s->sink.dst)
+		s->sink.dst += n;
+	if (n && !s->sink.left)
+		tcp_in_chunk(e, s);
+}
+
+/* Take all that buf has: payload, then whole headers. */
+static void buf_take(struct tcp_ep *e, struct tcp_sock *s)
+{
+	while (!s->ended) {
+		uint32_t n = GX_MIN(s->sink.left, s->to - s->from);
+
+		if (n && s->sink.dst)
+			gx_copy(s->sink.dst, s->buf + s->from, n);
+		s->from += n;
+		sink_took(e, s, n);
+		if (s->sink.left || s->to - s->from < TCP_HDR_B)
+			break;
+		s->from += TCP_HDR_B;
+		frame_take(e, s, s->buf + s->from - TCP_HDR_B);
+	}
+	/* At most a part of a header is left. */
+	if (s->from)
+		memmove(s->buf, s->buf + s->from, s->to - s->from);
+	s->to -= s->from;
+	s->from = 0;
+}
+
+/* Return: the kernel may have more. */
+static bool sock_recv(struct tcp_ep *e, struct tcp_sock *s, uint64_t *got)
+{
+	uint32_t left = s->sink.left, ahead = s->large ? TCP_HDR_B : TCP_AHEAD_B, n = 0;
+	uint64_t want = 0;
+	struct iovec iov[2];
+	ssize_t ret;
+
+	if (left && s->sink.dst)
+		iov[n++] = (struct iovec){s->sink.dst, left};
+	else if (left)
+		iov[n++] = (struct iovec){e->link->trash, left = GX_MIN(left, TCP_PAD_B)};
+	if (left == s->sink.left)
+		iov[n++] = (struct iovec){s->buf + s->to, ahead - s->to};
+	for (uint32_t i = 0; i < n; i++)
+		want += iov[i].iov_len;
+	ret = e->sys->recv(s->fd, iov, n);
+	if (ret == -EAGAIN || ret == -EINTR)
+		return false;
+	if (ret <= 0) {
+		tcp_sock_end(e, s, ret ? (int)ret : -ECONNRESET);
+		return false;
+	}
+	e->heard_ns = e->now_ns;
+	*got += (uint64_t)ret;
+	left = GX_MIN(left, (uint32_t)ret);
+	s->to += (uint32_t)ret - left;
+	sink_took(e, s, left);
+	buf_take(e, s);
+	return (uint64_t)ret == want;
+}
+
+static bool sock_rx(struct tcp_ep *e, struct tcp_sock *s)
+{
+	uint64_t got = 0;
+
+	while (!s->ended && got < TCP_TURN_B && sock_recv(e, s, &got))
+		;
+	e->link->rx_b += got;
+	return got > 0;
+}
+
+bool tcp_rx(struct tcp_ep *e)
+{
+	bool worked = false;
+
+	if (++e->rx_rover >= e->nr_socks)
+		e->rx_rover = 0;
+	for (unsigned k = 0, i = e->rx_rover; k < e->nr_socks && e->link->rx_b < TCP_LINK_B; k++) {
+		if (!e->sock[i].ended)
+			worked |= sock_rx(e, &e->sock[i]);
+		if (++i == e->nr_socks)
+			i = 0;
+	}
+	return worked;
+}

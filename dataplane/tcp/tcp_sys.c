@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The system calls of the tcp link's data path. They never block (MSG_DONTWAIT), and the kernel has
+ * copied the bytes when they return, so no caller's memory is referenced between two turns. Runs on
+ * the polling core; tests put another table in its place. tcp_sys_tune() runs on the control path.
+ */
+#include "tcp/tcp.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#define KEEPALIVE_IDLE_S  10
+#define KEEPALIVE_EVERY_S 5
+#define KEEPALIVE_TRIES	  3
+#define UNSENT_TIMEOUTS                                                                            \
+	3 /* peer time-outs: this clock goes on where a busy machine stops both ends */
+#define UNSENT_MIN_MS 1000 /* some resends of the kernel, which takes 200 ms for the first */
+
+/* An endpoint notices a peer that is silent on all sockets. It does not notice one dead socket among
+ * several, nor a peer that sends and never reads. There the kernel ends the socket, long after the
+ * endpoint would give up a silent peer. Failures do no harm: tests have sockets of another kind. */
+void tcp_sys_tune(int fd, uint64_t timeout_ns)
+{
+	const int on = 1, idle = KEEPALIVE_IDLE_S, every = KEEPALIVE_EVERY_S,
+		  tries = KEEPALIVE_TRIES;
+	const unsigned unsent_ms =
+		(unsigned)GX_MAX(timeout_ns / 1000000 * UNSENT_TIMEOUTS, (uint64_t)UNSENT_MIN_MS);
+
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof(every));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &tries, sizeof(tries));
+	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unsent_ms, sizeof(unsent_ms));
+}
+
+static ssize_t sys_send(int fd, const struct iovec *iov, unsigned n)
+{
+	struct msghdr msg = {.msg_iov = (struct iovec *)iov, .msg_iovlen = n};
+	ssize_t ret = sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+	return ret < 0 ? -errno : ret;
+}
+
+static ssize_t sys_recv(int fd, const struct iovec *iov, unsigned n)
+{
+	struct msghdr msg = {.msg_iov = (struct iovec *)iov, .msg_iovlen = n};
+	ssize_t ret = recvmsg(fd, &msg, MSG_DONTWAIT);
+
+	return ret < 0 ? -errno : ret;
+}
+
+const struct tcp_sys tcp_sys_kernel = {.send = sys_send, .recv = sys_recv};

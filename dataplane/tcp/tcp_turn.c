@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One turn of the tcp link: read this first. The polling loop calls link_tcp_poll(), which does for
+ * each endpoint, in this order:
+ *
+ *   tcp_rx()          reads sockets: payload into its place, frames to in, match and op (tcp_rx.c)
+ *   tcp_in_deliver()  completions that waited for room (tcp_in.c)
+ *   tcp_in_acks()     tells how far messages of several chunks have come (tcp_in.c)
+ *   tcp_match_serve() turns gets of the peer into puts (tcp_match.c)
+ *   tcp_tx()          frames to sockets (tcp_tx.c)
+ *   ep_tick()         each millisecond: deadlines, whether the peer lives, sockets that ended
+ *
+ * No side ever waits with reading for its own writing, and each answer has room (tcp_ctl_put()). So
+ * two ends that both send cannot block one another. A turn moves TCP_LINK_B bytes each way, about;
+ * endpoints and sockets take turns at being first. Runs on the polling core.
+ */
+#include "tcp/tcp.h"
+
+#include <errno.h>
+
+/* ---- timers ---- */
+
+static void tick_deadlines(struct tcp_ep *e)
+{
+	e->deadline_ns = UINT64_MAX;
+	for (uint32_t i = 0; i < e->ops_top; i++) {
+		struct tcp_op *op = &e->ops[i];
+
+		if (!tcp_op_is_live(op) || !op->deadline_ns)
+			continue;
+		if (op->deadline_ns <= e->now_ns)
+			tcp_op_doom(e, i, -ETIMEDOUT);
+		else
+			e->deadline_ns = GX_MIN(e->deadline_ns, op->deadline_ns);
+	}
+}
+
+/* As on the packet link: only time in which this core was turned counts, a pause of our own as an
+ * eighth of the time-out, and a silent peer is asked before it is given up. */
+static void tick_alive(struct tcp_ep *e)
+{
+	uint64_t timeout_ns = e->ep.conn->agreed.peer_timeout_ns, eighth = timeout_ns / 8;
+	uint64_t before = e->alive_ns;
+	bool waiting = e->nr_ops || e->nr_in;
+
+	e->alive_ns = e->now_ns;
+	if (!waiting || !e->waiting) {
+		e->waiting = waiting;
+		e->silence_ns = 0;
+		return;
+	}
+	if (e->heard_ns > before)
+		e->silence_ns = 0;
+	before = GX_MAX(before, e->heard_ns);
+	e->silence_ns += GX_MIN(e->now_ns - GX_MIN(e->now_ns, before), eighth);
+	if (e->silence_ns >= timeout_ns) {
+		tcp_fault(e, -ETIMEDOUT);
+		return;
+	}
+	if (e->silence_ns >= eighth && e->now_ns - e->ping_ns >= eighth &&
+	    tcp_ctl_room(e) > TCP_CTLS_KEPT) {
+		e->ping_ns = e->now_ns;
+		tcp_ctl_put(e, &(struct tcp_frame){.type = TCP_PING});
+	}
+}
+
+/* The core's gauge is a sum over its endpoints. Each adds the change of its own part. */
+static void tell_gauge(struct tcp_ep *e, uint32_t nr_msgs)
+{
+	gx_stat_add(tcp_stats(e), GX_STAT_MSGS_ACTIVE, (uint64_t)nr_msgs - e->told_msgs);
+	e->told_msgs = nr_msgs;
+}
+
+static void ep_tick(struct tcp_ep *e)
+{
+	uint32_t mids_out = TCP_MIDS - (e->mid_head - e->mid_tail);
+
+	e->tick_ns = e->now_ns + TCP_TICK_NS;
+	tick_alive(e);
+	if (e->ended_err && e->now_ns - e->ended_ns >= TCP_GRACE_NS)
+		tcp_fault(e, e->ended_err);
+	if (e->now_ns >= e->deadline_ns)
+		tick_deadlines(e);
+	tell_gauge(e, mids_out + e->nr_in + e->gets_out);
+}
+
+/* ---- a turn ---- */
+
+static bool ep_turn(struct tcp_ep *e)
+{
+	bool worked = tcp_rx(e);
+
+	if (gx_unlikely(e->landed_head != TCP_NONE))
+		worked |= tcp_in_deliver(e);
+	if (e->nr_acks)
+		tcp_in_acks(e);
+	if (e->gets_tail != e->gets_head)
+		worked |= tcp_match_serve(e);
+	worked |= tcp_tx(e);
+	if (e->now_ns >= e->tick_ns)
+		ep_tick(e);
+	return worked;
+}
+
+bool link_tcp_asleep(const void *link)
+{
+	return !((const struct link_tcp *)link)->nr_live;
+}
+
+bool link_tcp_poll(void *link, uint64_t now_ns)
+{
+	struct link_tcp *l = link;
+	bool worked = false;
+
+	l->core->now_ns = now_ns;
+	l->rx_b = l->tx_b = 0;
+	if (++l->rover >= l->nr_live)
+		l->rover = 0;
+	for (unsigned k = 0, i = l->rover; k < l->nr_live; k++) {
+		l->live[i]->now_ns = now_ns;
+		worked |= ep_turn(l->live[i]);
+		if (++i == l->nr_live)
+			i = 0;
+	}
+	return worked;
+}
+
+/* ---- memory that the program frees ---- */
+
+static void ops_drop(struct tcp_ep *e)
+{
+	for (uint32_t i = 0; i < e->ops_top && e->nr_ops; i++) {
+		struct tcp_op *op = &e->ops[i];
+		struct tcp_frame fail = {
+			.type = TCP_FAIL, .flags = TCP_F_SLOT, .token = op->token, .err = -ENOENT};
+
+		if (!tcp_op_is_live(op) || !mem_is_dead(op->mem))
+			continue;
+		if (op->internal && op->state == TCP_OP_QUEUED)
+			tcp_ctl_put(e, &fail);
+		tcp_op_doom(e, i, -ECANCELED);
+	}
+}
+
+/* Nothing of it is held: no call into the kernel is under way. */
+void link_tcp_drop(void *link, struct drop *d)
+{
+	struct link_tcp *l = link;
+
+	for (unsigned k = 0; k < l->nr_live; k++) {
+		struct tcp_ep *e = l->live[k];
+
+		ops_drop(e);
+		for (uint32_t i = 0; i < TCP_MIDS && e->nr_in; i++)
+			if (e->in[i].state == TCP_IN_ACTIVE && mem_is_dead(e->in[i].mem))
+				tcp_in_refuse(e, &e->in[i], -ENOENT);
+	}
+}
+
+/* ---- attach, fail ---- */
+
+void tcp_attach(struct gx_ep *ep)
+{
+	struct tcp_ep *e = tcp_of(ep);
+
+	e->now_ns = e->heard_ns = ep->core->now_ns;
+	e->live_at = e->link->nr_live;
+	e->link->live[e->link->nr_live++] = e;
+	ops_drop(e); /* link_tcp_drop() did not see what was posted before */
+	atomic_store_explicit(&ep->attached, true, memory_order_release);
+}
+
+/* The kernel references no memory between two calls, so everything ends at once. */
+void tcp_fail(struct gx_ep *ep, int err)
+{
+	struct tcp_ep *e = tcp_of(ep);
+	struct link_tcp *l = e->link;
+
+	if (e->err)
+		return;
+	e->err = err ? err : -ECONNRESET;
+	for (uint32_t i = 0; i < e->ops_top; i++)
+		if (e->ops[i].state != TCP_OP_FREE)
+			tcp_op_finish(e, i, e->err, 0);
+	if (atomic_load_explicit(&ep->attached, memory_order_relaxed)) {
+		l->live[e->live_at] = l->live[--l->nr_live];
+		l->live[e->live_at]->live_at = e->live_at;
+	}
+	tell_gauge(e, 0);
+	ep->comp_mark = ep->core->comp_head;
+	/* The last touch: the control thread may free it from here on. */
+	atomic_store_explicit(&ep->detached, true, memory_order_release);
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Frames to sockets. Each socket has a short queue of frames; one sendmsg() takes as much of it as
+ * the kernel has room for. A socket whose queue has room pulls the next chunk of an operation, so
+ * the chunks of a message spread over the sockets by their speed. Frames without payload go by
+ * socket 0, before chunks. Runs on the polling core.
+ */
+#include "tcp/tcp.h"
+
+#include <errno.h>
+
+#define TX_TRIES 8 /* operations that a socket looks at for a chunk */
+
+static struct tcp_out *out_new(struct tcp_sock *s, const struct tcp_frame *f)
+{
+	struct tcp_out *o = &s->out[s->head++ % TCP_OUTS];
+
+	tcp_frame_put(o->hdr, f);
+	o->data = NULL;
+	o->len = f->plen;
+	o->op = TCP_NONE;
+	s->out_b += TCP_HDR_B + f->plen;
+	return o;
+}
+
+static bool out_room(const struct tcp_sock *s)
+{
+	return s->head - s->tail < TCP_OUTS && s->out_b < TCP_OUT_B;
+}
+
+static void ctl_fill(struct tcp_ep *e)
+{
+	struct tcp_sock *s = &e->sock[0];
+
+	while (e->ctl_tail != e->ctl_head && s->head - s->tail < TCP_OUTS)
+		out_new(s, &e->ctl[e->ctl_tail++ % TCP_CTLS]);
+}
+
+/* ---- chunks ---- */
+
+static bool op_begin(struct tcp_ep *e, uint32_t i)
+{
+	struct tcp_op *op = &e->ops[i];
+
+	if (e->mid_head == e->mid_tail)
+		return false;
+	op->mid = e->mids[e->mid_tail++ % TCP_MIDS];
+	e->mid_op[op->mid % TCP_MIDS] = i;
+	tcp_op_goto(op, TCP_OP_SENDING);
+	gx_stat_add(tcp_stats(e), GX_STAT_MSGS_TX, 1);
+	return true;
+}
+
+static void op_chunk(struct tcp_ep *e, struct tcp_sock *s, uint32_t i)
+{
+	struct tcp_op *op = &e->ops[i];
+	uint64_t moff = op->next_chunk++ << e->chunk_shift;
+	struct tcp_frame f = {
+		.type = TCP_DATA,
+		.flags = (op->flags & GX_OP_IMM && op->kind == GX_OP_PUT ? TCP_F_IMM : 0) |
+			 (op->token & TCP_SLOT_BIT ? TCP_F_SLOT : 0),
+		.mid = op->mid,
+		.token = op->token,
+		.off = op->remote_off,
+		.len = op->len,
+		.imm = op->kind == GX_OP_SEND ? op->tag : op->imm,
+		.moff = moff,
+		.plen = (uint32_t)GX_MIN(op->len - moff, 1ull << e->chunk_shift)};
+	struct tcp_out *o = out_new(s, &f);
+
+	if (f.plen)
+		o->data = op->at + moff;
+	o->op = i;
+	op->queued++;
+	gx_stat_add(tcp_stats(e), GX_STAT_TX_PKTS, 1);
+	gx_stat_add(tcp_stats(e), GX_STAT_TX_BYTES, f.plen);
+}
+
+/* The next operation in turn that may send gives @s a chunk. False: none may. */
+static bool chunk_pull(struct tcp_ep *e, struct tcp_sock *s)
+{
+	for (unsigned n = GX_MIN(e->nr_act, (uint32_t)TX_TRIES); n; n--) {
+		uint32_t i = e->act_head;
+		struct tcp_op *op = &e->ops[i];
+		bool may = op->next_chunk < op->acked + e->window;
+
+		tcp_list_remove(e, &e->act_head, &e->act_tail, i);
+		if (may && op->state == TCP_OP_QUEUED)
+			may = op_begin(e, i);
+		if (may)
+			op_chunk(e, s, i);
+		if (op->next_chunk == op->nr_chunks) {
+			e->nr_act--;
+			tcp_op_goto(op, TCP_OP_SENT);
+		} else {
+			tcp_list_push(e, &e->act_head, &e->act_tail, i);
+		}
+		if (may)
+			return true;
+	}
+	return false;
+}
+
+/* ---- sendmsg ---- */
+
+static unsigned iov_add(struct iovec *iov, unsigned n, const char *at, uint64_t len, uint64_t *skip)
+{
+	uint64_t cut = GX_MIN(*skip, len);
+
+	*skip -= cut;
+	if (len == cut)
+		return n;
+	iov[n] = (struct iovec){(char *)at + cut, len - cut};
+	return n + 1;
+}
+
+/* What the kernel should take next. A frame whose bytes are gone is filled with zeros, and ends the
+ * list as long as there are more of them than the pad has. */
+static unsigned sock_iov(const struct tcp_ep *e, const struct tcp_sock *s, struct iovec *iov)
+{
+	uint64_t skip = s->pos;
+	unsigned n = 0;
+
+	for (uint32_t i = s->tail; i != s->head; i++) {
+		const struct tcp_out *o = &s->out[i % TCP_OUTS];
+		uint64_t left;
+
+		n = iov_add(iov, n, (const char *)o->hdr, TCP_HDR_B, &skip);
+		if (o->data || !o->len) {
+			n = iov_add(iov, n, o->data, o->len, &skip);
+			continue;
+		}
+		left = o->len - skip;
+		skip = 0;
+		if (left)
+			iov[n++] = (struct iovec){e->link->pad, GX_MIN(left, TCP_PAD_B)};
+		if (left > TCP_PAD_B)
+			break;
+	}
+	return n;
+}
+
+static void sock_sent(struct tcp_ep *e, struct tcp_sock *s, uint64_t n)
+{
+	n += s->pos;
+	while (s->tail != s->head) {
+		const struct tcp_out *o = &s->out[s->tail % TCP_OUTS];
+		uint64_t len = TCP_HDR_B + (uint64_t)o->len;
+
+		if (n < len)
+			break;
+		n -= len;
+		s->out_b -= len;
+		if (o->op != TCP_NONE)
+			e->ops[o->op].queued--;
+		s->tail++;
+	}
+	s->pos = (uint32_t)n;
+}
+
+/* Return: did the kernel take all that it was offered? */
+static bool sock_send(struct tcp_ep *e, struct tcp_sock *s, uint64_t *sent)
+{
+	struct iovec iov[2 * TCP_OUTS];
+	unsigned n = sock_iov(e, s, iov);
+	uint64_t want = 0;
+	ssize_t ret;
+
+	for (unsigned i = 0; i < n; i++)
+		want += iov[i].iov_len;
+	if (!n)
+		return false;
+	ret = e->sys->send(s->fd, iov, n);
+	if (ret < 0) {
+		if (ret != -EAGAIN && ret != -EINTR)
+			tcp_sock_end(e, s, (int)ret);
+		else
+			gx_stat_add(tcp_stats(e), GX_STAT_TX_FULL, 1);
+		return false;
+	}
+	sock_sent(e, s, (uint64_t)ret);
+	*sent += (uint64_t)ret;
+	return (uint64_t)ret == want;
+}
+
+static bool sock_tx(struct tcp_ep *e, struct tcp_sock *s)
+{
+	uint64_t sent = 0;
+	bool more = true;
+
+	while (more && !s->ended && sent < TCP_TURN_B) {
+		if (s == &e->sock[0])
+			ctl_fill(e);
+		while (out_room(s) && chunk_pull(e, s))
+			;
+		more = sock_send(e, s, &sent);
+	}
+	e->link->tx_b += sent;
+	return sent > 0;
+}
+
+bool tcp_tx(struct tcp_ep *e)
+{
+	bool worked = false;
+
+	if (++e->tx_rover >= e->nr_socks)
+		e->tx_rover = 0;
+	for (unsigned k = 0, i = e->tx_rover; k < e->nr_socks && e->link->tx_b < TCP_LINK_B; k++) {
+		struct tcp_sock *s = &e->sock[i];
+
+		if (s->tail != s->head || e->nr_act || (!i && e->ctl_tail != e->ctl_head))
+			worked |= sock_tx(e, s);
+		if (++i == e->nr_socks)
+			i = 0;
+	}
+	return worked;
+}

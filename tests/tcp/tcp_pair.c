@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Two endpoints of the tcp link in one thread; see tcp_pair.h.
+ */
+#include "tcp/tcp_pair.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+static void side_open(struct side *s, unsigned nr_socks, const int fds[])
+{
+	struct gx_hello_lane lane = {0};
+	struct gx_ep *ep;
+
+	s->gx = aligned_alloc(GX_CACHE_LINE, GX_ALIGN_UP(sizeof(*s->gx), GX_CACHE_LINE));
+	s->core = aligned_alloc(GX_CACHE_LINE, GX_ALIGN_UP(sizeof(*s->core), GX_CACHE_LINE));
+	assert_true(s->gx && s->core);
+	memset(s->gx, 0, sizeof(*s->gx));
+	memset(s->core, 0, sizeof(*s->core));
+	s->core->gx = s->gx;
+	s->core->comps = calloc(GX_COMPS_MAX, sizeof(*s->core->comps));
+	assert_int_equal(link_tcp_open(s->core, &s->core->tcp), 0);
+	s->mem = (struct gx_mem){.gx = s->gx,
+				 .addr = malloc(MEM_B),
+				 .len = MEM_B,
+				 .access = GX_ACCESS_PUT | GX_ACCESS_GET,
+				 .token = TOKEN};
+	assert_non_null(s->mem.addr);
+	memset(s->mem.addr, POISON, MEM_B);
+	atomic_store(&s->gx->region[0], &s->mem);
+	s->conn.gx = s->gx;
+	s->conn.agreed = (struct gx_hello_lanes){
+		.chunk_b = CHUNK_B, .window = WINDOW, .peer_timeout_ns = 5000 * MS};
+	assert_int_equal(tcp_conn_open(&s->conn, 1, nr_socks), 0);
+	for (unsigned i = 0; i < nr_socks; i++)
+		assert_int_equal(tcp_conn_add(&s->conn, 0, i, fds[i]), 0);
+	assert_true(tcp_conn_is_whole(&s->conn));
+	ep = gx_link_tcp_ops.ep_new();
+	assert_non_null(ep);
+	ep->conn = &s->conn;
+	ep->core = s->core;
+	ep->ops = &gx_link_tcp_ops;
+	s->e = tcp_of(ep);
+	assert_int_equal(ep->ops->ep_open(ep, &lane), 0);
+	assert_int_equal(ep->ops->ep_connect(ep, &lane), 0);
+	ep->ops->ep_attach(ep);
+}
+
+struct pair *pair_new(unsigned nr_socks)
+{
+	struct pair *p = calloc(1, sizeof(*p));
+	int fds[2][TCP_SOCKS_MAX];
+
+	assert_non_null(p);
+	p->now_ns = MS;
+	p->nr_socks = nr_socks;
+	p->buf = calloc(1, MEM_B);
+	assert_non_null(p->buf);
+	for (unsigned i = 0; i < nr_socks; i++) {
+		int sv[2];
+
+		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv), 0);
+		fds[0][i] = sv[0];
+		fds[1][i] = sv[1];
+	}
+	side_open(&p->side[0], nr_socks, fds[0]);
+	side_open(&p->side[1], nr_socks, fds[1]);
+	return p;
+}
+
+void side_take(struct side *s)
+{
+	struct gx_comp comp;
+
+	while (gx_poll(s->core, &comp, 1)) {
+		s->nr_local += comp.kind == GX_COMP_LOCAL;
+		if (comp.kind == GX_COMP_NOTIFY) {
+			s->nr_notify++;
+			s->note = comp;
+		} else if (comp.kind == GX_COMP_DONE) {
+			s->nr_done++;
+			s->last = comp;
+		}
+	}
+}
+
+void side_turn(struct pair *p, unsigned side)
+{
+	link_tcp_poll(p->side[side].core->tcp, p->now_ns);
+	side_take(&p->side[side]);
+}
+
+void side_rest(const struct side *s)
+{
+	assert_int_equal(s->e->nr_ops, 0);
+	assert_int_equal(s->e->nr_in, 0);
+	assert_int_equal(s->e->nr_act, 0);
+	assert_int_equal(s->e->gets_out, 0);
+	assert_int_equal(s->e->mid_head - s->e->mid_tail, TCP_MIDS);
+	assert_int_equal(s->core->comps_due, 0);
+	for (unsigned i = 0; i < TCP_SLOTS; i++)
+		assert_false(s->e->slots[i].used);
+	for (unsigned i = 0; i < s->e->nr_socks; i++)
+		assert_true(!s->e->sock[i].out_b && !s->e->sock[i].sink.left);
+	assert_int_equal(atomic_load(&s->e->ep.fault), 0);
+}
+
+bool pair_is_at_rest(const struct pair *p)
+{
+	for (unsigned i = 0; i < 2; i++) {
+		const struct tcp_ep *e = p->side[i].e;
+
+		if (e->nr_ops || e->nr_in || e->ctl_head != e->ctl_tail)
+			return false;
+		for (unsigned k = 0; k < e->nr_socks; k++)
+			if (e->sock[k].out_b)
+				return false;
+	}
+	return true;
+}
+
+static void side_close(struct side *s)
+{
+	struct gx_ep *ep = &s->e->ep;
+
+	ep->ops->ep_fail(ep, -ECONNRESET);
+	assert_true(atomic_load(&ep->detached));
+	assert_int_equal(s->core->comps_due, 0);
+	ep->ops->ep_free(ep);
+	tcp_conn_close(&s->conn);
+	assert_int_equal(s->core->tcp->nr_live + s->core->tcp->nr_eps, 0);
+	link_tcp_close(s->core->tcp);
+	free(s->core->comps);
+	free(s->mem.addr);
+	free(s->core);
+	free(s->gx);
+}
+
+void pair_free(struct pair *p)
+{
+	side_close(&p->side[0]);
+	side_close(&p->side[1]);
+	free(p->buf);
+	free(p);
+}
+
+void pair_settle(struct pair *p)
+{
+	UNTIL(p, pair_is_at_rest(p));
+	for (unsigned i = 0; i < 4; i++) /* what came by the last turn may want an answer */
+		side_turn(p, i & 1);
+	UNTIL(p, pair_is_at_rest(p));
+}
+
+void pair_done(struct pair *p)
+{
+	pair_settle(p);
+	side_rest(&p->side[0]);
+	side_rest(&p->side[1]);
+	pair_free(p);
+}
+
+int side_post(struct pair *p, unsigned side, const struct gx_op *op)
+{
+	struct gx_ep *ep = &p->side[side].e->ep;
+	int ret = ep->ops->post(ep, op, NULL);
+
+	ep->ops->kick(ep);
+	return ret;
+}
+
+void bytes_fill(char *at, uint64_t len, unsigned seed)
+{
+	for (uint64_t i = 0; i < len; i++)
+		at[i] = (char)(i * 7 + i / 251 + seed);
+}
+
+struct gx_op op_of(enum gx_op_kind kind, void *addr, uint64_t len)
+{
+	return (struct gx_op){.kind = kind, .addr = addr, .len = len, .token = TOKEN, .user = 7};
+}
+
+int side_fault(const struct pair *p, unsigned side)
+{
+	return atomic_load(&p->side[side].e->ep.fault);
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Two endpoints of the tcp link over socket pairs, in one thread and in virtual time, without a
+ * control thread.
+ */
+#ifndef TCP_PAIR_H
+#define TCP_PAIR_H
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tcp/tcp.h"
+
+#include <cmocka.h>
+
+#define MEM_B	(4u << 20)
+#define CHUNK_B 65536
+#define WINDOW	4
+#define POISON	0x5b
+#define TOKEN	0x7700
+#define MS	1000000ull
+
+struct side {
+	struct gx *gx;
+	struct gx_core *core;
+	struct gx_conn conn;
+	struct gx_mem mem; /* MEM_B bytes of POISON, with TOKEN */
+	struct tcp_ep *e;
+	unsigned nr_done, nr_local, nr_notify;
+	struct gx_comp last, note;
+};
+
+struct pair {
+	struct side side[2];
+	unsigned nr_socks;
+	uint64_t now_ns;
+	char *buf; /* MEM_B bytes */
+};
+
+struct pair *pair_new(unsigned nr_socks);
+void pair_free(struct pair *p);
+void pair_done(struct pair *p); /* waits for rest, and frees it */
+bool pair_is_at_rest(const struct pair *p);
+/* Until nothing is under way, in no socket either. */
+void pair_settle(struct pair *p);
+
+void side_take(struct side *s); /* its completions */
+void side_turn(struct pair *p, unsigned side);
+void side_rest(const struct side *s); /* nothing is out */
+/* And send what may leave at once. */
+int side_post(struct pair *p, unsigned side, const struct gx_op *op);
+int side_fault(const struct pair *p, unsigned side);
+
+void bytes_fill(char *at, uint64_t len, unsigned seed);
+struct gx_op op_of(enum gx_op_kind kind, void *addr, uint64_t len);
+
+#define UNTIL(p, cond)                                                                             \
+	do {                                                                                       \
+		for (unsigned n_ = 0; !(cond) && n_ < 2000000; n_++) {                             \
+			(p)->now_ns += 1000;                                                       \
+			side_turn(p, 0);                                                           \
+			side_turn(p, 1);                                                           \
+		}                                                                                  \
+		assert_true(cond);                                                                 \
+	} while (0)
+
+#endif

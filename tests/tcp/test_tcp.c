@@ -1,0 +1,527 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What an endpoint of the tcp link does with a peer that keeps the protocol: each size, splits at
+ * each byte, full windows both ways, sends that meet receives, early ends.
+ */
+#include "tcp/tcp_pair.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* ---- Sockets that give and take few bytes ---- */
+
+static size_t dribble_b;
+
+static unsigned iov_cut(struct iovec *out, const struct iovec *iov, unsigned n)
+{
+	size_t left = dribble_b;
+	unsigned k = 0;
+
+	for (; k < n && left; k++) {
+		out[k] = iov[k];
+		out[k].iov_len = GX_MIN(out[k].iov_len, left);
+		left -= out[k].iov_len;
+	}
+	return k;
+}
+
+static ssize_t dribble_send(int fd, const struct iovec *iov, unsigned n)
+{
+	struct iovec cut[2 * TCP_OUTS];
+
+	return tcp_sys_kernel.send(fd, cut, iov_cut(cut, iov, n));
+}
+
+static ssize_t dribble_recv(int fd, const struct iovec *iov, unsigned n)
+{
+	struct iovec cut[2];
+
+	return tcp_sys_kernel.recv(fd, cut, iov_cut(cut, iov, n));
+}
+
+static const struct tcp_sys dribble = {.send = dribble_send, .recv = dribble_recv};
+
+/* ---- Bytes ---- */
+
+static void there_and_back(struct pair *p, unsigned from, uint64_t len, uint64_t off)
+{
+	struct side *a = &p->side[from], *b = &p->side[!from];
+	struct gx_op op = op_of(GX_OP_PUT, p->buf, len);
+	unsigned done = a->nr_done, notes = b->nr_notify;
+
+	bytes_fill(p->buf, len, (unsigned)len);
+	memset(b->mem.addr, POISON, off + len + 64);
+	op.remote_off = off;
+	op.flags = GX_OP_IMM;
+	op.imm = len + 5;
+	assert_int_equal(side_post(p, from, &op), 0);
+	UNTIL(p, a->nr_done == done + 1 && b->nr_notify == notes + 1);
+	assert_int_equal(a->last.status, 0);
+	assert_int_equal(a->last.len, len);
+	assert_int_equal(a->last.user, 7);
+	assert_int_equal(b->note.imm, len + 5);
+	assert_int_equal(b->note.off, off);
+	assert_int_equal(b->note.token, TOKEN);
+	assert_memory_equal(b->mem.addr + off, p->buf, len);
+	for (unsigned i = 0; i < 64; i++)
+		assert_int_equal(b->mem.addr[off + len + i], POISON);
+	assert_true(!off || b->mem.addr[off - 1] == POISON);
+	memset(a->mem.addr, POISON, len + 64);
+	op = op_of(GX_OP_GET, a->mem.addr, len);
+	op.remote_off = off;
+	assert_int_equal(side_post(p, from, &op), 0);
+	UNTIL(p, a->nr_done == done + 2);
+	assert_int_equal(a->last.status, 0);
+	assert_memory_equal(a->mem.addr, p->buf, len);
+	assert_int_equal(a->mem.addr[len], POISON);
+}
+
+static const uint64_t sizes[] = {0,	 1,	  63,	   64,		 65,	 4095,
+				 65535,	 65536,	  65537,   131072,	 196609, 262144,
+				 262145, 1000000, 2 << 20, (3 << 20) + 1};
+
+static void put_get__sizes(void **state)
+{
+	for (unsigned nr = 1; nr <= TCP_SOCKS_MAX; nr += nr < 5 ? 1 : 11) {
+		struct pair *p = pair_new(nr);
+
+		for (unsigned i = 0; i < GX_ARRAY_SIZE(sizes); i++) {
+			there_and_back(p, 0, sizes[i], i * 13);
+			there_and_back(p, 1, sizes[i], i % 3 * 64);
+		}
+		pair_done(p);
+	}
+}
+
+static void put_get__split_anywhere(void **state)
+{
+	for (dribble_b = 1; dribble_b < 200; dribble_b += dribble_b < 70 ? 1 : 13) {
+		struct pair *p = pair_new(dribble_b % 3 + 1);
+
+		p->side[0].e->sys = p->side[1].e->sys = &dribble;
+		there_and_back(p, 0, 0, 0);
+		there_and_back(p, 0, 1, 3);
+		there_and_back(p, 1, 100, 0);
+		if (dribble_b > 60)
+			there_and_back(p, 0, 2 * CHUNK_B + 1, 5);
+		pair_done(p);
+	}
+}
+
+/* Both ends send more than sockets hold, and neither waits for the other. */
+static void put__both_ways_at_once(void **state)
+{
+	struct pair *p = pair_new(2);
+	struct gx_op op = op_of(GX_OP_PUT, p->buf, 1 << 20);
+	unsigned nr[2] = {0};
+
+	bytes_fill(p->buf, MEM_B, 9);
+	for (unsigned i = 0; i < 60; i++)
+		for (unsigned k = 0; k < 2; k++) {
+			op.remote_off = i % 3 << 20;
+			nr[k] += !side_post(p, k, &op);
+		}
+	assert_true(nr[0] == 60 && nr[1] == 60);
+	UNTIL(p, p->side[0].nr_done == 60 && p->side[1].nr_done == 60);
+	for (unsigned k = 0; k < 2; k++)
+		for (unsigned i = 0; i < 3; i++)
+			assert_memory_equal(p->side[k].mem.addr + (i << 20), p->buf, 1 << 20);
+	pair_done(p);
+}
+
+static void put__many_small(void **state)
+{
+	struct pair *p = pair_new(3);
+	struct gx_op op = op_of(GX_OP_PUT, p->buf, 16);
+	unsigned posted = 0;
+
+	while (posted < 20000) {
+		op.flags = posted % 3 ? 0 : GX_OP_LOCAL;
+		op.remote_off = posted % 1000 * 16;
+		if (!side_post(p, 0, &op))
+			posted++;
+		side_turn(p, 0);
+		side_turn(p, 1);
+		p->now_ns += 1000;
+	}
+	UNTIL(p, p->side[0].nr_done == posted);
+	assert_int_equal(p->side[0].nr_local, (posted + 2) / 3);
+	pair_done(p);
+}
+
+/* All counters of both ends shortly before their wrap. */
+static void pair_wrap(struct pair *p)
+{
+	const uint32_t round = 0u - 2 * TCP_MIDS;
+
+	for (unsigned side = 0; side < 2; side++) {
+		struct tcp_ep *e = p->side[side].e;
+
+		for (uint32_t i = 0; i < TCP_MIDS; i++) {
+			e->mids[i] = round + i;
+			e->in[i].round = round;
+		}
+		e->mid_tail = 0u - TCP_MIDS;
+		e->mid_head = 0;
+		e->ctl_head = e->ctl_tail = UINT32_MAX - 5;
+		e->gets_head = e->gets_tail = UINT32_MAX - 5;
+		for (unsigned i = 0; i < TCP_SLOTS; i++)
+			e->slots[i].gen = 0x7ffffffe;
+		for (unsigned i = 0; i < e->nr_socks; i++)
+			e->sock[i].head = e->sock[i].tail = UINT32_MAX - 7;
+	}
+}
+
+static void put_get__counters_wrap(void **state)
+{
+	struct pair *p = pair_new(2);
+
+	pair_wrap(p);
+	for (unsigned i = 0; i < 4 * TCP_MIDS; i++)
+		there_and_back(p, i & 1, i % 256 ? 16 : 3 * CHUNK_B + 1, 0);
+	assert_int_equal(p->side[1].e->in[0].round, 0u + TCP_MIDS * 2);
+	pair_done(p);
+}
+
+/* ---- Sends, receives ---- */
+
+static void send_recv(struct pair *p, bool send_first, uint64_t len, uint64_t room, int want)
+{
+	struct side *a = &p->side[0], *b = &p->side[1];
+	struct gx_op send = op_of(GX_OP_SEND, p->buf, len);
+	struct gx_op recv = op_of(GX_OP_RECV, b->mem.addr, room);
+	unsigned done = a->nr_done;
+
+	bytes_fill(p->buf, len, 3);
+	send.tag = 0x55;
+	recv.tag = 0x05;
+	recv.tag_mask = 0x0f;
+	assert_int_equal(side_post(p, !send_first, send_first ? &send : &recv), 0);
+	for (unsigned i = 0; i < 10; i++)
+		side_turn(p, i & 1);
+	assert_int_equal(side_post(p, send_first, send_first ? &recv : &send), 0);
+	UNTIL(p, a->nr_done == done + 1);
+	assert_int_equal(a->last.status, want);
+	if (want)
+		return;
+	UNTIL(p, b->last.op == GX_OP_RECV && b->last.len == len);
+	assert_int_equal(b->last.tag, 0x55);
+	assert_memory_equal(b->mem.addr, p->buf, len);
+}
+
+static void send_recv__meets(void **state)
+{
+	struct pair *p = pair_new(2);
+	struct gx_op send = op_of(GX_OP_SEND, p->buf, 8);
+
+	send_recv(p, true, 10, 100, 0);
+	send_recv(p, false, 300000, 300000, 0);
+	send_recv(p, true, 0, 0, 0);
+	send_recv(p, true, 11, 10, -EMSGSIZE); /* the receive stays, ... */
+	send.tag = 5;
+	assert_int_equal(side_post(p, 0, &send), 0);
+	UNTIL(p, p->side[1].last.len == 8); /* ... and another send fits it */
+	pair_done(p);
+}
+
+/* ---- Errors, early ends ---- */
+
+/* Return: how many operations of op_of() it found. */
+static int cancel(struct pair *p, unsigned side)
+{
+	int n = gx_link_tcp_ops.cancel(&p->side[side].e->ep, 7, NULL);
+
+	side_take(&p->side[side]);
+	return n;
+}
+
+static void region__errors(void **state)
+{
+	static const struct {
+		uint64_t token, off, len;
+		unsigned access;
+		int want;
+	} cases[] = {
+		{TOKEN + 0x100, 0, 8, 3, -ENOENT},
+		{TOKEN + 1, 0, 8, 3, -ENOENT},
+		{TOKEN, 0, 8, 0, -EACCES},
+		{TOKEN, MEM_B, 1, 3, -ERANGE},
+		{TOKEN, UINT64_MAX, 8, 3, -ERANGE},
+		{TOKEN, MEM_B - 7, 300000, 3, -ERANGE},
+		{TOKEN, MEM_B, 0, 3, 0},
+	};
+	struct pair *p = pair_new(2);
+
+	for (unsigned i = 0; i < 2 * GX_ARRAY_SIZE(cases); i++) {
+		struct gx_op op = op_of(i & 1 ? GX_OP_GET : GX_OP_PUT, p->buf, cases[i / 2].len);
+		unsigned done = p->side[0].nr_done;
+
+		p->side[1].mem.access = cases[i / 2].access ? GX_ACCESS_PUT | GX_ACCESS_GET : 0;
+		op.token = cases[i / 2].token;
+		op.remote_off = cases[i / 2].off;
+		assert_int_equal(side_post(p, 0, &op), 0);
+		UNTIL(p, p->side[0].nr_done == done + 1);
+		assert_int_equal(p->side[0].last.status, cases[i / 2].want);
+	}
+	pair_done(p);
+}
+
+static void cancel__at_any_time(void **state)
+{
+	struct pair *p = pair_new(3);
+	struct side *a = &p->side[0];
+
+	for (unsigned turns = 0; turns < 40; turns++)
+		for (unsigned get = 0; get < 2; get++) {
+			struct gx_op op =
+				op_of(get ? GX_OP_GET : GX_OP_PUT, a->mem.addr, (1 << 20) + 9);
+			unsigned done = a->nr_done;
+
+			assert_int_equal(side_post(p, 0, &op), 0);
+			for (unsigned i = 0; i < turns; i++)
+				side_turn(p, i & 1);
+			gx_link_tcp_ops.cancel(&a->e->ep, 7, NULL);
+			/* From now on the memory is the user's. */
+			side_take(a);
+			assert_int_equal(a->nr_done, done + 1);
+			assert_true(!a->last.status || a->last.status == -ECANCELED);
+			memset(a->mem.addr, turns, (1 << 20) + 9);
+			UNTIL(p, pair_is_at_rest(p));
+			for (unsigned i = 0; a->last.status && i <= 1 << 20; i += 4096)
+				assert_int_equal(a->mem.addr[i], (char)turns);
+		}
+	pair_done(p);
+}
+
+static void recv__cancel(void **state)
+{
+	struct pair *p = pair_new(1);
+	struct side *b = &p->side[1];
+	struct gx_op recv = op_of(GX_OP_RECV, b->mem.addr, 64), send = op_of(GX_OP_SEND, p->buf, 8);
+
+	assert_int_equal(side_post(p, 1, &recv), 0);
+	assert_int_equal(gx_link_tcp_ops.cancel(&b->e->ep, 7, NULL), 1);
+	side_take(b);
+	assert_int_equal(b->last.status, -ECANCELED);
+	pair_settle(p); /* REVOKE has come: until then a send may take the offer, and is refused */
+	assert_int_equal(side_post(p, 0, &send), 0); /* the offer is gone: it waits */
+	for (unsigned i = 0; i < 100; i++) {
+		side_turn(p, 0);
+		side_turn(p, 1);
+	}
+	assert_int_equal(p->side[0].nr_done, 0);
+	assert_int_equal(side_post(p, 1, &recv), 0);
+	UNTIL(p, p->side[0].nr_done == 1);
+	assert_int_equal(p->side[0].last.status, 0);
+	pair_done(p);
+}
+
+/* The receive is taken back, and a send of the peer has taken its offer already. */
+static void recv__cancel_crosses_a_send(void **state)
+{
+	struct pair *p = pair_new(1);
+	struct side *b = &p->side[1];
+	struct gx_op recv = op_of(GX_OP_RECV, b->mem.addr, 64), send = op_of(GX_OP_SEND, p->buf, 8);
+
+	assert_int_equal(side_post(p, 1, &recv), 0);
+	side_turn(p, 0);
+	assert_int_equal(side_post(p, 0, &send), 0);
+	assert_int_equal(cancel(p, 1), 1);
+	UNTIL(p, p->side[0].nr_done == 1);
+	assert_int_equal(p->side[0].last.status, -ECANCELED);
+	assert_int_equal(b->nr_done, 1);
+	assert_int_equal(b->mem.addr[0], POISON);
+	pair_done(p);
+}
+
+/* Posted, and nothing of it may leave yet. */
+static void post_only(struct pair *p, unsigned side, const struct gx_op *op)
+{
+	assert_int_equal(gx_link_tcp_ops.post(&p->side[side].e->ep, op, NULL), 0);
+}
+
+/* A send that ends before a byte of it left gives its offer back: the receive waits for another. */
+static void send__cancelled_before_it_leaves(void **state)
+{
+	struct pair *p = pair_new(1);
+	struct side *a = &p->side[0], *b = &p->side[1];
+	struct gx_op recv = op_of(GX_OP_RECV, b->mem.addr, 64), send = op_of(GX_OP_SEND, p->buf, 8);
+
+	assert_int_equal(side_post(p, 1, &recv), 0);
+	side_turn(p, 0);
+	assert_int_equal(a->e->nr_offers, 1);
+	post_only(p, 0, &send);
+	assert_int_equal(a->e->nr_offers, 0);
+	assert_int_equal(cancel(p, 0), 1);
+	assert_int_equal(a->last.status, -ECANCELED);
+	assert_int_equal(a->e->nr_offers, 1);
+	assert_int_equal(side_post(p, 0, &send), 0);
+	UNTIL(p, a->nr_done == 2 && b->nr_done == 1);
+	assert_int_equal(a->last.status, 0);
+	assert_int_equal(b->last.status, 0);
+	/* But one that was revoked meanwhile is gone. */
+	assert_int_equal(side_post(p, 1, &recv), 0);
+	side_turn(p, 0);
+	post_only(p, 0, &send);
+	assert_int_equal(cancel(p, 1), 1);
+	side_turn(p, 1);
+	tcp_rx(a->e);
+	assert_int_equal(cancel(p, 0), 1);
+	assert_int_equal(a->e->nr_offers, 0);
+	pair_done(p);
+}
+
+/* Either side gives up, then the other one. The receiver's buffer is its own from then on. */
+static void cancel__send_recv_at_any_time(void **state)
+{
+	const uint64_t len = (1 << 20) + 9;
+	struct pair *p = pair_new(2);
+	struct side *a = &p->side[0], *b = &p->side[1];
+
+	for (unsigned k = 0; k < 80; k++) {
+		unsigned who = k & 1, done[2] = {a->nr_done, b->nr_done};
+		struct gx_op recv = op_of(GX_OP_RECV, b->mem.addr, len);
+		struct gx_op send = op_of(GX_OP_SEND, p->buf, len);
+
+		assert_int_equal(side_post(p, 1, &recv), 0);
+		assert_int_equal(side_post(p, 0, &send), 0);
+		for (unsigned i = 0; i < k / 2; i++)
+			side_turn(p, i & 1);
+		cancel(p, who);
+		assert_int_equal(p->side[who].nr_done, done[who] + 1);
+		if (who == 1 && b->last.status) {
+			assert_int_equal(b->last.status, -ECANCELED);
+			memset(b->mem.addr, (int)k, len);
+		}
+		for (unsigned i = 0; i < 100; i++)
+			side_turn(p, i & 1);
+		cancel(p, !who);
+		assert_int_equal(a->nr_done, done[0] + 1);
+		assert_int_equal(b->nr_done, done[1] + 1);
+		pair_settle(p);
+		for (uint64_t i = 0; who == 1 && b->last.status && i < len; i += 4096)
+			assert_int_equal(b->mem.addr[i], (char)k);
+	}
+	pair_done(p);
+}
+
+/* The endpoint ends with everything under way, both ways. */
+static void fail__at_any_time(void **state)
+{
+	static const enum gx_op_kind kinds[] = {GX_OP_PUT, GX_OP_GET, GX_OP_RECV, GX_OP_SEND};
+
+	for (unsigned turns = 0; turns < 60; turns += turns < 20 ? 1 : 7) {
+		struct pair *p = pair_new(3);
+
+		for (unsigned i = 0; i < 2 * GX_ARRAY_SIZE(kinds); i++) {
+			struct side *s = &p->side[i & 1];
+			struct gx_op op = op_of(kinds[i / 2], s->mem.addr, 1 << 20);
+
+			op.flags = op.kind == GX_OP_PUT ? GX_OP_LOCAL | GX_OP_IMM : 0;
+			assert_int_equal(side_post(p, i & 1, &op), 0);
+		}
+		for (unsigned i = 0; i < turns; i++)
+			side_turn(p, i & 1);
+		for (unsigned i = 0; i < 2; i++) {
+			struct gx_ep *ep = &p->side[i].e->ep;
+
+			ep->ops->ep_fail(ep, -ECONNRESET);
+			side_take(&p->side[i]);
+			assert_int_equal(p->side[i].nr_done, 4);
+			assert_int_equal(p->side[i].nr_local, 1);
+		}
+		pair_free(p);
+	}
+}
+
+static void deadline__passes(void **state)
+{
+	struct pair *p = pair_new(1);
+	struct gx_op op = op_of(GX_OP_PUT, p->buf, 2 << 20);
+
+	op.deadline_ns = p->now_ns + 5 * MS;
+	assert_int_equal(side_post(p, 0, &op), 0);
+	for (unsigned i = 0; i < 20; i++) { /* the peer stands still */
+		p->now_ns += MS;
+		side_turn(p, 0);
+	}
+	assert_int_equal(p->side[0].nr_done, 1);
+	assert_int_equal(p->side[0].last.status, -ETIMEDOUT);
+	pair_done(p);
+}
+
+/* The peer's region is freed while bytes come in, and our source while bytes go out. */
+static void mem__freed_under_way(void **state)
+{
+	struct pair *p = pair_new(2);
+
+	for (unsigned side = 0; side < 2; side++) {
+		struct side *s = &p->side[side];
+		struct gx_op op = op_of(GX_OP_PUT, NULL, 2 << 20);
+		struct drop d = {.want = 1, .first = 1, .upto = 1};
+		unsigned done = p->side[0].nr_done;
+
+		op.mem = &p->side[0].mem;
+		assert_int_equal(side_post(p, 0, &op), 0);
+		side_turn(p, 1);
+		side_turn(p, 0);
+		atomic_store(&s->mem.dead, true);
+		atomic_store(&s->gx->region[0], NULL);
+		link_tcp_drop(s->core->tcp, &d);
+		assert_int_equal(d.upto, 1);
+		memset(s->mem.addr, side, MEM_B);
+		UNTIL(p, p->side[0].nr_done == done + 1);
+		assert_int_equal(p->side[0].last.status, side ? -ENOENT : -ECANCELED);
+		UNTIL(p, pair_is_at_rest(p));
+		for (unsigned i = 0; i < MEM_B; i += 4096)
+			assert_int_equal(s->mem.addr[i], side);
+		atomic_store(&s->mem.dead, false);
+		atomic_store(&s->gx->region[0], &s->mem);
+	}
+	pair_done(p);
+}
+
+/* Memory that the program frees between the post and the core's first turn with the endpoint. */
+static void mem__freed_before_attach(void **state)
+{
+	struct pair *p = pair_new(1);
+	struct side *a = &p->side[0];
+	struct gx_op op = op_of(GX_OP_PUT, NULL, 4096);
+	struct drop d = {.want = 1, .first = 1, .upto = 1};
+
+	a->core->tcp->nr_live = 0;
+	atomic_store(&a->e->ep.attached, false);
+	op.mem = &a->mem;
+	assert_int_equal(side_post(p, 0, &op), 0);
+	atomic_store(&a->mem.dead, true);
+	link_tcp_drop(a->core->tcp, &d);
+	gx_link_tcp_ops.ep_attach(&a->e->ep);
+	side_take(a);
+	assert_int_equal(a->nr_done, 1);
+	assert_int_equal(a->last.status, -ECANCELED);
+	pair_done(p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(put_get__sizes),
+		cmocka_unit_test(put_get__split_anywhere),
+		cmocka_unit_test(put_get__counters_wrap),
+		cmocka_unit_test(put__both_ways_at_once),
+		cmocka_unit_test(put__many_small),
+		cmocka_unit_test(send_recv__meets),
+		cmocka_unit_test(region__errors),
+		cmocka_unit_test(cancel__at_any_time),
+		cmocka_unit_test(recv__cancel),
+		cmocka_unit_test(recv__cancel_crosses_a_send),
+		cmocka_unit_test(send__cancelled_before_it_leaves),
+		cmocka_unit_test(cancel__send_recv_at_any_time),
+		cmocka_unit_test(fail__at_any_time),
+		cmocka_unit_test(deadline__passes),
+		cmocka_unit_test(mem__freed_under_way),
+		cmocka_unit_test(mem__freed_before_attach),
+	};
+
+	return cmocka_run_group_tests_name("tcp", tests, NULL, NULL);
+}

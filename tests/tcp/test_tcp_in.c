@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What an endpoint of the tcp link does with peers that lie, stand still, do not read, or are cut
+ * off, and with frames that overtook one another.
+ */
+#include "tcp/tcp_pair.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* ---- Peers ---- */
+
+static void peer__silent(void **state)
+{
+	struct pair *p = pair_new(2);
+	struct gx_op op = op_of(GX_OP_PUT, p->buf, 2 << 20);
+
+	assert_int_equal(side_post(p, 0, &op), 0);
+	for (unsigned i = 0; i < 4900; i++) {
+		p->now_ns += MS;
+		side_turn(p, 0);
+	}
+	assert_int_equal(atomic_load(&p->side[0].e->ep.fault), 0);
+	for (unsigned i = 0; i < 200; i++) {
+		p->now_ns += MS;
+		side_turn(p, 0);
+	}
+	assert_int_equal(atomic_load(&p->side[0].e->ep.fault), -ETIMEDOUT);
+	pair_free(p);
+}
+
+/* One socket ends in the middle of a chunk, wholly or for one direction. */
+static void peer__cut_off(void **state)
+{
+	for (unsigned how = 0; how < 3; how++) {
+		struct pair *p = pair_new(2);
+		struct side *a = &p->side[0];
+		struct gx_op op = op_of(GX_OP_PUT, p->buf, 2 << 20);
+
+		assert_int_equal(side_post(p, 0, &op), 0);
+		side_turn(p, 1);
+		side_turn(p, 0);
+		shutdown(p->side[1].e->sock[1].fd, how ? SHUT_RDWR : SHUT_WR);
+		if (how == 2)
+			shutdown(p->side[1].e->sock[0].fd, SHUT_RDWR);
+		for (unsigned i = 0; i < 300; i++) {
+			p->now_ns += MS;
+			side_turn(p, 0);
+			if (i < 190) /* the reason may still come */
+				assert_int_equal(atomic_load(&a->e->ep.fault), 0);
+		}
+		assert_int_equal(atomic_load(&a->e->ep.fault), -ECONNRESET);
+		a->e->ep.ops->ep_fail(&a->e->ep, -ECONNRESET);
+		side_take(a);
+		assert_int_equal(a->last.status, -ECONNRESET);
+		pair_free(p);
+	}
+}
+
+/* Frames, one after another, on socket 0; the last breaks the protocol. */
+static void lie(unsigned sock, const struct tcp_frame *f, unsigned n)
+{
+	static char payload[CHUNK_B];
+	struct pair *p = pair_new(2);
+	uint8_t b[TCP_HDR_B];
+	int fd = p->side[0].e->sock[sock].fd;
+
+	for (unsigned i = 0; i < n; i++) {
+		assert_int_equal(atomic_load(&p->side[1].e->ep.fault), 0);
+		tcp_frame_put(b, &f[i]);
+		assert_int_equal(write(fd, b, sizeof(b)), sizeof(b));
+		for (uint32_t left = f[i].plen; left && i + 1 < n;) {
+			ssize_t ret = write(fd, payload, GX_MIN(left, 4096u));
+
+			assert_true(ret > 0);
+			left -= (uint32_t)ret;
+			side_turn(p, 1);
+		}
+		side_turn(p, 1);
+	}
+	assert_int_equal(atomic_load(&p->side[1].e->ep.fault), -EPROTO);
+	for (unsigned i = CHUNK_B * 8; i < MEM_B; i += 512)
+		assert_int_equal(p->side[1].mem.addr[i], POISON);
+	pair_free(p);
+}
+
+#define DATA(...)                                                                                  \
+	{                                                                                          \
+		.type = TCP_DATA, .token = TOKEN, __VA_ARGS__                                      \
+	}
+#define LIE(...)                                                                                   \
+	do {                                                                                       \
+		const struct tcp_frame f_[] = {__VA_ARGS__};                                       \
+		lie(0, f_, GX_ARRAY_SIZE(f_));                                                     \
+	} while (0)
+
+static void peer__lies(void **state)
+{
+	const struct tcp_frame ping = {.type = TCP_PING};
+
+	LIE({.type = TCP_PONG + 1});
+	LIE(DATA(.mid = 1024, .len = 8, .plen = 8)); /* not the next one there */
+	LIE(DATA(.len = 8, .plen = 8), DATA(.len = 8, .plen = 8));
+	LIE(DATA(.len = 8, .plen = 4));					    /* no whole chunk */
+	LIE(DATA(.len = 8, .moff = 4, .plen = 4));			    /* not at a chunk */
+	LIE(DATA(.len = MEM_B, .plen = CHUNK_B + 1));			    /* more than a chunk */
+	LIE(DATA(.len = MEM_B, .moff = WINDOW * CHUNK_B, .plen = CHUNK_B)); /* beyond the window */
+	LIE(DATA(.len = MEM_B, .plen = CHUNK_B), DATA(.len = MEM_B, .plen = CHUNK_B)); /* twice */
+	LIE(DATA(.len = MEM_B, .plen = CHUNK_B),
+	    DATA(.len = MEM_B - 1, .moff = CHUNK_B, .plen = CHUNK_B)); /* another length */
+	LIE(DATA(.len = MEM_B, .plen = CHUNK_B),
+	    DATA(.off = 1, .len = MEM_B, .moff = CHUNK_B, .plen = CHUNK_B)); /* another place */
+	LIE({.type = TCP_DATA, .flags = TCP_F_SLOT, .token = TOKEN, .len = 1, .plen = 1});
+	LIE({.type = TCP_DATA, .token = TOKEN | TCP_SLOT_BIT, .len = 1, .plen = 1});
+	LIE({.type = TCP_DONE, .mid = 0});
+	LIE({.type = TCP_ACK, .mid = 0, .moff = 1});
+	LIE({.type = TCP_FAIL, .mid = 5, .err = -EIO});
+	LIE({.type = TCP_FAIL, .flags = TCP_F_SLOT, .token = TCP_SLOT_BIT, .err = -EIO});
+	LIE({.type = TCP_CANCEL, .mid = 0});
+	LIE({.type = TCP_CANCEL, .mid = TCP_MIDS, .moff = 1}); /* not begun there */
+	LIE(DATA(.len = MEM_B, .plen = CHUNK_B), {.type = TCP_CANCEL, .moff = MEM_B / CHUNK_B + 1});
+	LIE({.type = TCP_CANCEL, .moff = 1}, {.type = TCP_CANCEL, .moff = 1});
+	LIE({.type = TCP_OFFER, .token = 5});
+	LIE({.type = TCP_OFFER, .token = TCP_SLOT_BIT | TCP_SLOTS});
+	LIE({.type = TCP_GET, .token = TOKEN, .len = 8, .imm = 5});
+	lie(1, &ping, 1); /* control goes by socket 0 */
+}
+
+/* More gets than a peer may have under way, and questions without reading the answers. */
+static void peer__floods(void **state)
+{
+	struct pair *p = pair_new(1);
+	struct tcp_frame f = {
+		.type = TCP_GET, .token = TOKEN, .len = 1 << 20, .imm = TCP_SLOT_BIT | 1};
+	int fd = p->side[0].e->sock[0].fd;
+	uint8_t b[TCP_HDR_B];
+
+	tcp_frame_put(b, &f);
+	for (unsigned i = 0; i < 20000; i++) {
+		if (send(fd, b, sizeof(b), MSG_DONTWAIT) != sizeof(b))
+			break;
+		side_turn(p, 1);
+	}
+	assert_int_equal(atomic_load(&p->side[1].e->ep.fault), -EPROTO);
+	pair_free(p);
+}
+
+/* ---- Frames by hand ---- */
+
+/* The first side is not turned: the test writes what the second one reads. */
+static void raw_put(struct pair *p, unsigned sock, const struct tcp_frame *f)
+{
+	static char payload[CHUNK_B];
+	int fd = p->side[0].e->sock[sock].fd;
+	uint8_t b[TCP_HDR_B];
+
+	tcp_frame_put(b, f);
+	assert_int_equal(write(fd, b, sizeof(b)), sizeof(b));
+	for (uint32_t at = 0; at < f->plen;) {
+		ssize_t ret = write(fd, payload, GX_MIN(f->plen - at, 16384u));
+
+		assert_true(ret > 0);
+		at += (uint32_t)ret;
+		side_turn(p, 1);
+	}
+	side_turn(p, 1);
+}
+
+#define RAW(p, sock, ...) raw_put(p, sock, &(struct tcp_frame)__VA_ARGS__)
+
+static void mem_poison(struct pair *p)
+{
+	memset(p->side[1].mem.addr, POISON, MEM_B);
+}
+
+static void mem_is_poison(const struct pair *p)
+{
+	const char *at = p->side[1].mem.addr;
+
+	assert_true(at[0] == POISON && !memcmp(at, at + 1, MEM_B - 1));
+}
+
+/* CANCEL comes first, for fewer frames than the place's last message had. */
+static void cancel__before_its_data(void **state)
+{
+	struct pair *p = pair_new(2);
+	const struct tcp_ep *e = p->side[1].e;
+
+	for (unsigned i = 0; i < 5; i++)
+		RAW(p, 0, DATA(.len = 5 * CHUNK_B, .moff = i * CHUNK_B, .plen = CHUNK_B));
+	assert_int_equal(e->nr_in, 0);
+	mem_poison(p);
+	RAW(p, 0, {.type = TCP_CANCEL, .mid = TCP_MIDS, .moff = 1});
+	assert_int_equal(e->nr_in, 1);
+	RAW(p, 1, DATA(.mid = TCP_MIDS, .len = 8, .plen = 8));
+	assert_int_equal(e->nr_in, 0);
+	assert_int_equal(side_fault(p, 1), 0);
+	mem_is_poison(p);
+	pair_free(p);
+}
+
+/* Socket 0 stood, and other sockets went on meanwhile. */
+static void cancel__long_after(void **state)
+{
+	struct pair *p = pair_new(2);
+
+	for (unsigned i = 0; i < 3; i++)
+		RAW(p, 1, DATA(.mid = i * TCP_MIDS, .len = 8, .plen = 8));
+	RAW(p, 0, {.type = TCP_CANCEL, .mid = 0, .moff = 1});
+	RAW(p, 0, {.type = TCP_CANCEL, .mid = TCP_MIDS, .moff = 1});
+	RAW(p, 1, DATA(.mid = 3 * TCP_MIDS, .len = 8, .plen = 8));
+	assert_int_equal(side_fault(p, 1), 0);
+	assert_int_equal(p->side[1].e->nr_in, 0);
+	pair_free(p);
+}
+
+/* A message without a destination: none of its bytes goes anywhere, on no socket. */
+static void data__of_no_region(void **state)
+{
+	struct pair *p = pair_new(2);
+
+	RAW(p, 0, {.type = TCP_DATA, .token = TOKEN + 0x100, .len = 2 * CHUNK_B, .plen = CHUNK_B});
+	RAW(p, 1,
+	    {.type = TCP_DATA,
+	     .token = TOKEN + 0x100,
+	     .len = 2 * CHUNK_B,
+	     .moff = CHUNK_B,
+	     .plen = CHUNK_B});
+	assert_int_equal(side_fault(p, 1), 0);
+	mem_is_poison(p);
+	pair_free(p);
+}
+
+/* The first frame lies in two ways; the second would find its message open. */
+static void breach__on_one_socket_silences_all(void **state)
+{
+	struct pair *p = pair_new(2);
+	const struct tcp_ep *e = p->side[1].e;
+
+	RAW(p, 0, {.type = TCP_DATA, .token = TOKEN + 0x100, .len = MEM_B, .moff = 4, .plen = 8});
+	assert_int_equal(side_fault(p, 1), -EPROTO);
+	RAW(p, 1, {.type = TCP_DATA, .token = TOKEN + 0x100, .len = MEM_B, .plen = CHUNK_B});
+	assert_true(e->sock[1].ended && !e->sock[1].sink.left && !e->sock[1].to);
+	mem_is_poison(p);
+	pair_free(p);
+}
+
+static void peer__half_a_header(void **state)
+{
+	struct pair *p = pair_new(1);
+	struct gx_op op = op_of(GX_OP_RECV, p->side[1].mem.addr, 64);
+	const uint8_t half[TCP_HDR_B / 2] = {TCP_DATA};
+
+	assert_int_equal(side_post(p, 1, &op), 0);
+	assert_int_equal(write(p->side[0].e->sock[0].fd, half, sizeof(half)), sizeof(half));
+	for (unsigned i = 0; i < 4900; i++) {
+		p->now_ns += MS;
+		side_turn(p, 1);
+	}
+	assert_int_equal(side_fault(p, 1), 0);
+	for (unsigned i = 0; i < 300; i++) {
+		p->now_ns += MS;
+		side_turn(p, 1);
+	}
+	assert_int_equal(side_fault(p, 1), -ETIMEDOUT);
+	pair_free(p);
+}
+
+/* ---- A peer that speaks, and does not read ---- */
+
+static unsigned nr_sends;
+
+static ssize_t count_send(int fd, const struct iovec *iov, unsigned n)
+{
+	nr_sends++;
+	return tcp_sys_kernel.send(fd, iov, n);
+}
+
+static ssize_t count_recv(int fd, const struct iovec *iov, unsigned n)
+{
+	return tcp_sys_kernel.recv(fd, iov, n);
+}
+
+static const struct tcp_sys counting = {.send = count_send, .recv = count_recv};
+
+static void peer__does_not_read(void **state)
+{
+	struct pair *p = pair_new(2);
+	struct side *a = &p->side[0];
+	struct gx_op op = op_of(GX_OP_PUT, p->buf, 300000);
+	unsigned posted = 0;
+	uint8_t ping[TCP_HDR_B];
+
+	tcp_frame_put(ping, &(struct tcp_frame){.type = TCP_PING});
+	a->e->sys = &counting;
+	while (!side_post(p, 0, &op))
+		posted++;
+	assert_true(posted > 100 && posted < TCP_OPS);
+	for (unsigned i = 0; i < 10; i++)
+		side_turn(p, 0);
+	for (unsigned i = 0; i < 20000; i++) {
+		unsigned before = nr_sends;
+
+		p->now_ns += MS;
+		if (i % 4 == 0)
+			assert_int_equal(write(p->side[1].e->sock[0].fd, ping, sizeof(ping)),
+					 sizeof(ping));
+		side_turn(p, 0);
+		assert_true(nr_sends - before <= 2);
+	}
+	assert_int_equal(side_fault(p, 0), 0);
+	assert_true(tcp_ctl_room(a->e) >= TCP_CTLS_KEPT);
+	assert_int_equal(a->nr_done, 0);
+	assert_int_equal(gx_link_tcp_ops.cancel(&a->e->ep, 7, NULL), posted);
+	side_take(a);
+	assert_int_equal(a->nr_done, posted);
+	assert_int_equal(side_fault(p, 0), 0);
+	pair_free(p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(peer__silent),
+		cmocka_unit_test(peer__cut_off),
+		cmocka_unit_test(peer__lies),
+		cmocka_unit_test(peer__floods),
+		cmocka_unit_test(cancel__before_its_data),
+		cmocka_unit_test(cancel__long_after),
+		cmocka_unit_test(data__of_no_region),
+		cmocka_unit_test(breach__on_one_socket_silences_all),
+		cmocka_unit_test(peer__half_a_header),
+		cmocka_unit_test(peer__does_not_read),
+	};
+
+	return cmocka_run_group_tests_name("tcp_in", tests, NULL, NULL);
+}
