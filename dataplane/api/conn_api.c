@@ -126,7 +126,7 @@ static int info_run(void *arg)
 	info->err = c->err;
 	memcpy(info->text, c->text, sizeof(info->text));
 	snprintf(info->link, sizeof(info->link), "%s", conn_link_name(c));
-	snprintf(info->port, sizeof(info->port), "%s", p->name);
+	snprintf(info->port, sizeof(info->port), "%s", c->link == GX_LINK_TCP ? "tcp" : p->name);
 	memcpy(info->why, c->why, sizeof(info->why));
 	info->lanes = c->nr_lanes;
 	info->quantum_b = c->agreed.quantum;
@@ -137,14 +137,14 @@ static int info_run(void *arg)
 			info->quantum_b = GX_MIN(info->quantum_b, now);
 	}
 	info->quantum_in_b = c->agreed.quantum;
-	if (p->port)
+	if (p->port && c->link != GX_LINK_TCP)
 		info->quantum_in_b = GX_MIN(c->agreed.quantum, p->port->caps.payload_max);
 	info->chunk_b = c->agreed.chunk_b;
 	info->window = c->agreed.window;
 	info->integrity = GX_INTEGRITY_MODE_NONE + c->agreed.integrity;
 	info->crc_by_copy = c->crc_by_copy;
 	info->peer_crc_by_copy = c->peer_crc_by_copy;
-	info->payload_max_b = p->port ? p->port->caps.payload_max : 0;
+	info->payload_max_b = p->port && c->link != GX_LINK_TCP ? p->port->caps.payload_max : 0;
 	memcpy(info->peer, c->peer_name, sizeof(info->peer));
 	info->peer_pid = c->peer.pid;
 	info->same_host = c->same_host;

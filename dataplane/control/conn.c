@@ -6,6 +6,7 @@
 #include "control/control.h"
 #include "local/local.h"
 #include "submit/submit.h"
+#include "tcp/tcp_conn.h"
 
 #include "gx_internal/link.h"
 
@@ -69,6 +70,7 @@ static void ep_ask(struct gx_ep *ep)
 static const struct gx_link_ops *const link_ops[] = {
 	[GX_LINK_PACKET] = &gx_link_pkt_ops,
 	[GX_LINK_LOCAL] = &gx_link_local_ops,
+	[GX_LINK_TCP] = &gx_link_tcp_ops,
 };
 
 const char *conn_link_name(const struct gx_conn *c)
@@ -194,6 +196,16 @@ void conn_tick(struct gx_conn *c)
 				"a GPU here failed, or did not end a copy into the bounce pool of "
 				"peer %s within %.1f s",
 				c->peer_name, c->gx->opts.gpu_timeout_ns / 1e9);
+		else if (fault == -ECONNRESET)
+			conn_down(c, fault,
+				  "a data socket of peer %s was closed or reset: did a firewall or "
+				  "a proxy cut it?",
+				  c->peer_name);
+		else if (fault == -EFAULT)
+			conn_down(c, fault,
+				  "the kernel cannot read or write the memory of an operation with "
+				  "peer %s: was it unmapped while the operation was under way?",
+				  c->peer_name);
 		else if (fault == -EHOSTUNREACH)
 			conn_down(
 				c, fault,
@@ -240,7 +252,8 @@ bool conn_is_over(struct gx_conn *c)
 {
 	if (conn_state(c) != GX_CONN_STATE_DOWN || !conn_detached(c))
 		return false;
-	local_release(c); /* the memory of a dead process does not wait for the user */
+	local_release(c);    /* the memory of a dead process does not wait for the user, ... */
+	tcp_conn_release(c); /* ... nor do descriptors */
 	return conn_quiet(c);
 }
 
@@ -254,6 +267,7 @@ bool conn_reap(struct gx_conn *c)
 	for (unsigned i = 0; i < c->nr_lanes; i++)
 		c->ep[i]->ops->ep_free(c->ep[i]);
 	local_close(c);
+	tcp_conn_close(c);
 	while (*at != c)
 		at = &(*at)->next;
 	*at = c->next;

@@ -156,6 +156,7 @@ int ctl_open(struct gx *gx)
 	ctl->gx = gx;
 	ctl->shown = ctl_hello_shown;
 	ctl->passed = ctl_hello_passed;
+	ctl->joined = ctl_hello_joined;
 	ret = host_id_get(ctl->host_id);
 	if (ret) {
 		free(ctl);
@@ -221,7 +222,7 @@ static int close_step(void *arg)
 		else if (cc->state == CTL_CLOSED)
 			ctl_conn_destroy(cc);
 	}
-	if (ctl->conns || ctl->listeners || ctl->passes || ctl->clients)
+	if (ctl->conns || ctl->listeners || ctl->passes || ctl->datas || ctl->clients)
 		return 1;
 	gx_uring_cancel(ctl->gx->uring, &ctl->tick);
 	return ctl->tick.held;
@@ -454,9 +455,12 @@ static int connect_link(struct ctl_conn *cc, const char *link)
 
 	if (!link)
 		return 0;
-	if (strcmp(link, "local") && strcmp(link, "packet"))
-		return gx_fail(-EINVAL, "link '%.32s' is not known: there are local and packet",
-			       link);
+	if (strcmp(link, "local") && strcmp(link, "packet") && strcmp(link, "tcp"))
+		return gx_fail(-EINVAL,
+			       "link '%.32s' is not known: there are local, packet and tcp", link);
+	if (!strcmp(link, "tcp") && cc->forced[0])
+		return gx_fail(-EINVAL, "link tcp uses no port, and port %.64s is asked for",
+			       cc->forced);
 	if (!strcmp(link, "local") && why)
 		return gx_fail(-ENODEV, "link local cannot be had at this end: %s", why);
 	if (!strcmp(link, "local") && cc->forced[0] && strcmp(cc->forced, "shm"))
@@ -493,6 +497,12 @@ int ctl_connect(struct gx_conn *c, const char *addr, const struct gx_connect_opt
 		return gx_fail(-ENOMEM, "out of memory");
 	cc->conn = c;
 	cc->lanes_max = opts ? opts->lanes : 0;
+	cc->nr_socks = opts && opts->sockets ? (unsigned)GX_MIN(opts->sockets, UINT8_MAX) : 1;
+	if (cc->nr_socks > TCP_SOCKS_MAX) {
+		ret = gx_fail(-EINVAL, "gx_connect_opts.sockets is %llu: 1 to %d",
+			      (unsigned long long)opts->sockets, TCP_SOCKS_MAX);
+		goto err_free;
+	}
 	cc->timeout_ns = opts && opts->timeout_ns ? opts->timeout_ns : CTL_STEP_NS;
 	snprintf(cc->name, sizeof(cc->name), "%s", addr);
 	ret = connect_port(cc, opts ? opts->port : NULL);

@@ -2,7 +2,8 @@
 /*
  * Declarations for the files of the control half, the lowest first: ctl_addr.c (addresses),
  * ctl_listen.c (listening sockets), ctl_stats.c (the stats socket), ctl_conn.c (a bootstrap
- * connection: frames out, and its end), ctl_fd.c (descriptors over a Unix socket), ctl_path.c
+ * connection: frames out, and its end), ctl_fd.c (descriptors over a Unix socket), ctl_data.c (data
+ * sockets of link tcp), ctl_path.c
  * (choice of link and port), ctl_hello.c (set-up), ctl_frame.c (frames in) and ctl.c (open, close,
  * listen, connect, tick). The control thread owns everything here, unless a comment says otherwise.
  */
@@ -11,6 +12,7 @@
 
 #include "control/control.h"
 #include "local/local.h"
+#include "tcp/tcp_conn.h"
 
 #include "gx_internal/fork.h"
 
@@ -56,7 +58,7 @@ enum ctl_state {
 	CTL_HELLO,   /* waits for the peer's HELLO */
 	CTL_PROVE,   /* client: shows its user on the Unix socket */
 	CTL_LANES,   /* client: waits for ACCEPT; server: for CONNECT */
-	CTL_FDS,     /* waits for the peer's descriptors on the Unix socket */
+	CTL_FDS,     /* waits for the peer's descriptors on the Unix socket, or for data sockets */
 	CTL_LINKED,  /* our lanes are connected, we sent UP: waits for the peer's UP */
 	CTL_UP,
 	CTL_LINGER,  /* sends its last frames, drops input until the peer closes */
@@ -147,6 +149,9 @@ struct ctl_conn {
 	struct ctl_setup *setup; /* from CONNECT to UP */
 	struct ctl_pass *pass;	 /* exchange on the Unix socket under way; NULL: none */
 	void (*pass_forget)(struct ctl_conn *cc); /* ends pass */
+	unsigned nr_socks;     /* client: data sockets wanted for a lane of link tcp */
+	struct ctl_data *data; /* client: connects data sockets; NULL: no more, or not yet */
+	void (*data_forget)(struct ctl_conn *cc); /* ends data */
 };
 
 static inline void ctl_conn_goto(struct ctl_conn *cc, enum ctl_state to)
@@ -183,6 +188,7 @@ struct ctl {
 	struct ctl_listener *listeners;
 	struct ctl_conn *conns;
 	struct ctl_pass *passes;
+	struct ctl_data *datas;	     /* ends of clients that connect data sockets */
 	struct ctl_client *clients;  /* of the stats socket */
 	char unix_name[GX_NAME_MAX]; /* written before the first listener starts; "": none */
 	uint8_t host_id[16];	     /* frozen */
@@ -195,6 +201,7 @@ struct ctl {
 	void (*shown)(struct ctl_conn *cc); /* client: cc->proven: the server knows our user */
 	/* Takes the received descriptors over. */
 	void (*passed)(struct ctl_conn *cc, int fds[], unsigned n);
+	void (*joined)(struct ctl_conn *cc); /* ctl_data.c: all data sockets are there; frozen */
 	struct ctl_rate bad_rate, refused_rate, full_rate, closers_rate, fds_rate;
 	char refused[CTL_TEXT_MAX];	   /* reason of a verdict, for ctl_conn_judge() */
 	uint8_t frame[GX_HELLO_FRAME_MAX]; /* gx encodes frames here */
@@ -276,6 +283,18 @@ void ctl_fd_forget(struct ctl_conn *cc); /* ends the exchange of @cc */
 void ctl_fd_tick(struct ctl *ctl, uint64_t now_ns);
 void ctl_fd_close(struct ctl *ctl);
 
+/* -- ctl_data.c -- */
+
+#define CTL_TCP_PORT	  "tcp" /* stands for a port's name in CONNECT */
+#define CTL_TCP_QUANTUM_B 4096	/* a chunk of link tcp is a multiple of it */
+
+/** ctl_data_start() - Client: connect the data sockets of cc->conn->tcp to the server, one after
+ * another; ctl->joined() tells the end. */
+void ctl_data_start(struct ctl_conn *cc);
+/** ctl_data_take() - Server: @cc is no bootstrap connection, but a data socket of another one.
+ * Return: a verdict. */
+int ctl_data_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);
+
 /* -- ctl_path.c -- */
 
 void ctl_path_ports(const struct ctl *ctl, struct gx_hello *h); /* the ports of our HELLO */
@@ -298,6 +317,7 @@ void ctl_hello_up(struct ctl_conn *cc); /* both ends have sent UP */
 void ctl_hello_shown(struct ctl_conn *cc);
 /* Takes the received descriptors over. */
 void ctl_hello_passed(struct ctl_conn *cc, int fds[], unsigned n);
+void ctl_hello_joined(struct ctl_conn *cc); /* the data sockets are there */
 
 /* -- ctl_frame.c -- */
 

@@ -96,14 +96,22 @@ void ctl_conn_closed_check(struct ctl_conn *cc)
 	conn_buffers_free(cc);
 }
 
+/* What the set-up has under way beside this socket ends. */
+static void conn_forget(struct ctl_conn *cc)
+{
+	if (cc->pass)
+		cc->pass_forget(cc);
+	if (cc->data)
+		cc->data_forget(cc);
+}
+
 void ctl_conn_close(struct ctl_conn *cc)
 {
 	if (cc->state >= CTL_CLOSING)
 		return;
 	ctl_conn_goto(cc, CTL_CLOSING);
 	cc->due_ns = 0;
-	if (cc->pass)
-		cc->pass_forget(cc);
+	conn_forget(cc);
 	if (cc->fd >= 0)
 		shutdown(cc->fd, SHUT_RDWR);
 	gx_uring_cancel(conn_uring(cc), &cc->rx);
@@ -247,8 +255,7 @@ static void conn_linger(struct ctl_conn *cc, uint64_t linger_ns)
 	ctl_conn_goto(cc, CTL_LINGER);
 	cc->due_ns = gx_now_ns() + linger_ns;
 	cc->in_len = 0;
-	if (cc->pass)
-		cc->pass_forget(cc);
+	conn_forget(cc);
 	conn_tx_kick(cc);
 }
 

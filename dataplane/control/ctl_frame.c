@@ -101,6 +101,7 @@ static const struct frame {
 	[GX_HELLO_ERROR] = {ALWAYS, true, true, UINT32_MAX, error_take},
 	[GX_HELLO_USER] = {ON(UP), true, true, CTL_USER_MAX, user_take},
 	[GX_HELLO_BYE] = {ALWAYS, true, true, 0, bye_take},
+	[GX_HELLO_DATA] = {ON(HELLO), false, true, 64, ctl_data_take},
 };
 
 /* NULL: the frame may not come now. */

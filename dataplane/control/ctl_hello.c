@@ -57,7 +57,7 @@ static void hello_fill(const struct ctl_conn *cc, struct gx_hello *h)
 			       .chunk_b = gx->opts.chunk_b,
 			       .window = gx->opts.window,
 			       .integrity = 1u << GX_INTEGRITY_NONE | 1u << GX_INTEGRITY_CRC,
-			       .links = 1u << GX_LINK_PACKET};
+			       .links = 1u << GX_LINK_PACKET | 1u << GX_LINK_TCP};
 	memcpy(h->host_id, cc->ctl->host_id, sizeof(h->host_id));
 	memcpy(h->nonce, cc->nonce, sizeof(h->nonce));
 	if (cc->server)
@@ -98,6 +98,11 @@ static int lanes_open(struct ctl_conn *cc)
 	if (err)
 		return ctl_conn_refuse(cc, err, "the %s cannot share its memory: %.150s",
 				       cc->server ? "server" : "client", gx_error());
+	if (l->link == GX_LINK_TCP)
+		err = tcp_conn_open(cc->conn, l->nr_lanes, cc->nr_socks);
+	if (err)
+		return ctl_conn_refuse(cc, err, "the %s cannot open link tcp: %.150s",
+				       cc->server ? "server" : "client", gx_error());
 	for (unsigned i = 0; i < l->nr_lanes; i++) {
 		int ret;
 
@@ -133,7 +138,7 @@ static void lanes_agree(struct gx_conn *c, const struct gx_hello_lanes *l)
 static void up_say_integrity(const struct ctl_conn *cc)
 {
 	if (cc->conn->agreed.integrity == GX_INTEGRITY_NONE && !cc->proven &&
-	    !(lanes_port(cc)->caps.flags & GX_PORT_LOSSLESS))
+	    cc->conn->link != GX_LINK_TCP && !(lanes_port(cc)->caps.flags & GX_PORT_LOSSLESS))
 		gx_warn("peer %s: integrity none over a network: damage on the way is not seen, "
 			"and who sends from its address can stall or end the connection: take "
 			"crc32c, the default",
@@ -240,6 +245,11 @@ void ctl_hello_passed(struct ctl_conn *cc, int fds[], unsigned n)
 				     : ctl_conn_refuse_bad(cc, "wrong number of descriptors"));
 }
 
+void ctl_hello_joined(struct ctl_conn *cc)
+{
+	ctl_conn_judge(cc, lanes_connect(cc));
+}
+
 /* ---- Client: CONNECT ---- */
 
 /* Does an end put payload into GPU memory, with no wire whose MTU bounds packets? Then each end
@@ -302,6 +312,34 @@ static void lanes_crc_by_copy(struct gx_conn *c, struct gx_hello_lanes *l)
 	c->crc_by_copy = l->crc_by_copy = opts_crc_by_copy(&c->gx->opts, l->integrity);
 }
 
+static unsigned connect_nr_lanes(const struct ctl_conn *cc)
+{
+	unsigned n = GX_MIN(cc->ctl->gx->nr_cores, cc->conn->peer.nr_lanes);
+
+	return cc->lanes_max ? GX_MIN(n, cc->lanes_max) : n;
+}
+
+/* Link tcp has no port. TCP's own checksum is all that guards its bytes. */
+static int connect_fill_tcp(struct ctl_conn *cc)
+{
+	const struct gx_opts *opts = &cc->ctl->gx->opts;
+	struct gx_hello_lanes *l = &cc->setup->local;
+
+	if (opts->integrity == GX_INTEGRITY_MODE_CRC32C)
+		return ctl_conn_refuse(cc, -EOPNOTSUPP,
+				       "link tcp has no integrity crc32c yet: leave "
+				       "gx_opts.integrity to gx, or take link packet");
+	snprintf(l->port, sizeof(l->port), "%s", CTL_TCP_PORT);
+	l->link = GX_LINK_TCP;
+	l->nr_lanes = connect_nr_lanes(cc);
+	l->quantum = CTL_TCP_QUANTUM_B;
+	l->chunk_b = opts->chunk_b;
+	l->window = opts->window;
+	l->integrity = GX_INTEGRITY_NONE;
+	l->peer_timeout_ns = opts->peer_timeout_ns;
+	return 0;
+}
+
 static int connect_fill(struct ctl_conn *cc)
 {
 	const struct gx_opts *opts = &cc->ctl->gx->opts;
@@ -312,9 +350,7 @@ static int connect_fill(struct ctl_conn *cc)
 
 	snprintf(l->port, sizeof(l->port), "%s", name);
 	l->link = cc->conn->link;
-	l->nr_lanes = GX_MIN(cc->ctl->gx->nr_cores, peer->nr_lanes);
-	if (cc->lanes_max)
-		l->nr_lanes = GX_MIN(l->nr_lanes, cc->lanes_max);
+	l->nr_lanes = connect_nr_lanes(cc);
 	l->quantum = connect_quantum(cc, peer_i);
 	l->chunk_b = opts->chunk_b;
 	l->window = opts->window;
@@ -341,7 +377,7 @@ static int connect_send(struct ctl_conn *cc)
 	if (!ret)
 		ret = lanes_setup_new(cc);
 	if (!ret)
-		ret = connect_fill(cc);
+		ret = cc->conn->link == GX_LINK_TCP ? connect_fill_tcp(cc) : connect_fill(cc);
 	if (!ret)
 		ret = lanes_open(cc);
 	if (ret)
@@ -382,6 +418,20 @@ static bool accept_is_valid(const struct gx_hello_lanes *w, const struct gx_hell
 	       a->peer_timeout_ns <= w->peer_timeout_ns;
 }
 
+/* The server's token lets our data sockets in. */
+static int accept_tcp_take(struct ctl_conn *cc)
+{
+	struct tcp_conn *t = cc->conn->tcp;
+	struct tcp_addr addr;
+
+	if (tcp_addr_get(&cc->setup->remote.lanes[0].port, &addr) || addr.nr_socks != t->nr_socks)
+		return ctl_conn_refuse_bad(cc, "malformed ACCEPT");
+	memcpy(t->token, addr.token, sizeof(t->token));
+	ctl_conn_goto(cc, CTL_FDS);
+	ctl_data_start(cc);
+	return 0;
+}
+
 int ctl_hello_accept_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 {
 	struct ctl_setup *s = cc->setup;
@@ -389,6 +439,8 @@ int ctl_hello_accept_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len
 	if (gx_hello_lanes_get(body, len, &s->remote) || !accept_is_valid(&s->local, &s->remote))
 		return ctl_conn_refuse_bad(cc, "malformed ACCEPT");
 	lanes_agree(cc->conn, &s->remote);
+	if (s->local.link == GX_LINK_TCP)
+		return accept_tcp_take(cc);
 	if (ctl_fd_needed(s)) {
 		ctl_conn_goto(cc, CTL_FDS);
 		ctl_fd_start(cc);
@@ -498,6 +550,23 @@ static int connect_port_find(struct ctl_conn *cc, const char *name)
 	return 0;
 }
 
+/* Link tcp: how many sockets has a lane? */
+static int connect_tcp_take(struct ctl_conn *cc, const struct gx_hello_lanes *want)
+{
+	struct tcp_addr addr = {0}, other;
+
+	if (strcmp(want->port, CTL_TCP_PORT) || want->integrity != GX_INTEGRITY_NONE ||
+	    tcp_addr_get(&want->lanes[0].port, &addr))
+		return ctl_conn_refuse_bad(cc, "CONNECT with a bad link tcp");
+	for (unsigned i = 1; i < want->nr_lanes; i++)
+		if (tcp_addr_get(&want->lanes[i].port, &other) || other.nr_socks != addr.nr_socks)
+			return ctl_conn_refuse_bad(cc, "CONNECT with lanes that differ");
+	cc->nr_socks = addr.nr_socks;
+	cc->conn->port = 0;
+	cc->conn->link = GX_LINK_TCP;
+	return 0;
+}
+
 /* Can the connection take the link that the client wants? */
 static int connect_link_take(struct ctl_conn *cc, const struct gx_hello_lanes *want)
 {
@@ -518,6 +587,8 @@ static uint32_t accept_quantum_max(const struct ctl_conn *cc, const char *port)
 	int peer_i = ctl_path_port_find(&cc->conn->peer, port);
 	uint32_t max = lanes_port(cc)->caps.payload_max;
 
+	if (cc->conn->link == GX_LINK_TCP)
+		return CTL_TCP_QUANTUM_B;
 	if (peer_i >= 0 && !cc->ctl->gx->opts.quantum_b && lanes_pool(cc, peer_i))
 		max = GX_MAX(max, cc->conn->peer.ports[peer_i].payload_max);
 	return GX_MIN(max, (uint32_t)GX_WIRE_QUANTUM_MAX);
@@ -564,6 +635,8 @@ static int accept_send(struct ctl_conn *cc)
 	lanes_send(cc, GX_HELLO_ACCEPT);
 	if (cc->state != CTL_FDS) /* no memory for the frame: it has ended */
 		return 0;
+	if (cc->setup->local.link == GX_LINK_TCP)
+		return 0; /* the data sockets come */
 	if (!ctl_fd_needed(cc->setup))
 		return lanes_connect(cc);
 	ctl_fd_wait(cc);
@@ -585,8 +658,11 @@ int ctl_hello_connect_take(struct ctl_conn *cc, const uint8_t *body, uint32_t le
 							: connect_check(cc, &s->remote);
 	if (bad)
 		return ctl_conn_refuse_bad(cc, bad);
-	ret = connect_port_find(cc, s->remote.port);
-	if (!ret)
+	if (s->remote.link == GX_LINK_TCP)
+		ret = connect_tcp_take(cc, &s->remote);
+	else
+		ret = connect_port_find(cc, s->remote.port);
+	if (!ret && s->remote.link != GX_LINK_TCP)
 		ret = connect_link_take(cc, &s->remote);
 	if (ret)
 		return ret;

@@ -190,6 +190,19 @@ static void choose_local(struct ctl_conn *cc)
 		ctl_path_why(cc->conn, "both on one host: memory mapped");
 }
 
+static int choose_tcp(struct ctl_conn *cc)
+{
+	if (!(cc->conn->peer.links & 1u << GX_LINK_TCP))
+		return ctl_conn_refuse(cc, -ENODEV,
+				       "link tcp cannot be had: the server does not offer it; "
+				       "install the same gx at both ends");
+	cc->conn->port = 0; /* it uses none */
+	cc->conn->link = GX_LINK_TCP;
+	cc->conn->why[0] = 0;
+	ctl_path_why(cc->conn, "link tcp: asked for; the kernel's TCP copies");
+	return 0;
+}
+
 /* Choose the link, then its port. With a named port and no named link, the data travels as
  * packets. */
 int ctl_path_choose(struct ctl_conn *cc)
@@ -198,6 +211,8 @@ int ctl_path_choose(struct ctl_conn *cc)
 	bool asked = !strcmp(cc->link, "local");
 	int ret;
 
+	if (!strcmp(cc->link, "tcp"))
+		return choose_tcp(cc);
 	if (asked && why_not)
 		return ctl_conn_refuse(cc, -ENODEV, "link local cannot be had: %s", why_not);
 	if (asked || (!why_not && !cc->link[0] && !cc->forced[0])) {

@@ -352,7 +352,7 @@ int gx_hello_lanes_get(const uint8_t *b, uint32_t len, struct gx_hello_lanes *l)
 	memset(l, 0, sizeof(*l));
 	in_str(&in, l->port, sizeof(l->port));
 	l->link = in_u8(&in);
-	if (l->link > GX_LINK_LOCAL)
+	if (l->link > GX_LINK_TCP)
 		in.bad = true;
 	l->crc_by_copy = in_u8(&in);
 	l->quantum = in_u32(&in);
@@ -389,6 +389,27 @@ int gx_hello_error_get(const uint8_t *b, uint32_t len, struct gx_hello_error *e)
 	return in_end(&in);
 }
 
+uint32_t gx_hello_data_put(uint8_t *b, const struct gx_hello_data *d)
+{
+	struct wire_out o = frame_start(b, GX_HELLO_DATA);
+
+	out_bytes(&o, d->token, sizeof(d->token));
+	out_u32(&o, d->lane);
+	out_u32(&o, d->index);
+	return frame_end(&o);
+}
+
+int gx_hello_data_get(const uint8_t *b, uint32_t len, struct gx_hello_data *d)
+{
+	struct wire_in in = {.b = b, .len = len};
+
+	memset(d, 0, sizeof(*d));
+	in_bytes(&in, d->token, sizeof(d->token));
+	d->lane = in_u32(&in);
+	d->index = in_u32(&in);
+	return in_end(&in);
+}
+
 uint32_t gx_hello_plain_put(uint8_t *b, enum gx_hello_type type, const void *data, uint32_t len)
 {
 	struct wire_out o = frame_start(b, type);
@@ -406,7 +427,7 @@ int gx_hello_frame(const uint8_t *b, uint16_t *type, uint32_t *body_len)
 
 	if (len < FRAME_HDR_B - FRAME_LEN_B || len > GX_HELLO_FRAME_MAX - FRAME_LEN_B)
 		return -EPROTO;
-	if (t < GX_HELLO_HELLO || t > GX_HELLO_BYE || le16_get(b + 6))
+	if (t < GX_HELLO_HELLO || t > GX_HELLO_DATA || le16_get(b + 6))
 		return -EPROTO;
 	*type = t;
 	*body_len = len - (FRAME_HDR_B - FRAME_LEN_B);

@@ -383,8 +383,10 @@ struct gx_connect_opts {
 	 * this end's CPU. Both ends must be on one host, with port shm open. "packet": by packets
 	 * over a port. NULL: packet when .port is named, else local where both ends can. The copy
 	 * engines of a GPU copy where memory of a GPU is at either end, if this context has opened
-	 * a GPU (see gx_gpu_open()); else packets reach that memory. */
+	 * a GPU (see gx_gpu_open()); else packets reach that memory. "tcp": by TCP sockets of the
+	 * kernel, to the server's address; host memory only; not with .port. */
 	const char *link;
+	uint64_t sockets; /* link tcp: sockets of a lane, 1 to 16; default 1 */
 	void *user; /* gx_conn_user() of the connection from the start, so that the first on_conn
 		       finds it. NULL: an accepted connection looks the same */
 };
@@ -419,7 +421,7 @@ struct gx_conn_info {
 	enum gx_conn_state state;
 	int err;	/* DOWN: -errno */
 	char text[256]; /* DOWN: in words */
-	char link[16];	/* the path taken: "packet", "local" */
+	char link[16];	/* the path taken: "packet", "local", "tcp" */
 	char port[64];
 	char why[256];			  /* why this path */
 	uint32_t lanes;			  /* endpoints of the connection */

@@ -167,11 +167,12 @@ enum gx_hello_type {
 	GX_HELLO_ERROR,	    /* either: err and text, then the connection closes */
 	GX_HELLO_USER,	    /* a user's small message, gx_conn_msg() */
 	GX_HELLO_BYE,	    /* orderly end */
+	GX_HELLO_DATA, /* client: first frame of a data socket of link tcp; then its own frames */
 };
 
 /* Links. gx_hello.links has a bit for each that an end offers; a connection takes one. */
-enum gx_link_id { GX_LINK_PACKET, GX_LINK_LOCAL };
-#define GX_LINKS_ALL (1u << GX_LINK_PACKET | 1u << GX_LINK_LOCAL)
+enum gx_link_id { GX_LINK_PACKET, GX_LINK_LOCAL, GX_LINK_TCP };
+#define GX_LINKS_ALL (1u << GX_LINK_PACKET | 1u << GX_LINK_LOCAL | 1u << GX_LINK_TCP)
 
 /* How does a peer on the same host reach a region's memory? */
 enum gx_export_kind {
@@ -242,6 +243,12 @@ struct gx_hello_lanes { /* CONNECT and ACCEPT */
 	struct gx_hello_lane lanes[GX_HELLO_LANES];
 };
 
+/* A socket for data of link tcp joins its connection. */
+struct gx_hello_data {
+	uint8_t token[16]; /* of the server's ACCEPT */
+	uint32_t lane, index;
+};
+
 struct gx_hello_error {
 	int32_t err;
 	char text[256];
@@ -251,6 +258,7 @@ struct gx_hello_error {
 uint32_t gx_hello_put(uint8_t *b, const struct gx_hello *h);
 uint32_t gx_hello_lanes_put(uint8_t *b, enum gx_hello_type type, const struct gx_hello_lanes *l);
 uint32_t gx_hello_error_put(uint8_t *b, const struct gx_hello_error *e);
+uint32_t gx_hello_data_put(uint8_t *b, const struct gx_hello_data *d);
 uint32_t gx_hello_plain_put(uint8_t *b, enum gx_hello_type type, const void *data,
 			    uint32_t len); /* UP, BYE, USER */
 /* Frame header: 8 bytes. Return: 0 with type and body length (without the 8 bytes), or -EPROTO. */
@@ -260,5 +268,6 @@ int gx_hello_frame(const uint8_t *b, uint16_t *type, uint32_t *body_len);
 int gx_hello_get(const uint8_t *b, uint32_t len, struct gx_hello *h);
 int gx_hello_lanes_get(const uint8_t *b, uint32_t len, struct gx_hello_lanes *l);
 int gx_hello_error_get(const uint8_t *b, uint32_t len, struct gx_hello_error *e);
+int gx_hello_data_get(const uint8_t *b, uint32_t len, struct gx_hello_data *d);
 
 #endif

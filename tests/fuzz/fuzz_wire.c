@@ -114,6 +114,14 @@ static void fuzz_error(const uint8_t *b, uint32_t len)
 	CHECK(memchr(e.text, 0, sizeof(e.text)));
 }
 
+static void fuzz_data(const uint8_t *b, uint32_t len)
+{
+	struct gx_hello_data d;
+
+	if (!gx_hello_data_get(b, len, &d))
+		fuzz_same(gx_hello_data_put(out, &d), GX_HELLO_DATA, b, len);
+}
+
 static void fuzz_frame(const uint8_t *b, uint32_t len)
 {
 	uint32_t body;
@@ -131,7 +139,8 @@ static void fuzz_frame(const uint8_t *b, uint32_t len)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static void (*const decoder[])(const uint8_t *b, uint32_t len) = {
-		fuzz_hdr, fuzz_ack, fuzz_rec, fuzz_hello, fuzz_lanes, fuzz_error, fuzz_frame,
+		fuzz_hdr,   fuzz_ack,	fuzz_rec,   fuzz_hello,
+		fuzz_lanes, fuzz_error, fuzz_frame, fuzz_data,
 	};
 
 	if (!size || size > GX_HELLO_FRAME_MAX || data[0] >= GX_ARRAY_SIZE(decoder))

@@ -749,7 +749,7 @@ static void lanes_get__refuses(void **state)
 	*count = GX_HELLO_LANES + 1;
 	assert_int_equal(lanes_get(frame + 8, body, out), -EPROTO);
 	*count = GX_HELLO_LANES;
-	*link = GX_LINK_LOCAL + 1;
+	*link = GX_LINK_TCP + 1;
 	assert_int_equal(lanes_get(frame + 8, body, out), -EPROTO);
 	*link = GX_LINK_LOCAL;
 	link[1] = 1 << 2; /* crc_by_copy: no such kind of memory */
@@ -807,12 +807,28 @@ static void plain_put__lengths(void **state)
 	assert_int_equal(gx_hello_plain_put(frame, GX_HELLO_USER, data, sizeof(data) - 7), 0);
 }
 
+static void hello_data__comes_back(void **state)
+{
+	struct gx_hello_data in = {.token = {1, 2, 0xff}, .lane = 63, .index = 15}, out;
+	uint8_t b[64];
+	uint32_t len = gx_hello_data_put(b, &in), body;
+	uint16_t type;
+
+	assert_int_equal(gx_hello_frame(b, &type, &body), 0);
+	assert_int_equal(type, GX_HELLO_DATA);
+	assert_int_equal(body, len - 8);
+	assert_int_equal(gx_hello_data_get(b + 8, body, &out), 0);
+	assert_memory_equal(&in, &out, sizeof(in));
+	assert_int_equal(gx_hello_data_get(b + 8, body - 1, &out), -EPROTO);
+	assert_int_equal(gx_hello_data_get(b + 8, body + 1, &out), -EPROTO);
+}
+
 static void frame__refuses(void **state)
 {
 	static const uint8_t bad[][8] = {
 		{3, 0, 0, 0, 1, 0, 0, 0},    {0xfd, 0xff, 0, 0, 1, 0, 0, 0},
 		{0, 0, 0, 0x80, 1, 0, 0, 0}, {4, 0, 0, 0, 0, 0, 0, 0},
-		{4, 0, 0, 0, 8, 0, 0, 0},    {4, 0, 0, 0, 1, 1, 0, 0},
+		{4, 0, 0, 0, 9, 0, 0, 0},    {4, 0, 0, 0, 1, 1, 0, 0},
 		{4, 0, 0, 0, 1, 0, 1, 0},    {4, 0, 0, 0, 1, 0, 0, 1},
 	};
 	uint32_t body = 99;
@@ -843,6 +859,7 @@ int main(void)
 		cmocka_unit_test(lanes_get__length),	    cmocka_unit_test(lanes_get__refuses),
 		cmocka_unit_test(error_get__round_trip),    cmocka_unit_test(error_get__refuses),
 		cmocka_unit_test(plain_put__lengths),	    cmocka_unit_test(frame__refuses),
+		cmocka_unit_test(hello_data__comes_back),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,6 +20,7 @@ static const struct flag {
 } flags[] = {
 	{"gx_connect_opts.link", "--link"},
 	{"gx_connect_opts.port", "--port"},
+	{"gx_connect_opts.sockets", "--sockets"},
 	{"gx_gpu_open()", "--gpu N"},
 	{"gx_listen() on", "gxd --listen"},
 	{"gx_listen() returned", "gxd printed"},

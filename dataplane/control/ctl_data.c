@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Data sockets of link tcp. The client connects them to the address of its bootstrap connection,
+ * one after another, and names the connection by the token of the server's ACCEPT in the first
+ * frame. So the server needs no further listening socket, and its rules for bootstrap connections
+ * hold for data too. On the control thread.
+ */
+#include "control/ctl.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DATA_FRAME_B 64
+
+/* A client's sockets on their way up. */
+struct ctl_data {
+	struct ctl *ctl;
+	struct ctl_data *next; /* in ctl->datas */
+	struct ctl_conn *cc;   /* NULL: the connection has ended */
+	struct gx_io io;
+	int fd;	     /* the one under way; -1: none */
+	unsigned at; /* its number: lane, then index */
+	uint32_t pos, len;
+	uint8_t frame[DATA_FRAME_B];
+};
+
+static void data_next(struct ctl_data *d);
+
+static void data_free(struct ctl_data *d)
+{
+	struct ctl_data **p = &d->ctl->datas;
+
+	while (*p != d)
+		p = &(*p)->next;
+	*p = d->next;
+	if (d->fd >= 0)
+		gx_fd_close(d->fd);
+	free(d);
+}
+
+static void data_forget(struct ctl_conn *cc)
+{
+	struct ctl_data *d = cc->data;
+
+	cc->data = NULL;
+	d->cc = NULL;
+	if (d->io.held)
+		gx_uring_cancel(d->ctl->gx->uring, &d->io); /* its callback frees @d */
+	else
+		data_free(d);
+}
+
+/* ctl_conn_fail() forgets and frees @d. */
+static void data_fail(struct ctl_data *d, int err)
+{
+	struct ctl *ctl = d->ctl;
+
+	ctl->inside++;
+	ctl_conn_fail(d->cc, err, "data socket %u of link tcp cannot be connected: %s", d->at,
+		      strerror(-err));
+	ctl->inside--;
+}
+
+static void data_send(struct ctl_data *d, void (*done)(struct gx_io *io, int res))
+{
+	d->io = (struct gx_io){.op = GX_IO_SEND,
+			       .fd = d->fd,
+			       .buf = d->frame + d->pos,
+			       .len = d->len - d->pos,
+			       .done = done,
+			       .arg = d};
+	gx_uring_submit(d->ctl->gx->uring, &d->io);
+}
+
+static void data_sent(struct gx_io *io, int res)
+{
+	struct ctl_data *d = io->arg;
+	struct tcp_conn *t;
+
+	if (!d->cc) {
+		data_free(d);
+		return;
+	}
+	if (res <= 0) {
+		data_fail(d, res ? res : -ECONNRESET);
+		return;
+	}
+	d->pos += (uint32_t)res;
+	if (d->pos < d->len) {
+		data_send(d, data_sent);
+		return;
+	}
+	t = d->cc->conn->tcp;
+	tcp_conn_add(d->cc->conn, d->at / t->nr_socks, d->at % t->nr_socks, d->fd);
+	d->fd = -1;
+	d->at++;
+	d->cc->due_ns = gx_now_ns() + d->cc->timeout_ns;
+	data_next(d);
+}
+
+static void data_connected(struct gx_io *io, int res)
+{
+	struct ctl_data *d = io->arg;
+	struct gx_hello_data hello = {0};
+	const struct tcp_conn *t;
+
+	if (!d->cc) {
+		data_free(d);
+		return;
+	}
+	if (res < 0) {
+		data_fail(d, res);
+		return;
+	}
+	t = d->cc->conn->tcp;
+	memcpy(hello.token, t->token, sizeof(hello.token));
+	hello.lane = d->at / t->nr_socks;
+	hello.index = d->at % t->nr_socks;
+	d->len = gx_hello_data_put(d->frame, &hello);
+	d->pos = 0;
+	data_send(d, data_sent);
+}
+
+static void data_next(struct ctl_data *d)
+{
+	struct ctl_conn *cc = d->cc;
+	struct ctl *ctl = d->ctl;
+	struct ctl_addr *a = &cc->addrs[cc->addr];
+
+	if (tcp_conn_is_whole(cc->conn)) {
+		cc->data = NULL;
+		data_free(d);
+		ctl->inside++;
+		ctl->joined(cc);
+		ctl->inside--;
+		return;
+	}
+	d->fd = gx_fd_own(socket(a->sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+	if (d->fd < 0) {
+		data_fail(d, -errno);
+		return;
+	}
+	/* As the bootstrap connection: the server wants both from one address. */
+	if (!cc->near && ctl->bind.sa.ss_family == a->sa.ss_family)
+		(void)bind(d->fd, (struct sockaddr *)&ctl->bind.sa, ctl->bind.len);
+	d->io = (struct gx_io){.op = GX_IO_CONNECT,
+			       .fd = d->fd,
+			       .addr = (struct sockaddr *)&a->sa,
+			       .addr_len = a->len,
+			       .done = data_connected,
+			       .arg = d};
+	gx_uring_submit(ctl->gx->uring, &d->io);
+}
+
+void ctl_data_start(struct ctl_conn *cc)
+{
+	struct ctl_data *d = calloc(1, sizeof(*d));
+
+	if (!d) {
+		ctl_conn_fail(cc, -ENOMEM, "out of memory");
+		return;
+	}
+	d->ctl = cc->ctl;
+	d->cc = cc;
+	d->fd = -1;
+	d->next = cc->ctl->datas;
+	cc->ctl->datas = d;
+	cc->data = d;
+	cc->data_forget = data_forget;
+	data_next(d);
+}
+
+/* ---- server ---- */
+
+/* The connection that waits for data sockets with this token, from the address of its client. */
+static struct ctl_conn *data_owner(const struct ctl_conn *cc, const struct gx_hello_data *hello)
+{
+	for (struct ctl_conn *o = cc->ctl->conns; o; o = o->next)
+		if (o->server && o->state == CTL_FDS && o->conn && o->conn->tcp &&
+		    tcp_conn_is(o->conn, hello->token) && o->from_len == cc->from_len &&
+		    !memcmp(o->from, cc->from, cc->from_len))
+			return o;
+	return NULL;
+}
+
+int ctl_data_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
+{
+	struct gx_hello_data hello;
+	struct ctl_conn *owner;
+
+	/* The client sends nothing more there before it knows that the connection is up. */
+	if (gx_hello_data_get(body, len, &hello) || cc->in_len != CTL_FRAME_HDR_B + len)
+		return ctl_conn_refuse_bad(cc, "malformed DATA");
+	owner = data_owner(cc, &hello);
+	if (!owner || tcp_conn_add(owner->conn, hello.lane, hello.index, cc->fd))
+		return ctl_conn_refuse_bad(cc, "DATA that no connection waits for");
+	cc->fd = -1; /* the connection has it */
+	ctl_conn_close(cc);
+	owner->due_ns = gx_now_ns() + CTL_STEP_NS;
+	if (tcp_conn_is_whole(owner->conn))
+		cc->ctl->joined(owner);
+	return 0;
+}
