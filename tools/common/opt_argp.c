@@ -143,7 +143,7 @@ void opt_cores_take(const char *arg, const struct opt_cpus *allowed, struct opt_
 
 void opt_link_take(const char *arg, const char **link, struct argp_state *state)
 {
-	if (strcmp(arg, "local") && strcmp(arg, "packet"))
-		argp_error(state, "--link: '%s' is not local or packet", arg);
+	if (strcmp(arg, "local") && strcmp(arg, "packet") && strcmp(arg, "tcp"))
+		argp_error(state, "--link: '%s' is not local, packet or tcp", arg);
 	*link = arg;
 }

@@ -90,8 +90,9 @@ static const struct argp_option gxd_options[] = {
 	 "udp",
 	 1},
 	{"link", KEY_LINK, "LINK", 0,
-	 "packet: clients on this host may not map our memory; local: they must be able to (needs "
-	 "port shm); default: they may, where port shm is opened",
+	 "packet, tcp: clients on this host may not map our memory; local: they must be able to "
+	 "(needs port shm); default: they may, where port shm is opened. A client may always take "
+	 "packet or tcp",
 	 1},
 	{"bind", KEY_BIND, "HOST", 0,
 	 "Address of network ports; default: that of --listen, or 127.0.0.1 where that is every "
@@ -361,7 +362,7 @@ static int gxd_open(struct gxd *d)
 	opts.nr_ports = o->nr_ports;
 	opts.server = true;
 	opts.idle_wait = true; /* the service's poller has work only when a client does */
-	opts.local = o->link && !strcmp(o->link, "packet") ? GX_OFF : GX_AUTO;
+	opts.local = o->link && strcmp(o->link, "local") ? GX_OFF : GX_AUTO;
 	opts.allow_uids = o->uids;
 	opts.nr_allow_uids = o->nr_uids;
 	opts.bind_host = o->bind;

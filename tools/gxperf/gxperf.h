@@ -41,7 +41,8 @@ struct perf_opts {
 	const char *addr;    /* "127.0.0.1:7501"; info: may be NULL */
 	const char *mem;     /* the server's region; NULL: its only one */
 	const char *port, *link, *require, *file, *gxd;
-	const char *bind; /* NULL: our address on the way to the server */
+	uint32_t nr_socks; /* link tcp: sockets of a connection and core; 0: gx's default */
+	const char *bind;  /* NULL: our address on the way to the server */
 	struct opt_cpus cpus;
 	uint64_t size_begin, size_end, size_factor;
 	bool size_given;

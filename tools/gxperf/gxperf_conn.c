@@ -48,7 +48,7 @@ static void perf_on_msg(void *arg, struct gx_conn *conn, const void *data, uint3
 /* The user asks for packets: then memory need not be mapped. */
 static bool perf_wants_packets(const struct perf_opts *o)
 {
-	return o->link ? !strcmp(o->link, "packet") : o->port != NULL;
+	return o->link ? strcmp(o->link, "local") != 0 : o->port != NULL;
 }
 
 static int perf_gx_open(struct perf *perf, unsigned nr_cores)
@@ -233,6 +233,7 @@ static int conn_begin(struct perf *perf, unsigned i)
 		co.port = port;
 	}
 	co.link = perf->opts->link;
+	co.sockets = perf->opts->nr_socks;
 	co.lanes = perf->nr_cores;
 	co.first_core = i % perf->nr_cores;
 	co.timeout_ns = perf->opts->gx.peer_timeout_ns;
@@ -528,6 +529,9 @@ static void conn_path_tell(struct perf *perf, unsigned access)
 		path.unpack = "direct";
 		path.bounce = NULL;
 		path.engine = path_engine(o);
+	} else if (!strcmp(perf->info.link, "tcp")) {
+		path.unpack = "direct"; /* read from the socket into its place */
+		path.bounce = NULL;
 	} else if (!strcmp(perf->info.link, "local")) {
 		path.link = "packet";
 		snprintf(why, sizeof(why), "sends go by packets, beside link local (%s)",

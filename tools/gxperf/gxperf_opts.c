@@ -19,6 +19,7 @@ enum {
 	KEY_PORT,
 	KEY_BIND,
 	KEY_LINK,
+	KEY_SOCKETS,
 	KEY_REQUIRE,
 	KEY_CORES,
 	KEY_DEPTH,
@@ -101,9 +102,12 @@ static const struct argp_option conn_options[] = {
 	 "ends",
 	 2},
 	{"link", KEY_LINK, "LINK", 0,
-	 "Take this link: local (memory of a server on this host, mapped) or packet; default: "
-	 "packet with --port, else the best of both ends",
+	 "Take this link: local (memory of a server on this host, mapped), packet, or tcp (the "
+	 "kernel's TCP; host memory only); default: packet with --port, else the best of both "
+	 "ends",
 	 2},
+	{"sockets", KEY_SOCKETS, "N", 0,
+	 "Link tcp: sockets of a connection and core, 1 to 16; default 1", 2},
 	{"require", KEY_REQUIRE, "LINK", 0, "Fail instead of falling back to another link", 2},
 	{"cores", KEY_CORES, "LIST", 0,
 	 "CPUs to poll on, e.g. 1 or 1,2-3; 'any': all this process may use. Default: the last "
@@ -130,6 +134,9 @@ static error_t conn_parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_LINK:
 		opt_link_take(arg, &c->perf.link, state);
+		return 0;
+	case KEY_SOCKETS:
+		value_u32("--sockets", arg, 1, 16, &c->perf.nr_socks, state);
 		return 0;
 	case KEY_REQUIRE:
 		c->perf.require = arg;
