@@ -128,12 +128,12 @@ static int choose_refuse(struct ctl_conn *cc, bool other_host)
 			       ours, theirs, other_host ? ", on another host" : "");
 }
 
-/* The first of our ports, in the user's order, that the peer has and that reaches the peer. */
-static int choose_port(struct ctl_conn *cc)
+/* The first of our ports, in the user's order, that the peer has and that reaches the peer. Return:
+ * there is one. @other_host: one reaches this host alone. */
+static bool choose_port(struct ctl_conn *cc, bool *other_host)
 {
 	struct gx *gx = cc->ctl->gx;
 	struct gx_conn *c = cc->conn;
-	bool other_host = false;
 
 	c->why[0] = 0;
 	for (unsigned i = 0; i < gx->nr_ports; i++) {
@@ -146,16 +146,16 @@ static int choose_port(struct ctl_conn *cc)
 			ctl_path_why(c, "%s not offered by the peer", name);
 		} else if (!choose_host_ok(cc, i, peer_i)) {
 			ctl_path_why(c, "%s not usable: different host", name);
-			other_host = true;
+			*other_host = true;
 		} else if (choose_shares(name) && cc->no_share[0]) {
 			ctl_path_why(c, "no %s: %s", name, cc->no_share);
 		} else {
 			choose_say(cc, i);
 			c->port = i;
-			return 0;
+			return true;
 		}
 	}
-	return choose_refuse(cc, other_host);
+	return false;
 }
 
 /* NULL, or why the ends cannot take the local link. */
@@ -190,17 +190,40 @@ static void choose_local(struct ctl_conn *cc)
 		ctl_path_why(cc->conn, "both on one host: memory mapped");
 }
 
-static int choose_tcp(struct ctl_conn *cc)
+static void choose_tcp(struct ctl_conn *cc)
+{
+	cc->conn->port = 0; /* it uses none */
+	cc->conn->link = GX_LINK_TCP;
+}
+
+static int choose_tcp_asked(struct ctl_conn *cc)
 {
 	if (!(cc->conn->peer.links & 1u << GX_LINK_TCP))
 		return ctl_conn_refuse(cc, -ENODEV,
 				       "link tcp cannot be had: the server does not offer it; "
 				       "install the same gx at both ends");
-	cc->conn->port = 0; /* it uses none */
-	cc->conn->link = GX_LINK_TCP;
+	choose_tcp(cc);
 	cc->conn->why[0] = 0;
 	ctl_path_why(cc->conn, "link tcp: asked for; the kernel's TCP copies");
 	return 0;
+}
+
+/* There is no port. Who named a link, a port or a check of payload wants that, or an error. */
+static bool choose_tcp_may(const struct ctl_conn *cc)
+{
+	return !cc->link[0] && !cc->forced[0] && cc->conn->peer.links & 1u << GX_LINK_TCP &&
+	       cc->ctl->gx->opts.integrity != GX_INTEGRITY_MODE_CRC32C;
+}
+
+/* The last resort is slower than any port, and carries less: say so aloud. */
+static void choose_tcp_last(struct ctl_conn *cc)
+{
+	choose_tcp(cc);
+	gx_warn("peer %s: no port that both ends can use (%s): going on by link tcp, the last "
+		"resort: the kernel's TCP, host memory only; give both ends the same "
+		"gx_opts.ports, or ask for gx_connect_opts.link tcp",
+		ctl_conn_peer(cc), cc->conn->why);
+	ctl_path_why(cc->conn, "link tcp: the last resort; the kernel's TCP copies");
 }
 
 /* Choose the link, then its port. With a named port and no named link, the data travels as
@@ -208,20 +231,22 @@ static int choose_tcp(struct ctl_conn *cc)
 int ctl_path_choose(struct ctl_conn *cc)
 {
 	const char *why_not = choose_local_not(cc);
-	bool asked = !strcmp(cc->link, "local");
-	int ret;
+	bool asked = !strcmp(cc->link, "local"), other_host = false;
 
 	if (!strcmp(cc->link, "tcp"))
-		return choose_tcp(cc);
+		return choose_tcp_asked(cc);
 	if (asked && why_not)
 		return ctl_conn_refuse(cc, -ENODEV, "link local cannot be had: %s", why_not);
 	if (asked || (!why_not && !cc->link[0] && !cc->forced[0])) {
 		choose_local(cc);
 		return 0;
 	}
-	ret = choose_port(cc);
-	if (ret)
-		return ret;
+	if (!choose_port(cc, &other_host)) {
+		if (!choose_tcp_may(cc))
+			return choose_refuse(cc, other_host);
+		choose_tcp_last(cc);
+		return 0;
+	}
 	if (why_not != cc->no_share && !cc->link[0] && !cc->forced[0] && ctl_path_same_host(cc) &&
 	    cc->ctl->gx->opts.local != GX_OFF)
 		ctl_path_why(cc->conn, "no link local: %s", why_not);

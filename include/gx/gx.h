@@ -384,7 +384,8 @@ struct gx_connect_opts {
 	 * over a port. NULL: packet when .port is named, else local where both ends can. The copy
 	 * engines of a GPU copy where memory of a GPU is at either end, if this context has opened
 	 * a GPU (see gx_gpu_open()); else packets reach that memory. "tcp": by TCP sockets of the
-	 * kernel, to the server's address; host memory only; not with .port. */
+	 * kernel, to the server's address; host memory only; not with .port. NULL takes it as the
+	 * last resort, with a warning, where the ends have no port in common. */
 	const char *link;
 	uint64_t sockets; /* link tcp: sockets of a lane, 1 to 16; default 1 */
 	void *user; /* gx_conn_user() of the connection from the start, so that the first on_conn

@@ -111,6 +111,10 @@ int conn_lane_open(struct gx_conn *c, unsigned lane, struct gx_hello_lane *local
 	c->nr_lanes = lane + 1;
 	*local = (struct gx_hello_lane){
 		.cid = 100 + lane, .credit = 8, .psn = 1ull << 40, .salt = 7};
+	if (c->link == GX_LINK_TCP) {
+		tcp_addr_put(&local->port, c, c->server);
+		return 0;
+	}
 	local->port.len = 4;
 	memcpy(local->port.b, "addr", 4);
 	local->port.fd =
@@ -196,6 +200,7 @@ bool conn_reap(struct gx_conn *c)
 	for (p = &c->gx->conns; *p != c; p = &(*p)->next)
 		;
 	*p = c->next;
+	tcp_conn_close(c);
 	free(c);
 	return true;
 }
@@ -278,6 +283,7 @@ static void fake_close(struct fake *f)
 	for (c = f->gx.conns; c; c = next) {
 		next = c->next;
 		assert_true(ctl_conn_free(c));
+		tcp_conn_close(c);
 		free(c);
 	}
 	gx_uring_close(f->gx.uring);
@@ -1193,9 +1199,12 @@ static void fail__port_missing(void **state)
 		-ENODEV);
 	assert_says(gx_error(), "not opened here");
 	CTL_SET(client, gx.ctl->host_id[0], client->gx.ctl->host_id[0] ^ 1);
-	client_connect(addr, NULL);
+	client_connect(addr, &(struct gx_connect_opts){.link = "packet"});
 	wait_down(client, 2, -ENODEV);
 	assert_says(client->text, "on another host");
+	CTL_SET(client, gx.opts.integrity, GX_INTEGRITY_MODE_CRC32C);
+	client_connect(addr, NULL);
+	wait_down(client, 3, -ENODEV);
 }
 
 /* A device has another name at each end; the frames that it carries are alike. */
@@ -1571,6 +1580,194 @@ static void server__fuzzed_connect(void **state)
 	}
 	server_lives(addr);
 	wait_conns(server, 1);
+}
+
+/* ---- Data sockets of link tcp ---- */
+
+static void raw_lanes_fill_tcp(struct gx_hello_lanes *l, uint8_t nr_socks)
+{
+	raw_lanes_fill(l, CTL_TCP_PORT);
+	l->link = GX_LINK_TCP;
+	l->integrity = GX_INTEGRITY_NONE;
+	for (unsigned i = 0; i < CORES; i++)
+		l->lanes[i].port = (struct gx_port_addr){
+			.len = sizeof(struct tcp_addr), .b = {1, nr_socks}, .fd = -1};
+}
+
+/* A client as far as ACCEPT, with @nr_socks sockets a lane. @data: its token */
+static int raw_client_tcp(int port, uint8_t nr_socks, struct gx_hello_data *data)
+{
+	static struct gx_hello_lanes l;
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	struct tcp_addr at;
+	struct gx_hello h;
+	int fd = raw_client(port, &h), un = raw_prove(&h);
+	uint32_t len;
+
+	raw_lanes_fill_tcp(&l, nr_socks);
+	assert_true(raw_send(fd, b, gx_hello_lanes_put(b, GX_HELLO_CONNECT, &l)));
+	assert_int_equal(raw_recv(fd, b, &len), GX_HELLO_ACCEPT);
+	assert_int_equal(gx_hello_lanes_get(b, len, &l), 0);
+	assert_int_equal(tcp_addr_get(&l.lanes[0].port, &at), 0);
+	*data = (struct gx_hello_data){0};
+	memcpy(data->token, at.token, sizeof(at.token));
+	close(un);
+	return fd;
+}
+
+static int raw_data(int port, const struct gx_hello_data *data, unsigned more)
+{
+	uint8_t b[64] = {0};
+	int fd = raw_connect(port);
+
+	assert_true(raw_send(fd, b, gx_hello_data_put(b, data) + more));
+	return fd;
+}
+
+/* The server closes @fd, and has said nothing there. */
+static void raw_closed(int fd)
+{
+	char c;
+	ssize_t n = raw_recv_some(fd, &c, 1);
+
+	assert_true(!n || (n < 0 && errno == ECONNRESET));
+	close(fd);
+}
+
+static void raw_data_refused(int port, const struct gx_hello_data *data, unsigned more)
+{
+	raw_closed(raw_data(port, data, more));
+}
+
+static int data_count_run(void *arg)
+{
+	const struct gx_conn *c = server->gx.conns;
+
+	return c && c->tcp ? (int)c->tcp->nr_fds : 0;
+}
+
+static void wait_data(int n)
+{
+	for (unsigned i = 0; i < WAIT_S * 100; i++) {
+		if (gx_uring_run_wait(server->gx.uring, data_count_run, NULL) == n)
+			return;
+		sleep_ms(10);
+	}
+	fail_msg("not %d data sockets", n);
+}
+
+static void data__both_ends(void **state)
+{
+	struct gx_conn *c;
+	char addr[32];
+
+	server_listen(addr);
+	c = both_up(addr, &(struct gx_connect_opts){.link = "tcp", .sockets = 3});
+	wait_up(server, 1);
+	assert_int_equal(c->link, GX_LINK_TCP);
+	assert_int_equal(c->tcp->nr_fds, 3 * CORES);
+	assert_int_equal(server->up->tcp->nr_fds, 3 * CORES);
+	assert_says(c->why, "asked for");
+	assert_int_equal(c->agreed.integrity, GX_INTEGRITY_NONE);
+}
+
+/* No port in common: the last resort, and the reasons stay. */
+static void data__last_resort(void **state)
+{
+	struct gx_conn *c;
+	char addr[32];
+
+	CTL_SET(server, gx.nr_ports, 1);
+	CTL_SET(client, gx.ctl->host_id[0], client->gx.ctl->host_id[0] ^ 1);
+	server_listen(addr);
+	c = both_up(addr, NULL);
+	assert_int_equal(c->link, GX_LINK_TCP);
+	assert_says(c->why, "shm not usable: different host; udp not offered by the peer");
+	assert_says(c->why, "the last resort");
+}
+
+/* Only sockets with the token join, each once, while the set-up waits for them. */
+static void data__strangers(void **state)
+{
+	struct gx_hello_data good, d;
+	uint8_t b[GX_HELLO_FRAME_MAX];
+	int fds[2 * CORES], n = 0, fd, port;
+	uint64_t bad;
+	uint32_t len;
+	char addr[32];
+
+	port = server_listen(addr);
+	fd = raw_client_tcp(port, 2, &good);
+	bad = bad_count(server);
+	d = good;
+	d.token[15] ^= 1;
+	raw_data_refused(port, &d, 0);
+	d = good;
+	d.lane = CORES;
+	raw_data_refused(port, &d, 0);
+	d.lane = 0;
+	d.index = 2;
+	raw_data_refused(port, &d, 0);
+	d.index = UINT32_MAX;
+	raw_data_refused(port, &d, 0);
+	raw_data_refused(port, &good, 1); /* a frame behind it */
+	for (d.lane = 0; d.lane < CORES; d.lane++)
+		for (d.index = 0; d.index < 2; d.index++) {
+			fds[n++] = raw_data(port, &d, 0);
+			wait_data(n);
+			raw_data_refused(port, &d, 0); /* twice; the last one: too late */
+		}
+	assert_true(bad_count(server) >= bad + 5 + (unsigned)n);
+	assert_int_equal(raw_recv(fd, b, &len), GX_HELLO_UP);
+	assert_true(raw_send(fd, b, gx_hello_plain_put(b, GX_HELLO_UP, NULL, 0)));
+	wait_up(server, 1);
+	raw_data_refused(port, &good, 0);
+	close(fd);
+	while (n)
+		close(fds[--n]);
+	server_lives(addr);
+}
+
+/* A client that leaves before all of its sockets have come. */
+static void data__client_leaves(void **state)
+{
+	struct gx_hello_data d;
+	int port, fd, data;
+	char addr[32];
+
+	port = server_listen(addr);
+	fd = raw_client_tcp(port, 16, &d);
+	data = raw_data(port, &d, 0);
+	wait_data(1);
+	close(fd);
+	wait_down(server, 1, -ECONNRESET);
+	wait_conns(server, 0);
+	raw_closed(data);
+	server_lives(addr);
+}
+
+static void data__bad_connect(void **state)
+{
+	struct gx_hello_lanes good, l;
+	char addr[32];
+	int port = server_listen(addr);
+
+	raw_lanes_fill_tcp(&good, 2);
+#define CONNECT_REFUSED(field, value, what)                                                        \
+	do {                                                                                       \
+		l = good;                                                                          \
+		l.field = (value);                                                                 \
+		connect_refused(port, &l, -EPROTO, what);                                          \
+	} while (0)
+	CONNECT_REFUSED(port[0], 'x', "link tcp");
+	CONNECT_REFUSED(integrity, GX_INTEGRITY_CRC, "link tcp");
+	CONNECT_REFUSED(lanes[0].port.b[0], 2, "link tcp");
+	CONNECT_REFUSED(lanes[0].port.b[1], 0, "link tcp");
+	CONNECT_REFUSED(lanes[0].port.b[1], TCP_SOCKS_MAX + 1, "link tcp");
+	CONNECT_REFUSED(lanes[0].port.len, 23, "link tcp");
+	CONNECT_REFUSED(lanes[1].port.b[1], 3, "lanes that differ");
+#undef CONNECT_REFUSED
+	server_lives(addr);
 }
 
 /* ---- Descriptors ---- */
@@ -2386,6 +2583,11 @@ static const struct CMUnitTest tests[] = {
 	TEST(client__message_out_of_turn),
 	TEST(server__bad_connect),
 	TEST(server__fuzzed_connect),
+	TEST(data__both_ends),
+	TEST(data__last_resort),
+	TEST(data__strangers),
+	TEST(data__client_leaves),
+	TEST(data__bad_connect),
 	TEST(fd__strangers),
 	TEST(fd__wrong_number),
 	TEST(fd__connect_before_the_answer),

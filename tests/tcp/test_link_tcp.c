@@ -6,6 +6,9 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -14,6 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "gx/gx.h"
@@ -60,11 +65,11 @@ static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, i
 	atomic_fetch_add(&e->nr_down, 1);
 }
 
-static void end_open(struct end *e, bool server, enum gx_integrity_mode integrity)
+static void end_open(struct end *e, bool server, const char *port, enum gx_integrity_mode integrity)
 {
 	struct gx_opts o = {.server = server, .on_conn = on_conn, .arg = e, .integrity = integrity};
 
-	assert_int_equal(common_gx_open(o, "shm", &e->gx), 0);
+	assert_int_equal(common_gx_open(o, port, &e->gx), 0);
 	e->core = gx_core(e->gx, 0);
 	assert_int_equal(gx_mem_alloc(e->gx, GX_MEM_HOST, 0, KV_B, &e->kv), 0);
 	assert_int_equal(gx_mem_share(e->kv, "kv", GX_ACCESS_PUT | GX_ACCESS_GET), 0);
@@ -95,27 +100,32 @@ static void turn(struct end *e)
 		assert_true(cond);                                                                 \
 	} while (0)
 
-static struct rig *rig_new(enum gx_integrity_mode integrity)
+static struct rig *rig_make(const char *server_port, enum gx_integrity_mode integrity)
 {
 	struct rig *r = calloc(1, sizeof(*r));
 
 	assert_non_null(r);
 	r->buf = calloc(1, KV_B);
 	assert_non_null(r->buf);
-	end_open(&r->server, true, GX_INTEGRITY_MODE_AUTO);
-	end_open(&r->client, false, integrity);
+	end_open(&r->server, true, server_port, GX_INTEGRITY_MODE_AUTO);
+	end_open(&r->client, false, "shm", integrity);
 	r->port = gx_listen(r->server.gx, "127.0.0.1:0");
 	assert_true(r->port > 0);
 	snprintf(r->addr, sizeof(r->addr), "127.0.0.1:%d", r->port);
 	return r;
 }
 
-static int rig_connect(struct rig *r, uint64_t sockets)
+static struct rig *rig_new(enum gx_integrity_mode integrity)
+{
+	return rig_make("shm", integrity);
+}
+
+static int rig_connect_by(struct rig *r, const char *link, uint64_t sockets)
 {
 	struct gx_connect_opts o = GX_INIT(o);
 	int ret;
 
-	o.link = "tcp";
+	o.link = link;
 	o.sockets = sockets;
 	ret = gx_connect(r->client.gx, r->addr, &o, &r->client.conn);
 	if (!ret)
@@ -127,6 +137,11 @@ static int rig_connect(struct rig *r, uint64_t sockets)
 	r->server.conn = atomic_load(&r->server.up);
 	r->server.ep = gx_conn_ep(r->server.conn, 0);
 	return 0;
+}
+
+static int rig_connect(struct rig *r, uint64_t sockets)
+{
+	return rig_connect_by(r, "tcp", sockets);
 }
 
 static void rig_free(struct rig *r)
@@ -168,6 +183,25 @@ static void move(struct rig *r, struct end *from, struct end *to, uint64_t len)
 	assert_memory_equal(to->base, r->buf, len);
 }
 
+/* The kernel ends a socket that the peer does not read, or that carries nothing any more. */
+static void sockets_are_tuned(const struct end *e)
+{
+	const struct tcp_ep *t = tcp_of(e->ep);
+
+	for (unsigned i = 0; i < t->nr_socks; i++) {
+		unsigned ms = 0;
+		int on = 0;
+		socklen_t len = sizeof(ms);
+
+		assert_int_equal(
+			getsockopt(t->sock[i].fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, &len), 0);
+		assert_int_equal(ms, 15000);
+		len = sizeof(on);
+		assert_int_equal(getsockopt(t->sock[i].fd, IPPROTO_TCP, TCP_NODELAY, &on, &len), 0);
+		assert_true(on);
+	}
+}
+
 static void connect__sockets(void **state)
 {
 	for (uint64_t n = 0; n <= TCP_SOCKS_MAX; n += n < 4 ? 1 : 6) {
@@ -182,6 +216,8 @@ static void connect__sockets(void **state)
 		assert_string_equal(info.port, "tcp");
 		assert_int_equal(info.integrity, GX_INTEGRITY_MODE_NONE);
 		assert_non_null(strstr(info.why, "asked for"));
+		sockets_are_tuned(&r->client);
+		sockets_are_tuned(&r->server);
 		move(r, &r->client, &r->server, 5);
 		move(r, &r->server, &r->client, (3 << 20) + 1);
 		rig_free(r);
@@ -203,25 +239,117 @@ static void connect__refused(void **state)
 	rig_free(r);
 }
 
-/* A stranger with a token that nobody waits for is sent away, and others do not notice. */
-static void stranger__has_no_token(void **state)
+static char warned[1024];
+
+static void warn_keep(void *arg, int level, const char *line)
 {
-	struct rig *r = rig_new(GX_INTEGRITY_MODE_AUTO);
+	if (level == GX_LOG_WARN)
+		snprintf(warned, sizeof(warned), "%s", line);
+}
+
+/* The ends have no port in common: link tcp, and gx says so. Not where the user named something. */
+static void connect__last_resort(void **state)
+{
+	struct rig *r = rig_make("udp", GX_INTEGRITY_MODE_AUTO);
+	struct gx_conn_info info = GX_INIT(info);
+
+	assert_int_equal(rig_connect_by(r, "packet", 0), -ENODEV);
+	assert_non_null(strstr(gx_error(), "no port that both ends can use"));
+	gx_conn_close(r->client.conn);
+	gx_log_sink(warn_keep, NULL);
+	warned[0] = 0;
+	assert_int_equal(rig_connect_by(r, NULL, 0), 0);
+	gx_log_sink(NULL, NULL);
+	assert_non_null(strstr(warned, "the last resort"));
+	assert_int_equal(gx_conn_info(r->client.conn, &info), 0);
+	assert_string_equal(info.link, "tcp");
+	assert_non_null(strstr(info.why, "shm not offered by the peer"));
+	assert_non_null(strstr(info.why, "the last resort"));
+	move(r, &r->client, &r->server, 70000);
+	rig_free(r);
+}
+
+static void stranger_sent_away(struct rig *r, const struct gx_hello_data *hello)
+{
 	struct sockaddr_in sa = {.sin_family = AF_INET,
 				 .sin_port = htons((uint16_t)r->port),
 				 .sin_addr = {htonl(INADDR_LOOPBACK)}};
-	struct gx_hello_data hello = {.token = {1, 2, 3}};
 	uint8_t frame[64], in[256];
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	uint32_t len = gx_hello_data_put(frame, &hello);
+	uint32_t len = gx_hello_data_put(frame, hello);
 
-	assert_int_equal(rig_connect(r, 2), 0);
 	assert_true(fd >= 0);
 	assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
 	assert_int_equal(send(fd, frame, len, 0), len);
 	while (recv(fd, in, sizeof(in), 0) > 0)
 		;
 	close(fd);
+}
+
+/* A stranger with a token that nobody waits for is sent away, and others do not notice. */
+static void stranger__has_no_token(void **state)
+{
+	struct rig *r = rig_new(GX_INTEGRITY_MODE_AUTO);
+	struct gx_hello_data hello = {.token = {1, 2, 3}};
+
+	assert_int_equal(rig_connect(r, 2), 0);
+	stranger_sent_away(r, &hello);
+	move(r, &r->client, &r->server, 70000);
+	/* Neither does the right token help once the connection is up. */
+	memcpy(hello.token, r->server.conn->tcp->token, sizeof(hello.token));
+	stranger_sent_away(r, &hello);
+	move(r, &r->client, &r->server, 70000);
+	rig_free(r);
+}
+
+/* In each moment of the set-up. */
+static void close__during_set_up(void **state)
+{
+	struct rig *r = rig_new(GX_INTEGRITY_MODE_AUTO);
+	struct gx_connect_opts o = GX_INIT(o);
+
+	o.link = "tcp";
+	o.sockets = 4;
+	for (unsigned i = 0; i < 60; i++) {
+		struct gx_conn *c;
+
+		assert_int_equal(gx_connect(r->client.gx, r->addr, &o, &c), 0);
+		nanosleep(&(struct timespec){.tv_nsec = i * 50000l}, NULL);
+		gx_conn_close(c);
+		turn(&r->server);
+		turn(&r->client);
+	}
+	for (uint64_t until = gx_now() + 100000000; gx_now() < until;) {
+		turn(&r->server);
+		turn(&r->client);
+	}
+	atomic_store(&r->server.up, NULL);
+	assert_int_equal(rig_connect(r, 2), 0);
+	move(r, &r->client, &r->server, 70000);
+	rig_free(r);
+}
+
+/* A child has no data socket: the peer sees its parent's death. */
+static void fork__child_has_no_sockets(void **state)
+{
+	struct rig *r = rig_new(GX_INTEGRITY_MODE_AUTO);
+	int fds[3], status;
+	pid_t pid;
+
+	assert_int_equal(rig_connect(r, 3), 0);
+	for (unsigned i = 0; i < 3; i++) /* the child has no pages of the endpoint */
+		fds[i] = tcp_of(r->client.ep)->sock[i].fd;
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		unsigned open = 0;
+
+		for (unsigned i = 0; i < 3; i++)
+			open += fcntl(fds[i], F_GETFD) >= 0;
+		_exit((int)open);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
 	move(r, &r->client, &r->server, 70000);
 	rig_free(r);
 }
@@ -261,8 +389,13 @@ static void socket__cut_off(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(connect__sockets),	  cmocka_unit_test(connect__refused),
-		cmocka_unit_test(stranger__has_no_token), cmocka_unit_test(close__is_orderly),
+		cmocka_unit_test(connect__sockets),
+		cmocka_unit_test(connect__refused),
+		cmocka_unit_test(connect__last_resort),
+		cmocka_unit_test(stranger__has_no_token),
+		cmocka_unit_test(close__during_set_up),
+		cmocka_unit_test(fork__child_has_no_sockets),
+		cmocka_unit_test(close__is_orderly),
 		cmocka_unit_test(socket__cut_off),
 	};
 
