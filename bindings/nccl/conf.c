@@ -124,13 +124,17 @@ static bool conf_host(struct conf *c)
 
 static bool conf_link(struct conf *c)
 {
+	static const char *const links[] = {"packet", "local", "tcp"};
 	const char *text = conf_text("GX_NCCL_LINK");
 
 	/* The program may write over its environment later. */
-	c->link = !text ? NULL : !strcmp(text, "packet") ? "packet" : "local";
-	if (!text || !strcmp(text, c->link))
+	c->link = NULL;
+	for (unsigned i = 0; text && i < sizeof(links) / sizeof(links[0]); i++)
+		if (!strcmp(text, links[i]))
+			c->link = links[i];
+	if (!text || c->link)
 		return true;
-	say_warn("GX_NCCL_LINK=%.40s: say packet or local", text);
+	say_warn("GX_NCCL_LINK=%.40s: say packet, local or tcp", text);
 	return false;
 }
 

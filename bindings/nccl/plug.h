@@ -213,7 +213,7 @@ struct conf {
 	unsigned nr_ports;     /* 0: gx's default */
 	char host[ADDR_B - 8]; /* address to listen at and to bind to */
 	bool near;	       /* it is loopback: other hosts do not reach it */
-	const char *link;      /* "packet", "local", NULL: gx chooses */
+	const char *link;      /* "packet", "local", "tcp", NULL: gx chooses */
 	bool busy;	       /* cores never sleep */
 	uint64_t timeout_ns;   /* of a silent peer */
 	uint64_t step_ns;      /* of a step of the set-up; not below SETUP_NS */

@@ -134,7 +134,7 @@ static int proc_gx_open(struct gx **gx, unsigned nr_cores, const int *cpus)
 	o.idle_wait = true;
 	o.bind_host = c->host;
 	o.peer_timeout_ns = c->timeout_ns;
-	o.local = c->link && !strcmp(c->link, "packet") ? GX_OFF : GX_AUTO;
+	o.local = c->link && strcmp(c->link, "local") != 0 ? GX_OFF : GX_AUTO;
 	o.on_conn = peer_on_conn;
 	o.on_msg = meet_on_msg;
 	return gx_open(&o, gx);

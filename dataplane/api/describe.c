@@ -104,9 +104,9 @@ GX_EXPORT int gx_describe(struct gx *gx, char *buf, size_t room)
 			say(buf, room, &at, "core %u   CPU %d\n", i, gx->cpus[i]);
 	}
 	if (local_offered(gx))
-		say(buf, room, &at, "links    packet (no local: %s)\n", local_offered(gx));
+		say(buf, room, &at, "links    packet, tcp (no local: %s)\n", local_offered(gx));
 	else
-		say(buf, room, &at, "links    packet, local\n");
+		say(buf, room, &at, "links    packet, local, tcp\n");
 	for (unsigned i = 0; i < gx->nr_ports; i++) {
 		const struct gx_port_caps *c = &gx->port[i].port->caps;
 

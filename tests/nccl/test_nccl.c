@@ -2,7 +2,7 @@
 /*
  * The NCCL plugin without NCCL and without a GPU: processes that load libnccl-net-gx.so as NCCL
  * does, and play its service and progress threads, over the port or link that the first argument
- * names (shm, udp, local). Further arguments name cases; default: all. Each case has fresh ranks:
+ * names (shm, udp, local, tcp). Further arguments name cases; default: all. Each case has fresh ranks:
  * this program again, with the world's memory at descriptor 3. GX_TEST_NCCL_NET has the path of the
  * plugin. GX_TEST_FULL=1 does more rounds, GX_TEST_LOG=1 shows the plugin's lines.
  */
@@ -65,8 +65,10 @@ static int rank_main(const char *name, const char *port, unsigned me)
 
 static void env_set(const struct nccl_case *c, const char *port)
 {
-	setenv("GX_NCCL_PORTS", strcmp(port, "local") ? port : "shm", 1);
-	setenv("GX_NCCL_LINK", strcmp(port, "local") ? "packet" : "local", 1);
+	bool is_link = !strcmp(port, "local") || !strcmp(port, "tcp");
+
+	setenv("GX_NCCL_PORTS", is_link ? "shm" : port, 1);
+	setenv("GX_NCCL_LINK", is_link ? port : "packet", 1);
 	setenv("GX_NCCL_TIMEOUT_S", c->timeout_s ? c->timeout_s : "30", 1);
 	setenv("GX_NCCL_CORES", c->nr_ranks > 2 ? "1" : "2", 1);
 	unsetenv("GX_NCCL_CPUS");
@@ -160,8 +162,8 @@ int main(int argc, char *argv[])
 	if (argc == 5 && !strcmp(argv[1], "rank"))
 		return rank_main(argv[2], argv[3], (unsigned)atoi(argv[4]));
 	if (argc < 2 || !getenv("GX_TEST_NCCL_NET")) {
-		fprintf(stderr, "usage: GX_TEST_NCCL_NET=libnccl-net-gx.so test_nccl shm|udp|local "
-				"[CASE...]\n");
+		fprintf(stderr, "usage: GX_TEST_NCCL_NET=libnccl-net-gx.so test_nccl "
+				"shm|udp|local|tcp [CASE...]\n");
 		return 2;
 	}
 	for (int i = 2; i < argc; i++)

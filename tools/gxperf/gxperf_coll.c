@@ -218,7 +218,7 @@ static void rank_gx_opts(const struct coll_rank *r, int cpus[COLL_LANES_MAX], st
 	gx->ports = o->port ? &o->port : NULL;
 	gx->nr_ports = o->port ? 1 : 0;
 	gx->server = r->rank == 0;
-	gx->local = (o->link ? !strcmp(o->link, "packet") : o->port != NULL) ? GX_OFF : GX_AUTO;
+	gx->local = (o->link ? strcmp(o->link, "local") != 0 : o->port != NULL) ? GX_OFF : GX_AUTO;
 }
 
 static int rank_open(struct coll_rank *r)
@@ -271,11 +271,11 @@ static int rank_link_check(struct coll_rank *r)
 
 		if (q == r->rank || gx_conn_info(gx_group_conn(r->group, q), &info))
 			continue;
-		if (o->unpack_given && !strcmp(info.link, "local"))
+		if (o->unpack_given && strcmp(info.link, "packet") != 0)
 			return coll_say(r, PERF_FAILED,
-					"--unpack %s: over the local link nothing is unpacked; add "
+					"--unpack %s: over link %s nothing is unpacked; add "
 					"--link packet",
-					opt_unpack_text(o->gx.unpack));
+					opt_unpack_text(o->gx.unpack), info.link);
 		if (!want || !strcmp(info.link, want))
 			continue;
 		return coll_say(r, PERF_FAILED,

@@ -304,6 +304,11 @@ static int conn_all(struct perf *perf)
 	return ret;
 }
 
+static bool perf_is_tcp(const struct perf *perf)
+{
+	return !strcmp(perf->info.link, "tcp");
+}
+
 bool perf_is_mapped(const struct perf *perf)
 {
 	return !strcmp(perf->info.link, "local") && strcmp(perf->opts->command, "send") != 0;
@@ -462,11 +467,10 @@ static int conn_unpack_check(struct perf *perf, unsigned access)
 
 	if (ret || !o->unpack_given)
 		return ret;
-	if (perf_is_mapped(perf)) {
-		report_error(
-			perf->report,
-			"--unpack %s: over the local link nothing is unpacked; add --link packet",
-			opt_unpack_text(o->gx.unpack));
+	if (perf_is_mapped(perf) || perf_is_tcp(perf)) {
+		report_error(perf->report,
+			     "--unpack %s: over link %s nothing is unpacked; add --link packet",
+			     opt_unpack_text(o->gx.unpack), perf->info.link);
 		return PERF_FAILED;
 	}
 	if (access == GX_ACCESS_GET && unpack_is_gpus(o->gx.unpack) &&
@@ -529,7 +533,7 @@ static void conn_path_tell(struct perf *perf, unsigned access)
 		path.unpack = "direct";
 		path.bounce = NULL;
 		path.engine = path_engine(o);
-	} else if (!strcmp(perf->info.link, "tcp")) {
+	} else if (perf_is_tcp(perf)) {
 		path.unpack = "direct"; /* read from the socket into its place */
 		path.bounce = NULL;
 	} else if (!strcmp(perf->info.link, "local")) {
