@@ -173,6 +173,21 @@ MUTANTS = {
     "C2": ("CONNECT is not held back until the Unix socket's answer has gone out",
            [("dataplane/control/ctl_fd.c", "\telse if (cc->pass->io.held)\n\t\tcc->pass->wait = true;\n", "")],
            ["ctl"]),
+    "C3": ("link tcp: a data socket joins whatever its token is",
+           [("dataplane/control/ctl_data.c", "tcp_conn_is(o->conn, hello->token) && ", "")],
+           ["ctl"]),
+    "T1": ("link tcp: a chunk may come twice",
+           [("dataplane/tcp/tcp_in.c", "return !bit_test(m->came, chunk) && ", "return ")],
+           ["tcp_in"]),
+    "T2": ("link tcp: a send that ends before it leaves takes its offer with it",
+           [("dataplane/tcp/tcp_doom.c", "\t\ttcp_match_unbind(e, i);\n", "")],
+           ["tcp"]),
+    "T3": ("link tcp: after a lie on one socket the others are still read",
+           [("dataplane/tcp/tcp_op.c", "\t\tfor (unsigned k = 0; k < e->nr_socks; k++)\n\t\t\te->sock[k].ended = true;\n", "")],
+           ["tcp_in"]),
+    "T4": ("link tcp: a CANCEL that later messages overtook breaks the protocol",
+           [("dataplane/tcp/tcp_in.c", "(int32_t)(f->mid - mid) < 0", "mid - f->mid == TCP_MIDS")],
+           ["tcp_in"]),
 }
 
 

@@ -264,6 +264,11 @@ bool is_local(const char *port)
 	return !strcmp(port, "local");
 }
 
+bool is_tcp(const char *port)
+{
+	return !strcmp(port, "tcp");
+}
+
 bool is_bounce(const char *port)
 {
 	return !strcmp(port, "bounce");
@@ -271,7 +276,8 @@ bool is_bounce(const char *port)
 
 void node_open(struct node *n, const struct node_cfg *cfg)
 {
-	const char *port = is_local(cfg->port) || is_bounce(cfg->port) ? "shm" : cfg->port;
+	bool over_shm = is_local(cfg->port) || is_bounce(cfg->port) || is_tcp(cfg->port);
+	const char *port = over_shm ? "shm" : cfg->port;
 	struct gx_opts o = GX_INIT(o);
 	int ret;
 
@@ -395,7 +401,9 @@ struct gx_conn *node_connect(struct node *n, unsigned port, unsigned lanes, int 
 	int ret;
 
 	o.lanes = lanes;
-	o.link = is_local(n->cfg.port) ? "local" : NULL;
+	if (is_local(n->cfg.port) || is_tcp(n->cfg.port))
+		o.link = n->cfg.port;
+	o.sockets = is_tcp(n->cfg.port) ? 3 : 0;
 	o.timeout_ns = 20000000000ull;
 	snprintf(addr, sizeof(addr), "127.0.0.1:%u", port);
 	ret = gx_connect(n->gx, addr, &o, &c);

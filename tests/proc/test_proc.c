@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Several processes over one port (the first argument: shm, udp, ..., or the local link: local):
+ * Several processes over one port (the first argument: shm, udp, ..., or a link: local, tcp):
  * transfers of all sizes, many connections and cores, and what must not follow from a process that
  * is killed, stopped, hostile, or gone. The test's own process is the survivor; the others are this
  * program again, in a role. GX_TEST_FULL=1 does more rounds, GX_TEST_SEED changes the random

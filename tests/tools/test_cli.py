@@ -39,7 +39,7 @@ CALL_S = 120       # no single command takes longer, on one busy CPU for both en
 START_S = 60
 HELLO_MAGIC = 0x31307867
 OK, FAILED, USAGE, WRONG, LOST = 0, 1, 2, 3, 4
-LINKS = ("packet", "local")
+LINKS = ("packet", "local", "tcp")
 
 RESULT_KEYS = {"op", "size_b", "count", "p50_us", "avg_us", "p99_us", "p999_us", "GB_s", "cpu_pct", "sms", "checked_b",
                "wrong", "sha256", "depth", "lost", "resent", "duplicate"}
@@ -929,6 +929,14 @@ def link_is_chosen(tools):
             path = clean_path(tools.perf(command, s.addr, "-s", "4K", "-n", "50", "--link", "local"))
             expect(path["link"] == "local" and path["engine"] == "cpu" and path["unpack"] == "direct", path)
             expect(path["control"] in ("io_uring", "epoll"), path)
+        for command, more in (("put", ("--sockets", "3", "-q", "2")), ("get", ("--sockets", "16")), ("send", ()), ("lat", ())):
+            path = clean_path(tools.perf(command, s.addr, "-s", "4K", "-n", "50", "--link", "tcp", *more))
+            expect(path["link"] == "tcp" and path["port"] == "tcp" and "asked for" in path["why"], path)
+            expect((path["unpack"], path["bounce"], path["engine"], path["integrity"]) == ("direct", None, None, "none"), path)
+        tools.gxperf("put", s.addr, "--link", "tcp", "--port", "udp").must(FAILED, "uses no port")
+        tools.gxperf("get", s.addr, "--link", "tcp", "--unpack", "host").must(FAILED, "nothing is unpacked")
+        tools.gxperf("put", s.addr, "--link", "tcp", "--sockets", "17").must(USAGE, "--sockets")
+        tools.gxperf("put", s.addr, "--require", "tcp").must(FAILED, "takes link local")
         # What is said is what was done: sends are packets.
         before = s.stat(tools, "rx_pkts")
         path = clean_path(tools.perf("send", s.addr, "-s", "64K", "-n", "50", "--link", "local"))
@@ -953,12 +961,15 @@ def link_is_chosen(tools):
         tools.gxperf("put", s.addr, "--port", "udp", "--require", "local").must(FAILED, "local", "packet")
         tools.gxperf("put", s.addr, "--engine", "ce").must(USAGE, "--engine ce", "--gpu")
         tools.gxperf("put", s.addr, "--engine", "warp").must(USAGE, "warp")
-        expect("links    packet, local" in tools.gxperf("info", s.addr).must(OK).out)
+        expect("links    packet, local, tcp" in tools.gxperf("info", s.addr).must(OK).out)
     with Server(tools, "--link", "packet") as s:
         path = clean_path(tools.perf("put", s.addr, *small))
         expect(path["link"] == "packet" and "no link local" in path["why"], path)
         tools.gxperf("put", s.addr, "--link", "local").must(FAILED, "the server does not offer it")
         tools.gxperf("put", s.addr, "--require", "local").must(FAILED, "packet")
+    with Server(tools, "--link", "tcp") as s:
+        expect(clean_path(tools.perf("put", s.addr, *small, "--link", "tcp"))["link"] == "tcp", s.log())
+        expect(clean_path(tools.perf("put", s.addr, *small))["link"] == "packet", s.log())
     tools.gxd("--mem", "kv=host:1M", "--port", "udp", "--link", "local").must(USAGE, "shm")
     tools.gxd("--mem", "kv=host:1M", "--link", "wire").must(USAGE, "wire")
 
@@ -1099,7 +1110,7 @@ def coll_rank_killed(tools):
 def under_load(tools, server, *args, link="packet"):
     """A client in the middle of a put."""
     # What is copied straight into the server's memory the client tells it.
-    seen = "msgs_rx" if link == "packet" else "peer_local_puts"
+    seen = "peer_local_puts" if link == "local" else "msgs_rx"
     enough = 20 + server.stat(tools, seen)
     proc = subprocess.Popen([tools.gxperf_path, "put", server.addr, "-s", "1M", "--cores", CLIENT_CPU, "--link", link, *args],
                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=tools.env)
@@ -1684,7 +1695,7 @@ def overlap_commands(tools):
                 size = 4096 if command == "lat" else 64 << 10
                 ran = overlap(tools, beside=(command, s.addr, "--mem", "kv", "-s", size, "--link", link, "--cores", CLIENT_CPU))
                 row = overlap_row(ran, command)
-                expect(row["size_b"] == size and row["link"] == ("packet" if command == "send" else link) and row["sms"] == 0, ran)
+                expect(row["size_b"] == size and row["link"] == ("packet" if (command, link) == ("send", "local") else link) and row["sms"] == 0, ran)
         for more in (("-s", "64", "--same-place"), ("-s", "1M", "--stripe"), ("-s", "2M", "-q", "2")):
             overlap_row(overlap(tools, beside=("put", s.addr, "--cores", CLIENT_CPU, *more)), "put")
         ran = overlap(tools, beside=("lat", s.addr, "--poll", "memory", "--cores", CLIENT_CPU))

@@ -90,8 +90,9 @@ class There:
         self.tools, self.other, self.server, self.port, self.cores, self.more = tools, other, server, port, cores, more
 
     def words(self, command, *args):
+        port = ("--port", self.port) if self.port else ()
         return [*self.other.words(self.tools.gxperf_path), command, self.server.addr, "--insecure", "--cores", self.cores, "--mem",
-                "kv", "--port", self.port, *self.more, *map(str, args)]
+                "kv", *port, *self.more, *map(str, args)]
 
     def run(self, command, *args, **kw):
         words = self.words(command, *args)
@@ -131,6 +132,20 @@ def narrows(there, other):
     ran.clean()
     expect("packets of 8192 bytes do not get through" in err, "the fallback is not said:", ran)
     there.perf("get", "-s", "1M", "-n", "20").clean()
+
+
+def over_tcp(tools, other, folder):
+    """The kernel's TCP: where it is asked for, and where the ends have no port in common, which is said."""
+    with test_cli.Server(tools, "--insecure", "--port", "shm", listen="10.90.0.1:0") as server:
+        there = There(tools, other, server, None, more=("--link", "tcp", "--sockets", "4"))
+        sizes(there)
+        file(there, folder)
+        there.more = ()
+        ran = there.perf("put", "-s", "1M", "-n", "20").must(OK)
+        expect(ran.doc["path"]["link"] == "tcp" and "the last resort" in ran.doc["path"]["why"], ran)
+        expect("no port that both ends can use" in ran.err and "the last resort" in ran.err, ran)
+        there.run("put", "--link", "packet").must(test_cli.FAILED, "no port that both ends can use")
+        there.run("put", "--require", "packet").must(test_cli.FAILED, "takes link tcp")
 
 
 def two_cores(tools, other, ports):
@@ -181,6 +196,8 @@ def run(tools, other, driver, folder):
         file(there, folder)
         if driver == "udp":
             narrows(there, other)
+    if driver == "udp":
+        over_tcp(tools, other, folder)
     if driver == "net_af_packet" and SERVER_CPU != CLIENT_CPU:
         two_cores(tools, other, ports)
     print(f"{driver} over veth: ok")
