@@ -6,18 +6,41 @@
 #include "plug.h"
 
 #include <arpa/inet.h>
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define CONF_ADDR	"127.0.0.1"
 #define CONF_TIMEOUT_S	5
 #define CONF_SPEED_MBPS 200000
 #define CONF_LATENCY_US 10
 
-static const char *conf_text(const char *name)
+#define CONF_QUOTE(number) #number
+#define CONF_NUMBER(macro) CONF_QUOTE(macro)
+
+const struct conf_var conf_vars[] = {
+	{"GX_NCCL_ADDR", CONF_ADDR},
+	{"GX_NCCL_PORTS", "shm;udp"},
+	{"GX_NCCL_LINK", "gx chooses"},
+	{"GX_NCCL_CORES", "2, on less than 8 physical cores 1"},
+	{"GX_NCCL_CPUS", "gx chooses"},
+	{"GX_NCCL_BUSY", "0"},
+	{"GX_NCCL_TIMEOUT_S", CONF_NUMBER(CONF_TIMEOUT_S)},
+	{"GX_NCCL_SPEED_MBPS", CONF_NUMBER(CONF_SPEED_MBPS)},
+	{"GX_NCCL_LATENCY_US", CONF_NUMBER(CONF_LATENCY_US)},
+	{"GX_LOG", "warn"},
+	{NULL, NULL},
+};
+
+const char *conf_text(const char *name)
 {
 	const char *text = getenv(name);
+	const struct conf_var *v = conf_vars;
 
+	while (v->name && strcmp(v->name, name))
+		v++;
+	assert(v->name); /* gxperf info --nccl tells of all that are read */
 	return text && text[0] ? text : NULL;
 }
 
@@ -117,7 +140,7 @@ static bool conf_host(struct conf *c)
 			 text);
 		return false;
 	}
-	snprintf(c->host, sizeof(c->host), "%s", text ? text : "127.0.0.1");
+	snprintf(c->host, sizeof(c->host), "%s", text ? text : CONF_ADDR);
 	c->near = !strncmp(c->host, "127.", 4) || !strcmp(c->host, "::1");
 	return true;
 }

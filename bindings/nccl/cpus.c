@@ -5,11 +5,11 @@
  * time: an abstract Unix socket, which ends with the process. All ranks together claim from the
  * upper half of the physical cores, so the computation keeps the lower half, and the siblings of
  * all. Called at init and at the last finalize, one thread at a time; a child of fork() calls
- * cpus_release().
+ * cpus_release(). gxperf info only looks, so that a rank which starts at that moment finds every
+ * CPU as it is.
  */
 #include "plug.h"
 
-#include <sched.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,6 +22,8 @@
 			* polling cores need their own */
 #define CPUS_TWO_MIN 4 /* with so many to choose from, a process takes two */
 
+#define CPUS_NAME "gx-cpu-"
+
 static int claims[LANES_MAX];
 static unsigned nr_claims;
 
@@ -29,7 +31,7 @@ static bool cpu_claim(unsigned cpu)
 {
 	struct sockaddr_un sa = {.sun_family = AF_UNIX};
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	int len = snprintf(sa.sun_path + 1, sizeof(sa.sun_path) - 1, "gx-cpu-%u", cpu);
+	int len = snprintf(sa.sun_path + 1, sizeof(sa.sun_path) - 1, CPUS_NAME "%u", cpu);
 
 	if (fd < 0)
 		return false;
@@ -47,6 +49,23 @@ void cpus_release(void)
 {
 	while (nr_claims)
 		close(claims[--nr_claims]);
+}
+
+void cpus_claimed(cpu_set_t *out)
+{
+	FILE *f = fopen("/proc/net/unix", "re");
+	char line[256];
+	unsigned cpu;
+
+	CPU_ZERO(out);
+	while (f && fgets(line, sizeof(line), f)) {
+		const char *name = strstr(line, " @" CPUS_NAME);
+
+		if (name && sscanf(name, " @" CPUS_NAME "%5u", &cpu) == 1 && cpu < CPU_SETSIZE)
+			CPU_SET(cpu, out);
+	}
+	if (f)
+		fclose(f);
 }
 
 /* The lowest CPU of the same physical core. */
@@ -89,17 +108,22 @@ unsigned cpus_spread(const cpu_set_t *may, unsigned (*first)(unsigned cpu), int 
 	return n;
 }
 
-static unsigned cpus_claim(const int from[], unsigned nr, unsigned want, int cpus[LANES_MAX])
+/* @claimed: NULL: claim them. */
+static unsigned cpus_claim(const int from[], unsigned nr, const cpu_set_t *claimed, unsigned want,
+			   int cpus[LANES_MAX])
 {
 	unsigned n = 0;
 
-	for (unsigned i = 0; i < nr && n < want; i++)
-		if (cpu_claim((unsigned)from[i]))
+	for (unsigned i = 0; i < nr && n < want; i++) {
+		unsigned cpu = (unsigned)from[i];
+
+		if (claimed ? !CPU_ISSET(cpu, claimed) : cpu_claim(cpu))
 			cpus[n++] = from[i];
+	}
 	return n;
 }
 
-unsigned cpus_choose(const struct conf *c, int cpus[LANES_MAX])
+unsigned cpus_choose(const struct conf *c, const cpu_set_t *claimed, int cpus[LANES_MAX])
 {
 	unsigned nr = c->nr_cores, nr_may, n;
 	int from[CPU_SETSIZE];
@@ -115,7 +139,7 @@ unsigned cpus_choose(const struct conf *c, int cpus[LANES_MAX])
 	nr_may = cpus_spread(&may, cpu_first_sibling, from);
 	if (!nr)
 		nr = nr_may >= CPUS_TWO_MIN ? 2 : 1;
-	n = cpus_claim(from, nr_may, nr, cpus);
+	n = cpus_claim(from, nr_may, claimed, nr, cpus);
 	if (n < nr)
 		say_info("%u of %u polling cores are not pinned: this process may run on %d CPUs, "
 			 "the ranks of a host share the upper half of their physical cores, and "

@@ -3,8 +3,8 @@
  * What the files of the NCCL plugin share. Prototypes stand by file, the lowest first: say.c (lines
  * to NCCL's log), conf.c (the environment), cpus.c (which CPUs), lane.c (requests on a core),
  * comm.c (comms and their lists), peer.c (connections), keep.c (the keeper), meet.c (connect and
- * accept), req.c (requests), reg.c (registrations), proc.c (the context of the process), net.c and
- * net_old.c (the tables).
+ * accept), req.c (requests), reg.c (registrations), proc.c (the context of the process), tell.c
+ * (what it would choose, for gxperf info), net.c and net_old.c (the tables).
  *
  * Threads. NCCL's threads call the tables: a service thread for each communicator (listen,
  * connect, accept, registrations, close), and a progress thread (isend, irecv, test). gx's control
@@ -293,18 +293,27 @@ void say_gx(void *arg, int level, const char *line);
 
 /* ---- conf.c ---- */
 
+/* All variables, up to one without a name, and their defaults in words. */
+struct conf_var {
+	const char *name, *unset;
+};
+extern const struct conf_var conf_vars[];
+
 /* Read GX_NCCL_*. Return: false: a variable is wrong, and the log says which. */
 bool conf_read(struct conf *c);
+const char *conf_text(const char *name); /* NULL: it is not set, or empty */
 
 /* ---- cpus.c ---- */
 
-/* Choose a CPU for each core: cpus[], -1: not pinned. */
-unsigned cpus_choose(const struct conf *c, int cpus[LANES_MAX]);
+/* Choose a CPU for each core, and claim it: cpus[], -1: not pinned. @claimed: claim none; these are
+ * other processes'. */
+unsigned cpus_choose(const struct conf *c, const cpu_set_t *claimed, int cpus[LANES_MAX]);
 /* The CPUs that cores may have: one of each physical core in @may, of the upper half of these, from
  * the highest down, because programs begin at the lowest. @first: the name of a CPU's physical core,
  * that is its lowest CPU. Return: how many; 0: there are too few to pin anything. */
 unsigned cpus_spread(const cpu_set_t *may, unsigned (*first)(unsigned cpu), int out[CPU_SETSIZE]);
 void cpus_release(void);
+void cpus_claimed(cpu_set_t *out); /* the CPUs that processes have claimed */
 
 /* ---- lane.c ---- */
 

@@ -198,7 +198,7 @@ static int proc_start(void)
 		return NCCL_SYSTEM_ERROR;
 	plug.host = proc_host();
 	gx_log_sink(say_gx, NULL);
-	nr_cores = cpus_choose(&plug.conf, cpus);
+	nr_cores = cpus_choose(&plug.conf, NULL, cpus);
 	ret = proc_gx_open(&gx, nr_cores, cpus);
 	if (!ret)
 		ret = proc_lanes_start(gx, nr_cores);

@@ -87,7 +87,7 @@ static void choose__a_list(void **state)
 	struct conf c = {.cpus = {5, 4, 9}, .nr_cpus = 3};
 	int cpus[LANES_MAX];
 
-	assert_int_equal(cpus_choose(&c, cpus), 3);
+	assert_int_equal(cpus_choose(&c, NULL, cpus), 3);
 	assert_true(cpus[0] == 5 && cpus[1] == 4 && cpus[2] == 9);
 }
 
@@ -101,7 +101,7 @@ static void choose__more_than_there_are(void **state)
 
 	CPU_ZERO(&seen);
 	assert_int_equal(sched_getaffinity(0, sizeof(may), &may), 0);
-	assert_int_equal(cpus_choose(&c, cpus), LANES_MAX);
+	assert_int_equal(cpus_choose(&c, NULL, cpus), LANES_MAX);
 	for (unsigned i = 0; i < LANES_MAX; i++) {
 		if (cpus[i] < 0)
 			continue;
@@ -110,7 +110,7 @@ static void choose__more_than_there_are(void **state)
 		CPU_SET((unsigned)cpus[i], &seen);
 	}
 	assert_true(CPU_COUNT(&seen) <= CPU_COUNT(&may) / 2);
-	assert_int_equal(cpus_choose(&c, more), LANES_MAX);
+	assert_int_equal(cpus_choose(&c, NULL, more), LANES_MAX);
 	for (unsigned i = 0; i < LANES_MAX; i++)
 		assert_true(more[i] < 0 || !CPU_ISSET((unsigned)more[i], &seen));
 	cpus_release();

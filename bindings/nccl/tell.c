@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the plugin would choose in this process, for gxperf info --nccl. Nothing is opened, and no
+ * CPU is claimed. One thread, of a program that does not use NCCL.
+ */
+#include "net.h"
+#include "plug.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define TELL_LINE_B 1024
+
+/* The text under way. NCCL's logger has no argument. */
+static struct {
+	char *at;
+	size_t room; /* with the final 0 */
+	bool full;
+} tell;
+
+static void tell_text(const char *key, const char *text)
+{
+	int n = snprintf(tell.at, tell.room, "%s %s\n", key, text);
+
+	if (n < 0 || (size_t)n >= tell.room) {
+		tell.full = true;
+		tell.at[0] = '\0';
+		return;
+	}
+	tell.at += n;
+	tell.room -= (size_t)n;
+}
+
+__attribute__((format(printf, 2, 3))) static void tell_line(const char *key, const char *fmt, ...)
+{
+	char line[TELL_LINE_B];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(line, sizeof(line), fmt, ap);
+	va_end(ap);
+	tell_text(key, line);
+}
+
+/* In the place of NCCL's: say_warn() and say_info() come here. */
+static void tell_log(int level, unsigned long flags, const char *file, int line_nr, const char *fmt,
+		     ...)
+{
+	static const char head[] = "NET/gx : ";
+	char line[TELL_LINE_B];
+	va_list ap;
+
+	(void)flags;
+	(void)file;
+	(void)line_nr;
+	va_start(ap, fmt);
+	vsnprintf(line, sizeof(line), fmt, ap);
+	va_end(ap);
+	tell_text(level == NCCL_LOG_WARN ? "wrong" : "note",
+		  line + (strncmp(line, head, sizeof(head) - 1) ? 0 : sizeof(head) - 1));
+}
+
+static void tell_vars(void)
+{
+	for (const struct conf_var *v = conf_vars; v->name; v++) {
+		const char *text = conf_text(v->name);
+
+		tell_line(text ? "set" : "default", "%s %s", v->name, text ? text : v->unset);
+	}
+}
+
+static void tell_cpus(const struct conf *c)
+{
+	cpu_set_t claimed;
+	int cpus[LANES_MAX];
+	unsigned nr;
+
+	cpus_claimed(&claimed);
+	nr = cpus_choose(c, &claimed, cpus);
+	for (unsigned i = 0; i < nr; i++)
+		tell_line("core", "%d", cpus[i]);
+	for (unsigned cpu = 0; cpu < CPU_SETSIZE; cpu++)
+		if (CPU_ISSET(cpu, &claimed))
+			tell_line("claimed", "%u", cpu);
+}
+
+int gx_nccl_tell(char *text, size_t room);
+
+/*
+ * gx_nccl_tell() - Write lines "KEY VALUE" into @text:
+ *   version  of gx
+ *   set, default  a variable and its value, or its default in words
+ *   wrong    why the first communicator would fail; then none of the following
+ *   near, open  the address to listen at: this host alone reaches it, or others too
+ *   core     a line for each polling core: its CPU, -1: not pinned
+ *   claimed  a CPU that a process has claimed
+ *   note     what the plugin would say of its choice
+ * Other keys may come. Return: 0, -EBUSY (NCCL uses the plugin in this process), -ENOSPC.
+ */
+NCCL_EXPORT int gx_nccl_tell(char *text, size_t room)
+{
+	struct conf c;
+
+	if (plug.gx)
+		return -EBUSY;
+	if (!room)
+		return -ENOSPC;
+	tell.at = text;
+	tell.room = room;
+	tell.full = false;
+	tell_line("version", "%s", gx_version());
+	tell_vars();
+	say_to(tell_log);
+	if (conf_read(&c)) {
+		tell_line(c.near ? "near" : "open", "%s", c.host);
+		tell_cpus(&c);
+	}
+	say_to(NULL);
+	return tell.full ? -ENOSPC : 0;
+}
