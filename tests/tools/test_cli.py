@@ -682,6 +682,71 @@ def out_info_and_stats(tools):
         expect("200" in text.splitlines()[0] and "# TYPE" in text and "msgs_rx" in text, text[:500])
 
 
+def without_nccl(tools, **env):
+    """The same tools without variables of NCCL and its plugin, but for these."""
+    other = Tools(tools.fakes.parent)
+    other.env = {k: v for k, v in tools.env.items() if not k.startswith(("NCCL_", "GX_NCCL_")) and k != "GX_LOG"} | env
+    return other
+
+
+@case
+def info_nccl(tools):
+    plugin = tools.fakes.parent / "bindings" / "nccl" / "libnccl-net-gx.so"
+    if not plugin.exists():
+        print("note: built without the NCCL plugin: not tested")
+        return
+    args = ("info", "--nccl", "--format", "json")
+
+    def info(rc=OK, words=(), **env):
+        return without_nccl(tools, **env).run(tools.gxperf_path, *args).must(rc, *words).doc["info"]["nccl"]
+
+    got = info()
+    expect(got["file"].endswith(plugin.name) and got["name"] == "gx" and got["tables"] == [8, 9, 10, 11, 12], got)
+    for word in ("NCCL_NET_PLUGIN=/", "NCCL_NET=gx", "NCCL_NET_PLUGIN_REF_COUNT=1", "127.0.0.1", "NCCL_HOSTID"):
+        expect(any(word in text for text in got["warnings"]), word, got)
+    page = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "pytorch.md").read_text()
+    told = {name: one["value"] for name, one in got["variables"].items() if name.startswith("GX_")}
+    expect(told == {name: unset.strip("`") for name, unset in re.findall(r"^\| `(GX_\w+)` \| ([^|]*) \|", page, re.M)}, told)
+    right = {"NCCL_NET_PLUGIN": str(plugin), "NCCL_NET": "GX", "NCCL_NET_PLUGIN_REF_COUNT": "1"}
+    got = info(**right, GX_NCCL_CPUS="0-1,5", GX_NCCL_ADDR="10.1.2.3")
+    expect(got["cores"] == [0, 1, 5] and got["address"] == "10.1.2.3" and len(got["warnings"]) == 1, got)
+    expect(got["variables"]["GX_NCCL_CPUS"] == {"set": True, "value": "0-1,5"}, got)
+    text = without_nccl(tools, **right).run(tools.gxperf_path, "info", "--nccl").must(OK).out
+    expect(str(plugin) in text and "polling cores on CPU" in text and "GX_NCCL_TIMEOUT_S=5 (default)" in text, text)
+    info(FAILED, ["GX_NCCL_CORES=0"], **right, GX_NCCL_CORES="0")
+    info(FAILED, ["/nonexistent.so"], NCCL_NET_PLUGIN="/nonexistent.so")
+    info(FAILED, ["not gx's plugin"], NCCL_NET_PLUGIN="libc.so.6")
+    info(FAILED, ["NCCL_NET=Socket"], NCCL_NET_PLUGIN=str(plugin), NCCL_NET="Socket")
+    tools.run(tools.gxperf_path, "info", "--nccl", "127.0.0.1:1").must(USAGE, "--nccl")
+
+
+@case
+def info_nccl_claims(tools):
+    """Claimed CPUs are told, and not chosen; info claims none."""
+    if not (tools.fakes.parent / "bindings" / "nccl" / "libnccl-net-gx.so").exists():
+        print("note: built without the NCCL plugin: not tested")
+        return
+    tools = without_nccl(tools, GX_NCCL_CORES="1")
+    with contextlib.ExitStack() as held:
+        def claim(cpu):
+            held.enter_context(socket.socket(socket.AF_UNIX)).bind(f"\0gx-cpu-{cpu}")
+
+        def info():
+            return tools.run(tools.gxperf_path, "info", "--nccl", "--format", "json").must(OK).doc["info"]["nccl"]
+
+        claim(1000)
+        first = info()
+        expect(1000 in first["claimed"], first)
+        if len(CPUS) < 4: # then it pins nothing
+            expect(first["cores"] == [None] and any("not pinned" in text for text in first["warnings"]), first)
+            return
+        if first["cores"] == [None]: # tests of the plugin run beside this one, and have all
+            return
+        claim(first["cores"][0])
+        second = info()
+        expect(first["cores"][0] in second["claimed"] and first["cores"] != second["cores"], first, second)
+
+
 # --- moving data ------------------------------------------------------------------------------------------
 
 @case

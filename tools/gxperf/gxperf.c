@@ -28,7 +28,7 @@
 /* ---- Sub-commands ---- */
 
 static const struct argp_child info_groups[] = {
-	{&perf_server_argp}, {&perf_conn_argp}, {&perf_report_argp}, {0}};
+	{&perf_info_argp}, {&perf_server_argp}, {&perf_conn_argp}, {&perf_report_argp}, {0}};
 static const struct argp_child put_groups[] = {
 	{&perf_server_argp}, {&perf_conn_argp}, {&perf_traffic_argp}, {&perf_place_argp},
 	{&perf_file_argp},   {&perf_tune_argp}, {&perf_report_argp},  {0}};
@@ -164,6 +164,8 @@ static void opts_check(struct cmdline *c, const struct command *cmd, struct argp
 		argp_error(state, "--same-place is for put and get");
 	if (o->same_place && (o->nr_conns != 1 || o->local_kind != GX_MEM_HOST))
 		argp_error(state, "--same-place: one connection, from host memory");
+	if (o->nccl && o->addr)
+		argp_error(state, "--nccl is about this host: leave %s out", o->addr);
 	if (o->n && o->duration_ns)
 		argp_error(state, "give -n or -D");
 	if (o->file && (sweep || o->duration_ns || o->n || o->nr_conns != 1))

@@ -64,6 +64,7 @@ struct perf_opts {
 	const char *engine_name; /* as given, or NULL */
 	bool gpu_given;
 	uint32_t gpu; /* opened for its copy engines; that of local_kind is opened in any case */
+	bool nccl;    /* info: of the NCCL plugin alone */
 };
 
 struct perf;

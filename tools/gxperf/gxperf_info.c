@@ -3,7 +3,7 @@
  * gxperf info: the parts of this host that gx can use, and, with an address, the server's offer.
  * Each port is opened by itself: if one fails, info prints its reason and still shows the others.
  */
-#include "gxperf/gxperf.h"
+#include "gxperf/gxperf_info.h"
 
 #include "common/flag.h"
 #include "common/json.h"
@@ -17,22 +17,13 @@
 #include <sys/utsname.h>
 
 #define INFO_DESCRIBE_MAX 16384
-#define INFO_WHY_MAX	  512
 #define INFO_GPUS_MAX	  16
 #define INFO_GPU_TRY_B	  (2u << 20)
 #define INFO_CONNS	  4 /* each times pairs for at most half a second */
 #define INFO_WAIT_NS	  20000000000ull
 #define INFO_HUGEPAGES	  "/sys/kernel/mm/hugepages"
 
-/* Output: text on stdout, or the same facts as a document. */
-struct info {
-	struct report *report;
-	struct json_t *doc;
-	bool quiet; /* no text: stdout is for the document */
-};
-
-__attribute__((format(printf, 2, 3))) static void info_say(const struct info *i, const char *fmt,
-							   ...)
+void info_say(const struct info *i, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -345,9 +336,13 @@ int perf_info(const struct perf_opts *opts, struct report *report)
 	struct info i = {.report = report, .doc = js_pack("{}"), .quiet = !report_is_table(report)};
 	int ret;
 
-	info_host(&i, opts);
-	ret = info_local(&i);
-	info_ports(&i);
+	if (opts->nccl) {
+		ret = info_nccl(&i);
+	} else {
+		info_host(&i, opts);
+		ret = info_local(&i);
+		info_ports(&i);
+	}
 	fflush(stdout);
 	if (!ret && opts->addr)
 		ret = info_server(&i, opts);

@@ -38,6 +38,7 @@ enum {
 	KEY_PLACE,
 	KEY_STRIPE,
 	KEY_THROTTLE,
+	KEY_NCCL,
 };
 
 /* ---- Values ---- */
@@ -411,6 +412,25 @@ static error_t demo_parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
+static const struct argp_option info_options[] = {
+	{NULL, 0, NULL, 0, "What is shown:", 1},
+	{"nccl", KEY_NCCL, NULL, 0,
+	 "Only the plugin for NCCL: which file NCCL would load, and what that would choose here",
+	 1},
+	{0},
+};
+
+static error_t info_parse(int key, char *arg, struct argp_state *state)
+{
+	struct cmdline *c = state->input;
+
+	if (key != KEY_NCCL)
+		return ARGP_ERR_UNKNOWN;
+	c->perf.nccl = true;
+	return 0;
+}
+
+const struct argp perf_info_argp = {.options = info_options, .parser = info_parse};
 const struct argp perf_conn_argp = {.options = conn_options, .parser = conn_parse};
 const struct argp perf_server_argp = {.options = server_options, .parser = server_parse};
 static const struct argp_child tune_children[] = {{&opt_gx_argp}, {0}};

@@ -26,5 +26,6 @@ extern const struct argp perf_file_argp;    /* a file as payload; stripes */
 extern const struct argp perf_tune_argp;    /* tuning */
 extern const struct argp perf_report_argp;  /* where results go */
 extern const struct argp perf_demo_argp;
+extern const struct argp perf_info_argp;
 
 #endif
