@@ -2,70 +2,14 @@
 /*
  * NCCL as a way to move data between GPUs of one process (see way.h). Its kernels send and receive,
  * all-gather, and do all-to-all. In its zero-CTA mode with symmetric windows copy engines
- * all-gather and do all-to-all. dlopen finds the library. The prototypes are from nccl.h of 2.28.9;
- * only this file has them. Main thread only.
+ * all-gather and do all-to-all. Main thread only.
  */
+#include "gxperf/beside/nccl_lib.h"
 #include "gxperf/beside/way.h"
 
-#include <dlfcn.h>
 #include <errno.h>
-#include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct ncclComm;
-struct ncclWindow_vidmem;
-struct CUstream_st;
-
-struct nccl_id {
-	char b[128];
-};
-
-/* ncclConfig_v22800 */
-struct nccl_config {
-	size_t size;
-	unsigned magic, version;
-	int blocking, cga, min_ctas, max_ctas;
-	const char *net;
-	int split, traffic;
-	const char *name;
-	int collnet, cta_policy, shrink, nvls_ctas, channels, nvlink;
-};
-
-enum { NCCL_UINT8 = 1, NCCL_WIN_SYMMETRIC = 1, NCCL_CTA_ZERO = 2, NCCL_UNSET = INT_MIN };
-
-#define NCCL_MAGIC  0xcafebeefu
-#define NCCL_OLDEST 22800 /* first version with windows, zero-CTA and ncclAlltoAll */
-
-#define NCCL_API(X)                                                                                \
-	X(ncclGetVersion, (int *version))                                                          \
-	X(ncclGetUniqueId, (struct nccl_id * id))                                                  \
-	X(ncclCommInitRankConfig, (struct ncclComm * *comm, int n, struct nccl_id id, int rank,    \
-				   struct nccl_config *config))                                    \
-	X(ncclCommDestroy, (struct ncclComm * comm))                                               \
-	X(ncclCommWindowRegister, (struct ncclComm * comm, void *mem, size_t len,                  \
-				   struct ncclWindow_vidmem **win, int flags))                     \
-	X(ncclCommWindowDeregister, (struct ncclComm * comm, struct ncclWindow_vidmem * win))      \
-	X(ncclGroupStart, (void))                                                                  \
-	X(ncclGroupEnd, (void))                                                                    \
-	X(ncclSend, (const void *mem, size_t count, int type, int peer, struct ncclComm *comm,     \
-		     struct CUstream_st *stream))                                                  \
-	X(ncclRecv, (void *mem, size_t count, int type, int peer, struct ncclComm *comm,           \
-		     struct CUstream_st *stream))                                                  \
-	X(ncclAllGather, (const void *from, void *to, size_t count, int type,                      \
-			  struct ncclComm *comm, struct CUstream_st *stream))                      \
-	X(ncclAlltoAll, (const void *from, void *to, size_t count, int type,                       \
-			 struct ncclComm *comm, struct CUstream_st *stream))
-
-static struct {
-	void *lib;
-#define NCCL_MEMBER(name, args) int(*name) args;
-	NCCL_API(NCCL_MEMBER)
-#undef NCCL_MEMBER
-	const char *(*ncclGetLastError)(struct ncclComm *comm);
-	int version;
-} nccl;
 
 /* Communicators by mode, kept from size to size: making one takes a second. */
 static struct nccl_comms {
@@ -78,63 +22,6 @@ struct nccl_way {
 	struct ncclWindow_vidmem *win[GPUS_MAX][2]; /* for the send and the receive memory */
 	bool zero;
 };
-
-static int nccl_try(int res, const char *what)
-{
-	if (!res)
-		return 0;
-	way_why_set("%s: error %d: %s", what, res,
-		    nccl.ncclGetLastError ? nccl.ncclGetLastError(NULL) : "");
-	return -EIO;
-}
-
-#define NCCL_TRY(fn, ...) nccl_try(nccl.fn(__VA_ARGS__), #fn)
-
-/* ---- the library ---- */
-
-static void *nccl_dlopen(const char *path)
-{
-	char file[1024];
-	void *lib;
-
-	for (const char *at = path; at && *at; at += strcspn(at, ":"), at += *at == ':') {
-		snprintf(file, sizeof(file), "%.*s/libnccl.so.2", (int)strcspn(at, ":"), at);
-		lib = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-		if (lib)
-			return lib;
-	}
-	return dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-}
-
-static int nccl_load(const char *path)
-{
-	void *lib;
-
-	if (nccl.lib)
-		return 0;
-	lib = nccl_dlopen(path);
-	if (!lib) {
-		way_why_set("no NCCL: %s; name its folder with --lib-path", dlerror());
-		return -ENOENT;
-	}
-#define NCCL_SYMBOL(fn, args)                                                                      \
-	nccl.fn = (int(*) args)dlsym(lib, #fn);                                                    \
-	if (!nccl.fn) {                                                                            \
-		way_why_set("this libnccl is too old: it has no " #fn);                            \
-		return -ENOENT;                                                                    \
-	}
-	NCCL_API(NCCL_SYMBOL)
-#undef NCCL_SYMBOL
-	*(void **)&nccl.ncclGetLastError = dlsym(lib, "ncclGetLastError");
-	if (NCCL_TRY(ncclGetVersion, &nccl.version))
-		return -EIO;
-	if (nccl.version < NCCL_OLDEST) {
-		way_why_set("NCCL %d is too old: 2.28 is needed", nccl.version);
-		return -ENOENT;
-	}
-	nccl.lib = lib;
-	return 0;
-}
 
 /* ---- communicators ---- */
 
@@ -155,28 +42,13 @@ static int nccl_init_rank(void *arg, void *stream)
 
 static int nccl_init_all(struct gpus *gpus, struct nccl_comms *set, bool zero)
 {
-	struct nccl_init init = {
-		.set = set,
-		.config = {.size = sizeof(init.config),
-			   .magic = NCCL_MAGIC,
-			   .version = NCCL_OLDEST,
-			   .blocking = NCCL_UNSET,
-			   .cga = NCCL_UNSET,
-			   .min_ctas = NCCL_UNSET,
-			   .max_ctas = NCCL_UNSET,
-			   .split = NCCL_UNSET,
-			   .traffic = NCCL_UNSET,
-			   .collnet = NCCL_UNSET,
-			   .cta_policy = zero ? NCCL_CTA_ZERO : NCCL_UNSET,
-			   .shrink = NCCL_UNSET,
-			   .nvls_ctas = NCCL_UNSET,
-			   .channels = NCCL_UNSET,
-			   .nvlink = NCCL_UNSET},
-	};
+	struct nccl_init init = {.set = set, .config = NCCL_CONFIG};
 	int ret = NCCL_TRY(ncclGetUniqueId, &init.id);
 
 	if (ret)
 		return ret;
+	if (zero)
+		init.config.cta_policy = NCCL_CTA_ZERO;
 	set->n = gpus->n;
 	ret = NCCL_TRY(ncclGroupStart);
 	for (init.rank = 0; init.rank < (int)gpus->n && !ret; init.rank++)
