@@ -1621,6 +1621,12 @@ def gpus_usage(tools):
             ("p2p", ["--sizes", "100"], ["100", "multiple of 16"]),
             ("compare", ["--gpus", "1"], ["1"]),
             ("compare", ["--rounds", "0"], ["0"]),
+            ("compare", ["--comm", "nccl,ucx"], ["'ucx'", "nccl-gx"]),
+            ("compare", ["--comm", "nccl", "--ops", "all_reduce,gather"], ["'gather'", "send_recv"]),
+            ("compare", ["--comm", "nccl", "--sizes", "12"], ["12", "multiple of 8"]),
+            ("compare", ["--comm", "nccl", "--ways", "gx"], ["--comm", "--ways"]),
+            ("compare", ["--ops", "broadcast"], ["--ops", "--comm"]),
+            ("compare", ["--as-rank", "nccl:2"], ["--as-rank"]),
             ("overlap", ["--grid", "4x"], ["4x"]),
             ("overlap", ["--load", "sort"], ["sort"]),
             ("overlap", ["--rate", "fast"], ["fast"]),
@@ -1668,6 +1674,57 @@ def gpus_compare(tools):
     on_gpus(tools, "compare", *args, "--ways", "ucx").must(USAGE, "ucx", "nccl-zero")
     on_gpus(tools, "compare", *args, "--ways", "nccl-zero").must(USAGE, "write")
     on_gpus(tools, "compare", *args, gpus=1).must(FAILED, "two GPUs")
+
+
+@case
+def gpus_compare_processes(tools):
+    """NCCL between processes: the fake one moves bytes through memory that they share."""
+    args = ["--comm", "nccl,nccl-gx", "--sizes", "8,64K", "--rounds", "2"]
+    ran = on_gpus(tools, "compare", *args, gpus=2)
+    if not ran:
+        return
+    ops = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv")
+    rows = ran.must(OK).doc["results"]
+    expect([(r["operation"], r["size_b"], r["op"]) for r in rows] == [
+        (op, max(size, 16) if op in ops[1:4] else size, way) for op in ops for size in (8, 65536) for way in ("nccl", "nccl-gx")], ran)
+    for r in rows:
+        expect(r["wrong"] == 0 and r["checked_b"] > 0 and r["us"] > 0 and r["ratio"] > 0 and r["cores_0"] >= 0, r)
+        expect(r["op"] != "nccl" or r["ratio"] == 1, r)
+    expect("NET/Socket" in ran.doc["ranks"]["nccl:0"] and "NET/gx" in ran.doc["ranks"]["nccl-gx:1"], ran.doc["ranks"])
+    args = ["--comm", "nccl", "--sizes", "64K", "--rounds", "1", "--ops", "send_recv,all_reduce"]
+    ran = on_gpus(tools, "compare", *args, gpus=2, GX_FAKE_NCCL_LAZY="1").must(WRONG)
+    expect(len(ran.doc["results"]) == 2 and all(r["wrong"] > 0 for r in ran.doc["results"]), ran)
+    on_gpus(tools, "compare", *args, gpus=2, GX_FAKE_NCCL_OLD="1").must(FAILED, "nccl, rank 0: ", "too old", "2.28", "status 1")
+    on_gpus(tools, "compare", *args, gpus=2, libs=False).must(FAILED, "nccl, rank 0: ", "no NCCL")
+    on_gpus(tools, "compare", *args, gpus=2, GX_FAKE_NCCL_VIA="P2P/IPC").must(FAILED, "P2P/IPC, not NET/Socket")
+    on_gpus(tools, "compare", *args, gpus=1, CUDA_MPS_PIPE_DIRECTORY="/nonexistent").must(FAILED, "nvidia-cuda-mps-control -d")
+    with tempfile.TemporaryDirectory() as pipes:
+        pathlib.Path(pipes, "control").touch()
+        on_gpus(tools, "compare", *args, gpus=1, CUDA_MPS_PIPE_DIRECTORY=pipes).must(OK)
+    on_gpus(tools, "compare", *args, "--gpus", "2", gpus=1).must(FAILED, "there is 1")
+
+
+@case
+def gpus_compare_rank_killed(tools):
+    tools = tools.with_gpus(2)
+    if not tools:
+        return
+    args = ["--comm", "nccl", "--sizes", "64K", "--rounds", "99", "--seconds", "1", "--lib-path", str(tools.fakes / "fake")]
+    proc = subprocess.Popen([tools.gxperf_path, "compare", *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True, env=tools.env)
+    end, ranks = time.monotonic() + START_S, {}
+    while len(ranks) < 2 and time.monotonic() < end and proc.poll() is None:
+        for pid in pathlib.Path(f"/proc/{proc.pid}/task/{proc.pid}/children").read_text().split():
+            words = pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+            if "--as-rank" in words:
+                ranks[words[words.index("--as-rank") + 1]] = int(pid)
+        time.sleep(0.05)
+    time.sleep(1)
+    if "nccl:1" in ranks and proc.poll() is None:
+        os.kill(ranks["nccl:1"], signal.SIGKILL)
+    out, err = proc.communicate(timeout=CALL_S)
+    Ran(proc, out, err).must(LOST, "nccl, rank 1 was ended by signal 9")
+    expect(not pathlib.Path(f"/proc/{ranks['nccl:0']}").exists(), "rank 0 still runs")
 
 
 @case

@@ -201,6 +201,12 @@ int perf_lat(const struct perf_opts *opts, struct report *report);
 int perf_info(const struct perf_opts *opts, struct report *report);
 int perf_demo(const struct perf_opts *opts, struct report *report);
 
+/* ---- gxperf_info_nccl.c ---- */
+
+/** perf_plugin_near() - gx's plugin for NCCL in the build folder or bundle of this program. Return:
+ * 0 with its @path, -ENOENT. */
+int perf_plugin_near(char *path, size_t room);
+
 /* ---- gxperf_row.c: common parts of rows ---- */
 
 /** perf_row_hist() - Fill the latency columns of @row from @h; null if there are too few

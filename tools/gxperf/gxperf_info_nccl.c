@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define PLUGIN_TELL_B	 16384
 #define PLUGIN_TABLE_MIN 6 /* versions of NCCL's table that are looked for */
@@ -108,15 +109,22 @@ static bool plugin_try_names(struct plugin *p, const char *names)
 	return found;
 }
 
-/* What the loader knows, then the build folder's, then a bundle's. */
-static void plugin_try_own(struct plugin *p)
+int perf_plugin_near(char *path, size_t room)
 {
 	static const char *const near[] = {"../bindings/nccl/" PLUGIN_NAME, "lib/" PLUGIN_NAME};
-	char path[PATH_MAX];
-	bool found = plugin_try(p, PLUGIN_NAME);
 
-	for (unsigned k = 0; k < sizeof(near) / sizeof(near[0]) && !found; k++)
-		found = !child_self(near[k], path, sizeof(path)) && plugin_try(p, path);
+	for (unsigned k = 0; k < sizeof(near) / sizeof(near[0]); k++)
+		if (!child_self(near[k], path, room) && !access(path, R_OK))
+			return 0;
+	return -ENOENT;
+}
+
+static void plugin_try_own(struct plugin *p)
+{
+	char path[PATH_MAX];
+
+	if (!plugin_try(p, PLUGIN_NAME) && !perf_plugin_near(path, sizeof(path)))
+		plugin_try(p, path);
 }
 
 static void plugin_find(struct plugin *p)

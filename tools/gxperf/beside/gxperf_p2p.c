@@ -2,9 +2,11 @@
 /*
  * gxperf p2p: gx's path between two GPUs of one process, by size: queued back to back, alone from
  * the post until the CPU sees the end, and back and forth. gxperf compare: the same work by gx and
- * by its rivals, in interleaved rounds. All payload is compared after each run. Main thread only.
+ * by its rivals, in interleaved rounds; with --comm between processes (pair.h). All payload is
+ * compared after each run. Main thread only.
  */
 #include "gxperf/beside/gxperf_gpus.h"
+#include "gxperf/beside/pair.h"
 
 #include <errno.h>
 #include <math.h>
@@ -26,7 +28,7 @@ static struct {
 	bool patterns[GPUS_PATTERNS], any_pattern, ping_pong;
 	uint32_t gpus, rounds;
 	uint64_t ns;
-	const char *ways, *lib_path;
+	const char *ways, *lib_path, *comm, *ops, *plugin, *rank;
 } opts = {.rounds = 3, .ns = 50000000};
 
 enum {
@@ -37,6 +39,10 @@ enum {
 	KEY_SECONDS,
 	KEY_WAYS,
 	KEY_LIB_PATH,
+	KEY_COMM,
+	KEY_OPS,
+	KEY_PLUGIN,
+	KEY_RANK,
 };
 
 static const struct argp_option p2p_options[] = {
@@ -55,13 +61,28 @@ static const struct argp_option compare_options[] = {
 	 1},
 	{"pattern", KEY_PATTERN, "NAME", 0,
 	 "write (default), read, both, allgather, alltoall; may be repeated", 1},
-	{"gpus", KEY_GPUS, "N", 0, "GPUs; default: two, for allgather and alltoall all", 1},
+	{"gpus", KEY_GPUS, "N", 0,
+	 "GPUs; default: two, for allgather and alltoall all. With --comm two, or 1: both ranks on "
+	 "one, under MPS",
+	 1},
 	{"ways", KEY_WAYS, "LIST", 0, "gx, peer, nccl, nccl-zero; default: all that do the pattern",
 	 1},
 	{"rounds", KEY_ROUNDS, "N", 0, "Interleaved rounds, of which the median counts; default 3",
 	 1},
 	{"seconds", KEY_SECONDS, "S", 0, "Each way is timed for so long a round; default 0.05", 1},
 	{"lib-path", KEY_LIB_PATH, "DIR:...", 0, "Folders where libnccl is looked for first", 1},
+	{"comm", KEY_COMM, "LIST", 0,
+	 "Instead: NCCL between two processes, by its Socket transport (nccl) and by gx's plugin "
+	 "(nccl-gx)",
+	 1},
+	{"ops", KEY_OPS, "LIST", 0,
+	 "With --comm: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send_recv; "
+	 "default all",
+	 1},
+	{"plugin", KEY_PLUGIN, "FILE", 0,
+	 "With --comm: gx's plugin; default: NCCL_NET_PLUGIN, else the file of this build", 1},
+	{"as-rank", KEY_RANK, "NAME", OPTION_HIDDEN, "gxperf compare --comm starts its ranks so",
+	 1},
 	{0},
 };
 
@@ -81,11 +102,15 @@ static int pattern_option(const char *arg)
 static const struct opt_value gpus_values[] = {
 	{KEY_SIZES, OPT_SIZES, &opts.sizes},
 	{KEY_PATTERN, OPT_CALL, .parse = pattern_option},
-	{KEY_GPUS, OPT_U32, &opts.gpus, 2, GPUS_MAX},
+	{KEY_GPUS, OPT_U32, &opts.gpus, 1, GPUS_MAX},
 	{KEY_ROUNDS, OPT_U32, &opts.rounds, 1, COMPARE_ROUNDS},
 	{KEY_SECONDS, OPT_SECONDS, &opts.ns},
 	{KEY_WAYS, OPT_TEXT, &opts.ways},
 	{KEY_LIB_PATH, OPT_TEXT, &opts.lib_path},
+	{KEY_COMM, OPT_TEXT, &opts.comm},
+	{KEY_OPS, OPT_TEXT, &opts.ops},
+	{KEY_PLUGIN, OPT_TEXT, &opts.plugin},
+	{KEY_RANK, OPT_TEXT, &opts.rank},
 	{0},
 };
 
@@ -461,12 +486,42 @@ static int compare_pattern(struct compare *c, unsigned gpus)
 	return ret;
 }
 
+/* Options that the other kind of comparison has. */
+static int compare_check(struct report *report)
+{
+	const char *why = NULL;
+
+	if (opts.comm && (opts.any_pattern || opts.ways))
+		why = "--comm has operations (--ops), neither --pattern nor --ways";
+	else if (!opts.comm && (opts.ops || opts.plugin))
+		why = "--ops and --plugin are for --comm";
+	else if (!opts.comm && opts.gpus == 1)
+		why = "--gpus 1 is for --comm";
+	if (why)
+		report_error(report, "%s", why);
+	return why ? PERF_USAGE : PERF_OK;
+}
+
 int perf_compare(const struct perf_opts *unused, struct report *report)
 {
+	const struct pair_opts pair = {.comm = opts.comm,
+				       .ops = opts.ops,
+				       .lib_path = opts.lib_path,
+				       .plugin = opts.plugin,
+				       .sizes = &opts.sizes,
+				       .gpus = opts.gpus,
+				       .rounds = opts.rounds,
+				       .ns = opts.ns};
 	static struct compare c;
-	unsigned all = gpus_count();
-	int ret = PERF_OK;
+	unsigned all;
+	int ret;
 
+	if (opts.rank)
+		return pair_rank(opts.rank, &pair, report);
+	ret = compare_check(report);
+	if (ret || opts.comm)
+		return ret ? ret : pair_compare(&pair, report);
+	all = gpus_count();
 	c.report = report;
 	if (!opts.any_pattern)
 		opts.patterns[GPUS_WRITE] = true;

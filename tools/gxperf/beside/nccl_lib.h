@@ -28,7 +28,14 @@ struct nccl_config {
 	int collnet, cta_policy, shrink, nvls_ctas, channels, nvlink;
 };
 
-enum { NCCL_UINT8 = 1, NCCL_WIN_SYMMETRIC = 1, NCCL_CTA_ZERO = 2, NCCL_UNSET = INT_MIN };
+enum {
+	NCCL_SUM = 0,
+	NCCL_UINT8 = 1,
+	NCCL_UINT64 = 5,
+	NCCL_WIN_SYMMETRIC = 1,
+	NCCL_CTA_ZERO = 2,
+	NCCL_UNSET = INT_MIN,
+};
 
 #define NCCL_MAGIC  0xcafebeefu
 #define NCCL_OLDEST 22800 /* first version with windows, zero-CTA and ncclAlltoAll */
@@ -56,6 +63,12 @@ enum { NCCL_UINT8 = 1, NCCL_WIN_SYMMETRIC = 1, NCCL_CTA_ZERO = 2, NCCL_UNSET = I
 		     struct CUstream_st *stream))                                                  \
 	X(ncclRecv, (void *mem, size_t count, int type, int peer, struct ncclComm *comm,           \
 		     struct CUstream_st *stream))                                                  \
+	X(ncclAllReduce, (const void *from, void *to, size_t count, int type, int op,              \
+			  struct ncclComm *comm, struct CUstream_st *stream))                      \
+	X(ncclReduceScatter, (const void *from, void *to, size_t count, int type, int op,          \
+			      struct ncclComm *comm, struct CUstream_st *stream))                  \
+	X(ncclBroadcast, (const void *from, void *to, size_t count, int type, int root,            \
+			  struct ncclComm *comm, struct CUstream_st *stream))                      \
 	X(ncclAllGather, (const void *from, void *to, size_t count, int type,                      \
 			  struct ncclComm *comm, struct CUstream_st *stream))                      \
 	X(ncclAlltoAll, (const void *from, void *to, size_t count, int type,                       \
