@@ -14,7 +14,7 @@
 #define CONF_ADDR	"127.0.0.1"
 #define CONF_TIMEOUT_S	5
 #define CONF_SPEED_MBPS 200000
-#define CONF_LATENCY_US 10
+#define CONF_LATENCY_US 3
 
 #define CONF_QUOTE(number) #number
 #define CONF_NUMBER(macro) CONF_QUOTE(macro)
