@@ -46,7 +46,7 @@ static int list_run(void *arg)
 	return 0;
 }
 
-/* Reuse the handle that was freed first, if MEM_GRAVES are kept. */
+/* Reuse the handle that was freed first, if MEM_GRAVES are kept, unless its owner must ask again. */
 static int handle_run(void *arg)
 {
 	struct {
@@ -55,7 +55,8 @@ static int handle_run(void *arg)
 	} *call = arg;
 	struct gx *gx = call->gx;
 
-	if (gx->nr_graves < MEM_GRAVES)
+	if (gx->nr_graves < MEM_GRAVES ||
+	    atomic_load_explicit(&gx->graves->owed, memory_order_relaxed))
 		return 0;
 	call->mem = gx->graves;
 	gx->graves = call->mem->next;
@@ -360,14 +361,16 @@ GX_EXPORT int gx_mem_free(struct gx_mem *mem)
 		struct gx *gx;
 		uint64_t id;
 	} call = {mem ? mem->gx : NULL, mem ? mem->id : 0};
-	bool own = mem && mem->own;
+	bool own = mem && mem->own, owed;
 	uint64_t until_ns;
 	uint32_t seq;
 
 	if (!mem)
 		return 0;
+	owed = atomic_exchange_explicit(&mem->owed, false, memory_order_relaxed);
+	/* The control thread may have freed it since the caller was told to ask again. */
 	if (atomic_load_explicit(&mem->gone, memory_order_relaxed))
-		return gx_fail(-EINVAL, "this memory was freed already");
+		return owed ? 0 : gx_fail(-EINVAL, "this memory was freed already");
 	gx_uring_run_wait(call.gx->uring, free_run, mem);
 	seq = mem->drop_seq;
 	until_ns =
@@ -382,6 +385,7 @@ GX_EXPORT int gx_mem_free(struct gx_mem *mem)
 	}
 	if (own) /* mem_reap() frees it when it can */
 		return 0;
+	atomic_store_explicit(&mem->owed, true, memory_order_relaxed);
 	return gx_fail(-EAGAIN, "a core that another thread turns has not let go of this memory: "
 				"have it turned, and free the memory again before it is used for "
 				"something else");

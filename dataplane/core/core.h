@@ -62,6 +62,7 @@ struct gx_mem {
 	struct gx_mem *next; /* in gx->mems or gx->graves; owner: ctl */
 	_Atomic bool dead; /* ctl: the user freed it, so no operation with it begins. Read by any */
 	_Atomic bool gone; /* ctl: nothing of gx touches it any more. Read by any */
+	_Atomic bool owed; /* gx_mem_free() told -EAGAIN: the next call has an answer to give */
 	uint32_t drop_seq; /* value of gx->drops when the user freed it; written before dead */
 	unsigned nr_held;  /* ctl: processes that may still write to it, see local_lost() */
 };
