@@ -35,6 +35,18 @@ static void tick_listeners(struct ctl *ctl)
 	}
 }
 
+/* Did this thread stand since the last tick (SIGSTOP, no CPU, a slow callback of the user)? */
+static void tick_stood(struct ctl *ctl, uint64_t now_ns)
+{
+	uint64_t since_ns = ctl->tick_ns ? now_ns - ctl->tick_ns : 0;
+
+	ctl->tick_ns = now_ns;
+	if (since_ns < 2 * CTL_TICK_NS)
+		return;
+	for (struct ctl_conn *cc = ctl->conns; cc; cc = cc->next)
+		ctl_conn_stood(cc, since_ns - CTL_TICK_NS, now_ns);
+}
+
 /* Look at the deadlines of all bootstrap connections; free closed ones that have no struct gx_conn.
  * Callbacks free none meanwhile. */
 static void tick_own(struct ctl *ctl, uint64_t now_ns)
@@ -81,6 +93,7 @@ static void tick_done(struct gx_io *io, int res)
 	if (res == -ECANCELED)
 		return;
 	core_watch(ctl->gx, now_ns);
+	tick_stood(ctl, now_ns);
 	tick_own(ctl, now_ns);
 	ctl_fd_tick(ctl, now_ns);
 	ctl_stats_tick(ctl, now_ns);

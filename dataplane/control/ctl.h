@@ -196,6 +196,7 @@ struct ctl {
 	struct ctl_addr bind;
 	unsigned next_core; /* first core of the next client */
 	unsigned inside;    /* callbacks on the stack; they keep the tick from freeing */
+	uint64_t tick_ns;   /* time of the last tick; 0: none yet */
 	bool closing;
 	/* ctl_fd.c calls these when it is done; frozen. */
 	void (*shown)(struct ctl_conn *cc); /* client: cc->proven: the server knows our user */
@@ -326,6 +327,8 @@ bool ctl_conn_room(struct ctl *ctl);
 void ctl_conn_accepted(struct ctl *ctl, int fd);
 void ctl_conn_turn_away(struct ctl *ctl, int fd); /* no descriptors are left; closes @fd */
 void ctl_conn_tick(struct ctl_conn *cc, uint64_t now_ns);
+/* This thread stood for @stood_ns before @now_ns: give the peer more time. */
+void ctl_conn_stood(struct ctl_conn *cc, uint64_t stood_ns, uint64_t now_ns);
 
 /* -- ctl_stats.c -- */
 

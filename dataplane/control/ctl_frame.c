@@ -448,6 +448,18 @@ static void conn_timed_out(struct ctl_conn *cc)
 	}
 }
 
+/* A pause of our own is not the peer's silence: its answer may lie in the socket, and this thread
+ * reads it only after the tick. A pause counts as an eighth of a step, as on a core, so a thread that
+ * is seldom run gives up in the end. */
+void ctl_conn_stood(struct ctl_conn *cc, uint64_t stood_ns, uint64_t now_ns)
+{
+	uint64_t step_ns = cc->server ? CTL_STEP_NS : cc->timeout_ns;
+
+	if (!cc->due_ns || !ctl_conn_is_live(cc) || stood_ns <= step_ns / 8)
+		return;
+	cc->due_ns = GX_MIN(cc->due_ns + stood_ns - step_ns / 8, now_ns + step_ns);
+}
+
 void ctl_conn_tick(struct ctl_conn *cc, uint64_t now_ns)
 {
 	if (cc->prove_again && cc->state == CTL_PROVE)

@@ -1293,6 +1293,36 @@ static void fail__stuck_server(void **state)
 	close(fd);
 }
 
+static void stand_run(void *arg)
+{
+	sem_post(arg);
+	sleep_ms(2500);
+}
+
+/* The server answers in time, while the client's control thread stands for longer than a step. */
+static void connect__stands_itself(void **state)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	char addr[32];
+	int fd = raw_listen_at(addr), peer;
+	uint32_t len;
+	sem_t begun;
+
+	sem_init(&begun, 0, 0);
+	client_connect(addr, &(struct gx_connect_opts){.timeout_ns = 2000000000});
+	peer = raw_accept(fd);
+	assert_int_equal(raw_recv(peer, b, &len), GX_HELLO_HELLO);
+	assert_int_equal(gx_uring_run(client->gx.uring, stand_run, &begun), 0);
+	while (sem_wait(&begun))
+		;
+	assert_true(raw_send(peer, b, raw_hello(b, GX_HELLO_VERSION)));
+	assert_int_equal(raw_recv(peer, b, &len), GX_HELLO_CONNECT);
+	close(peer);
+	wait_down(client, 1, -ECONNRESET);
+	close(fd);
+	sem_destroy(&begun);
+}
+
 static void fail__not_gx(void **state)
 {
 	char addr[32];
@@ -2566,6 +2596,7 @@ static const struct CMUnitTest tests[] = {
 	TEST(up__pool_of_the_client),
 	TEST(up__many_clients),
 	TEST(connect__port_by_what_it_speaks),
+	TEST(connect__stands_itself),
 	TEST(fail__port_missing),
 	TEST(fail__lane_open),
 	TEST(fail__refused),
