@@ -10,8 +10,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define CORE_SAY_NS 10000000000ull /* between two warnings about a core */
-#define OP_LEN_MAX  (1ull << 36)   /* offsets on the wire are 32 bits, in units of 16 bytes */
+#define CORE_SAY_NS  10000000000ull /* between two warnings about a core */
+#define CORE_LOOK_NS 1000000000ull  /* between two looks at how long its thread has waited */
+#define OP_LEN_MAX   (1ull << 36)   /* offsets on the wire are 32 bits, in units of 16 bytes */
 
 #define OP_FLAGS (GX_OP_IMM | GX_OP_LOCAL | GX_OP_SILENT)
 
@@ -230,22 +231,60 @@ GX_EXPORT int gx_core_poller(struct gx_core *core, bool (*fn)(void *arg, uint64_
 					       core->gx->opts.idle_wait ? user_asleep : NULL});
 }
 
+/* Return: 0: the kernel does not say. */
+static uint64_t thread_waited_ns(int tid)
+{
+	unsigned long long waited_ns = 0;
+	char path[48];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/schedstat", tid);
+	f = fopen(path, "re");
+	if (!f)
+		return 0;
+	if (fscanf(f, "%*u %llu", &waited_ns) != 1)
+		waited_ns = 0;
+	fclose(f);
+	return waited_ns;
+}
+
+/* Look once a second, and when the core has stalled. */
+static void core_look(struct gx_core *core, uint64_t stalls, uint64_t now_ns)
+{
+	int tid = atomic_load_explicit(&core->turner_tid, memory_order_relaxed);
+	struct core_wait *w = &core->wait;
+	struct core_wait is = {.tid = tid, .look_ns = now_ns, .stalls = stalls};
+
+	if (stalls == w->stalls && now_ns - w->look_ns < CORE_LOOK_NS)
+		return;
+	is.total_ns = tid ? thread_waited_ns(tid) : 0;
+	if (stalls == w->stalls)
+		is.stall_ns = w->stall_ns;
+	else if (tid == w->tid && w->total_ns && is.total_ns > w->total_ns)
+		is.stall_ns = is.total_ns - w->total_ns;
+	*w = is;
+}
+
 static void core_say_stall(const struct gx_core *core)
 {
-	double s = atomic_load_explicit(&core->loop.stall_ns, memory_order_relaxed) / 1e9;
+	uint64_t stall_ns = atomic_load_explicit(&core->loop.stall_ns, memory_order_relaxed);
+	uint64_t waited_ns = GX_MIN(core->wait.stall_ns, stall_ns);
+	bool ours = atomic_load_explicit(&core->loop.started, memory_order_relaxed);
+	const char *what = ours ? "run" : "turned";
+	char cpu[24] = "a CPU";
 
-	if (!atomic_load_explicit(&core->loop.started, memory_order_relaxed))
-		gx_warn("core %u was not turned for %.1f s: the program was busy elsewhere, and "
-			"peers may have given it up",
-			core->index, s);
-	else if (core->loop.cpu >= 0)
-		gx_warn("core %u was not run for %.1f s: CPU %d is shared with other work, or the "
-			"process was stopped; peers may have given it up",
-			core->index, s, core->loop.cpu);
+	if (ours && core->loop.cpu >= 0)
+		snprintf(cpu, sizeof(cpu), "CPU %d", core->loop.cpu);
+	if (waited_ns >= stall_ns / 2)
+		gx_warn("core %u was not %s for %.1f s: its thread waited %.1f s of that for %s, "
+			"which other work had; peers may have given it up",
+			core->index, what, (double)stall_ns / 1e9, (double)waited_ns / 1e9, cpu);
 	else
-		gx_warn("core %u was not run for %.1f s: its CPU is shared with other work, or the "
-			"process was stopped; peers may have given it up",
-			core->index, s);
+		gx_warn("core %u was not %s for %.1f s: the %s; peers may have given it up",
+			core->index, what, (double)stall_ns / 1e9,
+			ours ? "process was stopped, its CPU is shared with other work, or a "
+			       "poller of the program did not return"
+			     : "program was busy elsewhere, was stopped, or had no CPU for it");
 }
 
 void core_watch(struct gx *gx, uint64_t now_ns)
@@ -254,6 +293,8 @@ void core_watch(struct gx *gx, uint64_t now_ns)
 		struct gx_core *core = gx->core[i];
 		uint64_t n = gx_stat_get(&core->loop.stats, GX_STAT_STALLS);
 
+		if (gx->conns)
+			core_look(core, n, now_ns);
 		if (n == core->stalls_seen ||
 		    (core->stall_said_ns && now_ns - core->stall_said_ns < CORE_SAY_NS))
 			continue;

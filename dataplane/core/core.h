@@ -104,6 +104,15 @@ struct core_dropper {
 #define CORE_DROPPERS_MAX                                                                          \
 	(GX_HELLO_PORTS + 3) /* submit, packet links, the local and the tcp link */
 
+/* How long the thread that turns a core waits for a CPU, by the kernel's count. owner: ctl */
+struct core_wait {
+	int tid;	   /* that thread, at the last look */
+	uint64_t total_ns; /* its count then; 0: the kernel does not say */
+	uint64_t look_ns;  /* time of the last look */
+	uint64_t stalls;   /* of the core, then */
+	uint64_t stall_ns; /* what it waited in the last stall, and up to a second before */
+};
+
 /* One core. owner: core, unless a field says otherwise. */
 struct gx_core {
 	struct gx *gx;
@@ -122,6 +131,7 @@ struct gx_core {
 	struct submit_core *submit; /* submit.c's part */
 	uint64_t stalls_seen;	    /* ctl: stalls that core_watch() has seen */
 	uint64_t stall_said_ns;	    /* ctl: time of the last warning */
+	struct core_wait wait;	    /* ctl */
 	/* See drop.c. */
 	struct core_dropper dropper[CORE_DROPPERS_MAX]; /* frozen; asked in this order */
 	unsigned nr_droppers;

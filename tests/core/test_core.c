@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The warning about a core that was not turned: which cause does it name? The core is made by hand,
+ * and this thread is the one that turns it.
+ */
+#include "core/core.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define S 1000000000ull
+
+static struct gx *gx;
+static struct gx_core *core;
+static struct gx_conn conn;
+static char said[512];
+
+static void log_keep(void *arg, int level, const char *line)
+{
+	snprintf(said, sizeof(said), "%s", line);
+}
+
+static int setup(void **state)
+{
+	core = aligned_alloc(GX_CACHE_LINE, GX_ALIGN_UP(sizeof(*core), GX_CACHE_LINE));
+	gx = calloc(1, sizeof(*gx));
+	assert_true(core && gx);
+	memset(core, 0, sizeof(*core));
+	core->loop.cpu = -1;
+	core->turner_tid = gettid();
+	gx->core[0] = core;
+	gx->nr_cores = 1;
+	gx->conns = &conn;
+	said[0] = 0;
+	gx_log_level_set(GX_LOG_WARN);
+	gx_log_sink(log_keep, NULL);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	gx_log_sink(NULL, NULL);
+	free(core);
+	free(gx);
+	return 0;
+}
+
+/* The core has stalled for @ns, and the control thread looks. */
+static void stall(uint64_t ns, uint64_t now_ns)
+{
+	said[0] = 0;
+	gx_stat_add(&core->loop.stats, GX_STAT_STALLS, 1);
+	core->loop.stall_ns = ns;
+	core_watch(gx, now_ns);
+}
+
+/* All that this thread has ever waited for a CPU, it waited in the stall. */
+static void core_watch__had_no_cpu(void **state)
+{
+	core_watch(gx, 5 * S);
+	assert_string_equal(said, "");
+	if (core->wait.total_ns < 4)
+		skip(); /* the kernel does not say */
+	core->loop.stall_ns = core->wait.total_ns;
+	core->wait.total_ns = 1;
+	stall(core->loop.stall_ns, 5 * S + 1);
+	assert_non_null(strstr(said, "core 0 was not turned"));
+	assert_non_null(strstr(said, "of that for a CPU"));
+}
+
+static void core_watch__had_no_cpu_of_its_own(void **state)
+{
+	core->loop.started = true;
+	core->loop.cpu = 7;
+	core_watch(gx, 5 * S);
+	if (core->wait.total_ns < 4)
+		skip();
+	core->loop.stall_ns = core->wait.total_ns;
+	core->wait.total_ns = 1;
+	stall(core->loop.stall_ns, 5 * S + 1);
+	assert_non_null(strstr(said, "core 0 was not run"));
+	assert_non_null(strstr(said, "of that for CPU 7"));
+}
+
+/* It waited for less than half of the time. */
+static void core_watch__was_elsewhere(void **state)
+{
+	core_watch(gx, 5 * S);
+	stall(3600 * S, 5 * S + 1);
+	assert_non_null(strstr(said, "not turned for 3600.0 s: the program was busy elsewhere"));
+}
+
+/* The count of one thread says nothing of another. */
+static void core_watch__other_thread(void **state)
+{
+	core_watch(gx, 5 * S);
+	core->wait.total_ns = 1;
+	core->wait.tid = -1;
+	stall(2, 5 * S + 1);
+	assert_non_null(strstr(said, "busy elsewhere"));
+}
+
+static void core_watch__not_too_often(void **state)
+{
+	core_watch(gx, 5 * S);
+	stall(3600 * S, 6 * S);
+	assert_non_null(strstr(said, "3600.0 s"));
+	stall(7200 * S, 7 * S);
+	assert_string_equal(said, "");
+	core_watch(gx, 17 * S);
+	assert_non_null(strstr(said, "7200.0 s: the program was busy elsewhere"));
+	said[0] = 0;
+	core_watch(gx, 30 * S);
+	assert_string_equal(said, "");
+}
+
+static void core_watch__nobody_waits(void **state)
+{
+	gx->conns = NULL;
+	stall(3600 * S, 5 * S);
+	gx->conns = &conn;
+	core_watch(gx, 6 * S);
+	assert_string_equal(said, "");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(core_watch__had_no_cpu, setup, teardown),
+		cmocka_unit_test_setup_teardown(core_watch__had_no_cpu_of_its_own, setup, teardown),
+		cmocka_unit_test_setup_teardown(core_watch__was_elsewhere, setup, teardown),
+		cmocka_unit_test_setup_teardown(core_watch__other_thread, setup, teardown),
+		cmocka_unit_test_setup_teardown(core_watch__not_too_often, setup, teardown),
+		cmocka_unit_test_setup_teardown(core_watch__nobody_waits, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
