@@ -190,6 +190,8 @@ class Server:
         self.err.close()
         if kind is None and rc not in (0, -signal.SIGKILL):
             raise AssertionError(f"gxd ended with {rc}:\n{log[-3000:]}")
+        if kind and issubclass(kind, Exception) and log:
+            print(f"gxd said:\n{log[-3000:]}")
         return False
 
     def stat(self, tools, name):
