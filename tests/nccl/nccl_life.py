@@ -197,7 +197,7 @@ class Pair:
         ends = socket.socketpair()
         self.proc, self.buf = [], ["", ""]
         for rank in (0, 1):
-            env = dict(os.environ, NCCL_HOSTID=f"life{os.getpid()}.{nr}.{rank}", NCCL_NET_PLUGIN=os.path.abspath(args.plugin), NCCL_NET="gx",
+            env = dict(os.environ, NCCL_HOSTID=f"life{os.getpid()}.{nr}.{rank}", NCCL_NET_PLUGIN=os.path.abspath(args.plugin), NCCL_NET=args.net,
                        NCCL_NET_PLUGIN_REF_COUNT="1", GX_NCCL_TIMEOUT_S=str(PEER_S), NCCL_SOCKET_IFNAME="lo", NCCL_NVLS_ENABLE="0", NCCL_MNNVL_ENABLE="0",
                        NCCL_DEBUG=os.environ.get("NCCL_DEBUG", "WARN"), NCCL_DEBUG_FILE="/dev/stderr")
             cmd = [sys.executable, os.path.abspath(__file__), "--tests", test, "--as-rank", str(rank), "--fd", str(ends[rank].fileno()), "--comms", str(args.comms),
@@ -275,6 +275,7 @@ def test_end(args, test, sig, limit_s):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--plugin", help="libnccl-net-gx.so")
+    p.add_argument("--net", default="gx", help="Socket: NCCL's own transport, to compare")
     p.add_argument("--tests", default="comms,kill,stop")
     p.add_argument("--comms", type=int, default=1000)
     p.add_argument("--kills", type=int, default=50)

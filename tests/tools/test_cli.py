@@ -742,9 +742,14 @@ def info_nccl_claims(tools):
         if len(CPUS) < 4: # then it pins nothing
             expect(first["cores"] == [None] and any("not pinned" in text for text in first["warnings"]), first)
             return
-        if first["cores"] == [None]: # tests of the plugin run beside this one, and have all
+        while first["cores"] != [None]: # tests of the plugin run beside this one, and may be quicker
+            try:
+                claim(first["cores"][0])
+                break
+            except OSError:
+                first = info()
+        else: # they have all
             return
-        claim(first["cores"][0])
         second = info()
         expect(first["cores"][0] in second["claimed"] and first["cores"] != second["cores"], first, second)
 
