@@ -115,7 +115,7 @@ def file(there, folder):
     source, back = folder / "F", folder / "G"
     source.write_bytes(os.urandom(1000003))
     there.run("put", "--file", source).must(OK)
-    there.run("get", "--file", back, "-s", source.stat().st_size).must(OK)
+    there.run("get", "--file", back, "--force", "-s", source.stat().st_size).must(OK)
     expect(source.read_bytes() == back.read_bytes(), "the file came back changed")
 
 
