@@ -27,12 +27,13 @@
 #define TCP_CTLS_KEPT 6144 /* of them for answers and CANCEL: posts leave these free */
 #define TCP_WORDS     16   /* words of bits for the chunks of a window */
 #define TCP_OUTS      32   /* frames in the queue of a socket */
+#define TCP_OUT_IOVS  3	   /* pieces of a frame: header, payload, trailer */
 #define TCP_OUT_B     (256u << 10) /* a queue with as many bytes takes no other chunk */
 #define TCP_AHEAD_B   16384	   /* bytes that a read may take beyond the frame under way */
 #define TCP_PAD_B     65536
 #define TCP_TURN_B    (1u << 20) /* bytes of a socket and direction in a turn, about */
 #define TCP_LINK_B    (2u << 20) /* the same, of all sockets of a core */
-#define TCP_LARGE_B   65536	 /* behind a frame so large a read takes one header ahead */
+#define TCP_LARGE_B   65536	 /* behind a frame so large a read takes trailer and next header */
 #define TCP_NONE      UINT32_MAX
 #define TCP_SLOT_BIT  (1ull << 63) /* a token with this bit names a slot */
 #define TCP_TICK_NS   1000000
@@ -87,7 +88,7 @@ struct tcp_in {
 	int err;
 	uint32_t round;	  /* mid less place; FREE: of the next message */
 	uint32_t op;	  /* RECV or GET that owns the slot; TCP_NONE */
-	uint32_t readers; /* sockets whose frame under way belongs to it */
+	uint32_t readers; /* sockets whose frame under way, trailer included, belongs to it */
 	uint32_t next;	  /* in the list of landed ones */
 	char *dst;
 	const struct gx_mem *mem;
@@ -119,14 +120,17 @@ struct tcp_offer {
 /* A frame on its way out. */
 struct tcp_out {
 	uint8_t hdr[TCP_HDR_B];
-	const char *data; /* NULL with len: zeros, as its operation has ended */
-	uint32_t len;
-	uint32_t op; /* TCP_NONE: none */
+	uint8_t tail[TCP_TAIL_B]; /* with payload only */
+	const char *data;	  /* NULL with gone */
+	uint32_t len;		  /* of the payload */
+	uint32_t op;		  /* TCP_NONE: none */
+	bool gone;		  /* its operation has ended: zeros go out, and TCP_TAIL_VOID */
 };
 
 /* The payload of the DATA frame that a socket is reading. */
 struct tcp_sink {
-	uint32_t left; /* 0: none is under way */
+	bool open;     /* one is under way, or its trailer is */
+	uint32_t left; /* bytes of it that have not come */
 	uint32_t place;
 	uint64_t chunk;
 	char *dst; /* NULL: the bytes are dropped */
@@ -238,7 +242,7 @@ void tcp_op_free(struct tcp_ep *e, uint32_t i);
 unsigned tcp_op_comps(const struct tcp_op *op); /* completions that it may still produce */
 void tcp_op_complete(struct tcp_ep *e, uint32_t i, int status, uint64_t len);
 void tcp_op_finish(struct tcp_ep *e, uint32_t i, int status, uint64_t len); /* and free it */
-void tcp_op_pad(struct tcp_ep *e, uint32_t i); /* its queued frames send zeros from now on */
+void tcp_op_pad(struct tcp_ep *e, uint32_t i); /* its queued frames are void from now on */
 uint32_t tcp_slot_alloc(struct tcp_ep *e, uint32_t op);
 uint64_t tcp_slot_token(const struct tcp_ep *e, uint32_t slot);
 struct tcp_slot *tcp_slot_find(struct tcp_ep *e, uint64_t token); /* NULL: stale */
@@ -248,7 +252,8 @@ void tcp_slot_free(struct tcp_ep *e, uint32_t slot);
 
 /** tcp_in_data() - A DATA header came on @s: set its sink. */
 void tcp_in_data(struct tcp_ep *e, struct tcp_sock *s, const struct tcp_frame *f);
-void tcp_in_chunk(struct tcp_ep *e, struct tcp_sock *s); /* all of its payload came */
+/** tcp_in_chunk() - All of the frame in @s's sink came, and its trailer said @tail. */
+void tcp_in_chunk(struct tcp_ep *e, struct tcp_sock *s, enum tcp_tail tail);
 void tcp_in_refuse(struct tcp_ep *e, struct tcp_in *m, int err);
 void tcp_in_cancel(struct tcp_ep *e, const struct tcp_frame *f);
 bool tcp_in_deliver(struct tcp_ep *e); /* completions that waited for room */

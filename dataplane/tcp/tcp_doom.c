@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Operations of the tcp link that end early. No byte of their memory is touched any more when
- * tcp_op_doom() returns: frames under way go on with zeros, and the receiver drops them, as CANCEL
- * tells it. Runs on the polling core.
+ * tcp_op_doom() returns: frames under way go on with zeros, and the receiver drops them, as their
+ * trailers tell it. CANCEL ends the message. Runs on the polling core.
  */
 #include "tcp/tcp.h"
 

@@ -105,3 +105,18 @@ int tcp_frame_get(const uint8_t b[TCP_HDR_B], struct tcp_frame *f)
 		return -EPROTO;
 	return err_is_valid(f) ? 0 : -EPROTO;
 }
+
+void tcp_tail_put(uint8_t b[TCP_TAIL_B], enum tcp_tail tail)
+{
+	le64_put(b, tail);
+}
+
+int tcp_tail_get(const uint8_t b[TCP_TAIL_B], enum tcp_tail *tail)
+{
+	uint64_t v = le64_get(b);
+
+	if (v > TCP_TAIL_VOID)
+		return -EPROTO;
+	*tail = (enum tcp_tail)v;
+	return 0;
+}

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Frames of the tcp link: a header of 64 bytes, and behind a DATA header its payload. Pure encode
- * and decode; little endian (docs/wire.md). A decoder accepts only headers that its encoder could
- * have written. Any thread.
+ * Frames of the tcp link: a header of 64 bytes, and behind a DATA header its payload, if it has
+ * some, and a trailer of 8 bytes. Pure encode and decode; little endian (docs/wire.md). A decoder
+ * accepts only what its encoder could have written. Any thread.
  */
 #ifndef GX_TCP_FRAME_H
 #define GX_TCP_FRAME_H
 
 #include "gx_internal/base.h"
 
-#define TCP_HDR_B 64
+#define TCP_HDR_B  64
+#define TCP_TAIL_B 8
 
 enum tcp_type {
 	TCP_DATA = 1, /* one chunk of a message; names all that opens the message, too */
@@ -29,6 +30,12 @@ enum tcp_flag {
 	TCP_F_SLOT = 2, /* DATA: token is a posted slot; FAIL: likewise */
 };
 
+/* The trailer behind a payload. The sender may lose the bytes after it has sent the header. */
+enum tcp_tail {
+	TCP_TAIL_GOOD, /* the payload is the message's */
+	TCP_TAIL_VOID, /* it is not: CANCEL follows, or has come */
+};
+
 /* A header, decoded. Fields that its type does not use are 0. */
 struct tcp_frame {
 	uint8_t type, flags;
@@ -44,5 +51,7 @@ struct tcp_frame {
 
 void tcp_frame_put(uint8_t b[TCP_HDR_B], const struct tcp_frame *f);
 int tcp_frame_get(const uint8_t b[TCP_HDR_B], struct tcp_frame *f); /* 0, -EPROTO */
+void tcp_tail_put(uint8_t b[TCP_TAIL_B], enum tcp_tail tail);
+int tcp_tail_get(const uint8_t b[TCP_TAIL_B], enum tcp_tail *tail); /* 0, -EPROTO */
 
 #endif

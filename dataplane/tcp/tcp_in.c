@@ -23,7 +23,7 @@ static uint32_t in_mid(const struct tcp_ep *e, const struct tcp_in *m)
 static void in_unsink(struct tcp_ep *e, const struct tcp_in *m)
 {
 	for (unsigned k = 0; m->readers && k < e->nr_socks; k++)
-		if (e->sock[k].sink.left && &e->in[e->sock[k].sink.place] == m)
+		if (e->sock[k].sink.open && &e->in[e->sock[k].sink.place] == m)
 			e->sock[k].sink.dst = NULL;
 }
 
@@ -157,7 +157,7 @@ static void in_ack_want(struct tcp_ep *e, struct tcp_in *m)
 	e->acks[e->nr_acks++] = (uint16_t)in_place(e, m);
 }
 
-void tcp_in_chunk(struct tcp_ep *e, struct tcp_sock *s)
+void tcp_in_chunk(struct tcp_ep *e, struct tcp_sock *s, enum tcp_tail tail)
 {
 	struct tcp_in *m = &e->in[s->sink.place];
 	uint64_t before = m->base;
@@ -167,6 +167,8 @@ void tcp_in_chunk(struct tcp_ep *e, struct tcp_sock *s)
 		in_drain_check(e, m);
 		return;
 	}
+	if (tail == TCP_TAIL_VOID)
+		return; /* it counts as a frame and never lands: CANCEL ends the message */
 	bit_flip(m->landed, s->sink.chunk);
 	while (m->base < m->nr_chunks && bit_test(m->landed, m->base)) {
 		bit_flip(m->landed, m->base);
@@ -296,13 +298,15 @@ void tcp_in_data(struct tcp_ep *e, struct tcp_sock *s, const struct tcp_frame *f
 	}
 	m->frames++;
 	m->readers++;
-	s->sink = (struct tcp_sink){
-		.left = f->plen, .place = f->mid % TCP_MIDS, .chunk = f->moff >> e->chunk_shift};
+	s->sink = (struct tcp_sink){.open = f->plen > 0,
+				    .left = f->plen,
+				    .place = f->mid % TCP_MIDS,
+				    .chunk = f->moff >> e->chunk_shift};
 	if (m->state == TCP_IN_ACTIVE && f->plen)
 		s->sink.dst = m->dst + f->moff;
 	bit_flip(m->came, s->sink.chunk);
 	if (!f->plen)
-		tcp_in_chunk(e, s);
+		tcp_in_chunk(e, s, TCP_TAIL_GOOD);
 }
 
 /* ---- early ends ---- */

@@ -168,7 +168,21 @@ void tcp_op_finish(struct tcp_ep *e, uint32_t i, int status, uint64_t len)
 	tcp_op_free(e, i);
 }
 
-/* The length of a frame under way is fixed, and its bytes may go away. */
+/* The length of a frame under way is fixed, and its bytes may go away. All frames of the operation
+ * may be in queues already, so the receiver may have them all before CANCEL: each says itself that
+ * it is void. One whose payload the kernel has, is good, and a part of its trailer may have left. */
+static void out_void(struct tcp_sock *s, uint32_t at)
+{
+	struct tcp_out *o = &s->out[at % TCP_OUTS];
+
+	o->op = TCP_NONE;
+	o->data = NULL;
+	if (at == s->tail && s->pos >= TCP_HDR_B + o->len)
+		return;
+	o->gone = true;
+	tcp_tail_put(o->tail, TCP_TAIL_VOID);
+}
+
 void tcp_op_pad(struct tcp_ep *e, uint32_t i)
 {
 	for (unsigned k = 0; e->ops[i].queued && k < e->nr_socks; k++) {
@@ -176,8 +190,7 @@ void tcp_op_pad(struct tcp_ep *e, uint32_t i)
 
 		for (uint32_t at = s->tail; at != s->head; at++)
 			if (s->out[at % TCP_OUTS].op == i) {
-				s->out[at % TCP_OUTS].op = TCP_NONE;
-				s->out[at % TCP_OUTS].data = NULL;
+				out_void(s, at);
 				e->ops[i].queued--;
 			}
 	}

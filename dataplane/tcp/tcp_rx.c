@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sockets to frames. Payload goes straight to its place: a read has the rest of the frame under way
- * as its first buffer, and behind it room for the next header, or for many small frames. Runs on
- * the polling core.
+ * as its first buffer, and behind it room for its trailer and the next header, or for many small
+ * frames. Runs on the polling core.
  */
 #include "tcp/tcp.h"
 
@@ -123,31 +123,46 @@ static void frame_take(struct tcp_ep *e, struct tcp_sock *s, const uint8_t *b)
 /* ---- bytes ---- */
 
 /* @n bytes of the payload under way are in their place. */
-static void sink_took(struct tcp_ep *e, struct tcp_sock *s, uint32_t n)
+static void sink_took(struct tcp_sock *s, uint32_t n)
 {
 	s->sink.left -= n;
 	if (s->sink.dst)
 		s->sink.dst += n;
-	if (n && !s->sink.left)
-		tcp_in_chunk(e, s);
 }
 
-/* Take all that buf has: payload, then whole headers. */
+static void tail_take(struct tcp_ep *e, struct tcp_sock *s, const uint8_t *b)
+{
+	enum tcp_tail tail;
+	int ret = tcp_tail_get(b, &tail);
+
+	if (ret) {
+		tcp_sock_end(e, s, ret);
+		return;
+	}
+	s->sink.open = false;
+	tcp_in_chunk(e, s, tail);
+}
+
+/* Take all that buf has: payload, then whole trailers and headers. */
 static void buf_take(struct tcp_ep *e, struct tcp_sock *s)
 {
 	while (!s->ended) {
 		uint32_t n = GX_MIN(s->sink.left, s->to - s->from);
+		uint32_t need = s->sink.open ? TCP_TAIL_B : TCP_HDR_B;
 
 		if (n && s->sink.dst)
 			gx_copy(s->sink.dst, s->buf + s->from, n);
 		s->from += n;
-		sink_took(e, s, n);
-		if (s->sink.left || s->to - s->from < TCP_HDR_B)
+		sink_took(s, n);
+		if (s->sink.left || s->to - s->from < need)
 			break;
-		s->from += TCP_HDR_B;
-		frame_take(e, s, s->buf + s->from - TCP_HDR_B);
+		s->from += need;
+		if (s->sink.open)
+			tail_take(e, s, s->buf + s->from - need);
+		else
+			frame_take(e, s, s->buf + s->from - need);
 	}
-	/* At most a part of a header is left. */
+	/* At most a part of a header or of a trailer is left. */
 	if (s->from)
 		memmove(s->buf, s->buf + s->from, s->to - s->from);
 	s->to -= s->from;
@@ -157,7 +172,8 @@ static void buf_take(struct tcp_ep *e, struct tcp_sock *s)
 /* Return: the kernel may have more. */
 static bool sock_recv(struct tcp_ep *e, struct tcp_sock *s, uint64_t *got)
 {
-	uint32_t left = s->sink.left, ahead = s->large ? TCP_HDR_B : TCP_AHEAD_B, n = 0;
+	uint32_t ahead = s->large ? TCP_TAIL_B + TCP_HDR_B : TCP_AHEAD_B;
+	uint32_t left = s->sink.left, n = 0;
 	uint64_t want = 0;
 	struct iovec iov[2];
 	ssize_t ret;
@@ -181,7 +197,7 @@ static bool sock_recv(struct tcp_ep *e, struct tcp_sock *s, uint64_t *got)
 	*got += (uint64_t)ret;
 	left = GX_MIN(left, (uint32_t)ret);
 	s->to += (uint32_t)ret - left;
-	sink_took(e, s, left);
+	sink_took(s, left);
 	buf_take(e, s);
 	return (uint64_t)ret == want;
 }

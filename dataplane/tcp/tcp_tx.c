@@ -11,15 +11,23 @@
 
 #define TX_TRIES 8 /* operations that a socket looks at for a chunk */
 
+/* Bytes of the whole frame. */
+static uint64_t out_b(const struct tcp_out *o)
+{
+	return TCP_HDR_B + (uint64_t)o->len + (o->len ? TCP_TAIL_B : 0);
+}
+
 static struct tcp_out *out_new(struct tcp_sock *s, const struct tcp_frame *f)
 {
 	struct tcp_out *o = &s->out[s->head++ % TCP_OUTS];
 
 	tcp_frame_put(o->hdr, f);
+	tcp_tail_put(o->tail, TCP_TAIL_GOOD);
 	o->data = NULL;
 	o->len = f->plen;
 	o->op = TCP_NONE;
-	s->out_b += TCP_HDR_B + f->plen;
+	o->gone = false;
+	s->out_b += out_b(o);
 	return o;
 }
 
@@ -123,19 +131,23 @@ static unsigned sock_iov(const struct tcp_ep *e, const struct tcp_sock *s, struc
 
 	for (uint32_t i = s->tail; i != s->head; i++) {
 		const struct tcp_out *o = &s->out[i % TCP_OUTS];
-		uint64_t left;
 
 		n = iov_add(iov, n, (const char *)o->hdr, TCP_HDR_B, &skip);
-		if (o->data || !o->len) {
-			n = iov_add(iov, n, o->data, o->len, &skip);
+		if (!o->len)
 			continue;
+		if (!o->gone) {
+			n = iov_add(iov, n, o->data, o->len, &skip);
+		} else {
+			uint64_t cut = GX_MIN(skip, (uint64_t)o->len), left = o->len - cut;
+
+			skip -= cut;
+			if (left)
+				iov[n++] = (struct iovec){e->link->pad,
+							  GX_MIN(left, (uint64_t)TCP_PAD_B)};
+			if (left > TCP_PAD_B)
+				break;
 		}
-		left = o->len - skip;
-		skip = 0;
-		if (left)
-			iov[n++] = (struct iovec){e->link->pad, GX_MIN(left, TCP_PAD_B)};
-		if (left > TCP_PAD_B)
-			break;
+		n = iov_add(iov, n, (const char *)o->tail, TCP_TAIL_B, &skip);
 	}
 	return n;
 }
@@ -145,7 +157,7 @@ static void sock_sent(struct tcp_ep *e, struct tcp_sock *s, uint64_t n)
 	n += s->pos;
 	while (s->tail != s->head) {
 		const struct tcp_out *o = &s->out[s->tail % TCP_OUTS];
-		uint64_t len = TCP_HDR_B + (uint64_t)o->len;
+		uint64_t len = out_b(o);
 
 		if (n < len)
 			break;
@@ -161,7 +173,7 @@ static void sock_sent(struct tcp_ep *e, struct tcp_sock *s, uint64_t n)
 /* Return: did the kernel take all that it was offered? */
 static bool sock_send(struct tcp_ep *e, struct tcp_sock *s, uint64_t *sent)
 {
-	struct iovec iov[2 * TCP_OUTS];
+	struct iovec iov[TCP_OUT_IOVS * TCP_OUTS];
 	unsigned n = sock_iov(e, s, iov);
 	uint64_t want = 0;
 	ssize_t ret;

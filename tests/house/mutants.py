@@ -188,6 +188,9 @@ MUTANTS = {
     "T4": ("link tcp: a CANCEL that later messages overtook breaks the protocol",
            [("dataplane/tcp/tcp_in.c", "(int32_t)(f->mid - mid) < 0", "mid - f->mid == TCP_MIDS")],
            ["tcp_in"]),
+    "T5": ("link tcp: a frame whose bytes are gone says that they are good",
+           [("dataplane/tcp/tcp_op.c", "\ttcp_tail_put(o->tail, TCP_TAIL_VOID);\n", "")],
+           ["tcp"]),
 }
 
 

@@ -27,7 +27,7 @@ static unsigned iov_cut(struct iovec *out, const struct iovec *iov, unsigned n)
 
 static ssize_t dribble_send(int fd, const struct iovec *iov, unsigned n)
 {
-	struct iovec cut[2 * TCP_OUTS];
+	struct iovec cut[TCP_OUT_IOVS * TCP_OUTS];
 
 	return tcp_sys_kernel.send(fd, cut, iov_cut(cut, iov, n));
 }
@@ -450,6 +450,127 @@ static void deadline__passes(void **state)
 	pair_done(p);
 }
 
+/* ---- All frames are in queues, and the kernel has few of their bytes ---- */
+
+static size_t brake_b; /* bytes that may still leave */
+
+static ssize_t brake_send(int fd, const struct iovec *iov, unsigned n)
+{
+	ssize_t ret;
+
+	if (!brake_b)
+		return -EAGAIN;
+	dribble_b = brake_b;
+	ret = dribble_send(fd, iov, n);
+	if (ret > 0)
+		brake_b -= (size_t)ret;
+	return ret;
+}
+
+static ssize_t brake_recv(int fd, const struct iovec *iov, unsigned n)
+{
+	return tcp_sys_kernel.recv(fd, iov, n);
+}
+
+static const struct tcp_sys brake = {.send = brake_send, .recv = brake_recv};
+
+enum end_how { END_CANCEL, END_DEADLINE, END_SEND, END_GET, END_HOWS };
+
+/* The operation of the first side ends; of a get, the memory that it reads. */
+static void queued_end(struct pair *p, enum end_how how)
+{
+	struct side *a = &p->side[0];
+	struct drop d = {.want = 1, .first = 1, .upto = 1};
+
+	if (how == END_GET) {
+		atomic_store(&a->mem.dead, true);
+		atomic_store(&a->gx->region[0], NULL);
+		link_tcp_drop(a->core->tcp, &d);
+		return;
+	}
+	if (how == END_DEADLINE) {
+		p->now_ns += 6 * MS;
+		side_turn(p, 0);
+	} else {
+		assert_int_equal(cancel(p, 0), 1);
+	}
+	assert_int_equal(a->nr_done, 1);
+	assert_int_equal(a->last.status, how == END_DEADLINE ? -ETIMEDOUT : -ECANCELED);
+}
+
+static void queued_post(struct pair *p, enum end_how how, char *from, uint64_t len, size_t cut)
+{
+	struct gx_op op = op_of(how == END_SEND ? GX_OP_SEND : GX_OP_PUT, from, len);
+	struct gx_op at_b =
+		op_of(how == END_SEND ? GX_OP_RECV : GX_OP_GET, p->side[1].mem.addr, len);
+
+	op.flags = how == END_SEND ? 0 : GX_OP_IMM;
+	op.deadline_ns = how == END_DEADLINE ? p->now_ns + 5 * MS : 0;
+	if (how >= END_SEND)
+		assert_int_equal(side_post(p, 1, &at_b), 0);
+	if (how == END_SEND)
+		side_turn(p, 0); /* the offer comes */
+	brake_b = cut;
+	p->side[0].e->sys = &brake;
+	if (how == END_GET)
+		side_turn(p, 0);
+	else
+		assert_int_equal(side_post(p, 0, &op), 0);
+	assert_int_equal(p->side[0].e->ops[0].state, TCP_OP_SENT);
+	assert_true(p->side[0].e->ops[0].queued);
+}
+
+/* The receiver hears of the message only if the kernel had all its bytes. */
+static void queued_ends(enum end_how how, uint64_t len, size_t cut)
+{
+	struct pair *p = pair_new(1);
+	struct side *a = &p->side[0], *b = &p->side[1];
+	char *from = how == END_GET ? a->mem.addr : p->buf, *want = malloc(len);
+	bool told;
+
+	assert_non_null(want);
+	bytes_fill(from, len, 9);
+	memcpy(want, from, len);
+	queued_post(p, how, from, len, cut);
+	queued_end(p, how);
+	memset(from, 0x11, len); /* it is the user's again */
+	a->e->sys = &tcp_sys_kernel;
+	pair_settle(p);
+	if (how >= END_SEND)
+		assert_int_equal(b->nr_done, 1);
+	told = how >= END_SEND ? !b->last.status : b->nr_notify;
+	assert_int_equal(told, len <= CHUNK_B && cut >= TCP_HDR_B + len);
+	if (told)
+		assert_memory_equal(b->mem.addr, want, len);
+	else if (how >= END_SEND)
+		assert_int_equal(b->last.status, -ECANCELED);
+	pair_done(p);
+	free(want);
+}
+
+static void queued__ends_early(void **state)
+{
+	static const uint64_t lens[] = {100, CHUNK_B, CHUNK_B + 1, 4 * CHUNK_B};
+
+	for (enum end_how how = 0; how < END_HOWS; how++)
+		for (unsigned i = 0; i < GX_ARRAY_SIZE(lens); i++) {
+			size_t chunk_b = GX_MIN(lens[i], (uint64_t)CHUNK_B);
+			const size_t cuts[] = {1,
+					       TCP_HDR_B - 1,
+					       TCP_HDR_B,
+					       TCP_HDR_B + 1,
+					       TCP_HDR_B + chunk_b - 1,
+					       TCP_HDR_B + chunk_b,
+					       TCP_HDR_B + chunk_b + 1,
+					       TCP_HDR_B + chunk_b + TCP_TAIL_B - 1};
+
+			for (unsigned k = 0; k < GX_ARRAY_SIZE(cuts); k++)
+				queued_ends(how, lens[i], cuts[k]);
+		}
+}
+
+/* ---- Memory that goes ---- */
+
 /* The peer's region is freed while bytes come in, and our source while bytes go out. */
 static void mem__freed_under_way(void **state)
 {
@@ -519,6 +640,7 @@ int main(void)
 		cmocka_unit_test(cancel__send_recv_at_any_time),
 		cmocka_unit_test(fail__at_any_time),
 		cmocka_unit_test(deadline__passes),
+		cmocka_unit_test(queued__ends_early),
 		cmocka_unit_test(mem__freed_under_way),
 		cmocka_unit_test(mem__freed_before_attach),
 	};

@@ -119,12 +119,31 @@ static void frame__refuses(void **state)
 	}
 }
 
+static void tail__codec(void **state)
+{
+	uint8_t b[TCP_TAIL_B];
+	enum tcp_tail tail;
+
+	for (unsigned i = TCP_TAIL_GOOD; i <= TCP_TAIL_VOID; i++) {
+		tcp_tail_put(b, (enum tcp_tail)i);
+		assert_int_equal(b[0], i);
+		assert_int_equal(tcp_tail_get(b, &tail), 0);
+		assert_int_equal(tail, i);
+	}
+	b[0] = 2;
+	assert_int_equal(tcp_tail_get(b, &tail), -EPROTO);
+	b[0] = 1;
+	b[7] = 0x80;
+	assert_int_equal(tcp_tail_get(b, &tail), -EPROTO);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(frame__comes_back),
 		cmocka_unit_test(frame__every_byte),
 		cmocka_unit_test(frame__refuses),
+		cmocka_unit_test(tail__codec),
 	};
 
 	return cmocka_run_group_tests_name("tcp_frame", tests, NULL, NULL);

@@ -57,6 +57,8 @@ static void peer__cut_off(void **state)
 	}
 }
 
+static const uint8_t good_tail[TCP_TAIL_B];
+
 /* Frames, one after another, on socket 0; the last breaks the protocol. */
 static void lie(unsigned sock, const struct tcp_frame *f, unsigned n)
 {
@@ -76,6 +78,8 @@ static void lie(unsigned sock, const struct tcp_frame *f, unsigned n)
 			left -= (uint32_t)ret;
 			side_turn(p, 1);
 		}
+		if (f[i].plen && i + 1 < n)
+			assert_int_equal(write(fd, good_tail, TCP_TAIL_B), TCP_TAIL_B);
 		side_turn(p, 1);
 	}
 	assert_int_equal(atomic_load(&p->side[1].e->ep.fault), -EPROTO);
@@ -148,7 +152,8 @@ static void peer__floods(void **state)
 /* ---- Frames by hand ---- */
 
 /* The first side is not turned: the test writes what the second one reads. */
-static void raw_put(struct pair *p, unsigned sock, const struct tcp_frame *f)
+static void raw_put_tail(struct pair *p, unsigned sock, const struct tcp_frame *f,
+			 const uint8_t tail[TCP_TAIL_B])
 {
 	static char payload[CHUNK_B];
 	int fd = p->side[0].e->sock[sock].fd;
@@ -163,7 +168,16 @@ static void raw_put(struct pair *p, unsigned sock, const struct tcp_frame *f)
 		at += (uint32_t)ret;
 		side_turn(p, 1);
 	}
+	for (unsigned i = 0; f->plen && i < TCP_TAIL_B; i++) {
+		assert_int_equal(write(fd, tail + i, 1), 1);
+		side_turn(p, 1);
+	}
 	side_turn(p, 1);
+}
+
+static void raw_put(struct pair *p, unsigned sock, const struct tcp_frame *f)
+{
+	raw_put_tail(p, sock, f, good_tail);
 }
 
 #define RAW(p, sock, ...) raw_put(p, sock, &(struct tcp_frame)__VA_ARGS__)
@@ -212,6 +226,49 @@ static void cancel__long_after(void **state)
 	assert_int_equal(side_fault(p, 1), 0);
 	assert_int_equal(p->side[1].e->nr_in, 0);
 	pair_free(p);
+}
+
+/* A frame that says of itself that it is void counts, and its message never lands. */
+static void data__void(void **state)
+{
+	const struct tcp_frame f[] = {
+		DATA(.flags = TCP_F_IMM, .len = CHUNK_B + 8, .plen = CHUNK_B),
+		DATA(.flags = TCP_F_IMM, .len = CHUNK_B + 8, .moff = CHUNK_B, .plen = 8)};
+	uint8_t tail[TCP_TAIL_B];
+
+	tcp_tail_put(tail, TCP_TAIL_VOID);
+	for (unsigned bad = 0; bad < 2; bad++) {
+		struct pair *p = pair_new(2);
+		const struct tcp_ep *e = p->side[1].e;
+
+		for (unsigned i = 0; i < 2; i++)
+			raw_put_tail(p, i, &f[i], i == bad ? tail : good_tail);
+		assert_int_equal(e->nr_in, 1);
+		assert_int_equal(p->side[1].nr_notify, 0);
+		RAW(p, 0, {.type = TCP_CANCEL, .moff = 2});
+		assert_int_equal(e->nr_in, 0);
+		assert_int_equal(p->side[1].nr_notify, 0);
+		RAW(p, 1, DATA(.mid = TCP_MIDS, .flags = TCP_F_IMM, .len = 8, .plen = 8));
+		assert_int_equal(p->side[1].nr_notify, 1);
+		assert_int_equal(side_fault(p, 1), 0);
+		pair_free(p);
+	}
+}
+
+static void data__bad_trailer(void **state)
+{
+	const struct tcp_frame f = DATA(.flags = TCP_F_IMM, .len = 8, .plen = 8);
+
+	for (unsigned i = 0; i < TCP_TAIL_B; i++) {
+		struct pair *p = pair_new(2);
+		uint8_t tail[TCP_TAIL_B] = {0};
+
+		tail[i] = i ? 1 : 2;
+		raw_put_tail(p, 1, &f, tail);
+		assert_int_equal(side_fault(p, 1), -EPROTO);
+		assert_int_equal(p->side[1].nr_notify, 0);
+		pair_free(p);
+	}
 }
 
 /* A message without a destination: none of its bytes goes anywhere, on no socket. */
@@ -327,6 +384,8 @@ int main(void)
 		cmocka_unit_test(peer__floods),
 		cmocka_unit_test(cancel__before_its_data),
 		cmocka_unit_test(cancel__long_after),
+		cmocka_unit_test(data__void),
+		cmocka_unit_test(data__bad_trailer),
 		cmocka_unit_test(data__of_no_region),
 		cmocka_unit_test(breach__on_one_socket_silences_all),
 		cmocka_unit_test(peer__half_a_header),
