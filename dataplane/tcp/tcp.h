@@ -184,6 +184,7 @@ struct tcp_ep {
 	uint32_t ctl_head, ctl_tail;
 	/* timers */
 	uint64_t tick_ns, deadline_ns, heard_ns, alive_ns, silence_ns, ping_ns, ended_ns;
+	uint64_t spoke_ns; /* the last frame without payload */
 	int ended_err;
 	bool waiting;
 	uint32_t told_msgs; /* its part of the gauge */

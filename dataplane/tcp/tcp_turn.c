@@ -64,6 +64,15 @@ static void tick_alive(struct tcp_ep *e)
 	}
 }
 
+/* On a slow path a chunk may take longer than the time-out, and the peer's PING waits behind it. So
+ * we tell the sender unasked that its bytes come. A queue that stands needs no more of it. */
+static void tick_speak(struct tcp_ep *e)
+{
+	if (e->nr_in && e->ctl_head == e->ctl_tail &&
+	    e->now_ns - e->spoke_ns >= e->ep.conn->agreed.peer_timeout_ns / 8)
+		tcp_ctl_put(e, &(struct tcp_frame){.type = TCP_PONG});
+}
+
 /* The core's gauge is a sum over its endpoints. Each adds the change of its own part. */
 static void tell_gauge(struct tcp_ep *e, uint32_t nr_msgs)
 {
@@ -77,6 +86,7 @@ static void ep_tick(struct tcp_ep *e)
 
 	e->tick_ns = e->now_ns + TCP_TICK_NS;
 	tick_alive(e);
+	tick_speak(e);
 	if (e->ended_err && e->now_ns - e->ended_ns >= TCP_GRACE_NS)
 		tcp_fault(e, e->ended_err);
 	if (e->now_ns >= e->deadline_ns)
@@ -163,7 +173,7 @@ void tcp_attach(struct gx_ep *ep)
 {
 	struct tcp_ep *e = tcp_of(ep);
 
-	e->now_ns = e->heard_ns = ep->core->now_ns;
+	e->now_ns = e->heard_ns = e->spoke_ns = ep->core->now_ns;
 	e->live_at = e->link->nr_live;
 	e->link->live[e->link->nr_live++] = e;
 	ops_drop(e); /* link_tcp_drop() did not see what was posted before */

@@ -183,6 +183,30 @@ static void put_get__counters_wrap(void **state)
 	pair_done(p);
 }
 
+/* One chunk takes longer than the peer time-out, and PING waits behind it. */
+static void put__slow_path(void **state)
+{
+	struct pair *p = pair_new(1);
+	struct gx_op op = op_of(GX_OP_PUT, p->buf, CHUNK_B);
+	uint64_t begin_ns = p->now_ns;
+
+	bytes_fill(p->buf, CHUNK_B, 4);
+	dribble_b = 8;
+	p->side[0].e->sys = &dribble;
+	assert_int_equal(side_post(p, 0, &op), 0);
+	while (!p->side[0].nr_done && p->now_ns - begin_ns < 20000 * MS) {
+		p->now_ns += MS;
+		side_turn(p, 0);
+		side_turn(p, 1);
+		assert_int_equal(side_fault(p, 0), 0);
+	}
+	assert_true(p->now_ns - begin_ns > p->side[0].conn.agreed.peer_timeout_ns * 3 / 2);
+	assert_int_equal(p->side[0].nr_done, 1);
+	assert_int_equal(p->side[0].last.status, 0);
+	assert_memory_equal(p->side[1].mem.addr, p->buf, CHUNK_B);
+	pair_done(p);
+}
+
 /* ---- Sends, receives ---- */
 
 static void send_recv(struct pair *p, bool send_first, uint64_t len, uint64_t room, int want)
@@ -631,6 +655,7 @@ int main(void)
 		cmocka_unit_test(put_get__counters_wrap),
 		cmocka_unit_test(put__both_ways_at_once),
 		cmocka_unit_test(put__many_small),
+		cmocka_unit_test(put__slow_path),
 		cmocka_unit_test(send_recv__meets),
 		cmocka_unit_test(region__errors),
 		cmocka_unit_test(cancel__at_any_time),
