@@ -20,8 +20,9 @@ struct ctl_data {
 	struct ctl_data *next; /* in ctl->datas */
 	struct ctl_conn *cc;   /* NULL: the connection has ended */
 	struct gx_io io;
-	int fd;	     /* the one under way; -1: none */
-	unsigned at; /* its number: lane, then index */
+	struct ctl_addr to; /* the kernel may read it while io is held, so also without @cc */
+	int fd;		    /* the one under way; -1: none */
+	unsigned at;	    /* its number: lane, then index */
 	uint32_t pos, len;
 	uint8_t frame[DATA_FRAME_B];
 };
@@ -127,7 +128,6 @@ static void data_next(struct ctl_data *d)
 {
 	struct ctl_conn *cc = d->cc;
 	struct ctl *ctl = d->ctl;
-	struct ctl_addr *a = &cc->addrs[cc->addr];
 
 	if (tcp_conn_is_whole(cc->conn)) {
 		cc->data = NULL;
@@ -137,18 +137,20 @@ static void data_next(struct ctl_data *d)
 		ctl->inside--;
 		return;
 	}
-	d->fd = gx_fd_own(socket(a->sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+	d->to = cc->addrs[cc->addr];
+	d->fd = gx_fd_own(
+		socket(d->to.sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 	if (d->fd < 0) {
 		data_fail(d, -errno);
 		return;
 	}
 	/* As the bootstrap connection: the server wants both from one address. */
-	if (!cc->near && ctl->bind.sa.ss_family == a->sa.ss_family)
+	if (!cc->near && ctl->bind.sa.ss_family == d->to.sa.ss_family)
 		(void)bind(d->fd, (struct sockaddr *)&ctl->bind.sa, ctl->bind.len);
 	d->io = (struct gx_io){.op = GX_IO_CONNECT,
 			       .fd = d->fd,
-			       .addr = (struct sockaddr *)&a->sa,
-			       .addr_len = a->len,
+			       .addr = (struct sockaddr *)&d->to.sa,
+			       .addr_len = d->to.len,
 			       .done = data_connected,
 			       .arg = d};
 	gx_uring_submit(ctl->gx->uring, &d->io);
