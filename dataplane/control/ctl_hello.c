@@ -418,15 +418,22 @@ static bool accept_is_valid(const struct gx_hello_lanes *w, const struct gx_hell
 	       a->peer_timeout_ns <= w->peer_timeout_ns;
 }
 
-/* The server's token lets our data sockets in. */
+/* The server's token lets our data sockets in. All lanes say the same. */
 static int accept_tcp_take(struct ctl_conn *cc)
 {
+	const struct gx_hello_lanes *remote = &cc->setup->remote;
 	struct tcp_conn *t = cc->conn->tcp;
-	struct tcp_addr addr;
+	struct tcp_addr addr, first = {0};
 
-	if (tcp_addr_get(&cc->setup->remote.lanes[0].port, &addr) || addr.nr_socks != t->nr_socks)
-		return ctl_conn_refuse_bad(cc, "malformed ACCEPT");
-	memcpy(t->token, addr.token, sizeof(t->token));
+	for (unsigned i = 0; i < remote->nr_lanes; i++) {
+		if (tcp_addr_get(&remote->lanes[i].port, &addr) || addr.nr_socks != t->nr_socks)
+			return ctl_conn_refuse_bad(cc, "malformed ACCEPT");
+		if (!i)
+			first = addr;
+		else if (memcmp(addr.token, first.token, sizeof(addr.token)))
+			return ctl_conn_refuse_bad(cc, "malformed ACCEPT");
+	}
+	memcpy(t->token, first.token, sizeof(t->token));
 	ctl_conn_goto(cc, CTL_FDS);
 	ctl_data_start(cc);
 	return 0;

@@ -1800,6 +1800,60 @@ static void data__bad_connect(void **state)
 	server_lives(addr);
 }
 
+/* A server made by hand that has read the client's CONNECT for link tcp, now in @l. */
+static int raw_server_tcp(int *listener, const struct gx_connect_opts *opts,
+			  struct gx_hello_lanes *l)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	struct gx_hello h;
+	char addr[32];
+	uint32_t len;
+	int peer;
+
+	*listener = raw_listen_at(addr);
+	client_connect(addr, opts);
+	peer = raw_accept(*listener);
+	raw_hello_fill(&h);
+	h.links = 1u << GX_LINK_PACKET | 1u << GX_LINK_TCP;
+	assert_true(raw_send(peer, b, gx_hello_put(b, &h)));
+	assert_int_equal(raw_recv(peer, b, &len), GX_HELLO_HELLO);
+	assert_int_equal(raw_recv(peer, b, &len), GX_HELLO_CONNECT);
+	assert_int_equal(gx_hello_lanes_get(b, len, l), 0);
+	assert_int_equal(l->link, GX_LINK_TCP);
+	l->chunk_b -= l->chunk_b % l->quantum;
+	return peer;
+}
+
+/* The server's lanes must all say the same as the client's, and name one token. */
+static void data__bad_accept(void **state)
+{
+	static const struct {
+		unsigned lane, at;
+		uint8_t value;
+	} cases[] = {
+		{0, 0, 2},	     /* version */
+		{CORES - 1, 0, 2},   /* the same, of another lane */
+		{0, 1, 3},	     /* sockets */
+		{CORES - 1, 1, 3},   /* ... */
+		{CORES - 1, 7, 1},   /* zero */
+		{CORES - 1, 23, 99}, /* token */
+	};
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(cases); i++) {
+		const struct gx_connect_opts o = {.link = "tcp", .sockets = 2};
+		struct gx_hello_lanes l;
+		int listener, peer = raw_server_tcp(&listener, &o, &l);
+
+		l.lanes[cases[i].lane].port.b[cases[i].at] = cases[i].value;
+		assert_true(raw_send(peer, b, gx_hello_lanes_put(b, GX_HELLO_ACCEPT, &l)));
+		wait_down(client, i + 1, -EPROTO);
+		assert_says(client->text, "malformed ACCEPT");
+		close(peer);
+		close(listener);
+	}
+}
+
 /* ---- Descriptors ---- */
 
 static void fd__strangers(void **state)
@@ -2619,6 +2673,7 @@ static const struct CMUnitTest tests[] = {
 	TEST(data__strangers),
 	TEST(data__client_leaves),
 	TEST(data__bad_connect),
+	TEST(data__bad_accept),
 	TEST(fd__strangers),
 	TEST(fd__wrong_number),
 	TEST(fd__connect_before_the_answer),
