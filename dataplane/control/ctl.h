@@ -292,6 +292,9 @@ void ctl_fd_close(struct ctl *ctl);
 /** ctl_data_start() - Client: connect the data sockets of cc->conn->tcp to the server, one after
  * another; ctl->joined() tells the end. */
 void ctl_data_start(struct ctl_conn *cc);
+/** ctl_data_waits() - Does @cc wait for its data sockets, or for the server to take them? */
+bool ctl_data_waits(const struct ctl_conn *cc);
+void ctl_data_timed_out(struct ctl_conn *cc); /* it waited too long; fails it with the reason */
 /** ctl_data_take() - Server: @cc is no bootstrap connection, but a data socket of another one.
  * Return: a verdict. */
 int ctl_data_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);

@@ -174,17 +174,45 @@ void ctl_data_start(struct ctl_conn *cc)
 	data_next(d);
 }
 
+bool ctl_data_waits(const struct ctl_conn *cc)
+{
+	return cc->conn && cc->conn->tcp &&
+	       (cc->state == CTL_FDS || (!cc->server && cc->state == CTL_LINKED));
+}
+
+void ctl_data_timed_out(struct ctl_conn *cc)
+{
+	const struct tcp_conn *t = cc->conn->tcp;
+	unsigned all = t->nr_lanes * t->nr_socks;
+
+	ctl_conn_fail(cc, -ETIMEDOUT,
+		      "%u of %u data sockets of link tcp %s in time%s: is a NAT or a proxy between "
+		      "the ends, or is the server's ulimit -n too low?",
+		      t->nr_fds, all, cc->server ? "came" : "were connected",
+		      t->nr_fds < all ? "" : ", and the server has not taken all of them");
+}
+
 /* ---- server ---- */
 
-/* The connection that waits for data sockets with this token, from the address of its client. */
-static struct ctl_conn *data_owner(const struct ctl_conn *cc, const struct gx_hello_data *hello)
+/* The connection that waits for data sockets with this token. */
+static struct ctl_conn *data_owner(const struct ctl *ctl, const struct gx_hello_data *hello)
 {
-	for (struct ctl_conn *o = cc->ctl->conns; o; o = o->next)
+	for (struct ctl_conn *o = ctl->conns; o; o = o->next)
 		if (o->server && o->state == CTL_FDS && o->conn && o->conn->tcp &&
-		    tcp_conn_is(o->conn, hello->token) && o->from_len == cc->from_len &&
-		    !memcmp(o->from, cc->from, cc->from_len))
+		    tcp_conn_is(o->conn, hello->token))
 			return o;
 	return NULL;
+}
+
+/* The client cannot notice by itself: it has sent all that it sends there, and waits for UP. */
+static void data_refuse_address(struct ctl_conn *owner, const struct ctl_conn *cc)
+{
+	ctl_bad(cc->ctl, "peer %s: DATA for %s from another address", cc->name,
+		ctl_conn_peer(owner));
+	ctl_conn_fail(owner, -EPERM,
+		      "a data socket of link tcp came from %s, and the client's connection from "
+		      "%s: does a NAT or a proxy between the ends use several addresses?",
+		      cc->name, owner->name);
 }
 
 int ctl_data_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
@@ -195,7 +223,12 @@ int ctl_data_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 	/* The client sends nothing more there before it knows that the connection is up. */
 	if (gx_hello_data_get(body, len, &hello) || cc->in_len != CTL_FRAME_HDR_B + len)
 		return ctl_conn_refuse_bad(cc, "malformed DATA");
-	owner = data_owner(cc, &hello);
+	owner = data_owner(cc->ctl, &hello);
+	if (owner &&
+	    (owner->from_len != cc->from_len || memcmp(owner->from, cc->from, cc->from_len))) {
+		data_refuse_address(owner, cc);
+		owner = NULL;
+	}
 	if (!owner || tcp_conn_add(owner->conn, hello.lane, hello.index, cc->fd))
 		return ctl_conn_refuse_bad(cc, "DATA that no connection waits for");
 	cc->fd = -1; /* the connection has it */

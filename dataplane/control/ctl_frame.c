@@ -429,8 +429,11 @@ static void conn_timed_out(struct ctl_conn *cc)
 {
 	double s = (double)cc->timeout_ns / 1e9;
 
-	if (cc->server) {
+	if (cc->server)
 		ctl_bad(cc->ctl, "peer %s went silent during set-up", ctl_conn_peer(cc));
+	if (ctl_data_waits(cc)) {
+		ctl_data_timed_out(cc);
+	} else if (cc->server) {
 		ctl_conn_fail(cc, -ETIMEDOUT, "the client went silent during set-up");
 	} else if (cc->setup && cc->setup->err) {
 		ctl_conn_fail(cc, cc->setup->err, "%s", cc->setup->text);

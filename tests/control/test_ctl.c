@@ -474,16 +474,24 @@ static void both_up_check(const char *addr)
 
 /* ---- A peer made by hand ---- */
 
-static int raw_connect(int port)
+static int raw_connect_from(int port, uint32_t from)
 {
-	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr = {htonl(from)}};
 	struct timeval tv = {.tv_sec = WAIT_S};
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-	sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
+	if (from != INADDR_LOOPBACK)
+		assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	sa.sin_port = htons((uint16_t)port);
 	assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
 	return fd;
+}
+
+static int raw_connect(int port)
+{
+	return raw_connect_from(port, INADDR_LOOPBACK);
 }
 
 /* Nobody else gets the port. */
@@ -1776,6 +1784,26 @@ static void data__client_leaves(void **state)
 	server_lives(addr);
 }
 
+/* Behind some NATs each socket has an address of its own. The client hears why it comes not up. */
+static void data__from_another_address(void **state)
+{
+	uint8_t b[64] = {0};
+	struct gx_hello_data d;
+	int port, fd, data;
+	char addr[32];
+
+	port = server_listen(addr);
+	fd = raw_client_tcp(port, 2, &d);
+	data = raw_connect_from(port, INADDR_LOOPBACK + 1);
+	assert_true(raw_send(data, b, gx_hello_data_put(b, &d)));
+	raw_closed(data);
+	raw_recv_error(fd, -EPERM, "came from 127.0.0.2:");
+	wait_down(server, 1, -EPERM);
+	assert_says(server->text, "the client's connection from 127.0.0.1:");
+	close(fd);
+	server_lives(addr);
+}
+
 static void data__bad_connect(void **state)
 {
 	struct gx_hello_lanes good, l;
@@ -1852,6 +1880,23 @@ static void data__bad_accept(void **state)
 		close(peer);
 		close(listener);
 	}
+}
+
+/* Its sockets are connected, as far as the client can see, and no UP comes. */
+static void data__server_takes_none(void **state)
+{
+	const struct gx_connect_opts o = {.link = "tcp", .sockets = 2, .timeout_ns = 300000000};
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	struct gx_hello_lanes l;
+	int listener, peer = raw_server_tcp(&listener, &o, &l);
+
+	assert_true(raw_send(peer, b, gx_hello_lanes_put(b, GX_HELLO_ACCEPT, &l)));
+	wait_down(client, 1, -ETIMEDOUT);
+	assert_says(client->text, "4 of 4 data sockets of link tcp were connected");
+	assert_says(client->text, "the server has not taken all of them");
+	assert_says(client->text, "ulimit -n");
+	close(peer);
+	close(listener);
 }
 
 /* ---- Descriptors ---- */
@@ -2674,6 +2719,8 @@ static const struct CMUnitTest tests[] = {
 	TEST(data__client_leaves),
 	TEST(data__bad_connect),
 	TEST(data__bad_accept),
+	TEST(data__from_another_address),
+	TEST(data__server_takes_none),
 	TEST(fd__strangers),
 	TEST(fd__wrong_number),
 	TEST(fd__connect_before_the_answer),

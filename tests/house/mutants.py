@@ -174,7 +174,7 @@ MUTANTS = {
            [("dataplane/control/ctl_fd.c", "\telse if (cc->pass->io.held)\n\t\tcc->pass->wait = true;\n", "")],
            ["ctl"]),
     "C3": ("link tcp: a data socket joins whatever its token is",
-           [("dataplane/control/ctl_data.c", "tcp_conn_is(o->conn, hello->token) && ", "")],
+           [("dataplane/control/ctl_data.c", " &&\n\t\t    tcp_conn_is(o->conn, hello->token))", ")")],
            ["ctl"]),
     "T1": ("link tcp: a chunk may come twice",
            [("dataplane/tcp/tcp_in.c", "return !bit_test(m->came, chunk) && ", "return ")],
