@@ -29,12 +29,13 @@
 #define CTL_ADDRS_MAX	  8				       /* addresses to try for one name */
 #define CTL_USER_MAX	  32768				       /* bytes of a user's message */
 #define CTL_TEXT_MAX	  256				       /* bytes of a reason */
-#define CTL_OUT_MAX_B	  (4u << 20)	/* users' messages that wait for one peer to read */
-#define CTL_TICK_NS	  20000000ull	/* between two looks at the deadlines */
-#define CTL_STEP_NS	  5000000000ull /* for each step of the set-up */
-#define CTL_CREDIT_MAX	  (1u << 20)	/* most credit of a lane at the start */
-#define CTL_GRACE_NS	  250000000ull	/* a stranger has that long, even if many others come */
-#define CTL_LINGER_NS	  1000000000ull /* for a peer to read our last frames */
+#define CTL_OUT_MAX_B	  (4u << 20)	 /* users' messages that wait for one peer to read */
+#define CTL_TICK_NS	  20000000ull	 /* between two looks at the deadlines */
+#define CTL_STEP_NS	  5000000000ull	 /* for each step of the set-up */
+#define CTL_DATA_NS	  60000000000ull /* most for all data sockets of a client */
+#define CTL_CREDIT_MAX	  (1u << 20)	 /* most credit of a lane at the start */
+#define CTL_GRACE_NS	  250000000ull	 /* a stranger has that long, even if many others come */
+#define CTL_LINGER_NS	  1000000000ull	 /* for a peer to read our last frames */
 
 /*
  * A bootstrap connection: set-up, then up, then the way down.

@@ -233,7 +233,8 @@ int ctl_data_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 		return ctl_conn_refuse_bad(cc, "DATA that no connection waits for");
 	cc->fd = -1; /* the connection has it */
 	ctl_conn_close(cc);
-	owner->due_ns = gx_now_ns() + CTL_STEP_NS;
+	owner->due_ns =
+		GX_MIN(gx_now_ns() + CTL_STEP_NS, owner->born_ns + CTL_STEP_NS + CTL_DATA_NS);
 	if (tcp_conn_is_whole(owner->conn))
 		cc->ctl->joined(owner);
 	return 0;
