@@ -138,7 +138,8 @@ struct tcp_sink {
 
 struct tcp_sock {
 	int fd;
-	bool ended; /* the peer closed it, or it broke */
+	bool rx_ended; /* the peer closed it, or it broke: nothing is read or sent any more */
+	bool tx_ended; /* nothing is sent any more: that, or a send failed */
 	/* out */
 	uint32_t head, tail; /* of out[], free-running: next free, next to send */
 	uint32_t pos;	     /* bytes of out[tail] that are sent */
@@ -233,6 +234,8 @@ static inline uint32_t tcp_ctl_room(const struct tcp_ep *e)
 void tcp_fault(struct tcp_ep *e, int err); /* the control thread will end the connection */
 /* @s is lost: nothing more is read or sent there. -EPROTO: the peer lies; so for all sockets. */
 void tcp_sock_end(struct tcp_ep *e, struct tcp_sock *s, int err);
+/* A send failed. What the peer has sent before is still read, until the fault that follows. */
+void tcp_sock_tx_end(struct tcp_ep *e, struct tcp_sock *s, int err);
 void tcp_ctl_put(struct tcp_ep *e, const struct tcp_frame *f); /* full: a fault */
 void tcp_list_push(struct tcp_ep *e, uint32_t *head, uint32_t *tail, uint32_t i);
 void tcp_list_remove(struct tcp_ep *e, uint32_t *head, uint32_t *tail, uint32_t i);

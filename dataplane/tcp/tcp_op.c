@@ -17,21 +17,35 @@ void tcp_fault(struct tcp_ep *e, int err)
 						memory_order_relaxed);
 }
 
+/* The reason of a lost socket may still come by the bootstrap connection, so the fault waits for
+ * it. */
+static void fault_soon(struct tcp_ep *e, int err)
+{
+	if (e->ended_err)
+		return;
+	e->ended_err = err == -EFAULT ? err : -ECONNRESET;
+	e->ended_ns = e->now_ns;
+}
+
+void tcp_sock_tx_end(struct tcp_ep *e, struct tcp_sock *s, int err)
+{
+	s->tx_ended = true;
+	fault_soon(e, err);
+}
+
 /* A peer that lies is heard no more, on no socket: until the control thread ends the connection,
- * its messages may be in any state. The reason of a lost socket may still come by the bootstrap
- * connection, so the fault waits for it. */
+ * its messages may be in any state. */
 void tcp_sock_end(struct tcp_ep *e, struct tcp_sock *s, int err)
 {
-	s->ended = true;
-	if (err == -EPROTO) {
-		for (unsigned k = 0; k < e->nr_socks; k++)
-			e->sock[k].ended = true;
-		gx_stat_add(tcp_stats(e), GX_STAT_RX_BAD, 1);
-		tcp_fault(e, err);
-	} else if (!e->ended_err) {
-		e->ended_err = err == -EFAULT ? err : -ECONNRESET;
-		e->ended_ns = e->now_ns;
+	s->rx_ended = s->tx_ended = true;
+	if (err != -EPROTO) {
+		fault_soon(e, err);
+		return;
 	}
+	for (unsigned k = 0; k < e->nr_socks; k++)
+		e->sock[k].rx_ended = e->sock[k].tx_ended = true;
+	gx_stat_add(tcp_stats(e), GX_STAT_RX_BAD, 1);
+	tcp_fault(e, err);
 }
 
 /* Posts leave most of the queue free, and each message in or out needs few places, so a peer that

@@ -146,7 +146,7 @@ static void tail_take(struct tcp_ep *e, struct tcp_sock *s, const uint8_t *b)
 /* Take all that buf has: payload, then whole trailers and headers. */
 static void buf_take(struct tcp_ep *e, struct tcp_sock *s)
 {
-	while (!s->ended) {
+	while (!s->rx_ended) {
 		uint32_t n = GX_MIN(s->sink.left, s->to - s->from);
 		uint32_t need = s->sink.open ? TCP_TAIL_B : TCP_HDR_B;
 
@@ -206,7 +206,7 @@ static bool sock_rx(struct tcp_ep *e, struct tcp_sock *s)
 {
 	uint64_t got = 0;
 
-	while (!s->ended && got < TCP_TURN_B && sock_recv(e, s, &got))
+	while (!s->rx_ended && got < TCP_TURN_B && sock_recv(e, s, &got))
 		;
 	e->link->rx_b += got;
 	return got > 0;
@@ -219,7 +219,7 @@ bool tcp_rx(struct tcp_ep *e)
 	if (++e->rx_rover >= e->nr_socks)
 		e->rx_rover = 0;
 	for (unsigned k = 0, i = e->rx_rover; k < e->nr_socks && e->link->rx_b < TCP_LINK_B; k++) {
-		if (!e->sock[i].ended)
+		if (!e->sock[i].rx_ended)
 			worked |= sock_rx(e, &e->sock[i]);
 		if (++i == e->nr_socks)
 			i = 0;

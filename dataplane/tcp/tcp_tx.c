@@ -185,7 +185,7 @@ static bool sock_send(struct tcp_ep *e, struct tcp_sock *s, uint64_t *sent)
 	ret = e->sys->send(s->fd, iov, n);
 	if (ret < 0) {
 		if (ret != -EAGAIN && ret != -EINTR)
-			tcp_sock_end(e, s, (int)ret);
+			tcp_sock_tx_end(e, s, (int)ret);
 		else
 			gx_stat_add(tcp_stats(e), GX_STAT_TX_FULL, 1);
 		return false;
@@ -200,7 +200,7 @@ static bool sock_tx(struct tcp_ep *e, struct tcp_sock *s)
 	uint64_t sent = 0;
 	bool more = true;
 
-	while (more && !s->ended && sent < TCP_TURN_B) {
+	while (more && !s->tx_ended && sent < TCP_TURN_B) {
 		if (s == &e->sock[0])
 			ctl_fill(e);
 		while (out_room(s) && chunk_pull(e, s))

@@ -183,7 +183,7 @@ MUTANTS = {
            [("dataplane/tcp/tcp_doom.c", "\t\ttcp_match_unbind(e, i);\n", "")],
            ["tcp"]),
     "T3": ("link tcp: after a lie on one socket the others are still read",
-           [("dataplane/tcp/tcp_op.c", "\t\tfor (unsigned k = 0; k < e->nr_socks; k++)\n\t\t\te->sock[k].ended = true;\n", "")],
+           [("dataplane/tcp/tcp_op.c", "\tfor (unsigned k = 0; k < e->nr_socks; k++)\n\t\te->sock[k].rx_ended = e->sock[k].tx_ended = true;\n", "")],
            ["tcp_in"]),
     "T4": ("link tcp: a CANCEL that later messages overtook breaks the protocol",
            [("dataplane/tcp/tcp_in.c", "(int32_t)(f->mid - mid) < 0", "mid - f->mid == TCP_MIDS")],

@@ -59,6 +59,43 @@ static void peer__cut_off(void **state)
 
 static const uint8_t good_tail[TCP_TAIL_B];
 
+static ssize_t broken_send(int fd, const struct iovec *iov, unsigned n)
+{
+	return -EPIPE;
+}
+
+static ssize_t broken_recv(int fd, const struct iovec *iov, unsigned n)
+{
+	return tcp_sys_kernel.recv(fd, iov, n);
+}
+
+static const struct tcp_sys broken = {.send = broken_send, .recv = broken_recv};
+
+/* The peer is gone, and its last words lie in the socket when a send finds that out. */
+static void peer__leaves_an_answer(void **state)
+{
+	struct pair *p = pair_new(1);
+	struct side *a = &p->side[0];
+	struct gx_op op = op_of(GX_OP_PUT, p->buf, 8);
+
+	assert_int_equal(side_post(p, 0, &op), 0);
+	side_turn(p, 1); /* it answers DONE */
+	a->e->sys = &broken;
+	assert_int_equal(side_post(p, 0, &op), 0);
+	assert_true(a->e->sock[0].tx_ended && !a->e->sock[0].rx_ended);
+	side_turn(p, 0);
+	assert_int_equal(a->nr_done, 1);
+	assert_int_equal(a->last.status, 0);
+	/* The connection ends also if the peer never closes its side. */
+	for (unsigned i = 0; i < 300; i++) {
+		p->now_ns += MS;
+		side_turn(p, 0);
+	}
+	assert_int_equal(side_fault(p, 0), -ECONNRESET);
+	assert_int_equal(a->nr_done, 1);
+	pair_free(p);
+}
+
 /* Frames, one after another, on socket 0; the last breaks the protocol. */
 static void lie(unsigned sock, const struct tcp_frame *f, unsigned n)
 {
@@ -297,7 +334,7 @@ static void breach__on_one_socket_silences_all(void **state)
 	RAW(p, 0, {.type = TCP_DATA, .token = TOKEN + 0x100, .len = MEM_B, .moff = 4, .plen = 8});
 	assert_int_equal(side_fault(p, 1), -EPROTO);
 	RAW(p, 1, {.type = TCP_DATA, .token = TOKEN + 0x100, .len = MEM_B, .plen = CHUNK_B});
-	assert_true(e->sock[1].ended && !e->sock[1].sink.left && !e->sock[1].to);
+	assert_true(e->sock[1].rx_ended && !e->sock[1].sink.left && !e->sock[1].to);
 	mem_is_poison(p);
 	pair_free(p);
 }
@@ -380,6 +417,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(peer__silent),
 		cmocka_unit_test(peer__cut_off),
+		cmocka_unit_test(peer__leaves_an_answer),
 		cmocka_unit_test(peer__lies),
 		cmocka_unit_test(peer__floods),
 		cmocka_unit_test(cancel__before_its_data),
