@@ -109,8 +109,10 @@ static void tcp_kick(struct gx_ep *ep)
 {
 	struct tcp_ep *e = tcp_of(ep);
 
-	if (!e->err && atomic_load_explicit(&ep->attached, memory_order_relaxed))
-		tcp_tx(e);
+	if (e->err || e->live_at == TCP_NONE)
+		return;
+	tcp_live_heat(e);
+	tcp_tx(e);
 }
 
 static int tcp_cancel(struct gx_ep *ep, uint64_t user, const struct gx_route *route)
@@ -146,6 +148,7 @@ static void ep_init_tables(struct tcp_ep *e)
 		e->mid_op[i] = TCP_NONE;
 	}
 	e->mid_head = TCP_MIDS;
+	e->live_at = TCP_NONE;
 	e->op_free = e->act_head = e->wait_head = e->landed_head = TCP_NONE;
 	e->deadline_ns = UINT64_MAX;
 }

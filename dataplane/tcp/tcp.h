@@ -158,7 +158,8 @@ struct tcp_ep {
 	const struct tcp_sys *sys; /* frozen */
 	bool counted;		   /* ctl: in link->nr_eps */
 	int err;		   /* not 0: failed */
-	uint32_t live_at;	   /* index in link->live */
+	uint32_t live_at;	   /* index in link->live; TCP_NONE: not there */
+	uint64_t busy_ns;	   /* its last post, byte in or byte out */
 	uint64_t now_ns;
 	unsigned nr_socks, tx_rover, rx_rover;
 	unsigned chunk_shift;
@@ -202,11 +203,15 @@ struct tcp_ep {
 struct link_tcp {
 	struct gx_core *core;
 	unsigned nr_eps; /* ctl: endpoints that are open */
-	unsigned nr_live, rover;
-	uint64_t rx_b, tx_b; /* bytes of this turn, against TCP_LINK_B */
-	struct tcp_ep *live[GX_PEERS_MAX];
-	char pad[TCP_PAD_B];   /* zeros, to send in place of bytes that are gone */
-	char trash[TCP_PAD_B]; /* bytes that nobody wants */
+	unsigned nr_live, nr_hot;
+	unsigned rover;			   /* the hot ep that this turn serves first */
+	unsigned cool;			   /* the next hot ep to check for cooling */
+	unsigned cold;			   /* the next cold ep to look at */
+	uint64_t cold_ns;		   /* looks at cold ones are made up to here */
+	uint64_t rx_b, tx_b;		   /* bytes of this turn, against TCP_LINK_B */
+	struct tcp_ep *live[GX_PEERS_MAX]; /* attached eps, the hot ones first */
+	char pad[TCP_PAD_B];		   /* zeros, to send in place of bytes that are gone */
+	char trash[TCP_PAD_B];		   /* bytes that nobody wants */
 };
 
 static inline struct tcp_ep *tcp_of(struct gx_ep *ep)
@@ -284,6 +289,15 @@ bool tcp_match_serve(struct tcp_ep *e);
 
 bool tcp_tx(struct tcp_ep *e);
 bool tcp_rx(struct tcp_ep *e);
+
+/* -- tcp_live.c: hot endpoints, which each turn serves, and cold ones -- */
+
+void tcp_live_add(struct tcp_ep *e); /* it is hot */
+void tcp_live_remove(struct tcp_ep *e);
+void tcp_live_heat(struct tcp_ep *e);			 /* it has work, or may have */
+void tcp_live_cool(struct link_tcp *l, uint64_t now_ns); /* one hot ep, if it is idle */
+/** tcp_live_cold() - The next cold ep that this turn looks at; NULL: no more. */
+struct tcp_ep *tcp_live_cold(struct link_tcp *l, uint64_t now_ns);
 
 /* -- tcp_turn.c -- */
 

@@ -58,6 +58,7 @@ void tcp_ctl_put(struct tcp_ep *e, const struct tcp_frame *f)
 	}
 	e->ctl[e->ctl_head++ % TCP_CTLS] = *f;
 	e->spoke_ns = e->now_ns;
+	tcp_live_heat(e);
 }
 
 void tcp_list_push(struct tcp_ep *e, uint32_t *head, uint32_t *tail, uint32_t i)

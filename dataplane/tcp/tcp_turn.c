@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One turn of the tcp link: read this first. The polling loop calls link_tcp_poll(), which does for
- * each endpoint, in this order:
+ * each endpoint that is not cold (tcp_live.c), in this order:
  *
  *   tcp_rx()          reads sockets: payload into its place, frames to in, match and op (tcp_rx.c)
  *   tcp_in_deliver()  completions that waited for room (tcp_in.c)
@@ -96,10 +96,12 @@ static void ep_tick(struct tcp_ep *e)
 
 /* ---- a turn ---- */
 
-static bool ep_turn(struct tcp_ep *e)
+static bool ep_turn(struct tcp_ep *e, uint64_t now_ns)
 {
-	bool worked = tcp_rx(e);
+	bool worked;
 
+	e->now_ns = now_ns;
+	worked = tcp_rx(e);
 	if (gx_unlikely(e->landed_head != TCP_NONE))
 		worked |= tcp_in_deliver(e);
 	if (e->nr_acks)
@@ -109,6 +111,8 @@ static bool ep_turn(struct tcp_ep *e)
 	worked |= tcp_tx(e);
 	if (e->now_ns >= e->tick_ns)
 		ep_tick(e);
+	if (worked)
+		tcp_live_heat(e);
 	return worked;
 }
 
@@ -121,15 +125,18 @@ bool link_tcp_poll(void *link, uint64_t now_ns)
 {
 	struct link_tcp *l = link;
 	bool worked = false;
+	struct tcp_ep *e;
 
 	l->core->now_ns = now_ns;
 	l->rx_b = l->tx_b = 0;
-	if (++l->rover >= l->nr_live)
+	tcp_live_cool(l, now_ns);
+	while ((e = tcp_live_cold(l, now_ns))) /* first: the hot ones may use up the turn's bytes */
+		worked |= ep_turn(e, now_ns);
+	if (++l->rover >= l->nr_hot)
 		l->rover = 0;
-	for (unsigned k = 0, i = l->rover; k < l->nr_live; k++) {
-		l->live[i]->now_ns = now_ns;
-		worked |= ep_turn(l->live[i]);
-		if (++i == l->nr_live)
+	for (unsigned k = 0, i = l->rover; k < l->nr_hot; k++) {
+		worked |= ep_turn(l->live[i], now_ns);
+		if (++i == l->nr_hot)
 			i = 0;
 	}
 	return worked;
@@ -174,8 +181,7 @@ void tcp_attach(struct gx_ep *ep)
 	struct tcp_ep *e = tcp_of(ep);
 
 	e->now_ns = e->heard_ns = e->spoke_ns = ep->core->now_ns;
-	e->live_at = e->link->nr_live;
-	e->link->live[e->link->nr_live++] = e;
+	tcp_live_add(e);
 	ops_drop(e); /* link_tcp_drop() did not see what was posted before */
 	atomic_store_explicit(&ep->attached, true, memory_order_release);
 }
@@ -184,7 +190,6 @@ void tcp_attach(struct gx_ep *ep)
 void tcp_fail(struct gx_ep *ep, int err)
 {
 	struct tcp_ep *e = tcp_of(ep);
-	struct link_tcp *l = e->link;
 
 	if (e->err)
 		return;
@@ -192,10 +197,8 @@ void tcp_fail(struct gx_ep *ep, int err)
 	for (uint32_t i = 0; i < e->ops_top; i++)
 		if (e->ops[i].state != TCP_OP_FREE)
 			tcp_op_finish(e, i, e->err, 0);
-	if (atomic_load_explicit(&ep->attached, memory_order_relaxed)) {
-		l->live[e->live_at] = l->live[--l->nr_live];
-		l->live[e->live_at]->live_at = e->live_at;
-	}
+	if (e->live_at != TCP_NONE)
+		tcp_live_remove(e);
 	tell_gauge(e, 0);
 	ep->comp_mark = ep->core->comp_head;
 	/* The last touch: the control thread may free it from here on. */

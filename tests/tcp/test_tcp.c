@@ -634,7 +634,7 @@ static void mem__freed_before_attach(void **state)
 	struct gx_op op = op_of(GX_OP_PUT, NULL, 4096);
 	struct drop d = {.want = 1, .first = 1, .upto = 1};
 
-	a->core->tcp->nr_live = 0;
+	tcp_live_remove(a->e);
 	atomic_store(&a->e->ep.attached, false);
 	op.mem = &a->mem;
 	assert_int_equal(side_post(p, 0, &op), 0);
