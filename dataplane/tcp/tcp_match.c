@@ -138,7 +138,7 @@ static bool serve_one(struct tcp_ep *e, const struct tcp_frame *f)
 	uint32_t i;
 
 	fail.err = core_region(e->ep.core, f->token, GX_ACCESS_GET, f->off, f->len, &mem);
-	if (!fail.err && mem->kind != GX_MEM_HOST)
+	if (!fail.err && mem->kind != GX_MEM_HOST && f->len)
 		fail.err = -EOPNOTSUPP;
 	if (fail.err) {
 		tcp_ctl_put(e, &fail);

@@ -290,6 +290,22 @@ static void region__errors(void **state)
 	pair_done(p);
 }
 
+/* Memory of a GPU: refused, unless no byte of it is meant. */
+static void region__of_a_gpu(void **state)
+{
+	struct pair *p = pair_new(1);
+
+	p->side[1].mem.kind = GX_MEM_CUDA;
+	for (unsigned i = 0; i < 4; i++) {
+		struct gx_op op = op_of(i & 1 ? GX_OP_GET : GX_OP_PUT, p->buf, i < 2 ? 0 : 8);
+
+		assert_int_equal(side_post(p, 0, &op), 0);
+		UNTIL(p, p->side[0].nr_done == i + 1);
+		assert_int_equal(p->side[0].last.status, i < 2 ? 0 : -EOPNOTSUPP);
+	}
+	pair_done(p);
+}
+
 static void cancel__at_any_time(void **state)
 {
 	struct pair *p = pair_new(3);
@@ -658,6 +674,7 @@ int main(void)
 		cmocka_unit_test(put__slow_path),
 		cmocka_unit_test(send_recv__meets),
 		cmocka_unit_test(region__errors),
+		cmocka_unit_test(region__of_a_gpu),
 		cmocka_unit_test(cancel__at_any_time),
 		cmocka_unit_test(recv__cancel),
 		cmocka_unit_test(recv__cancel_crosses_a_send),
