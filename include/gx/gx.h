@@ -177,7 +177,8 @@ struct gx_opts {
 	const char *const *ports; /* "shm", "udp", "dpdk:net_memif,...", in the order of preference.
 				     NULL: shm, udp (with .bounce: shm). Copied */
 	bool server;		  /* this process will listen: for ports with two roles (memif) */
-	bool insecure;	/* allow peers that are not on loopback or a Unix socket, in clear */
+	bool insecure;	/* allow peers that are not on loopback or a Unix socket, in clear. Link tcp
+			   serves them whatever .ports has */
 	bool busy_idle; /* cores of gx_core_start() never sleep. Default: a core without work spins
 			   for 50 us, pauses for 1 ms, then sleeps for up to 50 us at a time; after
 			   0.1 s without work for a 2,048th of that time, up to 400 us */
@@ -515,7 +516,8 @@ struct gx_op {
  * Return: how many were taken, from index 0; fewer than @n when queues are full: turn, poll and
  * post the rest. For the first one: -EINVAL (unknown kind or flag, .reserved not 0, outside of
  * .mem, a stream that cannot be waited for; .mem was freed), -EFAULT (.mem cannot be written),
- * -ENOTCONN (the endpoint is down), -ENODEV (it names a stream, and no GPU is open).
+ * -ENOTCONN (the endpoint is down), -ENODEV (it names a stream, and no GPU is open), -EOPNOTSUPP
+ * (memory of a GPU over link tcp).
  *
  * Operations with a .stream. gx_post() queues a flag behind the stream's work, and the operation
  * waits until the core sees the flag. The stream itself waits for nothing, and gx does not wait for
@@ -547,9 +549,10 @@ struct gx_comp {
 	enum gx_op_kind op;
 	int status; /* 0; -ETIMEDOUT, -ENOTCONN (submitted, and the endpoint is down), -ECONNRESET
 		     * (peer lost), -ECANCELED, -EACCES, -ENOENT (no such region), -ERANGE (outside
-		     * the region), -EMSGSIZE (RECV room too small), -EIO (GPU), -EBADMSG (CRC-32C:
-		     * the same bytes came wrong nine times, or too many at once: a memory or a
-		     * link corrupts them, or the source was changed meanwhile) */
+		     * the region), -EMSGSIZE (RECV room too small), -EIO (GPU), -EOPNOTSUPP (link
+		     * tcp: the peer's region is memory of a GPU), -EBADMSG (CRC-32C: the same
+		     * bytes came wrong nine times, or too many at once: a memory or a link
+		     * corrupts them, or the source was changed meanwhile) */
 	struct gx_ep *ep;
 	uint64_t user;	      /* of the operation; NOTIFY: 0 */
 	uint64_t len;	      /* bytes that landed */

@@ -3,8 +3,9 @@
  * The link seam: a way to move messages between two endpoints. The packet link
  * (dataplane/packet/link_pkt.c) runs over any port. The local link (dataplane/local/link_local.c)
  * copies into mapped memory of a peer on this host, and holds a packet link for the rest. The tcp
- * link (dataplane/tcp/link_tcp.c) uses TCP sockets of the kernel. An endpoint belongs to one core. Only that core's thread calls slots marked [core]; they never block
- * and never allocate. The others are control path.
+ * link (dataplane/tcp/link_tcp.c) uses TCP sockets of the kernel. An endpoint belongs to one core.
+ * Only that core's thread calls slots marked [core]; they never block and never allocate. The
+ * others are control path.
  */
 #ifndef GX_INTERNAL_LINK_H
 #define GX_INTERNAL_LINK_H
