@@ -62,8 +62,10 @@ static inline struct gx_conn *common_gx_connect(struct gx *gx, const char *addr,
 	struct gx_conn *conn;
 
 	o.link = link;
+	o.timeout_ns = COMMON_WAIT_NS;
 	assert_int_equal(gx_connect(gx, addr, &o, &conn), 0);
-	assert_int_equal(gx_conn_wait(conn, COMMON_WAIT_NS), 0);
+	if (gx_conn_wait(conn, COMMON_WAIT_NS))
+		fail_msg("not up: %s", gx_error());
 	return conn;
 }
 
