@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * See fake_nccl_pair.h. GX_FAKE_NCCL_VIA: the transport that NCCL's log names; default: NCCL_NET's.
+ * GX_FAKE_NCCL_STALE: later operations than the first so many of this process copy nothing.
  */
 #include "fake_nccl_pair.h"
 
@@ -154,11 +155,19 @@ static bool pair_recv(struct fake_pair *p, struct fake_job *j, bool lazy)
 	return true;
 }
 
+static bool pair_is_lazy(void)
+{
+	static unsigned nr; /* the stream's thread alone */
+	const char *stale = getenv("GX_FAKE_NCCL_STALE");
+
+	return getenv("GX_FAKE_NCCL_LAZY") || (stale && nr++ >= (unsigned)atoi(stale));
+}
+
 static void pair_run(void *arg)
 {
 	struct pair_run *run = arg;
 	struct fake_job *j = &run->job;
-	bool lazy = getenv("GX_FAKE_NCCL_LAZY");
+	bool lazy = pair_is_lazy();
 	time_t end = time(NULL) + WAIT_S;
 
 	if (j->own_b && !lazy)

@@ -1701,6 +1701,12 @@ def gpus_compare_processes(tools):
     args = ["--comm", "nccl", "--sizes", "64K", "--rounds", "1", "--ops", "send_recv,all_reduce"]
     ran = on_gpus(tools, "compare", *args, gpus=2, GX_FAKE_NCCL_LAZY="1").must(WRONG)
     expect(len(ran.doc["results"]) == 2 and all(r["wrong"] > 0 for r in ran.doc["results"]), ran)
+    # Of 32 MiB 4 operations fit in no round, so 4 are timed. Before them: 2 at the opening, 7 of the probe, 2 of the warm-up.
+    for stale in (11, 15):
+        ran = on_gpus(tools, "compare", "--comm", "nccl", "--sizes", "32M", "--rounds", "1", "--ops", "all_reduce", gpus=2,
+                      GX_FAKE_NCCL_STALE=str(stale)).must(WRONG)
+        row = ran.doc["results"][0]
+        expect(row["count"] == 4 and row["wrong"] == (4 if stale == 11 else 2) * 2**25, ran)
     on_gpus(tools, "compare", *args, gpus=2, GX_FAKE_NCCL_OLD="1").must(FAILED, "nccl, rank 0: ", "too old", "2.28", "status 1")
     on_gpus(tools, "compare", *args, gpus=2, libs=False).must(FAILED, "nccl, rank 0: ", "no NCCL")
     on_gpus(tools, "compare", *args, gpus=2, GX_FAKE_NCCL_VIA="P2P/IPC").must(FAILED, "P2P/IPC, not NET/Socket")

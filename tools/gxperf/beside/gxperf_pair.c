@@ -101,7 +101,7 @@ struct pair_proc {
 struct pair {
 	const struct pair_way *way;
 	struct pair_proc rank[PAIR_RANKS];
-	uint64_t count;
+	uint64_t count, runs; /* operations of a round; runs of all sizes so far */
 	double us[PAIR_ROUNDS], cores[PAIR_RANKS][PAIR_ROUNDS];
 	uint64_t checked_b, wrong;
 };
@@ -309,10 +309,11 @@ static int pair_open(struct pairs *c, struct pair *p)
 static int pair_run(struct pairs *c, struct pair *p, double *us, double cores[PAIR_RANKS])
 {
 	uint64_t ns, cpu_ns, checked_b, wrong, longest = 0;
-	char text[64];
+	char text[96];
 	int ret;
 
-	snprintf(text, sizeof(text), "run %u %" PRIu64 " %" PRIu64, c->op, c->words, p->count);
+	snprintf(text, sizeof(text), "run %u %" PRIu64 " %" PRIu64 " %" PRIu64, c->op, c->words,
+		 p->count, p->runs++);
 	pair_ask_all(p, text);
 	ret = pair_hear(c, p, (1u << PAIR_RANKS) - 1, PAIR_RUN_NS);
 	for (unsigned i = 0; i < PAIR_RANKS && !ret; i++) {

@@ -9,8 +9,9 @@
  *   id                      rank 0 alone: "ok ID", NCCL's unique id in hexadecimal
  *   open GPU BYTES ID       "ok VERSION VIA NOTE...": NCCL's version, what its log says of the
  *                           connections ("NET/gx"), and of the plugin's polling cores
- *   run OP WORDS COUNT      "ok NS CPU_NS CHECKED WRONG": time of @COUNT operations, CPU time of all
- *                           threads but the main one, compared and wrong bytes
+ *   run OP WORDS COUNT ROUND  "ok NS CPU_NS CHECKED WRONG": time of @COUNT operations, CPU time of
+ *                           all threads but the main one, compared and wrong bytes; with @ROUND,
+ *                           which no run has had, sources get words that none has had
  *   quit                    "ok", and the rank ends
  * A rank that fails prints the reason on stderr and ends.
  */

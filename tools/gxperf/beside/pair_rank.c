@@ -24,7 +24,7 @@
 #define RANK_SOCK    STDIN_FILENO
 #define RANK_STAGE_B ((size_t)4 << 20)
 #define RANK_GRANULE ((size_t)2 << 20)
-#define RANK_POISON  0xdead
+#define RANK_POISON  0xffffff	       /* seeds of sources are less: 24 bits count */
 #define RANK_LOG_B   ((size_t)1 << 20) /* of NCCL's log, what is looked at */
 
 struct rank {
@@ -35,6 +35,7 @@ struct rank {
 	int log;	/* NCCL's, a memfd */
 	struct bench b; /* dev[0]: the source, dev[1]: the destination */
 	struct ncclComm *comm;
+	uint64_t fills; /* of the source so far; the same in both ranks */
 	char note[512];
 };
 
@@ -215,7 +216,7 @@ static int rank_do(struct rank *r, enum pair_op op, uint64_t words, uint64_t cou
 	return ret;
 }
 
-/* ---- Payload: rank i sends the pattern with seed i + 1 ---- */
+/* ---- Payload: other words after each fill ---- */
 
 /* @words of the destination from @at on are the sum of the sources' words from .at on. */
 struct pair_part {
@@ -253,12 +254,17 @@ static unsigned rank_parts(const struct rank *r, enum pair_op op, uint64_t n,
 	}
 }
 
-static uint64_t part_word(const struct pair_part *p, uint64_t i)
+static uint64_t rank_seed(const struct rank *r, unsigned rank)
+{
+	return r->fills * PAIR_RANKS + rank;
+}
+
+static uint64_t part_word(const struct rank *r, const struct pair_part *p, uint64_t i)
 {
 	uint64_t sum = 0;
 
 	for (unsigned k = 0; k < p->nr; k++)
-		sum += gx_pattern_word(p->from[k].rank + 1, p->from[k].at + i);
+		sum += gx_pattern_word(rank_seed(r, p->from[k].rank), p->from[k].at + i);
 	return sum;
 }
 
@@ -273,7 +279,7 @@ static int part_check(struct rank *r, const struct pair_part *p, uint64_t *wrong
 			       n * PAIR_WORD))
 			return PERF_FAILED;
 		for (uint64_t i = 0; i < n; i++)
-			*wrong += got[i] == part_word(p, at + i) ? 0 : PAIR_WORD;
+			*wrong += got[i] == part_word(r, p, at + i) ? 0 : PAIR_WORD;
 	}
 	return PERF_OK;
 }
@@ -292,14 +298,22 @@ static int rank_check(struct rank *r, enum pair_op op, uint64_t words, uint64_t 
 	return ret;
 }
 
+static int rank_poison(struct rank *r, uint64_t words)
+{
+	int ret = gx_pattern_fill(r->b.engine, r->b.dev[1], words * PAIR_WORD, RANK_POISON);
+
+	return ret ? bench_failed(&r->b, "pattern", ret) : PERF_OK;
+}
+
+/* Words of the source that no fill before has had. */
 static int rank_fill(struct rank *r, uint64_t words)
 {
-	int ret =
-		gx_pattern_fill(r->b.engine, r->b.dev[0], words * PAIR_WORD, (uint64_t)r->rank + 1);
+	int ret;
 
-	if (!ret)
-		ret = gx_pattern_fill(r->b.engine, r->b.dev[1], words * PAIR_WORD, RANK_POISON);
-	return ret ? bench_failed(&r->b, "pattern", ret) : PERF_OK;
+	r->fills++;
+	ret = gx_pattern_fill(r->b.engine, r->b.dev[0], words * PAIR_WORD,
+			      rank_seed(r, (unsigned)r->rank));
+	return ret ? bench_failed(&r->b, "pattern", ret) : rank_poison(r, words);
 }
 
 /* ---- Requests ---- */
@@ -403,31 +417,65 @@ static int64_t others_ns(void)
 	       (int64_t)clock_ns(CLOCK_THREAD_CPUTIME_ID);
 }
 
+/* What a run has found. */
+struct rank_found {
+	uint64_t ns, checked_b, wrong;
+	int64_t cpu_ns;
+};
+
+/* The timed operations, which find poison; a warm-up has written the same words. Return: an enum
+ * perf_status. */
+static int run_timed(struct rank *r, const struct rank_run *run, struct rank_found *f)
+{
+	int ret = rank_do(r, run->op, run->words, run->count / 4 + 1);
+
+	if (ret)
+		return rank_failed(r, pair_op_names[run->op]);
+	if (rank_poison(r, run->words))
+		return PERF_FAILED;
+	f->cpu_ns = others_ns();
+	f->ns = gx_now();
+	ret = rank_do(r, run->op, run->words, run->count);
+	f->ns = gx_now() - f->ns;
+	f->cpu_ns = others_ns() - f->cpu_ns;
+	if (ret)
+		return rank_failed(r, pair_op_names[run->op]);
+	return rank_check(r, run->op, run->words, &f->checked_b, &f->wrong);
+}
+
+/* One operation with other words, untimed: the last one of those before may have brought an earlier
+ * one's words, which were the same. */
+static int run_fresh(struct rank *r, const struct rank_run *run, struct rank_found *f)
+{
+	if (rank_fill(r, run->words))
+		return PERF_FAILED;
+	if (rank_do(r, run->op, run->words, 1))
+		return rank_failed(r, pair_op_names[run->op]);
+	return rank_check(r, run->op, run->words, &f->checked_b, &f->wrong);
+}
+
 static int rank_run(struct rank *r, const char *text)
 {
-	uint64_t words, count, ns, checked_b = 0, wrong = 0;
-	int64_t cpu_ns;
+	struct rank_run run = {.r = r};
+	struct rank_found f = {0};
+	uint64_t round;
 	unsigned op;
 	int ret;
 
-	if (sscanf(text, "run %u %" SCNu64 " %" SCNu64, &op, &words, &count) != 3 ||
-	    op >= PAIR_OPS || !count || words > r->b.dev_b[0] / PAIR_WORD)
+	if (sscanf(text, "run %u %" SCNu64 " %" SCNu64 " %" SCNu64, &op, &run.words, &run.count,
+		   &round) != 4 ||
+	    op >= PAIR_OPS || !run.count || run.words > r->b.dev_b[0] / PAIR_WORD)
 		return PERF_USAGE;
-	if (rank_fill(r, words))
-		return PERF_FAILED;
-	ret = rank_do(r, op, words, count / 4 + 1);
-	cpu_ns = others_ns();
-	ns = gx_now();
+	run.op = op;
+	r->fills = 2 * round;
+	ret = rank_fill(r, run.words);
 	if (!ret)
-		ret = rank_do(r, op, words, count);
-	ns = gx_now() - ns;
-	cpu_ns = others_ns() - cpu_ns;
-	if (ret)
-		return rank_failed(r, pair_op_names[op]);
-	if (rank_check(r, op, words, &checked_b, &wrong))
-		return PERF_FAILED;
-	return rank_answer(r, "ok %" PRIu64 " %" PRIi64 " %" PRIu64 " %" PRIu64, ns,
-			   cpu_ns > 0 ? cpu_ns : 0, checked_b, wrong);
+		ret = run_timed(r, &run, &f);
+	if (!ret)
+		ret = run_fresh(r, &run, &f);
+	return ret ? ret
+		   : rank_answer(r, "ok %" PRIu64 " %" PRIi64 " %" PRIu64 " %" PRIu64, f.ns,
+				 f.cpu_ns > 0 ? f.cpu_ns : 0, f.checked_b, f.wrong);
 }
 
 static int rank_close(struct rank *r)
