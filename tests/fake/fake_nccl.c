@@ -5,7 +5,7 @@
  * communicator that is made outside of a group is for two ranks that are processes
  * (fake_nccl_pair.h).
  * GX_FAKE_NCCL_LAZY: nothing is copied, which a comparison of payload must see; GX_FAKE_NCCL_OLD:
- * the version is one that is too old.
+ * the version is one that is too old. GX_FAKE_NCCL_ASYNC: what ncclCommGetAsyncError() tells.
  */
 #include "fake_nccl_pair.h"
 
@@ -58,6 +58,7 @@ int ncclGetVersion(int *version);
 int ncclGetUniqueId(struct nccl_id *id);
 int ncclCommInitRankConfig(struct ncclComm **comm, int n, struct nccl_id id, int rank,
 			   struct nccl_config *config);
+int ncclCommGetAsyncError(struct ncclComm *comm, int *err);
 int ncclCommDestroy(struct ncclComm *comm);
 int ncclCommWindowRegister(struct ncclComm *comm, void *mem, size_t len,
 			   struct ncclWindow_vidmem **win, int flags);
@@ -103,6 +104,14 @@ FAKE int ncclCommInitRankConfig(struct ncclComm **comm, int n, struct nccl_id id
 	if (!depth && n == 2)
 		(*comm)->pair = fake_pair_join(id.b, rank);
 	return depth || (*comm)->pair ? 0 : 6;
+}
+
+FAKE int ncclCommGetAsyncError(struct ncclComm *comm, int *err)
+{
+	const char *async = getenv("GX_FAKE_NCCL_ASYNC");
+
+	*err = async ? atoi(async) : 0;
+	return 0;
 }
 
 FAKE int ncclCommDestroy(struct ncclComm *comm)

@@ -2,6 +2,7 @@
 /*
  * See fake_nccl_pair.h. GX_FAKE_NCCL_VIA: the transport that NCCL's log names; default: NCCL_NET's.
  * GX_FAKE_NCCL_STALE: later operations than the first so many of this process copy nothing.
+ * GX_FAKE_NCCL_HANG: no operation ends, and a line of the log warns of it.
  */
 #include "fake_nccl_pair.h"
 
@@ -48,12 +49,30 @@ void fake_pair_name(char name[128])
 		snprintf(name, 128, "/proc/%d/fd/%d", (int)getpid(), fd);
 }
 
+static FILE *log_open(const char *mode)
+{
+	const char *path = getenv("NCCL_DEBUG_FILE");
+
+	return path ? fopen(path, mode) : NULL;
+}
+
+static void pair_hang(void)
+{
+	FILE *f = log_open("ae");
+
+	if (f) {
+		fprintf(f, "host:1:1 [0] fake.c:1 NCCL WARN this operation never ends\n");
+		fclose(f);
+	}
+	for (;;)
+		pause();
+}
+
 /* A line as NCCL writes it for each connection. */
 static void pair_log(int rank)
 {
-	const char *path = getenv("NCCL_DEBUG_FILE"), *via = getenv("GX_FAKE_NCCL_VIA");
-	const char *net = getenv("NCCL_NET");
-	FILE *f = path ? fopen(path, "we") : NULL;
+	const char *via = getenv("GX_FAKE_NCCL_VIA"), *net = getenv("NCCL_NET");
+	FILE *f = log_open("we");
 	char text[64];
 
 	if (!f)
@@ -170,6 +189,8 @@ static void pair_run(void *arg)
 	bool lazy = pair_is_lazy();
 	time_t end = time(NULL) + WAIT_S;
 
+	if (getenv("GX_FAKE_NCCL_HANG"))
+		pair_hang();
 	if (j->own_b && !lazy)
 		memmove(j->own_to, j->own, j->own_b);
 	while ((j->send_b || j->recv_b) && time(NULL) < end) {

@@ -1709,6 +1709,12 @@ def gpus_compare_processes(tools):
         expect(row["count"] == 4 and row["wrong"] == (4 if stale == 11 else 2) * 2**25, ran)
     on_gpus(tools, "compare", *args, gpus=2, GX_FAKE_NCCL_OLD="1").must(FAILED, "nccl, rank 0: ", "too old", "2.28", "status 1")
     on_gpus(tools, "compare", *args, gpus=2, libs=False).must(FAILED, "nccl, rank 0: ", "no NCCL")
+    hang = {"gpus": 2, "GX_FAKE_NCCL_HANG": "1"}
+    on_gpus(tools, "compare", *args, "--limit", "6", **hang).must(
+        LOST, "operations have not ended in 3.0 s", "NCCL WARN this operation never ends", "ended with status 4")
+    start = time.monotonic()
+    on_gpus(tools, "compare", *args, **hang, GX_FAKE_NCCL_ASYNC="6").must(FAILED, "error 6", "ended with status 1")
+    expect(time.monotonic() - start < 30, "NCCL's error comes late")
     on_gpus(tools, "compare", *args, gpus=2, GX_FAKE_NCCL_VIA="P2P/IPC").must(FAILED, "P2P/IPC, not NET/Socket")
     on_gpus(tools, "compare", *args, gpus=1, CUDA_MPS_PIPE_DIRECTORY="/nonexistent").must(FAILED, "nvidia-cuda-mps-control -d")
     with tempfile.TemporaryDirectory() as pipes:

@@ -27,9 +27,9 @@ static struct {
 	enum gpus_pattern pattern;
 	bool patterns[GPUS_PATTERNS], any_pattern, ping_pong;
 	uint32_t gpus, rounds;
-	uint64_t ns;
+	uint64_t ns, limit_ns;
 	const char *ways, *lib_path, *comm, *ops, *plugin, *rank;
-} opts = {.rounds = 3, .ns = 50000000};
+} opts = {.rounds = 3, .ns = 50000000, .limit_ns = PAIR_LIMIT_S * 1000000000ull};
 
 enum {
 	KEY_SIZES = 750,
@@ -42,6 +42,7 @@ enum {
 	KEY_COMM,
 	KEY_OPS,
 	KEY_PLUGIN,
+	KEY_LIMIT,
 	KEY_RANK,
 };
 
@@ -81,6 +82,8 @@ static const struct argp_option compare_options[] = {
 	 1},
 	{"plugin", KEY_PLUGIN, "FILE", 0,
 	 "With --comm: gx's plugin; default: NCCL_NET_PLUGIN, else the file of this build", 1},
+	{"limit", KEY_LIMIT, "S", 0,
+	 "With --comm: a rank that has not answered for so long is lost; default 120", 1},
 	{"as-rank", KEY_RANK, "NAME", OPTION_HIDDEN, "gxperf compare --comm starts its ranks so",
 	 1},
 	{0},
@@ -110,6 +113,7 @@ static const struct opt_value gpus_values[] = {
 	{KEY_COMM, OPT_TEXT, &opts.comm},
 	{KEY_OPS, OPT_TEXT, &opts.ops},
 	{KEY_PLUGIN, OPT_TEXT, &opts.plugin},
+	{KEY_LIMIT, OPT_SECONDS, &opts.limit_ns},
 	{KEY_RANK, OPT_TEXT, &opts.rank},
 	{0},
 };
@@ -511,7 +515,8 @@ int perf_compare(const struct perf_opts *unused, struct report *report)
 				       .sizes = &opts.sizes,
 				       .gpus = opts.gpus,
 				       .rounds = opts.rounds,
-				       .ns = opts.ns};
+				       .ns = opts.ns,
+				       .limit_ns = opts.limit_ns};
 	static struct compare c;
 	unsigned all;
 	int ret;

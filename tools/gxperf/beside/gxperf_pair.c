@@ -22,7 +22,6 @@
 
 #define PAIR_SIZES	  "8,4K,64K,1M,16M,256M"
 #define PAIR_ROUNDS	  MEDIAN_MAX
-#define PAIR_OPEN_NS	  120000000000ull
 #define PAIR_END_NS	  10000000000ull
 #define PAIR_DEAD_NS	  2000000000ull /* from the end of its socket to its own */
 #define PAIR_PROBE	  4		/* operations that say how many fit in the time */
@@ -151,7 +150,7 @@ static int pair_lost(struct pairs *c, struct pair *p, unsigned rank)
 
 static int pair_start(struct pairs *c, struct pair *p, unsigned rank)
 {
-	char path[PATH_MAX], name[32], *argv[12];
+	char path[PATH_MAX], name[32], limit[32], *argv[12];
 	const struct pair_opts *o = c->opts;
 	struct pair_proc *proc = &p->rank[rank];
 	int sock[2], ret = child_self(NULL, path, sizeof(path));
@@ -166,6 +165,9 @@ static int pair_start(struct pairs *c, struct pair *p, unsigned rank)
 	argv[n++] = (char *)"compare";
 	argv[n++] = (char *)"--as-rank";
 	argv[n++] = name;
+	snprintf(limit, sizeof(limit), "%.9f", (double)o->limit_ns / 1e9);
+	argv[n++] = (char *)"--limit";
+	argv[n++] = limit;
 	if (o->lib_path) {
 		argv[n++] = (char *)"--lib-path";
 		argv[n++] = (char *)o->lib_path;
@@ -206,6 +208,16 @@ static int pair_take(struct pairs *c, struct pair *p, unsigned rank)
 	return PERF_OK;
 }
 
+/* A rank that is stuck may have said why, or the other one. */
+static int pair_late(struct pairs *c, struct pair *p, unsigned rank, uint64_t limit_ns)
+{
+	report_error(c->report, "%s, rank %u has not answered for %.1f s", p->way->name, rank,
+		     (double)limit_ns / 1e9);
+	for (unsigned i = 0; i < PAIR_RANKS; i++)
+		pair_said(c, p, i);
+	return PERF_LOST;
+}
+
 /* Wait for the answers of @ranks, bits. A rank that is lost ends it at once. */
 static int pair_hear(struct pairs *c, struct pair *p, unsigned ranks, uint64_t limit_ns)
 {
@@ -225,12 +237,8 @@ static int pair_hear(struct pairs *c, struct pair *p, unsigned ranks, uint64_t l
 				ret = pair_take(c, p, i);
 				ranks &= ~(1u << i);
 			}
-		if (!ret && ranks && gx_now() > end) {
-			report_error(c->report, "%s, rank %u has not answered for %u s",
-				     p->way->name, ranks & 1 ? 0 : 1,
-				     (unsigned)(limit_ns / 1000000000u));
-			ret = PERF_LOST;
-		}
+		if (!ret && ranks && gx_now() > end)
+			ret = pair_late(c, p, ranks & 1 ? 0 : 1, limit_ns);
 	}
 	return ret;
 }
@@ -284,7 +292,7 @@ static int pair_open(struct pairs *c, struct pair *p)
 		return PERF_FAILED;
 	}
 	pair_ask(p, 0, "id");
-	ret = pair_hear(c, p, 1, PAIR_OPEN_NS);
+	ret = pair_hear(c, p, 1, c->opts->limit_ns);
 	if (ret)
 		return ret;
 	snprintf(id, sizeof(id), "%.299s", p->rank[0].text);
@@ -293,7 +301,7 @@ static int pair_open(struct pairs *c, struct pair *p)
 			 sizes_max(&c->sizes) + PAIR_WORD, id);
 		pair_ask(p, i, text);
 	}
-	ret = pair_hear(c, p, (1u << PAIR_RANKS) - 1, PAIR_OPEN_NS);
+	ret = pair_hear(c, p, (1u << PAIR_RANKS) - 1, c->opts->limit_ns);
 	for (unsigned i = 0; i < PAIR_RANKS && !ret; i++) {
 		snprintf(text, sizeof(text), "%s:%u", p->way->name, i);
 		js_set(c->ranks, text, js_string(p->rank[i].text + 1));
@@ -315,7 +323,7 @@ static int pair_run(struct pairs *c, struct pair *p, double *us, double cores[PA
 	snprintf(text, sizeof(text), "run %u %" PRIu64 " %" PRIu64 " %" PRIu64, c->op, c->words,
 		 p->count, p->runs++);
 	pair_ask_all(p, text);
-	ret = pair_hear(c, p, (1u << PAIR_RANKS) - 1, PAIR_RUN_NS);
+	ret = pair_hear(c, p, (1u << PAIR_RANKS) - 1, c->opts->limit_ns);
 	for (unsigned i = 0; i < PAIR_RANKS && !ret; i++) {
 		if (sscanf(p->rank[i].text, "%" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64, &ns,
 			   &cpu_ns, &checked_b, &wrong) != 4 ||

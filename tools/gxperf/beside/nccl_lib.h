@@ -34,6 +34,7 @@ enum {
 	NCCL_UINT64 = 5,
 	NCCL_WIN_SYMMETRIC = 1,
 	NCCL_CTA_ZERO = 2,
+	NCCL_IN_PROGRESS = 7,
 	NCCL_UNSET = INT_MIN,
 };
 
@@ -53,6 +54,7 @@ enum {
 	X(ncclGetUniqueId, (struct nccl_id * id))                                                  \
 	X(ncclCommInitRankConfig, (struct ncclComm * *comm, int n, struct nccl_id id, int rank,    \
 				   struct nccl_config *config))                                    \
+	X(ncclCommGetAsyncError, (struct ncclComm * comm, int *err))                               \
 	X(ncclCommDestroy, (struct ncclComm * comm))                                               \
 	X(ncclCommWindowRegister, (struct ncclComm * comm, void *mem, size_t len,                  \
 				   struct ncclWindow_vidmem **win, int flags))                     \

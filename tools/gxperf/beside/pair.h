@@ -23,11 +23,11 @@
 
 #include <stdint.h>
 
-#define PAIR_TEXT_B 2048 /* a packet */
-#define PAIR_RANKS  2
-#define PAIR_WAYS   2
-#define PAIR_WORD   8 /* bytes of an element: sums of 64-bit numbers are exact */
-#define PAIR_RUN_NS 120000000000ull
+#define PAIR_TEXT_B  2048 /* a packet */
+#define PAIR_RANKS   2
+#define PAIR_WAYS    2
+#define PAIR_WORD    8 /* bytes of an element: sums of 64-bit numbers are exact */
+#define PAIR_LIMIT_S 120
 
 enum pair_op {
 	PAIR_ALL_REDUCE,
@@ -54,7 +54,8 @@ struct pair_opts {
 	const char *comm, *ops, *lib_path, *plugin;
 	const struct opt_sizes *sizes;
 	uint32_t gpus, rounds;
-	uint64_t ns; /* of one way in one round */
+	uint64_t ns;	   /* of one way in one round */
+	uint64_t limit_ns; /* for an answer of a rank, which gives up after half of it */
 };
 
 /** pair_compare() - Return: an enum perf_status; it has reported the reason. */

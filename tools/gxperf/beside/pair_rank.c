@@ -26,6 +26,7 @@
 #define RANK_GRANULE ((size_t)2 << 20)
 #define RANK_POISON  0xffffff	       /* seeds of sources are less: 24 bits count */
 #define RANK_LOG_B   ((size_t)1 << 20) /* of NCCL's log, what is looked at */
+#define RANK_LOOK_NS 1000000	       /* between two looks for an error of NCCL */
 
 struct rank {
 	const struct pair_way *way;
@@ -35,7 +36,9 @@ struct rank {
 	int log;	/* NCCL's, a memfd */
 	struct bench b; /* dev[0]: the source, dev[1]: the destination */
 	struct ncclComm *comm;
-	uint64_t fills; /* of the source so far; the same in both ranks */
+	uint64_t fills;	 /* of the source so far; the same in both ranks */
+	uint64_t due_ns; /* when to give up the operations of this request */
+	bool late;
 	char note[512];
 };
 
@@ -144,7 +147,7 @@ static int rank_failed(struct rank *r, const char *what)
 			report_error(r->report, "%s", at);
 	}
 	free(text);
-	return PERF_FAILED;
+	return r->late ? PERF_LOST : PERF_FAILED;
 }
 
 /* ---- Operations ---- */
@@ -204,6 +207,44 @@ static int rank_posts(void *arg, void *stream)
 	return ret;
 }
 
+static int rank_look(struct rank *r)
+{
+	int err = 0;
+
+	if (NCCL_TRY(ncclCommGetAsyncError, r->comm, &err))
+		return -EIO;
+	if (!err || err == NCCL_IN_PROGRESS)
+		return 0;
+	way_why_set("NCCL gave the communicator up: error %d", err);
+	return -EIO;
+}
+
+/* NCCL's kernels wait on for a peer that is lost. Return: 0, -EIO, -ETIMEDOUT with way_why(). */
+static int rank_wait(struct rank *r, uint32_t ticket)
+{
+	uint64_t look_ns = 0;
+	int ret;
+
+	while ((ret = gx_engine_result(r->b.q, ticket)) == -EINPROGRESS) {
+		uint64_t now_ns = gx_now();
+
+		ret = gx_engine_poll(r->b.q);
+		if (!ret && now_ns > look_ns) {
+			ret = rank_look(r);
+			look_ns = now_ns + RANK_LOOK_NS;
+		}
+		if (ret)
+			return ret;
+		if (now_ns > r->due_ns) {
+			way_why_set("operations have not ended in %.1f s",
+				    (double)r->opts->limit_ns / 2e9);
+			r->late = true;
+			return -ETIMEDOUT;
+		}
+	}
+	return ret;
+}
+
 /* @count operations, queued at once, until the last has ended. */
 static int rank_do(struct rank *r, enum pair_op op, uint64_t words, uint64_t count)
 {
@@ -212,7 +253,7 @@ static int rank_do(struct rank *r, enum pair_op op, uint64_t words, uint64_t cou
 	int ret = gx_engine_call(r->b.q, rank_posts, &run, &ticket);
 
 	if (!ret)
-		ret = gx_engine_wait(r->b.q, ticket, PAIR_RUN_NS);
+		ret = rank_wait(r, ticket);
 	return ret;
 }
 
@@ -499,6 +540,7 @@ static int rank_serve(struct rank *r)
 		if (n <= 0)
 			return PERF_LOST; /* gxperf has ended */
 		text[n] = '\0';
+		r->due_ns = gx_now() + r->opts->limit_ns / 2;
 		if (!strcmp(text, "quit"))
 			return rank_close(r);
 		ret = !strcmp(text, "id")	   ? rank_id(r)
@@ -529,5 +571,8 @@ int pair_rank(const char *name, const struct pair_opts *opts, struct report *rep
 		report_error(report, "NCCL's log: %s", strerror(-ret));
 		return PERF_FAILED;
 	}
-	return rank_serve(&r);
+	ret = rank_serve(&r);
+	if (ret) /* a driver with endless work may delay the end of this process */
+		shutdown(RANK_SOCK, SHUT_RDWR);
+	return ret;
 }
