@@ -71,21 +71,20 @@ static bool list_has(const char *list, const char *name)
 	return !list;
 }
 
-/* The first name of the list that is none of @names. Return: its length; 0: all are known. */
-static size_t list_stranger(const char **list, const char *const names[], unsigned n)
+/* The first item of the list that is none of @names; an empty one is none, too. NULL: all are
+ * known. */
+static const char *list_stranger(const char *list, const char *const names[], unsigned n)
 {
-	for (const char *at = *list; at && *at; at += strcspn(at, ","), at += *at == ',') {
+	for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
 		size_t len = strcspn(at, ",");
 		unsigned i = 0;
 
 		while (i < n && (strlen(names[i]) != len || strncmp(names[i], at, len)))
 			i++;
-		if (i == n) {
-			*list = at;
-			return len;
-		}
+		if (i == n)
+			return at;
 	}
-	return 0;
+	return NULL;
 }
 
 /* ---- Ranks ---- */
@@ -442,20 +441,19 @@ static int pair_all(struct pairs *c)
 static int pair_check(struct pairs *c)
 {
 	static const char *const ways[PAIR_WAYS] = {"nccl", "nccl-gx"};
-	const char *list = c->opts->comm;
-	size_t len = list_stranger(&list, ways, PAIR_WAYS);
+	const char *item = list_stranger(c->opts->comm, ways, PAIR_WAYS);
 
-	if (len) {
-		report_error(c->report, "--comm: '%.*s': there are nccl, nccl-gx", (int)len, list);
+	if (item) {
+		report_error(c->report, "--comm: '%.*s': there are nccl, nccl-gx",
+			     (int)strcspn(item, ","), item);
 		return PERF_USAGE;
 	}
-	list = c->opts->ops;
-	len = list_stranger(&list, pair_op_names, PAIR_OPS);
-	if (len) {
+	item = list_stranger(c->opts->ops, pair_op_names, PAIR_OPS);
+	if (item) {
 		report_error(c->report,
 			     "--ops: '%.*s': there are all_reduce, all_gather, reduce_scatter, "
 			     "all_to_all, broadcast, send_recv",
-			     (int)len, list);
+			     (int)strcspn(item, ","), item);
 		return PERF_USAGE;
 	}
 	c->sizes = *c->opts->sizes;
