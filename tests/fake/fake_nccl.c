@@ -6,6 +6,7 @@
  * (fake_nccl_pair.h).
  * GX_FAKE_NCCL_LAZY: nothing is copied, which a comparison of payload must see; GX_FAKE_NCCL_OLD:
  * the version is one that is too old. GX_FAKE_NCCL_ASYNC: what ncclCommGetAsyncError() tells.
+ * GX_FAKE_NCCL_ABORT: ncclCommDestroy() aborts the process.
  */
 #include "fake_nccl_pair.h"
 
@@ -116,6 +117,8 @@ FAKE int ncclCommGetAsyncError(struct ncclComm *comm, int *err)
 
 FAKE int ncclCommDestroy(struct ncclComm *comm)
 {
+	if (getenv("GX_FAKE_NCCL_ABORT"))
+		abort();
 	if (comm->pair)
 		fake_pair_leave(comm->pair);
 	free(comm);

@@ -1721,6 +1721,8 @@ def gpus_compare_processes(tools):
     start = time.monotonic()
     on_gpus(tools, "compare", *args, **hang, GX_FAKE_NCCL_ASYNC="6").must(FAILED, "error 6", "ended with status 1")
     expect(time.monotonic() - start < 30, "NCCL's error comes late")
+    ran = on_gpus(tools, "compare", *args, gpus=2, GX_FAKE_NCCL_ABORT="1").must(LOST, "was ended by signal 6")
+    expect(len(ran.doc["results"]) == 2, ran)
     on_gpus(tools, "compare", *args, gpus=2, GX_FAKE_NCCL_VIA="P2P/IPC").must(FAILED, "P2P/IPC, not NET/Socket")
     on_gpus(tools, "compare", *args, gpus=1, CUDA_MPS_PIPE_DIRECTORY="/nonexistent").must(FAILED, "nvidia-cuda-mps-control -d")
     with tempfile.TemporaryDirectory() as pipes:

@@ -133,10 +133,13 @@ static void pair_said(struct pairs *c, struct pair *p, unsigned rank)
 	free(text);
 }
 
-static int pair_lost(struct pairs *c, struct pair *p, unsigned rank)
+/* Return: what its end means, an enum perf_status; it has reported any end but a good one. */
+static int pair_end(struct pairs *c, struct pair *p, unsigned rank, uint64_t limit_ns)
 {
-	int status = child_end(&p->rank[rank].child, PAIR_DEAD_NS);
+	int status = child_end(&p->rank[rank].child, limit_ns);
 
+	if (!status)
+		return PERF_OK;
 	pair_said(c, p, rank);
 	if (status > CHILD_SIGNAL)
 		report_error(c->report, "%s, rank %u was ended by signal %d", p->way->name, rank,
@@ -144,7 +147,18 @@ static int pair_lost(struct pairs *c, struct pair *p, unsigned rank)
 	else
 		report_error(c->report, "%s, rank %u ended with status %d", p->way->name, rank,
 			     status);
-	return status && status < PERF_LOST ? status : PERF_LOST;
+	return status < PERF_LOST ? status : PERF_LOST;
+}
+
+/* The rank has closed its socket without an answer. */
+static int pair_lost(struct pairs *c, struct pair *p, unsigned rank)
+{
+	int ret = pair_end(c, p, rank, PAIR_DEAD_NS);
+
+	if (ret)
+		return ret;
+	report_error(c->report, "%s, rank %u ended without an answer", p->way->name, rank);
+	return PERF_LOST;
 }
 
 static int pair_start(struct pairs *c, struct pair *p, unsigned rank)
@@ -248,12 +262,16 @@ static void pair_ask_all(struct pair *p, const char *text)
 		pair_ask(p, i, text);
 }
 
-/* The ranks that are left are of no use any more. */
-static void pair_close(struct pairs *c, struct pair *p, bool good)
+/* The ranks that are left are of no use any more. Return: an enum perf_status; not @good: PERF_OK,
+ * as the reason is told already. */
+static int pair_close(struct pairs *c, struct pair *p, bool good)
 {
+	int ret = PERF_OK;
+
 	if (good) {
 		pair_ask_all(p, "quit");
-		pair_hear(c, p, (1u << PAIR_RANKS) - 1, PAIR_END_NS);
+		ret = pair_hear(c, p, (1u << PAIR_RANKS) - 1, PAIR_END_NS);
+		good = !ret;
 	}
 	for (unsigned i = 0; i < PAIR_RANKS; i++) {
 		if (p->rank[i].sock >= 0)
@@ -261,10 +279,16 @@ static void pair_close(struct pairs *c, struct pair *p, bool good)
 		p->rank[i].sock = -1;
 		if (!good)
 			child_stop(&p->rank[i].child);
-		if (p->rank[i].child.pid)
+		if (p->rank[i].child.pid && !good) {
 			child_end(&p->rank[i].child, PAIR_END_NS);
+		} else if (p->rank[i].child.pid) {
+			int end = pair_end(c, p, i, PAIR_END_NS);
+
+			ret = end > ret ? end : ret;
+		}
 		child_close(&p->rank[i].child);
 	}
+	return ret;
 }
 
 /* ---- Opening ---- */
@@ -500,6 +524,7 @@ static int pair_gpus(struct pairs *c)
 int pair_compare(const struct pair_opts *opts, struct report *report)
 {
 	static struct pairs c;
+	bool good;
 	int ret;
 
 	c = (struct pairs){.opts = opts, .report = report, .ranks = js_pack("{}")};
@@ -524,8 +549,12 @@ int pair_compare(const struct pair_opts *opts, struct report *report)
 			       opts->rounds, c.pair[0].way->name);
 	if (!ret)
 		ret = pair_all(&c);
-	for (unsigned i = 0; i < c.n; i++)
-		pair_close(&c, &c.pair[i], !ret || ret == PERF_WRONG);
+	good = !ret || ret == PERF_WRONG;
+	for (unsigned i = 0; i < c.n; i++) {
+		int end = pair_close(&c, &c.pair[i], good);
+
+		ret = end > ret ? end : ret;
+	}
 	report_part(report, "ranks", c.ranks);
 	return ret;
 }
