@@ -1630,6 +1630,7 @@ def gpus_usage(tools):
             ("compare", ["--rounds", "0"], ["0"]),
             ("compare", ["--comm", "nccl,ucx"], ["'ucx'", "nccl-gx"]),
             ("compare", ["--comm", "nccl", "--ops", "all_reduce,gather"], ["'gather'", "send_recv"]),
+            ("compare", ["--comm", "nccl", "--gpus", "4"], ["--gpus 1 or 2", "4"]),
             ("compare", ["--comm", ""], ["--comm: ''", "nccl-gx"]),
             ("compare", ["--comm", ","], ["--comm: ''", "nccl-gx"]),
             ("compare", ["--comm", "nccl,"], ["--comm: ''", "nccl-gx"]),

@@ -480,6 +480,11 @@ static int pair_check(struct pairs *c)
 			     (int)strcspn(item, ","), item);
 		return PERF_USAGE;
 	}
+	if (c->opts->gpus > PAIR_RANKS) {
+		report_error(c->report, "--comm: its ranks are on --gpus 1 or 2, not on %u",
+			     c->opts->gpus);
+		return PERF_USAGE;
+	}
 	c->sizes = *c->opts->sizes;
 	if (!c->sizes.n)
 		opt_sizes(PAIR_SIZES, &c->sizes);
@@ -505,10 +510,10 @@ static int pair_gpus(struct pairs *c)
 {
 	unsigned all = gpus_count(), want = c->opts->gpus ? c->opts->gpus : all > 1 ? 2 : 1;
 
-	if (all < want || want > PAIR_RANKS) {
+	if (all < want) {
 		report_error(c->report, "--comm: one GPU or two, there %s %u: %s",
 			     all == 1 ? "is" : "are", all, gx_engine_why());
-		return all < want ? PERF_FAILED : PERF_USAGE;
+		return PERF_FAILED;
 	}
 	for (unsigned i = 0; i < PAIR_RANKS; i++)
 		c->gpu[i] = want > 1 ? (int)i : 0;
