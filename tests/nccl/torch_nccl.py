@@ -22,12 +22,15 @@ Tests (--tests, all by default but soak):
 
 One JSON line a result, tables at the end. Exit status: 0 when all that was asserted was right."""
 import argparse
+import errno
 import json
 import os
 import queue
 import random
 import shutil
 import signal
+import socket
+import stat
 import statistics
 import subprocess
 import sys
@@ -163,6 +166,23 @@ class Pair:
             rank.end()
 
 
+def mps_runs():
+    """Does somebody listen at the control file of MPS? It outlives a daemon that was killed."""
+    path = os.path.join(os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps", "control")
+    try:
+        mode = os.stat(path).st_mode
+        if stat.S_ISFIFO(mode):
+            os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+            return True
+        if not stat.S_ISSOCK(mode):
+            return False
+        with socket.socket(socket.AF_UNIX) as s:
+            s.setblocking(False)
+            return s.connect_ex(path) in (0, errno.EPROTOTYPE, errno.EAGAIN)
+    except OSError:
+        return False
+
+
 class Mps:
     """An MPS daemon of our own, in our folder; or the one that is there."""
 
@@ -172,7 +192,7 @@ class Mps:
         if wanted == "no":
             self.env = run.no_mps
             run.note("ranks run without MPS" + ("; on one GPU in turns of milliseconds" if run.one_gpu else ""))
-        elif os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or os.path.exists("/tmp/nvidia-mps/control") or not run.one_gpu:
+        elif mps_runs() or not run.one_gpu:
             run.note("MPS as it is found")
         elif not program:
             run.note("no nvidia-cuda-mps-control: two ranks on one GPU take turns of milliseconds")

@@ -1727,8 +1727,25 @@ def gpus_compare_processes(tools):
     on_gpus(tools, "compare", *args, gpus=2, GX_FAKE_NCCL_VIA="P2P/IPC").must(FAILED, "P2P/IPC, not NET/Socket")
     on_gpus(tools, "compare", *args, gpus=1, CUDA_MPS_PIPE_DIRECTORY="/nonexistent").must(FAILED, "nvidia-cuda-mps-control -d")
     with tempfile.TemporaryDirectory() as pipes:
-        pathlib.Path(pipes, "control").touch()
-        on_gpus(tools, "compare", *args, gpus=1, CUDA_MPS_PIPE_DIRECTORY=pipes).must(OK)
+        control, mps = pathlib.Path(pipes, "control"), {"gpus": 1, "CUDA_MPS_PIPE_DIRECTORY": pipes}
+        control.touch()
+        on_gpus(tools, "compare", *args, **mps).must(FAILED, "nvidia-cuda-mps-control -d")
+        control.unlink()
+        os.mkfifo(control)
+        on_gpus(tools, "compare", *args, **mps).must(FAILED, "nvidia-cuda-mps-control -d")
+        reader = os.open(control, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            on_gpus(tools, "compare", *args, **mps).must(OK)
+        finally:
+            os.close(reader)
+        control.unlink()
+        for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
+            with socket.socket(socket.AF_UNIX, kind) as heard:
+                heard.bind(str(control))
+                heard.listen(1)
+                on_gpus(tools, "compare", *args, **mps).must(OK)
+            on_gpus(tools, "compare", *args, **mps).must(FAILED, "nvidia-cuda-mps-control -d")
+            control.unlink()
     on_gpus(tools, "compare", *args, "--gpus", "2", gpus=1).must(FAILED, "there is 1")
 
 

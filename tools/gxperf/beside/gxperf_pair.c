@@ -10,6 +10,7 @@
 #include "gxperf/beside/pair.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
@@ -18,6 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define PAIR_SIZES	  "8,4K,64K,1M,16M,256M"
@@ -497,13 +500,46 @@ static int pair_check(struct pairs *c)
 	return PERF_OK;
 }
 
+static bool fifo_is_read(const char *path)
+{
+	int fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
+}
+
+static bool sock_is_heard(const char *path)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	bool is;
+
+	if (fd < 0 || strlen(path) >= sizeof(addr.sun_path)) {
+		if (fd >= 0)
+			close(fd);
+		return false;
+	}
+	memcpy(addr.sun_path, path, strlen(path) + 1);
+	/* EPROTOTYPE: a socket of another type; EAGAIN: its queue is full. */
+	is = !connect(fd, (struct sockaddr *)&addr, sizeof(addr)) || errno == EPROTOTYPE ||
+	     errno == EAGAIN;
+	close(fd);
+	return is;
+}
+
+/* The file outlives a daemon that was killed. */
 static bool mps_runs(void)
 {
 	const char *dir = getenv("CUDA_MPS_PIPE_DIRECTORY");
 	char path[PATH_MAX];
+	struct stat st;
 
 	snprintf(path, sizeof(path), "%s/" PAIR_MPS_CONTROL, dir ? dir : PAIR_MPS_PIPE_DIR);
-	return !access(path, F_OK);
+	if (stat(path, &st))
+		return false;
+	return S_ISFIFO(st.st_mode) ? fifo_is_read(path)
+				    : S_ISSOCK(st.st_mode) && sock_is_heard(path);
 }
 
 static int pair_gpus(struct pairs *c)
