@@ -16,6 +16,8 @@ takes the network between them. Ends with 77 without a GPU or NCCL.
 
 One JSON line a result. Exit status: 0 when all that was asserted was right."""
 import argparse
+import collections
+import contextlib
 import ctypes
 import glob
 import json
@@ -30,6 +32,7 @@ import time
 
 PEER_S = 5  # GX_NCCL_TIMEOUT_S
 ELEMS = 1 << 18
+WARN_LINES = 8  # of a rank's log, when its check fails
 INT32, SUM = 2, 0  # ncclInt32, ncclSum
 
 
@@ -178,6 +181,11 @@ def rank_victim(r):
 
 
 def rank_main(args):
+    libc = ctypes.CDLL(None)
+    libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: no rank outlives this program
+    libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, 1, ctypes.c_size_t(0))  # _IOLBF: NCCL's lines are whole among ours
+    if os.getppid() != args.parent:
+        os._exit(1)
     try:
         r = Rank(args.as_rank, args.device, socket.socket(fileno=args.fd))
         if args.tests == "comms":
@@ -195,45 +203,80 @@ class Pair:
 
     def __init__(self, args, test, nr):
         ends = socket.socketpair()
-        self.proc, self.buf = [], ["", ""]
+        self.proc, self.buf, self.open, self.log = [], ["", ""], [True, True], args.log
+        self.warned = [collections.deque(maxlen=WARN_LINES) for _ in ends]
         for rank in (0, 1):
             env = dict(os.environ, NCCL_HOSTID=f"life{os.getpid()}.{nr}.{rank}", NCCL_NET_PLUGIN=os.path.abspath(args.plugin), NCCL_NET=args.net,
                        NCCL_NET_PLUGIN_REF_COUNT="1", GX_NCCL_TIMEOUT_S=str(PEER_S), NCCL_SOCKET_IFNAME="lo", NCCL_NVLS_ENABLE="0", NCCL_MNNVL_ENABLE="0",
-                       NCCL_DEBUG=os.environ.get("NCCL_DEBUG", "WARN"), NCCL_DEBUG_FILE="/dev/stderr")
+                       NCCL_DEBUG=os.environ.get("NCCL_DEBUG", "WARN"))
+            env.pop("NCCL_DEBUG_FILE", None)  # NCCL's log is on stdout
             cmd = [sys.executable, os.path.abspath(__file__), "--tests", test, "--as-rank", str(rank), "--fd", str(ends[rank].fileno()), "--comms", str(args.comms),
-                   "--device", str(args.device)]
+                   "--device", str(args.device), "--parent", str(os.getpid())]
             self.proc.append(subprocess.Popen(cmd, env=env, stdout=subprocess.PIPE, stderr=args.log, pass_fds=[ends[rank].fileno()]))
         for end in ends:
             end.close()
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.end()
+
+    def take_log(self, rank, line):
+        self.log.write(f"rank {rank}: {line}\n".encode())
+        if "WARN" in line:
+            self.warned[rank].append(line)
+
+    def pump(self, wait_s):
+        """Read what the ranks have written. A rank whose pipe is full would wait. False: nothing came in time."""
+        fds = {p.stdout.fileno(): rank for rank, p in enumerate(self.proc) if self.open[rank]}
+        ready = select.select(list(fds), [], [], wait_s)[0]
+        for fd in ready:
+            data = os.read(fd, 65536)
+            self.open[fds[fd]] = bool(data)
+            self.buf[fds[fd]] += data.decode(errors="replace")
+        return bool(ready)
+
+    def told(self, rank):
+        """The last warnings of a rank whose check has failed, and which has answered or never will."""
+        while self.open[rank] and self.pump(0):
+            pass
+        for line in self.buf[rank].splitlines():
+            self.take_log(rank, line)
+        self.buf[rank] = ""
+        for line in self.warned[rank]:
+            print(f"rank {rank}: {line}", flush=True)
+
     def answer(self, rank, until):
         """The next JSON line of @rank. None: none came in time, or it ended."""
-        fd = self.proc[rank].stdout.fileno()
         while True:
             line, nl, rest = self.buf[rank].partition("\n")
             if nl:
                 self.buf[rank] = rest
                 if line.startswith("{"):
                     return json.loads(line)
+                self.take_log(rank, line)
                 continue
             left = until - time.time()
-            if left <= 0 or not select.select([fd], [], [], left)[0]:
+            if not self.open[rank] or left <= 0 or not self.pump(left):
                 return None
-            data = os.read(fd, 65536)
-            if not data:
-                return None
-            self.buf[rank] += data.decode(errors="replace")
 
     def end(self):
         for p in self.proc:
             if p.poll() is None:
                 p.kill()
             p.wait()
+            p.stdout.close()
+        self.log.flush()
 
 
 def test_comms(args):
-    pair, good = Pair(args, "comms", 0), True
-    start = time.time()
+    with Pair(args, "comms", 0) as pair:
+        return check_comms(args, pair)
+
+
+def check_comms(args, pair):
+    good, start = True, time.time()
     for rank in (0, 1):
         a = pair.answer(rank, start + args.wait_s) or {"rank": rank, "fail": "no answer"}
         ok = "fail" not in a and a["wrong"] == 0
@@ -243,31 +286,41 @@ def test_comms(args):
             a["grown_kib_each"] = round(grown, 2)
         good &= ok
         print(json.dumps({"test": "comms", **a, "seconds": round(time.time() - start, 1), "ok": ok}), flush=True)
-    pair.end()
+        if not ok:
+            pair.told(rank)
     return good
+
+
+def check_ends(test, pairs, sig, limit_s):
+    """For each pair: was rank 0 told in time, and after how many seconds?"""
+    up = [all([p.answer(r, time.time() + 60) for r in (0, 1)]) for p in pairs]
+    time.sleep(random.uniform(0.05, 0.3))
+    at = time.time()
+    for p in pairs:
+        p.proc[1].send_signal(sig)
+    for p, is_up in zip(pairs, up):
+        a = p.answer(0, at + limit_s + 20) if is_up else {"fail": "not up"}
+        a = a or {"fail": "rank 0 has not answered"}
+        told = round(a["told"] - at, 3) if "told" in a else None
+        ok = told is not None and 0 <= told <= limit_s and a["aborted"] - a["told"] < 10
+        if not ok:
+            print(json.dumps({"test": test, "told_s": told, "answer": a, "ok": False}), flush=True)
+            for rank in (0, 1):
+                p.told(rank)
+        p.end()
+        yield ok, told
 
 
 def test_end(args, test, sig, limit_s):
     """--kills ends, --at-once pairs at a time."""
     good, slowest, nr = 0, 0.0, 0
     while nr < args.kills:
-        pairs = [Pair(args, test, nr + i) for i in range(min(args.at_once, args.kills - nr))]
-        nr += len(pairs)
-        up = [all(p.answer(r, time.time() + 60) for r in (0, 1)) for p in pairs]
-        time.sleep(random.uniform(0.05, 0.3))
-        at = time.time()
-        for p in pairs:
-            p.proc[1].send_signal(sig)
-        for p, is_up in zip(pairs, up):
-            a = p.answer(0, at + limit_s + 20) if is_up else {"fail": "not up"}
-            a = a or {"fail": "rank 0 has not answered"}
-            told = round(a["told"] - at, 3) if "told" in a else None
-            ok = told is not None and 0 <= told <= limit_s and a["aborted"] - a["told"] < 10
-            good += ok
-            slowest = max(slowest, told or 0)
-            if not ok:
-                print(json.dumps({"test": test, "told_s": told, "answer": a, "ok": False}), flush=True)
-            p.end()
+        with contextlib.ExitStack() as held:
+            pairs = [held.enter_context(Pair(args, test, nr + i)) for i in range(min(args.at_once, args.kills - nr))]
+            nr += len(pairs)
+            for ok, told in check_ends(test, pairs, sig, limit_s):
+                good += ok
+                slowest = max(slowest, told or 0)
     print(json.dumps({"test": test, "right": good, "of": args.kills, "slowest_s": slowest, "limit_s": limit_s, "ok": good == args.kills}), flush=True)
     return good == args.kills
 
@@ -284,9 +337,10 @@ def main():
     p.add_argument("--grow-kib", type=float, default=8)
     p.add_argument("--wait-s", type=float, default=900, help="longest time of comms")
     p.add_argument("--device", type=int, default=0)
-    p.add_argument("--log", default="nccl_life.log", help="the ranks' stderr")
+    p.add_argument("--log", default="nccl_life.log", help="NCCL's log, and the ranks' stderr")
     p.add_argument("--as-rank", type=int, help=argparse.SUPPRESS)
     p.add_argument("--fd", type=int, help=argparse.SUPPRESS)
+    p.add_argument("--parent", type=int, help=argparse.SUPPRESS)
     args = p.parse_args()
     if args.as_rank is not None:
         rank_main(args)
