@@ -265,7 +265,7 @@ static void nccl_variables(struct nccl_info *n, const struct plugin *p)
 		       js_pack("{s:b, s:o}", "set", !!value, "value", js_string(value)));
 	}
 	if (!p->by_nccl)
-		nccl_warn(n, "NCCL would not load this file: set NCCL_NET_PLUGIN=%s",
+		nccl_fail(n, "NCCL would not load this file: set NCCL_NET_PLUGIN=%s",
 			  p->file ? p->file : "FILE");
 	if (!net)
 		nccl_warn(n,
