@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define MEM_GRAVES	1024	    /* freed handles that are kept, to refuse their use */
+#define MEM_GRAVES_LOOK 8	    /* of these, how many are looked at for one to use again */
 #define MEM_FREE_NS	1000000000u /* gx_mem_free() waits for cores; GPUs: gpu_timeout_ns more */
 #define MEM_FREE_OWN_NS 2000000 /* the same for memory of gx_mem_alloc(): gx can free it later */
 #define MEM_FREE_NAP_NS 20000
@@ -46,7 +47,19 @@ static int list_run(void *arg)
 	return 0;
 }
 
-/* Reuse the handle that was freed first, if MEM_GRAVES are kept, unless its owner must ask again. */
+/* The handle that was freed first becomes the last one. There are MEM_GRAVES. */
+static void grave_last(struct gx *gx)
+{
+	struct gx_mem *mem = gx->graves;
+
+	gx->graves = mem->next;
+	mem->next = NULL;
+	*gx->graves_tail = mem;
+	gx->graves_tail = &mem->next;
+}
+
+/* Reuse the handle that was freed first, if MEM_GRAVES are kept. Handles whose owners must ask again
+ * are left out. */
 static int handle_run(void *arg)
 {
 	struct {
@@ -54,10 +67,15 @@ static int handle_run(void *arg)
 		struct gx_mem *mem;
 	} *call = arg;
 	struct gx *gx = call->gx;
+	unsigned looks = 0;
 
-	if (gx->nr_graves < MEM_GRAVES ||
-	    atomic_load_explicit(&gx->graves->owed, memory_order_relaxed))
+	if (gx->nr_graves < MEM_GRAVES)
 		return 0;
+	while (atomic_load_explicit(&gx->graves->owed, memory_order_relaxed)) {
+		grave_last(gx);
+		if (++looks == MEM_GRAVES_LOOK)
+			return 0;
+	}
 	call->mem = gx->graves;
 	gx->graves = call->mem->next;
 	gx->nr_graves--;

@@ -658,6 +658,27 @@ static void handle__that_was_freed_is_refused(void **state)
 	own_close();
 }
 
+/* The control thread has freed memory whose owner was told to ask again, and has not. */
+static void handle__that_is_owed_stays(void **state)
+{
+	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = 1}});
+	struct gx_mem *mem;
+
+	own_open(r, 0);
+	assert_int_equal(gx_mem_free(own.mem), 0);
+	atomic_store(&own.mem->owed, true);
+	for (unsigned i = 0; i < 3 * 1024; i++) {
+		assert_int_equal(gx_mem_reg(r->gx[0], GX_MEM_HOST, 0, own.at, LEN, &mem), 0);
+		assert_ptr_not_equal(mem, own.mem);
+		assert_int_equal(gx_mem_free(mem), 0);
+	}
+	assert_true(r->gx[0]->nr_graves <= 1024); /* the others are used again */
+	assert_int_equal(gx_mem_free(own.mem), 0);
+	assert_int_equal(gx_mem_free(own.mem), -EINVAL);
+	rig_done(r);
+	own_close();
+}
+
 static void register__what_is_not_memory(void **state)
 {
 	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = 1}});
@@ -753,6 +774,7 @@ int main(int argc, char *argv[])
 		rig_test(call__when_the_thread_that_turned_is_gone),
 		rig_test(alloc__goes_while_connections_live),
 		rig_test(handle__that_was_freed_is_refused),
+		rig_test(handle__that_is_owed_stays),
 		rig_test(share__by_many_threads),
 		rig_test(register__what_is_not_memory),
 		rig_test(words__always),
