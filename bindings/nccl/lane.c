@@ -5,7 +5,8 @@
  *
  * gx has a bounded number of operations on an endpoint, and on a core. A request that waits for the
  * peer holds one. So that no comm waits for another one for ever, the first request of each comm is
- * always posted, and only a part of the room is for further ones, the extra requests.
+ * always posted, and only a part of the room is for further ones, the extra requests. That part is
+ * small enough for comms that open later: extra requests that wait for the peer stay.
  *
  * What a turn does is bounded: so many orders, so many completions, so many of the comms that wait
  * for room. The next turn goes on.
@@ -20,8 +21,8 @@
 
 #define LANE_EXTRA_RECVS  96   /* of 256 receives of an endpoint; the others are first ones */
 #define LANE_EXTRA_SENDS  384  /* of 1,024 operations */
-#define LANE_EXTRA	  1000 /* of 4,094 operations of a core: receives, and as many sends */
-#define LANE_FIRSTS	  2000 /* with more comms than that on a core, none has extra requests */
+#define LANE_EXTRA	  500  /* of a core's operations: receives, and as many sends */
+#define LANE_OPS	  4000 /* of 4,094 of a core: first requests of its comms, and extra ones */
 #define LANE_COMPS	  64   /* completions taken at once */
 #define LANE_ROUNDS	  4    /* so often in a turn */
 #define LANE_ORDERS	  256  /* in a turn */
@@ -133,7 +134,9 @@ static bool lane_has_room(const struct lane *l, const struct comm *c)
 	if (!c->nr_posted)
 		return true;
 	return c->path->extra[c->is_send] < max && l->extra[c->is_send] < LANE_EXTRA &&
-	       atomic_load_explicit(&l->nr_comms, memory_order_relaxed) <= LANE_FIRSTS;
+	       l->extra[0] + l->extra[1] +
+			       atomic_load_explicit(&l->nr_comms, memory_order_relaxed) <
+		       LANE_OPS;
 }
 
 static void lane_count(struct lane *l, struct comm *c, int more)

@@ -14,14 +14,16 @@
 
 #include <cmocka.h>
 
-#define PEERS	  64
-#define COMMS	  8 /* of a peer, each way */
-#define EARLY	  8 /* receives that wait */
-#define OPS_MAX	  4094
-#define EP_RECVS  256
-#define EP_OPS	  1024
-#define TURNS_MAX 1000
-#define TURN_MAX  (256 + 64 * NCCL_REQS_MAX) /* posts of a turn: orders, and waiting comms */
+#define PEERS	    64
+#define COMMS	    8 /* of a peer, each way */
+#define EARLY	    8 /* receives that wait */
+#define COMMS_FIRST 1990
+#define COMMS_ALL   3000
+#define OPS_MAX	    4094
+#define EP_RECVS    256
+#define EP_OPS	    1024
+#define TURNS_MAX   1000
+#define TURN_MAX    (256 + 64 * NCCL_REQS_MAX) /* posts of a turn: orders, and waiting comms */
 
 struct gx_ep {
 	unsigned nr_recvs, nr_ops;
@@ -254,6 +256,31 @@ static void room__first_of_each_comm(void **state)
 	assert_true(fake.nr < EP_RECVS);
 }
 
+/* Comms open while many have all the extra requests that they may. */
+static void room__comms_that_open_later(void **state)
+{
+	static struct comm *c[COMMS_ALL];
+
+	for (unsigned i = 0; i < COMMS_ALL; i++) {
+		c[i] = comm_open(i % PEERS, i / PEERS % 2, i);
+		for (unsigned k = 0; k < (i < COMMS_FIRST ? EARLY : 1); k++)
+			post(c[i]);
+		if (i == COMMS_FIRST - 1)
+			turns();
+	}
+	assert_true(plug.lane[0].extra[0] > 100 && plug.lane[0].extra[1] > 100);
+	turns();
+	for (unsigned i = 0; i < COMMS_ALL; i++)
+		assert_true(c[i]->req[0].place == REQ_POSTED);
+	while (fake.nr) {
+		for (unsigned n = 64; n && fake.nr; n--)
+			fake_end(fake.nr - 1, 0);
+		turns();
+	}
+	assert_int_equal(fake.nr_posts, COMMS_FIRST * EARLY + COMMS_ALL - COMMS_FIRST);
+	assert_int_equal(out(&reg), 0);
+}
+
 /* ---- Order ---- */
 
 static void order__of_a_comm_that_waited(void **state)
@@ -403,6 +430,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(room__early_receives_of_many_peers),
 		TEST(room__first_of_each_comm),
+		TEST(room__comms_that_open_later),
 		TEST(order__of_a_comm_that_waited),
 		TEST(order__numbers_wrap),
 		TEST(turn__many_orders),
