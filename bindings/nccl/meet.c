@@ -461,15 +461,17 @@ int meet_connect(const struct life *life, void *handle, void **send_comm)
 /* ---- What NCCL gave up ---- */
 
 /* NCCL never closes what is half made, and calls connect without a pause until then. The handle has
- * the number of a connect, no pointer; so a connect that nobody has called for long may go. A
- * listener may not: NCCL has a pointer to it, and may wait for another rank before it accepts. */
+ * the number of a connect, no pointer; so a connect that nobody has called for long may go. Only one
+ * without a communicator goes by time: another one may be answered and good, and its communicator's
+ * end drops it. A listener may not: NCCL has a pointer to it, and may wait for another rank before it
+ * accepts. @life NULL: by time. */
 static struct comm *dial_left(const struct life *life, uint64_t now_ns)
 {
 	struct comm **at, *c;
 
 	pthread_mutex_lock(&plug.lock);
 	for (at = &plug.dials; (c = *at); at = &c->meet_next)
-		if (!c->in_call && (life ? c->life == life : now_ns > c->due_ns + DIAL_NS))
+		if (!c->in_call && c->life == life && (life || now_ns > c->due_ns + DIAL_NS))
 			break;
 	if (c) /* from here on nobody else finds it */
 		*at = c->meet_next;
