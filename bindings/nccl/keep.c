@@ -2,8 +2,7 @@
 /*
  * The keeper: a thread that makes the calls of gx that wait for gx's control thread. It connects,
  * closes connections that nobody uses, and frees comms that their cores have let go of, or that NCCL
- * gave up half made. NCCL's
- * threads wake it to connect; the rest happens some times a second.
+ * gave up half made. NCCL's threads wake it to connect; the rest happens some times a second.
  */
 #include "plug.h"
 
