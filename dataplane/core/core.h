@@ -36,6 +36,7 @@ struct local_pairs;
 struct local_peer;
 struct link_tcp;
 struct tcp_conn;
+struct verbs_reg;
 
 /* A named region of ours. owner: ctl until shared; frozen afterwards. */
 struct gx_mem {
@@ -55,6 +56,8 @@ struct gx_mem {
 				       of all GPUs; NULL: none. Written by ctl, read by cores */
 	uint64_t id;		    /* of the allocation, see struct gx_hello_export; gx never gives
 				       an id twice */
+	struct verbs_reg *_Atomic verbs; /* its registration with the verbs device; NULL: none.
+					    Written by ctl, read by cores */
 	bool shared;
 	char name[GX_NAME_MAX];
 	unsigned access;

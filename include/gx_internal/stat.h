@@ -57,6 +57,12 @@
 	X(LOCAL_GETS, local_gets, "gets copied straight out of a peer's memory")                   \
 	X(LOCAL_BYTES, local_bytes, "payload bytes of both")                                       \
 	X(LOCAL_MISSES, local_misses, "puts and gets of the local link that went by packets")      \
+	X(VERBS_PUTS, verbs_puts, "puts written into a peer's memory by an RDMA device")           \
+	X(VERBS_GETS, verbs_gets, "gets read out of a peer's memory by an RDMA device")            \
+	X(VERBS_BYTES, verbs_bytes, "payload bytes of both")                                       \
+	X(VERBS_MISSES, verbs_misses, "puts and gets of the verbs link that went by packets")      \
+	X(VERBS_REDONE, verbs_redone, "chunks sent again because a queue pair had failed")         \
+	X(VERBS_QPS_LOST, verbs_qps_lost, "queue pairs that failed")                               \
 	X(MAPS_MADE, maps_made, "memory of peers on this host that was mapped")                    \
 	X(MAPS_FOUND, maps_found, "the same, found mapped for an earlier connection")              \
 	X(MAPS, maps_now, "memory of peers on this host that is mapped")                           \

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The verbs link for the rooms above it: the device of a context, registered memory, and the half
+ * of a connection that the control thread owns. No header of libibverbs is needed to read this one.
+ * docs: verbs_lane.h has the lanes on their cores.
+ */
+#ifndef GX_VERBS_H
+#define GX_VERBS_H
+
+#include "core/core.h"
+
+#define VERBS_QPS_MAX 64 /* queue pairs of a connection, all lanes together */
+#define VERBS_QPS     4	 /* when the client names no number */
+
+struct verbs_dev;
+
+/* What the control thread has registered of one struct gx_mem with the device. owner: ctl; cores
+ * read lkey, which is frozen while the memory is not dead. */
+struct verbs_reg {
+	struct verbs_reg *next; /* in the device's list */
+	uint64_t id;		/* of the allocation (gx_mem.id): an address may come again */
+	void *own, *shared;	/* struct ibv_mr: for our own requests; for peers', or NULL */
+	uint32_t lkey, rkey;
+	uint64_t addr; /* by which peers name the first byte */
+};
+
+/* What an end tells of itself in CONNECT and ACCEPT: see verbs_hello.c for the bytes. */
+struct verbs_qp_say {
+	uint32_t qpn, psn;
+};
+struct verbs_key {
+	uint64_t token, addr;
+	uint32_t rkey;
+};
+struct verbs_hello {
+	uint8_t gid[16];
+	uint16_t lid;
+	uint8_t mtu;	     /* enum ibv_mtu */
+	uint8_t is_ethernet; /* link layer: GID needed */
+	uint8_t reads;	     /* RDMA reads of the peer that it serves at a time, on a queue pair */
+	uint32_t nr_qps, nr_keys;
+	struct verbs_qp_say qp[VERBS_QPS_MAX];
+	struct verbs_key key[GX_REGIONS_MAX];
+};
+#define VERBS_HELLO_MAX (28 + VERBS_QPS_MAX * 8 + GX_REGIONS_MAX * 20)
+
+uint32_t verbs_hello_put(uint8_t *b, const struct verbs_hello *h);	    /* bytes written */
+int verbs_hello_get(const uint8_t *b, uint32_t len, struct verbs_hello *h); /* 0, -EPROTO */
+
+/* What one end says of a queue pair that it has reset, so nothing that was sent to its old life
+ * can land any more (verbs_mend.c). */
+struct verbs_mend {
+	uint32_t qp;  /* index in the connection */
+	uint32_t gen; /* the life that begins */
+	struct verbs_qp_say say;
+	uint32_t taken; /* notes that it had taken in the life that ended */
+};
+#define VERBS_MEND_B 20
+void verbs_mend_put(uint8_t b[VERBS_MEND_B], const struct verbs_mend *m);
+int verbs_mend_get(const uint8_t *b, uint32_t len, struct verbs_mend *m); /* 0, -EPROTO */
+
+/* -- verbs_dev.c; control path -- */
+
+/** verbs_dev_open() - Open "DEVICE[:PORT[:GID INDEX]]", or "auto": the first device with an active
+ * port. Return: 0; -ENODEV, -EINVAL, -ENOMEM with gx_error(). */
+int verbs_dev_open(const char *option, struct verbs_dev **out);
+void verbs_dev_close(struct verbs_dev *dev); /* no connection and no registration is left */
+/** verbs_dev_text() - What was chosen and why, for people. Return: as snprintf(). */
+int verbs_dev_text(const struct verbs_dev *dev, char *buf, size_t room);
+/** verbs_dev_events() - Take asynchronous events. Return: false: the device is gone, for good. */
+bool verbs_dev_events(struct verbs_dev *dev);
+
+/* -- verbs_reg.c; control thread -- */
+
+/** verbs_reg_get() - Register @mem for our own requests, or find that registration.
+ * NULL: refused, with gx_error(). */
+struct verbs_reg *verbs_reg_get(struct verbs_dev *dev, const struct gx_mem *mem);
+/** verbs_reg_share() - Let peers do @access to it too. Return: 0, -errno with gx_error(). */
+int verbs_reg_share(struct verbs_dev *dev, const struct gx_mem *mem, unsigned access);
+/** verbs_reg_revoke() - Peers can reach it no more when this returns: the device refuses them. */
+void verbs_reg_revoke(struct verbs_dev *dev, const struct gx_mem *mem);
+/** verbs_reg_put() - No request of ours names it any more: forget it. */
+void verbs_reg_put(struct verbs_dev *dev, const struct gx_mem *mem);
+
+#endif

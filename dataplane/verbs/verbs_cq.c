@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Completions of a lane: which requests they end, which queue pair has failed, and what must be
+ * sent again. Requests of a queue pair end in order, so one completion ends all before it. Runs on
+ * the polling core.
+ */
+#include "verbs/verbs_lane.h"
+
+#include <errno.h>
+
+#define CQ_ROUNDS 4 /* bursts of a turn */
+#define CQ_BURST  16
+
+/* ---- One request ---- */
+
+static struct verbs_op *wr_op(struct verbs_lane *l, const struct verbs_wr *wr)
+{
+	return wr->op == VERBS_NO_OP ? NULL : &l->op[wr->op];
+}
+
+/* The device has acknowledged it: it has landed. */
+static void wr_done(struct verbs_lane *l, const struct verbs_wr *wr)
+{
+	struct verbs_op *op = wr_op(l, wr);
+
+	if (!op)
+		return;
+	if (wr->kind == VERBS_WR_DATA) {
+		l->under_b -= wr->len;
+		op->data_out--;
+	} else {
+		op->note_out--;
+	}
+	op_try_end(l, op);
+}
+
+void wr_redo(struct verbs_lane *l, struct verbs_qp *q, const struct verbs_wr *wr)
+{
+	struct verbs_op *op = wr_op(l, wr);
+
+	if (!op)
+		return;
+	op->redone = true;
+	if (wr->kind == VERBS_WR_DATA)
+		l->under_b -= wr->len;
+	q->redo[q->redo_head++ % VERBS_SQ] = *wr; /* counts as out meanwhile */
+}
+
+/* The operation itself is at fault, so it is not sent again. */
+static void wr_refused(struct verbs_lane *l, const struct verbs_wr *wr, int err)
+{
+	struct verbs_op *op = wr_op(l, wr);
+
+	if (!op)
+		return;
+	if (mem_is_dead(op->mem))
+		err = -ECANCELED;
+	op_set_status(l, op, err);
+	if (wr->kind == VERBS_WR_DATA) {
+		l->under_b -= wr->len;
+		op->data_out--;
+	} else {
+		op->note_out--;
+	}
+	op_try_end(l, op); /* if it had a status before, it is not in the queue */
+}
+
+/* ---- Queue pairs ---- */
+
+int verbs_wc_errno(int status)
+{
+	switch (status) {
+	case IBV_WC_REM_ACCESS_ERR: /* bounds and rights were checked here: it was freed */
+		return -ENOENT;
+	case IBV_WC_LOC_LEN_ERR:
+	case IBV_WC_LOC_QP_OP_ERR:
+	case IBV_WC_LOC_PROT_ERR:
+	case IBV_WC_LOC_ACCESS_ERR:
+	case IBV_WC_REM_INV_REQ_ERR:
+	case IBV_WC_REM_OP_ERR:
+		return -EIO;
+	default: /* the way, not the operation: retries in vain, no receive, flushed, ... */
+		return 0;
+	}
+}
+
+void qp_fail(struct verbs_lane *l, struct verbs_qp *q, int status)
+{
+	int state = qp_state(q);
+
+	l->nr_lost++;
+	gx_stat_add(&l->core->loop.stats, GX_STAT_VERBS_QPS_LOST, 1);
+	atomic_store_explicit(&q->status, status, memory_order_relaxed);
+	/* The control thread may make READY UP, once, or either DEAD. */
+	while (qp_lives(state) && !qp_goto(q, state, VERBS_QP_FAILED))
+		state = qp_state(q);
+	qp_try_drained(q);
+}
+
+/* Nothing of it is with the device: the control thread may have it. */
+void qp_try_drained(struct verbs_qp *q)
+{
+	if (qp_state(q) != VERBS_QP_FAILED || q->head != q->tail || q->nr_recvs || q->nr_pend)
+		return;
+	q->nr_again = 0;
+	qp_goto(q, VERBS_QP_FAILED, VERBS_QP_DRAINED);
+}
+
+static void send_failed(struct verbs_lane *l, struct verbs_qp *q, uint32_t number, int status)
+{
+	bool first = qp_state(q) == VERBS_QP_UP;
+	const struct verbs_wr *wr;
+	int err;
+
+	if (first)
+		qp_fail(l, q, status);
+	/* The first error of a queue pair says that all before it is done. Of one that is being
+	 * flushed, what has no completion of its own is not known: it is sent again. */
+	while (q->tail != number) {
+		wr = &q->sent[q->tail++ % VERBS_SQ];
+		if (first && status != IBV_WC_WR_FLUSH_ERR)
+			wr_done(l, wr);
+		else
+			wr_redo(l, q, wr);
+	}
+	wr = &q->sent[q->tail++ % VERBS_SQ];
+	err = verbs_wc_errno(status);
+	if (!err && status != IBV_WC_WR_FLUSH_ERR && wr->op != VERBS_NO_OP &&
+	    ++l->op[wr->op].tries >= VERBS_TRIES)
+		err = -EIO;
+	if (err)
+		wr_refused(l, wr, err);
+	else
+		wr_redo(l, q, wr);
+}
+
+static void send_one(struct verbs_lane *l, struct verbs_qp *q, uint32_t number, int status)
+{
+	if (number - q->tail >= q->head - q->tail) { /* not of this life, or nonsense */
+		l->nr_bad++;
+		return;
+	}
+	if (status != IBV_WC_SUCCESS) {
+		send_failed(l, q, number, status);
+		return;
+	}
+	while (q->tail != number + 1)
+		wr_done(l, &q->sent[q->tail++ % VERBS_SQ]);
+}
+
+/* ---- Receives ---- */
+
+int verbs_recv(struct verbs_qp *q, const uint32_t slots[], unsigned n, uint32_t lkey)
+{
+	struct ibv_recv_wr wr[VERBS_BATCH], *bad = NULL;
+	struct ibv_sge sge[VERBS_BATCH];
+	bool refused;
+
+	for (unsigned i = 0; i < n; i++) {
+		uint8_t *at = q->recv_slots + (size_t)slots[i] * VERBS_SLOT_B;
+
+		sge[i] = (struct ibv_sge){(uintptr_t)at, VERBS_SLOT_B, lkey};
+		wr[i] = (struct ibv_recv_wr){.wr_id = wr_id(q, true, slots[i]),
+					     .next = i + 1 < n ? &wr[i + 1] : NULL,
+					     .sg_list = &sge[i],
+					     .num_sge = 1};
+	}
+	refused = n && ibv_post_recv(q->qp, wr, &bad);
+	if (refused) /* the device has those before *bad */
+		n = bad >= wr && bad < wr + n ? (unsigned)(bad - wr) : 0;
+	q->nr_recvs += n;
+	return refused ? -EIO : 0;
+}
+
+static void recv_again(struct verbs_lane *l, struct verbs_qp *q)
+{
+	unsigned n = q->nr_again;
+
+	q->nr_again = 0;
+	if (!n || l->fail_err || !qp_lives(qp_state(q)))
+		return;
+	if (verbs_recv(q, q->again, n, l->slots_mr->lkey)) {
+		qp_fail(l, q, IBV_WC_GENERAL_ERR);
+		atomic_store_explicit(&q->want_err, true, memory_order_release);
+	}
+}
+
+static void recv_one(struct verbs_lane *l, struct verbs_qp *q, const struct ibv_wc *wc)
+{
+	uint32_t slot = (uint32_t)wc->wr_id % VERBS_RQ;
+
+	if (!q->nr_recvs) {
+		l->nr_bad++;
+		return;
+	}
+	q->nr_recvs--;
+	if (wc->status != IBV_WC_SUCCESS) {
+		if (qp_lives(qp_state(q)))
+			qp_fail(l, q, wc->status);
+		return;
+	}
+	note_take(l, q, q->recv_slots + (size_t)slot * VERBS_SLOT_B, wc->byte_len);
+	q->again[q->nr_again++] = slot;
+	if (q->nr_again == VERBS_BATCH)
+		recv_again(l, q);
+}
+
+/* ---- A burst ---- */
+
+/* Nothing of its send queue will have a completion any more. */
+static void qp_forget(struct verbs_lane *l, struct verbs_qp *q)
+{
+	while (q->tail != q->head)
+		wr_redo(l, q, &q->sent[q->tail++ % VERBS_SQ]);
+}
+
+/* The queue pair that a completion names. NULL: of an earlier life, or nonsense. */
+static struct verbs_qp *cq_qp(struct verbs_lane *l, uint64_t id)
+{
+	unsigned i = id >> 56;
+	struct verbs_qp *q = &l->qp[i];
+	int state = i < l->nr_qps ? qp_state(q) : VERBS_QP_DEAD;
+
+	if (!qp_lives(state) && state != VERBS_QP_FAILED)
+		return NULL;
+	return (id >> 32 & 0xff) == (q->gen & 0xff) ? q : NULL;
+}
+
+static void cq_one(struct verbs_lane *l, const struct ibv_wc *wc)
+{
+	struct verbs_qp *q = cq_qp(l, wc->wr_id);
+
+	if (!q) {
+		l->nr_bad++;
+		return;
+	}
+	if (wc->wr_id & VERBS_ID_MARK)
+		qp_forget(l, q);
+	else if (wc->wr_id & VERBS_ID_RECV)
+		recv_one(l, q, wc);
+	else
+		send_one(l, q, (uint32_t)wc->wr_id, wc->status);
+	qp_try_drained(q);
+}
+
+/* Each receive may be a notification, until the lane fails. Is there room for a burst of them? */
+static bool comp_room(const struct verbs_lane *l)
+{
+	const struct gx_core *core = l->core;
+	uint32_t tail = atomic_load_explicit(&core->comp_tail, memory_order_relaxed);
+
+	if (l->fail_err)
+		return true;
+	return core->comp_head - tail + core->comps_due + CQ_BURST <= GX_COMPS_MAX;
+}
+
+/* The control thread gave it up before everything came back: nothing more will come. */
+static void qp_bury(struct verbs_lane *l, struct verbs_qp *q)
+{
+	qp_forget(l, q);
+	q->nr_recvs = q->nr_again = 0;
+}
+
+bool cq_reap(struct verbs_lane *l)
+{
+	struct ibv_wc wc[CQ_BURST];
+	bool worked = false;
+	int n = CQ_BURST;
+
+	for (unsigned r = 0; r < CQ_ROUNDS && n == CQ_BURST && comp_room(l); r++) {
+		n = ibv_poll_cq(l->cq, CQ_BURST, wc);
+		for (int i = 0; i < n; i++)
+			cq_one(l, &wc[i]);
+		worked |= n > 0;
+	}
+	if (n < 0)
+		atomic_store_explicit(&l->ep->fault, -ENODEV, memory_order_release);
+	for (unsigned i = 0; i < l->nr_qps; i++) {
+		struct verbs_qp *q = &l->qp[i];
+		int state = qp_state(q);
+
+		if (qp_lives(state) && q->nr_again)
+			recv_again(l, q);
+		if (state == VERBS_QP_DEAD && q->head != q->tail)
+			qp_bury(l, q);
+	}
+	return worked;
+}

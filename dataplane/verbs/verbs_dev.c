@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The device of a context: which one, which port, which GID, and its events. Control path.
+ */
+#include "verbs/verbs_dev.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DEV_EVENTS_MAX 64 /* taken at a time */
+
+/* "mlx5_0:1:3" */
+struct dev_args {
+	char name[GX_NAME_MAX]; /* "": any */
+	unsigned port;		/* 0: the first that is active */
+	int gid_index;		/* -1: choose */
+};
+
+static int args_number(const char **at, unsigned max, unsigned *out)
+{
+	char *end;
+	unsigned long v = strtoul(*at, &end, 10);
+
+	if (end == *at || v > max || (*end && *end != ':'))
+		return -EINVAL;
+	*at = *end ? end + 1 : end;
+	*out = (unsigned)v;
+	return 0;
+}
+
+static int args_get(const char *option, struct dev_args *a)
+{
+	size_t len = strcspn(option, ":");
+	const char *at = option + len + (option[len] != 0);
+	unsigned gid;
+
+	*a = (struct dev_args){.gid_index = -1};
+	if (!len || len >= sizeof(a->name))
+		goto bad;
+	if (len != 4 || memcmp(option, "auto", 4))
+		memcpy(a->name, option, len);
+	if (*at && (args_number(&at, 255, &a->port) || !a->port))
+		goto bad;
+	if (*at) {
+		if (args_number(&at, 65535, &gid))
+			goto bad;
+		a->gid_index = (int)gid;
+	}
+	if (*at)
+		goto bad;
+	return 0;
+bad:
+	return gx_fail(-EINVAL,
+		       "verbs device '%.80s': say auto, NAME, NAME:PORT or NAME:PORT:GID, such as "
+		       "mlx5_0:1:3",
+		       option);
+}
+
+/* ---- The GID ---- */
+
+static bool gid_is_zero(const union ibv_gid *gid)
+{
+	static const union ibv_gid zero;
+
+	return !memcmp(gid, &zero, sizeof(zero));
+}
+
+/* ::ffff:a.b.c.d */
+static bool gid_is_ipv4(const union ibv_gid *gid)
+{
+	static const uint8_t head[12] = {[10] = 0xff, [11] = 0xff};
+
+	return !memcmp(gid->raw, head, sizeof(head));
+}
+
+/* Better is higher; 0: not usable. Routers pass RoCE v2 alone. An IPv4 address is set by a person,
+ * a link-local one by nobody. */
+static int gid_rank(const struct verbs_dev *dev, int index, union ibv_gid *gid)
+{
+	struct ibv_gid_entry e = {0};
+	int rank = 1;
+
+	if (dev->api->query_gid(dev->ctx, dev->port, index, gid) || gid_is_zero(gid))
+		return 0;
+	if (dev->api->query_gid_ex &&
+	    !dev->api->query_gid_ex(dev->ctx, dev->port, (uint32_t)index, &e, 0, sizeof(e)))
+		rank += e.gid_type == IBV_GID_TYPE_ROCE_V2 ? 8 : 0;
+	if (gid_is_ipv4(gid))
+		return rank + 4;
+	return rank + (gid->raw[0] == 0xfe && (gid->raw[1] & 0xc0) == 0x80 ? 0 : 2);
+}
+
+static int gid_choose(struct verbs_dev *dev, int asked)
+{
+	int best = 0, rank;
+	union ibv_gid gid;
+
+	dev->gid_index = -1;
+	if (asked < 0 && dev->port_attr.link_layer != IBV_LINK_LAYER_ETHERNET) {
+		snprintf(dev->why, sizeof(dev->why), "InfiniBand: by LID %u", dev->port_attr.lid);
+		return 0;
+	}
+	for (int i = 0; i < dev->port_attr.gid_tbl_len; i++) {
+		if (asked >= 0 && i != asked)
+			continue;
+		rank = gid_rank(dev, i, &gid);
+		if (rank <= best)
+			continue;
+		best = rank;
+		dev->gid_index = i;
+		dev->gid = gid;
+	}
+	if (!best)
+		return gx_fail(-ENODEV,
+			       "%s port %u has no usable GID%s: give its network interface an "
+			       "address (ip addr add), or name another GID",
+			       dev->name, dev->port, asked >= 0 ? " at this index" : "");
+	snprintf(dev->why, sizeof(dev->why), "GID %d%s%s%s", dev->gid_index,
+		 best > 8 ? ", RoCE v2" : "", gid_is_ipv4(&dev->gid) ? ", IPv4" : ", IPv6",
+		 asked >= 0 ? ": asked for" : ": the best of the port");
+	return 0;
+}
+
+/* ---- Device and port ---- */
+
+/* Find an active port. Return: 0, -ENODEV. */
+static int port_choose(struct verbs_dev *dev, unsigned asked)
+{
+	for (unsigned p = 1; p <= dev->attr.phys_port_cnt; p++) {
+		struct ibv_port_attr *a = &dev->port_attr;
+
+		memset(a, 0, sizeof(*a));
+		if ((asked && p != asked) || dev->api->query_port(dev->ctx, (uint8_t)p, a) ||
+		    a->state != IBV_PORT_ACTIVE)
+			continue;
+		dev->port = (uint8_t)p;
+		return 0;
+	}
+	return gx_fail(-ENODEV, "%s: %s: is its network interface up?", dev->name,
+		       asked ? "that port is not active" : "no port is active");
+}
+
+static int dev_try(struct verbs_dev *dev, struct ibv_device *of, const struct dev_args *a)
+{
+	int ret;
+
+	snprintf(dev->name, sizeof(dev->name), "%s", dev->api->get_device_name(of));
+	dev->ctx = dev->api->open_device(of);
+	if (!dev->ctx)
+		return gx_fail(-ENODEV, "%s cannot be opened: %s (rights on /dev/infiniband?)",
+			       dev->name, strerror(errno));
+	ret = dev->api->query_device(dev->ctx, &dev->attr);
+	if (ret)
+		return gx_fail(-ENODEV, "%s does not tell what it can do: %s", dev->name,
+			       strerror(ret));
+	ret = port_choose(dev, a->port);
+	if (!ret)
+		ret = gid_choose(dev, a->gid_index);
+	if (ret)
+		return ret;
+	dev->pd = dev->api->alloc_pd(dev->ctx);
+	if (!dev->pd)
+		return gx_fail(-ENOMEM, "%s: no protection domain: %s", dev->name, strerror(errno));
+	/* Events are taken by a timer of the control thread, which must not block. */
+	if (dev->ctx->async_fd >= 0)
+		fcntl(dev->ctx->async_fd, F_SETFL, fcntl(dev->ctx->async_fd, F_GETFL) | O_NONBLOCK);
+	dev->dmabuf = dev->api->reg_dmabuf_mr != NULL;
+	return 0;
+}
+
+static void dev_end(struct verbs_dev *dev)
+{
+	if (dev->pd)
+		dev->api->dealloc_pd(dev->pd);
+	if (dev->ctx)
+		dev->api->close_device(dev->ctx);
+	dev->pd = NULL;
+	dev->ctx = NULL;
+}
+
+static int list_try(struct verbs_dev *dev, const struct dev_args *a)
+{
+	int n = 0, ret;
+	struct ibv_device **list = dev->api->get_device_list(&n);
+
+	ret = gx_fail(-ENODEV, "no RDMA device%s%s: ibv_devices lists those that there are",
+		      a->name[0] ? " " : "", a->name);
+	for (int i = 0; list && i < n; i++) {
+		if (a->name[0] && strcmp(dev->api->get_device_name(list[i]), a->name))
+			continue;
+		ret = dev_try(dev, list[i], a);
+		if (!ret)
+			break;
+		dev_end(dev);
+	}
+	if (list)
+		dev->api->free_device_list(list);
+	return ret;
+}
+
+int verbs_dev_open(const char *option, struct verbs_dev **out)
+{
+	struct verbs_dev *dev;
+	struct dev_args a;
+	const char *why;
+	int ret = args_get(option, &a);
+
+	if (ret)
+		return ret;
+	dev = calloc(1, sizeof(*dev));
+	if (!dev)
+		return gx_fail(-ENOMEM, "no memory for a verbs device");
+	dev->api = verbs_api(&why);
+	ret = dev->api ? list_try(dev, &a) : gx_fail(-ENODEV, "%s", why);
+	if (ret) {
+		free(dev);
+		return ret;
+	}
+	*out = dev;
+	return 0;
+}
+
+void verbs_dev_close(struct verbs_dev *dev)
+{
+	if (!dev)
+		return;
+	dev_end(dev);
+	free(dev);
+}
+
+int verbs_dev_text(const struct verbs_dev *dev, char *buf, size_t room)
+{
+	return snprintf(buf, room, "verbs    %s port %u, MTU %u, %s; memory of GPUs: %s", dev->name,
+			dev->port, 128u << dev->port_attr.active_mtu, dev->why,
+			dev->dmabuf ? "by dma-buf where the driver takes it, else by packets"
+				    : "by packets (this libibverbs registers no dma-buf)");
+}
+
+/* ---- Events ---- */
+
+bool verbs_dev_events(struct verbs_dev *dev)
+{
+	struct ibv_async_event e;
+
+	for (unsigned i = 0; i < DEV_EVENTS_MAX && !dev->api->get_async_event(dev->ctx, &e); i++) {
+		if (e.event_type == IBV_EVENT_DEVICE_FATAL && !dev->gone) {
+			gx_err("%s reports a fatal error, or was removed: its connections end",
+			       dev->name);
+			atomic_store_explicit(&dev->gone, true, memory_order_release);
+		}
+		/* A queue pair's core sees its end in the completions, and a port that went down
+		 * shows by retries that were in vain. */
+		dev->api->ack_async_event(&e);
+	}
+	return !dev->gone;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The device of a context, for the files of this room. owner: ctl; frozen after verbs_dev_open(),
+ * but for regs and gone.
+ */
+#ifndef GX_VERBS_DEV_H
+#define GX_VERBS_DEV_H
+
+#include "verbs/verbs.h"
+#include "verbs/verbs_api.h"
+
+struct verbs_dev {
+	const struct verbs_api *api;
+	struct ibv_context *ctx;
+	struct ibv_pd *pd;
+	char name[GX_NAME_MAX];
+	uint8_t port;
+	int gid_index; /* -1: none is needed (InfiniBand) */
+	union ibv_gid gid;
+	struct ibv_device_attr attr;
+	struct ibv_port_attr port_attr;
+	uint8_t sl, traffic_class;
+	bool dmabuf;   /* the library and the driver register dma-bufs, as far as known */
+	char why[160]; /* why this GID */
+	struct verbs_reg *regs;
+	_Atomic bool gone; /* a fatal event: nothing works any more. ctl writes, cores read */
+};
+
+#endif

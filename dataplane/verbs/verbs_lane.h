@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A lane of the verbs link: the queue pairs that one endpoint uses, on its core. A lane knows no
+ * packets: link_verbs.c puts it beside a packet link. verbs_lane.c opens and turns it, verbs_op.c
+ * takes operations and ends them, verbs_tx.c makes work requests, verbs_cq.c takes completions,
+ * verbs_note.c has notifications. verbs_qp.c and verbs_mend.c make queue pairs and make them anew,
+ * on the control thread.
+ *
+ * Who may touch a queue pair:
+ *
+ *   DOWN -> READY -> UP -> FAILED -> DRAINED -> READY
+ *    ctl    core     core   core       ctl
+ *
+ *   READY, UP, FAILED -> DEAD    given up (verbs_mend_give_up()): it is no more
+ *
+ * The word below a state is the owner of struct verbs_qp. READY takes notes and sends nothing yet:
+ * the peer may be faster, and the control thread makes it UP when the device can send. The core
+ * leaves both when it sees an error, and FAILED when every work request has come back. The control
+ * thread resets the queue pair then, and hands it back when the peer has reset its end too
+ * (verbs_mend.c). Only then may the core send again what had not been acknowledged: until the
+ * peer's end is reset, a packet that is late could still land, over newer bytes.
+ */
+#ifndef GX_VERBS_LANE_H
+#define GX_VERBS_LANE_H
+
+#include "verbs/verbs_dev.h"
+
+#define VERBS_SQ	  128		 /* send requests of a queue pair; power of two */
+#define VERBS_SENDS	  (VERBS_SQ - 1) /* of these, for the core; one is verbs_qp_mark()'s */
+#define VERBS_RQ	  128		 /* receives of a queue pair; power of two */
+#define VERBS_CREDIT_KEPT 16		 /* of these, for notes of credit */
+#define VERBS_BATCH	  16		 /* requests of one list */
+#define VERBS_OPS	  256		 /* operations of a lane; power of two */
+#define VERBS_SEQS	  256		 /* puts with an immediate under way; power of two */
+#define VERBS_NOTE_B	  48
+#define VERBS_SLOT_B	  64	     /* of a note in registered memory */
+#define VERBS_SMALL_B	  (8u << 10) /* up to here puts of one kick share a queue pair */
+#define VERBS_TRIES	  8	     /* queue pairs that one operation may bring down */
+#define VERBS_NO_OP	  UINT16_MAX
+
+enum verbs_qp_state {
+	VERBS_QP_DOWN,
+	VERBS_QP_READY,
+	VERBS_QP_UP,
+	VERBS_QP_FAILED,
+	VERBS_QP_DRAINED,
+	VERBS_QP_DEAD,
+};
+
+enum verbs_wr_kind { VERBS_WR_DATA, VERBS_WR_NOTE, VERBS_WR_CREDIT };
+
+/* What is known of a request that failed. The peer says how many notes it had taken, so
+ * verbs_mend.c knows which requests had landed before its end was reset. */
+enum verbs_fate { VERBS_WR_UNKNOWN, VERBS_WR_LANDED, VERBS_WR_LOST };
+
+/* What a work request is for. Its number in the queue pair is the index. */
+struct verbs_wr {
+	uint64_t off;	 /* DATA: in the operation; NOTE: notes that were sent before it */
+	uint32_t len;	 /* DATA */
+	uint32_t number; /* in the queue pair, in the order of posting */
+	uint16_t op;	 /* index in lane->op; VERBS_NO_OP: of none */
+	uint8_t kind, part, fate;
+};
+
+/* owner: see above; state is written by its owner and read by both */
+struct verbs_qp {
+	struct ibv_qp *qp;
+	uint8_t index;	       /* in the lane */
+	_Atomic int state;     /* enum verbs_qp_state */
+	_Atomic bool want_err; /* core: the device refused requests: have it flush the others. ctl
+				  takes it */
+	_Atomic int status;    /* core: enum ibv_wc_status of the first error; for people */
+	uint32_t gen;	       /* this life; ctl writes it before UP */
+	uint32_t head, tail;   /* of sent, free-running: next free, oldest not acknowledged */
+	uint32_t nr_recvs;     /* receives that the device has */
+	uint32_t notes_sent, notes_known; /* in all; of these, taken as far as the peer has said */
+	uint32_t notes_taken, notes_told; /* the peer's; of these, as far as we have said */
+	uint32_t nr_pend;  /* requests of wr that are not posted yet; they are in sent */
+	uint32_t nr_again; /* slots of again to receive into */
+	uint32_t redo_head, redo_tail;	  /* of redo: next free, next to send */
+	uint8_t *send_slots, *recv_slots; /* VERBS_SQ, VERBS_RQ slots */
+	struct verbs_wr sent[VERBS_SQ];
+	struct verbs_wr redo[VERBS_SQ]; /* to send again once this is UP or DEAD */
+	struct ibv_send_wr wr[VERBS_BATCH];
+	struct ibv_sge sge[VERBS_BATCH];
+	uint32_t again[VERBS_BATCH];
+};
+
+/* owner: core */
+struct verbs_op {
+	uint8_t kind;
+	bool used, queued, redone; /* queued: something is left to post. redone: a queue pair with
+				      bytes of it failed, so notes wait for all bytes */
+	bool has_seq, is_inline;
+	uint8_t tries;
+	uint32_t flags;
+	int status; /* not 0: the operation ends with it when nothing of it is out */
+	struct gx_route *route;
+	uint64_t user, tag, deadline_ns;
+	const struct gx_mem *mem; /* NULL: not registered, and inline */
+	char *mine;
+	uint64_t theirs; /* address at the peer */
+	uint32_t lkey, rkey;
+	uint64_t len, posted_b;
+	uint64_t token, off, imm;
+	uint32_t data_out, note_out; /* requests that are out, or wait to be sent again */
+	uint32_t seq;
+	uint64_t parts;	    /* queue pairs that had bytes of it; at the end: notes to send in all */
+	uint64_t parts_due; /* of these, not posted */
+	bool parts_set;
+};
+
+/* A put of the peer, by its notes. owner: core */
+struct verbs_in {
+	uint32_t seq;
+	uint64_t parts; /* whose notes have come */
+	uint8_t nr_got;
+	bool done; /* told, so more notes of it are doubles */
+};
+
+/* A region of the peer. Frozen. */
+struct verbs_region {
+	uint64_t token, len, addr;
+	uint32_t rkey;
+	unsigned access; /* GX_ACCESS_*; 0: this entry is free */
+};
+
+/* owner: core; ctl until it is attached, and after it has left */
+struct verbs_lane {
+	struct gx_core *core;
+	struct gx_ep *ep;
+	struct verbs_dev *dev;
+	struct ibv_cq *cq;
+	struct ibv_mr *slots_mr;
+	uint8_t *slots;
+	unsigned nr_qps;
+	struct verbs_qp *qp;
+	const struct verbs_region *region; /* GX_REGIONS_MAX, of the connection */
+	uint32_t chunk_b, inline_b;	   /* most bytes of a request; of one that needs no key */
+	uint64_t window_b, under_b;	   /* most bytes under way; those that are */
+	unsigned next;			   /* queue pair to look at first */
+	bool pending;			   /* a queue pair has nr_pend */
+	unsigned nr_ops, nr_free;
+	uint64_t deadline_ns; /* earliest; UINT64_MAX: none */
+	int fail_err;	      /* not 0: the endpoint fails */
+	_Atomic bool stopped; /* core: it posts nothing any more; ctl reads it */
+	uint32_t queue_head, queue_tail;
+	uint32_t seq; /* of the next put with an immediate */
+	uint64_t nr_redone, nr_bad, nr_lost;
+	uint16_t queue[VERBS_OPS], free[VERBS_OPS];
+	bool seq_busy[VERBS_SEQS];
+	struct verbs_in in[VERBS_SEQS];
+	struct verbs_op op[VERBS_OPS];
+};
+
+static inline int qp_state(const struct verbs_qp *q)
+{
+	/* Pairs with the release in qp_goto(). */
+	return atomic_load_explicit(&q->state, memory_order_acquire);
+}
+
+/** qp_goto() - The changes in the drawing above; verbs_qp.c. False: the control thread has given the
+ * queue pair up meanwhile, or it is no longer in state @from. */
+bool qp_goto(struct verbs_qp *q, int from, int to);
+
+/* Does it take notes? */
+static inline bool qp_lives(int state)
+{
+	return state == VERBS_QP_READY || state == VERBS_QP_UP;
+}
+
+/* -- verbs_qp.c; control thread -- */
+
+/** verbs_lane_open() - Make a lane of @nr_qps queue pairs, which are DOWN. @l->core, ep, dev,
+ * region, chunk_b, window_b are set. Return: 0, -errno with gx_error(). */
+int verbs_lane_open(struct verbs_lane *l, unsigned nr_qps);
+void verbs_lane_close(struct verbs_lane *l); /* accepts a half-open one */
+/** verbs_qp_reset() - Have the queue pair forget everything; receives are posted. @say: for the
+ * peer. Return: 0, -errno. */
+int verbs_qp_reset(struct verbs_lane *l, struct verbs_qp *q, struct verbs_qp_say *say);
+/** verbs_qp_connect() - The peer's end is @say of @h: send and receive from now on, UP. */
+int verbs_qp_connect(struct verbs_lane *l, struct verbs_qp *q, const struct verbs_hello *h,
+		     const struct verbs_qp_say *own, const struct verbs_qp_say *say);
+void verbs_qp_error(struct verbs_lane *l, struct verbs_qp *q); /* the device flushes it */
+/** verbs_qp_mark() - After verbs_qp_error(), of a queue pair that is FAILED: post a request whose
+ * completion says that all before it have ended. Return: 0, -EIO. */
+int verbs_qp_mark(struct verbs_qp *q);
+/** verbs_hello_fill() - What our end of a connection says of its device. */
+void verbs_hello_fill(const struct verbs_dev *dev, struct verbs_hello *h);
+
+/* -- verbs_lane.c; core -- */
+
+bool verbs_lane_turn(struct verbs_lane *l, uint64_t now_ns); /* did anything happen? */
+void verbs_lane_kick(struct verbs_lane *l);
+/** verbs_lane_fail() - End all operations with @err as soon as the device has let go of them. The
+ * control thread has every queue pair flushed. */
+void verbs_lane_fail(struct verbs_lane *l, int err);
+/** verbs_lane_is_quiet() - After verbs_lane_fail(): is nothing out any more? */
+bool verbs_lane_is_quiet(const struct verbs_lane *l);
+
+/* -- verbs_op.c; core -- */
+
+/** verbs_post() - Take a put or a get. Return: 0; -EAGAIN; -EOPNOTSUPP: this link cannot carry it,
+ * packets can. */
+int verbs_post(struct verbs_lane *l, const struct gx_op *user, struct gx_route *route);
+int verbs_cancel(struct verbs_lane *l, uint64_t user, const struct gx_route *route);
+void verbs_drop(struct verbs_lane *l, struct drop *d);
+void op_queue(struct verbs_lane *l, struct verbs_op *op); /* something is left to post */
+void op_try_end(struct verbs_lane *l, struct verbs_op *op);
+void op_set_status(struct verbs_lane *l, struct verbs_op *op, int status);
+void ops_deadlines(struct verbs_lane *l, uint64_t now_ns);
+
+/* -- verbs_tx.c; core -- */
+
+bool tx_queue(struct verbs_lane *l); /* post what operations have left; did it post any? */
+bool tx_redo(struct verbs_lane *l);  /* send again what queue pairs lost */
+void tx_credit(struct verbs_lane *l);
+void tx_flush(struct verbs_lane *l); /* hand the lists to the device */
+
+/* -- verbs_cq.c; core -- */
+
+bool cq_reap(struct verbs_lane *l);
+void qp_fail(struct verbs_lane *l, struct verbs_qp *q, int status);
+void qp_try_drained(struct verbs_qp *q);
+/* @wr is out no more and was not acknowledged. */
+void wr_redo(struct verbs_lane *l, struct verbs_qp *q, const struct verbs_wr *wr);
+int verbs_wc_errno(int status); /* 0: send it again over another queue pair */
+int verbs_recv(struct verbs_qp *q, const uint32_t slots[], unsigned n, uint32_t lkey);
+
+/* -- verbs_note.c; core -- */
+
+struct verbs_note {
+	uint8_t kind; /* enum verbs_wr_kind: NOTE, CREDIT */
+	uint8_t part, nr_parts;
+	uint32_t seq;
+	uint32_t taken; /* notes that the sender of this one has taken from this queue pair */
+	uint64_t token, off, len, imm;
+};
+void verbs_note_put(uint8_t b[VERBS_NOTE_B], const struct verbs_note *n);
+int verbs_note_get(const uint8_t *b, uint32_t len, struct verbs_note *n); /* 0, -EPROTO */
+bool note_room(const struct verbs_qp *q); /* has the peer a receive for one more? */
+void note_take(struct verbs_lane *l, struct verbs_qp *q, const uint8_t *b, uint32_t len);
+
+/* The name of a request in its completion: queue pair, life, receive or not, number. */
+#define VERBS_ID_RECV (1ull << 55)
+#define VERBS_ID_MARK (1ull << 54) /* of verbs_qp_mark(); it has no number */
+static inline uint64_t wr_id(const struct verbs_qp *q, bool recv, uint32_t number)
+{
+	return (uint64_t)q->index << 56 | (recv ? VERBS_ID_RECV : 0) |
+	       (uint64_t)(q->gen & 0xff) << 32 | number;
+}
+
+#endif

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A queue pair that failed is made anew, and nothing is sent twice into memory that may be in use
+ * again. Both ends do the same:
+ *
+ *   - Its core has let go of it (DRAINED): reset it, and tell the peer its new life.
+ *   - The peer tells of a new life: have the device flush our end, unless that is under way.
+ *   - Both are reset: connect them. UP, and the core sends again what was not acknowledged.
+ *
+ * The peer's message says that its end takes in nothing of the old life, and how many notes it had
+ * taken. These have landed, and so has all that was posted before them: it is not sent again. The
+ * peer's user may have changed the bytes of a put since it was notified. Control thread.
+ */
+#include "verbs/verbs_lane.h"
+#include "verbs/verbs_mend.h"
+
+#include <errno.h>
+
+/* Say of what the queue pair has to send again whether it landed. The peer had taken @taken notes. */
+static void redo_judge(struct verbs_qp *q, uint32_t taken)
+{
+	uint32_t last = 0; /* number of the last note that was taken */
+	bool any = false;
+
+	for (uint32_t i = q->redo_tail; i != q->redo_head; i++) {
+		const struct verbs_wr *wr = &q->redo[i % VERBS_SQ];
+
+		if (wr->kind != VERBS_WR_NOTE || wr->fate || wr->off >= taken)
+			continue;
+		if (!any || (int32_t)(wr->number - last) > 0)
+			last = wr->number;
+		any = true;
+	}
+	for (uint32_t i = q->redo_tail; i != q->redo_head; i++) {
+		struct verbs_wr *wr = &q->redo[i % VERBS_SQ];
+		bool landed = any && (int32_t)(wr->number - last) <= 0;
+
+		if (!wr->fate) /* else it was judged at the end of an earlier life */
+			wr->fate = landed ? VERBS_WR_LANDED : VERBS_WR_LOST;
+	}
+}
+
+static void side_connect(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side *s,
+			 const struct verbs_hello *peer)
+{
+	if (!s->own_reset || !s->peer_reset)
+		return;
+	s->own_reset = s->peer_reset = false;
+	redo_judge(q, s->peer_taken);
+	if (!verbs_qp_connect(l, q, peer, &s->own, &s->peer))
+		return;
+	/* The peer counts on it, and would wait for its notes: so the connection ends. */
+	atomic_store_explicit(&l->ep->fault, -ENODEV, memory_order_release);
+}
+
+bool verbs_mend_step(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side *s,
+		     const struct verbs_hello *peer, struct verbs_mend *m)
+{
+	uint32_t taken;
+
+	if (atomic_exchange_explicit(&q->want_err, false, memory_order_acq_rel) &&
+	    qp_state(q) == VERBS_QP_FAILED) {
+		verbs_qp_error(l, q);
+		if (verbs_qp_mark(q)) /* try again in the next tick */
+			atomic_store_explicit(&q->want_err, true, memory_order_relaxed);
+	}
+	if (qp_state(q) != VERBS_QP_DRAINED || s->own_reset)
+		return false;
+	taken = q->notes_taken;
+	if (verbs_qp_reset(l, q, &s->own)) {
+		atomic_store_explicit(&l->ep->fault, -ENODEV, memory_order_release);
+		return false;
+	}
+	s->own_reset = true;
+	*m = (struct verbs_mend){.qp = q->index, .gen = q->gen, .say = s->own, .taken = taken};
+	side_connect(l, q, s, peer);
+	return true;
+}
+
+int verbs_mend_take(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side *s,
+		    const struct verbs_hello *peer, const struct verbs_mend *m)
+{
+	/* The life that begins is ours already if our end is reset. */
+	uint32_t want = s->own_reset ? q->gen : q->gen + 1;
+
+	if (m->gen != want || s->peer_reset)
+		return -EPROTO;
+	s->peer = m->say;
+	s->peer_taken = m->taken;
+	s->peer_reset = true;
+	if (qp_lives(qp_state(q)))
+		verbs_qp_error(l, q);
+	side_connect(l, q, s, peer);
+	return 0;
+}
+
+void verbs_mend_stop(struct verbs_lane *l)
+{
+	for (unsigned i = 0; i < l->nr_qps; i++)
+		verbs_qp_error(l, &l->qp[i]);
+}
+
+void verbs_mend_give_up(struct verbs_lane *l)
+{
+	/* Pairs with the release in verbs_lane_fail(). */
+	if (!atomic_load_explicit(&l->stopped, memory_order_acquire))
+		return;
+	for (unsigned i = 0; i < l->nr_qps; i++) {
+		struct verbs_qp *q = &l->qp[i];
+		int state = qp_state(q);
+
+		if ((!qp_lives(state) && state != VERBS_QP_FAILED) || !q->qp)
+			continue;
+		/* Once it is destroyed, the device touches no memory for it. */
+		l->dev->api->destroy_qp(q->qp);
+		q->qp = NULL;
+		/* The core may see its end at the same time: both states are the last. */
+		while ((qp_lives(state) || state == VERBS_QP_FAILED) &&
+		       !qp_goto(q, state, VERBS_QP_DEAD))
+			state = qp_state(q);
+	}
+}

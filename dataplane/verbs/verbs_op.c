@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Operations of a lane: taken, cancelled, late, and ended. An operation ends when nothing of it is
+ * out: until then the device may read or write its memory. Runs on the polling core.
+ */
+#include "verbs/verbs_lane.h"
+
+#include <assert.h>
+#include <errno.h>
+
+static unsigned op_comps(const struct verbs_op *op)
+{
+	return 1 + !!(op->flags & GX_OP_LOCAL);
+}
+
+/* ---- The end ---- */
+
+static void op_report(struct verbs_lane *l, const struct verbs_op *op)
+{
+	struct gx_comp comp = {.kind = GX_COMP_DONE,
+			       .op = (enum gx_op_kind)op->kind,
+			       .status = op->status,
+			       .ep = l->ep,
+			       .user = op->user,
+			       .len = op->status ? 0 : op->len,
+			       .tag = op->tag};
+
+	if (op->flags & GX_OP_LOCAL) {
+		comp.kind = GX_COMP_LOCAL;
+		core_comp(l->core, &comp, op->route);
+		comp.kind = GX_COMP_DONE;
+	}
+	if (op->status || !(op->flags & GX_OP_SILENT))
+		core_comp(l->core, &comp, op->route);
+}
+
+static void op_count(struct verbs_lane *l, const struct verbs_op *op)
+{
+	struct gx_stats *s = &l->core->loop.stats;
+
+	if (op->status) {
+		gx_stat_add(s, GX_STAT_MSGS_FAILED, 1);
+		return;
+	}
+	gx_stat_add(s, op->kind == GX_OP_PUT ? GX_STAT_VERBS_PUTS : GX_STAT_VERBS_GETS, 1);
+	gx_stat_add(s, GX_STAT_VERBS_BYTES, op->len);
+}
+
+void op_try_end(struct verbs_lane *l, struct verbs_op *op)
+{
+	if (!op->used || op->queued || op->data_out || op->note_out)
+		return;
+	op->used = false;
+	if (op->has_seq)
+		l->seq_busy[op->seq % VERBS_SEQS] = false;
+	l->core->comps_due -= op_comps(op);
+	op_count(l, op);
+	op_report(l, op);
+	l->free[l->nr_free++] = (uint16_t)(op - l->op);
+	l->nr_ops--;
+}
+
+void op_queue(struct verbs_lane *l, struct verbs_op *op)
+{
+	if (op->queued)
+		return;
+	op->queued = true;
+	assert(l->queue_tail - l->queue_head < VERBS_OPS);
+	l->queue[l->queue_tail++ % VERBS_OPS] = (uint16_t)(op - l->op);
+}
+
+/* What is not posted yet of @op is not posted any more; the next tx_queue() ends it. */
+void op_set_status(struct verbs_lane *l, struct verbs_op *op, int status)
+{
+	if (!op->used || op->status)
+		return;
+	op->status = status;
+	op->parts_due = 0;
+	op_queue(l, op);
+}
+
+/* ---- Posting ---- */
+
+/* The peer's region that @op names, whole and with the right to it; NULL: packets report the
+ * error, if it is one. */
+static const struct verbs_region *region_find(const struct verbs_lane *l, const struct gx_op *op)
+{
+	const struct verbs_region *r = &l->region[op->token % GX_REGIONS_MAX];
+	unsigned access = op->kind == GX_OP_PUT ? GX_ACCESS_PUT : GX_ACCESS_GET;
+
+	if (r->token != op->token || !(r->access & access))
+		return NULL;
+	if (op->remote_off > r->len || op->len > r->len - op->remote_off)
+		return NULL;
+	return r;
+}
+
+/* May the device have the bytes? @key: of our memory; not used if they travel in the request. */
+static bool op_key(const struct verbs_lane *l, const struct gx_op *op, uint32_t *key,
+		   bool *is_inline)
+{
+	bool host = !op->mem || op->mem->kind == GX_MEM_HOST;
+	const struct verbs_reg *reg = NULL;
+
+	/* Pairs with the release in control/region.c: the registration is complete. */
+	if (op->mem)
+		reg = atomic_load_explicit(&op->mem->verbs, memory_order_acquire);
+	*is_inline = op->kind == GX_OP_PUT && host && op->len <= l->inline_b;
+	*key = reg ? reg->lkey : 0;
+	return reg || *is_inline;
+}
+
+int verbs_post(struct verbs_lane *l, const struct gx_op *user, struct gx_route *route)
+{
+	const struct verbs_region *r = region_find(l, user);
+	bool put = user->kind == GX_OP_PUT, is_inline;
+	struct verbs_op *op;
+	uint32_t lkey;
+
+	if (!r || !op_key(l, user, &lkey, &is_inline))
+		return -EOPNOTSUPP;
+	if (l->fail_err)
+		return -ENOTCONN;
+	if (!l->nr_free || !core_post_room(l->core))
+		return -EAGAIN;
+	op = &l->op[l->free[--l->nr_free]];
+	*op = (struct verbs_op){.kind = (uint8_t)user->kind,
+				.used = true,
+				.is_inline = is_inline,
+				.flags = user->flags & (put ? GX_OP_IMM | GX_OP_LOCAL | GX_OP_SILENT
+							    : GX_OP_SILENT),
+				.route = route,
+				.user = user->user,
+				.tag = user->tag,
+				.deadline_ns = user->deadline_ns,
+				.mem = user->mem,
+				.mine = user->mem ? user->mem->addr + user->off : user->addr,
+				.theirs = r->addr + user->remote_off,
+				.lkey = lkey,
+				.rkey = r->rkey,
+				.len = user->len,
+				.token = user->token,
+				.off = user->remote_off,
+				.imm = user->imm};
+	l->nr_ops++;
+	l->core->comps_due += op_comps(op);
+	if (op->deadline_ns)
+		l->deadline_ns = GX_MIN(l->deadline_ns, op->deadline_ns);
+	op_queue(l, op);
+	return 0;
+}
+
+/* ---- Early ends ---- */
+
+int verbs_cancel(struct verbs_lane *l, uint64_t user, const struct gx_route *route)
+{
+	int n = 0;
+
+	for (unsigned i = 0; l->nr_ops && i < VERBS_OPS; i++) {
+		struct verbs_op *op = &l->op[i];
+
+		if (!op->used || op->user != user || op->route != route || op->status)
+			continue;
+		op_set_status(l, op, -ECANCELED);
+		n++;
+	}
+	return n;
+}
+
+void ops_deadlines(struct verbs_lane *l, uint64_t now_ns)
+{
+	l->deadline_ns = UINT64_MAX;
+	for (unsigned i = 0; i < VERBS_OPS; i++) {
+		struct verbs_op *op = &l->op[i];
+
+		if (!op->used || !op->deadline_ns || op->status)
+			continue;
+		if (op->deadline_ns <= now_ns)
+			op_set_status(l, op, -ETIMEDOUT);
+		else
+			l->deadline_ns = GX_MIN(l->deadline_ns, op->deadline_ns);
+	}
+}
+
+/* A request that is out cannot be taken back: the memory is held until it has come back. */
+void verbs_drop(struct verbs_lane *l, struct drop *d)
+{
+	for (unsigned i = 0; l->nr_ops && i < VERBS_OPS; i++) {
+		struct verbs_op *op = &l->op[i];
+
+		if (!op->used || !mem_is_dead(op->mem))
+			continue;
+		op_set_status(l, op, -ECANCELED);
+		if (op->data_out)
+			drop_hold(d, op->mem);
+	}
+}

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Queue pairs: made, connected, reset, ended. Every call here may enter the kernel. Control thread.
+ */
+#include "verbs/verbs_lane.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define QP_READS_MAX   16 /* RDMA reads under way */
+#define QP_TIMEOUT     14 /* 4.096 us * 2^14 = 67 ms until a packet is sent again */
+#define QP_RETRIES     7
+#define QP_RNR_RETRIES 6  /* a note finds a receive, unless the peer lies; 7 would be for ever */
+#define QP_RNR_TIMER   12 /* 0.64 ms */
+#define QP_HOPS	       64
+
+/* From each state: the states that may follow, as bits. */
+static const uint8_t qp_next[] = {
+	[VERBS_QP_DOWN] = 1 << VERBS_QP_READY,
+	[VERBS_QP_READY] = 1 << VERBS_QP_UP | 1 << VERBS_QP_FAILED | 1 << VERBS_QP_DEAD,
+	[VERBS_QP_UP] = 1 << VERBS_QP_FAILED | 1 << VERBS_QP_DEAD,
+	[VERBS_QP_FAILED] = 1 << VERBS_QP_DRAINED | 1 << VERBS_QP_DEAD,
+	[VERBS_QP_DRAINED] = 1 << VERBS_QP_READY,
+	[VERBS_QP_DEAD] = 0,
+};
+
+bool qp_goto(struct verbs_qp *q, int from, int to)
+{
+	assert(qp_next[from] >> to & 1);
+	/* Pairs with the acquire in qp_state(): the old owner has finished with it. */
+	return atomic_compare_exchange_strong_explicit(&q->state, &from, to, memory_order_release,
+						       memory_order_relaxed);
+}
+
+/* ---- Made ---- */
+
+static int qp_make(struct verbs_lane *l, struct verbs_qp *q)
+{
+	static const uint32_t inlines[] = {256, 64, 0};
+	struct ibv_qp_init_attr attr;
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(inlines) && !q->qp; i++) {
+		attr = (struct ibv_qp_init_attr){.send_cq = l->cq,
+						 .recv_cq = l->cq,
+						 .cap = {.max_send_wr = VERBS_SQ,
+							 .max_recv_wr = VERBS_RQ,
+							 .max_send_sge = 1,
+							 .max_recv_sge = 1,
+							 .max_inline_data = inlines[i]},
+						 .qp_type = IBV_QPT_RC};
+		q->qp = l->dev->api->create_qp(l->dev->pd, &attr);
+		l->inline_b = GX_MIN(l->inline_b, inlines[i]);
+	}
+	return q->qp ? 0
+		     : gx_fail(-ENOMEM,
+			       "%s makes no queue pair of %d requests: %s: take fewer queue pairs",
+			       l->dev->name, VERBS_SQ, strerror(errno));
+}
+
+static int slots_make(struct verbs_lane *l, unsigned nr_qps)
+{
+	size_t each = (size_t)(VERBS_SQ + VERBS_RQ) * VERBS_SLOT_B;
+
+	l->slots = aligned_alloc(4096, GX_ALIGN_UP(each * nr_qps, 4096));
+	if (!l->slots)
+		return gx_fail(-ENOMEM, "no memory for notes");
+	memset(l->slots, 0, each * nr_qps);
+	l->slots_mr =
+		l->dev->api->reg_mr(l->dev->pd, l->slots, each * nr_qps, IBV_ACCESS_LOCAL_WRITE);
+	if (!l->slots_mr)
+		return gx_fail(-ENOMEM, "%s does not register %zu bytes: %s (raise ulimit -l)",
+			       l->dev->name, each * nr_qps, strerror(errno));
+	for (unsigned i = 0; i < nr_qps; i++) {
+		l->qp[i].index = (uint8_t)i;
+		l->qp[i].send_slots = l->slots + i * each;
+		l->qp[i].recv_slots = l->qp[i].send_slots + (size_t)VERBS_SQ * VERBS_SLOT_B;
+	}
+	return 0;
+}
+
+static void lane_init(struct verbs_lane *l)
+{
+	l->deadline_ns = UINT64_MAX;
+	l->inline_b = UINT32_MAX;
+	l->chunk_b = GX_MIN(l->chunk_b, 1u << 30); /* of every port's max_msg_sz */
+	for (unsigned i = 0; i < VERBS_OPS; i++)
+		l->free[l->nr_free++] = (uint16_t)(VERBS_OPS - 1 - i);
+	for (uint32_t i = 0; i < VERBS_SEQS; i++)
+		l->in[i] = (struct verbs_in){.seq = i - VERBS_SEQS, .done = true};
+}
+
+int verbs_lane_open(struct verbs_lane *l, unsigned nr_qps)
+{
+	int cqes = (int)nr_qps * (VERBS_SQ + VERBS_RQ), ret;
+
+	lane_init(l);
+	if (!nr_qps || nr_qps > VERBS_QPS_MAX)
+		return gx_fail(-EINVAL, "%u queue pairs: 1 to %d", nr_qps, VERBS_QPS_MAX);
+	if (cqes > l->dev->attr.max_cqe)
+		return gx_fail(-ENOSPC,
+			       "%s has completion queues of %d entries, and %u queue "
+			       "pairs need %d: take fewer",
+			       l->dev->name, l->dev->attr.max_cqe, nr_qps, cqes);
+	l->qp = calloc(nr_qps, sizeof(*l->qp));
+	if (!l->qp)
+		return gx_fail(-ENOMEM, "no memory for queue pairs");
+	ret = slots_make(l, nr_qps);
+	if (ret)
+		return ret;
+	l->cq = l->dev->api->create_cq(l->dev->ctx, cqes, NULL, NULL, 0);
+	if (!l->cq)
+		return gx_fail(-ENOMEM, "%s makes no completion queue of %d entries: %s",
+			       l->dev->name, cqes, strerror(errno));
+	for (; !ret && l->nr_qps < nr_qps; l->nr_qps++)
+		ret = qp_make(l, &l->qp[l->nr_qps]);
+	return ret;
+}
+
+void verbs_lane_close(struct verbs_lane *l)
+{
+	const struct verbs_api *api = l->dev ? l->dev->api : NULL;
+
+	for (unsigned i = 0; i < l->nr_qps; i++)
+		if (l->qp[i].qp)
+			api->destroy_qp(l->qp[i].qp);
+	if (l->cq)
+		api->destroy_cq(l->cq);
+	if (l->slots_mr)
+		api->dereg_mr(l->slots_mr);
+	free(l->slots);
+	free(l->qp);
+	l->nr_qps = 0;
+	l->cq = NULL;
+	l->slots_mr = NULL;
+	l->slots = NULL;
+	l->qp = NULL;
+}
+
+/* ---- Reset ---- */
+
+static int qp_init(struct verbs_lane *l, struct verbs_qp *q)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
+	int ret = l->dev->api->modify_qp(q->qp, &attr, IBV_QP_STATE);
+
+	if (ret)
+		return -ret;
+	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_INIT,
+				    .port_num = l->dev->port,
+				    .qp_access_flags = IBV_ACCESS_LOCAL_WRITE |
+						       IBV_ACCESS_REMOTE_WRITE |
+						       IBV_ACCESS_REMOTE_READ};
+	return -l->dev->api->modify_qp(
+		q->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
+static int qp_recv_all(struct verbs_lane *l, struct verbs_qp *q)
+{
+	uint32_t slots[VERBS_BATCH];
+
+	for (uint32_t first = 0; first < VERBS_RQ; first += VERBS_BATCH) {
+		for (uint32_t i = 0; i < VERBS_BATCH; i++)
+			slots[i] = first + i;
+		if (verbs_recv(q, slots, VERBS_BATCH, l->slots_mr->lkey))
+			return -EIO;
+	}
+	return 0;
+}
+
+int verbs_qp_reset(struct verbs_lane *l, struct verbs_qp *q, struct verbs_qp_say *say)
+{
+	int ret = qp_init(l, q);
+	uint32_t psn;
+
+	if (!ret)
+		ret = gx_random(&psn, sizeof(psn));
+	if (ret)
+		return ret;
+	q->gen++;
+	q->nr_recvs = q->nr_again = 0;
+	q->notes_sent = q->notes_known = q->notes_taken = q->notes_told = 0;
+	atomic_store_explicit(&q->want_err, false, memory_order_relaxed);
+	*say = (struct verbs_qp_say){q->qp->qp_num, psn & 0xffffff};
+	return qp_recv_all(l, q);
+}
+
+void verbs_qp_error(struct verbs_lane *l, struct verbs_qp *q)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+	if (q->qp) /* verbs_mend_give_up() has not destroyed it */
+		l->dev->api->modify_qp(q->qp, &attr, IBV_QP_STATE);
+}
+
+/* If the device took a part of a list alone, the last of that part asks for no completion, and may
+ * have ended without one. */
+int verbs_qp_mark(struct verbs_qp *q)
+{
+	struct ibv_send_wr wr = {.wr_id = wr_id(q, false, 0) | VERBS_ID_MARK,
+				 .opcode = IBV_WR_RDMA_WRITE,
+				 .send_flags = IBV_SEND_SIGNALED},
+			   *bad;
+
+	return ibv_post_send(q->qp, &wr, &bad) ? -EIO : 0;
+}
+
+/* ---- Connected ---- */
+
+static uint8_t reads_max(int device)
+{
+	return (uint8_t)GX_MAX(1, GX_MIN(device, QP_READS_MAX));
+}
+
+void verbs_hello_fill(const struct verbs_dev *dev, struct verbs_hello *h)
+{
+	memcpy(h->gid, dev->gid.raw, sizeof(h->gid));
+	h->lid = dev->port_attr.lid;
+	h->mtu = (uint8_t)dev->port_attr.active_mtu;
+	h->is_ethernet = dev->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET;
+	h->reads = reads_max(dev->attr.max_qp_rd_atom);
+}
+
+static struct ibv_ah_attr qp_way(const struct verbs_dev *dev, const struct verbs_hello *h)
+{
+	struct ibv_ah_attr ah = {.dlid = h->lid, .sl = dev->sl, .port_num = dev->port};
+
+	if (dev->gid_index < 0)
+		return ah;
+	ah.is_global = 1;
+	memcpy(ah.grh.dgid.raw, h->gid, sizeof(h->gid));
+	ah.grh.sgid_index = (uint8_t)dev->gid_index;
+	ah.grh.hop_limit = QP_HOPS;
+	ah.grh.traffic_class = dev->traffic_class;
+	return ah;
+}
+
+int verbs_qp_connect(struct verbs_lane *l, struct verbs_qp *q, const struct verbs_hello *h,
+		     const struct verbs_qp_say *own, const struct verbs_qp_say *say)
+{
+	const struct verbs_dev *dev = l->dev;
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTR,
+		.path_mtu = (enum ibv_mtu)GX_MIN((int)h->mtu, (int)dev->port_attr.active_mtu),
+		.dest_qp_num = say->qpn,
+		.rq_psn = say->psn,
+		.max_dest_rd_atomic = reads_max(dev->attr.max_qp_rd_atom),
+		.min_rnr_timer = QP_RNR_TIMER,
+		.ah_attr = qp_way(dev, h)};
+	int ret;
+
+	/* From here on a note may come, before the next call returns. */
+	qp_goto(q, qp_state(q), VERBS_QP_READY);
+	ret = dev->api->modify_qp(q->qp, &attr,
+				  IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+					  IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+					  IBV_QP_MIN_RNR_TIMER);
+	if (ret)
+		return -ret;
+	attr = (struct ibv_qp_attr){
+		.qp_state = IBV_QPS_RTS,
+		.timeout = QP_TIMEOUT,
+		.retry_cnt = QP_RETRIES,
+		.rnr_retry = QP_RNR_RETRIES,
+		.sq_psn = own->psn,
+		.max_rd_atomic =
+			GX_MIN(reads_max(dev->attr.max_qp_init_rd_atom), GX_MAX(h->reads, 1))};
+	ret = dev->api->modify_qp(q->qp, &attr,
+				  IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+					  IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+					  IBV_QP_MAX_QP_RD_ATOMIC);
+	if (ret)
+		return -ret;
+	qp_goto(q, VERBS_QP_READY, VERBS_QP_UP); /* unless it has failed already */
+	return 0;
+}

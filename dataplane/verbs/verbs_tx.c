@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Work requests: a put or get is cut into chunks, which go round the queue pairs that are up; the
+ * notes of a put with an immediate follow its chunks. Requests gather in a list for each queue
+ * pair, and the device gets a list at a time. The last request of a list asks for a completion, so
+ * a list costs one, and no request waits for a later list to be seen. Runs on the polling core.
+ */
+#include "verbs/verbs_lane.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* ---- Queue pairs ---- */
+
+static bool qp_room(const struct verbs_qp *q)
+{
+	return qp_state(q) == VERBS_QP_UP && q->head - q->tail < VERBS_SENDS;
+}
+
+/* While a queue pair has lost requests to send again, it takes these alone. So the lists sent and
+ * redo hold VERBS_SQ requests at most together, however often it fails. */
+static bool qp_takes(const struct verbs_qp *q, const struct verbs_qp *redo_of)
+{
+	return qp_room(q) && (q->redo_head == q->redo_tail || q == redo_of);
+}
+
+/* The next queue pair for a request of @len bytes. NULL: wait. */
+static struct verbs_qp *lane_pick(struct verbs_lane *l, uint64_t len,
+				  const struct verbs_qp *redo_of)
+{
+	if (l->under_b && l->under_b + len > l->window_b)
+		return NULL;
+	for (unsigned k = 0, i = l->next; k < l->nr_qps; k++, i = i + 1 < l->nr_qps ? i + 1 : 0) {
+		struct verbs_qp *q = &l->qp[i];
+
+		if (!qp_takes(q, redo_of))
+			continue;
+		l->next = i;
+		if (len > VERBS_SMALL_B)
+			l->next = i + 1 < l->nr_qps ? i + 1 : 0;
+		return q;
+	}
+	return NULL;
+}
+
+/* The last @n requests, which the device has not taken: nobody will complete them. */
+static void qp_unsend(struct verbs_lane *l, struct verbs_qp *q, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		wr_redo(l, q, &q->sent[--q->head % VERBS_SQ]);
+}
+
+static void qp_flush(struct verbs_lane *l, struct verbs_qp *q)
+{
+	struct ibv_send_wr *bad = NULL;
+	unsigned n = q->nr_pend, taken;
+
+	if (!n)
+		return;
+	q->nr_pend = 0;
+	/* It failed after they were made. What was before them is lost, so a note among them would
+	 * come too early. */
+	if (qp_state(q) != VERBS_QP_UP) {
+		qp_unsend(l, q, n);
+		qp_try_drained(q);
+		return;
+	}
+	for (unsigned i = 0; i + 1 < n; i++)
+		q->wr[i].next = &q->wr[i + 1];
+	q->wr[n - 1].next = NULL;
+	q->wr[n - 1].send_flags |= IBV_SEND_SIGNALED;
+	if (!ibv_post_send(q->qp, q->wr, &bad))
+		return;
+	taken = bad >= q->wr && bad < q->wr + n ? (unsigned)(bad - q->wr) : 0;
+	qp_unsend(l, q, n - taken);
+	qp_fail(l, q, IBV_WC_LOC_QP_OP_ERR);
+	/* After the state, which the control thread looks at. */
+	atomic_store_explicit(&q->want_err, true, memory_order_release);
+}
+
+void tx_flush(struct verbs_lane *l)
+{
+	if (!l->pending)
+		return;
+	l->pending = false;
+	for (unsigned i = 0; i < l->nr_qps; i++)
+		qp_flush(l, &l->qp[i]);
+	/* Small puts of the next kick go elsewhere. */
+	l->next = l->next + 1 < l->nr_qps ? l->next + 1 : 0;
+}
+
+/* A request at the end of the list, filled in but for its kind. There is room in sent. */
+static struct ibv_send_wr *wr_new(struct verbs_lane *l, struct verbs_qp *q,
+				  const struct verbs_wr *what)
+{
+	struct ibv_send_wr *wr;
+
+	if (q->nr_pend == VERBS_BATCH)
+		qp_flush(l, q);
+	wr = &q->wr[q->nr_pend];
+	memset(wr, 0, sizeof(*wr));
+	wr->wr_id = wr_id(q, false, q->head);
+	wr->sg_list = &q->sge[q->nr_pend++];
+	wr->num_sge = 1;
+	q->sent[q->head % VERBS_SQ] = *what;
+	q->sent[q->head % VERBS_SQ].number = q->head;
+	q->head++;
+	l->pending = true;
+	return wr;
+}
+
+/* ---- Data ---- */
+
+static void data_add(struct verbs_lane *l, struct verbs_qp *q, struct verbs_op *op, uint64_t off,
+		     uint32_t len)
+{
+	struct verbs_wr what = {
+		.off = off, .len = len, .op = (uint16_t)(op - l->op), .kind = VERBS_WR_DATA};
+	struct ibv_send_wr *wr = wr_new(l, q, &what);
+
+	*wr->sg_list = (struct ibv_sge){(uintptr_t)op->mine + off, len, op->lkey};
+	wr->opcode = op->kind == GX_OP_PUT ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
+	wr->send_flags = op->is_inline ? IBV_SEND_INLINE : 0;
+	wr->wr.rdma.remote_addr = op->theirs + off;
+	wr->wr.rdma.rkey = op->rkey;
+	if (!op->parts_set)
+		op->parts |= 1ull << q->index;
+	l->under_b += len;
+}
+
+/* ---- Notes ---- */
+
+static void note_add(struct verbs_lane *l, struct verbs_qp *q, struct verbs_note *n, uint16_t op)
+{
+	struct verbs_wr what = {.off = q->notes_sent, .op = op, .kind = n->kind, .part = n->part};
+	struct ibv_send_wr *wr = wr_new(l, q, &what);
+	uint8_t *slot = q->send_slots + (size_t)((q->head - 1) % VERBS_SQ) * VERBS_SLOT_B;
+
+	q->notes_sent += n->kind == VERBS_WR_NOTE;
+	n->taken = q->notes_told = q->notes_taken;
+	verbs_note_put(slot, n);
+	*wr->sg_list = (struct ibv_sge){(uintptr_t)slot, VERBS_NOTE_B, l->slots_mr->lkey};
+	wr->opcode = IBV_WR_SEND;
+	wr->send_flags = l->inline_b >= VERBS_NOTE_B ? IBV_SEND_INLINE : 0;
+}
+
+/* The queue pair for note @part. In order behind the bytes: that of the bytes themselves. If one of
+ * these failed, any, when all bytes have been acknowledged. NULL: wait. */
+static struct verbs_qp *note_qp(struct verbs_lane *l, struct verbs_op *op, unsigned part)
+{
+	struct verbs_qp *q = &l->qp[part];
+
+	if (!op->redone && qp_state(q) == VERBS_QP_UP)
+		return qp_takes(q, NULL) && note_room(q) ? q : NULL;
+	op->redone = true;
+	if (op->data_out)
+		return NULL;
+	for (unsigned i = 0; i < l->nr_qps; i++)
+		if (qp_takes(&l->qp[i], NULL) && note_room(&l->qp[i]))
+			return &l->qp[i];
+	return NULL;
+}
+
+static bool notes_parts(struct verbs_lane *l, struct verbs_op *op)
+{
+	struct verbs_qp *q;
+
+	if (op->parts_set)
+		return true;
+	if (!op->parts) { /* no bytes */
+		q = lane_pick(l, 0, NULL);
+		if (!q)
+			return false;
+		op->parts = 1ull << q->index;
+	}
+	op->parts_due = op->parts;
+	op->parts_set = true;
+	return true;
+}
+
+/* Return: are all posted? */
+static bool notes_send(struct verbs_lane *l, struct verbs_op *op)
+{
+	if (!(op->flags & GX_OP_IMM))
+		return true;
+	if (!notes_parts(l, op))
+		return false;
+	while (op->parts_due) {
+		unsigned part = (unsigned)__builtin_ctzll(op->parts_due);
+		struct verbs_qp *q = note_qp(l, op, part);
+		struct verbs_note n = {.kind = VERBS_WR_NOTE,
+				       .part = (uint8_t)part,
+				       .nr_parts = (uint8_t)__builtin_popcountll(op->parts),
+				       .seq = op->seq,
+				       .token = op->token,
+				       .off = op->off,
+				       .len = op->len,
+				       .imm = op->imm};
+
+		if (!q)
+			return false;
+		op->parts_due &= op->parts_due - 1;
+		op->note_out++;
+		note_add(l, q, &n, (uint16_t)(op - l->op));
+	}
+	return true;
+}
+
+/* Numbers are used in order, each again when the put that had it has ended. */
+static bool op_seq(struct verbs_lane *l, struct verbs_op *op)
+{
+	if (op->has_seq || !(op->flags & GX_OP_IMM))
+		return true;
+	if (l->seq_busy[l->seq % VERBS_SEQS])
+		return false;
+	op->seq = l->seq++;
+	op->has_seq = l->seq_busy[op->seq % VERBS_SEQS] = true;
+	return true;
+}
+
+/* Post what @op has left. Return: nothing is left. */
+static bool op_send(struct verbs_lane *l, struct verbs_op *op)
+{
+	if (op->status)
+		return true;
+	if (!op_seq(l, op))
+		return false;
+	while (op->posted_b < op->len) {
+		uint32_t n = (uint32_t)GX_MIN(op->len - op->posted_b, (uint64_t)l->chunk_b);
+		struct verbs_qp *q = lane_pick(l, n, NULL);
+
+		if (!q)
+			return false;
+		op->data_out++;
+		data_add(l, q, op, op->posted_b, n);
+		op->posted_b += n;
+	}
+	return notes_send(l, op);
+}
+
+bool tx_queue(struct verbs_lane *l)
+{
+	uint32_t last = l->queue_tail;
+	bool worked = false;
+
+	while (l->queue_head != last) {
+		struct verbs_op *op = &l->op[l->queue[l->queue_head++ % VERBS_OPS]];
+
+		op->queued = false;
+		if (op_send(l, op)) {
+			worked = true;
+			op_try_end(l, op); /* empty, or it has failed */
+		} else {
+			op_queue(l, op);
+		}
+	}
+	return worked || l->pending;
+}
+
+/* ---- Again ---- */
+
+/* It is not sent again as it was: it has landed, its operation ends early, or it is a note, which
+ * has to wait for the bytes of its put. tx_queue() goes on with the operation. */
+static void redo_settle(struct verbs_lane *l, struct verbs_op *op, const struct verbs_wr *wr,
+			bool over)
+{
+	if (wr->kind == VERBS_WR_DATA)
+		op->data_out--;
+	else
+		op->note_out--;
+	if (wr->kind == VERBS_WR_NOTE && !over)
+		op->parts_due |= 1ull << wr->part;
+	op_queue(l, op);
+}
+
+/* Return: the request has gone, out again or for good. */
+static bool redo_one(struct verbs_lane *l, struct verbs_qp *of, const struct verbs_wr *wr)
+{
+	struct verbs_op *op = &l->op[wr->op];
+	/* The answer to a read may be lost although the request had arrived. */
+	bool landed = wr->fate == VERBS_WR_LANDED && op->kind == GX_OP_PUT;
+	bool over = op->status || l->fail_err || landed;
+	struct verbs_qp *q;
+
+	if (over || wr->kind == VERBS_WR_NOTE) {
+		redo_settle(l, op, wr, over);
+		return true;
+	}
+	q = lane_pick(l, wr->len, of);
+	if (!q)
+		return false;
+	data_add(l, q, op, wr->off, wr->len);
+	l->nr_redone++;
+	gx_stat_add(&l->core->loop.stats, GX_STAT_VERBS_REDONE, 1);
+	return true;
+}
+
+bool tx_redo(struct verbs_lane *l)
+{
+	bool worked = false;
+
+	for (unsigned i = 0; i < l->nr_qps; i++) {
+		struct verbs_qp *q = &l->qp[i];
+		int state = qp_state(q);
+
+		if (q->redo_head == q->redo_tail)
+			continue;
+		/* Else the peer's end may still take in what was sent before. */
+		if (state != VERBS_QP_UP && state != VERBS_QP_DEAD && !l->fail_err)
+			continue;
+		while (q->redo_head != q->redo_tail &&
+		       redo_one(l, q, &q->redo[q->redo_tail % VERBS_SQ])) {
+			q->redo_tail++;
+			worked = true;
+		}
+	}
+	return worked;
+}
+
+/* Tell peers whose notes come one way how many were taken. */
+void tx_credit(struct verbs_lane *l)
+{
+	for (unsigned i = 0; i < l->nr_qps; i++) {
+		struct verbs_qp *q = &l->qp[i];
+		struct verbs_note n = {.kind = VERBS_WR_CREDIT};
+
+		if (qp_room(q) && q->notes_taken - q->notes_told >= VERBS_RQ / 4)
+			note_add(l, q, &n, VERBS_NO_OP);
+	}
+}

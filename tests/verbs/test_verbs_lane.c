@@ -1,0 +1,1017 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lanes of the verbs link over the scripted provider (verbs_script.h): two ends in one thread.
+ * Every byte is looked at; a fixture ends with nothing made, posted or owed.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "verbs/verbs_lane.h"
+#include "verbs/verbs_mend.h"
+
+#include <cmocka.h>
+
+#include "verbs/verbs_script.h"
+
+#define MEM_B	(4u << 20)
+#define CHUNK_B (64u << 10)
+#define TURNS	20000
+#define TOKEN	0x1100 /* index 0 */
+
+struct end {
+	struct gx *gx;
+	struct gx_core *core;
+	struct verbs_dev *dev;
+	struct verbs_lane *lane;
+	struct gx_ep ep;
+	struct gx_mem mem; /* region 0 */
+	struct verbs_region region[GX_REGIONS_MAX];
+	struct verbs_side side[VERBS_QPS_MAX];
+	struct verbs_hello hello;
+	unsigned nr_done, nr_local, nr_notify, nr_failed;
+	int status;
+	struct gx_comp last, note;
+	const char *puts_from; /* the peer's memory: it puts each byte to its own place */
+};
+
+struct rig {
+	struct end a, b;
+	bool no_mend; /* the control threads are slow */
+	unsigned nr_mends;
+	uint64_t now_ns;
+};
+
+/* ---- Two ends ---- */
+
+static void end_open(struct end *e, const char *device, unsigned nr_qps)
+{
+	e->gx = calloc(1, sizeof(*e->gx));
+	e->core = aligned_alloc(GX_CACHE_LINE, GX_ALIGN_UP(sizeof(*e->core), GX_CACHE_LINE));
+	e->lane = calloc(1, sizeof(*e->lane));
+	assert_true(e->gx && e->core && e->lane);
+	memset(e->core, 0, sizeof(*e->core));
+	e->core->gx = e->gx;
+	e->core->comps = calloc(GX_COMPS_MAX, sizeof(*e->core->comps));
+	assert_int_equal(verbs_dev_open(device, &e->dev), 0);
+	e->mem = (struct gx_mem){.gx = e->gx,
+				 .kind = GX_MEM_HOST,
+				 .len = MEM_B,
+				 .id = 7,
+				 .token = TOKEN,
+				 .access = GX_ACCESS_PUT | GX_ACCESS_GET};
+	e->mem.addr = aligned_alloc(4096, MEM_B);
+	assert_true(e->mem.addr && e->core->comps);
+	memset(e->mem.addr, 0, MEM_B);
+	e->gx->region[0] = &e->mem;
+	assert_int_equal(verbs_reg_share(e->dev, &e->mem, e->mem.access), 0);
+	e->mem.verbs = verbs_reg_get(e->dev, &e->mem);
+	e->ep.core = e->core;
+	e->lane->core = e->core;
+	e->lane->ep = &e->ep;
+	e->lane->dev = e->dev;
+	e->lane->region = e->region;
+	e->lane->chunk_b = CHUNK_B;
+	e->lane->window_b = 16 * CHUNK_B;
+	assert_int_equal(verbs_lane_open(e->lane, nr_qps), 0);
+	verbs_hello_fill(e->dev, &e->hello);
+	for (unsigned i = 0; i < nr_qps; i++)
+		assert_int_equal(verbs_qp_reset(e->lane, &e->lane->qp[i], &e->side[i].own), 0);
+}
+
+static void end_connect(struct end *e, const struct end *to)
+{
+	const struct verbs_reg *reg = to->mem.verbs;
+
+	e->region[0] = (struct verbs_region){.token = TOKEN,
+					     .len = MEM_B,
+					     .addr = reg->addr,
+					     .rkey = reg->rkey,
+					     .access = to->mem.access};
+	for (unsigned i = 0; i < e->lane->nr_qps; i++)
+		assert_int_equal(verbs_qp_connect(e->lane, &e->lane->qp[i], &to->hello,
+						  &e->side[i].own, &to->side[i].own),
+				 0);
+}
+
+static void take(struct end *e)
+{
+	while (e->core->comp_tail != e->core->comp_head) {
+		struct gx_comp *c = &e->core->comps[e->core->comp_tail++ % GX_COMPS_MAX];
+
+		assert_ptr_equal(c->ep, &e->ep);
+		e->nr_local += c->kind == GX_COMP_LOCAL;
+		if (c->kind == GX_COMP_NOTIFY) {
+			e->nr_notify++;
+			e->note = *c;
+			/* All bytes are there, and not only later. */
+			assert_memory_equal(e->mem.addr + c->off, e->puts_from + c->off, c->len);
+		}
+		if (c->kind != GX_COMP_DONE)
+			continue;
+		e->nr_done++;
+		e->last = *c;
+		if (c->status) {
+			e->nr_failed++;
+			e->status = c->status;
+		}
+	}
+}
+
+/* The control thread of @e: what it says reaches the other at once. */
+static void mend(struct rig *r, struct end *e, struct end *to)
+{
+	for (unsigned i = 0; i < e->lane->nr_qps; i++) {
+		struct verbs_mend m;
+
+		if (!verbs_mend_step(e->lane, &e->lane->qp[i], &e->side[i], &to->hello, &m))
+			continue;
+		assert_int_equal(
+			verbs_mend_take(to->lane, &to->lane->qp[i], &to->side[i], &e->hello, &m),
+			0);
+		r->nr_mends++;
+	}
+}
+
+static void turn(struct rig *r)
+{
+	verbs_lane_turn(r->a.lane, ++r->now_ns);
+	verbs_lane_turn(r->b.lane, r->now_ns);
+	script_run();
+	take(&r->a);
+	take(&r->b);
+	if (!r->no_mend) {
+		mend(r, &r->a, &r->b);
+		mend(r, &r->b, &r->a);
+	}
+}
+
+#define UNTIL(r, cond)                                                                             \
+	do {                                                                                       \
+		for (unsigned turns_ = 0; !(cond) && turns_ < TURNS; turns_++)                     \
+			turn(r);                                                                   \
+		assert_true(cond);                                                                 \
+	} while (0)
+
+static void quiesce(struct rig *r)
+{
+	for (unsigned i = 0; i < 64; i++)
+		turn(r);
+}
+
+static struct rig *rig_new(unsigned nr_qps)
+{
+	struct rig *r = calloc(1, sizeof(*r));
+
+	assert_non_null(r);
+	verbs_api_set(&script_api);
+	end_open(&r->a, "script0", nr_qps);
+	end_open(&r->b, "script1:2", nr_qps);
+	end_connect(&r->a, &r->b);
+	end_connect(&r->b, &r->a);
+	r->a.puts_from = r->b.mem.addr;
+	r->b.puts_from = r->a.mem.addr;
+	return r;
+}
+
+static void end_close(struct end *e)
+{
+	assert_int_equal(e->lane->nr_ops, 0);
+	assert_int_equal(e->lane->nr_free, VERBS_OPS);
+	assert_int_equal(e->lane->under_b, 0);
+	assert_int_equal(e->core->comps_due, 0);
+	assert_true(verbs_lane_is_quiet(e->lane));
+	verbs_lane_close(e->lane);
+	verbs_reg_put(e->dev, &e->mem);
+	verbs_dev_close(e->dev);
+	free(e->mem.addr);
+	free(e->core->comps);
+	free(e->core);
+	free(e->lane);
+	free(e->gx);
+}
+
+static void rig_free(struct rig *r)
+{
+	verbs_mend_stop(r->a.lane);
+	verbs_mend_stop(r->b.lane);
+	verbs_lane_fail(r->a.lane, -ECONNRESET);
+	verbs_lane_fail(r->b.lane, -ECONNRESET);
+	r->no_mend = true;
+	script.poll_max = 0;
+	if (script.gone) { /* nothing comes back */
+		verbs_mend_give_up(r->a.lane);
+		verbs_mend_give_up(r->b.lane);
+	}
+	UNTIL(r, verbs_lane_is_quiet(r->a.lane) && verbs_lane_is_quiet(r->b.lane));
+	end_close(&r->a);
+	end_close(&r->b);
+	free(r);
+	script_reset();
+	verbs_api_set(NULL);
+}
+
+/* ---- Operations ---- */
+
+static void fill(char *p, uint64_t len, unsigned seed)
+{
+	for (uint64_t i = 0; i < len; i++)
+		p[i] = (char)(i * 7 + i / 251 + seed);
+}
+
+static struct gx_op op_of(struct end *e, enum gx_op_kind kind, uint64_t off, uint64_t len)
+{
+	return (struct gx_op){.kind = kind,
+			      .user = 5,
+			      .mem = &e->mem,
+			      .off = off,
+			      .len = len,
+			      .token = TOKEN,
+			      .remote_off = off};
+}
+
+static void post(struct end *e, const struct gx_op *op)
+{
+	assert_int_equal(verbs_post(e->lane, op, NULL), 0);
+	verbs_lane_kick(e->lane);
+}
+
+static struct gx_op put_imm(struct end *e, uint64_t off, uint64_t len, uint64_t imm)
+{
+	struct gx_op op = op_of(e, GX_OP_PUT, off, len);
+
+	op.flags = GX_OP_IMM;
+	op.imm = imm;
+	return op;
+}
+
+static void same(const struct rig *r, uint64_t off, uint64_t len)
+{
+	assert_memory_equal(r->a.mem.addr + off, r->b.mem.addr + off, len);
+}
+
+/* Fail the next request but @after of queue pair @i of @e. */
+static void plan(const struct end *e, unsigned i, unsigned after, enum ibv_wc_status status)
+{
+	script.fail_qpn = e->lane->qp[i].qp->qp_num;
+	script.fail_after = after;
+	script.fail_status = status;
+}
+
+static unsigned nr_up(const struct end *e)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < e->lane->nr_qps; i++)
+		n += qp_state(&e->lane->qp[i]) == VERBS_QP_UP;
+	return n;
+}
+
+/* ---- No faults ---- */
+
+static void put__sizes(void **state)
+{
+	static const uint64_t sizes[] = {0, 1, 64, 65, 4096, CHUNK_B, CHUNK_B + 1, 1 << 20, MEM_B};
+
+	for (unsigned nr_qps = 1; nr_qps <= VERBS_QPS_MAX; nr_qps *= 4) {
+		struct rig *r = rig_new(nr_qps);
+
+		for (unsigned i = 0; i < GX_ARRAY_SIZE(sizes); i++) {
+			struct gx_op op = put_imm(&r->a, 0, sizes[i], 0x123456789abcdefull + i);
+
+			fill(r->a.mem.addr, sizes[i], i);
+			post(&r->a, &op);
+			UNTIL(r, r->b.nr_notify == i + 1);
+			same(r, 0, sizes[i]);
+			assert_int_equal(r->b.note.imm, op.imm);
+			assert_int_equal(r->b.note.len, sizes[i]);
+			assert_int_equal(r->b.note.token, TOKEN);
+			UNTIL(r, r->a.nr_done == i + 1);
+			assert_int_equal(r->a.last.len, sizes[i]);
+		}
+		assert_int_equal(r->a.nr_failed, 0);
+		rig_free(r);
+	}
+}
+
+static void get__sizes(void **state)
+{
+	static const uint64_t sizes[] = {0, 1, 4096, CHUNK_B + 1, MEM_B};
+	struct rig *r = rig_new(4);
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(sizes); i++) {
+		struct gx_op op = op_of(&r->a, GX_OP_GET, 0, sizes[i]);
+
+		fill(r->b.mem.addr, sizes[i], i);
+		post(&r->a, &op);
+		UNTIL(r, r->a.nr_done == i + 1);
+		same(r, 0, sizes[i]);
+	}
+	assert_int_equal(r->a.nr_failed, 0);
+	rig_free(r);
+}
+
+static void put__inline_needs_no_key(void **state)
+{
+	struct rig *r = rig_new(1);
+	char plain[65] = "sixty-four bytes at most travel inside of a request";
+	struct gx_op op = {
+		.kind = GX_OP_PUT, .addr = plain, .len = 64, .token = TOKEN, .remote_off = 3};
+
+	post(&r->a, &op);
+	UNTIL(r, r->a.nr_done == 1);
+	assert_memory_equal(r->b.mem.addr + 3, plain, 64);
+	op.len = 65;
+	assert_int_equal(verbs_post(r->a.lane, &op, NULL), -EOPNOTSUPP);
+	rig_free(r);
+}
+
+static void put__outside_is_for_packets(void **state)
+{
+	struct rig *r = rig_new(1);
+	struct gx_op op = op_of(&r->a, GX_OP_PUT, 0, 1);
+
+	op.remote_off = MEM_B;
+	assert_int_equal(verbs_post(r->a.lane, &op, NULL), -EOPNOTSUPP);
+	op.remote_off = 0;
+	op.token++;
+	assert_int_equal(verbs_post(r->a.lane, &op, NULL), -EOPNOTSUPP);
+	r->a.region[0].access = GX_ACCESS_GET;
+	op.token--;
+	assert_int_equal(verbs_post(r->a.lane, &op, NULL), -EOPNOTSUPP);
+	rig_free(r);
+}
+
+static void put__lists(void **state)
+{
+	struct rig *r = rig_new(1);
+	struct gx_op op = op_of(&r->a, GX_OP_PUT, 0, 8);
+
+	for (unsigned i = 0; i < VERBS_BATCH; i++)
+		assert_int_equal(verbs_post(r->a.lane, &op, NULL), 0);
+	verbs_lane_kick(r->a.lane);
+	assert_int_equal(script.nr_lists, 1);
+	assert_int_equal(script.nr_signalled, 1);
+	UNTIL(r, r->a.nr_done == VERBS_BATCH);
+	rig_free(r);
+}
+
+static void put__window(void **state)
+{
+	struct rig *r = rig_new(4);
+	struct gx_op op = op_of(&r->a, GX_OP_PUT, 0, MEM_B);
+
+	post(&r->a, &op);
+	assert_int_equal(r->a.lane->under_b, r->a.lane->window_b);
+	UNTIL(r, r->a.nr_done == 1);
+	rig_free(r);
+}
+
+static void put__ops_full(void **state)
+{
+	struct rig *r = rig_new(2);
+	struct gx_op op = put_imm(&r->a, 0, 8, 1);
+	unsigned n = 0;
+
+	while (!verbs_post(r->a.lane, &op, NULL))
+		n++;
+	assert_int_equal(n, VERBS_OPS);
+	UNTIL(r, r->a.nr_done == n && r->b.nr_notify == n);
+	rig_free(r);
+}
+
+/* A receiver that takes one completion a poll is never sent more notes than it has receives. */
+static void note__credit(void **state)
+{
+	struct rig *r = rig_new(2);
+	struct gx_op op = put_imm(&r->a, 0, 8, 1);
+	unsigned n = 0;
+
+	script.poll_max = 1;
+	for (unsigned turns = 0; turns < TURNS && n < 2000; turns++) {
+		while (n < 2000 && !verbs_post(r->a.lane, &op, NULL))
+			n++;
+		turn(r);
+	}
+	UNTIL(r, r->a.nr_done == n && r->b.nr_notify == n);
+	assert_int_equal(n, 2000);
+	assert_int_equal(script.nr_rnr, 0);
+	rig_free(r);
+}
+
+static void put__local(void **state)
+{
+	struct rig *r = rig_new(1);
+	struct gx_op op = op_of(&r->a, GX_OP_PUT, 0, 8);
+
+	op.flags = GX_OP_LOCAL;
+	post(&r->a, &op);
+	UNTIL(r, r->a.nr_done == 1);
+	assert_int_equal(r->a.nr_local, 1);
+	op.flags = GX_OP_SILENT;
+	post(&r->a, &op);
+	quiesce(r);
+	assert_int_equal(r->a.nr_done, 1);
+	rig_free(r);
+}
+
+/* ---- Queue pairs that fail ---- */
+
+/* Each kind of error of the way, on each queue pair, early and late in a transfer. */
+static void qp__fails(void **state)
+{
+	static const enum ibv_wc_status errors[] = {IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR,
+						    IBV_WC_WR_FLUSH_ERR, IBV_WC_GENERAL_ERR};
+
+	for (unsigned nr_qps = 1; nr_qps <= 4; nr_qps++)
+		for (unsigned k = 0; k < 16 * nr_qps; k++) {
+			struct rig *r = rig_new(nr_qps);
+			struct gx_op op = put_imm(&r->a, 0, MEM_B, k);
+
+			script.run_max = 1 + k % 3;
+			fill(r->a.mem.addr, MEM_B, k);
+			plan(&r->a, k % nr_qps, k / nr_qps % 16, errors[k / nr_qps % 4]);
+			post(&r->a, &op);
+			UNTIL(r, r->a.nr_done == 1 && r->b.nr_notify == 1);
+			same(r, 0, MEM_B);
+			assert_int_equal(r->a.nr_failed, 0);
+			quiesce(r);
+			assert_int_equal(r->b.nr_notify, 1);
+			assert_int_equal(nr_up(&r->a), nr_qps);
+			assert_int_equal(nr_up(&r->b), nr_qps);
+			rig_free(r);
+		}
+}
+
+/* Its answer was lost: the bytes, or the note, had arrived. Nothing is told twice. */
+static void qp__fails_landed(void **state)
+{
+	for (unsigned after = 0; after < 3; after++) {
+		struct rig *r = rig_new(1);
+		struct gx_op op = put_imm(&r->a, 0, 2 * CHUNK_B, 9);
+
+		fill(r->a.mem.addr, 2 * CHUNK_B, after);
+		script.fail_landed = true;
+		plan(&r->a, 0, after, IBV_WC_RETRY_EXC_ERR);
+		post(&r->a, &op);
+		UNTIL(r, r->a.nr_done == 1);
+		quiesce(r);
+		same(r, 0, 2 * CHUNK_B);
+		assert_int_equal(r->b.nr_notify, 1);
+		assert_int_equal(r->a.nr_failed, 0);
+		rig_free(r);
+	}
+}
+
+/* The put had landed with its note when the queue pair failed, and nobody has told the sender so. The
+ * receiver was notified: the bytes are its own again, and nobody writes them a second time. */
+static void qp__landed_is_not_sent_again(void **state)
+{
+	struct rig *r = rig_new(2);
+	struct gx_op op = put_imm(&r->a, 0, 4 * CHUNK_B, 9);
+
+	fill(r->a.mem.addr, 4 * CHUNK_B, 1);
+	script.fail_landed = true;
+	plan(&r->a, 0, 2, IBV_WC_WR_FLUSH_ERR); /* two chunks, then the note */
+	r->no_mend = true;
+	post(&r->a, &op);
+	UNTIL(r, r->b.nr_notify == 1);
+	quiesce(r);
+	assert_int_equal(nr_up(&r->a), 1);
+	assert_int_equal(r->a.nr_done, 0);
+	memset(r->b.mem.addr, 0x77, 4 * CHUNK_B);
+	r->no_mend = false;
+	UNTIL(r, r->a.nr_done == 1);
+	assert_int_equal(r->a.status, 0);
+	quiesce(r);
+	for (unsigned i = 0; i < 4 * CHUNK_B; i++)
+		assert_int_equal(r->b.mem.addr[i], 0x77);
+	assert_int_equal(r->b.nr_notify, 1);
+	assert_int_equal(r->a.lane->nr_redone, 0);
+	rig_free(r);
+}
+
+/* As before, and this time the note was lost. */
+static void qp__lost_note_sends_all_again(void **state)
+{
+	struct rig *r = rig_new(1);
+	struct gx_op op = put_imm(&r->a, 0, 4 * CHUNK_B, 9);
+
+	fill(r->a.mem.addr, 4 * CHUNK_B, 1);
+	plan(&r->a, 0, 4, IBV_WC_WR_FLUSH_ERR);
+	post(&r->a, &op);
+	UNTIL(r, r->a.nr_done == 1 && r->b.nr_notify == 1);
+	assert_int_equal(r->a.status, 0);
+	assert_int_equal(r->a.lane->nr_redone, 4);
+	rig_free(r);
+}
+
+static void both_turn(void *arg)
+{
+	struct rig *r = arg;
+
+	verbs_lane_turn(r->b.lane, ++r->now_ns);
+	script_run();
+	verbs_lane_turn(r->a.lane, r->now_ns);
+}
+
+/* The peer connects first, and its note arrives when our end can receive and not yet send. */
+static void qp__note_before_up(void **state)
+{
+	struct rig *r = rig_new(1);
+	struct gx_op op = put_imm(&r->b, 0, 4096, 3);
+
+	fill(r->b.mem.addr, 4096, 2);
+	r->no_mend = true;
+	verbs_qp_error(r->a.lane, &r->a.lane->qp[0]);
+	verbs_qp_error(r->b.lane, &r->b.lane->qp[0]);
+	quiesce(r);
+	assert_int_equal(qp_state(&r->a.lane->qp[0]), VERBS_QP_DRAINED);
+	post(&r->b, &op);
+	script.after_rtr = both_turn;
+	script.arg = r;
+	r->no_mend = false;
+	UNTIL(r, r->b.nr_done == 1 && r->a.nr_notify == 1);
+	assert_int_equal(r->a.lane->nr_bad + r->b.lane->nr_bad, 0);
+	script.after_rtr = NULL;
+	assert_int_equal(nr_up(&r->a) + nr_up(&r->b), 2);
+	rig_free(r);
+}
+
+/* A packet of a queue pair that failed is still on its way. The put does not end before it cannot
+ * land any more; else it would overwrite the bytes of the next put. */
+static void qp__late_packet(void **state)
+{
+	struct rig *r = rig_new(2);
+	struct gx_op op = op_of(&r->a, GX_OP_PUT, 0, 4096);
+
+	r->no_mend = true;
+	script.fail_late = true;
+	fill(r->a.mem.addr, 4096, 1);
+	plan(&r->a, r->a.lane->next, 0, IBV_WC_RETRY_EXC_ERR);
+	post(&r->a, &op);
+	quiesce(r);
+	assert_int_equal(nr_up(&r->a), 1);
+	assert_int_equal(r->a.nr_done, 0);
+	r->no_mend = false;
+	UNTIL(r, r->a.nr_done == 1);
+	same(r, 0, 4096);
+	fill(r->a.mem.addr, 4096, 2);
+	post(&r->a, &op);
+	UNTIL(r, r->a.nr_done == 2);
+	script_late();
+	assert_int_equal(script.late_landed, 0);
+	same(r, 0, 4096);
+	rig_free(r);
+}
+
+/* The others go on while one is down. */
+static void qp__others_go_on(void **state)
+{
+	struct rig *r = rig_new(4);
+	struct gx_op op = op_of(&r->a, GX_OP_PUT, 0, 16 * CHUNK_B);
+
+	r->no_mend = true;
+	plan(&r->a, 2, 0, IBV_WC_RETRY_EXC_ERR);
+	post(&r->a, &op);
+	quiesce(r);
+	assert_int_equal(nr_up(&r->a), 3);
+	for (unsigned i = 0; i < 8; i++) {
+		struct gx_op more = op_of(&r->a, GX_OP_PUT, MEM_B / 2, CHUNK_B);
+
+		post(&r->a, &more);
+	}
+	UNTIL(r, r->a.nr_done == 8);
+	r->no_mend = false;
+	UNTIL(r, r->a.nr_done == 9);
+	rig_free(r);
+}
+
+/* Both ends lose it at the same time, again and again, with traffic both ways. */
+static void qp__fails_often(void **state)
+{
+	struct rig *r = rig_new(3);
+	unsigned n = 0;
+
+	script.run_max = 2;
+	for (unsigned i = 0; i < 300; i++) {
+		struct gx_op put = put_imm(&r->a, 0, MEM_B / 2, i);
+		struct gx_op get = op_of(&r->b, GX_OP_GET, MEM_B / 2, MEM_B / 4);
+
+		fill(r->a.mem.addr, MEM_B / 2 + MEM_B / 4, i);
+		post(&r->a, &put);
+		post(&r->b, &get);
+		verbs_qp_error(r->a.lane, &r->a.lane->qp[i % 3]);
+		turn(r);
+		verbs_qp_error(r->b.lane, &r->b.lane->qp[i / 3 % 3]);
+		n++;
+		UNTIL(r, r->a.nr_done == n && r->b.nr_done == n && r->b.nr_notify == n);
+		same(r, 0, MEM_B / 2 + MEM_B / 4);
+		UNTIL(r, nr_up(&r->a) == 3 && nr_up(&r->b) == 3);
+	}
+	assert_int_equal(r->a.nr_failed + r->b.nr_failed, 0);
+	rig_free(r);
+}
+
+static void qp__refuses_posts(void **state)
+{
+	struct rig *r = rig_new(2);
+	struct gx_op op = put_imm(&r->a, 0, MEM_B, 3);
+
+	fill(r->a.mem.addr, MEM_B, 3);
+	script.refuse_posts = 3;
+	post(&r->a, &op);
+	UNTIL(r, r->a.nr_done == 1 && r->b.nr_notify == 1);
+	same(r, 0, MEM_B);
+	assert_int_equal(r->a.nr_failed, 0);
+	rig_free(r);
+}
+
+/* The device takes the first chunk of a list of sixteen, and refuses the others. Their note does not
+ * go before they have gone, and the first one, which asked for no completion, is not waited for. */
+static void qp__refused_before_note(void **state)
+{
+	struct rig *r = rig_new(1);
+	struct gx_op op = put_imm(&r->a, 0, VERBS_BATCH * CHUNK_B, 3);
+
+	fill(r->a.mem.addr, VERBS_BATCH * CHUNK_B, 3);
+	script.refuse_posts = 1;
+	post(&r->a, &op);
+	UNTIL(r, r->a.nr_done == 1 && r->b.nr_notify == 1);
+	assert_int_equal(r->a.lane->nr_redone, VERBS_BATCH);
+	assert_int_equal(r->a.nr_failed, 0);
+	rig_free(r);
+}
+
+static void qp__poison(void **state)
+{
+	struct rig *r = rig_new(1);
+	struct gx_op op = op_of(&r->a, GX_OP_PUT, 0, 64);
+
+	post(&r->a, &op);
+	for (unsigned i = 0; i < TURNS && !r->a.nr_done; i++) {
+		plan(&r->a, 0, 0, IBV_WC_GENERAL_ERR);
+		turn(r);
+	}
+	assert_int_equal(r->a.status, -EIO);
+	script.fail_qpn = 0;
+	post(&r->a, &op);
+	UNTIL(r, r->a.nr_done == 2);
+	assert_int_equal(r->a.nr_failed, 1);
+	rig_free(r);
+}
+
+static void poll__short(void **state)
+{
+	struct rig *r = rig_new(4);
+	struct gx_op op = put_imm(&r->a, 0, MEM_B, 3);
+
+	script.poll_max = 1;
+	fill(r->a.mem.addr, MEM_B, 3);
+	plan(&r->a, 1, 5, IBV_WC_RETRY_EXC_ERR);
+	post(&r->a, &op);
+	UNTIL(r, r->a.nr_done == 1 && r->b.nr_notify == 1);
+	same(r, 0, MEM_B);
+	rig_free(r);
+}
+
+/* ---- Ends ---- */
+
+static void put__region_freed(void **state)
+{
+	struct rig *r = rig_new(2);
+	struct gx_op op = op_of(&r->a, GX_OP_PUT, 0, 4096);
+
+	verbs_reg_revoke(r->b.dev, &r->b.mem);
+	post(&r->a, &op);
+	UNTIL(r, r->a.nr_done == 1);
+	assert_int_equal(r->a.status, -ENOENT);
+	assert_int_equal(r->a.last.len, 0);
+	UNTIL(r, nr_up(&r->a) == 2 && nr_up(&r->b) == 2);
+	rig_free(r);
+}
+
+static void drop__waits(void **state)
+{
+	struct rig *r = rig_new(1);
+	struct gx_op op = op_of(&r->a, GX_OP_PUT, 0, 4096);
+	struct drop d = {.want = 1, .first = 1, .upto = 1};
+
+	post(&r->a, &op);
+	r->a.mem.drop_seq = 1;
+	r->a.mem.dead = true;
+	verbs_drop(r->a.lane, &d);
+	assert_int_equal(d.upto, 0); /* the device may still read it */
+	UNTIL(r, r->a.nr_done == 1);
+	assert_int_equal(r->a.status, -ECANCELED);
+	d.upto = 1;
+	verbs_drop(r->a.lane, &d);
+	assert_int_equal(d.upto, 1);
+	r->a.mem.dead = false;
+	rig_free(r);
+}
+
+static void cancel__before_and_after(void **state)
+{
+	struct rig *r = rig_new(1);
+	struct gx_op op = put_imm(&r->a, 0, MEM_B, 1);
+
+	post(&r->a, &op);
+	assert_int_equal(verbs_cancel(r->a.lane, 5, NULL), 1);
+	assert_int_equal(verbs_cancel(r->a.lane, 5, NULL), 0);
+	UNTIL(r, r->a.nr_done == 1);
+	assert_int_equal(r->a.status, -ECANCELED);
+	assert_int_equal(verbs_cancel(r->a.lane, 5, NULL), 0);
+	quiesce(r);
+	assert_int_equal(r->b.nr_notify, 0);
+	rig_free(r);
+}
+
+/* What was cancelled while it was out may come back with an error. */
+static void cancel__then_refused(void **state)
+{
+	struct rig *r = rig_new(1);
+	struct gx_op op = op_of(&r->a, GX_OP_PUT, 0, 4096);
+
+	post(&r->a, &op);
+	assert_int_equal(verbs_cancel(r->a.lane, 5, NULL), 1);
+	verbs_lane_kick(r->a.lane); /* it leaves the queue */
+	assert_int_equal(r->a.nr_done, 0);
+	verbs_reg_revoke(r->b.dev, &r->b.mem);
+	UNTIL(r, r->a.nr_done == 1);
+	assert_int_equal(r->a.status, -ECANCELED);
+	rig_free(r);
+}
+
+static void deadline__passes(void **state)
+{
+	struct rig *r = rig_new(1);
+	struct gx_op op = op_of(&r->a, GX_OP_PUT, 0, MEM_B);
+
+	op.deadline_ns = r->now_ns + 2;
+	script.run_max = 1;
+	post(&r->a, &op);
+	UNTIL(r, r->a.nr_done == 1);
+	assert_int_equal(r->a.status, -ETIMEDOUT);
+	rig_free(r);
+}
+
+static void lane__fails(void **state)
+{
+	struct rig *r = rig_new(4);
+	struct gx_op op = put_imm(&r->a, 0, MEM_B, 1);
+
+	post(&r->a, &op);
+	post(&r->a, &op);
+	verbs_mend_stop(r->a.lane);
+	verbs_lane_fail(r->a.lane, -ECONNRESET);
+	assert_int_equal(verbs_post(r->a.lane, &op, NULL), -ENOTCONN);
+	r->no_mend = true;
+	UNTIL(r, r->a.nr_done == 2);
+	assert_int_equal(r->a.status, -ECONNRESET);
+	UNTIL(r, verbs_lane_is_quiet(r->a.lane));
+	rig_free(r);
+}
+
+/* The device was removed: it flushes nothing. */
+static void device__gone(void **state)
+{
+	struct rig *r = rig_new(2);
+	struct gx_op op = op_of(&r->a, GX_OP_PUT, 0, MEM_B);
+
+	post(&r->a, &op);
+	script.gone = true;
+	script.fatal_events = 1;
+	assert_false(verbs_dev_events(r->a.dev));
+	quiesce(r);
+	assert_int_equal(r->a.ep.fault, -ENODEV);
+	assert_int_equal(r->a.nr_done, 0); /* the device may still read the bytes */
+	verbs_mend_give_up(r->a.lane);	   /* not yet: the core still posts */
+	assert_non_null(r->a.lane->qp[0].qp);
+	verbs_lane_fail(r->a.lane, -ENODEV);
+	verbs_mend_give_up(r->a.lane);
+	r->no_mend = true;
+	UNTIL(r, r->a.nr_done == 1);
+	assert_int_equal(r->a.status, -ENODEV);
+	assert_true(verbs_lane_is_quiet(r->a.lane));
+	rig_free(r);
+}
+
+/* ---- Notes of a peer that lies ---- */
+
+static void note__lies(void **state)
+{
+	struct rig *r = rig_new(1);
+	struct verbs_note n = {
+		.kind = VERBS_WR_NOTE, .nr_parts = 1, .token = TOKEN, .len = MEM_B + 1};
+	uint8_t b[VERBS_NOTE_B];
+
+	verbs_note_put(b, &n);
+	note_take(r->b.lane, &r->b.lane->qp[0], b, sizeof(b)); /* outside of the region */
+	n.seq++;
+	n.len = 1;
+	n.token++;
+	verbs_note_put(b, &n);
+	note_take(r->b.lane, &r->b.lane->qp[0], b, sizeof(b)); /* no such region */
+	note_take(r->b.lane, &r->b.lane->qp[0], b, sizeof(b) - 1);
+	b[2] = VERBS_QPS_MAX + 1;
+	note_take(r->b.lane, &r->b.lane->qp[0], b, sizeof(b));
+	n = (struct verbs_note){.kind = VERBS_WR_CREDIT, .taken = 1};
+	verbs_note_put(b, &n);
+	note_take(r->b.lane, &r->b.lane->qp[0], b, sizeof(b)); /* of notes that were not sent */
+	take(&r->b);
+	assert_int_equal(r->b.nr_notify, 0);
+	assert_int_equal(r->b.lane->nr_bad, 5);
+	rig_free(r);
+}
+
+/* ---- Set-up ---- */
+
+static void mend__lies(void **state)
+{
+	struct rig *r = rig_new(1);
+	struct verbs_mend m = {.gen = 1};
+
+	assert_int_equal(verbs_mend_take(r->a.lane, r->a.lane->qp, r->a.side, &r->b.hello, &m),
+			 -EPROTO);
+	m.gen = 3;
+	assert_int_equal(verbs_mend_take(r->a.lane, r->a.lane->qp, r->a.side, &r->b.hello, &m),
+			 -EPROTO);
+	assert_int_equal(nr_up(&r->a), 1);
+	rig_free(r);
+}
+
+/* Call @i of those that make something fails. Return: did the set-up fail? */
+static bool open_fails(unsigned i)
+{
+	static char page[4096];
+	struct gx_mem mem = {.kind = GX_MEM_HOST, .len = sizeof(page), .id = 1};
+	struct verbs_lane *l = calloc(1, sizeof(*l));
+	struct verbs_dev *dev;
+	bool failed;
+
+	assert_non_null(l);
+	mem.addr = page;
+	script.plan = 1ull << i;
+	failed = verbs_dev_open("script0", &dev) != 0;
+	if (!failed) {
+		l->dev = dev;
+		l->chunk_b = CHUNK_B;
+		failed = !verbs_reg_get(dev, &mem) || verbs_reg_share(dev, &mem, GX_ACCESS_PUT) ||
+			 verbs_lane_open(l, 2);
+		verbs_lane_close(l);
+		verbs_reg_put(dev, &mem);
+		verbs_dev_close(dev);
+	}
+	free(l);
+	script_reset();
+	return failed;
+}
+
+/* List, open, query, domain, own and shared registration, slots, completion queue. A queue pair
+ * that is refused is asked for again with less inline data. */
+static void open__each_call_fails(void **state)
+{
+	verbs_api_set(&script_api);
+	for (unsigned i = 0; i < 8; i++)
+		assert_true(open_fails(i));
+	assert_false(open_fails(8));
+	verbs_api_set(NULL);
+}
+
+static void open__names(void **state)
+{
+	static const char *const bad[] = {"",
+					  "nosuch0",
+					  "script0:1",
+					  "script0:9",
+					  "script0:x",
+					  "script0:2:3",
+					  "script0:2:2:1",
+					  ":2",
+					  "script0:2:99",
+					  "script0:0"};
+	struct verbs_dev *dev;
+	char text[256];
+
+	verbs_api_set(&script_api);
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad); i++)
+		assert_int_not_equal(verbs_dev_open(bad[i], &dev), 0);
+	assert_int_equal(verbs_dev_open("auto", &dev), 0);
+	assert_int_equal(dev->port, 2);
+	assert_int_equal(dev->gid_index, 2); /* RoCE v2, IPv4 */
+	assert_true(verbs_dev_text(dev, text, sizeof(text)) > 0);
+	assert_non_null(strstr(text, "script0 port 2"));
+	verbs_dev_close(dev);
+	assert_int_equal(verbs_dev_open("script1:2:1", &dev), 0);
+	assert_int_equal(dev->gid_index, 1);
+	verbs_dev_close(dev);
+	script_reset();
+	verbs_api_set(NULL);
+}
+
+static void reg__by_id(void **state)
+{
+	struct gx_mem one = {.kind = GX_MEM_HOST, .len = 4096, .id = 1}, two;
+	static char page[4096];
+	struct verbs_dev *dev;
+	struct verbs_reg *r;
+
+	verbs_api_set(&script_api);
+	one.addr = page;
+	two = one;
+	two.id = 2;
+	assert_int_equal(verbs_dev_open("auto", &dev), 0);
+	r = verbs_reg_get(dev, &one);
+	assert_ptr_equal(verbs_reg_get(dev, &one), r);
+	assert_ptr_not_equal(verbs_reg_get(dev, &two), r); /* the same address, made again */
+	assert_int_equal(script.nr_mrs, 2);
+	assert_int_equal(verbs_reg_share(dev, &one, GX_ACCESS_GET), 0);
+	assert_int_equal(script.nr_mrs, 3);
+	verbs_reg_revoke(dev, &one);
+	verbs_reg_revoke(dev, &one);
+	assert_int_equal(script.nr_mrs, 2);
+	verbs_reg_put(dev, &one);
+	verbs_reg_put(dev, &two);
+	verbs_reg_put(dev, &two);
+	two.kind = GX_MEM_CUDA;
+	assert_null(verbs_reg_get(dev, &two));
+	verbs_dev_close(dev);
+	script_reset();
+	verbs_api_set(NULL);
+}
+
+static void hello__round(void **state)
+{
+	struct verbs_hello h = {.gid = {1, 2}, .lid = 3, .mtu = 5, .reads = 16}, got;
+	uint8_t again[VERBS_HELLO_MAX];
+	struct verbs_mend m = {.qp = 63, .gen = 9, .say = {0xabcdef, 1}, .taken = 7}, seen;
+	uint8_t b[VERBS_HELLO_MAX];
+	uint32_t len;
+
+	h.nr_qps = VERBS_QPS_MAX;
+	h.nr_keys = GX_REGIONS_MAX;
+	for (uint32_t i = 0; i < h.nr_qps; i++)
+		h.qp[i] = (struct verbs_qp_say){i, 0xffffff - i};
+	for (uint32_t i = 0; i < h.nr_keys; i++)
+		h.key[i] = (struct verbs_key){.token = i, .addr = ~(uint64_t)i, .rkey = 7 * i};
+	len = verbs_hello_put(b, &h);
+	assert_int_equal(len, VERBS_HELLO_MAX);
+	assert_int_equal(verbs_hello_get(b, len, &got), 0);
+	assert_int_equal(verbs_hello_put(again, &got), len);
+	assert_memory_equal(again, b, len);
+	for (uint32_t i = 0; i < len; i++)
+		assert_int_equal(verbs_hello_get(b, i, &got), -EPROTO);
+	b[18] = 6;
+	assert_int_equal(verbs_hello_get(b, len, &got), -EPROTO);
+	verbs_mend_put(b, &m);
+	assert_int_equal(verbs_mend_get(b, VERBS_MEND_B, &seen), 0);
+	assert_memory_equal(&seen, &m, sizeof(m));
+	assert_int_equal(verbs_mend_get(b, VERBS_MEND_B - 1, &seen), -EPROTO);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(put__sizes),
+		cmocka_unit_test(get__sizes),
+		cmocka_unit_test(put__inline_needs_no_key),
+		cmocka_unit_test(put__outside_is_for_packets),
+		cmocka_unit_test(put__lists),
+		cmocka_unit_test(put__window),
+		cmocka_unit_test(put__ops_full),
+		cmocka_unit_test(note__credit),
+		cmocka_unit_test(put__local),
+		cmocka_unit_test(qp__fails),
+		cmocka_unit_test(qp__fails_landed),
+		cmocka_unit_test(qp__landed_is_not_sent_again),
+		cmocka_unit_test(qp__lost_note_sends_all_again),
+		cmocka_unit_test(qp__note_before_up),
+		cmocka_unit_test(qp__late_packet),
+		cmocka_unit_test(qp__others_go_on),
+		cmocka_unit_test(qp__fails_often),
+		cmocka_unit_test(qp__refuses_posts),
+		cmocka_unit_test(qp__refused_before_note),
+		cmocka_unit_test(qp__poison),
+		cmocka_unit_test(poll__short),
+		cmocka_unit_test(put__region_freed),
+		cmocka_unit_test(drop__waits),
+		cmocka_unit_test(cancel__before_and_after),
+		cmocka_unit_test(cancel__then_refused),
+		cmocka_unit_test(deadline__passes),
+		cmocka_unit_test(lane__fails),
+		cmocka_unit_test(device__gone),
+		cmocka_unit_test(note__lies),
+		cmocka_unit_test(mend__lies),
+		cmocka_unit_test(open__each_call_fails),
+		cmocka_unit_test(open__names),
+		cmocka_unit_test(reg__by_id),
+		cmocka_unit_test(hello__round),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,646 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The scripted provider (verbs_script.h). Two devices, whose ports reach each other. Single thread.
+ */
+#include "verbs/verbs_script.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define QPS_MAX 512
+#define WQ_MAX	256
+#define CQ_MAX	16384
+#define MRS_MAX 256
+
+struct script_wr {
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
+	uint8_t data[256]; /* inline */
+};
+
+struct script_recv {
+	uint64_t id, addr;
+	uint32_t len;
+};
+
+struct script_qp {
+	struct ibv_qp qp; /* first */
+	enum ibv_qp_state state;
+	uint32_t dest, psn, life;
+	struct script_wr sq[WQ_MAX];
+	struct script_recv rq[WQ_MAX];
+	unsigned sq_head, sq_tail, rq_head, rq_tail, sq_max;
+};
+
+struct script_cq {
+	struct ibv_cq cq; /* first */
+	struct ibv_wc wc[CQ_MAX];
+	unsigned head, tail, cqe;
+};
+
+struct script_mr {
+	struct ibv_mr mr; /* first */
+	int access;
+	bool used;
+};
+
+/* A packet that the network still has. */
+static struct {
+	uint8_t *data;
+	uint64_t addr;
+	uint32_t len, qpn, life;
+} late;
+
+struct script script;
+static struct ibv_device devices[SCRIPT_DEVICES];
+static struct ibv_context contexts[SCRIPT_DEVICES];
+static struct script_qp *qps[QPS_MAX]; /* qpn: index + 1 */
+static struct script_mr mrs[MRS_MAX];  /* keys: (index + 1) << 8 */
+
+/* Control threads and cores call. Held until the caller returns. */
+static pthread_mutex_t script_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static pthread_mutex_t *lock_take(void)
+{
+	pthread_mutex_lock(&script_mutex);
+	return &script_mutex;
+}
+
+static void lock_give(pthread_mutex_t **m)
+{
+	pthread_mutex_unlock(*m);
+}
+
+#define LOCKED() pthread_mutex_t *locked_ __attribute__((cleanup(lock_give), unused)) = lock_take()
+
+static bool planned(void)
+{
+	unsigned i = script.calls++;
+
+	if (i >= 64 || !(script.plan >> i & 1))
+		return false;
+	errno = ENOMEM;
+	return true;
+}
+
+/* ---- Devices ---- */
+
+static int poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+static struct ibv_device **get_device_list(int *n)
+{
+	LOCKED();
+	struct ibv_device **list = calloc(SCRIPT_DEVICES + 1, sizeof(struct ibv_device *));
+
+	if (planned()) {
+		free(list);
+		return NULL;
+	}
+	assert(list);
+	for (int i = 0; i < SCRIPT_DEVICES; i++) {
+		snprintf(devices[i].name, sizeof(devices[i].name), "script%d", i);
+		list[i] = &devices[i];
+	}
+	*n = SCRIPT_DEVICES;
+	return list;
+}
+
+static void free_device_list(struct ibv_device **list)
+{
+	free(list);
+}
+
+static const char *get_device_name(struct ibv_device *dev)
+{
+	return dev->name;
+}
+
+static struct ibv_context *open_device(struct ibv_device *dev)
+{
+	LOCKED();
+	struct ibv_context *ctx = &contexts[dev - devices];
+
+	if (planned())
+		return NULL;
+	memset(ctx, 0, sizeof(*ctx));
+	ctx->device = dev;
+	ctx->async_fd = -1;
+	ctx->ops.poll_cq = poll_cq;
+	ctx->ops.post_send = post_send;
+	ctx->ops.post_recv = post_recv;
+	script.nr_open++;
+	return ctx;
+}
+
+static int close_device(struct ibv_context *ctx)
+{
+	LOCKED();
+	script.nr_open--;
+	return 0;
+}
+
+static int query_device(struct ibv_context *ctx, struct ibv_device_attr *attr)
+{
+	LOCKED();
+	memset(attr, 0, sizeof(*attr));
+	attr->max_cqe = CQ_MAX;
+	attr->max_qp_rd_atom = attr->max_qp_init_rd_atom = 16;
+	attr->phys_port_cnt = 2;
+	return planned() ? ENOMEM : 0;
+}
+
+/* Port 1 is down. */
+static int query_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr)
+{
+	attr->state = port == 2 ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
+	attr->active_mtu = IBV_MTU_4096;
+	attr->gid_tbl_len = 4;
+	attr->link_layer = IBV_LINK_LAYER_ETHERNET;
+	return 0;
+}
+
+/* 0: link-local, RoCE v1; 1: IPv4, v1; 2: IPv4, v2; 3: empty */
+static int query_gid(struct ibv_context *ctx, uint8_t port, int index, union ibv_gid *gid)
+{
+	memset(gid, 0, sizeof(*gid));
+	if (index == 0) {
+		gid->raw[0] = 0xfe;
+		gid->raw[1] = 0x80;
+		gid->raw[15] = 1;
+	} else if (index < 3) {
+		gid->raw[10] = gid->raw[11] = 0xff;
+		gid->raw[12] = 10;
+		gid->raw[15] = (uint8_t)(1 + (ctx - contexts));
+	}
+	return 0;
+}
+
+static int query_gid_ex(struct ibv_context *ctx, uint32_t port, uint32_t index,
+			struct ibv_gid_entry *entry, uint32_t flags, size_t entry_b)
+{
+	entry->gid_type = index == 2 ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1;
+	return index < 3 ? 0 : ENODATA;
+}
+
+static struct ibv_pd *alloc_pd(struct ibv_context *ctx)
+{
+	LOCKED();
+	struct ibv_pd *pd;
+
+	if (planned())
+		return NULL;
+	pd = calloc(1, sizeof(*pd));
+	assert(pd);
+	pd->context = ctx;
+	script.nr_pds++;
+	return pd;
+}
+
+static int dealloc_pd(struct ibv_pd *pd)
+{
+	LOCKED();
+	free(pd);
+	script.nr_pds--;
+	return 0;
+}
+
+static int get_async_event(struct ibv_context *ctx, struct ibv_async_event *event)
+{
+	LOCKED();
+	if (!script.fatal_events)
+		return -1;
+	script.fatal_events--;
+	event->event_type = IBV_EVENT_DEVICE_FATAL;
+	return 0;
+}
+
+static void ack_async_event(struct ibv_async_event *event)
+{
+}
+
+static const char *wc_status_str(enum ibv_wc_status status)
+{
+	return status == IBV_WC_SUCCESS ? "success" : "scripted";
+}
+
+/* ---- Memory ---- */
+
+static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, int access)
+{
+	LOCKED();
+	unsigned i = 0;
+
+	if (planned())
+		return NULL;
+	while (mrs[i].used)
+		i++;
+	assert(i < MRS_MAX);
+	mrs[i] = (struct script_mr){.mr = {.context = pd->context,
+					   .pd = pd,
+					   .addr = addr,
+					   .length = len,
+					   .lkey = (i + 1) << 8,
+					   .rkey = (i + 1) << 8},
+				    .access = access,
+				    .used = true};
+	script.nr_mrs++;
+	return &mrs[i].mr;
+}
+
+static int dereg_mr(struct ibv_mr *mr)
+{
+	LOCKED();
+	((struct script_mr *)mr)->used = false;
+	script.nr_mrs--;
+	return 0;
+}
+
+static bool key_is_good(uint32_t key, uint64_t addr, uint32_t len, int access)
+{
+	unsigned i = (key >> 8) - 1;
+	const struct script_mr *m = &mrs[i];
+	uint64_t at = i < MRS_MAX ? (uintptr_t)m->mr.addr : 0;
+
+	return i < MRS_MAX && m->used && (m->access & access) == access && addr >= at &&
+	       addr - at <= m->mr.length && len <= m->mr.length - (addr - at);
+}
+
+/* ---- Completions ---- */
+
+static struct ibv_cq *create_cq(struct ibv_context *ctx, int cqe, void *arg,
+				struct ibv_comp_channel *channel, int vector)
+{
+	LOCKED();
+	struct script_cq *c;
+
+	if (planned())
+		return NULL;
+	c = calloc(1, sizeof(*c));
+	assert(c);
+	c->cq.context = ctx;
+	c->cqe = (unsigned)cqe;
+	script.nr_cqs++;
+	return &c->cq;
+}
+
+static int destroy_cq(struct ibv_cq *cq)
+{
+	LOCKED();
+	free(cq);
+	script.nr_cqs--;
+	return 0;
+}
+
+static void complete(struct ibv_cq *cq, struct ibv_qp *qp, uint64_t id, enum ibv_wc_status status,
+		     uint32_t len)
+{
+	struct script_cq *c = (struct script_cq *)cq;
+
+	assert(c->head - c->tail < c->cqe); /* else a real one would have overrun */
+	c->wc[c->head++ % CQ_MAX] = (struct ibv_wc){
+		.wr_id = id, .status = status, .byte_len = len, .qp_num = qp->qp_num};
+}
+
+static int poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
+{
+	LOCKED();
+	struct script_cq *c = (struct script_cq *)cq;
+	int max = script.poll_max && n > (int)script.poll_max ? (int)script.poll_max : n, got = 0;
+
+	if (script.gone)
+		return -1;
+	while (got < max && c->tail != c->head)
+		wc[got++] = c->wc[c->tail++ % CQ_MAX];
+	return got;
+}
+
+/* ---- Queue pairs ---- */
+
+static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	LOCKED();
+	struct script_qp *q;
+	unsigned i = 0;
+
+	if (attr->cap.max_inline_data > 64) { /* as devices that have less */
+		errno = EINVAL;
+		return NULL;
+	}
+	if (planned())
+		return NULL;
+	while (qps[i])
+		i++;
+	assert(i < QPS_MAX && attr->cap.max_send_wr <= WQ_MAX && attr->cap.max_recv_wr <= WQ_MAX);
+	q = calloc(1, sizeof(*q));
+	assert(q);
+	q->qp.context = pd->context;
+	q->qp.pd = pd;
+	q->qp.send_cq = attr->send_cq;
+	q->qp.recv_cq = attr->recv_cq;
+	q->qp.qp_num = i + 1;
+	q->sq_max = attr->cap.max_send_wr;
+	qps[i] = q;
+	script.nr_qps++;
+	return &q->qp;
+}
+
+static void flush(struct script_qp *q)
+{
+	if (script.gone || script.no_flush)
+		return;
+	for (; q->sq_tail != q->sq_head; q->sq_tail++)
+		complete(q->qp.send_cq, &q->qp, q->sq[q->sq_tail % WQ_MAX].wr.wr_id,
+			 IBV_WC_WR_FLUSH_ERR, 0);
+	for (; q->rq_tail != q->rq_head; q->rq_tail++)
+		complete(q->qp.recv_cq, &q->qp, q->rq[q->rq_tail % WQ_MAX].id, IBV_WC_WR_FLUSH_ERR,
+			 0);
+}
+
+static void qp_err(struct script_qp *q)
+{
+	q->state = IBV_QPS_ERR;
+	flush(q);
+}
+
+static int qp_to(struct ibv_qp *qp, const struct ibv_qp_attr *attr)
+{
+	LOCKED();
+	struct script_qp *q = (struct script_qp *)qp;
+	enum ibv_qp_state to = attr->qp_state, from = q->state;
+
+	if (to == IBV_QPS_ERR) {
+		if (from >= IBV_QPS_INIT && from != IBV_QPS_ERR)
+			qp_err(q);
+		return 0;
+	}
+	if (planned())
+		return ENOMEM;
+	if (to == IBV_QPS_RESET) {
+		q->sq_head = q->sq_tail = q->rq_head = q->rq_tail = 0;
+		q->life++;
+	} else if (from != to - 1) {
+		return EINVAL;
+	}
+	if (to == IBV_QPS_RTR) {
+		assert(attr->ah_attr.is_global && attr->ah_attr.grh.sgid_index == 2);
+		q->dest = attr->dest_qp_num;
+		q->psn = attr->rq_psn;
+	}
+	q->state = to;
+	return 0;
+}
+
+static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+	int ret = qp_to(qp, attr);
+
+	if (!ret && attr->qp_state == IBV_QPS_RTR && script.after_rtr)
+		script.after_rtr(script.arg);
+	return ret;
+}
+
+static int destroy_qp(struct ibv_qp *qp)
+{
+	LOCKED();
+	qps[qp->qp_num - 1] = NULL;
+	free(qp);
+	script.nr_qps--;
+	return 0;
+}
+
+static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	LOCKED();
+	struct script_qp *q = (struct script_qp *)qp;
+
+	for (; wr; wr = wr->next) {
+		assert(q->state != IBV_QPS_RESET && q->rq_head - q->rq_tail < WQ_MAX);
+		assert(key_is_good(wr->sg_list->lkey, wr->sg_list->addr, wr->sg_list->length,
+				   IBV_ACCESS_LOCAL_WRITE));
+		q->rq[q->rq_head++ % WQ_MAX] =
+			(struct script_recv){wr->wr_id, wr->sg_list->addr, wr->sg_list->length};
+	}
+	if (q->state == IBV_QPS_ERR)
+		flush(q);
+	return 0;
+}
+
+static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	LOCKED();
+	struct script_qp *q = (struct script_qp *)qp;
+
+	bool is_refused = script.refuse_posts;
+
+	if (is_refused) {
+		script.refuse_posts--;
+		*bad = wr->next ? wr->next : wr; /* the first of several is taken */
+		if (!wr->next)
+			return ENOMEM;
+	}
+	script.nr_lists++;
+	for (; wr; wr = wr->next) {
+		struct script_wr *s = &q->sq[q->sq_head++ % WQ_MAX];
+
+		/* As many as gx has asked for; the mark alone has no bytes, and it is flushed. */
+		assert(q->sq_head - q->sq_tail <= q->sq_max);
+		assert(wr->num_sge == 1 || q->state == IBV_QPS_ERR);
+		s->wr = *wr;
+		s->sge = wr->num_sge ? *wr->sg_list : (struct ibv_sge){0};
+		if (wr->send_flags & IBV_SEND_INLINE) {
+			assert(s->sge.length <= 64);
+			memcpy(s->data, (void *)(uintptr_t)s->sge.addr, s->sge.length);
+		}
+		script.nr_signalled += !!(wr->send_flags & IBV_SEND_SIGNALED);
+		if (is_refused)
+			break;
+	}
+	if (q->state == IBV_QPS_ERR)
+		flush(q);
+	return is_refused ? ENOMEM : 0;
+}
+
+/* ---- What the devices do ---- */
+
+static enum ibv_wc_status write_run(struct script_qp *to, const struct script_wr *s, void *from)
+{
+	if (!key_is_good(s->wr.wr.rdma.rkey, s->wr.wr.rdma.remote_addr, s->sge.length,
+			 IBV_ACCESS_REMOTE_WRITE))
+		return IBV_WC_REM_ACCESS_ERR;
+	memcpy((void *)(uintptr_t)s->wr.wr.rdma.remote_addr, from, s->sge.length);
+	script.nr_writes++;
+	script.bytes += s->sge.length;
+	return IBV_WC_SUCCESS;
+}
+
+static enum ibv_wc_status read_run(struct script_qp *to, const struct script_wr *s, void *into)
+{
+	if (!key_is_good(s->wr.wr.rdma.rkey, s->wr.wr.rdma.remote_addr, s->sge.length,
+			 IBV_ACCESS_REMOTE_READ))
+		return IBV_WC_REM_ACCESS_ERR;
+	if (!key_is_good(s->sge.lkey, s->sge.addr, s->sge.length, IBV_ACCESS_LOCAL_WRITE))
+		return IBV_WC_LOC_PROT_ERR;
+	memcpy(into, (void *)(uintptr_t)s->wr.wr.rdma.remote_addr, s->sge.length);
+	script.nr_reads++;
+	script.bytes += s->sge.length;
+	return IBV_WC_SUCCESS;
+}
+
+static enum ibv_wc_status send_run(struct script_qp *to, const struct script_wr *s, void *from)
+{
+	struct script_recv *r = &to->rq[to->rq_tail % WQ_MAX];
+
+	if (to->rq_tail == to->rq_head) {
+		script.nr_rnr++;
+		return IBV_WC_RNR_RETRY_EXC_ERR;
+	}
+	assert(s->sge.length <= r->len);
+	to->rq_tail++;
+	memcpy((void *)(uintptr_t)r->addr, from, s->sge.length);
+	complete(to->qp.recv_cq, &to->qp, r->id, IBV_WC_SUCCESS, s->sge.length);
+	script.nr_sends++;
+	return IBV_WC_SUCCESS;
+}
+
+static enum ibv_wc_status wr_run(struct script_qp *q, struct script_wr *s)
+{
+	struct script_qp *to = qps[q->dest - 1];
+	bool is_inline = s->wr.send_flags & IBV_SEND_INLINE;
+	void *mine = is_inline ? (void *)s->data : (void *)(uintptr_t)s->sge.addr;
+	enum ibv_wc_status status;
+
+	if (!is_inline && !key_is_good(s->sge.lkey, s->sge.addr, s->sge.length, 0))
+		return IBV_WC_LOC_PROT_ERR;
+	if (s->wr.opcode == IBV_WR_SEND)
+		return send_run(to, s, mine);
+	status = s->wr.opcode == IBV_WR_RDMA_WRITE ? write_run(to, s, mine) : read_run(to, s, mine);
+	if (status == IBV_WC_REM_ACCESS_ERR) /* the responder's end fails too */
+		qp_err(to);
+	return status;
+}
+
+static void late_keep(const struct script_qp *q, const struct script_wr *s)
+{
+	const struct script_qp *to = qps[q->dest - 1];
+
+	if (s->wr.opcode != IBV_WR_RDMA_WRITE)
+		return;
+	free(late.data);
+	late.data = malloc(s->sge.length);
+	assert(late.data);
+	memcpy(late.data, (void *)(uintptr_t)s->sge.addr, s->sge.length);
+	late.addr = s->wr.wr.rdma.remote_addr;
+	late.len = s->sge.length;
+	late.qpn = q->dest;
+	late.life = to->life;
+}
+
+void script_late(void)
+{
+	LOCKED();
+	const struct script_qp *to = late.data ? qps[late.qpn - 1] : NULL;
+
+	if (to && to->life == late.life && to->state >= IBV_QPS_RTR && to->state <= IBV_QPS_RTS) {
+		memcpy((void *)(uintptr_t)late.addr, late.data, late.len);
+		script.late_landed++;
+	}
+	free(late.data);
+	late.data = NULL;
+}
+
+static enum ibv_wc_status fault(const struct script_qp *q)
+{
+	if (!script.fail_qpn || (script.fail_qpn != SCRIPT_ANY && q->qp.qp_num != script.fail_qpn))
+		return IBV_WC_SUCCESS;
+	if (script.fail_after) {
+		script.fail_after--;
+		return IBV_WC_SUCCESS;
+	}
+	script.fail_qpn = 0;
+	return script.fail_status;
+}
+
+/* Else a device would try again for half a second, which is for ever here. */
+static bool peer_answers(const struct script_qp *q)
+{
+	const struct script_qp *to = q->dest && q->dest <= QPS_MAX ? qps[q->dest - 1] : NULL;
+
+	return to && to->state >= IBV_QPS_RTR && to->state <= IBV_QPS_RTS;
+}
+
+static bool qp_run(struct script_qp *q)
+{
+	bool moved = false;
+
+	for (unsigned n = 0; q->sq_tail != q->sq_head && q->state == IBV_QPS_RTS; n++) {
+		struct script_wr *s = &q->sq[q->sq_tail % WQ_MAX];
+		enum ibv_wc_status status;
+
+		if ((script.run_max && n == script.run_max) || !peer_answers(q))
+			break;
+		status = fault(q);
+		if (status && script.fail_late)
+			late_keep(q, s);
+		if (status && script.fail_landed)
+			wr_run(q, s);
+		if (!status)
+			status = wr_run(q, s);
+		moved = true;
+		q->sq_tail++;
+		if (status || s->wr.send_flags & IBV_SEND_SIGNALED)
+			complete(q->qp.send_cq, &q->qp, s->wr.wr_id, status, 0);
+		if (status)
+			qp_err(q);
+	}
+	return moved;
+}
+
+bool script_run(void)
+{
+	LOCKED();
+	bool moved = false;
+
+	for (unsigned i = 0; i < QPS_MAX && !script.gone; i++)
+		if (qps[i])
+			moved |= qp_run(qps[i]);
+	return moved;
+}
+
+void script_reset(void)
+{
+	assert(!script.nr_qps && !script.nr_mrs && !script.nr_cqs && !script.nr_pds &&
+	       !script.nr_open);
+	free(late.data);
+	late.data = NULL;
+	memset(&script, 0, sizeof(script));
+}
+
+const struct verbs_api script_api = {
+	.get_device_list = get_device_list,
+	.free_device_list = free_device_list,
+	.get_device_name = get_device_name,
+	.open_device = open_device,
+	.close_device = close_device,
+	.query_device = query_device,
+	.query_port = query_port,
+	.query_gid = query_gid,
+	.query_gid_ex = query_gid_ex,
+	.alloc_pd = alloc_pd,
+	.dealloc_pd = dealloc_pd,
+	.reg_mr = reg_mr,
+	.dereg_mr = dereg_mr,
+	.create_cq = create_cq,
+	.destroy_cq = destroy_cq,
+	.create_qp = create_qp,
+	.modify_qp = modify_qp,
+	.destroy_qp = destroy_qp,
+	.get_async_event = get_async_event,
+	.ack_async_event = ack_async_event,
+	.wc_status_str = wc_status_str,
+};

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A scripted RDMA provider: the calls of libibverbs that gx makes, over memory of this process.
+ * Nothing moves until script_run(); then each request of a connected queue pair moves its bytes by
+ * memcpy, checked against keys, rights and bounds as a device would. Faults are planned. Any thread
+ * may call it.
+ */
+#ifndef VERBS_SCRIPT_H
+#define VERBS_SCRIPT_H
+
+#include "verbs/verbs_api.h"
+
+#include <stdbool.h>
+
+#define SCRIPT_DEVICES 2
+#define SCRIPT_ANY     UINT32_MAX
+
+struct script {
+	/* Plans; a test sets them. */
+	uint64_t plan; /* bit i fails call i of those that make something; counted in calls */
+	unsigned calls;
+	uint32_t fail_qpn;   /* queue pair whose request fails next; 0: none; SCRIPT_ANY */
+	unsigned fail_after; /* so many more of it succeed first */
+	enum ibv_wc_status fail_status;
+	bool fail_late;	       /* its bytes are kept, and script_late() tries to deliver them */
+	bool fail_landed;      /* it fails although it was carried out: the answer was lost */
+	unsigned refuse_posts; /* post_send takes none, so many times */
+	unsigned poll_max;     /* most completions of a poll; 0: as asked */
+	unsigned run_max; /* most requests that script_run() carries out of a queue pair; 0: all */
+	bool gone;	  /* the devices were removed: polls fail, and nothing is flushed */
+	bool no_flush;	  /* a queue pair in error keeps its requests for itself */
+	/* Called when a queue pair can receive, before it can send. */
+	void (*after_rtr)(void *arg);
+	void *arg;
+	unsigned fatal_events; /* that get_async_event still gives */
+	/* What happened. */
+	unsigned nr_qps, nr_mrs, nr_cqs, nr_pds, nr_open; /* made and not yet ended */
+	unsigned nr_rnr;				  /* sends that found no receive */
+	unsigned nr_writes, nr_reads, nr_sends, nr_lists, nr_signalled;
+	unsigned late_landed; /* of script_late() */
+	uint64_t bytes;
+};
+
+extern struct script script;
+extern const struct verbs_api script_api;
+
+void script_reset(void); /* all plans and counters; nothing may be left */
+bool script_run(void);	 /* did anything move? */
+void script_late(void);	 /* packets of failed requests arrive now */
+
+#endif
