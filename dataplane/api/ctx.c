@@ -8,6 +8,7 @@
 #include "packet/pkt.h"
 #include "submit/submit.h"
 #include "tcp/tcp.h"
+#include "verbs/verbs.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -235,6 +236,26 @@ static int ports_open(struct gx *gx)
 	return ret;
 }
 
+/* Open the RDMA device that the user names. Without a name there is no verbs link. */
+static int verbs_open(struct gx *gx)
+{
+	int ret = gx->opts.verbs ? verbs_dev_open(gx->opts.verbs, &gx->verbs) : 0;
+
+	gx->opts.verbs = NULL; /* belongs to the caller */
+	for (unsigned i = 0; !ret && gx->verbs && i < gx->nr_cores; i++) {
+		struct gx_core *core = gx->core[i];
+
+		ret = link_verbs_open(core, &core->verbs);
+		if (!ret)
+			ret = gx_loop_add(&core->loop,
+					  &(struct gx_poller){"verbs", link_verbs_poll, core->verbs,
+							      link_verbs_asleep});
+		if (!ret)
+			ret = core_dropper_add(core, link_verbs_drop, core->verbs);
+	}
+	return ret;
+}
+
 /* ---- cores ---- */
 
 static int core_open(struct gx *gx, unsigned i)
@@ -279,6 +300,7 @@ static void core_close(struct gx_core *core)
 		link_pkt_close(core->link[p]);
 	link_local_close(core->local);
 	link_tcp_close(core->tcp);
+	link_verbs_close(core->verbs);
 	gx_loop_fini(&core->loop);
 	submit_core_close(core);
 	free(core->comps);
@@ -318,6 +340,8 @@ static int ctx_open(struct gx *gx)
 	ret = pool_open(gx);
 	if (!ret)
 		ret = ports_open(gx);
+	if (!ret)
+		ret = verbs_open(gx);
 	if (ret)
 		return ret;
 	return ctl_open(gx);
@@ -403,6 +427,7 @@ GX_EXPORT void gx_close(struct gx *gx)
 	for (unsigned i = 0; i < gx->nr_cores; i++)
 		core_close(gx->core[i]);
 	mem_reap(gx, true);
+	verbs_dev_close(gx->verbs);
 	local_peers_close(gx);
 	for (unsigned p = 0; p < gx->nr_ports; p++) {
 		for (unsigned i = 0; i < gx->nr_cores; i++)

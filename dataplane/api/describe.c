@@ -5,6 +5,7 @@
 #include "control/control.h"
 #include "copy/dma.h"
 #include "local/local.h"
+#include "verbs/verbs.h"
 #include "packet/pkt.h"
 
 #include <errno.h>
@@ -90,6 +91,14 @@ static const char *crc_by_says(const struct gx_opts *o)
 	return "by the CPU when it comes (kernels check in unpack modes kernel and auto alone)";
 }
 
+static void say_verbs(const struct gx *gx, char *buf, size_t room, size_t *at)
+{
+	char text[512];
+
+	if (gx->verbs && verbs_dev_text(gx->verbs, text, sizeof(text)) > 0)
+		say(buf, room, at, "%s\n", text);
+}
+
 GX_EXPORT int gx_describe(struct gx *gx, char *buf, size_t room)
 {
 	size_t at = 0;
@@ -104,9 +113,11 @@ GX_EXPORT int gx_describe(struct gx *gx, char *buf, size_t room)
 			say(buf, room, &at, "core %u   CPU %d\n", i, gx->cpus[i]);
 	}
 	if (local_offered(gx))
-		say(buf, room, &at, "links    packet, tcp (no local: %s)\n", local_offered(gx));
+		say(buf, room, &at, "links    packet, tcp%s (no local: %s)\n",
+		    gx->verbs ? ", verbs" : "", local_offered(gx));
 	else
-		say(buf, room, &at, "links    packet, local, tcp\n");
+		say(buf, room, &at, "links    packet, local, tcp%s\n", gx->verbs ? ", verbs" : "");
+	say_verbs(gx, buf, room, &at);
 	for (unsigned i = 0; i < gx->nr_ports; i++) {
 		const struct gx_port_caps *c = &gx->port[i].port->caps;
 

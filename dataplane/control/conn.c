@@ -7,6 +7,7 @@
 #include "local/local.h"
 #include "submit/submit.h"
 #include "tcp/tcp_conn.h"
+#include "verbs/verbs.h"
 
 #include "gx_internal/link.h"
 
@@ -71,6 +72,7 @@ static const struct gx_link_ops *const link_ops[] = {
 	[GX_LINK_PACKET] = &gx_link_pkt_ops,
 	[GX_LINK_LOCAL] = &gx_link_local_ops,
 	[GX_LINK_TCP] = &gx_link_tcp_ops,
+	[GX_LINK_VERBS] = &gx_link_verbs_ops,
 };
 
 const char *conn_link_name(const struct gx_conn *c)
@@ -154,6 +156,7 @@ void conn_down(struct gx_conn *c, int err, const char *fmt, ...)
 		gx_stat_add(&c->gx->ctl_stats, GX_STAT_PEERS, -1ull);
 	}
 	local_revoke(c, NULL);
+	verbs_conn_stop(c);
 	for (unsigned i = 0; i < c->nr_lanes; i++)
 		ep_end(c->ep[i], was_up, c->user_closed ? -ECANCELED : err);
 	conn_state_set(c, GX_CONN_STATE_DOWN);
@@ -177,6 +180,10 @@ static void ep_say_quantum(struct gx_conn *c, struct gx_ep *ep)
 void conn_tick(struct gx_conn *c)
 {
 	local_count(c);
+	if (c->verbs && conn_state(c) == GX_CONN_STATE_UP && verbs_offered(c->gx))
+		conn_down(c, -ENODEV, "the RDMA device of this end is gone");
+	if (c->verbs && conn_state(c) == GX_CONN_STATE_DOWN)
+		verbs_conn_tick(c, gx_now_ns(), NULL); /* it says nothing any more */
 	for (unsigned i = 0; i < c->nr_lanes; i++) {
 		struct gx_ep *ep = c->ep[i];
 		int fault = atomic_load_explicit(&ep->fault, memory_order_acquire);
@@ -205,6 +212,11 @@ void conn_tick(struct gx_conn *c)
 			conn_down(c, fault,
 				  "the kernel cannot read or write the memory of an operation with "
 				  "peer %s: was it unmapped while the operation was under way?",
+				  c->peer_name);
+		else if (fault == -ENODEV)
+			conn_down(c, fault,
+				  "the RDMA device of this end failed, or does not connect a queue "
+				  "pair to peer %s again",
 				  c->peer_name);
 		else if (fault == -EHOSTUNREACH)
 			conn_down(
@@ -268,6 +280,7 @@ bool conn_reap(struct gx_conn *c)
 		c->ep[i]->ops->ep_free(c->ep[i]);
 	local_close(c);
 	tcp_conn_close(c);
+	verbs_conn_close(c);
 	while (*at != c)
 		at = &(*at)->next;
 	*at = c->next;

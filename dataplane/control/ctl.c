@@ -6,6 +6,7 @@
  * caller's thread resolves names and binds sockets.
  */
 #include "control/ctl.h"
+#include "verbs/verbs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -74,6 +75,8 @@ static void tick_conns(struct ctl *ctl)
 {
 	struct gx_conn *c, *next;
 
+	if (ctl->gx->verbs)
+		verbs_dev_events(ctl->gx->verbs);
 	for (c = ctl->gx->conns; c; c = next) {
 		next = c->next;
 		conn_tick(c); /* even when DOWN: its cores may not know yet */
@@ -464,16 +467,20 @@ static int connect_port(struct ctl_conn *cc, const char *port)
 /* The user may only force a link that this end can take. */
 static int connect_link(struct ctl_conn *cc, const char *link)
 {
-	const char *why = local_offered(cc->ctl->gx);
+	const char *why = local_offered(cc->ctl->gx), *why_verbs = verbs_offered(cc->ctl->gx);
 
 	if (!link)
 		return 0;
-	if (strcmp(link, "local") && strcmp(link, "packet") && strcmp(link, "tcp"))
+	if (strcmp(link, "local") && strcmp(link, "packet") && strcmp(link, "tcp") &&
+	    strcmp(link, "verbs"))
 		return gx_fail(-EINVAL,
-			       "link '%.32s' is not known: there are local, packet and tcp", link);
+			       "link '%.32s' is not known: there are local, packet, tcp and verbs",
+			       link);
 	if (!strcmp(link, "tcp") && cc->forced[0])
 		return gx_fail(-EINVAL, "link tcp uses no port, and port %.64s is asked for",
 			       cc->forced);
+	if (!strcmp(link, "verbs") && why_verbs)
+		return gx_fail(-ENODEV, "link verbs cannot be had at this end: %s", why_verbs);
 	if (!strcmp(link, "local") && why)
 		return gx_fail(-ENODEV, "link local cannot be had at this end: %s", why);
 	if (!strcmp(link, "local") && cc->forced[0] && strcmp(cc->forced, "shm"))
@@ -516,6 +523,7 @@ int ctl_connect(struct gx_conn *c, const char *addr, const struct gx_connect_opt
 			      (unsigned long long)opts->sockets, TCP_SOCKS_MAX);
 		goto err_free;
 	}
+	cc->nr_qps = opts ? (unsigned)GX_MIN(opts->queue_pairs, 1000) : 0;
 	cc->timeout_ns = opts && opts->timeout_ns ? opts->timeout_ns : CTL_STEP_NS;
 	snprintf(cc->name, sizeof(cc->name), "%s", addr);
 	ret = connect_port(cc, opts ? opts->port : NULL);

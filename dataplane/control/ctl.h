@@ -142,6 +142,7 @@ struct ctl_conn {
 	char forced[GX_NAME_MAX]; /* client: match of the wanted port; "": the best */
 	unsigned forced_port;	  /* its index in gx->port[] */
 	char link[16];		  /* client: the wanted link; "": the best */
+	unsigned nr_qps;	  /* client, link verbs: queue pairs; 0: the default */
 	char no_share[192];	  /* client: why it shares no memory with this server; "": it may */
 	unsigned lanes_max;	  /* client: 0: no limit */
 	struct ctl_addr addrs[CTL_ADDRS_MAX];

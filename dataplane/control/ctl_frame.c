@@ -5,6 +5,7 @@
  * on the control thread.
  */
 #include "control/ctl.h"
+#include "verbs/verbs.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -84,6 +85,21 @@ static int user_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 	return 0;
 }
 
+static int mend_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
+{
+	if (cc->conn->state == GX_CONN_STATE_UP && verbs_conn_mend(cc->conn, body, len))
+		return ctl_conn_refuse_bad(cc, "malformed MEND");
+	return 0;
+}
+
+static void mend_say(struct gx_conn *c, const uint8_t *b, uint32_t len)
+{
+	struct ctl_conn *cc = c->ctl;
+
+	if (cc->state == CTL_UP)
+		ctl_conn_frame_send(cc, gx_hello_plain_put(cc->ctl->frame, GX_HELLO_MEND, b, len));
+}
+
 #define ON(state) (1u << CTL_##state)
 #define ALWAYS	  UINT32_MAX
 
@@ -102,6 +118,7 @@ static const struct frame {
 	[GX_HELLO_USER] = {ON(UP), true, true, CTL_USER_MAX, user_take},
 	[GX_HELLO_BYE] = {ALWAYS, true, true, 0, bye_take},
 	[GX_HELLO_DATA] = {ON(HELLO), false, true, 64, ctl_data_take},
+	[GX_HELLO_MEND] = {ON(UP), true, true, VERBS_MEND_B, mend_take},
 };
 
 /* NULL: the frame may not come now. */
@@ -467,6 +484,8 @@ void ctl_conn_tick(struct ctl_conn *cc, uint64_t now_ns)
 {
 	if (cc->prove_again && cc->state == CTL_PROVE)
 		ctl_fd_prove(cc);
+	if (cc->state == CTL_UP && cc->conn)
+		verbs_conn_tick(cc->conn, now_ns, mend_say);
 	if (!cc->due_ns || now_ns < cc->due_ns)
 		return;
 	if (cc->state == CTL_LINGER) {

@@ -6,6 +6,7 @@
  * ctl_conn_refuse(); only ctl_conn_judge() ends the connection.
  */
 #include "control/ctl.h"
+#include "verbs/verbs.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -64,6 +65,8 @@ static void hello_fill(const struct ctl_conn *cc, struct gx_hello *h)
 		snprintf(h->unix_name, sizeof(h->unix_name), "%s", cc->ctl->unix_name);
 	if (!local_offered(gx))
 		h->links |= 1u << GX_LINK_LOCAL;
+	if (!verbs_offered(gx))
+		h->links |= 1u << GX_LINK_VERBS;
 	ctl_path_ports(cc->ctl, h);
 	hello_regions_fill(cc->conn, h);
 }
@@ -89,20 +92,36 @@ static int lanes_setup_new(struct ctl_conn *cc)
 	return cc->setup ? 0 : ctl_conn_refuse(cc, -ENOMEM, "out of memory");
 }
 
+_Static_assert(VERBS_HELLO_MAX <= GX_HELLO_VERBS_MAX, "it fits into CONNECT and ACCEPT");
+
+/* Our half of the link, before its lanes. */
+static int lanes_link_open(struct ctl_conn *cc)
+{
+	const struct gx_hello_lanes *l = &cc->setup->local, *r = &cc->setup->remote;
+
+	if (l->link == GX_LINK_LOCAL)
+		return local_open(cc->conn, l->nr_lanes);
+	if (l->link == GX_LINK_TCP)
+		return tcp_conn_open(cc->conn, l->nr_lanes, cc->nr_socks);
+	if (l->link == GX_LINK_VERBS)
+		return verbs_conn_open(cc->conn, l->nr_lanes,
+				       cc->server ? verbs_hello_qps(r->verbs, r->verbs_b)
+						  : cc->nr_qps);
+	return 0;
+}
+
 static int lanes_open(struct ctl_conn *cc)
 {
 	struct gx_hello_lanes *l = &cc->setup->local;
-
-	int err = l->link == GX_LINK_LOCAL ? local_open(cc->conn, l->nr_lanes) : 0;
+	int err = lanes_link_open(cc);
 
 	if (err)
-		return ctl_conn_refuse(cc, err, "the %s cannot share its memory: %.150s",
-				       cc->server ? "server" : "client", gx_error());
-	if (l->link == GX_LINK_TCP)
-		err = tcp_conn_open(cc->conn, l->nr_lanes, cc->nr_socks);
-	if (err)
-		return ctl_conn_refuse(cc, err, "the %s cannot open link tcp: %.150s",
-				       cc->server ? "server" : "client", gx_error());
+		return ctl_conn_refuse(cc, err, "the %s cannot take link %s: %.150s",
+				       cc->server ? "server" : "client",
+				       l->link == GX_LINK_VERBS ? "verbs"
+				       : l->link == GX_LINK_TCP ? "tcp"
+								: "local",
+				       gx_error());
 	for (unsigned i = 0; i < l->nr_lanes; i++) {
 		int ret;
 
@@ -113,6 +132,8 @@ static int lanes_open(struct ctl_conn *cc)
 				cc, ret, "the %s cannot open lane %u over %s: %.150s",
 				cc->server ? "server" : "client", i, l->port, gx_error());
 	}
+	if (l->link == GX_LINK_VERBS)
+		l->verbs_b = verbs_conn_say(cc->conn, l->verbs);
 	return 0;
 }
 
@@ -183,6 +204,28 @@ static int lanes_local_connect(struct ctl_conn *cc, unsigned k)
 	return 0;
 }
 
+/* Take the keys and queue pairs of the peer. */
+static int lanes_verbs_connect(struct ctl_conn *cc)
+{
+	const struct gx_hello_lanes *r = &cc->setup->remote;
+	unsigned left;
+	int ret;
+
+	if (cc->setup->local.link != GX_LINK_VERBS)
+		return 0;
+	ret = verbs_conn_hear(cc->conn, r->verbs, r->verbs_b);
+	if (ret) {
+		ctl_bad(cc->ctl, "peer %s: %s", ctl_conn_peer(cc), gx_error());
+		return ctl_conn_refuse(cc, ret, "the %s cannot take link verbs: %.150s",
+				       cc->server ? "server" : "client", gx_error());
+	}
+	left = cc->conn->peer.nr_regions - verbs_nr_regions(cc->conn);
+	if (left)
+		ctl_path_why(cc->conn, "%u of the peer's %u regions by packets: not registered",
+			     left, cc->conn->peer.nr_regions);
+	return 0;
+}
+
 static unsigned lanes_fds_due(const struct gx_hello_lanes *l)
 {
 	unsigned n = 0;
@@ -199,6 +242,8 @@ static int lanes_connect(struct ctl_conn *cc)
 	unsigned k = 0;
 	int ret = lanes_local_connect(cc, lanes_fds_due(&s->remote));
 
+	if (!ret)
+		ret = lanes_verbs_connect(cc);
 	if (ret)
 		return ret;
 	if (!ctl_fd_needed(s))
@@ -584,6 +629,11 @@ static int connect_link_take(struct ctl_conn *cc, const struct gx_hello_lanes *w
 		return ctl_conn_refuse(cc, -ENODEV, "the server has no link local over port %s: %s",
 				       want->port, why_not ? why_not : "it goes with port shm");
 	}
+	why_not = verbs_offered(cc->ctl->gx);
+	if (want->link == GX_LINK_VERBS && why_not) {
+		ctl_bad(cc->ctl, "peer %s asks for link verbs", ctl_conn_peer(cc));
+		return ctl_conn_refuse(cc, -ENODEV, "the server has no link verbs: %s", why_not);
+	}
 	cc->conn->link = want->link;
 	return 0;
 }
@@ -678,7 +728,9 @@ int ctl_hello_connect_take(struct ctl_conn *cc, const uint8_t *body, uint32_t le
 				       "the server's port %s carries less than %u bytes a packet",
 				       s->remote.port, GX_WIRE_QUANTUM_MIN);
 	snprintf(cc->conn->why, sizeof(cc->conn->why), "%s: chosen by the client",
-		 s->remote.link == GX_LINK_LOCAL ? "local" : s->remote.port);
+		 s->remote.link == GX_LINK_LOCAL   ? "local"
+		 : s->remote.link == GX_LINK_VERBS ? "verbs"
+						   : s->remote.port);
 	lanes_crc_by_copy(cc->conn, &s->local);
 	connect_cores_take(cc, s->local.nr_lanes);
 	lanes_agree(cc->conn, &s->local);

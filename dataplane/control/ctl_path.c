@@ -4,6 +4,7 @@
  * gx_conn_info.why. ctl_hello.c calls it on the control thread.
  */
 #include "control/ctl.h"
+#include "verbs/verbs.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -226,6 +227,31 @@ static void choose_tcp_last(struct ctl_conn *cc)
 	ctl_path_why(cc->conn, "link tcp: the last resort; the kernel's TCP copies");
 }
 
+/* NULL, or why the ends cannot take the verbs link. */
+static const char *choose_verbs_not(const struct ctl_conn *cc)
+{
+	if (verbs_offered(cc->ctl->gx))
+		return verbs_offered(cc->ctl->gx);
+	return cc->conn->peer.links & 1u << GX_LINK_VERBS
+		       ? NULL
+		       : "the server does not offer it: set gx_opts.verbs there";
+}
+
+/* Puts and gets by the RDMA devices; a port carries the rest as packets. */
+static int choose_verbs(struct ctl_conn *cc)
+{
+	const char *why_not = choose_verbs_not(cc);
+	bool other_host = false;
+
+	if (why_not)
+		return ctl_conn_refuse(cc, -ENODEV, "link verbs cannot be had: %s", why_not);
+	if (!choose_port(cc, &other_host))
+		return choose_refuse(cc, other_host);
+	cc->conn->link = GX_LINK_VERBS;
+	ctl_path_why(cc->conn, "link verbs: asked for");
+	return 0;
+}
+
 /* Choose the link, then its port. With a named port and no named link, the data travels as
  * packets. */
 int ctl_path_choose(struct ctl_conn *cc)
@@ -235,6 +261,8 @@ int ctl_path_choose(struct ctl_conn *cc)
 
 	if (!strcmp(cc->link, "tcp"))
 		return choose_tcp_asked(cc);
+	if (!strcmp(cc->link, "verbs"))
+		return choose_verbs(cc);
 	if (asked && why_not)
 		return ctl_conn_refuse(cc, -ENODEV, "link local cannot be had: %s", why_not);
 	if (asked || (!why_not && !cc->link[0] && !cc->forced[0])) {

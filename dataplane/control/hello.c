@@ -20,7 +20,8 @@
 _Static_assert(512 + GX_HELLO_PORTS * HELLO_PORT_B + GX_HELLO_REGIONS * HELLO_REGION_B <
 		       GX_HELLO_FRAME_MAX,
 	       "a hello is one frame");
-_Static_assert(512 + GX_HELLO_LANES * HELLO_LANE_B < GX_HELLO_FRAME_MAX, "so are all lanes");
+_Static_assert(512 + GX_HELLO_LANES * HELLO_LANE_B + GX_HELLO_VERBS_MAX < GX_HELLO_FRAME_MAX,
+	       "so are all lanes");
 
 /* A cursor for writing, and one for reading. A string is a length byte and its characters. */
 struct wire_out {
@@ -342,6 +343,10 @@ uint32_t gx_hello_lanes_put(uint8_t *b, enum gx_hello_type type, const struct gx
 	out_u32(&o, nr_lanes);
 	for (uint32_t i = 0; i < nr_lanes; i++)
 		lane_put(&o, &l->lanes[i]);
+	if (l->link == GX_LINK_VERBS) {
+		out_u32(&o, GX_MIN(l->verbs_b, GX_HELLO_VERBS_MAX));
+		out_bytes(&o, l->verbs, GX_MIN(l->verbs_b, GX_HELLO_VERBS_MAX));
+	}
 	return frame_end(&o);
 }
 
@@ -352,7 +357,7 @@ int gx_hello_lanes_get(const uint8_t *b, uint32_t len, struct gx_hello_lanes *l)
 	memset(l, 0, sizeof(*l));
 	in_str(&in, l->port, sizeof(l->port));
 	l->link = in_u8(&in);
-	if (l->link > GX_LINK_TCP)
+	if (l->link > GX_LINK_VERBS)
 		in.bad = true;
 	l->crc_by_copy = in_u8(&in);
 	l->quantum = in_u32(&in);
@@ -365,6 +370,10 @@ int gx_hello_lanes_get(const uint8_t *b, uint32_t len, struct gx_hello_lanes *l)
 	l->nr_lanes = in_count(&in, GX_HELLO_LANES);
 	for (uint32_t i = 0; i < l->nr_lanes; i++)
 		lane_get(&in, &l->lanes[i]);
+	if (l->link == GX_LINK_VERBS) {
+		l->verbs_b = in_count(&in, GX_HELLO_VERBS_MAX);
+		in_bytes(&in, l->verbs, l->verbs_b);
+	}
 	return in_end(&in);
 }
 
@@ -427,7 +436,7 @@ int gx_hello_frame(const uint8_t *b, uint16_t *type, uint32_t *body_len)
 
 	if (len < FRAME_HDR_B - FRAME_LEN_B || len > GX_HELLO_FRAME_MAX - FRAME_LEN_B)
 		return -EPROTO;
-	if (t < GX_HELLO_HELLO || t > GX_HELLO_DATA || le16_get(b + 6))
+	if (t < GX_HELLO_HELLO || t > GX_HELLO_MEND || le16_get(b + 6))
 		return -EPROTO;
 	*type = t;
 	*body_len = len - (FRAME_HDR_B - FRAME_LEN_B);

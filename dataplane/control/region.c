@@ -5,6 +5,7 @@
  */
 #include "control/control.h"
 #include "local/local.h"
+#include "verbs/verbs.h"
 #include "submit/submit.h"
 
 #include <errno.h>
@@ -21,6 +22,19 @@
 #define MEM_FREE_OWN_NS 2000000 /* the same for memory of gx_mem_alloc(): gx can free it later */
 #define MEM_FREE_NAP_NS 20000
 
+/* Register it for our own requests over the verbs link. Without that, packets carry it. */
+static int verbs_run(void *arg)
+{
+	struct gx_mem *mem = arg;
+	struct verbs_reg *r = verbs_reg_get(mem->gx->verbs, mem);
+
+	if (!r)
+		gx_warn("link verbs: %s", gx_error());
+	/* Pairs with the acquire in op_key(): the registration is complete. */
+	atomic_store_explicit(&mem->verbs, r, memory_order_release);
+	return 0;
+}
+
 /* Let ports send from it, and let the open GPUs' copy engines use it. */
 static int mem_map_ports(struct gx_mem *mem)
 {
@@ -34,6 +48,8 @@ static int mem_map_ports(struct gx_mem *mem)
 	     p++)
 		ret = mem->gx->port[p].port->ops->mem_map(mem->gx->port[p].port, mem->addr,
 							  mem->len);
+	if (!ret && mem->gx->verbs && mem->len)
+		gx_uring_run_wait(mem->gx->uring, verbs_run, mem);
 	return ret;
 }
 
@@ -208,6 +224,9 @@ static void mem_destroy(struct gx_mem *mem)
 			"there",
 			(unsigned long long)mem->len, mem->device);
 	local_mem_gone(mem);
+	if (mem->gx->verbs)
+		verbs_reg_put(mem->gx->verbs, mem);
+	atomic_store_explicit(&mem->verbs, NULL, memory_order_relaxed);
 	for (unsigned p = 0; mem->kind == GX_MEM_HOST && mem->addr && p < mem->gx->nr_ports; p++)
 		mem->gx->port[p].port->ops->mem_unmap(mem->gx->port[p].port, mem->addr, mem->len);
 	if (mem->dma)
@@ -353,6 +372,8 @@ static int free_run(void *arg)
 		atomic_store_explicit(&gx->region[mem->token & 0xff], NULL, memory_order_release);
 	for (struct gx_conn *c = gx->conns; c && mem->shared; c = c->next)
 		local_revoke(c, mem);
+	if (gx->verbs && mem->shared)
+		verbs_reg_revoke(gx->verbs, mem);
 	gx->nr_dying++;
 	drop_begin(mem);
 	return 0;
@@ -558,6 +579,8 @@ static int share(struct gx_mem *mem, const char *name, unsigned access)
 	if (gx_random(&r, sizeof(r)))
 		return gx_fail(-EIO, "no random numbers");
 	share_gpu(mem, access);
+	if (mem->verbs && verbs_reg_share(gx->verbs, mem, access))
+		gx_warn("region '%s': %s", name, gx_error());
 	/* If the kernel cannot protect it from writing, do not export it: packets carry it. */
 	if (mem->kind == GX_MEM_HOST && mem->fd >= 0 &&
 	    gx_memfd_freeze(mem->fd, !(access & GX_ACCESS_PUT))) {

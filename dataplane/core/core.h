@@ -36,6 +36,9 @@ struct local_pairs;
 struct local_peer;
 struct link_tcp;
 struct tcp_conn;
+struct link_verbs;
+struct verbs_conn;
+struct verbs_dev;
 struct verbs_reg;
 
 /* A named region of ours. owner: ctl until shared; frozen afterwards. */
@@ -105,7 +108,7 @@ struct core_dropper {
 	void *arg;
 };
 #define CORE_DROPPERS_MAX                                                                          \
-	(GX_HELLO_PORTS + 3) /* submit, packet links, the local and the tcp link */
+	(GX_HELLO_PORTS + 4) /* submit, packet links, the local, tcp and verbs link */
 
 /* How long the thread that turns a core waits for a CPU, by the kernel's count. owner: ctl */
 struct core_wait {
@@ -125,6 +128,7 @@ struct gx_core {
 		*link[GX_HELLO_PORTS]; /* frozen: the packet link over port i, this core's queue */
 	struct link_local *local;      /* frozen: this core's part of the local link */
 	struct link_tcp *tcp;	       /* frozen: likewise, of the tcp link */
+	struct link_verbs *verbs;      /* frozen: and of the verbs link; NULL: none */
 	struct gx_comp *comps;	       /* ring of GX_COMPS_MAX; .reserved stays 0 */
 	uint32_t comp_head;
 	_Atomic uint32_t
@@ -184,6 +188,7 @@ struct gx_conn {
 	enum gx_link_id link;	  /* frozen before the first lane is opened */
 	struct local_conn *local; /* local link: rings and mappings; NULL for other links */
 	struct tcp_conn *tcp;	  /* tcp link: data sockets; NULL for other links. ctl */
+	struct verbs_conn *verbs; /* verbs link: queue pairs and keys; NULL for other links */
 	const struct gx_mem *told[GX_REGIONS_MAX]; /* our regions in the order of our HELLO; NULL:
 						      it was freed */
 	unsigned nr_told;
@@ -241,6 +246,7 @@ struct gx {
 	uint64_t mem_ids; /* owner: ctl; id of the last allocation. Starts at random, so that no
 			     other context of the process gives the same id */
 	bool turns_said;  /* owner: ctl; gx has warned that two processes use a GPU in turns */
+	struct verbs_dev *verbs;   /* frozen: the RDMA device; NULL: none is open */
 	struct local_pairs *pairs; /* who does lone short copies */
 	struct local_peer *peers;  /* owner: ctl; processes on this host */
 	unsigned nr_peer_maps;	   /* owner: ctl; mappings of their memory */

@@ -82,4 +82,38 @@ void verbs_reg_revoke(struct verbs_dev *dev, const struct gx_mem *mem);
 /** verbs_reg_put() - No request of ours names it any more: forget it. */
 void verbs_reg_put(struct verbs_dev *dev, const struct gx_mem *mem);
 
+/* -- a connection's half, verbs_conn.c; control thread -- */
+
+/** verbs_offered() - NULL, or the reason why this context does not offer the verbs link. */
+const char *verbs_offered(const struct gx *gx);
+/** verbs_conn_open() - Before the lanes are opened. @nr_qps: 0: the default. Return: 0, -errno with
+ * gx_error(). */
+int verbs_conn_open(struct gx_conn *c, unsigned nr_lanes, unsigned nr_qps);
+/** verbs_conn_say() - The lanes are open: describe them and our regions for the peer. Return: bytes
+ * written, at most VERBS_HELLO_MAX. */
+uint32_t verbs_conn_say(const struct gx_conn *c, uint8_t *b);
+/** verbs_hello_qps() - How many queue pairs does the client want? 0: malformed. */
+unsigned verbs_hello_qps(const uint8_t *b, uint32_t len);
+/** verbs_conn_hear() - The peer's description; before the lanes are connected. Return: 0, -errno
+ * with gx_error(). */
+int verbs_conn_hear(struct gx_conn *c, const uint8_t *b, uint32_t len);
+unsigned verbs_nr_regions(const struct gx_conn *c); /* that the device reaches */
+/** verbs_conn_tick() - Have queue pairs that failed made anew. @say sends to verbs_conn_mend() of
+ * the peer. */
+void verbs_conn_tick(struct gx_conn *c, uint64_t now_ns,
+		     void (*say)(struct gx_conn *c, const uint8_t *b, uint32_t len));
+int verbs_conn_mend(struct gx_conn *c, const uint8_t *b, uint32_t len); /* 0, -EPROTO */
+/** verbs_conn_stop() - The connection ends: the device lets go of everything. Before its cores are
+ * told. Idempotent. */
+void verbs_conn_stop(struct gx_conn *c);
+void verbs_conn_close(struct gx_conn *c); /* accepts none */
+
+/* -- link_verbs.c -- */
+
+int link_verbs_open(struct gx_core *core, struct link_verbs **out);
+void link_verbs_close(struct link_verbs *l);
+bool link_verbs_poll(void *link, uint64_t now_ns); /* the poller */
+bool link_verbs_asleep(const void *link);
+void link_verbs_drop(void *link, struct drop *d); /* end operations with dead memory */
+
 #endif

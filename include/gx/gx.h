@@ -223,6 +223,11 @@ struct gx_opts {
 			       fit its slots, unless one end sets this */
 	uint64_t idle_sleep_max_ns; /* no sleep of a core is longer; default: as .busy_idle says.
 				       Ignored with .busy_idle */
+	/* -- RDMA -- */
+	const char *verbs; /* the RDMA device of the verbs link: "auto" (the first with an active
+			      port), "NAME", "NAME:PORT" or "NAME:PORT:GID", as "mlx5_0:1:3". All
+			      memory of the context is then registered with it. NULL: none. Read by
+			      gx_open() alone */
 };
 
 /**
@@ -386,9 +391,13 @@ struct gx_connect_opts {
 	 * engines of a GPU copy where memory of a GPU is at either end, if this context has opened
 	 * a GPU (see gx_gpu_open()); else packets reach that memory. "tcp": by TCP sockets of the
 	 * kernel, to the server's address; host memory only; not with .port. NULL takes it as the
-	 * last resort, with a warning, where the ends have no port in common. */
+	 * last resort, with a warning, where the ends have no port in common. "verbs": by RDMA
+	 * devices, which both ends have named in gx_opts.verbs; packets over a port carry sends,
+	 * and memory that a device does not register. NULL never takes it. */
 	const char *link;
-	uint64_t sockets; /* link tcp: sockets of a lane, 1 to 16; default 1 */
+	uint64_t sockets;     /* link "tcp": sockets of a lane, 1 to 16; default 1 */
+	uint64_t queue_pairs; /* link "verbs": of the connection, all lanes together: 1 to 64, and
+				 one a lane at least; default 4 */
 	void *user; /* gx_conn_user() of the connection from the start, so that the first on_conn
 		       finds it. NULL: an accepted connection looks the same */
 };
@@ -423,7 +432,7 @@ struct gx_conn_info {
 	enum gx_conn_state state;
 	int err;	/* DOWN: -errno */
 	char text[256]; /* DOWN: in words */
-	char link[16];	/* the path taken: "packet", "local", "tcp" */
+	char link[16];	/* the path taken: "packet", "local", "tcp", "verbs" */
 	char port[64];
 	char why[256];			  /* why this path */
 	uint32_t lanes;			  /* endpoints of the connection */

@@ -2,10 +2,11 @@
 /*
  * The link seam: a way to move messages between two endpoints. The packet link
  * (dataplane/packet/link_pkt.c) runs over any port. The local link (dataplane/local/link_local.c)
- * copies into mapped memory of a peer on this host, and holds a packet link for the rest. The tcp
- * link (dataplane/tcp/link_tcp.c) uses TCP sockets of the kernel. An endpoint belongs to one core.
- * Only that core's thread calls slots marked [core]; they never block and never allocate. The
- * others are control path.
+ * copies into mapped memory of a peer on this host, and holds a packet link for the rest. So does
+ * the verbs link (dataplane/verbs/link_verbs.c), for which an RDMA device copies. The tcp link
+ * (dataplane/tcp/link_tcp.c) uses TCP sockets of the kernel. An endpoint belongs to one core. Only
+ * that core's thread calls slots marked [core]; they never block and never allocate. The others are
+ * control path.
  */
 #ifndef GX_INTERNAL_LINK_H
 #define GX_INTERNAL_LINK_H
@@ -46,6 +47,7 @@ struct gx_link_ops {
 	int (*cancel)(struct gx_ep *ep, uint64_t user, const struct gx_route *route);
 };
 
-extern const struct gx_link_ops gx_link_pkt_ops, gx_link_local_ops, gx_link_tcp_ops;
+extern const struct gx_link_ops gx_link_pkt_ops, gx_link_local_ops, gx_link_tcp_ops,
+	gx_link_verbs_ops;
 
 #endif

@@ -157,6 +157,7 @@ int gx_wire_rec_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r);
 #define GX_HELLO_LANES	   64
 #define GX_HELLO_REGIONS   64
 #define GX_HELLO_PORTS	   8
+#define GX_HELLO_VERBS_MAX 2048
 #define GX_NAME_MAX	   64 /* with the final 0 */
 
 enum gx_hello_type {
@@ -168,11 +169,13 @@ enum gx_hello_type {
 	GX_HELLO_USER,	    /* a user's small message, gx_conn_msg() */
 	GX_HELLO_BYE,	    /* orderly end */
 	GX_HELLO_DATA, /* client: first frame of a data socket of link tcp; then its own frames */
+	GX_HELLO_MEND, /* both ways, link verbs: a queue pair was reset */
 };
 
 /* Links. gx_hello.links has a bit for each that an end offers; a connection takes one. */
-enum gx_link_id { GX_LINK_PACKET, GX_LINK_LOCAL, GX_LINK_TCP };
-#define GX_LINKS_ALL (1u << GX_LINK_PACKET | 1u << GX_LINK_LOCAL | 1u << GX_LINK_TCP)
+enum gx_link_id { GX_LINK_PACKET, GX_LINK_LOCAL, GX_LINK_TCP, GX_LINK_VERBS };
+#define GX_LINKS_ALL                                                                               \
+	(1u << GX_LINK_PACKET | 1u << GX_LINK_LOCAL | 1u << GX_LINK_TCP | 1u << GX_LINK_VERBS)
 
 /* How does a peer on the same host reach a region's memory? */
 enum gx_export_kind {
@@ -241,6 +244,9 @@ struct gx_hello_lanes { /* CONNECT and ACCEPT */
 	uint64_t peer_timeout_ns;
 	uint32_t nr_lanes;
 	struct gx_hello_lane lanes[GX_HELLO_LANES];
+	/* Link verbs alone: its queue pairs and keys, which dataplane/verbs/ encodes. */
+	uint32_t verbs_b;
+	uint8_t verbs[GX_HELLO_VERBS_MAX];
 };
 
 /* A socket for data of link tcp joins its connection. */

@@ -739,6 +739,29 @@ static void lanes_get__length(void **state)
 	free(out);
 }
 
+/* Only link verbs has the description of a device. */
+static void lanes_get__verbs(void **state)
+{
+	struct gx_hello_lanes *in = lanes_full(), *out = malloc(sizeof(*out));
+	uint32_t body;
+
+	in->link = GX_LINK_VERBS;
+	in->verbs_b = GX_HELLO_VERBS_MAX;
+	memset(in->verbs, 0x5a, sizeof(in->verbs));
+	body = frame_body(gx_hello_lanes_put(frame, GX_HELLO_ACCEPT, in), GX_HELLO_ACCEPT);
+	assert_int_equal(lanes_get(frame + 8, body, out), 0);
+	assert_int_equal(out->verbs_b, GX_HELLO_VERBS_MAX);
+	assert_memory_equal(out->verbs, in->verbs, sizeof(in->verbs));
+	for (uint32_t n = 0; n < body; n++)
+		assert_int_equal(lanes_get(frame + 8, n, out), -EPROTO);
+	in->verbs_b = 0;
+	body = frame_body(gx_hello_lanes_put(frame, GX_HELLO_ACCEPT, in), GX_HELLO_ACCEPT);
+	assert_int_equal(lanes_get(frame + 8, body, out), 0);
+	assert_int_equal(out->verbs_b, 0);
+	free(in);
+	free(out);
+}
+
 static void lanes_get__refuses(void **state)
 {
 	struct gx_hello_lanes *in = lanes_full(), *out = malloc(sizeof(*out));
@@ -749,7 +772,7 @@ static void lanes_get__refuses(void **state)
 	*count = GX_HELLO_LANES + 1;
 	assert_int_equal(lanes_get(frame + 8, body, out), -EPROTO);
 	*count = GX_HELLO_LANES;
-	*link = GX_LINK_TCP + 1;
+	*link = GX_LINK_VERBS + 1;
 	assert_int_equal(lanes_get(frame + 8, body, out), -EPROTO);
 	*link = GX_LINK_LOCAL;
 	link[1] = 1 << 2; /* crc_by_copy: no such kind of memory */
@@ -828,7 +851,7 @@ static void frame__refuses(void **state)
 	static const uint8_t bad[][8] = {
 		{3, 0, 0, 0, 1, 0, 0, 0},    {0xfd, 0xff, 0, 0, 1, 0, 0, 0},
 		{0, 0, 0, 0x80, 1, 0, 0, 0}, {4, 0, 0, 0, 0, 0, 0, 0},
-		{4, 0, 0, 0, 9, 0, 0, 0},    {4, 0, 0, 0, 1, 1, 0, 0},
+		{4, 0, 0, 0, 10, 0, 0, 0},   {4, 0, 0, 0, 1, 1, 0, 0},
 		{4, 0, 0, 0, 1, 0, 1, 0},    {4, 0, 0, 0, 1, 0, 0, 1},
 	};
 	uint32_t body = 99;
@@ -843,22 +866,39 @@ static void frame__refuses(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(hdr_put__layout),	    cmocka_unit_test(hdr_put__crc_field),
-		cmocka_unit_test(hdr_get__round_trip),	    cmocka_unit_test(hdr_get__short),
-		cmocka_unit_test(hdr_get__refuses),	    cmocka_unit_test(hdr_get__plen_differs),
-		cmocka_unit_test(hdr_check__every_bit),	    cmocka_unit_test(ack_get__round_trip),
-		cmocka_unit_test(ack_get__length),	    cmocka_unit_test(ack_get__refuses),
-		cmocka_unit_test(rec_get__round_trip),	    cmocka_unit_test(rec_get__inline),
-		cmocka_unit_test(rec_get__inline_too_long), cmocka_unit_test(rec_put__room),
-		cmocka_unit_test(rec_get__short),	    cmocka_unit_test(rec_get__sequence),
-		cmocka_unit_test(rec_get__refuses),	    cmocka_unit_test(rec_get__resend_wraps),
-		cmocka_unit_test(hello_get__round_trip),    cmocka_unit_test(hello_get__length),
-		cmocka_unit_test(hello_get__version),	    cmocka_unit_test(hello_get__counts),
-		cmocka_unit_test(hello_get__names),	    cmocka_unit_test(hello_get__exports),
-		cmocka_unit_test(hello_put__unprintable),   cmocka_unit_test(lanes_get__round_trip),
-		cmocka_unit_test(lanes_get__length),	    cmocka_unit_test(lanes_get__refuses),
-		cmocka_unit_test(error_get__round_trip),    cmocka_unit_test(error_get__refuses),
-		cmocka_unit_test(plain_put__lengths),	    cmocka_unit_test(frame__refuses),
+		cmocka_unit_test(hdr_put__layout),
+		cmocka_unit_test(hdr_put__crc_field),
+		cmocka_unit_test(hdr_get__round_trip),
+		cmocka_unit_test(hdr_get__short),
+		cmocka_unit_test(hdr_get__refuses),
+		cmocka_unit_test(hdr_get__plen_differs),
+		cmocka_unit_test(hdr_check__every_bit),
+		cmocka_unit_test(ack_get__round_trip),
+		cmocka_unit_test(ack_get__length),
+		cmocka_unit_test(ack_get__refuses),
+		cmocka_unit_test(rec_get__round_trip),
+		cmocka_unit_test(rec_get__inline),
+		cmocka_unit_test(rec_get__inline_too_long),
+		cmocka_unit_test(rec_put__room),
+		cmocka_unit_test(rec_get__short),
+		cmocka_unit_test(rec_get__sequence),
+		cmocka_unit_test(rec_get__refuses),
+		cmocka_unit_test(rec_get__resend_wraps),
+		cmocka_unit_test(hello_get__round_trip),
+		cmocka_unit_test(hello_get__length),
+		cmocka_unit_test(hello_get__version),
+		cmocka_unit_test(hello_get__counts),
+		cmocka_unit_test(hello_get__names),
+		cmocka_unit_test(hello_get__exports),
+		cmocka_unit_test(hello_put__unprintable),
+		cmocka_unit_test(lanes_get__round_trip),
+		cmocka_unit_test(lanes_get__length),
+		cmocka_unit_test(lanes_get__verbs),
+		cmocka_unit_test(lanes_get__refuses),
+		cmocka_unit_test(error_get__round_trip),
+		cmocka_unit_test(error_get__refuses),
+		cmocka_unit_test(plain_put__lengths),
+		cmocka_unit_test(frame__refuses),
 		cmocka_unit_test(hello_data__comes_back),
 	};
 

@@ -280,7 +280,7 @@ static const struct {
 	_Static_assert(offsetof(struct type, last) + sizeof(((struct type *)0)->last) ==           \
 			       sizeof(struct type),                                                \
 		       "padding at the end of " #type)
-ENDS_WITH(gx_opts, idle_sleep_max_ns);
+ENDS_WITH(gx_opts, verbs);
 ENDS_WITH(gx_connect_opts, user);
 ENDS_WITH(gx_conn_info, peer_bounce);
 ENDS_WITH(gx_region, reserved);

@@ -457,6 +457,9 @@ static int gx_value(int key, const char *arg, struct gx_opts *o)
 	case OPT_GX_INSECURE:
 		o->insecure = true;
 		return 0;
+	case OPT_GX_RDMA:
+		o->verbs = arg;
+		return 0;
 	default:
 		o->huge = GX_OFF;
 		return 0;
@@ -478,7 +481,7 @@ int opt_gx(int key, const char *arg, struct gx_opts *opts, char why[OPT_WHY_MAX]
 		{"timeout", "a number of seconds from 0.001 to 86400"},
 	};
 
-	if (key < OPT_GX_WINDOW || key > OPT_GX_NO_HUGE)
+	if (key < OPT_GX_WINDOW || key > OPT_GX_RDMA)
 		return -ENOENT;
 	if (!gx_value(key, arg, opts))
 		return 0;

@@ -122,6 +122,7 @@ enum opt_gx_key {
 	OPT_GX_TIMEOUT,
 	OPT_GX_INSECURE,
 	OPT_GX_NO_HUGE,
+	OPT_GX_RDMA,
 };
 
 #define OPT_WHY_MAX 256

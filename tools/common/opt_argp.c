@@ -106,6 +106,9 @@ static const struct argp_option gx_options[] = {
 	 "Where packets to this end land before they are unpacked: host (default), or gpu[:N], its "
 	 "memory, which the GPU of a peer on this host writes (port shm)",
 	 OPT_GX_GROUP},
+	{"rdma", OPT_GX_RDMA, "DEVICE", 0,
+	 "This end's RDMA device, for link verbs: NAME, NAME:PORT, NAME:PORT:GID, or auto",
+	 OPT_GX_GROUP},
 	{"sms", OPT_GX_SMS, "N", 0, "SMs of this end's GPU that unpacking may use", OPT_GX_GROUP},
 	{"integrity", OPT_GX_INTEGRITY, "MODE", 0, "none or crc32c; default: by port",
 	 OPT_GX_GROUP},
@@ -143,7 +146,8 @@ void opt_cores_take(const char *arg, const struct opt_cpus *allowed, struct opt_
 
 void opt_link_take(const char *arg, const char **link, struct argp_state *state)
 {
-	if (strcmp(arg, "local") && strcmp(arg, "packet") && strcmp(arg, "tcp"))
-		argp_error(state, "--link: '%s' is not local, packet or tcp", arg);
+	if (strcmp(arg, "local") && strcmp(arg, "packet") && strcmp(arg, "tcp") &&
+	    strcmp(arg, "verbs"))
+		argp_error(state, "--link: '%s' is not local, packet, tcp or verbs", arg);
 	*link = arg;
 }

@@ -58,7 +58,7 @@ error_t opt_gx_take(int key, const char *arg, struct gx_opts *opts, struct argp_
 /** opt_cores_take() - --cores: CPUs, all in @allowed. */
 void opt_cores_take(const char *arg, const struct opt_cpus *allowed, struct opt_cpus *cpus,
 		    struct argp_state *state);
-/** opt_link_take() - --link: local, packet or tcp; keeps @arg in *@link. */
+/** opt_link_take() - --link: local, packet, tcp or verbs; keeps @arg in *@link. */
 void opt_link_take(const char *arg, const char **link, struct argp_state *state);
 
 #endif

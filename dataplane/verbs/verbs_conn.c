@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A connection's half of the verbs link: what the ends tell each other, the peer's regions, and
+ * queue pairs that are made anew while it is up. Control thread.
+ */
+#include "verbs/link_verbs.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CONN_STOP_NS  1000000000ull /* after which queue pairs that do not end are destroyed */
+#define CONN_PATIENCE 4 /* peer time-outs until one that is not made anew ends the connection */
+
+const char *verbs_offered(const struct gx *gx)
+{
+	if (!gx->verbs)
+		return "gx_opts.verbs names no device";
+	return atomic_load_explicit(&gx->verbs->gone, memory_order_relaxed)
+		       ? "its RDMA device is gone"
+		       : NULL;
+}
+
+int verbs_conn_open(struct gx_conn *c, unsigned nr_lanes, unsigned nr_qps)
+{
+	struct verbs_conn *v = calloc(1, sizeof(*v));
+
+	if (!v)
+		return gx_fail(-ENOMEM, "no memory for a connection");
+	v->nr_lanes = nr_lanes;
+	v->nr_qps = GX_MAX(nr_qps ? nr_qps : VERBS_QPS, nr_lanes); /* one a lane at least */
+	c->verbs = v;
+	if (v->nr_qps <= VERBS_QPS_MAX)
+		return 0;
+	return gx_fail(-EINVAL, "%u queue pairs: at most %d", v->nr_qps, VERBS_QPS_MAX);
+}
+
+void verbs_conn_close(struct gx_conn *c)
+{
+	free(c->verbs);
+	c->verbs = NULL;
+}
+
+uint32_t verbs_conn_say(const struct gx_conn *c, uint8_t *b)
+{
+	const struct verbs_conn *v = c->verbs;
+	struct verbs_hello h = {.nr_qps = v->nr_qps};
+
+	verbs_hello_fill(c->gx->verbs, &h);
+	for (unsigned k = 0; k < v->nr_qps; k++)
+		h.qp[k] = v->side[k].own;
+	for (unsigned i = 0; i < c->nr_told; i++) {
+		const struct gx_mem *mem = c->told[i];
+		const struct verbs_reg *r = mem ? mem->verbs : NULL;
+
+		if (!r || !r->shared || mem_is_dead(mem))
+			continue;
+		h.key[h.nr_keys++] =
+			(struct verbs_key){.token = mem->token, .addr = r->addr, .rkey = r->rkey};
+	}
+	return verbs_hello_put(b, &h);
+}
+
+/* Which region of its HELLO is it? */
+static int key_take(struct gx_conn *c, const struct verbs_key *key)
+{
+	struct verbs_region *at = &c->verbs->region[key->token % GX_REGIONS_MAX];
+
+	for (unsigned i = 0; i < c->peer.nr_regions; i++) {
+		const struct gx_hello_region *r = &c->peer.regions[i];
+
+		if (r->token != key->token || at->access)
+			continue;
+		*at = (struct verbs_region){.token = r->token,
+					    .len = r->len,
+					    .addr = key->addr,
+					    .rkey = key->rkey,
+					    .access = r->access};
+		return 0;
+	}
+	return -EPROTO;
+}
+
+unsigned verbs_hello_qps(const uint8_t *b, uint32_t len)
+{
+	struct verbs_hello h;
+
+	return verbs_hello_get(b, len, &h) ? 0 : h.nr_qps;
+}
+
+int verbs_conn_hear(struct gx_conn *c, const uint8_t *b, uint32_t len)
+{
+	struct verbs_conn *v = c->verbs;
+	int ret = verbs_hello_get(b, len, &v->peer);
+
+	if (ret || v->peer.nr_qps != v->nr_qps)
+		return gx_fail(-EPROTO, "malformed numbers of queue pairs");
+	if (v->peer.is_ethernet != (c->gx->verbs->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET))
+		return gx_fail(-EOPNOTSUPP,
+			       "%s and the peer's device are on different networks (InfiniBand, "
+			       "Ethernet): name other devices",
+			       c->gx->verbs->name);
+	for (uint32_t i = 0; !ret && i < v->peer.nr_keys; i++)
+		ret = key_take(c, &v->peer.key[i]);
+	return ret ? gx_fail(ret, "a key for a region that the peer has not named") : 0;
+}
+
+unsigned verbs_nr_regions(const struct gx_conn *c)
+{
+	return c->verbs->peer.nr_keys;
+}
+
+/* ---- While it is up ---- */
+
+/* A device that does not flush it, or a peer that does not reset its end, would hold operations for
+ * ever, and their memory. A core that its program pauses is no reason. */
+static void side_watch(const struct gx_conn *c, struct verbs_lane *l, const struct verbs_qp *q,
+		       struct verbs_side *s, uint64_t now_ns)
+{
+	if (qp_state(q) == VERBS_QP_UP)
+		s->down_ns = 0;
+	else if (!s->down_ns)
+		s->down_ns = now_ns;
+	else if (now_ns - s->down_ns > CONN_PATIENCE * c->agreed.peer_timeout_ns)
+		atomic_store_explicit(&l->ep->fault, -ENODEV, memory_order_release);
+}
+
+void verbs_conn_tick(struct gx_conn *c, uint64_t now_ns,
+		     void (*say)(struct gx_conn *c, const uint8_t *b, uint32_t len))
+{
+	struct verbs_conn *v = c->verbs;
+	uint8_t b[VERBS_MEND_B];
+	struct verbs_mend m;
+
+	if (!v)
+		return;
+	for (unsigned k = 0; k < v->nr_qps && !v->stopped_ns; k++) {
+		struct verbs_lane *l = v->lane[k % v->nr_lanes];
+		struct verbs_qp *q = l ? &l->qp[k / v->nr_lanes] : NULL;
+
+		if (q)
+			side_watch(c, l, q, &v->side[k], now_ns);
+		if (!q || !verbs_mend_step(l, q, &v->side[k], &v->peer, &m))
+			continue;
+		gx_info("peer %s: queue pair %u failed (%s), and is made anew", c->peer_name, k,
+			l->dev->api->wc_status_str((enum ibv_wc_status)atomic_load_explicit(
+				&q->status, memory_order_relaxed)));
+		m.qp = k;
+		verbs_mend_put(b, &m);
+		say(c, b, sizeof(b));
+	}
+	for (unsigned i = 0; v->stopped_ns && i < v->nr_lanes; i++)
+		if (v->lane[i] && (now_ns - v->stopped_ns > CONN_STOP_NS || c->gx->verbs->gone))
+			verbs_mend_give_up(v->lane[i]);
+}
+
+int verbs_conn_mend(struct gx_conn *c, const uint8_t *b, uint32_t len)
+{
+	struct verbs_conn *v = c->verbs;
+	struct verbs_lane *l;
+	struct verbs_mend m;
+
+	if (!v || verbs_mend_get(b, len, &m) || m.qp >= v->nr_qps)
+		return -EPROTO;
+	l = v->lane[m.qp % v->nr_lanes];
+	if (!l || v->stopped_ns)
+		return 0;
+	return verbs_mend_take(l, &l->qp[m.qp / v->nr_lanes], &v->side[m.qp], &v->peer, &m);
+}
+
+void verbs_conn_stop(struct gx_conn *c)
+{
+	struct verbs_conn *v = c->verbs;
+
+	if (!v || v->stopped_ns)
+		return;
+	v->stopped_ns = gx_now_ns();
+	for (unsigned i = 0; i < v->nr_lanes; i++)
+		if (v->lane[i])
+			verbs_mend_stop(v->lane[i]);
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * In the place of this room's other files where gx is built without the headers of libibverbs: no
+ * device opens, so nothing else of this is reached.
+ */
+#include "verbs/verbs.h"
+
+#include "gx_internal/link.h"
+
+#include <errno.h>
+
+static const char none[] = "this gx was built without libibverbs";
+
+int verbs_dev_open(const char *option, struct verbs_dev **out)
+{
+	return gx_fail(-ENODEV, "%s", none);
+}
+
+void verbs_dev_close(struct verbs_dev *dev)
+{
+}
+
+int verbs_dev_text(const struct verbs_dev *dev, char *buf, size_t room)
+{
+	return 0;
+}
+
+bool verbs_dev_events(struct verbs_dev *dev)
+{
+	return true;
+}
+
+struct verbs_reg *verbs_reg_get(struct verbs_dev *dev, const struct gx_mem *mem)
+{
+	return NULL;
+}
+
+int verbs_reg_share(struct verbs_dev *dev, const struct gx_mem *mem, unsigned access)
+{
+	return gx_fail(-EOPNOTSUPP, "%s", none);
+}
+
+void verbs_reg_revoke(struct verbs_dev *dev, const struct gx_mem *mem)
+{
+}
+
+void verbs_reg_put(struct verbs_dev *dev, const struct gx_mem *mem)
+{
+}
+
+const char *verbs_offered(const struct gx *gx)
+{
+	return none;
+}
+
+int verbs_conn_open(struct gx_conn *c, unsigned nr_lanes, unsigned nr_qps)
+{
+	return gx_fail(-EOPNOTSUPP, "%s", none);
+}
+
+uint32_t verbs_conn_say(const struct gx_conn *c, uint8_t *b)
+{
+	return 0;
+}
+
+unsigned verbs_hello_qps(const uint8_t *b, uint32_t len)
+{
+	return 0;
+}
+
+int verbs_conn_hear(struct gx_conn *c, const uint8_t *b, uint32_t len)
+{
+	return gx_fail(-EOPNOTSUPP, "%s", none);
+}
+
+unsigned verbs_nr_regions(const struct gx_conn *c)
+{
+	return 0;
+}
+
+void verbs_conn_tick(struct gx_conn *c, uint64_t now_ns,
+		     void (*say)(struct gx_conn *c, const uint8_t *b, uint32_t len))
+{
+}
+
+int verbs_conn_mend(struct gx_conn *c, const uint8_t *b, uint32_t len)
+{
+	return -EPROTO;
+}
+
+void verbs_conn_stop(struct gx_conn *c)
+{
+}
+
+void verbs_conn_close(struct gx_conn *c)
+{
+}
+
+int link_verbs_open(struct gx_core *core, struct link_verbs **out)
+{
+	return -EOPNOTSUPP;
+}
+
+void link_verbs_close(struct link_verbs *l)
+{
+}
+
+bool link_verbs_poll(void *link, uint64_t now_ns)
+{
+	return false;
+}
+
+bool link_verbs_asleep(const void *link)
+{
+	return true;
+}
+
+void link_verbs_drop(void *link, struct drop *d)
+{
+}
+
+static struct gx_ep *none_ep_new(void)
+{
+	return NULL;
+}
+
+/* No connection takes the link, as verbs_offered() says. Were one to, its first call would fail, so
+ * no other slot is reached. */
+const struct gx_link_ops gx_link_verbs_ops = {.name = "verbs", .ep_new = none_ep_new};
