@@ -352,6 +352,8 @@ def wrong_server_options(tools):
         tools.gxperf("put", s.addr, "--port", "avian").must(FAILED, "avian")
         tools.gxperf("put", s.addr, "--require", "verbs").must(FAILED, "verbs", "shm")
         tools.gxperf("put", s.addr, "--link", "pigeon").must(USAGE, "pigeon", "verbs")
+        tools.gxperf("put", s.addr, "--link", "verbs", "-q", "65").must(USAGE, "64 queue pairs")
+        tools.gxperf("put", s.addr, "--link", "verbs", "--rdma", "nosuch0").must(FAILED)
         tools.gxperf("get", s.addr, "--link", "packet", "--unpack", "d2d").must(FAILED, "d2d", "host memory")
         tools.gxperf("get", s.addr, "--unpack", "host").must(FAILED, "--link packet")
         tools.gxperf("put", s.addr, "--unpack", "auto").must(FAILED, "--link packet")

@@ -91,8 +91,9 @@ static const struct argp_option gxd_options[] = {
 	 1},
 	{"link", KEY_LINK, "LINK", 0,
 	 "packet, tcp: clients on this host may not map our memory; local: they must be able to "
-	 "(needs port shm); default: they may, where port shm is opened. A client may always take "
-	 "packet or tcp",
+	 "(needs port shm); verbs: RDMA clients are served by the first device (--rdma names one); "
+	 "default: they may map it, where port shm is opened. A client may always take packet or "
+	 "tcp",
 	 1},
 	{"bind", KEY_BIND, "HOST", 0,
 	 "Address of network ports; default: that of --listen, or 127.0.0.1 where that is every "
@@ -350,6 +351,12 @@ static void gxd_on_signal(void *arg, int signo)
 	sem_post(&d->signalled);
 }
 
+/* May clients on this host map our memory? */
+static bool gxd_is_mapped(const struct gxd_opts *o)
+{
+	return !o->link || !strcmp(o->link, "local") || !strcmp(o->link, "verbs");
+}
+
 static int gxd_open(struct gxd *d)
 {
 	const struct gxd_opts *o = &d->opts;
@@ -362,7 +369,9 @@ static int gxd_open(struct gxd *d)
 	opts.nr_ports = o->nr_ports;
 	opts.server = true;
 	opts.idle_wait = true; /* the service's poller has work only when a client does */
-	opts.local = o->link && strcmp(o->link, "local") ? GX_OFF : GX_AUTO;
+	if (!opts.verbs && o->link && !strcmp(o->link, "verbs"))
+		opts.verbs = "auto";
+	opts.local = gxd_is_mapped(o) ? GX_AUTO : GX_OFF;
 	opts.allow_uids = o->uids;
 	opts.nr_allow_uids = o->nr_uids;
 	opts.bind_host = o->bind;

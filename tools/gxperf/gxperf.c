@@ -181,6 +181,22 @@ static void opts_check(struct cmdline *c, const struct command *cmd, struct argp
 		coll_check(c, state);
 }
 
+/* As with other RDMA benchmarks, -q then counts queue pairs. */
+static void verbs_check(struct cmdline *c, struct argp_state *state)
+{
+	struct perf_opts *o = &c->perf;
+
+	if (!o->link || strcmp(o->link, "verbs") != 0)
+		return;
+	if (o->nr_conns > 64)
+		argp_error(state, "-q: with --link verbs, 1 to 64 queue pairs");
+	if (c->conns_given)
+		o->queue_pairs = o->nr_conns;
+	o->nr_conns = 1;
+	if (!o->gx.verbs)
+		o->gx.verbs = "auto";
+}
+
 static error_t command_parse(int key, char *arg, struct argp_state *state)
 {
 	struct cmdline *c = state->input;
@@ -199,6 +215,7 @@ static error_t command_parse(int key, char *arg, struct argp_state *state)
 		c->perf.addr = arg;
 		return 0;
 	case ARGP_KEY_END:
+		verbs_check(c, state);
 		opts_check(c, cmd, state);
 		return 0;
 	}

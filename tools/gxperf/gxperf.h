@@ -53,6 +53,7 @@ struct perf_opts {
 	bool poll_memory;	  /* lat: look at a message's last byte */
 	bool same_place;	  /* put, get: all messages from one place to one place */
 	uint32_t nr_conns, depth; /* depth 0: by size */
+	uint32_t queue_pairs;	  /* link verbs; 0: the default */
 	uint64_t offset;
 	bool force;	   /* get --file may replace a file */
 	struct gx_opts gx; /* opt_gx_argp and --engine fill it; its user adds the rest */

@@ -234,6 +234,7 @@ static int conn_begin(struct perf *perf, unsigned i)
 	}
 	co.link = perf->opts->link;
 	co.sockets = perf->opts->nr_socks;
+	co.queue_pairs = perf->opts->queue_pairs;
 	co.lanes = perf->nr_cores;
 	co.first_core = i % perf->nr_cores;
 	co.timeout_ns = perf->opts->gx.peer_timeout_ns;
@@ -307,6 +308,13 @@ static int conn_all(struct perf *perf)
 static bool perf_is_tcp(const struct perf *perf)
 {
 	return !strcmp(perf->info.link, "tcp");
+}
+
+/* Memory of GPUs, and sends, go by packets. */
+static bool perf_is_rdma(const struct perf *perf)
+{
+	return !strcmp(perf->info.link, "verbs") && strcmp(perf->opts->command, "send") != 0 &&
+	       perf->opts->local_kind == GX_MEM_HOST && perf->conns[0].region.kind == GX_MEM_HOST;
 }
 
 bool perf_is_mapped(const struct perf *perf)
@@ -467,7 +475,7 @@ static int conn_unpack_check(struct perf *perf, unsigned access)
 
 	if (ret || !o->unpack_given)
 		return ret;
-	if (perf_is_mapped(perf) || perf_is_tcp(perf)) {
+	if (perf_is_mapped(perf) || perf_is_tcp(perf) || perf_is_rdma(perf)) {
 		report_error(perf->report,
 			     "--unpack %s: over link %s nothing is unpacked; add --link packet",
 			     opt_unpack_text(o->gx.unpack), perf->info.link);
@@ -536,10 +544,15 @@ static void conn_path_tell(struct perf *perf, unsigned access)
 	} else if (perf_is_tcp(perf)) {
 		path.unpack = "direct"; /* read from the socket into its place */
 		path.bounce = NULL;
-	} else if (!strcmp(perf->info.link, "local")) {
+	} else if (perf_is_rdma(perf)) {
+		path.unpack = "direct";
+		path.bounce = NULL;
+		path.engine = "rdma";
+	} else if (strcmp(perf->info.link, "packet") != 0) {
 		path.link = "packet";
-		snprintf(why, sizeof(why), "sends go by packets, beside link local (%s)",
-			 perf->info.why);
+		snprintf(why, sizeof(why), "%s by packets, beside link %s (%s)",
+			 strcmp(o->command, "send") ? "memory of a GPU goes" : "sends go",
+			 perf->info.link, perf->info.why);
 		path.why = why;
 	}
 	report_path(perf->report, &path);

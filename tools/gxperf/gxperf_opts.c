@@ -103,9 +103,9 @@ static const struct argp_option conn_options[] = {
 	 "ends",
 	 2},
 	{"link", KEY_LINK, "LINK", 0,
-	 "Take this link: local (memory of a server on this host, mapped), packet, or tcp (the "
-	 "kernel's TCP; host memory only); default: packet with --port, else the best of both "
-	 "ends",
+	 "Take this link: local (memory of a server on this host, mapped), packet, tcp (the "
+	 "kernel's TCP; host memory only), or verbs (RDMA devices; the server names its own by "
+	 "--rdma); default: packet with --port, else the best of both ends",
 	 2},
 	{"sockets", KEY_SOCKETS, "N", 0,
 	 "Link tcp: sockets of a connection and core, 1 to 16; default 1", 2},
@@ -153,7 +153,10 @@ static error_t conn_parse(int key, char *arg, struct argp_state *state)
 static const struct argp_option server_options[] = {
 	{"mem", KEY_MEM, "NAME", 0, "The server's region; may be left out when there is only one",
 	 2},
-	{NULL, 'q', "N", 0, "Connections at once; default 1", 2},
+	{NULL, 'q', "N", 0,
+	 "Connections at once; default 1. With --link verbs: queue pairs of one connection, 1 to "
+	 "64; default 4",
+	 2},
 	{0},
 };
 
