@@ -168,7 +168,6 @@ static int dev_try(struct verbs_dev *dev, struct ibv_device *of, const struct de
 	/* Events are taken by a timer of the control thread, which must not block. */
 	if (dev->ctx->async_fd >= 0)
 		fcntl(dev->ctx->async_fd, F_SETFL, fcntl(dev->ctx->async_fd, F_GETFL) | O_NONBLOCK);
-	dev->dmabuf = dev->api->reg_dmabuf_mr != NULL;
 	return 0;
 }
 
@@ -234,10 +233,8 @@ void verbs_dev_close(struct verbs_dev *dev)
 
 int verbs_dev_text(const struct verbs_dev *dev, char *buf, size_t room)
 {
-	return snprintf(buf, room, "verbs    %s port %u, MTU %u, %s; memory of GPUs: %s", dev->name,
-			dev->port, 128u << dev->port_attr.active_mtu, dev->why,
-			dev->dmabuf ? "by dma-buf where the driver takes it, else by packets"
-				    : "by packets (this libibverbs registers no dma-buf)");
+	return snprintf(buf, room, "verbs    %s port %u, MTU %u, %s; memory of GPUs: by packets",
+			dev->name, dev->port, 128u << dev->port_attr.active_mtu, dev->why);
 }
 
 /* ---- Events ---- */

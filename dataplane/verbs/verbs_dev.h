@@ -20,7 +20,6 @@ struct verbs_dev {
 	struct ibv_device_attr attr;
 	struct ibv_port_attr port_attr;
 	uint8_t sl, traffic_class;
-	bool dmabuf;   /* the library and the driver register dma-bufs, as far as known */
 	char why[160]; /* why this GID */
 	struct verbs_reg *regs;
 	_Atomic bool gone; /* a fatal event: nothing works any more. ctl writes, cores read */
