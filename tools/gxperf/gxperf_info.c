@@ -5,12 +5,10 @@
  */
 #include "gxperf/gxperf_info.h"
 
-#include "common/flag.h"
 #include "common/json.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,24 +20,6 @@
 #define INFO_CONNS	  4 /* each times pairs for at most half a second */
 #define INFO_WAIT_NS	  20000000000ull
 #define INFO_HUGEPAGES	  "/sys/kernel/mm/hugepages"
-
-void info_say(const struct info *i, const char *fmt, ...)
-{
-	va_list ap;
-
-	if (i->quiet)
-		return;
-	va_start(ap, fmt);
-	vprintf(fmt, ap);
-	va_end(ap);
-}
-
-/* gx_error(), with names of options. */
-static void info_error(char why[INFO_WHY_MAX])
-{
-	snprintf(why, INFO_WHY_MAX, "%s", gx_error());
-	flag_say(why);
-}
 
 static unsigned long info_number(const char *dir, const char *name)
 {
