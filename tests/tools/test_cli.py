@@ -672,7 +672,10 @@ def out_info_and_stats(tools):
             expect(word in ran.out, f"no '{word}' in:", ran)
         expect(re.search(r"io_uring|epoll", ran.out), ran)
         expect("GPU" in ran.out, ran)
+        expect(re.search(r"^link verbs: (yes, where it is asked for: \S|no: \S)", ran.out, re.M), ran)
         info = tools.perf("info", s.addr).must(OK).doc["info"]
+        rdma = info["rdma"]
+        expect(rdma["opens"] == (rdma["why"] is None) == (rdma["takes"] is not None) and isinstance(rdma["ports"], list), rdma)
         region, = info["server"]["regions"]
         expect((region["name"], region["place"], region["size_b"], region["put"]) == ("kv", "host", 64 << 20, True), info)
         expect(info["ports"]["shm"] == {"opens": True, "why": None} and info["cores"] == CLIENT_CPU, info)

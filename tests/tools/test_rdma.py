@@ -100,6 +100,13 @@ def rows(tools, server, command, *args):
     return found
 
 
+def info(tools):
+    """The device, its GIDs, and that gx takes it unnamed."""
+    ran = tools.gxperf("info").must(OK, f"RDMA {DEVICE} port 1: state 4: ACTIVE", f"::ffff:{ADDRESS}", f"asked for: {DEVICE} port 1")
+    expect(f"GID {gid_index()}: " in ran.out, ran)
+    done("info")
+
+
 def sizes(tools):
     with served(tools) as server:
         for command in ("put", "get"):
@@ -169,7 +176,7 @@ def device_again():
 
 
 def suite(tools):
-    return [lambda step=step: step(tools) for step in (sizes, file, leaves_nothing, refused, removed)]
+    return [lambda step=step: step(tools) for step in (info, sizes, file, leaves_nothing, refused, removed)]
 
 
 # --- beside perftest --------------------------------------------------------------------------------------

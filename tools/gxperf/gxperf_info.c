@@ -322,6 +322,7 @@ int perf_info(const struct perf_opts *opts, struct report *report)
 		info_host(&i, opts);
 		ret = info_local(&i);
 		info_ports(&i);
+		info_rdma(&i);
 	}
 	fflush(stdout);
 	if (!ret && opts->addr)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parts of gxperf info: gxperf_info.c calls gxperf_info_nccl.c, and both speak by
- * gxperf_info_say.c. Main thread only.
+ * The parts of gxperf info: gxperf_info.c calls gxperf_info_nccl.c and gxperf_info_rdma.c, and all
+ * speak by gxperf_info_say.c. Main thread only.
  */
 #ifndef GXPERF_INFO_H
 #define GXPERF_INFO_H
@@ -21,6 +21,9 @@ void info_say(const struct info *i, const char *fmt, ...) __attribute__((format(
 
 /** info_error() - gx_error(), with names of options. */
 void info_error(char why[INFO_WHY_MAX]);
+
+/** info_rdma() - The RDMA devices of this host, and the one that link verbs would take. */
+void info_rdma(struct info *i);
 
 /** info_nccl() - What NCCL and gx's plugin for it would choose in this process. Return: an enum
  * perf_status; PERF_FAILED: NCCL would not use gx here. */
