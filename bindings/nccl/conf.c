@@ -13,8 +13,7 @@
 
 #define CONF_ADDR	"127.0.0.1"
 #define CONF_TIMEOUT_S	5
-#define CONF_SPEED_MBPS 200000
-#define CONF_LATENCY_US 3
+#define CONF_LATENCY_US 1
 
 #define CONF_QUOTE(number) #number
 #define CONF_NUMBER(macro) CONF_QUOTE(macro)
@@ -27,7 +26,7 @@ const struct conf_var conf_vars[] = {
 	{"GX_NCCL_CPUS", "gx chooses"},
 	{"GX_NCCL_BUSY", "0"},
 	{"GX_NCCL_TIMEOUT_S", CONF_NUMBER(CONF_TIMEOUT_S)},
-	{"GX_NCCL_SPEED_MBPS", CONF_NUMBER(CONF_SPEED_MBPS)},
+	{"GX_NCCL_SPEED_MBPS", CONF_NUMBER(CORE_MBPS) " for each core"},
 	{"GX_NCCL_LATENCY_US", CONF_NUMBER(CONF_LATENCY_US)},
 	{"GX_LOG", "warn"},
 	{NULL, NULL},
@@ -164,7 +163,7 @@ static bool conf_link(struct conf *c)
 bool conf_read(struct conf *c)
 {
 	unsigned long cores = 0, timeout_s = CONF_TIMEOUT_S, busy = 0;
-	unsigned long speed_mbps = CONF_SPEED_MBPS, latency_us = CONF_LATENCY_US;
+	unsigned long speed_mbps = 0, latency_us = CONF_LATENCY_US;
 
 	memset(c, 0, sizeof(*c));
 	if (!conf_number("GX_NCCL_CORES", 1, LANES_MAX, &cores) ||

@@ -40,7 +40,8 @@ int net_props_v12(int dev, struct nccl_props_v12 *out)
 	out->name = name;
 	out->guid = plug.host;
 	out->ptr_support = NCCL_PTR_HOST;
-	out->speed_mbps = plug.conf.speed_mbps;
+	out->speed_mbps =
+		plug.conf.speed_mbps ? plug.conf.speed_mbps : CORE_MBPS * (int)plug.nr_lanes;
 	out->port = 1;
 	out->latency_us = (float)plug.conf.latency_us;
 	out->comms_max = 65536;

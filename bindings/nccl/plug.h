@@ -37,6 +37,7 @@
 #define TOKEN_B	   16		  /* bytes of a random token */
 #define ADDR_B	   64		  /* "[fe80::1]:65535" with the final 0 */
 #define WHY_B	   256		  /* bytes of a reason */
+#define CORE_MBPS  32000	  /* what a core moves each way at a time, over shm, measured */
 #define STRAYS_MAX 512		  /* accepted connections that have not shown a token */
 #define SEQ_FIRST  ((uint32_t)-4) /* of a comm's requests: near the wrap, which all pass then */
 #define PATH_COMMS 128	/* comms of one direction on an endpoint; then another connection is made */
@@ -217,7 +218,7 @@ struct conf {
 	bool busy;	       /* cores never sleep */
 	uint64_t timeout_ns;   /* of a silent peer */
 	uint64_t step_ns;      /* of a step of the set-up; not below SETUP_NS */
-	int speed_mbps;
+	int speed_mbps;	       /* 0: CORE_MBPS for each core */
 	unsigned latency_us;
 };
 
