@@ -138,6 +138,7 @@ static void case_asks(struct rank *r)
 		mail_put(r, 0, 0, handle);
 		comm = accept_wait(r, listen);
 		barrier(r);
+		barrier(r);
 		CHECK(!r->net.v12->close_listen(listen) && !r->net.v12->close_recv(comm));
 	} else {
 		mail_get(r, 1, 0, handle);
@@ -145,6 +146,7 @@ static void case_asks(struct rank *r)
 		barrier(r); /* the other has accepted */
 		if (!comm)
 			comm = connect_wait(r, handle);
+		barrier(r);
 		CHECK(!r->net.v12->close_send(comm));
 	}
 }
@@ -277,6 +279,7 @@ static void case_strangers(struct rank *r)
 		CHECK(!net_listen(&r->net, r->ctx, handle, &listen));
 		mail_put(r, 0, 0, handle);
 		comm = accept_wait(r, listen);
+		barrier(r);
 		barrier(r);
 		CHECK(!r->net.v12->close_listen(listen) && !r->net.v12->close_recv(comm));
 		return;
