@@ -16,19 +16,24 @@
 #define QP_RNR_TIMER   12 /* 0.64 ms */
 #define QP_HOPS	       64
 
-/* From each state: the states that may follow, as bits. */
-static const uint8_t qp_next[] = {
-	[VERBS_QP_DOWN] = 1 << VERBS_QP_READY,
-	[VERBS_QP_READY] = 1 << VERBS_QP_UP | 1 << VERBS_QP_FAILED | 1 << VERBS_QP_DEAD,
-	[VERBS_QP_UP] = 1 << VERBS_QP_FAILED | 1 << VERBS_QP_DEAD,
-	[VERBS_QP_FAILED] = 1 << VERBS_QP_DRAINED | 1 << VERBS_QP_DEAD,
-	[VERBS_QP_DRAINED] = 1 << VERBS_QP_READY,
-	[VERBS_QP_DEAD] = 0,
-};
+static inline bool qp_may_go(int from, int to)
+{
+	/* From each state: the states that may follow, as bits. */
+	static const uint8_t next[] = {
+		[VERBS_QP_DOWN] = 1 << VERBS_QP_READY,
+		[VERBS_QP_READY] = 1 << VERBS_QP_UP | 1 << VERBS_QP_FAILED | 1 << VERBS_QP_DEAD,
+		[VERBS_QP_UP] = 1 << VERBS_QP_FAILED | 1 << VERBS_QP_DEAD,
+		[VERBS_QP_FAILED] = 1 << VERBS_QP_DRAINED | 1 << VERBS_QP_DEAD,
+		[VERBS_QP_DRAINED] = 1 << VERBS_QP_READY,
+		[VERBS_QP_DEAD] = 0,
+	};
+
+	return next[from] >> to & 1;
+}
 
 bool qp_goto(struct verbs_qp *q, int from, int to)
 {
-	assert(qp_next[from] >> to & 1);
+	assert(qp_may_go(from, to));
 	/* Pairs with the acquire in qp_state(): the old owner has finished with it. */
 	return atomic_compare_exchange_strong_explicit(&q->state, &from, to, memory_order_release,
 						       memory_order_relaxed);

@@ -572,7 +572,11 @@ int pair_rank(const char *name, const struct pair_opts *opts, struct report *rep
 		return PERF_FAILED;
 	}
 	ret = rank_serve(&r);
-	if (ret) /* a driver with endless work may delay the end of this process */
+	if (ret) { /* a driver with endless work may delay the end of this process, and what is
+		      open cannot be closed beside it */
 		shutdown(RANK_SOCK, SHUT_RDWR);
+		fflush(NULL);
+		_exit(ret);
+	}
 	return ret;
 }
