@@ -819,9 +819,12 @@ def move_for_a_moment(tools):
     with Server(tools, "--no-huge", mem="kv=host:256M") as s:
         for size in (64, 192 << 20):
             for command in ("put", "get"):
-                row, = tools.perf(command, s.addr, "-s", size, "-D", "0.001", "-q", "1" if size > 64 else "3").clean()
-                expect(row["count"] > 0 and row["GB_s"] > 0, row)
-                expect(size > 64 or row["cpu_pct"] is None, "CPU time of a millisecond:", row)
+                for left in range(4, -1, -1): # a busy machine makes more of a millisecond
+                    row, = tools.perf(command, s.addr, "-s", size, "-D", "0.001", "-q", "1" if size > 64 else "3").clean()
+                    expect(row["count"] > 0 and row["GB_s"] > 0, row)
+                    if size > 64 or row["cpu_pct"] is None:
+                        break
+                    expect(left, "CPU time of a millisecond:", row)
         row, = tools.perf("lat", s.addr, "-D", "0.001").clean()
         expect(row["count"] > 0 and row["p50_us"] > 0, row)
         before = s.stat(tools, "msgs_rx")
