@@ -147,6 +147,9 @@ static void peer__lies(void **state)
 	LIE(DATA(.len = MEM_B, .plen = CHUNK_B + 1));			    /* more than a chunk */
 	LIE(DATA(.len = MEM_B, .moff = WINDOW * CHUNK_B, .plen = CHUNK_B)); /* beyond the window */
 	LIE(DATA(.len = MEM_B, .plen = CHUNK_B), DATA(.len = MEM_B, .plen = CHUNK_B)); /* twice */
+	LIE(DATA(.len = MEM_B, .moff = CHUNK_B, .plen = CHUNK_B),
+	    DATA(.len = MEM_B, .moff = CHUNK_B,
+		 .plen = CHUNK_B)); /* with the first still to come */
 	LIE(DATA(.len = MEM_B, .plen = CHUNK_B),
 	    DATA(.len = MEM_B - 1, .moff = CHUNK_B, .plen = CHUNK_B)); /* another length */
 	LIE(DATA(.len = MEM_B, .plen = CHUNK_B),
