@@ -106,10 +106,17 @@ void qp_try_drained(struct verbs_qp *q)
 	qp_goto(q, VERBS_QP_FAILED, VERBS_QP_DRAINED);
 }
 
+/* How many queue pairs have failed with this request? One outage of a path fails all of them, each
+ * with another request, and that says nothing of the operation. */
+static unsigned wr_tries(struct verbs_lane *l, struct verbs_wr *wr)
+{
+	return wr->kind == VERBS_WR_DATA ? ++wr->tries : ++l->op[wr->op].tries;
+}
+
 static void send_failed(struct verbs_lane *l, struct verbs_qp *q, uint32_t number, int status)
 {
 	bool first = qp_state(q) == VERBS_QP_UP;
-	const struct verbs_wr *wr;
+	struct verbs_wr *wr;
 	int err;
 
 	if (first)
@@ -126,7 +133,7 @@ static void send_failed(struct verbs_lane *l, struct verbs_qp *q, uint32_t numbe
 	wr = &q->sent[q->tail++ % VERBS_SQ];
 	err = verbs_wc_errno(status);
 	if (!err && status != IBV_WC_WR_FLUSH_ERR && wr->op != VERBS_NO_OP &&
-	    ++l->op[wr->op].tries >= VERBS_TRIES)
+	    wr_tries(l, wr) >= VERBS_TRIES)
 		err = -EIO;
 	if (err)
 		wr_refused(l, wr, err);

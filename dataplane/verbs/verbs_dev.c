@@ -46,7 +46,7 @@ static int args_get(const char *option, struct dev_args *a)
 	if (*at && (args_number(&at, 255, &a->port) || !a->port))
 		goto bad;
 	if (*at) {
-		if (args_number(&at, 65535, &gid))
+		if (args_number(&at, 255, &gid))
 			goto bad;
 		a->gid_index = (int)gid;
 	}
@@ -149,6 +149,11 @@ static int dev_try(struct verbs_dev *dev, struct ibv_device *of, const struct de
 	int ret;
 
 	snprintf(dev->name, sizeof(dev->name), "%s", dev->api->get_device_name(of));
+	if (of->transport_type != IBV_TRANSPORT_IB)
+		return gx_fail(-ENODEV,
+			       "%s is neither InfiniBand nor RoCE: its queue pairs cannot be "
+			       "connected so (iWARP needs rdma_cm)",
+			       dev->name);
 	dev->ctx = dev->api->open_device(of);
 	if (!dev->ctx)
 		return gx_fail(-ENODEV, "%s cannot be opened: %s (rights on /dev/infiniband?)",

@@ -35,7 +35,7 @@
 #define VERBS_NOTE_B	  48
 #define VERBS_SLOT_B	  64	     /* of a note in registered memory */
 #define VERBS_SMALL_B	  (8u << 10) /* up to here puts of one kick share a queue pair */
-#define VERBS_TRIES	  8	     /* queue pairs that one operation may bring down */
+#define VERBS_TRIES	  8 /* queue pairs that one chunk, or the notes of a put, may bring down */
 #define VERBS_NO_OP	  UINT16_MAX
 
 enum verbs_qp_state {
@@ -60,6 +60,7 @@ struct verbs_wr {
 	uint32_t number; /* in the queue pair, in the order of posting */
 	uint16_t op;	 /* index in lane->op; VERBS_NO_OP: of none */
 	uint8_t kind, part, fate;
+	uint8_t tries; /* DATA: queue pairs that failed with it */
 };
 
 /* owner: see above; state is written by its owner and read by both */
@@ -92,7 +93,7 @@ struct verbs_op {
 	bool used, queued, redone; /* queued: something is left to post. redone: a queue pair with
 				      bytes of it failed, so notes wait for all bytes */
 	bool has_seq, is_inline;
-	uint8_t tries;
+	uint8_t tries; /* of its notes */
 	uint32_t flags;
 	int status; /* not 0: the operation ends with it when nothing of it is out */
 	struct gx_route *route;

@@ -25,7 +25,8 @@ static void redo_judge(struct verbs_qp *q, uint32_t taken)
 	for (uint32_t i = q->redo_tail; i != q->redo_head; i++) {
 		const struct verbs_wr *wr = &q->redo[i % VERBS_SQ];
 
-		if (wr->kind != VERBS_WR_NOTE || wr->fate || wr->off >= taken)
+		if (wr->kind != VERBS_WR_NOTE || wr->fate ||
+		    (int32_t)((uint32_t)wr->off - taken) >= 0)
 			continue;
 		if (!any || (int32_t)(wr->number - last) > 0)
 			last = wr->number;

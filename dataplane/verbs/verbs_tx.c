@@ -112,10 +112,13 @@ static struct ibv_send_wr *wr_new(struct verbs_lane *l, struct verbs_qp *q,
 /* ---- Data ---- */
 
 static void data_add(struct verbs_lane *l, struct verbs_qp *q, struct verbs_op *op, uint64_t off,
-		     uint32_t len)
+		     uint32_t len, uint8_t tries)
 {
-	struct verbs_wr what = {
-		.off = off, .len = len, .op = (uint16_t)(op - l->op), .kind = VERBS_WR_DATA};
+	struct verbs_wr what = {.off = off,
+				.len = len,
+				.op = (uint16_t)(op - l->op),
+				.kind = VERBS_WR_DATA,
+				.tries = tries};
 	struct ibv_send_wr *wr = wr_new(l, q, &what);
 
 	*wr->sg_list = (struct ibv_sge){(uintptr_t)op->mine + off, len, op->lkey};
@@ -232,7 +235,7 @@ static bool op_send(struct verbs_lane *l, struct verbs_op *op)
 		if (!q)
 			return false;
 		op->data_out++;
-		data_add(l, q, op, op->posted_b, n);
+		data_add(l, q, op, op->posted_b, n, 0);
 		op->posted_b += n;
 	}
 	return notes_send(l, op);
@@ -289,7 +292,7 @@ static bool redo_one(struct verbs_lane *l, struct verbs_qp *of, const struct ver
 	q = lane_pick(l, wr->len, of);
 	if (!q)
 		return false;
-	data_add(l, q, op, wr->off, wr->len);
+	data_add(l, q, op, wr->off, wr->len, wr->tries);
 	l->nr_redone++;
 	gx_stat_add(&l->core->loop.stats, GX_STAT_VERBS_REDONE, 1);
 	return true;

@@ -617,6 +617,28 @@ static void qp__fails_often(void **state)
 	rig_free(r);
 }
 
+/* An outage of the path fails each queue pair in turn, each with another chunk of one put. */
+static void qp__all_fail_once(void **state)
+{
+	struct rig *r = rig_new(3);
+	struct gx_op op = put_imm(&r->a, 0, MEM_B, 3);
+
+	script.run_max = 1;
+	r->a.lane->chunk_b = 4096; /* so that it lasts */
+	fill(r->a.mem.addr, MEM_B, 3);
+	post(&r->a, &op);
+	for (unsigned i = 0; i < 2 * VERBS_TRIES; i++) {
+		assert_int_equal(r->a.nr_done, 0);
+		plan(&r->a, i % 3, i % 2, IBV_WC_RETRY_EXC_ERR);
+		UNTIL(r, !script.fail_qpn);
+		UNTIL(r, nr_up(&r->a) == 3 && nr_up(&r->b) == 3);
+	}
+	UNTIL(r, r->a.nr_done == 1 && r->b.nr_notify == 1);
+	assert_int_equal(r->a.nr_failed, 0);
+	same(r, 0, MEM_B);
+	rig_free(r);
+}
+
 static void qp__refuses_posts(void **state)
 {
 	struct rig *r = rig_new(2);
@@ -894,6 +916,7 @@ static void open__names(void **state)
 					  "script0:2:2:1",
 					  ":2",
 					  "script0:2:99",
+					  "script0:2:258",
 					  "script0:0"};
 	struct verbs_dev *dev;
 	char text[256];
@@ -907,6 +930,14 @@ static void open__names(void **state)
 	assert_true(verbs_dev_text(dev, text, sizeof(text)) > 0);
 	assert_non_null(strstr(text, "script0 port 2"));
 	verbs_dev_close(dev);
+	script.iwarp = 1;
+	assert_int_equal(verbs_dev_open("script0", &dev), -ENODEV);
+	assert_non_null(strstr(gx_error(), "iWARP"));
+	assert_int_equal(verbs_dev_open("auto", &dev), 0);
+	assert_true(verbs_dev_text(dev, text, sizeof(text)) > 0);
+	assert_non_null(strstr(text, "script1 port 2"));
+	verbs_dev_close(dev);
+	script.iwarp = 0;
 	assert_int_equal(verbs_dev_open("script1:2:1", &dev), 0);
 	assert_int_equal(dev->gid_index, 1);
 	verbs_dev_close(dev);
@@ -994,6 +1025,7 @@ int main(void)
 		cmocka_unit_test(qp__late_packet),
 		cmocka_unit_test(qp__others_go_on),
 		cmocka_unit_test(qp__fails_often),
+		cmocka_unit_test(qp__all_fail_once),
 		cmocka_unit_test(qp__refuses_posts),
 		cmocka_unit_test(qp__refused_before_note),
 		cmocka_unit_test(qp__poison),

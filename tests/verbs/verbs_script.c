@@ -105,6 +105,8 @@ static struct ibv_device **get_device_list(int *n)
 	assert(list);
 	for (int i = 0; i < SCRIPT_DEVICES; i++) {
 		snprintf(devices[i].name, sizeof(devices[i].name), "script%d", i);
+		devices[i].transport_type =
+			script.iwarp >> i & 1 ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
 		list[i] = &devices[i];
 	}
 	*n = SCRIPT_DEVICES;

@@ -27,6 +27,7 @@ struct script {
 	unsigned refuse_posts; /* post_send takes none, so many times */
 	unsigned poll_max;     /* most completions of a poll; 0: as asked */
 	unsigned run_max; /* most requests that script_run() carries out of a queue pair; 0: all */
+	unsigned iwarp;	  /* bit i: device i is an iWARP one */
 	bool gone;	  /* the devices were removed: polls fail, and nothing is flushed */
 	bool no_flush;	  /* a queue pair in error keeps its requests for itself */
 	/* Called when a queue pair can receive, before it can send. */
