@@ -469,11 +469,15 @@ static void qp__fails_landed(void **state)
 
 /* The put had landed with its note when the queue pair failed, and nobody has told the sender so. The
  * receiver was notified: the bytes are its own again, and nobody writes them a second time. */
-static void qp__landed_is_not_sent_again(void **state)
+static void landed_is_not_sent_again(uint32_t notes)
 {
 	struct rig *r = rig_new(2);
 	struct gx_op op = put_imm(&r->a, 0, 4 * CHUNK_B, 9);
 
+	for (unsigned i = 0; i < 2; i++) {
+		r->a.lane->qp[i].notes_sent = r->a.lane->qp[i].notes_known = notes;
+		r->b.lane->qp[i].notes_taken = r->b.lane->qp[i].notes_told = notes;
+	}
 	fill(r->a.mem.addr, 4 * CHUNK_B, 1);
 	script.fail_landed = true;
 	plan(&r->a, 0, 2, IBV_WC_WR_FLUSH_ERR); /* two chunks, then the note */
@@ -493,6 +497,12 @@ static void qp__landed_is_not_sent_again(void **state)
 	assert_int_equal(r->b.nr_notify, 1);
 	assert_int_equal(r->a.lane->nr_redone, 0);
 	rig_free(r);
+}
+
+static void qp__landed_is_not_sent_again(void **state)
+{
+	landed_is_not_sent_again(0);
+	landed_is_not_sent_again(UINT32_MAX); /* the number of notes wraps with this one */
 }
 
 /* As before, and this time the note was lost. */
