@@ -37,6 +37,7 @@
 #define TCP_NONE      UINT32_MAX
 #define TCP_SLOT_BIT  (1ull << 63) /* a token with this bit names a slot */
 #define TCP_TICK_NS   1000000
+#define TCP_SHORT_B   16384u	/* received in a turn: after more, the peer waits for answers */
 #define TCP_GRACE_NS  200000000 /* from the end of a socket to a fault: the cause may come */
 
 /* System calls of the data path. Each returns at once; -errno, never -1. owner: nobody, frozen */

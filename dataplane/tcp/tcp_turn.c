@@ -96,8 +96,19 @@ static void ep_tick(struct tcp_ep *e)
 
 /* ---- a turn ---- */
 
+/* A short message came, and there is nothing to send but what it asks of the link (DONE). The
+ * program may answer it before the next turn, and then one call into the kernel carries both. What
+ * was queued before this turn (@ctl on) does not wait again. */
+static bool may_answer(const struct tcp_ep *e, uint32_t ctl, uint64_t got_b)
+{
+	return e->ctl_tail == ctl && e->ctl_head != ctl && got_b < TCP_SHORT_B && !e->nr_act &&
+	       e->sock[0].tail == e->sock[0].head;
+}
+
 static bool ep_turn(struct tcp_ep *e, uint64_t now_ns)
 {
+	uint64_t rx_b = e->link->rx_b;
+	uint32_t ctl = e->ctl_head;
 	bool worked;
 
 	e->now_ns = now_ns;
@@ -108,7 +119,8 @@ static bool ep_turn(struct tcp_ep *e, uint64_t now_ns)
 		tcp_in_acks(e);
 	if (e->gets_tail != e->gets_head)
 		worked |= tcp_match_serve(e);
-	worked |= tcp_tx(e);
+	if (!may_answer(e, ctl, e->link->rx_b - rx_b))
+		worked |= tcp_tx(e);
 	if (e->now_ns >= e->tick_ns)
 		ep_tick(e);
 	if (worked)

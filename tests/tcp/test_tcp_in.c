@@ -79,6 +79,7 @@ static void peer__leaves_an_answer(void **state)
 	struct gx_op op = op_of(GX_OP_PUT, p->buf, 8);
 
 	assert_int_equal(side_post(p, 0, &op), 0);
+	side_turn(p, 1);
 	side_turn(p, 1); /* it answers DONE */
 	a->e->sys = &broken;
 	assert_int_equal(side_post(p, 0, &op), 0);
@@ -93,6 +94,51 @@ static void peer__leaves_an_answer(void **state)
 	}
 	assert_int_equal(side_fault(p, 0), -ECONNRESET);
 	assert_int_equal(a->nr_done, 1);
+	pair_free(p);
+}
+
+static unsigned nr_sends;
+
+static ssize_t counted_send(int fd, const struct iovec *iov, unsigned n)
+{
+	nr_sends++;
+	return tcp_sys_kernel.send(fd, iov, n);
+}
+
+static const struct tcp_sys counted = {.send = counted_send, .recv = broken_recv};
+
+/* DONE waits one turn for what the program says to a short message, and no longer; no turn after a
+ * long one. */
+static void done__goes_with_an_answer(void **state)
+{
+	struct pair *p = pair_new(1);
+	struct side *b = &p->side[1];
+	struct gx_op op = op_of(GX_OP_PUT, p->buf, 8), large = op_of(GX_OP_PUT, p->buf, 65536);
+
+	b->e->sys = &counted;
+	nr_sends = 0;
+	assert_int_equal(side_post(p, 0, &op), 0);
+	side_turn(p, 1);
+	assert_int_equal(nr_sends, 0);
+	assert_int_equal(side_post(p, 1, &op), 0);
+	assert_int_equal(nr_sends, 1);
+	side_turn(p, 0);
+	assert_int_equal(p->side[0].nr_done, 1);
+
+	side_turn(p, 0); /* its DONE */
+	side_turn(p, 1);
+	assert_int_equal(b->nr_done, 1);
+	nr_sends = 0;
+	assert_int_equal(side_post(p, 0, &op), 0);
+	side_turn(p, 1);
+	assert_int_equal(nr_sends, 0);
+	assert_int_equal(side_post(p, 0, &op), 0);
+	side_turn(p, 1); /* it brings a second one, and yet */
+	assert_int_equal(nr_sends, 1);
+
+	assert_int_equal(side_post(p, 0, &large), 0);
+	side_turn(p, 1);
+	assert_int_equal(nr_sends, 2);
 	pair_free(p);
 }
 
@@ -421,6 +467,7 @@ int main(void)
 		cmocka_unit_test(peer__silent),
 		cmocka_unit_test(peer__cut_off),
 		cmocka_unit_test(peer__leaves_an_answer),
+		cmocka_unit_test(done__goes_with_an_answer),
 		cmocka_unit_test(peer__lies),
 		cmocka_unit_test(peer__floods),
 		cmocka_unit_test(cancel__before_its_data),
