@@ -37,6 +37,9 @@ RIVALS = {
     "gx lat 64, shm, one way, p50": ["UCX tag_lat 64, shared memory, p50", "UCX ucp_put_lat 64, shared memory, p50"],
     "gx put 1M, udp, verified": ["UCX tag_bw 1M, tcp"],
     "gx lat 64, udp, one way, p50": ["UCX tag_lat 64, tcp, p50"],
+    **{f"gx {what} 1M, tcp, {n} socket(s), verified": [f"iperf3 -l 1M, loopback, {n} stream(s)", "UCX tag_bw 1M, tcp"]
+       for what in ("put", "send") for n in (1, 4)},
+    "gx lat 64, tcp, one way, p50": ["UCX tag_lat 64, tcp, p50"],
 }
 
 
@@ -101,7 +104,7 @@ class Bench:
         js = os.path.join(self.tmp, f"{time.time_ns()}.json")
         server = [self.build / "tools/gxd", "--listen", addr, "--cores", self.cpu_s, "--port", port, "--busy",
                   "--mem", f"kv=host:{mem}", *server_extra]
-        path = ["--link", "local"] if link == "local" else ["--port", port]
+        path = ["--port", port] if link == "packet" else ["--link", link]
         client = [self.build / "tools/gxperf", what, addr, "--mem", "kv", *path, "-s", size,
                   "--cores", self.cpu_c, "-J", js, *extra]
         if what == "lat":
@@ -147,11 +150,11 @@ class Bench:
         f = self.ucx(test, size, tls, n)
         return f[1] if len(f) >= 7 else f[0]  # percentile 50 (us)
 
-    def iperf3(self, length):
+    def iperf3(self, length, streams=1):
         port = str(free_port())
         with Background(["iperf3", "-s", "-p", port, "-A", self.cpu_s], wait_for="listening"):
             out = run(["iperf3", "-c", "127.0.0.1", "-p", port, "-A", f"{self.cpu_c},{self.cpu_s}", "-l", length,
-                       "-t", str(max(2, int(self.a.seconds))), "-J"])
+                       "-P", str(streams), "-t", str(max(2, int(self.a.seconds))), "-J"])
         return json.loads(out)["end"]["sum_received"]["bits_per_second"] / 8 / GB
 
     def testpmd_memif(self, frame):
@@ -221,6 +224,17 @@ class Bench:
             add("gx lat 64, udp, one way, p50", "us", lambda: self.gx("udp", "lat", "64", field="p50_us"))
             add("UCX tag_lat 64, tcp, p50", "us",
                 lambda: self.ucx_lat("tag_lat", 64, "tcp,self", 50000), "ucx_perftest")
+        if "tcp" in self.a.what:
+            for n in (1, 4):
+                for what in ("put", "send"):
+                    add(f"gx {what} 1M, tcp, {n} socket(s), verified", "GB/s",
+                        lambda what=what, n=n: self.gx("shm", what, "1M", ["--sockets", str(n)], link="tcp"))
+                add(f"iperf3 -l 1M, loopback, {n} stream(s)", "GB/s", lambda n=n: self.iperf3("1M", n), "iperf3")
+            add("gx lat 64, tcp, one way, p50", "us", lambda: self.gx("shm", "lat", "64", field="p50_us", link="tcp"))
+            if "udp" not in self.a.what:
+                add("UCX tag_bw 1M, tcp", "GB/s", lambda: self.ucx_bw("tag_bw", 1 << 20, "tcp,self", 5000), "ucx_perftest")
+                add("UCX tag_lat 64, tcp, p50", "us",
+                    lambda: self.ucx_lat("tag_lat", 64, "tcp,self", 50000), "ucx_perftest")
         for name, _, _, need in s:
             if need and not have(need):
                 say(f"{name}: left out, {need} is not installed")
@@ -254,7 +268,7 @@ def cpu_model():
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("what", nargs="*", default=["put", "local", "memif", "lat", "udp"],
+    p.add_argument("what", nargs="*", default=["put", "local", "memif", "lat", "udp", "tcp"],
                    help="groups: put local memif lat udp")
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--seconds", type=float, default=2.0, help="of each bandwidth measurement")
