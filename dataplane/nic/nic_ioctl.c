@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What SIOCETHTOOL tells of an interface, and flow rules, which Linux sets by it alone. Sizes that
+ * the driver names are checked before they are believed. Control path, any thread.
+ */
+#include "nic/nic.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/ethtool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define IOCTL_TABLE_MAX	   65536 /* entries of an RSS table */
+#define IOCTL_FEATURES_MAX 1024
+#define IOCTL_NTUPLE	   "rx-ntuple-filter"
+
+/* A text of the kernel that may lack its end. */
+static void text_take(char *to, size_t room, const char *from)
+{
+	size_t len = strnlen(from, room - 1);
+
+	memcpy(to, from, len);
+	to[len] = '\0';
+}
+
+void nic_driver(const struct nic_sys *sys, const char *name, char driver[32], char bus[32])
+{
+	struct ethtool_drvinfo info = {.cmd = ETHTOOL_GDRVINFO};
+
+	driver[0] = bus[0] = '\0';
+	if (sys->ethtool(name, &info))
+		return;
+	text_take(driver, 32, info.driver);
+	text_take(bus, 32, info.bus_info);
+}
+
+uint32_t nic_channels(const struct nic_sys *sys, const char *name)
+{
+	struct ethtool_channels c = {.cmd = ETHTOOL_GCHANNELS};
+	struct ethtool_rxnfc rings = {.cmd = ETHTOOL_GRXRINGS};
+
+	if (!sys->ethtool(name, &c) && c.rx_count < UINT16_MAX && c.combined_count < UINT16_MAX &&
+	    c.rx_count + c.combined_count)
+		return c.rx_count + c.combined_count;
+	if (!sys->ethtool(name, &rings) && rings.data < UINT16_MAX)
+		return (uint32_t)rings.data;
+	return 0;
+}
+
+/* ---- Features: found by name, because their numbers differ between kernels ---- */
+
+/* Return: how many there are; 0: the kernel does not tell. */
+static uint32_t features_count(const struct nic_sys *sys, const char *name)
+{
+	struct ethtool_sset_info *ask = calloc(1, sizeof(*ask) + sizeof(ask->data[0]));
+	uint32_t nr = 0;
+
+	if (!ask)
+		return 0;
+	ask->cmd = ETHTOOL_GSSET_INFO;
+	ask->sset_mask = 1ull << ETH_SS_FEATURES;
+	if (!sys->ethtool(name, ask) && ask->sset_mask)
+		nr = ask->data[0];
+	free(ask);
+	return nr <= IOCTL_FEATURES_MAX ? nr : 0;
+}
+
+/* Return: the number of feature @what; @nr: there is none. */
+static uint32_t features_find(const struct nic_sys *sys, const char *name, uint32_t nr,
+			      const char *what)
+{
+	struct ethtool_gstrings *all = calloc(1, sizeof(*all) + (size_t)nr * ETH_GSTRING_LEN);
+	uint32_t at = nr;
+
+	if (!all)
+		return nr;
+	all->cmd = ETHTOOL_GSTRINGS;
+	all->string_set = ETH_SS_FEATURES;
+	all->len = nr;
+	if (!sys->ethtool(name, all) && all->len <= nr)
+		for (at = 0; at < all->len; at++)
+			if (!strncmp((char *)all->data + at * ETH_GSTRING_LEN, what,
+				     ETH_GSTRING_LEN))
+				break;
+	if (at >= all->len)
+		at = nr;
+	free(all);
+	return at;
+}
+
+static enum nic_has features_has(const struct nic_sys *sys, const char *name, uint32_t nr,
+				 uint32_t at)
+{
+	uint32_t blocks = (nr + 31) / 32, bit = 1u << at % 32;
+	struct ethtool_gfeatures *f = calloc(1, sizeof(*f) + blocks * sizeof(f->features[0]));
+	enum nic_has has = NIC_HAS_NOT;
+
+	if (!f)
+		return has;
+	f->cmd = ETHTOOL_GFEATURES;
+	f->size = blocks;
+	if (!sys->ethtool(name, f) && f->size == blocks) {
+		if (f->features[at / 32].active & bit)
+			has = NIC_HAS_ON;
+		else if (f->features[at / 32].available & ~f->features[at / 32].never_changed & bit)
+			has = NIC_HAS_OFF;
+	}
+	free(f);
+	return has;
+}
+
+enum nic_has nic_ntuple(const struct nic_sys *sys, const char *name)
+{
+	uint32_t nr = features_count(sys, name), at;
+
+	if (!nr)
+		return NIC_HAS_NOT;
+	at = features_find(sys, name, nr, IOCTL_NTUPLE);
+	return at < nr ? features_has(sys, name, nr, at) : NIC_HAS_NOT;
+}
+
+/* ---- RSS ---- */
+
+int nic_rss(const struct nic_sys *sys, const char *name, uint64_t *queues, unsigned nr_words)
+{
+	struct ethtool_rxfh_indir none = {.cmd = ETHTOOL_GRXFHINDIR}, *table;
+	int ret = sys->ethtool(name, &none);
+	uint32_t nr = none.size;
+
+	memset(queues, 0, nr_words * sizeof(*queues));
+	if (ret)
+		return ret;
+	if (!nr || nr > IOCTL_TABLE_MAX)
+		return nr ? -EBADMSG : -EOPNOTSUPP;
+	table = calloc(1, sizeof(*table) + nr * sizeof(table->ring_index[0]));
+	if (!table)
+		return -ENOMEM;
+	table->cmd = ETHTOOL_GRXFHINDIR;
+	table->size = nr;
+	ret = sys->ethtool(name, table);
+	for (uint32_t i = 0; !ret && i < nr; i++)
+		if (table->ring_index[i] / 64 < nr_words)
+			queues[table->ring_index[i] / 64] |= 1ull << table->ring_index[i] % 64;
+	free(table);
+	return ret ? ret : (int)nr;
+}
+
+int nic_rss_first(const struct nic_sys *sys, const char *name, uint32_t nr)
+{
+	struct ethtool_rxfh_indir none = {.cmd = ETHTOOL_GRXFHINDIR}, *table;
+	int ret = sys->ethtool(name, &none);
+	uint32_t entries = none.size;
+
+	if (ret || !nr || !entries || entries > IOCTL_TABLE_MAX)
+		return ret ? ret : nr ? -EOPNOTSUPP : -EINVAL;
+	table = calloc(1, sizeof(*table) + entries * sizeof(table->ring_index[0]));
+	if (!table)
+		return -ENOMEM;
+	table->cmd = ETHTOOL_SRXFHINDIR;
+	table->size = entries;
+	for (uint32_t i = 0; i < entries; i++)
+		table->ring_index[i] = i % nr;
+	ret = sys->ethtool(name, table);
+	free(table);
+	return ret;
+}
+
+/* ---- Flow rules ---- */
+
+void nic_rules(const struct nic_sys *sys, const char *name, struct nic_rules *out)
+{
+	struct ethtool_rxnfc c = {.cmd = ETHTOOL_GRXCLSRLCNT};
+
+	*out = (struct nic_rules){.err = sys->ethtool(name, &c)};
+	if (out->err)
+		return;
+	out->nr = c.rule_cnt;
+	out->placed = c.data & RX_CLS_LOC_SPECIAL;
+}
+
+int nic_rule_add(const struct nic_sys *sys, const char *name, const struct nic_flow *flow,
+		 uint32_t queue)
+{
+	struct ethtool_rxnfc c = {
+		.cmd = ETHTOOL_SRXCLSRLINS,
+		.fs = {.flow_type = TCP_V4_FLOW, .ring_cookie = queue, .location = RX_CLS_LOC_ANY}};
+	struct ethtool_tcpip4_spec *is = &c.fs.h_u.tcp_ip4_spec, *mask = &c.fs.m_u.tcp_ip4_spec;
+	int ret;
+
+	is->ip4src = flow->src_ip;
+	is->ip4dst = flow->dst_ip;
+	is->psrc = flow->src_port;
+	is->pdst = flow->dst_port;
+	mask->ip4src = flow->src_ip ? UINT32_MAX : 0;
+	mask->ip4dst = flow->dst_ip ? UINT32_MAX : 0;
+	mask->psrc = flow->src_port ? UINT16_MAX : 0;
+	mask->pdst = flow->dst_port ? UINT16_MAX : 0;
+	ret = sys->ethtool(name, &c);
+	if (ret)
+		return ret;
+	return c.fs.location <= INT32_MAX ? (int)c.fs.location : -EBADMSG;
+}
+
+int nic_rule_del(const struct nic_sys *sys, const char *name, uint32_t place)
+{
+	struct ethtool_rxnfc c = {.cmd = ETHTOOL_SRXCLSRLDEL, .fs = {.location = place}};
+
+	return sys->ethtool(name, &c);
+}

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The facts of an interface in words, and the receive modes that follow from them: for each, what
+ * is missing and the cure. Pure: from struct nic_facts alone.
+ */
+#include "nic/nic.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MODE_RX_MIN 2 /* queues: one for memory of a device, one for all other traffic */
+
+#define MODE_DRIVERS "such as bnxt_en, gve, mlx5_core"
+
+void nic_who(const struct nic_facts *f, char *buf, size_t room)
+{
+	snprintf(buf, room, "%s (%s%s)", f->name, f->driver[0] ? "driver " : "no driver",
+		 f->driver);
+}
+
+/* ---- Facts ---- */
+
+__attribute__((format(printf, 3, 4))) static void fact_set(struct gx_nic_fact *out,
+							   const char *name, const char *fmt, ...)
+{
+	va_list ap;
+
+	snprintf(out->name, sizeof(out->name), "%s", name);
+	va_start(ap, fmt);
+	vsnprintf(out->text, sizeof(out->text), fmt, ap);
+	va_end(ap);
+}
+
+static void fact_driver(const struct nic_facts *f, struct gx_nic_fact *out)
+{
+	fact_set(out, "driver", "%s", f->driver[0] ? f->driver : "none");
+}
+
+static void fact_bus(const struct nic_facts *f, struct gx_nic_fact *out)
+{
+	fact_set(out, "bus", "%s", f->bus[0] ? f->bus : "none");
+}
+
+static void fact_numa(const struct nic_facts *f, struct gx_nic_fact *out)
+{
+	if (f->numa < 0)
+		fact_set(out, "numa_node", "unknown");
+	else
+		fact_set(out, "numa_node", "%d", f->numa);
+}
+
+static void fact_kernel(const struct nic_facts *f, struct gx_nic_fact *out)
+{
+	fact_set(out, "kernel", "%s", f->kernel[0] ? f->kernel : "unknown");
+}
+
+static void fact_queues(const struct nic_facts *f, struct gx_nic_fact *out)
+{
+	unsigned held = 0;
+
+	for (unsigned i = 0; i < NIC_QUEUES_MAX; i++)
+		held += f->held[i] != 0;
+	if (!f->nr_rx)
+		fact_set(out, "rx_queues", "unknown");
+	else if (held)
+		fact_set(out, "rx_queues", "%u, %u of them bound to memory of others", f->nr_rx,
+			 held);
+	else
+		fact_set(out, "rx_queues", "%u", f->nr_rx);
+}
+
+static void fact_split(const struct nic_facts *f, struct gx_nic_fact *out)
+{
+	static const char *const text[] = {
+		[GX_NIC_NO] = "not told of", [GX_NIC_LATER] = "off", [GX_NIC_YES] = "on"};
+
+	fact_set(out, "header_split", "%s", text[f->split]);
+}
+
+static void fact_thresh(const struct nic_facts *f, struct gx_nic_fact *out)
+{
+	if (f->has_thresh)
+		fact_set(out, "hds_thresh", "%u, at most %u", f->thresh_b, f->thresh_max_b);
+	else
+		fact_set(out, "hds_thresh", "not told of");
+}
+
+static void fact_rss(const struct nic_facts *f, struct gx_nic_fact *out)
+{
+	unsigned nr = 0;
+
+	for (unsigned i = 0; i < NIC_QUEUES_MAX / 64; i++)
+		nr += (unsigned)__builtin_popcountll(f->rss_queues[i]);
+	if (f->rss > 0)
+		fact_set(out, "rss", "%d entries, over %u queues", f->rss, nr);
+	else
+		fact_set(out, "rss", "no table");
+}
+
+static void fact_flows(const struct nic_facts *f, struct gx_nic_fact *out)
+{
+	static const char *const text[] = {
+		[NIC_HAS_NOT] = "no", [NIC_HAS_OFF] = "off", [NIC_HAS_ON] = "on"};
+
+	if (f->rules.err)
+		fact_set(out, "flow_rules", "%s", text[f->ntuple]);
+	else
+		fact_set(out, "flow_rules", "%s, %u set", text[f->ntuple], f->rules.nr);
+}
+
+static void fact_netdev(const struct nic_facts *f, struct gx_nic_fact *out)
+{
+	if (f->nl_err)
+		fact_set(out, "netdev", "not asked: %s",
+			 f->nl_err == -ENOSYS ? "gx was built without libmnl"
+					      : strerror(-f->nl_err));
+	else if (!f->netdev)
+		fact_set(out, "netdev", "the kernel has no such family");
+	else
+		fact_set(out, "netdev", "bind-rx %s, bind-tx %s", f->bind_rx ? "known" : "unknown",
+			 f->bind_tx ? "known" : "unknown");
+}
+
+static void fact_bind(const struct nic_facts *f, struct gx_nic_fact *out)
+{
+	if (!f->bind_err)
+		fact_set(out, "bind_rx", "not asked");
+	else if (f->bind_err == -EBADF)
+		fact_set(out, "bind_rx", "not refused, as far as a request without a dma-buf goes");
+	else
+		fact_set(out, "bind_rx", "%s%s%s", strerror(-f->bind_err),
+			 f->bind_text[0] ? ": " : "", f->bind_text);
+}
+
+static void fact_xdp(const struct nic_facts *f, struct gx_nic_fact *out)
+{
+	fact_set(out, "xdp_features", "0x%llx", (unsigned long long)f->xdp);
+}
+
+static void fact_zcrx(const struct nic_facts *f, struct gx_nic_fact *out)
+{
+	if (!f->zcrx || f->zcrx == -EPERM)
+		fact_set(out, "io_uring_zcrx", "known");
+	else if (f->zcrx == -EOPNOTSUPP)
+		fact_set(out, "io_uring_zcrx", "unknown to this kernel");
+	else
+		fact_set(out, "io_uring_zcrx", "not asked: no ring (%s)", strerror(-f->zcrx));
+}
+
+int nic_fact(const struct nic_facts *f, unsigned index, struct gx_nic_fact *out)
+{
+	static void (*const all[])(const struct nic_facts *f, struct gx_nic_fact *out) = {
+		fact_driver, fact_bus,	  fact_numa, fact_kernel, fact_queues,
+		fact_split,  fact_thresh, fact_rss,  fact_flows,  fact_netdev,
+		fact_bind,   fact_xdp,	  fact_zcrx};
+
+	if (index >= sizeof(all) / sizeof(all[0]))
+		return -ENOENT;
+	all[index](f, out);
+	return 0;
+}
+
+/* ---- Modes ---- */
+
+__attribute__((format(printf, 4, 5))) static void mode_lack(struct gx_nic_mode *m,
+							    enum gx_nic_can can, const char *cure,
+							    const char *fmt, ...)
+{
+	va_list ap;
+
+	m->can = can;
+	snprintf(m->cure, sizeof(m->cure), "%s", cure);
+	va_start(ap, fmt);
+	vsnprintf(m->why, sizeof(m->why), fmt, ap);
+	va_end(ap);
+}
+
+void nic_refusal(const struct nic_facts *f, int err, const char *text, char *why, size_t why_room,
+		 char *cure, size_t cure_room)
+{
+	char who[64];
+	const char *what = "see the kernel's text, and its log";
+
+	nic_who(f, who, sizeof(who));
+	snprintf(why, why_room, "%s: the kernel refuses to bind it to memory of a device: %s%s%s",
+		 who, strerror(-err), text[0] ? ": " : "", text);
+	if (err == -EOPNOTSUPP)
+		what = "use a NIC whose driver can, " MODE_DRIVERS
+		       ", and a kernel with CONFIG_NET_DEVMEM";
+	else if (err == -EPERM)
+		what = "be root in the host's own user namespace, or have CAP_NET_ADMIN there";
+	else if (err == -EBADF)
+		what = "pass the descriptor of a dma-buf";
+	else if (err == -EEXIST || err == -EBUSY)
+		what = "take queues that nobody else has bound, and end XDP programs";
+	else if (err == -ERANGE)
+		what = "take queues that the interface has";
+	else if (err == -EINVAL)
+		what = "switch header split on, and set its threshold to 0; gx_nic_step() says how";
+	snprintf(cure, cure_room, "%s", what);
+}
+
+/* Kernel and gx: what no NIC mends. Return: something is missing. */
+static bool mode_lacks_kernel(const struct nic_facts *f, struct gx_nic_mode *m)
+{
+	if (f->nl_err == -ENOSYS)
+		mode_lack(m, GX_NIC_NO, "install libmnl-dev and build gx again",
+			  "gx was built without libmnl");
+	else if (f->nl_err)
+		mode_lack(m, GX_NIC_NO, "allow this process generic netlink",
+			  "no netlink socket: %s", strerror(-f->nl_err));
+	else if (!f->bind_rx)
+		mode_lack(m, GX_NIC_NO, "use Linux 6.12 or newer",
+			  "Linux %s does not know bind-rx of family netdev", f->kernel);
+	else
+		return false;
+	return true;
+}
+
+/* Asked without a dma-buf, a driver that can do it comes as far as EBADF. A kernel may look at the
+ * set-up before that (EINVAL). */
+bool nic_is_refused(const struct nic_facts *f)
+{
+	return f->bind_err && f->bind_err != -EBADF && f->bind_err != -EPERM &&
+	       f->bind_err != -EINVAL;
+}
+
+/* Driver and card. Return: something is missing. */
+static bool mode_lacks_card(const struct nic_facts *f, struct gx_nic_mode *m)
+{
+	static const char cure[] = "use a NIC whose driver can, " MODE_DRIVERS;
+	char who[64];
+
+	nic_who(f, who, sizeof(who));
+	if (nic_is_refused(f)) {
+		m->can = GX_NIC_NO;
+		nic_refusal(f, f->bind_err, f->bind_text, m->why, sizeof(m->why), m->cure,
+			    sizeof(m->cure));
+	} else if (f->split == GX_NIC_NO) {
+		mode_lack(m, GX_NIC_NO, cure, "%s does not tell of header split", who);
+	} else if (f->nr_rx < MODE_RX_MIN) {
+		mode_lack(m, GX_NIC_NO, "give it more, as in: ethtool -L IF combined 8",
+			  "%s tells of %u receive queues; two are the least", who, f->nr_rx);
+	} else if (f->ntuple == NIC_HAS_NOT || f->rules.err) {
+		mode_lack(m, GX_NIC_NO, cure, "%s has no flow rules (ntuple filters)", who);
+	} else {
+		return false;
+	}
+	return true;
+}
+
+/* What a set-up does. */
+static void mode_lacks_set_up(const struct nic_facts *f, struct gx_nic_mode *m)
+{
+	char why[sizeof(m->why)];
+
+	snprintf(why, sizeof(why), "%s%s%s", f->split != GX_NIC_YES ? ", header split is off" : "",
+		 f->has_thresh && f->thresh_b ? ", its threshold is not 0" : "",
+		 f->ntuple != NIC_HAS_ON ? ", flow rules are off" : "");
+	if (why[0])
+		mode_lack(m, GX_NIC_LATER, "gx_nic_step() has the steps", "%s", why + 2);
+	else if (f->bind_err == -EPERM)
+		mode_lack(m, GX_NIC_LATER, "be root, or have CAP_NET_ADMIN",
+			  "this process may not bind queues");
+}
+
+static void mode_copy(const struct nic_facts *f, struct gx_nic_mode *m)
+{
+	snprintf(m->name, sizeof(m->name), "copy");
+}
+
+static void mode_devmem(const struct nic_facts *f, struct gx_nic_mode *m)
+{
+	snprintf(m->name, sizeof(m->name), "devmem");
+	if (!mode_lacks_kernel(f, m) && !mode_lacks_card(f, m))
+		mode_lacks_set_up(f, m);
+}
+
+/* The driver's side is that of devmem; of the kernel's, io_uring is another part. */
+static void mode_zcrx(const struct nic_facts *f, struct gx_nic_mode *m)
+{
+	snprintf(m->name, sizeof(m->name), "io_uring-zcrx");
+	if (f->zcrx == -EOPNOTSUPP)
+		mode_lack(m, GX_NIC_NO, "use Linux 6.15 or newer with CONFIG_IO_URING_ZCRX",
+			  "io_uring of Linux %s does not know zero-copy receive", f->kernel);
+	else if (f->zcrx && f->zcrx != -EPERM)
+		mode_lack(m, GX_NIC_NO, "allow io_uring: sysctl kernel.io_uring_disabled=0",
+			  "this process gets no ring of io_uring: %s", strerror(-f->zcrx));
+	else if (!mode_lacks_kernel(f, m) && !mode_lacks_card(f, m))
+		mode_lacks_set_up(f, m);
+}
+
+int nic_mode(const struct nic_facts *f, unsigned index, struct gx_nic_mode *out)
+{
+	static void (*const all[])(const struct nic_facts *f,
+				   struct gx_nic_mode *m) = {mode_copy, mode_devmem, mode_zcrx};
+
+	if (index >= sizeof(all) / sizeof(all[0]))
+		return -ENOENT;
+	out->can = GX_NIC_YES;
+	out->why[0] = out->cure[0] = '\0';
+	all[index](f, out);
+	return 0;
+}
