@@ -13,6 +13,7 @@ CXX = """
 #include <gx/coll.h>
 #include <gx/engine.h>
 #include <gx/gx.h>
+#include <gx/nic.h>
 // Names of functions inside of gx: a program may have its own.
 extern "C" int list_push(void) { return 1; }
 extern "C" int op_free(void) { return 2; }

@@ -9,6 +9,7 @@
 #include <gx/coll.h>
 #include <gx/engine.h>
 #include <gx/gx.h>
+#include <gx/nic.h>
 #include <gxlab/load.h>
 #include <gxlab/modes.h>
 
@@ -248,6 +249,42 @@ static int call_load(void *s)
 	return gx_load_open(rig.engine, s, &l);
 }
 
+/* Every host has this interface. */
+static struct gx_nic *nic_lo(void)
+{
+	struct gx_nic *nic;
+
+	assert_int_equal(gx_nic_open("lo", &nic), 0);
+	return nic;
+}
+
+static int call_nic_fact(void *s)
+{
+	struct gx_nic *nic = nic_lo();
+	int ret = gx_nic_fact(nic, 0, s);
+
+	gx_nic_close(nic);
+	return ret;
+}
+
+static int call_nic_mode(void *s)
+{
+	struct gx_nic *nic = nic_lo();
+	int ret = gx_nic_mode(nic, 0, s);
+
+	gx_nic_close(nic);
+	return ret;
+}
+
+static int call_nic_step(void *s)
+{
+	struct gx_nic *nic = nic_lo();
+	int ret = gx_nic_step(nic, 1, 1, 0, 0, s);
+
+	gx_nic_close(nic);
+	return ret;
+}
+
 /* What a call returns for a struct of zeros says that the struct was read. gx_load_info() and
  * gx_load_check() need a GPU: test_load.c. */
 static const struct {
@@ -271,6 +308,9 @@ static const struct {
 	{"gx_engine_queue_opts", sizeof(struct gx_engine_queue_opts), call_engine_queue,
 	 gx_engine_why, 0, false},
 	{"gx_gather", sizeof(struct gx_gather), call_gather, gx_engine_why, -EINVAL, false},
+	{"gx_nic_fact", sizeof(struct gx_nic_fact), call_nic_fact, gx_error, 0, true},
+	{"gx_nic_mode", sizeof(struct gx_nic_mode), call_nic_mode, gx_error, 0, true},
+	{"gx_nic_step", sizeof(struct gx_nic_step), call_nic_step, gx_error, 0, true},
 	{"gx_load_opts", sizeof(struct gx_load_opts), call_load, gx_engine_why, -EINVAL, false},
 };
 
@@ -292,6 +332,9 @@ ENDS_WITH(gx_engine_opts, ipc);
 ENDS_WITH(gx_engine_info, sms);
 ENDS_WITH(gx_engine_queue_opts, stage_b);
 ENDS_WITH(gx_gather, reserved);
+ENDS_WITH(gx_nic_fact, text);
+ENDS_WITH(gx_nic_mode, cure);
+ENDS_WITH(gx_nic_step, cure);
 ENDS_WITH(gx_load_opts, lib_path);
 ENDS_WITH(gx_load_info, reserved);
 ENDS_WITH(gx_load_check, worst);

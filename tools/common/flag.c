@@ -25,6 +25,7 @@ static const struct flag {
 	{"gx_listen() on", "gxd --listen"},
 	{"gx_listen() returned", "gxd printed"},
 	{"gx_load_opts.lib_path", "--lib-path"},
+	{"gx_nic_step()", "gxd nic plan"},
 	{"gx_opts.allow_uids", "--allow-uid"},
 	{"gx_opts.bind_host", "--bind"},
 	{"gx_opts.bounce", "--bounce"},

@@ -3,8 +3,9 @@
  * gxd, the pinned-core server: memory that peers may put to and get from. main() parses, opens,
  * prints a command line to paste on the client, and waits for a signal. The rest runs on gx's
  * threads and on the service's worker (gxd_service.c). `gxd stats` asks a running gxd for its
- * counters.
+ * counters; `gxd nic` is in gxd_nic.c.
  */
+#include "gxd/gxd_nic.h"
 #include "gxd/gxd_service.h"
 
 #include "common/flag.h"
@@ -164,7 +165,10 @@ static error_t opts_positional(struct gxd_opts *o, const char *arg, struct argp_
 	else if (o->stats_only && !o->stats_of)
 		o->stats_of = arg;
 	else
-		argp_error(state, "what is '%s'? Only 'stats [SOCKET]' is known", arg);
+		argp_error(state,
+			   "what is '%s'? Only 'stats [SOCKET]', and 'nic plan' in "
+			   "front, are known",
+			   arg);
 	return 0;
 }
 
@@ -595,11 +599,13 @@ int main(int argc, char **argv)
 		.options = gxd_options,
 		.parser = opts_parse,
 		.children = children,
-		.args_doc = "\nstats [SOCKET]",
+		.args_doc = "\nstats [SOCKET]\nnic plan --dev IF --queues FIRST-LAST",
 		.doc = "gxd serves memory of this host and its GPUs to gx peers, from pinned "
 		       "polling cores."
 		       "\v`gxd stats` prints the counters of a running gxd (default "
 		       "socket " GXD_STATS ").\n"
+		       "`gxd nic plan` prints how to set a network card up for payload straight "
+		       "into memory of a device; `gxd nic --help` lists its options.\n"
 		       "SIGTERM, SIGINT or SIGHUP: stop listening, wait up to 10 s for messages "
 		       "under "
 		       "way, end; a second one ends at once. SIGUSR1, SIGUSR2 and SIGALRM are "
@@ -618,6 +624,8 @@ int main(int argc, char **argv)
 	flag_log();
 	if (!getenv("GX_LOG"))
 		gx_log_level_set(GX_LOG_INFO);
+	if (argc > 1 && !strcmp(argv[1], "nic"))
+		return gxd_nic(argc - 1, argv + 1);
 	if (opt_cpus_allowed(&d.opts.allowed)) {
 		fprintf(stderr, "gxd: no CPU affinity: %s\n", strerror(errno));
 		return GXD_FAILED;

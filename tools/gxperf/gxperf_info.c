@@ -323,6 +323,7 @@ int perf_info(const struct perf_opts *opts, struct report *report)
 		ret = info_local(&i);
 		info_ports(&i);
 		info_rdma(&i);
+		info_nics(&i);
 	}
 	fflush(stdout);
 	if (!ret && opts->addr)

@@ -25,6 +25,9 @@ void info_error(char why[INFO_WHY_MAX]);
 /** info_rdma() - The RDMA devices of this host, and the one that link verbs would take. */
 void info_rdma(struct info *i);
 
+/** info_nics() - The network interfaces of this host, and how each can receive TCP payload. */
+void info_nics(struct info *i);
+
 /** info_nccl() - What NCCL and gx's plugin for it would choose in this process. Return: an enum
  * perf_status; PERF_FAILED: NCCL would not use gx here. */
 int info_nccl(struct info *i);
