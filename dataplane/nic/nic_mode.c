@@ -242,7 +242,8 @@ static bool mode_lacks_card(const struct nic_facts *f, struct gx_nic_mode *m)
 		mode_lack(m, GX_NIC_NO, cure, "%s does not tell of header split", who);
 	} else if (f->nr_rx < MODE_RX_MIN) {
 		mode_lack(m, GX_NIC_NO, "give it more, as in: ethtool -L IF combined 8",
-			  "%s tells of %u receive queues; two are the least", who, f->nr_rx);
+			  "%s tells of %u receive queue%s; two are the least", who, f->nr_rx,
+			  f->nr_rx == 1 ? "" : "s");
 	} else if (f->ntuple == NIC_HAS_NOT || f->rules.err) {
 		mode_lack(m, GX_NIC_NO, cure, "%s has no flow rules (ntuple filters)", who);
 	} else {

@@ -183,15 +183,22 @@ static int got_end(const struct nlmsghdr *msg, struct nic_got *got)
 	return 1;
 }
 
+/* mnl_nlmsg_ok() takes a length beyond 2^31 for a negative one, which fits anywhere. */
+static bool message_fits(const struct nlmsghdr *msg, int left)
+{
+	return left >= (int)sizeof(*msg) && msg->nlmsg_len <= (uint32_t)left &&
+	       mnl_nlmsg_ok(msg, left);
+}
+
 int nic_nl_parse(enum nic_ask ask, uint32_t seq, uint16_t family, const void *buf, size_t len,
 		 struct nic_got *got)
 {
 	const struct nlmsghdr *msg = buf;
 	int left = len <= NIC_NL_BUF_B ? (int)len : 0, ret = 0;
 
-	if (!mnl_nlmsg_ok(msg, left))
+	if (!message_fits(msg, left))
 		return -EBADMSG;
-	for (; !ret && mnl_nlmsg_ok(msg, left); msg = mnl_nlmsg_next(msg, &left)) {
+	for (; !ret && message_fits(msg, left); msg = mnl_nlmsg_next(msg, &left)) {
 		if (msg->nlmsg_seq != seq)
 			continue;
 		if (msg->nlmsg_type == NLMSG_ERROR || msg->nlmsg_type == NLMSG_DONE)

@@ -67,8 +67,8 @@ static void step_queues(const struct nic_facts *f, const struct nic_range *r, st
 		step_say(s, GX_NIC_YES, "it has %u receive queues", f->nr_rx);
 		return;
 	}
-	step_say(s, GX_NIC_NO, f->nr_rx ? "it tells of %u receive queues" : "it tells of no queues",
-		 f->nr_rx);
+	step_say(s, GX_NIC_NO, "it tells of %u receive queue%s", f->nr_rx,
+		 f->nr_rx == 1 ? "" : "s");
 	step_cure(s, "use a NIC with more receive queues");
 }
 

@@ -231,8 +231,26 @@ def usage_gxd(tools):
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--quantum", "64K"], ["65536", "65520"]),
             (["--mem", "kv=host:1M", "--listen", "here"], ["here", "HOST:PORT"]),
             (["--mem", "kv=host:1M", "--log-level", "loud"], ["loud", "debug"]),
-            (["serve"], ["serve"])):
+            (["serve"], ["serve"]),
+            (["nic"], ["nic plan"]),
+            (["nic", "set"], ["'set'", "plan"]),
+            (["nic", "plan"], ["--dev"]),
+            (["nic", "plan", "--dev", "lo"], ["--queues", "8-15"]),
+            (["nic", "plan", "--dev", "lo", "--queues", "8-"], ["'8-'", "FIRST-LAST"]),
+            (["nic", "plan", "--dev", "lo", "--queues", "8-15-16"], ["8-15-16", "FIRST-LAST"]),
+            (["nic", "plan", "--dev", "lo", "--queues", "8-70000"], ["8-70000", "65535"]),
+            (["nic", "plan", "--dev", "lo", "--queues", "\x1b8"], ["'?8'", "FIRST-LAST"]),
+            (["nic", "plan", "--dev", "lo", "--queues", "15-8"], ["15-8", "write 8-15"]),
+            (["nic", "plan", "--dev", "lo", "--queues", "0-7"], ["queue 0", "begin with 1"]),
+            (["nic", "plan", "--dev", "lo", "--queues", "0"], ["queue 0", "begin with 1"]),
+            (["nic", "plan", "--dev", "lo", "--queues", "8-2000"], ["8-2000", "1023"]),
+            (["nic", "plan", "--dev", "lo", "--queues", "8-15", "--port", "0"], ["--port", "'0'", "65535"]),
+            (["nic", "plan", "--dev", "lo", "--queues", "8-15", "--format", "xml"], ["xml", "json"]),
+            (["nic", "plan", "--dev", "", "--queues", "8-15"], ["name"]),
+            (["nic", "plan", "--dev", "no\nsuch", "--queues", "8-15"], ["no?such", "interfaces here: ", "lo"]),
+            (["nic", "plan", "--dev", "nosuch0", "--queues", "8-15"], ["nosuch0", "interfaces here: ", "lo"])):
         tools.gxd(*args).must(USAGE, *words)
+    expect("--queues" in tools.gxd("nic", "--help").must(OK).out)
     expect("gxd " in tools.gxd("--version").must(OK).out)
     expect("--mem" in tools.gxd("--help").must(OK).out)
 
@@ -687,6 +705,37 @@ def out_info_and_stats(tools):
             sock.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
             text = b"".join(iter(lambda: sock.recv(65536), b"")).decode()
         expect("200" in text.splitlines()[0] and "# TYPE" in text and "msgs_rx" in text, text[:500])
+
+
+@case
+def nic_plan(tools):
+    """Each step on an interface that refuses nearly all; nothing is changed."""
+    args = ("nic", "plan", "--dev", "lo", "--queues", "8-15", "--port", "7501")
+    ran = tools.gxd(*args).must(FAILED, "lo: step 'bind' is refused", "Cure: ")
+    for word in ("ethtool -G lo tcp-data-split on", "ethtool -G lo hds-thresh 0", "ethtool -X lo equal 8",
+                 "ethtool -N lo flow-type tcp4 dst-port 7501 action 8", "netdev bind-rx ifindex 1 queues rx 8-15",
+                 "Nothing is changed", "UNTRIED"):
+        expect(word in ran.out, f"no '{word}' in:", ran)
+    doc = tools.gxd(*args, "--format", "json").must(FAILED).doc
+    names = [s["step"] for s in doc["steps"]]
+    expect(names == ["queues", "header split", "split threshold", "RSS away", "flow rules on", "flow rule", "bind"], doc)
+    expect(doc["interface"] == "lo" and doc["queues"] == [8, 15] and doc["goes"] is False, doc)
+    expect(all((s["state"] == "refused") == (s["cure"] is not None) for s in doc["steps"]), doc)
+    expect(all(s["netlink"] and s["answer"] for s in doc["steps"]), doc)
+
+
+@case
+def info_receive_modes(tools):
+    info = tools.perf("info").must(OK).doc["info"]
+    lo, = [n for n in info["nics"] if n["interface"] == "lo"]
+    modes = {m["mode"]: m for m in lo["receive"]}
+    expect(list(modes) == ["copy", "devmem", "io_uring-zcrx"], lo)
+    expect(modes["copy"] == {"mode": "copy", "state": "available", "why": None, "cure": None}, lo)
+    expect(all(modes[m]["state"] == "missing" and modes[m]["why"] and modes[m]["cure"] for m in list(modes)[1:]), lo)
+    expect(lo["facts"]["driver"] == "none" and lo["facts"]["kernel"] == os.uname().release, lo)
+    text = tools.gxperf("info").must(OK).out
+    expect(re.search(r"^interface lo: driver none, bus none, numa_node unknown$", text, re.M), text)
+    expect(re.search(r"^  receive devmem: missing: \S", text, re.M) and "receive copy: available" in text, text)
 
 
 def without_nccl(tools, **env):

@@ -103,7 +103,7 @@ static int nic_error(int status)
 {
 	char text[1024];
 
-	snprintf(text, sizeof(text), "%s", gx_error());
+	opt_plain(gx_error(), text, sizeof(text));
 	fprintf(stderr, "gxd: %s\n", flag_say(text));
 	return status;
 }
@@ -190,7 +190,8 @@ static void plan_step(const struct nic_opts *o, struct gx_nic_step *s, unsigned 
 		step_print(s, i + 1);
 }
 
-/* stdout has the plan, stderr the first cure. */
+/* stdout has the plan, stderr the cure of the last step that is refused: the binding comes last, and
+ * is what most drivers refuse. */
 static int plan_print(const struct nic_opts *o, const struct gx_nic *nic)
 {
 	struct json_t *steps = js_array();
@@ -202,7 +203,7 @@ static int plan_print(const struct nic_opts *o, const struct gx_nic *nic)
 		if (!i)
 			plan_heading(o);
 		plan_step(o, &s, i++, steps);
-		if (s.can == GX_NIC_NO && !worst.name[0])
+		if (s.can == GX_NIC_NO)
 			worst = s;
 	}
 	if (ret != -ENOENT) {
@@ -215,7 +216,7 @@ static int plan_print(const struct nic_opts *o, const struct gx_nic *nic)
 	if (ret)
 		fprintf(stderr, "gxd: the plan cannot be printed: %s\n", strerror(-ret));
 	else if (worst.name[0])
-		fprintf(stderr, "gxd: %s: %s is refused: %s. Cure: %s\n", o->dev, worst.name,
+		fprintf(stderr, "gxd: %s: step '%s' is refused: %s. Cure: %s\n", o->dev, worst.name,
 			worst.answer, worst.cure);
 	return ret || worst.name[0] ? NIC_FAILED : NIC_OK;
 }
@@ -242,8 +243,10 @@ int gxd_nic(int argc, char **argv)
 	argv[0] = name;
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
 	ret = gx_nic_open(o.dev, &nic);
+	if (ret == -ENODEV)
+		return nic_unknown();
 	if (ret)
-		return ret == -ENODEV ? nic_unknown() : nic_error(NIC_FAILED);
+		return nic_error(ret == -EINVAL ? NIC_USAGE : NIC_FAILED);
 	ret = plan_print(&o, nic);
 	gx_nic_close(nic);
 	return ret;

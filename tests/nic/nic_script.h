@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A scripted kernel: what nic/ asks by netlink and SIOCETHTOOL is answered from the plans of a
+ * test. The requests are read as a kernel reads them, and a wrong one fails the test. One thread.
+ */
+#ifndef NIC_SCRIPT_H
+#define NIC_SCRIPT_H
+
+#include "nic/nic.h"
+
+#include <stdbool.h>
+
+#define SCRIPT_IF     "nic0"
+#define SCRIPT_INDEX  7
+#define SCRIPT_QUEUES 64
+#define SCRIPT_TABLE  128 /* entries of the RSS table */
+
+/** enum script_spoil - What is wrong with the datagrams of the answer to a request. */
+enum script_spoil {
+	SPOIL_NOTHING,
+	SPOIL_CUT,	/* the last 5 bytes are missing, and the lengths say otherwise */
+	SPOIL_GARBAGE,	/* 64 bytes of 0xee */
+	SPOIL_EMPTY,	/* no byte */
+	SPOIL_LONG,	/* longer than any room */
+	SPOIL_SILENT,	/* none comes */
+	SPOIL_STRANGER, /* another request's number */
+	SPOIL_ENDLESS,	/* it goes on for ever */
+};
+
+struct nic_script {
+	/* Plans; a test sets them. script_reset() makes a NIC that has everything. */
+	int nl_open_err, send_err, zcrx;
+	const char *kernel, *driver, *bus; /* NULL: not told */
+	bool no_netdev, no_ethtool;	   /* families that are missing */
+	uint64_t ops;			   /* of netdev */
+	int rings_err, dev_err, queues_err, bind_err;
+	const char *rings_text, *bind_text;
+	int split;    /* -1: not told; else as the kernel says it */
+	int thresh_b; /* -1: not told */
+	unsigned nr_rx, nr_channels;
+	uint8_t held[SCRIPT_QUEUES]; /* flags NIC_HELD_... */
+	uint32_t bind_id;
+	int rss_err, rules_err, features_err;
+	unsigned rss_queues; /* the table names queues 0 to this - 1 */
+	bool rules_placed;
+	enum nic_has ntuple;
+	bool old_acks;	     /* refusals carry the request: no CAP_ACK */
+	unsigned spoil_call; /* the request whose answer is spoilt, from 1 on */
+	enum script_spoil spoil;
+	/* What happened. */
+	unsigned calls, nr_open; /* requests; sockets that are open */
+	uint32_t bound[SCRIPT_QUEUES];
+	unsigned nr_bound;
+	int bound_fd;
+	int set_split, set_thresh; /* -1: not asked for */
+	uint32_t rule_queue, rule_place;
+	uint16_t rule_port;
+	uint32_t table[SCRIPT_TABLE];
+};
+
+extern struct nic_script script;
+extern const struct nic_sys script_sys;
+
+void script_reset(void);
+
+#endif

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The receive modes that follow from the facts of a scripted NIC: for each missing thing the mode
+ * says so, and the cure.
+ */
+#include "nic/nic_script.h"
+
+#include "gx_internal/base.h"
+#include "nic/nic_abi.h"
+
+#include <errno.h>
+#include <linux/ethtool_netlink.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { COPY, DEVMEM, ZCRX };
+
+static struct nic_facts facts;
+
+static int reset(void **state)
+{
+	script_reset();
+	return 0;
+}
+
+static struct gx_nic_mode mode_of(unsigned index)
+{
+	struct gx_nic_mode m = {0};
+
+	assert_int_equal(nic_look(&script_sys, SCRIPT_IF, &facts), 0);
+	assert_int_equal(nic_mode(&facts, index, &m), 0);
+	return m;
+}
+
+static void mode_is(unsigned index, enum gx_nic_can can, const char *why, const char *cure)
+{
+	struct gx_nic_mode m = mode_of(index);
+
+	if (m.can != can || !strstr(m.why, why) || !strstr(m.cure, cure))
+		fail_msg("%s: %d: '%s', '%s'; expected %d: '%s', '%s'", m.name, m.can, m.why,
+			 m.cure, can, why, cure);
+}
+
+static void both_are(enum gx_nic_can can, const char *why, const char *cure)
+{
+	mode_is(DEVMEM, can, why, cure);
+	mode_is(ZCRX, can, why, cure);
+	mode_is(COPY, GX_NIC_YES, "", "");
+}
+
+static void mode__all_there(void **state)
+{
+	static const char *const names[] = {"copy", "devmem", "io_uring-zcrx"};
+	struct gx_nic_mode m = {0};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(names); i++) {
+		m = mode_of(i);
+		assert_string_equal(m.name, names[i]);
+		assert_int_equal(m.can, GX_NIC_YES);
+		assert_string_equal(m.why, "");
+		assert_string_equal(m.cure, "");
+	}
+	assert_int_equal(nic_mode(&facts, UINT32_MAX, &m), -ENOENT);
+}
+
+static void mode__kernel(void **state)
+{
+	script.nl_open_err = -ENOSYS;
+	both_are(GX_NIC_NO, "without libmnl", "libmnl-dev");
+	script.nl_open_err = -EACCES;
+	both_are(GX_NIC_NO, "Permission denied", "netlink");
+	script.nl_open_err = 0;
+	script.no_netdev = true;
+	both_are(GX_NIC_NO, "Linux 6.18.1 does not know bind-rx", "6.12");
+	script.no_netdev = false;
+	script.ops = 1u << NIC_NETDEV_DEV_GET;
+	both_are(GX_NIC_NO, "bind-rx", "6.12");
+}
+
+static void mode__driver(void **state)
+{
+	script.bind_err = -EOPNOTSUPP;
+	both_are(GX_NIC_NO, "nic0 (driver script)", "mlx5_core");
+	script.bind_text = "no queue management";
+	both_are(GX_NIC_NO, "no queue management", "mlx5_core");
+	script.driver = NULL;
+	both_are(GX_NIC_NO, "nic0 (no driver)", "mlx5_core");
+	script.bind_err = -ENODEV; /* it was switched off */
+	both_are(GX_NIC_NO, "No such device", "text");
+}
+
+static void mode__card(void **state)
+{
+	script.split = -1;
+	both_are(GX_NIC_NO, "header split", "NIC");
+	script.split = ETHTOOL_TCP_DATA_SPLIT_ENABLED;
+	script.nr_rx = script.nr_channels = 1;
+	both_are(GX_NIC_NO, "1 receive queue", "ethtool -L");
+	script.nr_rx = 16;
+	script.ntuple = NIC_HAS_NOT;
+	both_are(GX_NIC_NO, "flow rules", "NIC");
+	script.ntuple = NIC_HAS_ON;
+	script.rules_err = -EOPNOTSUPP;
+	both_are(GX_NIC_NO, "flow rules", "NIC");
+}
+
+static void mode__set_up(void **state)
+{
+	script.split = ETHTOOL_TCP_DATA_SPLIT_DISABLED;
+	both_are(GX_NIC_LATER, "header split is off", "gx_nic_step()");
+	script.thresh_b = 256;
+	script.ntuple = NIC_HAS_OFF;
+	both_are(GX_NIC_LATER, "header split is off, its threshold is not 0, flow rules are off",
+		 "gx_nic_step()");
+	script.split = ETHTOOL_TCP_DATA_SPLIT_ENABLED;
+	both_are(GX_NIC_LATER, "its threshold is not 0, flow rules are off", "");
+	script.bind_err = -EINVAL; /* a kernel that looks at the set-up first */
+	both_are(GX_NIC_LATER, "threshold", "");
+	script.thresh_b = -1;
+	script.ntuple = NIC_HAS_ON;
+	script.bind_err = -EPERM;
+	both_are(GX_NIC_LATER, "may not bind", "CAP_NET_ADMIN");
+}
+
+static void mode__io_uring(void **state)
+{
+	script.zcrx = -EOPNOTSUPP;
+	mode_is(ZCRX, GX_NIC_NO, "Linux 6.18.1", "6.15");
+	mode_is(DEVMEM, GX_NIC_YES, "", "");
+	script.zcrx = -EACCES;
+	mode_is(ZCRX, GX_NIC_NO, "no ring", "io_uring_disabled");
+	script.zcrx = -EPERM; /* known, not allowed: the binding says so as well */
+	mode_is(ZCRX, GX_NIC_YES, "", "");
+}
+
+/* All facts have a name and a text, whatever is missing. */
+static void fact__each_has_a_text(void **state)
+{
+	for (unsigned i = 0; i < 2; i++) {
+		struct gx_nic_fact f = {0};
+		unsigned nr = 0;
+
+		if (i) {
+			script.driver = script.kernel = NULL;
+			script.nl_open_err = -ENOSYS;
+			script.rss_err = script.rules_err = script.features_err = -EOPNOTSUPP;
+			script.nr_channels = 0;
+			script.zcrx = -ENOSYS;
+		}
+		assert_int_equal(nic_look(&script_sys, SCRIPT_IF, &facts), 0);
+		for (; !nic_fact(&facts, nr, &f); nr++) {
+			assert_true(f.name[0] && f.text[0]);
+			f.name[0] = f.text[0] = '\0';
+		}
+		assert_int_equal(nr, 13);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(mode__all_there, reset),
+		cmocka_unit_test_setup(mode__kernel, reset),
+		cmocka_unit_test_setup(mode__driver, reset),
+		cmocka_unit_test_setup(mode__card, reset),
+		cmocka_unit_test_setup(mode__set_up, reset),
+		cmocka_unit_test_setup(mode__io_uring, reset),
+		cmocka_unit_test_setup(fact__each_has_a_text, reset),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The steps of a set-up from the facts of a scripted NIC, and the queues that a program may ask
+ * for.
+ */
+#include "nic/nic_script.h"
+
+#include "core/core.h"
+#include "gx_internal/base.h"
+#include "nic/nic_abi.h"
+
+#include <errno.h>
+#include <linux/ethtool_netlink.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { QUEUES, SPLIT, THRESH, RSS, NTUPLE, RULE, BIND, STEPS };
+
+static const struct nic_range range = {.first = 8, .last = 15, .tcp_port = 7501};
+static struct nic_facts facts;
+
+static int reset(void **state)
+{
+	script_reset();
+	return 0;
+}
+
+static void step_is(unsigned index, enum gx_nic_can can, const char *answer, const char *cure)
+{
+	struct gx_nic_step s = {0};
+
+	assert_int_equal(nic_look(&script_sys, SCRIPT_IF, &facts), 0);
+	assert_int_equal(nic_step(&facts, &range, index, &s), 0);
+	if (s.can != can || !strstr(s.answer, answer) || !strstr(s.cure, cure))
+		fail_msg("%s: %d: '%s', '%s'; expected %d: '%s', '%s'", s.name, s.can, s.answer,
+			 s.cure, can, answer, cure);
+	assert_true(can == GX_NIC_NO || !s.cure[0]);
+	assert_true(can != GX_NIC_NO || s.cure[0]);
+}
+
+static void step__words(void **state)
+{
+	static const char *const command[STEPS] = {
+		[QUEUES] = "ethtool -L nic0 combined 16",
+		[SPLIT] = "ethtool -G nic0 tcp-data-split on",
+		[THRESH] = "ethtool -G nic0 hds-thresh 0",
+		[RSS] = "ethtool -X nic0 equal 8",
+		[NTUPLE] = "ethtool -K nic0 ntuple on",
+		[RULE] = "ethtool -N nic0 flow-type tcp4 dst-port 7501 action 8",
+		[BIND] = "",
+	};
+	struct gx_nic_step s = {0};
+
+	assert_int_equal(nic_look(&script_sys, SCRIPT_IF, &facts), 0);
+	for (unsigned i = 0; i < STEPS; i++) {
+		assert_int_equal(nic_step(&facts, &range, i, &s), 0);
+		assert_string_equal(s.command, command[i]);
+		assert_true(s.name[0] && s.netlink[0] && s.answer[0]);
+		assert_int_equal(s.can, i < RULE ? GX_NIC_YES : GX_NIC_LATER);
+	}
+	assert_string_equal(s.netlink, "netdev bind-rx ifindex 7 queues rx 8-15 dmabuf-fd FD");
+	assert_int_equal(nic_step(&facts, &range, STEPS, &s), -ENOENT);
+}
+
+static void step__to_do(void **state)
+{
+	script.split = ETHTOOL_TCP_DATA_SPLIT_DISABLED;
+	script.thresh_b = 256;
+	script.rss_queues = 9; /* the first of ours too */
+	script.ntuple = NIC_HAS_OFF;
+	script.rules_placed = false;
+	step_is(SPLIT, GX_NIC_LATER, "off", "");
+	step_is(THRESH, GX_NIC_LATER, "256", "");
+	step_is(RSS, GX_NIC_LATER, "8-15", "");
+	step_is(NTUPLE, GX_NIC_LATER, "off", "");
+	step_is(RULE, GX_NIC_LATER, "loc", "");
+	step_is(BIND, GX_NIC_LATER, "not refused", "");
+	script.thresh_b = -1;
+	step_is(THRESH, GX_NIC_YES, "none", "");
+}
+
+static void step__refused(void **state)
+{
+	script.rings_err = script.rss_err = script.rules_err = script.features_err = -EOPNOTSUPP;
+	script.nr_rx = script.nr_channels = 1;
+	step_is(QUEUES, GX_NIC_NO, "1 receive queue", "NIC");
+	step_is(SPLIT, GX_NIC_NO, "Operation not supported", "NIC");
+	step_is(RSS, GX_NIC_NO, "no RSS table", "NIC");
+	step_is(NTUPLE, GX_NIC_NO, "none", "NIC");
+	step_is(RULE, GX_NIC_NO, "count", "NIC");
+}
+
+static void step__bind_refused(void **state)
+{
+	script.bind_err = -EOPNOTSUPP;
+	script.bind_text = "no queue management";
+	step_is(BIND, GX_NIC_NO, "nic0 (driver script)", "mlx5_core");
+	step_is(BIND, GX_NIC_NO, "no queue management", "mlx5_core");
+	script.bind_err = -EPERM;
+	step_is(BIND, GX_NIC_NO, "not permitted", "CAP_NET_ADMIN");
+	script.bind_err = -EBADF;
+	script.held[11] = NIC_HELD_DMABUF;
+	step_is(BIND, GX_NIC_NO, "queue 11 is bound to a dma-buf", "other queues");
+	script.held[10] = NIC_HELD_XSK;
+	step_is(BIND, GX_NIC_NO, "queue 10 is bound to AF_XDP", "other queues");
+	script.held[7] = NIC_HELD_URING; /* not ours */
+	step_is(BIND, GX_NIC_NO, "queue 10", "");
+	script.ops = 1u << NIC_NETDEV_DEV_GET;
+	step_is(BIND, GX_NIC_NO, "Linux 6.18.1", "6.12");
+	script.nl_open_err = -ENOSYS;
+	step_is(BIND, GX_NIC_NO, "libmnl", "libmnl-dev");
+}
+
+static void range__bad(void **state)
+{
+	static const struct {
+		struct nic_range r;
+		int ret;
+		const char *why, *cure;
+	} all[] = {
+		{{15, 8, 0}, -EINVAL, "15-8", "8-15"},
+		{{0, 7, 0}, -EINVAL, "queue 0", "begin with 1"},
+		{{0, 0, 0}, -EINVAL, "queue 0", "begin with 1"},
+		{{8, 16, 0},
+		 -ERANGE,
+		 "nic0 (driver script) has receive queues 0 to 15",
+		 "ethtool -L nic0 combined 17"},
+		{{16, 16, 0}, -ERANGE, "0 to 15", "combined 17"},
+		{{8, NIC_QUEUES_MAX, 0}, -ERANGE, "1023", ""},
+		{{8, UINT32_MAX, 0}, -ERANGE, "1023", ""},
+		{{8, 15, 65536}, -EINVAL, "65536", "1 to 65535"},
+	};
+
+	assert_int_equal(nic_look(&script_sys, SCRIPT_IF, &facts), 0);
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(all); i++) {
+		assert_int_equal(nic_range_check(&facts, &all[i].r), all[i].ret);
+		assert_non_null(strstr(gx_error(), all[i].why));
+		assert_non_null(strstr(gx_error(), all[i].cure));
+	}
+	assert_int_equal(nic_range_check(&facts, &range), 0);
+}
+
+/* An interface with one queue is no bad range: the plan says what is missing. */
+static void range__one_queue(void **state)
+{
+	script.nr_rx = script.nr_channels = 1;
+	assert_int_equal(nic_look(&script_sys, SCRIPT_IF, &facts), 0);
+	assert_int_equal(nic_range_check(&facts, &range), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(step__words, reset),
+		cmocka_unit_test_setup(step__to_do, reset),
+		cmocka_unit_test_setup(step__refused, reset),
+		cmocka_unit_test_setup(step__bind_refused, reset),
+		cmocka_unit_test_setup(range__bad, reset),
+		cmocka_unit_test_setup(range__one_queue, reset),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
