@@ -191,6 +191,15 @@ MUTANTS = {
     "K5": ("link tcp: a frame whose bytes are gone says that they are good",
            [("dataplane/tcp/tcp_op.c", "\ttcp_tail_put(o->tail, TCP_TAIL_VOID);\n", "")],
            ["tcp"]),
+    "N1": ("a look at a NIC asks for a binding that could succeed",
+           [("dataplane/nic/nic_look.c", "&queue, 1, NIC_NO_FD, got)", "&queue, 1, 0, got)")],
+           ["nic_look"]),
+    "N2": ("an answer to another request of netlink is taken",
+           [("dataplane/nic/nic_nl.c", "\t\tif (msg->nlmsg_seq != seq)\n\t\t\tcontinue;\n", "")],
+           ["nic_look"]),
+    "N3": ("a driver's refusal of bind-rx is passed over",
+           [("dataplane/nic/nic_mode.c", "return f->bind_err && f->bind_err != -EBADF", "return f->bind_err && f->bind_err != -EOPNOTSUPP")],
+           ["nic_mode"]),
 }
 
 
