@@ -22,6 +22,7 @@
 #define ACK_FIXED_B  24
 #define REC_OPEN_B   48
 #define REC_AGAIN_B  16 /* of an OPEN that replaces another message */
+#define REC_PULL_B   8	/* of an OPEN whose bytes the receiver reads out of the sender's process */
 #define REC_SIZE_MAX (REC_OPEN_B + REC_AGAIN_B)
 
 _Static_assert(HDR_ZERO_AT + 8 == GX_WIRE_HDR_B, "the payload starts at byte 80 of an IPv4 frame");
@@ -138,7 +139,8 @@ static const struct {
 	uint8_t size_b; /* without inline data; 0: no such type */
 	uint8_t flags;	/* flags that it may have */
 } rec_info[] = {
-	[GX_REC_OPEN] = {REC_OPEN_B, GX_REC_IMM | GX_REC_INLINE | GX_REC_SLOT | GX_REC_AGAIN},
+	[GX_REC_OPEN] = {REC_OPEN_B,
+			 GX_REC_IMM | GX_REC_INLINE | GX_REC_SLOT | GX_REC_AGAIN | GX_REC_PULL},
 	[GX_REC_OFFER] = {40, GX_REC_GPU},
 	[GX_REC_GET] = {40, GX_REC_GPU},
 	[GX_REC_RESEND] = {32, 0},
@@ -148,11 +150,13 @@ static const struct {
 	[GX_REC_REFUND] = {16, 0},
 };
 
-/* Is there a record of this type, and may it have these flags? */
+/* Is there a record of this type, and may it have these flags? An OPEN has at most one tail. */
 static bool rec_known(uint8_t type, uint8_t flags)
 {
+	uint8_t tails = flags & (GX_REC_INLINE | GX_REC_AGAIN | GX_REC_PULL);
+
 	return type < GX_ARRAY_SIZE(rec_info) && rec_info[type].size_b &&
-	       !(flags & ~rec_info[type].flags) && !(flags & GX_REC_AGAIN && flags & GX_REC_INLINE);
+	       !(flags & ~rec_info[type].flags) && !(tails & (tails - 1));
 }
 
 uint32_t gx_wire_rec_size(const struct gx_wire_rec *r)
@@ -165,6 +169,8 @@ uint32_t gx_wire_rec_size(const struct gx_wire_rec *r)
 		assert(r->open.len <= GX_WIRE_INLINE_MAX);
 		size += (uint32_t)GX_ALIGN_UP(r->open.len, 8);
 	}
+	if (r->flags & GX_REC_PULL)
+		size += REC_PULL_B;
 	return r->flags & GX_REC_AGAIN ? size + REC_AGAIN_B : size;
 }
 
@@ -180,6 +186,8 @@ static void rec_open_put(uint8_t *b, const struct gx_wire_rec *r)
 		le64_put(b + 48, r->open.old_mid);
 		le64_put(b + 56, r->open.old_sent);
 	}
+	if (r->flags & GX_REC_PULL)
+		le64_put(b + 48, r->open.from);
 	if ((r->flags & GX_REC_INLINE) && r->open.len) {
 		if (r->open.len & 7)
 			le64_put(b + 48 + (r->open.len & ~7ull), 0);
@@ -270,6 +278,12 @@ static int rec_open_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r)
 			return -EPROTO;
 		r->open.old_sent = le64_get(b + 56);
 		return REC_OPEN_B + REC_AGAIN_B;
+	}
+	if (r->flags & GX_REC_PULL) {
+		if (len < REC_OPEN_B + REC_PULL_B)
+			return -EPROTO;
+		r->open.from = le64_get(b + 48);
+		return REC_OPEN_B + REC_PULL_B;
 	}
 	if (!(r->flags & GX_REC_INLINE))
 		return REC_OPEN_B;

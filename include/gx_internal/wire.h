@@ -90,6 +90,8 @@ enum gx_rec_flag {
 			      a slot token */
 	GX_REC_AGAIN = 16, /* OPEN: replaces message old_mid, whose packets are too large for the
 			      path; never with INLINE */
+	GX_REC_PULL = 32,  /* OPEN: no packets follow; the receiver reads the bytes out of the
+			      sender's process; never with INLINE or AGAIN */
 };
 
 /* A record, decoded. A slot's token names it; the end that owns the slot made the token. */
@@ -104,6 +106,7 @@ struct gx_wire_rec {
 			uint64_t off, len, imm; /* imm: also the tag of a send */
 			uint32_t old_mid;	/* AGAIN: the message that it replaces */
 			uint64_t old_sent;	/* AGAIN: first transmissions of DATA of old_mid */
+			uint64_t from;		/* PULL: address in the sender's process */
 			const uint8_t *data;	/* INLINE: decoded: points into the packet; to
 						   encode: the bytes to carry */
 		} open;

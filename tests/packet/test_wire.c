@@ -69,6 +69,7 @@ static void rec_equal(const struct gx_wire_rec *a, const struct gx_wire_rec *b)
 		assert_int_equal(a->open.imm, b->open.imm);
 		assert_int_equal(a->open.old_mid, b->open.old_mid);
 		assert_int_equal(a->open.old_sent, b->open.old_sent);
+		assert_int_equal(a->open.from, b->open.from);
 		assert_ptr_equal(a->open.data, b->open.data);
 		break;
 	case GX_REC_OFFER:
@@ -328,6 +329,16 @@ static const struct gx_wire_rec rec_all[] = {
 		  .imm = 4,
 		  .old_mid = 0xfffffffe,
 		  .old_sent = 1ull << 33}},
+	{.type = GX_REC_OPEN,
+	 .flags = GX_REC_IMM | GX_REC_SLOT | GX_REC_PULL,
+	 .rsn = 13,
+	 .open = {.mid = 9,
+		  .quantum = 8192,
+		  .token = 1,
+		  .off = 2,
+		  .len = 3,
+		  .imm = 4,
+		  .from = 0x7f0123456789abcd}},
 };
 
 static void rec_get__round_trip(void **state)
@@ -438,7 +449,8 @@ static void rec_get__refuses(void **state)
 		{0, 3, 1},   {1, 1, 1},	 {1, 1, 8},   {2, 1, 2},  {3, 1, 1},	 {3, 12, 1},
 		{3, 16, 17}, {3, 25, 0}, {4, 1, 4},   {4, 20, 1}, {4, 19, 0x7f}, {4, 17, 0},
 		{5, 15, 1},  {5, 1, 8},	 {0, 0, 7},   {0, 0, 8},  {0, 0, 11},	 {6, 1, 1},
-		{7, 1, 1},   {8, 52, 1}, {8, 1, 18},
+		{7, 1, 1},   {8, 52, 1}, {8, 1, 18},  {8, 1, 48}, {0, 1, 32},	 {9, 1, 34},
+		{9, 1, 48},
 	};
 	struct gx_wire_rec out;
 
