@@ -170,6 +170,8 @@ void ctl_hello_up(struct ctl_conn *cc)
 {
 	ctl_conn_setup_free(cc);
 	up_say_integrity(cc);
+	if (cc->conn->link == GX_LINK_LOCAL)
+		ctl_path_why(cc->conn, "%s", local_pull_text(cc->conn));
 	if (cc->conn->state == GX_CONN_STATE_DOWN) { /* this end closed meanwhile */
 		ctl_conn_end(cc, CTL_LINGER_NS);
 		return;

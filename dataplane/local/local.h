@@ -13,6 +13,7 @@
 #define GX_LOCAL_H
 
 #include "core/core.h"
+#include "packet/pull.h"
 
 #include <stdatomic.h>
 
@@ -28,8 +29,14 @@
 /* First page. The receiver writes it; the sender reads revoked before each copy. */
 struct local_hdr {
 	uint32_t magic, version, nr_lanes;
+	/* Address of pull_word in the receiver's process, for peers that read its memory; 0: none
+	 * may. */
+	uint64_t pull_at;
+	uint8_t pull_word[PULL_WORD_B]; /* random */
 	/* Bit i: region i of the receiver's HELLO is gone. All bits: the connection is gone. */
 	alignas(GX_CACHE_LINE) _Atomic uint64_t revoked;
+	/* Pulls: the receiver reads the sender's process. 1: it can. */
+	alignas(GX_CACHE_LINE) _Atomic uint32_t reads;
 };
 
 struct local_note {
@@ -47,6 +54,9 @@ struct local_ring {
 	struct local_made {
 		alignas(GX_CACHE_LINE) _Atomic uint64_t puts, gets, bytes;
 	} made;
+	/* Pulls: bit of a message's place: the sender has taken its memory back. The sender writes
+	 * it. */
+	alignas(GX_CACHE_LINE) _Atomic uint64_t taken[GX_WIRE_DONE_WORDS];
 };
 
 struct local_rings {
@@ -86,6 +96,7 @@ struct local_peer {
 	pid_t pid;
 	uint64_t start; /* start time of the process; 0: not known, so it shares nothing */
 	int pidfd;	/* -1: none */
+	uid_t uid;
 	unsigned nr_conns;
 	struct local_mem *mems;
 	/* Our memory that it may still write to, see local_lost(); of several connections over
@@ -124,6 +135,7 @@ struct local_conn {
 	bool released;		 /* local_release() was called */
 	bool shown;		 /* the control thread has sent our descriptors */
 	_Atomic bool stuck;	 /* core: a GPU has not finished with a mapping, so it stays */
+	struct pull_who pulls;	 /* the peer's process, as this end reads it; .pid 0: it does not */
 	struct {
 		uint64_t puts, gets, bytes;
 	} told; /* ctl: the peer's copies over all lanes that our counters have */
@@ -197,6 +209,15 @@ unsigned local_fds_due(const struct gx_hello *peer);
 /** local_connect() - Map the peer's rings and regions. Takes @fds over. Return: 0, -EPROTO, -ENOMEM
  * with gx_error(). */
 int local_connect(struct gx_conn *c, const int fds[], unsigned n);
+/** local_pull_offer() - Our half has its rings: tell the peer where it may try to read. */
+void local_pull_offer(struct gx_conn *c);
+/** local_pull_probe() - The peer's rings are mapped, and its process is known: try to read there,
+ * and tell the peer whether that works. */
+void local_pull_probe(struct gx_conn *c);
+/** local_pull_ep() - Tell an endpoint of lane @lane what it may read. */
+void local_pull_ep(const struct gx_conn *c, unsigned lane, struct pull *p);
+/** local_pull_text() - The way of long messages, for people; once both ends have probed. */
+const char *local_pull_text(const struct gx_conn *c);
 /** local_nr_maps() - How many of the peer's regions are mapped? */
 unsigned local_nr_maps(const struct gx_conn *c);
 /** local_revoke() - Tell the peer not to touch @mem any more (NULL: anything), by the word that it

@@ -49,8 +49,9 @@ static size_t rings_len(unsigned nr_lanes)
 			   GX_HUGE_PAGE);
 }
 
-static int rings_make(struct local_conn *l)
+static int rings_make(struct gx_conn *c)
 {
+	struct local_conn *l = c->local;
 	bool huge = false;
 
 	l->rings_fd = gx_memfd("gx-rings", l->rings_b, &huge);
@@ -67,6 +68,7 @@ static int rings_make(struct local_conn *l)
 	l->rx->hdr.magic = LOCAL_MAGIC;
 	l->rx->hdr.version = LOCAL_VERSION;
 	l->rx->hdr.nr_lanes = l->nr_lanes;
+	local_pull_offer(c);
 	l->fds[l->nr_fds++] = l->rings_fd;
 	return 0;
 }
@@ -81,7 +83,7 @@ int local_open(struct gx_conn *c, unsigned nr_lanes)
 	c->local = l;
 	l->nr_lanes = nr_lanes;
 	l->rings_b = rings_len(nr_lanes);
-	ret = rings_make(l);
+	ret = rings_make(c);
 	for (unsigned i = 0; i < c->nr_told && !ret; i++) {
 		int fd;
 
@@ -349,6 +351,8 @@ int local_connect(struct gx_conn *c, const int fds[], unsigned n)
 
 	if (!ret)
 		ret = rings_map(l, fds[0]);
+	if (!ret)
+		local_pull_probe(c);
 	for (unsigned i = 0; i < c->peer.nr_regions && !ret; i++) {
 		const struct gx_hello_region *r = &c->peer.regions[i];
 

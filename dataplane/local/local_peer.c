@@ -76,6 +76,7 @@ static struct local_peer *peer_new(struct gx *gx)
 	if (!p)
 		return NULL;
 	p->pidfd = -1;
+	p->uid = (uid_t)-1;
 	p->next = gx->peers;
 	gx->peers = p;
 	return p;
@@ -130,8 +131,11 @@ void local_meet(struct gx_conn *c, int sock)
 	if (!p) {
 		p = peer_new(c->gx);
 		if (p)
-			*p = (struct local_peer){
-				.next = p->next, .pid = cred.pid, .start = start, .pidfd = pidfd};
+			*p = (struct local_peer){.next = p->next,
+						 .pid = cred.pid,
+						 .start = start,
+						 .pidfd = pidfd,
+						 .uid = cred.uid};
 		else if (pidfd >= 0)
 			close(pidfd);
 	}

@@ -154,6 +154,7 @@ void in_refuse(struct pkt_ep *e, struct in_msg *m, int err)
 		return;
 	in_forget_need(e, m);
 	bad_forget(e, m);
+	pull_forget(e, m);
 	in_goto(m, IN_REFUSED);
 	m->err = err;
 	in_fail_rec(e, m);
@@ -178,6 +179,7 @@ void in_cancel(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	if (m->state == IN_ACTIVE) {
 		in_forget_need(e, m);
 		bad_forget(e, m);
+		pull_forget(e, m);
 		m->err = -ECANCELED;
 	}
 	in_words_put(e, m);
@@ -306,6 +308,20 @@ static void open_inline(struct pkt_ep *e, const struct gx_wire_rec *rec, struct 
 		gx_copy(m->dst, rec->open.data, rec->open.len);
 	m->visible_b = m->len;
 	in_check_landed(e, m);
+}
+
+/* No packets follow: pull.c reads the bytes, unless this end never said that it does that. */
+static void open_pull(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_msg *m,
+		      const struct gx_gpu *gpu)
+{
+	m->win.base = m->win.nr_pkts;
+	m->seen_pkts = m->win.nr_pkts;
+	if (!e->pull.who.pid || gpu->device >= 0 || !m->len) {
+		in_refuse(e, m, -EPROTO);
+		return;
+	}
+	m->from = rec->open.from;
+	pull_begin(e, m);
 }
 
 /* Find the message that an OPEN with AGAIN replaces. Return: 0; 1: that message has landed as a
@@ -437,7 +453,7 @@ void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	}
 	if (!err)
 		err = open_target(e, rec, m, &gpu);
-	if (!(rec->flags & GX_REC_INLINE))
+	if (!(rec->flags & (GX_REC_INLINE | GX_REC_PULL)))
 		full = open_words(e, m);
 	m->bq = link_bq(e->link, gpu);
 	m->checks = m->bq && ep_checks(e, gpu, m->bq);
@@ -445,6 +461,10 @@ void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec)
 		err = m->bq ? full : -EIO;
 	if (!err && (rec->flags & GX_REC_INLINE)) {
 		open_inline(e, rec, m, gpu);
+		return;
+	}
+	if (!err && (rec->flags & GX_REC_PULL)) {
+		open_pull(e, rec, m, gpu);
 		return;
 	}
 	e->rx.need_pkts += m->win.nr_pkts;

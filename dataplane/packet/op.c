@@ -97,6 +97,8 @@ void op_complete(struct pkt_ep *e, uint32_t i, int status, uint64_t len)
 	if (op->reported)
 		return;
 	op->reported = true;
+	if (status && op->pulled)
+		pull_take_back(e, op); /* before the caller has the memory again */
 	core->comps_due -= op_comps(op);
 	if (op->internal)
 		return;
@@ -244,7 +246,8 @@ bool op_outgrown(const struct pkt_ep *e, const struct pkt_op *op)
 {
 	if (op->state != OP_AGAIN && !op_may_send(op))
 		return false;
-	return !op->inlined && op->len > e->shape.quantum && !msg_win_full(&op->acked);
+	return !op->inlined && !op->pulled && op->len > e->shape.quantum &&
+	       !msg_win_full(&op->acked);
 }
 
 void op_withdraw(struct pkt_ep *e, struct pkt_op *op, uint32_t i)

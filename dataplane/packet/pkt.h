@@ -11,6 +11,7 @@
 #include "core/core.h"
 #include "packet/flow.h"
 #include "packet/msg.h"
+#include "packet/pull.h"
 #include "packet/state.h"
 #include "copy/stage.h"
 
@@ -51,6 +52,7 @@ struct pkt_op {
 	bool internal;	       /* serves a peer's get: no completion */
 	bool mapped;	       /* local host memory that GPUs read and write in place */
 	bool inlined;	       /* data goes in the OPEN */
+	bool pulled;	       /* the peer reads the data out of this process; no packets */
 	bool peer_crc_by_copy; /* the peer may still check packets that it has acknowledged: until
 				  done it may ask for them again */
 
@@ -108,6 +110,7 @@ struct in_msg {
 	bool imm_set;
 	bool fail_due; /* REFUSED: there was no room to queue FAIL */
 	bool checks;   /* the copy checks its payload; else the CPU does when a packet comes */
+	bool pulled;   /* no packets: pull.c reads its bytes out of the peer's process */
 	int err;       /* REFUSED, DRAIN: the status of its operation */
 	uint32_t mid;  /* FREE: of the last message; the next one has GX_WIRE_MIDS more */
 	const struct msg_shape *shape;
@@ -122,6 +125,7 @@ struct in_msg {
 	uint64_t visible_b;
 	uint64_t seen_pkts;
 	uint64_t imm, tag, token, off;
+	uint64_t from; /* pulled: address of its first byte in the peer's process */
 	struct msg_win win;
 	uint64_t word; /* its bits when it needs no window */
 	uint32_t next; /* next place in the landed list */
@@ -375,6 +379,7 @@ struct pkt_ep {
 	struct pkt_match match;
 	struct pkt_takes rx;
 	struct share_ep share;
+	struct pull pull;
 
 	/* Large tables come last. The memory is all zero at the start and has no pages yet, and
 	 * nobody writes here before there is use, so an ep weighs only its used pages. */
@@ -433,6 +438,7 @@ struct link_pkt {
 	bool seeded;		     /* ctl: gens are random */
 	uint32_t gens[GX_PEERS_MAX]; /* ctl: generation of each cid index; bit 31: in use */
 	uint32_t refs;		     /* packets of all eps in the port: has tx_reap() work? */
+	uint32_t pull_left_b;	     /* of PULL_TURN_B in this turn */
 	uint32_t drop_seq; /* copies into stage[] may read memory that died from here on ... */
 	uint32_t drop_ticket[GX_GPUS_MAX]; /* ... until these tickets are past */
 	struct gx_rx rx_data[GX_BURST_MAX], rx_ctl[GX_BURST_MAX];
@@ -627,6 +633,17 @@ bool rx_landed(struct pkt_ep *e); /* delivers completions that waited for room *
 void rx_give_up(struct pkt_ep *e,
 		uint32_t op);	/* our RECV or GET ends early: place nothing more into its memory */
 void rx_tick(struct pkt_ep *e); /* queues FAIL records that found no room */
+
+/* ---- pull.c, pull_in.c: messages that the receiver reads out of the sender's process ---- */
+
+bool pull_sends(const struct pkt_ep *e,
+		const struct pkt_op *op); /* does the peer read, and can it read these bytes? */
+void pull_give(struct pkt_ep *e, const struct pkt_op *op);	/* the peer may pull from here on */
+void pull_take_back(struct pkt_ep *e, const struct pkt_op *op); /* what it reads is void now */
+void pull_begin(struct pkt_ep *e, struct in_msg *m);		/* an OPEN came */
+void pull_forget(struct pkt_ep *e, struct in_msg *m); /* @m ends; or all its bytes are here */
+bool pull_is_taken(struct pkt_ep *e, uint32_t mid);   /* are bytes read by now void? */
+bool pull_turn(struct pkt_ep *e);		      /* reads one piece */
 
 /* ---- match.c: sends and receives ---- */
 

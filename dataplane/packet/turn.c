@@ -11,7 +11,8 @@
  *   link_wake()  makes endpoints hot whose timers are due (wake.c)
  *   tx_ep()      for each hot endpoint: timers (timer.c), completions that waited for room (in.c),
  *                gets of the peer (match.c), operations to begin (tx.c), control records (rec.c),
- *                probes (path.c), data (tx.c), credit (share.c), an acknowledgement (ack.c)
+ *                probes (path.c), data (tx.c), a piece of a message that this end reads out of
+ *                the peer's process (pull_in.c), credit (share.c), an acknowledgement (ack.c)
  *   share_look() looks at the holders of a pool that is short (share.c)
  *   link_rest()  makes endpoints cold of which nothing is under way (wake.c)
  *
@@ -55,6 +56,8 @@ static bool tx_ep(struct pkt_ep *e)
 	if (e->tx.act_head != PKT_NONE || e->tx.resend_head != e->tx.resend_tail ||
 	    e->asks.head != e->asks.tail)
 		worked |= tx_data(e);
+	if (e->pull.nr_due)
+		worked |= pull_turn(e);
 	if (e->share.on)
 		share_grant(e);
 	else
@@ -92,6 +95,7 @@ static bool tx_poll(struct link_pkt *l, uint64_t now_ns)
 	unsigned nr;
 
 	link_wake(l, now_ns);
+	l->pull_left_b = PULL_TURN_B;
 	nr = l->nr_hot;
 	if (++l->rover >= nr)
 		l->rover = 0;

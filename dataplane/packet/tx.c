@@ -44,9 +44,21 @@ static void op_open_rec(struct pkt_ep *e, struct pkt_op *op, uint32_t i,
 		rec.flags |= GX_REC_INLINE;
 		rec.open.data = (const uint8_t *)op->src;
 	}
+	if (op->pulled) {
+		rec.flags |= GX_REC_PULL;
+		rec.open.from = (uintptr_t)op->src;
+		pull_give(e, op);
+	}
 	op->open_rsn = e->rec.next;
 	op->opened = false;
 	tx_rec(e, &rec, i);
+}
+
+/* Does it go into memory of a GPU of the peer? */
+static bool op_goes_to_gpu(const struct pkt_ep *e, const struct pkt_op *op)
+{
+	return op->token & PKT_SLOT_BIT ? op->flags & PKT_F_SLOT_GPU
+					: peer_region_is_gpu(e, op->token);
 }
 
 /* Can the bytes go in the OPEN? Only from host memory into host memory. */
@@ -56,15 +68,20 @@ static bool op_inlines(const struct pkt_ep *e, const struct pkt_op *op)
 		return true;
 	if (op->len > GX_WIRE_INLINE_MAX || op->len > e->shape.quantum / 2 || op->gpu->device >= 0)
 		return false;
-	if (op->token & PKT_SLOT_BIT)
-		return !(op->flags & PKT_F_SLOT_GPU);
-	return !peer_region_is_gpu(e, op->token);
+	return !op_goes_to_gpu(e, op);
+}
+
+/* May the peer read the bytes out of this process? Only from host memory into host memory. */
+static bool op_pulls(const struct pkt_ep *e, const struct pkt_op *op)
+{
+	return e->pull.peer_reads && op->len > e->pull.over_b && op->gpu->device < 0 &&
+	       !op_goes_to_gpu(e, op) && pull_sends(e, op);
 }
 
 /* A window of bits for its packets, when it needs one. False: none is free. */
 static bool op_window(struct pkt_ep *e, struct pkt_op *op)
 {
-	if (op->inlined || op->words != PKT_NONE || !pkt_needs_window(op->len))
+	if (op->inlined || op->pulled || op->words != PKT_NONE || !pkt_needs_window(op->len))
 		return true;
 	if (!e->tx.words_free)
 		return false;
@@ -97,13 +114,9 @@ static bool op_may_part(const struct pkt_ep *e, const struct pkt_op *op)
 /* May the peer still check packets of @op after it has acknowledged all of them? */
 static bool op_peer_crc_by_copy(const struct pkt_ep *e, const struct pkt_op *op)
 {
-	bool gpu;
-
 	if (!e->peer_crc_by_copy || op->inlined || !(op->flags & GX_OP_LOCAL))
 		return false;
-	gpu = op->token & PKT_SLOT_BIT ? op->flags & PKT_F_SLOT_GPU
-				       : peer_region_is_gpu(e, op->token);
-	return e->peer_crc_by_copy >> (gpu ? GX_MEM_CUDA : GX_MEM_HOST) & 1;
+	return e->peer_crc_by_copy >> (op_goes_to_gpu(e, op) ? GX_MEM_CUDA : GX_MEM_HOST) & 1;
 }
 
 /* Take the first free place, so that few open messages share few words of done bits. */
@@ -132,6 +145,7 @@ static bool op_start(struct pkt_ep *e, uint32_t i)
 	if (e->tx.nr_mids >= mids_max || tx_rec_room(e) <= PKT_RECS_KEPT)
 		return false;
 	op->inlined = !again && op_inlines(e, op);
+	op->pulled = !again && op_pulls(e, op);
 	if ((again && !op_may_part(e, op)) || !op_window(e, op))
 		return false;
 	if (again)
@@ -148,7 +162,7 @@ static bool op_start(struct pkt_ep *e, uint32_t i)
 	op->quantum = e->shape.quantum;
 	op->peer_crc_by_copy = op_peer_crc_by_copy(e, op);
 	op_open_rec(e, op, i, &old);
-	if (op->inlined) {
+	if (op->inlined || op->pulled) {
 		op_goto(op, OP_SENT);
 	} else {
 		op_goto(op, OP_SENDING);

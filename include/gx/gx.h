@@ -160,6 +160,22 @@ enum gx_bounce {
 	GX_BOUNCE_CUDA,
 };
 
+/**
+ * enum gx_pull - May the receiver of a long message on this host read it out of the sender's
+ * process (process_vm_readv), in one copy? Both ends must take the local link, run as one user, and
+ * use no CRC32C. A connection tries it once, both ways, when it is made. Where the kernel does not
+ * let a process read another one of its user, messages go as packets; gx_conn_info.why says which.
+ */
+enum gx_pull {
+	GX_PULL_AUTO, /* yes, where the kernel lets it */
+	GX_PULL_OFF,  /* not in this context, neither way */
+	/* As AUTO. And where Yama forbids processes of a user to read one another (ptrace_scope 1),
+	 * this process allows it to all processes of its user, for good (PR_SET_PTRACER). They may
+	 * then trace it as well, as on hosts without Yama. Yama grants that to one process or to
+	 * all. */
+	GX_PULL_ALLOW,
+};
+
 enum gx_conn_event { GX_CONN_EVENT_UP, GX_CONN_EVENT_DOWN };
 
 /**
@@ -228,6 +244,11 @@ struct gx_opts {
 			      port), "NAME", "NAME:PORT" or "NAME:PORT:GID", as "mlx5_0:1:3". All
 			      memory of the context is then registered with it. NULL: none. Read by
 			      gx_open() alone */
+	/* -- Messages in one copy, on one host -- */
+	enum gx_pull pull;
+	uint32_t pull_over_b; /* messages of more bytes go so: sends, and puts and gets of memory
+				 that the peer does not map; default 64 KiB. Shorter ones are faster
+				 as packets, and their bytes land in whole words of 8 */
 };
 
 /**

@@ -57,6 +57,9 @@
 	X(LOCAL_GETS, local_gets, "gets copied straight out of a peer's memory")                   \
 	X(LOCAL_BYTES, local_bytes, "payload bytes of both")                                       \
 	X(LOCAL_MISSES, local_misses, "puts and gets of the local link that went by packets")      \
+	X(PULLS, pulls, "messages read out of a peer's process in one copy")                       \
+	X(PULL_BYTES, pull_bytes, "payload bytes of them")                                         \
+	X(PULLS_FAILED, pulls_failed, "messages that the kernel did not let this end read")        \
 	X(VERBS_PUTS, verbs_puts, "puts written into a peer's memory by an RDMA device")           \
 	X(VERBS_GETS, verbs_gets, "gets read out of a peer's memory by an RDMA device")            \
 	X(VERBS_BYTES, verbs_bytes, "payload bytes of both")                                       \

@@ -226,6 +226,8 @@ def usage_gxd(tools):
             (["--mem", "kv=host:1M", "--unpack", "magic"], ["magic"]),
             (["--mem", "kv=host:1M", "--integrity", "md5"], ["md5"]),
             (["--mem", "kv=host:1M", "--crc-by", "gpu"], ["gpu", "cpu"]),
+            (["--mem", "kv=host:1M", "--pull", "push"], ["push", "allow"]),
+            (["--mem", "kv=host:1M", "--pull-over", "0"], ["--pull-over"]),
             (["--mem", "kv=host:1M", "--bounce", "gpu", "--crc-by", "cpu"], ["CPU cannot check", "--bounce host"]),
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--chunk", "5"], ["chunk"]),
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--quantum", "64K"], ["65536", "65520"]),

@@ -254,6 +254,19 @@ static void opt_integrity__names_and_numbers(void **state)
 	assert_int_equal(opt_integrity("2", &mode), -EINVAL);
 }
 
+static void opt_pull__names(void **state)
+{
+	enum gx_pull how;
+
+	assert_int_equal(opt_pull("auto", &how), 0);
+	assert_int_equal(how, GX_PULL_AUTO);
+	assert_int_equal(opt_pull("off", &how), 0);
+	assert_int_equal(how, GX_PULL_OFF);
+	assert_int_equal(opt_pull("allow", &how), 0);
+	assert_int_equal(how, GX_PULL_ALLOW);
+	assert_int_equal(opt_pull("on", &how), -EINVAL);
+}
+
 static void opt_crc_by__names(void **state)
 {
 	enum gx_crc_by who;
@@ -352,6 +365,7 @@ int main(void)
 		cmocka_unit_test(opt_unpack__names_go_both_ways),
 		cmocka_unit_test(opt_integrity__names_and_numbers),
 		cmocka_unit_test(opt_crc_by__names),
+		cmocka_unit_test(opt_pull__names),
 		cmocka_unit_test(opt_bounce__host_or_a_gpu),
 		cmocka_unit_test(opt_place__text_goes_both_ways),
 	};

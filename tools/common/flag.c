@@ -34,6 +34,7 @@ static const struct flag {
 	{"gx_opts.integrity", "--integrity"},
 	{"gx_opts.nr_cores", "--cores"},
 	{"gx_opts.ports", "--port"},
+	{"gx_opts.pull", "--pull"},
 	{"gx_opts.slots", "--slots"},
 	{"gx_opts.unpack", "--unpack"},
 	{"gx_opts.verbs", "--rdma"},

@@ -337,6 +337,19 @@ int opt_crc_by(const char *text, enum gx_crc_by *out)
 	return -EINVAL;
 }
 
+int opt_pull(const char *text, enum gx_pull *out)
+{
+	static const char *const names[] = {"auto", "off", "allow"};
+
+	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (!strcmp(text, names[i])) {
+			*out = (enum gx_pull)i;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
 const char *opt_crc_by_text(enum gx_integrity_mode integrity, unsigned crc_by_copy,
 			    enum gx_mem_kind kind)
 {
@@ -460,6 +473,10 @@ static int gx_value(int key, const char *arg, struct gx_opts *o)
 	case OPT_GX_RDMA:
 		o->verbs = arg;
 		return 0;
+	case OPT_GX_PULL:
+		return opt_pull(arg, &o->pull);
+	case OPT_GX_PULL_OVER: /* 0 would mean the default */
+		return opt_size32(arg, &o->pull_over_b) || !o->pull_over_b ? -EINVAL : 0;
 	default:
 		o->huge = GX_OFF;
 		return 0;
@@ -479,6 +496,8 @@ int opt_gx(int key, const char *arg, struct gx_opts *opts, char why[OPT_WHY_MAX]
 		{"integrity", "none or crc32c"},
 		{"crc-by", "auto, cpu or copy"},
 		{"timeout", "a number of seconds from 0.001 to 86400"},
+		{"pull", "auto, off or allow"},
+		{"pull-over", "a size such as 16K, 64K or 1M, below 4G"},
 	};
 
 	if (key < OPT_GX_WINDOW || key > OPT_GX_RDMA)

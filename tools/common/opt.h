@@ -108,6 +108,9 @@ int opt_crc_by(const char *text, enum gx_crc_by *out);
 const char *opt_crc_by_text(enum gx_integrity_mode integrity, unsigned crc_by_copy,
 			    enum gx_mem_kind kind);
 
+/** opt_pull() - "auto", "off", "allow". Return: 0, -EINVAL. */
+int opt_pull(const char *text, enum gx_pull *out);
+
 /** enum opt_gx_key - Options of a context that both gxd and gxperf have, as keys of argp. */
 enum opt_gx_key {
 	OPT_GX_WINDOW = 1000,
@@ -120,6 +123,8 @@ enum opt_gx_key {
 	OPT_GX_INTEGRITY,
 	OPT_GX_CRC_BY,
 	OPT_GX_TIMEOUT,
+	OPT_GX_PULL,
+	OPT_GX_PULL_OVER,
 	OPT_GX_INSECURE,
 	OPT_GX_NO_HUGE,
 	OPT_GX_RDMA,

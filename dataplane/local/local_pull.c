@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * May this end read the peer's process, so that long messages take one copy (packet/pull.c)? The
+ * kernel decides: users, namespaces, Yama and other security modules have a say. So each end
+ * really reads a random word of the peer, once, when a connection is made, and tells the peer in
+ * memory that both map whether that worked. The word lies in the first page of the peer's rings,
+ * where this end sees it by its own mapping.
+ *
+ * Only a process of our own user is read: the memory of another user could keep the core waiting
+ * for a page as long as that user likes. Runs on the control thread.
+ */
+#include "local/local.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+void local_pull_offer(struct gx_conn *c)
+{
+	struct local_hdr *h = &c->local->rx->hdr;
+
+	if (c->gx->opts.pull == GX_PULL_OFF || gx_random(h->pull_word, sizeof(h->pull_word)))
+		return;
+	h->pull_at = (uintptr_t)h->pull_word;
+}
+
+/* Return: NULL, or why this end does not even try. */
+static const char *probe_not(const struct gx_conn *c, const struct pull_who *who)
+{
+	const struct local_peer *p = c->local->peer;
+
+	if (c->gx->opts.pull == GX_PULL_OFF)
+		return "switched off";
+	if (!who->word_at)
+		return "the peer has switched it off";
+	if (c->agreed.integrity != GX_INTEGRITY_NONE)
+		return "integrity crc32c checks packets";
+	if (!p || p->pid <= 0)
+		return "its process is not known here: is it in another PID namespace?";
+	if (p->uid != geteuid())
+		return "it runs as another user";
+	return NULL;
+}
+
+static const char *probe_err(ssize_t err)
+{
+	if (err == -EPERM)
+		return "process_vm_readv: not permitted: set gx_opts.pull allow at the peer, or "
+		       "kernel.yama.ptrace_scope=0, or give both the capability SYS_PTRACE";
+	if (err == -ENOSYS)
+		return "process_vm_readv: the kernel does not have it";
+	return "process_vm_readv: the peer's word is not there";
+}
+
+void local_pull_probe(struct gx_conn *c)
+{
+	struct local_conn *l = c->local;
+	struct pull_who who = {.word_at = l->tx->hdr.pull_at};
+	const char *why_not;
+	ssize_t n;
+
+	memcpy(who.word, l->tx->hdr.pull_word, sizeof(who.word));
+	why_not = probe_not(c, &who);
+	if (!why_not) {
+		who.pid = l->peer->pid;
+		n = pull_who_reads(&who, NULL, 0, 0);
+		why_not = n ? probe_err(n) : NULL;
+	}
+	if (why_not) {
+		gx_info("peer %s: its long messages come as packets, not in one copy: %s",
+			c->peer_name, why_not);
+		return;
+	}
+	l->pulls = who;
+	/* Pairs with the acquire in local_pull_text(); cores need no order. */
+	atomic_store_explicit(&l->rx->hdr.reads, 1, memory_order_release);
+}
+
+void local_pull_ep(const struct gx_conn *c, unsigned lane, struct pull *p)
+{
+	struct local_conn *l = c->local;
+
+	p->who = l->pulls;
+	p->own = getpid();
+	p->over_b = c->gx->opts.pull_over_b;
+	/* Without pulls at this end the peer has no word to try. */
+	p->peer_reads = c->gx->opts.pull == GX_PULL_OFF ? NULL : &l->tx->hdr.reads;
+	p->we_read = &l->rx->hdr.reads;
+	p->taken_tx = l->tx->ring[lane].taken;
+	p->taken_rx = l->rx->ring[lane].taken;
+}
+
+const char *local_pull_text(const struct gx_conn *c)
+{
+	static const char *const texts[2][2] = {
+		{"long messages as packets", "long messages in one copy out, as packets in"},
+		{"long messages in one copy in, as packets out", "long messages in one copy"}};
+	bool in = c->local->pulls.pid;
+	/* Pairs with the release in local_pull_probe() of the peer. */
+	bool out = atomic_load_explicit(&c->local->tx->hdr.reads, memory_order_acquire) &&
+		   c->gx->opts.pull != GX_PULL_OFF;
+
+	return texts[in][out];
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pulls: messages within a host that the receiver reads out of the sender's process, in one copy
+ * (pull.c). A link that knows the peer's process fills in the first part of struct pull before the
+ * endpoint is attached (local/local_pull.c).
+ */
+#ifndef GX_PULL_H
+#define GX_PULL_H
+
+#include "gx_internal/wire.h"
+
+#include <stdatomic.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#define PULL_PIECE_B (256u << 10) /* bytes of one call */
+#define PULL_TURN_B  (1u << 20)	  /* bytes of all endpoints of a core in one turn */
+#define PULL_WORD_B  16
+
+/* The system call of pulls. Tests put another table in its place before a connection is made. */
+struct pull_sys {
+	/* As process_vm_readv(2), but returns -errno. */
+	ssize_t (*read)(pid_t pid, const struct iovec *to, unsigned nr_to, const struct iovec *from,
+			unsigned nr_from);
+};
+extern const struct pull_sys pull_sys_kernel;
+extern const struct pull_sys *pull_sys;
+
+/* A word that only the right process has, and its place there. Each read takes it along. So no
+ * bytes count that come from another process which has got the number of the peer's. */
+struct pull_who {
+	pid_t pid; /* 0: this end reads nothing of the peer */
+	uint64_t word_at;
+	uint8_t word[PULL_WORD_B];
+};
+
+/* An endpoint's part. owner: core, but for what the link fills in. */
+struct pull {
+	/* frozen */
+	struct pull_who who;
+	pid_t own;
+	uint64_t over_b;		    /* longer messages of ours are for pulling */
+	const _Atomic uint32_t *peer_reads; /* the peer writes it: 1: it reads this process. NULL:
+					       it never does */
+	_Atomic uint32_t *we_read;	    /* the same, ours for the peer */
+	/* Bit of a message's place: the sender has taken its memory back. The sender alone changes
+	 * it. */
+	_Atomic uint64_t *taken_tx, *taken_rx;
+	/* Places whose messages are under way, and where the next turn begins. */
+	uint64_t due[GX_WIRE_DONE_WORDS];
+	uint32_t nr_due, rover;
+};
+
+/** pull_who_reads() - Read @len bytes at @from of @who's process to @to. Return: bytes, 0: there is
+ * no memory at either end; -ECONNRESET: the process has ended, or is another; -errno. */
+ssize_t pull_who_reads(const struct pull_who *who, void *to, uint64_t from, uint64_t len);
+
+#endif

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The receiver's part of a turn for messages that it reads out of the sender's process (pull.c): a
+ * piece of one of them. Runs on the polling core.
+ */
+#include "packet/pkt.h"
+
+#include <errno.h>
+
+/* The first place from the rover on; there is one. */
+static uint32_t pull_next(const struct pkt_ep *e)
+{
+	uint32_t at = e->pull.rover % GX_WIRE_MIDS, w = at / 64;
+	uint64_t bits = e->pull.due[w] & ~0ull << (at & 63);
+
+	while (!bits) {
+		w = (w + 1) % GX_WIRE_DONE_WORDS;
+		bits = e->pull.due[w];
+	}
+	return 64 * w + (uint32_t)__builtin_ctzll(bits);
+}
+
+static void pull_fail(struct pkt_ep *e, struct in_msg *m, int err)
+{
+	if (err == -EPERM) /* later messages come as packets */
+		atomic_store_explicit(e->pull.we_read, 0, memory_order_relaxed);
+	gx_stat_add(pkt_stats(e->link), GX_STAT_PULLS_FAILED, 1);
+	in_refuse(e, m, err);
+}
+
+static void pull_landed(struct pkt_ep *e, struct in_msg *m)
+{
+	pull_forget(e, m);
+	gx_stat_add(pkt_stats(e->link), GX_STAT_PULLS, 1);
+	in_check_landed(e, m);
+}
+
+/* Each endpoint reads one piece in a turn, of its messages in turn. */
+bool pull_turn(struct pkt_ep *e)
+{
+	uint32_t at = pull_next(e);
+	struct in_msg *m = &e->in[at];
+	uint64_t len = GX_MIN(m->len - m->visible_b, (uint64_t)PULL_PIECE_B);
+	ssize_t n;
+
+	if (!e->link->pull_left_b)
+		return true; /* its turn comes: the first endpoint is another one in each turn */
+	e->pull.rover = at + 1;
+	e->link->pull_left_b -= GX_MIN(e->link->pull_left_b, (uint32_t)len);
+	n = pull_who_reads(&e->pull.who, m->dst + m->visible_b, m->from + m->visible_b, len);
+	if (pull_is_taken(e, m->mid)) {
+		pull_forget(e, m); /* its CANCEL is on the way */
+	} else if (n > 0) {
+		m->visible_b += (uint64_t)n;
+		gx_stat_add(pkt_stats(e->link), GX_STAT_PULL_BYTES, (uint64_t)n);
+		if (m->visible_b == m->len)
+			pull_landed(e, m);
+	} else if (n != -EINTR) {
+		pull_fail(e, m, n ? (int)n : -EFAULT);
+	}
+	return true;
+}
