@@ -22,6 +22,7 @@ const struct conf_var conf_vars[] = {
 	{"GX_NCCL_ADDR", CONF_ADDR},
 	{"GX_NCCL_PORTS", "shm;udp"},
 	{"GX_NCCL_LINK", "gx chooses"},
+	{"GX_NCCL_PULL", "auto"},
 	{"GX_NCCL_CORES", "2, on less than 8 physical cores 1"},
 	{"GX_NCCL_CPUS", "gx chooses"},
 	{"GX_NCCL_BUSY", "0"},
@@ -160,6 +161,22 @@ static bool conf_link(struct conf *c)
 	return false;
 }
 
+static bool conf_pull(struct conf *c)
+{
+	static const char *const hows[] = {
+		[GX_PULL_AUTO] = "auto", [GX_PULL_OFF] = "off", [GX_PULL_ALLOW] = "allow"};
+	const char *text = conf_text("GX_NCCL_PULL");
+	unsigned n = sizeof(hows) / sizeof(hows[0]), i = 0;
+
+	while (text && i < n && strcmp(text, hows[i]))
+		i++;
+	c->pull = i;
+	if (i < n)
+		return true;
+	say_warn("GX_NCCL_PULL=%.40s: say auto, off or allow", text);
+	return false;
+}
+
 bool conf_read(struct conf *c)
 {
 	unsigned long cores = 0, timeout_s = CONF_TIMEOUT_S, busy = 0;
@@ -178,5 +195,5 @@ bool conf_read(struct conf *c)
 	c->busy = busy;
 	c->speed_mbps = (int)speed_mbps;
 	c->latency_us = (unsigned)latency_us;
-	return conf_cpus(c) && conf_ports(c) && conf_host(c) && conf_link(c);
+	return conf_cpus(c) && conf_ports(c) && conf_host(c) && conf_link(c) && conf_pull(c);
 }

@@ -119,6 +119,10 @@ static void proc_stop(struct gx *gx)
 
 /* ---- Opening ---- */
 
+/* NCCL reads a message of protocol LL while it arrives, and the kernel promises nothing about the
+ * order of its stores. No such message is longer. */
+#define LL_STEP_B (64u << 10)
+
 static int proc_gx_open(struct gx **gx, unsigned nr_cores, const int *cpus)
 {
 	const struct conf *c = &plug.conf;
@@ -134,6 +138,8 @@ static int proc_gx_open(struct gx **gx, unsigned nr_cores, const int *cpus)
 	o.idle_wait = true;
 	o.bind_host = c->host;
 	o.peer_timeout_ns = c->timeout_ns;
+	o.pull = (enum gx_pull)c->pull;
+	o.pull_over_b = LL_STEP_B;
 	o.local = c->link && strcmp(c->link, "local") != 0 ? GX_OFF : GX_AUTO;
 	o.on_conn = peer_on_conn;
 	o.on_msg = meet_on_msg;

@@ -71,6 +71,16 @@ static void tell_vars(void)
 	}
 }
 
+/* Whether the kernel lets a rank read another one shows when they connect. */
+static void tell_copies(const struct conf *c)
+{
+	if (c->pull == GX_PULL_OFF || (c->link && strcmp(c->link, "local") != 0))
+		tell_line("copies", "two: long messages within a host go as packets");
+	else
+		tell_line("copies", "one of long messages within a host, where the kernel lets a "
+				    "rank read the other one; else two");
+}
+
 static void tell_cpus(const struct conf *c)
 {
 	cpu_set_t claimed;
@@ -94,6 +104,7 @@ int gx_nccl_tell(char *text, size_t room);
  *   set, default  a variable and its value, or its default in words
  *   wrong    why the first communicator would fail; then none of the following
  *   near, open  the address to listen at: this host alone reaches it, or others too
+ *   copies   how often long messages within a host are copied
  *   core     a line for each polling core: its CPU, -1: not pinned
  *   claimed  a CPU that a process has claimed
  *   note     what the plugin would say of its choice
@@ -115,6 +126,7 @@ NCCL_EXPORT int gx_nccl_tell(char *text, size_t room)
 	say_to(tell_log);
 	if (conf_read(&c)) {
 		tell_line(c.near ? "near" : "open", "%s", c.host);
+		tell_copies(&c);
 		tell_cpus(&c);
 	}
 	say_to(NULL);

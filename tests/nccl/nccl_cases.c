@@ -17,7 +17,7 @@
 #define STRANGERS     300 /* more than gx has places for on their way up */
 
 static const size_t sizes_short[] = {8, 0, 1, 4096, 7};
-static const size_t sizes_all[] = {0, 1, 7, 8, 4 * KIB, 64 * KIB + 1, 512 * KIB, MIB};
+static const size_t sizes_all[] = {0, 1, 7, 8, 4 * KIB, 64 * KIB, 64 * KIB + 1, 512 * KIB, MIB};
 
 static unsigned other(const struct rank *r)
 {
