@@ -38,15 +38,15 @@
 
 /* What the calls that read bytes of messages do, by their number; else the kernel has its way. */
 static struct script {
-	unsigned nr;	   /* calls so far */
-	unsigned at;	   /* this one and later ones fail: */
-	ssize_t err;	   /* 0: none does */
-	size_t most_b;	   /* bytes that each moves, the word included; 0: all */
-	bool once;	   /* only call .at fails */
-	bool wrong_word;   /* from call .at on, another process answers */
-	unsigned probes;   /* of connections so far */
-	unsigned probe_no; /* bit i: probe i is refused */
-	bool own_no;	   /* the sender's memory is not plain */
+	unsigned nr;		 /* calls so far */
+	unsigned at;		 /* this one and later ones fail: */
+	ssize_t err;		 /* 0: none does */
+	size_t most_b;		 /* bytes that each moves, the word included; 0: all */
+	bool once;		 /* only call .at fails */
+	bool wrong_word;	 /* from call .at on, another process answers */
+	_Atomic unsigned probes; /* of connections so far: both ends have a thread for that */
+	unsigned probe_no;	 /* bit i: probe i is refused */
+	bool own_no;		 /* the sender's memory is not plain */
 } script;
 
 static ssize_t script_message(pid_t pid, const struct iovec *to, const struct iovec *from)
@@ -73,7 +73,7 @@ static ssize_t script_read(pid_t pid, const struct iovec *to, unsigned nr_to,
 		return script_message(pid, to, from);
 	if (nr_from == 2)
 		return script.own_no ? 1 : pull_sys_kernel.read(pid, to, nr_to, from, nr_from);
-	if (script.probe_no >> script.probes++ & 1)
+	if (script.probe_no >> atomic_fetch_add(&script.probes, 1) & 1)
 		return -EPERM;
 	return pull_sys_kernel.read(pid, to, nr_to, from, nr_from);
 }
