@@ -163,8 +163,10 @@ static bool conf_link(struct conf *c)
 
 static bool conf_pull(struct conf *c)
 {
-	static const char *const hows[] = {
-		[GX_PULL_AUTO] = "auto", [GX_PULL_OFF] = "off", [GX_PULL_ALLOW] = "allow"};
+	static const char *const hows[] = {[GX_PULL_AUTO] = "auto",
+					   [GX_PULL_ON] = "on",
+					   [GX_PULL_OFF] = "off",
+					   [GX_PULL_ALLOW] = "allow"};
 	const char *text = conf_text("GX_NCCL_PULL");
 	unsigned n = sizeof(hows) / sizeof(hows[0]), i = 0;
 
@@ -173,7 +175,7 @@ static bool conf_pull(struct conf *c)
 	c->pull = i;
 	if (i < n)
 		return true;
-	say_warn("GX_NCCL_PULL=%.40s: say auto, off or allow", text);
+	say_warn("GX_NCCL_PULL=%.40s: say auto, on, off or allow", text);
 	return false;
 }
 

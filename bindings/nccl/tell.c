@@ -77,8 +77,10 @@ static void tell_copies(const struct conf *c)
 	if (c->pull == GX_PULL_OFF || (c->link && strcmp(c->link, "local") != 0))
 		tell_line("copies", "two: long messages within a host go as packets");
 	else
-		tell_line("copies", "one of long messages within a host, where the kernel lets a "
-				    "rank read the other one; else two");
+		tell_line("copies",
+			  "one of long messages within a host, where the kernel lets a rank read "
+			  "the other one%s; else two",
+			  c->pull == GX_PULL_AUTO ? ", and does it fast" : "");
 }
 
 static void tell_cpus(const struct conf *c)

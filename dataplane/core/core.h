@@ -249,6 +249,8 @@ struct gx {
 	struct verbs_dev *verbs;   /* frozen: the RDMA device; NULL: none is open */
 	struct local_pairs *pairs; /* who does lone short copies */
 	struct local_peer *peers;  /* owner: ctl; processes on this host */
+	uint64_t pull_ns, copy_ns; /* owner: ctl; to read some memory of a process, and to copy it;
+				      0: not timed yet */
 	unsigned nr_peer_maps;	   /* owner: ctl; mappings of their memory */
 	uint64_t stuck_b;	   /* owner: ctl; bytes of it that a GPU has not finished with */
 	bool closing;		   /* ctl: gx_close() runs, so dead connections go at once */

@@ -167,9 +167,13 @@ enum gx_bounce {
  * let a process read another one of its user, messages go as packets; gx_conn_info.why says which.
  */
 enum gx_pull {
-	GX_PULL_AUTO, /* yes, where the kernel lets it */
-	GX_PULL_OFF,  /* not in this context, neither way */
-	/* As AUTO. And where Yama forbids processes of a user to read one another (ptrace_scope 1),
+	/* This end reads where the kernel lets it, and does it fast: the call takes a good part more
+	 * than a plain copy does. gx times both, once a context, for some milliseconds. The peer
+	 * decides for the other way. */
+	GX_PULL_AUTO,
+	GX_PULL_ON,  /* the same, however long it takes */
+	GX_PULL_OFF, /* not in this context, neither way */
+	/* As ON. And where Yama forbids processes of a user to read one another (ptrace_scope 1),
 	 * this process allows it to all processes of its user, for good (PR_SET_PTRACER). They may
 	 * then trace it as well, as on hosts without Yama. Yama grants that to one process or to
 	 * all. */

@@ -46,6 +46,7 @@ static struct script {
 	bool wrong_word;	 /* from call .at on, another process answers */
 	_Atomic unsigned probes; /* of connections so far: both ends have a thread for that */
 	unsigned probe_no;	 /* bit i: probe i is refused */
+	unsigned slow_us;	 /* a read that is timed takes so long */
 	bool own_no;		 /* the sender's memory is not plain */
 } script;
 
@@ -71,6 +72,10 @@ static ssize_t script_read(pid_t pid, const struct iovec *to, unsigned nr_to,
 {
 	if (nr_to == 2)
 		return script_message(pid, to, from);
+	if (nr_from == 1 && to[0].iov_len > PULL_WORD_B) {
+		usleep(script.slow_us);
+		return (ssize_t)to[0].iov_len;
+	}
 	if (nr_from == 2)
 		return script.own_no ? 1 : pull_sys_kernel.read(pid, to, nr_to, from, nr_from);
 	if (script.probe_no >> atomic_fetch_add(&script.probes, 1) & 1)
@@ -81,6 +86,8 @@ static ssize_t script_read(pid_t pid, const struct iovec *to, unsigned nr_to,
 static const struct pull_sys scripted = {.read = script_read};
 
 /* ---- The rig ---- */
+
+static const struct gx_opts on = {.pull = GX_PULL_ON}; /* auto depends on the machine */
 
 static struct rig *rig_make(struct gx_opts client, struct gx_opts server)
 {
@@ -97,7 +104,7 @@ static struct rig *rig_make(struct gx_opts client, struct gx_opts server)
 static int setup(void **state)
 {
 	script = (struct script){0};
-	*state = rig_make((struct gx_opts){0}, (struct gx_opts){0});
+	*state = rig_make(on, on);
 	return 0;
 }
 
@@ -197,14 +204,14 @@ static void send__sizes_around_the_limit(void **state)
 
 static void send__as_packets_where_one_end_does_not_pull(void **state)
 {
-	static const struct gx_opts off = {.pull = GX_PULL_OFF}, on = {.pull = GX_PULL_ALLOW};
+	static const struct gx_opts off = {.pull = GX_PULL_OFF}, allow = {.pull = GX_PULL_ALLOW};
 	(void)state;
 
 	for (unsigned i = 0; i < 3; i++) {
 		struct rig *r;
 
 		script = (struct script){0};
-		r = rig_make(i & 1 ? on : off, i & 2 ? on : off);
+		r = rig_make(i & 1 ? allow : off, i & 2 ? allow : off);
 		assert_true(says(&r->client, "long messages as packets"));
 		assert_true(says(&r->server, "long messages as packets"));
 		send_good(r, LONG_B, 0);
@@ -318,7 +325,7 @@ static void probe__refused(void **state)
 		uint64_t in, out;
 
 		script = (struct script){.probe_no = table[i].no};
-		r = rig_make((struct gx_opts){0}, (struct gx_opts){0});
+		r = rig_make(on, on);
 		assert_int_equal(script.probes, 2); /* once, each way */
 		assert_true(says(&r->client, table[i].client));
 		assert_true(says(&r->server, table[i].server));
@@ -332,6 +339,26 @@ static void probe__refused(void **state)
 		assert_int_equal(in + out, table[i].no == 3 ? 0 : 1);
 		assert_true(!in || says(&r->client, "in one copy in, as packets out"));
 		assert_true(!out || says(&r->client, "in one copy out, as packets in"));
+		rig_free(r);
+	}
+	pull_sys = &pull_sys_kernel;
+}
+
+/* Without a word of the program's each end reads if that is fast. */
+static void auto__is_timed(void **state)
+{
+	static const unsigned slow_us[] = {0, 20000};
+	(void)state;
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(slow_us); i++) {
+		struct rig *r;
+
+		script = (struct script){.slow_us = slow_us[i]};
+		r = rig_make((struct gx_opts){0}, on);
+		assert_true(says(&r->client, i ? "long messages in one copy out, as packets in"
+					       : "long messages in one copy"));
+		send_good(r, LONG_B, 0);
+		assert_int_equal(pulls(r), 1);
 		rig_free(r);
 	}
 	pull_sys = &pull_sys_kernel;
@@ -544,7 +571,7 @@ static void hostile__open_that_nobody_asked_for(void **state)
 	(void)state;
 
 	script = (struct script){.probe_no = 3};
-	r = rig_make((struct gx_opts){0}, (struct gx_opts){0});
+	r = rig_make(on, on);
 	atomic_store(&r->client.conn->local->tx->hdr.reads, 1);
 	send_fails(r, -EPROTO, -EPROTO);
 	assert_int_equal(script.nr, 0);
@@ -558,7 +585,7 @@ static void hostile__open_that_nobody_asked_for(void **state)
 static void child_run(int fd)
 {
 	struct gx_connect_opts o = GX_INIT(o);
-	struct gx_opts g = {0};
+	struct gx_opts g = on;
 	struct gx_op op = {.kind = GX_OP_SEND, .len = KILL_B, .tag = 1};
 	char addr[32];
 	struct gx *gx;
@@ -591,7 +618,7 @@ static void killed__while_this_process_reads(void **state)
 	if (!pid)
 		child_run(fd[0]);
 	r = rig_new();
-	end_open(&r->server, (struct gx_opts){.server = true}, "shm");
+	end_open(&r->server, (struct gx_opts){.server = true, .pull = GX_PULL_ON}, "shm");
 	common_gx_listen(r->server.gx, r->addr);
 	assert_int_equal(write(fd[1], r->addr, sizeof(r->addr)), sizeof(r->addr));
 	until = gx_now() + KILL_MS * 1000000ull;
@@ -631,6 +658,7 @@ int main(int argc, char *argv[])
 		T(order__of_one_tag),
 		T(turn__is_bounded),
 		cmocka_unit_test(probe__refused),
+		cmocka_unit_test(auto__is_timed),
 		T(read__fails),
 		T(read__is_forbidden_later),
 		T(read__short_counts),

@@ -290,6 +290,7 @@ void node_open(struct node *n, const struct node_cfg *cfg)
 	o.slots = cfg->slots;
 	o.peer_timeout_ns = cfg->timeout_ns;
 	o.server = cfg->server;
+	o.pull = GX_PULL_ON; /* auto depends on the machine */
 	o.local = is_local(cfg->port) ? GX_AUTO : GX_OFF;
 	o.bounce = is_bounce(cfg->port) ? GX_BOUNCE_CUDA : GX_BOUNCE_HOST;
 	o.on_conn = node_on_conn;

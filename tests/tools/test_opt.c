@@ -264,7 +264,9 @@ static void opt_pull__names(void **state)
 	assert_int_equal(how, GX_PULL_OFF);
 	assert_int_equal(opt_pull("allow", &how), 0);
 	assert_int_equal(how, GX_PULL_ALLOW);
-	assert_int_equal(opt_pull("on", &how), -EINVAL);
+	assert_int_equal(opt_pull("on", &how), 0);
+	assert_int_equal(how, GX_PULL_ON);
+	assert_int_equal(opt_pull("push", &how), -EINVAL);
 }
 
 static void opt_crc_by__names(void **state)

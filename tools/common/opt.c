@@ -339,7 +339,7 @@ int opt_crc_by(const char *text, enum gx_crc_by *out)
 
 int opt_pull(const char *text, enum gx_pull *out)
 {
-	static const char *const names[] = {"auto", "off", "allow"};
+	static const char *const names[] = {"auto", "on", "off", "allow"};
 
 	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		if (!strcmp(text, names[i])) {
@@ -496,7 +496,7 @@ int opt_gx(int key, const char *arg, struct gx_opts *opts, char why[OPT_WHY_MAX]
 		{"integrity", "none or crc32c"},
 		{"crc-by", "auto, cpu or copy"},
 		{"timeout", "a number of seconds from 0.001 to 86400"},
-		{"pull", "auto, off or allow"},
+		{"pull", "auto, on, off or allow"},
 		{"pull-over", "a size such as 16K, 64K or 1M, below 4G"},
 	};
 

@@ -118,9 +118,10 @@ static const struct argp_option gx_options[] = {
 	 "auto (kernels that copy into a GPU, else cpu)",
 	 OPT_GX_GROUP},
 	{"pull", OPT_GX_PULL, "HOW", 0,
-	 "Long messages within this host, link local: auto (the receiver reads them out of the "
-	 "sender's process where the kernel lets it: one copy), off (packets), allow (as auto, and "
-	 "this process lets all of its user read and trace it, where Yama forbids that)",
+	 "Long messages within this host, link local: on (the receiver reads them out of the "
+	 "sender's process where the kernel lets it: one copy), auto (the same, if this end can do "
+	 "it fast), off (packets), allow (as on, and this process lets all of its user read and "
+	 "trace it, where Yama forbids that)",
 	 OPT_GX_GROUP},
 	{"pull-over", OPT_GX_PULL_OVER, "SIZE", 0, "Longer messages go so; default 64K",
 	 OPT_GX_GROUP},
