@@ -5,6 +5,7 @@
  * waits. The others run on the caller's thread.
  */
 #include "control/control.h"
+#include "local/local.h"
 #include "submit/submit.h"
 #include "gx_internal/link.h"
 
@@ -151,6 +152,7 @@ static int info_run(void *arg)
 	info->control = gx_uring_method_name(c->gx->uring);
 	info_pool(info->bounce, c->gx->pool_gpu ? c->gx->pool_gpu->device : -1);
 	info_pool(info->peer_bounce, c->peer_pool);
+	info->pull_over_b = local_pull_over(c);
 	return 0;
 }
 

@@ -218,6 +218,8 @@ void local_pull_probe(struct gx_conn *c);
 void local_pull_ep(const struct gx_conn *c, unsigned lane, struct pull *p);
 /** local_pull_text() - The way of long messages, for people; once both ends have probed. */
 const char *local_pull_text(const struct gx_conn *c);
+/** local_pull_over() - The peer reads longer messages out of this process; 0: none. */
+uint64_t local_pull_over(const struct gx_conn *c);
 /** local_nr_maps() - How many of the peer's regions are mapped? */
 unsigned local_nr_maps(const struct gx_conn *c);
 /** local_revoke() - Tell the peer not to touch @mem any more (NULL: anything), by the word that it

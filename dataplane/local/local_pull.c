@@ -132,7 +132,7 @@ void local_pull_probe(struct gx_conn *c)
 		return;
 	}
 	l->pulls = who;
-	/* Pairs with the acquire in local_pull_text(); cores need no order. */
+	/* Pairs with the acquire in local_pull_over(); cores need no order. */
 	atomic_store_explicit(&l->rx->hdr.reads, 1, memory_order_release);
 }
 
@@ -150,15 +150,23 @@ void local_pull_ep(const struct gx_conn *c, unsigned lane, struct pull *p)
 	p->taken_rx = l->rx->ring[lane].taken;
 }
 
+uint64_t local_pull_over(const struct gx_conn *c)
+{
+	const struct local_conn *l = c->local;
+
+	/* Pairs with the release in local_pull_probe() of the peer. */
+	if (!l || !l->tx || c->gx->opts.pull == GX_PULL_OFF ||
+	    !atomic_load_explicit(&l->tx->hdr.reads, memory_order_acquire))
+		return 0;
+	return c->gx->opts.pull_over_b;
+}
+
 const char *local_pull_text(const struct gx_conn *c)
 {
 	static const char *const texts[2][2] = {
 		{"long messages as packets", "long messages in one copy out, as packets in"},
 		{"long messages in one copy in, as packets out", "long messages in one copy"}};
 	bool in = c->local->pulls.pid;
-	/* Pairs with the release in local_pull_probe() of the peer. */
-	bool out = atomic_load_explicit(&c->local->tx->hdr.reads, memory_order_acquire) &&
-		   c->gx->opts.pull != GX_PULL_OFF;
 
-	return texts[in][out];
+	return texts[in][local_pull_over(c) > 0];
 }

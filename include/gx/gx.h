@@ -477,6 +477,8 @@ struct gx_conn_info {
 	unsigned crc_by_copy, peer_crc_by_copy;
 	char bounce[16];      /* where packets to this end land: "host", "cuda:0" */
 	char peer_bounce[16]; /* where packets to the peer land; the peer counts its own GPUs */
+	uint64_t pull_over_b; /* what packets would carry to the peer goes in one copy if it is
+				 longer (gx_opts.pull); 0: it does not */
 };
 int gx_conn_info(struct gx_conn *conn, struct gx_conn_info *info); /* [control] */
 

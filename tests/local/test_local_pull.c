@@ -178,6 +178,14 @@ static bool says(const struct end *e, const char *what)
 	return strstr(info.why, what);
 }
 
+static uint64_t over_b(const struct end *e)
+{
+	struct gx_conn_info info = GX_INIT(info);
+
+	gx_conn_info(e->conn, &info);
+	return info.pull_over_b;
+}
+
 /* ---- Bytes and order ---- */
 
 static void send__sizes_around_the_limit(void **state)
@@ -190,6 +198,7 @@ static void send__sizes_around_the_limit(void **state)
 
 	assert_true(says(&r->client, "long messages in one copy"));
 	assert_true(says(&r->server, "long messages in one copy"));
+	assert_int_equal(over_b(&r->client), OVER_B);
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(sizes); i++) {
 		send_good(r, sizes[i], i % 3 * 5);
 		bytes += sizes[i];
@@ -214,6 +223,7 @@ static void send__as_packets_where_one_end_does_not_pull(void **state)
 		r = rig_make(i & 1 ? allow : off, i & 2 ? allow : off);
 		assert_true(says(&r->client, "long messages as packets"));
 		assert_true(says(&r->server, "long messages as packets"));
+		assert_int_equal(over_b(&r->client) | over_b(&r->server), 0);
 		send_good(r, LONG_B, 0);
 		assert_int_equal(pulls(r), 0);
 		assert_int_equal(script.nr, 0);

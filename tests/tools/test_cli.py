@@ -1079,6 +1079,18 @@ def link_is_chosen(tools):
         expect(path["link"] == "packet" and path["port"] == "shm" and path["engine"] is None, path)
         expect(path["unpack"] == "host" and path["bounce"] == "host" and "sends go by packets" in path["why"], path)
         tools.gxperf("send", s.addr, "--require", "local").must(FAILED, "sends go by packets")
+        path = clean_path(tools.perf("send", s.addr, "-s", "1M", "-n", "50", "--pull", "off"))
+        expect(path["link"] == "packet" and "long messages as packets" in path["why"], path)
+    with Server(tools, "--pull", "on") as s:
+        before = s.stat(tools, "pulls")
+        path = clean_path(tools.perf("send", s.addr, "-s", "1M", "-n", "50", "--pull", "on"))
+        if "as packets" in path["why"]:
+            print("note: the kernel does not let a process read another one: one copy not tested")
+        else:
+            expect(path["link"] == "local" and path["unpack"] == "direct" and path["engine"] == "cpu", path)
+            expect(s.stat(tools, "pulls") - before >= 50, "the server read none of the sends")
+            path = clean_path(tools.perf("send", s.addr, "-s", "64K", "-n", "50", "--pull", "on"))
+            expect(path["link"] == "packet" and "in one copy" in path["why"], path)
         for size in ("1", "9", "64", "8K"):
             rows = tools.perf("lat", s.addr, "-s", size, "-n", "500", "--poll", "memory").clean()
             expect(rows[0]["count"] == 500, rows)

@@ -146,7 +146,7 @@ int perf_connect_any(struct perf *perf);
  * times. */
 int perf_alloc(struct perf *perf, uint64_t len, struct gx_mem **mem);
 /** perf_is_mapped() - Is payload copied straight into or out of the server's memory? Sends are
- * packets over any link. */
+ * packets over any link, or read out of this process. */
 bool perf_is_mapped(const struct perf *perf);
 /** perf_sms() - SMs that unpack into memory of @kind: 0 for the host, -1: unknown. */
 int perf_sms(const struct perf *perf, enum gx_mem_kind kind, bool local);

@@ -322,6 +322,16 @@ bool perf_is_mapped(const struct perf *perf)
 	return !strcmp(perf->info.link, "local") && strcmp(perf->opts->command, "send") != 0;
 }
 
+/* Does the server read all sends out of this process? */
+static bool perf_is_pulled(const struct perf *perf)
+{
+	const struct perf_opts *o = perf->opts;
+
+	return perf->info.pull_over_b && !strcmp(o->command, "send") &&
+	       o->size_begin > perf->info.pull_over_b && o->local_kind == GX_MEM_HOST &&
+	       perf->conns[0].region.kind == GX_MEM_HOST;
+}
+
 int perf_sms(const struct perf *perf, enum gx_mem_kind kind, bool local)
 {
 	bool mapped = perf_is_mapped(perf);
@@ -475,7 +485,8 @@ static int conn_unpack_check(struct perf *perf, unsigned access)
 
 	if (ret || !o->unpack_given)
 		return ret;
-	if (perf_is_mapped(perf) || perf_is_tcp(perf) || perf_is_rdma(perf)) {
+	if (perf_is_mapped(perf) || perf_is_pulled(perf) || perf_is_tcp(perf) ||
+	    perf_is_rdma(perf)) {
 		report_error(perf->report,
 			     "--unpack %s: over link %s nothing is unpacked; add --link packet",
 			     opt_unpack_text(o->gx.unpack), perf->info.link);
@@ -537,7 +548,7 @@ static void conn_path_tell(struct perf *perf, unsigned access)
 						o->local_kind)
 			      : opt_crc_by_text(perf->info.integrity, perf->info.peer_crc_by_copy,
 						r->kind);
-	if (perf_is_mapped(perf)) {
+	if (perf_is_mapped(perf) || perf_is_pulled(perf)) {
 		path.unpack = "direct";
 		path.bounce = NULL;
 		path.engine = path_engine(o);
