@@ -138,7 +138,7 @@ static int proc_gx_open(struct gx **gx, unsigned nr_cores, const int *cpus)
 	o.idle_wait = true;
 	o.bind_host = c->host;
 	o.peer_timeout_ns = c->timeout_ns;
-	o.pull = (enum gx_pull)c->pull;
+	o.pull = c->pull;
 	o.pull_over_b = LL_STEP_B;
 	o.local = c->link && strcmp(c->link, "local") != 0 ? GX_OFF : GX_AUTO;
 	o.on_conn = peer_on_conn;

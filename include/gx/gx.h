@@ -249,10 +249,10 @@ struct gx_opts {
 			      memory of the context is then registered with it. NULL: none. Read by
 			      gx_open() alone */
 	/* -- Messages in one copy, on one host -- */
-	enum gx_pull pull;
-	uint32_t pull_over_b; /* messages of more bytes go so: sends, and puts and gets of memory
-				 that the peer does not map; default 64 KiB. Shorter ones are faster
-				 as packets, and their bytes land in whole words of 8 */
+	/* .pull: enum gx_pull. Messages of more than .pull_over_b bytes go so: sends, and puts and
+	 * gets of memory that the peer does not map; default 64 KiB. Shorter ones are faster as
+	 * packets, and their bytes land in whole words of 8. */
+	unsigned pull, pull_over_b;
 };
 
 /**

@@ -256,7 +256,7 @@ static void opt_integrity__names_and_numbers(void **state)
 
 static void opt_pull__names(void **state)
 {
-	enum gx_pull how;
+	unsigned how;
 
 	assert_int_equal(opt_pull("auto", &how), 0);
 	assert_int_equal(how, GX_PULL_AUTO);

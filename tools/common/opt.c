@@ -337,13 +337,13 @@ int opt_crc_by(const char *text, enum gx_crc_by *out)
 	return -EINVAL;
 }
 
-int opt_pull(const char *text, enum gx_pull *out)
+int opt_pull(const char *text, unsigned *out)
 {
 	static const char *const names[] = {"auto", "on", "off", "allow"};
 
 	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		if (!strcmp(text, names[i])) {
-			*out = (enum gx_pull)i;
+			*out = i;
 			return 0;
 		}
 	}

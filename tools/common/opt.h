@@ -108,8 +108,8 @@ int opt_crc_by(const char *text, enum gx_crc_by *out);
 const char *opt_crc_by_text(enum gx_integrity_mode integrity, unsigned crc_by_copy,
 			    enum gx_mem_kind kind);
 
-/** opt_pull() - "auto", "on", "off", "allow". Return: 0, -EINVAL. */
-int opt_pull(const char *text, enum gx_pull *out);
+/** opt_pull() - "auto", "on", "off", "allow", as an enum gx_pull. Return: 0, -EINVAL. */
+int opt_pull(const char *text, unsigned *out);
 
 /** enum opt_gx_key - Options of a context that both gxd and gxperf have, as keys of argp. */
 enum opt_gx_key {
