@@ -75,7 +75,7 @@ MUTANTS = {
            [("dataplane/packet/in.c", "\tpull_forget(e, m);\n\tin_goto(m, IN_REFUSED);", "\tin_goto(m, IN_REFUSED);")],
            ["local_pull receiver__cancels"]),
     "P9": ("pulls are taken for fast without a look",
-           [("dataplane/local/local_pull.c", "\treturn gx->pull_ns / 9 < gx->copy_ns / 5;", "\treturn true;")],
+           [("dataplane/local/local_pull.c", "\treturn gx->pull_ns / 2 < gx->copy_ns;", "\treturn true;")],
            ["local_pull auto__*"]),
     "P10": ("a probe that was refused counts as a good one",
             [("dataplane/local/local_pull.c", "why_not = n ? probe_err(n) : NULL;", "why_not = n && n != -EPERM ? probe_err(n) : NULL;")],
