@@ -47,7 +47,8 @@ static int opts_check(const struct gx_opts *o)
 		return gx_fail(-EINVAL, "a switch is GX_AUTO, GX_ON or GX_OFF, and not %d",
 			       o->huge > GX_OFF ? o->huge : o->local);
 	if (o->pull > GX_PULL_ALLOW)
-		return gx_fail(-EINVAL, "gx_opts.pull %u is not known", o->pull);
+		return gx_fail(-EINVAL, "gx_opts.pull %u is not known: take a GX_PULL_ value",
+			       o->pull);
 	if (!gx_unpack_is_known(o->unpack))
 		return gx_fail(-EINVAL, "unpack mode %d is not known", o->unpack);
 	if (o->crc_by > GX_CRC_BY_COPY)

@@ -354,6 +354,16 @@ static void probe__refused(void **state)
 	pull_sys = &pull_sys_kernel;
 }
 
+static void options__refused(void **state)
+{
+	struct gx *gx;
+	(void)state;
+
+	assert_int_equal(common_gx_open((struct gx_opts){.pull = GX_PULL_ALLOW + 1}, "shm", &gx),
+			 -EINVAL);
+	assert_non_null(strstr(gx_error(), "gx_opts.pull 4"));
+}
+
 /* Without a word of the program's each end reads if that is fast. */
 static void auto__is_timed(void **state)
 {
@@ -668,6 +678,7 @@ int main(int argc, char *argv[])
 		T(order__of_one_tag),
 		T(turn__is_bounded),
 		cmocka_unit_test(probe__refused),
+		cmocka_unit_test(options__refused),
 		cmocka_unit_test(auto__is_timed),
 		T(read__fails),
 		T(read__is_forbidden_later),

@@ -320,9 +320,9 @@ static const struct {
 	_Static_assert(offsetof(struct type, last) + sizeof(((struct type *)0)->last) ==           \
 			       sizeof(struct type),                                                \
 		       "padding at the end of " #type)
-ENDS_WITH(gx_opts, verbs);
+ENDS_WITH(gx_opts, pull_over_b);
 ENDS_WITH(gx_connect_opts, user);
-ENDS_WITH(gx_conn_info, peer_bounce);
+ENDS_WITH(gx_conn_info, pull_over_b);
 ENDS_WITH(gx_region, reserved);
 ENDS_WITH(gx_queue_opts, depth);
 ENDS_WITH(gx_group_env, reserved);
