@@ -88,8 +88,10 @@ void qp_fail(struct verbs_lane *l, struct verbs_qp *q, int status)
 {
 	int state = qp_state(q);
 
-	l->nr_lost++;
-	gx_stat_add(&l->core->loop.stats, GX_STAT_VERBS_QPS_LOST, 1);
+	if (!l->fail_err) { /* else it is flushed because the connection ends */
+		l->nr_lost++;
+		gx_stat_add(&l->core->loop.stats, GX_STAT_VERBS_QPS_LOST, 1);
+	}
 	atomic_store_explicit(&q->status, status, memory_order_relaxed);
 	/* The control thread may make READY UP, once, or either DEAD. */
 	while (qp_lives(state) && !qp_goto(q, state, VERBS_QP_FAILED))

@@ -18,6 +18,7 @@
 
 #include <cmocka.h>
 
+#include "core/core.h"
 #include "kit/common_gx.h"
 #include "verbs/verbs_script.h"
 
@@ -341,6 +342,11 @@ static void conn__closed_while_busy(void **state)
 	rig_free(r);
 }
 
+static uint64_t qps_lost(const struct end *e)
+{
+	return gx_stat_get(&e->core->loop.stats, GX_STAT_VERBS_QPS_LOST);
+}
+
 static void conn__many(void **state)
 {
 	struct rig *r = rig_new("script0", "script1");
@@ -357,6 +363,7 @@ static void conn__many(void **state)
 		gx_conn_close(r->server.conn);
 		UNTIL(r, !script.nr_qps && !script.nr_cqs && script.nr_mrs == mrs);
 	}
+	assert_int_equal(qps_lost(&r->client) + qps_lost(&r->server), 0); /* an end is no loss */
 	rig_free(r);
 }
 
