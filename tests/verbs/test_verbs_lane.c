@@ -955,6 +955,48 @@ static void open__names(void **state)
 	verbs_api_set(NULL);
 }
 
+/* A script that took wrong attributes would hide mistakes: each one that the manual demands, and one
+ * that it does not allow. */
+static void script__masks(void **state)
+{
+	static const int must[] = {
+		[IBV_QPS_INIT] =
+			IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
+		[IBV_QPS_RTR] = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+				IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+		[IBV_QPS_RTS] = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC |
+				IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_TIMEOUT,
+	};
+	struct rig *r = rig_new(1);
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RESET,
+				.port_num = 2,
+				.qp_access_flags = IBV_ACCESS_LOCAL_WRITE |
+						   IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
+				.path_mtu = IBV_MTU_1024,
+				.dest_qp_num = r->b.lane->qp->qp->qp_num,
+				.ah_attr = {.is_global = 1, .port_num = 2}};
+	struct ibv_qp *qp = r->a.lane->qp->qp;
+
+	verbs_qp_error(r->a.lane, r->a.lane->qp);
+	verbs_qp_error(r->b.lane, r->b.lane->qp);
+	r->no_mend = true;
+	quiesce(r);
+	a.ah_attr.grh =
+		(struct ibv_global_route){.dgid = r->b.dev->gid, .sgid_index = 2, .hop_limit = 1};
+	assert_int_equal(script_api.modify_qp(qp, &a, IBV_QP_STATE), 0);
+	for (a.qp_state = IBV_QPS_INIT; a.qp_state <= IBV_QPS_RTS; a.qp_state++) {
+		int mask = must[a.qp_state];
+
+		for (int bit = 1; bit <= mask; bit <<= 1)
+			if (mask & bit)
+				assert_int_equal(script_api.modify_qp(qp, &a, mask & ~bit), EINVAL);
+		assert_int_equal(script_api.modify_qp(qp, &a, mask | IBV_QP_QKEY), EINVAL);
+		assert_int_equal(script_api.modify_qp(qp, &a, mask), 0);
+	}
+	r->no_mend = false;
+	rig_free(r);
+}
+
 static void reg__by_id(void **state)
 {
 	struct gx_mem one = {.kind = GX_MEM_HOST, .len = 4096, .id = 1}, two;
@@ -1051,6 +1093,7 @@ int main(void)
 		cmocka_unit_test(mend__lies),
 		cmocka_unit_test(open__each_call_fails),
 		cmocka_unit_test(open__names),
+		cmocka_unit_test(script__masks),
 		cmocka_unit_test(reg__by_id),
 		cmocka_unit_test(hello__round),
 	};

@@ -4,6 +4,8 @@
  */
 #include "verbs/verbs_script.h"
 
+#include "gx_internal/base.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
@@ -15,6 +17,10 @@
 #define WQ_MAX	256
 #define CQ_MAX	16384
 #define MRS_MAX 256
+#define QPN_MIN 16 /* those before are the device's own */
+#define PORT	2  /* the port that is up */
+#define READS	16
+#define MTU	IBV_MTU_4096
 
 struct script_wr {
 	struct ibv_send_wr wr;
@@ -31,6 +37,7 @@ struct script_qp {
 	struct ibv_qp qp; /* first */
 	enum ibv_qp_state state;
 	uint32_t dest, psn, life;
+	struct ibv_ah_attr way; /* to dest */
 	struct script_wr sq[WQ_MAX];
 	struct script_recv rq[WQ_MAX];
 	unsigned sq_head, sq_tail, rq_head, rq_tail, sq_max;
@@ -58,7 +65,7 @@ static struct {
 struct script script;
 static struct ibv_device devices[SCRIPT_DEVICES];
 static struct ibv_context contexts[SCRIPT_DEVICES];
-static struct script_qp *qps[QPS_MAX]; /* qpn: index + 1 */
+static struct script_qp *qps[QPS_MAX]; /* qpn: index + QPN_MIN */
 static struct script_mr mrs[MRS_MAX];  /* keys: (index + 1) << 8 */
 
 /* Control threads and cores call. Held until the caller returns. */
@@ -76,6 +83,17 @@ static void lock_give(pthread_mutex_t **m)
 }
 
 #define LOCKED() pthread_mutex_t *locked_ __attribute__((cleanup(lock_give), unused)) = lock_take()
+
+/* NULL: there is none. */
+static struct script_qp *qp_of(uint32_t qpn)
+{
+	return qpn >= QPN_MIN && qpn < QPN_MIN + QPS_MAX ? qps[qpn - QPN_MIN] : NULL;
+}
+
+static unsigned device_of(const struct ibv_context *ctx)
+{
+	return (unsigned)(ctx - contexts);
+}
 
 static bool planned(void)
 {
@@ -152,41 +170,56 @@ static int query_device(struct ibv_context *ctx, struct ibv_device_attr *attr)
 	LOCKED();
 	memset(attr, 0, sizeof(*attr));
 	attr->max_cqe = CQ_MAX;
-	attr->max_qp_rd_atom = attr->max_qp_init_rd_atom = 16;
+	attr->max_qp_rd_atom = attr->max_qp_init_rd_atom = READS;
 	attr->phys_port_cnt = 2;
 	return planned() ? ENOMEM : 0;
 }
 
-/* Port 1 is down. */
+static uint16_t lid_of(const struct ibv_context *ctx)
+{
+	return (uint16_t)(0x11 + device_of(ctx));
+}
+
 static int query_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr)
 {
-	attr->state = port == 2 ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
-	attr->active_mtu = IBV_MTU_4096;
+	attr->state = port == PORT ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
+	attr->active_mtu = MTU;
 	attr->gid_tbl_len = 4;
-	attr->link_layer = IBV_LINK_LAYER_ETHERNET;
+	attr->max_msg_sz = script.max_msg_b ? script.max_msg_b : 1u << 30;
+	attr->link_layer = script.infiniband ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET;
+	attr->lid = script.infiniband ? lid_of(ctx) : 0;
+	attr->flags = script.grh_required >> device_of(ctx) & 1 ? IBV_QPF_GRH_REQUIRED : 0;
 	return 0;
 }
 
-/* 0: link-local, RoCE v1; 1: IPv4, v1; 2: IPv4, v2; 3: empty */
+/* Ethernet: 0: link-local, RoCE v1; 1: IPv4, v1; 2: IPv4, v2; 3: empty. InfiniBand: 0 and 1; the
+ * others are empty. */
 static int query_gid(struct ibv_context *ctx, uint8_t port, int index, union ibv_gid *gid)
 {
+	bool is_ipv4 = !script.infiniband && (index == 1 || index == 2);
+
 	memset(gid, 0, sizeof(*gid));
-	if (index == 0) {
+	if (index == 0 || (script.infiniband && index == 1)) {
 		gid->raw[0] = 0xfe;
 		gid->raw[1] = 0x80;
-		gid->raw[15] = 1;
-	} else if (index < 3) {
+		gid->raw[14] = (uint8_t)index;
+	} else if (is_ipv4) {
 		gid->raw[10] = gid->raw[11] = 0xff;
 		gid->raw[12] = 10;
-		gid->raw[15] = (uint8_t)(1 + (ctx - contexts));
+	} else {
+		return 0;
 	}
+	gid->raw[15] = (uint8_t)(1 + device_of(ctx));
 	return 0;
 }
 
 static int query_gid_ex(struct ibv_context *ctx, uint32_t port, uint32_t index,
 			struct ibv_gid_entry *entry, uint32_t flags, size_t entry_b)
 {
-	entry->gid_type = index == 2 ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1;
+	if (script.infiniband)
+		entry->gid_type = IBV_GID_TYPE_IB;
+	else
+		entry->gid_type = index == 2 ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1;
 	return index < 3 ? 0 : ENODATA;
 }
 
@@ -345,7 +378,7 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr
 	q->qp.pd = pd;
 	q->qp.send_cq = attr->send_cq;
 	q->qp.recv_cq = attr->recv_cq;
-	q->qp.qp_num = i + 1;
+	q->qp.qp_num = i + QPN_MIN;
 	q->sq_max = attr->cap.max_send_wr;
 	qps[i] = q;
 	script.nr_qps++;
@@ -370,12 +403,94 @@ static void qp_err(struct script_qp *q)
 	flush(q);
 }
 
-static int qp_to(struct ibv_qp *qp, const struct ibv_qp_attr *attr)
+/* What the manual of ibv_modify_qp() demands of a connected queue pair, and what it allows. */
+static bool mask_is_good(enum ibv_qp_state to, int mask)
+{
+	static const struct {
+		int must, may;
+	} of[] = {
+		[IBV_QPS_RESET] = {IBV_QP_STATE, 0},
+		[IBV_QPS_INIT] = {IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+					  IBV_QP_ACCESS_FLAGS,
+				  0},
+		[IBV_QPS_RTR] = {IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+					 IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+					 IBV_QP_MIN_RNR_TIMER,
+				 IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_ALT_PATH},
+		[IBV_QPS_RTS] = {IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC |
+					 IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_TIMEOUT,
+				 IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE |
+					 IBV_QP_ALT_PATH | IBV_QP_MIN_RNR_TIMER},
+		[IBV_QPS_ERR] = {IBV_QP_STATE, 0},
+	};
+
+	if (to >= GX_ARRAY_SIZE(of) || !of[to].must)
+		return false;
+	return (mask & of[to].must) == of[to].must && !(mask & ~(of[to].must | of[to].may));
+}
+
+static bool init_is_good(const struct ibv_qp_attr *a)
+{
+	return a->port_num == PORT && !a->pkey_index &&
+	       a->qp_access_flags ==
+		       (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+}
+
+/* Ethernet knows no way without a GID, InfiniBand none without a LID. */
+static bool way_is_good(struct ibv_context *ctx, const struct ibv_ah_attr *way)
+{
+	static const union ibv_gid zero;
+	union ibv_gid own;
+
+	if (way->port_num != PORT || way->sl > 15)
+		return false;
+	if (script.infiniband && (!way->dlid || way->dlid >= 0xc000))
+		return false;
+	if (!way->is_global)
+		return script.infiniband && !(script.grh_required >> device_of(ctx) & 1);
+	query_gid(ctx, PORT, way->grh.sgid_index, &own);
+	return memcmp(&own, &zero, sizeof(own)) && memcmp(&way->grh.dgid, &zero, sizeof(zero)) &&
+	       way->grh.hop_limit;
+}
+
+static bool rtr_is_good(struct ibv_context *ctx, const struct ibv_qp_attr *a)
+{
+	return a->path_mtu >= IBV_MTU_256 && a->path_mtu <= MTU && a->dest_qp_num >= QPN_MIN &&
+	       a->dest_qp_num < 0xffffff && a->rq_psn <= 0xffffff &&
+	       a->max_dest_rd_atomic <= READS && a->min_rnr_timer <= 31 &&
+	       way_is_good(ctx, &a->ah_attr);
+}
+
+static bool rts_is_good(const struct ibv_qp_attr *a)
+{
+	return a->timeout <= 31 && a->retry_cnt <= 7 && a->rnr_retry <= 7 &&
+	       a->sq_psn <= 0xffffff && a->max_rd_atomic <= READS;
+}
+
+static bool attr_is_good(struct ibv_context *ctx, enum ibv_qp_state from,
+			 const struct ibv_qp_attr *a, int mask)
+{
+	enum ibv_qp_state to = a->qp_state;
+
+	if (!mask_is_good(to, mask))
+		return false;
+	if (to == IBV_QPS_RESET || to == IBV_QPS_ERR)
+		return true;
+	if (from != to - 1)
+		return false;
+	return to == IBV_QPS_INIT  ? init_is_good(a)
+	       : to == IBV_QPS_RTR ? rtr_is_good(ctx, a)
+				   : rts_is_good(a);
+}
+
+static int qp_to(struct ibv_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
 	LOCKED();
 	struct script_qp *q = (struct script_qp *)qp;
 	enum ibv_qp_state to = attr->qp_state, from = q->state;
 
+	if (!attr_is_good(qp->context, from, attr, mask))
+		return EINVAL;
 	if (to == IBV_QPS_ERR) {
 		if (from >= IBV_QPS_INIT && from != IBV_QPS_ERR)
 			qp_err(q);
@@ -386,13 +501,11 @@ static int qp_to(struct ibv_qp *qp, const struct ibv_qp_attr *attr)
 	if (to == IBV_QPS_RESET) {
 		q->sq_head = q->sq_tail = q->rq_head = q->rq_tail = 0;
 		q->life++;
-	} else if (from != to - 1) {
-		return EINVAL;
 	}
 	if (to == IBV_QPS_RTR) {
-		assert(attr->ah_attr.is_global && attr->ah_attr.grh.sgid_index == 2);
 		q->dest = attr->dest_qp_num;
 		q->psn = attr->rq_psn;
+		q->way = attr->ah_attr;
 	}
 	q->state = to;
 	return 0;
@@ -400,7 +513,7 @@ static int qp_to(struct ibv_qp *qp, const struct ibv_qp_attr *attr)
 
 static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
-	int ret = qp_to(qp, attr);
+	int ret = qp_to(qp, attr, mask);
 
 	if (!ret && attr->qp_state == IBV_QPS_RTR && script.after_rtr)
 		script.after_rtr(script.arg);
@@ -410,7 +523,7 @@ static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 static int destroy_qp(struct ibv_qp *qp)
 {
 	LOCKED();
-	qps[qp->qp_num - 1] = NULL;
+	qps[qp->qp_num - QPN_MIN] = NULL;
 	free(qp);
 	script.nr_qps--;
 	return 0;
@@ -510,13 +623,36 @@ static enum ibv_wc_status send_run(struct script_qp *to, const struct script_wr 
 	return IBV_WC_SUCCESS;
 }
 
+/* Do packets of @q come to the device of @to, where somebody waits for such packets? */
+static bool way_meets(const struct script_qp *q, const struct script_qp *to)
+{
+	const struct ibv_ah_attr *way = &q->way, *back = &to->way;
+	struct ibv_gid_entry own = {0}, other = {0};
+	union ibv_gid gid;
+
+	if (script.infiniband && way->dlid != lid_of(to->qp.context))
+		return false;
+	if (way->is_global != back->is_global)
+		return false;
+	if (!way->is_global)
+		return true;
+	query_gid(to->qp.context, PORT, back->grh.sgid_index, &gid);
+	query_gid_ex(q->qp.context, PORT, way->grh.sgid_index, &own, 0, sizeof(own));
+	query_gid_ex(to->qp.context, PORT, back->grh.sgid_index, &other, 0, sizeof(other));
+	return !memcmp(&gid, &way->grh.dgid, sizeof(gid)) && own.gid_type == other.gid_type;
+}
+
 static enum ibv_wc_status wr_run(struct script_qp *q, struct script_wr *s)
 {
-	struct script_qp *to = qps[q->dest - 1];
+	struct script_qp *to = qp_of(q->dest);
 	bool is_inline = s->wr.send_flags & IBV_SEND_INLINE;
 	void *mine = is_inline ? (void *)s->data : (void *)(uintptr_t)s->sge.addr;
 	enum ibv_wc_status status;
 
+	if (!way_meets(q, to))
+		return IBV_WC_RETRY_EXC_ERR;
+	if (s->sge.length > (script.max_msg_b ? script.max_msg_b : 1u << 30))
+		return IBV_WC_LOC_LEN_ERR;
 	if (!is_inline && !key_is_good(s->sge.lkey, s->sge.addr, s->sge.length, 0))
 		return IBV_WC_LOC_PROT_ERR;
 	if (s->wr.opcode == IBV_WR_SEND)
@@ -529,7 +665,7 @@ static enum ibv_wc_status wr_run(struct script_qp *q, struct script_wr *s)
 
 static void late_keep(const struct script_qp *q, const struct script_wr *s)
 {
-	const struct script_qp *to = qps[q->dest - 1];
+	const struct script_qp *to = qp_of(q->dest);
 
 	if (s->wr.opcode != IBV_WR_RDMA_WRITE)
 		return;
@@ -546,7 +682,7 @@ static void late_keep(const struct script_qp *q, const struct script_wr *s)
 void script_late(void)
 {
 	LOCKED();
-	const struct script_qp *to = late.data ? qps[late.qpn - 1] : NULL;
+	const struct script_qp *to = late.data ? qp_of(late.qpn) : NULL;
 
 	if (to && to->life == late.life && to->state >= IBV_QPS_RTR && to->state <= IBV_QPS_RTS) {
 		memcpy((void *)(uintptr_t)late.addr, late.data, late.len);
@@ -571,7 +707,7 @@ static enum ibv_wc_status fault(const struct script_qp *q)
 /* Else a device would try again for half a second, which is for ever here. */
 static bool peer_answers(const struct script_qp *q)
 {
-	const struct script_qp *to = q->dest && q->dest <= QPS_MAX ? qps[q->dest - 1] : NULL;
+	const struct script_qp *to = qp_of(q->dest);
 
 	return to && to->state >= IBV_QPS_RTR && to->state <= IBV_QPS_RTS;
 }

@@ -2,8 +2,8 @@
 /*
  * A scripted RDMA provider: the calls of libibverbs that gx makes, over memory of this process.
  * Nothing moves until script_run(); then each request of a connected queue pair moves its bytes by
- * memcpy, checked against keys, rights and bounds as a device would. Faults are planned. Any thread
- * may call it.
+ * memcpy, checked against keys, rights and bounds as a device would. The attributes of queue pairs
+ * are checked as a kernel does. Faults are planned. Any thread may call it.
  */
 #ifndef VERBS_SCRIPT_H
 #define VERBS_SCRIPT_H
@@ -28,8 +28,11 @@ struct script {
 	unsigned poll_max;     /* most completions of a poll; 0: as asked */
 	unsigned run_max; /* most requests that script_run() carries out of a queue pair; 0: all */
 	unsigned iwarp;	  /* bit i: device i is an iWARP one */
-	bool gone;	  /* the devices were removed: polls fail, and nothing is flushed */
-	bool no_flush;	  /* a queue pair in error keeps its requests for itself */
+	bool infiniband;  /* link layer: ways go by LID; else Ethernet, by GID */
+	unsigned grh_required; /* InfiniBand, bit i: device i sends nothing without a GID */
+	uint32_t max_msg_b;    /* most bytes of a request; 0: 1 GiB */
+	bool gone;	       /* the devices were removed: polls fail, and nothing is flushed */
+	bool no_flush;	       /* a queue pair in error keeps its requests for itself */
 	/* Called when a queue pair can receive, before it can send. */
 	void (*after_rtr)(void *arg);
 	void *arg;
