@@ -24,6 +24,8 @@ struct verbs_reg {
 	uint64_t addr; /* by which peers name the first byte */
 };
 
+enum verbs_gid { VERBS_GID_UNKNOWN, VERBS_GID_V1, VERBS_GID_V2 }; /* RoCE v1, v2 */
+
 /* What an end tells of itself in CONNECT and ACCEPT: see verbs_hello.c for the bytes. */
 struct verbs_qp_say {
 	uint32_t qpn, psn;
@@ -37,6 +39,8 @@ struct verbs_hello {
 	uint16_t lid;
 	uint8_t mtu;	     /* enum ibv_mtu */
 	uint8_t is_ethernet; /* link layer: GID needed */
+	uint8_t wants_grh;   /* InfiniBand: packets of both ends carry GIDs */
+	uint8_t gid_type;    /* enum verbs_gid */
 	uint8_t reads;	     /* RDMA reads of the peer that it serves at a time, on a queue pair */
 	uint32_t nr_qps, nr_keys;
 	struct verbs_qp_say qp[VERBS_QPS_MAX];

@@ -77,21 +77,46 @@ static bool gid_is_ipv4(const union ibv_gid *gid)
 	return !memcmp(gid->raw, head, sizeof(head));
 }
 
+static enum verbs_gid gid_type(const struct verbs_dev *dev, uint32_t index)
+{
+	struct ibv_gid_entry e = {0};
+
+	if (!dev->api->query_gid_ex ||
+	    dev->api->query_gid_ex(dev->ctx, dev->port, index, &e, 0, sizeof(e)))
+		return VERBS_GID_UNKNOWN;
+	return e.gid_type == IBV_GID_TYPE_ROCE_V2   ? VERBS_GID_V2
+	       : e.gid_type == IBV_GID_TYPE_ROCE_V1 ? VERBS_GID_V1
+						    : VERBS_GID_UNKNOWN;
+}
+
 /* Better is higher; 0: not usable. Routers pass RoCE v2 alone. An IPv4 address is set by a person,
  * a link-local one by nobody. */
 static int gid_rank(const struct verbs_dev *dev, int index, union ibv_gid *gid)
 {
-	struct ibv_gid_entry e = {0};
 	int rank = 1;
 
 	if (dev->api->query_gid(dev->ctx, dev->port, index, gid) || gid_is_zero(gid))
 		return 0;
-	if (dev->api->query_gid_ex &&
-	    !dev->api->query_gid_ex(dev->ctx, dev->port, (uint32_t)index, &e, 0, sizeof(e)))
-		rank += e.gid_type == IBV_GID_TYPE_ROCE_V2 ? 8 : 0;
+	rank += gid_type(dev, (uint32_t)index) == VERBS_GID_V2 ? 8 : 0;
 	if (gid_is_ipv4(gid))
 		return rank + 4;
 	return rank + (gid->raw[0] == 0xfe && (gid->raw[1] & 0xc0) == 0x80 ? 0 : 2);
+}
+
+/* InfiniBand goes by LID. The port has a GID at index 0 at least, which the peer gets in case that
+ * it names one: a queue pair with a GID hears only packets with the peer's. */
+static int gid_ib(struct verbs_dev *dev, int asked)
+{
+	dev->gid_index = GX_MAX(asked, 0);
+	dev->wants_grh = asked >= 0 || dev->port_attr.flags & IBV_QPF_GRH_REQUIRED;
+	if (!gid_rank(dev, dev->gid_index, &dev->gid) && dev->wants_grh)
+		return gx_fail(-ENODEV, "%s port %u has no GID at index %d: name another one",
+			       dev->name, dev->port, dev->gid_index);
+	snprintf(dev->why, sizeof(dev->why), "InfiniBand: by LID %u%s", dev->port_attr.lid,
+		 asked >= 0	  ? ", and by the GID asked for"
+		 : dev->wants_grh ? ", and by GID 0: the port requires one"
+				  : "");
+	return 0;
 }
 
 static int gid_choose(struct verbs_dev *dev, int asked)
@@ -99,11 +124,6 @@ static int gid_choose(struct verbs_dev *dev, int asked)
 	int best = 0, rank;
 	union ibv_gid gid;
 
-	dev->gid_index = -1;
-	if (asked < 0 && dev->port_attr.link_layer != IBV_LINK_LAYER_ETHERNET) {
-		snprintf(dev->why, sizeof(dev->why), "InfiniBand: by LID %u", dev->port_attr.lid);
-		return 0;
-	}
 	for (int i = 0; i < dev->port_attr.gid_tbl_len; i++) {
 		if (asked >= 0 && i != asked)
 			continue;
@@ -119,6 +139,7 @@ static int gid_choose(struct verbs_dev *dev, int asked)
 			       "%s port %u has no usable GID%s: give its network interface an "
 			       "address (ip addr add), or name another GID",
 			       dev->name, dev->port, asked >= 0 ? " at this index" : "");
+	dev->gid_type = gid_type(dev, (uint32_t)dev->gid_index);
 	snprintf(dev->why, sizeof(dev->why), "GID %d%s%s%s", dev->gid_index,
 		 best > 8 ? ", RoCE v2" : "", gid_is_ipv4(&dev->gid) ? ", IPv4" : ", IPv6",
 		 asked >= 0 ? ": asked for" : ": the best of the port");
@@ -164,7 +185,9 @@ static int dev_try(struct verbs_dev *dev, struct ibv_device *of, const struct de
 			       strerror(ret));
 	ret = port_choose(dev, a->port);
 	if (!ret)
-		ret = gid_choose(dev, a->gid_index);
+		ret = dev->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET
+			      ? gid_choose(dev, a->gid_index)
+			      : gid_ib(dev, a->gid_index);
 	if (ret)
 		return ret;
 	dev->pd = dev->api->alloc_pd(dev->ctx);

@@ -15,8 +15,10 @@ struct verbs_dev {
 	struct ibv_pd *pd;
 	char name[GX_NAME_MAX];
 	uint8_t port;
-	int gid_index; /* -1: none is needed (InfiniBand) */
+	int gid_index;
 	union ibv_gid gid;
+	enum verbs_gid gid_type;
+	bool wants_grh; /* InfiniBand: packets carry GIDs: the user names one, or the port asks */
 	struct ibv_device_attr attr;
 	struct ibv_port_attr port_attr;
 	uint8_t sl, traffic_class;

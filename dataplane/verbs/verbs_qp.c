@@ -225,13 +225,15 @@ void verbs_hello_fill(const struct verbs_dev *dev, struct verbs_hello *h)
 	h->mtu = (uint8_t)dev->port_attr.active_mtu;
 	h->is_ethernet = dev->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET;
 	h->reads = reads_max(dev->attr.max_qp_rd_atom);
+	h->wants_grh = dev->wants_grh;
+	h->gid_type = (uint8_t)dev->gid_type;
 }
 
 static struct ibv_ah_attr qp_way(const struct verbs_dev *dev, const struct verbs_hello *h)
 {
 	struct ibv_ah_attr ah = {.dlid = h->lid, .sl = dev->sl, .port_num = dev->port};
 
-	if (dev->gid_index < 0)
+	if (!h->is_ethernet && !dev->wants_grh && !h->wants_grh)
 		return ah;
 	ah.is_global = 1;
 	memcpy(ah.grh.dgid.raw, h->gid, sizeof(h->gid));

@@ -163,19 +163,24 @@ static void quiesce(struct rig *r)
 		turn(r);
 }
 
-static struct rig *rig_new(unsigned nr_qps)
+static struct rig *rig_new_of(const char *a, const char *b, unsigned nr_qps)
 {
 	struct rig *r = calloc(1, sizeof(*r));
 
 	assert_non_null(r);
 	verbs_api_set(&script_api);
-	end_open(&r->a, "script0", nr_qps);
-	end_open(&r->b, "script1:2", nr_qps);
+	end_open(&r->a, a, nr_qps);
+	end_open(&r->b, b, nr_qps);
 	end_connect(&r->a, &r->b);
 	end_connect(&r->b, &r->a);
 	r->a.puts_from = r->b.mem.addr;
 	r->b.puts_from = r->a.mem.addr;
 	return r;
+}
+
+static struct rig *rig_new(unsigned nr_qps)
+{
+	return rig_new_of("script0", "script1:2", nr_qps);
 }
 
 static void end_close(struct end *e)
@@ -955,6 +960,54 @@ static void open__names(void **state)
 	verbs_api_set(NULL);
 }
 
+/* One put there and one back. */
+static void ib_works(const char *a, const char *b)
+{
+	struct rig *r = rig_new_of(a, b, 2);
+	struct gx_op op = put_imm(&r->a, 0, 3 * CHUNK_B, 1);
+
+	fill(r->a.mem.addr, 3 * CHUNK_B, 1);
+	post(&r->a, &op);
+	UNTIL(r, r->a.nr_done == 1 && r->b.nr_notify == 1);
+	same(r, 0, 3 * CHUNK_B);
+	op = put_imm(&r->b, 0, 4096, 2);
+	post(&r->b, &op);
+	UNTIL(r, r->b.nr_done == 1 && r->a.nr_notify == 1);
+	assert_int_equal(r->a.nr_failed + r->b.nr_failed, 0);
+	assert_int_equal(r->a.lane->nr_lost + r->b.lane->nr_lost, 0);
+	rig_free(r);
+}
+
+/* By LID alone. Or by GID as well, if one end says so: both ends then send with GIDs. */
+static void ib__one_end_names_a_gid(void **state)
+{
+	script.infiniband = true;
+	ib_works("script0", "script1");
+	script.infiniband = true;
+	ib_works("script0:2:1", "script1");
+	script.infiniband = true;
+	ib_works("script0", "script1:2:0");
+	script.infiniband = true;
+	script.grh_required = 2;
+	ib_works("script0", "script1");
+}
+
+static void ib__no_such_gid(void **state)
+{
+	struct verbs_dev *dev;
+	char text[256];
+
+	verbs_api_set(&script_api);
+	script.infiniband = true;
+	assert_int_equal(verbs_dev_open("script0:2:3", &dev), -ENODEV);
+	assert_int_equal(verbs_dev_open("script0", &dev), 0);
+	assert_true(verbs_dev_text(dev, text, sizeof(text)) > 0);
+	assert_non_null(strstr(text, "by LID 17;"));
+	verbs_dev_close(dev);
+	script_reset();
+	verbs_api_set(NULL);
+}
+
 /* A script that took wrong attributes would hide mistakes: each one that the manual demands, and one
  * that it does not allow. */
 static void script__masks(void **state)
@@ -1030,7 +1083,7 @@ static void reg__by_id(void **state)
 
 static void hello__round(void **state)
 {
-	struct verbs_hello h = {.gid = {1, 2}, .lid = 3, .mtu = 5, .reads = 16}, got;
+	struct verbs_hello h = {.gid = {1, 2}, .lid = 3, .mtu = 5, .reads = 16, .gid_type = 2}, got;
 	uint8_t again[VERBS_HELLO_MAX];
 	struct verbs_mend m = {.qp = 63, .gen = 9, .say = {0xabcdef, 1}, .taken = 7}, seen;
 	uint8_t b[VERBS_HELLO_MAX];
@@ -1047,6 +1100,7 @@ static void hello__round(void **state)
 	assert_int_equal(verbs_hello_get(b, len, &got), 0);
 	assert_int_equal(verbs_hello_put(again, &got), len);
 	assert_memory_equal(again, b, len);
+	assert_int_equal(got.gid_type, VERBS_GID_V2);
 	for (uint32_t i = 0; i < len; i++)
 		assert_int_equal(verbs_hello_get(b, i, &got), -EPROTO);
 	b[18] = 6;
@@ -1093,6 +1147,8 @@ int main(void)
 		cmocka_unit_test(mend__lies),
 		cmocka_unit_test(open__each_call_fails),
 		cmocka_unit_test(open__names),
+		cmocka_unit_test(ib__one_end_names_a_gid),
+		cmocka_unit_test(ib__no_such_gid),
 		cmocka_unit_test(script__masks),
 		cmocka_unit_test(reg__by_id),
 		cmocka_unit_test(hello__round),
