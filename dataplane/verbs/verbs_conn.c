@@ -69,7 +69,7 @@ static int key_take(struct gx_conn *c, const struct verbs_key *key)
 	for (unsigned i = 0; i < c->peer.nr_regions; i++) {
 		const struct gx_hello_region *r = &c->peer.regions[i];
 
-		if (r->token != key->token || at->access)
+		if (r->token != key->token || at->access || key->addr > UINT64_MAX - r->len)
 			continue;
 		*at = (struct verbs_region){.token = r->token,
 					    .len = r->len,
@@ -95,11 +95,9 @@ int verbs_conn_hear(struct gx_conn *c, const uint8_t *b, uint32_t len)
 
 	if (ret || v->peer.nr_qps != v->nr_qps)
 		return gx_fail(-EPROTO, "malformed numbers of queue pairs");
-	if (v->peer.is_ethernet != (c->gx->verbs->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET))
-		return gx_fail(-EOPNOTSUPP,
-			       "%s and the peer's device are on different networks (InfiniBand, "
-			       "Ethernet): name other devices",
-			       c->gx->verbs->name);
+	ret = verbs_way_check(c->gx->verbs, &v->peer);
+	if (ret)
+		return ret;
 	for (uint32_t i = 0; !ret && i < v->peer.nr_keys; i++)
 		ret = key_take(c, &v->peer.key[i]);
 	return ret ? gx_fail(ret, "a key for a region that the peer has not named") : 0;

@@ -40,13 +40,23 @@ uint32_t verbs_hello_put(uint8_t *b, const struct verbs_hello *h)
 	return (uint32_t)(at - b);
 }
 
+/* 0 and 1 belong to the device, the last one to groups. */
+static bool qp_is_valid(const struct verbs_qp_say *say)
+{
+	return say->qpn > 1 && say->qpn < 0xffffff && !(say->psn >> 24);
+}
+
 static bool hello_is_valid(const struct verbs_hello *h)
 {
 	if (!h->mtu || h->mtu > 5 || h->is_ethernet > 1 || !h->reads || h->gid_type > VERBS_GID_V2)
 		return false;
-	for (uint32_t i = 0; i < h->nr_qps; i++)
-		if (h->qp[i].qpn >> 24 || h->qp[i].psn >> 24)
+	for (uint32_t i = 0; i < h->nr_qps; i++) {
+		if (!qp_is_valid(&h->qp[i]))
 			return false;
+		for (uint32_t k = 0; k < i; k++)
+			if (h->qp[k].qpn == h->qp[i].qpn)
+				return false;
+	}
 	return true;
 }
 
@@ -94,5 +104,5 @@ int verbs_mend_get(const uint8_t *b, uint32_t len, struct verbs_mend *m)
 				 .gen = le32_get(b + 4),
 				 .say = {le32_get(b + 8), le32_get(b + 12)},
 				 .taken = le32_get(b + 16)};
-	return m->qp >= VERBS_QPS_MAX || m->say.qpn >> 24 || m->say.psn >> 24 ? -EPROTO : 0;
+	return m->qp >= VERBS_QPS_MAX || !qp_is_valid(&m->say) ? -EPROTO : 0;
 }

@@ -189,6 +189,14 @@ int verbs_qp_mark(struct verbs_qp *q);
 /** verbs_hello_fill() - What our end of a connection says of its device. */
 void verbs_hello_fill(const struct verbs_dev *dev, struct verbs_hello *h);
 
+/* -- verbs_way.c; control thread -- */
+
+#define VERBS_GID_TEXT_MAX 46
+const char *verbs_gid_text(const uint8_t gid[16], char text[VERBS_GID_TEXT_MAX]);
+/** verbs_way_check() - Can packets go between @dev and the device of @peer? Return: 0, -EINVAL,
+ * -EOPNOTSUPP with gx_error(). */
+int verbs_way_check(const struct verbs_dev *dev, const struct verbs_hello *peer);
+
 /* -- verbs_lane.c; core -- */
 
 bool verbs_lane_turn(struct verbs_lane *l, uint64_t now_ns); /* did anything happen? */

@@ -3,6 +3,7 @@
  * Lanes of the verbs link over the scripted provider (verbs_script.h): two ends in one thread.
  * Every byte is looked at; a fixture ends with nothing made, posted or owed.
  */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -1008,6 +1009,61 @@ static void ib__no_such_gid(void **state)
 	verbs_api_set(NULL);
 }
 
+/* What @peer says of its device is refused, and the text has @what. */
+static void way_is_refused(const struct rig *r, const char *gid, struct verbs_hello peer,
+			   const char *what)
+{
+	if (gid)
+		assert_int_equal(inet_pton(AF_INET6, gid, peer.gid), 1);
+	assert_true(verbs_way_check(r->a.dev, &peer) < 0);
+	assert_non_null(strstr(gx_error(), what));
+}
+
+static void way__of_a_peer_that_lies(void **state)
+{
+	static const char *const bad[] = {"::",
+					  "ff02::1",
+					  "::ffff:0.0.0.0",
+					  "::ffff:224.0.0.1",
+					  "::ffff:127.0.0.1",
+					  "::ffff:255.255.255.255",
+					  "::1"};
+	struct rig *r = rig_new(1);
+	struct verbs_hello h = r->b.hello;
+
+	assert_int_equal(verbs_way_check(r->a.dev, &h), 0);
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad); i++)
+		way_is_refused(r, bad[i], h, bad[i]);
+	way_is_refused(r, "fe80::2", h, "fe80::2: name two of IPv4");
+	h.gid_type = VERBS_GID_V1;
+	way_is_refused(r, NULL, h, "::ffff:10.0.0.2 of v1");
+	h.gid_type = VERBS_GID_UNKNOWN;
+	assert_int_equal(verbs_way_check(r->a.dev, &h), 0);
+	h.is_ethernet = 0;
+	way_is_refused(r, NULL, h, "different networks");
+	rig_free(r);
+}
+
+static void way__infiniband(void **state)
+{
+	struct verbs_hello h;
+	struct rig *r;
+
+	script.infiniband = true;
+	r = rig_new(1);
+	h = r->b.hello;
+	h.lid = 0;
+	way_is_refused(r, NULL, h, "LID 0");
+	h.lid = 0xc000;
+	way_is_refused(r, NULL, h, "LID 49152");
+	h.lid = 0xbfff;
+	assert_int_equal(verbs_way_check(r->a.dev, &h), 0);
+	h.wants_grh = 1;
+	way_is_refused(r, "::", h, "the peer's device has none");
+	assert_int_equal(verbs_way_check(r->a.dev, &h), 0);
+	rig_free(r);
+}
+
 /* A script that took wrong attributes would hide mistakes: each one that the manual demands, and one
  * that it does not allow. */
 static void script__masks(void **state)
@@ -1083,6 +1139,7 @@ static void reg__by_id(void **state)
 
 static void hello__round(void **state)
 {
+	static const uint32_t bad_qpns[] = {0, 1, 0xffffff, 0x1000002, 4 /* of another one */};
 	struct verbs_hello h = {.gid = {1, 2}, .lid = 3, .mtu = 5, .reads = 16, .gid_type = 2}, got;
 	uint8_t again[VERBS_HELLO_MAX];
 	struct verbs_mend m = {.qp = 63, .gen = 9, .say = {0xabcdef, 1}, .taken = 7}, seen;
@@ -1092,7 +1149,7 @@ static void hello__round(void **state)
 	h.nr_qps = VERBS_QPS_MAX;
 	h.nr_keys = GX_REGIONS_MAX;
 	for (uint32_t i = 0; i < h.nr_qps; i++)
-		h.qp[i] = (struct verbs_qp_say){i, 0xffffff - i};
+		h.qp[i] = (struct verbs_qp_say){2 + i, 0xffffff - i};
 	for (uint32_t i = 0; i < h.nr_keys; i++)
 		h.key[i] = (struct verbs_key){.token = i, .addr = ~(uint64_t)i, .rkey = 7 * i};
 	len = verbs_hello_put(b, &h);
@@ -1105,6 +1162,14 @@ static void hello__round(void **state)
 		assert_int_equal(verbs_hello_get(b, i, &got), -EPROTO);
 	b[18] = 6;
 	assert_int_equal(verbs_hello_get(b, len, &got), -EPROTO);
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad_qpns); i++) {
+		h.qp[3].qpn = bad_qpns[i];
+		len = verbs_hello_put(b, &h);
+		assert_int_equal(verbs_hello_get(b, len, &got), -EPROTO);
+		verbs_mend_put(b, &(struct verbs_mend){.say = {bad_qpns[i], 0}});
+		if (bad_qpns[i] != h.qp[2].qpn)
+			assert_int_equal(verbs_mend_get(b, VERBS_MEND_B, &seen), -EPROTO);
+	}
 	verbs_mend_put(b, &m);
 	assert_int_equal(verbs_mend_get(b, VERBS_MEND_B, &seen), 0);
 	assert_memory_equal(&seen, &m, sizeof(m));
@@ -1149,6 +1214,8 @@ int main(void)
 		cmocka_unit_test(open__names),
 		cmocka_unit_test(ib__one_end_names_a_gid),
 		cmocka_unit_test(ib__no_such_gid),
+		cmocka_unit_test(way__of_a_peer_that_lies),
+		cmocka_unit_test(way__infiniband),
 		cmocka_unit_test(script__masks),
 		cmocka_unit_test(reg__by_id),
 		cmocka_unit_test(hello__round),
