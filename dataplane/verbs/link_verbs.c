@@ -140,7 +140,6 @@ static struct gx_ep *verbs_ep_new(void)
 
 static int verbs_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 {
-	const struct gx_hello_lanes *agreed = &ep->conn->agreed;
 	struct verbs_conn *v = ep->conn->verbs;
 	struct verbs_ep *e = verbs_of(ep);
 	struct verbs_lane *l = &e->lane;
@@ -151,8 +150,6 @@ static int verbs_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 	l->ep = ep;
 	l->dev = ep->conn->gx->verbs;
 	l->region = v->region;
-	/* The client's lanes open before the server has agreed: ep_connect sets both again. */
-	l->chunk_b = agreed->chunk_b ? agreed->chunk_b : ep->conn->gx->opts.chunk_b;
 	ret = verbs_lane_open(l, conn_qps(v, ep->lane));
 	if (ret)
 		return ret;
@@ -174,7 +171,7 @@ static int verbs_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote
 	struct verbs_conn *v = ep->conn->verbs;
 	struct verbs_lane *l = &verbs_of(ep)->lane;
 
-	l->chunk_b = agreed->chunk_b;
+	l->chunk_b = verbs_chunk_b(l->dev, &v->peer, agreed->chunk_b);
 	l->window_b = (uint64_t)agreed->chunk_b * agreed->window;
 	for (unsigned i = 0; i < l->nr_qps; i++) {
 		unsigned k = i * v->nr_lanes + ep->lane;

@@ -41,6 +41,7 @@ struct verbs_hello {
 	uint8_t is_ethernet; /* link layer: GID needed */
 	uint8_t wants_grh;   /* InfiniBand: packets of both ends carry GIDs */
 	uint8_t gid_type;    /* enum verbs_gid */
+	uint8_t msg_log2;    /* the device takes requests of 2^this bytes */
 	uint8_t reads;	     /* RDMA reads of the peer that it serves at a time, on a queue pair */
 	uint32_t nr_qps, nr_keys;
 	struct verbs_qp_say qp[VERBS_QPS_MAX];

@@ -13,8 +13,8 @@
 #define HELLO_QP_B   8
 #define HELLO_KEY_B  20
 
-/* gid 16, lid 2, mtu 1, is_ethernet 1, reads 1, gid_type << 1 | wants_grh 1, zero 2, nr_qps 2,
- * nr_keys 2 */
+/* gid 16, lid 2, mtu 1, is_ethernet 1, reads 1, gid_type << 1 | wants_grh 1, msg_log2 1, zero 1,
+ * nr_qps 2, nr_keys 2 */
 uint32_t verbs_hello_put(uint8_t *b, const struct verbs_hello *h)
 {
 	uint8_t *at = b + HELLO_HEAD_B;
@@ -26,6 +26,7 @@ uint32_t verbs_hello_put(uint8_t *b, const struct verbs_hello *h)
 	b[19] = h->is_ethernet;
 	b[20] = h->reads;
 	b[21] = (uint8_t)(h->gid_type << 1 | h->wants_grh);
+	b[22] = h->msg_log2;
 	le16_put(b + 24, (uint16_t)h->nr_qps);
 	le16_put(b + 26, (uint16_t)h->nr_keys);
 	for (uint32_t i = 0; i < h->nr_qps; i++, at += HELLO_QP_B) {
@@ -48,7 +49,8 @@ static bool qp_is_valid(const struct verbs_qp_say *say)
 
 static bool hello_is_valid(const struct verbs_hello *h)
 {
-	if (!h->mtu || h->mtu > 5 || h->is_ethernet > 1 || !h->reads || h->gid_type > VERBS_GID_V2)
+	if (!h->mtu || h->mtu > 5 || h->is_ethernet > 1 || !h->reads ||
+	    h->gid_type > VERBS_GID_V2 || h->msg_log2 < 12 || h->msg_log2 > 31)
 		return false;
 	for (uint32_t i = 0; i < h->nr_qps; i++) {
 		if (!qp_is_valid(&h->qp[i]))
@@ -65,7 +67,7 @@ int verbs_hello_get(const uint8_t *b, uint32_t len, struct verbs_hello *h)
 	const uint8_t *at = b + HELLO_HEAD_B;
 
 	memset(h, 0, sizeof(*h));
-	if (len < HELLO_HEAD_B || b[22] || b[23])
+	if (len < HELLO_HEAD_B || b[23])
 		return -EPROTO;
 	memcpy(h->gid, b, 16);
 	h->lid = le16_get(b + 16);
@@ -74,6 +76,7 @@ int verbs_hello_get(const uint8_t *b, uint32_t len, struct verbs_hello *h)
 	h->reads = b[20];
 	h->wants_grh = b[21] & 1;
 	h->gid_type = b[21] >> 1;
+	h->msg_log2 = b[22];
 	h->nr_qps = le16_get(b + 24);
 	h->nr_keys = le16_get(b + 26);
 	if (!h->nr_qps || h->nr_qps > VERBS_QPS_MAX || h->nr_keys > GX_REGIONS_MAX ||

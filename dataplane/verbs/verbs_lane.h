@@ -173,7 +173,7 @@ static inline bool qp_lives(int state)
 /* -- verbs_qp.c; control thread -- */
 
 /** verbs_lane_open() - Make a lane of @nr_qps queue pairs, which are DOWN. @l->core, ep, dev,
- * region, chunk_b, window_b are set. Return: 0, -errno with gx_error(). */
+ * region are set; chunk_b and window_b before it is used. Return: 0, -errno with gx_error(). */
 int verbs_lane_open(struct verbs_lane *l, unsigned nr_qps);
 void verbs_lane_close(struct verbs_lane *l); /* accepts a half-open one */
 /** verbs_qp_reset() - Have the queue pair forget everything; receives are posted. @say: for the
@@ -186,6 +186,9 @@ void verbs_qp_error(struct verbs_lane *l, struct verbs_qp *q); /* the device flu
 /** verbs_qp_mark() - After verbs_qp_error(), of a queue pair that is FAILED: post a request whose
  * completion says that all before it have ended. Return: 0, -EIO. */
 int verbs_qp_mark(struct verbs_qp *q);
+/** verbs_chunk_b() - The largest request that both devices take, at most @asked_b. */
+uint32_t verbs_chunk_b(const struct verbs_dev *dev, const struct verbs_hello *peer,
+		       uint32_t asked_b);
 /** verbs_hello_fill() - What our end of a connection says of its device. */
 void verbs_hello_fill(const struct verbs_dev *dev, struct verbs_hello *h);
 

@@ -89,7 +89,6 @@ static void lane_init(struct verbs_lane *l)
 {
 	l->deadline_ns = UINT64_MAX;
 	l->inline_b = UINT32_MAX;
-	l->chunk_b = GX_MIN(l->chunk_b, 1u << 30); /* of every port's max_msg_sz */
 	for (unsigned i = 0; i < VERBS_OPS; i++)
 		l->free[l->nr_free++] = (uint16_t)(VERBS_OPS - 1 - i);
 	for (uint32_t i = 0; i < VERBS_SEQS; i++)
@@ -218,6 +217,18 @@ static uint8_t reads_max(int device)
 	return (uint8_t)GX_MAX(1, GX_MIN(device, QP_READS_MAX));
 }
 
+/* Soft RoCE takes 8 MiB, cards 1 or 2 GiB; a driver that says less than a page says nothing. */
+static uint8_t msg_log2(const struct verbs_dev *dev)
+{
+	return (uint8_t)(31 - __builtin_clz(GX_MAX(dev->port_attr.max_msg_sz, 4096u)));
+}
+
+uint32_t verbs_chunk_b(const struct verbs_dev *dev, const struct verbs_hello *peer,
+		       uint32_t asked_b)
+{
+	return GX_MIN(asked_b, 1u << GX_MIN(msg_log2(dev), peer->msg_log2));
+}
+
 void verbs_hello_fill(const struct verbs_dev *dev, struct verbs_hello *h)
 {
 	memcpy(h->gid, dev->gid.raw, sizeof(h->gid));
@@ -227,6 +238,7 @@ void verbs_hello_fill(const struct verbs_dev *dev, struct verbs_hello *h)
 	h->reads = reads_max(dev->attr.max_qp_rd_atom);
 	h->wants_grh = dev->wants_grh;
 	h->gid_type = (uint8_t)dev->gid_type;
+	h->msg_log2 = msg_log2(dev);
 }
 
 static struct ibv_ah_attr qp_way(const struct verbs_dev *dev, const struct verbs_hello *h)

@@ -76,7 +76,6 @@ static void end_open(struct end *e, const char *device, unsigned nr_qps)
 	e->lane->ep = &e->ep;
 	e->lane->dev = e->dev;
 	e->lane->region = e->region;
-	e->lane->chunk_b = CHUNK_B;
 	e->lane->window_b = 16 * CHUNK_B;
 	assert_int_equal(verbs_lane_open(e->lane, nr_qps), 0);
 	verbs_hello_fill(e->dev, &e->hello);
@@ -88,6 +87,7 @@ static void end_connect(struct end *e, const struct end *to)
 {
 	const struct verbs_reg *reg = to->mem.verbs;
 
+	e->lane->chunk_b = verbs_chunk_b(e->dev, &to->hello, CHUNK_B);
 	e->region[0] = (struct verbs_region){.token = TOKEN,
 					     .len = MEM_B,
 					     .addr = reg->addr,
@@ -406,6 +406,29 @@ static void note__credit(void **state)
 	UNTIL(r, r->a.nr_done == n && r->b.nr_notify == n);
 	assert_int_equal(n, 2000);
 	assert_int_equal(script.nr_rnr, 0);
+	rig_free(r);
+}
+
+/* Soft RoCE refuses requests of more than 8 MiB, other devices of more than 2 GiB: the smaller one
+ * of both ends holds. */
+static void put__largest_request(void **state)
+{
+	struct verbs_hello small;
+	struct gx_op op;
+	struct rig *r;
+
+	script.max_msg_b = 10000;
+	r = rig_new(2);
+	assert_int_equal(r->a.lane->chunk_b, 8192);
+	op = put_imm(&r->a, 0, 100000, 3);
+	fill(r->a.mem.addr, 100000, 3);
+	post(&r->a, &op);
+	UNTIL(r, r->a.nr_done == 1 && r->b.nr_notify == 1);
+	assert_int_equal(r->a.nr_failed, 0);
+	same(r, 0, 100000);
+	small = r->b.hello;
+	small.msg_log2 = 12;
+	assert_int_equal(verbs_chunk_b(r->a.dev, &small, CHUNK_B), 4096);
 	rig_free(r);
 }
 
@@ -898,7 +921,6 @@ static bool open_fails(unsigned i)
 	failed = verbs_dev_open("script0", &dev) != 0;
 	if (!failed) {
 		l->dev = dev;
-		l->chunk_b = CHUNK_B;
 		failed = !verbs_reg_get(dev, &mem) || verbs_reg_share(dev, &mem, GX_ACCESS_PUT) ||
 			 verbs_lane_open(l, 2);
 		verbs_lane_close(l);
@@ -1140,7 +1162,13 @@ static void reg__by_id(void **state)
 static void hello__round(void **state)
 {
 	static const uint32_t bad_qpns[] = {0, 1, 0xffffff, 0x1000002, 4 /* of another one */};
-	struct verbs_hello h = {.gid = {1, 2}, .lid = 3, .mtu = 5, .reads = 16, .gid_type = 2}, got;
+	struct verbs_hello h = {.gid = {1, 2},
+				.lid = 3,
+				.mtu = 5,
+				.reads = 16,
+				.gid_type = 2,
+				.msg_log2 = 23},
+			   got;
 	uint8_t again[VERBS_HELLO_MAX];
 	struct verbs_mend m = {.qp = 63, .gen = 9, .say = {0xabcdef, 1}, .taken = 7}, seen;
 	uint8_t b[VERBS_HELLO_MAX];
@@ -1187,6 +1215,7 @@ int main(void)
 		cmocka_unit_test(put__window),
 		cmocka_unit_test(put__ops_full),
 		cmocka_unit_test(note__credit),
+		cmocka_unit_test(put__largest_request),
 		cmocka_unit_test(put__local),
 		cmocka_unit_test(qp__fails),
 		cmocka_unit_test(qp__fails_landed),
