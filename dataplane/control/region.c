@@ -22,17 +22,28 @@
 #define MEM_FREE_OWN_NS 2000000 /* the same for memory of gx_mem_alloc(): gx can free it later */
 #define MEM_FREE_NAP_NS 20000
 
-/* Register it for our own requests over the verbs link. Without that, packets carry it. */
+struct verbs_call {
+	struct gx_mem *mem;
+	struct verbs_reg *reg;
+};
+
 static int verbs_run(void *arg)
 {
-	struct gx_mem *mem = arg;
-	struct verbs_reg *r = verbs_reg_get(mem->gx->verbs, mem);
+	struct verbs_call *call = arg;
 
-	if (!r)
-		gx_warn("link verbs: %s", gx_error());
+	verbs_reg_keep(call->mem->gx->verbs, call->reg);
 	/* Pairs with the acquire in op_key(): the registration is complete. */
-	atomic_store_explicit(&mem->verbs, r, memory_order_release);
+	atomic_store_explicit(&call->mem->verbs, call->reg, memory_order_release);
 	return 0;
+}
+
+/* Register it for our own requests over the verbs link. Without that, packets carry it. */
+static void mem_map_verbs(struct gx_mem *mem)
+{
+	struct verbs_call call = {mem, verbs_reg_new(mem->gx->verbs, mem)};
+
+	if (call.reg)
+		gx_uring_run_wait(mem->gx->uring, verbs_run, &call);
 }
 
 /* Let ports send from it, and let the open GPUs' copy engines use it. */
@@ -49,7 +60,7 @@ static int mem_map_ports(struct gx_mem *mem)
 		ret = mem->gx->port[p].port->ops->mem_map(mem->gx->port[p].port, mem->addr,
 							  mem->len);
 	if (!ret && mem->gx->verbs && mem->len)
-		gx_uring_run_wait(mem->gx->uring, verbs_run, mem);
+		mem_map_verbs(mem);
 	return ret;
 }
 
@@ -372,8 +383,9 @@ static int free_run(void *arg)
 		atomic_store_explicit(&gx->region[mem->token & 0xff], NULL, memory_order_release);
 	for (struct gx_conn *c = gx->conns; c && mem->shared; c = c->next)
 		local_revoke(c, mem);
-	if (gx->verbs && mem->shared)
-		verbs_reg_revoke(gx->verbs, mem);
+	if (gx->verbs && mem->shared && verbs_reg_revoke(gx->verbs, mem))
+		for (struct gx_conn *c = gx->conns; c; c = c->next)
+			verbs_conn_stop(c);
 	gx->nr_dying++;
 	drop_begin(mem);
 	return 0;
@@ -566,9 +578,20 @@ static int share_check(const struct gx_mem *mem, const char *name, unsigned acce
 	return 0;
 }
 
+struct share_call {
+	struct gx_mem *mem;
+	const char *name;
+	unsigned access;
+	void *verbs; /* verbs_share_new(); NULL: none, or it was kept */
+	char why[256];
+};
+
 /* On the control thread, so two callers never take one place, or one name. */
-static int share(struct gx_mem *mem, const char *name, unsigned access)
+static int share(struct share_call *call)
 {
+	struct gx_mem *mem = call->mem;
+	const char *name = call->name;
+	unsigned access = call->access;
 	struct gx *gx = mem->gx;
 	int ret = share_check(mem, name, access);
 	int at = ret ? ret : share_place(gx, name);
@@ -579,8 +602,9 @@ static int share(struct gx_mem *mem, const char *name, unsigned access)
 	if (gx_random(&r, sizeof(r)))
 		return gx_fail(-EIO, "no random numbers");
 	share_gpu(mem, access);
-	if (mem->verbs && verbs_reg_share(gx->verbs, mem, access))
-		gx_warn("region '%s': %s", name, gx_error());
+	if (call->verbs)
+		verbs_share_keep(mem->verbs, call->verbs);
+	call->verbs = NULL;
 	/* If the kernel cannot protect it from writing, do not export it: packets carry it. */
 	if (mem->kind == GX_MEM_HOST && mem->fd >= 0 &&
 	    gx_memfd_freeze(mem->fd, !(access & GX_ACCESS_PUT))) {
@@ -596,17 +620,10 @@ static int share(struct gx_mem *mem, const char *name, unsigned access)
 	return 0;
 }
 
-struct share_call {
-	struct gx_mem *mem;
-	const char *name;
-	unsigned access;
-	char why[256];
-};
-
 static int share_run(void *arg)
 {
 	struct share_call *call = arg;
-	int ret = share(call->mem, call->name, call->access);
+	int ret = share(call);
 
 	snprintf(call->why, sizeof(call->why), "%s", gx_error());
 	return ret;
@@ -619,6 +636,14 @@ GX_EXPORT int gx_mem_share(struct gx_mem *mem, const char *name, unsigned access
 
 	if (!name[0] || strlen(name) >= GX_NAME_MAX)
 		return gx_fail(-EINVAL, "a region's name has 1 to %d bytes", GX_NAME_MAX - 1);
+	if (!share_check(mem, name, access) &&
+	    atomic_load_explicit(&mem->verbs, memory_order_relaxed)) {
+		call.verbs = verbs_share_new(mem->gx->verbs, mem, access);
+		if (!call.verbs)
+			gx_warn("region '%s': %s", name, gx_error());
+	}
 	ret = gx_uring_run_wait(mem->gx->uring, share_run, &call);
+	if (call.verbs) /* no region came of it */
+		verbs_share_put(mem->gx->verbs, call.verbs);
 	return ret ? gx_fail(ret, "%s", call.why) : 0;
 }

@@ -75,15 +75,23 @@ int verbs_dev_text(const struct verbs_dev *dev, char *buf, size_t room);
 /** verbs_dev_events() - Take asynchronous events. Return: false: the device is gone, for good. */
 bool verbs_dev_events(struct verbs_dev *dev);
 
+/* -- verbs_reg.c; any thread: the device may take seconds -- */
+
+/** verbs_reg_new() - Register @mem for our own requests. NULL: refused, said in the log. */
+struct verbs_reg *verbs_reg_new(struct verbs_dev *dev, const struct gx_mem *mem);
+/** verbs_share_new() - Register @mem once more, for @access by peers. NULL: refused, with
+ * gx_error(). */
+void *verbs_share_new(struct verbs_dev *dev, const struct gx_mem *mem, unsigned access);
+void verbs_share_put(struct verbs_dev *dev, void *shared); /* of verbs_share_new(), and not kept */
+
 /* -- verbs_reg.c; control thread -- */
 
-/** verbs_reg_get() - Register @mem for our own requests, or find that registration.
- * NULL: refused, with gx_error(). */
-struct verbs_reg *verbs_reg_get(struct verbs_dev *dev, const struct gx_mem *mem);
-/** verbs_reg_share() - Let peers do @access to it too. Return: 0, -errno with gx_error(). */
-int verbs_reg_share(struct verbs_dev *dev, const struct gx_mem *mem, unsigned access);
-/** verbs_reg_revoke() - Peers can reach it no more when this returns: the device refuses them. */
-void verbs_reg_revoke(struct verbs_dev *dev, const struct gx_mem *mem);
+void verbs_reg_keep(struct verbs_dev *dev, struct verbs_reg *r); /* of verbs_reg_new() */
+void verbs_share_keep(struct verbs_reg *r, void *shared);	 /* it has none yet */
+/** verbs_reg_revoke() - Peers can reach it no more when this returns: the device refuses them.
+ * Return: 0; -errno: the device did not give it back, and counts as failed: have all connections
+ * stopped by verbs_conn_stop(). */
+int verbs_reg_revoke(struct verbs_dev *dev, const struct gx_mem *mem);
 /** verbs_reg_put() - No request of ours names it any more: forget it. */
 void verbs_reg_put(struct verbs_dev *dev, const struct gx_mem *mem);
 

@@ -17,7 +17,7 @@ const char *verbs_offered(const struct gx *gx)
 	if (!gx->verbs)
 		return "gx_opts.verbs names no device";
 	return atomic_load_explicit(&gx->verbs->gone, memory_order_relaxed)
-		       ? "its RDMA device is gone"
+		       ? "its RDMA device has failed, or is gone"
 		       : NULL;
 }
 

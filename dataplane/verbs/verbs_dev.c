@@ -201,10 +201,21 @@ static int dev_try(struct verbs_dev *dev, struct ibv_device *of, const struct de
 
 static void dev_end(struct verbs_dev *dev)
 {
-	if (dev->pd)
-		dev->api->dealloc_pd(dev->pd);
-	if (dev->ctx)
-		dev->api->close_device(dev->ctx);
+	int ret = dev->pd ? dev->api->dealloc_pd(dev->pd) : 0;
+
+	if (ret)
+		gx_err("%s does not end the context's protection domain: %s: something of it is "
+		       "still in use",
+		       dev->name, strerror(ret));
+	if (dev->ctx && dev->api->close_device(dev->ctx))
+		gx_err("%s does not close: %s", dev->name, strerror(errno));
+	while (dev->kept) {
+		struct verbs_kept *k = dev->kept;
+
+		dev->kept = k->next;
+		free(k->mem);
+		free(k);
+	}
 	dev->pd = NULL;
 	dev->ctx = NULL;
 }

@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The device of a context, for the files of this room. owner: ctl; frozen after verbs_dev_open(),
- * but for regs and gone.
+ * but for regs, gone, said_gpu and kept.
  */
 #ifndef GX_VERBS_DEV_H
 #define GX_VERBS_DEV_H
 
 #include "verbs/verbs.h"
 #include "verbs/verbs_api.h"
+
+/* Memory that a device may still write to: freed when the device is closed. */
+struct verbs_kept {
+	struct verbs_kept *next;
+	void *mem;
+};
 
 struct verbs_dev {
 	const struct verbs_api *api;
@@ -24,7 +30,9 @@ struct verbs_dev {
 	uint8_t sl, traffic_class;
 	char why[160]; /* why this GID */
 	struct verbs_reg *regs;
-	_Atomic bool gone; /* a fatal event: nothing works any more. ctl writes, cores read */
+	_Atomic bool gone;	 /* a fatal event: nothing works any more. ctl writes, cores read */
+	_Atomic bool said_gpu;	 /* any thread: the log says that memory of GPUs goes by packets */
+	struct verbs_kept *kept; /* notes of queue pairs that the device did not end */
 };
 
 #endif

@@ -67,6 +67,7 @@ struct verbs_wr {
 struct verbs_qp {
 	struct ibv_qp *qp;
 	uint8_t index;	       /* in the lane */
+	uint8_t end_tries;     /* ctl: verbs_mend_give_up() was refused so often */
 	_Atomic int state;     /* enum verbs_qp_state */
 	_Atomic bool want_err; /* core: the device refused requests: have it flush the others. ctl
 				  takes it */
@@ -134,6 +135,7 @@ struct verbs_lane {
 	struct ibv_cq *cq;
 	struct ibv_mr *slots_mr;
 	uint8_t *slots;
+	bool slots_stay; /* the device did not end a queue pair, which may receive into them */
 	unsigned nr_qps;
 	struct verbs_qp *qp;
 	const struct verbs_region *region; /* GX_REGIONS_MAX, of the connection */

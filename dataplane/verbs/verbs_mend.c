@@ -15,6 +15,9 @@
 #include "verbs/verbs_mend.h"
 
 #include <errno.h>
+#include <string.h>
+
+#define MEND_END_TRIES 100 /* ticks: 2 s */
 
 /* Say of what the queue pair has to send again whether it landed. The peer had taken @taken notes. */
 static void redo_judge(struct verbs_qp *q, uint32_t taken)
@@ -101,6 +104,24 @@ void verbs_mend_stop(struct verbs_lane *l)
 		verbs_qp_error(l, &l->qp[i]);
 }
 
+/* False: the device refuses, and the next tick tries again. In the end the operations end all the
+ * same, and the log says that their memory was not given back. */
+static bool qp_end(struct verbs_lane *l, struct verbs_qp *q)
+{
+	int ret = l->dev->api->destroy_qp(q->qp);
+
+	if (ret && q->end_tries++ < MEND_END_TRIES)
+		return false;
+	if (ret) {
+		gx_err("%s does not end a queue pair: %s: it may read or write the memory of the "
+		       "connection's operations until the context is closed",
+		       l->dev->name, strerror(ret));
+		l->slots_stay = true;
+	}
+	q->qp = NULL;
+	return true;
+}
+
 void verbs_mend_give_up(struct verbs_lane *l)
 {
 	/* Pairs with the release in verbs_lane_fail(). */
@@ -113,8 +134,8 @@ void verbs_mend_give_up(struct verbs_lane *l)
 		if ((!qp_lives(state) && state != VERBS_QP_FAILED) || !q->qp)
 			continue;
 		/* Once it is destroyed, the device touches no memory for it. */
-		l->dev->api->destroy_qp(q->qp);
-		q->qp = NULL;
+		if (!qp_end(l, q))
+			continue;
 		/* The core may see its end at the same time: both states are the last. */
 		while ((qp_lives(state) || state == VERBS_QP_FAILED) &&
 		       !qp_goto(q, state, VERBS_QP_DEAD))

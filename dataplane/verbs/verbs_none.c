@@ -30,18 +30,31 @@ bool verbs_dev_events(struct verbs_dev *dev)
 	return true;
 }
 
-struct verbs_reg *verbs_reg_get(struct verbs_dev *dev, const struct gx_mem *mem)
+struct verbs_reg *verbs_reg_new(struct verbs_dev *dev, const struct gx_mem *mem)
 {
 	return NULL;
 }
 
-int verbs_reg_share(struct verbs_dev *dev, const struct gx_mem *mem, unsigned access)
+void *verbs_share_new(struct verbs_dev *dev, const struct gx_mem *mem, unsigned access)
 {
-	return gx_fail(-EOPNOTSUPP, "%s", none);
+	return NULL;
 }
 
-void verbs_reg_revoke(struct verbs_dev *dev, const struct gx_mem *mem)
+void verbs_share_put(struct verbs_dev *dev, void *shared)
 {
+}
+
+void verbs_reg_keep(struct verbs_dev *dev, struct verbs_reg *r)
+{
+}
+
+void verbs_share_keep(struct verbs_reg *r, void *shared)
+{
+}
+
+int verbs_reg_revoke(struct verbs_dev *dev, const struct gx_mem *mem)
+{
+	return 0;
 }
 
 void verbs_reg_put(struct verbs_dev *dev, const struct gx_mem *mem)

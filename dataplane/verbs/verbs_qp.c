@@ -122,18 +122,40 @@ int verbs_lane_open(struct verbs_lane *l, unsigned nr_qps)
 	return ret;
 }
 
+static void slots_free(struct verbs_lane *l)
+{
+	struct verbs_kept *k = l->slots_stay ? malloc(sizeof(*k)) : NULL;
+
+	if (k) {
+		*k = (struct verbs_kept){l->dev->kept, l->slots};
+		l->dev->kept = k;
+	}
+	if (!l->slots_stay)
+		free(l->slots);
+}
+
+/* What the device did not end may still write to the slots. */
+static void end_say(struct verbs_lane *l, const char *what, int err)
+{
+	if (!err)
+		return;
+	l->slots_stay = true;
+	gx_err("%s does not end a %s of a connection: %s: it stays until the context is closed",
+	       l->dev->name, what, strerror(err));
+}
+
 void verbs_lane_close(struct verbs_lane *l)
 {
 	const struct verbs_api *api = l->dev ? l->dev->api : NULL;
 
 	for (unsigned i = 0; i < l->nr_qps; i++)
 		if (l->qp[i].qp)
-			api->destroy_qp(l->qp[i].qp);
+			end_say(l, "queue pair", api->destroy_qp(l->qp[i].qp));
 	if (l->cq)
-		api->destroy_cq(l->cq);
+		end_say(l, "completion queue", api->destroy_cq(l->cq));
 	if (l->slots_mr)
-		api->dereg_mr(l->slots_mr);
-	free(l->slots);
+		end_say(l, "registration", api->dereg_mr(l->slots_mr));
+	slots_free(l);
 	free(l->qp);
 	l->nr_qps = 0;
 	l->cq = NULL;

@@ -4,13 +4,16 @@
  * made again has another id, so a registration is never taken for other memory. A region has two
  * registrations: one for our own requests, one for peers. The second one ends when the user frees
  * the region, and from then on the device refuses peers. The first one ends when the cores have let
- * go. Control thread.
+ * go. The device pins all pages of a registration, which takes seconds for large memory: the caller's
+ * thread makes registrations, and the control thread keeps and ends them.
  */
 #include "verbs/verbs_dev.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define REG_SLOW_NS 100000000ull /* of a registration; from here on the log says how long it took */
 
 static struct verbs_reg *reg_find(const struct verbs_dev *dev, uint64_t id)
 {
@@ -27,9 +30,20 @@ static int reg_access(unsigned access)
 	return flags | (access & GX_ACCESS_GET ? IBV_ACCESS_REMOTE_READ : 0);
 }
 
-/* Memory of a GPU needs a descriptor of a dma-buf, which the GPU seam does not give yet. */
-static struct ibv_mr *reg_make(struct verbs_dev *dev, const struct gx_mem *mem, int access)
+static void reg_say_slow(const struct verbs_dev *dev, const char *what, uint64_t len,
+			 uint64_t start_ns)
 {
+	uint64_t took_ns = gx_now_ns() - start_ns;
+
+	if (took_ns >= REG_SLOW_NS)
+		gx_info("%s took %llu ms to %s %llu MiB", dev->name,
+			(unsigned long long)took_ns / 1000000, what, (unsigned long long)len >> 20);
+}
+
+/* Memory of a GPU needs a descriptor of a dma-buf, which the GPU seam does not give yet. */
+static struct ibv_mr *reg_make(const struct verbs_dev *dev, const struct gx_mem *mem, int access)
+{
+	uint64_t start_ns = gx_now_ns();
 	struct ibv_mr *mr;
 
 	if (mem->kind != GX_MEM_HOST) {
@@ -43,60 +57,80 @@ static struct ibv_mr *reg_make(struct verbs_dev *dev, const struct gx_mem *mem, 
 			"%s does not register %llu bytes: %s%s: packets carry them", dev->name,
 			(unsigned long long)mem->len, strerror(errno),
 			errno == ENOMEM ? " (raise ulimit -l)" : "");
+	reg_say_slow(dev, "register", mem->len, start_ns);
 	return mr;
 }
 
-struct verbs_reg *verbs_reg_get(struct verbs_dev *dev, const struct gx_mem *mem)
+/* Return: 0, -errno: the device has it still. */
+static int reg_end(const struct verbs_dev *dev, struct ibv_mr *mr)
 {
-	struct verbs_reg *r = reg_find(dev, mem->id);
-	struct ibv_mr *mr;
+	uint64_t start_ns = gx_now_ns(), len = mr->length;
+	int ret = dev->api->dereg_mr(mr);
+
+	if (ret)
+		gx_err("%s does not give the registration of %llu bytes back: %s: they stay pinned "
+		       "until the context is closed",
+		       dev->name, (unsigned long long)len, strerror(ret));
+	reg_say_slow(dev, "let go of", len, start_ns);
+	return -ret;
+}
+
+struct verbs_reg *verbs_reg_new(struct verbs_dev *dev, const struct gx_mem *mem)
+{
+	struct verbs_reg *r = calloc(1, sizeof(*r));
+	struct ibv_mr *mr = NULL;
 
 	if (r)
-		return r;
-	r = calloc(1, sizeof(*r));
-	if (!r) {
+		mr = reg_make(dev, mem, mem->read_only ? 0 : IBV_ACCESS_LOCAL_WRITE);
+	else
 		gx_fail(-ENOMEM, "no memory for a registration");
-		return NULL;
-	}
-	mr = reg_make(dev, mem, mem->read_only ? 0 : IBV_ACCESS_LOCAL_WRITE);
 	if (!mr) {
+		/* Once for all memory of GPUs: it says nothing of this allocation. */
+		if (mem->kind == GX_MEM_HOST || !atomic_exchange(&dev->said_gpu, true))
+			gx_warn("link verbs: %s", gx_error());
 		free(r);
 		return NULL;
 	}
-	*r = (struct verbs_reg){.next = dev->regs,
-				.id = mem->id,
-				.own = mr,
-				.lkey = mr->lkey,
-				.addr = (uintptr_t)mem->addr};
-	dev->regs = r;
+	*r = (struct verbs_reg){
+		.id = mem->id, .own = mr, .lkey = mr->lkey, .addr = (uintptr_t)mem->addr};
 	return r;
 }
 
-int verbs_reg_share(struct verbs_dev *dev, const struct gx_mem *mem, unsigned access)
+void verbs_reg_keep(struct verbs_dev *dev, struct verbs_reg *r)
 {
-	struct verbs_reg *r = verbs_reg_get(dev, mem);
-	struct ibv_mr *mr;
-
-	if (!r)
-		return -ENOMEM;
-	if (r->shared)
-		return 0;
-	mr = reg_make(dev, mem, reg_access(access));
-	if (!mr)
-		return -ENOMEM;
-	r->shared = mr;
-	r->rkey = mr->rkey;
-	return 0;
+	r->next = dev->regs;
+	dev->regs = r;
 }
 
-void verbs_reg_revoke(struct verbs_dev *dev, const struct gx_mem *mem)
+void *verbs_share_new(struct verbs_dev *dev, const struct gx_mem *mem, unsigned access)
+{
+	return reg_make(dev, mem, reg_access(access));
+}
+
+void verbs_share_keep(struct verbs_reg *r, void *shared)
+{
+	struct ibv_mr *mr = shared;
+
+	r->shared = mr;
+	r->rkey = mr->rkey;
+}
+
+void verbs_share_put(struct verbs_dev *dev, void *shared)
+{
+	if (shared)
+		reg_end(dev, shared);
+}
+
+int verbs_reg_revoke(struct verbs_dev *dev, const struct gx_mem *mem)
 {
 	struct verbs_reg *r = reg_find(dev, mem->id);
+	int ret = r && r->shared ? reg_end(dev, r->shared) : 0;
 
-	if (r && r->shared)
-		dev->api->dereg_mr(r->shared);
-	if (r)
+	if (ret) /* nothing that it promises can be relied upon */
+		atomic_store_explicit(&dev->gone, true, memory_order_release);
+	else if (r)
 		r->shared = NULL;
+	return ret;
 }
 
 void verbs_reg_put(struct verbs_dev *dev, const struct gx_mem *mem)
@@ -109,6 +143,6 @@ void verbs_reg_put(struct verbs_dev *dev, const struct gx_mem *mem)
 	while (*at != r)
 		at = &(*at)->next;
 	*at = r->next;
-	dev->api->dereg_mr(r->own);
+	reg_end(dev, r->own);
 	free(r);
 }

@@ -42,6 +42,7 @@ struct end {
 struct rig {
 	struct end server, client;
 	char addr[32];
+	bool forget; /* the devices keep something for good */
 };
 
 static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
@@ -164,6 +165,8 @@ static void rig_free(struct rig *r)
 {
 	gx_close(r->client.gx);
 	gx_close(r->server.gx);
+	if (r->forget)
+		script_forget();
 	free(r);
 	script_reset(); /* nothing was left behind */
 	verbs_api_set(NULL);
@@ -333,6 +336,24 @@ static void region__freed(void **state)
 	rig_free(r);
 }
 
+/* The device keeps the registration for peers: they must not reach the memory all the same. */
+static void region__is_not_given_back(void **state)
+{
+	struct rig *r = rig_up(2);
+	struct gx_op op = op_to(&r->client, GX_OP_PUT, 4096);
+
+	script.keep_mr = 2;
+	r->forget = true;
+	assert_int_equal(gx_mem_free(r->server.kv), 0);
+	fill(r->client.base, 4096, 1);
+	post(&r->client, &op);
+	UNTIL(r, r->client.nr_done == 1);
+	assert_int_equal(r->client.nr_failed, 1);
+	UNTIL(r, atomic_load(&r->client.nr_down) == 1 && atomic_load(&r->server.nr_down) == 1);
+	assert_int_equal(script.nr_writes, 0);
+	rig_free(r);
+}
+
 static void conn__closed_while_busy(void **state)
 {
 	struct rig *r = rig_up(4);
@@ -417,6 +438,7 @@ int main(void)
 		cmocka_unit_test(packets__beside),
 		cmocka_unit_test(qp__fails),
 		cmocka_unit_test(region__freed),
+		cmocka_unit_test(region__is_not_given_back),
 		cmocka_unit_test(conn__closed_while_busy),
 		cmocka_unit_test(conn__many),
 		cmocka_unit_test(device__gone),

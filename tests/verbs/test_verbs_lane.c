@@ -49,6 +49,21 @@ struct rig {
 
 /* ---- Two ends ---- */
 
+/* Registered for ourselves and for peers. NULL: refused. */
+static struct verbs_reg *reg_both(struct verbs_dev *dev, const struct gx_mem *mem, unsigned access)
+{
+	struct verbs_reg *r = verbs_reg_new(dev, mem);
+	void *shared;
+
+	if (!r)
+		return NULL;
+	verbs_reg_keep(dev, r);
+	shared = verbs_share_new(dev, mem, access);
+	if (shared)
+		verbs_share_keep(r, shared);
+	return shared ? r : NULL;
+}
+
 static void end_open(struct end *e, const char *device, unsigned nr_qps)
 {
 	e->gx = calloc(1, sizeof(*e->gx));
@@ -69,8 +84,8 @@ static void end_open(struct end *e, const char *device, unsigned nr_qps)
 	assert_true(e->mem.addr && e->core->comps);
 	memset(e->mem.addr, 0, MEM_B);
 	e->gx->region[0] = &e->mem;
-	assert_int_equal(verbs_reg_share(e->dev, &e->mem, e->mem.access), 0);
-	e->mem.verbs = verbs_reg_get(e->dev, &e->mem);
+	e->mem.verbs = reg_both(e->dev, &e->mem, e->mem.access);
+	assert_non_null(e->mem.verbs);
 	e->ep.core = e->core;
 	e->lane->core = e->core;
 	e->lane->ep = &e->ep;
@@ -201,7 +216,7 @@ static void end_close(struct end *e)
 	free(e->gx);
 }
 
-static void rig_free(struct rig *r)
+static void rig_free_of(struct rig *r, bool forget)
 {
 	verbs_mend_stop(r->a.lane);
 	verbs_mend_stop(r->b.lane);
@@ -217,8 +232,15 @@ static void rig_free(struct rig *r)
 	end_close(&r->a);
 	end_close(&r->b);
 	free(r);
+	if (forget)
+		script_forget();
 	script_reset();
 	verbs_api_set(NULL);
+}
+
+static void rig_free(struct rig *r)
+{
+	rig_free_of(r, false);
 }
 
 /* ---- Operations ---- */
@@ -921,8 +943,7 @@ static bool open_fails(unsigned i)
 	failed = verbs_dev_open("script0", &dev) != 0;
 	if (!failed) {
 		l->dev = dev;
-		failed = !verbs_reg_get(dev, &mem) || verbs_reg_share(dev, &mem, GX_ACCESS_PUT) ||
-			 verbs_lane_open(l, 2);
+		failed = !reg_both(dev, &mem, GX_ACCESS_PUT) || verbs_lane_open(l, 2);
 		verbs_lane_close(l);
 		verbs_reg_put(dev, &mem);
 		verbs_dev_close(dev);
@@ -1128,35 +1149,186 @@ static void script__masks(void **state)
 	rig_free(r);
 }
 
-static void reg__by_id(void **state)
+/* Lines of the log that have log_what. */
+static const char *log_what;
+static unsigned nr_logged;
+
+static void log_count(void *arg, int level, const char *line)
 {
-	struct gx_mem one = {.kind = GX_MEM_HOST, .len = 4096, .id = 1}, two;
-	static char page[4096];
+	nr_logged += !!strstr(line, log_what);
+}
+
+static void log_watch(const char *what)
+{
+	log_what = what;
+	nr_logged = 0;
+	gx_log_level_set(GX_LOG_INFO);
+	gx_log_sink(what ? log_count : NULL, NULL);
+	if (!what)
+		gx_log_level_set(GX_LOG_WARN);
+}
+
+static char page[4096];
+
+static struct gx_mem page_mem(uint64_t id)
+{
+	struct gx_mem mem = {.kind = GX_MEM_HOST, .len = sizeof(page), .id = id};
+
+	mem.addr = page;
+	return mem;
+}
+
+static struct verbs_dev *dev_open(void)
+{
 	struct verbs_dev *dev;
-	struct verbs_reg *r;
 
 	verbs_api_set(&script_api);
-	one.addr = page;
-	two = one;
-	two.id = 2;
 	assert_int_equal(verbs_dev_open("auto", &dev), 0);
-	r = verbs_reg_get(dev, &one);
-	assert_ptr_equal(verbs_reg_get(dev, &one), r);
-	assert_ptr_not_equal(verbs_reg_get(dev, &two), r); /* the same address, made again */
-	assert_int_equal(script.nr_mrs, 2);
-	assert_int_equal(verbs_reg_share(dev, &one, GX_ACCESS_GET), 0);
-	assert_int_equal(script.nr_mrs, 3);
-	verbs_reg_revoke(dev, &one);
-	verbs_reg_revoke(dev, &one);
-	assert_int_equal(script.nr_mrs, 2);
-	verbs_reg_put(dev, &one);
-	verbs_reg_put(dev, &two);
-	verbs_reg_put(dev, &two);
-	two.kind = GX_MEM_CUDA;
-	assert_null(verbs_reg_get(dev, &two));
+	return dev;
+}
+
+static void dev_close(struct verbs_dev *dev)
+{
 	verbs_dev_close(dev);
 	script_reset();
 	verbs_api_set(NULL);
+}
+
+static void reg__by_id(void **state)
+{
+	struct gx_mem one = page_mem(1), two = page_mem(2); /* the same address, made again */
+	struct verbs_dev *dev = dev_open();
+
+	assert_non_null(reg_both(dev, &one, GX_ACCESS_GET));
+	assert_non_null(reg_both(dev, &two, GX_ACCESS_GET));
+	assert_int_equal(script.nr_mrs, 4);
+	assert_int_equal(verbs_reg_revoke(dev, &one), 0);
+	assert_int_equal(verbs_reg_revoke(dev, &one), 0);
+	assert_int_equal(script.nr_mrs, 3);
+	verbs_reg_put(dev, &one);
+	verbs_reg_put(dev, &two);
+	verbs_reg_put(dev, &two);
+	assert_int_equal(script.nr_mrs, 0);
+	dev_close(dev);
+}
+
+static void reg__of_gpus_is_said_once(void **state)
+{
+	struct gx_mem mem = page_mem(1);
+	struct verbs_dev *dev = dev_open();
+
+	log_watch("memory of cuda:0");
+	mem.kind = GX_MEM_CUDA;
+	for (unsigned i = 0; i < 3; i++)
+		assert_null(verbs_reg_new(dev, &mem));
+	assert_int_equal(nr_logged, 1);
+	log_watch(NULL);
+	dev_close(dev);
+}
+
+static void reg__slow_is_said(void **state)
+{
+	struct gx_mem mem = page_mem(1);
+	struct verbs_dev *dev = dev_open();
+
+	log_watch("ms to register");
+	assert_non_null(reg_both(dev, &mem, GX_ACCESS_PUT));
+	assert_int_equal(nr_logged, 0);
+	verbs_reg_put(dev, &mem);
+	script.slow_reg_ms = 110;
+	verbs_reg_keep(dev, verbs_reg_new(dev, &mem));
+	assert_int_equal(nr_logged, 1);
+	verbs_reg_put(dev, &mem);
+	log_watch(NULL);
+	dev_close(dev);
+}
+
+/* Peers may still reach it: the device counts as failed, so all its connections end. */
+static void reg__is_not_given_back(void **state)
+{
+	struct gx_mem mem = page_mem(1);
+	struct verbs_dev *dev = dev_open();
+
+	assert_non_null(reg_both(dev, &mem, GX_ACCESS_PUT));
+	log_watch("does not give the registration of 4096 bytes back");
+	script.keep_mr = 1;
+	assert_int_equal(verbs_reg_revoke(dev, &mem), -EBUSY);
+	assert_int_equal(nr_logged, 1);
+	assert_true(dev->gone);
+	verbs_reg_put(dev, &mem); /* tries again */
+	assert_int_equal(script.nr_mrs, 0);
+	assert_int_equal(nr_logged, 1);
+	log_watch(NULL);
+	dev_close(dev);
+}
+
+/* The device may still write notes: their memory is not used for something else before the device
+ * is closed. */
+static void lane__is_not_ended(void **state)
+{
+	unsigned *const keep[] = {&script.keep_qp, &script.keep_cq, &script.keep_mr};
+	struct verbs_lane *l = calloc(1, sizeof(*l));
+	struct verbs_dev *dev = dev_open();
+
+	assert_non_null(l);
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(keep); i++) {
+		memset(l, 0, sizeof(*l));
+		l->dev = dev;
+		assert_int_equal(verbs_lane_open(l, 2), 0);
+		log_watch("does not end a");
+		*keep[i] = 1;
+		verbs_lane_close(l);
+		assert_int_equal(nr_logged, 1);
+		assert_int_equal(*keep[i], 0);
+	}
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(keep); i++) {
+		struct verbs_kept *k = dev->kept;
+
+		for (unsigned n = 0; n < i && k; n++)
+			k = k->next;
+		assert_non_null(k);
+	}
+	free(l);
+	log_watch("does not end the context's protection domain");
+	script.keep_pd = 1;
+	verbs_dev_close(dev);
+	assert_int_equal(nr_logged, 1);
+	log_watch(NULL);
+	script_forget();
+	script_reset();
+	verbs_api_set(NULL);
+}
+
+/* Queue pairs of a device that flushes nothing and does not end them at once, or never: operations
+ * end when they have ended, or after a while with a line in the log. */
+static void give_up__is_refused(void **state)
+{
+	for (unsigned keep = 1; keep < 1000; keep += 998) {
+		struct rig *r = rig_new(1);
+		struct gx_op op = op_of(&r->a, GX_OP_PUT, 0, 4096);
+		unsigned n = 0;
+
+		log_watch("may read or write the memory of the connection's operations");
+		post(&r->a, &op);
+		script.no_flush = r->no_mend = true;
+		verbs_qp_error(r->a.lane, r->a.lane->qp);
+		verbs_lane_fail(r->a.lane, -ENODEV);
+		script.keep_qp = keep;
+		verbs_mend_give_up(r->a.lane);
+		turn(r);
+		assert_int_equal(r->a.nr_done, 0);
+		for (; !r->a.nr_done && n < 1000; n++) {
+			verbs_mend_give_up(r->a.lane);
+			turn(r);
+		}
+		assert_int_equal(r->a.status, -ENODEV);
+		assert_int_equal(n == 1, keep == 1);
+		assert_int_equal(nr_logged, keep != 1);
+		log_watch(NULL);
+		script.no_flush = false;
+		script.keep_qp = 0;
+		rig_free_of(r, keep != 1);
+	}
 }
 
 static void hello__round(void **state)
@@ -1247,6 +1419,11 @@ int main(void)
 		cmocka_unit_test(way__infiniband),
 		cmocka_unit_test(script__masks),
 		cmocka_unit_test(reg__by_id),
+		cmocka_unit_test(reg__of_gpus_is_said_once),
+		cmocka_unit_test(reg__slow_is_said),
+		cmocka_unit_test(reg__is_not_given_back),
+		cmocka_unit_test(lane__is_not_ended),
+		cmocka_unit_test(give_up__is_refused),
 		cmocka_unit_test(hello__round),
 	};
 

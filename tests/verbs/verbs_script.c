@@ -12,15 +12,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#define QPS_MAX 512
-#define WQ_MAX	256
-#define CQ_MAX	16384
-#define MRS_MAX 256
-#define QPN_MIN 16 /* those before are the device's own */
-#define PORT	2  /* the port that is up */
-#define READS	16
-#define MTU	IBV_MTU_4096
+#define QPS_MAX	 512
+#define WQ_MAX	 256
+#define CQ_MAX	 16384
+#define MRS_MAX	 256
+#define KEPT_MAX 8
+#define QPN_MIN	 16 /* those before are the device's own */
+#define PORT	 2  /* the port that is up */
+#define READS	 16
+#define MTU	 IBV_MTU_4096
 
 struct script_wr {
 	struct ibv_send_wr wr;
@@ -67,6 +69,9 @@ static struct ibv_device devices[SCRIPT_DEVICES];
 static struct ibv_context contexts[SCRIPT_DEVICES];
 static struct script_qp *qps[QPS_MAX]; /* qpn: index + QPN_MIN */
 static struct script_mr mrs[MRS_MAX];  /* keys: (index + 1) << 8 */
+
+static void *kept[KEPT_MAX];
+static unsigned nr_kept;
 
 /* Control threads and cores call. Held until the caller returns. */
 static pthread_mutex_t script_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -237,9 +242,22 @@ static struct ibv_pd *alloc_pd(struct ibv_context *ctx)
 	return pd;
 }
 
+/* Is this end refused? Then @of, if it is malloc()ed, is freed by script_forget(). */
+static bool kept_one(unsigned *plan, void *of)
+{
+	if (!*plan)
+		return false;
+	--*plan;
+	if (of)
+		kept[nr_kept++ % KEPT_MAX] = of;
+	return true;
+}
+
 static int dealloc_pd(struct ibv_pd *pd)
 {
 	LOCKED();
+	if (kept_one(&script.keep_pd, pd))
+		return EBUSY;
 	free(pd);
 	script.nr_pds--;
 	return 0;
@@ -268,6 +286,9 @@ static const char *wc_status_str(enum ibv_wc_status status)
 
 static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, int access)
 {
+	struct timespec slow = {.tv_nsec = (long)script.slow_reg_ms * 1000000};
+
+	nanosleep(&slow, NULL);
 	LOCKED();
 	unsigned i = 0;
 
@@ -291,6 +312,8 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, int acce
 static int dereg_mr(struct ibv_mr *mr)
 {
 	LOCKED();
+	if (kept_one(&script.keep_mr, NULL))
+		return EBUSY;
 	((struct script_mr *)mr)->used = false;
 	script.nr_mrs--;
 	return 0;
@@ -327,6 +350,8 @@ static struct ibv_cq *create_cq(struct ibv_context *ctx, int cqe, void *arg,
 static int destroy_cq(struct ibv_cq *cq)
 {
 	LOCKED();
+	if (kept_one(&script.keep_cq, cq))
+		return EBUSY;
 	free(cq);
 	script.nr_cqs--;
 	return 0;
@@ -523,6 +548,8 @@ static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 static int destroy_qp(struct ibv_qp *qp)
 {
 	LOCKED();
+	if (kept_one(&script.keep_qp, NULL))
+		return EBUSY;
 	qps[qp->qp_num - QPN_MIN] = NULL;
 	free(qp);
 	script.nr_qps--;
@@ -748,6 +775,20 @@ bool script_run(void)
 		if (qps[i])
 			moved |= qp_run(qps[i]);
 	return moved;
+}
+
+void script_forget(void)
+{
+	LOCKED();
+	for (unsigned i = 0; i < nr_kept && i < KEPT_MAX; i++)
+		free(kept[i]);
+	nr_kept = 0;
+	for (unsigned i = 0; i < QPS_MAX; i++) {
+		free(qps[i]);
+		qps[i] = NULL;
+	}
+	memset(mrs, 0, sizeof(mrs));
+	script.nr_qps = script.nr_mrs = script.nr_cqs = script.nr_pds = 0;
 }
 
 void script_reset(void)

@@ -30,9 +30,12 @@ struct script {
 	unsigned iwarp;	  /* bit i: device i is an iWARP one */
 	bool infiniband;  /* link layer: ways go by LID; else Ethernet, by GID */
 	unsigned grh_required; /* InfiniBand, bit i: device i sends nothing without a GID */
-	uint32_t max_msg_b;    /* most bytes of a request; 0: 1 GiB */
-	bool gone;	       /* the devices were removed: polls fail, and nothing is flushed */
-	bool no_flush;	       /* a queue pair in error keeps its requests for itself */
+	/* So many calls that end something are refused with EBUSY, and end nothing. */
+	unsigned keep_mr, keep_qp, keep_cq, keep_pd;
+	uint32_t slow_reg_ms; /* a registration takes so long */
+	uint32_t max_msg_b;   /* most bytes of a request; 0: 1 GiB */
+	bool gone;	      /* the devices were removed: polls fail, and nothing is flushed */
+	bool no_flush;	      /* a queue pair in error keeps its requests for itself */
 	/* Called when a queue pair can receive, before it can send. */
 	void (*after_rtr)(void *arg);
 	void *arg;
@@ -48,8 +51,9 @@ struct script {
 extern struct script script;
 extern const struct verbs_api script_api;
 
-void script_reset(void); /* all plans and counters; nothing may be left */
-bool script_run(void);	 /* did anything move? */
-void script_late(void);	 /* packets of failed requests arrive now */
+void script_reset(void);  /* all plans and counters; nothing may be left */
+bool script_run(void);	  /* did anything move? */
+void script_forget(void); /* end what the plan did not let end, as a kernel does on close */
+void script_late(void);	  /* packets of failed requests arrive now */
 
 #endif
