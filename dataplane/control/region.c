@@ -437,9 +437,11 @@ GX_EXPORT int gx_mem_free(struct gx_mem *mem)
 	if (own) /* mem_reap() frees it when it can */
 		return 0;
 	atomic_store_explicit(&mem->owed, true, memory_order_relaxed);
-	return gx_fail(-EAGAIN, "a core that another thread turns has not let go of this memory: "
-				"have it turned, and free the memory again before it is used for "
-				"something else");
+	return gx_fail(-EAGAIN,
+		       "%s has not let go of this memory: have the core turned, and free the "
+		       "memory again before it is used for something else",
+		       call.gx->verbs ? "a core that another thread turns, or the RDMA device,"
+				      : "a core that another thread turns");
 }
 
 GX_EXPORT void *gx_mem_addr(const struct gx_mem *mem)

@@ -41,8 +41,10 @@ void wr_redo(struct verbs_lane *l, struct verbs_qp *q, const struct verbs_wr *wr
 	if (!op)
 		return;
 	op->redone = true;
-	if (wr->kind == VERBS_WR_DATA)
+	if (wr->kind == VERBS_WR_DATA) {
 		l->under_b -= wr->len;
+		op->data_redo++;
+	}
 	q->redo[q->redo_head++ % VERBS_SQ] = *wr; /* counts as out meanwhile */
 }
 

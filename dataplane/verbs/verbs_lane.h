@@ -106,6 +106,7 @@ struct verbs_op {
 	uint64_t len, posted_b;
 	uint64_t token, off, imm;
 	uint32_t data_out, note_out; /* requests that are out, or wait to be sent again */
+	uint32_t data_redo;	     /* of data_out, those that wait: the device has let go of them */
 	uint32_t seq;
 	uint64_t parts;	    /* queue pairs that had bytes of it; at the end: notes to send in all */
 	uint64_t parts_due; /* of these, not posted */

@@ -182,7 +182,9 @@ void ops_deadlines(struct verbs_lane *l, uint64_t now_ns)
 	}
 }
 
-/* A request that is out cannot be taken back: the memory is held until it has come back. */
+/* A request that is out cannot be taken back: the memory is held until it has come back. One that
+ * waits to be sent again has come back; nothing reads or writes the memory for it any more, and the
+ * operation ends when the peer's end can take nothing of it in either. */
 void verbs_drop(struct verbs_lane *l, struct drop *d)
 {
 	for (unsigned i = 0; l->nr_ops && i < VERBS_OPS; i++) {
@@ -191,7 +193,7 @@ void verbs_drop(struct verbs_lane *l, struct drop *d)
 		if (!op->used || !mem_is_dead(op->mem))
 			continue;
 		op_set_status(l, op, -ECANCELED);
-		if (op->data_out)
+		if (op->data_out > op->data_redo)
 			drop_hold(d, op->mem);
 	}
 }

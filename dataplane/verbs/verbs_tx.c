@@ -267,10 +267,12 @@ bool tx_queue(struct verbs_lane *l)
 static void redo_settle(struct verbs_lane *l, struct verbs_op *op, const struct verbs_wr *wr,
 			bool over)
 {
-	if (wr->kind == VERBS_WR_DATA)
+	if (wr->kind == VERBS_WR_DATA) {
 		op->data_out--;
-	else
+		op->data_redo--;
+	} else {
 		op->note_out--;
+	}
 	if (wr->kind == VERBS_WR_NOTE && !over)
 		op->parts_due |= 1ull << wr->part;
 	op_queue(l, op);
@@ -292,6 +294,7 @@ static bool redo_one(struct verbs_lane *l, struct verbs_qp *of, const struct ver
 	q = lane_pick(l, wr->len, of);
 	if (!q)
 		return false;
+	op->data_redo--;
 	data_add(l, q, op, wr->off, wr->len, wr->tries);
 	l->nr_redone++;
 	gx_stat_add(&l->core->loop.stats, GX_STAT_VERBS_REDONE, 1);

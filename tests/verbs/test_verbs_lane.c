@@ -204,6 +204,8 @@ static void end_close(struct end *e)
 	assert_int_equal(e->lane->nr_ops, 0);
 	assert_int_equal(e->lane->nr_free, VERBS_OPS);
 	assert_int_equal(e->lane->under_b, 0);
+	for (unsigned i = 0; i < VERBS_OPS; i++)
+		assert_int_equal(e->lane->op[i].data_redo, 0);
 	assert_int_equal(e->core->comps_due, 0);
 	assert_true(verbs_lane_is_quiet(e->lane));
 	verbs_lane_close(e->lane);
@@ -794,6 +796,34 @@ static void drop__waits(void **state)
 	d.upto = 1;
 	verbs_drop(r->a.lane, &d);
 	assert_int_equal(d.upto, 1);
+	r->a.mem.dead = false;
+	rig_free(r);
+}
+
+/* The queue pair has failed, and the peer does not make its end anew for a long time: the device has
+ * let go of our memory, so the user gets it back at once. The operation ends later. */
+static void drop__of_a_failed_queue_pair(void **state)
+{
+	struct rig *r = rig_new(1);
+	struct gx_op op = op_of(&r->a, GX_OP_PUT, 0, 4 * CHUNK_B);
+	struct drop d = {.want = 1, .first = 1, .upto = 1};
+
+	r->no_mend = true;
+	plan(&r->a, 0, 1, IBV_WC_RETRY_EXC_ERR);
+	post(&r->a, &op);
+	r->a.mem.drop_seq = 1;
+	r->a.mem.dead = true;
+	verbs_drop(r->a.lane, &d);
+	assert_int_equal(d.upto, 0);
+	quiesce(r);
+	assert_int_equal(qp_state(r->a.lane->qp), VERBS_QP_DRAINED);
+	d.upto = 1;
+	verbs_drop(r->a.lane, &d);
+	assert_int_equal(d.upto, 1);
+	assert_int_equal(r->a.nr_done, 0);
+	r->no_mend = false;
+	UNTIL(r, r->a.nr_done == 1);
+	assert_int_equal(r->a.status, -ECANCELED);
 	r->a.mem.dead = false;
 	rig_free(r);
 }
@@ -1404,6 +1434,7 @@ int main(void)
 		cmocka_unit_test(poll__short),
 		cmocka_unit_test(put__region_freed),
 		cmocka_unit_test(drop__waits),
+		cmocka_unit_test(drop__of_a_failed_queue_pair),
 		cmocka_unit_test(cancel__before_and_after),
 		cmocka_unit_test(cancel__then_refused),
 		cmocka_unit_test(deadline__passes),
