@@ -35,6 +35,7 @@ static const struct {
 	{API(destroy_cq), false},
 	{API(create_qp), false},
 	{API(modify_qp), false},
+	{API(query_qp), false},
 	{API(destroy_qp), false},
 	{API(get_async_event), false},
 	{API(ack_async_event), false},

@@ -34,6 +34,8 @@ struct verbs_api {
 	int (*destroy_cq)(struct ibv_cq *cq);
 	struct ibv_qp *(*create_qp)(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
 	int (*modify_qp)(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
+	int (*query_qp)(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
+			struct ibv_qp_init_attr *init);
 	int (*destroy_qp)(struct ibv_qp *qp);
 	int (*get_async_event)(struct ibv_context *ctx, struct ibv_async_event *event); /* 0, -1 */
 	void (*ack_async_event)(struct ibv_async_event *event);

@@ -115,7 +115,7 @@ unsigned verbs_nr_regions(const struct gx_conn *c)
 static void side_watch(const struct gx_conn *c, struct verbs_lane *l, const struct verbs_qp *q,
 		       struct verbs_side *s, uint64_t now_ns)
 {
-	if (qp_state(q) == VERBS_QP_UP)
+	if (qp_state(q) == VERBS_QP_UP && !q->sick)
 		s->down_ns = 0;
 	else if (!s->down_ns)
 		s->down_ns = now_ns;

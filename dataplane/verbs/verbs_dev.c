@@ -2,7 +2,7 @@
 /*
  * The device of a context: which one, which port, which GID, and its events. Control path.
  */
-#include "verbs/verbs_dev.h"
+#include "verbs/verbs_lane.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -278,18 +278,53 @@ int verbs_dev_text(const struct verbs_dev *dev, char *buf, size_t room)
 
 /* ---- Events ---- */
 
+/* A core sees the end of a queue pair in its completions, if the device flushes it. */
+static void event_lane(const struct verbs_dev *dev, const struct ibv_async_event *e)
+{
+	struct verbs_lane *l;
+	bool of_cq = e->event_type == IBV_EVENT_CQ_ERR;
+
+	l = of_cq ? e->element.cq->cq_context : e->element.qp->qp_context;
+	if (!l) /* the device did not end it, and its lane is no more */
+		return;
+	verbs_lane_event(l, of_cq ? NULL : e->element.qp, e->event_type == IBV_EVENT_QP_FATAL);
+	gx_info("%s reports an error of a %s (event %d)", dev->name,
+		of_cq ? "completion queue" : "queue pair", (int)e->event_type);
+}
+
+static void event_take(struct verbs_dev *dev, const struct ibv_async_event *e)
+{
+	switch (e->event_type) {
+	case IBV_EVENT_DEVICE_FATAL:
+		if (dev->gone)
+			break;
+		gx_err("%s reports a fatal error, or was removed: its connections end", dev->name);
+		atomic_store_explicit(&dev->gone, true, memory_order_release);
+		break;
+	case IBV_EVENT_CQ_ERR:
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+		event_lane(dev, e);
+		break;
+	case IBV_EVENT_PORT_ERR: /* retries in vain show it to the cores */
+	case IBV_EVENT_PORT_ACTIVE:
+		if (e->element.port_num == dev->port)
+			gx_warn("%s port %u is %s", dev->name, dev->port,
+				e->event_type == IBV_EVENT_PORT_ERR ? "down: is the cable in?"
+								    : "up again");
+		break;
+	default: /* gx has no second path, no shared receives, and reads tables once */
+		break;
+	}
+}
+
 bool verbs_dev_events(struct verbs_dev *dev)
 {
 	struct ibv_async_event e;
 
 	for (unsigned i = 0; i < DEV_EVENTS_MAX && !dev->api->get_async_event(dev->ctx, &e); i++) {
-		if (e.event_type == IBV_EVENT_DEVICE_FATAL && !dev->gone) {
-			gx_err("%s reports a fatal error, or was removed: its connections end",
-			       dev->name);
-			atomic_store_explicit(&dev->gone, true, memory_order_release);
-		}
-		/* A queue pair's core sees its end in the completions, and a port that went down
-		 * shows by retries that were in vain. */
+		event_take(dev, &e);
 		dev->api->ack_async_event(&e);
 	}
 	return !dev->gone;

@@ -67,6 +67,7 @@ struct verbs_wr {
 struct verbs_qp {
 	struct ibv_qp *qp;
 	uint8_t index;	       /* in the lane */
+	bool sick;	       /* ctl: the device says that this life has failed */
 	uint8_t end_tries;     /* ctl: verbs_mend_give_up() was refused so often */
 	_Atomic int state;     /* enum verbs_qp_state */
 	_Atomic bool want_err; /* core: the device refused requests: have it flush the others. ctl
@@ -106,7 +107,7 @@ struct verbs_op {
 	uint64_t len, posted_b;
 	uint64_t token, off, imm;
 	uint32_t data_out, note_out; /* requests that are out, or wait to be sent again */
-	uint32_t data_redo;	     /* of data_out, those that wait: the device has let go of them */
+	uint32_t data_redo; /* of data_out, those that wait: the device has let go of them */
 	uint32_t seq;
 	uint64_t parts;	    /* queue pairs that had bytes of it; at the end: notes to send in all */
 	uint64_t parts_due; /* of these, not posted */
@@ -186,6 +187,10 @@ int verbs_qp_reset(struct verbs_lane *l, struct verbs_qp *q, struct verbs_qp_say
 int verbs_qp_connect(struct verbs_lane *l, struct verbs_qp *q, const struct verbs_hello *h,
 		     const struct verbs_qp_say *own, const struct verbs_qp_say *say);
 void verbs_qp_error(struct verbs_lane *l, struct verbs_qp *q); /* the device flushes it */
+int verbs_qp_end(struct verbs_lane *l, struct verbs_qp *q);    /* 0, errno as of the device */
+/** verbs_lane_event() - The device reports that @qp, or with NULL the completion queue, has failed.
+ * @fatal: and perhaps does not flush it. */
+void verbs_lane_event(struct verbs_lane *l, const struct ibv_qp *qp, bool fatal);
 /** verbs_qp_mark() - After verbs_qp_error(), of a queue pair that is FAILED: post a request whose
  * completion says that all before it have ended. Return: 0, -EIO. */
 int verbs_qp_mark(struct verbs_qp *q);

@@ -108,7 +108,7 @@ void verbs_mend_stop(struct verbs_lane *l)
  * same, and the log says that their memory was not given back. */
 static bool qp_end(struct verbs_lane *l, struct verbs_qp *q)
 {
-	int ret = l->dev->api->destroy_qp(q->qp);
+	int ret = verbs_qp_end(l, q);
 
 	if (ret && q->end_tries++ < MEND_END_TRIES)
 		return false;

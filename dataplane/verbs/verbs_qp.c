@@ -47,7 +47,8 @@ static int qp_make(struct verbs_lane *l, struct verbs_qp *q)
 	struct ibv_qp_init_attr attr;
 
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(inlines) && !q->qp; i++) {
-		attr = (struct ibv_qp_init_attr){.send_cq = l->cq,
+		attr = (struct ibv_qp_init_attr){.qp_context = l,
+						 .send_cq = l->cq,
 						 .recv_cq = l->cq,
 						 .cap = {.max_send_wr = VERBS_SQ,
 							 .max_recv_wr = VERBS_RQ,
@@ -113,7 +114,7 @@ int verbs_lane_open(struct verbs_lane *l, unsigned nr_qps)
 	ret = slots_make(l, nr_qps);
 	if (ret)
 		return ret;
-	l->cq = l->dev->api->create_cq(l->dev->ctx, cqes, NULL, NULL, 0);
+	l->cq = l->dev->api->create_cq(l->dev->ctx, cqes, l, NULL, 0);
 	if (!l->cq)
 		return gx_fail(-ENOMEM, "%s makes no completion queue of %d entries: %s",
 			       l->dev->name, cqes, strerror(errno));
@@ -144,13 +145,21 @@ static void end_say(struct verbs_lane *l, const char *what, int err)
 	       l->dev->name, what, strerror(err));
 }
 
+int verbs_qp_end(struct verbs_lane *l, struct verbs_qp *q)
+{
+	q->qp->qp_context = NULL; /* no event finds the lane by it if it stays */
+	return l->dev->api->destroy_qp(q->qp);
+}
+
 void verbs_lane_close(struct verbs_lane *l)
 {
 	const struct verbs_api *api = l->dev ? l->dev->api : NULL;
 
 	for (unsigned i = 0; i < l->nr_qps; i++)
 		if (l->qp[i].qp)
-			end_say(l, "queue pair", api->destroy_qp(l->qp[i].qp));
+			end_say(l, "queue pair", verbs_qp_end(l, &l->qp[i]));
+	if (l->cq)
+		l->cq->cq_context = NULL;
 	if (l->cq)
 		end_say(l, "completion queue", api->destroy_cq(l->cq));
 	if (l->slots_mr)
@@ -205,6 +214,7 @@ int verbs_qp_reset(struct verbs_lane *l, struct verbs_qp *q, struct verbs_qp_say
 	if (ret)
 		return ret;
 	q->gen++;
+	q->sick = false;
 	q->nr_recvs = q->nr_again = 0;
 	q->notes_sent = q->notes_known = q->notes_taken = q->notes_told = 0;
 	atomic_store_explicit(&q->want_err, false, memory_order_relaxed);
@@ -218,6 +228,33 @@ void verbs_qp_error(struct verbs_lane *l, struct verbs_qp *q)
 
 	if (q->qp) /* verbs_mend_give_up() has not destroyed it */
 		l->dev->api->modify_qp(q->qp, &attr, IBV_QP_STATE);
+}
+
+/* The event may be of an earlier life: it counts if the queue pair is in error now. */
+static bool qp_is_in_error(const struct verbs_lane *l, struct verbs_qp *q)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr = {0};
+
+	return !l->dev->api->query_qp(q->qp, &attr, IBV_QP_STATE, &init) &&
+	       (attr.qp_state == IBV_QPS_ERR || attr.qp_state == IBV_QPS_SQE);
+}
+
+void verbs_lane_event(struct verbs_lane *l, const struct ibv_qp *qp, bool fatal)
+{
+	if (!qp) { /* completions are lost: nothing of the lane can be known any more */
+		atomic_store_explicit(&l->ep->fault, -ENODEV, memory_order_release);
+		return;
+	}
+	for (unsigned i = 0; i < l->nr_qps; i++) {
+		struct verbs_qp *q = &l->qp[i];
+
+		if (q->qp != qp || !qp_lives(qp_state(q)))
+			continue;
+		if (fatal)
+			verbs_qp_error(l, q);
+		q->sick |= qp_is_in_error(l, q);
+	}
 }
 
 /* If the device took a part of a list alone, the last of that part asks for no completion, and may

@@ -428,6 +428,18 @@ static void device__does_not_flush(void **state)
 	rig_free(r);
 }
 
+/* A queue pair in error that says so by an event alone. */
+static void device__says_it_by_an_event(void **state)
+{
+	struct rig *r = rig_up_within(1, 500000000);
+
+	script.no_flush = true;
+	script_break(0);
+	UNTIL(r, atomic_load(&r->client.nr_down) == 1);
+	script.no_flush = false;
+	rig_free(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -443,6 +455,7 @@ int main(void)
 		cmocka_unit_test(conn__many),
 		cmocka_unit_test(device__gone),
 		cmocka_unit_test(device__does_not_flush),
+		cmocka_unit_test(device__says_it_by_an_event),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -245,6 +245,25 @@ static void rig_free(struct rig *r)
 	rig_free_of(r, false);
 }
 
+/* Lines of the log that have log_what. */
+static const char *log_what;
+static unsigned nr_logged;
+
+static void log_count(void *arg, int level, const char *line)
+{
+	nr_logged += !!strstr(line, log_what);
+}
+
+static void log_watch(const char *what)
+{
+	log_what = what;
+	nr_logged = 0;
+	gx_log_level_set(GX_LOG_INFO);
+	gx_log_sink(what ? log_count : NULL, NULL);
+	if (!what)
+		gx_log_level_set(GX_LOG_WARN);
+}
+
 /* ---- Operations ---- */
 
 static void fill(char *p, uint64_t len, unsigned seed)
@@ -914,6 +933,75 @@ static void device__gone(void **state)
 	rig_free(r);
 }
 
+static void event(struct rig *r, enum ibv_event_type type)
+{
+	struct ibv_async_event *e = &script.event[script.nr_events++];
+
+	e->event_type = type;
+	if (type == IBV_EVENT_CQ_ERR)
+		e->element.cq = r->a.lane->cq;
+	else if (type < IBV_EVENT_DEVICE_FATAL)
+		e->element.qp = r->a.lane->qp[1].qp;
+	else
+		e->element.port_num = 2;
+	script.nr_acked = 0;
+	assert_true(verbs_dev_events(r->a.dev));
+	assert_int_equal(script.nr_acked, 1);
+}
+
+/* Completions are lost: the endpoint fails. */
+static void event__completion_queue(void **state)
+{
+	struct rig *r = rig_new(2);
+
+	event(r, IBV_EVENT_CQ_ERR);
+	assert_int_equal(r->a.ep.fault, -ENODEV);
+	assert_int_equal(r->b.ep.fault, 0);
+	rig_free(r);
+}
+
+/* The device does not say so by a completion: it is made to flush the queue pair, which then is made
+ * anew. An event that comes late, when it has been made anew, changes nothing. */
+static void event__queue_pair(void **state)
+{
+	struct rig *r = rig_new(2);
+
+	event(r, IBV_EVENT_QP_FATAL);
+	assert_true(r->a.lane->qp[1].sick);
+	assert_false(r->a.lane->qp[0].sick);
+	UNTIL(r, nr_up(&r->a) == 1);
+	UNTIL(r, nr_up(&r->a) == 2 && nr_up(&r->b) == 2);
+	assert_int_equal(r->a.lane->qp[1].gen, 2);
+	assert_false(r->a.lane->qp[1].sick);
+	event(r, IBV_EVENT_QP_ACCESS_ERR);
+	event(r, IBV_EVENT_QP_REQ_ERR);
+	event(r, IBV_EVENT_PATH_MIG_ERR);
+	event(r, IBV_EVENT_COMM_EST);
+	assert_false(r->a.lane->qp[1].sick);
+	quiesce(r);
+	assert_int_equal(r->a.lane->qp[1].gen, 2);
+	script.no_flush = true;
+	verbs_qp_error(r->a.lane, &r->a.lane->qp[1]);
+	event(r, IBV_EVENT_QP_ACCESS_ERR);
+	assert_int_equal(qp_state(&r->a.lane->qp[1]), VERBS_QP_UP);
+	assert_true(r->a.lane->qp[1].sick); /* verbs_conn.c gives it a time */
+	script.no_flush = false;
+	verbs_qp_error(r->a.lane, &r->a.lane->qp[1]);
+	rig_free(r);
+}
+
+static void event__port(void **state)
+{
+	struct rig *r = rig_new(1);
+
+	log_watch("script0 port 2 is ");
+	event(r, IBV_EVENT_PORT_ERR);
+	event(r, IBV_EVENT_PORT_ACTIVE);
+	assert_int_equal(nr_logged, 2);
+	log_watch(NULL);
+	rig_free(r);
+}
+
 /* ---- Notes of a peer that lies ---- */
 
 static void note__lies(void **state)
@@ -1179,25 +1267,6 @@ static void script__masks(void **state)
 	rig_free(r);
 }
 
-/* Lines of the log that have log_what. */
-static const char *log_what;
-static unsigned nr_logged;
-
-static void log_count(void *arg, int level, const char *line)
-{
-	nr_logged += !!strstr(line, log_what);
-}
-
-static void log_watch(const char *what)
-{
-	log_what = what;
-	nr_logged = 0;
-	gx_log_level_set(GX_LOG_INFO);
-	gx_log_sink(what ? log_count : NULL, NULL);
-	if (!what)
-		gx_log_level_set(GX_LOG_WARN);
-}
-
 static char page[4096];
 
 static struct gx_mem page_mem(uint64_t id)
@@ -1440,6 +1509,9 @@ int main(void)
 		cmocka_unit_test(deadline__passes),
 		cmocka_unit_test(lane__fails),
 		cmocka_unit_test(device__gone),
+		cmocka_unit_test(event__completion_queue),
+		cmocka_unit_test(event__queue_pair),
+		cmocka_unit_test(event__port),
 		cmocka_unit_test(note__lies),
 		cmocka_unit_test(mend__lies),
 		cmocka_unit_test(open__each_call_fails),

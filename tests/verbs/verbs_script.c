@@ -263,9 +263,24 @@ static int dealloc_pd(struct ibv_pd *pd)
 	return 0;
 }
 
+/* Of the device that it belongs to; of a port: of the first one. */
+static const struct ibv_context *event_ctx(const struct ibv_async_event *e)
+{
+	if (e->event_type == IBV_EVENT_CQ_ERR)
+		return e->element.cq->context;
+	return e->event_type < IBV_EVENT_DEVICE_FATAL ? e->element.qp->context : &contexts[0];
+}
+
 static int get_async_event(struct ibv_context *ctx, struct ibv_async_event *event)
 {
 	LOCKED();
+	for (unsigned i = 0; i < script.nr_events; i++) {
+		if (event_ctx(&script.event[i]) != ctx)
+			continue;
+		*event = script.event[i];
+		script.event[i] = script.event[--script.nr_events];
+		return 0;
+	}
 	if (!script.fatal_events)
 		return -1;
 	script.fatal_events--;
@@ -275,6 +290,7 @@ static int get_async_event(struct ibv_context *ctx, struct ibv_async_event *even
 
 static void ack_async_event(struct ibv_async_event *event)
 {
+	script.nr_acked++;
 }
 
 static const char *wc_status_str(enum ibv_wc_status status)
@@ -342,6 +358,7 @@ static struct ibv_cq *create_cq(struct ibv_context *ctx, int cqe, void *arg,
 	c = calloc(1, sizeof(*c));
 	assert(c);
 	c->cq.context = ctx;
+	c->cq.cq_context = arg;
 	c->cqe = (unsigned)cqe;
 	script.nr_cqs++;
 	return &c->cq;
@@ -400,6 +417,7 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr
 	q = calloc(1, sizeof(*q));
 	assert(q);
 	q->qp.context = pd->context;
+	q->qp.qp_context = attr->qp_context;
 	q->qp.pd = pd;
 	q->qp.send_cq = attr->send_cq;
 	q->qp.recv_cq = attr->recv_cq;
@@ -517,7 +535,7 @@ static int qp_to(struct ibv_qp *qp, const struct ibv_qp_attr *attr, int mask)
 	if (!attr_is_good(qp->context, from, attr, mask))
 		return EINVAL;
 	if (to == IBV_QPS_ERR) {
-		if (from >= IBV_QPS_INIT && from != IBV_QPS_ERR)
+		if (from >= IBV_QPS_INIT)
 			qp_err(q);
 		return 0;
 	}
@@ -543,6 +561,14 @@ static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 	if (!ret && attr->qp_state == IBV_QPS_RTR && script.after_rtr)
 		script.after_rtr(script.arg);
 	return ret;
+}
+
+static int query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
+		    struct ibv_qp_init_attr *init)
+{
+	LOCKED();
+	attr->qp_state = ((struct script_qp *)qp)->state;
+	return 0;
 }
 
 static int destroy_qp(struct ibv_qp *qp)
@@ -777,6 +803,22 @@ bool script_run(void)
 	return moved;
 }
 
+void script_break(unsigned device)
+{
+	LOCKED();
+	for (unsigned i = 0; i < QPS_MAX; i++) {
+		struct ibv_async_event *e = &script.event[script.nr_events];
+
+		if (!qps[i] || device_of(qps[i]->qp.context) != device ||
+		    script.nr_events == GX_ARRAY_SIZE(script.event))
+			continue;
+		qp_err(qps[i]);
+		e->event_type = IBV_EVENT_QP_ACCESS_ERR;
+		e->element.qp = &qps[i]->qp;
+		script.nr_events++;
+	}
+}
+
 void script_forget(void)
 {
 	LOCKED();
@@ -818,6 +860,7 @@ const struct verbs_api script_api = {
 	.destroy_cq = destroy_cq,
 	.create_qp = create_qp,
 	.modify_qp = modify_qp,
+	.query_qp = query_qp,
 	.destroy_qp = destroy_qp,
 	.get_async_event = get_async_event,
 	.ack_async_event = ack_async_event,

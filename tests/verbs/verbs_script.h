@@ -39,7 +39,9 @@ struct script {
 	/* Called when a queue pair can receive, before it can send. */
 	void (*after_rtr)(void *arg);
 	void *arg;
-	unsigned fatal_events; /* that get_async_event still gives */
+	unsigned fatal_events;		 /* that get_async_event still gives */
+	struct ibv_async_event event[4]; /* before these, as many as */
+	unsigned nr_events, nr_acked;
 	/* What happened. */
 	unsigned nr_qps, nr_mrs, nr_cqs, nr_pds, nr_open; /* made and not yet ended */
 	unsigned nr_rnr;				  /* sends that found no receive */
@@ -51,8 +53,9 @@ struct script {
 extern struct script script;
 extern const struct verbs_api script_api;
 
-void script_reset(void);  /* all plans and counters; nothing may be left */
-bool script_run(void);	  /* did anything move? */
+void script_reset(void);	    /* all plans and counters; nothing may be left */
+bool script_run(void);		    /* did anything move? */
+void script_break(unsigned device); /* its queue pairs fail, and an event says so */
 void script_forget(void); /* end what the plan did not let end, as a kernel does on close */
 void script_late(void);	  /* packets of failed requests arrive now */
 
