@@ -177,6 +177,14 @@ static void ep_say_quantum(struct gx_conn *c, struct gx_ep *ep)
 	ep->quantum_said = now;
 }
 
+static void conn_down_way(struct gx_conn *c, int err)
+{
+	char text[sizeof(c->text)];
+
+	verbs_conn_way(c, text, sizeof(text));
+	conn_down(c, err, "%s", text);
+}
+
 void conn_tick(struct gx_conn *c)
 {
 	local_count(c);
@@ -218,6 +226,8 @@ void conn_tick(struct gx_conn *c)
 				  "the RDMA device of this end failed, or does not connect a queue "
 				  "pair to peer %s again",
 				  c->peer_name);
+		else if (fault == -ENETUNREACH)
+			conn_down_way(c, fault);
 		else if (fault == -EHOSTUNREACH)
 			conn_down(
 				c, fault,

@@ -51,9 +51,7 @@ static int up_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 	if (cc->peer_up)
 		return ctl_conn_refuse_bad(cc, OUT_OF_TURN);
 	cc->peer_up = true; /* may arrive before the answer on the Unix socket */
-	if (cc->state == CTL_LINKED)
-		ctl_hello_up(cc);
-	return 0;
+	return ctl_hello_linked(cc);
 }
 
 static int error_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
@@ -486,6 +484,8 @@ void ctl_conn_tick(struct ctl_conn *cc, uint64_t now_ns)
 		ctl_fd_prove(cc);
 	if (cc->state == CTL_UP && cc->conn)
 		verbs_conn_tick(cc->conn, now_ns, mend_say);
+	if (cc->state == CTL_LINKED && cc->peer_up)
+		ctl_conn_judge(cc, ctl_hello_linked(cc));
 	if (!cc->due_ns || now_ns < cc->due_ns)
 		return;
 	if (cc->state == CTL_LINGER) {

@@ -228,6 +228,29 @@ static int lanes_verbs_connect(struct ctl_conn *cc)
 	return 0;
 }
 
+/* The client of link verbs says UP only when the server's device has answered. The server's end can
+ * answer when its UP has come. */
+static bool lanes_prove(const struct ctl_conn *cc)
+{
+	return !cc->server && cc->conn->link == GX_LINK_VERBS;
+}
+
+int ctl_hello_linked(struct ctl_conn *cc)
+{
+	int ret;
+
+	if (cc->state != CTL_LINKED || !cc->peer_up)
+		return 0;
+	ret = lanes_prove(cc) ? verbs_conn_prove(cc->conn) : 1;
+	if (ret < 0)
+		return ctl_conn_refuse(cc, ret, "%s", gx_error());
+	if (ret && lanes_prove(cc))
+		ctl_conn_plain_send(cc, GX_HELLO_UP);
+	if (ret && cc->state == CTL_LINKED)
+		ctl_hello_up(cc);
+	return 0;
+}
+
 static unsigned lanes_fds_due(const struct gx_hello_lanes *l)
 {
 	unsigned n = 0;
@@ -273,10 +296,9 @@ static int lanes_connect(struct ctl_conn *cc)
 				cc->server ? "server" : "client", i, s->local.port, gx_error());
 	}
 	ctl_conn_goto(cc, CTL_LINKED);
-	ctl_conn_plain_send(cc, GX_HELLO_UP);
-	if (cc->state == CTL_LINKED && cc->peer_up)
-		ctl_hello_up(cc);
-	return 0;
+	if (!lanes_prove(cc))
+		ctl_conn_plain_send(cc, GX_HELLO_UP);
+	return ctl_hello_linked(cc);
 }
 
 void ctl_hello_passed(struct ctl_conn *cc, int fds[], unsigned n)

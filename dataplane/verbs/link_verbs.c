@@ -175,7 +175,8 @@ static int verbs_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote
 	l->window_b = (uint64_t)agreed->chunk_b * agreed->window;
 	for (unsigned i = 0; i < l->nr_qps; i++) {
 		unsigned k = i * v->nr_lanes + ep->lane;
-		int ret = verbs_qp_connect(l, &l->qp[i], &v->peer, &v->side[k].own, &v->peer.qp[k]);
+		int ret = verbs_qp_connect(l, &l->qp[i], &v->peer, &v->side[k].own, &v->peer.qp[k],
+					   false);
 
 		if (ret)
 			return gx_fail(ret,

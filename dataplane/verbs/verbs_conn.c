@@ -6,9 +6,11 @@
 #include "verbs/link_verbs.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define PROVE_SPIN_NS 500000	    /* a device answers sooner; else the next tick looks again */
 #define CONN_STOP_NS  1000000000ull /* after which queue pairs that do not end are destroyed */
 #define CONN_PATIENCE 4 /* peer time-outs until one that is not made anew ends the connection */
 
@@ -108,19 +110,88 @@ unsigned verbs_nr_regions(const struct gx_conn *c)
 	return c->verbs->peer.nr_keys;
 }
 
+void verbs_conn_way(const struct gx_conn *c, char *buf, size_t room)
+{
+	const struct verbs_dev *dev = c->gx->verbs;
+	const struct verbs_hello *h = &c->verbs->peer;
+	char own[VERBS_GID_TEXT_MAX], other[VERBS_GID_TEXT_MAX];
+
+	if (h->is_ethernet)
+		snprintf(
+			buf, room,
+			"no packet gets from %s (GID %s) to the peer's device (GID %s) and back: "
+			"is UDP port 4791 open, and the MTU of the path that of the ports? Or name "
+			"other GIDs",
+			dev->name, verbs_gid_text(dev->gid.raw, own),
+			verbs_gid_text(h->gid, other));
+	else
+		snprintf(buf, room,
+			 "no packet gets from %s (LID %u) to the peer's device (LID %u) and back: "
+			 "are both of one subnet? Or name other devices",
+			 dev->name, dev->port_attr.lid, h->lid);
+}
+
+/* Which answers have come? */
+static int prove_poll(struct verbs_conn *v, struct verbs_lane *l)
+{
+	struct ibv_wc wc[16];
+	int n = ibv_poll_cq(l->cq, GX_ARRAY_SIZE(wc), wc);
+
+	if (n < 0)
+		return -ENODEV;
+	for (int i = 0; i < n; i++) {
+		if (wc[i].status != IBV_WC_SUCCESS)
+			return -ENETUNREACH;
+		if (!(wc[i].wr_id & VERBS_ID_MARK)) /* our end is not UP yet, as it knows */
+			return -EPROTO;
+		v->nr_proven++;
+	}
+	return 0;
+}
+
+static int prove_begin(struct verbs_conn *v)
+{
+	int ret = 0;
+
+	v->proving = true;
+	for (unsigned k = 0; k < v->nr_qps && !ret; k++)
+		ret = verbs_qp_mark(&v->lane[k % v->nr_lanes]->qp[k / v->nr_lanes]);
+	return ret;
+}
+
+int verbs_conn_prove(struct gx_conn *c)
+{
+	uint64_t until_ns = gx_now_ns() + PROVE_SPIN_NS;
+	struct verbs_conn *v = c->verbs;
+	int ret = v->proving ? 0 : prove_begin(v);
+	char text[256];
+
+	do
+		for (unsigned i = 0; i < v->nr_lanes && !ret; i++)
+			ret = prove_poll(v, v->lane[i]);
+	while (!ret && v->nr_proven < v->nr_qps && gx_now_ns() < until_ns);
+	if (!ret)
+		return v->nr_proven == v->nr_qps;
+	if (ret != -ENETUNREACH)
+		return gx_fail(ret, "%s does not send: error %d", c->gx->verbs->name, -ret);
+	verbs_conn_way(c, text, sizeof(text));
+	return gx_fail(ret, "%s", text);
+}
+
 /* ---- While it is up ---- */
 
-/* A device that does not flush it, or a peer that does not reset its end, would hold operations for
- * ever, and their memory. A core that its program pauses is no reason. */
+/* A device that does not flush it, a peer that does not reset its end, or a way that is cut would
+ * hold operations for ever, and their memory. A core that its program pauses is no reason. */
 static void side_watch(const struct gx_conn *c, struct verbs_lane *l, const struct verbs_qp *q,
 		       struct verbs_side *s, uint64_t now_ns)
 {
 	if (qp_state(q) == VERBS_QP_UP && !q->sick)
-		s->down_ns = 0;
+		s->down_ns = s->vain = 0;
 	else if (!s->down_ns)
 		s->down_ns = now_ns;
 	else if (now_ns - s->down_ns > CONN_PATIENCE * c->agreed.peer_timeout_ns)
-		atomic_store_explicit(&l->ep->fault, -ENODEV, memory_order_release);
+		atomic_store_explicit(&l->ep->fault, s->vain ? -ENETUNREACH : -ENODEV,
+				      memory_order_release);
 }
 
 void verbs_conn_tick(struct gx_conn *c, uint64_t now_ns,

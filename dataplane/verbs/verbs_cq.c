@@ -104,7 +104,8 @@ void qp_fail(struct verbs_lane *l, struct verbs_qp *q, int status)
 /* Nothing of it is with the device: the control thread may have it. */
 void qp_try_drained(struct verbs_qp *q)
 {
-	if (qp_state(q) != VERBS_QP_FAILED || q->head != q->tail || q->nr_recvs || q->nr_pend)
+	if (qp_state(q) != VERBS_QP_FAILED || q->head != q->tail || q->nr_recvs || q->nr_pend ||
+	    q->proving)
 		return;
 	q->nr_again = 0;
 	qp_goto(q, VERBS_QP_FAILED, VERBS_QP_DRAINED);
@@ -225,6 +226,21 @@ static void qp_forget(struct verbs_lane *l, struct verbs_qp *q)
 		wr_redo(l, q, &q->sent[q->tail++ % VERBS_SQ]);
 }
 
+/* The peer's device has answered, or not; or the queue pair is being flushed. */
+static void mark_one(struct verbs_lane *l, struct verbs_qp *q, int status)
+{
+	q->proving = false;
+	if (status == IBV_WC_SUCCESS) {
+		atomic_store_explicit(&q->proven, true, memory_order_relaxed);
+		if (qp_state(q) == VERBS_QP_READY)
+			qp_goto(q, VERBS_QP_READY, VERBS_QP_UP); /* unless it was given up */
+		return;
+	}
+	if (qp_lives(qp_state(q)))
+		qp_fail(l, q, status);
+	qp_forget(l, q);
+}
+
 /* The queue pair that a completion names. NULL: of an earlier life, or nonsense. */
 static struct verbs_qp *cq_qp(struct verbs_lane *l, uint64_t id)
 {
@@ -246,7 +262,7 @@ static void cq_one(struct verbs_lane *l, const struct ibv_wc *wc)
 		return;
 	}
 	if (wc->wr_id & VERBS_ID_MARK)
-		qp_forget(l, q);
+		mark_one(l, q, wc->status);
 	else if (wc->wr_id & VERBS_ID_RECV)
 		recv_one(l, q, wc);
 	else

@@ -13,8 +13,10 @@
  *
  *   READY, UP, FAILED -> DEAD    given up (verbs_mend_give_up()): it is no more
  *
- * The word below a state is the owner of struct verbs_qp. READY takes notes and sends nothing yet:
- * the peer may be faster, and the control thread makes it UP when the device can send. The core
+ * The word below a state is the owner of struct verbs_qp. READY takes notes, and the core sends
+ * nothing yet: the control thread posts a write of no bytes, and the core makes the queue pair UP
+ * when the peer's device has acknowledged it. So one is UP only over a way that works. (While a
+ * connection is set up, its client does that for all of them: verbs_conn_prove().) The core
  * leaves both when it sees an error, and FAILED when every work request has come back. The control
  * thread resets the queue pair then, and hands it back when the peer has reset its end too
  * (verbs_mend.c). Only then may the core send again what had not been acknowledged: until the
@@ -67,6 +69,8 @@ struct verbs_wr {
 struct verbs_qp {
 	struct ibv_qp *qp;
 	uint8_t index;	       /* in the lane */
+	bool proving;	       /* a write of no bytes is out. ctl before READY, then core */
+	_Atomic bool proven;   /* it was UP in this life. core; ctl when DRAINED */
 	bool sick;	       /* ctl: the device says that this life has failed */
 	uint8_t end_tries;     /* ctl: verbs_mend_give_up() was refused so often */
 	_Atomic int state;     /* enum verbs_qp_state */
@@ -183,16 +187,18 @@ void verbs_lane_close(struct verbs_lane *l); /* accepts a half-open one */
 /** verbs_qp_reset() - Have the queue pair forget everything; receives are posted. @say: for the
  * peer. Return: 0, -errno. */
 int verbs_qp_reset(struct verbs_lane *l, struct verbs_qp *q, struct verbs_qp_say *say);
-/** verbs_qp_connect() - The peer's end is @say of @h: send and receive from now on, UP. */
+/** verbs_qp_connect() - The peer's end is @say of @h: receive from now on. READY, and with @prove
+ * the core makes it UP; else UP. Return: 0, -errno. */
 int verbs_qp_connect(struct verbs_lane *l, struct verbs_qp *q, const struct verbs_hello *h,
-		     const struct verbs_qp_say *own, const struct verbs_qp_say *say);
+		     const struct verbs_qp_say *own, const struct verbs_qp_say *say, bool prove);
 void verbs_qp_error(struct verbs_lane *l, struct verbs_qp *q); /* the device flushes it */
 int verbs_qp_end(struct verbs_lane *l, struct verbs_qp *q);    /* 0, errno as of the device */
 /** verbs_lane_event() - The device reports that @qp, or with NULL the completion queue, has failed.
  * @fatal: and perhaps does not flush it. */
 void verbs_lane_event(struct verbs_lane *l, const struct ibv_qp *qp, bool fatal);
-/** verbs_qp_mark() - After verbs_qp_error(), of a queue pair that is FAILED: post a request whose
- * completion says that all before it have ended. Return: 0, -EIO. */
+/** verbs_qp_mark() - Post a write of no bytes. Of a queue pair that is FAILED, after
+ * verbs_qp_error(): its completion says that all before it have ended. Else: that the peer's device
+ * answers, or why not. Return: 0, -EIO. */
 int verbs_qp_mark(struct verbs_qp *q);
 /** verbs_chunk_b() - The largest request that both devices take, at most @asked_b. */
 uint32_t verbs_chunk_b(const struct verbs_dev *dev, const struct verbs_hello *peer,
@@ -263,7 +269,7 @@ void note_take(struct verbs_lane *l, struct verbs_qp *q, const uint8_t *b, uint3
 
 /* The name of a request in its completion: queue pair, life, receive or not, number. */
 #define VERBS_ID_RECV (1ull << 55)
-#define VERBS_ID_MARK (1ull << 54) /* of verbs_qp_mark(); it has no number */
+#define VERBS_ID_MARK (1ull << 54) /* of verbs_qp_mark(); its number says nothing */
 static inline uint64_t wr_id(const struct verbs_qp *q, bool recv, uint32_t number)
 {
 	return (uint64_t)q->index << 56 | (recv ? VERBS_ID_RECV : 0) |

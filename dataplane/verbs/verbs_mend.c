@@ -5,7 +5,8 @@
  *
  *   - Its core has let go of it (DRAINED): reset it, and tell the peer its new life.
  *   - The peer tells of a new life: have the device flush our end, unless that is under way.
- *   - Both are reset: connect them. UP, and the core sends again what was not acknowledged.
+ *   - Both are reset: connect them. When the peer's device has answered, it is UP, and the core
+ *     sends again what was not acknowledged.
  *
  * The peer's message says that its end takes in nothing of the old life, and how many notes it had
  * taken. These have landed, and so has all that was posted before them: it is not sent again. The
@@ -51,7 +52,7 @@ static void side_connect(struct verbs_lane *l, struct verbs_qp *q, struct verbs_
 		return;
 	s->own_reset = s->peer_reset = false;
 	redo_judge(q, s->peer_taken);
-	if (!verbs_qp_connect(l, q, peer, &s->own, &s->peer))
+	if (!verbs_qp_connect(l, q, peer, &s->own, &s->peer, true))
 		return;
 	/* The peer counts on it, and would wait for its notes: so the connection ends. */
 	atomic_store_explicit(&l->ep->fault, -ENODEV, memory_order_release);
@@ -71,6 +72,7 @@ bool verbs_mend_step(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side
 	if (qp_state(q) != VERBS_QP_DRAINED || s->own_reset)
 		return false;
 	taken = q->notes_taken;
+	s->vain += !atomic_load_explicit(&q->proven, memory_order_relaxed);
 	if (verbs_qp_reset(l, q, &s->own)) {
 		atomic_store_explicit(&l->ep->fault, -ENODEV, memory_order_release);
 		return false;

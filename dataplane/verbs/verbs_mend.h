@@ -16,6 +16,7 @@ struct verbs_side {
 	bool own_reset, peer_reset;    /* that end is reset and not yet connected */
 	uint32_t peer_taken;	       /* peer_reset: see struct verbs_mend */
 	uint64_t down_ns;	       /* not UP since then; 0: it is UP */
+	unsigned vain;		       /* lives since then that were never UP */
 };
 
 /** verbs_mend_step() - Do what can be done for @q now. True: send @m (its qp is the number in the

@@ -214,7 +214,8 @@ int verbs_qp_reset(struct verbs_lane *l, struct verbs_qp *q, struct verbs_qp_say
 	if (ret)
 		return ret;
 	q->gen++;
-	q->sick = false;
+	q->sick = q->proving = false;
+	atomic_store_explicit(&q->proven, false, memory_order_relaxed);
 	q->nr_recvs = q->nr_again = 0;
 	q->notes_sent = q->notes_known = q->notes_taken = q->notes_told = 0;
 	atomic_store_explicit(&q->want_err, false, memory_order_relaxed);
@@ -315,7 +316,7 @@ static struct ibv_ah_attr qp_way(const struct verbs_dev *dev, const struct verbs
 }
 
 int verbs_qp_connect(struct verbs_lane *l, struct verbs_qp *q, const struct verbs_hello *h,
-		     const struct verbs_qp_say *own, const struct verbs_qp_say *say)
+		     const struct verbs_qp_say *own, const struct verbs_qp_say *say, bool prove)
 {
 	const struct verbs_dev *dev = l->dev;
 	struct ibv_qp_attr attr = {
@@ -329,6 +330,7 @@ int verbs_qp_connect(struct verbs_lane *l, struct verbs_qp *q, const struct verb
 	int ret;
 
 	/* From here on a note may come, before the next call returns. */
+	q->proving = prove;
 	qp_goto(q, qp_state(q), VERBS_QP_READY);
 	ret = dev->api->modify_qp(q->qp, &attr,
 				  IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
@@ -350,6 +352,9 @@ int verbs_qp_connect(struct verbs_lane *l, struct verbs_qp *q, const struct verb
 					  IBV_QP_MAX_QP_RD_ATOMIC);
 	if (ret)
 		return -ret;
+	if (prove)
+		return verbs_qp_mark(q);
+	atomic_store_explicit(&q->proven, true, memory_order_relaxed);
 	qp_goto(q, VERBS_QP_READY, VERBS_QP_UP); /* unless it has failed already */
 	return 0;
 }

@@ -131,14 +131,19 @@ static struct rig *rig_new(const char *client, const char *server)
 static int rig_connect(struct rig *r, unsigned queue_pairs)
 {
 	struct gx_connect_opts o = GX_INIT(o);
+	struct gx_conn_info info = GX_INIT(info);
 	int ret;
 
 	o.link = "verbs";
 	o.queue_pairs = queue_pairs;
 	atomic_store(&r->server.up, NULL);
 	ret = gx_connect(r->client.gx, r->addr, &o, &r->client.conn);
-	if (!ret)
-		ret = gx_conn_wait(r->client.conn, WAIT_NS);
+	if (ret)
+		return ret;
+	do /* the devices move nothing by themselves */
+		turn(r);
+	while ((ret = gx_conn_wait(r->client.conn, 1000000)) == -ETIMEDOUT &&
+	       !gx_conn_info(r->client.conn, &info) && info.state != GX_CONN_STATE_DOWN);
 	if (ret)
 		return ret;
 	UNTIL(r, atomic_load(&r->server.up));
@@ -229,6 +234,37 @@ static void connect__refusals(void **state)
 	rig_free(r);
 	r = rig_new("script0", "script1");
 	assert_int_equal(rig_connect(r, 65), -EINVAL);
+	rig_free(r);
+}
+
+/* No packet gets from one device to the other: the connection never says UP, and both ends hear
+ * why. */
+static void connect__way_is_cut(void **state)
+{
+	struct rig *r = rig_new("script0", "script1");
+
+	script.lossy = true;
+	assert_int_equal(rig_connect(r, 3), -ENETUNREACH);
+	assert_non_null(strstr(gx_error(), "script0 (GID ::ffff:10.0.0.1)"));
+	assert_non_null(strstr(gx_error(), "(GID ::ffff:10.0.0.2)"));
+	assert_non_null(strstr(gx_error(), "UDP port 4791"));
+	assert_null(atomic_load(&r->server.up));
+	rig_free(r);
+}
+
+/* It breaks later: the connection ends after four peer time-outs, with the reason. */
+static void device__way_is_cut(void **state)
+{
+	struct rig *r = rig_up_within(2, 500000000);
+	struct gx_op op = op_to(&r->client, GX_OP_PUT, KV_B);
+	struct gx_conn_info info = GX_INIT(info);
+
+	script.lossy = true;
+	post(&r->client, &op);
+	UNTIL(r, atomic_load(&r->client.nr_down) == 1 && r->client.nr_done == 1);
+	assert_int_equal(gx_conn_info(r->client.conn, &info), 0);
+	assert_int_equal(info.err, -ENETUNREACH);
+	assert_non_null(strstr(info.text, "script0 (GID ::ffff:10.0.0.1)"));
 	rig_free(r);
 }
 
@@ -445,6 +481,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(connect__takes_it),
 		cmocka_unit_test(connect__refusals),
+		cmocka_unit_test(connect__way_is_cut),
+		cmocka_unit_test(device__way_is_cut),
 		cmocka_unit_test(open__no_device),
 		cmocka_unit_test(put__and_get),
 		cmocka_unit_test(packets__beside),

@@ -110,7 +110,7 @@ static void end_connect(struct end *e, const struct end *to)
 					     .access = to->mem.access};
 	for (unsigned i = 0; i < e->lane->nr_qps; i++)
 		assert_int_equal(verbs_qp_connect(e->lane, &e->lane->qp[i], &to->hello,
-						  &e->side[i].own, &to->side[i].own),
+						  &e->side[i].own, &to->side[i].own, false),
 				 0);
 }
 
@@ -718,6 +718,29 @@ static void qp__all_fail_once(void **state)
 	UNTIL(r, r->a.nr_done == 1 && r->b.nr_notify == 1);
 	assert_int_equal(r->a.nr_failed, 0);
 	same(r, 0, MEM_B);
+	rig_free(r);
+}
+
+/* The way is cut: it is never UP again before packets get through. */
+static void qp__way_is_cut(void **state)
+{
+	struct rig *r = rig_new(2);
+	struct gx_op op = put_imm(&r->a, 0, 8 * CHUNK_B, 3);
+
+	fill(r->a.mem.addr, 8 * CHUNK_B, 3);
+	post(&r->a, &op);
+	script.lossy = true;
+	UNTIL(r, !nr_up(&r->a));
+	for (unsigned i = 0; i < 200; i++) {
+		turn(r);
+		assert_int_equal(nr_up(&r->a), 0);
+	}
+	assert_true(r->a.side[0].vain > 4 && r->a.side[1].vain > 4);
+	assert_int_equal(r->a.nr_done, 0);
+	script.lossy = false;
+	UNTIL(r, r->a.nr_done == 1 && r->b.nr_notify == 1);
+	assert_int_equal(r->a.nr_failed, 0);
+	same(r, 0, 8 * CHUNK_B);
 	rig_free(r);
 }
 
@@ -1497,6 +1520,7 @@ int main(void)
 		cmocka_unit_test(qp__others_go_on),
 		cmocka_unit_test(qp__fails_often),
 		cmocka_unit_test(qp__all_fail_once),
+		cmocka_unit_test(qp__way_is_cut),
 		cmocka_unit_test(qp__refuses_posts),
 		cmocka_unit_test(qp__refused_before_note),
 		cmocka_unit_test(qp__poison),

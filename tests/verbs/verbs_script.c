@@ -616,9 +616,9 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 	for (; wr; wr = wr->next) {
 		struct script_wr *s = &q->sq[q->sq_head++ % WQ_MAX];
 
-		/* As many as gx has asked for; the mark alone has no bytes, and it is flushed. */
+		/* As many as gx has asked for; the mark alone has no bytes. */
 		assert(q->sq_head - q->sq_tail <= q->sq_max);
-		assert(wr->num_sge == 1 || q->state == IBV_QPS_ERR);
+		assert(wr->num_sge == 1 || wr->opcode == IBV_WR_RDMA_WRITE);
 		s->wr = *wr;
 		s->sge = wr->num_sge ? *wr->sg_list : (struct ibv_sge){0};
 		if (wr->send_flags & IBV_SEND_INLINE) {
@@ -702,8 +702,10 @@ static enum ibv_wc_status wr_run(struct script_qp *q, struct script_wr *s)
 	void *mine = is_inline ? (void *)s->data : (void *)(uintptr_t)s->sge.addr;
 	enum ibv_wc_status status;
 
-	if (!way_meets(q, to))
+	if (script.lossy || !way_meets(q, to))
 		return IBV_WC_RETRY_EXC_ERR;
+	if (!s->wr.num_sge) /* a write of no bytes needs no key */
+		return IBV_WC_SUCCESS;
 	if (s->sge.length > (script.max_msg_b ? script.max_msg_b : 1u << 30))
 		return IBV_WC_LOC_LEN_ERR;
 	if (!is_inline && !key_is_good(s->sge.lkey, s->sge.addr, s->sge.length, 0))
@@ -775,7 +777,7 @@ static bool qp_run(struct script_qp *q)
 
 		if ((script.run_max && n == script.run_max) || !peer_answers(q))
 			break;
-		status = fault(q);
+		status = s->wr.num_sge ? fault(q) : IBV_WC_SUCCESS;
 		if (status && script.fail_late)
 			late_keep(q, s);
 		if (status && script.fail_landed)

@@ -19,7 +19,7 @@ struct script {
 	/* Plans; a test sets them. */
 	uint64_t plan; /* bit i fails call i of those that make something; counted in calls */
 	unsigned calls;
-	uint32_t fail_qpn;   /* queue pair whose request fails next; 0: none; SCRIPT_ANY */
+	uint32_t fail_qpn; /* queue pair whose request with bytes fails next; 0: none; SCRIPT_ANY */
 	unsigned fail_after; /* so many more of it succeed first */
 	enum ibv_wc_status fail_status;
 	bool fail_late;	       /* its bytes are kept, and script_late() tries to deliver them */
@@ -34,6 +34,7 @@ struct script {
 	unsigned keep_mr, keep_qp, keep_cq, keep_pd;
 	uint32_t slow_reg_ms; /* a registration takes so long */
 	uint32_t max_msg_b;   /* most bytes of a request; 0: 1 GiB */
+	bool lossy;	      /* no packet arrives */
 	bool gone;	      /* the devices were removed: polls fail, and nothing is flushed */
 	bool no_flush;	      /* a queue pair in error keeps its requests for itself */
 	/* Called when a queue pair can receive, before it can send. */
