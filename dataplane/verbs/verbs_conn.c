@@ -194,6 +194,20 @@ static void side_watch(const struct gx_conn *c, struct verbs_lane *l, const stru
 				      memory_order_release);
 }
 
+/* verbs_mend_step(), with its cost. */
+static bool side_step(struct verbs_conn *v, unsigned k, struct verbs_lane *l, struct verbs_qp *q,
+		      struct verbs_mend *m)
+{
+	uint64_t start_ns = gx_now_ns();
+	struct verbs_side *s = &v->side[k];
+	bool may = verbs_mend_may(&v->budget, v->side, v->nr_qps, s, start_ns);
+	bool worked = verbs_mend_step(l, q, s, &v->peer, may, m);
+
+	if (worked)
+		verbs_budget_spend(&v->budget, start_ns, gx_now_ns());
+	return worked;
+}
+
 void verbs_conn_tick(struct gx_conn *c, uint64_t now_ns,
 		     void (*say)(struct gx_conn *c, const uint8_t *b, uint32_t len))
 {
@@ -209,7 +223,7 @@ void verbs_conn_tick(struct gx_conn *c, uint64_t now_ns,
 
 		if (q)
 			side_watch(c, l, q, &v->side[k], now_ns);
-		if (!q || !verbs_mend_step(l, q, &v->side[k], &v->peer, &m))
+		if (!q || !side_step(v, k, l, q, &m))
 			continue;
 		gx_info("peer %s: queue pair %u failed (%s), and is made anew", c->peer_name, k,
 			l->dev->api->wc_status_str((enum ibv_wc_status)atomic_load_explicit(
@@ -225,16 +239,20 @@ void verbs_conn_tick(struct gx_conn *c, uint64_t now_ns,
 
 int verbs_conn_mend(struct gx_conn *c, const uint8_t *b, uint32_t len)
 {
+	uint64_t start_ns = gx_now_ns();
 	struct verbs_conn *v = c->verbs;
 	struct verbs_lane *l;
 	struct verbs_mend m;
+	int ret;
 
 	if (!v || verbs_mend_get(b, len, &m) || m.qp >= v->nr_qps)
 		return -EPROTO;
 	l = v->lane[m.qp % v->nr_lanes];
 	if (!l || v->stopped_ns)
 		return 0;
-	return verbs_mend_take(l, &l->qp[m.qp / v->nr_lanes], &v->side[m.qp], &v->peer, &m);
+	ret = verbs_mend_take(l, &l->qp[m.qp / v->nr_lanes], &v->side[m.qp], &v->peer, &m);
+	verbs_budget_spend(&v->budget, start_ns, gx_now_ns());
+	return ret;
 }
 
 void verbs_conn_stop(struct gx_conn *c)

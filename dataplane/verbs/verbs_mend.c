@@ -58,8 +58,22 @@ static void side_connect(struct verbs_lane *l, struct verbs_qp *q, struct verbs_
 	atomic_store_explicit(&l->ep->fault, -ENODEV, memory_order_release);
 }
 
+/* A reset that the peer has asked for connects at once. The others connect when the peer's message
+ * comes, whatever was spent meanwhile: so these are few. */
+bool verbs_mend_may(const struct verbs_budget *b, const struct verbs_side side[], unsigned n,
+		    const struct verbs_side *s, uint64_t now_ns)
+{
+	unsigned asked = 0;
+
+	if (!verbs_budget_has(b, now_ns))
+		return false;
+	for (unsigned i = 0; i < n && !s->peer_reset; i++)
+		asked += side[i].own_reset;
+	return asked < VERBS_ASKED_MAX;
+}
+
 bool verbs_mend_step(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side *s,
-		     const struct verbs_hello *peer, struct verbs_mend *m)
+		     const struct verbs_hello *peer, bool may, struct verbs_mend *m)
 {
 	uint32_t taken;
 
@@ -69,7 +83,7 @@ bool verbs_mend_step(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side
 		if (verbs_qp_mark(q)) /* try again in the next tick */
 			atomic_store_explicit(&q->want_err, true, memory_order_relaxed);
 	}
-	if (qp_state(q) != VERBS_QP_DRAINED || s->own_reset)
+	if (qp_state(q) != VERBS_QP_DRAINED || s->own_reset || !may)
 		return false;
 	taken = q->notes_taken;
 	s->vain += !atomic_load_explicit(&q->proven, memory_order_relaxed);

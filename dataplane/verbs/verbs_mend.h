@@ -7,6 +7,8 @@
 
 #include "verbs/verbs.h"
 
+#include "gx_internal/base.h"
+
 struct verbs_lane;
 struct verbs_qp;
 
@@ -19,10 +21,31 @@ struct verbs_side {
 	unsigned vain;		       /* lives since then that were never UP */
 };
 
-/** verbs_mend_step() - Do what can be done for @q now. True: send @m (its qp is the number in the
- * lane) to the peer. */
+/* What mending a connection may cost. Each reset of our end allows one connect, which may wait a
+ * second for an address, and a peer may ask for one reset of each queue pair after the other. So
+ * they take a fifth of the control thread's time at most, after a burst. owner: ctl */
+struct verbs_budget {
+	uint64_t due_ns; /* when all that was spent is paid for */
+};
+#define VERBS_BUDGET_OF	      5		    /* of that many parts of the time: one */
+#define VERBS_BUDGET_BURST_NS 1000000000ull /* ahead of its time: 200 ms of work */
+#define VERBS_ASKED_MAX	      4 /* queue pairs that we have reset and the peer not yet */
+static inline bool verbs_budget_has(const struct verbs_budget *b, uint64_t now_ns)
+{
+	return b->due_ns <= now_ns + VERBS_BUDGET_BURST_NS;
+}
+static inline void verbs_budget_spend(struct verbs_budget *b, uint64_t start_ns, uint64_t end_ns)
+{
+	b->due_ns = GX_MAX(b->due_ns, start_ns) + VERBS_BUDGET_OF * (end_ns - start_ns);
+}
+
+/** verbs_mend_may() - May our end of side @s be reset? @side: all @n of the connection. */
+bool verbs_mend_may(const struct verbs_budget *b, const struct verbs_side side[], unsigned n,
+		    const struct verbs_side *s, uint64_t now_ns);
+/** verbs_mend_step() - Do what can be done for @q now, but no reset unless @may. True: send @m (its
+ * qp is the number in the lane) to the peer. */
 bool verbs_mend_step(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side *s,
-		     const struct verbs_hello *peer, struct verbs_mend *m);
+		     const struct verbs_hello *peer, bool may, struct verbs_mend *m);
 /** verbs_mend_take() - The peer has sent @m for @q. Return: 0, -EPROTO. */
 int verbs_mend_take(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side *s,
 		    const struct verbs_hello *peer, const struct verbs_mend *m);

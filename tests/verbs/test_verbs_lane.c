@@ -144,7 +144,7 @@ static void mend(struct rig *r, struct end *e, struct end *to)
 	for (unsigned i = 0; i < e->lane->nr_qps; i++) {
 		struct verbs_mend m;
 
-		if (!verbs_mend_step(e->lane, &e->lane->qp[i], &e->side[i], &to->hello, &m))
+		if (!verbs_mend_step(e->lane, &e->lane->qp[i], &e->side[i], &to->hello, true, &m))
 			continue;
 		assert_int_equal(
 			verbs_mend_take(to->lane, &to->lane->qp[i], &to->side[i], &e->hello, &m),
@@ -1069,6 +1069,54 @@ static void mend__lies(void **state)
 	rig_free(r);
 }
 
+/* A way that is slow to find, or a peer that asks again and again: a fifth of the time at most. */
+static void mend__has_a_budget(void **state)
+{
+	struct verbs_side side[8] = {0};
+	struct verbs_budget b = {0};
+	uint64_t now_ns = 50000000000ull, spent_ns = 0;
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < 8; i++) /* all fail at once: fast ones all go */
+		verbs_budget_spend(&b, now_ns, now_ns + 1000000);
+	assert_true(verbs_budget_has(&b, now_ns));
+	for (uint64_t end_ns = now_ns + 60000000000ull; now_ns < end_ns; now_ns += 20000000) {
+		if (!verbs_mend_may(&b, side, 8, &side[0], now_ns))
+			continue;
+		verbs_budget_spend(&b, now_ns, now_ns + 1000000000);
+		now_ns += 1000000000;
+		spent_ns += 1000000000;
+		n++;
+	}
+	assert_in_range(n, 10, 13);
+	assert_true(spent_ns <= 13000000000ull);
+	b.due_ns = 0;
+	for (unsigned i = 0; i < VERBS_ASKED_MAX; i++) {
+		assert_true(verbs_mend_may(&b, side, 8, &side[7], now_ns));
+		side[i].own_reset = true;
+	}
+	assert_false(verbs_mend_may(&b, side, 8, &side[7], now_ns));
+	side[7].peer_reset = true; /* the peer waits for it: else both could wait for ever */
+	assert_true(verbs_mend_may(&b, side, 8, &side[7], now_ns));
+}
+
+/* Nothing is reset, and the peer told nothing, while it may not. */
+static void mend__waits_for_the_budget(void **state)
+{
+	struct rig *r = rig_new(1);
+	struct verbs_mend m;
+
+	r->no_mend = true;
+	verbs_qp_error(r->a.lane, r->a.lane->qp);
+	quiesce(r);
+	assert_int_equal(qp_state(r->a.lane->qp), VERBS_QP_DRAINED);
+	assert_false(verbs_mend_step(r->a.lane, r->a.lane->qp, r->a.side, &r->b.hello, false, &m));
+	assert_int_equal(r->a.lane->qp->gen, 1);
+	r->no_mend = false;
+	UNTIL(r, nr_up(&r->a) == 1 && nr_up(&r->b) == 1);
+	rig_free(r);
+}
+
 /* Call @i of those that make something fails. Return: did the set-up fail? */
 static bool open_fails(unsigned i)
 {
@@ -1538,6 +1586,8 @@ int main(void)
 		cmocka_unit_test(event__port),
 		cmocka_unit_test(note__lies),
 		cmocka_unit_test(mend__lies),
+		cmocka_unit_test(mend__has_a_budget),
+		cmocka_unit_test(mend__waits_for_the_budget),
 		cmocka_unit_test(open__each_call_fails),
 		cmocka_unit_test(open__names),
 		cmocka_unit_test(ib__one_end_names_a_gid),

@@ -549,6 +549,7 @@ static int qp_to(struct ibv_qp *qp, const struct ibv_qp_attr *attr, int mask)
 		q->dest = attr->dest_qp_num;
 		q->psn = attr->rq_psn;
 		q->way = attr->ah_attr;
+		script.nr_rtr++;
 	}
 	q->state = to;
 	return 0;
@@ -556,8 +557,11 @@ static int qp_to(struct ibv_qp *qp, const struct ibv_qp_attr *attr, int mask)
 
 static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
+	struct timespec slow = {.tv_nsec = (long)script.slow_rtr_ms * 1000000};
 	int ret = qp_to(qp, attr, mask);
 
+	if (attr->qp_state == IBV_QPS_RTR && !ret)
+		nanosleep(&slow, NULL);
 	if (!ret && attr->qp_state == IBV_QPS_RTR && script.after_rtr)
 		script.after_rtr(script.arg);
 	return ret;
@@ -811,10 +815,11 @@ void script_break(unsigned device)
 	for (unsigned i = 0; i < QPS_MAX; i++) {
 		struct ibv_async_event *e = &script.event[script.nr_events];
 
-		if (!qps[i] || device_of(qps[i]->qp.context) != device ||
-		    script.nr_events == GX_ARRAY_SIZE(script.event))
+		if (!qps[i] || device_of(qps[i]->qp.context) != device)
 			continue;
 		qp_err(qps[i]);
+		if (script.nr_events == GX_ARRAY_SIZE(script.event))
+			continue;
 		e->event_type = IBV_EVENT_QP_ACCESS_ERR;
 		e->element.qp = &qps[i]->qp;
 		script.nr_events++;

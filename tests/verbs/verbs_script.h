@@ -33,6 +33,7 @@ struct script {
 	/* So many calls that end something are refused with EBUSY, and end nothing. */
 	unsigned keep_mr, keep_qp, keep_cq, keep_pd;
 	uint32_t slow_reg_ms; /* a registration takes so long */
+	uint32_t slow_rtr_ms; /* as does the address of a peer */
 	uint32_t max_msg_b;   /* most bytes of a request; 0: 1 GiB */
 	bool lossy;	      /* no packet arrives */
 	bool gone;	      /* the devices were removed: polls fail, and nothing is flushed */
@@ -45,7 +46,8 @@ struct script {
 	unsigned nr_events, nr_acked;
 	/* What happened. */
 	unsigned nr_qps, nr_mrs, nr_cqs, nr_pds, nr_open; /* made and not yet ended */
-	unsigned nr_rnr;				  /* sends that found no receive */
+	unsigned nr_rtr;
+	unsigned nr_rnr; /* sends that found no receive */
 	unsigned nr_writes, nr_reads, nr_sends, nr_lists, nr_signalled;
 	unsigned late_landed; /* of script_late() */
 	uint64_t bytes;
