@@ -23,7 +23,10 @@
  * complete, in either order; bytes of one put land in any order. A program that needs an order
  * waits for the completion of the first operation before it posts the second.
  * - A GX_COMP_DONE of a put says that all its bytes are visible in the peer's memory. Its
- *   GX_COMP_NOTIFY at the peer says the same there, and nothing of other puts.
+ *   GX_COMP_NOTIFY at the peer says the same there, and nothing of other puts. Over link "verbs"
+ *   GX_COMP_DONE says less: the peer's device has acknowledged all bytes, and they may be a moment
+ *   late in memory. A reader at the peer waits for a GX_COMP_NOTIFY of that put, or of one that was
+ *   posted after that GX_COMP_DONE.
  * - Sends of an endpoint match the receives of the peer's endpoint in the order of posting, by tag:
  *   a send takes the oldest receive that fits. Their completions have no order.
  * - gx_queue_post() keeps this order of sends and receives for each queue and endpoint.
@@ -572,8 +575,9 @@ int gx_post(struct gx_ep *ep, const struct gx_op ops[], unsigned n);
 int gx_cancel(struct gx_ep *ep, uint64_t user);
 
 enum gx_comp_kind {
-	GX_COMP_DONE = 1, /* PUT, SEND: the bytes are visible in the peer's memory. GET, RECV: in
-			     ours. Or the operation failed; see .status */
+	GX_COMP_DONE = 1, /* PUT, SEND: the bytes are visible in the peer's memory (link "verbs":
+			     see Order above). GET, RECV: in ours. Or the operation failed; see
+			     .status */
 	GX_COMP_LOCAL,	  /* PUT, SEND: the peer has acknowledged all, and nothing reads the buffer
 			     any more */
 	GX_COMP_NOTIFY,	  /* a peer's PUT with GX_OP_IMM has landed here */

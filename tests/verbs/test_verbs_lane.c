@@ -452,6 +452,23 @@ static void note__credit(void **state)
 	rig_free(r);
 }
 
+/* A device acknowledges bytes before they are in memory; a send behind them on their queue pair comes
+ * later than they do. Whoever is notified sees them (take() looks). */
+static void put__device_is_lazy(void **state)
+{
+	struct rig *r = rig_new(4);
+
+	script.lazy = true;
+	for (unsigned i = 0; i < 20; i++) {
+		struct gx_op op = put_imm(&r->a, 0, 1000 + i * CHUNK_B, i);
+
+		fill(r->a.mem.addr, op.len, i);
+		post(&r->a, &op);
+		UNTIL(r, r->a.nr_done == i + 1 && r->b.nr_notify == i + 1);
+	}
+	rig_free(r);
+}
+
 /* Soft RoCE refuses requests of more than 8 MiB, other devices of more than 2 GiB: the smaller one
  * of both ends holds. */
 static void put__largest_request(void **state)
@@ -1557,6 +1574,7 @@ int main(void)
 		cmocka_unit_test(put__window),
 		cmocka_unit_test(put__ops_full),
 		cmocka_unit_test(note__credit),
+		cmocka_unit_test(put__device_is_lazy),
 		cmocka_unit_test(put__largest_request),
 		cmocka_unit_test(put__local),
 		cmocka_unit_test(qp__fails),

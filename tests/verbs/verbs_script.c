@@ -35,11 +35,20 @@ struct script_recv {
 	uint32_t len;
 };
 
+/* A write that was acknowledged and is not yet in memory. */
+struct script_write {
+	struct script_write *next;
+	uint64_t addr;
+	uint32_t len;
+	uint8_t data[];
+};
+
 struct script_qp {
 	struct ibv_qp qp; /* first */
 	enum ibv_qp_state state;
 	uint32_t dest, psn, life;
 	struct ibv_ah_attr way; /* to dest */
+	struct script_write *lazy, **lazy_end;
 	struct script_wr sq[WQ_MAX];
 	struct script_recv rq[WQ_MAX];
 	unsigned sq_head, sq_tail, rq_head, rq_tail, sq_max;
@@ -567,6 +576,17 @@ static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 	return ret;
 }
 
+static void lazy_land(struct script_qp *q)
+{
+	while (q->lazy) {
+		struct script_write *w = q->lazy;
+
+		memcpy((void *)(uintptr_t)w->addr, w->data, w->len);
+		q->lazy = w->next;
+		free(w);
+	}
+}
+
 static int query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 		    struct ibv_qp_init_attr *init)
 {
@@ -580,6 +600,7 @@ static int destroy_qp(struct ibv_qp *qp)
 	LOCKED();
 	if (kept_one(&script.keep_qp, NULL))
 		return EBUSY;
+	lazy_land((struct script_qp *)qp);
 	qps[qp->qp_num - QPN_MIN] = NULL;
 	free(qp);
 	script.nr_qps--;
@@ -640,12 +661,28 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 
 /* ---- What the devices do ---- */
 
+static void lazy_keep(struct script_qp *to, uint64_t addr, const void *from, uint32_t len)
+{
+	struct script_write *w = malloc(sizeof(*w) + len);
+
+	assert(w);
+	*w = (struct script_write){.addr = addr, .len = len};
+	memcpy(w->data, from, len);
+	if (!to->lazy)
+		to->lazy_end = &to->lazy;
+	*to->lazy_end = w;
+	to->lazy_end = &w->next;
+}
+
 static enum ibv_wc_status write_run(struct script_qp *to, const struct script_wr *s, void *from)
 {
 	if (!key_is_good(s->wr.wr.rdma.rkey, s->wr.wr.rdma.remote_addr, s->sge.length,
 			 IBV_ACCESS_REMOTE_WRITE))
 		return IBV_WC_REM_ACCESS_ERR;
-	memcpy((void *)(uintptr_t)s->wr.wr.rdma.remote_addr, from, s->sge.length);
+	if (script.lazy)
+		lazy_keep(to, s->wr.wr.rdma.remote_addr, from, s->sge.length);
+	else
+		memcpy((void *)(uintptr_t)s->wr.wr.rdma.remote_addr, from, s->sge.length);
 	script.nr_writes++;
 	script.bytes += s->sge.length;
 	return IBV_WC_SUCCESS;
@@ -673,6 +710,7 @@ static enum ibv_wc_status send_run(struct script_qp *to, const struct script_wr 
 		return IBV_WC_RNR_RETRY_EXC_ERR;
 	}
 	assert(s->sge.length <= r->len);
+	lazy_land(to);
 	to->rq_tail++;
 	memcpy((void *)(uintptr_t)r->addr, from, s->sge.length);
 	complete(to->qp.recv_cq, &to->qp, r->id, IBV_WC_SUCCESS, s->sge.length);

@@ -35,9 +35,11 @@ struct script {
 	uint32_t slow_reg_ms; /* a registration takes so long */
 	uint32_t slow_rtr_ms; /* as does the address of a peer */
 	uint32_t max_msg_b;   /* most bytes of a request; 0: 1 GiB */
-	bool lossy;	      /* no packet arrives */
-	bool gone;	      /* the devices were removed: polls fail, and nothing is flushed */
-	bool no_flush;	      /* a queue pair in error keeps its requests for itself */
+	bool lazy; /* a write lands when a send comes behind it on its queue pair, and no sooner: as a
+			device promises, which acknowledges it before */
+	bool lossy;    /* no packet arrives */
+	bool gone;     /* the devices were removed: polls fail, and nothing is flushed */
+	bool no_flush; /* a queue pair in error keeps its requests for itself */
 	/* Called when a queue pair can receive, before it can send. */
 	void (*after_rtr)(void *arg);
 	void *arg;
