@@ -594,7 +594,29 @@ static void qp__landed_is_not_sent_again(void **state)
 	landed_is_not_sent_again(UINT32_MAX); /* the number of notes wraps with this one */
 }
 
-/* As before, and this time the note was lost. */
+/* A note was taken behind a read whose answer may be lost: the write between them is not sent again,
+ * the read is. */
+static void qp__read_before_a_note(void **state)
+{
+	struct rig *r = rig_new(1);
+	struct gx_op get = op_of(&r->a, GX_OP_GET, 0, 4096);
+	struct gx_op put = put_imm(&r->a, CHUNK_B, 4096, 9);
+
+	fill(r->b.mem.addr, 4096, 1);
+	fill(r->a.mem.addr + CHUNK_B, 4096, 2);
+	script.fail_landed = true;
+	plan(&r->a, 0, 2, IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(verbs_post(r->a.lane, &get, NULL), 0);
+	post(&r->a, &put);
+	UNTIL(r, r->a.nr_done == 2 && r->b.nr_notify == 1);
+	assert_int_equal(r->a.lane->nr_redone, 1);
+	assert_int_equal(script.nr_reads, 2);
+	assert_int_equal(script.nr_writes, 1);
+	same(r, 0, 4096);
+	rig_free(r);
+}
+
+/* The bytes had landed, and the note was lost. */
 static void qp__lost_note_sends_all_again(void **state)
 {
 	struct rig *r = rig_new(1);
@@ -1067,6 +1089,31 @@ static void note__lies(void **state)
 	take(&r->b);
 	assert_int_equal(r->b.nr_notify, 0);
 	assert_int_equal(r->b.lane->nr_bad, 5);
+	rig_free(r);
+}
+
+static unsigned note_of(struct rig *r, uint8_t part)
+{
+	struct verbs_note n = {.kind = VERBS_WR_NOTE, .nr_parts = 2, .part = part, .token = TOKEN};
+	uint8_t b[VERBS_NOTE_B];
+
+	verbs_note_put(b, &n);
+	note_take(r->b.lane, &r->b.lane->qp[part], b, sizeof(b));
+	take(&r->b);
+	return r->b.nr_notify;
+}
+
+/* A note that comes twice, because its acknowledgement was lost, stands for one queue pair. */
+static void note__twice(void **state)
+{
+	struct rig *r = rig_new(2);
+
+	r->b.puts_from = r->a.mem.addr;
+	assert_int_equal(note_of(r, 0), 0);
+	assert_int_equal(note_of(r, 0), 0);
+	assert_int_equal(note_of(r, 1), 1);
+	assert_int_equal(note_of(r, 1), 1);
+	assert_int_equal(note_of(r, 0), 1);
 	rig_free(r);
 }
 
@@ -1580,6 +1627,7 @@ int main(void)
 		cmocka_unit_test(qp__fails),
 		cmocka_unit_test(qp__fails_landed),
 		cmocka_unit_test(qp__landed_is_not_sent_again),
+		cmocka_unit_test(qp__read_before_a_note),
 		cmocka_unit_test(qp__lost_note_sends_all_again),
 		cmocka_unit_test(qp__note_before_up),
 		cmocka_unit_test(qp__late_packet),
@@ -1603,6 +1651,7 @@ int main(void)
 		cmocka_unit_test(event__queue_pair),
 		cmocka_unit_test(event__port),
 		cmocka_unit_test(note__lies),
+		cmocka_unit_test(note__twice),
 		cmocka_unit_test(mend__lies),
 		cmocka_unit_test(mend__has_a_budget),
 		cmocka_unit_test(mend__waits_for_the_budget),
