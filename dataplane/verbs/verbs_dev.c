@@ -13,11 +13,12 @@
 
 #define DEV_EVENTS_MAX 64 /* taken at a time */
 
-/* "mlx5_0:1:3" */
+/* "mlx5_0:1:3,sl=3,tc=106" */
 struct dev_args {
 	char name[GX_NAME_MAX]; /* "": any */
 	unsigned port;		/* 0: the first that is active */
 	int gid_index;		/* -1: choose */
+	unsigned sl, tc;	/* service level, traffic class */
 };
 
 static int args_number(const char **at, unsigned max, unsigned *out)
@@ -32,17 +33,43 @@ static int args_number(const char **at, unsigned max, unsigned *out)
 	return 0;
 }
 
+/* "sl=3,tc=106": each once at most, in any order. */
+static int args_more(const char *at, struct dev_args *a)
+{
+	bool has_sl = false, has_tc = false;
+	int used;
+
+	for (;; at += used + 1) {
+		used = 0;
+		if (!has_sl && sscanf(at, "sl=%3u%n", &a->sl, &used) == 1)
+			has_sl = true;
+		else if (!has_tc && sscanf(at, "tc=%3u%n", &a->tc, &used) == 1)
+			has_tc = true;
+		if (!used || a->sl > 15 || a->tc > 255)
+			return -EINVAL;
+		if (at[used] != ',')
+			return at[used] ? -EINVAL : 0;
+	}
+}
+
 static int args_get(const char *option, struct dev_args *a)
 {
-	size_t len = strcspn(option, ":");
-	const char *at = option + len + (option[len] != 0);
+	size_t all = strcspn(option, ","), len;
+	const char *at = NULL;
+	char text[128];
 	unsigned gid;
 
 	*a = (struct dev_args){.gid_index = -1};
+	if (all >= sizeof(text) || (option[all] && args_more(option + all + 1, a)))
+		goto bad;
+	memcpy(text, option, all);
+	text[all] = 0;
+	len = strcspn(text, ":");
+	at = text + len + (text[len] != 0);
 	if (!len || len >= sizeof(a->name))
 		goto bad;
-	if (len != 4 || memcmp(option, "auto", 4))
-		memcpy(a->name, option, len);
+	if (len != 4 || memcmp(text, "auto", 4))
+		memcpy(a->name, text, len);
 	if (*at && (args_number(&at, 255, &a->port) || !a->port))
 		goto bad;
 	if (*at) {
@@ -56,7 +83,7 @@ static int args_get(const char *option, struct dev_args *a)
 bad:
 	return gx_fail(-EINVAL,
 		       "verbs device '%.80s': say auto, NAME, NAME:PORT or NAME:PORT:GID, such as "
-		       "mlx5_0:1:3",
+		       "mlx5_0:1:3, and behind it ,sl=0 to 15 or ,tc=0 to 255",
 		       option);
 }
 
@@ -108,14 +135,16 @@ static int gid_rank(const struct verbs_dev *dev, int index, union ibv_gid *gid)
 static int gid_ib(struct verbs_dev *dev, int asked)
 {
 	dev->gid_index = GX_MAX(asked, 0);
-	dev->wants_grh = asked >= 0 || dev->port_attr.flags & IBV_QPF_GRH_REQUIRED;
+	dev->wants_grh = asked >= 0 || dev->traffic_class ||
+			 /* which goes beside GIDs */ dev->port_attr.flags & IBV_QPF_GRH_REQUIRED;
 	if (!gid_rank(dev, dev->gid_index, &dev->gid) && dev->wants_grh)
 		return gx_fail(-ENODEV, "%s port %u has no GID at index %d: name another one",
 			       dev->name, dev->port, dev->gid_index);
 	snprintf(dev->why, sizeof(dev->why), "InfiniBand: by LID %u%s", dev->port_attr.lid,
-		 asked >= 0	  ? ", and by the GID asked for"
-		 : dev->wants_grh ? ", and by GID 0: the port requires one"
-				  : "");
+		 asked >= 0	      ? ", and by the GID asked for"
+		 : dev->traffic_class ? ", and by GID 0 for the traffic class"
+		 : dev->wants_grh     ? ", and by GID 0: the port requires one"
+				      : "");
 	return 0;
 }
 
@@ -183,6 +212,8 @@ static int dev_try(struct verbs_dev *dev, struct ibv_device *of, const struct de
 	if (ret)
 		return gx_fail(-ENODEV, "%s does not tell what it can do: %s", dev->name,
 			       strerror(ret));
+	dev->sl = (uint8_t)a->sl;
+	dev->traffic_class = (uint8_t)a->tc;
 	ret = port_choose(dev, a->port);
 	if (!ret)
 		ret = dev->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET
@@ -272,8 +303,13 @@ void verbs_dev_close(struct verbs_dev *dev)
 
 int verbs_dev_text(const struct verbs_dev *dev, char *buf, size_t room)
 {
-	return snprintf(buf, room, "verbs    %s port %u, MTU %u, %s; memory of GPUs: by packets",
-			dev->name, dev->port, 128u << dev->port_attr.active_mtu, dev->why);
+	char class[64] = "";
+
+	if (dev->sl || dev->traffic_class)
+		snprintf(class, sizeof(class), "; service level %u, traffic class %u", dev->sl,
+			 dev->traffic_class);
+	return snprintf(buf, room, "verbs    %s port %u, MTU %u, %s%s; memory of GPUs: by packets",
+			dev->name, dev->port, 128u << dev->port_attr.active_mtu, dev->why, class);
 }
 
 /* ---- Events ---- */

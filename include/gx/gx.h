@@ -248,9 +248,10 @@ struct gx_opts {
 				       Ignored with .busy_idle */
 	/* -- RDMA -- */
 	const char *verbs; /* the RDMA device of the verbs link: "auto" (the first with an active
-			      port), "NAME", "NAME:PORT" or "NAME:PORT:GID", as "mlx5_0:1:3". All
-			      memory of the context is then registered with it. NULL: none. Read by
-			      gx_open() alone */
+			      port), "NAME", "NAME:PORT" or "NAME:PORT:GID", as "mlx5_0:1:3". A
+			      service level and a traffic class may stand behind it, as
+			      "auto,sl=3,tc=106". All memory of the context is then registered with
+			      it. NULL: none. Read by gx_open() alone */
 	/* -- Messages in one copy, on one host -- */
 	/* .pull: enum gx_pull. Messages of more than .pull_over_b bytes go so: sends, and puts and
 	 * gets of memory that the peer does not map; default 64 KiB. Shorter ones are faster as

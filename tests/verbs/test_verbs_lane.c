@@ -1229,7 +1229,16 @@ static void open__names(void **state)
 					  ":2",
 					  "script0:2:99",
 					  "script0:2:258",
-					  "script0:0"};
+					  "script0:0",
+					  "script0,",
+					  "script0,sl=1,",
+					  "script0,sl=16",
+					  "script0,tc=256",
+					  "script0,sl=1,sl=2",
+					  "script0,sl=1tc=2",
+					  "script0,dscp=1",
+					  "script0,sl=-1",
+					  ",sl=1"};
 	struct verbs_dev *dev;
 	char text[256];
 
@@ -1287,6 +1296,29 @@ static void ib__one_end_names_a_gid(void **state)
 	script.infiniband = true;
 	script.grh_required = 2;
 	ib_works("script0", "script1");
+}
+
+/* Of the packets of the end that names them. */
+static void way__has_a_class(void **state)
+{
+	char text[256];
+
+	for (unsigned ib = 0; ib < 2; ib++) {
+		struct rig *r;
+
+		script.infiniband = ib;
+		r = rig_new_of("script0", "script1:2,tc=106,sl=3", 1);
+		assert_int_equal(script.way.sl, 3); /* it connects last */
+		assert_int_equal(script.way.grh.traffic_class, 106);
+		assert_int_equal(script.way.is_global, 1);
+		assert_int_equal(r->a.dev->sl + r->a.dev->traffic_class, 0);
+		assert_true(verbs_dev_text(r->b.dev, text, sizeof(text)) > 0);
+		assert_non_null(strstr(text, "service level 3, traffic class 106"));
+		rig_free(r);
+	}
+	script.infiniband = true;
+	ib_works("script0", "script1,tc=106");
+	ib_works("script0,sl=3", "script1");
 }
 
 static void ib__no_such_gid(void **state)
@@ -1659,6 +1691,7 @@ int main(void)
 		cmocka_unit_test(open__names),
 		cmocka_unit_test(ib__one_end_names_a_gid),
 		cmocka_unit_test(ib__no_such_gid),
+		cmocka_unit_test(way__has_a_class),
 		cmocka_unit_test(way__of_a_peer_that_lies),
 		cmocka_unit_test(way__infiniband),
 		cmocka_unit_test(script__masks),

@@ -559,6 +559,7 @@ static int qp_to(struct ibv_qp *qp, const struct ibv_qp_attr *attr, int mask)
 		q->psn = attr->rq_psn;
 		q->way = attr->ah_attr;
 		script.nr_rtr++;
+		script.way = attr->ah_attr;
 	}
 	q->state = to;
 	return 0;

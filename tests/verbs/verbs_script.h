@@ -49,6 +49,8 @@ struct script {
 	/* What happened. */
 	unsigned nr_qps, nr_mrs, nr_cqs, nr_pds, nr_open; /* made and not yet ended */
 	unsigned nr_rtr;
+	struct ibv_ah_attr way; /* of the last of these */
+
 	unsigned nr_rnr; /* sends that found no receive */
 	unsigned nr_writes, nr_reads, nr_sends, nr_lists, nr_signalled;
 	unsigned late_landed; /* of script_late() */

@@ -107,7 +107,8 @@ static const struct argp_option gx_options[] = {
 	 "memory, which the GPU of a peer on this host writes (port shm)",
 	 OPT_GX_GROUP},
 	{"rdma", OPT_GX_RDMA, "DEVICE", 0,
-	 "This end's RDMA device, for link verbs: NAME, NAME:PORT, NAME:PORT:GID, or auto",
+	 "This end's RDMA device, for link verbs: NAME, NAME:PORT, NAME:PORT:GID, or auto; behind it "
+	 "service level and traffic class, ,sl=N,tc=N",
 	 OPT_GX_GROUP},
 	{"sms", OPT_GX_SMS, "N", 0, "SMs of this end's GPU that unpacking may use", OPT_GX_GROUP},
 	{"integrity", OPT_GX_INTEGRITY, "MODE", 0, "none or crc32c; default: by port",
