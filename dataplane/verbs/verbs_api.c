@@ -30,6 +30,7 @@ static const struct {
 	{API(alloc_pd), false},
 	{API(dealloc_pd), false},
 	{API(reg_mr), false},
+	{API(reg_dmabuf_mr), true},
 	{API(dereg_mr), false},
 	{API(create_cq), false},
 	{API(destroy_cq), false},

@@ -28,6 +28,9 @@ struct verbs_api {
 	struct ibv_pd *(*alloc_pd)(struct ibv_context *ctx);
 	int (*dealloc_pd)(struct ibv_pd *pd);
 	struct ibv_mr *(*reg_mr)(struct ibv_pd *pd, void *addr, size_t len, int access);
+	/* NULL in libraries before rdma-core 34. */
+	struct ibv_mr *(*reg_dmabuf_mr)(struct ibv_pd *pd, uint64_t off, size_t len, uint64_t iova,
+					int fd, int access);
 	int (*dereg_mr)(struct ibv_mr *mr);
 	struct ibv_cq *(*create_cq)(struct ibv_context *ctx, int cqe, void *arg,
 				    struct ibv_comp_channel *channel, int vector);

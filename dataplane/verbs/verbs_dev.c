@@ -308,8 +308,10 @@ int verbs_dev_text(const struct verbs_dev *dev, char *buf, size_t room)
 	if (dev->sl || dev->traffic_class)
 		snprintf(class, sizeof(class), "; service level %u, traffic class %u", dev->sl,
 			 dev->traffic_class);
-	return snprintf(buf, room, "verbs    %s port %u, MTU %u, %s%s; memory of GPUs: by packets",
-			dev->name, dev->port, 128u << dev->port_attr.active_mtu, dev->why, class);
+	return snprintf(buf, room,
+			"verbs    %s port %u, MTU %u, %s%s; memory of GPUs: by %spackets",
+			dev->name, dev->port, 128u << dev->port_attr.active_mtu, dev->why, class,
+			dev->api->reg_dmabuf_mr ? "dma-buf where the GPU gives one, else by " : "");
 }
 
 /* ---- Events ---- */

@@ -9,10 +9,15 @@
  */
 #include "verbs/verbs_dev.h"
 
+#include "gx_internal/gpu.h"
+
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#define REG_PAGE_B  4096ul	 /* of a dma-buf: whole ones */
 #define REG_SLOW_NS 100000000ull /* of a registration; from here on the log says how long it took */
 
 static struct verbs_reg *reg_find(const struct verbs_dev *dev, uint64_t id)
@@ -40,17 +45,51 @@ static void reg_say_slow(const struct verbs_dev *dev, const char *what, uint64_t
 			(unsigned long long)took_ns / 1000000, what, (unsigned long long)len >> 20);
 }
 
-/* Memory of a GPU needs a descriptor of a dma-buf, which the GPU seam does not give yet. */
+/* Memory of a GPU, by a descriptor of whole pages. @why: @room bytes; of those who cannot do it. */
+static struct ibv_mr *reg_dmabuf(const struct verbs_dev *dev, const struct gx_mem *mem, int access,
+				 char *why, size_t room)
+{
+	uintptr_t at = (uintptr_t)mem->addr, first = at & ~(REG_PAGE_B - 1);
+	struct ibv_mr *mr = NULL;
+	int fd = -1;
+
+	if (!dev->api->reg_dmabuf_mr)
+		snprintf(why, room, "this libibverbs registers no dma-buf: take rdma-core 34");
+	else if (mem->gpu->dma == GX_GPU_DMA_NONE)
+		snprintf(why, room, "its kernels see a device's writes only after a flush");
+	else if (mem->gpu->share->dmabuf(mem->gpu, (void *)first,
+					 GX_ALIGN_UP(at + mem->len, REG_PAGE_B) - first, &fd))
+		snprintf(why, room, "%s", gx_gpu_why());
+	if (fd < 0)
+		return NULL;
+	mr = dev->api->reg_dmabuf_mr(dev->pd, at - first, mem->len, at, fd, access);
+	if (!mr)
+		snprintf(why, room, "%s refuses its dma-buf: %s", dev->name, strerror(errno));
+	close(fd); /* the registration holds the memory */
+	return mr;
+}
+
+static struct ibv_mr *reg_gpu(const struct verbs_dev *dev, const struct gx_mem *mem, int access)
+{
+	char why[200] = "";
+	struct ibv_mr *mr = reg_dmabuf(dev, mem, access, why, sizeof(why));
+
+	if (mr)
+		gx_debug("%s reaches %llu bytes of cuda:%d by dma-buf", dev->name,
+			 (unsigned long long)mem->len, mem->device);
+	else
+		gx_fail(-EOPNOTSUPP, "memory of cuda:%d has no dma-buf: packets carry it: %s",
+			mem->device, why);
+	return mr;
+}
+
 static struct ibv_mr *reg_make(const struct verbs_dev *dev, const struct gx_mem *mem, int access)
 {
 	uint64_t start_ns = gx_now_ns();
 	struct ibv_mr *mr;
 
-	if (mem->kind != GX_MEM_HOST) {
-		gx_fail(-EOPNOTSUPP, "memory of cuda:%d has no dma-buf: packets carry it",
-			mem->device);
-		return NULL;
-	}
+	if (mem->kind != GX_MEM_HOST)
+		return reg_gpu(dev, mem, access);
 	mr = dev->api->reg_mr(dev->pd, mem->addr, mem->len, access);
 	if (!mr)
 		gx_fail(errno ? -errno : -ENOMEM,

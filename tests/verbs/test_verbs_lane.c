@@ -5,6 +5,7 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gx_internal/gpu.h"
 #include "verbs/verbs_lane.h"
 #include "verbs/verbs_mend.h"
 
@@ -1478,13 +1480,89 @@ static void reg__by_id(void **state)
 	dev_close(dev);
 }
 
+/* A GPU whose memory is host memory. */
+static size_t dmabuf_b; /* that were asked for */
+static int dmabuf_err;
+
+static int fake_dmabuf(struct gx_gpu *gpu, const void *ptr, size_t len, int *fd)
+{
+	assert_int_equal((uintptr_t)ptr % 4096 + len % 4096, 0);
+	dmabuf_b = len;
+	*fd = dmabuf_err ? -1 : open("/dev/null", O_RDONLY | O_CLOEXEC);
+	return dmabuf_err;
+}
+
+static const struct gx_gpu_share_ops fake_share = {.dmabuf = fake_dmabuf};
+static struct gx_gpu fake_gpu = {.share = &fake_share, .dma = GX_GPU_DMA_OWN};
+
+/* Memory of a GPU that the device takes goes by the device, at both ends. */
+static void reg__by_dmabuf(void **state)
+{
+	struct rig *r = rig_new(2);
+	struct gx_mem gpu = r->a.mem;
+	struct gx_op op = put_imm(&r->a, 100, 2 * CHUNK_B, 1);
+
+	dmabuf_err = 0;
+	gpu.kind = GX_MEM_CUDA;
+	gpu.gpu = &fake_gpu;
+	gpu.id = 99;
+	gpu.addr += 100;
+	gpu.len = 2 * CHUNK_B;
+	gpu.verbs = reg_both(r->a.dev, &gpu, GX_ACCESS_PUT);
+	assert_non_null(gpu.verbs);
+	assert_int_equal(script.nr_dmabufs, 2);
+	assert_int_equal(dmabuf_b, 2 * CHUNK_B + 4096);
+	fill(gpu.addr, gpu.len, 4);
+	op.mem = &gpu;
+	op.off = 0;
+	post(&r->a, &op);
+	UNTIL(r, r->a.nr_done == 1 && r->b.nr_notify == 1);
+	assert_int_equal(r->a.nr_failed, 0);
+	same(r, 100, 2 * CHUNK_B);
+	verbs_reg_put(r->a.dev, &gpu);
+	rig_free(r);
+}
+
+/* Each of those who may refuse is named, and packets carry the memory. */
+static void reg__dmabuf_is_refused(void **state)
+{
+	struct gx_mem mem = page_mem(1);
+	struct verbs_dev *dev = dev_open();
+	struct verbs_api old = script_api;
+
+	mem.kind = GX_MEM_CUDA;
+	mem.gpu = &fake_gpu;
+	dmabuf_err = 0;
+	script.no_dmabuf = true;
+	assert_null(verbs_reg_new(dev, &mem));
+	assert_non_null(strstr(gx_error(), "refuses its dma-buf"));
+	script.no_dmabuf = false;
+	dmabuf_err = -EOPNOTSUPP;
+	assert_null(verbs_reg_new(dev, &mem));
+	assert_non_null(strstr(gx_error(), "memory of cuda:0 has no dma-buf: packets carry it"));
+	dmabuf_err = 0;
+	fake_gpu.dma = GX_GPU_DMA_NONE;
+	assert_null(verbs_reg_new(dev, &mem));
+	assert_non_null(strstr(gx_error(), "after a flush"));
+	fake_gpu.dma = GX_GPU_DMA_OWN;
+	old.reg_dmabuf_mr = NULL;
+	dev->api = &old;
+	assert_null(verbs_reg_new(dev, &mem));
+	assert_non_null(strstr(gx_error(), "rdma-core 34"));
+	dev->api = &script_api;
+	assert_int_equal(script.nr_mrs, 0);
+	dev_close(dev);
+}
+
 static void reg__of_gpus_is_said_once(void **state)
 {
 	struct gx_mem mem = page_mem(1);
 	struct verbs_dev *dev = dev_open();
 
 	log_watch("memory of cuda:0");
+	script.no_dmabuf = true;
 	mem.kind = GX_MEM_CUDA;
+	mem.gpu = &fake_gpu;
 	for (unsigned i = 0; i < 3; i++)
 		assert_null(verbs_reg_new(dev, &mem));
 	assert_int_equal(nr_logged, 1);
@@ -1696,6 +1774,8 @@ int main(void)
 		cmocka_unit_test(way__infiniband),
 		cmocka_unit_test(script__masks),
 		cmocka_unit_test(reg__by_id),
+		cmocka_unit_test(reg__by_dmabuf),
+		cmocka_unit_test(reg__dmabuf_is_refused),
 		cmocka_unit_test(reg__of_gpus_is_said_once),
 		cmocka_unit_test(reg__slow_is_said),
 		cmocka_unit_test(reg__is_not_given_back),

@@ -334,6 +334,18 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, int acce
 	return &mrs[i].mr;
 }
 
+/* Here a descriptor names nothing: the bytes lie at @iova. */
+static struct ibv_mr *reg_dmabuf_mr(struct ibv_pd *pd, uint64_t off, size_t len, uint64_t iova,
+				    int fd, int access)
+{
+	if (script.no_dmabuf || fd < 0 || off != iova % 4096) {
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
+	script.nr_dmabufs++;
+	return reg_mr(pd, (void *)(uintptr_t)iova, len, access);
+}
+
 static int dereg_mr(struct ibv_mr *mr)
 {
 	LOCKED();
@@ -901,6 +913,7 @@ const struct verbs_api script_api = {
 	.alloc_pd = alloc_pd,
 	.dealloc_pd = dealloc_pd,
 	.reg_mr = reg_mr,
+	.reg_dmabuf_mr = reg_dmabuf_mr,
 	.dereg_mr = dereg_mr,
 	.create_cq = create_cq,
 	.destroy_cq = destroy_cq,

@@ -32,6 +32,7 @@ struct script {
 	unsigned grh_required; /* InfiniBand, bit i: device i sends nothing without a GID */
 	/* So many calls that end something are refused with EBUSY, and end nothing. */
 	unsigned keep_mr, keep_qp, keep_cq, keep_pd;
+	bool no_dmabuf;	      /* the device takes none */
 	uint32_t slow_reg_ms; /* a registration takes so long */
 	uint32_t slow_rtr_ms; /* as does the address of a peer */
 	uint32_t max_msg_b;   /* most bytes of a request; 0: 1 GiB */
@@ -48,6 +49,7 @@ struct script {
 	unsigned nr_events, nr_acked;
 	/* What happened. */
 	unsigned nr_qps, nr_mrs, nr_cqs, nr_pds, nr_open; /* made and not yet ended */
+	unsigned nr_dmabufs;				  /* registered */
 	unsigned nr_rtr;
 	struct ibv_ah_attr way; /* of the last of these */
 
