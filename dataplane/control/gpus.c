@@ -7,6 +7,7 @@
 #include "local/local.h"
 #include "packet/pkt.h"
 #include "submit/submit.h"
+#include "tcp/tcp.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -67,6 +68,8 @@ static int gpu_attach(struct gx *gx, int device)
 	for (unsigned i = 0; !ret && i < gx->nr_cores; i++)
 		for (unsigned p = 0; !ret && p < gx->nr_ports; p++)
 			ret = link_pkt_gpu(gx->core[i]->link[p], gx->gpu[device]);
+	for (unsigned i = 0; !ret && i < gx->nr_cores; i++)
+		ret = link_tcp_gpu(gx->core[i]->tcp, gx->gpu[device]);
 	if (ret)
 		return gx_fail(ret, "cuda:%d cannot read the bounce buffers: %s", device,
 			       gx_gpu_why());

@@ -27,6 +27,7 @@ static void op_fill(struct tcp_ep *e, struct tcp_op *op, const struct gx_op *use
 	op->route = route;
 	op->at = user->mem ? user->mem->addr + user->off : user->addr;
 	op->mem = user->mem;
+	op->gpu = user->len ? tcp_gpu_of(e->link, user->mem) : NULL;
 	op->len = user->len;
 	op->nr_chunks = tcp_nr_chunks(e, user->len);
 	op->token = names ? user->token & ~TCP_SLOT_BIT : 0; /* tcp_match.c alone names slots */
@@ -83,9 +84,6 @@ static int tcp_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route 
 
 	if (e->err)
 		return -ENOTCONN;
-	if (user->mem && user->mem->kind != GX_MEM_HOST && user->len)
-		return gx_fail(-EOPNOTSUPP, "link tcp carries no memory of a GPU yet: take "
-					    "gx_connect_opts.link packet, or host memory");
 	if (!core_post_room(ep->core) || tcp_ctl_room(e) <= TCP_CTLS_KEPT ||
 	    e->nr_ops >= TCP_OPS - TCP_GETS || (user->kind == GX_OP_GET && e->gets_out == TCP_GETS))
 		return -EAGAIN;
@@ -125,7 +123,8 @@ static int tcp_cancel(struct gx_ep *ep, uint64_t user, const struct gx_route *ro
 
 		if (!tcp_op_is_live(op) || op->internal || op->user != user || op->route != route)
 			continue;
-		tcp_op_doom(e, i, -ECANCELED);
+		if (!e->err) /* else it ends soon */
+			tcp_op_doom(e, i, -ECANCELED);
 		n++;
 	}
 	return n;
@@ -148,8 +147,8 @@ static void ep_init_tables(struct tcp_ep *e)
 		e->mid_op[i] = TCP_NONE;
 	}
 	e->mid_head = TCP_MIDS;
-	e->live_at = TCP_NONE;
-	e->op_free = e->act_head = e->wait_head = e->landed_head = TCP_NONE;
+	e->live_at = e->index = TCP_NONE;
+	e->op_free = e->act_head = e->wait_head = e->fetch_head = e->landed_head = TCP_NONE;
 	e->deadline_ns = UINT64_MAX;
 }
 
@@ -243,5 +242,7 @@ int link_tcp_open(struct gx_core *core, struct link_tcp **out)
 
 void link_tcp_close(struct link_tcp *l)
 {
+	if (l)
+		tcp_gpus_close(l);
 	free(l);
 }

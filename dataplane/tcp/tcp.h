@@ -4,11 +4,13 @@
  * 1 to 16 TCP sockets to the peer's endpoint, and each carries frames (tcp_frame.h) both ways. The
  * poll core owns everything here, except where a comment names the control thread. Nothing
  * allocates after ep_open. Calls into the kernel go through struct tcp_sys, never block, and leave
- * no reference to a caller's memory behind.
+ * no reference to a caller's memory behind. Copies of a GPU (tcp_gpu.c, tcp_fetch.c) may.
  */
 #ifndef GX_TCP_H
 #define GX_TCP_H
 
+#include "copy/block.h"
+#include "copy/stage.h"
 #include "core/core.h"
 #include "tcp/tcp_conn.h"
 #include "tcp/tcp_frame.h"
@@ -31,9 +33,15 @@
 #define TCP_OUT_B     (256u << 10) /* a queue with as many bytes takes no other chunk */
 #define TCP_AHEAD_B   16384	   /* bytes that a read may take beyond the frame under way */
 #define TCP_PAD_B     65536
-#define TCP_TURN_B    (1u << 20) /* bytes of a socket and direction in a turn, about */
-#define TCP_LINK_B    (2u << 20) /* the same, of all sockets of a core */
-#define TCP_LARGE_B   65536	 /* behind a frame so large a read takes trailer and next header */
+#define TCP_TURN_B    (1u << 20)  /* bytes of a socket and direction in a turn, about */
+#define TCP_LINK_B    (2u << 20)  /* the same, of all sockets of a core */
+#define TCP_LARGE_B   65536	  /* behind a frame so large a read takes trailer and next header */
+#define TCP_RING_B    (4u << 20)  /* bytes on their way to a GPU's memory, of a core */
+#define TCP_LEAST_B   16384	  /* of a longer payload a read into the ring takes so much */
+#define TCP_STAGE_B   (16u << 20) /* pinned buffers for a GPU's payload: as many chunks, ... */
+#define TCP_STAGE_MIN 3		  /* ... but so many at least, ... */
+#define TCP_STAGE_MAX 16	  /* ... and so many at most */
+#define TCP_FETCH_MAX 4		  /* chunks that are staged before an operation sends them */
 #define TCP_NONE      UINT32_MAX
 #define TCP_SLOT_BIT  (1ull << 63) /* a token with this bit names a slot */
 #define TCP_TICK_NS   1000000
@@ -50,11 +58,26 @@ extern const struct tcp_sys tcp_sys_kernel;
 /* Control path: options of a data socket, of a connection with this peer time-out. */
 void tcp_sys_tune(int fd, uint64_t timeout_ns);
 
+/* What a core has for memory of one GPU: a ring of pinned memory that sockets are read into, blocks
+ * that bring the bytes from there to their places, and buffers for payload that leaves. */
+struct tcp_gpu {
+	struct block_q *bq;
+	struct stage *stage;
+	char *ring;		/* TCP_RING_B bytes of the arena */
+	uint64_t head, tail;	/* of the ring, free-running: next byte to fill; blocks may read the
+				 bytes from tail on */
+	int err;		/* not 0: the GPU failed, or did not end a copy. No byte comes in */
+	unsigned stage_share;	/* buffers of stage that an endpoint may hold */
+	uint32_t drop_ticket;	/* of stage, when memory was last freed */
+	struct block_stat seen; /* the part of bq's counters that the core's have */
+};
+
 struct tcp_op {
 	uint8_t state; /* enum tcp_op_state; tcp_op_goto() alone writes it */
 	uint8_t kind;  /* enum gx_op_kind */
 	bool internal; /* serves a peer's get: no completion */
 	bool reported; /* its last completion is given */
+	bool fetching; /* it lies in the list of those whose next chunk is being staged */
 	uint32_t flags;
 	uint32_t next; /* in its list */
 	uint32_t mid;
@@ -65,8 +88,11 @@ struct tcp_op {
 	struct gx_route *route;
 	char *at; /* local memory: source or destination */
 	struct gx_mem *mem;
+	struct tcp_gpu *gpu; /* of mem, if there are bytes; NULL: host memory */
 	uint64_t len, token, remote_off, imm, tag, tag_mask, deadline_ns;
 	uint64_t next_chunk, nr_chunks, acked; /* chunks */
+	uint64_t sent; /* bit i: the kernel has all of chunk stage.first + i */
+	struct stage_msg stage;
 };
 
 static inline void tcp_op_goto(struct tcp_op *op, enum tcp_op_state to)
@@ -91,10 +117,12 @@ struct tcp_in {
 	uint32_t op;	  /* RECV or GET that owns the slot; TCP_NONE */
 	uint32_t readers; /* sockets whose frame under way, trailer included, belongs to it */
 	uint32_t next;	  /* in the list of landed ones */
+	uint32_t pending; /* its fragments that a GPU has not copied yet */
 	char *dst;
 	const struct gx_mem *mem;
+	struct tcp_gpu *gpu; /* of mem; NULL: host memory */
 	uint64_t len, token, off, imm;
-	uint64_t nr_chunks, base; /* every chunk below base has landed */
+	uint64_t nr_chunks, base; /* every chunk below base is in its place, or in the ring */
 	uint64_t frames, sent;	  /* DATA headers seen; CANCEL: all that there are */
 	uint64_t came[TCP_WORDS], landed[TCP_WORDS]; /* bit chunk % 1024, of [base, base + 1024) */
 };
@@ -126,6 +154,7 @@ struct tcp_out {
 	uint32_t len;		  /* of the payload */
 	uint32_t op;		  /* TCP_NONE: none */
 	bool gone;		  /* its operation has ended: zeros go out, and TCP_TAIL_VOID */
+	uint64_t chunk;		  /* of op */
 };
 
 /* The payload of the DATA frame that a socket is reading. */
@@ -134,7 +163,8 @@ struct tcp_sink {
 	uint32_t left; /* bytes of it that have not come */
 	uint32_t place;
 	uint64_t chunk;
-	char *dst; /* NULL: the bytes are dropped */
+	char *dst;	     /* NULL: the bytes are dropped */
+	struct tcp_gpu *gpu; /* dst is its memory: the bytes go by its ring. NULL: host memory */
 };
 
 struct tcp_sock {
@@ -159,6 +189,7 @@ struct tcp_ep {
 	const struct tcp_sys *sys; /* frozen */
 	bool counted;		   /* ctl: in link->nr_eps */
 	int err;		   /* not 0: failed */
+	uint32_t index;		   /* in link->eps; TCP_NONE: not there */
 	uint32_t live_at;	   /* index in link->live; TCP_NONE: not there */
 	uint64_t busy_ns;	   /* its last post, byte in or byte out */
 	uint64_t now_ns;
@@ -167,9 +198,11 @@ struct tcp_ep {
 	uint32_t window; /* chunks */
 	/* operations */
 	uint32_t op_free, ops_top, nr_ops;
-	uint32_t act_head, act_tail;   /* list: operations with chunks to send */
-	uint32_t wait_head, wait_tail; /* list: sends that wait for an offer */
-	uint32_t nr_act;
+	uint32_t act_head, act_tail;	 /* list: operations with chunks to send */
+	uint32_t wait_head, wait_tail;	 /* list: sends that wait for an offer */
+	uint32_t fetch_head, fetch_tail; /* list: operations whose next chunk is not staged */
+	uint32_t nr_act, nr_fetch;
+	uint32_t nr_staged;	 /* buffers with chunks of it */
 	uint32_t mids[TCP_MIDS]; /* ring of free mids, the next ones of their places */
 	uint32_t mid_head, mid_tail;
 	uint32_t mid_op[TCP_MIDS]; /* place: operation; TCP_NONE */
@@ -180,6 +213,7 @@ struct tcp_ep {
 	uint32_t nr_served; /* operations that serve gets */
 	/* messages in */
 	uint32_t nr_in;
+	uint32_t nr_held; /* fragments that GPUs have not copied yet */
 	uint32_t landed_head, landed_tail;
 	uint16_t acks[TCP_MIDS]; /* places with ack_due */
 	uint32_t nr_acks;
@@ -210,6 +244,11 @@ struct link_tcp {
 	unsigned cold;			   /* the next cold ep to look at */
 	uint64_t cold_ns;		   /* looks at cold ones are made up to here */
 	uint64_t rx_b, tx_b;		   /* bytes of this turn, against TCP_LINK_B */
+	uint32_t nr_held;		   /* fragments of all eps */
+	uint32_t drop_seq;		   /* memory freed from here on may still be staged */
+	unsigned nr_gpus;		   /* ctl */
+	struct tcp_gpu *gpu[GX_GPUS_MAX];  /* ctl: by device; NULL: not open */
+	struct tcp_ep *eps[GX_PEERS_MAX];  /* by index: attached eps, also those that fail */
 	struct tcp_ep *live[GX_PEERS_MAX]; /* attached eps, the hot ones first */
 	char pad[TCP_PAD_B];		   /* zeros, to send in place of bytes that are gone */
 	char trash[TCP_PAD_B];		   /* bytes that nobody wants */
@@ -230,6 +269,12 @@ static inline uint64_t tcp_nr_chunks(const struct tcp_ep *e, uint64_t len)
 	return len ? ((len - 1) >> e->chunk_shift) + 1 : 1; /* a peer may name any length */
 }
 
+/* The GPU of an operation's or a message's memory. NULL: host memory. */
+static inline struct tcp_gpu *tcp_gpu_of(const struct link_tcp *l, const struct gx_mem *mem)
+{
+	return mem && mem->kind != GX_MEM_HOST ? l->gpu[mem->gpu->device] : NULL;
+}
+
 static inline uint32_t tcp_ctl_room(const struct tcp_ep *e)
 {
 	return TCP_CTLS - (e->ctl_head - e->ctl_tail);
@@ -245,7 +290,11 @@ void tcp_sock_tx_end(struct tcp_ep *e, struct tcp_sock *s, int err);
 void tcp_ctl_put(struct tcp_ep *e, const struct tcp_frame *f); /* full: a fault */
 void tcp_list_push(struct tcp_ep *e, uint32_t *head, uint32_t *tail, uint32_t i);
 void tcp_list_remove(struct tcp_ep *e, uint32_t *head, uint32_t *tail, uint32_t i);
-void tcp_act_push(struct tcp_ep *e, uint32_t i); /* it has chunks to send */
+/* It has chunks to send. If the next one is not staged, it waits for that. */
+void tcp_act_push(struct tcp_ep *e, uint32_t i);
+void tcp_fetch_unlist(struct tcp_ep *e, uint32_t i); /* it waits for none any more */
+/* The core's gauge of messages is a sum over its endpoints. Each adds the change of its own part. */
+void tcp_tell_gauge(struct tcp_ep *e, uint32_t nr_msgs);
 void tcp_op_unlist(struct tcp_ep *e, uint32_t i);
 uint32_t tcp_op_alloc(struct tcp_ep *e); /* TCP_NONE: none is free */
 void tcp_op_free(struct tcp_ep *e, uint32_t i);
@@ -270,10 +319,43 @@ bool tcp_in_deliver(struct tcp_ep *e); /* completions that waited for room */
 void tcp_in_acks(struct tcp_ep *e);    /* once a turn */
 /** tcp_in_give_up() - Our RECV or GET has ended early: nothing more goes to its memory. */
 void tcp_in_give_up(struct tcp_ep *e, uint32_t op);
+/** tcp_in_copied() - A GPU has copied a fragment, or (@err) could not. */
+void tcp_in_copied(struct tcp_ep *e, struct tcp_in *m, int err);
+
+/* -- tcp_gpu.c: into memory of GPUs, and what a GPU needs -- */
+
+/** tcp_ring_room() - Where the next bytes for @dst come in, @want at most. Return: how many may; 0:
+ * none, until a block comes back. */
+uint32_t tcp_ring_room(struct tcp_gpu *t, const char *dst, uint32_t want, char **at);
+/** tcp_ring_add() - @n bytes for @k's place are there. */
+void tcp_ring_add(struct tcp_ep *e, const struct tcp_sink *k, const char *at, uint32_t n);
+/** tcp_gpus_reap() - Once a turn: hand on what was copied, and launch what waits. True: it worked.
+ */
+bool tcp_gpus_reap(struct link_tcp *l, uint64_t now_ns);
+/** tcp_gpus_settle() - No more bytes come in now: launch, and hand on what was copied at once. */
+void tcp_gpus_settle(struct link_tcp *l, uint64_t now_ns);
+/** tcp_gpus_drop() - Hold freed memory that is still being staged. */
+void tcp_gpus_drop(struct link_tcp *l, struct drop *d);
+/** link_tcp_gpu() - The link's part of @gpu, which is open. Control path. Return: 0, -errno. */
+int link_tcp_gpu(struct link_tcp *l, struct gx_gpu *gpu);
+void tcp_gpus_close(struct link_tcp *l);
+
+/* -- tcp_fetch.c: out of memory of GPUs -- */
+
+/** tcp_fetch_waits() - Is the next chunk of @op not in host memory? */
+bool tcp_fetch_waits(struct tcp_op *op);
+const char *tcp_fetch_at(struct tcp_op *op, uint64_t chunk); /* a chunk that is there */
+void tcp_fetch_ahead(struct tcp_ep *e, struct tcp_op *op);   /* begin to stage what it sends next */
+/** tcp_fetch_sent() - The kernel has all of @chunk. */
+void tcp_fetch_sent(struct tcp_ep *e, struct tcp_op *op, uint64_t chunk);
+void tcp_fetch_end(struct tcp_ep *e, struct tcp_op *op); /* it sends no more */
 
 /* -- tcp_doom.c: operations that end early -- */
 
 void tcp_op_doom(struct tcp_ep *e, uint32_t i, int err);
+/** tcp_op_let_go() - The same, where our side is the cause. If it was to serve a get, the peer hears
+ * @peer_err. */
+void tcp_op_let_go(struct tcp_ep *e, uint32_t i, int err, int peer_err);
 
 /* -- tcp_match.c: sends and receives, gets -- */
 
@@ -306,7 +388,11 @@ bool link_tcp_poll(void *link, uint64_t now_ns);
 bool link_tcp_asleep(const void *link);
 void link_tcp_drop(void *link, struct drop *d);
 void tcp_attach(struct gx_ep *ep);
+
+/* -- tcp_life.c -- */
+
 void tcp_fail(struct gx_ep *ep, int err);
+void tcp_ep_leave(struct tcp_ep *e); /* it has failed, and no copy of it is under way */
 
 /* -- link_tcp.c: control path, and posting -- */
 

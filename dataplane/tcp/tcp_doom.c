@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operations of the tcp link that end early. No byte of their memory is touched any more when
+ * Operations of the tcp link that end early. No byte of their host memory is touched any more when
  * tcp_op_doom() returns: frames under way go on with zeros, and the receiver drops them, as their
- * trailers tell it. CANCEL ends the message. Runs on the polling core.
+ * trailers tell it. CANCEL ends the message. A receive or a get with memory of a GPU ends when the
+ * copies into it that have begun have ended. A copy out of such memory may outlive its operation.
+ * Runs on the polling core.
  */
 #include "tcp/tcp.h"
 
@@ -27,6 +29,18 @@ void tcp_op_doom(struct tcp_ep *e, uint32_t i, int err)
 		return;
 	}
 	tcp_op_pad(e, i);
+	tcp_fetch_end(e, op);
 	tcp_ctl_put(e, &cancel);
 	tcp_op_complete(e, i, err, 0);
+}
+
+void tcp_op_let_go(struct tcp_ep *e, uint32_t i, int err, int peer_err)
+{
+	const struct tcp_op *op = &e->ops[i];
+	struct tcp_frame fail = {
+		.type = TCP_FAIL, .flags = TCP_F_SLOT, .token = op->token, .err = peer_err};
+
+	if (op->internal && op->state == TCP_OP_QUEUED)
+		tcp_ctl_put(e, &fail);
+	tcp_op_doom(e, i, err);
 }

@@ -14,7 +14,7 @@
 
 enum tcp_type {
 	TCP_DATA = 1, /* one chunk of a message; names all that opens the message, too */
-	TCP_ACK,      /* receiver: the first chunks of a message have landed */
+	TCP_ACK,      /* receiver: it has the first chunks of a message */
 	TCP_DONE,     /* receiver: the message is over, and its mid is free */
 	TCP_FAIL,     /* receiver: cannot take a message; (SLOT) cannot serve a get */
 	TCP_CANCEL,   /* sender: gives a message up, after so many DATA frames */

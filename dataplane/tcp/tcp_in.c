@@ -64,11 +64,18 @@ static void in_begin(struct tcp_ep *e, struct tcp_in *m, enum tcp_in_state state
 	e->nr_in++;
 }
 
-/* Every frame has come, and none is being read. */
+/* Every frame has come, none is being read, and no copy is under way. */
 static void in_drain_check(struct tcp_ep *e, struct tcp_in *m)
 {
-	if (m->state == TCP_IN_DRAIN && m->frames == m->sent && !m->readers)
+	if (m->state == TCP_IN_DRAIN && m->frames == m->sent && !m->readers && !m->pending)
 		in_settle(e, m, m->err);
+}
+
+/* The message was given up. The operation ends when nothing writes to its memory any more. */
+static void in_op_release(struct tcp_ep *e, struct tcp_in *m)
+{
+	if (!m->pending)
+		in_op_end(e, m, m->err);
 }
 
 void tcp_in_refuse(struct tcp_ep *e, struct tcp_in *m, int err)
@@ -80,7 +87,7 @@ void tcp_in_refuse(struct tcp_ep *e, struct tcp_in *m, int err)
 	tcp_in_goto(m, TCP_IN_REFUSED);
 	m->err = err;
 	in_unsink(e, m);
-	in_op_end(e, m, err);
+	in_op_release(e, m);
 	tcp_ctl_put(e, &fail);
 }
 
@@ -121,6 +128,26 @@ static void in_landed(struct tcp_ep *e, struct tcp_in *m)
 	else
 		e->in[e->landed_tail].next = place;
 	e->landed_tail = place;
+}
+
+/* Every byte has come, and the GPU has copied all that went by its ring. */
+static void in_check_landed(struct tcp_ep *e, struct tcp_in *m)
+{
+	if (m->state == TCP_IN_ACTIVE && m->base == m->nr_chunks && !m->pending)
+		in_landed(e, m);
+}
+
+void tcp_in_copied(struct tcp_ep *e, struct tcp_in *m, int err)
+{
+	m->pending--;
+	if (e->err)
+		return; /* all ends in tcp_ep_leave() */
+	if (err)
+		tcp_in_refuse(e, m, -EIO);
+	in_check_landed(e, m);
+	if (m->state == TCP_IN_REFUSED || m->state == TCP_IN_DRAIN)
+		in_op_release(e, m);
+	in_drain_check(e, m);
 }
 
 bool tcp_in_deliver(struct tcp_ep *e)
@@ -176,7 +203,7 @@ void tcp_in_chunk(struct tcp_ep *e, struct tcp_sock *s, enum tcp_tail tail)
 		m->base++;
 	}
 	if (m->base == m->nr_chunks)
-		in_landed(e, m);
+		in_check_landed(e, m);
 	else if (m->base != before)
 		in_ack_want(e, m);
 }
@@ -203,10 +230,9 @@ static int open_region(struct tcp_ep *e, const struct tcp_frame *f, struct tcp_i
 
 	if (ret)
 		return ret;
-	if (mem->kind != GX_MEM_HOST && f->len)
-		return -EOPNOTSUPP;
 	m->dst = mem->addr + f->off;
 	m->mem = mem;
+	m->gpu = tcp_gpu_of(e->link, mem);
 	return 0;
 }
 
@@ -229,6 +255,7 @@ static int open_slot(struct tcp_ep *e, const struct tcp_frame *f, struct tcp_in 
 	m->op = s->op;
 	m->dst = op->at;
 	m->mem = op->mem;
+	m->gpu = op->gpu;
 	return 0;
 }
 
@@ -301,7 +328,8 @@ void tcp_in_data(struct tcp_ep *e, struct tcp_sock *s, const struct tcp_frame *f
 	s->sink = (struct tcp_sink){.open = f->plen > 0,
 				    .left = f->plen,
 				    .place = f->mid % TCP_MIDS,
-				    .chunk = f->moff >> e->chunk_shift};
+				    .chunk = f->moff >> e->chunk_shift,
+				    .gpu = m->gpu};
 	if (m->state == TCP_IN_ACTIVE && f->plen)
 		s->sink.dst = m->dst + f->moff;
 	bit_flip(m->came, s->sink.chunk);
@@ -330,11 +358,11 @@ void tcp_in_cancel(struct tcp_ep *e, const struct tcp_frame *f)
 		in_begin(e, m, TCP_IN_DRAIN);
 	} else {
 		in_unsink(e, m);
-		in_op_end(e, m, m->state == TCP_IN_REFUSED ? m->err : -ECANCELED);
 		tcp_in_goto(m, TCP_IN_DRAIN);
 	}
 	m->err = m->err ? m->err : -ECANCELED;
 	m->sent = f->moff;
+	in_op_release(e, m);
 	in_drain_check(e, m);
 }
 
@@ -344,8 +372,8 @@ void tcp_in_give_up(struct tcp_ep *e, uint32_t i)
 	struct tcp_op *op = &e->ops[i];
 
 	for (uint32_t k = 0; e->slots[op->slot].bound && k < TCP_MIDS; k++)
-		if (e->in[k].state == TCP_IN_ACTIVE && e->in[k].op == i) {
-			tcp_in_refuse(e, &e->in[k], op->status);
+		if (e->in[k].state != TCP_IN_FREE && e->in[k].op == i) {
+			tcp_in_refuse(e, &e->in[k], op->status); /* else it ends by itself */
 			return;
 		}
 	if (op->kind == GX_OP_GET) {

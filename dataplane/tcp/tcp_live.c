@@ -53,7 +53,8 @@ void tcp_live_remove(struct tcp_ep *e)
 /* Posted receives and gets, and puts that wait for DONE, need only the peer's next byte. */
 static bool ep_is_idle(const struct tcp_ep *e, uint64_t now_ns)
 {
-	if (now_ns - e->busy_ns <= COLD_NS || e->nr_in || e->nr_act || e->ctl_head != e->ctl_tail)
+	if (now_ns - e->busy_ns <= COLD_NS || e->nr_in || e->nr_act || e->nr_fetch ||
+	    e->ctl_head != e->ctl_tail)
 		return false;
 	for (unsigned i = 0; i < e->nr_socks; i++)
 		if (e->sock[i].head != e->sock[i].tail)

@@ -138,8 +138,6 @@ static bool serve_one(struct tcp_ep *e, const struct tcp_frame *f)
 	uint32_t i;
 
 	fail.err = core_region(e->ep.core, f->token, GX_ACCESS_GET, f->off, f->len, &mem);
-	if (!fail.err && mem->kind != GX_MEM_HOST && f->len)
-		fail.err = -EOPNOTSUPP;
 	if (fail.err) {
 		tcp_ctl_put(e, &fail);
 		return true;
@@ -153,6 +151,7 @@ static bool serve_one(struct tcp_ep *e, const struct tcp_frame *f)
 	op->internal = true;
 	op->at = mem->addr + f->off;
 	op->mem = mem;
+	op->gpu = f->len ? tcp_gpu_of(e->link, mem) : NULL;
 	op->len = f->len;
 	op->nr_chunks = tcp_nr_chunks(e, f->len);
 	op->token = f->imm;

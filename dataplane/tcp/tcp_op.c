@@ -89,8 +89,21 @@ void tcp_list_remove(struct tcp_ep *e, uint32_t *head, uint32_t *tail, uint32_t 
 
 void tcp_act_push(struct tcp_ep *e, uint32_t i)
 {
-	tcp_list_push(e, &e->act_head, &e->act_tail, i);
-	e->nr_act++;
+	e->ops[i].fetching = tcp_fetch_waits(&e->ops[i]);
+	if (e->ops[i].fetching) {
+		tcp_list_push(e, &e->fetch_head, &e->fetch_tail, i);
+		e->nr_fetch++;
+	} else {
+		tcp_list_push(e, &e->act_head, &e->act_tail, i);
+		e->nr_act++;
+	}
+}
+
+void tcp_fetch_unlist(struct tcp_ep *e, uint32_t i)
+{
+	tcp_list_remove(e, &e->fetch_head, &e->fetch_tail, i);
+	e->ops[i].fetching = false;
+	e->nr_fetch--;
 }
 
 static bool list_has(const struct tcp_ep *e, uint32_t head, uint32_t i)
@@ -106,6 +119,10 @@ void tcp_op_unlist(struct tcp_ep *e, uint32_t i)
 
 	if (op->state != TCP_OP_QUEUED && op->state != TCP_OP_SENDING)
 		return;
+	if (op->fetching) {
+		tcp_fetch_unlist(e, i);
+		return;
+	}
 	if (list_has(e, e->act_head, i)) {
 		tcp_list_remove(e, &e->act_head, &e->act_tail, i);
 		e->nr_act--;
@@ -125,7 +142,8 @@ uint32_t tcp_op_alloc(struct tcp_ep *e)
 	else
 		return TCP_NONE;
 	e->nr_ops++;
-	memset(&e->ops[i], 0, sizeof(e->ops[i]));
+	memset(&e->ops[i], 0, offsetof(struct tcp_op, stage));
+	stage_msg_init(&e->ops[i].stage);
 	e->ops[i].slot = e->ops[i].next = TCP_NONE;
 	tcp_op_goto(&e->ops[i], TCP_OP_QUEUED);
 	return i;
@@ -133,6 +151,7 @@ uint32_t tcp_op_alloc(struct tcp_ep *e)
 
 void tcp_op_free(struct tcp_ep *e, uint32_t i)
 {
+	tcp_fetch_end(e, &e->ops[i]);
 	tcp_op_goto(&e->ops[i], TCP_OP_FREE);
 	e->ops[i].next = e->op_free;
 	e->op_free = i;
@@ -249,4 +268,10 @@ void tcp_slot_free(struct tcp_ep *e, uint32_t slot)
 {
 	if (slot != TCP_NONE)
 		e->slots[slot].used = false;
+}
+
+void tcp_tell_gauge(struct tcp_ep *e, uint32_t nr_msgs)
+{
+	gx_stat_add(tcp_stats(e), GX_STAT_MSGS_ACTIVE, (uint64_t)nr_msgs - e->told_msgs);
+	e->told_msgs = nr_msgs;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sockets to frames. Payload goes straight to its place: a read has the rest of the frame under way
- * as its first buffer, and behind it room for its trailer and the next header, or for many small
- * frames. Runs on the polling core.
+ * Sockets to frames. Payload goes straight to its place, or for memory of a GPU into the GPU's ring
+ * (tcp_gpu.c): a read has the rest of the frame under way as its first buffer, and behind it room
+ * for its trailer and the next header, or for many small frames. A socket whose payload has no room
+ * in the ring is not read. Runs on the polling core.
  */
 #include "tcp/tcp.h"
 
@@ -122,12 +123,29 @@ static void frame_take(struct tcp_ep *e, struct tcp_sock *s, const uint8_t *b)
 
 /* ---- bytes ---- */
 
-/* @n bytes of the payload under way are in their place. */
-static void sink_took(struct tcp_sock *s, uint32_t n)
+/* Where the next bytes of the payload under way go. Return: how many may; 0: none yet. */
+static uint32_t sink_room(struct tcp_ep *e, struct tcp_sock *s, char **at)
 {
-	s->sink.left -= n;
-	if (s->sink.dst)
-		s->sink.dst += n;
+	struct tcp_sink *k = &s->sink;
+
+	if (gx_unlikely(k->dst && k->gpu && k->gpu->err))
+		tcp_in_refuse(e, &e->in[k->place], -EIO);
+	*at = k->dst ? k->dst : e->link->trash;
+	if (!k->dst)
+		return GX_MIN(k->left, TCP_PAD_B);
+	return k->gpu ? tcp_ring_room(k->gpu, k->dst, k->left, at) : k->left;
+}
+
+/* @n bytes of the payload under way are at @at, from sink_room(). */
+static void sink_took(struct tcp_ep *e, struct tcp_sock *s, const char *at, uint32_t n)
+{
+	struct tcp_sink *k = &s->sink;
+
+	if (n && k->dst && k->gpu)
+		tcp_ring_add(e, k, at, n);
+	k->left -= n;
+	if (k->dst)
+		k->dst += n;
 }
 
 static void tail_take(struct tcp_ep *e, struct tcp_sock *s, const uint8_t *b)
@@ -143,17 +161,29 @@ static void tail_take(struct tcp_ep *e, struct tcp_sock *s, const uint8_t *b)
 	tcp_in_chunk(e, s, tail);
 }
 
+/* Take the payload that buf has. */
+static void buf_sink(struct tcp_ep *e, struct tcp_sock *s)
+{
+	while (s->sink.left && s->from != s->to) {
+		char *at;
+		uint32_t n = GX_MIN(sink_room(e, s, &at), s->to - s->from);
+
+		if (!n)
+			return;
+		if (s->sink.dst)
+			gx_copy(at, s->buf + s->from, n);
+		s->from += n;
+		sink_took(e, s, at, n);
+	}
+}
+
 /* Take all that buf has: payload, then whole trailers and headers. */
 static void buf_take(struct tcp_ep *e, struct tcp_sock *s)
 {
 	while (!s->rx_ended) {
-		uint32_t n = GX_MIN(s->sink.left, s->to - s->from);
 		uint32_t need = s->sink.open ? TCP_TAIL_B : TCP_HDR_B;
 
-		if (n && s->sink.dst)
-			gx_copy(s->sink.dst, s->buf + s->from, n);
-		s->from += n;
-		sink_took(s, n);
+		buf_sink(e, s);
 		if (s->sink.left || s->to - s->from < need)
 			break;
 		s->from += need;
@@ -162,26 +192,36 @@ static void buf_take(struct tcp_ep *e, struct tcp_sock *s)
 		else
 			frame_take(e, s, s->buf + s->from - need);
 	}
-	/* At most a part of a header or of a trailer is left. */
+	/* A part of a header or of a trailer is left, or payload that has no room yet. */
 	if (s->from)
 		memmove(s->buf, s->buf + s->from, s->to - s->from);
 	s->to -= s->from;
 	s->from = 0;
 }
 
+/* The payload has no room in a GPU's ring. That is not the peer's silence. */
+static bool sock_waits(struct tcp_ep *e)
+{
+	e->heard_ns = e->now_ns;
+	return false;
+}
+
 /* Return: the kernel may have more. */
 static bool sock_recv(struct tcp_ep *e, struct tcp_sock *s, uint64_t *got)
 {
 	uint32_t ahead = s->large ? TCP_TAIL_B + TCP_HDR_B : TCP_AHEAD_B;
-	uint32_t left = s->sink.left, n = 0;
+	uint32_t left = 0, n = 0;
 	uint64_t want = 0;
 	struct iovec iov[2];
+	char *at = NULL;
 	ssize_t ret;
 
-	if (left && s->sink.dst)
-		iov[n++] = (struct iovec){s->sink.dst, left};
-	else if (left)
-		iov[n++] = (struct iovec){e->link->trash, left = GX_MIN(left, TCP_PAD_B)};
+	if (s->sink.left) {
+		left = s->to ? 0 : sink_room(e, s, &at);
+		if (!left)
+			return sock_waits(e);
+		iov[n++] = (struct iovec){at, left};
+	}
 	if (left == s->sink.left)
 		iov[n++] = (struct iovec){s->buf + s->to, ahead - s->to};
 	for (uint32_t i = 0; i < n; i++)
@@ -197,7 +237,7 @@ static bool sock_recv(struct tcp_ep *e, struct tcp_sock *s, uint64_t *got)
 	*got += (uint64_t)ret;
 	left = GX_MIN(left, (uint32_t)ret);
 	s->to += (uint32_t)ret - left;
-	sink_took(s, left);
+	sink_took(e, s, at, left);
 	buf_take(e, s);
 	return (uint64_t)ret == want;
 }
@@ -206,6 +246,8 @@ static bool sock_rx(struct tcp_ep *e, struct tcp_sock *s)
 {
 	uint64_t got = 0;
 
+	if (gx_unlikely(s->sink.left && s->to)) /* payload that had no room */
+		buf_take(e, s);
 	while (!s->rx_ended && got < TCP_TURN_B && sock_recv(e, s, &got))
 		;
 	e->link->rx_b += got;

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One turn of the tcp link: read this first. The polling loop calls link_tcp_poll(), which does for
- * each endpoint that is not cold (tcp_live.c), in this order:
+ * One turn of the tcp link: read this first. The polling loop calls link_tcp_poll(), which hands on
+ * what GPUs have copied since the last turn (tcp_gpu.c). Then it does for each endpoint that is not
+ * cold (tcp_live.c), in this order:
  *
  *   tcp_rx()          reads sockets: payload into its place, frames to in, match and op (tcp_rx.c)
+ *   tcp_gpus_settle() has GPUs copy payload that came for their memory (tcp_gpu.c)
  *   tcp_in_deliver()  completions that waited for room (tcp_in.c)
  *   tcp_in_acks()     tells how far messages of several chunks have come (tcp_in.c)
  *   tcp_match_serve() turns gets of the peer into puts (tcp_match.c)
- *   tcp_tx()          frames to sockets (tcp_tx.c)
+ *   tcp_tx()          frames to sockets (tcp_tx.c; tcp_fetch.c for memory of GPUs)
  *   ep_tick()         each millisecond: deadlines, whether the peer lives, sockets that ended
  *
  * No side ever waits with reading for its own writing, and each answer has room (tcp_ctl_put()). So
@@ -73,13 +75,6 @@ static void tick_speak(struct tcp_ep *e)
 		tcp_ctl_put(e, &(struct tcp_frame){.type = TCP_PONG});
 }
 
-/* The core's gauge is a sum over its endpoints. Each adds the change of its own part. */
-static void tell_gauge(struct tcp_ep *e, uint32_t nr_msgs)
-{
-	gx_stat_add(tcp_stats(e), GX_STAT_MSGS_ACTIVE, (uint64_t)nr_msgs - e->told_msgs);
-	e->told_msgs = nr_msgs;
-}
-
 static void ep_tick(struct tcp_ep *e)
 {
 	uint32_t mids_out = TCP_MIDS - (e->mid_head - e->mid_tail);
@@ -91,7 +86,7 @@ static void ep_tick(struct tcp_ep *e)
 		tcp_fault(e, e->ended_err);
 	if (e->now_ns >= e->deadline_ns)
 		tick_deadlines(e);
-	tell_gauge(e, mids_out + e->nr_in + e->gets_out);
+	tcp_tell_gauge(e, mids_out + e->nr_in + e->gets_out);
 }
 
 /* ---- a turn ---- */
@@ -113,6 +108,7 @@ static bool ep_turn(struct tcp_ep *e, uint64_t now_ns)
 
 	e->now_ns = now_ns;
 	worked = tcp_rx(e);
+	tcp_gpus_settle(e->link, now_ns);
 	if (gx_unlikely(e->landed_head != TCP_NONE))
 		worked |= tcp_in_deliver(e);
 	if (e->nr_acks)
@@ -130,7 +126,9 @@ static bool ep_turn(struct tcp_ep *e, uint64_t now_ns)
 
 bool link_tcp_asleep(const void *link)
 {
-	return !((const struct link_tcp *)link)->nr_live;
+	const struct link_tcp *l = link;
+
+	return !l->nr_live && !l->nr_held;
 }
 
 bool link_tcp_poll(void *link, uint64_t now_ns)
@@ -141,6 +139,7 @@ bool link_tcp_poll(void *link, uint64_t now_ns)
 
 	l->core->now_ns = now_ns;
 	l->rx_b = l->tx_b = 0;
+	worked = tcp_gpus_reap(l, now_ns);
 	tcp_live_cool(l, now_ns);
 	while ((e = tcp_live_cold(l, now_ns))) /* first: the hot ones may use up the turn's bytes */
 		worked |= ep_turn(e, now_ns);
@@ -160,22 +159,27 @@ static void ops_drop(struct tcp_ep *e)
 {
 	for (uint32_t i = 0; i < e->ops_top && e->nr_ops; i++) {
 		struct tcp_op *op = &e->ops[i];
-		struct tcp_frame fail = {
-			.type = TCP_FAIL, .flags = TCP_F_SLOT, .token = op->token, .err = -ENOENT};
 
-		if (!tcp_op_is_live(op) || !mem_is_dead(op->mem))
-			continue;
-		if (op->internal && op->state == TCP_OP_QUEUED)
-			tcp_ctl_put(e, &fail);
-		tcp_op_doom(e, i, -ECANCELED);
+		if (tcp_op_is_live(op) && mem_is_dead(op->mem))
+			tcp_op_let_go(e, i, -ECANCELED, -ENOENT);
 	}
 }
 
-/* Nothing of it is held: no call into the kernel is under way. */
+/* Hold memory that a GPU still copies into. */
+static void ins_hold(const struct tcp_ep *e, struct drop *d)
+{
+	for (uint32_t i = 0; i < TCP_MIDS && e->nr_held; i++)
+		if (e->in[i].pending && mem_is_dead(e->in[i].mem))
+			drop_hold(d, e->in[i].mem);
+}
+
+/* No call into the kernel is under way, so only copies by GPUs hold memory. */
 void link_tcp_drop(void *link, struct drop *d)
 {
 	struct link_tcp *l = link;
 
+	tcp_gpus_reap(l, l->core->now_ns);
+	tcp_gpus_settle(l, l->core->now_ns);
 	for (unsigned k = 0; k < l->nr_live; k++) {
 		struct tcp_ep *e = l->live[k];
 
@@ -184,35 +188,35 @@ void link_tcp_drop(void *link, struct drop *d)
 			if (e->in[i].state == TCP_IN_ACTIVE && mem_is_dead(e->in[i].mem))
 				tcp_in_refuse(e, &e->in[i], -ENOENT);
 	}
+	for (unsigned k = 0; k < GX_PEERS_MAX && l->nr_held; k++)
+		if (l->eps[k])
+			ins_hold(l->eps[k], d);
+	tcp_gpus_drop(l, d);
 }
 
-/* ---- attach, fail ---- */
+/* ---- attach ---- */
+
+/* A core has no more endpoints than places for them. */
+static void index_take(struct tcp_ep *e)
+{
+	struct link_tcp *l = e->link;
+
+	if (e->index != TCP_NONE)
+		return;
+	for (uint32_t i = 0; i < GX_PEERS_MAX && e->index == TCP_NONE; i++)
+		if (!l->eps[i])
+			e->index = i;
+	assert(e->index != TCP_NONE);
+	l->eps[e->index] = e;
+}
 
 void tcp_attach(struct gx_ep *ep)
 {
 	struct tcp_ep *e = tcp_of(ep);
 
 	e->now_ns = e->heard_ns = e->spoke_ns = ep->core->now_ns;
+	index_take(e);
 	tcp_live_add(e);
 	ops_drop(e); /* link_tcp_drop() did not see what was posted before */
 	atomic_store_explicit(&ep->attached, true, memory_order_release);
-}
-
-/* The kernel references no memory between two calls, so everything ends at once. */
-void tcp_fail(struct gx_ep *ep, int err)
-{
-	struct tcp_ep *e = tcp_of(ep);
-
-	if (e->err)
-		return;
-	e->err = err ? err : -ECONNRESET;
-	for (uint32_t i = 0; i < e->ops_top; i++)
-		if (e->ops[i].state != TCP_OP_FREE)
-			tcp_op_finish(e, i, e->err, 0);
-	if (e->live_at != TCP_NONE)
-		tcp_live_remove(e);
-	tell_gauge(e, 0);
-	ep->comp_mark = ep->core->comp_head;
-	/* The last touch: the control thread may free it from here on. */
-	atomic_store_explicit(&ep->detached, true, memory_order_release);
 }

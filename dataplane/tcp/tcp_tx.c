@@ -2,14 +2,16 @@
 /*
  * Frames to sockets. Each socket has a short queue of frames; one sendmsg() takes as much of it as
  * the kernel has room for. A socket whose queue has room pulls the next chunk of an operation, so
- * the chunks of a message spread over the sockets by their speed. Frames without payload go by
- * socket 0, before chunks. Runs on the polling core.
+ * the chunks of a message spread over the sockets by their speed. A chunk in memory of a GPU is
+ * first brought to host memory (tcp_fetch.c). Frames without payload go by socket 0, before chunks.
+ * Runs on the polling core.
  */
 #include "tcp/tcp.h"
 
 #include <errno.h>
 
-#define TX_TRIES 8 /* operations that a socket looks at for a chunk */
+#define TX_TRIES 8  /* operations that a socket looks at for a chunk */
+#define TX_LOOKS 32 /* operations that a call looks at whose chunks are being staged */
 
 /* Bytes of the whole frame. */
 static uint64_t out_b(const struct tcp_out *o)
@@ -77,8 +79,9 @@ static void op_chunk(struct tcp_ep *e, struct tcp_sock *s, uint32_t i)
 	struct tcp_out *o = out_new(s, &f);
 
 	if (f.plen)
-		o->data = op->at + moff;
+		o->data = op->gpu ? tcp_fetch_at(op, op->next_chunk - 1) : op->at + moff;
 	o->op = i;
+	o->chunk = op->next_chunk - 1;
 	op->queued++;
 	gx_stat_add(tcp_stats(e), GX_STAT_TX_PKTS, 1);
 	gx_stat_add(tcp_stats(e), GX_STAT_TX_BYTES, f.plen);
@@ -97,12 +100,13 @@ static bool chunk_pull(struct tcp_ep *e, struct tcp_sock *s)
 			may = op_begin(e, i);
 		if (may)
 			op_chunk(e, s, i);
-		if (op->next_chunk == op->nr_chunks) {
-			e->nr_act--;
+		if (may && op->gpu)
+			tcp_fetch_ahead(e, op);
+		e->nr_act--;
+		if (op->next_chunk == op->nr_chunks)
 			tcp_op_goto(op, TCP_OP_SENT);
-		} else {
-			tcp_list_push(e, &e->act_head, &e->act_tail, i);
-		}
+		else
+			tcp_act_push(e, i);
 		if (may)
 			return true;
 	}
@@ -163,8 +167,11 @@ static void sock_sent(struct tcp_ep *e, struct tcp_sock *s, uint64_t n)
 			break;
 		n -= len;
 		s->out_b -= len;
-		if (o->op != TCP_NONE)
+		if (o->op != TCP_NONE) {
 			e->ops[o->op].queued--;
+			if (e->ops[o->op].gpu)
+				tcp_fetch_sent(e, &e->ops[o->op], o->chunk);
+		}
 		s->tail++;
 	}
 	s->pos = (uint32_t)n;
@@ -211,10 +218,43 @@ static bool sock_tx(struct tcp_ep *e, struct tcp_sock *s)
 	return sent > 0;
 }
 
+/* ---- memory of GPUs ---- */
+
+/* An operation whose next chunk is being staged, or waits for a buffer. */
+static void fetch_one(struct tcp_ep *e, uint32_t i)
+{
+	struct tcp_op *op = &e->ops[i];
+	bool may = op->next_chunk < op->acked + e->window;
+
+	if (gx_unlikely(stage_err(op->gpu->stage))) {
+		tcp_op_let_go(e, i, -EIO, -EIO);
+		return;
+	}
+	tcp_fetch_ahead(e, op);
+	/* Others do not wait behind one whose window is full. */
+	if (!may || !tcp_fetch_waits(op)) {
+		tcp_fetch_unlist(e, i);
+		tcp_act_push(e, i);
+	}
+}
+
+static void tx_fetch(struct tcp_ep *e)
+{
+	uint32_t i = e->fetch_head, next;
+
+	for (unsigned n = GX_MIN(e->nr_fetch, (uint32_t)TX_LOOKS); n && i != TCP_NONE; n--) {
+		next = e->ops[i].next;
+		fetch_one(e, i);
+		i = next;
+	}
+}
+
 bool tcp_tx(struct tcp_ep *e)
 {
 	bool worked = false;
 
+	if (gx_unlikely(e->nr_fetch))
+		tx_fetch(e);
 	if (++e->tx_rover >= e->nr_socks)
 		e->tx_rover = 0;
 	for (unsigned k = 0, i = e->tx_rover; k < e->nr_socks && e->link->tx_b < TCP_LINK_B; k++) {

@@ -419,10 +419,10 @@ struct gx_connect_opts {
 	 * over a port. NULL: packet when .port is named, else local where both ends can. The copy
 	 * engines of a GPU copy where memory of a GPU is at either end, if this context has opened
 	 * a GPU (see gx_gpu_open()); else packets reach that memory. "tcp": by TCP sockets of the
-	 * kernel, to the server's address; host memory only; not with .port. NULL takes it as the
-	 * last resort, with a warning, where the ends have no port in common. "verbs": by RDMA
-	 * devices, which both ends have named in gx_opts.verbs; packets over a port carry sends,
-	 * and memory that a device does not register. NULL never takes it. */
+	 * kernel, to the server's address; not with .port. NULL takes it as the last resort, with a
+	 * warning, where the ends have no port in common. "verbs": by RDMA devices, which both ends
+	 * have named in gx_opts.verbs; packets over a port carry sends, and memory that a device
+	 * does not register. NULL never takes it. */
 	const char *link;
 	uint64_t sockets;     /* link "tcp": sockets of a lane, 1 to 16; default 1 */
 	uint64_t queue_pairs; /* link "verbs": of the connection, all lanes together: 1 to 64, and
@@ -556,8 +556,7 @@ struct gx_op {
  * Return: how many were taken, from index 0; fewer than @n when queues are full: turn, poll and
  * post the rest. For the first one: -EINVAL (unknown kind or flag, .reserved not 0, outside of
  * .mem, a stream that cannot be waited for; .mem was freed), -EFAULT (.mem cannot be written),
- * -ENOTCONN (the endpoint is down), -ENODEV (it names a stream, and no GPU is open), -EOPNOTSUPP
- * (memory of a GPU over link tcp).
+ * -ENOTCONN (the endpoint is down), -ENODEV (it names a stream, and no GPU is open).
  *
  * Operations with a .stream. gx_post() queues a flag behind the stream's work, and the operation
  * waits until the core sees the flag. The stream itself waits for nothing, and gx does not wait for
@@ -590,10 +589,9 @@ struct gx_comp {
 	enum gx_op_kind op;
 	int status; /* 0; -ETIMEDOUT, -ENOTCONN (submitted, and the endpoint is down), -ECONNRESET
 		     * (peer lost), -ECANCELED, -EACCES, -ENOENT (no such region), -ERANGE (outside
-		     * the region), -EMSGSIZE (RECV room too small), -EIO (GPU), -EOPNOTSUPP (link
-		     * tcp: the peer's region is memory of a GPU), -EBADMSG (CRC-32C: the same
-		     * bytes came wrong nine times, or too many at once: a memory or a link
-		     * corrupts them, or the source was changed meanwhile) */
+		     * the region), -EMSGSIZE (RECV room too small), -EIO (GPU), -EBADMSG (CRC-32C:
+		     * the same bytes came wrong nine times, or too many at once: a memory or a
+		     * link corrupts them, or the source was changed meanwhile) */
 	struct gx_ep *ep;
 	uint64_t user;	      /* of the operation; NOTIFY: 0 */
 	uint64_t len;	      /* bytes that landed */

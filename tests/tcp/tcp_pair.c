@@ -7,6 +7,41 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* ---- Sockets that give and take few bytes ---- */
+
+size_t dribble_b;
+
+static unsigned iov_cut(struct iovec *out, const struct iovec *iov, unsigned n)
+{
+	size_t left = dribble_b;
+	unsigned k = 0;
+
+	for (; k < n && left; k++) {
+		out[k] = iov[k];
+		out[k].iov_len = GX_MIN(out[k].iov_len, left);
+		left -= out[k].iov_len;
+	}
+	return k;
+}
+
+static ssize_t dribble_send(int fd, const struct iovec *iov, unsigned n)
+{
+	struct iovec cut[TCP_OUT_IOVS * TCP_OUTS];
+
+	return tcp_sys_kernel.send(fd, cut, iov_cut(cut, iov, n));
+}
+
+static ssize_t dribble_recv(int fd, const struct iovec *iov, unsigned n)
+{
+	struct iovec cut[2];
+
+	return tcp_sys_kernel.recv(fd, cut, iov_cut(cut, iov, n));
+}
+
+const struct tcp_sys dribble = {.send = dribble_send, .recv = dribble_recv};
+
+/* ---- Ends ---- */
+
 static void side_open(struct side *s, unsigned nr_socks, const int fds[])
 {
 	struct gx_hello_lane lane = {0};
@@ -17,6 +52,8 @@ static void side_open(struct side *s, unsigned nr_socks, const int fds[])
 	assert_true(s->gx && s->core);
 	memset(s->gx, 0, sizeof(*s->gx));
 	memset(s->core, 0, sizeof(*s->core));
+	s->gx->opts.chunk_b = CHUNK_B;
+	s->gx->opts.gpu_timeout_ns = GPU_TIMEOUT_NS;
 	s->core->gx = s->gx;
 	s->core->comps = calloc(GX_COMPS_MAX, sizeof(*s->core->comps));
 	assert_int_equal(link_tcp_open(s->core, &s->core->tcp), 0);
@@ -68,6 +105,20 @@ struct pair *pair_new(unsigned nr_socks)
 	return p;
 }
 
+void pair_gpu(struct pair *p, unsigned side, uint64_t delay_ns)
+{
+	struct gx_gpu_cfg cfg = {.delay_ns = delay_ns};
+	struct side *s = &p->side[side];
+
+	assert_int_equal(gx_gpu_host_ops.open(&cfg, &s->gpu), 0);
+	s->gpu->device = 0;
+	assert_int_equal(gx_arena_open(64 << 20, &s->gx->arena), 0);
+	assert_int_equal(gx_arena_attach(s->gx->arena, s->gpu), 0);
+	assert_int_equal(link_tcp_gpu(s->core->tcp, s->gpu), 0);
+	s->mem.kind = GX_MEM_CUDA;
+	s->mem.gpu = s->gpu;
+}
+
 void side_take(struct side *s)
 {
 	struct gx_comp comp;
@@ -96,6 +147,7 @@ void side_rest(const struct side *s)
 	assert_int_equal(s->e->nr_in, 0);
 	assert_int_equal(s->e->nr_act, 0);
 	assert_int_equal(s->e->gets_out, 0);
+	assert_int_equal(s->e->nr_held + s->e->nr_fetch + s->e->nr_staged, 0);
 	assert_int_equal(s->e->mid_head - s->e->mid_tail, TCP_MIDS);
 	assert_int_equal(s->core->comps_due, 0);
 	for (unsigned i = 0; i < TCP_SLOTS; i++)
@@ -119,17 +171,21 @@ bool pair_is_at_rest(const struct pair *p)
 	return true;
 }
 
-static void side_close(struct side *s)
+static void side_close(struct pair *p, struct side *s)
 {
 	struct gx_ep *ep = &s->e->ep;
 
 	ep->ops->ep_fail(ep, -ECONNRESET);
+	for (unsigned i = 0; i < 20; i++) /* blocks come back */
+		link_tcp_poll(s->core->tcp, p->now_ns += GPU_TIMEOUT_NS / 8);
 	assert_true(atomic_load(&ep->detached));
 	assert_int_equal(s->core->comps_due, 0);
 	ep->ops->ep_free(ep);
 	tcp_conn_close(&s->conn);
 	assert_int_equal(s->core->tcp->nr_live + s->core->tcp->nr_eps, 0);
 	link_tcp_close(s->core->tcp);
+	gx_arena_close(s->gx->arena);
+	gx_gpu_host_ops.close(s->gpu);
 	free(s->core->comps);
 	free(s->mem.addr);
 	free(s->core);
@@ -138,8 +194,8 @@ static void side_close(struct side *s)
 
 void pair_free(struct pair *p)
 {
-	side_close(&p->side[0]);
-	side_close(&p->side[1]);
+	side_close(p, &p->side[0]);
+	side_close(p, &p->side[1]);
 	free(p->buf);
 	free(p);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Two endpoints of the tcp link over socket pairs, in one thread and in virtual time, without a
- * control thread.
+ * control thread. The memory of a side may be that of a GPU: the CPU backend, which copies late.
  */
 #ifndef TCP_PAIR_H
 #define TCP_PAIR_H
@@ -18,18 +18,20 @@
 
 #include <cmocka.h>
 
-#define MEM_B	(4u << 20)
-#define CHUNK_B 65536
-#define WINDOW	4
-#define POISON	0x5b
-#define TOKEN	0x7700
-#define MS	1000000ull
+#define MEM_B	       (4u << 20)
+#define CHUNK_B	       65536
+#define WINDOW	       4
+#define POISON	       0x5b
+#define TOKEN	       0x7700
+#define MS	       1000000ull
+#define GPU_TIMEOUT_NS (1000 * MS)
 
 struct side {
 	struct gx *gx;
 	struct gx_core *core;
 	struct gx_conn conn;
-	struct gx_mem mem; /* MEM_B bytes of POISON, with TOKEN */
+	struct gx_mem mem;  /* MEM_B bytes of POISON, with TOKEN */
+	struct gx_gpu *gpu; /* of mem; NULL: host memory */
 	struct tcp_ep *e;
 	unsigned nr_done, nr_local, nr_notify;
 	struct gx_comp last, note;
@@ -43,6 +45,8 @@ struct pair {
 };
 
 struct pair *pair_new(unsigned nr_socks);
+/* Make @side's memory that of a GPU, whose copies end @delay_ns later. */
+void pair_gpu(struct pair *p, unsigned side, uint64_t delay_ns);
 void pair_free(struct pair *p);
 void pair_done(struct pair *p); /* waits for rest, and frees it */
 bool pair_is_at_rest(const struct pair *p);
@@ -55,6 +59,10 @@ void side_rest(const struct side *s); /* nothing is out */
 /* And send what may leave at once. */
 int side_post(struct pair *p, unsigned side, const struct gx_op *op);
 int side_fault(const struct pair *p, unsigned side);
+
+/* Sockets that give and take at most dribble_b bytes a call. */
+extern const struct tcp_sys dribble;
+extern size_t dribble_b;
 
 void bytes_fill(char *at, uint64_t len, unsigned seed);
 struct gx_op op_of(enum gx_op_kind kind, void *addr, uint64_t len);

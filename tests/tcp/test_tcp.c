@@ -8,39 +8,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* ---- Sockets that give and take few bytes ---- */
-
-static size_t dribble_b;
-
-static unsigned iov_cut(struct iovec *out, const struct iovec *iov, unsigned n)
-{
-	size_t left = dribble_b;
-	unsigned k = 0;
-
-	for (; k < n && left; k++) {
-		out[k] = iov[k];
-		out[k].iov_len = GX_MIN(out[k].iov_len, left);
-		left -= out[k].iov_len;
-	}
-	return k;
-}
-
-static ssize_t dribble_send(int fd, const struct iovec *iov, unsigned n)
-{
-	struct iovec cut[TCP_OUT_IOVS * TCP_OUTS];
-
-	return tcp_sys_kernel.send(fd, cut, iov_cut(cut, iov, n));
-}
-
-static ssize_t dribble_recv(int fd, const struct iovec *iov, unsigned n)
-{
-	struct iovec cut[2];
-
-	return tcp_sys_kernel.recv(fd, cut, iov_cut(cut, iov, n));
-}
-
-static const struct tcp_sys dribble = {.send = dribble_send, .recv = dribble_recv};
-
 /* ---- Bytes ---- */
 
 static void there_and_back(struct pair *p, unsigned from, uint64_t len, uint64_t off)
@@ -290,22 +257,6 @@ static void region__errors(void **state)
 	pair_done(p);
 }
 
-/* Memory of a GPU: refused, unless no byte of it is meant. */
-static void region__of_a_gpu(void **state)
-{
-	struct pair *p = pair_new(1);
-
-	p->side[1].mem.kind = GX_MEM_CUDA;
-	for (unsigned i = 0; i < 4; i++) {
-		struct gx_op op = op_of(i & 1 ? GX_OP_GET : GX_OP_PUT, p->buf, i < 2 ? 0 : 8);
-
-		assert_int_equal(side_post(p, 0, &op), 0);
-		UNTIL(p, p->side[0].nr_done == i + 1);
-		assert_int_equal(p->side[0].last.status, i < 2 ? 0 : -EOPNOTSUPP);
-	}
-	pair_done(p);
-}
-
 static void cancel__at_any_time(void **state)
 {
 	struct pair *p = pair_new(3);
@@ -501,7 +452,7 @@ static ssize_t brake_send(int fd, const struct iovec *iov, unsigned n)
 	if (!brake_b)
 		return -EAGAIN;
 	dribble_b = brake_b;
-	ret = dribble_send(fd, iov, n);
+	ret = dribble.send(fd, iov, n);
 	if (ret > 0)
 		brake_b -= (size_t)ret;
 	return ret;
@@ -674,7 +625,6 @@ int main(void)
 		cmocka_unit_test(put__slow_path),
 		cmocka_unit_test(send_recv__meets),
 		cmocka_unit_test(region__errors),
-		cmocka_unit_test(region__of_a_gpu),
 		cmocka_unit_test(cancel__at_any_time),
 		cmocka_unit_test(recv__cancel),
 		cmocka_unit_test(recv__cancel_crosses_a_send),

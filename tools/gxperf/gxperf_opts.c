@@ -104,7 +104,7 @@ static const struct argp_option conn_options[] = {
 	 2},
 	{"link", KEY_LINK, "LINK", 0,
 	 "Take this link: local (memory of a server on this host, mapped), packet, tcp (the "
-	 "kernel's TCP; host memory only), or verbs (RDMA devices; the server names its own by "
+	 "kernel's TCP), or verbs (RDMA devices; the server names its own by "
 	 "--rdma); default: packet with --port, else the best of both ends",
 	 2},
 	{"sockets", KEY_SOCKETS, "N", 0,

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The end of an endpoint of the tcp link: it fails, and leaves its core when no GPU copies for it
+ * any more. tcp_attach() in tcp_turn.c is the beginning. Runs on the polling core.
+ */
+#include "tcp/tcp.h"
+
+#include <errno.h>
+
+/* End all operations, but those into whose memory a GPU still copies. */
+static void ops_fail(struct tcp_ep *e)
+{
+	uint64_t held[TCP_OPS / 64] = {0};
+
+	for (uint32_t k = 0; k < TCP_MIDS && e->nr_held; k++)
+		if (e->in[k].pending && e->in[k].op != TCP_NONE)
+			held[e->in[k].op / 64] |= 1ull << (e->in[k].op & 63);
+	for (uint32_t i = 0; i < e->ops_top; i++)
+		if (e->ops[i].state != TCP_OP_FREE && !(held[i / 64] >> (i & 63) & 1))
+			tcp_op_finish(e, i, e->err, 0);
+}
+
+void tcp_ep_leave(struct tcp_ep *e)
+{
+	struct gx_ep *ep = &e->ep;
+
+	ops_fail(e);
+	if (e->index != TCP_NONE)
+		e->link->eps[e->index] = NULL;
+	ep->comp_mark = ep->core->comp_head;
+	/* The last touch: the control thread may free it from here on. */
+	atomic_store_explicit(&ep->detached, true, memory_order_release);
+}
+
+/* The kernel references no memory between two calls. So everything ends at once, unless a GPU
+ * copies; then the endpoint leaves when the last block with bytes of it comes back. */
+void tcp_fail(struct gx_ep *ep, int err)
+{
+	struct tcp_ep *e = tcp_of(ep);
+
+	if (e->err)
+		return;
+	e->err = err ? err : -ECONNRESET;
+	if (e->live_at != TCP_NONE)
+		tcp_live_remove(e);
+	tcp_tell_gauge(e, 0);
+	ops_fail(e);
+	if (!e->nr_held)
+		tcp_ep_leave(e);
+}
