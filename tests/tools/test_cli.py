@@ -2144,6 +2144,53 @@ def gpu_packets(tools):
 
 
 @case
+def gpu_tcp(tools):
+    """By pinned memory at both ends, over sockets; sends and echoes, too."""
+    tools = tools.with_gpus()
+    if not tools:
+        return
+    gpu_moves(tools, "tcp", "--sockets", "3")
+    with Server(tools, "--mem", "h=host:16M", "--unpack", "kernel", "--sms", "4", mem="g=cuda:1:16M") as s:
+        how = ("--mem", "g", "--link", "tcp", "-s", "1000003", "-n", "20")
+        for command, more in (("put", ()), ("send", ()), ("send", ("--local-mem", "cuda:0"))):
+            ran = tools.perf(command, s.addr, *how, *more)
+            row, = ran.clean()
+            path = ran.doc["path"]
+            expect((path["link"], path["unpack"], path["bounce"], row["sms"]) == ("tcp", "kernel", "host", 4), path, row)
+        expect(s.stat(tools, "descs") > 0, "nothing was unpacked")
+        tools.perf("lat", s.addr, "--mem", "g", "--link", "tcp", "-s", "4K", "-n", "300").clean()
+        path = clean_path(tools.perf("get", s.addr, *how))
+        expect((path["unpack"], path["bounce"]) == ("direct", None), path)
+        path = clean_path(tools.perf("get", s.addr, *how, "--local-mem", "cuda:0", "--unpack", "resident"))
+        expect((path["unpack"], path["bounce"]) == ("resident", "host"), path)
+        tools.gxperf("put", s.addr, *how, "--unpack", "resident").must(USAGE, "the receiving end decides")
+        tools.gxperf("put", s.addr, "--mem", "h", "--link", "tcp", "--unpack", "kernel").must(FAILED, "nothing is unpacked")
+    with Server(tools, "--unpack", "none", mem="g=cuda:0:16M") as s:
+        tools.perf("put", s.addr, "--link", "tcp", "-s", "64K", "-n", "5").must(WRONG)
+    # A pool in GPU memory is for packets: a socket is read into host memory all the same.
+    with Server(tools, "--bounce", "gpu:1", mem="g=cuda:0:16M") as s:
+        path = clean_path(tools.perf("put", s.addr, "--link", "tcp", "-s", "1M", "-n", "10"))
+        expect(path["bounce"] == "host", path)
+
+
+@case
+def gpu_tcp_server_killed(tools):
+    """In mid-transfer, at either end: an error in bounded time, and others go on."""
+    tools = tools.with_gpus()
+    if not tools:
+        return
+    with Server(tools, mem="g=cuda:1:64M") as s:
+        proc = under_load(tools, s, "--local-mem", "cuda:0", "-D", "30", link="tcp")
+        s.proc.kill()
+        ended(proc).must(LOST)
+    with Server(tools, mem="g=cuda:1:64M") as s:
+        proc = under_load(tools, s, "--local-mem", "cuda:0", "-D", "30", link="tcp")
+        proc.kill()
+        proc.communicate()
+        tools.perf("put", s.addr, "--link", "tcp", "-s", "1M", "-n", "20").clean()
+
+
+@case
 def gpu_local(tools):
     """Straight into the peer's memory, by copy engines: nothing goes by packets."""
     tools = tools.with_gpus()

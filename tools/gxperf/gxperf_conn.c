@@ -477,6 +477,19 @@ static bool unpack_is_cpus(enum gx_mem_kind kind, const char *pool)
 	return kind == GX_MEM_HOST && !strcmp(pool, "host");
 }
 
+/* The memory where bytes land. */
+static enum gx_mem_kind path_kind(const struct perf *perf, unsigned access)
+{
+	return access == GX_ACCESS_GET ? perf->opts->local_kind : perf->conns[0].region.kind;
+}
+
+/* Over link tcp the kernel copies to host memory. For memory of a GPU it copies to pinned memory,
+ * and the GPU unpacks from there. */
+static bool perf_is_tcp_direct(const struct perf *perf, unsigned access)
+{
+	return perf_is_tcp(perf) && path_kind(perf, access) == GX_MEM_HOST;
+}
+
 /* The end where bytes land unpacks: the server for all but get. */
 static int conn_unpack_check(struct perf *perf, unsigned access)
 {
@@ -485,7 +498,7 @@ static int conn_unpack_check(struct perf *perf, unsigned access)
 
 	if (ret || !o->unpack_given)
 		return ret;
-	if (perf_is_mapped(perf) || perf_is_pulled(perf) || perf_is_tcp(perf) ||
+	if (perf_is_mapped(perf) || perf_is_pulled(perf) || perf_is_tcp_direct(perf, access) ||
 	    perf_is_rdma(perf)) {
 		report_error(perf->report,
 			     "--unpack %s: over link %s nothing is unpacked; add --link packet",
@@ -552,9 +565,11 @@ static void conn_path_tell(struct perf *perf, unsigned access)
 		path.unpack = "direct";
 		path.bounce = NULL;
 		path.engine = path_engine(o);
-	} else if (perf_is_tcp(perf)) {
+	} else if (perf_is_tcp_direct(perf, access)) {
 		path.unpack = "direct"; /* read from the socket into its place */
 		path.bounce = NULL;
+	} else if (perf_is_tcp(perf)) {
+		path.bounce = "host"; /* wherever packets land */
 	} else if (perf_is_rdma(perf)) {
 		path.unpack = "direct";
 		path.bounce = NULL;
