@@ -211,8 +211,9 @@ static void node_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event eve
 
 static struct gx_mem *node_region(struct node *n, const char *name, uint64_t len)
 {
+	enum gx_mem_kind kind = is_gpu(n->cfg.port) ? GX_MEM_CUDA : GX_MEM_HOST;
 	struct gx_mem *mem;
-	int ret = gx_mem_alloc(n->gx, GX_MEM_HOST, 0, len, &mem);
+	int ret = gx_mem_alloc(n->gx, kind, 0, len, &mem);
 
 	CHECK(!ret, "%s", gx_error());
 	ret = gx_mem_share(mem, name, GX_ACCESS_PUT | GX_ACCESS_GET);
@@ -266,7 +267,12 @@ bool is_local(const char *port)
 
 bool is_tcp(const char *port)
 {
-	return !strcmp(port, "tcp");
+	return !strcmp(port, "tcp") || is_gpu(port);
+}
+
+bool is_gpu(const char *port)
+{
+	return !strcmp(port, "tcp-gpu");
 }
 
 bool is_bounce(const char *port)
@@ -403,7 +409,7 @@ struct gx_conn *node_connect(struct node *n, unsigned port, unsigned lanes, int 
 
 	o.lanes = lanes;
 	if (is_local(n->cfg.port) || is_tcp(n->cfg.port))
-		o.link = n->cfg.port;
+		o.link = is_tcp(n->cfg.port) ? "tcp" : "local";
 	o.sockets = is_tcp(n->cfg.port) ? 3 : 0;
 	o.timeout_ns = 20000000000ull;
 	snprintf(addr, sizeof(addr), "127.0.0.1:%u", port);

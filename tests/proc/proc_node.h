@@ -56,8 +56,10 @@ struct node_event {
 };
 
 struct node_cfg {
-	const char *port;     /* "local": the local link, over port shm; "tcp": link tcp; "bounce":
-				 port shm with its bounce pool on GPU 0 */
+	const char *port;     /* "local": the local link, over port shm; "tcp": link tcp; "tcp-gpu":
+				 the same with regions on GPU 0, the fake driver's, whose memory
+				 the CPU reaches; "bounce": port shm with its bounce pool on GPU
+				 0 */
 	bool server, threads; /* threads: cores run on gx's own */
 	unsigned nr_cores, slots;
 	uint64_t timeout_ns, echo_b; /* echo_b: room of each echoing receive; 0: no echo */
@@ -88,6 +90,7 @@ struct node {
 
 bool is_local(const char *port);
 bool is_tcp(const char *port);
+bool is_gpu(const char *port);
 bool is_bounce(const char *port);
 /* @op is to receive at @addr, in @block of @len bytes, which must be registered where the bounce
  * pool is a GPU's; block_free() before that is freed. */
