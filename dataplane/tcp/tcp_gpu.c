@@ -128,12 +128,15 @@ bool tcp_gpus_reap(struct link_tcp *l, uint64_t now_ns)
 {
 	bool worked = false;
 
-	for (unsigned i = 0; i < l->nr_gpus; i++)
-		if (l->gpu[i]) {
-			worked |= stage_reap(l->gpu[i]->stage, now_ns);
-			worked |= gpu_reap(l, l->gpu[i], now_ns);
-			gpu_flush(l, l->gpu[i], true, now_ns); /* no endpoint may be left */
-		}
+	for (unsigned i = 0; i < l->nr_gpus; i++) {
+		if (!l->gpu[i])
+			continue;
+		worked |= stage_reap(l->gpu[i]->stage, now_ns);
+		if (!l->nr_held)
+			continue;
+		worked |= gpu_reap(l, l->gpu[i], now_ns);
+		gpu_flush(l, l->gpu[i], true, now_ns); /* no endpoint may be left */
+	}
 	return worked;
 }
 

@@ -1189,7 +1189,8 @@ def coll_wrong_data_is_seen(tools):
 def coll_bad_place(tools):
     tools.gxperf("allgather", "-g", "2", "--port", "avian", "--cores", "any").must(FAILED, "avian")
     tools.gxperf("allgather", "-g", "2", "--require", "avian", "-n", "1", "--cores", "any").must(FAILED, "avian")
-    tools.gxperf("allgather", "-g", "2", "--unpack", "none", "-n", "1", "--cores", "any").must(FAILED, "--link packet")
+    for link in ("local", "tcp"):
+        tools.gxperf("allgather", "-g", "2", "--unpack", "none", "-n", "1", "--cores", "any", "--link", link).must(FAILED, "--link packet")
     if not pathlib.Path("/dev/nvidiactl").exists():
         tools.gxperf("allgather", "-g", "2", "--mem", "cuda", "--cores", "any").must(FAILED, "cuda")
 
@@ -2165,6 +2166,10 @@ def gpu_tcp(tools):
         expect((path["unpack"], path["bounce"]) == ("resident", "host"), path)
         tools.gxperf("put", s.addr, *how, "--unpack", "resident").must(USAGE, "the receiving end decides")
         tools.gxperf("put", s.addr, "--mem", "h", "--link", "tcp", "--unpack", "kernel").must(FAILED, "nothing is unpacked")
+    for command in ("allgather", "alltoall"):
+        path = clean_path(tools.perf(command, "-g", "2", "-s", "100003", "-n", "20", "--cores", "any", "--mem", "cuda",
+                                     "--link", "tcp", "--unpack", "kernel"))
+        expect((path["link"], path["unpack"]) == ("tcp", "kernel"), path)
     with Server(tools, "--unpack", "none", mem="g=cuda:0:16M") as s:
         tools.perf("put", s.addr, "--link", "tcp", "-s", "64K", "-n", "5").must(WRONG)
     # A pool in GPU memory is for packets: a socket is read into host memory all the same.

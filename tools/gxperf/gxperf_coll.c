@@ -260,6 +260,12 @@ static int rank_open(struct coll_rank *r)
 		   : PERF_OK;
 }
 
+/* Does a GPU or CPU unpack what comes over @link? Over link tcp the kernel fills host memory. */
+static bool link_unpacks(const char *link, enum gx_mem_kind kind)
+{
+	return !strcmp(link, "packet") || (!strcmp(link, "tcp") && kind == GX_MEM_CUDA);
+}
+
 /* Check every connection of this rank against --link and --require. */
 static int rank_link_check(struct coll_rank *r)
 {
@@ -271,7 +277,7 @@ static int rank_link_check(struct coll_rank *r)
 
 		if (q == r->rank || gx_conn_info(gx_group_conn(r->group, q), &info))
 			continue;
-		if (o->unpack_given && strcmp(info.link, "packet") != 0)
+		if (o->unpack_given && !link_unpacks(info.link, r->run->c->kind))
 			return coll_say(r, PERF_FAILED,
 					"--unpack %s: over link %s nothing is unpacked; add "
 					"--link packet",
@@ -330,12 +336,13 @@ static void rank_path_tell(const struct coll_rank *r)
 		path.crc_by = opt_crc_by_text(info.integrity, info.crc_by_copy, run->c->kind);
 		path.quantum_b = info.quantum_b;
 		path.why = path_why(o, &info, why, sizeof(why));
-		if (!strcmp(info.link, "local")) {
-			path.unpack = "direct";
+		if (strcmp(info.link, "verbs") != 0 && !link_unpacks(info.link, run->c->kind))
+			path.unpack =
+				"direct"; /* beside link verbs memory of a GPU goes by packets */
+		if (!strcmp(info.link, "local"))
 			path.engine = run->c->kind == GX_MEM_HOST ? "cpu"
 				      : o->engine_name		  ? o->engine_name
 								  : "auto";
-		}
 	}
 	report_path(run->report, &path);
 	snprintf(how, sizeof(how), "%s",
