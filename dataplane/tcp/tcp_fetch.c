@@ -2,9 +2,9 @@
 /*
  * Payload that leaves the memory of a GPU. Its copy engine brings chunk after chunk into pinned
  * buffers (copy/stage.h), and a socket takes a chunk when it is there. Until then its operation lies
- * in the list of those that fetch (tcp_tx.c), in the order of posting. A buffer is free again when the kernel
- * has all of its chunk. The buffers belong to all endpoints of a core, and each may hold a share.
- * Runs on the polling core.
+ * in the list of those that fetch (tcp_tx.c), in the order of posting. A buffer is free again when
+ * the kernel has all of its chunk. The buffers belong to all endpoints of a core, and each may hold
+ * a share. Runs on the polling core.
  */
 #include "tcp/tcp.h"
 

@@ -561,12 +561,16 @@ static void fail__with_blocks_out(void **state)
 		side_take(b);
 		assert_int_equal(b->nr_done, !op_is_held(b->e)); /* its memory is not free */
 		nr_held += op_is_held(b->e);
+		b->mem.drop_seq = 1; /* the program frees its memory */
+		atomic_store(&b->mem.dead, true);
+		assert_false(is_dropped(b, 1));
 		for (unsigned i = 0; i < 10; i++) {
 			p->now_ns += DELAY_NS;
 			side_turn(p, 1);
 		}
 		assert_true(atomic_load(&ep->detached) && link_tcp_asleep(b->core->tcp));
 		assert_int_equal(b->nr_done, 1);
+		assert_true(is_dropped(b, 2));
 		memset(b->mem.addr, 0x55, MEM_B);
 		for (unsigned i = 0; i < 10; i++) {
 			p->now_ns += DELAY_NS;
