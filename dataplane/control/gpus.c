@@ -57,6 +57,19 @@ static bool pool_unseen(const struct gx *gx, int device)
 	return false;
 }
 
+/* Link tcp may never be used, so a GPU that it cannot serve is no less good for the others. */
+static void gpu_attach_tcp(struct gx *gx, int device)
+{
+	int ret = 0;
+
+	for (unsigned i = 0; !ret && i < gx->nr_cores; i++)
+		ret = link_tcp_gpu(gx->core[i]->tcp, gx->gpu[device]);
+	if (ret)
+		gx_warn("cuda:%d: link tcp has no buffers for its memory (%s), and refuses it: if "
+			"you need it there, take fewer cores or GPUs",
+			device, strerror(-ret));
+}
+
 /* Make all users of the GPU know it. None of it can be undone: after a failure the GPU stays
  * unusable. */
 static int gpu_attach(struct gx *gx, int device)
@@ -68,8 +81,6 @@ static int gpu_attach(struct gx *gx, int device)
 	for (unsigned i = 0; !ret && i < gx->nr_cores; i++)
 		for (unsigned p = 0; !ret && p < gx->nr_ports; p++)
 			ret = link_pkt_gpu(gx->core[i]->link[p], gx->gpu[device]);
-	for (unsigned i = 0; !ret && i < gx->nr_cores; i++)
-		ret = link_tcp_gpu(gx->core[i]->tcp, gx->gpu[device]);
 	if (ret)
 		return gx_fail(ret, "cuda:%d cannot read the bounce buffers: %s", device,
 			       gx_gpu_why());
@@ -82,6 +93,7 @@ static int gpu_attach(struct gx *gx, int device)
 		return gx_fail(ret, "cuda:%d: cannot be set up for copies: %s", device,
 			       ret == -ETIMEDOUT ? "a first one of 4 KiB does not end"
 						 : gx_gpu_why());
+	gpu_attach_tcp(gx, device);
 	gpu_register(gx, gx->gpu[device]);
 	return 0;
 }

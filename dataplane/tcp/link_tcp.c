@@ -84,6 +84,11 @@ static int tcp_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route 
 
 	if (e->err)
 		return -ENOTCONN;
+	if (tcp_gpu_lacks(e->link, user->mem, user->len))
+		return gx_fail(-ENOMEM,
+			       "link tcp has no buffers for memory of cuda:%d: there was no room "
+			       "for them when gx_gpu_open() or gx_mem_alloc() opened it",
+			       user->mem->device);
 	if (!core_post_room(ep->core) || tcp_ctl_room(e) <= TCP_CTLS_KEPT ||
 	    e->nr_ops >= TCP_OPS - TCP_GETS || (user->kind == GX_OP_GET && e->gets_out == TCP_GETS))
 		return -EAGAIN;

@@ -275,6 +275,12 @@ static inline struct tcp_gpu *tcp_gpu_of(const struct link_tcp *l, const struct 
 	return mem && mem->kind != GX_MEM_HOST ? l->gpu[mem->gpu->device] : NULL;
 }
 
+/* No buffers for these bytes could be had when their GPU was opened. */
+static inline bool tcp_gpu_lacks(const struct link_tcp *l, const struct gx_mem *mem, uint64_t len)
+{
+	return len && mem && mem->kind != GX_MEM_HOST && !l->gpu[mem->gpu->device];
+}
+
 static inline uint32_t tcp_ctl_room(const struct tcp_ep *e)
 {
 	return TCP_CTLS - (e->ctl_head - e->ctl_tail);

@@ -230,6 +230,8 @@ static int open_region(struct tcp_ep *e, const struct tcp_frame *f, struct tcp_i
 
 	if (ret)
 		return ret;
+	if (tcp_gpu_lacks(e->link, mem, f->len))
+		return -EIO;
 	m->dst = mem->addr + f->off;
 	m->mem = mem;
 	m->gpu = tcp_gpu_of(e->link, mem);

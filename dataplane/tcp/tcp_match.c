@@ -138,6 +138,8 @@ static bool serve_one(struct tcp_ep *e, const struct tcp_frame *f)
 	uint32_t i;
 
 	fail.err = core_region(e->ep.core, f->token, GX_ACCESS_GET, f->off, f->len, &mem);
+	if (!fail.err && tcp_gpu_lacks(e->link, mem, f->len))
+		fail.err = -EIO;
 	if (fail.err) {
 		tcp_ctl_put(e, &fail);
 		return true;

@@ -556,7 +556,8 @@ struct gx_op {
  * Return: how many were taken, from index 0; fewer than @n when queues are full: turn, poll and
  * post the rest. For the first one: -EINVAL (unknown kind or flag, .reserved not 0, outside of
  * .mem, a stream that cannot be waited for; .mem was freed), -EFAULT (.mem cannot be written),
- * -ENOTCONN (the endpoint is down), -ENODEV (it names a stream, and no GPU is open).
+ * -ENOTCONN (the endpoint is down), -ENODEV (it names a stream, and no GPU is open), -ENOMEM (link
+ * tcp has no buffers for memory of that GPU, as a warning said when it was opened).
  *
  * Operations with a .stream. gx_post() queues a flag behind the stream's work, and the operation
  * waits until the core sees the flag. The stream itself waits for nothing, and gx does not wait for

@@ -611,6 +611,29 @@ static void gpu__stands_still(void **state)
 	pair_done(p);
 }
 
+/* Its buffers could not be had when it was opened. */
+static void gpu__has_no_buffers(void **state)
+{
+	struct pair *p = pair_new(1);
+	struct side *a = &p->side[0], *b = &p->side[1];
+	struct gx_gpu gpu = {.device = 3};
+
+	b->mem.kind = GX_MEM_CUDA;
+	b->mem.gpu = &gpu;
+	for (unsigned i = 0; i < 4; i++) {
+		struct gx_op op = op_of(i & 1 ? GX_OP_GET : GX_OP_PUT, p->buf, i < 2 ? 0 : 8);
+
+		assert_int_equal(side_post(p, 0, &op), 0);
+		UNTIL(p, a->nr_done == i + 1);
+		assert_int_equal(a->last.status, i < 2 ? 0 : -EIO);
+		op = op_at(b, op.kind, 0, op.len);
+		if (i >= 2)
+			assert_int_equal(side_post(p, 1, &op), -ENOMEM);
+	}
+	is_all(b->mem.addr, MEM_B, POISON);
+	pair_done(p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -631,6 +654,7 @@ int main(void)
 		cmocka_unit_test(mem__freed_while_staged),
 		cmocka_unit_test(fail__with_blocks_out),
 		cmocka_unit_test(gpu__stands_still),
+		cmocka_unit_test(gpu__has_no_buffers),
 	};
 
 	return cmocka_run_group_tests_name("tcp_gpu", tests, NULL, NULL);
