@@ -335,10 +335,10 @@ void tcp_in_copied(struct tcp_ep *e, struct tcp_in *m, int err);
 uint32_t tcp_ring_room(struct tcp_gpu *t, const char *dst, uint32_t want, char **at);
 /** tcp_ring_add() - @n bytes for @k's place are there. */
 void tcp_ring_add(struct tcp_ep *e, const struct tcp_sink *k, const char *at, uint32_t n);
-/** tcp_gpus_reap() - Once a turn: hand on what was copied, and launch what waits. True: it worked.
- */
+/** tcp_gpus_reap() - Once a turn: hand on the copies that have ended, and launch the fragments that
+ * wait. True: it worked. */
 bool tcp_gpus_reap(struct link_tcp *l, uint64_t now_ns);
-/** tcp_gpus_settle() - No more bytes come in now: launch, and hand on what was copied at once. */
+/** tcp_gpus_settle() - No more bytes come in now: launch, and hand on copies that a CPU has made. */
 void tcp_gpus_settle(struct link_tcp *l, uint64_t now_ns);
 /** tcp_gpus_drop() - Hold freed memory that is still being staged. */
 void tcp_gpus_drop(struct link_tcp *l, struct drop *d);
@@ -351,7 +351,7 @@ void tcp_gpus_close(struct link_tcp *l);
 /** tcp_fetch_waits() - Is the next chunk of @op not in host memory? */
 bool tcp_fetch_waits(struct tcp_op *op);
 const char *tcp_fetch_at(struct tcp_op *op, uint64_t chunk); /* a chunk that is there */
-void tcp_fetch_ahead(struct tcp_ep *e, struct tcp_op *op);   /* begin to stage what it sends next */
+void tcp_fetch_ahead(struct tcp_ep *e, struct tcp_op *op);   /* begin to stage its next chunks */
 /** tcp_fetch_sent() - The kernel has all of @chunk. */
 void tcp_fetch_sent(struct tcp_ep *e, struct tcp_op *op, uint64_t chunk);
 void tcp_fetch_end(struct tcp_ep *e, struct tcp_op *op); /* it sends no more */

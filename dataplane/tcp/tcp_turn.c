@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One turn of the tcp link: read this first. The polling loop calls link_tcp_poll(), which hands on
- * what GPUs have copied since the last turn (tcp_gpu.c). Then it does for each endpoint that is not
- * cold (tcp_live.c), in this order:
+ * the copies that GPUs have ended since the last turn (tcp_gpu.c). Then it does for each endpoint
+ * that is not cold (tcp_live.c), in this order:
  *
  *   tcp_rx()          reads sockets: payload into its place, frames to in, match and op (tcp_rx.c)
  *   tcp_gpus_settle() has GPUs copy payload that came for their memory (tcp_gpu.c)

@@ -582,7 +582,7 @@ static void fail__with_blocks_out(void **state)
 	assert_true(nr_held);
 }
 
-/* The GPU does not end a copy: what needs it fails, and the rest goes on. */
+/* The GPU does not end a copy: operations that need it fail, and others go on. */
 static void gpu__stands_still(void **state)
 {
 	struct pair *p = pair_new(2);

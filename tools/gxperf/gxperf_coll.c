@@ -260,7 +260,7 @@ static int rank_open(struct coll_rank *r)
 		   : PERF_OK;
 }
 
-/* Does a GPU or CPU unpack what comes over @link? Over link tcp the kernel fills host memory. */
+/* Does a GPU or CPU unpack the payload of @link? Over link tcp the kernel fills host memory. */
 static bool link_unpacks(const char *link, enum gx_mem_kind kind)
 {
 	return !strcmp(link, "packet") || (!strcmp(link, "tcp") && kind == GX_MEM_CUDA);
