@@ -203,6 +203,7 @@ struct tcp_ep {
 	uint32_t fetch_head, fetch_tail; /* list: operations whose next chunk is not staged */
 	uint32_t nr_act, nr_fetch;
 	uint32_t nr_staged;	 /* buffers with chunks of it */
+	uint64_t sent_ns;	 /* when a socket last took bytes */
 	uint32_t mids[TCP_MIDS]; /* ring of free mids, the next ones of their places */
 	uint32_t mid_head, mid_tail;
 	uint32_t mid_op[TCP_MIDS]; /* place: operation; TCP_NONE */
@@ -299,6 +300,8 @@ void tcp_list_remove(struct tcp_ep *e, uint32_t *head, uint32_t *tail, uint32_t 
 /* It has chunks to send. If the next one is not staged, it waits for that. */
 void tcp_act_push(struct tcp_ep *e, uint32_t i);
 void tcp_fetch_unlist(struct tcp_ep *e, uint32_t i); /* it waits for none any more */
+/** tcp_act_again() - The chunks that were staged for it are not there any more. */
+void tcp_act_again(struct tcp_ep *e, uint32_t i);
 /* The core's gauge of messages is a sum over its endpoints. Each adds the change of its own part. */
 void tcp_tell_gauge(struct tcp_ep *e, uint32_t nr_msgs);
 void tcp_op_unlist(struct tcp_ep *e, uint32_t i);
@@ -355,6 +358,10 @@ void tcp_fetch_ahead(struct tcp_ep *e, struct tcp_op *op);   /* begin to stage i
 /** tcp_fetch_sent() - The kernel has all of @chunk. */
 void tcp_fetch_sent(struct tcp_ep *e, struct tcp_op *op, uint64_t chunk);
 void tcp_fetch_end(struct tcp_ep *e, struct tcp_op *op); /* it sends no more */
+/** tcp_fetch_is_stuck() - Has no socket taken a byte for a while? */
+bool tcp_fetch_is_stuck(const struct tcp_ep *e);
+/** tcp_fetch_cut() - Give back the buffers of chunks that lie in no queue. Return: how many. */
+uint32_t tcp_fetch_cut(struct tcp_ep *e, struct tcp_op *op);
 
 /* -- tcp_doom.c: operations that end early -- */
 
@@ -377,6 +384,7 @@ bool tcp_match_serve(struct tcp_ep *e);
 /* -- tcp_tx.c: frames to sockets; tcp_rx.c: sockets to frames -- */
 
 bool tcp_tx(struct tcp_ep *e);
+void tcp_tx_tick(struct tcp_ep *e); /* each millisecond: others want buffers that it holds */
 bool tcp_rx(struct tcp_ep *e);
 
 /* -- tcp_live.c: hot endpoints, which each turn serves, and cold ones -- */

@@ -99,6 +99,13 @@ void tcp_act_push(struct tcp_ep *e, uint32_t i)
 	}
 }
 
+void tcp_act_again(struct tcp_ep *e, uint32_t i)
+{
+	tcp_list_remove(e, &e->act_head, &e->act_tail, i);
+	e->nr_act--;
+	tcp_act_push(e, i);
+}
+
 void tcp_fetch_unlist(struct tcp_ep *e, uint32_t i)
 {
 	tcp_list_remove(e, &e->fetch_head, &e->fetch_tail, i);

@@ -197,6 +197,7 @@ static bool sock_send(struct tcp_ep *e, struct tcp_sock *s, uint64_t *sent)
 			gx_stat_add(tcp_stats(e), GX_STAT_TX_FULL, 1);
 		return false;
 	}
+	e->sent_ns = e->now_ns;
 	sock_sent(e, s, (uint64_t)ret);
 	*sent += (uint64_t)ret;
 	return (uint64_t)ret == want;
@@ -235,6 +236,26 @@ static void fetch_one(struct tcp_ep *e, uint32_t i)
 	if (!may || !tcp_fetch_waits(op)) {
 		tcp_fetch_unlist(e, i);
 		tcp_act_push(e, i);
+	}
+}
+
+/* The sockets take nothing, and others want buffers: chunks that lie in no queue are staged again
+ * later. Not those that the GPU has not brought: there the peer is not the cause. */
+void tcp_tx_tick(struct tcp_ep *e)
+{
+	if (!e->nr_staged || !tcp_fetch_is_stuck(e))
+		return;
+	for (uint32_t i = 0; i < e->ops_top; i++) {
+		struct tcp_op *op = &e->ops[i];
+		uint32_t n;
+
+		if ((op->state != TCP_OP_QUEUED && op->state != TCP_OP_SENDING) || op->fetching ||
+		    !op->gpu || !stage_is_short(op->gpu->stage, e->now_ns))
+			continue;
+		n = tcp_fetch_cut(e, op);
+		gx_stat_add(tcp_stats(e), GX_STAT_STAGE_TAKEN, n);
+		if (n)
+			tcp_act_again(e, i);
 	}
 }
 

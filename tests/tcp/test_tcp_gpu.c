@@ -297,6 +297,41 @@ static void send__a_socket_stands(void **state)
 	pair_done(p);
 }
 
+/* Nothing leaves, and others want buffers: chunks that lie in no queue go back, and come again. */
+static void send__gives_buffers_back(void **state)
+{
+	struct pair *p = gpus_new(1, 5000);
+	struct side *a = &p->side[0];
+	struct tcp_gpu *t = a->core->tcp->gpu[0];
+	struct stage_msg other;
+
+	bytes_fill(top(a), HALF, 4);
+	stage_msg_init(&other);
+	shut_fd = a->e->sock[0].fd;
+	a->e->sys = &shut;
+	for (unsigned i = 0; i < 2; i++) {
+		struct gx_op op = op_at(a, GX_OP_PUT, HALF + i * HALF / 2, HALF / 2);
+
+		op.remote_off = i * HALF / 2;
+		assert_int_equal(side_post(p, 0, &op), 0);
+	}
+	for (unsigned i = 0; i < 100; i++)
+		pass(p, MS);
+	assert_int_equal(a->e->nr_staged, t->stage_share); /* nobody wants them */
+	for (unsigned i = 0; i < 30; i++) {
+		while (stage_fetch(t->stage, &other, top(a), CHUNK_B, 0, p->now_ns))
+			;
+		pass(p, MS);
+	}
+	assert_int_equal(a->e->nr_staged, a->e->ops[0].queued + a->e->ops[1].queued);
+	assert_true(other.next > TCP_STAGE_MAX - t->stage_share);
+	stage_drop(t->stage, &other, other.next);
+	a->e->sys = &tcp_sys_kernel;
+	UNTIL(p, a->nr_done == 2);
+	check(p->side[1].mem.addr, top(a), HALF);
+	pair_done(p);
+}
+
 /* More than the ring holds is on its way, and no block comes back for a while. */
 static void ring__is_full(void **state)
 {
@@ -646,6 +681,7 @@ int main(void)
 		cmocka_unit_test(recv__waits_for_the_copy),
 		cmocka_unit_test(send__waits_for_the_copy),
 		cmocka_unit_test(send__a_socket_stands),
+		cmocka_unit_test(send__gives_buffers_back),
 		cmocka_unit_test(ring__is_full),
 		cmocka_unit_test(ring__has_no_room_for_small),
 		cmocka_unit_test(cancel__at_any_time),
