@@ -232,7 +232,7 @@ static int dev_try(struct verbs_dev *dev, struct ibv_device *of, const struct de
 
 static void dev_end(struct verbs_dev *dev)
 {
-	int ret = dev->pd ? dev->api->dealloc_pd(dev->pd) : 0;
+	int ret = dev->pd ? verbs_end_err(dev, dev->api->dealloc_pd(dev->pd)) : 0;
 
 	if (ret)
 		gx_err("%s does not end the context's protection domain: %s: something of it is "

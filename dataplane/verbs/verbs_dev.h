@@ -9,6 +9,8 @@
 #include "verbs/verbs.h"
 #include "verbs/verbs_api.h"
 
+#include <errno.h>
+
 /* Memory that a device may still write to: freed when the device is closed. */
 struct verbs_kept {
 	struct verbs_kept *next;
@@ -34,5 +36,12 @@ struct verbs_dev {
 	_Atomic bool said_gpu;	 /* any thread: the log says that memory of GPUs goes by packets */
 	struct verbs_kept *kept; /* notes of queue pairs that the device did not end */
 };
+
+/* What a call that ends something has returned. Of a device that was removed, libibverbs says EIO: the
+ * kernel has ended everything of it before. */
+static inline int verbs_end_err(const struct verbs_dev *dev, int ret)
+{
+	return ret == EIO && dev->gone ? 0 : ret;
+}
 
 #endif

@@ -138,7 +138,7 @@ static void slots_free(struct verbs_lane *l)
 /* What the device did not end may still write to the slots. */
 static void end_say(struct verbs_lane *l, const char *what, int err)
 {
-	if (!err)
+	if (!verbs_end_err(l->dev, err))
 		return;
 	l->slots_stay = true;
 	gx_err("%s does not end a %s of a connection: %s: it stays until the context is closed",
@@ -148,7 +148,7 @@ static void end_say(struct verbs_lane *l, const char *what, int err)
 int verbs_qp_end(struct verbs_lane *l, struct verbs_qp *q)
 {
 	q->qp->qp_context = NULL; /* no event finds the lane by it if it stays */
-	return l->dev->api->destroy_qp(q->qp);
+	return verbs_end_err(l->dev, l->dev->api->destroy_qp(q->qp));
 }
 
 void verbs_lane_close(struct verbs_lane *l)

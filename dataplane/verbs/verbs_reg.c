@@ -104,7 +104,7 @@ static struct ibv_mr *reg_make(const struct verbs_dev *dev, const struct gx_mem 
 static int reg_end(const struct verbs_dev *dev, struct ibv_mr *mr)
 {
 	uint64_t start_ns = gx_now_ns(), len = mr->length;
-	int ret = dev->api->dereg_mr(mr);
+	int ret = verbs_end_err(dev, dev->api->dereg_mr(mr));
 
 	if (ret)
 		gx_err("%s does not give the registration of %llu bytes back: %s: they stay pinned "

@@ -997,6 +997,29 @@ static void device__gone(void **state)
 	rig_free(r);
 }
 
+/* The library says EIO to each end, because the kernel has ended all before. Nobody tries again. */
+static void device__gone_ends_nothing(void **state)
+{
+	struct rig *r = rig_new(2);
+	struct gx_op op = op_of(&r->a, GX_OP_PUT, 0, MEM_B);
+
+	post(&r->a, &op);
+	script.gone = true;
+	script.fatal_events = 1;
+	assert_false(verbs_dev_events(r->a.dev));
+	script.fatal_events = 1;
+	assert_false(verbs_dev_events(r->b.dev));
+	verbs_lane_fail(r->a.lane, -ENODEV);
+	log_watch("does not");
+	script.keep_qp = script.keep_cq = script.keep_mr = script.keep_pd = 100;
+	verbs_mend_give_up(r->a.lane);
+	r->no_mend = true;
+	UNTIL(r, r->a.nr_done == 1);
+	rig_free_of(r, true);
+	assert_int_equal(nr_logged, 0);
+	log_watch(NULL);
+}
+
 static void event(struct rig *r, enum ibv_event_type type)
 {
 	struct ibv_async_event *e = &script.event[script.nr_events++];
@@ -1757,6 +1780,7 @@ int main(void)
 		cmocka_unit_test(deadline__passes),
 		cmocka_unit_test(lane__fails),
 		cmocka_unit_test(device__gone),
+		cmocka_unit_test(device__gone_ends_nothing),
 		cmocka_unit_test(event__completion_queue),
 		cmocka_unit_test(event__queue_pair),
 		cmocka_unit_test(event__port),

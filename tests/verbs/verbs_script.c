@@ -266,7 +266,7 @@ static int dealloc_pd(struct ibv_pd *pd)
 {
 	LOCKED();
 	if (kept_one(&script.keep_pd, pd))
-		return EBUSY;
+		return script.gone ? EIO : EBUSY;
 	free(pd);
 	script.nr_pds--;
 	return 0;
@@ -350,7 +350,7 @@ static int dereg_mr(struct ibv_mr *mr)
 {
 	LOCKED();
 	if (kept_one(&script.keep_mr, NULL))
-		return EBUSY;
+		return script.gone ? EIO : EBUSY;
 	((struct script_mr *)mr)->used = false;
 	script.nr_mrs--;
 	return 0;
@@ -389,7 +389,7 @@ static int destroy_cq(struct ibv_cq *cq)
 {
 	LOCKED();
 	if (kept_one(&script.keep_cq, cq))
-		return EBUSY;
+		return script.gone ? EIO : EBUSY;
 	free(cq);
 	script.nr_cqs--;
 	return 0;
@@ -612,7 +612,7 @@ static int destroy_qp(struct ibv_qp *qp)
 {
 	LOCKED();
 	if (kept_one(&script.keep_qp, NULL))
-		return EBUSY;
+		return script.gone ? EIO : EBUSY;
 	lazy_land((struct script_qp *)qp);
 	qps[qp->qp_num - QPN_MIN] = NULL;
 	free(qp);
