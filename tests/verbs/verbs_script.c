@@ -860,6 +860,17 @@ bool script_run(void)
 	return moved;
 }
 
+unsigned script_live(unsigned device)
+{
+	LOCKED();
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < QPS_MAX; i++)
+		n += qps[i] && device_of(qps[i]->qp.context) == device &&
+		     (qps[i]->state == IBV_QPS_RTR || qps[i]->state == IBV_QPS_RTS);
+	return n;
+}
+
 void script_break(unsigned device)
 {
 	LOCKED();

@@ -63,9 +63,10 @@ struct script {
 extern struct script script;
 extern const struct verbs_api script_api;
 
-void script_reset(void);	    /* all plans and counters; nothing may be left */
-bool script_run(void);		    /* did anything move? */
-void script_break(unsigned device); /* its queue pairs fail, and an event says so */
+void script_reset(void);	       /* all plans and counters; nothing may be left */
+bool script_run(void);		       /* did anything move? */
+unsigned script_live(unsigned device); /* queue pairs that take packets in */
+void script_break(unsigned device);    /* its queue pairs fail, and an event says so */
 void script_forget(void); /* end what the plan did not let end, as a kernel does on close */
 void script_late(void);	  /* packets of failed requests arrive now */
 
