@@ -152,6 +152,7 @@ struct verbs_lane {
 	unsigned nr_ops, nr_free;
 	uint64_t deadline_ns; /* earliest; UINT64_MAX: none */
 	int fail_err;	      /* not 0: the endpoint fails */
+	_Atomic bool ending;  /* ctl: its queue pairs are flushed, as the connection ends */
 	_Atomic bool stopped; /* core: it posts nothing any more; ctl reads it */
 	uint32_t queue_head, queue_tail;
 	uint32_t seq; /* of the next put with an immediate */

@@ -116,6 +116,7 @@ int verbs_mend_take(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side 
 
 void verbs_mend_stop(struct verbs_lane *l)
 {
+	atomic_store_explicit(&l->ending, true, memory_order_relaxed); /* for a counter */
 	for (unsigned i = 0; i < l->nr_qps; i++)
 		verbs_qp_error(l, &l->qp[i]);
 }

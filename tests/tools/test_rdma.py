@@ -116,7 +116,8 @@ def sizes(tools):
                 expect(len(found) > 5, found)
                 done(f"{command} -q {qps}: " + ", ".join(f"{r['size_b']} B {r['p50_us']:.0f} us" for r in found))
         rows(tools, server, "lat", "-s", "64", "-n", "200")
-        expect(server.stat(tools, "verbs_qps_lost") == 0, "queue pairs were lost")
+        lost = server.stat(tools, "verbs_qps_lost")
+        expect(lost == 0, f"{lost} queue pairs were lost:", server.log())
     done("sizes")
 
 
@@ -148,6 +149,28 @@ def refused(tools):
     done("refused as it should be")
 
 
+def cut(tools):
+    """The interface goes down while a client puts, and comes back: the client ends with an error, and the next one works."""
+    with served(tools) as server:
+        words = [tools.gxperf_path, "put", server.addr, "--cores", CLIENT_CPU, "--mem", "kv", "--link", "verbs", "--rdma", DEVICE,
+                 "-s", "64K", "-D", str(CALL_S)]
+        with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              env=tools.env) as client:
+            time.sleep(3)
+            sh("ip", "link", "set", NETDEV, "down")
+            begin = time.monotonic()
+            try:
+                out, _ = client.communicate(timeout=CALL_S)
+            finally:
+                client.kill()
+                sh("ip", "link", "set", NETDEV, "up")
+            expect(client.returncode == FAILED and "error" in out, client.returncode, out)
+            done(f"the path was cut, and {time.monotonic() - begin:.1f} s later: " + out.strip().splitlines()[-1])
+        wait_for("an active port", lambda: "ACTIVE" in sh("rdma", "link", "show"))
+        rows(tools, server, "put", "-s", "64K", "-n", "20")
+    done("the path is back")
+
+
 def removed(tools):
     """The device goes while a client puts: the client ends with an error, and the server serves others by packets."""
     with served(tools) as server:
@@ -177,7 +200,7 @@ def device_again():
 
 
 def suite(tools):
-    return [lambda step=step: step(tools) for step in (info, sizes, file, leaves_nothing, refused, removed)]
+    return [lambda step=step: step(tools) for step in (info, sizes, file, leaves_nothing, refused, cut, removed)]
 
 
 # --- beside perftest --------------------------------------------------------------------------------------
