@@ -220,6 +220,7 @@ struct tcp_ep {
 	uint32_t nr_acks;
 	/* frames without payload */
 	uint32_t ctl_head, ctl_tail;
+	bool holds; /* ctl waits a turn for what the program answers */
 	/* timers */
 	uint64_t tick_ns, deadline_ns, heard_ns, alive_ns, silence_ns, ping_ns, ended_ns;
 	uint64_t spoke_ns; /* the last frame without payload */
@@ -384,6 +385,8 @@ bool tcp_match_serve(struct tcp_ep *e);
 /* -- tcp_tx.c: frames to sockets; tcp_rx.c: sockets to frames -- */
 
 bool tcp_tx(struct tcp_ep *e);
+void tcp_tx_fetch(
+	struct tcp_ep *e); /* payload in memory of GPUs: begin copies, look at those begun */
 void tcp_tx_tick(struct tcp_ep *e); /* each millisecond: others want buffers that it holds */
 bool tcp_rx(struct tcp_ep *e);
 

@@ -40,6 +40,8 @@ void tcp_fail(struct gx_ep *ep, int err)
 
 	if (e->err)
 		return;
+	if (e->holds && e->live_at != TCP_NONE)
+		tcp_tx(e); /* the program has seen the message, and closes: the peer hears that it came */
 	e->err = err ? err : -ECONNRESET;
 	if (e->live_at != TCP_NONE)
 		tcp_live_remove(e);

@@ -94,11 +94,19 @@ static void ep_tick(struct tcp_ep *e)
 
 /* A short message came, and there is nothing to send but what it asks of the link (DONE). The
  * program may answer it before the next turn, and then one call into the kernel carries both. What
- * was queued before this turn (@ctl on) does not wait again. */
+ * was queued before this turn (@ctl on) does not wait again. A core that its program turns may have
+ * no next turn for long. */
 static bool may_answer(const struct tcp_ep *e, uint32_t ctl, uint64_t got_b)
 {
-	return e->ctl_tail == ctl && e->ctl_head != ctl && got_b < TCP_SHORT_B && !e->nr_act &&
-	       e->sock[0].tail == e->sock[0].head;
+	if (e->ctl_tail != ctl || e->ctl_head == ctl || !got_b || got_b >= TCP_SHORT_B)
+		return false;
+	if (e->nr_act || e->nr_fetch ||
+	    !atomic_load_explicit(&e->ep.core->loop.started, memory_order_relaxed))
+		return false;
+	for (unsigned k = 0; k < e->nr_socks; k++)
+		if (e->sock[k].tail != e->sock[k].head)
+			return false;
+	return true;
 }
 
 static bool ep_turn(struct tcp_ep *e, uint64_t now_ns)
@@ -116,7 +124,11 @@ static bool ep_turn(struct tcp_ep *e, uint64_t now_ns)
 		tcp_in_acks(e);
 	if (e->gets_tail != e->gets_head)
 		worked |= tcp_match_serve(e);
-	if (!may_answer(e, ctl, e->link->rx_b - rx_b))
+	/* Not when something is posted: the time of the last turn may be long ago. */
+	if (gx_unlikely(e->nr_fetch))
+		tcp_tx_fetch(e);
+	e->holds = may_answer(e, ctl, e->link->rx_b - rx_b);
+	if (!e->holds)
 		worked |= tcp_tx(e);
 	if (e->now_ns >= e->tick_ns)
 		ep_tick(e);

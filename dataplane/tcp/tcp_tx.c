@@ -259,7 +259,7 @@ void tcp_tx_tick(struct tcp_ep *e)
 	}
 }
 
-static void tx_fetch(struct tcp_ep *e)
+void tcp_tx_fetch(struct tcp_ep *e)
 {
 	uint32_t i = e->fetch_head, next;
 
@@ -274,8 +274,6 @@ bool tcp_tx(struct tcp_ep *e)
 {
 	bool worked = false;
 
-	if (gx_unlikely(e->nr_fetch))
-		tx_fetch(e);
 	if (++e->tx_rover >= e->nr_socks)
 		e->tx_rover = 0;
 	for (unsigned k = 0, i = e->tx_rover; k < e->nr_socks && e->link->tx_b < TCP_LINK_B; k++) {

@@ -79,7 +79,6 @@ static void peer__leaves_an_answer(void **state)
 	struct gx_op op = op_of(GX_OP_PUT, p->buf, 8);
 
 	assert_int_equal(side_post(p, 0, &op), 0);
-	side_turn(p, 1);
 	side_turn(p, 1); /* it answers DONE */
 	a->e->sys = &broken;
 	assert_int_equal(side_post(p, 0, &op), 0);
@@ -119,11 +118,18 @@ static void done__goes_with_an_answer(void **state)
 	nr_sends = 0;
 	assert_int_equal(side_post(p, 0, &op), 0);
 	side_turn(p, 1);
+	assert_int_equal(nr_sends, 1); /* the next turn of a program may come late */
+	side_turn(p, 0);
+
+	atomic_store(&b->core->loop.started, true);
+	nr_sends = 0;
+	assert_int_equal(side_post(p, 0, &op), 0);
+	side_turn(p, 1);
 	assert_int_equal(nr_sends, 0);
 	assert_int_equal(side_post(p, 1, &op), 0);
 	assert_int_equal(nr_sends, 1);
 	side_turn(p, 0);
-	assert_int_equal(p->side[0].nr_done, 1);
+	assert_int_equal(p->side[0].nr_done, 2);
 
 	side_turn(p, 0); /* its DONE */
 	side_turn(p, 1);
@@ -139,6 +145,17 @@ static void done__goes_with_an_answer(void **state)
 	assert_int_equal(side_post(p, 0, &large), 0);
 	side_turn(p, 1);
 	assert_int_equal(nr_sends, 2);
+	side_turn(p, 0);
+	assert_int_equal(p->side[0].nr_done, 5);
+
+	/* The program closes as soon as it has the message. */
+	assert_int_equal(side_post(p, 0, &op), 0);
+	side_turn(p, 1);
+	assert_int_equal(nr_sends, 2);
+	b->e->ep.ops->ep_fail(&b->e->ep, -ECANCELED);
+	side_turn(p, 0);
+	assert_int_equal(p->side[0].nr_done, 6);
+	assert_int_equal(p->side[0].last.status, 0);
 	pair_free(p);
 }
 
