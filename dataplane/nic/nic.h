@@ -87,6 +87,15 @@ int nic_rule_del(const struct nic_sys *sys, const char *name, uint32_t place);
 #define NIC_HELD_URING	2
 #define NIC_HELD_XSK	4
 
+/** enum nic_split - Header split, as far as the kernel told. */
+enum nic_split {
+	NIC_SPLIT_NOT_ASKED, /* nl_err or rings_err say why */
+	NIC_SPLIT_REFUSED,   /* the driver has no settings of rings */
+	NIC_SPLIT_UNTOLD,    /* nobody has set it, or the driver cannot: only setting it shows */
+	NIC_SPLIT_OFF,
+	NIC_SPLIT_ON,
+};
+
 /** struct nic_facts - All that the kernel told of one interface. Frozen after nic_look(). */
 struct nic_facts {
 	char name[NIC_NAME_MAX];
@@ -97,7 +106,7 @@ struct nic_facts {
 	uint32_t nr_rx;		      /* receive queues; 0: unknown */
 	uint8_t held[NIC_QUEUES_MAX]; /* by a memory provider or AF_XDP: flags NIC_HELD_... */
 	int rings_err;		      /* the refusal to tell of rings; 0: none */
-	enum gx_nic_can split;	      /* header split: NO: not told of, LATER: off, YES: on */
+	enum nic_split split;
 	bool has_thresh;
 	uint32_t thresh_b, thresh_max_b;
 	int rss; /* entries of the table, or -errno */

@@ -33,10 +33,16 @@ static void look_rings(struct nic_nl *nl, struct nic_got *got, struct nic_facts 
 	f->rings_err = nic_nl_family(nl, "ethtool", got);
 	if (!f->rings_err)
 		f->rings_err = nic_nl_rings(nl, got->family, f->ifindex, got);
+	if (f->rings_err == -EOPNOTSUPP)
+		f->split = NIC_SPLIT_REFUSED;
 	if (f->rings_err)
 		return;
-	if (got->has_split)
-		f->split = got->split == ETHTOOL_TCP_DATA_SPLIT_ENABLED ? GX_NIC_YES : GX_NIC_LATER;
+	/* mlx5_core tells nothing of it until somebody sets it. */
+	if (!got->has_split)
+		f->split = NIC_SPLIT_UNTOLD;
+	else
+		f->split =
+			got->split == ETHTOOL_TCP_DATA_SPLIT_ENABLED ? NIC_SPLIT_ON : NIC_SPLIT_OFF;
 	f->has_thresh = got->has_thresh;
 	f->thresh_b = got->thresh_b;
 	f->thresh_max_b = got->thresh_max_b;

@@ -73,8 +73,11 @@ static void fact_queues(const struct nic_facts *f, struct gx_nic_fact *out)
 
 static void fact_split(const struct nic_facts *f, struct gx_nic_fact *out)
 {
-	static const char *const text[] = {
-		[GX_NIC_NO] = "not told of", [GX_NIC_LATER] = "off", [GX_NIC_YES] = "on"};
+	static const char *const text[] = {[NIC_SPLIT_NOT_ASKED] = "not asked",
+					   [NIC_SPLIT_REFUSED] = "not supported",
+					   [NIC_SPLIT_UNTOLD] = "not told of",
+					   [NIC_SPLIT_OFF] = "off",
+					   [NIC_SPLIT_ON] = "on"};
 
 	fact_set(out, "header_split", "%s", text[f->split]);
 }
@@ -238,8 +241,9 @@ static bool mode_lacks_card(const struct nic_facts *f, struct gx_nic_mode *m)
 		m->can = GX_NIC_NO;
 		nic_refusal(f, f->bind_err, f->bind_text, m->why, sizeof(m->why), m->cure,
 			    sizeof(m->cure));
-	} else if (f->split == GX_NIC_NO) {
-		mode_lack(m, GX_NIC_NO, cure, "%s does not tell of header split", who);
+	} else if (f->split == NIC_SPLIT_REFUSED) {
+		mode_lack(m, GX_NIC_NO, cure, "%s has no header split: %s", who,
+			  strerror(-f->rings_err));
 	} else if (f->nr_rx < MODE_RX_MIN) {
 		mode_lack(m, GX_NIC_NO, "give it more, as in: ethtool -L IF combined 8",
 			  "%s tells of %u receive queue%s; two are the least", who, f->nr_rx,
@@ -255,9 +259,14 @@ static bool mode_lacks_card(const struct nic_facts *f, struct gx_nic_mode *m)
 /* What a set-up does. */
 static void mode_lacks_set_up(const struct nic_facts *f, struct gx_nic_mode *m)
 {
+	static const char *const split[] = {[NIC_SPLIT_NOT_ASKED] = ", header split was not asked",
+					    [NIC_SPLIT_REFUSED] = "",
+					    [NIC_SPLIT_UNTOLD] = ", header split is not configured",
+					    [NIC_SPLIT_OFF] = ", header split is off",
+					    [NIC_SPLIT_ON] = ""};
 	char why[sizeof(m->why)];
 
-	snprintf(why, sizeof(why), "%s%s%s", f->split != GX_NIC_YES ? ", header split is off" : "",
+	snprintf(why, sizeof(why), "%s%s%s", split[f->split],
 		 f->has_thresh && f->thresh_b ? ", its threshold is not 0" : "",
 		 f->ntuple != NIC_HAS_ON ? ", flow rules are off" : "");
 	if (why[0])

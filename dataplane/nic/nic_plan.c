@@ -78,13 +78,15 @@ static void step_split(const struct nic_facts *f, const struct nic_range *r, str
 	snprintf(s->command, sizeof(s->command), "ethtool -G %s tcp-data-split on", f->name);
 	snprintf(s->netlink, sizeof(s->netlink),
 		 "ethtool rings-set dev-index %d tcp-data-split enabled", f->ifindex);
-	if (f->split == GX_NIC_YES) {
+	if (f->split == NIC_SPLIT_ON) {
 		step_say(s, GX_NIC_YES, "it is on");
-	} else if (f->split == GX_NIC_LATER) {
+	} else if (f->split == NIC_SPLIT_OFF) {
 		step_say(s, GX_NIC_LATER, "it is off");
+	} else if (f->split == NIC_SPLIT_UNTOLD) {
+		step_say(s, GX_NIC_LATER, "it is not configured; the driver may refuse it");
 	} else {
-		step_say(s, GX_NIC_NO, "the driver does not tell of it%s%s",
-			 f->rings_err ? ": " : "", f->rings_err ? strerror(-f->rings_err) : "");
+		step_say(s, GX_NIC_NO, "the driver does not tell of it: %s",
+			 strerror(-f->rings_err));
 		step_cure(s, PLAN_NIC_CURE);
 	}
 }

@@ -96,9 +96,9 @@ static void mode__driver(void **state)
 
 static void mode__card(void **state)
 {
-	script.split = -1;
-	both_are(GX_NIC_NO, "header split", "NIC");
-	script.split = ETHTOOL_TCP_DATA_SPLIT_ENABLED;
+	script.rings_err = -EOPNOTSUPP;
+	both_are(GX_NIC_NO, "no header split", "NIC");
+	script.rings_err = 0;
 	script.nr_rx = script.nr_channels = 1;
 	both_are(GX_NIC_NO, "1 receive queue", "ethtool -L");
 	script.nr_rx = 16;
@@ -111,6 +111,13 @@ static void mode__card(void **state)
 
 static void mode__set_up(void **state)
 {
+	script.split = -1;
+	both_are(GX_NIC_LATER, "header split is not configured", "gx_nic_step()");
+	script.split = ETHTOOL_TCP_DATA_SPLIT_UNKNOWN;
+	both_are(GX_NIC_LATER, "header split is not configured", "gx_nic_step()");
+	script.rings_err = -EIO;
+	both_are(GX_NIC_LATER, "header split was not asked", "");
+	script.rings_err = 0;
 	script.split = ETHTOOL_TCP_DATA_SPLIT_DISABLED;
 	both_are(GX_NIC_LATER, "header split is off", "gx_nic_step()");
 	script.thresh_b = 256;

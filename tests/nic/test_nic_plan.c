@@ -81,6 +81,10 @@ static void step__to_do(void **state)
 	step_is(BIND, GX_NIC_LATER, "not refused", "");
 	script.thresh_b = -1;
 	step_is(THRESH, GX_NIC_YES, "none", "");
+	script.split = -1;
+	step_is(SPLIT, GX_NIC_LATER, "not configured; the driver may refuse it", "");
+	script.split = ETHTOOL_TCP_DATA_SPLIT_UNKNOWN;
+	step_is(SPLIT, GX_NIC_LATER, "not configured; the driver may refuse it", "");
 }
 
 static void step__refused(void **state)
