@@ -12,6 +12,7 @@
 
 #include <gx/nic.h>
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -20,6 +21,9 @@
 #define NIC_TEXT_MAX   192  /* a text of the kernel, with the final 0 */
 #define NIC_QUEUES_MAX 1024 /* receive queues that gx looks at */
 #define NIC_NO_FD      (-1) /* no dma-buf: bind-rx with it can bind nothing */
+
+/* The kernel's answer to bind-rx with NIC_NO_FD when it has not asked the driver. */
+#define NIC_BIND_SILENT (-EBADF)
 
 /** struct nic_sys - The calls into the kernel. Each returns 0 (or as said), or -errno. */
 struct nic_sys {
@@ -115,7 +119,7 @@ struct nic_facts {
 	struct nic_rules rules;
 	int nl_err;		       /* why nothing of the kernel's netlink is known; 0: it is */
 	bool netdev, bind_rx, bind_tx; /* does the kernel know the family and the operations? */
-	int bind_err;		       /* the answer to bind-rx without a dma-buf; 0: not asked */
+	int bind_err; /* the answer to bind-rx without a dma-buf, see NIC_BIND_SILENT; 0: not asked */
 	char bind_text[NIC_TEXT_MAX];
 	uint64_t xdp;
 	uint32_t zc_segs;
@@ -133,8 +137,11 @@ int nic_fact(const struct nic_facts *f, unsigned index, struct gx_nic_fact *out)
 int nic_mode(const struct nic_facts *f, unsigned index, struct gx_nic_mode *out);
 /** nic_who() - The interface and its driver, for messages: "eth0 (driver virtio_net)". */
 void nic_who(const struct nic_facts *f, char *buf, size_t room);
-/** nic_is_refused() - Did driver or kernel refuse bind-rx for a reason that no set-up mends? */
+/** nic_is_refused() - Did the kernel refuse bind-rx for a reason that no set-up mends? False says
+ * nothing of the driver, which the kernel asks only with a dma-buf. */
 bool nic_is_refused(const struct nic_facts *f);
+/** nic_unbound() - The answer to bind-rx where nic_is_refused() is false, as half a sentence. */
+void nic_unbound(const struct nic_facts *f, char *buf, size_t room);
 /** nic_refusal() - Why the kernel refused bind-rx or bind-tx with -@err and @text, and the cure. */
 void nic_refusal(const struct nic_facts *f, int err, const char *text, char *why, size_t why_room,
 		 char *cure, size_t cure_room);

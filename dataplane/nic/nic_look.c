@@ -48,8 +48,9 @@ static void look_rings(struct nic_nl *nl, struct nic_got *got, struct nic_facts 
 	f->thresh_max_b = got->thresh_max_b;
 }
 
-/* A request that can bind nothing, because it names no dma-buf: a driver that cannot do it refuses
- * before the kernel looks for one. */
+/* A request that can bind nothing, because it names no dma-buf. A kernel with an interface that has
+ * no DMA device may refuse before it looks for the dma-buf (Linux 6.18 does). No kernel asks the
+ * driver before that. */
 static void look_bind(struct nic_nl *nl, uint16_t netdev, struct nic_got *got, struct nic_facts *f)
 {
 	const uint32_t queue = f->nr_rx ? f->nr_rx - 1 : 0;

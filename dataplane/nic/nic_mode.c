@@ -130,8 +130,8 @@ static void fact_bind(const struct nic_facts *f, struct gx_nic_fact *out)
 {
 	if (!f->bind_err)
 		fact_set(out, "bind_rx", "not asked");
-	else if (f->bind_err == -EBADF)
-		fact_set(out, "bind_rx", "not refused, as far as a request without a dma-buf goes");
+	else if (f->bind_err == NIC_BIND_SILENT)
+		fact_set(out, "bind_rx", "not known before a bind");
 	else
 		fact_set(out, "bind_rx", "%s%s%s", strerror(-f->bind_err),
 			 f->bind_text[0] ? ": " : "", f->bind_text);
@@ -222,12 +222,23 @@ static bool mode_lacks_kernel(const struct nic_facts *f, struct gx_nic_mode *m)
 	return true;
 }
 
-/* Asked without a dma-buf, a driver that can do it comes as far as EBADF. A kernel may look at the
- * set-up before that (EINVAL). */
+/* Any other answer leaves it open: EBADF comes before the driver is asked, EINVAL may be the
+ * set-up's, ENODEV an interface's that is down. */
 bool nic_is_refused(const struct nic_facts *f)
 {
-	return f->bind_err && f->bind_err != -EBADF && f->bind_err != -EPERM &&
-	       f->bind_err != -EINVAL;
+	return f->bind_err == -EOPNOTSUPP || f->bind_err == -EEXIST || f->bind_err == -EBUSY ||
+	       f->bind_err == -ERANGE;
+}
+
+void nic_unbound(const struct nic_facts *f, char *buf, size_t room)
+{
+	if (!f->bind_err || f->bind_err == NIC_BIND_SILENT)
+		snprintf(buf, room, "the driver's answer is not known before a bind");
+	else if (f->bind_err == -EPERM)
+		snprintf(buf, room, "this process may not bind queues");
+	else
+		snprintf(buf, room, "bind-rx without a dma-buf: %s%s%s", strerror(-f->bind_err),
+			 f->bind_text[0] ? ": " : "", f->bind_text);
 }
 
 /* Driver and card. Return: something is missing. */
@@ -256,7 +267,7 @@ static bool mode_lacks_card(const struct nic_facts *f, struct gx_nic_mode *m)
 	return true;
 }
 
-/* What a set-up does. */
+/* What a set-up does. Only a bind shows the driver's answer, so nothing is YES before one. */
 static void mode_lacks_set_up(const struct nic_facts *f, struct gx_nic_mode *m)
 {
 	static const char *const split[] = {[NIC_SPLIT_NOT_ASKED] = ", header split was not asked",
@@ -264,16 +275,18 @@ static void mode_lacks_set_up(const struct nic_facts *f, struct gx_nic_mode *m)
 					    [NIC_SPLIT_UNTOLD] = ", header split is not configured",
 					    [NIC_SPLIT_OFF] = ", header split is off",
 					    [NIC_SPLIT_ON] = ""};
-	char why[sizeof(m->why)];
+	char why[sizeof(m->why)], bind[NIC_TEXT_MAX + 64];
+	const char *cure = "gx_nic_step() has the steps";
 
+	nic_unbound(f, bind, sizeof(bind));
 	snprintf(why, sizeof(why), "%s%s%s", split[f->split],
 		 f->has_thresh && f->thresh_b ? ", its threshold is not 0" : "",
 		 f->ntuple != NIC_HAS_ON ? ", flow rules are off" : "");
-	if (why[0])
-		mode_lack(m, GX_NIC_LATER, "gx_nic_step() has the steps", "%s", why + 2);
-	else if (f->bind_err == -EPERM)
-		mode_lack(m, GX_NIC_LATER, "be root, or have CAP_NET_ADMIN",
-			  "this process may not bind queues");
+	if (!why[0] && f->bind_err == -EPERM)
+		cure = "be root, or have CAP_NET_ADMIN";
+	else if (!why[0])
+		cure = "bind a dma-buf: gx_nic_step() has the steps";
+	mode_lack(m, GX_NIC_LATER, cure, "%s%s%s", why[0] ? why + 2 : "", why[0] ? "; " : "", bind);
 }
 
 static void mode_copy(const struct nic_facts *f, struct gx_nic_mode *m)

@@ -212,8 +212,8 @@ static void step_bind(const struct nic_facts *f, const struct nic_range *r, stru
 		nic_refusal(f, f->bind_err, f->bind_text, s->answer, sizeof(s->answer), s->cure,
 			    sizeof(s->cure));
 	} else {
-		step_say(s, GX_NIC_LATER,
-			 "not refused, as far as a request without a dma-buf goes");
+		s->can = GX_NIC_LATER;
+		nic_unbound(f, s->answer, sizeof(s->answer));
 	}
 }
 

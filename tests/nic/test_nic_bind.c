@@ -239,9 +239,8 @@ static int kernel_main(void)
 	if (f.bind_err == -EPERM)
 		kernel_skip("bind-rx wants CAP_NET_ADMIN of the host");
 	if (f.bind_err == -EBADF)
-		kernel_skip(
-			"this kernel asks for the dma-buf before it asks the driver (Linux 6.18 asks "
-			"the driver first)");
+		kernel_skip("this kernel looks for the dma-buf first (Linux 6.18 looks for the DMA "
+			    "device first)");
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
 

@@ -53,6 +53,7 @@ static void both_are(enum gx_nic_can can, const char *why, const char *cure)
 	mode_is(COPY, GX_NIC_YES, "", "");
 }
 
+/* All is set up, and still no mode but copy is there: EBADF says nothing of the driver. */
 static void mode__all_there(void **state)
 {
 	static const char *const names[] = {"copy", "devmem", "io_uring-zcrx"};
@@ -61,11 +62,12 @@ static void mode__all_there(void **state)
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(names); i++) {
 		m = mode_of(i);
 		assert_string_equal(m.name, names[i]);
-		assert_int_equal(m.can, GX_NIC_YES);
-		assert_string_equal(m.why, "");
-		assert_string_equal(m.cure, "");
 	}
 	assert_int_equal(nic_mode(&facts, UINT32_MAX, &m), -ENOENT);
+	both_are(GX_NIC_LATER, "the driver's answer is not known before a bind", "dma-buf");
+	m = mode_of(COPY);
+	assert_string_equal(m.why, "");
+	assert_string_equal(m.cure, "");
 }
 
 static void mode__kernel(void **state)
@@ -90,8 +92,29 @@ static void mode__driver(void **state)
 	both_are(GX_NIC_NO, "no queue management", "mlx5_core");
 	script.driver = NULL;
 	both_are(GX_NIC_NO, "nic0 (no driver)", "mlx5_core");
-	script.bind_err = -ENODEV; /* it was switched off */
-	both_are(GX_NIC_NO, "No such device", "text");
+}
+
+/* Errors that no set-up mends, and others, which leave it open and are told with their text. */
+static void mode__bind_answers(void **state)
+{
+	static const struct {
+		int err;
+		enum gx_nic_can can;
+		const char *why;
+	} all[] = {{-EOPNOTSUPP, GX_NIC_NO, "Operation not supported: brass"},
+		   {-EEXIST, GX_NIC_NO, "File exists: brass"},
+		   {-EBUSY, GX_NIC_NO, "Device or resource busy: brass"},
+		   {-ERANGE, GX_NIC_NO, "out of range: brass"},
+		   {-EINVAL, GX_NIC_LATER, "Invalid argument: brass"},
+		   {-ENODEV, GX_NIC_LATER, "No such device: brass"},
+		   {-ENOMEM, GX_NIC_LATER, "Cannot allocate memory: brass"},
+		   {-EBADF, GX_NIC_LATER, "not known before a bind"}};
+
+	script.bind_text = "brass";
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(all); i++) {
+		script.bind_err = all[i].err;
+		both_are(all[i].can, all[i].why, "");
+	}
 }
 
 static void mode__card(void **state)
@@ -127,7 +150,9 @@ static void mode__set_up(void **state)
 	script.split = ETHTOOL_TCP_DATA_SPLIT_ENABLED;
 	both_are(GX_NIC_LATER, "its threshold is not 0, flow rules are off", "");
 	script.bind_err = -EINVAL; /* a kernel that looks at the set-up first */
-	both_are(GX_NIC_LATER, "threshold", "");
+	script.bind_text = "tcp-data-split is disabled";
+	both_are(GX_NIC_LATER, "threshold", "gx_nic_step()");
+	both_are(GX_NIC_LATER, "Invalid argument: tcp-data-split is disabled", "");
 	script.thresh_b = -1;
 	script.ntuple = NIC_HAS_ON;
 	script.bind_err = -EPERM;
@@ -138,11 +163,11 @@ static void mode__io_uring(void **state)
 {
 	script.zcrx = -EOPNOTSUPP;
 	mode_is(ZCRX, GX_NIC_NO, "Linux 6.18.1", "6.15");
-	mode_is(DEVMEM, GX_NIC_YES, "", "");
+	mode_is(DEVMEM, GX_NIC_LATER, "not known", "");
 	script.zcrx = -EACCES;
 	mode_is(ZCRX, GX_NIC_NO, "no ring", "io_uring_disabled");
 	script.zcrx = -EPERM; /* known, not allowed: the binding says so as well */
-	mode_is(ZCRX, GX_NIC_YES, "", "");
+	mode_is(ZCRX, GX_NIC_LATER, "not known before a bind", "");
 }
 
 /* All facts have a name and a text, whatever is missing. */
@@ -174,6 +199,7 @@ int main(void)
 		cmocka_unit_test_setup(mode__all_there, reset),
 		cmocka_unit_test_setup(mode__kernel, reset),
 		cmocka_unit_test_setup(mode__driver, reset),
+		cmocka_unit_test_setup(mode__bind_answers, reset),
 		cmocka_unit_test_setup(mode__card, reset),
 		cmocka_unit_test_setup(mode__set_up, reset),
 		cmocka_unit_test_setup(mode__io_uring, reset),

@@ -78,7 +78,10 @@ static void step__to_do(void **state)
 	step_is(RSS, GX_NIC_LATER, "8-15", "");
 	step_is(NTUPLE, GX_NIC_LATER, "off", "");
 	step_is(RULE, GX_NIC_LATER, "loc", "");
-	step_is(BIND, GX_NIC_LATER, "not refused", "");
+	step_is(BIND, GX_NIC_LATER, "not known before a bind", "");
+	script.bind_err = -EINVAL;
+	script.bind_text = "tcp-data-split is disabled";
+	step_is(BIND, GX_NIC_LATER, "Invalid argument: tcp-data-split is disabled", "");
 	script.thresh_b = -1;
 	step_is(THRESH, GX_NIC_YES, "none", "");
 	script.split = -1;
