@@ -71,6 +71,8 @@ void nic_driver(const struct nic_sys *sys, const char *name, char driver[32], ch
 uint32_t nic_channels(const struct nic_sys *sys, const char *name);
 /** nic_ntuple() - May the interface have flow rules? */
 enum nic_has nic_ntuple(const struct nic_sys *sys, const char *name);
+/** nic_gro_hw() - Does the hardware merge packets? */
+enum nic_has nic_gro_hw(const struct nic_sys *sys, const char *name);
 void nic_rules(const struct nic_sys *sys, const char *name, struct nic_rules *out);
 /**
  * nic_rss() - The queues that the RSS table names: bit q of @queues, @nr_words words.
@@ -115,7 +117,7 @@ struct nic_facts {
 	uint32_t thresh_b, thresh_max_b;
 	int rss; /* entries of the table, or -errno */
 	uint64_t rss_queues[NIC_QUEUES_MAX / 64];
-	enum nic_has ntuple;
+	enum nic_has ntuple, gro_hw;
 	struct nic_rules rules;
 	int nl_err;		       /* why nothing of the kernel's netlink is known; 0: it is */
 	bool netdev, bind_rx, bind_tx; /* does the kernel know the family and the operations? */

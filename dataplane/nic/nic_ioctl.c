@@ -14,6 +14,7 @@
 #define IOCTL_TABLE_MAX	   65536 /* entries of an RSS table */
 #define IOCTL_FEATURES_MAX 1024
 #define IOCTL_NTUPLE	   "rx-ntuple-filter"
+#define IOCTL_GRO_HW	   "rx-gro-hw"
 
 /* A text of the kernel that may lack its end. */
 static void text_take(char *to, size_t room, const char *from)
@@ -110,14 +111,24 @@ static enum nic_has features_has(const struct nic_sys *sys, const char *name, ui
 	return has;
 }
 
-enum nic_has nic_ntuple(const struct nic_sys *sys, const char *name)
+static enum nic_has feature(const struct nic_sys *sys, const char *name, const char *what)
 {
 	uint32_t nr = features_count(sys, name), at;
 
 	if (!nr)
 		return NIC_HAS_NOT;
-	at = features_find(sys, name, nr, IOCTL_NTUPLE);
+	at = features_find(sys, name, nr, what);
 	return at < nr ? features_has(sys, name, nr, at) : NIC_HAS_NOT;
+}
+
+enum nic_has nic_ntuple(const struct nic_sys *sys, const char *name)
+{
+	return feature(sys, name, IOCTL_NTUPLE);
+}
+
+enum nic_has nic_gro_hw(const struct nic_sys *sys, const char *name)
+{
+	return feature(sys, name, IOCTL_GRO_HW);
 }
 
 /* ---- RSS ---- */

@@ -112,6 +112,7 @@ int nic_look(const struct nic_sys *sys, const char *name, struct nic_facts *out)
 	out->nr_rx = nic_channels(sys, name);
 	out->rss = nic_rss(sys, name, out->rss_queues, NIC_QUEUES_MAX / 64);
 	out->ntuple = nic_ntuple(sys, name);
+	out->gro_hw = nic_gro_hw(sys, name);
 	nic_rules(sys, name, &out->rules);
 	look_netlink(sys, out);
 	out->zcrx = sys->zcrx();

@@ -82,6 +82,14 @@ static void fact_split(const struct nic_facts *f, struct gx_nic_fact *out)
 	fact_set(out, "header_split", "%s", text[f->split]);
 }
 
+static void fact_gro_hw(const struct nic_facts *f, struct gx_nic_fact *out)
+{
+	static const char *const text[] = {
+		[NIC_HAS_NOT] = "no", [NIC_HAS_OFF] = "off", [NIC_HAS_ON] = "on"};
+
+	fact_set(out, "gro_hw", "%s", text[f->gro_hw]);
+}
+
 static void fact_thresh(const struct nic_facts *f, struct gx_nic_fact *out)
 {
 	if (f->has_thresh)
@@ -157,7 +165,7 @@ int nic_fact(const struct nic_facts *f, unsigned index, struct gx_nic_fact *out)
 	static void (*const all[])(const struct nic_facts *f, struct gx_nic_fact *out) = {
 		fact_driver, fact_bus,	  fact_numa, fact_kernel, fact_queues,
 		fact_split,  fact_thresh, fact_rss,  fact_flows,  fact_netdev,
-		fact_bind,   fact_xdp,	  fact_zcrx};
+		fact_bind,   fact_xdp,	  fact_zcrx, fact_gro_hw};
 
 	if (index >= sizeof(all) / sizeof(all[0]))
 		return -ENOENT;

@@ -72,6 +72,16 @@ static void step_queues(const struct nic_facts *f, const struct nic_range *r, st
 	step_cure(s, "use a NIC with more receive queues");
 }
 
+/* mlx5_core refuses header split without it. Other drivers do not mind it. */
+static void step_gro_hw(const struct nic_facts *f, const struct nic_range *r, struct gx_nic_step *s)
+{
+	snprintf(s->name, sizeof(s->name), "hardware GRO");
+	snprintf(s->command, sizeof(s->command), "ethtool -K %s rx-gro-hw on", f->name);
+	snprintf(s->netlink, sizeof(s->netlink), "ethtool features-set dev-index %d rx-gro-hw on",
+		 f->ifindex);
+	step_say(s, GX_NIC_LATER, "it is off; mlx5_core refuses header split without it");
+}
+
 static void step_split(const struct nic_facts *f, const struct nic_range *r, struct gx_nic_step *s)
 {
 	snprintf(s->name, sizeof(s->name), "header split");
@@ -217,16 +227,22 @@ static void step_bind(const struct nic_facts *f, const struct nic_range *r, stru
 	}
 }
 
+/* Hardware GRO is a step only where it is off and header split may need it. */
 int nic_step(const struct nic_facts *f, const struct nic_range *r, unsigned index,
 	     struct gx_nic_step *out)
 {
 	static void (*const all[])(const struct nic_facts *f, const struct nic_range *r,
-				   struct gx_nic_step *s) = {
-		step_queues, step_split, step_thresh, step_rss, step_ntuple, step_rule, step_bind};
+				   struct gx_nic_step *s) = {step_queues, step_gro_hw, step_split,
+							     step_thresh, step_rss,    step_ntuple,
+							     step_rule,	  step_bind};
 
-	if (index >= sizeof(all) / sizeof(all[0]))
+	const unsigned nr = sizeof(all) / sizeof(all[0]);
+	bool gro_hw = f->gro_hw == NIC_HAS_OFF && f->split != NIC_SPLIT_ON;
+	unsigned at = index && index < nr && !gro_hw ? index + 1 : index;
+
+	if (at >= nr)
 		return -ENOENT;
 	out->command[0] = out->cure[0] = '\0';
-	all[index](f, r, out);
+	all[at](f, r, out);
 	return 0;
 }

@@ -52,6 +52,7 @@ void script_reset(void)
 				     .rss_queues = 8,
 				     .rules_placed = true,
 				     .ntuple = NIC_HAS_ON,
+				     .gro_hw = NIC_HAS_ON,
 				     .set_split = -1,
 				     .set_thresh = -1};
 	nr_queue = 0;
@@ -411,7 +412,8 @@ static int ethtool_table(struct ethtool_rxfh_indir *t)
 
 static int ethtool_features(void *cmd)
 {
-	static const char *const names[] = {"tx-scatter-gather", "rx-ntuple-filter", "rx-hashing"};
+	static const char *const names[] = {"tx-scatter-gather", "rx-ntuple-filter", "rx-hashing",
+					    "rx-gro-hw"};
 	struct ethtool_sset_info *info = cmd;
 	struct ethtool_gstrings *strings = cmd;
 	struct ethtool_gfeatures *f = cmd;
@@ -428,8 +430,10 @@ static int ethtool_features(void *cmd)
 				ETH_GSTRING_LEN);
 		break;
 	default:
-		f->features[0].available = script.ntuple != NIC_HAS_NOT ? 2 : 0;
-		f->features[0].active = 5 | (script.ntuple == NIC_HAS_ON ? 2 : 0);
+		f->features[0].available = (script.ntuple != NIC_HAS_NOT ? 2 : 0) |
+					   (script.gro_hw != NIC_HAS_NOT ? 8 : 0);
+		f->features[0].active = 5 | (script.ntuple == NIC_HAS_ON ? 2 : 0) |
+					(script.gro_hw == NIC_HAS_ON ? 8 : 0);
 	}
 	return 0;
 }

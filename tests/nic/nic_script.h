@@ -43,7 +43,7 @@ struct nic_script {
 	int rss_err, rules_err, features_err;
 	unsigned rss_queues; /* the table names queues 0 to this - 1 */
 	bool rules_placed;
-	enum nic_has ntuple;
+	enum nic_has ntuple, gro_hw;
 	bool old_acks;	     /* refusals carry the request: no CAP_ACK */
 	unsigned spoil_call; /* the request whose answer is spoilt, from 1 on */
 	enum script_spoil spoil;

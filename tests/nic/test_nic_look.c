@@ -52,6 +52,7 @@ static void look__everything(void **state)
 	assert_int_equal(facts.rss, SCRIPT_TABLE);
 	assert_int_equal(facts.rss_queues[0], 0xff);
 	assert_int_equal(facts.ntuple, NIC_HAS_ON);
+	assert_int_equal(facts.gro_hw, NIC_HAS_ON);
 	assert_int_equal(facts.rules.nr, 2);
 	assert_true(facts.rules.placed);
 	assert_true(facts.netdev && facts.bind_rx && facts.bind_tx);
@@ -161,6 +162,7 @@ static void look__refusals(void **state)
 	assert_int_equal(facts.rss, -EOPNOTSUPP);
 	assert_int_equal(facts.rules.err, -EOPNOTSUPP);
 	assert_int_equal(facts.ntuple, NIC_HAS_NOT);
+	assert_int_equal(facts.gro_hw, NIC_HAS_NOT);
 	assert_int_equal(facts.bind_err, -EOPNOTSUPP);
 }
 

@@ -90,6 +90,34 @@ static void step__to_do(void **state)
 	step_is(SPLIT, GX_NIC_LATER, "not configured; the driver may refuse it", "");
 }
 
+/* mlx5_core wants it before header split; where it is on, not there or not needed, it is no step. */
+static void step__gro_hw(void **state)
+{
+	static const enum nic_has has[] = {NIC_HAS_NOT, NIC_HAS_OFF, NIC_HAS_ON};
+	struct gx_nic_step s = {0};
+
+	for (unsigned i = 0; i < 2 * GX_ARRAY_SIZE(has); i++) {
+		bool there = i < GX_ARRAY_SIZE(has) && has[i] == NIC_HAS_OFF;
+		unsigned nr = 0;
+
+		script.gro_hw = has[i % GX_ARRAY_SIZE(has)];
+		script.split = i < GX_ARRAY_SIZE(has) ? -1 : ETHTOOL_TCP_DATA_SPLIT_ENABLED;
+		assert_int_equal(nic_look(&script_sys, SCRIPT_IF, &facts), 0);
+		assert_int_equal(nic_step(&facts, &range, 1, &s), 0);
+		assert_string_equal(s.name, there ? "hardware GRO" : "header split");
+		if (there) {
+			assert_int_equal(s.can, GX_NIC_LATER);
+			assert_string_equal(s.command, "ethtool -K nic0 rx-gro-hw on");
+			assert_non_null(strstr(s.answer, "mlx5_core"));
+		}
+		while (!nic_step(&facts, &range, nr, &s))
+			nr++;
+		assert_int_equal(nr, STEPS + there);
+		assert_string_equal(s.name, "bind");
+		assert_int_equal(nic_step(&facts, &range, UINT32_MAX, &s), -ENOENT);
+	}
+}
+
 static void step__refused(void **state)
 {
 	script.rings_err = script.rss_err = script.rules_err = script.features_err = -EOPNOTSUPP;
@@ -164,6 +192,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(step__words, reset),
 		cmocka_unit_test_setup(step__to_do, reset),
+		cmocka_unit_test_setup(step__gro_hw, reset),
 		cmocka_unit_test_setup(step__refused, reset),
 		cmocka_unit_test_setup(step__bind_refused, reset),
 		cmocka_unit_test_setup(range__bad, reset),
