@@ -72,6 +72,38 @@ static void step_queues(const struct nic_facts *f, const struct nic_range *r, st
 	step_cure(s, "use a NIC with more receive queues");
 }
 
+/* The cure of a netlink that does not answer, -@err. */
+static const char *netlink_cure(int err)
+{
+	if (err == -ENOSYS)
+		return "install libmnl-dev, and build gx again";
+	return "allow this process generic netlink";
+}
+
+/* Nothing is known of rings: say why, and the cure. Return: so it is. */
+static bool step_not_asked(const struct nic_facts *f, struct gx_nic_step *s)
+{
+	int err = f->nl_err ? f->nl_err : f->rings_err;
+
+	if (!err)
+		return false;
+	if (f->nl_err == -ENOSYS)
+		step_say(s, GX_NIC_NO, "not asked: gx was built without libmnl");
+	else if (!f->nl_err && err == -ENOENT)
+		step_say(s, GX_NIC_NO, "not asked: the kernel has no netlink family ethtool");
+	else
+		step_say(s, GX_NIC_NO, "not asked: %s", strerror(-err));
+	if (f->nl_err)
+		step_cure(s, netlink_cure(err));
+	else if (err == -ENOENT)
+		step_cure(s, "use a kernel with CONFIG_ETHTOOL_NETLINK");
+	else if (err == -EOPNOTSUPP)
+		step_cure(s, PLAN_NIC_CURE);
+	else
+		step_cure(s, "see the kernel's log, and look again");
+	return true;
+}
+
 /* mlx5_core refuses header split without it. Other drivers do not mind it. */
 static void step_gro_hw(const struct nic_facts *f, const struct nic_range *r, struct gx_nic_step *s)
 {
@@ -88,16 +120,17 @@ static void step_split(const struct nic_facts *f, const struct nic_range *r, str
 	snprintf(s->command, sizeof(s->command), "ethtool -G %s tcp-data-split on", f->name);
 	snprintf(s->netlink, sizeof(s->netlink),
 		 "ethtool rings-set dev-index %d tcp-data-split enabled", f->ifindex);
-	if (f->split == NIC_SPLIT_ON) {
+	if (f->split == NIC_SPLIT_REFUSED) {
+		step_say(s, GX_NIC_NO, "the driver has none: %s", strerror(-f->rings_err));
+		step_cure(s, PLAN_NIC_CURE);
+	} else if (step_not_asked(f, s)) {
+		return;
+	} else if (f->split == NIC_SPLIT_ON) {
 		step_say(s, GX_NIC_YES, "it is on");
 	} else if (f->split == NIC_SPLIT_OFF) {
 		step_say(s, GX_NIC_LATER, "it is off");
-	} else if (f->split == NIC_SPLIT_UNTOLD) {
-		step_say(s, GX_NIC_LATER, "it is not configured; the driver may refuse it");
 	} else {
-		step_say(s, GX_NIC_NO, "the driver does not tell of it: %s",
-			 strerror(-f->rings_err));
-		step_cure(s, PLAN_NIC_CURE);
+		step_say(s, GX_NIC_LATER, "it is not configured; the driver may refuse it");
 	}
 }
 
@@ -108,6 +141,8 @@ static void step_thresh(const struct nic_facts *f, const struct nic_range *r, st
 	snprintf(s->command, sizeof(s->command), "ethtool -G %s hds-thresh 0", f->name);
 	snprintf(s->netlink, sizeof(s->netlink), "ethtool rings-set dev-index %d hds-thresh 0",
 		 f->ifindex);
+	if (step_not_asked(f, s))
+		return;
 	if (!f->has_thresh)
 		step_say(s, GX_NIC_YES, "the driver has none");
 	else if (!f->thresh_b)
@@ -209,7 +244,7 @@ static void step_bind(const struct nic_facts *f, const struct nic_range *r, stru
 		step_say(s, GX_NIC_NO, "no netlink: %s",
 			 f->nl_err == -ENOSYS ? "gx was built without libmnl"
 					      : strerror(-f->nl_err));
-		step_cure(s, "install libmnl-dev, and build gx again");
+		step_cure(s, netlink_cure(f->nl_err));
 	} else if (!f->bind_rx) {
 		step_say(s, GX_NIC_NO, "Linux %s does not know it", f->kernel);
 		step_cure(s, "use Linux 6.12 or newer");

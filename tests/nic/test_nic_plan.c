@@ -129,6 +129,35 @@ static void step__refused(void **state)
 	step_is(RULE, GX_NIC_NO, "count", "NIC");
 }
 
+/* A question that nobody answered is no step that is done. */
+static void step__not_asked(void **state)
+{
+	static const struct {
+		int nl_err, rings_err;
+		bool no_ethtool;
+		const char *answer, *cure;
+	} all[] = {{-ENOSYS, 0, false, "not asked: gx was built without libmnl", "libmnl-dev"},
+		   {-EACCES, 0, false, "not asked: Permission denied", "generic netlink"},
+		   {0, 0, true, "not asked: the kernel has no netlink family ethtool",
+		    "CONFIG_ETHTOOL_NETLINK"},
+		   {0, -EIO, false, "not asked: Input/output error", "log"}};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(all); i++) {
+		script.nl_open_err = all[i].nl_err;
+		script.rings_err = all[i].rings_err;
+		script.no_ethtool = all[i].no_ethtool;
+		step_is(SPLIT, GX_NIC_NO, all[i].answer, all[i].cure);
+		step_is(THRESH, GX_NIC_NO, all[i].answer, all[i].cure);
+	}
+	script.no_ethtool = false;
+	script.rings_err = -EOPNOTSUPP;
+	step_is(SPLIT, GX_NIC_NO, "the driver has none: Operation not supported", "NIC");
+	step_is(THRESH, GX_NIC_NO, "not asked: Operation not supported", "NIC");
+	script.rings_err = 0;
+	script.nl_open_err = -EACCES;
+	step_is(BIND, GX_NIC_NO, "no netlink: Permission denied", "generic netlink");
+}
+
 static void step__bind_refused(void **state)
 {
 	script.bind_err = -EOPNOTSUPP;
@@ -194,6 +223,7 @@ int main(void)
 		cmocka_unit_test_setup(step__to_do, reset),
 		cmocka_unit_test_setup(step__gro_hw, reset),
 		cmocka_unit_test_setup(step__refused, reset),
+		cmocka_unit_test_setup(step__not_asked, reset),
 		cmocka_unit_test_setup(step__bind_refused, reset),
 		cmocka_unit_test_setup(range__bad, reset),
 		cmocka_unit_test_setup(range__one_queue, reset),
