@@ -67,8 +67,14 @@ struct nic_flow {
 
 /** nic_driver() - Names of driver and bus; empty: the interface has none. */
 void nic_driver(const struct nic_sys *sys, const char *name, char driver[32], char bus[32]);
-/** nic_channels() - Receive queues that are in use; 0: the driver does not tell. */
-uint32_t nic_channels(const struct nic_sys *sys, const char *name);
+/** struct nic_channels - Receive queues of the driver's two kinds; all 0: it does not tell. */
+struct nic_channels {
+	uint32_t rx, combined;	       /* in use; a combined one sends as well */
+	uint32_t rx_max, combined_max; /* that the driver can have */
+};
+
+/** nic_channels() - Return: receive queues that are in use; 0: the driver does not tell. */
+uint32_t nic_channels(const struct nic_sys *sys, const char *name, struct nic_channels *out);
 /** nic_ntuple() - May the interface have flow rules? */
 enum nic_has nic_ntuple(const struct nic_sys *sys, const char *name);
 /** nic_gro_hw() - Does the hardware merge packets? */
@@ -108,8 +114,9 @@ struct nic_facts {
 	int ifindex;
 	char kernel[64]; /* release */
 	char driver[32], bus[32];
-	int numa;		      /* -1: unknown */
-	uint32_t nr_rx;		      /* receive queues; 0: unknown */
+	int numa;	/* -1: unknown */
+	uint32_t nr_rx; /* receive queues; 0: unknown */
+	struct nic_channels channels;
 	uint8_t held[NIC_QUEUES_MAX]; /* by a memory provider or AF_XDP: flags NIC_HELD_... */
 	int rings_err;		      /* the refusal to tell of rings; 0: none */
 	enum nic_split split;
@@ -153,7 +160,9 @@ struct nic_range {
 	uint32_t first, last, tcp_port;
 };
 
-/** nic_range_check() - Does the NIC have these queues, and does it keep some? Return: 0; -EINVAL,
+/** nic_queues_max() - Receive queues that the interface can have; 0: unknown. */
+uint32_t nic_queues_max(const struct nic_facts *f);
+/** nic_range_check() - Can the NIC have these queues, and does it keep some? Return: 0; -EINVAL,
  * -ERANGE with gx_error(). */
 int nic_range_check(const struct nic_facts *f, const struct nic_range *r);
 /** nic_step() - Step @index of the set-up. Return: 0; -ENOENT: there are no more. */

@@ -36,14 +36,21 @@ void nic_driver(const struct nic_sys *sys, const char *name, char driver[32], ch
 	text_take(bus, 32, info.bus_info);
 }
 
-uint32_t nic_channels(const struct nic_sys *sys, const char *name)
+uint32_t nic_channels(const struct nic_sys *sys, const char *name, struct nic_channels *out)
 {
 	struct ethtool_channels c = {.cmd = ETHTOOL_GCHANNELS};
 	struct ethtool_rxnfc rings = {.cmd = ETHTOOL_GRXRINGS};
 
+	*out = (struct nic_channels){0};
 	if (!sys->ethtool(name, &c) && c.rx_count < UINT16_MAX && c.combined_count < UINT16_MAX &&
-	    c.rx_count + c.combined_count)
+	    c.rx_count + c.combined_count) {
+		*out = (struct nic_channels){
+			.rx = c.rx_count,
+			.combined = c.combined_count,
+			.rx_max = c.max_rx < UINT16_MAX ? c.max_rx : 0,
+			.combined_max = c.max_combined < UINT16_MAX ? c.max_combined : 0};
 		return c.rx_count + c.combined_count;
+	}
 	if (!sys->ethtool(name, &rings) && rings.data < UINT16_MAX)
 		return (uint32_t)rings.data;
 	return 0;

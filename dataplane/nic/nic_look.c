@@ -109,7 +109,7 @@ int nic_look(const struct nic_sys *sys, const char *name, struct nic_facts *out)
 	out->ifindex = ifindex;
 	nic_driver(sys, name, out->driver, out->bus);
 	look_host(sys, out);
-	out->nr_rx = nic_channels(sys, name);
+	out->nr_rx = nic_channels(sys, name, &out->channels);
 	out->rss = nic_rss(sys, name, out->rss_queues, NIC_QUEUES_MAX / 64);
 	out->ntuple = nic_ntuple(sys, name);
 	out->gro_hw = nic_gro_hw(sys, name);

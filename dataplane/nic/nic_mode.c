@@ -263,8 +263,8 @@ static bool mode_lacks_card(const struct nic_facts *f, struct gx_nic_mode *m)
 	} else if (f->split == NIC_SPLIT_REFUSED) {
 		mode_lack(m, GX_NIC_NO, cure, "%s has no header split: %s", who,
 			  strerror(-f->rings_err));
-	} else if (f->nr_rx < MODE_RX_MIN) {
-		mode_lack(m, GX_NIC_NO, "give it more, as in: ethtool -L IF combined 8",
+	} else if (f->nr_rx < MODE_RX_MIN && nic_queues_max(f) < MODE_RX_MIN) {
+		mode_lack(m, GX_NIC_NO, "use a NIC with more receive queues",
 			  "%s tells of %u receive queue%s; two are the least", who, f->nr_rx,
 			  f->nr_rx == 1 ? "" : "s");
 	} else if (f->ntuple == NIC_HAS_NOT || f->rules.err) {
@@ -287,8 +287,9 @@ static void mode_lacks_set_up(const struct nic_facts *f, struct gx_nic_mode *m)
 	const char *cure = "gx_nic_step() has the steps";
 
 	nic_unbound(f, bind, sizeof(bind));
-	snprintf(why, sizeof(why), "%s%s%s", split[f->split],
-		 f->has_thresh && f->thresh_b ? ", its threshold is not 0" : "",
+	snprintf(why, sizeof(why), "%s%s%s%s",
+		 f->nr_rx < MODE_RX_MIN ? ", it has fewer than two receive queues" : "",
+		 split[f->split], f->has_thresh && f->thresh_b ? ", its threshold is not 0" : "",
 		 f->ntuple != NIC_HAS_ON ? ", flow rules are off" : "");
 	if (!why[0] && f->bind_err == -EPERM)
 		cure = "be root, or have CAP_NET_ADMIN";

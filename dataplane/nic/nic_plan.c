@@ -15,6 +15,16 @@
 
 #define PLAN_NIC_CURE "use a NIC whose driver can, such as bnxt_en, gve, mlx5_core"
 
+/* A driver has queues of both kinds side by side, or of one alone. */
+uint32_t nic_queues_max(const struct nic_facts *f)
+{
+	const struct nic_channels *c = &f->channels;
+	uint32_t rx = c->rx_max ? c->combined + c->rx_max : 0;
+	uint32_t combined = c->combined_max ? c->rx + c->combined_max : 0;
+
+	return rx > combined ? rx : combined;
+}
+
 int nic_range_check(const struct nic_facts *f, const struct nic_range *r)
 {
 	char who[64];
@@ -30,11 +40,11 @@ int nic_range_check(const struct nic_facts *f, const struct nic_range *r)
 	if (r->last >= NIC_QUEUES_MAX)
 		return gx_fail(-ERANGE, "queues %u-%u: gx looks at queues up to %d", r->first,
 			       r->last, NIC_QUEUES_MAX - 1);
-	if (f->nr_rx > 1 && r->last >= f->nr_rx)
+	if (f->nr_rx > 1 && r->last >= f->nr_rx && r->last >= nic_queues_max(f))
 		return gx_fail(-ERANGE,
-			       "queues %u-%u: %s has receive queues 0 to %u; take some of these, "
-			       "or give it more: ethtool -L %s combined %u",
-			       r->first, r->last, who, f->nr_rx - 1, f->name, r->last + 1);
+			       "queues %u-%u: %s has receive queues 0 to %u, and tells of no more "
+			       "that it could have; take some of these",
+			       r->first, r->last, who, f->nr_rx - 1);
 	if (r->tcp_port > UINT16_MAX)
 		return gx_fail(-EINVAL, "%u is no TCP port; it is 1 to 65535", r->tcp_port);
 	return 0;
@@ -59,17 +69,30 @@ static void step_cure(struct gx_nic_step *s, const char *cure)
 
 static void step_queues(const struct nic_facts *f, const struct nic_range *r, struct gx_nic_step *s)
 {
+	const struct nic_channels *c = &f->channels;
+	const char *few = f->nr_rx == 1 ? "" : "s";
+	uint32_t max = nic_queues_max(f), others;
+	bool rx = c->rx_max && c->combined + c->rx_max == max;
+
+	others = rx ? c->combined : c->rx;
+	others = others <= r->last ? others : 0; /* enough of the other kind: the step is done */
 	snprintf(s->name, sizeof(s->name), "queues");
-	snprintf(s->command, sizeof(s->command), "ethtool -L %s combined %u", f->name, r->last + 1);
-	snprintf(s->netlink, sizeof(s->netlink),
-		 "ethtool channels-set dev-index %d combined-count %u", f->ifindex, r->last + 1);
+	snprintf(s->command, sizeof(s->command), "ethtool -L %s %s %u", f->name,
+		 rx ? "rx" : "combined", r->last + 1 - others);
+	snprintf(s->netlink, sizeof(s->netlink), "ethtool channels-set dev-index %d %s-count %u",
+		 f->ifindex, rx ? "rx" : "combined", r->last + 1 - others);
 	if (f->nr_rx > r->last) {
 		step_say(s, GX_NIC_YES, "it has %u receive queues", f->nr_rx);
-		return;
+	} else if (max > r->last) {
+		step_say(s, GX_NIC_LATER, "it has %u receive queue%s, and can have %u", f->nr_rx,
+			 few, max);
+	} else {
+		step_say(s, GX_NIC_NO,
+			 "it tells of %u receive queue%s, and of no more that it "
+			 "could have",
+			 f->nr_rx, few);
+		step_cure(s, "use a NIC with more receive queues");
 	}
-	step_say(s, GX_NIC_NO, "it tells of %u receive queue%s", f->nr_rx,
-		 f->nr_rx == 1 ? "" : "s");
-	step_cure(s, "use a NIC with more receive queues");
 }
 
 /* The cure of a netlink that does not answer, -@err. */
@@ -168,6 +191,9 @@ static void step_rss(const struct nic_facts *f, const struct nic_range *r, struc
 	if (f->rss <= 0) {
 		step_say(s, GX_NIC_NO, "the driver has no RSS table: %s", strerror(-f->rss));
 		step_cure(s, PLAN_NIC_CURE);
+	} else if (f->nr_rx <= r->last) { /* the driver may spread anew */
+		step_say(s, GX_NIC_LATER,
+			 "queues are missing yet, and RSS may spread over new ones");
 	} else if (range_in_rss(f, r)) {
 		step_say(s, GX_NIC_LATER, "RSS spreads over queues %u-%u too", r->first, r->last);
 	} else {

@@ -47,6 +47,7 @@ void script_reset(void)
 				     .split = ETHTOOL_TCP_DATA_SPLIT_ENABLED,
 				     .nr_rx = 16,
 				     .nr_channels = 16,
+				     .channels = {.combined_max = 16},
 				     .bind_err = -EBADF,
 				     .bind_id = 5,
 				     .rss_queues = 8,
@@ -477,7 +478,10 @@ static int script_ethtool(const char *name, void *cmd)
 		strncpy(info->bus_info, script.bus, sizeof(info->bus_info) - 1);
 		return 0;
 	case ETHTOOL_GCHANNELS:
-		channels->combined_count = script.nr_channels;
+		channels->rx_count = script.channels.rx;
+		channels->max_rx = script.channels.rx_max;
+		channels->combined_count = script.nr_channels - script.channels.rx;
+		channels->max_combined = script.channels.combined_max;
 		return script.nr_channels ? 0 : -EOPNOTSUPP;
 	case ETHTOOL_GRXFHINDIR:
 	case ETHTOOL_SRXFHINDIR:

@@ -38,7 +38,8 @@ struct nic_script {
 	int split;    /* -1: not told; else as the kernel says it */
 	int thresh_b; /* -1: not told */
 	unsigned nr_rx, nr_channels;
-	uint8_t held[SCRIPT_QUEUES]; /* flags NIC_HELD_... */
+	struct nic_channels channels; /* .rx: of nr_channels; the others are combined */
+	uint8_t held[SCRIPT_QUEUES];  /* flags NIC_HELD_... */
 	uint32_t bind_id;
 	int rss_err, rules_err, features_err;
 	unsigned rss_queues; /* the table names queues 0 to this - 1 */

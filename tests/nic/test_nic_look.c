@@ -42,6 +42,8 @@ static void look__everything(void **state)
 	assert_int_equal(facts.ifindex, SCRIPT_INDEX);
 	assert_int_equal(facts.numa, 1);
 	assert_int_equal(facts.nr_rx, 16);
+	assert_int_equal(facts.channels.combined, 16);
+	assert_int_equal(facts.channels.combined_max, 16);
 	assert_int_equal(facts.held[9], NIC_HELD_DMABUF);
 	assert_int_equal(facts.held[10], NIC_HELD_URING | NIC_HELD_XSK);
 	assert_int_equal(facts.held[8], 0);

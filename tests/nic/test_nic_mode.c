@@ -122,8 +122,10 @@ static void mode__card(void **state)
 	script.rings_err = -EOPNOTSUPP;
 	both_are(GX_NIC_NO, "no header split", "NIC");
 	script.rings_err = 0;
-	script.nr_rx = script.nr_channels = 1;
-	both_are(GX_NIC_NO, "1 receive queue", "ethtool -L");
+	script.nr_rx = script.nr_channels = script.channels.combined_max = 1;
+	both_are(GX_NIC_NO, "1 receive queue", "more receive queues");
+	script.channels.combined_max = 16;
+	both_are(GX_NIC_LATER, "fewer than two receive queues", "gx_nic_step()");
 	script.nr_rx = 16;
 	script.ntuple = NIC_HAS_NOT;
 	both_are(GX_NIC_NO, "flow rules", "NIC");

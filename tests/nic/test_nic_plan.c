@@ -118,10 +118,46 @@ static void step__gro_hw(void **state)
 	}
 }
 
+static void queues_are(unsigned nr, struct nic_channels channels, enum gx_nic_can can,
+		       const char *command, const char *netlink)
+{
+	struct gx_nic_step s = {0};
+
+	script.nr_rx = script.nr_channels = nr;
+	script.channels = channels;
+	step_is(QUEUES, can, "", "");
+	assert_int_equal(nic_range_check(&facts, &range), can == GX_NIC_NO && nr > 1 ? -ERANGE : 0);
+	assert_int_equal(nic_step(&facts, &range, QUEUES, &s), 0);
+	if (can != GX_NIC_LATER)
+		return;
+	assert_string_equal(s.command, command);
+	assert_non_null(strstr(s.netlink, netlink));
+	step_is(RSS, GX_NIC_LATER, "new ones", "");
+}
+
+/* Queues that the driver could have are a step to do, in its own kind of queues. */
+static void step__queues(void **state)
+{
+	queues_are(1, (struct nic_channels){.combined_max = 63}, GX_NIC_LATER,
+		   "ethtool -L nic0 combined 16", "combined-count 16");
+	queues_are(4, (struct nic_channels){.combined_max = 16}, GX_NIC_LATER,
+		   "ethtool -L nic0 combined 16", "combined-count 16");
+	queues_are(4, (struct nic_channels){.combined_max = 15}, GX_NIC_NO, "", "");
+	queues_are(4, (struct nic_channels){.rx = 4, .rx_max = 16}, GX_NIC_LATER,
+		   "ethtool -L nic0 rx 16", "rx-count 16");
+	queues_are(6, (struct nic_channels){.rx = 2, .rx_max = 2, .combined_max = 14}, GX_NIC_LATER,
+		   "ethtool -L nic0 combined 14", "combined-count 14");
+	queues_are(6, (struct nic_channels){.rx = 2, .rx_max = 12, .combined_max = 4}, GX_NIC_LATER,
+		   "ethtool -L nic0 rx 12", "rx-count 12");
+	queues_are(4, (struct nic_channels){.combined_max = UINT32_MAX}, GX_NIC_NO, "", "");
+	queues_are(4, (struct nic_channels){0}, GX_NIC_NO, "", "");
+	queues_are(16, (struct nic_channels){0}, GX_NIC_YES, "", "");
+}
+
 static void step__refused(void **state)
 {
 	script.rings_err = script.rss_err = script.rules_err = script.features_err = -EOPNOTSUPP;
-	script.nr_rx = script.nr_channels = 1;
+	script.nr_rx = script.nr_channels = script.channels.combined_max = 1;
 	step_is(QUEUES, GX_NIC_NO, "1 receive queue", "NIC");
 	step_is(SPLIT, GX_NIC_NO, "Operation not supported", "NIC");
 	step_is(RSS, GX_NIC_NO, "no RSS table", "NIC");
@@ -192,8 +228,8 @@ static void range__bad(void **state)
 		{{8, 16, 0},
 		 -ERANGE,
 		 "nic0 (driver script) has receive queues 0 to 15",
-		 "ethtool -L nic0 combined 17"},
-		{{16, 16, 0}, -ERANGE, "0 to 15", "combined 17"},
+		 "take some of these"},
+		{{16, 16, 0}, -ERANGE, "0 to 15", "take some of these"},
 		{{8, NIC_QUEUES_MAX, 0}, -ERANGE, "1023", ""},
 		{{8, UINT32_MAX, 0}, -ERANGE, "1023", ""},
 		{{8, 15, 65536}, -EINVAL, "65536", "1 to 65535"},
@@ -222,6 +258,7 @@ int main(void)
 		cmocka_unit_test_setup(step__words, reset),
 		cmocka_unit_test_setup(step__to_do, reset),
 		cmocka_unit_test_setup(step__gro_hw, reset),
+		cmocka_unit_test_setup(step__queues, reset),
 		cmocka_unit_test_setup(step__refused, reset),
 		cmocka_unit_test_setup(step__not_asked, reset),
 		cmocka_unit_test_setup(step__bind_refused, reset),
