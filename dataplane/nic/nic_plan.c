@@ -305,5 +305,7 @@ int nic_step(const struct nic_facts *f, const struct nic_range *r, unsigned inde
 		return -ENOENT;
 	out->command[0] = out->cure[0] = '\0';
 	all[at](f, r, out);
+	if (out->can == GX_NIC_YES) /* nothing is left to type */
+		out->command[0] = '\0';
 	return 0;
 }

@@ -55,12 +55,24 @@ static void step__words(void **state)
 	};
 	struct gx_nic_step s = {0};
 
-	assert_int_equal(nic_look(&script_sys, SCRIPT_IF, &facts), 0);
-	for (unsigned i = 0; i < STEPS; i++) {
-		assert_int_equal(nic_step(&facts, &range, i, &s), 0);
-		assert_string_equal(s.command, command[i]);
-		assert_true(s.name[0] && s.netlink[0] && s.answer[0]);
-		assert_int_equal(s.can, i < RULE ? GX_NIC_YES : GX_NIC_LATER);
+	for (unsigned done = 0; done < 2; done++) {
+		script_reset();
+		if (!done) {
+			script.nr_rx = script.nr_channels = 1;
+			script.split = ETHTOOL_TCP_DATA_SPLIT_DISABLED;
+			script.thresh_b = 256;
+			script.rss_queues = 16;
+			script.ntuple = NIC_HAS_OFF;
+		}
+		assert_int_equal(nic_look(&script_sys, SCRIPT_IF, &facts), 0);
+		for (unsigned i = 0; i < STEPS; i++) {
+			bool is_done = done && i < RULE; /* and has no command */
+
+			assert_int_equal(nic_step(&facts, &range, i, &s), 0);
+			assert_string_equal(s.command, is_done ? "" : command[i]);
+			assert_true(s.name[0] && s.netlink[0] && s.answer[0]);
+			assert_int_equal(s.can, is_done ? GX_NIC_YES : GX_NIC_LATER);
+		}
 	}
 	assert_string_equal(s.netlink, "netdev bind-rx ifindex 7 queues rx 8-15 dmabuf-fd FD");
 	assert_int_equal(nic_step(&facts, &range, STEPS, &s), -ENOENT);
