@@ -220,13 +220,11 @@ static void step_ntuple(const struct nic_facts *f, const struct nic_range *r, st
 /* One rule leads to one queue, so a server with several queues adds a rule for each connection. */
 static void step_rule(const struct nic_facts *f, const struct nic_range *r, struct gx_nic_step *s)
 {
-	char port[32] = "...";
-
-	if (r->tcp_port)
-		snprintf(port, sizeof(port), "dst-port %u", r->tcp_port);
 	snprintf(s->name, sizeof(s->name), "flow rule");
-	snprintf(s->command, sizeof(s->command), "ethtool -N %s flow-type tcp4 %s action %u",
-		 f->name, port, r->first);
+	if (r->tcp_port)
+		snprintf(s->command, sizeof(s->command),
+			 "ethtool -N %s flow-type tcp4 dst-port %u action %u", f->name, r->tcp_port,
+			 r->first);
 	snprintf(
 		s->netlink, sizeof(s->netlink),
 		"ioctl ETHTOOL_SRXCLSRLINS, location RX_CLS_LOC_ANY; one for each connection, over "
@@ -237,9 +235,10 @@ static void step_rule(const struct nic_facts *f, const struct nic_range *r, stru
 			 strerror(-f->rules.err));
 		step_cure(s, PLAN_NIC_CURE);
 	} else {
-		step_say(s, GX_NIC_LATER, "%u rules are set; %s", f->rules.nr,
+		step_say(s, GX_NIC_LATER, "%u rules are set; %s%s", f->rules.nr,
 			 f->rules.placed ? "the driver places new ones"
-					 : "the driver may want a place (loc) named");
+					 : "the driver may want a place (loc) named",
+			 r->tcp_port ? "" : "; give the TCP port for a command");
 	}
 }
 

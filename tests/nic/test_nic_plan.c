@@ -130,6 +130,20 @@ static void step__gro_hw(void **state)
 	}
 }
 
+/* A command that nobody could type is none. */
+static void step__no_port(void **state)
+{
+	static const struct nic_range no_port = {.first = 8, .last = 15};
+	struct gx_nic_step s = {0};
+
+	assert_int_equal(nic_look(&script_sys, SCRIPT_IF, &facts), 0);
+	assert_int_equal(nic_step(&facts, &no_port, RULE, &s), 0);
+	assert_string_equal(s.command, "");
+	assert_non_null(strstr(s.answer, "give the TCP port"));
+	assert_int_equal(nic_step(&facts, &range, RULE, &s), 0);
+	assert_null(strstr(s.answer, "give the TCP port"));
+}
+
 static void queues_are(unsigned nr, struct nic_channels channels, enum gx_nic_can can,
 		       const char *command, const char *netlink)
 {
@@ -270,6 +284,7 @@ int main(void)
 		cmocka_unit_test_setup(step__words, reset),
 		cmocka_unit_test_setup(step__to_do, reset),
 		cmocka_unit_test_setup(step__gro_hw, reset),
+		cmocka_unit_test_setup(step__no_port, reset),
 		cmocka_unit_test_setup(step__queues, reset),
 		cmocka_unit_test_setup(step__refused, reset),
 		cmocka_unit_test_setup(step__not_asked, reset),
