@@ -55,7 +55,8 @@ enum nic_has { NIC_HAS_NOT, NIC_HAS_OFF, NIC_HAS_ON };
 struct nic_rules {
 	int err; /* the driver's refusal to count them; 0: none */
 	uint32_t nr;
-	bool placed; /* by the driver: RX_CLS_LOC_ANY may be asked for */
+	bool placed;   /* by the driver: RX_CLS_LOC_ANY may be asked for */
+	uint32_t room; /* places; 0: unknown */
 };
 
 /** struct nic_flow - One TCP connection over IPv4, as packets of it arrive; big endian. A zero
@@ -87,8 +88,10 @@ void nic_rules(const struct nic_sys *sys, const char *name, struct nic_rules *ou
 int nic_rss(const struct nic_sys *sys, const char *name, uint64_t *queues, unsigned nr_words);
 /** nic_rss_first() - Have RSS spread over queues 0 to @nr - 1 alone. UNTRIED. */
 int nic_rss_first(const struct nic_sys *sys, const char *name, uint32_t nr);
-/** nic_rule_add() - Have packets of @flow arrive at @queue. Return: the place of the rule, for
- * nic_rule_del(); -errno. UNTRIED. */
+/** nic_rule_add() - Have packets of @flow arrive at @queue. Where the driver places no rule, it
+ * comes to the last free place, behind the rules of others; another process must not add rules
+ * at the same time. Return: the place of the rule, for nic_rule_del(); -ENOSPC: no place is free;
+ * -errno. UNTRIED. */
 int nic_rule_add(const struct nic_sys *sys, const char *name, const struct nic_flow *flow,
 		 uint32_t queue);
 int nic_rule_del(const struct nic_sys *sys, const char *name, uint32_t place);

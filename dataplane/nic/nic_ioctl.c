@@ -13,6 +13,7 @@
 
 #define IOCTL_TABLE_MAX	   65536 /* entries of an RSS table */
 #define IOCTL_FEATURES_MAX 1024
+#define IOCTL_RULES_MAX	   8192
 #define IOCTL_NTUPLE	   "rx-ntuple-filter"
 #define IOCTL_GRO_HW	   "rx-gro-hw"
 
@@ -195,6 +196,43 @@ void nic_rules(const struct nic_sys *sys, const char *name, struct nic_rules *ou
 		return;
 	out->nr = c.rule_cnt;
 	out->placed = c.data & RX_CLS_LOC_SPECIAL;
+	out->room = (uint32_t)c.data & ~RX_CLS_LOC_SPECIAL;
+}
+
+static bool place_is_used(const struct ethtool_rxnfc *all, uint32_t place)
+{
+	for (uint32_t i = 0; i < all->rule_cnt; i++)
+		if (all->rule_locs[i] == place)
+			return true;
+	return false;
+}
+
+/* The last free place: a rule there takes no packet from the rules that others have set. */
+static int rules_free(const struct nic_sys *sys, const char *name, const struct nic_rules *rules,
+		      uint32_t *place)
+{
+	struct ethtool_rxnfc *all;
+	uint64_t room;
+	int ret;
+
+	if (rules->nr > IOCTL_RULES_MAX)
+		return -EBADMSG;
+	all = calloc(1, sizeof(*all) + rules->nr * sizeof(all->rule_locs[0]));
+	if (!all)
+		return -ENOMEM;
+	all->cmd = ETHTOOL_GRXCLSRLALL;
+	all->rule_cnt = rules->nr;
+	ret = sys->ethtool(name, all);
+	if (!ret && all->rule_cnt > rules->nr)
+		ret = -EBADMSG;
+	room = all->data ? all->data : rules->room; /* drivers tell of it in one answer or both */
+	while (!ret && room && place_is_used(all, (uint32_t)room - 1))
+		room--;
+	if (!ret && (!room || room > INT32_MAX))
+		ret = room ? -EBADMSG : -ENOSPC;
+	*place = (uint32_t)room - 1;
+	free(all);
+	return ret;
 }
 
 int nic_rule_add(const struct nic_sys *sys, const char *name, const struct nic_flow *flow,
@@ -204,8 +242,15 @@ int nic_rule_add(const struct nic_sys *sys, const char *name, const struct nic_f
 		.cmd = ETHTOOL_SRXCLSRLINS,
 		.fs = {.flow_type = TCP_V4_FLOW, .ring_cookie = queue, .location = RX_CLS_LOC_ANY}};
 	struct ethtool_tcpip4_spec *is = &c.fs.h_u.tcp_ip4_spec, *mask = &c.fs.m_u.tcp_ip4_spec;
+	struct nic_rules rules;
 	int ret;
 
+	nic_rules(sys, name, &rules);
+	ret = rules.err;
+	if (!ret && !rules.placed)
+		ret = rules_free(sys, name, &rules, &c.fs.location);
+	if (ret)
+		return ret;
 	is->ip4src = flow->src_ip;
 	is->ip4dst = flow->dst_ip;
 	is->psrc = flow->src_port;

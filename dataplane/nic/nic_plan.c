@@ -237,7 +237,7 @@ static void step_rule(const struct nic_facts *f, const struct nic_range *r, stru
 	} else {
 		step_say(s, GX_NIC_LATER, "%u rules are set; %s%s", f->rules.nr,
 			 f->rules.placed ? "the driver places new ones"
-					 : "the driver may want a place (loc) named",
+					 : "the driver places none, so a free place (loc) is named",
 			 r->tcp_port ? "" : "; give the TCP port for a command");
 	}
 }

@@ -52,6 +52,8 @@ void script_reset(void)
 				     .bind_id = 5,
 				     .rss_queues = 8,
 				     .rules_placed = true,
+				     .rules_room = 64,
+				     .rules_all_room = 64,
 				     .ntuple = NIC_HAS_ON,
 				     .gro_hw = NIC_HAS_ON,
 				     .set_split = -1,
@@ -449,17 +451,24 @@ static int ethtool_rules(struct ethtool_rxnfc *c)
 		return script.rules_err;
 	if (c->cmd == ETHTOOL_SRXCLSRLINS) {
 		assert_int_equal(c->fs.flow_type, TCP_V4_FLOW);
-		assert_int_equal(c->fs.location, RX_CLS_LOC_ANY);
 		assert_int_equal(c->fs.m_u.tcp_ip4_spec.pdst, UINT16_MAX);
 		assert_int_equal(c->fs.m_u.tcp_ip4_spec.ip4src, 0);
 		script.rule_port = ntohs(c->fs.h_u.tcp_ip4_spec.pdst);
 		script.rule_queue = (uint32_t)c->fs.ring_cookie;
-		c->fs.location = 9;
+		if (script.rules_placed) {
+			assert_int_equal(c->fs.location, RX_CLS_LOC_ANY);
+			c->fs.location = 9;
+		}
 	} else if (c->cmd == ETHTOOL_SRXCLSRLDEL) {
 		script.rule_place = c->fs.location;
+	} else if (c->cmd == ETHTOOL_GRXCLSRLALL) {
+		assert_int_equal(c->rule_cnt, 2);
+		memcpy(c->rule_locs, script.rules_at, sizeof(script.rules_at));
+		c->data = script.rules_all_room;
+		return script.rules_all_err;
 	} else {
 		c->rule_cnt = 2;
-		c->data = script.rules_placed ? RX_CLS_LOC_SPECIAL | 64 : 64;
+		c->data = (script.rules_placed ? RX_CLS_LOC_SPECIAL : 0) | script.rules_room;
 	}
 	return 0;
 }

@@ -44,6 +44,8 @@ struct nic_script {
 	int rss_err, rules_err, features_err;
 	unsigned rss_queues; /* the table names queues 0 to this - 1 */
 	bool rules_placed;
+	uint32_t rules_room, rules_all_room, rules_at[2]; /* two rules are set */
+	int rules_all_err;
 	enum nic_has ntuple, gro_hw;
 	bool old_acks;	     /* refusals carry the request: no CAP_ACK */
 	unsigned spoil_call; /* the request whose answer is spoilt, from 1 on */

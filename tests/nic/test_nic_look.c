@@ -233,6 +233,34 @@ static void rule__there_and_back(void **state)
 	assert_int_equal(nic_rule_add(&script_sys, SCRIPT_IF, &flow, 12), -ENOSPC);
 }
 
+/* A driver that places no rule: gx names the last free place, or says that there is none. */
+static void rule__named_place(void **state)
+{
+	static const struct {
+		uint32_t room, all_room, at[2];
+		int err, ret;
+	} all[] = {{64, 64, {3, 5}, 0, 63},
+		   {64, 64, {61, 63}, 0, 62},
+		   {64, 64, {62, 63}, 0, 61},
+		   {64, 64, {63, 62}, 0, 61},
+		   {64, 0, {3, 63}, 0, 62}, /* drivers tell in either answer, or in both */
+		   {0, 64, {3, 63}, 0, 62},
+		   {2, 2, {0, 1}, 0, -ENOSPC},
+		   {0, 0, {0, 1}, 0, -ENOSPC},
+		   {64, UINT32_MAX, {0, 1}, 0, -EBADMSG},
+		   {64, 64, {0, 1}, -EMSGSIZE, -EMSGSIZE}};
+	struct nic_flow flow = {.dst_port = __builtin_bswap16(7501)};
+
+	script.rules_placed = false;
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(all); i++) {
+		script.rules_room = all[i].room;
+		script.rules_all_room = all[i].all_room;
+		memcpy(script.rules_at, all[i].at, sizeof(all[i].at));
+		script.rules_all_err = all[i].err;
+		assert_int_equal(nic_rule_add(&script_sys, SCRIPT_IF, &flow, 12), all[i].ret);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -251,6 +279,7 @@ int main(void)
 		cmocka_unit_test_setup(look__wide_rss, reset),
 		cmocka_unit_test_setup(rss_first__fills_the_table, reset),
 		cmocka_unit_test_setup(rule__there_and_back, reset),
+		cmocka_unit_test_setup(rule__named_place, reset),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
