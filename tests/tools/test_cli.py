@@ -724,6 +724,9 @@ def nic_plan(tools):
     expect(doc["interface"] == "lo" and doc["queues"] == [8, 15] and doc["goes"] is False, doc)
     expect(all((s["state"] == "refused") == (s["cure"] is not None) for s in doc["steps"]), doc)
     expect(all(s["netlink"] and s["answer"] for s in doc["steps"]), doc)
+    doc = tools.gxd(*args[:-2], "--format", "json").must(FAILED).doc  # without a port
+    rule, = [s for s in doc["steps"] if s["step"] == "flow rule"]
+    expect(rule["command"] is None and not any("..." in (s["command"] or "") for s in doc["steps"]), doc)
 
 
 @case
