@@ -72,7 +72,8 @@ int verbs_dev_open(const char *option, struct verbs_dev **out);
 void verbs_dev_close(struct verbs_dev *dev); /* no connection and no registration is left */
 /** verbs_dev_text() - What was chosen and why, for people. Return: as snprintf(). */
 int verbs_dev_text(const struct verbs_dev *dev, char *buf, size_t room);
-/** verbs_dev_events() - Take asynchronous events. Return: false: the device is gone, for good. */
+/** verbs_dev_events() - Take asynchronous events. Return: false: the device was removed, or is broken for
+ * good. */
 bool verbs_dev_events(struct verbs_dev *dev);
 
 /* -- verbs_reg.c; any thread: the device may take seconds -- */

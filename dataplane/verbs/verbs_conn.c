@@ -18,7 +18,7 @@ const char *verbs_offered(const struct gx *gx)
 {
 	if (!gx->verbs)
 		return "gx_opts.verbs names no device";
-	return atomic_load_explicit(&gx->verbs->gone, memory_order_relaxed)
+	return atomic_load_explicit(&gx->verbs->failed, memory_order_relaxed)
 		       ? "its RDMA device has failed, or is gone"
 		       : NULL;
 }
@@ -233,7 +233,7 @@ void verbs_conn_tick(struct gx_conn *c, uint64_t now_ns,
 		say(c, b, sizeof(b));
 	}
 	for (unsigned i = 0; v->stopped_ns && i < v->nr_lanes; i++)
-		if (v->lane[i] && (now_ns - v->stopped_ns > CONN_STOP_NS || c->gx->verbs->gone))
+		if (v->lane[i] && (now_ns - v->stopped_ns > CONN_STOP_NS || c->gx->verbs->removed))
 			verbs_mend_give_up(v->lane[i]);
 }
 

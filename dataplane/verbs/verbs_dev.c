@@ -334,10 +334,10 @@ static void event_take(struct verbs_dev *dev, const struct ibv_async_event *e)
 {
 	switch (e->event_type) {
 	case IBV_EVENT_DEVICE_FATAL:
-		if (dev->gone)
+		if (dev->removed)
 			break;
 		gx_err("%s reports a fatal error, or was removed: its connections end", dev->name);
-		atomic_store_explicit(&dev->gone, true, memory_order_release);
+		dev->removed = dev->failed = true;
 		break;
 	case IBV_EVENT_CQ_ERR:
 	case IBV_EVENT_QP_FATAL:
@@ -365,5 +365,5 @@ bool verbs_dev_events(struct verbs_dev *dev)
 		event_take(dev, &e);
 		dev->api->ack_async_event(&e);
 	}
-	return !dev->gone;
+	return !dev->removed;
 }

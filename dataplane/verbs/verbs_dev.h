@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The device of a context, for the files of this room. owner: ctl; frozen after verbs_dev_open(),
- * but for regs, gone, said_gpu and kept.
+ * but for regs, removed, failed, said_gpu and kept.
  */
 #ifndef GX_VERBS_DEV_H
 #define GX_VERBS_DEV_H
@@ -32,16 +32,18 @@ struct verbs_dev {
 	uint8_t sl, traffic_class;
 	char why[160]; /* why this GID */
 	struct verbs_reg *regs;
-	_Atomic bool gone;	 /* a fatal event: nothing works any more. ctl writes, cores read */
+	_Atomic bool removed; /* a fatal event: nothing works any more. ctl */
+	_Atomic bool
+		failed; /* removed, or it has kept what peers can reach: no connection more. ctl */
 	_Atomic bool said_gpu;	 /* any thread: the log says that memory of GPUs goes by packets */
 	struct verbs_kept *kept; /* notes of queue pairs that the device did not end */
 };
 
 /* What a call that ends something has returned. Of a device that was removed, libibverbs says EIO: the
- * kernel has ended everything of it before. */
+ * kernel has ended everything of it before. EIO of any other device is a refusal. */
 static inline int verbs_end_err(const struct verbs_dev *dev, int ret)
 {
-	return ret == EIO && dev->gone ? 0 : ret;
+	return ret == EIO && dev->removed ? 0 : ret;
 }
 
 #endif

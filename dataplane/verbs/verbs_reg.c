@@ -166,7 +166,7 @@ int verbs_reg_revoke(struct verbs_dev *dev, const struct gx_mem *mem)
 	int ret = r && r->shared ? reg_end(dev, r->shared) : 0;
 
 	if (ret) /* nothing that it promises can be relied upon */
-		atomic_store_explicit(&dev->gone, true, memory_order_release);
+		atomic_store_explicit(&dev->failed, true, memory_order_release);
 	else if (r)
 		r->shared = NULL;
 	return ret;

@@ -1621,12 +1621,47 @@ static void reg__is_not_given_back(void **state)
 	script.keep_mr = 1;
 	assert_int_equal(verbs_reg_revoke(dev, &mem), -EBUSY);
 	assert_int_equal(nr_logged, 1);
-	assert_true(dev->gone);
+	assert_true(dev->failed);
 	verbs_reg_put(dev, &mem); /* tries again */
 	assert_int_equal(script.nr_mrs, 0);
 	assert_int_equal(nr_logged, 1);
 	log_watch(NULL);
 	dev_close(dev);
+}
+
+/* Of a device that is there, EIO is a refusal: at the second time too, and of its queue pairs, whose
+ * operations do not end while they live. */
+static void reg__is_refused_with_eio(void **state)
+{
+	struct rig *r = rig_new(1);
+	struct gx_op op = op_of(&r->a, GX_OP_PUT, 0, 4096);
+
+	log_watch("does not give the registration of");
+	script.keep_err = EIO;
+	script.keep_mr = 2;
+	assert_int_equal(verbs_reg_revoke(r->a.dev, &r->a.mem), -EIO);
+	assert_int_equal(verbs_reg_revoke(r->a.dev, &r->a.mem), -EIO);
+	assert_int_equal(nr_logged, 2);
+	assert_true(r->a.dev->failed);
+	assert_false(r->a.dev->removed);
+	assert_true(verbs_dev_events(r->a.dev));
+	post(&r->a, &op);
+	script.no_flush = r->no_mend = true;
+	verbs_mend_stop(r->a.lane);
+	verbs_lane_fail(r->a.lane, -ENODEV);
+	script.keep_qp = 5;
+	for (unsigned i = 0; i < 5; i++) {
+		verbs_mend_give_up(r->a.lane);
+		turn(r);
+		assert_int_equal(r->a.nr_done, 0);
+		assert_non_null(r->a.lane->qp->qp);
+	}
+	verbs_mend_give_up(r->a.lane);
+	UNTIL(r, r->a.nr_done == 1);
+	assert_null(r->a.lane->qp->qp);
+	script.no_flush = false;
+	log_watch(NULL);
+	rig_free(r);
 }
 
 /* The device may still write notes: their memory is not used for something else before the device
@@ -1803,6 +1838,7 @@ int main(void)
 		cmocka_unit_test(reg__of_gpus_is_said_once),
 		cmocka_unit_test(reg__slow_is_said),
 		cmocka_unit_test(reg__is_not_given_back),
+		cmocka_unit_test(reg__is_refused_with_eio),
 		cmocka_unit_test(lane__is_not_ended),
 		cmocka_unit_test(give_up__is_refused),
 		cmocka_unit_test(hello__round),

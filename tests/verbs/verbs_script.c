@@ -262,11 +262,16 @@ static bool kept_one(unsigned *plan, void *of)
 	return true;
 }
 
+static int keep_errno(void)
+{
+	return script.gone ? EIO : script.keep_err ? script.keep_err : EBUSY;
+}
+
 static int dealloc_pd(struct ibv_pd *pd)
 {
 	LOCKED();
 	if (kept_one(&script.keep_pd, pd))
-		return script.gone ? EIO : EBUSY;
+		return keep_errno();
 	free(pd);
 	script.nr_pds--;
 	return 0;
@@ -350,7 +355,7 @@ static int dereg_mr(struct ibv_mr *mr)
 {
 	LOCKED();
 	if (kept_one(&script.keep_mr, NULL))
-		return script.gone ? EIO : EBUSY;
+		return keep_errno();
 	((struct script_mr *)mr)->used = false;
 	script.nr_mrs--;
 	return 0;
@@ -389,7 +394,7 @@ static int destroy_cq(struct ibv_cq *cq)
 {
 	LOCKED();
 	if (kept_one(&script.keep_cq, cq))
-		return script.gone ? EIO : EBUSY;
+		return keep_errno();
 	free(cq);
 	script.nr_cqs--;
 	return 0;
@@ -612,7 +617,7 @@ static int destroy_qp(struct ibv_qp *qp)
 {
 	LOCKED();
 	if (kept_one(&script.keep_qp, NULL))
-		return script.gone ? EIO : EBUSY;
+		return keep_errno();
 	lazy_land((struct script_qp *)qp);
 	qps[qp->qp_num - QPN_MIN] = NULL;
 	free(qp);

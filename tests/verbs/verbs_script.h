@@ -30,9 +30,9 @@ struct script {
 	unsigned iwarp;	  /* bit i: device i is an iWARP one */
 	bool infiniband;  /* link layer: ways go by LID; else Ethernet, by GID */
 	unsigned grh_required; /* InfiniBand, bit i: device i sends nothing without a GID */
-	/* So many calls that end something are refused with EBUSY, and end nothing. EIO: of
-	 * devices that are gone. */
+	/* So many calls that end something are refused, and end nothing. */
 	unsigned keep_mr, keep_qp, keep_cq, keep_pd;
+	int keep_err;	      /* the errno of these; 0: EBUSY. Of devices that are gone: EIO */
 	bool no_dmabuf;	      /* the device takes none */
 	uint32_t slow_reg_ms; /* a registration takes so long */
 	uint32_t slow_rtr_ms; /* as does the address of a peer */
