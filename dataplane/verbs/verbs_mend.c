@@ -6,7 +6,7 @@
  *   - Its core has let go of it (DRAINED): reset it, and tell the peer its new life.
  *   - The peer tells of a new life: have the device flush our end, unless that is under way.
  *   - Both are reset: connect them. When the peer's device has answered, it is UP, and the core
- *     sends again what was not acknowledged.
+ *     sends again what was not acknowledged. An address that is not found fails this life too.
  *
  * The peer's message says that its end takes in nothing of the old life, and how many notes it had
  * taken. These have landed, and so has all that was posted before them: it is not sent again. The
@@ -45,14 +45,36 @@ static void redo_judge(struct verbs_qp *q, uint32_t taken)
 	}
 }
 
+/* The kernel asks for the address of the peer's GID, and an answer may come another time. */
+static bool is_of_the_way(int err)
+{
+	return err == -ETIMEDOUT || err == -EHOSTUNREACH || err == -ENETUNREACH || err == -ENODATA;
+}
+
+/* The core sees this life flushed, and then both ends begin the next one, within the budget and the
+ * patience. Return: 0, -errno. */
+static int side_try_later(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side *s, int err)
+{
+	gx_info("%s does not find the address of the peer's device: %s: queue pair tries again",
+		l->dev->name, strerror(-err));
+	s->vain++;
+	verbs_qp_error(l, q);
+	return verbs_qp_mark(q); /* q->proving waits for it */
+}
+
 static void side_connect(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side *s,
 			 const struct verbs_hello *peer)
 {
+	int ret;
+
 	if (!s->own_reset || !s->peer_reset)
 		return;
 	s->own_reset = s->peer_reset = false;
 	redo_judge(q, s->peer_taken);
-	if (!verbs_qp_connect(l, q, peer, &s->own, &s->peer, true))
+	ret = verbs_qp_connect(l, q, peer, &s->own, &s->peer, true);
+	if (is_of_the_way(ret))
+		ret = side_try_later(l, q, s, ret);
+	if (!ret)
 		return;
 	/* The peer counts on it, and would wait for its notes: so the connection ends. */
 	atomic_store_explicit(&l->ep->fault, -ENODEV, memory_order_release);

@@ -18,7 +18,7 @@ struct verbs_side {
 	bool own_reset, peer_reset;    /* that end is reset and not yet connected */
 	uint32_t peer_taken;	       /* peer_reset: see struct verbs_mend */
 	uint64_t down_ns;	       /* not UP since then; 0: it is UP */
-	unsigned vain;		       /* lives since then that were never UP */
+	unsigned vain; /* since then: addresses not found, and lives that were never UP */
 };
 
 /* What mending a connection may cost. Each reset of our end allows one connect, which may wait a

@@ -281,7 +281,7 @@ MUTANTS = {
            [("dataplane/verbs/verbs_tx.c", "\tstruct verbs_qp *q = &l->qp[part];\n", "\tstruct verbs_qp *q = &l->qp[(part + 1) % l->nr_qps];\n")],
            ["verbs_lane"]),
     "V8": ("link verbs: a queue pair that was made anew is up before the peer's device answers",
-           [("dataplane/verbs/verbs_mend.c", "&s->peer, true))", "&s->peer, false))")],
+           [("dataplane/verbs/verbs_mend.c", "&s->peer, true);", "&s->peer, false);")],
            ["verbs_lane", "link_verbs"]),
     "V9": ("link verbs: a client says UP before the server's device answers",
            [("dataplane/control/ctl_hello.c", "return !cc->server && cc->conn->link == GX_LINK_VERBS;", "return false;")],

@@ -268,6 +268,27 @@ static void device__way_is_cut(void **state)
 	rig_free(r);
 }
 
+/* No address is found any more: the same end, with the same reason. */
+static void device__finds_no_address(void **state)
+{
+	struct rig *r = rig_up_within(2, 500000000);
+	struct gx_op op = op_to(&r->client, GX_OP_PUT, KV_B);
+	struct gx_conn_info info = GX_INIT(info);
+	uint64_t start_ns = gx_now();
+
+	script.refuse_rtr = UINT32_MAX;
+	script.rtr_err = ETIMEDOUT;
+	script.fail_status = IBV_WC_RETRY_EXC_ERR;
+	script.fail_qpn = SCRIPT_ANY;
+	post(&r->client, &op);
+	UNTIL(r, atomic_load(&r->client.nr_down) == 1 && r->client.nr_done == 1);
+	assert_true(gx_now() - start_ns > 1000000000);
+	assert_int_equal(gx_conn_info(r->client.conn, &info), 0);
+	assert_int_equal(info.err, -ENETUNREACH);
+	assert_non_null(strstr(info.text, "no packet gets from script"));
+	rig_free(r);
+}
+
 static void open__no_device(void **state)
 {
 	struct gx_opts o = {.verbs = "nosuch0"};
@@ -509,6 +530,7 @@ int main(void)
 		cmocka_unit_test(connect__refusals),
 		cmocka_unit_test(connect__way_is_cut),
 		cmocka_unit_test(device__way_is_cut),
+		cmocka_unit_test(device__finds_no_address),
 		cmocka_unit_test(open__no_device),
 		cmocka_unit_test(put__and_get),
 		cmocka_unit_test(packets__beside),

@@ -1206,6 +1206,50 @@ static void mend__waits_for_the_budget(void **state)
 	rig_free(r);
 }
 
+/* The kernel does not find the peer's address at once: the life fails, and the next one works. What
+ * says nothing of the way ends the connection. */
+static void mend__finds_no_address(void **state)
+{
+	static const int way[] = {ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, ENODATA};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(way); i++) {
+		struct rig *r = rig_new(2);
+		struct gx_op op = put_imm(&r->a, 0, 16 * CHUNK_B, 9);
+
+		fill(r->a.mem.addr, 16 * CHUNK_B, i);
+		script.refuse_rtr = i + 1;
+		script.rtr_err = way[i];
+		plan(&r->a, 0, 1, IBV_WC_RETRY_EXC_ERR);
+		post(&r->a, &op);
+		UNTIL(r, r->a.nr_done == 1 && r->b.nr_notify == 1);
+		assert_int_equal(r->a.nr_failed, 0);
+		assert_int_equal(script.refuse_rtr, 0);
+		UNTIL(r, nr_up(&r->a) == 2 && nr_up(&r->b) == 2);
+		assert_int_equal(r->a.ep.fault, 0);
+		assert_int_equal(r->b.ep.fault, 0);
+		assert_true(r->a.side[0].vain + r->b.side[0].vain >= i + 1);
+		assert_int_equal(r->a.lane->nr_bad + r->b.lane->nr_bad, 0);
+		same(r, 0, 16 * CHUNK_B);
+		rig_free(r);
+	}
+}
+
+static void mend__is_refused(void **state)
+{
+	struct rig *r = rig_new(2);
+
+	script.refuse_rtr = 1;
+	script.rtr_err = EINVAL;
+	verbs_qp_error(r->a.lane, r->a.lane->qp);
+	UNTIL(r, r->a.ep.fault || r->b.ep.fault);
+	assert_int_equal(r->a.ep.fault + r->b.ep.fault, -ENODEV);
+	verbs_lane_fail(r->a.lane, -ENODEV);
+	verbs_lane_fail(r->b.lane, -ENODEV);
+	verbs_mend_give_up(r->a.lane); /* it is neither flushed nor connected */
+	verbs_mend_give_up(r->b.lane);
+	rig_free(r);
+}
+
 /* Call @i of those that make something fails. Return: did the set-up fail? */
 static bool open_fails(unsigned i)
 {
@@ -1824,6 +1868,8 @@ int main(void)
 		cmocka_unit_test(mend__lies),
 		cmocka_unit_test(mend__has_a_budget),
 		cmocka_unit_test(mend__waits_for_the_budget),
+		cmocka_unit_test(mend__finds_no_address),
+		cmocka_unit_test(mend__is_refused),
 		cmocka_unit_test(open__each_call_fails),
 		cmocka_unit_test(open__names),
 		cmocka_unit_test(ib__one_end_names_a_gid),

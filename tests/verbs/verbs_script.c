@@ -567,6 +567,10 @@ static int qp_to(struct ibv_qp *qp, const struct ibv_qp_attr *attr, int mask)
 	}
 	if (planned())
 		return ENOMEM;
+	if (to == IBV_QPS_RTR && script.refuse_rtr) {
+		script.refuse_rtr--;
+		return script.rtr_err;
+	}
 	if (to == IBV_QPS_RESET) {
 		q->sq_head = q->sq_tail = q->rq_head = q->rq_tail = 0;
 		q->life++;
