@@ -28,9 +28,10 @@ struct verbs_conn {
 	struct verbs_hello peer;
 	struct verbs_region region[GX_REGIONS_MAX]; /* frozen before the lanes are attached */
 	struct verbs_budget budget;
-	bool proving;	     /* client: verbs_conn_prove() has begun */
-	unsigned nr_proven;  /* queue pairs whose peer has answered it */
-	uint64_t stopped_ns; /* not 0: the connection ends since then */
+	bool proving;			 /* client: verbs_conn_prove() has begun */
+	unsigned nr_proven;		 /* queue pairs whose peer has answered it */
+	enum ibv_wc_status prove_status; /* why one has not */
+	uint64_t stopped_ns;		 /* not 0: the connection ends since then */
 };
 
 static inline unsigned conn_qps(const struct verbs_conn *v, unsigned lane)

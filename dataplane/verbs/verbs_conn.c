@@ -131,6 +131,13 @@ void verbs_conn_way(const struct gx_conn *c, char *buf, size_t room)
 			 dev->name, dev->port_attr.lid, h->lid);
 }
 
+/* Nobody answered. Any other error is one of the devices, or of the requests. */
+static bool is_of_the_way(enum ibv_wc_status status)
+{
+	return status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_RNR_RETRY_EXC_ERR ||
+	       status == IBV_WC_RESP_TIMEOUT_ERR;
+}
+
 /* Which answers have come? */
 static int prove_poll(struct verbs_conn *v, struct verbs_lane *l)
 {
@@ -140,8 +147,9 @@ static int prove_poll(struct verbs_conn *v, struct verbs_lane *l)
 	if (n < 0)
 		return -ENODEV;
 	for (int i = 0; i < n; i++) {
+		v->prove_status = wc[i].status;
 		if (wc[i].status != IBV_WC_SUCCESS)
-			return -ENETUNREACH;
+			return is_of_the_way(wc[i].status) ? -ENETUNREACH : -EIO;
 		if (!(wc[i].wr_id & VERBS_ID_MARK)) /* our end is not UP yet, as it knows */
 			return -EPROTO;
 		v->nr_proven++;
@@ -172,6 +180,10 @@ int verbs_conn_prove(struct gx_conn *c)
 	while (!ret && v->nr_proven < v->nr_qps && gx_now_ns() < until_ns);
 	if (!ret)
 		return v->nr_proven == v->nr_qps;
+	if (v->prove_status && ret == -EIO)
+		return gx_fail(ret, "%s: a write of no bytes to the peer's device failed: %s",
+			       c->gx->verbs->name,
+			       c->gx->verbs->api->wc_status_str(v->prove_status));
 	if (ret != -ENETUNREACH)
 		return gx_fail(ret, "%s does not send: error %d", c->gx->verbs->name, -ret);
 	verbs_conn_way(c, text, sizeof(text));

@@ -252,6 +252,23 @@ static void connect__way_is_cut(void **state)
 	rig_free(r);
 }
 
+/* Only an answer that does not come is blamed on the path. */
+static void connect__is_refused_otherwise(void **state)
+{
+	static const enum ibv_wc_status of[] = {IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR,
+						IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_RESP_TIMEOUT_ERR};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(of); i++) {
+		struct rig *r = rig_new("script0", "script1");
+
+		script.mark_status = of[i];
+		assert_int_equal(rig_connect(r, 3), i < 2 ? -EIO : -ENETUNREACH);
+		assert_non_null(
+			strstr(gx_error(), i < 2 ? "device failed: scripted" : "UDP port 4791"));
+		rig_free(r);
+	}
+}
+
 /* It breaks later: the connection ends after four peer time-outs, with the reason. */
 static void device__way_is_cut(void **state)
 {
@@ -529,6 +546,7 @@ int main(void)
 		cmocka_unit_test(connect__takes_it),
 		cmocka_unit_test(connect__refusals),
 		cmocka_unit_test(connect__way_is_cut),
+		cmocka_unit_test(connect__is_refused_otherwise),
 		cmocka_unit_test(device__way_is_cut),
 		cmocka_unit_test(device__finds_no_address),
 		cmocka_unit_test(open__no_device),

@@ -769,7 +769,7 @@ static enum ibv_wc_status wr_run(struct script_qp *q, struct script_wr *s)
 	if (script.lossy || !way_meets(q, to))
 		return IBV_WC_RETRY_EXC_ERR;
 	if (!s->wr.num_sge) /* a write of no bytes needs no key */
-		return IBV_WC_SUCCESS;
+		return script.mark_status;
 	if (s->sge.length > (script.max_msg_b ? script.max_msg_b : 1u << 30))
 		return IBV_WC_LOC_LEN_ERR;
 	if (!is_inline && !key_is_good(s->sge.lkey, s->sge.addr, s->sge.length, 0))
