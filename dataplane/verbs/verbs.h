@@ -113,8 +113,8 @@ unsigned verbs_hello_qps(const uint8_t *b, uint32_t len);
 int verbs_conn_hear(struct gx_conn *c, const uint8_t *b, uint32_t len);
 /** verbs_conn_prove() - Client, when the lanes of both ends are connected and before they are
  * attached: does the peer's device answer on each queue pair? Again at each tick until it returns
- * something else than 0. Waits a part of a millisecond. Return: 1: yes; 0: not yet; -ENETUNREACH,
- * -EIO, -ENODEV, -EPROTO with gx_error(). */
+ * something else than 0. The first call waits a part of a millisecond. Return: 1: yes; 0: not
+ * yet; -ENETUNREACH, -EIO, -ENODEV, -EPROTO with gx_error(). */
 int verbs_conn_prove(struct gx_conn *c);
 /** verbs_conn_way() - That no packet gets through between the devices, with their names and what to
  * do, for people. */

@@ -169,8 +169,9 @@ static int prove_begin(struct verbs_conn *v)
 
 int verbs_conn_prove(struct gx_conn *c)
 {
-	uint64_t until_ns = gx_now_ns() + PROVE_SPIN_NS;
 	struct verbs_conn *v = c->verbs;
+	/* At the first tick alone: the other connections wait meanwhile. */
+	uint64_t until_ns = v->proving ? 0 : gx_now_ns() + PROVE_SPIN_NS;
 	int ret = v->proving ? 0 : prove_begin(v);
 	char text[256];
 
