@@ -32,6 +32,7 @@ struct verbs_conn {
 	unsigned nr_proven;		 /* queue pairs whose peer has answered it */
 	enum ibv_wc_status prove_status; /* why one has not */
 	uint64_t stopped_ns;		 /* not 0: the connection ends since then */
+	bool stop_again;		 /* the device has refused to flush all */
 };
 
 static inline unsigned conn_qps(const struct verbs_conn *v, unsigned lane)

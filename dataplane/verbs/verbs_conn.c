@@ -221,6 +221,25 @@ static bool side_step(struct verbs_conn *v, unsigned k, struct verbs_lane *l, st
 	return worked;
 }
 
+/* Until the device has taken it, peers could still write to our memory. */
+static void conn_flush(struct gx_conn *c)
+{
+	struct verbs_conn *v = c->verbs;
+	bool said = v->stop_again;
+
+	v->stop_again = false;
+	for (unsigned i = 0; i < v->nr_lanes; i++) {
+		int ret = v->lane[i] ? verbs_mend_stop(v->lane[i]) : 0;
+
+		if (ret && !said)
+			gx_warn("%s does not flush a queue pair: %s: gx tries again, and destroys "
+				"it after a while",
+				c->gx->verbs->name, strerror(-ret));
+		said |= ret != 0;
+		v->stop_again |= ret != 0;
+	}
+}
+
 void verbs_conn_tick(struct gx_conn *c, uint64_t now_ns,
 		     void (*say)(struct gx_conn *c, const uint8_t *b, uint32_t len))
 {
@@ -245,6 +264,8 @@ void verbs_conn_tick(struct gx_conn *c, uint64_t now_ns,
 		verbs_mend_put(b, &m);
 		say(c, b, sizeof(b));
 	}
+	if (v->stop_again)
+		conn_flush(c);
 	for (unsigned i = 0; v->stopped_ns && i < v->nr_lanes; i++)
 		if (v->lane[i] && (now_ns - v->stopped_ns > CONN_STOP_NS || c->gx->verbs->removed))
 			verbs_mend_give_up(v->lane[i]);
@@ -275,7 +296,5 @@ void verbs_conn_stop(struct gx_conn *c)
 	if (!v || v->stopped_ns)
 		return;
 	v->stopped_ns = gx_now_ns();
-	for (unsigned i = 0; i < v->nr_lanes; i++)
-		if (v->lane[i])
-			verbs_mend_stop(v->lane[i]);
+	conn_flush(c);
 }

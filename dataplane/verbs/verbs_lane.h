@@ -192,8 +192,10 @@ int verbs_qp_reset(struct verbs_lane *l, struct verbs_qp *q, struct verbs_qp_say
  * the core makes it UP; else UP. Return: 0, -errno. */
 int verbs_qp_connect(struct verbs_lane *l, struct verbs_qp *q, const struct verbs_hello *h,
 		     const struct verbs_qp_say *own, const struct verbs_qp_say *say, bool prove);
-void verbs_qp_error(struct verbs_lane *l, struct verbs_qp *q); /* the device flushes it */
-int verbs_qp_end(struct verbs_lane *l, struct verbs_qp *q);    /* 0, errno as of the device */
+/** verbs_qp_error() - Have the device flush it. Return: 0; -errno: it was refused, and the queue pair
+ * may go on. */
+int verbs_qp_error(struct verbs_lane *l, struct verbs_qp *q);
+int verbs_qp_end(struct verbs_lane *l, struct verbs_qp *q); /* 0, errno as of the device */
 /** verbs_lane_event() - The device reports that @qp, or with NULL the completion queue, has failed.
  * @fatal: and perhaps does not flush it. */
 void verbs_lane_event(struct verbs_lane *l, const struct ibv_qp *qp, bool fatal);

@@ -4,7 +4,8 @@
  * again. Both ends do the same:
  *
  *   - Its core has let go of it (DRAINED): reset it, and tell the peer its new life.
- *   - The peer tells of a new life: have the device flush our end, unless that is under way.
+ *   - The peer tells of a new life: have the device flush our end, unless that is under way. A
+ *     device that refuses is asked again at each tick.
  *   - Both are reset: connect them. When the peer's device has answered, it is UP, and the core
  *     sends again what was not acknowledged. An address that is not found fails this life too.
  *
@@ -58,8 +59,8 @@ static int side_try_later(struct verbs_lane *l, struct verbs_qp *q, struct verbs
 	gx_info("%s does not find the address of the peer's device: %s: queue pair tries again",
 		l->dev->name, strerror(-err));
 	s->vain++;
-	verbs_qp_error(l, q);
-	return verbs_qp_mark(q); /* q->proving waits for it */
+	err = verbs_qp_error(l, q);
+	return err ? err : verbs_qp_mark(q); /* q->proving waits for it */
 }
 
 static void side_connect(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side *s,
@@ -100,11 +101,11 @@ bool verbs_mend_step(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side
 	uint32_t taken;
 
 	if (atomic_exchange_explicit(&q->want_err, false, memory_order_acq_rel) &&
-	    qp_state(q) == VERBS_QP_FAILED) {
+	    qp_state(q) == VERBS_QP_FAILED && (verbs_qp_error(l, q) || verbs_qp_mark(q)))
+		/* Try again in the next tick. */
+		atomic_store_explicit(&q->want_err, true, memory_order_relaxed);
+	if (s->peer_reset && qp_lives(qp_state(q))) /* the core has not seen it flushed yet */
 		verbs_qp_error(l, q);
-		if (verbs_qp_mark(q)) /* try again in the next tick */
-			atomic_store_explicit(&q->want_err, true, memory_order_relaxed);
-	}
 	if (qp_state(q) != VERBS_QP_DRAINED || s->own_reset || !may)
 		return false;
 	taken = q->notes_taken;
@@ -136,11 +137,19 @@ int verbs_mend_take(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side 
 	return 0;
 }
 
-void verbs_mend_stop(struct verbs_lane *l)
+int verbs_mend_stop(struct verbs_lane *l)
 {
+	int ret = 0;
+
 	atomic_store_explicit(&l->ending, true, memory_order_relaxed); /* for a counter */
-	for (unsigned i = 0; i < l->nr_qps; i++)
-		verbs_qp_error(l, &l->qp[i]);
+	for (unsigned i = 0; i < l->nr_qps; i++) {
+		int state = qp_state(&l->qp[i]), err = verbs_qp_error(l, &l->qp[i]);
+
+		/* The others take nothing in; one that was just reset cannot go into error. */
+		if (err && (qp_lives(state) || state == VERBS_QP_FAILED))
+			ret = err;
+	}
+	return ret;
 }
 
 /* False: the device refuses, and the next tick tries again. In the end the operations end all the

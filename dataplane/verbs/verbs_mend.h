@@ -49,8 +49,9 @@ bool verbs_mend_step(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side
 /** verbs_mend_take() - The peer has sent @m for @q. Return: 0, -EPROTO. */
 int verbs_mend_take(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side *s,
 		    const struct verbs_hello *peer, const struct verbs_mend *m);
-/** verbs_mend_stop() - The connection ends: have the device flush all queue pairs. */
-void verbs_mend_stop(struct verbs_lane *l);
+/** verbs_mend_stop() - The connection ends: have the device flush all queue pairs. Return: 0; -errno:
+ * some may go on: try again. */
+int verbs_mend_stop(struct verbs_lane *l);
 /** verbs_mend_give_up() - The device did not flush them in time, or is gone: destroy them. Nothing
  * happens before the core has run verbs_lane_fail(). */
 void verbs_mend_give_up(struct verbs_lane *l);

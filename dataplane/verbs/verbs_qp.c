@@ -223,12 +223,13 @@ int verbs_qp_reset(struct verbs_lane *l, struct verbs_qp *q, struct verbs_qp_say
 	return qp_recv_all(l, q);
 }
 
-void verbs_qp_error(struct verbs_lane *l, struct verbs_qp *q)
+int verbs_qp_error(struct verbs_lane *l, struct verbs_qp *q)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 
-	if (q->qp) /* verbs_mend_give_up() has not destroyed it */
-		l->dev->api->modify_qp(q->qp, &attr, IBV_QP_STATE);
+	if (!q->qp) /* verbs_mend_give_up() has destroyed it */
+		return 0;
+	return -verbs_end_err(l->dev, l->dev->api->modify_qp(q->qp, &attr, IBV_QP_STATE));
 }
 
 /* The event may be of an earlier life: it counts if the queue pair is in error now. */
@@ -252,8 +253,9 @@ void verbs_lane_event(struct verbs_lane *l, const struct ibv_qp *qp, bool fatal)
 
 		if (q->qp != qp || !qp_lives(qp_state(q)))
 			continue;
-		if (fatal)
-			verbs_qp_error(l, q);
+		if (fatal && verbs_qp_error(l, q))
+			q->sick =
+				true; /* it neither works nor ends: verbs_conn.c gives it a time */
 		q->sick |= qp_is_in_error(l, q);
 	}
 }

@@ -430,6 +430,20 @@ static void region__is_not_given_back(void **state)
 	rig_free(r);
 }
 
+/* Nor does it flush the queue pairs at once: it is asked until it does. */
+static void region__is_not_flushed(void **state)
+{
+	struct rig *r = rig_up(2);
+
+	script.keep_mr = 2;
+	r->forget = true;
+	script.refuse_err = 5;
+	assert_int_equal(gx_mem_free(r->server.kv), 0);
+	UNTIL(r, !script.refuse_err && !script_live(1));
+	UNTIL(r, atomic_load(&r->client.nr_down) == 1 && atomic_load(&r->server.nr_down) == 1);
+	rig_free(r);
+}
+
 static void conn__closed_while_busy(void **state)
 {
 	struct rig *r = rig_up(4);
@@ -555,6 +569,7 @@ int main(void)
 		cmocka_unit_test(qp__fails),
 		cmocka_unit_test(region__freed),
 		cmocka_unit_test(region__is_not_given_back),
+		cmocka_unit_test(region__is_not_flushed),
 		cmocka_unit_test(conn__closed_while_busy),
 		cmocka_unit_test(conn__many),
 		cmocka_unit_test(device__gone),

@@ -1234,6 +1234,43 @@ static void mend__finds_no_address(void **state)
 	}
 }
 
+/* The device refuses to flush queue pairs, whose requests it took no more, or whose peer waits. */
+static void mend__flush_is_refused(void **state)
+{
+	struct rig *r = rig_new(2);
+	struct gx_op op = put_imm(&r->a, 0, 16 * CHUNK_B, 9);
+
+	fill(r->a.mem.addr, 16 * CHUNK_B, 1);
+	script.refuse_posts = 1;
+	script.refuse_err = 7;
+	post(&r->a, &op);
+	UNTIL(r, r->a.nr_done == 1 && r->b.nr_notify == 1);
+	UNTIL(r, nr_up(&r->a) == 2 && nr_up(&r->b) == 2);
+	assert_int_equal(script.refuse_err, 0);
+	assert_int_equal(r->a.nr_failed, 0);
+	same(r, 0, 16 * CHUNK_B);
+	script.refuse_err = 1;
+	assert_int_equal(verbs_mend_stop(r->a.lane), -EINVAL);
+	assert_int_equal(verbs_mend_stop(r->a.lane), 0);
+	rig_free(r);
+}
+
+/* The peer says that its end has begun a new life, and our device refuses to end the old one. */
+static void mend__peer_waits_for_a_flush(void **state)
+{
+	struct rig *r = rig_new(1);
+
+	r->no_mend = true;
+	verbs_qp_error(r->b.lane, r->b.lane->qp);
+	quiesce(r);
+	assert_int_equal(qp_state(r->b.lane->qp), VERBS_QP_DRAINED);
+	script.refuse_err = 3;
+	r->no_mend = false;
+	UNTIL(r, nr_up(&r->a) == 1 && nr_up(&r->b) == 1 && r->a.lane->qp->gen == 2);
+	assert_int_equal(script.refuse_err, 0);
+	rig_free(r);
+}
+
 static void mend__is_refused(void **state)
 {
 	struct rig *r = rig_new(2);
@@ -1869,6 +1906,8 @@ int main(void)
 		cmocka_unit_test(mend__has_a_budget),
 		cmocka_unit_test(mend__waits_for_the_budget),
 		cmocka_unit_test(mend__finds_no_address),
+		cmocka_unit_test(mend__flush_is_refused),
+		cmocka_unit_test(mend__peer_waits_for_a_flush),
 		cmocka_unit_test(mend__is_refused),
 		cmocka_unit_test(open__each_call_fails),
 		cmocka_unit_test(open__names),

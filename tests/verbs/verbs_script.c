@@ -560,6 +560,10 @@ static int qp_to(struct ibv_qp *qp, const struct ibv_qp_attr *attr, int mask)
 
 	if (!attr_is_good(qp->context, from, attr, mask))
 		return EINVAL;
+	if (to == IBV_QPS_ERR && script.refuse_err) {
+		script.refuse_err--;
+		return EINVAL;
+	}
 	if (to == IBV_QPS_ERR) {
 		if (from >= IBV_QPS_INIT)
 			qp_err(q);

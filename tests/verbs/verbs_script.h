@@ -38,6 +38,7 @@ struct script {
 	uint32_t slow_rtr_ms; /* as does the address of a peer */
 	unsigned refuse_rtr;  /* so many times it is not found */
 	int rtr_err;	      /* and the errno is this one */
+	unsigned refuse_err;  /* queue pairs do not go into error, so many times: EINVAL */
 	uint32_t max_msg_b;   /* most bytes of a request; 0: 1 GiB */
 	bool lazy; /* a write lands when a send comes behind it on its queue pair, and no sooner: as a
 			device promises, which acknowledges it before */
