@@ -194,6 +194,17 @@ static int port_choose(struct verbs_dev *dev, unsigned asked)
 		       asked ? "that port is not active" : "no port is active");
 }
 
+/* Ethernet carries it as one of the eight priorities of a VLAN. */
+static int sl_check(const struct verbs_dev *dev, const struct dev_args *a)
+{
+	if (a->sl <= 7 || dev->port_attr.link_layer != IBV_LINK_LAYER_ETHERNET)
+		return 0;
+	return gx_fail(-EINVAL,
+		       "%s port %u is Ethernet, which has the service levels 0 to 7: sl=%u is for "
+		       "InfiniBand",
+		       dev->name, dev->port, a->sl);
+}
+
 static int dev_try(struct verbs_dev *dev, struct ibv_device *of, const struct dev_args *a)
 {
 	int ret;
@@ -215,6 +226,8 @@ static int dev_try(struct verbs_dev *dev, struct ibv_device *of, const struct de
 	dev->sl = (uint8_t)a->sl;
 	dev->traffic_class = (uint8_t)a->tc;
 	ret = port_choose(dev, a->port);
+	if (!ret)
+		ret = sl_check(dev, a);
 	if (!ret)
 		ret = dev->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET
 			      ? gid_choose(dev, a->gid_index)

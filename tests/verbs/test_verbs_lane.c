@@ -1427,6 +1427,22 @@ static void way__has_a_class(void **state)
 	ib_works("script0,sl=3", "script1");
 }
 
+static void open__level_of_ethernet(void **state)
+{
+	struct verbs_dev *dev;
+
+	verbs_api_set(&script_api);
+	assert_int_equal(verbs_dev_open("script0,sl=7", &dev), 0);
+	verbs_dev_close(dev);
+	assert_int_equal(verbs_dev_open("script0,sl=8", &dev), -EINVAL);
+	assert_non_null(strstr(gx_error(), "script0 port 2 is Ethernet"));
+	script.infiniband = true;
+	assert_int_equal(verbs_dev_open("script0,sl=15", &dev), 0);
+	verbs_dev_close(dev);
+	script_reset();
+	verbs_api_set(NULL);
+}
+
 static void ib__no_such_gid(void **state)
 {
 	struct verbs_dev *dev;
@@ -1911,6 +1927,7 @@ int main(void)
 		cmocka_unit_test(mend__is_refused),
 		cmocka_unit_test(open__each_call_fails),
 		cmocka_unit_test(open__names),
+		cmocka_unit_test(open__level_of_ethernet),
 		cmocka_unit_test(ib__one_end_names_a_gid),
 		cmocka_unit_test(ib__no_such_gid),
 		cmocka_unit_test(way__has_a_class),

@@ -511,7 +511,7 @@ static bool way_is_good(struct ibv_context *ctx, const struct ibv_ah_attr *way)
 	static const union ibv_gid zero;
 	union ibv_gid own;
 
-	if (way->port_num != PORT || way->sl > 15)
+	if (way->port_num != PORT || way->sl > (script.infiniband ? 15 : 7))
 		return false;
 	if (script.infiniband && (!way->dlid || way->dlid >= 0xc000))
 		return false;
