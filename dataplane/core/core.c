@@ -62,7 +62,7 @@ GX_EXPORT const char *gx_strerror(int status)
 		{-ENOENT, "the peer has no such region: a wrong token, or it was freed"},
 		{-ERANGE, "outside of the peer's region"},
 		{-EMSGSIZE, "longer than the receive has room for"},
-		{-EIO, "a GPU failed, or did not finish in time"},
+		{-EIO, "a GPU or an RDMA device failed, or did not finish in time"},
 		{-EBADMSG, "bytes came wrong again and again: a memory or a link corrupts them"},
 		{-EPROTO, "the peer broke the protocol"},
 		{-EHOSTUNREACH, "no data packet reaches the peer"},

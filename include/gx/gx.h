@@ -590,9 +590,10 @@ struct gx_comp {
 	enum gx_op_kind op;
 	int status; /* 0; -ETIMEDOUT, -ENOTCONN (submitted, and the endpoint is down), -ECONNRESET
 		     * (peer lost), -ECANCELED, -EACCES, -ENOENT (no such region), -ERANGE (outside
-		     * the region), -EMSGSIZE (RECV room too small), -EIO (GPU), -EBADMSG (CRC-32C:
-		     * the same bytes came wrong nine times, or too many at once: a memory or a
-		     * link corrupts them, or the source was changed meanwhile) */
+		     * the region), -EMSGSIZE (RECV room too small), -EIO (GPU; link verbs: the device,
+		     * or the path again and again), -EBADMSG (CRC-32C: the same bytes came wrong
+		     * nine times, or too many at once: a memory or a link corrupts them, or the
+		     * source was changed meanwhile) */
 	struct gx_ep *ep;
 	uint64_t user;	      /* of the operation; NOTIFY: 0 */
 	uint64_t len;	      /* bytes that landed */

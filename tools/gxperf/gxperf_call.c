@@ -92,12 +92,21 @@ int perf_lost(struct perf *perf)
 	return PERF_OK;
 }
 
+/* Over link verbs the device says it of nearly all operations, and only of packets a GPU. */
+static const char *op_why(const struct perf *perf, int status)
+{
+	if (status != -EIO || strcmp(perf->info.link, "verbs"))
+		return gx_strerror(status);
+	return "the RDMA device of one end failed, or no packet got through between them (is the "
+	       "network interface up?), or a GPU failed";
+}
+
 int perf_op_failed(struct perf *perf, const char *op, int status)
 {
 	int ret = perf_lost(perf);
 
 	report_error(perf->report, "%s to %s failed: %s", op, perf->opts->addr,
-		     gx_strerror(status));
+		     op_why(perf, status));
 	if (ret || status == -ETIMEDOUT || status == -ECONNRESET || status == -ENOTCONN ||
 	    status == -ECANCELED)
 		return PERF_LOST;
