@@ -36,6 +36,7 @@ static void op_open_rec(struct pkt_ep *e, struct pkt_op *op, uint32_t i,
 					   .old_mid = old->open.old_mid,
 					   .old_sent = old->open.old_sent}};
 
+	assert(!(op->inlined && op->pulled)); /* an OPEN has one tail */
 	if (op->token & PKT_SLOT_BIT)
 		rec.flags |= GX_REC_SLOT;
 	if (op->flags & GX_OP_IMM && op->kind == GX_OP_PUT && !op->internal)
@@ -145,7 +146,7 @@ static bool op_start(struct pkt_ep *e, uint32_t i)
 	if (e->tx.nr_mids >= mids_max || tx_rec_room(e) <= PKT_RECS_KEPT)
 		return false;
 	op->inlined = !again && op_inlines(e, op);
-	op->pulled = !again && op_pulls(e, op);
+	op->pulled = !again && !op->inlined && op_pulls(e, op);
 	if ((again && !op_may_part(e, op)) || !op_window(e, op))
 		return false;
 	if (again)

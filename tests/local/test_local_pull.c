@@ -211,6 +211,21 @@ static void send__sizes_around_the_limit(void **state)
 	assert_int_equal(pulls(r), GX_ARRAY_SIZE(sizes));
 }
 
+/* Short messages go in their OPEN. A limit below that size changes nothing for them. */
+static void send__a_limit_below_an_open(void **state)
+{
+	static const struct gx_opts low = {.pull = GX_PULL_ON, .pull_over_b = 1};
+	static const uint64_t sizes[] = {1, 2, GX_WIRE_INLINE_MAX, GX_WIRE_INLINE_MAX + 1};
+	struct rig *r = rig_make(low, low);
+	(void)state;
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(sizes); i++)
+		send_good(r, sizes[i], i);
+	assert_int_equal(pulls(r), 1); /* the last one */
+	rig_free(r);
+	pull_sys = &pull_sys_kernel;
+}
+
 static void send__as_packets_where_one_end_does_not_pull(void **state)
 {
 	static const struct gx_opts off = {.pull = GX_PULL_OFF}, allow = {.pull = GX_PULL_ALLOW};
@@ -673,6 +688,7 @@ int main(int argc, char *argv[])
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 		cmocka_unit_test(killed__while_this_process_reads), /* before any thread is made */
 		T(send__sizes_around_the_limit),
+		cmocka_unit_test(send__a_limit_below_an_open),
 		cmocka_unit_test(send__as_packets_where_one_end_does_not_pull),
 		T(put_get__of_registered_memory),
 		T(order__of_one_tag),
