@@ -11,7 +11,8 @@
  * never takes bytes for good that were read too late; the sender's CANCEL ends the message.
  *
  * A message that cannot be read ends with an error at both ends: EFAULT (there is no memory),
- * ECONNRESET (the peer's process has ended), EPERM (the kernel lets us no longer).
+ * ECONNRESET (the peer's process has ended), EPERM (the kernel lets us no longer). After EPERM all
+ * messages that were announced so far end so; later ones come as packets.
  *
  * Here are the system call, the bit and the places of messages that are pulled; pull_in.c has the
  * receiver's part of a turn. Runs on the polling core.

@@ -22,7 +22,9 @@ static uint32_t pull_next(const struct pkt_ep *e)
 
 static void pull_fail(struct pkt_ep *e, struct in_msg *m, int err)
 {
-	if (err == -EPERM) /* later messages come as packets */
+	/* Unless this message alone is to blame, or the process is gone, messages that are not
+	 * announced yet come as packets. */
+	if (err != -EFAULT && err != -ECONNRESET)
 		atomic_store_explicit(e->pull.we_read, 0, memory_order_relaxed);
 	gx_stat_add(pkt_stats(e->link), GX_STAT_PULLS_FAILED, 1);
 	in_refuse(e, m, err);
@@ -55,7 +57,7 @@ bool pull_turn(struct pkt_ep *e)
 		gx_stat_add(pkt_stats(e->link), GX_STAT_PULL_BYTES, (uint64_t)n);
 		if (m->visible_b == m->len)
 			pull_landed(e, m);
-	} else if (n != -EINTR) {
+	} else if (n != -EINTR && n != -ENOMEM) { /* these pass: a later turn tries again */
 		pull_fail(e, m, n ? (int)n : -EFAULT);
 	}
 	return true;

@@ -407,8 +407,10 @@ static void read__fails(void **state)
 		unsigned at;
 		int status;
 	} table[] = {
-		{-ESRCH, 0, -ECONNRESET}, {-ESRCH, 2, -ECONNRESET}, {-EFAULT, 1, -ECONNRESET},
-		{7, 1, -ECONNRESET},	  {-ENOMEM, 1, -ENOMEM},
+		{-ESRCH, 0, -ECONNRESET},
+		{-ESRCH, 2, -ECONNRESET},
+		{-EFAULT, 1, -ECONNRESET},
+		{7, 1, -ECONNRESET},
 	};
 	struct rig *r = *state;
 
@@ -436,6 +438,33 @@ static void read__is_forbidden_later(void **state)
 	assert_int_equal(script.nr, 2);
 }
 
+/* All messages that were announced by then fail alike, and the next one is none of them. */
+static void read__is_forbidden_with_more_under_way(void **state)
+{
+	struct rig *r = *state;
+	uint64_t len = 2 * PULL_PIECE_B;
+
+	for (unsigned i = 0; i < 4; i++) {
+		post(&r->server, GX_OP_RECV, r->server.base + i * len, len, i);
+		post(&r->client, GX_OP_SEND, r->buf + i * len, len, i);
+	}
+	for (unsigned i = 0; i < 4; i++) /* each OPEN is there, and a piece was read */
+		end_turn(i & 1 ? &r->server : &r->client);
+	assert_true(end_stat(&r->server, "pull_bytes") > 0);
+	assert_int_equal(r->server.nr_done, 0);
+	script.err = -EPERM;
+	UNTIL(r, both_ended(r, 4));
+	assert_int_equal(r->server.nr_failed, 4);
+	assert_int_equal(r->client.nr_failed, 4);
+	assert_int_equal(r->server.status, -EPERM);
+	assert_int_equal(r->client.status, -EPERM);
+	assert_int_equal(end_stat(&r->server, "pulls_failed"), 4);
+	r->server.nr_failed = r->client.nr_failed = 0;
+	for (unsigned i = 0; i < 4; i++)
+		send_good(r, len, 0);
+	assert_int_equal(pulls(r), 0);
+}
+
 static void read__short_counts(void **state)
 {
 	struct rig *r = *state;
@@ -449,13 +478,17 @@ static void read__short_counts(void **state)
 	send_good(r, LONG_B, 3);
 }
 
-static void read__is_interrupted(void **state)
+static void read__is_tried_again(void **state)
 {
+	static const ssize_t errs[] = {-EINTR, -ENOMEM};
 	struct rig *r = *state;
 
-	script = (struct script){.err = -EINTR, .at = 1, .once = true};
-	send_good(r, LONG_B, 0);
-	assert_int_equal(script.nr, LONG_B / PULL_PIECE_B + 1);
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(errs); i++) {
+		script = (struct script){.err = errs[i], .at = 1, .once = true};
+		send_good(r, LONG_B, 0);
+		assert_int_equal(script.nr, LONG_B / PULL_PIECE_B + 1);
+	}
+	assert_int_equal(pulls(r), GX_ARRAY_SIZE(errs));
 }
 
 /* Another process has got the number of the peer's. */
@@ -698,8 +731,9 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(auto__is_timed),
 		T(read__fails),
 		T(read__is_forbidden_later),
+		T(read__is_forbidden_with_more_under_way),
 		T(read__short_counts),
-		T(read__is_interrupted),
+		T(read__is_tried_again),
 		T(read__of_another_process),
 		T(send__of_memory_that_is_not_plain),
 		T(cancel__while_the_peer_reads),
