@@ -211,6 +211,10 @@ void conn_tick(struct gx_conn *c)
 				"a GPU here failed, or did not end a copy into the bounce pool of "
 				"peer %s within %.1f s",
 				c->peer_name, c->gx->opts.gpu_timeout_ns / 1e9);
+		else if (fault == -ECONNRESET && c->link == GX_LINK_LOCAL)
+			conn_down(c, fault,
+				  "the process of peer %s has ended, or runs another program now",
+				  c->peer_name);
 		else if (fault == -ECONNRESET)
 			conn_down(c, fault,
 				  "a data socket of peer %s was closed or reset: did a firewall or "

@@ -117,6 +117,8 @@ static const char *probe_err(ssize_t err)
 		       "kernel.yama.ptrace_scope=0, or give both the capability SYS_PTRACE";
 	if (err == -ENOSYS)
 		return "process_vm_readv: the kernel does not have it";
+	if (err != -ECONNRESET)
+		return "process_vm_readv failed";
 	return "process_vm_readv: the peer's word is not there";
 }
 

@@ -11,8 +11,9 @@
  * never takes bytes for good that were read too late; the sender's CANCEL ends the message.
  *
  * A message that cannot be read ends with an error at both ends: EFAULT (there is no memory),
- * ECONNRESET (the peer's process has ended), EPERM (the kernel lets us no longer). After EPERM all
- * messages that were announced so far end so; later ones come as packets.
+ * ECONNRESET (the peer's process has ended), EPERM (the kernel lets us no longer), EIO (any other).
+ * After EPERM and EIO all messages that were announced so far end so; later ones come as packets.
+ * ECONNRESET ends the connection.
  *
  * Here are the system call, the bit and the places of messages that are pulled; pull_in.c has the
  * receiver's part of a turn. Runs on the polling core.
@@ -38,6 +39,14 @@ static struct iovec iov_at(uint64_t addr, uint64_t len)
 	return (struct iovec){(void *)(uintptr_t)addr, len};
 }
 
+/* Errors that gx.h tells of, and those that pass. */
+static ssize_t pull_err(ssize_t err)
+{
+	if (err == -ESRCH || err == -EFAULT) /* EFAULT: not even the word is there */
+		return -ECONNRESET;
+	return err == -EPERM || err == -EINTR || err == -ENOMEM || err == -ENOSYS ? err : -EIO;
+}
+
 ssize_t pull_who_reads(const struct pull_who *who, void *to, uint64_t from, uint64_t len)
 {
 	uint8_t word[PULL_WORD_B];
@@ -45,10 +54,8 @@ ssize_t pull_who_reads(const struct pull_who *who, void *to, uint64_t from, uint
 	const struct iovec there[2] = {iov_at(who->word_at, sizeof(word)), iov_at(from, len)};
 	ssize_t n = pull_sys->read(who->pid, here, 1 + !!len, there, 1 + !!len);
 
-	if (n == -ESRCH || n == -EFAULT)
-		return -ECONNRESET;
 	if (n < 0)
-		return n;
+		return pull_err(n);
 	if ((size_t)n < sizeof(word) || memcmp(word, who->word, sizeof(word)))
 		return -ECONNRESET;
 	return n - (ssize_t)sizeof(word);

@@ -52,7 +52,8 @@ struct pull {
 };
 
 /** pull_who_reads() - Read @len bytes at @from of @who's process to @to. Return: bytes, 0: there is
- * no memory at either end; -ECONNRESET: the process has ended, or is another; -errno. */
+ * no memory at either end; -ECONNRESET: the process has ended, or is another; -EPERM, -ENOSYS: not
+ * allowed; -EINTR, -ENOMEM: try again; -EIO: other errors. */
 ssize_t pull_who_reads(const struct pull_who *who, void *to, uint64_t from, uint64_t len);
 
 #endif

@@ -27,7 +27,10 @@ static void pull_fail(struct pkt_ep *e, struct in_msg *m, int err)
 	if (err != -EFAULT && err != -ECONNRESET)
 		atomic_store_explicit(e->pull.we_read, 0, memory_order_relaxed);
 	gx_stat_add(pkt_stats(e->link), GX_STAT_PULLS_FAILED, 1);
-	in_refuse(e, m, err);
+	/* ENOSYS: a filter of system calls came after the probe. */
+	in_refuse(e, m, err == -ENOSYS ? -EPERM : err);
+	if (err == -ECONNRESET) /* each later message would fail, too */
+		rx_fault(e, err);
 }
 
 static void pull_landed(struct pkt_ep *e, struct in_msg *m)

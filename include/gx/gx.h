@@ -591,9 +591,11 @@ struct gx_comp {
 	int status; /* 0; -ETIMEDOUT, -ENOTCONN (submitted, and the endpoint is down), -ECONNRESET
 		     * (peer lost), -ECANCELED, -EACCES, -ENOENT (no such region), -ERANGE (outside
 		     * the region), -EMSGSIZE (RECV room too small), -EIO (GPU; link verbs: the device,
-		     * or the path again and again), -EBADMSG (CRC-32C: the same bytes came wrong
-		     * nine times, or too many at once: a memory or a link corrupts them, or the
-		     * source was changed meanwhile) */
+		     * or the path again and again; gx_opts.pull: the kernel cannot read), -EBADMSG
+		     * (CRC-32C: the same bytes came wrong nine times, or too many at once: a memory
+		     * or a link corrupts them, or the source was changed meanwhile), -EFAULT (the
+		     * operation's memory was unmapped), -EPERM (gx_opts.pull: the kernel no longer
+		     * lets one process read the other) */
 	struct gx_ep *ep;
 	uint64_t user;	      /* of the operation; NOTIFY: 0 */
 	uint64_t len;	      /* bytes that landed */

@@ -41,10 +41,12 @@ static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, i
 {
 	struct end *e = arg;
 
-	if (event == GX_CONN_EVENT_UP)
+	if (event == GX_CONN_EVENT_UP) {
 		atomic_store(&e->up, conn);
-	else
-		atomic_fetch_add(&e->nr_down, 1);
+		return;
+	}
+	atomic_store(&e->down_err, err);
+	atomic_fetch_add(&e->nr_down, 1);
 }
 
 void end_open(struct end *e, struct gx_opts o, const char *port)

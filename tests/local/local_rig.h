@@ -29,6 +29,7 @@ struct end {
 	/* The control thread's: the last connection that came up, and how many went down. */
 	_Atomic(struct gx_conn *) up;
 	_Atomic unsigned nr_down;
+	_Atomic int down_err; /* of the last */
 	struct gx_conn *conn; /* the first */
 	struct gx_ep *ep;
 	/* Completions taken so far. */

@@ -399,30 +399,50 @@ static void auto__is_timed(void **state)
 	pull_sys = &pull_sys_kernel;
 }
 
-/* Both ends hear of it, and the connection goes on. */
-static void read__fails(void **state)
+/* The process of the peer is gone, or is another one: the connection ends. */
+static void gone(struct rig *r)
 {
-	static const struct {
-		ssize_t err;
-		unsigned at;
-		int status;
-	} table[] = {
-		{-ESRCH, 0, -ECONNRESET},
-		{-ESRCH, 2, -ECONNRESET},
-		{-EFAULT, 1, -ECONNRESET},
-		{7, 1, -ECONNRESET},
+	send_one(r, LONG_B, 0);
+	assert_int_equal(r->server.status, -ECONNRESET);
+	assert_true(r->client.status == -ECONNRESET || r->client.status == -ECANCELED);
+	assert_int_equal(end_stat(&r->server, "pulls_failed"), 1);
+	UNTIL(r, atomic_load(&r->server.nr_down) == 1 && atomic_load(&r->client.nr_down) == 1);
+	assert_int_equal(r->server.down_err, -ECONNRESET);
+}
+
+static void read__of_a_process_that_is_gone(void **state)
+{
+	static const struct script table[] = {
+		{.err = -ESRCH},
+		{.err = -ESRCH, .at = 2},
+		{.err = -EFAULT, .at = 1},
+		{.err = 7, .at = 1}, /* bytes: not the whole word */
+		{.wrong_word = true, .at = 2},
 	};
-	struct rig *r = *state;
+	(void)state;
 
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(table); i++) {
-		uint64_t failed = end_stat(&r->server, "pulls_failed");
+		struct rig *r;
 
-		script = (struct script){.err = table[i].err, .at = table[i].at};
-		send_fails(r, table[i].status, table[i].status);
-		assert_int_equal(end_stat(&r->server, "pulls_failed"), failed + 1);
 		script = (struct script){0};
-		send_good(r, LONG_B, 1);
+		r = rig_make(on, on);
+		script = table[i];
+		gone(r);
+		rig_free(r);
 	}
+	pull_sys = &pull_sys_kernel;
+}
+
+/* Both ends hear of it, and the connection goes on, by packets. */
+static void read__fails_in_another_way(void **state)
+{
+	struct rig *r = *state;
+
+	script = (struct script){.err = -EINVAL, .at = 1};
+	send_fails(r, -EIO, -EIO);
+	send_good(r, LONG_B, 1);
+	assert_int_equal(pulls(r), 0);
+	assert_int_equal(script.nr, 2);
 }
 
 /* The right was taken away after the probe: the message fails, and later ones come as packets. */
@@ -489,15 +509,6 @@ static void read__is_tried_again(void **state)
 		assert_int_equal(script.nr, LONG_B / PULL_PIECE_B + 1);
 	}
 	assert_int_equal(pulls(r), GX_ARRAY_SIZE(errs));
-}
-
-/* Another process has got the number of the peer's. */
-static void read__of_another_process(void **state)
-{
-	struct rig *r = *state;
-
-	script = (struct script){.wrong_word = true, .at = 2};
-	send_fails(r, -ECONNRESET, -ECONNRESET);
 }
 
 /* Memory that only its own process reads goes as packets. */
@@ -729,12 +740,12 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(probe__refused),
 		cmocka_unit_test(options__refused),
 		cmocka_unit_test(auto__is_timed),
-		T(read__fails),
+		cmocka_unit_test(read__of_a_process_that_is_gone),
+		T(read__fails_in_another_way),
 		T(read__is_forbidden_later),
 		T(read__is_forbidden_with_more_under_way),
 		T(read__short_counts),
 		T(read__is_tried_again),
-		T(read__of_another_process),
 		T(send__of_memory_that_is_not_plain),
 		T(cancel__while_the_peer_reads),
 		T(deadline__while_the_peer_is_stopped),
