@@ -35,7 +35,8 @@ struct local_hdr {
 	uint8_t pull_word[PULL_WORD_B]; /* random */
 	/* Bit i: region i of the receiver's HELLO is gone. All bits: the connection is gone. */
 	alignas(GX_CACHE_LINE) _Atomic uint64_t revoked;
-	/* Pulls: the receiver reads the sender's process. 1: it can. */
+	/* Pulls: the receiver reads messages that are longer than this out of the sender's process;
+	 * 0: none. */
 	alignas(GX_CACHE_LINE) _Atomic uint32_t reads;
 };
 

@@ -145,7 +145,7 @@ void local_pull_probe(struct gx_conn *c)
 	}
 	l->pulls = who;
 	/* Pairs with the acquire in local_pull_over(); cores need no order. */
-	atomic_store_explicit(&l->rx->hdr.reads, 1, memory_order_release);
+	atomic_store_explicit(&l->rx->hdr.reads, c->gx->opts.pull_over_b, memory_order_release);
 }
 
 void local_pull_ep(const struct gx_conn *c, unsigned lane, struct pull *p)
@@ -165,12 +165,13 @@ void local_pull_ep(const struct gx_conn *c, unsigned lane, struct pull *p)
 uint64_t local_pull_over(const struct gx_conn *c)
 {
 	const struct local_conn *l = c->local;
+	uint32_t peer_over_b;
 
-	/* Pairs with the release in local_pull_probe() of the peer. */
-	if (!l || !l->tx || c->gx->opts.pull == GX_PULL_OFF ||
-	    !atomic_load_explicit(&l->tx->hdr.reads, memory_order_acquire))
+	if (!l || !l->tx || c->gx->opts.pull == GX_PULL_OFF)
 		return 0;
-	return c->gx->opts.pull_over_b;
+	/* Pairs with the release in local_pull_probe() of the peer. */
+	peer_over_b = atomic_load_explicit(&l->tx->hdr.reads, memory_order_acquire);
+	return peer_over_b ? GX_MAX(peer_over_b, c->gx->opts.pull_over_b) : 0;
 }
 
 const char *local_pull_text(const struct gx_conn *c)

@@ -77,8 +77,9 @@ static bool memory_is_plain(const struct pkt_ep *e, const char *at, uint64_t len
 
 bool pull_sends(const struct pkt_ep *e, const struct pkt_op *op)
 {
-	return atomic_load_explicit(e->pull.peer_reads, memory_order_relaxed) &&
-	       memory_is_plain(e, op->src, op->len);
+	uint32_t over_b = atomic_load_explicit(e->pull.peer_reads, memory_order_relaxed);
+
+	return over_b && op->len > over_b && memory_is_plain(e, op->src, op->len);
 }
 
 static uint64_t taken_bit(uint32_t mid)

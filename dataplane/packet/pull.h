@@ -39,10 +39,11 @@ struct pull {
 	/* frozen */
 	struct pull_who who;
 	pid_t own;
-	uint64_t over_b;		    /* longer messages of ours are for pulling */
-	const _Atomic uint32_t *peer_reads; /* the peer writes it: 1: it reads this process. NULL:
-					       it never does */
-	_Atomic uint32_t *we_read;	    /* the same, ours for the peer */
+	uint64_t over_b; /* longer messages of ours are for pulling */
+	/* The peer writes it: it reads messages of this process that are longer than this; 0:
+	 * none. NULL: it never does. */
+	const _Atomic uint32_t *peer_reads;
+	_Atomic uint32_t *we_read; /* the same, ours for the peer */
 	/* Bit of a message's place: the sender has taken its memory back. The sender alone changes
 	 * it. */
 	_Atomic uint64_t *taken_tx, *taken_rx;

@@ -254,8 +254,8 @@ struct gx_opts {
 			      it. NULL: none. Read by gx_open() alone */
 	/* -- Messages in one copy, on one host -- */
 	/* .pull: enum gx_pull. Messages of more than .pull_over_b bytes go so: sends, and puts and
-	 * gets of memory that the peer does not map; default 64 KiB. Shorter ones are faster as
-	 * packets, and their bytes land in whole words of 8. */
+	 * gets of memory that the peer does not map; default 64 KiB. The larger limit of both ends
+	 * counts. Shorter ones are faster as packets, and their bytes land in whole words of 8. */
 	unsigned pull, pull_over_b;
 };
 

@@ -226,6 +226,26 @@ static void send__a_limit_below_an_open(void **state)
 	pull_sys = &pull_sys_kernel;
 }
 
+static void send__the_larger_limit_counts(void **state)
+{
+	static const struct gx_opts far = {.pull = GX_PULL_ON, .pull_over_b = 2 * OVER_B};
+	(void)state;
+
+	for (unsigned i = 0; i < 2; i++) {
+		struct rig *r = rig_make(i ? far : on, i ? on : far);
+
+		assert_int_equal(over_b(&r->client), 2 * OVER_B);
+		assert_int_equal(over_b(&r->server), 2 * OVER_B);
+		send_good(r, OVER_B + 1, 0);
+		send_good(r, 2 * OVER_B, 0);
+		assert_int_equal(pulls(r), 0);
+		send_good(r, 2 * OVER_B + 1, 0);
+		assert_int_equal(pulls(r), 1);
+		rig_free(r);
+	}
+	pull_sys = &pull_sys_kernel;
+}
+
 static void send__as_packets_where_one_end_does_not_pull(void **state)
 {
 	static const struct gx_opts off = {.pull = GX_PULL_OFF}, allow = {.pull = GX_PULL_ALLOW};
@@ -733,6 +753,7 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(killed__while_this_process_reads), /* before any thread is made */
 		T(send__sizes_around_the_limit),
 		cmocka_unit_test(send__a_limit_below_an_open),
+		cmocka_unit_test(send__the_larger_limit_counts),
 		cmocka_unit_test(send__as_packets_where_one_end_does_not_pull),
 		T(put_get__of_registered_memory),
 		T(order__of_one_tag),
