@@ -97,7 +97,6 @@ struct local_peer {
 	pid_t pid;
 	uint64_t start; /* start time of the process; 0: not known, so it shares nothing */
 	int pidfd;	/* -1: none */
-	uid_t uid;
 	unsigned nr_conns;
 	struct local_mem *mems;
 	/* Our memory that it may still write to, see local_lost(); of several connections over
@@ -133,6 +132,7 @@ struct local_conn {
 	unsigned nr_fds;
 	unsigned nr_maps;
 	struct local_peer *peer; /* NULL: not known, and nothing is mapped */
+	uid_t uid;		 /* the peer's, as this connection was made; -1: not known */
 	bool released;		 /* local_release() was called */
 	bool shown;		 /* the control thread has sent our descriptors */
 	_Atomic bool stuck;	 /* core: a GPU has not finished with a mapping, so it stays */
@@ -210,7 +210,8 @@ unsigned local_fds_due(const struct gx_hello *peer);
 /** local_connect() - Map the peer's rings and regions. Takes @fds over. Return: 0, -EPROTO, -ENOMEM
  * with gx_error(). */
 int local_connect(struct gx_conn *c, const int fds[], unsigned n);
-/** local_pull_offer() - Our half has its rings: tell the peer where it may try to read. */
+/** local_pull_offer() - The peer's user is known, and it has not mapped our rings yet: tell it where
+ * it may try to read. */
 void local_pull_offer(struct gx_conn *c);
 /** local_pull_probe() - The peer's rings are mapped, and its process is known: try to read there,
  * and tell the peer whether that works. */

@@ -68,7 +68,6 @@ static int rings_make(struct gx_conn *c)
 	l->rx->hdr.magic = LOCAL_MAGIC;
 	l->rx->hdr.version = LOCAL_VERSION;
 	l->rx->hdr.nr_lanes = l->nr_lanes;
-	local_pull_offer(c);
 	l->fds[l->nr_fds++] = l->rings_fd;
 	return 0;
 }
@@ -82,6 +81,7 @@ int local_open(struct gx_conn *c, unsigned nr_lanes)
 		return gx_fail(-ENOMEM, "no memory for a connection");
 	c->local = l;
 	l->nr_lanes = nr_lanes;
+	l->uid = (uid_t)-1;
 	l->rings_b = rings_len(nr_lanes);
 	ret = rings_make(c);
 	for (unsigned i = 0; i < c->nr_told && !ret; i++) {

@@ -76,7 +76,6 @@ static struct local_peer *peer_new(struct gx *gx)
 	if (!p)
 		return NULL;
 	p->pidfd = -1;
-	p->uid = (uid_t)-1;
 	p->next = gx->peers;
 	gx->peers = p;
 	return p;
@@ -131,17 +130,16 @@ void local_meet(struct gx_conn *c, int sock)
 	if (!p) {
 		p = peer_new(c->gx);
 		if (p)
-			*p = (struct local_peer){.next = p->next,
-						 .pid = cred.pid,
-						 .start = start,
-						 .pidfd = pidfd,
-						 .uid = cred.uid};
+			*p = (struct local_peer){
+				.next = p->next, .pid = cred.pid, .start = start, .pidfd = pidfd};
 		else if (pidfd >= 0)
 			close(pidfd);
 	}
 	if (p)
 		p->nr_conns++;
 	c->local->peer = p;
+	c->local->uid = cred.uid; /* a process may have another one at its next connection */
+	local_pull_offer(c);
 }
 
 /* ---- Our memory for peers ---- */

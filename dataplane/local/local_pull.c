@@ -18,11 +18,25 @@
 #define TIME_B	    (2u << 20) /* of a read and a copy that are timed */
 #define TIME_ROUNDS 4	       /* the fastest counts */
 
+/* Return: NULL, or why neither end of @c reads the other. */
+static const char *pull_not(const struct gx_conn *c)
+{
+	if (c->gx->opts.pull == GX_PULL_OFF)
+		return "switched off";
+	if (c->agreed.integrity != GX_INTEGRITY_NONE)
+		return "integrity crc32c checks packets";
+	if (c->local->uid == (uid_t)-1)
+		return "its process is not known here";
+	if (c->local->uid != geteuid())
+		return "it runs as another user";
+	return NULL;
+}
+
 void local_pull_offer(struct gx_conn *c)
 {
 	struct local_hdr *h = &c->local->rx->hdr;
 
-	if (c->gx->opts.pull == GX_PULL_OFF || gx_random(h->pull_word, sizeof(h->pull_word)))
+	if (pull_not(c) || gx_random(h->pull_word, sizeof(h->pull_word)))
 		return;
 	h->pull_at = (uintptr_t)h->pull_word;
 }
@@ -31,17 +45,14 @@ void local_pull_offer(struct gx_conn *c)
 static const char *probe_not(const struct gx_conn *c, const struct pull_who *who)
 {
 	const struct local_peer *p = c->local->peer;
+	const char *why_not = pull_not(c);
 
-	if (c->gx->opts.pull == GX_PULL_OFF)
-		return "switched off";
+	if (why_not)
+		return why_not;
 	if (!who->word_at)
 		return "the peer has switched it off";
-	if (c->agreed.integrity != GX_INTEGRITY_NONE)
-		return "integrity crc32c checks packets";
 	if (!p || p->pid <= 0)
 		return "its process is not known here: is it in another PID namespace?";
-	if (p->uid != geteuid())
-		return "it runs as another user";
 	return NULL;
 }
 
@@ -155,8 +166,8 @@ void local_pull_ep(const struct gx_conn *c, unsigned lane, struct pull *p)
 	p->who = l->pulls;
 	p->own = getpid();
 	p->over_b = c->gx->opts.pull_over_b;
-	/* Without pulls at this end the peer has no word to try. */
-	p->peer_reads = c->gx->opts.pull == GX_PULL_OFF ? NULL : &l->tx->hdr.reads;
+	/* A peer that had no word to try may say what it likes. */
+	p->peer_reads = pull_not(c) ? NULL : &l->tx->hdr.reads;
 	p->we_read = &l->rx->hdr.reads;
 	p->taken_tx = l->tx->ring[lane].taken;
 	p->taken_rx = l->rx->ring[lane].taken;
@@ -167,7 +178,7 @@ uint64_t local_pull_over(const struct gx_conn *c)
 	const struct local_conn *l = c->local;
 	uint32_t peer_over_b;
 
-	if (!l || !l->tx || c->gx->opts.pull == GX_PULL_OFF)
+	if (!l || !l->tx || pull_not(c))
 		return 0;
 	/* Pairs with the release in local_pull_probe() of the peer. */
 	peer_over_b = atomic_load_explicit(&l->tx->hdr.reads, memory_order_acquire);

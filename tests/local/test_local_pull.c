@@ -678,6 +678,38 @@ static void hostile__open_that_nobody_asked_for(void **state)
 	pull_sys = &pull_sys_kernel;
 }
 
+/* The peer says that it reads although this end told it of no word. */
+static void hostile__it_says_that_it_reads(void **state)
+{
+	static const struct gx_opts crc = {.pull = GX_PULL_ON,
+					   .integrity = GX_INTEGRITY_MODE_CRC32C};
+	struct local_conn *l;
+	struct pull p = {0};
+	struct rig *r;
+	(void)state;
+
+	script = (struct script){0};
+	r = rig_make(crc, crc);
+	l = r->client.conn->local;
+	assert_int_equal(l->rx->hdr.pull_at, 0);
+	assert_int_equal(script.probes, 0);
+	atomic_store(&l->tx->hdr.reads, 1);
+	send_good(r, LONG_B, 0);
+	assert_int_equal(pulls(r), 0);
+	assert_int_equal(over_b(&r->client), 0);
+	rig_free(r);
+	r = rig_make(on, on);
+	l = r->client.conn->local;
+	local_pull_ep(r->client.conn, 0, &p);
+	assert_ptr_equal(p.peer_reads, &l->tx->hdr.reads);
+	l->uid++; /* another user's */
+	local_pull_ep(r->client.conn, 0, &p);
+	assert_null(p.peer_reads);
+	assert_int_equal(over_b(&r->client), 0);
+	rig_free(r);
+	pull_sys = &pull_sys_kernel;
+}
+
 /* ---- Another process ---- */
 
 /* Send KILL_B bytes to the parent, and turn until killed. */
@@ -775,6 +807,7 @@ int main(int argc, char *argv[])
 		T(receiver__cancels),
 		T(close__while_the_peer_reads),
 		cmocka_unit_test(hostile__open_that_nobody_asked_for),
+		cmocka_unit_test(hostile__it_says_that_it_reads),
 #undef T
 	};
 
