@@ -3,8 +3,9 @@
  * The local link: puts and gets between two ends on one host. This core copies straight into and
  * out of the peer's mapped memory. Where memory of a GPU is at either end, a GPU's copy engines
  * copy. The packet link inside the endpoint does the rest: sends, memory that is not mapped,
- * liveness. Where the kernel lets it, it reads long messages out of the peer's process. gx_post() does small copies at once; later turns do long ones in slices. The peer
- * learns of a put with an immediate by an entry in a ring of its own, written after the data.
+ * liveness. Where the kernel lets it, it reads long messages out of the peer's process. gx_post()
+ * does small copies at once; later turns do long ones in slices. The peer learns of a put with an
+ * immediate by an entry in a ring of its own, written after the data.
  * ep_open, connect and free run on the control path, everything else on the polling core.
  */
 #include "local/link_local.h"

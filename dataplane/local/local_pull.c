@@ -7,7 +7,8 @@
  * where this end sees it by its own mapping.
  *
  * Only a process of our own user is read: the memory of another user could keep the core waiting
- * for a page as long as that user likes. Runs on the control thread.
+ * for a page as long as that user likes. A hostile process of our own user can do that as well, and
+ * gx_opts.pull OFF is for servers that expect one. Runs on the control thread.
  */
 #include "local/local.h"
 

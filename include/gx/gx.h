@@ -170,12 +170,14 @@ enum gx_bounce {
  * let a process read another one of its user, messages go as packets; gx_conn_info.why says which.
  */
 enum gx_pull {
-	/* This end reads where the kernel lets it, and does it fast: the call takes a good part more
-	 * than a plain copy does. gx times both, once a context, for some milliseconds. The peer
-	 * decides for the other way. */
+	/* This end reads where the kernel lets it, and does it fast: the call takes less than two
+	 * plain copies do. gx times both, once a context, for some milliseconds. The peer decides
+	 * for the other way. */
 	GX_PULL_AUTO,
-	GX_PULL_ON,  /* the same, however long it takes */
-	GX_PULL_OFF, /* not in this context, neither way */
+	GX_PULL_ON, /* the same, however long it takes */
+	/* Not in this context, neither way. For servers that do not trust clients of their own
+	 * user: a client's page that does not come (a file of FUSE, NFS) holds the core up. */
+	GX_PULL_OFF,
 	/* As ON. And where Yama forbids processes of a user to read one another (ptrace_scope 1),
 	 * this process allows it to all processes of its user, for good (PR_SET_PTRACER). They may
 	 * then trace it as well, as on hosts without Yama. Yama grants that to one process or to
