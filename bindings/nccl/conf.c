@@ -7,6 +7,7 @@
 
 #include <arpa/inet.h>
 #include <assert.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,6 +162,51 @@ static bool conf_link(struct conf *c)
 	return false;
 }
 
+/* ---- Pulls ---- */
+
+/*
+ * NCCL reads messages of its protocols LL and LL128 while they arrive, and the kernel promises
+ * nothing about the order of its stores. So these go as packets. A message of LL is a step of its
+ * buffer at most; one of LL128 may be as long as others.
+ */
+#define LL_STEPS  8
+#define LL_STEP_B (64u << 10) /* by default */
+
+static unsigned ll_step(void)
+{
+	const char *text = getenv("NCCL_LL_BUFFSIZE");
+	long long b = text ? strtoll(text, NULL, 0) / LL_STEPS : 0; /* as NCCL reads it */
+
+	if (b <= LL_STEP_B)
+		return LL_STEP_B;
+	return b < UINT_MAX ? (unsigned)b : UINT_MAX;
+}
+
+/* @text: NCCL_PROTO: the protocols that NCCL takes, as "LL,LL128", or those that it does not, as
+ * "^LL"; or lists for single collectives, as "allreduce:LL128;broadcast:^LL". */
+static bool proto_has_ll128(const char *text)
+{
+	while (text && *text) {
+		const char *end = text + strcspn(text, ";");
+		const char *colon = memchr(text, ':', (size_t)(end - text));
+		const char *list = colon ? colon + 1 : text, *at = strcasestr(list, "LL128");
+
+		if (list < end && (at && at < end) != (*list == '^'))
+			return true;
+		text = end + (*end == ';');
+	}
+	return false;
+}
+
+static void conf_pull_proto(struct conf *c)
+{
+	c->pull_over_b = ll_step();
+	c->ll128 = c->pull != GX_PULL_OFF && (!c->link || !strcmp(c->link, "local")) &&
+		   proto_has_ll128(getenv("NCCL_PROTO"));
+	if (c->ll128)
+		c->pull = GX_PULL_OFF;
+}
+
 static bool conf_pull(struct conf *c)
 {
 	static const char *const hows[] = {[GX_PULL_AUTO] = "auto",
@@ -173,8 +219,10 @@ static bool conf_pull(struct conf *c)
 	while (text && i < n && strcmp(text, hows[i]))
 		i++;
 	c->pull = i;
-	if (i < n)
+	if (i < n) {
+		conf_pull_proto(c);
 		return true;
+	}
 	say_warn("GX_NCCL_PULL=%.40s: say auto, on, off or allow", text);
 	return false;
 }

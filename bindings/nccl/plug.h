@@ -215,7 +215,9 @@ struct conf {
 	char host[ADDR_B - 8]; /* address to listen at and to bind to */
 	bool near;	       /* it is loopback: other hosts do not reach it */
 	const char *link;      /* "packet", "local", "tcp", NULL: gx chooses */
-	unsigned pull;	       /* enum gx_pull */
+	unsigned pull;	       /* enum gx_pull; OFF if .ll128 */
+	unsigned pull_over_b;  /* gx_opts.pull_over_b */
+	bool ll128;	       /* NCCL takes LL128, and pulls were not switched off */
 	bool busy;	       /* cores never sleep */
 	uint64_t timeout_ns;   /* of a silent peer */
 	uint64_t step_ns;      /* of a step of the set-up; not below SETUP_NS */

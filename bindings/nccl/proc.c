@@ -119,15 +119,14 @@ static void proc_stop(struct gx *gx)
 
 /* ---- Opening ---- */
 
-/* NCCL reads a message of protocol LL while it arrives, and the kernel promises nothing about the
- * order of its stores. No such message is longer. */
-#define LL_STEP_B (64u << 10)
-
 static int proc_gx_open(struct gx **gx, unsigned nr_cores, const int *cpus)
 {
 	const struct conf *c = &plug.conf;
 	struct gx_opts o = GX_INIT(o);
 
+	if (c->ll128)
+		say_warn("NCCL_PROTO takes LL128, whose messages NCCL reads while they arrive: "
+			 "GX_NCCL_PULL is off, so long messages within a host take two copies");
 	o.nr_cores = nr_cores;
 	o.cpus = cpus;
 	o.ports = c->nr_ports ? c->ports : NULL;
@@ -139,7 +138,7 @@ static int proc_gx_open(struct gx **gx, unsigned nr_cores, const int *cpus)
 	o.bind_host = c->host;
 	o.peer_timeout_ns = c->timeout_ns;
 	o.pull = c->pull;
-	o.pull_over_b = LL_STEP_B;
+	o.pull_over_b = c->pull_over_b;
 	o.local = c->link && strcmp(c->link, "local") != 0 ? GX_OFF : GX_AUTO;
 	o.on_conn = peer_on_conn;
 	o.on_msg = meet_on_msg;

@@ -74,7 +74,10 @@ static void tell_vars(void)
 /* Whether the kernel lets a rank read another one shows when they connect. */
 static void tell_copies(const struct conf *c)
 {
-	if (c->pull == GX_PULL_OFF || (c->link && strcmp(c->link, "local") != 0))
+	if (c->ll128)
+		tell_line("copies", "two: NCCL_PROTO takes LL128, so long messages within a host "
+				    "go as packets");
+	else if (c->pull == GX_PULL_OFF || (c->link && strcmp(c->link, "local") != 0))
 		tell_line("copies", "two: long messages within a host go as packets");
 	else
 		tell_line("copies",

@@ -773,8 +773,10 @@ def info_nccl(tools):
     expect(got["cores"] == [0, 1, 5] and got["address"] == "10.1.2.3" and len(got["warnings"]) == 1, got)
     expect(got["variables"]["GX_NCCL_CPUS"] == {"set": True, "value": "0-1,5"}, got)
     expect(got["copies"].startswith("one"), got)
-    for off in ({"GX_NCCL_PULL": "off"}, {"GX_NCCL_LINK": "packet"}):
+    for off in ({"GX_NCCL_PULL": "off"}, {"GX_NCCL_LINK": "packet"}, {"NCCL_PROTO": "ll128"}, {"NCCL_PROTO": "Simple;broadcast:^LL"}):
         expect(info(**right, **off)["copies"].startswith("two"), off)
+    for on in ("LL,Simple", "^LL128"):
+        expect(info(**right, NCCL_PROTO=on)["copies"].startswith("one"), on)
     text = without_nccl(tools, **right).run(tools.gxperf_path, "info", "--nccl").must(OK).out
     expect(str(plugin) in text and "polling cores on CPU" in text and "GX_NCCL_TIMEOUT_S=5 (default)" in text, text)
     info(FAILED, ["GX_NCCL_CORES=0"], **right, GX_NCCL_CORES="0")
