@@ -7,6 +7,8 @@ PART suite: puts and gets of all sizes over 1 to 64 queue pairs, notifications, 
 that is removed. compare: gxperf and perftest in turns, PAIRS times each; a line `ratio put 1M q4 0.98` for each comparison, gx over
 perftest: the median of the pairs, then least and largest. gx checks its payload, perftest does not. Times of one another alone mean
 something here: all is emulated.
+GX_TEST_RDMA_PAIRS, GX_TEST_RDMA_ONLY (a part of the name of a comparison, as "put 1M") and GX_TEST_RDMA_BUSY (a server that never
+sleeps) go into the machine.
 Exit status 77 where there is no QEMU, no kernel package or no perftest. Within the machine this program runs once more, with inside.
 """
 import contextlib
