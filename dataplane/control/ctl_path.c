@@ -221,7 +221,7 @@ static void choose_tcp_last(struct ctl_conn *cc)
 {
 	choose_tcp(cc);
 	gx_warn("peer %s: no port that both ends can use (%s): going on by link tcp, the last "
-		"resort: the kernel's TCP, host memory only; give both ends the same "
+		"resort: the kernel's TCP; give both ends the same "
 		"gx_opts.ports, or ask for gx_connect_opts.link tcp",
 		ctl_conn_peer(cc), cc->conn->why);
 	ctl_path_why(cc->conn, "link tcp: the last resort; the kernel's TCP copies");
