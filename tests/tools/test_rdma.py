@@ -151,14 +151,21 @@ def refused(tools):
     done("refused as it should be")
 
 
+@contextlib.contextmanager
+def putting(tools, server):
+    """A client that puts, and has done so for a while."""
+    words = [tools.gxperf_path, "put", server.addr, "--cores", CLIENT_CPU, "--mem", "kv", "--link", "verbs", "--rdma", DEVICE,
+             "-s", "64K", "-D", str(CALL_S)]
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          env=tools.env) as client:
+        time.sleep(3)
+        yield client
+
+
 def cut(tools):
     """The interface goes down while a client puts, and comes back. The client ends with its name, and the next one works."""
     with served(tools) as server:
-        words = [tools.gxperf_path, "put", server.addr, "--cores", CLIENT_CPU, "--mem", "kv", "--link", "verbs", "--rdma", DEVICE,
-                 "-s", "64K", "-D", str(CALL_S)]
-        with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              env=tools.env) as client:
-            time.sleep(3)
+        with putting(tools, server) as client:
             sh("ip", "link", "set", NETDEV, "down")
             begin = time.monotonic()
             try:
@@ -176,11 +183,7 @@ def cut(tools):
 def removed(tools):
     """The device goes while a client puts: the client ends with an error, and the server serves others by packets."""
     with served(tools) as server:
-        words = [tools.gxperf_path, "put", server.addr, "--cores", CLIENT_CPU, "--mem", "kv", "--link", "verbs", "--rdma", DEVICE,
-                 "-s", "64K", "-D", str(CALL_S)]
-        with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              env=tools.env) as client:
-            time.sleep(3)
+        with putting(tools, server) as client:
             with subprocess.Popen(["rdma", "link", "delete", DEVICE]) as gone:
                 try:
                     out, _ = client.communicate(timeout=CALL_S / 2)

@@ -1875,6 +1875,7 @@ static void hello__round(void **state)
 	assert_int_equal(verbs_mend_get(b, VERBS_MEND_B - 1, &seen), -EPROTO);
 }
 
+/* One list of all cases, which is easier to read than two. */
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
