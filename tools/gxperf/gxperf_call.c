@@ -262,7 +262,8 @@ int perf_mark(struct perf *perf, struct perf_mark *m)
 	js_free(reply);
 	*m = (struct perf_mark){.at_ns = gx_now(),
 				.cpu_ns = (uint64_t)cores_ns,
-				.resent = (uint64_t)resent + own_stat(perf, "tx_resent"),
+				.resent = (uint64_t)resent + own_stat(perf, "tx_resent") +
+					  own_stat(perf, "verbs_redone"),
 				.spurious = (uint64_t)spurious + own_stat(perf, "tx_spurious"),
 				.dup = (uint64_t)dup + own_stat(perf, "rx_dup")};
 	if (perf->opts->stripe && !clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts))
