@@ -3,15 +3,15 @@
 """Link verbs over soft RoCE (rdma_rxe), in a virtual machine (vm/machine.py), and beside perftest.
 
 usage: test_rdma.py BUILD_DIR PART...
-PART suite: puts and gets of all sizes over 1 to 64 queue pairs, notifications, files, ends that leave no object behind, a device
-that is removed. compare: gxperf and perftest in turns, PAIRS times each; a line `ratio put 1M q4 0.98` for each comparison, gx over
-perftest: the median of the pairs, then least and largest. gx checks its payload, perftest does not. Times of one another alone mean
-something here: all is emulated.
-GX_TEST_RDMA_PAIRS, GX_TEST_RDMA_ONLY (a part of the name of a comparison, as "put 1M") and GX_TEST_RDMA_BUSY (a server that never
-sleeps) go into the machine.
+PART suite: puts and gets of all sizes over 1 to 64 queue pairs, notifications, files, two devices with a wire between them, queue
+pairs that are forced into error, ends that leave no object behind, a device that is removed. compare: gxperf and perftest in turns,
+PAIRS times each; a line `ratio put 1M q4 0.98` for each comparison, gx over perftest: the median of the pairs, then least and
+largest. gx checks its payload, perftest does not. Times of one another alone mean something here: all is emulated.
+GX_TEST_RDMA_PAIRS, GX_TEST_RDMA_ONLY (a part of the name of a comparison, as "put 1M") and others that begin so go into the machine.
 Exit status 77 where there is no QEMU, no kernel package or no perftest. Within the machine this program runs once more, with inside.
 """
 import contextlib
+import copy
 import os
 import pathlib
 import re
@@ -30,15 +30,20 @@ from test_cli import CLIENT_CPU, FAILED, LOST, OK, SERVER_CPU, expect
 
 LIMIT_S = int(os.environ.get("GX_TEST_RDMA_LIMIT_S", "1800"))
 PAIRS = int(os.environ.get("GX_TEST_RDMA_PAIRS", "7"))
+ONLY = os.environ.get("GX_TEST_RDMA_ONLY", "")
 CALL_S = 120
 CONNECTS = 100
 DEVICE, NETDEV, ADDRESS = "rxe0", "gxv0", "10.9.0.1"
+FAR_DEVICE, FAR_NETDEV, FAR_ADDRESS = "rxe1", "gxv1", "10.9.1.1" # at the other end of the wire
+SHIM = "libverbs_shim.so" # tests/verbs/verbs_shim.c
+BREAK_MS, QUIET_MS, BROKEN_S, BACK_MS = 1000, 6000, 20, 1000
 MODULES = ["veth", "ib_uverbs", "rdma_ucm", "rdma_rxe"]
 PERFTEST = {"put": "ib_write_bw", "get": "ib_read_bw", "lat": "ib_write_lat"}
 SIZES = {"64": 64, "4K": 4 << 10, "64K": 64 << 10, "1M": 1 << 20}
 COMPARED = [(command, size, qps) for command in ("put", "get") for size in ("64K", "1M") for qps in (1, 2, 3, 4)]
 COMPARED += [("lat", size, 1) for size in ("64", "4K")]
 BYTES = 64 << 20 # of a measurement; a second or two there
+DEPTH = 128 # puts under way: perftest's default, for each of its queue pairs
 
 
 # --- in the machine ---------------------------------------------------------------------------------------
@@ -63,13 +68,29 @@ def wait_for(what, seen, seconds=10):
 
 
 def device_make():
-    """One device, which both ends use: packets of two devices in one kernel do not reach each other."""
-    sh("ip", "link", "add", NETDEV, "type", "veth", "peer", "name", "gxv1")
+    """One device, which both ends use but in far()."""
+    sh("ip", "link", "add", NETDEV, "type", "veth", "peer", "name", FAR_NETDEV)
     sh("ip", "addr", "add", f"{ADDRESS}/24", "dev", NETDEV)
-    for name in ("lo", NETDEV, "gxv1"):
+    for name in ("lo", NETDEV, FAR_NETDEV):
         sh("ip", "link", "set", name, "up")
     sh("rdma", "link", "add", DEVICE, "type", "rxe", "netdev", NETDEV)
     wait_for("an active port", lambda: "ACTIVE" in sh("rdma", "link", "show"))
+
+
+def far_make():
+    """A device at the other end of the wire, too. Soft RoCE of Linux 6.1 sends and receives in the first namespace alone, so that
+    one has both ends, and rules take packets between them off the short way within a host."""
+    sh("ip", "addr", "add", f"{FAR_ADDRESS}/24", "dev", FAR_NETDEV)
+    sh("ip", "rule", "add", "pref", "100", "lookup", "local")
+    sh("ip", "rule", "del", "pref", "0")
+    for table, netdev, other, address in ((101, NETDEV, FAR_NETDEV, FAR_ADDRESS), (102, FAR_NETDEV, NETDEV, ADDRESS)):
+        mac = pathlib.Path(f"/sys/class/net/{other}/address").read_text().strip()
+        sh("ip", "rule", "add", "pref", "10", "oif", netdev, "lookup", table)
+        sh("ip", "route", "add", address, "dev", netdev, "table", table)
+        sh("ip", "neigh", "replace", address, "lladdr", mac, "dev", netdev, "nud", "permanent")
+        pathlib.Path(f"/proc/sys/net/ipv4/conf/{netdev}/accept_local").write_text("1") # packets from an address of this host
+    sh("rdma", "link", "add", FAR_DEVICE, "type", "rxe", "netdev", FAR_NETDEV)
+    wait_for("two active ports", lambda: sh("rdma", "link", "show").count("ACTIVE") == 2)
 
 
 def gid_index():
@@ -82,8 +103,8 @@ def gid_index():
 
 
 @contextlib.contextmanager
-def served(tools):
-    with test_cli.Server(tools, "--port", "udp", "--link", "verbs", "--rdma", DEVICE, "--busy", mem="kv=host:8M") as server:
+def served(tools, device=DEVICE, mem="kv=host:8M"):
+    with test_cli.Server(tools, "--port", "udp", "--link", "verbs", "--rdma", device, "--busy", mem=mem) as server:
         yield server
 
 
@@ -131,6 +152,73 @@ def file(tools):
         call(tools, server, "get", "--file", back, "-s", source.stat().st_size).must(OK)
         expect(source.read_bytes() == back.read_bytes(), "the file came back changed")
     done("a file there and back")
+
+
+def sent_b(netdev):
+    return int(pathlib.Path(f"/sys/class/net/{netdev}/statistics/tx_bytes").read_text())
+
+
+def far(tools):
+    """Two devices, as two hosts have them: each packet goes over the wire."""
+    far_make()
+    with served(tools, FAR_DEVICE) as server:
+        for command, netdev in (("put", NETDEV), ("get", FAR_NETDEV)):
+            for qps in (1, 4):
+                before = sent_b(netdev)
+                row = rows(tools, server, command, "-q", qps, "-s", "64K", "-n", "50")[0]
+                moved = sent_b(netdev) - before
+                expect(moved >= 50 * row["size_b"], f"{moved} bytes went over the wire")
+                done(f"two devices: {command} -q {qps}: {row['GB_s'] * 1e3:.1f} MB/s, {moved} bytes over the wire")
+        rows(tools, server, "lat", "-s", "64", "-n", "100")
+        lost = server.stat(tools, "verbs_qps_lost")
+        expect(lost == 0, f"{lost} queue pairs were lost:", server.log())
+    sh("rdma", "link", "delete", FAR_DEVICE)
+    done("two devices")
+
+
+def shimmed(tools, log, **env):
+    """The same tools, with tests/verbs/verbs_shim.c between them and libibverbs. @log: of that, or None."""
+    other = copy.copy(tools)
+    other.env = {**tools.env, "LD_PRELOAD": str(tools.fakes / SHIM), **({"GX_SHIM_LOG": str(log)} if log else {}), **env}
+    return other
+
+
+def breaks_of(log):
+    """When the shim broke a queue pair, in ms."""
+    return [int(line.split()[0]) for line in log.read_text().splitlines() if line.endswith(" break")]
+
+
+def rates_of(log):
+    """(begin, end, MB/s) of each interval while the program posted."""
+    at = [tuple(map(int, line.split())) for line in log.read_text().splitlines() if line.split()[1].isdigit()]
+    found = [(a[0], b[0], (b[1] - a[1]) / (b[0] - a[0]) / 1e3) for a, b in zip(at, at[1:]) if b[0] > a[0]]
+    last = max((i for i, r in enumerate(found) if r[2]), default=0)
+    return found[:last + 1]
+
+
+def back_ms(rates, at, usual):
+    """How long after @at an interval was as fast as most. None: never."""
+    return next((end - at for begin, end, rate in rates if begin >= at and rate >= 0.8 * usual), None)
+
+
+def broken(tools, end):
+    """A queue pair of four is forced into error each second, at one end. No byte is lost, and the rate is soon back."""
+    env = {"GX_SHIM_BREAK_MS": str(BREAK_MS), "GX_SHIM_QUIET_MS": str(QUIET_MS)}
+    with tempfile.TemporaryDirectory() as folder:
+        logs = {e: pathlib.Path(folder, e) for e in ("client", "server")}
+        both = {e: shimmed(tools, logs[e], **(env if e == end else {})) for e in logs}
+        with served(both["server"]) as server:
+            row = rows(both["client"], server, "put", "-q", 4, "-s", "64K", "-D", BROKEN_S)[0]
+            lost = server.stat(tools, "verbs_qps_lost")
+            rates = rates_of(logs["client"])
+            breaks = [t for t in breaks_of(logs[end]) if t <= rates[-1][1] - 2 * BACK_MS]
+    usual = statistics.median(r[2] for r in rates if r[0] >= breaks[0] - QUIET_MS / 2 and r[1] <= breaks[0])
+    late = [back_ms(rates, t, usual) for t in breaks]
+    done(f"broken at the {end}: {len(breaks)} times, {lost} queue pairs lost at the server, {row['resent']} chunks sent again, "
+         f"{usual:.1f} MB/s before, {row['GB_s'] * 1e3:.1f} in all, back after {late} ms")
+    expect(len(breaks) >= 5 and lost >= len(breaks), f"{lost} queue pairs were lost:", row)
+    expect(row["resent"] > 0, "nothing was sent again:", row)
+    expect(None not in late and max(late) <= BACK_MS, f"the rate was back after {late} ms")
 
 
 def leaves_nothing(tools):
@@ -205,7 +293,9 @@ def device_again():
 
 
 def suite(tools):
-    return [lambda step=step: step(tools) for step in (info, sizes, file, leaves_nothing, refused, cut, removed)]
+    steps = [lambda step=step: step(tools) for step in (info, sizes, file, leaves_nothing, refused)]
+    steps += [lambda end=end: broken(tools, end) for end in ("client", "server")]
+    return steps + [lambda step=step: step(tools) for step in (far, cut, removed)]
 
 
 # --- beside perftest --------------------------------------------------------------------------------------
@@ -219,13 +309,14 @@ def gx_one(tools, command, size, qps):
     with served(tools) as server:
         args = ["-s", size, "-n", count_of(command, size)]
         if command != "lat":
-            args += ["-q", qps, "--same-place"] # as perftest does
+            args += ["-q", qps, "--same-place", "--depth", DEPTH] # as perftest does; else gxperf has one of 1 MiB under way
         row = rows(tools, server, command, *args)[0]
         return row["p50_us" if command == "lat" else "GB_s"]
 
 
-def perftest_one(command, size, qps, port):
-    words = [PERFTEST[command], "-d", DEVICE, "-x", gid_index(), "-s", SIZES[size], "-n", count_of(command, size), "-p", port, "-F"]
+def perftest_run(command, size, qps, count, port, before=()):
+    """The output of the client. @before: words in front of it, as of valgrind."""
+    words = [PERFTEST[command], "-d", DEVICE, "-x", gid_index(), "-s", SIZES[size], "-n", count, "-p", port, "-F"]
     if command != "lat":
         words += ["-q", qps, "--report_gbits"]
     words = [str(w) for w in words]
@@ -234,10 +325,16 @@ def perftest_one(command, size, qps, port):
         try:
             wait_for("perftest's server", lambda: f":{port:04X} " in pathlib.Path("/proc/net/tcp").read_text() +
                      pathlib.Path("/proc/net/tcp6").read_text())
-            out = sh("taskset", "-c", CLIENT_CPU, *words, "127.0.0.1")
+            out = sh("taskset", "-c", CLIENT_CPU, *before, *words, "127.0.0.1")
             server.wait(timeout=CALL_S)
         finally:
             server.kill()
+    return out
+
+
+def perftest_one(command, size, qps, port):
+    # It counts for each queue pair, gxperf for all.
+    out = perftest_run(command, size, qps, count_of(command, size) // (qps if command != "lat" else 1), port)
     lines = [line.split() for line in out.splitlines() if re.match(rf"\s*{SIZES[size]}\s+\d+\s", line)]
     expect(lines, "no result:", out)
     # Columns: bytes, iterations, then best and average rate, or least, largest and typical time.
@@ -246,11 +343,13 @@ def perftest_one(command, size, qps, port):
 
 def compared(tools, command, size, qps, port):
     each = []
+    name = f"{command} {size}" + (f" q{qps}" if command != "lat" else "")
+    if ONLY not in name:
+        return
     for i in range(PAIRS):
         runs = [lambda: gx_one(tools, command, size, qps), lambda: perftest_one(command, size, qps, port + i)]
         got = {k: runs[k]() for k in ((0, 1) if i % 2 else (1, 0))}
         each.append(got[0] / got[1])
-    name = f"{command} {size}" + (f" q{qps}" if command != "lat" else "")
     done(f"ratio {name} {statistics.median(each):.2f} ({min(each):.2f} to {max(each):.2f})")
 
 
@@ -288,8 +387,9 @@ def main(args):
             raise machine.Absent(f"no {', '.join(missing)} here (packages iproute2, perftest)")
         if not pathlib.Path("/etc/libibverbs.d/rxe.driver").exists():
             raise machine.Absent("libibverbs knows no soft RoCE here (package ibverbs-providers)")
+        env = [f"{k}={v}" for k, v in os.environ.items() if k.startswith("GX_TEST_RDMA_")]
         status, console = machine.run(
-            build / "tests/vm_init", [sys.executable, pathlib.Path(__file__).resolve(), build, *parts, "inside"],
+            build / "tests/vm_init", ["/usr/bin/env", *env, sys.executable, pathlib.Path(__file__).resolve(), build, *parts, "inside"],
             modules=MODULES, timeout_s=LIMIT_S)
     except machine.Absent as why:
         print(f"skipped: {why}")
