@@ -6,7 +6,9 @@ usage: test_rdma.py BUILD_DIR PART...
 PART suite: puts and gets of all sizes over 1 to 64 queue pairs, notifications, files, two devices with a wire between them, queue
 pairs that are forced into error, ends that leave no object behind, a device that is removed. compare: gxperf and perftest in turns,
 PAIRS times each; a line `ratio put 1M q4 0.98` for each comparison, gx over perftest: the median of the pairs, then least and
-largest. gx checks its payload, perftest does not. Times of one another alone mean something here: all is emulated.
+largest. gx checks its payload, perftest does not. tables: bandwidth by queue pairs and by size, as lines `table put 64M q4 44.1 MB/s`.
+count: instructions of the posting and polling thread for each put of gxperf and of perftest, as lines `instructions put 64K q1: ...`
+(rdma_count.py). Times of one another alone mean something here: all is emulated.
 GX_TEST_RDMA_PAIRS, GX_TEST_RDMA_ONLY (a part of the name of a comparison, as "put 1M") and others that begin so go into the machine.
 Exit status 77 where there is no QEMU, no kernel package or no perftest. Within the machine this program runs once more, with inside.
 """
@@ -25,6 +27,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "vm"))
 
 import machine
+import rdma_count
 import test_cli
 from test_cli import CLIENT_CPU, FAILED, LOST, OK, SERVER_CPU, expect
 
@@ -43,6 +46,8 @@ SIZES = {"64": 64, "4K": 4 << 10, "64K": 64 << 10, "1M": 1 << 20}
 COMPARED = [(command, size, qps) for command in ("put", "get") for size in ("64K", "1M") for qps in (1, 2, 3, 4)]
 COMPARED += [("lat", size, 1) for size in ("64", "4K")]
 BYTES = 64 << 20 # of a measurement; a second or two there
+TABLE_QPS, TABLE_SIZES = (1, 2, 4, 8, 16, 32, 64), ("4K", "16K", "64K", "256K", "1M", "4M", "16M")
+COUNTED, COUNTED_QPS = 600, (1, 4)
 DEPTH = 128 # puts under way: perftest's default, for each of its queue pairs
 
 
@@ -357,7 +362,56 @@ def compare(tools):
     return [lambda i=i, what=what: compared(tools, *what, 18600 + 20 * i) for i, what in enumerate(COMPARED)]
 
 
-PARTS = {"suite": suite, "compare": compare}
+def table(tools, command, size, qps):
+    name = f"{command} {size} q{qps}"
+    if ONLY not in name:
+        return
+    with served(tools, mem="kv=host:160M") as server:
+        large = size.endswith("M") and int(size[:-1]) > 1
+        how = ["-n", max(2, 64 // int(size[:-1])), "-w", "1"] if large else ["-D", "1"]
+        row = rows(tools, server, command, "-s", size, "-q", qps, *how)[0]
+        done(f"table {name} {row['GB_s'] * 1e3:.1f} MB/s")
+
+
+def tables(tools):
+    asked = [(command, "64M", qps) for command in ("put", "get") for qps in TABLE_QPS]
+    asked += [(command, size, 4) for command in ("put", "get") for size in TABLE_SIZES]
+    return [lambda what=what: table(tools, *what) for what in asked]
+
+
+# --- instructions -----------------------------------------------------------------------------------------
+
+def counted_gx(tools, qps, count, out):
+    under = rdma_count.words(out)
+    other = shimmed(tools, None, GX_SHIM_PATIENT_US="1000", GX_URING="epoll")
+    with served(tools) as server:
+        ran = other.run(under[0], *under[1:], tools.gxperf_path, "put", server.addr, "--cores", CLIENT_CPU, "--mem", "kv", "--link", "verbs",
+                        "--rdma", DEVICE, "-s", "64K", "-q", qps, "-n", count, "-w", "0", "--same-place", "--depth", DEPTH,
+                        "--no-check", timeout=CALL_S)
+        ran.must(OK)
+
+
+def counted_perftest(tools, qps, count, out, port):
+    env = ["env", f"LD_PRELOAD={tools.fakes / SHIM}", "GX_SHIM_PATIENT_US=1000"]
+    perftest_run("put", "64K", qps, count // qps, port, [*env, *rdma_count.words(out)])
+
+
+def counted(tools, qps, port):
+    """N puts and 2N puts: the difference is N puts, without what begins and ends a run."""
+    with tempfile.TemporaryDirectory() as folder:
+        outs = [[pathlib.Path(folder, f"{who}{times}") for times in (1, 2)] for who in ("gx", "perftest")]
+        for times in (1, 2):
+            counted_gx(tools, qps, times * COUNTED, outs[0][times - 1])
+            counted_perftest(tools, qps, times * COUNTED, outs[1][times - 1], port + times)
+        text = ", ".join(f"{who} {rdma_count.each(*out, COUNTED)}" for who, out in zip(("gx", "perftest"), outs))
+    done(f"instructions put 64K q{qps}: {text}")
+
+
+def count(tools):
+    return [lambda qps=qps: counted(tools, qps, 19600 + 20 * qps) for qps in COUNTED_QPS]
+
+
+PARTS = {"suite": suite, "compare": compare, "tables": tables, "count": count}
 
 
 def inside(build, parts):
@@ -382,9 +436,10 @@ def main(args):
     if "inside" in args:
         return inside(build, parts)
     try:
-        missing = [p for p in ("rdma", *PERFTEST.values()) if not shutil.which(p) and (p == "rdma" or "compare" in parts)]
+        needed = {"rdma"} | (set(PERFTEST.values()) if {"compare", "count"} & set(parts) else set())
+        missing = sorted(p for p in needed | ({"valgrind"} if "count" in parts else set()) if not shutil.which(p))
         if missing:
-            raise machine.Absent(f"no {', '.join(missing)} here (packages iproute2, perftest)")
+            raise machine.Absent(f"no {', '.join(missing)} here (packages iproute2, perftest, valgrind)")
         if not pathlib.Path("/etc/libibverbs.d/rxe.driver").exists():
             raise machine.Absent("libibverbs knows no soft RoCE here (package ibverbs-providers)")
         env = [f"{k}={v}" for k, v in os.environ.items() if k.startswith("GX_TEST_RDMA_")]
