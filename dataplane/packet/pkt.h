@@ -366,6 +366,7 @@ struct pkt_ep {
 	int err;	       /* 0, or why it failed: set by ep_fail */
 	bool lossless;
 	bool want_peer;	 /* the holder of this ep waits for the peer's core */
+	bool beside;	 /* another link carries its puts and gets. Frozen */
 	bool have_peer;	 /* ctl: peer_add was done */
 	uint64_t now_ns; /* of the turn */
 	struct pkt_path path;
@@ -414,8 +415,9 @@ struct link_pkt {
 	const struct gx_port *port;
 	struct pkt_ep *eps[GX_PEERS_MAX];  /* by cid index, attached ones */
 	struct pkt_ep *live[GX_PEERS_MAX]; /* attached ones, hot and cold */
-	unsigned nr_live;
-	struct pkt_ep *hot[GX_PEERS_MAX]; /* something is under way: each turn looks at them */
+	unsigned nr_live, nr_beside;	   /* of these, with pkt_ep.beside */
+	uint64_t heard_ns, look_ns;	   /* the last packet came; look at the port not before */
+	struct pkt_ep *hot[GX_PEERS_MAX];  /* something is under way: each turn looks at them */
 	unsigned nr_hot;
 	struct pkt_cold cold[GX_PEERS_MAX]; /* heap: the earliest first */
 	unsigned nr_cold;
@@ -531,6 +533,8 @@ void ep_gone(struct pkt_ep *e);			     /* out of all lists */
 void ep_wake(struct pkt_ep *e);			     /* wakes a cold one */
 void link_wake(struct link_pkt *l, uint64_t now_ns); /* wakes cold ones whose timer is due */
 void link_rest(struct link_pkt *l);		     /* lets endpoints sleep */
+/** link_look_later() - No packet has come in this turn: when to look at the port again. */
+void link_look_later(struct link_pkt *l, uint64_t now_ns);
 /* Something comes for @e from outside of its own turn: a packet, an operation, a fault. */
 static inline void ep_touch(struct pkt_ep *e)
 {

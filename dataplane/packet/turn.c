@@ -5,7 +5,8 @@
  *
  *   rx_reap()    hands on the fragments that were copied since the last turn (rx.c)
  *   rx_poll()    takes packets from the port: control records and acknowledgements, then data, and
- *                writes descriptors for the data (rx.c; in.c, ack.c, match.c, ask.c)
+ *                writes descriptors for the data (rx.c; in.c, ack.c, match.c, ask.c). Not in each
+ *                turn, if packets are few (wake.c)
  *   rx_reap()    once more: a CPU that copies has done so by now
  *   tx_settle()  takes back buffers that the port and the copy engines have finished with
  *   link_wake()  makes endpoints hot whose timers are due (wake.c)
@@ -122,6 +123,17 @@ void rx_settle(struct link_pkt *l, uint64_t now_ns)
 	rx_reap(l, now_ns);
 }
 
+static bool link_look(struct link_pkt *l, uint64_t now_ns)
+{
+	if (!rx_poll(l, now_ns)) {
+		link_look_later(l, now_ns);
+		return false;
+	}
+	l->heard_ns = now_ns;
+	l->look_ns = 0;
+	return true;
+}
+
 /* One turn: reap, rx, reap once more (a CPU that copies has done so), tx and timers. */
 bool link_pkt_poll(void *link, uint64_t now_ns)
 {
@@ -133,7 +145,7 @@ bool link_pkt_poll(void *link, uint64_t now_ns)
 		return false;
 	l->q->now_ns = now_ns;
 	worked = rx_reap(l, now_ns);
-	if (rx_poll(l, now_ns)) {
+	if (now_ns >= l->look_ns && link_look(l, now_ns)) {
 		worked = true;
 		rx_reap(l, now_ns);
 	}

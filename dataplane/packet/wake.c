@@ -17,6 +17,12 @@
  * of a shared pool, a fault of the port) tells none of them. */
 #define WAKE_LOOK_NS 100000000
 
+/* When each turn looks at the port: while packets come at least so often, and with more endpoints
+ * than so many to ask. Else, time between two looks. */
+#define WAKE_HEARD_NS 1000000
+#define WAKE_FEW      16
+#define WAKE_PORT_NS  20000
+
 /* ---- the heap: the parent of i is (i - 1) / 2 ---- */
 
 static void cold_set(struct link_pkt *l, uint32_t i, struct pkt_cold c)
@@ -96,6 +102,7 @@ void ep_live(struct pkt_ep *e)
 
 	e->wake.live_at = l->nr_live;
 	l->live[l->nr_live++] = e;
+	l->nr_beside += e->beside;
 	hot_add(e);
 }
 
@@ -104,6 +111,7 @@ void ep_gone(struct pkt_ep *e)
 	struct link_pkt *l = e->link;
 	struct pkt_ep *last = l->live[--l->nr_live];
 
+	l->nr_beside -= e->beside;
 	l->live[e->wake.live_at] = last;
 	last->wake.live_at = e->wake.live_at;
 	if (e->wake.hot_at != PKT_NONE)
@@ -181,4 +189,18 @@ void link_rest(struct link_pkt *l)
 		hot_del(e);
 		cold_add(e);
 	}
+}
+
+/* A look at a port may be two system calls, which is more than the rest of a turn. Of endpoints
+ * whose puts and gets go another way, packets are few: liveness, and now and then a message. */
+void link_look_later(struct link_pkt *l, uint64_t now_ns)
+{
+	l->look_ns = 0;
+	if (l->nr_beside < l->nr_live || l->nr_live > WAKE_FEW ||
+	    now_ns - l->heard_ns < WAKE_HEARD_NS)
+		return;
+	for (unsigned i = 0; i < l->nr_live; i++)
+		if (!ep_quiet(l->live[i]) || l->live[i]->tx.nr_ops)
+			return;
+	l->look_ns = now_ns + WAKE_PORT_NS;
 }

@@ -135,7 +135,10 @@ static struct gx_ep *verbs_ep_new(void)
 	struct pkt_ep *e = pkt_ep_alloc(sizeof(struct verbs_ep));
 
 	_Static_assert(offsetof(struct verbs_ep, pkt) == 0, "the packet link frees it");
-	return e ? &e->ep : NULL;
+	if (!e)
+		return NULL;
+	e->beside = true;
+	return &e->ep;
 }
 
 static int verbs_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)

@@ -20,6 +20,7 @@
 
 #include "core/core.h"
 #include "kit/common_gx.h"
+#include "packet/pkt.h"
 #include "verbs/verbs_script.h"
 
 #define KV_B	(4u << 20)
@@ -460,6 +461,50 @@ static void conn__closed_while_busy(void **state)
 	rig_free(r);
 }
 
+/* ---- The port beside it ---- */
+
+static const struct gx_port_ops *looks_of; /* of the port itself */
+static unsigned nr_looks;
+
+static unsigned looks_burst(struct gx_port_queue *q, enum gx_half half, struct gx_rx pkts[],
+			    unsigned n)
+{
+	nr_looks += half == GX_HALF_DATA;
+	return looks_of->rx_burst(q, half, pkts, n);
+}
+
+/* 1000 turns of the client's core, 1 us apart. */
+static unsigned looks_count(struct rig *r, uint64_t start_ns)
+{
+	nr_looks = 0;
+	for (unsigned i = 0; i < 1000; i++)
+		gx_core_turn(r->client.core, start_ns + i * 1000ull);
+	return nr_looks;
+}
+
+/* Each look may be two system calls. While the device does the work, and packets are few, a turn
+ * looks seldom; with a message of packets under way each turn looks. */
+static void packets__are_looked_for(void **state)
+{
+	struct rig *r = rig_up(2);
+	struct gx_port_queue *q = pkt_of(r->client.ep)->link->q;
+	struct gx_port_ops ops = *q->ops;
+	struct gx_op op = op_to(&r->client, GX_OP_SEND, 64);
+	uint64_t until_ns = gx_now() + 20000000;
+
+	while (gx_now() < until_ns) /* the greetings of both ends */
+		turn(r);
+	looks_of = q->ops;
+	ops.rx_burst = looks_burst;
+	q->ops = &ops;
+	assert_in_range(looks_count(r, until_ns + 10000000), 1, 100);
+	op.token = 0;
+	post(&r->client, &op);
+	assert_in_range(looks_count(r, until_ns + 12000000), 900, 1000);
+	q->ops = looks_of;
+	rig_free(r);
+}
+
 static uint64_t qps_lost(const struct end *e)
 {
 	return gx_stat_get(&e->core->loop.stats, GX_STAT_VERBS_QPS_LOST);
@@ -571,6 +616,7 @@ int main(void)
 		cmocka_unit_test(region__is_not_given_back),
 		cmocka_unit_test(region__is_not_flushed),
 		cmocka_unit_test(conn__closed_while_busy),
+		cmocka_unit_test(packets__are_looked_for),
 		cmocka_unit_test(conn__many),
 		cmocka_unit_test(device__gone),
 		cmocka_unit_test(device__does_not_flush),
