@@ -315,6 +315,8 @@ def gx_one(tools, command, size, qps):
         args = ["-s", size, "-n", count_of(command, size)]
         if command != "lat":
             args += ["-q", qps, "--same-place", "--depth", DEPTH] # as perftest does; else gxperf has one of 1 MiB under way
+        else:
+            args += ["--poll", "memory"] # as ib_write_lat does: the last byte tells
         row = rows(tools, server, command, *args)[0]
         return row["p50_us" if command == "lat" else "GB_s"]
 
