@@ -325,6 +325,10 @@ def test_end(args, test, sig, limit_s):
     return good == args.kills
 
 
+def mps_is_on():
+    return os.path.exists(os.path.join(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"), "control"))
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--plugin", help="libnccl-net-gx.so")
@@ -352,6 +356,8 @@ def main():
     except (OSError, Fail) as e:
         print(f"skipped: {e}")
         sys.exit(77)
+    if "kill" in args.tests.split(",") and mps_is_on():
+        p.error("MPS is on, and it ends all processes of a GPU when one is killed in a kernel: end it for the test kill")
     args.log = open(args.log, "ab")
     good = True
     for test in args.tests.split(","):

@@ -295,7 +295,7 @@ static const struct argp_option place_options[] = {
 	 3},
 	{"poll", KEY_POLL, "WHAT", 0,
 	 "lat: what says that a message is there: completion (default), or memory: its last byte, "
-	 "over the local link",
+	 "over the links local and verbs",
 	 3},
 	{"offset", KEY_OFFSET, "SIZE", 0, "First byte of the region to use; default 0", 3},
 	{"local-mem", KEY_LOCAL_MEM, "PLACE", 0, "Where payload lies here: host or cuda:N",
