@@ -91,7 +91,9 @@ enum gx_rec_flag {
 	GX_REC_AGAIN = 16, /* OPEN: replaces message old_mid, whose packets are too large for the
 			      path; never with INLINE */
 	GX_REC_PULL = 32,  /* OPEN: no packets follow; the receiver reads the bytes out of the
-			      sender's process; never with INLINE or AGAIN */
+			      sender's process; never with INLINE or AGAIN. OFFER: the receiver's
+			      device could read the bytes of a long message */
+	GX_REC_KEY = 64,   /* OPEN with PULL: the receiver's device reads the bytes, by this key */
 };
 
 /* A record, decoded. A slot's token names it; the end that owns the slot made the token. */
@@ -101,13 +103,14 @@ struct gx_wire_rec {
 	union {
 		/* A message begins. The record has all that the receiver must know of it. */
 		struct {
-			uint32_t mid, quantum;
-			uint64_t token;		/* of the region; with SLOT: of the slot */
-			uint64_t off, len, imm; /* imm: also the tag of a send */
-			uint32_t old_mid;	/* AGAIN: the message that it replaces */
-			uint64_t old_sent;	/* AGAIN: first transmissions of DATA of old_mid */
-			uint64_t from;		/* PULL: address in the sender's process */
-			const uint8_t *data;	/* INLINE: decoded: points into the packet; to
+			uint32_t mid, quantum, key; /* key: KEY: of the memory, by RDMA */
+			uint64_t token;		    /* of the region; with SLOT: of the slot */
+			uint64_t off, len, imm;	    /* imm: also the tag of a send */
+			uint32_t old_mid;	    /* AGAIN: the message that it replaces */
+			uint64_t old_sent;   /* AGAIN: first transmissions of DATA of old_mid */
+			uint64_t from;	     /* PULL: address in the sender's process; KEY:
+						   by RDMA */
+			const uint8_t *data; /* INLINE: decoded: points into the packet; to
 						   encode: the bytes to carry */
 		} open;
 		/* The receiver posted a receive: the sender may put a send that fits there. */
@@ -179,6 +182,10 @@ enum gx_hello_type {
 enum gx_link_id { GX_LINK_PACKET, GX_LINK_LOCAL, GX_LINK_TCP, GX_LINK_VERBS };
 #define GX_LINKS_ALL                                                                               \
 	(1u << GX_LINK_PACKET | 1u << GX_LINK_LOCAL | 1u << GX_LINK_TCP | 1u << GX_LINK_VERBS)
+
+/* In gx_hello.links, too: over link verbs this end takes an OFFER with PULL, and an OPEN with KEY that
+ * answers its own. An end that does not know the bit ignores it, and sees neither. */
+#define GX_HELLO_VERBS_PULLS (1u << 16)
 
 /* How does a peer on the same host reach a region's memory? */
 enum gx_export_kind {

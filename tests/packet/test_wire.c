@@ -70,6 +70,8 @@ static void rec_equal(const struct gx_wire_rec *a, const struct gx_wire_rec *b)
 		assert_int_equal(a->open.old_mid, b->open.old_mid);
 		assert_int_equal(a->open.old_sent, b->open.old_sent);
 		assert_int_equal(a->open.from, b->open.from);
+		assert_int_equal(a->open.key, b->open.key);
+		assert_int_equal(a->open.from, b->open.from);
 		assert_ptr_equal(a->open.data, b->open.data);
 		break;
 	case GX_REC_OFFER:
@@ -339,6 +341,20 @@ static const struct gx_wire_rec rec_all[] = {
 		  .len = 3,
 		  .imm = 4,
 		  .from = 0x7f0123456789abcd}},
+	{.type = GX_REC_OPEN,
+	 .flags = GX_REC_SLOT | GX_REC_PULL | GX_REC_KEY,
+	 .rsn = 14,
+	 .open = {.mid = 10,
+		  .quantum = 8192,
+		  .key = 0xfedcba98,
+		  .token = 1ull << 63,
+		  .len = 3,
+		  .imm = 4,
+		  .from = 0x7f0123456789abcd}},
+	{.type = GX_REC_OFFER,
+	 .flags = GX_REC_GPU | GX_REC_PULL,
+	 .rsn = 15,
+	 .offer = {.slot = 9, .len = 10, .tag = 11, .tag_mask = ~0ull}},
 };
 
 static void rec_get__round_trip(void **state)
@@ -445,12 +461,12 @@ static void rec_get__refuses(void **state)
 	static const struct {
 		uint8_t rec, at, value;
 	} bad[] = {
-		{0, 0, 0},   {0, 0, 12}, {0, 0, 255}, {0, 1, 4},  {0, 1, 16},	 {0, 2, 1},
-		{0, 3, 1},   {1, 1, 1},	 {1, 1, 8},   {2, 1, 2},  {3, 1, 1},	 {3, 12, 1},
-		{3, 16, 17}, {3, 25, 0}, {4, 1, 4},   {4, 20, 1}, {4, 19, 0x7f}, {4, 17, 0},
-		{5, 15, 1},  {5, 1, 8},	 {0, 0, 7},   {0, 0, 8},  {0, 0, 11},	 {6, 1, 1},
-		{7, 1, 1},   {8, 52, 1}, {8, 1, 18},  {8, 1, 48}, {0, 1, 32},	 {9, 1, 34},
-		{9, 1, 48},
+		{0, 0, 0},   {0, 0, 12}, {0, 0, 255}, {0, 1, 4},   {0, 1, 16},	  {0, 2, 1},
+		{0, 3, 1},   {1, 1, 1},	 {1, 1, 8},   {2, 1, 2},   {3, 1, 1},	  {3, 12, 1},
+		{3, 16, 17}, {3, 25, 0}, {4, 1, 4},   {4, 20, 1},  {4, 19, 0x7f}, {4, 17, 0},
+		{5, 15, 1},  {5, 1, 8},	 {0, 0, 7},   {0, 0, 8},   {0, 0, 11},	  {6, 1, 1},
+		{7, 1, 1},   {8, 52, 1}, {8, 1, 18},  {8, 1, 48},  {0, 1, 32},	  {9, 1, 34},
+		{9, 1, 48},  {0, 1, 64}, {9, 1, 72},  {10, 60, 1}, {1, 1, 64},	  {2, 1, 32},
 	};
 	struct gx_wire_rec out;
 
