@@ -247,6 +247,8 @@ static int verbs_open(struct gx *gx)
 	int ret = gx->opts.verbs ? verbs_dev_open(gx->opts.verbs, &gx->verbs) : 0;
 
 	gx->opts.verbs = NULL; /* belongs to the caller */
+	if (gx->verbs && gx->opts.pull != GX_PULL_OFF)
+		verbs_dev_lend(gx->verbs);
 	for (unsigned i = 0; !ret && gx->verbs && i < gx->nr_cores; i++) {
 		struct gx_core *core = gx->core[i];
 

@@ -226,6 +226,13 @@ static void mem_bury(struct gx_mem *mem)
 	gx->graves_tail = &mem->next;
 }
 
+/* The device has not ended what peers can reach of freed memory. */
+static void conns_stop(struct gx *gx)
+{
+	for (struct gx_conn *c = gx->conns; c; c = c->next)
+		verbs_conn_stop(c);
+}
+
 static void mem_destroy(struct gx_mem *mem)
 {
 	bool stays = mem_must_stay(mem), ours = true;
@@ -235,8 +242,8 @@ static void mem_destroy(struct gx_mem *mem)
 			"there",
 			(unsigned long long)mem->len, mem->device);
 	local_mem_gone(mem);
-	if (mem->gx->verbs)
-		verbs_reg_put(mem->gx->verbs, mem);
+	if (mem->gx->verbs && verbs_reg_put(mem->gx->verbs, mem))
+		conns_stop(mem->gx);
 	atomic_store_explicit(&mem->verbs, NULL, memory_order_relaxed);
 	for (unsigned p = 0; mem->kind == GX_MEM_HOST && mem->addr && p < mem->gx->nr_ports; p++)
 		mem->gx->port[p].port->ops->mem_unmap(mem->gx->port[p].port, mem->addr, mem->len);
@@ -384,8 +391,7 @@ static int free_run(void *arg)
 	for (struct gx_conn *c = gx->conns; c && mem->shared; c = c->next)
 		local_revoke(c, mem);
 	if (gx->verbs && mem->shared && verbs_reg_revoke(gx->verbs, mem))
-		for (struct gx_conn *c = gx->conns; c; c = c->next)
-			verbs_conn_stop(c);
+		conns_stop(gx);
 	gx->nr_dying++;
 	drop_begin(mem);
 	return 0;

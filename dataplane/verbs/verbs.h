@@ -20,8 +20,10 @@ struct verbs_reg {
 	struct verbs_reg *next; /* in the device's list */
 	uint64_t id;		/* of the allocation (gx_mem.id): an address may come again */
 	void *own, *shared;	/* struct ibv_mr: for our own requests; for peers', or NULL */
+	bool is_lent;		/* peers may read by own, too, */
 	uint32_t lkey, rkey;
-	uint64_t addr; /* by which peers name the first byte */
+	uint32_t lent_rkey; /* and this key: of sends */
+	uint64_t addr;	    /* by which peers name the first byte */
 };
 
 enum verbs_gid { VERBS_GID_UNKNOWN, VERBS_GID_V1, VERBS_GID_V2 }; /* RoCE v1, v2 */
@@ -70,6 +72,9 @@ int verbs_mend_get(const uint8_t *b, uint32_t len, struct verbs_mend *m); /* 0, 
  * port. Return: 0; -ENODEV, -EINVAL, -ENOMEM with gx_error(). */
 int verbs_dev_open(const char *option, struct verbs_dev **out);
 void verbs_dev_close(struct verbs_dev *dev); /* no connection and no registration is left */
+/** verbs_dev_lend() - Peers may read memory that is registered from here on, as long sends go over
+ * queue pairs. */
+void verbs_dev_lend(struct verbs_dev *dev);
 /** verbs_dev_text() - What was chosen and why, for people. Return: as snprintf(). */
 int verbs_dev_text(const struct verbs_dev *dev, char *buf, size_t room);
 /** verbs_dev_events() - Take asynchronous events. Return: false: the device was removed, or is broken for
@@ -93,8 +98,8 @@ void verbs_share_keep(struct verbs_reg *r, void *shared);	 /* it has none yet */
  * Return: 0; -errno: the device did not give it back, and counts as failed: have all connections
  * stopped by verbs_conn_stop(). */
 int verbs_reg_revoke(struct verbs_dev *dev, const struct gx_mem *mem);
-/** verbs_reg_put() - No request of ours names it any more: forget it. */
-void verbs_reg_put(struct verbs_dev *dev, const struct gx_mem *mem);
+/** verbs_reg_put() - No request of ours names it any more: forget it. Return: as verbs_reg_revoke(). */
+int verbs_reg_put(struct verbs_dev *dev, const struct gx_mem *mem);
 
 /* -- a connection's half, verbs_conn.c; control thread -- */
 

@@ -314,6 +314,11 @@ void verbs_dev_close(struct verbs_dev *dev)
 	free(dev);
 }
 
+void verbs_dev_lend(struct verbs_dev *dev)
+{
+	dev->lends = true;
+}
+
 int verbs_dev_text(const struct verbs_dev *dev, char *buf, size_t room)
 {
 	char class[64] = "";

@@ -31,6 +31,7 @@ struct verbs_dev {
 	struct ibv_port_attr port_attr;
 	uint8_t sl, traffic_class;
 	char why[160]; /* why this GID */
+	bool lends;    /* verbs_dev_lend() */
 	struct verbs_reg *regs;
 	_Atomic bool removed; /* a fatal event: nothing works any more. ctl */
 	_Atomic bool

@@ -33,6 +33,7 @@
 #define VERBS_CREDIT_KEPT 16		 /* of these, for notes of credit */
 #define VERBS_BATCH	  16		 /* requests of one list */
 #define VERBS_OPS	  256		 /* operations of a lane; power of two */
+#define VERBS_PULLS	  32		 /* of these, for sends of the peer that we read */
 #define VERBS_SEQS	  256		 /* puts with an immediate under way; power of two */
 #define VERBS_NOTE_B	  48
 #define VERBS_SLOT_B	  64	     /* of a note in registered memory */
@@ -99,7 +100,9 @@ struct verbs_op {
 	bool used, queued, redone; /* queued: something is left to post. redone: a queue pair with
 				      bytes of it failed, so notes wait for all bytes */
 	bool has_seq, is_inline;
-	uint8_t tries; /* of its notes */
+	bool pull;	/* of a send of the peer: a get without completions of its own */
+	uint8_t tries;	/* of its notes */
+	uint32_t place; /* pull: the message's, for lane->pull_ended() */
 	uint32_t flags;
 	int status; /* not 0: the operation ends with it when nothing of it is out */
 	struct gx_route *route;
@@ -149,7 +152,9 @@ struct verbs_lane {
 	uint64_t window_b, under_b;	   /* most bytes under way; those that are */
 	unsigned next;			   /* queue pair to look at first */
 	bool pending;			   /* a queue pair has nr_pend */
-	unsigned nr_ops, nr_free;
+	unsigned nr_ops, nr_free, nr_pulls;
+	/* Nothing of a pull is with the device any more. @status: 0: all its bytes are here. */
+	void (*pull_ended)(struct gx_ep *ep, uint32_t place, int status);
 	uint64_t deadline_ns; /* earliest; UINT64_MAX: none */
 	int fail_err;	      /* not 0: the endpoint fails */
 	_Atomic bool ending;  /* ctl: its queue pairs are flushed, as the connection ends */
@@ -234,6 +239,18 @@ bool verbs_lane_is_quiet(const struct verbs_lane *l);
 int verbs_post(struct verbs_lane *l, const struct gx_op *user, struct gx_route *route);
 int verbs_cancel(struct verbs_lane *l, uint64_t user, const struct gx_route *route);
 void verbs_drop(struct verbs_lane *l, struct drop *d);
+/* Bytes of the peer, to be read to our memory. */
+struct verbs_pull {
+	uint32_t place, rkey;
+	uint64_t theirs, len;
+	char *mine;
+	const struct gx_mem *mem; /* of mine; with lkey */
+	uint32_t lkey;
+};
+/** verbs_pull() - Begin one; l->pull_ended() tells of its end. Return: false: not now. */
+bool verbs_pull(struct verbs_lane *l, const struct verbs_pull *p);
+/** verbs_pull_stop() - Read no more of it; l->pull_ended() comes later, with an error. */
+void verbs_pull_stop(struct verbs_lane *l, uint32_t place);
 void op_queue(struct verbs_lane *l, struct verbs_op *op); /* something is left to post */
 void op_try_end(struct verbs_lane *l, struct verbs_op *op);
 void op_set_status(struct verbs_lane *l, struct verbs_op *op, int status);

@@ -20,6 +20,10 @@ void verbs_dev_close(struct verbs_dev *dev)
 {
 }
 
+void verbs_dev_lend(struct verbs_dev *dev)
+{
+}
+
 int verbs_dev_text(const struct verbs_dev *dev, char *buf, size_t room)
 {
 	return 0;
@@ -57,8 +61,9 @@ int verbs_reg_revoke(struct verbs_dev *dev, const struct gx_mem *mem)
 	return 0;
 }
 
-void verbs_reg_put(struct verbs_dev *dev, const struct gx_mem *mem)
+int verbs_reg_put(struct verbs_dev *dev, const struct gx_mem *mem)
 {
+	return 0;
 }
 
 const char *verbs_offered(const struct gx *gx)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Operations of a lane: taken, cancelled, late, and ended. An operation ends when nothing of it is
- * out: until then the device may read or write its memory. Runs on the polling core.
+ * out: until then the device may read or write its memory. A pull is a get whose end goes to the
+ * holder of the lane, not to the user. Runs on the polling core.
  */
 #include "verbs/verbs_lane.h"
 
@@ -53,11 +54,16 @@ void op_try_end(struct verbs_lane *l, struct verbs_op *op)
 	op->used = false;
 	if (op->has_seq)
 		l->seq_busy[op->seq % VERBS_SEQS] = false;
+	l->free[l->nr_free++] = (uint16_t)(op - l->op);
+	l->nr_ops--;
+	if (op->pull) {
+		l->nr_pulls--;
+		l->pull_ended(l->ep, op->place, op->status);
+		return;
+	}
 	l->core->comps_due -= op_comps(op);
 	op_count(l, op);
 	op_report(l, op);
-	l->free[l->nr_free++] = (uint16_t)(op - l->op);
-	l->nr_ops--;
 }
 
 void op_queue(struct verbs_lane *l, struct verbs_op *op)
@@ -121,7 +127,7 @@ int verbs_post(struct verbs_lane *l, const struct gx_op *user, struct gx_route *
 		return -EOPNOTSUPP;
 	if (l->fail_err)
 		return -ENOTCONN;
-	if (!l->nr_free || !core_post_room(l->core))
+	if (l->nr_ops - l->nr_pulls == VERBS_OPS - VERBS_PULLS || !core_post_room(l->core))
 		return -EAGAIN;
 	op = &l->op[l->free[--l->nr_free]];
 	*op = (struct verbs_op){.kind = (uint8_t)user->kind,
@@ -150,7 +156,37 @@ int verbs_post(struct verbs_lane *l, const struct gx_op *user, struct gx_route *
 	return 0;
 }
 
+bool verbs_pull(struct verbs_lane *l, const struct verbs_pull *p)
+{
+	struct verbs_op *op;
+
+	if (l->fail_err || l->nr_pulls == VERBS_PULLS)
+		return false;
+	op = &l->op[l->free[--l->nr_free]];
+	*op = (struct verbs_op){.kind = GX_OP_GET,
+				.used = true,
+				.pull = true,
+				.place = p->place,
+				.mem = p->mem,
+				.mine = p->mine,
+				.theirs = p->theirs,
+				.lkey = p->lkey,
+				.rkey = p->rkey,
+				.len = p->len};
+	l->nr_ops++;
+	l->nr_pulls++;
+	op_queue(l, op);
+	return true;
+}
+
 /* ---- Early ends ---- */
+
+void verbs_pull_stop(struct verbs_lane *l, uint32_t place)
+{
+	for (unsigned i = 0; i < VERBS_OPS; i++)
+		if (l->op[i].used && l->op[i].pull && l->op[i].place == place)
+			op_set_status(l, &l->op[i], -ECANCELED);
+}
 
 int verbs_cancel(struct verbs_lane *l, uint64_t user, const struct gx_route *route)
 {
@@ -159,7 +195,7 @@ int verbs_cancel(struct verbs_lane *l, uint64_t user, const struct gx_route *rou
 	for (unsigned i = 0; l->nr_ops && i < VERBS_OPS; i++) {
 		struct verbs_op *op = &l->op[i];
 
-		if (!op->used || op->user != user || op->route != route || op->status)
+		if (!op->used || op->pull || op->user != user || op->route != route || op->status)
 			continue;
 		op_set_status(l, op, -ECANCELED);
 		n++;
