@@ -66,7 +66,8 @@ static void hello_fill(const struct ctl_conn *cc, struct gx_hello *h)
 	if (!local_offered(gx))
 		h->links |= 1u << GX_LINK_LOCAL;
 	if (!verbs_offered(gx))
-		h->links |= 1u << GX_LINK_VERBS;
+		h->links |= 1u << GX_LINK_VERBS |
+			    (gx->opts.pull == GX_PULL_OFF ? 0 : GX_HELLO_VERBS_PULLS);
 	ctl_path_ports(cc->ctl, h);
 	hello_regions_fill(cc->conn, h);
 }
@@ -172,6 +173,9 @@ void ctl_hello_up(struct ctl_conn *cc)
 	up_say_integrity(cc);
 	if (cc->conn->link == GX_LINK_LOCAL)
 		ctl_path_why(cc->conn, "%s", local_pull_text(cc->conn));
+	if (cc->conn->link == GX_LINK_VERBS)
+		ctl_path_why(cc->conn, "long sends %s",
+			     verbs_pull_over(cc->conn) ? "over queue pairs" : "as packets");
 	if (cc->conn->state == GX_CONN_STATE_DOWN) { /* this end closed meanwhile */
 		ctl_conn_end(cc, CTL_LINGER_NS);
 		return;

@@ -46,8 +46,9 @@ static void op_open_rec(struct pkt_ep *e, struct pkt_op *op, uint32_t i,
 		rec.open.data = (const uint8_t *)op->src;
 	}
 	if (op->pulled) {
-		rec.flags |= GX_REC_PULL;
+		rec.flags |= GX_REC_PULL | (op->lent ? GX_REC_KEY : 0);
 		rec.open.from = (uintptr_t)op->src;
+		rec.open.key = op->key;
 		pull_give(e, op);
 	}
 	op->open_rsn = e->rec.next;
@@ -72,9 +73,19 @@ static bool op_inlines(const struct pkt_ep *e, const struct pkt_op *op)
 	return !op_goes_to_gpu(e, op);
 }
 
-/* May the peer read the bytes out of this process? Only from host memory into host memory. */
-static bool op_pulls(const struct pkt_ep *e, const struct pkt_op *op)
+/* May the peer's device read the bytes? Only for a receive that the peer has offered so. */
+static bool op_lends(const struct pkt_ep *e, struct pkt_op *op)
 {
+	return e->pull.qps && op->flags & PKT_F_SLOT_QPS && op->len > e->pull.over_b &&
+	       e->pull.qps->knows(op->mem, &op->key);
+}
+
+/* May the peer read the bytes out of this process? Only from host memory into host memory. */
+static bool op_pulls(const struct pkt_ep *e, struct pkt_op *op)
+{
+	op->lent = op_lends(e, op);
+	if (op->lent)
+		return true;
 	return e->pull.peer_reads && op->len > e->pull.over_b && op->gpu->device < 0 &&
 	       !op_goes_to_gpu(e, op) && pull_sends(e, op);
 }

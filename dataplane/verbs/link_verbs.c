@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The verbs link: puts and gets by an RDMA device, over the queue pairs of a lane. The packet link
- * inside the endpoint does the rest: sends, memory that the device does not know, liveness.
+ * inside the endpoint does the rest: sends, memory that the device does not know, liveness. The
+ * bytes of long sends go over the queue pairs, too (verbs_pull.c).
  * ep_open, connect and free run on the control path, everything else on the polling core.
  */
 #include "verbs/link_verbs.h"
@@ -102,8 +103,12 @@ static int verbs_ep_post(struct gx_ep *ep, const struct gx_op *op, struct gx_rou
 	struct verbs_ep *e = verbs_of(ep);
 	int ret;
 
-	if (op->kind > GX_OP_GET)
-		return gx_link_pkt_ops.post(ep, op, route);
+	if (op->kind > GX_OP_GET) {
+		ret = gx_link_pkt_ops.post(ep, op, route);
+		if (!ret && verbs_pull_misses(e, op))
+			gx_stat_add(&ep->core->loop.stats, GX_STAT_VERBS_MISSES, 1);
+		return ret;
+	}
 	ret = verbs_post(&e->lane, op, route);
 	if (ret == -EOPNOTSUPP) {
 		gx_stat_add(&ep->core->loop.stats, GX_STAT_VERBS_MISSES, 1);
@@ -171,6 +176,7 @@ static int verbs_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote
 	struct verbs_conn *v = ep->conn->verbs;
 	struct verbs_lane *l = &verbs_of(ep)->lane;
 
+	verbs_pull_ep(verbs_of(ep));
 	l->chunk_b = verbs_chunk_b(l->dev, &v->peer, agreed->chunk_b);
 	l->window_b = (uint64_t)agreed->chunk_b * agreed->window;
 	for (unsigned i = 0; i < l->nr_qps; i++) {

@@ -35,6 +35,12 @@ struct verbs_conn {
 	bool stop_again;		 /* the device has refused to flush all */
 };
 
+/* -- verbs_pull.c -- */
+
+void verbs_pull_ep(struct verbs_ep *e); /* ctl, before it is attached: may it pull? */
+/* Core: is it a long send or receive that packets carry, as the device does not know the memory? */
+bool verbs_pull_misses(const struct verbs_ep *e, const struct gx_op *op);
+
 static inline unsigned conn_qps(const struct verbs_conn *v, unsigned lane)
 {
 	return (v->nr_qps - lane + v->nr_lanes - 1) / v->nr_lanes;

@@ -125,6 +125,9 @@ int verbs_conn_prove(struct gx_conn *c);
  * do, for people. */
 void verbs_conn_way(const struct gx_conn *c, char *buf, size_t room);
 unsigned verbs_nr_regions(const struct gx_conn *c); /* that the device reaches */
+/** verbs_pull_over() - Sends of more bytes go over the queue pairs, if both ends know the memory; 0:
+ * none do. verbs_pull.c. */
+uint64_t verbs_pull_over(const struct gx_conn *c);
 /** verbs_conn_tick() - Have queue pairs that failed made anew. @say sends to verbs_conn_mend() of
  * the peer. */
 void verbs_conn_tick(struct gx_conn *c, uint64_t now_ns,

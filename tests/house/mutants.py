@@ -66,7 +66,7 @@ MUTANTS = {
            [("dataplane/packet/pull_in.c", "} else if (n != -EINTR && n", "} else if (n && n != -EINTR && n")],
            ["local_pull unmapped__*", "local_pull read__short_counts"]),
     "P6": ("an OPEN to pull is taken by an end that does not read",
-           [("dataplane/packet/in.c", "if (!e->pull.who.pid || gpu", "if (gpu")],
+           [("dataplane/packet/in.c", "return e->pull.who.pid && gpu", "return gpu")],
            ["local_pull hostile__*"]),
     "P7": ("a right that was taken away is tried again for each message",
            [("dataplane/packet/pull_in.c", "if (err != -EFAULT && err != -ECONNRESET)", "if (0)")],

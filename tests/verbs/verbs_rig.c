@@ -39,6 +39,7 @@ static void take(struct end *e)
 			e->nr_notify++;
 			e->note = comp;
 		}
+		e->nr_local += comp.kind == GX_COMP_LOCAL;
 		if (comp.kind != GX_COMP_DONE)
 			continue;
 		e->nr_done++;
@@ -54,7 +55,8 @@ void rig_turn(struct rig *r)
 {
 	gx_core_turn(r->server.core, gx_now());
 	gx_core_turn(r->client.core, gx_now());
-	script_run();
+	if (!r->hold)
+		script_run();
 	take(&r->server);
 	take(&r->client);
 }

@@ -32,7 +32,7 @@ struct end {
 	_Atomic unsigned nr_down;
 	struct gx_conn *conn;
 	struct gx_ep *ep;
-	unsigned nr_done, nr_notify, nr_failed;
+	unsigned nr_done, nr_local, nr_notify, nr_failed;
 	int status;
 	struct gx_comp last, note;
 };
@@ -41,6 +41,7 @@ struct rig {
 	struct end server, client;
 	char addr[32];
 	bool forget; /* the devices keep something for good */
+	bool hold;   /* the devices move nothing */
 };
 
 /** rig_new() - Contexts that are not connected, by their devices; NULL: it has none. */
