@@ -912,11 +912,12 @@ static void pull__has_room(void **state)
 	struct gx_op op = op_of(&r->b, GX_OP_GET, 64, 64);
 	unsigned n = 0;
 
-	while (!verbs_post(r->b.lane, &op, NULL))
-		n++;
 	for (unsigned i = 0; i < VERBS_PULLS; i++)
 		assert_true(verbs_pull(r->b.lane, &p));
 	assert_false(verbs_pull(r->b.lane, &p));
+	while (!verbs_post(r->b.lane, &op, NULL))
+		n++;
+	assert_int_equal(n, VERBS_OPS - VERBS_PULLS);
 	UNTIL(r, r->b.nr_pulled == VERBS_PULLS && r->b.nr_done == n);
 	assert_true(verbs_pull(r->b.lane, &p));
 	UNTIL(r, r->b.nr_pulled == VERBS_PULLS + 1);
