@@ -2078,7 +2078,7 @@ static void hello__round(void **state)
 }
 
 /* One list of all cases, which is easier to read than two. */
-int main(void)
+int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(put__sizes),
@@ -2157,5 +2157,7 @@ int main(void)
 		cmocka_unit_test(hello__round),
 	};
 
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

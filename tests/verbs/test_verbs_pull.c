@@ -636,7 +636,7 @@ static void hostile__wrong_key(void **state)
 	refused(r, -ECANCELED, -ECANCELED);
 }
 
-int main(void)
+int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(send__sizes_around_the_limit),
@@ -664,5 +664,7 @@ int main(void)
 		cmocka_unit_test(hostile__wrong_key),
 	};
 
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
