@@ -314,10 +314,8 @@ static void open_inline(struct pkt_ep *e, const struct gx_wire_rec *rec, struct 
 static bool open_pulls(const struct pkt_ep *e, const struct gx_wire_rec *rec,
 		       const struct in_msg *m, const struct gx_gpu *gpu)
 {
-	uint32_t key;
-
 	if (rec->flags & GX_REC_KEY)
-		return e->pull.qps && m->op != PKT_NONE && e->pull.qps->knows(m->mem, &key);
+		return e->pull.qps && m->op != PKT_NONE && e->pull.qps->keys(m->mem);
 	return e->pull.who.pid && gpu->device < 0;
 }
 
@@ -332,7 +330,7 @@ static void open_pull(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in
 		return;
 	}
 	m->from = rec->open.from;
-	m->key = rec->open.key;
+	m->keys = rec->open.keys;
 	pull_begin(e, m);
 }
 

@@ -13,9 +13,7 @@
 /* Could our device read a long message to the memory of this receive? */
 static bool match_fetches(const struct pkt_ep *e, const struct pkt_op *op)
 {
-	uint32_t key;
-
-	return e->pull.qps && op->len > e->pull.over_b && e->pull.qps->knows(op->mem, &key);
+	return e->pull.qps && op->len > e->pull.over_b && e->pull.qps->keys(op->mem);
 }
 
 int match_recv(struct pkt_ep *e, uint32_t i)

@@ -79,7 +79,6 @@ struct pkt_op {
 	struct gx_gpu *gpu;	/* the GPU of that memory; for the host, the host backend */
 	uint64_t len;
 	uint64_t token, remote_off, imm, tag, tag_mask;
-	uint32_t key;	      /* lent: of the memory, for the peer's device */
 	uint32_t quantum;     /* of its packets */
 	uint64_t asked_pkts;  /* packets that the peer has asked for again, in all */
 	uint64_t deadline_ns; /* 0: none */
@@ -130,8 +129,8 @@ struct in_msg {
 	uint64_t visible_b;
 	uint64_t seen_pkts;
 	uint64_t imm, tag, token, off;
-	uint64_t from; /* pulled: address of its first byte in the peer's process */
-	uint32_t key;  /* pulled by a device: of the peer's memory */
+	uint64_t from;		  /* pulled: address of its first byte in the peer's process */
+	struct gx_wire_keys keys; /* pulled by a device: of the peer's memory */
 	struct msg_win win;
 	uint64_t word; /* its bits when it needs no window */
 	uint32_t next; /* next place in the landed list */

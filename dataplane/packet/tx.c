@@ -46,10 +46,13 @@ static void op_open_rec(struct pkt_ep *e, struct pkt_op *op, uint32_t i,
 		rec.open.data = (const uint8_t *)op->src;
 	}
 	if (op->pulled) {
-		rec.flags |= GX_REC_PULL | (op->lent ? GX_REC_KEY : 0);
+		rec.flags |= GX_REC_PULL;
 		rec.open.from = (uintptr_t)op->src;
-		rec.open.key = op->key;
 		pull_give(e, op);
+	}
+	if (op->lent) {
+		rec.flags |= GX_REC_KEY;
+		rec.open.keys = *e->pull.qps->keys(op->mem);
 	}
 	op->open_rsn = e->rec.next;
 	op->opened = false;
@@ -74,10 +77,10 @@ static bool op_inlines(const struct pkt_ep *e, const struct pkt_op *op)
 }
 
 /* May the peer's device read the bytes? Only for a receive that the peer has offered so. */
-static bool op_lends(const struct pkt_ep *e, struct pkt_op *op)
+static bool op_lends(const struct pkt_ep *e, const struct pkt_op *op)
 {
 	return e->pull.qps && op->flags & PKT_F_SLOT_QPS && op->len > e->pull.over_b &&
-	       e->pull.qps->knows(op->mem, &op->key);
+	       e->pull.qps->keys(op->mem);
 }
 
 /* May the peer read the bytes out of this process? Only from host memory into host memory. */

@@ -23,13 +23,14 @@
 #define REC_OPEN_B   48
 #define REC_AGAIN_B  16 /* of an OPEN that replaces another message */
 #define REC_PULL_B   8	/* of an OPEN whose bytes the receiver reads out of the sender's process */
-#define REC_KEY_B    8	/* and of one whose bytes its device reads: more, behind that */
+#define REC_KEYS_B   (4 + 4 * GX_WIRE_RAILS_MAX) /* and by keys, behind that; at most */
 #define REC_SIZE_MAX (REC_OPEN_B + REC_AGAIN_B)
 
 _Static_assert(HDR_ZERO_AT + 8 == GX_WIRE_HDR_B, "the payload starts at byte 80 of an IPv4 frame");
 _Static_assert(GX_WIRE_ACK_MAX <= GX_CTL_PAYLOAD_MAX, "an ACK is one packet");
 _Static_assert(GX_WIRE_DONE_WORDS == 16, "a bit each in a u16");
-_Static_assert(REC_PULL_B + REC_KEY_B <= REC_AGAIN_B, "the longest OPEN without data");
+_Static_assert(REC_OPEN_B + REC_PULL_B + GX_ALIGN_UP(REC_KEYS_B, 8) <= GX_CTL_PAYLOAD_MAX,
+	       "and one with keys");
 _Static_assert(REC_SIZE_MAX + GX_WIRE_INLINE_MAX <= GX_CTL_PAYLOAD_MAX, "so is a full OPEN");
 
 /* ---- Packet header ---- */
@@ -164,6 +165,37 @@ static bool rec_known(uint8_t type, uint8_t flags)
 	       !(flags & ~rec_info[type].flags) && !(tails & (tails - 1));
 }
 
+static uint32_t keys_size(uint32_t rails)
+{
+	return (uint32_t)GX_ALIGN_UP(4 + 4 * (uint32_t)__builtin_popcount(rails), 8);
+}
+
+static void keys_put(uint8_t *b, const struct gx_wire_keys *k)
+{
+	uint32_t at = 4;
+
+	le32_put(b + keys_size(k->rails) - 4, 0);
+	le32_put(b, k->rails);
+	for (uint32_t rest = k->rails; rest; rest &= rest - 1, at += 4)
+		le32_put(b + at, k->key[__builtin_ctz(rest)]);
+}
+
+/* Return: bytes; 0: malformed. */
+static uint32_t keys_get(const uint8_t *b, uint32_t len, struct gx_wire_keys *k)
+{
+	uint32_t at = 4, size;
+
+	if (len < 8)
+		return 0;
+	k->rails = le32_get(b);
+	size = keys_size(k->rails);
+	if (!k->rails || k->rails >> GX_WIRE_RAILS_MAX || len < size)
+		return 0;
+	for (uint32_t rest = k->rails; rest; rest &= rest - 1, at += 4)
+		k->key[__builtin_ctz(rest)] = le32_get(b + at);
+	return at < size && le32_get(b + at) ? 0 : size;
+}
+
 uint32_t gx_wire_rec_size(const struct gx_wire_rec *r)
 {
 	uint32_t size;
@@ -177,7 +209,7 @@ uint32_t gx_wire_rec_size(const struct gx_wire_rec *r)
 	if (r->type == GX_REC_OPEN && r->flags & GX_REC_PULL)
 		size += REC_PULL_B;
 	if (r->flags & GX_REC_KEY)
-		size += REC_KEY_B;
+		size += keys_size(r->open.keys.rails);
 	return r->flags & GX_REC_AGAIN ? size + REC_AGAIN_B : size;
 }
 
@@ -196,7 +228,7 @@ static void rec_open_put(uint8_t *b, const struct gx_wire_rec *r)
 	if (r->flags & GX_REC_PULL)
 		le64_put(b + 48, r->open.from);
 	if (r->flags & GX_REC_KEY)
-		le64_put(b + 56, r->open.key);
+		keys_put(b + 56, &r->open.keys);
 	if ((r->flags & GX_REC_INLINE) && r->open.len) {
 		if (r->open.len & 7)
 			le64_put(b + 48 + (r->open.len & ~7ull), 0);
@@ -274,7 +306,7 @@ static bool rec_err_get(const uint8_t *b, int32_t *err)
 /* Return: bytes of the record, inline data included; -EPROTO. */
 static int rec_open_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r)
 {
-	uint32_t data_b, tail_b;
+	uint32_t data_b, keys_b;
 
 	r->open.mid = le32_get(b + 8);
 	r->open.quantum = le32_get(b + 12);
@@ -289,13 +321,13 @@ static int rec_open_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r)
 		return REC_OPEN_B + REC_AGAIN_B;
 	}
 	if (r->flags & GX_REC_PULL) {
-		tail_b = REC_PULL_B + (r->flags & GX_REC_KEY ? REC_KEY_B : 0);
-		if (len < REC_OPEN_B + tail_b)
+		if (len < REC_OPEN_B + REC_PULL_B)
 			return -EPROTO;
 		r->open.from = le64_get(b + 48);
-		if (r->flags & GX_REC_KEY && !rec_u32_get(b + 56, &r->open.key))
-			return -EPROTO;
-		return (int)(REC_OPEN_B + tail_b);
+		if (!(r->flags & GX_REC_KEY))
+			return REC_OPEN_B + REC_PULL_B;
+		keys_b = keys_get(b + 56, len - 56, &r->open.keys);
+		return keys_b ? (int)(REC_OPEN_B + REC_PULL_B + keys_b) : -EPROTO;
 	}
 	if (!(r->flags & GX_REC_INLINE))
 		return REC_OPEN_B;

@@ -17,13 +17,13 @@ struct verbs_dev;
 /* What the control thread has registered of one struct gx_mem with the device. owner: ctl; cores
  * read lkey, which is frozen while the memory is not dead. */
 struct verbs_reg {
-	struct verbs_reg *next; /* in the device's list */
-	uint64_t id;		/* of the allocation (gx_mem.id): an address may come again */
-	void *own, *shared;	/* struct ibv_mr: for our own requests; for peers', or NULL */
-	bool is_lent;		/* peers may read by own, too, */
+	struct verbs_reg *next;	  /* in the device's list */
+	uint64_t id;		  /* of the allocation (gx_mem.id): an address may come again */
+	void *own, *shared;	  /* struct ibv_mr: for our own requests; for peers', or NULL */
+	struct gx_wire_keys lent; /* peers may read by own, too, and these keys: of sends; rails 0:
+				     they may not */
 	uint32_t lkey, rkey;
-	uint32_t lent_rkey; /* and this key: of sends */
-	uint64_t addr;	    /* by which peers name the first byte */
+	uint64_t addr; /* by which peers name the first byte */
 };
 
 enum verbs_gid { VERBS_GID_UNKNOWN, VERBS_GID_V1, VERBS_GID_V2 }; /* RoCE v1, v2 */

@@ -20,20 +20,17 @@ static const struct verbs_reg *reg_of(const struct gx_mem *mem)
 	return mem ? atomic_load_explicit(&mem->verbs, memory_order_acquire) : NULL;
 }
 
-static bool mem_knows(const struct gx_mem *mem, uint32_t *key)
+static const struct gx_wire_keys *mem_keys(const struct gx_mem *mem)
 {
 	const struct verbs_reg *reg = reg_of(mem);
 
-	if (!reg || !reg->is_lent)
-		return false;
-	*key = reg->lent_rkey;
-	return true;
+	return reg && reg->lent.rails ? &reg->lent : NULL;
 }
 
 static bool msg_begin(struct pkt_ep *e, const struct in_msg *m)
 {
 	const struct verbs_pull p = {.place = m->mid % GX_WIRE_MIDS,
-				     .rkey = m->key,
+				     .rkey = m->keys.key[0],
 				     .theirs = m->from,
 				     .len = m->len,
 				     .mine = m->dst,
@@ -56,7 +53,7 @@ static void lane_pull_ended(struct gx_ep *ep, uint32_t place, int status)
 }
 
 static const struct pull_qps pull_qps = {
-	.knows = mem_knows,
+	.keys = mem_keys,
 	.begin = msg_begin,
 	.stop = msg_stop,
 };
@@ -80,7 +77,5 @@ void verbs_pull_ep(struct verbs_ep *e)
 
 bool verbs_pull_misses(const struct verbs_ep *e, const struct gx_op *op)
 {
-	uint32_t key;
-
-	return e->pkt.pull.qps && op->len > e->pkt.pull.over_b && !mem_knows(op->mem, &key);
+	return e->pkt.pull.qps && op->len > e->pkt.pull.over_b && !mem_keys(op->mem);
 }

@@ -135,8 +135,7 @@ struct verbs_reg *verbs_reg_new(struct verbs_dev *dev, const struct gx_mem *mem)
 				.own = mr,
 				.lkey = mr->lkey,
 				.addr = (uintptr_t)mem->addr,
-				.is_lent = dev->lends,
-				.lent_rkey = mr->rkey};
+				.lent = {.rails = dev->lends, .key = {mr->rkey}}};
 	return r;
 }
 
@@ -189,7 +188,7 @@ int verbs_reg_put(struct verbs_dev *dev, const struct gx_mem *mem)
 		at = &(*at)->next;
 	*at = r->next;
 	ret = reg_end(dev, r->own);
-	if (!r->is_lent) /* only our own requests name it */
+	if (!r->lent.rails) /* only our own requests name it */
 		ret = 0;
 	if (ret)
 		atomic_store_explicit(&dev->failed, true, memory_order_release);

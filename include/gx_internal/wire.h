@@ -96,6 +96,13 @@ enum gx_rec_flag {
 	GX_REC_KEY = 64,   /* OPEN with PULL: the receiver's device reads the bytes, by this key */
 };
 
+/* Of an OPEN with KEY: by which the receiver's devices read the sender's memory. */
+#define GX_WIRE_RAILS_MAX 8
+struct gx_wire_keys {
+	uint32_t rails;			 /* bit i: the sender's device i has it, by key[i] */
+	uint32_t key[GX_WIRE_RAILS_MAX]; /* 0 where the bit is */
+};
+
 /* A record, decoded. A slot's token names it; the end that owns the slot made the token. */
 struct gx_wire_rec {
 	uint8_t type, flags; /* enum gx_rec_type, enum gx_rec_flag */
@@ -103,14 +110,15 @@ struct gx_wire_rec {
 	union {
 		/* A message begins. The record has all that the receiver must know of it. */
 		struct {
-			uint32_t mid, quantum, key; /* key: KEY: of the memory, by RDMA */
-			uint64_t token;		    /* of the region; with SLOT: of the slot */
-			uint64_t off, len, imm;	    /* imm: also the tag of a send */
-			uint32_t old_mid;	    /* AGAIN: the message that it replaces */
-			uint64_t old_sent;   /* AGAIN: first transmissions of DATA of old_mid */
-			uint64_t from;	     /* PULL: address in the sender's process; KEY:
+			uint32_t mid, quantum;
+			uint64_t token;		/* of the region; with SLOT: of the slot */
+			uint64_t off, len, imm; /* imm: also the tag of a send */
+			uint32_t old_mid;	/* AGAIN: the message that it replaces */
+			uint64_t old_sent;	/* AGAIN: first transmissions of DATA of old_mid */
+			uint64_t from;		/* PULL: address in the sender's process; KEY:
 						   by RDMA */
-			const uint8_t *data; /* INLINE: decoded: points into the packet; to
+			struct gx_wire_keys keys; /* KEY */
+			const uint8_t *data;	  /* INLINE: decoded: points into the packet; to
 						   encode: the bytes to carry */
 		} open;
 		/* The receiver posted a receive: the sender may put a send that fits there. */

@@ -336,7 +336,7 @@ MUTANTS = {
             [("dataplane/control/region.c", "verbs_reg_put(mem->gx->verbs, mem))", "verbs_reg_put(mem->gx->verbs, mem) > 0)")],
             ["verbs_pull freed__and_not_given_back"]),
     "V21": ("link verbs: a key is taken for a receive that was not offered so",
-            [("dataplane/packet/in.c", "m->op != PKT_NONE && e->pull.qps->knows(m->mem, &key);", "(m->op != PKT_NONE || e->pull.qps->knows(m->mem, &key));")],
+            [("dataplane/packet/in.c", "m->op != PKT_NONE && e->pull.qps->keys(m->mem);", "m->op != PKT_NONE;")],
             ["verbs_pull hostile__not_offered"]),
     "V22": ("link verbs: a send is announced whatever the receive's memory is",
             [("dataplane/packet/tx.c", "op->flags & PKT_F_SLOT_QPS && ", "")],

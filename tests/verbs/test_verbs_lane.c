@@ -1035,9 +1035,9 @@ static void pull__of_lent_memory(void **state)
 		reg = verbs_reg_new(r->a.dev, &mem);
 		assert_non_null(reg);
 		verbs_reg_keep(r->a.dev, reg);
-		assert_int_equal(reg->is_lent, lends);
+		assert_int_equal(reg->lent.rails, lends);
 		fill(r->a.mem.addr, CHUNK_B, 1);
-		p.rkey = reg->lent_rkey;
+		p.rkey = reg->lent.key[0];
 		pull(&r->b, &p);
 		UNTIL(r, r->b.nr_pulled == 1);
 		assert_int_equal(r->b.pull_status, lends ? 0 : -ENOENT);
