@@ -123,6 +123,18 @@ def sizes(tools):
     done("sizes")
 
 
+def sends(tools):
+    """Long ones, which the server's device reads."""
+    with served(tools) as server:
+        for qps in (1, 4):
+            found = rows(tools, server, "send", "-q", qps, "-b", "128K", "-e", "4M", "-f", "4", "-n", "5")
+            done(f"send -q {qps}: " + ", ".join(f"{r['size_b']} B {r['p50_us']:.0f} us" for r in found))
+        expect(server.stat(tools, "pulls") > 20, "pulls:", server.stat(tools, "pulls"), server.log())
+        missed = server.stat(tools, "verbs_misses") + server.stat(tools, "pulls_failed")
+        expect(missed == 0, f"{missed} sends were not read by the device:", server.log())
+    done("sends")
+
+
 def file(tools):
     with served(tools) as server, tempfile.TemporaryDirectory() as folder:
         source, back = pathlib.Path(folder, "F"), pathlib.Path(folder, "G")
@@ -205,7 +217,7 @@ def device_again():
 
 
 def suite(tools):
-    return [lambda step=step: step(tools) for step in (info, sizes, file, leaves_nothing, refused, cut, removed)]
+    return [lambda step=step: step(tools) for step in (info, sizes, sends, file, leaves_nothing, refused, cut, removed)]
 
 
 # --- beside perftest --------------------------------------------------------------------------------------
