@@ -636,6 +636,52 @@ static void hostile__wrong_key(void **state)
 	refused(r, -ECANCELED, -ECANCELED);
 }
 
+/* ---- Memory of a GPU ---- */
+
+static struct gx_mem *mem_of(struct end *e, bool gpu)
+{
+	struct gx_mem *mem;
+
+	assert_int_equal(gx_mem_alloc(e->gx, gpu ? GX_MEM_CUDA : GX_MEM_HOST, 0, LONG_B, &mem), 0);
+	return mem;
+}
+
+/* Where the device takes its dma-buf, and by packets where not. */
+static void gpu_send(bool from_gpu, bool to_gpu, bool refused)
+{
+	struct rig *r = rig_new("script0", "script1");
+	struct gx_op send = {.kind = GX_OP_SEND, .len = LONG_B, .tag = 3},
+		     recv = {.kind = GX_OP_RECV, .len = LONG_B, .tag = 3};
+	char *bytes = malloc(LONG_B), *got = calloc(1, LONG_B);
+
+	assert_true(bytes && got);
+	fill(bytes, LONG_B, 7);
+	script.no_dmabuf = refused;
+	send.mem = mem_of(&r->client, from_gpu);
+	recv.mem = mem_of(&r->server, to_gpu);
+	assert_int_equal(rig_connect(r, 2), 0);
+	assert_int_equal(gx_mem_copy_in(send.mem, 0, bytes, LONG_B), 0);
+	post(&r->server, &recv);
+	post(&r->client, &send);
+	UNTIL(r, both_ended(r, 1));
+	assert_int_equal(r->client.nr_failed + r->server.nr_failed, 0);
+	assert_int_equal(gx_mem_copy_out(recv.mem, 0, got, LONG_B), 0);
+	assert_memory_equal(got, bytes, LONG_B);
+	assert_int_equal(stat_of(&r->client, "verbs_sends"), !refused);
+	assert_int_equal(stat_of(&r->client, "verbs_misses"), refused && from_gpu);
+	assert_int_equal(stat_of(&r->server, "verbs_misses"), refused && to_gpu);
+	rig_free(r);
+	free(bytes);
+	free(got);
+}
+
+static void gpu__at_each_end(void **state)
+{
+	for (unsigned i = 1; i < 4; i++)
+		for (unsigned refused = 0; refused < 2; refused++)
+			gpu_send(i & 1, i & 2, refused);
+}
+
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
@@ -664,6 +710,10 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(hostile__wrong_key),
 	};
 
+	const struct CMUnitTest gpu[] = {cmocka_unit_test(gpu__at_each_end)};
+
+	if (argc > 1 && !strcmp(argv[1], "cuda")) /* on a GPU, or what passes for one */
+		return cmocka_run_group_tests(gpu, NULL, NULL);
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
