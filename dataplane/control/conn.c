@@ -187,9 +187,11 @@ static void conn_down_way(struct gx_conn *c, int err)
 
 void conn_tick(struct gx_conn *c)
 {
+	char text[sizeof(c->text)];
+
 	local_count(c);
-	if (c->verbs && conn_state(c) == GX_CONN_STATE_UP && verbs_offered(c->gx))
-		conn_down(c, -ENODEV, "the RDMA device of this end has failed, or is gone");
+	if (c->verbs && conn_state(c) == GX_CONN_STATE_UP && verbs_conn_lost(c, text, sizeof(text)))
+		conn_down(c, -ENODEV, "%s", text);
 	if (c->verbs && conn_state(c) == GX_CONN_STATE_DOWN)
 		verbs_conn_tick(c, gx_now_ns(), NULL); /* it says nothing any more */
 	for (unsigned i = 0; i < c->nr_lanes; i++) {

@@ -93,9 +93,10 @@ static struct ibv_mr *reg_make(const struct verbs_dev *dev, const struct gx_mem 
 	mr = dev->api->reg_mr(dev->pd, mem->addr, mem->len, access);
 	if (!mr)
 		gx_fail(errno ? -errno : -ENOMEM,
-			"%s does not register %llu bytes: %s%s: packets carry them", dev->name,
+			"%s does not register %llu bytes: %s%s: %s carry them", dev->name,
 			(unsigned long long)mem->len, strerror(errno),
-			errno == ENOMEM ? " (raise ulimit -l)" : "");
+			errno == ENOMEM ? " (raise ulimit -l)" : "",
+			dev->has_others ? "other devices, or packets," : "packets");
 	reg_say_slow(dev, "register", mem->len, start_ns);
 	return mr;
 }
@@ -130,8 +131,12 @@ struct verbs_reg *verbs_reg_new(struct verbs_dev *dev, const struct gx_mem *mem)
 		free(r);
 		return NULL;
 	}
-	*r = (struct verbs_reg){
-		.id = mem->id, .own = mr, .lkey = mr->lkey, .addr = (uintptr_t)mem->addr};
+	*r = (struct verbs_reg){.id = mem->id,
+				.own = mr,
+				.rail = dev->rail,
+				.addr = (uintptr_t)mem->addr,
+				.rails = 1u << dev->rail};
+	r->lkey[dev->rail] = mr->lkey;
 	return r;
 }
 

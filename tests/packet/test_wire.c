@@ -528,7 +528,9 @@ static struct gx_hello *hello_full(void)
 	h->chunk_b = 512 << 10;
 	h->window = 16;
 	h->integrity = 3;
-	h->links = GX_LINKS_ALL;
+	h->links = GX_LINKS_ALL | GX_HELLO_HAS_RAILS;
+	h->rails_b = GX_HELLO_RAILS_MAX;
+	memset(h->rails, 0xee, sizeof(h->rails));
 	h->nr_ports = GX_HELLO_PORTS;
 	for (unsigned i = 0; i < GX_HELLO_PORTS; i++) {
 		name_fill(h->ports[i].name, GX_NAME_MAX, i);
