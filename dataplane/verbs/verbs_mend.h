@@ -24,7 +24,9 @@ struct verbs_side {
 	uint64_t held_ns;
 	uint8_t way;		  /* of the connection */
 	bool own_gone, peer_gone; /* that end is no more; verbs_gone.c */
-	bool proven;		  /* client: its first life was answered */
+	uint64_t stuck_ns;	  /* not 0: the life stuck_gen is in error since then */
+	uint32_t stuck_gen;
+	bool proven; /* client: its first life was answered */
 };
 
 /* What mending a connection may cost. Each reset of our end allows one connect, which may wait a

@@ -239,12 +239,27 @@ static uint64_t patience_ns(const struct gx_conn *c)
 	return CONN_PATIENCE * c->agreed.peer_timeout_ns;
 }
 
+/* Is this life in error for so long that the device will not flush it? */
+static bool side_is_stuck(const struct gx_conn *c, const struct verbs_qp *q, struct verbs_side *s,
+			  uint64_t now_ns)
+{
+	if (qp_state(q) != VERBS_QP_FAILED && !q->sick) {
+		s->stuck_ns = 0;
+		return false;
+	}
+	if (!s->stuck_ns || s->stuck_gen != q->gen)
+		s->stuck_ns = now_ns;
+	s->stuck_gen = q->gen;
+	return now_ns - s->stuck_ns > patience_ns(c);
+}
+
 /* A device that does not flush it, a peer that does not reset its end, or a way that is cut would
  * hold operations for ever, and their memory. A core that its program pauses is no reason. */
 static void side_watch(const struct gx_conn *c, struct verbs_lane *l, struct verbs_qp *q,
 		       struct verbs_side *s, uint64_t now_ns)
 {
 	bool has_other = verbs_lane_has_other(l, q->way), late;
+	bool stuck = side_is_stuck(c, q, s, now_ns);
 	int state = qp_state(q);
 
 	if (has_other && qp_dev(l, q)->port_down && state == VERBS_QP_UP)
@@ -257,8 +272,7 @@ static void side_watch(const struct gx_conn *c, struct verbs_lane *l, struct ver
 	late = now_ns - s->down_ns > patience_ns(c);
 	if (late && (!has_other || state == VERBS_QP_DEAD)) /* dead: the peer does not answer */
 		lane_fault(l, s->vain ? -ENETUNREACH : -ENODEV);
-	else if (has_other &&
-		 (way_is_gone(&l->way[q->way]) || (late && (q->sick || state == VERBS_QP_FAILED))))
+	else if (has_other && (stuck || way_is_gone(&l->way[q->way])))
 		atomic_store_explicit(&q->quit, true, memory_order_relaxed);
 }
 
