@@ -177,9 +177,10 @@ int verbs_conn_prove(struct gx_conn *c);
 void verbs_conn_way(const struct gx_conn *c, char *buf, size_t room);
 /** verbs_conn_text() - Its ways and their queue pairs, for people. */
 void verbs_conn_text(const struct gx_conn *c, char *buf, size_t room);
-/** verbs_conn_lost() - Has it lost all its devices, or been stopped because of one? @buf: why, for
- * people. */
-bool verbs_conn_lost(const struct gx_conn *c, char *buf, size_t room);
+/** verbs_conn_lost() - Has it lost all its devices, or been stopped because of one? */
+bool verbs_conn_lost(const struct gx_conn *c);
+/** verbs_conn_devices() - That they failed, with the name and state of each, for people. */
+void verbs_conn_devices(const struct gx_conn *c, char *buf, size_t room);
 unsigned verbs_nr_regions(const struct gx_conn *c); /* that a rail reaches */
 /** verbs_conn_tick() - Have queue pairs that failed made anew. @say sends to verbs_conn_mend() of
  * the peer. */

@@ -183,30 +183,31 @@ void verbs_conn_text(const struct gx_conn *c, char *buf, size_t room)
 	}
 }
 
-bool verbs_conn_lost(const struct gx_conn *c, char *buf, size_t room)
+void verbs_conn_devices(const struct gx_conn *c, char *buf, size_t room)
 {
 	const struct verbs_conn *v = c->verbs;
-	unsigned alive = 0;
-	size_t at;
+	size_t at = (size_t)snprintf(
+		buf, room, "%s of this end failed, or does not connect a queue pair again: ",
+		v->plan.nr_ways == 1 ? "the RDMA device" : "RDMA devices");
 
-	for (unsigned w = 0; w < v->plan.nr_ways; w++)
-		alive += !c->gx->verbs->dev[v->plan.way[w].own]->failed;
-	if (alive && !v->stopped_ns)
-		return false;
-	at = (size_t)snprintf(buf, room, "%s",
-			      v->plan.nr_ways == 1 ? "the RDMA device of this end has failed, or "
-						     "is gone: "
-						   : "an RDMA device of this end has failed, or "
-						     "is gone, and the connection has no other, "
-						     "or could be reached by it still: ");
 	for (unsigned w = 0; w < v->plan.nr_ways && at < room; w++) {
 		const struct verbs_dev *dev = c->gx->verbs->dev[v->plan.way[w].own];
 
 		at += (size_t)snprintf(buf + at, room - at, "%s%s (%s)", w ? ", " : "", dev->name,
-				       dev->removed  ? "removed"
-				       : dev->failed ? "failed"
-						     : "works");
+				       dev->removed	? "removed"
+				       : dev->failed	? "failed"
+				       : dev->port_down ? "its port is down"
+							: "opened");
 	}
+}
+
+bool verbs_conn_lost(const struct gx_conn *c)
+{
+	const struct verbs_conn *v = c->verbs;
+
+	for (unsigned w = 0; w < v->plan.nr_ways && !v->stopped_ns; w++)
+		if (!c->gx->verbs->dev[v->plan.way[w].own]->failed)
+			return false;
 	return true;
 }
 

@@ -102,9 +102,14 @@ void verbs_conn_text(const struct gx_conn *c, char *buf, size_t room)
 	buf[0] = 0;
 }
 
-bool verbs_conn_lost(const struct gx_conn *c, char *buf, size_t room)
+bool verbs_conn_lost(const struct gx_conn *c)
 {
 	return false;
+}
+
+void verbs_conn_devices(const struct gx_conn *c, char *buf, size_t room)
+{
+	buf[0] = 0;
 }
 
 unsigned verbs_nr_regions(const struct gx_conn *c)
