@@ -315,7 +315,7 @@ static bool open_pulls(const struct pkt_ep *e, const struct gx_wire_rec *rec,
 		       const struct in_msg *m, const struct gx_gpu *gpu)
 {
 	if (rec->flags & GX_REC_KEY)
-		return e->pull.qps && m->op != PKT_NONE && e->pull.qps->keys(m->mem);
+		return e->pull.qps && m->op != PKT_NONE && e->pull.qps->keys(e, m->mem);
 	return e->pull.who.pid && gpu->device < 0;
 }
 

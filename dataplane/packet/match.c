@@ -13,7 +13,7 @@
 /* Could our device read a long message to the memory of this receive? */
 static bool match_fetches(const struct pkt_ep *e, const struct pkt_op *op)
 {
-	return e->pull.qps && op->len > e->pull.over_b && e->pull.qps->keys(op->mem);
+	return e->pull.qps && op->len > e->pull.over_b && e->pull.qps->keys(e, op->mem);
 }
 
 int match_recv(struct pkt_ep *e, uint32_t i)

@@ -42,9 +42,9 @@ struct pkt_ep;
 
 /* A link whose device reads messages. Core. */
 struct pull_qps {
-	/* By which the peer's device reads @mem (NULL: not registered). NULL: ours does not know it,
-	 * so it reads nothing to there either. */
-	const struct gx_wire_keys *(*keys)(const struct gx_mem *mem);
+	/* By which the peer's devices read @mem (NULL: not registered). NULL: not all of ours know
+	 * it, so they read nothing to there either. */
+	const struct gx_wire_keys *(*keys)(const struct pkt_ep *e, const struct gx_mem *mem);
 	/* Have the device read @m. pull_ended() tells of its end. False: there is no room now. */
 	bool (*begin)(struct pkt_ep *e, const struct in_msg *m);
 	/* Read no more of @m. pull_ended() comes all the same, when the device has let go. */

@@ -52,7 +52,7 @@ static void op_open_rec(struct pkt_ep *e, struct pkt_op *op, uint32_t i,
 	}
 	if (op->lent) {
 		rec.flags |= GX_REC_KEY;
-		rec.open.keys = *e->pull.qps->keys(op->mem);
+		rec.open.keys = *e->pull.qps->keys(e, op->mem);
 	}
 	op->open_rsn = e->rec.next;
 	op->opened = false;
@@ -80,7 +80,7 @@ static bool op_inlines(const struct pkt_ep *e, const struct pkt_op *op)
 static bool op_lends(const struct pkt_ep *e, const struct pkt_op *op)
 {
 	return e->pull.qps && op->flags & PKT_F_SLOT_QPS && op->len > e->pull.over_b &&
-	       e->pull.qps->keys(op->mem);
+	       e->pull.qps->keys(e, op->mem);
 }
 
 /* May the peer read the bytes out of this process? Only from host memory into host memory. */

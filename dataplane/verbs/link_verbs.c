@@ -153,8 +153,8 @@ static int verbs_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 	e->link = ep->core->verbs;
 	l->core = ep->core;
 	l->ep = ep;
-	l->dev = ep->conn->gx->verbs;
 	l->region = v->region;
+	conn_lane_ways(ep->conn, ep->lane, l);
 	ret = verbs_lane_open(l, conn_qps(v, ep->lane));
 	if (ret)
 		return ret;
@@ -165,9 +165,28 @@ static int verbs_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 		ret = verbs_qp_reset(l, &l->qp[i], &s->own);
 		if (ret)
 			return gx_fail(ret, "%s does not set a queue pair up: error %d",
-				       l->dev->name, -ret);
+				       qp_dev(l, &l->qp[i])->name, -ret);
 	}
 	return gx_link_pkt_ops.ep_open(ep, local);
+}
+
+/* The fastest way has the window that was agreed. Another one has less: as many bytes as pass in the
+ * same time, so the last chunks of an operation do not wait there. */
+static void lane_sizes(struct verbs_lane *l, const struct verbs_conn *v,
+		       const struct gx_hello_lanes *agreed)
+{
+	uint64_t window_b = (uint64_t)agreed->chunk_b * agreed->window;
+	uint32_t best_mbps = 1;
+
+	for (unsigned i = 0; i < l->nr_ways; i++)
+		best_mbps = GX_MAX(best_mbps, v->plan.way[i].mbps);
+	l->chunk_b = agreed->chunk_b;
+	for (unsigned i = 0; i < l->nr_ways; i++) {
+		struct verbs_way *w = &l->way[i];
+
+		l->chunk_b = verbs_chunk_b(w->dev, &v->peer.port[w->peer], l->chunk_b);
+		w->window_b = window_b * v->plan.way[i].mbps / best_mbps;
+	}
 }
 
 static int verbs_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
@@ -177,18 +196,20 @@ static int verbs_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote
 	struct verbs_lane *l = &verbs_of(ep)->lane;
 
 	verbs_pull_ep(verbs_of(ep));
-	l->chunk_b = verbs_chunk_b(l->dev, &v->peer, agreed->chunk_b);
-	l->window_b = (uint64_t)agreed->chunk_b * agreed->window;
+	lane_sizes(l, v, agreed);
 	for (unsigned i = 0; i < l->nr_qps; i++) {
 		unsigned k = i * v->nr_lanes + ep->lane;
-		int ret = verbs_qp_connect(l, &l->qp[i], &v->peer, &v->side[k].own, &v->peer.qp[k],
-					   false);
+		struct verbs_qp *q = &l->qp[i];
+		int ret = verbs_qp_connect(l, q, &v->peer.port[l->way[q->way].peer],
+					   &v->side[k].own, &v->peer.qp[k], false);
 
+		if (ret && l->nr_ways > 1) /* verbs_conn_prove() asks for one that works */
+			ret = verbs_mend_later(l, q, &v->side[k], ret);
 		if (ret)
 			return gx_fail(ret,
 				       "%s does not reach the peer's device: error %d: do their "
 				       "GIDs belong to one network?",
-				       l->dev->name, -ret);
+				       qp_dev(l, q)->name, -ret);
 	}
 	return gx_link_pkt_ops.ep_connect(ep, remote);
 }

@@ -101,29 +101,34 @@ static const struct verbs_region *region_find(const struct verbs_lane *l, const 
 	return r;
 }
 
-/* May the device have the bytes? @key: of our memory; not used if they travel in the request. */
-static bool op_key(const struct verbs_lane *l, const struct gx_op *op, uint32_t *key,
-		   bool *is_inline)
+/* Which ways may have the bytes? @keys: of our memory; not used if they travel in the request. */
+static uint32_t op_ways(const struct verbs_lane *l, const struct gx_op *op,
+			const struct verbs_region *r, const uint32_t **keys, bool *is_inline)
 {
 	bool host = !op->mem || op->mem->kind == GX_MEM_HOST;
 	const struct verbs_reg *reg = NULL;
+	uint32_t ways = 0, own;
 
 	/* Pairs with the release in control/region.c: the registration is complete. */
 	if (op->mem)
 		reg = atomic_load_explicit(&op->mem->verbs, memory_order_acquire);
 	*is_inline = op->kind == GX_OP_PUT && host && op->len <= l->inline_b;
-	*key = reg ? reg->lkey : 0;
-	return reg || *is_inline;
+	*keys = reg ? reg->lkey : NULL;
+	own = *is_inline ? UINT32_MAX : reg ? reg->rails : 0;
+	for (unsigned i = 0; i < l->nr_ways; i++)
+		ways |= (own >> l->way[i].dev->rail & r->rails >> l->way[i].peer & 1) << i;
+	return ways & ~l->lost_seen;
 }
 
 int verbs_post(struct verbs_lane *l, const struct gx_op *user, struct gx_route *route)
 {
 	const struct verbs_region *r = region_find(l, user);
-	bool put = user->kind == GX_OP_PUT, is_inline;
+	bool put = user->kind == GX_OP_PUT, is_inline = false;
+	const uint32_t *lkey = NULL;
+	uint32_t ways = r ? op_ways(l, user, r, &lkey, &is_inline) : 0;
 	struct verbs_op *op;
-	uint32_t lkey;
 
-	if (!r || !op_key(l, user, &lkey, &is_inline))
+	if (!ways)
 		return -EOPNOTSUPP;
 	if (l->fail_err)
 		return -ENOTCONN;
@@ -144,6 +149,7 @@ int verbs_post(struct verbs_lane *l, const struct gx_op *user, struct gx_route *
 				.theirs = r->addr + user->remote_off,
 				.lkey = lkey,
 				.rkey = r->rkey,
+				.ways = ways,
 				.len = user->len,
 				.token = user->token,
 				.off = user->remote_off,
@@ -158,9 +164,10 @@ int verbs_post(struct verbs_lane *l, const struct gx_op *user, struct gx_route *
 
 bool verbs_pull(struct verbs_lane *l, const struct verbs_pull *p)
 {
+	uint32_t ways = ((1u << l->nr_ways) - 1) & ~l->lost_seen;
 	struct verbs_op *op;
 
-	if (l->fail_err || l->nr_pulls == VERBS_PULLS)
+	if (l->fail_err || !ways || l->nr_pulls == VERBS_PULLS)
 		return false;
 	op = &l->op[l->free[--l->nr_free]];
 	*op = (struct verbs_op){.kind = GX_OP_GET,
@@ -172,6 +179,7 @@ bool verbs_pull(struct verbs_lane *l, const struct verbs_pull *p)
 				.theirs = p->theirs,
 				.lkey = p->lkey,
 				.rkey = p->rkey,
+				.ways = ways,
 				.len = p->len};
 	l->nr_ops++;
 	l->nr_pulls++;
@@ -216,6 +224,15 @@ void ops_deadlines(struct verbs_lane *l, uint64_t now_ns)
 		else
 			l->deadline_ns = GX_MIN(l->deadline_ns, op->deadline_ns);
 	}
+}
+
+/* A way that was lost may come back: a later put takes it again. */
+void ops_lost(struct verbs_lane *l)
+{
+	l->lost_seen = atomic_load_explicit(&l->lost, memory_order_relaxed);
+	for (unsigned i = 0; i < VERBS_OPS; i++)
+		if (!(l->op[i].ways & ~l->lost_seen))
+			op_set_status(l, &l->op[i], -ENETUNREACH);
 }
 
 /* A request that is out cannot be taken back: the memory is held until it has come back. One that

@@ -20,17 +20,22 @@ static const struct verbs_reg *reg_of(const struct gx_mem *mem)
 	return mem ? atomic_load_explicit(&mem->verbs, memory_order_acquire) : NULL;
 }
 
-static const struct gx_wire_keys *mem_keys(const struct gx_mem *mem)
+/* All ways of the lane must have it, since neither end knows which ones the other would take. */
+static const struct gx_wire_keys *mem_keys(const struct pkt_ep *e, const struct gx_mem *mem)
 {
+	const struct verbs_lane *l = &GX_CONTAINER_OF(e, const struct verbs_ep, pkt)->lane;
 	const struct verbs_reg *reg = reg_of(mem);
 
-	return reg && reg->lent.rails ? &reg->lent : NULL;
+	for (unsigned i = 0; reg && i < l->nr_ways; i++)
+		if (!(reg->lent.rails >> l->way[i].dev->rail & 1))
+			return NULL;
+	return reg ? &reg->lent : NULL;
 }
 
 static bool msg_begin(struct pkt_ep *e, const struct in_msg *m)
 {
 	const struct verbs_pull p = {.place = m->mid % GX_WIRE_MIDS,
-				     .rkey = m->keys.key[0],
+				     .rkey = m->keys.key,
 				     .theirs = m->from,
 				     .len = m->len,
 				     .mine = m->dst,
@@ -58,9 +63,12 @@ static const struct pull_qps pull_qps = {
 	.stop = msg_stop,
 };
 
+_Static_assert(GX_WIRE_RAILS_MAX == VERBS_RAILS_MAX, "a key for each rail");
+
+/* Keys go by rails: an end that does not know these knows nothing of long sends either. */
 uint64_t verbs_pull_over(const struct gx_conn *c)
 {
-	if (c->link != GX_LINK_VERBS || c->gx->opts.pull == GX_PULL_OFF ||
+	if (!c->verbs || !c->verbs->has_rails || c->gx->opts.pull == GX_PULL_OFF ||
 	    !(c->peer.links & GX_HELLO_VERBS_PULLS))
 		return 0;
 	return c->gx->opts.pull_over_b;
@@ -77,5 +85,5 @@ void verbs_pull_ep(struct verbs_ep *e)
 
 bool verbs_pull_misses(const struct verbs_ep *e, const struct gx_op *op)
 {
-	return e->pkt.pull.qps && op->len > e->pkt.pull.over_b && !mem_keys(op->mem);
+	return e->pkt.pull.qps && op->len > e->pkt.pull.over_b && !mem_keys(&e->pkt, op->mem);
 }

@@ -93,9 +93,10 @@ static struct ibv_mr *reg_make(const struct verbs_dev *dev, const struct gx_mem 
 	mr = dev->api->reg_mr(dev->pd, mem->addr, mem->len, access);
 	if (!mr)
 		gx_fail(errno ? -errno : -ENOMEM,
-			"%s does not register %llu bytes: %s%s: packets carry them", dev->name,
+			"%s does not register %llu bytes: %s%s: %s carry them", dev->name,
 			(unsigned long long)mem->len, strerror(errno),
-			errno == ENOMEM ? " (raise ulimit -l)" : "");
+			errno == ENOMEM ? " (raise ulimit -l)" : "",
+			dev->has_others ? "other devices, or packets," : "packets");
 	reg_say_slow(dev, "register", mem->len, start_ns);
 	return mr;
 }
@@ -133,9 +134,14 @@ struct verbs_reg *verbs_reg_new(struct verbs_dev *dev, const struct gx_mem *mem)
 	}
 	*r = (struct verbs_reg){.id = mem->id,
 				.own = mr,
-				.lkey = mr->lkey,
+				.rail = dev->rail,
 				.addr = (uintptr_t)mem->addr,
-				.lent = {.rails = dev->lends, .key = {mr->rkey}}};
+				.rails = 1u << dev->rail};
+	r->lkey[dev->rail] = mr->lkey;
+	if (dev->lends) {
+		r->lent.rails = r->rails;
+		r->lent.key[dev->rail] = mr->rkey;
+	}
 	return r;
 }
 

@@ -265,6 +265,13 @@ struct gx_opts {
 	 * verbs: sends, from and to registered memory. There the receiver's limit is for the room of
 	 * the receive. */
 	unsigned pull, pull_over_b;
+	/* -- More RDMA devices -- */
+	/* .rails: .nr_rails devices beside .verbs, up to 7, each spelled as .verbs is. A connection of
+	 * link verbs spreads its bytes over those that reach a device of the peer, by their speed,
+	 * and goes on while one works. In place of all, .verbs may be "all": every device with an
+	 * active port, up to 8. Read by gx_open() alone */
+	const char *const *rails;
+	uint64_t nr_rails;
 };
 
 /**

@@ -171,7 +171,8 @@ int gx_wire_rec_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r);
 #define GX_HELLO_LANES	   64
 #define GX_HELLO_REGIONS   64
 #define GX_HELLO_PORTS	   8
-#define GX_HELLO_VERBS_MAX 2048
+#define GX_HELLO_VERBS_MAX 4608
+#define GX_HELLO_RAILS_MAX 256
 #define GX_NAME_MAX	   64 /* with the final 0 */
 
 enum gx_hello_type {
@@ -230,7 +231,7 @@ struct gx_hello {
 	uint32_t nr_lanes;	     /* cores offered */
 	uint32_t chunk_b, window;    /* maxima */
 	uint32_t integrity;	     /* modes offered, bit i: mode i */
-	uint32_t links;		     /* links offered, bit i: enum gx_link_id i */
+	uint32_t links; /* links offered, bit i: enum gx_link_id i; and GX_HELLO_*RAILS* */
 	uint32_t nr_ports;
 	struct {
 		char name[GX_NAME_MAX]; /* "shm", "udp", "dpdk:net_memif" */
@@ -240,7 +241,12 @@ struct gx_hello {
 	} ports[GX_HELLO_PORTS];
 	uint32_t nr_regions;
 	struct gx_hello_region regions[GX_HELLO_REGIONS];
+	/* With GX_HELLO_HAS_RAILS alone: the server's RDMA devices, which dataplane/verbs/ encodes. */
+	uint32_t rails_b;
+	uint8_t rails[GX_HELLO_RAILS_MAX];
 };
+#define GX_HELLO_KNOWS_RAILS (1u << 30) /* a client that takes such a HELLO */
+#define GX_HELLO_HAS_RAILS   (1u << 31) /* a server, when the client has said that */
 
 struct gx_hello_lane {
 	struct gx_port_addr

@@ -565,7 +565,9 @@ static struct gx_hello *hello_full(void)
 	h->chunk_b = 512 << 10;
 	h->window = 16;
 	h->integrity = 3;
-	h->links = GX_LINKS_ALL;
+	h->links = GX_LINKS_ALL | GX_HELLO_HAS_RAILS;
+	h->rails_b = GX_HELLO_RAILS_MAX;
+	memset(h->rails, 0xee, sizeof(h->rails));
 	h->nr_ports = GX_HELLO_PORTS;
 	for (unsigned i = 0; i < GX_HELLO_PORTS; i++) {
 		name_fill(h->ports[i].name, GX_NAME_MAX, i);
@@ -691,6 +693,7 @@ static void hello_get__exports(void **state)
 	uint32_t body;
 
 	in->nr_regions = 1;
+	in->links = GX_LINKS_ALL; /* the export is the last of it */
 	export_fill(&in->regions[0], GX_EXPORT_MEMFD);
 	body = frame_body(gx_hello_put(frame, in), GX_HELLO_HELLO);
 	assert_int_equal(hello_get(frame + 8, body, out), 0);

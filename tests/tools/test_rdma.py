@@ -4,7 +4,7 @@
 
 usage: test_rdma.py BUILD_DIR PART...
 PART suite: puts and gets of all sizes over 1 to 64 queue pairs, notifications, files, ends that leave no object behind, a device
-that is removed. compare: gxperf and perftest in turns, PAIRS times each; a line `ratio put 1M q4 0.98` for each comparison, gx over
+that is removed, two devices of which one goes down. compare: gxperf and perftest in turns, PAIRS times each; a line `ratio put 1M q4 0.98` for each comparison, gx over
 perftest: the median of the pairs, then least and largest. gx checks its payload, perftest does not. Times of one another alone mean
 something here: all is emulated.
 GX_TEST_RDMA_PAIRS, GX_TEST_RDMA_ONLY (a part of the name of a comparison, as "put 1M") and GX_TEST_RDMA_BUSY (a server that never
@@ -33,6 +33,7 @@ PAIRS = int(os.environ.get("GX_TEST_RDMA_PAIRS", "7"))
 CALL_S = 120
 CONNECTS = 100
 DEVICE, NETDEV, ADDRESS = "rxe0", "gxv0", "10.9.0.1"
+RAIL, RAIL_NETDEV, RAIL_ADDRESS = "rxe1", "gxw0", "10.9.1.1" # the second one, for a while
 MODULES = ["veth", "ib_uverbs", "rdma_ucm", "rdma_rxe"]
 PERFTEST = {"put": "ib_write_bw", "get": "ib_read_bw", "lat": "ib_write_lat"}
 SIZES = {"64": 64, "4K": 4 << 10, "64K": 64 << 10, "1M": 1 << 20}
@@ -62,14 +63,15 @@ def wait_for(what, seen, seconds=10):
         time.sleep(0.1)
 
 
-def device_make():
+def device_make(device=DEVICE, netdev=NETDEV, address=ADDRESS):
     """One device, which both ends use: packets of two devices in one kernel do not reach each other."""
-    sh("ip", "link", "add", NETDEV, "type", "veth", "peer", "name", "gxv1")
-    sh("ip", "addr", "add", f"{ADDRESS}/24", "dev", NETDEV)
-    for name in ("lo", NETDEV, "gxv1"):
+    peer = netdev[:-1] + "1"
+    sh("ip", "link", "add", netdev, "type", "veth", "peer", "name", peer)
+    sh("ip", "addr", "add", f"{address}/24", "dev", netdev)
+    for name in ("lo", netdev, peer):
         sh("ip", "link", "set", name, "up")
-    sh("rdma", "link", "add", DEVICE, "type", "rxe", "netdev", NETDEV)
-    wait_for("an active port", lambda: "ACTIVE" in sh("rdma", "link", "show"))
+    sh("rdma", "link", "add", device, "type", "rxe", "netdev", netdev)
+    wait_for("an active port", lambda: "ACTIVE" in sh("rdma", "link", "show", f"{device}/1"))
 
 
 def gid_index():
@@ -82,8 +84,9 @@ def gid_index():
 
 
 @contextlib.contextmanager
-def served(tools):
-    with test_cli.Server(tools, "--port", "udp", "--link", "verbs", "--rdma", DEVICE, "--busy", mem="kv=host:8M") as server:
+def served(tools, *rdma):
+    rdma = rdma or ("--rdma", DEVICE)
+    with test_cli.Server(tools, "--port", "udp", "--link", "verbs", *rdma, "--busy", mem="kv=host:8M") as server:
         yield server
 
 
@@ -164,10 +167,10 @@ def refused(tools):
 
 
 @contextlib.contextmanager
-def putting(tools, server):
+def putting(tools, server, *rdma, seconds=CALL_S):
     """A client that puts, and has done so for a while."""
-    words = [tools.gxperf_path, "put", server.addr, "--cores", CLIENT_CPU, "--mem", "kv", "--link", "verbs", "--rdma", DEVICE,
-             "-s", "64K", "-D", str(CALL_S)]
+    words = [tools.gxperf_path, "put", server.addr, "--cores", CLIENT_CPU, "--mem", "kv", "--link", "verbs",
+             *(rdma or ("--rdma", DEVICE)), "-s", "64K", "-D", str(seconds)]
     with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           env=tools.env) as client:
         time.sleep(3)
@@ -190,6 +193,40 @@ def cut(tools):
         wait_for("an active port", lambda: "ACTIVE" in sh("rdma", "link", "show"))
         rows(tools, server, "put", "-s", "64K", "-n", "20")
     done("the path is back")
+
+
+def sent_by(device):
+    return int(pathlib.Path(f"/sys/class/infiniband/{device}/ports/1/hw_counters/sent_pkts").read_text())
+
+
+def moves(device):
+    before = sent_by(device)
+    time.sleep(1)
+    return sent_by(device) > before + 10 # more than a queue pair that is tried again
+
+
+def rails(tools):
+    """Two devices, one of which goes down while a client puts, and comes back: the client sees nothing of it."""
+    device_make(RAIL, RAIL_NETDEV, RAIL_ADDRESS)
+    both = ("--rdma", DEVICE, "--rdma", RAIL)
+    try:
+        with served(tools, *both) as server, putting(tools, server, *both, seconds=CALL_S / 2) as client:
+            try:
+                wait_for("bytes by both devices", lambda: moves(DEVICE) and moves(RAIL))
+                sh("ip", "link", "set", RAIL_NETDEV, "down")
+                time.sleep(5) # its queue pairs have failed by now
+                expect(moves(DEVICE) and not moves(RAIL), "the other device does not carry it alone")
+                sh("ip", "link", "set", RAIL_NETDEV, "up")
+                wait_for("bytes by the device that is back", lambda: moves(RAIL), seconds=30)
+                out, _ = client.communicate(timeout=CALL_S)
+            finally:
+                client.kill()
+            expect(client.returncode == OK, client.returncode, out)
+            expect(server.stat(tools, "peers_lost") == 0, server.log())
+    finally:
+        sh("rdma", "link", "delete", RAIL)
+        sh("ip", "link", "delete", RAIL_NETDEV)
+    done("one of two devices went down and came back")
 
 
 def removed(tools):
@@ -217,7 +254,7 @@ def device_again():
 
 
 def suite(tools):
-    return [lambda step=step: step(tools) for step in (info, sizes, sends, file, leaves_nothing, refused, cut, removed)]
+    return [lambda step=step: step(tools) for step in (info, sizes, sends, file, leaves_nothing, refused, cut, rails, removed)]
 
 
 # --- beside perftest --------------------------------------------------------------------------------------

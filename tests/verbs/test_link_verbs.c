@@ -372,6 +372,106 @@ static void device__is_slow(void **state)
 	rig_free(r);
 }
 
+/* ---- Several devices ---- */
+
+/* Through HELLO, CONNECT and ACCEPT: both ends know two devices, or one of them one. */
+static void rails__connect(void **state)
+{
+	static const char *const of[][2] = {{"script0+script1", "script2+script3"},
+					    {"script0", "script2+script3"},
+					    {"script0+script1", "script2"}};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(of); i++) {
+		struct gx_conn_info info = GX_INIT(info);
+		struct gx_op op;
+		struct rig *r;
+
+		script.more = 2;
+		r = rig_new(of[i][0], of[i][1]);
+		assert_int_equal(rig_connect(r, 0), 0);
+		op = op_to(&r->client, GX_OP_PUT, KV_B);
+		fill(r->client.base, KV_B, i);
+		post(&r->client, &op);
+		UNTIL(r, r->client.nr_done == 1);
+		assert_memory_equal(r->client.base, r->server.base, KV_B);
+		assert_int_equal(r->client.nr_failed, 0);
+		assert_int_equal(gx_conn_info(r->client.conn, &info), 0);
+		assert_non_null(strstr(info.why, "script0 to its rail 0: 2 queue pairs"));
+		rig_free(r);
+	}
+}
+
+static void rails__all(void **state)
+{
+	struct rig *r;
+	char text[8192];
+
+	script.more = 1;
+	r = rig_new("all", NULL);
+	assert_true(gx_describe(r->client.gx, text, sizeof(text)) > 0);
+	for (unsigned i = 0; i < 3; i++) {
+		char line[32];
+
+		snprintf(line, sizeof(line), "verbs    script%u port 2", i);
+		assert_non_null(strstr(text, line));
+	}
+	rig_free(r);
+}
+
+static void rails__refusals(void **state)
+{
+	static const struct {
+		const char *first, *more[2];
+		uint64_t nr_more;
+	} bad[] = {{"script0", {"script0"}, 1},	   /* twice */
+		   {"script0", {"nosuch0"}, 1},	   /* none */
+		   {"all", {"script0"}, 1},	   /* of which it is one */
+		   {"script0", {NULL}, 1},	   /* no name */
+		   {"script0", {"script1"}, 8},	   /* too many */
+		   {NULL, {"script0"}, 1},	   /* and no first one */
+		   {"script0", {"script1:9"}, 1}}; /* no such port */
+	struct gx *gx;
+
+	verbs_api_set(&script_api);
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad); i++) {
+		struct gx_opts o = {
+			.verbs = bad[i].first, .rails = bad[i].more, .nr_rails = bad[i].nr_more};
+
+		assert_true(common_gx_open(o, "shm", &gx) < 0);
+	}
+	script_reset();
+	verbs_api_set(NULL);
+}
+
+/* The client's first device is removed in mid-transfer; then the other one, which ends it. */
+static void rails__removed(void **state)
+{
+	struct gx_conn_info info = GX_INIT(info);
+	struct gx_op op;
+	struct rig *r;
+
+	script.more = 2;
+	r = rig_new("script0+script1", "script2+script3");
+	assert_int_equal(rig_connect(r, 4), 0);
+	op = op_to(&r->client, GX_OP_PUT, KV_B);
+	op.flags = GX_OP_IMM;
+	fill(r->client.base, KV_B, 1);
+	post(&r->client, &op);
+	script_remove(0);
+	UNTIL(r, r->client.nr_done == 1 && r->server.nr_notify == 1);
+	assert_memory_equal(r->client.base, r->server.base, KV_B);
+	assert_int_equal(r->client.nr_failed, 0);
+	post(&r->client, &op);
+	UNTIL(r, r->client.nr_done == 2);
+	assert_int_equal(atomic_load(&r->client.nr_down) + atomic_load(&r->server.nr_down), 0);
+	script_remove(1);
+	UNTIL(r, atomic_load(&r->client.nr_down) == 1);
+	assert_int_equal(gx_conn_info(r->client.conn, &info), 0);
+	assert_int_equal(info.err, -ENODEV);
+	assert_non_null(strstr(info.text, "script0 (removed), script1 ("));
+	rig_free(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -394,6 +494,10 @@ int main(void)
 		cmocka_unit_test(device__does_not_flush),
 		cmocka_unit_test(device__says_it_by_an_event),
 		cmocka_unit_test(device__is_slow),
+		cmocka_unit_test(rails__connect),
+		cmocka_unit_test(rails__all),
+		cmocka_unit_test(rails__refusals),
+		cmocka_unit_test(rails__removed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

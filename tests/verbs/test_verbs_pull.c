@@ -46,6 +46,17 @@ static struct verbs_ep *ep_of(const struct end *e)
 	return GX_CONTAINER_OF(e->ep, struct verbs_ep, pkt.ep);
 }
 
+/* With the devices. */
+static uint64_t under_b(const struct end *e)
+{
+	const struct verbs_lane *l = &ep_of(e)->lane;
+	uint64_t n = 0;
+
+	for (unsigned i = 0; i < l->nr_ways; i++)
+		n += l->way[i].under_b;
+	return n;
+}
+
 static void post_of(struct end *e, enum gx_op_kind kind, uint64_t off, uint64_t len)
 {
 	struct gx_op op = {.kind = kind, .mem = e->kv, .off = off, .len = len, .tag = 3, .user = 7};
@@ -95,7 +106,7 @@ static void begin_held(struct rig *r)
 {
 	r->hold = true;
 	begin(r, LONG_B);
-	UNTIL(r, ep_of(&r->server)->lane.under_b > 0);
+	UNTIL(r, under_b(&r->server) > 0);
 }
 
 static void turns(struct rig *r)
@@ -259,6 +270,60 @@ static void send__ends_with_all_bytes(void **state)
 	rig_free(r);
 }
 
+static struct rig *rig_up_rails(void)
+{
+	struct rig *r;
+
+	script.more = 2;
+	r = rig_new("script0+script1", "script2+script3");
+	assert_int_equal(rig_connect(r, 4), 0);
+	return r;
+}
+
+/* Both ends have two: each way has a part of the message. */
+static void send__over_several_devices(void **state)
+{
+	struct rig *r = rig_up_rails();
+	const struct verbs_lane *l;
+
+	begin_held(r);
+	l = &ep_of(&r->server)->lane;
+	assert_int_equal(l->nr_ways, 2);
+	assert_true(l->way[0].under_b && l->way[1].under_b);
+	r->hold = false;
+	UNTIL(r, both_ended(r, 1));
+	good(r, LONG_B);
+	script.fail_status = IBV_WC_RETRY_EXC_ERR;
+	script.fail_qpn = SCRIPT_ANY;
+	send_good(r, LONG_B);
+	assert_int_equal(stat_of(&r->client, "verbs_sends"), 2);
+	rig_free(r);
+}
+
+/* Memory that one of them refuses goes by packets. */
+static void send__one_device_refuses(void **state)
+{
+	struct rig *r = rig_up_rails();
+	struct gx_op op = {.kind = GX_OP_SEND, .len = LONG_B, .tag = 3};
+	char *plain = calloc(1, LONG_B);
+
+	assert_non_null(plain);
+	fill(plain, LONG_B, 1);
+	script.calls = 0;
+	script.plan = 1; /* the first registration */
+	assert_int_equal(gx_mem_reg(r->client.gx, GX_MEM_HOST, 0, plain, LONG_B, &op.mem), 0);
+	script.plan = 0;
+	post_of(&r->server, GX_OP_RECV, 0, LONG_B);
+	post(&r->client, &op);
+	UNTIL(r, both_ended(r, 1));
+	assert_int_equal(r->client.nr_failed + r->server.nr_failed, 0);
+	assert_memory_equal(r->server.base, plain, LONG_B);
+	assert_int_equal(script.nr_reads, 0);
+	assert_int_equal(stat_of(&r->client, "verbs_misses"), 1);
+	rig_free(r);
+	free(plain);
+}
+
 /* ---- By packets ---- */
 
 /* The limits of both ends count: of the sender for the message, of the receiver for the receive. */
@@ -358,7 +423,7 @@ static void cancel__at_the_receiver(void **state)
 	r->hold = false;
 	while (!r->server.nr_done)
 		rig_turn(r);
-	assert_int_equal(ep_of(&r->server)->lane.under_b, 0);
+	assert_int_equal(under_b(&r->server), 0);
 	assert_int_equal(script.nr_reads, 2);
 	assert_int_equal(r->server.status, -ECANCELED);
 	UNTIL(r, both_ended(r, 1));
@@ -428,7 +493,7 @@ static void freed__at_the_sender(void **state)
 	post_of(&r->server, GX_OP_RECV, 0, LONG_B);
 	r->hold = true;
 	post(&r->client, &op);
-	UNTIL(r, ep_of(&r->server)->lane.under_b > 0);
+	UNTIL(r, under_b(&r->server) > 0);
 	assert_int_equal(gx_mem_free(op.mem), 0); /* it waits for nobody */
 	memset(plain, 1, LONG_B);
 	r->hold = false;
@@ -475,7 +540,7 @@ static void freed__at_the_receiver(void **state)
 	post(&r->server, &op);
 	r->hold = true;
 	post_of(&r->client, GX_OP_SEND, 0, LONG_B);
-	UNTIL(r, ep_of(&r->server)->lane.under_b > 0);
+	UNTIL(r, under_b(&r->server) > 0);
 	assert_int_equal(gx_mem_free(op.mem), 0);
 	turns(r);
 	assert_int_equal(script.nr_mrs, mrs + 1);
@@ -690,6 +755,8 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(send__many),
 		cmocka_unit_test(send__both_ways),
 		cmocka_unit_test(send__ends_with_all_bytes),
+		cmocka_unit_test(send__over_several_devices),
+		cmocka_unit_test(send__one_device_refuses),
 		cmocka_unit_test(send__limits_of_both_ends),
 		cmocka_unit_test(send__where_an_end_takes_no_part),
 		cmocka_unit_test(send__memory_without_a_registration),

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "kit/common_gx.h"
 
@@ -77,10 +78,32 @@ struct rig *rig_new_of(struct gx_opts client, struct gx_opts server)
 	return r;
 }
 
-static struct rig *rig_new_within(const char *client, const char *server, uint64_t timeout_ns)
+#define RAILS 4
+
+struct names {
+	char text[64];
+	const char *rails[RAILS];
+};
+
+/* @devices: "script0", "script0+script1", NULL */
+static struct gx_opts opts_of(struct names *n, const char *devices, uint64_t timeout_ns)
 {
-	return rig_new_of((struct gx_opts){.verbs = client, .peer_timeout_ns = timeout_ns},
-			  (struct gx_opts){.verbs = server, .peer_timeout_ns = timeout_ns});
+	struct gx_opts o = {.rails = n->rails, .peer_timeout_ns = timeout_ns};
+	char *save = NULL;
+
+	snprintf(n->text, sizeof(n->text), "%s", devices ? devices : "");
+	o.verbs = strtok_r(n->text, "+", &save);
+	while (o.nr_rails < RAILS && (n->rails[o.nr_rails] = strtok_r(NULL, "+", &save)))
+		o.nr_rails++;
+	return o;
+}
+
+struct rig *rig_new_within(const char *client, const char *server, uint64_t timeout_ns)
+{
+	struct names of_client, of_server;
+
+	return rig_new_of(opts_of(&of_client, client, timeout_ns),
+			  opts_of(&of_server, server, timeout_ns));
 }
 
 struct rig *rig_new(const char *client, const char *server)

@@ -44,8 +44,9 @@ struct rig {
 	bool hold;   /* the devices move nothing */
 };
 
-/** rig_new() - Contexts that are not connected, by their devices; NULL: it has none. */
+/** rig_new() - Contexts that are not connected, by their devices: "script0", "script0+script1", NULL. */
 struct rig *rig_new(const char *client, const char *server);
+struct rig *rig_new_within(const char *client, const char *server, uint64_t timeout_ns);
 /** rig_new_of() - The same by their options, .verbs among them. */
 struct rig *rig_new_of(struct gx_opts client, struct gx_opts server);
 /** rig_connect() - Return: 0, -errno of the client. */
