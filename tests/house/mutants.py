@@ -335,7 +335,7 @@ MUTANTS = {
             [("dataplane/verbs/verbs_ways.c", "late && (!has_other || state == VERBS_QP_DEAD)", "late")],
             ["verbs_ways"]),
     "V36": ("link verbs: a queue pair that is tried again and again counts as one that is not flushed",
-            [("dataplane/verbs/verbs_ways.c", "if (!s->stuck_ns || s->stuck_gen != q->gen)", "if (!s->stuck_ns)")],
+            [("dataplane/verbs/verbs_ways.c", "return now_ns - s->stuck_ns > patience_ns(c);", "return now_ns - s->down_ns > patience_ns(c);")],
             ["verbs_ways"]),
     "V37": ("link verbs: a client may name a device that the server has not",
             [("dataplane/verbs/verbs_ways.c", "int way = own < rails->nr ?", "int way = true ?")],

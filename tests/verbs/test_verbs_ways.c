@@ -692,13 +692,14 @@ static void key__wrong(void **state)
 
 /* ---- A peer that lies ---- */
 
-static void hear_is_refused(struct rig *r, const struct verbs_hello *h)
+static int hear(struct rig *r, const struct verbs_hello *h)
 {
 	static uint8_t b[VERBS_HELLO_MAX];
 	struct verbs_hello keep = r->client.conn->verbs->peer;
+	int ret = verbs_conn_hear(r->client.conn, b, verbs_hello_put(b, h));
 
-	assert_true(verbs_conn_hear(r->client.conn, b, verbs_hello_put(b, h)) < 0);
 	r->client.conn->verbs->peer = keep;
+	return ret;
 }
 
 static void hello__lies(void **state)
@@ -706,18 +707,21 @@ static void hello__lies(void **state)
 	struct rig *r = rig_two(4);
 	struct verbs_hello h = r->client.conn->verbs->peer;
 
+	h.nr_keys = 0; /* which were taken before */
+	assert_int_equal(hear(r, &h), 0);
 	h.own[0] ^= 1; /* another device of its own */
-	hear_is_refused(r, &h);
+	assert_int_equal(hear(r, &h), -EPROTO);
 	h.own[0] ^= 1;
 	h.peer[0] ^= 1; /* of ours */
-	hear_is_refused(r, &h);
+	assert_int_equal(hear(r, &h), -EPROTO);
 	h.peer[0] ^= 1;
 	h.nr_qps--;
-	hear_is_refused(r, &h);
+	assert_int_equal(hear(r, &h), -EPROTO);
 	h.nr_qps++;
-	h.port[1].gid[15] = 0;
 	h.port[1].gid[12] = 224; /* a group */
-	hear_is_refused(r, &h);
+	assert_int_equal(hear(r, &h), -EINVAL);
+	h.port[1].gid[12] = 10;
+	assert_int_equal(hear(r, &h), 0);
 	rig_free(r);
 }
 
