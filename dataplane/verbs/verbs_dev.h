@@ -40,7 +40,7 @@ struct verbs_dev {
 	_Atomic bool removed; /* a fatal event: nothing works any more. ctl */
 	_Atomic bool
 		failed; /* removed, or it has kept what peers can reach: no connection more. ctl */
-	bool port_down; /* an event has said so, and none that it is up again */
+	_Atomic bool port_down;	 /* an event has said so, and none that it is up again */
 	_Atomic bool said_gpu;	 /* any thread: the log says that memory of GPUs goes by packets */
 	struct verbs_kept *kept; /* notes of queue pairs that the device did not end */
 };

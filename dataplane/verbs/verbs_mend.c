@@ -88,8 +88,7 @@ static void side_connect_now(struct verbs_lane *l, struct verbs_qp *q, struct ve
 }
 
 /* Is it too early to connect? While its port is down, or a life was in vain shortly before; and then
- * one queue pair of a way tries at a time, the first one. Where there is no other way, patience is
- * short, and all try at once. */
+ * one queue pair of a way tries at a time, the first one. A connection of one way tries at once. */
 static bool side_holds(const struct verbs_lane *l, const struct verbs_qp *q,
 		       const struct verbs_side *s, uint64_t now_ns)
 {
