@@ -7,6 +7,7 @@
 #include "control/control.h"
 #include "local/local.h"
 #include "submit/submit.h"
+#include "verbs/verbs.h"
 #include "gx_internal/link.h"
 
 #include <errno.h>
@@ -152,7 +153,7 @@ static int info_run(void *arg)
 	info->control = gx_uring_method_name(c->gx->uring);
 	info_pool(info->bounce, c->gx->pool_gpu ? c->gx->pool_gpu->device : -1);
 	info_pool(info->peer_bounce, c->peer_pool);
-	info->pull_over_b = local_pull_over(c);
+	info->pull_over_b = GX_MAX(local_pull_over(c), verbs_pull_over(c));
 	return 0;
 }
 

@@ -241,12 +241,20 @@ static int ports_open(struct gx *gx)
 	return ret;
 }
 
-/* Open the RDMA device that the user names. Without a name there is no verbs link. */
+/* Open the RDMA devices that the user names. Without a name there is no verbs link. */
 static int verbs_open(struct gx *gx)
 {
-	int ret = gx->opts.verbs ? verbs_dev_open(gx->opts.verbs, &gx->verbs) : 0;
+	int ret = 0;
 
-	gx->opts.verbs = NULL; /* belongs to the caller */
+	if (gx->opts.verbs)
+		ret = verbs_rails_open(gx->opts.verbs, gx->opts.rails, gx->opts.nr_rails,
+				       &gx->verbs);
+	else if (gx->opts.nr_rails)
+		ret = gx_fail(-EINVAL, "gx_opts.rails: gx_opts.verbs names the first device");
+	gx->opts.verbs = NULL; /* these belong to the caller */
+	gx->opts.rails = NULL;
+	if (gx->verbs && gx->opts.pull != GX_PULL_OFF)
+		verbs_rails_lend(gx->verbs);
 	for (unsigned i = 0; !ret && gx->verbs && i < gx->nr_cores; i++) {
 		struct gx_core *core = gx->core[i];
 
@@ -441,7 +449,7 @@ GX_EXPORT void gx_close(struct gx *gx)
 	for (unsigned i = 0; i < gx->nr_cores; i++)
 		core_close(gx->core[i]);
 	mem_reap(gx, true);
-	verbs_dev_close(gx->verbs);
+	verbs_rails_close(gx->verbs);
 	local_peers_close(gx);
 	for (unsigned p = 0; p < gx->nr_ports; p++) {
 		for (unsigned i = 0; i < gx->nr_cores; i++)

@@ -93,9 +93,9 @@ static const char *crc_by_says(const struct gx_opts *o)
 
 static void say_verbs(const struct gx *gx, char *buf, size_t room, size_t *at)
 {
-	char text[512];
+	char text[4096];
 
-	if (gx->verbs && verbs_dev_text(gx->verbs, text, sizeof(text)) > 0)
+	if (gx->verbs && verbs_rails_text(gx->verbs, text, sizeof(text)) > 0)
 		say(buf, room, at, "%s\n", text);
 }
 

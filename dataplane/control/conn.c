@@ -185,11 +185,19 @@ static void conn_down_way(struct gx_conn *c, int err)
 	conn_down(c, err, "%s", text);
 }
 
+static void conn_down_devices(struct gx_conn *c)
+{
+	char text[sizeof(c->text)];
+
+	verbs_conn_devices(c, text, sizeof(text));
+	conn_down(c, -ENODEV, "%s", text);
+}
+
 void conn_tick(struct gx_conn *c)
 {
 	local_count(c);
-	if (c->verbs && conn_state(c) == GX_CONN_STATE_UP && verbs_offered(c->gx))
-		conn_down(c, -ENODEV, "the RDMA device of this end has failed, or is gone");
+	if (c->verbs && conn_state(c) == GX_CONN_STATE_UP && verbs_conn_lost(c))
+		conn_down_devices(c);
 	if (c->verbs && conn_state(c) == GX_CONN_STATE_DOWN)
 		verbs_conn_tick(c, gx_now_ns(), NULL); /* it says nothing any more */
 	for (unsigned i = 0; i < c->nr_lanes; i++) {
@@ -225,11 +233,8 @@ void conn_tick(struct gx_conn *c)
 				  "the kernel cannot read or write the memory of an operation with "
 				  "peer %s: was it unmapped while the operation was under way?",
 				  c->peer_name);
-		else if (fault == -ENODEV)
-			conn_down(c, fault,
-				  "the RDMA device of this end failed, or does not connect a queue "
-				  "pair to peer %s again",
-				  c->peer_name);
+		else if (fault == -ENODEV && c->verbs)
+			conn_down_devices(c);
 		else if (fault == -ENETUNREACH)
 			conn_down_way(c, fault);
 		else if (fault == -EHOSTUNREACH)

@@ -76,7 +76,7 @@ static void tick_conns(struct ctl *ctl)
 	struct gx_conn *c, *next;
 
 	if (ctl->gx->verbs)
-		verbs_dev_events(ctl->gx->verbs);
+		verbs_rails_events(ctl->gx->verbs);
 	for (c = ctl->gx->conns; c; c = next) {
 		next = c->next;
 		conn_tick(c); /* even when DOWN: its cores may not know yet */

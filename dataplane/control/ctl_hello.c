@@ -46,6 +46,20 @@ static void hello_regions_fill(struct gx_conn *c, struct gx_hello *h)
 	c->nr_told = h->nr_regions;
 }
 
+/* A client of an older gx does not say that it knows rails, and would not understand them. */
+static void hello_verbs_fill(const struct ctl_conn *cc, struct gx_hello *h)
+{
+	h->links |= 1u << GX_LINK_VERBS;
+	if (cc->ctl->gx->opts.pull != GX_PULL_OFF)
+		h->links |= GX_HELLO_VERBS_PULLS;
+	if (!cc->server) {
+		h->links |= GX_HELLO_KNOWS_RAILS;
+	} else if (cc->conn->peer.links & GX_HELLO_KNOWS_RAILS) {
+		h->links |= GX_HELLO_HAS_RAILS;
+		h->rails_b = verbs_rails_say(cc->ctl->gx->verbs, h->rails);
+	}
+}
+
 static void hello_fill(const struct ctl_conn *cc, struct gx_hello *h)
 {
 	struct gx *gx = cc->ctl->gx;
@@ -66,7 +80,7 @@ static void hello_fill(const struct ctl_conn *cc, struct gx_hello *h)
 	if (!local_offered(gx))
 		h->links |= 1u << GX_LINK_LOCAL;
 	if (!verbs_offered(gx))
-		h->links |= 1u << GX_LINK_VERBS;
+		hello_verbs_fill(cc, h);
 	ctl_path_ports(cc->ctl, h);
 	hello_regions_fill(cc->conn, h);
 }
@@ -92,6 +106,7 @@ static int lanes_setup_new(struct ctl_conn *cc)
 	return cc->setup ? 0 : ctl_conn_refuse(cc, -ENOMEM, "out of memory");
 }
 
+_Static_assert(VERBS_RAILS_B <= GX_HELLO_RAILS_MAX, "it fits into HELLO");
 _Static_assert(VERBS_HELLO_MAX <= GX_HELLO_VERBS_MAX, "it fits into CONNECT and ACCEPT");
 
 /* Our half of the link, before its lanes. */
@@ -104,9 +119,8 @@ static int lanes_link_open(struct ctl_conn *cc)
 	if (l->link == GX_LINK_TCP)
 		return tcp_conn_open(cc->conn, l->nr_lanes, cc->nr_socks);
 	if (l->link == GX_LINK_VERBS)
-		return verbs_conn_open(cc->conn, l->nr_lanes,
-				       cc->server ? verbs_hello_qps(r->verbs, r->verbs_b)
-						  : cc->nr_qps);
+		return verbs_conn_open(cc->conn, l->nr_lanes, cc->nr_qps,
+				       cc->server ? r->verbs : NULL, r->verbs_b);
 	return 0;
 }
 
@@ -172,6 +186,9 @@ void ctl_hello_up(struct ctl_conn *cc)
 	up_say_integrity(cc);
 	if (cc->conn->link == GX_LINK_LOCAL)
 		ctl_path_why(cc->conn, "%s", local_pull_text(cc->conn));
+	if (cc->conn->link == GX_LINK_VERBS)
+		ctl_path_why(cc->conn, "long sends %s",
+			     verbs_pull_over(cc->conn) ? "over queue pairs" : "as packets");
 	if (cc->conn->state == GX_CONN_STATE_DOWN) { /* this end closed meanwhile */
 		ctl_conn_end(cc, CTL_LINGER_NS);
 		return;
@@ -210,6 +227,7 @@ static int lanes_local_connect(struct ctl_conn *cc, unsigned k)
 static int lanes_verbs_connect(struct ctl_conn *cc)
 {
 	const struct gx_hello_lanes *r = &cc->setup->remote;
+	char text[160];
 	unsigned left;
 	int ret;
 
@@ -221,6 +239,8 @@ static int lanes_verbs_connect(struct ctl_conn *cc)
 		return ctl_conn_refuse(cc, ret, "the %s cannot take link verbs: %.150s",
 				       cc->server ? "server" : "client", gx_error());
 	}
+	verbs_conn_text(cc->conn, text, sizeof(text));
+	ctl_path_why(cc->conn, "%s", text);
 	left = cc->conn->peer.nr_regions - verbs_nr_regions(cc->conn);
 	if (left)
 		ctl_path_why(cc->conn, "%u of the peer's %u regions by packets: not registered",

@@ -17,7 +17,8 @@
 #define HELLO_REGION_B (GX_NAME_MAX + 20 + 25 + GX_EXPORT_HANDLE_B)
 #define HELLO_LANE_B   (2 + GX_PORT_ADDR_MAX + 1 + 20)
 
-_Static_assert(512 + GX_HELLO_PORTS * HELLO_PORT_B + GX_HELLO_REGIONS * HELLO_REGION_B <
+_Static_assert(512 + GX_HELLO_PORTS * HELLO_PORT_B + GX_HELLO_REGIONS * HELLO_REGION_B +
+			       GX_HELLO_RAILS_MAX <
 		       GX_HELLO_FRAME_MAX,
 	       "a hello is one frame");
 _Static_assert(512 + GX_HELLO_LANES * HELLO_LANE_B + GX_HELLO_VERBS_MAX < GX_HELLO_FRAME_MAX,
@@ -224,6 +225,10 @@ uint32_t gx_hello_put(uint8_t *b, const struct gx_hello *h)
 	out_u32(&o, nr_regions);
 	for (uint32_t i = 0; i < nr_regions; i++)
 		hello_region_put(&o, &h->regions[i]);
+	if (h->links & GX_HELLO_HAS_RAILS) {
+		out_u32(&o, GX_MIN(h->rails_b, GX_HELLO_RAILS_MAX));
+		out_bytes(&o, h->rails, GX_MIN(h->rails_b, GX_HELLO_RAILS_MAX));
+	}
 	return frame_end(&o);
 }
 
@@ -287,6 +292,10 @@ int gx_hello_get(const uint8_t *b, uint32_t len, struct gx_hello *h)
 	h->nr_regions = in_count(&in, GX_HELLO_REGIONS);
 	for (uint32_t i = 0; i < h->nr_regions; i++)
 		hello_region_get(&in, &h->regions[i]);
+	if (h->links & GX_HELLO_HAS_RAILS) {
+		h->rails_b = in_count(&in, GX_HELLO_RAILS_MAX);
+		in_bytes(&in, h->rails, h->rails_b);
+	}
 	return in_end(&in);
 }
 

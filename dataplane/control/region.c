@@ -31,7 +31,7 @@ static int verbs_run(void *arg)
 {
 	struct verbs_call *call = arg;
 
-	verbs_reg_keep(call->mem->gx->verbs, call->reg);
+	verbs_mem_keep(call->mem->gx->verbs, call->reg);
 	/* Pairs with the acquire in op_key(): the registration is complete. */
 	atomic_store_explicit(&call->mem->verbs, call->reg, memory_order_release);
 	return 0;
@@ -40,7 +40,7 @@ static int verbs_run(void *arg)
 /* Register it for our own requests over the verbs link. Without that, packets carry it. */
 static void mem_map_verbs(struct gx_mem *mem)
 {
-	struct verbs_call call = {mem, verbs_reg_new(mem->gx->verbs, mem)};
+	struct verbs_call call = {mem, verbs_mem_new(mem->gx->verbs, mem)};
 
 	if (call.reg)
 		gx_uring_run_wait(mem->gx->uring, verbs_run, &call);
@@ -226,6 +226,13 @@ static void mem_bury(struct gx_mem *mem)
 	gx->graves_tail = &mem->next;
 }
 
+/* The device has not ended what peers can reach of freed memory. */
+static void conns_stop(struct gx *gx)
+{
+	for (struct gx_conn *c = gx->conns; c; c = c->next)
+		verbs_conn_stop(c);
+}
+
 static void mem_destroy(struct gx_mem *mem)
 {
 	bool stays = mem_must_stay(mem), ours = true;
@@ -235,8 +242,8 @@ static void mem_destroy(struct gx_mem *mem)
 			"there",
 			(unsigned long long)mem->len, mem->device);
 	local_mem_gone(mem);
-	if (mem->gx->verbs)
-		verbs_reg_put(mem->gx->verbs, mem);
+	if (mem->gx->verbs && verbs_mem_put(mem->gx->verbs, mem))
+		conns_stop(mem->gx);
 	atomic_store_explicit(&mem->verbs, NULL, memory_order_relaxed);
 	for (unsigned p = 0; mem->kind == GX_MEM_HOST && mem->addr && p < mem->gx->nr_ports; p++)
 		mem->gx->port[p].port->ops->mem_unmap(mem->gx->port[p].port, mem->addr, mem->len);
@@ -383,9 +390,8 @@ static int free_run(void *arg)
 		atomic_store_explicit(&gx->region[mem->token & 0xff], NULL, memory_order_release);
 	for (struct gx_conn *c = gx->conns; c && mem->shared; c = c->next)
 		local_revoke(c, mem);
-	if (gx->verbs && mem->shared && verbs_reg_revoke(gx->verbs, mem))
-		for (struct gx_conn *c = gx->conns; c; c = c->next)
-			verbs_conn_stop(c);
+	if (gx->verbs && mem->shared && verbs_mem_revoke(gx->verbs, mem))
+		conns_stop(gx);
 	gx->nr_dying++;
 	drop_begin(mem);
 	return 0;
@@ -605,7 +611,7 @@ static int share(struct share_call *call)
 		return gx_fail(-EIO, "no random numbers");
 	share_gpu(mem, access);
 	if (call->verbs)
-		verbs_share_keep(mem->verbs, call->verbs);
+		verbs_mem_share_keep(mem->verbs, call->verbs);
 	call->verbs = NULL;
 	/* If the kernel cannot protect it from writing, do not export it: packets carry it. */
 	if (mem->kind == GX_MEM_HOST && mem->fd >= 0 &&
@@ -640,12 +646,12 @@ GX_EXPORT int gx_mem_share(struct gx_mem *mem, const char *name, unsigned access
 		return gx_fail(-EINVAL, "a region's name has 1 to %d bytes", GX_NAME_MAX - 1);
 	if (!share_check(mem, name, access) &&
 	    atomic_load_explicit(&mem->verbs, memory_order_relaxed)) {
-		call.verbs = verbs_share_new(mem->gx->verbs, mem, access);
+		call.verbs = verbs_mem_share(mem->gx->verbs, mem, access);
 		if (!call.verbs)
 			gx_warn("region '%s': %s", name, gx_error());
 	}
 	ret = gx_uring_run_wait(mem->gx->uring, share_run, &call);
 	if (call.verbs) /* no region came of it */
-		verbs_share_put(mem->gx->verbs, call.verbs);
+		verbs_mem_share_put(mem->gx->verbs, call.verbs);
 	return ret ? gx_fail(ret, "%s", call.why) : 0;
 }

@@ -38,7 +38,7 @@ struct link_tcp;
 struct tcp_conn;
 struct link_verbs;
 struct verbs_conn;
-struct verbs_dev;
+struct verbs_rails;
 struct verbs_reg;
 
 /* A named region of ours. owner: ctl until shared; frozen afterwards. */
@@ -246,7 +246,7 @@ struct gx {
 	uint64_t mem_ids; /* owner: ctl; id of the last allocation. Starts at random, so that no
 			     other context of the process gives the same id */
 	bool turns_said;  /* owner: ctl; gx has warned that two processes use a GPU in turns */
-	struct verbs_dev *verbs;   /* frozen: the RDMA device; NULL: none is open */
+	struct verbs_rails *verbs; /* frozen: the RDMA devices; NULL: none is open */
 	struct local_pairs *pairs; /* who does lone short copies */
 	struct local_peer *peers;  /* owner: ctl; processes on this host */
 	uint64_t pull_ns, copy_ns; /* owner: ctl; to read some memory of a process, and to copy it;

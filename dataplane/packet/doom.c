@@ -37,6 +37,6 @@ void op_doom(struct pkt_ep *e, uint32_t i, int err)
 	}
 	op_neutralise(e, op);
 	op_cancel_rec(e, op);
-	if (!op->refs)
+	if (!op->refs && !op->lent) /* else later: the peer may still read the memory */
 		op_complete(e, i, err, 0);
 }

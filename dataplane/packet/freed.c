@@ -65,7 +65,7 @@ static void rx_drop(struct pkt_ep *e, struct drop *d)
 			continue;
 		if (!e->err)
 			in_refuse(e, m, -ENOENT);
-		if (m->pending)
+		if (m->pending > m->fetched) /* that part is held by the link whose device reads */
 			drop_hold(d, m->mem);
 	}
 }

@@ -10,6 +10,12 @@
 
 #include <errno.h>
 
+/* Could our device read a long message to the memory of this receive? */
+static bool match_fetches(const struct pkt_ep *e, const struct pkt_op *op)
+{
+	return e->pull.qps && op->len > e->pull.over_b && e->pull.qps->keys(e, op->mem);
+}
+
 int match_recv(struct pkt_ep *e, uint32_t i)
 {
 	struct pkt_op *op = &e->ops[i];
@@ -24,6 +30,8 @@ int match_recv(struct pkt_ep *e, uint32_t i)
 	rec.offer.slot = slot_token(e, slot);
 	if (op->gpu->device >= 0)
 		rec.flags |= GX_REC_GPU;
+	if (match_fetches(e, op))
+		rec.flags |= GX_REC_PULL;
 	tx_rec(e, &rec, PKT_NONE);
 	return 0;
 }
@@ -62,6 +70,8 @@ static void match_bind(struct pkt_ep *e, uint32_t i, struct pkt_offer *o)
 	op->remote_off = 0;
 	if (o->gpu)
 		op->flags |= PKT_F_SLOT_GPU;
+	if (o->qps)
+		op->flags |= PKT_F_SLOT_QPS;
 	o->used = false;
 	e->match.nr_offers--;
 	list_push(e, &e->tx.wait_head, &e->tx.wait_tail, i);
@@ -128,7 +138,8 @@ void match_offer(struct pkt_ep *e, const struct gx_wire_rec *rec)
 				.rsn = rec->rsn,
 				.used = true,
 				.early = (int32_t)(rec->rsn - e->rx.rsn_floor) >= 0,
-				.gpu = rec->flags & GX_REC_GPU};
+				.gpu = rec->flags & GX_REC_GPU,
+				.qps = rec->flags & GX_REC_PULL};
 	e->match.nr_offers++;
 	e->match.nr_early += o->early;
 	if (!o->early)

@@ -27,7 +27,8 @@
 #define PKT_NONE       UINT32_MAX
 #define PKT_TICK_NS    1000000	    /* between slow timers of an ep that has something under way */
 #define PKT_SLOT_BIT   (1ull << 63) /* a token with this bit names a posted slot, not a region */
-#define PKT_F_SLOT_GPU (1u << 31)   /* in pkt_op.flags: the peer's slot is GPU memory */
+#define PKT_F_SLOT_GPU (1u << 31)   /* in pkt_op.flags: the peer's slot is GPU memory, ... */
+#define PKT_F_SLOT_QPS (1u << 30)   /* ... and the peer's device could read a message for it */
 #define PKT_CREDIT0    8    /* DATA packets that a peer may send undeclared, on shared pools */
 #define PKT_SHAPES     8    /* quanta of incoming messages: the agreed one and later smaller ones */
 #define PKT_SMALL_B    64   /* payload of a probe that any path carries */
@@ -49,10 +50,12 @@ struct pkt_op {
 	uint8_t kind;  /* enum gx_op_kind */
 
 	/* Facts since it was posted, or since its message began. */
-	bool internal;	       /* serves a peer's get: no completion */
-	bool mapped;	       /* local host memory that GPUs read and write in place */
-	bool inlined;	       /* data goes in the OPEN */
-	bool pulled;	       /* the peer reads the data out of this process; no packets */
+	bool internal; /* serves a peer's get: no completion */
+	bool mapped;   /* local host memory that GPUs read and write in place */
+	bool inlined;  /* data goes in the OPEN */
+	bool pulled;   /* the peer reads the data out of this process; no packets */
+	bool lent;     /* pulled, by the peer's device, which cannot be told that the memory is
+				  taken back: it is the user's again when the peer is done */
 	bool peer_crc_by_copy; /* the peer may still check packets that it has acknowledged: until
 				  done it may ask for them again */
 
@@ -110,7 +113,8 @@ struct in_msg {
 	bool imm_set;
 	bool fail_due; /* REFUSED: there was no room to queue FAIL */
 	bool checks;   /* the copy checks its payload; else the CPU does when a packet comes */
-	bool pulled;   /* no packets: pull.c reads its bytes out of the peer's process */
+	bool pulled;   /* no packets: pull_in.c is to read its bytes, or to have them read */
+	bool fetched;  /* a device reads them; counts in pending */
 	int err;       /* REFUSED, DRAIN: the status of its operation */
 	uint32_t mid;  /* FREE: of the last message; the next one has GX_WIRE_MIDS more */
 	const struct msg_shape *shape;
@@ -125,7 +129,8 @@ struct in_msg {
 	uint64_t visible_b;
 	uint64_t seen_pkts;
 	uint64_t imm, tag, token, off;
-	uint64_t from; /* pulled: address of its first byte in the peer's process */
+	uint64_t from;		  /* pulled: address of its first byte in the peer's process */
+	struct gx_wire_keys keys; /* pulled by a device: of the peer's memory */
 	struct msg_win win;
 	uint64_t word; /* its bits when it needs no window */
 	uint32_t next; /* next place in the landed list */
@@ -191,6 +196,7 @@ struct pkt_offer {
 	bool early;   /* records before it are missing, so it must wait */
 	bool revoked; /* the peer took the receive back */
 	bool gpu;
+	bool qps; /* the peer's device could read a message for it */
 };
 
 /* An endpoint's part in a pool that peers share. owner: share.c */
@@ -638,7 +644,7 @@ void rx_give_up(struct pkt_ep *e,
 		uint32_t op);	/* our RECV or GET ends early: place nothing more into its memory */
 void rx_tick(struct pkt_ep *e); /* queues FAIL records that found no room */
 
-/* ---- pull.c, pull_in.c: messages that the receiver reads out of the sender's process ---- */
+/* ---- pull.c, pull_in.c: messages that the receiver reads where they lie ---- */
 
 bool pull_sends(const struct pkt_ep *e,
 		const struct pkt_op *op); /* does the peer read, and can it read these bytes? */
@@ -647,7 +653,10 @@ void pull_take_back(struct pkt_ep *e, const struct pkt_op *op); /* what it reads
 void pull_begin(struct pkt_ep *e, struct in_msg *m);		/* an OPEN came */
 void pull_forget(struct pkt_ep *e, struct in_msg *m); /* @m ends; or all its bytes are here */
 bool pull_is_taken(struct pkt_ep *e, uint32_t mid);   /* are bytes read by now void? */
-bool pull_turn(struct pkt_ep *e);		      /* reads one piece */
+bool pull_turn(struct pkt_ep *e);		      /* reads one piece, or has messages read */
+/* The device has let go of the message at @place. @err: 0: its bytes are here; -ENOTCONN: the
+ * endpoint is about to fail. */
+void pull_ended(struct pkt_ep *e, uint32_t place, int err);
 
 /* ---- match.c: sends and receives ---- */
 

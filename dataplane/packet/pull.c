@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Messages in one copy, between two processes of one host. The sender's OPEN names the address of
- * the bytes. The receiver's core reads them out of the sender's process, a piece in a turn, to
- * their place. No packets follow, so neither core copies into or out of a bounce buffer. When all
+ * Messages in one copy. The sender's OPEN names the address of the bytes. Between two processes of
+ * one host, the receiver's core reads them out of the sender's process, a piece in a turn, to their
+ * place. No packets follow, so neither core copies into or out of a bounce buffer. When all
  * bytes are in place the message has landed, and the peer gets `done` as for any other.
  *
  * The sender may want its memory back while the receiver reads: an operation is cancelled or late,
@@ -14,6 +14,10 @@
  * ECONNRESET (the peer's process has ended), EPERM (the kernel lets us no longer), EIO (any other).
  * After EPERM and EIO all messages that were announced so far end so; later ones come as packets.
  * ECONNRESET ends the connection.
+ *
+ * Over queue pairs, the OPEN has a key as well, and the receiver's device reads. There is no such bit
+ * then: a sender that wants its memory back sends CANCEL, and its caller hears of the end when the
+ * peer is done. The device of freed memory refuses reads by itself.
  *
  * Here are the system call, the bit and the places of messages that are pulled; pull_in.c has the
  * receiver's part of a turn. Runs on the polling core.
@@ -96,12 +100,16 @@ static unsigned taken_word(uint32_t mid)
  * that leaves later carries the news. */
 void pull_give(struct pkt_ep *e, const struct pkt_op *op)
 {
+	if (op->lent)
+		return;
 	atomic_fetch_and_explicit(&e->pull.taken_tx[taken_word(op->mid)], ~taken_bit(op->mid),
 				  memory_order_relaxed);
 }
 
 void pull_take_back(struct pkt_ep *e, const struct pkt_op *op)
 {
+	if (op->lent) /* the peer is done, or this end's device serves it no more */
+		return;
 	/* Pairs with pull_is_taken(): as an acquire, it stays before what the caller writes into
 	 * the memory from now on. */
 	atomic_fetch_or_explicit(&e->pull.taken_tx[taken_word(op->mid)], taken_bit(op->mid),
@@ -128,6 +136,8 @@ void pull_begin(struct pkt_ep *e, struct in_msg *m)
 
 void pull_forget(struct pkt_ep *e, struct in_msg *m)
 {
+	if (m->fetched)
+		e->pull.qps->stop(e, m);
 	if (!m->pulled)
 		return;
 	m->pulled = false;

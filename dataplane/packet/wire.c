@@ -23,11 +23,14 @@
 #define REC_OPEN_B   48
 #define REC_AGAIN_B  16 /* of an OPEN that replaces another message */
 #define REC_PULL_B   8	/* of an OPEN whose bytes the receiver reads out of the sender's process */
+#define REC_KEYS_B   (4 + 4 * GX_WIRE_RAILS_MAX) /* and by keys, behind that; at most */
 #define REC_SIZE_MAX (REC_OPEN_B + REC_AGAIN_B)
 
 _Static_assert(HDR_ZERO_AT + 8 == GX_WIRE_HDR_B, "the payload starts at byte 80 of an IPv4 frame");
 _Static_assert(GX_WIRE_ACK_MAX <= GX_CTL_PAYLOAD_MAX, "an ACK is one packet");
 _Static_assert(GX_WIRE_DONE_WORDS == 16, "a bit each in a u16");
+_Static_assert(REC_OPEN_B + REC_PULL_B + GX_ALIGN_UP(REC_KEYS_B, 8) <= GX_CTL_PAYLOAD_MAX,
+	       "and one with keys");
 _Static_assert(REC_SIZE_MAX + GX_WIRE_INLINE_MAX <= GX_CTL_PAYLOAD_MAX, "so is a full OPEN");
 
 /* ---- Packet header ---- */
@@ -139,9 +142,9 @@ static const struct {
 	uint8_t size_b; /* without inline data; 0: no such type */
 	uint8_t flags;	/* flags that it may have */
 } rec_info[] = {
-	[GX_REC_OPEN] = {REC_OPEN_B,
-			 GX_REC_IMM | GX_REC_INLINE | GX_REC_SLOT | GX_REC_AGAIN | GX_REC_PULL},
-	[GX_REC_OFFER] = {40, GX_REC_GPU},
+	[GX_REC_OPEN] = {REC_OPEN_B, GX_REC_IMM | GX_REC_INLINE | GX_REC_SLOT | GX_REC_AGAIN |
+					     GX_REC_PULL | GX_REC_KEY},
+	[GX_REC_OFFER] = {40, GX_REC_GPU | GX_REC_PULL},
 	[GX_REC_GET] = {40, GX_REC_GPU},
 	[GX_REC_RESEND] = {32, 0},
 	[GX_REC_FAIL] = {24, GX_REC_SLOT},
@@ -150,13 +153,47 @@ static const struct {
 	[GX_REC_REFUND] = {16, 0},
 };
 
-/* Is there a record of this type, and may it have these flags? An OPEN has at most one tail. */
+/* Is there a record of this type, and may it have these flags? An OPEN has at most one tail, and a
+ * key only behind an address. */
 static bool rec_known(uint8_t type, uint8_t flags)
 {
 	uint8_t tails = flags & (GX_REC_INLINE | GX_REC_AGAIN | GX_REC_PULL);
 
+	if ((flags & GX_REC_KEY) && !(flags & GX_REC_PULL))
+		return false;
 	return type < GX_ARRAY_SIZE(rec_info) && rec_info[type].size_b &&
 	       !(flags & ~rec_info[type].flags) && !(tails & (tails - 1));
+}
+
+static uint32_t keys_size(uint32_t rails)
+{
+	return (uint32_t)GX_ALIGN_UP(4 + 4 * (uint32_t)__builtin_popcount(rails), 8);
+}
+
+static void keys_put(uint8_t *b, const struct gx_wire_keys *k)
+{
+	uint32_t at = 4;
+
+	le32_put(b + keys_size(k->rails) - 4, 0);
+	le32_put(b, k->rails);
+	for (uint32_t rest = k->rails; rest; rest &= rest - 1, at += 4)
+		le32_put(b + at, k->key[__builtin_ctz(rest)]);
+}
+
+/* Return: bytes; 0: malformed. */
+static uint32_t keys_get(const uint8_t *b, uint32_t len, struct gx_wire_keys *k)
+{
+	uint32_t at = 4, size;
+
+	if (len < 8)
+		return 0;
+	k->rails = le32_get(b);
+	size = keys_size(k->rails);
+	if (!k->rails || k->rails >> GX_WIRE_RAILS_MAX || len < size)
+		return 0;
+	for (uint32_t rest = k->rails; rest; rest &= rest - 1, at += 4)
+		k->key[__builtin_ctz(rest)] = le32_get(b + at);
+	return at < size && le32_get(b + at) ? 0 : size;
 }
 
 uint32_t gx_wire_rec_size(const struct gx_wire_rec *r)
@@ -169,8 +206,10 @@ uint32_t gx_wire_rec_size(const struct gx_wire_rec *r)
 		assert(r->open.len <= GX_WIRE_INLINE_MAX);
 		size += (uint32_t)GX_ALIGN_UP(r->open.len, 8);
 	}
-	if (r->flags & GX_REC_PULL)
+	if (r->type == GX_REC_OPEN && r->flags & GX_REC_PULL)
 		size += REC_PULL_B;
+	if (r->flags & GX_REC_KEY)
+		size += keys_size(r->open.keys.rails);
 	return r->flags & GX_REC_AGAIN ? size + REC_AGAIN_B : size;
 }
 
@@ -188,6 +227,8 @@ static void rec_open_put(uint8_t *b, const struct gx_wire_rec *r)
 	}
 	if (r->flags & GX_REC_PULL)
 		le64_put(b + 48, r->open.from);
+	if (r->flags & GX_REC_KEY)
+		keys_put(b + 56, &r->open.keys);
 	if ((r->flags & GX_REC_INLINE) && r->open.len) {
 		if (r->open.len & 7)
 			le64_put(b + 48 + (r->open.len & ~7ull), 0);
@@ -265,7 +306,7 @@ static bool rec_err_get(const uint8_t *b, int32_t *err)
 /* Return: bytes of the record, inline data included; -EPROTO. */
 static int rec_open_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r)
 {
-	uint32_t data_b;
+	uint32_t data_b, keys_b;
 
 	r->open.mid = le32_get(b + 8);
 	r->open.quantum = le32_get(b + 12);
@@ -283,7 +324,10 @@ static int rec_open_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r)
 		if (len < REC_OPEN_B + REC_PULL_B)
 			return -EPROTO;
 		r->open.from = le64_get(b + 48);
-		return REC_OPEN_B + REC_PULL_B;
+		if (!(r->flags & GX_REC_KEY))
+			return REC_OPEN_B + REC_PULL_B;
+		keys_b = keys_get(b + 56, len - 56, &r->open.keys);
+		return keys_b ? (int)(REC_OPEN_B + REC_PULL_B + keys_b) : -EPROTO;
 	}
 	if (!(r->flags & GX_REC_INLINE))
 		return REC_OPEN_B;

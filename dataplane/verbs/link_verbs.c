@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The verbs link: puts and gets by an RDMA device, over the queue pairs of a lane. The packet link
- * inside the endpoint does the rest: sends, memory that the device does not know, liveness.
+ * inside the endpoint does the rest: sends, memory that the device does not know, liveness. The
+ * bytes of long sends go over the queue pairs, too (verbs_pull.c).
  * ep_open, connect and free run on the control path, everything else on the polling core.
  */
 #include "verbs/link_verbs.h"
@@ -102,8 +103,12 @@ static int verbs_ep_post(struct gx_ep *ep, const struct gx_op *op, struct gx_rou
 	struct verbs_ep *e = verbs_of(ep);
 	int ret;
 
-	if (op->kind > GX_OP_GET)
-		return gx_link_pkt_ops.post(ep, op, route);
+	if (op->kind > GX_OP_GET) {
+		ret = gx_link_pkt_ops.post(ep, op, route);
+		if (!ret && verbs_pull_misses(e, op))
+			gx_stat_add(&ep->core->loop.stats, GX_STAT_VERBS_MISSES, 1);
+		return ret;
+	}
 	ret = verbs_post(&e->lane, op, route);
 	if (ret == -EOPNOTSUPP) {
 		gx_stat_add(&ep->core->loop.stats, GX_STAT_VERBS_MISSES, 1);
@@ -151,8 +156,8 @@ static int verbs_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 	e->link = ep->core->verbs;
 	l->core = ep->core;
 	l->ep = ep;
-	l->dev = ep->conn->gx->verbs;
 	l->region = v->region;
+	conn_lane_ways(ep->conn, ep->lane, l);
 	ret = verbs_lane_open(l, conn_qps(v, ep->lane));
 	if (ret)
 		return ret;
@@ -163,9 +168,51 @@ static int verbs_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 		ret = verbs_qp_reset(l, &l->qp[i], &s->own);
 		if (ret)
 			return gx_fail(ret, "%s does not set a queue pair up: error %d",
-				       l->dev->name, -ret);
+				       qp_dev(l, &l->qp[i])->name, -ret);
 	}
 	return gx_link_pkt_ops.ep_open(ep, local);
+}
+
+/* The fastest way has the window that was agreed. Another one has less: as many bytes as pass in the
+ * same time, so the last chunks of an operation do not wait there. */
+static void lane_sizes(struct verbs_lane *l, const struct verbs_conn *v,
+		       const struct gx_hello_lanes *agreed)
+{
+	uint64_t window_b = (uint64_t)agreed->chunk_b * agreed->window;
+	uint32_t best_mbps = 1;
+
+	for (unsigned i = 0; i < l->nr_ways; i++)
+		best_mbps = GX_MAX(best_mbps, v->plan.way[i].mbps);
+	l->chunk_b = agreed->chunk_b;
+	for (unsigned i = 0; i < l->nr_ways; i++) {
+		struct verbs_way *w = &l->way[i];
+
+		l->chunk_b = verbs_chunk_b(w->dev, &v->peer.port[w->peer], l->chunk_b);
+		w->window_b = window_b * v->plan.way[i].mbps / best_mbps;
+	}
+}
+
+/* Queue pair @k of the connection. @cut: ways, as bits, whose peer's address was not found: looking for
+ * it takes a second, and is done once. verbs_conn_prove() asks for one way that works. */
+static int qp_connect(struct verbs_lane *l, struct verbs_qp *q, struct verbs_conn *v, unsigned k,
+		      uint32_t *cut)
+{
+	int ret = -ETIMEDOUT;
+
+	if (*cut >> q->way & 1)
+		qp_goto(q, VERBS_QP_DOWN, VERBS_QP_READY);
+	else
+		ret = verbs_qp_connect(l, q, &v->peer.port[l->way[q->way].peer], &v->side[k].own,
+				       &v->peer.qp[k], false);
+	if (ret && l->nr_ways > 1) {
+		*cut |= 1u << q->way;
+		ret = verbs_mend_later(l, q, &v->side[k], ret);
+	}
+	return ret ? gx_fail(ret,
+			     "%s does not reach the peer's device: error %d: do their GIDs belong "
+			     "to one network?",
+			     qp_dev(l, q)->name, -ret)
+		   : 0;
 }
 
 static int verbs_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
@@ -173,20 +220,15 @@ static int verbs_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote
 	const struct gx_hello_lanes *agreed = &ep->conn->agreed;
 	struct verbs_conn *v = ep->conn->verbs;
 	struct verbs_lane *l = &verbs_of(ep)->lane;
+	uint32_t cut = 0;
+	int ret = 0;
 
-	l->chunk_b = verbs_chunk_b(l->dev, &v->peer, agreed->chunk_b);
-	l->window_b = (uint64_t)agreed->chunk_b * agreed->window;
-	for (unsigned i = 0; i < l->nr_qps; i++) {
-		unsigned k = i * v->nr_lanes + ep->lane;
-		int ret = verbs_qp_connect(l, &l->qp[i], &v->peer, &v->side[k].own, &v->peer.qp[k],
-					   false);
-
-		if (ret)
-			return gx_fail(ret,
-				       "%s does not reach the peer's device: error %d: do their "
-				       "GIDs belong to one network?",
-				       l->dev->name, -ret);
-	}
+	verbs_pull_ep(verbs_of(ep));
+	lane_sizes(l, v, agreed);
+	for (unsigned i = 0; i < l->nr_qps && !ret; i++)
+		ret = qp_connect(l, &l->qp[i], v, i * v->nr_lanes + ep->lane, &cut);
+	if (ret)
+		return ret;
 	return gx_link_pkt_ops.ep_connect(ep, remote);
 }
 

@@ -9,6 +9,7 @@
 #include "packet/pkt.h"
 #include "verbs/verbs_lane.h"
 #include "verbs/verbs_mend.h"
+#include "verbs/verbs_plan.h"
 
 /* owner: core */
 struct verbs_ep {
@@ -25,15 +26,36 @@ struct verbs_conn {
 	struct verbs_lane *lane[GX_HELLO_LANES]; /* NULL: its endpoint is not open */
 	struct verbs_side side[VERBS_QPS_MAX];	 /* queue pair k is the k / nr_lanes-th of lane
 						    k % nr_lanes */
+	struct verbs_plan plan;			 /* its ways and queue pairs */
+	uint32_t lost;	/* bit i: the log says that way i carries nothing */
+	bool has_rails; /* both ends know them */
 	struct verbs_hello peer;
 	struct verbs_region region[GX_REGIONS_MAX]; /* frozen before the lanes are attached */
 	struct verbs_budget budget;
 	bool proving;			 /* client: verbs_conn_prove() has begun */
-	unsigned nr_proven;		 /* queue pairs whose peer has answered it */
-	enum ibv_wc_status prove_status; /* why one has not */
-	uint64_t stopped_ns;		 /* not 0: the connection ends since then */
-	bool stop_again;		 /* the device has refused to flush all */
+	enum ibv_wc_status prove_status; /* why a queue pair was not answered; the last one */
+	const struct verbs_dev *prove_dev;
+	uint64_t stopped_ns; /* not 0: the connection ends since then */
+	bool stop_again;     /* the device has refused to flush all */
 };
+
+/* -- verbs_ways.c; control thread -- */
+
+/* Make or take the plan: see verbs_conn_open(). */
+int conn_plan(struct gx_conn *c, unsigned nr_lanes, unsigned nr_qps, const uint8_t *b,
+	      uint32_t len);
+/* Before lane @i is opened. */
+void conn_lane_ways(const struct gx_conn *c, unsigned i, struct verbs_lane *l);
+/* Does the peer's description fit the plan? Return: 0, -errno with gx_error(). */
+int conn_ways_check(const struct gx_conn *c);
+/* At each tick: what queue pairs that are not up mean for their way, and that for the lane. */
+void conn_ways_watch(struct gx_conn *c, uint64_t now_ns);
+
+/* -- verbs_pull.c -- */
+
+void verbs_pull_ep(struct verbs_ep *e); /* ctl, before it is attached: may it pull? */
+/* Core: is it a long send or receive that packets carry, as the device does not know the memory? */
+bool verbs_pull_misses(const struct verbs_ep *e, const struct gx_op *op);
 
 static inline unsigned conn_qps(const struct verbs_conn *v, unsigned lane)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The verbs link for the rooms above it: the device of a context, registered memory, and the half
- * of a connection that the control thread owns. No header of libibverbs is needed to read this one.
+ * The verbs link for the rooms above it: the devices of a context (its rails), registered memory, and
+ * the half of a connection that the control thread owns. A way is a pair of rails, ours and the
+ * peer's, that reach each other. No header of libibverbs is needed to read this one.
  * docs: verbs_lane.h has the lanes on their cores.
  */
 #ifndef GX_VERBS_H
@@ -10,18 +11,29 @@
 #include "core/core.h"
 
 #define VERBS_QPS_MAX 64 /* queue pairs of a connection, all lanes together */
-#define VERBS_QPS     4	 /* when the client names no number */
+#define VERBS_QPS     4	 /* when the client names no number, and a way less than these */
+
+#define VERBS_RAILS_MAX 8 /* devices of a context */
+#define VERBS_WAYS_MAX	(2 * VERBS_RAILS_MAX)
 
 struct verbs_dev;
+struct verbs_rails;
 
-/* What the control thread has registered of one struct gx_mem with the device. owner: ctl; cores
- * read lkey, which is frozen while the memory is not dead. */
+/* What the control thread has registered of one struct gx_mem with one device. gx_mem.verbs names
+ * the first; that one has the keys of all. owner: ctl; cores read rails and lkey, which are frozen
+ * while the memory is not dead. */
 struct verbs_reg {
-	struct verbs_reg *next; /* in the device's list */
-	uint64_t id;		/* of the allocation (gx_mem.id): an address may come again */
-	void *own, *shared;	/* struct ibv_mr: for our own requests; for peers', or NULL */
-	uint32_t lkey, rkey;
-	uint64_t addr; /* by which peers name the first byte */
+	struct verbs_reg *next;	  /* in the device's list */
+	struct verbs_reg *more;	  /* the same memory with a later rail */
+	uint64_t id;		  /* of the allocation (gx_mem.id): an address may come again */
+	void *own, *shared;	  /* struct ibv_mr: for our own requests; for peers', or NULL */
+	struct gx_wire_keys lent; /* peers may read by own, too, and these keys: of sends; rails 0:
+				     they may not */
+	uint8_t rail;		  /* of the device */
+	uint32_t rkey;
+	uint64_t addr;			/* by which peers name the first byte */
+	uint32_t rails;			/* bit i: rail i has it */
+	uint32_t lkey[VERBS_RAILS_MAX]; /* of these */
 };
 
 enum verbs_gid { VERBS_GID_UNKNOWN, VERBS_GID_V1, VERBS_GID_V2 }; /* RoCE v1, v2 */
@@ -32,9 +44,10 @@ struct verbs_qp_say {
 };
 struct verbs_key {
 	uint64_t token, addr;
-	uint32_t rkey;
+	uint32_t rails; /* bit i: rail i of the sender has rkey[i] */
+	uint32_t rkey[VERBS_RAILS_MAX];
 };
-struct verbs_hello {
+struct verbs_port { /* of one rail */
 	uint8_t gid[16];
 	uint16_t lid;
 	uint8_t mtu;	     /* enum ibv_mtu */
@@ -43,26 +56,71 @@ struct verbs_hello {
 	uint8_t gid_type;    /* enum verbs_gid */
 	uint8_t msg_log2;    /* the device takes requests of 2^this bytes */
 	uint8_t reads;	     /* RDMA reads of the peer that it serves at a time, on a queue pair */
-	uint32_t nr_qps, nr_keys;
+	uint32_t speed_mbps; /* 0: not to be used. Told by ends that know rails */
+};
+struct verbs_hello {
+	bool has_rails; /* the form for several rails; else one port, and all numbers of rails are 0 */
+	uint32_t nr_ports, nr_qps, nr_keys;
+	struct verbs_port port[VERBS_RAILS_MAX];
 	struct verbs_qp_say qp[VERBS_QPS_MAX];
+	uint8_t own[VERBS_QPS_MAX],
+		peer[VERBS_QPS_MAX]; /* of each: the sender's rail, the other's */
 	struct verbs_key key[GX_REGIONS_MAX];
 };
-#define VERBS_HELLO_MAX (28 + VERBS_QPS_MAX * 8 + GX_REGIONS_MAX * 20)
+#define VERBS_PORT_B  24
+#define VERBS_RAILS_B (4 + VERBS_RAILS_MAX * (VERBS_PORT_B + 4)) /* of HELLO, at most */
+#define VERBS_HELLO_MAX                                                                            \
+	(VERBS_RAILS_MAX * (VERBS_PORT_B + 4) + 4 + VERBS_QPS_MAX * 12 +                           \
+	 GX_REGIONS_MAX * (20 + 4 * VERBS_RAILS_MAX))
 
 uint32_t verbs_hello_put(uint8_t *b, const struct verbs_hello *h);	    /* bytes written */
 int verbs_hello_get(const uint8_t *b, uint32_t len, struct verbs_hello *h); /* 0, -EPROTO */
+/* The rails of a server, in its HELLO. @port: VERBS_RAILS_MAX */
+uint32_t verbs_ports_put(uint8_t *b, const struct verbs_port port[], uint32_t n);
+int verbs_ports_get(const uint8_t *b, uint32_t len, struct verbs_port port[]); /* n, -EPROTO */
 
 /* What one end says of a queue pair that it has reset, so nothing that was sent to its old life
  * can land any more (verbs_mend.c). */
 struct verbs_mend {
-	uint32_t qp;  /* index in the connection */
-	uint32_t gen; /* the life that begins */
-	struct verbs_qp_say say;
-	uint32_t taken; /* notes that it had taken in the life that ended */
+	uint32_t qp;		 /* index in the connection */
+	uint32_t gen;		 /* the life that begins */
+	struct verbs_qp_say say; /* qpn 0: it is no more, and nothing can land there again */
+	uint32_t taken;		 /* notes that it had taken in the life that ended */
 };
 #define VERBS_MEND_B 20
 void verbs_mend_put(uint8_t b[VERBS_MEND_B], const struct verbs_mend *m);
 int verbs_mend_get(const uint8_t *b, uint32_t len, struct verbs_mend *m); /* 0, -EPROTO */
+
+/* -- verbs_rails.c -- */
+
+/** verbs_rails_open() - Open @first and the @nr_more others: each as verbs_dev_open() has it, or "all":
+ * every device with an active port, up to VERBS_RAILS_MAX. Control path. Return: 0; -ENODEV,
+ * -EINVAL, -ENOMEM with gx_error(). */
+int verbs_rails_open(const char *first, const char *const more[], uint64_t nr_more,
+		     struct verbs_rails **out);
+void verbs_rails_close(struct verbs_rails *rails); /* accepts NULL */
+/** verbs_rails_lend() - As verbs_dev_lend(), with all rails. */
+void verbs_rails_lend(struct verbs_rails *rails);
+/** verbs_rails_text() - What was chosen and why, a line for each. Return: bytes, as snprintf(). */
+int verbs_rails_text(const struct verbs_rails *rails, char *buf, size_t room);
+void verbs_rails_events(struct verbs_rails *rails); /* control thread */
+/** verbs_rails_say() - Our rails, for HELLO. Return: bytes, at most VERBS_RAILS_B. Control thread. */
+uint32_t verbs_rails_say(const struct verbs_rails *rails, uint8_t *b);
+/* Any thread: a device may take seconds. */
+/** verbs_mem_new() - Register @mem with each rail, for our own requests. NULL: all have refused it. A
+ * refusal is said in the log. */
+struct verbs_reg *verbs_mem_new(struct verbs_rails *rails, const struct gx_mem *mem);
+/** verbs_mem_share() - Once more, for @access by peers, with those rails that have it. NULL: all have
+ * refused, with gx_error(). */
+void *verbs_mem_share(struct verbs_rails *rails, const struct gx_mem *mem, unsigned access);
+void verbs_mem_share_put(struct verbs_rails *rails, void *shared); /* not kept */
+/* Control thread. */
+void verbs_mem_keep(struct verbs_rails *rails, struct verbs_reg *first); /* of verbs_mem_new() */
+void verbs_mem_share_keep(struct verbs_reg *first, void *shared);	 /* it has none yet */
+/** verbs_mem_revoke() - As verbs_reg_revoke(), with all rails. */
+int verbs_mem_revoke(struct verbs_rails *rails, const struct gx_mem *mem);
+/** verbs_mem_put() - As verbs_reg_put(), with all rails. */
+int verbs_mem_put(struct verbs_rails *rails, const struct gx_mem *mem);
 
 /* -- verbs_dev.c; control path -- */
 
@@ -70,11 +128,17 @@ int verbs_mend_get(const uint8_t *b, uint32_t len, struct verbs_mend *m); /* 0, 
  * port. Return: 0; -ENODEV, -EINVAL, -ENOMEM with gx_error(). */
 int verbs_dev_open(const char *option, struct verbs_dev **out);
 void verbs_dev_close(struct verbs_dev *dev); /* no connection and no registration is left */
+/** verbs_dev_lend() - Peers may read memory that is registered from here on, as long sends go over
+ * queue pairs. */
+void verbs_dev_lend(struct verbs_dev *dev);
 /** verbs_dev_text() - What was chosen and why, for people. Return: as snprintf(). */
 int verbs_dev_text(const struct verbs_dev *dev, char *buf, size_t room);
 /** verbs_dev_events() - Take asynchronous events. Return: false: the device was removed, or is broken for
  * good. */
 bool verbs_dev_events(struct verbs_dev *dev);
+/** verbs_dev_names() - Of the devices that there are, @max at most. Return: how many, -ENODEV with
+ * gx_error(). */
+int verbs_dev_names(char name[][GX_NAME_MAX], unsigned max);
 
 /* -- verbs_reg.c; any thread: the device may take seconds -- */
 
@@ -93,21 +157,21 @@ void verbs_share_keep(struct verbs_reg *r, void *shared);	 /* it has none yet */
  * Return: 0; -errno: the device did not give it back, and counts as failed: have all connections
  * stopped by verbs_conn_stop(). */
 int verbs_reg_revoke(struct verbs_dev *dev, const struct gx_mem *mem);
-/** verbs_reg_put() - No request of ours names it any more: forget it. */
-void verbs_reg_put(struct verbs_dev *dev, const struct gx_mem *mem);
+/** verbs_reg_put() - No request of ours names it any more: forget it. Return: as verbs_reg_revoke(). */
+int verbs_reg_put(struct verbs_dev *dev, const struct gx_mem *mem);
 
 /* -- a connection's half, verbs_conn.c; control thread -- */
 
 /** verbs_offered() - NULL, or the reason why this context does not offer the verbs link. */
 const char *verbs_offered(const struct gx *gx);
-/** verbs_conn_open() - Before the lanes are opened. @nr_qps: 0: the default. Return: 0, -errno with
- * gx_error(). */
-int verbs_conn_open(struct gx_conn *c, unsigned nr_lanes, unsigned nr_qps);
+/** verbs_conn_open() - Before the lanes are opened: which ways, and which queue pairs on each? The
+ * client decides that. @nr_qps: 0: the default. @b: at the server, what the client says (then
+ * @nr_qps counts for nothing); else NULL. Return: 0, -errno with gx_error(). */
+int verbs_conn_open(struct gx_conn *c, unsigned nr_lanes, unsigned nr_qps, const uint8_t *b,
+		    uint32_t len);
 /** verbs_conn_say() - The lanes are open: describe them and our regions for the peer. Return: bytes
  * written, at most VERBS_HELLO_MAX. */
 uint32_t verbs_conn_say(const struct gx_conn *c, uint8_t *b);
-/** verbs_hello_qps() - How many queue pairs does the client want? 0: malformed. */
-unsigned verbs_hello_qps(const uint8_t *b, uint32_t len);
 /** verbs_conn_hear() - The peer's description; before the lanes are connected. Return: 0, -errno
  * with gx_error(). */
 int verbs_conn_hear(struct gx_conn *c, const uint8_t *b, uint32_t len);
@@ -119,7 +183,16 @@ int verbs_conn_prove(struct gx_conn *c);
 /** verbs_conn_way() - That no packet gets through between the devices, with their names and what to
  * do, for people. */
 void verbs_conn_way(const struct gx_conn *c, char *buf, size_t room);
-unsigned verbs_nr_regions(const struct gx_conn *c); /* that the device reaches */
+/** verbs_conn_text() - Its ways and their queue pairs, for people. */
+void verbs_conn_text(const struct gx_conn *c, char *buf, size_t room);
+/** verbs_conn_lost() - Has it lost all its devices, or been stopped because of one? */
+bool verbs_conn_lost(const struct gx_conn *c);
+/** verbs_conn_devices() - That they failed, with the name and state of each, for people. */
+void verbs_conn_devices(const struct gx_conn *c, char *buf, size_t room);
+unsigned verbs_nr_regions(const struct gx_conn *c); /* that a rail reaches */
+/** verbs_pull_over() - Sends of more bytes go over the queue pairs, if both ends know the memory; 0:
+ * none do. verbs_pull.c. */
+uint64_t verbs_pull_over(const struct gx_conn *c);
 /** verbs_conn_tick() - Have queue pairs that failed made anew. @say sends to verbs_conn_mend() of
  * the peer. */
 void verbs_conn_tick(struct gx_conn *c, uint64_t now_ns,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A connection's half of the verbs link: what the ends tell each other, the peer's regions, and
- * queue pairs that are made anew while it is up. Control thread.
+ * A connection's half of the verbs link: its description and the peer's, the peer's regions, and queue
+ * pairs that are made anew while it is up. verbs_ways.c chooses and watches its ways. Control thread.
  */
 #include "verbs/link_verbs.h"
 
@@ -12,29 +12,35 @@
 
 #define PROVE_SPIN_NS 500000	    /* a device answers sooner; else the next tick looks again */
 #define CONN_STOP_NS  1000000000ull /* after which queue pairs that do not end are destroyed */
-#define CONN_PATIENCE 4 /* peer time-outs until one that is not made anew ends the connection */
-
 const char *verbs_offered(const struct gx *gx)
 {
 	if (!gx->verbs)
 		return "gx_opts.verbs names no device";
-	return atomic_load_explicit(&gx->verbs->failed, memory_order_relaxed)
-		       ? "its RDMA device has failed, or is gone"
-		       : NULL;
+	for (unsigned i = 0; i < gx->verbs->nr; i++)
+		if (!atomic_load_explicit(&gx->verbs->dev[i]->failed, memory_order_relaxed))
+			return NULL;
+	return gx->verbs->nr == 1 ? "its RDMA device has failed, or is gone"
+				  : "its RDMA devices have failed, or are gone";
 }
 
-int verbs_conn_open(struct gx_conn *c, unsigned nr_lanes, unsigned nr_qps)
+int verbs_conn_open(struct gx_conn *c, unsigned nr_lanes, unsigned nr_qps, const uint8_t *b,
+		    uint32_t len)
 {
 	struct verbs_conn *v = calloc(1, sizeof(*v));
+	int ret;
 
 	if (!v)
 		return gx_fail(-ENOMEM, "no memory for a connection");
-	v->nr_lanes = nr_lanes;
-	v->nr_qps = GX_MAX(nr_qps ? nr_qps : VERBS_QPS, nr_lanes); /* one a lane at least */
 	c->verbs = v;
-	if (v->nr_qps <= VERBS_QPS_MAX)
+	v->nr_lanes = nr_lanes;
+	ret = conn_plan(c, nr_lanes, nr_qps, b, len);
+	if (ret)
+		return ret;
+	v->nr_qps = v->plan.nr_qps;
+	if (v->nr_qps >= nr_lanes && v->nr_qps <= VERBS_QPS_MAX)
 		return 0;
-	return gx_fail(-EINVAL, "%u queue pairs: at most %d", v->nr_qps, VERBS_QPS_MAX);
+	return gx_fail(-EINVAL, "%u queue pairs: at least %u, at most %d", v->nr_qps, nr_lanes,
+		       VERBS_QPS_MAX);
 }
 
 void verbs_conn_close(struct gx_conn *c)
@@ -43,23 +49,46 @@ void verbs_conn_close(struct gx_conn *c)
 	c->verbs = NULL;
 }
 
+/* The numbers by which the peer reaches a region. None: it goes by packets. */
+static bool key_fill(const struct verbs_conn *v, const struct gx_mem *mem, struct verbs_key *key)
+{
+	const struct verbs_reg *first = mem ? mem->verbs : NULL;
+	/* In the old form: of the one device that the connection has. */
+	unsigned only = v->has_rails ? VERBS_RAILS_MAX : v->plan.way[0].own;
+
+	if (!first || mem_is_dead(mem))
+		return false;
+	*key = (struct verbs_key){.token = mem->token, .addr = first->addr};
+	for (const struct verbs_reg *r = first; r; r = r->more) {
+		unsigned at = v->has_rails ? r->rail : 0;
+
+		if (!r->shared || (!v->has_rails && r->rail != only))
+			continue;
+		key->rails |= 1u << at;
+		key->rkey[at] = r->rkey;
+	}
+	return key->rails;
+}
+
 uint32_t verbs_conn_say(const struct gx_conn *c, uint8_t *b)
 {
 	const struct verbs_conn *v = c->verbs;
-	struct verbs_hello h = {.nr_qps = v->nr_qps};
+	const struct verbs_rails *rails = c->gx->verbs;
+	struct verbs_hello h = {.nr_qps = v->nr_qps, .nr_ports = 1, .has_rails = v->has_rails};
 
-	verbs_hello_fill(c->gx->verbs, &h);
-	for (unsigned k = 0; k < v->nr_qps; k++)
+	if (h.has_rails)
+		h.nr_ports = rails->nr;
+	for (unsigned i = 0; i < h.nr_ports; i++)
+		verbs_port_fill(rails->dev[h.has_rails ? i : v->plan.way[0].own], &h.port[i]);
+	for (unsigned k = 0; k < v->nr_qps; k++) {
+		const struct verbs_plan_way *w = &v->plan.way[v->plan.qp_way[k]];
+
 		h.qp[k] = v->side[k].own;
-	for (unsigned i = 0; i < c->nr_told; i++) {
-		const struct gx_mem *mem = c->told[i];
-		const struct verbs_reg *r = mem ? mem->verbs : NULL;
-
-		if (!r || !r->shared || mem_is_dead(mem))
-			continue;
-		h.key[h.nr_keys++] =
-			(struct verbs_key){.token = mem->token, .addr = r->addr, .rkey = r->rkey};
+		h.own[k] = h.has_rails ? w->own : 0;
+		h.peer[k] = h.has_rails ? w->peer : 0;
 	}
+	for (unsigned i = 0; i < c->nr_told; i++)
+		h.nr_keys += key_fill(v, c->told[i], &h.key[h.nr_keys]);
 	return verbs_hello_put(b, &h);
 }
 
@@ -76,18 +105,12 @@ static int key_take(struct gx_conn *c, const struct verbs_key *key)
 		*at = (struct verbs_region){.token = r->token,
 					    .len = r->len,
 					    .addr = key->addr,
-					    .rkey = key->rkey,
+					    .rails = key->rails,
 					    .access = r->access};
+		memcpy(at->rkey, key->rkey, sizeof(at->rkey));
 		return 0;
 	}
 	return -EPROTO;
-}
-
-unsigned verbs_hello_qps(const uint8_t *b, uint32_t len)
-{
-	struct verbs_hello h;
-
-	return verbs_hello_get(b, len, &h) ? 0 : h.nr_qps;
 }
 
 int verbs_conn_hear(struct gx_conn *c, const uint8_t *b, uint32_t len)
@@ -95,9 +118,9 @@ int verbs_conn_hear(struct gx_conn *c, const uint8_t *b, uint32_t len)
 	struct verbs_conn *v = c->verbs;
 	int ret = verbs_hello_get(b, len, &v->peer);
 
-	if (ret || v->peer.nr_qps != v->nr_qps)
+	if (ret)
 		return gx_fail(-EPROTO, "malformed numbers of queue pairs");
-	ret = verbs_way_check(c->gx->verbs, &v->peer);
+	ret = conn_ways_check(c);
 	if (ret)
 		return ret;
 	for (uint32_t i = 0; !ret && i < v->peer.nr_keys; i++)
@@ -110,26 +133,85 @@ unsigned verbs_nr_regions(const struct gx_conn *c)
 	return c->verbs->peer.nr_keys;
 }
 
-void verbs_conn_way(const struct gx_conn *c, char *buf, size_t room)
+/* From device to device, by the kind of address that the packets carry. */
+static int way_text(const struct gx_conn *c, const struct verbs_plan_way *w, char *buf, size_t room)
 {
-	const struct verbs_dev *dev = c->gx->verbs;
-	const struct verbs_hello *h = &c->verbs->peer;
+	const struct verbs_dev *dev = c->gx->verbs->dev[w->own];
+	const struct verbs_port *port = &c->verbs->peer.port[w->peer];
 	char own[VERBS_GID_TEXT_MAX], other[VERBS_GID_TEXT_MAX];
 
-	if (h->is_ethernet)
-		snprintf(
-			buf, room,
-			"no packet gets from %s (GID %s) to the peer's device (GID %s) and back: "
-			"is UDP port 4791 open, and the MTU of the path that of the ports? Or name "
-			"other GIDs",
-			dev->name, verbs_gid_text(dev->gid.raw, own),
-			verbs_gid_text(h->gid, other));
-	else
-		snprintf(buf, room,
-			 "no packet gets from %s (LID %u) to the peer's device (LID %u) and back: "
-			 "are both of one subnet? Or name other devices",
-			 dev->name, dev->port_attr.lid, h->lid);
+	if (!port->is_ethernet)
+		return snprintf(buf, room, "%s (LID %u) to the peer's device (LID %u)", dev->name,
+				dev->port_attr.lid, port->lid);
+	return snprintf(buf, room, "%s (GID %s) to the peer's device (GID %s)", dev->name,
+			verbs_gid_text(dev->gid.raw, own), verbs_gid_text(port->gid, other));
 }
+
+void verbs_conn_way(const struct gx_conn *c, char *buf, size_t room)
+{
+	const struct verbs_conn *v = c->verbs;
+	size_t at = (size_t)snprintf(buf, room, "no packet gets from ");
+
+	for (unsigned w = 0; w < v->plan.nr_ways && at < room; w++) {
+		at += (size_t)snprintf(buf + at, room - at, "%s", w ? ", nor from " : "");
+		if (at < room)
+			at += (size_t)way_text(c, &v->plan.way[w], buf + at, room - at);
+	}
+	if (at < room)
+		snprintf(buf + at, room - at, " and back: %s",
+			 v->peer.port[0].is_ethernet
+				 ? "is UDP port 4791 open, and the MTU of the path that of the "
+				   "ports? Or name other GIDs"
+				 : "are both of one subnet? Or name other devices");
+}
+
+void verbs_conn_text(const struct gx_conn *c, char *buf, size_t room)
+{
+	const struct verbs_conn *v = c->verbs;
+	size_t at = 0;
+
+	buf[0] = 0;
+	for (unsigned w = 0; w < v->plan.nr_ways && at < room; w++) {
+		const struct verbs_plan_way *way = &v->plan.way[w];
+		unsigned n = 0;
+
+		for (unsigned k = 0; k < v->nr_qps; k++)
+			n += v->plan.qp_way[k] == w;
+		at += (size_t)snprintf(buf + at, room - at, "%s%s to its rail %u: %u queue pairs",
+				       w ? ", " : "", c->gx->verbs->dev[way->own]->name, way->peer,
+				       n);
+	}
+}
+
+void verbs_conn_devices(const struct gx_conn *c, char *buf, size_t room)
+{
+	const struct verbs_conn *v = c->verbs;
+	size_t at = (size_t)snprintf(
+		buf, room, "%s of this end failed, or does not connect a queue pair again: ",
+		v->plan.nr_ways == 1 ? "the RDMA device" : "RDMA devices");
+
+	for (unsigned w = 0; w < v->plan.nr_ways && at < room; w++) {
+		const struct verbs_dev *dev = c->gx->verbs->dev[v->plan.way[w].own];
+
+		at += (size_t)snprintf(buf + at, room - at, "%s%s (%s)", w ? ", " : "", dev->name,
+				       dev->removed	? "removed"
+				       : dev->failed	? "failed"
+				       : dev->port_down ? "its port is down"
+							: "opened");
+	}
+}
+
+bool verbs_conn_lost(const struct gx_conn *c)
+{
+	const struct verbs_conn *v = c->verbs;
+
+	for (unsigned w = 0; w < v->plan.nr_ways && !v->stopped_ns; w++)
+		if (!c->gx->verbs->dev[v->plan.way[w].own]->failed)
+			return false;
+	return true;
+}
+
+/* ---- Proved ---- */
 
 /* Nobody answered. Any other error is one of the devices, or of the requests. */
 static bool is_of_the_way(enum ibv_wc_status status)
@@ -138,23 +220,53 @@ static bool is_of_the_way(enum ibv_wc_status status)
 	       status == IBV_WC_RESP_TIMEOUT_ERR;
 }
 
-/* Which answers have come? */
-static int prove_poll(struct verbs_conn *v, struct verbs_lane *l)
+/* The lane has no core yet: what one would do. */
+static int prove_one(struct verbs_conn *v, struct verbs_lane *l, unsigned lane,
+		     const struct ibv_wc *wc)
 {
-	struct ibv_wc wc[16];
-	int n = ibv_poll_cq(l->cq, GX_ARRAY_SIZE(wc), wc);
+	unsigned i = wc->wr_id >> 56;
+	struct verbs_qp *q = i < l->nr_qps ? &l->qp[i] : NULL;
 
-	if (n < 0)
-		return -ENODEV;
-	for (int i = 0; i < n; i++) {
-		v->prove_status = wc[i].status;
-		if (wc[i].status != IBV_WC_SUCCESS)
-			return is_of_the_way(wc[i].status) ? -ENETUNREACH : -EIO;
-		if (!(wc[i].wr_id & VERBS_ID_MARK)) /* our end is not UP yet, as it knows */
-			return -EPROTO;
-		v->nr_proven++;
+	if (!q || (wc->status == IBV_WC_SUCCESS && !(wc->wr_id & VERBS_ID_MARK)))
+		return -EPROTO; /* our end is not UP yet, as it knows */
+	if (wc->status == IBV_WC_SUCCESS) {
+		v->side[i * v->nr_lanes + lane].proven = true;
+		return 0;
 	}
+	if (wc->wr_id & VERBS_ID_RECV)
+		q->nr_recvs -= q->nr_recvs != 0;
+	else
+		q->proving = false;
+	if (wc->status != IBV_WC_WR_FLUSH_ERR) {
+		v->prove_status = wc->status;
+		v->prove_dev = qp_dev(l, q);
+	}
+	if (qp_lives(qp_state(q))) {
+		atomic_store_explicit(&q->status, wc->status, memory_order_relaxed);
+		qp_goto(q, qp_state(q), VERBS_QP_FAILED);
+	}
+	qp_try_drained(q);
 	return 0;
+}
+
+/* Which answers have come? */
+static int prove_poll(struct verbs_conn *v, unsigned lane)
+{
+	struct verbs_lane *l = v->lane[lane];
+	struct ibv_wc wc[16];
+	int ret = 0;
+
+	for (unsigned w = 0; w < l->nr_ways && !ret; w++) {
+		int n = l->way[w].cq ? ibv_poll_cq(l->way[w].cq, GX_ARRAY_SIZE(wc), wc) : 0;
+
+		if (n < 0 && l->nr_ways == 1)
+			return -ENODEV;
+		if (n < 0)
+			verbs_way_broken(l, &l->way[w]);
+		for (int i = 0; i < n && !ret; i++)
+			ret = prove_one(v, l, lane, &wc[i]);
+	}
+	return ret;
 }
 
 static int prove_begin(struct verbs_conn *v)
@@ -162,9 +274,69 @@ static int prove_begin(struct verbs_conn *v)
 	int ret = 0;
 
 	v->proving = true;
-	for (unsigned k = 0; k < v->nr_qps && !ret; k++)
-		ret = verbs_qp_mark(&v->lane[k % v->nr_lanes]->qp[k / v->nr_lanes]);
+	for (unsigned k = 0; k < v->nr_qps && !ret; k++) {
+		struct verbs_qp *q = &v->lane[k % v->nr_lanes]->qp[k / v->nr_lanes];
+
+		if (qp_state(q) == VERBS_QP_UP) /* else its peer's address was not found */
+			ret = verbs_qp_mark(q);
+	}
 	return ret;
+}
+
+/* Is nothing to be waited for? Each lane needs a way that works; one that has a single way, all of
+ * its queue pairs. Return: 1: it is proven; 0: not yet; -1: it is not, and will not be. */
+static int prove_state(const struct verbs_conn *v)
+{
+	bool works[GX_HELLO_LANES] = {false};
+	unsigned nr_works = 0;
+
+	for (unsigned k = 0; k < v->nr_qps; k++) {
+		unsigned lane = k % v->nr_lanes;
+		const struct verbs_lane *l = v->lane[lane];
+		const struct verbs_qp *q = &l->qp[k / v->nr_lanes];
+		bool failed = qp_state(q) != VERBS_QP_UP ||
+			      atomic_load_explicit(&l->way[q->way].broken, memory_order_relaxed);
+
+		if (failed && v->plan.nr_ways == 1)
+			return -1;
+		if (!failed && !v->side[k].proven)
+			return 0;
+		nr_works += !failed && !works[lane];
+		works[lane] |= !failed;
+	}
+	return nr_works < v->nr_lanes ? -1 : 1;
+}
+
+/* Ways that did not answer are tried again in the background. */
+static void prove_say(const struct gx_conn *c)
+{
+	const struct verbs_conn *v = c->verbs;
+	uint32_t bad = 0;
+	char text[256];
+
+	for (unsigned k = 0; k < v->nr_qps; k++)
+		if (!v->side[k].proven)
+			bad |= 1u << v->plan.qp_way[k];
+	for (unsigned w = 0; w < v->plan.nr_ways; w++) {
+		if (!(bad >> w & 1))
+			continue;
+		way_text(c, &v->plan.way[w], text, sizeof(text));
+		gx_warn("peer %s: no packet gets from %s and back: others carry the connection",
+			c->peer_name, text);
+	}
+}
+
+static int prove_failed(const struct gx_conn *c)
+{
+	const struct verbs_conn *v = c->verbs;
+	char text[256];
+
+	if (v->prove_status && !is_of_the_way(v->prove_status))
+		return gx_fail(-EIO, "%s: a write of no bytes to the peer's device failed: %s",
+			       v->prove_dev->name,
+			       v->prove_dev->api->wc_status_str(v->prove_status));
+	verbs_conn_way(c, text, sizeof(text));
+	return gx_fail(-ENETUNREACH, "%s", text);
 }
 
 int verbs_conn_prove(struct gx_conn *c)
@@ -172,40 +344,26 @@ int verbs_conn_prove(struct gx_conn *c)
 	struct verbs_conn *v = c->verbs;
 	/* At the first tick alone: the other connections wait meanwhile. */
 	uint64_t until_ns = v->proving ? 0 : gx_now_ns() + PROVE_SPIN_NS;
-	int ret = v->proving ? 0 : prove_begin(v);
-	char text[256];
+	int ret = v->proving ? 0 : prove_begin(v), state = 0;
 
-	do
+	while (!ret) {
 		for (unsigned i = 0; i < v->nr_lanes && !ret; i++)
-			ret = prove_poll(v, v->lane[i]);
-	while (!ret && v->nr_proven < v->nr_qps && gx_now_ns() < until_ns);
-	if (!ret)
-		return v->nr_proven == v->nr_qps;
-	if (v->prove_status && ret == -EIO)
-		return gx_fail(ret, "%s: a write of no bytes to the peer's device failed: %s",
-			       c->gx->verbs->name,
-			       c->gx->verbs->api->wc_status_str(v->prove_status));
-	if (ret != -ENETUNREACH)
-		return gx_fail(ret, "%s does not send: error %d", c->gx->verbs->name, -ret);
-	verbs_conn_way(c, text, sizeof(text));
-	return gx_fail(ret, "%s", text);
+			ret = prove_poll(v, i);
+		state = ret ? 0 : prove_state(v);
+		if (state || gx_now_ns() >= until_ns)
+			break;
+	}
+	if (ret)
+		return gx_fail(ret, "%s does not send: error %d",
+			       c->gx->verbs->dev[v->plan.way[0].own]->name, -ret);
+	if (state < 0)
+		return prove_failed(c);
+	if (state > 0)
+		prove_say(c);
+	return state;
 }
 
 /* ---- While it is up ---- */
-
-/* A device that does not flush it, a peer that does not reset its end, or a way that is cut would
- * hold operations for ever, and their memory. A core that its program pauses is no reason. */
-static void side_watch(const struct gx_conn *c, struct verbs_lane *l, const struct verbs_qp *q,
-		       struct verbs_side *s, uint64_t now_ns)
-{
-	if (qp_state(q) == VERBS_QP_UP && !q->sick)
-		s->down_ns = s->vain = 0;
-	else if (!s->down_ns)
-		s->down_ns = now_ns;
-	else if (now_ns - s->down_ns > CONN_PATIENCE * c->agreed.peer_timeout_ns)
-		atomic_store_explicit(&l->ep->fault, s->vain ? -ENETUNREACH : -ENODEV,
-				      memory_order_release);
-}
 
 /* verbs_mend_step(), with its cost. */
 static bool side_step(struct verbs_conn *v, unsigned k, struct verbs_lane *l, struct verbs_qp *q,
@@ -213,12 +371,21 @@ static bool side_step(struct verbs_conn *v, unsigned k, struct verbs_lane *l, st
 {
 	uint64_t start_ns = gx_now_ns();
 	struct verbs_side *s = &v->side[k];
-	bool may = verbs_mend_may(&v->budget, v->side, v->nr_qps, s, start_ns);
-	bool worked = verbs_mend_step(l, q, s, &v->peer, may, m);
+	bool held = s->held, may = verbs_mend_may(&v->budget, v->side, v->nr_qps, s, start_ns);
+	bool worked = verbs_mend_step(l, q, s, &v->peer.port[l->way[q->way].peer], may, m);
 
-	if (worked)
+	if (worked || (held && !s->held))
 		verbs_budget_spend(&v->budget, start_ns, gx_now_ns());
 	return worked;
+}
+
+/* Nothing of its devices will come back: they need not be waited for. */
+static bool lane_is_removed(const struct verbs_lane *l)
+{
+	for (unsigned w = 0; w < l->nr_ways; w++)
+		if (!l->way[w].dev->removed)
+			return false;
+	return true;
 }
 
 /* Until the device has taken it, peers could still write to our memory. */
@@ -232,11 +399,46 @@ static void conn_flush(struct gx_conn *c)
 		int ret = v->lane[i] ? verbs_mend_stop(v->lane[i]) : 0;
 
 		if (ret && !said)
-			gx_warn("%s does not flush a queue pair: %s: gx tries again, and destroys "
-				"it after a while",
-				c->gx->verbs->name, strerror(-ret));
+			gx_warn("an RDMA device does not flush a queue pair: %s: gx tries again, "
+				"and destroys it after a while",
+				strerror(-ret));
 		said |= ret != 0;
 		v->stop_again |= ret != 0;
+	}
+}
+
+static void side_say(const struct gx_conn *c, unsigned k, const struct verbs_lane *l,
+		     const struct verbs_qp *q)
+{
+	if (c->verbs->side[k].vain && l->nr_ways > 1) /* tried again and again, while others work */
+		return;
+	gx_info("peer %s: queue pair %u failed (%s), and is made anew", c->peer_name, k,
+		qp_dev(l, q)->api->wc_status_str((enum ibv_wc_status)atomic_load_explicit(
+			&q->status, memory_order_relaxed)));
+}
+
+static void conn_mend(struct gx_conn *c,
+		      void (*say)(struct gx_conn *c, const uint8_t *b, uint32_t len))
+{
+	struct verbs_conn *v = c->verbs;
+	uint8_t b[VERBS_MEND_B];
+	struct verbs_mend m;
+
+	for (unsigned k = 0; k < v->nr_qps; k++) {
+		struct verbs_lane *l = v->lane[k % v->nr_lanes];
+		struct verbs_qp *q = l ? &l->qp[k / v->nr_lanes] : NULL;
+		bool gone = q && v->has_rails && verbs_gone_step(l, q, &v->side[k], &m);
+
+		if (!q || (!gone && !side_step(v, k, l, q, &m)))
+			continue;
+		if (gone)
+			gx_info("peer %s: queue pair %u of %s does not come back", c->peer_name, k,
+				qp_dev(l, q)->name);
+		else
+			side_say(c, k, l, q);
+		m.qp = k;
+		verbs_mend_put(b, &m);
+		say(c, b, sizeof(b));
 	}
 }
 
@@ -244,30 +446,18 @@ void verbs_conn_tick(struct gx_conn *c, uint64_t now_ns,
 		     void (*say)(struct gx_conn *c, const uint8_t *b, uint32_t len))
 {
 	struct verbs_conn *v = c->verbs;
-	uint8_t b[VERBS_MEND_B];
-	struct verbs_mend m;
 
 	if (!v)
 		return;
-	for (unsigned k = 0; k < v->nr_qps && !v->stopped_ns; k++) {
-		struct verbs_lane *l = v->lane[k % v->nr_lanes];
-		struct verbs_qp *q = l ? &l->qp[k / v->nr_lanes] : NULL;
-
-		if (q)
-			side_watch(c, l, q, &v->side[k], now_ns);
-		if (!q || !side_step(v, k, l, q, &m))
-			continue;
-		gx_info("peer %s: queue pair %u failed (%s), and is made anew", c->peer_name, k,
-			l->dev->api->wc_status_str((enum ibv_wc_status)atomic_load_explicit(
-				&q->status, memory_order_relaxed)));
-		m.qp = k;
-		verbs_mend_put(b, &m);
-		say(c, b, sizeof(b));
+	if (!v->stopped_ns) {
+		conn_ways_watch(c, now_ns);
+		conn_mend(c, say);
 	}
 	if (v->stop_again)
 		conn_flush(c);
 	for (unsigned i = 0; v->stopped_ns && i < v->nr_lanes; i++)
-		if (v->lane[i] && (now_ns - v->stopped_ns > CONN_STOP_NS || c->gx->verbs->removed))
+		if (v->lane[i] &&
+		    (now_ns - v->stopped_ns > CONN_STOP_NS || lane_is_removed(v->lane[i])))
 			verbs_mend_give_up(v->lane[i]);
 }
 
@@ -277,14 +467,19 @@ int verbs_conn_mend(struct gx_conn *c, const uint8_t *b, uint32_t len)
 	struct verbs_conn *v = c->verbs;
 	struct verbs_lane *l;
 	struct verbs_mend m;
-	int ret;
+	struct verbs_qp *q;
+	int ret = 0;
 
-	if (!v || verbs_mend_get(b, len, &m) || m.qp >= v->nr_qps)
+	if (!v || verbs_mend_get(b, len, &m) || m.qp >= v->nr_qps || (!m.say.qpn && !v->has_rails))
 		return -EPROTO;
 	l = v->lane[m.qp % v->nr_lanes];
 	if (!l || v->stopped_ns)
 		return 0;
-	ret = verbs_mend_take(l, &l->qp[m.qp / v->nr_lanes], &v->side[m.qp], &v->peer, &m);
+	q = &l->qp[m.qp / v->nr_lanes];
+	if (m.say.qpn)
+		ret = verbs_mend_take(l, q, &v->side[m.qp], &v->peer.port[l->way[q->way].peer], &m);
+	else
+		verbs_gone_take(q, &v->side[m.qp], &m);
 	verbs_budget_spend(&v->budget, start_ns, gx_now_ns());
 	return ret;
 }

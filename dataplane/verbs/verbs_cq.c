@@ -19,14 +19,14 @@ static struct verbs_op *wr_op(struct verbs_lane *l, const struct verbs_wr *wr)
 }
 
 /* The device has acknowledged it: it has landed. */
-static void wr_done(struct verbs_lane *l, const struct verbs_wr *wr)
+static void wr_done(struct verbs_lane *l, struct verbs_qp *q, const struct verbs_wr *wr)
 {
 	struct verbs_op *op = wr_op(l, wr);
 
 	if (!op)
 		return;
 	if (wr->kind == VERBS_WR_DATA) {
-		l->under_b -= wr->len;
+		l->way[q->way].under_b -= wr->len;
 		op->data_out--;
 	} else {
 		op->note_out--;
@@ -42,14 +42,14 @@ void wr_redo(struct verbs_lane *l, struct verbs_qp *q, const struct verbs_wr *wr
 		return;
 	op->redone = true;
 	if (wr->kind == VERBS_WR_DATA) {
-		l->under_b -= wr->len;
+		l->way[q->way].under_b -= wr->len;
 		op->data_redo++;
 	}
 	q->redo[q->redo_head++ % VERBS_SQ] = *wr; /* counts as out meanwhile */
 }
 
 /* The operation itself is at fault, so it is not sent again. */
-static void wr_refused(struct verbs_lane *l, const struct verbs_wr *wr, int err)
+static void wr_refused(struct verbs_lane *l, struct verbs_qp *q, const struct verbs_wr *wr, int err)
 {
 	struct verbs_op *op = wr_op(l, wr);
 
@@ -59,7 +59,7 @@ static void wr_refused(struct verbs_lane *l, const struct verbs_wr *wr, int err)
 		err = -ECANCELED;
 	op_set_status(l, op, err);
 	if (wr->kind == VERBS_WR_DATA) {
-		l->under_b -= wr->len;
+		l->way[q->way].under_b -= wr->len;
 		op->data_out--;
 	} else {
 		op->note_out--;
@@ -132,7 +132,7 @@ static void send_failed(struct verbs_lane *l, struct verbs_qp *q, uint32_t numbe
 	while (q->tail != number) {
 		wr = &q->sent[q->tail++ % VERBS_SQ];
 		if (first && status != IBV_WC_WR_FLUSH_ERR)
-			wr_done(l, wr);
+			wr_done(l, q, wr);
 		else
 			wr_redo(l, q, wr);
 	}
@@ -142,7 +142,7 @@ static void send_failed(struct verbs_lane *l, struct verbs_qp *q, uint32_t numbe
 	    wr_tries(l, wr) >= VERBS_TRIES)
 		err = -EIO;
 	if (err)
-		wr_refused(l, wr, err);
+		wr_refused(l, q, wr, err);
 	else
 		wr_redo(l, q, wr);
 }
@@ -158,7 +158,7 @@ static void send_one(struct verbs_lane *l, struct verbs_qp *q, uint32_t number, 
 		return;
 	}
 	while (q->tail != number + 1)
-		wr_done(l, &q->sent[q->tail++ % VERBS_SQ]);
+		wr_done(l, q, &q->sent[q->tail++ % VERBS_SQ]);
 }
 
 /* ---- Receives ---- */
@@ -192,7 +192,7 @@ static void recv_again(struct verbs_lane *l, struct verbs_qp *q)
 	q->nr_again = 0;
 	if (!n || l->fail_err || !qp_lives(qp_state(q)))
 		return;
-	if (verbs_recv(q, q->again, n, l->slots_mr->lkey)) {
+	if (verbs_recv(q, q->again, n, l->way[q->way].slots_mr->lkey)) {
 		qp_fail(l, q, IBV_WC_GENERAL_ERR);
 		atomic_store_explicit(&q->want_err, true, memory_order_release);
 	}
@@ -262,6 +262,8 @@ static void cq_one(struct verbs_lane *l, const struct ibv_wc *wc)
 		l->nr_bad++;
 		return;
 	}
+	if (gx_unlikely(atomic_load_explicit(&q->has_quit, memory_order_relaxed)))
+		return; /* the control thread has told the peer by now how many notes were taken */
 	if (wc->wr_id & VERBS_ID_MARK)
 		mark_one(l, q, wc->status);
 	else if (wc->wr_id & VERBS_ID_RECV)
@@ -289,23 +291,48 @@ static void qp_bury(struct verbs_lane *l, struct verbs_qp *q)
 	q->nr_recvs = q->nr_again = 0;
 }
 
-bool cq_reap(struct verbs_lane *l)
+/* The control thread has it end. If it has drained, nothing of it is the core's any more. */
+static void qp_quit(struct verbs_lane *l, struct verbs_qp *q, int state)
+{
+	if (qp_lives(state))
+		qp_fail(l, q, IBV_WC_FATAL_ERR);
+	/* Pairs with the acquire in verbs_gone.c: notes_taken is final. */
+	atomic_store_explicit(&q->has_quit, true, memory_order_release);
+}
+
+static bool way_reap(struct verbs_lane *l, struct verbs_way *w)
 {
 	struct ibv_wc wc[CQ_BURST];
 	bool worked = false;
 	int n = CQ_BURST;
 
+	/* Where there is no other way, the connection ends, and takes what still comes. */
+	if (!w->cq || (l->nr_ways > 1 && atomic_load_explicit(&w->broken, memory_order_relaxed)))
+		return false;
 	for (unsigned r = 0; r < CQ_ROUNDS && n == CQ_BURST && comp_room(l); r++) {
-		n = ibv_poll_cq(l->cq, CQ_BURST, wc);
+		n = ibv_poll_cq(w->cq, CQ_BURST, wc);
 		for (int i = 0; i < n; i++)
 			cq_one(l, &wc[i]);
 		worked |= n > 0;
 	}
 	if (n < 0)
-		atomic_store_explicit(&l->ep->fault, -ENODEV, memory_order_release);
+		verbs_way_broken(l, w);
+	return worked;
+}
+
+bool cq_reap(struct verbs_lane *l)
+{
+	bool worked = false;
+
+	for (unsigned i = 0; i < l->nr_ways; i++)
+		worked |= way_reap(l, &l->way[i]);
 	for (unsigned i = 0; i < l->nr_qps; i++) {
 		struct verbs_qp *q = &l->qp[i];
 		int state = qp_state(q);
+
+		if (gx_unlikely(atomic_load_explicit(&q->quit, memory_order_relaxed)) &&
+		    (qp_lives(state) || state == VERBS_QP_FAILED))
+			qp_quit(l, q, state);
 
 		if (qp_lives(state) && q->nr_again)
 			recv_again(l, q);

@@ -205,6 +205,39 @@ static int sl_check(const struct verbs_dev *dev, const struct dev_args *a)
 		       dev->name, dev->port, a->sl);
 }
 
+/* Lanes times the rate of one, less coding, as the specification numbers both; 1: not known. */
+static uint32_t port_mbps(const struct ibv_port_attr *a)
+{
+	static const uint32_t lane_mbps[] = {2000, 4000, 8000, 10000, 14000, 25000, 50000, 100000};
+	unsigned lanes = a->active_width == 2	 ? 4
+			 : a->active_width == 4	 ? 8
+			 : a->active_width == 8	 ? 12
+			 : a->active_width == 16 ? 2
+						 : 1;
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(lane_mbps); i++)
+		if (a->active_speed == 1u << i)
+			return lanes * lane_mbps[i];
+	return 1;
+}
+
+/* Soft RoCE belongs to no node. */
+static int dev_numa(const char *name)
+{
+	char path[128];
+	int node = -1;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/device/numa_node", name);
+	f = fopen(path, "re");
+	if (!f)
+		return -1;
+	if (fscanf(f, "%d", &node) != 1)
+		node = -1;
+	fclose(f);
+	return node;
+}
+
 static int dev_try(struct verbs_dev *dev, struct ibv_device *of, const struct dev_args *a)
 {
 	int ret;
@@ -234,6 +267,8 @@ static int dev_try(struct verbs_dev *dev, struct ibv_device *of, const struct de
 			      : gid_ib(dev, a->gid_index);
 	if (ret)
 		return ret;
+	dev->speed_mbps = port_mbps(&dev->port_attr);
+	dev->numa = dev_numa(dev->name);
 	dev->pd = dev->api->alloc_pd(dev->ctx);
 	if (!dev->pd)
 		return gx_fail(-ENOMEM, "%s: no protection domain: %s", dev->name, strerror(errno));
@@ -306,6 +341,25 @@ int verbs_dev_open(const char *option, struct verbs_dev **out)
 	return 0;
 }
 
+int verbs_dev_names(char name[][GX_NAME_MAX], unsigned max)
+{
+	struct ibv_device **list;
+	const struct verbs_api *api;
+	const char *why;
+	int n = 0, got = 0;
+
+	api = verbs_api(&why);
+	if (!api)
+		return gx_fail(-ENODEV, "%s", why);
+	list = api->get_device_list(&n);
+	for (; list && got < n && got < (int)max; got++)
+		snprintf(name[got], GX_NAME_MAX, "%s", api->get_device_name(list[got]));
+	if (list)
+		api->free_device_list(list);
+	return got ? got
+		   : gx_fail(-ENODEV, "no RDMA device: ibv_devices lists those that there are");
+}
+
 void verbs_dev_close(struct verbs_dev *dev)
 {
 	if (!dev)
@@ -314,16 +368,30 @@ void verbs_dev_close(struct verbs_dev *dev)
 	free(dev);
 }
 
+void verbs_dev_lend(struct verbs_dev *dev)
+{
+	dev->lends = true;
+}
+
 int verbs_dev_text(const struct verbs_dev *dev, char *buf, size_t room)
 {
-	char class[64] = "";
+	char class[64] = "", speed[32] = "", node[32] = "";
 
+	if (dev->speed_mbps > 1)
+		snprintf(speed, sizeof(speed), ", %u Gb/s", dev->speed_mbps / 1000);
+	if (dev->numa >= 0)
+		snprintf(node, sizeof(node), ", NUMA node %d", dev->numa);
 	if (dev->sl || dev->traffic_class)
 		snprintf(class, sizeof(class), "; service level %u, traffic class %u", dev->sl,
 			 dev->traffic_class);
 	return snprintf(buf, room,
-			"verbs    %s port %u, MTU %u, %s%s; memory of GPUs: by %spackets",
-			dev->name, dev->port, 128u << dev->port_attr.active_mtu, dev->why, class,
+			"verbs    %s port %u, MTU %u%s%s, %s%s%s; memory of GPUs: by %spackets",
+			dev->name, dev->port, 128u << dev->port_attr.active_mtu, speed, node,
+			dev->why, class,
+			dev->removed	 ? "; it was removed"
+			: dev->failed	 ? "; it has failed"
+			: dev->port_down ? "; its port is down"
+					 : "",
 			dev->api->reg_dmabuf_mr ? "dma-buf where the GPU gives one, else by " : "");
 }
 
@@ -338,7 +406,8 @@ static void event_lane(const struct verbs_dev *dev, const struct ibv_async_event
 	l = of_cq ? e->element.cq->cq_context : e->element.qp->qp_context;
 	if (!l) /* the device did not end it, and its lane is no more */
 		return;
-	verbs_lane_event(l, of_cq ? NULL : e->element.qp, e->event_type == IBV_EVENT_QP_FATAL);
+	verbs_lane_event(l, of_cq ? e->element.cq : NULL, of_cq ? NULL : e->element.qp,
+			 e->event_type == IBV_EVENT_QP_FATAL);
 	gx_info("%s reports an error of a %s (event %d)", dev->name,
 		of_cq ? "completion queue" : "queue pair", (int)e->event_type);
 }
@@ -349,7 +418,9 @@ static void event_take(struct verbs_dev *dev, const struct ibv_async_event *e)
 	case IBV_EVENT_DEVICE_FATAL:
 		if (dev->removed)
 			break;
-		gx_err("%s reports a fatal error, or was removed: its connections end", dev->name);
+		gx_err("%s reports a fatal error, or was removed: %s", dev->name,
+		       dev->has_others ? "connections go on by others, where they have any"
+				       : "its connections end");
 		dev->removed = dev->failed = true;
 		break;
 	case IBV_EVENT_CQ_ERR:
@@ -358,12 +429,15 @@ static void event_take(struct verbs_dev *dev, const struct ibv_async_event *e)
 	case IBV_EVENT_QP_ACCESS_ERR:
 		event_lane(dev, e);
 		break;
-	case IBV_EVENT_PORT_ERR: /* retries in vain show it to the cores */
+	case IBV_EVENT_PORT_ERR: /* retries in vain show it to the cores; verbs_conn.c where there
+				    are others */
 	case IBV_EVENT_PORT_ACTIVE:
-		if (e->element.port_num == dev->port)
-			gx_warn("%s port %u is %s", dev->name, dev->port,
-				e->event_type == IBV_EVENT_PORT_ERR ? "down: is the cable in?"
-								    : "up again");
+		if (e->element.port_num != dev->port)
+			break;
+		dev->port_down = e->event_type == IBV_EVENT_PORT_ERR;
+		gx_warn("%s port %u is %s", dev->name, dev->port,
+			e->event_type == IBV_EVENT_PORT_ERR ? "down: is the cable in?"
+							    : "up again");
 		break;
 	default: /* gx has no second path, no shared receives, and reads tables once */
 		break;

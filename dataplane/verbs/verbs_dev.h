@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The device of a context, for the files of this room. owner: ctl; frozen after verbs_dev_open(),
- * but for regs, removed, failed, said_gpu and kept.
+ * A device of a context, for the files of this room. owner: ctl; frozen after verbs_dev_open(), but
+ * for regs, removed, failed, port_down, said_gpu and kept.
  */
 #ifndef GX_VERBS_DEV_H
 #define GX_VERBS_DEV_H
@@ -30,13 +30,25 @@ struct verbs_dev {
 	struct ibv_device_attr attr;
 	struct ibv_port_attr port_attr;
 	uint8_t sl, traffic_class;
-	char why[160]; /* why this GID */
+	uint8_t rail;	     /* its number in the context */
+	bool has_others;     /* so has the context */
+	uint32_t speed_mbps; /* of the port; 1: it does not tell */
+	int numa;	     /* node; -1: unknown */
+	char why[160];	     /* why this GID */
+	bool lends;	     /* verbs_dev_lend() */
 	struct verbs_reg *regs;
 	_Atomic bool removed; /* a fatal event: nothing works any more. ctl */
 	_Atomic bool
 		failed; /* removed, or it has kept what peers can reach: no connection more. ctl */
+	_Atomic bool port_down;	 /* an event has said so, and none that it is up again */
 	_Atomic bool said_gpu;	 /* any thread: the log says that memory of GPUs goes by packets */
 	struct verbs_kept *kept; /* notes of queue pairs that the device did not end */
+};
+
+/* The devices of a context. Frozen after verbs_rails_open(). */
+struct verbs_rails {
+	unsigned nr;
+	struct verbs_dev *dev[VERBS_RAILS_MAX];
 };
 
 /* What a call that ends something has returned. Of a device that was removed, libibverbs says EIO: the

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The verbs link's part of CONNECT and ACCEPT, and its message for a queue pair that was reset;
+ * The verbs link's part of HELLO, CONNECT and ACCEPT, and its message for a queue pair that was reset;
  * little endian. Pure. A decoder refuses what its encoder could not write. Control thread.
  */
 #include "core/le.h"
@@ -9,35 +9,124 @@
 #include <errno.h>
 #include <string.h>
 
-#define HELLO_HEAD_B 28
+#define HELLO_HEAD_B (VERBS_PORT_B + 4) /* the first port, u16 queue pairs, u16 keys */
 #define HELLO_QP_B   8
+#define HELLO_WAY_B  4 /* of a queue pair, in the form for rails: own, peer, zero 2 */
 #define HELLO_KEY_B  20
+#define HELLO_RAILS  0x80 /* last byte of the first port: this form; the others: more ports */
+#define RAILS_HEAD_B 4	  /* u8 ports, zero 3 */
 
-/* gid 16, lid 2, mtu 1, is_ethernet 1, reads 1, gid_type << 1 | wants_grh 1, msg_log2 1, zero 1,
- * nr_qps 2, nr_keys 2 */
+/* ---- Ports ---- */
+
+/* gid 16, lid 2, mtu 1, is_ethernet 1, reads 1, gid_type << 1 | wants_grh 1, msg_log2 1, zero 1 */
+static void port_put(uint8_t b[VERBS_PORT_B], const struct verbs_port *p)
+{
+	memcpy(b, p->gid, 16);
+	le16_put(b + 16, p->lid);
+	b[18] = p->mtu;
+	b[19] = p->is_ethernet;
+	b[20] = p->reads;
+	b[21] = (uint8_t)(p->gid_type << 1 | p->wants_grh);
+	b[22] = p->msg_log2;
+	b[23] = 0;
+}
+
+static bool port_get(const uint8_t b[VERBS_PORT_B], struct verbs_port *p)
+{
+	memcpy(p->gid, b, 16);
+	p->lid = le16_get(b + 16);
+	p->mtu = b[18];
+	p->is_ethernet = b[19];
+	p->reads = b[20];
+	p->wants_grh = b[21] & 1;
+	p->gid_type = b[21] >> 1;
+	p->msg_log2 = b[22];
+	return p->mtu && p->mtu <= 5 && p->is_ethernet <= 1 && p->reads &&
+	       p->gid_type <= VERBS_GID_V2 && p->msg_log2 >= 12 && p->msg_log2 <= 31;
+}
+
+/* Each with its speed behind it. */
+static uint8_t *ports_put(uint8_t *at, const struct verbs_port port[], uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++, at += VERBS_PORT_B + 4) {
+		port_put(at, &port[i]);
+		le32_put(at + VERBS_PORT_B, port[i].speed_mbps);
+	}
+	return at;
+}
+
+static bool ports_get(const uint8_t *at, struct verbs_port port[], uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++, at += VERBS_PORT_B + 4) {
+		if (!port_get(at, &port[i]) || at[VERBS_PORT_B - 1])
+			return false;
+		port[i].speed_mbps = le32_get(at + VERBS_PORT_B);
+	}
+	return true;
+}
+
+uint32_t verbs_ports_put(uint8_t *b, const struct verbs_port port[], uint32_t n)
+{
+	memset(b, 0, RAILS_HEAD_B);
+	b[0] = (uint8_t)n;
+	return (uint32_t)(ports_put(b + RAILS_HEAD_B, port, n) - b);
+}
+
+int verbs_ports_get(const uint8_t *b, uint32_t len, struct verbs_port port[])
+{
+	if (len < RAILS_HEAD_B || b[1] || b[2] || b[3] || !b[0] || b[0] > VERBS_RAILS_MAX ||
+	    len != RAILS_HEAD_B + (uint32_t)b[0] * (VERBS_PORT_B + 4))
+		return -EPROTO;
+	return ports_get(b + RAILS_HEAD_B, port, b[0]) ? b[0] : -EPROTO;
+}
+
+/* ---- CONNECT and ACCEPT ---- */
+
+/* How many bytes has what stands behind the head? In the form for rails each key has one number a
+ * rail of its sender. */
+static uint32_t hello_rest_b(const struct verbs_hello *h)
+{
+	if (!h->has_rails)
+		return h->nr_qps * HELLO_QP_B + h->nr_keys * HELLO_KEY_B;
+	return 4 + (h->nr_ports - 1) * (VERBS_PORT_B + 4) + h->nr_qps * (HELLO_QP_B + HELLO_WAY_B) +
+	       h->nr_keys * (HELLO_KEY_B + 4 * h->nr_ports);
+}
+
+static uint8_t *key_put(uint8_t *at, const struct verbs_hello *h, const struct verbs_key *key)
+{
+	le64_put(at, key->token);
+	le64_put(at + 8, key->addr);
+	le32_put(at + 16, h->has_rails ? key->rails : key->rkey[0]);
+	at += HELLO_KEY_B;
+	for (uint32_t r = 0; h->has_rails && r < h->nr_ports; r++, at += 4)
+		le32_put(at, key->rkey[r]);
+	return at;
+}
+
 uint32_t verbs_hello_put(uint8_t *b, const struct verbs_hello *h)
 {
 	uint8_t *at = b + HELLO_HEAD_B;
 
-	memset(b, 0, HELLO_HEAD_B);
-	memcpy(b, h->gid, 16);
-	le16_put(b + 16, h->lid);
-	b[18] = h->mtu;
-	b[19] = h->is_ethernet;
-	b[20] = h->reads;
-	b[21] = (uint8_t)(h->gid_type << 1 | h->wants_grh);
-	b[22] = h->msg_log2;
+	port_put(b, &h->port[0]);
+	if (h->has_rails)
+		b[VERBS_PORT_B - 1] = (uint8_t)(HELLO_RAILS | (h->nr_ports - 1));
 	le16_put(b + 24, (uint16_t)h->nr_qps);
 	le16_put(b + 26, (uint16_t)h->nr_keys);
+	if (h->has_rails) {
+		le32_put(at, h->port[0].speed_mbps);
+		at = ports_put(at + 4, h->port + 1, h->nr_ports - 1);
+	}
 	for (uint32_t i = 0; i < h->nr_qps; i++, at += HELLO_QP_B) {
 		le32_put(at, h->qp[i].qpn);
 		le32_put(at + 4, h->qp[i].psn);
 	}
-	for (uint32_t i = 0; i < h->nr_keys; i++, at += HELLO_KEY_B) {
-		le64_put(at, h->key[i].token);
-		le64_put(at + 8, h->key[i].addr);
-		le32_put(at + 16, h->key[i].rkey);
+	for (uint32_t i = 0; h->has_rails && i < h->nr_qps; i++, at += HELLO_WAY_B) {
+		at[0] = h->own[i];
+		at[1] = h->peer[i];
+		at[2] = at[3] = 0;
 	}
+	for (uint32_t i = 0; i < h->nr_keys; i++)
+		at = key_put(at, h, &h->key[i]);
 	return (uint32_t)(at - b);
 }
 
@@ -49,17 +138,57 @@ static bool qp_is_valid(const struct verbs_qp_say *say)
 
 static bool hello_is_valid(const struct verbs_hello *h)
 {
-	if (!h->mtu || h->mtu > 5 || h->is_ethernet > 1 || !h->reads ||
-	    h->gid_type > VERBS_GID_V2 || h->msg_log2 < 12 || h->msg_log2 > 31)
-		return false;
+	/* Devices number their queue pairs by themselves: two may have the same. */
 	for (uint32_t i = 0; i < h->nr_qps; i++) {
-		if (!qp_is_valid(&h->qp[i]))
+		if (!qp_is_valid(&h->qp[i]) || h->own[i] >= h->nr_ports ||
+		    h->peer[i] >= VERBS_RAILS_MAX)
 			return false;
 		for (uint32_t k = 0; k < i; k++)
-			if (h->qp[k].qpn == h->qp[i].qpn)
+			if (h->qp[k].qpn == h->qp[i].qpn && h->own[k] == h->own[i])
+				return false;
+	}
+	for (uint32_t i = 0; i < h->nr_keys; i++) {
+		const struct verbs_key *key = &h->key[i];
+
+		if (!key->rails || key->rails >> h->nr_ports)
+			return false;
+		for (uint32_t r = 0; r < h->nr_ports; r++)
+			if (key->rkey[r] && !(key->rails >> r & 1))
 				return false;
 	}
 	return true;
+}
+
+/* How much of each, and the ports. */
+static bool head_get(const uint8_t *b, uint32_t len, struct verbs_hello *h)
+{
+	if (len < HELLO_HEAD_B)
+		return false;
+	h->has_rails = b[VERBS_PORT_B - 1] & HELLO_RAILS;
+	h->nr_ports = 1 + (b[VERBS_PORT_B - 1] & ~HELLO_RAILS);
+	h->nr_qps = le16_get(b + 24);
+	h->nr_keys = le16_get(b + 26);
+	if (h->nr_ports > (h->has_rails ? VERBS_RAILS_MAX : 1) || !h->nr_qps ||
+	    h->nr_qps > VERBS_QPS_MAX || h->nr_keys > GX_REGIONS_MAX ||
+	    len != HELLO_HEAD_B + hello_rest_b(h) || !port_get(b, &h->port[0]))
+		return false;
+	if (!h->has_rails)
+		return true;
+	h->port[0].speed_mbps = le32_get(b + HELLO_HEAD_B);
+	return ports_get(b + HELLO_HEAD_B + 4, h->port + 1, h->nr_ports - 1);
+}
+
+static const uint8_t *key_get(const uint8_t *at, const struct verbs_hello *h, struct verbs_key *key)
+{
+	*key = (struct verbs_key){.token = le64_get(at), .addr = le64_get(at + 8), .rails = 1};
+	if (h->has_rails)
+		key->rails = le32_get(at + 16);
+	else
+		key->rkey[0] = le32_get(at + 16);
+	at += HELLO_KEY_B;
+	for (uint32_t r = 0; h->has_rails && r < h->nr_ports; r++, at += 4)
+		key->rkey[r] = le32_get(at);
+	return at;
 }
 
 int verbs_hello_get(const uint8_t *b, uint32_t len, struct verbs_hello *h)
@@ -67,28 +196,24 @@ int verbs_hello_get(const uint8_t *b, uint32_t len, struct verbs_hello *h)
 	const uint8_t *at = b + HELLO_HEAD_B;
 
 	memset(h, 0, sizeof(*h));
-	if (len < HELLO_HEAD_B || b[23])
+	if (!head_get(b, len, h))
 		return -EPROTO;
-	memcpy(h->gid, b, 16);
-	h->lid = le16_get(b + 16);
-	h->mtu = b[18];
-	h->is_ethernet = b[19];
-	h->reads = b[20];
-	h->wants_grh = b[21] & 1;
-	h->gid_type = b[21] >> 1;
-	h->msg_log2 = b[22];
-	h->nr_qps = le16_get(b + 24);
-	h->nr_keys = le16_get(b + 26);
-	if (!h->nr_qps || h->nr_qps > VERBS_QPS_MAX || h->nr_keys > GX_REGIONS_MAX ||
-	    len != HELLO_HEAD_B + h->nr_qps * HELLO_QP_B + h->nr_keys * HELLO_KEY_B)
-		return -EPROTO;
+	if (h->has_rails)
+		at += 4 + (h->nr_ports - 1) * (VERBS_PORT_B + 4);
 	for (uint32_t i = 0; i < h->nr_qps; i++, at += HELLO_QP_B)
 		h->qp[i] = (struct verbs_qp_say){le32_get(at), le32_get(at + 4)};
-	for (uint32_t i = 0; i < h->nr_keys; i++, at += HELLO_KEY_B)
-		h->key[i] = (struct verbs_key){
-			.token = le64_get(at), .addr = le64_get(at + 8), .rkey = le32_get(at + 16)};
+	for (uint32_t i = 0; h->has_rails && i < h->nr_qps; i++, at += HELLO_WAY_B) {
+		h->own[i] = at[0];
+		h->peer[i] = at[1];
+		if (at[2] || at[3])
+			return -EPROTO;
+	}
+	for (uint32_t i = 0; i < h->nr_keys; i++)
+		at = key_get(at, h, &h->key[i]);
 	return hello_is_valid(h) ? 0 : -EPROTO;
 }
+
+/* ---- MEND ---- */
 
 void verbs_mend_put(uint8_t b[VERBS_MEND_B], const struct verbs_mend *m)
 {
@@ -107,5 +232,9 @@ int verbs_mend_get(const uint8_t *b, uint32_t len, struct verbs_mend *m)
 				 .gen = le32_get(b + 4),
 				 .say = {le32_get(b + 8), le32_get(b + 12)},
 				 .taken = le32_get(b + 16)};
-	return m->qp >= VERBS_QPS_MAX || !qp_is_valid(&m->say) ? -EPROTO : 0;
+	if (m->qp >= VERBS_QPS_MAX)
+		return -EPROTO;
+	if (!m->say.qpn) /* gone */
+		return m->say.psn ? -EPROTO : 0;
+	return qp_is_valid(&m->say) ? 0 : -EPROTO;
 }

@@ -19,6 +19,8 @@ bool verbs_lane_turn(struct verbs_lane *l, uint64_t now_ns)
 
 	if (now_ns >= l->deadline_ns)
 		ops_deadlines(l, now_ns);
+	if (gx_unlikely(atomic_load_explicit(&l->lost, memory_order_relaxed) != l->lost_seen))
+		ops_lost(l);
 	worked = cq_reap(l);
 	worked |= tx_redo(l);
 	if (l->queue_head != l->queue_tail)

@@ -12,6 +12,7 @@
  *    ctl    core     core   core       ctl
  *
  *   READY, UP, FAILED -> DEAD    given up (verbs_mend_give_up()): it is no more
+ *   FAILED, DRAINED -> DEAD      its device is gone, and others are left (verbs_gone.c)
  *
  * The word below a state is the owner of struct verbs_qp. READY takes notes, and the core sends
  * nothing yet: the control thread posts a write of no bytes, and the core makes the queue pair UP
@@ -21,6 +22,9 @@
  * thread resets the queue pair then, and hands it back when the peer has reset its end too
  * (verbs_mend.c). Only then may the core send again what had not been acknowledged: until the
  * peer's end is reset, a packet that is late could still land, over newer bytes.
+ *
+ * The queue pairs of a lane may go by several ways, each between a device of ours and one of the
+ * peer's. A way has a window of its own, so one that is slow holds back its own bytes alone.
  */
 #ifndef GX_VERBS_LANE_H
 #define GX_VERBS_LANE_H
@@ -33,6 +37,7 @@
 #define VERBS_CREDIT_KEPT 16		 /* of these, for notes of credit */
 #define VERBS_BATCH	  16		 /* requests of one list */
 #define VERBS_OPS	  256		 /* operations of a lane; power of two */
+#define VERBS_PULLS	  32		 /* of these, for sends of the peer that we read */
 #define VERBS_SEQS	  256		 /* puts with an immediate under way; power of two */
 #define VERBS_NOTE_B	  48
 #define VERBS_SLOT_B	  64	     /* of a note in registered memory */
@@ -77,9 +82,15 @@ struct verbs_qp {
 	_Atomic bool want_err; /* core: the device refused requests: have it flush the others. ctl
 				  takes it */
 	_Atomic int status;    /* core: enum ibv_wc_status of the first error; for people */
-	uint32_t gen;	       /* this life; ctl writes it before UP */
-	uint32_t head, tail;   /* of sent, free-running: next free, oldest not acknowledged */
-	uint32_t nr_recvs;     /* receives that the device has */
+	uint8_t way;	       /* of the lane. Frozen */
+	/* verbs_gone.c, each set once: ctl: it ends; core: and looks at no completion of it any more;
+	 * ctl: DEAD, and the peer's end takes nothing of it in any more */
+	_Atomic bool quit, has_quit, settled;
+	uint32_t dead_taken; /* notes that the peer had taken; ctl writes it before settled */
+	bool judged;	     /* core: so fates of redo are known */
+	uint32_t gen;	     /* this life; ctl writes it before UP */
+	uint32_t head, tail; /* of sent, free-running: next free, oldest not acknowledged */
+	uint32_t nr_recvs;   /* receives that the device has */
 	uint32_t notes_sent, notes_known; /* in all; of these, taken as far as the peer has said */
 	uint32_t notes_taken, notes_told; /* the peer's; of these, as far as we have said */
 	uint32_t nr_pend;  /* requests of wr that are not posted yet; they are in sent */
@@ -99,15 +110,18 @@ struct verbs_op {
 	bool used, queued, redone; /* queued: something is left to post. redone: a queue pair with
 				      bytes of it failed, so notes wait for all bytes */
 	bool has_seq, is_inline;
-	uint8_t tries; /* of its notes */
+	bool pull;	/* of a send of the peer: a get without completions of its own */
+	uint8_t tries;	/* of its notes */
+	uint32_t place; /* pull: the message's, for lane->pull_ended() */
 	uint32_t flags;
 	int status; /* not 0: the operation ends with it when nothing of it is out */
 	struct gx_route *route;
 	uint64_t user, tag, deadline_ns;
 	const struct gx_mem *mem; /* NULL: not registered, and inline */
 	char *mine;
-	uint64_t theirs; /* address at the peer */
-	uint32_t lkey, rkey;
+	uint64_t theirs;	     /* address at the peer */
+	const uint32_t *lkey, *rkey; /* by our rail, not read if inline; by the peer's */
+	uint32_t ways;		     /* bit i: way i has keys of both */
 	uint64_t len, posted_b;
 	uint64_t token, off, imm;
 	uint32_t data_out, note_out; /* requests that are out, or wait to be sent again */
@@ -129,27 +143,44 @@ struct verbs_in {
 /* A region of the peer. Frozen. */
 struct verbs_region {
 	uint64_t token, len, addr;
-	uint32_t rkey;
+	uint32_t rails; /* bit i: by the peer's rail i, and rkey[i] */
+	uint32_t rkey[VERBS_RAILS_MAX];
 	unsigned access; /* GX_ACCESS_*; 0: this entry is free */
+};
+
+/* A way of a lane: a device of ours, and one of the peer's. owner: as the lane's */
+struct verbs_way {
+	struct verbs_dev *dev; /* its number in the context is our rail */
+	uint8_t peer;	       /* the peer's rail */
+	struct ibv_cq *cq;     /* NULL: the lane has no queue pair here */
+	struct ibv_mr *slots_mr;
+	uint64_t window_b, under_b; /* most bytes under way; those that are */
+	_Atomic bool
+		broken; /* any: its completions cannot be had any more, nor were any lost before */
 };
 
 /* owner: core; ctl until it is attached, and after it has left */
 struct verbs_lane {
 	struct gx_core *core;
 	struct gx_ep *ep;
-	struct verbs_dev *dev;
-	struct ibv_cq *cq;
-	struct ibv_mr *slots_mr;
+	struct verbs_way way[VERBS_WAYS_MAX];
+	unsigned nr_ways;
+	uint8_t qp_way[VERBS_QPS_MAX]; /* of each queue pair to be opened */
+	_Atomic uint32_t lost;	       /* ctl: bit i: way i has carried nothing for long */
+	uint32_t lost_seen;
 	uint8_t *slots;
-	bool slots_stay; /* the device did not end a queue pair, which may receive into them */
+	size_t slots_b;
+	struct verbs_dev
+		*slots_by; /* this device did not end a queue pair, which may receive into them */
 	unsigned nr_qps;
 	struct verbs_qp *qp;
 	const struct verbs_region *region; /* GX_REGIONS_MAX, of the connection */
 	uint32_t chunk_b, inline_b;	   /* most bytes of a request; of one that needs no key */
-	uint64_t window_b, under_b;	   /* most bytes under way; those that are */
 	unsigned next;			   /* queue pair to look at first */
 	bool pending;			   /* a queue pair has nr_pend */
-	unsigned nr_ops, nr_free;
+	unsigned nr_ops, nr_free, nr_pulls;
+	/* Nothing of a pull is with the device any more. @status: 0: all its bytes are here. */
+	void (*pull_ended)(struct gx_ep *ep, uint32_t place, int status);
 	uint64_t deadline_ns; /* earliest; UINT64_MAX: none */
 	int fail_err;	      /* not 0: the endpoint fails */
 	_Atomic bool ending;  /* ctl: its queue pairs are flushed, as the connection ends */
@@ -169,6 +200,11 @@ static inline int qp_state(const struct verbs_qp *q)
 	return atomic_load_explicit(&q->state, memory_order_acquire);
 }
 
+static inline struct verbs_dev *qp_dev(const struct verbs_lane *l, const struct verbs_qp *q)
+{
+	return l->way[q->way].dev;
+}
+
 /** qp_goto() - The changes in the drawing above; verbs_qp.c. False: the control thread has given the
  * queue pair up meanwhile, or it is no longer in state @from. */
 bool qp_goto(struct verbs_qp *q, int from, int to);
@@ -181,8 +217,8 @@ static inline bool qp_lives(int state)
 
 /* -- verbs_qp.c; control thread -- */
 
-/** verbs_lane_open() - Make a lane of @nr_qps queue pairs, which are DOWN. @l->core, ep, dev,
- * region are set; chunk_b and window_b before it is used. Return: 0, -errno with gx_error(). */
+/** verbs_lane_open() - Make a lane of @nr_qps queue pairs, which are DOWN. @l->core, ep, region,
+ * nr_ways, dev and peer of each, and qp_way are set; chunk_b and windows before it is used. Return: 0, -errno with gx_error(). */
 int verbs_lane_open(struct verbs_lane *l, unsigned nr_qps);
 void verbs_lane_close(struct verbs_lane *l); /* accepts a half-open one */
 /** verbs_qp_reset() - Have the queue pair forget everything; receives are posted. @say: for the
@@ -190,24 +226,28 @@ void verbs_lane_close(struct verbs_lane *l); /* accepts a half-open one */
 int verbs_qp_reset(struct verbs_lane *l, struct verbs_qp *q, struct verbs_qp_say *say);
 /** verbs_qp_connect() - The peer's end is @say of @h: receive from now on. READY, and with @prove
  * the core makes it UP; else UP. Return: 0, -errno. */
-int verbs_qp_connect(struct verbs_lane *l, struct verbs_qp *q, const struct verbs_hello *h,
+int verbs_qp_connect(struct verbs_lane *l, struct verbs_qp *q, const struct verbs_port *h,
 		     const struct verbs_qp_say *own, const struct verbs_qp_say *say, bool prove);
 /** verbs_qp_error() - Have the device flush it. Return: 0; -errno: it was refused, and the queue pair
  * may go on. */
 int verbs_qp_error(struct verbs_lane *l, struct verbs_qp *q);
 int verbs_qp_end(struct verbs_lane *l, struct verbs_qp *q); /* 0, errno as of the device */
-/** verbs_lane_event() - The device reports that @qp, or with NULL the completion queue, has failed.
- * @fatal: and perhaps does not flush it. */
-void verbs_lane_event(struct verbs_lane *l, const struct ibv_qp *qp, bool fatal);
+/** verbs_lane_event() - The device reports that @qp, or with NULL @cq, has failed. @fatal: and perhaps
+ * does not flush it. */
+void verbs_lane_event(struct verbs_lane *l, const struct ibv_cq *cq, const struct ibv_qp *qp,
+		      bool fatal);
+/** verbs_way_broken() - Completions of the way are lost: nothing of it can be known any more. If no
+ * other is left, the endpoint fails. Core, control thread. */
+void verbs_way_broken(struct verbs_lane *l, struct verbs_way *w);
 /** verbs_qp_mark() - Post a write of no bytes. Of a queue pair that is FAILED, after
  * verbs_qp_error(): its completion says that all before it have ended. Else: that the peer's device
  * answers, or why not. Return: 0, -EIO. */
 int verbs_qp_mark(struct verbs_qp *q);
 /** verbs_chunk_b() - The largest request that both devices take, at most @asked_b. */
-uint32_t verbs_chunk_b(const struct verbs_dev *dev, const struct verbs_hello *peer,
+uint32_t verbs_chunk_b(const struct verbs_dev *dev, const struct verbs_port *peer,
 		       uint32_t asked_b);
-/** verbs_hello_fill() - What our end of a connection says of its device. */
-void verbs_hello_fill(const struct verbs_dev *dev, struct verbs_hello *h);
+/** verbs_port_fill() - What our end of a connection says of a device. */
+void verbs_port_fill(const struct verbs_dev *dev, struct verbs_port *p);
 
 /* -- verbs_way.c; control thread -- */
 
@@ -215,7 +255,10 @@ void verbs_hello_fill(const struct verbs_dev *dev, struct verbs_hello *h);
 const char *verbs_gid_text(const uint8_t gid[16], char text[VERBS_GID_TEXT_MAX]);
 /** verbs_way_check() - Can packets go between @dev and the device of @peer? Return: 0, -EINVAL,
  * -EOPNOTSUPP with gx_error(). */
-int verbs_way_check(const struct verbs_dev *dev, const struct verbs_hello *peer);
+int verbs_way_check(const struct verbs_dev *dev, const struct verbs_port *peer);
+/** verbs_way_near() - Of two ways that pass verbs_way_check(), which one stays in its own network,
+ * as far as GIDs tell? Higher is better. */
+unsigned verbs_way_near(const struct verbs_dev *dev, const struct verbs_port *peer);
 
 /* -- verbs_lane.c; core -- */
 
@@ -234,10 +277,24 @@ bool verbs_lane_is_quiet(const struct verbs_lane *l);
 int verbs_post(struct verbs_lane *l, const struct gx_op *user, struct gx_route *route);
 int verbs_cancel(struct verbs_lane *l, uint64_t user, const struct gx_route *route);
 void verbs_drop(struct verbs_lane *l, struct drop *d);
+/* Bytes of the peer, to be read to our memory. */
+struct verbs_pull {
+	uint32_t place;
+	uint64_t theirs, len;
+	char *mine;
+	const struct gx_mem *mem; /* of mine */
+	const uint32_t *lkey;	  /* by rail; both stay until the pull has ended */
+	const uint32_t *rkey;	  /* by the peer's rail */
+};
+/** verbs_pull() - Begin one; l->pull_ended() tells of its end. Return: false: not now. */
+bool verbs_pull(struct verbs_lane *l, const struct verbs_pull *p);
+/** verbs_pull_stop() - Read no more of it; l->pull_ended() comes later, with an error. */
+void verbs_pull_stop(struct verbs_lane *l, uint32_t place);
 void op_queue(struct verbs_lane *l, struct verbs_op *op); /* something is left to post */
 void op_try_end(struct verbs_lane *l, struct verbs_op *op);
 void op_set_status(struct verbs_lane *l, struct verbs_op *op, int status);
 void ops_deadlines(struct verbs_lane *l, uint64_t now_ns);
+void ops_lost(struct verbs_lane *l); /* end those that no way carries any more */
 
 /* -- verbs_tx.c; core -- */
 
@@ -253,6 +310,9 @@ void qp_fail(struct verbs_lane *l, struct verbs_qp *q, int status);
 void qp_try_drained(struct verbs_qp *q);
 /* @wr is out no more and was not acknowledged. */
 void wr_redo(struct verbs_lane *l, struct verbs_qp *q, const struct verbs_wr *wr);
+/** verbs_redo_judge() - Say of what @q has to send again whether it landed. The peer had taken @taken
+ * notes; verbs_mend.c. Whoever owns @q. */
+void verbs_redo_judge(struct verbs_qp *q, uint32_t taken);
 int verbs_wc_errno(int status); /* 0: send it again over another queue pair */
 int verbs_recv(struct verbs_qp *q, const uint32_t slots[], unsigned n, uint32_t lkey);
 

@@ -9,6 +9,9 @@
  *   - Both are reset: connect them. When the peer's device has answered, it is UP, and the core
  *     sends again what was not acknowledged. An address that is not found fails this life too.
  *
+ * Where other ways work meanwhile, a queue pair whose way does not is tried in the background for as
+ * long as the connection lasts (side_holds()).
+ *
  * The peer's message says that its end takes in nothing of the old life, and how many notes it had
  * taken. These have landed, and so has all that was posted before them: it is not sent again. The
  * peer's user may have changed the bytes of a put since it was notified. Control thread.
@@ -20,9 +23,11 @@
 #include <string.h>
 
 #define MEND_END_TRIES 100 /* ticks: 2 s */
+#define MEND_HELD_NS                                                                               \
+	250000000ull /* below the time in which a device gives up a write: ends that do
+				       not try at the same time meet all the same */
 
-/* Say of what the queue pair has to send again whether it landed. The peer had taken @taken notes. */
-static void redo_judge(struct verbs_qp *q, uint32_t taken)
+void verbs_redo_judge(struct verbs_qp *q, uint32_t taken)
 {
 	uint32_t last = 0; /* number of the last note that was taken */
 	bool any = false;
@@ -53,32 +58,83 @@ static bool is_of_the_way(int err)
 }
 
 /* The core sees this life flushed, and then both ends begin the next one, within the budget and the
- * patience. Return: 0, -errno. */
-static int side_try_later(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side *s, int err)
+ * patience. */
+int verbs_mend_later(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side *s, int err)
 {
-	gx_info("%s does not find the address of the peer's device: %s: queue pair tries again",
-		l->dev->name, strerror(-err));
-	s->vain++;
+	if (!is_of_the_way(err))
+		return err;
+	if (!s->vain++ || l->nr_ways == 1)
+		gx_info("%s does not find the address of the peer's device: %s: queue pair tries "
+			"again",
+			qp_dev(l, q)->name, strerror(-err));
 	err = verbs_qp_error(l, q);
 	return err ? err : verbs_qp_mark(q); /* q->proving waits for it */
 }
 
-static void side_connect(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side *s,
-			 const struct verbs_hello *peer)
+static void side_connect_now(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side *s,
+			     const struct verbs_port *peer)
 {
-	int ret;
+	int ret = verbs_qp_connect(l, q, peer, &s->own, &s->peer, true);
 
+	if (ret)
+		ret = verbs_mend_later(l, q, s, ret);
+	if (!ret)
+		return;
+	/* The peer counts on it, and would wait for its notes: so the way ends, or the connection. */
+	if (verbs_lane_has_other(l, q->way))
+		atomic_store_explicit(&q->quit, true, memory_order_relaxed);
+	else
+		atomic_store_explicit(&l->ep->fault, -ENODEV, memory_order_release);
+}
+
+/* Is it too early to connect? While its port is down, or a life was in vain shortly before; and then
+ * one queue pair of a way tries at a time, the first one. A connection of one way tries at once. */
+static bool side_holds(const struct verbs_lane *l, const struct verbs_qp *q,
+		       const struct verbs_side *s, uint64_t now_ns)
+{
+	if (l->nr_ways == 1)
+		return false;
+	if (qp_dev(l, q)->port_down)
+		return true;
+	if (!s->vain)
+		return false;
+	for (unsigned i = 0; i < q->index; i++) {
+		int state = qp_state(&l->qp[i]);
+
+		if (l->qp[i].way == q->way && state != VERBS_QP_UP && state != VERBS_QP_DEAD)
+			return true;
+	}
+	return now_ns - s->held_ns < MEND_HELD_NS;
+}
+
+/* Both ends are reset. What was lost may go over other queue pairs from now on, as the core sees
+ * when this one is READY. */
+static void side_connect(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side *s,
+			 const struct verbs_port *peer)
+{
 	if (!s->own_reset || !s->peer_reset)
 		return;
 	s->own_reset = s->peer_reset = false;
-	redo_judge(q, s->peer_taken);
-	ret = verbs_qp_connect(l, q, peer, &s->own, &s->peer, true);
-	if (is_of_the_way(ret))
-		ret = side_try_later(l, q, s, ret);
-	if (!ret)
+	verbs_redo_judge(q, s->peer_taken);
+	s->held_ns = gx_now_ns();
+	s->held = side_holds(l, q, s, s->held_ns);
+	if (s->held)
+		qp_goto(q, VERBS_QP_DRAINED, VERBS_QP_READY);
+	else
+		side_connect_now(l, q, s, peer);
+}
+
+/* Has it been held for long enough? */
+static void side_release(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side *s,
+			 const struct verbs_port *peer)
+{
+	if (!s->held)
 		return;
-	/* The peer counts on it, and would wait for its notes: so the connection ends. */
-	atomic_store_explicit(&l->ep->fault, -ENODEV, memory_order_release);
+	if (qp_state(q) == VERBS_QP_READY && side_holds(l, q, s, gx_now_ns()))
+		return;
+	s->held = false;
+	if (qp_state(q) == VERBS_QP_READY)
+		side_connect_now(l, q, s, peer);
 }
 
 /* A reset that the peer has asked for connects at once. The others connect when the peer's message
@@ -91,14 +147,17 @@ bool verbs_mend_may(const struct verbs_budget *b, const struct verbs_side side[]
 	if (!verbs_budget_has(b, now_ns))
 		return false;
 	for (unsigned i = 0; i < n && !s->peer_reset; i++)
-		asked += side[i].own_reset;
+		asked += side[i].own_reset && side[i].way == s->way;
 	return asked < VERBS_ASKED_MAX;
 }
 
 bool verbs_mend_step(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side *s,
-		     const struct verbs_hello *peer, bool may, struct verbs_mend *m)
+		     const struct verbs_port *peer, bool may, struct verbs_mend *m)
 {
 	uint32_t taken;
+
+	if (may)
+		side_release(l, q, s, peer);
 
 	if (atomic_exchange_explicit(&q->want_err, false, memory_order_acq_rel) &&
 	    qp_state(q) == VERBS_QP_FAILED && (verbs_qp_error(l, q) || verbs_qp_mark(q)))
@@ -111,6 +170,10 @@ bool verbs_mend_step(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side
 	taken = q->notes_taken;
 	s->vain += !atomic_load_explicit(&q->proven, memory_order_relaxed);
 	if (verbs_qp_reset(l, q, &s->own)) {
+		if (verbs_lane_has_other(l, q->way)) {
+			atomic_store_explicit(&q->quit, true, memory_order_relaxed);
+			return false;
+		}
 		atomic_store_explicit(&l->ep->fault, -ENODEV, memory_order_release);
 		return false;
 	}
@@ -121,16 +184,23 @@ bool verbs_mend_step(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side
 }
 
 int verbs_mend_take(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side *s,
-		    const struct verbs_hello *peer, const struct verbs_mend *m)
+		    const struct verbs_port *peer, const struct verbs_mend *m)
 {
 	/* The life that begins is ours already if our end is reset. */
 	uint32_t want = s->own_reset ? q->gen : q->gen + 1;
 
+	if (s->own_gone) { /* it has not heard that yet; what it had taken counts */
+		if (!s->peer_reset && !s->peer_gone)
+			s->peer_taken = m->taken;
+		s->peer_reset = true;
+		return 0;
+	}
 	if (m->gen != want || s->peer_reset)
 		return -EPROTO;
 	s->peer = m->say;
 	s->peer_taken = m->taken;
 	s->peer_reset = true;
+	s->held = false;
 	if (qp_lives(qp_state(q)))
 		verbs_qp_error(l, q);
 	side_connect(l, q, s, peer);
@@ -154,7 +224,7 @@ int verbs_mend_stop(struct verbs_lane *l)
 
 /* False: the device refuses, and the next tick tries again. In the end the operations end all the
  * same, and the log says that their memory was not given back. */
-static bool qp_end(struct verbs_lane *l, struct verbs_qp *q)
+bool verbs_mend_end(struct verbs_lane *l, struct verbs_qp *q)
 {
 	int ret = verbs_qp_end(l, q);
 
@@ -163,8 +233,8 @@ static bool qp_end(struct verbs_lane *l, struct verbs_qp *q)
 	if (ret) {
 		gx_err("%s does not end a queue pair: %s: it may read or write the memory of the "
 		       "connection's operations until the context is closed",
-		       l->dev->name, strerror(ret));
-		l->slots_stay = true;
+		       qp_dev(l, q)->name, strerror(ret));
+		l->slots_by = qp_dev(l, q);
 	}
 	q->qp = NULL;
 	return true;
@@ -182,7 +252,7 @@ void verbs_mend_give_up(struct verbs_lane *l)
 		if ((!qp_lives(state) && state != VERBS_QP_FAILED) || !q->qp)
 			continue;
 		/* Once it is destroyed, the device touches no memory for it. */
-		if (!qp_end(l, q))
+		if (!verbs_mend_end(l, q))
 			continue;
 		/* The core may see its end at the same time: both states are the last. */
 		while ((qp_lives(state) || state == VERBS_QP_FAILED) &&

@@ -19,6 +19,14 @@ struct verbs_side {
 	uint32_t peer_taken;	       /* peer_reset: see struct verbs_mend */
 	uint64_t down_ns;	       /* not UP since then; 0: it is UP */
 	unsigned vain; /* since then: addresses not found, and lives that were never UP */
+	/* Several ways alone. READY and not connected: its way is given some time. Since when? */
+	bool held;
+	uint64_t held_ns;
+	uint8_t way;		  /* of the connection */
+	bool own_gone, peer_gone; /* that end is no more; verbs_gone.c */
+	uint64_t stuck_ns;	  /* not 0: the life stuck_gen is in error since then */
+	uint32_t stuck_gen;
+	bool proven; /* client: its first life was answered */
 };
 
 /* What mending a connection may cost. Each reset of our end allows one connect, which may wait a
@@ -45,15 +53,33 @@ bool verbs_mend_may(const struct verbs_budget *b, const struct verbs_side side[]
 /** verbs_mend_step() - Do what can be done for @q now, but no reset unless @may. True: send @m (its
  * qp is the number in the lane) to the peer. */
 bool verbs_mend_step(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side *s,
-		     const struct verbs_hello *peer, bool may, struct verbs_mend *m);
+		     const struct verbs_port *peer, bool may, struct verbs_mend *m);
 /** verbs_mend_take() - The peer has sent @m for @q. Return: 0, -EPROTO. */
 int verbs_mend_take(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side *s,
-		    const struct verbs_hello *peer, const struct verbs_mend *m);
+		    const struct verbs_port *peer, const struct verbs_mend *m);
+/** verbs_mend_later() - The address of the peer was not found, with @err: this life ends, and another
+ * begins. Return: 0; -errno: @err was another error, or the device refuses. */
+int verbs_mend_later(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side *s, int err);
+/** verbs_mend_end() - Destroy the queue pair. False: the device refuses; try again. */
+bool verbs_mend_end(struct verbs_lane *l, struct verbs_qp *q);
+
 /** verbs_mend_stop() - The connection ends: have the device flush all queue pairs. Return: 0; -errno:
  * some may go on: try again. */
 int verbs_mend_stop(struct verbs_lane *l);
 /** verbs_mend_give_up() - The device did not flush them in time, or is gone: destroy them. Nothing
  * happens before the core has run verbs_lane_fail(). */
 void verbs_mend_give_up(struct verbs_lane *l);
+
+/* -- verbs_gone.c: a queue pair that does not come back, while other ways of its lane work. Both
+ * ends know rails. -- */
+
+/** verbs_gone_step() - If it has quit, destroy it. True: send @m to the peer, as for
+ * verbs_mend_step(). */
+bool verbs_gone_step(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side *s,
+		     struct verbs_mend *m);
+/** verbs_gone_take() - The peer's end is no more: @m says so. */
+void verbs_gone_take(struct verbs_qp *q, struct verbs_side *s, const struct verbs_mend *m);
+/** verbs_lane_has_other() - Does a queue pair on another way than @way work? */
+bool verbs_lane_has_other(const struct verbs_lane *l, unsigned way);
 
 #endif

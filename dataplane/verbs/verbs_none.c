@@ -11,54 +11,64 @@
 
 static const char none[] = "this gx was built without libibverbs";
 
-int verbs_dev_open(const char *option, struct verbs_dev **out)
+int verbs_rails_open(const char *first, const char *const more[], uint64_t nr_more,
+		     struct verbs_rails **out)
 {
 	return gx_fail(-ENODEV, "%s", none);
 }
 
-void verbs_dev_close(struct verbs_dev *dev)
+void verbs_rails_close(struct verbs_rails *rails)
 {
 }
 
-int verbs_dev_text(const struct verbs_dev *dev, char *buf, size_t room)
+void verbs_rails_lend(struct verbs_rails *rails)
+{
+}
+
+int verbs_rails_text(const struct verbs_rails *rails, char *buf, size_t room)
 {
 	return 0;
 }
 
-bool verbs_dev_events(struct verbs_dev *dev)
-{
-	return true;
-}
-
-struct verbs_reg *verbs_reg_new(struct verbs_dev *dev, const struct gx_mem *mem)
-{
-	return NULL;
-}
-
-void *verbs_share_new(struct verbs_dev *dev, const struct gx_mem *mem, unsigned access)
-{
-	return NULL;
-}
-
-void verbs_share_put(struct verbs_dev *dev, void *shared)
+void verbs_rails_events(struct verbs_rails *rails)
 {
 }
 
-void verbs_reg_keep(struct verbs_dev *dev, struct verbs_reg *r)
-{
-}
-
-void verbs_share_keep(struct verbs_reg *r, void *shared)
-{
-}
-
-int verbs_reg_revoke(struct verbs_dev *dev, const struct gx_mem *mem)
+uint32_t verbs_rails_say(const struct verbs_rails *rails, uint8_t *b)
 {
 	return 0;
 }
 
-void verbs_reg_put(struct verbs_dev *dev, const struct gx_mem *mem)
+struct verbs_reg *verbs_mem_new(struct verbs_rails *rails, const struct gx_mem *mem)
 {
+	return NULL;
+}
+
+void *verbs_mem_share(struct verbs_rails *rails, const struct gx_mem *mem, unsigned access)
+{
+	return NULL;
+}
+
+void verbs_mem_share_put(struct verbs_rails *rails, void *shared)
+{
+}
+
+void verbs_mem_keep(struct verbs_rails *rails, struct verbs_reg *first)
+{
+}
+
+void verbs_mem_share_keep(struct verbs_reg *first, void *shared)
+{
+}
+
+int verbs_mem_revoke(struct verbs_rails *rails, const struct gx_mem *mem)
+{
+	return 0;
+}
+
+int verbs_mem_put(struct verbs_rails *rails, const struct gx_mem *mem)
+{
+	return 0;
 }
 
 const char *verbs_offered(const struct gx *gx)
@@ -66,17 +76,13 @@ const char *verbs_offered(const struct gx *gx)
 	return none;
 }
 
-int verbs_conn_open(struct gx_conn *c, unsigned nr_lanes, unsigned nr_qps)
+int verbs_conn_open(struct gx_conn *c, unsigned nr_lanes, unsigned nr_qps, const uint8_t *b,
+		    uint32_t len)
 {
 	return gx_fail(-EOPNOTSUPP, "%s", none);
 }
 
 uint32_t verbs_conn_say(const struct gx_conn *c, uint8_t *b)
-{
-	return 0;
-}
-
-unsigned verbs_hello_qps(const uint8_t *b, uint32_t len)
 {
 	return 0;
 }
@@ -96,7 +102,27 @@ void verbs_conn_way(const struct gx_conn *c, char *buf, size_t room)
 	buf[0] = 0;
 }
 
+void verbs_conn_text(const struct gx_conn *c, char *buf, size_t room)
+{
+	buf[0] = 0;
+}
+
+bool verbs_conn_lost(const struct gx_conn *c)
+{
+	return false;
+}
+
+void verbs_conn_devices(const struct gx_conn *c, char *buf, size_t room)
+{
+	buf[0] = 0;
+}
+
 unsigned verbs_nr_regions(const struct gx_conn *c)
+{
+	return 0;
+}
+
+uint64_t verbs_pull_over(const struct gx_conn *c)
 {
 	return 0;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Operations of a lane: taken, cancelled, late, and ended. An operation ends when nothing of it is
- * out: until then the device may read or write its memory. Runs on the polling core.
+ * out: until then the device may read or write its memory. A pull is a get whose end goes to the
+ * holder of the lane, not to the user. Runs on the polling core.
  */
 #include "verbs/verbs_lane.h"
 
@@ -53,11 +54,16 @@ void op_try_end(struct verbs_lane *l, struct verbs_op *op)
 	op->used = false;
 	if (op->has_seq)
 		l->seq_busy[op->seq % VERBS_SEQS] = false;
+	l->free[l->nr_free++] = (uint16_t)(op - l->op);
+	l->nr_ops--;
+	if (op->pull) {
+		l->nr_pulls--;
+		l->pull_ended(l->ep, op->place, op->status);
+		return;
+	}
 	l->core->comps_due -= op_comps(op);
 	op_count(l, op);
 	op_report(l, op);
-	l->free[l->nr_free++] = (uint16_t)(op - l->op);
-	l->nr_ops--;
 }
 
 void op_queue(struct verbs_lane *l, struct verbs_op *op)
@@ -95,33 +101,38 @@ static const struct verbs_region *region_find(const struct verbs_lane *l, const 
 	return r;
 }
 
-/* May the device have the bytes? @key: of our memory; not used if they travel in the request. */
-static bool op_key(const struct verbs_lane *l, const struct gx_op *op, uint32_t *key,
-		   bool *is_inline)
+/* Which ways may have the bytes? @keys: of our memory; not used if they travel in the request. */
+static uint32_t op_ways(const struct verbs_lane *l, const struct gx_op *op,
+			const struct verbs_region *r, const uint32_t **keys, bool *is_inline)
 {
 	bool host = !op->mem || op->mem->kind == GX_MEM_HOST;
 	const struct verbs_reg *reg = NULL;
+	uint32_t ways = 0, own;
 
 	/* Pairs with the release in control/region.c: the registration is complete. */
 	if (op->mem)
 		reg = atomic_load_explicit(&op->mem->verbs, memory_order_acquire);
 	*is_inline = op->kind == GX_OP_PUT && host && op->len <= l->inline_b;
-	*key = reg ? reg->lkey : 0;
-	return reg || *is_inline;
+	*keys = reg ? reg->lkey : NULL;
+	own = *is_inline ? UINT32_MAX : reg ? reg->rails : 0;
+	for (unsigned i = 0; i < l->nr_ways; i++)
+		ways |= (own >> l->way[i].dev->rail & r->rails >> l->way[i].peer & 1) << i;
+	return ways & ~l->lost_seen;
 }
 
 int verbs_post(struct verbs_lane *l, const struct gx_op *user, struct gx_route *route)
 {
 	const struct verbs_region *r = region_find(l, user);
-	bool put = user->kind == GX_OP_PUT, is_inline;
+	bool put = user->kind == GX_OP_PUT, is_inline = false;
+	const uint32_t *lkey = NULL;
+	uint32_t ways = r ? op_ways(l, user, r, &lkey, &is_inline) : 0;
 	struct verbs_op *op;
-	uint32_t lkey;
 
-	if (!r || !op_key(l, user, &lkey, &is_inline))
+	if (!ways)
 		return -EOPNOTSUPP;
 	if (l->fail_err)
 		return -ENOTCONN;
-	if (!l->nr_free || !core_post_room(l->core))
+	if (l->nr_ops - l->nr_pulls == VERBS_OPS - VERBS_PULLS || !core_post_room(l->core))
 		return -EAGAIN;
 	op = &l->op[l->free[--l->nr_free]];
 	*op = (struct verbs_op){.kind = (uint8_t)user->kind,
@@ -138,6 +149,7 @@ int verbs_post(struct verbs_lane *l, const struct gx_op *user, struct gx_route *
 				.theirs = r->addr + user->remote_off,
 				.lkey = lkey,
 				.rkey = r->rkey,
+				.ways = ways,
 				.len = user->len,
 				.token = user->token,
 				.off = user->remote_off,
@@ -150,7 +162,39 @@ int verbs_post(struct verbs_lane *l, const struct gx_op *user, struct gx_route *
 	return 0;
 }
 
+bool verbs_pull(struct verbs_lane *l, const struct verbs_pull *p)
+{
+	uint32_t ways = ((1u << l->nr_ways) - 1) & ~l->lost_seen;
+	struct verbs_op *op;
+
+	if (l->fail_err || !ways || l->nr_pulls == VERBS_PULLS)
+		return false;
+	op = &l->op[l->free[--l->nr_free]];
+	*op = (struct verbs_op){.kind = GX_OP_GET,
+				.used = true,
+				.pull = true,
+				.place = p->place,
+				.mem = p->mem,
+				.mine = p->mine,
+				.theirs = p->theirs,
+				.lkey = p->lkey,
+				.rkey = p->rkey,
+				.ways = ways,
+				.len = p->len};
+	l->nr_ops++;
+	l->nr_pulls++;
+	op_queue(l, op);
+	return true;
+}
+
 /* ---- Early ends ---- */
+
+void verbs_pull_stop(struct verbs_lane *l, uint32_t place)
+{
+	for (unsigned i = 0; i < VERBS_OPS; i++)
+		if (l->op[i].used && l->op[i].pull && l->op[i].place == place)
+			op_set_status(l, &l->op[i], -ECANCELED);
+}
 
 int verbs_cancel(struct verbs_lane *l, uint64_t user, const struct gx_route *route)
 {
@@ -159,7 +203,7 @@ int verbs_cancel(struct verbs_lane *l, uint64_t user, const struct gx_route *rou
 	for (unsigned i = 0; l->nr_ops && i < VERBS_OPS; i++) {
 		struct verbs_op *op = &l->op[i];
 
-		if (!op->used || op->user != user || op->route != route || op->status)
+		if (!op->used || op->pull || op->user != user || op->route != route || op->status)
 			continue;
 		op_set_status(l, op, -ECANCELED);
 		n++;
@@ -180,6 +224,15 @@ void ops_deadlines(struct verbs_lane *l, uint64_t now_ns)
 		else
 			l->deadline_ns = GX_MIN(l->deadline_ns, op->deadline_ns);
 	}
+}
+
+/* A way that was lost may come back: a later put takes it again. */
+void ops_lost(struct verbs_lane *l)
+{
+	l->lost_seen = atomic_load_explicit(&l->lost, memory_order_relaxed);
+	for (unsigned i = 0; i < VERBS_OPS; i++)
+		if (!(l->op[i].ways & ~l->lost_seen))
+			op_set_status(l, &l->op[i], -ENETUNREACH);
 }
 
 /* A request that is out cannot be taken back: the memory is held until it has come back. One that

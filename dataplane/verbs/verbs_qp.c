@@ -24,7 +24,7 @@ static inline bool qp_may_go(int from, int to)
 		[VERBS_QP_READY] = 1 << VERBS_QP_UP | 1 << VERBS_QP_FAILED | 1 << VERBS_QP_DEAD,
 		[VERBS_QP_UP] = 1 << VERBS_QP_FAILED | 1 << VERBS_QP_DEAD,
 		[VERBS_QP_FAILED] = 1 << VERBS_QP_DRAINED | 1 << VERBS_QP_DEAD,
-		[VERBS_QP_DRAINED] = 1 << VERBS_QP_READY,
+		[VERBS_QP_DRAINED] = 1 << VERBS_QP_READY | 1 << VERBS_QP_DEAD,
 		[VERBS_QP_DEAD] = 0,
 	};
 
@@ -44,46 +44,67 @@ bool qp_goto(struct verbs_qp *q, int from, int to)
 static int qp_make(struct verbs_lane *l, struct verbs_qp *q)
 {
 	static const uint32_t inlines[] = {256, 64, 0};
+	const struct verbs_way *w = &l->way[q->way];
 	struct ibv_qp_init_attr attr;
 
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(inlines) && !q->qp; i++) {
 		attr = (struct ibv_qp_init_attr){.qp_context = l,
-						 .send_cq = l->cq,
-						 .recv_cq = l->cq,
+						 .send_cq = w->cq,
+						 .recv_cq = w->cq,
 						 .cap = {.max_send_wr = VERBS_SQ,
 							 .max_recv_wr = VERBS_RQ,
 							 .max_send_sge = 1,
 							 .max_recv_sge = 1,
 							 .max_inline_data = inlines[i]},
 						 .qp_type = IBV_QPT_RC};
-		q->qp = l->dev->api->create_qp(l->dev->pd, &attr);
+		q->qp = w->dev->api->create_qp(w->dev->pd, &attr);
 		l->inline_b = GX_MIN(l->inline_b, inlines[i]);
 	}
 	return q->qp ? 0
 		     : gx_fail(-ENOMEM,
 			       "%s makes no queue pair of %d requests: %s: take fewer queue pairs",
-			       l->dev->name, VERBS_SQ, strerror(errno));
+			       w->dev->name, VERBS_SQ, strerror(errno));
 }
 
 static int slots_make(struct verbs_lane *l, unsigned nr_qps)
 {
 	size_t each = (size_t)(VERBS_SQ + VERBS_RQ) * VERBS_SLOT_B;
 
-	l->slots = aligned_alloc(4096, GX_ALIGN_UP(each * nr_qps, 4096));
+	l->slots_b = GX_ALIGN_UP(each * nr_qps, 4096);
+	l->slots = aligned_alloc(4096, l->slots_b);
 	if (!l->slots)
 		return gx_fail(-ENOMEM, "no memory for notes");
-	memset(l->slots, 0, each * nr_qps);
-	l->slots_mr =
-		l->dev->api->reg_mr(l->dev->pd, l->slots, each * nr_qps, IBV_ACCESS_LOCAL_WRITE);
-	if (!l->slots_mr)
-		return gx_fail(-ENOMEM, "%s does not register %zu bytes: %s (raise ulimit -l)",
-			       l->dev->name, each * nr_qps, strerror(errno));
+	memset(l->slots, 0, l->slots_b);
 	for (unsigned i = 0; i < nr_qps; i++) {
 		l->qp[i].index = (uint8_t)i;
+		l->qp[i].way = l->qp_way[i];
 		l->qp[i].send_slots = l->slots + i * each;
 		l->qp[i].recv_slots = l->qp[i].send_slots + (size_t)VERBS_SQ * VERBS_SLOT_B;
 	}
 	return 0;
+}
+
+/* The completion queue of the @nr_qps queue pairs of a way, and their notes. */
+static int way_open(struct verbs_lane *l, struct verbs_way *w, unsigned nr_qps)
+{
+	int cqes = (int)nr_qps * (VERBS_SQ + VERBS_RQ);
+	struct verbs_dev *dev = w->dev;
+
+	if (!nr_qps)
+		return 0;
+	if (cqes > dev->attr.max_cqe)
+		return gx_fail(-ENOSPC,
+			       "%s has completion queues of %d entries, and %u queue "
+			       "pairs need %d: take fewer",
+			       dev->name, dev->attr.max_cqe, nr_qps, cqes);
+	w->slots_mr = dev->api->reg_mr(dev->pd, l->slots, l->slots_b, IBV_ACCESS_LOCAL_WRITE);
+	if (!w->slots_mr)
+		return gx_fail(-ENOMEM, "%s does not register %zu bytes: %s (raise ulimit -l)",
+			       dev->name, l->slots_b, strerror(errno));
+	w->cq = dev->api->create_cq(dev->ctx, cqes, l, NULL, 0);
+	return w->cq ? 0
+		     : gx_fail(-ENOMEM, "%s makes no completion queue of %d entries: %s", dev->name,
+			       cqes, strerror(errno));
 }
 
 static void lane_init(struct verbs_lane *l)
@@ -98,77 +119,76 @@ static void lane_init(struct verbs_lane *l)
 
 int verbs_lane_open(struct verbs_lane *l, unsigned nr_qps)
 {
-	int cqes = (int)nr_qps * (VERBS_SQ + VERBS_RQ), ret;
+	unsigned of_way[VERBS_WAYS_MAX] = {0};
+	int ret;
 
 	lane_init(l);
 	if (!nr_qps || nr_qps > VERBS_QPS_MAX)
 		return gx_fail(-EINVAL, "%u queue pairs: 1 to %d", nr_qps, VERBS_QPS_MAX);
-	if (cqes > l->dev->attr.max_cqe)
-		return gx_fail(-ENOSPC,
-			       "%s has completion queues of %d entries, and %u queue "
-			       "pairs need %d: take fewer",
-			       l->dev->name, l->dev->attr.max_cqe, nr_qps, cqes);
 	l->qp = calloc(nr_qps, sizeof(*l->qp));
 	if (!l->qp)
 		return gx_fail(-ENOMEM, "no memory for queue pairs");
 	ret = slots_make(l, nr_qps);
-	if (ret)
-		return ret;
-	l->cq = l->dev->api->create_cq(l->dev->ctx, cqes, l, NULL, 0);
-	if (!l->cq)
-		return gx_fail(-ENOMEM, "%s makes no completion queue of %d entries: %s",
-			       l->dev->name, cqes, strerror(errno));
+	for (unsigned i = 0; i < nr_qps; i++)
+		of_way[l->qp_way[i]]++;
+	for (unsigned i = 0; !ret && i < l->nr_ways; i++)
+		ret = way_open(l, &l->way[i], of_way[i]);
 	for (; !ret && l->nr_qps < nr_qps; l->nr_qps++)
 		ret = qp_make(l, &l->qp[l->nr_qps]);
 	return ret;
 }
 
+/* The device of the way that kept them frees them; any, if several did. */
 static void slots_free(struct verbs_lane *l)
 {
-	struct verbs_kept *k = l->slots_stay ? malloc(sizeof(*k)) : NULL;
+	struct verbs_kept *k = l->slots_by ? malloc(sizeof(*k)) : NULL;
 
 	if (k) {
-		*k = (struct verbs_kept){l->dev->kept, l->slots};
-		l->dev->kept = k;
+		*k = (struct verbs_kept){l->slots_by->kept, l->slots};
+		l->slots_by->kept = k;
 	}
-	if (!l->slots_stay)
+	if (!l->slots_by)
 		free(l->slots);
 }
 
 /* What the device did not end may still write to the slots. */
-static void end_say(struct verbs_lane *l, const char *what, int err)
+static void end_say(struct verbs_lane *l, struct verbs_dev *dev, const char *what, int err)
 {
-	if (!verbs_end_err(l->dev, err))
+	if (!verbs_end_err(dev, err))
 		return;
-	l->slots_stay = true;
+	l->slots_by = dev;
 	gx_err("%s does not end a %s of a connection: %s: it stays until the context is closed",
-	       l->dev->name, what, strerror(err));
+	       dev->name, what, strerror(err));
 }
 
 int verbs_qp_end(struct verbs_lane *l, struct verbs_qp *q)
 {
 	q->qp->qp_context = NULL; /* no event finds the lane by it if it stays */
-	return verbs_end_err(l->dev, l->dev->api->destroy_qp(q->qp));
+	return verbs_end_err(qp_dev(l, q), qp_dev(l, q)->api->destroy_qp(q->qp));
+}
+
+static void way_close(struct verbs_lane *l, struct verbs_way *w)
+{
+	if (w->cq)
+		w->cq->cq_context = NULL;
+	if (w->cq)
+		end_say(l, w->dev, "completion queue", w->dev->api->destroy_cq(w->cq));
+	if (w->slots_mr)
+		end_say(l, w->dev, "registration", w->dev->api->dereg_mr(w->slots_mr));
+	w->cq = NULL;
+	w->slots_mr = NULL;
 }
 
 void verbs_lane_close(struct verbs_lane *l)
 {
-	const struct verbs_api *api = l->dev ? l->dev->api : NULL;
-
 	for (unsigned i = 0; i < l->nr_qps; i++)
 		if (l->qp[i].qp)
-			end_say(l, "queue pair", verbs_qp_end(l, &l->qp[i]));
-	if (l->cq)
-		l->cq->cq_context = NULL;
-	if (l->cq)
-		end_say(l, "completion queue", api->destroy_cq(l->cq));
-	if (l->slots_mr)
-		end_say(l, "registration", api->dereg_mr(l->slots_mr));
+			end_say(l, qp_dev(l, &l->qp[i]), "queue pair", verbs_qp_end(l, &l->qp[i]));
+	for (unsigned i = 0; i < l->nr_ways; i++)
+		way_close(l, &l->way[i]);
 	slots_free(l);
 	free(l->qp);
 	l->nr_qps = 0;
-	l->cq = NULL;
-	l->slots_mr = NULL;
 	l->slots = NULL;
 	l->qp = NULL;
 }
@@ -178,16 +198,17 @@ void verbs_lane_close(struct verbs_lane *l)
 static int qp_init(struct verbs_lane *l, struct verbs_qp *q)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
-	int ret = l->dev->api->modify_qp(q->qp, &attr, IBV_QP_STATE);
+	const struct verbs_dev *dev = qp_dev(l, q);
+	int ret = dev->api->modify_qp(q->qp, &attr, IBV_QP_STATE);
 
 	if (ret)
 		return -ret;
 	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_INIT,
-				    .port_num = l->dev->port,
+				    .port_num = dev->port,
 				    .qp_access_flags = IBV_ACCESS_LOCAL_WRITE |
 						       IBV_ACCESS_REMOTE_WRITE |
 						       IBV_ACCESS_REMOTE_READ};
-	return -l->dev->api->modify_qp(
+	return -dev->api->modify_qp(
 		q->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
@@ -198,7 +219,7 @@ static int qp_recv_all(struct verbs_lane *l, struct verbs_qp *q)
 	for (uint32_t first = 0; first < VERBS_RQ; first += VERBS_BATCH) {
 		for (uint32_t i = 0; i < VERBS_BATCH; i++)
 			slots[i] = first + i;
-		if (verbs_recv(q, slots, VERBS_BATCH, l->slots_mr->lkey))
+		if (verbs_recv(q, slots, VERBS_BATCH, l->way[q->way].slots_mr->lkey))
 			return -EIO;
 	}
 	return 0;
@@ -229,7 +250,8 @@ int verbs_qp_error(struct verbs_lane *l, struct verbs_qp *q)
 
 	if (!q->qp) /* verbs_mend_give_up() has destroyed it */
 		return 0;
-	return -verbs_end_err(l->dev, l->dev->api->modify_qp(q->qp, &attr, IBV_QP_STATE));
+	return -verbs_end_err(qp_dev(l, q),
+			      qp_dev(l, q)->api->modify_qp(q->qp, &attr, IBV_QP_STATE));
 }
 
 /* The event may be of an earlier life: it counts if the queue pair is in error now. */
@@ -238,16 +260,25 @@ static bool qp_is_in_error(const struct verbs_lane *l, struct verbs_qp *q)
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr = {0};
 
-	return !l->dev->api->query_qp(q->qp, &attr, IBV_QP_STATE, &init) &&
+	return !qp_dev(l, q)->api->query_qp(q->qp, &attr, IBV_QP_STATE, &init) &&
 	       (attr.qp_state == IBV_QPS_ERR || attr.qp_state == IBV_QPS_SQE);
 }
 
-void verbs_lane_event(struct verbs_lane *l, const struct ibv_qp *qp, bool fatal)
+void verbs_way_broken(struct verbs_lane *l, struct verbs_way *w)
 {
-	if (!qp) { /* completions are lost: nothing of the lane can be known any more */
-		atomic_store_explicit(&l->ep->fault, -ENODEV, memory_order_release);
-		return;
-	}
+	atomic_store_explicit(&w->broken, true, memory_order_relaxed);
+	for (unsigned i = 0; i < l->nr_ways; i++)
+		if (l->way[i].cq && !atomic_load_explicit(&l->way[i].broken, memory_order_relaxed))
+			return;
+	atomic_store_explicit(&l->ep->fault, -ENODEV, memory_order_release);
+}
+
+void verbs_lane_event(struct verbs_lane *l, const struct ibv_cq *cq, const struct ibv_qp *qp,
+		      bool fatal)
+{
+	for (unsigned i = 0; !qp && i < l->nr_ways; i++)
+		if (l->way[i].cq == cq)
+			verbs_way_broken(l, &l->way[i]);
 	for (unsigned i = 0; i < l->nr_qps; i++) {
 		struct verbs_qp *q = &l->qp[i];
 
@@ -285,25 +316,25 @@ static uint8_t msg_log2(const struct verbs_dev *dev)
 	return (uint8_t)(31 - __builtin_clz(GX_MAX(dev->port_attr.max_msg_sz, 4096u)));
 }
 
-uint32_t verbs_chunk_b(const struct verbs_dev *dev, const struct verbs_hello *peer,
-		       uint32_t asked_b)
+uint32_t verbs_chunk_b(const struct verbs_dev *dev, const struct verbs_port *peer, uint32_t asked_b)
 {
 	return GX_MIN(asked_b, 1u << GX_MIN(msg_log2(dev), peer->msg_log2));
 }
 
-void verbs_hello_fill(const struct verbs_dev *dev, struct verbs_hello *h)
+void verbs_port_fill(const struct verbs_dev *dev, struct verbs_port *p)
 {
-	memcpy(h->gid, dev->gid.raw, sizeof(h->gid));
-	h->lid = dev->port_attr.lid;
-	h->mtu = (uint8_t)dev->port_attr.active_mtu;
-	h->is_ethernet = dev->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET;
-	h->reads = reads_max(dev->attr.max_qp_rd_atom);
-	h->wants_grh = dev->wants_grh;
-	h->gid_type = (uint8_t)dev->gid_type;
-	h->msg_log2 = msg_log2(dev);
+	memcpy(p->gid, dev->gid.raw, sizeof(p->gid));
+	p->lid = dev->port_attr.lid;
+	p->mtu = (uint8_t)dev->port_attr.active_mtu;
+	p->is_ethernet = dev->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET;
+	p->reads = reads_max(dev->attr.max_qp_rd_atom);
+	p->wants_grh = dev->wants_grh;
+	p->gid_type = (uint8_t)dev->gid_type;
+	p->msg_log2 = msg_log2(dev);
+	p->speed_mbps = dev->failed || (dev->has_others && dev->port_down) ? 0 : dev->speed_mbps;
 }
 
-static struct ibv_ah_attr qp_way(const struct verbs_dev *dev, const struct verbs_hello *h)
+static struct ibv_ah_attr qp_way(const struct verbs_dev *dev, const struct verbs_port *h)
 {
 	struct ibv_ah_attr ah = {.dlid = h->lid, .sl = dev->sl, .port_num = dev->port};
 
@@ -317,10 +348,10 @@ static struct ibv_ah_attr qp_way(const struct verbs_dev *dev, const struct verbs
 	return ah;
 }
 
-int verbs_qp_connect(struct verbs_lane *l, struct verbs_qp *q, const struct verbs_hello *h,
+int verbs_qp_connect(struct verbs_lane *l, struct verbs_qp *q, const struct verbs_port *h,
 		     const struct verbs_qp_say *own, const struct verbs_qp_say *say, bool prove)
 {
-	const struct verbs_dev *dev = l->dev;
+	const struct verbs_dev *dev = qp_dev(l, q);
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTR,
 		.path_mtu = (enum ibv_mtu)GX_MIN((int)h->mtu, (int)dev->port_attr.active_mtu),
@@ -333,7 +364,8 @@ int verbs_qp_connect(struct verbs_lane *l, struct verbs_qp *q, const struct verb
 
 	/* From here on a note may come, before the next call returns. */
 	q->proving = prove;
-	qp_goto(q, qp_state(q), VERBS_QP_READY);
+	if (qp_state(q) != VERBS_QP_READY) /* else it was held (verbs_mend.c) */
+		qp_goto(q, qp_state(q), VERBS_QP_READY);
 	ret = dev->api->modify_qp(q->qp, &attr,
 				  IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
 					  IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |

@@ -4,7 +4,7 @@
  * made again has another id, so a registration is never taken for other memory. A region has two
  * registrations: one for our own requests, one for peers. The second one ends when the user frees
  * the region, and from then on the device refuses peers. The first one ends when the cores have let
- * go. The device pins all pages of a registration, which takes seconds for large memory: the caller's
+ * go. By its key peers read long sends, in contexts that take part in them. The device pins all pages of a registration, which takes seconds for large memory: the caller's
  * thread makes registrations, and the control thread keeps and ends them.
  */
 #include "verbs/verbs_dev.h"
@@ -93,9 +93,10 @@ static struct ibv_mr *reg_make(const struct verbs_dev *dev, const struct gx_mem 
 	mr = dev->api->reg_mr(dev->pd, mem->addr, mem->len, access);
 	if (!mr)
 		gx_fail(errno ? -errno : -ENOMEM,
-			"%s does not register %llu bytes: %s%s: packets carry them", dev->name,
+			"%s does not register %llu bytes: %s%s: %s carry them", dev->name,
 			(unsigned long long)mem->len, strerror(errno),
-			errno == ENOMEM ? " (raise ulimit -l)" : "");
+			errno == ENOMEM ? " (raise ulimit -l)" : "",
+			dev->has_others ? "other devices, or packets," : "packets");
 	reg_say_slow(dev, "register", mem->len, start_ns);
 	return mr;
 }
@@ -117,10 +118,11 @@ static int reg_end(const struct verbs_dev *dev, struct ibv_mr *mr)
 struct verbs_reg *verbs_reg_new(struct verbs_dev *dev, const struct gx_mem *mem)
 {
 	struct verbs_reg *r = calloc(1, sizeof(*r));
+	int access = dev->lends ? IBV_ACCESS_REMOTE_READ : 0;
 	struct ibv_mr *mr = NULL;
 
 	if (r)
-		mr = reg_make(dev, mem, mem->read_only ? 0 : IBV_ACCESS_LOCAL_WRITE);
+		mr = reg_make(dev, mem, access | (mem->read_only ? 0 : IBV_ACCESS_LOCAL_WRITE));
 	else
 		gx_fail(-ENOMEM, "no memory for a registration");
 	if (!mr) {
@@ -130,8 +132,16 @@ struct verbs_reg *verbs_reg_new(struct verbs_dev *dev, const struct gx_mem *mem)
 		free(r);
 		return NULL;
 	}
-	*r = (struct verbs_reg){
-		.id = mem->id, .own = mr, .lkey = mr->lkey, .addr = (uintptr_t)mem->addr};
+	*r = (struct verbs_reg){.id = mem->id,
+				.own = mr,
+				.rail = dev->rail,
+				.addr = (uintptr_t)mem->addr,
+				.rails = 1u << dev->rail};
+	r->lkey[dev->rail] = mr->lkey;
+	if (dev->lends) {
+		r->lent.rails = r->rails;
+		r->lent.key[dev->rail] = mr->rkey;
+	}
 	return r;
 }
 
@@ -172,16 +182,22 @@ int verbs_reg_revoke(struct verbs_dev *dev, const struct gx_mem *mem)
 	return ret;
 }
 
-void verbs_reg_put(struct verbs_dev *dev, const struct gx_mem *mem)
+int verbs_reg_put(struct verbs_dev *dev, const struct gx_mem *mem)
 {
 	struct verbs_reg **at = &dev->regs, *r = reg_find(dev, mem->id);
+	int ret;
 
 	if (!r)
-		return;
+		return 0;
 	verbs_reg_revoke(dev, mem);
 	while (*at != r)
 		at = &(*at)->next;
 	*at = r->next;
-	reg_end(dev, r->own);
+	ret = reg_end(dev, r->own);
+	if (!r->lent.rails) /* only our own requests name it */
+		ret = 0;
+	if (ret)
+		atomic_store_explicit(&dev->failed, true, memory_order_release);
 	free(r);
+	return ret;
 }

@@ -24,16 +24,22 @@ static bool qp_takes(const struct verbs_qp *q, const struct verbs_qp *redo_of)
 	return qp_room(q) && (q->redo_head == q->redo_tail || q == redo_of);
 }
 
-/* The next queue pair for a request of @len bytes. NULL: wait. */
-static struct verbs_qp *lane_pick(struct verbs_lane *l, uint64_t len,
+static bool way_takes(const struct verbs_way *w, uint64_t len)
+{
+	return !w->under_b || w->under_b + len <= w->window_b;
+}
+
+/* The next queue pair for a request of @len bytes, on one of @ways. NULL: wait. */
+static struct verbs_qp *lane_pick(struct verbs_lane *l, uint64_t len, uint32_t ways,
 				  const struct verbs_qp *redo_of)
 {
-	if (l->under_b && l->under_b + len > l->window_b)
+	if (l->nr_ways == 1 && !way_takes(&l->way[0], len))
 		return NULL;
 	for (unsigned k = 0, i = l->next; k < l->nr_qps; k++, i = i + 1 < l->nr_qps ? i + 1 : 0) {
 		struct verbs_qp *q = &l->qp[i];
 
-		if (!qp_takes(q, redo_of))
+		if (!(ways >> q->way & 1) || !way_takes(&l->way[q->way], len) ||
+		    !qp_takes(q, redo_of))
 			continue;
 		l->next = i;
 		if (len > VERBS_SMALL_B)
@@ -120,15 +126,17 @@ static void data_add(struct verbs_lane *l, struct verbs_qp *q, struct verbs_op *
 				.kind = VERBS_WR_DATA,
 				.tries = tries};
 	struct ibv_send_wr *wr = wr_new(l, q, &what);
+	struct verbs_way *w = &l->way[q->way];
 
-	*wr->sg_list = (struct ibv_sge){(uintptr_t)op->mine + off, len, op->lkey};
+	*wr->sg_list = (struct ibv_sge){(uintptr_t)op->mine + off, len,
+					op->is_inline ? 0 : op->lkey[w->dev->rail]};
 	wr->opcode = op->kind == GX_OP_PUT ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
 	wr->send_flags = op->is_inline ? IBV_SEND_INLINE : 0;
 	wr->wr.rdma.remote_addr = op->theirs + off;
-	wr->wr.rdma.rkey = op->rkey;
+	wr->wr.rdma.rkey = op->rkey[w->peer];
 	if (!op->parts_set)
 		op->parts |= 1ull << q->index;
-	l->under_b += len;
+	w->under_b += len;
 }
 
 /* ---- Notes ---- */
@@ -142,7 +150,8 @@ static void note_add(struct verbs_lane *l, struct verbs_qp *q, struct verbs_note
 	q->notes_sent += n->kind == VERBS_WR_NOTE;
 	n->taken = q->notes_told = q->notes_taken;
 	verbs_note_put(slot, n);
-	*wr->sg_list = (struct ibv_sge){(uintptr_t)slot, VERBS_NOTE_B, l->slots_mr->lkey};
+	*wr->sg_list =
+		(struct ibv_sge){(uintptr_t)slot, VERBS_NOTE_B, l->way[q->way].slots_mr->lkey};
 	wr->opcode = IBV_WR_SEND;
 	wr->send_flags = l->inline_b >= VERBS_NOTE_B ? IBV_SEND_INLINE : 0;
 }
@@ -171,7 +180,7 @@ static bool notes_parts(struct verbs_lane *l, struct verbs_op *op)
 	if (op->parts_set)
 		return true;
 	if (!op->parts) { /* no bytes */
-		q = lane_pick(l, 0, NULL);
+		q = lane_pick(l, 0, UINT32_MAX, NULL);
 		if (!q)
 			return false;
 		op->parts = 1ull << q->index;
@@ -230,7 +239,7 @@ static bool op_send(struct verbs_lane *l, struct verbs_op *op)
 		return false;
 	while (op->posted_b < op->len) {
 		uint32_t n = (uint32_t)GX_MIN(op->len - op->posted_b, (uint64_t)l->chunk_b);
-		struct verbs_qp *q = lane_pick(l, n, NULL);
+		struct verbs_qp *q = lane_pick(l, n, op->ways, NULL);
 
 		if (!q)
 			return false;
@@ -291,7 +300,7 @@ static bool redo_one(struct verbs_lane *l, struct verbs_qp *of, const struct ver
 		redo_settle(l, op, wr, over);
 		return true;
 	}
-	q = lane_pick(l, wr->len, of);
+	q = lane_pick(l, wr->len, op->ways, of);
 	if (!q)
 		return false;
 	op->data_redo--;
@@ -301,18 +310,32 @@ static bool redo_one(struct verbs_lane *l, struct verbs_qp *of, const struct ver
 	return true;
 }
 
+/* May what @q has to send again go out? Not while the peer's end may still take in what was sent
+ * before. It was reset before @q became READY; of a dead one, settled says so. */
+static bool redo_may(struct verbs_lane *l, struct verbs_qp *q)
+{
+	int state = qp_state(q);
+
+	if (l->fail_err || qp_lives(state))
+		return true;
+	/* Pairs with the release in verbs_gone.c. */
+	if (state != VERBS_QP_DEAD || !atomic_load_explicit(&q->settled, memory_order_acquire) ||
+	    q->head != q->tail)
+		return false;
+	if (!q->judged)
+		verbs_redo_judge(q, q->dead_taken);
+	q->judged = true;
+	return true;
+}
+
 bool tx_redo(struct verbs_lane *l)
 {
 	bool worked = false;
 
 	for (unsigned i = 0; i < l->nr_qps; i++) {
 		struct verbs_qp *q = &l->qp[i];
-		int state = qp_state(q);
 
-		if (q->redo_head == q->redo_tail)
-			continue;
-		/* Else the peer's end may still take in what was sent before. */
-		if (state != VERBS_QP_UP && state != VERBS_QP_DEAD && !l->fail_err)
+		if (q->redo_head == q->redo_tail || !redo_may(l, q))
 			continue;
 		while (q->redo_head != q->redo_tail &&
 		       redo_one(l, q, &q->redo[q->redo_tail % VERBS_SQ])) {

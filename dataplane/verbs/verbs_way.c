@@ -35,7 +35,7 @@ static bool gid_is_unicast(const uint8_t gid[16])
 	return gid[0] != 0xff && !IN6_IS_ADDR_UNSPECIFIED((const struct in6_addr *)gid);
 }
 
-static int way_ethernet(const struct verbs_dev *dev, const struct verbs_hello *peer)
+static int way_ethernet(const struct verbs_dev *dev, const struct verbs_port *peer)
 {
 	char own[VERBS_GID_TEXT_MAX], other[VERBS_GID_TEXT_MAX];
 
@@ -57,7 +57,7 @@ static int way_ethernet(const struct verbs_dev *dev, const struct verbs_hello *p
 	return 0;
 }
 
-static int way_infiniband(const struct verbs_dev *dev, const struct verbs_hello *peer)
+static int way_infiniband(const struct verbs_dev *dev, const struct verbs_port *peer)
 {
 	if (!peer->lid || peer->lid > LID_MAX)
 		return gx_fail(-EINVAL,
@@ -72,7 +72,7 @@ static int way_infiniband(const struct verbs_dev *dev, const struct verbs_hello 
 		       gid_is_unicast(dev->gid.raw) ? "the peer's device" : dev->name);
 }
 
-int verbs_way_check(const struct verbs_dev *dev, const struct verbs_hello *peer)
+int verbs_way_check(const struct verbs_dev *dev, const struct verbs_port *peer)
 {
 	bool is_ethernet = dev->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET;
 
@@ -82,4 +82,15 @@ int verbs_way_check(const struct verbs_dev *dev, const struct verbs_hello *peer)
 			       "Ethernet): name other devices",
 			       dev->name);
 	return is_ethernet ? way_ethernet(dev, peer) : way_infiniband(dev, peer);
+}
+
+/* InfiniBand has no way between subnets without a router. The length of an Ethernet network's prefix
+ * is not known: addresses that share more are nearer, up to where hosts begin at the latest. */
+unsigned verbs_way_near(const struct verbs_dev *dev, const struct verbs_port *peer)
+{
+	unsigned max = gid_is_ipv4(peer->gid) ? 120 : 64, n = 0;
+
+	while (n < max && !((dev->gid.raw[n / 8] ^ peer->gid[n / 8]) >> (7 - n % 8) & 1))
+		n++;
+	return n;
 }

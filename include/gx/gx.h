@@ -168,6 +168,10 @@ enum gx_bounce {
  * process (process_vm_readv), in one copy? Both ends must take the local link, run as one user, and
  * use no CRC32C. A connection tries it once, both ways, when it is made. Where the kernel does not
  * let a process read another one of its user, messages go as packets; gx_conn_info.why says which.
+ *
+ * The same for link verbs, between any hosts: may the devices of both ends read long sends out of one
+ * another's registered memory? All values but OFF say yes. A peer could then read all memory of this
+ * context that the device knows, as long as the connection is up.
  */
 enum gx_pull {
 	/* This end reads where the kernel lets it, and does it fast: the call takes less than two
@@ -254,11 +258,20 @@ struct gx_opts {
 			      service level and a traffic class may stand behind it, as
 			      "auto,sl=3,tc=106". All memory of the context is then registered with
 			      it. NULL: none. Read by gx_open() alone */
-	/* -- Messages in one copy, on one host -- */
+	/* -- Messages in one copy, on one host or over link verbs -- */
 	/* .pull: enum gx_pull. Messages of more than .pull_over_b bytes go so: sends, and puts and
 	 * gets of memory that the peer does not map; default 64 KiB. The larger limit of both ends
-	 * counts. Shorter ones are faster as packets, and their bytes land in whole words of 8. */
+	 * counts. Shorter ones are faster as packets, and their bytes land in whole words of 8. Link
+	 * verbs: sends, from and to registered memory. There the receiver's limit is for the room of
+	 * the receive. */
 	unsigned pull, pull_over_b;
+	/* -- More RDMA devices -- */
+	/* .rails: .nr_rails devices beside .verbs, up to 7, each spelled as .verbs is. A connection of
+	 * link verbs spreads its bytes over those that reach a device of the peer, by their speed,
+	 * and goes on while one works. In place of all, .verbs may be "all": every device with an
+	 * active port, up to 8. Read by gx_open() alone */
+	const char *const *rails;
+	uint64_t nr_rails;
 };
 
 /**
@@ -423,8 +436,8 @@ struct gx_connect_opts {
 	 * a GPU (see gx_gpu_open()); else packets reach that memory. "tcp": by TCP sockets of the
 	 * kernel, to the server's address; not with .port. NULL takes it as the last resort, with a
 	 * warning, where the ends have no port in common. "verbs": by RDMA devices, which both ends
-	 * have named in gx_opts.verbs; packets over a port carry sends, and memory that a device
-	 * does not register. NULL never takes it. */
+	 * have named in gx_opts.verbs; packets over a port carry short sends, and memory that a
+	 * device does not register. NULL never takes it. */
 	const char *link;
 	uint64_t sockets;     /* link "tcp": sockets of a lane, 1 to 16; default 1 */
 	uint64_t queue_pairs; /* link "verbs": of the connection, all lanes together: 1 to 64, and
@@ -574,7 +587,8 @@ struct gx_op {
 int gx_post(struct gx_ep *ep, const struct gx_op ops[], unsigned n);
 
 /** gx_cancel() - Ask to end the operations of @ep with this .user that gx_post() took. Each
- * completes with -ECANCELED unless it is done first. [core] Return: how many it found. */
+ * completes with -ECANCELED unless it is done first; over link "verbs" when the devices have let go
+ * of its memory, at the latest when the peer is lost. [core] Return: how many it found. */
 int gx_cancel(struct gx_ep *ep, uint64_t user);
 
 enum gx_comp_kind {

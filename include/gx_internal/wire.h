@@ -91,7 +91,16 @@ enum gx_rec_flag {
 	GX_REC_AGAIN = 16, /* OPEN: replaces message old_mid, whose packets are too large for the
 			      path; never with INLINE */
 	GX_REC_PULL = 32,  /* OPEN: no packets follow; the receiver reads the bytes out of the
-			      sender's process; never with INLINE or AGAIN */
+			      sender's process; never with INLINE or AGAIN. OFFER: the receiver's
+			      device could read the bytes of a long message */
+	GX_REC_KEY = 64,   /* OPEN with PULL: the receiver's device reads the bytes, by this key */
+};
+
+/* Of an OPEN with KEY: by which the receiver's devices read the sender's memory. */
+#define GX_WIRE_RAILS_MAX 8
+struct gx_wire_keys {
+	uint32_t rails;			 /* bit i: the sender's device i has it, by key[i] */
+	uint32_t key[GX_WIRE_RAILS_MAX]; /* 0 where the bit is */
 };
 
 /* A record, decoded. A slot's token names it; the end that owns the slot made the token. */
@@ -106,8 +115,10 @@ struct gx_wire_rec {
 			uint64_t off, len, imm; /* imm: also the tag of a send */
 			uint32_t old_mid;	/* AGAIN: the message that it replaces */
 			uint64_t old_sent;	/* AGAIN: first transmissions of DATA of old_mid */
-			uint64_t from;		/* PULL: address in the sender's process */
-			const uint8_t *data;	/* INLINE: decoded: points into the packet; to
+			uint64_t from;		/* PULL: address in the sender's process; KEY:
+						   by RDMA */
+			struct gx_wire_keys keys; /* KEY */
+			const uint8_t *data;	  /* INLINE: decoded: points into the packet; to
 						   encode: the bytes to carry */
 		} open;
 		/* The receiver posted a receive: the sender may put a send that fits there. */
@@ -160,7 +171,8 @@ int gx_wire_rec_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r);
 #define GX_HELLO_LANES	   64
 #define GX_HELLO_REGIONS   64
 #define GX_HELLO_PORTS	   8
-#define GX_HELLO_VERBS_MAX 2048
+#define GX_HELLO_VERBS_MAX 4608
+#define GX_HELLO_RAILS_MAX 256
 #define GX_NAME_MAX	   64 /* with the final 0 */
 
 enum gx_hello_type {
@@ -179,6 +191,10 @@ enum gx_hello_type {
 enum gx_link_id { GX_LINK_PACKET, GX_LINK_LOCAL, GX_LINK_TCP, GX_LINK_VERBS };
 #define GX_LINKS_ALL                                                                               \
 	(1u << GX_LINK_PACKET | 1u << GX_LINK_LOCAL | 1u << GX_LINK_TCP | 1u << GX_LINK_VERBS)
+
+/* In gx_hello.links, too: over link verbs this end takes an OFFER with PULL, and an OPEN with KEY that
+ * answers its own. An end that does not know the bit ignores it, and sees neither. */
+#define GX_HELLO_VERBS_PULLS (1u << 16)
 
 /* How does a peer on the same host reach a region's memory? */
 enum gx_export_kind {
@@ -215,7 +231,7 @@ struct gx_hello {
 	uint32_t nr_lanes;	     /* cores offered */
 	uint32_t chunk_b, window;    /* maxima */
 	uint32_t integrity;	     /* modes offered, bit i: mode i */
-	uint32_t links;		     /* links offered, bit i: enum gx_link_id i */
+	uint32_t links; /* links offered, bit i: enum gx_link_id i; and GX_HELLO_*RAILS* */
 	uint32_t nr_ports;
 	struct {
 		char name[GX_NAME_MAX]; /* "shm", "udp", "dpdk:net_memif" */
@@ -225,7 +241,12 @@ struct gx_hello {
 	} ports[GX_HELLO_PORTS];
 	uint32_t nr_regions;
 	struct gx_hello_region regions[GX_HELLO_REGIONS];
+	/* With GX_HELLO_HAS_RAILS alone: the server's RDMA devices, which dataplane/verbs/ encodes. */
+	uint32_t rails_b;
+	uint8_t rails[GX_HELLO_RAILS_MAX];
 };
+#define GX_HELLO_KNOWS_RAILS (1u << 30) /* a client that takes such a HELLO */
+#define GX_HELLO_HAS_RAILS   (1u << 31) /* a server, when the client has said that */
 
 struct gx_hello_lane {
 	struct gx_port_addr

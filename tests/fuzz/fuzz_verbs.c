@@ -58,10 +58,23 @@ static void fuzz_note(const uint8_t *b, uint32_t len)
 	CHECK(!memcmp(out, b, len));
 }
 
+static void fuzz_ports(const uint8_t *b, uint32_t len)
+{
+	struct verbs_port port[VERBS_RAILS_MAX];
+	uint8_t out[VERBS_RAILS_B];
+	int n = verbs_ports_get(b, len, port);
+
+	if (n < 0)
+		return;
+	CHECK(n >= 1 && n <= VERBS_RAILS_MAX && len <= GX_HELLO_RAILS_MAX);
+	CHECK(verbs_ports_put(out, port, (uint32_t)n) == len);
+	CHECK(!memcmp(out, b, len));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static void (*const decoder[])(const uint8_t *b, uint32_t len) = {fuzz_hello, fuzz_mend,
-									  fuzz_note};
+									  fuzz_note, fuzz_ports};
 
 	if (!size || size > GX_HELLO_FRAME_MAX || data[0] >= GX_ARRAY_SIZE(decoder))
 		return 0;

@@ -70,6 +70,8 @@ static void rec_equal(const struct gx_wire_rec *a, const struct gx_wire_rec *b)
 		assert_int_equal(a->open.old_mid, b->open.old_mid);
 		assert_int_equal(a->open.old_sent, b->open.old_sent);
 		assert_int_equal(a->open.from, b->open.from);
+		assert_memory_equal(&a->open.keys, &b->open.keys, sizeof(a->open.keys));
+		assert_int_equal(a->open.from, b->open.from);
 		assert_ptr_equal(a->open.data, b->open.data);
 		break;
 	case GX_REC_OFFER:
@@ -291,6 +293,8 @@ static void ack_get__refuses(void **state)
 
 /* ---- gx_wire_rec_* ---- */
 
+#define REC_B 96 /* of the longest below */
+
 /* One of each type, all its fields set. */
 static const struct gx_wire_rec rec_all[] = {
 	{.type = GX_REC_OPEN,
@@ -339,6 +343,38 @@ static const struct gx_wire_rec rec_all[] = {
 		  .len = 3,
 		  .imm = 4,
 		  .from = 0x7f0123456789abcd}},
+	{.type = GX_REC_OPEN,
+	 .flags = GX_REC_SLOT | GX_REC_PULL | GX_REC_KEY,
+	 .rsn = 14,
+	 .open = {.mid = 10,
+		  .quantum = 8192,
+		  .keys = {.rails = 1, .key = {0xfedcba98}},
+		  .token = 1ull << 63,
+		  .len = 3,
+		  .imm = 4,
+		  .from = 0x7f0123456789abcd}},
+	{.type = GX_REC_OFFER,
+	 .flags = GX_REC_GPU | GX_REC_PULL,
+	 .rsn = 15,
+	 .offer = {.slot = 9, .len = 10, .tag = 11, .tag_mask = ~0ull}},
+	{.type = GX_REC_OPEN,
+	 .flags = GX_REC_SLOT | GX_REC_PULL | GX_REC_KEY,
+	 .rsn = 16,
+	 .open = {.mid = 11,
+		  .quantum = 8192,
+		  .token = 1ull << 63,
+		  .len = 3,
+		  .from = 4,
+		  .keys = {.rails = 0xff, .key = {1, 2, 3, 4, 5, 6, 7, 8}}}},
+	{.type = GX_REC_OPEN,
+	 .flags = GX_REC_SLOT | GX_REC_PULL | GX_REC_KEY,
+	 .rsn = 17,
+	 .open = {.mid = 12,
+		  .quantum = 8192,
+		  .token = 1ull << 63,
+		  .len = 3,
+		  .from = 4,
+		  .keys = {.rails = 0x82, .key = {[1] = 6, [7] = 7}}}},
 };
 
 static void rec_get__round_trip(void **state)
@@ -346,7 +382,7 @@ static void rec_get__round_trip(void **state)
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(rec_all); i++) {
 		uint32_t size = gx_wire_rec_size(&rec_all[i]);
 		struct gx_wire_rec out;
-		uint8_t b[64];
+		uint8_t b[REC_B];
 
 		assert_int_equal(size % 8, 0);
 		assert_int_equal(gx_wire_rec_put(b, size, &rec_all[i]), size);
@@ -400,7 +436,7 @@ static void rec_put__room(void **state)
 {
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(rec_all); i++) {
 		uint32_t size = gx_wire_rec_size(&rec_all[i]);
-		uint8_t b[64] = {0};
+		uint8_t b[REC_B] = {0};
 
 		for (uint32_t room = 0; room < size; room++)
 			assert_int_equal(gx_wire_rec_put(b, room, &rec_all[i]), 0);
@@ -411,7 +447,7 @@ static void rec_put__room(void **state)
 static void rec_get__short(void **state)
 {
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(rec_all); i++) {
-		uint8_t b[64];
+		uint8_t b[REC_B];
 		uint32_t size = gx_wire_rec_put(b, sizeof(b), &rec_all[i]);
 		struct gx_wire_rec out;
 
@@ -445,17 +481,18 @@ static void rec_get__refuses(void **state)
 	static const struct {
 		uint8_t rec, at, value;
 	} bad[] = {
-		{0, 0, 0},   {0, 0, 12}, {0, 0, 255}, {0, 1, 4},  {0, 1, 16},	 {0, 2, 1},
-		{0, 3, 1},   {1, 1, 1},	 {1, 1, 8},   {2, 1, 2},  {3, 1, 1},	 {3, 12, 1},
-		{3, 16, 17}, {3, 25, 0}, {4, 1, 4},   {4, 20, 1}, {4, 19, 0x7f}, {4, 17, 0},
-		{5, 15, 1},  {5, 1, 8},	 {0, 0, 7},   {0, 0, 8},  {0, 0, 11},	 {6, 1, 1},
-		{7, 1, 1},   {8, 52, 1}, {8, 1, 18},  {8, 1, 48}, {0, 1, 32},	 {9, 1, 34},
-		{9, 1, 48},
+		{0, 0, 0},   {0, 0, 12}, {0, 0, 255}, {0, 1, 4},   {0, 1, 16},	  {0, 2, 1},
+		{0, 3, 1},   {1, 1, 1},	 {1, 1, 8},   {2, 1, 2},   {3, 1, 1},	  {3, 12, 1},
+		{3, 16, 17}, {3, 25, 0}, {4, 1, 4},   {4, 20, 1},  {4, 19, 0x7f}, {4, 17, 0},
+		{5, 15, 1},  {5, 1, 8},	 {0, 0, 7},   {0, 0, 8},   {0, 0, 11},	  {6, 1, 1},
+		{7, 1, 1},   {8, 52, 1}, {8, 1, 18},  {8, 1, 48},  {0, 1, 32},	  {9, 1, 34},
+		{9, 1, 48},  {0, 1, 64}, {9, 1, 72},  {10, 56, 0}, {10, 57, 1},	  {12, 92, 1},
+		{13, 68, 1}, {1, 1, 64}, {2, 1, 32},
 	};
 	struct gx_wire_rec out;
 
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad); i++) {
-		uint8_t b[64];
+		uint8_t b[REC_B];
 		uint32_t size = gx_wire_rec_put(b, sizeof(b), &rec_all[bad[i].rec]);
 
 		b[bad[i].at] = bad[i].value;
@@ -528,7 +565,9 @@ static struct gx_hello *hello_full(void)
 	h->chunk_b = 512 << 10;
 	h->window = 16;
 	h->integrity = 3;
-	h->links = GX_LINKS_ALL;
+	h->links = GX_LINKS_ALL | GX_HELLO_HAS_RAILS;
+	h->rails_b = GX_HELLO_RAILS_MAX;
+	memset(h->rails, 0xee, sizeof(h->rails));
 	h->nr_ports = GX_HELLO_PORTS;
 	for (unsigned i = 0; i < GX_HELLO_PORTS; i++) {
 		name_fill(h->ports[i].name, GX_NAME_MAX, i);
@@ -654,6 +693,7 @@ static void hello_get__exports(void **state)
 	uint32_t body;
 
 	in->nr_regions = 1;
+	in->links = GX_LINKS_ALL; /* the export is the last of it */
 	export_fill(&in->regions[0], GX_EXPORT_MEMFD);
 	body = frame_body(gx_hello_put(frame, in), GX_HELLO_HELLO);
 	assert_int_equal(hello_get(frame + 8, body, out), 0);
@@ -845,7 +885,7 @@ static void plain_put__lengths(void **state)
 static void hello_data__comes_back(void **state)
 {
 	struct gx_hello_data in = {.token = {1, 2, 0xff}, .lane = 63, .index = 15}, out;
-	uint8_t b[64];
+	uint8_t b[REC_B];
 	uint32_t len = gx_hello_data_put(b, &in), body;
 	uint16_t type;
 

@@ -4,7 +4,8 @@
 
 usage: test_rdma.py BUILD_DIR PART...
 PART suite: puts and gets of all sizes over 1 to 64 queue pairs, notifications, files, two devices with a wire between them, queue
-pairs that are forced into error, ends that leave no object behind, a device that is removed. compare: gxperf and perftest in turns,
+pairs that are forced into error, two devices of which one goes down, ends that leave no object behind, a device that is removed.
+compare: gxperf and perftest in turns,
 PAIRS times each; a line `ratio put 1M q4 0.98` for each comparison, gx over perftest: the median of the pairs, then least and
 largest. gx checks its payload, perftest does not. tables: bandwidth by queue pairs and by size, as lines `table put 64M q4 44.1 MB/s`.
 count: instructions of the posting and polling thread for each put of gxperf and of perftest, as lines `instructions put 64K q1: ...`
@@ -40,6 +41,7 @@ DEVICE, NETDEV, ADDRESS = "rxe0", "gxv0", "10.9.0.1"
 FAR_DEVICE, FAR_NETDEV, FAR_ADDRESS = "rxe1", "gxv1", "10.9.1.1" # at the other end of the wire
 SHIM = "libverbs_shim.so" # tests/verbs/verbs_shim.c
 BREAK_MS, QUIET_MS, BROKEN_S, BACK_MS = 1000, 6000, 20, 1000
+RAIL, RAIL_NETDEV, RAIL_ADDRESS = "rxe2", "gxw0", "10.9.2.1" # the second one, for a while
 MODULES = ["veth", "ib_uverbs", "rdma_ucm", "rdma_rxe"]
 PERFTEST = {"put": "ib_write_bw", "get": "ib_read_bw", "lat": "ib_write_lat"}
 SIZES = {"64": 64, "4K": 4 << 10, "64K": 64 << 10, "1M": 1 << 20}
@@ -72,14 +74,15 @@ def wait_for(what, seen, seconds=10):
         time.sleep(0.1)
 
 
-def device_make():
+def device_make(device=DEVICE, netdev=NETDEV, address=ADDRESS):
     """One device, which both ends use but in far()."""
-    sh("ip", "link", "add", NETDEV, "type", "veth", "peer", "name", FAR_NETDEV)
-    sh("ip", "addr", "add", f"{ADDRESS}/24", "dev", NETDEV)
-    for name in ("lo", NETDEV, FAR_NETDEV):
+    peer = netdev[:-1] + "1"
+    sh("ip", "link", "add", netdev, "type", "veth", "peer", "name", peer)
+    sh("ip", "addr", "add", f"{address}/24", "dev", netdev)
+    for name in ("lo", netdev, peer):
         sh("ip", "link", "set", name, "up")
-    sh("rdma", "link", "add", DEVICE, "type", "rxe", "netdev", NETDEV)
-    wait_for("an active port", lambda: "ACTIVE" in sh("rdma", "link", "show"))
+    sh("rdma", "link", "add", device, "type", "rxe", "netdev", netdev)
+    wait_for("an active port", lambda: "ACTIVE" in sh("rdma", "link", "show", f"{device}/1"))
 
 
 def far_make():
@@ -108,8 +111,9 @@ def gid_index():
 
 
 @contextlib.contextmanager
-def served(tools, device=DEVICE, mem="kv=host:8M"):
-    with test_cli.Server(tools, "--port", "udp", "--link", "verbs", "--rdma", device, "--busy", mem=mem) as server:
+def served(tools, *rdma, mem="kv=host:8M"):
+    rdma = rdma or ("--rdma", DEVICE)
+    with test_cli.Server(tools, "--port", "udp", "--link", "verbs", *rdma, "--busy", mem=mem) as server:
         yield server
 
 
@@ -149,6 +153,18 @@ def sizes(tools):
     done("sizes")
 
 
+def sends(tools):
+    """Long ones, which the server's device reads."""
+    with served(tools) as server:
+        for qps in (1, 4):
+            found = rows(tools, server, "send", "-q", qps, "-b", "128K", "-e", "4M", "-f", "4", "-n", "5")
+            done(f"send -q {qps}: " + ", ".join(f"{r['size_b']} B {r['p50_us']:.0f} us" for r in found))
+        expect(server.stat(tools, "pulls") > 20, "pulls:", server.stat(tools, "pulls"), server.log())
+        missed = server.stat(tools, "verbs_misses") + server.stat(tools, "pulls_failed")
+        expect(missed == 0, f"{missed} sends were not read by the device:", server.log())
+    done("sends")
+
+
 def file(tools):
     with served(tools) as server, tempfile.TemporaryDirectory() as folder:
         source, back = pathlib.Path(folder, "F"), pathlib.Path(folder, "G")
@@ -166,7 +182,7 @@ def sent_b(netdev):
 def far(tools):
     """Two devices, as two hosts have them: each packet goes over the wire."""
     far_make()
-    with served(tools, FAR_DEVICE) as server:
+    with served(tools, "--rdma", FAR_DEVICE) as server:
         for command, netdev in (("put", NETDEV), ("get", FAR_NETDEV)):
             before = sent_b(netdev)
             row = rows(tools, server, command, "-q", "1", "-s", "64K", "-n", "50")[0]
@@ -244,10 +260,10 @@ def refused(tools):
 
 
 @contextlib.contextmanager
-def putting(tools, server):
+def putting(tools, server, *rdma, seconds=CALL_S):
     """A client that puts, and has done so for a while."""
-    words = [tools.gxperf_path, "put", server.addr, "--cores", CLIENT_CPU, "--mem", "kv", "--link", "verbs", "--rdma", DEVICE,
-             "-s", "64K", "-D", str(CALL_S)]
+    words = [tools.gxperf_path, "put", server.addr, "--cores", CLIENT_CPU, "--mem", "kv", "--link", "verbs",
+             *(rdma or ("--rdma", DEVICE)), "-s", "64K", "-D", str(seconds)]
     with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           env=tools.env) as client:
         time.sleep(3)
@@ -270,6 +286,40 @@ def cut(tools):
         wait_for("an active port", lambda: "ACTIVE" in sh("rdma", "link", "show"))
         rows(tools, server, "put", "-s", "64K", "-n", "20")
     done("the path is back")
+
+
+def sent_by(device):
+    return int(pathlib.Path(f"/sys/class/infiniband/{device}/ports/1/hw_counters/sent_pkts").read_text())
+
+
+def moves(device):
+    before = sent_by(device)
+    time.sleep(1)
+    return sent_by(device) > before + 10 # more than a queue pair that is tried again
+
+
+def rails(tools):
+    """Two devices, one of which goes down while a client puts, and comes back: the client sees nothing of it."""
+    device_make(RAIL, RAIL_NETDEV, RAIL_ADDRESS)
+    both = ("--rdma", DEVICE, "--rdma", RAIL)
+    try:
+        with served(tools, *both) as server, putting(tools, server, *both, seconds=CALL_S / 2) as client:
+            try:
+                wait_for("bytes by both devices", lambda: moves(DEVICE) and moves(RAIL))
+                sh("ip", "link", "set", RAIL_NETDEV, "down")
+                time.sleep(5) # its queue pairs have failed by now
+                expect(moves(DEVICE) and not moves(RAIL), "the other device does not carry it alone")
+                sh("ip", "link", "set", RAIL_NETDEV, "up")
+                wait_for("bytes by the device that is back", lambda: moves(RAIL), seconds=30)
+                out, _ = client.communicate(timeout=CALL_S)
+            finally:
+                client.kill()
+            expect(client.returncode == OK, client.returncode, out)
+            expect(server.stat(tools, "peers_lost") == 0, server.log())
+    finally:
+        sh("rdma", "link", "delete", RAIL)
+        sh("ip", "link", "delete", RAIL_NETDEV)
+    done("one of two devices went down and came back")
 
 
 def removed(tools):
@@ -297,9 +347,9 @@ def device_again():
 
 
 def suite(tools):
-    steps = [lambda step=step: step(tools) for step in (info, sizes, file, leaves_nothing, refused)]
+    steps = [lambda step=step: step(tools) for step in (info, sizes, sends, file, leaves_nothing, refused)]
     steps += [lambda end=end: broken(tools, end) for end in ("client", "server")]
-    return steps + [lambda step=step: step(tools) for step in (far, cut, removed)]
+    return steps + [lambda step=step: step(tools) for step in (cut, rails, far, removed)]
 
 
 # --- beside perftest --------------------------------------------------------------------------------------

@@ -21,189 +21,7 @@
 #include "core/core.h"
 #include "kit/common_gx.h"
 #include "packet/pkt.h"
-#include "verbs/verbs_script.h"
-
-#define KV_B	(4u << 20)
-#define WAIT_NS 30000000000ull
-
-struct end {
-	struct gx *gx;
-	struct gx_core *core;
-	struct gx_mem *kv;
-	char *base;
-	_Atomic(struct gx_conn *) up;
-	_Atomic unsigned nr_down;
-	struct gx_conn *conn;
-	struct gx_ep *ep;
-	unsigned nr_done, nr_notify, nr_failed;
-	int status;
-	struct gx_comp note;
-};
-
-struct rig {
-	struct end server, client;
-	char addr[32];
-	bool forget; /* the devices keep something for good */
-};
-
-static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
-		    const char *why)
-{
-	struct end *e = arg;
-
-	if (event == GX_CONN_EVENT_UP)
-		atomic_store(&e->up, conn);
-	else
-		atomic_fetch_add(&e->nr_down, 1);
-}
-
-static void end_open(struct end *e, const char *device, bool server, uint64_t timeout_ns)
-{
-	struct gx_opts o = {.server = server,
-			    .verbs = device,
-			    .on_conn = on_conn,
-			    .arg = e,
-			    .peer_timeout_ns = timeout_ns};
-
-	*e = (struct end){0};
-	assert_int_equal(common_gx_open(o, "shm", &e->gx), 0);
-	e->core = gx_core(e->gx, 0);
-	assert_int_equal(gx_mem_alloc(e->gx, GX_MEM_HOST, 0, KV_B, &e->kv), 0);
-	assert_int_equal(gx_mem_share(e->kv, "kv", GX_ACCESS_PUT | GX_ACCESS_GET), 0);
-	e->base = gx_mem_addr(e->kv);
-}
-
-static void take(struct end *e)
-{
-	struct gx_comp comp;
-
-	while (gx_poll(e->core, &comp, 1)) {
-		if (comp.kind == GX_COMP_NOTIFY) {
-			e->nr_notify++;
-			e->note = comp;
-		}
-		if (comp.kind != GX_COMP_DONE)
-			continue;
-		e->nr_done++;
-		if (comp.status) {
-			e->nr_failed++;
-			e->status = comp.status;
-		}
-	}
-}
-
-static void turn(struct rig *r)
-{
-	gx_core_turn(r->server.core, gx_now());
-	gx_core_turn(r->client.core, gx_now());
-	script_run();
-	take(&r->server);
-	take(&r->client);
-}
-
-#define UNTIL(r, cond)                                                                             \
-	do {                                                                                       \
-		uint64_t until_ = gx_now() + WAIT_NS;                                              \
-		while (!(cond) && gx_now() < until_)                                               \
-			turn(r);                                                                   \
-		assert_true(cond);                                                                 \
-	} while (0)
-
-static struct rig *rig_new_within(const char *client, const char *server, uint64_t timeout_ns)
-{
-	struct rig *r = calloc(1, sizeof(*r));
-	int port;
-
-	assert_non_null(r);
-	verbs_api_set(&script_api);
-	end_open(&r->server, server, true, timeout_ns);
-	end_open(&r->client, client, false, timeout_ns);
-	port = gx_listen(r->server.gx, "127.0.0.1:0");
-	assert_true(port > 0);
-	snprintf(r->addr, sizeof(r->addr), "127.0.0.1:%d", port);
-	return r;
-}
-
-static struct rig *rig_new(const char *client, const char *server)
-{
-	return rig_new_within(client, server, 0);
-}
-
-static int rig_connect(struct rig *r, unsigned queue_pairs)
-{
-	struct gx_connect_opts o = GX_INIT(o);
-	uint64_t until_ns = gx_now() + WAIT_NS;
-	int ret;
-
-	o.link = "verbs";
-	o.queue_pairs = queue_pairs;
-	atomic_store(&r->server.up, NULL);
-	ret = gx_connect(r->client.gx, r->addr, &o, &r->client.conn);
-	if (ret)
-		return ret;
-	do { /* the devices move nothing by themselves */
-		turn(r);
-		ret = gx_conn_wait(r->client.conn, 1000000);
-	} while (ret == -ETIMEDOUT && gx_now() < until_ns);
-	if (ret)
-		return ret;
-	UNTIL(r, atomic_load(&r->server.up));
-	r->client.ep = gx_conn_ep(r->client.conn, 0);
-	r->server.conn = atomic_load(&r->server.up);
-	r->server.ep = gx_conn_ep(r->server.conn, 0);
-	return 0;
-}
-
-static struct rig *rig_up_within(unsigned queue_pairs, uint64_t timeout_ns)
-{
-	struct rig *r = rig_new_within("script0", "script1", timeout_ns);
-
-	assert_int_equal(rig_connect(r, queue_pairs), 0);
-	return r;
-}
-
-static struct rig *rig_up(unsigned queue_pairs)
-{
-	return rig_up_within(queue_pairs, 0);
-}
-
-static void rig_free(struct rig *r)
-{
-	gx_close(r->client.gx);
-	gx_close(r->server.gx);
-	if (r->forget)
-		script_forget();
-	free(r);
-	script_reset(); /* nothing was left behind */
-	verbs_api_set(NULL);
-}
-
-static struct gx_op op_to(struct end *e, enum gx_op_kind kind, uint64_t len)
-{
-	struct gx_region kv = GX_INIT(kv);
-
-	assert_int_equal(gx_conn_region(e->conn, "kv", 0, &kv), 0);
-	return (struct gx_op){.kind = kind, .user = 7, .mem = e->kv, .len = len, .token = kv.token};
-}
-
-static void post(struct end *e, const struct gx_op *op)
-{
-	assert_int_equal(gx_post(e->ep, op, 1), 1);
-}
-
-static void fill(char *p, uint64_t len, unsigned seed)
-{
-	for (uint64_t i = 0; i < len; i++)
-		p[i] = (char)(i * 7 + i / 251 + seed);
-}
-
-static uint64_t stat_of(const struct end *e, const char *name)
-{
-	uint64_t v = 0;
-
-	assert_int_equal(gx_core_stat(e->core, name, &v), 0);
-	return v;
-}
+#include "verbs/verbs_rig.h"
 
 /* ---- Tests ---- */
 
@@ -587,7 +405,7 @@ static void device__is_slow(void **state)
 	script.slow_rtr_ms = 40;
 	script_break(0);
 	while (gx_now() < until_ns)
-		turn(r);
+		rig_turn(r);
 	assert_in_range(script.nr_rtr - before, 2, 2 * 14);
 	script.slow_rtr_ms = 0;
 	UNTIL(r, script.nr_rtr - before >= 32);
@@ -596,6 +414,106 @@ static void device__is_slow(void **state)
 	UNTIL(r, r->client.nr_done == 1);
 	assert_memory_equal(r->client.base, r->server.base, KV_B);
 	assert_int_equal(atomic_load(&r->client.nr_down) + atomic_load(&r->server.nr_down), 0);
+	rig_free(r);
+}
+
+/* ---- Several devices ---- */
+
+/* Through HELLO, CONNECT and ACCEPT: both ends know two devices, or one of them one. */
+static void rails__connect(void **state)
+{
+	static const char *const of[][2] = {{"script0+script1", "script2+script3"},
+					    {"script0", "script2+script3"},
+					    {"script0+script1", "script2"}};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(of); i++) {
+		struct gx_conn_info info = GX_INIT(info);
+		struct gx_op op;
+		struct rig *r;
+
+		script.more = 2;
+		r = rig_new(of[i][0], of[i][1]);
+		assert_int_equal(rig_connect(r, 0), 0);
+		op = op_to(&r->client, GX_OP_PUT, KV_B);
+		fill(r->client.base, KV_B, i);
+		post(&r->client, &op);
+		UNTIL(r, r->client.nr_done == 1);
+		assert_memory_equal(r->client.base, r->server.base, KV_B);
+		assert_int_equal(r->client.nr_failed, 0);
+		assert_int_equal(gx_conn_info(r->client.conn, &info), 0);
+		assert_non_null(strstr(info.why, "script0 to its rail 0: 2 queue pairs"));
+		rig_free(r);
+	}
+}
+
+static void rails__all(void **state)
+{
+	struct rig *r;
+	char text[8192];
+
+	script.more = 1;
+	r = rig_new("all", NULL);
+	assert_true(gx_describe(r->client.gx, text, sizeof(text)) > 0);
+	for (unsigned i = 0; i < 3; i++) {
+		char line[32];
+
+		snprintf(line, sizeof(line), "verbs    script%u port 2", i);
+		assert_non_null(strstr(text, line));
+	}
+	rig_free(r);
+}
+
+static void rails__refusals(void **state)
+{
+	static const struct {
+		const char *first, *more[2];
+		uint64_t nr_more;
+	} bad[] = {{"script0", {"script0"}, 1},	   /* twice */
+		   {"script0", {"nosuch0"}, 1},	   /* none */
+		   {"all", {"script0"}, 1},	   /* of which it is one */
+		   {"script0", {NULL}, 1},	   /* no name */
+		   {"script0", {"script1"}, 8},	   /* too many */
+		   {NULL, {"script0"}, 1},	   /* and no first one */
+		   {"script0", {"script1:9"}, 1}}; /* no such port */
+	struct gx *gx;
+
+	verbs_api_set(&script_api);
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad); i++) {
+		struct gx_opts o = {
+			.verbs = bad[i].first, .rails = bad[i].more, .nr_rails = bad[i].nr_more};
+
+		assert_true(common_gx_open(o, "shm", &gx) < 0);
+	}
+	script_reset();
+	verbs_api_set(NULL);
+}
+
+/* The client's first device is removed in mid-transfer; then the other one, which ends it. */
+static void rails__removed(void **state)
+{
+	struct gx_conn_info info = GX_INIT(info);
+	struct gx_op op;
+	struct rig *r;
+
+	script.more = 2;
+	r = rig_new("script0+script1", "script2+script3");
+	assert_int_equal(rig_connect(r, 4), 0);
+	op = op_to(&r->client, GX_OP_PUT, KV_B);
+	op.flags = GX_OP_IMM;
+	fill(r->client.base, KV_B, 1);
+	post(&r->client, &op);
+	script_remove(0);
+	UNTIL(r, r->client.nr_done == 1 && r->server.nr_notify == 1);
+	assert_memory_equal(r->client.base, r->server.base, KV_B);
+	assert_int_equal(r->client.nr_failed, 0);
+	post(&r->client, &op);
+	UNTIL(r, r->client.nr_done == 2);
+	assert_int_equal(atomic_load(&r->client.nr_down) + atomic_load(&r->server.nr_down), 0);
+	script_remove(1);
+	UNTIL(r, atomic_load(&r->client.nr_down) == 1);
+	assert_int_equal(gx_conn_info(r->client.conn, &info), 0);
+	assert_int_equal(info.err, -ENODEV);
+	assert_non_null(strstr(info.text, "script0 (removed), script1 ("));
 	rig_free(r);
 }
 
@@ -622,6 +540,10 @@ int main(void)
 		cmocka_unit_test(device__does_not_flush),
 		cmocka_unit_test(device__says_it_by_an_event),
 		cmocka_unit_test(device__is_slow),
+		cmocka_unit_test(rails__connect),
+		cmocka_unit_test(rails__all),
+		cmocka_unit_test(rails__refusals),
+		cmocka_unit_test(rails__removed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -35,10 +35,13 @@ struct end {
 	struct gx_mem mem; /* region 0 */
 	struct verbs_region region[GX_REGIONS_MAX];
 	struct verbs_side side[VERBS_QPS_MAX];
-	struct verbs_hello hello;
+	struct verbs_port hello;
 	unsigned nr_done, nr_local, nr_notify, nr_failed;
 	int status;
 	struct gx_comp last, note;
+	unsigned nr_pulled;    /* pulls that ended; */
+	uint32_t place;	       /* the last one's, */
+	int pull_status;       /* and its end */
 	const char *puts_from; /* the peer's memory: it puts each byte to its own place */
 };
 
@@ -66,6 +69,15 @@ static struct verbs_reg *reg_both(struct verbs_dev *dev, const struct gx_mem *me
 	return shared ? r : NULL;
 }
 
+static void on_pulled(struct gx_ep *ep, uint32_t place, int status)
+{
+	struct end *e = GX_CONTAINER_OF(ep, struct end, ep);
+
+	e->nr_pulled++;
+	e->place = place;
+	e->pull_status = status;
+}
+
 static void end_open(struct end *e, const char *device, unsigned nr_qps)
 {
 	e->gx = calloc(1, sizeof(*e->gx));
@@ -91,11 +103,12 @@ static void end_open(struct end *e, const char *device, unsigned nr_qps)
 	e->ep.core = e->core;
 	e->lane->core = e->core;
 	e->lane->ep = &e->ep;
-	e->lane->dev = e->dev;
+	e->lane->nr_ways = 1;
+	e->lane->way[0] = (struct verbs_way){.dev = e->dev, .window_b = 16 * CHUNK_B};
 	e->lane->region = e->region;
-	e->lane->window_b = 16 * CHUNK_B;
+	e->lane->pull_ended = on_pulled;
 	assert_int_equal(verbs_lane_open(e->lane, nr_qps), 0);
-	verbs_hello_fill(e->dev, &e->hello);
+	verbs_port_fill(e->dev, &e->hello);
 	for (unsigned i = 0; i < nr_qps; i++)
 		assert_int_equal(verbs_qp_reset(e->lane, &e->lane->qp[i], &e->side[i].own), 0);
 }
@@ -108,7 +121,8 @@ static void end_connect(struct end *e, const struct end *to)
 	e->region[0] = (struct verbs_region){.token = TOKEN,
 					     .len = MEM_B,
 					     .addr = reg->addr,
-					     .rkey = reg->rkey,
+					     .rails = 1,
+					     .rkey = {reg->rkey},
 					     .access = to->mem.access};
 	for (unsigned i = 0; i < e->lane->nr_qps; i++)
 		assert_int_equal(verbs_qp_connect(e->lane, &e->lane->qp[i], &to->hello,
@@ -205,7 +219,7 @@ static void end_close(struct end *e)
 {
 	assert_int_equal(e->lane->nr_ops, 0);
 	assert_int_equal(e->lane->nr_free, VERBS_OPS);
-	assert_int_equal(e->lane->under_b, 0);
+	assert_int_equal(e->lane->way[0].under_b, 0);
 	for (unsigned i = 0; i < VERBS_OPS; i++)
 		assert_int_equal(e->lane->op[i].data_redo, 0);
 	assert_int_equal(e->core->comps_due, 0);
@@ -417,7 +431,7 @@ static void put__window(void **state)
 	struct gx_op op = op_of(&r->a, GX_OP_PUT, 0, MEM_B);
 
 	post(&r->a, &op);
-	assert_int_equal(r->a.lane->under_b, r->a.lane->window_b);
+	assert_int_equal(r->a.lane->way[0].under_b, r->a.lane->way[0].window_b);
 	UNTIL(r, r->a.nr_done == 1);
 	rig_free(r);
 }
@@ -430,7 +444,7 @@ static void put__ops_full(void **state)
 
 	while (!verbs_post(r->a.lane, &op, NULL))
 		n++;
-	assert_int_equal(n, VERBS_OPS);
+	assert_int_equal(n, VERBS_OPS - VERBS_PULLS); /* the peer's sends have room for theirs */
 	UNTIL(r, r->a.nr_done == n && r->b.nr_notify == n);
 	rig_free(r);
 }
@@ -475,7 +489,7 @@ static void put__device_is_lazy(void **state)
  * of both ends holds. */
 static void put__largest_request(void **state)
 {
-	struct verbs_hello small;
+	struct verbs_port small;
 	struct gx_op op;
 	struct rig *r;
 
@@ -847,6 +861,196 @@ static void poll__short(void **state)
 	rig_free(r);
 }
 
+/* ---- Pulls ---- */
+
+/* @e reads bytes of @from to the same place. */
+static struct verbs_pull pull_of(const struct end *e, const struct end *from, uint64_t off,
+				 uint64_t len)
+{
+	const struct verbs_reg *own = e->mem.verbs, *theirs = from->mem.verbs;
+
+	return (struct verbs_pull){.place = 17,
+				   .rkey = &theirs->rkey,
+				   .theirs = theirs->addr + off,
+				   .len = len,
+				   .mine = e->mem.addr + off,
+				   .mem = &e->mem,
+				   .lkey = own->lkey};
+}
+
+static void pull(struct end *e, const struct verbs_pull *p)
+{
+	assert_true(verbs_pull(e->lane, p));
+	verbs_lane_kick(e->lane);
+}
+
+static void pull__sizes(void **state)
+{
+	static const uint64_t sizes[] = {1, 4096, CHUNK_B, CHUNK_B + 1, MEM_B};
+	struct rig *r = rig_new(4);
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(sizes); i++) {
+		struct verbs_pull p = pull_of(&r->b, &r->a, MEM_B - sizes[i], sizes[i]);
+		unsigned reads = script.nr_reads;
+
+		fill(r->a.mem.addr, MEM_B, i);
+		pull(&r->b, &p);
+		UNTIL(r, r->b.nr_pulled == i + 1);
+		assert_int_equal(r->b.pull_status, 0);
+		assert_int_equal(r->b.place, 17);
+		same(r, MEM_B - sizes[i], sizes[i]);
+		assert_int_equal(script.nr_reads - reads, (sizes[i] + CHUNK_B - 1) / CHUNK_B);
+	}
+	assert_int_equal(r->b.nr_done + r->a.nr_done, 0); /* the user hears nothing of them */
+	rig_free(r);
+}
+
+/* Pulls and the user's operations leave room for one another. */
+static void pull__has_room(void **state)
+{
+	struct rig *r = rig_new(2);
+	struct verbs_pull p = pull_of(&r->b, &r->a, 0, 64);
+	struct gx_op op = op_of(&r->b, GX_OP_GET, 64, 64);
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < VERBS_PULLS; i++)
+		assert_true(verbs_pull(r->b.lane, &p));
+	assert_false(verbs_pull(r->b.lane, &p));
+	while (!verbs_post(r->b.lane, &op, NULL))
+		n++;
+	assert_int_equal(n, VERBS_OPS - VERBS_PULLS);
+	UNTIL(r, r->b.nr_pulled == VERBS_PULLS && r->b.nr_done == n);
+	assert_true(verbs_pull(r->b.lane, &p));
+	UNTIL(r, r->b.nr_pulled == VERBS_PULLS + 1);
+	rig_free(r);
+}
+
+/* It ends when nothing of it is with the device, and not before. A user's cancel is none of it. */
+static void pull__stop(void **state)
+{
+	struct rig *r = rig_new(1);
+	struct verbs_pull p = pull_of(&r->b, &r->a, 0, MEM_B);
+	unsigned reads;
+
+	script.run_max = 1;
+	pull(&r->b, &p);
+	assert_int_equal(verbs_cancel(r->b.lane, 0, NULL), 0);
+	turn(r);
+	verbs_pull_stop(r->b.lane, 16); /* another one's */
+	turn(r);
+	verbs_pull_stop(r->b.lane, 17);
+	assert_int_equal(r->b.nr_pulled, 0);
+	assert_true(r->b.lane->way[0].under_b > 0);
+	UNTIL(r, r->b.nr_pulled == 1);
+	assert_int_equal(r->b.lane->way[0].under_b, 0);
+	assert_int_equal(r->b.pull_status, -ECANCELED);
+	reads = script.nr_reads;
+	assert_in_range(reads, 1, MEM_B / CHUNK_B - 1);
+	quiesce(r);
+	assert_int_equal(script.nr_reads, reads);
+	rig_free(r);
+}
+
+static void pull__qp_fails(void **state)
+{
+	struct rig *r = rig_new(3);
+	struct verbs_pull p = pull_of(&r->b, &r->a, 0, MEM_B);
+
+	for (unsigned i = 0; i < 6; i++) {
+		fill(r->a.mem.addr, MEM_B, i);
+		script.fail_landed = i & 1; /* the answer is lost, or the question */
+		plan(&r->b, i % 3, i, IBV_WC_RETRY_EXC_ERR);
+		pull(&r->b, &p);
+		UNTIL(r, r->b.nr_pulled == i + 1);
+		assert_int_equal(r->b.pull_status, 0);
+		same(r, 0, MEM_B);
+		UNTIL(r, nr_up(&r->a) == 3 && nr_up(&r->b) == 3);
+	}
+	assert_int_equal(r->b.lane->nr_lost, 6);
+	rig_free(r);
+}
+
+static void pull__of_freed_memory(void **state)
+{
+	struct rig *r = rig_new(2);
+	struct verbs_pull p = pull_of(&r->b, &r->a, 0, CHUNK_B);
+
+	verbs_reg_revoke(r->a.dev, &r->a.mem);
+	pull(&r->b, &p);
+	UNTIL(r, r->b.nr_pulled == 1);
+	assert_int_equal(r->b.pull_status, -ENOENT);
+	UNTIL(r, nr_up(&r->a) == 2 && nr_up(&r->b) == 2);
+	rig_free(r);
+}
+
+/* The memory that it reads to is freed. */
+static void pull__drop(void **state)
+{
+	struct rig *r = rig_new(1);
+	struct verbs_pull p = pull_of(&r->b, &r->a, 0, MEM_B);
+	struct drop d = {.want = 1, .first = 1, .upto = 1};
+
+	script.run_max = 1;
+	pull(&r->b, &p);
+	r->b.mem.drop_seq = 1;
+	r->b.mem.dead = true;
+	verbs_drop(r->b.lane, &d);
+	assert_int_equal(d.upto, 0); /* the device may still write there */
+	UNTIL(r, r->b.nr_pulled == 1);
+	assert_int_equal(r->b.pull_status, -ECANCELED);
+	r->b.mem.dead = false;
+	rig_free(r);
+}
+
+static void pull__lane_fails(void **state)
+{
+	struct rig *r = rig_new(2);
+	struct verbs_pull p = pull_of(&r->b, &r->a, 0, MEM_B);
+
+	script.run_max = 1;
+	r->no_mend = true;
+	pull(&r->b, &p);
+	turn(r);
+	verbs_lane_fail(r->b.lane, -ECONNRESET);
+	assert_int_equal(r->b.nr_pulled, 0); /* the device has some of it */
+	assert_false(verbs_pull(r->b.lane, &p));
+	verbs_mend_stop(r->b.lane);
+	UNTIL(r, r->b.nr_pulled == 1);
+	assert_int_equal(r->b.pull_status, -ECONNRESET);
+	rig_free(r);
+}
+
+/* Peers read by the key of our own requests where the context takes part in that, and else not. */
+static void pull__of_lent_memory(void **state)
+{
+	for (unsigned lends = 0; lends < 2; lends++) {
+		struct rig *r = rig_new(1);
+		struct verbs_pull p = pull_of(&r->b, &r->a, 0, CHUNK_B);
+		struct gx_mem mem = r->a.mem;
+		struct verbs_reg *reg;
+
+		if (lends)
+			verbs_dev_lend(r->a.dev);
+		mem.id = 99;
+		mem.read_only = true;
+		reg = verbs_reg_new(r->a.dev, &mem);
+		assert_non_null(reg);
+		verbs_reg_keep(r->a.dev, reg);
+		assert_int_equal(reg->lent.rails, lends);
+		fill(r->a.mem.addr, CHUNK_B, 1);
+		assert_int_equal(reg->lent.key[0], lends ? ((struct ibv_mr *)reg->own)->rkey : 0);
+		p.rkey = &((struct ibv_mr *)reg->own)->rkey;
+		pull(&r->b, &p);
+		UNTIL(r, r->b.nr_pulled == 1);
+		assert_int_equal(r->b.pull_status, lends ? 0 : -ENOENT);
+		/* Peers can reach what the device keeps. */
+		script.keep_mr = 1;
+		assert_int_equal(verbs_reg_put(r->a.dev, &mem), lends ? -EBUSY : 0);
+		assert_int_equal(r->a.dev->failed, lends);
+		rig_free_of(r, true);
+	}
+}
+
 /* ---- Ends ---- */
 
 static void put__region_freed(void **state)
@@ -1026,7 +1230,7 @@ static void event(struct rig *r, enum ibv_event_type type)
 
 	e->event_type = type;
 	if (type == IBV_EVENT_CQ_ERR)
-		e->element.cq = r->a.lane->cq;
+		e->element.cq = r->a.lane->way[0].cq;
 	else if (type < IBV_EVENT_DEVICE_FATAL)
 		e->element.qp = r->a.lane->qp[1].qp;
 	else
@@ -1301,7 +1505,8 @@ static bool open_fails(unsigned i)
 	script.plan = 1ull << i;
 	failed = verbs_dev_open("script0", &dev) != 0;
 	if (!failed) {
-		l->dev = dev;
+		l->nr_ways = 1;
+		l->way[0].dev = dev;
 		failed = !reg_both(dev, &mem, GX_ACCESS_PUT) || verbs_lane_open(l, 2);
 		verbs_lane_close(l);
 		verbs_reg_put(dev, &mem);
@@ -1460,7 +1665,7 @@ static void ib__no_such_gid(void **state)
 }
 
 /* What @peer says of its device is refused, and the text has @what. */
-static void way_is_refused(const struct rig *r, const char *gid, struct verbs_hello peer,
+static void way_is_refused(const struct rig *r, const char *gid, struct verbs_port peer,
 			   const char *what)
 {
 	if (gid)
@@ -1479,7 +1684,7 @@ static void way__of_a_peer_that_lies(void **state)
 					  "::ffff:255.255.255.255",
 					  "::1"};
 	struct rig *r = rig_new(1);
-	struct verbs_hello h = r->b.hello;
+	struct verbs_port h = r->b.hello;
 
 	assert_int_equal(verbs_way_check(r->a.dev, &h), 0);
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad); i++)
@@ -1496,7 +1701,7 @@ static void way__of_a_peer_that_lies(void **state)
 
 static void way__infiniband(void **state)
 {
-	struct verbs_hello h;
+	struct verbs_port h;
 	struct rig *r;
 
 	script.infiniband = true;
@@ -1772,7 +1977,8 @@ static void lane__is_not_ended(void **state)
 	assert_non_null(l);
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(keep); i++) {
 		memset(l, 0, sizeof(*l));
-		l->dev = dev;
+		l->nr_ways = 1;
+		l->way[0].dev = dev;
 		assert_int_equal(verbs_lane_open(l, 2), 0);
 		log_watch("does not end a");
 		*keep[i] = 1;
@@ -1830,42 +2036,75 @@ static void give_up__is_refused(void **state)
 	}
 }
 
-static void hello__round(void **state)
+/* The largest description. In the form for rails, two devices may number queue pairs alike. */
+static void hello_full(struct verbs_hello *h, unsigned nr_ports)
 {
-	static const uint32_t bad_qpns[] = {0, 1, 0xffffff, 0x1000002, 4 /* of another one */};
-	struct verbs_hello h = {.gid = {1, 2},
-				.lid = 3,
-				.mtu = 5,
-				.reads = 16,
-				.gid_type = 2,
-				.msg_log2 = 23},
-			   got;
-	uint8_t again[VERBS_HELLO_MAX];
-	struct verbs_mend m = {.qp = 63, .gen = 9, .say = {0xabcdef, 1}, .taken = 7}, seen;
-	uint8_t b[VERBS_HELLO_MAX];
+	*h = (struct verbs_hello){.has_rails = nr_ports > 1,
+				  .nr_ports = nr_ports,
+				  .nr_qps = VERBS_QPS_MAX,
+				  .nr_keys = GX_REGIONS_MAX};
+	for (uint32_t i = 0; i < nr_ports; i++)
+		h->port[i] = (struct verbs_port){.gid = {1, 2, (uint8_t)i},
+						 .lid = 3,
+						 .mtu = 5,
+						 .reads = 16,
+						 .gid_type = 2,
+						 .msg_log2 = 23,
+						 .speed_mbps = nr_ports > 1 ? 100000 + i : 0};
+	for (uint32_t i = 0; i < h->nr_qps; i++) {
+		h->own[i] = (uint8_t)(i % nr_ports);
+		h->peer[i] = nr_ports > 1 ? (uint8_t)(7 - i % 8) : 0;
+		h->qp[i] = (struct verbs_qp_say){2 + i / nr_ports, 0xffffff - i};
+	}
+	for (uint32_t i = 0; i < h->nr_keys; i++) {
+		h->key[i] = (struct verbs_key){
+			.token = i, .addr = ~(uint64_t)i, .rails = (1u << nr_ports) - 1};
+		for (uint32_t r = 0; r < nr_ports; r++)
+			h->key[i].rkey[r] = 7 * i + r;
+	}
+}
+
+static void hello_round(unsigned nr_ports, uint32_t want_b)
+{
+	uint8_t b[VERBS_HELLO_MAX], again[VERBS_HELLO_MAX];
+	struct verbs_hello h, got;
 	uint32_t len;
 
-	h.nr_qps = VERBS_QPS_MAX;
-	h.nr_keys = GX_REGIONS_MAX;
-	for (uint32_t i = 0; i < h.nr_qps; i++)
-		h.qp[i] = (struct verbs_qp_say){2 + i, 0xffffff - i};
-	for (uint32_t i = 0; i < h.nr_keys; i++)
-		h.key[i] = (struct verbs_key){.token = i, .addr = ~(uint64_t)i, .rkey = 7 * i};
+	hello_full(&h, nr_ports);
 	len = verbs_hello_put(b, &h);
-	assert_int_equal(len, VERBS_HELLO_MAX);
+	assert_int_equal(len, want_b);
 	assert_int_equal(verbs_hello_get(b, len, &got), 0);
+	assert_int_equal(got.port[nr_ports - 1].gid_type, VERBS_GID_V2);
+	assert_int_equal(got.key[9].rkey[nr_ports - 1], 7 * 9 + nr_ports - 1);
 	assert_int_equal(verbs_hello_put(again, &got), len);
 	assert_memory_equal(again, b, len);
-	assert_int_equal(got.gid_type, VERBS_GID_V2);
 	for (uint32_t i = 0; i < len; i++)
 		assert_int_equal(verbs_hello_get(b, i, &got), -EPROTO);
 	b[18] = 6;
 	assert_int_equal(verbs_hello_get(b, len, &got), -EPROTO);
+}
+
+static void hello__round(void **state)
+{
+	hello_round(1, 28 + VERBS_QPS_MAX * 8 + GX_REGIONS_MAX * 20); /* as older ends have it */
+	hello_round(2, 28 + 4 + 28 + VERBS_QPS_MAX * 12 + GX_REGIONS_MAX * 28);
+	hello_round(VERBS_RAILS_MAX, VERBS_HELLO_MAX);
+}
+
+static void hello__bad(void **state)
+{
+	static const uint32_t bad_qpns[] = {0, 1, 0xffffff, 0x1000002, 4 /* of another one */};
+	struct verbs_mend m = {.qp = 63, .gen = 9, .say = {0xabcdef, 1}, .taken = 7}, seen;
+	uint8_t b[VERBS_HELLO_MAX];
+	struct verbs_hello h, got;
+	uint32_t len;
+
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad_qpns); i++) {
+		hello_full(&h, 1);
 		h.qp[3].qpn = bad_qpns[i];
 		len = verbs_hello_put(b, &h);
 		assert_int_equal(verbs_hello_get(b, len, &got), -EPROTO);
-		verbs_mend_put(b, &(struct verbs_mend){.say = {bad_qpns[i], 0}});
+		verbs_mend_put(b, &(struct verbs_mend){.say = {bad_qpns[i], 1}});
 		if (bad_qpns[i] != h.qp[2].qpn)
 			assert_int_equal(verbs_mend_get(b, VERBS_MEND_B, &seen), -EPROTO);
 	}
@@ -1873,10 +2112,49 @@ static void hello__round(void **state)
 	assert_int_equal(verbs_mend_get(b, VERBS_MEND_B, &seen), 0);
 	assert_memory_equal(&seen, &m, sizeof(m));
 	assert_int_equal(verbs_mend_get(b, VERBS_MEND_B - 1, &seen), -EPROTO);
+	m.say = (struct verbs_qp_say){0}; /* it is no more */
+	verbs_mend_put(b, &m);
+	assert_int_equal(verbs_mend_get(b, VERBS_MEND_B, &seen), 0);
+	hello_full(&h, 2);
+	for (unsigned i = 0; i < 5; i++) {
+		hello_full(&h, 2);
+		if (i == 0)
+			h.own[5] = 2; /* of two */
+		if (i == 1)
+			h.peer[5] = VERBS_RAILS_MAX;
+		if (i == 2)
+			h.key[5].rails = 4;
+		if (i == 3)
+			h.key[5].rails = 1; /* and a number for the other one */
+		if (i == 4)
+			h.qp[2].qpn = h.qp[0].qpn; /* twice of one device */
+		len = verbs_hello_put(b, &h);
+		assert_int_equal(verbs_hello_get(b, len, &got), -EPROTO);
+	}
+}
+
+/* What a server says of its rails in HELLO. */
+static void ports__round(void **state)
+{
+	struct verbs_port got[VERBS_RAILS_MAX];
+	uint8_t b[VERBS_RAILS_B];
+	struct verbs_hello h;
+	uint32_t len;
+
+	hello_full(&h, VERBS_RAILS_MAX);
+	len = verbs_ports_put(b, h.port, VERBS_RAILS_MAX);
+	assert_int_equal(len, VERBS_RAILS_B);
+	memset(got, 0, sizeof(got));
+	assert_int_equal(verbs_ports_get(b, len, got), VERBS_RAILS_MAX);
+	assert_memory_equal(got, h.port, sizeof(got));
+	for (uint32_t i = 0; i < len; i++)
+		assert_int_equal(verbs_ports_get(b, i, got), -EPROTO);
+	b[0] = 0;
+	assert_int_equal(verbs_ports_get(b, 4, got), -EPROTO);
 }
 
 /* One list of all cases, which is easier to read than two. */
-int main(void)
+int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(put__sizes),
@@ -1886,6 +2164,14 @@ int main(void)
 		cmocka_unit_test(put__lists),
 		cmocka_unit_test(put__window),
 		cmocka_unit_test(put__ops_full),
+		cmocka_unit_test(pull__sizes),
+		cmocka_unit_test(pull__has_room),
+		cmocka_unit_test(pull__stop),
+		cmocka_unit_test(pull__qp_fails),
+		cmocka_unit_test(pull__of_freed_memory),
+		cmocka_unit_test(pull__drop),
+		cmocka_unit_test(pull__lane_fails),
+		cmocka_unit_test(pull__of_lent_memory),
 		cmocka_unit_test(note__credit),
 		cmocka_unit_test(put__device_is_lazy),
 		cmocka_unit_test(put__largest_request),
@@ -1945,7 +2231,11 @@ int main(void)
 		cmocka_unit_test(lane__is_not_ended),
 		cmocka_unit_test(give_up__is_refused),
 		cmocka_unit_test(hello__round),
+		cmocka_unit_test(hello__bad),
+		cmocka_unit_test(ports__round),
 	};
 
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The scripted provider (verbs_script.h). Two devices, whose ports reach each other. Single thread.
+ * The scripted provider (verbs_script.h). Two devices or more, whose ports reach each other. Single thread.
  */
 #include "verbs/verbs_script.h"
 
@@ -109,6 +109,11 @@ static unsigned device_of(const struct ibv_context *ctx)
 	return (unsigned)(ctx - contexts);
 }
 
+static bool is_gone(const struct ibv_context *ctx)
+{
+	return script.gone || script.gone_of >> device_of(ctx) & 1;
+}
+
 static bool planned(void)
 {
 	unsigned i = script.calls++;
@@ -135,13 +140,13 @@ static struct ibv_device **get_device_list(int *n)
 		return NULL;
 	}
 	assert(list);
-	for (int i = 0; i < SCRIPT_DEVICES; i++) {
+	*n = 2 + (int)script.more;
+	for (int i = 0; i < *n; i++) {
 		snprintf(devices[i].name, sizeof(devices[i].name), "script%d", i);
 		devices[i].transport_type =
 			script.iwarp >> i & 1 ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
 		list[i] = &devices[i];
 	}
-	*n = SCRIPT_DEVICES;
 	return list;
 }
 
@@ -198,6 +203,8 @@ static int query_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_att
 {
 	attr->state = port == PORT ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
 	attr->active_mtu = MTU;
+	attr->active_speed = script.speed[device_of(ctx)];
+	attr->active_width = 1;
 	attr->gid_tbl_len = 4;
 	attr->max_msg_sz = script.max_msg_b ? script.max_msg_b : 1u << 30;
 	attr->link_layer = script.infiniband ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET;
@@ -220,6 +227,7 @@ static int query_gid(struct ibv_context *ctx, uint8_t port, int index, union ibv
 	} else if (is_ipv4) {
 		gid->raw[10] = gid->raw[11] = 0xff;
 		gid->raw[12] = 10;
+		gid->raw[14] = script.net[device_of(ctx)];
 	} else {
 		return 0;
 	}
@@ -277,22 +285,27 @@ static int dealloc_pd(struct ibv_pd *pd)
 	return 0;
 }
 
-/* Of the device that it belongs to; of a port: of the first one. */
-static const struct ibv_context *event_ctx(const struct ibv_async_event *e)
+/* Of the device that it belongs to; an event of a port does not name it. */
+static const struct ibv_context *event_ctx(unsigned i)
 {
+	const struct ibv_async_event *e = &script.event[i];
+
 	if (e->event_type == IBV_EVENT_CQ_ERR)
 		return e->element.cq->context;
-	return e->event_type < IBV_EVENT_DEVICE_FATAL ? e->element.qp->context : &contexts[0];
+	return e->event_type < IBV_EVENT_DEVICE_FATAL ? e->element.qp->context
+						      : &contexts[script.event_of[i]];
 }
 
 static int get_async_event(struct ibv_context *ctx, struct ibv_async_event *event)
 {
 	LOCKED();
 	for (unsigned i = 0; i < script.nr_events; i++) {
-		if (event_ctx(&script.event[i]) != ctx)
+		if (event_ctx(i) != ctx)
 			continue;
 		*event = script.event[i];
 		script.event[i] = script.event[--script.nr_events];
+		script.event_of[i] = script.event_of[script.nr_events];
+		script.event_of[script.nr_events] = 0;
 		return 0;
 	}
 	if (!script.fatal_events)
@@ -324,6 +337,10 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len, int acce
 
 	if (planned())
 		return NULL;
+	if (len >= 1u << 20 && script.no_reg >> device_of(pd->context) & 1) {
+		errno = EINVAL;
+		return NULL;
+	}
 	while (mrs[i].used)
 		i++;
 	assert(i < MRS_MAX);
@@ -364,7 +381,7 @@ static int dereg_mr(struct ibv_mr *mr)
 static bool key_is_good(uint32_t key, uint64_t addr, uint32_t len, int access)
 {
 	unsigned i = (key >> 8) - 1;
-	const struct script_mr *m = &mrs[i];
+	const struct script_mr *m = &mrs[i % MRS_MAX];
 	uint64_t at = i < MRS_MAX ? (uintptr_t)m->mr.addr : 0;
 
 	return i < MRS_MAX && m->used && (m->access & access) == access && addr >= at &&
@@ -416,7 +433,7 @@ static int poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 	struct script_cq *c = (struct script_cq *)cq;
 	int max = script.poll_max && n > (int)script.poll_max ? (int)script.poll_max : n, got = 0;
 
-	if (script.gone)
+	if (is_gone(cq->context))
 		return -1;
 	while (got < max && c->tail != c->head)
 		wc[got++] = c->wc[c->tail++ % CQ_MAX];
@@ -456,7 +473,7 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr
 
 static void flush(struct script_qp *q)
 {
-	if (script.gone || script.no_flush)
+	if (is_gone(q->qp.context) || script.no_flush)
 		return;
 	for (; q->sq_tail != q->sq_head; q->sq_tail++)
 		complete(q->qp.send_cq, &q->qp, q->sq[q->sq_tail % WQ_MAX].wr.wr_id,
@@ -744,6 +761,11 @@ static enum ibv_wc_status send_run(struct script_qp *to, const struct script_wr 
 	return IBV_WC_SUCCESS;
 }
 
+static bool is_deaf(const struct ibv_context *ctx)
+{
+	return is_gone(ctx) || script.deaf >> device_of(ctx) & 1;
+}
+
 /* Do packets of @q come to the device of @to, where somebody waits for such packets? */
 static bool way_meets(const struct script_qp *q, const struct script_qp *to)
 {
@@ -751,6 +773,11 @@ static bool way_meets(const struct script_qp *q, const struct script_qp *to)
 	struct ibv_gid_entry own = {0}, other = {0};
 	union ibv_gid gid;
 
+	if (is_deaf(q->qp.context) || is_deaf(to->qp.context))
+		return false;
+	if (script.apart &&
+	    script.net[device_of(q->qp.context)] != script.net[device_of(to->qp.context)])
+		return false;
 	if (script.infiniband && way->dlid != lid_of(to->qp.context))
 		return false;
 	if (way->is_global != back->is_global)
@@ -780,6 +807,7 @@ static enum ibv_wc_status wr_run(struct script_qp *q, struct script_wr *s)
 		return IBV_WC_LOC_PROT_ERR;
 	if (s->wr.opcode == IBV_WR_SEND)
 		return send_run(to, s, mine);
+	script.bytes_of[device_of(q->qp.context)] += s->sge.length;
 	status = s->wr.opcode == IBV_WR_RDMA_WRITE ? write_run(to, s, mine) : read_run(to, s, mine);
 	if (status == IBV_WC_REM_ACCESS_ERR) /* the responder's end fails too */
 		qp_err(to);
@@ -867,8 +895,9 @@ bool script_run(void)
 	LOCKED();
 	bool moved = false;
 
-	for (unsigned i = 0; i < QPS_MAX && !script.gone; i++)
-		if (qps[i])
+	for (unsigned i = 0; i < QPS_MAX; i++)
+		if (qps[i] && !is_gone(qps[i]->qp.context) &&
+		    !(script.paused >> device_of(qps[i]->qp.context) & 1))
 			moved |= qp_run(qps[i]);
 	return moved;
 }
@@ -899,6 +928,28 @@ void script_break(unsigned device)
 		e->element.qp = &qps[i]->qp;
 		script.nr_events++;
 	}
+}
+
+static void event_add(unsigned device, enum ibv_event_type type)
+{
+	assert(script.nr_events < GX_ARRAY_SIZE(script.event));
+	script.event[script.nr_events] =
+		(struct ibv_async_event){.event_type = type, .element.port_num = PORT};
+	script.event_of[script.nr_events++] = device;
+}
+
+void script_port(unsigned device, bool up)
+{
+	LOCKED();
+	script.deaf = up ? script.deaf & ~(1u << device) : script.deaf | 1u << device;
+	event_add(device, up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
+}
+
+void script_remove(unsigned device)
+{
+	LOCKED();
+	script.gone_of |= 1u << device;
+	event_add(device, IBV_EVENT_DEVICE_FATAL);
 }
 
 void script_forget(void)

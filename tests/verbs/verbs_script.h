@@ -12,7 +12,7 @@
 
 #include <stdbool.h>
 
-#define SCRIPT_DEVICES 2
+#define SCRIPT_DEVICES 4 /* at most */
 #define SCRIPT_ANY     UINT32_MAX
 
 struct script {
@@ -28,8 +28,15 @@ struct script {
 	unsigned poll_max;     /* most completions of a poll; 0: as asked */
 	unsigned run_max; /* most requests that script_run() carries out of a queue pair; 0: all */
 	unsigned iwarp;	  /* bit i: device i is an iWARP one */
-	bool infiniband;  /* link layer: ways go by LID; else Ethernet, by GID */
-	unsigned grh_required; /* InfiniBand, bit i: device i sends nothing without a GID */
+	unsigned more;	  /* devices beside the first two */
+	uint8_t speed[SCRIPT_DEVICES]; /* ibv_port_attr.active_speed, of one lane */
+	uint8_t net[SCRIPT_DEVICES];   /* IPv4 GIDs are 10.0.net.x */
+	bool apart;		       /* no packet goes from one net to another */
+	unsigned deaf;		       /* bit i: no packet comes from or to device i */
+	unsigned paused;	       /* bit i: device i carries nothing out for now */
+	unsigned no_reg;	       /* bit i: device i registers no 1 MiB and more */
+	bool infiniband;	       /* link layer: ways go by LID; else Ethernet, by GID */
+	unsigned grh_required;	       /* InfiniBand, bit i: device i sends nothing without a GID */
 	/* So many calls that end something are refused, and end nothing. */
 	unsigned keep_mr, keep_qp, keep_cq, keep_pd;
 	int keep_err;	      /* the errno of these; 0: EBUSY. Of devices that are gone: EIO */
@@ -44,13 +51,15 @@ struct script {
 			device promises, which acknowledges it before */
 	bool lossy;			/* no packet arrives */
 	enum ibv_wc_status mark_status; /* a write of no bytes fails so; 0: it does not */
-	bool gone;     /* the devices were removed: polls fail, and nothing is flushed */
-	bool no_flush; /* a queue pair in error keeps its requests for itself */
+	bool gone;	  /* the devices were removed: polls fail, and nothing is flushed */
+	unsigned gone_of; /* bit i: device i was */
+	bool no_flush;	  /* a queue pair in error keeps its requests for itself */
 	/* Called when a queue pair can receive, before it can send. */
 	void (*after_rtr)(void *arg);
 	void *arg;
 	unsigned fatal_events;		 /* that get_async_event still gives */
 	struct ibv_async_event event[4]; /* before these, as many as */
+	unsigned event_of[4];		 /* the device, of events that name none */
 	unsigned nr_events, nr_acked;
 	/* What happened. */
 	unsigned nr_qps, nr_mrs, nr_cqs, nr_pds, nr_open; /* made and not yet ended */
@@ -62,15 +71,18 @@ struct script {
 	unsigned nr_writes, nr_reads, nr_sends, nr_lists, nr_signalled;
 	unsigned late_landed; /* of script_late() */
 	uint64_t bytes;
+	uint64_t bytes_of[SCRIPT_DEVICES]; /* of these, sent by each */
 };
 
 extern struct script script;
 extern const struct verbs_api script_api;
 
-void script_reset(void);	       /* all plans and counters; nothing may be left */
-bool script_run(void);		       /* did anything move? */
-unsigned script_live(unsigned device); /* queue pairs that take packets in */
-void script_break(unsigned device);    /* its queue pairs fail, and an event says so */
+void script_reset(void);		    /* all plans and counters; nothing may be left */
+bool script_run(void);			    /* did anything move? */
+unsigned script_live(unsigned device);	    /* queue pairs that take packets in */
+void script_break(unsigned device);	    /* its queue pairs fail, and an event says so */
+void script_port(unsigned device, bool up); /* an event says so; and deaf, or not */
+void script_remove(unsigned device);	    /* gone, and an event says so */
 void script_forget(void); /* end what the plan did not let end, as a kernel does on close */
 void script_late(void);	  /* packets of failed requests arrive now */
 

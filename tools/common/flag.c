@@ -38,6 +38,7 @@ static const struct flag {
 	{"gx_opts.slots", "--slots"},
 	{"gx_opts.unpack", "--unpack"},
 	{"gx_opts.verbs", "--rdma"},
+	{"gx_opts.rails", "--rdma"},
 };
 
 /* The entry of the name that begins at @at. It must match as a whole: gx_opts.bounce_device is not

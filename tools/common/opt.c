@@ -444,6 +444,22 @@ static int opt_size32(const char *text, uint32_t *out)
 	return 0;
 }
 
+/* The first one, and then others beside it. The list is the process's own: a tool opens one context. */
+static int opt_rdma(const char *arg, struct gx_opts *o)
+{
+	static const char *more[OPT_RAILS_MAX - 1];
+
+	if (!o->verbs) {
+		o->verbs = arg;
+		return 0;
+	}
+	if (o->nr_rails == OPT_RAILS_MAX - 1)
+		return -EINVAL;
+	more[o->nr_rails++] = arg;
+	o->rails = more;
+	return 0;
+}
+
 static int gx_value(int key, const char *arg, struct gx_opts *o)
 {
 	switch (key) {
@@ -471,8 +487,7 @@ static int gx_value(int key, const char *arg, struct gx_opts *o)
 		o->insecure = true;
 		return 0;
 	case OPT_GX_RDMA:
-		o->verbs = arg;
-		return 0;
+		return opt_rdma(arg, o);
 	case OPT_GX_PULL:
 		return opt_pull(arg, &o->pull);
 	case OPT_GX_PULL_OVER: /* 0 would mean the default */
@@ -498,6 +513,7 @@ int opt_gx(int key, const char *arg, struct gx_opts *opts, char why[OPT_WHY_MAX]
 		{"timeout", "a number of seconds from 0.001 to 86400"},
 		{"pull", "auto, on, off or allow"},
 		{"pull-over", "a size such as 16K, 64K or 1M, below 4G"},
+		[OPT_GX_RDMA - OPT_GX_WINDOW] = {"rdma", "one of at most 8 devices"},
 	};
 
 	if (key < OPT_GX_WINDOW || key > OPT_GX_RDMA)

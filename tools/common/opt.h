@@ -130,7 +130,8 @@ enum opt_gx_key {
 	OPT_GX_RDMA,
 };
 
-#define OPT_WHY_MAX 256
+#define OPT_WHY_MAX   256
+#define OPT_RAILS_MAX 8 /* RDMA devices of a context */
 
 /** opt_gx() - Take one of them. Return: 0; -ENOENT: @key is none of them; -EINVAL with @why, which
  * names the option and its valid values. */

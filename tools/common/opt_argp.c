@@ -108,7 +108,8 @@ static const struct argp_option gx_options[] = {
 	 OPT_GX_GROUP},
 	{"rdma", OPT_GX_RDMA, "DEVICE", 0,
 	 "This end's RDMA device, for link verbs: NAME, NAME:PORT, NAME:PORT:GID, or auto; behind it "
-	 "service level and traffic class, ,sl=N,tc=N",
+	 "service level and traffic class, ,sl=N,tc=N. Several times: connections use up to 8 "
+	 "devices at once; all: every one with an active port",
 	 OPT_GX_GROUP},
 	{"sms", OPT_GX_SMS, "N", 0, "SMs of this end's GPU that unpacking may use", OPT_GX_GROUP},
 	{"integrity", OPT_GX_INTEGRITY, "MODE", 0, "none or crc32c; default: by port",
@@ -122,7 +123,8 @@ static const struct argp_option gx_options[] = {
 	 "Long messages within this host, link local: on (the receiver reads them out of the "
 	 "sender's process where the kernel lets it: one copy), auto (the same, if this end can do "
 	 "it fast), off (packets), allow (as on, and this process lets all of its user read and "
-	 "trace it, where Yama forbids that)",
+	 "trace it, where Yama forbids that). Link verbs: off lends the peer's device no memory, so "
+	 "packets carry long sends",
 	 OPT_GX_GROUP},
 	{"pull-over", OPT_GX_PULL_OVER, "SIZE", 0, "Longer messages go so; default 64K",
 	 OPT_GX_GROUP},

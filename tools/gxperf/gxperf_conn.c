@@ -310,11 +310,9 @@ static bool perf_is_tcp(const struct perf *perf)
 	return !strcmp(perf->info.link, "tcp");
 }
 
-/* Memory of GPUs, and sends, go by packets. */
-static bool perf_is_rdma(const struct perf *perf)
+static bool perf_is_verbs(const struct perf *perf)
 {
-	return !strcmp(perf->info.link, "verbs") && strcmp(perf->opts->command, "send") != 0 &&
-	       perf->opts->local_kind == GX_MEM_HOST && perf->conns[0].region.kind == GX_MEM_HOST;
+	return !strcmp(perf->info.link, "verbs");
 }
 
 bool perf_is_mapped(const struct perf *perf)
@@ -322,14 +320,31 @@ bool perf_is_mapped(const struct perf *perf)
 	return !strcmp(perf->info.link, "local") && strcmp(perf->opts->command, "send") != 0;
 }
 
-/* Does the server read all sends out of this process? */
-static bool perf_is_pulled(const struct perf *perf)
+static bool perf_is_host(const struct perf *perf)
+{
+	return perf->opts->local_kind == GX_MEM_HOST && perf->conns[0].region.kind == GX_MEM_HOST;
+}
+
+/* Does the server read all sends where they lie? */
+static bool perf_is_long(const struct perf *perf)
 {
 	const struct perf_opts *o = perf->opts;
 
 	return perf->info.pull_over_b && !strcmp(o->command, "send") &&
-	       o->size_begin > perf->info.pull_over_b && o->local_kind == GX_MEM_HOST &&
-	       perf->conns[0].region.kind == GX_MEM_HOST;
+	       o->size_begin > perf->info.pull_over_b;
+}
+
+/* Out of this process? */
+static bool perf_is_pulled(const struct perf *perf)
+{
+	return perf_is_long(perf) && !perf_is_verbs(perf) && perf_is_host(perf);
+}
+
+/* Do RDMA devices move all bytes? Short sends go by packets, and perhaps memory of GPUs. */
+static bool perf_is_rdma(const struct perf *perf)
+{
+	return perf_is_verbs(perf) && perf_is_host(perf) &&
+	       (strcmp(perf->opts->command, "send") != 0 || perf_is_long(perf));
 }
 
 int perf_sms(const struct perf *perf, enum gx_mem_kind kind, bool local)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxperf info: the RDMA devices of this host, as the kernel lists them, and the one that link verbs
- * takes if asked for any, or the reason why it has none. Main thread only.
+ * gxperf info: the RDMA devices of this host, as the kernel lists them, and those that link verbs
+ * takes if asked for all, or the reason why it has none. Main thread only.
  */
 #include "gxperf/gxperf_info.h"
 
@@ -100,18 +100,23 @@ static struct json_t *rdma_ports(struct info *i)
 	return ports;
 }
 
-/* The line of gx_describe() on the device. Return: NULL: there is none; the caller frees it. */
-static char *rdma_line(struct gx *gx)
+/* The lines of gx_describe() on the devices. */
+static struct json_t *rdma_lines(struct info *i, struct gx *gx)
 {
-	char *text = calloc(1, RDMA_LINES_B), *line = NULL, *save = NULL;
+	char *text = calloc(1, RDMA_LINES_B), *save = NULL, *line = NULL;
+	struct json_t *lines = js_array();
 
 	if (text && gx_describe(gx, text, RDMA_LINES_B) >= 0)
-		for (line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
-			if (!strncmp(line, "verbs ", 6))
-				break;
-	line = line ? strdup(line + 6 + strspn(line + 6, " ")) : NULL;
+		line = strtok_r(text, "\n", &save);
+	for (; line; line = strtok_r(NULL, "\n", &save)) {
+		if (strncmp(line, "verbs ", 6) != 0)
+			continue;
+		line += 6 + strspn(line + 6, " ");
+		info_say(i, "link verbs: yes, where it is asked for: %s\n", line);
+		js_append(lines, js_string(line));
+	}
 	free(text);
-	return line;
+	return lines;
 }
 
 void info_rdma(struct info *i)
@@ -119,26 +124,27 @@ void info_rdma(struct info *i)
 	static const char *const port = "shm";
 	struct json_t *doc = js_pack("{}"), *ports = rdma_ports(i);
 	struct gx_opts opts = GX_INIT(opts);
-	char why[INFO_WHY_MAX], *line = NULL;
+	struct json_t *lines = js_array();
+	char why[INFO_WHY_MAX];
 	struct gx *gx = NULL;
 	int ret;
 
 	opts.ports = &port;
 	opts.nr_ports = 1;
-	opts.verbs = "auto";
+	opts.verbs = "all"; /* auto would take the first of these */
 	ret = gx_open(&opts, &gx);
 	if (ret) {
 		info_error(why);
 		info_say(i, "link verbs: no: %s\n", why);
 	} else {
-		line = rdma_line(gx);
-		info_say(i, "link verbs: yes, where it is asked for: %s\n", line ? line : "");
+		js_free(lines);
+		lines = rdma_lines(i, gx);
 		gx_close(gx);
 	}
 	js_set(doc, "opens", js_pack("b", !ret));
 	js_set(doc, "why", js_string(ret ? why : NULL));
-	js_set(doc, "takes", js_string(line));
+	js_set(doc, "takes", js_string(ret ? NULL : js_text(js_at(lines, 0), "")));
+	js_set(doc, "rails", lines);
 	js_set(doc, "ports", ports);
 	js_set(i->doc, "rdma", doc);
-	free(line);
 }

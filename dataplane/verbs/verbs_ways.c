@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The ways of a connection: chosen when it is made, and watched while it is up. One that fails
+ * leaves its work to the others, and is tried again in the background; the connection ends when a
+ * lane has none left. Control thread.
+ */
+#include "verbs/link_verbs.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NODES_MAX 64
+#define CONN_PATIENCE                                                                              \
+	4 /* peer time-outs until one that is not made anew ends its way, or the connection */
+
+/* ---- The plan ---- */
+
+static bool dev_serves(const struct verbs_dev *dev)
+{
+	return !dev->failed && !(dev->has_others && dev->port_down);
+}
+
+/* The NUMA node of a lane's core. -1: not known, or the core is not pinned. */
+static int core_node(const struct gx *gx, unsigned core)
+{
+	char path[96];
+
+	for (int node = 0; gx->cpus[core] >= 0 && node < NODES_MAX; node++) {
+		snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/node%d", gx->cpus[core],
+			 node);
+		if (!access(path, F_OK))
+			return node;
+	}
+	return -1;
+}
+
+/* The ways whose device is of another node than the core of lane @i, as bits. */
+static uint32_t lane_far(const struct gx *gx, unsigned i, const struct verbs_plan *p)
+{
+	int node = core_node(gx, i);
+	uint32_t far = 0;
+
+	for (unsigned w = 0; w < p->nr_ways && node >= 0; w++) {
+		int own = gx->verbs->dev[p->way[w].own]->numa;
+
+		far |= (uint32_t)(own >= 0 && own != node) << w;
+	}
+	return far;
+}
+
+/* An older server says nothing of its device before it has heard of ours: take the first one. */
+static int plan_old(struct verbs_plan *p, const struct verbs_rails *rails)
+{
+	for (unsigned i = 0; i < rails->nr && !p->nr_ways; i++)
+		if (dev_serves(rails->dev[i]))
+			p->way[p->nr_ways++] = (struct verbs_plan_way){(uint8_t)i, 0, 1};
+	return p->nr_ways ? 0 : gx_fail(-ENODEV, "no port of the RDMA devices is up");
+}
+
+/* Return: 0; -errno with gx_error(), which says why the last pair that was looked at has no way. */
+static int plan_ways(struct verbs_plan *p, const struct verbs_rails *rails,
+		     const struct verbs_port port[], unsigned nr_ports)
+{
+	struct verbs_plan_in in = {.nr_own = rails->nr, .nr_peer = nr_ports};
+	int ret =
+		gx_fail(-ENODEV, "no port of the RDMA devices of this end, or of the peer, is up");
+
+	for (unsigned k = 0; k < nr_ports; k++)
+		in.peer_mbps[k] = port[k].speed_mbps;
+	for (unsigned i = 0; i < rails->nr; i++) {
+		const struct verbs_dev *dev = rails->dev[i];
+
+		in.own_mbps[i] = dev_serves(dev) ? dev->speed_mbps : 0;
+		for (unsigned k = 0; k < nr_ports; k++) {
+			int err = in.own_mbps[i] && in.peer_mbps[k] ? verbs_way_check(dev, &port[k])
+								    : -ENODEV;
+
+			if (!err)
+				in.near[i][k] = 1 + verbs_way_near(dev, &port[k]);
+			else if (in.own_mbps[i] && in.peer_mbps[k])
+				ret = err;
+		}
+	}
+	verbs_plan_ways(&in, p);
+	return p->nr_ways ? 0 : ret;
+}
+
+/* The client decides, by what the server says in its HELLO. */
+static int plan_make(struct gx_conn *c, unsigned nr_lanes, unsigned nr_qps)
+{
+	const struct verbs_rails *rails = c->gx->verbs;
+	struct verbs_port port[VERBS_RAILS_MAX];
+	uint32_t far[GX_HELLO_LANES] = {0};
+	struct verbs_conn *v = c->verbs;
+	int n = 0, ret;
+
+	v->has_rails = c->peer.links & GX_HELLO_HAS_RAILS;
+	if (v->has_rails)
+		n = verbs_ports_get(c->peer.rails, c->peer.rails_b, port);
+	if (n < 0)
+		return gx_fail(n, "malformed description of the server's RDMA devices");
+	ret = v->has_rails ? plan_ways(&v->plan, rails, port, (unsigned)n)
+			   : plan_old(&v->plan, rails);
+	if (ret)
+		return ret;
+	for (unsigned i = 0; i < nr_lanes; i++)
+		far[i] = lane_far(c->gx, i, &v->plan);
+	verbs_plan_qps(&v->plan, nr_lanes, nr_qps, far);
+	return 0;
+}
+
+/* @own, @peer: of this end. Return: the way, -EPROTO: there are too many. */
+static int plan_way(struct verbs_plan *p, uint8_t own, uint8_t peer)
+{
+	unsigned w = 0;
+
+	while (w < p->nr_ways && (p->way[w].own != own || p->way[w].peer != peer))
+		w++;
+	if (w == VERBS_WAYS_MAX)
+		return -EPROTO;
+	if (w == p->nr_ways)
+		p->way[p->nr_ways++] = (struct verbs_plan_way){own, peer, 1};
+	return (int)w;
+}
+
+/* An older client knows one device of ours: the nearest one. */
+static uint8_t rail_near(const struct verbs_rails *rails, const struct verbs_port *port)
+{
+	unsigned best = 0, best_near = 0;
+
+	for (unsigned i = 0; i < rails->nr; i++) {
+		unsigned near = !dev_serves(rails->dev[i]) || verbs_way_check(rails->dev[i], port)
+					? 0
+					: 1 + verbs_way_near(rails->dev[i], port);
+
+		if (near > best_near)
+			best = i;
+		best_near = GX_MAX(near, best_near);
+	}
+	return (uint8_t)best;
+}
+
+static void plan_speeds(struct gx_conn *c, const struct verbs_hello *h)
+{
+	struct verbs_plan *p = &c->verbs->plan;
+
+	for (unsigned w = 0; w < p->nr_ways && h->has_rails; w++)
+		p->way[w].mbps = GX_MAX(GX_MIN(c->gx->verbs->dev[p->way[w].own]->speed_mbps,
+					       h->port[p->way[w].peer].speed_mbps),
+					1u);
+}
+
+/* What the client has decided: at the server. */
+static int plan_take(struct gx_conn *c, const uint8_t *b, uint32_t len)
+{
+	struct verbs_conn *v = c->verbs;
+	const struct verbs_rails *rails = c->gx->verbs;
+	struct verbs_hello *h = &v->peer;
+
+	if (verbs_hello_get(b, len, h))
+		return gx_fail(-EPROTO, "malformed description of the client's RDMA devices");
+	v->has_rails = h->has_rails;
+	v->plan.nr_qps = h->nr_qps;
+	for (uint32_t k = 0; k < h->nr_qps; k++) {
+		uint8_t own = h->has_rails ? h->peer[k] : rail_near(rails, &h->port[0]);
+		int way = own < rails->nr ? plan_way(&v->plan, own, h->own[k]) : -EPROTO;
+
+		if (way < 0)
+			return gx_fail(way, "the client names an RDMA device that is none");
+		if (rails->dev[own]->failed)
+			return gx_fail(-ENODEV, "%s has failed, or is gone", rails->dev[own]->name);
+		v->plan.qp_way[k] = (uint8_t)way;
+	}
+	plan_speeds(c, h);
+	return 0;
+}
+
+int conn_plan(struct gx_conn *c, unsigned nr_lanes, unsigned nr_qps, const uint8_t *b, uint32_t len)
+{
+	int ret = b ? plan_take(c, b, len) : plan_make(c, nr_lanes, nr_qps);
+
+	for (unsigned k = 0; !ret && k < VERBS_QPS_MAX; k++)
+		c->verbs->side[k].way = c->verbs->plan.qp_way[k];
+	return ret;
+}
+
+void conn_lane_ways(const struct gx_conn *c, unsigned i, struct verbs_lane *l)
+{
+	const struct verbs_conn *v = c->verbs;
+
+	l->nr_ways = v->plan.nr_ways;
+	for (unsigned w = 0; w < l->nr_ways; w++) {
+		l->way[w].dev = c->gx->verbs->dev[v->plan.way[w].own];
+		l->way[w].peer = v->plan.way[w].peer;
+	}
+	for (unsigned k = i; k < v->nr_qps; k += v->nr_lanes)
+		l->qp_way[k / v->nr_lanes] = v->plan.qp_way[k];
+}
+
+int conn_ways_check(const struct gx_conn *c)
+{
+	const struct verbs_conn *v = c->verbs;
+	const struct verbs_hello *h = &v->peer;
+	int ret = 0;
+
+	if (h->nr_qps != v->nr_qps || h->has_rails != v->has_rails)
+		return gx_fail(-EPROTO, "malformed numbers of queue pairs");
+	for (uint32_t k = 0; k < h->nr_qps && h->has_rails; k++) {
+		const struct verbs_plan_way *w = &v->plan.way[v->plan.qp_way[k]];
+
+		if (h->own[k] != w->peer || h->peer[k] != w->own)
+			return gx_fail(-EPROTO, "queue pair %u is between other RDMA devices", k);
+	}
+	for (unsigned w = 0; w < v->plan.nr_ways && !ret; w++)
+		ret = v->plan.way[w].peer < h->nr_ports
+			      ? verbs_way_check(c->gx->verbs->dev[v->plan.way[w].own],
+						&h->port[v->plan.way[w].peer])
+			      : gx_fail(-EPROTO, "an RDMA device that the peer does not have");
+	return ret;
+}
+
+/* ---- While it is up ---- */
+
+static void lane_fault(struct verbs_lane *l, int err)
+{
+	atomic_store_explicit(&l->ep->fault, err, memory_order_release);
+}
+
+/* Is there no use in waiting for its queue pairs? */
+static bool way_is_gone(const struct verbs_way *w)
+{
+	return w->dev->removed || atomic_load_explicit(&w->broken, memory_order_relaxed);
+}
+
+static uint64_t patience_ns(const struct gx_conn *c)
+{
+	return CONN_PATIENCE * c->agreed.peer_timeout_ns;
+}
+
+/* Is this life in error for so long that the device will not flush it? */
+static bool side_is_stuck(const struct gx_conn *c, const struct verbs_qp *q, struct verbs_side *s,
+			  uint64_t now_ns)
+{
+	if (qp_state(q) != VERBS_QP_FAILED && !q->sick) {
+		s->stuck_ns = 0;
+		return false;
+	}
+	if (!s->stuck_ns || s->stuck_gen != q->gen)
+		s->stuck_ns = now_ns;
+	s->stuck_gen = q->gen;
+	return now_ns - s->stuck_ns > patience_ns(c);
+}
+
+/* A device that does not flush it, a peer that does not reset its end, or a way that is cut would
+ * hold operations for ever, and their memory. A core that its program pauses is no reason. */
+static void side_watch(const struct gx_conn *c, struct verbs_lane *l, struct verbs_qp *q,
+		       struct verbs_side *s, uint64_t now_ns)
+{
+	bool has_other = verbs_lane_has_other(l, q->way), late;
+	bool stuck = side_is_stuck(c, q, s, now_ns);
+	int state = qp_state(q);
+
+	if (has_other && qp_dev(l, q)->port_down && state == VERBS_QP_UP)
+		verbs_qp_error(l, q); /* at once: it would try in vain for a second */
+	if (state == VERBS_QP_UP && !q->sick && !way_is_gone(&l->way[q->way])) {
+		s->down_ns = s->vain = 0;
+		return;
+	}
+	s->down_ns = s->down_ns ? s->down_ns : now_ns;
+	late = now_ns - s->down_ns > patience_ns(c);
+	if (late && (!has_other || state == VERBS_QP_DEAD)) /* dead: the peer does not answer */
+		lane_fault(l, s->vain ? -ENETUNREACH : -ENODEV);
+	else if (has_other && (stuck || way_is_gone(&l->way[q->way])))
+		atomic_store_explicit(&q->quit, true, memory_order_relaxed);
+}
+
+/* The ways that carry something, or may soon, as bits. */
+static uint32_t lane_hopes(const struct gx_conn *c, struct verbs_lane *l, unsigned lane,
+			   uint64_t now_ns)
+{
+	const struct verbs_conn *v = c->verbs;
+	uint32_t hopes = 0;
+
+	for (unsigned i = 0; i < l->nr_qps; i++) {
+		const struct verbs_side *s = &v->side[i * v->nr_lanes + lane];
+		bool late = s->down_ns && now_ns - s->down_ns > patience_ns(c);
+
+		if (qp_state(&l->qp[i]) != VERBS_QP_DEAD && !late &&
+		    !way_is_gone(&l->way[l->qp[i].way]))
+			hopes |= 1u << l->qp[i].way;
+	}
+	return hopes;
+}
+
+static void ways_say(struct gx_conn *c, uint32_t lost)
+{
+	struct verbs_conn *v = c->verbs;
+
+	for (unsigned w = 0; w < v->plan.nr_ways; w++) {
+		if (!((lost ^ v->lost) >> w & 1))
+			continue;
+		gx_warn("peer %s: the way by %s %s", c->peer_name,
+			c->gx->verbs->dev[v->plan.way[w].own]->name,
+			lost >> w & 1 ? "carries nothing any more: others go on" : "works again");
+	}
+	v->lost = lost;
+}
+
+void conn_ways_watch(struct gx_conn *c, uint64_t now_ns)
+{
+	struct verbs_conn *v = c->verbs;
+	uint32_t all = (1u << v->plan.nr_ways) - 1, hopes = 0;
+
+	for (unsigned k = 0; k < v->nr_qps; k++) {
+		struct verbs_lane *l = v->lane[k % v->nr_lanes];
+		struct verbs_qp *q = l ? &l->qp[k / v->nr_lanes] : NULL;
+
+		/* Of a dead one, the peer has to say that it ended its own. */
+		if (q && (qp_state(q) != VERBS_QP_DEAD || !v->side[k].peer_gone))
+			side_watch(c, l, q, &v->side[k], now_ns);
+	}
+	if (v->plan.nr_ways == 1)
+		return;
+	for (unsigned i = 0; i < v->nr_lanes; i++) {
+		uint32_t own = v->lane[i] ? lane_hopes(c, v->lane[i], i, now_ns) : all;
+
+		hopes |= own;
+		if (v->lane[i])
+			atomic_store_explicit(&v->lane[i]->lost, all & ~own, memory_order_relaxed);
+		if (!own)
+			lane_fault(v->lane[i], -ENETUNREACH);
+	}
+	ways_say(c, all & ~hopes);
+}

@@ -1,0 +1,787 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Connections of link verbs over several ways: both ends' halves (verbs_conn.c, verbs_ways.c) and one
+ * lane of each, in one thread, over scripted devices (verbs_script.h). What the control threads send
+ * arrives at once. A fixture ends with nothing made or owed.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "verbs/link_verbs.h"
+
+#include <cmocka.h>
+
+#include "verbs/verbs_script.h"
+
+#define MEM_B	   (4u << 20)
+#define CHUNK_B	   (64u << 10)
+#define WINDOW	   16
+#define TOKEN	   0x1100 /* index 0 */
+#define WAIT_NS	   20000000000ull
+#define TIMEOUT_NS 100000000ull
+
+struct end {
+	struct gx *gx;
+	struct gx_core *core;
+	struct gx_conn *conn;
+	struct verbs_lane *lane;
+	struct gx_ep ep;
+	struct gx_mem mem;
+	struct end *other;
+	unsigned nr_done, nr_failed, nr_notify;
+	int status;
+};
+
+struct rig {
+	struct end client, server;
+	int proven;
+};
+
+static struct rig *rig; /* whose ends talk */
+
+/* What the client has said, while the network is slow. */
+static struct {
+	bool holds;
+	unsigned n;
+	uint8_t b[16][VERBS_MEND_B];
+} post_box;
+
+/* ---- Two ends ---- */
+
+static void end_open(struct end *e, const char *devices, struct end *other)
+{
+	const char *more[VERBS_RAILS_MAX];
+	char names[64], *save = NULL, *first;
+	uint64_t n = 0;
+	void *shared;
+
+	e->gx = calloc(1, sizeof(*e->gx));
+	e->core = aligned_alloc(GX_CACHE_LINE, GX_ALIGN_UP(sizeof(*e->core), GX_CACHE_LINE));
+	e->conn = calloc(1, sizeof(*e->conn));
+	e->lane = calloc(1, sizeof(*e->lane));
+	assert_true(e->gx && e->core && e->conn && e->lane);
+	memset(e->core, 0, sizeof(*e->core));
+	e->core->gx = e->gx;
+	e->core->comps = calloc(GX_COMPS_MAX, sizeof(*e->core->comps));
+	e->gx->cpus[0] = -1;
+	snprintf(names, sizeof(names), "%s", devices);
+	first = strtok_r(names, "+", &save);
+	while ((more[n] = strtok_r(NULL, "+", &save)))
+		n++;
+	assert_int_equal(verbs_rails_open(first, more, n, &e->gx->verbs), 0);
+	e->mem = (struct gx_mem){.gx = e->gx,
+				 .kind = GX_MEM_HOST,
+				 .len = MEM_B,
+				 .id = 7,
+				 .token = TOKEN,
+				 .access = GX_ACCESS_PUT | GX_ACCESS_GET};
+	e->mem.addr = aligned_alloc(4096, MEM_B);
+	assert_true(e->mem.addr && e->core->comps);
+	memset(e->mem.addr, 0, MEM_B);
+	e->gx->region[0] = &e->mem;
+	e->mem.verbs = verbs_mem_new(e->gx->verbs, &e->mem);
+	if (e->mem.verbs) {
+		verbs_mem_keep(e->gx->verbs, e->mem.verbs);
+		shared = verbs_mem_share(e->gx->verbs, &e->mem, e->mem.access);
+		assert_non_null(shared);
+		verbs_mem_share_keep(e->mem.verbs, shared);
+	}
+	e->other = other;
+}
+
+/* What HELLO and the agreement say. */
+static void conn_fill(struct end *e, bool knows_rails)
+{
+	struct gx_conn *c = e->conn;
+
+	*c = (struct gx_conn){.gx = e->gx, .nr_told = 1};
+	c->told[0] = &e->mem;
+	c->peer.nr_regions = 1;
+	c->peer.regions[0] = (struct gx_hello_region){
+		.token = TOKEN, .len = MEM_B, .access = GX_ACCESS_PUT | GX_ACCESS_GET};
+	c->agreed.peer_timeout_ns = TIMEOUT_NS;
+	if (!knows_rails)
+		return;
+	c->peer.links = GX_HELLO_HAS_RAILS;
+	c->peer.rails_b = verbs_rails_say(e->other->gx->verbs, c->peer.rails);
+}
+
+static void lane_open(struct end *e)
+{
+	struct verbs_conn *v = e->conn->verbs;
+	struct verbs_lane *l = e->lane;
+
+	e->ep.core = l->core = e->core;
+	l->ep = &e->ep;
+	l->region = v->region;
+	conn_lane_ways(e->conn, 0, l);
+	assert_int_equal(verbs_lane_open(l, v->nr_qps), 0);
+	v->lane[0] = l;
+	for (unsigned i = 0; i < l->nr_qps; i++)
+		assert_int_equal(verbs_qp_reset(l, &l->qp[i], &v->side[i].own), 0);
+}
+
+static void lane_connect(struct end *e)
+{
+	struct verbs_conn *v = e->conn->verbs;
+	struct verbs_lane *l = e->lane;
+
+	l->chunk_b = CHUNK_B;
+	for (unsigned w = 0; w < l->nr_ways; w++)
+		l->way[w].window_b =
+			(uint64_t)WINDOW * CHUNK_B * v->plan.way[w].mbps / v->plan.way[0].mbps;
+	for (unsigned i = 0; i < l->nr_qps; i++)
+		assert_int_equal(verbs_qp_connect(l, &l->qp[i],
+						  &v->peer.port[l->way[l->qp[i].way].peer],
+						  &v->side[i].own, &v->peer.qp[i], false),
+				 0);
+}
+
+static void say(struct gx_conn *c, const uint8_t *b, uint32_t len)
+{
+	struct end *to = c == rig->client.conn ? &rig->server : &rig->client;
+
+	if (post_box.holds && to == &rig->server) {
+		assert_true(post_box.n < GX_ARRAY_SIZE(post_box.b) && len == VERBS_MEND_B);
+		memcpy(post_box.b[post_box.n++], b, len);
+		return;
+	}
+	assert_int_equal(verbs_conn_mend(to->conn, b, len), 0);
+}
+
+static void take(struct end *e)
+{
+	while (e->core->comp_tail != e->core->comp_head) {
+		struct gx_comp *c = &e->core->comps[e->core->comp_tail++ % GX_COMPS_MAX];
+
+		e->nr_notify += c->kind == GX_COMP_NOTIFY;
+		if (c->kind == GX_COMP_NOTIFY)
+			assert_memory_equal(e->mem.addr + c->off, e->other->mem.addr + c->off,
+					    c->len);
+		if (c->kind != GX_COMP_DONE)
+			continue;
+		e->nr_done++;
+		e->nr_failed += c->status != 0;
+		e->status = c->status ? c->status : e->status;
+	}
+}
+
+static void end_turn(struct end *e)
+{
+	uint64_t now_ns = gx_now_ns();
+
+	verbs_lane_turn(e->lane, now_ns);
+	script_run();
+	take(e);
+	verbs_rails_events(e->gx->verbs);
+	verbs_conn_tick(e->conn, now_ns, say);
+}
+
+static void turn(struct rig *r)
+{
+	end_turn(&r->client);
+	end_turn(&r->server);
+}
+
+#define UNTIL(r, cond)                                                                             \
+	do {                                                                                       \
+		uint64_t until_ = gx_now_ns() + WAIT_NS;                                           \
+		while (!(cond) && gx_now_ns() < until_)                                            \
+			turn(r);                                                                   \
+		assert_true(cond);                                                                 \
+	} while (0)
+
+static void turn_for(struct rig *r, uint64_t ns)
+{
+	uint64_t until_ns = gx_now_ns() + ns;
+
+	while (gx_now_ns() < until_ns)
+		turn(r);
+}
+
+static struct rig *rig_new(const char *client, const char *server)
+{
+	struct rig *r = calloc(1, sizeof(*r));
+
+	assert_non_null(r);
+	verbs_api_set(&script_api);
+	end_open(&r->client, client, &r->server);
+	end_open(&r->server, server, &r->client);
+	rig = r;
+	return r;
+}
+
+static void rig_connect(struct rig *r, unsigned nr_qps, bool knows_rails)
+{
+	static uint8_t b[VERBS_HELLO_MAX], back[VERBS_HELLO_MAX];
+	struct gx_conn *c = r->client.conn, *s = r->server.conn;
+	uint32_t len;
+
+	conn_fill(&r->client, knows_rails);
+	conn_fill(&r->server, false);
+	assert_int_equal(verbs_conn_open(c, 1, nr_qps, NULL, 0), 0);
+	lane_open(&r->client);
+	len = verbs_conn_say(c, b);
+	assert_int_equal(verbs_conn_open(s, 1, 0, b, len), 0);
+	lane_open(&r->server);
+	assert_int_equal(verbs_conn_hear(s, b, len), 0);
+	lane_connect(&r->server);
+	len = verbs_conn_say(s, back);
+	assert_int_equal(verbs_conn_hear(c, back, len), 0);
+	lane_connect(&r->client);
+	while (!(r->proven = verbs_conn_prove(c)))
+		script_run();
+}
+
+static struct rig *rig_up(const char *client, const char *server, unsigned nr_qps)
+{
+	struct rig *r = rig_new(client, server);
+
+	rig_connect(r, nr_qps, true);
+	assert_int_equal(r->proven, 1);
+	return r;
+}
+
+static void end_close(struct end *e)
+{
+	assert_int_equal(e->lane->nr_ops, 0);
+	for (unsigned w = 0; w < e->lane->nr_ways; w++)
+		assert_int_equal(e->lane->way[w].under_b, 0);
+	verbs_lane_close(e->lane);
+	verbs_conn_close(e->conn);
+	verbs_mem_put(e->gx->verbs, &e->mem);
+	verbs_rails_close(e->gx->verbs);
+	free(e->mem.addr);
+	free(e->core->comps);
+	free(e->core);
+	free(e->conn);
+	free(e->lane);
+	free(e->gx);
+}
+
+static void rig_free(struct rig *r)
+{
+	verbs_conn_stop(r->client.conn);
+	verbs_conn_stop(r->server.conn);
+	verbs_lane_fail(r->client.lane, -ECONNRESET);
+	verbs_lane_fail(r->server.lane, -ECONNRESET);
+	script.paused = 0;
+	UNTIL(r, verbs_lane_is_quiet(r->client.lane) && verbs_lane_is_quiet(r->server.lane));
+	end_close(&r->client);
+	end_close(&r->server);
+	free(r);
+	script_reset();
+	verbs_api_set(NULL);
+}
+
+static int post(struct end *e, enum gx_op_kind kind, uint64_t off, uint64_t len)
+{
+	struct gx_op op = {.kind = kind,
+			   .mem = &e->mem,
+			   .off = off,
+			   .remote_off = off,
+			   .len = len,
+			   .flags = kind == GX_OP_PUT ? GX_OP_IMM : 0,
+			   .token = TOKEN};
+	int ret = verbs_post(e->lane, &op, NULL);
+
+	verbs_lane_kick(e->lane);
+	return ret;
+}
+
+static void fill(struct end *e, unsigned seed)
+{
+	for (uint64_t i = 0; i < MEM_B; i++)
+		e->mem.addr[i] = (char)(i * 7 + i / 251 + seed);
+}
+
+/* Put all, and look at it. */
+static void put_all(struct rig *r, unsigned seed)
+{
+	unsigned done = r->client.nr_done, notify = r->server.nr_notify;
+
+	fill(&r->client, seed);
+	assert_int_equal(post(&r->client, GX_OP_PUT, 0, MEM_B), 0);
+	UNTIL(r, r->client.nr_done == done + 1 && r->server.nr_notify == notify + 1);
+	assert_memory_equal(r->client.mem.addr, r->server.mem.addr, MEM_B);
+	assert_int_equal(r->client.nr_failed, 0);
+}
+
+static bool is_faulty(const struct end *e)
+{
+	return atomic_load(&e->ep.fault) != 0;
+}
+
+static unsigned qps_in(const struct end *e, unsigned way, int state)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < e->lane->nr_qps; i++)
+		n += e->lane->qp[i].way == way && qp_state(&e->lane->qp[i]) == state;
+	return n;
+}
+
+/* Both ends, by the client's number of the way. With two ways they number them alike. */
+static bool way_is_up(const struct rig *r, unsigned way, unsigned nr_qps)
+{
+	return qps_in(&r->client, way, VERBS_QP_UP) == nr_qps &&
+	       qps_in(&r->server, way, VERBS_QP_UP) == nr_qps;
+}
+
+/* ---- Chosen ---- */
+
+static struct rig *rig_two(unsigned nr_qps)
+{
+	script.more = 2;
+	return rig_up("script0+script1", "script2+script3", nr_qps);
+}
+
+static void ways__share(void **state)
+{
+	struct rig *r = rig_two(4);
+	unsigned done;
+
+	assert_true(way_is_up(r, 0, 2) && way_is_up(r, 1, 2));
+	put_all(r, 1);
+	assert_int_equal(script.bytes_of[0], MEM_B / 2);
+	assert_int_equal(script.bytes_of[1], MEM_B / 2);
+	done = r->client.nr_done;
+	fill(&r->server, 2);
+	assert_int_equal(post(&r->client, GX_OP_GET, 0, MEM_B), 0);
+	UNTIL(r, r->client.nr_done == done + 1);
+	assert_memory_equal(r->client.mem.addr, r->server.mem.addr, MEM_B);
+	rig_free(r);
+}
+
+static void ways__text(void **state)
+{
+	struct rig *r = rig_two(4);
+	char text[4096];
+
+	assert_true(verbs_rails_text(r->client.gx->verbs, text, sizeof(text)) > 0);
+	assert_non_null(strstr(text, "script0 port 2"));
+	assert_non_null(strstr(text, "\nverbs    script1 port 2"));
+	verbs_conn_text(r->client.conn, text, sizeof(text));
+	assert_non_null(strstr(text, "script1 to its rail 1: 2 queue pairs"));
+	verbs_conn_way(r->client.conn, text, sizeof(text));
+	assert_non_null(strstr(text, "from script0 (GID ::ffff:10.0.0.1)"));
+	assert_non_null(strstr(text, "nor from script1 (GID ::ffff:10.0.0.2)"));
+	rig_free(r);
+}
+
+static void ways__by_speed(void **state)
+{
+	struct rig *r;
+
+	memcpy(script.speed, (uint8_t[]){128, 32, 128, 32}, 4); /* 100 and 25 Gb/s */
+	r = rig_two(5);
+	assert_true(way_is_up(r, 0, 4) && way_is_up(r, 1, 1));
+	assert_int_equal(r->client.lane->way[1].window_b * 4, r->client.lane->way[0].window_b);
+	put_all(r, 1);
+	rig_free(r);
+}
+
+/* A device that carries nothing for now holds back the bytes of its own window, and no more. */
+static void way__is_slow(void **state)
+{
+	struct rig *r = rig_two(4);
+	unsigned of_slow = WINDOW;
+
+	script.paused = 1 << 1;
+	for (unsigned i = 0; i < MEM_B / CHUNK_B; i++)
+		assert_int_equal(post(&r->client, GX_OP_PUT, i * CHUNK_B, CHUNK_B), 0);
+	UNTIL(r, r->client.nr_done == MEM_B / CHUNK_B - of_slow);
+	script.paused = 0;
+	UNTIL(r, r->client.nr_done == MEM_B / CHUNK_B);
+	assert_int_equal(r->client.nr_failed, 0);
+	rig_free(r);
+}
+
+static void ways__one_and_two(void **state)
+{
+	struct rig *r;
+
+	script.more = 2;
+	r = rig_up("script0", "script2+script3", 4);
+	assert_true(way_is_up(r, 0, 2) && way_is_up(r, 1, 2));
+	put_all(r, 1);
+	rig_free(r);
+	script.more = 2;
+	r = rig_up("script0+script1", "script2", 4);
+	assert_true(way_is_up(r, 0, 2) && way_is_up(r, 1, 2));
+	put_all(r, 2);
+	assert_int_equal(script.bytes_of[0], script.bytes_of[1]);
+	rig_free(r);
+}
+
+/* Ends that do not know rails: one device of each. */
+static void ways__of_an_older_peer(void **state)
+{
+	uint8_t b[VERBS_HELLO_MAX];
+	struct rig *r;
+
+	script.more = 2;
+	r = rig_new("script0+script1", "script2+script3");
+	rig_connect(r, 4, false);
+	assert_int_equal(r->proven, 1);
+	assert_int_equal(r->client.lane->nr_ways, 1);
+	assert_int_equal(verbs_conn_say(r->client.conn, b), 28 + 4 * 8 + 20);
+	put_all(r, 1);
+	assert_int_equal(script.bytes_of[0], MEM_B);
+	rig_free(r);
+}
+
+/* By their networks, not by their numbers. */
+static void ways__nets(void **state)
+{
+	struct rig *r;
+
+	memcpy(script.net, (uint8_t[]){1, 2, 2, 1}, 4);
+	script.apart = true;
+	r = rig_two(4);
+	put_all(r, 1);
+	assert_int_equal(script.bytes_of[0], MEM_B / 2);
+	rig_free(r);
+}
+
+/* One pair does not reach each other: the connection comes up by the other one, and that one is
+ * tried again. */
+static void way__is_cut_from_the_start(void **state)
+{
+	struct rig *r;
+
+	memcpy(script.net, (uint8_t[]){1, 2, 1, 3}, 4);
+	script.apart = true;
+	r = rig_two(4);
+	assert_int_equal(qps_in(&r->client, 1, VERBS_QP_UP), 0);
+	put_all(r, 1);
+	assert_int_equal(script.bytes_of[1], 0);
+	script.apart = false;
+	UNTIL(r, way_is_up(r, 1, 2));
+	put_all(r, 2);
+	assert_true(script.bytes_of[1]);
+	rig_free(r);
+}
+
+/* ---- Failing ---- */
+
+/* Fill the windows, and let only some of it pass. */
+static void put_half(struct rig *r, unsigned seed)
+{
+	fill(&r->client, seed);
+	script.run_max = 1;
+	assert_int_equal(post(&r->client, GX_OP_PUT, 0, MEM_B), 0);
+	turn(r);
+	turn(r);
+	script.run_max = 0;
+	assert_int_equal(r->client.nr_done, 0);
+}
+
+static void put_whole(struct rig *r)
+{
+	UNTIL(r, r->client.nr_done == 1 && r->server.nr_notify == 1);
+	assert_int_equal(r->client.nr_failed, 0);
+	assert_memory_equal(r->client.mem.addr, r->server.mem.addr, MEM_B);
+	assert_false(is_faulty(&r->client) || is_faulty(&r->server));
+}
+
+/* Its port goes down in mid-transfer, and comes back after the patience of a single device. */
+static void way__goes_down(unsigned device, bool with_event)
+{
+	struct rig *r = rig_two(4);
+	uint64_t before;
+
+	put_half(r, 1);
+	script.deaf |= 1u << device;
+	if (with_event)
+		script_port(device, false);
+	put_whole(r);
+	turn_for(r, 6 * TIMEOUT_NS);
+	assert_false(is_faulty(&r->client) || is_faulty(&r->server));
+	assert_int_equal(atomic_load(&r->client.lane->lost), 1u);
+	put_all(r, 2);
+	script.deaf = 0;
+	if (with_event)
+		script_port(device, true);
+	UNTIL(r, way_is_up(r, 0, 2));
+	turn(r);
+	assert_int_equal(atomic_load(&r->client.lane->lost), 0);
+	before = script.bytes_of[0];
+	put_all(r, 3);
+	assert_true(script.bytes_of[0] > before);
+	rig_free(r);
+}
+
+static void way__port_down(void **state)
+{
+	way__goes_down(0, true);
+	way__goes_down(2, true);
+}
+
+static void way__cable_cut(void **state)
+{
+	way__goes_down(0, false);
+	way__goes_down(2, false);
+}
+
+/* It does not come back; the other one carries all. Then that one goes too. */
+static void device__is_removed(unsigned device, unsigned other)
+{
+	bool of_client = device < 2;
+	struct rig *r = rig_two(4);
+	struct end *e = of_client ? &r->client : &r->server;
+	char text[256];
+
+	put_half(r, 1);
+	script_remove(device);
+	put_whole(r);
+	UNTIL(r, qps_in(&r->client, 0, VERBS_QP_DEAD) == 2 &&
+			 qps_in(&r->server, 0, VERBS_QP_DEAD) == 2);
+	put_all(r, 2);
+	assert_false(verbs_conn_lost(e->conn));
+	script_remove(other);
+	UNTIL(r, verbs_conn_lost(e->conn));
+	verbs_conn_devices(e->conn, text, sizeof(text));
+	assert_non_null(strstr(text, of_client ? "script0 (removed)" : "script2 (removed)"));
+	assert_non_null(strstr(text, of_client ? "script1 (removed)" : "script3 (removed)"));
+	rig_free(r);
+}
+
+static void device__removed(void **state)
+{
+	device__is_removed(0, 1);
+	device__is_removed(2, 3);
+}
+
+static void post_box_open(struct rig *r)
+{
+	post_box.holds = false;
+	for (unsigned i = 0; i < post_box.n; i++)
+		assert_int_equal(verbs_conn_mend(r->server.conn, post_box.b[i], VERBS_MEND_B), 0);
+	post_box.n = 0;
+}
+
+/* What it had under way does not go by the other one before the peer has ended its own queue pairs: a
+ * late packet could still land there. */
+static void device__removed_and_the_peer_is_slow(void **state)
+{
+	struct rig *r = rig_two(4);
+
+	put_half(r, 1);
+	post_box.holds = true;
+	script_remove(0);
+	turn_for(r, TIMEOUT_NS);
+	assert_int_equal(post_box.n, 2);
+	assert_int_equal(qps_in(&r->client, 0, VERBS_QP_DEAD), 2);
+	assert_int_equal(r->client.lane->nr_redone, 0);
+	assert_int_equal(r->client.nr_done, 0);
+	post_box_open(r);
+	put_whole(r);
+	assert_true(r->client.lane->nr_redone > 0);
+	rig_free(r);
+}
+
+/* Notes that the peer has not heard of do not count twice, nor are they lost: of many small puts,
+ * each is told once. */
+static void device__removed_among_notes(void **state)
+{
+	enum { N = 200 };
+
+	for (unsigned device = 0; device < 4; device += 2) {
+		struct rig *r = rig_two(4);
+		unsigned posted = 0;
+
+		fill(&r->client, 1);
+		script.run_max = 2;
+		while (posted < N) {
+			posted += !post(&r->client, GX_OP_PUT, posted * 4096ull, 4096);
+			turn(r);
+			if (posted == N / 2)
+				script_remove(device);
+		}
+		script.run_max = 0;
+		UNTIL(r, r->client.nr_done == N && r->server.nr_notify >= N);
+		turn_for(r, TIMEOUT_NS);
+		assert_int_equal(r->server.nr_notify, N);
+		assert_int_equal(r->client.nr_failed, 0);
+		rig_free(r);
+	}
+}
+
+/* A put that waits for a device whose registration alone has the memory ends when that is gone. */
+static void device__removed_with_the_only_key(void **state)
+{
+	struct rig *r;
+
+	script.no_reg = 1 << 1;
+	r = rig_two(4);
+	script.paused = 1 << 0;
+	assert_int_equal(post(&r->client, GX_OP_PUT, 0, MEM_B), 0);
+	turn(r);
+	script_remove(0);
+	UNTIL(r, r->client.nr_done == 1);
+	assert_int_equal(r->client.status, -ENETUNREACH);
+	assert_int_equal(post(&r->client, GX_OP_PUT, 0, MEM_B), -EOPNOTSUPP); /* packets */
+	assert_false(is_faulty(&r->client));
+	rig_free(r);
+}
+
+/* All ways are cut: the connection ends when the patience does. */
+static void ways__all_cut(void **state)
+{
+	struct rig *r = rig_two(4);
+
+	put_half(r, 1);
+	script.deaf = 3;
+	UNTIL(r, is_faulty(&r->client));
+	assert_int_equal(atomic_load(&r->client.ep.fault), -ENETUNREACH);
+	rig_free(r);
+}
+
+/* ---- Memory ---- */
+
+static void reg__refused_by_one(void **state)
+{
+	struct rig *r;
+
+	for (unsigned device = 0; device < 4; device++) {
+		script.no_reg = 1u << device;
+		r = rig_two(4);
+		put_all(r, device);
+		assert_int_equal(script.bytes_of[device % 2], 0);
+		assert_int_equal(script.bytes_of[1 - device % 2], MEM_B);
+		rig_free(r);
+	}
+}
+
+/* Each has it with the device that the other end has not. */
+static void reg__refused_crosswise(void **state)
+{
+	struct rig *r;
+
+	script.no_reg = 1 << 0 | 1 << 3;
+	r = rig_two(4);
+	assert_int_equal(post(&r->client, GX_OP_PUT, 0, MEM_B), -EOPNOTSUPP);
+	assert_int_equal(post(&r->client, GX_OP_PUT, 0, 32), 0); /* in the request itself */
+	UNTIL(r, r->client.nr_done == 1);
+	rig_free(r);
+	script.no_reg = 3;
+	r = rig_two(4);
+	assert_null(r->client.mem.verbs);
+	assert_int_equal(post(&r->client, GX_OP_PUT, 0, MEM_B), -EOPNOTSUPP);
+	rig_free(r);
+}
+
+/* A key that is wrong: the peer's device refuses, and the operation ends. */
+static void key__wrong(void **state)
+{
+	struct rig *r = rig_two(4);
+
+	r->client.conn->verbs->region[0].rkey[1] += 0x1000;
+	assert_int_equal(post(&r->client, GX_OP_PUT, 0, MEM_B), 0);
+	UNTIL(r, r->client.nr_done == 1);
+	assert_int_equal(r->client.status, -ENOENT);
+	UNTIL(r, way_is_up(r, 0, 2) && way_is_up(r, 1, 2));
+	rig_free(r);
+}
+
+/* ---- A peer that lies ---- */
+
+static int hear(struct rig *r, const struct verbs_hello *h)
+{
+	static uint8_t b[VERBS_HELLO_MAX];
+	struct verbs_hello keep = r->client.conn->verbs->peer;
+	int ret = verbs_conn_hear(r->client.conn, b, verbs_hello_put(b, h));
+
+	r->client.conn->verbs->peer = keep;
+	return ret;
+}
+
+static void hello__lies(void **state)
+{
+	struct rig *r = rig_two(4);
+	struct verbs_hello h = r->client.conn->verbs->peer;
+
+	h.nr_keys = 0; /* which were taken before */
+	assert_int_equal(hear(r, &h), 0);
+	h.own[0] ^= 1; /* another device of its own */
+	assert_int_equal(hear(r, &h), -EPROTO);
+	h.own[0] ^= 1;
+	h.peer[0] ^= 1; /* of ours */
+	assert_int_equal(hear(r, &h), -EPROTO);
+	h.peer[0] ^= 1;
+	h.nr_qps--;
+	assert_int_equal(hear(r, &h), -EPROTO);
+	h.nr_qps++;
+	h.port[1].gid[12] = 224; /* a group */
+	assert_int_equal(hear(r, &h), -EINVAL);
+	h.port[1].gid[12] = 10;
+	assert_int_equal(hear(r, &h), 0);
+	rig_free(r);
+}
+
+static void hello__names_no_device(void **state)
+{
+	static uint8_t b[VERBS_HELLO_MAX];
+	struct rig *r = rig_two(4);
+	struct verbs_hello h = r->server.conn->verbs->peer; /* of the client */
+	struct gx_conn *c = calloc(1, sizeof(*c));
+
+	assert_non_null(c);
+	c->gx = r->server.gx;
+	h.peer[1] = 2; /* of two */
+	assert_int_equal(verbs_conn_open(c, 1, 0, b, verbs_hello_put(b, &h)), -EPROTO);
+	verbs_conn_close(c);
+	free(c);
+	rig_free(r);
+}
+
+/* It says that an end is no more, which it may: that of one way, and each once. */
+static void mend__gone_of_all(void **state)
+{
+	struct rig *r = rig_two(4);
+	uint8_t b[VERBS_MEND_B];
+
+	verbs_mend_put(b, &(struct verbs_mend){.qp = 4});
+	assert_int_equal(verbs_conn_mend(r->client.conn, b, sizeof(b)), -EPROTO);
+	for (unsigned k = 0; k < 8; k++) {
+		verbs_mend_put(b, &(struct verbs_mend){.qp = k % 4, .taken = UINT32_MAX});
+		assert_int_equal(verbs_conn_mend(r->client.conn, b, sizeof(b)), 0);
+	}
+	UNTIL(r, is_faulty(&r->client));
+	rig_free(r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(ways__share),
+		cmocka_unit_test(ways__text),
+		cmocka_unit_test(ways__by_speed),
+		cmocka_unit_test(way__is_slow),
+		cmocka_unit_test(ways__one_and_two),
+		cmocka_unit_test(ways__of_an_older_peer),
+		cmocka_unit_test(ways__nets),
+		cmocka_unit_test(way__is_cut_from_the_start),
+		cmocka_unit_test(way__port_down),
+		cmocka_unit_test(way__cable_cut),
+		cmocka_unit_test(device__removed),
+		cmocka_unit_test(device__removed_and_the_peer_is_slow),
+		cmocka_unit_test(device__removed_among_notes),
+		cmocka_unit_test(device__removed_with_the_only_key),
+		cmocka_unit_test(ways__all_cut),
+		cmocka_unit_test(reg__refused_by_one),
+		cmocka_unit_test(reg__refused_crosswise),
+		cmocka_unit_test(key__wrong),
+		cmocka_unit_test(hello__lies),
+		cmocka_unit_test(hello__names_no_device),
+		cmocka_unit_test(mend__gone_of_all),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
