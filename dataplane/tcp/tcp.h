@@ -390,6 +390,11 @@ void tcp_tx_fetch(
 void tcp_tx_tick(struct tcp_ep *e); /* each millisecond: others want buffers that it holds */
 bool tcp_rx(struct tcp_ep *e);
 
+/* -- tcp_take.c: headers and trailers that came -- */
+
+void tcp_take_frame(struct tcp_ep *e, struct tcp_sock *s, const uint8_t b[TCP_HDR_B]);
+void tcp_take_tail(struct tcp_ep *e, struct tcp_sock *s, const uint8_t b[TCP_TAIL_B]);
+
 /* -- tcp_live.c: hot endpoints, which each turn serves, and cold ones -- */
 
 void tcp_live_add(struct tcp_ep *e); /* it is hot */
