@@ -201,7 +201,10 @@ static int tcp_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 static void socks_close(struct tcp_ep *e)
 {
 	for (unsigned i = 0; i < e->nr_socks; i++)
-		gx_fd_close(e->sock[i].fd);
+		if (e->sock[i].feed)
+			tcp_feed_close(e->link, &e->sock[i]);
+		else
+			gx_fd_close(e->sock[i].fd);
 	e->nr_socks = 0;
 }
 
@@ -247,7 +250,9 @@ int link_tcp_open(struct gx_core *core, struct link_tcp **out)
 
 void link_tcp_close(struct link_tcp *l)
 {
-	if (l)
-		tcp_gpus_close(l);
+	if (!l)
+		return;
+	tcp_gpus_close(l);
+	tcp_feeds_end(l);
 	free(l);
 }

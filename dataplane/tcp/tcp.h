@@ -13,6 +13,7 @@
 #include "copy/stage.h"
 #include "core/core.h"
 #include "tcp/tcp_conn.h"
+#include "tcp/tcp_feed.h"
 #include "tcp/tcp_frame.h"
 #include "tcp/tcp_state.h"
 
@@ -62,14 +63,16 @@ void tcp_sys_tune(int fd, uint64_t timeout_ns);
  * that bring the bytes from there to their places, and buffers for payload that leaves. */
 struct tcp_gpu {
 	struct block_q *bq;
+	struct block_q
+		*far; /* fragments of feeds, which lie anywhere; NULL: no socket has a feed */
 	struct stage *stage;
-	char *ring;		/* TCP_RING_B bytes of the arena */
-	uint64_t head, tail;	/* of the ring, free-running: next byte to fill; blocks may read the
+	char *ring;	      /* TCP_RING_B bytes of the arena */
+	uint64_t head, tail;  /* of the ring, free-running: next byte to fill; blocks may read the
 				 bytes from tail on */
-	int err;		/* not 0: the GPU failed, or did not end a copy. No byte comes in */
-	unsigned stage_share;	/* buffers of stage that an endpoint may hold */
-	uint32_t drop_ticket;	/* of stage, when memory was last freed */
-	struct block_stat seen; /* the part of bq's counters that the core's have */
+	int err;	      /* not 0: the GPU failed, or did not end a copy. No byte comes in */
+	unsigned stage_share; /* buffers of stage that an endpoint may hold */
+	uint32_t drop_ticket; /* of stage, when memory was last freed */
+	struct block_stat seen, far_seen; /* the part of the counters that the core's have */
 };
 
 struct tcp_op {
@@ -177,6 +180,7 @@ struct tcp_sock {
 	uint64_t out_b;	     /* bytes in the queue */
 	struct tcp_out out[TCP_OUTS];
 	/* in */
+	struct tcp_feed *feed; /* frozen: bytes come from it; NULL: by recv() */
 	struct tcp_sink sink;
 	uint32_t from, to; /* bytes of buf that are not taken yet */
 	bool large;	   /* the last frame was */
@@ -225,6 +229,7 @@ struct tcp_ep {
 	uint64_t tick_ns, deadline_ns, heard_ns, alive_ns, silence_ns, ping_ns, ended_ns;
 	uint64_t spoke_ns; /* the last frame without payload */
 	int ended_err;
+	const char *ended_why; /* static text; NULL: ended_err says all */
 	bool waiting;
 	uint32_t told_msgs; /* its part of the gauge */
 	struct tcp_op ops[TCP_OPS];
@@ -248,6 +253,8 @@ struct link_tcp {
 	uint64_t rx_b, tx_b;		   /* bytes of this turn, against TCP_LINK_B */
 	uint32_t nr_held;		   /* fragments of all eps */
 	uint32_t drop_seq;		   /* memory freed from here on may still be staged */
+	bool has_feeds;			   /* ctl, before GPUs are opened: sockets may have feeds */
+	struct tcp_feed *kept;		   /* ctl: feeds whose fragments a GPU may still read */
 	unsigned nr_gpus;		   /* ctl */
 	struct tcp_gpu *gpu[GX_GPUS_MAX];  /* ctl: by device; NULL: not open */
 	struct tcp_ep *eps[GX_PEERS_MAX];  /* by index: attached eps, also those that fail */
@@ -293,6 +300,8 @@ static inline uint32_t tcp_ctl_room(const struct tcp_ep *e)
 void tcp_fault(struct tcp_ep *e, int err); /* the control thread will end the connection */
 /* @s is lost: nothing more is read or sent there. -EPROTO: the peer lies; so for all sockets. */
 void tcp_sock_end(struct tcp_ep *e, struct tcp_sock *s, int err);
+/* @s is lost because this end cannot receive any more; @why: static text. */
+void tcp_sock_fail(struct tcp_ep *e, struct tcp_sock *s, int err, const char *why);
 /* A send failed. What the peer has sent before is still read, until the fault that follows. */
 void tcp_sock_tx_end(struct tcp_ep *e, struct tcp_sock *s, int err);
 void tcp_ctl_put(struct tcp_ep *e, const struct tcp_frame *f); /* full: a fault */
@@ -339,6 +348,12 @@ void tcp_in_copied(struct tcp_ep *e, struct tcp_in *m, int err);
 uint32_t tcp_ring_room(struct tcp_gpu *t, const char *dst, uint32_t want, char **at);
 /** tcp_ring_add() - @n bytes for @k's place are there. */
 void tcp_ring_add(struct tcp_ep *e, const struct tcp_sink *k, const char *at, uint32_t n);
+/** tcp_far_room() - Does tcp_far_add() take a fragment? */
+bool tcp_far_room(const struct tcp_gpu *t);
+/** tcp_far_add() - @n bytes at @src, of @s's fragment @ref, are for @k's place. The fragment is
+ * held until the GPU has copied them. */
+void tcp_far_add(struct tcp_ep *e, const struct tcp_sock *s, const struct tcp_sink *k,
+		 const char *src, uint32_t n, uint32_t ref);
 /** tcp_gpus_reap() - Once a turn: hand on the copies that have ended, and launch the fragments that
  * wait. True: it worked. */
 bool tcp_gpus_reap(struct link_tcp *l, uint64_t now_ns);
@@ -394,6 +409,23 @@ bool tcp_rx(struct tcp_ep *e);
 
 void tcp_take_frame(struct tcp_ep *e, struct tcp_sock *s, const uint8_t b[TCP_HDR_B]);
 void tcp_take_tail(struct tcp_ep *e, struct tcp_sock *s, const uint8_t b[TCP_TAIL_B]);
+
+/* -- tcp_frag.c: sockets whose bytes come as fragments of a feed -- */
+
+/** tcp_frag_rx() - A turn's bytes of @s. True: some came. */
+bool tcp_frag_rx(struct tcp_ep *e, struct tcp_sock *s);
+
+/* -- tcp_feed.c: the life of feeds -- */
+
+/** tcp_feed_give() - Control path: socket @i reads from @f from now on, and owns it. */
+void tcp_feed_give(struct tcp_ep *e, unsigned i, struct tcp_feed *f);
+/** tcp_feed_drop() - Nobody takes the bytes that came and are not taken. */
+void tcp_feed_drop(struct tcp_feed *f);
+/** tcp_feed_close() - Control path: close @s with its feed. If a GPU may still read fragments, both
+ * stay until tcp_feeds_end(). */
+void tcp_feed_close(struct link_tcp *l, struct tcp_sock *s);
+/** tcp_feeds_end() - Control path: no GPU copies any more. */
+void tcp_feeds_end(struct link_tcp *l);
 
 /* -- tcp_live.c: hot endpoints, which each turn serves, and cold ones -- */
 

@@ -3,7 +3,8 @@
  * Sockets to frames. Payload goes straight to its place, or for memory of a GPU into the GPU's ring
  * (tcp_gpu.c): a read has the rest of the frame under way as its first buffer, and behind it room
  * for its trailer and the next header, or for many small frames. A socket whose payload has no room
- * in the ring is not read. Runs on the polling core.
+ * in the ring is not read. A socket with a feed has its bytes from there (tcp_frag.c). Runs on the
+ * polling core.
  */
 #include "tcp/tcp.h"
 
@@ -137,7 +138,9 @@ bool tcp_rx(struct tcp_ep *e)
 	if (++e->rx_rover >= e->nr_socks)
 		e->rx_rover = 0;
 	for (unsigned k = 0, i = e->rx_rover; k < e->nr_socks && e->link->rx_b < TCP_LINK_B; k++) {
-		if (!e->sock[i].rx_ended)
+		if (e->sock[i].feed)
+			worked |= tcp_frag_rx(e, &e->sock[i]);
+		else if (!e->sock[i].rx_ended)
 			worked |= sock_rx(e, &e->sock[i]);
 		if (++i == e->nr_socks)
 			i = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Headers and trailers that came, from tcp_rx.c: frames without payload to what they are about, DATA
- * to tcp_in.c. Runs on the polling core.
+ * Headers and trailers that came, from tcp_rx.c and tcp_frag.c: frames without payload to what they
+ * are about, DATA to tcp_in.c. Runs on the polling core.
  */
 #include "tcp/tcp.h"
 
