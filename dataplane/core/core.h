@@ -165,14 +165,14 @@ struct gx_ep {
 	uint32_t stuck_turn;	     /* core: turn of submit.c in which its link had no room */
 	struct sub_req *pend_head, *pend_tail; /* core: requests that wait for room in the link */
 	struct gx_ep *pend_next;	       /* core: next endpoint with such requests */
-	_Atomic int fault;     /* core: 0 or -errno; ctl polls it (peer time-out, protocol error) */
-	const char *fault_why; /* core, before fault: its reason, a static text; NULL: fault says
-				  all */
+	_Atomic int fault; /* core: 0 or -errno; ctl polls it (peer time-out, protocol error) */
 	_Atomic uint32_t quantum_b; /* core: quantum of what it sends; shrinks if the path narrows;
 				       0: its link has none */
 	uint32_t quantum_said;	    /* ctl: quantum_b that gx last reported */
 	_Atomic bool attached;	    /* core: it turns this ep */
 	_Atomic bool detached;	    /* core: nothing refers to the ep any more: ctl may free it */
+	const char *fault_why;	    /* core, before fault: its reason, a static text; NULL: fault
+				       says all */
 };
 
 /* A connection. owner: ctl, unless a field says otherwise. */

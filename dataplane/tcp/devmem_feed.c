@@ -30,7 +30,8 @@ static int feed_pull(struct tcp_feed *f, uint64_t want_b, struct tcp_frag frags[
 			.src = got[i].src,
 			.len = got[i].len,
 			.ref = got[i].ref,
-			.readable = (uintptr_t)got[i].src - (uintptr_t)rx->lin < rx->lin_b};
+			.readable = f->readable ||
+				    (uintptr_t)got[i].src - (uintptr_t)rx->lin < rx->lin_b};
 	return ret;
 }
 

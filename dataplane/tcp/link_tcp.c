@@ -28,6 +28,7 @@ static void op_fill(struct tcp_ep *e, struct tcp_op *op, const struct gx_op *use
 	op->at = user->mem ? user->mem->addr + user->off : user->addr;
 	op->mem = user->mem;
 	op->gpu = user->len ? tcp_gpu_of(e->link, user->mem) : NULL;
+	op->bare = user->kind == GX_OP_PUT && user->len && tcp_bare_region(e, user->token);
 	op->len = user->len;
 	op->nr_chunks = tcp_nr_chunks(e, user->len);
 	op->token = names ? user->token & ~TCP_SLOT_BIT : 0; /* tcp_match.c alone names slots */
@@ -42,6 +43,7 @@ static void post_get(struct tcp_ep *e, uint32_t i, uint32_t slot)
 {
 	struct tcp_op *op = &e->ops[i];
 	struct tcp_frame f = {.type = TCP_GET,
+			      .flags = op->gpu && tcp_bare_takes(e, op->mem) ? TCP_F_BARE : 0,
 			      .token = op->token,
 			      .off = op->remote_off,
 			      .len = op->len,
@@ -184,7 +186,12 @@ static int tcp_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 {
 	struct tcp_ep *e = tcp_of(ep);
 	struct tcp_conn *t = ep->conn->tcp;
+	struct tcp_addr addr;
 
+	if (tcp_addr_get(&remote->port, &addr))
+		return gx_fail(-EPROTO, "the peer's lane of link tcp makes no sense");
+	e->tx_bare = addr.bare;
+	e->tx_device = addr.device;
 	e->chunk_shift = chunk_shift(ep->conn->agreed.chunk_b);
 	e->window = ep->conn->agreed.window;
 	for (unsigned i = 0; i < t->nr_socks; i++) {

@@ -34,6 +34,7 @@
 #define TCP_OUT_B     (256u << 10) /* a queue with as many bytes takes no other chunk */
 #define TCP_AHEAD_B   16384	   /* bytes that a read may take beyond the frame under way */
 #define TCP_PAD_B     65536
+#define TCP_PENDS     128	  /* bare frames of a socket that are not whole */
 #define TCP_TURN_B    (1u << 20)  /* bytes of a socket and direction in a turn, about */
 #define TCP_LINK_B    (2u << 20)  /* the same, of all sockets of a core */
 #define TCP_LARGE_B   65536	  /* behind a frame so large a read takes trailer and next header */
@@ -81,6 +82,7 @@ struct tcp_op {
 	bool internal; /* serves a peer's get: no completion */
 	bool reported; /* its last completion is given */
 	bool fetching; /* it lies in the list of those whose next chunk is being staged */
+	bool bare;     /* its payload goes by sockets of its own */
 	uint32_t flags;
 	uint32_t next; /* in its list */
 	uint32_t mid;
@@ -143,7 +145,7 @@ struct tcp_slot {
 
 /* An offer of the peer, at the index of its slot. */
 struct tcp_offer {
-	bool used;
+	bool used, bare;
 	uint64_t token; /* also once a send has taken it; 0: revoked */
 	uint64_t tag, mask, len;
 	uint64_t order; /* of arrival */
@@ -157,12 +159,14 @@ struct tcp_out {
 	uint32_t len;		  /* of the payload */
 	uint32_t op;		  /* TCP_NONE: none */
 	bool gone;		  /* its operation has ended: zeros go out, and TCP_TAIL_VOID */
+	bool bare;		  /* payload alone: header and END are frames of socket 0 */
 	uint64_t chunk;		  /* of op */
 };
 
 /* The payload of the DATA frame that a socket is reading. */
 struct tcp_sink {
 	bool open;     /* one is under way, or its trailer is */
+	bool is_void;  /* a bare one: END said so */
 	uint32_t left; /* bytes of it that have not come */
 	uint32_t place;
 	uint64_t chunk;
@@ -184,6 +188,15 @@ struct tcp_sock {
 	struct tcp_sink sink;
 	uint32_t from, to; /* bytes of buf that are not taken yet */
 	bool large;	   /* the last frame was */
+	bool full;	   /* the next frame is of a socket that has TCP_PENDS bare ones */
+	/* in, bare (tcp_bare.c) */
+	bool bare;		/* frozen: payload alone comes here */
+	uint32_t pend_head;	/* of pend[], free-running: next free; */
+	uint32_t pend_paid;	/* ... the first whose payload is not all here; */
+	uint32_t pend_ended;	/* ... the first without END; */
+	uint32_t pend_tail;	/* ... and the older one of these two */
+	uint32_t nr_lost_ticks; /* ticks for which payload has waited for its header */
+	struct tcp_sink pend[TCP_PENDS];
 	uint8_t buf[TCP_AHEAD_B];
 };
 
@@ -199,7 +212,9 @@ struct tcp_ep {
 	uint64_t now_ns;
 	unsigned nr_socks, tx_rover, rx_rover;
 	unsigned chunk_shift;
-	uint32_t window; /* chunks */
+	uint32_t window;       /* chunks */
+	bool rx_bare, tx_bare; /* frozen: payload for memory of one GPU comes, or goes, bare */
+	unsigned rx_device, tx_device; /* frozen: that GPU, of this end and of the peer's */
 	/* operations */
 	uint32_t op_free, ops_top, nr_ops;
 	uint32_t act_head, act_tail;	 /* list: operations with chunks to send */
@@ -328,10 +343,11 @@ void tcp_slot_free(struct tcp_ep *e, uint32_t slot);
 
 /* -- tcp_in.c: messages in -- */
 
-/** tcp_in_data() - A DATA header came on @s: set its sink. */
-void tcp_in_data(struct tcp_ep *e, struct tcp_sock *s, const struct tcp_frame *f);
-/** tcp_in_chunk() - All of the frame in @s's sink came, and its trailer said @tail. */
-void tcp_in_chunk(struct tcp_ep *e, struct tcp_sock *s, enum tcp_tail tail);
+/** tcp_in_data() - A DATA header came on @s: set @k, its sink. */
+void tcp_in_data(struct tcp_ep *e, struct tcp_sock *s, struct tcp_sink *k,
+		 const struct tcp_frame *f);
+/** tcp_in_chunk() - All of the frame of @k came, and its trailer said @tail. */
+void tcp_in_chunk(struct tcp_ep *e, const struct tcp_sink *k, enum tcp_tail tail);
 void tcp_in_refuse(struct tcp_ep *e, struct tcp_in *m, int err);
 void tcp_in_cancel(struct tcp_ep *e, const struct tcp_frame *f);
 bool tcp_in_deliver(struct tcp_ep *e); /* completions that waited for room */
@@ -407,8 +423,25 @@ bool tcp_rx(struct tcp_ep *e);
 
 /* -- tcp_take.c: headers and trailers that came -- */
 
+/** tcp_take_waits() - Has this header no room now? */
+bool tcp_take_waits(const struct tcp_ep *e, const struct tcp_sock *s, const uint8_t b[TCP_HDR_B]);
 void tcp_take_frame(struct tcp_ep *e, struct tcp_sock *s, const uint8_t b[TCP_HDR_B]);
 void tcp_take_tail(struct tcp_ep *e, struct tcp_sock *s, const uint8_t b[TCP_TAIL_B]);
+
+/* -- tcp_bare.c: payload that has sockets of its own -- */
+
+/** tcp_bare_takes() - May payload for @mem come bare? */
+bool tcp_bare_takes(const struct tcp_ep *e, const struct gx_mem *mem);
+/** tcp_bare_region() - May payload for this region of the peer go bare? */
+bool tcp_bare_region(const struct tcp_ep *e, uint64_t token);
+/** tcp_bare_data(), tcp_bare_end() - Such frames came. Return: 0, -EPROTO. */
+int tcp_bare_data(struct tcp_ep *e, const struct tcp_frame *f);
+int tcp_bare_end(struct tcp_ep *e, const struct tcp_frame *f);
+/** tcp_bare_sink() - Of the payload that comes next by @s; NULL: its header has not come. */
+struct tcp_sink *tcp_bare_sink(struct tcp_sock *s);
+/** tcp_bare_paid() - All payload of that sink is here. */
+void tcp_bare_paid(struct tcp_ep *e, struct tcp_sock *s);
+void tcp_bare_tick(struct tcp_ep *e); /* each millisecond: payload that no header claims */
 
 /* -- tcp_frag.c: sockets whose bytes come as fragments of a feed -- */
 

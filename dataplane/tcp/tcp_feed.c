@@ -16,7 +16,8 @@ void tcp_feed_drop(struct tcp_feed *f)
 
 void tcp_feed_give(struct tcp_ep *e, unsigned i, struct tcp_feed *f)
 {
-	assert(e->link->has_feeds && i < e->nr_socks && !e->sock[i].feed && f->readable);
+	assert(e->link->has_feeds && i < e->nr_socks && !e->sock[i].feed);
+	assert(f->readable || e->sock[i].bare);
 	f->fd = e->sock[i].fd;
 	e->sock[i].feed = f;
 }

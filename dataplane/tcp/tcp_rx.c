@@ -57,11 +57,15 @@ static void buf_sink(struct tcp_ep *e, struct tcp_sock *s)
 /* Take all that buf has: payload, then whole trailers and headers. */
 static void buf_take(struct tcp_ep *e, struct tcp_sock *s)
 {
+	s->full = false;
 	while (!s->rx_ended) {
 		uint32_t need = s->sink.open ? TCP_TAIL_B : TCP_HDR_B;
 
 		buf_sink(e, s);
 		if (s->sink.left || s->to - s->from < need)
+			break;
+		s->full = !s->sink.open && tcp_take_waits(e, s, s->buf + s->from);
+		if (gx_unlikely(s->full))
 			break;
 		s->from += need;
 		if (s->sink.open)
@@ -69,14 +73,14 @@ static void buf_take(struct tcp_ep *e, struct tcp_sock *s)
 		else
 			tcp_take_frame(e, s, s->buf + s->from - need);
 	}
-	/* A part of a header or of a trailer is left, or payload that has no room yet. */
+	/* A part of a header or of a trailer is left, or what has no room yet. */
 	if (s->from)
 		memmove(s->buf, s->buf + s->from, s->to - s->from);
 	s->to -= s->from;
 	s->from = 0;
 }
 
-/* The payload has no room in a GPU's ring. That is not the peer's silence. */
+/* The payload has no room in a GPU's ring, or the next frame none. That is not the peer's silence. */
 static bool sock_waits(struct tcp_ep *e)
 {
 	e->heard_ns = e->now_ns;
@@ -93,6 +97,8 @@ static bool sock_recv(struct tcp_ep *e, struct tcp_sock *s, uint64_t *got)
 	char *at = NULL;
 	ssize_t ret;
 
+	if (gx_unlikely(s->full))
+		return sock_waits(e);
 	if (s->sink.left) {
 		left = s->to ? 0 : sink_room(e, s, &at);
 		if (!left)
@@ -123,7 +129,7 @@ static bool sock_rx(struct tcp_ep *e, struct tcp_sock *s)
 {
 	uint64_t got = 0;
 
-	if (gx_unlikely(s->sink.left && s->to)) /* payload that had no room */
+	if (gx_unlikely((s->sink.left && s->to) || s->full)) /* it had no room */
 		buf_take(e, s);
 	while (!s->rx_ended && got < TCP_TURN_B && sock_recv(e, s, &got))
 		;

@@ -90,6 +90,8 @@ static int ctl_take(struct tcp_ep *e, const struct tcp_frame *f)
 	case TCP_GET:
 		tcp_match_get(e, f);
 		return 0;
+	case TCP_END:
+		return tcp_bare_end(e, f);
 	case TCP_PING:
 		if (tcp_ctl_room(e) > TCP_CTLS_KEPT)
 			tcp_ctl_put(e, &pong);
@@ -98,20 +100,35 @@ static int ctl_take(struct tcp_ep *e, const struct tcp_frame *f)
 	return 0; /* PONG: it was heard */
 }
 
+bool tcp_take_waits(const struct tcp_ep *e, const struct tcp_sock *s, const uint8_t b[TCP_HDR_B])
+{
+	const struct tcp_sock *to;
+	struct tcp_frame f;
+
+	if (!e->rx_bare || s != &e->sock[0] || tcp_frame_get(b, &f) || !(f.flags & TCP_F_BARE) ||
+	    f.type != TCP_DATA || f.sock >= e->nr_socks)
+		return false;
+	to = &e->sock[f.sock];
+	return to->pend_head - to->pend_tail == TCP_PENDS;
+}
+
 void tcp_take_frame(struct tcp_ep *e, struct tcp_sock *s, const uint8_t b[TCP_HDR_B])
 {
 	struct tcp_frame f;
 	int ret = tcp_frame_get(b, &f);
 
 	if (!ret && f.type == TCP_DATA) {
-		s->large = f.plen >= TCP_LARGE_B;
+		s->large = f.plen >= TCP_LARGE_B && !(f.flags & TCP_F_BARE);
 		gx_stat_add(tcp_stats(e), GX_STAT_RX_PKTS, 1);
 		gx_stat_add(tcp_stats(e), GX_STAT_RX_BYTES, f.plen);
-		tcp_in_data(e, s, &f);
-		return;
-	}
-	if (!ret)
+		if (!(f.flags & TCP_F_BARE)) {
+			tcp_in_data(e, s, &s->sink, &f);
+			return;
+		}
+		ret = s == &e->sock[0] ? tcp_bare_data(e, &f) : -EPROTO;
+	} else if (!ret) {
 		ret = s == &e->sock[0] ? ctl_take(e, &f) : -EPROTO;
+	}
 	if (ret)
 		tcp_sock_end(e, s, ret);
 }
@@ -126,5 +143,5 @@ void tcp_take_tail(struct tcp_ep *e, struct tcp_sock *s, const uint8_t b[TCP_TAI
 		return;
 	}
 	s->sink.open = false;
-	tcp_in_chunk(e, s, tail);
+	tcp_in_chunk(e, &s->sink, tail);
 }

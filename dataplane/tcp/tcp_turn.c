@@ -83,6 +83,8 @@ static void ep_tick(struct tcp_ep *e)
 	tick_alive(e);
 	tick_speak(e);
 	tcp_tx_tick(e);
+	if (e->rx_bare)
+		tcp_bare_tick(e);
 	if (e->ended_err && e->now_ns - e->ended_ns >= TCP_GRACE_NS)
 		tcp_fault(e, e->ended_err);
 	if (e->now_ns >= e->deadline_ns)
