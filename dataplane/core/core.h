@@ -36,6 +36,7 @@ struct local_pairs;
 struct local_peer;
 struct link_tcp;
 struct tcp_conn;
+struct tcp_dev;
 struct link_verbs;
 struct verbs_conn;
 struct verbs_dev;
@@ -225,6 +226,7 @@ struct gx {
 	struct gx_arena *arena;
 	struct gx_arena *pool;	 /* for payload slots in memory of pool_gpu; NULL: host memory */
 	struct gx_gpu *pool_gpu; /* frozen */
+	struct tcp_dev *tcp_dev; /* device memory for data sockets of link tcp; NULL: none. ctl */
 	void *pool_page;	 /* first page of the pool: other GPUs must reach it */
 	struct gx_uring *uring;
 	struct gx_gpu *host; /* CPU backend */

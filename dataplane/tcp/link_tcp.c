@@ -5,7 +5,9 @@
  * endpoints. open, connect and free run on the control path, everything else on the polling core.
  */
 #include "tcp/tcp.h"
+#include "tcp/tcp_dev.h"
 
+#include "gx/log.h"
 #include "gx_internal/fork.h"
 
 #include <errno.h>
@@ -159,6 +161,39 @@ static void ep_init_tables(struct tcp_ep *e)
 	e->deadline_ns = UINT64_MAX;
 }
 
+/* Why payload cannot come bare, though the context has device memory. NULL: it can. */
+static const char *bare_why_not(struct tcp_ep *e, struct tcp_dev *dev, unsigned nr)
+{
+	if (!nr)
+		return "it has one data socket, and payload needs another one "
+		       "(gx_connect_opts.sockets)";
+	if (!(e->ep.conn->peer.links & GX_LINKS_BARE))
+		return "the peer's gx is older, and does not send payload apart from headers";
+	if (!tcp_dev_promise(dev, nr))
+		return "other connections have all sockets that device memory is set up for";
+	e->nr_promised = nr;
+	return NULL;
+}
+
+/* Ask the peer for bare payload where this context has device memory. */
+static void ep_ask_bare(struct tcp_ep *e)
+{
+	struct gx_conn *c = e->ep.conn;
+	struct tcp_dev *dev = c->gx->tcp_dev;
+	const char *why;
+
+	if (!dev)
+		return;
+	why = bare_why_not(e, dev, c->tcp->nr_socks - 1);
+	if (why)
+		gx_warn("peer %s: what comes over link tcp is copied (gx_opts.tcp_rx copy): %s",
+			c->peer_name, why);
+	e->rx_bare = !why;
+	e->rx_device = why ? 0 : (unsigned)tcp_dev_device(dev);
+	c->tcp->bare = e->rx_bare;
+	c->tcp->device = (uint8_t)e->rx_device;
+}
+
 static int tcp_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 {
 	struct tcp_ep *e = tcp_of(ep);
@@ -171,6 +206,7 @@ static int tcp_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 			       GX_PEERS_MAX);
 	e->link->nr_eps++;
 	e->counted = true;
+	ep_ask_bare(e);
 	tcp_addr_put(&local->port, ep->conn, ep->conn->server);
 	return 0;
 }
@@ -179,6 +215,20 @@ static int tcp_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 static unsigned chunk_shift(uint32_t chunk_b)
 {
 	return 31 - (unsigned)__builtin_clz(chunk_b);
+}
+
+/* Socket @i brings payload alone, into device memory. */
+static int sock_bare(struct tcp_ep *e, unsigned i)
+{
+	struct tcp_feed *f;
+	int ret = tcp_dev_feed(e->ep.conn->gx->tcp_dev, e->ep.core->index, e->sock[i].fd, &f);
+
+	if (ret)
+		return ret;
+	e->nr_promised--;
+	e->sock[i].bare = true;
+	tcp_feed_give(e, i, f);
+	return 0;
 }
 
 /* The set-up has connected all sockets of the lane. */
@@ -201,6 +251,12 @@ static int tcp_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 		tcp_sys_tune(e->sock[i].fd, ep->conn->agreed.peer_timeout_ns);
 		t->fd[ep->lane][i] = -1;
 		e->nr_socks++;
+		if (e->nr_promised && i) {
+			int ret = sock_bare(e, i);
+
+			if (ret)
+				return ret;
+		}
 	}
 	return 0;
 }
@@ -226,6 +282,8 @@ static void tcp_ep_free(struct gx_ep *ep)
 	struct tcp_ep *e = tcp_of(ep);
 
 	socks_close(e);
+	if (e->nr_promised)
+		tcp_dev_unpromise(ep->conn->gx->tcp_dev, e->nr_promised);
 	if (e->counted)
 		e->link->nr_eps--;
 	gx_pages_put(e, sizeof(*e));
@@ -251,6 +309,7 @@ int link_tcp_open(struct gx_core *core, struct link_tcp **out)
 	if (!l)
 		return -ENOMEM;
 	l->core = core;
+	l->has_feeds = core->gx->opts.tcp_rx != GX_TCP_RX_COPY;
 	*out = l;
 	return 0;
 }

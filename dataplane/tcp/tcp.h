@@ -213,6 +213,7 @@ struct tcp_ep {
 	unsigned nr_socks, tx_rover, rx_rover;
 	unsigned chunk_shift;
 	uint32_t window;       /* chunks */
+	unsigned nr_promised;  /* ctl: feeds that are set aside for its sockets */
 	bool rx_bare, tx_bare; /* frozen: payload for memory of one GPU comes, or goes, bare */
 	unsigned rx_device, tx_device; /* frozen: that GPU, of this end and of the peer's */
 	/* operations */

@@ -26,6 +26,8 @@ static void feed_end(struct tcp_feed *f)
 {
 	int fd = f->fd;
 
+	if (f->gone)
+		f->gone(f);
 	f->ops->close(f);
 	gx_fd_close(fd);
 }

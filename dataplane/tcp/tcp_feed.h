@@ -57,6 +57,9 @@ struct tcp_feed {
 	bool readable; /* frozen: the CPU may read every fragment, so headers may lie in the stream.
 			  False: payload alone comes here */
 	const char *why; /* of pull()'s error; static text */
+	/* Control path, just before close(): for the owner; NULL: nothing. */
+	void (*gone)(struct tcp_feed *f);
+	void *owner;
 	/* owner: tcp_frag.c, unless a field says otherwise */
 	struct tcp_feed *next; /* ctl: of those that outlive their endpoint */
 	int fd;		       /* likewise: its socket */

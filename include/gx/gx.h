@@ -123,6 +123,16 @@ enum gx_unpack_mode {
 	GX_UNPACK_MODE_HOST,	 /* the CPU gathers; one copy for each run of bytes */
 };
 
+/** enum gx_tcp_rx - How link tcp receives payload for memory of a GPU. Everything else is copied by
+ * the kernel. */
+enum gx_tcp_rx {
+	GX_TCP_RX_COPY, /* the kernel copies to host memory, and the GPU from there */
+	/* The NIC puts it into memory of the GPU: devmem TCP, Linux 6.12 and newer, and a NIC that
+	 * has it. gx_open() fails, with the reason, where something is missing. No card has run
+	 * it. */
+	GX_TCP_RX_DEVMEM,
+};
+
 /** enum gx_switch - Zero is the default, as everywhere. */
 enum gx_switch { GX_AUTO, GX_ON, GX_OFF };
 
@@ -259,6 +269,15 @@ struct gx_opts {
 	 * gets of memory that the peer does not map; default 64 KiB. The larger limit of both ends
 	 * counts. Shorter ones are faster as packets, and their bytes land in whole words of 8. */
 	unsigned pull, pull_over_b;
+	/* -- Link tcp into memory of a GPU -- */
+	/* .tcp_rx: enum gx_tcp_rx. DEVMEM: .tcp_rx_nic is the interface and its queues, as
+	 * "eth0:8-15", prepared as gx_nic_step() says; gx binds .tcp_rx_b bytes of GPU
+	 * .tcp_rx_device to them (a multiple of 2 MiB, up to 4 GiB; default 256 MiB), and opens
+	 * that GPU. It serves connections with at least two data sockets whose peer can send so;
+	 * gx warns of others, and copies. Read by gx_open() alone */
+	unsigned tcp_rx, tcp_rx_device;
+	const char *tcp_rx_nic;
+	uint64_t tcp_rx_b;
 };
 
 /**

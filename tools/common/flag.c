@@ -36,6 +36,10 @@ static const struct flag {
 	{"gx_opts.ports", "--port"},
 	{"gx_opts.pull", "--pull"},
 	{"gx_opts.slots", "--slots"},
+	{"gx_opts.tcp_rx", "--tcp-rx"},
+	{"gx_opts.tcp_rx_b", "--tcp-rx-pool"},
+	{"gx_opts.tcp_rx_device", "--tcp-rx-gpu"},
+	{"gx_opts.tcp_rx_nic", "--tcp-rx-nic"},
 	{"gx_opts.unpack", "--unpack"},
 	{"gx_opts.verbs", "--rdma"},
 };

@@ -126,6 +126,15 @@ static const struct argp_option gx_options[] = {
 	 OPT_GX_GROUP},
 	{"pull-over", OPT_GX_PULL_OVER, "SIZE", 0, "Longer messages go so; default 64K",
 	 OPT_GX_GROUP},
+	{"tcp-rx", OPT_GX_TCP_RX, "HOW", 0,
+	 "How link tcp receives payload for memory of a GPU: copy (default), devmem (a NIC of Linux "
+	 "6.12 puts it there; no card has run it)",
+	 OPT_GX_GROUP},
+	{"tcp-rx-nic", OPT_GX_TCP_RX_NIC, "IF:A-B", 0,
+	 "With devmem: interface and queues, prepared as gxd nic plan says", OPT_GX_GROUP},
+	{"tcp-rx-gpu", OPT_GX_TCP_RX_GPU, "N", 0, "With devmem: the GPU; default 0", OPT_GX_GROUP},
+	{"tcp-rx-pool", OPT_GX_TCP_RX_POOL, "SIZE", 0,
+	 "With devmem: bytes of its memory for the NIC; default 256M", OPT_GX_GROUP},
 	{0},
 };
 
