@@ -55,6 +55,11 @@ static uint32_t feed_held(const struct tcp_feed *f)
 	return devmem_rx_held(devmem_feed_rx((struct tcp_feed *)f));
 }
 
+static void feed_leave(struct tcp_feed *f)
+{
+	devmem_rx_leave(devmem_feed_rx(f));
+}
+
 /* Fragments that a lost GPU has not given back are forgotten with the GPU. */
 static void feed_close(struct tcp_feed *f)
 {
@@ -72,6 +77,7 @@ static const struct tcp_feed_ops feed_ops = {
 	.done = feed_done,
 	.release = feed_release,
 	.held = feed_held,
+	.leave = feed_leave,
 	.close = feed_close,
 };
 

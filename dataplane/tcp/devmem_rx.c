@@ -211,6 +211,14 @@ static int rx_claim(struct devmem_rx *rx, struct rx_read *rd, const struct devme
 	return 0;
 }
 
+void devmem_rx_leave(struct devmem_rx *rx)
+{
+	while (rx->tail != rx->ready)
+		rec_drop(rx, rec_at(rx, rx->tail));
+	rx->is_stuck = true;
+	rx_fail(rx, -ESHUTDOWN, "the socket is about to be closed");
+}
+
 void devmem_rx_forget(struct devmem_rx *rx)
 {
 	for (uint32_t i = rx->ready; i != rx->head; i++)

@@ -8,6 +8,7 @@
  *   hold()     one more copy reads the fragment
  *   done()     one of its users has finished
  *   release()  in each turn: memory of fragments that nobody uses goes back
+ *   leave()    at the end of the socket's endpoint
  *
  * The sources: devmem_feed.c. To write another one, fill struct tcp_feed_ops. The polling core that
  * turns the socket calls all but close, and no call of it blocks, allocates or logs. tcp_frag.c
@@ -47,7 +48,10 @@ struct tcp_feed_ops {
 	/* Fragments that are not done. While there are any, the socket must stay open: the memory
 	 * that a copy reads would get other bytes. */
 	uint32_t (*held)(const struct tcp_feed *f);
-	/* Control path, held() is 0 or no GPU reads any more. The caller closes the socket next. */
+	/* The core's last call, when nothing is pulled any more: let go of what the feed shares with
+	 * others of the core. Fragments that are held stay. */
+	void (*leave)(struct tcp_feed *f);
+	/* Control path, while the core may turn other sockets: held() is 0 or no GPU reads any more. The caller closes the socket next. */
 	void (*close)(struct tcp_feed *f);
 };
 

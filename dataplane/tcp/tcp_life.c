@@ -25,6 +25,9 @@ void tcp_ep_leave(struct tcp_ep *e)
 	struct gx_ep *ep = &e->ep;
 
 	ops_fail(e);
+	for (unsigned i = 0; i < e->nr_socks; i++)
+		if (e->sock[i].feed)
+			e->sock[i].feed->ops->leave(e->sock[i].feed);
 	if (e->index != TCP_NONE)
 		e->link->eps[e->index] = NULL;
 	ep->comp_mark = ep->core->comp_head;

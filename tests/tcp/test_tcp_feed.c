@@ -300,6 +300,23 @@ static void readable__into_host_memory(void **state)
 	rig_done(r);
 }
 
+/* This kernel, with the real calls: without a NIC all payload comes as plain data. */
+static void this_kernel__plain_data(void **state)
+{
+	struct rig *r = rig_new(3, true, 5000, SCRIPT_PAGES);
+	struct tcp_ep *b = r->p->side[1].e;
+
+	for (unsigned i = 1; i < b->nr_socks; i++) {
+		rx_of(r, i)->sys = &devmem_sys_kernel;
+		rx_of(r, i)->fd = b->sock[i].fd;
+	}
+	for (unsigned k = 0; k < GX_ARRAY_SIZE(sizes); k++)
+		move(r, GX_OP_PUT, sizes[k], k);
+	assert_true(fed_b(r) &&
+		    fed_b(r) == rx_of(r, 1)->stat.linear_b + rx_of(r, 2)->stat.linear_b);
+	rig_done(r);
+}
+
 /* Many under way at once, both ways, into a pool that is too small for them. */
 static void storm(bool bare, uint32_t nr_pages, uint64_t delay_ns, uint64_t len)
 {
@@ -507,6 +524,8 @@ static void fail__with_blocks_out(void **state)
 			assert_true(atomic_load(&ep->detached));
 			for (unsigned i = r->first; i < b->e->nr_socks; i++)
 				assert_int_equal(devmem_rx_held(rx_of(r, i)), 0);
+			/* Another thread closes the sockets: it must not touch the core's pools. */
+			assert_int_equal(r->pool[0]->held + r->pool[1]->held, 0);
 			rig_free(r);
 		}
 }
@@ -681,6 +700,7 @@ int main(void)
 		cmocka_unit_test(bare__payload_alone),
 		cmocka_unit_test(bare__other_memory),
 		cmocka_unit_test(readable__into_host_memory),
+		cmocka_unit_test(this_kernel__plain_data),
 		cmocka_unit_test(put__many),
 		cmocka_unit_test(pool__is_too_small),
 		cmocka_unit_test(bare__either_first),
