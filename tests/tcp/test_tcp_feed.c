@@ -317,6 +317,73 @@ static void this_kernel__plain_data(void **state)
 	rig_done(r);
 }
 
+/* The first side receives bare payload, too: by the real calls, as plain data. */
+static struct devmem_pool *bare_back(struct rig *r, char *mem)
+{
+	struct tcp_ep *a = r->p->side[0].e, *b = r->p->side[1].e;
+	struct devmem_pool *pool;
+
+	assert_int_equal(devmem_pool_open(77, mem, 16 * DEVMEM_PAGE_B, 0, &pool), 0);
+	r->p->side[0].core->tcp->has_feeds = true;
+	pair_gpu(r->p, 0, 7000);
+	b->tx_bare = a->rx_bare = true;
+	r->p->side[1].conn.peer = r->p->side[0].conn.peer;
+	for (unsigned i = 1; i < a->nr_socks; i++) {
+		struct devmem_cfg cfg = {.sys = &devmem_sys_kernel,
+					 .fd = a->sock[i].fd,
+					 .lin = mem + i * LIN_B,
+					 .lin_b = LIN_B,
+					 .depth = DEPTH};
+		struct tcp_feed *f;
+
+		assert_int_equal(devmem_feed_open(&cfg, pool, &f), 0);
+		a->sock[i].bare = true;
+		tcp_feed_give(a, i, f);
+	}
+	return pool;
+}
+
+/* Both ends have memory of a GPU alone, and each puts to the other and gets from it. */
+static void bare__both_ways(void **state)
+{
+	struct rig *r = rig_new(3, true, 5000, SCRIPT_PAGES);
+	char *mem = malloc(4 * LIN_B);
+	struct devmem_pool *pool;
+	const uint64_t len = 150001;
+
+	assert_non_null(mem);
+	pool = bare_back(r, mem);
+	for (unsigned i = 0; i < 2; i++) /* a quarter each: put, got, sources */
+		bytes_fill(r->p->side[i].mem.addr + HALF, HALF, 3 + i);
+	for (unsigned n = 0; n < 10; n++) {
+		unsigned done[2] = {r->p->side[0].nr_done, r->p->side[1].nr_done};
+
+		for (unsigned i = 0; i < 2; i++) {
+			struct side *s = &r->p->side[i];
+			struct gx_op put = op_at(s, GX_OP_PUT, HALF + n * 1000, len);
+			struct gx_op get = op_at(s, GX_OP_GET, HALF / 2 + n, len);
+
+			memset(s->mem.addr, POISON, HALF);
+			put.remote_off = n;
+			get.remote_off = HALF + n * 2000;
+			assert_int_equal(side_post(r->p, i, &put), 0);
+			assert_int_equal(side_post(r->p, i, &get), 0);
+		}
+		UNTIL(r->p,
+		      r->p->side[0].nr_done == done[0] + 2 && r->p->side[1].nr_done == done[1] + 2);
+		for (unsigned i = 0; i < 2; i++) {
+			const char *at = r->p->side[i].mem.addr;
+			const char *far = r->p->side[!i].mem.addr + HALF;
+
+			assert_memory_equal(at + n, far + n * 1000, len);
+			assert_memory_equal(at + HALF / 2 + n, far + n * 2000, len);
+		}
+	}
+	rig_done(r);
+	devmem_pool_close(pool);
+	free(mem);
+}
+
 /* Many under way at once, both ways, into a pool that is too small for them. */
 static void storm(bool bare, uint32_t nr_pages, uint64_t delay_ns, uint64_t len)
 {
@@ -701,6 +768,7 @@ int main(void)
 		cmocka_unit_test(bare__other_memory),
 		cmocka_unit_test(readable__into_host_memory),
 		cmocka_unit_test(this_kernel__plain_data),
+		cmocka_unit_test(bare__both_ways),
 		cmocka_unit_test(put__many),
 		cmocka_unit_test(pool__is_too_small),
 		cmocka_unit_test(bare__either_first),
