@@ -114,6 +114,12 @@ static void rec_push(struct uring_rx *rx, struct uring_sock *s, uint32_t i)
 	s->tail = i;
 }
 
+static void rec_skip(struct uring_rec *rec)
+{
+	rec->off += rec->left;
+	rec->left = 0;
+}
+
 /* Bytes that came and that nobody will pull. */
 static void recs_drop(struct uring_rx *rx, struct uring_sock *s)
 {
@@ -121,7 +127,7 @@ static void recs_drop(struct uring_rx *rx, struct uring_sock *s)
 		uint32_t i = s->head;
 
 		s->head = rx->rec[i].next;
-		rx->rec[i].left = 0;
+		rec_skip(&rx->rec[i]);
 		if (!rx->rec[i].refs)
 			rx->kind->give(rx, i);
 	}
@@ -286,7 +292,7 @@ static void bytes_take(struct uring_rx *rx, uint32_t i, const struct io_uring_cq
 		rec_push(rx, s, k);
 		return;
 	}
-	rec->left = 0;
+	rec_skip(rec);
 	rx->kind->give(rx, k);
 }
 

@@ -87,7 +87,7 @@ struct uring_kind {
 	void (*prep)(struct uring_rx *rx, struct io_uring_sqe *sqe);
 	/* Where are the bytes of this completion? 1: @rec says it. 0: it has none. -EPROTO. */
 	int (*place)(struct uring_rx *rx, const struct io_uring_cqe *cqe, struct uring_rec *rec);
-	/* Nobody reads record @i any more: uring_rec_free(), now or when its memory has gone back. */
+	/* Nobody reads record @i any more, and its off is its end: uring_rec_free(), now or when its memory has gone back. */
 	void (*give)(struct uring_rx *rx, uint32_t i);
 	void (*flush)(struct uring_rx *rx);    /* once a turn: the kernel may have what was given */
 	uint32_t (*room)(struct uring_rx *rx); /* places that the kernel could fill, about */
