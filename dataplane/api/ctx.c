@@ -25,10 +25,10 @@ uint64_t ctx_host_delay_ns;
 
 static int opts_check_tcp(const struct gx_opts *o)
 {
-	if (o->tcp_rx > GX_TCP_RX_DEVMEM)
+	if (o->tcp_rx > GX_TCP_RX_URING)
 		return gx_fail(-EINVAL, "gx_opts.tcp_rx %u is not known: take a GX_TCP_RX_ value",
 			       o->tcp_rx);
-	if (o->tcp_rx == GX_TCP_RX_COPY && o->tcp_rx_nic)
+	if (o->tcp_rx != GX_TCP_RX_DEVMEM && o->tcp_rx_nic)
 		return gx_fail(-EINVAL,
 			       "gx_opts.tcp_rx_nic '%.64s' goes with gx_opts.tcp_rx devmem alone",
 			       o->tcp_rx_nic);

@@ -5,6 +5,7 @@
 #include "control/control.h"
 #include "copy/dma.h"
 #include "local/local.h"
+#include "tcp/tcp.h"
 #include "tcp/tcp_dev.h"
 #include "verbs/verbs.h"
 #include "packet/pkt.h"
@@ -104,6 +105,9 @@ static void say_tcp(struct gx *gx, char *buf, size_t room, size_t *at)
 {
 	char text[192];
 
+	if (gx->opts.tcp_rx == GX_TCP_RX_URING)
+		say(buf, room, at, "tcp rx   io_uring, into %u MiB of buffers a core\n",
+		    TCP_POOL_B >> 20);
 	if (!gx->tcp_dev)
 		return;
 	tcp_dev_text(gx->tcp_dev, text, sizeof(text));

@@ -5,6 +5,8 @@
  */
 #include "tcp/io_ring.h"
 
+#include "gx_internal/fork.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +20,7 @@ static int sys_setup(unsigned entries, struct io_uring_params *p)
 {
 	long ret = syscall(SYS_io_uring_setup, entries, p);
 
-	return ret < 0 ? -errno : (int)ret;
+	return ret < 0 ? -errno : gx_fd_own((int)ret);
 }
 
 static int sys_enter(int fd, unsigned nr, unsigned flags)
@@ -42,6 +44,8 @@ static int sys_map(int fd, uint64_t off, size_t len, void **out)
 
 	if (at == MAP_FAILED)
 		return -errno;
+	/* A child that had the ring would keep its sockets open. */
+	madvise(at, len, MADV_DONTFORK);
 	*out = at;
 	return 0;
 }
@@ -53,7 +57,7 @@ static void sys_unmap(void *at, size_t len)
 
 static void sys_close(int fd)
 {
-	close(fd);
+	gx_fd_close(fd);
 }
 
 const struct io_ring_sys io_ring_sys_kernel = {.setup = sys_setup,

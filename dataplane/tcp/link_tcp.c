@@ -261,7 +261,7 @@ static int tcp_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 				return ret;
 		}
 	}
-	return 0;
+	return tcp_uring_give(e);
 }
 
 static void socks_close(struct tcp_ep *e)
@@ -308,13 +308,18 @@ const struct gx_link_ops gx_link_tcp_ops = {
 int link_tcp_open(struct gx_core *core, struct link_tcp **out)
 {
 	struct link_tcp *l = calloc(1, sizeof(*l));
+	int ret;
 
 	if (!l)
 		return -ENOMEM;
 	l->core = core;
 	l->has_feeds = core->gx->opts.tcp_rx != GX_TCP_RX_COPY;
-	*out = l;
-	return 0;
+	ret = tcp_uring_want(l);
+	if (ret)
+		link_tcp_close(l);
+	else
+		*out = l;
+	return ret;
 }
 
 void link_tcp_close(struct link_tcp *l)
@@ -323,5 +328,6 @@ void link_tcp_close(struct link_tcp *l)
 		return;
 	tcp_gpus_close(l);
 	tcp_feeds_end(l);
+	tcp_uring_close(l);
 	free(l);
 }

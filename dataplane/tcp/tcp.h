@@ -44,6 +44,10 @@
 #define TCP_STAGE_MIN 3		  /* ... but so many at least, ... */
 #define TCP_STAGE_MAX 16	  /* ... and so many at most */
 #define TCP_FETCH_MAX 4		  /* chunks that are staged before an operation sends them */
+#define TCP_POOL_B    (4u << 20)  /* buffers of a core that io_uring receives into */
+#define TCP_BUF_B     16384	  /* one of them */
+#define TCP_FRAGS     4096	  /* fragments that may wait */
+#define TCP_WHY_B     256	  /* of a text */
 #define TCP_NONE      UINT32_MAX
 #define TCP_SLOT_BIT  (1ull << 63) /* a token with this bit names a slot */
 #define TCP_TICK_NS   1000000
@@ -270,6 +274,8 @@ struct link_tcp {
 	uint32_t nr_held;		   /* fragments of all eps */
 	uint32_t drop_seq;		   /* memory freed from here on may still be staged */
 	bool has_feeds;			   /* ctl, before GPUs are opened: sockets may have feeds */
+	struct uring_rx *uring;		   /* ctl, before the first socket; NULL: by recv() */
+	void *uring_pool;		   /* ctl: its buffers, of the arena; NULL: a test's */
 	struct tcp_feed *kept;		   /* ctl: feeds whose fragments a GPU may still read */
 	unsigned nr_gpus;		   /* ctl */
 	struct tcp_gpu *gpu[GX_GPUS_MAX];  /* ctl: by device; NULL: not open */
@@ -455,11 +461,28 @@ bool tcp_frag_rx(struct tcp_ep *e, struct tcp_sock *s);
 void tcp_feed_give(struct tcp_ep *e, unsigned i, struct tcp_feed *f);
 /** tcp_feed_drop() - Nobody takes the bytes that came and are not taken. */
 void tcp_feed_drop(struct tcp_feed *f);
+/** tcp_feed_end() - The same, and nothing more is pulled. It may come again. */
+void tcp_feed_end(struct tcp_feed *f);
 /** tcp_feed_close() - Control path: close @s with its feed. If a GPU may still read fragments, both
  * stay until tcp_feeds_end(). */
 void tcp_feed_close(struct link_tcp *l, struct tcp_sock *s);
 /** tcp_feeds_end() - Control path: no GPU copies any more. */
 void tcp_feeds_end(struct link_tcp *l);
+
+/* -- tcp_uring.c: sockets that io_uring receives from -- */
+
+/** tcp_uring_want() - Control path: a ring for @l, if gx_opts.tcp_rx asks for it. Return: 0, -errno
+ * with gx_error(): the kernel has none for this process. */
+int tcp_uring_want(struct link_tcp *l);
+/** tcp_uring_open() - A ring with TCP_POOL_B bytes at @pool. Return: 0, -errno with @why. */
+int tcp_uring_open(struct link_tcp *l, void *pool, char why[TCP_WHY_B]);
+/** tcp_uring_close() - Control path: no GPU copies any more. */
+void tcp_uring_close(struct link_tcp *l);
+/** tcp_uring_give() - Control path: the sockets of @e without a feed are the ring's, if there is one.
+ * Return: 0, -ENOMEM. */
+int tcp_uring_give(struct tcp_ep *e);
+bool tcp_uring_turn(struct link_tcp *l);	  /* once a turn, if there is a ring */
+bool tcp_uring_is_busy(const struct link_tcp *l); /* sockets come or go */
 
 /* -- tcp_live.c: hot endpoints, which each turn serves, and cold ones -- */
 

@@ -8,11 +8,12 @@
  *   hold()     one more copy reads the fragment
  *   done()     one of its users has finished
  *   release()  in each turn: memory of fragments that nobody uses goes back
+ *   end()      nothing more is pulled
  *   leave()    at the end of the socket's endpoint
  *
- * The sources: devmem_feed.c. To write another one, fill struct tcp_feed_ops. The polling core that
- * turns the socket calls all but close, and no call of it blocks, allocates or logs. tcp_frag.c
- * takes the fragments.
+ * The sources: devmem_feed.c, tcp_uring.c. To write another one, fill struct tcp_feed_ops. The
+ * polling core that turns the socket calls all but close, and no call of it blocks, allocates or
+ * logs. tcp_frag.c takes the fragments.
  */
 #ifndef GX_TCP_FEED_H
 #define GX_TCP_FEED_H
@@ -45,6 +46,9 @@ struct tcp_feed_ops {
 	 * whatever there is should go back. Return: 0, or why nothing goes back any more; then
 	 * pull() returns it too. */
 	int (*release)(struct tcp_feed *f, bool idle);
+	/* Nothing more is pulled: the stream or the endpoint has ended. Fragments may still be held,
+	 * and be done. It may come again. An endpoint that no core ever had ends without it. */
+	void (*end)(struct tcp_feed *f);
 	/* Fragments that are not done. While there are any, the socket must stay open: the memory
 	 * that a copy reads would get other bytes. */
 	uint32_t (*held)(const struct tcp_feed *f);

@@ -51,7 +51,7 @@ void tcp_fail(struct gx_ep *ep, int err)
 	tcp_tell_gauge(e, 0);
 	for (unsigned i = 0; i < e->nr_socks; i++)
 		if (e->sock[i].feed)
-			tcp_feed_drop(e->sock[i].feed);
+			tcp_feed_end(e->sock[i].feed);
 	ops_fail(e);
 	if (!e->nr_held)
 		tcp_ep_leave(e);

@@ -77,8 +77,6 @@ void uring_rx_close(struct uring_rx *rx)
 {
 	if (!rx)
 		return;
-	for (uint32_t i = 0; rx->sock && i < rx->nr_socks; i++)
-		assert(!rx->sock[i].held);
 	io_ring_close(&rx->ring);
 	rx->kind->close(rx);
 	free(rx->sock);
@@ -216,12 +214,19 @@ static void list_walk(struct uring_rx *rx)
 		uint32_t i = sock_unlist(rx);
 		struct uring_sock *s = &rx->sock[i];
 
+		if (s->is_forgotten && !s->cancel_due) {
+			if (!uring_rx_left(rx, i))
+				sock_list(rx, i);
+			continue;
+		}
 		if (s->cancel_due || s->state == URING_WANTS || (s->state == URING_DRY && room)) {
 			room -= s->state == URING_DRY;
 			if (!sock_submit(rx, i)) {
 				sock_list(rx, i);
 				return;
 			}
+			if (s->is_forgotten)
+				sock_list(rx, i);
 		} else if (s->state == URING_DRY) {
 			sock_list(rx, i);
 		}
@@ -325,6 +330,7 @@ int uring_rx_add(struct uring_rx *rx, int fd)
 			continue;
 		*s = (struct uring_sock){
 			.state = URING_FREE, .fd = fd, .head = URING_NONE, .tail = URING_NONE};
+		rx->nr_used++;
 		sock_want(rx, i, URING_WANTS);
 		return (int)i;
 	}
@@ -422,5 +428,13 @@ bool uring_rx_left(struct uring_rx *rx, uint32_t sock)
 	if (s->state == URING_ARMED)
 		uring_goto(s, URING_ENDED);
 	uring_goto(s, URING_FREE);
+	rx->nr_used--;
 	return true;
+}
+
+void uring_rx_forget(struct uring_rx *rx, uint32_t sock)
+{
+	uring_rx_leave(rx, sock);
+	rx->sock[sock].is_forgotten = true;
+	sock_list(rx, sock);
 }

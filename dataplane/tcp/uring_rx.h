@@ -51,9 +51,10 @@ enum uring_state {
 struct uring_sock {
 	uint8_t state; /* enum uring_state */
 	bool is_leaving;
-	bool is_listed;	 /* in the list of those that a turn looks at */
-	bool cancel_due; /* to be cancelled */
-	bool cancel_out; /* the kernel has not answered to the cancel */
+	bool is_forgotten; /* its place becomes free by itself */
+	bool is_listed;	   /* in the list of those that a turn looks at */
+	bool cancel_due;   /* to be cancelled */
+	bool cancel_out;   /* the kernel has not answered to the cancel */
 	int fd;
 	int err; /* sticky: what came before is still pulled */
 	const char *why;
@@ -100,7 +101,7 @@ struct uring_rx {
 	void *own;  /* of the kind */
 	char *pool; /* every fragment lies in pool_b bytes from here on */
 	uint64_t pool_b;
-	uint32_t nr_socks;
+	uint32_t nr_socks, nr_used;
 	struct uring_sock *sock;
 	uint32_t list_head, list_tail, nr_listed;
 	uint32_t rec_free, nr_recs, nr_free;
@@ -121,7 +122,7 @@ struct uring_cfg {
 /** uring_rx_open() - A pool of buffers. Return: 0, -EINVAL, -ENOMEM, -errno of the kernel; with
  * @why. */
 int uring_rx_open(const struct uring_cfg *cfg, struct uring_rx **out, char why[IO_RING_WHY_B]);
-/** uring_rx_close() - No copy reads a fragment any more, and no core turns. NULL is fine. */
+/** uring_rx_close() - No core turns, and no copy reads a fragment any more. NULL is fine. */
 void uring_rx_close(struct uring_rx *rx);
 /** uring_rx_is_packed() - Does a buffer take bytes of several completions? */
 bool uring_rx_is_packed(const struct uring_rx *rx);
@@ -150,6 +151,14 @@ void uring_rx_leave(struct uring_rx *rx, uint32_t sock);
 /** uring_rx_left() - Behind uring_rx_leave(), and a turn or more. True: the kernel has no receive of
  * it, and no copy reads its fragments. The place is free. */
 bool uring_rx_left(struct uring_rx *rx, uint32_t sock);
+/** uring_rx_forget() - The same in one: nobody asks for uring_rx_left(), and later turns free the
+ * place. The caller may close the socket at once; the kernel keeps it open until then. */
+void uring_rx_forget(struct uring_rx *rx, uint32_t sock);
+/** uring_rx_is_busy() - Has a socket a place? */
+static inline bool uring_rx_is_busy(const struct uring_rx *rx)
+{
+	return rx->nr_used;
+}
 /** uring_rx_held() - References to fragments of @sock. */
 static inline uint32_t uring_rx_held(const struct uring_rx *rx, uint32_t sock)
 {

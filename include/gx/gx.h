@@ -123,14 +123,17 @@ enum gx_unpack_mode {
 	GX_UNPACK_MODE_HOST,	 /* the CPU gathers; one copy for each run of bytes */
 };
 
-/** enum gx_tcp_rx - How link tcp receives payload for memory of a GPU. Everything else is copied by
- * the kernel. */
+/** enum gx_tcp_rx - How link tcp receives. */
 enum gx_tcp_rx {
-	GX_TCP_RX_COPY, /* the kernel copies to host memory, and the GPU from there */
-	/* The NIC puts it into memory of the GPU: devmem TCP, Linux 6.12 and newer, and a NIC that
+	GX_TCP_RX_COPY, /* the kernel copies, for memory of a GPU to host memory; the GPU from there */
+	/* The NIC puts payload for memory of a GPU there: devmem TCP, Linux 6.12 and newer, and a NIC that
 	 * has it. gx_open() fails, with the reason, where something is missing. No card has run
 	 * it. */
 	GX_TCP_RX_DEVMEM,
+	/* The kernel copies all of it to buffers by io_uring: Linux 6.1 and newer, and the right to
+	 * it, else gx_open() fails. One thread alone may turn a core. A GPU reads the buffers, a CPU
+	 * copies once more. A core whose peers are silent makes no system call for receiving. */
+	GX_TCP_RX_URING,
 };
 
 /** enum gx_switch - Zero is the default, as everywhere. */

@@ -593,6 +593,41 @@ static void leave__at_work(void **state)
 	rig_close(&r);
 }
 
+/* Nobody asks any more: its place becomes free when the last copy has ended. */
+static void forget__while_held(void **state)
+{
+	struct rig r;
+	uint32_t s;
+
+	rig_open(&r, false);
+	s = sock_add(&r, 1);
+	rs_bytes(&k, 1, 10, true);
+	turn(&r);
+	assert_int_equal(uring_rx_pull(r.rx, s, 10, r.frag, FRAGS), 1);
+	uring_rx_forget(r.rx, s);
+	for (int i = 0; i < 5; i++)
+		uring_rx_turn(r.rx);
+	assert_false(k.sock[1].is_armed);
+	assert_true(uring_rx_is_busy(r.rx));
+	assert_true(r.rx->sock[s].state != URING_FREE);
+	done(&r, 1);
+	uring_rx_turn(r.rx);
+	uring_rx_turn(r.rx);
+	assert_int_equal(r.rx->sock[s].state, URING_FREE);
+	assert_false(uring_rx_is_busy(r.rx));
+	s = sock_add(&r, 1);
+	k.is_slow = true; /* the receive is at work when the cancel comes */
+	uring_rx_forget(r.rx, s);
+	for (int i = 0; i < 5; i++)
+		uring_rx_turn(r.rx);
+	assert_true(uring_rx_is_busy(r.rx));
+	rs_end(&k, 1, -ECONNRESET, 0);
+	turn(&r);
+	uring_rx_turn(r.rx);
+	assert_false(uring_rx_is_busy(r.rx));
+	rig_close(&r);
+}
+
 /* In each state, and twice. */
 static void leave__any_state(void **state)
 {
@@ -749,31 +784,19 @@ static void storm__packed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(open__refused),
-		cmocka_unit_test(open__wrong),
-		cmocka_unit_test(open__packed_unknown),
-		cmocka_unit_test(pull__bytes),
-		cmocka_unit_test(pull__pieces),
-		cmocka_unit_test(pull__packed),
-		cmocka_unit_test(end__packed),
-		cmocka_unit_test(end__after_bytes),
-		cmocka_unit_test(end__with_buffer),
-		cmocka_unit_test(again__passing),
-		cmocka_unit_test(again__dry),
-		cmocka_unit_test(place__nonsense),
-		cmocka_unit_test(place__twice),
-		cmocka_unit_test(cqe__strays),
-		cmocka_unit_test(turn__no_system_call),
-		cmocka_unit_test(turn__busy),
-		cmocka_unit_test(turn__broken),
-		cmocka_unit_test(turn__not_mine),
-		cmocka_unit_test(turn__full),
-		cmocka_unit_test(leave__while_held),
-		cmocka_unit_test(leave__at_work),
-		cmocka_unit_test(leave__any_state),
-		cmocka_unit_test(add__many),
-		cmocka_unit_test(storm__whole_buffers),
-		cmocka_unit_test(storm__packed),
+		cmocka_unit_test(open__refused),	cmocka_unit_test(open__wrong),
+		cmocka_unit_test(open__packed_unknown), cmocka_unit_test(pull__bytes),
+		cmocka_unit_test(pull__pieces),		cmocka_unit_test(pull__packed),
+		cmocka_unit_test(end__packed),		cmocka_unit_test(end__after_bytes),
+		cmocka_unit_test(end__with_buffer),	cmocka_unit_test(again__passing),
+		cmocka_unit_test(again__dry),		cmocka_unit_test(place__nonsense),
+		cmocka_unit_test(place__twice),		cmocka_unit_test(cqe__strays),
+		cmocka_unit_test(turn__no_system_call), cmocka_unit_test(turn__busy),
+		cmocka_unit_test(turn__broken),		cmocka_unit_test(turn__not_mine),
+		cmocka_unit_test(turn__full),		cmocka_unit_test(leave__while_held),
+		cmocka_unit_test(leave__at_work),	cmocka_unit_test(forget__while_held),
+		cmocka_unit_test(leave__any_state),	cmocka_unit_test(add__many),
+		cmocka_unit_test(storm__whole_buffers), cmocka_unit_test(storm__packed),
 	};
 
 	return cmocka_run_group_tests_name("uring_rx", tests, NULL, NULL);

@@ -111,7 +111,7 @@ const char *opt_crc_by_text(enum gx_integrity_mode integrity, unsigned crc_by_co
 /** opt_pull() - "auto", "on", "off", "allow", as an enum gx_pull. Return: 0, -EINVAL. */
 int opt_pull(const char *text, unsigned *out);
 
-/** opt_tcp_rx() - "copy", "devmem", as an enum gx_tcp_rx. Return: 0, -EINVAL. */
+/** opt_tcp_rx() - "copy", "devmem", "uring", as an enum gx_tcp_rx. Return: 0, -EINVAL. */
 int opt_tcp_rx(const char *text, unsigned *out);
 
 /** enum opt_gx_key - Options of a context that both gxd and gxperf have, as keys of argp. */

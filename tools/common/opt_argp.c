@@ -127,8 +127,8 @@ static const struct argp_option gx_options[] = {
 	{"pull-over", OPT_GX_PULL_OVER, "SIZE", 0, "Longer messages go so; default 64K",
 	 OPT_GX_GROUP},
 	{"tcp-rx", OPT_GX_TCP_RX, "HOW", 0,
-	 "How link tcp receives payload for memory of a GPU: copy (default), devmem (a NIC of Linux "
-	 "6.12 puts it there; no card has run it)",
+	 "How link tcp receives: copy (default), devmem (a NIC of Linux 6.12 puts payload into "
+	 "memory of a GPU; no card has run it), uring (by io_uring)",
 	 OPT_GX_GROUP},
 	{"tcp-rx-nic", OPT_GX_TCP_RX_NIC, "IF:A-B", 0,
 	 "With devmem: interface and queues, prepared as gxd nic plan says", OPT_GX_GROUP},
