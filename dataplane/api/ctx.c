@@ -8,6 +8,7 @@
 #include "packet/pkt.h"
 #include "submit/submit.h"
 #include "tcp/tcp.h"
+#include "tcp/tcp_dev.h"
 #include "verbs/verbs.h"
 
 #include <errno.h>
@@ -21,6 +22,21 @@
 uint64_t ctx_host_delay_ns;
 
 /* ---- options ---- */
+
+static int opts_check_tcp(const struct gx_opts *o)
+{
+	if (o->tcp_rx > GX_TCP_RX_URING)
+		return gx_fail(-EINVAL, "gx_opts.tcp_rx %u is not known: take a GX_TCP_RX_ value",
+			       o->tcp_rx);
+	if (o->tcp_rx != GX_TCP_RX_DEVMEM && o->tcp_rx_nic)
+		return gx_fail(-EINVAL,
+			       "gx_opts.tcp_rx_nic '%.64s' goes with gx_opts.tcp_rx devmem alone",
+			       o->tcp_rx_nic);
+	if (o->tcp_rx == GX_TCP_RX_DEVMEM && !o->tcp_rx_nic)
+		return gx_fail(-EINVAL, "gx_opts.tcp_rx devmem needs an interface and its queues: "
+					"set gx_opts.tcp_rx_nic, as eth0:8-15");
+	return 0;
+}
 
 static int opts_check(const struct gx_opts *o)
 {
@@ -75,7 +91,7 @@ static int opts_check(const struct gx_opts *o)
 			       "copy engine kernel launches the unpack kernel, and unpack mode %s "
 			       "has none: take unpack mode auto, kernel or resident",
 			       gx_unpack_name((enum gx_unpack)o->unpack));
-	return 0;
+	return opts_check_tcp(o);
 }
 
 static int opts_take(struct gx *gx, const struct gx_opts *user)
@@ -90,6 +106,7 @@ static int opts_take(struct gx *gx, const struct gx_opts *user)
 	o->chunk_b = o->chunk_b ? o->chunk_b : 512 << 10;
 	o->window = o->window ? o->window : 16;
 	o->pull_over_b = o->pull_over_b ? o->pull_over_b : 64 << 10;
+	o->tcp_rx_b = o->tcp_rx_b ? o->tcp_rx_b : 256 << 20;
 	o->peer_timeout_ns = o->peer_timeout_ns ? o->peer_timeout_ns : 5000000000ull;
 	o->gpu_timeout_ns = o->gpu_timeout_ns ? o->gpu_timeout_ns : 5000000000ull;
 	if (!o->ports || !o->nr_ports) {
@@ -182,6 +199,28 @@ static int pool_open(struct gx *gx)
 			     "no bounce pool in GPU memory: %.400s; gx_opts.bounce host needs no GPU",
 			     why)
 		   : 0;
+}
+
+/* Device memory for link tcp. Its GPU reads host memory of the arena too. */
+static int tcp_dev_start(struct gx *gx)
+{
+	int device = (int)gx->opts.tcp_rx_device;
+	struct tcp_dev_cfg cfg = {.nic = &nic_sys_linux,
+				  .sys = &devmem_sys_kernel,
+				  .arena = gx->arena,
+				  .where = gx->opts.tcp_rx_nic,
+				  .pool_b = gx->opts.tcp_rx_b,
+				  .nr_cores = gx->nr_cores};
+	int ret = 0;
+
+	if (gx->opts.tcp_rx == GX_TCP_RX_DEVMEM) {
+		ret = gx_gpu_open(gx, device);
+		cfg.gpu = ret ? NULL : gx->gpu[device];
+		if (!ret)
+			ret = tcp_dev_open(&cfg, &gx->tcp_dev);
+	}
+	gx->opts.tcp_rx_nic = NULL; /* belongs to the caller */
+	return ret;
 }
 
 static void pool_close(struct gx *gx)
@@ -364,6 +403,8 @@ static int ctx_open(struct gx *gx)
 		ret = ports_open(gx);
 	if (!ret)
 		ret = verbs_open(gx);
+	if (!ret)
+		ret = tcp_dev_start(gx);
 	if (ret)
 		return ret;
 	return ctl_open(gx);
@@ -449,6 +490,7 @@ GX_EXPORT void gx_close(struct gx *gx)
 	for (unsigned i = 0; i < gx->nr_cores; i++)
 		core_close(gx->core[i]);
 	mem_reap(gx, true);
+	tcp_dev_close(gx->tcp_dev);
 	verbs_rails_close(gx->verbs);
 	local_peers_close(gx);
 	for (unsigned p = 0; p < gx->nr_ports; p++) {

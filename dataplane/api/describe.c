@@ -5,6 +5,8 @@
 #include "control/control.h"
 #include "copy/dma.h"
 #include "local/local.h"
+#include "tcp/tcp.h"
+#include "tcp/tcp_dev.h"
 #include "verbs/verbs.h"
 #include "packet/pkt.h"
 
@@ -99,6 +101,19 @@ static void say_verbs(const struct gx *gx, char *buf, size_t room, size_t *at)
 		say(buf, room, at, "%s\n", text);
 }
 
+static void say_tcp(struct gx *gx, char *buf, size_t room, size_t *at)
+{
+	char text[192];
+
+	if (gx->opts.tcp_rx == GX_TCP_RX_URING)
+		say(buf, room, at, "tcp rx   io_uring, into %u MiB of buffers a core\n",
+		    TCP_POOL_B >> 20);
+	if (!gx->tcp_dev)
+		return;
+	tcp_dev_text(gx->tcp_dev, text, sizeof(text));
+	say(buf, room, at, "tcp rx   %s\n", text);
+}
+
 GX_EXPORT int gx_describe(struct gx *gx, char *buf, size_t room)
 {
 	size_t at = 0;
@@ -118,6 +133,7 @@ GX_EXPORT int gx_describe(struct gx *gx, char *buf, size_t room)
 	else
 		say(buf, room, &at, "links    packet, local, tcp%s\n", gx->verbs ? ", verbs" : "");
 	say_verbs(gx, buf, room, &at);
+	say_tcp(gx, buf, room, &at);
 	for (unsigned i = 0; i < gx->nr_ports; i++) {
 		const struct gx_port_caps *c = &gx->port[i].port->caps;
 

@@ -210,7 +210,10 @@ void conn_tick(struct gx_conn *c)
 			ep_say_quantum(c, ep);
 		if (!fault || conn_state(c) != GX_CONN_STATE_UP)
 			continue;
-		if (fault == -ETIMEDOUT)
+		if (ep->fault_why)
+			conn_down(c, fault, "data of peer %s cannot be received: %s", c->peer_name,
+				  ep->fault_why);
+		else if (fault == -ETIMEDOUT)
 			conn_down(c, fault, "peer %s was not heard for %.1f s", c->peer_name,
 				  c->agreed.peer_timeout_ns / 1e9);
 		else if (fault == -EIO)

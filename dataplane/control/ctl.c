@@ -6,6 +6,7 @@
  * caller's thread resolves names and binds sockets.
  */
 #include "control/ctl.h"
+#include "tcp/tcp_dev.h"
 #include "verbs/verbs.h"
 
 #include <errno.h>
@@ -101,6 +102,8 @@ static void tick_done(struct gx_io *io, int res)
 	ctl_fd_tick(ctl, now_ns);
 	ctl_stats_tick(ctl, now_ns);
 	local_tick(ctl->gx);
+	if (ctl->gx->tcp_dev)
+		tcp_dev_report(ctl->gx->tcp_dev);
 	mem_reap(ctl->gx, false);
 	if (!ctl->closing) {
 		tick_conns(ctl);

@@ -36,6 +36,7 @@ struct local_pairs;
 struct local_peer;
 struct link_tcp;
 struct tcp_conn;
+struct tcp_dev;
 struct link_verbs;
 struct verbs_conn;
 struct verbs_rails;
@@ -171,6 +172,8 @@ struct gx_ep {
 	uint32_t quantum_said;	    /* ctl: quantum_b that gx last reported */
 	_Atomic bool attached;	    /* core: it turns this ep */
 	_Atomic bool detached;	    /* core: nothing refers to the ep any more: ctl may free it */
+	const char *fault_why;	    /* core, before fault: its reason, a static text; NULL: fault
+				       says all */
 };
 
 /* A connection. owner: ctl, unless a field says otherwise. */
@@ -223,6 +226,7 @@ struct gx {
 	struct gx_arena *arena;
 	struct gx_arena *pool;	 /* for payload slots in memory of pool_gpu; NULL: host memory */
 	struct gx_gpu *pool_gpu; /* frozen */
+	struct tcp_dev *tcp_dev; /* device memory for data sockets of link tcp; NULL: none. ctl */
 	void *pool_page;	 /* first page of the pool: other GPUs must reach it */
 	struct gx_uring *uring;
 	struct gx_gpu *host; /* CPU backend */

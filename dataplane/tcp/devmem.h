@@ -141,6 +141,13 @@ int devmem_rx_open(const struct devmem_cfg *cfg, struct devmem_rx **out);
 /** devmem_rx_close() - No copy reads a fragment any more. Tokens that are left go back when the
  * caller closes the socket, which it does next. NULL is fine. */
 void devmem_rx_close(struct devmem_rx *rx);
+/** devmem_rx_leave() - The polling core will not touch @rx any more: the pages of fragments that are
+ * done count no longer, though their tokens go back with the socket's close alone. A pool belongs to
+ * one core, and the close to another thread. */
+void devmem_rx_leave(struct devmem_rx *rx);
+/** devmem_rx_forget() - No fragment is read any more, though some were never done: their GPU is gone.
+ * Only devmem_rx_close() may follow. */
+void devmem_rx_forget(struct devmem_rx *rx);
 /** devmem_rx_pool() - Fragments of @p may come. Return: 0, -ENOSPC, -EEXIST. */
 int devmem_rx_pool(struct devmem_rx *rx, struct devmem_pool *p);
 

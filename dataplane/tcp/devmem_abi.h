@@ -19,7 +19,8 @@
 
 /* include/uapi/asm-generic/socket.h, 6.12: SO_DEVMEM_LINEAR, SO_DEVMEM_DMABUF, SO_DEVMEM_DONTNEED.
  * The first two are types of control messages of level SOL_SOCKET (SCM_DEVMEM_LINEAR,
- * SCM_DEVMEM_DMABUF), the third is an option that is set. */
+ * SCM_DEVMEM_DMABUF), the third is an option that is set. A send has the second too (6.16): then its
+ * data are a u32, the number of the binding, and addresses of the iovec are offsets in the dma-buf. */
 #define DEVMEM_LINEAR	78
 #define DEVMEM_DMABUF	79
 #define DEVMEM_DONTNEED 80

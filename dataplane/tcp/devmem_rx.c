@@ -211,6 +211,21 @@ static int rx_claim(struct devmem_rx *rx, struct rx_read *rd, const struct devme
 	return 0;
 }
 
+void devmem_rx_leave(struct devmem_rx *rx)
+{
+	while (rx->tail != rx->ready)
+		rec_drop(rx, rec_at(rx, rx->tail));
+	rx->is_stuck = true;
+	rx_fail(rx, -ESHUTDOWN, "the socket is about to be closed");
+}
+
+void devmem_rx_forget(struct devmem_rx *rx)
+{
+	for (uint32_t i = rx->ready; i != rx->head; i++)
+		rec_at(rx, i)->refs = 0;
+	rx_advance(rx);
+}
+
 /* The bytes of a read that cannot be trusted are dropped. Its tokens go back behind the others. */
 static void rx_undo(struct devmem_rx *rx, const struct rx_read *rd)
 {

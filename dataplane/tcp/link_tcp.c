@@ -5,7 +5,9 @@
  * endpoints. open, connect and free run on the control path, everything else on the polling core.
  */
 #include "tcp/tcp.h"
+#include "tcp/tcp_dev.h"
 
+#include "gx/log.h"
 #include "gx_internal/fork.h"
 
 #include <errno.h>
@@ -28,6 +30,7 @@ static void op_fill(struct tcp_ep *e, struct tcp_op *op, const struct gx_op *use
 	op->at = user->mem ? user->mem->addr + user->off : user->addr;
 	op->mem = user->mem;
 	op->gpu = user->len ? tcp_gpu_of(e->link, user->mem) : NULL;
+	op->bare = user->kind == GX_OP_PUT && user->len && tcp_bare_region(e, user->token);
 	op->len = user->len;
 	op->nr_chunks = tcp_nr_chunks(e, user->len);
 	op->token = names ? user->token & ~TCP_SLOT_BIT : 0; /* tcp_match.c alone names slots */
@@ -42,6 +45,7 @@ static void post_get(struct tcp_ep *e, uint32_t i, uint32_t slot)
 {
 	struct tcp_op *op = &e->ops[i];
 	struct tcp_frame f = {.type = TCP_GET,
+			      .flags = op->gpu && tcp_bare_takes(e, op->mem) ? TCP_F_BARE : 0,
 			      .token = op->token,
 			      .off = op->remote_off,
 			      .len = op->len,
@@ -157,6 +161,42 @@ static void ep_init_tables(struct tcp_ep *e)
 	e->deadline_ns = UINT64_MAX;
 }
 
+/* Why payload cannot come bare, though the context has device memory. NULL: it can. */
+static const char *bare_why_not(struct tcp_ep *e, struct tcp_dev *dev, unsigned nr)
+{
+	if (!nr)
+		return "it has one data socket, and payload needs another one "
+		       "(gx_connect_opts.sockets)";
+	if (!(e->ep.conn->peer.links & GX_LINKS_BARE))
+		return "the peer's gx is older, and does not send payload apart from headers";
+	if (!tcp_dev_promise(dev, nr))
+		return "other connections have all sockets that device memory is set up for";
+	e->nr_promised = nr;
+	return NULL;
+}
+
+/* Ask the peer for bare payload where this context has device memory. */
+static void ep_ask_bare(struct tcp_ep *e)
+{
+	struct gx_conn *c = e->ep.conn;
+	struct tcp_dev *dev = c->gx->tcp_dev;
+	const char *why;
+
+	if (!dev)
+		return;
+	why = bare_why_not(e, dev, c->tcp->nr_socks - 1);
+	if (why)
+		gx_warn("peer %s: what comes over link tcp is copied (gx_opts.tcp_rx copy): %s",
+			c->peer_name, why);
+	else
+		gx_info("peer %s: payload over link tcp comes into memory of cuda:%d by devmem",
+			c->peer_name, tcp_dev_device(dev));
+	e->rx_bare = !why;
+	e->rx_device = why ? 0 : (unsigned)tcp_dev_device(dev);
+	c->tcp->bare = e->rx_bare;
+	c->tcp->device = (uint8_t)e->rx_device;
+}
+
 static int tcp_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 {
 	struct tcp_ep *e = tcp_of(ep);
@@ -169,6 +209,7 @@ static int tcp_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 			       GX_PEERS_MAX);
 	e->link->nr_eps++;
 	e->counted = true;
+	ep_ask_bare(e);
 	tcp_addr_put(&local->port, ep->conn, ep->conn->server);
 	return 0;
 }
@@ -179,12 +220,31 @@ static unsigned chunk_shift(uint32_t chunk_b)
 	return 31 - (unsigned)__builtin_clz(chunk_b);
 }
 
+/* Socket @i brings payload alone, into device memory. */
+static int sock_bare(struct tcp_ep *e, unsigned i)
+{
+	struct tcp_feed *f;
+	int ret = tcp_dev_feed(e->ep.conn->gx->tcp_dev, e->ep.core->index, e->sock[i].fd, &f);
+
+	if (ret)
+		return ret;
+	e->nr_promised--;
+	e->sock[i].bare = true;
+	tcp_feed_give(e, i, f);
+	return 0;
+}
+
 /* The set-up has connected all sockets of the lane. */
 static int tcp_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 {
 	struct tcp_ep *e = tcp_of(ep);
 	struct tcp_conn *t = ep->conn->tcp;
+	struct tcp_addr addr;
 
+	if (tcp_addr_get(&remote->port, &addr))
+		return gx_fail(-EPROTO, "the peer's lane of link tcp makes no sense");
+	e->tx_bare = addr.bare;
+	e->tx_device = addr.device;
 	e->chunk_shift = chunk_shift(ep->conn->agreed.chunk_b);
 	e->window = ep->conn->agreed.window;
 	for (unsigned i = 0; i < t->nr_socks; i++) {
@@ -194,14 +254,23 @@ static int tcp_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 		tcp_sys_tune(e->sock[i].fd, ep->conn->agreed.peer_timeout_ns);
 		t->fd[ep->lane][i] = -1;
 		e->nr_socks++;
+		if (e->nr_promised && i) {
+			int ret = sock_bare(e, i);
+
+			if (ret)
+				return ret;
+		}
 	}
-	return 0;
+	return tcp_uring_give(e);
 }
 
 static void socks_close(struct tcp_ep *e)
 {
 	for (unsigned i = 0; i < e->nr_socks; i++)
-		gx_fd_close(e->sock[i].fd);
+		if (e->sock[i].feed)
+			tcp_feed_close(e->link, &e->sock[i]);
+		else
+			gx_fd_close(e->sock[i].fd);
 	e->nr_socks = 0;
 }
 
@@ -216,6 +285,8 @@ static void tcp_ep_free(struct gx_ep *ep)
 	struct tcp_ep *e = tcp_of(ep);
 
 	socks_close(e);
+	if (e->nr_promised)
+		tcp_dev_unpromise(ep->conn->gx->tcp_dev, e->nr_promised);
 	if (e->counted)
 		e->link->nr_eps--;
 	gx_pages_put(e, sizeof(*e));
@@ -237,17 +308,26 @@ const struct gx_link_ops gx_link_tcp_ops = {
 int link_tcp_open(struct gx_core *core, struct link_tcp **out)
 {
 	struct link_tcp *l = calloc(1, sizeof(*l));
+	int ret;
 
 	if (!l)
 		return -ENOMEM;
 	l->core = core;
-	*out = l;
-	return 0;
+	l->has_feeds = core->gx->opts.tcp_rx != GX_TCP_RX_COPY;
+	ret = tcp_uring_want(l);
+	if (ret)
+		link_tcp_close(l);
+	else
+		*out = l;
+	return ret;
 }
 
 void link_tcp_close(struct link_tcp *l)
 {
-	if (l)
-		tcp_gpus_close(l);
+	if (!l)
+		return;
+	tcp_gpus_close(l);
+	tcp_feeds_end(l);
+	tcp_uring_close(l);
 	free(l);
 }

@@ -13,6 +13,7 @@
 #include "copy/stage.h"
 #include "core/core.h"
 #include "tcp/tcp_conn.h"
+#include "tcp/tcp_feed.h"
 #include "tcp/tcp_frame.h"
 #include "tcp/tcp_state.h"
 
@@ -33,6 +34,7 @@
 #define TCP_OUT_B     (256u << 10) /* a queue with as many bytes takes no other chunk */
 #define TCP_AHEAD_B   16384	   /* bytes that a read may take beyond the frame under way */
 #define TCP_PAD_B     65536
+#define TCP_PENDS     128	  /* bare frames of a socket that are not whole */
 #define TCP_TURN_B    (1u << 20)  /* bytes of a socket and direction in a turn, about */
 #define TCP_LINK_B    (2u << 20)  /* the same, of all sockets of a core */
 #define TCP_LARGE_B   65536	  /* behind a frame so large a read takes trailer and next header */
@@ -42,6 +44,10 @@
 #define TCP_STAGE_MIN 3		  /* ... but so many at least, ... */
 #define TCP_STAGE_MAX 16	  /* ... and so many at most */
 #define TCP_FETCH_MAX 4		  /* chunks that are staged before an operation sends them */
+#define TCP_POOL_B    (4u << 20)  /* buffers of a core that io_uring receives into */
+#define TCP_BUF_B     16384	  /* one of them */
+#define TCP_FRAGS     4096	  /* fragments that may wait */
+#define TCP_WHY_B     256	  /* of a text */
 #define TCP_NONE      UINT32_MAX
 #define TCP_SLOT_BIT  (1ull << 63) /* a token with this bit names a slot */
 #define TCP_TICK_NS   1000000
@@ -62,14 +68,16 @@ void tcp_sys_tune(int fd, uint64_t timeout_ns);
  * that bring the bytes from there to their places, and buffers for payload that leaves. */
 struct tcp_gpu {
 	struct block_q *bq;
+	struct block_q
+		*far; /* fragments of feeds, which lie anywhere; NULL: no socket has a feed */
 	struct stage *stage;
-	char *ring;		/* TCP_RING_B bytes of the arena */
-	uint64_t head, tail;	/* of the ring, free-running: next byte to fill; blocks may read the
+	char *ring;	      /* TCP_RING_B bytes of the arena */
+	uint64_t head, tail;  /* of the ring, free-running: next byte to fill; blocks may read the
 				 bytes from tail on */
-	int err;		/* not 0: the GPU failed, or did not end a copy. No byte comes in */
-	unsigned stage_share;	/* buffers of stage that an endpoint may hold */
-	uint32_t drop_ticket;	/* of stage, when memory was last freed */
-	struct block_stat seen; /* the part of bq's counters that the core's have */
+	int err;	      /* not 0: the GPU failed, or did not end a copy. No byte comes in */
+	unsigned stage_share; /* buffers of stage that an endpoint may hold */
+	uint32_t drop_ticket; /* of stage, when memory was last freed */
+	struct block_stat seen, far_seen; /* the part of the counters that the core's have */
 };
 
 struct tcp_op {
@@ -78,6 +86,7 @@ struct tcp_op {
 	bool internal; /* serves a peer's get: no completion */
 	bool reported; /* its last completion is given */
 	bool fetching; /* it lies in the list of those whose next chunk is being staged */
+	bool bare;     /* its payload goes by sockets of its own */
 	uint32_t flags;
 	uint32_t next; /* in its list */
 	uint32_t mid;
@@ -140,7 +149,7 @@ struct tcp_slot {
 
 /* An offer of the peer, at the index of its slot. */
 struct tcp_offer {
-	bool used;
+	bool used, bare;
 	uint64_t token; /* also once a send has taken it; 0: revoked */
 	uint64_t tag, mask, len;
 	uint64_t order; /* of arrival */
@@ -154,12 +163,14 @@ struct tcp_out {
 	uint32_t len;		  /* of the payload */
 	uint32_t op;		  /* TCP_NONE: none */
 	bool gone;		  /* its operation has ended: zeros go out, and TCP_TAIL_VOID */
+	bool bare;		  /* payload alone: header and END are frames of socket 0 */
 	uint64_t chunk;		  /* of op */
 };
 
 /* The payload of the DATA frame that a socket is reading. */
 struct tcp_sink {
 	bool open;     /* one is under way, or its trailer is */
+	bool is_void;  /* a bare one: END said so */
 	uint32_t left; /* bytes of it that have not come */
 	uint32_t place;
 	uint64_t chunk;
@@ -177,9 +188,19 @@ struct tcp_sock {
 	uint64_t out_b;	     /* bytes in the queue */
 	struct tcp_out out[TCP_OUTS];
 	/* in */
+	struct tcp_feed *feed; /* frozen: bytes come from it; NULL: by recv() */
 	struct tcp_sink sink;
 	uint32_t from, to; /* bytes of buf that are not taken yet */
 	bool large;	   /* the last frame was */
+	bool full;	   /* the next frame is of a socket that has TCP_PENDS bare ones */
+	/* in, bare (tcp_bare.c) */
+	bool bare;		/* frozen: payload alone comes here */
+	uint32_t pend_head;	/* of pend[], free-running: next free; */
+	uint32_t pend_paid;	/* ... the first whose payload is not all here; */
+	uint32_t pend_ended;	/* ... the first without END; */
+	uint32_t pend_tail;	/* ... and the older one of these two */
+	uint32_t nr_lost_ticks; /* ticks for which payload has waited for its header */
+	struct tcp_sink pend[TCP_PENDS];
 	uint8_t buf[TCP_AHEAD_B];
 };
 
@@ -195,7 +216,10 @@ struct tcp_ep {
 	uint64_t now_ns;
 	unsigned nr_socks, tx_rover, rx_rover;
 	unsigned chunk_shift;
-	uint32_t window; /* chunks */
+	uint32_t window;       /* chunks */
+	unsigned nr_promised;  /* ctl: feeds that are set aside for its sockets */
+	bool rx_bare, tx_bare; /* frozen: payload for memory of one GPU comes, or goes, bare */
+	unsigned rx_device, tx_device; /* frozen: that GPU, of this end and of the peer's */
 	/* operations */
 	uint32_t op_free, ops_top, nr_ops;
 	uint32_t act_head, act_tail;	 /* list: operations with chunks to send */
@@ -225,6 +249,7 @@ struct tcp_ep {
 	uint64_t tick_ns, deadline_ns, heard_ns, alive_ns, silence_ns, ping_ns, ended_ns;
 	uint64_t spoke_ns; /* the last frame without payload */
 	int ended_err;
+	const char *ended_why; /* static text; NULL: ended_err says all */
 	bool waiting;
 	uint32_t told_msgs; /* its part of the gauge */
 	struct tcp_op ops[TCP_OPS];
@@ -248,6 +273,10 @@ struct link_tcp {
 	uint64_t rx_b, tx_b;		   /* bytes of this turn, against TCP_LINK_B */
 	uint32_t nr_held;		   /* fragments of all eps */
 	uint32_t drop_seq;		   /* memory freed from here on may still be staged */
+	bool has_feeds;			   /* ctl, before GPUs are opened: sockets may have feeds */
+	struct uring_rx *uring;		   /* ctl, before the first socket; NULL: by recv() */
+	void *uring_pool;		   /* ctl: its buffers, of the arena; NULL: a test's */
+	struct tcp_feed *kept;		   /* ctl: feeds whose fragments a GPU may still read */
 	unsigned nr_gpus;		   /* ctl */
 	struct tcp_gpu *gpu[GX_GPUS_MAX];  /* ctl: by device; NULL: not open */
 	struct tcp_ep *eps[GX_PEERS_MAX];  /* by index: attached eps, also those that fail */
@@ -293,6 +322,8 @@ static inline uint32_t tcp_ctl_room(const struct tcp_ep *e)
 void tcp_fault(struct tcp_ep *e, int err); /* the control thread will end the connection */
 /* @s is lost: nothing more is read or sent there. -EPROTO: the peer lies; so for all sockets. */
 void tcp_sock_end(struct tcp_ep *e, struct tcp_sock *s, int err);
+/* @s is lost because this end cannot receive any more; @why: static text. */
+void tcp_sock_fail(struct tcp_ep *e, struct tcp_sock *s, int err, const char *why);
 /* A send failed. What the peer has sent before is still read, until the fault that follows. */
 void tcp_sock_tx_end(struct tcp_ep *e, struct tcp_sock *s, int err);
 void tcp_ctl_put(struct tcp_ep *e, const struct tcp_frame *f); /* full: a fault */
@@ -319,10 +350,11 @@ void tcp_slot_free(struct tcp_ep *e, uint32_t slot);
 
 /* -- tcp_in.c: messages in -- */
 
-/** tcp_in_data() - A DATA header came on @s: set its sink. */
-void tcp_in_data(struct tcp_ep *e, struct tcp_sock *s, const struct tcp_frame *f);
-/** tcp_in_chunk() - All of the frame in @s's sink came, and its trailer said @tail. */
-void tcp_in_chunk(struct tcp_ep *e, struct tcp_sock *s, enum tcp_tail tail);
+/** tcp_in_data() - A DATA header came on @s: set @k, its sink. */
+void tcp_in_data(struct tcp_ep *e, struct tcp_sock *s, struct tcp_sink *k,
+		 const struct tcp_frame *f);
+/** tcp_in_chunk() - All of the frame of @k came, and its trailer said @tail. */
+void tcp_in_chunk(struct tcp_ep *e, const struct tcp_sink *k, enum tcp_tail tail);
 void tcp_in_refuse(struct tcp_ep *e, struct tcp_in *m, int err);
 void tcp_in_cancel(struct tcp_ep *e, const struct tcp_frame *f);
 bool tcp_in_deliver(struct tcp_ep *e); /* completions that waited for room */
@@ -339,6 +371,12 @@ void tcp_in_copied(struct tcp_ep *e, struct tcp_in *m, int err);
 uint32_t tcp_ring_room(struct tcp_gpu *t, const char *dst, uint32_t want, char **at);
 /** tcp_ring_add() - @n bytes for @k's place are there. */
 void tcp_ring_add(struct tcp_ep *e, const struct tcp_sink *k, const char *at, uint32_t n);
+/** tcp_far_room() - Does tcp_far_add() take a fragment? */
+bool tcp_far_room(const struct tcp_gpu *t);
+/** tcp_far_add() - @n bytes at @src, of @s's fragment @ref, are for @k's place. The fragment is
+ * held until the GPU has copied them. */
+void tcp_far_add(struct tcp_ep *e, const struct tcp_sock *s, const struct tcp_sink *k,
+		 const char *src, uint32_t n, uint32_t ref);
 /** tcp_gpus_reap() - Once a turn: hand on the copies that have ended, and launch the fragments that
  * wait. True: it worked. */
 bool tcp_gpus_reap(struct link_tcp *l, uint64_t now_ns);
@@ -389,6 +427,62 @@ void tcp_tx_fetch(
 	struct tcp_ep *e); /* payload in memory of GPUs: begin copies, look at those begun */
 void tcp_tx_tick(struct tcp_ep *e); /* each millisecond: others want buffers that it holds */
 bool tcp_rx(struct tcp_ep *e);
+
+/* -- tcp_take.c: headers and trailers that came -- */
+
+/** tcp_take_waits() - Has this header no room now? */
+bool tcp_take_waits(const struct tcp_ep *e, const struct tcp_sock *s, const uint8_t b[TCP_HDR_B]);
+void tcp_take_frame(struct tcp_ep *e, struct tcp_sock *s, const uint8_t b[TCP_HDR_B]);
+void tcp_take_tail(struct tcp_ep *e, struct tcp_sock *s, const uint8_t b[TCP_TAIL_B]);
+
+/* -- tcp_bare.c: payload that has sockets of its own -- */
+
+/** tcp_bare_takes() - May payload for @mem come bare? */
+bool tcp_bare_takes(const struct tcp_ep *e, const struct gx_mem *mem);
+/** tcp_bare_region() - May payload for this region of the peer go bare? */
+bool tcp_bare_region(const struct tcp_ep *e, uint64_t token);
+/** tcp_bare_data(), tcp_bare_end() - Such frames came. Return: 0, -EPROTO. */
+int tcp_bare_data(struct tcp_ep *e, const struct tcp_frame *f);
+int tcp_bare_end(struct tcp_ep *e, const struct tcp_frame *f);
+/** tcp_bare_sink() - Of the payload that comes next by @s; NULL: its header has not come. */
+struct tcp_sink *tcp_bare_sink(struct tcp_sock *s);
+/** tcp_bare_paid() - All payload of that sink is here. */
+void tcp_bare_paid(struct tcp_ep *e, struct tcp_sock *s);
+void tcp_bare_tick(struct tcp_ep *e); /* each millisecond: payload that no header claims */
+
+/* -- tcp_frag.c: sockets whose bytes come as fragments of a feed -- */
+
+/** tcp_frag_rx() - A turn's bytes of @s. True: some came. */
+bool tcp_frag_rx(struct tcp_ep *e, struct tcp_sock *s);
+
+/* -- tcp_feed.c: the life of feeds -- */
+
+/** tcp_feed_give() - Control path: socket @i reads from @f from now on, and owns it. */
+void tcp_feed_give(struct tcp_ep *e, unsigned i, struct tcp_feed *f);
+/** tcp_feed_drop() - Nobody takes the bytes that came and are not taken. */
+void tcp_feed_drop(struct tcp_feed *f);
+/** tcp_feed_end() - The same, and nothing more is pulled. It may come again. */
+void tcp_feed_end(struct tcp_feed *f);
+/** tcp_feed_close() - Control path: close @s with its feed. If a GPU may still read fragments, both
+ * stay until tcp_feeds_end(). */
+void tcp_feed_close(struct link_tcp *l, struct tcp_sock *s);
+/** tcp_feeds_end() - Control path: no GPU copies any more. */
+void tcp_feeds_end(struct link_tcp *l);
+
+/* -- tcp_uring.c: sockets that io_uring receives from -- */
+
+/** tcp_uring_want() - Control path: a ring for @l, if gx_opts.tcp_rx asks for it. Return: 0, -errno
+ * with gx_error(): the kernel has none for this process. */
+int tcp_uring_want(struct link_tcp *l);
+/** tcp_uring_open() - A ring with TCP_POOL_B bytes at @pool. Return: 0, -errno with @why. */
+int tcp_uring_open(struct link_tcp *l, void *pool, char why[TCP_WHY_B]);
+/** tcp_uring_close() - Control path: no GPU copies any more. */
+void tcp_uring_close(struct link_tcp *l);
+/** tcp_uring_give() - Control path: the sockets of @e without a feed are the ring's, if there is one.
+ * Return: 0, -ENOMEM. */
+int tcp_uring_give(struct tcp_ep *e);
+bool tcp_uring_turn(struct link_tcp *l);	  /* once a turn, if there is a ring */
+bool tcp_uring_is_busy(const struct link_tcp *l); /* sockets come or go */
 
 /* -- tcp_live.c: hot endpoints, which each turn serves, and cold ones -- */
 

@@ -67,7 +67,10 @@ bool tcp_conn_is(const struct gx_conn *c, const uint8_t token[TCP_TOKEN_B])
 
 void tcp_addr_put(struct gx_port_addr *a, const struct gx_conn *c, bool with_token)
 {
-	struct tcp_addr addr = {.version = 1, .nr_socks = (uint8_t)c->tcp->nr_socks};
+	struct tcp_addr addr = {.version = 1,
+				.nr_socks = (uint8_t)c->tcp->nr_socks,
+				.bare = c->tcp->bare,
+				.device = c->tcp->device};
 
 	if (with_token)
 		memcpy(addr.token, c->tcp->token, sizeof(addr.token));
@@ -83,7 +86,8 @@ int tcp_addr_get(const struct gx_port_addr *a, struct tcp_addr *out)
 	if (a->len != sizeof(*out) || a->fd >= 0)
 		return -EPROTO;
 	memcpy(out, a->b, sizeof(*out));
-	if (out->version != 1 || !out->nr_socks || out->nr_socks > TCP_SOCKS_MAX ||
+	if (out->version != 1 || !out->nr_socks || out->nr_socks > TCP_SOCKS_MAX || out->bare > 1 ||
+	    (out->bare && out->nr_socks < 2) || (out->device && !out->bare) ||
 	    memcmp(out->zero, zero, sizeof(zero)))
 		return -EPROTO;
 	return 0;

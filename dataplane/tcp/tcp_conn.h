@@ -14,7 +14,10 @@
 /* A lane's address in CONNECT (the token is 0) and ACCEPT. */
 struct tcp_addr {
 	uint8_t version, nr_socks; /* 1; 1 to TCP_SOCKS_MAX */
-	uint8_t zero[6];
+	uint8_t bare;	/* 1: this end receives bare payload, for memory of its GPU .device, where
+			   the peer's HELLO has GX_LINKS_BARE; else 0 */
+	uint8_t device; /* ordinal */
+	uint8_t zero[4];
 	uint8_t token[TCP_TOKEN_B];
 };
 _Static_assert(sizeof(struct tcp_addr) == 24, "no holes");
@@ -23,6 +26,8 @@ _Static_assert(sizeof(struct tcp_addr) == 24, "no holes");
 struct tcp_conn {
 	uint8_t token[TCP_TOKEN_B]; /* the first frame of a data socket has it */
 	unsigned nr_lanes, nr_socks;
+	bool bare; /* we receive bare payload, for memory of .device */
+	uint8_t device;
 	unsigned nr_fds;		       /* that are here */
 	int fd[GX_HELLO_LANES][TCP_SOCKS_MAX]; /* -1: not here, or its endpoint has it */
 };

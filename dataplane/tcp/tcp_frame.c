@@ -19,22 +19,25 @@ enum {
 	HAS_MOFF = 32,
 	HAS_PLEN = 64,
 	HAS_ERR = 128,
+	HAS_SOCK = 256,
 };
 
 static const struct {
-	uint8_t flags, fields;
+	uint16_t flags, fields;
 } kinds[] = {
-	[TCP_DATA] = {TCP_F_IMM | TCP_F_SLOT,
-		      HAS_MID | HAS_TOKEN | HAS_OFF | HAS_LEN | HAS_IMM | HAS_MOFF | HAS_PLEN},
+	[TCP_DATA] = {TCP_F_IMM | TCP_F_SLOT | TCP_F_BARE, HAS_MID | HAS_TOKEN | HAS_OFF | HAS_LEN |
+								   HAS_IMM | HAS_MOFF | HAS_PLEN |
+								   HAS_SOCK},
 	[TCP_ACK] = {0, HAS_MID | HAS_MOFF},
 	[TCP_DONE] = {0, HAS_MID | HAS_ERR},
 	[TCP_FAIL] = {TCP_F_SLOT, HAS_MID | HAS_TOKEN | HAS_ERR},
 	[TCP_CANCEL] = {0, HAS_MID | HAS_MOFF},
-	[TCP_OFFER] = {0, HAS_TOKEN | HAS_OFF | HAS_LEN | HAS_IMM},
+	[TCP_OFFER] = {TCP_F_BARE, HAS_TOKEN | HAS_OFF | HAS_LEN | HAS_IMM},
 	[TCP_REVOKE] = {0, HAS_TOKEN},
-	[TCP_GET] = {0, HAS_TOKEN | HAS_OFF | HAS_LEN | HAS_IMM},
+	[TCP_GET] = {TCP_F_BARE, HAS_TOKEN | HAS_OFF | HAS_LEN | HAS_IMM},
 	[TCP_PING] = {0, 0},
 	[TCP_PONG] = {0, 0},
+	[TCP_END] = {TCP_F_VOID, HAS_SOCK},
 };
 
 void tcp_frame_put(uint8_t b[TCP_HDR_B], const struct tcp_frame *f)
@@ -42,6 +45,7 @@ void tcp_frame_put(uint8_t b[TCP_HDR_B], const struct tcp_frame *f)
 	memset(b, 0, TCP_HDR_B);
 	b[0] = f->type;
 	b[1] = f->flags;
+	le16_put(b + 2, f->sock);
 	le32_put(b + 4, f->mid);
 	le64_put(b + 8, f->token);
 	le64_put(b + 16, f->off);
@@ -64,7 +68,18 @@ static unsigned fields_of(const struct tcp_frame *f)
 	has |= f->moff ? HAS_MOFF : 0;
 	has |= f->plen ? HAS_PLEN : 0;
 	has |= f->err ? HAS_ERR : 0;
+	has |= f->sock ? HAS_SOCK : 0;
 	return has;
+}
+
+/* Bare payload comes by a socket other than socket 0, and there is some. */
+static bool sock_is_valid(const struct tcp_frame *f)
+{
+	bool bare = f->type == TCP_DATA && f->flags & TCP_F_BARE;
+
+	if (!bare && f->type != TCP_END)
+		return !f->sock;
+	return f->sock && f->sock <= TCP_SOCK_TOP && (f->plen || !bare);
 }
 
 /* The payload lies in its message. A message of 0 bytes is one frame without payload; any other
@@ -87,6 +102,7 @@ int tcp_frame_get(const uint8_t b[TCP_HDR_B], struct tcp_frame *f)
 {
 	*f = (struct tcp_frame){.type = b[0],
 				.flags = b[1],
+				.sock = le16_get(b + 2),
 				.mid = le32_get(b + 4),
 				.token = le64_get(b + 8),
 				.off = le64_get(b + 16),
@@ -95,11 +111,11 @@ int tcp_frame_get(const uint8_t b[TCP_HDR_B], struct tcp_frame *f)
 				.moff = le64_get(b + 40),
 				.plen = le32_get(b + 48),
 				.err = (int32_t)le32_get(b + 52)};
-	if (f->type < TCP_DATA || f->type > TCP_PONG || le16_get(b + 2) || le64_get(b + 56))
+	if (f->type < TCP_DATA || f->type > TCP_END || le64_get(b + 56))
 		return -EPROTO;
 	if (f->flags & ~kinds[f->type].flags || fields_of(f) & ~kinds[f->type].fields)
 		return -EPROTO;
-	if (f->type == TCP_DATA && !data_is_valid(f))
+	if (!sock_is_valid(f) || (f->type == TCP_DATA && !data_is_valid(f)))
 		return -EPROTO;
 	if (f->type == TCP_FAIL && (f->flags & TCP_F_SLOT ? f->mid : f->token))
 		return -EPROTO;

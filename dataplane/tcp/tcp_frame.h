@@ -9,8 +9,9 @@
 
 #include "gx_internal/base.h"
 
-#define TCP_HDR_B  64
-#define TCP_TAIL_B 8
+#define TCP_HDR_B    64
+#define TCP_TAIL_B   8
+#define TCP_SOCK_TOP 15 /* number of the last socket that a lane can have */
 
 enum tcp_type {
 	TCP_DATA = 1, /* one chunk of a message; names all that opens the message, too */
@@ -23,11 +24,16 @@ enum tcp_type {
 	TCP_GET,      /* put this range of your region into my slot */
 	TCP_PING,     /* is your core alive? */
 	TCP_PONG,
+	TCP_END, /* sender: the payload of the oldest BARE frame of this socket that has no END has
+		    left */
 };
 
 enum tcp_flag {
 	TCP_F_IMM = 1,	/* DATA: imm is for the user */
 	TCP_F_SLOT = 2, /* DATA: token is a posted slot; FAIL: likewise */
+	TCP_F_BARE = 4, /* DATA: the payload comes by another socket, bare, and END stands for its
+			   trailer; OFFER, GET: it may */
+	TCP_F_VOID = 8, /* END: as TCP_TAIL_VOID */
 };
 
 /* The trailer behind a payload. The sender may lose the bytes after it has sent the header. */
@@ -39,6 +45,7 @@ enum tcp_tail {
 /* A header, decoded. Fields that its type does not use are 0. */
 struct tcp_frame {
 	uint8_t type, flags;
+	uint16_t sock;	/* DATA with BARE, END: the payload's socket, 1 to TCP_SOCK_TOP */
 	uint32_t mid;	/* DATA, ACK, DONE, FAIL, CANCEL */
 	uint64_t token; /* DATA: region or slot; OFFER, REVOKE: slot; GET: region; FAIL: slot */
 	uint64_t off;	/* DATA, GET: in the region; OFFER: mask of the tag */

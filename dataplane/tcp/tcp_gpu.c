@@ -49,53 +49,91 @@ uint32_t tcp_ring_room(struct tcp_gpu *t, const char *dst, uint32_t want, char *
 	return (uint32_t)GX_MIN((uint64_t)want, edge - pos);
 }
 
-static void gpu_stats(struct link_tcp *l, struct tcp_gpu *t)
+/* ---- blocks ---- */
+
+static void queue_stats(struct link_tcp *l, const struct block_q *q, struct block_stat *seen)
 {
-	const struct block_stat *now = block_stat(t->bq);
+	const struct block_stat *now = block_stat(q);
 	struct gx_stats *st = &l->core->loop.stats;
 
-	gx_stat_add(st, GX_STAT_DESCS, now->descs - t->seen.descs);
-	gx_stat_add(st, GX_STAT_MERGES, now->merges - t->seen.merges);
-	gx_stat_add(st, GX_STAT_BLOCKS, now->blocks - t->seen.blocks);
-	gx_stat_add(st, GX_STAT_LAUNCHES, now->launches - t->seen.launches);
-	t->seen = *now;
+	gx_stat_add(st, GX_STAT_DESCS, now->descs - seen->descs);
+	gx_stat_add(st, GX_STAT_MERGES, now->merges - seen->merges);
+	gx_stat_add(st, GX_STAT_BLOCKS, now->blocks - seen->blocks);
+	gx_stat_add(st, GX_STAT_LAUNCHES, now->launches - seen->launches);
+	*seen = *now;
 }
 
 static void gpu_flush(struct link_tcp *l, struct tcp_gpu *t, bool last, uint64_t now_ns)
 {
 	if (block_flush(t->bq, last, now_ns))
-		gpu_stats(l, t);
+		queue_stats(l, t->bq, &t->seen);
+	if (t->far && block_flush(t->far, last, now_ns))
+		queue_stats(l, t->far, &t->far_seen);
 }
 
-void tcp_ring_add(struct tcp_ep *e, const struct tcp_sink *k, const char *at, uint32_t n)
+/* @n bytes at @src are on their way to @k's place. @buf: for their return. */
+static void copy_add(struct tcp_ep *e, struct block_q *q, const struct tcp_sink *k, const char *src,
+		     uint32_t n, uint64_t buf)
 {
 	struct tcp_in *m = &e->in[k->place];
-	struct tcp_gpu *t = k->gpu;
 
-	t->head += ((uint64_t)(at - t->ring) - t->head) % TCP_RING_B + n;
-	block_add(t->bq,
-		  &(struct block_frag){.src = at,
+	block_add(q,
+		  &(struct block_frag){.src = src,
 				       .len = n,
 				       .dst_base = (uintptr_t)m->dst,
 				       .dst_len = m->len,
 				       .dst_off = (uint64_t)(k->dst - m->dst),
-				       .buf = t->head,
+				       .buf = buf,
 				       .ref = e->index * TCP_MIDS + k->place},
 		  e->now_ns);
 	m->pending++;
 	e->nr_held++;
 	e->link->nr_held++;
-	gpu_flush(e->link, t, false, e->now_ns);
+	gpu_flush(e->link, k->gpu, false, e->now_ns);
+}
+
+void tcp_ring_add(struct tcp_ep *e, const struct tcp_sink *k, const char *at, uint32_t n)
+{
+	struct tcp_gpu *t = k->gpu;
+
+	t->head += ((uint64_t)(at - t->ring) - t->head) % TCP_RING_B + n;
+	copy_add(e, t->bq, k, at, n, t->head);
+}
+
+bool tcp_far_room(const struct tcp_gpu *t)
+{
+	return block_room(t->far) > 0;
+}
+
+void tcp_far_add(struct tcp_ep *e, const struct tcp_sock *s, const struct tcp_sink *k,
+		 const char *src, uint32_t n, uint32_t ref)
+{
+	s->feed->ops->hold(s->feed, ref);
+	copy_add(e, k->gpu->far, k, src, n, (uint64_t)(s - e->sock) << 32 | ref);
 }
 
 /* ---- copies that have ended ---- */
 
-static void reap_one(struct link_tcp *l, struct tcp_gpu *t, const struct block_done *d)
+/* The memory that a copy has read may be filled again. */
+static void reap_source(struct tcp_ep *e, struct tcp_gpu *t, const struct block_q *q, uint64_t buf)
+{
+	struct tcp_feed *f;
+
+	if (q == t->bq) {
+		t->tail = buf;
+		return;
+	}
+	f = e->sock[buf >> 32].feed;
+	f->ops->done(f, (uint32_t)buf);
+}
+
+static void reap_one(struct link_tcp *l, struct tcp_gpu *t, const struct block_q *q,
+		     const struct block_done *d)
 {
 	struct tcp_ep *e = l->eps[d->ref / TCP_MIDS];
 
 	if (d->buf != BLOCK_BUF_NONE)
-		t->tail = d->buf;
+		reap_source(e, t, q, d->buf);
 	else
 		gx_stat_add(&l->core->loop.stats, GX_STAT_QUARANTINED_B, d->len);
 	if (gx_unlikely(d->status && d->status != -ERANGE))
@@ -107,21 +145,28 @@ static void reap_one(struct link_tcp *l, struct tcp_gpu *t, const struct block_d
 		tcp_ep_leave(e);
 }
 
-static bool gpu_reap(struct link_tcp *l, struct tcp_gpu *t, uint64_t now_ns)
+static bool queue_reap(struct link_tcp *l, struct tcp_gpu *t, struct block_q *q, uint64_t now_ns)
 {
 	struct block_done done[GX_BURST_MAX];
 	unsigned total = 0;
 	unsigned n;
 
-	if (!block_held(t->bq))
+	if (!q || !block_held(q))
 		return false;
 	do {
-		n = block_reap(t->bq, done, GX_BURST_MAX, now_ns);
+		n = block_reap(q, done, GX_BURST_MAX, now_ns);
 		for (unsigned i = 0; i < n; i++)
-			reap_one(l, t, &done[i]);
+			reap_one(l, t, q, &done[i]);
 		total += n;
 	} while (n == GX_BURST_MAX && total < GX_BLOCK_DESCS_MAX);
 	return total > 0;
+}
+
+static bool gpu_reap(struct link_tcp *l, struct tcp_gpu *t, uint64_t now_ns)
+{
+	bool worked = queue_reap(l, t, t->bq, now_ns);
+
+	return queue_reap(l, t, t->far, now_ns) || worked;
 }
 
 bool tcp_gpus_reap(struct link_tcp *l, uint64_t now_ns)
@@ -180,6 +225,7 @@ void tcp_gpus_drop(struct link_tcp *l, struct drop *d)
 static void gpu_free(struct link_tcp *l, struct tcp_gpu *t)
 {
 	block_close(t->bq);
+	block_close(t->far);
 	stage_close(t->stage);
 	if (t->ring)
 		gx_arena_unmap(l->core->gx->arena, t->ring, TCP_RING_B);
@@ -198,6 +244,8 @@ static int gpu_open(struct link_tcp *l, struct gx_gpu *gpu, struct tcp_gpu *t)
 		ret = stage_open(gpu, arena, o->chunk_b, nr, o->gpu_timeout_ns, &t->stage);
 	if (!ret)
 		ret = block_open(gpu, gx_arena_base(arena), o->gpu_timeout_ns, &t->bq);
+	if (!ret && l->has_feeds)
+		ret = block_open(gpu, NULL, o->gpu_timeout_ns, &t->far);
 	return ret;
 }
 

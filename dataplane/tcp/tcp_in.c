@@ -22,9 +22,15 @@ static uint32_t in_mid(const struct tcp_ep *e, const struct tcp_in *m)
 /* The next bytes of @m's frames go nowhere. */
 static void in_unsink(struct tcp_ep *e, const struct tcp_in *m)
 {
-	for (unsigned k = 0; m->readers && k < e->nr_socks; k++)
-		if (e->sock[k].sink.open && &e->in[e->sock[k].sink.place] == m)
-			e->sock[k].sink.dst = NULL;
+	for (unsigned k = 0; m->readers && k < e->nr_socks; k++) {
+		struct tcp_sock *s = &e->sock[k];
+
+		if (s->sink.open && &e->in[s->sink.place] == m)
+			s->sink.dst = NULL;
+		for (uint32_t i = s->pend_tail; i != s->pend_head; i++)
+			if (&e->in[s->pend[i % TCP_PENDS].place] == m)
+				s->pend[i % TCP_PENDS].dst = NULL;
+	}
 }
 
 static void in_op_end(struct tcp_ep *e, struct tcp_in *m, int status)
@@ -184,9 +190,9 @@ static void in_ack_want(struct tcp_ep *e, struct tcp_in *m)
 	e->acks[e->nr_acks++] = (uint16_t)in_place(e, m);
 }
 
-void tcp_in_chunk(struct tcp_ep *e, struct tcp_sock *s, enum tcp_tail tail)
+void tcp_in_chunk(struct tcp_ep *e, const struct tcp_sink *k, enum tcp_tail tail)
 {
-	struct tcp_in *m = &e->in[s->sink.place];
+	struct tcp_in *m = &e->in[k->place];
 	uint64_t before = m->base;
 
 	m->readers--;
@@ -196,7 +202,7 @@ void tcp_in_chunk(struct tcp_ep *e, struct tcp_sock *s, enum tcp_tail tail)
 	}
 	if (tail == TCP_TAIL_VOID)
 		return; /* it counts as a frame and never lands: CANCEL ends the message */
-	bit_flip(m->landed, s->sink.chunk);
+	bit_flip(m->landed, k->chunk);
 	while (m->base < m->nr_chunks && bit_test(m->landed, m->base)) {
 		bit_flip(m->landed, m->base);
 		bit_flip(m->came, m->base);
@@ -302,7 +308,8 @@ static bool in_chunk_is_valid(const struct tcp_ep *e, const struct tcp_in *m,
 	return !bit_test(m->came, chunk) && (m->state != TCP_IN_DRAIN || m->frames < m->sent);
 }
 
-void tcp_in_data(struct tcp_ep *e, struct tcp_sock *s, const struct tcp_frame *f)
+void tcp_in_data(struct tcp_ep *e, struct tcp_sock *s, struct tcp_sink *k,
+		 const struct tcp_frame *f)
 {
 	struct tcp_in *m = &e->in[f->mid % TCP_MIDS];
 	int err;
@@ -327,16 +334,16 @@ void tcp_in_data(struct tcp_ep *e, struct tcp_sock *s, const struct tcp_frame *f
 	}
 	m->frames++;
 	m->readers++;
-	s->sink = (struct tcp_sink){.open = f->plen > 0,
-				    .left = f->plen,
-				    .place = f->mid % TCP_MIDS,
-				    .chunk = f->moff >> e->chunk_shift,
-				    .gpu = m->gpu};
+	*k = (struct tcp_sink){.open = f->plen > 0,
+			       .left = f->plen,
+			       .place = f->mid % TCP_MIDS,
+			       .chunk = f->moff >> e->chunk_shift,
+			       .gpu = m->gpu};
 	if (m->state == TCP_IN_ACTIVE && f->plen)
-		s->sink.dst = m->dst + f->moff;
-	bit_flip(m->came, s->sink.chunk);
+		k->dst = m->dst + f->moff;
+	bit_flip(m->came, k->chunk);
 	if (!f->plen)
-		tcp_in_chunk(e, s, TCP_TAIL_GOOD);
+		tcp_in_chunk(e, k, TCP_TAIL_GOOD);
 }
 
 /* ---- early ends ---- */

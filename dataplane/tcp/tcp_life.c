@@ -25,6 +25,9 @@ void tcp_ep_leave(struct tcp_ep *e)
 	struct gx_ep *ep = &e->ep;
 
 	ops_fail(e);
+	for (unsigned i = 0; i < e->nr_socks; i++)
+		if (e->sock[i].feed)
+			e->sock[i].feed->ops->leave(e->sock[i].feed);
 	if (e->index != TCP_NONE)
 		e->link->eps[e->index] = NULL;
 	ep->comp_mark = ep->core->comp_head;
@@ -46,6 +49,9 @@ void tcp_fail(struct gx_ep *ep, int err)
 	if (e->live_at != TCP_NONE)
 		tcp_live_remove(e);
 	tcp_tell_gauge(e, 0);
+	for (unsigned i = 0; i < e->nr_socks; i++)
+		if (e->sock[i].feed)
+			tcp_feed_end(e->sock[i].feed);
 	ops_fail(e);
 	if (!e->nr_held)
 		tcp_ep_leave(e);

@@ -14,6 +14,7 @@ void tcp_match_recv(struct tcp_ep *e, uint32_t i, uint32_t slot)
 {
 	struct tcp_op *op = &e->ops[i];
 	struct tcp_frame f = {.type = TCP_OFFER,
+			      .flags = op->gpu && tcp_bare_takes(e, op->mem) ? TCP_F_BARE : 0,
 			      .token = tcp_slot_token(e, slot),
 			      .off = op->tag_mask,
 			      .len = op->len,
@@ -46,6 +47,7 @@ static void match_bind(struct tcp_ep *e, uint32_t i, struct tcp_offer *o)
 	}
 	op->token = o->token;
 	op->remote_off = 0;
+	op->bare = o->bare && op->len;
 	o->used = false;
 	e->nr_offers--;
 	tcp_act_push(e, i);
@@ -81,12 +83,14 @@ void tcp_match_offer(struct tcp_ep *e, const struct tcp_frame *f)
 	uint32_t slot = (uint32_t)f->token;
 	struct tcp_offer *o = &e->offers[slot % TCP_SLOTS];
 
-	if (!(f->token & TCP_SLOT_BIT) || slot >= TCP_SLOTS) {
+	if (!(f->token & TCP_SLOT_BIT) || slot >= TCP_SLOTS ||
+	    (f->flags & TCP_F_BARE && !e->tx_bare)) {
 		tcp_sock_end(e, &e->sock[0], -EPROTO);
 		return;
 	}
 	e->nr_offers += !o->used;
 	*o = (struct tcp_offer){.used = true,
+				.bare = f->flags & TCP_F_BARE,
 				.token = f->token,
 				.tag = f->imm,
 				.mask = f->off,
@@ -123,7 +127,8 @@ void tcp_match_unbind(struct tcp_ep *e, uint32_t i)
 
 void tcp_match_get(struct tcp_ep *e, const struct tcp_frame *f)
 {
-	if (e->gets_head - e->gets_tail == TCP_GETS || !(f->imm & TCP_SLOT_BIT))
+	if (e->gets_head - e->gets_tail == TCP_GETS || !(f->imm & TCP_SLOT_BIT) ||
+	    (f->flags & TCP_F_BARE && !e->tx_bare))
 		tcp_sock_end(e, &e->sock[0], -EPROTO);
 	else
 		e->gets[e->gets_head++ % TCP_GETS] = *f;
@@ -151,6 +156,7 @@ static bool serve_one(struct tcp_ep *e, const struct tcp_frame *f)
 	op = &e->ops[i];
 	op->kind = GX_OP_PUT;
 	op->internal = true;
+	op->bare = f->flags & TCP_F_BARE && f->len;
 	op->at = mem->addr + f->off;
 	op->mem = mem;
 	op->gpu = f->len ? tcp_gpu_of(e->link, mem) : NULL;

@@ -12,6 +12,8 @@ void tcp_fault(struct tcp_ep *e, int err)
 {
 	int none = 0;
 
+	if (err == e->ended_err && !atomic_load_explicit(&e->ep.fault, memory_order_relaxed))
+		e->ep.fault_why = e->ended_why;
 	/* Pairs with the acquire in conn_tick(). The first fault stays. */
 	atomic_compare_exchange_strong_explicit(&e->ep.fault, &none, err, memory_order_release,
 						memory_order_relaxed);
@@ -46,6 +48,17 @@ void tcp_sock_end(struct tcp_ep *e, struct tcp_sock *s, int err)
 		e->sock[k].rx_ended = e->sock[k].tx_ended = true;
 	gx_stat_add(tcp_stats(e), GX_STAT_RX_BAD, 1);
 	tcp_fault(e, err);
+}
+
+/* Not the peer's fault, so what it has sent by other sockets is good. */
+void tcp_sock_fail(struct tcp_ep *e, struct tcp_sock *s, int err, const char *why)
+{
+	s->rx_ended = s->tx_ended = true;
+	if (e->ended_err)
+		return;
+	e->ended_err = err;
+	e->ended_why = why;
+	e->ended_ns = e->now_ns;
 }
 
 /* Posts leave most of the queue free, and each message in or out needs few places, so a peer that

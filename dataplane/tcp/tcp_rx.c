@@ -3,123 +3,13 @@
  * Sockets to frames. Payload goes straight to its place, or for memory of a GPU into the GPU's ring
  * (tcp_gpu.c): a read has the rest of the frame under way as its first buffer, and behind it room
  * for its trailer and the next header, or for many small frames. A socket whose payload has no room
- * in the ring is not read. Runs on the polling core.
+ * in the ring is not read. A socket with a feed has its bytes from there (tcp_frag.c). Runs on the
+ * polling core.
  */
 #include "tcp/tcp.h"
 
 #include <errno.h>
 #include <string.h>
-
-/* ---- frames of socket 0 ---- */
-
-static void mid_free(struct tcp_ep *e, uint32_t mid)
-{
-	e->mid_op[mid % TCP_MIDS] = TCP_NONE;
-	e->mids[e->mid_head++ % TCP_MIDS] = mid + TCP_MIDS;
-}
-
-/* The operation with this mid; TCP_NONE: the peer makes it up. */
-static uint32_t op_of(const struct tcp_ep *e, uint32_t mid)
-{
-	uint32_t i = e->mid_op[mid % TCP_MIDS];
-
-	return i != TCP_NONE && e->ops[i].mid == mid ? i : TCP_NONE;
-}
-
-static int done_take(struct tcp_ep *e, const struct tcp_frame *f)
-{
-	uint32_t i = op_of(e, f->mid);
-	struct tcp_op *op = &e->ops[i % TCP_OPS];
-
-	if (i == TCP_NONE || op->queued || (op->state != TCP_OP_SENT && op->state != TCP_OP_DOOMED))
-		return -EPROTO;
-	if (f->err && op->state != TCP_OP_DOOMED)
-		return -EPROTO;
-	mid_free(e, f->mid);
-	tcp_op_finish(e, i, f->err, op->len);
-	return 0;
-}
-
-static int ack_take(struct tcp_ep *e, const struct tcp_frame *f)
-{
-	uint32_t i = op_of(e, f->mid);
-	struct tcp_op *op = &e->ops[i % TCP_OPS];
-
-	if (i == TCP_NONE || f->moff < op->acked || f->moff > op->next_chunk)
-		return -EPROTO;
-	op->acked = f->moff;
-	return 0;
-}
-
-static int fail_take(struct tcp_ep *e, const struct tcp_frame *f)
-{
-	struct tcp_slot *s;
-	uint32_t i;
-
-	if (!(f->flags & TCP_F_SLOT)) {
-		i = op_of(e, f->mid);
-		if (i == TCP_NONE)
-			return -EPROTO;
-		tcp_op_doom(e, i, f->err);
-		return 0;
-	}
-	s = tcp_slot_find(e, f->token);
-	if (!s || s->bound || e->ops[s->op].kind != GX_OP_GET)
-		return -EPROTO;
-	i = s->op;
-	tcp_slot_free(e, e->ops[i].slot);
-	tcp_op_finish(e, i, f->err, 0);
-	return 0;
-}
-
-static int ctl_take(struct tcp_ep *e, const struct tcp_frame *f)
-{
-	struct tcp_frame pong = {.type = TCP_PONG};
-
-	switch (f->type) {
-	case TCP_ACK:
-		return ack_take(e, f);
-	case TCP_DONE:
-		return done_take(e, f);
-	case TCP_FAIL:
-		return fail_take(e, f);
-	case TCP_CANCEL:
-		tcp_in_cancel(e, f);
-		return 0;
-	case TCP_OFFER:
-		tcp_match_offer(e, f);
-		return 0;
-	case TCP_REVOKE:
-		tcp_match_revoke(e, f->token);
-		return 0;
-	case TCP_GET:
-		tcp_match_get(e, f);
-		return 0;
-	case TCP_PING:
-		if (tcp_ctl_room(e) > TCP_CTLS_KEPT)
-			tcp_ctl_put(e, &pong);
-		return 0;
-	}
-	return 0; /* PONG: it was heard */
-}
-
-static void frame_take(struct tcp_ep *e, struct tcp_sock *s, const uint8_t *b)
-{
-	struct tcp_frame f;
-	int ret = tcp_frame_get(b, &f);
-
-	if (!ret && f.type == TCP_DATA) {
-		s->large = f.plen >= TCP_LARGE_B;
-		gx_stat_add(tcp_stats(e), GX_STAT_RX_PKTS, 1);
-		gx_stat_add(tcp_stats(e), GX_STAT_RX_BYTES, f.plen);
-		tcp_in_data(e, s, &f);
-		return;
-	}
-	if (!ret)
-		ret = s == &e->sock[0] ? ctl_take(e, &f) : -EPROTO;
-	if (ret)
-		tcp_sock_end(e, s, ret);
-}
 
 /* ---- bytes ---- */
 
@@ -148,19 +38,6 @@ static void sink_took(struct tcp_ep *e, struct tcp_sock *s, const char *at, uint
 		k->dst += n;
 }
 
-static void tail_take(struct tcp_ep *e, struct tcp_sock *s, const uint8_t *b)
-{
-	enum tcp_tail tail;
-	int ret = tcp_tail_get(b, &tail);
-
-	if (ret) {
-		tcp_sock_end(e, s, ret);
-		return;
-	}
-	s->sink.open = false;
-	tcp_in_chunk(e, s, tail);
-}
-
 /* Take the payload that buf has. */
 static void buf_sink(struct tcp_ep *e, struct tcp_sock *s)
 {
@@ -180,26 +57,30 @@ static void buf_sink(struct tcp_ep *e, struct tcp_sock *s)
 /* Take all that buf has: payload, then whole trailers and headers. */
 static void buf_take(struct tcp_ep *e, struct tcp_sock *s)
 {
+	s->full = false;
 	while (!s->rx_ended) {
 		uint32_t need = s->sink.open ? TCP_TAIL_B : TCP_HDR_B;
 
 		buf_sink(e, s);
 		if (s->sink.left || s->to - s->from < need)
 			break;
+		s->full = !s->sink.open && tcp_take_waits(e, s, s->buf + s->from);
+		if (gx_unlikely(s->full))
+			break;
 		s->from += need;
 		if (s->sink.open)
-			tail_take(e, s, s->buf + s->from - need);
+			tcp_take_tail(e, s, s->buf + s->from - need);
 		else
-			frame_take(e, s, s->buf + s->from - need);
+			tcp_take_frame(e, s, s->buf + s->from - need);
 	}
-	/* A part of a header or of a trailer is left, or payload that has no room yet. */
+	/* A part of a header or of a trailer is left, or what has no room yet. */
 	if (s->from)
 		memmove(s->buf, s->buf + s->from, s->to - s->from);
 	s->to -= s->from;
 	s->from = 0;
 }
 
-/* The payload has no room in a GPU's ring. That is not the peer's silence. */
+/* The payload has no room in a GPU's ring, or the next frame none. That is not the peer's silence. */
 static bool sock_waits(struct tcp_ep *e)
 {
 	e->heard_ns = e->now_ns;
@@ -216,6 +97,8 @@ static bool sock_recv(struct tcp_ep *e, struct tcp_sock *s, uint64_t *got)
 	char *at = NULL;
 	ssize_t ret;
 
+	if (gx_unlikely(s->full))
+		return sock_waits(e);
 	if (s->sink.left) {
 		left = s->to ? 0 : sink_room(e, s, &at);
 		if (!left)
@@ -246,7 +129,7 @@ static bool sock_rx(struct tcp_ep *e, struct tcp_sock *s)
 {
 	uint64_t got = 0;
 
-	if (gx_unlikely(s->sink.left && s->to)) /* payload that had no room */
+	if (gx_unlikely((s->sink.left && s->to) || s->full)) /* it had no room */
 		buf_take(e, s);
 	while (!s->rx_ended && got < TCP_TURN_B && sock_recv(e, s, &got))
 		;
@@ -261,7 +144,9 @@ bool tcp_rx(struct tcp_ep *e)
 	if (++e->rx_rover >= e->nr_socks)
 		e->rx_rover = 0;
 	for (unsigned k = 0, i = e->rx_rover; k < e->nr_socks && e->link->rx_b < TCP_LINK_B; k++) {
-		if (!e->sock[i].rx_ended)
+		if (e->sock[i].feed)
+			worked |= tcp_frag_rx(e, &e->sock[i]);
+		else if (!e->sock[i].rx_ended)
 			worked |= sock_rx(e, &e->sock[i]);
 		if (++i == e->nr_socks)
 			i = 0;

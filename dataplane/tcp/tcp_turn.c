@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One turn of the tcp link: read this first. The polling loop calls link_tcp_poll(), which hands on
- * the copies that GPUs have ended since the last turn (tcp_gpu.c). Then it does for each endpoint
+ * the copies that GPUs have ended since the last turn (tcp_gpu.c), and lets io_uring receive, if the
+ * program asked for that (tcp_uring.c). Then it does for each endpoint
  * that is not cold (tcp_live.c), in this order:
  *
  *   tcp_rx()          reads sockets: payload into its place, frames to in, match and op (tcp_rx.c)
@@ -83,6 +84,8 @@ static void ep_tick(struct tcp_ep *e)
 	tick_alive(e);
 	tick_speak(e);
 	tcp_tx_tick(e);
+	if (e->rx_bare)
+		tcp_bare_tick(e);
 	if (e->ended_err && e->now_ns - e->ended_ns >= TCP_GRACE_NS)
 		tcp_fault(e, e->ended_err);
 	if (e->now_ns >= e->deadline_ns)
@@ -141,7 +144,7 @@ bool link_tcp_asleep(const void *link)
 {
 	const struct link_tcp *l = link;
 
-	return !l->nr_live && !l->nr_held;
+	return !l->nr_live && !l->nr_held && !tcp_uring_is_busy(l);
 }
 
 bool link_tcp_poll(void *link, uint64_t now_ns)
@@ -153,6 +156,8 @@ bool link_tcp_poll(void *link, uint64_t now_ns)
 	l->core->now_ns = now_ns;
 	l->rx_b = l->tx_b = 0;
 	worked = tcp_gpus_reap(l, now_ns);
+	if (l->uring)
+		worked |= tcp_uring_turn(l);
 	tcp_live_cool(l, now_ns);
 	while ((e = tcp_live_cold(l, now_ns))) /* first: the hot ones may use up the turn's bytes */
 		worked |= ep_turn(e, now_ns);

@@ -13,22 +13,27 @@
 #define TX_TRIES 8  /* operations that a socket looks at for a chunk */
 #define TX_LOOKS 32 /* operations that a call looks at whose chunks are being staged */
 
-/* Bytes of the whole frame. */
+/* Bytes of the whole frame, as far as this socket carries it. */
 static uint64_t out_b(const struct tcp_out *o)
 {
+	if (o->bare)
+		return o->len;
 	return TCP_HDR_B + (uint64_t)o->len + (o->len ? TCP_TAIL_B : 0);
 }
 
-static struct tcp_out *out_new(struct tcp_sock *s, const struct tcp_frame *f)
+/* @len: payload behind it, or alone (@bare). */
+static struct tcp_out *out_new(struct tcp_sock *s, const struct tcp_frame *f, uint32_t len,
+			       bool bare)
 {
 	struct tcp_out *o = &s->out[s->head++ % TCP_OUTS];
 
 	tcp_frame_put(o->hdr, f);
 	tcp_tail_put(o->tail, TCP_TAIL_GOOD);
 	o->data = NULL;
-	o->len = f->plen;
+	o->len = len;
 	o->op = TCP_NONE;
 	o->gone = false;
+	o->bare = bare;
 	s->out_b += out_b(o);
 	return o;
 }
@@ -43,7 +48,7 @@ static void ctl_fill(struct tcp_ep *e)
 	struct tcp_sock *s = &e->sock[0];
 
 	while (e->ctl_tail != e->ctl_head && s->head - s->tail < TCP_OUTS)
-		out_new(s, &e->ctl[e->ctl_tail++ % TCP_CTLS]);
+		out_new(s, &e->ctl[e->ctl_tail++ % TCP_CTLS], 0, false);
 }
 
 /* ---- chunks ---- */
@@ -68,7 +73,8 @@ static void op_chunk(struct tcp_ep *e, struct tcp_sock *s, uint32_t i)
 	struct tcp_frame f = {
 		.type = TCP_DATA,
 		.flags = (op->flags & GX_OP_IMM && op->kind == GX_OP_PUT ? TCP_F_IMM : 0) |
-			 (op->token & TCP_SLOT_BIT ? TCP_F_SLOT : 0),
+			 (op->token & TCP_SLOT_BIT ? TCP_F_SLOT : 0) | (op->bare ? TCP_F_BARE : 0),
+		.sock = op->bare ? (uint16_t)(s - e->sock) : 0,
 		.mid = op->mid,
 		.token = op->token,
 		.off = op->remote_off,
@@ -76,8 +82,10 @@ static void op_chunk(struct tcp_ep *e, struct tcp_sock *s, uint32_t i)
 		.imm = op->kind == GX_OP_SEND ? op->tag : op->imm,
 		.moff = moff,
 		.plen = (uint32_t)GX_MIN(op->len - moff, 1ull << e->chunk_shift)};
-	struct tcp_out *o = out_new(s, &f);
+	struct tcp_out *o = out_new(s, &f, f.plen, op->bare);
 
+	if (op->bare)
+		tcp_ctl_put(e, &f);
 	if (f.plen)
 		o->data = op->gpu ? tcp_fetch_at(op, op->next_chunk - 1) : op->at + moff;
 	o->op = i;
@@ -87,13 +95,24 @@ static void op_chunk(struct tcp_ep *e, struct tcp_sock *s, uint32_t i)
 	gx_stat_add(tcp_stats(e), GX_STAT_TX_BYTES, f.plen);
 }
 
+/* Does @s carry chunks of the operation? A bare one needs room for its header now, and for its END
+ * later. */
+static bool op_suits(const struct tcp_ep *e, const struct tcp_op *op, const struct tcp_sock *s)
+{
+	if (!e->tx_bare)
+		return true;
+	if (op->bare != (s != &e->sock[0]))
+		return false;
+	return !op->bare || tcp_ctl_room(e) > TCP_CTLS_KEPT + TCP_SOCKS_MAX * TCP_OUTS;
+}
+
 /* The next operation in turn that may send gives @s a chunk. False: none may. */
 static bool chunk_pull(struct tcp_ep *e, struct tcp_sock *s)
 {
 	for (unsigned n = GX_MIN(e->nr_act, (uint32_t)TX_TRIES); n; n--) {
 		uint32_t i = e->act_head;
 		struct tcp_op *op = &e->ops[i];
-		bool may = op->next_chunk < op->acked + e->window;
+		bool may = op->next_chunk < op->acked + e->window && op_suits(e, op, s);
 
 		tcp_list_remove(e, &e->act_head, &e->act_tail, i);
 		if (may && op->state == TCP_OP_QUEUED)
@@ -136,7 +155,8 @@ static unsigned sock_iov(const struct tcp_ep *e, const struct tcp_sock *s, struc
 	for (uint32_t i = s->tail; i != s->head; i++) {
 		const struct tcp_out *o = &s->out[i % TCP_OUTS];
 
-		n = iov_add(iov, n, (const char *)o->hdr, TCP_HDR_B, &skip);
+		if (!o->bare)
+			n = iov_add(iov, n, (const char *)o->hdr, TCP_HDR_B, &skip);
 		if (!o->len)
 			continue;
 		if (!o->gone) {
@@ -151,9 +171,20 @@ static unsigned sock_iov(const struct tcp_ep *e, const struct tcp_sock *s, struc
 			if (left > TCP_PAD_B)
 				break;
 		}
-		n = iov_add(iov, n, (const char *)o->tail, TCP_TAIL_B, &skip);
+		if (!o->bare)
+			n = iov_add(iov, n, (const char *)o->tail, TCP_TAIL_B, &skip);
 	}
 	return n;
+}
+
+/* The kernel has all of a bare frame. */
+static void out_end(struct tcp_ep *e, const struct tcp_sock *s, const struct tcp_out *o)
+{
+	struct tcp_frame end = {.type = TCP_END,
+				.flags = o->gone ? TCP_F_VOID : 0,
+				.sock = (uint16_t)(s - e->sock)};
+
+	tcp_ctl_put(e, &end);
 }
 
 static void sock_sent(struct tcp_ep *e, struct tcp_sock *s, uint64_t n)
@@ -167,6 +198,8 @@ static void sock_sent(struct tcp_ep *e, struct tcp_sock *s, uint64_t n)
 			break;
 		n -= len;
 		s->out_b -= len;
+		if (o->bare)
+			out_end(e, s, o);
 		if (o->op != TCP_NONE) {
 			e->ops[o->op].queued--;
 			if (e->ops[o->op].gpu)
@@ -284,5 +317,8 @@ bool tcp_tx(struct tcp_ep *e)
 		if (++i == e->nr_socks)
 			i = 0;
 	}
+	/* Headers and ENDs of what has just left do not wait a turn. */
+	if (e->tx_bare && e->ctl_tail != e->ctl_head)
+		worked |= sock_tx(e, &e->sock[0]);
 	return worked;
 }

@@ -123,6 +123,19 @@ enum gx_unpack_mode {
 	GX_UNPACK_MODE_HOST,	 /* the CPU gathers; one copy for each run of bytes */
 };
 
+/** enum gx_tcp_rx - How link tcp receives. */
+enum gx_tcp_rx {
+	GX_TCP_RX_COPY, /* the kernel copies, for memory of a GPU to host memory; the GPU from there */
+	/* The NIC puts payload for memory of a GPU there: devmem TCP, Linux 6.12 and newer, and a NIC that
+	 * has it. gx_open() fails, with the reason, where something is missing. No card has run
+	 * it. */
+	GX_TCP_RX_DEVMEM,
+	/* The kernel copies all of it to buffers by io_uring: Linux 6.1 and newer, and the right to
+	 * it, else gx_open() fails. One thread alone may turn a core. A GPU reads the buffers, a CPU
+	 * copies once more. A core whose peers are silent makes no system call for receiving. */
+	GX_TCP_RX_URING,
+};
+
 /** enum gx_switch - Zero is the default, as everywhere. */
 enum gx_switch { GX_AUTO, GX_ON, GX_OFF };
 
@@ -272,6 +285,15 @@ struct gx_opts {
 	 * active port, up to 8. Read by gx_open() alone */
 	const char *const *rails;
 	uint64_t nr_rails;
+	/* -- Link tcp into memory of a GPU -- */
+	/* .tcp_rx: enum gx_tcp_rx. DEVMEM: .tcp_rx_nic is the interface and its queues, as
+	 * "eth0:8-15", prepared as gx_nic_step() says; gx binds .tcp_rx_b bytes of GPU
+	 * .tcp_rx_device to them (a multiple of 2 MiB, up to 4 GiB; default 256 MiB), and opens
+	 * that GPU. It serves connections with at least two data sockets whose peer can send so;
+	 * gx warns of others, and copies. Read by gx_open() alone */
+	unsigned tcp_rx, tcp_rx_device;
+	const char *tcp_rx_nic;
+	uint64_t tcp_rx_b;
 };
 
 /**

@@ -213,6 +213,9 @@ struct gx_hello_export {
 	uint8_t handle[GX_EXPORT_HANDLE_B]; /* CUDA_IPC only */
 };
 
+/* Beside the links: link tcp of this end can send payload on sockets of its own, see docs/wire.md. */
+#define GX_LINKS_BARE (1u << 16)
+
 struct gx_hello_region {
 	char name[GX_NAME_MAX];
 	uint64_t token, len;

@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "control/ctl.h"
+#include "tcp/tcp_dev.h"
 
 #include <cmocka.h>
 
@@ -220,6 +221,10 @@ bool conn_reap(struct gx_conn *c)
 }
 
 void mem_reap(struct gx *gx, bool all)
+{
+}
+
+void tcp_dev_report(struct tcp_dev *d)
 {
 }
 

@@ -280,7 +280,7 @@ static void kernel_bind(const struct nlmsghdr *req)
 	struct nlmsghdr *msg;
 
 	kernel_bind_read(req);
-	if (script.bind_err) {
+	if (script.bind_err && !(script.bind_takes && script.bound_fd >= 0)) {
 		answer_end(req, script.bind_err, script.bind_text);
 		return;
 	}
@@ -452,7 +452,9 @@ static int ethtool_rules(struct ethtool_rxnfc *c)
 	if (c->cmd == ETHTOOL_SRXCLSRLINS) {
 		assert_int_equal(c->fs.flow_type, TCP_V4_FLOW);
 		assert_int_equal(c->fs.m_u.tcp_ip4_spec.pdst, UINT16_MAX);
-		assert_int_equal(c->fs.m_u.tcp_ip4_spec.ip4src, 0);
+		assert_int_equal(c->fs.m_u.tcp_ip4_spec.ip4src,
+				 c->fs.h_u.tcp_ip4_spec.ip4src ? UINT32_MAX : 0);
+		script.nr_rules++;
 		script.rule_port = ntohs(c->fs.h_u.tcp_ip4_spec.pdst);
 		script.rule_queue = (uint32_t)c->fs.ring_cookie;
 		if (script.rules_placed) {
@@ -461,6 +463,7 @@ static int ethtool_rules(struct ethtool_rxnfc *c)
 		}
 	} else if (c->cmd == ETHTOOL_SRXCLSRLDEL) {
 		script.rule_place = c->fs.location;
+		script.nr_rules--;
 	} else if (c->cmd == ETHTOOL_GRXCLSRLALL) {
 		assert_int_equal(c->rule_cnt, 2);
 		memcpy(c->rule_locs, script.rules_at, sizeof(script.rules_at));

@@ -34,6 +34,7 @@ struct nic_script {
 	bool no_netdev, no_ethtool;	   /* families that are missing */
 	uint64_t ops;			   /* of netdev */
 	int rings_err, dev_err, queues_err, bind_err;
+	bool bind_takes; /* bind_err is for requests without a dma-buf alone */
 	const char *rings_text, *bind_text;
 	int split;    /* -1: not told; else as the kernel says it */
 	int thresh_b; /* -1: not told */
@@ -57,6 +58,7 @@ struct nic_script {
 	int bound_fd;
 	int set_split, set_thresh; /* -1: not asked for */
 	uint32_t rule_queue, rule_place;
+	int nr_rules; /* added, and not taken away */
 	uint16_t rule_port;
 	uint32_t table[SCRIPT_TABLE];
 };

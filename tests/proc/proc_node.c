@@ -267,12 +267,17 @@ bool is_local(const char *port)
 
 bool is_tcp(const char *port)
 {
-	return !strcmp(port, "tcp") || is_gpu(port);
+	return !strcmp(port, "tcp") || is_uring(port) || is_gpu(port);
+}
+
+bool is_uring(const char *port)
+{
+	return !strncmp(port, "uring", 5);
 }
 
 bool is_gpu(const char *port)
 {
-	return !strcmp(port, "tcp-gpu");
+	return !strcmp(port, "tcp-gpu") || !strcmp(port, "uring-gpu");
 }
 
 bool is_bounce(const char *port)
@@ -299,6 +304,7 @@ void node_open(struct node *n, const struct node_cfg *cfg)
 	o.pull = GX_PULL_ON; /* auto depends on the machine */
 	o.local = is_local(cfg->port) ? GX_AUTO : GX_OFF;
 	o.bounce = is_bounce(cfg->port) ? GX_BOUNCE_CUDA : GX_BOUNCE_HOST;
+	o.tcp_rx = is_uring(cfg->port) ? GX_TCP_RX_URING : GX_TCP_RX_COPY;
 	o.on_conn = node_on_conn;
 	o.arg = n;
 	ret = gx_open(&o, &n->gx);

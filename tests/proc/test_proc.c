@@ -1360,16 +1360,14 @@ static int test_run(void)
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
 
-/* Is there a GPU, for the tests with one? If not, why. */
-static bool gpu_there(void)
+/* Is there what @o asks for? If not, why. */
+static bool is_there(struct gx_opts o)
 {
-	struct gx_opts o = GX_INIT(o);
 	const char *shm = "shm";
 	struct gx *gx;
 
 	o.ports = &shm;
 	o.nr_ports = 1;
-	o.bounce = GX_BOUNCE_CUDA;
 	if (gx_open(&o, &gx)) {
 		printf("SKIP: %s\n", gx_error());
 		return false;
@@ -1386,14 +1384,19 @@ int main(int argc, char *argv[])
 	} roles[] = {{"@server", role_server}, {"@verify", role_verify},
 		     {"@lanes", role_lanes},   {"@victim", role_victim},
 		     {"@churn", role_churn},   {"@hostile", role_hostile}};
+	struct gx_opts gpu = GX_INIT(gpu), ring = GX_INIT(ring);
 	struct role r;
 
+	gpu.bounce = GX_BOUNCE_CUDA;
+	ring.tcp_rx = GX_TCP_RX_URING;
 	port = argc > 1 ? argv[1] : "shm";
 	if (is_gpu(port) && !getenv("GX_FAKE_CUDA")) {
-		printf("SKIP: tcp-gpu reads memory of the GPU by the CPU: for the fake driver\n");
+		printf("SKIP: %s reads memory of the GPU by the CPU: for the fake driver\n", port);
 		return 77;
 	}
-	if ((is_bounce(port) || is_gpu(port)) && !gpu_there())
+	if ((is_bounce(port) || is_gpu(port)) && !is_there(gpu))
+		return 77;
+	if (is_uring(port) && !is_there(ring))
 		return 77;
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(roles); i++) {
 		if (strcmp(roles[i].name, port))

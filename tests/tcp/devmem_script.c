@@ -125,32 +125,60 @@ static uint32_t frag_len(struct script *s)
 	}
 }
 
+/* What the stream has at its position. */
+static const char *bytes_at(const struct script *s, unsigned sock)
+{
+	const struct script_sock *k = &s->sock[sock];
+
+	return s->source ? k->bytes + k->at : script_bytes(sock, k->pos);
+}
+
+/* Return: bytes that there are of @len; 0: none, or -errno. */
+static int bytes_get(struct script *s, unsigned sock, uint32_t len)
+{
+	s->sock[sock].at = 0;
+	return s->source ? s->source(sock, s->sock[sock].bytes, len) : (int)len;
+}
+
+/* A fragment that the memory of no pool takes comes later. */
+static bool frag_place(struct script *s, unsigned sock, struct script_frag *f, uint32_t len)
+{
+	f->pool = (uint8_t)(one_in(s, 8) ? 1 - sock % 2 : sock % 2);
+	if (place(s, f->pool, len, &f->off))
+		return true;
+	s->nr_starved++;
+	return false;
+}
+
 /* The next fragment of the stream. False: none comes, or there is no memory for one. */
 static bool frag_next(struct script *s, unsigned sock)
 {
 	struct script_sock *k = &s->sock[sock];
 	struct script_frag *f = &k->frag;
 	uint32_t len = frag_len(s);
+	int got;
 
 	if (f->left)
 		return true;
 	if (s->is_dry || one_in(s, 40))
 		return false;
-	*f = (struct script_frag){.kind = FRAG_DEVICE, .left = len};
-	if (one_in(s, 20)) {
+	*f = (struct script_frag){.kind = FRAG_DEVICE};
+	if (one_in(s, 20))
 		f->kind = FRAG_LINEAR;
-	} else if (one_in(s, 40)) {
+	else if (one_in(s, 40))
 		f->kind = FRAG_PLAIN;
-	} else {
-		f->pool = (uint8_t)(one_in(s, 8) ? 1 - sock % 2 : sock % 2);
-		if (!place(s, f->pool, len, &f->off)) {
-			s->nr_starved++;
-			f->left = 0;
-			return false;
-		}
+	else if (!frag_place(s, sock, f, len))
+		return false;
+	got = bytes_get(s, sock, len);
+	if (got <= 0) {
+		k->is_over = got < 0;
+		return false;
+	}
+	f->left = (uint32_t)got;
+	if (f->kind == FRAG_DEVICE) {
 		page_get(s, f->pool, f->off / PAGE_B);
-		memcpy(s->pool[f->pool] + f->off, script_bytes(sock, k->pos), len);
-		s->last[f->pool] = f->off + len;
+		memcpy(s->pool[f->pool] + f->off, bytes_at(s, sock), f->left);
+		s->last[f->pool] = f->off + f->left;
 	}
 	s->nr_frags++;
 	return true;
@@ -278,12 +306,13 @@ static void cur_take(struct script *s, unsigned sock, struct cursor *c)
 		m.id = script_id(f->pool);
 		m.token = token_out(s, k, f->pool, f->off, len);
 	} else {
-		cur_copy(c, script_bytes(sock, k->pos), len);
+		cur_copy(c, bytes_at(s, sock), len);
 	}
 	if (f->kind != FRAG_PLAIN)
 		cur_tell(c, f->kind == FRAG_DEVICE ? DEVMEM_DMABUF : DEVMEM_LINEAR, &m);
 	c->got += len;
 	k->pos += len;
+	k->at += len;
 	f->left -= len;
 	if (f->left)
 		f->off += len;
@@ -332,6 +361,7 @@ static int fault_of_read(struct script *s, enum script_fault how)
 				  [SCRIPT_CLOSED] = 0};
 
 	s->nr_fault[how]++;
+	s->next = SCRIPT_NONE;
 	return err[how];
 }
 
@@ -370,7 +400,7 @@ static ssize_t script_recv(int fd, struct msghdr *msg)
 			   .iov = msg->msg_iov};
 	enum script_fault how = s->fatal_every && one_in(s, s->fatal_every)
 					? 1 + script_rnd(s) % (SCRIPT_FAULTS - 1)
-					: SCRIPT_NONE;
+					: s->next;
 	unsigned frags = 1 + (unsigned)(script_rnd(s) % 64);
 	bool plain = false;
 	int err = passing(s);
@@ -390,10 +420,12 @@ static ssize_t script_recv(int fd, struct msghdr *msg)
 		plain = is_plain;
 		cur_take(s, (unsigned)fd, &c);
 	}
+	if (!c.got && k->is_over)
+		return 0;
 	if (!c.got)
 		return c.room ? -EAGAIN : -DEVMEM_ETOOSMALL;
-	if (how)
-		lie(s, k, &c, how);
+	if (how && lie(s, k, &c, how))
+		s->next = SCRIPT_NONE;
 	msg->msg_controllen = (size_t)(c.ctl - (char *)msg->msg_control);
 	return (ssize_t)c.got;
 }

@@ -52,16 +52,23 @@ struct script_sock {
 	uint64_t given, back; /* tokens */
 	unsigned nr_out;
 	unsigned nr_lost; /* of them: those that a fault kept from the program */
+	bool is_over;	  /* its source said so */
 	uint32_t lowest;  /* no token below is free */
 	struct script_frag frag;
+	uint32_t at; /* with a source: bytes of the fragment that were read */
+	char bytes[SCRIPT_FRAG_B];
 	struct script_token token[SCRIPT_TOKENS];
 };
 
 struct script {
 	uint64_t rnd;
-	bool faults;	      /* passing ones */
-	unsigned fatal_every; /* reads, about; 0: none ends a stream */
-	bool is_dry;	      /* nothing more comes */
+	bool faults;		/* passing ones */
+	unsigned fatal_every;	/* reads, about; 0: none ends a stream */
+	bool is_dry;		/* nothing more comes */
+	enum script_fault next; /* of the next read that can show it */
+	/* Bytes of a socket's stream, @n at most; 0: none now; -ESHUTDOWN: it has ended. NULL:
+	 * script_bytes() are its stream. */
+	int (*source)(unsigned sock, char *to, uint32_t n);
 	uint32_t nr_pages;
 	char *pool[SCRIPT_POOLS];
 	uint32_t refs[SCRIPT_POOLS][SCRIPT_PAGES]; /* a page: its tokens, and the NIC's one */

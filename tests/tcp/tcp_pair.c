@@ -153,7 +153,8 @@ void side_rest(const struct side *s)
 	for (unsigned i = 0; i < TCP_SLOTS; i++)
 		assert_false(s->e->slots[i].used);
 	for (unsigned i = 0; i < s->e->nr_socks; i++)
-		assert_true(!s->e->sock[i].out_b && !s->e->sock[i].sink.open);
+		assert_true(!s->e->sock[i].out_b && !s->e->sock[i].sink.open &&
+			    s->e->sock[i].pend_head == s->e->sock[i].pend_tail);
 	assert_int_equal(atomic_load(&s->e->ep.fault), 0);
 }
 

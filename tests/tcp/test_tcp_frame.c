@@ -35,6 +35,11 @@ static const struct tcp_frame good[] = {
 	{.type = TCP_GET, .token = 9, .off = 8, .len = 7, .imm = 1ull << 63},
 	{.type = TCP_PING},
 	{.type = TCP_PONG},
+	{.type = TCP_DATA, .flags = TCP_F_BARE, .sock = 15, .token = 3, .len = 9, .plen = 9},
+	{.type = TCP_OFFER, .flags = TCP_F_BARE, .token = 1ull << 63, .len = 64},
+	{.type = TCP_GET, .flags = TCP_F_BARE, .token = 9, .len = 7, .imm = 1ull << 63},
+	{.type = TCP_END, .sock = 1},
+	{.type = TCP_END, .flags = TCP_F_VOID, .sock = 7},
 };
 
 /* Field by field: the struct has a hole. */
@@ -42,6 +47,7 @@ static void frame_same(const struct tcp_frame *a, const struct tcp_frame *b)
 {
 	assert_int_equal(a->type, b->type);
 	assert_int_equal(a->flags, b->flags);
+	assert_int_equal(a->sock, b->sock);
 	assert_int_equal(a->mid, b->mid);
 	assert_int_equal(a->token, b->token);
 	assert_int_equal(a->off, b->off);
@@ -94,8 +100,16 @@ static void frame__refuses(void **state)
 {
 	static const struct tcp_frame bad[] = {
 		{.type = 0},
-		{.type = TCP_PONG + 1},
-		{.type = TCP_DATA, .flags = 4, .len = 1, .plen = 1},
+		{.type = TCP_END + 1},
+		{.type = TCP_END},
+		{.type = TCP_END, .sock = 16},
+		{.type = TCP_DATA, .flags = 16, .len = 1, .plen = 1},
+		{.type = TCP_DATA, .flags = TCP_F_VOID, .len = 1, .plen = 1},
+		{.type = TCP_DATA, .flags = TCP_F_BARE, .len = 1, .plen = 1},
+		{.type = TCP_DATA, .flags = TCP_F_BARE, .sock = 16, .len = 1, .plen = 1},
+		{.type = TCP_DATA, .flags = TCP_F_BARE, .sock = 1},
+		{.type = TCP_DATA, .sock = 1, .len = 1, .plen = 1},
+		{.type = TCP_PING, .sock = 1},
 		{.type = TCP_DATA, .len = 8, .plen = 9},
 		{.type = TCP_DATA, .len = 8, .moff = 9},
 		{.type = TCP_DATA, .len = 8, .moff = 8},		     /* no payload */

@@ -202,7 +202,7 @@ static void peer__lies(void **state)
 {
 	const struct tcp_frame ping = {.type = TCP_PING};
 
-	LIE({.type = TCP_PONG + 1});
+	LIE({.type = TCP_END + 1});
 	LIE(DATA(.mid = 1024, .len = 8, .plen = 8)); /* not the next one there */
 	LIE(DATA(.len = 8, .plen = 8), DATA(.len = 8, .plen = 8));
 	LIE(DATA(.len = 8, .plen = 4));					    /* no whole chunk */

@@ -350,6 +350,19 @@ int opt_pull(const char *text, unsigned *out)
 	return -EINVAL;
 }
 
+int opt_tcp_rx(const char *text, unsigned *out)
+{
+	static const char *const names[] = {"copy", "devmem", "uring"};
+
+	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (!strcmp(text, names[i])) {
+			*out = i;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
 const char *opt_crc_by_text(enum gx_integrity_mode integrity, unsigned crc_by_copy,
 			    enum gx_mem_kind kind)
 {
@@ -492,6 +505,15 @@ static int gx_value(int key, const char *arg, struct gx_opts *o)
 		return opt_pull(arg, &o->pull);
 	case OPT_GX_PULL_OVER: /* 0 would mean the default */
 		return opt_size32(arg, &o->pull_over_b) || !o->pull_over_b ? -EINVAL : 0;
+	case OPT_GX_TCP_RX:
+		return opt_tcp_rx(arg, &o->tcp_rx);
+	case OPT_GX_TCP_RX_GPU:
+		return opt_u32(arg, 0, 1023, &o->tcp_rx_device);
+	case OPT_GX_TCP_RX_POOL: /* 0 would mean the default */
+		return opt_size(arg, &o->tcp_rx_b) || !o->tcp_rx_b ? -EINVAL : 0;
+	case OPT_GX_TCP_RX_NIC: /* gx_open() reads it */
+		o->tcp_rx_nic = arg;
+		return 0;
 	default:
 		o->huge = GX_OFF;
 		return 0;
@@ -513,6 +535,9 @@ int opt_gx(int key, const char *arg, struct gx_opts *opts, char why[OPT_WHY_MAX]
 		{"timeout", "a number of seconds from 0.001 to 86400"},
 		{"pull", "auto, on, off or allow"},
 		{"pull-over", "a size such as 16K, 64K or 1M, below 4G"},
+		{"tcp-rx", "copy, devmem or uring"},
+		{"tcp-rx-gpu", "a number from 0 to 1023"},
+		{"tcp-rx-pool", "a size such as 64M or 1G"},
 		[OPT_GX_RDMA - OPT_GX_WINDOW] = {"rdma", "one of at most 8 devices"},
 	};
 

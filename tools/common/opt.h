@@ -111,6 +111,9 @@ const char *opt_crc_by_text(enum gx_integrity_mode integrity, unsigned crc_by_co
 /** opt_pull() - "auto", "on", "off", "allow", as an enum gx_pull. Return: 0, -EINVAL. */
 int opt_pull(const char *text, unsigned *out);
 
+/** opt_tcp_rx() - "copy", "devmem", "uring", as an enum gx_tcp_rx. Return: 0, -EINVAL. */
+int opt_tcp_rx(const char *text, unsigned *out);
+
 /** enum opt_gx_key - Options of a context that both gxd and gxperf have, as keys of argp. */
 enum opt_gx_key {
 	OPT_GX_WINDOW = 1000,
@@ -125,6 +128,10 @@ enum opt_gx_key {
 	OPT_GX_TIMEOUT,
 	OPT_GX_PULL,
 	OPT_GX_PULL_OVER,
+	OPT_GX_TCP_RX,
+	OPT_GX_TCP_RX_GPU,
+	OPT_GX_TCP_RX_POOL,
+	OPT_GX_TCP_RX_NIC,
 	OPT_GX_INSECURE,
 	OPT_GX_NO_HUGE,
 	OPT_GX_RDMA,

@@ -128,6 +128,15 @@ static const struct argp_option gx_options[] = {
 	 OPT_GX_GROUP},
 	{"pull-over", OPT_GX_PULL_OVER, "SIZE", 0, "Longer messages go so; default 64K",
 	 OPT_GX_GROUP},
+	{"tcp-rx", OPT_GX_TCP_RX, "HOW", 0,
+	 "How link tcp receives: copy (default), devmem (a NIC of Linux 6.12 puts payload into "
+	 "memory of a GPU; no card has run it), uring (by io_uring)",
+	 OPT_GX_GROUP},
+	{"tcp-rx-nic", OPT_GX_TCP_RX_NIC, "IF:A-B", 0,
+	 "With devmem: interface and queues, prepared as gxd nic plan says", OPT_GX_GROUP},
+	{"tcp-rx-gpu", OPT_GX_TCP_RX_GPU, "N", 0, "With devmem: the GPU; default 0", OPT_GX_GROUP},
+	{"tcp-rx-pool", OPT_GX_TCP_RX_POOL, "SIZE", 0,
+	 "With devmem: bytes of its memory for the NIC; default 256M", OPT_GX_GROUP},
 	{0},
 };
 

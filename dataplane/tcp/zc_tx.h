@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sending without a copy (MSG_ZEROCOPY): the kernel reads the source later, and says in the error
+ * queue of the socket when it has finished. Until then the source must not change.
+ *
+ *   zc_tx_post()  one sendmsg(): the kernel has taken bytes, all or the first ones
+ *   zc_tx_reap()  sources that the kernel reads no more, in the order of their posts
+ *   zc_tx_held()  how many it may still read
+ *
+ * The kernel numbers the sends that it did so, from 0 on, and wraps at 2^32. It tells of ranges of
+ * numbers. Where it had to copy all the same (loopback), it says so; then the next sends copy at
+ * once, which is cheaper, and the counters tell. devmem_tx.h sends memory of a device this way.
+ *
+ * The polling core that turns the socket owns everything here; open and close are for the control
+ * path. A turn allocates nothing and logs nothing. The socket may be closed when zc_tx_held() is 0,
+ * not before: nobody would learn of the end of the other sends.
+ */
+#ifndef GX_ZC_TX_H
+#define GX_ZC_TX_H
+
+#include "gx_internal/base.h"
+
+#include <sys/socket.h>
+#include <sys/types.h>
+
+#define ZC_DEPTH_MAX 65536
+#define ZC_CALLS     8	  /* reads of the error queue in one reap */
+#define ZC_NOTES     4	  /* ranges of one read */
+#define ZC_COPIES    8	  /* so many copied sends in a row, and the socket copies by itself */
+#define ZC_CTL_B     512u /* of control messages of one read */
+
+/* A range of sends that the kernel has finished: both ends included, it may wrap. */
+struct zc_note {
+	uint32_t first, last;
+	bool is_copied;
+};
+
+/* System calls. Each returns at once; -errno, never -1. owner: nobody, frozen */
+struct zc_sys {
+	ssize_t (*send)(int fd, const struct msghdr *msg, bool zero_copy);
+	/* One message of the error queue; -EAGAIN: none. */
+	ssize_t (*note)(int fd, struct msghdr *msg);
+	/* The socket may be sent from without a copy. */
+	int (*allow)(int fd);
+};
+extern const struct zc_sys zc_sys_kernel;
+
+/** zc_notes() - The ranges in the control messages of @msg; *n are set, also with an error. Others
+ * are passed over. Return: 0, -EPROTO: nonsense, or more than @max. */
+int zc_notes(const struct msghdr *msg, struct zc_note out[], unsigned max, unsigned *n);
+
+struct zc_stat {
+	uint64_t sends, bytes; /* that the kernel took without a copy, as far as it said then */
+	uint64_t copied;       /* of them: sends that it copied all the same */
+	uint64_t plain; /* sends that were copied at once: it pays not, or there was no room */
+	uint64_t notes; /* ranges */
+	uint64_t again, full; /* posts that the kernel, or the depth, had no room for */
+	uint64_t others;      /* messages of the error queue about other things */
+};
+
+struct zc_post {
+	uint64_t user;
+	uint32_t id; /* the kernel's number, unless is_plain */
+	bool is_plain, is_done;
+};
+
+/* Of one socket. Posts form a ring, in [tail, head); likewise numbers, in [id_tail, id_head). */
+struct zc_tx {
+	const struct zc_sys *sys;
+	int fd;
+	int err;	 /* sticky: nothing is learned of sends any more, or the socket broke */
+	const char *why; /* its text */
+	bool may_copy;	 /* the source is host memory */
+	bool is_futile;	 /* the kernel copies: so does the socket from now on */
+	unsigned copies; /* that it told of in a row */
+	uint32_t head, tail, mask;
+	uint32_t id_head, id_tail;
+	uint32_t *at; /* id & mask: its post */
+	struct zc_stat stat;
+	struct zc_post post[];
+};
+
+struct zc_cfg {
+	const struct zc_sys *sys;
+	int fd;		/* a connected TCP socket; stays the caller's */
+	unsigned depth; /* sends that may wait for their end; power of two */
+	bool may_copy;
+};
+
+/** zc_tx_open() - Return: 0, -EINVAL, -ENOMEM, -errno: the kernel sends from no such socket without
+ * a copy. */
+int zc_tx_open(const struct zc_cfg *cfg, struct zc_tx **out);
+/** zc_tx_close() - Nothing is held, or nobody needs to know of its end. NULL is fine. */
+void zc_tx_close(struct zc_tx *tx);
+/**
+ * zc_tx_post() - Send once.
+ * @msg: bytes, not none, and maybe control messages, which are kept no longer than the call
+ * @user: for zc_tx_reap(), if bytes were taken
+ *
+ * Return: bytes that were taken; 0: none now, try later; -errno: the socket is broken.
+ */
+ssize_t zc_tx_post(struct zc_tx *tx, const struct msghdr *msg, uint64_t user);
+/** zc_tx_reap() - Up to @n posts that have ended. A system call if any is held. Return: how many; 0:
+ * none now; then tx->err and tx->why say whether more can come. */
+unsigned zc_tx_reap(struct zc_tx *tx, uint64_t users[], unsigned n);
+/** zc_tx_held() - Posts that zc_tx_reap() has not given. */
+static inline uint32_t zc_tx_held(const struct zc_tx *tx)
+{
+	return tx->head - tx->tail;
+}
+
+#endif

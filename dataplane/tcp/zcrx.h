@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Zero-copy receive by io_uring (Linux 6.15): a receive queue of a NIC fills pages of an area that
+ * the program gave, and the kernel does TCP. The area may be host memory that a GPU reads, or a
+ * dma-buf. Its sockets are those of uring_rx.h, with all of its calls; here is how it opens.
+ *
+ * A completion refers to a part of a page. It goes back through the refill ring, in the order in
+ * which fragments are done, and without a system call. Where that ring is full, the rest follows in
+ * a later turn. Bytes that the NIC did not put there (linear) the kernel copies into the area; for
+ * a dma-buf it cannot, and ends the socket with -EFAULT.
+ *
+ * The NIC needs header split, flow rules to the queue, and RSS away from it (nic/). UNTRIED on
+ * hardware: a scripted kernel tests it, and the real one refuses lo and veth.
+ */
+#ifndef GX_ZCRX_H
+#define GX_ZCRX_H
+
+#include "tcp/uring_rx.h"
+
+struct zcrx_cfg {
+	const struct io_ring_sys *sys;
+	const char *name; /* of the interface, for texts */
+	uint32_t ifindex, queue;
+	void *area;	    /* where the CPU or a GPU has it; whole pages */
+	uint64_t area_b;    /* at most 4 GiB */
+	int dmabuf_fd;	    /* of the area; -1: host memory */
+	uint32_t nr_refill; /* entries of the refill ring; power of two */
+	uint32_t nr_socks;
+	uint32_t depth; /* completions that may wait; power of two */
+};
+
+/** zcrx_open() - Take the queue for this ring. It is the program's until the kernel has ended the
+ * ring, some time behind uring_rx_close(): the NIC may write into the area until then, so it is not
+ * used again for other things. Return: 0, -errno with @why: what is missing, and the cure. */
+int zcrx_open(const struct zcrx_cfg *cfg, struct uring_rx **out, char why[IO_RING_WHY_B]);
+
+#endif

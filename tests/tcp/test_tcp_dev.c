@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Device memory of a context over a scripted NIC: what is checked before the binding, the flow rules
+ * of sockets, and which connections ask for bare payload. The GPU is the CPU backend, with a dma-buf
+ * that is an ordinary file.
+ */
+#include "nic/nic_script.h"
+
+#include "gx_internal/fork.h"
+#include "tcp/tcp.h"
+#include "tcp/tcp_dev.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define POOL_B (4u << 20)
+
+static struct rig {
+	struct gx gx;
+	struct gx_core core;
+	struct gx_gpu *gpu;
+	struct gx_gpu_share_ops share;
+	struct tcp_dev_cfg cfg;
+} rig;
+
+static int dmabuf(struct gx_gpu *gpu, const void *ptr, size_t len, int *fd)
+{
+	assert_true(ptr && len == POOL_B);
+	*fd = gx_fd_own(open("/dev/null", O_RDONLY | O_CLOEXEC));
+	return 0;
+}
+
+static int rig_open(void **state)
+{
+	struct gx_gpu_cfg cfg = {0};
+
+	script_reset();
+	script.bind_takes = true;
+	memset(&rig, 0, sizeof(rig));
+	rig.gx.opts = (struct gx_opts){
+		.tcp_rx = GX_TCP_RX_DEVMEM, .chunk_b = 65536, .gpu_timeout_ns = 1000000000};
+	rig.core.gx = &rig.gx;
+	assert_int_equal(gx_gpu_host_ops.open(&cfg, &rig.gpu), 0);
+	rig.gpu->device = 3;
+	rig.gpu->dma = GX_GPU_DMA_OWN;
+	rig.share = *rig.gpu->share;
+	rig.share.dmabuf = dmabuf;
+	rig.gpu->share = &rig.share;
+	assert_int_equal(gx_arena_open(64 << 20, &rig.gx.arena), 0);
+	rig.cfg = (struct tcp_dev_cfg){.nic = &script_sys,
+				       .sys = &devmem_sys_kernel,
+				       .arena = rig.gx.arena,
+				       .gpu = rig.gpu,
+				       .where = SCRIPT_IF ":8-9",
+				       .pool_b = POOL_B,
+				       .nr_cores = 2};
+	return 0;
+}
+
+static int rig_close(void **state)
+{
+	assert_int_equal(script.nr_open | script.nr_rules, 0);
+	tcp_dev_close(NULL);
+	gx_arena_close(rig.gx.arena);
+	gx_gpu_host_ops.close(rig.gpu);
+	return 0;
+}
+
+static void error_has(const char *word)
+{
+	if (!strstr(gx_error(), word))
+		fail_msg("no '%s' in: %s", word, gx_error());
+}
+
+/* ---- opening ---- */
+
+static void open__binds(void **state)
+{
+	struct tcp_dev *d;
+	char text[192];
+
+	assert_int_equal(tcp_dev_open(&rig.cfg, &d), 0);
+	assert_true(script.bound_fd > 0 && script.nr_bound >= 2);
+	assert_int_equal(script.bound[script.nr_bound - 2], 8);
+	assert_int_equal(script.bound[script.nr_bound - 1], 9);
+	assert_int_equal(script.nr_open, 1);
+	assert_int_equal(tcp_dev_device(d), 3);
+	tcp_dev_text(d, text, sizeof(text));
+	assert_non_null(strstr(text, SCRIPT_IF " queues 8-9"));
+	tcp_dev_report(d);
+	tcp_dev_close(d);
+}
+
+static void refused(int err, const char *word, const char *cure)
+{
+	struct tcp_dev *d = NULL;
+
+	assert_int_equal(tcp_dev_open(&rig.cfg, &d), err);
+	assert_null(d);
+	error_has(word);
+	error_has(cure);
+	assert_true(!script.nr_open && script.bound_fd <= 0);
+}
+
+static void open__bad_words(void **state)
+{
+	static const char *const bad[] = {
+		"",	  "nic0",    ":8-9",	  "nic0:",
+		"nic0:8", "nic0:8-", "nic0:8-9x", "interface-too-long:8-9"};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad); i++) {
+		rig.cfg.where = bad[i];
+		refused(-EINVAL, "gx_opts.tcp_rx_nic", "eth0:8-15");
+	}
+	rig.cfg.where = "nic1:8-9";
+	refused(-ENODEV, "nic1", "no interface");
+	rig.cfg.where = SCRIPT_IF ":8-9";
+	rig.cfg.pool_b = POOL_B + 4096;
+	refused(-EINVAL, "gx_opts.tcp_rx_b", "2M");
+}
+
+/* Each step that the operator has left out is named, with its command. */
+static void open__nic_is_not_ready(void **state)
+{
+	script.split = 1;
+	refused(-EOPNOTSUPP, "header split", "tcp-data-split on");
+	script_reset();
+	script.rss_queues = 16;
+	refused(-EOPNOTSUPP, "RSS", "equal 8");
+	script_reset();
+	script.ntuple = NIC_HAS_NOT;
+	refused(-EOPNOTSUPP, "flow rules", "Cure");
+	script_reset();
+	script.held[9] = NIC_HELD_XSK;
+	refused(-EOPNOTSUPP, "AF_XDP", "other queues");
+}
+
+static void open__gpu_cannot(void **state)
+{
+	rig.gpu->dma = GX_GPU_DMA_NONE;
+	refused(-EOPNOTSUPP, "flush", "gx_opts.tcp_rx copy");
+	rig.gpu->dma = GX_GPU_DMA_OWN;
+	rig.gpu->reads_host = true;
+	refused(-EOPNOTSUPP, "by the CPU", "gx_opts.unpack");
+	rig.gpu->reads_host = false;
+}
+
+/* ---- connections ---- */
+
+struct line {
+	struct gx_conn conn;
+	struct gx_hello_lane local, remote;
+	struct tcp_ep *e;
+	int far[TCP_SOCKS_MAX];
+	unsigned nr_socks;
+};
+
+/* Both ends of a connection over loopback. */
+static int loop_tcp(int *far)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t len = sizeof(a);
+	int lfd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), fd;
+
+	assert_int_equal(bind(lfd, (struct sockaddr *)&a, len), 0);
+	assert_int_equal(listen(lfd, 1), 0);
+	assert_int_equal(getsockname(lfd, (struct sockaddr *)&a, &len), 0);
+	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(connect(fd, (struct sockaddr *)&a, len), 0);
+	*far = accept(lfd, NULL, NULL);
+	assert_true(*far >= 0);
+	close(lfd);
+	return gx_fd_own(fd);
+}
+
+static struct line *line_new(struct tcp_dev *d, unsigned nr_socks, uint32_t links)
+{
+	struct line *l = calloc(1, sizeof(*l));
+	struct gx_ep *ep = gx_link_tcp_ops.ep_new();
+
+	assert_true(l && ep);
+	rig.gx.tcp_dev = d;
+	if (!rig.core.tcp)
+		assert_int_equal(link_tcp_open(&rig.core, &rig.core.tcp), 0);
+	l->nr_socks = nr_socks;
+	l->conn.gx = &rig.gx;
+	l->conn.peer.links = links;
+	l->conn.agreed = (struct gx_hello_lanes){
+		.chunk_b = 65536, .window = 4, .peer_timeout_ns = 5000000000};
+	assert_int_equal(tcp_conn_open(&l->conn, 1, nr_socks), 0);
+	ep->conn = &l->conn;
+	ep->core = &rig.core;
+	ep->ops = &gx_link_tcp_ops;
+	l->e = tcp_of(ep);
+	assert_int_equal(ep->ops->ep_open(ep, &l->local), 0);
+	return l;
+}
+
+static void line_connect(struct line *l)
+{
+	for (unsigned i = 0; i < l->nr_socks; i++)
+		assert_int_equal(tcp_conn_add(&l->conn, 0, i, loop_tcp(&l->far[i])), 0);
+	l->remote = l->local;
+	l->remote.port.b[2] = 0; /* the peer does not ask */
+	l->remote.port.b[3] = 0;
+	assert_int_equal(l->e->ep.ops->ep_connect(&l->e->ep, &l->remote), 0);
+}
+
+static void line_free(struct line *l)
+{
+	l->e->ep.ops->ep_free(&l->e->ep);
+	tcp_conn_close(&l->conn);
+	for (unsigned i = 0; i < l->nr_socks; i++)
+		if (l->far[i])
+			close(l->far[i]);
+	free(l);
+}
+
+static void link_end(struct tcp_dev *d)
+{
+	link_tcp_close(rig.core.tcp);
+	rig.core.tcp = NULL;
+	tcp_dev_close(d);
+}
+
+static struct tcp_addr addr_of(const struct line *l)
+{
+	struct tcp_addr a;
+
+	assert_int_equal(tcp_addr_get(&l->local.port, &a), 0);
+	return a;
+}
+
+/* All sockets but the first have feeds, and rules that lead to the queues in turn. */
+static void conn__asks_for_bare(void **state)
+{
+	struct tcp_dev *d;
+	struct line *l;
+
+	assert_int_equal(tcp_dev_open(&rig.cfg, &d), 0);
+	l = line_new(d, 3, GX_LINKS_BARE);
+	assert_true(addr_of(l).bare && addr_of(l).device == 3 && l->e->rx_bare);
+	assert_int_equal(l->e->rx_device, 3);
+	line_connect(l);
+	assert_false(l->e->tx_bare || l->e->sock[0].feed || l->e->sock[0].bare);
+	assert_true(l->e->sock[1].feed && l->e->sock[1].bare && l->e->sock[2].bare);
+	assert_int_equal(script.rule_queue, 9); /* 8 was the first one's */
+	assert_int_equal(script.nr_rules, 2);
+	line_free(l);
+	link_end(d);
+}
+
+static void conn__cannot(void **state)
+{
+	struct tcp_dev *d;
+	struct line *l;
+
+	assert_int_equal(tcp_dev_open(&rig.cfg, &d), 0);
+	l = line_new(d, 1, GX_LINKS_BARE); /* one socket */
+	assert_false(addr_of(l).bare || addr_of(l).device || l->e->rx_bare);
+	line_connect(l);
+	assert_null(l->e->sock[0].feed);
+	line_free(l);
+	l = line_new(d, 3, 0); /* an older peer */
+	assert_false(addr_of(l).bare);
+	line_connect(l);
+	assert_null(l->e->sock[1].feed);
+	line_free(l);
+	link_end(d);
+}
+
+/* The peer asks, and this end has no device memory. */
+static void conn__peer_asks(void **state)
+{
+	struct line *l = line_new(NULL, 2, GX_LINKS_BARE);
+
+	for (unsigned i = 0; i < l->nr_socks; i++)
+		assert_int_equal(tcp_conn_add(&l->conn, 0, i, loop_tcp(&l->far[i])), 0);
+	l->remote = l->local;
+	l->remote.port.b[2] = 1;
+	l->remote.port.b[3] = 5;
+	assert_int_equal(l->e->ep.ops->ep_connect(&l->e->ep, &l->remote), 0);
+	assert_true(l->e->tx_bare && !l->e->rx_bare);
+	assert_int_equal(l->e->tx_device, 5);
+	line_free(l);
+	link_end(NULL);
+}
+
+/* Feeds are set aside when a connection asks, and come back however it ends. */
+static void conn__feeds_run_out(void **state)
+{
+	struct line *l[TCP_DEV_SOCKS / 15 + 1];
+	struct tcp_dev *d;
+
+	assert_int_equal(tcp_dev_open(&rig.cfg, &d), 0);
+	for (unsigned round = 0; round < 3; round++) {
+		for (unsigned i = 0; i < GX_ARRAY_SIZE(l); i++) {
+			l[i] = line_new(d, 16, GX_LINKS_BARE);
+			assert_int_equal(l[i]->e->rx_bare, i < TCP_DEV_SOCKS / 15);
+			if (round)
+				line_connect(l[i]);
+		}
+		for (unsigned i = 0; i < GX_ARRAY_SIZE(l); i++)
+			line_free(l[i]);
+	}
+	link_end(d);
+}
+
+/* No rule: the payload comes linear. */
+static void conn__no_rule(void **state)
+{
+	struct tcp_dev *d;
+	struct line *l;
+
+	assert_int_equal(tcp_dev_open(&rig.cfg, &d), 0);
+	script.rules_err = -ENOSPC;
+	l = line_new(d, 3, GX_LINKS_BARE);
+	line_connect(l);
+	assert_true(l->e->sock[1].feed && l->e->sock[2].feed);
+	line_free(l);
+	link_end(d);
+}
+
+static void addr__refuses(void **state)
+{
+	static const uint8_t bad[][4] = {{2, 2, 0, 0}, {1, 2, 2, 0}, {1, 1, 1, 0}, {1, 2, 0, 1}};
+	struct gx_port_addr a = {.len = sizeof(struct tcp_addr), .fd = -1};
+	struct tcp_addr out;
+
+	memcpy(a.b, (const uint8_t[]){1, 2, 1, 7}, 4);
+	assert_int_equal(tcp_addr_get(&a, &out), 0);
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad); i++) {
+		memcpy(a.b, bad[i], 4);
+		assert_int_equal(tcp_addr_get(&a, &out), -EPROTO);
+	}
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, rig_open, rig_close)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(open__binds),	TEST(open__bad_words),	   TEST(open__nic_is_not_ready),
+		TEST(open__gpu_cannot), TEST(conn__asks_for_bare), TEST(conn__cannot),
+		TEST(conn__peer_asks),	TEST(conn__feeds_run_out), TEST(conn__no_rule),
+		TEST(addr__refuses),
+	};
+
+	return cmocka_run_group_tests_name("tcp_dev", tests, NULL, NULL);
+}
