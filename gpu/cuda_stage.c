@@ -5,6 +5,7 @@
  */
 #include "cuda_stream.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #define CUDA_STAGE_B	(32u << 20) /* pinned bytes of a stream; power of two */
@@ -126,6 +127,7 @@ bool cuda_stage_block(struct cuda_stream *s, struct gx_block *b)
 {
 	struct cuda_stage *st = &s->stage;
 
+	assert(st->mem); /* not a stream for copies alone */
 	if ((b->nr && !src_readable(s, b)) || !stage_fits(st, b) || !block_gather(s, b))
 		return false;
 	st->out_end[st->out_head++ & (CUDA_STAGE_OUT - 1)] = st->head;

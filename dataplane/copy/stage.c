@@ -56,7 +56,7 @@ int stage_open(struct gx_gpu *gpu, struct gx_arena *arena, uint32_t chunk_b, uns
 	if (ret)
 		goto err;
 	s->flags = gx_gpu_flag_alloc(gpu, nr);
-	ret = s->flags ? gpu->stream->open(gpu, GX_STREAM_LAUNCH, &s->stream) : -ENOMEM;
+	ret = s->flags ? gpu->stream->open(gpu, GX_STREAM_COPY, &s->stream) : -ENOMEM;
 	if (ret)
 		goto err;
 	*out = s;
