@@ -22,6 +22,9 @@
 const struct conf_var conf_vars[] = {
 	{"GX_NCCL_ADDR", CONF_ADDR},
 	{"GX_NCCL_PORTS", "shm;udp"},
+	{"GX_NCCL_MODE", "host"},
+	{"GX_NCCL_GPUS", "those in use"},
+	{"GX_NCCL_UNPACK", "host"},
 	{"GX_NCCL_LINK", "gx chooses"},
 	{"GX_NCCL_PULL", "auto"},
 	{"GX_NCCL_CORES", "2, on less than 8 physical cores 1"},
@@ -63,34 +66,38 @@ static bool conf_number(const char *name, unsigned long min, unsigned long max, 
 	return true;
 }
 
-static bool conf_cpus_bad(const char *text)
+/* Numbers as "4,5,8-10", at most @max; unset: *nr stays. @what: the things that they name. */
+static bool conf_list(const char *name, const char *what, int out[], unsigned max, unsigned *nr)
 {
-	say_warn("GX_NCCL_CPUS=%.80s: say CPUs as 4,5 or 4-7, at most %d", text, LANES_MAX);
-	return false;
-}
-
-/* "4,5,8-10" */
-static bool conf_cpus(struct conf *c)
-{
-	const char *text = conf_text("GX_NCCL_CPUS"), *at = text;
+	const char *text = conf_text(name), *at = text;
 	unsigned first, last;
+	bool good = true;
 	int n;
 
-	while (at && *at) {
+	while (good && at && *at) {
 		n = 0;
-		if (sscanf(at, "%5u%n", &first, &n) != 1)
-			return conf_cpus_bad(text);
+		good = sscanf(at, "%5u%n", &first, &n) == 1;
 		at += n;
 		last = first;
-		if (*at == '-' && (n = 0, sscanf(at + 1, "%5u%n", &last, &n) != 1))
-			return conf_cpus_bad(text);
-		at += *at == '-' ? n + 1 : 0;
-		if (last < first || last - first >= LANES_MAX - c->nr_cpus || (*at && *at != ','))
-			return conf_cpus_bad(text);
-		while (first <= last)
-			c->cpus[c->nr_cpus++] = (int)first++;
-		at += *at == ',';
+		if (good && *at == '-') {
+			n = 0;
+			good = sscanf(at + 1, "%5u%n", &last, &n) == 1;
+			at += n + 1;
+		}
+		good = good && last >= first && last - first < max - *nr && (!*at || *at == ',');
+		while (good && first <= last)
+			out[(*nr)++] = (int)first++;
+		at += good && *at == ',';
 	}
+	if (!good)
+		say_warn("%s=%.80s: say %s as 4,5 or 4-7, at most %u", name, text, what, max);
+	return good;
+}
+
+static bool conf_cpus(struct conf *c)
+{
+	if (!conf_list("GX_NCCL_CPUS", "CPUs", c->cpus, LANES_MAX, &c->nr_cpus))
+		return false;
 	if (c->nr_cpus && c->nr_cores && c->nr_cpus != c->nr_cores) {
 		say_warn("GX_NCCL_CPUS names %u CPUs and GX_NCCL_CORES asks for %u cores: set one "
 			 "of them",
@@ -162,6 +169,24 @@ static bool conf_link(struct conf *c)
 	return false;
 }
 
+/* One of @words, @n of them, which @say lists; unset: *out stays. */
+static bool conf_word(const char *name, const char *const words[], unsigned n, const char *say,
+		      unsigned *out)
+{
+	const char *text = conf_text(name);
+	unsigned i = 0;
+
+	if (!text)
+		return true;
+	while (i < n && strcmp(text, words[i]))
+		i++;
+	if (i < n)
+		*out = i;
+	else
+		say_warn("%s=%.40s: say %s", name, text, say);
+	return i < n;
+}
+
 /* ---- Pulls ---- */
 
 /*
@@ -213,18 +238,79 @@ static bool conf_pull(struct conf *c)
 					   [GX_PULL_ON] = "on",
 					   [GX_PULL_OFF] = "off",
 					   [GX_PULL_ALLOW] = "allow"};
-	const char *text = conf_text("GX_NCCL_PULL");
-	unsigned n = sizeof(hows) / sizeof(hows[0]), i = 0;
 
-	while (text && i < n && strcmp(text, hows[i]))
-		i++;
-	c->pull = i;
-	if (i < n) {
-		conf_pull_proto(c);
+	c->pull = GX_PULL_AUTO;
+	if (!conf_word("GX_NCCL_PULL", hows, sizeof(hows) / sizeof(hows[0]),
+		       "auto, on, off or allow", &c->pull))
+		return false;
+	if (c->cuda) /* long messages are in memory of a GPU, which no other process reads so */
+		c->pull = GX_PULL_OFF;
+	conf_pull_proto(c);
+	return true;
+}
+
+/* ---- Memory of GPUs ---- */
+
+const char *const conf_unpacks[CONF_UNPACKS] = {
+	[GX_UNPACK_MODE_AUTO] = "auto",		[GX_UNPACK_MODE_KERNEL] = "kernel",
+	[GX_UNPACK_MODE_RESIDENT] = "resident", [GX_UNPACK_MODE_D2D] = "d2d",
+	[GX_UNPACK_MODE_HOST] = "host",
+};
+
+bool conf_unpack_launches(unsigned unpack)
+{
+	return unpack != GX_UNPACK_MODE_HOST && unpack != GX_UNPACK_MODE_D2D;
+}
+
+/*
+ * NCCL's kernels hold the GPU until gx has delivered. So nothing of gx may wait for the GPU to be
+ * free. Copy engines do not. A kernel of gx may: with one connection to the GPU the driver begins
+ * it when NCCL's has ended.
+ */
+static bool conf_unpack(struct conf *c)
+{
+	const char *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+
+	c->unpack = GX_UNPACK_MODE_HOST;
+	if (!conf_word("GX_NCCL_UNPACK", conf_unpacks, CONF_UNPACKS,
+		       "host, d2d, kernel, resident or auto", &c->unpack))
+		return false;
+	if (!conf_unpack_launches(c->unpack) || !connections || strcmp(connections, "1") != 0)
 		return true;
-	}
-	say_warn("GX_NCCL_PULL=%.40s: say auto, on, off or allow", text);
+	say_warn("GX_NCCL_UNPACK=%s with CUDA_DEVICE_MAX_CONNECTIONS=1: kernels of gx would wait "
+		 "behind NCCL's, which wait for them: unset one of the two",
+		 conf_unpacks[c->unpack]);
 	return false;
+}
+
+/* NCCL reads messages of LL128 while they arrive, and wants each 128 bytes in order. */
+static bool conf_cuda_proto(void)
+{
+	if (!proto_has_ll128(getenv("NCCL_PROTO")))
+		return true;
+	say_warn("GX_NCCL_MODE=cuda, and NCCL_PROTO takes LL128, which the copies into a GPU do "
+		 "not serve: set NCCL_PROTO=Simple");
+	return false;
+}
+
+static bool conf_mode(struct conf *c)
+{
+	static const char *const modes[] = {"host", "cuda"};
+	unsigned mode = 0;
+
+	if (!conf_word("GX_NCCL_MODE", modes, 2, "host or cuda", &mode) || !conf_unpack(c) ||
+	    !conf_list("GX_NCCL_GPUS", "CUDA ordinals", c->gpus, GPUS_MAX, &c->nr_gpus))
+		return false;
+	c->cuda = mode;
+	if (!c->cuda)
+		return true;
+	if (c->link && !strcmp(c->link, "local")) {
+		say_warn(
+			"GX_NCCL_MODE=cuda with GX_NCCL_LINK=local: messages in memory of a GPU go "
+			"as packets: say packet or tcp");
+		return false;
+	}
+	return conf_cuda_proto();
 }
 
 bool conf_read(struct conf *c)
@@ -245,5 +331,6 @@ bool conf_read(struct conf *c)
 	c->busy = busy;
 	c->speed_mbps = (int)speed_mbps;
 	c->latency_us = (unsigned)latency_us;
-	return conf_cpus(c) && conf_ports(c) && conf_host(c) && conf_link(c) && conf_pull(c);
+	return conf_cpus(c) && conf_ports(c) && conf_host(c) && conf_link(c) && conf_mode(c) &&
+	       conf_pull(c);
 }

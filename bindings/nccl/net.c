@@ -39,7 +39,7 @@ int net_props_v12(int dev, struct nccl_props_v12 *out)
 	memset(out, 0, sizeof(*out));
 	out->name = name;
 	out->guid = plug.host;
-	out->ptr_support = NCCL_PTR_HOST;
+	out->ptr_support = NCCL_PTR_HOST | (plug.conf.cuda ? NCCL_PTR_CUDA : 0);
 	out->speed_mbps =
 		plug.conf.speed_mbps ? plug.conf.speed_mbps : CORE_MBPS * (int)plug.nr_lanes;
 	out->port = 1;
@@ -177,7 +177,12 @@ int net_irecv(void *recv_comm, int n, void **data, size_t *sizes, int *tags, voi
 	return req_irecv(recv_comm, data[0], sizes[0], mhs[0], req);
 }
 
-/* Host memory needs no flush: what a receive's completion tells of is stored. */
+/*
+ * No memory needs a flush. A receive's completion says that its bytes are stored. Into a GPU its
+ * copy engine or a kernel of gx brings them, and a word that the GPU writes behind them, past a
+ * barrier, tells the core. So no write of a device is still on its way over PCIe, which a flush is
+ * for.
+ */
 int net_iflush(void *recv_comm, int n, void **data, int *sizes, void **mhs, void **req)
 {
 	(void)recv_comm;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files of the NCCL plugin share. Prototypes stand by file, the lowest first: say.c (lines
- * to NCCL's log), conf.c (the environment), cpus.c (which CPUs), lane.c (requests on a core),
- * comm.c (comms and their lists), peer.c (connections), keep.c (the keeper), meet.c (connect and
- * accept), req.c (requests), reg.c (registrations), proc.c (the context of the process), tell.c
- * (what it would choose, for gxperf info), net.c and net_old.c (the tables).
+ * to NCCL's log), conf.c (the environment), cpus.c (which CPUs), gpus.c (which GPUs), lane.c
+ * (requests on a core), comm.c (comms and their lists), peer.c (connections), keep.c (the keeper),
+ * meet.c (connect and accept), req.c (requests), reg.c (registrations), proc.c (the context of the
+ * process), tell.c (what it would choose, for gxperf info), net.c and net_old.c (the tables).
  *
  * Threads. NCCL's threads call the tables: a service thread for each communicator (listen,
  * connect, accept, registrations, close), and a progress thread (isend, irecv, test). gx's control
@@ -34,6 +34,7 @@
 
 #define LANES_MAX  16		  /* cores of a process */
 #define PORTS_MAX  8		  /* of gx_opts.ports */
+#define GPUS_MAX   16		  /* of a process */
 #define TOKEN_B	   16		  /* bytes of a random token */
 #define ADDR_B	   64		  /* "[fe80::1]:65535" with the final 0 */
 #define WHY_B	   256		  /* bytes of a reason */
@@ -218,6 +219,10 @@ struct conf {
 	unsigned pull;	       /* enum gx_pull; OFF if .ll128 */
 	unsigned pull_over_b;  /* gx_opts.pull_over_b */
 	bool ll128;	       /* NCCL takes LL128, and pulls were not switched off */
+	bool cuda;	       /* NCCL may give memory of GPUs */
+	unsigned unpack;       /* .cuda: enum gx_unpack_mode; HOST unless a variable says else */
+	int gpus[GPUS_MAX];    /* .cuda: nr_gpus of them, CUDA ordinals */
+	unsigned nr_gpus;      /* 0: the plugin chooses */
 	bool busy;	       /* cores never sleep */
 	uint64_t timeout_ns;   /* of a silent peer */
 	uint64_t step_ns;      /* of a step of the set-up; not below SETUP_NS */
@@ -263,7 +268,9 @@ struct plug {
 	uint64_t host;	     /* a number of this host, never 0. Frozen */
 	uint8_t process[16]; /* this context's name, random. Frozen */
 	char addr[ADDR_B];   /* where it listens. Frozen */
-	unsigned nr_lanes;   /* frozen */
+	int gpus[GPUS_MAX];  /* that gx has opened, as long as .gx lives. Frozen */
+	unsigned nr_gpus;
+	unsigned nr_lanes; /* frozen */
 	struct lane lane[LANES_MAX];
 	struct listen *listens;
 	uint32_t listen_numbers;
@@ -306,6 +313,11 @@ extern const struct conf_var conf_vars[];
 /* Read GX_NCCL_*. Return: false: a variable is wrong, and the log says which. */
 bool conf_read(struct conf *c);
 const char *conf_text(const char *name); /* NULL: it is not set, or empty */
+/* The values of GX_NCCL_UNPACK, by enum gx_unpack_mode. */
+#define CONF_UNPACKS (GX_UNPACK_MODE_HOST + 1)
+extern const char *const conf_unpacks[CONF_UNPACKS];
+/* Does this mode launch kernels while NCCL's may run? */
+bool conf_unpack_launches(unsigned unpack);
 
 /* ---- cpus.c ---- */
 
@@ -318,6 +330,18 @@ unsigned cpus_choose(const struct conf *c, const cpu_set_t *claimed, int cpus[LA
 unsigned cpus_spread(const cpu_set_t *may, unsigned (*first)(unsigned cpu), int out[CPU_SETSIZE]);
 void cpus_release(void);
 void cpus_claimed(cpu_set_t *out); /* the CPUs that processes have claimed */
+
+/* ---- gpus.c ---- */
+
+/* Is the driver there, and new enough for mode cuda? false: @why. */
+bool gpus_can(char why[WHY_B]);
+/* The GPUs that gx is to open, by CUDA ordinal: those that are named, else those that this process
+ * uses already. Return: how many; 0: @why. */
+unsigned gpus_choose(const struct conf *c, int gpus[GPUS_MAX], char why[WHY_B]);
+/* The GPU, among those that were opened, on which all of this memory lies. -1: none, @why. */
+int gpus_of(const void *addr, uint64_t len, char why[WHY_B]);
+/* Why NCCL would give host memory all the same; NULL: no reason is known. */
+const char *gpus_unasked(void);
 
 /* ---- lane.c ---- */
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Registrations of host memory. When deregMr returns, nothing of this process touches the memory
- * any more, although requests with it may be under way: NCCL frees it then. It does not wait for
- * the peer. The service threads call this, also while a progress thread posts on the same comm.
+ * Registrations of memory, of the host or of a GPU. When deregMr returns, nothing of this process
+ * touches the memory any more, although requests with it may be under way: NCCL frees it then. It
+ * does not wait for the peer. The service threads call this, also while a progress thread posts on
+ * the same comm.
  */
 #include "plug.h"
 
@@ -15,24 +16,46 @@
 #define REG_NAP_NS    20000
 #define REG_WAIT_NS   2000000000ull
 
+/* The kind of the memory, and the GPU that it lies on. Registrations may overlap: NCCL makes several
+ * of one allocation. */
+static bool reg_place(void *data, uint64_t size, int type, enum gx_mem_kind *kind, int *device)
+{
+	char why[WHY_B];
+
+	*kind = GX_MEM_HOST;
+	*device = 0;
+	if (type == NCCL_PTR_HOST)
+		return true;
+	if (type != NCCL_PTR_CUDA || !plug.conf.cuda) {
+		say_warn("regMr: the device's properties do not offer memory of kind %d (memory of "
+			 "GPUs: GX_NCCL_MODE=cuda)",
+			 type);
+		return false;
+	}
+	*kind = GX_MEM_CUDA;
+	*device = gpus_of(data, size, why);
+	if (*device < 0)
+		say_warn("regMr: %s", why);
+	return *device >= 0;
+}
+
+/* Memory of a GPU costs no call that changes anything there: NCCL's kernels may hold the GPU. */
 int reg_make(void *data, uint64_t size, int type, void **mh)
 {
+	enum gx_mem_kind kind;
 	struct reg *reg;
-	int ret;
+	int ret, device;
 
 	*mh = NULL;
-	if (type != NCCL_PTR_HOST) {
-		say_warn("regMr: memory of a GPU is not supported yet: NCCL must take host memory, "
-			 "as the device's properties say");
+	if (!reg_place(data, size, type, &kind, &device))
 		return NCCL_INVALID_ARGUMENT;
-	}
 	reg = aligned_alloc(alignof(struct reg), sizeof(*reg));
 	if (!reg)
 		return NCCL_SYSTEM_ERROR;
 	memset(reg, 0, sizeof(*reg));
 	reg->addr = data;
 	reg->len = size;
-	ret = gx_mem_reg(plug.gx, GX_MEM_HOST, 0, data, size, &reg->mem);
+	ret = gx_mem_reg(plug.gx, kind, device, data, size, &reg->mem);
 	if (ret) {
 		free(reg);
 		say_warn("regMr: %s", gx_error());
