@@ -133,7 +133,8 @@ bool stage_fetch(struct stage *s, struct stage_msg *m, const char *src, uint32_t
 	s->buf[i].ticket = s->ticket;
 	ret = s->stream->ops->copy(s->stream, &copy, 1, &s->flags[i], s->ticket, now_ns);
 	if (ret) {
-		s->err = ret == -EINVAL ? -EIO : s->err;
+		if (ret == -EINVAL || s->stream->ops->fault(s->stream))
+			s->err = -EIO;
 		s->buf[i].ticket = s->flags[i];
 		return false;
 	}
