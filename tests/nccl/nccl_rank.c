@@ -113,6 +113,14 @@ void worker_end(struct worker *w)
 
 /* ---- The table ---- */
 
+static char warned[LOG_LINE_B];
+static pthread_mutex_t warned_lock = PTHREAD_MUTEX_INITIALIZER;
+
+const char *net_warned(void)
+{
+	return warned;
+}
+
 static void net_log(int level, unsigned long flags, const char *file, int line, const char *fmt,
 		    ...)
 {
@@ -122,6 +130,11 @@ static void net_log(int level, unsigned long flags, const char *file, int line, 
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
+	if (level == NCCL_LOG_WARN) {
+		pthread_mutex_lock(&warned_lock);
+		memcpy(warned, text, sizeof(warned));
+		pthread_mutex_unlock(&warned_lock);
+	}
 	if (level <= NCCL_LOG_WARN || getenv("GX_TEST_LOG"))
 		fprintf(stderr, "[%d] %s:%d %lx %s\n", getpid(), file, line, flags, text);
 }
@@ -332,18 +345,46 @@ void link_close(struct link *l)
 	l->send = l->recv = NULL;
 }
 
+static void buf_reg(struct rank *r, void *comm, struct buf *b)
+{
+	int type = b->on_gpu ? NCCL_PTR_CUDA : NCCL_PTR_HOST;
+
+	CHECK(!r->net.v12->reg_mr(comm, b->base, b->len, type, &b->mh) && b->mh);
+}
+
 void buf_open(struct rank *r, void *comm, struct buf *b, size_t len)
 {
+	if (!r->cuda) {
+		buf_open_host(r, comm, b, len);
+		return;
+	}
 	b->len = len;
+	b->on_gpu = true;
+	b->base = gpu_alloc(len, &b->mapped);
+	buf_reg(r, comm, b);
+}
+
+void buf_open_host(struct rank *r, void *comm, struct buf *b, size_t len)
+{
+	b->len = len;
+	b->on_gpu = b->mapped = false;
 	b->base = malloc(len ? len : 1);
 	CHECK(b->base);
-	CHECK(!r->net.v12->reg_mr(comm, b->base, len, NCCL_PTR_HOST, &b->mh) && b->mh);
+	buf_reg(r, comm, b);
 }
 
 void buf_close(struct rank *r, void *comm, struct buf *b)
 {
 	CHECK(!r->net.v12->dereg_mr(comm, b->mh));
-	free(b->base);
+	buf_free(b);
+}
+
+void buf_free(struct buf *b)
+{
+	if (b->on_gpu)
+		gpu_free(b->base, b->len, b->mapped);
+	else
+		free(b->base);
 }
 
 /* ---- Requests ---- */
@@ -392,8 +433,10 @@ void stream_open(struct stream *s)
 	for (unsigned i = 0; i < s->nr_sizes; i++)
 		s->room = s->sizes[i] > s->room ? s->sizes[i] : s->room;
 	s->room += 40; /* a receive has room for more than is sent */
-	buf_open(l->r, l->send, &s->out, s->depth * (s->room + GUARD_B));
-	buf_open(l->r, l->recv, &s->in, s->depth * (s->room + GUARD_B));
+	(s->host_out ? buf_open_host : buf_open)(l->r, l->send, &s->out,
+						 s->depth * (s->room + GUARD_B));
+	(s->host_in ? buf_open_host : buf_open)(l->r, l->recv, &s->in,
+						s->depth * (s->room + GUARD_B));
 }
 
 void stream_close(struct stream *s)
