@@ -248,6 +248,24 @@ MUTANTS = {
     "N3": ("a driver's refusal of bind-rx is passed over",
            [("dataplane/nic/nic_mode.c", "return f->bind_err == -EOPNOTSUPP || ", "return ")],
            ["nic_mode"]),
+    "N4": ("nccl: mode cuda leaves it to gx to launch kernels",
+           [("bindings/nccl/proc.c", "\t\to.unpack = c->unpack;\n", "")],
+           ["nccl/nccl_mode"]),
+    "N5": ("nccl: kernels of gx are taken where they wait behind NCCL's",
+           [("bindings/nccl/conf.c", "strcmp(connections, \"1\") != 0)", "1)")],
+           ["nccl/nccl_mode"]),
+    "N6": ("nccl: memory of any GPU is the first one's",
+           [("bindings/nccl/reg.c", "gx_mem_reg(plug.gx, kind, device,", "gx_mem_reg(plug.gx, kind, 0,")],
+           ["nccl/nccl_mode"]),
+    "N7": ("nccl: mode cuda offers the local link, and the driver registers host memory",
+           [("bindings/nccl/proc.c", "o.local = c->cuda || ", "o.local = ")],
+           ["nccl/nccl_mode"]),
+    "N8": ("nccl: the cores run when the GPUs are opened",
+           [("bindings/nccl/proc.c", "\tif (!ret && !proc_gpus_open(gx)) {\n\t\tproc_stop(gx);\n\t\treturn NCCL_SYSTEM_ERROR;\n\t}\n"
+             "\tif (!ret)\n\t\tret = proc_lanes_start(gx, nr_cores);\n",
+             "\tif (!ret)\n\t\tret = proc_lanes_start(gx, nr_cores);\n\tif (!ret && !proc_gpus_open(gx)) {\n\t\tproc_stop(gx);\n"
+             "\t\treturn NCCL_SYSTEM_ERROR;\n\t}\n")],
+           ["nccl/nccl_mode"]),
     "KD1": ("devmem: tokens go back while a copy reads their fragments",
             [("dataplane/tcp/devmem_rx.c", "i != rx->ready && *sum", "i != rx->head && *sum")],
             ["devmem_storm", "devmem_rx"]),
@@ -388,14 +406,14 @@ class Tree:
                 f.write(text)
 
     def compile(self, programs):
-        ran = subprocess.run(["ninja", "-C", self.build, "-j", str(self.jobs), *(f"tests/test_{p}" for p in programs)],
+        ran = subprocess.run(["ninja", "-C", self.build, "-j", str(self.jobs), *(path_of(p) for p in programs)],
                              capture_output=True, text=True)
         return "" if ran.returncode == 0 else ran.stdout[-2000:]
 
     def test(self, test):
         """Return: what was seen, and how: assertion, time-out, nothing."""
         program, *args = test.split()
-        command = [os.path.join(self.build, "tests", "test_" + program), *args]
+        command = [os.path.join(self.build, path_of(program)), *args]
         try:
             ran = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=LIMIT_S, cwd=self.build)
         except subprocess.TimeoutExpired as e:
@@ -410,6 +428,12 @@ class Tree:
             return failed_in(text) or test, "assertion"
         how = "assertion (of the code)" if "Assertion" in text else f"crash ({ran.returncode})"
         return failed_in(text) or test, how
+
+
+def path_of(program):
+    """"flow", or "nccl/nccl_mode" where the program is built in a folder."""
+    folder, name = os.path.split(program)
+    return os.path.join("tests", folder, "test_" + name)
 
 
 def programs_of(tests):
