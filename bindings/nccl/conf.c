@@ -15,6 +15,7 @@
 #define CONF_ADDR	"127.0.0.1"
 #define CONF_TIMEOUT_S	5
 #define CONF_LATENCY_US 1
+#define CONF_BOUNCE_MB	512
 
 #define CONF_QUOTE(number) #number
 #define CONF_NUMBER(macro) CONF_QUOTE(macro)
@@ -30,6 +31,7 @@ const struct conf_var conf_vars[] = {
 	{"GX_NCCL_CORES", "2, on less than 8 physical cores 1"},
 	{"GX_NCCL_CPUS", "gx chooses"},
 	{"GX_NCCL_BUSY", "0"},
+	{"GX_NCCL_BOUNCE_MB", CONF_NUMBER(CONF_BOUNCE_MB)},
 	{"GX_NCCL_TIMEOUT_S", CONF_NUMBER(CONF_TIMEOUT_S)},
 	{"GX_NCCL_SPEED_MBPS", CONF_NUMBER(CORE_MBPS) " for each core"},
 	{"GX_NCCL_LATENCY_US", CONF_NUMBER(CONF_LATENCY_US)},
@@ -293,15 +295,85 @@ static bool conf_cuda_proto(void)
 	return false;
 }
 
+/* ---- NCCL's device code unpacks ---- */
+
+/* NCCL's slices are a quarter of the buffer at most, and their places in the ring begin with a page:
+ * a quarter more than the buffer holds all that NCCL has under way, wherever the ring ends. */
+#define BUFF_B	   (4u << 20) /* NCCL's default */
+#define BUFF_B_MIN (64u << 10)
+#define BUFF_B_MAX (256u << 20)
+#define PAGE_B	   4096u
+
+static bool conf_ring(struct conf *c)
+{
+	const char *text = getenv("NCCL_BUFFSIZE");
+	long long b = text ? strtoll(text, NULL, 0) : 0; /* as NCCL reads it */
+	unsigned least_mb;
+
+	if (!text || b < 0)
+		b = BUFF_B;
+	if (b < BUFF_B_MIN || b > BUFF_B_MAX) {
+		say_warn("NCCL_BUFFSIZE=%.40s: GX_NCCL_MODE=unpack takes %u to %u", text,
+			 BUFF_B_MIN, BUFF_B_MAX);
+		return false;
+	}
+	c->ring_b = (uint32_t)((b + b / 4 + PAGE_B - 1) / PAGE_B * PAGE_B);
+	least_mb = (c->ring_b >> 20) + 2; /* with NCCL's blocks, which have half a MiB */
+	if (c->bounce_b >> 20 >= least_mb)
+		return true;
+	say_warn("GX_NCCL_BOUNCE_MB=%llu: say %u for each receiving comm",
+		 (unsigned long long)c->bounce_b >> 20, least_mb);
+	return false;
+}
+
+/* NCCL's device code unpacks in protocol Simple alone, and not in its algorithm PAT. Since 2.24 NCCL
+ * no longer turns off by itself what does not go with it. */
+static bool conf_offload(struct conf *c)
+{
+	static const struct {
+		const char *name, *value;
+		bool by_default; /* of NCCL */
+	} needs[] = {
+		{"NCCL_PROTO", "Simple", false},
+		{"NCCL_PAT_ENABLE", "0", false},
+		{"NCCL_LOCAL_REGISTER", "0", false},
+		{"NCCL_GRAPH_REGISTER", "0", false},
+		{"NCCL_NET_GDR_LEVEL", "SYS", false}, /* receive buffers in the GPU */
+		{"NCCL_NET_GDR_READ", "0", false},    /* send buffers in the host */
+		/* Buffers for LL, which NCCL then takes for short sends whatever NCCL_PROTO says. */
+		{"NCCL_NET_SHARED_BUFFERS", "1", true},
+		{"NCCL_ALLOC_P2P_NET_LL_BUFFERS", "0", true},
+	};
+	char missing[256] = "";
+	size_t at = 0;
+
+	for (unsigned i = 0; i < sizeof(needs) / sizeof(needs[0]); i++) {
+		const char *text = getenv(needs[i].name);
+
+		if (text ? strcasecmp(text, needs[i].value) != 0 : !needs[i].by_default)
+			at += (size_t)snprintf(missing + at, sizeof(missing) - at, " %s=%s",
+					       needs[i].name, needs[i].value);
+	}
+	if (!missing[0])
+		return conf_ring(c);
+	say_warn("GX_NCCL_MODE=unpack: set%s, on all ranks", missing);
+	return false;
+}
+
 static bool conf_mode(struct conf *c)
 {
-	static const char *const modes[] = {"host", "cuda"};
-	unsigned mode = 0;
+	static const char *const modes[] = {"host", "cuda", "unpack"};
+	enum { HOST, CUDA, UNPACK };
+	unsigned mode = HOST;
 
-	if (!conf_word("GX_NCCL_MODE", modes, 2, "host or cuda", &mode) || !conf_unpack(c) ||
+	if (!conf_word("GX_NCCL_MODE", modes, 3, "host, cuda or unpack", &mode) ||
+	    !conf_unpack(c) ||
 	    !conf_list("GX_NCCL_GPUS", "CUDA ordinals", c->gpus, GPUS_MAX, &c->nr_gpus))
 		return false;
-	c->cuda = mode;
+	c->cuda = mode == CUDA;
+	c->offload = mode == UNPACK;
+	if (c->offload)
+		return conf_offload(c);
 	if (!c->cuda)
 		return true;
 	if (c->link && !strcmp(c->link, "local")) {
@@ -315,6 +387,7 @@ static bool conf_mode(struct conf *c)
 
 bool conf_read(struct conf *c)
 {
+	unsigned long bounce_mb = CONF_BOUNCE_MB;
 	unsigned long cores = 0, timeout_s = CONF_TIMEOUT_S, busy = 0;
 	unsigned long speed_mbps = 0, latency_us = CONF_LATENCY_US;
 
@@ -322,6 +395,7 @@ bool conf_read(struct conf *c)
 	if (!conf_number("GX_NCCL_CORES", 1, LANES_MAX, &cores) ||
 	    !conf_number("GX_NCCL_TIMEOUT_S", 1, 3600, &timeout_s) ||
 	    !conf_number("GX_NCCL_BUSY", 0, 1, &busy) ||
+	    !conf_number("GX_NCCL_BOUNCE_MB", 1, 4095, &bounce_mb) ||
 	    !conf_number("GX_NCCL_SPEED_MBPS", 1, 100000000, &speed_mbps) ||
 	    !conf_number("GX_NCCL_LATENCY_US", 0, 1000000, &latency_us))
 		return false;
@@ -329,6 +403,7 @@ bool conf_read(struct conf *c)
 	c->timeout_ns = timeout_s * 1000000000ull;
 	c->step_ns = c->timeout_ns > SETUP_NS ? c->timeout_ns : SETUP_NS;
 	c->busy = busy;
+	c->bounce_b = (uint64_t)bounce_mb << 20;
 	c->speed_mbps = (int)speed_mbps;
 	c->latency_us = (unsigned)latency_us;
 	return conf_cpus(c) && conf_ports(c) && conf_host(c) && conf_link(c) && conf_mode(c) &&

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GPUs of this process, for GX_NCCL_MODE=cuda: the ones that gx is to open, and the one on which
- * memory lies. NVIDIA's driver knows; the plugin finds it by dlopen, so it loads without. Nothing
- * here makes a context, allocates, or waits for a GPU. NCCL's threads call this, no core does.
+ * GPUs of this process. For GX_NCCL_MODE=cuda: the ones that gx is to open, and the one on which
+ * memory lies. For GX_NCCL_MODE=unpack: host memory that GPUs reach. NVIDIA's driver knows; the
+ * plugin finds it by dlopen, so it loads without. Nothing here makes a context, allocates on a GPU,
+ * or waits for one, but gpus_map(), before NCCL's first kernel. NCCL's threads call this, no core
+ * does.
  */
 #include "plug.h"
 
@@ -14,6 +16,10 @@
 #define GPU_ATTR_TYPE	 2
 #define GPU_ATTR_ORDINAL 9
 #define GPU_TYPE_DEVICE	 2
+
+/* Flags of cuMemHostRegister */
+#define GPU_HOST_PORTABLE  1u /* for the contexts of all GPUs */
+#define GPU_HOST_DEVICEMAP 2u
 
 /* Before this version the driver refuses stream memory operations unless the administrator says
  * else. gx then tells the end of a copy by a kernel, and that would wait behind NCCL's. */
@@ -27,6 +33,10 @@
 	X(cuDeviceGetCount, (int *count))                                                          \
 	X(cuDevicePrimaryCtxGetState, (int device, unsigned *flags, int *active))                  \
 	X(cuCtxGetDevice, (int *device))                                                           \
+	X(cuGetErrorName, (unsigned error, const char **name))                                     \
+	X(cuMemHostRegister_v2, (void *addr, size_t len, unsigned flags))                          \
+	X(cuMemHostUnregister, (void *addr))                                                       \
+	X(cuMemHostGetDevicePointer_v2, (unsigned long long *dev, void *addr, unsigned flags))     \
 	X(cuPointerGetAttribute, (void *value, unsigned attribute, unsigned long long ptr))
 
 static struct {
@@ -156,4 +166,57 @@ int gpus_of(const void *addr, uint64_t len, char why[WHY_B])
 		return -1;
 	}
 	return device;
+}
+
+/* ---- Host memory ---- */
+
+static bool gpus_try(unsigned error, const char *what, char why[WHY_B])
+{
+	const char *name = NULL;
+
+	if (!error)
+		return true;
+	if (driver.cuGetErrorName(error, &name) || !name)
+		name = "unknown error";
+	snprintf(why, WHY_B, "%s: %s (%u)", what, name, error);
+	return false;
+}
+
+/* Is the address that GPUs have for it its own? */
+static bool gpus_reach(char *addr, char why[WHY_B])
+{
+	unsigned long long dev = 0;
+
+	if (!gpus_try(driver.cuMemHostGetDevicePointer_v2(&dev, addr, 0),
+		      "cuMemHostGetDevicePointer", why))
+		return false;
+	if (dev == (uintptr_t)addr)
+		return true;
+	snprintf(why, WHY_B, "GPUs reach pinned host memory at addresses of their own");
+	return false;
+}
+
+bool gpus_map(void *addr, size_t len, char why[WHY_B])
+{
+	char *first = addr, *last = first + len - 1;
+	int device;
+
+	if (!gpus_can(why))
+		return false;
+	if (driver.cuCtxGetDevice(&device)) {
+		snprintf(why, WHY_B,
+			 "no context of CUDA is current in the thread that makes the communicator: "
+			 "choose the GPU first (torch.cuda.set_device)");
+		return false;
+	}
+	if (gpus_reach(first, why) && gpus_reach(last, why))
+		return true;
+	if (!gpus_try(
+		    driver.cuMemHostRegister_v2(addr, len, GPU_HOST_PORTABLE | GPU_HOST_DEVICEMAP),
+		    "cuMemHostRegister", why))
+		return false;
+	if (gpus_reach(first, why) && gpus_reach(last, why))
+		return true;
+	driver.cuMemHostUnregister(addr);
+	return false;
 }

@@ -92,6 +92,7 @@ static void proc_clear(void)
 	plug.nr_lanes = 0; /* their cores are gone */
 	plug.nr_strays = 0;
 	atomic_store(&plug.graves, NULL);
+	offload_close();
 }
 
 static void proc_closing(bool closing)
@@ -256,6 +257,10 @@ static int proc_start(void)
 		ret = proc_listen(gx);
 	if (ret) {
 		say_warn("init: %s (see GX_NCCL_PORTS, GX_NCCL_ADDR and GX_NCCL_CPUS)", gx_error());
+		proc_stop(gx);
+		return NCCL_SYSTEM_ERROR;
+	}
+	if (plug.conf.offload && offload_open(gx)) {
 		proc_stop(gx);
 		return NCCL_SYSTEM_ERROR;
 	}

@@ -39,27 +39,46 @@ static bool reg_place(void *data, uint64_t size, int type, enum gx_mem_kind *kin
 	return *device >= 0;
 }
 
-/* Memory of a GPU costs no call that changes anything there: NCCL's kernels may hold the GPU. */
-int reg_make(void *data, uint64_t size, int type, void **mh)
+/* Memory of a GPU costs no call that changes anything there: NCCL's kernels may hold the GPU. In mode
+ * unpack nothing of gx touches NCCL's receive buffers, so gx need not know them. */
+static int reg_mem_make(struct comm *c, struct reg *reg, int type)
 {
 	enum gx_mem_kind kind;
-	struct reg *reg;
 	int ret, device;
 
-	*mh = NULL;
-	if (!reg_place(data, size, type, &kind, &device))
+	if (c->offload) {
+		if (offload_may_reg(c))
+			return NCCL_OK;
+		say_warn("regMr: more than NCCL's own buffers: set NCCL_LOCAL_REGISTER=0 and "
+			 "NCCL_GRAPH_REGISTER=0");
+		return NCCL_INVALID_USAGE;
+	}
+	if (!reg_place(reg->addr, reg->len, type, &kind, &device))
 		return NCCL_INVALID_ARGUMENT;
+	ret = gx_mem_reg(plug.gx, kind, device, reg->addr, reg->len, &reg->mem);
+	if (ret)
+		say_warn("regMr: %s", gx_error());
+	if (ret == -EFAULT || ret == -EINVAL)
+		return NCCL_INVALID_ARGUMENT;
+	return ret ? NCCL_SYSTEM_ERROR : NCCL_OK;
+}
+
+int reg_make(struct comm *c, void *data, uint64_t size, int type, void **mh)
+{
+	struct reg *reg;
+	int ret;
+
+	*mh = NULL;
 	reg = aligned_alloc(alignof(struct reg), sizeof(*reg));
 	if (!reg)
 		return NCCL_SYSTEM_ERROR;
 	memset(reg, 0, sizeof(*reg));
 	reg->addr = data;
 	reg->len = size;
-	ret = gx_mem_reg(plug.gx, kind, device, data, size, &reg->mem);
+	ret = reg_mem_make(c, reg, type);
 	if (ret) {
 		free(reg);
-		say_warn("regMr: %s", gx_error());
-		return ret == -EFAULT || ret == -EINVAL ? NCCL_INVALID_ARGUMENT : NCCL_SYSTEM_ERROR;
+		return ret;
 	}
 	pthread_mutex_lock(&plug.lock);
 	reg->next = plug.regs;
@@ -96,7 +115,7 @@ static bool reg_wait(struct reg *reg)
 int reg_drop(void *mh)
 {
 	struct reg *reg = mh;
-	int ret = -EAGAIN;
+	int ret;
 
 	if (!reg)
 		return NCCL_OK;
@@ -104,6 +123,7 @@ int reg_drop(void *mh)
 	/* From then on cores post nothing with it, and end its requests that wait for room. */
 	if (reg_is_used(reg))
 		lane_flush();
+	ret = reg->mem ? -EAGAIN : 0;
 	for (unsigned i = 0; ret == -EAGAIN && i < REG_TRIES_MAX; i++)
 		ret = gx_mem_free(reg->mem);
 	if (ret || !reg_wait(reg)) { /* the last finalize frees @reg */

@@ -76,6 +76,15 @@ static void tell_mode(const struct conf *c)
 	char why[WHY_B], gpus[GPUS_MAX * 8] = "";
 	size_t at = 0;
 
+	if (c->offload) {
+		if (!gpus_can(why))
+			tell_line("wrong", "GX_NCCL_MODE=unpack: %s", why);
+		tell_line("mode",
+			  "unpack: NCCL's kernels copy what gx received out of %llu MiB "
+			  "of bounce memory",
+			  (unsigned long long)c->bounce_b >> 20);
+		return;
+	}
 	if (!c->cuda) {
 		tell_line("mode", "host: NCCL's kernels move bytes between GPUs and host buffers");
 		return;
@@ -133,7 +142,7 @@ int gx_nccl_tell(char *text, size_t room);
  *   set, default  a variable and its value, or its default in words
  *   wrong    why the first communicator would fail; then none of the following
  *   near, open  the address to listen at: this host alone reaches it, or others too
- *   mode     "host: ..." or "cuda: ...": the memory that NCCL gives, and how bytes get into it
+ *   mode     "host: ...", "cuda: ..." or "unpack: ...": the memory that NCCL gives, and how bytes get into it
  *   copies   how often long messages within a host are copied
  *   core     a line for each polling core: its CPU, -1: not pinned
  *   claimed  a CPU that a process has claimed

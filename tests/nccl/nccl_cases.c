@@ -78,7 +78,8 @@ static void case_versions(struct rank *r)
 	CHECK(p12.ptr_support == ptrs && p12.recvs_max == 1 && p12.p2p_b_max &&
 	      p12.multi_request_max == 1 && !p12.pci_path && p12.rail == -1);
 	CHECK(r->net.v12->get_properties(1, &p12) == NCCL_INVALID_ARGUMENT);
-	CHECK(!r->net.v12->irecv_consumed && !r->net.v12->set_net_attr);
+	CHECK(p12.device_type == NCCL_DEVICE_HOST && !p12.device_version);
+	CHECK(r->net.v12->irecv_consumed && !r->net.v12->set_net_attr);
 	sizes_run(r, sizes_short, 5, 40);
 	for (unsigned i = 0; i < sizeof(versions) / sizeof(versions[0]); i++) {
 		int nr = 0;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory of GPUs in the plugin (conf.c, proc.c, reg.c, net.c), over a gx and a driver that are faked:
- * with which options gx is opened, when GPUs are, and which memory is registered as whose.
+ * Modes of the plugin (conf.c, proc.c, reg.c, net.c), over a gx and a driver that are faked: with
+ * which options gx is opened, when GPUs are, and which memory is registered as whose.
  */
 #include "nccl/net.h"
 #include "nccl/plug.h"
+
+#include <gx/log.h>
 
 #include <errno.h>
 #include <setjmp.h>
@@ -18,6 +20,8 @@
 
 static struct gx *const some_gx = (struct gx *)(uintptr_t)64;
 static struct gx_mem *const some_mem = (struct gx_mem *)(uintptr_t)128;
+static struct comm some_comm;
+static struct offload some_offload; /* of a receive comm of mode unpack */
 static struct {
 	struct gx_opts opts; /* of the last gx_open() */
 	unsigned nr_open, nr_closed, nr_running, nr_gpus, nr_regs;
@@ -27,7 +31,10 @@ static struct {
 	unsigned nr; /* of gpus_choose(): 0 and 1 */
 	enum gx_mem_kind kind;
 	int device;
-	bool late; /* a GPU was opened while cores ran */
+	bool late;	 /* a GPU was opened while cores ran */
+	int offload_ret; /* of offload_open() */
+	unsigned nr_offload;
+	bool no_reg; /* NCCL has registered its own buffers */
 	char warned[512];
 } fake;
 
@@ -222,6 +229,26 @@ int meet_close_listen(void *listen_comm)
 	return 0;
 }
 
+int offload_open(struct gx *gx)
+{
+	fake.nr_offload++;
+	return fake.offload_ret;
+}
+
+void offload_close(void)
+{
+}
+
+int offload_give(struct comm *c, struct nccl_dev_handle *dev)
+{
+	return 0;
+}
+
+bool offload_may_reg(struct comm *c)
+{
+	return !fake.no_reg;
+}
+
 int req_isend(void *comm, void *data, uint64_t size, void *mh, void **req)
 {
 	return 0;
@@ -242,11 +269,27 @@ int req_close(void *comm, bool is_send)
 	return 0;
 }
 
+int req_is_ll(void *comm)
+{
+	return 0;
+}
+
+int req_consumed(void *comm, int n, void *req)
+{
+	return 0;
+}
+
 /* ---- The rig ---- */
+
+static const char *const unpack_vars[][2] = {
+	{"NCCL_PAT_ENABLE", "0"},      {"NCCL_LOCAL_REGISTER", "0"}, {"NCCL_GRAPH_REGISTER", "0"},
+	{"NCCL_NET_GDR_LEVEL", "SYS"}, {"NCCL_NET_GDR_READ", "0"},
+};
 
 static int setup(void **state)
 {
 	memset(&fake, 0, sizeof(fake));
+	memset(&some_comm, 0, sizeof(some_comm));
 	fake.nr = 2;
 	setenv("GX_NCCL_MODE", "cuda", 1);
 	unsetenv("GX_NCCL_UNPACK");
@@ -270,17 +313,17 @@ static void fails(const char *word)
 static void open_and_reg(int type, int want)
 {
 	struct nccl_props_v12 p;
-	void *ctx, *mh, *comm = &fake;
+	void *ctx, *mh;
 	char bytes[8];
 
 	assert_int_equal(proc_open(&ctx, NULL, true), NCCL_OK);
 	assert_int_equal(net_props_v12(0, &p), NCCL_OK);
 	assert_int_equal(p.ptr_support,
 			 plug.conf.cuda ? NCCL_PTR_HOST | NCCL_PTR_CUDA : NCCL_PTR_HOST);
-	assert_int_equal(net_reg_mr(comm, bytes, sizeof(bytes), type, &mh), want);
+	assert_int_equal(net_reg_mr(&some_comm, bytes, sizeof(bytes), type, &mh), want);
 	assert_int_equal(fake.nr_regs, !want);
 	if (!want)
-		assert_int_equal(net_dereg_mr(comm, mh), NCCL_OK);
+		assert_int_equal(net_dereg_mr(&some_comm, mh), NCCL_OK);
 	assert_int_equal(proc_close(ctx), NCCL_OK);
 	assert_int_equal(fake.nr_closed, 1);
 }
@@ -361,6 +404,42 @@ static void cuda__without_a_gpu(void **state)
 	assert_int_equal(fake.nr_closed, 2);
 }
 
+/* gx opens no GPU. Receive buffers of NCCL are none of gx's. */
+static void unpack__options(void **state)
+{
+	struct nccl_props_v12 p;
+	void *ctx, *mh;
+	char bytes[8];
+
+	setenv("GX_NCCL_MODE", "unpack", 1);
+	setenv("NCCL_PROTO", "Simple", 1);
+	for (unsigned i = 0; i < sizeof(unpack_vars) / sizeof(unpack_vars[0]); i++) {
+		fails(unpack_vars[i][0]);
+		setenv(unpack_vars[i][0], unpack_vars[i][1], 1);
+	}
+	assert_int_equal(proc_open(&ctx, NULL, true), NCCL_OK);
+	assert_int_equal(fake.nr_offload + 10 * fake.nr_gpus, 1);
+	assert_int_equal(fake.opts.local, GX_AUTO);
+	assert_int_equal(fake.opts.pull, GX_PULL_AUTO);
+	assert_int_equal(net_props_v12(0, &p), NCCL_OK);
+	assert_int_equal(p.device_type, NCCL_DEVICE_UNPACK);
+	assert_int_equal(p.device_version, NCCL_UNPACK_VERSION);
+	assert_int_equal(p.ptr_support, NCCL_PTR_HOST | NCCL_PTR_CUDA);
+	assert_int_equal(net_reg_mr(&some_comm, bytes, 8, NCCL_PTR_CUDA, &mh),
+			 NCCL_INVALID_ARGUMENT);
+	some_comm.offload = &some_offload;
+	assert_int_equal(net_reg_mr(&some_comm, bytes, 8, NCCL_PTR_CUDA, &mh), NCCL_OK);
+	assert_int_equal(fake.nr_regs, 0);
+	assert_int_equal(net_dereg_mr(&some_comm, mh), NCCL_OK);
+	fake.no_reg = true;
+	assert_int_equal(net_reg_mr(&some_comm, bytes, 8, NCCL_PTR_CUDA, &mh), NCCL_INVALID_USAGE);
+	assert_int_equal(proc_close(ctx), NCCL_OK);
+	fake.offload_ret = NCCL_SYSTEM_ERROR;
+	assert_int_equal(proc_open(&ctx, NULL, true), NCCL_SYSTEM_ERROR);
+	assert_int_equal(fake.nr_open, fake.nr_closed);
+	assert_int_equal(fake.nr_running, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -371,6 +450,7 @@ int main(void)
 		cmocka_unit_test_setup(unpack__with_one_connection, setup),
 		cmocka_unit_test_setup(cuda__what_it_does_not_serve, setup),
 		cmocka_unit_test_setup(cuda__without_a_gpu, setup),
+		cmocka_unit_test_setup(unpack__options, setup),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
