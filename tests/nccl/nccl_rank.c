@@ -204,12 +204,13 @@ int net_isend(const struct net *n, void *comm, void *data, size_t size, void *mh
 	return ((const struct nccl_net_v8 *)n->table)->isend(comm, data, (int)size, 7, mh, req);
 }
 
-/* *req says that NCCL needs no completion, always: the plugin must write it all the same. */
+/* *req says that NCCL needs no completion, but in mode unpack: the plugin must write it all the
+ * same. */
 int net_irecv(const struct net *n, void *comm, void *data, size_t size, void *mh, void **req)
 {
 	int tag = 7, size_v8 = (int)size;
 
-	*req = NO_REQ;
+	*req = n->is_simple ? NULL : NO_REQ;
 	if (n->version >= 10)
 		return n->v12->irecv(comm, 1, &data, &size, &tag, &mh, NULL, req);
 	if (n->version == 9)
@@ -316,6 +317,14 @@ void *accept_wait(struct rank *r, void *listen)
 	return comm;
 }
 
+int link_accept(struct link *l)
+{
+	struct nccl_dev_handle *dev = l->r->is_unpack ? &l->dev : NULL;
+
+	l->dev = (struct nccl_dev_handle){NCCL_DEVICE_UNPACK, NCCL_UNPACK_VERSION};
+	return l->r->net.v12->accept(l->listen, &l->recv, &dev);
+}
+
 void link_open(struct rank *r, struct link *l, unsigned peer, unsigned slot)
 {
 	char mine[NCCL_HANDLE_B], theirs[NCCL_HANDLE_B];
@@ -329,7 +338,7 @@ void link_open(struct rank *r, struct link *l, unsigned peer, unsigned slot)
 		if (!l->send)
 			CHECK(!net_connect(&r->net, r->ctx, theirs, &l->send));
 		if (!l->recv)
-			CHECK(!r->net.v12->accept(l->listen, &l->recv, NULL));
+			CHECK(!link_accept(l));
 		l->send && l->recv;
 	}));
 	CHECK(!r->net.v12->close_listen(l->listen));

@@ -62,6 +62,7 @@ struct net {
 	void *dl;
 	int version;
 	const void *table;
+	bool is_simple;			/* irecv does not say that NCCL needs no completion */
 	const struct nccl_net_v12 *v12; /* the slots that all versions have at the same place */
 };
 void net_load(struct net *n, int version);
@@ -80,8 +81,9 @@ struct rank {
 	void *ctx;
 	struct worker service, progress;
 	const char *port;
-	bool cuda;    /* the plugin is in mode cuda: memory is that of a GPU */
-	bool is_full; /* GX_TEST_FULL */
+	bool cuda;	/* the plugin is in mode cuda: memory is that of a GPU */
+	bool is_unpack; /* ... is in mode unpack */
+	bool is_full;	/* GX_TEST_FULL */
 };
 
 uint64_t now_ns(void);
@@ -114,10 +116,13 @@ struct link {
 	struct rank *r;
 	unsigned peer, slot;
 	void *listen, *send, *recv;
+	struct nccl_dev_handle dev; /* of .recv, if the rank is in mode unpack */
 };
 /* On the service thread; both ranks do it at the same time, with the same @slot. */
 void link_open(struct rank *r, struct link *l, unsigned peer, unsigned slot);
 void link_close(struct link *l);
+/* accept, as NCCL calls it. */
+int link_accept(struct link *l);
 
 /* Registered memory. */
 struct buf {
@@ -168,15 +173,22 @@ void rank_link(struct rank *r, struct link *l, unsigned peer, unsigned slot);
 void rank_unlink(struct rank *r, struct link *l);
 void rank_stream(struct rank *r, struct stream *s); /* open, run, close, on the right threads */
 
-/* The cases, in nccl_cases.c and nccl_ends.c, and those of mode cuda, in nccl_gpu.c. */
+/* The cases, in nccl_cases.c and nccl_ends.c; of mode cuda, in nccl_gpu.c; of mode unpack, in
+ * nccl_unpack.c. */
 struct nccl_case {
 	const char *name;
 	unsigned nr_ranks;
 	void (*run)(struct rank *r);
 	bool dies; /* rank 1 ends by a signal */
 	const char *timeout_s;
+	bool is_unpack; /* in mode unpack, with the fake driver of GPUs */
 };
-extern const struct nccl_case cases_data[], cases_ends[], cases_gpu[];
-extern const unsigned nr_cases_data, nr_cases_ends, nr_cases_gpu;
+extern const struct nccl_case cases_data[], cases_ends[], cases_gpu[], cases_unpack[];
+extern const unsigned nr_cases_data, nr_cases_ends, nr_cases_gpu, nr_cases_unpack;
+
+/* ---- nccl_unpack.c ---- */
+
+void unpack_env(bool on);     /* what mode unpack wants */
+void unpack_current(bool on); /* a context of CUDA, as PyTorch has made one */
 
 #endif
