@@ -4,14 +4,16 @@
 
     python3 tests/nccl/torch_nccl.py --plugin build/bindings/nccl/libnccl-net-gx.so
     python3 tests/nccl/torch_nccl.py --plugin ... --tests check --env NCCL_PROTO=LL
-    python3 tests/nccl/torch_nccl.py --plugin ... --transports socket,gx,gx-cuda --tests check,time
+    python3 tests/nccl/torch_nccl.py --plugin ... --transports socket,gx,gx-cuda,gx-unpack --tests check,time
 
 Needs a GPU, PyTorch and its NCCL; ends with 77 without. Each rank is a process of its own with an
 NCCL_HOSTID of its own, so NCCL takes the network between them. Each transport has a pair of ranks
 that stays; this process tells the pairs in turn what to do, so times are interleaved. With one GPU
 the ranks run under MPS, which this program starts and ends. NCCL's log must name the transport.
 Transport gx-cuda is the plugin in its mode cuda: NCCL's log must say that buffers are in the GPU.
---mode cuda takes it for gx. --env CUDA_DEVICE_MAX_CONNECTIONS=1 is the case that may stop for ever.
+Transport gx-unpack is mode unpack: only buffers of receives are in the GPU, and NCCL must say that
+its kernels unpack. --mode cuda or --mode unpack takes that transport for gx. With the former --env
+CUDA_DEVICE_MAX_CONNECTIONS=1 is the case that may stop for ever.
 
 Tests (--tests, all by default but soak):
   check    six operations, three types, 8 B to 256 MiB: each element compared with arithmetic
@@ -62,7 +64,11 @@ ENV = {
     "socket": {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none", "NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"},
 }
 ENV["gx-cuda"] = {**ENV["gx"], "GX_NCCL_MODE": "cuda", "NCCL_NET_GDR_LEVEL": "SYS", "NCCL_PROTO": "Simple"}
-VIA = {"gx": r"via NET/gx/\d+(?!/GDRDMA|\d)", "gx-cuda": r"via NET/gx/\d+/GDRDMA", "socket": r"via NET/Socket/"}
+ENV["gx-unpack"] = {**ENV["gx"], "GX_NCCL_MODE": "unpack", "NCCL_PROTO": "Simple", "NCCL_PAT_ENABLE": "0",
+                    "NCCL_LOCAL_REGISTER": "0", "NCCL_GRAPH_REGISTER": "0", "NCCL_NET_GDR_LEVEL": "SYS", "NCCL_NET_GDR_READ": "0"}
+VIA = {"gx": r"via NET/gx/\d+(?!/GDRDMA|\d)", "gx-cuda": r"via NET/gx/\d+/GDRDMA",
+       "gx-unpack": r"\[send\] via NET/gx/\d+(?!/GDRDMA|\d)|\[receive\] via NET/gx/\d+/GDRDMA", "socket": r"via NET/Socket/"}
+UNPACKS = "Using NCCL_NET_DEVICE_UNPACK net plugin"
 
 
 # --- the pairs of ranks -----------------------------------------------------------------------------------
@@ -114,6 +120,9 @@ class Rank:
         """Lines of NCCL's log by transport, of connections between the ranks."""
         lines = [line for line in self.nccl_lines() if "Channel " in line and " via " in line]
         return {way: sum(bool(re.search(text, line)) for line in lines) for way, text in VIA.items()}, len(lines)
+
+    def unpacks(self):
+        return any(UNPACKS in line for line in self.nccl_lines())
 
     def end(self):
         if self.process.poll() is None:
@@ -279,8 +288,8 @@ class Run:
         """All connections between ranks so far were of this transport."""
         for rank in self.pairs[way].ranks if way in self.pairs else ():
             by, total = rank.via()
-            ok = by[way] == total and total > 0
-            self.result("transport", way, ok, rank=rank.rank, connections=total, **by)
+            ok = by[way] == total and total > 0 and rank.unpacks() == (way == "gx-unpack")
+            self.result("transport", way, ok, rank=rank.rank, connections=total, unpacks=rank.unpacks(), **by)
 
     def each(self, test, todo):
         """todo(way) for each transport. One that fails has its pair made anew, three times."""
@@ -563,7 +572,7 @@ def args_parse():
     p.add_argument("--plugin", default=plugin_default(), help="libnccl-net-gx.so")
     p.add_argument("--tests", type=list_arg(TESTS), default=[test for test in TESTS if test != "soak"])
     p.add_argument("--transports", type=list_arg(tuple(VIA)), default=["socket", "gx"])
-    p.add_argument("--mode", choices=("host", "cuda"), default="host", help="cuda: transport gx-cuda in the place of gx")
+    p.add_argument("--mode", choices=("host", "cuda", "unpack"), default="host", help="transport gx-cuda or gx-unpack for gx")
     p.add_argument("--ops", type=list_arg(OPS), default=list(OPS), help="of the test time")
     p.add_argument("--gpus", default="", help="of rank 0 and 1, as 0,0; default: 0,1 where there are two")
     p.add_argument("--mps", choices=("auto", "no"), default="auto")
@@ -579,8 +588,8 @@ def args_parse():
     p.add_argument("--limit-s", type=float, default=540, help="of the whole run")
     p.add_argument("--keep", action="store_true", help="keep the logs")
     args = p.parse_args()
-    if args.mode == "cuda":
-        args.transports = ["gx-cuda" if way == "gx" else way for way in args.transports]
+    if args.mode != "host":
+        args.transports = [f"gx-{args.mode}" if way == "gx" else way for way in args.transports]
     return args
 
 
