@@ -5,13 +5,14 @@
  */
 #include "cuda_stream.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #define CUDA_STAGE_B	(32u << 20) /* pinned bytes of a stream; power of two */
 /* The GPU copies longer fragments from their place. */
-#define CUDA_GATHER_MAX (16u << 10)
+#define CUDA_GATHER_MAX ((16u << 10) - GX_CACHE_LINE)
 
-_Static_assert((uint64_t)CUDA_GATHER_MAX *GX_BLOCK_DESCS_MAX <= CUDA_STAGE_B,
+_Static_assert((uint64_t)(CUDA_GATHER_MAX + GX_CACHE_LINE) * GX_BLOCK_DESCS_MAX <= CUDA_STAGE_B,
 	       "the largest block fits in an empty stage");
 
 void cuda_stage_close(struct cuda_gpu *g, struct cuda_stage *st)
@@ -46,18 +47,23 @@ static bool run_send(struct cuda_stream *s, struct cuda_run *run)
 	return !len || CUDA_CORE_TRY(s, cuMemcpyHtoDAsync_v2, run->dst, src, len, s->stm);
 }
 
-/* Gather @len bytes to the head of the stage, in two parts where the ring ends. */
+/* Gather @len bytes to the head of the stage, in two parts where the ring ends. A run begins where
+ * it lies in its cache line as its destination does: a copy engine moves whole lines then. */
 static bool run_gather(struct cuda_stream *s, struct cuda_run *run, uint64_t dst,
 		       const uint8_t *src, uint32_t len)
 {
 	while (len) {
 		uint32_t at = s->stage.head & (CUDA_STAGE_B - 1);
-		uint32_t part = GX_MIN(len, CUDA_STAGE_B - at);
+		uint32_t part;
 
 		if ((run->dst + run->len != dst || at == 0) && !run_send(s, run))
 			return false;
-		if (!run->len)
+		if (!run->len) {
+			s->stage.head += (dst - s->stage.head) % GX_CACHE_LINE;
+			at = s->stage.head & (CUDA_STAGE_B - 1);
 			*run = (struct cuda_run){dst, s->stage.head, 0};
+		}
+		part = GX_MIN(len, CUDA_STAGE_B - at);
 		gx_copy(s->stage.mem + at, src, part);
 		run->len += part;
 		s->stage.head += part;
@@ -108,7 +114,7 @@ static bool stage_fits(struct cuda_stage *st, const struct gx_block *b)
 	uint64_t need = 0;
 
 	for (uint32_t i = 0; i < b->nr; i++)
-		need += b->desc[i].len <= CUDA_GATHER_MAX ? b->desc[i].len : 0;
+		need += b->desc[i].len <= CUDA_GATHER_MAX ? b->desc[i].len + GX_CACHE_LINE : 0;
 	cuda_stage_reap(st);
 	return st->out_head - st->out_tail < CUDA_STAGE_OUT &&
 	       need <= CUDA_STAGE_B - (st->head - st->tail);
@@ -126,6 +132,7 @@ bool cuda_stage_block(struct cuda_stream *s, struct gx_block *b)
 {
 	struct cuda_stage *st = &s->stage;
 
+	assert(st->mem); /* not a stream for copies alone */
 	if ((b->nr && !src_readable(s, b)) || !stage_fits(st, b) || !block_gather(s, b))
 		return false;
 	st->out_end[st->out_head++ & (CUDA_STAGE_OUT - 1)] = st->head;

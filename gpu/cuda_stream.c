@@ -46,7 +46,7 @@ static int stream_fill(struct cuda_gpu *g, struct cuda_stream *s, enum gx_stream
 	s->gather_counter = s->counters + words;
 	s->launch_nr = gx_gpu_count_from();
 	ret = cuda_mem_clear(g, counter, len);
-	if (!ret && g->gpu.unpack == GX_UNPACK_HOST)
+	if (!ret && g->gpu.unpack == GX_UNPACK_HOST && kind != GX_STREAM_COPY)
 		ret = cuda_stage_open(g, &s->stage);
 	if (!ret && (kind == GX_STREAM_RESIDENT ||
 		     (kind == GX_STREAM_UNPACK &&

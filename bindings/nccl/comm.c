@@ -87,6 +87,7 @@ void comm_free(struct comm *c)
 		c->path->nr_comms--;
 		atomic_fetch_sub_explicit(&c->path->lane->nr_comms, 1, memory_order_relaxed);
 	}
+	offload_drop(c);
 	/* The peer soon closes a connection that has shown no token: no connect may find it then. */
 	if (c->peer && !--c->peer->nr_users)
 		c->peer->retired |= !c->peer->accepted && !c->peer->proven;

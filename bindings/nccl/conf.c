@@ -15,6 +15,7 @@
 #define CONF_ADDR	"127.0.0.1"
 #define CONF_TIMEOUT_S	5
 #define CONF_LATENCY_US 1
+#define CONF_BOUNCE_MB	512
 
 #define CONF_QUOTE(number) #number
 #define CONF_NUMBER(macro) CONF_QUOTE(macro)
@@ -22,11 +23,15 @@
 const struct conf_var conf_vars[] = {
 	{"GX_NCCL_ADDR", CONF_ADDR},
 	{"GX_NCCL_PORTS", "shm;udp"},
+	{"GX_NCCL_MODE", "host"},
+	{"GX_NCCL_GPUS", "those in use"},
+	{"GX_NCCL_UNPACK", "host"},
 	{"GX_NCCL_LINK", "gx chooses"},
 	{"GX_NCCL_PULL", "auto"},
 	{"GX_NCCL_CORES", "2, on less than 8 physical cores 1"},
 	{"GX_NCCL_CPUS", "gx chooses"},
 	{"GX_NCCL_BUSY", "0"},
+	{"GX_NCCL_BOUNCE_MB", CONF_NUMBER(CONF_BOUNCE_MB)},
 	{"GX_NCCL_TIMEOUT_S", CONF_NUMBER(CONF_TIMEOUT_S)},
 	{"GX_NCCL_SPEED_MBPS", CONF_NUMBER(CORE_MBPS) " for each core"},
 	{"GX_NCCL_LATENCY_US", CONF_NUMBER(CONF_LATENCY_US)},
@@ -63,34 +68,38 @@ static bool conf_number(const char *name, unsigned long min, unsigned long max, 
 	return true;
 }
 
-static bool conf_cpus_bad(const char *text)
+/* Numbers as "4,5,8-10", at most @max; unset: *nr stays. @what: the things that they name. */
+static bool conf_list(const char *name, const char *what, int out[], unsigned max, unsigned *nr)
 {
-	say_warn("GX_NCCL_CPUS=%.80s: say CPUs as 4,5 or 4-7, at most %d", text, LANES_MAX);
-	return false;
-}
-
-/* "4,5,8-10" */
-static bool conf_cpus(struct conf *c)
-{
-	const char *text = conf_text("GX_NCCL_CPUS"), *at = text;
+	const char *text = conf_text(name), *at = text;
 	unsigned first, last;
+	bool good = true;
 	int n;
 
-	while (at && *at) {
+	while (good && at && *at) {
 		n = 0;
-		if (sscanf(at, "%5u%n", &first, &n) != 1)
-			return conf_cpus_bad(text);
+		good = sscanf(at, "%5u%n", &first, &n) == 1;
 		at += n;
 		last = first;
-		if (*at == '-' && (n = 0, sscanf(at + 1, "%5u%n", &last, &n) != 1))
-			return conf_cpus_bad(text);
-		at += *at == '-' ? n + 1 : 0;
-		if (last < first || last - first >= LANES_MAX - c->nr_cpus || (*at && *at != ','))
-			return conf_cpus_bad(text);
-		while (first <= last)
-			c->cpus[c->nr_cpus++] = (int)first++;
-		at += *at == ',';
+		if (good && *at == '-') {
+			n = 0;
+			good = sscanf(at + 1, "%5u%n", &last, &n) == 1;
+			at += n + 1;
+		}
+		good = good && last >= first && last - first < max - *nr && (!*at || *at == ',');
+		while (good && first <= last)
+			out[(*nr)++] = (int)first++;
+		at += good && *at == ',';
 	}
+	if (!good)
+		say_warn("%s=%.80s: say %s as 4,5 or 4-7, at most %u", name, text, what, max);
+	return good;
+}
+
+static bool conf_cpus(struct conf *c)
+{
+	if (!conf_list("GX_NCCL_CPUS", "CPUs", c->cpus, LANES_MAX, &c->nr_cpus))
+		return false;
 	if (c->nr_cpus && c->nr_cores && c->nr_cpus != c->nr_cores) {
 		say_warn("GX_NCCL_CPUS names %u CPUs and GX_NCCL_CORES asks for %u cores: set one "
 			 "of them",
@@ -162,6 +171,24 @@ static bool conf_link(struct conf *c)
 	return false;
 }
 
+/* One of @words, @n of them, which @say lists; unset: *out stays. */
+static bool conf_word(const char *name, const char *const words[], unsigned n, const char *say,
+		      unsigned *out)
+{
+	const char *text = conf_text(name);
+	unsigned i = 0;
+
+	if (!text)
+		return true;
+	while (i < n && strcmp(text, words[i]))
+		i++;
+	if (i < n)
+		*out = i;
+	else
+		say_warn("%s=%.40s: say %s", name, text, say);
+	return i < n;
+}
+
 /* ---- Pulls ---- */
 
 /*
@@ -213,22 +240,154 @@ static bool conf_pull(struct conf *c)
 					   [GX_PULL_ON] = "on",
 					   [GX_PULL_OFF] = "off",
 					   [GX_PULL_ALLOW] = "allow"};
-	const char *text = conf_text("GX_NCCL_PULL");
-	unsigned n = sizeof(hows) / sizeof(hows[0]), i = 0;
 
-	while (text && i < n && strcmp(text, hows[i]))
-		i++;
-	c->pull = i;
-	if (i < n) {
-		conf_pull_proto(c);
+	c->pull = GX_PULL_AUTO;
+	if (!conf_word("GX_NCCL_PULL", hows, sizeof(hows) / sizeof(hows[0]),
+		       "auto, on, off or allow", &c->pull))
+		return false;
+	if (c->cuda) /* long messages are in memory of a GPU, which no other process reads so */
+		c->pull = GX_PULL_OFF;
+	conf_pull_proto(c);
+	return true;
+}
+
+/* ---- Memory of GPUs ---- */
+
+const char *const conf_unpacks[CONF_UNPACKS] = {
+	[GX_UNPACK_MODE_AUTO] = "auto",		[GX_UNPACK_MODE_KERNEL] = "kernel",
+	[GX_UNPACK_MODE_RESIDENT] = "resident", [GX_UNPACK_MODE_D2D] = "d2d",
+	[GX_UNPACK_MODE_HOST] = "host",
+};
+
+bool conf_unpack_launches(unsigned unpack)
+{
+	return unpack != GX_UNPACK_MODE_HOST && unpack != GX_UNPACK_MODE_D2D;
+}
+
+/*
+ * NCCL's kernels hold the GPU until gx has delivered. So nothing of gx may wait for the GPU to be
+ * free. Copy engines do not. A kernel of gx may: with one connection to the GPU the driver begins
+ * it when NCCL's has ended.
+ */
+static bool conf_unpack(struct conf *c)
+{
+	const char *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+
+	c->unpack = GX_UNPACK_MODE_HOST;
+	if (!conf_word("GX_NCCL_UNPACK", conf_unpacks, CONF_UNPACKS,
+		       "host, d2d, kernel, resident or auto", &c->unpack))
+		return false;
+	if (!conf_unpack_launches(c->unpack) || !connections || strcmp(connections, "1") != 0)
 		return true;
-	}
-	say_warn("GX_NCCL_PULL=%.40s: say auto, on, off or allow", text);
+	say_warn("GX_NCCL_UNPACK=%s with CUDA_DEVICE_MAX_CONNECTIONS=1: kernels of gx would wait "
+		 "behind NCCL's, which wait for them: unset one of the two",
+		 conf_unpacks[c->unpack]);
 	return false;
+}
+
+/* NCCL reads messages of LL128 while they arrive, and wants each 128 bytes in order. */
+static bool conf_cuda_proto(void)
+{
+	if (!proto_has_ll128(getenv("NCCL_PROTO")))
+		return true;
+	say_warn("GX_NCCL_MODE=cuda, and NCCL_PROTO takes LL128, which the copies into a GPU do "
+		 "not serve: set NCCL_PROTO=Simple");
+	return false;
+}
+
+/* ---- NCCL's device code unpacks ---- */
+
+/* NCCL's slices are a quarter of the buffer at most, and their places in the ring begin with a page:
+ * a quarter more than the buffer holds all that NCCL has under way, wherever the ring ends. */
+#define BUFF_B	   (4u << 20) /* NCCL's default */
+#define BUFF_B_MIN (64u << 10)
+#define BUFF_B_MAX (256u << 20)
+#define PAGE_B	   4096u
+
+static bool conf_ring(struct conf *c)
+{
+	const char *text = getenv("NCCL_BUFFSIZE");
+	long long b = text ? strtoll(text, NULL, 0) : 0; /* as NCCL reads it */
+	unsigned least_mb;
+
+	if (!text || b < 0)
+		b = BUFF_B;
+	if (b < BUFF_B_MIN || b > BUFF_B_MAX) {
+		say_warn("NCCL_BUFFSIZE=%.40s: GX_NCCL_MODE=unpack takes %u to %u", text,
+			 BUFF_B_MIN, BUFF_B_MAX);
+		return false;
+	}
+	c->ring_b = (uint32_t)((b + b / 4 + PAGE_B - 1) / PAGE_B * PAGE_B);
+	least_mb = (c->ring_b >> 20) + 2; /* with NCCL's blocks, which have half a MiB */
+	if (c->bounce_b >> 20 >= least_mb)
+		return true;
+	say_warn("GX_NCCL_BOUNCE_MB=%llu: say %u for each receiving comm",
+		 (unsigned long long)c->bounce_b >> 20, least_mb);
+	return false;
+}
+
+/* NCCL's device code unpacks in protocol Simple alone, and not in its algorithm PAT. Since 2.24 NCCL
+ * no longer turns off by itself what does not go with it. */
+static bool conf_offload(struct conf *c)
+{
+	static const struct {
+		const char *name, *value;
+		bool by_default; /* of NCCL */
+	} needs[] = {
+		{"NCCL_PROTO", "Simple", false},
+		{"NCCL_PAT_ENABLE", "0", false},
+		{"NCCL_LOCAL_REGISTER", "0", false},
+		{"NCCL_GRAPH_REGISTER", "0", false},
+		{"NCCL_NET_GDR_LEVEL", "SYS", false}, /* receive buffers in the GPU */
+		{"NCCL_NET_GDR_READ", "0", false},    /* send buffers in the host */
+		/* Buffers for LL, which NCCL then takes for short sends whatever NCCL_PROTO says. */
+		{"NCCL_NET_SHARED_BUFFERS", "1", true},
+		{"NCCL_ALLOC_P2P_NET_LL_BUFFERS", "0", true},
+	};
+	char missing[256] = "";
+	size_t at = 0;
+
+	for (unsigned i = 0; i < sizeof(needs) / sizeof(needs[0]); i++) {
+		const char *text = getenv(needs[i].name);
+
+		if (text ? strcasecmp(text, needs[i].value) != 0 : !needs[i].by_default)
+			at += (size_t)snprintf(missing + at, sizeof(missing) - at, " %s=%s",
+					       needs[i].name, needs[i].value);
+	}
+	if (!missing[0])
+		return conf_ring(c);
+	say_warn("GX_NCCL_MODE=unpack: set%s, on all ranks", missing);
+	return false;
+}
+
+static bool conf_mode(struct conf *c)
+{
+	static const char *const modes[] = {"host", "cuda", "unpack"};
+	enum { HOST, CUDA, UNPACK };
+	unsigned mode = HOST;
+
+	if (!conf_word("GX_NCCL_MODE", modes, 3, "host, cuda or unpack", &mode) ||
+	    !conf_unpack(c) ||
+	    !conf_list("GX_NCCL_GPUS", "CUDA ordinals", c->gpus, GPUS_MAX, &c->nr_gpus))
+		return false;
+	c->cuda = mode == CUDA;
+	c->offload = mode == UNPACK;
+	if (c->offload)
+		return conf_offload(c);
+	if (!c->cuda)
+		return true;
+	if (c->link && !strcmp(c->link, "local")) {
+		say_warn(
+			"GX_NCCL_MODE=cuda with GX_NCCL_LINK=local: messages in memory of a GPU go "
+			"as packets: say packet or tcp");
+		return false;
+	}
+	return conf_cuda_proto();
 }
 
 bool conf_read(struct conf *c)
 {
+	unsigned long bounce_mb = CONF_BOUNCE_MB;
 	unsigned long cores = 0, timeout_s = CONF_TIMEOUT_S, busy = 0;
 	unsigned long speed_mbps = 0, latency_us = CONF_LATENCY_US;
 
@@ -236,6 +395,7 @@ bool conf_read(struct conf *c)
 	if (!conf_number("GX_NCCL_CORES", 1, LANES_MAX, &cores) ||
 	    !conf_number("GX_NCCL_TIMEOUT_S", 1, 3600, &timeout_s) ||
 	    !conf_number("GX_NCCL_BUSY", 0, 1, &busy) ||
+	    !conf_number("GX_NCCL_BOUNCE_MB", 1, 4095, &bounce_mb) ||
 	    !conf_number("GX_NCCL_SPEED_MBPS", 1, 100000000, &speed_mbps) ||
 	    !conf_number("GX_NCCL_LATENCY_US", 0, 1000000, &latency_us))
 		return false;
@@ -243,7 +403,9 @@ bool conf_read(struct conf *c)
 	c->timeout_ns = timeout_s * 1000000000ull;
 	c->step_ns = c->timeout_ns > SETUP_NS ? c->timeout_ns : SETUP_NS;
 	c->busy = busy;
+	c->bounce_b = (uint64_t)bounce_mb << 20;
 	c->speed_mbps = (int)speed_mbps;
 	c->latency_us = (unsigned)latency_us;
-	return conf_cpus(c) && conf_ports(c) && conf_host(c) && conf_link(c) && conf_pull(c);
+	return conf_cpus(c) && conf_ports(c) && conf_host(c) && conf_link(c) && conf_mode(c) &&
+	       conf_pull(c);
 }

@@ -145,7 +145,13 @@ static void lane_count(struct lane *l, struct comm *c, int more)
 	l->extra[c->is_send] += (unsigned)more;
 }
 
-/* Return: as gx_post(). */
+/*
+ * Memory of a GPU needs no more than that of the host. NCCL asks to send when its kernel has told
+ * so by a word in host memory, behind a fence; a copy engine that reads the bytes from then on sees
+ * them. gx completes a receive when the GPU has written a word behind the bytes. NCCL tells its
+ * kernel afterwards.
+ * Return: as gx_post().
+ */
 static int lane_post(struct comm *c, struct req *r)
 {
 	struct gx_op op = {0};

@@ -39,7 +39,7 @@ int net_props_v12(int dev, struct nccl_props_v12 *out)
 	memset(out, 0, sizeof(*out));
 	out->name = name;
 	out->guid = plug.host;
-	out->ptr_support = NCCL_PTR_HOST;
+	out->ptr_support = NCCL_PTR_HOST | (plug.conf.cuda ? NCCL_PTR_CUDA : 0);
 	out->speed_mbps =
 		plug.conf.speed_mbps ? plug.conf.speed_mbps : CORE_MBPS * (int)plug.nr_lanes;
 	out->port = 1;
@@ -47,6 +47,12 @@ int net_props_v12(int dev, struct nccl_props_v12 *out)
 	out->comms_max = 65536;
 	out->recvs_max = 1;
 	out->device_type = NCCL_DEVICE_HOST;
+	if (plug.conf.offload) {
+		/* Receive buffers may lie in a GPU. NCCL_NET_GDR_READ=0 keeps send buffers here. */
+		out->ptr_support |= NCCL_PTR_CUDA;
+		out->device_type = NCCL_DEVICE_UNPACK;
+		out->device_version = NCCL_UNPACK_VERSION;
+	}
 	out->vprops.nr_devs = 1;
 	out->p2p_b_max = NCCL_SIZE_MAX;
 	out->coll_b_max = NCCL_SIZE_MAX;
@@ -71,6 +77,7 @@ static int net_props_v11(int dev, struct nccl_props_v11 *out)
 				       .comms_max = p.comms_max,
 				       .recvs_max = p.recvs_max,
 				       .device_type = p.device_type,
+				       .device_version = p.device_version,
 				       .vprops.nr_devs = 1,
 				       .p2p_b_max = p.p2p_b_max,
 				       .coll_b_max = p.coll_b_max,
@@ -96,12 +103,23 @@ int net_connect(void *ctx, int dev, void *handle, void **send_comm,
 	return meet_connect(ctx, handle, send_comm);
 }
 
+/* NCCL gives a device handle to be filled in if the device's properties say so, and else NULL: for
+ * its own bootstrap (NCCL_OOB_NET_ENABLE) it reads what it receives by itself. */
 int net_accept(void *listen_comm, void **recv_comm, struct nccl_dev_handle **recv_dev)
 {
-	(void)recv_dev;
+	int ret;
+
 	if (!listen_comm || !recv_comm || !proc_is_here())
 		return NCCL_INVALID_ARGUMENT;
-	return meet_accept(listen_comm, recv_comm);
+	ret = meet_accept(listen_comm, recv_comm);
+	if (ret || !*recv_comm || !plug.conf.offload || !recv_dev || !*recv_dev)
+		return ret;
+	ret = offload_give(*recv_comm, *recv_dev);
+	if (ret) {
+		req_close(*recv_comm, false);
+		*recv_comm = NULL;
+	}
+	return ret;
 }
 
 int net_close_send(void *send_comm)
@@ -127,7 +145,7 @@ int net_reg_mr(void *comm, void *data, size_t size, int type, void **mh)
 {
 	if (!comm || !mh || !proc_is_here())
 		return NCCL_INVALID_ARGUMENT;
-	return reg_make(data, size, type, mh);
+	return reg_make(comm, data, size, type, mh);
 }
 
 /* NCCL asks for it if ptr_support has NCCL_PTR_DMABUF, which it has not. */
@@ -163,21 +181,31 @@ int net_isend(void *send_comm, void *data, size_t size, int tag, void *mh, void 
 	return req_isend(send_comm, data, size, mh, req);
 }
 
-/* *req may hold NCCL_NO_DONE_REQ. That is a hint that gx does not need. */
+/* *req may hold NCCL_NO_DONE_REQ: a hint, with LL and LL128 alone, that gx does not need. */
 int net_irecv(void *recv_comm, int n, void **data, size_t *sizes, int *tags, void **mhs,
 	      void **phandles, void **req)
 {
 	(void)tags;
 	(void)phandles;
+	bool is_ll;
+	int ret;
+
 	if (!req)
 		return NCCL_INVALID_ARGUMENT;
+	is_ll = (uintptr_t)*req == NCCL_NO_DONE_REQ;
 	*req = NULL;
 	if (!recv_comm || n != 1 || !data || !sizes || !mhs)
 		return NCCL_INVALID_ARGUMENT;
-	return req_irecv(recv_comm, data[0], sizes[0], mhs[0], req);
+	ret = is_ll ? req_is_ll(recv_comm) : NCCL_OK;
+	return ret ? ret : req_irecv(recv_comm, data[0], sizes[0], mhs[0], req);
 }
 
-/* Host memory needs no flush: what a receive's completion tells of is stored. */
+/*
+ * No memory needs a flush. A receive's completion says that its bytes are stored. Into a GPU its
+ * copy engine or a kernel of gx brings them, and a word that the GPU writes behind them, past a
+ * barrier, tells the core. So no write of a device is still on its way over PCIe, which a flush is
+ * for.
+ */
 int net_iflush(void *recv_comm, int n, void **data, int *sizes, void **mhs, void **req)
 {
 	(void)recv_comm;
@@ -194,6 +222,11 @@ int net_iflush(void *recv_comm, int n, void **data, int *sizes, void **mhs, void
 int net_test(void *req, int *done, int *sizes)
 {
 	return done ? req_test(req, done, sizes) : NCCL_INVALID_ARGUMENT;
+}
+
+int net_irecv_consumed(void *recv_comm, int n, void *req)
+{
+	return recv_comm ? req_consumed(recv_comm, n, req) : NCCL_INVALID_ARGUMENT;
 }
 
 /* ---- Tables ---- */
@@ -219,6 +252,7 @@ NCCL_EXPORT const struct nccl_net_v12 ncclNetPlugin_v12 = {
 	.close_send = net_close_send,
 	.close_recv = net_close_recv,
 	.close_listen = net_close_listen,
+	.irecv_consumed = net_irecv_consumed,
 	.finalize = net_finalize,
 };
 
@@ -240,5 +274,6 @@ NCCL_EXPORT const struct nccl_net_v11 ncclNetPlugin_v11 = {
 	.close_send = net_close_send,
 	.close_recv = net_close_recv,
 	.close_listen = net_close_listen,
+	.irecv_consumed = net_irecv_consumed,
 	.finalize = net_finalize,
 };

@@ -27,6 +27,7 @@ int net_irecv(void *recv_comm, int n, void **data, size_t *sizes, int *tags, voi
 	      void **phandles, void **req);
 int net_iflush(void *recv_comm, int n, void **data, int *sizes, void **mhs, void **req);
 int net_test(void *req, int *done, int *sizes);
+int net_irecv_consumed(void *recv_comm, int n, void *req);
 int net_close_send(void *send_comm);
 int net_close_recv(void *recv_comm);
 int net_close_listen(void *listen_comm);

@@ -54,8 +54,40 @@ struct nccl_config {
 	int traffic_class; /* -1: undefined */
 };
 
-struct nccl_dev_handle;
+/* accept fills it in: what NCCL's device code gets for a receive comm. */
+struct nccl_dev_handle {
+	int device_type;    /* NCCL writes it, and the next */
+	int device_version; /* the same */
+	void *handle;	    /* struct nccl_unpack_handle, at the address that the GPU has for it */
+	size_t handle_b;
+	int needs_progress; /* 1: NCCL's progress thread calls irecv and test all the same */
+};
 struct nccl_net_attr;
+
+/* ---- What NCCL's device code reads, with NCCL_DEVICE_UNPACK ---- */
+
+#define NCCL_UNPACK_VERSION 0x7
+#define NCCL_UNPACK_SLOTS   16	 /* of a receive comm */
+#define NCCL_UNPACK_DESCS   2048 /* of a slot */
+
+/* A piece of a message. */
+struct nccl_unpack_desc {
+	uint32_t src_off; /* from nccl_unpack_handle.bounce */
+	uint32_t len;
+	uint64_t dst_off; /* from the receive's place in NCCL's own buffer */
+};
+
+/* Receive i of a comm, from 0 on, has slot i % NCCL_UNPACK_SLOTS. */
+struct nccl_unpack_meta {
+	struct nccl_unpack_desc desc[NCCL_UNPACK_SLOTS][NCCL_UNPACK_DESCS];
+	_Atomic uint64_t cnt[NCCL_UNPACK_SLOTS]; /* descriptors in use */
+};
+
+struct nccl_unpack_handle {
+	struct nccl_unpack_meta *meta;
+	void *bounce;  /* the same for all receive comms of a GPU */
+	uint64_t head; /* the device's last receive; 2^64 - 1: none. The device writes it back */
+};
 
 /* Devices that are one virtual device. */
 struct nccl_vprops_v9 {
@@ -267,6 +299,19 @@ struct nccl_net_v8 {
 #define NCCL_SLOT(type, field, slot) NCCL_AT(type, field, (slot)*8)
 
 NCCL_SIZE(nccl_config, 4);
+NCCL_SIZE(nccl_dev_handle, 32);
+NCCL_AT(nccl_dev_handle, device_version, 4);
+NCCL_AT(nccl_dev_handle, handle, 8);
+NCCL_AT(nccl_dev_handle, handle_b, 16);
+NCCL_AT(nccl_dev_handle, needs_progress, 24);
+NCCL_SIZE(nccl_unpack_desc, 16);
+NCCL_AT(nccl_unpack_desc, len, 4);
+NCCL_AT(nccl_unpack_desc, dst_off, 8);
+NCCL_SIZE(nccl_unpack_meta, 524416);
+NCCL_AT(nccl_unpack_meta, cnt, 524288);
+NCCL_SIZE(nccl_unpack_handle, 24);
+NCCL_AT(nccl_unpack_handle, bounce, 8);
+NCCL_AT(nccl_unpack_handle, head, 16);
 NCCL_SIZE(nccl_vprops_v9, 20);
 NCCL_SIZE(nccl_vprops_v12, 36);
 NCCL_SIZE(nccl_props_v8, 64);

@@ -35,6 +35,7 @@ static int old_props_v9(int dev, struct nccl_props_v9 *out)
 				      .comms_max = p.comms_max,
 				      .recvs_max = p.recvs_max,
 				      .device_type = p.device_type,
+				      .device_version = p.device_version,
 				      .vprops.nr_devs = 1,
 				      .p2p_b_max = p.p2p_b_max,
 				      .coll_b_max = p.coll_b_max};
@@ -56,7 +57,8 @@ static int old_props_v8(int dev, struct nccl_props_v8 *out)
 				      .latency_us = p.latency_us,
 				      .comms_max = p.comms_max,
 				      .recvs_max = p.recvs_max,
-				      .device_type = p.device_type};
+				      .device_type = p.device_type,
+				      .device_version = p.device_version};
 	return NCCL_OK;
 }
 
@@ -127,6 +129,7 @@ NCCL_EXPORT const struct nccl_net_v10 ncclNetPlugin_v10 = {
 	.close_send = net_close_send,
 	.close_recv = net_close_recv,
 	.close_listen = net_close_listen,
+	.irecv_consumed = net_irecv_consumed,
 };
 
 NCCL_EXPORT const struct nccl_net_v9 ncclNetPlugin_v9 = {
@@ -147,6 +150,7 @@ NCCL_EXPORT const struct nccl_net_v9 ncclNetPlugin_v9 = {
 	.close_send = net_close_send,
 	.close_recv = net_close_recv,
 	.close_listen = net_close_listen,
+	.irecv_consumed = net_irecv_consumed,
 };
 
 NCCL_EXPORT const struct nccl_net_v8 ncclNetPlugin_v8 = {
@@ -167,4 +171,5 @@ NCCL_EXPORT const struct nccl_net_v8 ncclNetPlugin_v8 = {
 	.close_send = net_close_send,
 	.close_recv = net_close_recv,
 	.close_listen = net_close_listen,
+	.irecv_consumed = net_irecv_consumed,
 };

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files of the NCCL plugin share. Prototypes stand by file, the lowest first: say.c (lines
- * to NCCL's log), conf.c (the environment), cpus.c (which CPUs), lane.c (requests on a core),
- * comm.c (comms and their lists), peer.c (connections), keep.c (the keeper), meet.c (connect and
- * accept), req.c (requests), reg.c (registrations), proc.c (the context of the process), tell.c
- * (what it would choose, for gxperf info), net.c and net_old.c (the tables).
+ * to NCCL's log), conf.c (the environment), cpus.c (which CPUs), gpus.c (which GPUs), offload.c
+ * (receives for NCCL's device code), lane.c (requests on a core), comm.c (comms and their lists),
+ * peer.c (connections), keep.c (the keeper), meet.c (connect and accept), req.c (requests), reg.c
+ * (registrations), proc.c (the context of the process), tell.c (what it would choose, for gxperf
+ * info), net.c and net_old.c (the tables).
  *
  * Threads. NCCL's threads call the tables: a service thread for each communicator (listen,
  * connect, accept, registrations, close), and a progress thread (isend, irecv, test). gx's control
@@ -34,6 +35,7 @@
 
 #define LANES_MAX  16		  /* cores of a process */
 #define PORTS_MAX  8		  /* of gx_opts.ports */
+#define GPUS_MAX   16		  /* of a process */
 #define TOKEN_B	   16		  /* bytes of a random token */
 #define ADDR_B	   64		  /* "[fe80::1]:65535" with the final 0 */
 #define WHY_B	   256		  /* bytes of a reason */
@@ -121,6 +123,28 @@ struct reg {
 	alignas(64) _Atomic uint32_t nr_ended;
 };
 
+/* A receive from irecv to irecvConsumed. */
+struct offload_slot {
+	uint32_t off; /* of its bytes, in the ring */
+	bool is_out;  /* test() has said that it is done */
+};
+
+/* Of a receive comm in mode unpack: messages land in the ring, a piece of the bounce memory, and
+ * NCCL's device code copies from there by the descriptors in .dev. The thread that posts alone, but
+ * for what says otherwise. */
+struct offload {
+	struct reg reg; /* what its requests name: the bounce memory. Frozen: .mem */
+	struct offload_dev
+		*dev;  /* in the bounce memory, behind the ring. Frozen, as the next two */
+	uint32_t base; /* of the ring, in the bounce memory */
+	uint32_t ring_b;
+	uint32_t at;		  /* in the ring: behind the newest receive */
+	uint32_t taken, consumed; /* receives so far */
+	struct offload_slot slot[NCCL_UNPACK_SLOTS];
+	alignas(64) unsigned nr_regs; /* the service thread's */
+	struct offload *next;	      /* unused ones; under plug.lock */
+};
+
 enum req_place { REQ_IDLE, REQ_WAITING, REQ_POSTED };
 
 /* A request. */
@@ -155,7 +179,8 @@ struct comm {
 	alignas(64) bool is_send;
 	uint32_t number; /* of its connection */
 	struct peer *peer;
-	struct path *path; /* NULL: no core has heard of it */
+	struct path *path;	 /* NULL: no core has heard of it */
+	struct offload *offload; /* NULL: receives land where NCCL says, or it is a send comm */
 
 	/* The thread that posts alone. */
 	alignas(64) uint32_t free; /* bit i: req[i] is free */
@@ -218,6 +243,13 @@ struct conf {
 	unsigned pull;	       /* enum gx_pull; OFF if .ll128 */
 	unsigned pull_over_b;  /* gx_opts.pull_over_b */
 	bool ll128;	       /* NCCL takes LL128, and pulls were not switched off */
+	bool cuda;	       /* NCCL may give memory of GPUs */
+	unsigned unpack;       /* .cuda: enum gx_unpack_mode; HOST unless a variable says else */
+	int gpus[GPUS_MAX];    /* .cuda: nr_gpus of them, CUDA ordinals */
+	unsigned nr_gpus;      /* 0: the plugin chooses */
+	bool offload;	       /* mode unpack: NCCL's kernels copy what was received */
+	uint64_t bounce_b;     /* the same: of the bounce memory */
+	uint32_t ring_b;       /* the same: of a comm's part of it */
 	bool busy;	       /* cores never sleep */
 	uint64_t timeout_ns;   /* of a silent peer */
 	uint64_t step_ns;      /* of a step of the set-up; not below SETUP_NS */
@@ -263,7 +295,9 @@ struct plug {
 	uint64_t host;	     /* a number of this host, never 0. Frozen */
 	uint8_t process[16]; /* this context's name, random. Frozen */
 	char addr[ADDR_B];   /* where it listens. Frozen */
-	unsigned nr_lanes;   /* frozen */
+	int gpus[GPUS_MAX];  /* that gx has opened, as long as .gx lives. Frozen */
+	unsigned nr_gpus;
+	unsigned nr_lanes; /* frozen */
 	struct lane lane[LANES_MAX];
 	struct listen *listens;
 	uint32_t listen_numbers;
@@ -306,6 +340,11 @@ extern const struct conf_var conf_vars[];
 /* Read GX_NCCL_*. Return: false: a variable is wrong, and the log says which. */
 bool conf_read(struct conf *c);
 const char *conf_text(const char *name); /* NULL: it is not set, or empty */
+/* The values of GX_NCCL_UNPACK, by enum gx_unpack_mode. */
+#define CONF_UNPACKS (GX_UNPACK_MODE_HOST + 1)
+extern const char *const conf_unpacks[CONF_UNPACKS];
+/* Does this mode launch kernels while NCCL's may run? */
+bool conf_unpack_launches(unsigned unpack);
 
 /* ---- cpus.c ---- */
 
@@ -318,6 +357,37 @@ unsigned cpus_choose(const struct conf *c, const cpu_set_t *claimed, int cpus[LA
 unsigned cpus_spread(const cpu_set_t *may, unsigned (*first)(unsigned cpu), int out[CPU_SETSIZE]);
 void cpus_release(void);
 void cpus_claimed(cpu_set_t *out); /* the CPUs that processes have claimed */
+
+/* ---- gpus.c ---- */
+
+/* Is the driver there, and new enough for mode cuda? false: @why. */
+bool gpus_can(char why[WHY_B]);
+/* The GPUs that gx is to open, by CUDA ordinal: those that are named, else those that this process
+ * uses already. Return: how many; 0: @why. */
+unsigned gpus_choose(const struct conf *c, int gpus[GPUS_MAX], char why[WHY_B]);
+/* The GPU, among those that were opened, on which all of this memory lies. -1: none, @why. */
+int gpus_of(const void *addr, uint64_t len, char why[WHY_B]);
+/* Why NCCL would give host memory all the same; NULL: no reason is known. */
+const char *gpus_unasked(void);
+/* Pin host memory, and have all GPUs reach it at the same address. Memory that they reach already is
+ * left alone. A context of CUDA must be current. false: @why. */
+bool gpus_map(void *addr, size_t len, char why[WHY_B]);
+
+/* ---- offload.c ---- */
+
+int offload_open(struct gx *gx); /* a value of enum nccl_result; the log says why */
+void offload_close(void);	 /* gx is closed, and no comm is left */
+/* accept: @c's messages go by NCCL's device code from now on. */
+int offload_give(struct comm *c, struct nccl_dev_handle *dev);
+void offload_drop(struct comm *c); /* under plug.lock: no core writes there any more */
+/* A registration of NCCL's buffer. false: it is one too many, so it is not NCCL's own. */
+bool offload_may_reg(struct comm *c);
+/* The next receive gets a slot, and *off, where it lands in the bounce memory. Return: 1; 0: there
+ * is no room now; -1: there is never so much. */
+int offload_take(struct offload *o, uint64_t len, uint64_t *off);
+void offload_publish(struct offload *o, uint32_t nr, uint64_t len); /* receive @nr is done */
+/* Receive @nr was consumed. false: it is not the oldest that is out. */
+bool offload_consumed(struct offload *o, uint32_t nr);
 
 /* ---- lane.c ---- */
 
@@ -375,12 +445,14 @@ void meet_sweep(void);			 /* the keeper: connects that nobody calls any more */
 
 int req_isend(void *comm, void *data, uint64_t size, void *mh, void **req);
 int req_irecv(void *comm, void *data, uint64_t size, void *mh, void **req);
+int req_is_ll(void *comm); /* the next receive is of protocol LL or LL128, says NCCL */
 int req_test(void *req, int *done, int *sizes);
+int req_consumed(void *comm, int n, void *req);
 int req_close(void *comm, bool is_send);
 
 /* ---- reg.c ---- */
 
-int reg_make(void *data, uint64_t size, int type, void **mh);
+int reg_make(struct comm *c, void *data, uint64_t size, int type, void **mh);
 int reg_drop(void *mh);
 
 /* ---- proc.c ---- */

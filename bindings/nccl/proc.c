@@ -88,9 +88,11 @@ static void proc_clear(void)
 		free(p);
 	}
 	plug.dials = NULL;
+	plug.nr_gpus = 0;
 	plug.nr_lanes = 0; /* their cores are gone */
 	plug.nr_strays = 0;
 	atomic_store(&plug.graves, NULL);
+	offload_close();
 }
 
 static void proc_closing(bool closing)
@@ -139,10 +141,50 @@ static int proc_gx_open(struct gx **gx, unsigned nr_cores, const int *cpus)
 	o.peer_timeout_ns = c->timeout_ns;
 	o.pull = c->pull;
 	o.pull_over_b = c->pull_over_b;
-	o.local = c->link && strcmp(c->link, "local") != 0 ? GX_OFF : GX_AUTO;
+	o.local = c->cuda || (c->link && strcmp(c->link, "local") != 0) ? GX_OFF : GX_AUTO;
+	if (c->cuda) {
+		o.unpack = c->unpack;
+		o.copy = GX_COPY_CE;
+	}
 	o.on_conn = peer_on_conn;
 	o.on_msg = meet_on_msg;
 	return gx_open(&o, gx);
+}
+
+/*
+ * Before the cores run. What gx allocates on a GPU, loads or launches for a first time happens here:
+ * the first communicator is being made, so no kernel of NCCL over gx holds a GPU yet. Later gx only
+ * queues copies, and looks at words that the GPU writes.
+ */
+static bool proc_gpus_open(struct gx *gx)
+{
+	char why[WHY_B], text[GPUS_MAX * 8] = "";
+	unsigned nr;
+	size_t at = 0;
+
+	if (!plug.conf.cuda)
+		return true;
+	nr = gpus_choose(&plug.conf, plug.gpus, why);
+	if (!nr) {
+		say_warn("init: GX_NCCL_MODE=cuda: %s", why);
+		return false;
+	}
+	for (unsigned i = 0; i < nr; i++) {
+		if (gx_gpu_open(gx, plug.gpus[i])) {
+			say_warn("init: GX_NCCL_MODE=cuda: %s (or unset the mode)", gx_error());
+			return false;
+		}
+		at += (size_t)snprintf(text + at, sizeof(text) - at, " cuda:%d", plug.gpus[i]);
+	}
+	plug.nr_gpus = nr;
+	if (gpus_unasked())
+		say_warn("GX_NCCL_MODE=cuda: %s", gpus_unasked());
+	say_info("mode cuda:%s; copies %s (GX_NCCL_UNPACK=%s)", text,
+		 conf_unpack_launches(plug.conf.unpack)
+			 ? "into a GPU by kernels, which must not wait behind NCCL's"
+			 : "by copy engines, no kernel is launched",
+		 conf_unpacks[plug.conf.unpack]);
+	return true;
 }
 
 static int proc_lanes_start(struct gx *gx, unsigned nr_cores)
@@ -205,12 +247,20 @@ static int proc_start(void)
 	gx_log_sink(say_gx, NULL);
 	nr_cores = cpus_choose(&plug.conf, NULL, cpus);
 	ret = proc_gx_open(&gx, nr_cores, cpus);
+	if (!ret && !proc_gpus_open(gx)) {
+		proc_stop(gx);
+		return NCCL_SYSTEM_ERROR;
+	}
 	if (!ret)
 		ret = proc_lanes_start(gx, nr_cores);
 	if (!ret)
 		ret = proc_listen(gx);
 	if (ret) {
 		say_warn("init: %s (see GX_NCCL_PORTS, GX_NCCL_ADDR and GX_NCCL_CPUS)", gx_error());
+		proc_stop(gx);
+		return NCCL_SYSTEM_ERROR;
+	}
+	if (plug.conf.offload && offload_open(gx)) {
 		proc_stop(gx);
 		return NCCL_SYSTEM_ERROR;
 	}

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Registrations of host memory. When deregMr returns, nothing of this process touches the memory
- * any more, although requests with it may be under way: NCCL frees it then. It does not wait for
- * the peer. The service threads call this, also while a progress thread posts on the same comm.
+ * Registrations of memory, of the host or of a GPU. When deregMr returns, nothing of this process
+ * touches the memory any more, although requests with it may be under way: NCCL frees it then. It
+ * does not wait for the peer. The service threads call this, also while a progress thread posts on
+ * the same comm.
  */
 #include "plug.h"
 
@@ -15,28 +16,69 @@
 #define REG_NAP_NS    20000
 #define REG_WAIT_NS   2000000000ull
 
-int reg_make(void *data, uint64_t size, int type, void **mh)
+/* The kind of the memory, and the GPU that it lies on. Registrations may overlap: NCCL makes several
+ * of one allocation. */
+static bool reg_place(void *data, uint64_t size, int type, enum gx_mem_kind *kind, int *device)
+{
+	char why[WHY_B];
+
+	*kind = GX_MEM_HOST;
+	*device = 0;
+	if (type == NCCL_PTR_HOST)
+		return true;
+	if (type != NCCL_PTR_CUDA || !plug.conf.cuda) {
+		say_warn("regMr: the device's properties do not offer memory of kind %d (memory of "
+			 "GPUs: GX_NCCL_MODE=cuda)",
+			 type);
+		return false;
+	}
+	*kind = GX_MEM_CUDA;
+	*device = gpus_of(data, size, why);
+	if (*device < 0)
+		say_warn("regMr: %s", why);
+	return *device >= 0;
+}
+
+/* Memory of a GPU costs no call that changes anything there: NCCL's kernels may hold the GPU. In mode
+ * unpack nothing of gx touches NCCL's receive buffers, so gx need not know them. */
+static int reg_mem_make(struct comm *c, struct reg *reg, int type)
+{
+	enum gx_mem_kind kind;
+	int ret, device;
+
+	if (c->offload) {
+		if (offload_may_reg(c))
+			return NCCL_OK;
+		say_warn("regMr: more than NCCL's own buffers: set NCCL_LOCAL_REGISTER=0 and "
+			 "NCCL_GRAPH_REGISTER=0");
+		return NCCL_INVALID_USAGE;
+	}
+	if (!reg_place(reg->addr, reg->len, type, &kind, &device))
+		return NCCL_INVALID_ARGUMENT;
+	ret = gx_mem_reg(plug.gx, kind, device, reg->addr, reg->len, &reg->mem);
+	if (ret)
+		say_warn("regMr: %s", gx_error());
+	if (ret == -EFAULT || ret == -EINVAL)
+		return NCCL_INVALID_ARGUMENT;
+	return ret ? NCCL_SYSTEM_ERROR : NCCL_OK;
+}
+
+int reg_make(struct comm *c, void *data, uint64_t size, int type, void **mh)
 {
 	struct reg *reg;
 	int ret;
 
 	*mh = NULL;
-	if (type != NCCL_PTR_HOST) {
-		say_warn("regMr: memory of a GPU is not supported yet: NCCL must take host memory, "
-			 "as the device's properties say");
-		return NCCL_INVALID_ARGUMENT;
-	}
 	reg = aligned_alloc(alignof(struct reg), sizeof(*reg));
 	if (!reg)
 		return NCCL_SYSTEM_ERROR;
 	memset(reg, 0, sizeof(*reg));
 	reg->addr = data;
 	reg->len = size;
-	ret = gx_mem_reg(plug.gx, GX_MEM_HOST, 0, data, size, &reg->mem);
+	ret = reg_mem_make(c, reg, type);
 	if (ret) {
 		free(reg);
-		say_warn("regMr: %s", gx_error());
-		return ret == -EFAULT || ret == -EINVAL ? NCCL_INVALID_ARGUMENT : NCCL_SYSTEM_ERROR;
+		return ret;
 	}
 	pthread_mutex_lock(&plug.lock);
 	reg->next = plug.regs;
@@ -73,7 +115,7 @@ static bool reg_wait(struct reg *reg)
 int reg_drop(void *mh)
 {
 	struct reg *reg = mh;
-	int ret = -EAGAIN;
+	int ret;
 
 	if (!reg)
 		return NCCL_OK;
@@ -81,6 +123,7 @@ int reg_drop(void *mh)
 	/* From then on cores post nothing with it, and end its requests that wait for room. */
 	if (reg_is_used(reg))
 		lane_flush();
+	ret = reg->mem ? -EAGAIN : 0;
 	for (unsigned i = 0; ret == -EAGAIN && i < REG_TRIES_MAX; i++)
 		ret = gx_mem_free(reg->mem);
 	if (ret || !reg_wait(reg)) { /* the last finalize frees @reg */

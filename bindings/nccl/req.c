@@ -32,23 +32,25 @@ static int req_bad(struct comm *c, const char *what)
 	return NCCL_INVALID_ARGUMENT;
 }
 
-static int req_post(struct comm *c, void *data, uint64_t size, struct reg *reg, void **out)
+static int req_check(struct comm *c, void *data, uint64_t size, const struct reg *reg)
 {
-	unsigned i;
-	struct req *r;
-
-	*out = NULL;
 	if (size > NCCL_SIZE_MAX)
 		return req_bad(c, "more than 1 GiB in one request");
-	if (size && (!reg || !req_fits(reg, data, size)))
+	/* A receive comm of mode unpack has registrations that gx does not know. */
+	if (size && (!reg || !(reg->mem || c->offload) || !req_fits(reg, data, size)))
 		return req_bad(c, "the memory is not registered with this handle");
-	if (!c->free)
-		return NCCL_OK; /* NCCL calls again */
-	i = (unsigned)__builtin_ctz(c->free);
-	r = &c->req[i];
+	return NCCL_OK;
+}
+
+/* One is free. */
+static struct req *req_post(struct comm *c, struct reg *reg, uint64_t off, uint64_t size)
+{
+	unsigned i = (unsigned)__builtin_ctz(c->free);
+	struct req *r = &c->req[i];
+
 	c->free &= ~(1u << i);
 	r->reg = size ? reg : NULL;
-	r->off = size ? (uint64_t)((char *)data - reg->addr) : 0;
+	r->off = size ? off : 0;
 	r->len = size;
 	r->seq = c->seq++;
 	r->status = 0;
@@ -56,18 +58,60 @@ static int req_post(struct comm *c, void *data, uint64_t size, struct reg *reg, 
 	if (r->reg)
 		atomic_fetch_add_explicit(&r->reg->nr_begun, 1, memory_order_relaxed);
 	lane_put(c->path->lane, &r->order);
-	*out = r;
-	return NCCL_OK;
+	return r;
+}
+
+/* *req is NULL when there is no room: NCCL calls again. */
+static int req_post_at(struct comm *c, void *data, uint64_t size, struct reg *reg, void **req)
+{
+	int ret = req_check(c, data, size, reg);
+
+	*req = NULL;
+	if (!ret && c->free)
+		*req = req_post(c, reg, reg ? (uint64_t)((char *)data - reg->addr) : 0, size);
+	return ret;
 }
 
 int req_isend(void *comm, void *data, uint64_t size, void *mh, void **req)
 {
-	return req_post(comm, data, size, mh, req);
+	return req_post_at(comm, data, size, mh, req);
+}
+
+/* Mode unpack: @data is where the device code puts the message. */
+static int req_irecv_offload(struct comm *c, void *data, uint64_t size, const struct reg *reg,
+			     void **req)
+{
+	int ret = req_check(c, data, size, reg), has_room;
+	uint64_t off = 0;
+
+	*req = NULL;
+	if (ret || !c->free)
+		return ret;
+	has_room = offload_take(c->offload, size, &off);
+	if (has_room < 0)
+		return req_bad(c, "one message is more than NCCL_BUFFSIZE: set "
+				  "NCCL_LOCAL_REGISTER=0 and NCCL_GRAPH_REGISTER=0");
+	if (has_room)
+		*req = req_post(c, &c->offload->reg, off, size);
+	return NCCL_OK;
 }
 
 int req_irecv(void *comm, void *data, uint64_t size, void *mh, void **req)
 {
-	return req_post(comm, data, size, mh, req);
+	struct comm *c = comm;
+
+	return c->offload ? req_irecv_offload(c, data, size, mh, req)
+			  : req_post_at(c, data, size, mh, req);
+}
+
+int req_is_ll(void *comm)
+{
+	struct comm *c = comm;
+
+	if (!c->offload)
+		return NCCL_OK;
+	return req_bad(c, "NCCL uses protocol LL or LL128, whose kernels do not unpack: set "
+			  "NCCL_PROTO=Simple");
 }
 
 /* Is it the fault of this end? */
@@ -109,7 +153,28 @@ int req_test(void *req, int *done, int *sizes)
 	*done = 1;
 	if (sizes)
 		sizes[0] = (int)r->landed;
-	r->comm->free |= 1u << (r - r->comm->req);
+	if (r->comm->offload) /* it stays until it is consumed */
+		offload_publish(r->comm->offload, r->seq - SEQ_FIRST, r->landed);
+	else
+		r->comm->free |= 1u << (r - r->comm->req);
+	return NCCL_OK;
+}
+
+/* NCCL calls it for each receive, in each mode. But for mode unpack the request is used anew by
+ * then. */
+int req_consumed(void *comm, int n, void *req)
+{
+	struct comm *c = comm;
+	uintptr_t off = (uintptr_t)req - (uintptr_t)c->req; /* huge when @req is below */
+	uint32_t bit = 1u << off / sizeof(struct req) % NCCL_REQS_MAX;
+	struct req *r = req;
+
+	if (!c->offload)
+		return NCCL_OK;
+	if (n != 1 || off >= sizeof(c->req) || off % sizeof(*r) || c->free & bit ||
+	    !offload_consumed(c->offload, r->seq - SEQ_FIRST))
+		return req_bad(c, "irecvConsumed of a request that is not the oldest that is done");
+	c->free |= bit;
 	return NCCL_OK;
 }
 

@@ -71,10 +71,43 @@ static void tell_vars(void)
 	}
 }
 
+static void tell_mode(const struct conf *c)
+{
+	char why[WHY_B], gpus[GPUS_MAX * 8] = "";
+	size_t at = 0;
+
+	if (c->offload) {
+		if (!gpus_can(why))
+			tell_line("wrong", "GX_NCCL_MODE=unpack: %s", why);
+		tell_line("mode",
+			  "unpack: NCCL's kernels copy what gx received out of %llu MiB "
+			  "of bounce memory",
+			  (unsigned long long)c->bounce_b >> 20);
+		return;
+	}
+	if (!c->cuda) {
+		tell_line("mode", "host: NCCL's kernels move bytes between GPUs and host buffers");
+		return;
+	}
+	if (!gpus_can(why))
+		tell_line("wrong", "GX_NCCL_MODE=cuda: %s", why);
+	if (gpus_unasked())
+		tell_line("note", "GX_NCCL_MODE=cuda: %s", gpus_unasked());
+	for (unsigned i = 0; i < c->nr_gpus; i++)
+		at += (size_t)snprintf(gpus + at, sizeof(gpus) - at, " cuda:%d", c->gpus[i]);
+	tell_line("mode", "cuda: gx reads and writes memory of %s; into it by %s",
+		  c->nr_gpus ? gpus + 1 : "the GPUs that the process uses",
+		  conf_unpack_launches(c->unpack) ? "kernels, which must not wait behind NCCL's"
+						  : "copy engines, with no kernel");
+}
+
 /* Whether the kernel lets a rank read another one shows when they connect. */
 static void tell_copies(const struct conf *c)
 {
-	if (c->ll128)
+	if (c->cuda)
+		tell_line("copies", "packets carry all messages; a copy engine fetches those that "
+				    "lie in a GPU into host memory first");
+	else if (c->ll128)
 		tell_line("copies", "two: NCCL_PROTO takes LL128, so long messages within a host "
 				    "go as packets");
 	else if (c->pull == GX_PULL_OFF || (c->link && strcmp(c->link, "local") != 0))
@@ -109,6 +142,7 @@ int gx_nccl_tell(char *text, size_t room);
  *   set, default  a variable and its value, or its default in words
  *   wrong    why the first communicator would fail; then none of the following
  *   near, open  the address to listen at: this host alone reaches it, or others too
+ *   mode     "host: ...", "cuda: ..." or "unpack: ...": the memory that NCCL gives, and how bytes get into it
  *   copies   how often long messages within a host are copied
  *   core     a line for each polling core: its CPU, -1: not pinned
  *   claimed  a CPU that a process has claimed
@@ -131,6 +165,7 @@ NCCL_EXPORT int gx_nccl_tell(char *text, size_t room)
 	say_to(tell_log);
 	if (conf_read(&c)) {
 		tell_line(c.near ? "near" : "open", "%s", c.host);
+		tell_mode(&c);
 		tell_copies(&c);
 		tell_cpus(&c);
 	}

@@ -13,9 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Copy engines read and write registered host memory in place. Otherwise packets carry it. */
+/* The local link, and a bounce pool on a GPU, have copy engines use host memory in place. Where
+ * neither is, the driver is spared: it may wait for a GPU that is busy. */
 void gpu_host_register(struct gx_mem *mem, struct gx_gpu *gpu)
 {
+	if (local_offered(mem->gx) && !mem->gx->pool_gpu)
+		return;
 	if (mem->kind != GX_MEM_HOST || !mem->addr || !mem->len || mem->dma)
 		return;
 	if (!gpu->ops->host_map(gpu, mem->addr, mem->len))

@@ -477,7 +477,7 @@ static int gpu_copy(const struct gx_mem *mem, void *dst, const void *src, uint64
 	uint64_t until = gx_now_ns() + 10000000000ull;
 	struct gx_gpu_stream *s;
 	uint32_t *flag = gx_gpu_flag_alloc(mem->gpu, 1);
-	int ret = flag ? mem->gpu->stream->open(mem->gpu, GX_STREAM_LAUNCH, &s) : -ENOMEM;
+	int ret = flag ? mem->gpu->stream->open(mem->gpu, GX_STREAM_COPY, &s) : -ENOMEM;
 
 	if (ret)
 		goto out;

@@ -235,7 +235,7 @@ int dma_open(struct gx_gpu *gpu, enum dma_by by, uint64_t timeout_ns, struct dma
 	if (!d->flags)
 		ret = -ENOMEM;
 	for (unsigned i = 0; i < DMA_STREAMS && !ret; i++)
-		ret = gpu->stream->open(gpu, GX_STREAM_LAUNCH, &d->stream[i].stream);
+		ret = gpu->stream->open(gpu, GX_STREAM_COPY, &d->stream[i].stream);
 	if (!ret && by == DMA_KERNEL)
 		ret = kernel_open(d);
 	if (!ret && (by == DMA_AUTO || by == DMA_RESIDENT))

@@ -56,7 +56,7 @@ int stage_open(struct gx_gpu *gpu, struct gx_arena *arena, uint32_t chunk_b, uns
 	if (ret)
 		goto err;
 	s->flags = gx_gpu_flag_alloc(gpu, nr);
-	ret = s->flags ? gpu->stream->open(gpu, GX_STREAM_LAUNCH, &s->stream) : -ENOMEM;
+	ret = s->flags ? gpu->stream->open(gpu, GX_STREAM_COPY, &s->stream) : -ENOMEM;
 	if (ret)
 		goto err;
 	*out = s;
@@ -133,7 +133,8 @@ bool stage_fetch(struct stage *s, struct stage_msg *m, const char *src, uint32_t
 	s->buf[i].ticket = s->ticket;
 	ret = s->stream->ops->copy(s->stream, &copy, 1, &s->flags[i], s->ticket, now_ns);
 	if (ret) {
-		s->err = ret == -EINVAL ? -EIO : s->err;
+		if (ret == -EINVAL || s->stream->ops->fault(s->stream))
+			s->err = -EIO;
 		s->buf[i].ticket = s->flags[i];
 		return false;
 	}

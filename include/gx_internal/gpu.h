@@ -46,6 +46,8 @@ enum gx_stream_kind {
 	 * bounded time. Copies too are unordered among themselves and to blocks: each list tells
 	 * its own end. */
 	GX_STREAM_RESIDENT,
+	GX_STREAM_COPY, /* as LAUNCH, but no blocks: without the pinned memory that unpack mode host
+			   gathers them in */
 };
 #define GX_RESIDENT_COPIES 8
 #define GX_RESIDENT_COPY_B ((size_t)64 << 10)

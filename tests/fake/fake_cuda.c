@@ -16,7 +16,9 @@
  * return when it has ended, as with CUDA_LAUNCH_BLOCKING. GX_FAKE_CUDA_VERSION: of CUDA, 13000.
  * GX_FAKE_CUDA_LOAD: what cuModuleLoadData answers. GX_FAKE_CUDA_QUERY, read at every call:
  * what cuStreamQuery answers. Each GPU has a context, and a stream takes work of threads alone that
- * have its GPU's current.
+ * have its GPU's current. gx_fake_cuda_dead(): as GX_FAKE_CUDA_DEAD, for programs whose threads read
+ * the environment. gx_fake_cuda_hold(): a kernel of the program holds the GPU until it is told that
+ * data has come; a call that would wait for the kernel ends the process.
  */
 #include "crc_core.h"
 #include "cuda_abi.h"
@@ -111,6 +113,24 @@ static unsigned unsafe(void)
 		return 0;
 	nr_spoilt++;
 	return GX_CU_ERROR_CAPTURE_UNSUPPORTED;
+}
+
+static _Atomic int held;
+
+void gx_fake_cuda_hold(int is_held);
+
+FAKE void gx_fake_cuda_hold(int is_held)
+{
+	held = is_held;
+}
+
+/* Does @what wait for kernels, or begin behind them where there is one connection to the GPU? */
+static void waits(const char *what)
+{
+	if (!held)
+		return;
+	fprintf(stderr, "fake CUDA: %s while a kernel holds the GPU\n", what);
+	abort();
 }
 
 static uint32_t unit_run(const struct gx_unpack_arg *arg, uint32_t step, uint32_t unit)
@@ -508,6 +528,15 @@ static void *worker(void *arg)
 	return NULL;
 }
 
+static _Atomic int dead;
+
+void gx_fake_cuda_dead(int is_dead);
+
+FAKE void gx_fake_cuda_dead(int is_dead)
+{
+	dead = is_dead;
+}
+
 /* Not current, or no stream: the driver would refuse too. */
 static unsigned op_add(struct CUstream_st *stream, struct fake_op op)
 {
@@ -517,7 +546,7 @@ static unsigned op_add(struct CUstream_st *stream, struct fake_op op)
 		return 201;
 	if (stream->ctx != current)
 		return 400;
-	if (getenv("GX_FAKE_CUDA_DEAD"))
+	if (dead || getenv("GX_FAKE_CUDA_DEAD"))
 		return 719;
 	if (stream->captured)
 		return 0;
@@ -746,6 +775,25 @@ FAKE unsigned cuCtxGetCurrent(struct CUctx_st **ctx)
 	return 0;
 }
 
+/* Not in cuda_abi.h: the NCCL plugin asks them. */
+unsigned cuCtxGetDevice(int *device);
+unsigned cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active);
+
+FAKE unsigned cuCtxGetDevice(int *device)
+{
+	if (!current)
+		return 201;
+	*device = (int)(current - contexts);
+	return 0;
+}
+
+FAKE unsigned cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active)
+{
+	*flags = 0;
+	*active = contexts[device].refs > 0;
+	return 0;
+}
+
 FAKE unsigned cuCtxSetCurrent(struct CUctx_st *ctx)
 {
 	current = ctx;
@@ -759,6 +807,7 @@ FAKE unsigned cuCtxGetStreamPriorityRange(int *least, int *greatest)
 
 FAKE unsigned cuModuleLoadData(struct CUmod_st **module, const void *image)
 {
+	waits("cuModuleLoadData");
 	if (unsafe())
 		return GX_CU_ERROR_CAPTURE_UNSUPPORTED;
 	if (getenv("GX_FAKE_CUDA_LOAD"))
@@ -771,6 +820,7 @@ FAKE unsigned cuModuleLoadData(struct CUmod_st **module, const void *image)
 
 FAKE unsigned cuModuleUnload(struct CUmod_st *module)
 {
+	waits("cuModuleUnload");
 	free(module);
 	return 0;
 }
@@ -824,6 +874,7 @@ FAKE unsigned cuLaunchKernel(struct CUfunc_st *function, unsigned grid_x, unsign
 	struct gx_unpack_args *args;
 	unsigned res;
 
+	waits("cuLaunchKernel");
 	if ((uintptr_t)function == HOLD_FN)
 		return hold_begin(stream, params[0], grid_x);
 	if ((uintptr_t)function >= LOAD_FN_BASE)
@@ -892,11 +943,13 @@ FAKE unsigned cuFuncSetAttribute(struct CUfunc_st *function, unsigned attribute,
 
 FAKE unsigned cuMemAlloc_v2(unsigned long long *ptr, size_t len)
 {
+	waits("cuMemAlloc_v2");
 	return planned() ? 2 : fake_alloc((void **)ptr, len, GX_CU_MEMORYTYPE_DEVICE);
 }
 
 FAKE unsigned cuMemFree_v2(unsigned long long ptr)
 {
+	waits("cuMemFree_v2");
 	return range_del((void *)(uintptr_t)ptr, false);
 }
 
@@ -997,6 +1050,7 @@ FAKE unsigned cuMemMap(unsigned long long ptr, size_t len, size_t off, unsigned 
 
 FAKE unsigned cuMemUnmap(unsigned long long ptr, size_t len)
 {
+	waits("cuMemUnmap");
 	return range_del((void *)(uintptr_t)ptr, true);
 }
 
@@ -1119,16 +1173,19 @@ FAKE unsigned cuIpcCloseMemHandle(unsigned long long ptr)
 
 FAKE unsigned cuMemHostAlloc(void **ptr, size_t len, unsigned flags)
 {
+	waits("cuMemHostAlloc");
 	return planned() ? 2 : fake_alloc(ptr, len, GX_CU_MEMORYTYPE_HOST);
 }
 
 FAKE unsigned cuMemFreeHost(void *ptr)
 {
+	waits("cuMemFreeHost");
 	return range_del(ptr, false);
 }
 
 FAKE unsigned cuMemHostRegister_v2(void *ptr, size_t len, unsigned flags)
 {
+	waits("cuMemHostRegister_v2");
 	if (unsafe())
 		return GX_CU_ERROR_CAPTURE_UNSUPPORTED;
 	if (getenv("GX_FAKE_CUDA_NO_REGISTER"))
@@ -1138,6 +1195,7 @@ FAKE unsigned cuMemHostRegister_v2(void *ptr, size_t len, unsigned flags)
 
 FAKE unsigned cuMemHostUnregister(void *ptr)
 {
+	waits("cuMemHostUnregister");
 	return range_del(ptr, true);
 }
 
@@ -1183,8 +1241,13 @@ FAKE unsigned cuMemsetD8Async(unsigned long long ptr, unsigned char value, size_
 FAKE unsigned cuMemcpyAsync(unsigned long long dst, unsigned long long src, size_t len,
 			    struct CUstream_st *stream)
 {
+	unsigned none;
+
 	if (!dst || !src)
 		return GX_CU_ERROR_INVALID_VALUE;
+	if (held && (range_find((void *)(uintptr_t)dst, &none) == RANGES_MAX ||
+		     range_find((void *)(uintptr_t)src, &none) == RANGES_MAX))
+		waits("a copy of memory that is not pinned");
 	return op_add(stream, (struct fake_op){.kind = OP_COPY,
 					       .dst = (void *)(uintptr_t)dst,
 					       .src = (void *)(uintptr_t)src,
@@ -1225,6 +1288,7 @@ FAKE unsigned cuLaunchHostFunc(struct CUstream_st *stream, void (*fn)(void *arg)
 
 FAKE unsigned cuStreamCreateWithPriority(struct CUstream_st **stream, unsigned flags, int priority)
 {
+	waits("cuStreamCreateWithPriority");
 	if (planned())
 		return GX_CU_ERROR_OUT_OF_MEMORY;
 	*stream = calloc(1, sizeof(**stream));
@@ -1234,6 +1298,7 @@ FAKE unsigned cuStreamCreateWithPriority(struct CUstream_st **stream, unsigned f
 
 FAKE unsigned cuStreamDestroy_v2(struct CUstream_st *stream)
 {
+	waits("cuStreamDestroy_v2");
 	free(stream);
 	return 0;
 }
@@ -1257,6 +1322,7 @@ FAKE unsigned cuStreamSynchronize(struct CUstream_st *stream)
 {
 	unsigned res;
 
+	waits("cuStreamSynchronize");
 	while ((res = cuStreamQuery(stream)) == GX_CU_ERROR_NOT_READY)
 		usleep(10);
 	return res ? res : planned() ? 719 : 0;

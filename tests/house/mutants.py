@@ -20,7 +20,7 @@ import tempfile
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 LIMIT_S = 120  # of one test's run: several times what it needs
 
-# name: (what, [(file, line as it is, line as it shall be)], [tests: program and arguments])
+# name: (what, [(file, line as it is, line as it shall be)], [tests: program, with its folder in BUILD/tests, and arguments])
 MUTANTS = {
     "M1": ("a sender uses one credit more than it was granted",
            [("dataplane/packet/flow.c", "\treturn f->tx_limit - f->tx_used;", "\treturn f->tx_limit - f->tx_used + 1;")],
@@ -248,6 +248,62 @@ MUTANTS = {
     "N3": ("a driver's refusal of bind-rx is passed over",
            [("dataplane/nic/nic_mode.c", "return f->bind_err == -EOPNOTSUPP || ", "return ")],
            ["nic_mode"]),
+    "N4": ("nccl: mode cuda leaves it to gx to launch kernels",
+           [("bindings/nccl/proc.c", "\t\to.unpack = c->unpack;\n", "")],
+           ["nccl/nccl_mode"]),
+    "N5": ("nccl: kernels of gx are taken where they wait behind NCCL's",
+           [("bindings/nccl/conf.c", "strcmp(connections, \"1\") != 0)", "1)")],
+           ["nccl/nccl_mode"]),
+    "N6": ("nccl: memory of any GPU is the first one's",
+           [("bindings/nccl/reg.c", "gx_mem_reg(plug.gx, kind, device,", "gx_mem_reg(plug.gx, kind, 0,")],
+           ["nccl/nccl_mode"]),
+    "N7": ("nccl: mode cuda offers the local link, and the driver registers host memory",
+           [("bindings/nccl/proc.c", "o.local = c->cuda || ", "o.local = ")],
+           ["nccl/nccl_mode"]),
+    "N8": ("nccl: the cores run when the GPUs are opened",
+           [("bindings/nccl/proc.c", "\tif (!ret && !proc_gpus_open(gx)) {\n\t\tproc_stop(gx);\n\t\treturn NCCL_SYSTEM_ERROR;\n\t}\n"
+             "\tif (!ret)\n\t\tret = proc_lanes_start(gx, nr_cores);\n",
+             "\tif (!ret)\n\t\tret = proc_lanes_start(gx, nr_cores);\n\tif (!ret && !proc_gpus_open(gx)) {\n\t\tproc_stop(gx);\n"
+             "\t\treturn NCCL_SYSTEM_ERROR;\n\t}\n")],
+           ["nccl/nccl_mode"]),
+    "N20": ("nccl, mode unpack: a slot that was consumed keeps its descriptors",
+            [("bindings/nccl/offload.c", "\ts->is_out = false;\n\tatomic_store_explicit(&o->dev->meta.cnt[nr % NCCL_UNPACK_SLOTS], 0, memory_order_relaxed);\n",
+              "\ts->is_out = false;\n")],
+            ["nccl/nccl_offload"]),
+    "N21": ("nccl, mode unpack: any receive that is done can be consumed",
+            [("bindings/nccl/offload.c", "nr != o->consumed || !s->is_out", "!s->is_out")],
+            ["nccl/nccl_offload"]),
+    "N22": ("nccl, mode unpack: a receive can be consumed before test() said that it is done",
+            [("bindings/nccl/offload.c", "nr != o->consumed || !s->is_out", "nr != o->consumed")],
+            ["nccl/nccl_offload"]),
+    "N23": ("nccl, mode unpack: a 17th receive is taken",
+            [("bindings/nccl/offload.c", "o->taken - o->consumed == NCCL_UNPACK_SLOTS", "o->taken - o->consumed == 2 * NCCL_UNPACK_SLOTS")],
+            ["nccl/nccl_offload"]),
+    "N24": ("nccl, mode unpack: a ring whose end lies on its begin has room",
+            [("bindings/nccl/offload.c", "\tif (o->at <= oldest)\n", "\tif (o->at < oldest)\n")],
+            ["nccl/nccl_offload"]),
+    "N25": ("nccl, mode unpack: descriptors count from the comm's ring",
+            [("bindings/nccl/offload.c", "o->base + s->off + (uint32_t)at", "s->off + (uint32_t)at")],
+            ["nccl/nccl_offload"]),
+    "N26": ("nccl, mode unpack: the device's head begins with 0",
+            [("bindings/nccl/offload.c", "bounce.mem, UINT64_MAX}", "bounce.mem, 0}")],
+            ["nccl/nccl_offload"]),
+    "N27": ("nccl, mode unpack: a comm that ends keeps its part of the bounce memory",
+            [("bindings/nccl/offload.c", "\to->next = bounce.unused;\n\tbounce.unused = o;\n}", "}")],
+            ["nccl/nccl_offload"]),
+    "N28": ("nccl, mode unpack: a long message has more descriptors than there is room for",
+            [("bindings/nccl/offload.c", "\t\tpiece_b *= 2;", "\t\tbreak;")],
+            ["nccl/nccl_offload"]),
+    "N29": ("nccl, mode unpack: a request is used anew before its receive is consumed",
+            [("bindings/nccl/req.c", "\t\toffload_publish(r->comm->offload, r->seq - SEQ_FIRST, r->landed);\n\telse\n",
+              "\t\toffload_publish(r->comm->offload, r->seq - SEQ_FIRST, r->landed);\n")],
+            ["nccl/nccl_offload"]),
+    "N30": ("nccl, mode unpack: NCCL may register more than its own buffers",
+            [("bindings/nccl/offload.c", "return c->offload->nr_regs++ < REGS_MAX;", "return c->offload->nr_regs++ < 99;")],
+            ["nccl/nccl_offload"]),
+    "N31": ("nccl, mode unpack: a new comm goes on with the slots of the one before",
+            [("bindings/nccl/offload.c", "\to->at = o->taken = o->consumed = 0;\n", "")],
+            ["nccl/nccl_offload"]),
     "KD1": ("devmem: tokens go back while a copy reads their fragments",
             [("dataplane/tcp/devmem_rx.c", "i != rx->ready && *sum", "i != rx->head && *sum")],
             ["devmem_storm", "devmem_rx"]),
@@ -554,14 +610,14 @@ class Tree:
                 f.write(text)
 
     def compile(self, programs):
-        ran = subprocess.run(["ninja", "-C", self.build, "-j", str(self.jobs), *(f"tests/test_{p}" for p in programs)],
+        ran = subprocess.run(["ninja", "-C", self.build, "-j", str(self.jobs), *(path_of(p) for p in programs)],
                              capture_output=True, text=True)
         return "" if ran.returncode == 0 else ran.stdout[-2000:]
 
     def test(self, test):
         """Return: what was seen, and how: assertion, time-out, nothing."""
         program, *args = test.split()
-        command = [os.path.join(self.build, "tests", "test_" + program), *args]
+        command = [os.path.join(self.build, path_of(program)), *args]
         try:
             ran = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=LIMIT_S, cwd=self.build)
         except subprocess.TimeoutExpired as e:
@@ -576,6 +632,12 @@ class Tree:
             return failed_in(text) or test, "assertion"
         how = "assertion (of the code)" if "Assertion" in text else f"crash ({ran.returncode})"
         return failed_in(text) or test, how
+
+
+def path_of(program):
+    """"flow", or "nccl/nccl_mode" where the program is built in a folder."""
+    folder, name = os.path.split(program)
+    return os.path.join("tests", folder, "test_" + name)
 
 
 def programs_of(tests):

@@ -70,14 +70,16 @@ static void case_sizes(struct rank *r)
 static void case_versions(struct rank *r)
 {
 	static const int versions[] = {11, 10, 9, 8};
+	int ptrs = NCCL_PTR_HOST | (r->cuda ? NCCL_PTR_CUDA : 0);
 	struct nccl_props_v12 p12;
 	struct nccl_props_v8 p8;
 
 	CHECK(!r->net.v12->get_properties(0, &p12));
-	CHECK(p12.ptr_support == NCCL_PTR_HOST && p12.recvs_max == 1 && p12.p2p_b_max &&
+	CHECK(p12.ptr_support == ptrs && p12.recvs_max == 1 && p12.p2p_b_max &&
 	      p12.multi_request_max == 1 && !p12.pci_path && p12.rail == -1);
 	CHECK(r->net.v12->get_properties(1, &p12) == NCCL_INVALID_ARGUMENT);
-	CHECK(!r->net.v12->irecv_consumed && !r->net.v12->set_net_attr);
+	CHECK(p12.device_type == NCCL_DEVICE_HOST && !p12.device_version);
+	CHECK(r->net.v12->irecv_consumed && !r->net.v12->set_net_attr);
 	sizes_run(r, sizes_short, 5, 40);
 	for (unsigned i = 0; i < sizeof(versions) / sizeof(versions[0]); i++) {
 		int nr = 0;
@@ -90,7 +92,7 @@ static void case_versions(struct rank *r)
 		sizes_run(r, sizes_short, 5, 40);
 	}
 	CHECK(!((const struct nccl_net_v8 *)r->net.table)->get_properties(0, &p8));
-	CHECK(p8.ptr_support == NCCL_PTR_HOST && p8.speed_mbps > 0 && p8.recvs_max == 1);
+	CHECK(p8.ptr_support == ptrs && p8.speed_mbps > 0 && p8.recvs_max == 1);
 }
 
 /* ---- Set-up ---- */
@@ -448,7 +450,7 @@ static void case_misuse(struct rank *r)
 	CHECK(r->net.v12->irecv(l.recv, 2, data, sizes, tags, mhs, NULL, &req) ==
 	      NCCL_INVALID_ARGUMENT);
 	CHECK(!req);
-	CHECK(r->net.v12->reg_mr(l.send, b.base, 8, NCCL_PTR_CUDA, &gpu) && !gpu);
+	CHECK(r->net.v12->reg_mr(l.send, sizes, 8, NCCL_PTR_CUDA, &gpu) && !gpu);
 	CHECK(r->net.v12->close_send(l.recv) == NCCL_INVALID_ARGUMENT);
 	CHECK(!r->net.v12->iflush(l.recv, 1, data, NULL, mhs, &req) && !req);
 	barrier(r);
@@ -574,7 +576,7 @@ static void case_ll(struct rank *r)
 	return; /* it would call this a race, which it is meant to be */
 #endif
 	rank_link(r, &l, other(r), 0);
-	buf_open(r, l.send, &b, LL_WORDS * 8);
+	buf_open_host(r, l.send, &b, LL_WORDS * 8); /* a copy engine promises nothing of words */
 	ll.word = (uint64_t *)(void *)b.base;
 	ll_fill(ll.word, 0);
 	barrier(r);

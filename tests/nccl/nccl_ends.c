@@ -420,7 +420,7 @@ static void case_init(struct rank *r)
 		{"GX_NCCL_PORTS", "nosuch"},   {"GX_NCCL_ADDR", "0.0.0.0"},
 		{"GX_NCCL_ADDR", "localhost"}, {"GX_NCCL_ADDR", "192.0.2.1"},
 		{"GX_NCCL_LINK", "rope"},      {"GX_NCCL_TIMEOUT_S", "-1"},
-		{"GX_NCCL_PULL", "push"},
+		{"GX_NCCL_PULL", "push"},      {"GX_NCCL_MODE", "gpu"},
 	};
 	unsigned fds = 0;
 

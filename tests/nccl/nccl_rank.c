@@ -113,6 +113,14 @@ void worker_end(struct worker *w)
 
 /* ---- The table ---- */
 
+static char warned[LOG_LINE_B];
+static pthread_mutex_t warned_lock = PTHREAD_MUTEX_INITIALIZER;
+
+const char *net_warned(void)
+{
+	return warned;
+}
+
 static void net_log(int level, unsigned long flags, const char *file, int line, const char *fmt,
 		    ...)
 {
@@ -122,6 +130,11 @@ static void net_log(int level, unsigned long flags, const char *file, int line, 
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
+	if (level == NCCL_LOG_WARN) {
+		pthread_mutex_lock(&warned_lock);
+		memcpy(warned, text, sizeof(warned));
+		pthread_mutex_unlock(&warned_lock);
+	}
 	if (level <= NCCL_LOG_WARN || getenv("GX_TEST_LOG"))
 		fprintf(stderr, "[%d] %s:%d %lx %s\n", getpid(), file, line, flags, text);
 }
@@ -191,12 +204,13 @@ int net_isend(const struct net *n, void *comm, void *data, size_t size, void *mh
 	return ((const struct nccl_net_v8 *)n->table)->isend(comm, data, (int)size, 7, mh, req);
 }
 
-/* *req says that NCCL needs no completion, always: the plugin must write it all the same. */
+/* *req says that NCCL needs no completion, but in mode unpack: the plugin must write it all the
+ * same. */
 int net_irecv(const struct net *n, void *comm, void *data, size_t size, void *mh, void **req)
 {
 	int tag = 7, size_v8 = (int)size;
 
-	*req = NO_REQ;
+	*req = n->is_simple ? NULL : NO_REQ;
 	if (n->version >= 10)
 		return n->v12->irecv(comm, 1, &data, &size, &tag, &mh, NULL, req);
 	if (n->version == 9)
@@ -303,6 +317,14 @@ void *accept_wait(struct rank *r, void *listen)
 	return comm;
 }
 
+int link_accept(struct link *l)
+{
+	struct nccl_dev_handle *dev = l->r->is_unpack ? &l->dev : NULL;
+
+	l->dev = (struct nccl_dev_handle){NCCL_DEVICE_UNPACK, NCCL_UNPACK_VERSION};
+	return l->r->net.v12->accept(l->listen, &l->recv, &dev);
+}
+
 void link_open(struct rank *r, struct link *l, unsigned peer, unsigned slot)
 {
 	char mine[NCCL_HANDLE_B], theirs[NCCL_HANDLE_B];
@@ -316,7 +338,7 @@ void link_open(struct rank *r, struct link *l, unsigned peer, unsigned slot)
 		if (!l->send)
 			CHECK(!net_connect(&r->net, r->ctx, theirs, &l->send));
 		if (!l->recv)
-			CHECK(!r->net.v12->accept(l->listen, &l->recv, NULL));
+			CHECK(!link_accept(l));
 		l->send && l->recv;
 	}));
 	CHECK(!r->net.v12->close_listen(l->listen));
@@ -332,18 +354,46 @@ void link_close(struct link *l)
 	l->send = l->recv = NULL;
 }
 
+static void buf_reg(struct rank *r, void *comm, struct buf *b)
+{
+	int type = b->on_gpu ? NCCL_PTR_CUDA : NCCL_PTR_HOST;
+
+	CHECK(!r->net.v12->reg_mr(comm, b->base, b->len, type, &b->mh) && b->mh);
+}
+
 void buf_open(struct rank *r, void *comm, struct buf *b, size_t len)
 {
+	if (!r->cuda) {
+		buf_open_host(r, comm, b, len);
+		return;
+	}
 	b->len = len;
+	b->on_gpu = true;
+	b->base = gpu_alloc(len, &b->mapped);
+	buf_reg(r, comm, b);
+}
+
+void buf_open_host(struct rank *r, void *comm, struct buf *b, size_t len)
+{
+	b->len = len;
+	b->on_gpu = b->mapped = false;
 	b->base = malloc(len ? len : 1);
 	CHECK(b->base);
-	CHECK(!r->net.v12->reg_mr(comm, b->base, len, NCCL_PTR_HOST, &b->mh) && b->mh);
+	buf_reg(r, comm, b);
 }
 
 void buf_close(struct rank *r, void *comm, struct buf *b)
 {
 	CHECK(!r->net.v12->dereg_mr(comm, b->mh));
-	free(b->base);
+	buf_free(b);
+}
+
+void buf_free(struct buf *b)
+{
+	if (b->on_gpu)
+		gpu_free(b->base, b->len, b->mapped);
+	else
+		free(b->base);
 }
 
 /* ---- Requests ---- */
@@ -392,8 +442,10 @@ void stream_open(struct stream *s)
 	for (unsigned i = 0; i < s->nr_sizes; i++)
 		s->room = s->sizes[i] > s->room ? s->sizes[i] : s->room;
 	s->room += 40; /* a receive has room for more than is sent */
-	buf_open(l->r, l->send, &s->out, s->depth * (s->room + GUARD_B));
-	buf_open(l->r, l->recv, &s->in, s->depth * (s->room + GUARD_B));
+	(s->host_out ? buf_open_host : buf_open)(l->r, l->send, &s->out,
+						 s->depth * (s->room + GUARD_B));
+	(s->host_in ? buf_open_host : buf_open)(l->r, l->recv, &s->in,
+						s->depth * (s->room + GUARD_B));
 }
 
 void stream_close(struct stream *s)

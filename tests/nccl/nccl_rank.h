@@ -62,10 +62,12 @@ struct net {
 	void *dl;
 	int version;
 	const void *table;
+	bool is_simple;			/* irecv does not say that NCCL needs no completion */
 	const struct nccl_net_v12 *v12; /* the slots that all versions have at the same place */
 };
 void net_load(struct net *n, int version);
 int net_init(const struct net *n, void **ctx);
+const char *net_warned(void); /* the last warning; for cases in which one thread warns */
 int net_finalize(const struct net *n, void *ctx);
 int net_listen(const struct net *n, void *ctx, void *handle, void **comm);
 int net_connect(const struct net *n, void *ctx, void *handle, void **comm);
@@ -79,7 +81,9 @@ struct rank {
 	void *ctx;
 	struct worker service, progress;
 	const char *port;
-	bool is_full; /* GX_TEST_FULL */
+	bool cuda;	/* the plugin is in mode cuda: memory is that of a GPU */
+	bool is_unpack; /* ... is in mode unpack */
+	bool is_full;	/* GX_TEST_FULL */
 };
 
 uint64_t now_ns(void);
@@ -112,19 +116,30 @@ struct link {
 	struct rank *r;
 	unsigned peer, slot;
 	void *listen, *send, *recv;
+	struct nccl_dev_handle dev; /* of .recv, if the rank is in mode unpack */
 };
 /* On the service thread; both ranks do it at the same time, with the same @slot. */
 void link_open(struct rank *r, struct link *l, unsigned peer, unsigned slot);
 void link_close(struct link *l);
+/* accept, as NCCL calls it. */
+int link_accept(struct link *l);
 
-/* Registered memory with a guard behind it. */
+/* Registered memory. */
 struct buf {
 	char *base;
 	size_t len;
 	void *mh;
+	bool on_gpu, mapped; /* memory of a GPU; made by gpu_alloc() so */
 };
-void buf_open(struct rank *r, void *comm, struct buf *b, size_t len);
+void buf_open(struct rank *r, void *comm, struct buf *b, size_t len); /* of a GPU in mode cuda */
+void buf_open_host(struct rank *r, void *comm, struct buf *b, size_t len);
 void buf_close(struct rank *r, void *comm, struct buf *b);
+void buf_free(struct buf *b); /* the memory alone */
+
+/* GPU 0 of the fake driver, in nccl_gpu.c. */
+void gpu_start(void); /* this process uses it */
+void *gpu_alloc(size_t len, bool *mapped);
+void gpu_free(void *ptr, size_t len, bool mapped);
 
 /* Messages both ways over a link, every byte checked. */
 struct stream {
@@ -134,6 +149,7 @@ struct stream {
 	const size_t *sizes; /* message i has sizes[i % nr_sizes] bytes */
 	unsigned nr_sizes;
 	uint64_t seed;
+	bool host_out, host_in; /* memory of the host in mode cuda, too */
 	/* The stream's own. */
 	struct buf out, in;
 	size_t room;
@@ -157,15 +173,22 @@ void rank_link(struct rank *r, struct link *l, unsigned peer, unsigned slot);
 void rank_unlink(struct rank *r, struct link *l);
 void rank_stream(struct rank *r, struct stream *s); /* open, run, close, on the right threads */
 
-/* The cases, in nccl_cases.c and nccl_ends.c. */
+/* The cases, in nccl_cases.c and nccl_ends.c; of mode cuda, in nccl_gpu.c; of mode unpack, in
+ * nccl_unpack.c. */
 struct nccl_case {
 	const char *name;
 	unsigned nr_ranks;
 	void (*run)(struct rank *r);
 	bool dies; /* rank 1 ends by a signal */
 	const char *timeout_s;
+	bool is_unpack; /* in mode unpack, with the fake driver of GPUs */
 };
-extern const struct nccl_case cases_data[], cases_ends[];
-extern const unsigned nr_cases_data, nr_cases_ends;
+extern const struct nccl_case cases_data[], cases_ends[], cases_gpu[], cases_unpack[];
+extern const unsigned nr_cases_data, nr_cases_ends, nr_cases_gpu, nr_cases_unpack;
+
+/* ---- nccl_unpack.c ---- */
+
+void unpack_env(bool on);     /* what mode unpack wants */
+void unpack_current(bool on); /* a context of CUDA, as PyTorch has made one */
 
 #endif

@@ -2,9 +2,11 @@
 /*
  * The NCCL plugin without NCCL and without a GPU: processes that load libnccl-net-gx.so as NCCL
  * does, and play its service and progress threads, over the port or link that the first argument
- * names (shm, udp, local, tcp). Further arguments name cases; default: all. Each case has fresh ranks:
- * this program again, with the world's memory at descriptor 3. GX_TEST_NCCL_NET has the path of the
- * plugin. GX_TEST_FULL=1 does more rounds, GX_TEST_LOG=1 shows the plugin's lines.
+ * names (shm, udp, local, tcp). With "-cuda" behind it the plugin is in mode cuda, with "-unpack" in
+ * mode unpack, and the GPU is that of fake/fake_cuda.c. Further arguments name cases; default: all of
+ * the mode. Each case has fresh ranks: this program again, with the world's memory at descriptor 3.
+ * GX_TEST_NCCL_NET has the path of the plugin. GX_TEST_FULL=1 does more rounds, GX_TEST_LOG=1 shows
+ * the plugin's lines.
  */
 #include "nccl_rank.h"
 
@@ -32,8 +34,22 @@ static const struct nccl_case *case_find(const char *name)
 	for (unsigned i = 0; i < nr_cases_ends; i++)
 		if (!strcmp(cases_ends[i].name, name))
 			return &cases_ends[i];
+	for (unsigned i = 0; i < nr_cases_gpu; i++)
+		if (!strcmp(cases_gpu[i].name, name))
+			return &cases_gpu[i];
+	for (unsigned i = 0; i < nr_cases_unpack; i++)
+		if (!strcmp(cases_unpack[i].name, name))
+			return &cases_unpack[i];
 	fprintf(stderr, "there is no case %s\n", name);
 	exit(2);
+}
+
+/* "shm-cuda": true, and *base is "shm". */
+static bool port_is_cuda(const char *port, char base[16])
+{
+	snprintf(base, 16, "%s", port);
+	base[strcspn(base, "-")] = 0;
+	return strstr(port, "-cuda");
 }
 
 /* ---- A rank ---- */
@@ -41,11 +57,21 @@ static const struct nccl_case *case_find(const char *name)
 static int rank_main(const char *name, const char *port, unsigned me)
 {
 	const struct nccl_case *c = case_find(name);
-	struct rank r = {.me = me, .port = port, .is_full = getenv("GX_TEST_FULL")};
+	char base[16];
+	struct rank r = {.me = me,
+			 .port = base,
+			 .cuda = port_is_cuda(port, base),
+			 .is_unpack = c->is_unpack,
+			 .is_full = getenv("GX_TEST_FULL"),
+			 .net.is_simple = c->is_unpack};
 
 	r.w = mmap(NULL, sizeof(*r.w), PROT_READ | PROT_WRITE, MAP_SHARED, WORLD_FD, 0);
 	CHECK(r.w != MAP_FAILED);
 	close(WORLD_FD);
+	if (r.cuda) /* as a program does, before it makes a communicator */
+		gpu_start();
+	if (r.is_unpack)
+		unpack_current(true);
 	net_load(&r.net, 12);
 	CHECK(!net_init(&r.net, &r.ctx) && r.ctx);
 	worker_start(&r.service);
@@ -65,10 +91,18 @@ static int rank_main(const char *name, const char *port, unsigned me)
 
 static void env_set(const struct nccl_case *c, const char *port)
 {
-	bool is_link = !strcmp(port, "local") || !strcmp(port, "tcp");
+	char base[16];
+	bool cuda = port_is_cuda(port, base);
+	bool is_link = !strcmp(base, "local") || !strcmp(base, "tcp");
 
-	setenv("GX_NCCL_PORTS", is_link ? "shm" : port, 1);
-	setenv("GX_NCCL_LINK", is_link ? port : "packet", 1);
+	unpack_env(c->is_unpack);
+	if (!c->is_unpack)
+		setenv("GX_NCCL_MODE", cuda ? "cuda" : "host", 1);
+	setenv("NCCL_NET_GDR_LEVEL", "SYS", 1);
+	if (cuda)
+		setenv("GX_FAKE_CUDA_DEVICES", "2", 1);
+	setenv("GX_NCCL_PORTS", is_link ? "shm" : base, 1);
+	setenv("GX_NCCL_LINK", is_link ? base : "packet", 1);
 	setenv("GX_NCCL_TIMEOUT_S", c->timeout_s ? c->timeout_s : "30", 1);
 	setenv("GX_NCCL_CORES", c->nr_ranks > 2 ? "1" : "2", 1);
 	setenv("GX_NCCL_PULL", "on", 1); /* auto depends on the machine */
@@ -156,6 +190,27 @@ static bool case_run(const struct nccl_case *c, const char *port)
 	return good;
 }
 
+static unsigned cases_run(const struct nccl_case cases[], unsigned nr, const char *port)
+{
+	unsigned bad = 0;
+
+	for (unsigned i = 0; i < nr; i++)
+		bad += !case_run(&cases[i], port);
+	return bad;
+}
+
+/* All cases of a mode. */
+static unsigned mode_run(const char *port)
+{
+	unsigned bad;
+
+	if (strstr(port, "-unpack"))
+		return cases_run(cases_unpack, nr_cases_unpack, port);
+	bad = cases_run(cases_data, nr_cases_data, port);
+	bad += cases_run(cases_ends, nr_cases_ends, port);
+	return strstr(port, "-cuda") ? bad + cases_run(cases_gpu, nr_cases_gpu, port) : bad;
+}
+
 int main(int argc, char *argv[])
 {
 	unsigned bad = 0;
@@ -164,15 +219,17 @@ int main(int argc, char *argv[])
 		return rank_main(argv[2], argv[3], (unsigned)atoi(argv[4]));
 	if (argc < 2 || !getenv("GX_TEST_NCCL_NET")) {
 		fprintf(stderr, "usage: GX_TEST_NCCL_NET=libnccl-net-gx.so test_nccl "
-				"shm|udp|local|tcp [CASE...]\n");
+				"shm|udp|local|tcp[-cuda|-unpack] [CASE...]\n");
 		return 2;
+	}
+	if (strstr(argv[1], "-cuda") && !getenv("GX_FAKE_CUDA")) {
+		printf("SKIP: the CPU reads memory of the GPU: for the fake driver\n");
+		return 77;
 	}
 	for (int i = 2; i < argc; i++)
 		bad += !case_run(case_find(argv[i]), argv[1]);
-	for (unsigned i = 0; argc == 2 && i < nr_cases_data; i++)
-		bad += !case_run(&cases_data[i], argv[1]);
-	for (unsigned i = 0; argc == 2 && i < nr_cases_ends; i++)
-		bad += !case_run(&cases_ends[i], argv[1]);
+	if (argc == 2)
+		bad = mode_run(argv[1]);
 	if (bad)
 		printf("%u cases failed\n", bad);
 	return bad != 0;

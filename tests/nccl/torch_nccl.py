@@ -4,20 +4,26 @@
 
     python3 tests/nccl/torch_nccl.py --plugin build/bindings/nccl/libnccl-net-gx.so
     python3 tests/nccl/torch_nccl.py --plugin ... --tests check --env NCCL_PROTO=LL
+    python3 tests/nccl/torch_nccl.py --plugin ... --transports socket,gx,gx-cuda,gx-unpack --tests check,time
 
 Needs a GPU, PyTorch and its NCCL; ends with 77 without. Each rank is a process of its own with an
 NCCL_HOSTID of its own, so NCCL takes the network between them. Each transport has a pair of ranks
 that stays; this process tells the pairs in turn what to do, so times are interleaved. With one GPU
 the ranks run under MPS, which this program starts and ends. NCCL's log must name the transport.
+Transport gx-cuda is the plugin in its mode cuda: NCCL's log must say that buffers are in the GPU.
+Transport gx-unpack is mode unpack: only buffers of receives are in the GPU, and NCCL must say that
+its kernels unpack. --mode cuda or --mode unpack takes that transport for gx. With the former --env
+CUDA_DEVICE_MAX_CONNECTIONS=1 is the case that may stop for ever.
 
 Tests (--tests, all by default but soak):
   check    six operations, three types, 8 B to 256 MiB: each element compared with arithmetic
   time     the same operations, timed, a payload compared after each row
   ddp      DDP of a small model: the losses of both transports are equal, bit for bit
+  calls    all_reduce beside calls that may wait for the GPU: cudaMalloc, cudaFree, pinned memory
   reinit   destroy_process_group() and init_process_group() --reinits times
   overlap  all_to_all beside products by grid, all_gather beside attention
   kill     SIGKILL of a rank: the other one ends with an error, and when
-  stop     SIGSTOP of a rank, gx alone: the other one ends with an error, and when
+  stop     SIGSTOP of a rank, not Socket: the other one ends with an error, and when
   soak     --soak-s seconds of mixed operations, compared; memory stays
 
 One JSON line a result, tables at the end. Exit status: 0 when all that was asserted was right."""
@@ -27,6 +33,7 @@ import json
 import os
 import queue
 import random
+import re
 import shutil
 import signal
 import socket
@@ -45,7 +52,7 @@ TYPES = ("bfloat16", "float32", "int64")
 CHECK_B = (8, 24, 1000, 4096, 65544, 1 << 20, (1 << 20) + 8, 16 << 20, 256 << 20)
 TIME_B = (8, 4096, 65536, 1 << 20, 16 << 20, 256 << 20)
 TILES = ((2, 4), (4, 8), (8, 8), (8, 16), (16, 32))  # of 128 x 128 of a product
-TESTS = ("check", "time", "ddp", "reinit", "overlap", "kill", "stop", "soak")
+TESTS = ("check", "time", "ddp", "calls", "reinit", "overlap", "kill", "stop", "soak")
 GATHER_B = (16 << 20, 64 << 20)
 PEER_S = 5  # GX_NCCL_TIMEOUT_S
 
@@ -56,7 +63,12 @@ ENV = {
     "gx": {"NCCL_NET": "gx", "NCCL_NET_PLUGIN_REF_COUNT": "1", "GX_NCCL_TIMEOUT_S": str(PEER_S)},
     "socket": {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none", "NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"},
 }
-VIA = {"gx": "via NET/gx/", "socket": "via NET/Socket/"}
+ENV["gx-cuda"] = {**ENV["gx"], "GX_NCCL_MODE": "cuda", "NCCL_NET_GDR_LEVEL": "SYS", "NCCL_PROTO": "Simple"}
+ENV["gx-unpack"] = {**ENV["gx"], "GX_NCCL_MODE": "unpack", "NCCL_PROTO": "Simple", "NCCL_PAT_ENABLE": "0",
+                    "NCCL_LOCAL_REGISTER": "0", "NCCL_GRAPH_REGISTER": "0", "NCCL_NET_GDR_LEVEL": "SYS", "NCCL_NET_GDR_READ": "0"}
+VIA = {"gx": r"via NET/gx/\d+(?!/GDRDMA|\d)", "gx-cuda": r"via NET/gx/\d+/GDRDMA",
+       "gx-unpack": r"\[send\] via NET/gx/\d+(?!/GDRDMA|\d)|\[receive\] via NET/gx/\d+/GDRDMA", "socket": r"via NET/Socket/"}
+UNPACKS = "Using NCCL_NET_DEVICE_UNPACK net plugin"
 
 
 # --- the pairs of ranks -----------------------------------------------------------------------------------
@@ -71,7 +83,7 @@ class Rank:
         self.nccl_log, self.log = f"{folder}/nccl.{rank}", f"{folder}/rank.{rank}"
         env = {**os.environ, **ENV["all"], **ENV[way], **mps, **run.env}
         env.update({"NCCL_HOSTID": f"gx{rank}", "NCCL_DEBUG_FILE": self.nccl_log})
-        if way == "gx":
+        if way != "socket":
             env["NCCL_NET_PLUGIN"] = run.plugin
         program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_rank.py")
         argv = [sys.executable, program, str(rank), str(run.gpus[rank]), folder]
@@ -107,7 +119,10 @@ class Rank:
     def via(self):
         """Lines of NCCL's log by transport, of connections between the ranks."""
         lines = [line for line in self.nccl_lines() if "Channel " in line and " via " in line]
-        return {way: sum(text in line for line in lines) for way, text in VIA.items()}, len(lines)
+        return {way: sum(bool(re.search(text, line)) for line in lines) for way, text in VIA.items()}, len(lines)
+
+    def unpacks(self):
+        return any(UNPACKS in line for line in self.nccl_lines())
 
     def end(self):
         if self.process.poll() is None:
@@ -259,9 +274,10 @@ class Run:
         if way not in self.pairs:
             self.pairs[way] = Pair(self, way, self.mps.env)
             facts = self.pairs[way].facts
-            log = [line for line in self.pairs[way].ranks[0].nccl_lines() if "NET/gx : gx " in line]
-            self.result("start", way, facts[0]["sum"] == 3, gpus=self.gpus, env=self.env, line=log[0].split("NET/gx : ")[1].strip()
-                        if log else "", **{k: facts[0][k] for k in ("torch", "nccl", "gpu", "cpus")})
+            log = [line for line in self.pairs[way].ranks[0].nccl_lines() if "NET/gx : gx " in line or "NET/gx : mode " in line]
+            said = "; ".join(line.split("NET/gx : ")[1].strip() for line in log)
+            self.result("start", way, facts[0]["sum"] == 3, gpus=self.gpus, env=self.env, line=said,
+                        **{k: facts[0][k] for k in ("torch", "nccl", "gpu", "cpus")})
         return self.pairs[way]
 
     def drop(self, way):
@@ -272,8 +288,8 @@ class Run:
         """All connections between ranks so far were of this transport."""
         for rank in self.pairs[way].ranks if way in self.pairs else ():
             by, total = rank.via()
-            ok = by[way] == total and total > 0
-            self.result("transport", way, ok, rank=rank.rank, connections=total, **by)
+            ok = by[way] == total and total > 0 and rank.unpacks() == (way == "gx-unpack")
+            self.result("transport", way, ok, rank=rank.rank, connections=total, unpacks=rank.unpacks(), **by)
 
     def each(self, test, todo):
         """todo(way) for each transport. One that fails has its pair made anew, three times."""
@@ -321,6 +337,10 @@ class Run:
         grew = max(b["rss_MB"] - a["rss_MB"] for a, b in zip(first or last, last))
         self.result("soak", way, wrong == 0 and grew < 256, rounds=rounds, seconds=round(time.monotonic() - begin), wrong=wrong,
                     grew_MB=grew, memory=last)
+
+    def calls(self, way):
+        got = self.pair(way).call("calls", times=20)
+        self.result("calls", way, not any(one["wrong"] for one in got), seconds=[round(one["seconds"], 2) for one in got])
 
     # --- time ---
 
@@ -441,7 +461,7 @@ class Run:
     def stop(self, way):
         self.prove(way)
         self.drop(way)
-        if way == "gx": # the Socket transport waits for ever
+        if way != "socket": # which waits for ever
             self.ends("stop", way, signal.SIGSTOP, "1")
 
     # --- all ---
@@ -551,7 +571,8 @@ def args_parse():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--plugin", default=plugin_default(), help="libnccl-net-gx.so")
     p.add_argument("--tests", type=list_arg(TESTS), default=[test for test in TESTS if test != "soak"])
-    p.add_argument("--transports", type=list_arg(("socket", "gx")), default=["socket", "gx"])
+    p.add_argument("--transports", type=list_arg(tuple(VIA)), default=["socket", "gx"])
+    p.add_argument("--mode", choices=("host", "cuda", "unpack"), default="host", help="transport gx-cuda or gx-unpack for gx")
     p.add_argument("--ops", type=list_arg(OPS), default=list(OPS), help="of the test time")
     p.add_argument("--gpus", default="", help="of rank 0 and 1, as 0,0; default: 0,1 where there are two")
     p.add_argument("--mps", choices=("auto", "no"), default="auto")
@@ -566,12 +587,15 @@ def args_parse():
     p.add_argument("--soak-s", type=float, default=60, help="of each transport; --limit-s holds, too")
     p.add_argument("--limit-s", type=float, default=540, help="of the whole run")
     p.add_argument("--keep", action="store_true", help="keep the logs")
-    return p.parse_args()
+    args = p.parse_args()
+    if args.mode != "host":
+        args.transports = [f"gx-{args.mode}" if way == "gx" else way for way in args.transports]
+    return args
 
 
 def main():
     args = args_parse()
-    if "gx" in args.transports and not os.path.exists(args.plugin):
+    if args.transports != ["socket"] and not os.path.exists(args.plugin):
         print(f"no plugin {args.plugin!r}: name it with --plugin", file=sys.stderr)
         return 2
     run = Run(args)

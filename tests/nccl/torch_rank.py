@@ -147,6 +147,21 @@ class Worker:
         self.go(op, x, y)
         return {"us": wall / count * 1e6, "cores": cpu / wall, "wrong": self.wrong(op, y, n, count)}
 
+    def calls(self, times):
+        """all_reduce while this thread allocates and frees: calls that may wait for the GPU, or hold a lock of the driver."""
+        torch = self.torch
+        x = torch.full((4 << 20,), self.rank + 1, device=self.dev)
+        begin = time.perf_counter()
+        for i in range(times):
+            for _ in range(20):
+                self.dist.all_reduce(x, op=self.dist.ReduceOp.MAX)
+            some = torch.empty(32 << 20 << i % 4, dtype=torch.uint8, device=self.dev)
+            pinned = torch.empty((1 << 20) + i, dtype=torch.uint8, pin_memory=True)
+            del some, pinned
+            torch.cuda.empty_cache()
+        torch.cuda.synchronize()
+        return {"seconds": time.perf_counter() - begin, "wrong": (x != 2).sum().item()}
+
     # --- DDP ---
 
     def ddp(self, steps):

@@ -782,9 +782,14 @@ def info_nccl(tools):
         expect(info(**right, **off)["copies"].startswith("two"), off)
     for on in ("LL,Simple", "^LL128"):
         expect(info(**right, NCCL_PROTO=on)["copies"].startswith("one"), on)
+    expect(got["mode"].startswith("host: "), got)
+    info(FAILED, ["GX_NCCL_MODE=gpu", "host or cuda"], **right, GX_NCCL_MODE="gpu")
+    info(FAILED, ["GX_NCCL_UNPACK=auto", "CUDA_DEVICE_MAX_CONNECTIONS=1"], **right, GX_NCCL_MODE="cuda", GX_NCCL_UNPACK="auto",
+         CUDA_DEVICE_MAX_CONNECTIONS="1")
     text = without_nccl(tools, **right).run(tools.gxperf_path, "info", "--nccl").must(OK).out
     expect(str(plugin) in text and "polling cores on CPU" in text and "GX_NCCL_TIMEOUT_S=5 (default)" in text, text)
     info(FAILED, ["GX_NCCL_CORES=0"], **right, GX_NCCL_CORES="0")
+    info(FAILED, ["set NCCL_PAT_ENABLE=0 NCCL_LOCAL_REGISTER=0"], **right, GX_NCCL_MODE="unpack", NCCL_PROTO="simple")
     info(FAILED, ["/nonexistent.so"], NCCL_NET_PLUGIN="/nonexistent.so")
     info(FAILED, ["not gx's plugin"], NCCL_NET_PLUGIN="libc.so.6")
     info(FAILED, ["NCCL_NET=Socket"], NCCL_NET_PLUGIN=str(plugin), NCCL_NET="Socket")

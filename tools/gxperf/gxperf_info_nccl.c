@@ -221,9 +221,9 @@ static void tell_line(struct nccl_info *n, const char *key, char *value)
 	else if (!strcmp(key, "claimed")) {
 		text_add(n->claimed_text, sizeof(n->claimed_text), value);
 		js_append(n->claimed, js_pack("i", atoi(value)));
-	} else if (!strcmp(key, "copies")) {
-		js_set(n->doc, "copies", js_string(value));
-		info_say(n->i, "copies: %s\n", value);
+	} else if (!strcmp(key, "copies") || !strcmp(key, "mode")) {
+		js_set(n->doc, key, js_string(value));
+		info_say(n->i, "%s: %s\n", key, value);
 	} else if (!strcmp(key, "wrong")) {
 		nccl_fail(n, "%s", value);
 	} else if (!strcmp(key, "note")) {

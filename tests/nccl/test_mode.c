@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Modes of the plugin (conf.c, proc.c, reg.c, net.c), over a gx and a driver that are faked: with
+ * which options gx is opened, when GPUs are, and which memory is registered as whose.
+ */
+#include "nccl/net.h"
+#include "nccl/plug.h"
+
+#include <gx/log.h>
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct gx *const some_gx = (struct gx *)(uintptr_t)64;
+static struct gx_mem *const some_mem = (struct gx_mem *)(uintptr_t)128;
+static struct comm some_comm;
+static struct offload some_offload; /* of a receive comm of mode unpack */
+static struct {
+	struct gx_opts opts; /* of the last gx_open() */
+	unsigned nr_open, nr_closed, nr_running, nr_gpus, nr_regs;
+	int gpus[GPUS_MAX];
+	int gpu_ret; /* of gx_gpu_open() */
+	int place;   /* of gpus_of() */
+	unsigned nr; /* of gpus_choose(): 0 and 1 */
+	enum gx_mem_kind kind;
+	int device;
+	bool late;	 /* a GPU was opened while cores ran */
+	int offload_ret; /* of offload_open() */
+	unsigned nr_offload;
+	bool no_reg; /* NCCL has registered its own buffers */
+	char warned[512];
+} fake;
+
+/* ---- gx ---- */
+
+int gx_open(const struct gx_opts *opts, struct gx **out)
+{
+	fake.opts = *opts;
+	fake.nr_open++;
+	*out = some_gx;
+	return 0;
+}
+
+void gx_close(struct gx *gx)
+{
+	fake.nr_closed += gx != NULL;
+}
+
+int gx_gpu_open(struct gx *gx, int device)
+{
+	fake.late |= fake.nr_running > 0; /* gx refuses it then */
+	if (fake.gpu_ret)
+		return fake.gpu_ret;
+	fake.gpus[fake.nr_gpus++] = device;
+	return 0;
+}
+
+int gx_mem_reg(struct gx *gx, enum gx_mem_kind kind, int device, void *addr, uint64_t len,
+	       struct gx_mem **out)
+{
+	fake.kind = kind;
+	fake.device = device;
+	fake.nr_regs++;
+	*out = some_mem;
+	return 0;
+}
+
+int gx_mem_free(struct gx_mem *mem)
+{
+	return 0;
+}
+
+struct gx_core *gx_core(struct gx *gx, unsigned index)
+{
+	return NULL;
+}
+
+int gx_core_poller(struct gx_core *core, bool (*fn)(void *arg, uint64_t now_ns), void *arg)
+{
+	return 0;
+}
+
+int gx_core_start(struct gx_core *core)
+{
+	fake.nr_running++;
+	return 0;
+}
+
+void gx_core_stop(struct gx_core *core)
+{
+	fake.nr_running--;
+}
+
+int gx_listen(struct gx *gx, const char *addr)
+{
+	return 4711;
+}
+
+const char *gx_error(void)
+{
+	return "gx says why";
+}
+
+const char *gx_version(void)
+{
+	return "0";
+}
+
+uint64_t gx_now(void)
+{
+	return 0;
+}
+
+void gx_log_sink(void (*fn)(void *arg, int level, const char *line), void *arg)
+{
+}
+
+/* ---- The plugin's other files ---- */
+
+void say_warn(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(fake.warned, sizeof(fake.warned), fmt, ap);
+	va_end(ap);
+}
+
+void say_info(const char *fmt, ...)
+{
+}
+
+void say_to(nccl_log_fn log)
+{
+}
+
+void say_gx(void *arg, int level, const char *line)
+{
+}
+
+unsigned gpus_choose(const struct conf *c, int gpus[GPUS_MAX], char why[WHY_B])
+{
+	for (unsigned i = 0; i < fake.nr; i++)
+		gpus[i] = (int)i;
+	snprintf(why, WHY_B, "no GPU");
+	return fake.nr;
+}
+
+int gpus_of(const void *addr, uint64_t len, char why[WHY_B])
+{
+	snprintf(why, WHY_B, "it is elsewhere");
+	return fake.place;
+}
+
+const char *gpus_unasked(void)
+{
+	return NULL;
+}
+
+unsigned cpus_choose(const struct conf *c, const cpu_set_t *claimed, int cpus[LANES_MAX])
+{
+	cpus[0] = cpus[1] = -1;
+	return 2;
+}
+
+void cpus_release(void)
+{
+}
+
+bool keep_start(void)
+{
+	return true;
+}
+
+void keep_stop(void)
+{
+}
+
+bool lane_poll(void *lane, uint64_t now_ns)
+{
+	return false;
+}
+
+void lane_flush(void)
+{
+}
+
+void comm_free(struct comm *c)
+{
+}
+
+void peer_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
+		  const char *why)
+{
+}
+
+void meet_on_msg(void *arg, struct gx_conn *conn, const void *data, uint32_t len)
+{
+}
+
+void meet_drop(const struct life *life)
+{
+}
+
+int meet_listen(const struct life *life, void *handle, void **listen_comm)
+{
+	return 0;
+}
+
+int meet_connect(const struct life *life, void *handle, void **send_comm)
+{
+	return 0;
+}
+
+int meet_accept(void *listen_comm, void **recv_comm)
+{
+	return 0;
+}
+
+int meet_close_listen(void *listen_comm)
+{
+	return 0;
+}
+
+int offload_open(struct gx *gx)
+{
+	fake.nr_offload++;
+	return fake.offload_ret;
+}
+
+void offload_close(void)
+{
+}
+
+int offload_give(struct comm *c, struct nccl_dev_handle *dev)
+{
+	return 0;
+}
+
+bool offload_may_reg(struct comm *c)
+{
+	return !fake.no_reg;
+}
+
+int req_isend(void *comm, void *data, uint64_t size, void *mh, void **req)
+{
+	return 0;
+}
+
+int req_irecv(void *comm, void *data, uint64_t size, void *mh, void **req)
+{
+	return 0;
+}
+
+int req_test(void *req, int *done, int *sizes)
+{
+	return 0;
+}
+
+int req_close(void *comm, bool is_send)
+{
+	return 0;
+}
+
+int req_is_ll(void *comm)
+{
+	return 0;
+}
+
+int req_consumed(void *comm, int n, void *req)
+{
+	return 0;
+}
+
+/* ---- The rig ---- */
+
+static const char *const unpack_vars[][2] = {
+	{"NCCL_PAT_ENABLE", "0"},      {"NCCL_LOCAL_REGISTER", "0"}, {"NCCL_GRAPH_REGISTER", "0"},
+	{"NCCL_NET_GDR_LEVEL", "SYS"}, {"NCCL_NET_GDR_READ", "0"},
+};
+
+static int setup(void **state)
+{
+	memset(&fake, 0, sizeof(fake));
+	memset(&some_comm, 0, sizeof(some_comm));
+	fake.nr = 2;
+	setenv("GX_NCCL_MODE", "cuda", 1);
+	unsetenv("GX_NCCL_UNPACK");
+	unsetenv("GX_NCCL_LINK");
+	unsetenv("GX_NCCL_PULL");
+	unsetenv("NCCL_PROTO");
+	unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+	return 0;
+}
+
+static void fails(const char *word)
+{
+	void *ctx;
+
+	assert_int_not_equal(proc_open(&ctx, NULL, true), NCCL_OK);
+	assert_non_null(strstr(fake.warned, word));
+	assert_int_equal(fake.nr_open, fake.nr_closed);
+	assert_int_equal(fake.nr_running, 0);
+}
+
+static void open_and_reg(int type, int want)
+{
+	struct nccl_props_v12 p;
+	void *ctx, *mh;
+	char bytes[8];
+
+	assert_int_equal(proc_open(&ctx, NULL, true), NCCL_OK);
+	assert_int_equal(net_props_v12(0, &p), NCCL_OK);
+	assert_int_equal(p.ptr_support,
+			 plug.conf.cuda ? NCCL_PTR_HOST | NCCL_PTR_CUDA : NCCL_PTR_HOST);
+	assert_int_equal(net_reg_mr(&some_comm, bytes, sizeof(bytes), type, &mh), want);
+	assert_int_equal(fake.nr_regs, !want);
+	if (!want)
+		assert_int_equal(net_dereg_mr(&some_comm, mh), NCCL_OK);
+	assert_int_equal(proc_close(ctx), NCCL_OK);
+	assert_int_equal(fake.nr_closed, 1);
+}
+
+/* ---- Tests ---- */
+
+static void host__takes_no_gpu(void **state)
+{
+	setenv("GX_NCCL_MODE", "host", 1);
+	open_and_reg(NCCL_PTR_CUDA, NCCL_INVALID_ARGUMENT);
+	assert_int_equal(fake.nr_gpus, 0);
+	assert_int_equal(fake.opts.unpack, GX_UNPACK_MODE_AUTO);
+	assert_int_equal(fake.opts.local, GX_AUTO);
+}
+
+/* Copy engines alone, nothing of the local link, which registers memory with the driver. */
+static void cuda__options(void **state)
+{
+	open_and_reg(NCCL_PTR_HOST, NCCL_OK);
+	assert_int_equal(fake.kind, GX_MEM_HOST);
+	assert_int_equal(fake.opts.unpack, GX_UNPACK_MODE_HOST);
+	assert_int_equal(fake.opts.copy, GX_COPY_CE);
+	assert_int_equal(fake.opts.local, GX_OFF);
+	assert_int_equal(fake.opts.pull, GX_PULL_OFF);
+	assert_int_equal(fake.nr_gpus, 2);
+	assert_false(fake.late);
+	assert_int_equal(fake.gpus[0] + 10 * fake.gpus[1], 10);
+}
+
+static void cuda__memory_of_its_gpu(void **state)
+{
+	fake.place = 1;
+	open_and_reg(NCCL_PTR_CUDA, NCCL_OK);
+	assert_int_equal(fake.kind, GX_MEM_CUDA);
+	assert_int_equal(fake.device, 1);
+}
+
+static void cuda__memory_elsewhere(void **state)
+{
+	fake.place = -1;
+	open_and_reg(NCCL_PTR_CUDA, NCCL_INVALID_ARGUMENT);
+	assert_non_null(strstr(fake.warned, "it is elsewhere"));
+}
+
+/* No kernel of gx may wait behind one of NCCL's. */
+static void unpack__with_one_connection(void **state)
+{
+	static const char *const launches[] = {"kernel", "resident", "auto"};
+
+	setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
+	for (unsigned i = 0; i < 3; i++) {
+		setenv("GX_NCCL_UNPACK", launches[i], 1);
+		fails("wait");
+	}
+	setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8", 1);
+	open_and_reg(NCCL_PTR_HOST, NCCL_OK);
+	assert_int_equal(fake.opts.unpack, GX_UNPACK_MODE_AUTO);
+}
+
+static void cuda__what_it_does_not_serve(void **state)
+{
+	setenv("NCCL_PROTO", "LL128,Simple", 1);
+	fails("NCCL_PROTO=Simple");
+	setenv("NCCL_PROTO", "LL,Simple", 1);
+	setenv("GX_NCCL_LINK", "local", 1);
+	fails("packet or tcp");
+	setenv("GX_NCCL_LINK", "tcp", 1);
+	open_and_reg(NCCL_PTR_HOST, NCCL_OK);
+}
+
+static void cuda__without_a_gpu(void **state)
+{
+	fake.nr = 0;
+	fails("no GPU");
+	fake.nr = 1;
+	fake.gpu_ret = -ENODEV;
+	fails("gx says why");
+	assert_int_equal(fake.nr_closed, 2);
+}
+
+/* gx opens no GPU. Receive buffers of NCCL are none of gx's. */
+static void unpack__options(void **state)
+{
+	struct nccl_props_v12 p;
+	void *ctx, *mh;
+	char bytes[8];
+
+	setenv("GX_NCCL_MODE", "unpack", 1);
+	setenv("NCCL_PROTO", "Simple", 1);
+	for (unsigned i = 0; i < sizeof(unpack_vars) / sizeof(unpack_vars[0]); i++) {
+		fails(unpack_vars[i][0]);
+		setenv(unpack_vars[i][0], unpack_vars[i][1], 1);
+	}
+	assert_int_equal(proc_open(&ctx, NULL, true), NCCL_OK);
+	assert_int_equal(fake.nr_offload + 10 * fake.nr_gpus, 1);
+	assert_int_equal(fake.opts.local, GX_AUTO);
+	assert_int_equal(fake.opts.pull, GX_PULL_AUTO);
+	assert_int_equal(net_props_v12(0, &p), NCCL_OK);
+	assert_int_equal(p.device_type, NCCL_DEVICE_UNPACK);
+	assert_int_equal(p.device_version, NCCL_UNPACK_VERSION);
+	assert_int_equal(p.ptr_support, NCCL_PTR_HOST | NCCL_PTR_CUDA);
+	assert_int_equal(net_reg_mr(&some_comm, bytes, 8, NCCL_PTR_CUDA, &mh),
+			 NCCL_INVALID_ARGUMENT);
+	some_comm.offload = &some_offload;
+	assert_int_equal(net_reg_mr(&some_comm, bytes, 8, NCCL_PTR_CUDA, &mh), NCCL_OK);
+	assert_int_equal(fake.nr_regs, 0);
+	assert_int_equal(net_dereg_mr(&some_comm, mh), NCCL_OK);
+	fake.no_reg = true;
+	assert_int_equal(net_reg_mr(&some_comm, bytes, 8, NCCL_PTR_CUDA, &mh), NCCL_INVALID_USAGE);
+	assert_int_equal(proc_close(ctx), NCCL_OK);
+	fake.offload_ret = NCCL_SYSTEM_ERROR;
+	assert_int_equal(proc_open(&ctx, NULL, true), NCCL_SYSTEM_ERROR);
+	assert_int_equal(fake.nr_open, fake.nr_closed);
+	assert_int_equal(fake.nr_running, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(host__takes_no_gpu, setup),
+		cmocka_unit_test_setup(cuda__options, setup),
+		cmocka_unit_test_setup(cuda__memory_of_its_gpu, setup),
+		cmocka_unit_test_setup(cuda__memory_elsewhere, setup),
+		cmocka_unit_test_setup(unpack__with_one_connection, setup),
+		cmocka_unit_test_setup(cuda__what_it_does_not_serve, setup),
+		cmocka_unit_test_setup(cuda__without_a_gpu, setup),
+		cmocka_unit_test_setup(unpack__options, setup),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
