@@ -311,7 +311,7 @@ static void packets__are_looked_for(void **state)
 	uint64_t until_ns = gx_now() + 20000000;
 
 	while (gx_now() < until_ns) /* the greetings of both ends */
-		turn(r);
+		rig_turn(r);
 	looks_of = q->ops;
 	ops.rx_burst = looks_burst;
 	q->ops = &ops;
