@@ -123,9 +123,9 @@ static const struct uring_kind buf_kind = {.prep = buf_prep,
 
 static int buf_register(struct uring_rx *rx, struct buf_pool *p, bool is_packed)
 {
-	struct io_uring_buf_reg reg = {.ring_addr = (uintptr_t)p->br,
-				       .ring_entries = p->nr,
-				       .pad = is_packed ? BUF_RING_INC : 0};
+	struct io_ring_buf_reg reg = {.ring_addr = (uintptr_t)p->br,
+				      .ring_entries = p->nr,
+				      .flags = is_packed ? BUF_RING_INC : 0};
 
 	p->is_packed = is_packed;
 	return rx->ring.sys->reg(rx->ring.fd, IORING_REGISTER_PBUF_RING, &reg, 1);

@@ -47,7 +47,8 @@ static int rails_all(struct verbs_rails *r, const char *more)
 	int n = verbs_dev_names(name, GX_ARRAY_SIZE(name)), ret = n < 0 ? n : -ENODEV;
 
 	for (int i = 0; i < n && r->nr < VERBS_RAILS_MAX; i++) {
-		if ((size_t)snprintf(option, sizeof(option), "%s%s", name[i], more) >= sizeof(option))
+		if ((size_t)snprintf(option, sizeof(option), "%s%s", name[i], more) >=
+		    sizeof(option))
 			return gx_fail(-EINVAL, "gx_opts.verbs: 'all%.60s...' is too long", more);
 		if (!rails_add(r, option))
 			ret = 0;

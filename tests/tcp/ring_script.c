@@ -202,13 +202,13 @@ static void rs_shut(int fd)
 	the->rings = NULL;
 }
 
-static int pbuf_reg(struct ring_script *s, const struct io_uring_buf_reg *reg)
+static int pbuf_reg(struct ring_script *s, const struct io_ring_buf_reg *reg)
 {
-	if (reg->pad & INC && s->is_old)
+	if (reg->flags & INC && s->is_old)
 		return -EINVAL;
 	s->br = (struct io_uring_buf_ring *)(uintptr_t)reg->ring_addr;
 	s->nr_br = reg->ring_entries;
-	s->is_packed = reg->pad & INC;
+	s->is_packed = reg->flags & INC;
 	return 0;
 }
 
