@@ -195,6 +195,8 @@ enum gx_link_id { GX_LINK_PACKET, GX_LINK_LOCAL, GX_LINK_TCP, GX_LINK_VERBS };
 /* In gx_hello.links, too: over link verbs this end takes an OFFER with PULL, and an OPEN with KEY that
  * answers its own. An end that does not know the bit ignores it, and sees neither. */
 #define GX_HELLO_VERBS_PULLS (1u << 16)
+/* Likewise: link tcp of this end can send payload on sockets of its own, see docs/wire.md. */
+#define GX_LINKS_BARE	     (1u << 17)
 
 /* How does a peer on the same host reach a region's memory? */
 enum gx_export_kind {
@@ -212,9 +214,6 @@ struct gx_hello_export {
 	uint64_t map_id;  /* id of the allocation; the process uses it only once */
 	uint8_t handle[GX_EXPORT_HANDLE_B]; /* CUDA_IPC only */
 };
-
-/* Beside the links: link tcp of this end can send payload on sockets of its own, see docs/wire.md. */
-#define GX_LINKS_BARE (1u << 16)
 
 struct gx_hello_region {
 	char name[GX_NAME_MAX];

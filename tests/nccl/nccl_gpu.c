@@ -236,11 +236,15 @@ static void case_gpu_hold(struct rank *r)
 
 /* ---- What is refused ---- */
 
+/* regMr wants to know of a comm whether NCCL's kernels unpack for it: not for this one. */
+static _Alignas(64) char no_comm[4096];
+
 static void refused(struct rank *r, void *at, size_t len, const char *word)
 {
 	void *mh = r;
 
-	CHECK(r->net.v12->reg_mr(r, at, len, NCCL_PTR_CUDA, &mh) == NCCL_INVALID_ARGUMENT && !mh);
+	CHECK(r->net.v12->reg_mr(no_comm, at, len, NCCL_PTR_CUDA, &mh) == NCCL_INVALID_ARGUMENT &&
+	      !mh);
 	CHECK(strstr(net_warned(), word), "the text: %s", net_warned());
 }
 
@@ -256,15 +260,15 @@ static void case_gpu_unknown(struct rank *r)
 	refused(r, heap, 4096, "not memory of one GPU");
 	refused(r, &p, 8, "not memory of one GPU");
 	refused(r, map, GRANULE + 1, "not memory of one GPU");
-	CHECK(r->net.v12->reg_mr(r, map, 4096, NCCL_PTR_DMABUF, &mh) && !mh);
-	CHECK(!r->net.v12->reg_mr(r, map, GRANULE, NCCL_PTR_CUDA, &mh));
-	CHECK(!r->net.v12->dereg_mr(r, mh));
+	CHECK(r->net.v12->reg_mr(no_comm, map, 4096, NCCL_PTR_DMABUF, &mh) && !mh);
+	CHECK(!r->net.v12->reg_mr(no_comm, map, GRANULE, NCCL_PTR_CUDA, &mh));
+	CHECK(!r->net.v12->dereg_mr(no_comm, mh));
 	CHECK(!gpu.cu.cuDevicePrimaryCtxRetain(&gpu.ctx[1], 1));
 	second = gpu_map(1, GRANULE);
 	refused(r, second, 4096, "GX_NCCL_GPUS");
 	CHECK(!net_finalize(&r->net, r->ctx) && !net_init(&r->net, &r->ctx));
-	CHECK(!r->net.v12->reg_mr(r, second, GRANULE, NCCL_PTR_CUDA, &mh));
-	CHECK(!r->net.v12->dereg_mr(r, mh));
+	CHECK(!r->net.v12->reg_mr(no_comm, second, GRANULE, NCCL_PTR_CUDA, &mh));
+	CHECK(!r->net.v12->dereg_mr(no_comm, mh));
 	CHECK(!gpu.cu.cuMemUnmap((uintptr_t)second, GRANULE));
 	CHECK(!gpu.cu.cuMemUnmap((uintptr_t)map, GRANULE));
 	free(heap);
@@ -274,7 +278,7 @@ static void case_gpu_unknown(struct rank *r)
 static void case_gpu_init(struct rank *r)
 {
 	static const char *const wrong[][5] = {
-		{"GX_NCCL_MODE", "gpu", "", "", "host or cuda"},
+		{"GX_NCCL_MODE", "gpu", "", "", "cuda or unpack"},
 		{"GX_NCCL_UNPACK", "rope", "", "", "resident"},
 		{"GX_NCCL_GPUS", "0-", "", "", "GX_NCCL_GPUS"},
 		{"GX_NCCL_GPUS", "7", "", "", "cuda:7"},

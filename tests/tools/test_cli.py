@@ -783,7 +783,7 @@ def info_nccl(tools):
     for on in ("LL,Simple", "^LL128"):
         expect(info(**right, NCCL_PROTO=on)["copies"].startswith("one"), on)
     expect(got["mode"].startswith("host: "), got)
-    info(FAILED, ["GX_NCCL_MODE=gpu", "host or cuda"], **right, GX_NCCL_MODE="gpu")
+    info(FAILED, ["GX_NCCL_MODE=gpu", "cuda or unpack"], **right, GX_NCCL_MODE="gpu")
     info(FAILED, ["GX_NCCL_UNPACK=auto", "CUDA_DEVICE_MAX_CONNECTIONS=1"], **right, GX_NCCL_MODE="cuda", GX_NCCL_UNPACK="auto",
          CUDA_DEVICE_MAX_CONNECTIONS="1")
     text = without_nccl(tools, **right).run(tools.gxperf_path, "info", "--nccl").must(OK).out
