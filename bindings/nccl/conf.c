@@ -265,10 +265,18 @@ bool conf_unpack_launches(unsigned unpack)
 }
 
 /*
- * NCCL's kernels hold the GPU until gx has delivered. So nothing of gx may wait for the GPU to be
- * free. Copy engines do not. A kernel of gx may: with one connection to the GPU the driver begins
- * it when NCCL's has ended.
+ * NCCL's kernels hold the GPU until gx has delivered. So nothing of gx may wait for them. The copy
+ * engines themselves do not. The queues of the driver, through which copies go, may: no way through
+ * them is safe whatever the program does (docs/measured/nccl.md). A copy that does not end in time
+ * is an error. A kernel of gx is worse off: with one connection to the GPU the driver begins it when
+ * NCCL's has ended.
  */
+const char conf_cuda_hazard[] =
+	"GX_NCCL_MODE=cuda: a collective fails if this process frees memory of a GPU or pinned "
+	"memory meanwhile, launches a kernel for the first time, or keeps many streams waiting, as "
+	"PyTorch does: the driver then holds copies of gx back until NCCL's kernel ends, which waits "
+	"for them. GX_NCCL_MODE=unpack or host does not have that";
+
 static bool conf_unpack(struct conf *c)
 {
 	const char *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");

@@ -343,6 +343,8 @@ const char *conf_text(const char *name); /* NULL: it is not set, or empty */
 /* The values of GX_NCCL_UNPACK, by enum gx_unpack_mode. */
 #define CONF_UNPACKS (GX_UNPACK_MODE_HOST + 1)
 extern const char *const conf_unpacks[CONF_UNPACKS];
+/* What mode cuda does not bear, and the cure, for the log. */
+extern const char conf_cuda_hazard[];
 /* Does this mode launch kernels while NCCL's may run? */
 bool conf_unpack_launches(unsigned unpack);
 

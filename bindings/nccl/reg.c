@@ -28,7 +28,7 @@ static bool reg_place(void *data, uint64_t size, int type, enum gx_mem_kind *kin
 		return true;
 	if (type != NCCL_PTR_CUDA || !plug.conf.cuda) {
 		say_warn("regMr: the device's properties do not offer memory of kind %d (memory of "
-			 "GPUs: GX_NCCL_MODE=cuda)",
+			 "GPUs: see GX_NCCL_MODE)",
 			 type);
 		return false;
 	}

@@ -334,6 +334,7 @@ static void host__takes_no_gpu(void **state)
 {
 	setenv("GX_NCCL_MODE", "host", 1);
 	open_and_reg(NCCL_PTR_CUDA, NCCL_INVALID_ARGUMENT);
+	assert_null(strstr(fake.warned, "GX_NCCL_MODE=unpack"));
 	assert_int_equal(fake.nr_gpus, 0);
 	assert_int_equal(fake.opts.unpack, GX_UNPACK_MODE_AUTO);
 	assert_int_equal(fake.opts.local, GX_AUTO);
@@ -343,6 +344,7 @@ static void host__takes_no_gpu(void **state)
 static void cuda__options(void **state)
 {
 	open_and_reg(NCCL_PTR_HOST, NCCL_OK);
+	assert_non_null(strstr(fake.warned, "GX_NCCL_MODE=unpack or host"));
 	assert_int_equal(fake.kind, GX_MEM_HOST);
 	assert_int_equal(fake.opts.unpack, GX_UNPACK_MODE_HOST);
 	assert_int_equal(fake.opts.copy, GX_COPY_CE);
