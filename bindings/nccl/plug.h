@@ -57,18 +57,34 @@ struct order {
 	void (*run)(struct lane *l, struct order *o);
 };
 
+/* A core that does not turn for so long is stuck. It is more than gx_opts.gpu_timeout_ns. The keeper
+ * looks so often meanwhile, else it was stopped, too. */
+#define STUCK_NS    6000000000ull
+#define STUCK_LOOKS 40
+
+/* An order that a core runs soon, if it turns. owner: the keeper, but for .order, as said there */
+struct watch {
+	struct order order;
+	_Atomic bool seen; /* the core has run it */
+	bool asked;
+	uint64_t since_ns;
+	unsigned nr_looks;
+};
+
 /* A core of gx. */
 struct lane {
 	/* Any thread puts, the core takes all. */
 	alignas(64) struct order *_Atomic inbox;
 	/* Written under plug.lock when a comm opens or is freed. The core reads it. */
 	alignas(64) _Atomic unsigned nr_comms;
+	_Atomic bool stuck; /* the keeper's word: the core does not turn. test() reads it */
 	/* The core's alone. */
 	alignas(64) struct gx_core *core; /* frozen; others read it when a connection comes up */
 	struct order *todo;		  /* taken out of the inbox, oldest first */
 	struct comm *waiting, **wait_end; /* comms with requests that gx has no room for */
 	unsigned nr_waiting;
 	unsigned extra[2]; /* operations under way beyond the first of each comm: receives, sends */
+	alignas(64) struct watch watch;
 };
 
 /* ---- Connections ---- */
@@ -401,6 +417,9 @@ void lane_end(struct lane *l, struct order *o);	  /* ... the peer has closed it 
 /* Any thread: each core has taken all orders that were put before, and sees all that was written
  * before. Waits for the cores' next turns. */
 void lane_flush(void);
+/* The keeper, in mode cuda, some times a second: does each core turn? One that waits in the driver
+ * for NCCL's kernel does not, and cannot say so itself. */
+void lane_watch(uint64_t now_ns);
 
 /* ---- comm.c ---- */
 

@@ -138,6 +138,20 @@ static int req_fail(const struct req *r)
 	return req_err_is_ours(r->status) ? NCCL_SYSTEM_ERROR : NCCL_REMOTE_ERROR;
 }
 
+/* Its core waits in the driver, maybe for NCCL's kernel, which waits for this request. */
+static int req_stuck(const struct req *r)
+{
+	struct comm *c = r->comm;
+
+	if (!c->told)
+		say_warn("%s: a core of gx has waited in the driver of the GPU for %llu s: this "
+			 "process frees memory or loads a kernel beside a collective, which the "
+			 "mode does not bear: GX_NCCL_MODE=unpack or host",
+			 c->is_send ? "send" : "receive", STUCK_NS / 1000000000);
+	c->told = true;
+	return NCCL_SYSTEM_ERROR;
+}
+
 int req_test(void *req, int *done, int *sizes)
 {
 	struct req *r = req;
@@ -147,7 +161,9 @@ int req_test(void *req, int *done, int *sizes)
 		return NCCL_INVALID_ARGUMENT;
 	/* Pairs with the release in lane_req_end(). */
 	if (!atomic_load_explicit(&r->done, memory_order_acquire))
-		return NCCL_OK;
+		return atomic_load_explicit(&r->comm->path->lane->stuck, memory_order_relaxed)
+			       ? req_stuck(r)
+			       : NCCL_OK;
 	if (r->status)
 		return req_fail(r);
 	*done = 1;

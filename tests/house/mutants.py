@@ -266,6 +266,9 @@ MUTANTS = {
              "\tif (!ret)\n\t\tret = proc_lanes_start(gx, nr_cores);\n\tif (!ret && !proc_gpus_open(gx)) {\n\t\tproc_stop(gx);\n"
              "\t\treturn NCCL_SYSTEM_ERROR;\n\t}\n")],
            ["nccl/nccl_mode"]),
+    "N9": ("nccl: a core that waits in the driver fails no request",
+           [("bindings/nccl/lane.c", "\t\tatomic_store_explicit(&l->stuck, true, memory_order_relaxed);\n", "")],
+           ["nccl/nccl_lane"]),
     "N20": ("nccl, mode unpack: a slot that was consumed keeps its descriptors",
             [("bindings/nccl/offload.c", "\ts->is_out = false;\n\tatomic_store_explicit(&o->dev->meta.cnt[nr % NCCL_UNPACK_SLOTS], 0, memory_order_relaxed);\n",
               "\ts->is_out = false;\n")],
