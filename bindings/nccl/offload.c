@@ -19,9 +19,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #define PAGE_B	 4096u
 #define REGS_MAX 3 /* NCCL's buffers of a comm: one for each of its protocols */
+
+/* How long accept waits for parts of closed comms. The keeper frees them as soon as it is told. */
+#define GIVE_TRIES_MAX 2000
+#define GIVE_NAP_NS    1000000
 
 #define PAGES(len) (((len) + PAGE_B - 1) / PAGE_B * PAGE_B)
 
@@ -137,15 +142,41 @@ static void offload_reset(struct offload *o)
 	o->dev->handle = (struct nccl_unpack_handle){&o->dev->meta, bounce.mem, UINT64_MAX};
 }
 
-int offload_give(struct comm *c, struct nccl_dev_handle *dev)
+/* Under plug.lock. Does a comm that NCCL has closed still have a part? */
+static bool part_comes(void)
+{
+	for (const struct comm *c = plug.comms; c; c = c->all_next)
+		if (c->state == COMM_CLOSED && c->offload)
+			return true;
+	return false;
+}
+
+/* NULL: there is none, and *comes: soon there is. */
+static struct offload *part_take(bool *comes)
 {
 	struct offload *o;
 
 	pthread_mutex_lock(&plug.lock);
 	o = bounce.unused;
+	*comes = !o && part_comes();
 	if (o)
 		bounce.unused = o->next;
+	if (*comes)
+		keep_wake();
 	pthread_mutex_unlock(&plug.lock);
+	return o;
+}
+
+int offload_give(struct comm *c, struct nccl_dev_handle *dev)
+{
+	struct offload *o;
+	bool comes;
+
+	o = part_take(&comes);
+	for (unsigned i = 0; !o && comes && i < GIVE_TRIES_MAX; i++) {
+		nanosleep(&(struct timespec){.tv_nsec = GIVE_NAP_NS}, NULL);
+		o = part_take(&comes);
+	}
 	if (!o) {
 		say_warn("accept: the bounce memory has room for %u receiving comms: set "
 			 "GX_NCCL_BOUNCE_MB to more than %llu",

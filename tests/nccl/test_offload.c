@@ -29,6 +29,7 @@ static struct gx_mem *const some_mem = (struct gx_mem *)(uintptr_t)64;
 static char *bounce; /* where the driver was asked to map it */
 static bool no_driver;
 static unsigned nr_warned;
+static struct comm *grave; /* the keeper is to free it */
 
 /* NCCL's receive buffer. */
 static char *buf;
@@ -88,6 +89,13 @@ void lane_close(struct lane *l, struct order *o)
 
 void lane_end(struct lane *l, struct order *o)
 {
+}
+
+void keep_wake(void)
+{
+	if (grave)
+		comm_free(grave);
+	grave = NULL;
 }
 
 /* ---- The rig ---- */
@@ -485,6 +493,22 @@ static void give__parts(void **state)
 	}
 }
 
+/* A communicator that is made anew gets the parts of the one before: its cores and the keeper let go
+ * of them some time after NCCL has closed them. */
+static void give__part_of_a_closed_comm(void **state)
+{
+	struct recv r[PARTS], more;
+
+	for (unsigned i = 0; i < PARTS; i++)
+		recv_open(&r[i]);
+	r[2].c->state = COMM_CLOSED;
+	grave = r[2].c;
+	recv_open(&more);
+	assert_null(grave);
+	assert_int_equal(nr_warned, 0);
+	assert_int_equal(recv_try(&more), NCCL_SYSTEM_ERROR);
+}
+
 static void open__again(void **state)
 {
 	char *was = bounce;
@@ -518,6 +542,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(consumed__count, setup, teardown),
 		cmocka_unit_test_setup_teardown(irecv__too_much, setup, teardown),
 		cmocka_unit_test_setup_teardown(give__parts, setup, teardown),
+		cmocka_unit_test_setup_teardown(give__part_of_a_closed_comm, setup, teardown),
 		cmocka_unit_test_setup_teardown(open__again, setup, teardown),
 	};
 
