@@ -4,7 +4,7 @@
 
     python3 tests/nccl/torch_nccl.py --plugin build/bindings/nccl/libnccl-net-gx.so
     python3 tests/nccl/torch_nccl.py --plugin ... --tests check --env NCCL_PROTO=LL
-    python3 tests/nccl/torch_nccl.py --plugin ... --transports socket,gx,gx-cuda,gx-unpack --tests check,time
+    python3 tests/nccl/torch_nccl.py --plugin ... --transports socket,gx,gx-unpack --tests check,time
 
 Needs a GPU, PyTorch and its NCCL; ends with 77 without. Each rank is a process of its own with an
 NCCL_HOSTID of its own, so NCCL takes the network between them. Each transport has a pair of ranks
@@ -12,8 +12,9 @@ that stays; this process tells the pairs in turn what to do, so times are interl
 the ranks run under MPS, which this program starts and ends. NCCL's log must name the transport.
 Transport gx-cuda is the plugin in its mode cuda: NCCL's log must say that buffers are in the GPU.
 Transport gx-unpack is mode unpack: only buffers of receives are in the GPU, and NCCL must say that
-its kernels unpack. --mode cuda or --mode unpack takes that transport for gx. With the former --env
-CUDA_DEVICE_MAX_CONNECTIONS=1 is the case that may stop for ever.
+its kernels unpack. --mode cuda or --mode unpack takes that transport for gx. Transport gx-cuda is
+known to fail here: PyTorch loads kernels and frees memory beside collectives, which the mode does
+not bear (docs/pytorch.md). What is tested then is that it ends with an error.
 
 Tests (--tests, all by default but soak):
   check    six operations, three types, 8 B to 256 MiB: each element compared with arithmetic
