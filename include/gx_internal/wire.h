@@ -249,6 +249,11 @@ struct gx_hello {
 };
 #define GX_HELLO_KNOWS_RAILS (1u << 30) /* a client that takes such a HELLO */
 #define GX_HELLO_HAS_RAILS   (1u << 31) /* a server, when the client has said that */
+_Static_assert((uint64_t)GX_LINKS_ALL + GX_HELLO_VERBS_PULLS + GX_LINKS_BARE +
+			       GX_HELLO_KNOWS_RAILS + GX_HELLO_HAS_RAILS ==
+		       (GX_LINKS_ALL | GX_HELLO_VERBS_PULLS | GX_LINKS_BARE | GX_HELLO_KNOWS_RAILS |
+			GX_HELLO_HAS_RAILS),
+	       "each says one thing");
 
 struct gx_hello_lane {
 	struct gx_port_addr
