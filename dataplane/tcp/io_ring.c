@@ -185,6 +185,19 @@ struct io_uring_sqe *io_ring_sqe(struct io_ring *r)
 	return sqe;
 }
 
+void io_ring_void(struct io_ring *r, uint64_t user_data)
+{
+	uint32_t i = atomic_load_explicit(r->sq_head, memory_order_acquire);
+
+	for (; i != r->sq_at; i++) {
+		struct io_uring_sqe *sqe = &r->sqe[i & r->sq_mask];
+
+		if (sqe->user_data == user_data)
+			*sqe = (struct io_uring_sqe){
+				.opcode = IORING_OP_NOP, .fd = -1, .user_data = user_data};
+	}
+}
+
 static int ring_fail(struct io_ring *r, int err)
 {
 	r->err = err;

@@ -78,6 +78,9 @@ void io_ring_refusal(int err, char why[IO_RING_WHY_B]);
 
 /** io_ring_sqe() - The next entry, all zero; NULL: the queue is full. */
 struct io_uring_sqe *io_ring_sqe(struct io_ring *r);
+/** io_ring_void() - An entry with @user_data that the kernel has not taken yet will do nothing, and
+ * end with 0: its descriptor is about to be closed, and its number may become another file's. */
+void io_ring_void(struct io_ring *r, uint64_t user_data);
 /** io_ring_enter() - Once a turn: submit, and let the kernel do its work. No system call if there is
  * neither. Return: 0, or the sticky error, with r->why. */
 int io_ring_enter(struct io_ring *r);

@@ -173,7 +173,7 @@ static void sock_fail(struct uring_rx *rx, uint32_t i, int err, const char *why)
 		s->err = err;
 		s->why = why;
 	}
-	if (s->state != URING_ARMED || s->cancel_due || s->cancel_out)
+	if (s->state != URING_ARMED || s->cancel_due || s->cancel_out || rx->ring.err)
 		return;
 	s->cancel_due = true;
 	sock_list(rx, i);
@@ -214,7 +214,7 @@ static void list_walk(struct uring_rx *rx)
 		uint32_t i = sock_unlist(rx);
 		struct uring_sock *s = &rx->sock[i];
 
-		if (s->is_forgotten && !s->cancel_due) {
+		if (s->is_forgotten && (!s->cancel_due || rx->ring.err)) {
 			if (!uring_rx_left(rx, i))
 				sock_list(rx, i);
 			continue;
@@ -410,10 +410,12 @@ void uring_rx_leave(struct uring_rx *rx, uint32_t sock)
 	assert(s->state != URING_FREE);
 	s->is_leaving = true;
 	recs_drop(rx, s);
-	if (s->state == URING_ARMED)
+	if (s->state == URING_ARMED) {
+		io_ring_void(&rx->ring, sock);
 		sock_fail(rx, sock, -ECANCELED, "it left");
-	else if (s->state != URING_ENDED)
+	} else if (s->state != URING_ENDED) {
 		uring_goto(s, URING_ENDED);
+	}
 }
 
 bool uring_rx_left(struct uring_rx *rx, uint32_t sock)

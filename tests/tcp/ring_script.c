@@ -249,6 +249,10 @@ static void sqe_take(struct ring_script *s, const struct io_uring_sqe *q)
 		cancel_take(s, q);
 		return;
 	}
+	if (q->opcode == IORING_OP_NOP) {
+		rs_post(s, q->user_data, 0, 0);
+		return;
+	}
 	if (q->fd < 0 || q->fd >= RS_SOCKS || s->sock[q->fd].is_armed ||
 	    !(q->ioprio & IORING_RECV_MULTISHOT)) {
 		s->nr_bad++;

@@ -628,6 +628,50 @@ static void forget__while_held(void **state)
 	rig_close(&r);
 }
 
+/* The kernel has not taken the entry of its receive. The descriptor may be another file's when it
+ * does. */
+static void leave__not_submitted(void **state)
+{
+	struct rig r;
+	int s;
+
+	rig_open(&r, false);
+	s = uring_rx_add(r.rx, 1);
+	k.enter_err = -EAGAIN;
+	uring_rx_turn(r.rx);
+	assert_int_equal(r.rx->sock[s].state, URING_ARMED);
+	uring_rx_forget(r.rx, (uint32_t)s);
+	k.enter_err = 0;
+	for (int i = 0; i < 4; i++)
+		uring_rx_turn(r.rx);
+	assert_int_equal(k.sock[1].armed, 0);
+	assert_false(uring_rx_is_busy(r.rx));
+	rig_close(&r);
+}
+
+/* Nobody takes their cancels any more, and there is no room for all of them. */
+static void forget__broken(void **state)
+{
+	struct rig r;
+
+	rig_open(&r, false);
+	for (int i = 0; i < SOCKS; i++)
+		sock_add(&r, i);
+	r.rx->ring.sq_mask = 1; /* two entries */
+	k.nr_sq = 2;
+	k.enter_err = -EBADR;
+	uring_rx_forget(r.rx, 0);
+	turn(&r);
+	for (uint32_t i = 1; i < SOCKS; i++)
+		uring_rx_forget(r.rx, i);
+	uring_rx_turn(r.rx);
+	uring_rx_turn(r.rx);
+	assert_false(uring_rx_is_busy(r.rx));
+	for (int i = 0; i < SOCKS; i++)
+		k.sock[i].is_armed = false;
+	rig_close(&r);
+}
+
 /* In each state, and twice. */
 static void leave__any_state(void **state)
 {
@@ -796,6 +840,7 @@ int main(void)
 		cmocka_unit_test(turn__full),		cmocka_unit_test(leave__while_held),
 		cmocka_unit_test(leave__at_work),	cmocka_unit_test(forget__while_held),
 		cmocka_unit_test(leave__any_state),	cmocka_unit_test(add__many),
+		cmocka_unit_test(leave__not_submitted), cmocka_unit_test(forget__broken),
 		cmocka_unit_test(storm__whole_buffers), cmocka_unit_test(storm__packed),
 	};
 
