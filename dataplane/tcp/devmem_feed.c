@@ -22,9 +22,11 @@ static int feed_pull(struct tcp_feed *f, uint64_t want_b, struct tcp_frag frags[
 {
 	struct devmem_rx *rx = devmem_feed_rx(f);
 	struct devmem_frag got[TCP_FEED_FRAGS];
+	uint64_t full = rx->stat.full;
 	int ret = devmem_rx_pull(rx, want_b, got, GX_MIN(n, (unsigned)TCP_FEED_FRAGS));
 
 	f->why = rx->why;
+	f->is_short = rx->stat.full != full;
 	for (int i = 0; i < ret; i++)
 		frags[i] = (struct tcp_frag){
 			.src = got[i].src,

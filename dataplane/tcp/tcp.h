@@ -427,11 +427,18 @@ void tcp_tx_fetch(
 	struct tcp_ep *e); /* payload in memory of GPUs: begin copies, look at those begun */
 void tcp_tx_tick(struct tcp_ep *e); /* each millisecond: others want buffers that it holds */
 bool tcp_rx(struct tcp_ep *e);
+/** tcp_rx_waits() - Socket 0 is not read, because a GPU has the room for what comes next. */
+bool tcp_rx_waits(struct tcp_ep *e);
 
 /* -- tcp_take.c: headers and trailers that came -- */
 
 /** tcp_take_waits() - Has this header no room now? */
-bool tcp_take_waits(const struct tcp_ep *e, const struct tcp_sock *s, const uint8_t b[TCP_HDR_B]);
+bool tcp_take_full(const struct tcp_ep *e, const uint8_t b[TCP_HDR_B]);
+static inline bool tcp_take_waits(const struct tcp_ep *e, const struct tcp_sock *s,
+				  const uint8_t b[TCP_HDR_B])
+{
+	return gx_unlikely(e->rx_bare) && s == &e->sock[0] && tcp_take_full(e, b);
+}
 void tcp_take_frame(struct tcp_ep *e, struct tcp_sock *s, const uint8_t b[TCP_HDR_B]);
 void tcp_take_tail(struct tcp_ep *e, struct tcp_sock *s, const uint8_t b[TCP_TAIL_B]);
 
@@ -448,7 +455,8 @@ int tcp_bare_end(struct tcp_ep *e, const struct tcp_frame *f);
 struct tcp_sink *tcp_bare_sink(struct tcp_sock *s);
 /** tcp_bare_paid() - All payload of that sink is here. */
 void tcp_bare_paid(struct tcp_ep *e, struct tcp_sock *s);
-void tcp_bare_tick(struct tcp_ep *e); /* each millisecond: payload that no header claims */
+/** tcp_bare_tick() - Each millisecond: payload that no header claims. @waits: tcp_rx_waits(). */
+void tcp_bare_tick(struct tcp_ep *e, bool waits);
 
 /* -- tcp_frag.c: sockets whose bytes come as fragments of a feed -- */
 

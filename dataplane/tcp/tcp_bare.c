@@ -89,8 +89,9 @@ void tcp_bare_paid(struct tcp_ep *e, struct tcp_sock *s)
 }
 
 /* A header may be late, as its socket may be. A peer that never sends it keeps memory of the pool.
- * Ticks are counted, not time: a core that was stopped has not read socket 0 either. */
-void tcp_bare_tick(struct tcp_ep *e)
+ * Ticks are counted, not time: a core that was stopped has not read socket 0 either. Nor does a
+ * core that waits for a GPU. */
+void tcp_bare_tick(struct tcp_ep *e, bool waits)
 {
 	for (unsigned i = 1; i < e->nr_socks; i++) {
 		struct tcp_sock *s = &e->sock[i];
@@ -100,8 +101,8 @@ void tcp_bare_tick(struct tcp_ep *e)
 			s->nr_lost_ticks = 0;
 			continue;
 		}
-		if ((uint64_t)++s->nr_lost_ticks * TCP_TICK_NS >=
-		    e->ep.conn->agreed.peer_timeout_ns)
+		s->nr_lost_ticks += !waits;
+		if ((uint64_t)s->nr_lost_ticks * TCP_TICK_NS >= e->ep.conn->agreed.peer_timeout_ns)
 			tcp_sock_end(e, s, -EPROTO);
 	}
 }

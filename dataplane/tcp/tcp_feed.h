@@ -65,6 +65,7 @@ struct tcp_feed {
 	bool readable; /* frozen: the CPU may read every fragment, so headers may lie in the stream.
 			  False: payload alone comes here */
 	const char *why; /* of pull()'s error; static text */
+	bool is_short;	 /* pull() gave nothing because too much waits for done() and release() */
 	/* Control path, just before close(): for the owner; NULL: nothing. */
 	void (*gone)(struct tcp_feed *f);
 	void *owner;

@@ -128,6 +128,10 @@ static uint64_t feed_pull(struct tcp_ep *e, struct tcp_sock *s, uint64_t want_b)
 		tcp_sock_end(e, s, -ECONNRESET);
 	else if (gx_unlikely(n < 0))
 		tcp_sock_fail(e, s, n, f->why);
+	/* Memory that a GPU still reads: it is not the peer's silence. What a lost GPU keeps never
+	 * comes back, and nobody waits for it. */
+	if (gx_unlikely(!n && f->is_short && e->link->nr_held))
+		e->heard_ns = e->now_ns;
 	if (n <= 0)
 		return 0;
 	f->at = f->off = 0;

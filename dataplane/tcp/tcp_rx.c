@@ -137,6 +137,16 @@ static bool sock_rx(struct tcp_ep *e, struct tcp_sock *s)
 	return got > 0;
 }
 
+bool tcp_rx_waits(struct tcp_ep *e)
+{
+	struct tcp_sock *s = &e->sock[0];
+	char *at;
+
+	if (s->full)
+		return e->link->nr_held; /* else the payload of those frames is late */
+	return s->sink.left && !sink_room(e, s, &at);
+}
+
 bool tcp_rx(struct tcp_ep *e)
 {
 	bool worked = false;

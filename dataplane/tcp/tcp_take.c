@@ -100,13 +100,13 @@ static int ctl_take(struct tcp_ep *e, const struct tcp_frame *f)
 	return 0; /* PONG: it was heard */
 }
 
-bool tcp_take_waits(const struct tcp_ep *e, const struct tcp_sock *s, const uint8_t b[TCP_HDR_B])
+bool tcp_take_full(const struct tcp_ep *e, const uint8_t b[TCP_HDR_B])
 {
 	const struct tcp_sock *to;
 	struct tcp_frame f;
 
-	if (!e->rx_bare || s != &e->sock[0] || tcp_frame_get(b, &f) || !(f.flags & TCP_F_BARE) ||
-	    f.type != TCP_DATA || f.sock >= e->nr_socks)
+	if (tcp_frame_get(b, &f) || !(f.flags & TCP_F_BARE) || f.type != TCP_DATA ||
+	    f.sock >= e->nr_socks)
 		return false;
 	to = &e->sock[f.sock];
 	return to->pend_head - to->pend_tail == TCP_PENDS;

@@ -85,7 +85,7 @@ static void ep_tick(struct tcp_ep *e)
 	tick_speak(e);
 	tcp_tx_tick(e);
 	if (e->rx_bare)
-		tcp_bare_tick(e);
+		tcp_bare_tick(e, tcp_rx_waits(e));
 	if (e->ended_err && e->now_ns - e->ended_ns >= TCP_GRACE_NS)
 		tcp_fault(e, e->ended_err);
 	if (e->now_ns >= e->deadline_ns)

@@ -59,6 +59,7 @@ static int feed_pull(struct tcp_feed *f, uint64_t want_b, struct tcp_frag frags[
 		frags[i] = (struct tcp_frag){
 			.src = got[i].src, .len = got[i].len, .ref = got[i].ref, .readable = true};
 	u->held += (uint32_t)ret;
+	f->is_short = !ret && uring_rx_is_short(u->rx, u->sock);
 	return ret;
 }
 

@@ -159,6 +159,11 @@ static inline bool uring_rx_is_busy(const struct uring_rx *rx)
 {
 	return rx->nr_used;
 }
+/** uring_rx_is_short() - The kernel has, or may have, bytes of @sock that wait for memory. */
+static inline bool uring_rx_is_short(const struct uring_rx *rx, uint32_t sock)
+{
+	return !rx->nr_free || rx->sock[sock].state == URING_DRY;
+}
 /** uring_rx_held() - References to fragments of @sock. */
 static inline uint32_t uring_rx_held(const struct uring_rx *rx, uint32_t sock)
 {

@@ -354,7 +354,7 @@ MUTANTS = {
              [("dataplane/tcp/tcp_take.c", "return to->pend_head - to->pend_tail == TCP_PENDS;", "return !to;")],
              ["tcp_feed"]),
     "KD14": ("bare: payload may wait for its header for ever",
-             [("dataplane/tcp/tcp_turn.c", "\tif (e->rx_bare)\n\t\ttcp_bare_tick(e);\n", "")],
+             [("dataplane/tcp/tcp_turn.c", "\tif (e->rx_bare)\n\t\ttcp_bare_tick(e, tcp_rx_waits(e));\n", "")],
              ["tcp_feed"]),
     "KD15": ("bare: a peer may send any number of headers without END",
              [("dataplane/tcp/tcp_bare.c", " || s->pend_head - s->pend_ended >= TCP_OUTS)", ")")],

@@ -674,6 +674,53 @@ static void bare__nobody_claims_it(void **state)
 	rig_free(r);
 }
 
+/* Its header cannot be read, because a GPU has the room for what comes before: not the peer's lie. */
+static void bare__nobody_may_claim_it(void **state)
+{
+	struct tcp_frame f = {
+		.type = TCP_DATA, .token = TOKEN, .len = CHUNK_B, .plen = CHUNK_B, .off = 64};
+	struct rig *r = rig_new(2, true, 5000, SCRIPT_PAGES);
+	struct tcp_gpu *t = r->p->side[1].core->tcp->gpu[0];
+	const int *fd = (int[]){r->p->side[0].e->sock[0].fd, r->p->side[0].e->sock[1].fd};
+	uint8_t h[TCP_HDR_B];
+
+	tcp_frame_put(h, &f);
+	t->head = t->tail + TCP_RING_B;
+	assert_int_equal(write(fd[0], h, sizeof(h)), sizeof(h));
+	assert_int_equal(write(fd[1], r->p->buf, 100), 100);
+	pass(r->p, 6000, MS);
+	assert_int_equal(r->p->side[1].e->sock[0].sink.left, CHUNK_B);
+	assert_int_equal(side_fault(r->p, 1), 0);
+	t->head = t->tail;
+	pass(r->p, 4900, MS);
+	assert_int_equal(side_fault(r->p, 1), 0);
+	pass(r->p, 300, MS);
+	assert_int_equal(side_fault(r->p, 1), -EPROTO);
+	rig_free(r);
+}
+
+/* All memory of a socket waits for a GPU, for longer than a silent peer may be silent. */
+static void pull__no_memory(void **state)
+{
+	struct rig *r = rig_new(1, false, GPU_TIMEOUT_NS / 10 * 9, SCRIPT_PAGES);
+	struct side *a = &r->p->side[0], *b = &r->p->side[1];
+	struct gx_op op = op_of(GX_OP_PUT, r->p->buf, 4 * LIN_B);
+
+	b->conn.agreed.peer_timeout_ns = GPU_TIMEOUT_NS / 4;
+	rx_of(r, 0)->sys = &devmem_sys_kernel; /* into its host memory */
+	rx_of(r, 0)->fd = b->e->sock[0].fd;
+	bytes_fill(r->p->buf, op.len, 3);
+	assert_int_equal(side_post(r->p, 0, &op), 0);
+	for (unsigned i = 0; i < 8000 && !a->nr_done; i++)
+		pass(r->p, 1, MS);
+	assert_true(rx_of(r, 0)->stat.full);
+	assert_int_equal(side_fault(r->p, 1), 0);
+	assert_int_equal(a->nr_done, 1);
+	assert_int_equal(a->last.status, 0);
+	assert_memory_equal(b->mem.addr, r->p->buf, op.len);
+	rig_done(r);
+}
+
 static int lie(const struct tcp_frame *f, unsigned n, bool bare)
 {
 	struct rig *r = rig_new(2, bare, 0, SCRIPT_PAGES);
@@ -780,6 +827,8 @@ int main(void)
 		cmocka_unit_test(kernel__ends_the_stream),
 		cmocka_unit_test(peer__closes),
 		cmocka_unit_test(bare__nobody_claims_it),
+		cmocka_unit_test(bare__nobody_may_claim_it),
+		cmocka_unit_test(pull__no_memory),
 		cmocka_unit_test(peer__lies),
 		cmocka_unit_test(peer__sends_no_end),
 		cmocka_unit_test(bare__for_host_memory),

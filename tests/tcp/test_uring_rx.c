@@ -361,10 +361,12 @@ static void again__dry(void **state)
 		uring_rx_turn(r.rx);
 	assert_int_equal(k.sock[0].armed + k.sock[1].armed + k.sock[2].armed, 3);
 	assert_int_equal(r.rx->stat.dry, 3);
+	assert_true(uring_rx_is_short(r.rx, s[1]));
 	assert_int_equal(pull(&r, s[0], 0, &nr), BUFS * BUF_B);
 	uring_done(r.rx, r.frag[5].ref);
 	uring_rx_turn(r.rx);
 	assert_true(k.sock[0].is_armed);
+	assert_false(uring_rx_is_short(r.rx, s[0]));
 	assert_false(k.sock[1].is_armed || k.sock[2].is_armed);
 	rs_bytes(&k, 0, BUF_B, true);
 	for (int i = 0; i < nr; i++)
