@@ -132,7 +132,8 @@ enum gx_tcp_rx {
 	GX_TCP_RX_DEVMEM,
 	/* The kernel copies all of it to buffers by io_uring: Linux 6.1 and newer, and the right to
 	 * it, else gx_open() fails. One thread alone may turn a core. A GPU reads the buffers, a CPU
-	 * copies once more. A core whose peers are silent makes no system call for receiving. */
+	 * copies once more. All sockets of a core share them, and wait where a GPU falls behind. A core
+	 * whose peers are silent makes no system call for receiving. */
 	GX_TCP_RX_URING,
 };
 
