@@ -339,8 +339,6 @@ static int core_open(struct gx *gx, unsigned i)
 	ret = gx_loop_init(&core->loop, gx->cpus[i], &idle);
 	if (!ret)
 		ret = link_local_open(core, &core->local);
-	if (!ret)
-		ret = link_tcp_open(core, &core->tcp);
 	return ret;
 }
 
@@ -397,6 +395,9 @@ static int ctx_open(struct gx *gx)
 		ret = core_open(gx, i);
 		if (ret)
 			return gx_fail(ret, "core %u: %s", i, strerror(-ret));
+		ret = link_tcp_open(gx->core[i], &gx->core[i]->tcp);
+		if (ret) /* it has said why */
+			return ret;
 	}
 	ret = pool_open(gx);
 	if (!ret)

@@ -311,7 +311,7 @@ int link_tcp_open(struct gx_core *core, struct link_tcp **out)
 	int ret;
 
 	if (!l)
-		return -ENOMEM;
+		return gx_fail(-ENOMEM, "no memory for link tcp of core %u", core->index);
 	l->core = core;
 	l->has_feeds = core->gx->opts.tcp_rx != GX_TCP_RX_COPY;
 	ret = tcp_uring_want(l);
