@@ -248,6 +248,7 @@ struct tcp_ep {
 	/* timers */
 	uint64_t tick_ns, deadline_ns, heard_ns, alive_ns, silence_ns, ping_ns, ended_ns;
 	uint64_t spoke_ns; /* the last frame without payload */
+	uint64_t short_ns; /* the last turn in which a feed had no memory for what may have come */
 	int ended_err;
 	const char *ended_why; /* static text; NULL: ended_err says all */
 	bool waiting;

@@ -131,7 +131,7 @@ static uint64_t feed_pull(struct tcp_ep *e, struct tcp_sock *s, uint64_t want_b)
 	/* Memory that a GPU still reads: it is not the peer's silence. What a lost GPU keeps never
 	 * comes back, and nobody waits for it. */
 	if (gx_unlikely(!n && f->is_short && e->link->nr_held))
-		e->heard_ns = e->now_ns;
+		e->heard_ns = e->short_ns = e->now_ns;
 	if (n <= 0)
 		return 0;
 	f->at = f->off = 0;

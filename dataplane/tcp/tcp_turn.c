@@ -67,11 +67,12 @@ static void tick_alive(struct tcp_ep *e)
 	}
 }
 
-/* On a slow path a chunk may take longer than the time-out, and the peer's PING waits behind it. So
- * we tell the sender unasked that its bytes come. A queue that stands needs no more of it. */
+/* On a slow path a chunk may take longer than the time-out, and the peer's PING waits behind it, or for
+ * memory that a GPU reads. So we tell the sender unasked that its bytes come. A queue that stands
+ * needs no more of it. */
 static void tick_speak(struct tcp_ep *e)
 {
-	if (e->nr_in && e->ctl_head == e->ctl_tail &&
+	if ((e->nr_in || e->short_ns == e->now_ns) && e->ctl_head == e->ctl_tail &&
 	    e->now_ns - e->spoke_ns >= e->ep.conn->agreed.peer_timeout_ns / 8)
 		tcp_ctl_put(e, &(struct tcp_frame){.type = TCP_PONG});
 }

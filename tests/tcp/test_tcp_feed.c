@@ -721,6 +721,28 @@ static void pull__no_memory(void **state)
 	rig_done(r);
 }
 
+/* A GPU has it for others, so not even the sender's PING is read: the sender hears all the same. */
+static void pull__no_memory_for_ping(void **state)
+{
+	struct rig *r = rig_new(1, false, 0, SCRIPT_PAGES);
+	struct side *a = &r->p->side[0], *b = &r->p->side[1];
+	struct gx_op op = op_of(GX_OP_PUT, r->p->buf, CHUNK_B);
+	struct devmem_rx *rx = rx_of(r, 0);
+
+	a->conn.agreed.peer_timeout_ns = b->conn.agreed.peer_timeout_ns = 400 * MS;
+	b->core->tcp->nr_held = 1;
+	rx->lin_head = rx->lin_tail + LIN_B;
+	assert_int_equal(side_post(r->p, 0, &op), 0);
+	pass(r->p, 2000, MS);
+	assert_int_equal(b->e->nr_in | a->nr_done, 0);
+	assert_int_equal(side_fault(r->p, 0) | side_fault(r->p, 1), 0);
+	b->core->tcp->nr_held = 0;
+	rx->lin_head = rx->lin_tail;
+	UNTIL(r->p, a->nr_done == 1);
+	assert_int_equal(a->last.status, 0);
+	rig_done(r);
+}
+
 static int lie(const struct tcp_frame *f, unsigned n, bool bare)
 {
 	struct rig *r = rig_new(2, bare, 0, SCRIPT_PAGES);
@@ -829,6 +851,7 @@ int main(void)
 		cmocka_unit_test(bare__nobody_claims_it),
 		cmocka_unit_test(bare__nobody_may_claim_it),
 		cmocka_unit_test(pull__no_memory),
+		cmocka_unit_test(pull__no_memory_for_ping),
 		cmocka_unit_test(peer__lies),
 		cmocka_unit_test(peer__sends_no_end),
 		cmocka_unit_test(bare__for_host_memory),
