@@ -308,6 +308,8 @@ def rails(tools):
                 wait_for("bytes by both devices", lambda: moves(DEVICE) and moves(RAIL))
                 sh("ip", "link", "set", RAIL_NETDEV, "down")
                 time.sleep(5) # its queue pairs have failed by now
+                if client.poll() is not None:
+                    raise AssertionError(f"the client ended with status {client.returncode}: {client.communicate()[0]}")
                 expect(moves(DEVICE) and not moves(RAIL), "the other device does not carry it alone")
                 sh("ip", "link", "set", RAIL_NETDEV, "up")
                 wait_for("bytes by the device that is back", lambda: moves(RAIL), seconds=30)
