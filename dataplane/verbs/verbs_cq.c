@@ -69,19 +69,20 @@ static void wr_refused(struct verbs_lane *l, struct verbs_qp *q, const struct ve
 
 /* ---- Queue pairs ---- */
 
+/* Errors in which the device blames the request: others of the same operation would fail, too. It
+ * gives the other statuses also for faults of the way: soft RoCE says LOC_QP_OP_ERR when the network
+ * interface goes down or there is no room for a packet, and a peer's device REM_OP_ERR or
+ * REM_INV_REQ_ERR for its own queue pair. These are tried again, VERBS_TRIES times at most. */
 int verbs_wc_errno(int status)
 {
 	switch (status) {
 	case IBV_WC_REM_ACCESS_ERR: /* bounds and rights were checked here: it was freed */
 		return -ENOENT;
 	case IBV_WC_LOC_LEN_ERR:
-	case IBV_WC_LOC_QP_OP_ERR:
 	case IBV_WC_LOC_PROT_ERR:
 	case IBV_WC_LOC_ACCESS_ERR:
-	case IBV_WC_REM_INV_REQ_ERR:
-	case IBV_WC_REM_OP_ERR:
 		return -EIO;
-	default: /* the way, not the operation: retries in vain, no receive, flushed, ... */
+	default: /* retries in vain, no receive, flushed, ... */
 		return 0;
 	}
 }

@@ -529,17 +529,20 @@ static void put__local(void **state)
 /* Each kind of error of the way, on each queue pair, early and late in a transfer. */
 static void qp__fails(void **state)
 {
-	static const enum ibv_wc_status errors[] = {IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR,
-						    IBV_WC_WR_FLUSH_ERR, IBV_WC_GENERAL_ERR};
+	static const enum ibv_wc_status errors[] = {IBV_WC_RETRY_EXC_ERR,  IBV_WC_RNR_RETRY_EXC_ERR,
+						    IBV_WC_WR_FLUSH_ERR,   IBV_WC_GENERAL_ERR,
+						    IBV_WC_LOC_QP_OP_ERR,  IBV_WC_REM_OP_ERR,
+						    IBV_WC_REM_INV_REQ_ERR};
 
 	for (unsigned nr_qps = 1; nr_qps <= 4; nr_qps++)
-		for (unsigned k = 0; k < 16 * nr_qps; k++) {
+		for (unsigned k = 0; k < 4 * GX_ARRAY_SIZE(errors) * nr_qps; k++) {
 			struct rig *r = rig_new(nr_qps);
 			struct gx_op op = put_imm(&r->a, 0, MEM_B, k);
 
 			script.run_max = 1 + k % 3;
 			fill(r->a.mem.addr, MEM_B, k);
-			plan(&r->a, k % nr_qps, k / nr_qps % 16, errors[k / nr_qps % 4]);
+			plan(&r->a, k % nr_qps, k / nr_qps % 16,
+			     errors[k / nr_qps % GX_ARRAY_SIZE(errors)]);
 			post(&r->a, &op);
 			UNTIL(r, r->a.nr_done == 1 && r->b.nr_notify == 1);
 			same(r, 0, MEM_B);
@@ -829,22 +832,30 @@ static void qp__refused_before_note(void **state)
 	rig_free(r);
 }
 
-static void qp__poison(void **state)
+static void poison(enum ibv_wc_status status)
 {
 	struct rig *r = rig_new(1);
 	struct gx_op op = op_of(&r->a, GX_OP_PUT, 0, 64);
 
 	post(&r->a, &op);
 	for (unsigned i = 0; i < TURNS && !r->a.nr_done; i++) {
-		plan(&r->a, 0, 0, IBV_WC_GENERAL_ERR);
+		plan(&r->a, 0, 0, status);
 		turn(r);
 	}
 	assert_int_equal(r->a.status, -EIO);
+	assert_int_equal(r->a.lane->nr_lost, VERBS_TRIES);
 	script.fail_qpn = 0;
 	post(&r->a, &op);
 	UNTIL(r, r->a.nr_done == 2);
 	assert_int_equal(r->a.nr_failed, 1);
 	rig_free(r);
+}
+
+/* Whatever queue pair has it fails, again and again: in the end the operation does. */
+static void qp__poison(void **state)
+{
+	poison(IBV_WC_GENERAL_ERR);
+	poison(IBV_WC_LOC_QP_OP_ERR);
 }
 
 static void poll__short(void **state)
