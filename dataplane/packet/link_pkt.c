@@ -90,6 +90,7 @@ static int pkt_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route 
 	if (!core_post_room(ep->core) || tx_rec_room(e) < PKT_RECS / 2)
 		return -EAGAIN;
 	ep_touch(e);
+	e->link->look_ns = 0; /* an answer, or what it waits for, may be there */
 	/* The last operations stay free for gets of the peer. */
 	i = e->tx.nr_ops < PKT_OPS - PKT_GETS_MAX ? op_alloc(e) : PKT_NONE;
 	if (i == PKT_NONE)

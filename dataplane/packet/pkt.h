@@ -26,6 +26,7 @@
 #define PKT_GETS_MAX   64   /* gets that an ep may ask for: "64 requests a peer" */
 #define PKT_NONE       UINT32_MAX
 #define PKT_TICK_NS    1000000	    /* between slow timers of an ep that has something under way */
+#define PKT_LOOK_NS    20000	    /* at most, between looks at a port where packets are few */
 #define PKT_SLOT_BIT   (1ull << 63) /* a token with this bit names a posted slot, not a region */
 #define PKT_F_SLOT_GPU (1u << 31)   /* in pkt_op.flags: the peer's slot is GPU memory, ... */
 #define PKT_F_SLOT_QPS (1u << 30)   /* ... and the peer's device could read a message for it */
@@ -422,7 +423,8 @@ struct link_pkt {
 	struct pkt_ep *eps[GX_PEERS_MAX];  /* by cid index, attached ones */
 	struct pkt_ep *live[GX_PEERS_MAX]; /* attached ones, hot and cold */
 	unsigned nr_live, nr_beside;	   /* of these, with pkt_ep.beside */
-	uint64_t heard_ns, look_ns;	   /* the last packet came; look at the port not before */
+	uint64_t heard_ns, look_ns;	   /* the last packet came; look at the port not before;
+						      0: in each turn */
 	struct pkt_ep *hot[GX_PEERS_MAX];  /* something is under way: each turn looks at them */
 	unsigned nr_hot;
 	struct pkt_cold cold[GX_PEERS_MAX]; /* heap: the earliest first */
@@ -541,6 +543,13 @@ void link_wake(struct link_pkt *l, uint64_t now_ns); /* wakes cold ones whose ti
 void link_rest(struct link_pkt *l);		     /* lets endpoints sleep */
 /** link_look_later() - No packet has come in this turn: when to look at the port again. */
 void link_look_later(struct link_pkt *l, uint64_t now_ns);
+/* Is it too early to look? Never if the caller's time has gone back since. */
+static inline bool link_look_waits(const struct link_pkt *l, uint64_t now_ns)
+{
+	uint64_t left_ns = l->look_ns - now_ns;
+
+	return left_ns && left_ns <= PKT_LOOK_NS;
+}
 /* Something comes for @e from outside of its own turn: a packet, an operation, a fault. */
 static inline void ep_touch(struct pkt_ep *e)
 {

@@ -145,7 +145,7 @@ bool link_pkt_poll(void *link, uint64_t now_ns)
 		return false;
 	l->q->now_ns = now_ns;
 	worked = rx_reap(l, now_ns);
-	if (now_ns >= l->look_ns && link_look(l, now_ns)) {
+	if (!link_look_waits(l, now_ns) && link_look(l, now_ns)) {
 		worked = true;
 		rx_reap(l, now_ns);
 	}

@@ -18,10 +18,9 @@
 #define WAKE_LOOK_NS 100000000
 
 /* When each turn looks at the port: while packets come at least so often, and with more endpoints
- * than so many to ask. Else, time between two looks. */
+ * than so many to ask. Else each PKT_LOOK_NS. */
 #define WAKE_HEARD_NS 1000000
 #define WAKE_FEW      16
-#define WAKE_PORT_NS  20000
 
 /* ---- the heap: the parent of i is (i - 1) / 2 ---- */
 
@@ -202,5 +201,5 @@ void link_look_later(struct link_pkt *l, uint64_t now_ns)
 	for (unsigned i = 0; i < l->nr_live; i++)
 		if (!ep_quiet(l->live[i]) || l->live[i]->tx.nr_ops)
 			return;
-	l->look_ns = now_ns + WAKE_PORT_NS;
+	l->look_ns = now_ns + PKT_LOOK_NS;
 }

@@ -257,6 +257,66 @@ static void alive__of_a_cold_one_that_was_not_run(void **state)
 	rig_close(r);
 }
 
+/* As the verbs link has them: another link carries their puts and gets. */
+static struct rig *beside_open(void)
+{
+	struct rig *r = wake_open(2, TIMEOUT_MS * MS);
+
+	for (int side = 0; side < 2; side++)
+		for (unsigned i = 0; i < 2; i++) {
+			rig_ep(r, side, i)->beside = true;
+			link_of(r, side)->nr_beside++;
+		}
+	return r;
+}
+
+static uint64_t put_ns(struct rig *r)
+{
+	uint64_t begin = r->now_ns;
+
+	post_at(r, 0, 1, &(struct gx_op){.kind = GX_OP_PUT, .len = 64, .token = r->peer[0].token});
+	assert_int_equal(link_of(r, 0)->look_ns, 0);
+	rig_comps(r, 0, 1, 5 * TICK);
+	rig_forget(r);
+	return r->now_ns - begin;
+}
+
+/* The first packet after a quiet time waits for PKT_LOOK_NS at most, and those behind it do not. An end
+ * that has posted something waits for nothing. */
+static void port__is_looked_at_now_and_then(void **state)
+{
+	struct rig *r = beside_open();
+	uint64_t way_ns = 2 * r->cfg.sim.delay_ns + 20000;
+
+	for (unsigned k = 0; k < 50; k++) {
+		rig_pass(r, 5 * TICK + k * 777);
+		assert_true(link_of(r, 1)->look_ns);
+		assert_true(put_ns(r) < way_ns + PKT_LOOK_NS + 1000);
+		assert_int_equal(link_of(r, 1)->look_ns, 0);
+		assert_true(put_ns(r) < way_ns);
+	}
+	rig_pass(r, 5 * TICK);
+	post_at(r, 1, 0, &(struct gx_op){.kind = GX_OP_RECV, .len = 64, .tag = 1});
+	rig_pass(r, 5 * TICK);
+	assert_int_equal(link_of(r, 1)->look_ns, 0);
+	assert_true(put_ns(r) < way_ns);
+	rig_pass(r, 10 * TIMEOUT_MS * MS);
+	assert_false(is_at_fault(r, 0));
+	rig_close(r);
+}
+
+/* The program's clock was ahead by a second at the last look. */
+static void port__when_time_goes_back(void **state)
+{
+	struct rig *r = beside_open();
+
+	rig_pass(r, 5 * TICK);
+	assert_true(link_of(r, 1)->look_ns);
+	link_of(r, 1)->look_ns += 1000 * MS;
+	assert_true(put_ns(r) < 2 * r->cfg.sim.delay_ns + 20000 + PKT_LOOK_NS + 1000);
+	rig_done(r);
+}
+
 /* Ended while cold: nothing is left in a list. */
 static void close__of_a_cold_one(void **state)
 {
@@ -322,6 +382,8 @@ int main(int argc, char *argv[])
 		rig_test(wake__any_of_the_cold),
 		rig_test(alive__is_asked_by_cold_ones),
 		rig_test(alive__of_a_cold_one_that_was_not_run),
+		rig_test(port__is_looked_at_now_and_then),
+		rig_test(port__when_time_goes_back),
 		rig_test(close__of_a_cold_one),
 		rig_test(weight__before_use),
 	};
