@@ -53,6 +53,7 @@ bool verbs_gone_step(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side
 		state = qp_state(q);
 	s->own_gone = true;
 	s->held = s->own_reset = false;
+	s->down_ns = 0; /* the patience with the peer's answer begins */
 	*m = (struct verbs_mend){.qp = q->index, .gen = q->gen, .taken = q->notes_taken};
 	side_settle(q, s);
 	return true;

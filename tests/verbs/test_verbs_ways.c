@@ -586,6 +586,48 @@ static void device__removed_and_the_peer_is_slow(void **state)
 	rig_free(r);
 }
 
+/* After the patience with a way that was cut has ended, too, the peer gets time to answer. */
+static void device__removed_long_after_a_cut(void **state)
+{
+	struct rig *r = rig_two(4);
+
+	put_half(r, 1);
+	script.deaf = 1;
+	put_whole(r);
+	turn_for(r, 6 * TIMEOUT_NS);
+	post_box.holds = true;
+	script_remove(0);
+	UNTIL(r, qps_in(&r->client, 0, VERBS_QP_DEAD) == 2);
+	turn_for(r, TIMEOUT_NS);
+	assert_false(is_faulty(&r->client) || is_faulty(&r->server));
+	post_box_open(r);
+	UNTIL(r, qps_in(&r->server, 0, VERBS_QP_DEAD) == 2);
+	put_all(r, 2);
+	turn_for(r, 6 * TIMEOUT_NS);
+	assert_false(is_faulty(&r->client) || is_faulty(&r->server));
+	rig_free(r);
+}
+
+/* Its queue pairs are given up when the patience ends. */
+static void device__does_not_flush(void **state)
+{
+	for (unsigned device = 0; device < 4; device += 2) {
+		struct rig *r = rig_two(4);
+
+		put_half(r, 1);
+		script.no_flush = true;
+		script_break(device);
+		put_whole(r);
+		UNTIL(r, qps_in(&r->client, 0, VERBS_QP_DEAD) == 2 &&
+				 qps_in(&r->server, 0, VERBS_QP_DEAD) == 2);
+		put_all(r, 2);
+		turn_for(r, 6 * TIMEOUT_NS);
+		assert_false(is_faulty(&r->client) || is_faulty(&r->server));
+		script.no_flush = false;
+		rig_free(r);
+	}
+}
+
 /* Notes that the peer has not heard of do not count twice, nor are they lost: of many small puts,
  * each is told once. */
 static void device__removed_among_notes(void **state)
@@ -772,6 +814,8 @@ int main(void)
 		cmocka_unit_test(way__cable_cut),
 		cmocka_unit_test(device__removed),
 		cmocka_unit_test(device__removed_and_the_peer_is_slow),
+		cmocka_unit_test(device__removed_long_after_a_cut),
+		cmocka_unit_test(device__does_not_flush),
 		cmocka_unit_test(device__removed_among_notes),
 		cmocka_unit_test(device__removed_with_the_only_key),
 		cmocka_unit_test(ways__all_cut),
