@@ -131,6 +131,22 @@ static unsigned qp_next(const struct verbs_plan *p, uint32_t far, const unsigned
 	return best;
 }
 
+/* Leave out ways without a queue pair: of few, a fast but far one may have none. */
+static void ways_pack(struct verbs_plan *p, const unsigned all[])
+{
+	uint8_t to[VERBS_WAYS_MAX] = {0};
+	unsigned n = 0;
+
+	for (unsigned w = 0; w < p->nr_ways; w++) {
+		to[w] = (uint8_t)n;
+		p->way[n] = p->way[w];
+		n += all[w] != 0;
+	}
+	for (unsigned k = 0; k < p->nr_qps && k < VERBS_QPS_MAX; k++)
+		p->qp_way[k] = to[p->qp_way[k]];
+	p->nr_ways = n;
+}
+
 void verbs_plan_qps(struct verbs_plan *p, unsigned nr_lanes, unsigned asked, const uint32_t far[])
 {
 	unsigned mine[GX_HELLO_LANES][VERBS_WAYS_MAX] = {0}, all[VERBS_WAYS_MAX] = {0};
@@ -143,6 +159,5 @@ void verbs_plan_qps(struct verbs_plan *p, unsigned nr_lanes, unsigned asked, con
 		mine[lane][w]++;
 		all[w]++;
 	}
-	while (p->nr_ways > 1 && !all[p->nr_ways - 1])
-		p->nr_ways--;
+	ways_pack(p, all);
 }

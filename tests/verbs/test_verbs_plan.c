@@ -155,13 +155,29 @@ static void qps__near(void **state)
 	assert_int_equal(qps_of(&p, 2, 1, 1), 4);
 }
 
+/* The fastest ways are far from the only core, and there is one queue pair. */
+static void qps__of_none_of_the_first(void **state)
+{
+	struct verbs_plan_in in = in_of(3, 3);
+	struct verbs_plan p;
+
+	in.own_mbps[2] = 80000;
+	verbs_plan_ways(&in, &p);
+	assert_int_equal(p.nr_ways, 3);
+	verbs_plan_qps(&p, 1, 1, (const uint32_t[]){3});
+	assert_int_equal(p.nr_qps, 1);
+	assert_int_equal(p.nr_ways, 1);
+	assert_int_equal(p.qp_way[0], 0);
+	expect_way(&p, 0, 2, 2, 80000);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ways__one_to_one), cmocka_unit_test(ways__nearest),
 		cmocka_unit_test(ways__shared),	    cmocka_unit_test(ways__unreachable),
 		cmocka_unit_test(qps__by_speed),    cmocka_unit_test(qps__of_lanes),
-		cmocka_unit_test(qps__near),
+		cmocka_unit_test(qps__near),	    cmocka_unit_test(qps__of_none_of_the_first),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
