@@ -20,14 +20,15 @@ static const struct verbs_reg *reg_of(const struct gx_mem *mem)
 	return mem ? atomic_load_explicit(&mem->verbs, memory_order_acquire) : NULL;
 }
 
-/* All ways of the lane must have it, since neither end knows which ones the other would take. */
+/* All ways of the lane that have queue pairs must have it, since neither end knows which ones the
+ * other would take. */
 static const struct gx_wire_keys *mem_keys(const struct pkt_ep *e, const struct gx_mem *mem)
 {
 	const struct verbs_lane *l = &GX_CONTAINER_OF(e, const struct verbs_ep, pkt)->lane;
 	const struct verbs_reg *reg = reg_of(mem);
 
 	for (unsigned i = 0; reg && i < l->nr_ways; i++)
-		if (!(reg->lent.rails >> l->way[i].dev->rail & 1))
+		if (l->way[i].cq && !(reg->lent.rails >> l->way[i].dev->rail & 1))
 			return NULL;
 	return reg ? &reg->lent : NULL;
 }

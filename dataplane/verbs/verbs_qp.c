@@ -131,8 +131,11 @@ int verbs_lane_open(struct verbs_lane *l, unsigned nr_qps)
 	ret = slots_make(l, nr_qps);
 	for (unsigned i = 0; i < nr_qps; i++)
 		of_way[l->qp_way[i]]++;
-	for (unsigned i = 0; !ret && i < l->nr_ways; i++)
+	for (unsigned i = 0; !ret && i < l->nr_ways; i++) {
 		ret = way_open(l, &l->way[i], of_way[i]);
+		l->lost_seen |= (uint32_t)!of_way[i] << i; /* nothing waits for it */
+	}
+	atomic_store_explicit(&l->lost, l->lost_seen, memory_order_relaxed);
 	for (; !ret && l->nr_qps < nr_qps; l->nr_qps++)
 		ret = qp_make(l, &l->qp[l->nr_qps]);
 	return ret;

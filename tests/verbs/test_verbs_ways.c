@@ -719,6 +719,29 @@ static void reg__refused_crosswise(void **state)
 	rig_free(r);
 }
 
+/* Only the other way of the connection, where this lane has no queue pair, has the memory. */
+static void lane__without_a_way(void **state)
+{
+	struct verbs_lane *l = calloc(1, sizeof(*l));
+	struct gx_op op = {.kind = GX_OP_PUT, .len = MEM_B, .token = TOKEN};
+	struct rig *r;
+
+	assert_non_null(l);
+	script.no_reg = 1 << 1;
+	r = rig_two(4);
+	l->core = r->client.core;
+	l->ep = &r->client.ep;
+	l->region = r->client.conn->verbs->region;
+	conn_lane_ways(r->client.conn, 0, l);
+	l->qp_way[0] = l->qp_way[1] = 1;
+	assert_int_equal(verbs_lane_open(l, 2), 0);
+	op.mem = &r->client.mem;
+	assert_int_equal(verbs_post(l, &op, NULL), -EOPNOTSUPP);
+	verbs_lane_close(l);
+	free(l);
+	rig_free(r);
+}
+
 /* A key that is wrong: the peer's device refuses, and the operation ends. */
 static void key__wrong(void **state)
 {
@@ -821,6 +844,7 @@ int main(void)
 		cmocka_unit_test(ways__all_cut),
 		cmocka_unit_test(reg__refused_by_one),
 		cmocka_unit_test(reg__refused_crosswise),
+		cmocka_unit_test(lane__without_a_way),
 		cmocka_unit_test(key__wrong),
 		cmocka_unit_test(hello__lies),
 		cmocka_unit_test(hello__names_no_device),
