@@ -114,10 +114,21 @@ void qp_try_drained(struct verbs_qp *q)
 }
 
 /* How many queue pairs have failed with this request? One outage of a path fails all of them, each
- * with another request, and that says nothing of the operation. */
+ * with another request, and that says nothing of the operation. A note is made anew each time, so
+ * its put counts how often one of its notes failed that had failed before. */
 static unsigned wr_tries(struct verbs_lane *l, struct verbs_wr *wr)
 {
-	return wr->kind == VERBS_WR_DATA ? ++wr->tries : ++l->op[wr->op].tries;
+	struct verbs_op *op = &l->op[wr->op];
+	uint64_t part = 1ull << wr->part;
+
+	if (wr->kind == VERBS_WR_DATA)
+		return ++wr->tries;
+	if (op->parts_failed & part) {
+		op->tries++;
+		op->parts_failed = 0;
+	}
+	op->parts_failed |= part;
+	return op->tries + 1u;
 }
 
 static void send_failed(struct verbs_lane *l, struct verbs_qp *q, uint32_t number, int status)

@@ -111,7 +111,7 @@ struct verbs_op {
 				      bytes of it failed, so notes wait for all bytes */
 	bool has_seq, is_inline;
 	bool pull;	/* of a send of the peer: a get without completions of its own */
-	uint8_t tries;	/* of its notes */
+	uint8_t tries;	/* of its notes, after the first */
 	uint32_t place; /* pull: the message's, for lane->pull_ended() */
 	uint32_t flags;
 	int status; /* not 0: the operation ends with it when nothing of it is out */
@@ -129,6 +129,7 @@ struct verbs_op {
 	uint32_t seq;
 	uint64_t parts;	    /* queue pairs that had bytes of it; at the end: notes to send in all */
 	uint64_t parts_due; /* of these, not posted */
+	uint64_t parts_failed; /* of these, whose note failed since tries was counted up */
 	bool parts_set;
 };
 

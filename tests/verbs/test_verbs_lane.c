@@ -779,6 +779,42 @@ static void qp__all_fail_once(void **state)
 	rig_free(r);
 }
 
+/* An outage when the bytes have landed, and the notes of the put on all queue pairs have not. */
+static void qp__all_lose_their_note(void **state)
+{
+	enum { N = VERBS_TRIES + 4 };
+	struct rig *r = rig_new(N);
+	struct gx_op op = put_imm(&r->a, 0, N * CHUNK_B, 3);
+
+	fill(r->a.mem.addr, N * CHUNK_B, 3);
+	script.run_max = 1;
+	post(&r->a, &op);
+	turn(r);
+	same(r, 0, N * CHUNK_B);
+	script.lossy = true;
+	UNTIL(r, !nr_up(&r->a));
+	script.lossy = false;
+	UNTIL(r, r->a.nr_done == 1 && r->b.nr_notify == 1);
+	assert_int_equal(r->a.nr_failed, 0);
+	rig_free(r);
+}
+
+/* Its note alone fails with each queue pair: in the end the put does. */
+static void qp__poisoned_note(void **state)
+{
+	struct rig *r = rig_new(1);
+	struct gx_op op = put_imm(&r->a, 0, 64, 3);
+
+	post(&r->a, &op);
+	for (unsigned i = 0; i < TURNS && !r->a.nr_done; i++) {
+		plan(&r->a, 0, r->a.lane->op[0].data_out != 0, IBV_WC_RETRY_EXC_ERR);
+		turn(r);
+	}
+	assert_int_equal(r->a.status, -EIO);
+	assert_int_equal(r->a.lane->nr_lost, VERBS_TRIES);
+	rig_free(r);
+}
+
 /* The way is cut: it is never UP again before packets get through. */
 static void qp__way_is_cut(void **state)
 {
@@ -2197,6 +2233,8 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(qp__others_go_on),
 		cmocka_unit_test(qp__fails_often),
 		cmocka_unit_test(qp__all_fail_once),
+		cmocka_unit_test(qp__all_lose_their_note),
+		cmocka_unit_test(qp__poisoned_note),
 		cmocka_unit_test(qp__way_is_cut),
 		cmocka_unit_test(qp__refuses_posts),
 		cmocka_unit_test(qp__refused_before_note),
