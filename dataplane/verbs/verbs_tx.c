@@ -29,17 +29,28 @@ static bool way_takes(const struct verbs_way *w, uint64_t len)
 	return !w->under_b || w->under_b + len <= w->window_b;
 }
 
-/* The next queue pair for a request of @len bytes, on one of @ways. NULL: wait. */
+/* Those of @ways whose window has room for @len bytes. */
+static uint32_t ways_open(const struct verbs_lane *l, uint64_t len, uint32_t ways)
+{
+	uint32_t open = 0;
+
+	for (unsigned i = 0; i < l->nr_ways; i++)
+		open |= (uint32_t)way_takes(&l->way[i], len) << i;
+	return open & ways;
+}
+
+/* The next queue pair for a request of @len bytes, on one of @ways. NULL: wait. Each operation that
+ * waits asks in each turn: while all windows are full, no queue pair is looked at. */
 static struct verbs_qp *lane_pick(struct verbs_lane *l, uint64_t len, uint32_t ways,
 				  const struct verbs_qp *redo_of)
 {
-	if (l->nr_ways == 1 && !way_takes(&l->way[0], len))
+	ways = ways_open(l, len, ways);
+	if (!ways)
 		return NULL;
 	for (unsigned k = 0, i = l->next; k < l->nr_qps; k++, i = i + 1 < l->nr_qps ? i + 1 : 0) {
 		struct verbs_qp *q = &l->qp[i];
 
-		if (!(ways >> q->way & 1) || !way_takes(&l->way[q->way], len) ||
-		    !qp_takes(q, redo_of))
+		if (!(ways >> q->way & 1) || !qp_takes(q, redo_of))
 			continue;
 		l->next = i;
 		if (len > VERBS_SMALL_B)
