@@ -292,7 +292,7 @@ static int verbs_open(struct gx *gx)
 		ret = gx_fail(-EINVAL, "gx_opts.rails: gx_opts.verbs names the first device");
 	gx->opts.verbs = NULL; /* these belong to the caller */
 	gx->opts.rails = NULL;
-	if (gx->verbs && gx->opts.pull != GX_PULL_OFF)
+	if (gx->verbs && verbs_lends(&gx->opts))
 		verbs_rails_lend(gx->verbs);
 	for (unsigned i = 0; !ret && gx->verbs && i < gx->nr_cores; i++) {
 		struct gx_core *core = gx->core[i];

@@ -50,7 +50,7 @@ static void hello_regions_fill(struct gx_conn *c, struct gx_hello *h)
 static void hello_verbs_fill(const struct ctl_conn *cc, struct gx_hello *h)
 {
 	h->links |= 1u << GX_LINK_VERBS;
-	if (cc->ctl->gx->opts.pull != GX_PULL_OFF)
+	if (verbs_lends(&cc->ctl->gx->opts))
 		h->links |= GX_HELLO_VERBS_PULLS;
 	if (!cc->server) {
 		h->links |= GX_HELLO_KNOWS_RAILS;

@@ -190,6 +190,13 @@ bool verbs_conn_lost(const struct gx_conn *c);
 /** verbs_conn_devices() - That they failed, with the name and state of each, for people. */
 void verbs_conn_devices(const struct gx_conn *c, char *buf, size_t room);
 unsigned verbs_nr_regions(const struct gx_conn *c); /* that a rail reaches */
+/** verbs_lends() - May devices of peers read memory of the context that no region shares? They can read
+ * all of it that a device knows, so the program has to ask for that. */
+static inline bool verbs_lends(const struct gx_opts *o)
+{
+	return o->pull == GX_PULL_ON || o->pull == GX_PULL_ALLOW;
+}
+
 /** verbs_pull_over() - Sends of more bytes go over the queue pairs, if both ends know the memory; 0:
  * none do. verbs_pull.c. */
 uint64_t verbs_pull_over(const struct gx_conn *c);

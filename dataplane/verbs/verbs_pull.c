@@ -69,7 +69,7 @@ _Static_assert(GX_WIRE_RAILS_MAX == VERBS_RAILS_MAX, "a key for each rail");
 /* Keys go by rails: an end that does not know these knows nothing of long sends either. */
 uint64_t verbs_pull_over(const struct gx_conn *c)
 {
-	if (!c->verbs || !c->verbs->has_rails || c->gx->opts.pull == GX_PULL_OFF ||
+	if (!c->verbs || !c->verbs->has_rails || !verbs_lends(&c->gx->opts) ||
 	    !(c->peer.links & GX_HELLO_VERBS_PULLS))
 		return 0;
 	return c->gx->opts.pull_over_b;

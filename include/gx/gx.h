@@ -184,8 +184,8 @@ enum gx_bounce {
  * let a process read another one of its user, messages go as packets; gx_conn_info.why says which.
  *
  * The same for link verbs, between any hosts: may the devices of both ends read long sends out of one
- * another's registered memory? All values but OFF say yes. A peer could then read all memory of this
- * context that the device knows, as long as the connection is up.
+ * another's registered memory? Only ON and ALLOW, at both ends, say yes, since a peer could then read
+ * all memory of this context that the device knows, as long as the connection is up.
  */
 enum gx_pull {
 	/* This end reads where the kernel lets it, and does it fast: the call takes less than two

@@ -329,7 +329,8 @@ static void send__one_device_refuses(void **state)
 /* The limits of both ends count: of the sender for the message, of the receiver for the receive. */
 static void send__limits_of_both_ends(void **state)
 {
-	static const struct gx_opts near = {0}, far = {.pull_over_b = 1u << 20};
+	static const struct gx_opts near = {.pull = GX_PULL_ON},
+				    far = {.pull = GX_PULL_ON, .pull_over_b = 1u << 20};
 
 	for (unsigned i = 0; i < 2; i++) {
 		struct rig *r = rig_of(i ? far : near, i ? near : far);
@@ -343,12 +344,15 @@ static void send__limits_of_both_ends(void **state)
 	}
 }
 
-/* An end that is switched off, or older, sees none of it, and its memory is not lent. */
+/* An end that has not asked for it, or is older, sees none of it, and its memory is not lent. */
 static void send__where_an_end_takes_no_part(void **state)
 {
-	static const struct gx_opts off = {.pull = GX_PULL_OFF}, on = {0};
+	static const struct gx_opts offs[] = {{.pull = GX_PULL_OFF}, {.pull = GX_PULL_AUTO}};
+	static const struct gx_opts on = {.pull = GX_PULL_ON};
 
-	for (unsigned i = 0; i < 3; i++) {
+	for (unsigned k = 0; k < 6; k++) {
+		struct gx_opts off = offs[k / 3];
+		unsigned i = k % 3;
 		struct rig *r = rig_of(i == 1 ? on : off, i == 2 ? on : off);
 
 		assert_true(says(&r->client, "long sends as packets", 0));
@@ -413,7 +417,7 @@ static void cancel__at_the_sender(void **state)
 /* Its device may still write: the same at the receiver. What the window has kept back is not read. */
 static void cancel__at_the_receiver(void **state)
 {
-	static const struct gx_opts narrow = {.chunk_b = OVER_B, .window = 2};
+	static const struct gx_opts narrow = {.pull = GX_PULL_ON, .chunk_b = OVER_B, .window = 2};
 	struct rig *r = rig_of(narrow, narrow);
 
 	begin_held(r);
@@ -592,7 +596,7 @@ static void device__reads_wrong(void **state)
 /* All queue pairs are gone, and none can be made anew: the connection ends, as with a get. */
 static void device__way_is_cut(void **state)
 {
-	static const struct gx_opts hasty = {.peer_timeout_ns = 500000000};
+	static const struct gx_opts hasty = {.pull = GX_PULL_ON, .peer_timeout_ns = 500000000};
 	struct rig *r = rig_of(hasty, hasty);
 
 	begin_held(r);

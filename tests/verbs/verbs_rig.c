@@ -88,7 +88,7 @@ struct names {
 /* @devices: "script0", "script0+script1", NULL */
 static struct gx_opts opts_of(struct names *n, const char *devices, uint64_t timeout_ns)
 {
-	struct gx_opts o = {.rails = n->rails, .peer_timeout_ns = timeout_ns};
+	struct gx_opts o = {.rails = n->rails, .peer_timeout_ns = timeout_ns, .pull = GX_PULL_ON};
 	char *save = NULL;
 
 	snprintf(n->text, sizeof(n->text), "%s", devices ? devices : "");
