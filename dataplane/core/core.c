@@ -66,6 +66,8 @@ GX_EXPORT const char *gx_strerror(int status)
 		{-EBADMSG, "bytes came wrong again and again: a memory or a link corrupts them"},
 		{-EPROTO, "the peer broke the protocol"},
 		{-EHOSTUNREACH, "no data packet reaches the peer"},
+		{-ENETUNREACH, "no RDMA device of this end reaches the peer's any more: is the "
+			       "network interface up?"},
 		{-EINVAL, "an argument makes no sense"},
 		{-EFAULT, "not memory of this process, or not writable"},
 		{-EAGAIN, "not now: turn, poll and try again"},

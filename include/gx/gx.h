@@ -630,7 +630,8 @@ struct gx_comp {
 	int status; /* 0; -ETIMEDOUT, -ENOTCONN (submitted, and the endpoint is down), -ECONNRESET
 		     * (peer lost), -ECANCELED, -EACCES, -ENOENT (no such region), -ERANGE (outside
 		     * the region), -EMSGSIZE (RECV room too small), -EIO (GPU; link verbs: the device,
-		     * or the path again and again; gx_opts.pull: the kernel cannot read), -EBADMSG
+		     * or the path again and again; gx_opts.pull: the kernel cannot read),
+		     * -ENETUNREACH (link verbs: no device is left that reaches the peer), -EBADMSG
 		     * (CRC-32C: the same bytes came wrong nine times, or too many at once: a memory
 		     * or a link corrupts them, or the source was changed meanwhile), -EFAULT (the
 		     * operation's memory was unmapped), -EPERM (gx_opts.pull: the kernel no longer
