@@ -407,6 +407,7 @@ def compared(tools, command, size, qps, port):
     for i in range(PAIRS):
         runs = [lambda: gx_one(tools, command, size, qps), lambda: perftest_one(command, size, qps, port + i)]
         got = {k: runs[k]() for k in ((0, 1) if i % 2 else (1, 0))}
+        expect(got[1] > 0, f"{name}: perftest stood still: its rate was 0.00")
         each.append(got[0] / got[1])
     done(f"ratio {name} {statistics.median(each):.2f} ({min(each):.2f} to {max(each):.2f})")
 
