@@ -6,6 +6,8 @@
  */
 #include "tcp/devmem.h"
 
+#include "kit/common_tcp.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -19,24 +21,6 @@
 #include <cmocka.h>
 
 #define LIN_B 65536u
-
-/* A connection of TCP: fd[0] receives. */
-static void tcp_pair(int fd[2])
-{
-	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-	socklen_t len = sizeof(a);
-	int l = socket(AF_INET, SOCK_STREAM, 0);
-
-	assert_true(l >= 0);
-	assert_int_equal(bind(l, (struct sockaddr *)&a, sizeof(a)), 0);
-	assert_int_equal(listen(l, 1), 0);
-	assert_int_equal(getsockname(l, (struct sockaddr *)&a, &len), 0);
-	fd[1] = socket(AF_INET, SOCK_STREAM, 0);
-	assert_int_equal(connect(fd[1], (struct sockaddr *)&a, sizeof(a)), 0);
-	fd[0] = accept(l, NULL, NULL);
-	assert_true(fd[0] >= 0);
-	close(l);
-}
 
 static void pair_close(const int fd[2])
 {
@@ -61,7 +45,7 @@ static void release__limits(void **state)
 {
 	int fd[2], udp = socket(AF_INET, SOCK_DGRAM, 0);
 
-	tcp_pair(fd);
+	common_tcp_pair(fd);
 	assert_int_equal(dontneed(fd[0], 1, 1, 0), 0);
 	assert_int_equal(dontneed(fd[0], DEVMEM_RANGES_MAX, 1, 0), 0);
 	assert_int_equal(dontneed(fd[0], DEVMEM_RANGES_MAX + 1, 1, 0), -EINVAL);
@@ -82,7 +66,7 @@ static void release__unknown(void **state)
 	static const struct devmem_range range[DEVMEM_RANGES_MAX + 1] = {{1, 1}};
 	int fd[2];
 
-	tcp_pair(fd);
+	common_tcp_pair(fd);
 	assert_int_equal(devmem_sys_kernel.release(fd[0], range, 1), 0);
 	assert_int_equal(devmem_sys_kernel.release(fd[0], range, DEVMEM_RANGES_MAX), 0);
 	assert_int_equal(devmem_sys_kernel.release(fd[0], range, DEVMEM_RANGES_MAX + 1), -EINVAL);
@@ -126,7 +110,7 @@ static void pull__plain(void **state)
 	assert_true(lin && sent && got);
 	for (size_t i = 0; i < 4 * LIN_B; i++)
 		sent[i] = (char)(i * 2654435761u >> 16);
-	tcp_pair(fd);
+	common_tcp_pair(fd);
 	rx = rx_open(fd[0], lin);
 	assert_int_equal(pull(rx, got, &n), 0);
 	while (n < 4 * LIN_B && nr >= 0) {
@@ -163,7 +147,7 @@ static void pull__reset(void **state)
 	size_t n = 0;
 	int fd[2], nr;
 
-	tcp_pair(fd);
+	common_tcp_pair(fd);
 	rx = rx_open(fd[0], lin);
 	assert_int_equal(setsockopt(fd[1], SOL_SOCKET, SO_LINGER, &off, sizeof(off)), 0);
 	close(fd[1]);

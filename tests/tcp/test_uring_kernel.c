@@ -5,6 +5,8 @@
  */
 #include "tcp/uring_rx.h"
 
+#include "kit/common_tcp.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -34,24 +36,6 @@ struct rig {
 	struct uring_frag frag[FRAGS];
 };
 
-/* A connection of TCP: fd[0] receives. */
-static void tcp_pair(int fd[2])
-{
-	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-	socklen_t len = sizeof(a);
-	int l = socket(AF_INET, SOCK_STREAM, 0);
-
-	assert_true(l >= 0);
-	assert_int_equal(bind(l, (struct sockaddr *)&a, sizeof(a)), 0);
-	assert_int_equal(listen(l, 1), 0);
-	assert_int_equal(getsockname(l, (struct sockaddr *)&a, &len), 0);
-	fd[1] = socket(AF_INET, SOCK_STREAM, 0);
-	assert_int_equal(connect(fd[1], (struct sockaddr *)&a, sizeof(a)), 0);
-	fd[0] = accept(l, NULL, NULL);
-	assert_true(fd[0] >= 0);
-	close(l);
-}
-
 static char byte(unsigned sock, uint64_t pos)
 {
 	return (char)((pos * 2654435761u >> 13) + sock * 89);
@@ -72,7 +56,7 @@ static void rig_open(struct rig *r, unsigned nr, bool packed)
 	assert_non_null(r->pool);
 	assert_int_equal(uring_rx_open(&cfg, &r->rx, why), 0);
 	for (; r->nr < nr; r->nr++) {
-		tcp_pair(r->fd[r->nr]);
+		common_tcp_pair(r->fd[r->nr]);
 		r->sock[r->nr] = (uint32_t)uring_rx_add(r->rx, r->fd[r->nr][0]);
 	}
 	uring_rx_turn(r->rx);

@@ -5,6 +5,8 @@
  */
 #include "tcp/devmem_tx.h"
 
+#include "kit/common_tcp.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -19,24 +21,6 @@
 
 static char src[SRC_B], got[SRC_B];
 
-/* A connection of TCP: fd[0] receives. */
-static void tcp_pair(int fd[2])
-{
-	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-	socklen_t len = sizeof(a);
-	int l = socket(AF_INET, SOCK_STREAM, 0);
-
-	assert_true(l >= 0);
-	assert_int_equal(bind(l, (struct sockaddr *)&a, sizeof(a)), 0);
-	assert_int_equal(listen(l, 1), 0);
-	assert_int_equal(getsockname(l, (struct sockaddr *)&a, &len), 0);
-	fd[1] = socket(AF_INET, SOCK_STREAM, 0);
-	assert_int_equal(connect(fd[1], (struct sockaddr *)&a, sizeof(a)), 0);
-	fd[0] = accept(l, NULL, NULL);
-	assert_true(fd[0] >= 0);
-	close(l);
-}
-
 /* Each send ends, after its bytes were read or before; soon the socket copies by itself. */
 static void post__loopback(void **state)
 {
@@ -45,7 +29,7 @@ static void post__loopback(void **state)
 	struct zc_tx *tx;
 	int fd[2];
 
-	tcp_pair(fd);
+	common_tcp_pair(fd);
 	cfg.fd = fd[1];
 	assert_int_equal(zc_tx_open(&cfg, &tx), 0);
 	for (unsigned i = 0; i < 4 * ZC_COPIES; i++) {
@@ -91,7 +75,7 @@ static void post__unbound(void **state)
 	ssize_t ret;
 	int fd[2];
 
-	tcp_pair(fd);
+	common_tcp_pair(fd);
 	cfg.fd = fd[1];
 	assert_int_equal(devmem_tx_open(&cfg, &tx), 0);
 	ret = devmem_tx_post(&tx, &p, 1, 0);
