@@ -5,9 +5,8 @@
 usage: test_rdma.py BUILD_DIR PART...
 PART suite: puts and gets of all sizes over 1 to 64 queue pairs, notifications, files, two devices with a wire between them, queue
 pairs that are forced into error, two devices of which one goes down, ends that leave no object behind, a device that is removed.
-compare: gxperf and perftest in turns,
-PAIRS times each; a line `ratio put 1M q4 0.98` for each comparison, gx over perftest: the median of the pairs, then least and
-largest. gx checks its payload, perftest does not. tables: bandwidth by queue pairs and by size, as lines `table put 64M q4 44.1 MB/s`.
+compare: gxperf and perftest in turns, PAIRS times each; a line `ratio put 1M q4 0.98` for each comparison, gx over perftest: the
+median of the pairs, then least and largest. gx checks its payload, perftest does not. tables: bandwidth by queue pairs and by size, as lines `table put 64M q4 44.1 MB/s`.
 count: instructions of the posting and polling thread for each put of gxperf and of perftest, as lines `instructions put 64K q1: ...`
 (rdma_count.py). Times of one another alone mean something here: all is emulated.
 GX_TEST_RDMA_PAIRS, GX_TEST_RDMA_ONLY (a part of the name of a comparison, as "put 1M") and others that begin so go into the machine.
