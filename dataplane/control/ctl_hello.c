@@ -140,6 +140,7 @@ static int lanes_open(struct ctl_conn *cc)
 		int ret;
 
 		l->lanes[i].port.fd = -1;
+		l->lanes[i].port.dials = !cc->server;
 		ret = conn_lane_open(cc->conn, i, &l->lanes[i]);
 		if (ret)
 			return ctl_conn_refuse(

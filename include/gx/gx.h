@@ -219,7 +219,7 @@ struct gx_opts {
 	const int *cpus;	  /* CPU of each core, -1: not pinned; NULL: none is. Copied */
 	const char *const *ports; /* "shm", "udp", "dpdk:net_memif,...", in the order of preference.
 				     NULL: shm, udp (with .bounce: shm). Copied */
-	bool server;		  /* this process will listen: for ports with two roles (memif) */
+	bool server;		  /* this process will listen: port dpdk takes more memory then */
 	bool insecure;	/* allow peers that are not on loopback or a Unix socket, in clear. Link tcp
 			   serves them whatever .ports has */
 	bool busy_idle; /* cores of gx_core_start() never sleep. Default: a core without work spins

@@ -61,6 +61,8 @@ struct gx_port_addr {
 			   * bootstrap connection. The port refuses another address, so that it
 			   * sends to no third party. 0: any address is fine */
 	uint8_t from[16];
+	bool dials; /* in laddr, before peer_add: this end has made the connection. For ports
+		     * whose ends differ (memif) */
 };
 
 /* One packet received. */
@@ -113,7 +115,7 @@ struct gx_port_cfg {
 	uint32_t payload_b;    /* wanted payload_best; 0: the port's default */
 	const char *instance;  /* unique name of this process's gx, for sockets and files */
 	const char *bind_host; /* address to bind network ports to, e.g. "127.0.0.1" */
-	bool server;	       /* this process listens (role of memif and the like) */
+	bool server;	       /* this process listens: DPDK gets more memory */
 	bool huge;	       /* use huge pages if there are any */
 };
 
@@ -134,8 +136,8 @@ struct gx_port_ops {
 	int (*mem_map)(struct gx_port *p, void *ptr, size_t len);
 	void (*mem_unmap)(struct gx_port *p, void *ptr, size_t len);
 
-	/* Take a place for one more peer (a connection). @laddr: data for that peer's port.
-	 * -ENOSPC. */
+	/* Take a place for one more peer (a connection). @laddr: data for that peer's port; the
+	 * caller has set .dials. -ENOSPC. */
 	int (*peer_add)(struct gx_port_queue *q, uint32_t *peer, struct gx_port_addr *laddr);
 	/* @raddr: data of the peer's port. The port checks every byte of it: -EPROTO. It takes the
 	 * descriptors over in any case. */

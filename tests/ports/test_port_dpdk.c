@@ -7,6 +7,7 @@
  * 77 where that is refused. "nic ARGS ARGS": two devices that reach each other, as --port has them
  * behind "dpdk:" (test_nic.py).
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -51,6 +52,7 @@
 
 struct plan {
 	const char *args[2]; /* of the two ends; the first is the server */
+	bool turns;	     /* both are servers, and connect to one another in turns */
 	bool huge;
 	unsigned reopen; /* how often the port is opened again, in the same process */
 	uint32_t slots, payload_b;
@@ -95,7 +97,7 @@ static void end_open(struct end *e)
 				  .payload_b = e->plan->payload_b,
 				  .instance = "gx-test",
 				  .bind_host = "127.0.0.1",
-				  .server = e->side == 0,
+				  .server = e->side == 0 || e->plan->turns,
 				  .huge = e->plan->huge};
 	cpu_set_t before, after;
 	int ret = gx_arena_open(1ull << 30, &e->arena);
@@ -284,18 +286,18 @@ static void end_meet(struct end *e)
 	}
 }
 
-/* As the hello goes: the client speaks first, and its peer_add comes first. */
-static void end_connect(struct end *e)
+/* As the hello goes: the end that dials speaks first, and its peer_add comes first. */
+static void end_connect(struct end *e, bool dials)
 {
-	struct gx_port_addr ours = {0}, theirs = {0};
+	struct gx_port_addr ours = {.dials = dials}, theirs = {0};
 	int ret;
 
-	if (e->side == 0)
+	if (!dials)
 		CHECK(read(e->sock, &theirs, sizeof(theirs)) == sizeof(theirs), "%d", errno);
 	ret = gx_port_dpdk_ops.peer_add(e->q, &e->peer, &ours);
 	CHECK(!ret, "peer_add: %d", ret);
 	CHECK(write(e->sock, &ours, sizeof(ours)) == sizeof(ours), "%d", errno);
-	if (e->side == 1)
+	if (dials)
 		CHECK(read(e->sock, &theirs, sizeof(theirs)) == sizeof(theirs), "%d", errno);
 	theirs.b[2] ^= 0xff; /* largest frame: not ours to break, but length is */
 	theirs.len = 5;
@@ -310,19 +312,36 @@ static void end_connect(struct end *e)
 	gx_port_dpdk_ops.peer_attach(e->q, e->peer);
 }
 
+static unsigned fds_open(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	unsigned n = 0;
+
+	while (d && readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
 static void end_run(struct end *e)
 {
+	unsigned fds = 0;
+
 	for (unsigned open = 0; open < 1 + e->plan->reopen; open++) {
 		end_open(e);
-		for (int round = 0; round < 2; round++) {
+		for (unsigned round = 0; round < 2; round++) {
+			unsigned dialer = e->plan->turns && round ? 0 : 1;
+
 			e->tx_data = e->tx_ctl = e->rx_data = e->rx_ctl = 0;
-			end_connect(e);
+			end_connect(e, e->side == dialer);
 			end_traffic(e);
 			end_meet(e);
 			gx_port_dpdk_ops.peer_detach(e->q, e->peer);
 			gx_port_dpdk_ops.peer_del(e->q, e->peer);
 		}
 		end_close(e);
+		fds = open == 1 ? fds_open() : fds; /* DPDK has made its own by then */
+		CHECK(open < 2 || fds_open() == fds, "%u, not %u descriptors", fds_open(), fds);
 	}
 	free(e);
 	exit(0);
@@ -409,6 +428,19 @@ static void memif__zero_copy_on_normal_pages(void **state)
 	struct plan plan = {.args = {"net_memif,mem=64", "net_memif,mem=64"},
 			    .slots = 256,
 			    .nr_data = 6000,
+			    .hold = 200};
+
+	assert_int_equal(pair_run(&plan), 0);
+}
+
+/* As ranks of NCCL are: a port has both roles, and which one a device has, the connection says. */
+static void memif__either_end_connects(void **state)
+{
+	struct plan plan = {.args = {"net_memif,mem=64", "net_memif,mem=64"},
+			    .turns = true,
+			    .reopen = 3,
+			    .slots = 256,
+			    .nr_data = 3000,
 			    .hold = 200};
 
 	assert_int_equal(pair_run(&plan), 0);
@@ -614,7 +646,7 @@ static void meet_handler(void *arg)
 /* A memif device that nobody connects to is let up often. */
 static void gate_run(struct end *e)
 {
-	struct gx_port_addr addr;
+	struct gx_port_addr addr = {.dials = true};
 	struct gx_rx pkts[GX_BURST_MAX];
 	uint64_t end_ns = gx_now_ns() + LIMIT_NS;
 	unsigned asked = 0, seen = 0;
@@ -643,7 +675,7 @@ static void gate_run(struct end *e)
 static void full_run(struct end *e)
 {
 	uint32_t peer[RTE_MAX_ETHPORTS];
-	struct gx_port_addr addr;
+	struct gx_port_addr addr = {.dials = false};
 
 	end_open(e);
 	for (unsigned i = 0; i < RTE_MAX_ETHPORTS; i++)
@@ -878,6 +910,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(memif__handlers_and_bursts_apart),
 		cmocka_unit_test(memif__copying),
 		cmocka_unit_test(memif__zero_copy_on_normal_pages),
+		cmocka_unit_test(memif__either_end_connects),
 		cmocka_unit_test(memif__full_ring),
 		cmocka_unit_test(memif__large_frames),
 		cmocka_unit_test(memif__zero_copy_on_huge_pages),

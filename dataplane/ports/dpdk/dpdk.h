@@ -34,6 +34,7 @@ struct dpdk_dev {
 	char name[64];
 	uint16_t id, qid; /* number of DPDK's port; queue of that port */
 	bool made, started;
+	bool owns;	 /* memif: the socket is ours, the peer connects there. Frozen */
 	bool up;	 /* memif: the link has been seen up */
 	bool quiet;	 /* memif: the peer is closing; nobody may poll the device */
 	bool bye;	 /* memif: this side has sent its goodbye */
@@ -111,15 +112,12 @@ struct dpdk_port {
 	struct gx_arena *arena;
 	void *alias; /* where the arena maps EAL's memory; NULL: no arena */
 	bool server;
-	bool zero_copy; /* memif client */
+	bool zero_copy; /* memif: of devices whose socket is the peer's */
 	bool hand_over; /* the device may bring a packet in at any queue */
 	bool arp;	/* no kernel answers ARP for our address */
 	unsigned nr_queues;
 	uint32_t slots, room, ring; /* room: of an mbuf; ring: entries of a memif ring */
 	uint32_t frame_max;
-	struct dpdk_addr sock;	/* memif: our socket, and the last interface number on it */
-	struct dpdk_dev holder; /* memif: keeps the socket open */
-	struct dpdk_dir dir;
 	int sockets[DPDK_SOCKETS_MAX];
 	unsigned nr_sockets;
 	bool shared_started;
@@ -206,9 +204,9 @@ bool dpdk_gate_replace(struct dpdk_dev *is, struct dpdk_dev *by);
 /* -- memif.c -- */
 
 int dpdk_memif_open(struct dpdk_port *p, const struct gx_port_cfg *cfg);
-void dpdk_memif_close(struct dpdk_port *p);
-/** dpdk_memif_add() - Make the device of peer @index. @sock: its address, if the socket is ours. */
-int dpdk_memif_add(struct dpdk_queue *q, uint32_t index, struct dpdk_addr *sock);
+/** dpdk_memif_add() - Make the device of peer @index. @owns: its socket is ours, @sock gets the
+ * address. */
+int dpdk_memif_add(struct dpdk_queue *q, uint32_t index, bool owns, struct dpdk_addr *sock);
 int dpdk_memif_connect(struct dpdk_queue *q, struct dpdk_peer *peer, const struct dpdk_addr *addr);
 void dpdk_memif_free(struct dpdk_dev *d);
 /** dpdk_memif_bye() - [core] Say goodbye before a close: the peer then leaves the rings alone. */

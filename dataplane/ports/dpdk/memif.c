@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * memif: one device for each peer, made when the peer connects. The listening side (gxd, the
- * receiver of puts) is memif's zero-copy client. So the sender's one copy lands in the receiver's
- * bounce buffers. Control path; cores also send and receive the goodbye.
+ * memif: one device for each peer, made when the peer connects. The two ends of a connection have
+ * different roles. The end that has made the connection owns the socket: it is memif's server. The
+ * other end (gxd, the receiver of puts) is memif's zero-copy client. So the sender's one copy lands
+ * in the receiver's bounce buffers. A port may have both roles, each towards other peers. Control
+ * path; cores also send and receive the goodbye.
  */
 #include "ports/dpdk/dpdk.h"
 
@@ -12,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <rte_bus_vdev.h>
 #include <rte_ethdev.h>
@@ -24,8 +27,23 @@
 /* One connection is made at a time. */
 static pthread_mutex_t memif_connecting = PTHREAD_MUTEX_INITIALIZER;
 
-static void memif_args(const struct dpdk_port *p, const struct dpdk_addr *sock, char *out,
-		       size_t room)
+/* The socket of this process, for all its ports: memif (22.11) never closes a socket that it listens
+ * at. owner: the holder of lock */
+static struct {
+	pthread_mutex_t lock;
+	struct dpdk_addr sock;	/* and the last interface number on it; no path: there is none */
+	struct dpdk_dev holder; /* nobody connects to it; the socket exists as long as it does */
+	struct dpdk_dir dir;
+	pid_t pid;
+} ours = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static bool memif_zero_copy(const struct dpdk_port *p, const struct dpdk_dev *d)
+{
+	return p->zero_copy && !d->owns;
+}
+
+static void memif_args(const struct dpdk_port *p, const struct dpdk_dev *d,
+		       const struct dpdk_addr *sock, char *out, size_t room)
 {
 	unsigned log2 = 0;
 	char v[32];
@@ -34,14 +52,14 @@ static void memif_args(const struct dpdk_port *p, const struct dpdk_addr *sock, 
 	while ((1u << log2) < p->ring)
 		log2++;
 	n = snprintf(out, room, "role=%s,socket=%s,socket-abstract=no,id=%u",
-		     p->server ? "client" : "server", sock->path, sock->id);
+		     d->owns ? "server" : "client", sock->path, sock->id);
 	if (!dpdk_args_get(&p->args, "bsize", v, sizeof(v)))
 		n += snprintf(out + n, room - (size_t)n, ",bsize=%u", p->room);
 	if (!dpdk_args_get(&p->args, "rsize", v, sizeof(v)))
 		n += snprintf(out + n, room - (size_t)n, ",rsize=%u", log2);
 	if (!dpdk_args_get(&p->args, "zero-copy", v, sizeof(v)))
 		n += snprintf(out + n, room - (size_t)n, ",zero-copy=%s",
-			      p->zero_copy ? "yes" : "no");
+			      memif_zero_copy(p, d) ? "yes" : "no");
 	snprintf(out + n, room - (size_t)n, "%s%s", *p->args.rest ? "," : "", p->args.rest);
 }
 
@@ -69,7 +87,8 @@ static int memif_make_run(void *arg)
 		ret = rte_eth_dev_info_get(d->id, &info);
 	if (ret || !d->rx_pool)
 		return ret; /* the holder: it only keeps the socket */
-	d->tx_mode = job->p->zero_copy ? DPDK_TX_COPY : dpdk_dev_tx_mode(&job->p->args, &info);
+	d->tx_mode =
+		memif_zero_copy(job->p, d) ? DPDK_TX_COPY : dpdk_dev_tx_mode(&job->p->args, &info);
 	if (d->tx_mode == DPDK_TX_GATHER)
 		dpdk_dev_gather_init(d);
 	ret = dpdk_dev_configure(d->id, &d, 1, &info, 0, NULL);
@@ -86,7 +105,7 @@ static int memif_make(struct dpdk_port *p, struct dpdk_dev *d, const struct dpdk
 	struct memif_job job = {.p = p, .d = d, .what = "cannot be made"};
 	int ret;
 
-	memif_args(p, sock, job.args, sizeof(job.args));
+	memif_args(p, d, sock, job.args, sizeof(job.args));
 	snprintf(d->name, sizeof(d->name), "net_memif_gx%u", dpdk_unique());
 	dpdk_said_clear();
 	ret = dpdk_gate_call(memif_make_run, &job);
@@ -111,16 +130,18 @@ static int dev_full(void)
 	return -ENOSPC;
 }
 
-/* Reserve a place behind the gate now. The server makes the device itself later, when it has the
- * client's address. */
-static int memif_new(struct dpdk_port *p, uint32_t peer, struct dpdk_dev **out)
+/* Reserve a place behind the gate now. Where the socket is the peer's, the device itself is made
+ * later, when the peer's address is here. */
+static int memif_new(struct dpdk_port *p, uint32_t peer, bool owns, struct dpdk_dev **out)
 {
 	struct dpdk_dev *d = calloc(1, sizeof(*d));
-	uint32_t ring = p->zero_copy ? p->ring : 0; /* buffers that the driver keeps */
+	uint32_t ring; /* buffers that the driver keeps */
 	int ret;
 
 	if (!d)
 		return -ENOMEM;
+	d->owns = owns;
+	ring = memif_zero_copy(p, d) ? p->ring : 0;
 	d->peer = peer;
 	d->frame_max = p->room;
 	d->gated = true;
@@ -137,8 +158,9 @@ static int memif_new(struct dpdk_port *p, uint32_t peer, struct dpdk_dev **out)
 }
 
 /*
- * The server's half of a connection. The client owns the socket and has made its device already, so
- * DPDK's threads bring the link up. Zero copy needs EAL's descriptor until the link is up.
+ * The half of the end that was connected to. The peer owns the socket and has made its device
+ * already, so DPDK's threads bring the link up. Zero copy needs EAL's descriptor until the link is
+ * up.
  */
 static int memif_connect(struct dpdk_port *p, struct dpdk_dev *d, const struct dpdk_addr *sock)
 {
@@ -258,6 +280,35 @@ static int memif_sizes(struct dpdk_port *p, const struct gx_port_cfg *cfg)
 	return 0;
 }
 
+/* @sock: the address of one more device at our socket; NULL: make the socket alone. */
+static int memif_listen(struct dpdk_port *p, struct dpdk_addr *sock)
+{
+	int ret = 0;
+
+	pthread_mutex_lock(&ours.lock);
+	if (!ours.sock.path[0])
+		ret = dpdk_dir_open("gx-memif", &ours.dir);
+	if (!ret && !ours.holder.made) {
+		snprintf(ours.sock.path, sizeof(ours.sock.path), "%s/sock", ours.dir.path);
+		ours.pid = getpid();
+		ours.holder.owns = true;
+		ret = memif_make(p, &ours.holder, &ours.sock);
+	}
+	if (!ret && sock) {
+		ours.sock.id++;
+		*sock = ours.sock;
+	}
+	pthread_mutex_unlock(&ours.lock);
+	return ret;
+}
+
+/* A child of fork() leaves the folder to its parent. */
+static void __attribute__((destructor)) memif_leave(void)
+{
+	if (ours.pid == getpid())
+		dpdk_dir_close(&ours.dir);
+}
+
 int dpdk_memif_open(struct dpdk_port *p, const struct gx_port_cfg *cfg)
 {
 	char v[32];
@@ -265,31 +316,24 @@ int dpdk_memif_open(struct dpdk_port *p, const struct gx_port_cfg *cfg)
 
 	if (ret)
 		return ret;
-	p->zero_copy = p->server &&
-		       !(dpdk_args_get(&p->args, "zero-copy", v, sizeof(v)) && !strcmp(v, "no"));
+	p->zero_copy = !(dpdk_args_get(&p->args, "zero-copy", v, sizeof(v)) && !strcmp(v, "no"));
 	p->p.caps.flags = GX_PORT_ORDERED | GX_PORT_LOSSLESS | GX_PORT_TRUST | GX_PORT_LOCAL;
-	if (p->server)
-		return 0;
-	ret = dpdk_dir_open("gx-memif", &p->dir);
-	if (ret)
-		return ret;
-	snprintf(p->sock.path, sizeof(p->sock.path), "%s/sock", p->dir.path);
-	/* Nobody connects to this device. The socket exists as long as it does. */
-	return memif_make(p, &p->holder, &p->sock);
+	/* A server may never connect to anybody. */
+	return p->server ? 0 : memif_listen(p, NULL);
 }
 
-int dpdk_memif_add(struct dpdk_queue *q, uint32_t index, struct dpdk_addr *sock)
+int dpdk_memif_add(struct dpdk_queue *q, uint32_t index, bool owns, struct dpdk_addr *sock)
 {
 	struct dpdk_port *p = q->port;
 	struct dpdk_peer *peer = q->peer[index];
+	int ret = owns ? memif_listen(p, sock) : 0;
 
-	int ret = rte_eth_dev_count_avail() == RTE_MAX_ETHPORTS ? dev_full()
-								: memif_new(p, index, &peer->dev);
-
-	if (ret || p->server)
+	if (!ret)
+		ret = rte_eth_dev_count_avail() == RTE_MAX_ETHPORTS
+			      ? dev_full()
+			      : memif_new(p, index, owns, &peer->dev);
+	if (ret || !owns)
 		return ret;
-	p->sock.id++;
-	*sock = p->sock;
 	return memif_make(p, peer->dev, sock);
 }
 
@@ -302,12 +346,5 @@ int dpdk_memif_connect(struct dpdk_queue *q, struct dpdk_peer *peer, const struc
 		dpdk_encap_init(&peer->encap[h], &us, (uint16_t)(h == GX_HALF_CTL), nobody,
 				0xa9fe0002, (uint16_t)(h == GX_HALF_CTL));
 	peer->dev->frame_max = GX_MIN(q->port->room, (uint32_t)addr->room);
-	return q->port->server ? memif_connect(q->port, peer->dev, addr) : 0;
-}
-
-void dpdk_memif_close(struct dpdk_port *p)
-{
-	if (p->holder.made)
-		dpdk_gate_call(memif_unmake_run, &p->holder);
-	dpdk_dir_close(&p->dir);
+	return peer->dev->owns ? 0 : memif_connect(q->port, peer->dev, addr);
 }

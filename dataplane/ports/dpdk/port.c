@@ -60,7 +60,6 @@ static void dpdk_port_close(struct gx_port *gp)
 		return;
 	if (!p->args.memif && p->queue[0])
 		dpdk_shared_close(p);
-	dpdk_memif_close(p);
 	if (p->alias)
 		gx_arena_unmap(p->arena, p->alias, dpdk_mem.len);
 	for (unsigned i = 0; i < p->nr_queues; i++)
@@ -174,13 +173,14 @@ static void dpdk_queue_close(struct gx_port_queue *gq)
 			rte_pktmbuf_free(q->fifo[h].ent[q->fifo[h].tail % DPDK_FIFO].m);
 }
 
-static void peer_laddr(struct dpdk_queue *q, const struct dpdk_addr *sock, struct gx_port_addr *out)
+static void peer_laddr(struct dpdk_queue *q, const struct dpdk_peer *peer,
+		       const struct dpdk_addr *sock, struct gx_port_addr *out)
 {
 	struct dpdk_port *p = q->port;
 	struct dpdk_addr a = *sock;
 
 	a.kind = p->args.memif ? DPDK_MEMIF : DPDK_IP;
-	a.owner = p->args.memif && !p->server;
+	a.owner = p->args.memif && peer->dev->owns;
 	a.room = (uint16_t)(p->args.memif ? p->room : p->frame_max);
 	if (p->pool.arena)
 		a.id = 1 + (uint32_t)p->pool.gpu->device;
@@ -207,14 +207,14 @@ static int dpdk_peer_add(struct gx_port_queue *gq, uint32_t *out, struct gx_port
 	if (!q->peer[i])
 		return -ENOMEM;
 	if (q->port->args.memif)
-		ret = dpdk_memif_add(q, i, &sock);
+		ret = dpdk_memif_add(q, i, laddr->dials, &sock);
 	else
 		q->peer[i]->dev = &q->dev;
 	if (ret) {
 		dpdk_peer_del(gq, i);
 		return ret;
 	}
-	peer_laddr(q, &sock, laddr);
+	peer_laddr(q, q->peer[i], &sock, laddr);
 	*out = i;
 	return 0;
 }
@@ -233,7 +233,7 @@ static int dpdk_peer_connect(struct gx_port_queue *gq, uint32_t index,
 	if (!peer || peer->connected)
 		return -EINVAL;
 	if (dpdk_addr_get(raddr, &addr) || (addr.kind == DPDK_MEMIF) != memif ||
-	    (memif && addr.owner != q->port->server)) {
+	    (memif && addr.owner == peer->dev->owns)) {
 		gx_port_why_set("port dpdk: the peer's address does not fit %s",
 				q->port->args.name);
 		return -EPROTO;
