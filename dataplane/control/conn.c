@@ -93,6 +93,7 @@ int conn_lane_open(struct gx_conn *c, unsigned lane, struct gx_hello_lane *local
 	ep->core = gx->core[(c->first_core + lane) % gx->nr_cores];
 	ep->ops = ops;
 	ep->lane = lane;
+	ep->port = c->nr_ways ? c->way[lane % c->nr_ways] : c->port;
 	ep->attach.fn = call_attach;
 	ep->fail.fn = call_fail;
 	ret = ep->ops->ep_open(ep, local);
@@ -213,6 +214,13 @@ void conn_tick(struct gx_conn *c)
 		if (ep->fault_why)
 			conn_down(c, fault, "data of peer %s cannot be received: %s", c->peer_name,
 				  ep->fault_why);
+		else if (fault == -ETIMEDOUT && c->nr_ways)
+			conn_down(
+				c, fault,
+				"peer %s was not heard for %.1f s on lane %u, over port %.64s: is "
+				"that way down?",
+				c->peer_name, c->agreed.peer_timeout_ns / 1e9, i,
+				c->gx->port[ep->port].name);
 		else if (fault == -ETIMEDOUT)
 			conn_down(c, fault, "peer %s was not heard for %.1f s", c->peer_name,
 				  c->agreed.peer_timeout_ns / 1e9);

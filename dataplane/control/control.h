@@ -12,7 +12,7 @@
 
 /** conn_new() - A connection in state CONNECTING, in gx->conns. NULL: out of memory. */
 struct gx_conn *conn_new(struct gx *gx, bool server);
-/** conn_lane_open() - Open lane @lane over conn->port on core (first_core + lane) % nr_cores. Fill
+/** conn_lane_open() - Open lane @lane over its port on core (first_core + lane) % nr_cores. Fill
  * in @local for the peer. local->port.fd stays the port's (dup it to send it). Return: 0, -errno
  * with gx_error(). */
 int conn_lane_open(struct gx_conn *c, unsigned lane, struct gx_hello_lane *local);

@@ -450,21 +450,50 @@ static int connect_addrs(struct ctl_conn *cc, const char *addr)
 	return 0;
 }
 
-/* The user may only force a port of this context. */
+static bool port_is(const struct gx_port_slot *s, const char *name, size_t len)
+{
+	return (!strncmp(name, s->device, len) && !s->device[len]) ||
+	       (!strncmp(name, s->name, len) && !s->name[len]);
+}
+
+/* The first of our ports with that name that is not wanted yet. Return: its index; -1. */
+static int connect_port_find(const struct ctl_conn *cc, const char *name, size_t len)
+{
+	const struct gx *gx = cc->ctl->gx;
+
+	for (unsigned i = 0; i < gx->nr_ports; i++)
+		if (port_is(&gx->port[i], name, len) && !memchr(cc->wanted, (int)i, cc->nr_wanted))
+			return (int)i;
+	return -1;
+}
+
+/* The user may only force ports of this context, one or "one;another". */
 static int connect_port(struct ctl_conn *cc, const char *port)
 {
-	struct gx *gx = cc->ctl->gx;
+	const struct gx *gx = cc->ctl->gx;
+	size_t len;
 
-	if (!port)
-		return 0;
-	for (unsigned i = 0; i < gx->nr_ports; i++) {
-		if (strcmp(port, gx->port[i].device) && strcmp(port, gx->port[i].name))
-			continue;
-		snprintf(cc->forced, sizeof(cc->forced), "%s", gx->port[i].match);
-		cc->forced_port = i;
-		return 0;
+	for (const char *at = port; at; at = at[len] ? at + len + 1 : NULL) {
+		int i;
+
+		len = strcspn(at, ";");
+		i = connect_port_find(cc, at, len);
+		if (i < 0)
+			return gx_fail(
+				-ENODEV, "port %.*s is not opened here%s: name it in gx_opts.ports",
+				(int)GX_MIN(len, 64), at, cc->nr_wanted ? ", or not so often" : "");
+		if (cc->nr_wanted && strcmp(gx->port[i].match, cc->forced))
+			return gx_fail(-EINVAL,
+				       "ports %.64s and %.64s are of two kinds, and the lanes of a "
+				       "connection take ports of one kind: name one of them",
+				       cc->forced, gx->port[i].match);
+		if (!cc->nr_wanted) {
+			snprintf(cc->forced, sizeof(cc->forced), "%s", gx->port[i].match);
+			cc->forced_port = (unsigned)i;
+		}
+		cc->wanted[cc->nr_wanted++] = (uint8_t)i;
 	}
-	return gx_fail(-ENODEV, "port %.64s is not opened here: name it in gx_opts.ports", port);
+	return 0;
 }
 
 /* The user may only force a link that this end can take. */
@@ -482,6 +511,12 @@ static int connect_link(struct ctl_conn *cc, const char *link)
 	if (!strcmp(link, "tcp") && cc->forced[0])
 		return gx_fail(-EINVAL, "link tcp uses no port, and port %.64s is asked for",
 			       cc->forced);
+	if (!strcmp(link, "verbs") && cc->nr_wanted > 1)
+		return gx_fail(
+			-EINVAL,
+			"link verbs takes one port, and %u are asked for: name one of them; its "
+			"devices are in gx_opts.rails",
+			cc->nr_wanted);
 	if (!strcmp(link, "verbs") && why_verbs)
 		return gx_fail(-ENODEV, "link verbs cannot be had at this end: %s", why_verbs);
 	if (!strcmp(link, "local") && why)

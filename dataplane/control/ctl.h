@@ -142,10 +142,12 @@ struct ctl_conn {
 	uint8_t from[16];
 	char forced[GX_NAME_MAX]; /* client: match of the wanted port; "": the best */
 	unsigned forced_port;	  /* its index in gx->port[] */
-	char link[16];		  /* client: the wanted link; "": the best */
-	unsigned nr_qps;	  /* client, link verbs: queue pairs; 0: the default */
-	char no_share[192];	  /* client: why it shares no memory with this server; "": it may */
-	unsigned lanes_max;	  /* client: 0: no limit */
+	unsigned nr_wanted;	  /* client: wanted ports, all of one match; 0: the best one */
+	uint8_t wanted[GX_HELLO_PORTS]; /* [nr_wanted]: their indices in gx->port[] */
+	char link[16];			/* client: the wanted link; "": the best */
+	unsigned nr_qps;		/* client, link verbs: queue pairs; 0: the default */
+	char no_share[192]; /* client: why it shares no memory with this server; "": it may */
+	unsigned lanes_max; /* client: 0: no limit */
 	struct ctl_addr addrs[CTL_ADDRS_MAX];
 	unsigned nr_addrs, addr; /* client: addresses to try; the one under way */
 	int addr_err;		 /* client: why the last one failed */
@@ -311,6 +313,10 @@ int ctl_path_port_find(const struct gx_hello *h, const char *name); /* index; -1
 void ctl_path_why(struct gx_conn *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Client: choose link and port. Return: a verdict. */
 int ctl_path_choose(struct ctl_conn *cc);
+/* Client: the ports that the lanes of @l take in turn, if several are wanted. Return: a verdict. */
+int ctl_path_ways(struct ctl_conn *cc, struct gx_hello_lanes *l);
+/* Server: are these ports that both ends have? Then the lanes take them. Return: a verdict. */
+int ctl_path_ways_take(struct ctl_conn *cc, const struct gx_hello_lanes *l);
 
 /* -- ctl_hello.c -- */
 

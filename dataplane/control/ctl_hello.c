@@ -72,7 +72,8 @@ static void hello_fill(const struct ctl_conn *cc, struct gx_hello *h)
 			       .chunk_b = gx->opts.chunk_b,
 			       .window = gx->opts.window,
 			       .integrity = 1u << GX_INTEGRITY_NONE | 1u << GX_INTEGRITY_CRC,
-			       .links = 1u << GX_LINK_PACKET | 1u << GX_LINK_TCP | GX_LINKS_BARE};
+			       .links = 1u << GX_LINK_PACKET | 1u << GX_LINK_TCP | GX_LINKS_BARE |
+					GX_HELLO_KNOWS_WAYS};
 	memcpy(h->host_id, cc->ctl->host_id, sizeof(h->host_id));
 	memcpy(h->nonce, cc->nonce, sizeof(h->nonce));
 	if (cc->server)
@@ -436,12 +437,15 @@ static int connect_fill(struct ctl_conn *cc)
 	const struct gx_hello *peer = &cc->conn->peer;
 	struct gx_hello_lanes *l = &cc->setup->local;
 	const char *name = cc->ctl->gx->port[cc->conn->port].match;
-	int peer_i = ctl_path_port_find(peer, name);
+	int peer_i = ctl_path_port_find(peer, name), ret;
 
 	snprintf(l->port, sizeof(l->port), "%s", name);
 	l->link = cc->conn->link;
 	l->nr_lanes = connect_nr_lanes(cc);
-	l->quantum = connect_quantum(cc, peer_i);
+	ret = ctl_path_ways(cc, l);
+	if (ret)
+		return ret;
+	l->quantum = connect_quantum(cc, l->nr_ways ? l->ways[0].server : peer_i);
 	l->chunk_b = opts->chunk_b;
 	l->window = opts->window;
 	l->integrity = connect_integrity(cc);
@@ -498,7 +502,8 @@ void ctl_hello_shown(struct ctl_conn *cc)
 static bool accept_is_valid(const struct gx_hello_lanes *w, const struct gx_hello_lanes *a)
 {
 	if (a->link != w->link || strcmp(a->port, w->port) || a->nr_lanes != w->nr_lanes ||
-	    a->integrity != w->integrity)
+	    a->integrity != w->integrity || a->nr_ways != w->nr_ways ||
+	    memcmp(a->ways, w->ways, sizeof(a->ways)))
 		return false;
 	if (a->quantum < GX_WIRE_QUANTUM_MIN || a->quantum > w->quantum || a->quantum % 16)
 		return false;
@@ -684,9 +689,10 @@ static int connect_link_take(struct ctl_conn *cc, const struct gx_hello_lanes *w
 }
 
 /* The largest payload of a packet at this end; with a pool in GPU memory, at either end. */
-static uint32_t accept_quantum_max(const struct ctl_conn *cc, const char *port)
+static uint32_t accept_quantum_max(const struct ctl_conn *cc, const struct gx_hello_lanes *want)
 {
-	int peer_i = ctl_path_port_find(&cc->conn->peer, port);
+	int peer_i = want->nr_ways ? want->ways[0].client
+				   : ctl_path_port_find(&cc->conn->peer, want->port);
 	uint32_t max = lanes_port(cc)->caps.payload_max;
 
 	if (cc->conn->link == GX_LINK_TCP)
@@ -704,7 +710,7 @@ static bool accept_fill(const struct ctl_conn *cc, const struct gx_hello_lanes *
 
 	memcpy(l->port, want->port, sizeof(l->port));
 	l->link = want->link;
-	l->quantum = GX_MIN(want->quantum, accept_quantum_max(cc, want->port)) & ~15u;
+	l->quantum = GX_MIN(want->quantum, accept_quantum_max(cc, want)) & ~15u;
 	if (l->quantum < GX_WIRE_QUANTUM_MIN)
 		return false;
 	l->chunk_b = GX_MIN(want->chunk_b, opts->chunk_b);
@@ -716,6 +722,8 @@ static bool accept_fill(const struct ctl_conn *cc, const struct gx_hello_lanes *
 		l->peer_timeout_ns =
 			GX_MIN(l->peer_timeout_ns, GX_MAX(opts->peer_timeout_ns, TIMEOUT_FAR_NS));
 	l->nr_lanes = want->nr_lanes;
+	l->nr_ways = want->nr_ways;
+	memcpy(l->ways, want->ways, sizeof(l->ways));
 	return true;
 }
 
@@ -768,14 +776,17 @@ int ctl_hello_connect_take(struct ctl_conn *cc, const uint8_t *body, uint32_t le
 		ret = connect_link_take(cc, &s->remote);
 	if (ret)
 		return ret;
-	if (!accept_fill(cc, &s->remote, &s->local))
-		return ctl_conn_refuse(cc, -EMSGSIZE,
-				       "the server's port %s carries less than %u bytes a packet",
-				       s->remote.port, GX_WIRE_QUANTUM_MIN);
 	snprintf(cc->conn->why, sizeof(cc->conn->why), "%s: chosen by the client",
 		 s->remote.link == GX_LINK_LOCAL   ? "local"
 		 : s->remote.link == GX_LINK_VERBS ? "verbs"
 						   : s->remote.port);
+	ret = ctl_path_ways_take(cc, &s->remote);
+	if (ret)
+		return ret;
+	if (!accept_fill(cc, &s->remote, &s->local))
+		return ctl_conn_refuse(cc, -EMSGSIZE,
+				       "the server's port %s carries less than %u bytes a packet",
+				       s->remote.port, GX_WIRE_QUANTUM_MIN);
 	lanes_crc_by_copy(cc->conn, &s->local);
 	connect_cores_take(cc, s->local.nr_lanes);
 	lanes_agree(cc->conn, &s->local);

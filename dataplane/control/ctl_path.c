@@ -67,6 +67,123 @@ void ctl_path_why(struct gx_conn *c, const char *fmt, ...)
 	va_end(ap);
 }
 
+/* ---- Several ports ---- */
+
+/* Is port @i, which the peer's @peer_i goes with, like the first pair? The lanes share one quantum, and
+ * the guarantees of one port. */
+static bool way_is_alike(const struct ctl_conn *cc, const struct gx_hello_way *a,
+			 const struct gx_hello_way *b)
+{
+	const struct gx *gx = cc->ctl->gx;
+	const struct gx_hello *peer = &cc->conn->peer;
+	uint8_t own_a = cc->server ? a->server : a->client,
+		own_b = cc->server ? b->server : b->client;
+	uint8_t peer_a = cc->server ? a->client : a->server;
+	uint8_t peer_b = cc->server ? b->client : b->server;
+	const struct gx_port_caps *x = &gx->port[own_a].port->caps,
+				  *y = &gx->port[own_b].port->caps;
+
+	return !((x->flags ^ y->flags) & ~GX_PORT_NORMAL_PAGES) &&
+	       x->payload_max == y->payload_max && x->payload_best == y->payload_best &&
+	       !((peer->ports[peer_a].flags ^ peer->ports[peer_b].flags) & ~GX_PORT_NORMAL_PAGES) &&
+	       peer->ports[peer_a].payload_max == peer->ports[peer_b].payload_max &&
+	       peer->ports[peer_a].payload_best == peer->ports[peer_b].payload_best;
+}
+
+/* A port that reaches one host only is for ends on one host; at the server, for one that has shown
+ * its user. */
+static bool way_reaches(const struct ctl_conn *cc, const struct gx_hello_way *w)
+{
+	uint8_t own = cc->server ? w->server : w->client, peer = cc->server ? w->client : w->server;
+	uint32_t flags = cc->ctl->gx->port[own].port->caps.flags | cc->conn->peer.ports[peer].flags;
+
+	return !(flags & GX_PORT_LOCAL) || (cc->server ? cc->proven : ctl_path_same_host(cc));
+}
+
+/* The ways exist. */
+static int ways_settle(struct ctl_conn *cc, const struct gx_hello_lanes *l)
+{
+	struct gx_conn *c = cc->conn;
+
+	if (!way_reaches(cc, &l->ways[0])) /* the others have the same flags */
+		return ctl_conn_refuse(cc, -ENODEV, "port %s reaches one host only", l->port);
+	for (uint32_t k = 1; k < l->nr_ways; k++)
+		if (!way_is_alike(cc, &l->ways[0], &l->ways[k]))
+			return ctl_conn_refuse(
+				cc, -EINVAL,
+				"ports %s differ in their MTU, or in what they promise, and the "
+				"lanes of a connection share both: give them one MTU, or name one "
+				"of them",
+				l->port);
+	for (uint32_t k = 0; k < l->nr_ways; k++)
+		c->way[k] = cc->server ? l->ways[k].server : l->ways[k].client;
+	c->nr_ways = l->nr_ways;
+	c->port = c->way[0];
+	ctl_path_why(c, "lanes take %u ports in turn", c->nr_ways);
+	return 0;
+}
+
+/* Return: index in @h->ports of the @k-th port of that name, from 0; -1. */
+static int ways_peer_find(const struct gx_hello *h, const char *name, unsigned k)
+{
+	for (unsigned i = 0; i < h->nr_ports; i++)
+		if (!strcmp(h->ports[i].name, name) && !k--)
+			return (int)i;
+	return -1;
+}
+
+/* Our k-th port of a name goes with the k-th one of the server. */
+int ctl_path_ways(struct ctl_conn *cc, struct gx_hello_lanes *l)
+{
+	const struct gx *gx = cc->ctl->gx;
+	unsigned n = GX_MIN(cc->nr_wanted, l->nr_lanes);
+
+	if (cc->nr_wanted > n)
+		ctl_path_why(cc->conn, "%u of %u ports, because there are no more lanes", n,
+			     cc->nr_wanted);
+	if (n < 2 || l->link != GX_LINK_PACKET)
+		return 0;
+	if (!(cc->conn->peer.links & GX_HELLO_KNOWS_WAYS))
+		return ctl_conn_refuse(cc, -EOPNOTSUPP,
+				       "the server takes one port a connection: install the same "
+				       "gx at both ends, or name one port");
+	for (unsigned k = 0; k < n; k++) {
+		unsigned before = 0;
+		int i;
+
+		for (unsigned j = 0; j < cc->wanted[k]; j++)
+			before += !strcmp(gx->port[j].match, cc->forced);
+		i = ways_peer_find(&cc->conn->peer, cc->forced, before);
+		if (i < 0)
+			return ctl_conn_refuse(cc, -ENODEV,
+					       "the client wants port %s number %u, and the server "
+					       "has not so many: open as many at both ends, in the "
+					       "same order",
+					       cc->forced, before + 1);
+		l->ways[k] = (struct gx_hello_way){cc->wanted[k], (uint8_t)i};
+	}
+	l->nr_ways = n;
+	return ways_settle(cc, l);
+}
+
+int ctl_path_ways_take(struct ctl_conn *cc, const struct gx_hello_lanes *l)
+{
+	const struct gx *gx = cc->ctl->gx;
+	const struct gx_hello *peer = &cc->conn->peer;
+
+	for (uint32_t k = 0; k < l->nr_ways; k++) {
+		const struct gx_hello_way *w = &l->ways[k];
+
+		if (w->server >= gx->nr_ports || w->client >= peer->nr_ports ||
+		    strcmp(gx->port[w->server].match, l->port) ||
+		    strcmp(peer->ports[w->client].name, l->port))
+			return ctl_conn_refuse_bad(cc, "CONNECT with ports that are not there");
+	}
+	return l->nr_ways ? ways_settle(cc, l) : 0;
+}
+
+/* ---- The choice ---- */
+
 /* Both ends map the memory of port shm. */
 static bool choose_shares(const char *name)
 {

@@ -335,6 +335,31 @@ static void lane_get(struct wire_in *in, struct gx_hello_lane *l)
 	l->salt = in_u32(in);
 }
 
+static void ways_put(struct wire_out *o, const struct gx_hello_lanes *l)
+{
+	uint32_t n = GX_MIN(l->nr_ways, GX_HELLO_PORTS);
+
+	out_u8(o, (uint8_t)n);
+	for (uint32_t i = 0; i < n; i++) {
+		out_u8(o, l->ways[i].client);
+		out_u8(o, l->ways[i].server);
+	}
+}
+
+/* One way is no list of ways. */
+static void ways_get(struct wire_in *in, struct gx_hello_lanes *l)
+{
+	uint8_t n = in_u8(in);
+
+	if (n < 2 || n > GX_HELLO_PORTS || n > l->nr_lanes)
+		in->bad = true;
+	for (uint32_t i = 0; !in->bad && i < n; i++) {
+		l->ways[i].client = in_u8(in);
+		l->ways[i].server = in_u8(in);
+	}
+	l->nr_ways = in->bad ? 0 : n;
+}
+
 uint32_t gx_hello_lanes_put(uint8_t *b, enum gx_hello_type type, const struct gx_hello_lanes *l)
 {
 	struct wire_out o = frame_start(b, type);
@@ -352,6 +377,8 @@ uint32_t gx_hello_lanes_put(uint8_t *b, enum gx_hello_type type, const struct gx
 	out_u32(&o, nr_lanes);
 	for (uint32_t i = 0; i < nr_lanes; i++)
 		lane_put(&o, &l->lanes[i]);
+	if (l->link == GX_LINK_PACKET && l->nr_ways)
+		ways_put(&o, l);
 	if (l->link == GX_LINK_VERBS) {
 		out_u32(&o, GX_MIN(l->verbs_b, GX_HELLO_VERBS_MAX));
 		out_bytes(&o, l->verbs, GX_MIN(l->verbs_b, GX_HELLO_VERBS_MAX));
@@ -379,6 +406,8 @@ int gx_hello_lanes_get(const uint8_t *b, uint32_t len, struct gx_hello_lanes *l)
 	l->nr_lanes = in_count(&in, GX_HELLO_LANES);
 	for (uint32_t i = 0; i < l->nr_lanes; i++)
 		lane_get(&in, &l->lanes[i]);
+	if (l->link == GX_LINK_PACKET && in.pos < in.len)
+		ways_get(&in, l);
 	if (l->link == GX_LINK_VERBS) {
 		l->verbs_b = in_count(&in, GX_HELLO_VERBS_MAX);
 		in_bytes(&in, l->verbs, l->verbs_b);

@@ -158,6 +158,7 @@ struct gx_ep {
 	struct gx_core *core;
 	const struct gx_link_ops *ops;
 	unsigned lane;
+	unsigned port;		     /* index in gx->port[]; frozen */
 	struct gx_call attach, fail; /* ctl -> core */
 	bool want_attach, want_fail; /* ctl: ask again, the core's inbox was full */
 	int fail_err;		     /* ctl writes it before it sends fail */
@@ -187,11 +188,13 @@ struct gx_conn {
 	bool server;	  /* accepted, not connected */
 	bool user_closed; /* gx_conn_close() was called */
 	bool reported_up;
-	unsigned port;		  /* index in gx->port[] */
-	enum gx_link_id link;	  /* frozen before the first lane is opened */
-	struct local_conn *local; /* local link: rings and mappings; NULL for other links */
-	struct tcp_conn *tcp;	  /* tcp link: data sockets; NULL for other links. ctl */
-	struct verbs_conn *verbs; /* verbs link: queue pairs and keys; NULL for other links */
+	unsigned port;		     /* index in gx->port[] */
+	unsigned nr_ways;	     /* several ports, which lanes take in turn; 0: .port alone */
+	uint8_t way[GX_HELLO_PORTS]; /* [nr_ways]: these, .port first */
+	enum gx_link_id link;	     /* frozen before the first lane is opened */
+	struct local_conn *local;    /* local link: rings and mappings; NULL for other links */
+	struct tcp_conn *tcp;	     /* tcp link: data sockets; NULL for other links. ctl */
+	struct verbs_conn *verbs;    /* verbs link: queue pairs and keys; NULL for other links */
 	const struct gx_mem *told[GX_REGIONS_MAX]; /* our regions in the order of our HELLO; NULL:
 						      it was freed */
 	unsigned nr_told;

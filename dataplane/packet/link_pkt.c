@@ -214,7 +214,7 @@ static int ep_pool_checks(const struct pkt_ep *e)
 static int pkt_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 {
 	struct pkt_ep *e = pkt_of(ep);
-	struct link_pkt *l = ep->core->link[ep->conn->port];
+	struct link_pkt *l = ep->core->link[ep->port];
 	const struct gx_port_caps *caps = &l->port->caps;
 	int ret;
 

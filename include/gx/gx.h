@@ -448,7 +448,12 @@ struct gx_connect_opts {
 	size_t size;
 	const char *port;    /* force this port of the context: "shm", "udp", "dpdk:net_memif",
 				"dpdk:0000:3b:00.0" (up to the first comma, or all). NULL: the best
-				port that both ends have */
+				port that both ends have. Several of one kind, with ';' between
+				them: lanes take them in turn, so name them in the order of the
+				cores that are near them. The server's first port of that kind goes
+				with this end's first one, and so on. One that is silent ends the
+				connection, as a silent peer does. With fewer lanes than ports,
+				the last ones are left out. Link "verbs" takes one port */
 	unsigned lanes;	     /* endpoints wanted; 0: as many as both ends have cores for */
 	unsigned first_core; /* lane i runs on core (first_core + i) % nr_cores at this end */
 	uint64_t timeout_ns; /* for each step of the set-up; default 5 s */

@@ -198,6 +198,9 @@ enum gx_link_id { GX_LINK_PACKET, GX_LINK_LOCAL, GX_LINK_TCP, GX_LINK_VERBS };
 /* Likewise: link tcp of this end can send payload on sockets of its own, see docs/wire.md. */
 #define GX_LINKS_BARE	     (1u << 17)
 
+/* Likewise: this end takes .ways in CONNECT and ACCEPT. */
+#define GX_HELLO_KNOWS_WAYS (1u << 19)
+
 /* How does a peer on the same host reach a region's memory? */
 enum gx_export_kind {
 	GX_EXPORT_NONE,	    /* not at all: the packet link carries the bytes */
@@ -275,6 +278,12 @@ struct gx_hello_lanes { /* CONNECT and ACCEPT */
 	uint64_t peer_timeout_ns;
 	uint32_t nr_lanes;
 	struct gx_hello_lane lanes[GX_HELLO_LANES];
+	/* Link packet alone: ports named .port that lanes take in turn, by their numbers in the two
+	 * HELLOs. 0: the first one of that name, at both ends */
+	uint32_t nr_ways;
+	struct gx_hello_way {
+		uint8_t client, server;
+	} ways[GX_HELLO_PORTS];
 	/* Link verbs alone: its queue pairs and keys, which dataplane/verbs/ encodes. */
 	uint32_t verbs_b;
 	uint8_t verbs[GX_HELLO_VERBS_MAX];

@@ -1255,6 +1255,102 @@ static void connect__port_by_what_it_speaks(void **state)
 	assert_says(client->text, "gx_opts.ports dpdk:DEVICE");
 }
 
+/* Each end has two ports udp, and more behind them. */
+static void two_udps(void)
+{
+	fake_port_add(client, "udp", 0, 1392, 8928);
+	fake_port_add(client, "other", 0, 1392, 8928);
+	fake_port_add(server, "other", 0, 1392, 8928);
+	fake_port_add(server, "udp", 0, 1392, 8928);
+}
+
+static void connect__several_ports(void **state)
+{
+	static const uint8_t ports[2][2] = {{1, 2}, {1, 3}};
+	struct fake *const ends[] = {client, server};
+	char addr[32];
+
+	two_udps();
+	server_listen(addr);
+	both_up(addr, &(struct gx_connect_opts){.port = "udp;udp"});
+	wait_up(server, 1);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(ends[i]->up->nr_ways, 2);
+		assert_memory_equal(ends[i]->up->way, ports[i], 2);
+		assert_int_equal(ends[i]->up->port, 1);
+		assert_says(ends[i]->up->why, "2 ports in turn");
+	}
+}
+
+static void connect__several_ports_one_lane(void **state)
+{
+	char addr[32];
+
+	two_udps();
+	server_listen(addr);
+	both_up(addr, &(struct gx_connect_opts){.port = "udp;udp", .lanes = 1});
+	wait_up(server, 1);
+	assert_int_equal(client->up->nr_ways, 0);
+	assert_int_equal(server->up->nr_ways, 0);
+	assert_says(client->up->why, "1 of 2 ports");
+}
+
+/* The ports that are taken have their pools in a GPU, and so large packets. The first one of that name
+ * has not. */
+static void connect__several_ports_with_pools(void **state)
+{
+	char addr[32];
+
+	for (unsigned i = 2; i < 4; i++) {
+		fake_port_add(client, "shm", GX_PORT_LOCAL | GX_PORT_LOSSLESS | GX_PORT_RX_GPU,
+			      1 << 20, 1 << 20);
+		snprintf(client->gx.port[i].device, sizeof(client->gx.port[i].device), "shm%u", i);
+		snprintf(client->gx.port[i].name, sizeof(client->gx.port[i].name), "shm%u", i);
+		fake_port_add(server, "shm", GX_PORT_LOCAL | GX_PORT_LOSSLESS, 4096, 8192);
+	}
+	server_listen(addr);
+	both_up(addr, &(struct gx_connect_opts){.port = "shm2;shm3"});
+	wait_up(server, 1);
+	assert_int_equal(client->up->nr_ways, 2);
+	assert_int_equal(client->up->agreed.quantum, GX_WIRE_QUANTUM_MAX);
+	assert_int_equal(server->up->agreed.quantum, GX_WIRE_QUANTUM_MAX);
+}
+
+static void fail__several_ports(void **state)
+{
+	static const struct {
+		const char *port;
+		int err;
+		const char *what;
+	} here[] = {{"udp;shm", -EINVAL, "two kinds"},
+		    {"udp;udp;udp", -ENODEV, "not so often"},
+		    {"udp;", -ENODEV, "not opened here"},
+		    {";udp", -ENODEV, "not opened here"}};
+	const struct gx_connect_opts opts = {.port = "udp;udp"};
+	char addr[32];
+
+	two_udps();
+	server_listen(addr);
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(here); i++) {
+		const struct gx_connect_opts o = {.port = here[i].port};
+
+		assert_int_equal(ctl_connect(client_conn(), addr, &o), here[i].err);
+		assert_says(gx_error(), here[i].what);
+	}
+	assert_int_equal(ctl_connect(client_conn(), addr,
+				     &(struct gx_connect_opts){.port = "udp;udp", .link = "verbs"}),
+			 -EINVAL);
+	assert_says(gx_error(), "link verbs takes one port");
+	CTL_SET(server, ports[3].caps.payload_max, 1408);
+	client_connect(addr, &opts);
+	wait_down(client, 1, -EINVAL);
+	assert_says(client->text, "MTU");
+	CTL_SET(server, gx.nr_ports, 3);
+	client_connect(addr, &opts);
+	wait_down(client, 2, -ENODEV);
+	assert_says(client->text, "number 2");
+}
+
 static void fail__lane_open(void **state)
 {
 	char addr[32];
@@ -1595,8 +1691,16 @@ static void server__bad_connect(void **state)
 	CONNECT_REFUSED(peer_timeout_ns, UINT64_MAX, -EPROTO, "time-out");
 	CONNECT_REFUSED(lanes[CORES - 1].credit, CTL_CREDIT_MAX + 1, -EPROTO, "credit");
 	CONNECT_REFUSED(port[0], 'x', -ENODEV, "no port xdp");
+	good.nr_ways = 2;
+	good.ways[0] = good.ways[1] = (struct gx_hello_way){1, 1};
+	CONNECT_REFUSED(ways[0].server, 2, -EPROTO, "not there");
+	CONNECT_REFUSED(ways[1].server, 255, -EPROTO, "not there");
+	CONNECT_REFUSED(ways[0].client, 0, -EPROTO, "not there");
+	CONNECT_REFUSED(ways[1].client, 255, -EPROTO, "not there");
+	CONNECT_REFUSED(ways[1].server, 0, -EPROTO, "not there");
+	good.nr_ways = 0;
 #undef CONNECT_REFUSED
-	wait_bad(server, 13);
+	wait_bad(server, 18);
 	l = good;
 	l.quantum = UINT32_MAX & ~15u;
 	l.chunk_b = l.window = UINT32_MAX;
@@ -2714,6 +2818,10 @@ static const struct CMUnitTest tests[] = {
 	TEST(up__pool_of_the_client),
 	TEST(up__many_clients),
 	TEST(connect__port_by_what_it_speaks),
+	TEST(connect__several_ports),
+	TEST(connect__several_ports_one_lane),
+	TEST(connect__several_ports_with_pools),
+	TEST(fail__several_ports),
 	TEST(connect__stands_itself),
 	TEST(fail__port_missing),
 	TEST(fail__lane_open),

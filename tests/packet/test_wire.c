@@ -814,6 +814,40 @@ static void lanes_get__verbs(void **state)
 	free(out);
 }
 
+/* Only link packet has several ports, and one is no list. */
+static void lanes_get__ways(void **state)
+{
+	struct gx_hello_lanes *in = lanes_full(), *out = malloc(sizeof(*out));
+	uint32_t body, plain;
+
+	plain = frame_body(gx_hello_lanes_put(frame, GX_HELLO_ACCEPT, in), GX_HELLO_ACCEPT);
+	in->nr_ways = GX_HELLO_PORTS;
+	for (unsigned i = 0; i < GX_HELLO_PORTS; i++)
+		in->ways[i] = (struct gx_hello_way){(uint8_t)i, (uint8_t)(7 - i)};
+	body = frame_body(gx_hello_lanes_put(frame, GX_HELLO_CONNECT, in), GX_HELLO_CONNECT);
+	assert_int_equal(body, plain + 1 + 2 * GX_HELLO_PORTS);
+	assert_int_equal(lanes_get(frame + 8, body, out), 0);
+	assert_memory_equal(in, out, sizeof(*in));
+	for (uint32_t n = plain + 1; n < body; n++)
+		assert_int_equal(lanes_get(frame + 8, n, out), -EPROTO);
+	for (unsigned n = 0; n < 256; n++) {
+		frame[8 + plain] = (uint8_t)n;
+		assert_int_equal(lanes_get(frame + 8, body, out),
+				 n == GX_HELLO_PORTS ? 0 : -EPROTO);
+	}
+	frame[8 + plain] = 1;
+	assert_int_equal(lanes_get(frame + 8, plain + 3, out), -EPROTO);
+	in->nr_lanes = 1; /* fewer lanes than ports */
+	body = frame_body(gx_hello_lanes_put(frame, GX_HELLO_CONNECT, in), GX_HELLO_CONNECT);
+	assert_int_equal(lanes_get(frame + 8, body, out), -EPROTO);
+	in->link = GX_LINK_LOCAL;
+	body = frame_body(gx_hello_lanes_put(frame, GX_HELLO_CONNECT, in), GX_HELLO_CONNECT);
+	assert_int_equal(lanes_get(frame + 8, body, out), 0);
+	assert_int_equal(out->nr_ways, 0);
+	free(in);
+	free(out);
+}
+
 static void lanes_get__refuses(void **state)
 {
 	struct gx_hello_lanes *in = lanes_full(), *out = malloc(sizeof(*out));
@@ -918,39 +952,23 @@ static void frame__refuses(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(hdr_put__layout),
-		cmocka_unit_test(hdr_put__crc_field),
-		cmocka_unit_test(hdr_get__round_trip),
-		cmocka_unit_test(hdr_get__short),
-		cmocka_unit_test(hdr_get__refuses),
-		cmocka_unit_test(hdr_get__plen_differs),
-		cmocka_unit_test(hdr_check__every_bit),
-		cmocka_unit_test(ack_get__round_trip),
-		cmocka_unit_test(ack_get__length),
-		cmocka_unit_test(ack_get__refuses),
-		cmocka_unit_test(rec_get__round_trip),
-		cmocka_unit_test(rec_get__inline),
-		cmocka_unit_test(rec_get__inline_too_long),
-		cmocka_unit_test(rec_put__room),
-		cmocka_unit_test(rec_get__short),
-		cmocka_unit_test(rec_get__sequence),
-		cmocka_unit_test(rec_get__refuses),
-		cmocka_unit_test(rec_get__resend_wraps),
-		cmocka_unit_test(hello_get__round_trip),
-		cmocka_unit_test(hello_get__length),
-		cmocka_unit_test(hello_get__version),
-		cmocka_unit_test(hello_get__counts),
-		cmocka_unit_test(hello_get__names),
-		cmocka_unit_test(hello_get__exports),
-		cmocka_unit_test(hello_put__unprintable),
-		cmocka_unit_test(lanes_get__round_trip),
-		cmocka_unit_test(lanes_get__length),
-		cmocka_unit_test(lanes_get__verbs),
-		cmocka_unit_test(lanes_get__refuses),
-		cmocka_unit_test(error_get__round_trip),
-		cmocka_unit_test(error_get__refuses),
-		cmocka_unit_test(plain_put__lengths),
-		cmocka_unit_test(frame__refuses),
+		cmocka_unit_test(hdr_put__layout),	    cmocka_unit_test(hdr_put__crc_field),
+		cmocka_unit_test(hdr_get__round_trip),	    cmocka_unit_test(hdr_get__short),
+		cmocka_unit_test(hdr_get__refuses),	    cmocka_unit_test(hdr_get__plen_differs),
+		cmocka_unit_test(hdr_check__every_bit),	    cmocka_unit_test(ack_get__round_trip),
+		cmocka_unit_test(ack_get__length),	    cmocka_unit_test(ack_get__refuses),
+		cmocka_unit_test(rec_get__round_trip),	    cmocka_unit_test(rec_get__inline),
+		cmocka_unit_test(rec_get__inline_too_long), cmocka_unit_test(rec_put__room),
+		cmocka_unit_test(rec_get__short),	    cmocka_unit_test(rec_get__sequence),
+		cmocka_unit_test(rec_get__refuses),	    cmocka_unit_test(rec_get__resend_wraps),
+		cmocka_unit_test(hello_get__round_trip),    cmocka_unit_test(hello_get__length),
+		cmocka_unit_test(hello_get__version),	    cmocka_unit_test(hello_get__counts),
+		cmocka_unit_test(hello_get__names),	    cmocka_unit_test(hello_get__exports),
+		cmocka_unit_test(hello_put__unprintable),   cmocka_unit_test(lanes_get__round_trip),
+		cmocka_unit_test(lanes_get__length),	    cmocka_unit_test(lanes_get__verbs),
+		cmocka_unit_test(lanes_get__ways),	    cmocka_unit_test(lanes_get__refuses),
+		cmocka_unit_test(error_get__round_trip),    cmocka_unit_test(error_get__refuses),
+		cmocka_unit_test(plain_put__lengths),	    cmocka_unit_test(frame__refuses),
 		cmocka_unit_test(hello_data__comes_back),
 	};
 

@@ -229,7 +229,8 @@ static void sim_corrupt(struct sim_net *net, struct sim_pkt *pkt)
 static bool sim_lose(struct sim_net *net, const struct sim_pkt *pkt, uint64_t number)
 {
 	const struct sim_cfg *c = &net->cfg;
-	bool lost = sim_chance(net, c->loss_ppm);
+	bool lost = sim_chance(net, c->loss_ppm) ||
+		    ((c->dead >> pkt->src_queue | c->dead >> pkt->dst_queue) & 1);
 
 	while (net->path_next < c->nr_path && c->path[net->path_next].at_ns <= pkt->at_ns)
 		net->cfg.path_payload_b = c->path[net->path_next++].payload_b;

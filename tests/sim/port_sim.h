@@ -46,8 +46,9 @@ struct sim_cfg {
 	const uint64_t *
 		drop; /* planned loss: numbers of packets in order of leaving, from 0; ascending, */
 	unsigned nr_drop; /* memory of the caller for the net's life */
-	bool peer_any;	  /* rx says GX_PEER_ANY, as most NICs do */
-	bool attach;	  /* GX_PORT_TX_ATTACH: payload is read when the packet leaves */
+	uint64_t dead; /* bit i: all packets from and to the i-th queue that was opened are lost */
+	bool peer_any; /* rx says GX_PEER_ANY, as most NICs do */
+	bool attach;   /* GX_PORT_TX_ATTACH: payload is read when the packet leaves */
 	/* LOSSLESS and ORDERED: nothing is sent that the receiver has no room for. No impairments
 	 * with it. */
 	bool lossless;

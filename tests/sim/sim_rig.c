@@ -108,12 +108,12 @@ static void rig_node_open(struct rig *r, int node)
 	const struct rig_cfg *c = &r->cfg;
 	struct gx_opts opts = GX_INIT(opts);
 	char port[32];
-	const char *ports[] = {port};
+	const char *ports[RIG_PORTS] = {port, port, port, port};
 
 	gx_port_add(&port_sim_ops);
 	snprintf(port, sizeof(port), "sim:net=%u", sim_net_id(r->net));
 	opts.ports = ports;
-	opts.nr_ports = 1;
+	opts.nr_ports = c->nr_ports;
 	opts.nr_cores = c->nr_cores;
 	opts.chunk_b = c->chunk_b;
 	opts.window = c->window;
@@ -170,10 +170,17 @@ int rig_node(const struct rig *r, int side, unsigned conn)
 
 static void rig_connect(struct rig *r, unsigned i)
 {
+	struct gx_connect_opts opts = GX_INIT(opts);
+	char ports[128] = "";
 	struct gx_conn *c;
 	unsigned nr = 0;
 
-	if (gx_connect(r->gx[rig_node(r, 0, i)], r->addr, NULL, &c) || gx_conn_wait(c, 10 * SECOND))
+	for (unsigned k = 0; k < r->cfg.nr_ports; k++)
+		snprintf(ports + strlen(ports), sizeof(ports) - strlen(ports), "%ssim:net=%u",
+			 k ? ";" : "", sim_net_id(r->net));
+	opts.port = r->cfg.nr_ports > 1 ? ports : NULL;
+	if (gx_connect(r->gx[rig_node(r, 0, i)], r->addr, &opts, &c) ||
+	    gx_conn_wait(c, 10 * SECOND))
 		fail_msg("connect: %s", gx_error());
 	for (unsigned k = 0; k < 20000 && nr <= i; k++) {
 		pthread_mutex_lock(&r->lock);
@@ -221,6 +228,9 @@ struct rig *rig_open(const struct rig_cfg *cfg)
 		r->cfg.sim.delay_ns = 20000;
 	if (!r->cfg.sim.rate_bps)
 		r->cfg.sim.rate_bps = 100000000000ull;
+	if (!r->cfg.nr_ports)
+		r->cfg.nr_ports = 1;
+	assert(r->cfg.nr_ports <= RIG_PORTS);
 	r->random = r->cfg.sim.seed;
 	r->nr_conns = cfg->nr_conns ? cfg->nr_conns : 1;
 	pthread_mutex_init(&r->lock, NULL);
@@ -242,7 +252,8 @@ static unsigned rig_live(struct rig *r)
 
 	for (unsigned node = 0; node < r->nr_nodes; node++)
 		for (unsigned i = 0; i < gx_nr_cores(r->gx[node]); i++)
-			n += gx_core(r->gx[node], i)->link[0]->nr_live;
+			for (unsigned p = 0; p < r->cfg.nr_ports; p++)
+				n += gx_core(r->gx[node], i)->link[p]->nr_live;
 	return n;
 }
 
@@ -379,7 +390,8 @@ static uint64_t rig_next(struct rig *r)
 
 	for (unsigned node = 0; node < r->nr_nodes; node++)
 		for (unsigned i = 0; i < gx_nr_cores(r->gx[node]) && !r->still[node]; i++)
-			next = link_next(gx_core(r->gx[node], i)->link[0], next, r->now_ns);
+			for (unsigned p = 0; p < r->cfg.nr_ports; p++)
+				next = link_next(gx_core(r->gx[node], i)->link[p], next, r->now_ns);
 	return GX_MAX(next, r->now_ns);
 }
 
@@ -511,15 +523,15 @@ static void check_pair(const struct pkt_ep *tx, const struct pkt_ep *rx)
 		fail_msg("%u credits are out at rest", flow_granted(rx->flow));
 }
 
-/* Lane i of each connection is on core i. */
-static void check_link(struct rig *r, unsigned node, unsigned core)
+/* Lane i of each connection is on core i, over port i modulo their number. */
+static void check_link(struct rig *r, unsigned node, unsigned core, unsigned port)
 {
-	struct link_pkt *l = gx_core(r->gx[node], core)->link[0];
-	bool own = r->cfg.sim.own_slots;
+	struct link_pkt *l = gx_core(r->gx[node], core)->link[port];
+	bool own = r->cfg.sim.own_slots, used = port == core % r->cfg.nr_ports;
 	int side = node == 1;
 	uint64_t granted = 0;
 
-	for (unsigned i = 0; i < r->nr_conns; i++)
+	for (unsigned i = 0; i < r->nr_conns && used; i++)
 		if (rig_node(r, side, i) == (int)node)
 			granted += flow_granted(rig_lane(r, side, i, core)->flow);
 	assert_int_equal(l->pool_out, own ? 0 : granted);
@@ -555,7 +567,8 @@ void rig_rest(struct rig *r, uint64_t ns)
 		for (unsigned i = 0; i < r->nr_conns; i++)
 			check_lane(r, i, k);
 		for (unsigned node = 0; node < r->nr_nodes; node++)
-			check_link(r, node, k);
+			for (unsigned p = 0; p < r->cfg.nr_ports; p++)
+				check_link(r, node, k, p);
 	}
 }
 

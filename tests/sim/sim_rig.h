@@ -18,6 +18,7 @@
 
 #define RIG_CONNS  64
 #define RIG_NODES  6
+#define RIG_PORTS  4
 #define RIG_MEM_B  (24ull << 20) /* of each side's region, at most */
 #define RIG_POISON 0xa5
 #define RIG_GUARD  64 /* bytes that stay poison before and behind a destination */
@@ -34,6 +35,7 @@ struct rig_cfg {
 	unsigned nr_clients; /* contexts of side 0 */
 	unsigned
 		nr_cores; /* of each side: as many lanes; tests look at lane 0 unless they say so */
+	unsigned nr_ports;     /* of each side, RIG_PORTS at most: lanes take them in turn */
 	uint64_t gpu_delay_ns; /* the CPU backend finishes this late */
 	uint64_t peer_timeout_ns;
 	bool gpu; /* region "mem" is memory of a GPU: of the CPU backend under device number 0 */

@@ -951,6 +951,21 @@ def move_two_cores(tools):
 
 
 @case
+def move_several_ports(tools):
+    """Two lanes over two ports of one kind."""
+    if len(CPUS) < 2:
+        return
+    cores = f"{CPUS[0]},{CPUS[-1]}"
+    for port in ("shm", "udp"):
+        with Server(tools, "--cores", cores, "--port", port, "--port", port) as s:
+            ran = tools.perf("put", s.addr, "--cores", cores, "--port", f"{port};{port}", "-s", "64K", "-n", "50")
+            row, = ran.clean()
+            expect(row["count"] == 100, row)
+            expect("2 ports in turn" in clean_path(ran)["why"], ran)
+            tools.gxperf("put", s.addr, "--cores", cores, "--port", "udp;shm").must(FAILED, "two kinds")
+
+
+@case
 def move_striped(tools):
     """One thread posts, gx runs the cores, messages go over all of them."""
     cores = ",".join(str(c) for c in sorted({CPUS[0], CPUS[-1]}))

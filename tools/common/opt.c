@@ -615,3 +615,15 @@ int opt_bind(const char *addr, bool server, char host[OPT_HOST_MAX])
 		ret = -EINVAL;
 	return ret;
 }
+
+unsigned opt_ports(const char *text, char buf[OPT_PORTS_B], const char *ports[OPT_PORTS_MAX])
+{
+	unsigned nr = 0;
+	char *save = NULL;
+
+	snprintf(buf, OPT_PORTS_B, "%s", text);
+	for (char *p = strtok_r(buf, ";", &save); p && nr < OPT_PORTS_MAX;
+	     p = strtok_r(NULL, ";", &save))
+		ports[nr++] = p;
+	return nr;
+}

@@ -154,6 +154,12 @@ int opt_gx(int key, const char *arg, struct gx_opts *opts, char why[OPT_WHY_MAX]
  */
 int opt_bind(const char *addr, bool server, char host[OPT_HOST_MAX]);
 
+#define OPT_PORTS_MAX 9 /* one more than a context takes: it then says so */
+#define OPT_PORTS_B   512
+
+/** opt_ports() - The ports of "udp;udp", which lie in @buf then. Return: how many. */
+unsigned opt_ports(const char *text, char buf[OPT_PORTS_B], const char *ports[OPT_PORTS_MAX]);
+
 /** opt_size_text() - Write @len in the shortest exact way: "64M", "1000003". */
 void opt_size_text(uint64_t len, char *buf, size_t room);
 

@@ -55,15 +55,16 @@ static int perf_gx_open(struct perf *perf, unsigned nr_cores)
 {
 	const struct perf_opts *o = perf->opts;
 	struct gx_opts opts = o->gx;
-	char host[OPT_HOST_MAX];
+	const char *ports[OPT_PORTS_MAX];
+	char host[OPT_HOST_MAX], names[OPT_PORTS_B];
 
 	opts.bind_host = o->bind;
 	if (!o->bind && o->addr && !opt_bind(o->addr, false, host))
 		opts.bind_host = host;
 	opts.cpus = o->cpus.cpu;
 	opts.nr_cores = nr_cores;
-	opts.ports = o->port ? &o->port : NULL;
-	opts.nr_ports = o->port ? 1 : 0;
+	opts.ports = o->port ? ports : NULL;
+	opts.nr_ports = o->port ? opt_ports(o->port, names, ports) : 0;
 	opts.local = perf_wants_packets(o) ? GX_OFF : GX_AUTO;
 	opts.on_conn = perf_on_conn;
 	opts.on_msg = perf_on_msg;
@@ -226,8 +227,10 @@ static int conn_begin(struct perf *perf, unsigned i)
 	char port[CONN_PORT_MAX];
 	int ret;
 
-	/* After a comma: for this end's device only. */
-	if (perf->opts->port) {
+	/* After a comma: for this end's device only. Several ports are named as they were opened. */
+	if (perf->opts->port && strchr(perf->opts->port, ';')) {
+		co.port = perf->opts->port;
+	} else if (perf->opts->port) {
 		snprintf(port, sizeof(port), "%.*s", (int)strcspn(perf->opts->port, ","),
 			 perf->opts->port);
 		co.port = port;

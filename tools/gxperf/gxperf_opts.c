@@ -99,8 +99,8 @@ static const struct argp_option conn_options[] = {
 	{"bind", KEY_BIND, "HOST", 0,
 	 "Address of network ports; default: the one on the way to the server", 2},
 	{"port", KEY_PORT, "NAME[:ARGS]", 0,
-	 "Take the packet link over this port: shm, udp, dpdk:DEVARGS; default: the best of both "
-	 "ends",
+	 "Take the packet link over this port: shm, udp, dpdk:DEVARGS; or over several of one kind, "
+	 "in turns by lane: 'dpdk:A;dpdk:B'; default: the best of both ends",
 	 2},
 	{"link", KEY_LINK, "LINK", 0,
 	 "Take this link: local (memory of a server on this host, mapped), packet, tcp (the "
