@@ -26,7 +26,8 @@
 #define PKT_GETS_MAX   64   /* gets that an ep may ask for: "64 requests a peer" */
 #define PKT_NONE       UINT32_MAX
 #define PKT_TICK_NS    1000000	    /* between slow timers of an ep that has something under way */
-#define PKT_LOOK_NS    20000	    /* at most, between looks at a port where packets are few */
+#define PKT_LOOK_NS    20000	    /* between looks at a port where packets are few: at least */
+#define PKT_RARE_NS    400000	    /* the same, at most: a peer sends again later than that */
 #define PKT_SLOT_BIT   (1ull << 63) /* a token with this bit names a posted slot, not a region */
 #define PKT_F_SLOT_GPU (1u << 31)   /* in pkt_op.flags: the peer's slot is GPU memory, ... */
 #define PKT_F_SLOT_QPS (1u << 30)   /* ... and the peer's device could read a message for it */
@@ -425,6 +426,7 @@ struct link_pkt {
 	unsigned nr_live, nr_beside;	   /* of these, with pkt_ep.beside */
 	uint64_t heard_ns, look_ns;	   /* the last packet came; look at the port not before;
 						      0: in each turn */
+	unsigned looks;			   /* that were put off so */
 	struct pkt_ep *hot[GX_PEERS_MAX];  /* something is under way: each turn looks at them */
 	unsigned nr_hot;
 	struct pkt_cold cold[GX_PEERS_MAX]; /* heap: the earliest first */
@@ -548,7 +550,7 @@ static inline bool link_look_waits(const struct link_pkt *l, uint64_t now_ns)
 {
 	uint64_t left_ns = l->look_ns - now_ns;
 
-	return left_ns && left_ns <= PKT_LOOK_NS;
+	return left_ns && left_ns <= PKT_RARE_NS;
 }
 /* Something comes for @e from outside of its own turn: a packet, an operation, a fault. */
 static inline void ep_touch(struct pkt_ep *e)
@@ -700,7 +702,7 @@ void tx_done(struct pkt_ep *e, const struct gx_wire_ack *ack);
 
 /* ---- rx.c, tx.c: packets in, packets out ---- */
 
-bool rx_poll(struct link_pkt *l, uint64_t now_ns);
+bool rx_poll(struct link_pkt *l, bool few, uint64_t now_ns);	      /* did any come? */
 bool rx_reap(struct link_pkt *l, uint64_t now_ns);		      /* takes ended copies */
 void rx_flush(struct link_pkt *l, bool burst_short, uint64_t now_ns); /* begins waiting copies */
 bool tx_start(struct pkt_ep *e);		/* gives mids to waiting operations */

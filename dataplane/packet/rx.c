@@ -8,6 +8,8 @@
 
 #include <errno.h>
 
+#define RX_FEW 4 /* packets that a look takes where none is expected */
+
 /* ---- records ---- */
 
 static void rx_fail(struct pkt_ep *e, const struct gx_wire_rec *rec)
@@ -382,6 +384,15 @@ void rx_flush(struct link_pkt *l, bool burst_short, uint64_t now_ns)
 		block_flush(l->bqs[i], burst_short, now_ns);
 }
 
+static unsigned rx_ctl_burst(struct link_pkt *l, unsigned max)
+{
+	unsigned n = l->q->ops->rx_burst(l->q, GX_HALF_CTL, l->rx_ctl, max);
+
+	for (unsigned i = 0; i < n; i++)
+		rx_ctl_one(l, &l->rx_ctl[i]);
+	return n;
+}
+
 /* Control packets. Where nothing is lost, take all that wait: the OPEN of a data packet in hand was
  * sent before that packet, and must be known first. The limit is several times the size of any
  * port's control ring. On a network anybody may send control packets, so the data has its turn
@@ -392,9 +403,7 @@ static unsigned rx_ctl(struct link_pkt *l)
 	unsigned total = 0;
 	unsigned n;
 
-	while ((n = l->q->ops->rx_burst(l->q, GX_HALF_CTL, l->rx_ctl, GX_BURST_MAX)) > 0) {
-		for (unsigned i = 0; i < n; i++)
-			rx_ctl_one(l, &l->rx_ctl[i]);
+	while ((n = rx_ctl_burst(l, GX_BURST_MAX)) > 0) {
 		total += n;
 		if (total >= max)
 			break;
@@ -402,15 +411,19 @@ static unsigned rx_ctl(struct link_pkt *l)
 	return total;
 }
 
-bool rx_poll(struct link_pkt *l, uint64_t now_ns)
+/* @few: none is expected. Data has a control packet before it, or, like a probe of the path, one that
+ * asks for its acknowledgement behind it. So a look at the control half alone will do. */
+bool rx_poll(struct link_pkt *l, bool few, uint64_t now_ns)
 {
+	unsigned n_ctl = few ? rx_ctl_burst(l, RX_FEW) : 0;
 	uint64_t bytes = 0;
 	unsigned n = 0;
-	unsigned n_ctl;
 
+	if (few && !n_ctl)
+		return false;
 	if (rx_room(l))
 		n = l->q->ops->rx_burst(l->q, GX_HALF_DATA, l->rx_data, GX_BURST_MAX);
-	n_ctl = rx_ctl(l);
+	n_ctl += rx_ctl(l);
 	for (unsigned i = 0; i < n; i++) {
 		bytes += l->rx_data[i].len;
 		if (!rx_data_one(l, &l->rx_data[i]))

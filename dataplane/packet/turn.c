@@ -6,7 +6,7 @@
  *   rx_reap()    hands on the fragments that were copied since the last turn (rx.c)
  *   rx_poll()    takes packets from the port: control records and acknowledgements, then data, and
  *                writes descriptors for the data (rx.c; in.c, ack.c, match.c, ask.c). Not in each
- *                turn, if packets are few (wake.c)
+ *                turn, if packets are few (wake.c), and then of the control half first
  *   rx_reap()    once more: a CPU that copies has done so by now
  *   tx_settle()  takes back buffers that the port and the copy engines have finished with
  *   link_wake()  makes endpoints hot whose timers are due (wake.c)
@@ -20,6 +20,8 @@
  * Runs on the polling core.
  */
 #include "packet/pkt.h"
+
+#define LOOKS_WHOLE 8 /* every so many looks at a quiet port are at both halves */
 
 bool link_pkt_asleep(const void *link)
 {
@@ -125,7 +127,10 @@ void rx_settle(struct link_pkt *l, uint64_t now_ns)
 
 static bool link_look(struct link_pkt *l, uint64_t now_ns)
 {
-	if (!rx_poll(l, now_ns)) {
+	/* Where nothing is lost, no probe follows data that nobody acknowledges. */
+	bool few = l->look_ns && ++l->looks % LOOKS_WHOLE;
+
+	if (!rx_poll(l, few, now_ns)) {
 		link_look_later(l, now_ns);
 		return false;
 	}

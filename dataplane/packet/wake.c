@@ -18,9 +18,11 @@
 #define WAKE_LOOK_NS 100000000
 
 /* When each turn looks at the port: while packets come at least so often, and with more endpoints
- * than so many to ask. Else each PKT_LOOK_NS. */
-#define WAKE_HEARD_NS 1000000
-#define WAKE_FEW      16
+ * than so many to ask. Else the port has a look after a part of the quiet time so far, so the first
+ * packet waits for that part of its distance from the one before. */
+#define WAKE_HEARD_NS	 1000000
+#define WAKE_FEW	 16
+#define WAKE_QUIET_SHIFT 6 /* a 64th */
 
 /* ---- the heap: the parent of i is (i - 1) / 2 ---- */
 
@@ -102,6 +104,8 @@ void ep_live(struct pkt_ep *e)
 	e->wake.live_at = l->nr_live;
 	l->live[l->nr_live++] = e;
 	l->nr_beside += e->beside;
+	l->heard_ns = l->core->now_ns; /* the first packets of a connection are on their way */
+	l->look_ns = 0;
 	hot_add(e);
 }
 
@@ -194,12 +198,14 @@ void link_rest(struct link_pkt *l)
  * whose puts and gets go another way, packets are few: liveness, and now and then a message. */
 void link_look_later(struct link_pkt *l, uint64_t now_ns)
 {
+	uint64_t quiet_ns = now_ns - l->heard_ns, wait_ns;
+
 	l->look_ns = 0;
-	if (l->nr_beside < l->nr_live || l->nr_live > WAKE_FEW ||
-	    now_ns - l->heard_ns < WAKE_HEARD_NS)
+	if (l->nr_beside < l->nr_live || l->nr_live > WAKE_FEW || quiet_ns < WAKE_HEARD_NS)
 		return;
 	for (unsigned i = 0; i < l->nr_live; i++)
 		if (!ep_quiet(l->live[i]) || l->live[i]->tx.nr_ops)
 			return;
-	l->look_ns = now_ns + PKT_LOOK_NS;
+	wait_ns = GX_MAX(quiet_ns >> WAKE_QUIET_SHIFT, (uint64_t)PKT_LOOK_NS);
+	l->look_ns = now_ns + GX_MIN(wait_ns, (uint64_t)PKT_RARE_NS);
 }

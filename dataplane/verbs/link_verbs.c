@@ -28,14 +28,17 @@ static struct verbs_ep *verbs_of(struct gx_ep *ep)
 /* ---- A turn ---- */
 
 /* The device answers for the peer's memory, so a put does not need the peer's core. While the ep is
- * used, the packet link asks whether that core lives. */
+ * used, the packet link asks whether that core lives: by its timers, for which it has to be awake
+ * when that begins, and no longer. */
 static void ep_ask(struct verbs_ep *e, uint64_t now_ns)
 {
+	bool asked = e->pkt.want_peer;
+
 	if (e->used)
 		e->used_ns = now_ns;
 	e->pkt.want_peer = e->used || e->lane.nr_ops ||
 			   (e->pkt.want_peer && e->pkt.timer.heard_ns < e->used_ns);
-	if (e->used)
+	if (e->pkt.want_peer && !asked)
 		ep_touch(&e->pkt);
 	e->used = false;
 }

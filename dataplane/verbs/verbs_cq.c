@@ -46,6 +46,7 @@ void wr_redo(struct verbs_lane *l, struct verbs_qp *q, const struct verbs_wr *wr
 		op->data_redo++;
 	}
 	q->redo[q->redo_head++ % VERBS_SQ] = *wr; /* counts as out meanwhile */
+	l->redo |= qp_bit(q);
 }
 
 /* The operation itself is at fault, so it is not sent again. */
@@ -226,6 +227,7 @@ static void recv_one(struct verbs_lane *l, struct verbs_qp *q, const struct ibv_
 	}
 	note_take(l, q, q->recv_slots + (size_t)slot * VERBS_SLOT_B, wc->byte_len);
 	q->again[q->nr_again++] = slot;
+	l->again |= qp_bit(q);
 	if (q->nr_again == VERBS_BATCH)
 		recv_again(l, q);
 }
@@ -332,24 +334,36 @@ static bool way_reap(struct verbs_lane *l, struct verbs_way *w)
 	return worked;
 }
 
+/* What the control thread wants of a queue pair. */
+static void qps_watch(struct verbs_lane *l)
+{
+	const struct verbs_qp *end = l->qp + l->nr_qps;
+
+	for (struct verbs_qp *q = l->qp; q < end; q++) {
+		int state = qp_state(q);
+		bool quit = atomic_load_explicit(&q->quit, memory_order_relaxed);
+
+		if (gx_likely(!quit && state != VERBS_QP_DEAD))
+			continue;
+		if (quit && (qp_lives(state) || state == VERBS_QP_FAILED))
+			qp_quit(l, q, state);
+		if (state == VERBS_QP_DEAD && q->head != q->tail)
+			qp_bury(l, q);
+	}
+}
+
 bool cq_reap(struct verbs_lane *l)
 {
 	bool worked = false;
 
 	for (unsigned i = 0; i < l->nr_ways; i++)
 		worked |= way_reap(l, &l->way[i]);
-	for (unsigned i = 0; i < l->nr_qps; i++) {
-		struct verbs_qp *q = &l->qp[i];
-		int state = qp_state(q);
+	qps_watch(l);
+	for (; l->again; l->again &= l->again - 1) {
+		struct verbs_qp *q = &l->qp[__builtin_ctzll(l->again)];
 
-		if (gx_unlikely(atomic_load_explicit(&q->quit, memory_order_relaxed)) &&
-		    (qp_lives(state) || state == VERBS_QP_FAILED))
-			qp_quit(l, q, state);
-
-		if (qp_lives(state) && q->nr_again)
+		if (qp_lives(qp_state(q)) && q->nr_again)
 			recv_again(l, q);
-		if (state == VERBS_QP_DEAD && q->head != q->tail)
-			qp_bury(l, q);
 	}
 	return worked;
 }

@@ -8,9 +8,10 @@
 
 static void lane_send(struct verbs_lane *l)
 {
-	if (!l->fail_err)
+	if (l->owes && !l->fail_err)
 		tx_credit(l);
-	tx_flush(l);
+	if (l->pend)
+		tx_flush(l);
 }
 
 bool verbs_lane_turn(struct verbs_lane *l, uint64_t now_ns)
@@ -22,7 +23,8 @@ bool verbs_lane_turn(struct verbs_lane *l, uint64_t now_ns)
 	if (gx_unlikely(atomic_load_explicit(&l->lost, memory_order_relaxed) != l->lost_seen))
 		ops_lost(l);
 	worked = cq_reap(l);
-	worked |= tx_redo(l);
+	if (l->redo)
+		worked |= tx_redo(l);
 	if (l->queue_head != l->queue_tail)
 		worked |= tx_queue(l);
 	lane_send(l);

@@ -178,7 +178,9 @@ struct verbs_lane {
 	const struct verbs_region *region; /* GX_REGIONS_MAX, of the connection */
 	uint32_t chunk_b, inline_b;	   /* most bytes of a request; of one that needs no key */
 	unsigned next;			   /* queue pair to look at first */
-	bool pending;			   /* a queue pair has nr_pend */
+	/* Bit i: queue pair i has nr_pend; nr_again, perhaps; requests of redo; notes taken that the
+	 * peer has yet to hear of, perhaps. So a turn looks at these queue pairs alone. */
+	uint64_t pend, again, redo, owes;
 	unsigned nr_ops, nr_free, nr_pulls;
 	/* Nothing of a pull is with the device any more. @status: 0: all its bytes are here. */
 	void (*pull_ended)(struct gx_ep *ep, uint32_t place, int status);
@@ -209,6 +211,11 @@ static inline struct verbs_dev *qp_dev(const struct verbs_lane *l, const struct 
 /** qp_goto() - The changes in the drawing above; verbs_qp.c. False: the control thread has given the
  * queue pair up meanwhile, or it is no longer in state @from. */
 bool qp_goto(struct verbs_qp *q, int from, int to);
+
+static inline uint64_t qp_bit(const struct verbs_qp *q)
+{
+	return 1ull << q->index;
+}
 
 /* Does it take notes? */
 static inline bool qp_lives(int state)
@@ -329,6 +336,11 @@ struct verbs_note {
 void verbs_note_put(uint8_t b[VERBS_NOTE_B], const struct verbs_note *n);
 int verbs_note_get(const uint8_t *b, uint32_t len, struct verbs_note *n); /* 0, -EPROTO */
 bool note_room(const struct verbs_qp *q); /* has the peer a receive for one more? */
+/* Is it time to tell the peer how many of its notes were taken? */
+static inline bool note_is_owed(const struct verbs_qp *q)
+{
+	return q->notes_taken - q->notes_told >= VERBS_RQ / 4;
+}
 void note_take(struct verbs_lane *l, struct verbs_qp *q, const uint8_t *b, uint32_t len);
 
 /* The name of a request in its completion: queue pair, life, receive or not, number. */

@@ -114,6 +114,8 @@ void note_take(struct verbs_lane *l, struct verbs_qp *q, const uint8_t *b, uint3
 	if (n.kind == VERBS_WR_CREDIT)
 		return;
 	q->notes_taken++;
+	if (note_is_owed(q))
+		l->owes |= qp_bit(q);
 	if (!l->fail_err)
 		note_part(l, &n);
 }

@@ -16,23 +16,29 @@ static unsigned op_comps(const struct verbs_op *op)
 
 /* ---- The end ---- */
 
+/* In the ring of the core itself, unless the poster takes it elsewhere: see core_comp_place(). */
+static void op_tell(struct verbs_lane *l, const struct verbs_op *op, enum gx_comp_kind kind)
+{
+	struct gx_comp elsewhere;
+	struct gx_comp *comp = op->route ? &elsewhere : core_comp_place(l->core);
+
+	*comp = (struct gx_comp){.kind = kind,
+				 .op = (enum gx_op_kind)op->kind,
+				 .status = op->status,
+				 .ep = l->ep,
+				 .user = op->user,
+				 .len = op->status ? 0 : op->len,
+				 .tag = op->tag};
+	if (op->route)
+		op->route->comp(op->route, comp);
+}
+
 static void op_report(struct verbs_lane *l, const struct verbs_op *op)
 {
-	struct gx_comp comp = {.kind = GX_COMP_DONE,
-			       .op = (enum gx_op_kind)op->kind,
-			       .status = op->status,
-			       .ep = l->ep,
-			       .user = op->user,
-			       .len = op->status ? 0 : op->len,
-			       .tag = op->tag};
-
-	if (op->flags & GX_OP_LOCAL) {
-		comp.kind = GX_COMP_LOCAL;
-		core_comp(l->core, &comp, op->route);
-		comp.kind = GX_COMP_DONE;
-	}
+	if (op->flags & GX_OP_LOCAL)
+		op_tell(l, op, GX_COMP_LOCAL);
 	if (op->status || !(op->flags & GX_OP_SILENT))
-		core_comp(l->core, &comp, op->route);
+		op_tell(l, op, GX_COMP_DONE);
 }
 
 static void op_count(struct verbs_lane *l, const struct verbs_op *op)

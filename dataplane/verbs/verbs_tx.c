@@ -7,9 +7,6 @@
  */
 #include "verbs/verbs_lane.h"
 
-#include <errno.h>
-#include <string.h>
-
 /* ---- Queue pairs ---- */
 
 static bool qp_room(const struct verbs_qp *q)
@@ -97,32 +94,29 @@ static void qp_flush(struct verbs_lane *l, struct verbs_qp *q)
 
 void tx_flush(struct verbs_lane *l)
 {
-	if (!l->pending)
-		return;
-	l->pending = false;
-	for (unsigned i = 0; i < l->nr_qps; i++)
-		qp_flush(l, &l->qp[i]);
+	uint64_t left = l->pend;
+
+	l->pend = 0;
+	for (; left; left &= left - 1)
+		qp_flush(l, &l->qp[__builtin_ctzll(left)]);
 	/* Small puts of the next kick go elsewhere. */
 	l->next = l->next + 1 < l->nr_qps ? l->next + 1 : 0;
 }
 
-/* A request at the end of the list, filled in but for its kind. There is room in sent. */
-static struct ibv_send_wr *wr_new(struct verbs_lane *l, struct verbs_qp *q,
-				  const struct verbs_wr *what)
+/* A request at the end of the list. The caller sets all that its kind uses, and the last entry of
+ * sent, in place: there is room. Fields that no kind uses are 0 from the start. */
+static struct ibv_send_wr *wr_new(struct verbs_lane *l, struct verbs_qp *q)
 {
 	struct ibv_send_wr *wr;
 
 	if (q->nr_pend == VERBS_BATCH)
 		qp_flush(l, q);
 	wr = &q->wr[q->nr_pend];
-	memset(wr, 0, sizeof(*wr));
 	wr->wr_id = wr_id(q, false, q->head);
 	wr->sg_list = &q->sge[q->nr_pend++];
 	wr->num_sge = 1;
-	q->sent[q->head % VERBS_SQ] = *what;
-	q->sent[q->head % VERBS_SQ].number = q->head;
 	q->head++;
-	l->pending = true;
+	l->pend |= qp_bit(q);
 	return wr;
 }
 
@@ -131,14 +125,16 @@ static struct ibv_send_wr *wr_new(struct verbs_lane *l, struct verbs_qp *q,
 static void data_add(struct verbs_lane *l, struct verbs_qp *q, struct verbs_op *op, uint64_t off,
 		     uint32_t len, uint8_t tries)
 {
-	struct verbs_wr what = {.off = off,
-				.len = len,
-				.op = (uint16_t)(op - l->op),
-				.kind = VERBS_WR_DATA,
-				.tries = tries};
-	struct ibv_send_wr *wr = wr_new(l, q, &what);
+	struct ibv_send_wr *wr = wr_new(l, q);
+	uint32_t number = q->head - 1;
 	struct verbs_way *w = &l->way[q->way];
 
+	q->sent[number % VERBS_SQ] = (struct verbs_wr){.off = off,
+						       .len = len,
+						       .number = number,
+						       .op = (uint16_t)(op - l->op),
+						       .kind = VERBS_WR_DATA,
+						       .tries = tries};
 	*wr->sg_list = (struct ibv_sge){(uintptr_t)op->mine + off, len,
 					op->is_inline ? 0 : op->lkey[w->dev->rail]};
 	wr->opcode = op->kind == GX_OP_PUT ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
@@ -154,10 +150,12 @@ static void data_add(struct verbs_lane *l, struct verbs_qp *q, struct verbs_op *
 
 static void note_add(struct verbs_lane *l, struct verbs_qp *q, struct verbs_note *n, uint16_t op)
 {
-	struct verbs_wr what = {.off = q->notes_sent, .op = op, .kind = n->kind, .part = n->part};
-	struct ibv_send_wr *wr = wr_new(l, q, &what);
-	uint8_t *slot = q->send_slots + (size_t)((q->head - 1) % VERBS_SQ) * VERBS_SLOT_B;
+	struct ibv_send_wr *wr = wr_new(l, q);
+	uint32_t number = q->head - 1;
+	uint8_t *slot = q->send_slots + (size_t)(number % VERBS_SQ) * VERBS_SLOT_B;
 
+	q->sent[number % VERBS_SQ] = (struct verbs_wr){
+		.off = q->notes_sent, .number = number, .op = op, .kind = n->kind, .part = n->part};
 	q->notes_sent += n->kind == VERBS_WR_NOTE;
 	n->taken = q->notes_told = q->notes_taken;
 	verbs_note_put(slot, n);
@@ -272,12 +270,13 @@ bool tx_queue(struct verbs_lane *l)
 		op->queued = false;
 		if (op_send(l, op)) {
 			worked = true;
-			op_try_end(l, op); /* empty, or it has failed */
+			if (!op->data_out)
+				op_try_end(l, op); /* empty, or it has failed */
 		} else {
 			op_queue(l, op);
 		}
 	}
-	return worked || l->pending;
+	return worked || l->pend;
 }
 
 /* ---- Again ---- */
@@ -343,16 +342,18 @@ bool tx_redo(struct verbs_lane *l)
 {
 	bool worked = false;
 
-	for (unsigned i = 0; i < l->nr_qps; i++) {
-		struct verbs_qp *q = &l->qp[i];
+	for (uint64_t left = l->redo; left; left &= left - 1) {
+		struct verbs_qp *q = &l->qp[__builtin_ctzll(left)];
 
-		if (q->redo_head == q->redo_tail || !redo_may(l, q))
+		if (!redo_may(l, q))
 			continue;
 		while (q->redo_head != q->redo_tail &&
 		       redo_one(l, q, &q->redo[q->redo_tail % VERBS_SQ])) {
 			q->redo_tail++;
 			worked = true;
 		}
+		if (q->redo_head == q->redo_tail)
+			l->redo &= ~qp_bit(q);
 	}
 	return worked;
 }
@@ -360,11 +361,14 @@ bool tx_redo(struct verbs_lane *l)
 /* Tell peers whose notes come one way how many were taken. */
 void tx_credit(struct verbs_lane *l)
 {
-	for (unsigned i = 0; i < l->nr_qps; i++) {
-		struct verbs_qp *q = &l->qp[i];
+	for (uint64_t left = l->owes; left; left &= left - 1) {
+		struct verbs_qp *q = &l->qp[__builtin_ctzll(left)];
 		struct verbs_note n = {.kind = VERBS_WR_CREDIT};
 
-		if (qp_room(q) && q->notes_taken - q->notes_told >= VERBS_RQ / 4)
+		if (!qp_room(q))
+			continue;
+		if (note_is_owed(q)) /* a note since may have told */
 			note_add(l, q, &n, VERBS_NO_OP);
+		l->owes &= ~qp_bit(q);
 	}
 }

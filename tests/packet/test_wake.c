@@ -281,7 +281,13 @@ static uint64_t put_ns(struct rig *r)
 	return r->now_ns - begin;
 }
 
-/* The first packet after a quiet time waits for PKT_LOOK_NS at most, and those behind it do not. An end
+/* What the first packet waits for a look at most, after so long without one. */
+static uint64_t look_ns(uint64_t quiet_ns)
+{
+	return GX_MIN(GX_MAX(quiet_ns / 64, (uint64_t)PKT_LOOK_NS), (uint64_t)PKT_RARE_NS);
+}
+
+/* The first packet after a quiet time waits for a part of it at most, and those behind it do not. An end
  * that has posted something waits for nothing. */
 static void port__is_looked_at_now_and_then(void **state)
 {
@@ -289,9 +295,11 @@ static void port__is_looked_at_now_and_then(void **state)
 	uint64_t way_ns = 2 * r->cfg.sim.delay_ns + 20000;
 
 	for (unsigned k = 0; k < 50; k++) {
-		rig_pass(r, 5 * TICK + k * 777);
+		uint64_t quiet_ns = (2 + k % 10 * 4) * TICK + k * 777;
+
+		rig_pass(r, quiet_ns);
 		assert_true(link_of(r, 1)->look_ns);
-		assert_true(put_ns(r) < way_ns + PKT_LOOK_NS + 1000);
+		assert_true(put_ns(r) < way_ns + look_ns(quiet_ns + way_ns) + 1000);
 		assert_int_equal(link_of(r, 1)->look_ns, 0);
 		assert_true(put_ns(r) < way_ns);
 	}
@@ -305,6 +313,21 @@ static void port__is_looked_at_now_and_then(void **state)
 	rig_close(r);
 }
 
+/* Each look at a port that is quiet may be system calls. */
+static void port__is_left_alone(void **state)
+{
+	struct rig *r = beside_open();
+	uint64_t next_ns;
+
+	rig_pass(r, 100 * TICK);
+	next_ns = link_of(r, 1)->look_ns;
+	assert_true(next_ns > r->now_ns);
+	rig_pass(r, next_ns - r->now_ns + 2000);
+	assert_true(link_of(r, 1)->look_ns >= next_ns + PKT_RARE_NS);
+	assert_true(link_of(r, 1)->look_ns <= next_ns + PKT_RARE_NS + 2000);
+	rig_done(r);
+}
+
 /* The program's clock was ahead by a second at the last look. */
 static void port__when_time_goes_back(void **state)
 {
@@ -313,7 +336,7 @@ static void port__when_time_goes_back(void **state)
 	rig_pass(r, 5 * TICK);
 	assert_true(link_of(r, 1)->look_ns);
 	link_of(r, 1)->look_ns += 1000 * MS;
-	assert_true(put_ns(r) < 2 * r->cfg.sim.delay_ns + 20000 + PKT_LOOK_NS + 1000);
+	assert_true(put_ns(r) < 2 * r->cfg.sim.delay_ns + 20000 + look_ns(5 * TICK) + 1000);
 	rig_done(r);
 }
 
@@ -383,6 +406,7 @@ int main(int argc, char *argv[])
 		rig_test(alive__is_asked_by_cold_ones),
 		rig_test(alive__of_a_cold_one_that_was_not_run),
 		rig_test(port__is_looked_at_now_and_then),
+		rig_test(port__is_left_alone),
 		rig_test(port__when_time_goes_back),
 		rig_test(close__of_a_cold_one),
 		rig_test(weight__before_use),

@@ -372,6 +372,8 @@ bool rig_turn(struct rig *r)
 
 static uint64_t link_next(const struct link_pkt *l, uint64_t next, uint64_t now_ns)
 {
+	if (l->look_ns > now_ns)
+		next = GX_MIN(next, l->look_ns);
 	for (unsigned i = 0; i < l->nr_live; i++) {
 		const struct pkt_ep *e = l->live[i];
 

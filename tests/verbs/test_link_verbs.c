@@ -282,22 +282,22 @@ static void conn__closed_while_busy(void **state)
 /* ---- The port beside it ---- */
 
 static const struct gx_port_ops *looks_of; /* of the port itself */
-static unsigned nr_looks;
+static unsigned nr_looks[2];		   /* by half */
 
 static unsigned looks_burst(struct gx_port_queue *q, enum gx_half half, struct gx_rx pkts[],
 			    unsigned n)
 {
-	nr_looks += half == GX_HALF_DATA;
+	nr_looks[half]++;
 	return looks_of->rx_burst(q, half, pkts, n);
 }
 
 /* 1000 turns of the client's core, 1 us apart. */
 static unsigned looks_count(struct rig *r, uint64_t start_ns)
 {
-	nr_looks = 0;
+	memset(nr_looks, 0, sizeof(nr_looks));
 	for (unsigned i = 0; i < 1000; i++)
 		gx_core_turn(r->client.core, start_ns + i * 1000ull);
-	return nr_looks;
+	return nr_looks[GX_HALF_CTL];
 }
 
 /* Each look may be two system calls. While the device does the work, and packets are few, a turn
@@ -315,11 +315,40 @@ static void packets__are_looked_for(void **state)
 	looks_of = q->ops;
 	ops.rx_burst = looks_burst;
 	q->ops = &ops;
-	assert_in_range(looks_count(r, until_ns + 10000000), 1, 100);
+	assert_in_range(looks_count(r, until_ns + 10000000), 1, 20);
+	assert_in_range(nr_looks[GX_HALF_DATA], 0, 3);
 	op.token = 0;
 	post(&r->client, &op);
 	assert_in_range(looks_count(r, until_ns + 12000000), 900, 1000);
+	assert_in_range(nr_looks[GX_HALF_DATA], 900, 1000);
 	q->ops = looks_of;
+	rig_free(r);
+}
+
+/* The device answers for the peer. All the same the connection ends when the peer's core is silent. */
+static void peer__core_is_asked(void **state)
+{
+	struct rig *r = rig_up_within(1, 500000000);
+	struct gx_op op = op_to(&r->client, GX_OP_PUT, 64);
+	struct gx_conn_info info = GX_INIT(info);
+	uint64_t until_ns = gx_now() + 1000000000;
+	struct gx_comp comp;
+
+	op.flags = GX_OP_SILENT;
+	for (; gx_now() < until_ns; rig_turn(r)) /* it answers */
+		post(&r->client, &op);
+	assert_int_equal(atomic_load(&r->client.nr_down), 0);
+	for (until_ns += WAIT_NS; !atomic_load(&r->client.nr_down) && gx_now() < until_ns;) {
+		gx_post(r->client.ep, &op, 1);
+		script_run();
+		gx_core_turn(r->client.core, gx_now());
+		while (gx_poll(r->client.core, &comp, 1))
+			;
+	}
+	assert_int_equal(atomic_load(&r->client.nr_down), 1);
+	assert_int_equal(gx_conn_info(r->client.conn, &info), 0);
+	assert_int_equal(info.err, -ETIMEDOUT);
+	UNTIL(r, atomic_load(&r->server.nr_down) == 1);
 	rig_free(r);
 }
 
@@ -535,6 +564,7 @@ int main(void)
 		cmocka_unit_test(region__is_not_flushed),
 		cmocka_unit_test(conn__closed_while_busy),
 		cmocka_unit_test(packets__are_looked_for),
+		cmocka_unit_test(peer__core_is_asked),
 		cmocka_unit_test(conn__many),
 		cmocka_unit_test(device__gone),
 		cmocka_unit_test(device__does_not_flush),

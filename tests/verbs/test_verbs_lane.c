@@ -470,6 +470,41 @@ static void note__credit(void **state)
 
 /* A device acknowledges bytes before they are in memory; a send behind them on their queue pair comes
  * later than they do. Whoever is notified sees them (take() looks). */
+/* A receiver whose own requests fill the queue pair tells later how many notes it took. */
+static void note__credit_waits_for_room(void **state)
+{
+	struct rig *r = rig_new(1);
+	struct gx_op there = put_imm(&r->a, 0, 8, 1), back = op_of(&r->b, GX_OP_PUT, 64, 8);
+	unsigned n = 0;
+
+	script.paused = 1 << 1;
+	for (unsigned i = 0; i < VERBS_SENDS; i++)
+		post(&r->b, &back);
+	while (!verbs_post(r->a.lane, &there, NULL))
+		n++;
+	UNTIL(r, r->b.nr_notify == VERBS_RQ - VERBS_CREDIT_KEPT);
+	quiesce(r);
+	assert_int_equal(r->b.nr_notify, VERBS_RQ - VERBS_CREDIT_KEPT);
+	script.paused = 0;
+	UNTIL(r, r->a.nr_done == n && r->b.nr_notify == n && r->b.nr_done == VERBS_SENDS);
+	assert_int_equal(script.nr_rnr, 0);
+	rig_free(r);
+}
+
+static void note__receives_are_posted_again(void **state)
+{
+	struct rig *r = rig_new(2);
+	struct gx_op op = put_imm(&r->a, 0, 8, 1);
+
+	for (unsigned i = 0; i < 3; i++)
+		post(&r->a, &op);
+	UNTIL(r, r->b.nr_notify == 3);
+	quiesce(r);
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(r->b.lane->qp[i].nr_recvs, VERBS_RQ);
+	rig_free(r);
+}
+
 static void put__device_is_lazy(void **state)
 {
 	struct rig *r = rig_new(4);
@@ -2201,6 +2236,7 @@ static void ports__round(void **state)
 }
 
 /* One list of all cases, which is easier to read than two. */
+/* Long, as it is the list of the tests and nothing else. */
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
@@ -2220,6 +2256,8 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(pull__lane_fails),
 		cmocka_unit_test(pull__of_lent_memory),
 		cmocka_unit_test(note__credit),
+		cmocka_unit_test(note__credit_waits_for_room),
+		cmocka_unit_test(note__receives_are_posted_again),
 		cmocka_unit_test(put__device_is_lazy),
 		cmocka_unit_test(put__largest_request),
 		cmocka_unit_test(put__local),
