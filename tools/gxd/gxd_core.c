@@ -14,9 +14,10 @@
 #define CORE_CALL_MAX_NS 5000000000ull /* a core that has not answered by then is stuck */
 /* cancelled operations have ended by then, peer time-out included */
 #define CORE_STOP_MAX_NS 20000000000ull
-#define CORE_ECHOES	 64    /* echoes of a poller, in one turn */
-#define CORE_LOOKS	 256   /* looks at a byte that a client writes, in one turn */
-#define CORE_LOOK_NS	 50000 /* between two looks of the worker */
+#define CORE_ECHOES	 64	 /* echoes of a poller, in one turn */
+#define CORE_LOOKS	 1024	 /* looks at a byte that a client writes, in one turn */
+#define CORE_POLL_NS	 1000000 /* a client that polls counts as busy for so long */
+#define CORE_LOOK_NS	 50000	 /* between two looks of the worker */
 
 /* ---- Echo ---- */
 
@@ -65,13 +66,21 @@ static void echo_take(struct service_core *core, const struct gx_comp *comp)
 	core->echo_ep[core->nr_echoes++] = comp->ep;
 }
 
+/* Behind a message, while nobody waits: the put of the next one. */
+static void poller_advance(struct service_poller *p)
+{
+	uint64_t back_b = ++p->next % RPC_POLL_SLOTS ? 0 : RPC_POLL_SLOTS * p->stride;
+
+	p->op.off += p->stride - back_b;
+	p->op.remote_off += p->stride - back_b;
+}
+
 /* Look several times: a turn takes longer than a small message. Return: a message came. */
 static bool poller_turn(struct service_core *core, struct service_poller *p)
 {
 	uint64_t slot = p->next % RPC_POLL_SLOTS;
 	const volatile unsigned char *last = p->last + slot * p->stride;
 	unsigned char want = rpc_flag(p->next);
-	struct gx_op op;
 	int ret;
 
 	for (unsigned i = 0; *last != want; i++)
@@ -79,13 +88,11 @@ static bool poller_turn(struct service_core *core, struct service_poller *p)
 			return false;
 	/* The client wrote the last byte last; loads from here on see the others. */
 	atomic_thread_fence(memory_order_acquire);
-	op = p->op;
-	op.off += slot * p->stride;
-	op.remote_off += slot * p->stride;
-	ret = gx_post(p->ep, &op, 1);
+	ret = gx_post(p->ep, &p->op, 1);
 	if (ret < 0)
 		atomic_fetch_add_explicit(&core->echoes_failed, 1, memory_order_relaxed);
-	p->next += ret != 0;
+	if (ret)
+		poller_advance(p);
 	return true;
 }
 
@@ -235,7 +242,8 @@ bool service_core_poll(void *arg, uint64_t now_ns)
 		if (core->session[i] && !core->session[i]->stopping)
 			busy |= session_post(core->session[i]);
 	for (unsigned i = 0; p && i < CORE_ECHOES && poller_turn(core, p); i++)
-		busy = true;
+		p->seen_ns = now_ns;
+	busy |= p && now_ns - p->seen_ns < CORE_POLL_NS;
 	core_call_run(core);
 	return busy;
 }

@@ -89,15 +89,16 @@ struct service_session {
 /**
  * struct service_poller - A core looks at the last byte of these slots. When it is the byte of the
  * next message (see rpc_flag()), the core sends the same bytes back. Owner: the worker, until the
- * core has it; then the core writes @next alone.
+ * core has it; then the core writes @op, @next, @seen_ns alone.
  */
 struct service_poller {
 	struct service_client *client;
 	struct gx_ep *ep;
 	const volatile unsigned char *last; /* last byte of slot 0 */
 	uint64_t stride;		    /* of RPC_POLL_SLOTS slots */
-	struct gx_op op;		    /* the put of slot 0 */
-	uint64_t next;			    /* number of the next message */
+	struct gx_op op;  /* the put of the next message; at first that of slot 0 */
+	uint64_t next;	  /* its number */
+	uint64_t seen_ns; /* time of the turn that saw the last message */
 };
 
 /** struct service_call - A job for a core; the worker waits for it. */

@@ -101,6 +101,9 @@ void perf_core_job(struct perf_core *core, struct perf_job *job);
 uint64_t perf_core_cpu_ns(const struct perf_core *core);
 /** perf_nap() - Sleep, on the main thread. */
 void perf_nap(uint64_t ns);
+/** perf_look_nap() - Sleep, between two looks at the cores. Each wakes this thread on a CPU that a core
+ * may be using, so the longer the cores have worked since @since_ns, the longer it is. */
+void perf_look_nap(uint64_t since_ns);
 
 /* ---- gxperf_conn.c: a context, its connections ---- */
 

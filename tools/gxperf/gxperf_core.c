@@ -15,11 +15,15 @@
 #include <string.h>
 #include <time.h>
 
-#define CORE_YIELD_NS 20000   /* after so long without work: let others on this CPU run */
-#define CORE_SLEEP_NS 1000000 /* after so long without work and without a job: sleep */
-#define CORE_NAP_NS   20000
+#define CORE_YIELD_NS	 20000	 /* after so long without work: let others on this CPU run */
+#define CORE_SLEEP_NS	 1000000 /* after so long without work and without a job: sleep */
+#define CORE_NAP_NS	 20000
 /* a nap while overlap lets us rest; short enough for the peer */
-#define CORE_REST_NS  1000000
+#define CORE_REST_NS	 1000000
+/* Between two looks of the main thread at the cores, at least and at most. */
+#define CORE_LOOK_NS	 2000000
+#define CORE_LOOK_MAX_NS 20000000
+#define CORE_LOOK_PART	 32 /* of the time so far */
 
 static void core_pin(int cpu)
 {
@@ -126,4 +130,13 @@ void perf_nap(uint64_t ns)
 			      .tv_nsec = (long)(ns % 1000000000u)};
 
 	nanosleep(&ts, NULL);
+}
+
+void perf_look_nap(uint64_t since_ns)
+{
+	uint64_t ns = (gx_now() - since_ns) / CORE_LOOK_PART;
+
+	if (ns < CORE_LOOK_NS)
+		ns = CORE_LOOK_NS;
+	perf_nap(ns < CORE_LOOK_MAX_NS ? ns : CORE_LOOK_MAX_NS);
 }

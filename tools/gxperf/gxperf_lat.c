@@ -24,9 +24,8 @@
 #define LAT_N		10000
 #define LAT_WARM	1000
 #define LAT_STUCK_NS	90000000000ull
-#define LAT_LOOK_NS	2000000
 #define LAT_PROGRESS_NS 1000000000ull
-#define LAT_LOOKS	256  /* looks at the last byte of an echo, between two turns */
+#define LAT_LOOKS	1024 /* looks at the last byte of an echo, between two turns */
 #define LAT_TURNS	16   /* turns of the core in one step */
 #define LAT_POLL_B	8192 /* up to this size bytes are stored in order, the last one last */
 
@@ -50,6 +49,8 @@ struct lat {
 	uint32_t in_flight;   /* puts without a completion so far */
 	uint8_t slot_busy[LAT_SLOTS];
 	bool poll;		/* the last byte of a message tells that it has arrived */
+	struct gx_op ready;	/* poll: the next message, stamped, */
+	bool is_ready;		/* if it is that */
 	uint64_t stamps_wrong;	/* echoes with another number */
 	_Atomic uint64_t count; /* echoes in this phase; main reads it for progress */
 	int err;
@@ -129,19 +130,28 @@ static bool lat_post(struct lat *lat)
 }
 
 /* The last byte is our flag; the check of the payload leaves it out. */
-static bool lat_post_polled(struct lat *lat)
+static void lat_make_polled(struct lat *lat)
 {
 	uint64_t i = lat->next, slot = i % LAT_SLOTS;
 	unsigned char *src = lat->src + slot * lat->stride;
-	struct gx_op op = lat->op;
-	int ret;
 
 	if (lat->perf.opts->check)
 		check_stamp(src, lat->size - 1, 0, UINT64_MAX / 2, i);
 	src[lat->size - 1] = rpc_flag(i);
-	op.off = slot * lat->stride;
-	op.remote_off += slot * lat->stride;
-	ret = gx_post(lat->ep, &op, 1);
+	lat->ready = lat->op;
+	lat->ready.off = slot * lat->stride;
+	lat->ready.remote_off += slot * lat->stride;
+	lat->is_ready = true;
+}
+
+/* The next message is made while this one is under way. */
+static bool lat_post_polled(struct lat *lat)
+{
+	int ret;
+
+	if (!lat->is_ready)
+		lat_make_polled(lat);
+	ret = gx_post(lat->ep, &lat->ready, 1);
 	if (ret < 0)
 		lat->err = ret;
 	if (ret <= 0)
@@ -149,6 +159,7 @@ static bool lat_post_polled(struct lat *lat)
 	lat->next++;
 	lat->waiting = true;
 	lat->allowed = false;
+	lat_make_polled(lat);
 	return true;
 }
 
@@ -255,7 +266,7 @@ static int lat_phase_wait(struct lat *lat)
 	uint64_t begin = gx_now(), moved = begin, told = begin, last = 0, count;
 
 	while (!atomic_load_explicit(&lat->job.done, memory_order_acquire)) {
-		perf_nap(LAT_LOOK_NS);
+		perf_look_nap(begin);
 		count = atomic_load_explicit(&lat->count, memory_order_relaxed);
 		if (count != last || throttle_rests())
 			moved = gx_now();
@@ -314,6 +325,7 @@ static void lat_reset(struct lat *lat, uint64_t size)
 	};
 	if (lat->poll)
 		lat->op.flags = GX_OP_SILENT;
+	lat->is_ready = false;
 }
 
 /* Poison the destinations at both ends; write the pattern to the source. */

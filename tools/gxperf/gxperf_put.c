@@ -19,7 +19,6 @@
 #define PUT_WARM_MAX	1000
 #define PUT_WARM_GROWS	4 /* the next round has so many times more */
 #define PUT_STUCK_NS	90000000000ull
-#define PUT_LOOK_NS	2000000
 #define PUT_PROGRESS_NS 1000000000ull
 
 /* ---- A phase ---- */
@@ -57,7 +56,7 @@ static int phase_wait(struct put *put)
 	uint64_t begin = gx_now(), told = begin, moved = begin, last = 0, now;
 
 	while (!phase_done(put)) {
-		perf_nap(PUT_LOOK_NS);
+		perf_look_nap(begin);
 		now = gx_now();
 		if (now - told >= PUT_PROGRESS_NS) {
 			phase_progress(put, begin, now);
