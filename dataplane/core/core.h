@@ -91,6 +91,7 @@ struct drop {
 	uint32_t want;	/* gx->drops now */
 	uint32_t first; /* first value that is new to the core; want + 1: none */
 	uint32_t upto;	/* the core holds nothing that died up to here */
+	bool alone; /* the thread that frees does the core's part: no turn sends or takes packets */
 };
 static inline void drop_hold_seq(struct drop *d, uint32_t seq)
 {

@@ -80,17 +80,22 @@ int core_dropper_add(struct gx_core *core, void (*fn)(void *arg, struct drop *d)
 	return 0;
 }
 
-void core_drop(struct gx_core *core)
+static void drop_run(struct gx_core *core, bool alone)
 {
 	const struct gx *gx = core->gx;
 	uint32_t want = atomic_load_explicit(&gx->drops, memory_order_acquire);
-	struct drop d = {.want = want, .first = core->drop_seen + 1, .upto = want};
+	struct drop d = {.want = want, .first = core->drop_seen + 1, .upto = want, .alone = alone};
 
 	core->drop_seen = want;
 	for (unsigned i = 0; i < core->nr_droppers; i++)
 		core->dropper[i].fn(core->dropper[i].arg, &d);
 	/* Pairs with the acquire in core_is_past(): after the last touch of that memory. */
 	atomic_store_explicit(&core->dropped, d.upto, memory_order_release);
+}
+
+void core_drop(struct gx_core *core)
+{
+	drop_run(core, false);
 }
 
 static void call_drop(struct gx_call *call)
@@ -145,7 +150,7 @@ bool drop_help(struct gx *gx, uint32_t seq)
 
 		if (core_is_past(core, seq) || !core_enter(core, &was))
 			continue;
-		core_drop(core);
+		drop_run(core, true);
 		core_leave(core, was);
 	}
 	return drop_is_done(gx, seq);

@@ -7,6 +7,10 @@
 
 #include <errno.h>
 
+/* Of freed memory that the peer's device reads: until the peer is done, as it has been told to be. Were
+ * its registration to end sooner, each read under way would cost a queue pair at both ends. */
+#define FREED_LENT_NS 500000000ull
+
 static void op_let_go(struct pkt_ep *e, uint32_t i)
 {
 	const struct pkt_op *op = &e->ops[i];
@@ -17,8 +21,24 @@ static void op_let_go(struct pkt_ep *e, uint32_t i)
 		op_doom(e, i, -ECANCELED);
 }
 
+/* May @d wait for the peer, which reads @mem? Not for a stopped one, nor where no turn can hear it. */
+static bool lent_waits(struct pkt_ep *e, const struct gx_mem *mem, const struct drop *d)
+{
+	uint64_t now_ns = e->link->core->now_ns;
+
+	if (e->err || d->alone || atomic_load_explicit(&mem->gone, memory_order_relaxed))
+		return false;
+	if (!e->pull.freed_ns)
+		e->pull.freed_ns = now_ns;
+	return now_ns - e->pull.freed_ns < FREED_LENT_NS;
+}
+
 static void ops_drop(struct pkt_ep *e, struct drop *d)
 {
+	bool lent = false;
+
+	if (d->first != d->want + 1 && e->link->core->now_ns - e->pull.freed_ns >= FREED_LENT_NS)
+		e->pull.freed_ns = 0; /* of memory that was freed before */
 	for (uint32_t i = 0; i < e->tx.ops_top && e->tx.nr_ops; i++) {
 		const struct pkt_op *op = &e->ops[i];
 
@@ -27,9 +47,12 @@ static void ops_drop(struct pkt_ep *e, struct drop *d)
 		ep_touch(e);
 		if (!e->err)
 			op_let_go(e, i);
-		if (op->state != OP_FREE && op->refs)
+		lent |= op->state != OP_FREE && op->lent;
+		if (op->state != OP_FREE && (op->refs || (op->lent && lent_waits(e, op->mem, d))))
 			drop_hold(d, op->mem);
 	}
+	if (!lent)
+		e->pull.freed_ns = 0;
 }
 
 static bool stages_are_past(const struct link_pkt *l)

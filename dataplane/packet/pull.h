@@ -68,6 +68,8 @@ struct pull {
 	/* Places whose messages are under way, and where the next turn begins. */
 	uint64_t due[GX_WIRE_DONE_WORDS];
 	uint32_t nr_due, rover;
+	/* Not 0: since then freed memory waits for the peer's device, which reads a message of it */
+	uint64_t freed_ns;
 };
 
 /** pull_who_reads() - Read @len bytes at @from of @who's process to @to. Return: bytes, 0: there is

@@ -5,6 +5,7 @@
  * receiver's device reads, and peers that lie.
  */
 #include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -512,6 +513,85 @@ static void freed__at_the_sender(void **state)
 	rig_free(r);
 }
 
+static bool all_up(const struct end *e)
+{
+	const struct verbs_lane *l = &ep_of(e)->lane;
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < l->nr_qps; i++)
+		n += qp_state(&l->qp[i]) == VERBS_QP_UP;
+	return n == l->nr_qps;
+}
+
+/* It costs queue pairs, and not the connection, however often. */
+static void freed__often(void **state)
+{
+	struct rig *r = rig_up(2);
+	struct gx_op op = {.kind = GX_OP_SEND, .len = LONG_B, .tag = 3};
+	char *plain = calloc(1, LONG_B);
+
+	assert_non_null(plain);
+	for (unsigned i = 1; i <= 8; i++) {
+		assert_int_equal(gx_mem_reg(r->client.gx, GX_MEM_HOST, 0, plain, LONG_B, &op.mem),
+				 0);
+		post_of(&r->server, GX_OP_RECV, 0, LONG_B);
+		r->hold = true;
+		post(&r->client, &op);
+		UNTIL(r, under_b(&r->server) > 0);
+		assert_int_equal(gx_mem_free(op.mem), 0);
+		r->hold = false;
+		UNTIL(r, both_ended(r, i) && all_up(&r->client) && all_up(&r->server));
+	}
+	assert_true(stat_of(&r->server, "verbs_qps_lost") > 0);
+	free(plain);
+	goes_on(r);
+	rig_free(r);
+}
+
+static void *free_on_a_thread(void *mem)
+{
+	return (void *)(intptr_t)gx_mem_free(mem);
+}
+
+/* While its core turns, the sender has the receiver stop first: no queue pair is lost. A receiver that
+ * does not answer is not waited for: the device refuses it after a while. */
+static void freed__while_the_core_turns(void **state)
+{
+	for (int answers = 1; answers >= 0; answers--) {
+		struct rig *r = rig_up(2);
+		struct gx_op op = {.kind = GX_OP_SEND, .len = LONG_B, .tag = 3};
+		char *plain = calloc(1, LONG_B);
+		unsigned mrs = script.nr_mrs;
+		pthread_t thread;
+		void *ret;
+
+		assert_non_null(plain);
+		assert_int_equal(gx_mem_reg(r->client.gx, GX_MEM_HOST, 0, plain, LONG_B, &op.mem),
+				 0);
+		post_of(&r->server, GX_OP_RECV, 0, LONG_B);
+		r->hold = true;
+		post(&r->client, &op);
+		UNTIL(r, under_b(&r->server) > 0);
+		assert_int_equal(pthread_create(&thread, NULL, free_on_a_thread, op.mem), 0);
+		UNTIL(r, mem_is_dead(op.mem));
+		for (unsigned i = 0; i < 20; i++)
+			rig_turn(r);
+		assert_int_equal(script.nr_mrs, mrs + 1);
+		if (!answers)
+			UNTIL(r, script.nr_mrs == mrs);
+		r->hold = false;
+		UNTIL(r, both_ended(r, 1) && script.nr_mrs == mrs);
+		assert_int_equal(pthread_join(thread, &ret), 0);
+		assert_null(ret);
+		assert_int_equal(r->client.status, -ECANCELED);
+		assert_int_equal(r->server.status, -ECANCELED);
+		assert_int_equal(stat_of(&r->server, "verbs_qps_lost") == 0, answers);
+		free(plain);
+		goes_on(r);
+		rig_free(r);
+	}
+}
+
 /* The device keeps the registration: no peer may reach it all the same. */
 static void freed__and_not_given_back(void **state)
 {
@@ -769,6 +849,8 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(cancel__before_it_is_read),
 		cmocka_unit_test(deadline__at_each_end),
 		cmocka_unit_test(freed__at_the_sender),
+		cmocka_unit_test(freed__often),
+		cmocka_unit_test(freed__while_the_core_turns),
 		cmocka_unit_test(freed__and_not_given_back),
 		cmocka_unit_test(freed__at_the_receiver),
 		cmocka_unit_test(qp__fails),
