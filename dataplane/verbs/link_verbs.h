@@ -27,7 +27,12 @@ struct verbs_conn {
 	struct verbs_side side[VERBS_QPS_MAX];	 /* queue pair k is the k / nr_lanes-th of lane
 						    k % nr_lanes */
 	struct verbs_plan plan;			 /* its ways and queue pairs */
-	uint32_t lost;	/* bit i: the log says that way i carries nothing */
+	uint32_t lost; /* bit i: the log says that way i carries nothing */
+	/* Of each way: what the peer was told of our port, and the device's address_gen when it was
+	 * last looked at. Bit i of astray: the port of way i has lost its address */
+	struct verbs_port said[VERBS_WAYS_MAX];
+	uint32_t said_gen[VERBS_WAYS_MAX];
+	uint32_t astray;
 	bool has_rails; /* both ends know them */
 	struct verbs_hello peer;
 	struct verbs_region region[GX_REGIONS_MAX]; /* frozen before the lanes are attached */
@@ -50,6 +55,11 @@ void conn_lane_ways(const struct gx_conn *c, unsigned i, struct verbs_lane *l);
 int conn_ways_check(const struct gx_conn *c);
 /* At each tick: what queue pairs that are not up mean for their way, and that for the lane. */
 void conn_ways_watch(struct gx_conn *c, uint64_t now_ns);
+
+/* -- verbs_away.c; control thread -- */
+
+void conn_said(const struct gx_conn *c);      /* the peer is told of our ports */
+void conn_addresses_watch(struct gx_conn *c); /* at each tick: are these addresses still there? */
 
 /* -- verbs_pull.c -- */
 

@@ -132,7 +132,7 @@ void verbs_dev_close(struct verbs_dev *dev); /* no connection and no registratio
  * queue pairs. */
 void verbs_dev_lend(struct verbs_dev *dev);
 /** verbs_dev_text() - What was chosen and why, for people. Return: as snprintf(). */
-int verbs_dev_text(const struct verbs_dev *dev, char *buf, size_t room);
+int verbs_dev_text(struct verbs_dev *dev, char *buf, size_t room);
 /** verbs_dev_events() - Take asynchronous events. Return: false: the device was removed, or is broken for
  * good. */
 bool verbs_dev_events(struct verbs_dev *dev);

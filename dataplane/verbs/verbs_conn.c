@@ -17,8 +17,11 @@ const char *verbs_offered(const struct gx *gx)
 	if (!gx->verbs)
 		return "gx_opts.verbs names no device";
 	for (unsigned i = 0; i < gx->verbs->nr; i++)
-		if (!atomic_load_explicit(&gx->verbs->dev[i]->failed, memory_order_relaxed))
+		if (!gx->verbs->dev[i]->failed && !gx->verbs->dev[i]->no_gid)
 			return NULL;
+	for (unsigned i = 0; i < gx->verbs->nr; i++)
+		if (!gx->verbs->dev[i]->failed)
+			return "its RDMA device has lost its GID: give its interface an address";
 	return gx->verbs->nr == 1 ? "its RDMA device has failed, or is gone"
 				  : "its RDMA devices have failed, or are gone";
 }
@@ -89,6 +92,7 @@ uint32_t verbs_conn_say(const struct gx_conn *c, uint8_t *b)
 	}
 	for (unsigned i = 0; i < c->nr_told; i++)
 		h.nr_keys += key_fill(v, c->told[i], &h.key[h.nr_keys]);
+	conn_said(c);
 	return verbs_hello_put(b, &h);
 }
 
@@ -134,17 +138,20 @@ unsigned verbs_nr_regions(const struct gx_conn *c)
 }
 
 /* From device to device, by the kind of address that the packets carry. */
-static int way_text(const struct gx_conn *c, const struct verbs_plan_way *w, char *buf, size_t room)
+static int way_text(const struct gx_conn *c, unsigned way, char *buf, size_t room)
 {
+	const struct verbs_conn *v = c->verbs;
+	const struct verbs_plan_way *w = &v->plan.way[way];
 	const struct verbs_dev *dev = c->gx->verbs->dev[w->own];
-	const struct verbs_port *port = &c->verbs->peer.port[w->peer];
+	const struct verbs_port *port = &v->peer.port[w->peer], *said = &v->said[way];
+	const char *lost = v->astray >> way & 1 ? ", which its port has lost" : "";
 	char own[VERBS_GID_TEXT_MAX], other[VERBS_GID_TEXT_MAX];
 
 	if (!port->is_ethernet)
-		return snprintf(buf, room, "%s (LID %u) to the peer's device (LID %u)", dev->name,
-				dev->port_attr.lid, port->lid);
-	return snprintf(buf, room, "%s (GID %s) to the peer's device (GID %s)", dev->name,
-			verbs_gid_text(dev->gid.raw, own), verbs_gid_text(port->gid, other));
+		return snprintf(buf, room, "%s (LID %u%s) to the peer's device (LID %u)", dev->name,
+				said->lid, lost, port->lid);
+	return snprintf(buf, room, "%s (GID %s%s) to the peer's device (GID %s)", dev->name,
+			verbs_gid_text(said->gid, own), lost, verbs_gid_text(port->gid, other));
 }
 
 void verbs_conn_way(const struct gx_conn *c, char *buf, size_t room)
@@ -155,14 +162,16 @@ void verbs_conn_way(const struct gx_conn *c, char *buf, size_t room)
 	for (unsigned w = 0; w < v->plan.nr_ways && at < room; w++) {
 		at += (size_t)snprintf(buf + at, room - at, "%s", w ? ", nor from " : "");
 		if (at < room)
-			at += (size_t)way_text(c, &v->plan.way[w], buf + at, room - at);
+			at += (size_t)way_text(c, w, buf + at, room - at);
 	}
 	if (at < room)
-		snprintf(buf + at, room - at, " and back: %s",
-			 v->peer.port[0].is_ethernet
-				 ? "is UDP port 4791 open, and the MTU of the path that of the "
-				   "ports? Or name other GIDs"
-				 : "are both of one subnet? Or name other devices");
+		snprintf(
+			buf + at, room - at, " and back: %s",
+			v->astray ? "give its interface that address back, or connect anew"
+			: v->peer.port[0].is_ethernet
+				? "is UDP port 4791 open, and the MTU of the path that of the "
+				  "ports? Or name other GIDs"
+				: "are both of one subnet? Or name other devices");
 }
 
 void verbs_conn_text(const struct gx_conn *c, char *buf, size_t room)
@@ -320,7 +329,7 @@ static void prove_say(const struct gx_conn *c)
 	for (unsigned w = 0; w < v->plan.nr_ways; w++) {
 		if (!(bad >> w & 1))
 			continue;
-		way_text(c, &v->plan.way[w], text, sizeof(text));
+		way_text(c, w, text, sizeof(text));
 		gx_warn("peer %s: no packet gets from %s and back: others carry the connection",
 			c->peer_name, text);
 	}

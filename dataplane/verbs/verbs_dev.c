@@ -116,15 +116,32 @@ static enum verbs_gid gid_type(const struct verbs_dev *dev, uint32_t index)
 						    : VERBS_GID_UNKNOWN;
 }
 
+static void gids_read(struct verbs_dev *dev)
+{
+	struct verbs_gids *g = &dev->gids;
+
+	memset(g, 0, sizeof(*g));
+	g->n = (unsigned)GX_MAX(GX_MIN(dev->port_attr.gid_tbl_len, VERBS_GIDS_MAX), 0);
+	for (unsigned i = 0; i < g->n; i++) {
+		union ibv_gid gid;
+
+		if (dev->api->query_gid(dev->ctx, dev->port, (int)i, &gid) || gid_is_zero(&gid))
+			continue;
+		g->at[i].gid = gid;
+		g->at[i].type = gid_type(dev, i);
+	}
+}
+
 /* Better is higher; 0: not usable. Routers pass RoCE v2 alone. An IPv4 address is set by a person,
  * a link-local one by nobody. */
 static int gid_rank(const struct verbs_dev *dev, int index, union ibv_gid *gid)
 {
 	int rank = 1;
 
-	if (dev->api->query_gid(dev->ctx, dev->port, index, gid) || gid_is_zero(gid))
+	if ((unsigned)index >= dev->gids.n || gid_is_zero(&dev->gids.at[index].gid))
 		return 0;
-	rank += gid_type(dev, (uint32_t)index) == VERBS_GID_V2 ? 8 : 0;
+	*gid = dev->gids.at[index].gid;
+	rank += dev->gids.at[index].type == VERBS_GID_V2 ? 8 : 0;
 	if (gid_is_ipv4(gid))
 		return rank + 4;
 	return rank + (gid->raw[0] == 0xfe && (gid->raw[1] & 0xc0) == 0x80 ? 0 : 2);
@@ -132,8 +149,10 @@ static int gid_rank(const struct verbs_dev *dev, int index, union ibv_gid *gid)
 
 /* InfiniBand goes by LID. The port has a GID at index 0 at least, which the peer gets in case that
  * it names one: a queue pair with a GID hears only packets with the peer's. */
-static int gid_ib(struct verbs_dev *dev, int asked)
+static int gid_ib(struct verbs_dev *dev)
 {
+	int asked = dev->gid_asked;
+
 	dev->gid_index = GX_MAX(asked, 0);
 	dev->wants_grh = asked >= 0 || dev->traffic_class ||
 			 /* which goes beside GIDs */ dev->port_attr.flags & IBV_QPF_GRH_REQUIRED;
@@ -148,16 +167,18 @@ static int gid_ib(struct verbs_dev *dev, int asked)
 	return 0;
 }
 
-static int gid_choose(struct verbs_dev *dev, int asked)
+/* Among equals it stays the one that it was. */
+static int gid_choose(struct verbs_dev *dev)
 {
-	int best = 0, rank;
+	const union ibv_gid was = dev->gid;
+	int best = 0, rank, asked = dev->gid_asked;
 	union ibv_gid gid;
 
-	for (int i = 0; i < dev->port_attr.gid_tbl_len; i++) {
+	for (int i = 0; i < (int)dev->gids.n; i++) {
 		if (asked >= 0 && i != asked)
 			continue;
 		rank = gid_rank(dev, i, &gid);
-		if (rank <= best)
+		if (rank < best || !rank || (rank == best && memcmp(&gid, &was, sizeof(gid)) != 0))
 			continue;
 		best = rank;
 		dev->gid_index = i;
@@ -168,11 +189,63 @@ static int gid_choose(struct verbs_dev *dev, int asked)
 			       "%s port %u has no usable GID%s: give its network interface an "
 			       "address (ip addr add), or name another GID",
 			       dev->name, dev->port, asked >= 0 ? " at this index" : "");
-	dev->gid_type = gid_type(dev, (uint32_t)dev->gid_index);
+	dev->gid_type = dev->gids.at[dev->gid_index].type;
 	snprintf(dev->why, sizeof(dev->why), "GID %d%s%s%s", dev->gid_index,
 		 best > 8 ? ", RoCE v2" : "", gid_is_ipv4(&dev->gid) ? ", IPv4" : ", IPv6",
 		 asked >= 0 ? ": asked for" : ": the best of the port");
 	return 0;
+}
+
+static int address_choose(struct verbs_dev *dev)
+{
+	gids_read(dev);
+	return dev->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET ? gid_choose(dev) : gid_ib(dev);
+}
+
+/* New connections take the address that there is now. Others look for theirs in the table: see
+ * verbs_away.c. */
+static void address_again(struct verbs_dev *dev)
+{
+	char was[VERBS_GID_TEXT_MAX], now[VERBS_GID_TEXT_MAX];
+	struct ibv_port_attr attr = {0};
+	union ibv_gid gid = dev->gid;
+	int ret;
+
+	if (dev->removed || dev->api->query_port(dev->ctx, dev->port, &attr))
+		return; /* the next tick asks again */
+	dev->address_changed = false;
+	if (dev->port_attr.lid != attr.lid)
+		gx_warn("%s port %u: its LID is %u, and was %u", dev->name, dev->port, attr.lid,
+			dev->port_attr.lid);
+	pthread_mutex_lock(&dev->lock); /* no log under it: its sink may describe the context */
+	dev->port_attr.lid = attr.lid;
+	dev->port_attr.gid_tbl_len = attr.gid_tbl_len;
+	ret = address_choose(dev);
+	pthread_mutex_unlock(&dev->lock);
+	dev->no_gid = ret != 0;
+	dev->address_gen++;
+	if (ret)
+		gx_warn("%s: no new connection by it until then", gx_error());
+	else if (memcmp(&gid, &dev->gid, sizeof(gid)) != 0)
+		gx_warn("%s port %u: new connections take GID %s, and no longer %s", dev->name,
+			dev->port, verbs_gid_text(dev->gid.raw, now), verbs_gid_text(gid.raw, was));
+}
+
+bool verbs_dev_has(const struct verbs_dev *dev, const struct verbs_port *said, bool by_gid,
+		   int *index)
+{
+	if (!said->is_ethernet && said->lid != dev->port_attr.lid)
+		return false;
+	if (!by_gid)
+		return true;
+	for (unsigned i = 0; i < dev->gids.n; i++) {
+		if (memcmp(&dev->gids.at[i].gid, said->gid, sizeof(said->gid)) != 0 ||
+		    (said->is_ethernet && dev->gids.at[i].type != said->gid_type))
+			continue;
+		*index = (int)i;
+		return true;
+	}
+	return false;
 }
 
 /* ---- Device and port ---- */
@@ -261,10 +334,9 @@ static int dev_try(struct verbs_dev *dev, struct ibv_device *of, const struct de
 	ret = port_choose(dev, a->port);
 	if (!ret)
 		ret = sl_check(dev, a);
+	dev->gid_asked = a->gid_index;
 	if (!ret)
-		ret = dev->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET
-			      ? gid_choose(dev, a->gid_index)
-			      : gid_ib(dev, a->gid_index);
+		ret = address_choose(dev);
 	if (ret)
 		return ret;
 	dev->speed_mbps = port_mbps(&dev->port_attr);
@@ -319,6 +391,12 @@ static int list_try(struct verbs_dev *dev, const struct dev_args *a)
 	return ret;
 }
 
+static void dev_free(struct verbs_dev *dev)
+{
+	pthread_mutex_destroy(&dev->lock);
+	free(dev);
+}
+
 int verbs_dev_open(const char *option, struct verbs_dev **out)
 {
 	struct verbs_dev *dev;
@@ -331,10 +409,11 @@ int verbs_dev_open(const char *option, struct verbs_dev **out)
 	dev = calloc(1, sizeof(*dev));
 	if (!dev)
 		return gx_fail(-ENOMEM, "no memory for a verbs device");
+	pthread_mutex_init(&dev->lock, NULL);
 	dev->api = verbs_api(&why);
 	ret = dev->api ? list_try(dev, &a) : gx_fail(-ENODEV, "%s", why);
 	if (ret) {
-		free(dev);
+		dev_free(dev);
 		return ret;
 	}
 	*out = dev;
@@ -365,7 +444,7 @@ void verbs_dev_close(struct verbs_dev *dev)
 	if (!dev)
 		return;
 	dev_end(dev);
-	free(dev);
+	dev_free(dev);
 }
 
 void verbs_dev_lend(struct verbs_dev *dev)
@@ -373,9 +452,10 @@ void verbs_dev_lend(struct verbs_dev *dev)
 	dev->lends = true;
 }
 
-int verbs_dev_text(const struct verbs_dev *dev, char *buf, size_t room)
+int verbs_dev_text(struct verbs_dev *dev, char *buf, size_t room)
 {
 	char class[64] = "", speed[32] = "", node[32] = "";
+	int n;
 
 	if (dev->speed_mbps > 1)
 		snprintf(speed, sizeof(speed), ", %u Gb/s", dev->speed_mbps / 1000);
@@ -384,15 +464,19 @@ int verbs_dev_text(const struct verbs_dev *dev, char *buf, size_t room)
 	if (dev->sl || dev->traffic_class)
 		snprintf(class, sizeof(class), "; service level %u, traffic class %u", dev->sl,
 			 dev->traffic_class);
-	return snprintf(buf, room,
-			"verbs    %s port %u, MTU %u%s%s, %s%s%s; memory of GPUs: by %spackets",
-			dev->name, dev->port, 128u << dev->port_attr.active_mtu, speed, node,
-			dev->why, class,
-			dev->removed	 ? "; it was removed"
-			: dev->failed	 ? "; it has failed"
-			: dev->port_down ? "; its port is down"
-					 : "",
-			dev->api->reg_dmabuf_mr ? "dma-buf where the GPU gives one, else by " : "");
+	pthread_mutex_lock(&dev->lock);
+	n = snprintf(buf, room,
+		     "verbs    %s port %u, MTU %u%s%s, %s%s%s; memory of GPUs: by %spackets",
+		     dev->name, dev->port, 128u << dev->port_attr.active_mtu, speed, node, dev->why,
+		     class,
+		     dev->removed     ? "; it was removed"
+		     : dev->failed    ? "; it has failed"
+		     : dev->no_gid    ? "; it has this GID no more, nor another one"
+		     : dev->port_down ? "; its port is down"
+				      : "",
+		     dev->api->reg_dmabuf_mr ? "dma-buf where the GPU gives one, else by " : "");
+	pthread_mutex_unlock(&dev->lock);
+	return n;
 }
 
 /* ---- Events ---- */
@@ -439,7 +523,11 @@ static void event_take(struct verbs_dev *dev, const struct ibv_async_event *e)
 			e->event_type == IBV_EVENT_PORT_ERR ? "down: is the cable in?"
 							    : "up again");
 		break;
-	default: /* gx has no second path, no shared receives, and reads tables once */
+	case IBV_EVENT_GID_CHANGE:
+	case IBV_EVENT_LID_CHANGE:
+		dev->address_changed |= e->element.port_num == dev->port;
+		break;
+	default: /* gx has no second path, no shared receives, and reads no other table */
 		break;
 	}
 }
@@ -452,5 +540,7 @@ bool verbs_dev_events(struct verbs_dev *dev)
 		event_take(dev, &e);
 		dev->api->ack_async_event(&e);
 	}
+	if (dev->address_changed)
+		address_again(dev);
 	return !dev->removed;
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A device of a context, for the files of this room. owner: ctl; frozen after verbs_dev_open(), but
- * for regs, removed, failed, port_down, said_gpu and kept.
+ * for regs, removed, failed, port_down, said_gpu, kept, and its addresses: gid_index, gid, gid_type,
+ * port_attr.lid, gids and why. The control thread changes these, under the lock of verbs_dev_text(),
+ * which any thread calls.
  */
 #ifndef GX_VERBS_DEV_H
 #define GX_VERBS_DEV_H
@@ -10,11 +12,23 @@
 #include "verbs/verbs_api.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
 
 /* Memory that a device may still write to: freed when the device is closed. */
 struct verbs_kept {
 	struct verbs_kept *next;
 	void *mem;
+};
+
+/* The GIDs of a port. */
+#define VERBS_GIDS_MAX 256
+struct verbs_gids {
+	unsigned n;
+	struct {
+		union ibv_gid gid; /* zero: none */
+		enum verbs_gid type;
+	} at[VERBS_GIDS_MAX];
 };
 
 struct verbs_dev {
@@ -23,7 +37,8 @@ struct verbs_dev {
 	struct ibv_pd *pd;
 	char name[GX_NAME_MAX];
 	uint8_t port;
-	int gid_index;
+	int gid_asked; /* the index; -1: none */
+	int gid_index; /* for connections that are made */
 	union ibv_gid gid;
 	enum verbs_gid gid_type;
 	bool wants_grh; /* InfiniBand: packets carry GIDs: the user names one, or the port asks */
@@ -34,8 +49,13 @@ struct verbs_dev {
 	bool has_others;     /* so has the context */
 	uint32_t speed_mbps; /* of the port; 1: it does not tell */
 	int numa;	     /* node; -1: unknown */
-	char why[160];	     /* why this GID */
-	bool lends;	     /* verbs_dev_lend() */
+	char why[160]; /* why this GID */
+	pthread_mutex_t lock;
+	struct verbs_gids gids;
+	uint32_t address_gen; /* counts changes of these and of the LID */
+	bool address_changed; /* an event has said so */
+	_Atomic bool no_gid;  /* none that can be used: no connection more. ctl */
+	bool lends;	      /* verbs_dev_lend() */
 	struct verbs_reg *regs;
 	_Atomic bool removed; /* a fatal event: nothing works any more. ctl */
 	_Atomic bool
@@ -50,6 +70,11 @@ struct verbs_rails {
 	unsigned nr;
 	struct verbs_dev *dev[VERBS_RAILS_MAX];
 };
+
+/** verbs_dev_has() - Does its port still have the addresses of @said, which a peer was told? @index: of
+ * the GID. @by_gid: packets carry it. Control thread. */
+bool verbs_dev_has(const struct verbs_dev *dev, const struct verbs_port *said, bool by_gid,
+		   int *index);
 
 /* What a call that ends something has returned. Of a device that was removed, libibverbs says EIO: the
  * kernel has ended everything of it before. EIO of any other device is a refusal. */

@@ -158,6 +158,9 @@ struct verbs_way {
 	uint64_t window_b, under_b; /* most bytes under way; those that are */
 	_Atomic bool
 		broken; /* any: its completions cannot be had any more, nor were any lost before */
+	/* ctl: of the GID that the peer knows; the port has lost an address that the peer knows */
+	int gid_index;
+	bool astray;
 };
 
 /* owner: core; ctl until it is attached, and after it has left */
@@ -251,6 +254,8 @@ void verbs_way_broken(struct verbs_lane *l, struct verbs_way *w);
  * verbs_qp_error(): its completion says that all before it have ended. Else: that the peer's device
  * answers, or why not. Return: 0, -EIO. */
 int verbs_qp_mark(struct verbs_qp *q);
+/** verbs_path_mtu() - Of the packets between two ports: enum ibv_mtu. */
+int verbs_path_mtu(const struct verbs_dev *dev, const struct verbs_port *peer);
 /** verbs_chunk_b() - The largest request that both devices take, at most @asked_b. */
 uint32_t verbs_chunk_b(const struct verbs_dev *dev, const struct verbs_port *peer,
 		       uint32_t asked_b);

@@ -87,11 +87,14 @@ static void side_connect_now(struct verbs_lane *l, struct verbs_qp *q, struct ve
 		atomic_store_explicit(&l->ep->fault, -ENODEV, memory_order_release);
 }
 
-/* Is it too early to connect? While its port is down, or a life was in vain shortly before; and then
- * one queue pair of a way tries at a time, the first one. A connection of one way tries at once. */
+/* Is it too early to connect? While its port has no address or is down, or a life was in vain shortly
+ * before; and then one queue pair of a way tries at a time, the first one. A connection of one way
+ * tries at once, if its port has an address. */
 static bool side_holds(const struct verbs_lane *l, const struct verbs_qp *q,
 		       const struct verbs_side *s, uint64_t now_ns)
 {
+	if (l->way[q->way].astray)
+		return true;
 	if (l->nr_ways == 1)
 		return false;
 	if (qp_dev(l, q)->port_down)
@@ -124,11 +127,11 @@ static void side_connect(struct verbs_lane *l, struct verbs_qp *q, struct verbs_
 		side_connect_now(l, q, s, peer);
 }
 
-/* Has it been held for long enough? */
+/* Has it been held for long enough? One that is to quit is the core's, which may leave it by now. */
 static void side_release(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side *s,
 			 const struct verbs_port *peer)
 {
-	if (!s->held)
+	if (!s->held || atomic_load_explicit(&q->quit, memory_order_relaxed))
 		return;
 	if (qp_state(q) == VERBS_QP_READY && side_holds(l, q, s, gx_now_ns()))
 		return;

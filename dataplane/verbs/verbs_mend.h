@@ -19,7 +19,7 @@ struct verbs_side {
 	uint32_t peer_taken;	       /* peer_reset: see struct verbs_mend */
 	uint64_t down_ns;	       /* not UP since then; 0: it is UP */
 	unsigned vain; /* since then: addresses not found, and lives that were never UP */
-	/* Several ways alone. READY and not connected: its way is given some time. Since when? */
+	/* READY and not connected: its way is given some time. Since when? */
 	bool held;
 	uint64_t held_ns;
 	uint8_t way;		  /* of the connection */

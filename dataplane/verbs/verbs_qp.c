@@ -90,6 +90,7 @@ static int way_open(struct verbs_lane *l, struct verbs_way *w, unsigned nr_qps)
 	int cqes = (int)nr_qps * (VERBS_SQ + VERBS_RQ);
 	struct verbs_dev *dev = w->dev;
 
+	w->gid_index = dev->gid_index;
 	if (!nr_qps)
 		return 0;
 	if (cqes > dev->attr.max_cqe)
@@ -319,6 +320,11 @@ static uint8_t msg_log2(const struct verbs_dev *dev)
 	return (uint8_t)(31 - __builtin_clz(GX_MAX(dev->port_attr.max_msg_sz, 4096u)));
 }
 
+int verbs_path_mtu(const struct verbs_dev *dev, const struct verbs_port *peer)
+{
+	return GX_MIN((int)peer->mtu, (int)dev->port_attr.active_mtu);
+}
+
 uint32_t verbs_chunk_b(const struct verbs_dev *dev, const struct verbs_port *peer, uint32_t asked_b)
 {
 	return GX_MIN(asked_b, 1u << GX_MIN(msg_log2(dev), peer->msg_log2));
@@ -334,18 +340,21 @@ void verbs_port_fill(const struct verbs_dev *dev, struct verbs_port *p)
 	p->wants_grh = dev->wants_grh;
 	p->gid_type = (uint8_t)dev->gid_type;
 	p->msg_log2 = msg_log2(dev);
-	p->speed_mbps = dev->failed || (dev->has_others && dev->port_down) ? 0 : dev->speed_mbps;
+	p->speed_mbps = dev->failed || dev->no_gid || (dev->has_others && dev->port_down)
+				? 0
+				: dev->speed_mbps;
 }
 
-static struct ibv_ah_attr qp_way(const struct verbs_dev *dev, const struct verbs_port *h)
+static struct ibv_ah_attr qp_way(const struct verbs_way *w, const struct verbs_port *h)
 {
+	const struct verbs_dev *dev = w->dev;
 	struct ibv_ah_attr ah = {.dlid = h->lid, .sl = dev->sl, .port_num = dev->port};
 
 	if (!h->is_ethernet && !dev->wants_grh && !h->wants_grh)
 		return ah;
 	ah.is_global = 1;
 	memcpy(ah.grh.dgid.raw, h->gid, sizeof(h->gid));
-	ah.grh.sgid_index = (uint8_t)dev->gid_index;
+	ah.grh.sgid_index = (uint8_t)w->gid_index;
 	ah.grh.hop_limit = QP_HOPS;
 	ah.grh.traffic_class = dev->traffic_class;
 	return ah;
@@ -355,14 +364,13 @@ int verbs_qp_connect(struct verbs_lane *l, struct verbs_qp *q, const struct verb
 		     const struct verbs_qp_say *own, const struct verbs_qp_say *say, bool prove)
 {
 	const struct verbs_dev *dev = qp_dev(l, q);
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_RTR,
-		.path_mtu = (enum ibv_mtu)GX_MIN((int)h->mtu, (int)dev->port_attr.active_mtu),
-		.dest_qp_num = say->qpn,
-		.rq_psn = say->psn,
-		.max_dest_rd_atomic = reads_max(dev->attr.max_qp_rd_atom),
-		.min_rnr_timer = QP_RNR_TIMER,
-		.ah_attr = qp_way(dev, h)};
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR,
+				   .path_mtu = (enum ibv_mtu)verbs_path_mtu(dev, h),
+				   .dest_qp_num = say->qpn,
+				   .rq_psn = say->psn,
+				   .max_dest_rd_atomic = reads_max(dev->attr.max_qp_rd_atom),
+				   .min_rnr_timer = QP_RNR_TIMER,
+				   .ah_attr = qp_way(&l->way[q->way], h)};
 	int ret;
 
 	/* From here on a note may come, before the next call returns. */

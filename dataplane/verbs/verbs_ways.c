@@ -19,7 +19,7 @@
 
 static bool dev_serves(const struct verbs_dev *dev)
 {
-	return !dev->failed && !(dev->has_others && dev->port_down);
+	return !dev->failed && !dev->no_gid && !(dev->has_others && dev->port_down);
 }
 
 /* The NUMA node of a lane's core. -1: not known, or the core is not pinned. */
@@ -171,6 +171,10 @@ static int plan_take(struct gx_conn *c, const uint8_t *b, uint32_t len)
 			return gx_fail(way, "the client names an RDMA device that is none");
 		if (rails->dev[own]->failed)
 			return gx_fail(-ENODEV, "%s has failed, or is gone", rails->dev[own]->name);
+		if (rails->dev[own]->no_gid)
+			return gx_fail(-ENODEV,
+				       "%s has lost its GID: give its interface an address",
+				       rails->dev[own]->name);
 		v->plan.qp_way[k] = (uint8_t)way;
 	}
 	plan_speeds(c, h);
@@ -258,20 +262,23 @@ static bool side_is_stuck(const struct gx_conn *c, const struct verbs_qp *q, str
 static void side_watch(const struct gx_conn *c, struct verbs_lane *l, struct verbs_qp *q,
 		       struct verbs_side *s, uint64_t now_ns)
 {
-	bool has_other = verbs_lane_has_other(l, q->way), late;
+	bool has_other = verbs_lane_has_other(l, q->way), astray = l->way[q->way].astray, late;
 	bool stuck = side_is_stuck(c, q, s, now_ns);
 	int state = qp_state(q);
 
-	if (has_other && qp_dev(l, q)->port_down && state == VERBS_QP_UP)
+	if (state == VERBS_QP_UP && (astray || (has_other && qp_dev(l, q)->port_down)))
 		verbs_qp_error(l, q); /* at once: it would try in vain for a second */
 	if (state == VERBS_QP_UP && !q->sick && !way_is_gone(&l->way[q->way])) {
 		s->down_ns = s->vain = 0;
 		return;
 	}
 	s->down_ns = s->down_ns ? s->down_ns : now_ns;
-	late = now_ns - s->down_ns > patience_ns(c);
+	/* The end whose port has lost its address knows why: it gives up one time-out before the peer. */
+	late = now_ns - s->down_ns + (astray ? c->agreed.peer_timeout_ns : 0) > patience_ns(c);
 	if (late && (!has_other || state == VERBS_QP_DEAD)) /* dead: the peer does not answer */
-		lane_fault(l, s->vain ? -ENETUNREACH : -ENODEV);
+		/* READY: connected, and its proof has no answer yet, not even that there is none. */
+		lane_fault(l,
+			   s->vain || astray || state == VERBS_QP_READY ? -ENETUNREACH : -ENODEV);
 	else if (has_other && (stuck || way_is_gone(&l->way[q->way])))
 		atomic_store_explicit(&q->quit, true, memory_order_relaxed);
 }
@@ -313,6 +320,7 @@ void conn_ways_watch(struct gx_conn *c, uint64_t now_ns)
 	struct verbs_conn *v = c->verbs;
 	uint32_t all = (1u << v->plan.nr_ways) - 1, hopes = 0;
 
+	conn_addresses_watch(c);
 	for (unsigned k = 0; k < v->nr_qps; k++) {
 		struct verbs_lane *l = v->lane[k % v->nr_lanes];
 		struct verbs_qp *q = l ? &l->qp[k / v->nr_lanes] : NULL;

@@ -23,6 +23,11 @@
 #include "packet/pkt.h"
 #include "verbs/verbs_rig.h"
 
+/* Peer time-out of ends whose way is cut: a quarter of the time in which they give it up. Where this
+ * program has no CPU for so long, its cores have not seen that a queue pair failed in vain, and the
+ * reason is another one. */
+#define CUT_NS 1250000000
+
 /* ---- Tests ---- */
 
 static void connect__takes_it(void **state)
@@ -91,7 +96,7 @@ static void connect__is_refused_otherwise(void **state)
 /* It breaks later: the connection ends after four peer time-outs, with the reason. */
 static void device__way_is_cut(void **state)
 {
-	struct rig *r = rig_up_within(2, 500000000);
+	struct rig *r = rig_up_within(2, CUT_NS);
 	struct gx_op op = op_to(&r->client, GX_OP_PUT, KV_B);
 	struct gx_conn_info info = GX_INIT(info);
 
@@ -104,10 +109,36 @@ static void device__way_is_cut(void **state)
 	rig_free(r);
 }
 
+/* The server's port gets another address: the connection ends, and says which GID is gone; the next
+ * one takes the new GID. */
+static void device__gets_another_gid(void **state)
+{
+	struct rig *r = rig_up_within(2, CUT_NS);
+	struct gx_conn_info info = GX_INIT(info);
+	struct gx_op op;
+
+	script.host[1] = 7;
+	script_address(1);
+	UNTIL(r, atomic_load(&r->client.nr_down) == 1 && atomic_load(&r->server.nr_down) == 1);
+	assert_int_equal(gx_conn_info(r->server.conn, &info), 0);
+	if (info.err != -ENETUNREACH)
+		print_error("%s\n", info.text);
+	assert_int_equal(info.err, -ENETUNREACH);
+	assert_non_null(strstr(info.text, "(GID ::ffff:10.0.0.2, which its port has lost)"));
+	gx_conn_close(r->client.conn);
+	gx_conn_close(r->server.conn);
+	assert_int_equal(rig_connect(r, 2), 0);
+	op = op_to(&r->client, GX_OP_PUT, KV_B);
+	post(&r->client, &op);
+	UNTIL(r, r->client.nr_done == 1);
+	assert_int_equal(r->client.nr_failed, 0);
+	rig_free(r);
+}
+
 /* No address is found any more: the same end, with the same reason. */
 static void device__finds_no_address(void **state)
 {
-	struct rig *r = rig_up_within(2, 500000000);
+	struct rig *r = rig_up_within(2, CUT_NS);
 	struct gx_op op = op_to(&r->client, GX_OP_PUT, KV_B);
 	struct gx_conn_info info = GX_INIT(info);
 	uint64_t start_ns = gx_now();
@@ -397,7 +428,7 @@ static void device__gone(void **state)
  * comes back when the queue pairs are destroyed. */
 static void device__does_not_flush(void **state)
 {
-	struct rig *r = rig_up_within(2, 500000000);
+	struct rig *r = rig_up_within(2, CUT_NS);
 	struct gx_op op = op_to(&r->client, GX_OP_PUT, KV_B);
 
 	script.no_flush = true;
@@ -554,6 +585,7 @@ int main(void)
 		cmocka_unit_test(connect__way_is_cut),
 		cmocka_unit_test(connect__is_refused_otherwise),
 		cmocka_unit_test(device__way_is_cut),
+		cmocka_unit_test(device__gets_another_gid),
 		cmocka_unit_test(device__finds_no_address),
 		cmocka_unit_test(open__no_device),
 		cmocka_unit_test(put__and_get),

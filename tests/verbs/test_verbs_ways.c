@@ -503,7 +503,7 @@ static void way__goes_down(unsigned device, bool with_event)
 	put_whole(r);
 	turn_for(r, 6 * TIMEOUT_NS);
 	assert_false(is_faulty(&r->client) || is_faulty(&r->server));
-	assert_int_equal(atomic_load(&r->client.lane->lost), 1u);
+	UNTIL(r, atomic_load(&r->client.lane->lost) == 1u);
 	put_all(r, 2);
 	script.deaf = 0;
 	if (with_event)
@@ -527,6 +527,167 @@ static void way__cable_cut(void **state)
 {
 	way__goes_down(0, false);
 	way__goes_down(2, false);
+}
+
+/* ---- Addresses ---- */
+
+/* Its GID is another one now: the other way goes on, and new connections take the new GID. The first
+ * one works again when it has that back. */
+static void gid__changes(void **state)
+{
+	char text[512];
+
+	for (unsigned device = 0; device < 4; device += 2) {
+		struct rig *r = rig_two(4);
+		struct end *e = device ? &r->server : &r->client;
+		struct verbs_port port;
+
+		put_half(r, 1);
+		script.host[device] = 9;
+		script_address(device);
+		put_whole(r);
+		turn_for(r, 6 * TIMEOUT_NS);
+		UNTIL(r, atomic_load(&r->client.lane->lost) == 1u);
+		assert_false(is_faulty(&r->client) || is_faulty(&r->server));
+		verbs_port_fill(e->gx->verbs->dev[0], &port);
+		assert_int_equal(port.gid[15], 1 + device + 9);
+		verbs_conn_way(e->conn, text, sizeof(text));
+		assert_non_null(strstr(text, device ? "10.0.0.3, which its port has lost)"
+						    : "10.0.0.1, which its port has lost)"));
+		put_all(r, 2);
+		script.host[device] = 0;
+		script_address(device);
+		UNTIL(r, way_is_up(r, 0, 2));
+		put_all(r, 3);
+		rig_free(r);
+	}
+}
+
+static void gid__of_the_only_way_changes(void **state)
+{
+	for (unsigned device = 0; device < 2; device++) {
+		struct rig *r = rig_up("script0", "script1", 2);
+		struct end *e = device ? &r->server : &r->client;
+		char text[512];
+
+		put_half(r, 1);
+		script.host[device] = 9;
+		script_address(device);
+		UNTIL(r, is_faulty(e));
+		assert_int_equal(atomic_load(&e->ep.fault), -ENETUNREACH);
+		verbs_conn_way(e->conn, text, sizeof(text));
+		assert_non_null(
+			strstr(text, device ? "GID ::ffff:10.0.0.2, which its port has lost"
+					    : "GID ::ffff:10.0.0.1, which its port has lost"));
+		assert_non_null(strstr(text, "address back"));
+		rig_free(r);
+	}
+}
+
+/* The device does not tell at once what has changed. */
+static void gid__is_asked_for_again(void **state)
+{
+	struct rig *r = rig_up("script0", "script1", 2);
+
+	script.refuse_port = 2;
+	script.host[0] = 9;
+	script_address(0);
+	UNTIL(r, is_faulty(&r->client));
+	assert_int_equal(script.refuse_port, 0);
+	rig_free(r);
+}
+
+/* It comes back in time. */
+static void gid__comes_back(void **state)
+{
+	for (unsigned device = 0; device < 2; device++) {
+		struct rig *r = rig_up("script0", "script1", 2);
+
+		r->client.conn->agreed.peer_timeout_ns = WAIT_NS;
+		r->server.conn->agreed.peer_timeout_ns = WAIT_NS;
+		put_half(r, 1);
+		script.no_gid = 1u << device;
+		script_address(device);
+		turn_for(r, TIMEOUT_NS);
+		assert_int_equal(r->client.nr_done, 0);
+		assert_int_equal(qps_in(device ? &r->server : &r->client, 0, VERBS_QP_UP), 0);
+		script.no_gid = 0;
+		script_address(device);
+		put_whole(r);
+		rig_free(r);
+	}
+}
+
+/* The same GID at another index: queue pairs that are made anew take that. */
+static void gid__moves(void **state)
+{
+	struct rig *r = rig_up("script0", "script1", 2);
+
+	put_all(r, 1);
+	script.v2_at_3 = 3;
+	script_address(0);
+	script_address(1);
+	put_all(r, 2);
+	assert_int_equal(r->client.lane->way[0].gid_index, 3);
+	assert_false(is_faulty(&r->client) || is_faulty(&r->server));
+	rig_free(r);
+}
+
+/* A device without any takes part in no connection more. */
+static void gid__none_is_left(void **state)
+{
+	struct rig *r = rig_two(4);
+	struct gx *gx = r->client.gx;
+	struct verbs_port port;
+
+	script.no_gid = 1;
+	script_address(0);
+	turn(r);
+	verbs_port_fill(gx->verbs->dev[0], &port);
+	assert_int_equal(port.speed_mbps, 0);
+	assert_null(verbs_offered(gx));
+	script.no_gid = 3;
+	script_address(1);
+	turn(r);
+	assert_non_null(strstr(verbs_offered(gx), "GID"));
+	script.no_gid = 0;
+	script_address(0);
+	script_address(1);
+	UNTIL(r, way_is_up(r, 0, 2) && way_is_up(r, 1, 2));
+	assert_null(verbs_offered(gx));
+	put_all(r, 1);
+	rig_free(r);
+}
+
+/* An event of an address that no connection has. */
+static void gid__of_others(void **state)
+{
+	struct rig *r = rig_two(4);
+	uint64_t redone = r->client.lane->nr_redone;
+
+	put_half(r, 1);
+	script_address(0);
+	script_address(2);
+	put_whole(r);
+	assert_int_equal(r->client.lane->nr_redone, redone);
+	assert_int_equal(r->client.lane->nr_lost, 0);
+	rig_free(r);
+}
+
+static void lid__changes(void **state)
+{
+	struct rig *r;
+	char text[512];
+
+	script.infiniband = true;
+	r = rig_up("script0", "script1", 2);
+	put_half(r, 1);
+	script.host[0] = 9;
+	script_address(0);
+	UNTIL(r, is_faulty(&r->client));
+	verbs_conn_way(r->client.conn, text, sizeof(text));
+	assert_non_null(strstr(text, "script0 (LID 17, which its port has lost)"));
+	rig_free(r);
 }
 
 /* It does not come back; the other one carries all. Then that one goes too. */
@@ -583,6 +744,25 @@ static void device__removed_and_the_peer_is_slow(void **state)
 	post_box_open(r);
 	put_whole(r);
 	assert_true(r->client.lane->nr_redone > 0);
+	rig_free(r);
+}
+
+/* Its queue pairs wait for its port, which comes up as it goes. The core leaves them now, so the control
+ * thread does not connect them. */
+static void device__removed_while_its_port_was_down(void **state)
+{
+	struct rig *r = rig_two(4);
+	unsigned nr_rtr;
+
+	script_port(1, false);
+	UNTIL(r, r->client.conn->verbs->side[1].held && r->client.conn->verbs->side[3].held);
+	nr_rtr = script.nr_rtr;
+	script_port(1, true);
+	script_remove(1);
+	UNTIL(r, qps_in(&r->client, 1, VERBS_QP_DEAD) == 2);
+	assert_int_equal(script.nr_rtr, nr_rtr);
+	UNTIL(r, qps_in(&r->server, 1, VERBS_QP_DEAD) == 2);
+	put_all(r, 1);
 	rig_free(r);
 }
 
@@ -835,8 +1015,17 @@ int main(void)
 		cmocka_unit_test(way__is_cut_from_the_start),
 		cmocka_unit_test(way__port_down),
 		cmocka_unit_test(way__cable_cut),
+		cmocka_unit_test(gid__changes),
+		cmocka_unit_test(gid__of_the_only_way_changes),
+		cmocka_unit_test(gid__is_asked_for_again),
+		cmocka_unit_test(gid__comes_back),
+		cmocka_unit_test(gid__moves),
+		cmocka_unit_test(gid__none_is_left),
+		cmocka_unit_test(gid__of_others),
+		cmocka_unit_test(lid__changes),
 		cmocka_unit_test(device__removed),
 		cmocka_unit_test(device__removed_and_the_peer_is_slow),
+		cmocka_unit_test(device__removed_while_its_port_was_down),
 		cmocka_unit_test(device__removed_long_after_a_cut),
 		cmocka_unit_test(device__does_not_flush),
 		cmocka_unit_test(device__removed_among_notes),

@@ -196,11 +196,15 @@ static int query_device(struct ibv_context *ctx, struct ibv_device_attr *attr)
 
 static uint16_t lid_of(const struct ibv_context *ctx)
 {
-	return (uint16_t)(0x11 + device_of(ctx));
+	return (uint16_t)(0x11 + device_of(ctx) + script.host[device_of(ctx)]);
 }
 
 static int query_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr)
 {
+	if (script.refuse_port) {
+		script.refuse_port--;
+		return EIO;
+	}
 	attr->state = port == PORT ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
 	attr->active_mtu = MTU;
 	attr->active_speed = script.speed[device_of(ctx)];
@@ -213,13 +217,20 @@ static int query_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_att
 	return 0;
 }
 
+static unsigned v2_index(const struct ibv_context *ctx)
+{
+	return script.v2_at_3 >> device_of(ctx) & 1 ? 3 : 2;
+}
+
 /* Ethernet: 0: link-local, RoCE v1; 1: IPv4, v1; 2: IPv4, v2; 3: empty. InfiniBand: 0 and 1; the
  * others are empty. */
 static int query_gid(struct ibv_context *ctx, uint8_t port, int index, union ibv_gid *gid)
 {
-	bool is_ipv4 = !script.infiniband && (index == 1 || index == 2);
+	bool is_ipv4 = !script.infiniband && (index == 1 || index == (int)v2_index(ctx));
 
 	memset(gid, 0, sizeof(*gid));
+	if (script.no_gid >> device_of(ctx) & 1)
+		return 0;
 	if (index == 0 || (script.infiniband && index == 1)) {
 		gid->raw[0] = 0xfe;
 		gid->raw[1] = 0x80;
@@ -231,7 +242,7 @@ static int query_gid(struct ibv_context *ctx, uint8_t port, int index, union ibv
 	} else {
 		return 0;
 	}
-	gid->raw[15] = (uint8_t)(1 + device_of(ctx));
+	gid->raw[15] = (uint8_t)(1 + device_of(ctx) + (is_ipv4 ? script.host[device_of(ctx)] : 0));
 	return 0;
 }
 
@@ -241,8 +252,9 @@ static int query_gid_ex(struct ibv_context *ctx, uint32_t port, uint32_t index,
 	if (script.infiniband)
 		entry->gid_type = IBV_GID_TYPE_IB;
 	else
-		entry->gid_type = index == 2 ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1;
-	return index < 3 ? 0 : ENODATA;
+		entry->gid_type =
+			index == v2_index(ctx) ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1;
+	return index < 2 || index == v2_index(ctx) ? 0 : ENODATA;
 }
 
 static struct ibv_pd *alloc_pd(struct ibv_context *ctx)
@@ -943,6 +955,12 @@ void script_port(unsigned device, bool up)
 	LOCKED();
 	script.deaf = up ? script.deaf & ~(1u << device) : script.deaf | 1u << device;
 	event_add(device, up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
+}
+
+void script_address(unsigned device)
+{
+	LOCKED();
+	event_add(device, script.infiniband ? IBV_EVENT_LID_CHANGE : IBV_EVENT_GID_CHANGE);
 }
 
 void script_remove(unsigned device)

@@ -31,12 +31,15 @@ struct script {
 	unsigned more;	  /* devices beside the first two */
 	uint8_t speed[SCRIPT_DEVICES]; /* ibv_port_attr.active_speed, of one lane */
 	uint8_t net[SCRIPT_DEVICES];   /* IPv4 GIDs are 10.0.net.x */
-	bool apart;		       /* no packet goes from one net to another */
-	unsigned deaf;		       /* bit i: no packet comes from or to device i */
-	unsigned paused;	       /* bit i: device i carries nothing out for now */
-	unsigned no_reg;	       /* bit i: device i registers no 1 MiB and more */
-	bool infiniband;	       /* link layer: ways go by LID; else Ethernet, by GID */
-	unsigned grh_required;	       /* InfiniBand, bit i: device i sends nothing without a GID */
+	uint8_t host[SCRIPT_DEVICES];  /* added to the last byte of IPv4 GIDs, and to LIDs */
+	unsigned v2_at_3;      /* bit i: device i has the one of RoCE v2 at index 3, not 2 */
+	unsigned no_gid;       /* bit i: device i has none */
+	bool apart;	       /* no packet goes from one net to another */
+	unsigned deaf;	       /* bit i: no packet comes from or to device i */
+	unsigned paused;       /* bit i: device i carries nothing out for now */
+	unsigned no_reg;       /* bit i: device i registers no 1 MiB and more */
+	bool infiniband;       /* link layer: ways go by LID; else Ethernet, by GID */
+	unsigned grh_required; /* InfiniBand, bit i: device i sends nothing without a GID */
 	/* So many calls that end something are refused, and end nothing. */
 	unsigned keep_mr, keep_qp, keep_cq, keep_pd;
 	int keep_err;	      /* the errno of these; 0: EBUSY. Of devices that are gone: EIO */
@@ -45,6 +48,7 @@ struct script {
 	uint32_t slow_rtr_ms; /* as does the address of a peer */
 	unsigned refuse_rtr;  /* so many times it is not found */
 	int rtr_err;	      /* and the errno is this one */
+	unsigned refuse_port; /* so many times its port cannot be asked for its address */
 	unsigned refuse_err;  /* queue pairs do not go into error, so many times: EINVAL */
 	uint32_t max_msg_b;   /* most bytes of a request; 0: 1 GiB */
 	bool lazy; /* a write lands when a send comes behind it on its queue pair, and no sooner: as a
@@ -82,7 +86,8 @@ bool script_run(void);			    /* did anything move? */
 unsigned script_live(unsigned device);	    /* queue pairs that take packets in */
 void script_break(unsigned device);	    /* its queue pairs fail, and an event says so */
 void script_port(unsigned device, bool up); /* an event says so; and deaf, or not */
-void script_remove(unsigned device);	    /* gone, and an event says so */
+void script_address(unsigned device); /* an event says that its GIDs or its LID have changed */
+void script_remove(unsigned device);  /* gone, and an event says so */
 void script_forget(void); /* end what the plan did not let end, as a kernel does on close */
 void script_late(void);	  /* packets of failed requests arrive now */
 
