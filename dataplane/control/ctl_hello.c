@@ -49,7 +49,7 @@ static void hello_regions_fill(struct gx_conn *c, struct gx_hello *h)
 /* A client of an older gx does not say that it knows rails, and would not understand them. */
 static void hello_verbs_fill(const struct ctl_conn *cc, struct gx_hello *h)
 {
-	h->links |= 1u << GX_LINK_VERBS;
+	h->links |= 1u << GX_LINK_VERBS | GX_HELLO_VERBS_PROBES;
 	if (verbs_lends(&cc->ctl->gx->opts))
 		h->links |= GX_HELLO_VERBS_PULLS;
 	if (!cc->server) {

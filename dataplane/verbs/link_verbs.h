@@ -37,6 +37,8 @@ struct verbs_conn {
 	struct verbs_hello peer;
 	struct verbs_region region[GX_REGIONS_MAX]; /* frozen before the lanes are attached */
 	struct verbs_budget budget;
+	uint8_t *probe; /* VERBS_PROBE_B; NULL: the peer does not know of it */
+	struct ibv_mr *probe_mr[VERBS_RAILS_MAX];
 	bool proving;			 /* client: verbs_conn_prove() has begun */
 	enum ibv_wc_status prove_status; /* why a queue pair was not answered; the last one */
 	const struct verbs_dev *prove_dev;
@@ -60,6 +62,15 @@ void conn_ways_watch(struct gx_conn *c, uint64_t now_ns);
 
 void conn_said(const struct gx_conn *c);      /* the peer is told of our ports */
 void conn_addresses_watch(struct gx_conn *c); /* at each tick: are these addresses still there? */
+
+/* -- verbs_probe.c; control thread -- */
+
+int conn_probe_open(struct gx_conn *c); /* after conn_plan(). Return: 0, -ENOMEM with gx_error() */
+void conn_probe_close(struct gx_conn *c); /* after the lanes; accepts a half-open one */
+void conn_probe_say(const struct gx_conn *c, struct verbs_hello *h);
+void conn_probe_hear(struct gx_conn *c);
+/* Way @way carries small packets, and none of so many bytes. 0: or it carries all, or nothing. */
+uint32_t conn_hole_b(const struct gx_conn *c, unsigned way);
 
 /* -- verbs_pull.c -- */
 

@@ -66,12 +66,17 @@ struct verbs_hello {
 	uint8_t own[VERBS_QPS_MAX],
 		peer[VERBS_QPS_MAX]; /* of each: the sender's rail, the other's */
 	struct verbs_key key[GX_REGIONS_MAX];
+	/* has_rails, where both ends say so: memory of the sender, by which the other may prove a way */
+	bool has_probe;
+	uint64_t probe_addr;
+	uint32_t probe_key[VERBS_RAILS_MAX]; /* by rail; 0: it has none there */
 };
+#define VERBS_PROBE_B 4096u /* of that memory: the largest MTU */
 #define VERBS_PORT_B  24
 #define VERBS_RAILS_B (4 + VERBS_RAILS_MAX * (VERBS_PORT_B + 4)) /* of HELLO, at most */
 #define VERBS_HELLO_MAX                                                                            \
 	(VERBS_RAILS_MAX * (VERBS_PORT_B + 4) + 4 + VERBS_QPS_MAX * 12 +                           \
-	 GX_REGIONS_MAX * (20 + 4 * VERBS_RAILS_MAX))
+	 GX_REGIONS_MAX * (20 + 4 * VERBS_RAILS_MAX) + 8 + 4 * VERBS_RAILS_MAX)
 
 uint32_t verbs_hello_put(uint8_t *b, const struct verbs_hello *h);	    /* bytes written */
 int verbs_hello_get(const uint8_t *b, uint32_t len, struct verbs_hello *h); /* 0, -EPROTO */

@@ -37,6 +37,8 @@ int verbs_conn_open(struct gx_conn *c, unsigned nr_lanes, unsigned nr_qps, const
 	c->verbs = v;
 	v->nr_lanes = nr_lanes;
 	ret = conn_plan(c, nr_lanes, nr_qps, b, len);
+	if (!ret)
+		ret = conn_probe_open(c);
 	if (ret)
 		return ret;
 	v->nr_qps = v->plan.nr_qps;
@@ -48,6 +50,8 @@ int verbs_conn_open(struct gx_conn *c, unsigned nr_lanes, unsigned nr_qps, const
 
 void verbs_conn_close(struct gx_conn *c)
 {
+	if (c->verbs)
+		conn_probe_close(c);
 	free(c->verbs);
 	c->verbs = NULL;
 }
@@ -92,6 +96,7 @@ uint32_t verbs_conn_say(const struct gx_conn *c, uint8_t *b)
 	}
 	for (unsigned i = 0; i < c->nr_told; i++)
 		h.nr_keys += key_fill(v, c->told[i], &h.key[h.nr_keys]);
+	conn_probe_say(c, &h);
 	conn_said(c);
 	return verbs_hello_put(b, &h);
 }
@@ -127,6 +132,7 @@ int verbs_conn_hear(struct gx_conn *c, const uint8_t *b, uint32_t len)
 	ret = conn_ways_check(c);
 	if (ret)
 		return ret;
+	conn_probe_hear(c);
 	for (uint32_t i = 0; !ret && i < v->peer.nr_keys; i++)
 		ret = key_take(c, &v->peer.key[i]);
 	return ret ? gx_fail(ret, "a key for a region that the peer has not named") : 0;
@@ -157,8 +163,13 @@ static int way_text(const struct gx_conn *c, unsigned way, char *buf, size_t roo
 void verbs_conn_way(const struct gx_conn *c, char *buf, size_t room)
 {
 	const struct verbs_conn *v = c->verbs;
-	size_t at = (size_t)snprintf(buf, room, "no packet gets from ");
+	uint32_t hole_b = 0;
+	size_t at;
 
+	for (unsigned w = 0; w < v->plan.nr_ways && !hole_b; w++)
+		hole_b = conn_hole_b(c, w);
+	at = hole_b ? (size_t)snprintf(buf, room, "no packet of %u bytes gets from ", hole_b)
+		    : (size_t)snprintf(buf, room, "no packet gets from ");
 	for (unsigned w = 0; w < v->plan.nr_ways && at < room; w++) {
 		at += (size_t)snprintf(buf + at, room - at, "%s", w ? ", nor from " : "");
 		if (at < room)
@@ -168,6 +179,8 @@ void verbs_conn_way(const struct gx_conn *c, char *buf, size_t room)
 		snprintf(
 			buf + at, room - at, " and back: %s",
 			v->astray ? "give its interface that address back, or connect anew"
+			: hole_b
+				? "small ones do, so the MTU of the path is below that of the ports"
 			: v->peer.port[0].is_ethernet
 				? "is UDP port 4791 open, and the MTU of the path that of the "
 				  "ports? Or name other GIDs"
@@ -238,14 +251,17 @@ static int prove_one(struct verbs_conn *v, struct verbs_lane *l, unsigned lane,
 
 	if (!q || (wc->status == IBV_WC_SUCCESS && !(wc->wr_id & VERBS_ID_MARK)))
 		return -EPROTO; /* our end is not UP yet, as it knows */
-	if (wc->status == IBV_WC_SUCCESS) {
-		v->side[i * v->nr_lanes + lane].proven = true;
-		return 0;
-	}
 	if (wc->wr_id & VERBS_ID_RECV)
 		q->nr_recvs -= q->nr_recvs != 0;
 	else
-		q->proving = false;
+		q->proving -= q->proving != 0;
+	if (wc->status == IBV_WC_SUCCESS) {
+		q->reached = true;
+		v->side[i * v->nr_lanes + lane].proven = !q->proving;
+		return 0;
+	}
+	if (wc->wr_id & VERBS_ID_MARK)
+		verbs_probe_failed(q, wc->status);
 	if (wc->status != IBV_WC_WR_FLUSH_ERR) {
 		v->prove_status = wc->status;
 		v->prove_dev = qp_dev(l, q);
@@ -284,10 +300,13 @@ static int prove_begin(struct verbs_conn *v)
 
 	v->proving = true;
 	for (unsigned k = 0; k < v->nr_qps && !ret; k++) {
-		struct verbs_qp *q = &v->lane[k % v->nr_lanes]->qp[k / v->nr_lanes];
+		struct verbs_lane *l = v->lane[k % v->nr_lanes];
+		struct verbs_qp *q = &l->qp[k / v->nr_lanes];
 
-		if (qp_state(q) == VERBS_QP_UP) /* else its peer's address was not found */
-			ret = verbs_qp_mark(q);
+		if (qp_state(q) != VERBS_QP_UP) /* its peer's address was not found */
+			continue;
+		q->proving = verbs_probes(l, q);
+		ret = verbs_qp_probe(l, q);
 	}
 	return ret;
 }
@@ -330,8 +349,11 @@ static void prove_say(const struct gx_conn *c)
 		if (!(bad >> w & 1))
 			continue;
 		way_text(c, w, text, sizeof(text));
-		gx_warn("peer %s: no packet gets from %s and back: others carry the connection",
-			c->peer_name, text);
+		gx_warn("peer %s: no packet gets from %s and back%s: others carry the connection",
+			c->peer_name, text,
+			conn_hole_b(c, w) ? ", but small ones: is the MTU of the path that of the "
+					    "ports?"
+					  : "");
 	}
 }
 
@@ -341,9 +363,9 @@ static int prove_failed(const struct gx_conn *c)
 	char text[256];
 
 	if (v->prove_status && !is_of_the_way(v->prove_status))
-		return gx_fail(-EIO, "%s: a write of no bytes to the peer's device failed: %s",
-			       v->prove_dev->name,
-			       v->prove_dev->api->wc_status_str(v->prove_status));
+		return gx_fail(
+			-EIO, "%s: a request that proves the way to the peer's device failed: %s",
+			v->prove_dev->name, v->prove_dev->api->wc_status_str(v->prove_status));
 	verbs_conn_way(c, text, sizeof(text));
 	return gx_fail(-ENETUNREACH, "%s", text);
 }

@@ -244,13 +244,19 @@ static void qp_forget(struct verbs_lane *l, struct verbs_qp *q)
 /* The peer's device has answered, or not; or the queue pair is being flushed. */
 static void mark_one(struct verbs_lane *l, struct verbs_qp *q, int status)
 {
-	q->proving = false;
+	q->proving -= q->proving != 0;
+	if (status == IBV_WC_SUCCESS && q->proving) {
+		q->reached = true;
+		return;
+	}
 	if (status == IBV_WC_SUCCESS) {
+		atomic_store_explicit(&q->holed, false, memory_order_relaxed);
 		atomic_store_explicit(&q->proven, true, memory_order_relaxed);
 		if (qp_state(q) == VERBS_QP_READY)
 			qp_goto(q, VERBS_QP_READY, VERBS_QP_UP); /* unless it was given up */
 		return;
 	}
+	verbs_probe_failed(q, status);
 	if (qp_lives(qp_state(q)))
 		qp_fail(l, q, status);
 	qp_forget(l, q);

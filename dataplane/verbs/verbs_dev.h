@@ -76,6 +76,17 @@ struct verbs_rails {
 bool verbs_dev_has(const struct verbs_dev *dev, const struct verbs_port *said, bool by_gid,
 		   int *index);
 
+/** verbs_dev_keep() - The device may still write to @mem, of malloc(): free it with the device. */
+static inline void verbs_dev_keep(struct verbs_dev *dev, void *mem)
+{
+	struct verbs_kept *k = malloc(sizeof(*k));
+
+	if (!k) /* better lost than written to */
+		return;
+	*k = (struct verbs_kept){dev->kept, mem};
+	dev->kept = k;
+}
+
 /* What a call that ends something has returned. Of a device that was removed, libibverbs says EIO: the
  * kernel has ended everything of it before. EIO of any other device is a refusal. */
 static inline int verbs_end_err(const struct verbs_dev *dev, int ret)

@@ -14,6 +14,7 @@
 #define HELLO_WAY_B  4 /* of a queue pair, in the form for rails: own, peer, zero 2 */
 #define HELLO_KEY_B  20
 #define HELLO_RAILS  0x80 /* last byte of the first port: this form; the others: more ports */
+#define HELLO_PROBE  0x40 /* and with it: behind the keys the memory to prove ways by */
 #define RAILS_HEAD_B 4	  /* u8 ports, zero 3 */
 
 /* ---- Ports ---- */
@@ -89,7 +90,8 @@ static uint32_t hello_rest_b(const struct verbs_hello *h)
 	if (!h->has_rails)
 		return h->nr_qps * HELLO_QP_B + h->nr_keys * HELLO_KEY_B;
 	return 4 + (h->nr_ports - 1) * (VERBS_PORT_B + 4) + h->nr_qps * (HELLO_QP_B + HELLO_WAY_B) +
-	       h->nr_keys * (HELLO_KEY_B + 4 * h->nr_ports);
+	       h->nr_keys * (HELLO_KEY_B + 4 * h->nr_ports) +
+	       (h->has_probe ? 8 + 4 * h->nr_ports : 0);
 }
 
 static uint8_t *key_put(uint8_t *at, const struct verbs_hello *h, const struct verbs_key *key)
@@ -103,13 +105,23 @@ static uint8_t *key_put(uint8_t *at, const struct verbs_hello *h, const struct v
 	return at;
 }
 
+static uint8_t *probe_put(uint8_t *at, const struct verbs_hello *h)
+{
+	le64_put(at, h->probe_addr);
+	at += 8;
+	for (uint32_t r = 0; r < h->nr_ports; r++, at += 4)
+		le32_put(at, h->probe_key[r]);
+	return at;
+}
+
 uint32_t verbs_hello_put(uint8_t *b, const struct verbs_hello *h)
 {
 	uint8_t *at = b + HELLO_HEAD_B;
 
 	port_put(b, &h->port[0]);
 	if (h->has_rails)
-		b[VERBS_PORT_B - 1] = (uint8_t)(HELLO_RAILS | (h->nr_ports - 1));
+		b[VERBS_PORT_B - 1] = (uint8_t)(HELLO_RAILS | (h->has_probe ? HELLO_PROBE : 0) |
+						(h->nr_ports - 1));
 	le16_put(b + 24, (uint16_t)h->nr_qps);
 	le16_put(b + 26, (uint16_t)h->nr_keys);
 	if (h->has_rails) {
@@ -127,6 +139,8 @@ uint32_t verbs_hello_put(uint8_t *b, const struct verbs_hello *h)
 	}
 	for (uint32_t i = 0; i < h->nr_keys; i++)
 		at = key_put(at, h, &h->key[i]);
+	if (h->has_rails && h->has_probe)
+		at = probe_put(at, h);
 	return (uint32_t)(at - b);
 }
 
@@ -165,7 +179,9 @@ static bool head_get(const uint8_t *b, uint32_t len, struct verbs_hello *h)
 	if (len < HELLO_HEAD_B)
 		return false;
 	h->has_rails = b[VERBS_PORT_B - 1] & HELLO_RAILS;
-	h->nr_ports = 1 + (b[VERBS_PORT_B - 1] & ~HELLO_RAILS);
+	h->has_probe = h->has_rails && b[VERBS_PORT_B - 1] & HELLO_PROBE;
+	h->nr_ports = 1u + b[VERBS_PORT_B - 1] - (h->has_rails ? HELLO_RAILS : 0) -
+		      (h->has_probe ? HELLO_PROBE : 0);
 	h->nr_qps = le16_get(b + 24);
 	h->nr_keys = le16_get(b + 26);
 	if (h->nr_ports > (h->has_rails ? VERBS_RAILS_MAX : 1) || !h->nr_qps ||
@@ -191,6 +207,14 @@ static const uint8_t *key_get(const uint8_t *at, const struct verbs_hello *h, st
 	return at;
 }
 
+static void probe_get(const uint8_t *at, struct verbs_hello *h)
+{
+	h->probe_addr = le64_get(at);
+	at += 8;
+	for (uint32_t r = 0; r < h->nr_ports; r++, at += 4)
+		h->probe_key[r] = le32_get(at);
+}
+
 int verbs_hello_get(const uint8_t *b, uint32_t len, struct verbs_hello *h)
 {
 	const uint8_t *at = b + HELLO_HEAD_B;
@@ -210,6 +234,8 @@ int verbs_hello_get(const uint8_t *b, uint32_t len, struct verbs_hello *h)
 	}
 	for (uint32_t i = 0; i < h->nr_keys; i++)
 		at = key_get(at, h, &h->key[i]);
+	if (h->has_probe)
+		probe_get(at, h);
 	return hello_is_valid(h) ? 0 : -EPROTO;
 }
 

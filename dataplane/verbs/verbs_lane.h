@@ -15,8 +15,9 @@
  *   FAILED, DRAINED -> DEAD      its device is gone, and others are left (verbs_gone.c)
  *
  * The word below a state is the owner of struct verbs_qp. READY takes notes, and the core sends
- * nothing yet: the control thread posts a write of no bytes, and the core makes the queue pair UP
- * when the peer's device has acknowledged it. So one is UP only over a way that works. (While a
+ * nothing yet: the control thread posts requests that prove the way (verbs_qp_probe()), and the core
+ * makes the queue pair UP when the peer's device has answered them. So one is UP only over a way that
+ * works. (While a
  * connection is set up, its client does that for all of them: verbs_conn_prove().) The core
  * leaves both when it sees an error, and FAILED when every work request has come back. The control
  * thread resets the queue pair then, and hands it back when the peer has reset its end too
@@ -73,8 +74,13 @@ struct verbs_wr {
 /* owner: see above; state is written by its owner and read by both */
 struct verbs_qp {
 	struct ibv_qp *qp;
-	uint8_t index;	       /* in the lane */
-	bool proving;	       /* a write of no bytes is out. ctl before READY, then core */
+	uint8_t index; /* in the lane */
+	/* Requests out of verbs_qp_probe(), and the first one was answered. ctl before READY, then
+	 * core */
+	uint8_t proving;
+	bool reached;
+	_Atomic bool holed;    /* core; ctl before it is attached: since it was UP, a write of no
+				  bytes was answered, and one of the path's MTU was not. ctl reads */
 	_Atomic bool proven;   /* it was UP in this life. core; ctl when DRAINED */
 	bool sick;	       /* ctl: the device says that this life has failed */
 	uint8_t end_tries;     /* ctl: verbs_mend_give_up() was refused so often */
@@ -149,6 +155,13 @@ struct verbs_region {
 	unsigned access; /* GX_ACCESS_*; 0: this entry is free */
 };
 
+/* What a way is proven by (verbs_probe.c). Frozen once the peer has told its part. */
+struct verbs_probe {
+	uint64_t mine, theirs;
+	uint32_t lkey, rkey;
+	uint32_t len; /* the path's MTU; 0: the peer has no such memory, or not there */
+};
+
 /* A way of a lane: a device of ours, and one of the peer's. owner: as the lane's */
 struct verbs_way {
 	struct verbs_dev *dev; /* its number in the context is our rail */
@@ -158,6 +171,7 @@ struct verbs_way {
 	uint64_t window_b, under_b; /* most bytes under way; those that are */
 	_Atomic bool
 		broken; /* any: its completions cannot be had any more, nor were any lost before */
+	struct verbs_probe probe;
 	/* ctl: of the GID that the peer knows; the port has lost an address that the peer knows */
 	int gid_index;
 	bool astray;
@@ -251,9 +265,18 @@ void verbs_lane_event(struct verbs_lane *l, const struct ibv_cq *cq, const struc
  * other is left, the endpoint fails. Core, control thread. */
 void verbs_way_broken(struct verbs_lane *l, struct verbs_way *w);
 /** verbs_qp_mark() - Post a write of no bytes. Of a queue pair that is FAILED, after
- * verbs_qp_error(): its completion says that all before it have ended. Else: that the peer's device
- * answers, or why not. Return: 0, -EIO. */
+ * verbs_qp_error(): its completion says that all before it have ended. Return: 0, -EIO. */
 int verbs_qp_mark(struct verbs_qp *q);
+/** verbs_qp_probe() - Post verbs_probes() requests, whose completions say that the peer's device answers,
+ * or why not: a write of no bytes, and, if the peer has memory for that, a write and a read of the
+ * path's MTU. Nothing else is out. Return: 0, -EIO. */
+int verbs_qp_probe(struct verbs_lane *l, struct verbs_qp *q);
+static inline uint8_t verbs_probes(const struct verbs_lane *l, const struct verbs_qp *q)
+{
+	return l->way[q->way].probe.len ? 3 : 1;
+}
+/** verbs_probe_failed() - One of these has failed with @status. Whoever owns @q. */
+void verbs_probe_failed(struct verbs_qp *q, int status);
 /** verbs_path_mtu() - Of the packets between two ports: enum ibv_mtu. */
 int verbs_path_mtu(const struct verbs_dev *dev, const struct verbs_port *peer);
 /** verbs_chunk_b() - The largest request that both devices take, at most @asked_b. */
@@ -350,7 +373,8 @@ void note_take(struct verbs_lane *l, struct verbs_qp *q, const uint8_t *b, uint3
 
 /* The name of a request in its completion: queue pair, life, receive or not, number. */
 #define VERBS_ID_RECV (1ull << 55)
-#define VERBS_ID_MARK (1ull << 54) /* of verbs_qp_mark(); its number says nothing */
+#define VERBS_ID_MARK                                                                              \
+	(1ull << 54) /* of verbs_qp_mark(), verbs_qp_probe(); its number says nothing */
 static inline uint64_t wr_id(const struct verbs_qp *q, bool recv, uint32_t number)
 {
 	return (uint64_t)q->index << 56 | (recv ? VERBS_ID_RECV : 0) |

@@ -68,7 +68,9 @@ int verbs_mend_later(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side
 			"again",
 			qp_dev(l, q)->name, strerror(-err));
 	err = verbs_qp_error(l, q);
-	return err ? err : verbs_qp_mark(q); /* q->proving waits for it */
+	if (err)
+		return err;
+	return q->proving ? verbs_qp_probe(l, q) : verbs_qp_mark(q); /* proving waits for them */
 }
 
 static void side_connect_now(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side *s,

@@ -145,13 +145,9 @@ int verbs_lane_open(struct verbs_lane *l, unsigned nr_qps)
 /* The device of the way that kept them frees them; any, if several did. */
 static void slots_free(struct verbs_lane *l)
 {
-	struct verbs_kept *k = l->slots_by ? malloc(sizeof(*k)) : NULL;
-
-	if (k) {
-		*k = (struct verbs_kept){l->slots_by->kept, l->slots};
-		l->slots_by->kept = k;
-	}
-	if (!l->slots_by)
+	if (l->slots_by)
+		verbs_dev_keep(l->slots_by, l->slots);
+	else
 		free(l->slots);
 }
 
@@ -239,7 +235,8 @@ int verbs_qp_reset(struct verbs_lane *l, struct verbs_qp *q, struct verbs_qp_say
 	if (ret)
 		return ret;
 	q->gen++;
-	q->sick = q->proving = false;
+	q->sick = q->reached = false;
+	q->proving = 0;
 	atomic_store_explicit(&q->proven, false, memory_order_relaxed);
 	q->nr_recvs = q->nr_again = 0;
 	q->notes_sent = q->notes_known = q->notes_taken = q->notes_told = 0;
@@ -305,6 +302,33 @@ int verbs_qp_mark(struct verbs_qp *q)
 			   *bad;
 
 	return ibv_post_send(q->qp, &wr, &bad) ? -EIO : 0;
+}
+
+int verbs_qp_probe(struct verbs_lane *l, struct verbs_qp *q)
+{
+	const struct verbs_probe *p = &l->way[q->way].probe;
+	struct ibv_sge sge = {p->mine, p->len, p->lkey};
+	struct ibv_send_wr wr[3] = {0}, *bad;
+	unsigned n = verbs_probes(l, q);
+
+	for (unsigned i = 0; i < n; i++) {
+		wr[i].wr_id = wr_id(q, false, i) | VERBS_ID_MARK;
+		wr[i].next = i + 1 < n ? &wr[i + 1] : NULL;
+		wr[i].opcode = i < 2 ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
+		wr[i].send_flags = IBV_SEND_SIGNALED;
+		wr[i].sg_list = i ? &sge : NULL;
+		wr[i].num_sge = i != 0;
+		wr[i].wr.rdma.remote_addr = i ? p->theirs : 0;
+		wr[i].wr.rdma.rkey = i ? p->rkey : 0;
+	}
+	return ibv_post_send(q->qp, wr, &bad) ? -EIO : 0;
+}
+
+void verbs_probe_failed(struct verbs_qp *q, int status)
+{
+	if (status != IBV_WC_WR_FLUSH_ERR)
+		atomic_store_explicit(&q->holed, q->reached && status == IBV_WC_RETRY_EXC_ERR,
+				      memory_order_relaxed);
 }
 
 /* ---- Connected ---- */
@@ -374,7 +398,7 @@ int verbs_qp_connect(struct verbs_lane *l, struct verbs_qp *q, const struct verb
 	int ret;
 
 	/* From here on a note may come, before the next call returns. */
-	q->proving = prove;
+	q->proving = prove ? verbs_probes(l, q) : 0;
 	if (qp_state(q) != VERBS_QP_READY) /* else it was held (verbs_mend.c) */
 		qp_goto(q, qp_state(q), VERBS_QP_READY);
 	ret = dev->api->modify_qp(q->qp, &attr,
@@ -398,7 +422,7 @@ int verbs_qp_connect(struct verbs_lane *l, struct verbs_qp *q, const struct verb
 	if (ret)
 		return -ret;
 	if (prove)
-		return verbs_qp_mark(q);
+		return verbs_qp_probe(l, q);
 	atomic_store_explicit(&q->proven, true, memory_order_relaxed);
 	qp_goto(q, VERBS_QP_READY, VERBS_QP_UP); /* unless it has failed already */
 	return 0;

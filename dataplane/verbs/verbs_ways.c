@@ -310,7 +310,11 @@ static void ways_say(struct gx_conn *c, uint32_t lost)
 			continue;
 		gx_warn("peer %s: the way by %s %s", c->peer_name,
 			c->gx->verbs->dev[v->plan.way[w].own]->name,
-			lost >> w & 1 ? "carries nothing any more: others go on" : "works again");
+			!(lost >> w & 1) ? "works again"
+			: conn_hole_b(c, w)
+				? "carries small packets alone (is its MTU that of the ports?): "
+				  "others go on"
+				: "carries nothing any more: others go on");
 	}
 	v->lost = lost;
 }

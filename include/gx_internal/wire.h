@@ -194,9 +194,11 @@ enum gx_link_id { GX_LINK_PACKET, GX_LINK_LOCAL, GX_LINK_TCP, GX_LINK_VERBS };
 
 /* In gx_hello.links, too: over link verbs this end takes an OFFER with PULL, and an OPEN with KEY that
  * answers its own. An end that does not know the bit ignores it, and sees neither. */
-#define GX_HELLO_VERBS_PULLS (1u << 16)
+#define GX_HELLO_VERBS_PULLS  (1u << 16)
+/* Likewise: over link verbs this end names memory by which the peer may prove a way. */
+#define GX_HELLO_VERBS_PROBES (1u << 18)
 /* Likewise: link tcp of this end can send payload on sockets of its own, see docs/wire.md. */
-#define GX_LINKS_BARE	     (1u << 17)
+#define GX_LINKS_BARE	      (1u << 17)
 
 /* Likewise: this end takes .ways in CONNECT and ACCEPT. */
 #define GX_HELLO_KNOWS_WAYS (1u << 19)

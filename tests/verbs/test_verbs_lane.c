@@ -2138,6 +2138,10 @@ static void hello_full(struct verbs_hello *h, unsigned nr_ports)
 		h->peer[i] = nr_ports > 1 ? (uint8_t)(7 - i % 8) : 0;
 		h->qp[i] = (struct verbs_qp_say){2 + i / nr_ports, 0xffffff - i};
 	}
+	h->has_probe = nr_ports == VERBS_RAILS_MAX;
+	h->probe_addr = 0x123456789abcdef0;
+	for (uint32_t r = 0; r < nr_ports; r++)
+		h->probe_key[r] = 1000 + r;
 	for (uint32_t i = 0; i < h->nr_keys; i++) {
 		h->key[i] = (struct verbs_key){
 			.token = i, .addr = ~(uint64_t)i, .rails = (1u << nr_ports) - 1};
@@ -2158,6 +2162,8 @@ static void hello_round(unsigned nr_ports, uint32_t want_b)
 	assert_int_equal(verbs_hello_get(b, len, &got), 0);
 	assert_int_equal(got.port[nr_ports - 1].gid_type, VERBS_GID_V2);
 	assert_int_equal(got.key[9].rkey[nr_ports - 1], 7 * 9 + nr_ports - 1);
+	assert_int_equal(got.has_probe, nr_ports == VERBS_RAILS_MAX);
+	assert_int_equal(got.probe_key[nr_ports - 1], got.has_probe ? 1000 + nr_ports - 1 : 0);
 	assert_int_equal(verbs_hello_put(again, &got), len);
 	assert_memory_equal(again, b, len);
 	for (uint32_t i = 0; i < len; i++)

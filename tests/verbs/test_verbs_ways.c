@@ -43,6 +43,7 @@ struct rig {
 };
 
 static struct rig *rig; /* whose ends talk */
+static bool no_probes;	/* the ends know nothing of memory to prove ways by */
 
 /* What the client has said, while the network is slow. */
 static struct {
@@ -224,6 +225,10 @@ static void rig_connect(struct rig *r, unsigned nr_qps, bool knows_rails)
 
 	conn_fill(&r->client, knows_rails);
 	conn_fill(&r->server, false);
+	if (knows_rails && !no_probes) {
+		c->peer.links |= GX_HELLO_VERBS_PROBES;
+		s->peer.links |= GX_HELLO_VERBS_PROBES;
+	}
 	assert_int_equal(verbs_conn_open(c, 1, nr_qps, NULL, 0), 0);
 	lane_open(&r->client);
 	len = verbs_conn_say(c, b);
@@ -468,6 +473,51 @@ static void way__is_cut_from_the_start(void **state)
 	rig_free(r);
 }
 
+/* It carries small packets alone, here or back: the others carry the connection, and one without
+ * others does not come up. The text names the MTU. */
+static void way__loses_large_packets_from_the_start(void **state)
+{
+	char text[256];
+
+	for (unsigned device = 0; device < 4; device += 2) {
+		struct rig *r;
+
+		script.hole_b[device] = 1500;
+		r = rig_two(4);
+		assert_int_equal(qps_in(&r->client, 0, VERBS_QP_UP), 0);
+		assert_int_equal(conn_hole_b(r->client.conn, 0), 4096);
+		assert_int_equal(conn_hole_b(r->client.conn, 1), 0);
+		put_all(r, 1);
+		assert_int_equal(script.bytes_of[0], 0);
+		script.hole_b[device] = 0;
+		UNTIL(r, way_is_up(r, 0, 2));
+		assert_int_equal(conn_hole_b(r->client.conn, 0), 0);
+		rig_free(r);
+		script.hole_b[device] = 1500;
+		script.more = 2;
+		r = rig_new("script0", "script2");
+		rig_connect(r, 2, true);
+		assert_int_equal(r->proven, -ENETUNREACH);
+		assert_non_null(strstr(gx_error(), "no packet of 4096 bytes gets from script0"));
+		verbs_conn_way(r->client.conn, text, sizeof(text));
+		assert_non_null(strstr(text, "MTU of the path"));
+		rig_free(r);
+	}
+}
+
+/* An older gx has no memory to prove it by. */
+static void ways__without_probes(void **state)
+{
+	struct rig *r;
+
+	no_probes = true;
+	r = rig_two(4);
+	assert_int_equal(r->client.lane->way[0].probe.len, 0);
+	put_all(r, 1);
+	rig_free(r);
+	no_probes = false;
+}
+
 /* ---- Failing ---- */
 
 /* Fill the windows, and let only some of it pass. */
@@ -527,6 +577,45 @@ static void way__cable_cut(void **state)
 {
 	way__goes_down(0, false);
 	way__goes_down(2, false);
+}
+
+/* It fails once, and carries nothing until large packets pass again. */
+static void way__begins_to_lose_large_packets(void **state)
+{
+	for (unsigned device = 0; device < 4; device += 2) {
+		struct rig *r = rig_two(4);
+		uint64_t before;
+
+		script.hole_b[device] = 1500;
+		assert_int_equal(post(&r->client, device ? GX_OP_GET : GX_OP_PUT, 0, MEM_B), 0);
+		UNTIL(r, r->client.nr_done == 1);
+		assert_int_equal(r->client.nr_failed, 0);
+		turn_for(r, 6 * TIMEOUT_NS);
+		UNTIL(r, atomic_load(&r->client.lane->lost) == 1u);
+		assert_int_equal(qps_in(&r->client, 0, VERBS_QP_UP), 0);
+		before = script.bytes_of[0];
+		put_all(r, 2);
+		assert_int_equal(script.bytes_of[0], before);
+		script.hole_b[device] = 0;
+		UNTIL(r, way_is_up(r, 0, 2));
+		put_all(r, 3);
+		assert_true(script.bytes_of[0] > before);
+		rig_free(r);
+	}
+}
+
+static void way__loses_large_packets_and_is_the_only_one(void **state)
+{
+	struct rig *r = rig_up("script0", "script1", 2);
+	char text[256];
+
+	put_half(r, 1);
+	script.hole_b[0] = 1500;
+	UNTIL(r, is_faulty(&r->client));
+	assert_int_equal(atomic_load(&r->client.ep.fault), -ENETUNREACH);
+	verbs_conn_way(r->client.conn, text, sizeof(text));
+	assert_non_null(strstr(text, "no packet of 4096 bytes gets from script0"));
+	rig_free(r);
 }
 
 /* ---- Addresses ---- */
@@ -967,6 +1056,11 @@ static void hello__lies(void **state)
 	assert_int_equal(hear(r, &h), -EINVAL);
 	h.port[1].gid[12] = 10;
 	assert_int_equal(hear(r, &h), 0);
+	assert_int_equal(r->client.lane->way[0].probe.len, 4096);
+	h.probe_key[r->client.lane->way[0].peer] = 0; /* it has none there */
+	assert_int_equal(hear(r, &h), 0);
+	assert_int_equal(r->client.lane->way[0].probe.len, 0);
+	assert_int_equal(r->client.lane->way[1].probe.len, 4096);
 	rig_free(r);
 }
 
@@ -1013,8 +1107,12 @@ int main(void)
 		cmocka_unit_test(ways__of_an_older_peer),
 		cmocka_unit_test(ways__nets),
 		cmocka_unit_test(way__is_cut_from_the_start),
+		cmocka_unit_test(way__loses_large_packets_from_the_start),
+		cmocka_unit_test(ways__without_probes),
 		cmocka_unit_test(way__port_down),
 		cmocka_unit_test(way__cable_cut),
+		cmocka_unit_test(way__begins_to_lose_large_packets),
+		cmocka_unit_test(way__loses_large_packets_and_is_the_only_one),
 		cmocka_unit_test(gid__changes),
 		cmocka_unit_test(gid__of_the_only_way_changes),
 		cmocka_unit_test(gid__is_asked_for_again),

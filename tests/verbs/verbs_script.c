@@ -23,6 +23,7 @@
 #define PORT	 2  /* the port that is up */
 #define READS	 16
 #define MTU	 IBV_MTU_4096
+#define MTU_B	 4096
 
 struct script_wr {
 	struct ibv_send_wr wr;
@@ -729,15 +730,23 @@ static void lazy_keep(struct script_qp *to, uint64_t addr, const void *from, uin
 	to->lazy_end = &w->next;
 }
 
+/* It proves a way, as gx names it: plans and counters of requests with bytes are not about it. */
+static bool is_probe(const struct script_wr *s)
+{
+	return s->wr.wr_id >> 54 & 1;
+}
+
 static enum ibv_wc_status write_run(struct script_qp *to, const struct script_wr *s, void *from)
 {
 	if (!key_is_good(s->wr.wr.rdma.rkey, s->wr.wr.rdma.remote_addr, s->sge.length,
 			 IBV_ACCESS_REMOTE_WRITE))
 		return IBV_WC_REM_ACCESS_ERR;
-	if (script.lazy)
+	if (script.lazy && !is_probe(s))
 		lazy_keep(to, s->wr.wr.rdma.remote_addr, from, s->sge.length);
 	else
 		memcpy((void *)(uintptr_t)s->wr.wr.rdma.remote_addr, from, s->sge.length);
+	if (is_probe(s))
+		return IBV_WC_SUCCESS;
 	script.nr_writes++;
 	script.bytes += s->sge.length;
 	return IBV_WC_SUCCESS;
@@ -751,6 +760,8 @@ static enum ibv_wc_status read_run(struct script_qp *to, const struct script_wr 
 	if (!key_is_good(s->sge.lkey, s->sge.addr, s->sge.length, IBV_ACCESS_LOCAL_WRITE))
 		return IBV_WC_LOC_PROT_ERR;
 	memcpy(into, (void *)(uintptr_t)s->wr.wr.rdma.remote_addr, s->sge.length);
+	if (is_probe(s))
+		return IBV_WC_SUCCESS;
 	script.nr_reads++;
 	script.bytes += s->sge.length;
 	return IBV_WC_SUCCESS;
@@ -802,6 +813,16 @@ static bool way_meets(const struct script_qp *q, const struct script_qp *to)
 	return !memcmp(&gid, &way->grh.dgid, sizeof(gid)) && own.gid_type == other.gid_type;
 }
 
+/* Does the path take the packets of the bytes? */
+static bool way_has_room(const struct script_qp *q, const struct script_qp *to,
+			 const struct script_wr *s)
+{
+	const struct script_qp *from = s->wr.opcode == IBV_WR_RDMA_READ ? to : q;
+	uint32_t hole_b = script.hole_b[device_of(from->qp.context)];
+
+	return !hole_b || GX_MIN(s->sge.length, MTU_B) <= hole_b;
+}
+
 static enum ibv_wc_status wr_run(struct script_qp *q, struct script_wr *s)
 {
 	struct script_qp *to = qp_of(q->dest);
@@ -809,7 +830,7 @@ static enum ibv_wc_status wr_run(struct script_qp *q, struct script_wr *s)
 	void *mine = is_inline ? (void *)s->data : (void *)(uintptr_t)s->sge.addr;
 	enum ibv_wc_status status;
 
-	if (script.lossy || !way_meets(q, to))
+	if (script.lossy || !way_meets(q, to) || !way_has_room(q, to, s))
 		return IBV_WC_RETRY_EXC_ERR;
 	if (!s->wr.num_sge) /* a write of no bytes needs no key */
 		return script.mark_status;
@@ -819,7 +840,8 @@ static enum ibv_wc_status wr_run(struct script_qp *q, struct script_wr *s)
 		return IBV_WC_LOC_PROT_ERR;
 	if (s->wr.opcode == IBV_WR_SEND)
 		return send_run(to, s, mine);
-	script.bytes_of[device_of(q->qp.context)] += s->sge.length;
+	if (!is_probe(s))
+		script.bytes_of[device_of(q->qp.context)] += s->sge.length;
 	status = s->wr.opcode == IBV_WR_RDMA_WRITE ? write_run(to, s, mine) : read_run(to, s, mine);
 	if (status == IBV_WC_REM_ACCESS_ERR) /* the responder's end fails too */
 		qp_err(to);
@@ -885,7 +907,7 @@ static bool qp_run(struct script_qp *q)
 
 		if ((script.run_max && n == script.run_max) || !peer_answers(q))
 			break;
-		status = s->wr.num_sge ? fault(q) : IBV_WC_SUCCESS;
+		status = is_probe(s) ? IBV_WC_SUCCESS : fault(q);
 		if (status && script.fail_late)
 			late_keep(q, s);
 		if (status && script.fail_landed)

@@ -53,7 +53,9 @@ struct script {
 	uint32_t max_msg_b;   /* most bytes of a request; 0: 1 GiB */
 	bool lazy; /* a write lands when a send comes behind it on its queue pair, and no sooner: as a
 			device promises, which acknowledges it before */
-	bool lossy;			/* no packet arrives */
+	bool lossy; /* no packet arrives */
+	uint32_t hole_b
+		[SCRIPT_DEVICES]; /* of those that the device sends, none of more bytes; 0: all */
 	enum ibv_wc_status mark_status; /* a write of no bytes fails so; 0: it does not */
 	bool gone;	  /* the devices were removed: polls fail, and nothing is flushed */
 	unsigned gone_of; /* bit i: device i was */
