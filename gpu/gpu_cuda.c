@@ -11,6 +11,7 @@
 #include "gather_core.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define CUDA_SMS_DEFAULT  16 /* 2 to 16 SMs read host memory as fast as PCIe gives it */
@@ -48,6 +49,18 @@ static enum gx_gpu_dma gpu_dma(int dev)
 						 : GX_GPU_DMA_NONE;
 }
 
+static void gpu_identify_pci(struct cuda_gpu *g, int dev)
+{
+	int domain = 0, bus = 0, device = 0;
+
+	if (cu.cuDeviceGetAttribute(&domain, GX_CU_ATTR_PCI_DOMAIN, dev) ||
+	    cu.cuDeviceGetAttribute(&bus, GX_CU_ATTR_PCI_BUS, dev) ||
+	    cu.cuDeviceGetAttribute(&device, GX_CU_ATTR_PCI_DEVICE, dev))
+		return;
+	snprintf(g->gpu.pci, sizeof(g->gpu.pci), "%04x:%02x:%02x.0", domain & 0xffff, bus & 0xff,
+		 device & 0xff);
+}
+
 static int gpu_identify(struct cuda_gpu *g, int dev)
 {
 	int sms = 0, major = 0, minor = 0, uva = 0;
@@ -73,6 +86,7 @@ static int gpu_identify(struct cuda_gpu *g, int dev)
 		return -ENODEV;
 	}
 	gpu_identify_vmm(g, dev);
+	gpu_identify_pci(g, dev);
 	g->all_sms = (unsigned)sms;
 	g->major = major;
 	g->sms = GX_MIN(g->sms, g->all_sms);

@@ -99,6 +99,9 @@ static void say_verbs(const struct gx *gx, char *buf, size_t room, size_t *at)
 
 	if (gx->verbs && verbs_rails_text(gx->verbs, text, sizeof(text)) > 0)
 		say(buf, room, at, "%s\n", text);
+	for (unsigned i = 0; gx->verbs && i < GX_GPUS_MAX; i++)
+		if (gx->gpu[i] && verbs_rails_near_text(gx->verbs, gx->gpu[i], text, sizeof(text)))
+			say(buf, room, at, "%s\n", text);
 }
 
 static void say_tcp(struct gx *gx, char *buf, size_t room, size_t *at)

@@ -229,7 +229,7 @@ static int lanes_local_connect(struct ctl_conn *cc, unsigned k)
 static int lanes_verbs_connect(struct ctl_conn *cc)
 {
 	const struct gx_hello_lanes *r = &cc->setup->remote;
-	char text[160];
+	char text[sizeof(cc->conn->why)];
 	unsigned left;
 	int ret;
 

@@ -93,6 +93,7 @@ static void verbs_ep_attach(struct gx_ep *ep)
 	struct verbs_ep *e = verbs_of(ep);
 
 	e->link->live[e->link->nr_live++] = e;
+	ops_ways(&e->lane); /* a way may have failed while it was proven */
 	gx_link_pkt_ops.ep_attach(ep);
 }
 

@@ -31,8 +31,9 @@ struct verbs_reg {
 				     they may not */
 	uint8_t rail;		  /* of the device */
 	uint32_t rkey;
-	uint64_t addr;			/* by which peers name the first byte */
-	uint32_t rails;			/* bit i: rail i has it */
+	uint64_t addr;	/* by which peers name the first byte */
+	uint32_t rails; /* bit i: rail i has it */
+	uint32_t near;	/* of these, those to take first: memory of a GPU has the nearest */
 	uint32_t lkey[VERBS_RAILS_MAX]; /* of these */
 };
 
@@ -108,6 +109,10 @@ void verbs_rails_close(struct verbs_rails *rails); /* accepts NULL */
 void verbs_rails_lend(struct verbs_rails *rails);
 /** verbs_rails_text() - What was chosen and why, a line for each. Return: bytes, as snprintf(). */
 int verbs_rails_text(const struct verbs_rails *rails, char *buf, size_t room);
+/** verbs_rails_near_text() - How far @gpu is from each, and which of them carry its memory, a line.
+ * Return: bytes, as snprintf(). */
+int verbs_rails_near_text(const struct verbs_rails *rails, const struct gx_gpu *gpu, char *buf,
+			  size_t room);
 void verbs_rails_events(struct verbs_rails *rails); /* control thread */
 /** verbs_rails_say() - Our rails, for HELLO. Return: bytes, at most VERBS_RAILS_B. Control thread. */
 uint32_t verbs_rails_say(const struct verbs_rails *rails, uint8_t *b);

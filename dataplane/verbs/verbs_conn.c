@@ -187,6 +187,29 @@ void verbs_conn_way(const struct gx_conn *c, char *buf, size_t room)
 				: "are both of one subnet? Or name other devices");
 }
 
+/* Which rails carry memory of the GPUs that are open? */
+static void gpus_text(const struct gx_conn *c, char *buf, size_t room)
+{
+	const struct verbs_rails *rails = c->gx->verbs;
+	const struct verbs_plan *p = &c->verbs->plan;
+	uint32_t own = 0, near;
+	size_t at = 0;
+
+	for (unsigned w = 0; w < p->nr_ways; w++)
+		own |= 1u << p->way[w].own;
+	for (unsigned i = 0; i < GX_GPUS_MAX && at < room; i++) {
+		const struct gx_gpu *gpu = c->gx->gpu[i];
+
+		if (!gpu)
+			continue;
+		near = verbs_rails_near(rails, gpu, (1u << rails->nr) - 1) & own;
+		at += (size_t)snprintf(buf + at, room - at, ", memory of cuda:%u by ", i);
+		if (at < room)
+			at += (size_t)verbs_rails_list(rails, gpu, near ? near : own, buf + at,
+						       room - at);
+	}
+}
+
 void verbs_conn_text(const struct gx_conn *c, char *buf, size_t room)
 {
 	const struct verbs_conn *v = c->verbs;
@@ -203,6 +226,8 @@ void verbs_conn_text(const struct gx_conn *c, char *buf, size_t room)
 				       w ? ", " : "", c->gx->verbs->dev[way->own]->name, way->peer,
 				       n);
 	}
+	if (v->plan.nr_ways > 1 && at < room)
+		gpus_text(c, buf + at, room - at);
 }
 
 void verbs_conn_devices(const struct gx_conn *c, char *buf, size_t room)

@@ -101,6 +101,7 @@ void qp_fail(struct verbs_lane *l, struct verbs_qp *q, int status)
 	/* The control thread may make READY UP, once, or either DEAD. */
 	while (qp_lives(state) && !qp_goto(q, state, VERBS_QP_FAILED))
 		state = qp_state(q);
+	ops_ways(l);
 	qp_try_drained(q);
 }
 
@@ -254,6 +255,7 @@ static void mark_one(struct verbs_lane *l, struct verbs_qp *q, int status)
 		atomic_store_explicit(&q->proven, true, memory_order_relaxed);
 		if (qp_state(q) == VERBS_QP_READY)
 			qp_goto(q, VERBS_QP_READY, VERBS_QP_UP); /* unless it was given up */
+		ops_ways(l);
 		return;
 	}
 	verbs_probe_failed(q, status);

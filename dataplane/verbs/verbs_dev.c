@@ -294,23 +294,6 @@ static uint32_t port_mbps(const struct ibv_port_attr *a)
 	return 1;
 }
 
-/* Soft RoCE belongs to no node. */
-static int dev_numa(const char *name)
-{
-	char path[128];
-	int node = -1;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/device/numa_node", name);
-	f = fopen(path, "re");
-	if (!f)
-		return -1;
-	if (fscanf(f, "%d", &node) != 1)
-		node = -1;
-	fclose(f);
-	return node;
-}
-
 static int dev_try(struct verbs_dev *dev, struct ibv_device *of, const struct dev_args *a)
 {
 	int ret;
@@ -340,7 +323,7 @@ static int dev_try(struct verbs_dev *dev, struct ibv_device *of, const struct de
 	if (ret)
 		return ret;
 	dev->speed_mbps = port_mbps(&dev->port_attr);
-	dev->numa = dev_numa(dev->name);
+	verbs_place_device(&dev->place, dev->name); /* soft RoCE has none */
 	dev->pd = dev->api->alloc_pd(dev->ctx);
 	if (!dev->pd)
 		return gx_fail(-ENOMEM, "%s: no protection domain: %s", dev->name, strerror(errno));
@@ -459,8 +442,8 @@ int verbs_dev_text(struct verbs_dev *dev, char *buf, size_t room)
 
 	if (dev->speed_mbps > 1)
 		snprintf(speed, sizeof(speed), ", %u Gb/s", dev->speed_mbps / 1000);
-	if (dev->numa >= 0)
-		snprintf(node, sizeof(node), ", NUMA node %d", dev->numa);
+	if (dev->place.node >= 0)
+		snprintf(node, sizeof(node), ", NUMA node %d", dev->place.node);
 	if (dev->sl || dev->traffic_class)
 		snprintf(class, sizeof(class), "; service level %u, traffic class %u", dev->sl,
 			 dev->traffic_class);

@@ -10,6 +10,7 @@
 
 #include "verbs/verbs.h"
 #include "verbs/verbs_api.h"
+#include "verbs/verbs_near.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -48,7 +49,7 @@ struct verbs_dev {
 	uint8_t rail;	     /* its number in the context */
 	bool has_others;     /* so has the context */
 	uint32_t speed_mbps; /* of the port; 1: it does not tell */
-	int numa;	     /* node; -1: unknown */
+	struct verbs_place place;
 	char why[160]; /* why this GID */
 	pthread_mutex_t lock;
 	struct verbs_gids gids;
@@ -86,6 +87,14 @@ static inline void verbs_dev_keep(struct verbs_dev *dev, void *mem)
 	*k = (struct verbs_kept){dev->kept, mem};
 	dev->kept = k;
 }
+
+/* -- verbs_rails.c; any thread -- */
+
+/** verbs_rails_near() - Of rails @of, as bits, those that are nearest to @gpu; all, if nothing is known. */
+uint32_t verbs_rails_near(const struct verbs_rails *r, const struct gx_gpu *gpu, uint32_t of);
+/** verbs_rails_list() - Rails @of with their distance to @gpu. Return: bytes, as snprintf(). */
+int verbs_rails_list(const struct verbs_rails *r, const struct gx_gpu *gpu, uint32_t of, char *buf,
+		     size_t room);
 
 /* What a call that ends something has returned. Of a device that was removed, libibverbs says EIO: the
  * kernel has ended everything of it before. EIO of any other device is a refusal. */

@@ -127,7 +127,8 @@ struct verbs_op {
 	char *mine;
 	uint64_t theirs;	     /* address at the peer */
 	const uint32_t *lkey, *rkey; /* by our rail, not read if inline; by the peer's */
-	uint32_t ways;		     /* bit i: way i has keys of both */
+	uint32_t ways; /* bit i: way i has keys of both ends, and works as far as is known;
+			  ops_ways() */
 	uint64_t len, posted_b;
 	uint64_t token, off, imm;
 	uint32_t data_out, note_out; /* requests that are out, or wait to be sent again */
@@ -186,6 +187,8 @@ struct verbs_lane {
 	uint8_t qp_way[VERBS_QPS_MAX]; /* of each queue pair to be opened */
 	_Atomic uint32_t lost;	       /* ctl: bit i: way i has carried nothing for long */
 	uint32_t lost_seen;
+	uint32_t
+		away; /* bit i: lost_seen has way i, or none of its queue pairs is UP. One way: 0 */
 	uint8_t *slots;
 	size_t slots_b;
 	struct verbs_dev
@@ -330,7 +333,10 @@ void op_queue(struct verbs_lane *l, struct verbs_op *op); /* something is left t
 void op_try_end(struct verbs_lane *l, struct verbs_op *op);
 void op_set_status(struct verbs_lane *l, struct verbs_op *op, int status);
 void ops_deadlines(struct verbs_lane *l, uint64_t now_ns);
-void ops_lost(struct verbs_lane *l); /* end those that no way carries any more */
+/** ops_ways() - A queue pair has failed or is UP: operations under way take the ways that work now for
+ * all that is not posted. Those end that no way carries any more. Does nothing where there is one. */
+void ops_ways(struct verbs_lane *l);
+void ops_lost(struct verbs_lane *l); /* the same when l->lost has changed */
 
 /* -- verbs_tx.c; core -- */
 

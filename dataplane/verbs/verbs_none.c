@@ -30,6 +30,12 @@ int verbs_rails_text(const struct verbs_rails *rails, char *buf, size_t room)
 	return 0;
 }
 
+int verbs_rails_near_text(const struct verbs_rails *rails, const struct gx_gpu *gpu, char *buf,
+			  size_t room)
+{
+	return 0;
+}
+
 void verbs_rails_events(struct verbs_rails *rails)
 {
 }

@@ -107,35 +107,71 @@ static const struct verbs_region *region_find(const struct verbs_lane *l, const 
 	return r;
 }
 
-/* Which ways may have the bytes? @keys: of our memory; not used if they travel in the request. */
-static uint32_t op_ways(const struct verbs_lane *l, const struct gx_op *op,
-			const struct verbs_region *r, const uint32_t **keys, bool *is_inline)
+/* The ways between rails that have keys. @own, @theirs: rails of both ends, as bits. */
+static uint32_t ways_of(const struct verbs_lane *l, uint32_t own, uint32_t theirs)
 {
-	bool host = !op->mem || op->mem->kind == GX_MEM_HOST;
-	const struct verbs_reg *reg = NULL;
-	uint32_t ways = 0, own;
+	uint32_t ways = 0;
 
-	/* Pairs with the release in control/region.c: the registration is complete. */
-	if (op->mem)
-		reg = atomic_load_explicit(&op->mem->verbs, memory_order_acquire);
-	*is_inline = op->kind == GX_OP_PUT && host && op->len <= l->inline_b;
-	*keys = reg ? reg->lkey : NULL;
-	own = *is_inline ? UINT32_MAX : reg ? reg->rails : 0;
 	for (unsigned i = 0; i < l->nr_ways; i++)
-		ways |= (own >> l->way[i].dev->rail & r->rails >> l->way[i].peer & 1) << i;
-	return ways & ~l->lost_seen;
+		ways |= (own >> l->way[i].dev->rail & theirs >> l->way[i].peer & 1) << i;
+	return ways;
 }
 
-int verbs_post(struct verbs_lane *l, const struct gx_op *user, struct gx_route *route)
+/* Our rails that have keys for bytes: all, or those to take first. @reg: of the memory; not needed if
+ * the bytes travel in the request. */
+static uint32_t own_rails(const struct verbs_reg *reg, bool is_inline, bool near)
 {
-	const struct verbs_region *r = region_find(l, user);
-	bool put = user->kind == GX_OP_PUT, is_inline = false;
-	const uint32_t *lkey = NULL;
-	uint32_t ways = r ? op_ways(l, user, r, &lkey, &is_inline) : 0;
+	return is_inline ? UINT32_MAX : !reg ? 0 : near ? reg->near : reg->rails;
+}
+
+/* No near way works: others that do, or those that may work again soon. */
+static uint32_t ways_rest(const struct verbs_lane *l, const struct verbs_reg *reg, bool is_inline,
+			  uint32_t theirs)
+{
+	uint32_t keyed = ways_of(l, own_rails(reg, is_inline, false), theirs);
+
+	return keyed & ~l->away ? keyed & ~l->away : keyed & ~l->lost_seen;
+}
+
+/* Near ways that work. @theirs: the peer's rails that have keys. */
+static inline uint32_t ways_first(const struct verbs_lane *l, const struct verbs_reg *reg,
+				  bool is_inline, uint32_t theirs)
+{
+	return ways_of(l, own_rails(reg, is_inline, true), theirs) & ~l->away;
+}
+
+/* 0: no way may have the bytes. */
+static uint32_t ways_take(const struct verbs_lane *l, const struct verbs_reg *reg, bool is_inline,
+			  uint32_t theirs)
+{
+	uint32_t ways = ways_first(l, reg, is_inline, theirs);
+
+	return ways ? ways : ways_rest(l, reg, is_inline, theirs);
+}
+
+static inline const struct verbs_reg *reg_of(const struct gx_mem *mem)
+{
+	/* Pairs with the release in control/region.c: the registration is complete. */
+	return mem ? atomic_load_explicit(&mem->verbs, memory_order_acquire) : NULL;
+}
+
+/* Do the bytes travel in the request? */
+static inline bool op_inlines(const struct verbs_lane *l, const struct gx_op *op)
+{
+	return op->kind == GX_OP_PUT && (!op->mem || op->mem->kind == GX_MEM_HOST) &&
+	       op->len <= l->inline_b;
+}
+
+static inline __attribute__((always_inline)) int op_begin(struct verbs_lane *l,
+							  const struct gx_op *user,
+							  struct gx_route *route,
+							  const struct verbs_region *r,
+							  bool is_inline, uint32_t ways)
+{
+	bool put = user->kind == GX_OP_PUT;
+	const struct verbs_reg *reg = reg_of(user->mem);
 	struct verbs_op *op;
 
-	if (!ways)
-		return -EOPNOTSUPP;
 	if (l->fail_err)
 		return -ENOTCONN;
 	if (l->nr_ops - l->nr_pulls == VERBS_OPS - VERBS_PULLS || !core_post_room(l->core))
@@ -153,7 +189,7 @@ int verbs_post(struct verbs_lane *l, const struct gx_op *user, struct gx_route *
 				.mem = user->mem,
 				.mine = user->mem ? user->mem->addr + user->off : user->addr,
 				.theirs = r->addr + user->remote_off,
-				.lkey = lkey,
+				.lkey = reg ? reg->lkey : NULL,
 				.rkey = r->rkey,
 				.ways = ways,
 				.len = user->len,
@@ -168,9 +204,34 @@ int verbs_post(struct verbs_lane *l, const struct gx_op *user, struct gx_route *
 	return 0;
 }
 
+/* No near way works. Apart, so that verbs_post() is as short as it can be. */
+static __attribute__((noinline)) int post_rest(struct verbs_lane *l, const struct gx_op *user,
+					       struct gx_route *route, const struct verbs_region *r)
+{
+	bool is_inline = op_inlines(l, user);
+	uint32_t ways = ways_rest(l, reg_of(user->mem), is_inline, r->rails);
+
+	return ways ? op_begin(l, user, route, r, is_inline, ways) : -EOPNOTSUPP;
+}
+
+int verbs_post(struct verbs_lane *l, const struct gx_op *user, struct gx_route *route)
+{
+	const struct verbs_region *r = region_find(l, user);
+	bool is_inline;
+	uint32_t ways;
+
+	if (!r)
+		return -EOPNOTSUPP;
+	is_inline = op_inlines(l, user);
+	ways = ways_first(l, reg_of(user->mem), is_inline, r->rails);
+	return gx_likely(ways) ? op_begin(l, user, route, r, is_inline, ways)
+			       : post_rest(l, user, route, r);
+}
+
 bool verbs_pull(struct verbs_lane *l, const struct verbs_pull *p)
 {
-	uint32_t ways = ((1u << l->nr_ways) - 1) & ~l->lost_seen;
+	/* All of a pull's ways have keys (verbs_pull.c). */
+	uint32_t ways = ways_take(l, reg_of(p->mem), false, UINT32_MAX);
 	struct verbs_op *op;
 
 	if (l->fail_err || !ways || l->nr_pulls == VERBS_PULLS)
@@ -232,13 +293,38 @@ void ops_deadlines(struct verbs_lane *l, uint64_t now_ns)
 	}
 }
 
-/* A way that was lost may come back: a later put takes it again. */
+/* While it has no status, the registration of its memory is there (verbs_drop()). */
+static uint32_t under_way_ways(const struct verbs_lane *l, const struct verbs_op *op)
+{
+	uint32_t theirs = op->pull ? UINT32_MAX : l->region[op->token % GX_REGIONS_MAX].rails;
+
+	return ways_take(l, reg_of(op->mem), op->is_inline, theirs);
+}
+
+void ops_ways(struct verbs_lane *l)
+{
+	uint32_t up = 0;
+
+	if (l->nr_ways == 1 || l->fail_err)
+		return;
+	for (unsigned i = 0; i < l->nr_qps; i++)
+		up |= (uint32_t)(qp_state(&l->qp[i]) == VERBS_QP_UP) << l->qp[i].way;
+	l->away = l->lost_seen | ~up;
+	for (unsigned i = 0; l->nr_ops && i < VERBS_OPS; i++) {
+		struct verbs_op *op = &l->op[i];
+
+		if (!op->used || op->status)
+			continue;
+		op->ways = under_way_ways(l, op);
+		if (!op->ways)
+			op_set_status(l, op, -ENETUNREACH);
+	}
+}
+
 void ops_lost(struct verbs_lane *l)
 {
 	l->lost_seen = atomic_load_explicit(&l->lost, memory_order_relaxed);
-	for (unsigned i = 0; i < VERBS_OPS; i++)
-		if (!(l->op[i].ways & ~l->lost_seen))
-			op_set_status(l, &l->op[i], -ENETUNREACH);
+	ops_ways(l);
 }
 
 /* A request that is out cannot be taken back: the memory is held until it has come back. One that

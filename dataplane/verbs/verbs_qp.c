@@ -136,6 +136,7 @@ int verbs_lane_open(struct verbs_lane *l, unsigned nr_qps)
 		ret = way_open(l, &l->way[i], of_way[i]);
 		l->lost_seen |= (uint32_t)!of_way[i] << i; /* nothing waits for it */
 	}
+	l->away = l->lost_seen;
 	atomic_store_explicit(&l->lost, l->lost_seen, memory_order_relaxed);
 	for (; !ret && l->nr_qps < nr_qps; l->nr_qps++)
 		ret = qp_make(l, &l->qp[l->nr_qps]);

@@ -115,6 +115,57 @@ int verbs_rails_text(const struct verbs_rails *r, char *buf, size_t room)
 	return at;
 }
 
+uint32_t verbs_rails_near(const struct verbs_rails *r, const struct gx_gpu *gpu, uint32_t of)
+{
+	unsigned best = VERBS_NEAR_UNKNOWN;
+	struct verbs_place place;
+	uint32_t near = 0;
+
+	verbs_place_gpu(&place, gpu);
+	for (unsigned i = 0; i < r->nr; i++) {
+		unsigned now = verbs_place_near(&r->dev[i]->place, &place);
+
+		if (!(of >> i & 1) || now < best)
+			continue;
+		near = now > best ? 0 : near;
+		best = now;
+		near |= 1u << i;
+	}
+	return near;
+}
+
+int verbs_rails_list(const struct verbs_rails *r, const struct gx_gpu *gpu, uint32_t of, char *buf,
+		     size_t room)
+{
+	struct verbs_place place;
+	int at = 0;
+
+	verbs_place_gpu(&place, gpu);
+	for (unsigned i = 0; i < r->nr; i++) {
+		size_t used = GX_MIN((size_t)at, room);
+
+		if (of >> i & 1)
+			at += snprintf(
+				buf + used, room - used, "%s%s (%s)", at ? ", " : "",
+				r->dev[i]->name,
+				verbs_near_text(verbs_place_near(&r->dev[i]->place, &place)));
+	}
+	return at;
+}
+
+int verbs_rails_near_text(const struct verbs_rails *r, const struct gx_gpu *gpu, char *buf,
+			  size_t room)
+{
+	uint32_t all = (1u << r->nr) - 1, near = verbs_rails_near(r, gpu, all);
+	char first[1024], rest[1024] = "";
+
+	verbs_rails_list(r, gpu, near, first, sizeof(first));
+	verbs_rails_list(r, gpu, all & ~near, rest, sizeof(rest));
+	return snprintf(buf, room, "verbs    memory of cuda:%d%s%s: by %s%s%s", gpu->device,
+			gpu->pci[0] ? " at " : "", gpu->pci, first,
+			rest[0] ? "; where none of these works: " : "", rest);
+}
+
 uint32_t verbs_rails_say(const struct verbs_rails *r, uint8_t *b)
 {
 	struct verbs_port port[VERBS_RAILS_MAX];
@@ -151,10 +202,13 @@ struct verbs_reg *verbs_mem_new(struct verbs_rails *rails, const struct gx_mem *
 		*end = r;
 		end = &r->more;
 		first->rails |= r->rails;
+		first->near = first->rails;
 		first->lkey[i] = r->lkey[i];
 		first->lent.rails |= r->lent.rails;
 		first->lent.key[i] = r->lent.key[i];
 	}
+	if (first && mem->kind != GX_MEM_HOST)
+		first->near = verbs_rails_near(rails, mem->gpu, first->rails);
 	return first;
 }
 

@@ -136,7 +136,8 @@ struct verbs_reg *verbs_reg_new(struct verbs_dev *dev, const struct gx_mem *mem)
 				.own = mr,
 				.rail = dev->rail,
 				.addr = (uintptr_t)mem->addr,
-				.rails = 1u << dev->rail};
+				.rails = 1u << dev->rail,
+				.near = 1u << dev->rail};
 	r->lkey[dev->rail] = mr->lkey;
 	if (dev->lends) {
 		r->lent.rails = r->rails;

@@ -297,6 +297,16 @@ static void redo_settle(struct verbs_lane *l, struct verbs_op *op, const struct 
 	op_queue(l, op);
 }
 
+/* The queue pair to send a request of @of again. If none of the operation's ways takes it, @of itself:
+ * its way had the keys. Else two that work could each wait for the other's way, for ever. */
+static struct verbs_qp *redo_qp(struct verbs_lane *l, struct verbs_qp *of,
+				const struct verbs_op *op, uint32_t len)
+{
+	struct verbs_qp *q = lane_pick(l, len, op->ways, of);
+
+	return !q && qp_room(of) && way_takes(&l->way[of->way], len) ? of : q;
+}
+
 /* Return: the request has gone, out again or for good. */
 static bool redo_one(struct verbs_lane *l, struct verbs_qp *of, const struct verbs_wr *wr)
 {
@@ -310,7 +320,7 @@ static bool redo_one(struct verbs_lane *l, struct verbs_qp *of, const struct ver
 		redo_settle(l, op, wr, over);
 		return true;
 	}
-	q = lane_pick(l, wr->len, op->ways, of);
+	q = redo_qp(l, of, op, wr->len);
 	if (!q)
 		return false;
 	op->data_redo--;

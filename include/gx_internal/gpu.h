@@ -243,6 +243,7 @@ struct gx_gpu {
 	enum gx_unpack unpack; /* the mode really used */
 	unsigned unpack_sms;   /* bound on SMs of an unpack in this mode; 0: it takes none */
 	char name[96];	       /* of the device */
+	char pci[16];	       /* its address, "0000:3b:00.0"; "": not known */
 };
 
 struct gx_gpu_stream {

@@ -718,6 +718,11 @@ FAKE unsigned cuDeviceGetAttribute(int *value, unsigned attribute, int device)
 		*value = !getenv("GX_FAKE_CUDA_NO_VMM");
 		return 0;
 	}
+	if (attribute == GX_CU_ATTR_PCI_DOMAIN || attribute == GX_CU_ATTR_PCI_BUS ||
+	    attribute == GX_CU_ATTR_PCI_DEVICE) {
+		*value = attribute == GX_CU_ATTR_PCI_BUS ? 0xf0 + device : 0;
+		return 0;
+	}
 	if (attribute == GX_CU_ATTR_RDMA_ORDER) {
 		const char *order = getenv("GX_FAKE_CUDA_RDMA_ORDER");
 

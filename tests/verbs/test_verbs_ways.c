@@ -5,6 +5,7 @@
  * arrives at once. A fixture ends with nothing made or owed.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gx_internal/gpu.h"
 #include "verbs/link_verbs.h"
 
 #include <cmocka.h>
@@ -779,6 +781,28 @@ static void lid__changes(void **state)
 	rig_free(r);
 }
 
+/* A put that began while one way was lost: its bytes that are not posted take that way when it works
+ * again. */
+static void way__comes_back_to_operations(void **state)
+{
+	struct rig *r = rig_two(4);
+
+	script_port(0, false);
+	turn_for(r, 6 * TIMEOUT_NS);
+	UNTIL(r, atomic_load(&r->client.lane->lost) == 1u);
+	script.paused = 1 << 1;
+	fill(&r->client, 1);
+	assert_int_equal(post(&r->client, GX_OP_PUT, 0, MEM_B), 0);
+	turn(r);
+	assert_int_equal(script.bytes_of[0], 0);
+	script_port(0, true);
+	UNTIL(r, script.bytes_of[0] == MEM_B - WINDOW * CHUNK_B);
+	assert_int_equal(r->client.nr_done, 0);
+	script.paused = 0;
+	put_whole(r);
+	rig_free(r);
+}
+
 /* It does not come back; the other one carries all. Then that one goes too. */
 static void device__is_removed(unsigned device, unsigned other)
 {
@@ -970,6 +994,102 @@ static void reg__refused_by_one(void **state)
 	}
 }
 
+static int dmabuf(struct gx_gpu *gpu, const void *ptr, size_t len, int *fd)
+{
+	*fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	return 0;
+}
+
+/* Memory of a GPU goes by the device near it while one queue pair of that works, and by the others
+ * else. Host memory goes by all. */
+static void gpu__near(void **state)
+{
+	static const struct gx_gpu_share_ops share = {.dmabuf = dmabuf};
+	static struct gx_gpu gpu = {.share = &share, .dma = GX_GPU_DMA_OWN};
+	struct rig *r = rig_two(4);
+	struct gx_mem host = r->client.mem, *mem = &r->client.mem;
+	uint64_t before;
+
+	r->client.conn->agreed.peer_timeout_ns = WAIT_NS; /* so no way is lost for good */
+	r->server.conn->agreed.peer_timeout_ns = WAIT_NS;
+	mem->kind = GX_MEM_CUDA;
+	mem->gpu = &gpu;
+	mem->id = 99;
+	mem->verbs = verbs_mem_new(r->client.gx->verbs, mem);
+	assert_non_null(mem->verbs);
+	assert_int_equal(mem->verbs->near, 3); /* nothing is known */
+	mem->verbs->near = 1 << 1;
+	verbs_mem_keep(r->client.gx->verbs, mem->verbs);
+	put_all(r, 1);
+	assert_int_equal(script.bytes_of[0], 0);
+	script.run_max = 1;
+	assert_int_equal(post(&r->client, GX_OP_PUT, 0, MEM_B), 0);
+	turn(r);
+	script_port(1, false); /* under way */
+	script.run_max = 0;
+	UNTIL(r, r->client.nr_done == 2);
+	assert_true(script.bytes_of[0] > 0);
+	before = script.bytes_of[0];
+	put_all(r, 2);
+	assert_int_equal(script.bytes_of[0], before + MEM_B);
+	script_port(1, true);
+	UNTIL(r, way_is_up(r, 1, 2));
+	put_all(r, 3);
+	assert_int_equal(script.bytes_of[0], before + MEM_B);
+	verbs_mem_put(r->client.gx->verbs, mem);
+	*mem = host;
+	put_all(r, 4);
+	assert_int_equal(script.bytes_of[0], before + MEM_B + MEM_B / 2);
+	rig_free(r);
+}
+
+static struct gx_op put_of(struct gx_mem *mem, uint64_t off)
+{
+	return (struct gx_op){.kind = GX_OP_PUT,
+			      .mem = mem,
+			      .off = off,
+			      .remote_off = off,
+			      .len = 4 * CHUNK_B,
+			      .token = TOKEN};
+}
+
+/* Both ways fail. Bytes of two GPUs, each near the device of the other way, have to go again. The ways
+ * work again at the same time. */
+static void gpu__near_crosswise(void **state)
+{
+	struct rig *r = rig_two(2);
+	struct gx_mem other = r->client.mem;
+	struct gx_op a = put_of(&r->client.mem, 0), b = put_of(&other, MEM_B / 2);
+
+	r->client.conn->agreed.peer_timeout_ns = WAIT_NS;
+	r->server.conn->agreed.peer_timeout_ns = WAIT_NS;
+	other.id = 99;
+	other.verbs = verbs_mem_new(r->client.gx->verbs, &other);
+	assert_non_null(other.verbs);
+	verbs_mem_keep(r->client.gx->verbs, other.verbs);
+	fill(&r->client, 1);
+	script.paused = 3;
+	a.mem->verbs->near = 1 << 0; /* as if the other way had been down then */
+	b.mem->verbs->near = 1 << 1;
+	assert_int_equal(verbs_post(r->client.lane, &a, NULL), 0);
+	assert_int_equal(verbs_post(r->client.lane, &b, NULL), 0);
+	turn(r);
+	a.mem->verbs->near = 1 << 1;
+	b.mem->verbs->near = 1 << 0;
+	script_break(0);
+	script_break(1);
+	UNTIL(r, qps_in(&r->client, 0, VERBS_QP_READY) && qps_in(&r->client, 1, VERBS_QP_READY));
+	turn(r);
+	assert_int_equal(r->client.nr_done, 0);
+	script.paused = 0;
+	UNTIL(r, r->client.nr_done == 2);
+	assert_int_equal(r->client.nr_failed, 0);
+	assert_memory_equal(r->client.mem.addr, r->server.mem.addr, a.len);
+	assert_memory_equal(r->client.mem.addr + b.off, r->server.mem.addr + b.off, b.len);
+	verbs_mem_put(r->client.gx->verbs, &other);
+	rig_free(r);
+}
+
 /* Each has it with the device that the other end has not. */
 static void reg__refused_crosswise(void **state)
 {
@@ -1121,6 +1241,7 @@ int main(void)
 		cmocka_unit_test(gid__none_is_left),
 		cmocka_unit_test(gid__of_others),
 		cmocka_unit_test(lid__changes),
+		cmocka_unit_test(way__comes_back_to_operations),
 		cmocka_unit_test(device__removed),
 		cmocka_unit_test(device__removed_and_the_peer_is_slow),
 		cmocka_unit_test(device__removed_while_its_port_was_down),
@@ -1130,6 +1251,8 @@ int main(void)
 		cmocka_unit_test(device__removed_with_the_only_key),
 		cmocka_unit_test(ways__all_cut),
 		cmocka_unit_test(reg__refused_by_one),
+		cmocka_unit_test(gpu__near),
+		cmocka_unit_test(gpu__near_crosswise),
 		cmocka_unit_test(reg__refused_crosswise),
 		cmocka_unit_test(lane__without_a_way),
 		cmocka_unit_test(key__wrong),

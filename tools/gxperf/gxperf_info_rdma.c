@@ -18,6 +18,8 @@
 #define RDMA_GIDS_MAX  256 /* of a port */
 #define RDMA_TEXT_MAX  64
 #define RDMA_LINES_B   16384
+#define RDMA_GPUS_MAX  16
+#define RDMA_GPU_TRY_B (2u << 20)
 
 /* The first line of a file below @dir. Return: there is one, and it is not empty. */
 static bool rdma_read(const char *dir, const char *name, char text[RDMA_TEXT_MAX])
@@ -100,9 +102,22 @@ static struct json_t *rdma_ports(struct info *i)
 	return ports;
 }
 
-/* The lines of gx_describe() on the devices. */
-static struct json_t *rdma_lines(struct info *i, struct gx *gx)
+/* A context knows the distance to the GPUs that it has opened. */
+static void rdma_gpus(struct gx *gx)
 {
+	struct gx_mem *mem;
+
+	for (int gpu = 0; gpu < RDMA_GPUS_MAX; gpu++) {
+		if (gx_mem_alloc(gx, GX_MEM_CUDA, gpu, RDMA_GPU_TRY_B, &mem))
+			break;
+		gx_mem_free(mem);
+	}
+}
+
+/* The lines of gx_describe() on the devices; on GPUs: in @near. */
+static struct json_t *rdma_lines(struct info *i, struct gx *gx, struct json_t *near)
+{
+	static const char memory[] = "memory of ";
 	char *text = calloc(1, RDMA_LINES_B), *save = NULL, *line = NULL;
 	struct json_t *lines = js_array();
 
@@ -112,6 +127,11 @@ static struct json_t *rdma_lines(struct info *i, struct gx *gx)
 		if (strncmp(line, "verbs ", 6) != 0)
 			continue;
 		line += 6 + strspn(line + 6, " ");
+		if (!strncmp(line, memory, sizeof(memory) - 1)) {
+			info_say(i, "link verbs: %s\n", line);
+			js_append(near, js_string(line));
+			continue;
+		}
 		info_say(i, "link verbs: yes, where it is asked for: %s\n", line);
 		js_append(lines, js_string(line));
 	}
@@ -124,7 +144,7 @@ void info_rdma(struct info *i)
 	static const char *const port = "shm";
 	struct json_t *doc = js_pack("{}"), *ports = rdma_ports(i);
 	struct gx_opts opts = GX_INIT(opts);
-	struct json_t *lines = js_array();
+	struct json_t *lines = js_array(), *near = js_array();
 	char why[INFO_WHY_MAX];
 	struct gx *gx = NULL;
 	int ret;
@@ -138,13 +158,15 @@ void info_rdma(struct info *i)
 		info_say(i, "link verbs: no: %s\n", why);
 	} else {
 		js_free(lines);
-		lines = rdma_lines(i, gx);
+		rdma_gpus(gx);
+		lines = rdma_lines(i, gx, near);
 		gx_close(gx);
 	}
 	js_set(doc, "opens", js_pack("b", !ret));
 	js_set(doc, "why", js_string(ret ? why : NULL));
 	js_set(doc, "takes", js_string(ret ? NULL : js_text(js_at(lines, 0), "")));
 	js_set(doc, "rails", lines);
+	js_set(doc, "gpus", near);
 	js_set(doc, "ports", ports);
 	js_set(i->doc, "rdma", doc);
 }
