@@ -5,6 +5,7 @@
  * call.
  */
 #include "control/ctl.h"
+#include "tcp/tcp_conn.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -355,8 +356,10 @@ static int bye_run(void *arg)
 {
 	struct gx_conn *c = arg;
 
-	if (c->ctl)
-		ctl_conn_end(c->ctl, CTL_LINGER_NS);
+	if (!c->ctl)
+		return 0;
+	tcp_conn_push(c);
+	ctl_conn_end(c->ctl, CTL_LINGER_NS);
 	return 0;
 }
 

@@ -119,6 +119,8 @@ static void tcp_kick(struct gx_ep *ep)
 	if (e->err || e->live_at == TCP_NONE)
 		return;
 	tcp_live_heat(e);
+	e->answered |= e->asked;
+	e->asked = false;
 	tcp_tx(e);
 }
 
@@ -278,6 +280,17 @@ void tcp_conn_release(struct gx_conn *c)
 {
 	for (unsigned i = 0; c->tcp && i < c->nr_lanes; i++)
 		socks_close(tcp_of(c->ep[i]));
+}
+
+/* The core's own word, sock->leads, is not ours to read. A push of nothing does no harm. */
+void tcp_conn_push(struct gx_conn *c)
+{
+	for (unsigned i = 0; c->tcp && i < c->nr_lanes; i++) {
+		const struct tcp_ep *e = tcp_of(c->ep[i]);
+
+		if (e->nr_socks)
+			e->sys->push(e->sock[0].fd);
+	}
 }
 
 static void tcp_ep_free(struct gx_ep *ep)

@@ -59,6 +59,10 @@ struct tcp_sys {
 	/* Bytes taken or given. 0 of recv: the peer has closed its direction. */
 	ssize_t (*send)(int fd, const struct iovec *iov, unsigned n);
 	ssize_t (*recv)(int fd, const struct iovec *iov, unsigned n);
+	/* As send, but the bytes may wait for those of the next send, or for push. The kernel lets
+	 * them go by itself after 200 ms, and when the socket is closed. */
+	ssize_t (*lead)(int fd, const struct iovec *iov, unsigned n);
+	void (*push)(int fd);
 };
 extern const struct tcp_sys tcp_sys_kernel;
 /* Control path: options of a data socket, of a connection with this peer time-out. */
@@ -133,7 +137,8 @@ struct tcp_in {
 	uint64_t len, token, off, imm;
 	uint64_t nr_chunks, base; /* every chunk below base is in its place, or in the ring */
 	uint64_t frames, sent;	  /* DATA headers seen; CANCEL: all that there are */
-	uint64_t came[TCP_WORDS], landed[TCP_WORDS]; /* bit chunk % 1024, of [base, base + 1024) */
+	/* Bit chunk % 1024, of [base, base + 1024). The last fields: see in_begin(). */
+	uint64_t came[TCP_WORDS], landed[TCP_WORDS];
 };
 
 static inline void tcp_in_goto(struct tcp_in *m, enum tcp_in_state to)
@@ -186,6 +191,7 @@ struct tcp_sock {
 	uint32_t head, tail; /* of out[], free-running: next free, next to send */
 	uint32_t pos;	     /* bytes of out[tail] that are sent */
 	uint64_t out_b;	     /* bytes in the queue */
+	bool leads;	     /* the kernel may keep what it took last, see struct tcp_sys */
 	struct tcp_out out[TCP_OUTS];
 	/* in */
 	struct tcp_feed *feed; /* frozen: bytes come from it; NULL: by recv() */
@@ -244,7 +250,10 @@ struct tcp_ep {
 	uint32_t nr_acks;
 	/* frames without payload */
 	uint32_t ctl_head, ctl_tail;
-	bool holds; /* ctl waits a turn for what the program answers */
+	bool holds;    /* ctl waits a turn for what the program answers */
+	bool asked;    /* a short message came in the last turn, and nothing was posted since */
+	bool answered; /* behind the last one something was posted before the next turn */
+	bool leading;  /* within tcp_tx(): what leaves may wait for that in the kernel */
 	/* timers */
 	uint64_t tick_ns, deadline_ns, heard_ns, alive_ns, silence_ns, ping_ns, ended_ns;
 	uint64_t spoke_ns; /* the last frame without payload */

@@ -38,6 +38,9 @@ void tcp_conn_close(struct gx_conn *c); /* closes sockets that no endpoint took 
 /** tcp_conn_release() - Close the sockets of its endpoints, which all cores have let go of; the
  * endpoints wait for the user. In link_tcp.c. */
 void tcp_conn_release(struct gx_conn *c);
+/** tcp_conn_push() - This end is about to say that it closes. What its cores left in the kernel to wait
+ * for an answer goes first: the peer hears that its messages came. In link_tcp.c. */
+void tcp_conn_push(struct gx_conn *c);
 /** tcp_conn_add() - Data socket @i of lane @lane is there. Takes @fd over, unless it fails.
  * Return: 0, -EPROTO (no such socket, or it is there). */
 int tcp_conn_add(struct gx_conn *c, unsigned lane, unsigned i, int fd);

@@ -62,19 +62,22 @@ static void in_begin(struct tcp_ep *e, struct tcp_in *m, enum tcp_in_state state
 	bool ack_due = m->ack_due; /* the place is still in e->acks */
 
 	tcp_in_goto(m, state);
-	*m = (struct tcp_in){.state = state,
-			     .round = round,
-			     .op = TCP_NONE,
-			     .next = TCP_NONE,
-			     .ack_due = ack_due};
+	memset(m, 0, offsetof(struct tcp_in, came)); /* no bit of a free place is set */
+	m->state = state;
+	m->round = round;
+	m->op = m->next = TCP_NONE;
+	m->ack_due = ack_due;
 	e->nr_in++;
 }
 
 /* Every frame has come, none is being read, and no copy is under way. */
 static void in_drain_check(struct tcp_ep *e, struct tcp_in *m)
 {
-	if (m->state == TCP_IN_DRAIN && m->frames == m->sent && !m->readers && !m->pending)
-		in_settle(e, m, m->err);
+	if (m->state != TCP_IN_DRAIN || m->frames != m->sent || m->readers || m->pending)
+		return;
+	memset(m->came, 0, sizeof(m->came));
+	memset(m->landed, 0, sizeof(m->landed));
+	in_settle(e, m, m->err);
 }
 
 /* The message was given up. The operation ends when nothing writes to its memory any more. */

@@ -13,8 +13,8 @@
 
 /* ---- bytes ---- */
 
-/* Where the next bytes of the payload under way go. Return: how many may; 0: none yet. */
-static uint32_t sink_room(struct tcp_ep *e, struct tcp_sock *s, char **at)
+static __attribute__((noinline)) uint32_t sink_room_slow(struct tcp_ep *e, struct tcp_sock *s,
+							 char **at)
 {
 	struct tcp_sink *k = &s->sink;
 
@@ -26,8 +26,18 @@ static uint32_t sink_room(struct tcp_ep *e, struct tcp_sock *s, char **at)
 	return k->gpu ? tcp_ring_room(k->gpu, k->dst, k->left, at) : k->left;
 }
 
+/* Where the next bytes of the payload under way go. Return: how many may; 0: none yet. */
+static inline __attribute__((always_inline)) uint32_t sink_room(struct tcp_ep *e,
+								struct tcp_sock *s, char **at)
+{
+	const struct tcp_sink *k = &s->sink;
+
+	*at = k->dst;
+	return gx_likely(k->dst && !k->gpu) ? k->left : sink_room_slow(e, s, at);
+}
+
 /* @n bytes of the payload under way are at @at, from sink_room(). */
-static void sink_took(struct tcp_ep *e, struct tcp_sock *s, const char *at, uint32_t n)
+static inline void sink_took(struct tcp_ep *e, struct tcp_sock *s, const char *at, uint32_t n)
 {
 	struct tcp_sink *k = &s->sink;
 

@@ -35,10 +35,14 @@ void tcp_sys_tune(int fd, uint64_t timeout_ns)
 	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unsent_ms, sizeof(unsent_ms));
 }
 
+/* For one piece send() and recv() cost the kernel less than sendmsg() and recvmsg(), and a read that
+ * finds nothing is most of what a core does. */
 static ssize_t sys_send(int fd, const struct iovec *iov, unsigned n)
 {
 	struct msghdr msg = {.msg_iov = (struct iovec *)iov, .msg_iovlen = n};
-	ssize_t ret = sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+	int flags = MSG_DONTWAIT | MSG_NOSIGNAL;
+	ssize_t ret =
+		n == 1 ? send(fd, iov->iov_base, iov->iov_len, flags) : sendmsg(fd, &msg, flags);
 
 	return ret < 0 ? -errno : ret;
 }
@@ -46,9 +50,27 @@ static ssize_t sys_send(int fd, const struct iovec *iov, unsigned n)
 static ssize_t sys_recv(int fd, const struct iovec *iov, unsigned n)
 {
 	struct msghdr msg = {.msg_iov = (struct iovec *)iov, .msg_iovlen = n};
-	ssize_t ret = recvmsg(fd, &msg, MSG_DONTWAIT);
+	ssize_t ret = n == 1 ? recv(fd, iov->iov_base, iov->iov_len, MSG_DONTWAIT)
+			     : recvmsg(fd, &msg, MSG_DONTWAIT);
 
 	return ret < 0 ? -errno : ret;
 }
 
-const struct tcp_sys tcp_sys_kernel = {.send = sys_send, .recv = sys_recv};
+static ssize_t sys_lead(int fd, const struct iovec *iov, unsigned n)
+{
+	struct msghdr msg = {.msg_iov = (struct iovec *)iov, .msg_iovlen = n};
+	ssize_t ret = sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE);
+
+	return ret < 0 ? -errno : ret;
+}
+
+/* The option is on. Linux sends what waits each time that it is set. */
+static void sys_push(int fd)
+{
+	const int on = 1;
+
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+}
+
+const struct tcp_sys tcp_sys_kernel = {
+	.send = sys_send, .recv = sys_recv, .lead = sys_lead, .push = sys_push};

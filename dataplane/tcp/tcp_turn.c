@@ -97,19 +97,40 @@ static void ep_tick(struct tcp_ep *e)
 /* ---- a turn ---- */
 
 /* A short message came, and there is nothing to send but what it asks of the link (DONE). The
- * program may answer it before the next turn, and then one call into the kernel carries both. What
- * was queued before this turn (@ctl on) does not wait again. A core that its program turns may have
- * no next turn for long. */
+ * program may answer it before the next turn, and then one packet carries both. What was queued
+ * before this turn (@ctl on) does not wait again. */
 static bool may_answer(const struct tcp_ep *e, uint32_t ctl, uint64_t got_b)
 {
 	if (e->ctl_tail != ctl || e->ctl_head == ctl || !got_b || got_b >= TCP_SHORT_B)
 		return false;
-	if (e->nr_act || e->nr_fetch ||
-	    !atomic_load_explicit(&e->ep.core->loop.started, memory_order_relaxed))
+	if (e->nr_act || e->nr_fetch || e->sock[0].leads)
 		return false;
 	for (unsigned k = 0; k < e->nr_socks; k++)
 		if (e->sock[k].tail != e->sock[k].head)
 			return false;
+	return true;
+}
+
+/* Send, but see may_answer(). A core that its program turns may have no next turn for long. There the
+ * kernel takes DONE, and lets it go by itself if nothing follows; and only if the program answered
+ * the last message, because a push is one more call. */
+static bool ep_tx(struct tcp_ep *e, uint32_t ctl, uint64_t got_b)
+{
+	struct tcp_sock *s = &e->sock[0];
+	bool led = s->leads, waits = may_answer(e, ctl, got_b), worked;
+
+	e->answered &= !e->asked;
+	e->asked = waits;
+	e->holds = waits && atomic_load_explicit(&e->ep.core->loop.started, memory_order_relaxed);
+	if (e->holds)
+		return false;
+	e->leading = waits && e->answered;
+	worked = tcp_tx(e);
+	e->leading = false;
+	if (gx_likely(!led || !s->leads))
+		return worked;
+	e->sys->push(s->fd);
+	s->leads = false;
 	return true;
 }
 
@@ -121,7 +142,8 @@ static bool ep_turn(struct tcp_ep *e, uint64_t now_ns)
 
 	e->now_ns = now_ns;
 	worked = tcp_rx(e);
-	tcp_gpus_settle(e->link, now_ns);
+	if (gx_unlikely(e->link->nr_held))
+		tcp_gpus_settle(e->link, now_ns);
 	if (gx_unlikely(e->landed_head != TCP_NONE))
 		worked |= tcp_in_deliver(e);
 	if (e->nr_acks)
@@ -131,9 +153,7 @@ static bool ep_turn(struct tcp_ep *e, uint64_t now_ns)
 	/* Not when something is posted: the time of the last turn may be long ago. */
 	if (gx_unlikely(e->nr_fetch))
 		tcp_tx_fetch(e);
-	e->holds = may_answer(e, ctl, e->link->rx_b - rx_b);
-	if (!e->holds)
-		worked |= tcp_tx(e);
+	worked |= ep_tx(e, ctl, e->link->rx_b - rx_b);
 	if (e->now_ns >= e->tick_ns)
 		ep_tick(e);
 	if (worked)
@@ -156,7 +176,8 @@ bool link_tcp_poll(void *link, uint64_t now_ns)
 
 	l->core->now_ns = now_ns;
 	l->rx_b = l->tx_b = 0;
-	worked = tcp_gpus_reap(l, now_ns);
+	if (l->nr_gpus)
+		worked |= tcp_gpus_reap(l, now_ns);
 	if (l->uring)
 		worked |= tcp_uring_turn(l);
 	tcp_live_cool(l, now_ns);

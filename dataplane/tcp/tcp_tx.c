@@ -49,6 +49,8 @@ static void ctl_fill(struct tcp_ep *e)
 
 	while (e->ctl_tail != e->ctl_head && s->head - s->tail < TCP_OUTS)
 		out_new(s, &e->ctl[e->ctl_tail++ % TCP_CTLS], 0, false);
+	if (e->ctl_tail == e->ctl_head)
+		e->ctl_tail = e->ctl_head = 0; /* the lines that are in the cache */
 }
 
 /* ---- chunks ---- */
@@ -222,7 +224,10 @@ static bool sock_send(struct tcp_ep *e, struct tcp_sock *s, uint64_t *sent)
 		want += iov[i].iov_len;
 	if (!n)
 		return false;
-	ret = e->sys->send(s->fd, iov, n);
+	if (gx_unlikely(e->leading))
+		ret = e->sys->lead(s->fd, iov, n);
+	else
+		ret = e->sys->send(s->fd, iov, n);
 	if (ret < 0) {
 		if (ret != -EAGAIN && ret != -EINTR)
 			tcp_sock_tx_end(e, s, (int)ret);
@@ -230,6 +235,7 @@ static bool sock_send(struct tcp_ep *e, struct tcp_sock *s, uint64_t *sent)
 			gx_stat_add(tcp_stats(e), GX_STAT_TX_FULL, 1);
 		return false;
 	}
+	s->leads = e->leading;
 	e->sent_ns = e->now_ns;
 	sock_sent(e, s, (uint64_t)ret);
 	*sent += (uint64_t)ret;

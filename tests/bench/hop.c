@@ -6,7 +6,7 @@
  * interleaved; the last line has the medians. With one argument more, "direct", only the first kind
  * runs, for callgrind (--toggle-collect=direct_puts).
  *
- * usage: hop CPU-OF-CORES CPU-OF-THE-OTHER-THREAD ROUNDS [packet|local [direct]]
+ * usage: hop CPU-OF-CORES CPU-OF-THE-OTHER-THREAD ROUNDS [packet|local|tcp [direct]]
  */
 #include <gx/gx.h>
 

@@ -228,6 +228,10 @@ void tcp_dev_report(struct tcp_dev *d)
 {
 }
 
+void tcp_conn_push(struct gx_conn *c)
+{
+}
+
 /* ---- Fixture ---- */
 
 static void fake_on_msg(void *arg, struct gx_conn *c, const void *data, uint32_t len)

@@ -38,7 +38,12 @@ static ssize_t dribble_recv(int fd, const struct iovec *iov, unsigned n)
 	return tcp_sys_kernel.recv(fd, cut, iov_cut(cut, iov, n));
 }
 
-const struct tcp_sys dribble = {.send = dribble_send, .recv = dribble_recv};
+void push_none(int fd)
+{
+}
+
+const struct tcp_sys dribble = {
+	.send = dribble_send, .recv = dribble_recv, .lead = dribble_send, .push = push_none};
 
 /* ---- Ends ---- */
 

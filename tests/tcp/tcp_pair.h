@@ -60,6 +60,8 @@ void side_rest(const struct side *s); /* nothing is out */
 int side_post(struct pair *p, unsigned side, const struct gx_op *op);
 int side_fault(const struct pair *p, unsigned side);
 
+
+void push_none(int fd); /* for tables whose sends keep nothing */
 /* Sockets that give and take at most dribble_b bytes a call. */
 extern const struct tcp_sys dribble;
 extern size_t dribble_b;

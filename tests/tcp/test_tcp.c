@@ -463,7 +463,8 @@ static ssize_t brake_recv(int fd, const struct iovec *iov, unsigned n)
 	return tcp_sys_kernel.recv(fd, iov, n);
 }
 
-static const struct tcp_sys brake = {.send = brake_send, .recv = brake_recv};
+static const struct tcp_sys brake = {
+	.send = brake_send, .recv = brake_recv, .lead = brake_send, .push = push_none};
 
 enum end_how { END_CANCEL, END_DEADLINE, END_SEND, END_GET, END_HOWS };
 

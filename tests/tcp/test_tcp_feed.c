@@ -439,7 +439,8 @@ static ssize_t shut_recv(int fd, const struct iovec *iov, unsigned n)
 	return tcp_sys_kernel.recv(fd, iov, n);
 }
 
-static const struct tcp_sys shut = {.send = shut_send, .recv = shut_recv};
+static const struct tcp_sys shut = {
+	.send = shut_send, .recv = shut_recv, .lead = shut_send, .push = push_none};
 
 /* Payload before its header waits, and its socket is not read on; a header waits for its payload. */
 static void bare__either_first(void **state)

@@ -269,7 +269,8 @@ static ssize_t shut_recv(int fd, const struct iovec *iov, unsigned n)
 	return tcp_sys_kernel.recv(fd, iov, n);
 }
 
-static const struct tcp_sys shut = {.send = shut_send, .recv = shut_recv};
+static const struct tcp_sys shut = {
+	.send = shut_send, .recv = shut_recv, .lead = shut_send, .push = push_none};
 
 /* A socket stands, and later chunks overtake those in its queue. Their buffers are used again
  * meanwhile, but no other ones. */

@@ -69,7 +69,8 @@ static ssize_t broken_recv(int fd, const struct iovec *iov, unsigned n)
 	return tcp_sys_kernel.recv(fd, iov, n);
 }
 
-static const struct tcp_sys broken = {.send = broken_send, .recv = broken_recv};
+static const struct tcp_sys broken = {
+	.send = broken_send, .recv = broken_recv, .lead = broken_send, .push = push_none};
 
 /* The peer is gone, and its last words lie in the socket when a send finds that out. */
 static void peer__leaves_an_answer(void **state)
@@ -104,7 +105,21 @@ static ssize_t counted_send(int fd, const struct iovec *iov, unsigned n)
 	return tcp_sys_kernel.send(fd, iov, n);
 }
 
-static const struct tcp_sys counted = {.send = counted_send, .recv = broken_recv};
+static unsigned nr_leads, nr_pushes;
+
+static ssize_t counted_lead(int fd, const struct iovec *iov, unsigned n)
+{
+	nr_leads++;
+	return tcp_sys_kernel.lead(fd, iov, n);
+}
+
+static void counted_push(int fd)
+{
+	nr_pushes++;
+}
+
+static const struct tcp_sys counted = {
+	.send = counted_send, .recv = broken_recv, .lead = counted_lead, .push = counted_push};
 
 /* DONE waits one turn for what the program says to a short message, and no longer; no turn after a
  * long one. */
@@ -115,12 +130,6 @@ static void done__goes_with_an_answer(void **state)
 	struct gx_op op = op_of(GX_OP_PUT, p->buf, 8), large = op_of(GX_OP_PUT, p->buf, 65536);
 
 	b->e->sys = &counted;
-	nr_sends = 0;
-	assert_int_equal(side_post(p, 0, &op), 0);
-	side_turn(p, 1);
-	assert_int_equal(nr_sends, 1); /* the next turn of a program may come late */
-	side_turn(p, 0);
-
 	atomic_store(&b->core->loop.started, true);
 	nr_sends = 0;
 	assert_int_equal(side_post(p, 0, &op), 0);
@@ -129,7 +138,7 @@ static void done__goes_with_an_answer(void **state)
 	assert_int_equal(side_post(p, 1, &op), 0);
 	assert_int_equal(nr_sends, 1);
 	side_turn(p, 0);
-	assert_int_equal(p->side[0].nr_done, 2);
+	assert_int_equal(p->side[0].nr_done, 1);
 
 	side_turn(p, 0); /* its DONE */
 	side_turn(p, 1);
@@ -146,7 +155,7 @@ static void done__goes_with_an_answer(void **state)
 	side_turn(p, 1);
 	assert_int_equal(nr_sends, 2);
 	side_turn(p, 0);
-	assert_int_equal(p->side[0].nr_done, 5);
+	assert_int_equal(p->side[0].nr_done, 4);
 
 	/* The program closes as soon as it has the message. */
 	assert_int_equal(side_post(p, 0, &op), 0);
@@ -154,8 +163,109 @@ static void done__goes_with_an_answer(void **state)
 	assert_int_equal(nr_sends, 2);
 	b->e->ep.ops->ep_fail(&b->e->ep, -ECANCELED);
 	side_turn(p, 0);
-	assert_int_equal(p->side[0].nr_done, 6);
+	assert_int_equal(p->side[0].nr_done, 5);
 	assert_int_equal(p->side[0].last.status, 0);
+	pair_free(p);
+}
+
+/* A short message comes to the second side, which its program turns. */
+static void short_in(struct pair *p)
+{
+	struct gx_op op = op_of(GX_OP_PUT, p->buf, 8);
+
+	assert_int_equal(side_post(p, 0, &op), 0);
+	side_turn(p, 1);
+}
+
+/* And the program answers. */
+static void short_out(struct pair *p)
+{
+	struct gx_op op = op_of(GX_OP_PUT, p->buf, 8);
+	unsigned done = p->side[1].nr_done;
+
+	assert_int_equal(side_post(p, 1, &op), 0);
+	side_turn(p, 0);
+	side_turn(p, 0); /* its DONE */
+	side_turn(p, 1);
+	assert_int_equal(p->side[1].nr_done, done + 1);
+}
+
+#define SENT(sends, leads, pushes)                                                                 \
+	do {                                                                                       \
+		assert_int_equal(nr_sends, sends);                                                 \
+		assert_int_equal(nr_leads, leads);                                                 \
+		assert_int_equal(nr_pushes, pushes);                                               \
+	} while (0)
+
+/* The next turn of a program may come late. So where programs answer, DONE waits in the kernel, for
+ * the answer or for a push. */
+static void done__leads_where_the_program_turns(void **state)
+{
+	struct pair *p = pair_new(1);
+	struct side *b = &p->side[1];
+	struct gx_op large = op_of(GX_OP_PUT, p->buf, 65536);
+
+	b->e->sys = &counted;
+	nr_sends = nr_leads = nr_pushes = 0;
+	short_in(p);
+	SENT(1, 0, 0); /* nobody knows that it answers */
+	short_out(p);
+	SENT(2, 0, 0);
+	short_in(p);
+	SENT(2, 1, 0);
+	assert_true(b->e->sock[0].leads);
+	short_out(p);
+	SENT(3, 1, 0);
+	assert_false(b->e->sock[0].leads);
+
+	short_in(p);
+	side_turn(p, 1); /* no answer */
+	SENT(3, 2, 1);
+	side_turn(p, 1);
+	SENT(3, 2, 1);
+	short_in(p); /* it does not expect one now */
+	SENT(4, 2, 1);
+	short_out(p);
+	SENT(5, 2, 1);
+
+	short_in(p);
+	SENT(5, 3, 1);
+	short_in(p); /* a second message: nothing waits on */
+	SENT(6, 3, 1);
+	short_out(p);
+	assert_int_equal(side_post(p, 0, &large), 0);
+	side_turn(p, 1);
+	SENT(8, 3, 1);
+	UNTIL(p, p->side[0].nr_done == 7);
+	pair_done(p);
+}
+
+/* The program closes and turns no more: its last DONE does not wait behind the news of that. */
+static void done__leads_and_the_program_closes(void **state)
+{
+	struct pair *p = pair_new(1);
+	struct side *b = &p->side[1];
+	char c;
+
+	b->e->sys = &counted;
+	nr_sends = nr_leads = nr_pushes = 0;
+	short_in(p);
+	short_out(p);
+	short_in(p);
+	SENT(2, 1, 0);
+	b->conn.ep[0] = &b->e->ep;
+	b->conn.nr_lanes = 1;
+	tcp_conn_push(&b->conn);
+	SENT(2, 1, 1);
+	side_turn(p, 0);
+	assert_int_equal(p->side[0].nr_done, 2);
+	pair_settle(p);
+	assert_int_equal(recv(p->side[0].e->sock[0].fd, &c, 1, MSG_DONTWAIT), -1);
+	b->e->ep.ops->ep_fail(&b->e->ep, -ECANCELED);
+	tcp_conn_release(&b->conn);
+	tcp_conn_push(&b->conn); /* it has no sockets any more */
+	SENT(2, 1, 2);
+	b->conn.nr_lanes = 0;
 	pair_free(p);
 }
 
@@ -441,7 +551,8 @@ static ssize_t count_recv(int fd, const struct iovec *iov, unsigned n)
 	return tcp_sys_kernel.recv(fd, iov, n);
 }
 
-static const struct tcp_sys counting = {.send = count_send, .recv = count_recv};
+static const struct tcp_sys counting = {
+	.send = count_send, .recv = count_recv, .lead = count_send, .push = push_none};
 
 static void peer__does_not_read(void **state)
 {
@@ -485,6 +596,8 @@ int main(void)
 		cmocka_unit_test(peer__cut_off),
 		cmocka_unit_test(peer__leaves_an_answer),
 		cmocka_unit_test(done__goes_with_an_answer),
+		cmocka_unit_test(done__leads_where_the_program_turns),
+		cmocka_unit_test(done__leads_and_the_program_closes),
 		cmocka_unit_test(peer__lies),
 		cmocka_unit_test(peer__floods),
 		cmocka_unit_test(cancel__before_its_data),

@@ -28,7 +28,8 @@ static ssize_t count_recv(int fd, const struct iovec *iov, unsigned n)
 	return tcp_sys_kernel.recv(fd, iov, n);
 }
 
-static const struct tcp_sys counting = {.send = count_send, .recv = count_recv};
+static const struct tcp_sys counting = {
+	.send = count_send, .recv = count_recv, .lead = count_send, .push = push_none};
 
 static void more_open(struct pair *p, struct more *m)
 {

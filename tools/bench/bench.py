@@ -40,7 +40,12 @@ RIVALS = {
     **{f"gx {what} 1M, tcp, {n} socket(s), verified": [f"iperf3 -l 1M, loopback, {n} stream(s)", "UCX tag_bw 1M, tcp"]
        for what in ("put", "send") for n in (1, 4)},
     "gx lat 64, tcp, one way, p50": ["UCX tag_lat 64, tcp, p50"],
+    # The same, received by io_uring: beside plain recv(), and beside the rivals.
+    **{f"gx put 1M, tcp, {n} socket(s), io_uring, verified":
+       [f"gx put 1M, tcp, {n} socket(s), verified", f"iperf3 -l 1M, loopback, {n} stream(s)"] for n in (1, 4)},
+    "gx lat 64, tcp, io_uring, one way, p50": ["gx lat 64, tcp, one way, p50", "UCX tag_lat 64, tcp, p50"],
 }
+TCP_URING = ["--tcp-rx", "uring"]
 
 
 def say(text):
@@ -118,6 +123,11 @@ class Bench:
         if row.get("wrong") or (what in ("put", "get") and not row.get("checked_b")):
             raise RuntimeError(f"gx {what}: payload wrong or not checked: {row}")
         return row[field]
+
+    def tcp(self, what, size, *extra, uring=False, field="GB_s"):
+        """Both ends receive by recv(), or by io_uring."""
+        how = TCP_URING if uring else []
+        return self.gx("shm", what, size, [*extra, *how], how, field=field, link="tcp")
 
     def local(self, what, size, *extra, field="GB_s"):
         return self.gx("shm", what, size, extra, field=field, mem="256M", link="local")
@@ -228,9 +238,13 @@ class Bench:
             for n in (1, 4):
                 for what in ("put", "send"):
                     add(f"gx {what} 1M, tcp, {n} socket(s), verified", "GB/s",
-                        lambda what=what, n=n: self.gx("shm", what, "1M", ["--sockets", str(n)], link="tcp"))
+                        lambda what=what, n=n: self.tcp(what, "1M", "--sockets", str(n)))
+                add(f"gx put 1M, tcp, {n} socket(s), io_uring, verified", "GB/s",
+                    lambda n=n: self.tcp("put", "1M", "--sockets", str(n), uring=True))
                 add(f"iperf3 -l 1M, loopback, {n} stream(s)", "GB/s", lambda n=n: self.iperf3("1M", n), "iperf3")
-            add("gx lat 64, tcp, one way, p50", "us", lambda: self.gx("shm", "lat", "64", field="p50_us", link="tcp"))
+            add("gx lat 64, tcp, one way, p50", "us", lambda: self.tcp("lat", "64", field="p50_us"))
+            add("gx lat 64, tcp, io_uring, one way, p50", "us",
+                lambda: self.tcp("lat", "64", uring=True, field="p50_us"))
             if "udp" not in self.a.what:
                 add("UCX tag_bw 1M, tcp", "GB/s", lambda: self.ucx_bw("tag_bw", 1 << 20, "tcp,self", 5000), "ucx_perftest")
                 add("UCX tag_lat 64, tcp, p50", "us",
@@ -269,7 +283,7 @@ def cpu_model():
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("what", nargs="*", default=["put", "local", "memif", "lat", "udp", "tcp"],
-                   help="groups: put local memif lat udp")
+                   help="groups: put local memif lat udp tcp")
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--seconds", type=float, default=2.0, help="of each bandwidth measurement")
     p.add_argument("--lat-iterations", type=int, default=200000)
