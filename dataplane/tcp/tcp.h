@@ -79,7 +79,11 @@ struct tcp_gpu {
 	uint64_t head, tail;  /* of the ring, free-running: next byte to fill; blocks may read the
 				 bytes from tail on */
 	int err;	      /* not 0: the GPU failed, or did not end a copy. No byte comes in */
-	unsigned stage_share; /* buffers of stage that an endpoint may hold */
+	unsigned device;      /* its index in the link, and in staged[] of endpoints */
+	unsigned nr_stage;    /* buffers of stage, ... */
+	unsigned nr_staged;   /* ... those that operations hold, ... */
+	unsigned stage_share; /* ... and those that an endpoint may hold */
+	uint64_t wanted_ns;   /* when one that moves was last refused one, though some were free */
 	uint32_t drop_ticket; /* of stage, when memory was last freed */
 	struct block_stat seen, far_seen; /* the part of the counters that the core's have */
 };
@@ -232,9 +236,10 @@ struct tcp_ep {
 	uint32_t wait_head, wait_tail;	 /* list: sends that wait for an offer */
 	uint32_t fetch_head, fetch_tail; /* list: operations whose next chunk is not staged */
 	uint32_t nr_act, nr_fetch;
-	uint32_t nr_staged;	 /* buffers with chunks of it */
-	uint64_t sent_ns;	 /* when a socket last took bytes */
-	uint32_t mids[TCP_MIDS]; /* ring of free mids, the next ones of their places */
+	uint32_t nr_staged;	      /* buffers with chunks of it, of all GPUs */
+	uint16_t staged[GX_GPUS_MAX]; /* the same, of each */
+	uint64_t sent_ns;	      /* when a socket last took bytes */
+	uint32_t mids[TCP_MIDS];      /* ring of free mids, the next ones of their places */
 	uint32_t mid_head, mid_tail;
 	uint32_t mid_op[TCP_MIDS]; /* place: operation; TCP_NONE */
 	/* slots, offers, gets */
@@ -409,6 +414,8 @@ void tcp_fetch_sent(struct tcp_ep *e, struct tcp_op *op, uint64_t chunk);
 void tcp_fetch_end(struct tcp_ep *e, struct tcp_op *op); /* it sends no more */
 /** tcp_fetch_is_stuck() - Has no socket taken a byte for a while? */
 bool tcp_fetch_is_stuck(const struct tcp_ep *e);
+/** tcp_fetch_is_short() - Do others want buffers of this GPU, or did they just now? */
+bool tcp_fetch_is_short(const struct tcp_ep *e, const struct tcp_gpu *t);
 /** tcp_fetch_cut() - Give back the buffers of chunks that lie in no queue. Return: how many. */
 uint32_t tcp_fetch_cut(struct tcp_ep *e, struct tcp_op *op);
 

@@ -239,6 +239,8 @@ static int gpu_open(struct link_tcp *l, struct gx_gpu *gpu, struct tcp_gpu *t)
 	unsigned nr = GX_MIN(GX_MAX(TCP_STAGE_B / o->chunk_b, TCP_STAGE_MIN), TCP_STAGE_MAX);
 	int ret = gx_arena_map(arena, -1, TCP_RING_B, (void **)&t->ring);
 
+	t->device = (unsigned)gpu->device;
+	t->nr_stage = nr;
 	t->stage_share = GX_MAX(nr * 3 / 8, 2u);
 	if (!ret)
 		ret = stage_open(gpu, arena, o->chunk_b, nr, o->gpu_timeout_ns, &t->stage);

@@ -289,7 +289,7 @@ void tcp_tx_tick(struct tcp_ep *e)
 		uint32_t n;
 
 		if ((op->state != TCP_OP_QUEUED && op->state != TCP_OP_SENDING) || op->fetching ||
-		    !op->gpu || !stage_is_short(op->gpu->stage, e->now_ns))
+		    !op->gpu || !tcp_fetch_is_short(e, op->gpu))
 			continue;
 		n = tcp_fetch_cut(e, op);
 		gx_stat_add(tcp_stats(e), GX_STAT_STAGE_TAKEN, n);

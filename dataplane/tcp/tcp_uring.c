@@ -164,7 +164,8 @@ int tcp_uring_open(struct link_tcp *l, void *pool, char why[IO_RING_WHY_B])
 				.nr_bufs = TCP_POOL_B / TCP_BUF_B,
 				.nr_socks = URING_SOCKS,
 				.depth = TCP_FRAGS,
-				.is_packed = true};
+				.is_packed = true,
+				.is_fair = true};
 	int ret = uring_rx_open(&cfg, &l->uring, why);
 
 	if (!ret)

@@ -19,7 +19,8 @@
 
 struct buf {
 	uint32_t recs; /* that somebody may read */
-	uint32_t fill; /* bytes that came */
+	uint32_t fill; /* bytes that came, */
+	uint32_t sock; /* ... the last ones for this socket */
 	bool is_open;  /* the kernel has it */
 };
 
@@ -41,7 +42,7 @@ static void buf_add(struct uring_rx *rx, uint32_t bid)
 	b->addr = (uintptr_t)rx->pool + (uint64_t)bid * p->buf_b;
 	b->len = p->buf_b;
 	b->bid = (uint16_t)bid;
-	p->buf[bid] = (struct buf){.is_open = true};
+	p->buf[bid] = (struct buf){.is_open = true, .sock = URING_NONE};
 	p->avail++;
 }
 
@@ -70,6 +71,9 @@ static int buf_place(struct uring_rx *rx, const struct io_uring_cqe *cqe, struct
 	rec->off = bid * p->buf_b + b->fill;
 	rec->left = len;
 	rec->buf = bid;
+	/* Where sockets take turns in a buffer, a short record of each may keep all of it. */
+	rec->charge = b->sock == rec->sock ? 0 : p->buf_b;
+	b->sock = rec->sock;
 	b->recs++;
 	b->fill += len;
 	if (!p->is_packed || !(cqe->flags & BUF_MORE)) {
@@ -142,6 +146,8 @@ static int pool_open(struct uring_rx *rx, const struct uring_cfg *cfg, char why[
 	rx->own = p;
 	rx->pool = cfg->pool;
 	rx->pool_b = (uint64_t)cfg->nr_bufs * cfg->buf_b;
+	rx->price = (uint32_t)(rx->pool_b / cfg->depth);
+	rx->is_fair = cfg->is_fair;
 	p->nr = cfg->nr_bufs;
 	p->buf_b = cfg->buf_b;
 	p->br_b = GX_ALIGN_UP(p->nr * sizeof(struct io_uring_buf), 4096);

@@ -6,7 +6,7 @@
  *   FREE --> WANTS --> ARMED --> ENDED --> FREE
  *              ^  \     |  |       ^
  *              |   '----|--|-------'  it leaves
- *              '-- DRY <'  the pool was empty
+ *              '-- DRY <'  the pool was empty; PAUSED: it has too much of it
  *
  * Runs on the polling core; uring_rx_make() and uring_rx_close() on the control path.
  */
@@ -18,6 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A socket may keep a KEEP-th of what is free: so n that stand still leave KEEP parts of KEEP + n, from
+ * which the bytes still go that come before they are paused. */
+#define KEEP	   4
 #define CANCEL_BIT (1ull << 32) /* of the user data, beside the socket */
 
 static inline bool uring_may_go(uint8_t from, enum uring_state to)
@@ -26,7 +29,9 @@ static inline bool uring_may_go(uint8_t from, enum uring_state to)
 		[URING_FREE] = 1 << URING_WANTS,
 		[URING_WANTS] = 1 << URING_ARMED | 1 << URING_ENDED,
 		[URING_DRY] = 1 << URING_ARMED | 1 << URING_ENDED,
-		[URING_ARMED] = 1 << URING_WANTS | 1 << URING_DRY | 1 << URING_ENDED,
+		[URING_PAUSED] = 1 << URING_ARMED | 1 << URING_ENDED,
+		[URING_ARMED] =
+			1 << URING_WANTS | 1 << URING_DRY | 1 << URING_PAUSED | 1 << URING_ENDED,
 		[URING_ENDED] = 1 << URING_FREE,
 	};
 
@@ -102,6 +107,41 @@ static uint32_t rec_alloc(struct uring_rx *rx)
 	return i;
 }
 
+/* ---- what a socket keeps of the pool ---- */
+
+static uint64_t pool_free(const struct uring_rx *rx)
+{
+	return rx->pool_b - GX_MIN(rx->charged, rx->pool_b);
+}
+
+static void rec_charge(struct uring_rx *rx, struct uring_sock *s, struct uring_rec *rec)
+{
+	rec->charge = GX_MAX(GX_MAX(rec->charge, rec->left), rx->price);
+	s->charge += rec->charge;
+	rx->charged += rec->charge;
+}
+
+/* Nobody reads it, and all of it is pulled. */
+static void rec_give(struct uring_rx *rx, uint32_t i)
+{
+	struct uring_rec *rec = &rx->rec[i];
+
+	rx->nr_out--;
+	rx->sock[rec->sock].charge -= rec->charge;
+	rx->charged -= rec->charge;
+	rec->charge = 0;
+	rx->kind->give(rx, i);
+}
+
+/* The first completion of @s in a turn: what it has of the turns before stays with it. */
+static void sock_weigh(struct uring_rx *rx, struct uring_sock *s)
+{
+	if (s->turn == rx->turn)
+		return;
+	s->turn = rx->turn;
+	s->pauses |= rx->is_fair && s->charge > rx->free_b / KEEP;
+}
+
 static void rec_push(struct uring_rx *rx, struct uring_sock *s, uint32_t i)
 {
 	rx->rec[i].next = URING_NONE;
@@ -110,6 +150,7 @@ static void rec_push(struct uring_rx *rx, struct uring_sock *s, uint32_t i)
 	else
 		rx->rec[s->tail].next = i;
 	s->tail = i;
+	rx->nr_out++;
 }
 
 static void rec_skip(struct uring_rec *rec)
@@ -127,7 +168,7 @@ static void recs_drop(struct uring_rx *rx, struct uring_sock *s)
 		s->head = rx->rec[i].next;
 		rec_skip(&rx->rec[i]);
 		if (!rx->rec[i].refs)
-			rx->kind->give(rx, i);
+			rec_give(rx, i);
 	}
 }
 
@@ -165,6 +206,16 @@ static void sock_want(struct uring_rx *rx, uint32_t i, enum uring_state how)
 	sock_list(rx, i);
 }
 
+static void sock_cancel(struct uring_rx *rx, uint32_t i)
+{
+	struct uring_sock *s = &rx->sock[i];
+
+	if (s->state != URING_ARMED || s->cancel_due || s->cancel_out || rx->ring.err)
+		return;
+	s->cancel_due = true;
+	sock_list(rx, i);
+}
+
 static void sock_fail(struct uring_rx *rx, uint32_t i, int err, const char *why)
 {
 	struct uring_sock *s = &rx->sock[i];
@@ -173,10 +224,7 @@ static void sock_fail(struct uring_rx *rx, uint32_t i, int err, const char *why)
 		s->err = err;
 		s->why = why;
 	}
-	if (s->state != URING_ARMED || s->cancel_due || s->cancel_out || rx->ring.err)
-		return;
-	s->cancel_due = true;
-	sock_list(rx, i);
+	sock_cancel(rx, i);
 }
 
 /* False: the queue is full. */
@@ -204,6 +252,11 @@ static bool sock_submit(struct uring_rx *rx, uint32_t i)
 	return true;
 }
 
+static bool sock_may_go_on(const struct uring_rx *rx, const struct uring_sock *s)
+{
+	return !s->cancel_out && s->charge <= pool_free(rx) / KEEP / 2;
+}
+
 /* Each of the list once. Sockets that found the pool empty go in their order, as many as there are
  * places. */
 static void list_walk(struct uring_rx *rx)
@@ -219,7 +272,8 @@ static void list_walk(struct uring_rx *rx)
 				sock_list(rx, i);
 			continue;
 		}
-		if (s->cancel_due || s->state == URING_WANTS || (s->state == URING_DRY && room)) {
+		if (s->cancel_due || s->state == URING_WANTS || (s->state == URING_DRY && room) ||
+		    (s->state == URING_PAUSED && sock_may_go_on(rx, s))) {
 			room -= s->state == URING_DRY;
 			if (!sock_submit(rx, i)) {
 				sock_list(rx, i);
@@ -227,7 +281,7 @@ static void list_walk(struct uring_rx *rx)
 			}
 			if (s->is_forgotten)
 				sock_list(rx, i);
-		} else if (s->state == URING_DRY) {
+		} else if (s->state == URING_DRY || s->state == URING_PAUSED) {
 			sock_list(rx, i);
 		}
 	}
@@ -240,9 +294,16 @@ static void recv_ended(struct uring_rx *rx, uint32_t i, int res)
 {
 	struct uring_sock *s = &rx->sock[i];
 
-	s->cancel_due = false;
+	bool pauses = s->pauses;
+
+	s->cancel_due = s->pauses = false;
 	if (s->is_leaving || s->err) {
 		uring_goto(s, URING_ENDED);
+		return;
+	}
+	if (pauses && (res > 0 || res == -ECANCELED || res == -ENOBUFS)) {
+		rx->stat.paused++;
+		sock_want(rx, i, URING_PAUSED);
 		return;
 	}
 	switch (res) {
@@ -294,7 +355,11 @@ static void bytes_take(struct uring_rx *rx, uint32_t i, const struct io_uring_cq
 	rx->stat.frags++;
 	rx->stat.bytes += rec->left;
 	if (gx_likely(rec->left && !s->is_leaving && !s->err)) {
+		sock_weigh(rx, s);
+		rec_charge(rx, s, rec);
 		rec_push(rx, s, k);
+		if (gx_unlikely(s->pauses))
+			sock_cancel(rx, i);
 		return;
 	}
 	rec_skip(rec);
@@ -342,6 +407,8 @@ bool uring_rx_turn(struct uring_rx *rx)
 	const struct io_uring_cqe *cqe = NULL;
 	unsigned n = 0;
 
+	rx->turn++;
+	rx->free_b = pool_free(rx);
 	rx->kind->flush(rx);
 	if (rx->nr_listed)
 		list_walk(rx);
@@ -400,7 +467,7 @@ void uring_done(struct uring_rx *rx, uint32_t ref)
 	assert(ref < rx->nr_recs && rec->refs);
 	rx->sock[rec->sock].held--;
 	if (!--rec->refs && !rec->left)
-		rx->kind->give(rx, ref);
+		rec_give(rx, ref);
 }
 
 void uring_rx_leave(struct uring_rx *rx, uint32_t sock)

@@ -13,10 +13,16 @@
  * are two kinds of pool: buffers that the kernel copies into (uring_buf.c), and pages of a NIC's
  * queue (zcrx.c). The kernel writes into buffers within the turn's system call alone.
  *
- * The caller pulls every socket: the bytes of one that it leaves alone fill the pool, and then no
- * socket gets any more. A socket that leaves keeps its place until uring_rx_left(), and may be
- * closed then. The polling core owns everything; open and close are for the control path, while no
- * core turns. A turn allocates nothing and logs nothing.
+ * The caller pulls every socket: the bytes of one that it leaves alone fill the pool. In a fair pool
+ * a socket may keep, from one turn to the next, a fourth of what is free; then its receive is
+ * cancelled, and begins again when it has half of that. So one that nobody reads, or that a slow GPU
+ * reads, has a fifth of the pool, and n of them leave 4 parts of n + 4. Bytes that come within one
+ * turn count in the next: many such sockets that all bring more at once may yet fill the pool, until
+ * the GPU goes on or is given up.
+ *
+ * A socket that leaves keeps its place until uring_rx_left(), and may be closed then. The polling core
+ * owns everything; open and close are for the control path, while no core turns. A turn allocates
+ * nothing and logs nothing.
  */
 #ifndef GX_URING_RX_H
 #define GX_URING_RX_H
@@ -41,11 +47,12 @@ struct uring_frag {
 
 /* Of a socket's receive. uring_goto() alone writes it. */
 enum uring_state {
-	URING_FREE,  /* no socket */
-	URING_WANTS, /* to be handed to the kernel */
-	URING_DRY,   /* the same, when the pool has memory again */
-	URING_ARMED, /* the kernel has it */
-	URING_ENDED, /* no more bytes come */
+	URING_FREE,   /* no socket */
+	URING_WANTS,  /* to be handed to the kernel */
+	URING_DRY,    /* the same, when the pool has memory again */
+	URING_PAUSED, /* the same, when its fragments have gone back */
+	URING_ARMED,  /* the kernel has it */
+	URING_ENDED,  /* no more bytes come */
 };
 
 struct uring_sock {
@@ -55,12 +62,15 @@ struct uring_sock {
 	bool is_listed;	   /* in the list of those that a turn looks at */
 	bool cancel_due;   /* to be cancelled */
 	bool cancel_out;   /* the kernel has not answered to the cancel */
+	bool pauses;	   /* the cancel is for a pause */
 	int fd;
 	int err; /* sticky: what came before is still pulled */
 	const char *why;
 	uint32_t next;	     /* in the list */
 	uint32_t head, tail; /* records with bytes that are not pulled */
 	uint32_t held;	     /* references to its fragments */
+	uint32_t turn;	     /* of its last completion */
+	uint64_t charge;     /* of its records */
 };
 
 /* Bytes of a completion. */
@@ -69,7 +79,9 @@ struct uring_rec {
 	uint32_t refs;
 	uint32_t next; /* of its socket, of the free ones, or of those that wait to go back */
 	uint32_t sock;
-	uint32_t buf; /* of the kind */
+	uint32_t buf;	 /* of the kind */
+	uint32_t charge; /* bytes of the pool that nobody else gets meanwhile; the kind may ask for
+			    more than those that came */
 };
 
 struct uring_stat {
@@ -78,6 +90,7 @@ struct uring_stat {
 	uint64_t armed;	       /* receives that the kernel was given */
 	uint64_t full;	       /* turns that left completions, for want of records */
 	uint64_t strays;       /* completions that belong to no socket */
+	uint64_t paused;       /* receives that were cancelled, as others need the pool */
 };
 
 struct uring_rx;
@@ -103,8 +116,14 @@ struct uring_rx {
 	uint64_t pool_b;
 	uint32_t nr_socks, nr_used;
 	struct uring_sock *sock;
+	bool is_fair;
+	uint32_t turn;
+	uint32_t price;	  /* the least charge of a record: its share of the pool */
+	uint64_t charged; /* of all records; may be more than the pool */
+	uint64_t free_b;  /* what the pool had beside them when the turn began */
 	uint32_t list_head, list_tail, nr_listed;
 	uint32_t rec_free, nr_recs, nr_free;
+	uint32_t nr_out; /* records with bytes that somebody reads, or that are not pulled */
 	struct uring_rec *rec;
 	struct uring_stat stat;
 };
@@ -117,6 +136,7 @@ struct uring_cfg {
 	uint32_t nr_socks; /* that it may have at a time */
 	uint32_t depth;	   /* completions that may wait; power of two, at least nr_bufs */
 	bool is_packed;	   /* a buffer takes bytes until it is full, if the kernel can (6.12) */
+	bool is_fair;	   /* a socket whose fragments stay leaves some of the pool to others */
 };
 
 /** uring_rx_open() - A pool of buffers. Return: 0, -EINVAL, -ENOMEM, -errno of the kernel; with
@@ -162,7 +182,13 @@ static inline bool uring_rx_is_busy(const struct uring_rx *rx)
 /** uring_rx_is_short() - The kernel has, or may have, bytes of @sock that wait for memory. */
 static inline bool uring_rx_is_short(const struct uring_rx *rx, uint32_t sock)
 {
-	return !rx->nr_free || rx->sock[sock].state == URING_DRY;
+	return !rx->nr_free || rx->sock[sock].state == URING_DRY ||
+	       rx->sock[sock].state == URING_PAUSED;
+}
+/** uring_rx_is_whole() - Nobody has bytes that came: all memory has gone back, or is about to. */
+static inline bool uring_rx_is_whole(const struct uring_rx *rx)
+{
+	return !rx->nr_out;
 }
 /** uring_rx_held() - References to fragments of @sock. */
 static inline uint32_t uring_rx_held(const struct uring_rx *rx, uint32_t sock)

@@ -124,6 +124,41 @@ void pair_gpu(struct pair *p, unsigned side, uint64_t delay_ns)
 	s->mem.gpu = s->gpu;
 }
 
+void more_open(struct pair *p, unsigned side, struct more *m)
+{
+	struct side *s = &p->side[side];
+	struct gx_hello_lane lane = {0};
+	struct gx_ep *ep;
+	int sv[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv), 0);
+	m->fd = sv[0];
+	m->conn.gx = s->gx;
+	m->conn.agreed = s->conn.agreed;
+	assert_int_equal(tcp_conn_open(&m->conn, 1, 1), 0);
+	assert_int_equal(tcp_conn_add(&m->conn, 0, 0, sv[1]), 0);
+	ep = gx_link_tcp_ops.ep_new();
+	assert_non_null(ep);
+	ep->conn = &m->conn;
+	ep->core = s->core;
+	ep->ops = &gx_link_tcp_ops;
+	m->e = tcp_of(ep);
+	assert_int_equal(ep->ops->ep_open(ep, &lane), 0);
+	assert_int_equal(ep->ops->ep_connect(ep, &lane), 0);
+	ep->ops->ep_attach(ep);
+}
+
+void more_close(struct more *m)
+{
+	struct gx_ep *ep = &m->e->ep;
+
+	ep->ops->ep_fail(ep, -ECONNRESET);
+	assert_true(atomic_load(&ep->detached));
+	ep->ops->ep_free(ep);
+	tcp_conn_close(&m->conn);
+	close(m->fd);
+}
+
 void side_take(struct side *s)
 {
 	struct gx_comp comp;

@@ -53,6 +53,15 @@ bool pair_is_at_rest(const struct pair *p);
 /* Until nothing is under way, in no socket either. */
 void pair_settle(struct pair *p);
 
+/* One more endpoint on the core of a side, and the socket of its peer. */
+struct more {
+	struct gx_conn conn;
+	struct tcp_ep *e;
+	int fd;
+};
+void more_open(struct pair *p, unsigned side, struct more *m); /* of zeros */
+void more_close(struct more *m);			       /* no copy of it is under way */
+
 void side_take(struct side *s); /* its completions */
 void side_turn(struct pair *p, unsigned side);
 void side_rest(const struct side *s); /* nothing is out */

@@ -298,6 +298,119 @@ static void send__a_socket_stands(void **state)
 	pair_done(p);
 }
 
+/* Peers that read slowly hold buffers for long, and yet not all of them. */
+static void send__slow_peers_leave_buffers(void **state)
+{
+	struct pair *p = gpus_new(1, 5000);
+	struct side *a = &p->side[0];
+	struct more *slow = calloc(5, sizeof(*slow));
+	struct gx_op op = op_at(a, GX_OP_PUT, HALF, HALF);
+	char bytes[4096];
+
+	bytes_fill(top(a), HALF, 4);
+	assert_non_null(slow);
+	for (unsigned i = 0; i < 5; i++) {
+		more_open(p, 0, &slow[i]);
+		assert_int_equal(slow[i].e->ep.ops->post(&slow[i].e->ep, &op, NULL), 0);
+		slow[i].e->window = TCP_MIDS; /* nobody acknowledges chunks there */
+	}
+	for (unsigned n = 0; n < 200; n++) {
+		for (unsigned i = 0; i < 5; i++) /* a little, so they do not stand still */
+			assert_true(recv(slow[i].fd, bytes, sizeof(bytes), MSG_DONTWAIT) != 0);
+		pass(p, 100000);
+	}
+	assert_int_equal(a->nr_done, 0);
+	assert_int_equal(side_post(p, 0, &op), 0);
+	for (unsigned i = 0; i < 2000 && !a->nr_done; i++)
+		pass(p, 5000);
+	assert_int_equal(a->nr_done, 1);
+	check(p->side[1].mem.addr, top(a), HALF);
+	for (unsigned i = 0; i < 5; i++) {
+		gx_link_tcp_ops.cancel(&slow[i].e->ep, 7, NULL);
+		pass(p, MS);
+		more_close(&slow[i]);
+	}
+	free(slow);
+	pair_settle(p);
+	pair_free(p);
+}
+
+/* Peers that do not read give way to one that moves, also where it has a buffer already and some are
+ * free. */
+static void send__standing_peers_give_way(void **state)
+{
+	struct pair *p = gpus_new(1, 5000);
+	struct side *a = &p->side[0];
+	struct more *still = calloc(5, sizeof(*still));
+	struct tcp_gpu *t = a->core->tcp->gpu[0];
+	struct gx_op op = op_at(a, GX_OP_PUT, HALF, HALF), host = op_of(GX_OP_PUT, p->buf, MEM_B);
+	unsigned most = 0;
+
+	assert_non_null(still);
+	for (unsigned i = 0; i < 5; i++) {
+		more_open(p, 0, &still[i]);
+		still[i].e->window = TCP_MIDS;
+		assert_int_equal(still[i].e->ep.ops->post(&still[i].e->ep, &host, NULL), 0);
+		pass(p, MS); /* it fills the queue of the socket */
+		assert_int_equal(still[i].e->ep.ops->post(&still[i].e->ep, &op, NULL), 0);
+	}
+	for (unsigned n = 0; n < 100; n++)
+		pass(p, MS);
+	assert_true(t->nr_staged > 10);	    /* nobody wants them */
+	for (unsigned k = 0; k < 20; k++) { /* 3 ms and more */
+		assert_int_equal(side_post(p, 0, &op), 0);
+		for (unsigned i = 0; i < 2000 && a->nr_done == k; i++) {
+			pass(p, 5000);
+			most = GX_MAX(most, a->e->staged[0]);
+		}
+		assert_int_equal(a->nr_done, k + 1);
+	}
+	assert_true(most >= TCP_FETCH_MAX); /* no operation wants more */
+	for (unsigned i = 0; i < 5; i++) {
+		gx_link_tcp_ops.cancel(&still[i].e->ep, 7, NULL);
+		pass(p, MS);
+		more_close(&still[i]);
+	}
+	free(still);
+	pair_settle(p);
+	pair_free(p);
+}
+
+/* One GPU's chunks do not leave. Those of another one are brought in all the same. */
+static void send__each_gpu_has_its_share(void **state)
+{
+	struct pair *p = gpus_new(1, 5000);
+	struct side *a = &p->side[0];
+	struct gx_gpu_cfg cfg = {.delay_ns = 5000};
+	struct gx_op op = op_at(a, GX_OP_PUT, HALF, HALF);
+	struct gx_mem mem = a->mem;
+	struct gx_gpu *other;
+
+	assert_int_equal(gx_gpu_host_ops.open(&cfg, &other), 0);
+	other->device = 1;
+	assert_int_equal(gx_arena_attach(a->gx->arena, other), 0);
+	assert_int_equal(link_tcp_gpu(a->core->tcp, other), 0);
+	mem.gpu = other;
+	shut_fd = a->e->sock[0].fd;
+	a->e->sys = &shut;
+	assert_int_equal(side_post(p, 0, &op), 0);
+	assert_int_equal(side_post(p, 0, &op), 0);
+	for (unsigned i = 0; i < 100; i++)
+		pass(p, 10000);
+	assert_int_equal(a->e->staged[0], a->core->tcp->gpu[0]->stage_share);
+	op.mem = &mem;
+	assert_int_equal(side_post(p, 0, &op), 0);
+	for (unsigned i = 0; i < 100; i++)
+		pass(p, 10000);
+	assert_true(a->e->staged[1] > 1);
+	assert_int_equal(a->e->nr_staged, a->e->staged[0] + a->e->staged[1]);
+	a->e->sys = &tcp_sys_kernel;
+	UNTIL(p, a->nr_done == 3);
+	assert_int_equal(a->core->tcp->gpu[0]->nr_staged + a->core->tcp->gpu[1]->nr_staged, 0);
+	pair_done(p);
+	gx_gpu_host_ops.close(other);
+}
+
 /* Nothing leaves, and others want buffers: chunks that lie in no queue go back, and come again. */
 static void send__gives_buffers_back(void **state)
 {
@@ -682,6 +795,9 @@ int main(void)
 		cmocka_unit_test(recv__waits_for_the_copy),
 		cmocka_unit_test(send__waits_for_the_copy),
 		cmocka_unit_test(send__a_socket_stands),
+		cmocka_unit_test(send__slow_peers_leave_buffers),
+		cmocka_unit_test(send__standing_peers_give_way),
+		cmocka_unit_test(send__each_gpu_has_its_share),
 		cmocka_unit_test(send__gives_buffers_back),
 		cmocka_unit_test(ring__is_full),
 		cmocka_unit_test(ring__has_no_room_for_small),

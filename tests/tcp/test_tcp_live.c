@@ -8,13 +8,6 @@
 #define MANY	64
 #define PACE_NS 4096 /* from one look at a cold socket to the next */
 
-/* One more endpoint on the second side's core, and the socket of its peer. */
-struct more {
-	struct gx_conn conn;
-	struct tcp_ep *e;
-	int fd;
-};
-
 static unsigned nr_recvs;
 
 static ssize_t count_send(int fd, const struct iovec *iov, unsigned n)
@@ -30,41 +23,6 @@ static ssize_t count_recv(int fd, const struct iovec *iov, unsigned n)
 
 static const struct tcp_sys counting = {
 	.send = count_send, .recv = count_recv, .lead = count_send, .push = push_none};
-
-static void more_open(struct pair *p, struct more *m)
-{
-	struct side *s = &p->side[1];
-	struct gx_hello_lane lane = {0};
-	struct gx_ep *ep;
-	int sv[2];
-
-	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv), 0);
-	m->fd = sv[0];
-	m->conn.gx = s->gx;
-	m->conn.agreed = s->conn.agreed;
-	assert_int_equal(tcp_conn_open(&m->conn, 1, 1), 0);
-	assert_int_equal(tcp_conn_add(&m->conn, 0, 0, sv[1]), 0);
-	ep = gx_link_tcp_ops.ep_new();
-	assert_non_null(ep);
-	ep->conn = &m->conn;
-	ep->core = s->core;
-	ep->ops = &gx_link_tcp_ops;
-	m->e = tcp_of(ep);
-	assert_int_equal(ep->ops->ep_open(ep, &lane), 0);
-	assert_int_equal(ep->ops->ep_connect(ep, &lane), 0);
-	m->e->sys = &counting;
-	ep->ops->ep_attach(ep);
-}
-
-static void more_close(struct more *m)
-{
-	struct gx_ep *ep = &m->e->ep;
-
-	ep->ops->ep_fail(ep, -ECONNRESET);
-	ep->ops->ep_free(ep);
-	tcp_conn_close(&m->conn);
-	close(m->fd);
-}
 
 static void turns(struct pair *p, unsigned n, uint64_t step_ns)
 {
@@ -105,8 +63,10 @@ static struct many many_new(void)
 	struct many n = {pair_new(1), calloc(MANY, sizeof(*n.m))};
 
 	assert_non_null(n.m);
-	for (unsigned i = 0; i < MANY; i++)
-		more_open(n.p, &n.m[i]);
+	for (unsigned i = 0; i < MANY; i++) {
+		more_open(n.p, 1, &n.m[i]);
+		n.m[i].e->sys = &counting;
+	}
 	turns(n.p, 4 * MANY, 100000); /* one a turn */
 	assert_int_equal(n.p->side[1].core->tcp->nr_live, MANY + 1);
 	assert_int_equal(n.p->side[1].core->tcp->nr_hot, 0);

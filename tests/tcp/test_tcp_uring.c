@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #define HALF	 (MEM_B / 2)
 #define DELAY_NS (2 * MS)
@@ -144,6 +145,88 @@ static void put__pool_is_empty(void **state)
 	pair_done(p);
 }
 
+/* A DATA frame with @len bytes of payload, whole, as a peer sends it. */
+static void frame_write(int fd, uint32_t mid, uint64_t token, uint32_t len)
+{
+	static uint8_t b[TCP_HDR_B + CHUNK_B + TCP_TAIL_B];
+	struct tcp_frame f = {
+		.type = TCP_DATA, .mid = mid, .token = token, .len = len, .plen = len};
+	size_t all = TCP_HDR_B + len + TCP_TAIL_B;
+
+	tcp_frame_put(b, &f);
+	memset(b + TCP_HDR_B, (int)mid, len);
+	tcp_tail_put(b + TCP_HDR_B + len, TCP_TAIL_GOOD);
+	assert_int_equal(write(fd, b, all), all);
+}
+
+static bool is_done(int fd)
+{
+	uint8_t b[TCP_HDR_B];
+
+	return recv(fd, b, sizeof(b), MSG_DONTWAIT) == sizeof(b) && b[0] == TCP_DONE;
+}
+
+static void turns(struct pair *p, unsigned n, uint64_t ns)
+{
+	for (; n; n--) {
+		p->now_ns += ns;
+		side_turn(p, 0);
+		side_turn(p, 1);
+	}
+}
+
+/* A GPU stands still, and its sockets have as many bytes for it as they can. The others of the core go
+ * on, and so do these when the GPU does. */
+static void isolation__gpu_stands_still(void **state)
+{
+	struct pair *p = rings_new(4, 2);
+	struct side *a = &p->side[0], *b = &p->side[1];
+	struct gx_mem host = {.gx = b->gx,
+			      .addr = p->buf,
+			      .len = CHUNK_B,
+			      .access = GX_ACCESS_PUT,
+			      .token = TOKEN + 1};
+	struct uring_rx *rx = b->core->tcp->uring;
+	char *src = calloc(1, MEM_B);
+	struct gx_op op = op_of(GX_OP_PUT, src, MEM_B);
+	struct more m = {0};
+
+	assert_non_null(src);
+	pair_gpu(p, 1, GPU_TIMEOUT_NS / 10 * 9);
+	atomic_store(&b->gx->region[1], &host);
+	more_open(p, 1, &m);
+	bytes_fill(src, MEM_B, 3);
+	a->e->window = b->e->window = MEM_B / CHUNK_B;
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(side_post(p, 0, &op), 0);
+	turns(p, 2000, 1000);
+	assert_int_equal(a->nr_done, 0);
+	assert_true(rx->stat.paused && rx->kind->room(rx) > 16);
+	for (unsigned i = 0; i < 100; i++) {
+		bool done = false;
+
+		frame_write(m.fd, i, TOKEN + 1, 60000);
+		for (unsigned k = 0; k < 20 && !done; k++) {
+			turns(p, 1, 1000);
+			done = is_done(m.fd);
+		}
+		assert_true(done);
+		assert_int_equal(p->buf[59999], (char)i);
+	}
+	assert_int_equal(a->nr_done, 0);
+	for (unsigned i = 0; i < 60000 && a->nr_done < 2; i++)
+		turns(p, 1, MS);
+	assert_int_equal(a->nr_done, 2);
+	assert_int_equal(a->last.status, 0);
+	assert_memory_equal(b->mem.addr, src, MEM_B);
+	more_close(&m);
+	pair_settle(p);
+	assert_int_equal(rx->charged, 0);
+	atomic_store(&b->gx->region[1], NULL);
+	pair_done(p);
+	free(src);
+}
+
 /* All buffers are there again when nothing is under way. */
 static void rest__pool_is_whole(void **state)
 {
@@ -257,11 +340,17 @@ static void end__peer_lies(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(move__sizes),	       cmocka_unit_test(move__gpu),
-		cmocka_unit_test(put__many_small),     cmocka_unit_test(put__pool_is_empty),
-		cmocka_unit_test(rest__pool_is_whole), cmocka_unit_test(end__while_copying),
-		cmocka_unit_test(end__peer_hears),     cmocka_unit_test(end__core_stays_awake),
-		cmocka_unit_test(end__peer_is_gone),   cmocka_unit_test(end__peer_lies),
+		cmocka_unit_test(move__sizes),
+		cmocka_unit_test(move__gpu),
+		cmocka_unit_test(put__many_small),
+		cmocka_unit_test(put__pool_is_empty),
+		cmocka_unit_test(isolation__gpu_stands_still),
+		cmocka_unit_test(rest__pool_is_whole),
+		cmocka_unit_test(end__while_copying),
+		cmocka_unit_test(end__peer_hears),
+		cmocka_unit_test(end__core_stays_awake),
+		cmocka_unit_test(end__peer_is_gone),
+		cmocka_unit_test(end__peer_lies),
 	};
 	struct io_ring_cfg cfg = {.sys = &io_ring_sys_kernel, .entries = 2, .cq_entries = 4};
 	char why[IO_RING_WHY_B];
