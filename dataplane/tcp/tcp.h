@@ -210,6 +210,9 @@ struct tcp_sock {
 	uint32_t pend_ended;	/* ... the first without END; */
 	uint32_t pend_tail;	/* ... and the older one of these two */
 	uint32_t nr_lost_ticks; /* ticks for which payload has waited for its header */
+	uint32_t
+		nr_late_ticks; /* ticks for which headers have waited for payload, and none came: */
+	uint32_t late_paid, late_left; /* ... pend_paid, and what the frame there lacked */
 	struct tcp_sink pend[TCP_PENDS];
 	uint8_t buf[TCP_AHEAD_B];
 };
@@ -472,7 +475,8 @@ int tcp_bare_end(struct tcp_ep *e, const struct tcp_frame *f);
 struct tcp_sink *tcp_bare_sink(struct tcp_sock *s);
 /** tcp_bare_paid() - All payload of that sink is here. */
 void tcp_bare_paid(struct tcp_ep *e, struct tcp_sock *s);
-/** tcp_bare_tick() - Each millisecond: payload that no header claims. @waits: tcp_rx_waits(). */
+/** tcp_bare_tick() - Each millisecond: payload that no header claims, and headers whose payload does
+ * not come. @waits: tcp_rx_waits(). */
 void tcp_bare_tick(struct tcp_ep *e, bool waits);
 
 /* -- tcp_frag.c: sockets whose bytes come as fragments of a feed -- */

@@ -17,6 +17,10 @@
 
 #include <errno.h>
 
+/* Peer time-outs for which a socket may bring nothing: the sender's kernel resends as long
+ * (tcp_sys_tune()). */
+#define LATE_TIMEOUTS 3
+
 _Static_assert(TCP_SOCK_TOP == TCP_SOCKS_MAX - 1, "a frame can name each socket");
 _Static_assert(TCP_PENDS > TCP_OUTS && !(TCP_PENDS & (TCP_PENDS - 1)), "see above");
 
@@ -88,6 +92,27 @@ void tcp_bare_paid(struct tcp_ep *e, struct tcp_sock *s)
 	bare_settle(e, s);
 }
 
+/* Headers are here, and their payload does not come: the peer lives, so its core sends PONG, and its
+ * kernel has a dead socket. A wait for a GPU of ours is none. */
+static void tick_payload(struct tcp_ep *e, struct tcp_sock *s)
+{
+	const struct tcp_sink *k = tcp_bare_sink(s);
+	bool gpu = s->feed && (tcp_feed_frag(s->feed) || s->feed->is_short);
+
+	if (!k || gpu || s->late_paid != s->pend_paid || s->late_left != k->left) {
+		s->nr_late_ticks = 0;
+		s->late_paid = s->pend_paid;
+		s->late_left = k ? k->left : 0;
+		return;
+	}
+	if ((uint64_t)++s->nr_late_ticks * TCP_TICK_NS >=
+	    e->ep.conn->agreed.peer_timeout_ns * LATE_TIMEOUTS)
+		tcp_sock_fail(e, s, -ETIMEDOUT,
+			      "a socket that carries payload alone has brought nothing for too "
+			      "long, while the peer answers by another one. Did a firewall or a "
+			      "proxy cut it?");
+}
+
 /* A header may be late, as its socket may be. A peer that never sends it keeps memory of the pool.
  * Ticks are counted, not time: a core that was stopped has not read socket 0 either. Nor does a
  * core that waits for a GPU. */
@@ -96,6 +121,8 @@ void tcp_bare_tick(struct tcp_ep *e, bool waits)
 	for (unsigned i = 1; i < e->nr_socks; i++) {
 		struct tcp_sock *s = &e->sock[i];
 
+		if (s->bare && !s->rx_ended)
+			tick_payload(e, s);
 		if (!s->bare || s->rx_ended || !s->feed || !tcp_feed_frag(s->feed) ||
 		    tcp_bare_sink(s)) {
 			s->nr_lost_ticks = 0;

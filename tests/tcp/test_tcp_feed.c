@@ -675,6 +675,31 @@ static void bare__nobody_claims_it(void **state)
 	rig_free(r);
 }
 
+/* Headers without payload, from a peer that answers each PING: not for ever, either. */
+static void bare__payload_never_comes(void **state)
+{
+	struct tcp_frame f = {.type = TCP_DATA,
+			      .flags = TCP_F_BARE,
+			      .sock = 1,
+			      .token = TOKEN,
+			      .len = 100,
+			      .plen = 100};
+	struct rig *r = rig_new(2, true, 5000, SCRIPT_PAGES);
+	const int *fd = (int[]){r->p->side[0].e->sock[0].fd, r->p->side[0].e->sock[1].fd};
+	uint8_t h[TCP_HDR_B];
+
+	tcp_frame_put(h, &f);
+	assert_int_equal(write(fd[0], h, sizeof(h)), sizeof(h));
+	pass(r->p, 10000, MS);
+	assert_int_equal(write(fd[1], r->p->buf, 1), 1); /* a byte is a sign of life */
+	pass(r->p, 14900, MS);
+	assert_int_equal(side_fault(r->p, 1), 0);
+	pass(r->p, 500, MS);
+	assert_int_equal(side_fault(r->p, 1), -ETIMEDOUT);
+	assert_non_null(strstr(r->p->side[1].e->ep.fault_why, "payload"));
+	rig_free(r);
+}
+
 /* Its header cannot be read, because a GPU has the room for what comes before: not the peer's lie. */
 static void bare__nobody_may_claim_it(void **state)
 {
@@ -851,6 +876,7 @@ int main(void)
 		cmocka_unit_test(peer__closes),
 		cmocka_unit_test(bare__nobody_claims_it),
 		cmocka_unit_test(bare__nobody_may_claim_it),
+		cmocka_unit_test(bare__payload_never_comes),
 		cmocka_unit_test(pull__no_memory),
 		cmocka_unit_test(pull__no_memory_for_ping),
 		cmocka_unit_test(peer__lies),
