@@ -73,7 +73,7 @@ static void hello_fill(const struct ctl_conn *cc, struct gx_hello *h)
 			       .window = gx->opts.window,
 			       .integrity = 1u << GX_INTEGRITY_NONE | 1u << GX_INTEGRITY_CRC,
 			       .links = 1u << GX_LINK_PACKET | 1u << GX_LINK_TCP | GX_LINKS_BARE |
-					GX_HELLO_KNOWS_WAYS};
+					GX_HELLO_KNOWS_WAYS | GX_LINKS_WHY};
 	memcpy(h->host_id, cc->ctl->host_id, sizeof(h->host_id));
 	memcpy(h->nonce, cc->nonce, sizeof(h->nonce));
 	if (cc->server)

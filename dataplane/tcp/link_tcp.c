@@ -245,6 +245,7 @@ static int tcp_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 
 	if (tcp_addr_get(&remote->port, &addr))
 		return gx_fail(-EPROTO, "the peer's lane of link tcp makes no sense");
+	e->says_why = ep->conn->peer.links & GX_LINKS_WHY;
 	e->tx_bare = addr.bare;
 	e->tx_device = addr.device;
 	e->chunk_shift = chunk_shift(ep->conn->agreed.chunk_b);

@@ -232,6 +232,7 @@ struct tcp_ep {
 	uint32_t window;       /* chunks */
 	unsigned nr_promised;  /* ctl: feeds that are set aside for its sockets */
 	bool rx_bare, tx_bare; /* frozen: payload for memory of one GPU comes, or goes, bare */
+	bool says_why;		       /* frozen: the peer reads err of CANCEL */
 	unsigned rx_device, tx_device; /* frozen: that GPU, of this end and of the peer's */
 	/* operations */
 	uint32_t op_free, ops_top, nr_ops;

@@ -8,10 +8,16 @@
  */
 #include "tcp/tcp.h"
 
-void tcp_op_doom(struct tcp_ep *e, uint32_t i, int err)
+#include <errno.h>
+
+/* @peer_err: what the peer's operation ends with; 0: ECANCELED. */
+static void op_doom(struct tcp_ep *e, uint32_t i, int err, int peer_err)
 {
 	struct tcp_op *op = &e->ops[i];
-	struct tcp_frame cancel = {.type = TCP_CANCEL, .mid = op->mid, .moff = op->next_chunk};
+	struct tcp_frame cancel = {.type = TCP_CANCEL,
+				   .mid = op->mid,
+				   .moff = op->next_chunk,
+				   .err = e->says_why ? peer_err : 0};
 	enum tcp_op_state was = op->state;
 
 	if (!tcp_op_is_live(op))
@@ -34,6 +40,11 @@ void tcp_op_doom(struct tcp_ep *e, uint32_t i, int err)
 	tcp_op_complete(e, i, err, 0);
 }
 
+void tcp_op_doom(struct tcp_ep *e, uint32_t i, int err)
+{
+	op_doom(e, i, err, 0);
+}
+
 void tcp_op_let_go(struct tcp_ep *e, uint32_t i, int err, int peer_err)
 {
 	const struct tcp_op *op = &e->ops[i];
@@ -42,5 +53,6 @@ void tcp_op_let_go(struct tcp_ep *e, uint32_t i, int err, int peer_err)
 
 	if (op->internal && op->state == TCP_OP_QUEUED)
 		tcp_ctl_put(e, &fail);
-	tcp_op_doom(e, i, err);
+	/* A program that frees memory gives its own messages up, and no more. */
+	op_doom(e, i, err, op->internal || err == -EIO ? peer_err : 0);
 }

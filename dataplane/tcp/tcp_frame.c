@@ -22,22 +22,33 @@ enum {
 	HAS_SOCK = 256,
 };
 
+/* The bits of a header, in its words, that a frame with these fields may have. */
+#define ONES(on) ((on) ? UINT64_MAX : 0)
+#define BITS(has)                                                                                  \
+	{                                                                                          \
+		0xffff | (ONES((has)&HAS_SOCK) & 0xffff0000) | ONES((has)&HAS_MID) << 32,          \
+			ONES((has)&HAS_TOKEN), ONES((has)&HAS_OFF), ONES((has)&HAS_LEN),           \
+			ONES((has)&HAS_IMM), ONES((has)&HAS_MOFF),                                 \
+			(ONES((has)&HAS_PLEN) & UINT32_MAX) | ONES((has)&HAS_ERR) << 32, 0         \
+	}
+
 static const struct {
-	uint16_t flags, fields;
+	uint64_t bits[TCP_HDR_B / 8];
+	uint16_t flags;
 } kinds[] = {
-	[TCP_DATA] = {TCP_F_IMM | TCP_F_SLOT | TCP_F_BARE, HAS_MID | HAS_TOKEN | HAS_OFF | HAS_LEN |
-								   HAS_IMM | HAS_MOFF | HAS_PLEN |
-								   HAS_SOCK},
-	[TCP_ACK] = {0, HAS_MID | HAS_MOFF},
-	[TCP_DONE] = {0, HAS_MID | HAS_ERR},
-	[TCP_FAIL] = {TCP_F_SLOT, HAS_MID | HAS_TOKEN | HAS_ERR},
-	[TCP_CANCEL] = {0, HAS_MID | HAS_MOFF},
-	[TCP_OFFER] = {TCP_F_BARE, HAS_TOKEN | HAS_OFF | HAS_LEN | HAS_IMM},
-	[TCP_REVOKE] = {0, HAS_TOKEN},
-	[TCP_GET] = {TCP_F_BARE, HAS_TOKEN | HAS_OFF | HAS_LEN | HAS_IMM},
-	[TCP_PING] = {0, 0},
-	[TCP_PONG] = {0, 0},
-	[TCP_END] = {TCP_F_VOID, HAS_SOCK},
+	[TCP_DATA] = {BITS(HAS_MID | HAS_TOKEN | HAS_OFF | HAS_LEN | HAS_IMM | HAS_MOFF | HAS_PLEN |
+			   HAS_SOCK),
+		      TCP_F_IMM | TCP_F_SLOT | TCP_F_BARE},
+	[TCP_ACK] = {BITS(HAS_MID | HAS_MOFF), 0},
+	[TCP_DONE] = {BITS(HAS_MID | HAS_ERR), 0},
+	[TCP_FAIL] = {BITS(HAS_MID | HAS_TOKEN | HAS_ERR), TCP_F_SLOT},
+	[TCP_CANCEL] = {BITS(HAS_MID | HAS_MOFF | HAS_ERR), 0},
+	[TCP_OFFER] = {BITS(HAS_TOKEN | HAS_OFF | HAS_LEN | HAS_IMM), TCP_F_BARE},
+	[TCP_REVOKE] = {BITS(HAS_TOKEN), 0},
+	[TCP_GET] = {BITS(HAS_TOKEN | HAS_OFF | HAS_LEN | HAS_IMM), TCP_F_BARE},
+	[TCP_PING] = {BITS(0), 0},
+	[TCP_PONG] = {BITS(0), 0},
+	[TCP_END] = {BITS(HAS_SOCK), TCP_F_VOID},
 };
 
 void tcp_frame_put(uint8_t b[TCP_HDR_B], const struct tcp_frame *f)
@@ -56,20 +67,14 @@ void tcp_frame_put(uint8_t b[TCP_HDR_B], const struct tcp_frame *f)
 	le32_put(b + 52, (uint32_t)f->err);
 }
 
-static unsigned fields_of(const struct tcp_frame *f)
+/* Are all bits 0 that a frame of this type does not use? */
+static bool bits_are_valid(const uint8_t b[TCP_HDR_B])
 {
-	unsigned has = 0;
+	uint64_t bad = 0;
 
-	has |= f->mid ? HAS_MID : 0;
-	has |= f->token ? HAS_TOKEN : 0;
-	has |= f->off ? HAS_OFF : 0;
-	has |= f->len ? HAS_LEN : 0;
-	has |= f->imm ? HAS_IMM : 0;
-	has |= f->moff ? HAS_MOFF : 0;
-	has |= f->plen ? HAS_PLEN : 0;
-	has |= f->err ? HAS_ERR : 0;
-	has |= f->sock ? HAS_SOCK : 0;
-	return has;
+	for (unsigned i = 0; i < TCP_HDR_B / 8; i++)
+		bad |= le64_get(b + 8 * i) & ~kinds[b[0]].bits[i];
+	return !bad;
 }
 
 /* Bare payload comes by a socket other than socket 0, and there is some. */
@@ -111,9 +116,9 @@ int tcp_frame_get(const uint8_t b[TCP_HDR_B], struct tcp_frame *f)
 				.moff = le64_get(b + 40),
 				.plen = le32_get(b + 48),
 				.err = (int32_t)le32_get(b + 52)};
-	if (f->type < TCP_DATA || f->type > TCP_END || le64_get(b + 56))
+	if (f->type < TCP_DATA || f->type > TCP_END)
 		return -EPROTO;
-	if (f->flags & ~kinds[f->type].flags || fields_of(f) & ~kinds[f->type].fields)
+	if (f->flags & ~kinds[f->type].flags || !bits_are_valid(b))
 		return -EPROTO;
 	if (!sock_is_valid(f) || (f->type == TCP_DATA && !data_is_valid(f)))
 		return -EPROTO;

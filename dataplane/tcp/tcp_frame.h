@@ -53,7 +53,7 @@ struct tcp_frame {
 	uint64_t imm;	/* DATA: immediate or tag; OFFER: tag; GET: slot */
 	uint64_t moff;	/* DATA: offset of the payload; ACK: chunks; CANCEL: frames */
 	uint32_t plen;	/* DATA: payload bytes behind the header */
-	int32_t err;	/* DONE: 0 or -errno; FAIL: -errno */
+	int32_t err;	/* DONE: 0 or -errno; FAIL: -errno; CANCEL: -errno, 0: ECANCELED */
 };
 
 void tcp_frame_put(uint8_t b[TCP_HDR_B], const struct tcp_frame *f);

@@ -288,7 +288,7 @@ static int in_open(struct tcp_ep *e, struct tcp_in *m, const struct tcp_frame *f
 static void in_open_late(struct tcp_ep *e, struct tcp_in *m, const struct tcp_frame *f)
 {
 	if (!in_open(e, m, f))
-		in_op_end(e, m, -ECANCELED);
+		in_op_end(e, m, m->err);
 }
 
 /* Does the frame say the same as the first one of its message? */
@@ -372,7 +372,8 @@ void tcp_in_cancel(struct tcp_ep *e, const struct tcp_frame *f)
 		in_unsink(e, m);
 		tcp_in_goto(m, TCP_IN_DRAIN);
 	}
-	m->err = m->err ? m->err : -ECANCELED;
+	if (!m->err)
+		m->err = f->err ? f->err : -ECANCELED;
 	m->sent = f->moff;
 	in_op_release(e, m);
 	in_drain_check(e, m);

@@ -202,6 +202,8 @@ enum gx_link_id { GX_LINK_PACKET, GX_LINK_LOCAL, GX_LINK_TCP, GX_LINK_VERBS };
 
 /* Likewise: this end takes .ways in CONNECT and ACCEPT. */
 #define GX_HELLO_KNOWS_WAYS (1u << 19)
+/* Likewise: over link tcp this end reads why a message is given up (err of CANCEL). */
+#define GX_LINKS_WHY	    (1u << 20)
 
 /* How does a peer on the same host reach a region's memory? */
 enum gx_export_kind {
@@ -254,9 +256,11 @@ struct gx_hello {
 };
 #define GX_HELLO_KNOWS_RAILS (1u << 30) /* a client that takes such a HELLO */
 #define GX_HELLO_HAS_RAILS   (1u << 31) /* a server, when the client has said that */
-_Static_assert((uint64_t)GX_LINKS_ALL + GX_HELLO_VERBS_PULLS + GX_LINKS_BARE +
+_Static_assert((uint64_t)GX_LINKS_ALL + GX_HELLO_VERBS_PULLS + GX_HELLO_VERBS_PROBES +
+			       GX_LINKS_BARE + GX_HELLO_KNOWS_WAYS + GX_LINKS_WHY +
 			       GX_HELLO_KNOWS_RAILS + GX_HELLO_HAS_RAILS ==
-		       (GX_LINKS_ALL | GX_HELLO_VERBS_PULLS | GX_LINKS_BARE | GX_HELLO_KNOWS_RAILS |
+		       (GX_LINKS_ALL | GX_HELLO_VERBS_PULLS | GX_HELLO_VERBS_PROBES |
+			GX_LINKS_BARE | GX_HELLO_KNOWS_WAYS | GX_LINKS_WHY | GX_HELLO_KNOWS_RAILS |
 			GX_HELLO_HAS_RAILS),
 	       "each says one thing");
 

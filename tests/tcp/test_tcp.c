@@ -325,6 +325,28 @@ static void recv__cancel_crosses_a_send(void **state)
 	pair_done(p);
 }
 
+/* The sender's side is the cause, in the middle of a message: the receiver hears why, if it can. */
+static void send__fails_for_a_reason(void **state)
+{
+	for (unsigned says = 0; says < 2; says++) {
+		struct pair *p = pair_new(2);
+		struct side *a = &p->side[0], *b = &p->side[1];
+		struct gx_op recv = op_of(GX_OP_RECV, b->mem.addr, 1 << 20);
+		struct gx_op send = op_of(GX_OP_SEND, p->buf, 1 << 20);
+
+		a->e->says_why = says;
+		assert_int_equal(side_post(p, 1, &recv), 0);
+		side_turn(p, 0);
+		assert_int_equal(side_post(p, 0, &send), 0);
+		assert_int_equal(a->e->ops[0].state, TCP_OP_SENDING);
+		tcp_op_let_go(a->e, 0, -EIO, -EIO);
+		UNTIL(p, a->nr_done && b->nr_done);
+		assert_int_equal(a->last.status, -EIO);
+		assert_int_equal(b->last.status, says ? -EIO : -ECANCELED);
+		pair_done(p);
+	}
+}
+
 /* Posted, and nothing of it may leave yet. */
 static void post_only(struct pair *p, unsigned side, const struct gx_op *op)
 {
@@ -630,6 +652,7 @@ int main(void)
 		cmocka_unit_test(recv__cancel),
 		cmocka_unit_test(recv__cancel_crosses_a_send),
 		cmocka_unit_test(send__cancelled_before_it_leaves),
+		cmocka_unit_test(send__fails_for_a_reason),
 		cmocka_unit_test(cancel__send_recv_at_any_time),
 		cmocka_unit_test(fail__at_any_time),
 		cmocka_unit_test(deadline__passes),

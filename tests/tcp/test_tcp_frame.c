@@ -30,6 +30,7 @@ static const struct tcp_frame good[] = {
 	{.type = TCP_FAIL, .mid = 1, .err = -ENOENT},
 	{.type = TCP_FAIL, .flags = TCP_F_SLOT, .token = 1ull << 63 | 5, .err = -EACCES},
 	{.type = TCP_CANCEL, .mid = 2, .moff = 9},
+	{.type = TCP_CANCEL, .mid = 2, .moff = 9, .err = -EIO},
 	{.type = TCP_OFFER, .token = 1ull << 63, .off = UINT64_MAX, .len = 64, .imm = 5},
 	{.type = TCP_REVOKE, .token = 1ull << 63},
 	{.type = TCP_GET, .token = 9, .off = 8, .len = 7, .imm = 1ull << 63},
