@@ -9,7 +9,11 @@
 #include "submit/submit.h"
 #include "tcp/tcp.h"
 #include "tcp/tcp_dev.h"
+#include "tcp/tcp_tx_dev.h"
+#include "tcp/tcp_zc.h"
 #include "verbs/verbs.h"
+
+#include "gx/log.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -25,6 +29,16 @@ uint64_t ctx_host_delay_ns;
 
 static int opts_check_tcp(const struct gx_opts *o)
 {
+	if (o->tcp_tx > GX_TCP_TX_AUTO)
+		return gx_fail(-EINVAL, "gx_opts.tcp_tx %llu is not known: take a GX_TCP_TX_ value",
+			       (unsigned long long)o->tcp_tx);
+	if (o->tcp_tx_nic && o->tcp_tx != GX_TCP_TX_DEVMEM && o->tcp_tx != GX_TCP_TX_AUTO)
+		return gx_fail(-EINVAL,
+			       "gx_opts.tcp_tx_nic '%.64s' goes with gx_opts.tcp_tx devmem or auto",
+			       o->tcp_tx_nic);
+	if (o->tcp_tx == GX_TCP_TX_DEVMEM && !o->tcp_tx_nic)
+		return gx_fail(-EINVAL, "gx_opts.tcp_tx devmem needs the interface that "
+					"connections leave by: set gx_opts.tcp_tx_nic, as eth0");
 	if (o->tcp_rx > GX_TCP_RX_URING)
 		return gx_fail(-EINVAL, "gx_opts.tcp_rx %u is not known: take a GX_TCP_RX_ value",
 			       o->tcp_rx);
@@ -223,6 +237,21 @@ static int tcp_dev_start(struct gx *gx)
 	return ret;
 }
 
+/* The NIC that sends memory of GPUs. Before any GPU's memory is there. */
+static int tcp_tx_start(struct gx *gx)
+{
+	bool must = gx->opts.tcp_tx == GX_TCP_TX_DEVMEM;
+	struct tcp_tx_dev_cfg cfg = {
+		.nic = &nic_sys_linux, .name = gx->opts.tcp_tx_nic, .must = must};
+	int ret = cfg.name ? tcp_tx_dev_open(&cfg, &gx->tcp_tx) : 0;
+
+	gx->opts.tcp_tx_nic = NULL; /* belongs to the caller */
+	if (!ret || must)
+		return ret;
+	gx_warn("link tcp sends memory of GPUs by host memory: %s", gx_error());
+	return 0;
+}
+
 static void pool_close(struct gx *gx)
 {
 	if (gx->pool_page)
@@ -235,6 +264,9 @@ static int core_tcp_add(struct gx_core *core)
 	int ret = gx_loop_add(
 		&core->loop, &(struct gx_poller){"tcp", link_tcp_poll, core->tcp, link_tcp_asleep});
 
+	if (!ret && core->gx->opts.tcp_tx != GX_TCP_TX_COPY)
+		ret = gx_loop_add(&core->loop, &(struct gx_poller){"tcp tx", link_tcp_zc_poll,
+								   core->tcp, link_tcp_zc_asleep});
 	return ret ? ret : core_dropper_add(core, link_tcp_drop, core->tcp);
 }
 
@@ -405,6 +437,8 @@ static int ctx_open(struct gx *gx)
 	if (!ret)
 		ret = verbs_open(gx);
 	if (!ret)
+		ret = tcp_tx_start(gx);
+	if (!ret)
 		ret = tcp_dev_start(gx);
 	if (ret)
 		return ret;
@@ -492,6 +526,7 @@ GX_EXPORT void gx_close(struct gx *gx)
 		core_close(gx->core[i]);
 	mem_reap(gx, true);
 	tcp_dev_close(gx->tcp_dev);
+	tcp_tx_dev_close(gx->tcp_tx);
 	verbs_rails_close(gx->verbs);
 	local_peers_close(gx);
 	for (unsigned p = 0; p < gx->nr_ports; p++) {

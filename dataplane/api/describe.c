@@ -7,6 +7,7 @@
 #include "local/local.h"
 #include "tcp/tcp.h"
 #include "tcp/tcp_dev.h"
+#include "tcp/tcp_tx_dev.h"
 #include "verbs/verbs.h"
 #include "packet/pkt.h"
 
@@ -106,11 +107,20 @@ static void say_verbs(const struct gx *gx, char *buf, size_t room, size_t *at)
 
 static void say_tcp(struct gx *gx, char *buf, size_t room, size_t *at)
 {
-	char text[192];
+	char text[256];
 
 	if (gx->opts.tcp_rx == GX_TCP_RX_URING)
 		say(buf, room, at, "tcp rx   io_uring, into %u MiB of buffers a core\n",
 		    TCP_POOL_B >> 20);
+	if (gx->opts.tcp_tx)
+		say(buf, room, at, "tcp tx   without a copy%s\n",
+		    gx->opts.tcp_tx == GX_TCP_TX_ZEROCOPY
+			    ? ""
+			    : ", until the kernel copies all the same");
+	if (gx->tcp_tx) {
+		tcp_tx_dev_text(gx->tcp_tx, text, sizeof(text));
+		say(buf, room, at, "tcp tx   %s\n", text);
+	}
 	if (!gx->tcp_dev)
 		return;
 	tcp_dev_text(gx->tcp_dev, text, sizeof(text));

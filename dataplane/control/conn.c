@@ -7,6 +7,7 @@
 #include "local/local.h"
 #include "submit/submit.h"
 #include "tcp/tcp_conn.h"
+#include "tcp/tcp_zc.h"
 #include "verbs/verbs.h"
 
 #include "gx_internal/link.h"
@@ -209,11 +210,15 @@ void conn_tick(struct gx_conn *c)
 			ep_ask(ep);
 		if (conn_state(c) == GX_CONN_STATE_UP)
 			ep_say_quantum(c, ep);
+		if (c->link == GX_LINK_TCP)
+			tcp_zc_say(ep);
 		if (!fault || conn_state(c) != GX_CONN_STATE_UP)
 			continue;
 		if (ep->fault_why)
-			conn_down(c, fault, "data of peer %s cannot be received: %s", c->peer_name,
-				  ep->fault_why);
+			conn_down(c, fault,
+				  ep->fault_tx ? "data for peer %s cannot be sent: %s"
+					       : "data of peer %s cannot be received: %s",
+				  c->peer_name, ep->fault_why);
 		else if (fault == -ETIMEDOUT && c->nr_ways)
 			conn_down(
 				c, fault,

@@ -5,6 +5,7 @@
  */
 #include "control/control.h"
 #include "local/local.h"
+#include "tcp/tcp_tx_dev.h"
 #include "verbs/verbs.h"
 #include "submit/submit.h"
 
@@ -62,6 +63,16 @@ static int mem_map_ports(struct gx_mem *mem)
 	if (!ret && mem->gx->verbs && mem->len)
 		mem_map_verbs(mem);
 	return ret;
+}
+
+/* Return: 0, -errno with gx_error(). */
+static int mem_map(struct gx_mem *mem)
+{
+	int ret = mem_map_ports(mem);
+
+	if (ret)
+		return gx_fail(ret, "cannot map memory for sending: %s", gx_port_why());
+	return mem->gx->tcp_tx ? tcp_tx_dev_mem(mem->gx->tcp_tx, mem) : 0;
 }
 
 static int list_run(void *arg)
@@ -242,6 +253,7 @@ static void mem_destroy(struct gx_mem *mem)
 			"there",
 			(unsigned long long)mem->len, mem->device);
 	local_mem_gone(mem);
+	tcp_tx_dev_put(mem);
 	if (mem->gx->verbs && verbs_mem_put(mem->gx->verbs, mem))
 		conns_stop(mem->gx);
 	atomic_store_explicit(&mem->verbs, NULL, memory_order_relaxed);
@@ -292,11 +304,8 @@ GX_EXPORT int gx_mem_alloc(struct gx *gx, enum gx_mem_kind kind, int device, uin
 			gx_fail(ret, "no %llu bytes on cuda:%d: %s", (unsigned long long)len,
 				device, gx_gpu_why());
 	}
-	if (!ret) {
-		ret = mem_map_ports(mem);
-		if (ret)
-			gx_fail(ret, "cannot map memory for sending: %s", gx_port_why());
-	}
+	if (!ret)
+		ret = mem_map(mem);
 	if (ret) {
 		gx_uring_run_wait(gx->uring, discard_run, mem);
 		return ret;
@@ -324,10 +333,10 @@ GX_EXPORT int gx_mem_reg(struct gx *gx, enum gx_mem_kind kind, int device, void 
 		return ret;
 	mem->addr = addr;
 	mem->read_only = read_only;
-	ret = mem_map_ports(mem);
+	ret = mem_map(mem);
 	if (ret) {
 		gx_uring_run_wait(gx->uring, discard_run, mem);
-		return gx_fail(ret, "cannot map memory for sending: %s", gx_port_why());
+		return ret;
 	}
 	*out = mem;
 	return 0;

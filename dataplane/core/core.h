@@ -37,6 +37,8 @@ struct local_peer;
 struct link_tcp;
 struct tcp_conn;
 struct tcp_dev;
+struct tcp_tx_bind;
+struct tcp_tx_dev;
 struct link_verbs;
 struct verbs_conn;
 struct verbs_rails;
@@ -60,8 +62,10 @@ struct gx_mem {
 				       of all GPUs; NULL: none. Written by ctl, read by cores */
 	uint64_t id;		    /* of the allocation, see struct gx_hello_export; gx never gives
 				       an id twice */
-	struct verbs_reg *_Atomic verbs; /* its registration with the verbs device; NULL: none.
+	struct verbs_reg *_Atomic verbs;    /* its registration with the verbs device; NULL: none.
 					    Written by ctl, read by cores */
+	struct tcp_tx_bind *_Atomic tcp_tx; /* its dma-buf, for link tcp; NULL: none. Written by
+					       ctl, read by cores */
 	bool shared;
 	char name[GX_NAME_MAX];
 	unsigned access;
@@ -176,6 +180,7 @@ struct gx_ep {
 	_Atomic bool detached;	    /* core: nothing refers to the ep any more: ctl may free it */
 	const char *fault_why;	    /* core, before fault: its reason, a static text; NULL: fault
 				       says all */
+	bool fault_tx;		    /* core, before fault: that is about sending */
 };
 
 /* A connection. owner: ctl, unless a field says otherwise. */
@@ -228,10 +233,11 @@ struct gx {
 	unsigned uids[32];
 	char instance[32]; /* "gx-PID-RANDOM" */
 	struct gx_arena *arena;
-	struct gx_arena *pool;	 /* for payload slots in memory of pool_gpu; NULL: host memory */
-	struct gx_gpu *pool_gpu; /* frozen */
-	struct tcp_dev *tcp_dev; /* device memory for data sockets of link tcp; NULL: none. ctl */
-	void *pool_page;	 /* first page of the pool: other GPUs must reach it */
+	struct gx_arena *pool;	   /* for payload slots in memory of pool_gpu; NULL: host memory */
+	struct gx_gpu *pool_gpu;   /* frozen */
+	struct tcp_tx_dev *tcp_tx; /* the NIC that sends memory of GPUs; NULL: none. ctl */
+	struct tcp_dev *tcp_dev;   /* device memory for data sockets of link tcp; NULL: none. ctl */
+	void *pool_page;	   /* first page of the pool: other GPUs must reach it */
 	struct gx_uring *uring;
 	struct gx_gpu *host; /* CPU backend */
 	struct gx_gpu

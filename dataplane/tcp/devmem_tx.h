@@ -8,8 +8,8 @@
  *   devmem_tx_reap()  posts that have ended: their memory may change
  *   devmem_tx_held()  posts that have not
  *
- * The socket should be bound to the interface (SO_BINDTODEVICE), and must be closed before the
- * binding ends. Threads as in zc_tx.h.
+ * The connection must leave by the interface of the binding, which ends behind the last post that is
+ * held. Threads as in zc_tx.h.
  */
 #ifndef GX_DEVMEM_TX_H
 #define GX_DEVMEM_TX_H
@@ -46,6 +46,10 @@ void devmem_tx_close(struct devmem_tx *tx); /* as zc_tx_close() */
  * tx->zc->why. */
 ssize_t devmem_tx_post(struct devmem_tx *tx, const struct devmem_piece pieces[], unsigned n,
 		       uint64_t user);
+/** devmem_tx_ask() - Would the kernel send from binding @id by this socket? Nothing is sent. Return: 0;
+ * -EAGAIN, -ENOBUFS: not known now; -ENODEV: the connection leaves by another interface; -EPROTO: a
+ * byte of nobody has left, so the socket is lost; -errno. */
+int devmem_tx_ask(const struct zc_sys *sys, int fd, uint32_t id, uint64_t len);
 static inline unsigned devmem_tx_reap(struct devmem_tx *tx, uint64_t users[], unsigned n)
 {
 	return zc_tx_reap(tx->zc, users, n);

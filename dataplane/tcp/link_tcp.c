@@ -6,6 +6,7 @@
  */
 #include "tcp/tcp.h"
 #include "tcp/tcp_dev.h"
+#include "tcp/tcp_zc.h"
 
 #include "gx/log.h"
 #include "gx_internal/fork.h"
@@ -242,6 +243,7 @@ static int tcp_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 	struct tcp_ep *e = tcp_of(ep);
 	struct tcp_conn *t = ep->conn->tcp;
 	struct tcp_addr addr;
+	int ret;
 
 	if (tcp_addr_get(&remote->port, &addr))
 		return gx_fail(-EPROTO, "the peer's lane of link tcp makes no sense");
@@ -258,13 +260,13 @@ static int tcp_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 		t->fd[ep->lane][i] = -1;
 		e->nr_socks++;
 		if (e->nr_promised && i) {
-			int ret = sock_bare(e, i);
-
+			ret = sock_bare(e, i);
 			if (ret)
 				return ret;
 		}
 	}
-	return tcp_uring_give(e);
+	ret = tcp_zc_open(e);
+	return ret ? ret : tcp_uring_give(e);
 }
 
 static void socks_close(struct tcp_ep *e)
@@ -299,6 +301,7 @@ static void tcp_ep_free(struct gx_ep *ep)
 	struct tcp_ep *e = tcp_of(ep);
 
 	socks_close(e);
+	tcp_zc_close(e);
 	if (e->nr_promised)
 		tcp_dev_unpromise(ep->conn->gx->tcp_dev, e->nr_promised);
 	if (e->counted)
@@ -327,6 +330,7 @@ int link_tcp_open(struct gx_core *core, struct link_tcp **out)
 	if (!l)
 		return gx_fail(-ENOMEM, "no memory for link tcp of core %u", core->index);
 	l->core = core;
+	l->zc_sys = &zc_sys_kernel;
 	l->has_feeds = core->gx->opts.tcp_rx != GX_TCP_RX_COPY;
 	ret = tcp_uring_want(l);
 	if (ret)

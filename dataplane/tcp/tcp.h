@@ -3,8 +3,9 @@
  * The tcp link's own state, which the files of this folder share; tcp_turn.c first. An endpoint has
  * 1 to 16 TCP sockets to the peer's endpoint, and each carries frames (tcp_frame.h) both ways. The
  * poll core owns everything here, except where a comment names the control thread. Nothing
- * allocates after ep_open. Calls into the kernel go through struct tcp_sys, never block, and leave
- * no reference to a caller's memory behind. Copies of a GPU (tcp_gpu.c, tcp_fetch.c) may.
+ * allocates after ep_connect. Calls into the kernel go through struct tcp_sys, never block, and leave
+ * no reference to a caller's memory behind. Copies of a GPU (tcp_gpu.c, tcp_fetch.c) may, and sends
+ * without a copy (tcp_zc.h).
  */
 #ifndef GX_TCP_H
 #define GX_TCP_H
@@ -98,8 +99,16 @@ struct tcp_op {
 	uint32_t flags;
 	uint32_t next; /* in its list */
 	uint32_t mid;
-	uint32_t slot;	 /* RECV, GET; TCP_NONE */
-	uint32_t queued; /* its frames in queues of sockets */
+	uint32_t slot; /* RECV, GET; TCP_NONE */
+	union {
+		struct {
+			uint16_t queued; /* its frames in queues of sockets */
+			uint16_t held;	 /* its sends that the kernel has not ended (tcp_zc.h) */
+		};
+		uint32_t refs; /* both */
+	};
+	bool late; /* it ended early, and its completion waits until held is 0 */
+	bool dev;  /* its memory is of a GPU, and a NIC reads it; then gpu is NULL */
 	int status;
 	uint64_t user;
 	struct gx_route *route;
@@ -190,7 +199,7 @@ struct tcp_sink {
 struct tcp_sock {
 	int fd;
 	bool rx_ended; /* the peer closed it, or it broke: nothing is read or sent any more */
-	bool tx_ended; /* nothing is sent any more: that, or a send failed */
+	bool tx_ended; /* tcp_tx.c sends nothing: that, a send failed, or tcp_zc.h sends */
 	/* out */
 	uint32_t head, tail; /* of out[], free-running: next free, next to send */
 	uint32_t pos;	     /* bytes of out[tail] that are sent */
@@ -229,10 +238,18 @@ struct tcp_ep {
 	uint64_t now_ns;
 	unsigned nr_socks, tx_rover, rx_rover;
 	unsigned chunk_shift;
-	uint32_t window;       /* chunks */
-	unsigned nr_promised;  /* ctl: feeds that are set aside for its sockets */
-	bool rx_bare, tx_bare; /* frozen: payload for memory of one GPU comes, or goes, bare */
+	uint32_t window;      /* chunks */
+	unsigned nr_promised; /* ctl: feeds that are set aside for its sockets */
+	bool rx_bare;	      /* frozen: payload for memory of one GPU comes bare, ... */
+	union {
+		struct {
+			bool tx_bare; /* frozen: ... or goes so */
+			bool tx_zc;   /* frozen: sockets send without a copy */
+		};
+		uint16_t tx_more; /* any of these: tcp_tx() has more to do */
+	};
 	bool says_why;		       /* frozen: the peer reads err of CANCEL */
+	struct tcp_zc *zc;	       /* with tx_zc, see tcp_zc.h */
 	unsigned rx_device, tx_device; /* frozen: that GPU, of this end and of the peer's */
 	/* operations */
 	uint32_t op_free, ops_top, nr_ops;
@@ -269,6 +286,7 @@ struct tcp_ep {
 	uint64_t short_ns; /* the last turn in which a feed had no memory for what may have come */
 	int ended_err;
 	const char *ended_why; /* static text; NULL: ended_err says all */
+	bool ended_tx;	       /* it is about sending */
 	bool waiting;
 	uint32_t told_msgs; /* its part of the gauge */
 	struct tcp_op ops[TCP_OPS];
@@ -293,6 +311,8 @@ struct link_tcp {
 	uint32_t nr_held;		   /* fragments of all eps */
 	uint32_t drop_seq;		   /* memory freed from here on may still be staged */
 	bool has_feeds;			   /* ctl, before GPUs are opened: sockets may have feeds */
+	const struct zc_sys *zc_sys;	   /* ctl: of sends without a copy */
+	struct tcp_ep *zc_eps;		   /* list: the kernel has sends of theirs */
 	struct uring_rx *uring;		   /* ctl, before the first socket; NULL: by recv() */
 	void *uring_pool;		   /* ctl: its buffers, of the arena; NULL: a test's */
 	struct tcp_feed *kept;		   /* ctl: feeds whose fragments a GPU may still read */
@@ -343,6 +363,17 @@ void tcp_fault(struct tcp_ep *e, int err); /* the control thread will end the co
 void tcp_sock_end(struct tcp_ep *e, struct tcp_sock *s, int err);
 /* @s is lost because this end cannot receive any more; @why: static text. */
 void tcp_sock_fail(struct tcp_ep *e, struct tcp_sock *s, int err, const char *why);
+/* The same for sending. */
+static inline void tcp_sock_tx_fail(struct tcp_ep *e, struct tcp_sock *s, int err, const char *why)
+{
+	s->tx_ended = true;
+	if (e->ended_err)
+		return;
+	e->ended_err = err;
+	e->ended_why = why;
+	e->ended_tx = true;
+	e->ended_ns = e->now_ns;
+}
 /* A send failed. What the peer has sent before is still read, until the fault that follows. */
 void tcp_sock_tx_end(struct tcp_ep *e, struct tcp_sock *s, int err);
 void tcp_ctl_put(struct tcp_ep *e, const struct tcp_frame *f); /* full: a fault */
@@ -410,7 +441,11 @@ void tcp_gpus_close(struct link_tcp *l);
 /* -- tcp_fetch.c: out of memory of GPUs -- */
 
 /** tcp_fetch_waits() - Is the next chunk of @op not in host memory? */
-bool tcp_fetch_waits(struct tcp_op *op);
+bool tcp_fetch_waits_gpu(struct tcp_ep *e, struct tcp_op *op);
+static inline bool tcp_fetch_waits(struct tcp_ep *e, struct tcp_op *op)
+{
+	return op->gpu && tcp_fetch_waits_gpu(e, op);
+}
 const char *tcp_fetch_at(struct tcp_op *op, uint64_t chunk); /* a chunk that is there */
 void tcp_fetch_ahead(struct tcp_ep *e, struct tcp_op *op);   /* begin to stage its next chunks */
 /** tcp_fetch_sent() - The kernel has all of @chunk. */
@@ -533,7 +568,8 @@ void tcp_attach(struct gx_ep *ep);
 /* -- tcp_life.c -- */
 
 void tcp_fail(struct gx_ep *ep, int err);
-void tcp_ep_leave(struct tcp_ep *e); /* it has failed, and no copy of it is under way */
+/** tcp_ep_leave() - It has failed: leave, unless a copy or a send of it is under way. */
+void tcp_ep_leave(struct tcp_ep *e);
 
 /* -- link_tcp.c: control path, and posting -- */
 

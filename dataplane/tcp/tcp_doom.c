@@ -3,10 +3,12 @@
  * Operations of the tcp link that end early. No byte of their host memory is touched any more when
  * tcp_op_doom() returns: frames under way go on with zeros, and the receiver drops them, as their
  * trailers tell it. CANCEL ends the message. A receive or a get with memory of a GPU ends when the
- * copies into it that have begun have ended. A copy out of such memory may outlive its operation.
+ * copies into it that have begun have ended. A copy out of such memory may outlive its operation. An
+ * operation whose memory the kernel sends without a copy completes later (tcp_zc.h).
  * Runs on the polling core.
  */
 #include "tcp/tcp.h"
+#include "tcp/tcp_zc.h"
 
 #include <errno.h>
 
@@ -35,8 +37,13 @@ static void op_doom(struct tcp_ep *e, uint32_t i, int err, int peer_err)
 		return;
 	}
 	tcp_op_pad(e, i);
-	tcp_fetch_end(e, op);
 	tcp_ctl_put(e, &cancel);
+	if (op->held && tcp_zc_keep(e, i))
+		return;
+	if (op->held)
+		tcp_fetch_cut(e, op);
+	else
+		tcp_fetch_end(e, op);
 	tcp_op_complete(e, i, err, 0);
 }
 

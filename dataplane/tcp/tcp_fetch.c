@@ -9,6 +9,7 @@
  * chunks lie in queues. Runs on the polling core.
  */
 #include "tcp/tcp.h"
+#include "tcp/tcp_zc.h"
 
 /* So long no socket took a byte, and within as long others wanted buffers. */
 #define FETCH_STUCK_NS 20000000
@@ -42,9 +43,11 @@ static bool share_allows(const struct tcp_ep *e, struct tcp_gpu *t, unsigned sha
 	return false;
 }
 
-bool tcp_fetch_waits(struct tcp_op *op)
+bool tcp_fetch_waits_gpu(struct tcp_ep *e, struct tcp_op *op)
 {
-	return op->gpu && !stage_ready(op->gpu->stage, &op->stage, op->next_chunk);
+	if (e->tx_zc && tcp_zc_device(e, op))
+		return false;
+	return !stage_ready(op->gpu->stage, &op->stage, op->next_chunk);
 }
 
 const char *tcp_fetch_at(struct tcp_op *op, uint64_t chunk)

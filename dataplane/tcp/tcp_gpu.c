@@ -141,7 +141,7 @@ static void reap_one(struct link_tcp *l, struct tcp_gpu *t, const struct block_q
 	l->nr_held--;
 	e->nr_held--;
 	tcp_in_copied(e, &e->in[d->ref % TCP_MIDS], d->status);
-	if (gx_unlikely(e->err && !e->nr_held))
+	if (gx_unlikely(e->err))
 		tcp_ep_leave(e);
 }
 

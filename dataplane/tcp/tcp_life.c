@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The end of an endpoint of the tcp link: it fails, and leaves its core when no GPU copies for it
- * any more. tcp_attach() in tcp_turn.c is the beginning. Runs on the polling core.
+ * any more, and the kernel sends none of its memory. tcp_attach() in tcp_turn.c is the beginning. Runs on the polling core.
  */
 #include "tcp/tcp.h"
+#include "tcp/tcp_zc.h"
 
 #include <errno.h>
 
-/* End all operations, but those into whose memory a GPU still copies. */
+/* End all operations, but those into whose memory a GPU still copies, or whose memory the kernel
+ * sends. */
 static void ops_fail(struct tcp_ep *e)
 {
 	uint64_t held[TCP_OPS / 64] = {0};
@@ -16,7 +18,8 @@ static void ops_fail(struct tcp_ep *e)
 		if (e->in[k].pending && e->in[k].op != TCP_NONE)
 			held[e->in[k].op / 64] |= 1ull << (e->in[k].op & 63);
 	for (uint32_t i = 0; i < e->ops_top; i++)
-		if (e->ops[i].state != TCP_OP_FREE && !(held[i / 64] >> (i & 63) & 1))
+		if (e->ops[i].state != TCP_OP_FREE && !e->ops[i].held &&
+		    !(held[i / 64] >> (i & 63) & 1))
 			tcp_op_finish(e, i, e->err, 0);
 }
 
@@ -24,6 +27,9 @@ void tcp_ep_leave(struct tcp_ep *e)
 {
 	struct gx_ep *ep = &e->ep;
 
+	if (e->nr_held || tcp_zc_is_out(e))
+		return;
+	tcp_zc_unlist(e);
 	ops_fail(e);
 	for (unsigned i = 0; i < e->nr_socks; i++)
 		if (e->sock[i].feed)
@@ -35,8 +41,9 @@ void tcp_ep_leave(struct tcp_ep *e)
 	atomic_store_explicit(&ep->detached, true, memory_order_release);
 }
 
-/* The kernel references no memory between two calls. So everything ends at once, unless a GPU
- * copies; then the endpoint leaves when the last block with bytes of it comes back. */
+/* Without sends of MSG_ZEROCOPY the kernel references no memory between two calls. So everything ends
+ * at once, unless a GPU copies; then the endpoint leaves when the last block with bytes of it comes
+ * back. */
 void tcp_fail(struct gx_ep *ep, int err)
 {
 	struct tcp_ep *e = tcp_of(ep);
@@ -52,7 +59,8 @@ void tcp_fail(struct gx_ep *ep, int err)
 	for (unsigned i = 0; i < e->nr_socks; i++)
 		if (e->sock[i].feed)
 			tcp_feed_end(e->sock[i].feed);
+	if (tcp_zc_is_out(e))
+		tcp_zc_end(e);
 	ops_fail(e);
-	if (!e->nr_held)
-		tcp_ep_leave(e);
+	tcp_ep_leave(e);
 }

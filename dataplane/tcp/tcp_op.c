@@ -12,8 +12,10 @@ void tcp_fault(struct tcp_ep *e, int err)
 {
 	int none = 0;
 
-	if (err == e->ended_err && !atomic_load_explicit(&e->ep.fault, memory_order_relaxed))
+	if (err == e->ended_err && !atomic_load_explicit(&e->ep.fault, memory_order_relaxed)) {
 		e->ep.fault_why = e->ended_why;
+		e->ep.fault_tx = e->ended_tx;
+	}
 	/* Pairs with the acquire in conn_tick(). The first fault stays. */
 	atomic_compare_exchange_strong_explicit(&e->ep.fault, &none, err, memory_order_release,
 						memory_order_relaxed);
@@ -102,7 +104,7 @@ void tcp_list_remove(struct tcp_ep *e, uint32_t *head, uint32_t *tail, uint32_t 
 
 void tcp_act_push(struct tcp_ep *e, uint32_t i)
 {
-	e->ops[i].fetching = tcp_fetch_waits(&e->ops[i]);
+	e->ops[i].fetching = tcp_fetch_waits(e, &e->ops[i]);
 	if (e->ops[i].fetching) {
 		tcp_list_push(e, &e->fetch_head, &e->fetch_tail, i);
 		e->nr_fetch++;

@@ -55,6 +55,7 @@ static inline bool tcp_in_may_go(enum tcp_in_state from, enum tcp_in_state to)
  *                  +--------------------> POSTED
  *
  *   SENDING, SENT, POSTED  -> DOOMED  it ends early: cancelled, too late, failed
+ *   SENT, DOOMED           -> HELD    the peer is done with it, and the kernel is not (tcp_zc.h)
  *   each of them           -> FREE    it is over, or its endpoint is
  *
  * A put in QUEUED or SENDING lies in the list of those that have chunks to send; a send in QUEUED
@@ -66,8 +67,9 @@ enum tcp_op_state {
 	TCP_OP_SENDING,
 	TCP_OP_SENT,
 	TCP_OP_POSTED,
-	TCP_OP_DOOMED, /* its completion is given. With a mid: waits for DONE. A get: waits for the
-			  peer's answer */
+	TCP_OP_DOOMED, /* its completion is given, or .late. With a mid: waits for DONE. A get: waits
+			  for the peer's answer */
+	TCP_OP_HELD,   /* .status is that of its completion */
 };
 
 static inline bool tcp_op_may_go(enum tcp_op_state from, enum tcp_op_state to)
@@ -76,9 +78,10 @@ static inline bool tcp_op_may_go(enum tcp_op_state from, enum tcp_op_state to)
 		[TCP_OP_FREE] = 1 << TCP_OP_QUEUED,
 		[TCP_OP_QUEUED] = 1 << TCP_OP_SENDING | 1 << TCP_OP_POSTED | 1 << TCP_OP_FREE,
 		[TCP_OP_SENDING] = 1 << TCP_OP_SENT | 1 << TCP_OP_DOOMED | 1 << TCP_OP_FREE,
-		[TCP_OP_SENT] = 1 << TCP_OP_DOOMED | 1 << TCP_OP_FREE,
+		[TCP_OP_SENT] = 1 << TCP_OP_DOOMED | 1 << TCP_OP_HELD | 1 << TCP_OP_FREE,
 		[TCP_OP_POSTED] = 1 << TCP_OP_DOOMED | 1 << TCP_OP_FREE,
-		[TCP_OP_DOOMED] = 1 << TCP_OP_FREE,
+		[TCP_OP_DOOMED] = 1 << TCP_OP_HELD | 1 << TCP_OP_FREE,
+		[TCP_OP_HELD] = 1 << TCP_OP_FREE,
 	};
 
 	return next[from] >> to & 1;

@@ -4,6 +4,7 @@
  * are about, DATA to tcp_in.c. Runs on the polling core.
  */
 #include "tcp/tcp.h"
+#include "tcp/tcp_zc.h"
 
 #include <errno.h>
 
@@ -21,15 +22,27 @@ static uint32_t op_of(const struct tcp_ep *e, uint32_t mid)
 	return i != TCP_NONE && e->ops[i].mid == mid ? i : TCP_NONE;
 }
 
+/* Frames of it wait in queues, so the peer lies. Or the kernel has sends of it. */
+static int held_done(struct tcp_ep *e, uint32_t i, const struct tcp_frame *f)
+{
+	if (e->ops[i].queued)
+		return -EPROTO;
+	mid_free(e, f->mid);
+	tcp_zc_done(e, i, f->err);
+	return 0;
+}
+
 static int done_take(struct tcp_ep *e, const struct tcp_frame *f)
 {
 	uint32_t i = op_of(e, f->mid);
 	struct tcp_op *op = &e->ops[i % TCP_OPS];
 
-	if (i == TCP_NONE || op->queued || (op->state != TCP_OP_SENT && op->state != TCP_OP_DOOMED))
+	if (i == TCP_NONE || (op->state != TCP_OP_SENT && op->state != TCP_OP_DOOMED))
 		return -EPROTO;
 	if (f->err && op->state != TCP_OP_DOOMED)
 		return -EPROTO;
+	if (gx_unlikely(op->refs))
+		return held_done(e, i, f);
 	mid_free(e, f->mid);
 	tcp_op_finish(e, i, f->err, op->len);
 	return 0;

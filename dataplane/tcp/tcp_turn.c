@@ -18,6 +18,7 @@
  * endpoints and sockets take turns at being first. Runs on the polling core.
  */
 #include "tcp/tcp.h"
+#include "tcp/tcp_zc.h"
 
 #include <errno.h>
 
@@ -213,7 +214,8 @@ static void ins_hold(const struct tcp_ep *e, struct drop *d)
 			drop_hold(d, e->in[i].mem);
 }
 
-/* No call into the kernel is under way, so only copies by GPUs hold memory. */
+/* No call into the kernel is under way, so only copies by GPUs hold memory, and sends of MSG_ZEROCOPY
+ * (tcp_zc.h). */
 void link_tcp_drop(void *link, struct drop *d)
 {
 	struct link_tcp *l = link;
@@ -232,6 +234,8 @@ void link_tcp_drop(void *link, struct drop *d)
 		if (l->eps[k])
 			ins_hold(l->eps[k], d);
 	tcp_gpus_drop(l, d);
+	if (l->zc_eps)
+		tcp_zc_drop(l, d);
 }
 
 /* ---- attach ---- */

@@ -5,10 +5,16 @@
  * the chunks of a message spread over the sockets by their speed. A chunk in memory of a GPU is
  * first brought to host memory (tcp_fetch.c). Frames without payload go by socket 0, before chunks.
  * Runs on the polling core.
+ *
+ * Most functions are compiled twice: with @zc for sockets that send without a copy (tcp_zc.h), and
+ * for all others, which pay nothing for that.
  */
 #include "tcp/tcp.h"
+#include "tcp/tcp_zc.h"
 
 #include <errno.h>
+
+#define TX_TWICE static inline __attribute__((always_inline))
 
 #define TX_TRIES 8  /* operations that a socket looks at for a chunk */
 #define TX_LOOKS 32 /* operations that a call looks at whose chunks are being staged */
@@ -22,8 +28,8 @@ static uint64_t out_b(const struct tcp_out *o)
 }
 
 /* @len: payload behind it, or alone (@bare). */
-static struct tcp_out *out_new(struct tcp_sock *s, const struct tcp_frame *f, uint32_t len,
-			       bool bare)
+TX_TWICE struct tcp_out *out_new(struct tcp_sock *s, const struct tcp_frame *f, uint32_t len,
+				 bool bare)
 {
 	struct tcp_out *o = &s->out[s->head++ % TCP_OUTS];
 
@@ -38,12 +44,12 @@ static struct tcp_out *out_new(struct tcp_sock *s, const struct tcp_frame *f, ui
 	return o;
 }
 
-static bool out_room(const struct tcp_sock *s)
+TX_TWICE bool out_room(const struct tcp_sock *s)
 {
 	return s->head - s->tail < TCP_OUTS && s->out_b < TCP_OUT_B;
 }
 
-static void ctl_fill(struct tcp_ep *e)
+TX_TWICE void ctl_fill(struct tcp_ep *e)
 {
 	struct tcp_sock *s = &e->sock[0];
 
@@ -55,7 +61,7 @@ static void ctl_fill(struct tcp_ep *e)
 
 /* ---- chunks ---- */
 
-static bool op_begin(struct tcp_ep *e, uint32_t i)
+TX_TWICE bool op_begin(struct tcp_ep *e, uint32_t i)
 {
 	struct tcp_op *op = &e->ops[i];
 
@@ -68,7 +74,7 @@ static bool op_begin(struct tcp_ep *e, uint32_t i)
 	return true;
 }
 
-static void op_chunk(struct tcp_ep *e, struct tcp_sock *s, uint32_t i)
+TX_TWICE void op_chunk(struct tcp_ep *e, struct tcp_sock *s, uint32_t i)
 {
 	struct tcp_op *op = &e->ops[i];
 	uint64_t moff = op->next_chunk++ << e->chunk_shift;
@@ -99,7 +105,7 @@ static void op_chunk(struct tcp_ep *e, struct tcp_sock *s, uint32_t i)
 
 /* Does @s carry chunks of the operation? A bare one needs room for its header now, and for its END
  * later. */
-static bool op_suits(const struct tcp_ep *e, const struct tcp_op *op, const struct tcp_sock *s)
+TX_TWICE bool op_suits(const struct tcp_ep *e, const struct tcp_op *op, const struct tcp_sock *s)
 {
 	if (!e->tx_bare)
 		return true;
@@ -109,7 +115,7 @@ static bool op_suits(const struct tcp_ep *e, const struct tcp_op *op, const stru
 }
 
 /* The next operation in turn that may send gives @s a chunk. False: none may. */
-static bool chunk_pull(struct tcp_ep *e, struct tcp_sock *s)
+TX_TWICE bool chunk_pull(struct tcp_ep *e, struct tcp_sock *s)
 {
 	for (unsigned n = GX_MIN(e->nr_act, (uint32_t)TX_TRIES); n; n--) {
 		uint32_t i = e->act_head;
@@ -136,7 +142,8 @@ static bool chunk_pull(struct tcp_ep *e, struct tcp_sock *s)
 
 /* ---- sendmsg ---- */
 
-static unsigned iov_add(struct iovec *iov, unsigned n, const char *at, uint64_t len, uint64_t *skip)
+TX_TWICE unsigned iov_add(struct iovec *iov, unsigned n, const char *at, uint64_t len,
+			  uint64_t *skip)
 {
 	uint64_t cut = GX_MIN(*skip, len);
 
@@ -148,12 +155,15 @@ static unsigned iov_add(struct iovec *iov, unsigned n, const char *at, uint64_t 
 }
 
 /* What the kernel should take next. A frame whose bytes are gone is filled with zeros, and ends the
- * list as long as there are more of them than the pad has. */
-static unsigned sock_iov(const struct tcp_ep *e, const struct tcp_sock *s, struct iovec *iov)
+ * list as long as there are more of them than the pad has. So does payload that goes without a copy:
+ * *stops. */
+TX_TWICE unsigned sock_iov(const struct tcp_ep *e, const struct tcp_sock *s, struct iovec *iov,
+			   const bool zc, bool *stops)
 {
 	uint64_t skip = s->pos;
 	unsigned n = 0;
 
+	*stops = false;
 	for (uint32_t i = s->tail; i != s->head; i++) {
 		const struct tcp_out *o = &s->out[i % TCP_OUTS];
 
@@ -161,6 +171,10 @@ static unsigned sock_iov(const struct tcp_ep *e, const struct tcp_sock *s, struc
 			n = iov_add(iov, n, (const char *)o->hdr, TCP_HDR_B, &skip);
 		if (!o->len)
 			continue;
+		if (zc && skip < o->len && !o->gone && tcp_zc_wants(e, s, o, skip)) {
+			*stops = true;
+			break;
+		}
 		if (!o->gone) {
 			n = iov_add(iov, n, o->data, o->len, &skip);
 		} else {
@@ -189,8 +203,10 @@ static void out_end(struct tcp_ep *e, const struct tcp_sock *s, const struct tcp
 	tcp_ctl_put(e, &end);
 }
 
-static void sock_sent(struct tcp_ep *e, struct tcp_sock *s, uint64_t n)
+TX_TWICE void sock_sent(struct tcp_ep *e, struct tcp_sock *s, uint64_t n, const bool zc)
 {
+	bool held = false;
+
 	n += s->pos;
 	while (s->tail != s->head) {
 		const struct tcp_out *o = &s->out[s->tail % TCP_OUTS];
@@ -202,9 +218,11 @@ static void sock_sent(struct tcp_ep *e, struct tcp_sock *s, uint64_t n)
 		s->out_b -= len;
 		if (o->bare)
 			out_end(e, s, o);
+		if (zc)
+			held = tcp_zc_next(e, s);
 		if (o->op != TCP_NONE) {
 			e->ops[o->op].queued--;
-			if (e->ops[o->op].gpu)
+			if (e->ops[o->op].gpu && !held)
 				tcp_fetch_sent(e, &e->ops[o->op], o->chunk);
 		}
 		s->tail++;
@@ -212,50 +230,72 @@ static void sock_sent(struct tcp_ep *e, struct tcp_sock *s, uint64_t n)
 	s->pos = (uint32_t)n;
 }
 
+static void sock_end(struct tcp_ep *e, struct tcp_sock *s, int err, bool zc)
+{
+	tcp_sock_tx_end(e, s, err);
+	if (zc)
+		tcp_zc_of(e, s)->on = false;
+}
+
 /* Return: did the kernel take all that it was offered? */
-static bool sock_send(struct tcp_ep *e, struct tcp_sock *s, uint64_t *sent)
+TX_TWICE bool sock_send(struct tcp_ep *e, struct tcp_sock *s, uint64_t *sent, const bool zc)
 {
 	struct iovec iov[TCP_OUT_IOVS * TCP_OUTS];
-	unsigned n = sock_iov(e, s, iov);
+	bool stops;
+	unsigned n = sock_iov(e, s, iov, zc, &stops);
 	uint64_t want = 0;
 	ssize_t ret;
 
 	for (unsigned i = 0; i < n; i++)
 		want += iov[i].iov_len;
-	if (!n)
+	if (!n && !(zc && stops))
 		return false;
-	if (gx_unlikely(e->leading))
+	if (zc && !n)
+		ret = tcp_zc_post(e, s, &want);
+	else if (zc && stops)
+		ret = e->link->zc_sys->lead(s->fd, iov, n);
+	else if (gx_unlikely(e->leading))
 		ret = e->sys->lead(s->fd, iov, n);
 	else
 		ret = e->sys->send(s->fd, iov, n);
 	if (ret < 0) {
 		if (ret != -EAGAIN && ret != -EINTR)
-			tcp_sock_tx_end(e, s, (int)ret);
+			sock_end(e, s, (int)ret, zc);
 		else
 			gx_stat_add(tcp_stats(e), GX_STAT_TX_FULL, 1);
 		return false;
 	}
 	s->leads = e->leading;
 	e->sent_ns = e->now_ns;
-	sock_sent(e, s, (uint64_t)ret);
+	sock_sent(e, s, (uint64_t)ret, zc);
 	*sent += (uint64_t)ret;
 	return (uint64_t)ret == want;
 }
 
-static bool sock_tx(struct tcp_ep *e, struct tcp_sock *s)
+TX_TWICE bool sock_drive(struct tcp_ep *e, struct tcp_sock *s, const bool zc)
 {
 	uint64_t sent = 0;
 	bool more = true;
 
-	while (more && !s->tx_ended && sent < TCP_TURN_B) {
+	while (more && !(zc ? !tcp_zc_sends(e, s) : s->tx_ended) && sent < TCP_TURN_B) {
 		if (s == &e->sock[0])
 			ctl_fill(e);
 		while (out_room(s) && chunk_pull(e, s))
 			;
-		more = sock_send(e, s, &sent);
+		more = s->tail != s->head && sock_send(e, s, &sent, zc);
 	}
 	e->link->tx_b += sent;
 	return sent > 0;
+}
+
+static __attribute__((noinline)) bool sock_tx(struct tcp_ep *e, struct tcp_sock *s)
+{
+	return sock_drive(e, s, false);
+}
+
+static __attribute__((noinline)) bool sock_tx_zc(struct tcp_ep *e, struct tcp_sock *s)
+{
+	return sock_drive(e, s, true);
 }
 
 /* ---- memory of GPUs ---- */
@@ -272,7 +312,7 @@ static void fetch_one(struct tcp_ep *e, uint32_t i)
 	}
 	tcp_fetch_ahead(e, op);
 	/* Others do not wait behind one whose window is full. */
-	if (!may || !tcp_fetch_waits(op)) {
+	if (!may || !tcp_fetch_waits(e, op)) {
 		tcp_fetch_unlist(e, i);
 		tcp_act_push(e, i);
 	}
@@ -309,6 +349,27 @@ void tcp_tx_fetch(struct tcp_ep *e)
 	}
 }
 
+/* Sockets that send without a copy. And headers and ENDs of what has just left do not wait a turn. */
+static __attribute__((noinline)) bool tx_more(struct tcp_ep *e)
+{
+	bool worked = false;
+
+	for (unsigned k = 0, i = e->tx_rover; e->tx_zc && k < e->nr_socks; k++) {
+		struct tcp_sock *s = &e->sock[i];
+
+		if (e->link->tx_b < TCP_LINK_B &&
+		    (s->tail != s->head || e->nr_act || (!i && e->ctl_tail != e->ctl_head)))
+			worked |= sock_tx_zc(e, s);
+		if (++i == e->nr_socks)
+			i = 0;
+	}
+	if (!e->tx_bare || e->ctl_tail == e->ctl_head)
+		return worked;
+	if (e->tx_zc)
+		worked |= sock_tx_zc(e, &e->sock[0]);
+	return sock_tx(e, &e->sock[0]) || worked;
+}
+
 bool tcp_tx(struct tcp_ep *e)
 {
 	bool worked = false;
@@ -323,8 +384,7 @@ bool tcp_tx(struct tcp_ep *e)
 		if (++i == e->nr_socks)
 			i = 0;
 	}
-	/* Headers and ENDs of what has just left do not wait a turn. */
-	if (e->tx_bare && e->ctl_tail != e->ctl_head)
-		worked |= sock_tx(e, &e->sock[0]);
+	if (gx_unlikely(e->tx_more))
+		worked |= tx_more(e);
 	return worked;
 }

@@ -35,7 +35,25 @@ static int sys_allow(int fd)
 	return setsockopt(fd, SOL_SOCKET, SO_ZEROCOPY, &on, sizeof(on)) ? -errno : 0;
 }
 
-const struct zc_sys zc_sys_kernel = {.send = sys_send, .note = sys_note, .allow = sys_allow};
+static ssize_t sys_lead(int fd, const struct iovec *iov, unsigned n)
+{
+	struct msghdr msg = {.msg_iov = (struct iovec *)iov, .msg_iovlen = n};
+	ssize_t ret = sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE);
+
+	return ret < 0 ? -errno : ret;
+}
+
+/* connect() to no address: the kernel sends RST and empties the queue of the socket. shutdown() would
+ * go on sending it, and close() would take the error queue away. */
+static int sys_drop(int fd)
+{
+	const struct sockaddr none = {.sa_family = AF_UNSPEC};
+
+	return connect(fd, &none, sizeof(none)) ? -errno : 0;
+}
+
+const struct zc_sys zc_sys_kernel = {
+	.send = sys_send, .note = sys_note, .allow = sys_allow, .lead = sys_lead, .drop = sys_drop};
 
 /* ---- control messages of the error queue ---- */
 
@@ -112,6 +130,7 @@ int zc_tx_open(const struct zc_cfg *cfg, struct zc_tx **out)
 	tx->fd = cfg->fd;
 	tx->mask = cfg->depth - 1;
 	tx->may_copy = cfg->may_copy;
+	tx->insists = cfg->insists;
 	*out = tx;
 	return 0;
 }
@@ -135,6 +154,12 @@ static int tx_fail(struct zc_tx *tx, int err, const char *why)
 	return tx->err;
 }
 
+static int tx_deafen(struct zc_tx *tx, int err, const char *why)
+{
+	tx->is_deaf = true;
+	return tx_fail(tx, err, why);
+}
+
 /* The kernel has taken bytes. */
 static void post_add(struct zc_tx *tx, uint64_t user, bool plain)
 {
@@ -152,6 +177,7 @@ static void post_add(struct zc_tx *tx, uint64_t user, bool plain)
 
 static ssize_t post_refused(struct zc_tx *tx, int err)
 {
+	tx->last = err;
 	switch (err) {
 	case 0:
 	case -EAGAIN:
@@ -164,24 +190,38 @@ static ssize_t post_refused(struct zc_tx *tx, int err)
 		return tx_fail(tx, err,
 			       "the connection leaves by another interface than the one that the "
 			       "memory of the device is bound to");
+	case -EFAULT:
+	case -EINVAL:
+		return tx_fail(tx, err,
+			       "the kernel does not send that memory: it was unmapped, or it is of "
+			       "a device and its binding has ended");
 	default:
 		return tx_fail(tx, err, "the socket broke");
 	}
 }
 
+/* Refusals of a send without a copy that a copy may not meet: no room for its number or for locked
+ * pages; pages that cannot be held (a mapping of a device, DAX). */
+static bool is_for_copies(ssize_t ret)
+{
+	return ret == -ENOBUFS || ret == -EFAULT;
+}
+
 ssize_t zc_tx_post(struct zc_tx *tx, const struct msghdr *msg, uint64_t user)
 {
-	bool plain = tx->is_futile;
+	bool may_copy = tx->may_copy && !msg->msg_control;
+	bool plain = tx->is_futile && may_copy;
 	ssize_t ret;
 
 	if (tx->err)
 		return tx->err;
 	if (tx->head - tx->tail > tx->mask) {
 		tx->stat.full++;
+		tx->last = 0;
 		return 0;
 	}
 	ret = tx->sys->send(tx->fd, msg, !plain);
-	if (gx_unlikely(ret == -ENOBUFS && tx->may_copy && !plain)) {
+	if (gx_unlikely(is_for_copies(ret) && may_copy && !plain)) {
 		plain = true;
 		ret = tx->sys->send(tx->fd, msg, false);
 	}
@@ -202,7 +242,7 @@ static void note_copied(struct zc_tx *tx, const struct zc_note *n)
 	tx->copies = n->is_copied ? tx->copies + 1 : 0;
 	if (n->is_copied)
 		tx->stat.copied += (uint64_t)(n->last - n->first) + 1;
-	if (tx->may_copy && tx->copies >= ZC_COPIES)
+	if (tx->may_copy && !tx->insists && tx->copies >= ZC_COPIES)
 		tx->is_futile = true;
 }
 
@@ -213,13 +253,13 @@ static int note_take(struct zc_tx *tx, const struct zc_note *n)
 	uint32_t first = n->first - tx->id_tail, last = n->last - tx->id_tail;
 
 	if (first >= out || last >= out || first > last)
-		return tx_fail(tx, -EPROTO,
-			       "the kernel told of the end of a send that it never had");
+		return tx_deafen(tx, -EPROTO,
+				 "the kernel told of the end of a send that it never had");
 	for (uint32_t id = n->first; id != n->last + 1; id++) {
 		struct zc_post *p = &tx->post[tx->at[id & tx->mask]];
 
 		if (p->is_done)
-			return tx_fail(tx, -EPROTO, "the kernel told twice of the end of a send");
+			return tx_deafen(tx, -EPROTO, "the kernel told twice of the end of a send");
 		p->is_done = true;
 	}
 	tx->stat.notes++;
@@ -240,16 +280,16 @@ static bool notes_read(struct zc_tx *tx)
 	if (ret == -EAGAIN || ret == -EINTR || ret == -ENOMEM)
 		return false;
 	if (ret < 0) {
-		tx_fail(tx, (int)ret, "the socket's error queue cannot be read");
+		tx_deafen(tx, (int)ret, "the socket's error queue cannot be read");
 		return false;
 	}
 	if (msg.msg_flags & MSG_CTRUNC) {
-		tx_fail(tx, -EOVERFLOW, "the kernel cut a message of the error queue short");
+		tx_deafen(tx, -EOVERFLOW, "the kernel cut a message of the error queue short");
 		return false;
 	}
 	err = zc_notes(&msg, note, ZC_NOTES, &n);
 	if (err)
-		tx_fail(tx, err, "the socket's error queue makes no sense");
+		tx_deafen(tx, err, "the socket's error queue makes no sense");
 	tx->stat.others += !n;
 	for (unsigned i = 0; i < n && !err; i++)
 		err = note_take(tx, &note[i]);
@@ -260,7 +300,7 @@ unsigned zc_tx_reap(struct zc_tx *tx, uint64_t users[], unsigned n)
 {
 	unsigned nr = 0;
 
-	for (unsigned i = 0; i < ZC_CALLS && tx->id_head != tx->id_tail && !tx->err; i++)
+	for (unsigned i = 0; i < ZC_CALLS && tx->id_head != tx->id_tail && !tx->is_deaf; i++)
 		if (!notes_read(tx))
 			break;
 	while (nr < n && tx->tail != tx->head && tx->post[tx->tail & tx->mask].is_done) {
@@ -270,4 +310,11 @@ unsigned zc_tx_reap(struct zc_tx *tx, uint64_t users[], unsigned n)
 		tx->id_tail += !p->is_plain;
 	}
 	return nr;
+}
+
+void zc_tx_lose(struct zc_tx *tx)
+{
+	for (uint32_t i = tx->tail; i != tx->head; i++)
+		tx->post[i & tx->mask].is_done = true;
+	tx_deafen(tx, -ECONNRESET, "the connection was reset");
 }

@@ -13,7 +13,8 @@
  *
  * The polling core that turns the socket owns everything here; open and close are for the control
  * path. A turn allocates nothing and logs nothing. The socket may be closed when zc_tx_held() is 0,
- * not before: nobody would learn of the end of the other sends.
+ * not before: nobody would learn of the end of the other sends. zc_sys.drop() ends them all, with the
+ * connection.
  */
 #ifndef GX_ZC_TX_H
 #define GX_ZC_TX_H
@@ -42,6 +43,11 @@ struct zc_sys {
 	ssize_t (*note)(int fd, struct msghdr *msg);
 	/* The socket may be sent from without a copy. */
 	int (*allow)(int fd);
+	/* Copy these bytes. The next send follows at once, so the kernel may wait for it. */
+	ssize_t (*lead)(int fd, const struct iovec *iov, unsigned n);
+	/* Reset the connection. The kernel lets go of all that has not left, and tells of its end;
+	 * the descriptor stays. */
+	int (*drop)(int fd);
 };
 extern const struct zc_sys zc_sys_kernel;
 
@@ -52,7 +58,7 @@ int zc_notes(const struct msghdr *msg, struct zc_note out[], unsigned max, unsig
 struct zc_stat {
 	uint64_t sends, bytes; /* that the kernel took without a copy, as far as it said then */
 	uint64_t copied;       /* of them: sends that it copied all the same */
-	uint64_t plain; /* sends that were copied at once: it pays not, or there was no room */
+	uint64_t plain; /* sends that were copied at once: it pays not, or the kernel could not */
 	uint64_t notes; /* ranges */
 	uint64_t again, full; /* posts that the kernel, or the depth, had no room for */
 	uint64_t others;      /* messages of the error queue about other things */
@@ -68,10 +74,13 @@ struct zc_post {
 struct zc_tx {
 	const struct zc_sys *sys;
 	int fd;
-	int err;	 /* sticky: nothing is learned of sends any more, or the socket broke */
+	int err;	 /* sticky: the socket broke, or is_deaf */
 	const char *why; /* its text */
-	bool may_copy;	 /* the source is host memory */
+	bool is_deaf;	 /* nothing is learned of sends any more */
+	bool may_copy;	 /* host memory: a post without control messages may be copied */
+	bool insists;	 /* also where the kernel copies */
 	bool is_futile;	 /* the kernel copies: so does the socket from now on */
+	int last;	 /* why the last post took no byte: the kernel's -errno; 0: the depth */
 	unsigned copies; /* that it told of in a row */
 	uint32_t head, tail, mask;
 	uint32_t id_head, id_tail;
@@ -84,7 +93,7 @@ struct zc_cfg {
 	const struct zc_sys *sys;
 	int fd;		/* a connected TCP socket; stays the caller's */
 	unsigned depth; /* sends that may wait for their end; power of two */
-	bool may_copy;
+	bool may_copy, insists;
 };
 
 /** zc_tx_open() - Return: 0, -EINVAL, -ENOMEM, -errno: the kernel sends from no such socket without
@@ -100,9 +109,17 @@ void zc_tx_close(struct zc_tx *tx);
  * Return: bytes that were taken; 0: none now, try later; -errno: the socket is broken.
  */
 ssize_t zc_tx_post(struct zc_tx *tx, const struct msghdr *msg, uint64_t user);
+/** zc_tx_name() - The post that was just taken has another @user: how many bytes were taken is known
+ * only now. */
+static inline void zc_tx_name(struct zc_tx *tx, uint64_t user)
+{
+	tx->post[(tx->head - 1) & tx->mask].user = user;
+}
 /** zc_tx_reap() - Up to @n posts that have ended. A system call if any is held. Return: how many; 0:
- * none now; then tx->err and tx->why say whether more can come. */
+ * none now. tx->is_deaf: no more can come, and tx->why says why. */
 unsigned zc_tx_reap(struct zc_tx *tx, uint64_t users[], unsigned n);
+/** zc_tx_lose() - Nobody will tell of the end of those that are held: zc_tx_reap() gives them all. */
+void zc_tx_lose(struct zc_tx *tx);
 /** zc_tx_held() - Posts that zc_tx_reap() has not given. */
 static inline uint32_t zc_tx_held(const struct zc_tx *tx)
 {

@@ -137,6 +137,27 @@ enum gx_tcp_rx {
 	GX_TCP_RX_URING,
 };
 
+/** enum gx_tcp_tx - How link tcp sends. */
+enum gx_tcp_tx {
+	/* The kernel copies. An operation that ends early completes at once. */
+	GX_TCP_TX_COPY,
+	/* Payload of 32 KiB and more: the kernel sends it from where it lies (MSG_ZEROCOPY), memory of
+	 * a GPU from pinned buffers. An operation completes when the kernel reads its memory no more.
+	 * So one that ends early (gx_cancel(), its deadline, gx_mem_free()) waits until the peer has
+	 * taken the bytes that the kernel has; at the latest the end of the connection frees them.
+	 * gx_connect() fails where the kernel does not offer it. Where the kernel copies all the same
+	 * (loopback), this costs more than COPY. */
+	GX_TCP_TX_ZEROCOPY,
+	/* As AUTO. And payload of memory of a GPU goes from there: devmem TCP, Linux 6.16 and newer,
+	 * and a NIC that has it (.tcp_tx_nic). gx_open() fails, with the reason, where something is
+	 * missing, and so does gx_mem_alloc() of a GPU's memory that the NIC does not take. No card has
+	 * run it. */
+	GX_TCP_TX_DEVMEM,
+	/* As ZEROCOPY where the kernel offers it, until it has copied eight sends of a socket in a row
+	 * all the same. With .tcp_tx_nic also as DEVMEM, where nothing is missing. */
+	GX_TCP_TX_AUTO,
+};
+
 /** enum gx_switch - Zero is the default, as everywhere. */
 enum gx_switch { GX_AUTO, GX_ON, GX_OFF };
 
@@ -295,6 +316,11 @@ struct gx_opts {
 	unsigned tcp_rx, tcp_rx_device;
 	const char *tcp_rx_nic;
 	uint64_t tcp_rx_b;
+	/* -- Link tcp without a copy by the sender -- */
+	/* .tcp_tx: enum gx_tcp_tx. .tcp_tx_nic: the interface, as "eth0", that connections leave by
+	 * whose payload goes from memory of a GPU. Read by gx_open() alone */
+	const char *tcp_tx_nic;
+	uint64_t tcp_tx;
 };
 
 /**
@@ -351,9 +377,10 @@ int gx_mem_reg(struct gx *gx, enum gx_mem_kind kind, int device, void *addr, uin
  *
  * Memory of gx_mem_reg() belongs to the caller again when this returns 0, and nothing of gx touches
  * it any more. So the call waits until each core has let go of it: for the next turn of a core that
- * another thread turns, and for GPU copies that have begun. The calling thread's own cores need no
- * turn. The call does not wait for a peer on this host that has mapped a GPU's memory itself over
- * the local link; such a peer ends what it has begun.
+ * another thread turns, for GPU copies that have begun, and with gx_opts.tcp_tx for bytes that the
+ * kernel still sends. The calling thread's own cores need no turn. The call does not wait for a peer
+ * on this host that has mapped a GPU's memory itself over the local link; such a peer ends what it has
+ * begun.
  * Memory of gx_mem_alloc() is freed when nothing uses it any more, perhaps after the call. If peers
  * may still be writing, that is later: when the last connection that knew of it has closed, or, for
  * GPU memory shared by cudaIpc, when every process that might still write has exited.
@@ -615,8 +642,9 @@ struct gx_op {
 int gx_post(struct gx_ep *ep, const struct gx_op ops[], unsigned n);
 
 /** gx_cancel() - Ask to end the operations of @ep with this .user that gx_post() took. Each
- * completes with -ECANCELED unless it is done first; over link "verbs" when the devices have let go
- * of its memory, at the latest when the peer is lost. [core] Return: how many it found. */
+ * completes with -ECANCELED unless it is done first; over link "verbs", and "tcp" with
+ * gx_opts.tcp_tx, when devices or the kernel have let go of its memory, at the latest when the peer is
+ * lost. [core] Return: how many it found. */
 int gx_cancel(struct gx_ep *ep, uint64_t user);
 
 enum gx_comp_kind {

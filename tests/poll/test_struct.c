@@ -327,7 +327,7 @@ static const struct {
 	_Static_assert(offsetof(struct type, last) + sizeof(((struct type *)0)->last) ==           \
 			       sizeof(struct type),                                                \
 		       "padding at the end of " #type)
-ENDS_WITH(gx_opts, tcp_rx_b);
+ENDS_WITH(gx_opts, tcp_tx);
 ENDS_WITH(gx_connect_opts, user);
 ENDS_WITH(gx_conn_info, pull_over_b);
 ENDS_WITH(gx_region, reserved);

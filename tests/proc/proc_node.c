@@ -267,7 +267,12 @@ bool is_local(const char *port)
 
 bool is_tcp(const char *port)
 {
-	return !strcmp(port, "tcp") || is_uring(port) || is_gpu(port);
+	return !strcmp(port, "tcp") || is_uring(port) || is_gpu(port) || is_zerocopy(port);
+}
+
+bool is_zerocopy(const char *port)
+{
+	return !strcmp(port, "zerocopy");
 }
 
 bool is_uring(const char *port)
@@ -305,6 +310,7 @@ void node_open(struct node *n, const struct node_cfg *cfg)
 	o.local = is_local(cfg->port) ? GX_AUTO : GX_OFF;
 	o.bounce = is_bounce(cfg->port) ? GX_BOUNCE_CUDA : GX_BOUNCE_HOST;
 	o.tcp_rx = is_uring(cfg->port) ? GX_TCP_RX_URING : GX_TCP_RX_COPY;
+	o.tcp_tx = is_zerocopy(cfg->port) ? GX_TCP_TX_ZEROCOPY : GX_TCP_TX_COPY;
 	o.on_conn = node_on_conn;
 	o.arg = n;
 	ret = gx_open(&o, &n->gx);

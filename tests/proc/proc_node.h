@@ -59,7 +59,8 @@ struct node_cfg {
 	const char *port;     /* "local": the local link, over port shm; "tcp": link tcp; "tcp-gpu":
 				 the same with regions on GPU 0, the fake driver's, whose memory
 				 the CPU reaches; "uring", "uring-gpu": those with io_uring as
-				 what receives; "bounce": port shm with its bounce pool on GPU
+				 what receives; "zerocopy": link tcp that sends without a
+				 copy; "bounce": port shm with its bounce pool on GPU
 				 0 */
 	bool server, threads; /* threads: cores run on gx's own */
 	unsigned nr_cores, slots;
@@ -92,6 +93,7 @@ struct node {
 bool is_local(const char *port);
 bool is_tcp(const char *port);
 bool is_uring(const char *port);
+bool is_zerocopy(const char *port);
 bool is_gpu(const char *port);
 bool is_bounce(const char *port);
 /* @op is to receive at @addr, in @block of @len bytes, which must be registered where the bounce

@@ -3,6 +3,7 @@
  * Two endpoints of the tcp link in one thread; see tcp_pair.h.
  */
 #include "tcp/tcp_pair.h"
+#include "kit/common_tcp.h"
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -47,6 +48,10 @@ const struct tcp_sys dribble = {
 
 /* ---- Ends ---- */
 
+unsigned pair_tx;
+const struct zc_sys *pair_zc;
+bool pair_is_tcp;
+
 static void side_open(struct side *s, unsigned nr_socks, const int fds[])
 {
 	struct gx_hello_lane lane = {0};
@@ -61,7 +66,9 @@ static void side_open(struct side *s, unsigned nr_socks, const int fds[])
 	s->gx->opts.gpu_timeout_ns = GPU_TIMEOUT_NS;
 	s->core->gx = s->gx;
 	s->core->comps = calloc(GX_COMPS_MAX, sizeof(*s->core->comps));
+	s->gx->opts.tcp_tx = pair_tx;
 	assert_int_equal(link_tcp_open(s->core, &s->core->tcp), 0);
+	s->core->tcp->zc_sys = pair_zc ? pair_zc : s->core->tcp->zc_sys;
 	s->mem = (struct gx_mem){.gx = s->gx,
 				 .addr = malloc(MEM_B),
 				 .len = MEM_B,
@@ -101,7 +108,10 @@ struct pair *pair_new(unsigned nr_socks)
 	for (unsigned i = 0; i < nr_socks; i++) {
 		int sv[2];
 
-		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv), 0);
+		if (pair_is_tcp)
+			common_tcp_pair(sv);
+		else
+			assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv), 0);
 		fds[0][i] = sv[0];
 		fds[1][i] = sv[1];
 	}
@@ -178,6 +188,7 @@ void side_take(struct side *s)
 void side_turn(struct pair *p, unsigned side)
 {
 	link_tcp_poll(p->side[side].core->tcp, p->now_ns);
+	link_tcp_zc_poll(p->side[side].core->tcp, p->now_ns);
 	side_take(&p->side[side]);
 }
 
@@ -188,6 +199,7 @@ void side_rest(const struct side *s)
 	assert_int_equal(s->e->nr_act, 0);
 	assert_int_equal(s->e->gets_out, 0);
 	assert_int_equal(s->e->nr_held + s->e->nr_fetch + s->e->nr_staged, 0);
+	assert_true(!s->e->zc || !(s->e->zc->nr_out + s->e->zc->nr_late + s->e->zc->nr_done));
 	assert_int_equal(s->e->mid_head - s->e->mid_tail, TCP_MIDS);
 	assert_int_equal(s->core->comps_due, 0);
 	for (unsigned i = 0; i < TCP_SLOTS; i++)
@@ -217,8 +229,10 @@ static void side_close(struct pair *p, struct side *s)
 	struct gx_ep *ep = &s->e->ep;
 
 	ep->ops->ep_fail(ep, -ECONNRESET);
-	for (unsigned i = 0; i < 20; i++) /* blocks come back */
+	for (unsigned i = 0; i < 20; i++) { /* blocks come back, and sends end */
 		link_tcp_poll(s->core->tcp, p->now_ns += GPU_TIMEOUT_NS / 8);
+		link_tcp_zc_poll(s->core->tcp, p->now_ns);
+	}
 	assert_true(atomic_load(&ep->detached));
 	assert_int_equal(s->core->comps_due, 0);
 	ep->ops->ep_free(ep);

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "tcp/tcp.h"
+#include "tcp/tcp_zc.h"
 
 #include <cmocka.h>
 
@@ -69,6 +70,11 @@ void side_rest(const struct side *s); /* nothing is out */
 int side_post(struct pair *p, unsigned side, const struct gx_op *op);
 int side_fault(const struct pair *p, unsigned side);
 
+/* How pairs that are made from now on send (gx_opts.tcp_tx), and the calls for it; NULL: the kernel's.
+ * Set both to 0 again. */
+extern unsigned pair_tx;
+extern const struct zc_sys *pair_zc;
+extern bool pair_is_tcp; /* over TCP of loopback in place of socket pairs */
 
 void push_none(int fd); /* for tables whose sends keep nothing */
 /* Sockets that give and take at most dribble_b bytes a call. */

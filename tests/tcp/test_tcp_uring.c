@@ -105,6 +105,30 @@ static void move__gpu(void **state)
 	}
 }
 
+/* The same sockets send without a copy. Then the error queue has news again and again, which io_uring
+ * sees as well. */
+static void move__without_a_copy(void **state)
+{
+	struct pair *p;
+
+	pair_tx = GX_TCP_TX_ZEROCOPY;
+	pair_is_tcp = true;
+	p = rings_new(2, 3);
+	pair_tx = 0;
+	pair_is_tcp = false;
+	for (unsigned i = 0; i < 20; i++) {
+		move(p, i % 2, sizes[i % GX_ARRAY_SIZE(sizes)], i);
+		move(p, i % 2, (1 << 20) + i, i);
+	}
+	for (unsigned side = 0; side < 2; side++) {
+		const struct gx_stats *st = &p->side[side].core->loop.stats;
+
+		assert_true(gx_stat_get(st, GX_STAT_TCP_ZC_SENDS) > 0);
+		assert_int_equal(side_fault(p, side), 0);
+	}
+	pair_done(p);
+}
+
 static void put__many_small(void **state)
 {
 	struct pair *p = rings_new(3, 3);
@@ -342,6 +366,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(move__sizes),
 		cmocka_unit_test(move__gpu),
+		cmocka_unit_test(move__without_a_copy),
 		cmocka_unit_test(put__many_small),
 		cmocka_unit_test(put__pool_is_empty),
 		cmocka_unit_test(isolation__gpu_stands_still),

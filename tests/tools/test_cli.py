@@ -233,6 +233,9 @@ def usage_gxd(tools):
             (["--mem", "kv=host:1M", "--tcp-rx-gpu", "x"], ["--tcp-rx-gpu"]),
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-rx", "devmem"], ["--tcp-rx devmem", "--tcp-rx-nic", "eth0:8-15"]),
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-rx-nic", "eth0:8-15"], ["--tcp-rx devmem"]),
+            (["--mem", "kv=host:1M", "--tcp-tx", "move"], ["move", "zerocopy"]),
+            (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-tx", "devmem"], ["--tcp-tx devmem", "--tcp-tx-nic", "eth0"]),
+            (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-tx-nic", "eth0"], ["--tcp-tx devmem or auto"]),
             (["--mem", "kv=host:1M", "--bounce", "gpu", "--crc-by", "cpu"], ["CPU cannot check", "--bounce host"]),
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--chunk", "5"], ["chunk"]),
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--quantum", "64K"], ["65536", "65520"]),
@@ -735,6 +738,12 @@ def nic_plan(tools):
 
 
 @case
+def devmem_send_refused(tools):
+    args = ("--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-tx", "devmem", "--tcp-tx-nic")
+    tools.gxd(*args, "nosuch0").must(FAILED, "--tcp-tx-nic", "no interface 'nosuch0'")
+
+
+@case
 def info_receive_modes(tools):
     info = tools.perf("info").must(OK).doc["info"]
     lo, = [n for n in info["nics"] if n["interface"] == "lo"]
@@ -1100,6 +1109,10 @@ def link_is_chosen(tools):
             path = clean_path(tools.perf(command, s.addr, "-s", "4K", "-n", "50", "--link", "tcp", *more))
             expect(path["link"] == "tcp" and path["port"] == "tcp" and "asked for" in path["why"], path)
             expect((path["unpack"], path["bounce"], path["engine"], path["integrity"]) == ("direct", None, None, "none"), path)
+        # The client's sends, then those of the server, which answers gets.
+        for how, command in (("zerocopy", "put"), ("auto", "put"), ("zerocopy", "send"), ("zerocopy", "get")):
+            path = clean_path(tools.perf(command, s.addr, "-s", "256K", "-n", "50", "--link", "tcp", "--tcp-tx", how))
+            expect(path["link"] == "tcp", path)
         tools.gxperf("put", s.addr, "--link", "tcp", "--port", "udp").must(FAILED, "uses no port")
         tools.gxperf("get", s.addr, "--link", "tcp", "--unpack", "host").must(FAILED, "nothing is unpacked")
         tools.gxperf("put", s.addr, "--link", "tcp", "--sockets", "17").must(USAGE, "--sockets")
@@ -1146,6 +1159,11 @@ def link_is_chosen(tools):
         expect(path["link"] == "packet" and "no link local" in path["why"], path)
         tools.gxperf("put", s.addr, "--link", "local").must(FAILED, "the server does not offer it")
         tools.gxperf("put", s.addr, "--require", "local").must(FAILED, "packet")
+    with Server(tools, "--tcp-tx", "zerocopy") as s:
+        expect("tcp tx   without a copy" in s.log(), s.log())
+        clean_path(tools.perf("get", s.addr, "-s", "256K", "-n", "50", "--link", "tcp"))
+        expect(s.stat(tools, "tcp_zc_sends") >= 50, "the server has copied what it sent")
+        expect(s.stat(tools, "tcp_zc_lost") == 0, "sends that never ended")
     with Server(tools, "--link", "tcp") as s:
         expect(clean_path(tools.perf("put", s.addr, *small, "--link", "tcp"))["link"] == "tcp", s.log())
         expect(clean_path(tools.perf("put", s.addr, *small))["link"] == "packet", s.log())

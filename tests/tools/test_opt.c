@@ -269,6 +269,18 @@ static void opt_pull__names(void **state)
 	assert_int_equal(opt_pull("push", &how), -EINVAL);
 }
 
+static void opt_tcp_tx__names(void **state)
+{
+	static const char *const names[] = {"copy", "zerocopy", "devmem", "auto"};
+	uint64_t how;
+
+	for (unsigned i = 0; i < 4; i++) {
+		assert_int_equal(opt_tcp_tx(names[i], &how), 0);
+		assert_int_equal(how, GX_TCP_TX_COPY + i);
+	}
+	assert_int_equal(opt_tcp_tx("uring", &how), -EINVAL);
+}
+
 static void opt_crc_by__names(void **state)
 {
 	enum gx_crc_by who;
@@ -389,6 +401,7 @@ int main(void)
 		cmocka_unit_test(opt_integrity__names_and_numbers),
 		cmocka_unit_test(opt_crc_by__names),
 		cmocka_unit_test(opt_pull__names),
+		cmocka_unit_test(opt_tcp_tx__names),
 		cmocka_unit_test(opt_bounce__host_or_a_gpu),
 		cmocka_unit_test(opt_place__text_goes_both_ways),
 		cmocka_unit_test(opt_ports__several),

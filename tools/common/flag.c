@@ -40,6 +40,8 @@ static const struct flag {
 	{"gx_opts.tcp_rx_b", "--tcp-rx-pool"},
 	{"gx_opts.tcp_rx_device", "--tcp-rx-gpu"},
 	{"gx_opts.tcp_rx_nic", "--tcp-rx-nic"},
+	{"gx_opts.tcp_tx", "--tcp-tx"},
+	{"gx_opts.tcp_tx_nic", "--tcp-tx-nic"},
 	{"gx_opts.unpack", "--unpack"},
 	{"gx_opts.verbs", "--rdma"},
 	{"gx_opts.rails", "--rdma"},

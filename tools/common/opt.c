@@ -363,6 +363,19 @@ int opt_tcp_rx(const char *text, unsigned *out)
 	return -EINVAL;
 }
 
+int opt_tcp_tx(const char *text, uint64_t *out)
+{
+	static const char *const names[] = {"copy", "zerocopy", "devmem", "auto"};
+
+	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (!strcmp(text, names[i])) {
+			*out = i;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
 const char *opt_crc_by_text(enum gx_integrity_mode integrity, unsigned crc_by_copy,
 			    enum gx_mem_kind kind)
 {
@@ -514,6 +527,11 @@ static int gx_value(int key, const char *arg, struct gx_opts *o)
 	case OPT_GX_TCP_RX_NIC: /* gx_open() reads it */
 		o->tcp_rx_nic = arg;
 		return 0;
+	case OPT_GX_TCP_TX:
+		return opt_tcp_tx(arg, &o->tcp_tx);
+	case OPT_GX_TCP_TX_NIC: /* gx_open() reads it */
+		o->tcp_tx_nic = arg;
+		return 0;
 	default:
 		o->huge = GX_OFF;
 		return 0;
@@ -539,9 +557,10 @@ int opt_gx(int key, const char *arg, struct gx_opts *opts, char why[OPT_WHY_MAX]
 		{"tcp-rx-gpu", "a number from 0 to 1023"},
 		{"tcp-rx-pool", "a size such as 64M or 1G"},
 		[OPT_GX_RDMA - OPT_GX_WINDOW] = {"rdma", "one of at most 8 devices"},
+		[OPT_GX_TCP_TX - OPT_GX_WINDOW] = {"tcp-tx", "copy, zerocopy, devmem or auto"},
 	};
 
-	if (key < OPT_GX_WINDOW || key > OPT_GX_RDMA)
+	if (key < OPT_GX_WINDOW || key > OPT_GX_TCP_TX_NIC)
 		return -ENOENT;
 	if (!gx_value(key, arg, opts))
 		return 0;

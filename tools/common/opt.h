@@ -114,6 +114,9 @@ int opt_pull(const char *text, unsigned *out);
 /** opt_tcp_rx() - "copy", "devmem", "uring", as an enum gx_tcp_rx. Return: 0, -EINVAL. */
 int opt_tcp_rx(const char *text, unsigned *out);
 
+/** opt_tcp_tx() - "copy", "zerocopy", "devmem", "auto", as an enum gx_tcp_tx. Return: 0, -EINVAL. */
+int opt_tcp_tx(const char *text, uint64_t *out);
+
 /** enum opt_gx_key - Options of a context that both gxd and gxperf have, as keys of argp. */
 enum opt_gx_key {
 	OPT_GX_WINDOW = 1000,
@@ -135,6 +138,8 @@ enum opt_gx_key {
 	OPT_GX_INSECURE,
 	OPT_GX_NO_HUGE,
 	OPT_GX_RDMA,
+	OPT_GX_TCP_TX,
+	OPT_GX_TCP_TX_NIC,
 };
 
 #define OPT_WHY_MAX   256

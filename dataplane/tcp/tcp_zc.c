@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sends of link tcp without a copy: what goes so, and how; see tcp_zc.h. Runs on the polling core;
+ * open, close and say on the control path.
+ */
+#include "tcp/tcp_zc.h"
+#include "tcp/devmem_tx.h"
+#include "tcp/tcp_tx_dev.h"
+
+#include "gx/log.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ZC_STARVED_NS 1000000000ull /* no room for one send, and none is out */
+
+_Static_assert(!(TCP_OPS & (TCP_OPS - 1)), "an operation's index is a bit field of user");
+_Static_assert(TCP_ZC_DEPTH *TCP_SOCKS_MAX <= UINT16_MAX && TCP_OUTS * TCP_SOCKS_MAX <= UINT16_MAX,
+	       "op->held and op->queued count them");
+
+/* ---- control path ---- */
+
+static int sock_open(struct tcp_ep *e, unsigned i)
+{
+	unsigned how = e->ep.core->gx->opts.tcp_tx;
+	struct zc_cfg cfg = {.sys = e->link->zc_sys,
+			     .fd = e->sock[i].fd,
+			     .depth = TCP_ZC_DEPTH,
+			     .may_copy = true,
+			     .insists = how == GX_TCP_TX_ZEROCOPY};
+	struct tcp_zc_sock *z = &e->zc->sock[i];
+	int ret = zc_tx_open(&cfg, &z->tx);
+
+	if (ret == -ENOMEM)
+		return gx_fail(ret, "no memory for a data socket that sends without a copy");
+	if (ret && how == GX_TCP_TX_ZEROCOPY)
+		return gx_fail(ret,
+			       "gx_opts.tcp_tx zerocopy: the kernel sends from no such socket "
+			       "without a copy (%s): take auto, or copy",
+			       strerror(-ret));
+	if (ret && !i)
+		gx_info("peer %s: what leaves over link tcp is copied: the kernel sends from no "
+			"such socket without a copy (%s)",
+			e->ep.conn->peer_name, strerror(-ret));
+	if (ret)
+		return 0;
+	z->on = e->sock[i].tx_ended = true;
+	return 0;
+}
+
+int tcp_zc_open(struct tcp_ep *e)
+{
+	int ret = 0;
+
+	if (e->ep.core->gx->opts.tcp_tx == GX_TCP_TX_COPY)
+		return 0;
+	e->zc = calloc(1, sizeof(*e->zc));
+	if (!e->zc)
+		return gx_fail(-ENOMEM, "no memory for sockets that send without a copy");
+	e->tx_zc = true;
+	e->zc->may_dev = e->ep.core->gx->tcp_tx;
+	for (unsigned i = 0; !ret && i < e->nr_socks; i++)
+		ret = sock_open(e, i);
+	return ret;
+}
+
+void tcp_zc_close(struct tcp_ep *e)
+{
+	if (!e->zc)
+		return;
+	for (unsigned i = 0; i < TCP_SOCKS_MAX; i++)
+		zc_tx_close(e->zc->sock[i].tx);
+	free(e->zc);
+	e->zc = NULL;
+	e->tx_zc = false;
+}
+
+/* ---- sends ---- */
+
+void tcp_zc_stats(struct tcp_ep *e, struct tcp_zc_sock *z)
+{
+	const struct zc_stat *now = &z->tx->stat;
+	struct gx_stats *st = tcp_stats(e);
+
+	gx_stat_add(st, GX_STAT_TCP_ZC_SENDS, now->sends - z->seen.sends);
+	gx_stat_add(st, GX_STAT_TCP_ZC_BYTES, now->bytes - z->seen.bytes);
+	gx_stat_add(st, GX_STAT_TCP_ZC_COPIED, now->copied - z->seen.copied);
+	gx_stat_add(st, GX_STAT_TCP_ZC_PLAIN, now->plain - z->seen.plain);
+	z->seen = *now;
+}
+
+bool tcp_zc_wants(const struct tcp_ep *e, const struct tcp_sock *s, const struct tcp_out *o,
+		  uint64_t off)
+{
+	const struct tcp_zc_sock *z = tcp_zc_of(e, s);
+	const struct tcp_op *op;
+
+	if (o->op == TCP_NONE)
+		return false;
+	if (off)
+		return z->began;
+	op = &e->ops[o->op];
+	if (op->dev)
+		return true;
+	if (o->len < TCP_ZC_MIN_B || z->tx->is_futile)
+		return false;
+	/* A copy gives the buffer back at once, and others want it. */
+	return !op->gpu || !stage_is_short(op->gpu->stage, e->now_ns);
+}
+
+void tcp_zc_off(const struct tcp_ep *e, struct tcp_sock *s)
+{
+	struct tcp_zc_sock *z = tcp_zc_of(e, s);
+
+	if (!z->tx->is_futile || z->began || zc_tx_held(z->tx) || !tcp_zc_sends(e, s) ||
+	    e->zc->dev_ok || (e->zc->may_dev && !e->zc->dev_asked))
+		return;
+	z->on = false;
+	s->tx_ended = false;
+}
+
+bool tcp_zc_next(struct tcp_ep *e, struct tcp_sock *s)
+{
+	struct tcp_zc_sock *z = tcp_zc_of(e, s);
+	bool began = z->began;
+
+	z->began = false;
+	tcp_zc_off(e, s);
+	return began;
+}
+
+static void zc_list(struct tcp_ep *e)
+{
+	if (e->zc->listed)
+		return;
+	e->zc->listed = true;
+	e->zc->next = e->link->zc_eps;
+	e->link->zc_eps = e;
+}
+
+void tcp_zc_unlist(struct tcp_ep *e)
+{
+	struct tcp_ep **at = &e->link->zc_eps;
+
+	if (!e->zc || !e->zc->listed)
+		return;
+	while (*at != e)
+		at = &(*at)->zc->next;
+	*at = e->zc->next;
+	e->zc->listed = false;
+}
+
+/* ---- memory of GPUs that a NIC reads ---- */
+
+static const struct tcp_tx_bind *bind_of(const struct tcp_op *op)
+{
+	return op->mem ? atomic_load_explicit(&op->mem->tcp_tx, memory_order_acquire) : NULL;
+}
+
+/* All sockets take part, or none, because each may carry a chunk. */
+static int device_ask(struct tcp_ep *e, const struct tcp_tx_bind *b)
+{
+	int ret = 0;
+
+	for (unsigned i = 0; !ret && i < e->nr_socks; i++) {
+		struct tcp_sock *s = &e->sock[i];
+
+		if (!tcp_zc_sends(e, s))
+			return -EOPNOTSUPP;
+		ret = devmem_tx_ask(e->link->zc_sys, s->fd, b->id, b->len);
+		if (ret == -EPROTO)
+			tcp_sock_tx_fail(e, s, ret, "the kernel has sent a byte that is not there");
+	}
+	return ret;
+}
+
+bool tcp_zc_device(struct tcp_ep *e, struct tcp_op *op)
+{
+	const struct tcp_tx_bind *b = bind_of(op);
+	int ret;
+
+	if (!b || op->len < TCP_ZC_MIN_B || op->state != TCP_OP_QUEUED || op->stage.next)
+		return false;
+	if (!e->zc->dev_asked) {
+		ret = device_ask(e, b);
+		e->zc->dev_asked = ret != -EAGAIN && ret != -ENOBUFS && ret != -ENOMEM;
+		e->zc->dev_ok = !ret;
+		if (e->zc->dev_asked)
+			atomic_store_explicit(&e->zc->dev_err, ret, memory_order_relaxed);
+	}
+	if (!e->zc->dev_ok)
+		return false;
+	op->gpu = NULL;
+	op->dev = true;
+	return true;
+}
+
+void tcp_zc_say(struct gx_ep *ep)
+{
+	struct tcp_zc *zc = tcp_of(ep)->zc;
+	int err = zc ? atomic_load_explicit(&zc->dev_err, memory_order_relaxed) : 0;
+
+	if (!err || zc->dev_said)
+		return;
+	zc->dev_said = true;
+	gx_warn("peer %s: payload of GPU memory goes over link tcp by host memory: %s",
+		ep->conn->peer_name,
+		err == -ENODEV	     ? "the connection leaves by another interface than "
+				       "gx_opts.tcp_tx_nic"
+		: err == -EOPNOTSUPP ? "its sockets do not send without a copy"
+				     : strerror(-err));
+}
+
+static ssize_t device_post(const struct tcp_zc_sock *z, const struct tcp_op *op,
+			   const struct iovec *iov, uint64_t user)
+{
+	const struct tcp_tx_bind *b = bind_of(op);
+	struct devmem_tx tx = {.zc = z->tx, .id = b->id, .len = b->len};
+	struct devmem_piece piece = {.off = (uint64_t)((const char *)iov->iov_base - b->base),
+				     .len = (uint32_t)iov->iov_len};
+
+	return devmem_tx_post(&tx, &piece, 1, user);
+}
+
+/* ---- a post ---- */
+
+/* The kernel takes no byte. It may have no room for the number of one send, and no send is out that
+ * could make some. */
+static ssize_t post_none(struct tcp_ep *e, struct tcp_sock *s, struct tcp_zc_sock *z)
+{
+	bool full = z->tx->last == -ENOBUFS || z->tx->last == -ENOMEM;
+
+	if (!full || zc_tx_held(z->tx)) {
+		z->starved_ns = 0;
+		return -EAGAIN;
+	}
+	if (!z->starved_ns)
+		z->starved_ns = e->now_ns;
+	if (e->now_ns - z->starved_ns < ZC_STARVED_NS)
+		return -EAGAIN;
+	tcp_sock_tx_fail(e, s, -ENOBUFS,
+			 "the kernel has no room for one send without a copy: raise "
+			 "net.core.optmem_max, or take gx_opts.tcp_tx copy");
+	return -ENOBUFS;
+}
+
+ssize_t tcp_zc_post(struct tcp_ep *e, struct tcp_sock *s, uint64_t *want)
+{
+	struct tcp_zc_sock *z = tcp_zc_of(e, s);
+	const struct tcp_out *o = &s->out[s->tail % TCP_OUTS];
+	uint32_t off = s->pos - (o->bare ? 0 : TCP_HDR_B);
+	struct iovec iov = {(char *)o->data + off, o->len - off};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+	uint64_t user = o->op + o->chunk * TCP_ZC_CHUNK;
+	ssize_t ret;
+
+	*want = o->len - off;
+	ret = e->ops[o->op].dev ? device_post(z, &e->ops[o->op], &iov, user)
+				: zc_tx_post(z->tx, &msg, user);
+	if (ret < 0 && e->ops[o->op].dev)
+		tcp_sock_tx_fail(e, s, (int)ret, z->tx->why);
+	if (ret < 0)
+		return ret;
+	if (!ret)
+		return post_none(e, s, z);
+	if ((uint64_t)ret == *want)
+		zc_tx_name(z->tx, user + TCP_ZC_LAST);
+	z->began = true;
+	z->starved_ns = 0;
+	e->ops[o->op].held++;
+	e->zc->nr_out++;
+	zc_list(e);
+	tcp_zc_stats(e, z);
+	return ret;
+}
+
+/* ---- early ends ---- */
+
+bool tcp_zc_keep(struct tcp_ep *e, uint32_t i)
+{
+	struct tcp_op *op = &e->ops[i];
+
+	if (op->gpu) /* the kernel reads buffers of ours */
+		return false;
+	op->late = true;
+	if (!e->zc->nr_late++)
+		e->zc->late_ns = e->link->core->now_ns;
+	return true;
+}
+
+void tcp_zc_end(struct tcp_ep *e)
+{
+	e->zc->end_ns = e->link->core->now_ns;
+}
