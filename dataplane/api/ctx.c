@@ -11,6 +11,7 @@
 #include "tcp/tcp_dev.h"
 #include "tcp/tcp_tx_dev.h"
 #include "tcp/tcp_zc.h"
+#include "tcp/tcp_zcrx.h"
 #include "verbs/verbs.h"
 
 #include "gx/log.h"
@@ -29,6 +30,11 @@ uint64_t ctx_host_delay_ns;
 
 static int opts_check_tcp(const struct gx_opts *o)
 {
+	static const char *const nics[] = {[GX_TCP_RX_DEVMEM] = "devmem",
+					   [GX_TCP_RX_ZCRX] = "zcrx",
+					   [GX_TCP_RX_ZCRX_GPU] = "zcrx-gpu"};
+	const char *mode;
+
 	if (o->tcp_tx > GX_TCP_TX_AUTO)
 		return gx_fail(-EINVAL, "gx_opts.tcp_tx %llu is not known: take a GX_TCP_TX_ value",
 			       (unsigned long long)o->tcp_tx);
@@ -39,16 +45,20 @@ static int opts_check_tcp(const struct gx_opts *o)
 	if (o->tcp_tx == GX_TCP_TX_DEVMEM && !o->tcp_tx_nic)
 		return gx_fail(-EINVAL, "gx_opts.tcp_tx devmem needs the interface that "
 					"connections leave by: set gx_opts.tcp_tx_nic, as eth0");
-	if (o->tcp_rx > GX_TCP_RX_URING)
+	if (o->tcp_rx > GX_TCP_RX_ZCRX_GPU)
 		return gx_fail(-EINVAL, "gx_opts.tcp_rx %u is not known: take a GX_TCP_RX_ value",
 			       o->tcp_rx);
-	if (o->tcp_rx != GX_TCP_RX_DEVMEM && o->tcp_rx_nic)
+	mode = nics[o->tcp_rx];
+	if (!mode && o->tcp_rx_nic)
+		return gx_fail(
+			-EINVAL,
+			"gx_opts.tcp_rx_nic '%.64s' goes with gx_opts.tcp_rx devmem, zcrx and zcrx-gpu",
+			o->tcp_rx_nic);
+	if (mode && !o->tcp_rx_nic)
 		return gx_fail(-EINVAL,
-			       "gx_opts.tcp_rx_nic '%.64s' goes with gx_opts.tcp_rx devmem alone",
-			       o->tcp_rx_nic);
-	if (o->tcp_rx == GX_TCP_RX_DEVMEM && !o->tcp_rx_nic)
-		return gx_fail(-EINVAL, "gx_opts.tcp_rx devmem needs an interface and its queues: "
-					"set gx_opts.tcp_rx_nic, as eth0:8-15");
+			       "gx_opts.tcp_rx %s needs an interface and its queues: set "
+			       "gx_opts.tcp_rx_nic, as eth0:8-15",
+			       mode);
 	return 0;
 }
 
@@ -227,14 +237,30 @@ static int tcp_dev_start(struct gx *gx)
 				  .nr_cores = gx->nr_cores};
 	int ret = 0;
 
-	if (gx->opts.tcp_rx == GX_TCP_RX_DEVMEM) {
+	if (gx->opts.tcp_rx == GX_TCP_RX_ZCRX_GPU)
+		cfg.ring = &io_ring_sys_kernel;
+	if (gx->opts.tcp_rx == GX_TCP_RX_DEVMEM || cfg.ring) {
 		ret = gx_gpu_open(gx, device);
 		cfg.gpu = ret ? NULL : gx->gpu[device];
 		if (!ret)
 			ret = tcp_dev_open(&cfg, &gx->tcp_dev);
 	}
+	for (unsigned i = 0; gx->tcp_dev && i < gx->nr_cores; i++)
+		tcp_dev_lend(gx->tcp_dev, i, gx->core[i]->tcp);
 	gx->opts.tcp_rx_nic = NULL; /* belongs to the caller */
 	return ret;
+}
+
+/* The NIC of zero-copy receive. Each core's link takes its queue. */
+static int tcp_zcrx_start(struct gx *gx)
+{
+	struct tcp_zcrx_cfg cfg = {.nic = &nic_sys_linux,
+				   .ring = &io_ring_sys_kernel,
+				   .where = gx->opts.tcp_rx_nic,
+				   .area_b = gx->opts.tcp_rx_b,
+				   .nr_cores = gx->nr_cores};
+
+	return gx->opts.tcp_rx == GX_TCP_RX_ZCRX ? tcp_zcrx_open(&cfg, &gx->tcp_zcrx) : 0;
 }
 
 /* The NIC that sends memory of GPUs. Before any GPU's memory is there. */
@@ -423,6 +449,9 @@ static int ctx_open(struct gx *gx)
 	ret = gx_uring_open(GX_URING_AUTO, &gx->uring);
 	if (ret)
 		return gx_fail(ret, "control thread: %s", strerror(-ret));
+	ret = tcp_zcrx_start(gx);
+	if (ret)
+		return ret;
 	for (unsigned i = 0; i < gx->nr_cores; i++) {
 		ret = core_open(gx, i);
 		if (ret)
@@ -526,6 +555,7 @@ GX_EXPORT void gx_close(struct gx *gx)
 		core_close(gx->core[i]);
 	mem_reap(gx, true);
 	tcp_dev_close(gx->tcp_dev);
+	tcp_zcrx_close(gx->tcp_zcrx);
 	tcp_tx_dev_close(gx->tcp_tx);
 	verbs_rails_close(gx->verbs);
 	local_peers_close(gx);

@@ -8,6 +8,7 @@
 #include "tcp/tcp.h"
 #include "tcp/tcp_dev.h"
 #include "tcp/tcp_tx_dev.h"
+#include "tcp/tcp_zcrx.h"
 #include "verbs/verbs.h"
 #include "packet/pkt.h"
 
@@ -121,9 +122,12 @@ static void say_tcp(struct gx *gx, char *buf, size_t room, size_t *at)
 		tcp_tx_dev_text(gx->tcp_tx, text, sizeof(text));
 		say(buf, room, at, "tcp tx   %s\n", text);
 	}
-	if (!gx->tcp_dev)
+	if (!gx->tcp_zcrx && !gx->tcp_dev)
 		return;
-	tcp_dev_text(gx->tcp_dev, text, sizeof(text));
+	if (gx->tcp_zcrx)
+		tcp_zcrx_text(gx->tcp_zcrx, text, sizeof(text));
+	else
+		tcp_dev_text(gx->tcp_dev, text, sizeof(text));
 	say(buf, room, at, "tcp rx   %s\n", text);
 }
 

@@ -39,6 +39,7 @@ struct tcp_conn;
 struct tcp_dev;
 struct tcp_tx_bind;
 struct tcp_tx_dev;
+struct tcp_zcrx;
 struct link_verbs;
 struct verbs_conn;
 struct verbs_rails;
@@ -239,6 +240,8 @@ struct gx {
 	struct tcp_dev *tcp_dev;   /* device memory for data sockets of link tcp; NULL: none. ctl */
 	void *pool_page;	   /* first page of the pool: other GPUs must reach it */
 	struct gx_uring *uring;
+	/* Queues of a NIC that io_uring receives by; NULL: none. ctl */
+	struct tcp_zcrx *tcp_zcrx;
 	struct gx_gpu *host; /* CPU backend */
 	struct gx_gpu
 		*gpu[GX_GPUS_MAX]; /* CUDA, by ordinal, opened when first needed; owner: ctl */

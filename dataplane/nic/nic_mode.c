@@ -276,7 +276,7 @@ static bool mode_lacks_card(const struct nic_facts *f, struct gx_nic_mode *m)
 }
 
 /* What a set-up does. Only a bind shows the driver's answer, so nothing is YES before one. */
-static void mode_lacks_set_up(const struct nic_facts *f, struct gx_nic_mode *m)
+static void mode_lacks_set_up(const struct nic_facts *f, struct gx_nic_mode *m, const char *bind_by)
 {
 	static const char *const split[] = {[NIC_SPLIT_NOT_ASKED] = ", header split was not asked",
 					    [NIC_SPLIT_REFUSED] = "",
@@ -294,7 +294,7 @@ static void mode_lacks_set_up(const struct nic_facts *f, struct gx_nic_mode *m)
 	if (!why[0] && f->bind_err == -EPERM)
 		cure = "be root, or have CAP_NET_ADMIN";
 	else if (!why[0])
-		cure = "bind a dma-buf: gx_nic_step() has the steps";
+		cure = bind_by;
 	mode_lack(m, GX_NIC_LATER, cure, "%s%s%s", why[0] ? why + 2 : "", why[0] ? "; " : "", bind);
 }
 
@@ -307,7 +307,7 @@ static void mode_devmem(const struct nic_facts *f, struct gx_nic_mode *m)
 {
 	snprintf(m->name, sizeof(m->name), "devmem");
 	if (!mode_lacks_kernel(f, m) && !mode_lacks_card(f, m))
-		mode_lacks_set_up(f, m);
+		mode_lacks_set_up(f, m, "bind a dma-buf: gx_nic_step() has the steps");
 }
 
 /* The driver's side is that of devmem; of the kernel's, io_uring is another part. */
@@ -321,7 +321,8 @@ static void mode_zcrx(const struct nic_facts *f, struct gx_nic_mode *m)
 		mode_lack(m, GX_NIC_NO, "allow io_uring: sysctl kernel.io_uring_disabled=0",
 			  "this process gets no ring of io_uring: %s", strerror(-f->zcrx));
 	else if (!mode_lacks_kernel(f, m) && !mode_lacks_card(f, m))
-		mode_lacks_set_up(f, m);
+		mode_lacks_set_up(f, m,
+				  "bind queues: gx_opts.tcp_rx zcrx does, and says the answer");
 }
 
 int nic_mode(const struct nic_facts *f, unsigned index, struct gx_nic_mode *out)

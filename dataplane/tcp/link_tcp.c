@@ -192,8 +192,8 @@ static void ep_ask_bare(struct tcp_ep *e)
 		gx_warn("peer %s: what comes over link tcp is copied (gx_opts.tcp_rx copy): %s",
 			c->peer_name, why);
 	else
-		gx_info("peer %s: payload over link tcp comes into memory of cuda:%d by devmem",
-			c->peer_name, tcp_dev_device(dev));
+		gx_info("peer %s: payload over link tcp comes into memory of cuda:%d", c->peer_name,
+			tcp_dev_device(dev));
 	e->rx_bare = !why;
 	e->rx_device = why ? 0 : (unsigned)tcp_dev_device(dev);
 	c->tcp->bare = e->rx_bare;

@@ -315,6 +315,7 @@ struct link_tcp {
 	struct tcp_ep *zc_eps;		   /* list: the kernel has sends of theirs */
 	struct uring_rx *uring;		   /* ctl, before the first socket; NULL: by recv() */
 	void *uring_pool;		   /* ctl: its buffers, of the arena; NULL: a test's */
+	uint64_t uring_pool_b;		   /* ctl */
 	struct tcp_feed *kept;		   /* ctl: feeds whose fragments a GPU may still read */
 	unsigned nr_gpus;		   /* ctl */
 	struct tcp_gpu *gpu[GX_GPUS_MAX];  /* ctl: by device; NULL: not open */
@@ -536,16 +537,19 @@ void tcp_feeds_end(struct link_tcp *l);
 
 /* -- tcp_uring.c: sockets that io_uring receives from -- */
 
-/** tcp_uring_want() - Control path: a ring for @l, if gx_opts.tcp_rx asks for it. Return: 0, -errno
- * with gx_error(): the kernel has none for this process. */
+/** tcp_uring_want() - Control path: a ring for @l, if gx_opts.tcp_rx asks for it, with buffers or
+ * with a NIC's queue (tcp_zcrx.h). Return: 0, -errno with gx_error(): the kernel has none for this
+ * process. */
 int tcp_uring_want(struct link_tcp *l);
 /** tcp_uring_open() - A ring with TCP_POOL_B bytes at @pool. Return: 0, -errno with @why. */
 int tcp_uring_open(struct link_tcp *l, void *pool, char why[TCP_WHY_B]);
 /** tcp_uring_close() - Control path: no GPU copies any more. */
 void tcp_uring_close(struct link_tcp *l);
-/** tcp_uring_give() - Control path: the sockets of @e without a feed are the ring's, if there is one.
- * Return: 0, -ENOMEM. */
+/** tcp_uring_give() - Control path: the sockets of @e without a feed are the ring's, if there is one
+ * and it can have them. Return: 0, -ENOMEM. */
 int tcp_uring_give(struct tcp_ep *e);
+/** tcp_uring_bare() - Control path: a feed of the ring, which brings payload alone; NULL: no memory. */
+struct tcp_feed *tcp_uring_bare(const struct link_tcp *l);
 bool tcp_uring_turn(struct link_tcp *l);	  /* once a turn, if there is a ring */
 bool tcp_uring_is_busy(const struct link_tcp *l); /* sockets come or go */
 

@@ -5,16 +5,13 @@
  */
 #include "tcp/tcp_dev.h"
 #include "core/core.h"
-
-#include "gx/log.h"
+#include "tcp/tcp.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #define DEV_POOL_MAX_B (4ull << 30)
@@ -27,79 +24,32 @@ struct dev_sock {
 	int place; /* of the rule; < 0: there is none */
 };
 
+/* By io_uring: what a core has. */
+struct dev_area {
+	void *at;	       /* memory of the GPU */
+	struct uring_rx *ring; /* NULL: none, or lent to the link */
+	const struct link_tcp *link;
+};
+
 struct tcp_dev {
-	const struct nic_sys *nic;
+	struct tcp_nic nic;
 	const struct devmem_sys *sys;
+	const struct io_ring_sys *ring; /* payload comes by io_uring; NULL: by devmem */
 	struct gx_arena *arena;
 	struct gx_gpu *gpu;
-	char name[NIC_NAME_MAX];
-	struct nic_range range;
 	uint32_t queue; /* of the next rule */
 	void *pool;	/* memory of gpu */
 	uint64_t pool_b;
 	struct nic_bind *bind;
 	char *lin; /* TCP_DEV_SOCKS times TCP_DEV_LIN_B */
 	unsigned nr_promised, nr_used, nr_cores;
-	int rule_err; /* why a rule could not be set, when it was last said */
 	struct devmem_pool *part[GX_CORES_MAX]; /* what each core counts */
+	struct dev_area area[GX_CORES_MAX];
+	uint64_t area_b;
 	struct dev_sock sock[TCP_DEV_SOCKS];
 };
 
 /* ---- opening ---- */
-
-static int where_take(struct tcp_dev *d, const char *where)
-{
-	const char *colon = where ? strrchr(where, ':') : NULL;
-	char rest;
-
-	if (!colon || colon == where || colon - where >= NIC_NAME_MAX ||
-	    sscanf(colon + 1, "%" SCNu32 "-%" SCNu32 "%c", &d->range.first, &d->range.last,
-		   &rest) != 2)
-		return gx_fail(-EINVAL,
-			       "gx_opts.tcp_rx_nic '%.64s': say interface and queues, as eth0:8-15",
-			       where ? where : "");
-	memcpy(d->name, where, (size_t)(colon - where));
-	d->queue = d->range.first;
-	return 0;
-}
-
-/* Are all steps done that the operator takes? gx itself sets the rules and binds. */
-static int plan_check(const struct nic_facts *f, const struct nic_range *r)
-{
-	struct gx_nic_step s = {0};
-	int ret = nic_range_check(f, r);
-
-	if (ret)
-		return ret;
-	for (unsigned i = 0; !nic_step(f, r, i, &s); i++) {
-		if (s.can == GX_NIC_NO)
-			return gx_fail(-EOPNOTSUPP, "%s: %s: %s. Cure: %s", f->name, s.name,
-				       s.answer, s.cure);
-		if (s.can == GX_NIC_LATER && s.command[0])
-			return gx_fail(-EOPNOTSUPP,
-				       "%s (driver %s): %s: %s. Cure: %s; gx_nic_step() tells all "
-				       "steps",
-				       f->name, f->driver[0] ? f->driver : "none", s.name, s.answer,
-				       s.command);
-	}
-	return 0;
-}
-
-static int dev_look(struct tcp_dev *d)
-{
-	struct nic_facts *f = calloc(1, sizeof(*f));
-	int ret;
-
-	if (!f)
-		return gx_fail(-ENOMEM, "no memory to look at %s", d->name);
-	ret = nic_look(d->nic, d->name, f);
-	if (ret)
-		gx_fail(ret, "this host has no interface '%s'", d->name);
-	else
-		ret = plan_check(f, &d->range);
-	free(f);
-	return ret;
-}
 
 static int gpu_check(const struct gx_gpu *gpu)
 {
@@ -118,23 +68,33 @@ static int gpu_check(const struct gx_gpu *gpu)
 	return 0;
 }
 
+/* Memory of the GPU, in *@at from then on, also if there is no dma-buf of it. */
+static int dev_alloc(struct tcp_dev *d, uint64_t len, void **at, int *fd)
+{
+	int ret = d->gpu->mem->alloc(d->gpu, len, at);
+
+	if (ret)
+		return gx_fail(ret, "%s: no %" PRIu64 " MiB for gx_opts.tcp_rx_b: %s", d->gpu->name,
+			       len >> 20, gx_gpu_why());
+	ret = d->gpu->share->dmabuf(d->gpu, *at, len, fd);
+	return ret ? gx_fail(ret, "no dma-buf of the pool: %s. gx_opts.tcp_rx copy needs none",
+			     gx_gpu_why())
+		   : 0;
+}
+
 /* The kernel holds the dma-buf from the binding on, so the descriptor is not kept. */
 static int dev_bind(struct tcp_dev *d)
 {
 	uint32_t queues[NIC_QUEUES_MAX];
 	unsigned nr = 0;
-	int fd, ret = d->gpu->mem->alloc(d->gpu, d->pool_b, &d->pool);
+	int fd, ret = dev_alloc(d, d->pool_b, &d->pool, &fd);
 
 	if (ret)
-		return gx_fail(ret, "%s: no %" PRIu64 " MiB for gx_opts.tcp_rx_b: %s", d->gpu->name,
-			       d->pool_b >> 20, gx_gpu_why());
-	ret = d->gpu->share->dmabuf(d->gpu, d->pool, d->pool_b, &fd);
-	if (ret)
-		return gx_fail(ret, "no dma-buf of the pool: %s. gx_opts.tcp_rx copy needs none",
-			       gx_gpu_why());
-	for (uint32_t q = d->range.first; q <= d->range.last; q++)
+		return ret;
+	d->queue = d->nic.range.first;
+	for (uint32_t q = d->nic.range.first; q <= d->nic.range.last; q++)
 		queues[nr++] = q;
-	ret = nic_bind_rx(d->nic, d->name, queues, nr, fd, &d->bind);
+	ret = nic_bind_rx(d->nic.sys, d->nic.name, queues, nr, fd, &d->bind);
 	close(fd);
 	return ret;
 }
@@ -155,6 +115,28 @@ static int dev_parts(struct tcp_dev *d)
 		   : 0;
 }
 
+/* A queue for each core, with an area of its own. */
+static int dev_rings(struct tcp_dev *d)
+{
+	int ret = tcp_nic_queues(&d->nic, d->nr_cores, "zcrx-gpu");
+
+	d->area_b = d->pool_b / d->nr_cores / GX_HUGE_PAGE * GX_HUGE_PAGE;
+	if (!ret && !d->area_b)
+		ret = gx_fail(-EINVAL, "gx_opts.tcp_rx_b: 2M for each of %u cores at least",
+			      d->nr_cores);
+	for (unsigned i = 0; !ret && i < d->nr_cores; i++) {
+		struct tcp_zcrx_area a = {.len = d->area_b};
+
+		ret = dev_alloc(d, a.len, &d->area[i].at, &a.dmabuf_fd);
+		if (ret)
+			break;
+		a.at = d->area[i].at;
+		ret = tcp_zcrx_ring(&d->nic, d->ring, d->nic.range.first + i, &a, &d->area[i].ring);
+		close(a.dmabuf_fd);
+	}
+	return ret;
+}
+
 int tcp_dev_open(const struct tcp_dev_cfg *cfg, struct tcp_dev **out)
 {
 	struct tcp_dev *d = calloc(1, sizeof(*d));
@@ -162,13 +144,13 @@ int tcp_dev_open(const struct tcp_dev_cfg *cfg, struct tcp_dev **out)
 
 	if (!d)
 		return gx_fail(-ENOMEM, "no memory for gx_opts.tcp_rx devmem");
-	d->nic = cfg->nic;
 	d->sys = cfg->sys;
+	d->ring = cfg->ring;
 	d->arena = cfg->arena;
 	d->gpu = cfg->gpu;
 	d->nr_cores = cfg->nr_cores;
 	d->pool_b = cfg->pool_b;
-	ret = where_take(d, cfg->where);
+	ret = tcp_nic_where(&d->nic, cfg->nic, cfg->where);
 	if (!ret &&
 	    (d->pool_b < GX_HUGE_PAGE || d->pool_b > DEV_POOL_MAX_B || d->pool_b % GX_HUGE_PAGE))
 		ret = gx_fail(-EINVAL,
@@ -177,10 +159,10 @@ int tcp_dev_open(const struct tcp_dev_cfg *cfg, struct tcp_dev **out)
 	if (!ret)
 		ret = gpu_check(d->gpu);
 	if (!ret)
-		ret = dev_look(d);
+		ret = tcp_nic_look(&d->nic, d->ring ? "io_uring-zcrx" : "devmem");
 	if (!ret)
-		ret = dev_bind(d);
-	if (!ret)
+		ret = d->ring ? dev_rings(d) : dev_bind(d);
+	if (!ret && !d->ring)
 		ret = dev_parts(d);
 	if (ret) {
 		tcp_dev_close(d);
@@ -190,10 +172,21 @@ int tcp_dev_open(const struct tcp_dev_cfg *cfg, struct tcp_dev **out)
 	return 0;
 }
 
+/* The kernel ends a ring late, and holds the dma-buf until then: the NIC writes into nobody's memory. */
+static void rings_close(struct tcp_dev *d)
+{
+	for (unsigned i = 0; i < d->nr_cores; i++) {
+		uring_rx_close(d->area[i].ring);
+		if (d->area[i].at)
+			d->gpu->mem->free(d->gpu, d->area[i].at, d->area_b);
+	}
+}
+
 void tcp_dev_close(struct tcp_dev *d)
 {
 	if (!d)
 		return;
+	rings_close(d);
 	for (unsigned i = 0; i < d->nr_cores; i++)
 		devmem_pool_close(d->part[i]);
 	nic_unbind(d->bind); /* first: the NIC writes there until then */
@@ -202,6 +195,15 @@ void tcp_dev_close(struct tcp_dev *d)
 	if (d->lin)
 		gx_arena_unmap(d->arena, d->lin, (size_t)TCP_DEV_SOCKS * TCP_DEV_LIN_B);
 	free(d);
+}
+
+void tcp_dev_lend(struct tcp_dev *d, unsigned core, struct link_tcp *l)
+{
+	if (!d->ring)
+		return;
+	l->uring = d->area[core].ring;
+	d->area[core].ring = NULL;
+	d->area[core].link = l;
 }
 
 int tcp_dev_device(const struct tcp_dev *d)
@@ -224,56 +226,19 @@ void tcp_dev_unpromise(struct tcp_dev *d, unsigned n)
 	d->nr_promised -= n;
 }
 
-/* The IPv4 address and port of @a, which may be mapped into IPv6. */
-static bool addr_v4(const struct sockaddr_storage *a, uint32_t *ip, uint16_t *port)
+/* A rule to a queue of the pool: by devmem to each in turn. Without one the socket works then, and
+ * costs a copy by the kernel. By io_uring to the core's, and nothing else brings its bytes. */
+static int rule_add(struct tcp_dev *d, unsigned core, int fd)
 {
-	const struct sockaddr_in6 *a6 = (const struct sockaddr_in6 *)a;
-	const struct sockaddr_in *a4 = (const struct sockaddr_in *)a;
+	uint32_t queue = d->ring ? d->nic.range.first + core : d->queue;
+	int place = tcp_nic_rule(&d->nic, fd, queue);
 
-	if (a->ss_family == AF_INET) {
-		*ip = a4->sin_addr.s_addr;
-		*port = a4->sin_port;
-		return true;
-	}
-	if (a->ss_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&a6->sin6_addr))
-		return false;
-	memcpy(ip, &a6->sin6_addr.s6_addr[12], sizeof(*ip));
-	*port = a6->sin6_port;
-	return true;
-}
-
-/* Have the packets of @fd come to a queue of the pool. Return: place of the rule, -errno. */
-static int rule_add(struct tcp_dev *d, int fd)
-{
-	struct sockaddr_storage from, to;
-	socklen_t from_len = sizeof(from), to_len = sizeof(to);
-	struct nic_flow flow;
-	int ret;
-
-	if (getpeername(fd, (struct sockaddr *)&from, &from_len) ||
-	    getsockname(fd, (struct sockaddr *)&to, &to_len))
-		return -errno;
-	if (!addr_v4(&from, &flow.src_ip, &flow.src_port) ||
-	    !addr_v4(&to, &flow.dst_ip, &flow.dst_port))
-		return -EAFNOSUPPORT;
-	ret = nic_rule_add(d->nic, d->name, &flow, d->queue);
-	if (ret >= 0)
-		d->queue = d->queue < d->range.last ? d->queue + 1 : d->range.first;
-	return ret;
-}
-
-/* Such a socket works, and costs a copy by the kernel. */
-static void rule_warn(struct tcp_dev *d, int err)
-{
-	if (err == d->rule_err)
-		return;
-	d->rule_err = err;
-	gx_warn("%s: no flow rule for a data socket of link tcp: %s%s. Its payload comes by the "
-		"kernel's memory, at the cost of a copy",
-		d->name, strerror(-err),
-		err == -EAFNOSUPPORT ? " (gx sets rules for IPv4 alone)"
-		: err == -ENOSPC     ? ": remove rules of others (ethtool -n), or use fewer sockets"
-				     : ": see gx_nic_step()");
+	if (place >= 0)
+		d->queue = d->queue < d->nic.range.last ? d->queue + 1 : d->nic.range.first;
+	else if (!d->ring)
+		tcp_nic_warn(&d->nic, place,
+			     "Its payload comes by the kernel's memory, at the cost of a copy");
+	return place;
 }
 
 static void sock_gone(struct tcp_feed *f)
@@ -281,30 +246,55 @@ static void sock_gone(struct tcp_feed *f)
 	struct dev_sock *s = f->owner;
 	struct tcp_dev *d = s->dev;
 
-	if (s->place >= 0)
-		nic_rule_del(d->nic, d->name, (uint32_t)s->place);
+	tcp_nic_unrule(&d->nic, s->place);
 	s->used = false;
 	d->nr_used--;
 }
 
-int tcp_dev_feed(struct tcp_dev *d, unsigned core, int fd, struct tcp_feed **out)
+static int feed_open(struct tcp_dev *d, unsigned core, unsigned i, int fd, struct tcp_feed **out)
 {
 	struct devmem_cfg cfg = {
 		.sys = d->sys, .fd = fd, .lin_b = TCP_DEV_LIN_B, .depth = DEV_DEPTH};
+
+	if (d->ring) {
+		*out = tcp_uring_bare(d->area[core].link);
+		return *out ? 0 : -ENOMEM;
+	}
+	cfg.lin = d->lin + (size_t)i * TCP_DEV_LIN_B;
+	return devmem_feed_open(&cfg, d->part[core], out);
+}
+
+/* By io_uring: bytes that do not come by the core's queue end the socket. */
+static int ring_refuse(const struct tcp_dev *d, int fd, int err)
+{
+	return gx_fail(err,
+		       "gx_opts.tcp_rx zcrx-gpu: no flow rule of %s leads a data socket to its "
+		       "queue: %s. Cure: gx_nic_step() tells what is missing, and gx_opts.tcp_rx "
+		       "devmem needs no rule",
+		       d->nic.name,
+		       tcp_nic_is_own(fd) ? "the peer has this host's address, and its packets "
+					    "pass no NIC"
+					  : strerror(-err));
+}
+
+int tcp_dev_feed(struct tcp_dev *d, unsigned core, int fd, struct tcp_feed **out)
+{
 	unsigned i = 0;
-	int ret;
+	int place, ret;
 
 	while (i < TCP_DEV_SOCKS && d->sock[i].used)
 		i++;
 	if (i == TCP_DEV_SOCKS)
 		return gx_fail(-ENOMEM, "no room for a data socket with device memory");
-	cfg.lin = d->lin + (size_t)i * TCP_DEV_LIN_B;
-	ret = devmem_feed_open(&cfg, d->part[core], out);
-	if (ret)
+	place = d->ring && tcp_nic_is_own(fd) ? -EADDRNOTAVAIL : rule_add(d, core, fd);
+	if (d->ring && place < 0)
+		return ring_refuse(d, fd, place);
+	ret = feed_open(d, core, i, fd, out);
+	if (ret) {
+		tcp_nic_unrule(&d->nic, place);
 		return gx_fail(ret, "no memory for a data socket with device memory");
-	d->sock[i] = (struct dev_sock){.dev = d, .used = true, .place = rule_add(d, fd)};
-	if (d->sock[i].place < 0)
-		rule_warn(d, d->sock[i].place);
+	}
+	d->sock[i] = (struct dev_sock){.dev = d, .used = true, .place = place};
 	d->nr_promised--;
 	d->nr_used++;
 	(*out)->owner = &d->sock[i];
@@ -314,14 +304,15 @@ int tcp_dev_feed(struct tcp_dev *d, unsigned core, int fd, struct tcp_feed **out
 
 void tcp_dev_report(struct tcp_dev *d)
 {
-	for (unsigned i = 0; i < d->nr_cores; i++)
+	for (unsigned i = 0; !d->ring && i < d->nr_cores; i++)
 		devmem_pool_report(d->part[i]);
 }
 
 void tcp_dev_text(const struct tcp_dev *d, char *buf, size_t room)
 {
 	snprintf(buf, room,
-		 "devmem: %s queues %u-%u, pool of %" PRIu64 " MiB on cuda:%d; UNTRIED on "
+		 "%s: %s queues %u-%u, pool of %" PRIu64 " MiB on cuda:%d; UNTRIED on "
 		 "hardware",
-		 d->name, d->range.first, d->range.last, d->pool_b >> 20, d->gpu->device);
+		 d->ring ? "io_uring zero-copy, a queue for each core" : "devmem", d->nic.name,
+		 d->nic.range.first, d->nic.range.last, d->pool_b >> 20, d->gpu->device);
 }

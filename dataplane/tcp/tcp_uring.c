@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * io_uring (uring_rx.h) as a source for data sockets of the tcp link: a core has one ring, and one
- * pool that its GPUs read. A core with silent sockets makes no system call. A program asks for it by
+ * pool that its GPUs read: buffers that the kernel copies into, or the area of a NIC's queue
+ * (tcp_zcrx.h). A core with silent sockets makes no system call. A program asks for it by
  * gx_opts.tcp_rx. open, give and close are control path; everything else runs on the
  * polling core, from a socket's first turn on.
  */
 #include "tcp/tcp.h"
+#include "tcp/tcp_zcrx.h"
 #include "tcp/uring_rx.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 
 _Static_assert(TCP_WHY_B == IO_RING_WHY_B, "the ring writes it");
@@ -17,9 +20,15 @@ _Static_assert(TCP_POOL_B % GX_HUGE_PAGE == 0, "whole pages");
 struct uring_feed {
 	struct tcp_feed feed;
 	struct uring_rx *rx;
-	uint32_t sock; /* URING_NONE: not yet */
-	uint32_t held; /* references to fragments */
-	bool is_over;  /* nothing more is pulled */
+	const struct link_tcp *link;
+	int rule;	      /* ctl: place of its flow rule; < 0: none */
+	uint32_t sock;	      /* URING_NONE: not yet */
+	uint32_t held;	      /* references to fragments */
+	bool is_over;	      /* nothing more is pulled */
+	uint64_t patience_ns; /* frozen: for memory of a pool that is whole; 0: no end of it */
+	uint64_t dry_ns;      /* how long it has waited for that */
+	uint64_t looked_ns;
+	uint64_t frags; /* that the ring had brought then */
 };
 
 static struct uring_feed *feed_of(const struct tcp_feed *f)
@@ -42,6 +51,23 @@ static int feed_begin(struct uring_feed *u)
 	return 0;
 }
 
+/* All memory has gone back, and the kernel has none for any socket all the same: pages of a NIC's
+ * area are taken back when the NIC wants some, and these packets come another way. A pause of the
+ * core is no wait. */
+static bool feed_starves(struct uring_feed *u)
+{
+	uint64_t now_ns = u->link->core->now_ns, past_ns = now_ns - u->looked_ns;
+
+	u->looked_ns = now_ns;
+	if (gx_likely(!u->feed.is_short || !uring_rx_is_whole(u->rx) ||
+		      u->frags != u->rx->stat.frags))
+		u->dry_ns = 0;
+	else
+		u->dry_ns += GX_MIN(past_ns, u->patience_ns / 4);
+	u->frags = u->rx->stat.frags;
+	return u->patience_ns && u->dry_ns >= u->patience_ns;
+}
+
 static int feed_pull(struct tcp_feed *f, uint64_t want_b, struct tcp_frag frags[], unsigned n)
 {
 	struct uring_frag got[TCP_FEED_FRAGS];
@@ -56,10 +82,18 @@ static int feed_pull(struct tcp_feed *f, uint64_t want_b, struct tcp_frag frags[
 		return ret == -ECONNRESET ? -ESHUTDOWN : ret;
 	}
 	for (int i = 0; i < ret; i++)
-		frags[i] = (struct tcp_frag){
-			.src = got[i].src, .len = got[i].len, .ref = got[i].ref, .readable = true};
+		frags[i] = (struct tcp_frag){.src = got[i].src,
+					     .len = got[i].len,
+					     .ref = got[i].ref,
+					     .readable = f->readable};
 	u->held += (uint32_t)ret;
 	f->is_short = !ret && uring_rx_is_short(u->rx, u->sock);
+	if (gx_unlikely(feed_starves(u))) {
+		f->why = "the kernel takes no page of its area back: the peer's packets do not "
+			 "come by the NIC's queue (gx_opts.tcp_rx_nic), or the area is smaller "
+			 "than the queue's ring (gx_opts.tcp_rx_b)";
+		return -ENOBUFS;
+	}
 	return ret;
 }
 
@@ -121,8 +155,11 @@ bool tcp_uring_is_busy(const struct link_tcp *l)
  * the core's next turn, which may be late; the peer hears of the end now. */
 static void feed_close(struct tcp_feed *f)
 {
+	struct uring_feed *u = feed_of(f);
+
+	tcp_zcrx_unrule(u->link->core->gx->tcp_zcrx, u->rule);
 	shutdown(f->fd, SHUT_RDWR);
-	free(feed_of(f));
+	free(u);
 }
 
 static const struct tcp_feed_ops feed_ops = {
@@ -137,23 +174,61 @@ static const struct tcp_feed_ops feed_ops = {
 	.close = feed_close,
 };
 
+static struct uring_feed *feed_new(const struct link_tcp *l, bool readable)
+{
+	struct uring_feed *u = calloc(1, sizeof(*u));
+
+	if (!u)
+		return NULL;
+	u->feed.ops = &feed_ops;
+	u->feed.readable = readable;
+	u->rx = l->uring;
+	u->link = l;
+	u->rule = -1;
+	u->sock = URING_NONE;
+	return u;
+}
+
+struct tcp_feed *tcp_uring_bare(const struct link_tcp *l)
+{
+	struct uring_feed *u = feed_new(l, false);
+
+	return u ? &u->feed : NULL;
+}
+
+static int sock_give(struct tcp_ep *e, unsigned i, int rule)
+{
+	struct uring_feed *u = feed_new(e->link, true);
+
+	if (!u)
+		return gx_fail(-ENOMEM, "out of memory");
+	u->rule = rule;
+	u->patience_ns = e->ep.conn->agreed.peer_timeout_ns / 2; /* so the cause is named */
+	tcp_feed_give(e, i, &u->feed);
+	return 0;
+}
+
 int tcp_uring_give(struct tcp_ep *e)
 {
-	for (unsigned i = 0; e->link->uring && i < e->nr_socks; i++) {
-		struct uring_feed *u;
+	struct tcp_zcrx *z = e->link->core->gx->tcp_zcrx;
+	int ret = 0;
+
+	if (e->link->core->gx->tcp_dev) /* payload alone comes by the ring: tcp_dev.c */
+		return 0;
+	for (unsigned i = 0; !ret && e->link->uring && i < e->nr_socks; i++) {
+		int rule = -1;
 
 		if (e->sock[i].feed || e->sock[i].bare)
 			continue;
-		u = calloc(1, sizeof(*u));
-		if (!u)
-			return gx_fail(-ENOMEM, "out of memory");
-		u->feed.ops = &feed_ops;
-		u->feed.readable = true;
-		u->rx = e->link->uring;
-		u->sock = URING_NONE;
-		tcp_feed_give(e, i, &u->feed);
+		if (z)
+			rule = tcp_zcrx_rule(z, e->link->core->index, e->sock[i].fd);
+		if (z && rule < 0)
+			continue; /* recv() reads it */
+		ret = sock_give(e, i, rule);
+		if (ret)
+			tcp_zcrx_unrule(z, rule);
 	}
-	return 0;
+	return ret;
 }
 
 int tcp_uring_open(struct link_tcp *l, void *pool, char why[IO_RING_WHY_B])
@@ -175,14 +250,21 @@ int tcp_uring_open(struct link_tcp *l, void *pool, char why[IO_RING_WHY_B])
 
 int tcp_uring_want(struct link_tcp *l)
 {
-	char why[IO_RING_WHY_B] = "no memory for its buffers";
+	struct tcp_zcrx *z = l->core->gx->tcp_zcrx;
+	char why[IO_RING_WHY_B];
 	int ret;
 
-	if (l->core->gx->opts.tcp_rx != GX_TCP_RX_URING)
+	if (l->core->gx->opts.tcp_rx != GX_TCP_RX_URING && !z)
 		return 0;
-	ret = gx_arena_map(l->core->gx->arena, -1, TCP_POOL_B, &l->uring_pool);
-	if (!ret)
-		ret = tcp_uring_open(l, l->uring_pool, why);
+	l->uring_pool_b = z ? tcp_zcrx_area_b(z) : TCP_POOL_B;
+	ret = gx_arena_map(l->core->gx->arena, -1, l->uring_pool_b, &l->uring_pool);
+	if (ret)
+		return gx_fail(ret,
+			       "gx_opts.tcp_rx %s: no host memory for %" PRIu64 " MiB of buffers",
+			       z ? "zcrx" : "uring", l->uring_pool_b >> 20);
+	if (z)
+		return tcp_zcrx_take(z, l->core->index, l->uring_pool, &l->uring);
+	ret = tcp_uring_open(l, l->uring_pool, why);
 	return ret ? gx_fail(ret, "gx_opts.tcp_rx uring: %s", why) : 0;
 }
 
@@ -190,5 +272,5 @@ void tcp_uring_close(struct link_tcp *l)
 {
 	uring_rx_close(l->uring);
 	if (l->uring_pool)
-		gx_arena_unmap(l->core->gx->arena, l->uring_pool, TCP_POOL_B);
+		gx_arena_unmap(l->core->gx->arena, l->uring_pool, l->uring_pool_b);
 }

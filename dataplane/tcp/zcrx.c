@@ -132,8 +132,13 @@ static int zcrx_fail(const struct zcrx_cfg *cfg, int err, char why[IO_RING_WHY_B
 		       "never do";
 		break;
 	case -EINVAL:
-		cure = "use Linux 6.15 or newer with CONFIG_IO_URING_ZCRX, switch header split on, "
-		       "and set its threshold to 0";
+		if (cfg->dmabuf_fd >= 0)
+			cure = "use Linux 6.16 or newer with CONFIG_IO_URING_ZCRX and "
+			       "CONFIG_DMA_SHARED_BUFFER, switch header split on, and set its "
+			       "threshold to 0";
+		else
+			cure = "use Linux 6.15 or newer with CONFIG_IO_URING_ZCRX, switch header split on, "
+			       "and set its threshold to 0";
 		break;
 	case -ENODEV:
 		cure = "name an interface of this network namespace";

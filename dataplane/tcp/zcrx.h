@@ -2,7 +2,8 @@
 /*
  * Zero-copy receive by io_uring (Linux 6.15): a receive queue of a NIC fills pages of an area that
  * the program gave, and the kernel does TCP. The area may be host memory that a GPU reads, or a
- * dma-buf. Its sockets are those of uring_rx.h, with all of its calls; here is how it opens.
+ * dma-buf (link tcp has host memory: tcp_zcrx.h). Its sockets are those of uring_rx.h, with all of
+ * its calls; here is how it opens.
  *
  * A completion refers to a part of a page. It goes back through the refill ring, in the order in
  * which fragments are done, and without a system call. Where that ring is full, the rest follows in

@@ -135,6 +135,14 @@ enum gx_tcp_rx {
 	 * copies once more. All sockets of a core share them, and wait where a GPU falls behind. A core
 	 * whose peers are silent makes no system call for receiving. */
 	GX_TCP_RX_URING,
+	/* The same without the kernel's copy: the NIC puts all of it into host memory, zero-copy receive
+	 * of io_uring, Linux 6.15 and newer, and a NIC that has it, with a queue for each core.
+	 * gx_open() fails, with the reason, where something is missing. No card has run it. */
+	GX_TCP_RX_ZCRX,
+	/* As DEVMEM, and pages go back to the NIC without a system call: zero-copy receive of io_uring,
+	 * Linux 6.16 and newer, with a queue for each core. A byte of a payload socket that the NIC
+	 * leaves in host memory ends the connection. No card has run it. */
+	GX_TCP_RX_ZCRX_GPU,
 };
 
 /** enum gx_tcp_tx - How link tcp sends. */
@@ -307,12 +315,16 @@ struct gx_opts {
 	 * active port, up to 8. Read by gx_open() alone */
 	const char *const *rails;
 	uint64_t nr_rails;
-	/* -- Link tcp into memory of a GPU -- */
+	/* -- How link tcp receives -- */
 	/* .tcp_rx: enum gx_tcp_rx. DEVMEM: .tcp_rx_nic is the interface and its queues, as
 	 * "eth0:8-15", prepared as gx_nic_step() says; gx binds .tcp_rx_b bytes of GPU
 	 * .tcp_rx_device to them (a multiple of 2 MiB, up to 4 GiB; default 256 MiB), and opens
 	 * that GPU. It serves connections with at least two data sockets whose peer can send so;
-	 * gx warns of others, and copies. Read by gx_open() alone */
+	 * gx warns of others, and copies. ZCRX: .tcp_rx_nic likewise, with as many queues as cores;
+	 * the cores share .tcp_rx_b bytes of host memory, which gx pins, and .tcp_rx_device is not
+	 * used. gx warns of sockets whose packets cannot come there, and copies. ZCRX_GPU: as DEVMEM,
+	 * with as many queues as cores; a connection for whose sockets the NIC takes no flow rules
+	 * fails. Read by gx_open() alone */
 	unsigned tcp_rx, tcp_rx_device;
 	const char *tcp_rx_nic;
 	uint64_t tcp_rx_b;

@@ -11,6 +11,7 @@
  * Under callgrind: valgrind --tool=callgrind --toggle-collect=bench_turn build/tests/devmem_frag 1;
  * take off what prepared_recv() and prepared_release() are shown with.
  */
+#include "bench/none_gpu.h"
 #include "copy/block.h"
 #include "tcp/devmem.h"
 
@@ -99,43 +100,6 @@ static void prepare(enum kind kind)
 		}
 		prepared[i].len = (size_t)(at - prepared[i].ctl);
 	}
-}
-
-/* -- a GPU that copies nothing -- */
-
-static unsigned none_unpack(struct gx_gpu_stream *s, struct gx_block *const blocks[], unsigned n,
-			    uint64_t now_ns)
-{
-	for (unsigned i = 0; i < n; i++)
-		__atomic_store_n(blocks[i]->status, GX_BLOCK_OK, __ATOMIC_RELEASE);
-	return n;
-}
-
-static const struct gx_gpu_stream_ops *host_stream;
-static struct gx_gpu_stream_ops none_stream;
-
-static int none_open(struct gx_gpu *gpu, enum gx_stream_kind kind, struct gx_gpu_stream **out)
-{
-	int ret = host_stream->open(gpu, kind, out);
-
-	if (!ret)
-		(*out)->ops = &none_stream;
-	return ret;
-}
-
-static struct gx_gpu *none_gpu(void)
-{
-	struct gx_gpu_cfg cfg = {0};
-	struct gx_gpu *gpu;
-
-	if (gx_gpu_host_ops.open(&cfg, &gpu))
-		abort();
-	host_stream = gpu->stream;
-	none_stream = *host_stream;
-	none_stream.open = none_open;
-	none_stream.unpack = none_unpack;
-	gpu->stream = &none_stream;
-	return gpu;
 }
 
 /* -- the core -- */

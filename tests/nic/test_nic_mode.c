@@ -64,7 +64,11 @@ static void mode__all_there(void **state)
 		assert_string_equal(m.name, names[i]);
 	}
 	assert_int_equal(nic_mode(&facts, UINT32_MAX, &m), -ENOENT);
-	both_are(GX_NIC_LATER, "the driver's answer is not known before a bind", "dma-buf");
+	both_are(GX_NIC_LATER, "the driver's answer is not known before a bind", "bind ");
+	m = mode_of(DEVMEM);
+	assert_non_null(strstr(m.cure, "a dma-buf"));
+	m = mode_of(ZCRX);
+	assert_non_null(strstr(m.cure, "gx_opts.tcp_rx zcrx"));
 	m = mode_of(COPY);
 	assert_string_equal(m.why, "");
 	assert_string_equal(m.cure, "");

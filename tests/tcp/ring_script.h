@@ -11,7 +11,7 @@
 #include "tcp/io_ring.h"
 
 #define RS_FD	 77 /* of the ring */
-#define RS_SOCKS 8  /* descriptors 0 to 7 */
+#define RS_SOCKS 64 /* descriptors 0 to 63 */
 #define RS_BUFS	 64
 #define RS_LATE	 64
 

@@ -5,6 +5,7 @@
  * that is an ordinary file.
  */
 #include "nic/nic_script.h"
+#include "tcp/zcrx_script.h"
 
 #include "gx_internal/fork.h"
 #include "tcp/tcp.h"
@@ -33,9 +34,13 @@ static struct rig {
 	struct tcp_dev_cfg cfg;
 } rig;
 
+static struct ring_script k;
+static struct zcrx_script zs;
+static in_addr_t far_host; /* the peers' address */
+
 static int dmabuf(struct gx_gpu *gpu, const void *ptr, size_t len, int *fd)
 {
-	assert_true(ptr && len == POOL_B);
+	assert_true(ptr && (len == POOL_B || len == POOL_B / 2)); /* of the context, of a core */
 	*fd = gx_fd_own(open("/dev/null", O_RDONLY | O_CLOEXEC));
 	return 0;
 }
@@ -46,6 +51,8 @@ static int rig_open(void **state)
 
 	script_reset();
 	script.bind_takes = true;
+	far_host = INADDR_LOOPBACK;
+	rs_open(&k, 3);
 	memset(&rig, 0, sizeof(rig));
 	rig.gx.opts = (struct gx_opts){
 		.tcp_rx = GX_TCP_RX_DEVMEM, .chunk_b = 65536, .gpu_timeout_ns = 1000000000};
@@ -71,6 +78,7 @@ static int rig_close(void **state)
 {
 	assert_int_equal(script.nr_open | script.nr_rules, 0);
 	tcp_dev_close(NULL);
+	rs_close(&k);
 	gx_arena_close(rig.gx.arena);
 	gx_gpu_host_ops.close(rig.gpu);
 	return 0;
@@ -168,7 +176,7 @@ struct line {
 /* Both ends of a connection over loopback. */
 static int loop_tcp(int *far)
 {
-	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(far_host)};
 	socklen_t len = sizeof(a);
 	int lfd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), fd;
 
@@ -206,14 +214,19 @@ static struct line *line_new(struct tcp_dev *d, unsigned nr_socks, uint32_t link
 	return l;
 }
 
-static void line_connect(struct line *l)
+static int line_try(struct line *l)
 {
 	for (unsigned i = 0; i < l->nr_socks; i++)
 		assert_int_equal(tcp_conn_add(&l->conn, 0, i, loop_tcp(&l->far[i])), 0);
 	l->remote = l->local;
 	l->remote.port.b[2] = 0; /* the peer does not ask */
 	l->remote.port.b[3] = 0;
-	assert_int_equal(l->e->ep.ops->ep_connect(&l->e->ep, &l->remote), 0);
+	return l->e->ep.ops->ep_connect(&l->e->ep, &l->remote);
+}
+
+static void line_connect(struct line *l)
+{
+	assert_int_equal(line_try(l), 0);
 }
 
 static void line_free(struct line *l)
@@ -331,6 +344,95 @@ static void conn__no_rule(void **state)
 	link_end(d);
 }
 
+/* ---- by io_uring ---- */
+
+static struct tcp_dev *rings_open(void)
+{
+	struct tcp_dev *d;
+
+	zs_open(&zs, &k, NULL);
+	rig.cfg.ring = &ring_script_sys;
+	far_host = INADDR_LOOPBACK + 1;
+	assert_int_equal(tcp_dev_open(&rig.cfg, &d), 0);
+	if (!rig.core.tcp)
+		assert_int_equal(link_tcp_open(&rig.core, &rig.core.tcp), 0);
+	tcp_dev_lend(d, 0, rig.core.tcp);
+	return d;
+}
+
+/* Each core has a queue, and an area of the GPU's memory. */
+static void rings__take_queues(void **state)
+{
+	struct tcp_dev *d = rings_open();
+	char text[192];
+
+	assert_int_equal(k.nr_open, 2);
+	assert_int_equal(zs.reg.queue, 9);
+	assert_int_equal(zs.area.flags, ZCRX_AREA_DMABUF);
+	assert_int_equal(zs.area.addr, 0);
+	assert_int_equal(zs.area.len, POOL_B / 2);
+	assert_true(rig.core.tcp->uring && script.bound_fd <= 0);
+	tcp_dev_text(d, text, sizeof(text));
+	assert_non_null(strstr(text, "io_uring"));
+	tcp_dev_report(d);
+	link_end(d);
+}
+
+static void rings__refused(void **state)
+{
+	zs_open(&zs, &k, NULL);
+	rig.cfg.ring = &ring_script_sys;
+	zs.err = -EINVAL;
+	refused(-EINVAL, SCRIPT_IF " (driver", "6.16");
+	zs.err = 0;
+	rig.cfg.where = SCRIPT_IF ":8-8";
+	refused(-EINVAL, "each of the 2 cores", SCRIPT_IF ":8-9");
+	rig.cfg.where = SCRIPT_IF ":8-9";
+	rig.cfg.pool_b = GX_HUGE_PAGE;
+	refused(-EINVAL, "gx_opts.tcp_rx_b", "2M");
+}
+
+/* The first socket has the headers, and recv(); the others' rules lead to the core's queue. */
+static void rings__conn(void **state)
+{
+	struct tcp_dev *d = rings_open();
+	struct line *l = line_new(d, 3, GX_LINKS_BARE);
+
+	assert_true(addr_of(l).bare && addr_of(l).device == 3);
+	line_connect(l);
+	assert_false(l->e->sock[0].feed || l->e->sock[0].bare);
+	assert_true(l->e->sock[1].feed && l->e->sock[1].bare && l->e->sock[2].bare);
+	assert_false(l->e->sock[1].feed->readable || l->e->sock[2].feed->readable);
+	assert_int_equal(script.rule_queue, 8);
+	assert_int_equal(script.nr_rules, 2);
+	line_free(l);
+	assert_int_equal(script.nr_rules, 0);
+	l = line_new(d, 3, 0); /* an older peer: recv() */
+	line_connect(l);
+	assert_true(!l->e->sock[0].feed && !l->e->sock[1].feed);
+	line_free(l);
+	link_end(d);
+}
+
+/* Bytes that do not come by the queue would end the connection: it is refused. */
+static void rings__no_rule(void **state)
+{
+	struct tcp_dev *d = rings_open();
+	struct line *l = line_new(d, 3, GX_LINKS_BARE);
+
+	script.rules_err = -ENOSPC;
+	assert_int_equal(line_try(l), -ENOSPC);
+	error_has("zcrx-gpu");
+	line_free(l);
+	script.rules_err = 0;
+	far_host = INADDR_LOOPBACK;
+	l = line_new(d, 3, GX_LINKS_BARE);
+	assert_int_equal(line_try(l), -EADDRNOTAVAIL);
+	error_has("pass no NIC");
+	line_free(l);
+	link_end(d);
+}
+
 static void addr__refuses(void **state)
 {
 	static const uint8_t bad[][4] = {{2, 2, 0, 0}, {1, 2, 2, 0}, {1, 1, 1, 0}, {1, 2, 0, 1}};
@@ -353,7 +455,8 @@ int main(void)
 		TEST(open__binds),	TEST(open__bad_words),	   TEST(open__nic_is_not_ready),
 		TEST(open__gpu_cannot), TEST(conn__asks_for_bare), TEST(conn__cannot),
 		TEST(conn__peer_asks),	TEST(conn__feeds_run_out), TEST(conn__no_rule),
-		TEST(addr__refuses),
+		TEST(addr__refuses),	TEST(rings__take_queues),  TEST(rings__refused),
+		TEST(rings__conn),	TEST(rings__no_rule),
 	};
 
 	return cmocka_run_group_tests_name("tcp_dev", tests, NULL, NULL);

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zcrx.c. Without an argument: over a scripted kernel and NIC, whose pages are ordinary memory here.
- * They keep books: a page that comes back more often than it was handed out is a breach, and a free
- * page is overwritten. kernel: this host's kernel, which refuses lo and a veth pair, in a network
- * namespace of our own; 77 where that takes rights that we lack.
+ * zcrx.c. Without an argument: over a scripted kernel and NIC (zcrx_script.h). kernel: this host's
+ * kernel, which refuses lo and a veth pair, in a network namespace of our own; 77 where that takes
+ * rights that we lack.
  */
-#include "tcp/ring_script.h"
 #include "tcp/zcrx.h"
-#include "tcp/zcrx_abi.h"
+#include "tcp/zcrx_script.h"
 
 #include <errno.h>
 #include <net/if.h>
@@ -21,134 +19,34 @@
 
 #include <cmocka.h>
 
-#define PAGE_B	 4096u
-#define PAGES	 32
-#define AREA_B	 (PAGES * PAGE_B)
-#define REFILLS	 8
-#define SOCKS	 4
-#define FRAGS	 32
-#define HELD	 256
-#define STORM	 120000u /* completions */
-#define TURNS	 1000000u
-#define QUEUE_ID 9
-#define TOKEN	 (3ull << ZCRX_AREA_SHIFT)
-#define FIRST	 (UINT32_MAX - 1000) /* of the refill ring's words: they wrap soon */
+#define PAGE_B	ZS_PAGE_B
+#define PAGES	32
+#define AREA_B	(PAGES * PAGE_B)
+#define REFILLS 8
+#define SOCKS	4
+#define FRAGS	32
+#define HELD	256
+#define STORM	120000u /* completions */
+#define TURNS	1000000u
+#define TOKEN	ZS_TOKEN
+#define FIRST	ZS_FIRST
 
 static struct ring_script k;
 static _Alignas(4096) char area[AREA_B];
-
-/* The NIC, and what the kernel keeps of its queue. */
-static struct {
-	struct zcrx_reg reg;
-	struct zcrx_area area;
-	struct zcrx_region region;
-	int err;
-	struct zcrx_offsets offsets;
-	char *ring;
-	uint32_t refs[PAGES]; /* that the program has */
-	uint32_t fill;	      /* of the page under way */
-	unsigned page, nr_free;
-	bool is_open; /* that page is */
-	uint64_t nr_cqes, nr_refills, nr_wrong, most;
-} nic;
-
-static _Atomic uint32_t *word(uint32_t at)
-{
-	return (_Atomic uint32_t *)(nic.ring + at);
-}
-
-static int nic_reg(struct ring_script *s, unsigned op, void *arg, unsigned nr)
-{
-	assert_int_equal(op, ZCRX_REGISTER);
-	assert_int_equal(nr, 1);
-	memcpy(&nic.reg, arg, sizeof(nic.reg));
-	memcpy(&nic.area, (void *)(uintptr_t)nic.reg.area, sizeof(nic.area));
-	memcpy(&nic.region, (void *)(uintptr_t)nic.reg.region, sizeof(nic.region));
-	if (nic.err)
-		return nic.err;
-	nic.ring = (char *)(uintptr_t)nic.region.addr;
-	nic.reg.offsets = nic.offsets;
-	nic.reg.id = QUEUE_ID;
-	nic.area.token = TOKEN;
-	atomic_store(word(0), FIRST);
-	atomic_store(word(4), FIRST);
-	memcpy(arg, &nic.reg, sizeof(nic.reg));
-	memcpy((void *)(uintptr_t)nic.reg.area, &nic.area, sizeof(nic.area));
-	return 0;
-}
-
-static void page_free(unsigned page)
-{
-	memset(area + page * PAGE_B, 0xdb, PAGE_B);
-	nic.nr_free++;
-}
-
-/* The kernel takes back what the program gave, up to @max. */
-static void nic_refill(unsigned max)
-{
-	uint32_t head = atomic_load(word(0)), tail = atomic_load(word(4));
-	const struct zcrx_refill *ring = (void *)(nic.ring + nic.offsets.entries);
-
-	nic.most = GX_MAX(nic.most, (uint64_t)(tail - head));
-	for (; head != tail && max; head++, max--) {
-		const struct zcrx_refill *r = &ring[head & (REFILLS - 1)];
-		uint64_t page = (r->off - TOKEN) / PAGE_B;
-
-		if (page >= PAGES || !nic.refs[page] || r->pad || !r->len || r->len > PAGE_B) {
-			nic.nr_wrong++;
-			continue;
-		}
-		nic.nr_refills++;
-		if (!--nic.refs[page] && !(nic.is_open && nic.page == page))
-			page_free((unsigned)page);
-	}
-	atomic_store(word(0), head);
-}
-
-/* The page under way, or a free one. */
-static bool nic_page(void)
-{
-	if (nic.is_open)
-		return true;
-	for (unsigned i = 0; i < PAGES; i++)
-		if (!nic.refs[i] && nic.nr_free) {
-			nic.is_open = true;
-			nic.page = i;
-			nic.fill = 0;
-			nic.nr_free--;
-			return true;
-		}
-	return false;
-}
-
-static void nic_leave_page(void)
-{
-	nic.is_open = false;
-	if (!nic.refs[nic.page])
-		page_free(nic.page);
-}
+static struct zcrx_script nic;
 
 /* @n bytes for @sock, at most as many as its page has left. Return: bytes. */
 static unsigned nic_bytes(unsigned sock, unsigned n)
 {
-	struct rs_sock *q = &k.sock[sock];
-	struct io_uring_cqe *cqe;
-	struct zcrx_cqe more;
+	uint32_t room;
+	char *at = zs_room(&nic, &room);
 
-	if (!nic_page())
+	if (!at)
 		return 0;
-	n = GX_MIN(n, PAGE_B - nic.fill);
+	n = GX_MIN(n, room);
 	for (unsigned i = 0; i < n; i++)
-		area[nic.page * PAGE_B + nic.fill + i] = rs_byte(sock, q->pos++);
-	cqe = rs_post(&k, q->data, (int)n, IORING_CQE_F_MORE);
-	assert_non_null(cqe);
-	more = (struct zcrx_cqe){.off = TOKEN + nic.page * PAGE_B + nic.fill};
-	memcpy(cqe->big_cqe, &more, sizeof(more));
-	nic.refs[nic.page]++;
-	nic.nr_cqes++;
-	nic.fill += n;
-	if (nic.fill == PAGE_B)
-		nic_leave_page();
+		at[i] = rs_byte(sock, k.sock[sock].pos++);
+	zs_post(&nic, sock, n);
 	return n;
 }
 
@@ -161,10 +59,7 @@ struct rig {
 static struct zcrx_cfg rig_cfg(void)
 {
 	rs_open(&k, 3);
-	k.more = nic_reg;
-	memset(&nic, 0, sizeof(nic));
-	nic.offsets = (struct zcrx_offsets){.head = 0, .tail = 4, .entries = 64};
-	nic.nr_free = PAGES;
+	zs_open(&nic, &k, area);
 	return (struct zcrx_cfg){.sys = &ring_script_sys,
 				 .name = "eth9",
 				 .ifindex = 5,
@@ -202,12 +97,11 @@ static void rig_close(struct rig *r)
 		}
 	for (int i = 0; i < 2 * PAGES && r->rx->nr_free != r->rx->nr_recs; i++) {
 		r->rx->kind->flush(r->rx);
-		nic_refill(UINT32_MAX);
+		zs_refill(&nic, UINT32_MAX);
 	}
 	r->rx->kind->flush(r->rx);
-	nic_refill(UINT32_MAX);
-	if (nic.is_open)
-		nic_leave_page();
+	zs_refill(&nic, UINT32_MAX);
+	zs_leave_page(&nic);
 	assert_int_equal(r->rx->nr_free, r->rx->nr_recs);
 	assert_int_equal(nic.nr_free, PAGES);
 	assert_int_equal(nic.nr_refills, nic.nr_cqes);
@@ -338,13 +232,13 @@ static void pull__page(void **state)
 	uring_done(r.rx, r.frag[0].ref);
 	uring_rx_turn(r.rx);
 	assert_int_equal(k.enters, enters); /* the page goes back without a system call */
-	nic_refill(UINT32_MAX);
+	zs_refill(&nic, UINT32_MAX);
 	assert_int_equal(nic.nr_refills, 1);
 	assert_int_equal(uring_rx_pull(r.rx, s, 2000, r.frag, FRAGS), 1);
 	assert_int_equal(r.frag[0].len, 896);
 	uring_done(r.rx, r.frag[0].ref);
 	uring_rx_turn(r.rx);
-	nic_refill(UINT32_MAX);
+	zs_refill(&nic, UINT32_MAX);
 	assert_int_equal(nic.nr_refills, 2);
 	rig_close(&r);
 }
@@ -365,19 +259,19 @@ static void give__order(void **state)
 	assert_int_equal(uring_rx_pull(r.rx, s, UINT64_MAX, r.frag, FRAGS), REFILLS + 3);
 	for (unsigned i = REFILLS + 3; i--;)
 		uring_done(r.rx, r.frag[i].ref);
-	assert_int_equal(atomic_load(word(4)), FIRST); /* published by a turn */
+	assert_int_equal(atomic_load(zs_word(&nic, 4)), FIRST); /* published by a turn */
 	uring_rx_turn(r.rx);
-	head = atomic_load(word(0));
-	assert_int_equal(atomic_load(word(4)) - head, REFILLS);
+	head = atomic_load(zs_word(&nic, 0));
+	assert_int_equal(atomic_load(zs_word(&nic, 4)) - head, REFILLS);
 	for (unsigned i = 0; i < REFILLS; i++) {
 		assert_int_equal(ring[(head + i) & (REFILLS - 1)].off,
 				 TOKEN + 100 * (REFILLS + 2 - i));
 		assert_int_equal(ring[(head + i) & (REFILLS - 1)].len, 100);
 	}
-	nic_refill(2);
+	zs_refill(&nic, 2);
 	uring_rx_turn(r.rx);
-	head = atomic_load(word(0));
-	assert_int_equal(atomic_load(word(4)) - head, REFILLS);
+	head = atomic_load(zs_word(&nic, 0));
+	assert_int_equal(atomic_load(zs_word(&nic, 4)) - head, REFILLS);
 	assert_int_equal(ring[(head + REFILLS - 2) & (REFILLS - 1)].off, TOKEN + 200);
 	assert_int_equal(ring[(head + REFILLS - 1) & (REFILLS - 1)].off, TOKEN + 100);
 	rig_close(&r);
@@ -464,7 +358,7 @@ static unsigned frag_len(struct ring_script *s)
 
 static void storm_work(struct ring_script *s)
 {
-	nic_refill((unsigned)(rs_rnd(s) % (2 * REFILLS)));
+	zs_refill(&nic, (unsigned)(rs_rnd(s) % (2 * REFILLS)));
 	for (unsigned i = 0; i < SOCKS; i++) {
 		unsigned n = (unsigned)(rs_rnd(s) % 4);
 
@@ -478,7 +372,7 @@ static void storm_work(struct ring_script *s)
 		}
 	}
 	if (nic.is_open && rs_rnd(s) % 4 == 0)
-		nic_leave_page();
+		zs_leave_page(&nic);
 }
 
 static void held_done(struct rig *r, unsigned i)
@@ -534,8 +428,8 @@ static void storm__faults(void **state)
 		assert_int_equal(st.pos[i], k.sock[i].pos);
 	assert_true(nic.nr_cqes >= STORM);
 	assert_true(r.rx->stat.dry > 100);
-	assert_int_equal(nic.most, REFILLS);	   /* it was full, and never fuller */
-	assert_true(atomic_load(word(4)) < FIRST); /* its words wrapped */
+	assert_int_equal(nic.most, REFILLS);		    /* it was full, and never fuller */
+	assert_true(atomic_load(zs_word(&nic, 4)) < FIRST); /* its words wrapped */
 	k.work = NULL;
 	rig_close(&r);
 }

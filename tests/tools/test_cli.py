@@ -228,11 +228,14 @@ def usage_gxd(tools):
             (["--mem", "kv=host:1M", "--crc-by", "gpu"], ["gpu", "cpu"]),
             (["--mem", "kv=host:1M", "--pull", "push"], ["push", "allow"]),
             (["--mem", "kv=host:1M", "--pull-over", "0"], ["--pull-over"]),
-            (["--mem", "kv=host:1M", "--tcp-rx", "rdma"], ["rdma", "devmem"]),
+            (["--mem", "kv=host:1M", "--tcp-rx", "rdma"], ["rdma", "devmem", "zcrx"]),
             (["--mem", "kv=host:1M", "--tcp-rx-pool", "0"], ["--tcp-rx-pool"]),
             (["--mem", "kv=host:1M", "--tcp-rx-gpu", "x"], ["--tcp-rx-gpu"]),
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-rx", "devmem"], ["--tcp-rx devmem", "--tcp-rx-nic", "eth0:8-15"]),
+            (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-rx", "zcrx"], ["--tcp-rx zcrx", "--tcp-rx-nic", "eth0:8-15"]),
+            (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-rx", "zcrx", "--tcp-rx-nic", "lo"], ["--tcp-rx-nic", "'lo'", "eth0:8-15"]),
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-rx-nic", "eth0:8-15"], ["--tcp-rx devmem"]),
+            (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-rx", "uring", "--tcp-rx-nic", "eth0:8-15"], ["devmem, zcrx and zcrx-gpu"]),
             (["--mem", "kv=host:1M", "--tcp-tx", "move"], ["move", "zerocopy"]),
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-tx", "devmem"], ["--tcp-tx devmem", "--tcp-tx-nic", "eth0"]),
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-tx-nic", "eth0"], ["--tcp-tx devmem or auto"]),
@@ -735,6 +738,14 @@ def nic_plan(tools):
     doc = tools.gxd(*args[:-2], "--format", "json").must(FAILED).doc  # without a port
     rule, = [s for s in doc["steps"] if s["step"] == "flow rule"]
     expect(rule["command"] is None and not any("..." in (s["command"] or "") for s in doc["steps"]), doc)
+
+
+@case
+def zcrx_refused(tools):
+    """An interface that never fills memory of a program: nothing starts, and nothing is used in its place."""
+    args = ("--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-rx", "zcrx", "--tcp-rx-nic")
+    tools.gxd(*args, "lo:1-2").must(FAILED, "--tcp-rx-nic", "lo (no driver)", "Cure: ")
+    tools.gxd(*args, "nosuch0:1-2").must(FAILED, "no interface 'nosuch0'")
 
 
 @case

@@ -130,13 +130,20 @@ static const struct argp_option gx_options[] = {
 	 OPT_GX_GROUP},
 	{"tcp-rx", OPT_GX_TCP_RX, "HOW", 0,
 	 "How link tcp receives: copy (default), devmem (a NIC of Linux 6.12 puts payload into "
-	 "memory of a GPU; no card has run it), uring (by io_uring)",
+	 "memory of a GPU; no card has run it), uring (by io_uring), zcrx (a NIC of Linux 6.15 puts "
+	 "all of it into host memory, by io_uring; no card has run it), zcrx-gpu (the same for "
+	 "payload into memory of a GPU, Linux 6.16; no card has run it)",
 	 OPT_GX_GROUP},
 	{"tcp-rx-nic", OPT_GX_TCP_RX_NIC, "IF:A-B", 0,
-	 "With devmem: interface and queues, prepared as gxd nic plan says", OPT_GX_GROUP},
-	{"tcp-rx-gpu", OPT_GX_TCP_RX_GPU, "N", 0, "With devmem: the GPU; default 0", OPT_GX_GROUP},
+	 "With devmem, zcrx and zcrx-gpu: interface and queues, prepared as gxd nic plan says; the "
+	 "last two want one for each core",
+	 OPT_GX_GROUP},
+	{"tcp-rx-gpu", OPT_GX_TCP_RX_GPU, "N", 0, "With devmem and zcrx-gpu: the GPU; default 0",
+	 OPT_GX_GROUP},
 	{"tcp-rx-pool", OPT_GX_TCP_RX_POOL, "SIZE", 0,
-	 "With devmem: bytes of its memory for the NIC; default 256M", OPT_GX_GROUP},
+	 "Bytes for the NIC, of that GPU, or with zcrx of host memory; for all cores together; "
+	 "default 256M",
+	 OPT_GX_GROUP},
 	{"tcp-tx", OPT_GX_TCP_TX, "HOW", 0,
 	 "How link tcp sends payload of 32K and more: copy (default), zerocopy (the kernel sends it "
 	 "from where it lies; an operation that ends early waits for that), auto (the same, until the "
