@@ -421,6 +421,14 @@ static int left_run(void *arg)
 	return 0;
 }
 
+static bool helpers_come(const struct gx *gx)
+{
+	for (unsigned i = 0; i < gx->nr_cores; i++)
+		if (help_comes(&gx->core[i]->help))
+			return true;
+	return false;
+}
+
 GX_EXPORT int gx_mem_free(struct gx_mem *mem)
 {
 	struct {
@@ -453,10 +461,12 @@ GX_EXPORT int gx_mem_free(struct gx_mem *mem)
 		return 0;
 	atomic_store_explicit(&mem->owed, true, memory_order_relaxed);
 	return gx_fail(-EAGAIN,
-		       "%s has not let go of this memory: have the core turned, and free the "
-		       "memory again before it is used for something else",
-		       call.gx->verbs ? "a core that another thread turns, or the RDMA device,"
-				      : "a core that another thread turns");
+		       "a core that another thread turns%s%s%s has not let go of this memory: have "
+		       "the core turned, and free the memory again before it is used for something "
+		       "else",
+		       call.gx->verbs ? ", or the RDMA device" : "",
+		       call.gx->opts.tcp_tx ? ", or the kernel that sends it" : "",
+		       helpers_come(call.gx) ? ", or a thread in gx_help()" : "");
 }
 
 GX_EXPORT void *gx_mem_addr(const struct gx_mem *mem)

@@ -8,6 +8,7 @@
 #ifndef GX_CTX_H
 #define GX_CTX_H
 
+#include "core/help.h"
 #include "gx/gx.h"
 #include "gx_internal/gpu.h"
 #include "gx_internal/loop.h"
@@ -143,6 +144,7 @@ struct gx_core {
 	uint32_t comps_due; /* completions that operations under way may still produce */
 	uint64_t now_ns;    /* time of this turn */
 	struct submit_core *submit; /* submit.c's part */
+	struct help_board help;	    /* pieces of copies that other threads may do */
 	uint64_t stalls_seen;	    /* ctl: stalls that core_watch() has seen */
 	uint64_t stall_said_ns;	    /* ctl: time of the last warning */
 	struct core_wait wait;	    /* ctl */

@@ -100,6 +100,8 @@ void link_pkt_drop(void *link, struct drop *d)
 	rx_settle(l, l->core->now_ns);
 	tx_settle(l, l->core->now_ns);
 	for (unsigned i = 0; i < l->nr_live; i++) {
+		if (l->live[i]->pull.lent)
+			pull_reap(l->live[i]);
 		ops_drop(l->live[i], d);
 		rx_drop(l->live[i], d);
 	}

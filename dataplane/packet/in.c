@@ -387,12 +387,12 @@ static int open_again(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in
 		e->slots[e->ops[old->op].slot].bound = false;
 		old->op = PKT_NONE;
 	}
-	if (old->pending) {
+	in_cancel(e,
+		  &(struct gx_wire_rec){.cancel = {.mid = old->mid, .sent = rec->open.old_sent}});
+	if (old->state == IN_DRAIN) {
 		old->heir = m->mid % GX_WIRE_MIDS;
 		m->pending++;
 	}
-	in_cancel(e,
-		  &(struct gx_wire_rec){.cancel = {.mid = old->mid, .sent = rec->open.old_sent}});
 	return err;
 }
 

@@ -54,6 +54,7 @@ void pkt_fail(struct gx_ep *ep, int err)
 	}
 	share_leave(e);
 	ep_touch(e);
+	pull_fail_ep(e);
 	fail_ops(e, false);
 	link_fail_progress(e);
 }
@@ -62,7 +63,9 @@ bool link_fail_progress(struct pkt_ep *e)
 {
 	struct link_pkt *l = e->link;
 
-	if (e->rx.held_bufs || e->tx.refs)
+	if (e->pull.lent)
+		pull_reap(e);
+	if (e->rx.held_bufs || e->tx.refs || e->pull.lent)
 		return false;
 	fail_ops(e, true);
 	bad_close(e);

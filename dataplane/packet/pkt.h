@@ -122,7 +122,7 @@ struct in_msg {
 	const struct msg_shape *shape;
 	uint32_t op;	    /* RECV or GET that owns the slot; PKT_NONE for a put into a region */
 	uint32_t words;	    /* index in rx_words, PKT_NONE */
-	uint32_t pending;   /* fragments in blocks */
+	uint32_t pending;   /* fragments in blocks, pieces that are lent */
 	uint32_t nr_bad;    /* its packets in ep->bad */
 	struct block_q *bq; /* copies to the destination */
 	char *dst;
@@ -132,6 +132,7 @@ struct in_msg {
 	uint64_t seen_pkts;
 	uint64_t imm, tag, token, off;
 	uint64_t from;		  /* pulled: address of its first byte in the peer's process */
+	uint64_t begun_b;	  /* pulled: bytes from the first on that were read, or lent */
 	struct gx_wire_keys keys; /* pulled by a device: of the peer's memory */
 	struct msg_win win;
 	uint64_t word; /* its bits when it needs no window */
@@ -662,9 +663,16 @@ bool pull_sends(const struct pkt_ep *e,
 void pull_give(struct pkt_ep *e, const struct pkt_op *op);	/* the peer may pull from here on */
 void pull_take_back(struct pkt_ep *e, const struct pkt_op *op); /* what it reads is void now */
 void pull_begin(struct pkt_ep *e, struct in_msg *m);		/* an OPEN came */
-void pull_forget(struct pkt_ep *e, struct in_msg *m); /* @m ends; or all its bytes are here */
-bool pull_is_taken(struct pkt_ep *e, uint32_t mid);   /* are bytes read by now void? */
-bool pull_turn(struct pkt_ep *e);		      /* reads one piece, or has messages read */
+/* @m ends; or all its bytes are here. Pieces that helpers are at stay pending. */
+void pull_forget(struct pkt_ep *e, struct in_msg *m);
+bool pull_is_taken(struct pkt_ep *e, uint32_t mid);	      /* are bytes read by now void? */
+void pull_due(struct pkt_ep *e, const struct in_msg *m);      /* this core may read some of it */
+void pull_not_due(struct pkt_ep *e, const struct in_msg *m);  /* helpers are at all that is left */
+void pull_lend(struct pkt_ep *e, struct in_msg *m);	      /* its next pieces, to helpers */
+int pull_lent_take(struct pkt_ep *e, const struct in_msg *m); /* one back; -1: there is none */
+bool pull_turn(struct pkt_ep *e);    /* reads one piece, or has messages read */
+void pull_reap(struct pkt_ep *e);    /* pieces whose helpers are through */
+void pull_fail_ep(struct pkt_ep *e); /* the endpoint has failed: read nothing more */
 /* The device has let go of the message at @place. @err: 0: its bytes are here; -ENOTCONN: the
  * endpoint is about to fail. */
 void pull_ended(struct pkt_ep *e, uint32_t place, int err);

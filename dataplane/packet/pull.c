@@ -19,8 +19,11 @@
  * then: a sender that wants its memory back sends CANCEL, and its caller hears of the end when the
  * peer is done. The device of freed memory refuses reads by itself.
  *
- * Here are the system call, the bit and the places of messages that are pulled; pull_in.c has the
- * receiver's part of a turn. Runs on the polling core.
+ * A thread that comes to help (gx_help()) reads pieces as the core does, by the same call. The core
+ * lends it some, and alone judges what a read has given. A message does not end while a helper reads.
+ *
+ * Here are the system call, the bit, the places of messages that are pulled, and the pieces that are
+ * lent; pull_in.c has the receiver's part of a turn. Runs on the polling core.
  */
 #include "packet/pkt.h"
 
@@ -127,20 +130,84 @@ bool pull_is_taken(struct pkt_ep *e, uint32_t mid)
 	       taken_bit(mid);
 }
 
+void pull_due(struct pkt_ep *e, const struct in_msg *m)
+{
+	uint64_t *due = &e->pull.due[taken_word(m->mid)];
+
+	e->pull.nr_due += !(*due & taken_bit(m->mid));
+	*due |= taken_bit(m->mid);
+}
+
+void pull_not_due(struct pkt_ep *e, const struct in_msg *m)
+{
+	uint64_t *due = &e->pull.due[taken_word(m->mid)];
+
+	e->pull.nr_due -= !!(*due & taken_bit(m->mid));
+	*due &= ~taken_bit(m->mid);
+}
+
 void pull_begin(struct pkt_ep *e, struct in_msg *m)
 {
 	m->pulled = true;
-	e->pull.due[taken_word(m->mid)] |= taken_bit(m->mid);
-	e->pull.nr_due++;
+	pull_due(e, m);
 }
 
 void pull_forget(struct pkt_ep *e, struct in_msg *m)
 {
+	int i;
+
 	if (m->fetched)
 		e->pull.qps->stop(e, m);
 	if (!m->pulled)
 		return;
 	m->pulled = false;
-	e->pull.due[taken_word(m->mid)] &= ~taken_bit(m->mid);
-	e->pull.nr_due--;
+	pull_not_due(e, m);
+	while ((i = pull_lent_take(e, m)) >= 0) {
+		help_free(&e->ep.core->help, (unsigned)i);
+		m->pending--;
+	}
+}
+
+/* ---- Pieces that other threads read ---- */
+
+/* Any thread, while the endpoint waits for it. */
+static ssize_t piece_copy(const struct help_piece *p)
+{
+	return pull_who_reads(p->whose, p->to, p->from, p->len);
+}
+
+/* One piece at the end stays for this core. */
+void pull_lend(struct pkt_ep *e, struct in_msg *m)
+{
+	struct help_board *b = &e->ep.core->help;
+
+	while (m->len - m->begun_b > PULL_LENT_B && help_nr_offered(b, e->pull.lent) < PULL_AHEAD) {
+		int i = help_offer(b, &(struct help_piece){.copy = piece_copy,
+							   .whose = &e->pull.who,
+							   .to = m->dst + m->begun_b,
+							   .from = m->from + m->begun_b,
+							   .len = PULL_LENT_B,
+							   .place = m->mid % GX_WIRE_MIDS});
+
+		if (i < 0)
+			return;
+		e->pull.lent |= 1u << i;
+		m->begun_b += PULL_LENT_B;
+		m->pending++;
+	}
+}
+
+int pull_lent_take(struct pkt_ep *e, const struct in_msg *m)
+{
+	struct help_board *b = &e->ep.core->help;
+
+	for (uint32_t left = e->pull.lent; left; left &= left - 1) {
+		unsigned i = (unsigned)__builtin_ctz(left);
+
+		if (b->piece[i].place != m->mid % GX_WIRE_MIDS || !help_take(b, i))
+			continue;
+		e->pull.lent &= ~(1u << i);
+		return (int)i;
+	}
+	return -1;
 }

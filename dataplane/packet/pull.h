@@ -18,6 +18,9 @@
 #define PULL_PIECE_B (256u << 10) /* bytes of one call */
 #define PULL_TURN_B  (1u << 20)	  /* bytes of all endpoints of a core in one turn */
 #define PULL_WORD_B  16
+/* While other threads help: bytes of one call, theirs or this core's. Some 20 us */
+#define PULL_LENT_B  (128u << 10)
+#define PULL_AHEAD   2 /* pieces of an endpoint that wait for a helper, at most */
 
 /* The system call of pulls. Tests put another table in its place before a connection is made. */
 struct pull_sys {
@@ -65,9 +68,12 @@ struct pull {
 	/* Bit of a message's place: the sender has taken its memory back. The sender alone changes
 	 * it. */
 	_Atomic uint64_t *taken_tx, *taken_rx;
-	/* Places whose messages are under way, and where the next turn begins. */
+	/* Places with messages of which this core may read something, and where the next turn
+	 * begins. */
 	uint64_t due[GX_WIRE_DONE_WORDS];
 	uint32_t nr_due, rover;
+	uint32_t
+		lent; /* bit i: piece i of the core's help board is of a message of this endpoint */
 	/* Not 0: since then freed memory waits for the peer's device, which reads a message of it */
 	uint64_t freed_ns;
 };

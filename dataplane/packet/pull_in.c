@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The receiver's part of a turn for messages that it reads where they lie (pull.c): a piece of one
- * of them, out of the sender's process; or all of them that queue pairs take. Runs on the polling
- * core.
+ * of them, out of the sender's process, and pieces that helpers have read; or all of them that queue
+ * pairs take. Runs on the polling core.
  */
 #include "packet/pkt.h"
 
@@ -41,19 +41,9 @@ static void pull_landed(struct pkt_ep *e, struct in_msg *m)
 	in_check_landed(e, m);
 }
 
-/* Each endpoint reads one piece in a turn, of its messages in turn. */
-static bool piece_turn(struct pkt_ep *e)
+/* A read of a piece of @m has ended with @n. Return: bytes that count. */
+static uint64_t piece_came(struct pkt_ep *e, struct in_msg *m, ssize_t n)
 {
-	uint32_t at = pull_next(e);
-	struct in_msg *m = &e->in[at];
-	uint64_t len = GX_MIN(m->len - m->visible_b, (uint64_t)PULL_PIECE_B);
-	ssize_t n;
-
-	if (!e->link->pull_left_b)
-		return true; /* its turn comes: the first endpoint is another one in each turn */
-	e->pull.rover = at + 1;
-	e->link->pull_left_b -= GX_MIN(e->link->pull_left_b, (uint32_t)len);
-	n = pull_who_reads(&e->pull.who, m->dst + m->visible_b, m->from + m->visible_b, len);
 	if (pull_is_taken(e, m->mid)) {
 		pull_forget(e, m); /* its CANCEL is on the way */
 	} else if (n > 0) {
@@ -61,10 +51,109 @@ static bool piece_turn(struct pkt_ep *e)
 		gx_stat_add(pkt_stats(e->link), GX_STAT_PULL_BYTES, (uint64_t)n);
 		if (m->visible_b == m->len)
 			pull_landed(e, m);
+		return (uint64_t)n;
 	} else if (n != -EINTR && n != -ENOMEM) { /* these pass: a later turn tries again */
 		pull_fail(e, m, n ? (int)n : -EFAULT);
 	}
-	return true;
+	return 0;
+}
+
+/* By this core, out of what it may read in a turn. */
+static ssize_t core_read(struct pkt_ep *e, char *to, uint64_t from, uint64_t len)
+{
+	e->link->pull_left_b -= GX_MIN(e->link->pull_left_b, (uint32_t)len);
+	return pull_who_reads(&e->pull.who, to, from, len);
+}
+
+/* The next bytes of @m that nobody has read. */
+static void piece_read(struct pkt_ep *e, struct in_msg *m, uint64_t most_b)
+{
+	uint64_t len = GX_MIN(m->len - m->begun_b, most_b);
+	ssize_t n = core_read(e, m->dst + m->begun_b, m->from + m->begun_b, len);
+
+	m->begun_b += n > 0 ? (uint64_t)n : 0;
+	piece_came(e, m, n);
+}
+
+/* ---- Pieces that are lent ---- */
+
+/* Piece @i is this core's again, and its read has ended with @n. If bytes of it are missing, it is
+ * lent once more. Return: bytes that count. */
+static uint64_t lent_came(struct pkt_ep *e, unsigned i, ssize_t n)
+{
+	struct help_board *b = &e->ep.core->help;
+	struct help_piece *p = &b->piece[i];
+	struct in_msg *m = &e->in[p->place];
+	uint64_t got = 0;
+
+	m->pending--;
+	if (m->pulled)
+		got = piece_came(e, m, n);
+	if (m->pulled && got < p->len) {
+		p->to += got;
+		p->from += got;
+		p->len -= got;
+		m->pending++;
+		e->pull.lent |= 1u << i;
+		help_offer_again(b, i);
+		pull_due(e, m);
+		return got;
+	}
+	help_free(b, i);
+	if (in_is_drained(m))
+		in_drained(e, m);
+	return got;
+}
+
+void pull_reap(struct pkt_ep *e)
+{
+	struct help_board *b = &e->ep.core->help;
+
+	for (uint32_t left = help_ended(b, e->pull.lent); left; left &= left - 1) {
+		unsigned i = (unsigned)__builtin_ctz(left);
+
+		e->pull.lent &= ~(1u << i);
+		gx_stat_add(pkt_stats(e->link), GX_STAT_PULL_HELPED_BYTES,
+			    lent_came(e, i, b->piece[i].got));
+	}
+}
+
+void pull_fail_ep(struct pkt_ep *e)
+{
+	for (uint32_t left = e->pull.lent; left; left &= left - 1)
+		pull_forget(e, &e->in[e->ep.core->help.piece[__builtin_ctz(left)].place]);
+}
+
+/* All bytes of @m were read or lent: read what no helper has taken. */
+static void lent_read(struct pkt_ep *e, struct in_msg *m)
+{
+	const struct help_piece *p;
+	int i = pull_lent_take(e, m);
+
+	if (i < 0) {
+		pull_not_due(e, m);
+		return;
+	}
+	p = &e->ep.core->help.piece[i];
+	lent_came(e, (unsigned)i, core_read(e, p->to, p->from, p->len));
+}
+
+/* Each endpoint reads one piece in a turn, of its messages in turn. */
+static void piece_turn(struct pkt_ep *e)
+{
+	bool helped = help_comes(&e->ep.core->help);
+	uint32_t at = pull_next(e);
+	struct in_msg *m = &e->in[at];
+
+	if (!e->link->pull_left_b)
+		return; /* its turn comes: the first endpoint is another one in each turn */
+	e->pull.rover = at + 1;
+	if (helped)
+		pull_lend(e, m);
+	if (m->begun_b < m->len)
+		piece_read(e, m, helped ? PULL_LENT_B : PULL_PIECE_B);
+	else
+		lent_read(e, m);
 }
 
 /* ---- By queue pairs ---- */
@@ -110,9 +199,14 @@ void pull_ended(struct pkt_ep *e, uint32_t place, int err)
 
 /* ---- A turn ---- */
 
+/* A core that waits for a helper alone does not sleep. */
 bool pull_turn(struct pkt_ep *e)
 {
 	if (e->pull.qps)
 		return qps_turn(e);
-	return piece_turn(e);
+	if (e->pull.lent)
+		pull_reap(e);
+	if (e->pull.nr_due)
+		piece_turn(e);
+	return true;
 }

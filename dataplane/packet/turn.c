@@ -59,7 +59,7 @@ static bool tx_ep(struct pkt_ep *e)
 	if (e->tx.act_head != PKT_NONE || e->tx.resend_head != e->tx.resend_tail ||
 	    e->asks.head != e->asks.tail)
 		worked |= tx_data(e);
-	if (e->pull.nr_due)
+	if (e->pull.nr_due | e->pull.lent)
 		worked |= pull_turn(e);
 	if (e->share.on)
 		share_grant(e);

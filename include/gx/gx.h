@@ -396,9 +396,9 @@ int gx_mem_reg(struct gx *gx, enum gx_mem_kind kind, int device, void *addr, uin
  * Memory of gx_mem_alloc() is freed when nothing uses it any more, perhaps after the call. If peers
  * may still be writing, that is later: when the last connection that knew of it has closed, or, for
  * GPU memory shared by cudaIpc, when every process that might still write has exited.
- * Return: 0; -EAGAIN: a core was not turned within gx_opts.gpu_timeout_ns and a second, and memory
- * of gx_mem_reg() is still in use: have the core turned and call again; -EINVAL: it was freed
- * before.
+ * Return: 0; -EAGAIN: a core was not turned within gx_opts.gpu_timeout_ns and a second, or a peer did
+ * not take what the kernel sends, or a thread was in gx_help() all the time, and memory of
+ * gx_mem_reg() is still in use: have the core turned and call again; -EINVAL: it was freed before.
  */
 int gx_mem_free(struct gx_mem *mem);
 void *gx_mem_addr(const struct gx_mem *mem); /* address in the host, or in the GPU */
@@ -453,6 +453,27 @@ void gx_core_stop(struct gx_core *core);
  * Return: 0, -ENOSPC.
  */
 int gx_core_poller(struct gx_core *core, bool (*fn)(void *arg, uint64_t now_ns), void *arg);
+
+/**
+ * gx_help() - Copy a piece of a long message that @core reads out of a peer's process
+ * (gx_opts.pull). For a thread that waits for such a message and has nothing else to do: its CPU
+ * copies beside that of the core. Any thread may call, several at a time, and the core's thread, too.
+ *
+ * The call waits for nobody and takes no lock. It copies 128 KiB at most, which takes some 20 us, by
+ * one system call; or there is nothing to do, and it returns at once. A core lends pieces from the
+ * first call on. It takes back those that no thread has taken.
+ * The kernel must let the thread read the peer as it lets the core's: where a filter of system calls
+ * holds for this thread alone, the message fails with -EPERM.
+ *
+ * An operation ends when no thread copies for it any more, also where it is cancelled, late, or its
+ * connection is lost. So a thread that is stopped in the midst of a call (it has no CPU, a debugger
+ * holds it, a page of the peer does not come) holds up the end of that operation, gx_mem_free() of
+ * its memory and the release of its connection, without a limit. It holds up nothing else.
+ *
+ * All calls must have returned before gx_close() begins. Not in a child of fork().
+ * Return: true when it copied, or tried to.
+ */
+bool gx_help(struct gx_core *core);
 
 /** gx_stats() - All counters as text; @prometheus: in Prometheus' exposition format.
  * Return: length, -ENOSPC (@room is too small). [control] */

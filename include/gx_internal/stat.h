@@ -59,6 +59,7 @@
 	X(LOCAL_MISSES, local_misses, "puts and gets of the local link that went by packets")      \
 	X(PULLS, pulls, "messages read out of a peer's process in one copy, or by an RDMA device") \
 	X(PULL_BYTES, pull_bytes, "payload bytes of them")                                         \
+	X(PULL_HELPED_BYTES, pull_helped_bytes, "the part of them that helpers read (gx_help())")  \
 	X(PULLS_FAILED, pulls_failed,                                                              \
 	  "messages that the kernel, or the device, did not let this end read")                    \
 	X(VERBS_PUTS, verbs_puts, "puts written into a peer's memory by an RDMA device")           \

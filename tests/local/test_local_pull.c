@@ -3,9 +3,10 @@
  * Long messages of the local link that the receiver reads out of the sender's process: sizes around
  * the limit, order, errors of the system call (a script in its place), and a sender that takes its
  * memory back while the receiver reads. Two contexts of one process, both turned by this thread;
- * one test has a second process.
+ * two tests have a second process.
  */
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -788,14 +789,24 @@ static struct rig *rig_of_child(int fd, uint64_t until)
 	return r;
 }
 
-static void killed__while_this_process_reads(void **state)
+static _Atomic bool over;
+
+static void *helper(void *core)
+{
+	while (!atomic_load_explicit(&over, memory_order_relaxed))
+		gx_help(core);
+	return NULL;
+}
+
+/* @helps: another thread reads as well */
+static void killed(bool helps)
 {
 	uint64_t until = gx_now() + KILL_MS * 1000000ull;
+	pthread_t thread = 0;
 	struct rig *r;
 	bool reads;
 	int fd[2];
 	pid_t pid;
-	(void)state;
 
 	assert_int_equal(pipe(fd), 0);
 	pid = fork();
@@ -804,6 +815,9 @@ static void killed__while_this_process_reads(void **state)
 		child_run(fd[0]);
 	r = rig_of_child(fd[1], until);
 	reads = r->server.conn->local->pulls.pid;
+	atomic_store(&over, false);
+	if (helps)
+		assert_int_equal(pthread_create(&thread, NULL, helper, r->server.core), 0);
 	post(&r->server, GX_OP_RECV, r->server.plain, KILL_B, 1);
 	while (reads && end_stat(&r->server, "pull_bytes") < LONG_B && gx_now() < until)
 		end_turn(&r->server);
@@ -817,6 +831,9 @@ static void killed__while_this_process_reads(void **state)
 		assert_true(r->server.status < 0);
 		assert_int_equal(pulls(r), 0);
 	}
+	atomic_store(&over, true);
+	if (helps)
+		pthread_join(thread, NULL);
 	rig_free(r);
 	close(fd[0]);
 	close(fd[1]);
@@ -827,12 +844,26 @@ static void killed__while_this_process_reads(void **state)
 	}
 }
 
+static void killed__while_this_process_reads(void **state)
+{
+	(void)state;
+	killed(false);
+}
+
+static void killed__while_a_helper_reads(void **state)
+{
+	(void)state;
+	killed(true);
+}
+
 /* An argument chooses tests, as freed__*. */
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-		cmocka_unit_test(killed__while_this_process_reads), /* before any thread is made */
+		/* First, while this is the only thread. */
+		cmocka_unit_test(killed__while_this_process_reads),
+		cmocka_unit_test(killed__while_a_helper_reads),
 		T(send__sizes_around_the_limit),
 		cmocka_unit_test(send__a_limit_below_an_open),
 		cmocka_unit_test(send__the_larger_limit_counts),
