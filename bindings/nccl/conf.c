@@ -28,6 +28,7 @@ const struct conf_var conf_vars[] = {
 	{"GX_NCCL_UNPACK", "host"},
 	{"GX_NCCL_LINK", "gx chooses"},
 	{"GX_NCCL_PULL", "auto"},
+	{"GX_NCCL_HELP", "1, with 4 cores or more 0"},
 	{"GX_NCCL_CORES", "2, on less than 8 physical cores 1"},
 	{"GX_NCCL_CPUS", "gx chooses"},
 	{"GX_NCCL_BUSY", "0"},
@@ -396,13 +397,14 @@ static bool conf_mode(struct conf *c)
 bool conf_read(struct conf *c)
 {
 	unsigned long bounce_mb = CONF_BOUNCE_MB;
-	unsigned long cores = 0, timeout_s = CONF_TIMEOUT_S, busy = 0;
+	unsigned long cores = 0, timeout_s = CONF_TIMEOUT_S, busy = 0, help = HELP_AUTO;
 	unsigned long speed_mbps = 0, latency_us = CONF_LATENCY_US;
 
 	memset(c, 0, sizeof(*c));
 	if (!conf_number("GX_NCCL_CORES", 1, LANES_MAX, &cores) ||
 	    !conf_number("GX_NCCL_TIMEOUT_S", 1, 3600, &timeout_s) ||
 	    !conf_number("GX_NCCL_BUSY", 0, 1, &busy) ||
+	    !conf_number("GX_NCCL_HELP", 0, 1, &help) ||
 	    !conf_number("GX_NCCL_BOUNCE_MB", 1, 4095, &bounce_mb) ||
 	    !conf_number("GX_NCCL_SPEED_MBPS", 1, 100000000, &speed_mbps) ||
 	    !conf_number("GX_NCCL_LATENCY_US", 0, 1000000, &latency_us))
@@ -414,6 +416,9 @@ bool conf_read(struct conf *c)
 	c->bounce_b = (uint64_t)bounce_mb << 20;
 	c->speed_mbps = (int)speed_mbps;
 	c->latency_us = (unsigned)latency_us;
-	return conf_cpus(c) && conf_ports(c) && conf_host(c) && conf_link(c) && conf_mode(c) &&
-	       conf_pull(c);
+	if (!conf_cpus(c) || !conf_ports(c) || !conf_host(c) || !conf_link(c) || !conf_mode(c) ||
+	    !conf_pull(c))
+		return false;
+	c->help = c->pull == GX_PULL_OFF ? 0 : (unsigned)help;
+	return true;
 }

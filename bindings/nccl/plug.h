@@ -40,6 +40,8 @@
 #define ADDR_B	   64		  /* "[fe80::1]:65535" with the final 0 */
 #define WHY_B	   256		  /* bytes of a reason */
 #define CORE_MBPS  32000	  /* what a core moves each way at a time, over shm, measured */
+#define HELP_CORES 4		  /* with so many cores help brings nothing, measured */
+#define HELP_AUTO  2		  /* of .help: only where there are fewer cores */
 #define STRAYS_MAX 512		  /* accepted connections that have not shown a token */
 #define SEQ_FIRST  ((uint32_t)-4) /* of a comm's requests: near the wrap, which all pass then */
 #define PATH_COMMS 128	/* comms of one direction on an endpoint; then another connection is made */
@@ -77,7 +79,8 @@ struct lane {
 	alignas(64) struct order *_Atomic inbox;
 	/* Written under plug.lock when a comm opens or is freed. The core reads it. */
 	alignas(64) _Atomic unsigned nr_comms;
-	_Atomic bool stuck; /* the keeper's word: the core does not turn. test() reads it */
+	_Atomic bool stuck;	/* the keeper's word: the core does not turn. test() reads it */
+	struct gx_core *helped; /* the core, if test() helps it; NULL: it does not. Frozen */
 	/* The core's alone. */
 	alignas(64) struct gx_core *core; /* frozen; others read it when a connection comes up */
 	struct order *todo;		  /* taken out of the inbox, oldest first */
@@ -166,7 +169,7 @@ enum req_place { REQ_IDLE, REQ_WAITING, REQ_POSTED };
 /* A request. */
 struct req {
 	/* The thread that posts writes it while it is free. Then it is the core's, until .done is
-	 * set. The thread that tests does not look here meanwhile. */
+	 * set. The thread that tests reads .comm and .len alone meanwhile. */
 	alignas(64) struct order order;
 	struct comm *comm; /* frozen */
 	struct reg *reg;   /* NULL: no bytes */
@@ -258,6 +261,7 @@ struct conf {
 	const char *link;      /* "packet", "local", "tcp", NULL: gx chooses */
 	unsigned pull;	       /* enum gx_pull; OFF if .ll128 */
 	unsigned pull_over_b;  /* gx_opts.pull_over_b */
+	unsigned help;	       /* test() helps cores to read: 0, 1, HELP_AUTO; .pull OFF: 0 */
 	bool ll128;	       /* NCCL takes LL128, and pulls were not switched off */
 	bool cuda;	       /* NCCL may give memory of GPUs */
 	unsigned unpack;       /* .cuda: enum gx_unpack_mode; HOST unless a variable says else */

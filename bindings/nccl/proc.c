@@ -102,10 +102,27 @@ static void proc_closing(bool closing)
 	pthread_mutex_unlock(&plug.lock);
 }
 
+/* What one copy within a host was worth, and who made it. */
+static void proc_tell_reads(void)
+{
+	uint64_t all_b = 0, helped_b = 0, b;
+
+	for (unsigned i = 0; i < plug.nr_lanes; i++) {
+		if (!gx_core_stat(plug.lane[i].core, "pull_bytes", &b))
+			all_b += b;
+		if (!gx_core_stat(plug.lane[i].core, "pull_helped_bytes", &b))
+			helped_b += b;
+	}
+	if (all_b)
+		say_info("read %.2f MiB out of other processes, of these %.2f by NCCL's threads",
+			 (double)all_b / (1 << 20), (double)helped_b / (1 << 20));
+}
+
 /* gx_close() turns the cores once more while it frees connections, and so calls lane_poll(). */
 static void proc_stop(struct gx *gx)
 {
 	keep_stop();
+	proc_tell_reads();
 	proc_closing(true);
 	for (unsigned i = 0; i < plug.nr_lanes; i++)
 		gx_core_stop(plug.lane[i].core);
@@ -191,12 +208,14 @@ static bool proc_gpus_open(struct gx *gx)
 
 static int proc_lanes_start(struct gx *gx, unsigned nr_cores)
 {
+	bool help = plug.conf.help == HELP_AUTO ? nr_cores < HELP_CORES : plug.conf.help;
 	int ret = 0;
 
 	plug.nr_lanes = 0;
 	for (unsigned i = 0; i < nr_cores; i++) {
 		plug.lane[i] =
 			(struct lane){.core = gx_core(gx, i), .wait_end = &plug.lane[i].waiting};
+		plug.lane[i].helped = help ? plug.lane[i].core : NULL;
 		plug.nr_lanes = i + 1;
 		ret = gx_core_poller(plug.lane[i].core, lane_poll, &plug.lane[i]);
 		if (!ret)

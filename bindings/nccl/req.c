@@ -2,7 +2,7 @@
 /*
  * Requests: isend, irecv and test. One thread at a time calls them for a comm. A post is a store
  * into the core's inbox, and a test reads one flag; neither calls the system, allocates or takes a
- * lock, except to tell an error.
+ * lock, except to tell an error, and to help a core with a long receive.
  *
  * A send and its receive have one tag: the number of the comm and the number of the request. Both
  * ends count requests in the order of the calls, so comms and requests never mix. The order in which
@@ -152,6 +152,25 @@ static int req_stuck(const struct req *r)
 	return NCCL_SYSTEM_ERROR;
 }
 
+/*
+ * The thread would call again at once, so it can as well copy a piece of what its core reads out of
+ * another process. That takes some 20 us, which are long for a short message: a receive with room
+ * for short ones alone does not help. NCCL may post more room than the message takes. Where there is
+ * no piece, the call is a look at one word.
+ */
+static int req_wait(const struct req *r)
+{
+	const struct comm *c = r->comm;
+	const struct lane *l = c->path->lane;
+
+	if (atomic_load_explicit(&l->stuck, memory_order_relaxed))
+		return req_stuck(r);
+	if (l->helped && !c->is_send && r->len > plug.conf.pull_over_b &&
+	    !atomic_load_explicit(&plug.forked, memory_order_relaxed))
+		gx_help(l->helped);
+	return NCCL_OK;
+}
+
 int req_test(void *req, int *done, int *sizes)
 {
 	struct req *r = req;
@@ -161,9 +180,7 @@ int req_test(void *req, int *done, int *sizes)
 		return NCCL_INVALID_ARGUMENT;
 	/* Pairs with the release in lane_req_end(). */
 	if (!atomic_load_explicit(&r->done, memory_order_acquire))
-		return atomic_load_explicit(&r->comm->path->lane->stuck, memory_order_relaxed)
-			       ? req_stuck(r)
-			       : NCCL_OK;
+		return req_wait(r);
 	if (r->status)
 		return req_fail(r);
 	*done = 1;

@@ -69,6 +69,8 @@ void net_load(struct net *n, int version);
 int net_init(const struct net *n, void **ctx);
 const char *net_warned(void); /* the last warning; for cases in which one thread warns */
 int net_finalize(const struct net *n, void *ctx);
+/* What the last finalize told of messages in one copy. false: there were none. */
+bool net_reads(double *all_mb, double *helped_mb);
 int net_listen(const struct net *n, void *ctx, void *handle, void **comm);
 int net_connect(const struct net *n, void *ctx, void *handle, void **comm);
 int net_isend(const struct net *n, void *comm, void *data, size_t size, void *mh, void **req);

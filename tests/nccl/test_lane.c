@@ -24,6 +24,7 @@
 #define EP_OPS	    1024
 #define TURNS_MAX   1000
 #define SOME_MEM    ((struct gx_mem *)(uintptr_t)64)
+#define SOME_CORE   ((struct gx_core *)(uintptr_t)64)
 #define TURN_MAX    (256 + 64 * NCCL_REQS_MAX) /* posts of a turn: orders, and waiting comms */
 
 struct gx_ep {
@@ -38,6 +39,7 @@ static struct {
 	struct gx_comp comps[OPS_MAX];
 	unsigned nr_comps;
 	unsigned nr_posts; /* so far */
+	unsigned nr_helps; /* the same */
 } fake;
 
 struct plug plug = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -101,6 +103,13 @@ struct gx_ep *gx_conn_ep(struct gx_conn *conn, unsigned lane)
 	return &eps[0];
 }
 
+bool gx_help(struct gx_core *core)
+{
+	assert_ptr_equal(core, SOME_CORE);
+	fake.nr_helps++;
+	return true;
+}
+
 void say_warn(const char *fmt, ...)
 {
 }
@@ -141,6 +150,7 @@ static int setup(void **state)
 	fake.max = OPS_MAX;
 	plug.nr_lanes = 1;
 	plug.lane[0] = (struct lane){.wait_end = &plug.lane[0].waiting};
+	plug.conf.pull_over_b = 0;
 	atomic_store(&reg.going, false);
 	atomic_store(&reg.nr_begun, 0);
 	atomic_store(&reg.nr_ended, 0);
@@ -299,6 +309,44 @@ static void room__comms_that_open_later(void **state)
 	}
 	assert_int_equal(fake.nr_posts, COMMS_FIRST * EARLY + COMMS_ALL - COMMS_FIRST);
 	assert_int_equal(out(&reg), 0);
+}
+
+/* ---- Help ---- */
+
+/* Calls of test() that help, of two. */
+static unsigned helps(struct req *r)
+{
+	unsigned before = fake.nr_helps;
+
+	assert_int_equal(done(r), 0);
+	assert_int_equal(done(r), 0);
+	return fake.nr_helps - before;
+}
+
+/* test() helps while it waits for a receive that may be a long one. */
+static void help__of_a_long_receive(void **state)
+{
+	struct comm *in = comm_open(0, false, 7), *from = comm_open(0, true, 8);
+	struct req *r = post(in), *s = post(from); /* of 8 bytes */
+
+	assert_int_equal(helps(r), 0); /* GX_NCCL_HELP=0 */
+	plug.lane[0].helped = SOME_CORE;
+	plug.conf.pull_over_b = 7;
+	assert_int_equal(helps(r), 2); /* from the start: others may be under way */
+	turns();
+	assert_int_equal(helps(r), 2);
+	assert_int_equal(helps(s), 0);
+	plug.conf.pull_over_b = 8;
+	assert_int_equal(helps(r), 0);
+	plug.conf.pull_over_b = 7;
+	atomic_store(&plug.forked, true);
+	assert_int_equal(helps(r), 0);
+	atomic_store(&plug.forked, false);
+	fake_end(0, 0);
+	turns();
+	fake.nr_helps = 0;
+	assert_int_equal(done(r), 1);
+	assert_int_equal(fake.nr_helps, 0);
 }
 
 /* ---- Order ---- */
@@ -502,6 +550,7 @@ int main(void)
 		TEST(room__early_receives_of_many_peers),
 		TEST(room__first_of_each_comm),
 		TEST(room__comms_that_open_later),
+		TEST(help__of_a_long_receive),
 		TEST(order__of_a_comm_that_waited),
 		TEST(order__numbers_wrap),
 		TEST(turn__many_orders),

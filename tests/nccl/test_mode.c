@@ -20,6 +20,7 @@
 
 static struct gx *const some_gx = (struct gx *)(uintptr_t)64;
 static struct gx_mem *const some_mem = (struct gx_mem *)(uintptr_t)128;
+static struct gx_core *const some_core = (struct gx_core *)(uintptr_t)192;
 static struct comm some_comm;
 static struct offload some_offload; /* of a receive comm of mode unpack */
 static struct {
@@ -79,7 +80,7 @@ int gx_mem_free(struct gx_mem *mem)
 
 struct gx_core *gx_core(struct gx *gx, unsigned index)
 {
-	return NULL;
+	return some_core;
 }
 
 int gx_core_poller(struct gx_core *core, bool (*fn)(void *arg, uint64_t now_ns), void *arg)
@@ -96,6 +97,11 @@ int gx_core_start(struct gx_core *core)
 void gx_core_stop(struct gx_core *core)
 {
 	fake.nr_running--;
+}
+
+int gx_core_stat(const struct gx_core *core, const char *name, uint64_t *value)
+{
+	return -ENOENT;
 }
 
 int gx_listen(struct gx *gx, const char *addr)
@@ -166,8 +172,11 @@ const char *gpus_unasked(void)
 
 unsigned cpus_choose(const struct conf *c, const cpu_set_t *claimed, int cpus[LANES_MAX])
 {
-	cpus[0] = cpus[1] = -1;
-	return 2;
+	unsigned nr = c->nr_cores ? c->nr_cores : 2;
+
+	for (unsigned i = 0; i < nr; i++)
+		cpus[i] = -1;
+	return nr;
 }
 
 void cpus_release(void)
@@ -295,6 +304,8 @@ static int setup(void **state)
 	unsetenv("GX_NCCL_UNPACK");
 	unsetenv("GX_NCCL_LINK");
 	unsetenv("GX_NCCL_PULL");
+	unsetenv("GX_NCCL_HELP");
+	unsetenv("GX_NCCL_CORES");
 	unsetenv("NCCL_PROTO");
 	unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
 	return 0;
@@ -338,6 +349,46 @@ static void host__takes_no_gpu(void **state)
 	assert_int_equal(fake.nr_gpus, 0);
 	assert_int_equal(fake.opts.unpack, GX_UNPACK_MODE_AUTO);
 	assert_int_equal(fake.opts.local, GX_AUTO);
+}
+
+/* Does test() help the cores? */
+static bool helps(void)
+{
+	bool does;
+	void *ctx;
+
+	assert_int_equal(proc_open(&ctx, NULL, true), NCCL_OK);
+	does = plug.lane[0].helped;
+	assert_true(!does || plug.lane[0].helped == some_core);
+	assert_int_equal(proc_close(ctx), NCCL_OK);
+	return does;
+}
+
+/* Unless it is told not to, or there is nothing to help with. */
+static void host__helps(void **state)
+{
+	setenv("GX_NCCL_MODE", "host", 1);
+	assert_true(helps());
+	setenv("GX_NCCL_HELP", "2", 1);
+	fails("GX_NCCL_HELP=2");
+	setenv("GX_NCCL_HELP", "0", 1);
+	assert_false(helps());
+	setenv("GX_NCCL_HELP", "1", 1);
+	assert_true(helps());
+	setenv("GX_NCCL_CORES", "4", 1);
+	assert_true(helps());
+	unsetenv("GX_NCCL_HELP");
+	assert_false(helps());
+	setenv("GX_NCCL_CORES", "3", 1);
+	assert_true(helps());
+	setenv("GX_NCCL_PULL", "off", 1);
+	assert_false(helps());
+	unsetenv("GX_NCCL_PULL");
+	setenv("NCCL_PROTO", "LL128", 1);
+	assert_false(helps());
+	unsetenv("NCCL_PROTO");
+	setenv("GX_NCCL_MODE", "cuda", 1);
+	assert_false(helps());
 }
 
 /* Copy engines alone, nothing of the local link, which registers memory with the driver. */
@@ -446,6 +497,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(host__takes_no_gpu, setup),
+		cmocka_unit_test_setup(host__helps, setup),
 		cmocka_unit_test_setup(cuda__options, setup),
 		cmocka_unit_test_setup(cuda__memory_of_its_gpu, setup),
 		cmocka_unit_test_setup(cuda__memory_elsewhere, setup),

@@ -106,6 +106,7 @@ static void env_set(const struct nccl_case *c, const char *port)
 	setenv("GX_NCCL_TIMEOUT_S", c->timeout_s ? c->timeout_s : "30", 1);
 	setenv("GX_NCCL_CORES", c->nr_ranks > 2 ? "1" : "2", 1);
 	setenv("GX_NCCL_PULL", "on", 1); /* auto depends on the machine */
+	setenv("GX_NCCL_HELP", strstr(port, "-nohelp") ? "0" : "1", 1);
 	unsetenv("GX_NCCL_CPUS");
 	unsetenv("GX_NCCL_ADDR");
 }

@@ -12,9 +12,11 @@ that stays; this process tells the pairs in turn what to do, so times are interl
 the ranks run under MPS, which this program starts and ends. NCCL's log must name the transport.
 Transport gx-cuda is the plugin in its mode cuda: NCCL's log must say that buffers are in the GPU.
 Transport gx-unpack is mode unpack: only buffers of receives are in the GPU, and NCCL must say that
-its kernels unpack. --mode cuda or --mode unpack takes that transport for gx. Transport gx-cuda is
-known to fail here: PyTorch loads kernels and frees memory beside collectives, which the mode does
-not bear (docs/pytorch.md). What is tested then is that it ends with an error.
+its kernels unpack. Transport gx-nohelp is gx with GX_NCCL_HELP=0: with socket,gx-nohelp,gx one run
+tells what the help of NCCL's threads brings. --mode cuda or --mode unpack takes that transport for
+gx. Transport gx-cuda is known to fail here: PyTorch loads kernels and frees memory beside
+collectives, which the mode does not bear (docs/pytorch.md). What is tested then is that it ends
+with an error.
 
 Tests (--tests, all by default but soak):
   check    six operations, three types, 8 B to 256 MiB: each element compared with arithmetic
@@ -64,10 +66,13 @@ ENV = {
     "gx": {"NCCL_NET": "gx", "NCCL_NET_PLUGIN_REF_COUNT": "1", "GX_NCCL_TIMEOUT_S": str(PEER_S)},
     "socket": {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none", "NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"},
 }
+ENV["gx-nohelp"] = {**ENV["gx"], "GX_NCCL_HELP": "0"}
+ENV["gx"]["GX_NCCL_HELP"] = "1"
 ENV["gx-cuda"] = {**ENV["gx"], "GX_NCCL_MODE": "cuda", "NCCL_NET_GDR_LEVEL": "SYS", "NCCL_PROTO": "Simple"}
 ENV["gx-unpack"] = {**ENV["gx"], "GX_NCCL_MODE": "unpack", "NCCL_PROTO": "Simple", "NCCL_PAT_ENABLE": "0",
                     "NCCL_LOCAL_REGISTER": "0", "NCCL_GRAPH_REGISTER": "0", "NCCL_NET_GDR_LEVEL": "SYS", "NCCL_NET_GDR_READ": "0"}
-VIA = {"gx": r"via NET/gx/\d+(?!/GDRDMA|\d)", "gx-cuda": r"via NET/gx/\d+/GDRDMA",
+HOST_VIA = r"via NET/gx/\d+(?!/GDRDMA|\d)"
+VIA = {"gx": HOST_VIA, "gx-nohelp": HOST_VIA, "gx-cuda": r"via NET/gx/\d+/GDRDMA",
        "gx-unpack": r"\[send\] via NET/gx/\d+(?!/GDRDMA|\d)|\[receive\] via NET/gx/\d+/GDRDMA", "socket": r"via NET/Socket/"}
 UNPACKS = "Using NCCL_NET_DEVICE_UNPACK net plugin"
 
@@ -292,6 +297,13 @@ class Run:
             ok = by[way] == total and total > 0 and rank.unpacks() == (way == "gx-unpack")
             self.result("transport", way, ok, rank=rank.rank, connections=total, unpacks=rank.unpacks(), **by)
 
+    def reads(self, way):
+        """Ends the communicator. Then the plugin says what it read in one copy, and how much of that NCCL's threads did."""
+        self.pairs[way].call("destroy", limit_s=30)
+        said = [line for rank in self.pairs[way].ranks for line in rank.nccl_lines() if "NET/gx : read " in line]
+        got = [[float(mb) for mb in re.search(r"read ([\d.]+) MiB .* of these ([\d.]+)", line).groups()] for line in said]
+        self.result("reads", way, not any(helped for _, helped in got) if way == "gx-nohelp" else None, read_MiB_helped_MiB=got)
+
     def each(self, test, todo):
         """todo(way) for each transport. One that fails has its pair made anew, three times."""
         for way in self.args.transports:
@@ -479,6 +491,11 @@ class Run:
                 self.each(test, getattr(self, test))
         for way in list(self.pairs):
             self.prove(way)
+            if way != "socket":
+                try:
+                    self.reads(way)
+                except Lost as err:
+                    self.result("reads", way, False, why=str(err))
 
     def close(self):
         for way in list(self.pairs):
