@@ -588,6 +588,12 @@ MUTANTS = {
              ("dataplane/ports/dpdk/memif.c", "\tif (!ours.sock.path[0])\n", "\tif (!ours.sock.path[0] || !sock)\n"),
              ("dataplane/ports/dpdk/memif.c", "return p->server ? 0 : ", "return ")],
             ["port_dpdk"]),
+    "NP3": ("nccl: requests of a comm wait on when the peer has closed it",
+            [("bindings/nccl/lane.c", "\tlane_cancel(c, false);\n", "")],
+            ["nccl/nccl_sim close"]),
+    "NP4": ("nccl: a message may go to another comm of its connection",
+            [("bindings/nccl/lane.c", "(uint64_t)c->number << 32 | r->seq", "r->seq")],
+            ["nccl/nccl_sim faults"]),
     "NP5": ("a client may name a port of another kind as one that lanes take in turn",
             [("dataplane/control/ctl_path.c", " ||\n\t\t    strcmp(peer->ports[w->client].name, l->port))", ")")],
             ["ctl"]),
@@ -865,7 +871,8 @@ MUTANTS = {
 }
 
 
-ASSERTED = "error: Failure!" # CMocka's word, also where cleaning up crashes afterwards
+# CMocka's word, also where cleaning up crashes afterwards, and that of the NCCL harness.
+ASSERTED = re.compile(r"error: Failure!|: pid \d+: .* is false:")
 
 
 def failed_in(text):
@@ -925,13 +932,13 @@ class Tree:
             ran = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=LIMIT_S, cwd=self.build)
         except subprocess.TimeoutExpired as e:
             text = b"".join(filter(None, (e.stdout, e.stderr))).decode(errors="replace")
-            return (failed_in(text) or test, "assertion") if ASSERTED in text else (test, "time-out")
+            return (failed_in(text) or test, "assertion") if ASSERTED.search(text) else (test, "time-out")
         text = ran.stdout + ran.stderr
         if ran.returncode == 0:
             if not re.search(r"PASSED  \] [1-9]", text):
                 return test, "no such test"
             return "", "nothing"
-        if ASSERTED in text:
+        if ASSERTED.search(text):
             return failed_in(text) or test, "assertion"
         how = "assertion (of the code)" if "Assertion" in text else f"crash ({ran.returncode})"
         return failed_in(text) or test, how

@@ -36,11 +36,15 @@ uint64_t now_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
+_Thread_local void (*nap_instead)(void);
+
 void nap(void)
 {
 	static _Thread_local unsigned turns;
 
-	if (++turns % 64)
+	if (nap_instead)
+		nap_instead();
+	else if (++turns % 64)
 		sched_yield();
 	else
 		nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
@@ -89,8 +93,15 @@ void worker_run(struct worker *w, void (*fn)(void *arg), void *arg)
 void worker_wait(struct worker *w)
 {
 	pthread_mutex_lock(&w->lock);
-	while (w->fn)
-		pthread_cond_wait(&w->cond, &w->lock);
+	while (w->fn) {
+		if (!nap_instead) {
+			pthread_cond_wait(&w->cond, &w->lock);
+			continue;
+		}
+		pthread_mutex_unlock(&w->lock);
+		nap();
+		pthread_mutex_lock(&w->lock);
+	}
 	pthread_mutex_unlock(&w->lock);
 }
 
@@ -503,12 +514,6 @@ static bool stream_test(struct stream *s, void *req, unsigned i, bool is_recv)
 	return true;
 }
 
-/* One way of a stream: requests under way are those from .tested to .posted. */
-struct way {
-	void *req[NCCL_REQS_MAX];
-	unsigned posted, tested;
-};
-
 static bool way_turn(struct stream *s, struct way *w, bool is_recv)
 {
 	bool busy = false;
@@ -530,15 +535,30 @@ static bool way_turn(struct stream *s, struct way *w, bool is_recv)
 	return busy;
 }
 
+void stream_begin(struct stream *s)
+{
+	s->way_out = s->way_in = (struct way){.posted = 0};
+}
+
+bool stream_turn(struct stream *s, bool is_recv)
+{
+	return way_turn(s, is_recv ? &s->way_in : &s->way_out, is_recv);
+}
+
+bool stream_is_over(const struct stream *s)
+{
+	return s->way_out.tested == s->count && s->way_in.tested == s->count;
+}
+
 void stream_run(void *arg)
 {
 	struct stream *s = arg;
-	struct way out = {0}, in = {0};
 
+	stream_begin(s);
 	UNTIL(({
-		while (way_turn(s, &in, true) | way_turn(s, &out, false))
+		while (stream_turn(s, true) | stream_turn(s, false))
 			;
-		out.tested == s->count &&in.tested == s->count;
+		stream_is_over(s);
 	}));
 }
 

@@ -90,6 +90,8 @@ struct rank {
 
 uint64_t now_ns(void);
 void nap(void); /* as a progress thread that finds nothing */
+/* What this thread does instead, and while it waits for a worker. NULL: it sleeps. */
+extern _Thread_local void (*nap_instead)(void);
 /* Wait until @cond. */
 #define UNTIL(cond)                                                                                \
 	do {                                                                                       \
@@ -143,6 +145,12 @@ void gpu_start(void); /* this process uses it */
 void *gpu_alloc(size_t len, bool *mapped);
 void gpu_free(void *ptr, size_t len, bool mapped);
 
+/* One way of a stream: requests under way are those from .tested to .posted. */
+struct way {
+	void *req[NCCL_REQS_MAX];
+	unsigned posted, tested;
+};
+
 /* Messages both ways over a link, every byte checked. */
 struct stream {
 	struct link *link;
@@ -155,12 +163,17 @@ struct stream {
 	/* The stream's own. */
 	struct buf out, in;
 	size_t room;
+	struct way way_out, way_in;
 };
 /* On the service thread: memory. */
 void stream_open(struct stream *s);
 void stream_close(struct stream *s);
 /* On the progress thread. */
 void stream_run(void *stream);
+/* The same in steps: posts and tests one request at most, of one way. */
+void stream_begin(struct stream *s);
+bool stream_turn(struct stream *s, bool is_recv); /* false: there was nothing to do */
+bool stream_is_over(const struct stream *s);
 
 void req_wait(struct rank *r, void *req, int *size);   /* done without an error */
 int req_error(struct rank *r, void *req, unsigned ms); /* its error, within @ms; 0: it is done */

@@ -2,9 +2,10 @@
 /*
  * The NCCL plugin without NCCL and without a GPU: processes that load libnccl-net-gx.so as NCCL
  * does, and play its service and progress threads, over the port or link that the first argument
- * names (shm, udp, local, tcp). With "-cuda" behind it the plugin is in mode cuda, with "-unpack" in
- * mode unpack, and the GPU is that of fake/fake_cuda.c. Further arguments name cases; default: all of
- * the mode. Each case has fresh ranks: this program again, with the world's memory at descriptor 3.
+ * names (shm, udp, memif, local, tcp). With "-cuda" behind it the plugin is in mode cuda, with
+ * "-unpack" in mode unpack, and the GPU is that of fake/fake_cuda.c. "-nohelp": test() helps no core.
+ * Further arguments name cases; default: all of the mode. Each case has fresh ranks: this program
+ * again, with the world's memory at descriptor 3.
  * GX_TEST_NCCL_NET has the path of the plugin. GX_TEST_FULL=1 does more rounds, GX_TEST_LOG=1 shows
  * the plugin's lines.
  */
@@ -89,6 +90,14 @@ static int rank_main(const char *name, const char *port, unsigned me)
 
 /* ---- The test ---- */
 
+/* gx_opts.ports of what the first argument names: a link goes with shm. */
+static const char *port_option(const char *base)
+{
+	if (!strcmp(base, "memif")) /* four ranks of so many MiB */
+		return "dpdk:net_memif,mem=192";
+	return !strcmp(base, "local") || !strcmp(base, "tcp") ? "shm" : base;
+}
+
 static void env_set(const struct nccl_case *c, const char *port)
 {
 	char base[16];
@@ -101,11 +110,12 @@ static void env_set(const struct nccl_case *c, const char *port)
 	setenv("NCCL_NET_GDR_LEVEL", "SYS", 1);
 	if (cuda)
 		setenv("GX_FAKE_CUDA_DEVICES", "2", 1);
-	setenv("GX_NCCL_PORTS", is_link ? "shm" : base, 1);
+	setenv("GX_NCCL_PORTS", port_option(base), 1);
 	setenv("GX_NCCL_LINK", is_link ? base : "packet", 1);
 	setenv("GX_NCCL_TIMEOUT_S", c->timeout_s ? c->timeout_s : "30", 1);
 	setenv("GX_NCCL_CORES", c->nr_ranks > 2 ? "1" : "2", 1);
-	setenv("GX_NCCL_PULL", "on", 1); /* auto depends on the machine */
+	/* auto depends on the machine. Over memif the long messages are of interest, too. */
+	setenv("GX_NCCL_PULL", strcmp(base, "memif") != 0 ? "on" : "off", 1);
 	setenv("GX_NCCL_HELP", strstr(port, "-nohelp") ? "0" : "1", 1);
 	unsetenv("GX_NCCL_CPUS");
 	unsetenv("GX_NCCL_ADDR");
@@ -191,13 +201,42 @@ static bool case_run(const struct nccl_case *c, const char *port)
 	return good;
 }
 
+/* Over memif a connection takes some MiB of DPDK's, so strangers of the same user can use them up. */
+static bool case_is_for(const struct nccl_case *c, const char *port)
+{
+	return strcmp(port, "memif") != 0 || strcmp(c->name, "strangers") != 0;
+}
+
 static unsigned cases_run(const struct nccl_case cases[], unsigned nr, const char *port)
 {
 	unsigned bad = 0;
 
 	for (unsigned i = 0; i < nr; i++)
-		bad += !case_run(&cases[i], port);
+		if (case_is_for(&cases[i], port))
+			bad += !case_run(&cases[i], port);
 	return bad;
+}
+
+/* Is the port built in? Asked in a child, since DPDK starts once in a process. */
+static bool port_is_here(const char *port)
+{
+	const struct nccl_case some = {.name = "is_here", .nr_ranks = 2};
+	pid_t pid = fork();
+	int status;
+
+	CHECK(pid >= 0);
+	if (!pid) {
+		struct net net = {0};
+		void *ctx;
+
+		env_set(&some, port);
+		net_load(&net, 12);
+		if (!net_init(&net, &ctx))
+			_exit(0);
+		_exit(strstr(net_warned(), "not built in") ? 77 : 0); /* the cases tell the rest */
+	}
+	CHECK(waitpid(pid, &status, 0) == pid);
+	return !WIFEXITED(status) || WEXITSTATUS(status) != 77;
 }
 
 /* All cases of a mode. */
@@ -220,11 +259,15 @@ int main(int argc, char *argv[])
 		return rank_main(argv[2], argv[3], (unsigned)atoi(argv[4]));
 	if (argc < 2 || !getenv("GX_TEST_NCCL_NET")) {
 		fprintf(stderr, "usage: GX_TEST_NCCL_NET=libnccl-net-gx.so test_nccl "
-				"shm|udp|local|tcp[-cuda|-unpack] [CASE...]\n");
+				"shm|udp|memif|local|tcp[-cuda|-unpack|-nohelp] [CASE...]\n");
 		return 2;
 	}
 	if (strstr(argv[1], "-cuda") && !getenv("GX_FAKE_CUDA")) {
 		printf("SKIP: the CPU reads memory of the GPU: for the fake driver\n");
+		return 77;
+	}
+	if (!strcmp(argv[1], "memif") && !port_is_here(argv[1])) {
+		printf("SKIP: gx was built without DPDK (libdpdk)\n");
 		return 77;
 	}
 	for (int i = 2; i < argc; i++)
