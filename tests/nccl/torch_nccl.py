@@ -25,8 +25,10 @@ Tests (--tests, all by default but soak):
   calls    all_reduce beside calls that may wait for the GPU: cudaMalloc, cudaFree, pinned memory
   reinit   destroy_process_group() and init_process_group() --reinits times
   overlap  all_to_all beside products by grid, all_gather beside attention
-  kill     SIGKILL of a rank: the other one ends with an error, and when
-  stop     SIGSTOP of a rank, not Socket: the other one ends with an error, and when
+  kill     SIGKILL of a rank: NCCL's log of the other one tells so within --tell-limit-s (told_s), and that
+           rank ends with an error within --end-limit-s (ended_s). PyTorch takes up to 60 s of the latter for
+           itself, over each transport
+  stop     SIGSTOP of a rank, not Socket: the same, told by GX_NCCL_TIMEOUT_S later
   soak     --soak-s seconds of mixed operations, compared; memory stays
 
 One JSON line a result, tables at the end. Exit status: 0 when all that was asserted was right."""
@@ -238,6 +240,21 @@ class Mps:
 
 # --- the run ----------------------------------------------------------------------------------------------
 
+def ends_bad(told_s, ended_s, status, told_limit_s, ended_limit_s):
+    """What is wrong with the end of a rank whose peer is gone. NCCL's log tells what the transport did, the end what PyTorch did
+    then."""
+    bad = []
+    if told_s is None or told_s > told_limit_s:
+        bad.append(f"NCCL's log told of the peer {'never' if told_s is None else f'after {told_s} s'}, and not within {told_limit_s:g} s")
+    if ended_s is None:
+        bad.append("the rank had not ended when --limit-s was over: raise it")
+    elif ended_s > ended_limit_s:
+        bad.append(f"the rank ended after {ended_s} s, and not within {ended_limit_s:g} s")
+    if status == 0:
+        bad.append("the rank ended without an error")
+    return bad
+
+
 class Run:
     def __init__(self, args):
         self.args, self.failed, self.results = args, [], []
@@ -444,26 +461,32 @@ class Run:
             quiet = sum(" WARN " in line for line in pair.ranks[0].nccl_lines())
             begin = time.monotonic()
             pair.ranks[1].process.send_signal(number)
-            told, code = self.ended(pair.ranks[0], begin, quiet)
-            took = time.monotonic() - begin
-            limit = self.args.kill_limit_s + (PEER_S if test == "stop" else 0)
+            told, ended, code = self.ended(pair.ranks[0], begin, quiet)
+            late = PEER_S if test == "stop" else 0
+            limits = {"told_limit_s": self.args.tell_limit_s + late, "ended_limit_s": self.args.end_limit_s + late}
+            bad = ends_bad(told, ended, code, **limits)
             by, total = pair.ranks[0].via()
-            self.result(test, way, code not in (None, 0) and took < limit and by[way] == total > 0,
-                        handling=handling or "PyTorch's default", told_s=told, ended_s=round(took, 2), status=code, limit_s=limit,
-                        log=pair.ranks[0].tail()[:500], **by)
+            if not by[way] == total > 0:
+                bad.append(f"{by[way]} of {total} connections are of {way}")
+            self.result(test, way, not bad, handling=handling or "PyTorch's default", told_s=told, ended_s=ended, status=code, **limits,
+                        log=pair.ranks[0].tail()[:500], **by, **({"bad": bad} if bad else {}))
         finally:
             for rank in pair.ranks:
                 rank.end()
 
     def ended(self, rank, begin, quiet):
-        """(seconds until NCCL's log had a further WARN, exit status): None for what did not happen."""
-        told = code = None
-        while code is None and time.monotonic() - begin < min(90, self.left()):
+        """(seconds until NCCL's log had a further WARN, seconds until the rank had ended, exit status): None for what did not happen
+        in the time that --limit-s leaves."""
+        told, end_at = None, begin + self.left()
+        while True:
+            code = rank.process.poll() # before the look at the log: what a rank says last counts
             if told is None and sum(" WARN " in line for line in rank.nccl_lines()) > quiet:
                 told = round(time.monotonic() - begin, 2)
-            code = rank.process.poll()
+            if code is not None:
+                return told, round(time.monotonic() - begin, 2), code
+            if time.monotonic() > end_at:
+                return told, None, None
             time.sleep(0.02)
-        return told, code
 
     def kill(self, way):
         self.prove(way)
@@ -600,7 +623,8 @@ def args_parse():
     p.add_argument("--steps", type=int, default=50, help="of ddp")
     p.add_argument("--reinits", type=int, default=10)
     p.add_argument("--kills", type=int, default=2, help="in turn with PyTorch's default handling and with abort")
-    p.add_argument("--kill-limit-s", type=float, default=10, help="longest time until the other rank has ended")
+    p.add_argument("--tell-limit-s", type=float, default=1, help="kill, stop: longest time until NCCL's log tells of it")
+    p.add_argument("--end-limit-s", type=float, default=90, help="kill, stop: longest time until the other rank has ended")
     p.add_argument("--kill-mps", action="store_true", help="kill under MPS too, which may leave MPS unusable")
     p.add_argument("--soak-s", type=float, default=60, help="of each transport; --limit-s holds, too")
     p.add_argument("--limit-s", type=float, default=540, help="of the whole run")
