@@ -19,6 +19,7 @@
 #define MAILS_MAX    80
 #define FLAGS_MAX    16
 #define HANDLE_TOKEN 32 /* bytes of the handle before its token */
+#define HANDLE_ADDR  56 /* and before its address */
 #define WAIT_S	     60 /* longest wait for anything that must happen */
 
 #define CHECK(cond, ...)                                                                           \
