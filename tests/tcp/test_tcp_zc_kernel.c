@@ -82,16 +82,23 @@ static void put_get__bytes(void **state)
 	}
 }
 
-/* Loopback copies, so the sockets stop it. */
+static bool is_off(const struct tcp_ep *e, unsigned i)
+{
+	return !e->zc->sock[i].on && !e->sock[i].tx_ended;
+}
+
+/* Loopback copies, so a socket stops it. The other one may send nothing from then on: chunks go to
+ * the faster one. */
 static void auto__stops(void **state)
 {
 	struct pair *p = kernel_new(2, GX_TCP_TX_AUTO);
+	const struct tcp_ep *e = p->side[0].e;
 
-	for (unsigned i = 0; i < 16; i++)
+	for (unsigned i = 0; i < 1000 && !is_off(e, 0) && !is_off(e, 1); i++)
 		put_get(p, SRC_B / 2, i);
-	for (unsigned i = 0; i < 2; i++)
-		assert_false(p->side[0].e->zc->sock[i].on || p->side[0].e->sock[i].tx_ended);
-	assert_true(stat(p, GX_STAT_TCP_ZC_COPIED) >= 2 * ZC_COPIES);
+	assert_true(is_off(e, 0) || is_off(e, 1));
+	assert_true(stat(p, GX_STAT_TCP_ZC_COPIED) >= ZC_COPIES);
+	put_get(p, SRC_B / 2, 1000);
 	kernel_done(p);
 }
 
