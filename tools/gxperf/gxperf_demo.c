@@ -5,6 +5,7 @@
  */
 #include "common/child.h"
 #include "gxperf/gxperf.h"
+#include "gxperf/gxperf_info.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -28,6 +29,7 @@ struct demo {
 	int cpu[2]; /* gxd's, ours */
 	uint64_t size_max;
 	char file[256];
+	bool rdma; /* link verbs has a device here */
 	/* Results for the last sentences. */
 	double local_gb_s, put_gb_s, local_lat_us, lat_us, udp_gb_s;
 };
@@ -35,7 +37,9 @@ struct demo {
 /* One sub-command of the demo. */
 struct demo_step {
 	int (*fn)(const struct perf_opts *opts, struct report *report);
-	const char *command, *port; /* port "local": the local link, over shm */
+	const char *command;
+	const char *port; /* or NULL: .link, by the best port */
+	const char *link;
 	uint64_t begin, end, factor;
 	double seconds; /* for each size */
 	size_t best;	/* offset of the double in struct demo for the result; 0: none */
@@ -43,17 +47,21 @@ struct demo_step {
 };
 
 static const struct demo_step demo_steps[] = {
-	{perf_put, "put", "local", 64, 64u << 20, 16, 1, offsetof(struct demo, local_gb_s), false},
-	{perf_put, "get", "local", 64u << 10, 64u << 20, 32, 1, 0, false},
-	{perf_lat, "lat", "local", 64, 64, 2, 1, offsetof(struct demo, local_lat_us), false},
-	{perf_put, "put", "shm", 64, 64u << 20, 32, 1, offsetof(struct demo, put_gb_s), false},
-	{perf_put, "send", "shm", 64, 4u << 20, 256, 1, 0, false},
-	{perf_lat, "lat", "shm", 64, 64, 2, 1, offsetof(struct demo, lat_us), false},
-	{perf_put, "put", "shm", 0, 0, 2, 0, 0, true},
-	{perf_put, "get", "local", 0, 0, 2, 0, 0, true},
-	{perf_put, "put", "udp", 64u << 10, 4u << 20, 64, 1, offsetof(struct demo, udp_gb_s),
+	{perf_put, "put", NULL, "local", 64, 64u << 20, 16, 1, offsetof(struct demo, local_gb_s),
 	 false},
-	{perf_lat, "lat", "udp", 64, 64, 2, 0.5, 0, false},
+	{perf_put, "get", NULL, "local", 64u << 10, 64u << 20, 32, 1, 0, false},
+	{perf_lat, "lat", NULL, "local", 64, 64, 2, 1, offsetof(struct demo, local_lat_us), false},
+	{perf_put, "put", "shm", NULL, 64, 64u << 20, 32, 1, offsetof(struct demo, put_gb_s),
+	 false},
+	{perf_put, "send", "shm", NULL, 64, 4u << 20, 256, 1, 0, false},
+	{perf_lat, "lat", "shm", NULL, 64, 64, 2, 1, offsetof(struct demo, lat_us), false},
+	{perf_put, "put", "shm", NULL, 0, 0, 2, 0, 0, true},
+	{perf_put, "get", NULL, "local", 0, 0, 2, 0, 0, true},
+	{perf_put, "put", "udp", NULL, 64u << 10, 4u << 20, 64, 1, offsetof(struct demo, udp_gb_s),
+	 false},
+	{perf_lat, "lat", "udp", NULL, 64, 64, 2, 0.5, 0, false},
+	{perf_put, "put", NULL, "tcp", 64u << 10, 4u << 20, 64, 1, 0, false},
+	{perf_put, "put", NULL, "verbs", 64u << 10, 4u << 20, 64, 1, 0, false},
 };
 
 /* ---- The server ---- */
@@ -88,8 +96,10 @@ static void demo_log_show(const struct demo *d)
 static int demo_start(struct demo *d)
 {
 	char path[4096], mem[96], cpu[16], place[32];
-	char *const argv[] = {"gxd", "--listen", "127.0.0.1:0", "--cores", cpu, "--port",
-			      "shm", "--port",	 "udp",		"--mem",   mem, NULL};
+	char *const argv[] = {"gxd",  "--listen", "127.0.0.1:0", "--cores",
+			      cpu,    "--port",	  "shm",	 "--port",
+			      "udp",  "--mem",	  mem,		 d->rdma ? "--rdma" : NULL,
+			      "auto", NULL};
 	int ret = 0;
 
 	opt_place_text(d->opts->local_kind, d->opts->local_device, place, sizeof(place));
@@ -163,7 +173,6 @@ static int demo_file_make(struct demo *d)
 
 static int demo_step_run(struct demo *d, const struct demo_step *s)
 {
-	bool local = !strcmp(s->port, "local");
 	struct perf_opts o = *d->opts;
 	const struct report_row *row;
 	int ret;
@@ -171,8 +180,10 @@ static int demo_step_run(struct demo *d, const struct demo_step *s)
 	o.command = s->command;
 	o.addr = d->addr;
 	o.mem = "kv";
-	o.port = local ? NULL : s->port;
-	o.link = local ? s->port : NULL;
+	o.port = s->port;
+	o.link = s->link;
+	if (s->link && !strcmp(s->link, "verbs"))
+		o.gx.verbs = "auto";
 	o.cpus = (struct opt_cpus){.cpu = {d->cpu[1]}, .nr = 1};
 	o.local_kind = GX_MEM_HOST;
 	o.size_given = true;
@@ -185,8 +196,8 @@ static int demo_step_run(struct demo *d, const struct demo_step *s)
 		o.force = true; /* our own file */
 		o.size_begin = o.size_end = DEMO_FILE_B;
 	}
-	report_section(d->report, "%s over %s%s%s", s->command, local ? "link " : "", s->port,
-		       s->file ? ", a file of 64 MiB" : "");
+	report_section(d->report, "%s over %s%s%s", s->command, s->link ? "link " : "",
+		       s->link ? s->link : s->port, s->file ? ", a file of 64 MiB" : "");
 	ret = s->fn(&o, d->report);
 	row = report_last(d->report);
 	if (!ret && row && s->best)
@@ -200,8 +211,12 @@ static int demo_steps_run(struct demo *d)
 {
 	int ret = PERF_OK;
 
-	for (size_t i = 0; i < sizeof(demo_steps) / sizeof(demo_steps[0]) && !ret; i++)
-		ret = demo_step_run(d, &demo_steps[i]);
+	for (size_t i = 0; i < sizeof(demo_steps) / sizeof(demo_steps[0]) && !ret; i++) {
+		const char *link = demo_steps[i].link;
+
+		if (d->rdma || !link || strcmp(link, "verbs") != 0)
+			ret = demo_step_run(d, &demo_steps[i]);
+	}
 	return ret;
 }
 
@@ -217,6 +232,26 @@ static uint64_t demo_mem_kb(void)
 	if (f)
 		fclose(f);
 	return kb;
+}
+
+/* Whether gxd could open an RDMA device, too. */
+static void demo_rdma_look(struct demo *d)
+{
+	static const char *const port = "shm";
+	struct gx_opts opts = GX_INIT(opts);
+	char why[INFO_WHY_MAX];
+	struct gx *gx = NULL;
+
+	opts.ports = &port;
+	opts.nr_ports = 1;
+	opts.verbs = "auto";
+	d->rdma = !gx_open(&opts, &gx);
+	if (d->rdma) {
+		gx_close(gx);
+		return;
+	}
+	info_error(why);
+	report_note(d->report, "link verbs (RDMA) is left out: %s", why);
 }
 
 static int demo_prepare(struct demo *d)
@@ -235,6 +270,7 @@ static int demo_prepare(struct demo *d)
 			    "the figures "
 			    "say little about speed");
 	d->size_max = demo_mem_kb() < DEMO_MEM_MIN_KB ? DEMO_SMALL_B : DEMO_FILE_B;
+	demo_rdma_look(d);
 	return demo_file_make(d);
 }
 
