@@ -5,11 +5,14 @@
 usage: test_rdma.py BUILD_DIR PART...
 PART suite: puts and gets of all sizes over 1 to 64 queue pairs, notifications, files, two devices with a wire between them, queue
 pairs that are forced into error, two devices of which one goes down, ends that leave no object behind, a device that is removed.
+short: some of each that takes less than a minute in all, for every CI.
 compare: gxperf and perftest in turns, PAIRS times each; a line `ratio put 1M q4 0.98` for each comparison, gx over perftest: the
-median of the pairs, then least and largest. gx checks its payload, perftest does not. tables: bandwidth by queue pairs and by size, as lines `table put 64M q4 44.1 MB/s`.
+median of the pairs, then least and largest. gx checks its payload, perftest does not.
+tables: bandwidth by queue pairs and by size, as lines `table put 64M q4 44.1 MB/s`.
 count: instructions of the posting and polling thread for each put of gxperf and of perftest, as lines `instructions put 64K q1: ...`
 (rdma_count.py). Times of one another alone mean something here: all is emulated.
-GX_TEST_RDMA_PAIRS, GX_TEST_RDMA_ONLY (a part of the name of a comparison, as "put 1M") and others that begin so go into the machine.
+GX_TEST_RDMA_PAIRS, GX_TEST_RDMA_ONLY (a part of the name of a comparison, as "put 1M", or of a step of the suite) and others that
+begin so go into the machine.
 Exit status 77 where there is no QEMU, no kernel package or no perftest. Within the machine this program runs once more, with inside.
 """
 import contextlib
@@ -139,10 +142,10 @@ def info(tools):
     done("info")
 
 
-def sizes(tools):
+def sizes(tools, numbers=(1, 3, 64)):
     with served(tools) as server:
         for command in ("put", "get"):
-            for qps in (1, 3, 64):
+            for qps in numbers:
                 found = rows(tools, server, command, "-q", qps, "-b", "1", "-e", "4M", "-f", "8", "-n", "3")
                 expect(len(found) > 5, found)
                 done(f"{command} -q {qps}: " + ", ".join(f"{r['size_b']} B {r['p50_us']:.0f} us" for r in found))
@@ -213,9 +216,9 @@ def rates_of(log):
     return found[:last + 1]
 
 
-def back_ms(rates, at, usual):
+def back_ms(rates, at, usual, share=0.5):
     """How long after @at an interval was about as fast as most, which the checks of the payload slow down, too."""
-    return next((end - at for begin, end, rate in rates if begin >= at and rate >= 0.5 * usual), 10 * BACK_MS)
+    return next((end - at for begin, end, rate in rates if begin >= at and rate >= share * usual), 10 * BACK_MS)
 
 
 def broken(tools, end):
@@ -234,19 +237,20 @@ def broken(tools, end):
     pause = max(back_ms(rates, r[0], usual) for r in quiet) # without any break: this host is shared
     late = [back_ms(rates, t, usual) for t in breaks]
     done(f"broken at the {end}: {len(breaks)} times, {lost} queue pairs lost at the server, {row['resent']} chunks sent again, "
-         f"{usual:.1f} MB/s before, {row['GB_s'] * 1e3:.1f} in all, back after {late} ms, without breaks within {pause} ms")
+         f"{usual:.1f} MB/s before, {row['GB_s'] * 1e3:.1f} in all, back after {late} ms, without breaks within {pause} ms; "
+         f"at 0.8 of it after {[back_ms(rates, t, usual, 0.8) for t in breaks]} ms")
     expect(len(breaks) >= 5 and lost >= len(breaks), f"{lost} queue pairs were lost:", row)
     expect(row["resent"] > 0, "nothing was sent again:", row)
     expect(max(late) <= max(BACK_MS, 2 * pause), f"the rate was back after {late} ms")
 
 
-def leaves_nothing(tools):
+def leaves_nothing(tools, connects=CONNECTS):
     with served(tools) as server:
         before = sh("rdma", "resource", "show")
-        for i in range(CONNECTS):
+        for i in range(connects):
             call(tools, server, "put", "-s", "64K", "-n", "1", "-q", 1 + i % 8).must(OK)
         wait_for("the objects of before:\n" + before, lambda: sh("rdma", "resource", "show") == before)
-    done(f"{CONNECTS} connections left nothing: {before.strip()}")
+    done(f"{connects} connections left nothing: {before.strip()}")
 
 
 def refused(tools):
@@ -347,10 +351,33 @@ def device_again():
     wait_for("an active port", lambda: "ACTIVE" in sh("rdma", "link", "show"))
 
 
+def breaks(tools):
+    """As broken(), without a look at the rate: queue pairs are lost while a client puts, and no byte is."""
+    with tempfile.TemporaryDirectory() as folder:
+        other = shimmed(tools, pathlib.Path(folder, "log"), GX_SHIM_BREAK_MS=str(BREAK_MS), GX_SHIM_QUIET_MS=str(BREAK_MS))
+        with served(other) as server:
+            row = rows(tools, server, "put", "-q", 4, "-s", "64K", "-D", 4)[0]
+            lost = server.stat(tools, "verbs_qps_lost")
+    expect(lost > 0 and row["resent"] > 0, f"{lost} queue pairs were lost:", row)
+    done(f"{lost} queue pairs were lost, {row['resent']} chunks sent again")
+
+
+def short(tools):
+    steps = (info, lambda t: sizes(t, (1, 4)), sends, file, lambda t: leaves_nothing(t, 8), refused, breaks)
+    return [lambda step=step: step(tools) for step in steps]
+
+
+def demo(tools):
+    ran = tools.gxperf("demo", timeout=CALL_S).must(OK)
+    expect("put over link verbs" in ran.out + ran.err, ran)
+    done("the demo has a put over link verbs")
+
+
 def suite(tools):
-    steps = [lambda step=step: step(tools) for step in (info, sizes, sends, file, leaves_nothing, refused)]
-    steps += [lambda end=end: broken(tools, end) for end in ("client", "server")]
-    return steps + [lambda step=step: step(tools) for step in (cut, rails, far, removed)]
+    steps = [(step.__name__, lambda step=step: step(tools)) for step in (info, sizes, sends, file, leaves_nothing, refused)]
+    steps += [(f"broken {end}", lambda end=end: broken(tools, end)) for end in ("client", "server")]
+    steps += [(step.__name__, lambda step=step: step(tools)) for step in (demo, cut, rails, far, removed)]
+    return [step for name, step in steps if ONLY in name]
 
 
 # --- beside perftest --------------------------------------------------------------------------------------
@@ -467,7 +494,7 @@ def count(tools):
     return [lambda qps=qps: counted(tools, qps, 19600 + 20 * qps) for qps in COUNTED_QPS]
 
 
-PARTS = {"suite": suite, "compare": compare, "tables": tables, "count": count}
+PARTS = {"suite": suite, "short": short, "compare": compare, "tables": tables, "count": count}
 
 
 def inside(build, parts):
