@@ -39,6 +39,8 @@ RIVALS = {
     "gx lat 64, udp, one way, p50": ["UCX tag_lat 64, tcp, p50"],
     **{f"gx {what} 1M, tcp, {n} socket(s), verified": [f"iperf3 -l 1M, loopback, {n} stream(s)", "UCX tag_bw 1M, tcp"]
        for what in ("put", "send") for n in (1, 4)},
+    **{f"gx put 1M, tcp, {n} socket(s), one place, verified": [f"iperf3 -l 1M, loopback, {n} stream(s)", "UCX tag_bw 1M, tcp"]
+       for n in (1, 4)},
     "gx lat 64, tcp, one way, p50": ["UCX tag_lat 64, tcp, p50"],
     # The same, received by io_uring: beside plain recv(), and beside the rivals.
     **{f"gx put 1M, tcp, {n} socket(s), io_uring, verified":
@@ -239,6 +241,9 @@ class Bench:
                 for what in ("put", "send"):
                     add(f"gx {what} 1M, tcp, {n} socket(s), verified", "GB/s",
                         lambda what=what, n=n: self.tcp(what, "1M", "--sockets", str(n)))
+                # As the rivals: one buffer at each end, which stays in the cache.
+                add(f"gx put 1M, tcp, {n} socket(s), one place, verified", "GB/s",
+                    lambda n=n: self.tcp("put", "1M", "--sockets", str(n), "--same-place", "--depth", "8"))
                 add(f"gx put 1M, tcp, {n} socket(s), io_uring, verified", "GB/s",
                     lambda n=n: self.tcp("put", "1M", "--sockets", str(n), uring=True))
                 add(f"iperf3 -l 1M, loopback, {n} stream(s)", "GB/s", lambda n=n: self.iperf3("1M", n), "iperf3")
@@ -280,6 +285,11 @@ def cpu_model():
     return "unknown"
 
 
+def congestion_control():
+    """bbr sends at a pace, also over loopback; reno and cubic do not."""
+    return pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("what", nargs="*", default=["put", "local", "memif", "lat", "udp", "tcp"],
@@ -297,7 +307,7 @@ def main():
         rows, values, errors = b.measure()
     finally:
         shutil.rmtree(b.tmp, ignore_errors=True)
-    print(f"# medians of {a.rounds} interleaved rounds, CPUs {a.cpus}, {cpu_model()}")
+    print(f"# medians of {a.rounds} interleaved rounds, CPUs {a.cpus}, {cpu_model()}, TCP {congestion_control()}")
     table = []
     for name, unit, *_ in rows:
         v = values[name]
