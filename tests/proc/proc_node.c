@@ -337,6 +337,8 @@ bool node_pump(struct node *n, unsigned core)
 /* An accepted connection that has ended is let go at once. */
 static void node_event_take(struct node *n, const struct node_event *ev)
 {
+	struct gx_conn_info info = GX_INIT(info);
+
 	if (ev->up) {
 		n->nr_ups++;
 		n->nr_live++;
@@ -345,10 +347,13 @@ static void node_event_take(struct node *n, const struct node_event *ev)
 			echo_start(n, ev->conn);
 		return;
 	}
-	n->nr_downs++;
 	n->nr_live--;
-	if (n->cfg.server)
-		gx_conn_close(ev->conn);
+	if (!n->cfg.server)
+		return;
+	CHECK(!gx_conn_info(ev->conn, &info), "%s", gx_error());
+	if (info.peer_pid == n->awaited)
+		n->awaited = 0;
+	gx_conn_close(ev->conn);
 }
 
 static bool node_events(struct node *n)

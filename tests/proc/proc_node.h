@@ -82,7 +82,8 @@ struct node {
 	char *base;	      /* of kv */
 	struct gx_conn *last; /* accepted last */
 	unsigned nr_live;     /* connections that are up */
-	unsigned nr_ups, nr_downs;
+	unsigned nr_ups;
+	uint32_t awaited; /* server: 0 once a connection of the process with this number is down */
 	_Atomic unsigned nr_notify;
 	unsigned idle;	      /* turns without work */
 	pthread_mutex_t lock; /* of the events; they come from the control thread */

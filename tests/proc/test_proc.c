@@ -875,15 +875,13 @@ static void client_stopped__and_continued(void **state)
 	own_settle(&n, addr, &base);
 	verify_start(&n, &other, addr, 2, 0);
 	for (unsigned i = 0; i < rounds(2, 20); i++) {
-		unsigned downs = n.nr_downs;
-
 		child_start(&victim, "@victim", "port=%s addr=%u off=0 seed=%u timeout_ms=1000",
 			    port, addr, i);
 		child_hear(&n, &victim, "put", WAIT_MS);
 		NODE_UNTIL(&n, false, rnd(&seed) % 20);
 		kill(victim.pid, SIGSTOP);
-		CHECK(NODE_UNTIL(&n, n.nr_downs == downs + 1, WAIT_MS),
-		      "the stopped client is not given up");
+		n.awaited = (uint32_t)victim.pid; /* another one may end late */
+		CHECK(NODE_UNTIL(&n, !n.awaited, WAIT_MS), "the stopped client is not given up");
 		CHECK(NODE_UNTIL(&n, quarantined(&n) == QUARANTINE_B, 5000), "%llu quarantined",
 		      (unsigned long long)quarantined(&n));
 		verify_start(&n, &later, addr, 1, 20);
@@ -1022,12 +1020,11 @@ static void hostile__scribbles_over_segments(void **state)
 	verify_start(&n, &other, addr, 1, 0);
 	memset(n.base, POISON, ZONE_B);
 	for (unsigned i = 0; i < rounds(20, 300); i++) {
-		unsigned downs = n.nr_downs;
-
 		child_start(&c, "@hostile", "port=%s addr=%u seed=%llu", port, addr,
 			    (unsigned long long)((rnd(&seed) >> 2) * 2 + i % 2));
 		child_hear(&n, &c, "up", WAIT_MS);
-		NODE_UNTIL(&n, n.nr_downs > downs, 150);
+		n.awaited = (uint32_t)c.pid;
+		NODE_UNTIL(&n, !n.awaited, 150);
 		node_run(&n, 5);
 		child_kill(&c);
 	}
