@@ -120,17 +120,17 @@ void qp_try_drained(struct verbs_qp *q)
  * its put counts how often one of its notes failed that had failed before. */
 static unsigned wr_tries(struct verbs_lane *l, struct verbs_wr *wr)
 {
-	struct verbs_op *op = &l->op[wr->op];
+	struct verbs_tell *t = &l->op[wr->op].tell;
 	uint64_t part = 1ull << wr->part;
 
 	if (wr->kind == VERBS_WR_DATA)
 		return ++wr->tries;
-	if (op->parts_failed & part) {
-		op->tries++;
-		op->parts_failed = 0;
+	if (t->parts_failed & part) {
+		t->tries++;
+		t->parts_failed = 0;
 	}
-	op->parts_failed |= part;
-	return op->tries + 1u;
+	t->parts_failed |= part;
+	return t->tries + 1u;
 }
 
 static void send_failed(struct verbs_lane *l, struct verbs_qp *q, uint32_t number, int status)

@@ -33,9 +33,8 @@ bool verbs_lane_turn(struct verbs_lane *l, uint64_t now_ns)
 
 void verbs_lane_kick(struct verbs_lane *l)
 {
-	if (l->queue_head == l->queue_tail)
-		return;
-	tx_queue(l);
+	if (l->queue_head != l->queue_tail)
+		tx_queue(l);
 	lane_send(l);
 }
 

@@ -42,7 +42,8 @@
 #define VERBS_SEQS	  256		 /* puts with an immediate under way; power of two */
 #define VERBS_NOTE_B	  48
 #define VERBS_SLOT_B	  64	     /* of a note in registered memory */
-#define VERBS_SMALL_B	  (8u << 10) /* up to here puts of one kick share a queue pair */
+#define VERBS_SMALL_B	  (8u << 10) /* up to here puts share a queue pair, */
+#define VERBS_SPREAD	  16 /* until it has so many requests out; then the next kick takes another */
 #define VERBS_TRIES	  8 /* queue pairs that one chunk, or the notes of a put, may bring down */
 #define VERBS_NO_OP	  UINT16_MAX
 
@@ -110,14 +111,26 @@ struct verbs_qp {
 	uint32_t again[VERBS_BATCH];
 };
 
-/* owner: core */
+/* The notes of a put with an immediate. owner: core */
+struct verbs_tell {
+	uint64_t off, imm;
+	uint64_t parts;	    /* queue pairs that had bytes of it; at the end: notes to send in all */
+	uint64_t parts_due; /* of these, not posted */
+	uint64_t parts_failed; /* of these, whose note failed since tries was counted up */
+	uint32_t seq;
+	bool parts_set;
+	uint8_t tries; /* of its notes, after the first */
+};
+
+/* owner: core. op_begin() sets each field, for zeroing the whole would cost a small put more than
+ * that. */
 struct verbs_op {
 	uint8_t kind;
+	bool is_inline;
 	bool used, queued, redone; /* queued: something is left to post. redone: a queue pair with
 				      bytes of it failed, so notes wait for all bytes */
-	bool has_seq, is_inline;
+	bool has_seq;
 	bool pull;	/* of a send of the peer: a get without completions of its own */
-	uint8_t tries;	/* of its notes, after the first */
 	uint32_t place; /* pull: the message's, for lane->pull_ended() */
 	uint32_t flags;
 	int status; /* not 0: the operation ends with it when nothing of it is out */
@@ -127,17 +140,13 @@ struct verbs_op {
 	char *mine;
 	uint64_t theirs;	     /* address at the peer */
 	const uint32_t *lkey, *rkey; /* by our rail, not read if inline; by the peer's */
+	uint64_t token;
+	uint64_t len, posted_b;
 	uint32_t ways; /* bit i: way i has keys of both ends, and works as far as is known;
 			  ops_ways() */
-	uint64_t len, posted_b;
-	uint64_t token, off, imm;
 	uint32_t data_out, note_out; /* requests that are out, or wait to be sent again */
-	uint32_t data_redo; /* of data_out, those that wait: the device has let go of them */
-	uint32_t seq;
-	uint64_t parts;	    /* queue pairs that had bytes of it; at the end: notes to send in all */
-	uint64_t parts_due; /* of these, not posted */
-	uint64_t parts_failed; /* of these, whose note failed since tries was counted up */
-	bool parts_set;
+	uint32_t data_redo;	/* of data_out, those that wait: the device has let go of them */
+	struct verbs_tell tell; /* with GX_OP_IMM alone */
 };
 
 /* A put of the peer, by its notes. owner: core */
@@ -340,6 +349,9 @@ void ops_lost(struct verbs_lane *l); /* the same when l->lost has changed */
 
 /* -- verbs_tx.c; core -- */
 
+/** tx_first() - Post what there is room for of a new operation; tx_queue() posts the rest. It does not
+ * end here. */
+void tx_first(struct verbs_lane *l, struct verbs_op *op);
 bool tx_queue(struct verbs_lane *l); /* post what operations have left; did it post any? */
 bool tx_redo(struct verbs_lane *l);  /* send again what queue pairs lost */
 void tx_credit(struct verbs_lane *l);

@@ -59,7 +59,7 @@ void op_try_end(struct verbs_lane *l, struct verbs_op *op)
 		return;
 	op->used = false;
 	if (op->has_seq)
-		l->seq_busy[op->seq % VERBS_SEQS] = false;
+		l->seq_busy[op->tell.seq % VERBS_SEQS] = false;
 	l->free[l->nr_free++] = (uint16_t)(op - l->op);
 	l->nr_ops--;
 	if (op->pull) {
@@ -87,7 +87,7 @@ void op_set_status(struct verbs_lane *l, struct verbs_op *op, int status)
 	if (!op->used || op->status)
 		return;
 	op->status = status;
-	op->parts_due = 0;
+	op->tell.parts_due = 0;
 	op_queue(l, op);
 }
 
@@ -125,8 +125,9 @@ static uint32_t own_rails(const struct verbs_reg *reg, bool is_inline, bool near
 }
 
 /* No near way works: others that do, or those that may work again soon. */
-static uint32_t ways_rest(const struct verbs_lane *l, const struct verbs_reg *reg, bool is_inline,
-			  uint32_t theirs)
+static __attribute__((noinline)) uint32_t ways_rest(const struct verbs_lane *l,
+						    const struct verbs_reg *reg, bool is_inline,
+						    uint32_t theirs)
 {
 	uint32_t keyed = ways_of(l, own_rails(reg, is_inline, false), theirs);
 
@@ -162,14 +163,42 @@ static inline bool op_inlines(const struct verbs_lane *l, const struct gx_op *op
 	       op->len <= l->inline_b;
 }
 
-static inline __attribute__((always_inline)) int op_begin(struct verbs_lane *l,
-							  const struct gx_op *user,
-							  struct gx_route *route,
-							  const struct verbs_region *r,
-							  bool is_inline, uint32_t ways)
+/* What an operation has from its poster. */
+static inline void op_fill(struct verbs_op *op, const struct gx_op *user, struct gx_route *route,
+			   const struct verbs_region *r, const struct verbs_reg *reg)
 {
-	bool put = user->kind == GX_OP_PUT;
-	const struct verbs_reg *reg = reg_of(user->mem);
+	op->kind = (uint8_t)user->kind;
+	op->flags = user->flags & (user->kind == GX_OP_PUT ? GX_OP_IMM | GX_OP_LOCAL | GX_OP_SILENT
+							   : GX_OP_SILENT);
+	op->route = route;
+	op->user = user->user;
+	op->tag = user->tag;
+	op->deadline_ns = user->deadline_ns;
+	op->mem = user->mem;
+	op->mine = user->mem ? user->mem->addr + user->off : user->addr;
+	op->theirs = r->addr + user->remote_off;
+	op->lkey = reg ? reg->lkey : NULL;
+	op->rkey = r->rkey;
+	op->token = user->token;
+	op->len = user->len;
+	if (op->flags & GX_OP_IMM)
+		op->tell = (struct verbs_tell){.off = user->remote_off, .imm = user->imm};
+}
+
+/* Nothing of it is under way. */
+static inline void op_clear(struct verbs_op *op)
+{
+	op->used = true;
+	op->queued = op->redone = op->has_seq = op->pull = false;
+	op->place = 0;
+	op->status = 0;
+	op->posted_b = 0;
+	op->data_out = op->note_out = op->data_redo = 0;
+}
+
+static inline int op_begin(struct verbs_lane *l, const struct gx_op *user, struct gx_route *route,
+			   const struct verbs_region *r, bool is_inline, uint32_t ways)
+{
 	struct verbs_op *op;
 
 	if (l->fail_err)
@@ -177,41 +206,16 @@ static inline __attribute__((always_inline)) int op_begin(struct verbs_lane *l,
 	if (l->nr_ops - l->nr_pulls == VERBS_OPS - VERBS_PULLS || !core_post_room(l->core))
 		return -EAGAIN;
 	op = &l->op[l->free[--l->nr_free]];
-	*op = (struct verbs_op){.kind = (uint8_t)user->kind,
-				.used = true,
-				.is_inline = is_inline,
-				.flags = user->flags & (put ? GX_OP_IMM | GX_OP_LOCAL | GX_OP_SILENT
-							    : GX_OP_SILENT),
-				.route = route,
-				.user = user->user,
-				.tag = user->tag,
-				.deadline_ns = user->deadline_ns,
-				.mem = user->mem,
-				.mine = user->mem ? user->mem->addr + user->off : user->addr,
-				.theirs = r->addr + user->remote_off,
-				.lkey = reg ? reg->lkey : NULL,
-				.rkey = r->rkey,
-				.ways = ways,
-				.len = user->len,
-				.token = user->token,
-				.off = user->remote_off,
-				.imm = user->imm};
+	op_clear(op);
+	op_fill(op, user, route, r, reg_of(user->mem));
+	op->is_inline = is_inline;
+	op->ways = ways;
 	l->nr_ops++;
 	l->core->comps_due += op_comps(op);
 	if (op->deadline_ns)
 		l->deadline_ns = GX_MIN(l->deadline_ns, op->deadline_ns);
-	op_queue(l, op);
+	tx_first(l, op);
 	return 0;
-}
-
-/* No near way works. Apart, so that verbs_post() is as short as it can be. */
-static __attribute__((noinline)) int post_rest(struct verbs_lane *l, const struct gx_op *user,
-					       struct gx_route *route, const struct verbs_region *r)
-{
-	bool is_inline = op_inlines(l, user);
-	uint32_t ways = ways_rest(l, reg_of(user->mem), is_inline, r->rails);
-
-	return ways ? op_begin(l, user, route, r, is_inline, ways) : -EOPNOTSUPP;
 }
 
 int verbs_post(struct verbs_lane *l, const struct gx_op *user, struct gx_route *route)
@@ -224,8 +228,9 @@ int verbs_post(struct verbs_lane *l, const struct gx_op *user, struct gx_route *
 		return -EOPNOTSUPP;
 	is_inline = op_inlines(l, user);
 	ways = ways_first(l, reg_of(user->mem), is_inline, r->rails);
-	return gx_likely(ways) ? op_begin(l, user, route, r, is_inline, ways)
-			       : post_rest(l, user, route, r);
+	if (gx_unlikely(!ways))
+		ways = ways_rest(l, reg_of(user->mem), is_inline, r->rails);
+	return gx_likely(ways) ? op_begin(l, user, route, r, is_inline, ways) : -EOPNOTSUPP;
 }
 
 bool verbs_pull(struct verbs_lane *l, const struct verbs_pull *p)

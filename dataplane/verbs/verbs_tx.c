@@ -36,25 +36,39 @@ static uint32_t ways_open(const struct verbs_lane *l, uint64_t len, uint32_t way
 	return open & ways;
 }
 
-/* The next queue pair for a request of @len bytes, on one of @ways. NULL: wait. Each operation that
- * waits asks in each turn: while all windows are full, no queue pair is looked at. */
-static struct verbs_qp *lane_pick(struct verbs_lane *l, uint64_t len, uint32_t ways,
-				  const struct verbs_qp *redo_of)
+static struct verbs_qp *qp_picked(struct verbs_lane *l, unsigned i, uint64_t len)
+{
+	l->next = i;
+	if (len > VERBS_SMALL_B)
+		l->next = i + 1 < l->nr_qps ? i + 1 : 0;
+	return &l->qp[i];
+}
+
+/* Each operation that waits asks in each turn: while all windows are full, no queue pair is looked
+ * at. */
+static __attribute__((noinline)) struct verbs_qp *lane_search(struct verbs_lane *l, uint64_t len,
+							      uint32_t ways,
+							      const struct verbs_qp *redo_of)
 {
 	ways = ways_open(l, len, ways);
 	if (!ways)
 		return NULL;
-	for (unsigned k = 0, i = l->next; k < l->nr_qps; k++, i = i + 1 < l->nr_qps ? i + 1 : 0) {
-		struct verbs_qp *q = &l->qp[i];
-
-		if (!(ways >> q->way & 1) || !qp_takes(q, redo_of))
-			continue;
-		l->next = i;
-		if (len > VERBS_SMALL_B)
-			l->next = i + 1 < l->nr_qps ? i + 1 : 0;
-		return q;
-	}
+	for (unsigned k = 0, i = l->next; k < l->nr_qps; k++, i = i + 1 < l->nr_qps ? i + 1 : 0)
+		if (ways >> l->qp[i].way & 1 && qp_takes(&l->qp[i], redo_of))
+			return qp_picked(l, i, len);
 	return NULL;
+}
+
+/* The next queue pair for a request of @len bytes, on one of @ways. NULL: wait. */
+static inline struct verbs_qp *lane_pick(struct verbs_lane *l, uint64_t len, uint32_t ways,
+					 const struct verbs_qp *redo_of)
+{
+	const struct verbs_qp *q = &l->qp[l->next];
+
+	if (gx_likely(ways >> q->way & 1 && way_takes(&l->way[q->way], len) &&
+		      qp_takes(q, redo_of)))
+		return qp_picked(l, l->next, len);
+	return lane_search(l, len, ways, redo_of);
 }
 
 /* The last @n requests, which the device has not taken: nobody will complete them. */
@@ -95,17 +109,21 @@ static void qp_flush(struct verbs_lane *l, struct verbs_qp *q)
 void tx_flush(struct verbs_lane *l)
 {
 	uint64_t left = l->pend;
+	const struct verbs_qp *q;
 
 	l->pend = 0;
 	for (; left; left &= left - 1)
 		qp_flush(l, &l->qp[__builtin_ctzll(left)]);
-	/* Small puts of the next kick go elsewhere. */
-	l->next = l->next + 1 < l->nr_qps ? l->next + 1 : 0;
+	/* Small puts stay where they are while they are few: the device, and its driver, have that
+	 * queue pair at hand. */
+	q = &l->qp[l->next];
+	if (q->head - q->tail >= VERBS_SPREAD)
+		l->next = l->next + 1 < l->nr_qps ? l->next + 1 : 0;
 }
 
 /* A request at the end of the list. The caller sets all that its kind uses, and the last entry of
  * sent, in place: there is room. Fields that no kind uses are 0 from the start. */
-static struct ibv_send_wr *wr_new(struct verbs_lane *l, struct verbs_qp *q)
+static inline struct ibv_send_wr *wr_new(struct verbs_lane *l, struct verbs_qp *q)
 {
 	struct ibv_send_wr *wr;
 
@@ -122,8 +140,8 @@ static struct ibv_send_wr *wr_new(struct verbs_lane *l, struct verbs_qp *q)
 
 /* ---- Data ---- */
 
-static void data_add(struct verbs_lane *l, struct verbs_qp *q, struct verbs_op *op, uint64_t off,
-		     uint32_t len, uint8_t tries)
+static inline void data_add(struct verbs_lane *l, struct verbs_qp *q, struct verbs_op *op,
+			    uint64_t off, uint32_t len, uint8_t tries)
 {
 	struct ibv_send_wr *wr = wr_new(l, q);
 	uint32_t number = q->head - 1;
@@ -141,8 +159,8 @@ static void data_add(struct verbs_lane *l, struct verbs_qp *q, struct verbs_op *
 	wr->send_flags = op->is_inline ? IBV_SEND_INLINE : 0;
 	wr->wr.rdma.remote_addr = op->theirs + off;
 	wr->wr.rdma.rkey = op->rkey[w->peer];
-	if (!op->parts_set)
-		op->parts |= 1ull << q->index;
+	if (op->flags & GX_OP_IMM && !op->tell.parts_set)
+		op->tell.parts |= qp_bit(q);
 	w->under_b += len;
 }
 
@@ -182,45 +200,45 @@ static struct verbs_qp *note_qp(struct verbs_lane *l, struct verbs_op *op, unsig
 	return NULL;
 }
 
-static bool notes_parts(struct verbs_lane *l, struct verbs_op *op)
+static bool notes_parts(struct verbs_lane *l, struct verbs_tell *t)
 {
 	struct verbs_qp *q;
 
-	if (op->parts_set)
+	if (t->parts_set)
 		return true;
-	if (!op->parts) { /* no bytes */
+	if (!t->parts) { /* no bytes */
 		q = lane_pick(l, 0, UINT32_MAX, NULL);
 		if (!q)
 			return false;
-		op->parts = 1ull << q->index;
+		t->parts = 1ull << q->index;
 	}
-	op->parts_due = op->parts;
-	op->parts_set = true;
+	t->parts_due = t->parts;
+	t->parts_set = true;
 	return true;
 }
 
 /* Return: are all posted? */
 static bool notes_send(struct verbs_lane *l, struct verbs_op *op)
 {
-	if (!(op->flags & GX_OP_IMM))
-		return true;
-	if (!notes_parts(l, op))
+	struct verbs_tell *t = &op->tell;
+
+	if (!notes_parts(l, t))
 		return false;
-	while (op->parts_due) {
-		unsigned part = (unsigned)__builtin_ctzll(op->parts_due);
+	while (t->parts_due) {
+		unsigned part = (unsigned)__builtin_ctzll(t->parts_due);
 		struct verbs_qp *q = note_qp(l, op, part);
 		struct verbs_note n = {.kind = VERBS_WR_NOTE,
 				       .part = (uint8_t)part,
-				       .nr_parts = (uint8_t)__builtin_popcountll(op->parts),
-				       .seq = op->seq,
+				       .nr_parts = (uint8_t)__builtin_popcountll(t->parts),
+				       .seq = t->seq,
 				       .token = op->token,
-				       .off = op->off,
+				       .off = t->off,
 				       .len = op->len,
-				       .imm = op->imm};
+				       .imm = t->imm};
 
 		if (!q)
 			return false;
-		op->parts_due &= op->parts_due - 1;
+		t->parts_due &= t->parts_due - 1;
 		op->note_out++;
 		note_add(l, q, &n, (uint16_t)(op - l->op));
 	}
@@ -230,21 +248,24 @@ static bool notes_send(struct verbs_lane *l, struct verbs_op *op)
 /* Numbers are used in order, each again when the put that had it has ended. */
 static bool op_seq(struct verbs_lane *l, struct verbs_op *op)
 {
-	if (op->has_seq || !(op->flags & GX_OP_IMM))
+	struct verbs_tell *t = &op->tell;
+
+	if (op->has_seq)
 		return true;
 	if (l->seq_busy[l->seq % VERBS_SEQS])
 		return false;
-	op->seq = l->seq++;
-	op->has_seq = l->seq_busy[op->seq % VERBS_SEQS] = true;
+	t->seq = l->seq++;
+	op->has_seq = l->seq_busy[t->seq % VERBS_SEQS] = true;
 	return true;
 }
 
-/* Post what @op has left. Return: nothing is left. */
-static bool op_send(struct verbs_lane *l, struct verbs_op *op)
+/* Post what @op has left. Return: nothing is left. Twice in the program: a new operation is posted by
+ * the shortest way. */
+static inline __attribute__((always_inline)) bool op_send(struct verbs_lane *l, struct verbs_op *op)
 {
 	if (op->status)
 		return true;
-	if (!op_seq(l, op))
+	if (op->flags & GX_OP_IMM && !op_seq(l, op))
 		return false;
 	while (op->posted_b < op->len) {
 		uint32_t n = (uint32_t)GX_MIN(op->len - op->posted_b, (uint64_t)l->chunk_b);
@@ -256,7 +277,15 @@ static bool op_send(struct verbs_lane *l, struct verbs_op *op)
 		data_add(l, q, op, op->posted_b, n, 0);
 		op->posted_b += n;
 	}
-	return notes_send(l, op);
+	return !(op->flags & GX_OP_IMM) || notes_send(l, op);
+}
+
+/* Those that wait come first. One that has nothing out ends in tx_queue(), after the call that posted
+ * it. */
+void tx_first(struct verbs_lane *l, struct verbs_op *op)
+{
+	if (l->queue_head != l->queue_tail || !op_send(l, op) || !(op->data_out | op->note_out))
+		op_queue(l, op);
 }
 
 bool tx_queue(struct verbs_lane *l)
@@ -293,7 +322,7 @@ static void redo_settle(struct verbs_lane *l, struct verbs_op *op, const struct 
 		op->note_out--;
 	}
 	if (wr->kind == VERBS_WR_NOTE && !over)
-		op->parts_due |= 1ull << wr->part;
+		op->tell.parts_due |= 1ull << wr->part;
 	op_queue(l, op);
 }
 

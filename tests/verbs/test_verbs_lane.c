@@ -425,6 +425,76 @@ static void put__lists(void **state)
 	rig_free(r);
 }
 
+/* Small puts one by one share a queue pair until it has many out, and then take the next one. */
+static void put__few_share_a_queue_pair(void **state)
+{
+	struct rig *r = rig_new(4);
+	const struct verbs_qp *q = r->a.lane->qp;
+	struct gx_op op = op_of(&r->a, GX_OP_PUT, 0, 8);
+	unsigned first = r->a.lane->next, n = 0;
+
+	for (; n < VERBS_SPREAD; n++)
+		post(&r->a, &op);
+	assert_int_equal(q[first].head, VERBS_SPREAD);
+	for (; n < 4 * VERBS_SPREAD; n++)
+		post(&r->a, &op);
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(q[i].head, VERBS_SPREAD);
+	UNTIL(r, r->a.nr_done == n);
+	for (; n < 6 * VERBS_SPREAD; n++) {
+		post(&r->a, &op);
+		UNTIL(r, r->a.nr_done == n + 1);
+	}
+	assert_int_equal(q[first].head, 3 * VERBS_SPREAD);
+	rig_free(r);
+}
+
+/* Larger ones take turns, all queue pairs of them. */
+static void put__large_take_turns(void **state)
+{
+	struct rig *r = rig_new(4);
+	struct gx_op op = op_of(&r->a, GX_OP_PUT, 0, VERBS_SMALL_B + 1);
+
+	for (unsigned n = 0; n < 8; n++)
+		post(&r->a, &op);
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(r->a.lane->qp[i].head, 2);
+	UNTIL(r, r->a.nr_done == 8);
+	rig_free(r);
+}
+
+/* Its poster learns of an end after it has posted: of an empty put, too, that needs no device. */
+static void put__empty_ends_after_the_post(void **state)
+{
+	struct rig *r = rig_new(1);
+	struct gx_op op = op_of(&r->a, GX_OP_PUT, 0, 0);
+
+	assert_int_equal(verbs_post(r->a.lane, &op, NULL), 0);
+	take(&r->a);
+	assert_int_equal(r->a.nr_done, 0);
+	verbs_lane_kick(r->a.lane);
+	take(&r->a);
+	assert_int_equal(r->a.nr_done, 1);
+	assert_int_equal(script.nr_lists, 0);
+	rig_free(r);
+}
+
+/* A new operation queues behind one that waits for the window. */
+static void put__waits_behind_others(void **state)
+{
+	struct rig *r = rig_new(1);
+	struct gx_op large = op_of(&r->a, GX_OP_PUT, 0, MEM_B), op = op_of(&r->a, GX_OP_PUT, 0, 8);
+	uint32_t sent;
+
+	r->a.lane->way[0].window_b += 8;
+	post(&r->a, &large);
+	sent = r->a.lane->qp[0].head;
+	assert_int_equal(verbs_post(r->a.lane, &op, NULL), 0);
+	assert_int_equal(r->a.lane->qp[0].head, sent);
+	UNTIL(r, r->a.nr_done == 2);
+	rig_free(r);
+}
+
 static void put__window(void **state)
 {
 	struct rig *r = rig_new(4);
@@ -588,6 +658,26 @@ static void qp__fails(void **state)
 			assert_int_equal(nr_up(&r->b), nr_qps);
 			rig_free(r);
 		}
+}
+
+/* A note waits for all bytes of a put that was sent again, and not for those of the next put. */
+static void qp__fails_and_the_next_put_does_not(void **state)
+{
+	struct rig *r = rig_new(1);
+	struct gx_op op = put_imm(&r->a, 0, 8, 1);
+	unsigned lists;
+
+	plan(&r->a, 0, 0, IBV_WC_RETRY_EXC_ERR);
+	post(&r->a, &op);
+	UNTIL(r, r->a.nr_done == 1 && r->b.nr_notify == 1);
+	quiesce(r);
+	lists = script.nr_lists;
+	post(&r->a, &op);
+	assert_int_equal(script.nr_lists, lists + 1);
+	assert_int_equal(r->a.lane->nr_ops, 1);
+	UNTIL(r, r->a.nr_done == 2 && r->b.nr_notify == 2);
+	assert_int_equal(script.nr_lists, lists + 1);
+	rig_free(r);
 }
 
 /* Its answer was lost: the bytes, or the note, had arrived. Nothing is told twice. */
@@ -984,6 +1074,13 @@ static void pull__sizes(void **state)
 		assert_int_equal(script.nr_reads - reads, (sizes[i] + CHUNK_B - 1) / CHUNK_B);
 	}
 	assert_int_equal(r->b.nr_done + r->a.nr_done, 0); /* the user hears nothing of them */
+	for (unsigned i = 0; i < 2;
+	     i++) { /* and of the next operation, in the same place, it does */
+		struct gx_op op = op_of(&r->b, GX_OP_PUT, 0, 8);
+
+		post(&r->b, &op);
+		UNTIL(r, r->b.nr_done == i + 1);
+	}
 	rig_free(r);
 }
 
@@ -2251,6 +2348,10 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(put__inline_needs_no_key),
 		cmocka_unit_test(put__outside_is_for_packets),
 		cmocka_unit_test(put__lists),
+		cmocka_unit_test(put__few_share_a_queue_pair),
+		cmocka_unit_test(put__large_take_turns),
+		cmocka_unit_test(put__empty_ends_after_the_post),
+		cmocka_unit_test(put__waits_behind_others),
 		cmocka_unit_test(put__window),
 		cmocka_unit_test(put__ops_full),
 		cmocka_unit_test(pull__sizes),
@@ -2268,6 +2369,7 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(put__largest_request),
 		cmocka_unit_test(put__local),
 		cmocka_unit_test(qp__fails),
+		cmocka_unit_test(qp__fails_and_the_next_put_does_not),
 		cmocka_unit_test(qp__fails_landed),
 		cmocka_unit_test(qp__landed_is_not_sent_again),
 		cmocka_unit_test(qp__read_before_a_note),
