@@ -25,7 +25,7 @@
 #define LAT_WARM	1000
 #define LAT_STUCK_NS	90000000000ull
 #define LAT_PROGRESS_NS 1000000000ull
-#define LAT_LOOKS	1024 /* looks at the last byte of an echo, between two turns */
+#define LAT_LOOKS	4096 /* looks at the last byte of an echo, between two turns */
 #define LAT_TURNS	16   /* turns of the core in one step */
 #define LAT_POLL_B	8192 /* up to this size bytes are stored in order, the last one last */
 
@@ -59,14 +59,20 @@ struct lat {
 
 /* ---- On the core ---- */
 
-/* An echo has arrived. Does it hold its number? */
+/* An echo has arrived. */
 static void lat_echo(struct lat *lat)
 {
-	uint64_t i = lat->next - 1, slot = i % LAT_SLOTS, got = 0;
-
 	lat->waiting = false;
 	if (lat->throttled)
 		throttle_done(1);
+}
+
+/* Does the echo of message @i hold its number? Its slot stays as it is while the next ones are under
+ * way, so the next message leaves before this. */
+static void lat_echo_check(struct lat *lat, uint64_t i)
+{
+	uint64_t slot = i % LAT_SLOTS, got = 0;
+
 	if (lat->size - lat->poll < CHECK_STAMP_B || !lat->perf.opts->check)
 		return;
 	memcpy(&got, lat->dst + slot * lat->stride, sizeof(got));
@@ -76,8 +82,10 @@ static void lat_echo(struct lat *lat)
 static void lat_comp(struct lat *lat, const struct gx_comp *comp)
 {
 	if (comp->kind == GX_COMP_NOTIFY) {
-		if (lat->waiting && comp->imm == lat->next - 1)
-			lat_echo(lat);
+		if (!lat->waiting || comp->imm != lat->next - 1)
+			return;
+		lat_echo(lat);
+		lat_echo_check(lat, comp->imm);
 	} else if (comp->kind == GX_COMP_DONE) {
 		lat->in_flight--;
 		lat->slot_busy[comp->user] = 0;
@@ -188,11 +196,9 @@ static void lat_record(struct lat *lat)
 			      memory_order_relaxed);
 }
 
-/* Post the next message if none is under way and it may go. Return: there will be no more. */
-static bool lat_go_on(struct lat *lat, bool echoed, uint64_t now, bool (*post)(struct lat *))
+/* Post the next message if none is under way and it may go. */
+static void lat_go_on(struct lat *lat, bool echoed, bool over, bool (*post)(struct lat *))
 {
-	bool over = lat_over(lat, now);
-
 	if (!lat->waiting && !over && lat_allowed(lat)) {
 		if (!echoed)
 			lat->posted_ns = gx_now();
@@ -200,7 +206,6 @@ static bool lat_go_on(struct lat *lat, bool echoed, uint64_t now, bool (*post)(s
 	}
 	if (echoed)
 		lat_record(lat);
-	return over;
 }
 
 /* A silent put completes only if it fails. */
@@ -213,14 +218,18 @@ static enum perf_step lat_step_polled(struct perf_job *job, uint64_t now)
 		lat->err = comp.status;
 	for (unsigned k = 0; k < LAT_SLOTS && !lat->err; k++) {
 		bool echoed = lat->waiting;
+		uint64_t i = lat->next - 1;
+		bool over = lat_over(lat, echoed ? lat->posted_ns : now);
 
 		if (echoed) {
 			if (!lat_is_seen(lat))
 				return PERF_STEP_BUSY;
 			lat_echo(lat);
-			now = lat->posted_ns;
 		}
-		if (lat_go_on(lat, echoed, now, lat_post_polled))
+		lat_go_on(lat, echoed, over, lat_post_polled);
+		if (echoed)
+			lat_echo_check(lat, i);
+		if (over && !lat->waiting)
 			return PERF_STEP_DONE;
 		if (!lat->waiting)
 			return PERF_STEP_IDLE;
@@ -249,7 +258,8 @@ static enum perf_step lat_step(struct perf_job *job, uint64_t now)
 	for (unsigned k = 0; k < LAT_TURNS; k++) {
 		echoed = lat_take(lat);
 		worked |= echoed;
-		over = lat->err || lat_go_on(lat, echoed, now, lat_post);
+		over = lat->err || lat_over(lat, now);
+		lat_go_on(lat, echoed, over, lat_post);
 		if (echoed)
 			now = lat->posted_ns;
 		if (over && !lat->in_flight && (!lat->waiting || lat->err))
