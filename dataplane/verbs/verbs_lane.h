@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A lane of the verbs link: the queue pairs that one endpoint uses, on its core. A lane knows no
- * packets: link_verbs.c puts it beside a packet link. verbs_lane.c opens and turns it, verbs_op.c
- * takes operations and ends them, verbs_tx.c makes work requests, verbs_cq.c takes completions,
+ * packets: link_verbs.c puts it beside a packet link. verbs_lane.c opens and turns it, verbs_post.c
+ * takes operations, verbs_op.c ends them, verbs_tx.c makes work requests, verbs_cq.c takes completions,
  * verbs_note.c has notifications. verbs_qp.c and verbs_mend.c make queue pairs and make them anew,
  * on the control thread.
  *
@@ -17,9 +17,8 @@
  * The word below a state is the owner of struct verbs_qp. READY takes notes, and the core sends
  * nothing yet: the control thread posts requests that prove the way (verbs_qp_probe()), and the core
  * makes the queue pair UP when the peer's device has answered them. So one is UP only over a way that
- * works. (While a
- * connection is set up, its client does that for all of them: verbs_conn_prove().) The core
- * leaves both when it sees an error, and FAILED when every work request has come back. The control
+ * works. (While a connection is set up, its client does that for all of them: verbs_conn_prove().)
+ * The core leaves both when it sees an error, and FAILED when every work request has come back. The control
  * thread resets the queue pair then, and hands it back when the peer has reset its end too
  * (verbs_mend.c). Only then may the core send again what had not been acknowledged: until the
  * peer's end is reset, a packet that is late could still land, over newer bytes.
@@ -318,13 +317,11 @@ void verbs_lane_fail(struct verbs_lane *l, int err);
 /** verbs_lane_is_quiet() - After verbs_lane_fail(): is nothing out any more? */
 bool verbs_lane_is_quiet(const struct verbs_lane *l);
 
-/* -- verbs_op.c; core -- */
+/* -- verbs_post.c; core -- */
 
-/** verbs_post() - Take a put or a get. Return: 0; -EAGAIN; -EOPNOTSUPP: this link cannot carry it,
- * packets can. */
+/** verbs_post() - Take a put or a get. The caller kicks the lane. Return: 0; -EAGAIN; -EOPNOTSUPP: this
+ * link cannot carry it, packets can. */
 int verbs_post(struct verbs_lane *l, const struct gx_op *user, struct gx_route *route);
-int verbs_cancel(struct verbs_lane *l, uint64_t user, const struct gx_route *route);
-void verbs_drop(struct verbs_lane *l, struct drop *d);
 /* Bytes of the peer, to be read to our memory. */
 struct verbs_pull {
 	uint32_t place;
@@ -336,6 +333,11 @@ struct verbs_pull {
 };
 /** verbs_pull() - Begin one; l->pull_ended() tells of its end. Return: false: not now. */
 bool verbs_pull(struct verbs_lane *l, const struct verbs_pull *p);
+
+/* -- verbs_op.c; core -- */
+
+int verbs_cancel(struct verbs_lane *l, uint64_t user, const struct gx_route *route);
+void verbs_drop(struct verbs_lane *l, struct drop *d);
 /** verbs_pull_stop() - Read no more of it; l->pull_ended() comes later, with an error. */
 void verbs_pull_stop(struct verbs_lane *l, uint32_t place);
 void op_queue(struct verbs_lane *l, struct verbs_op *op); /* something is left to post */

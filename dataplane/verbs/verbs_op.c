@@ -1,18 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operations of a lane: taken, cancelled, late, and ended. An operation ends when nothing of it is
+ * Operations of a lane that are under way: cancelled, late, and ended. An operation ends when nothing of it is
  * out: until then the device may read or write its memory. A pull is a get whose end goes to the
  * holder of the lane, not to the user. Runs on the polling core.
  */
-#include "verbs/verbs_lane.h"
+#include "verbs/verbs_op.h"
 
 #include <assert.h>
 #include <errno.h>
-
-static unsigned op_comps(const struct verbs_op *op)
-{
-	return 1 + !!(op->flags & GX_OP_LOCAL);
-}
 
 /* ---- The end ---- */
 
@@ -91,172 +86,22 @@ void op_set_status(struct verbs_lane *l, struct verbs_op *op, int status)
 	op_queue(l, op);
 }
 
-/* ---- Posting ---- */
+/* ---- Ways ---- */
 
-/* The peer's region that @op names, whole and with the right to it; NULL: packets report the
- * error, if it is one. */
-static const struct verbs_region *region_find(const struct verbs_lane *l, const struct gx_op *op)
-{
-	const struct verbs_region *r = &l->region[op->token % GX_REGIONS_MAX];
-	unsigned access = op->kind == GX_OP_PUT ? GX_ACCESS_PUT : GX_ACCESS_GET;
-
-	if (r->token != op->token || !(r->access & access))
-		return NULL;
-	if (op->remote_off > r->len || op->len > r->len - op->remote_off)
-		return NULL;
-	return r;
-}
-
-/* The ways between rails that have keys. @own, @theirs: rails of both ends, as bits. */
-static uint32_t ways_of(const struct verbs_lane *l, uint32_t own, uint32_t theirs)
-{
-	uint32_t ways = 0;
-
-	for (unsigned i = 0; i < l->nr_ways; i++)
-		ways |= (own >> l->way[i].dev->rail & theirs >> l->way[i].peer & 1) << i;
-	return ways;
-}
-
-/* Our rails that have keys for bytes: all, or those to take first. @reg: of the memory; not needed if
- * the bytes travel in the request. */
-static uint32_t own_rails(const struct verbs_reg *reg, bool is_inline, bool near)
-{
-	return is_inline ? UINT32_MAX : !reg ? 0 : near ? reg->near : reg->rails;
-}
-
-/* No near way works: others that do, or those that may work again soon. */
-static __attribute__((noinline)) uint32_t ways_rest(const struct verbs_lane *l,
-						    const struct verbs_reg *reg, bool is_inline,
-						    uint32_t theirs)
+uint32_t ways_rest(const struct verbs_lane *l, const struct verbs_reg *reg, bool is_inline,
+		   uint32_t theirs)
 {
 	uint32_t keyed = ways_of(l, own_rails(reg, is_inline, false), theirs);
 
 	return keyed & ~l->away ? keyed & ~l->away : keyed & ~l->lost_seen;
 }
 
-/* Near ways that work. @theirs: the peer's rails that have keys. */
-static inline uint32_t ways_first(const struct verbs_lane *l, const struct verbs_reg *reg,
-				  bool is_inline, uint32_t theirs)
-{
-	return ways_of(l, own_rails(reg, is_inline, true), theirs) & ~l->away;
-}
-
-/* 0: no way may have the bytes. */
-static uint32_t ways_take(const struct verbs_lane *l, const struct verbs_reg *reg, bool is_inline,
-			  uint32_t theirs)
+uint32_t ways_take(const struct verbs_lane *l, const struct verbs_reg *reg, bool is_inline,
+		   uint32_t theirs)
 {
 	uint32_t ways = ways_first(l, reg, is_inline, theirs);
 
 	return ways ? ways : ways_rest(l, reg, is_inline, theirs);
-}
-
-static inline const struct verbs_reg *reg_of(const struct gx_mem *mem)
-{
-	/* Pairs with the release in control/region.c: the registration is complete. */
-	return mem ? atomic_load_explicit(&mem->verbs, memory_order_acquire) : NULL;
-}
-
-/* Do the bytes travel in the request? */
-static inline bool op_inlines(const struct verbs_lane *l, const struct gx_op *op)
-{
-	return op->kind == GX_OP_PUT && (!op->mem || op->mem->kind == GX_MEM_HOST) &&
-	       op->len <= l->inline_b;
-}
-
-/* What an operation has from its poster. */
-static inline void op_fill(struct verbs_op *op, const struct gx_op *user, struct gx_route *route,
-			   const struct verbs_region *r, const struct verbs_reg *reg)
-{
-	op->kind = (uint8_t)user->kind;
-	op->flags = user->flags & (user->kind == GX_OP_PUT ? GX_OP_IMM | GX_OP_LOCAL | GX_OP_SILENT
-							   : GX_OP_SILENT);
-	op->route = route;
-	op->user = user->user;
-	op->tag = user->tag;
-	op->deadline_ns = user->deadline_ns;
-	op->mem = user->mem;
-	op->mine = user->mem ? user->mem->addr + user->off : user->addr;
-	op->theirs = r->addr + user->remote_off;
-	op->lkey = reg ? reg->lkey : NULL;
-	op->rkey = r->rkey;
-	op->token = user->token;
-	op->len = user->len;
-	if (op->flags & GX_OP_IMM)
-		op->tell = (struct verbs_tell){.off = user->remote_off, .imm = user->imm};
-}
-
-/* Nothing of it is under way. */
-static inline void op_clear(struct verbs_op *op)
-{
-	op->used = true;
-	op->queued = op->redone = op->has_seq = op->pull = false;
-	op->place = 0;
-	op->status = 0;
-	op->posted_b = 0;
-	op->data_out = op->note_out = op->data_redo = 0;
-}
-
-static inline int op_begin(struct verbs_lane *l, const struct gx_op *user, struct gx_route *route,
-			   const struct verbs_region *r, bool is_inline, uint32_t ways)
-{
-	struct verbs_op *op;
-
-	if (l->fail_err)
-		return -ENOTCONN;
-	if (l->nr_ops - l->nr_pulls == VERBS_OPS - VERBS_PULLS || !core_post_room(l->core))
-		return -EAGAIN;
-	op = &l->op[l->free[--l->nr_free]];
-	op_clear(op);
-	op_fill(op, user, route, r, reg_of(user->mem));
-	op->is_inline = is_inline;
-	op->ways = ways;
-	l->nr_ops++;
-	l->core->comps_due += op_comps(op);
-	if (op->deadline_ns)
-		l->deadline_ns = GX_MIN(l->deadline_ns, op->deadline_ns);
-	tx_first(l, op);
-	return 0;
-}
-
-int verbs_post(struct verbs_lane *l, const struct gx_op *user, struct gx_route *route)
-{
-	const struct verbs_region *r = region_find(l, user);
-	bool is_inline;
-	uint32_t ways;
-
-	if (!r)
-		return -EOPNOTSUPP;
-	is_inline = op_inlines(l, user);
-	ways = ways_first(l, reg_of(user->mem), is_inline, r->rails);
-	if (gx_unlikely(!ways))
-		ways = ways_rest(l, reg_of(user->mem), is_inline, r->rails);
-	return gx_likely(ways) ? op_begin(l, user, route, r, is_inline, ways) : -EOPNOTSUPP;
-}
-
-bool verbs_pull(struct verbs_lane *l, const struct verbs_pull *p)
-{
-	/* All of a pull's ways have keys (verbs_pull.c). */
-	uint32_t ways = ways_take(l, reg_of(p->mem), false, UINT32_MAX);
-	struct verbs_op *op;
-
-	if (l->fail_err || !ways || l->nr_pulls == VERBS_PULLS)
-		return false;
-	op = &l->op[l->free[--l->nr_free]];
-	*op = (struct verbs_op){.kind = GX_OP_GET,
-				.used = true,
-				.pull = true,
-				.place = p->place,
-				.mem = p->mem,
-				.mine = p->mine,
-				.theirs = p->theirs,
-				.lkey = p->lkey,
-				.rkey = p->rkey,
-				.ways = ways,
-				.len = p->len};
-	l->nr_ops++;
-	l->nr_pulls++;
-	op_queue(l, op);
-	return true;
 }
 
 /* ---- Early ends ---- */
