@@ -32,7 +32,8 @@
 #define TCP_WORDS     16   /* words of bits for the chunks of a window */
 #define TCP_OUTS      32   /* frames in the queue of a socket */
 #define TCP_OUT_IOVS  3	   /* pieces of a frame: header, payload, trailer */
-#define TCP_OUT_B     (256u << 10) /* a queue with as many bytes takes no other chunk */
+#define TCP_OUT_B     (256u << 10) /* a queue with as many bytes takes no other chunk, ... */
+#define TCP_OUT_SHIFT 2		   /* ... or 2^2 times as many where the kernel takes them all */
 #define TCP_AHEAD_B   16384	   /* bytes that a read may take beyond the frame under way */
 #define TCP_PAD_B     65536
 #define TCP_PENDS     128	  /* bare frames of a socket that are not whole */
@@ -203,7 +204,8 @@ struct tcp_sock {
 	/* out */
 	uint32_t head, tail; /* of out[], free-running: next free, next to send */
 	uint32_t pos;	     /* bytes of out[tail] that are sent */
-	uint64_t out_b;	     /* bytes in the queue */
+	uint64_t out_b;	     /* bytes in the queue; */
+	uint8_t out_shift;   /* ... with TCP_OUT_B << this it takes no other chunk */
 	bool leads;	     /* the kernel may keep what it took last, see struct tcp_sys */
 	struct tcp_out out[TCP_OUTS];
 	/* in */

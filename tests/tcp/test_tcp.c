@@ -463,6 +463,64 @@ static void deadline__passes(void **state)
 	pair_done(p);
 }
 
+/* ---- How much the kernel is offered ---- */
+
+static ssize_t brake_recv(int fd, const struct iovec *iov, unsigned n)
+{
+	return tcp_sys_kernel.recv(fd, iov, n);
+}
+
+static uint64_t offer_b[8]; /* bytes of each call, */
+static unsigned nr_offers;
+static uint64_t offer_most_b; /* of which the kernel takes so many */
+
+static ssize_t offer_send(int fd, const struct iovec *iov, unsigned n)
+{
+	uint64_t len = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		len += iov[i].iov_len;
+	if (nr_offers < GX_ARRAY_SIZE(offer_b))
+		offer_b[nr_offers] = len;
+	nr_offers++;
+	return (ssize_t)GX_MIN(len, offer_most_b);
+}
+
+/* A call has more bytes while the kernel takes all of them, and few again where it does not. */
+static void queue__grows_with_the_room(void **state)
+{
+	static const struct tcp_sys offers = {
+		.send = offer_send, .recv = brake_recv, .lead = offer_send, .push = push_none};
+	struct pair *p = pair_new(1);
+	struct tcp_ep *e = p->side[0].e;
+	struct gx_op op = op_of(GX_OP_PUT, p->buf, MEM_B);
+	const uint64_t most = TCP_OUT_B << TCP_OUT_SHIFT, spare = 2 * CHUNK_B;
+
+	e->sys = &offers;
+	offer_most_b = 0;
+	for (unsigned i = 0; i < 24; i++)
+		assert_int_equal(side_post(p, 0, &op), 0);
+	nr_offers = 0;
+	offer_most_b = UINT64_MAX;
+	side_turn(p, 0);
+	side_turn(p, 0);
+	assert_int_equal(nr_offers, 4);
+	for (unsigned k = 0; k < 4; k++) {
+		uint64_t b = GX_MIN((uint64_t)TCP_OUT_B << k, most);
+
+		assert_in_range(offer_b[k], b, b + spare);
+	}
+	offer_most_b = TCP_OUT_B + most / 2; /* not all of these */
+	nr_offers = 0;
+	side_turn(p, 0);
+	assert_int_equal(nr_offers, 1);
+	side_turn(p, 0); /* what is left in the queue, and what has room there */
+	assert_in_range(offer_b[1], TCP_OUT_B, TCP_OUT_B + spare);
+	p->side[0].e->ep.ops->ep_fail(&e->ep, -ECONNRESET);
+	p->side[1].e->ep.ops->ep_fail(&p->side[1].e->ep, -ECONNRESET);
+	pair_free(p);
+}
+
 /* ---- All frames are in queues, and the kernel has few of their bytes ---- */
 
 static size_t brake_b; /* bytes that may still leave */
@@ -478,11 +536,6 @@ static ssize_t brake_send(int fd, const struct iovec *iov, unsigned n)
 	if (ret > 0)
 		brake_b -= (size_t)ret;
 	return ret;
-}
-
-static ssize_t brake_recv(int fd, const struct iovec *iov, unsigned n)
-{
-	return tcp_sys_kernel.recv(fd, iov, n);
 }
 
 static const struct tcp_sys brake = {
@@ -656,6 +709,7 @@ int main(void)
 		cmocka_unit_test(cancel__send_recv_at_any_time),
 		cmocka_unit_test(fail__at_any_time),
 		cmocka_unit_test(deadline__passes),
+		cmocka_unit_test(queue__grows_with_the_room),
 		cmocka_unit_test(queued__ends_early),
 		cmocka_unit_test(mem__freed_under_way),
 		cmocka_unit_test(mem__freed_before_attach),
