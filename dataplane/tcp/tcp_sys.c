@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <string.h>
 
 #define KEEPALIVE_IDLE_S  10
 #define KEEPALIVE_EVERY_S 5
@@ -16,6 +17,39 @@
 #define UNSENT_TIMEOUTS                                                                            \
 	3 /* peer time-outs: this clock goes on where a busy machine stops both ends */
 #define UNSENT_MIN_MS 1000 /* some resends of the kernel, which takes 200 ms for the first */
+
+#define CONGESTION_MAX 16 /* TCP_CA_NAME_MAX of the kernel, with the end */
+
+/* Both ends have one address: what they send stays on the loopback device. */
+static bool is_within_host(int fd)
+{
+	struct sockaddr_in6 own, peer; /* room for either family */
+	socklen_t own_len = sizeof(own), peer_len = sizeof(peer);
+	const struct sockaddr_in *own4 = (struct sockaddr_in *)&own,
+				 *peer4 = (struct sockaddr_in *)&peer;
+
+	if (getsockname(fd, (struct sockaddr *)&own, &own_len) ||
+	    getpeername(fd, (struct sockaddr *)&peer, &peer_len) ||
+	    own.sin6_family != peer.sin6_family)
+		return false;
+	if (own.sin6_family == AF_INET)
+		return own4->sin_addr.s_addr == peer4->sin_addr.s_addr;
+	return own.sin6_family == AF_INET6 &&
+	       !memcmp(&own.sin6_addr, &peer.sin6_addr, sizeof(own.sin6_addr));
+}
+
+/* BBR sends at a pace, and its timers halve the rate over loopback, where nothing is shared with
+ * others and nothing is lost. reno has no pace, and each kernel has it. */
+static void tune_congestion(int fd)
+{
+	static const char reno[] = "reno";
+	char now[CONGESTION_MAX] = "";
+	socklen_t len = sizeof(now) - 1;
+
+	if (is_within_host(fd) && !getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, now, &len) &&
+	    !strncmp(now, "bbr", 3))
+		setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, reno, sizeof(reno) - 1);
+}
 
 /* An endpoint notices a peer that is silent on all sockets. It does not notice one dead socket among
  * several, nor a peer that sends and never reads. There the kernel ends the socket, long after the
@@ -33,6 +67,7 @@ void tcp_sys_tune(int fd, uint64_t timeout_ns)
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof(every));
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &tries, sizeof(tries));
 	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unsent_ms, sizeof(unsent_ms));
+	tune_congestion(fd);
 }
 
 /* For one piece send() and recv() cost the kernel less than sendmsg() and recvmsg(), and a read that
