@@ -2,9 +2,9 @@
 /*
  * A lane of the verbs link: the queue pairs that one endpoint uses, on its core. A lane knows no
  * packets: link_verbs.c puts it beside a packet link. verbs_lane.c opens and turns it, verbs_post.c
- * takes operations, verbs_op.c ends them, verbs_tx.c makes work requests, verbs_cq.c takes completions,
- * verbs_note.c has notifications. verbs_qp.c and verbs_mend.c make queue pairs and make them anew,
- * on the control thread.
+ * takes operations, verbs_op.c ends them, verbs_tx.c makes work requests, verbs_cq.c takes
+ * completions, verbs_note.c has notifications. verbs_qp.c and verbs_mend.c make queue pairs and make
+ * them anew, on the control thread.
  *
  * Who may touch a queue pair:
  *
@@ -18,8 +18,8 @@
  * nothing yet: the control thread posts requests that prove the way (verbs_qp_probe()), and the core
  * makes the queue pair UP when the peer's device has answered them. So one is UP only over a way that
  * works. (While a connection is set up, its client does that for all of them: verbs_conn_prove().)
- * The core leaves both when it sees an error, and FAILED when every work request has come back. The control
- * thread resets the queue pair then, and hands it back when the peer has reset its end too
+ * The core leaves both when it sees an error, and FAILED when every work request has come back. The
+ * control thread resets the queue pair then, and hands it back when the peer has reset its end too
  * (verbs_mend.c). Only then may the core send again what had not been acknowledged: until the
  * peer's end is reset, a packet that is late could still land, over newer bytes.
  *

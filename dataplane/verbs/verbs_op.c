@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operations of a lane that are under way: cancelled, late, and ended. An operation ends when nothing of it is
- * out: until then the device may read or write its memory. A pull is a get whose end goes to the
- * holder of the lane, not to the user. Runs on the polling core.
+ * Operations of a lane that are under way: cancelled, late, and ended. An operation ends when nothing
+ * of it is out: until then the device may read or write its memory. A pull is a get whose end goes
+ * to the holder of the lane, not to the user. Runs on the polling core.
  */
 #include "verbs/verbs_op.h"
 
