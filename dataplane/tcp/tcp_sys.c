@@ -16,9 +16,8 @@
 #define KEEPALIVE_TRIES	  3
 #define UNSENT_TIMEOUTS                                                                            \
 	3 /* peer time-outs: this clock goes on where a busy machine stops both ends */
-#define UNSENT_MIN_MS 1000 /* some resends of the kernel, which takes 200 ms for the first */
-
-#define CONGESTION_MAX 16 /* TCP_CA_NAME_MAX of the kernel, with the end */
+#define UNSENT_MIN_MS  1000 /* some resends of the kernel, which takes 200 ms for the first */
+#define CONGESTION_MAX 16   /* TCP_CA_NAME_MAX of the kernel, with the end */
 
 /* Both ends have one address: what they send stays on the loopback device. */
 static bool is_within_host(int fd)
@@ -46,9 +45,13 @@ static void tune_congestion(int fd)
 	char now[CONGESTION_MAX] = "";
 	socklen_t len = sizeof(now) - 1;
 
-	if (is_within_host(fd) && !getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, now, &len) &&
-	    !strncmp(now, "bbr", 3))
-		setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, reno, sizeof(reno) - 1);
+	if (!is_within_host(fd) || getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, now, &len) ||
+	    strncmp(now, "bbr", 3))
+		return;
+	if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, reno, sizeof(reno) - 1))
+		gx_debug("link tcp keeps %s within this host, which is slower than reno: %s: is "
+			 "reno in net.ipv4.tcp_allowed_congestion_control?",
+			 now, strerror(errno));
 }
 
 /* An endpoint notices a peer that is silent on all sockets. It does not notice one dead socket among

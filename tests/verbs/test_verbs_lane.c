@@ -2338,8 +2338,7 @@ static void ports__round(void **state)
 	assert_int_equal(verbs_ports_get(b, 4, got), -EPROTO);
 }
 
-/* One list of all cases, which is easier to read than two. */
-/* Long, as it is the list of the tests and nothing else. */
+/* Long, as it is the list of all cases and nothing else. */
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
