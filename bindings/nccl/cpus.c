@@ -4,7 +4,7 @@
  * of one another. So a process claims each CPU by a name that the kernel gives to one process at a
  * time: an abstract Unix socket, which ends with the process. All ranks together claim from the
  * upper half of the physical cores, so the computation keeps the lower half, and the siblings of
- * all. Called at init and at the last finalize, one thread at a time; a child of fork() calls
+ * all. A rank takes those near its GPU first, of the same NUMA node, as the kernel tells. Called at init and at the last finalize, one thread at a time; a child of fork() calls
  * cpus_release(). gxperf info only looks, so that a rank which starts at that moment finds every
  * CPU as it is.
  */
@@ -86,7 +86,7 @@ static unsigned cpu_first_sibling(unsigned cpu)
 	return first;
 }
 
-unsigned cpus_spread(const cpu_set_t *may, unsigned (*first)(unsigned cpu), int out[CPU_SETSIZE])
+unsigned cpus_spread(const cpu_set_t *may, unsigned (*first)(unsigned cpu), int out[])
 {
 	cpu_set_t seen; /* lowest CPUs of the physical cores so far */
 	unsigned nr = 0, n;
@@ -108,6 +108,53 @@ unsigned cpus_spread(const cpu_set_t *may, unsigned (*first)(unsigned cpu), int 
 	return n;
 }
 
+unsigned cpus_order(const cpu_set_t *may, const cpu_set_t *near, unsigned (*first)(unsigned cpu),
+		    int out[CPU_SETSIZE])
+{
+	cpu_set_t here, rest;
+	unsigned nr;
+
+	CPU_AND(&here, may, near);
+	CPU_XOR(&rest, may, &here);
+	nr = cpus_spread(&here, first, out);
+	if (!nr)
+		return cpus_spread(may, first, out);
+	return nr + cpus_spread(&rest, first, out + nr); /* half of the first: there is room */
+}
+
+bool cpus_read(const char *path, cpu_set_t *out)
+{
+	FILE *f = fopen(path, "re");
+	unsigned first, last;
+	int next = ',';
+
+	CPU_ZERO(out);
+	while (f && next == ',' && fscanf(f, "%u", &first) == 1) {
+		last = first;
+		next = getc(f);
+		if (next == '-') {
+			if (fscanf(f, "%u", &last) != 1)
+				break;
+			next = getc(f);
+		}
+		for (; first <= last && first < CPU_SETSIZE; first++)
+			CPU_SET(first, out);
+	}
+	if (f)
+		fclose(f);
+	return CPU_COUNT(out) > 0;
+}
+
+static void cpus_near(const char *pci, cpu_set_t *out)
+{
+	char path[64];
+
+	CPU_ZERO(out);
+	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/local_cpulist", pci);
+	if (pci[0])
+		cpus_read(path, out);
+}
+
 /* @claimed: NULL: claim them. */
 static unsigned cpus_claim(const int from[], unsigned nr, const cpu_set_t *claimed, unsigned want,
 			   int cpus[LANES_MAX])
@@ -123,11 +170,12 @@ static unsigned cpus_claim(const int from[], unsigned nr, const cpu_set_t *claim
 	return n;
 }
 
-unsigned cpus_choose(const struct conf *c, const cpu_set_t *claimed, int cpus[LANES_MAX])
+unsigned cpus_choose(const struct conf *c, const char *pci, const cpu_set_t *claimed,
+		     int cpus[LANES_MAX])
 {
 	unsigned nr = c->nr_cores, nr_may, n;
 	int from[CPU_SETSIZE];
-	cpu_set_t may;
+	cpu_set_t may, near;
 
 	if (c->nr_cpus) {
 		memcpy(cpus, c->cpus, c->nr_cpus * sizeof(cpus[0]));
@@ -136,7 +184,8 @@ unsigned cpus_choose(const struct conf *c, const cpu_set_t *claimed, int cpus[LA
 	CPU_ZERO(&may);
 	if (sched_getaffinity(0, sizeof(may), &may))
 		CPU_ZERO(&may);
-	nr_may = cpus_spread(&may, cpu_first_sibling, from);
+	cpus_near(pci, &near);
+	nr_may = cpus_order(&may, &near, cpu_first_sibling, from);
 	if (!nr)
 		nr = nr_may >= CPUS_TWO_MIN ? 2 : 1;
 	n = cpus_claim(from, nr_may, claimed, nr, cpus);

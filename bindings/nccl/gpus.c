@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GPUs of this process. For GX_NCCL_MODE=cuda: the ones that gx is to open, and the one on which
- * memory lies. For GX_NCCL_MODE=unpack: host memory that GPUs reach. NVIDIA's driver knows; the
+ * GPUs of this process. For all modes: where the GPU is, for the choice of CPUs. For
+ * GX_NCCL_MODE=cuda: the ones that gx is to open, and the one on which memory lies. For
+ * GX_NCCL_MODE=unpack: host memory that GPUs reach. NVIDIA's driver knows; the
  * plugin finds it by dlopen, so it loads without. Nothing here makes a context, allocates on a GPU,
  * or waits for one, but gpus_map(), before NCCL's first kernel. NCCL's threads call this, no core
  * does.
  */
 #include "plug.h"
 
+#include <ctype.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +35,7 @@
 	X(cuDeviceGetCount, (int *count))                                                          \
 	X(cuDevicePrimaryCtxGetState, (int device, unsigned *flags, int *active))                  \
 	X(cuCtxGetDevice, (int *device))                                                           \
+	X(cuDeviceGetPCIBusId, (char *id, int len, int device))                                    \
 	X(cuGetErrorName, (unsigned error, const char **name))                                     \
 	X(cuMemHostRegister_v2, (void *addr, size_t len, unsigned flags))                          \
 	X(cuMemHostUnregister, (void *addr))                                                       \
@@ -82,6 +85,21 @@ bool gpus_can(char why[WHY_B])
 }
 
 /* ---- Which ones ---- */
+
+bool gpus_pci(char id[PCI_B])
+{
+	char why[WHY_B];
+	int device;
+
+	id[0] = 0;
+	if (!gpus_can(why) || driver.cuCtxGetDevice(&device) ||
+	    driver.cuDeviceGetPCIBusId(id, PCI_B, device))
+		return false;
+	id[PCI_B - 1] = 0;
+	for (char *at = id; *at; at++) /* "0000:1B:00.0" */
+		*at = (char)tolower((unsigned char)*at);
+	return true;
+}
 
 static bool gpus_has(const int gpus[], unsigned nr, int device)
 {

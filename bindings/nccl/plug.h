@@ -36,6 +36,7 @@
 #define LANES_MAX  16		  /* cores of a process */
 #define PORTS_MAX  8		  /* of gx_opts.ports */
 #define GPUS_MAX   16		  /* of a process */
+#define PCI_B	   16		  /* "0000:1b:00.0" with the final 0 */
 #define TOKEN_B	   16		  /* bytes of a random token */
 #define ADDR_B	   64		  /* "[fe80::1]:65535" with the final 0 */
 #define WHY_B	   256		  /* bytes of a reason */
@@ -370,13 +371,22 @@ bool conf_unpack_launches(unsigned unpack);
 
 /* ---- cpus.c ---- */
 
-/* Choose a CPU for each core, and claim it: cpus[], -1: not pinned. @claimed: claim none; these are
- * other processes'. */
-unsigned cpus_choose(const struct conf *c, const cpu_set_t *claimed, int cpus[LANES_MAX]);
+/* Choose a CPU for each core, and claim it: cpus[], -1: not pinned. @pci: the GPU whose CPUs come
+ * first, as gpus_pci() names it; empty: not known. @claimed: claim none; these are other
+ * processes'. */
+unsigned cpus_choose(const struct conf *c, const char *pci, const cpu_set_t *claimed,
+		     int cpus[LANES_MAX]);
+/* A list of the kernel's, as "0-15,32-47". false: there is none. */
+bool cpus_read(const char *path, cpu_set_t *out);
+/* As cpus_spread(), of the CPUs in @near first, then of the others in @may: so all ranks together
+ * still take half of each part. With too few near, near does not count. */
+unsigned cpus_order(const cpu_set_t *may, const cpu_set_t *near, unsigned (*first)(unsigned cpu),
+		    int out[CPU_SETSIZE]);
 /* The CPUs that cores may have: one of each physical core in @may, of the upper half of these, from
  * the highest down, because programs begin at the lowest. @first: the name of a CPU's physical core,
- * that is its lowest CPU. Return: how many; 0: there are too few to pin anything. */
-unsigned cpus_spread(const cpu_set_t *may, unsigned (*first)(unsigned cpu), int out[CPU_SETSIZE]);
+ * that is its lowest CPU. @out: with room for all in @may. Return: how many; 0: there are too few to
+ * pin anything. */
+unsigned cpus_spread(const cpu_set_t *may, unsigned (*first)(unsigned cpu), int out[]);
 void cpus_release(void);
 void cpus_claimed(cpu_set_t *out); /* the CPUs that processes have claimed */
 
@@ -384,6 +394,8 @@ void cpus_claimed(cpu_set_t *out); /* the CPUs that processes have claimed */
 
 /* Is the driver there, and new enough for mode cuda? false: @why. */
 bool gpus_can(char why[WHY_B]);
+/* The PCI device of the GPU that the calling thread uses, as sysfs names it. false: not known. */
+bool gpus_pci(char id[PCI_B]);
 /* The GPUs that gx is to open, by CUDA ordinal: those that are named, else those that this process
  * uses already. Return: how many; 0: @why. */
 unsigned gpus_choose(const struct conf *c, int gpus[GPUS_MAX], char why[WHY_B]);

@@ -241,7 +241,7 @@ static int proc_listen(struct gx *gx)
 	return 0;
 }
 
-static void proc_tell(unsigned nr_cores, const int *cpus)
+static void proc_tell(unsigned nr_cores, const int *cpus, const char *pci)
 {
 	char text[LANES_MAX * 6] = "";
 	size_t at = 0;
@@ -249,14 +249,15 @@ static void proc_tell(unsigned nr_cores, const int *cpus)
 	for (unsigned i = 0; i < nr_cores && at < sizeof(text); i++)
 		at += (size_t)snprintf(text + at, sizeof(text) - at, cpus[i] < 0 ? " any" : " %d",
 				       cpus[i]);
-	say_info("gx %s listens at %s; %u polling cores on CPU%s%s", gx_version(), plug.addr,
-		 nr_cores, text,
+	say_info("gx %s listens at %s; %u polling cores on CPU%s%s%s%s", gx_version(), plug.addr,
+		 nr_cores, text, pci[0] ? ", if possible near the GPU at " : "", pci,
 		 plug.conf.near ? "; ranks of this host alone reach it" : "; in clear");
 }
 
 static int proc_start(void)
 {
 	int cpus[LANES_MAX], ret;
+	char pci[PCI_B] = "";
 	struct gx *gx = NULL;
 	unsigned nr_cores;
 
@@ -266,7 +267,9 @@ static int proc_start(void)
 		return NCCL_SYSTEM_ERROR;
 	plug.host = proc_host();
 	gx_log_sink(say_gx, NULL);
-	nr_cores = cpus_choose(&plug.conf, NULL, cpus);
+	if (!plug.conf.nr_cpus)
+		gpus_pci(pci);
+	nr_cores = cpus_choose(&plug.conf, pci, NULL, cpus);
 	ret = proc_gx_open(&gx, nr_cores, cpus);
 	if (!ret && !proc_gpus_open(gx)) {
 		proc_stop(gx);
@@ -291,7 +294,7 @@ static int proc_start(void)
 		proc_stop(gx);
 		return NCCL_SYSTEM_ERROR;
 	}
-	proc_tell(nr_cores, cpus);
+	proc_tell(nr_cores, cpus, pci);
 	return NCCL_OK;
 }
 

@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define TELL_LINE_B 1024
 
@@ -127,9 +128,12 @@ static void tell_cpus(const struct conf *c)
 	unsigned nr;
 
 	cpus_claimed(&claimed);
-	nr = cpus_choose(c, &claimed, cpus);
+	nr = cpus_choose(c, "", &claimed, cpus);
 	for (unsigned i = 0; i < nr; i++)
 		tell_line("core", "%d", cpus[i]);
+	if (!c->nr_cpus && !access("/sys/devices/system/node/node1", F_OK))
+		tell_line("note", "this host has several NUMA nodes: a rank takes CPUs near its "
+				  "GPU first");
 	for (unsigned cpu = 0; cpu < CPU_SETSIZE; cpu++)
 		if (CPU_ISSET(cpu, &claimed))
 			tell_line("claimed", "%u", cpu);

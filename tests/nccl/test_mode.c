@@ -25,7 +25,8 @@ static struct comm some_comm;
 static struct offload some_offload; /* of a receive comm of mode unpack */
 static struct {
 	struct gx_opts opts; /* of the last gx_open() */
-	unsigned nr_open, nr_closed, nr_running, nr_gpus, nr_regs;
+	unsigned nr_open, nr_closed, nr_running, nr_gpus, nr_regs, nr_pci;
+	bool near_gpu; /* cpus_choose() was told of the GPU */
 	int gpus[GPUS_MAX];
 	int gpu_ret; /* of gx_gpu_open() */
 	int place;   /* of gpus_of() */
@@ -170,12 +171,21 @@ const char *gpus_unasked(void)
 	return NULL;
 }
 
-unsigned cpus_choose(const struct conf *c, const cpu_set_t *claimed, int cpus[LANES_MAX])
+bool gpus_pci(char id[PCI_B])
+{
+	fake.nr_pci++;
+	snprintf(id, PCI_B, "0000:1b:00.0");
+	return true;
+}
+
+unsigned cpus_choose(const struct conf *c, const char *pci, const cpu_set_t *claimed,
+		     int cpus[LANES_MAX])
 {
 	unsigned nr = c->nr_cores ? c->nr_cores : 2;
 
 	for (unsigned i = 0; i < nr; i++)
 		cpus[i] = -1;
+	fake.near_gpu = !strcmp(pci, "0000:1b:00.0");
 	return nr;
 }
 
@@ -306,6 +316,7 @@ static int setup(void **state)
 	unsetenv("GX_NCCL_PULL");
 	unsetenv("GX_NCCL_HELP");
 	unsetenv("GX_NCCL_CORES");
+	unsetenv("GX_NCCL_CPUS");
 	unsetenv("NCCL_PROTO");
 	unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
 	return 0;
@@ -349,6 +360,21 @@ static void host__takes_no_gpu(void **state)
 	assert_int_equal(fake.nr_gpus, 0);
 	assert_int_equal(fake.opts.unpack, GX_UNPACK_MODE_AUTO);
 	assert_int_equal(fake.opts.local, GX_AUTO);
+}
+
+/* Cores go near the GPU of the thread that makes the communicator, unless CPUs are named. */
+static void host__cpus(void **state)
+{
+	void *ctx;
+
+	setenv("GX_NCCL_MODE", "host", 1);
+	assert_int_equal(proc_open(&ctx, NULL, true), NCCL_OK);
+	assert_int_equal(proc_close(ctx), NCCL_OK);
+	assert_true(fake.near_gpu && fake.nr_pci == 1);
+	setenv("GX_NCCL_CPUS", "0", 1);
+	assert_int_equal(proc_open(&ctx, NULL, true), NCCL_OK);
+	assert_int_equal(proc_close(ctx), NCCL_OK);
+	assert_true(!fake.near_gpu && fake.nr_pci == 1);
 }
 
 /* Does test() help the cores? */
@@ -498,6 +524,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(host__takes_no_gpu, setup),
 		cmocka_unit_test_setup(host__helps, setup),
+		cmocka_unit_test_setup(host__cpus, setup),
 		cmocka_unit_test_setup(cuda__options, setup),
 		cmocka_unit_test_setup(cuda__memory_of_its_gpu, setup),
 		cmocka_unit_test_setup(cuda__memory_elsewhere, setup),
