@@ -12,9 +12,9 @@ that stays; this process tells the pairs in turn what to do, so times are interl
 the ranks run under MPS, which this program starts and ends. NCCL's log must name the transport.
 Transport gx-cuda is the plugin in its mode cuda: NCCL's log must say that buffers are in the GPU.
 Transport gx-unpack is mode unpack: only buffers of receives are in the GPU, and NCCL must say that
-its kernels unpack. Transport gx-nohelp is gx with GX_NCCL_HELP=0: with socket,gx-nohelp,gx one run
-tells what the help of NCCL's threads brings. --mode cuda or --mode unpack takes that transport for
-gx. Transport gx-cuda is known to fail here: PyTorch loads kernels and frees memory beside
+its kernels unpack. --mode cuda or --mode unpack takes that transport for gx. A transport may have
+variables of its own: with socket,gx+GX_NCCL_HELP=0,gx one run tells what the help of NCCL's threads
+brings. Transport gx-cuda is known to fail here: PyTorch loads kernels and frees memory beside
 collectives, which the mode does not bear (docs/pytorch.md). What is tested then is that it ends
 with an error.
 
@@ -68,15 +68,24 @@ ENV = {
     "gx": {"NCCL_NET": "gx", "NCCL_NET_PLUGIN_REF_COUNT": "1", "GX_NCCL_TIMEOUT_S": str(PEER_S)},
     "socket": {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none", "NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"},
 }
-ENV["gx-nohelp"] = {**ENV["gx"], "GX_NCCL_HELP": "0"}
-ENV["gx"]["GX_NCCL_HELP"] = "1"
 ENV["gx-cuda"] = {**ENV["gx"], "GX_NCCL_MODE": "cuda", "NCCL_NET_GDR_LEVEL": "SYS", "NCCL_PROTO": "Simple"}
 ENV["gx-unpack"] = {**ENV["gx"], "GX_NCCL_MODE": "unpack", "NCCL_PROTO": "Simple", "NCCL_PAT_ENABLE": "0",
                     "NCCL_LOCAL_REGISTER": "0", "NCCL_GRAPH_REGISTER": "0", "NCCL_NET_GDR_LEVEL": "SYS", "NCCL_NET_GDR_READ": "0"}
 HOST_VIA = r"via NET/gx/\d+(?!/GDRDMA|\d)"
-VIA = {"gx": HOST_VIA, "gx-nohelp": HOST_VIA, "gx-cuda": r"via NET/gx/\d+/GDRDMA",
+VIA = {"gx": HOST_VIA, "gx-cuda": r"via NET/gx/\d+/GDRDMA",
        "gx-unpack": r"\[send\] via NET/gx/\d+(?!/GDRDMA|\d)|\[receive\] via NET/gx/\d+/GDRDMA", "socket": r"via NET/Socket/"}
 UNPACKS = "Using NCCL_NET_DEVICE_UNPACK net plugin"
+CHANNELS = re.compile(r"(\d+) coll channels, .* (\d+) p2p channels, (\d+) p2p channels per peer")
+
+
+def base(way):
+    """The transport that "gx+NAME=VALUE+..." begins with."""
+    return way.split("+")[0]
+
+
+def extras(way):
+    """Its own variables."""
+    return dict(pair.split("=", 1) for pair in way.split("+")[1:])
 
 
 # --- the pairs of ranks -----------------------------------------------------------------------------------
@@ -89,9 +98,9 @@ class Rank:
     def __init__(self, run, way, rank, mps, folder, answers):
         self.way, self.rank, self.answers = way, rank, answers
         self.nccl_log, self.log = f"{folder}/nccl.{rank}", f"{folder}/rank.{rank}"
-        env = {**os.environ, **ENV["all"], **ENV[way], **mps, **run.env}
+        env = {**os.environ, **ENV["all"], **ENV[base(way)], **mps, **run.env, **extras(way)}
         env.update({"NCCL_HOSTID": f"gx{rank}", "NCCL_DEBUG_FILE": self.nccl_log})
-        if way != "socket":
+        if base(way) != "socket":
             env["NCCL_NET_PLUGIN"] = run.plugin
         program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_rank.py")
         argv = [sys.executable, program, str(rank), str(run.gpus[rank]), folder]
@@ -299,9 +308,14 @@ class Run:
             facts = self.pairs[way].facts
             log = [line for line in self.pairs[way].ranks[0].nccl_lines() if "NET/gx : gx " in line or "NET/gx : mode " in line]
             said = "; ".join(line.split("NET/gx : ")[1].strip() for line in log)
-            self.result("start", way, facts[0]["sum"] == 3, gpus=self.gpus, env=self.env, line=said,
+            self.result("start", way, facts[0]["sum"] == 3, gpus=self.gpus, env={**self.env, **extras(way)}, line=said, channels=self.channels(way),
                         **{k: facts[0][k] for k in ("torch", "nccl", "gpu", "cpus")})
         return self.pairs[way]
+
+    def channels(self, way):
+        """Those of collectives, of send and receive, and of these to one peer."""
+        found = [CHANNELS.search(line) for line in self.pairs[way].ranks[0].nccl_lines()]
+        return next(([int(count) for count in one.groups()] for one in found if one), None)
 
     def drop(self, way):
         if way in self.pairs:
@@ -311,7 +325,7 @@ class Run:
         """All connections between ranks so far were of this transport."""
         for rank in self.pairs[way].ranks if way in self.pairs else ():
             by, total = rank.via()
-            ok = by[way] == total and total > 0 and rank.unpacks() == (way == "gx-unpack")
+            ok = by[base(way)] == total and total > 0 and rank.unpacks() == (base(way) == "gx-unpack")
             self.result("transport", way, ok, rank=rank.rank, connections=total, unpacks=rank.unpacks(), **by)
 
     def reads(self, way):
@@ -319,7 +333,7 @@ class Run:
         self.pairs[way].call("destroy", limit_s=30)
         said = [line for rank in self.pairs[way].ranks for line in rank.nccl_lines() if "NET/gx : read " in line]
         got = [[float(mb) for mb in re.search(r"read ([\d.]+) MiB .* of these ([\d.]+)", line).groups()] for line in said]
-        self.result("reads", way, not any(helped for _, helped in got) if way == "gx-nohelp" else None, read_MiB_helped_MiB=got)
+        self.result("reads", way, not any(helped for _, helped in got) if "GX_NCCL_HELP=0" in way else None, read_MiB_helped_MiB=got)
 
     def each(self, test, todo):
         """todo(way) for each transport. One that fails has its pair made anew, three times."""
@@ -375,7 +389,7 @@ class Run:
     # --- time ---
 
     def time(self):
-        rows = [(op, size) for op in self.args.ops for size in TIME_B if size <= self.args.max_b]
+        rows = [(op, size) for op in self.args.ops for size in self.args.sizes if size <= self.args.max_b]
         for op, size in rows:
             count = max(4, min(500, (256 << 20) // size))
             took = {}
@@ -411,7 +425,7 @@ class Run:
             sums = [one["sum"] for one in pair.call("init")]
             took.append(time.monotonic() - begin)
             by, total = pair.ranks[0].via()
-            if sums != [3, 3] or by[way] != total or total <= lines:
+            if sums != [3, 3] or by[base(way)] != total or total <= lines:
                 raise Lost(f"{way}: communicator {i + 2}: sums {sums}, {by} of {total} connections, {lines} before")
             lines = total
             if i < 2:
@@ -466,8 +480,8 @@ class Run:
             limits = {"told_limit_s": self.args.tell_limit_s + late, "ended_limit_s": self.args.end_limit_s + late}
             bad = ends_bad(told, ended, code, **limits)
             by, total = pair.ranks[0].via()
-            if not by[way] == total > 0:
-                bad.append(f"{by[way]} of {total} connections are of {way}")
+            if not by[base(way)] == total > 0:
+                bad.append(f"{by[base(way)]} of {total} connections are of {way}")
             self.result(test, way, not bad, handling=handling or "PyTorch's default", told_s=told, ended_s=ended, status=code, **limits,
                         log=pair.ranks[0].tail()[:500], **by, **({"bad": bad} if bad else {}))
         finally:
@@ -497,7 +511,7 @@ class Run:
     def stop(self, way):
         self.prove(way)
         self.drop(way)
-        if way != "socket": # which waits for ever
+        if base(way) != "socket": # which waits for ever
             self.ends("stop", way, signal.SIGSTOP, "1")
 
     # --- all ---
@@ -514,7 +528,7 @@ class Run:
                 self.each(test, getattr(self, test))
         for way in list(self.pairs):
             self.prove(way)
-            if way != "socket":
+            if base(way) != "socket":
                 try:
                     self.reads(way)
                 except Lost as err:
@@ -608,13 +622,23 @@ def list_arg(known):
     return parse
 
 
+def ways_arg(text):
+    ways = text.split(",")
+    for way in ways:
+        if base(way) not in VIA or not all("=" in pair for pair in way.split("+")[1:]):
+            raise argparse.ArgumentTypeError(f"{way}: say some of {','.join(VIA)}, each with variables or without, as gx+NAME=VALUE")
+    return ways
+
+
 def args_parse():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--plugin", default=plugin_default(), help="libnccl-net-gx.so")
     p.add_argument("--tests", type=list_arg(TESTS), default=[test for test in TESTS if test != "soak"])
-    p.add_argument("--transports", type=list_arg(tuple(VIA)), default=["socket", "gx"])
+    p.add_argument("--transports", type=ways_arg, default=["socket", "gx"],
+                   help=f"some of {','.join(VIA)}; with variables of their own as gx+NAME=VALUE+NAME=VALUE")
     p.add_argument("--mode", choices=("host", "cuda", "unpack"), default="host", help="transport gx-cuda or gx-unpack for gx")
     p.add_argument("--ops", type=list_arg(OPS), default=list(OPS), help="of the test time")
+    p.add_argument("--sizes", type=lambda text: [size_arg(one) for one in text.split(",")], default=list(TIME_B), help="of the test time, as 4K,256M")
     p.add_argument("--gpus", default="", help="of rank 0 and 1, as 0,0; default: 0,1 where there are two")
     p.add_argument("--mps", choices=("auto", "no"), default="auto")
     p.add_argument("--max-b", type=size_arg, default=256 << 20, help="largest message, as 256M")
@@ -631,13 +655,13 @@ def args_parse():
     p.add_argument("--keep", action="store_true", help="keep the logs")
     args = p.parse_args()
     if args.mode != "host":
-        args.transports = [f"gx-{args.mode}" if way == "gx" else way for way in args.transports]
+        args.transports = [way.replace("gx", f"gx-{args.mode}", 1) if base(way) == "gx" else way for way in args.transports]
     return args
 
 
 def main():
     args = args_parse()
-    if args.transports != ["socket"] and not os.path.exists(args.plugin):
+    if any(base(way) != "socket" for way in args.transports) and not os.path.exists(args.plugin):
         print(f"no plugin {args.plugin!r}: name it with --plugin", file=sys.stderr)
         return 2
     run = Run(args)
