@@ -757,5 +757,6 @@ const struct nccl_case cases_data[] = {
 	{"self", 1, case_self, false, NULL},
 	{"many", 2, case_many, false, NULL},
 	{"help", 2, case_help, false, NULL},
+	{"soak", 3, case_soak, false, NULL},
 };
 const unsigned nr_cases_data = sizeof(cases_data) / sizeof(cases_data[0]);

@@ -340,18 +340,6 @@ static void case_context(struct rank *r)
 	exchange(r, 2);
 }
 
-static unsigned entries(const char *path)
-{
-	DIR *d = opendir(path);
-	unsigned n = 0;
-
-	CHECK(d, "%s", path);
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
-}
-
 /* Connections over IPv4 that are established to the listener of @handle, of any process. Its address
  * is "127.0.0.1:41234". */
 static unsigned connected(const char handle[NCCL_HANDLE_B])

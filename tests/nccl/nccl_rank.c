@@ -2,6 +2,7 @@
 /* Ranks of the NCCL harness; see nccl_rank.h. */
 #include "nccl_rank.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -34,6 +35,18 @@ uint64_t now_ns(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+unsigned entries(const char *path)
+{
+	DIR *d = opendir(path);
+	unsigned n = 0;
+
+	CHECK(d, "%s", path);
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
 }
 
 _Thread_local void (*nap_instead)(void);
@@ -196,24 +209,37 @@ int net_finalize(const struct net *n, void *ctx)
 	return n->version >= 11 ? n->v12->finalize(ctx) : 0;
 }
 
+/* One of the plugin's devices, by a number: NCCL spreads channels over all. */
+static int net_dev(const struct net *n, unsigned which)
+{
+	int nr = 0;
+
+	CHECK(!n->v12->devices(&nr) && nr > 0);
+	return (int)(which % (unsigned)nr);
+}
+
 int net_listen(const struct net *n, void *ctx, void *handle, void **comm)
 {
+	static _Atomic unsigned at;
+	int dev = net_dev(n, atomic_fetch_add(&at, 1));
+
 	if (n->version >= 11)
-		return n->v12->listen(ctx, 0, handle, comm);
-	return ((const struct nccl_net_v9 *)n->table)->listen(0, handle, comm);
+		return n->v12->listen(ctx, dev, handle, comm);
+	return ((const struct nccl_net_v9 *)n->table)->listen(dev, handle, comm);
 }
 
 int net_connect(const struct net *n, void *ctx, void *handle, void **comm)
 {
 	struct nccl_config config = {-1};
 	struct nccl_dev_handle *dev = NULL;
+	int at = net_dev(n, ((uint8_t *)handle)[HANDLE_TOKEN]); /* the same in each call */
 
 	if (n->version >= 11)
-		return n->v12->connect(ctx, 0, handle, comm, &dev);
+		return n->v12->connect(ctx, at, handle, comm, &dev);
 	if (n->version == 10)
 		return ((const struct nccl_net_v10 *)n->table)
-			->connect(0, &config, handle, comm, &dev);
-	return ((const struct nccl_net_v9 *)n->table)->connect(0, handle, comm, &dev);
+			->connect(at, &config, handle, comm, &dev);
+	return ((const struct nccl_net_v9 *)n->table)->connect(at, handle, comm, &dev);
 }
 
 int net_isend(const struct net *n, void *comm, void *data, size_t size, void *mh, void **req)

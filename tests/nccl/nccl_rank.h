@@ -90,7 +90,8 @@ struct rank {
 };
 
 uint64_t now_ns(void);
-void nap(void); /* as a progress thread that finds nothing */
+unsigned entries(const char *path); /* of a folder, "." and ".." too */
+void nap(void);			    /* as a progress thread that finds nothing */
 /* What this thread does instead, and while it waits for a worker. NULL: it sleeps. */
 extern _Thread_local void (*nap_instead)(void);
 /* Wait until @cond. */
@@ -201,6 +202,11 @@ struct nccl_case {
 };
 extern const struct nccl_case cases_data[], cases_ends[], cases_gpu[], cases_unpack[];
 extern const unsigned nr_cases_data, nr_cases_ends, nr_cases_gpu, nr_cases_unpack;
+
+/* ---- nccl_soak.c ---- */
+
+unsigned soak_s(void); /* how long it lasts */
+void case_soak(struct rank *r);
 
 /* ---- nccl_unpack.c ---- */
 
