@@ -16,6 +16,7 @@
 #define CONF_TIMEOUT_S	5
 #define CONF_LATENCY_US 1
 #define CONF_BOUNCE_MB	512
+#define CONF_DEVICES	4
 
 #define CONF_QUOTE(number) #number
 #define CONF_NUMBER(macro) CONF_QUOTE(macro)
@@ -34,7 +35,8 @@ const struct conf_var conf_vars[] = {
 	{"GX_NCCL_BUSY", "0"},
 	{"GX_NCCL_BOUNCE_MB", CONF_NUMBER(CONF_BOUNCE_MB)},
 	{"GX_NCCL_TIMEOUT_S", CONF_NUMBER(CONF_TIMEOUT_S)},
-	{"GX_NCCL_SPEED_MBPS", CONF_NUMBER(CORE_MBPS) " for each core"},
+	{"GX_NCCL_DEVICES", CONF_NUMBER(CONF_DEVICES)},
+	{"GX_NCCL_SPEED_MBPS", CONF_NUMBER(CORE_MBPS) " for each core, in equal parts"},
 	{"GX_NCCL_LATENCY_US", CONF_NUMBER(CONF_LATENCY_US)},
 	{"GX_LOG", "warn"},
 	{NULL, NULL},
@@ -398,7 +400,7 @@ bool conf_read(struct conf *c)
 {
 	unsigned long bounce_mb = CONF_BOUNCE_MB;
 	unsigned long cores = 0, timeout_s = CONF_TIMEOUT_S, busy = 0, help = HELP_AUTO;
-	unsigned long speed_mbps = 0, latency_us = CONF_LATENCY_US;
+	unsigned long devices = CONF_DEVICES, speed_mbps = 0, latency_us = CONF_LATENCY_US;
 
 	memset(c, 0, sizeof(*c));
 	if (!conf_number("GX_NCCL_CORES", 1, LANES_MAX, &cores) ||
@@ -406,6 +408,7 @@ bool conf_read(struct conf *c)
 	    !conf_number("GX_NCCL_BUSY", 0, 1, &busy) ||
 	    !conf_number("GX_NCCL_HELP", 0, 1, &help) ||
 	    !conf_number("GX_NCCL_BOUNCE_MB", 1, 4095, &bounce_mb) ||
+	    !conf_number("GX_NCCL_DEVICES", 1, DEVICES_MAX, &devices) ||
 	    !conf_number("GX_NCCL_SPEED_MBPS", 1, 100000000, &speed_mbps) ||
 	    !conf_number("GX_NCCL_LATENCY_US", 0, 1000000, &latency_us))
 		return false;
@@ -414,6 +417,7 @@ bool conf_read(struct conf *c)
 	c->step_ns = c->timeout_ns > SETUP_NS ? c->timeout_ns : SETUP_NS;
 	c->busy = busy;
 	c->bounce_b = (uint64_t)bounce_mb << 20;
+	c->nr_devices = (unsigned)devices;
 	c->speed_mbps = (int)speed_mbps;
 	c->latency_us = (unsigned)latency_us;
 	if (!conf_cpus(c) || !conf_ports(c) || !conf_host(c) || !conf_link(c) || !conf_mode(c) ||

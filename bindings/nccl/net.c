@@ -24,24 +24,33 @@ static int net_finalize(void *ctx)
 
 int net_devices(int *nr)
 {
-	*nr = 1;
+	*nr = (int)plug.conf.nr_devices;
 	return NCCL_OK;
+}
+
+/* By device. NCCL keeps the pointer, and takes devices of one name for one. */
+static char net_names[DEVICES_MAX][5] = {"gx0",	 "gx1",	 "gx2",	 "gx3", "gx4",	"gx5",
+					 "gx6",	 "gx7",	 "gx8",	 "gx9", "gx10", "gx11",
+					 "gx12", "gx13", "gx14", "gx15"};
+
+static bool net_has(int dev)
+{
+	return dev >= 0 && dev < (int)plug.conf.nr_devices;
 }
 
 /* A device has no PCI path: NCCL would take a GPU's for a card's. One receive at a time, because
  * NCCL else shares comms between the ranks of a host. */
 int net_props_v12(int dev, struct nccl_props_v12 *out)
 {
-	static char name[] = "gx0";
-
-	if (dev != 0 || !out)
+	if (!net_has(dev) || !out)
 		return NCCL_INVALID_ARGUMENT;
 	memset(out, 0, sizeof(*out));
-	out->name = name;
-	out->guid = plug.host;
+	out->name = net_names[dev];
+	out->guid = plug.host + (unsigned)dev;
 	out->ptr_support = NCCL_PTR_HOST | (plug.conf.cuda ? NCCL_PTR_CUDA : 0);
-	out->speed_mbps =
-		plug.conf.speed_mbps ? plug.conf.speed_mbps : CORE_MBPS * (int)plug.nr_lanes;
+	out->speed_mbps = plug.conf.speed_mbps
+				  ? plug.conf.speed_mbps
+				  : CORE_MBPS * (int)plug.nr_lanes / (int)plug.conf.nr_devices;
 	out->port = 1;
 	out->latency_us = (float)plug.conf.latency_us;
 	out->comms_max = 65536;
@@ -89,7 +98,7 @@ static int net_props_v11(int dev, struct nccl_props_v11 *out)
 
 int net_listen(void *ctx, int dev, void *handle, void **listen_comm)
 {
-	if (dev != 0 || !handle || !listen_comm || !plug.gx || !proc_is_here())
+	if (!net_has(dev) || !handle || !listen_comm || !plug.gx || !proc_is_here())
 		return NCCL_INVALID_ARGUMENT;
 	return meet_listen(ctx, handle, listen_comm);
 }
@@ -98,7 +107,7 @@ int net_connect(void *ctx, int dev, void *handle, void **send_comm,
 		struct nccl_dev_handle **send_dev)
 {
 	(void)send_dev; /* for device offload alone */
-	if (dev != 0 || !handle || !send_comm || !plug.gx || !proc_is_here())
+	if (!net_has(dev) || !handle || !send_comm || !plug.gx || !proc_is_here())
 		return NCCL_INVALID_ARGUMENT;
 	return meet_connect(ctx, handle, send_comm);
 }

@@ -33,22 +33,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LANES_MAX  16		  /* cores of a process */
-#define PORTS_MAX  8		  /* of gx_opts.ports */
-#define GPUS_MAX   16		  /* of a process */
-#define PCI_B	   16		  /* "0000:1b:00.0" with the final 0 */
-#define TOKEN_B	   16		  /* bytes of a random token */
-#define ADDR_B	   64		  /* "[fe80::1]:65535" with the final 0 */
-#define WHY_B	   256		  /* bytes of a reason */
-#define CORE_MBPS  32000	  /* what a core moves each way at a time, over shm, measured */
-#define HELP_CORES 4		  /* with so many cores help brings nothing, measured */
-#define HELP_AUTO  2		  /* of .help: only where there are fewer cores */
-#define STRAYS_MAX 512		  /* accepted connections that have not shown a token */
-#define SEQ_FIRST  ((uint32_t)-4) /* of a comm's requests: near the wrap, which all pass then */
-#define PATH_COMMS 128	/* comms of one direction on an endpoint; then another connection is made */
-#define MEET_MAX   1024 /* connects that wait for accept() at a listener */
-#define STRAY_NS   10000000000ull
-#define SETUP_NS   10000000000ull
+#define LANES_MAX   16		   /* cores of a process */
+#define PORTS_MAX   8		   /* of gx_opts.ports */
+#define GPUS_MAX    16		   /* of a process */
+#define DEVICES_MAX 16		   /* that NCCL is told of */
+#define PCI_B	    16		   /* "0000:1b:00.0" with the final 0 */
+#define TOKEN_B	    16		   /* bytes of a random token */
+#define ADDR_B	    64		   /* "[fe80::1]:65535" with the final 0 */
+#define WHY_B	    256		   /* bytes of a reason */
+#define CORE_MBPS   32000	   /* what a core moves each way at a time, over shm, measured */
+#define HELP_CORES  4		   /* with so many cores help brings nothing, measured */
+#define HELP_AUTO   2		   /* of .help: only where there are fewer cores */
+#define STRAYS_MAX  512		   /* accepted connections that have not shown a token */
+#define SEQ_FIRST   ((uint32_t)-4) /* of a comm's requests: near the wrap, which all pass then */
+#define PATH_COMMS  128 /* comms of one direction on an endpoint; then another connection is made */
+#define MEET_MAX    1024 /* connects that wait for accept() at a listener */
+#define STRAY_NS    10000000000ull
+#define SETUP_NS    10000000000ull
 
 /* ---- Orders to a core ---- */
 
@@ -274,7 +275,8 @@ struct conf {
 	bool busy;	       /* cores never sleep */
 	uint64_t timeout_ns;   /* of a silent peer */
 	uint64_t step_ns;      /* of a step of the set-up; not below SETUP_NS */
-	int speed_mbps;	       /* 0: CORE_MBPS for each core */
+	unsigned nr_devices;   /* that NCCL is told of */
+	int speed_mbps;	       /* of a device. 0: CORE_MBPS for each core */
 	unsigned latency_us;
 };
 

@@ -66,6 +66,19 @@ static void case_sizes(struct rank *r)
 	}
 }
 
+static void case_no_device(struct rank *r, int dev)
+{
+	const struct nccl_net_v12 *t = r->net.v12;
+	char handle[NCCL_HANDLE_B] = "";
+	struct nccl_dev_handle *send_dev = NULL;
+	struct nccl_props_v12 p;
+	void *comm = NULL;
+
+	CHECK(t->get_properties(dev, &p) == NCCL_INVALID_ARGUMENT);
+	CHECK(t->listen(r->ctx, dev, handle, &comm) == NCCL_INVALID_ARGUMENT && !comm);
+	CHECK(t->connect(r->ctx, dev, handle, &comm, &send_dev) == NCCL_INVALID_ARGUMENT && !comm);
+}
+
 /* Older tables, one after the other: these have no finalize, so they come last. */
 static void case_versions(struct rank *r)
 {
@@ -77,8 +90,9 @@ static void case_versions(struct rank *r)
 	CHECK(!r->net.v12->get_properties(0, &p12));
 	CHECK(p12.ptr_support == ptrs && p12.recvs_max == 1 && p12.p2p_b_max &&
 	      p12.multi_request_max == 1 && !p12.pci_path && p12.rail == -1);
-	CHECK(r->net.v12->get_properties(1, &p12) == NCCL_INVALID_ARGUMENT);
 	CHECK(p12.device_type == NCCL_DEVICE_HOST && !p12.device_version);
+	case_no_device(r, -1);
+	case_no_device(r, 4);
 	CHECK(r->net.v12->irecv_consumed && !r->net.v12->set_net_attr);
 	sizes_run(r, sizes_short, 5, 40);
 	for (unsigned i = 0; i < sizeof(versions) / sizeof(versions[0]); i++) {
@@ -88,7 +102,7 @@ static void case_versions(struct rank *r)
 		CHECK(!net_finalize(&r->net, r->ctx));
 		net_load(&r->net, versions[i]);
 		CHECK(!net_init(&r->net, &r->ctx));
-		CHECK(!r->net.v12->devices(&nr) && nr == 1);
+		CHECK(!r->net.v12->devices(&nr) && nr == 4);
 		sizes_run(r, sizes_short, 5, 40);
 	}
 	CHECK(!((const struct nccl_net_v8 *)r->net.table)->get_properties(0, &p8));

@@ -317,6 +317,8 @@ static int setup(void **state)
 	unsetenv("GX_NCCL_HELP");
 	unsetenv("GX_NCCL_CORES");
 	unsetenv("GX_NCCL_CPUS");
+	unsetenv("GX_NCCL_DEVICES");
+	unsetenv("GX_NCCL_SPEED_MBPS");
 	unsetenv("NCCL_PROTO");
 	unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
 	return 0;
@@ -415,6 +417,50 @@ static void host__helps(void **state)
 	unsetenv("NCCL_PROTO");
 	setenv("GX_NCCL_MODE", "cuda", 1);
 	assert_false(helps());
+}
+
+/* What NCCL is told of the devices: together they are as fast as the cores. */
+static void devices(unsigned nr, int mbps)
+{
+	struct nccl_props_v12 p[DEVICES_MAX], none;
+	void *ctx;
+	int n = 0;
+
+	assert_int_equal(proc_open(&ctx, NULL, true), NCCL_OK);
+	assert_int_equal(net_devices(&n), NCCL_OK);
+	assert_int_equal(n, nr);
+	for (unsigned i = 0; i < nr; i++) {
+		char name[8];
+
+		snprintf(name, sizeof(name), "gx%u", i);
+		assert_int_equal(net_props_v12((int)i, &p[i]), NCCL_OK);
+		assert_string_equal(p[i].name, name);
+		assert_int_equal(p[i].speed_mbps, mbps);
+		for (unsigned k = 0; k < i; k++)
+			assert_true(p[i].guid != p[k].guid && p[i].name != p[k].name);
+	}
+	assert_int_equal(net_props_v12((int)nr, &none), NCCL_INVALID_ARGUMENT);
+	assert_int_equal(net_props_v12(-1, &none), NCCL_INVALID_ARGUMENT);
+	assert_int_equal(proc_close(ctx), NCCL_OK);
+}
+
+static void host__devices(void **state)
+{
+	setenv("GX_NCCL_MODE", "host", 1);
+	setenv("GX_NCCL_CORES", "2", 1);
+	devices(4, 2 * CORE_MBPS / 4);
+	setenv("GX_NCCL_CORES", "3", 1);
+	devices(4, 3 * CORE_MBPS / 4);
+	setenv("GX_NCCL_DEVICES", "1", 1);
+	devices(1, 3 * CORE_MBPS);
+	setenv("GX_NCCL_DEVICES", "16", 1);
+	devices(16, 3 * CORE_MBPS / 16);
+	setenv("GX_NCCL_SPEED_MBPS", "1000", 1);
+	devices(16, 1000);
+	setenv("GX_NCCL_DEVICES", "17", 1);
+	fails("GX_NCCL_DEVICES=17");
+	setenv("GX_NCCL_DEVICES", "0", 1);
+	fails("GX_NCCL_DEVICES=0");
 }
 
 /* Copy engines alone, nothing of the local link, which registers memory with the driver. */
@@ -524,6 +570,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(host__takes_no_gpu, setup),
 		cmocka_unit_test_setup(host__helps, setup),
+		cmocka_unit_test_setup(host__devices, setup),
 		cmocka_unit_test_setup(host__cpus, setup),
 		cmocka_unit_test_setup(cuda__options, setup),
 		cmocka_unit_test_setup(cuda__memory_of_its_gpu, setup),
