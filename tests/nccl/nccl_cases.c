@@ -69,13 +69,14 @@ static void case_sizes(struct rank *r)
 static void case_no_device(struct rank *r, int dev)
 {
 	const struct nccl_net_v12 *t = r->net.v12;
-	char handle[NCCL_HANDLE_B] = "";
+	char handle[NCCL_HANDLE_B];
 	struct nccl_dev_handle *send_dev = NULL;
 	struct nccl_props_v12 p;
-	void *comm = NULL;
+	void *comm = NULL, *listen = NULL;
 
 	CHECK(t->get_properties(dev, &p) == NCCL_INVALID_ARGUMENT);
 	CHECK(t->listen(r->ctx, dev, handle, &comm) == NCCL_INVALID_ARGUMENT && !comm);
+	CHECK(!net_listen(&r->net, r->ctx, handle, &listen) && !t->close_listen(listen));
 	CHECK(t->connect(r->ctx, dev, handle, &comm, &send_dev) == NCCL_INVALID_ARGUMENT && !comm);
 }
 
@@ -91,6 +92,7 @@ static void case_versions(struct rank *r)
 	CHECK(p12.ptr_support == ptrs && p12.recvs_max == 1 && p12.p2p_b_max &&
 	      p12.multi_request_max == 1 && !p12.pci_path && p12.rail == -1);
 	CHECK(p12.device_type == NCCL_DEVICE_HOST && !p12.device_version);
+	CHECK((strstr(net_opened(), " near the GPU") != NULL) == r->cuda, "%s", net_opened());
 	case_no_device(r, -1);
 	case_no_device(r, 4);
 	CHECK(r->net.v12->irecv_consumed && !r->net.v12->set_net_attr);

@@ -137,12 +137,17 @@ void worker_end(struct worker *w)
 
 /* ---- The table ---- */
 
-static char warned[LOG_LINE_B], reads[LOG_LINE_B];
+static char warned[LOG_LINE_B], reads[LOG_LINE_B], opened[LOG_LINE_B];
 static pthread_mutex_t warned_lock = PTHREAD_MUTEX_INITIALIZER;
 
 const char *net_warned(void)
 {
 	return warned;
+}
+
+const char *net_opened(void)
+{
+	return opened;
 }
 
 bool net_reads(double *all_mb, double *helped_mb)
@@ -170,6 +175,8 @@ static void net_log(int level, unsigned long flags, const char *file, int line, 
 	}
 	if (!strncmp(text, "NET/gx : read ", 14)) /* by the thread that finalizes */
 		memcpy(reads, text, sizeof(reads));
+	if (!strncmp(text, "NET/gx : gx ", 12)) /* by the thread that opens */
+		memcpy(opened, text, sizeof(opened));
 	if (level <= NCCL_LOG_WARN || getenv("GX_TEST_LOG"))
 		fprintf(stderr, "[%d] %s:%d %lx %s\n", getpid(), file, line, flags, text);
 }

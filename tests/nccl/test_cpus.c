@@ -152,6 +152,7 @@ static void read__lists(void **state)
 	CPU_SET(CPU_SETSIZE - 1, &want);
 	read_is("0-3,16,1023-5000\n", want);
 	read_is("5\n", cpus_from(5, 5));
+	read_is("5;6\n", cpus_from(5, 5));
 	read_is("\n", none);
 	read_is("", none);
 	read_is("none\n", none);
