@@ -22,6 +22,7 @@ static int net_finalize(void *ctx)
 	return proc_close(ctx);
 }
 
+/* Channels follow from it: NCCL spreads two for each device over the cores. */
 int net_devices(int *nr)
 {
 	*nr = (int)plug.conf.nr_devices;

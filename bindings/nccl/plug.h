@@ -276,7 +276,7 @@ struct conf {
 	uint64_t timeout_ns;   /* of a silent peer */
 	uint64_t step_ns;      /* of a step of the set-up; not below SETUP_NS */
 	unsigned nr_devices;   /* that NCCL is told of */
-	int speed_mbps;	       /* of a device. 0: CORE_MBPS for each core */
+	int speed_mbps;	       /* of a device. 0: its part of CORE_MBPS for each core */
 	unsigned latency_us;
 };
 
