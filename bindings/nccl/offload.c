@@ -179,7 +179,7 @@ int offload_give(struct comm *c, struct nccl_dev_handle *dev)
 	}
 	if (!o) {
 		say_warn("accept: the bounce memory has room for %u receiving comms: set "
-			 "GX_NCCL_BOUNCE_MB to more than %llu",
+			 "GX_NCCL_BOUNCE_MB to more than %llu, or GX_NCCL_DEVICES to less",
 			 bounce.nr, (unsigned long long)bounce.len >> 20);
 		return NCCL_SYSTEM_ERROR;
 	}
