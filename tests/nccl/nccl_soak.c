@@ -20,7 +20,7 @@
 enum { ALL_REDUCE, ALL_GATHER, ALL_TO_ALL, BROADCAST, SEND_RECV, NR_OPS };
 
 /* Comms to and from another rank, and what they send from and receive into. */
-struct lane {
+struct peer {
 	struct link l;
 	struct buf out, in;
 };
@@ -34,7 +34,7 @@ struct state {
 struct soak {
 	struct rank *r;
 	unsigned n;		     /* ranks */
-	struct lane lane[RANKS_MAX]; /* by peer */
+	struct peer peer[RANKS_MAX]; /* by rank */
 	uint64_t *part[RANKS_MAX];   /* of a vector */
 	uint64_t round, bytes;
 };
@@ -43,7 +43,7 @@ struct soak {
 
 static void *soak_send(struct soak *s, unsigned to, size_t len)
 {
-	struct lane *l = &s->lane[to];
+	struct peer *l = &s->peer[to];
 	void *req = NULL;
 
 	UNTIL(({
@@ -55,7 +55,7 @@ static void *soak_send(struct soak *s, unsigned to, size_t len)
 
 static void *soak_recv(struct soak *s, unsigned from)
 {
-	struct lane *l = &s->lane[from];
+	struct peer *l = &s->peer[from];
 	void *req = NULL;
 
 	UNTIL(({
@@ -81,11 +81,11 @@ static const uint64_t *soak_step(struct soak *s, const uint64_t *send, size_t le
 	unsigned next = (s->r->me + 1) % s->n, prev = (s->r->me + s->n - 1) % s->n;
 	void *out, *in = soak_recv(s, prev);
 
-	memcpy(s->lane[next].out.base, send, len);
+	memcpy(s->peer[next].out.base, send, len);
 	out = soak_send(s, next, len);
 	soak_got(s, in, len);
 	soak_got(s, out, len);
-	return (const uint64_t *)(const void *)s->lane[prev].in.base;
+	return (const uint64_t *)(const void *)s->peer[prev].in.base;
 }
 
 /* ---- Collectives ---- */
@@ -150,7 +150,7 @@ static void soak_all_to_all(struct soak *s, size_t n)
 
 	for (unsigned k = 1; k < s->n; k++) {
 		unsigned q = (me + k) % s->n;
-		uint64_t *to = (uint64_t *)(void *)s->lane[q].out.base;
+		uint64_t *to = (uint64_t *)(void *)s->peer[q].out.base;
 
 		in[q] = soak_recv(s, q);
 		for (size_t i = 0; i < n; i++)
@@ -162,7 +162,7 @@ static void soak_all_to_all(struct soak *s, size_t n)
 
 		soak_got(s, in[q], n * 8);
 		soak_got(s, out[q], n * 8);
-		soak_right(s, (const uint64_t *)(const void *)s->lane[q].in.base, n, q, me * n);
+		soak_right(s, (const uint64_t *)(const void *)s->peer[q].in.base, n, q, me * n);
 	}
 }
 
@@ -179,12 +179,12 @@ static void soak_broadcast(struct soak *s, size_t n)
 		unsigned prev = (me + s->n - 1) % s->n;
 
 		soak_got(s, soak_recv(s, prev), n * 8);
-		from = (const uint64_t *)(const void *)s->lane[prev].in.base;
+		from = (const uint64_t *)(const void *)s->peer[prev].in.base;
 		soak_right(s, from, n, root, 0);
 	}
 	if (next == root)
 		return;
-	memcpy(s->lane[next].out.base, from, n * 8);
+	memcpy(s->peer[next].out.base, from, n * 8);
 	soak_got(s, soak_send(s, next, n * 8), n * 8);
 }
 
@@ -195,9 +195,9 @@ static void soak_send_recv(struct soak *s, size_t n)
 
 	if (me == to) {
 		soak_got(s, soak_recv(s, from), n * 8);
-		soak_right(s, (const uint64_t *)(const void *)s->lane[from].in.base, n, from, 0);
+		soak_right(s, (const uint64_t *)(const void *)s->peer[from].in.base, n, from, 0);
 	} else if (me == from) {
-		uint64_t *out = (uint64_t *)(void *)s->lane[to].out.base;
+		uint64_t *out = (uint64_t *)(void *)s->peer[to].out.base;
 
 		for (size_t i = 0; i < n; i++)
 			out[i] = soak_word(s, from, i);
@@ -235,7 +235,7 @@ static void soak_open(void *arg)
 	struct soak *s = arg;
 
 	for (unsigned q = 0; q < s->n; q++) {
-		struct lane *l = &s->lane[q];
+		struct peer *l = &s->peer[q];
 
 		if (q == s->r->me)
 			continue;
@@ -249,7 +249,7 @@ static void soak_close(void *arg)
 	struct soak *s = arg;
 
 	for (unsigned q = 0; q < s->n; q++) {
-		struct lane *l = &s->lane[q];
+		struct peer *l = &s->peer[q];
 
 		if (q == s->r->me)
 			continue;
@@ -265,9 +265,9 @@ static void soak_link(struct soak *s)
 	for (unsigned a = 0; a < s->n; a++)
 		for (unsigned b = a + 1; b < s->n; b++) {
 			if (s->r->me == a)
-				rank_link(s->r, &s->lane[b].l, b, 0);
+				rank_link(s->r, &s->peer[b].l, b, 0);
 			else if (s->r->me == b)
-				rank_link(s->r, &s->lane[a].l, a, 0);
+				rank_link(s->r, &s->peer[a].l, a, 0);
 		}
 	worker_do(&s->r->service, soak_open, s);
 }

@@ -154,7 +154,7 @@ static bool ranks_wait(const struct nccl_case *c, const pid_t pids[])
 		bool late = now_ns() > until;
 
 		if (late && good)
-			fprintf(stderr, "%s: not over in time\n", c->name);
+			fprintf(stderr, "%s: not over within %u s\n", c->name, CASE_S + soak_s());
 		good &= !late;
 		for (unsigned i = 0; i < c->nr_ranks; i++) {
 			int status = 0;
