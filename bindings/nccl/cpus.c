@@ -155,6 +155,15 @@ static void cpus_near(const char *pci, cpu_set_t *out)
 		cpus_read(path, out);
 }
 
+unsigned cpus_far(const int cpus[], unsigned nr, const cpu_set_t *near)
+{
+	unsigned far = 0;
+
+	for (unsigned i = 0; i < nr; i++)
+		far += !CPU_ISSET((unsigned)cpus[i], near);
+	return far;
+}
+
 /* @claimed: NULL: claim them. */
 static unsigned cpus_claim(const int from[], unsigned nr, const cpu_set_t *claimed, unsigned want,
 			   int cpus[LANES_MAX])
@@ -189,6 +198,10 @@ unsigned cpus_choose(const struct conf *c, const char *pci, const cpu_set_t *cla
 	if (!nr)
 		nr = nr_may >= CPUS_TWO_MIN ? 2 : 1;
 	n = cpus_claim(from, nr_may, claimed, nr, cpus);
+	if (pci[0] && cpus_far(cpus, n, &near))
+		say_info("%u of %u polling cores are not on CPUs near the GPU at %s: other ranks "
+			 "have these, this process may not run there, or the kernel names none",
+			 cpus_far(cpus, n, &near), nr, pci);
 	if (n < nr)
 		say_info("%u of %u polling cores are not pinned: this process may run on %d CPUs, "
 			 "the ranks of a host share the upper half of their physical cores, and "

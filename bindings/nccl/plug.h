@@ -384,6 +384,7 @@ bool cpus_read(const char *path, cpu_set_t *out);
  * still take half of each part. With too few near, near does not count. */
 unsigned cpus_order(const cpu_set_t *may, const cpu_set_t *near, unsigned (*first)(unsigned cpu),
 		    int out[CPU_SETSIZE]);
+unsigned cpus_far(const int cpus[], unsigned nr, const cpu_set_t *near); /* how many are not near */
 /* The CPUs that cores may have: one of each physical core in @may, of the upper half of these, from
  * the highest down, because programs begin at the lowest. @first: the name of a CPU's physical core,
  * that is its lowest CPU. @out: with room for all in @may. Return: how many; 0: there are too few to

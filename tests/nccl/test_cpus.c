@@ -127,6 +127,16 @@ static void order__whole_set(void **state)
 	assert_int_equal(out[CPU_SETSIZE], 4711);
 }
 
+static void far__counts(void **state)
+{
+	cpu_set_t near = cpus_from(4, 7), none = cpus_from(1, 0);
+
+	assert_int_equal(cpus_far((int[]){7, 6, 5}, 3, &near), 0);
+	assert_int_equal(cpus_far((int[]){7, 6, 3, 8}, 4, &near), 2);
+	assert_int_equal(cpus_far((int[]){7, 6}, 2, &none), 2);
+	assert_int_equal(cpus_far(NULL, 0, &none), 0);
+}
+
 static void read_is(const char *text, cpu_set_t want)
 {
 	char path[] = "/tmp/gx-cpus.XXXXXX";
@@ -199,11 +209,17 @@ static void choose__more_than_there_are(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(spread__upper_half), cmocka_unit_test(spread__no_siblings),
-		cmocka_unit_test(spread__too_few),    cmocka_unit_test(spread__whole_set),
-		cmocka_unit_test(order__near_first),  cmocka_unit_test(order__not_near),
-		cmocka_unit_test(order__whole_set),   cmocka_unit_test(read__lists),
-		cmocka_unit_test(choose__a_list),     cmocka_unit_test(choose__more_than_there_are),
+		cmocka_unit_test(spread__upper_half),
+		cmocka_unit_test(spread__no_siblings),
+		cmocka_unit_test(spread__too_few),
+		cmocka_unit_test(spread__whole_set),
+		cmocka_unit_test(order__near_first),
+		cmocka_unit_test(order__not_near),
+		cmocka_unit_test(order__whole_set),
+		cmocka_unit_test(read__lists),
+		cmocka_unit_test(far__counts),
+		cmocka_unit_test(choose__a_list),
+		cmocka_unit_test(choose__more_than_there_are),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
