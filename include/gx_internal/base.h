@@ -107,7 +107,9 @@ int gx_random(void *buf, size_t len);
  * gx_copy() - memcpy for the data path: the best variant for this CPU, chosen once at load.
  * gx_copy_stream() - The same with stores that bypass the cache, for long copies that this core
  * will not read again soon. Ends with a store fence from 8 KiB on; shorter copies use plain stores.
- * Both take any alignment and length, 0 included.
+ * Both take any alignment and length, 0 included. Where @dst and @len are multiples of 8, they store
+ * each 8-byte word at once (on x86-64): a reader on another core, or a GPU over PCIe, meets the old
+ * word or the new one. NCCL's protocol LL needs that, since it reads messages while they arrive.
  */
 extern void (*gx_copy)(void *dst, const void *src, size_t len);
 extern void (*gx_copy_stream)(void *dst, const void *src, size_t len);
