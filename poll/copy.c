@@ -45,7 +45,7 @@ static void copy_slot_plain(void *dst, const void *src, size_t len)
 	gx_copy(dst, src, len);
 }
 
-static const char *copy_name = "generic"; /* frozen after the constructor */
+static const char *copy_name = "generic"; /* frozen, but for gx_copy_use() */
 
 void (*gx_copy)(void *dst, const void *src, size_t len) = copy_libc;
 void (*gx_copy_stream)(void *dst, const void *src, size_t len) = copy_stream_fenced;
@@ -74,7 +74,7 @@ typedef uint64_t copy_u64 __attribute__((aligned(1), may_alias));
 typedef uint32_t copy_u32 __attribute__((aligned(1), may_alias));
 typedef uint16_t copy_u16 __attribute__((aligned(1), may_alias));
 
-static size_t copy_rep_min = SIZE_MAX; /* frozen after the constructor; SIZE_MAX: never */
+static size_t copy_rep_min = SIZE_MAX; /* frozen, but for gx_copy_use(); SIZE_MAX: never */
 
 /* 0 to 15 bytes: the first and the last word, which may overlap. Loads come before stores. */
 COPY_INLINE void copy_tiny(uint8_t *d, const uint8_t *s, size_t len)
@@ -351,29 +351,65 @@ static bool copy_rep_is_fast(void)
 	return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & (1u << 9));
 }
 
-static void __attribute__((constructor)) copy_choose(void)
+static bool copy_has_avx2(void)
 {
+	return __builtin_cpu_supports("avx2");
+}
+
+static bool copy_has_avx512(void)
+{
+	return __builtin_cpu_supports("avx512f") && copy_has_avx2();
+}
+
+static bool copy_has_sse2(void)
+{
+	return true;
+}
+
+/* The best first. */
+static const struct copy_variant {
+	const char *name;
+	bool (*is_here)(void);
+	void (*copy)(void *dst, const void *src, size_t len);
+	void (*stream)(void *dst, const void *src, size_t len);
+} copy_variants[] = {
+	{"avx512", copy_has_avx512, copy_avx512, copy_stream_avx512},
+	{"avx2", copy_has_avx2, copy_avx2, copy_stream_avx2},
+	{"sse2", copy_has_sse2, copy_sse2, copy_stream_sse2},
+};
+
+bool gx_copy_use(const char *name)
+{
+	const struct copy_variant *v = copy_variants;
+	const struct copy_variant *end = v + GX_ARRAY_SIZE(copy_variants);
+
 	__builtin_cpu_init();
+	while (v < end && (!v->is_here() || (name && strcmp(name, v->name))))
+		v++;
+	if (v == end)
+		return false;
+	copy_name = v->name;
+	gx_copy = v->copy;
+	gx_copy_stream_nofence = v->stream;
 	if (COPY_REP && copy_rep_is_fast()) {
 		copy_rep_min = COPY_REP_MIN;
 		gx_copy_slot = copy_slot_rep;
 	}
-	if (__builtin_cpu_is("intel") && __builtin_cpu_supports("avx512f") &&
-	    __builtin_cpu_supports("avx2"))
+	if (__builtin_cpu_is("intel") && v->copy == copy_avx512)
 		gx_copy_slot = copy_slot_ahead;
-	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx2")) {
-		copy_name = "avx512";
-		gx_copy = copy_avx512;
-		gx_copy_stream_nofence = copy_stream_avx512;
-	} else if (__builtin_cpu_supports("avx2")) {
-		copy_name = "avx2";
-		gx_copy = copy_avx2;
-		gx_copy_stream_nofence = copy_stream_avx2;
-	} else {
-		copy_name = "sse2";
-		gx_copy = copy_sse2;
-		gx_copy_stream_nofence = copy_stream_sse2;
-	}
+	return true;
+}
+
+static void __attribute__((constructor)) copy_choose(void)
+{
+	gx_copy_use(NULL);
+}
+
+#else
+
+bool gx_copy_use(const char *name)
+{
+	return !name || !strcmp(name, copy_name);
 }
 
 #endif

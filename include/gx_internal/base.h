@@ -125,6 +125,11 @@ extern void (*gx_copy_stream_nofence)(void *dst, const void *src, size_t len);
  */
 extern void (*gx_copy_slot)(void *dst, const void *src, size_t len);
 const char *gx_copy_name(void); /* "avx512", "avx2", "sse2", "generic" */
+/**
+ * gx_copy_use() - For tests: take variant @name, NULL for the best, while no thread copies. Return:
+ * false if this CPU has not got it.
+ */
+bool gx_copy_use(const char *name);
 
 /** gx_crc32c() - CRC-32C (RFC 3720 B.4) of @len bytes, continuing from @crc; start with 0. */
 uint32_t gx_crc32c(uint32_t crc, const void *buf, size_t len);
