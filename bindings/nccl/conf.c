@@ -195,9 +195,8 @@ static bool conf_word(const char *name, const char *const words[], unsigned n, c
 /* ---- Pulls ---- */
 
 /*
- * NCCL reads messages of its protocols LL and LL128 while they arrive, and the kernel promises
- * nothing about the order of its stores. So these go as packets. A message of LL is a step of its
- * buffer at most; one of LL128 may be as long as others.
+ * NCCL reads messages of its protocol LL while they arrive, and the kernel promises nothing about
+ * the size of its stores. So these go as packets. A message of LL is a step of its buffer at most.
  */
 #define LL_STEPS  8
 #define LL_STEP_B (64u << 10) /* by default */
@@ -211,6 +210,25 @@ static unsigned ll_step(void)
 		return LL_STEP_B;
 	return b < UINT_MAX ? (unsigned)b : UINT_MAX;
 }
+
+static bool conf_pull(struct conf *c)
+{
+	static const char *const hows[] = {[GX_PULL_AUTO] = "auto",
+					   [GX_PULL_ON] = "on",
+					   [GX_PULL_OFF] = "off",
+					   [GX_PULL_ALLOW] = "allow"};
+
+	c->pull = GX_PULL_AUTO;
+	if (!conf_word("GX_NCCL_PULL", hows, sizeof(hows) / sizeof(hows[0]),
+		       "auto, on, off or allow", &c->pull))
+		return false;
+	if (c->cuda) /* long messages are in memory of a GPU, which no other process reads so */
+		c->pull = GX_PULL_OFF;
+	c->pull_over_b = ll_step();
+	return true;
+}
+
+/* ---- Protocols ---- */
 
 /* @text: NCCL_PROTO: the protocols that NCCL takes, as "LL,LL128", or those that it does not, as
  * "^LL"; or lists for single collectives, as "allreduce:LL128;broadcast:^LL". */
@@ -228,30 +246,22 @@ static bool proto_has_ll128(const char *text)
 	return false;
 }
 
-static void conf_pull_proto(struct conf *c)
+/*
+ * NCCL reads messages of LL128 while they arrive, and takes 128 bytes when it sees the last eight of
+ * them. gx stores words of eight bytes whole, but promises no order: a quantum is a multiple of 16
+ * bytes, packets may overtake one another, and long copies store in any order. NCCL takes LL128 over
+ * gx only if NCCL_PROTO says so, since a device of gx has no place near a GPU.
+ */
+static bool conf_proto(void)
 {
-	c->pull_over_b = ll_step();
-	c->ll128 = c->pull != GX_PULL_OFF && (!c->link || !strcmp(c->link, "local")) &&
-		   proto_has_ll128(getenv("NCCL_PROTO"));
-	if (c->ll128)
-		c->pull = GX_PULL_OFF;
-}
+	const char *text = getenv("NCCL_PROTO");
 
-static bool conf_pull(struct conf *c)
-{
-	static const char *const hows[] = {[GX_PULL_AUTO] = "auto",
-					   [GX_PULL_ON] = "on",
-					   [GX_PULL_OFF] = "off",
-					   [GX_PULL_ALLOW] = "allow"};
-
-	c->pull = GX_PULL_AUTO;
-	if (!conf_word("GX_NCCL_PULL", hows, sizeof(hows) / sizeof(hows[0]),
-		       "auto, on, off or allow", &c->pull))
-		return false;
-	if (c->cuda) /* long messages are in memory of a GPU, which no other process reads so */
-		c->pull = GX_PULL_OFF;
-	conf_pull_proto(c);
-	return true;
+	if (!proto_has_ll128(text))
+		return true;
+	say_warn("NCCL_PROTO=%.64s takes LL128, which needs each 128 bytes to arrive in order, as "
+		 "gx does not promise: set NCCL_PROTO=^LL128 or Simple, or unset it",
+		 text);
+	return false;
 }
 
 /* ---- Memory of GPUs ---- */
@@ -293,16 +303,6 @@ static bool conf_unpack(struct conf *c)
 	say_warn("GX_NCCL_UNPACK=%s with CUDA_DEVICE_MAX_CONNECTIONS=1: kernels of gx would wait "
 		 "behind NCCL's, which wait for them: unset one of the two",
 		 conf_unpacks[c->unpack]);
-	return false;
-}
-
-/* NCCL reads messages of LL128 while they arrive, and wants each 128 bytes in order. */
-static bool conf_cuda_proto(void)
-{
-	if (!proto_has_ll128(getenv("NCCL_PROTO")))
-		return true;
-	say_warn("GX_NCCL_MODE=cuda, and NCCL_PROTO takes LL128, which the copies into a GPU do "
-		 "not serve: set NCCL_PROTO=Simple");
 	return false;
 }
 
@@ -393,7 +393,7 @@ static bool conf_mode(struct conf *c)
 			"as packets: say packet or tcp");
 		return false;
 	}
-	return conf_cuda_proto();
+	return true;
 }
 
 bool conf_read(struct conf *c)
@@ -421,7 +421,7 @@ bool conf_read(struct conf *c)
 	c->speed_mbps = (int)speed_mbps;
 	c->latency_us = (unsigned)latency_us;
 	if (!conf_cpus(c) || !conf_ports(c) || !conf_host(c) || !conf_link(c) || !conf_mode(c) ||
-	    !conf_pull(c))
+	    !conf_proto() || !conf_pull(c))
 		return false;
 	c->help = c->pull == GX_PULL_OFF ? 0 : (unsigned)help;
 	return true;

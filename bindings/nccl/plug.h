@@ -261,10 +261,9 @@ struct conf {
 	char host[ADDR_B - 8]; /* address to listen at and to bind to */
 	bool near;	       /* it is loopback: other hosts do not reach it */
 	const char *link;      /* "packet", "local", "tcp", NULL: gx chooses */
-	unsigned pull;	       /* enum gx_pull; OFF if .ll128 */
+	unsigned pull;	       /* enum gx_pull */
 	unsigned pull_over_b;  /* gx_opts.pull_over_b */
 	unsigned help;	       /* test() helps cores to read: 0, 1, HELP_AUTO; .pull OFF: 0 */
-	bool ll128;	       /* NCCL takes LL128, and pulls were not switched off */
 	bool cuda;	       /* NCCL may give memory of GPUs */
 	unsigned unpack;       /* .cuda: enum gx_unpack_mode; HOST unless a variable says else */
 	int gpus[GPUS_MAX];    /* .cuda: nr_gpus of them, CUDA ordinals */

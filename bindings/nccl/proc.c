@@ -143,9 +143,6 @@ static int proc_gx_open(struct gx **gx, unsigned nr_cores, const int *cpus)
 	const struct conf *c = &plug.conf;
 	struct gx_opts o = GX_INIT(o);
 
-	if (c->ll128)
-		say_warn("NCCL_PROTO takes LL128, whose messages NCCL reads while they arrive: "
-			 "GX_NCCL_PULL is off, so long messages within a host take two copies");
 	o.nr_cores = nr_cores;
 	o.cpus = cpus;
 	o.ports = c->nr_ports ? c->ports : NULL;

@@ -109,9 +109,6 @@ static void tell_copies(const struct conf *c)
 	if (c->cuda)
 		tell_line("copies", "packets carry all messages; a copy engine fetches those that "
 				    "lie in a GPU into host memory first");
-	else if (c->ll128)
-		tell_line("copies", "two: NCCL_PROTO takes LL128, so long messages within a host "
-				    "go as packets");
 	else if (c->pull == GX_PULL_OFF || (c->link && strcmp(c->link, "local") != 0))
 		tell_line("copies", "two: long messages within a host go as packets");
 	else

@@ -284,7 +284,7 @@ static void case_gpu_init(struct rank *r)
 		{"GX_NCCL_GPUS", "7", "", "", "cuda:7"},
 		{"GX_NCCL_UNPACK", "kernel", "CUDA_DEVICE_MAX_CONNECTIONS", "1", "wait"},
 		{"GX_NCCL_LINK", "local", "", "", "packet or tcp"},
-		{"NCCL_PROTO", "LL128", "", "", "NCCL_PROTO=Simple"},
+		{"NCCL_PROTO", "LL128", "", "", "NCCL_PROTO=^LL128"},
 	};
 	const char *link = getenv("GX_NCCL_LINK");
 	char *kept = link ? strdup(link) : NULL;

@@ -412,11 +412,34 @@ static void host__helps(void **state)
 	setenv("GX_NCCL_PULL", "off", 1);
 	assert_false(helps());
 	unsetenv("GX_NCCL_PULL");
-	setenv("NCCL_PROTO", "LL128", 1);
-	assert_false(helps());
-	unsetenv("NCCL_PROTO");
 	setenv("GX_NCCL_MODE", "cuda", 1);
 	assert_false(helps());
+}
+
+/* Whatever the mode. */
+static void all__refuse_ll128(void **state)
+{
+	static const char *const wrong[] = {
+		"LL128",   "Simple,ll128",	   "^LL",
+		"^Simple", "Simple;broadcast:^LL", "allreduce:LL128;broadcast:LL"};
+	static const char *const right[] = {"LL",	 "Simple",
+					    "^LL128",	 "ll,simple",
+					    "^LL,LL128", "allreduce:LL;broadcast:^LL128"};
+
+	setenv("GX_NCCL_MODE", "host", 1);
+	for (unsigned i = 0; i < 6; i++) {
+		setenv("NCCL_PROTO", wrong[i], 1);
+		fails("NCCL_PROTO=^LL128");
+		assert_non_null(strstr(fake.warned, wrong[i]));
+		setenv("NCCL_PROTO", right[i], 1);
+		assert_true(helps());
+	}
+	setenv("GX_NCCL_LINK", "tcp", 1);
+	setenv("NCCL_PROTO", "LL128", 1);
+	fails("NCCL_PROTO=^LL128");
+	setenv("GX_NCCL_LINK", "packet", 1);
+	setenv("GX_NCCL_PULL", "off", 1);
+	fails("NCCL_PROTO=^LL128");
 }
 
 /* What NCCL is told of the devices: together they are as fast as the cores. */
@@ -511,7 +534,7 @@ static void unpack__with_one_connection(void **state)
 static void cuda__what_it_does_not_serve(void **state)
 {
 	setenv("NCCL_PROTO", "LL128,Simple", 1);
-	fails("NCCL_PROTO=Simple");
+	fails("NCCL_PROTO=^LL128");
 	setenv("NCCL_PROTO", "LL,Simple", 1);
 	setenv("GX_NCCL_LINK", "local", 1);
 	fails("packet or tcp");
@@ -570,6 +593,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(host__takes_no_gpu, setup),
 		cmocka_unit_test_setup(host__helps, setup),
+		cmocka_unit_test_setup(all__refuse_ll128, setup),
 		cmocka_unit_test_setup(host__devices, setup),
 		cmocka_unit_test_setup(host__cpus, setup),
 		cmocka_unit_test_setup(cuda__options, setup),

@@ -798,8 +798,10 @@ def info_nccl(tools):
     expect(got["cores"] == [0, 1, 5] and got["address"] == "10.1.2.3" and len(got["warnings"]) == 1, got)
     expect(got["variables"]["GX_NCCL_CPUS"] == {"set": True, "value": "0-1,5"}, got)
     expect(got["copies"].startswith("one"), got)
-    for off in ({"GX_NCCL_PULL": "off"}, {"GX_NCCL_LINK": "packet"}, {"NCCL_PROTO": "ll128"}, {"NCCL_PROTO": "Simple;broadcast:^LL"}):
+    for off in ({"GX_NCCL_PULL": "off"}, {"GX_NCCL_LINK": "packet"}):
         expect(info(**right, **off)["copies"].startswith("two"), off)
+    for wrong in ("ll128", "Simple;broadcast:^LL"):
+        info(FAILED, ["NCCL_PROTO=" + wrong, "NCCL_PROTO=^LL128"], **right, NCCL_PROTO=wrong)
     for on in ("LL,Simple", "^LL128"):
         expect(info(**right, NCCL_PROTO=on)["copies"].startswith("one"), on)
     expect(got["mode"].startswith("host: "), got)
