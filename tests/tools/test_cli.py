@@ -1562,7 +1562,7 @@ def measuring(tools, *args, rows=0, seconds=1, ignore=()):
             head = []
             while len([line for line in head if not line.startswith("#")]) < rows or not head:
                 head.append(proc.stdout.readline())
-                expect(head[-1], "it ended after", head)
+                expect(head[-1], "it ended after", head, None if head[-1] else proc.communicate(timeout=10)[1], proc.returncode)
             time.sleep(seconds)
             yield proc
         finally:
@@ -1622,6 +1622,7 @@ def stop_does_not_wait_for_ever(tools):
                 finally:
                     s.proc.send_signal(signal.SIGCONT)
                 expect((time.monotonic() - begin < 4) == again, time.monotonic() - begin)
+            s.wait_log("is lost") # what the client has reserved is free for the next one
 
 
 @case
