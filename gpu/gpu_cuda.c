@@ -2,8 +2,8 @@
 /*
  * NVIDIA GPUs by the driver API: a GPU is opened and asked for its properties, and our code is
  * loaded; and the table of the backend, whose slots are in the files cuda_*.c. Control slots are
- * for any thread, [core] slots for the thread that owns the stream. Both make the device's primary
- * context current and restore the context before it; on gx's own cores the primary context stays.
+ * for any thread, [core] slots for the thread that owns the stream. Both make the GPU's context
+ * current and restore the context before it; on gx's own cores it stays.
  */
 #include "crc_core.h"
 #include "cuda_stream.h"
@@ -183,7 +183,7 @@ static void gpu_free(struct cuda_gpu *g)
 	if (g->module)
 		cu.cuModuleUnload(g->module);
 	cuda_leave(g, prev);
-	cu.cuDevicePrimaryCtxRelease_v2(g->gpu.device);
+	cuda_ctx_put(g->held);
 out:
 	cuda_unrelax(mode);
 	free(g);
@@ -194,9 +194,10 @@ static int gpu_start(struct cuda_gpu *g, int dev)
 	struct cuda_prev prev;
 	int ret;
 
-	ret = CUDA_TRY(cuDevicePrimaryCtxRetain, &g->ctx, dev);
+	ret = cuda_ctx_open(dev, g->own_context, &g->held);
 	if (ret)
 		return ret;
+	g->ctx = g->held->ctx;
 	prev = cuda_enter(g);
 	ret = gpu_load(g);
 	if (!ret)
@@ -244,6 +245,7 @@ static int cuda_open(const struct gx_gpu_cfg *cfg, struct gx_gpu **out)
 	g->gpu.share = &cuda_share_ops;
 	g->gpu.stream = &cuda_stream_ops;
 	g->ipc_memory = cfg->ipc_memory;
+	g->own_context = cfg->own_context;
 	g->gpu.reads_host = g->gpu.unpack == GX_UNPACK_HOST;
 	g->gpu.checks_crc = g->gpu.unpack == GX_UNPACK_HOST || g->gpu.unpack == GX_UNPACK_KERNEL ||
 			    g->gpu.unpack == GX_UNPACK_AUTO;

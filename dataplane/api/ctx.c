@@ -17,6 +17,7 @@
 #include "gx/log.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,6 +116,9 @@ static int opts_check(const struct gx_opts *o)
 			       "copy engine kernel launches the unpack kernel, and unpack mode %s "
 			       "has none: take unpack mode auto, kernel or resident",
 			       gx_unpack_name((enum gx_unpack)o->unpack));
+	if (o->gpu_own_context > 1)
+		return gx_fail(-EINVAL, "gpu_own_context is 0 or 1, not %" PRIu64,
+			       o->gpu_own_context);
 	return opts_check_tcp(o);
 }
 
@@ -148,8 +152,10 @@ static int opts_take(struct gx *gx, const struct gx_opts *user)
 	o->cpus = gx->cpus;
 	o->allow_uids = gx->uids;
 	gx->nr_cores = o->nr_cores;
-	gx->gpu_cfg = (struct gx_gpu_cfg){
-		.unpack = (enum gx_unpack)o->unpack, .sms = o->sms, .delay_ns = ctx_host_delay_ns};
+	gx->gpu_cfg = (struct gx_gpu_cfg){.unpack = (enum gx_unpack)o->unpack,
+					  .sms = o->sms,
+					  .own_context = o->gpu_own_context,
+					  .delay_ns = ctx_host_delay_ns};
 	return 0;
 }
 

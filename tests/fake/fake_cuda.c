@@ -18,7 +18,9 @@
  * what cuStreamQuery answers. Each GPU has a context, and a stream takes work of threads alone that
  * have its GPU's current. gx_fake_cuda_dead(): as GX_FAKE_CUDA_DEAD, for programs whose threads read
  * the environment. gx_fake_cuda_hold(): a kernel of the program holds the GPU until it is told that
- * data has come; a call that would wait for the kernel ends the process.
+ * data has come; a call that would wait for the kernel ends the process. So does a copy in the
+ * context of the program, or of memory that is bound to that context: its calls may wait for the
+ * kernel, and then such copies wait for them (docs/measured/nccl.md).
  */
 #include "crc_core.h"
 #include "cuda_abi.h"
@@ -75,7 +77,7 @@ GX_CUDA_API(FAKE_PROTOTYPE)
 
 static struct fake_op ring[FAKE_OPS_MAX];
 static _Atomic uint64_t queued, finished;
-static _Thread_local struct CUctx_st *current;
+static _Thread_local struct CUctx_st *current, *below; /* the stack of contexts holds two */
 static struct {
 	uint8_t *ptr;
 	size_t len;
@@ -90,6 +92,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER, range_lock = PTHREAD_MU
 static unsigned nr_calls;
 struct CUctx_st {
 	_Atomic int refs;
+	int device;
+	bool own; /* of cuCtxCreate(); else the primary one of contexts[] */
 } contexts[64];
 static _Thread_local unsigned thread_mode;     /* GX_CU_CAPTURE_*: what this thread has said */
 static _Thread_local unsigned thread_captures; /* begun here, not in mode relaxed */
@@ -131,6 +135,12 @@ static void waits(const char *what)
 		return;
 	fprintf(stderr, "fake CUDA: %s while a kernel holds the GPU\n", what);
 	abort();
+}
+
+static void waits_in(const struct CUctx_st *ctx, const char *what)
+{
+	if (ctx && !ctx->own)
+		waits(what);
 }
 
 static uint32_t unit_run(const struct gx_unpack_arg *arg, uint32_t step, uint32_t unit)
@@ -763,6 +773,7 @@ FAKE unsigned cuDevicePrimaryCtxRetain(struct CUctx_st **ctx, int device)
 	if (planned())
 		return GX_CU_ERROR_OUT_OF_MEMORY;
 	*ctx = &contexts[device];
+	contexts[device].device = device;
 	contexts[device].refs++;
 	return 0;
 }
@@ -772,6 +783,39 @@ FAKE unsigned cuDevicePrimaryCtxRelease_v2(int device)
 	if (--contexts[device].refs == 0)
 		ranges_end(&contexts[device]);
 	return contexts[device].refs < 0 ? 201 : 0;
+}
+
+FAKE unsigned cuCtxCreate_v2(struct CUctx_st **ctx, unsigned flags, int device)
+{
+	waits("cuCtxCreate_v2");
+	if (planned() || below)
+		return GX_CU_ERROR_OUT_OF_MEMORY;
+	*ctx = calloc(1, sizeof(**ctx));
+	(*ctx)->device = device;
+	(*ctx)->own = true;
+	below = current;
+	current = *ctx;
+	return 0;
+}
+
+FAKE unsigned cuCtxPopCurrent_v2(struct CUctx_st **ctx)
+{
+	*ctx = current;
+	current = below;
+	below = NULL;
+	return *ctx ? 0 : 201;
+}
+
+FAKE unsigned cuCtxDestroy_v2(struct CUctx_st *ctx)
+{
+	waits("cuCtxDestroy_v2");
+	if (!ctx->own)
+		return 201;
+	ranges_end(ctx);
+	if (current == ctx)
+		current = NULL;
+	free(ctx);
+	return 0;
 }
 
 FAKE unsigned cuCtxGetCurrent(struct CUctx_st **ctx)
@@ -795,7 +839,7 @@ FAKE unsigned cuCtxGetDevice(int *device)
 {
 	if (!current)
 		return 201;
-	*device = (int)(current - contexts);
+	*device = current->device;
 	return 0;
 }
 
@@ -1229,6 +1273,8 @@ FAKE unsigned cuPointerGetAttribute(void *value, unsigned attribute, unsigned lo
 		memcpy(value, &range[at].id, sizeof(uint64_t));
 	else if (attribute == GX_CU_POINTER_DEVICE)
 		memcpy(value, &range[at].device, sizeof(int));
+	else if (attribute == GX_CU_POINTER_CONTEXT)
+		memcpy(value, &range[at].ctx, sizeof(range[at].ctx));
 	else
 		memcpy(value, &range[at].type, sizeof(unsigned));
 	return 0;
@@ -1253,13 +1299,19 @@ FAKE unsigned cuMemsetD8Async(unsigned long long ptr, unsigned char value, size_
 FAKE unsigned cuMemcpyAsync(unsigned long long dst, unsigned long long src, size_t len,
 			    struct CUstream_st *stream)
 {
-	unsigned none;
+	unsigned none, to, from;
 
 	if (!dst || !src)
 		return GX_CU_ERROR_INVALID_VALUE;
-	if (held && (range_find((void *)(uintptr_t)dst, &none) == RANGES_MAX ||
-		     range_find((void *)(uintptr_t)src, &none) == RANGES_MAX))
-		waits("a copy of memory that is not pinned");
+	if (held) {
+		to = range_find((void *)(uintptr_t)dst, &none);
+		from = range_find((void *)(uintptr_t)src, &none);
+		if (to == RANGES_MAX || from == RANGES_MAX)
+			waits("a copy of memory that is not pinned");
+		waits_in(current, "a copy in the program's context");
+		waits_in(range[to].ctx, "a copy to memory of the program's context");
+		waits_in(range[from].ctx, "a copy from memory of the program's context");
+	}
 	return op_add(stream, (struct fake_op){.kind = OP_COPY,
 					       .dst = (void *)(uintptr_t)dst,
 					       .src = (void *)(uintptr_t)src,

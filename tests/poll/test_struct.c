@@ -327,7 +327,7 @@ static const struct {
 	_Static_assert(offsetof(struct type, last) + sizeof(((struct type *)0)->last) ==           \
 			       sizeof(struct type),                                                \
 		       "padding at the end of " #type)
-ENDS_WITH(gx_opts, tcp_tx);
+ENDS_WITH(gx_opts, gpu_own_context);
 ENDS_WITH(gx_connect_opts, user);
 ENDS_WITH(gx_conn_info, pull_over_b);
 ENDS_WITH(gx_region, reserved);
@@ -451,7 +451,7 @@ static void open__modes_that_are_none(void **state)
 
 	_Static_assert((int)GX_COPY_KERNEL == (int)GX_UNPACK_MODE_NONE, "so one table does");
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(none); i++) {
-		struct gx_opts o = GX_INIT(o), p = GX_INIT(p);
+		struct gx_opts o = GX_INIT(o), p = GX_INIT(p), c = GX_INIT(c);
 
 		o.unpack = none[i];
 		assert_int_equal(gx_open(&o, &gx), -EINVAL);
@@ -459,6 +459,9 @@ static void open__modes_that_are_none(void **state)
 		p.copy = none[i];
 		assert_int_equal(gx_open(&p, &gx), -EINVAL);
 		assert_non_null(strstr(gx_error(), "copy engine"));
+		c.gpu_own_context = none[i];
+		assert_int_equal(gx_open(&c, &gx), -EINVAL);
+		assert_non_null(strstr(gx_error(), "gpu_own_context"));
 	}
 }
 
