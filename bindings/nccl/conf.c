@@ -278,17 +278,18 @@ bool conf_unpack_launches(unsigned unpack)
 }
 
 /*
- * NCCL's kernels hold the GPU until gx has delivered. So nothing of gx may wait for them. The copy
- * engines themselves do not. The queues of the driver, through which copies go, may: no way through
- * them is safe whatever the program does (docs/measured/nccl.md). A copy that does not end in time
- * is an error. A kernel of gx is worse off: with one connection to the GPU the driver begins it when
- * NCCL's has ended.
+ * NCCL's kernels hold the GPU until gx has delivered, so nothing of gx may wait for them. Copy
+ * engines do not. But calls of the program wait in the driver for such a kernel, and whatever comes
+ * to their context meanwhile waits behind them (docs/measured/nccl.md). So gx copies in a context of
+ * its own. That does not help memory of cudaMalloc(), which is bound to the program's context. Nor
+ * does it help kernels of gx: without MPS contexts take turns on the SMs. Those are in the program's
+ * context, and with one connection to the GPU they begin when NCCL's have ended. What does not end
+ * in time is an error.
  */
 const char conf_cuda_hazard[] =
-	"GX_NCCL_MODE=cuda: a collective fails if this process frees memory of a GPU or pinned "
-	"memory meanwhile, launches a kernel for the first time, or keeps many streams waiting, as "
-	"PyTorch does: the driver then holds copies of gx back until NCCL's kernel ends, which waits "
-	"for them. GX_NCCL_MODE=unpack or host does not have that";
+	"a collective fails if this process frees memory of a GPU or pinned memory meanwhile, "
+	"launches a kernel for the first time, or keeps many streams waiting, as PyTorch does: the "
+	"driver then holds work of gx back until NCCL's kernel ends, which waits for it";
 
 static bool conf_unpack(struct conf *c)
 {

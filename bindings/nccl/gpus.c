@@ -15,6 +15,7 @@
 #include <stdlib.h>
 
 /* CUpointer_attribute, CUmemorytype of the driver's interface */
+#define GPU_ATTR_CONTEXT 1
 #define GPU_ATTR_TYPE	 2
 #define GPU_ATTR_ORDINAL 9
 #define GPU_TYPE_DEVICE	 2
@@ -184,6 +185,14 @@ int gpus_of(const void *addr, uint64_t len, char why[WHY_B])
 		return -1;
 	}
 	return device;
+}
+
+/* Of what cuMemCreate() made the driver (580) answers that it has no context. */
+bool gpus_bound(const void *addr)
+{
+	void *ctx = NULL;
+
+	return !driver.cuPointerGetAttribute(&ctx, GPU_ATTR_CONTEXT, (uintptr_t)addr) && ctx;
 }
 
 /* ---- Host memory ---- */

@@ -365,7 +365,7 @@ const char *conf_text(const char *name); /* NULL: it is not set, or empty */
 /* The values of GX_NCCL_UNPACK, by enum gx_unpack_mode. */
 #define CONF_UNPACKS (GX_UNPACK_MODE_HOST + 1)
 extern const char *const conf_unpacks[CONF_UNPACKS];
-/* What mode cuda does not bear, and the cure, for the log. */
+/* What work of gx in the program's context does not bear, for the log. */
 extern const char conf_cuda_hazard[];
 /* Does this mode launch kernels while NCCL's may run? */
 bool conf_unpack_launches(unsigned unpack);
@@ -403,6 +403,8 @@ bool gpus_pci(char id[PCI_B]);
 unsigned gpus_choose(const struct conf *c, int gpus[GPUS_MAX], char why[WHY_B]);
 /* The GPU, among those that were opened, on which all of this memory lies. -1: none, @why. */
 int gpus_of(const void *addr, uint64_t len, char why[WHY_B]);
+/* Is this memory of a GPU bound to a context, as that of cudaMalloc() is? */
+bool gpus_bound(const void *addr);
 /* Why NCCL would give host memory all the same; NULL: no reason is known. */
 const char *gpus_unasked(void);
 /* Pin host memory, and have all GPUs reach it at the same address. Memory that they reach already is

@@ -159,6 +159,7 @@ static int proc_gx_open(struct gx **gx, unsigned nr_cores, const int *cpus)
 	if (c->cuda) {
 		o.unpack = c->unpack;
 		o.copy = GX_COPY_CE;
+		o.gpu_own_context = !conf_unpack_launches(c->unpack);
 	}
 	o.on_conn = peer_on_conn;
 	o.on_msg = meet_on_msg;
@@ -168,8 +169,7 @@ static int proc_gx_open(struct gx **gx, unsigned nr_cores, const int *cpus)
 /*
  * Before the cores run. What gx allocates on a GPU, loads or launches for a first time happens here:
  * the first communicator is being made, so no kernel of NCCL over gx holds a GPU yet. Later gx only
- * queues copies, and looks at words that the GPU writes. Even that may wait for NCCL's kernel, when
- * the program makes certain calls of the driver: the log says so.
+ * queues copies, in a context of its own, and looks at words that the GPU writes.
  */
 static bool proc_gpus_open(struct gx *gx)
 {
@@ -194,7 +194,9 @@ static bool proc_gpus_open(struct gx *gx)
 	plug.nr_gpus = nr;
 	if (gpus_unasked())
 		say_warn("GX_NCCL_MODE=cuda: %s", gpus_unasked());
-	say_warn("%s", conf_cuda_hazard);
+	if (conf_unpack_launches(plug.conf.unpack))
+		say_warn("GX_NCCL_UNPACK=%s: %s. GX_NCCL_UNPACK=host does not have that",
+			 conf_unpacks[plug.conf.unpack], conf_cuda_hazard);
 	say_info("mode cuda:%s; copies %s (GX_NCCL_UNPACK=%s)", text,
 		 conf_unpack_launches(plug.conf.unpack)
 			 ? "into a GPU by kernels, which must not wait behind NCCL's"

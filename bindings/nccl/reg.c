@@ -16,6 +16,17 @@
 #define REG_NAP_NS    20000
 #define REG_WAIT_NS   2000000000ull
 
+static void reg_bound(void)
+{
+	static atomic_flag said = ATOMIC_FLAG_INIT;
+
+	if (!atomic_flag_test_and_set(&said))
+		say_warn("regMr: memory of cudaMalloc(), which gx copies in the program's context: "
+			 "%s. NCCL's own buffers do not have that with NCCL_CUMEM_ENABLE=1, those "
+			 "of the program with NCCL_LOCAL_REGISTER=0 and NCCL_GRAPH_REGISTER=0",
+			 conf_cuda_hazard);
+}
+
 /* The kind of the memory, and the GPU that it lies on. Registrations may overlap: NCCL makes several
  * of one allocation. */
 static bool reg_place(void *data, uint64_t size, int type, enum gx_mem_kind *kind, int *device)
@@ -36,6 +47,8 @@ static bool reg_place(void *data, uint64_t size, int type, enum gx_mem_kind *kin
 	*device = gpus_of(data, size, why);
 	if (*device < 0)
 		say_warn("regMr: %s", why);
+	else if (!conf_unpack_launches(plug.conf.unpack) && gpus_bound(data))
+		reg_bound();
 	return *device >= 0;
 }
 

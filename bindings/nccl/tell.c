@@ -94,7 +94,9 @@ static void tell_mode(const struct conf *c)
 		tell_line("wrong", "GX_NCCL_MODE=cuda: %s", why);
 	if (gpus_unasked())
 		tell_line("note", "GX_NCCL_MODE=cuda: %s", gpus_unasked());
-	tell_line("note", "%s", conf_cuda_hazard);
+	if (conf_unpack_launches(c->unpack))
+		tell_line("note", "GX_NCCL_UNPACK=%s: %s. GX_NCCL_UNPACK=host does not have that",
+			  conf_unpacks[c->unpack], conf_cuda_hazard);
 	for (unsigned i = 0; i < c->nr_gpus; i++)
 		at += (size_t)snprintf(gpus + at, sizeof(gpus) - at, " cuda:%d", c->gpus[i]);
 	tell_line("mode", "cuda: gx reads and writes memory of %s; into it by %s",

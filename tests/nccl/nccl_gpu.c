@@ -158,16 +158,22 @@ static void case_gpu_regs(struct rank *r)
 	rank_unlink(r, &l);
 }
 
+static void map_open(struct rank *r, struct link *l, struct buf *b, size_t len)
+{
+	*b = (struct buf){.len = len, .on_gpu = true, .mapped = true};
+	b->base = gpu_map(0, (len + GRANULE) / GRANULE * GRANULE);
+	CHECK(!r->net.v12->reg_mr(l->send, b->base, len, NCCL_PTR_CUDA, &b->mh));
+}
+
 /* Memory goes while copies into it, or out of it, are under way: the GPU touches it no more. */
 static void gone_one(struct rank *r, size_t len)
 {
-	struct buf b = {.len = len, .on_gpu = true, .mapped = true};
 	struct link l;
+	struct buf b;
 	void *req;
 
 	rank_link(r, &l, other(r), 0);
-	b.base = gpu_map(0, (len + GRANULE) / GRANULE * GRANULE);
-	CHECK(!r->net.v12->reg_mr(l.send, b.base, len, NCCL_PTR_CUDA, &b.mh));
+	map_open(r, &l, &b, len);
 	memset(b.base, 0, len);
 	barrier(r);
 	if (r->me == 0) {
@@ -197,7 +203,8 @@ static void case_gpu_dereg(struct rank *r)
 /* ---- A kernel that holds the GPU ---- */
 
 /* Nothing of it waits for a kernel: comms of a connection that is there, registrations of both kinds,
- * messages, and their ends. So a kernel of NCCL may wait for the messages. */
+ * messages, and their ends; nor for calls of the program that wait for the kernel. So a kernel of
+ * NCCL may wait for the messages. */
 static void case_gpu_hold(struct rank *r)
 {
 	static const size_t sizes[] = {8, 4 * KIB, 100 * KIB + 1, MIB, 0};
@@ -206,7 +213,7 @@ static void case_gpu_hold(struct rank *r)
 	void *mh, *req;
 
 	rank_link(r, &first, other(r), 0);
-	buf_open(r, first.send, &b, MIB);
+	map_open(r, &first, &b, MIB); /* of cudaMalloc() it would wait */
 	barrier(r);
 	gpu.hold(true);
 	rank_link(r, &l, other(r), 1);

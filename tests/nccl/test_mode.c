@@ -30,6 +30,7 @@ static struct {
 	int gpus[GPUS_MAX];
 	int gpu_ret; /* of gx_gpu_open() */
 	int place;   /* of gpus_of() */
+	bool bound;  /* of gpus_bound() */
 	unsigned nr; /* of gpus_choose(): 0 and 1 */
 	enum gx_mem_kind kind;
 	int device;
@@ -37,7 +38,7 @@ static struct {
 	int offload_ret; /* of offload_open() */
 	unsigned nr_offload;
 	bool no_reg; /* NCCL has registered its own buffers */
-	char warned[512];
+	char warned[1024];
 } fake;
 
 /* ---- gx ---- */
@@ -158,6 +159,11 @@ unsigned gpus_choose(const struct conf *c, int gpus[GPUS_MAX], char why[WHY_B])
 		gpus[i] = (int)i;
 	snprintf(why, WHY_B, "no GPU");
 	return fake.nr;
+}
+
+bool gpus_bound(const void *addr)
+{
+	return fake.bound;
 }
 
 int gpus_of(const void *addr, uint64_t len, char why[WHY_B])
@@ -490,10 +496,11 @@ static void host__devices(void **state)
 static void cuda__options(void **state)
 {
 	open_and_reg(NCCL_PTR_HOST, NCCL_OK);
-	assert_non_null(strstr(fake.warned, "GX_NCCL_MODE=unpack or host"));
 	assert_int_equal(fake.kind, GX_MEM_HOST);
 	assert_int_equal(fake.opts.unpack, GX_UNPACK_MODE_HOST);
 	assert_int_equal(fake.opts.copy, GX_COPY_CE);
+	assert_true(fake.opts.gpu_own_context);
+	assert_string_equal(fake.warned, "");
 	assert_int_equal(fake.opts.local, GX_OFF);
 	assert_int_equal(fake.opts.pull, GX_PULL_OFF);
 	assert_int_equal(fake.nr_gpus, 2);
@@ -507,6 +514,18 @@ static void cuda__memory_of_its_gpu(void **state)
 	open_and_reg(NCCL_PTR_CUDA, NCCL_OK);
 	assert_int_equal(fake.kind, GX_MEM_CUDA);
 	assert_int_equal(fake.device, 1);
+}
+
+/* Said once: NCCL registers a lot. */
+static void cuda__memory_of_a_context(void **state)
+{
+	fake.bound = true;
+	open_and_reg(NCCL_PTR_CUDA, NCCL_OK);
+	assert_non_null(strstr(fake.warned, "NCCL_CUMEM_ENABLE=1"));
+	assert_int_equal(setup(state), 0);
+	fake.bound = true;
+	open_and_reg(NCCL_PTR_CUDA, NCCL_OK);
+	assert_string_equal(fake.warned, "");
 }
 
 static void cuda__memory_elsewhere(void **state)
@@ -529,6 +548,9 @@ static void unpack__with_one_connection(void **state)
 	setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8", 1);
 	open_and_reg(NCCL_PTR_HOST, NCCL_OK);
 	assert_int_equal(fake.opts.unpack, GX_UNPACK_MODE_AUTO);
+	/* Contexts take turns on the SMs. */
+	assert_false(fake.opts.gpu_own_context);
+	assert_non_null(strstr(fake.warned, "GX_NCCL_UNPACK=auto: a collective fails"));
 }
 
 static void cuda__what_it_does_not_serve(void **state)
@@ -598,6 +620,7 @@ int main(void)
 		cmocka_unit_test_setup(host__cpus, setup),
 		cmocka_unit_test_setup(cuda__options, setup),
 		cmocka_unit_test_setup(cuda__memory_of_its_gpu, setup),
+		cmocka_unit_test_setup(cuda__memory_of_a_context, setup),
 		cmocka_unit_test_setup(cuda__memory_elsewhere, setup),
 		cmocka_unit_test_setup(unpack__with_one_connection, setup),
 		cmocka_unit_test_setup(cuda__what_it_does_not_serve, setup),

@@ -806,8 +806,9 @@ def info_nccl(tools):
         expect(info(**right, NCCL_PROTO=on)["copies"].startswith("one"), on)
     expect(got["mode"].startswith("host: "), got)
     info(FAILED, ["GX_NCCL_MODE=gpu", "cuda or unpack"], **right, GX_NCCL_MODE="gpu")
-    got = without_nccl(tools, **right, GX_NCCL_MODE="cuda").run(tools.gxperf_path, *args).doc["info"]["nccl"]
-    expect(any("GX_NCCL_MODE=unpack or host" in text for text in got["warnings"]), got)
+    for unpack, told in (("host", 0), ("auto", 1)):
+        got = without_nccl(tools, **right, GX_NCCL_MODE="cuda", GX_NCCL_UNPACK=unpack).run(tools.gxperf_path, *args).doc["info"]["nccl"]
+        expect(sum("GX_NCCL_UNPACK=host does not have that" in text for text in got["warnings"]) == told, got)
     info(FAILED, ["GX_NCCL_UNPACK=auto", "CUDA_DEVICE_MAX_CONNECTIONS=1"], **right, GX_NCCL_MODE="cuda", GX_NCCL_UNPACK="auto",
          CUDA_DEVICE_MAX_CONNECTIONS="1")
     text = without_nccl(tools, **right).run(tools.gxperf_path, "info", "--nccl").must(OK).out
