@@ -14,9 +14,7 @@ Transport gx-cuda is the plugin in its mode cuda: NCCL's log must say that buffe
 Transport gx-unpack is mode unpack: only buffers of receives are in the GPU, and NCCL must say that
 its kernels unpack. --mode cuda or --mode unpack takes that transport for gx. A transport may have
 variables of its own: with socket,gx+GX_NCCL_HELP=0,gx one run tells what the help of NCCL's threads
-brings. Transport gx-cuda is known to fail here: PyTorch loads kernels and frees memory beside
-collectives, which the mode does not bear (docs/pytorch.md). What is tested then is that it ends
-with an error.
+brings.
 
 Tests (--tests, all by default but soak):
   check    six operations, three types, 8 B to 256 MiB: each element compared with arithmetic
