@@ -56,7 +56,6 @@ struct cuda_gpu {
 	unsigned all_sms;
 	int major;	   /* compute capability */
 	bool ipc_memory;   /* asked for: memory comes from cuMemAlloc */
-	bool own_context;  /* asked for: see gx_gpu_cfg */
 	bool vmm;	   /* memory comes from cuMemCreate and can be named by a descriptor */
 	bool vmm_rdma;	   /* such memory may be made so that NICs reach it */
 	bool dmabuf;	   /* and be named to them as a dma-buf */

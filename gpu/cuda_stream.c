@@ -144,7 +144,7 @@ static int mark_check(struct cuda_gpu *g, struct CUstream_st *stm)
 	unsigned capturing = GX_CU_CAPTURE_NONE;
 	unsigned res;
 
-	if (g->own_context) {
+	if (g->held->own) {
 		gx_gpu_why_set("gx has a context of its own (gpu_own_context), and the program's "
 			       "streams are not in it: wait for them first");
 		return -EINVAL;

@@ -189,12 +189,12 @@ out:
 	free(g);
 }
 
-static int gpu_start(struct cuda_gpu *g, int dev)
+static int gpu_start(struct cuda_gpu *g, int dev, bool own_context)
 {
 	struct cuda_prev prev;
 	int ret;
 
-	ret = cuda_ctx_open(dev, g->own_context, &g->held);
+	ret = cuda_ctx_open(dev, own_context, &g->held);
 	if (ret)
 		return ret;
 	g->ctx = g->held->ctx;
@@ -206,17 +206,17 @@ static int gpu_start(struct cuda_gpu *g, int dev)
 	return ret;
 }
 
-/* The device's context, and all parts that are made in it. */
-static int gpu_up(struct cuda_gpu *g, int device)
+/* A context, and all parts that are made in it. */
+static int gpu_up(struct cuda_gpu *g, const struct gx_gpu_cfg *cfg)
 {
 	unsigned mode = cuda_relax();
-	int dev = 0, ret = CUDA_TRY(cuDeviceGet, &dev, device);
+	int dev = 0, ret = CUDA_TRY(cuDeviceGet, &dev, cfg->device);
 
 	g->gpu.device = dev;
 	if (!ret)
 		ret = gpu_identify(g, dev);
 	if (!ret)
-		ret = gpu_start(g, dev);
+		ret = gpu_start(g, dev, cfg->own_context);
 	cuda_unrelax(mode);
 	return ret;
 }
@@ -245,12 +245,11 @@ static int cuda_open(const struct gx_gpu_cfg *cfg, struct gx_gpu **out)
 	g->gpu.share = &cuda_share_ops;
 	g->gpu.stream = &cuda_stream_ops;
 	g->ipc_memory = cfg->ipc_memory;
-	g->own_context = cfg->own_context;
 	g->gpu.reads_host = g->gpu.unpack == GX_UNPACK_HOST;
 	g->gpu.checks_crc = g->gpu.unpack == GX_UNPACK_HOST || g->gpu.unpack == GX_UNPACK_KERNEL ||
 			    g->gpu.unpack == GX_UNPACK_AUTO;
 	g->drain_ns = cfg->drain_ns ? cfg->drain_ns : CUDA_DRAIN_NS;
-	ret = gpu_up(g, cfg->device);
+	ret = gpu_up(g, cfg);
 	if (ret)
 		gpu_free(g);
 	else

@@ -117,7 +117,7 @@ const char *gx_strerror(int status);
 enum gx_unpack_mode {
 	GX_UNPACK_MODE_AUTO, /* GPU: kernel, and resident while blocks follow closely. CPU: host */
 	GX_UNPACK_MODE_KERNEL,	 /* one batched kernel launch for a burst */
-	GX_UNPACK_MODE_RESIDENT, /* a kernel that stays takes blocks from a ring */
+	GX_UNPACK_MODE_RESIDENT, /* a kernel takes blocks from a ring, and stays while some come */
 	GX_UNPACK_MODE_D2D,	 /* one copy of the driver for each fragment */
 	GX_UNPACK_MODE_HOST,	 /* the CPU gathers; one copy for each run of bytes */
 };
@@ -226,7 +226,8 @@ enum gx_pull {
 	GX_PULL_OFF,
 	/* As ON. And where Yama forbids processes of a user to read one another (ptrace_scope 1),
 	 * this process allows it to all processes of its user, for good (PR_SET_PTRACER). They may
-	 * then trace it as well, as on hosts without Yama. */
+	 * then trace it as well, as on hosts without Yama. Yama grants that to one process or to
+	 * all. */
 	GX_PULL_ALLOW,
 };
 
@@ -331,8 +332,8 @@ struct gx_opts {
 	 * whose payload goes from memory of a GPU. Read by gx_open() alone */
 	const char *tcp_tx_nic;
 	uint64_t tcp_tx;
-	/* 1: each GPU is opened in a context of gx's own, so that no call of the program that waits in
-	 * the driver holds copies up (docs/gpu.md); streams of the program are refused then */
+	/* 1, else 0: each GPU has a CUDA context of gx's own. No call of the program that waits in the
+	 * driver holds up copies there. gx_op.stream is refused (docs/gpu.md). Read by gx_open() */
 	uint64_t gpu_own_context;
 };
 
