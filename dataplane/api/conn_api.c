@@ -83,7 +83,7 @@ GX_EXPORT int gx_conn_wait(struct gx_conn *c, uint64_t timeout_ns)
 	if (conn_state(c) == GX_CONN_STATE_DOWN)
 		return gx_fail(c->err ? c->err : -ECONNRESET, "%s", c->text);
 	return gx_fail(
-		-ETIMEDOUT,
+		-EINPROGRESS,
 		"the connection to %s was not up within %.1f s, and is still being set up: is "
 		"the server stopped, or has it too many clients at once?",
 		c->peer_name, (double)timeout_ns / 1e9);

@@ -271,7 +271,8 @@ static int group_wait(struct gx_group *g, uint64_t until_ns,
 
 static bool is_worth_again(int err)
 {
-	return err == -ECONNREFUSED || err == -ECONNRESET || err == -ETIMEDOUT;
+	return err == -ECONNREFUSED || err == -ECONNRESET || err == -ETIMEDOUT ||
+	       err == -EINPROGRESS;
 }
 
 /* One try to connect. Return: 0 with @out, -errno with gx_error(). */

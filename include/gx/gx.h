@@ -546,8 +546,8 @@ struct gx_connect_opts {
 int gx_connect(struct gx *gx, const char *addr, const struct gx_connect_opts *opts,
 	       struct gx_conn **out);
 /** gx_conn_wait() - Block until the connection is up (0) or has failed (-ECONNREFUSED, -ETIMEDOUT,
- * -EPROTO, -EPROTONOSUPPORT...). After -ETIMEDOUT the set-up may still go on. [control], but not
- * from a callback. */
+ * -EPROTO, -EPROTONOSUPPORT...), at most for @timeout_ns: -EINPROGRESS then, and the set-up goes
+ * on. [control], but not from a callback. */
 int gx_conn_wait(struct gx_conn *conn, uint64_t timeout_ns);
 /**
  * gx_conn_close() - End the connection: tell the peer, and fail posted operations (-ECANCELED). gx

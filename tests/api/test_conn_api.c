@@ -2,7 +2,13 @@
 /* The calls on connections, in two contexts of one process over shm: the program's own pointer. */
 #include "kit/common_gx.h"
 
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
 #include <pthread.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #define KV_B 4096u
 
@@ -99,6 +105,49 @@ static void gx_connect__without_user(void **state)
 	assert_null(gx_conn_user(conn));
 }
 
+/* A server that takes the connection and never says a word. */
+static int mute_listen(char addr[32])
+{
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t len = sizeof(at);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+	assert_int_equal(listen(fd, 8), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &len), 0);
+	snprintf(addr, 32, "127.0.0.1:%u", ntohs(at.sin_port));
+	return fd;
+}
+
+/* The natural loop waits while the set-up goes on, and ends when it has failed with -ETIMEDOUT. */
+static void gx_conn_wait__tells_going_on_from_timed_out(void **state)
+{
+	struct common_rig *r = *state;
+	struct gx_connect_opts o = GX_INIT(o);
+	struct gx_conn_info info = GX_INIT(info);
+	struct gx_conn *conn;
+	char addr[32];
+	int fd = mute_listen(addr), ret;
+
+	o.timeout_ns = 300000000;
+	assert_int_equal(gx_connect(r->client, addr, &o, &conn), 0);
+	assert_int_equal(gx_conn_wait(conn, 1000000), -EINPROGRESS);
+	assert_non_null(strstr(gx_error(), "still being set up"));
+	assert_int_equal(gx_conn_info(conn, &info), 0);
+	assert_int_equal(info.state, GX_CONN_STATE_CONNECTING);
+	for (uint64_t until = gx_now() + 10000000000ull;;) {
+		ret = gx_conn_wait(conn, 1000000);
+		if (ret != -EINPROGRESS || gx_now() > until)
+			break;
+	}
+	assert_int_equal(ret, -ETIMEDOUT);
+	assert_int_equal(gx_conn_wait(conn, 1000000), -ETIMEDOUT); /* it stays so */
+	assert_int_equal(gx_conn_info(conn, &info), 0);
+	assert_int_equal(info.state, GX_CONN_STATE_DOWN);
+	gx_conn_close(conn);
+	close(fd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -106,6 +155,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(gx_connect__user_of_one_that_fails, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(gx_connect__without_user, setup, teardown),
+		cmocka_unit_test_setup_teardown(gx_conn_wait__tells_going_on_from_timed_out, setup,
+						teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

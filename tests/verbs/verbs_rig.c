@@ -126,7 +126,7 @@ int rig_connect(struct rig *r, unsigned queue_pairs)
 	do { /* the devices move nothing by themselves */
 		rig_turn(r);
 		ret = gx_conn_wait(r->client.conn, 1000000);
-	} while (ret == -ETIMEDOUT && gx_now() < until_ns);
+	} while (ret == -EINPROGRESS && gx_now() < until_ns);
 	if (ret)
 		return ret;
 	UNTIL(r, atomic_load(&r->server.up));

@@ -263,9 +263,9 @@ static int conn_wait(struct perf *perf, unsigned i)
 	struct perf_conn *c = &perf->conns[i];
 	struct gx_conn_info info = GX_INIT(info);
 	int ret = gx_conn_wait(c->conn, timeout + CONN_WAIT_EXTRA_NS);
-	bool known = !gx_conn_info(c->conn, &info);
+	bool known;
 
-	if (ret && known && info.state == GX_CONN_STATE_CONNECTING) {
+	if (ret == -EINPROGRESS) {
 		report_error(
 			perf->report,
 			"no connection with %s within %.0f s, of which neither it nor this process "
@@ -276,6 +276,7 @@ static int conn_wait(struct perf *perf, unsigned i)
 	}
 	if (ret)
 		return conn_failed(perf, ret);
+	known = !gx_conn_info(c->conn, &info);
 	if (!known || info.state == GX_CONN_STATE_DOWN) {
 		report_error(perf->report, "connection %u to %s: %s", i, perf->opts->addr,
 			     known ? info.text : gx_error());
