@@ -335,6 +335,8 @@ def rule_where(house):
 
 
 DOC_COLUMNS = 100
+PAGE_FAIL = 300   # lines of a page of docs/, but for figures, and for pages that one looks things up in
+PAGES_LONG = ("docs/gpu.md", "docs/pytorch.md", "docs/wire.md")
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 
 
@@ -366,6 +368,14 @@ def rule_doc_columns(house):
             columns = len(LINK.sub("]", line))
             if columns > DOC_COLUMNS and not line.lstrip().startswith("|"):
                 house.fail(path, number, f"{columns} columns; the limit is {DOC_COLUMNS}")
+
+
+def rule_doc_length(house):
+    """A page of docs/ is about one subject."""
+    for path, text in house.sources(".md"):
+        lines = text.count("\n")
+        if path.startswith("docs/") and not path.startswith("docs/measured/") and path not in PAGES_LONG and lines > PAGE_FAIL:
+            house.fail(path, lines, f"{lines} lines; the limit is {PAGE_FAIL}: which part of it is a subject of its own?")
 
 
 def rule_doc_links(house):
@@ -519,7 +529,7 @@ def rule_function_length(house):
 
 
 RULES = (rule_spdx, rule_no_parent_path, rule_no_typedef_struct, rule_folders, rule_rooms, rule_tool_rooms, rule_bindings, rule_tests, rule_public_header,
-         rule_cuda_sources, rule_leaves, rule_pure, rule_third_party, rule_where, rule_doc_columns, rule_doc_links, rule_doc_results,
+         rule_cuda_sources, rule_leaves, rule_pure, rule_third_party, rule_where, rule_doc_columns, rule_doc_length, rule_doc_links, rule_doc_results,
          rule_calls, rule_circles, rule_drawing, rule_file_length, rule_texts, rule_mutants, rule_states, rule_function_length)
 
 
@@ -580,6 +590,8 @@ SAMPLES = (
     (rule_where, {"CONTRIBUTING.md": "`f` in poll/a.c\n`struct s` in poll/b.h\n", "poll/a.c": "void g(void)\n{\n\tf();\n}\n"}, 2),
     (rule_doc_columns, {"README.md": "x" * 101 + "\n", "docs/a.md": "x" * 101 + "\n", "tests/x/note.md": "x" * 101 + "\n"}, 2),
     (rule_doc_columns, {"README.md": "x" * 100 + "\n", "docs/measured/a.md": "| " + "x " * 60 + "|\n```\n" + "x " * 60 + "\n```\n[a](" + "x" * 99 + ")\n"}, 0),
+    (rule_doc_length, {"docs/a.md": "x\n" * 301, "docs/a/b.md": "x\n" * 301, "docs/measured/a.md": "x\n" * 301}, 2),
+    (rule_doc_length, {"docs/a.md": "x\n" * 300}, 0),
     (rule_doc_links, {"README.md": "[a](docs/a.md#no-such) [b](docs/b.md)\n[c](docs) `[d](e)`\n", "docs/a.md": "# A\n[a](#b)\n"}, 4),
     (rule_doc_links, {"docs/a.md": "# The `x`: a, b\n[a](#the-x-a-b) [b](../poll/a.c) [c](https://example.org/x) [d](..)\n", "poll/a.c": ""}, 0),
     (rule_doc_results, {"docs/a.md": "[a](results/x-a.json)\n", "docs/results/a.json": "", "docs/results/x-a.json": ""}, 1),
