@@ -131,6 +131,11 @@ static int info_run(void *arg)
 	snprintf(info->port, sizeof(info->port), "%s", c->link == GX_LINK_TCP ? "tcp" : p->name);
 	memcpy(info->why, c->why, sizeof(info->why));
 	info->lanes = c->nr_lanes;
+	if (c->ep[0]) {
+		info->ops_max = c->ep[0]->ops->room.ops;
+		info->recvs_max = c->ep[0]->ops->room.recvs;
+		info->gets_max = c->ep[0]->ops->room.gets;
+	}
 	info->quantum_b = c->agreed.quantum;
 	for (unsigned i = 0; i < c->nr_lanes && info->state == GX_CONN_STATE_UP; i++) {
 		uint32_t now = atomic_load_explicit(&c->ep[i]->quantum_b, memory_order_relaxed);

@@ -167,6 +167,7 @@ static void local_ep_free(struct gx_ep *ep)
 
 const struct gx_link_ops gx_link_local_ops = {
 	.name = "local",
+	.room = {.ops = LOCAL_OPS, .recvs = PKT_SLOTS, .gets = PKT_GETS_MAX},
 	.ep_new = local_ep_new,
 	.ep_open = local_ep_open,
 	.ep_connect = local_ep_connect,

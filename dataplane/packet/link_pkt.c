@@ -405,6 +405,8 @@ static struct gx_ep *pkt_ep_new(void)
 
 const struct gx_link_ops gx_link_pkt_ops = {
 	.name = "packet",
+	/* A small put holds a record, and a get of the peer that this end serves may, too. */
+	.room = {.ops = PKT_RECS / 2 - PKT_GETS_MAX, .recvs = PKT_SLOTS, .gets = PKT_GETS_MAX},
 	.ep_new = pkt_ep_new,
 	.ep_open = pkt_ep_open,
 	.ep_connect = pkt_ep_connect,

@@ -311,6 +311,7 @@ static void tcp_ep_free(struct gx_ep *ep)
 
 const struct gx_link_ops gx_link_tcp_ops = {
 	.name = "tcp",
+	.room = {.ops = TCP_OPS - TCP_GETS, .recvs = TCP_SLOTS, .gets = TCP_GETS},
 	.ep_new = tcp_ep_new,
 	.ep_open = tcp_ep_open,
 	.ep_connect = tcp_ep_connect,

@@ -247,6 +247,9 @@ static void verbs_ep_free(struct gx_ep *ep)
 
 const struct gx_link_ops gx_link_verbs_ops = {
 	.name = "verbs",
+	.room = {.ops = VERBS_OPS - VERBS_PULLS,
+		 .recvs = VERBS_OPS - VERBS_PULLS,
+		 .gets = PKT_GETS_MAX},
 	.ep_new = verbs_ep_new,
 	.ep_open = verbs_ep_open,
 	.ep_connect = verbs_ep_connect,

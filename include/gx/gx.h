@@ -37,8 +37,8 @@
  * - a context: 64 regions (gx_mem_share(): -ENOSPC), 1,024 connections (gx_connect(): -ENOSPC),
  *   8 ports (gx_open(): -EINVAL), and 8 listening sockets: one for each gx_listen() and each
  *   gx_stats_listen(), and one that gx opens with the first gx_listen() (-ENOSPC)
- * - an endpoint: 1,024 operations under way, of which 256 receives and gets. gx_post() then takes
- *   fewer than it was given.
+ * - an endpoint: 224 operations under way, of which 64 gets, over every link; gx_conn_info.ops_max
+ *   says more. Beyond its room gx_post() takes fewer than it was given.
  *
  * Pointers. gx copies all that a caller passes in structs and strings, unless the field or the call
  * says otherwise; the caller may free it after the call. The memory of an operation (.addr or .mem)
@@ -155,10 +155,9 @@ enum gx_tcp_tx {
 	 * gx_connect() fails where the kernel does not offer it. Where the kernel copies all the same
 	 * (loopback), this costs more than COPY. */
 	GX_TCP_TX_ZEROCOPY,
-	/* As AUTO. And payload of memory of a GPU goes from there: devmem TCP, Linux 6.16 and newer,
-	 * and a NIC that has it (.tcp_tx_nic). gx_open() fails, with the reason, where something is
-	 * missing, and so does gx_mem_alloc() of a GPU's memory that the NIC does not take. No card has
-	 * run it. */
+	/* AUTO, and the NIC (.tcp_tx_nic) reads GPU payload in place (devmem TCP: Linux 6.16 and a NIC
+	 * with it). gx_open() fails, with the reason, where something is missing, and so does
+	 * gx_mem_alloc() of GPU memory that the NIC does not take. No card has run it. */
 	GX_TCP_TX_DEVMEM,
 	/* As ZEROCOPY where the kernel offers it, until it has copied eight sends of a socket in a row
 	 * all the same. With .tcp_tx_nic also as DEVMEM, where nothing is missing. */
@@ -233,12 +232,8 @@ enum gx_pull {
 
 enum gx_conn_event { GX_CONN_EVENT_UP, GX_CONN_EVENT_DOWN };
 
-/**
- * struct gx_opts - What a context is made of. Zero means the default everywhere.
- *
- * Most programs set the first group alone. The fields of the last group, "Tuning", trade memory for
- * speed; the defaults are measured ones.
- */
+/** struct gx_opts - What a context is made of. Zero means the default everywhere. Most programs set
+ * the first group alone. "Tuning" trades memory for speed; the defaults are measured. */
 struct gx_opts {
 	size_t size;
 	/* -- Cores, ports, peers -- */
@@ -251,8 +246,8 @@ struct gx_opts {
 	bool insecure;	/* allow peers that are not on loopback or a Unix socket, in clear. Link tcp
 			   serves them whatever .ports has */
 	bool busy_idle; /* cores of gx_core_start() never sleep. Default: a core without work spins
-			   for 50 us, pauses for 1 ms, then sleeps for up to 50 us at a time; after
-			   0.1 s without work for a 2,048th of that time, up to 400 us */
+			   for 50 us, pauses for 1 ms, then sleeps up to 50 us at a time; after 0.1 s
+			   of idling each sleep lasts idle time / 2048, at most 400 us */
 	bool idle_wait; /* the program's own pollers (gx_core_poller()) have nothing to do while
 			   their core has no connection; see gx_core_start() */
 	unsigned nr_allow_uids;	    /* of .allow_uids */
@@ -301,11 +296,11 @@ struct gx_opts {
 			      "auto,sl=3,tc=106". All memory of the context is then registered with
 			      it. NULL: none. Read by gx_open() alone */
 	/* -- Messages in one copy, on one host or over link verbs -- */
-	/* .pull: enum gx_pull. Messages of more than .pull_over_b bytes go so: sends, and puts and
-	 * gets of memory that the peer does not map; default 64 KiB. The larger limit of both ends
-	 * counts. Shorter ones are faster as packets, and their bytes land in whole words of 8. Link
-	 * verbs: sends, from and to registered memory. There the receiver's limit is for the room of
-	 * the receive. */
+	/* .pull: enum gx_pull. .pull_over_b: the receiver reads messages longer than this directly
+	 * (default 64 KiB; of both ends' values the larger holds). They are sends, and puts and gets
+	 * of memory that the peer has not mapped. Shorter ones are faster as packets, and their bytes
+	 * land in whole words of 8. Link verbs: sends from and to registered memory; the receiver
+	 * compares the room of the receive. */
 	unsigned pull, pull_over_b;
 	/* -- More RDMA devices -- */
 	/* .rails: .nr_rails devices beside .verbs, up to 7, each spelled as .verbs is. A connection of
@@ -328,12 +323,13 @@ struct gx_opts {
 	const char *tcp_rx_nic;
 	uint64_t tcp_rx_b;
 	/* -- Link tcp without a copy by the sender -- */
-	/* .tcp_tx: enum gx_tcp_tx. .tcp_tx_nic: the interface, as "eth0", that connections leave by
-	 * whose payload goes from memory of a GPU. Read by gx_open() alone */
+	/* .tcp_tx: enum gx_tcp_tx. .tcp_tx_nic: the interface ("eth0") of connections that send from
+	 * GPU memory. Read by gx_open() alone */
 	const char *tcp_tx_nic;
 	uint64_t tcp_tx;
-	/* 1, else 0: each GPU has a CUDA context of gx's own. No call of the program that waits in the
-	 * driver holds up copies there. gx_op.stream is refused (docs/gpu.md). Read by gx_open() */
+	/* 1, else 0: each GPU has a CUDA context of gx's own. A program's call that blocks in the
+	 * driver then does not delay gx's copies. gx_op.stream is refused (docs/gpu.md). Read by
+	 * gx_open() */
 	uint64_t gpu_own_context;
 };
 
@@ -588,6 +584,10 @@ struct gx_conn_info {
 	char peer_bounce[16]; /* where packets to the peer land; the peer counts its own GPUs */
 	uint64_t pull_over_b; /* what packets would carry to the peer goes in one copy if it is
 				 longer (gx_opts.pull); 0: it does not */
+	/* What gx_post() takes on an endpoint, at least, while none of it ends: .ops_max operations,
+	 * of which .recvs_max receives and gets, of which .gets_max gets. All endpoints of a core
+	 * together: 4,096 completions that are due or not taken yet. 0: not known before it is up */
+	uint32_t ops_max, recvs_max, gets_max, reserved;
 };
 int gx_conn_info(struct gx_conn *conn, struct gx_conn_info *info); /* [control] */
 
@@ -669,8 +669,8 @@ struct gx_op {
  * work that is queued on the stream later. The buffer may be of the host or of any GPU. The context
  * must have opened some GPU, which the first gx_mem_alloc() or gx_mem_reg() of GPU memory does. Two
  * operations that wait for the same stream on one endpoint begin in the order of posting; other
- * operations overtake them. At most 256 of a core wait; gx_post() takes fewer beyond. Deadlines and
- * gx_cancel() hold while an operation waits. CU_STREAM_LEGACY is that of .mem's GPU, else of the
+ * operations overtake them. A core holds at most 256 operations that wait for streams; gx_post()
+ * takes no more. Deadlines and gx_cancel() hold while an operation waits. CU_STREAM_LEGACY is that of .mem's GPU, else of the
  * first GPU opened. gx refuses CU_STREAM_PER_THREAD (of which thread?) and a stream that is being
  * captured.
  */

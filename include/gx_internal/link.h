@@ -18,8 +18,15 @@ struct gx_ep;
 struct gx_op;
 struct gx_route;
 
+/* Operations of an endpoint that post() takes at least while none of them ends, whatever their
+ * sizes: of any kind; receives and gets; gets. What the packet link under a link holds counts. */
+struct gx_link_room {
+	uint16_t ops, recvs, gets;
+};
+
 struct gx_link_ops {
 	const char *name;
+	struct gx_link_room room;
 
 	/* A zeroed endpoint of this link, for ep_free(). NULL: out of memory. */
 	struct gx_ep *(*ep_new)(void);

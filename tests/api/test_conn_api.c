@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define KV_B 4096u
+#define KV_B 65536u
 
 /* What on_conn of the connecting end saw. */
 static struct {
@@ -105,6 +105,73 @@ static void gx_connect__without_user(void **state)
 	assert_null(gx_conn_user(conn));
 }
 
+/* ---- limits ---- */
+
+static struct gx_op limit_op(struct gx_mem *mem, const struct gx_region *kv, uint32_t i,
+			     const struct gx_conn_info *info, uint64_t len)
+{
+	struct gx_op op = {.kind = GX_OP_PUT, .flags = GX_OP_IMM, .user = 1};
+
+	if (i < info->gets_max)
+		op.kind = GX_OP_GET;
+	else if (i < info->recvs_max)
+		op.kind = GX_OP_RECV;
+	if (op.kind != GX_OP_PUT)
+		op.flags = 0;
+	op.token = op.kind == GX_OP_RECV ? 0 : kv->token;
+	op.mem = mem;
+	op.len = len;
+	return op;
+}
+
+/* As many as gx_conn_info says are taken, one call each, before the core turns; all end. */
+static void limit_post(struct common_rig *r, const char *link, uint64_t len)
+{
+	struct gx_conn *conn = common_gx_connect(r->client, r->addr, link);
+	struct gx_core *core = gx_core(r->client, 0);
+	struct gx_conn_info info = GX_INIT(info);
+	struct gx_region kv = GX_INIT(kv);
+	struct gx_ep *ep = gx_conn_ep(conn, 0);
+	struct gx_mem *mem;
+	struct gx_comp c;
+	uint32_t done = 0;
+
+	assert_int_equal(gx_conn_info(conn, &info), 0);
+	assert_string_equal(info.link, link);
+	assert_int_equal(gx_conn_region(conn, "kv", 0, &kv), 0);
+	assert_int_equal(gx_mem_alloc(r->client, GX_MEM_HOST, 0, KV_B, &mem), 0);
+	assert_true(info.ops_max >= 224 && info.recvs_max >= 64 && info.gets_max >= 64);
+	assert_true(info.recvs_max <= info.ops_max && info.gets_max <= info.recvs_max);
+	for (unsigned i = 0; i < 1000; i++) /* the endpoint is attached, its path proven */
+		gx_core_turn(core, gx_now());
+	for (uint32_t i = 0; i < info.ops_max; i++) {
+		struct gx_op op = limit_op(mem, &kv, i, &info, len);
+
+		if (gx_post(ep, &op, 1) != 1)
+			fail_msg("%s: %u of %u taken", link, i, info.ops_max);
+	}
+	for (uint64_t until = gx_now() + COMMON_WAIT_NS; done < info.ops_max && gx_now() < until;) {
+		gx_core_turn(core, gx_now());
+		while (gx_poll(core, &c, 1))
+			done++;
+		if (done == info.ops_max - (info.recvs_max - info.gets_max)) /* nobody sends */
+			gx_cancel(ep, 1);
+	}
+	assert_int_equal(done, info.ops_max);
+	gx_conn_close(conn);
+	assert_int_equal(gx_mem_free(mem), 0);
+}
+
+static void gx_conn_info__ops_max_is_taken(void **state)
+{
+	static const char *const links[] = {"packet", "local", "tcp"};
+
+	for (unsigned i = 0; i < sizeof(links) / sizeof(links[0]); i++) {
+		limit_post(*state, links[i], 8);    /* leaves in gx_post() */
+		limit_post(*state, links[i], KV_B); /* waits for the core */
+	}
+}
+
 /* A server that takes the connection and never says a word. */
 static int mute_listen(char addr[32])
 {
@@ -155,6 +222,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(gx_connect__user_of_one_that_fails, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(gx_connect__without_user, setup, teardown),
+		cmocka_unit_test_setup_teardown(gx_conn_info__ops_max_is_taken, setup, teardown),
 		cmocka_unit_test_setup_teardown(gx_conn_wait__tells_going_on_from_timed_out, setup,
 						teardown),
 	};

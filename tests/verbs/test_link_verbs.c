@@ -93,6 +93,26 @@ static void connect__is_refused_otherwise(void **state)
 	}
 }
 
+/* As many operations as gx_conn_info says, one call each, before a core or a device moves. */
+static void post__takes_ops_max(void **state)
+{
+	struct rig *r = rig_up(2);
+	struct gx_conn_info info = GX_INIT(info);
+
+	assert_int_equal(gx_conn_info(r->client.conn, &info), 0);
+	assert_int_equal(info.ops_max, 224);
+	assert_true(info.gets_max >= 64);
+	for (uint32_t i = 0; i < info.ops_max; i++) {
+		struct gx_op op =
+			op_to(&r->client, i < info.gets_max ? GX_OP_GET : GX_OP_PUT, KV_B / 16);
+
+		assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	}
+	UNTIL(r, r->client.nr_done == info.ops_max);
+	assert_int_equal(r->client.nr_failed, 0);
+	rig_free(r);
+}
+
 /* It breaks later: the connection ends after four peer time-outs, with the reason. */
 static void device__way_is_cut(void **state)
 {
@@ -584,6 +604,7 @@ int main(void)
 		cmocka_unit_test(connect__refusals),
 		cmocka_unit_test(connect__way_is_cut),
 		cmocka_unit_test(connect__is_refused_otherwise),
+		cmocka_unit_test(post__takes_ops_max),
 		cmocka_unit_test(device__way_is_cut),
 		cmocka_unit_test(device__gets_another_gid),
 		cmocka_unit_test(device__finds_no_address),
