@@ -393,12 +393,13 @@ def rule_doc_links(house):
                     house.fail(path, number, f"{target}: {name} has no such heading")
 
 
-def rule_doc_results(house):
-    """A page names each document of docs/results: what nobody quotes is not kept."""
-    pages = "".join(text for path, text in house.sources(".md") if is_page(path))
+def rule_doc_files(house):
+    """docs/ has pages, a program, and pictures that a page shows; raw results go elsewhere (docs/measured/README.md)."""
+    shown = {posixpath.normpath(posixpath.join(posixpath.dirname(path), target)) for path, text in house.sources(".md")
+             for target in LINK.findall(text)}
     for path in house.files:
-        if path.startswith("docs/results/") and not re.search(rf"(?<![\w-]){re.escape(posixpath.basename(path))}\b", pages):
-            house.fail(path, 1, "no page names it")
+        if path.startswith("docs/") and not path.endswith((".md", ".c")) and not (path.endswith(".svg") and path in shown):
+            house.fail(path, 1, "neither a page nor a picture that a page shows")
 
 
 def rule_calls(house):
@@ -529,7 +530,7 @@ def rule_function_length(house):
 
 
 RULES = (rule_spdx, rule_no_parent_path, rule_no_typedef_struct, rule_folders, rule_rooms, rule_tool_rooms, rule_bindings, rule_tests, rule_public_header,
-         rule_cuda_sources, rule_leaves, rule_pure, rule_third_party, rule_where, rule_doc_columns, rule_doc_length, rule_doc_links, rule_doc_results,
+         rule_cuda_sources, rule_leaves, rule_pure, rule_third_party, rule_where, rule_doc_columns, rule_doc_length, rule_doc_links, rule_doc_files,
          rule_calls, rule_circles, rule_drawing, rule_file_length, rule_texts, rule_mutants, rule_states, rule_function_length)
 
 
@@ -594,7 +595,8 @@ SAMPLES = (
     (rule_doc_length, {"docs/a.md": "x\n" * 300}, 0),
     (rule_doc_links, {"README.md": "[a](docs/a.md#no-such) [b](docs/b.md)\n[c](docs) `[d](e)`\n", "docs/a.md": "# A\n[a](#b)\n"}, 4),
     (rule_doc_links, {"docs/a.md": "# The `x`: a, b\n[a](#the-x-a-b) [b](../poll/a.c) [c](https://example.org/x) [d](..)\n", "poll/a.c": ""}, 0),
-    (rule_doc_results, {"docs/a.md": "[a](results/x-a.json)\n", "docs/results/a.json": "", "docs/results/x-a.json": ""}, 1),
+    (rule_doc_files, {"docs/a/b.md": "![a](x.svg) [b](y.json)\n", "docs/a/x.svg": "", "docs/a/y.json": "", "docs/a/z.svg": ""}, 2),
+    (rule_doc_files, {"docs/a.md": "![a](a/x.svg)\n", "docs/a/x.svg": "", "docs/b.c": ""}, 0),
     (rule_calls, {"dataplane/core/a.c": "void f(void)\n{\n\tg();\n}\n", "dataplane/packet/b.c": "void g(void)\n{\n}\n"}, 1),
     (rule_calls, {"dataplane/packet/a.c": "void f(void)\n{\n\tg();\n}\n", "dataplane/core/b.c": "void g(void)\n{\n}\n"}, 0),
     (rule_calls, {"gpu/a.c": "struct t t = {.x = g};\nvoid f(void)\n{\n\tt.fn = g;\n}\n", "dataplane/core/b.c": "void g(void)\n{\n}\n"}, 1),

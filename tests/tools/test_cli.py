@@ -2131,21 +2131,38 @@ def plot_gnuplot_that_fails(tools):
         expect("4096 4\n65536 64\n" in heard.read_text(), heard.read_text())
 
 
+def bench_doc(unit, rows, rival=None):
+    """As tools/bench/bench.py writes it: rows by name, and the ratios of the others to rival's."""
+    docs = [{"name": n, "unit": unit, "median": v, "values": [v, v], "error": None} for n, v in rows]
+    ratios = [{"gx": n, "rival": rival, "median": v, "values": [v, v + 1]} for n, v in rows if n.startswith("gx ")]
+    return {"schema_version": 1, "command": ["tools/bench/bench.py"], "cpu": "x", "rounds": 2, "rows": docs, "ratios": ratios if rival else []}
+
+
 @case
 def plot_any_results(tools):
-    """Documents of the benchmarks that docs/ keeps, and lines of --format jsonl: what gnuplot is told."""
-    docs = pathlib.Path(__file__).resolve().parent.parent.parent / "docs" / "results"
+    """Documents of the benchmarks, of others, and lines of --format jsonl: what gnuplot is told."""
+    gx, rival = "gx put {}, local, one place, verified", "UCX ucp_put_bw {}, shared memory"
+    docs = {
+        "put": bench_doc("GB/s", [(n.format(size), i + 1) for n in (gx, rival) for i, size in enumerate(("4K", "64K"))], rival.format("4K")),
+        "lat": bench_doc("us", [("gx lat 64, shm, one way, p50", 0.6), ("UCX tag_lat 64, shared memory, p50", 0.5)]),
+        "gpu": {"rows": [{"name": f"put to GPU, unpack kernel, {n} cores a side", "GB_s": 6 * n, "values": [6 * n]} for n in (1, 2)]},
+        "modes": {"results": [{"op": "put, unpack none", "size_b": 4096, "cores_a_side": n, "median_GB_s": 10.5 * n} for n in (1, 6)]},
+    }
     with tempfile.TemporaryDirectory() as tmp:
-        exe, heard, lines = (pathlib.Path(tmp, n) for n in ("gnuplot", "heard", "lines"))
+        exe, heard = (pathlib.Path(tmp, n) for n in ("gnuplot", "heard"))
         exe.write_text(f"#!/bin/sh\ncat >{heard}\n")
         exe.chmod(0o755)
+        put, lat, gpu, modes = (pathlib.Path(tmp, f"{n}.json") for n in docs)
+        lines = pathlib.Path(tmp, "lines")
+        for name, doc in docs.items():
+            pathlib.Path(tmp, f"{name}.json").write_text(json.dumps(doc))
         lines.write_text("".join(json.dumps({"command": "h2d", **r}) + "\n" for r in PLOT_DOC["results"]))
-        for args, words in (((docs / "local-put.json",), ("'gx put, local, one place, verified'", "4096 ")),
-                            ((docs / "local-put.json", "--rival", "UCX ucp_put_bw, shared memory"), ("ratio to UCX ucp_put_bw",)),
-                            ((docs / "local-lat.json",), ("microseconds, median",)),
-                            ((docs / "cpu-2-cores.json", "--y", "ratio"), ("verified / ",)),
-                            ((docs / "put-gpu-h200-x2.json", "--x", "cores"), ("cores a side",)),
-                            ((docs / "put-gpu-h200-x1-modes.json", "--x", "cores_a_side", "--y", "median_GB_s"), ("put, unpack none", "\n6 62.")),
+        for args, words in (((put,), ("'gx put, local, one place, verified'", "\n4096 1\n65536 2\n")),
+                            ((put, "--rival", "UCX ucp_put_bw, shared memory"), ("ratio to UCX ucp_put_bw", "\n4096 1\n")),
+                            ((lat,), ("microseconds, median",)),
+                            ((put, "--y", "ratio"), ("verified / ", "4096 1\n", "4096 2\n")),
+                            ((gpu, "--x", "cores"), ("cores a side", "\n2 12\n")),
+                            ((modes, "--x", "cores_a_side", "--y", "median_GB_s"), ("put, unpack none", "\n6 63\n")),
                             ((lines,), ("4096 4\n65536 64\n",))):
             plot(tools, *args, "--out", f"{tmp}/p", path=f"{tmp}:{os.environ['PATH']}").must(FAILED, "did not write")
             text = heard.read_text()

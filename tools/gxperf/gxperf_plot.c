@@ -98,7 +98,7 @@ static char *file_read(const char *path, size_t *len)
 	return text;
 }
 
-/* "gpu-unpack" of "docs/results/gpu-unpack.json". */
+/* "gpu-unpack" of "folder/gpu-unpack.json". */
 static void file_stem(const char *path, bool folder, char *buf, size_t room)
 {
 	const char *slash = strrchr(path, '/');
