@@ -329,7 +329,7 @@ static const struct {
 		       "padding at the end of " #type)
 ENDS_WITH(gx_opts, gpu_own_context);
 ENDS_WITH(gx_connect_opts, user);
-ENDS_WITH(gx_conn_info, pull_over_b);
+ENDS_WITH(gx_conn_info, reserved);
 ENDS_WITH(gx_region, reserved);
 ENDS_WITH(gx_queue_opts, depth);
 ENDS_WITH(gx_group_env, reserved);
