@@ -4,6 +4,7 @@
  */
 #include "nic/nic.h"
 
+#include "gx_internal/fork.h"
 #include "nic/nic_abi.h"
 
 #include <errno.h>
@@ -23,7 +24,8 @@
 /* The kernel answers within the call; this is for a kernel that does not answer at all. */
 #define SYS_NL_WAIT_S 5
 
-/* A kernel without a text for a refusal is fine, so only the bind may fail. */
+/* A kernel without a text for a refusal is fine, so only the bind may fail. A child of fork() keeps
+ * none: a binding ends with the last descriptor of its socket. */
 static int sys_nl_open(void)
 {
 	struct sockaddr_nl to = {.nl_family = AF_NETLINK};
@@ -36,7 +38,7 @@ static int sys_nl_open(void)
 	setsockopt(fd, SOL_NETLINK, NETLINK_CAP_ACK, &on, sizeof(on));
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
 	if (!bind(fd, (struct sockaddr *)&to, sizeof(to)))
-		return fd;
+		return gx_fd_own(fd);
 	err = errno;
 	close(fd);
 	return -err;
@@ -74,7 +76,7 @@ static ssize_t sys_nl_recv(int fd, void *buf, size_t room)
 
 static void sys_nl_close(int fd)
 {
-	close(fd);
+	gx_fd_close(fd);
 }
 
 static int sys_ifindex(const char *name)

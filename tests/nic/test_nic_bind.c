@@ -12,6 +12,7 @@
 #include "nic/nic_nl.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/ethtool_netlink.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -20,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -181,6 +183,29 @@ static void rings_set__asks(void **state)
 
 /* ---- this host's kernel ---- */
 
+/* The kernel ends a binding with the last descriptor of its socket, so a child has none. */
+static void bind__not_of_a_child(void **state)
+{
+	int status, fd = nic_sys_linux.nl_open();
+	pid_t child;
+
+	assert_true(fd >= 0);
+	child = fork();
+	if (!child)
+		_exit(fcntl(fd, F_GETFD) >= 0);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFEXITED(status) && !WEXITSTATUS(status));
+	assert_true(fcntl(fd, F_GETFD) >= 0);
+	nic_sys_linux.nl_close(fd);
+	fd = open("/dev/null", O_RDONLY | O_CLOEXEC); /* the number is another's now */
+	child = fork();
+	if (!child)
+		_exit(fcntl(fd, F_GETFD) < 0);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFEXITED(status) && !WEXITSTATUS(status));
+	close(fd);
+}
+
 static void kernel_skip(const char *why)
 {
 	printf("skipped: %s\n", why);
@@ -255,6 +280,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup(bind__spoilt_answers, reset),
 		cmocka_unit_test_setup(bind__most_queues, reset),
 		cmocka_unit_test_setup(rings_set__asks, reset),
+		cmocka_unit_test(bind__not_of_a_child),
 	};
 
 	if (argc > 1 && !strcmp(argv[1], "kernel"))
