@@ -66,6 +66,11 @@ struct nic_flow {
 	uint16_t src_port, dst_port;
 };
 
+/** struct nic_range - Queues that a program wants for itself. @tcp_port 0: not known. */
+struct nic_range {
+	uint32_t first, last, tcp_port;
+};
+
 /** nic_driver() - Names of driver and bus; empty: the interface has none. */
 void nic_driver(const struct nic_sys *sys, const char *name, char driver[32], char bus[32]);
 /** struct nic_channels - Receive queues of the driver's two kinds; all 0: it does not tell. */
@@ -95,6 +100,11 @@ int nic_rss_first(const struct nic_sys *sys, const char *name, uint32_t nr);
 int nic_rule_add(const struct nic_sys *sys, const char *name, const struct nic_flow *flow,
 		 uint32_t queue);
 int nic_rule_del(const struct nic_sys *sys, const char *name, uint32_t place);
+/** nic_rules_sweep() - Delete what nic_rule_add() has left behind: rules of one connection each that
+ * lead to a queue of @r. Rules of another shape, and to other queues, are others'. Nobody else may use
+ * these queues. Return: 0; the last -errno, and others are gone; *@nr were deleted. UNTRIED. */
+int nic_rules_sweep(const struct nic_sys *sys, const char *name, const struct nic_range *r,
+		    unsigned *nr);
 
 /* ---- What there is: nic_look.c ---- */
 
@@ -157,11 +167,6 @@ void nic_unbound(const struct nic_facts *f, char *buf, size_t room);
 /** nic_refusal() - Why the kernel refused bind-rx or bind-tx with -@err and @text, and the cure. */
 void nic_refusal(const struct nic_facts *f, int err, const char *text, char *why, size_t why_room,
 		 char *cure, size_t cure_room);
-
-/** struct nic_range - Queues that a program wants for itself. @tcp_port 0: not known. */
-struct nic_range {
-	uint32_t first, last, tcp_port;
-};
 
 /** nic_queues_max() - Receive queues that the interface can have; 0: unknown. */
 uint32_t nic_queues_max(const struct nic_facts *f);

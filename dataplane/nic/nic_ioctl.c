@@ -207,28 +207,41 @@ static bool place_is_used(const struct ethtool_rxnfc *all, uint32_t place)
 	return false;
 }
 
-/* The last free place: a rule there takes no packet from the rules that others have set. */
-static int rules_free(const struct nic_sys *sys, const char *name, const struct nic_rules *rules,
-		      uint32_t *place)
+/* The places of all rules, in *@out, which is the caller's to free, with an error too. */
+static int rules_all(const struct nic_sys *sys, const char *name, const struct nic_rules *rules,
+		     struct ethtool_rxnfc **out)
 {
 	struct ethtool_rxnfc *all;
-	uint64_t room;
 	int ret;
 
+	*out = NULL;
 	if (rules->nr > IOCTL_RULES_MAX)
 		return -EBADMSG;
-	all = calloc(1, sizeof(*all) + rules->nr * sizeof(all->rule_locs[0]));
+	*out = all = calloc(1, sizeof(*all) + rules->nr * sizeof(all->rule_locs[0]));
 	if (!all)
 		return -ENOMEM;
 	all->cmd = ETHTOOL_GRXCLSRLALL;
 	all->rule_cnt = rules->nr;
 	ret = sys->ethtool(name, all);
-	if (!ret && all->rule_cnt > rules->nr)
-		ret = -EBADMSG;
+	return !ret && all->rule_cnt > rules->nr ? -EBADMSG : ret;
+}
+
+/* The last free place: a rule there takes no packet from the rules that others have set. */
+static int rules_free(const struct nic_sys *sys, const char *name, const struct nic_rules *rules,
+		      uint32_t *place)
+{
+	struct ethtool_rxnfc *all;
+	int ret = rules_all(sys, name, rules, &all);
+	uint64_t room;
+
+	if (ret) {
+		free(all);
+		return ret;
+	}
 	room = all->data ? all->data : rules->room; /* drivers tell of it in one answer or both */
-	while (!ret && room && place_is_used(all, (uint32_t)room - 1))
+	while (room && place_is_used(all, (uint32_t)room - 1))
 		room--;
-	if (!ret && (!room || room > INT32_MAX))
+	if (!room || room > INT32_MAX)
 		ret = room ? -EBADMSG : -ENOSPC;
 	*place = (uint32_t)room - 1;
 	free(all);
@@ -270,4 +283,52 @@ int nic_rule_del(const struct nic_sys *sys, const char *name, uint32_t place)
 	struct ethtool_rxnfc c = {.cmd = ETHTOOL_SRXCLSRLDEL, .fs = {.location = place}};
 
 	return sys->ethtool(name, &c);
+}
+
+/* Would nic_rule_add() have set it, for a whole connection? An operator's rule names less, as a port
+ * alone, and the queue of a rule with an RSS context counts from that. */
+static bool rule_is_of_conn(const struct ethtool_rx_flow_spec *fs)
+{
+	const struct ethtool_tcpip4_spec *mask = &fs->m_u.tcp_ip4_spec;
+
+	return fs->flow_type == TCP_V4_FLOW && mask->ip4src == UINT32_MAX &&
+	       mask->ip4dst == UINT32_MAX && mask->psrc == UINT16_MAX && mask->pdst == UINT16_MAX;
+}
+
+/* Return: 1: it is gone; 0: it is not such a one; -errno. */
+static int rule_sweep(const struct nic_sys *sys, const char *name, uint32_t place,
+		      const struct nic_range *r)
+{
+	struct ethtool_rxnfc c = {.cmd = ETHTOOL_GRXCLSRULE, .fs = {.location = place}};
+	int ret = sys->ethtool(name, &c);
+
+	if (ret == -ENOENT) /* somebody was quicker */
+		return 0;
+	if (ret || !rule_is_of_conn(&c.fs) || c.fs.ring_cookie < r->first ||
+	    c.fs.ring_cookie > r->last)
+		return ret;
+	ret = nic_rule_del(sys, name, place);
+	return ret ? ret : 1;
+}
+
+int nic_rules_sweep(const struct nic_sys *sys, const char *name, const struct nic_range *r,
+		    unsigned *nr)
+{
+	struct ethtool_rxnfc *all;
+	struct nic_rules rules;
+	int ret, err = 0;
+
+	*nr = 0;
+	nic_rules(sys, name, &rules);
+	if (rules.err || !rules.nr)
+		return rules.err;
+	ret = rules_all(sys, name, &rules, &all);
+	for (uint32_t i = 0; !ret && i < all->rule_cnt; i++) {
+		int gone = rule_sweep(sys, name, all->rule_locs[i], r);
+
+		*nr += gone > 0;
+		err = gone < 0 ? gone : err;
+	}
+	free(all);
+	return ret ? ret : err;
 }

@@ -168,6 +168,7 @@ int tcp_dev_open(const struct tcp_dev_cfg *cfg, struct tcp_dev **out)
 		tcp_dev_close(d);
 		return ret;
 	}
+	tcp_nic_sweep(&d->nic);
 	*out = d;
 	return 0;
 }

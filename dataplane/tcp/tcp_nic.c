@@ -102,6 +102,21 @@ int tcp_nic_queues(const struct tcp_nic *n, unsigned nr_cores, const char *mode)
 
 /* ---- flow rules ---- */
 
+void tcp_nic_sweep(const struct tcp_nic *n)
+{
+	unsigned nr;
+	int ret = nic_rules_sweep(n->sys, n->name, &n->range, &nr);
+
+	if (nr)
+		gx_warn("%s: %u flow rules to queues %u-%u were left behind, as by a process that "
+			"was killed: they are deleted",
+			n->name, nr, n->range.first, n->range.last);
+	if (ret)
+		gx_warn("%s: flow rules to queues %u-%u that a killed process may have left cannot "
+			"all be looked for: %s. See ethtool -n %s",
+			n->name, n->range.first, n->range.last, strerror(-ret), n->name);
+}
+
 /* The IPv4 address and port of @a, which may be mapped into IPv6. */
 static bool addr_v4(const struct sockaddr_storage *a, uint32_t *ip, uint16_t *port)
 {

@@ -29,6 +29,10 @@ int tcp_nic_look(struct tcp_nic *n, const char *mode);
 /** tcp_nic_queues() - Has each of @nr_cores cores a queue, with gx_opts.tcp_rx @mode? Return: 0,
  * -EINVAL with gx_error(). */
 int tcp_nic_queues(const struct tcp_nic *n, unsigned nr_cores, const char *mode);
+/** tcp_nic_sweep() - The queues are ours: delete flow rules to them that a process left behind which
+ * was killed, and say how many. Else a new socket with the addresses of an old one would come to a
+ * queue that is not its own, and the table would fill. */
+void tcp_nic_sweep(const struct tcp_nic *n);
 /** tcp_nic_rule() - Have the packets of the connected socket @fd come to @queue. Return: place of
  * the rule, for tcp_nic_unrule(); -errno. */
 int tcp_nic_rule(const struct tcp_nic *n, int fd, uint32_t queue);

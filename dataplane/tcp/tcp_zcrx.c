@@ -55,11 +55,13 @@ int tcp_zcrx_open(const struct tcp_zcrx_cfg *cfg, struct tcp_zcrx **out)
 		ret = tcp_nic_look(&z->nic, "io_uring-zcrx");
 	if (!ret)
 		ret = tcp_nic_queues(&z->nic, z->nr_cores, "zcrx");
-	if (ret)
+	if (ret) {
 		tcp_zcrx_close(z);
-	else
-		*out = z;
-	return ret;
+		return ret;
+	}
+	tcp_nic_sweep(&z->nic);
+	*out = z;
+	return 0;
 }
 
 void tcp_zcrx_close(struct tcp_zcrx *z)

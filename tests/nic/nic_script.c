@@ -441,6 +441,36 @@ static int ethtool_features(void *cmd)
 	return 0;
 }
 
+static int ethtool_rule_del(uint32_t place)
+{
+	if (place >= SCRIPT_LEFT_AT && place < SCRIPT_LEFT_AT + script.nr_left) {
+		struct script_left *l = &script.left[place - SCRIPT_LEFT_AT];
+
+		l->nr_dels++;
+		return l->del_err;
+	}
+	script.rule_place = place;
+	script.nr_rules--;
+	return 0;
+}
+
+/* The first two are an operator's, for a port alone. */
+static int ethtool_rule_get(struct ethtool_rx_flow_spec *fs)
+{
+	uint32_t place = fs->location;
+
+	if (place >= SCRIPT_LEFT_AT && place < SCRIPT_LEFT_AT + script.nr_left) {
+		*fs = script.left[place - SCRIPT_LEFT_AT].fs;
+		fs->location = place;
+		return script.left[place - SCRIPT_LEFT_AT].get_err;
+	}
+	*fs = (struct ethtool_rx_flow_spec){.flow_type = TCP_V4_FLOW,
+					    .m_u.tcp_ip4_spec.pdst = UINT16_MAX,
+					    .ring_cookie = 8,
+					    .location = place};
+	return 0;
+}
+
 static int ethtool_rules(struct ethtool_rxnfc *c)
 {
 	if (c->cmd == ETHTOOL_GRXRINGS) {
@@ -455,6 +485,7 @@ static int ethtool_rules(struct ethtool_rxnfc *c)
 		assert_int_equal(c->fs.m_u.tcp_ip4_spec.ip4src,
 				 c->fs.h_u.tcp_ip4_spec.ip4src ? UINT32_MAX : 0);
 		script.nr_rules++;
+		script.rule = c->fs;
 		script.rule_port = ntohs(c->fs.h_u.tcp_ip4_spec.pdst);
 		script.rule_queue = (uint32_t)c->fs.ring_cookie;
 		if (script.rules_placed) {
@@ -462,18 +493,33 @@ static int ethtool_rules(struct ethtool_rxnfc *c)
 			c->fs.location = 9;
 		}
 	} else if (c->cmd == ETHTOOL_SRXCLSRLDEL) {
-		script.rule_place = c->fs.location;
-		script.nr_rules--;
+		return ethtool_rule_del(c->fs.location);
+	} else if (c->cmd == ETHTOOL_GRXCLSRULE) {
+		return ethtool_rule_get(&c->fs);
 	} else if (c->cmd == ETHTOOL_GRXCLSRLALL) {
-		assert_int_equal(c->rule_cnt, 2);
+		assert_int_equal(c->rule_cnt, 2 + script.nr_left);
 		memcpy(c->rule_locs, script.rules_at, sizeof(script.rules_at));
+		for (unsigned i = 0; i < script.nr_left; i++)
+			c->rule_locs[2 + i] = SCRIPT_LEFT_AT + i;
 		c->data = script.rules_all_room;
 		return script.rules_all_err;
 	} else {
-		c->rule_cnt = 2;
+		c->rule_cnt = 2 + script.nr_left;
 		c->data = (script.rules_placed ? RX_CLS_LOC_SPECIAL : 0) | script.rules_room;
 	}
 	return 0;
+}
+
+struct script_left *script_leave(uint32_t to)
+{
+	const struct nic_flow flow = {.src_ip = 1, .dst_ip = 2, .src_port = 3, .dst_port = 4};
+	struct script_left *l = &script.left[script.nr_left];
+
+	assert_true(nic_rule_add(&script_sys, SCRIPT_IF, &flow, to) >= 0);
+	script.nr_rules--;
+	script.nr_left++;
+	l->fs = script.rule;
+	return l;
 }
 
 static int script_ethtool(const char *name, void *cmd)

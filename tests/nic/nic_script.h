@@ -8,12 +8,22 @@
 
 #include "nic/nic.h"
 
+#include <linux/ethtool.h>
 #include <stdbool.h>
 
-#define SCRIPT_IF     "nic0"
-#define SCRIPT_INDEX  7
-#define SCRIPT_QUEUES 64
-#define SCRIPT_TABLE  128 /* entries of the RSS table */
+#define SCRIPT_IF      "nic0"
+#define SCRIPT_INDEX   7
+#define SCRIPT_QUEUES  64
+#define SCRIPT_TABLE   128 /* entries of the RSS table */
+#define SCRIPT_LEFTS   8
+#define SCRIPT_LEFT_AT 100 /* place of the first rule of script.left */
+
+/** struct script_left - A flow rule that somebody has left behind. */
+struct script_left {
+	struct ethtool_rx_flow_spec fs;
+	int get_err, del_err;
+	unsigned nr_dels;
+};
 
 /** enum script_spoil - What is wrong with the datagrams of the answer to a request. */
 enum script_spoil {
@@ -47,6 +57,8 @@ struct nic_script {
 	bool rules_placed;
 	uint32_t rules_room, rules_all_room, rules_at[2]; /* two rules are set */
 	int rules_all_err;
+	struct script_left left[SCRIPT_LEFTS]; /* more rules: .nr_left */
+	unsigned nr_left;
 	enum nic_has ntuple, gro_hw;
 	bool old_acks;	     /* refusals carry the request: no CAP_ACK */
 	unsigned spoil_call; /* the request whose answer is spoilt, from 1 on */
@@ -58,7 +70,8 @@ struct nic_script {
 	int bound_fd;
 	int set_split, set_thresh; /* -1: not asked for */
 	uint32_t rule_queue, rule_place;
-	int nr_rules; /* added, and not taken away */
+	struct ethtool_rx_flow_spec rule; /* the last one added */
+	int nr_rules;			  /* added, and not taken away */
 	uint16_t rule_port;
 	uint32_t table[SCRIPT_TABLE];
 };
@@ -67,5 +80,8 @@ extern struct nic_script script;
 extern const struct nic_sys script_sys;
 
 void script_reset(void);
+/** script_leave() - A flow rule to queue @to, as nic_rule_add() sets it, of a connection that nobody has
+ * any more. It is in the next place of script.left. */
+struct script_left *script_leave(uint32_t to);
 
 #endif

@@ -261,6 +261,45 @@ static void rule__named_place(void **state)
 	}
 }
 
+/* Rules of connections to queues 8 to 15 are gx's own. All others stay. */
+static void sweep__takes_its_own(void **state)
+{
+	const struct nic_range r = {.first = 8, .last = 15};
+	static const uint32_t queue[] = {8, 15, 7, 16, 8, 8, 8};
+	unsigned nr;
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(queue); i++)
+		script_leave(queue[i]);
+	script.left[4].fs.m_u.tcp_ip4_spec.psrc = 0;	      /* an operator's */
+	script.left[5].fs.flow_type = TCP_V4_FLOW | FLOW_RSS; /* the 8th of an RSS context */
+	script.left[6].fs.ring_cookie = RX_CLS_FLOW_DISC;     /* packets are dropped */
+	assert_int_equal(nic_rules_sweep(&script_sys, SCRIPT_IF, &r, &nr), 0);
+	assert_int_equal(nr, 2);
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(queue); i++)
+		assert_int_equal(script.left[i].nr_dels, i < 2);
+}
+
+/* One that cannot be read, or deleted, does not stop the others. */
+static void sweep__refusals(void **state)
+{
+	const struct nic_range r = {.first = 8, .last = 15};
+	unsigned nr;
+
+	for (unsigned i = 0; i < 4; i++)
+		script_leave(9);
+	script.left[0].get_err = -EIO;
+	script.left[1].del_err = -EPERM;
+	script.left[2].get_err = -ENOENT; /* it is gone meanwhile */
+	assert_int_equal(nic_rules_sweep(&script_sys, SCRIPT_IF, &r, &nr), -EPERM);
+	assert_int_equal(nr, 1);
+	assert_int_equal(script.left[3].nr_dels, 1);
+	script.rules_all_err = -EMSGSIZE;
+	assert_int_equal(nic_rules_sweep(&script_sys, SCRIPT_IF, &r, &nr), -EMSGSIZE);
+	script.rules_err = -EOPNOTSUPP;
+	assert_int_equal(nic_rules_sweep(&script_sys, SCRIPT_IF, &r, &nr), -EOPNOTSUPP);
+	assert_int_equal(nr, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -280,6 +319,8 @@ int main(void)
 		cmocka_unit_test_setup(rss_first__fills_the_table, reset),
 		cmocka_unit_test_setup(rule__there_and_back, reset),
 		cmocka_unit_test_setup(rule__named_place, reset),
+		cmocka_unit_test_setup(sweep__takes_its_own, reset),
+		cmocka_unit_test_setup(sweep__refusals, reset),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

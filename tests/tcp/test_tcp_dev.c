@@ -109,6 +109,24 @@ static void open__binds(void **state)
 	tcp_dev_close(d);
 }
 
+/* Rules to its queues that a killed process left go. Nothing else is touched. */
+static void open__sweeps_rules(void **state)
+{
+	struct tcp_dev *d;
+
+	script_leave(8);
+	script_leave(9);
+	script_leave(10);
+	assert_int_equal(tcp_dev_open(&rig.cfg, &d), 0);
+	assert_int_equal(script.left[0].nr_dels, 1);
+	assert_int_equal(script.left[1].nr_dels, 1);
+	assert_int_equal(script.left[2].nr_dels, 0);
+	tcp_dev_close(d);
+	script.bind_takes = false;
+	assert_true(tcp_dev_open(&rig.cfg, &d) < 0); /* the queues are not ours */
+	assert_int_equal(script.left[0].nr_dels, 1);
+}
+
 static void refused(int err, const char *word, const char *cure)
 {
 	struct tcp_dev *d = NULL;
@@ -452,11 +470,14 @@ static void addr__refuses(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(open__binds),	TEST(open__bad_words),	   TEST(open__nic_is_not_ready),
-		TEST(open__gpu_cannot), TEST(conn__asks_for_bare), TEST(conn__cannot),
-		TEST(conn__peer_asks),	TEST(conn__feeds_run_out), TEST(conn__no_rule),
-		TEST(addr__refuses),	TEST(rings__take_queues),  TEST(rings__refused),
-		TEST(rings__conn),	TEST(rings__no_rule),
+		TEST(open__binds),	   TEST(open__sweeps_rules),
+		TEST(open__bad_words),	   TEST(open__nic_is_not_ready),
+		TEST(open__gpu_cannot),	   TEST(conn__asks_for_bare),
+		TEST(conn__cannot),	   TEST(conn__peer_asks),
+		TEST(conn__feeds_run_out), TEST(conn__no_rule),
+		TEST(addr__refuses),	   TEST(rings__take_queues),
+		TEST(rings__refused),	   TEST(rings__conn),
+		TEST(rings__no_rule),
 	};
 
 	return cmocka_run_group_tests_name("tcp_dev", tests, NULL, NULL);

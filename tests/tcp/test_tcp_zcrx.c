@@ -673,6 +673,16 @@ static void open__takes_a_queue(void **state)
 	assert_non_null(strstr(text, "UNTRIED"));
 }
 
+/* Rules to its queues that a killed process left go, and no other one. */
+static void open__sweeps_rules(void **state)
+{
+	script_leave(9);
+	script_leave(7);
+	link_new();
+	assert_int_equal(script.left[0].nr_dels, 1);
+	assert_int_equal(script.left[1].nr_dels, 0);
+}
+
 static void open__bad_words(void **state)
 {
 	static const char *const bad[] = {"", "nic0", "nic0:8", "nic0:8-", ":8-9"};
@@ -864,6 +874,7 @@ int main(void)
 		cmocka_unit_test(end__nic_is_slow),
 		cmocka_unit_test(end__others_get_pages),
 		TEST(open__takes_a_queue),
+		TEST(open__sweeps_rules),
 		TEST(open__bad_words),
 		TEST(open__nic_is_not_ready),
 		TEST(open__kernel_refuses),
