@@ -172,8 +172,9 @@ static const char *bare_why_not(struct tcp_ep *e, struct tcp_dev *dev, unsigned 
 		       "(gx_connect_opts.sockets)";
 	if (!(e->ep.conn->peer.links & GX_LINKS_BARE))
 		return "the peer's gx is older, and does not send payload apart from headers";
-	if (!tcp_dev_promise(dev, nr))
-		return "other connections have all sockets that device memory is set up for";
+	if (!tcp_dev_promise(dev, e->ep.conn->peer_name, nr))
+		return "other connections have too many of the sockets that device memory is set "
+		       "up for, or those of this host";
 	e->nr_promised = nr;
 	return NULL;
 }
@@ -227,7 +228,8 @@ static unsigned chunk_shift(uint32_t chunk_b)
 static int sock_bare(struct tcp_ep *e, unsigned i)
 {
 	struct tcp_feed *f;
-	int ret = tcp_dev_feed(e->ep.conn->gx->tcp_dev, e->ep.core->index, e->sock[i].fd, &f);
+	struct gx_conn *c = e->ep.conn;
+	int ret = tcp_dev_feed(c->gx->tcp_dev, c->peer_name, e->ep.core->index, e->sock[i].fd, &f);
 
 	if (ret)
 		return ret;
@@ -303,7 +305,7 @@ static void tcp_ep_free(struct gx_ep *ep)
 	socks_close(e);
 	tcp_zc_close(e);
 	if (e->nr_promised)
-		tcp_dev_unpromise(ep->conn->gx->tcp_dev, e->nr_promised);
+		tcp_dev_unpromise(ep->conn->gx->tcp_dev, ep->conn->peer_name, e->nr_promised);
 	if (e->counted)
 		e->link->nr_eps--;
 	gx_pages_put(e, sizeof(*e));

@@ -7,6 +7,7 @@
 #include "core/core.h"
 #include "tcp/tcp.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,12 +17,16 @@
 
 #define DEV_POOL_MAX_B (4ull << 30)
 #define DEV_DEPTH      8192 /* fragments of a socket that may wait for copies */
+#define DEV_HOST_MAX   64   /* of a host's name, with the final 0 */
+
+enum dev_state { DEV_FREE, DEV_PROMISED, DEV_USED };
 
 /* A socket's part: the host memory of the same index, and its flow rule. */
 struct dev_sock {
 	struct tcp_dev *dev;
-	bool used;
-	int place; /* of the rule; < 0: there is none */
+	enum dev_state state;
+	char host[DEV_HOST_MAX]; /* of the peer */
+	int place;		 /* USED: of the rule; < 0: there is none */
 };
 
 /* By io_uring: what a core has. */
@@ -42,7 +47,7 @@ struct tcp_dev {
 	uint64_t pool_b;
 	struct nic_bind *bind;
 	char *lin; /* TCP_DEV_SOCKS times TCP_DEV_LIN_B */
-	unsigned nr_promised, nr_used, nr_cores;
+	unsigned nr_cores;
 	struct devmem_pool *part[GX_CORES_MAX]; /* what each core counts */
 	struct dev_area area[GX_CORES_MAX];
 	uint64_t area_b;
@@ -214,17 +219,54 @@ int tcp_dev_device(const struct tcp_dev *d)
 
 /* ---- sockets ---- */
 
-bool tcp_dev_promise(struct tcp_dev *d, unsigned n)
+static void host_of(const char *peer, char host[DEV_HOST_MAX])
 {
-	if (n > TCP_DEV_SOCKS - d->nr_promised - d->nr_used)
+	const char *colon = strrchr(peer, ':');
+	size_t len = colon ? (size_t)(colon - peer) : strlen(peer);
+
+	snprintf(host, DEV_HOST_MAX, "%.*s", (int)GX_MIN(len, DEV_HOST_MAX - 1u), peer);
+}
+
+/* A part of @host in this state. NULL: there is none. */
+static struct dev_sock *sock_find(struct tcp_dev *d, const char *host, enum dev_state state)
+{
+	for (unsigned i = 0; i < TCP_DEV_SOCKS; i++)
+		if (d->sock[i].state == state &&
+		    (state == DEV_FREE || !strcmp(d->sock[i].host, host)))
+			return &d->sock[i];
+	return NULL;
+}
+
+/* It is set aside when the peer is told to send so, before its sockets have come: a host that only
+ * asks takes no more than one that connects. */
+bool tcp_dev_promise(struct tcp_dev *d, const char *peer, unsigned n)
+{
+	unsigned nr_free = 0, nr_own = 0;
+	char host[DEV_HOST_MAX];
+
+	host_of(peer, host);
+	for (unsigned i = 0; i < TCP_DEV_SOCKS; i++) {
+		nr_free += d->sock[i].state == DEV_FREE;
+		nr_own += d->sock[i].state != DEV_FREE && !strcmp(d->sock[i].host, host);
+	}
+	if (n > nr_free || nr_own + n > nr_free - n)
 		return false;
-	d->nr_promised += n;
+	while (n--) {
+		struct dev_sock *s = sock_find(d, host, DEV_FREE);
+
+		s->state = DEV_PROMISED;
+		memcpy(s->host, host, sizeof(s->host));
+	}
 	return true;
 }
 
-void tcp_dev_unpromise(struct tcp_dev *d, unsigned n)
+void tcp_dev_unpromise(struct tcp_dev *d, const char *peer, unsigned n)
 {
-	d->nr_promised -= n;
+	char host[DEV_HOST_MAX];
+
+	host_of(peer, host);
+	while (n--)
+		sock_find(d, host, DEV_PROMISED)->state = DEV_FREE;
 }
 
 /* A rule to a queue of the pool: by devmem to each in turn. Without one the socket works then, and
@@ -248,8 +290,7 @@ static void sock_gone(struct tcp_feed *f)
 	struct tcp_dev *d = s->dev;
 
 	tcp_nic_unrule(&d->nic, s->place);
-	s->used = false;
-	d->nr_used--;
+	s->state = DEV_FREE;
 }
 
 static int feed_open(struct tcp_dev *d, unsigned core, unsigned i, int fd, struct tcp_feed **out)
@@ -278,27 +319,27 @@ static int ring_refuse(const struct tcp_dev *d, int fd, int err)
 					  : strerror(-err));
 }
 
-int tcp_dev_feed(struct tcp_dev *d, unsigned core, int fd, struct tcp_feed **out)
+int tcp_dev_feed(struct tcp_dev *d, const char *peer, unsigned core, int fd, struct tcp_feed **out)
 {
-	unsigned i = 0;
+	char host[DEV_HOST_MAX];
+	struct dev_sock *s;
 	int place, ret;
 
-	while (i < TCP_DEV_SOCKS && d->sock[i].used)
-		i++;
-	if (i == TCP_DEV_SOCKS)
-		return gx_fail(-ENOMEM, "no room for a data socket with device memory");
+	host_of(peer, host);
+	s = sock_find(d, host, DEV_PROMISED);
+	assert(s);
 	place = d->ring && tcp_nic_is_own(fd) ? -EADDRNOTAVAIL : rule_add(d, core, fd);
 	if (d->ring && place < 0)
 		return ring_refuse(d, fd, place);
-	ret = feed_open(d, core, i, fd, out);
+	ret = feed_open(d, core, (unsigned)(s - d->sock), fd, out);
 	if (ret) {
 		tcp_nic_unrule(&d->nic, place);
 		return gx_fail(ret, "no memory for a data socket with device memory");
 	}
-	d->sock[i] = (struct dev_sock){.dev = d, .used = true, .place = place};
-	d->nr_promised--;
-	d->nr_used++;
-	(*out)->owner = &d->sock[i];
+	s->dev = d;
+	s->state = DEV_USED;
+	s->place = place;
+	(*out)->owner = s;
 	(*out)->gone = sock_gone;
 	return 0;
 }

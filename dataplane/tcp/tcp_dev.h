@@ -41,13 +41,16 @@ void tcp_dev_close(struct tcp_dev *d); /* no feed is left; NULL is fine */
  * of @d is there yet. */
 void tcp_dev_lend(struct tcp_dev *d, unsigned core, struct link_tcp *l);
 int tcp_dev_device(const struct tcp_dev *d); /* ordinal of the pool's GPU */
-/** tcp_dev_promise() - Set feeds for @n sockets aside. False: there are not as many left. */
-bool tcp_dev_promise(struct tcp_dev *d, unsigned n);
-void tcp_dev_unpromise(struct tcp_dev *d, unsigned n); /* those that no tcp_dev_feed() took */
-/** tcp_dev_feed() - A feed of @fd for core @core, one of those set aside. By devmem it warns if no
+/** tcp_dev_promise() - Set feeds for @n sockets aside. @peer: "HOST:PORT ...", the name of the
+ * connection. The sockets of a host may be as many as are free: so the first host has half of them,
+ * and each one that comes later still finds some. False: there are not as many left. */
+bool tcp_dev_promise(struct tcp_dev *d, const char *peer, unsigned n);
+/** tcp_dev_unpromise() - @n of those that tcp_dev_promise() set aside, and no tcp_dev_feed() took. */
+void tcp_dev_unpromise(struct tcp_dev *d, const char *peer, unsigned n);
+/** tcp_dev_feed() - A feed of @fd for core @core, one of those set aside for @peer. By devmem it warns if no
  * flow rule can be set: then payload comes linear. Return: 0, -ENOMEM; by io_uring also the refusal
  * of the rule, with gx_error(). */
-int tcp_dev_feed(struct tcp_dev *d, unsigned core, int fd, struct tcp_feed **out);
+int tcp_dev_feed(struct tcp_dev *d, const char *peer, unsigned core, int fd, struct tcp_feed **out);
 void tcp_dev_report(struct tcp_dev *d); /* now and then: warn of copies that fall behind */
 /** tcp_dev_text() - In words, for gx_describe(). */
 void tcp_dev_text(const struct tcp_dev *d, char *buf, size_t room);

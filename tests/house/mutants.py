@@ -490,7 +490,7 @@ MUTANTS = {
              [("dataplane/tcp/tcp_nic.c", "s.can == GX_NIC_LATER && s.command[0]", "s.can == GX_NIC_LATER && !s.name[0]")],
              ["tcp_dev"]),
     "KD19": ("devmem: feeds that were set aside for a connection do not come back",
-             [("dataplane/tcp/link_tcp.c", "\tif (e->nr_promised)\n\t\ttcp_dev_unpromise(ep->conn->gx->tcp_dev, e->nr_promised);\n", "")],
+             [("dataplane/tcp/link_tcp.c", "\tif (e->nr_promised)\n\t\ttcp_dev_unpromise(ep->conn->gx->tcp_dev, ep->conn->peer_name, e->nr_promised);\n", "")],
              ["tcp_dev"]),
     "U1": ("io_uring: a buffer goes back while the kernel still fills it",
            [("dataplane/tcp/uring_buf.c", "\tif (!--p->buf[bid].recs && !p->buf[bid].is_open)", "\tif (!--p->buf[bid].recs)")],

@@ -18,6 +18,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -209,7 +210,8 @@ static int loop_tcp(int *far)
 	return gx_fd_own(fd);
 }
 
-static struct line *line_new(struct tcp_dev *d, unsigned nr_socks, uint32_t links)
+static struct line *line_from(struct tcp_dev *d, const char *peer, unsigned nr_socks,
+			      uint32_t links)
 {
 	struct line *l = calloc(1, sizeof(*l));
 	struct gx_ep *ep = gx_link_tcp_ops.ep_new();
@@ -221,6 +223,7 @@ static struct line *line_new(struct tcp_dev *d, unsigned nr_socks, uint32_t link
 	l->nr_socks = nr_socks;
 	l->conn.gx = &rig.gx;
 	l->conn.peer.links = links;
+	snprintf(l->conn.peer_name, sizeof(l->conn.peer_name), "%s", peer);
 	l->conn.agreed = (struct gx_hello_lanes){
 		.chunk_b = 65536, .window = 4, .peer_timeout_ns = 5000000000};
 	assert_int_equal(tcp_conn_open(&l->conn, 1, nr_socks), 0);
@@ -230,6 +233,11 @@ static struct line *line_new(struct tcp_dev *d, unsigned nr_socks, uint32_t link
 	l->e = tcp_of(ep);
 	assert_int_equal(ep->ops->ep_open(ep, &l->local), 0);
 	return l;
+}
+
+static struct line *line_new(struct tcp_dev *d, unsigned nr_socks, uint32_t links)
+{
+	return line_from(d, "10.0.0.1:4711 pid 3", nr_socks, links);
 }
 
 static int line_try(struct line *l)
@@ -327,23 +335,52 @@ static void conn__peer_asks(void **state)
 	link_end(NULL);
 }
 
-/* Feeds are set aside when a connection asks, and come back however it ends. */
+/* Feeds are set aside when a connection asks, and come back however it ends. A host has as many as
+ * are free, of all its connections: the first one half, the next one half of the rest. */
 static void conn__feeds_run_out(void **state)
 {
-	struct line *l[TCP_DEV_SOCKS / 15 + 1];
+	static const char *const peer[] = {
+		"10.0.0.1:1 pid 3", "10.0.0.1:2 pid 3", "10.0.0.1:3 pid 4",
+		"10.0.0.1:4 pid 5", "10.0.0.1:5 pid 5", "10.0.0.2:1 pid 3",
+		"10.0.0.2:2 pid 3", "10.0.0.2:3 pid 3", "[fe80::1]:1 pid 3"};
+	static const bool gets[] = {true, true, true, true, false, true, true, false, true};
+	struct line *l[GX_ARRAY_SIZE(peer)];
 	struct tcp_dev *d;
 
 	assert_int_equal(tcp_dev_open(&rig.cfg, &d), 0);
 	for (unsigned round = 0; round < 3; round++) {
 		for (unsigned i = 0; i < GX_ARRAY_SIZE(l); i++) {
-			l[i] = line_new(d, 16, GX_LINKS_BARE);
-			assert_int_equal(l[i]->e->rx_bare, i < TCP_DEV_SOCKS / 15);
+			l[i] = line_from(d, peer[i], 16, GX_LINKS_BARE);
+			assert_int_equal(l[i]->e->rx_bare, gets[i]);
 			if (round)
 				line_connect(l[i]);
 		}
 		for (unsigned i = 0; i < GX_ARRAY_SIZE(l); i++)
 			line_free(l[i]);
 	}
+	link_end(d);
+}
+
+/* However many hosts ask, one more still gets some. */
+static void conn__feeds_for_all(void **state)
+{
+	struct line *l[6 * 64];
+	unsigned nr = 0;
+	struct tcp_dev *d;
+	char peer[32];
+
+	assert_int_equal(tcp_dev_open(&rig.cfg, &d), 0);
+	for (unsigned host = 0; host < 6; host++) {
+		unsigned got = 0;
+
+		snprintf(peer, sizeof(peer), "10.0.0.%u:1 pid 3", host);
+		do
+			l[nr] = line_from(d, peer, 2, GX_LINKS_BARE);
+		while (l[nr++]->e->rx_bare && ++got < 64);
+		assert_int_equal(got, 64 >> host);
+	}
+	while (nr--)
+		line_free(l[nr]);
 	link_end(d);
 }
 
@@ -474,10 +511,10 @@ int main(void)
 		TEST(open__bad_words),	   TEST(open__nic_is_not_ready),
 		TEST(open__gpu_cannot),	   TEST(conn__asks_for_bare),
 		TEST(conn__cannot),	   TEST(conn__peer_asks),
-		TEST(conn__feeds_run_out), TEST(conn__no_rule),
-		TEST(addr__refuses),	   TEST(rings__take_queues),
-		TEST(rings__refused),	   TEST(rings__conn),
-		TEST(rings__no_rule),
+		TEST(conn__feeds_run_out), TEST(conn__feeds_for_all),
+		TEST(conn__no_rule),	   TEST(addr__refuses),
+		TEST(rings__take_queues),  TEST(rings__refused),
+		TEST(rings__conn),	   TEST(rings__no_rule),
 	};
 
 	return cmocka_run_group_tests_name("tcp_dev", tests, NULL, NULL);
