@@ -604,7 +604,7 @@ def out_json_file(tools):
         path = pathlib.Path(tmp, "out.json")
         ran = tools.gxperf("put", s.addr, "-b", "0", "-e", "64K", "-f", "256", "-n", "200", "-J", path).must(OK)
         doc = json.loads(path.read_text())
-        expect(set(doc) == TOP_KEYS, "keys", set(doc) ^ TOP_KEYS)
+        expect(set(doc) == TOP_KEYS | {"offset"} and doc["offset"] == 0, "keys", set(doc) ^ TOP_KEYS)
         expect(set(doc["path"]) == PATH_KEYS, "keys", set(doc["path"]) ^ PATH_KEYS)
         expect([r["size_b"] for r in doc["results"]] == [0, 1, 256, 65536], doc["results"])
         for row in doc["results"]:
@@ -1051,12 +1051,14 @@ def lease_keeps_writers_apart(tools):
         source = pathlib.Path(tmp, "f")
         source.write_bytes(b"x" * 4097)
         with beside(tools, s, "put", "-s", "64K") as first:
-            ran = tools.gxperf("put", s.addr, "-s", "4K", "-n", "5").must(FAILED, "in use", f"pid {first.pid}", "'kv'", "bytes 0 to")
+            at = (s.addr, "--offset", "0")
+            ran = tools.gxperf("put", *at, "-s", "4K", "-n", "5").must(FAILED, "in use", f"pid {first.pid}", "'kv'", "bytes 0 to")
             place = re.search(r"give --offset (\w+),", ran.err).group(1)
-            tools.gxperf("lat", s.addr, "-n", "5").must(FAILED, f"pid {first.pid}")
+            tools.gxperf("lat", *at, "-n", "5").must(FAILED, f"pid {first.pid}")
             tools.gxperf("put", s.addr, "--file", source).must(FAILED, f"pid {first.pid}")
             for more in (("-s", "1K"), ("--file", f"{tmp}/g", "-s", "1")):
-                tools.gxperf("get", s.addr, *more).must(FAILED, f"pid {first.pid}")
+                tools.gxperf("get", *at, *more).must(FAILED, f"pid {first.pid}")
+            tools.gxperf("get", s.addr, "--file", f"{tmp}/g", "-s", "1").must(FAILED, f"pid {first.pid}")
             tools.gxperf("put", s.addr, "-s", "64M", "-n", "1").must(FAILED, "no room")
             for command in ("put", "send", "get", "lat"):
                 tools.perf(command, s.addr, "-s", "4K", "-n", "5", "--offset", place).clean()
@@ -1066,6 +1068,28 @@ def lease_keeps_writers_apart(tools):
             first.wait()
             # Its bytes are free as soon as the server knows.
             tools.perf("put", s.addr, "-s", "4K", "-n", "5").clean()
+
+
+@case
+def lease_moves_who_names_no_place(tools):
+    """Who names no --offset takes bytes that are free, says so, and is right there; a third one comes behind the second."""
+    with Server(tools) as s:
+        with beside(tools, s, "put", "-s", "64K") as first:
+            for command in ("put", "send", "get", "lat"):
+                ran = tools.perf(command, s.addr, "-s", "4K", "-n", "5")
+                ran.clean()
+                expect(ran.doc["offset"] > 0 and f"pid {first.pid}" in ran.err and "--offset" in ran.err, ran)
+                tools.perf(command, s.addr, "-s", "4K", "-n", "5", "--offset", ran.doc["offset"]).clean()
+            ran = tools.run(tools.gxperf_path, "put", s.addr, "-s", "1K", "-n", "5").must(OK)
+            expect(re.search(rf"^# bytes 0 to \d+ of region 'kv' are in use by .*pid {first.pid}: .*\(--offset \w+\)$", ran.out, re.M), ran)
+            with beside(tools, s, "get", "-s", "64K"):
+                # Sweeps plan each size anew: all of them within what is leased.
+                ran = tools.perf("put", s.addr, "-b", "1", "-e", "1M", "-f", "16", "-n", "20")
+                ran.clean()
+                behind = ran.doc["offset"]
+            expect(behind > tools.perf("put", s.addr, "-s", "64K", "-n", "5").doc["offset"] > 0, behind)
+            expect(first.poll() is None, "the first one ended")
+        expect(tools.perf("put", s.addr, "-s", "64K", "-n", "5").doc["offset"] == 0)
 
 
 @case

@@ -57,29 +57,33 @@ static struct json_t *lease_held(struct request *req, const struct service_lease
 {
 	const struct service_lease *l = &holder->lease;
 	struct gx_conn_info info = GX_INIT(info);
-	char place[32] = "", text[2 * SERVICE_WHY_MAX];
+	char place[32] = "", by[SERVICE_WHY_MAX], text[2 * SERVICE_WHY_MAX];
 	struct json_t *out = js_pack("{}");
 	uint64_t off;
 
 	if (gx_conn_info(holder->conn, &info))
 		snprintf(info.peer, sizeof(info.peer), "another client");
-	if (lease_place(req, want, &off))
-		opt_size_text(off, place, sizeof(place));
-	snprintf(text, sizeof(text),
-		 "bytes %llu to %llu of region '%s' are in use by %s: %s%s%s another --mem, or "
-		 "wait until it has ended",
+	snprintf(by, sizeof(by), "bytes %llu to %llu of region '%s' are in use by %s",
 		 (unsigned long long)l->off, (unsigned long long)(l->off + l->len - 1),
-		 l->region->opt.name, info.peer,
+		 l->region->opt.name, info.peer);
+	if (out && lease_place(req, want, &off)) {
+		opt_size_text(off, place, sizeof(place));
+		js_set(out, "place", js_pack("I", (long long)off));
+	}
+	snprintf(text, sizeof(text), "%s: %s%s%s another --mem, or wait until it has ended", by,
 		 place[0] ? "give --offset " : "beside them it has no room for so much: take",
 		 place, place[0] ? "," : "");
-	if (out)
+	if (out) {
+		js_set(out, "by", js_string(by));
 		js_set(out, "held", js_string(text));
+	}
 	return out;
 }
 
 /*
- * lease {region, off, len, write, content} -> {} or {held: words}: reserves these bytes for the
- * client until its connection ends or it takes another lease. Two clients may both read bytes if
+ * lease {region, off, len, write, content} -> {} or {held: words, by: words, place}: reserves these
+ * bytes for the client until its connection ends or it takes another lease; or says who has some of
+ * them, and where as many are free (no place: nowhere). Two clients may both read bytes if
  * both name the same content. Leases bind only clients that ask for them.
  */
 struct json_t *op_lease(struct request *req)

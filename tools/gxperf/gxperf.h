@@ -55,6 +55,7 @@ struct perf_opts {
 	uint32_t nr_conns, depth; /* depth 0: by size */
 	uint32_t queue_pairs;	  /* link verbs; 0: the default */
 	uint64_t offset;
+	bool offset_given;
 	bool force;	   /* get --file may replace a file */
 	struct gx_opts gx; /* opt_gx_argp and --engine fill it; its user adds the rest */
 	bool unpack_given;
@@ -129,6 +130,8 @@ struct perf {
 	struct perf_conn *conns;
 	unsigned nr_conns;
 	struct gx_conn_info info; /* of the first connection */
+	uint64_t
+		offset; /* first byte of the region that is ours: --offset, or as perf_lease() says */
 	enum gx_unpack_mode server_unpack;
 	unsigned server_sms;
 	char *server_describe;
@@ -156,14 +159,22 @@ int perf_sms(const struct perf *perf, enum gx_mem_kind kind, bool local);
 
 /* ---- gxperf_call.c: failures, and the server's services ---- */
 
-/** perf_room() - Do @len bytes at --offset fit in the region? */
+/** perf_room() - Do @len bytes at perf->offset fit in the region? */
 int perf_room(struct perf *perf, uint64_t len);
+
+struct perf_lease {
+	uint64_t len;
+	const char *content; /* NULL: we write there; else we only read, beside others that name the
+				same content */
+	bool moves;	     /* any place will do, and @content differs from place to place */
+};
+
 /**
- * perf_lease() - Reserve @len bytes at --offset at the server, until perf_close(), against other
- * clients that ask. Waits a moment for a lease that is about to end.
- * @content: NULL: we write there; else we only read, beside others that name the same content
+ * perf_lease() - Reserve bytes at perf->offset at the server, until perf_close(), against other
+ * clients that ask. Waits a moment for a lease that is about to end. Then, if @want moves and the
+ * user has named no --offset, takes a free place: sets perf->offset, and says so.
  */
-int perf_lease(struct perf *perf, uint64_t len, const char *content);
+int perf_lease(struct perf *perf, const struct perf_lease *want);
 /** perf_lost() - Is any connection down? Reports it. */
 int perf_lost(struct perf *perf);
 /** perf_op_failed() - Report that operations of kind @op ended with @status. */

@@ -16,15 +16,16 @@
 #include <string.h>
 #include <time.h>
 
-#define CALL_LEASE_NS	  2000000000ull /* the server may learn late that a client has ended */
-#define CALL_LEASE_NAP_NS 20000000
+#define CALL_LEASE_NS	   2000000000ull /* the server may learn late that a client has ended */
+#define CALL_LEASE_MOVE_NS 300000000	 /* so long a client that moves waits for it */
+#define CALL_LEASE_NAP_NS  20000000
 
 /* ---- Failures ---- */
 
 int perf_room(struct perf *perf, uint64_t len)
 {
 	const struct gx_region *r = &perf->conns[0].region;
-	uint64_t offset = perf->opts->offset;
+	uint64_t offset = perf->offset;
 
 	if (offset <= r->len && len <= r->len - offset)
 		return PERF_OK;
@@ -37,46 +38,87 @@ int perf_room(struct perf *perf, uint64_t len)
 	return PERF_FAILED;
 }
 
-/* @held: the server's text about the holder; empty: the lease is ours. */
-static int lease_ask(struct perf_conn *c, uint64_t len, const char *content, char *held,
-		     size_t room)
-{
-	const char *text = "";
-	char why[PERF_WHY_MAX];
-	struct json_t *reply;
-	int ret = perf_call(c,
-			    js_pack("{s:s, s:s, s:I, s:I, s:b, s:s}", "op", "lease", "region",
-				    c->region.name, "off", (long long)c->perf->opts->offset, "len",
-				    (long long)len, "write", !content, "content",
-				    content ? content : ""),
-			    &reply);
+/* The server's answer to a lease. @why is empty: the lease is ours. */
+struct lease_held {
+	char why[PERF_WHY_MAX]; /* who has which bytes, and the cure */
+	char by[PERF_WHY_MAX];	/* who has which bytes */
+	long long place;	/* where there is room; -1: nowhere */
+};
 
+static int lease_ask(struct perf_conn *c, const struct perf_lease *want, struct lease_held *held)
+{
+	const char *text = "", *by = "";
+	char why[PERF_WHY_MAX], content[128];
+	struct json_t *reply;
+	int ret;
+
+	snprintf(content, sizeof(content), "%s", want->content ? want->content : "");
+	if (want->content && want->moves)
+		snprintf(content, sizeof(content), "%s at %llu", want->content,
+			 (unsigned long long)c->perf->offset);
+	ret = perf_call(c,
+			js_pack("{s:s, s:s, s:I, s:I, s:b, s:s}", "op", "lease", "region",
+				c->region.name, "off", (long long)c->perf->offset, "len",
+				(long long)want->len, "write", !want->content, "content", content),
+			&reply);
 	if (ret)
 		return ret;
-	if (js_unpack(reply, why, sizeof(why), "{s?:s}", "held", &text)) {
+	held->place = -1;
+	if (js_unpack(reply, why, sizeof(why), "{s?:s, s?:s, s?:I}", "held", &text, "by", &by,
+		      "place", &held->place)) {
 		report_error(c->perf->report, "gxd's answer to lease: %s", why);
 		ret = PERF_FAILED;
 	}
-	snprintf(held, room, "%s", text);
+	if (held->place < 0 || want->len > c->region.len ||
+	    (uint64_t)held->place > c->region.len - want->len)
+		held->place = -1;
+	snprintf(held->why, sizeof(held->why), "%s", text);
+	snprintf(held->by, sizeof(held->by), "%s", by);
 	js_free(reply);
 	return ret;
 }
 
-int perf_lease(struct perf *perf, uint64_t len, const char *content)
+/* Among the comments of a table; else on stderr. */
+static void lease_tell(struct perf *perf, const struct lease_held *held)
 {
-	uint64_t until = gx_now() + CALL_LEASE_NS;
-	char held[PERF_WHY_MAX];
+	char place[32];
+
+	opt_size_text(perf->offset, place, sizeof(place));
+	if (report_is_table(perf->report))
+		report_section(perf->report, "%s: this client takes those from %s on (--offset %s)",
+			       held->by, place, place);
+	else
+		report_note(perf->report, "%s: this client takes those from %s on (--offset %s)",
+			    held->by, place, place);
+}
+
+int perf_lease(struct perf *perf, const struct perf_lease *want)
+{
+	bool moves = want->moves && !perf->opts->offset_given, moved = false;
+	struct lease_held held, first;
+	uint64_t begin = gx_now();
 	int ret;
 
-	while (!(ret = lease_ask(&perf->conns[0], len, content, held, sizeof(held))) && held[0]) {
-		if (gx_now() > until) {
-			report_error(perf->report, "%s", held);
+	while (!(ret = lease_ask(&perf->conns[0], want, &held)) && held.why[0]) {
+		if (gx_now() - begin > CALL_LEASE_NS) {
+			report_error(perf->report, "%s", held.why);
 			return PERF_FAILED;
 		}
 		if (stop_asked())
 			return PERF_STOPPED;
-		perf_nap(CALL_LEASE_NAP_NS);
+		if (!moves || held.place < 0 || gx_now() - begin < CALL_LEASE_MOVE_NS) {
+			perf_nap(CALL_LEASE_NAP_NS);
+			continue;
+		}
+		if (!moved)
+			first = held;
+		moved = true;
+		perf->offset = (uint64_t)held.place;
 	}
+	if (!ret && moved)
+		lease_tell(perf, &first);
+	if (!ret)
+		report_part(perf->report, "offset", js_pack("I", (long long)perf->offset));
 	return ret;
 }
 

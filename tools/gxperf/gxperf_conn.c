@@ -151,7 +151,7 @@ int perf_open(const struct perf_opts *opts, struct report *report, unsigned nr_c
 	unsigned nr = opts->cpus.nr < nr_cores_max ? opts->cpus.nr : nr_cores_max;
 	int ret;
 
-	*perf = (struct perf){.opts = opts, .report = report};
+	*perf = (struct perf){.opts = opts, .report = report, .offset = opts->offset};
 	if (perf_engine_check(opts, report))
 		return PERF_USAGE;
 	ret = perf_gx_open(perf, nr);

@@ -81,7 +81,7 @@ static bool job_post(struct file_job *j)
 		.mem = f->local,
 		.off = slot * FILE_PIECE_B,
 		.token = j->token,
-		.remote_off = f->perf.opts->offset + j->next * FILE_PIECE_B,
+		.remote_off = f->perf.offset + j->next * FILE_PIECE_B,
 	};
 	int ret;
 
@@ -334,7 +334,7 @@ static int file_digests(struct file *f, char *here, char *there)
 		report_error(f->perf.report, "no thread for the digest");
 		return PERF_FAILED;
 	}
-	ret = perf_sha256(&f->perf, f->perf.opts->offset, f->len, there);
+	ret = perf_sha256(&f->perf, f->perf.offset, f->len, there);
 	pthread_join(fd.thread, NULL);
 	memcpy(here, fd.hex, DIGEST_HEX_MAX);
 	return ret ? ret : fd.ret;
@@ -509,7 +509,9 @@ static int file_all(struct file *f, unsigned access)
 	if (!ret)
 		ret = f->get ? file_open_target(f) : perf_room(&f->perf, f->len);
 	if (!ret)
-		ret = perf_lease(&f->perf, f->len, f->get ? "a file" : NULL);
+		ret = perf_lease(
+			&f->perf,
+			&(struct perf_lease){.len = f->len, .content = f->get ? "a file" : NULL});
 	if (!ret)
 		ret = file_jobs_open(f);
 	if (!ret)

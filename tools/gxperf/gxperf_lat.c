@@ -331,7 +331,7 @@ static void lat_reset(struct lat *lat, uint64_t size)
 		.mem = lat->local,
 		.len = size,
 		.token = lat->perf.conns[0].region.token,
-		.remote_off = lat->perf.opts->offset,
+		.remote_off = lat->perf.offset,
 	};
 	if (lat->poll)
 		lat->op.flags = GX_OP_SILENT;
@@ -343,9 +343,9 @@ static int lat_payload(struct lat *lat)
 {
 	uint64_t len = LAT_SLOTS * lat->stride;
 
-	check_pattern(lat->src, len, lat->perf.opts->offset, PERF_SEED);
+	check_pattern(lat->src, len, lat->perf.offset, PERF_SEED);
 	check_poison(lat->dst, len);
-	return perf_poison(&lat->perf, lat->perf.opts->offset, len);
+	return perf_poison(&lat->perf, lat->perf.offset, len);
 }
 
 /* Compare the last messages, at the server and in the echoes. */
@@ -356,7 +356,7 @@ static int lat_verify(struct lat *lat, struct check_result *res)
 
 	for (uint64_t i = first; i < lat->next && !ret; i++) {
 		uint64_t at = i % LAT_SLOTS * lat->stride;
-		struct perf_slots s = {.off = lat->perf.opts->offset + at,
+		struct perf_slots s = {.off = lat->perf.offset + at,
 				       .size = lat->size - lat->poll,
 				       .stride = lat->stride,
 				       .nr = 1,
@@ -403,10 +403,9 @@ static int lat_poll_begin(struct lat *lat)
 	struct json_t *reply = NULL;
 	int ret = perf_call(c,
 			    js_pack("{s:s, s:s, s:I, s:I, s:I, s:i, s:i, s:i}", "op", "poll",
-				    "region", c->region.name, "off",
-				    (long long)lat->perf.opts->offset, "size", (long long)lat->size,
-				    "stride", (long long)lat->stride, "n", LAT_SLOTS, "seed", 0,
-				    "iter", 0),
+				    "region", c->region.name, "off", (long long)lat->perf.offset,
+				    "size", (long long)lat->size, "stride", (long long)lat->stride,
+				    "n", LAT_SLOTS, "seed", 0, "iter", 0),
 			    &reply);
 
 	js_free(reply);
@@ -478,14 +477,14 @@ static int lat_connect(struct lat *lat, uint64_t len)
 	if (!ret)
 		ret = perf_room(perf, len);
 	if (!ret)
-		ret = perf_lease(perf, len, NULL);
+		ret = perf_lease(perf, &(struct perf_lease){.len = len, .moves = true});
 	if (!ret && lat->poll)
 		ret = lat_poll_path(perf);
 	if (!ret && !lat->poll)
 		ret = perf_call(&perf->conns[0],
 				js_pack("{s:s, s:s, s:I}", "op", "echo", "region",
 					perf->conns[0].region.name, "base",
-					(long long)perf->opts->offset),
+					(long long)perf->offset),
 				&reply);
 	js_free(reply);
 	if (ret)

@@ -297,7 +297,10 @@ static const struct argp_option place_options[] = {
 	 "lat: what says that a message is there: completion (default), or memory: its last byte, "
 	 "over the links local and verbs",
 	 3},
-	{"offset", KEY_OFFSET, "SIZE", 0, "First byte of the region to use; default 0", 3},
+	{"offset", KEY_OFFSET, "SIZE", 0,
+	 "First byte of the region to use; default 0, and for put, get, send and lat where other "
+	 "clients use that the first place that is free",
+	 3},
 	{"local-mem", KEY_LOCAL_MEM, "PLACE", 0, "Where payload lies here: host or cuda:N",
 	 OPT_GX_GROUP},
 	{"gpu", KEY_GPU, "N", 0,
@@ -322,6 +325,7 @@ static error_t place_parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_OFFSET:
 		value_size("--offset", arg, INT64_MAX / 2, &o->offset, state);
+		o->offset_given = true;
 		return 0;
 	case KEY_LOCAL_MEM:
 		value_place("--local-mem", arg, o, state);

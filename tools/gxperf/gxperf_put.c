@@ -364,17 +364,19 @@ static int put_flows_open(struct put *put)
  * same. Without a check no bytes are filled, and no lease is needed. */
 static int put_lease(struct put *put, uint64_t used)
 {
+	struct perf_lease want = {.len = used, .moves = true};
 	const struct perf_opts *o = put->perf.opts;
 	char content[96];
 
 	if (put->op == GX_OP_GET && !o->check)
 		return PERF_OK;
-	if (put->op != GX_OP_GET || o->size_begin != o->size_end)
-		return perf_lease(&put->perf, used, NULL);
-	snprintf(content, sizeof(content), "%u x %llu messages of %llu at %llu", put->nr_flows,
-		 (unsigned long long)put->plan.nr_slots, (unsigned long long)put->plan.size,
-		 (unsigned long long)o->offset);
-	return perf_lease(&put->perf, used, content);
+	if (put->op == GX_OP_GET && o->size_begin == o->size_end) {
+		snprintf(content, sizeof(content), "%u x %llu messages of %llu", put->nr_flows,
+			 (unsigned long long)put->plan.nr_slots,
+			 (unsigned long long)put->plan.size);
+		want.content = content;
+	}
+	return perf_lease(&put->perf, &want);
 }
 
 /* Reserve as much of the region, and local memory, as any size of the sweep will use. */
@@ -387,7 +389,7 @@ static int put_room(struct put *put)
 
 	if (ret)
 		return ret;
-	put->room = r->len - o->offset;
+	put->room = r->len - put->perf.offset;
 	for (uint64_t size = o->size_begin; size <= o->size_end && !ret;
 	     size = size ? size * o->size_factor : 1) {
 		ret = put_plan(put, size);
@@ -395,6 +397,7 @@ static int put_room(struct put *put)
 	}
 	if (!ret)
 		ret = put_lease(put, used);
+	put->room = r->len - put->perf.offset; /* at least as much as is used */
 	return ret ? ret : perf_alloc(&put->perf, used, &put->local);
 }
 

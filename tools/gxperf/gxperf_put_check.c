@@ -26,7 +26,7 @@ static int local_gpu(struct put *put, bool poison)
 		if (poison)
 			check_poison(put->piece, n);
 		else
-			check_pattern(put->piece, n, put->perf.opts->offset + off, PERF_SEED);
+			check_pattern(put->piece, n, put->perf.offset + off, PERF_SEED);
 		if (!poison)
 			check_stamp(put->piece, n, 0, check_stamps(n), slot % p->nr_slots);
 		ret = n ? gx_mem_copy_in(put->local, off, put->piece, n) : 0;
@@ -51,7 +51,7 @@ static int local_prepare(struct put *put, bool poison)
 	if (poison)
 		check_poison(addr, len);
 	else
-		check_pattern(addr, len, put->perf.opts->offset, PERF_SEED);
+		check_pattern(addr, len, put->perf.offset, PERF_SEED);
 	if (!poison && put->plan.same)
 		check_stamp(addr, put->plan.size, 0, check_stamps(put->plan.size), 0);
 	return PERF_OK;
@@ -64,7 +64,7 @@ int put_payload(struct put *put)
 	int ret = local_prepare(put, get);
 
 	if (!ret && !get)
-		return perf_poison(&put->perf, put->perf.opts->offset, put_span(put, p));
+		return perf_poison(&put->perf, put->perf.offset, put_span(put, p));
 	for (unsigned i = 0; i < put->nr_flows && !ret; i++) {
 		struct perf_slots s = {.off = put->flows[i].remote_off,
 				       .size = p->size,
@@ -84,7 +84,7 @@ int put_poison_again(struct put *put)
 		put->flows[i].poisoned = put->flows[i].post;
 	if (put->op == GX_OP_GET)
 		return local_prepare(put, true);
-	return perf_poison(&put->perf, put->perf.opts->offset, put_span(put, &put->plan));
+	return perf_poison(&put->perf, put->perf.offset, put_span(put, &put->plan));
 }
 
 /* ---- Receives at the server ---- */

@@ -122,7 +122,7 @@ static int traffic_reset(struct put *put, unsigned i)
 
 	f->plan = p;
 	f->local_off = i * put->flow_span;
-	f->remote_off = put->perf.opts->offset + f->local_off;
+	f->remote_off = put->perf.offset + f->local_off;
 	f->local = p->local_kind == GX_MEM_HOST
 			   ? (unsigned char *)gx_mem_addr(put->local) + f->local_off
 			   : NULL;
