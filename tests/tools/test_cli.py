@@ -2333,9 +2333,19 @@ def gpu_local_without_a_gpu(tools):
     if not tools:
         return
     with Server(tools, mem="g=cuda:1:16M") as s:
-        ran = tools.perf("put", s.addr, "--link", "local", "-s", "1M", "-n", "10")
-        ran.clean()
-        expect("by packets" in ran.doc["path"]["why"], ran.doc["path"])
+        for link in ((), ("--link", "local")):
+            for command in ("put", "get", "lat"):
+                path = clean_path(tools.perf(command, s.addr, *link, "-s", "256K", "-n", "10"))
+                expect((path["link"], path["bounce"], path["engine"]) == ("packet", "host", None), path)
+                expect("by packets, beside link local" in path["why"] and "--gpu 1 " in path["why"], path)
+        # It is told: so one may do it.
+        path = clean_path(tools.perf("put", s.addr, "-s", "1M", "-n", "10", "--gpu", "1", "--require", "local"))
+        expect((path["link"], path["unpack"], path["engine"]) == ("local", "direct", "auto"), path)
+        expect("--gpu" not in path["why"] and "packets" not in path["why"], path)
+        tools.gxperf("put", s.addr, "--require", "local").must(FAILED, "cuda:1", "--gpu 1")
+        # The server's mode is what unpacks; sends take packets over any link, and are told nothing of GPUs.
+        tools.gxperf("put", s.addr, "--unpack", "d2d").must(USAGE, "the receiving end decides")
+        expect("--gpu" not in clean_path(tools.perf("send", s.addr, "-s", "1M", "-n", "10"))["why"])
 
 
 @case

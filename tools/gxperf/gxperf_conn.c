@@ -20,6 +20,7 @@
 #define CONN_NAP_NS	   1000000
 #define CONN_LIST_MAX	   600
 #define CONN_PORT_MAX	   128
+#define CONN_PATH_WHY_MAX  800
 
 /* ---- Callbacks ---- */
 
@@ -85,10 +86,16 @@ static int perf_gpu_open(struct perf *perf)
 	return ret;
 }
 
+/* Does this end open a GPU? */
+static bool perf_has_gpu(const struct perf_opts *o)
+{
+	return o->local_kind == GX_MEM_CUDA || o->gpu_given || o->gx.bounce == GX_BOUNCE_CUDA;
+}
+
 /* Refuse an engine that would move nothing. */
 static int perf_engine_check(const struct perf_opts *o, struct report *report)
 {
-	bool gpu = o->local_kind == GX_MEM_CUDA || o->gpu_given || o->gx.bounce == GX_BOUNCE_CUDA;
+	bool gpu = perf_has_gpu(o);
 
 	if (!o->engine_name || !strcmp(o->engine_name, "auto") ||
 	    gpu == (strcmp(o->engine_name, "cpu") != 0))
@@ -319,9 +326,16 @@ static bool perf_is_verbs(const struct perf *perf)
 	return !strcmp(perf->info.link, "verbs");
 }
 
+/* Packets reach the server's GPU where this end has none to map its memory for. */
+static bool perf_wants_gpu(const struct perf *perf)
+{
+	return perf->conns[0].region.kind == GX_MEM_CUDA && !perf_has_gpu(perf->opts);
+}
+
 bool perf_is_mapped(const struct perf *perf)
 {
-	return !strcmp(perf->info.link, "local") && strcmp(perf->opts->command, "send") != 0;
+	return !strcmp(perf->info.link, "local") && strcmp(perf->opts->command, "send") != 0 &&
+	       !perf_wants_gpu(perf);
 }
 
 static bool perf_is_host(const struct perf *perf)
@@ -545,9 +559,26 @@ static const char *path_unpack(enum gx_unpack_mode mode, enum gx_mem_kind kind, 
 /* The CPU copies if both ends have host memory; else a GPU of ours does. */
 static const char *path_engine(const struct perf_opts *o)
 {
-	if (o->local_kind != GX_MEM_CUDA && !o->gpu_given)
+	if (!perf_has_gpu(o))
 		return "cpu";
 	return o->engine_name ? o->engine_name : "auto";
+}
+
+/* Why packets carry what link @perf->info.link does not, and what would change that. @place: where
+ * the server's memory lies. */
+static void path_why_packets(const struct perf *perf, const char *place,
+			     char why[CONN_PATH_WHY_MAX])
+{
+	bool send = !strcmp(perf->opts->command, "send");
+	int len = snprintf(why, CONN_PATH_WHY_MAX, "%s by packets, beside link %s (%s)",
+			   send ? "sends go" : "memory of a GPU goes", perf->info.link,
+			   perf->info.why);
+
+	if (!send && !strcmp(perf->info.link, "local") && len < CONN_PATH_WHY_MAX)
+		snprintf(why + len, (size_t)(CONN_PATH_WHY_MAX - len),
+			 "; with --gpu %d copy engines move it, mostly faster and by no CPU: name "
+			 "the GPU here that is the server's %s, or one that reaches it",
+			 perf->conns[0].region.device, place);
 }
 
 static void conn_path_tell(struct perf *perf, unsigned access)
@@ -555,7 +586,7 @@ static void conn_path_tell(struct perf *perf, unsigned access)
 	const struct gx_region *r = &perf->conns[0].region;
 	const struct perf_opts *o = perf->opts;
 	struct opt_cpus cpus = o->cpus;
-	char place[32], list[256], why[320];
+	char place[32], list[256], why[CONN_PATH_WHY_MAX];
 	struct report_path path = {
 		.link = perf->info.link,
 		.port = perf->info.port,
@@ -595,9 +626,7 @@ static void conn_path_tell(struct perf *perf, unsigned access)
 		path.engine = "rdma";
 	} else if (strcmp(perf->info.link, "packet") != 0) {
 		path.link = "packet";
-		snprintf(why, sizeof(why), "%s by packets, beside link %s (%s)",
-			 strcmp(o->command, "send") ? "memory of a GPU goes" : "sends go",
-			 perf->info.link, perf->info.why);
+		path_why_packets(perf, place, why);
 		path.why = why;
 	}
 	report_path(perf->report, &path);
@@ -616,12 +645,30 @@ int perf_connect_any(struct perf *perf)
 	return ret ? ret : conn_hello(perf);
 }
 
+/* --require local is of the bytes, not of the connection alone. */
+static int conn_mapped_check(struct perf *perf)
+{
+	const struct gx_region *r = &perf->conns[0].region;
+	const char *want = perf->opts->require;
+
+	if (!want || strcmp(want, "local") != 0 || perf_is_mapped(perf))
+		return PERF_OK;
+	report_error(perf->report,
+		     "--require local: region '%s' lies in the server's cuda:%d, and packets reach "
+		     "it where this end has no GPU: add --gpu %d, the GPU here that is the same or "
+		     "reaches it",
+		     r->name, r->device, r->device);
+	return PERF_FAILED;
+}
+
 int perf_connect(struct perf *perf, unsigned access)
 {
 	int ret = perf_connect_any(perf);
 
 	for (unsigned i = 0; i < perf->nr_conns && !ret; i++)
 		ret = region_find(perf, &perf->conns[i], access);
+	if (!ret)
+		ret = conn_mapped_check(perf);
 	if (!ret)
 		ret = conn_unpack_check(perf, access);
 	if (!ret)
