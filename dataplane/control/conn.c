@@ -297,7 +297,7 @@ static bool conn_is_known(const struct gx_conn *c)
 
 bool conn_is_over(struct gx_conn *c)
 {
-	if (conn_state(c) != GX_CONN_STATE_DOWN || !conn_detached(c))
+	if (conn_state(c) != GX_CONN_STATE_DOWN || !conn_detached(c) || !verbs_conn_is_over(c))
 		return false;
 	local_release(c);    /* the memory of a dead process does not wait for the user, ... */
 	tcp_conn_release(c); /* ... nor do descriptors */

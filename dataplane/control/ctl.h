@@ -60,8 +60,8 @@ enum ctl_state {
 	CTL_PROVE,   /* client: shows its user on the Unix socket */
 	CTL_LANES,   /* client: waits for ACCEPT; server: for CONNECT */
 	CTL_FDS,     /* waits for the peer's descriptors on the Unix socket, or for data sockets */
-	CTL_LINKED,  /* our lanes are connected, we sent UP: waits for the peer's UP. A client of
-			link verbs sends UP later: ctl_hello_linked() */
+	CTL_LINKED,  /* our lanes are connected: sends UP, waits for the peer's UP. Link verbs sends
+			UP later: ctl_hello_linked() */
 	CTL_UP,
 	CTL_LINGER,  /* sends its last frames, drops input until the peer closes */
 	CTL_CLOSING, /* cancelled; waits for gx_uring to let go */
@@ -118,7 +118,8 @@ struct ctl_conn {
 	enum ctl_state state;  /* ctl_conn_goto() alone writes it */
 	bool server;
 	bool was_up;
-	bool peer_up; /* the peer has sent UP */
+	bool own_up;  /* this end has sent UP */
+	bool peer_up; /* the peer has */
 	bool parsing; /* conn_parse() reads from in */
 	bool near;    /* the peer's address is this host's */
 	/* Server: the client has shown its user on the Unix socket, and we serve that user. Client:
@@ -326,8 +327,8 @@ int ctl_hello_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);
 int ctl_hello_connect_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);
 int ctl_hello_accept_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);
 void ctl_hello_up(struct ctl_conn *cc); /* both ends have sent UP */
-/* In LINKED: go on to UP if the peer has sent UP. A client of link verbs first waits for answers on its
- * queue pairs, and then says UP; call again at each tick. Return: a verdict. */
+/* In LINKED: say UP when the link is ready, and go on to UP if the peer has said it. Link verbs waits for
+ * its queue pairs, at the client also for answers on them; call again at each tick. Return: a verdict. */
 int ctl_hello_linked(struct ctl_conn *cc);
 /* Client: the server knows our user (@cc->proven), or does not. */
 void ctl_hello_shown(struct ctl_conn *cc);

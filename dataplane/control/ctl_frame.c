@@ -442,12 +442,17 @@ void ctl_conn_turn_away(struct ctl *ctl, int fd)
 
 static void conn_timed_out(struct ctl_conn *cc)
 {
+	bool is_ours = cc->server && cc->state == CTL_LINKED && !cc->own_up;
 	double s = (double)cc->timeout_ns / 1e9;
 
-	if (cc->server)
+	if (cc->server && !is_ours)
 		ctl_bad(cc->ctl, "peer %s went silent during set-up", ctl_conn_peer(cc));
 	if (ctl_data_waits(cc)) {
 		ctl_data_timed_out(cc);
+	} else if (is_ours) {
+		ctl_conn_fail(cc, -ETIMEDOUT,
+			      "the server did not connect its lanes in time: its devices wait for "
+			      "addresses of other peers, too");
 	} else if (cc->server) {
 		ctl_conn_fail(cc, -ETIMEDOUT, "the client went silent during set-up");
 	} else if (cc->setup && cc->setup->err) {
@@ -484,7 +489,7 @@ void ctl_conn_tick(struct ctl_conn *cc, uint64_t now_ns)
 		ctl_fd_prove(cc);
 	if (cc->state == CTL_UP && cc->conn)
 		verbs_conn_tick(cc->conn, now_ns, mend_say);
-	if (cc->state == CTL_LINKED && cc->peer_up)
+	if (cc->state == CTL_LINKED)
 		ctl_conn_judge(cc, ctl_hello_linked(cc));
 	if (!cc->due_ns || now_ns < cc->due_ns)
 		return;

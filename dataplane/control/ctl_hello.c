@@ -250,25 +250,30 @@ static int lanes_verbs_connect(struct ctl_conn *cc)
 	return 0;
 }
 
-/* The client of link verbs says UP only when the server's device has answered. The server's end can
- * answer when its UP has come. */
-static bool lanes_prove(const struct ctl_conn *cc)
+/* May this end say UP? The client of link verbs only when the server's device has answered, and that can
+ * answer when the server's UP has come. Return: 1, 0: not yet, -errno with gx_error(). */
+static int lanes_prove(struct ctl_conn *cc)
 {
-	return !cc->server && cc->conn->link == GX_LINK_VERBS;
+	if (cc->conn->link != GX_LINK_VERBS)
+		return 1;
+	return cc->server || cc->peer_up ? verbs_conn_prove(cc->conn) : 0;
 }
 
 int ctl_hello_linked(struct ctl_conn *cc)
 {
-	int ret;
-
-	if (cc->state != CTL_LINKED || !cc->peer_up)
+	if (cc->state != CTL_LINKED)
 		return 0;
-	ret = lanes_prove(cc) ? verbs_conn_prove(cc->conn) : 1;
-	if (ret < 0)
-		return ctl_conn_refuse(cc, ret, "%s", gx_error());
-	if (ret && lanes_prove(cc))
+	if (!cc->own_up) {
+		int ret = lanes_prove(cc);
+
+		if (ret < 0)
+			return ctl_conn_refuse(cc, ret, "%s", gx_error());
+		if (!ret)
+			return 0;
+		cc->own_up = true;
 		ctl_conn_plain_send(cc, GX_HELLO_UP);
-	if (ret && cc->state == CTL_LINKED)
+	}
+	if (cc->peer_up && cc->state == CTL_LINKED)
 		ctl_hello_up(cc);
 	return 0;
 }
@@ -318,8 +323,6 @@ static int lanes_connect(struct ctl_conn *cc)
 				cc->server ? "server" : "client", i, s->local.port, gx_error());
 	}
 	ctl_conn_goto(cc, CTL_LINKED);
-	if (!lanes_prove(cc))
-		ctl_conn_plain_send(cc, GX_HELLO_UP);
 	return ctl_hello_linked(cc);
 }
 

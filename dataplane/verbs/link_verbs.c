@@ -196,43 +196,22 @@ static void lane_sizes(struct verbs_lane *l, const struct verbs_conn *v,
 	}
 }
 
-/* Queue pair @k of the connection. @cut: ways, as bits, whose peer's address was not found: looking for
- * it takes a second, and is done once. verbs_conn_prove() asks for one way that works. */
-static int qp_connect(struct verbs_lane *l, struct verbs_qp *q, struct verbs_conn *v, unsigned k,
-		      uint32_t *cut)
-{
-	int ret = -ETIMEDOUT;
-
-	if (*cut >> q->way & 1)
-		qp_goto(q, VERBS_QP_DOWN, VERBS_QP_READY);
-	else
-		ret = verbs_qp_connect(l, q, &v->peer.port[l->way[q->way].peer], &v->side[k].own,
-				       &v->peer.qp[k], false);
-	if (ret && l->nr_ways > 1) {
-		*cut |= 1u << q->way;
-		ret = verbs_mend_later(l, q, &v->side[k], ret);
-	}
-	return ret ? gx_fail(ret,
-			     "%s does not reach the peer's device: error %d: do their GIDs belong "
-			     "to one network?",
-			     qp_dev(l, q)->name, -ret)
-		   : 0;
-}
-
+/* verbs_conn_prove() sees the end of it. */
 static int verbs_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 {
 	const struct gx_hello_lanes *agreed = &ep->conn->agreed;
 	struct verbs_conn *v = ep->conn->verbs;
 	struct verbs_lane *l = &verbs_of(ep)->lane;
-	uint32_t cut = 0;
-	int ret = 0;
 
 	verbs_pull_ep(verbs_of(ep));
 	lane_sizes(l, v, agreed);
-	for (unsigned i = 0; i < l->nr_qps && !ret; i++)
-		ret = qp_connect(l, &l->qp[i], v, i * v->nr_lanes + ep->lane, &cut);
-	if (ret)
-		return ret;
+	for (unsigned i = 0; i < l->nr_qps; i++) {
+		unsigned k = i * v->nr_lanes + ep->lane;
+		struct verbs_qp *q = &l->qp[i];
+
+		verbs_qp_connect(l, q, &v->peer.port[l->way[q->way].peer], &v->side[k].own,
+				 &v->peer.qp[k], false);
+	}
 	return gx_link_pkt_ops.ep_connect(ep, remote);
 }
 

@@ -39,7 +39,8 @@ struct verbs_conn {
 	struct verbs_budget budget;
 	uint8_t *probe; /* VERBS_PROBE_B; NULL: the peer does not know of it */
 	struct ibv_mr *probe_mr[VERBS_RAILS_MAX];
-	bool proving;			 /* client: verbs_conn_prove() has begun */
+	bool asked, connected;		 /* verbs_conn_prove() was asked; and all queue pairs are */
+	bool proving;			 /* client: and it has begun to prove */
 	enum ibv_wc_status prove_status; /* why a queue pair was not answered; the last one */
 	const struct verbs_dev *prove_dev;
 	uint64_t stopped_ns; /* not 0: the connection ends since then */

@@ -185,10 +185,11 @@ uint32_t verbs_conn_say(const struct gx_conn *c, uint8_t *b);
 /** verbs_conn_hear() - The peer's description; before the lanes are connected. Return: 0, -errno
  * with gx_error(). */
 int verbs_conn_hear(struct gx_conn *c, const uint8_t *b, uint32_t len);
-/** verbs_conn_prove() - Client, when the lanes of both ends are connected and before they are
- * attached: does the peer's device answer on each queue pair? Again at each tick until it returns
+/** verbs_conn_prove() - When the lanes are connected and before they are attached: may this end say UP?
+ * The server's may when its queue pairs can receive. The client's, which is asked when the server has
+ * said it, when the server's device has answered on each. Again at each tick until it returns
  * something else than 0. The first call waits a part of a millisecond. Return: 1: yes; 0: not
- * yet; -ENETUNREACH, -EIO, -ENODEV, -EPROTO with gx_error(). */
+ * yet; -ENETUNREACH, -EIO, -ENODEV, -EPROTO, -ETIMEDOUT with gx_error(). */
 int verbs_conn_prove(struct gx_conn *c);
 /** verbs_conn_way() - That no packet gets through between the devices, with their names and what to
  * do, for people. */
@@ -218,6 +219,9 @@ int verbs_conn_mend(struct gx_conn *c, const uint8_t *b, uint32_t len); /* 0, -E
 /** verbs_conn_stop() - The connection ends: the device lets go of everything. Before its cores are
  * told. Idempotent. */
 void verbs_conn_stop(struct gx_conn *c);
+/** verbs_conn_is_over() - After that: no thread of a device has a queue pair of it any more, so it may
+ * be closed. */
+bool verbs_conn_is_over(const struct gx_conn *c);
 void verbs_conn_close(struct gx_conn *c); /* accepts none */
 
 /* -- link_verbs.c -- */

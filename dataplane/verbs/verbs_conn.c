@@ -6,12 +6,14 @@
 #include "verbs/link_verbs.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define PROVE_SPIN_NS 500000	    /* a device answers sooner; else the next tick looks again */
 #define CONN_STOP_NS  1000000000ull /* after which queue pairs that do not end are destroyed */
+
 const char *verbs_offered(const struct gx *gx)
 {
 	if (!gx->verbs)
@@ -258,7 +260,43 @@ bool verbs_conn_lost(const struct gx_conn *c)
 	return true;
 }
 
-/* ---- Proved ---- */
+/* ---- Connected and proved ---- */
+
+static int conn_not_reached(const struct verbs_dev *dev, int err)
+{
+	return gx_fail(err,
+		       "%s does not reach the peer's device: error %d: do their GIDs belong to one "
+		       "network?",
+		       dev->name, -err);
+}
+
+/* Have all queue pairs been connected? One whose address is not found is tried again later, if its lane
+ * has another that is. Return: 1; 0: not yet; -errno with gx_error(). */
+static int conn_connected(struct gx_conn *c)
+{
+	struct verbs_conn *v = c->verbs;
+	int err[GX_HELLO_LANES]; /* of each lane: 0: it has one */
+
+	for (unsigned i = 0; i < v->nr_lanes; i++)
+		if (verbs_lane_connects(v->lane[i]))
+			return 0;
+	for (unsigned k = 0; k < v->nr_qps; k++) {
+		struct verbs_lane *l = v->lane[k % v->nr_lanes];
+		struct verbs_qp *q = &l->qp[k / v->nr_lanes];
+		int ret = verbs_dial_take(&q->dial), *of = &err[k % v->nr_lanes];
+
+		*of = k < v->nr_lanes || !ret ? ret : *of;
+		if (ret && l->nr_ways > 1)
+			ret = verbs_mend_later(l, q, &v->side[k], ret);
+		if (ret)
+			return conn_not_reached(qp_dev(l, q), ret);
+	}
+	for (unsigned i = 0; i < v->nr_lanes; i++)
+		if (err[i])
+			return conn_not_reached(qp_dev(v->lane[i], v->lane[i]->qp), err[i]);
+	v->connected = true;
+	return 1;
+}
 
 /* Nobody answered. Any other error is one of the devices, or of the requests. */
 static bool is_of_the_way(enum ibv_wc_status status)
@@ -395,28 +433,41 @@ static int prove_failed(const struct gx_conn *c)
 	return gx_fail(-ENETUNREACH, "%s", text);
 }
 
-int verbs_conn_prove(struct gx_conn *c)
+/* Return: as verbs_conn_prove(). */
+static int conn_proven(struct gx_conn *c)
 {
 	struct verbs_conn *v = c->verbs;
-	/* At the first tick alone: the other connections wait meanwhile. */
-	uint64_t until_ns = v->proving ? 0 : gx_now_ns() + PROVE_SPIN_NS;
-	int ret = v->proving ? 0 : prove_begin(v), state = 0;
+	int ret = v->proving ? 0 : prove_begin(v), state;
 
-	while (!ret) {
-		for (unsigned i = 0; i < v->nr_lanes && !ret; i++)
-			ret = prove_poll(v, i);
-		state = ret ? 0 : prove_state(v);
-		if (state || gx_now_ns() >= until_ns)
-			break;
-	}
+	for (unsigned i = 0; i < v->nr_lanes && !ret; i++)
+		ret = prove_poll(v, i);
 	if (ret)
 		return gx_fail(ret, "%s does not send: error %d",
 			       c->gx->verbs->dev[v->plan.way[0].own]->name, -ret);
+	state = prove_state(v);
 	if (state < 0)
 		return prove_failed(c);
 	if (state > 0)
 		prove_say(c);
 	return state;
+}
+
+int verbs_conn_prove(struct gx_conn *c)
+{
+	struct verbs_conn *v = c->verbs;
+	/* At the first tick alone: the other connections wait meanwhile. */
+	uint64_t until_ns = v->asked ? 0 : gx_now_ns() + PROVE_SPIN_NS;
+	int ret;
+
+	v->asked = true;
+	for (;;) {
+		ret = v->connected ? 1 : conn_connected(c);
+		if (ret > 0 && !c->server)
+			ret = conn_proven(c);
+		if (ret || gx_now_ns() >= until_ns)
+			return ret;
+		sched_yield();
+	}
 }
 
 /* ---- While it is up ---- */
@@ -427,7 +478,7 @@ static bool side_step(struct verbs_conn *v, unsigned k, struct verbs_lane *l, st
 {
 	uint64_t start_ns = gx_now_ns();
 	struct verbs_side *s = &v->side[k];
-	bool held = s->held, may = verbs_mend_may(&v->budget, v->side, v->nr_qps, s, start_ns);
+	bool held = s->held, may = verbs_budget_has(&v->budget, start_ns);
 	bool worked = verbs_mend_step(l, q, s, &v->peer.port[l->way[q->way].peer], may, m);
 
 	if (worked || (held && !s->held))
@@ -511,10 +562,13 @@ void verbs_conn_tick(struct gx_conn *c, uint64_t now_ns,
 	}
 	if (v->stop_again)
 		conn_flush(c);
-	for (unsigned i = 0; v->stopped_ns && i < v->nr_lanes; i++)
-		if (v->lane[i] &&
-		    (now_ns - v->stopped_ns > CONN_STOP_NS || lane_is_removed(v->lane[i])))
+	for (unsigned i = 0; v->stopped_ns && i < v->nr_lanes; i++) {
+		if (!v->lane[i])
+			continue;
+		verbs_mend_stopped(v->lane[i]);
+		if (now_ns - v->stopped_ns > CONN_STOP_NS || lane_is_removed(v->lane[i]))
 			verbs_mend_give_up(v->lane[i]);
+	}
 }
 
 int verbs_conn_mend(struct gx_conn *c, const uint8_t *b, uint32_t len)
@@ -548,4 +602,14 @@ void verbs_conn_stop(struct gx_conn *c)
 		return;
 	v->stopped_ns = gx_now_ns();
 	conn_flush(c);
+}
+
+bool verbs_conn_is_over(const struct gx_conn *c)
+{
+	const struct verbs_conn *v = c->verbs;
+
+	for (unsigned i = 0; v && i < v->nr_lanes; i++)
+		if (v->lane[i] && verbs_lane_connects(v->lane[i]))
+			return false;
+	return true;
 }

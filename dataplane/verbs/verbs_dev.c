@@ -376,6 +376,7 @@ static int list_try(struct verbs_dev *dev, const struct dev_args *a)
 
 static void dev_free(struct verbs_dev *dev)
 {
+	verbs_dials_close(&dev->dials);
 	pthread_mutex_destroy(&dev->lock);
 	free(dev);
 }
@@ -393,6 +394,7 @@ int verbs_dev_open(const char *option, struct verbs_dev **out)
 	if (!dev)
 		return gx_fail(-ENOMEM, "no memory for a verbs device");
 	pthread_mutex_init(&dev->lock, NULL);
+	verbs_dials_init(&dev->dials);
 	dev->api = verbs_api(&why);
 	ret = dev->api ? list_try(dev, &a) : gx_fail(-ENODEV, "%s", why);
 	if (ret) {

@@ -3,13 +3,14 @@
  * A device of a context, for the files of this room. owner: ctl; frozen after verbs_dev_open(), but
  * for regs, removed, failed, port_down, said_gpu, kept, and its addresses: gid_index, gid, gid_type,
  * port_attr.lid, gids and why. The control thread changes these, under the lock of verbs_dev_text(),
- * which any thread calls.
+ * which any thread calls. dials has threads of its own.
  */
 #ifndef GX_VERBS_DEV_H
 #define GX_VERBS_DEV_H
 
 #include "verbs/verbs.h"
 #include "verbs/verbs_api.h"
+#include "verbs/verbs_dial.h"
 #include "verbs/verbs_near.h"
 
 #include <errno.h>
@@ -61,9 +62,10 @@ struct verbs_dev {
 	_Atomic bool removed; /* a fatal event: nothing works any more. ctl */
 	_Atomic bool
 		failed; /* removed, or it has kept what peers can reach: no connection more. ctl */
-	_Atomic bool port_down;	 /* an event has said so, and none that it is up again */
-	_Atomic bool said_gpu;	 /* any thread: the log says that memory of GPUs goes by packets */
-	struct verbs_kept *kept; /* notes of queue pairs that the device did not end */
+	_Atomic bool port_down;	  /* an event has said so, and none that it is up again */
+	_Atomic bool said_gpu;	  /* any thread: the log says that memory of GPUs goes by packets */
+	struct verbs_kept *kept;  /* notes of queue pairs that the device did not end */
+	struct verbs_dials dials; /* connect its queue pairs */
 };
 
 /* The devices of a context. Frozen after verbs_rails_open(). */

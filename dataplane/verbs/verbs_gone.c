@@ -34,6 +34,8 @@ static bool qp_is_left(const struct verbs_qp *q)
 {
 	int state = qp_state(q);
 
+	if (verbs_qp_connects(q))
+		return false;
 	/* Pairs with the release in qp_quit(). */
 	return state == VERBS_QP_DRAINED ||
 	       (state == VERBS_QP_FAILED &&

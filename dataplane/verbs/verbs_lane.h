@@ -30,6 +30,7 @@
 #define GX_VERBS_LANE_H
 
 #include "verbs/verbs_dev.h"
+#include "verbs/verbs_dial.h"
 
 #define VERBS_SQ	  128		 /* send requests of a queue pair; power of two */
 #define VERBS_SENDS	  (VERBS_SQ - 1) /* of these, for the core; one is verbs_qp_mark()'s */
@@ -108,6 +109,13 @@ struct verbs_qp {
 	struct ibv_send_wr wr[VERBS_BATCH];
 	struct ibv_sge sge[VERBS_BATCH];
 	uint32_t again[VERBS_BATCH];
+	/* While it is being connected, a thread of the device has qp, and owns READY beside the core: it
+	 * makes it UP or posts requests of verbs_qp_probe(). ctl may put qp into error meanwhile, and
+	 * else leaves it alone. */
+	struct verbs_dial dial;
+	struct ibv_qp_attr rtr, rts; /* frozen meanwhile, as is: */
+	bool dial_proves;
+	struct verbs_lane *lane;
 };
 
 /* The notes of a put with an immediate. owner: core */
@@ -260,13 +268,21 @@ void verbs_lane_close(struct verbs_lane *l); /* accepts a half-open one */
 /** verbs_qp_reset() - Have the queue pair forget everything; receives are posted. @say: for the
  * peer. Return: 0, -errno. */
 int verbs_qp_reset(struct verbs_lane *l, struct verbs_qp *q, struct verbs_qp_say *say);
-/** verbs_qp_connect() - The peer's end is @say of @h: receive from now on. READY, and with @prove
- * the core makes it UP; else UP. Return: 0, -errno. */
-int verbs_qp_connect(struct verbs_lane *l, struct verbs_qp *q, const struct verbs_port *h,
-		     const struct verbs_qp_say *own, const struct verbs_qp_say *say, bool prove);
+/** verbs_qp_connect() - The peer's end is @say of @h: begin to connect, on a thread of the device. READY,
+ * and with @prove the core makes it UP; else that thread. */
+void verbs_qp_connect(struct verbs_lane *l, struct verbs_qp *q, const struct verbs_port *h,
+		      const struct verbs_qp_say *own, const struct verbs_qp_say *say, bool prove);
+/** verbs_qp_connects() - Is that under way? */
+static inline bool verbs_qp_connects(const struct verbs_qp *q)
+{
+	return verbs_dial_is_out(&q->dial);
+}
+/** verbs_lane_connects() - Is that under way of any? */
+bool verbs_lane_connects(const struct verbs_lane *l);
 /** verbs_qp_error() - Have the device flush it. Return: 0; -errno: it was refused, and the queue pair
  * may go on. */
 int verbs_qp_error(struct verbs_lane *l, struct verbs_qp *q);
+bool verbs_qp_is_in_error(const struct verbs_lane *l, struct verbs_qp *q); /* asks the device */
 int verbs_qp_end(struct verbs_lane *l, struct verbs_qp *q); /* 0, errno as of the device */
 /** verbs_lane_event() - The device reports that @qp, or with NULL @cq, has failed. @fatal: and perhaps
  * does not flush it. */

@@ -6,8 +6,9 @@
  *   - Its core has let go of it (DRAINED): reset it, and tell the peer its new life.
  *   - The peer tells of a new life: have the device flush our end, unless that is under way. A
  *     device that refuses is asked again at each tick.
- *   - Both are reset: connect them. When the peer's device has answered, it is UP, and the core
- *     sends again what was not acknowledged. An address that is not found fails this life too.
+ *   - Both are reset: have them connected (verbs_dial.c), and do nothing with them meanwhile. When
+ *     the peer's device has answered, it is UP, and the core sends again what was not acknowledged.
+ *     An address that is not found fails this life too.
  *
  * Where other ways work meanwhile, a queue pair whose way does not is tried in the background for as
  * long as the connection lasts (side_holds()).
@@ -51,32 +52,42 @@ void verbs_redo_judge(struct verbs_qp *q, uint32_t taken)
 	}
 }
 
-/* The kernel asks for the address of the peer's GID, and an answer may come another time. */
-static bool is_of_the_way(int err)
+/* The core sees this life flushed. */
+static int life_end(struct verbs_lane *l, struct verbs_qp *q)
 {
-	return err == -ETIMEDOUT || err == -EHOSTUNREACH || err == -ENETUNREACH || err == -ENODATA;
-}
+	int err = verbs_qp_error(l, q);
 
-/* The core sees this life flushed, and then both ends begin the next one, within the budget and the
- * patience. */
-int verbs_mend_later(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side *s, int err)
-{
-	if (!is_of_the_way(err))
-		return err;
-	if (!s->vain++ || l->nr_ways == 1)
-		gx_info("%s does not find the address of the peer's device: %s: queue pair tries "
-			"again",
-			qp_dev(l, q)->name, strerror(-err));
-	err = verbs_qp_error(l, q);
 	if (err)
 		return err;
 	return q->proving ? verbs_qp_probe(l, q) : verbs_qp_mark(q); /* proving waits for them */
 }
 
+/* Both ends begin the next life, within the budget and the patience. The kernel asks for the address of
+ * the peer's GID, and an answer may come another time; so may our own address come back. What the peer
+ * sends may end a life that has just begun to receive. */
+int verbs_mend_later(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side *s, int err)
+{
+	bool no_answer = verbs_dial_no_answer(err);
+
+	if (!no_answer && !l->way[q->way].astray && !verbs_qp_is_in_error(l, q))
+		return err;
+	if (no_answer && (!s->vain++ || l->nr_ways == 1))
+		gx_info("%s does not find the address of the peer's device: %s: queue pair tries "
+			"again",
+			qp_dev(l, q)->name, strerror(-err));
+	return life_end(l, q);
+}
+
 static void side_connect_now(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side *s,
 			     const struct verbs_port *peer)
 {
-	int ret = verbs_qp_connect(l, q, peer, &s->own, &s->peer, true);
+	verbs_qp_connect(l, q, peer, &s->own, &s->peer, true);
+}
+
+/* Connecting has ended, maybe. */
+static void side_connected(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side *s)
+{
+	int ret = verbs_dial_take(&q->dial);
 
 	if (ret)
 		ret = verbs_mend_later(l, q, s, ret);
@@ -142,28 +153,16 @@ static void side_release(struct verbs_lane *l, struct verbs_qp *q, struct verbs_
 		side_connect_now(l, q, s, peer);
 }
 
-/* A reset that the peer has asked for connects at once. The others connect when the peer's message
- * comes, whatever was spent meanwhile: so these are few. */
-bool verbs_mend_may(const struct verbs_budget *b, const struct verbs_side side[], unsigned n,
-		    const struct verbs_side *s, uint64_t now_ns)
-{
-	unsigned asked = 0;
-
-	if (!verbs_budget_has(b, now_ns))
-		return false;
-	for (unsigned i = 0; i < n && !s->peer_reset; i++)
-		asked += side[i].own_reset && side[i].way == s->way;
-	return asked < VERBS_ASKED_MAX;
-}
-
 bool verbs_mend_step(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side *s,
 		     const struct verbs_port *peer, bool may, struct verbs_mend *m)
 {
 	uint32_t taken;
 
+	if (verbs_qp_connects(q))
+		return false;
+	side_connected(l, q, s);
 	if (may)
 		side_release(l, q, s, peer);
-
 	if (atomic_exchange_explicit(&q->want_err, false, memory_order_acq_rel) &&
 	    qp_state(q) == VERBS_QP_FAILED && (verbs_qp_error(l, q) || verbs_qp_mark(q)))
 		/* Try again in the next tick. */
@@ -206,7 +205,7 @@ int verbs_mend_take(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side 
 	s->peer_taken = m->taken;
 	s->peer_reset = true;
 	s->held = false;
-	if (qp_lives(qp_state(q)))
+	if (qp_lives(qp_state(q)) && !verbs_qp_connects(q)) /* else at the tick after that */
 		verbs_qp_error(l, q);
 	side_connect(l, q, s, peer);
 	return 0;
@@ -218,13 +217,27 @@ int verbs_mend_stop(struct verbs_lane *l)
 
 	atomic_store_explicit(&l->ending, true, memory_order_relaxed); /* for a counter */
 	for (unsigned i = 0; i < l->nr_qps; i++) {
-		int state = qp_state(&l->qp[i]), err = verbs_qp_error(l, &l->qp[i]);
+		struct verbs_qp *q = &l->qp[i];
+		int state = qp_state(q), err;
 
+		verbs_dial_cancel(&qp_dev(l, q)->dials, &q->dial);
+		err = verbs_qp_error(l, q); /* also while it connects: then that fails */
 		/* The others take nothing in; one that was just reset cannot go into error. */
 		if (err && (qp_lives(state) || state == VERBS_QP_FAILED))
 			ret = err;
 	}
 	return ret;
+}
+
+void verbs_mend_stopped(struct verbs_lane *l)
+{
+	for (unsigned i = 0; i < l->nr_qps; i++) {
+		struct verbs_qp *q = &l->qp[i];
+
+		if (atomic_load_explicit(&q->dial.state, memory_order_relaxed) == VERBS_DIAL_DONE &&
+		    verbs_dial_take(&q->dial))
+			life_end(l, q);
+	}
 }
 
 /* False: the device refuses, and the next tick tries again. In the end the operations end all the
@@ -254,7 +267,8 @@ void verbs_mend_give_up(struct verbs_lane *l)
 		struct verbs_qp *q = &l->qp[i];
 		int state = qp_state(q);
 
-		if ((!qp_lives(state) && state != VERBS_QP_FAILED) || !q->qp)
+		if ((!qp_lives(state) && state != VERBS_QP_FAILED) || !q->qp ||
+		    verbs_qp_connects(q))
 			continue;
 		/* Once it is destroyed, the device touches no memory for it. */
 		if (!verbs_mend_end(l, q))

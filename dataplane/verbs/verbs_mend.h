@@ -29,15 +29,13 @@ struct verbs_side {
 	bool proven; /* client: its first life was answered */
 };
 
-/* What mending a connection may cost. Each reset of our end allows one connect, which may wait a
- * second for an address, and a peer may ask for one reset of each queue pair after the other. So
- * they take a fifth of the control thread's time at most, after a burst. owner: ctl */
+/* What mending a connection may cost: a peer may ask for one reset of each queue pair after the other.
+ * These take a fifth of the control thread's time at most, after a burst. owner: ctl */
 struct verbs_budget {
 	uint64_t due_ns; /* when all that was spent is paid for */
 };
 #define VERBS_BUDGET_OF	      5		    /* of that many parts of the time: one */
 #define VERBS_BUDGET_BURST_NS 1000000000ull /* ahead of its time: 200 ms of work */
-#define VERBS_ASKED_MAX	      4 /* queue pairs that we have reset and the peer not yet */
 static inline bool verbs_budget_has(const struct verbs_budget *b, uint64_t now_ns)
 {
 	return b->due_ns <= now_ns + VERBS_BUDGET_BURST_NS;
@@ -47,9 +45,6 @@ static inline void verbs_budget_spend(struct verbs_budget *b, uint64_t start_ns,
 	b->due_ns = GX_MAX(b->due_ns, start_ns) + VERBS_BUDGET_OF * (end_ns - start_ns);
 }
 
-/** verbs_mend_may() - May our end of side @s be reset? @side: all @n of the connection. */
-bool verbs_mend_may(const struct verbs_budget *b, const struct verbs_side side[], unsigned n,
-		    const struct verbs_side *s, uint64_t now_ns);
 /** verbs_mend_step() - Do what can be done for @q now, but no reset unless @may. True: send @m (its
  * qp is the number in the lane) to the peer. */
 bool verbs_mend_step(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side *s,
@@ -57,8 +52,8 @@ bool verbs_mend_step(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side
 /** verbs_mend_take() - The peer has sent @m for @q. Return: 0, -EPROTO. */
 int verbs_mend_take(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side *s,
 		    const struct verbs_port *peer, const struct verbs_mend *m);
-/** verbs_mend_later() - The address of the peer was not found, with @err: this life ends, and another
- * begins. Return: 0; -errno: @err was another error, or the device refuses. */
+/** verbs_mend_later() - Connecting failed with @err, for a reason that may pass: this life ends, and
+ * another begins. Return: 0; -errno: @err was another error, or the device refuses. */
 int verbs_mend_later(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side *s, int err);
 /** verbs_mend_end() - Destroy the queue pair. False: the device refuses; try again. */
 bool verbs_mend_end(struct verbs_lane *l, struct verbs_qp *q);
@@ -66,6 +61,8 @@ bool verbs_mend_end(struct verbs_lane *l, struct verbs_qp *q);
 /** verbs_mend_stop() - The connection ends: have the device flush all queue pairs. Return: 0; -errno:
  * some may go on: try again. */
 int verbs_mend_stop(struct verbs_lane *l);
+/** verbs_mend_stopped() - After that, at each tick: flush those that were being connected. */
+void verbs_mend_stopped(struct verbs_lane *l);
 /** verbs_mend_give_up() - The device did not flush them in time, or is gone: destroy them. Nothing
  * happens before the core has run verbs_lane_fail(). */
 void verbs_mend_give_up(struct verbs_lane *l);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Queue pairs: made, connected, reset, ended. Every call here may enter the kernel. Control thread.
+ * Queue pairs: made, connected, reset, ended. Every call here may enter the kernel. Control thread;
+ * connecting goes on on threads of the device (verbs_dial.c).
  */
 #include "verbs/verbs_lane.h"
 
@@ -182,6 +183,7 @@ static void way_close(struct verbs_lane *l, struct verbs_way *w)
 
 void verbs_lane_close(struct verbs_lane *l)
 {
+	assert(!verbs_lane_connects(l));
 	for (unsigned i = 0; i < l->nr_qps; i++)
 		if (l->qp[i].qp)
 			end_say(l, qp_dev(l, &l->qp[i]), "queue pair", verbs_qp_end(l, &l->qp[i]));
@@ -256,8 +258,7 @@ int verbs_qp_error(struct verbs_lane *l, struct verbs_qp *q)
 			      qp_dev(l, q)->api->modify_qp(q->qp, &attr, IBV_QP_STATE));
 }
 
-/* The event may be of an earlier life: it counts if the queue pair is in error now. */
-static bool qp_is_in_error(const struct verbs_lane *l, struct verbs_qp *q)
+bool verbs_qp_is_in_error(const struct verbs_lane *l, struct verbs_qp *q)
 {
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr = {0};
@@ -284,12 +285,14 @@ void verbs_lane_event(struct verbs_lane *l, const struct ibv_cq *cq, const struc
 	for (unsigned i = 0; i < l->nr_qps; i++) {
 		struct verbs_qp *q = &l->qp[i];
 
-		if (q->qp != qp || !qp_lives(qp_state(q)))
+		/* Connecting it, the device says so itself. */
+		if (q->qp != qp || !qp_lives(qp_state(q)) || verbs_qp_connects(q))
 			continue;
 		if (fatal && verbs_qp_error(l, q))
 			q->sick =
 				true; /* it neither works nor ends: verbs_conn.c gives it a time */
-		q->sick |= qp_is_in_error(l, q);
+		/* The event may be of an earlier life. */
+		q->sick |= verbs_qp_is_in_error(l, q);
 	}
 }
 
@@ -385,30 +388,43 @@ static struct ibv_ah_attr qp_way(const struct verbs_way *w, const struct verbs_p
 	return ah;
 }
 
-int verbs_qp_connect(struct verbs_lane *l, struct verbs_qp *q, const struct verbs_port *h,
-		     const struct verbs_qp_say *own, const struct verbs_qp_say *say, bool prove)
+/* On a thread of the device: the first call may look for the peer's address. */
+static int qp_connect_run(struct verbs_dial *d)
 {
-	const struct verbs_dev *dev = qp_dev(l, q);
-	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR,
-				   .path_mtu = (enum ibv_mtu)verbs_path_mtu(dev, h),
-				   .dest_qp_num = say->qpn,
-				   .rq_psn = say->psn,
-				   .max_dest_rd_atomic = reads_max(dev->attr.max_qp_rd_atom),
-				   .min_rnr_timer = QP_RNR_TIMER,
-				   .ah_attr = qp_way(&l->way[q->way], h)};
-	int ret;
+	struct verbs_qp *q = GX_CONTAINER_OF(d, struct verbs_qp, dial);
+	const struct verbs_api *api = qp_dev(q->lane, q)->api;
+	int ret = api->modify_qp(q->qp, &q->rtr,
+				 IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+					 IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+					 IBV_QP_MIN_RNR_TIMER);
 
-	/* From here on a note may come, before the next call returns. */
-	q->proving = prove ? verbs_probes(l, q) : 0;
-	if (qp_state(q) != VERBS_QP_READY) /* else it was held (verbs_mend.c) */
-		qp_goto(q, qp_state(q), VERBS_QP_READY);
-	ret = dev->api->modify_qp(q->qp, &attr,
-				  IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-					  IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-					  IBV_QP_MIN_RNR_TIMER);
+	if (!ret)
+		ret = api->modify_qp(q->qp, &q->rts,
+				     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+					     IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+					     IBV_QP_MAX_QP_RD_ATOMIC);
 	if (ret)
 		return -ret;
-	attr = (struct ibv_qp_attr){
+	if (q->dial_proves)
+		return verbs_qp_probe(q->lane, q);
+	atomic_store_explicit(&q->proven, true, memory_order_relaxed);
+	qp_goto(q, VERBS_QP_READY, VERBS_QP_UP); /* unless it has failed already */
+	return 0;
+}
+
+static void qp_attrs(struct verbs_lane *l, struct verbs_qp *q, const struct verbs_port *h,
+		     const struct verbs_qp_say *own, const struct verbs_qp_say *say)
+{
+	const struct verbs_dev *dev = qp_dev(l, q);
+
+	q->rtr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
+				      .path_mtu = (enum ibv_mtu)verbs_path_mtu(dev, h),
+				      .dest_qp_num = say->qpn,
+				      .rq_psn = say->psn,
+				      .max_dest_rd_atomic = reads_max(dev->attr.max_qp_rd_atom),
+				      .min_rnr_timer = QP_RNR_TIMER,
+				      .ah_attr = qp_way(&l->way[q->way], h)};
+	q->rts = (struct ibv_qp_attr){
 		.qp_state = IBV_QPS_RTS,
 		.timeout = QP_TIMEOUT,
 		.retry_cnt = QP_RETRIES,
@@ -416,15 +432,30 @@ int verbs_qp_connect(struct verbs_lane *l, struct verbs_qp *q, const struct verb
 		.sq_psn = own->psn,
 		.max_rd_atomic =
 			GX_MIN(reads_max(dev->attr.max_qp_init_rd_atom), GX_MAX(h->reads, 1))};
-	ret = dev->api->modify_qp(q->qp, &attr,
-				  IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-					  IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-					  IBV_QP_MAX_QP_RD_ATOMIC);
-	if (ret)
-		return -ret;
-	if (prove)
-		return verbs_qp_probe(l, q);
-	atomic_store_explicit(&q->proven, true, memory_order_relaxed);
-	qp_goto(q, VERBS_QP_READY, VERBS_QP_UP); /* unless it has failed already */
-	return 0;
+}
+
+void verbs_qp_connect(struct verbs_lane *l, struct verbs_qp *q, const struct verbs_port *h,
+		      const struct verbs_qp_say *own, const struct verbs_qp_say *say, bool prove)
+{
+	_Static_assert(sizeof(h->gid) + sizeof(h->lid) <= VERBS_DIAL_B, "an address");
+
+	qp_attrs(l, q, h, own, say);
+	memcpy(q->dial.to, h->gid, sizeof(h->gid));
+	memcpy(q->dial.to + sizeof(h->gid), &h->lid, sizeof(h->lid));
+	q->dial.run = qp_connect_run;
+	q->dial_proves = prove;
+	q->lane = l;
+	/* Soon a note may come. */
+	q->proving = prove ? verbs_probes(l, q) : 0;
+	if (qp_state(q) != VERBS_QP_READY) /* else it was held (verbs_mend.c) */
+		qp_goto(q, qp_state(q), VERBS_QP_READY);
+	verbs_dial(&qp_dev(l, q)->dials, &q->dial);
+}
+
+bool verbs_lane_connects(const struct verbs_lane *l)
+{
+	for (unsigned i = 0; i < l->nr_qps; i++)
+		if (verbs_qp_connects(&l->qp[i]))
+			return true;
+	return false;
 }

@@ -473,21 +473,191 @@ static void device__says_it_by_an_event(void **state)
 	rig_free(r);
 }
 
-/* The control threads find the peer's address slowly, and all queue pairs fail: a second later, no
- * more were connected than the budget allows; then all come back. */
+/* ---- Addresses that do not answer ---- */
+
+#define LOOK_MS	  600
+#define QUICK_NS  400000000 /* a call that waits for no look */
+#define NONE_LEFT (atomic_load(&r->client.nr_down) + atomic_load(&r->server.nr_down))
+
+/* The longest call of the program at @e that its control thread carries out. */
+static uint64_t call_ns(struct end *e)
+{
+	uint64_t start_ns = gx_now();
+	struct gx_mem *mem;
+
+	assert_int_equal(gx_mem_alloc(e->gx, GX_MEM_HOST, 0, 4096, &mem), 0);
+	gx_mem_free(mem);
+	return gx_now() - start_ns;
+}
+
+/* Turn, and call, for @ms or until @looks more were in vain. */
+static void calls_are_quick(struct rig *r, unsigned ms, unsigned looks)
+{
+	uint64_t until_ns = gx_now() + ms * 1000000ull;
+	unsigned before = script.nr_looks;
+
+	while (gx_now() < until_ns && script.nr_looks - before < looks) {
+		rig_turn(r);
+		assert_true(call_ns(&r->server) < QUICK_NS && call_ns(&r->client) < QUICK_NS);
+	}
+}
+
+static void unanswered(unsigned devices)
+{
+	script.unanswered = devices;
+	script.look_ms = LOOK_MS;
+}
+
+/* The server finds none of the client: one look for all queue pairs of a way, all ways at a time, and
+ * the client hears why. */
+static void look__in_vain_at_set_up(void **state)
+{
+	static const char *const of[][2] = {{"script0", "script2"},
+					    {"script0+script1", "script2+script3"}};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(of); i++) {
+		struct gx_connect_opts o = GX_INIT(o);
+		struct gx_conn_info info = GX_INIT(info);
+		struct rig *r;
+
+		script.more = 2;
+		r = rig_new(of[i][0], of[i][1]);
+		unanswered(1 << 2 | 1 << 3);
+		o.link = "verbs";
+		o.queue_pairs = 16;
+		assert_int_equal(gx_connect(r->client.gx, r->addr, &o, &r->client.conn), 0);
+		calls_are_quick(r, 5 * LOOK_MS, 1);
+		calls_are_quick(r, LOOK_MS / 2, UINT32_MAX);
+		UNTIL(r, atomic_load(&r->client.nr_down) == 1);
+		assert_int_equal(script.nr_looks, i + 1);
+		assert_int_equal(script.looks_most, i + 1);
+		assert_int_equal(gx_conn_info(r->client.conn, &info), 0);
+		assert_non_null(strstr(info.text, "does not reach the peer's"));
+		rig_free(r);
+	}
+}
+
+/* One that connects again and again takes nobody's time. */
+static void look__in_vain_again_and_again(void **state)
+{
+	struct rig *r = rig_new("script0", "script1");
+
+	unanswered(1 << 1);
+	for (unsigned i = 0; i < 3; i++) {
+		struct gx_connect_opts o = GX_INIT(o);
+
+		o.link = "verbs";
+		assert_int_equal(gx_connect(r->client.gx, r->addr, &o, &r->client.conn), 0);
+		calls_are_quick(r, 5 * LOOK_MS, 1);
+		UNTIL(r, atomic_load(&r->client.nr_down) == i + 1);
+		gx_conn_close(r->client.conn);
+	}
+	script.unanswered = 0;
+	assert_int_equal(rig_connect(r, 4), 0);
+	rig_free(r);
+}
+
+/* A way is cut, whose queue pairs are tried again and again: those of the other are mended meanwhile. */
+static void look__in_vain_of_one_way(void **state)
+{
+	struct gx_op op;
+	struct rig *r;
+
+	script.more = 2;
+	r = rig_new("script0+script1", "script2+script3");
+	assert_int_equal(rig_connect(r, 8), 0);
+	unanswered(1 << 2);
+	script_break(2);
+	calls_are_quick(r, 10 * LOOK_MS, 1);
+	script_break(3);
+	assert_int_equal(script_live(3), 0);
+	for (unsigned i = 0; i < 10 && script_live(3) < 4; i++)
+		calls_are_quick(r, LOOK_MS / 2, UINT32_MAX);
+	assert_int_equal(script_live(3), 4);
+	assert_int_equal(script_live(2), 0);
+	op = op_to(&r->client, GX_OP_PUT, KV_B);
+	fill(r->client.base, KV_B, 5);
+	post(&r->client, &op);
+	UNTIL(r, r->client.nr_done == 1);
+	assert_memory_equal(r->client.base, r->server.base, KV_B);
+	script.unanswered = 0;
+	UNTIL(r, script_live(2) == 4);
+	assert_int_equal(NONE_LEFT, 0);
+	rig_free(r);
+}
+
+/* The only way: the connection ends with the patience, and calls stay quick. */
+static void look__in_vain_of_the_only_way(void **state)
+{
+	struct rig *r = rig_up_within(8, CUT_NS);
+	struct gx_conn_info info = GX_INIT(info);
+
+	unanswered(1 << 0 | 1 << 1);
+	script_break(1);
+	calls_are_quick(r, 2 * LOOK_MS, UINT32_MAX);
+	assert_true(script.nr_looks <= 2 * 3); /* not one for each queue pair */
+	UNTIL(r, atomic_load(&r->client.nr_down) == 1);
+	assert_int_equal(gx_conn_info(r->client.conn, &info), 0);
+	assert_int_equal(info.err, -ENETUNREACH);
+	rig_free(r);
+}
+
+/* A context is closed while its device looks for an address, of a connection that is set up and of one
+ * that is up; the device is removed meanwhile. */
+static void look__and_the_end(void **state)
+{
+	for (unsigned i = 0; i < 4; i++) {
+		struct rig *r = i & 1 ? rig_up(8) : rig_new("script0", "script1");
+		struct gx_connect_opts o = GX_INIT(o);
+		unsigned before = script.nr_looks;
+		uint64_t start_ns;
+
+		unanswered(1 << 1);
+		o.link = "verbs";
+		if (i & 1)
+			script_break(1);
+		else
+			assert_int_equal(gx_connect(r->client.gx, r->addr, &o, &r->client.conn), 0);
+		UNTIL(r, script.nr_looks > before);
+		if (i & 2)
+			script_remove(1);
+		start_ns = gx_now();
+		rig_free(r);
+		assert_true(gx_now() - start_ns < 2000000000);
+	}
+}
+
+/* The peer begins a life more while our end is being connected. */
+static void look__and_the_peer_begins_anew(void **state)
+{
+	struct rig *r = rig_up(4);
+	struct gx_op op = op_to(&r->client, GX_OP_PUT, KV_B);
+
+	script.slow_rtr_ms = LOOK_MS;
+	script_break(0);
+	calls_are_quick(r, LOOK_MS / 2, UINT32_MAX);
+	script_break(0);
+	script_break(1);
+	calls_are_quick(r, LOOK_MS, UINT32_MAX);
+	script.slow_rtr_ms = 0;
+	fill(r->client.base, KV_B, 5);
+	post(&r->client, &op);
+	UNTIL(r, r->client.nr_done == 1 && script_live(0) == 4 && script_live(1) == 4);
+	assert_int_equal(r->client.nr_failed, 0);
+	assert_memory_equal(r->client.base, r->server.base, KV_B);
+	assert_int_equal(NONE_LEFT, 0);
+	rig_free(r);
+}
+
+/* Addresses are found slowly, and all queue pairs fail: all come back. */
 static void device__is_slow(void **state)
 {
 	struct rig *r = rig_up(16);
 	struct gx_op op = op_to(&r->client, GX_OP_PUT, KV_B);
-	uint64_t until_ns = gx_now() + 1500000000;
 	unsigned before = script.nr_rtr;
 
 	script.slow_rtr_ms = 40;
 	script_break(0);
-	while (gx_now() < until_ns)
-		rig_turn(r);
-	assert_in_range(script.nr_rtr - before, 2, 2 * 14);
-	script.slow_rtr_ms = 0;
 	UNTIL(r, script.nr_rtr - before >= 32);
 	fill(r->client.base, KV_B, 5);
 	post(&r->client, &op);
@@ -622,6 +792,12 @@ int main(void)
 		cmocka_unit_test(device__gone),
 		cmocka_unit_test(device__does_not_flush),
 		cmocka_unit_test(device__says_it_by_an_event),
+		cmocka_unit_test(look__in_vain_at_set_up),
+		cmocka_unit_test(look__in_vain_again_and_again),
+		cmocka_unit_test(look__in_vain_of_one_way),
+		cmocka_unit_test(look__in_vain_of_the_only_way),
+		cmocka_unit_test(look__and_the_end),
+		cmocka_unit_test(look__and_the_peer_begins_anew),
 		cmocka_unit_test(device__is_slow),
 		cmocka_unit_test(rails__connect),
 		cmocka_unit_test(rails__all),

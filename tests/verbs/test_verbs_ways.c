@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -129,6 +130,13 @@ static void lane_open(struct end *e)
 		assert_int_equal(verbs_qp_reset(l, &l->qp[i], &v->side[i].own), 0);
 }
 
+/* Until the threads of the devices have done what they were asked for. */
+static void dials_wait(const struct end *e)
+{
+	while (verbs_lane_connects(e->lane))
+		sched_yield();
+}
+
 static void lane_connect(struct end *e)
 {
 	struct verbs_conn *v = e->conn->verbs;
@@ -139,10 +147,11 @@ static void lane_connect(struct end *e)
 		l->way[w].window_b =
 			(uint64_t)WINDOW * CHUNK_B * v->plan.way[w].mbps / v->plan.way[0].mbps;
 	for (unsigned i = 0; i < l->nr_qps; i++)
-		assert_int_equal(verbs_qp_connect(l, &l->qp[i],
-						  &v->peer.port[l->way[l->qp[i].way].peer],
-						  &v->side[i].own, &v->peer.qp[i], false),
-				 0);
+		verbs_qp_connect(l, &l->qp[i], &v->peer.port[l->way[l->qp[i].way].peer],
+				 &v->side[i].own, &v->peer.qp[i], false);
+	dials_wait(e);
+	for (unsigned i = 0; i < l->nr_qps; i++)
+		assert_int_equal(verbs_dial_take(&l->qp[i].dial), 0);
 }
 
 static void say(struct gx_conn *c, const uint8_t *b, uint32_t len)
@@ -183,6 +192,8 @@ static void end_turn(struct end *e)
 	take(e);
 	verbs_rails_events(e->gx->verbs);
 	verbs_conn_tick(e->conn, now_ns, say);
+	dials_wait(e);
+	dials_wait(e->other);
 }
 
 static void turn(struct rig *r)
@@ -879,6 +890,21 @@ static void device__removed_while_its_port_was_down(void **state)
 	rig_free(r);
 }
 
+/* A peer that asks for more than its share of the control thread's time waits. */
+static void mend__waits_for_the_budget(void **state)
+{
+	struct rig *r = rig_two(4);
+
+	r->client.conn->verbs->budget.due_ns = UINT64_MAX / 2;
+	script_break(0);
+	turn_for(r, 100000000);
+	assert_int_equal(qps_in(&r->client, 0, VERBS_QP_DRAINED), 2);
+	r->client.conn->verbs->budget.due_ns = 0;
+	UNTIL(r, qps_in(&r->client, 0, VERBS_QP_UP) == 2);
+	put_all(r, 1);
+	rig_free(r);
+}
+
 /* After the patience with a way that was cut has ended, too, the peer gets time to answer. */
 static void device__removed_long_after_a_cut(void **state)
 {
@@ -1245,6 +1271,7 @@ int main(void)
 		cmocka_unit_test(device__removed),
 		cmocka_unit_test(device__removed_and_the_peer_is_slow),
 		cmocka_unit_test(device__removed_while_its_port_was_down),
+		cmocka_unit_test(mend__waits_for_the_budget),
 		cmocka_unit_test(device__removed_long_after_a_cut),
 		cmocka_unit_test(device__does_not_flush),
 		cmocka_unit_test(device__removed_among_notes),

@@ -620,13 +620,52 @@ static int qp_to(struct ibv_qp *qp, const struct ibv_qp_attr *attr, int mask)
 	return 0;
 }
 
+static void sleep_ms(uint32_t ms)
+{
+	struct timespec t = {ms / 1000, (long)(ms % 1000) * 1000000};
+
+	nanosleep(&t, NULL);
+}
+
+static bool look_begin(struct ibv_qp *qp)
+{
+	LOCKED();
+
+	if (!(script.unanswered >> device_of(qp->context) & 1))
+		return false;
+	script.nr_looks++;
+	script.looks_now++;
+	script.looks_most =
+		script.looks_now > script.looks_most ? script.looks_now : script.looks_most;
+	return true;
+}
+
+static void look_end(void)
+{
+	LOCKED();
+
+	script.looks_now--;
+}
+
+/* As a kernel that looks for the peer's address. */
+static bool look_is_vain(struct ibv_qp *qp)
+{
+	if (!look_begin(qp))
+		return false;
+	sleep_ms(script.look_ms);
+	look_end();
+	return true;
+}
+
 static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
-	struct timespec slow = {.tv_nsec = (long)script.slow_rtr_ms * 1000000};
-	int ret = qp_to(qp, attr, mask);
+	int ret;
 
+	if (attr->qp_state == IBV_QPS_RTR && look_is_vain(qp))
+		return ETIMEDOUT;
+	ret = qp_to(qp, attr, mask);
 	if (attr->qp_state == IBV_QPS_RTR && !ret)
-		nanosleep(&slow, NULL);
+		sleep_ms(script.slow_rtr_ms);
 	if (!ret && attr->qp_state == IBV_QPS_RTR && script.after_rtr)
 		script.after_rtr(script.arg);
 	return ret;

@@ -46,6 +46,8 @@ struct script {
 	bool no_dmabuf;	      /* the device takes none */
 	uint32_t slow_reg_ms; /* a registration takes so long */
 	uint32_t slow_rtr_ms; /* as does the address of a peer */
+	unsigned unanswered;  /* bit i: device i finds no address, */
+	uint32_t look_ms;     /* after that time */
 	unsigned refuse_rtr;  /* so many times it is not found */
 	int rtr_err;	      /* and the errno is this one */
 	unsigned refuse_port; /* so many times its port cannot be asked for its address */
@@ -71,7 +73,8 @@ struct script {
 	unsigned nr_qps, nr_mrs, nr_cqs, nr_pds, nr_open; /* made and not yet ended */
 	unsigned nr_dmabufs;				  /* registered */
 	unsigned nr_rtr;
-	struct ibv_ah_attr way; /* of the last of these */
+	unsigned nr_looks, looks_now, looks_most; /* in vain, by unanswered; at a time */
+	struct ibv_ah_attr way;			  /* of the last of these */
 
 	unsigned nr_rnr; /* sends that found no receive */
 	unsigned nr_writes, nr_reads, nr_sends, nr_lists, nr_signalled;
