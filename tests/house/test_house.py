@@ -393,6 +393,23 @@ def rule_doc_links(house):
                     house.fail(path, number, f"{target}: {name} has no such heading")
 
 
+OPTION = re.compile(r"(?<![\w-])--([a-z][\w-]*)")
+# Options of other programs that pages show: valgrind, compute-sanitizer, torchrun, mpirun, git.
+FOREIGN = {"fair-sched", "toggle-collect", "tool", "kernel-name", "kernel-name-exclude", "num-cuda-barriers", "no-python", "nproc-per-node"}
+
+
+def rule_doc_options(house):
+    """An option that a page names is one of gx's tools or scripts."""
+    known = set(FOREIGN)
+    for path, text in house.files.items():
+        if path == "run" or path.startswith("tools/") or (path.startswith("tests/") and path.endswith(".py") and not path.endswith("test_house.py")):
+            known.update(OPTION.findall(text), re.findall(r'\{"([a-z][\w-]*)",', text))
+    for path, text in house.sources(".md"):
+        for number, line in enumerate(text.splitlines(), 1):
+            for name in sorted(set(OPTION.findall(LINK.sub("]", line))) - known):
+                house.fail(path, number, f"--{name}: nothing of gx has this option")
+
+
 def rule_doc_files(house):
     """docs/ has pages, a program, and pictures that a page shows; raw results go elsewhere (docs/measured/README.md)."""
     shown = {posixpath.normpath(posixpath.join(posixpath.dirname(path), target)) for path, text in house.sources(".md")
@@ -530,7 +547,7 @@ def rule_function_length(house):
 
 
 RULES = (rule_spdx, rule_no_parent_path, rule_no_typedef_struct, rule_folders, rule_rooms, rule_tool_rooms, rule_bindings, rule_tests, rule_public_header,
-         rule_cuda_sources, rule_leaves, rule_pure, rule_third_party, rule_where, rule_doc_columns, rule_doc_length, rule_doc_links, rule_doc_files,
+         rule_cuda_sources, rule_leaves, rule_pure, rule_third_party, rule_where, rule_doc_columns, rule_doc_length, rule_doc_links, rule_doc_options, rule_doc_files,
          rule_calls, rule_circles, rule_drawing, rule_file_length, rule_texts, rule_mutants, rule_states, rule_function_length)
 
 
@@ -595,6 +612,8 @@ SAMPLES = (
     (rule_doc_length, {"docs/a.md": "x\n" * 300}, 0),
     (rule_doc_links, {"README.md": "[a](docs/a.md#no-such) [b](docs/b.md)\n[c](docs) `[d](e)`\n", "docs/a.md": "# A\n[a](#b)\n"}, 4),
     (rule_doc_links, {"docs/a.md": "# The `x`: a, b\n[a](#the-x-a-b) [b](../poll/a.c) [c](https://example.org/x) [d](..)\n", "poll/a.c": ""}, 0),
+    (rule_doc_options, {"docs/a.md": "`--port` and --gone, --y\n[a](b.md#c--d)\n", "tools/a.c": '{"port", 1},', "run": "--x"}, 2),
+    (rule_doc_options, {"docs/a.md": "a--b --x\n| --- |\n", "run": "--x"}, 0),
     (rule_doc_files, {"docs/a/b.md": "![a](x.svg) [b](y.json)\n", "docs/a/x.svg": "", "docs/a/y.json": "", "docs/a/z.svg": ""}, 2),
     (rule_doc_files, {"docs/a.md": "![a](a/x.svg)\n", "docs/a/x.svg": "", "docs/b.c": ""}, 0),
     (rule_calls, {"dataplane/core/a.c": "void f(void)\n{\n\tg();\n}\n", "dataplane/packet/b.c": "void g(void)\n{\n}\n"}, 1),
