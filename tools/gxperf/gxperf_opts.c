@@ -298,8 +298,8 @@ static const struct argp_option place_options[] = {
 	 "over the links local and verbs",
 	 3},
 	{"offset", KEY_OFFSET, "SIZE", 0,
-	 "First byte of the region to use; default 0, and for put, get, send and lat where other "
-	 "clients use that the first place that is free",
+	 "First byte of the region to use; default 0, or the first place that is free of other "
+	 "clients (with --file: 0)",
 	 3},
 	{"local-mem", KEY_LOCAL_MEM, "PLACE", 0, "Where payload lies here: host or cuda:N",
 	 OPT_GX_GROUP},
