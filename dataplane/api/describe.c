@@ -110,9 +110,6 @@ static void say_tcp(struct gx *gx, char *buf, size_t room, size_t *at)
 {
 	char text[256];
 
-	if (gx->opts.tcp_rx == GX_TCP_RX_URING)
-		say(buf, room, at, "tcp rx   io_uring, into %u MiB of buffers a core\n",
-		    TCP_POOL_B >> 20);
 	if (gx->opts.tcp_tx)
 		say(buf, room, at, "tcp tx   without a copy%s\n",
 		    gx->opts.tcp_tx == GX_TCP_TX_ZEROCOPY

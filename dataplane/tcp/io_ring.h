@@ -19,16 +19,6 @@
 
 #define IO_RING_WHY_B 256
 
-/* struct io_uring_buf_reg: headers before 6.4 have no name for the flags */
-struct io_ring_buf_reg {
-	uint64_t ring_addr;
-	uint32_t ring_entries;
-	uint16_t bgid, flags;
-	uint64_t resv[3];
-};
-_Static_assert(sizeof(struct io_ring_buf_reg) == sizeof(struct io_uring_buf_reg),
-	       "as the kernel's");
-
 /* System calls. Each returns at once; -errno, never -1. owner: nobody, frozen */
 struct io_ring_sys {
 	int (*setup)(unsigned entries, struct io_uring_params *p); /* a descriptor */

@@ -46,10 +46,6 @@
 #define TCP_STAGE_MIN 3		  /* ... but so many at least, ... */
 #define TCP_STAGE_MAX 16	  /* ... and so many at most */
 #define TCP_FETCH_MAX 4		  /* chunks that are staged before an operation sends them */
-#define TCP_POOL_B    (4u << 20)  /* buffers of a core that io_uring receives into */
-#define TCP_BUF_B     16384	  /* one of them */
-#define TCP_FRAGS     4096	  /* fragments that may wait */
-#define TCP_WHY_B     256	  /* of a text */
 #define TCP_NONE      UINT32_MAX
 #define TCP_SLOT_BIT  (1ull << 63) /* a token with this bit names a slot */
 #define TCP_TICK_NS   1000000
@@ -316,7 +312,7 @@ struct link_tcp {
 	const struct zc_sys *zc_sys;	   /* ctl: of sends without a copy */
 	struct tcp_ep *zc_eps;		   /* list: the kernel has sends of theirs */
 	struct uring_rx *uring;		   /* ctl, before the first socket; NULL: by recv() */
-	void *uring_pool;		   /* ctl: its buffers, of the arena; NULL: a test's */
+	void *uring_pool;		   /* ctl: its area, of the arena; NULL: a test's */
 	uint64_t uring_pool_b;		   /* ctl */
 	struct tcp_feed *kept;		   /* ctl: feeds whose fragments a GPU may still read */
 	unsigned nr_gpus;		   /* ctl */
@@ -539,12 +535,9 @@ void tcp_feeds_end(struct link_tcp *l);
 
 /* -- tcp_uring.c: sockets that io_uring receives from -- */
 
-/** tcp_uring_want() - Control path: a ring for @l, if gx_opts.tcp_rx asks for it, with buffers or
- * with a NIC's queue (tcp_zcrx.h). Return: 0, -errno with gx_error(): the kernel has none for this
- * process. */
+/** tcp_uring_want() - Control path: a ring with a queue of the NIC for @l, if gx_opts.tcp_rx asks for
+ * it. Return: 0, -errno with gx_error(). */
 int tcp_uring_want(struct link_tcp *l);
-/** tcp_uring_open() - A ring with TCP_POOL_B bytes at @pool. Return: 0, -errno with @why. */
-int tcp_uring_open(struct link_tcp *l, void *pool, char why[TCP_WHY_B]);
 /** tcp_uring_close() - Control path: no GPU copies any more. */
 void tcp_uring_close(struct link_tcp *l);
 /** tcp_uring_give() - Control path: the sockets of @e without a feed are the ring's, if there is one

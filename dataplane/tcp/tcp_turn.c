@@ -2,7 +2,7 @@
 /*
  * One turn of the tcp link: read this first. The polling loop calls link_tcp_poll(), which hands on
  * the copies that GPUs have ended since the last turn (tcp_gpu.c), and lets io_uring receive, if the
- * program asked for that (tcp_uring.c). Then it does for each endpoint
+ * program has given it a NIC's queue (tcp_uring.c). Then it does for each endpoint
  * that is not cold (tcp_live.c), in this order:
  *
  *   tcp_rx()          reads sockets: payload into its place, frames to in, match and op (tcp_rx.c)

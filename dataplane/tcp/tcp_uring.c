@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * io_uring (uring_rx.h) as a source for data sockets of the tcp link: a core has one ring, and one
- * pool that its GPUs read: buffers that the kernel copies into, or the area of a NIC's queue
- * (tcp_zcrx.h). A core with silent sockets makes no system call. A program asks for it by
- * gx_opts.tcp_rx. open, give and close are control path; everything else runs on the
- * polling core, from a socket's first turn on.
+ * Zero-copy receive of io_uring (uring_rx.h) as a source for data sockets of the tcp link: a core has
+ * one ring, and one pool that its GPUs read, the area of a NIC's queue (tcp_zcrx.h, tcp_dev.h). A core
+ * with silent sockets makes no system call. want, give and close are control path; everything else
+ * runs on the polling core, from a socket's first turn on.
  */
 #include "tcp/tcp.h"
 #include "tcp/tcp_zcrx.h"
@@ -13,9 +12,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
-
-_Static_assert(TCP_WHY_B == IO_RING_WHY_B, "the ring writes it");
-_Static_assert(TCP_POOL_B % GX_HUGE_PAGE == 0, "whole pages");
 
 struct uring_feed {
 	struct tcp_feed feed;
@@ -231,41 +227,19 @@ int tcp_uring_give(struct tcp_ep *e)
 	return ret;
 }
 
-int tcp_uring_open(struct link_tcp *l, void *pool, char why[IO_RING_WHY_B])
-{
-	struct uring_cfg cfg = {.sys = &io_ring_sys_kernel,
-				.pool = pool,
-				.buf_b = TCP_BUF_B,
-				.nr_bufs = TCP_POOL_B / TCP_BUF_B,
-				.nr_socks = URING_SOCKS,
-				.depth = TCP_FRAGS,
-				.is_packed = true,
-				.is_fair = true};
-	int ret = uring_rx_open(&cfg, &l->uring, why);
-
-	if (!ret)
-		l->has_feeds = true;
-	return ret;
-}
-
 int tcp_uring_want(struct link_tcp *l)
 {
 	struct tcp_zcrx *z = l->core->gx->tcp_zcrx;
-	char why[IO_RING_WHY_B];
 	int ret;
 
-	if (l->core->gx->opts.tcp_rx != GX_TCP_RX_URING && !z)
+	if (!z)
 		return 0;
-	l->uring_pool_b = z ? tcp_zcrx_area_b(z) : TCP_POOL_B;
+	l->uring_pool_b = tcp_zcrx_area_b(z);
 	ret = gx_arena_map(l->core->gx->arena, -1, l->uring_pool_b, &l->uring_pool);
 	if (ret)
-		return gx_fail(ret,
-			       "gx_opts.tcp_rx %s: no host memory for %" PRIu64 " MiB of buffers",
-			       z ? "zcrx" : "uring", l->uring_pool_b >> 20);
-	if (z)
-		return tcp_zcrx_take(z, l->core->index, l->uring_pool, &l->uring);
-	ret = tcp_uring_open(l, l->uring_pool, why);
-	return ret ? gx_fail(ret, "gx_opts.tcp_rx uring: %s", why) : 0;
+		return gx_fail(ret, "gx_opts.tcp_rx zcrx: no host memory for %" PRIu64 " MiB",
+			       l->uring_pool_b >> 20);
+	return tcp_zcrx_take(z, l->core->index, l->uring_pool, &l->uring);
 }
 
 void tcp_uring_close(struct link_tcp *l)

@@ -6,11 +6,12 @@
  *   FREE --> WANTS --> ARMED --> ENDED --> FREE
  *              ^  \     |  |       ^
  *              |   '----|--|-------'  it leaves
- *              '-- DRY <'  the pool was empty; PAUSED: it has too much of it
+ *              '-- DRY <'  the pool was empty
  *
  * Runs on the polling core; uring_rx_make() and uring_rx_close() on the control path.
  */
 #include "tcp/uring_rx.h"
+#include "tcp/zcrx.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -18,9 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A socket may keep a KEEP-th of what is free: so n that stand still leave KEEP parts of KEEP + n, from
- * which the bytes still go that come before they are paused. */
-#define KEEP	   4
 #define CANCEL_BIT (1ull << 32) /* of the user data, beside the socket */
 
 static inline bool uring_may_go(uint8_t from, enum uring_state to)
@@ -29,9 +27,7 @@ static inline bool uring_may_go(uint8_t from, enum uring_state to)
 		[URING_FREE] = 1 << URING_WANTS,
 		[URING_WANTS] = 1 << URING_ARMED | 1 << URING_ENDED,
 		[URING_DRY] = 1 << URING_ARMED | 1 << URING_ENDED,
-		[URING_PAUSED] = 1 << URING_ARMED | 1 << URING_ENDED,
-		[URING_ARMED] =
-			1 << URING_WANTS | 1 << URING_DRY | 1 << URING_PAUSED | 1 << URING_ENDED,
+		[URING_ARMED] = 1 << URING_WANTS | 1 << URING_DRY | 1 << URING_ENDED,
 		[URING_ENDED] = 1 << URING_FREE,
 	};
 
@@ -55,13 +51,12 @@ static void recs_init(struct uring_rx *rx, uint32_t depth)
 }
 
 int uring_rx_make(const struct io_ring_cfg *cfg, uint32_t nr_socks, uint32_t depth,
-		  const struct uring_kind *kind, struct uring_rx **out, char why[IO_RING_WHY_B])
+		  struct uring_rx **out, char why[IO_RING_WHY_B])
 {
 	struct uring_rx *rx = calloc(1, sizeof(*rx));
 	int ret = -ENOMEM;
 
 	if (rx) {
-		rx->kind = kind;
 		rx->nr_socks = nr_socks;
 		rx->sock = calloc(nr_socks, sizeof(rx->sock[0]));
 		rx->rec = calloc(depth, sizeof(rx->rec[0]));
@@ -83,7 +78,7 @@ void uring_rx_close(struct uring_rx *rx)
 	if (!rx)
 		return;
 	io_ring_close(&rx->ring);
-	rx->kind->close(rx);
+	zcrx_close(rx);
 	free(rx->sock);
 	free(rx->rec);
 	free(rx);
@@ -107,39 +102,11 @@ static uint32_t rec_alloc(struct uring_rx *rx)
 	return i;
 }
 
-/* ---- what a socket keeps of the pool ---- */
-
-static uint64_t pool_free(const struct uring_rx *rx)
-{
-	return rx->pool_b - GX_MIN(rx->charged, rx->pool_b);
-}
-
-static void rec_charge(struct uring_rx *rx, struct uring_sock *s, struct uring_rec *rec)
-{
-	rec->charge = GX_MAX(GX_MAX(rec->charge, rec->left), rx->price);
-	s->charge += rec->charge;
-	rx->charged += rec->charge;
-}
-
 /* Nobody reads it, and all of it is pulled. */
 static void rec_give(struct uring_rx *rx, uint32_t i)
 {
-	struct uring_rec *rec = &rx->rec[i];
-
 	rx->nr_out--;
-	rx->sock[rec->sock].charge -= rec->charge;
-	rx->charged -= rec->charge;
-	rec->charge = 0;
-	rx->kind->give(rx, i);
-}
-
-/* The first completion of @s in a turn: what it has of the turns before stays with it. */
-static void sock_weigh(struct uring_rx *rx, struct uring_sock *s)
-{
-	if (s->turn == rx->turn)
-		return;
-	s->turn = rx->turn;
-	s->pauses |= rx->is_fair && s->charge > rx->free_b / KEEP;
+	zcrx_give(rx, i);
 }
 
 static void rec_push(struct uring_rx *rx, struct uring_sock *s, uint32_t i)
@@ -246,23 +213,15 @@ static bool sock_submit(struct uring_rx *rx, uint32_t i)
 	}
 	sqe->fd = s->fd;
 	sqe->user_data = i;
-	rx->kind->prep(rx, sqe);
+	zcrx_prep(rx, sqe);
 	uring_goto(s, URING_ARMED);
 	rx->stat.armed++;
 	return true;
 }
 
-static bool sock_may_go_on(const struct uring_rx *rx, const struct uring_sock *s)
-{
-	return !s->cancel_out && s->charge <= pool_free(rx) / KEEP / 2;
-}
-
-/* Each of the list once. Sockets that found the pool empty go in their order, as many as there are
- * places. */
+/* Each of the list once. */
 static void list_walk(struct uring_rx *rx)
 {
-	uint32_t room = rx->kind->room(rx);
-
 	for (uint32_t n = GX_MIN(rx->nr_listed, (uint32_t)URING_TURN); n; n--) {
 		uint32_t i = sock_unlist(rx);
 		struct uring_sock *s = &rx->sock[i];
@@ -272,18 +231,14 @@ static void list_walk(struct uring_rx *rx)
 				sock_list(rx, i);
 			continue;
 		}
-		if (s->cancel_due || s->state == URING_WANTS || (s->state == URING_DRY && room) ||
-		    (s->state == URING_PAUSED && sock_may_go_on(rx, s))) {
-			room -= s->state == URING_DRY;
-			if (!sock_submit(rx, i)) {
-				sock_list(rx, i);
-				return;
-			}
-			if (s->is_forgotten)
-				sock_list(rx, i);
-		} else if (s->state == URING_DRY || s->state == URING_PAUSED) {
+		if (!s->cancel_due && s->state != URING_WANTS && s->state != URING_DRY)
+			continue;
+		if (!sock_submit(rx, i)) {
 			sock_list(rx, i);
+			return;
 		}
+		if (s->is_forgotten)
+			sock_list(rx, i);
 	}
 }
 
@@ -294,16 +249,9 @@ static void recv_ended(struct uring_rx *rx, uint32_t i, int res)
 {
 	struct uring_sock *s = &rx->sock[i];
 
-	bool pauses = s->pauses;
-
-	s->cancel_due = s->pauses = false;
+	s->cancel_due = false;
 	if (s->is_leaving || s->err) {
 		uring_goto(s, URING_ENDED);
-		return;
-	}
-	if (pauses && (res > 0 || res == -ECANCELED || res == -ENOBUFS)) {
-		rx->stat.paused++;
-		sock_want(rx, i, URING_PAUSED);
 		return;
 	}
 	switch (res) {
@@ -345,7 +293,7 @@ static void bytes_take(struct uring_rx *rx, uint32_t i, const struct io_uring_cq
 	int ret;
 
 	*rec = (struct uring_rec){.sock = i};
-	ret = rx->kind->place(rx, cqe, rec);
+	ret = zcrx_place(rx, cqe, rec);
 	if (ret <= 0) {
 		uring_rec_free(rx, k);
 		if (ret)
@@ -355,15 +303,11 @@ static void bytes_take(struct uring_rx *rx, uint32_t i, const struct io_uring_cq
 	rx->stat.frags++;
 	rx->stat.bytes += rec->left;
 	if (gx_likely(rec->left && !s->is_leaving && !s->err)) {
-		sock_weigh(rx, s);
-		rec_charge(rx, s, rec);
 		rec_push(rx, s, k);
-		if (gx_unlikely(s->pauses))
-			sock_cancel(rx, i);
 		return;
 	}
 	rec_skip(rec);
-	rx->kind->give(rx, k);
+	zcrx_give(rx, k);
 }
 
 static void cqe_take(struct uring_rx *rx, const struct io_uring_cqe *cqe)
@@ -407,9 +351,7 @@ bool uring_rx_turn(struct uring_rx *rx)
 	const struct io_uring_cqe *cqe = NULL;
 	unsigned n = 0;
 
-	rx->turn++;
-	rx->free_b = pool_free(rx);
-	rx->kind->flush(rx);
+	zcrx_flush(rx);
 	if (rx->nr_listed)
 		list_walk(rx);
 	if (gx_unlikely(io_ring_enter(&rx->ring)))

@@ -27,7 +27,7 @@ struct zcrx {
 
 /* ---- polling core ---- */
 
-static void zcrx_prep(struct uring_rx *rx, struct io_uring_sqe *sqe)
+void zcrx_prep(struct uring_rx *rx, struct io_uring_sqe *sqe)
 {
 	const struct zcrx *z = rx->own;
 
@@ -36,7 +36,7 @@ static void zcrx_prep(struct uring_rx *rx, struct io_uring_sqe *sqe)
 	sqe->file_index = z->id;
 }
 
-static int zcrx_place(struct uring_rx *rx, const struct io_uring_cqe *cqe, struct uring_rec *rec)
+int zcrx_place(struct uring_rx *rx, const struct io_uring_cqe *cqe, struct uring_rec *rec)
 {
 	const struct zcrx *z = rx->own;
 	struct zcrx_cqe more;
@@ -48,7 +48,7 @@ static int zcrx_place(struct uring_rx *rx, const struct io_uring_cqe *cqe, struc
 	off = more.off - z->token;
 	if (off >= rx->pool_b || (uint64_t)cqe->res > rx->pool_b - off)
 		return -EPROTO;
-	rec->off = rec->buf = (uint32_t)off;
+	rec->off = rec->first = (uint32_t)off;
 	rec->left = (uint32_t)cqe->res;
 	return 1;
 }
@@ -60,11 +60,11 @@ static bool refill_put(struct zcrx *z, const struct uring_rec *rec)
 	if (z->at - atomic_load_explicit(z->head, memory_order_acquire) > z->mask)
 		return false;
 	z->refill[z->at++ & z->mask] =
-		(struct zcrx_refill){.off = rec->buf + z->token, .len = rec->off - rec->buf};
+		(struct zcrx_refill){.off = rec->first + z->token, .len = rec->off - rec->first};
 	return true;
 }
 
-static void zcrx_give(struct uring_rx *rx, uint32_t i)
+void zcrx_give(struct uring_rx *rx, uint32_t i)
 {
 	struct zcrx *z = rx->own;
 
@@ -80,7 +80,7 @@ static void zcrx_give(struct uring_rx *rx, uint32_t i)
 	z->late_tail = i;
 }
 
-static void zcrx_flush(struct uring_rx *rx)
+void zcrx_flush(struct uring_rx *rx)
 {
 	struct zcrx *z = rx->own;
 
@@ -94,13 +94,7 @@ static void zcrx_flush(struct uring_rx *rx)
 	atomic_store_explicit(z->tail, z->at, memory_order_release);
 }
 
-/* The kernel alone knows which pages it could fill. */
-static uint32_t zcrx_room(struct uring_rx *rx)
-{
-	return URING_TURN;
-}
-
-static void zcrx_close(struct uring_rx *rx)
+void zcrx_close(struct uring_rx *rx)
 {
 	struct zcrx *z = rx->own;
 
@@ -109,13 +103,6 @@ static void zcrx_close(struct uring_rx *rx)
 	gx_pages_put(z->region, z->region_b);
 	free(z);
 }
-
-static const struct uring_kind zcrx_kind = {.prep = zcrx_prep,
-					    .place = zcrx_place,
-					    .give = zcrx_give,
-					    .flush = zcrx_flush,
-					    .room = zcrx_room,
-					    .close = zcrx_close};
 
 /* ---- control path ---- */
 
@@ -241,7 +228,7 @@ int zcrx_open(const struct zcrx_cfg *cfg, struct uring_rx **out, char why[IO_RIN
 		 cfg->name, (unsigned long long)cfg->area_b, cfg->nr_refill);
 	if (!cfg_is_good(cfg))
 		return -EINVAL;
-	ret = uring_rx_make(&ring, cfg->nr_socks, cfg->depth, &zcrx_kind, &rx, why);
+	ret = uring_rx_make(&ring, cfg->nr_socks, cfg->depth, &rx, why);
 	if (ret)
 		return ret;
 	ret = zcrx_make(rx, cfg, why);

@@ -35,4 +35,17 @@ struct zcrx_cfg {
  * used again for other things. Return: 0, -errno with @why: what is missing, and the cure. */
 int zcrx_open(const struct zcrx_cfg *cfg, struct uring_rx **out, char why[IO_RING_WHY_B]);
 
+/* -- the pool, for uring_rx.c -- */
+
+/** zcrx_prep() - The entry of a receive: what the socket alone does not say. */
+void zcrx_prep(struct uring_rx *rx, struct io_uring_sqe *sqe);
+/** zcrx_place() - Where are the bytes of this completion? Return: 1: @rec says it; 0: it has none;
+ * -EPROTO. */
+int zcrx_place(struct uring_rx *rx, const struct io_uring_cqe *cqe, struct uring_rec *rec);
+/** zcrx_give() - Nobody reads record @i any more, and its off is its end: uring_rec_free(), now or
+ * when the refill ring has room. */
+void zcrx_give(struct uring_rx *rx, uint32_t i);
+void zcrx_flush(struct uring_rx *rx); /* once a turn: the kernel may have what was given */
+void zcrx_close(struct uring_rx *rx); /* the ring is closed */
+
 #endif

@@ -129,14 +129,10 @@ enum gx_tcp_rx {
 	 * has it. gx_open() fails, with the reason, where something is missing. No card has run
 	 * it. */
 	GX_TCP_RX_DEVMEM,
-	/* The kernel copies all of it to buffers by io_uring: Linux 6.1 and newer, and the right to
-	 * it, else gx_open() fails. One thread alone may turn a core. A GPU reads the buffers, a CPU
-	 * copies once more. All sockets of a core share them, and wait where a GPU falls behind. A core
-	 * whose peers are silent makes no system call for receiving. */
-	GX_TCP_RX_URING,
-	/* The same without the kernel's copy: the NIC puts all of it into host memory, zero-copy receive
-	 * of io_uring, Linux 6.15 and newer, and a NIC that has it, with a queue for each core.
-	 * gx_open() fails, with the reason, where something is missing. No card has run it. */
+	/* The NIC puts all of it into host memory, and the kernel copies nothing: zero-copy receive of
+	 * io_uring, Linux 6.15 and newer, and a NIC that has it, with a queue for each core. One thread
+	 * alone may turn a core. gx_open() fails, with the reason, where something is missing. No card
+	 * has run it. */
 	GX_TCP_RX_ZCRX,
 	/* As DEVMEM, and pages go back to the NIC without a system call: zero-copy receive of io_uring,
 	 * Linux 6.16 and newer, with a queue for each core. A byte of a payload socket that the NIC

@@ -14,17 +14,12 @@
 #include <gxlab/modes.h>
 
 #include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -465,51 +460,6 @@ static void open__modes_that_are_none(void **state)
 	}
 }
 
-/* No io_uring for this process any more, for good. */
-static bool io_uring_forbid(void)
-{
-	struct sock_filter code[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	struct sock_fprog prog = {.len = GX_ARRAY_SIZE(code), .filter = code};
-
-	return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) &&
-	       !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog);
-}
-
-/* Return: an exit status, 77 when no filter may be set. */
-static int open_forbidden(void)
-{
-	struct gx_opts o = GX_INIT(o);
-	struct gx *gx;
-
-	if (!io_uring_forbid())
-		return 77;
-	o.tcp_rx = GX_TCP_RX_URING;
-	if (gx_open(&o, &gx) != -EPERM)
-		return 1;
-	return strstr(gx_error(), "gx_opts.tcp_rx uring") && strstr(gx_error(), "sysctl") ? 0 : 2;
-}
-
-/* The program learns what is missing, and the cure. */
-static void open__no_io_uring(void **state)
-{
-	pid_t pid = fork();
-	int status = 0;
-
-	assert_true(pid >= 0);
-	if (!pid)
-		_exit(open_forbidden());
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_true(WIFEXITED(status));
-	if (WEXITSTATUS(status) == 77)
-		skip();
-	assert_int_equal(WEXITSTATUS(status), 0);
-}
-
 /* ---- two contexts, connected; a group of one ---- */
 
 static int open_both(void)
@@ -578,7 +528,6 @@ int main(void)
 		cmocka_unit_test(every_call__size_not_set),
 		cmocka_unit_test(group_open__context_options),
 		cmocka_unit_test(open__modes_that_are_none),
-		cmocka_unit_test(open__no_io_uring),
 	};
 
 	return cmocka_run_group_tests_name("struct", tests, setup, teardown);

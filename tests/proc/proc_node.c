@@ -267,7 +267,7 @@ bool is_local(const char *port)
 
 bool is_tcp(const char *port)
 {
-	return !strcmp(port, "tcp") || is_uring(port) || is_gpu(port) || is_zerocopy(port);
+	return !strcmp(port, "tcp") || is_gpu(port) || is_zerocopy(port);
 }
 
 bool is_zerocopy(const char *port)
@@ -275,14 +275,9 @@ bool is_zerocopy(const char *port)
 	return !strcmp(port, "zerocopy");
 }
 
-bool is_uring(const char *port)
-{
-	return !strncmp(port, "uring", 5);
-}
-
 bool is_gpu(const char *port)
 {
-	return !strcmp(port, "tcp-gpu") || !strcmp(port, "uring-gpu");
+	return !strcmp(port, "tcp-gpu");
 }
 
 bool is_bounce(const char *port)
@@ -309,7 +304,6 @@ void node_open(struct node *n, const struct node_cfg *cfg)
 	o.pull = GX_PULL_ON; /* auto depends on the machine */
 	o.local = is_local(cfg->port) ? GX_AUTO : GX_OFF;
 	o.bounce = is_bounce(cfg->port) ? GX_BOUNCE_CUDA : GX_BOUNCE_HOST;
-	o.tcp_rx = is_uring(cfg->port) ? GX_TCP_RX_URING : GX_TCP_RX_COPY;
 	o.tcp_tx = is_zerocopy(cfg->port) ? GX_TCP_TX_ZEROCOPY : GX_TCP_TX_COPY;
 	o.on_conn = node_on_conn;
 	o.arg = n;

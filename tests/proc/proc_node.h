@@ -93,7 +93,6 @@ struct node {
 
 bool is_local(const char *port);
 bool is_tcp(const char *port);
-bool is_uring(const char *port);
 bool is_zerocopy(const char *port);
 bool is_gpu(const char *port);
 bool is_bounce(const char *port);

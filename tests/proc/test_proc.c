@@ -1381,19 +1381,16 @@ int main(int argc, char *argv[])
 	} roles[] = {{"@server", role_server}, {"@verify", role_verify},
 		     {"@lanes", role_lanes},   {"@victim", role_victim},
 		     {"@churn", role_churn},   {"@hostile", role_hostile}};
-	struct gx_opts gpu = GX_INIT(gpu), ring = GX_INIT(ring);
+	struct gx_opts gpu = GX_INIT(gpu);
 	struct role r;
 
 	gpu.bounce = GX_BOUNCE_CUDA;
-	ring.tcp_rx = GX_TCP_RX_URING;
 	port = argc > 1 ? argv[1] : "shm";
 	if (is_gpu(port) && !getenv("GX_FAKE_CUDA")) {
 		printf("SKIP: %s reads memory of the GPU by the CPU: for the fake driver\n", port);
 		return 77;
 	}
 	if ((is_bounce(port) || is_gpu(port)) && !is_there(gpu))
-		return 77;
-	if (is_uring(port) && !is_there(ring))
 		return 77;
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(roles); i++) {
 		if (strcmp(roles[i].name, port))

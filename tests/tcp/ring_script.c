@@ -9,10 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RUBBISH	 0xdb
-#define BUF_MORE (1u << 4)
-#define INC	 2u
-
 /* Where the words of the rings are. */
 enum { SQ_HEAD = 0, SQ_TAIL = 64, SQ_FLAGS = 128, CQ_HEAD = 192, CQ_TAIL = 256, CQES = 512 };
 
@@ -92,65 +88,6 @@ void rs_end(struct ring_script *s, unsigned sock, int res, uint32_t flags)
 	rs_post(s, s->sock[sock].data, res, flags);
 }
 
-/* ---- buffers ---- */
-
-/* Look at what the program has given. */
-static void bufs_see(struct ring_script *s)
-{
-	uint16_t tail = s->br ? __atomic_load_n(&s->br->tail, __ATOMIC_ACQUIRE) : 0;
-
-	for (; s->br_seen != tail; s->br_seen++) {
-		const struct io_uring_buf *b = &s->br->bufs[s->br_seen & (s->nr_br - 1)];
-
-		if (b->bid >= s->nr_br || b->bid >= RS_BUFS || s->is_in[b->bid]) {
-			s->nr_twice++;
-			continue;
-		}
-		if (b->addr != (uintptr_t)s->pool + (uint64_t)b->bid * s->buf_b ||
-		    b->len != s->buf_b)
-			s->nr_bad++;
-		s->is_in[b->bid] = true;
-		memset(s->pool + (size_t)b->bid * s->buf_b, RUBBISH, s->buf_b);
-	}
-}
-
-unsigned rs_bufs(struct ring_script *s)
-{
-	bufs_see(s);
-	return (uint16_t)(s->br_seen - s->br_head);
-}
-
-unsigned rs_bytes(struct ring_script *s, unsigned sock, unsigned n, bool more)
-{
-	struct rs_sock *k = &s->sock[sock];
-	const struct io_uring_buf *b;
-	uint32_t flags;
-	char *at;
-
-	assert(k->is_armed);
-	if (!rs_bufs(s))
-		return 0;
-	b = &s->br->bufs[s->br_head & (s->nr_br - 1)];
-	at = (char *)(uintptr_t)b->addr + s->fill;
-	n = GX_MIN(n, s->buf_b - s->fill);
-	for (unsigned i = 0; i < n; i++)
-		at[i] = rs_byte(sock, k->pos++);
-	flags = IORING_CQE_F_BUFFER | (uint32_t)b->bid << IORING_CQE_BUFFER_SHIFT;
-	s->fill += n;
-	if (s->is_packed && s->fill < s->buf_b) {
-		flags |= BUF_MORE;
-	} else {
-		s->is_in[b->bid] = false;
-		s->br_head++;
-		s->fill = 0;
-	}
-	if (more)
-		rs_post(s, k->data, (int)n, flags | IORING_CQE_F_MORE);
-	else
-		rs_end(s, sock, (int)n, flags);
-	return n;
-}
-
 /* ---- system calls ---- */
 
 static int rs_setup(unsigned entries, struct io_uring_params *p)
@@ -202,16 +139,6 @@ static void rs_shut(int fd)
 	the->rings = NULL;
 }
 
-static int pbuf_reg(struct ring_script *s, const struct io_ring_buf_reg *reg)
-{
-	if (reg->flags & INC && s->is_old)
-		return -EINVAL;
-	s->br = (struct io_uring_buf_ring *)(uintptr_t)reg->ring_addr;
-	s->nr_br = reg->ring_entries;
-	s->is_packed = reg->flags & INC;
-	return 0;
-}
-
 static int rs_reg(int fd, unsigned op, void *arg, unsigned nr)
 {
 	struct ring_script *s = the;
@@ -223,8 +150,6 @@ static int rs_reg(int fd, unsigned op, void *arg, unsigned nr)
 	}
 	if (s->reg_err)
 		return s->reg_err;
-	if (op == IORING_REGISTER_PBUF_RING)
-		return pbuf_reg(s, arg);
 	return s->more ? s->more(s, op, arg, nr) : -EINVAL;
 }
 
@@ -281,7 +206,6 @@ static int rs_enter(int fd, unsigned nr, unsigned flags)
 	atomic_store(word(s, SQ_HEAD), head);
 	atomic_fetch_and(word(s, SQ_FLAGS), ~(uint32_t)IORING_SQ_TASKRUN);
 	late_post(s);
-	bufs_see(s);
 	if (s->work)
 		s->work(s);
 	return (int)nr;

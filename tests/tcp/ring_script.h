@@ -2,8 +2,7 @@
 /*
  * A kernel with io_uring, scripted: the rings are ordinary memory here, and ring_script.c reads and
  * writes them as the kernel does. A test says what happens within the next system call (work). Bytes
- * of a stream depend on socket and position. A buffer that the program gives back is overwritten, so
- * that a late reader moves rubbish; one that it gives back twice is a breach.
+ * of a stream depend on socket and position.
  */
 #ifndef RING_SCRIPT_H
 #define RING_SCRIPT_H
@@ -12,7 +11,6 @@
 
 #define RS_FD	 77 /* of the ring */
 #define RS_SOCKS 64 /* descriptors 0 to 63 */
-#define RS_BUFS	 64
 #define RS_LATE	 64
 
 struct rs_sock {
@@ -33,7 +31,6 @@ struct ring_script {
 	uint64_t rnd;
 	/* orders */
 	int setup_err, enable_err, reg_err, enter_err;
-	bool is_old;  /* it knows no packed buffers */
 	bool is_slow; /* a cancel finds the receive at work, and does not end it */
 	void (*work)(struct ring_script *s);
 	/* the ring */
@@ -44,20 +41,11 @@ struct ring_script {
 	struct rs_sock sock[RS_SOCKS];
 	struct rs_late late[RS_LATE];
 	unsigned nr_late;
-	/* buffers */
-	struct io_uring_buf_ring *br;
-	uint32_t nr_br;
-	uint16_t br_head, br_seen; /* next to fill; those that were looked at */
-	uint32_t fill;		   /* of a packed one */
-	bool is_packed;
-	bool is_in[RS_BUFS]; /* the kernel has it */
-	char *pool;
-	uint32_t buf_b;
 	/* for tests that register other things */
 	int (*more)(struct ring_script *s, unsigned op, void *arg, unsigned nr);
 	/* books */
 	unsigned enters, cancels, nr_open;
-	uint64_t nr_twice, nr_bad; /* breaches */
+	uint64_t nr_bad; /* breaches */
 };
 
 extern const struct io_ring_sys ring_script_sys; /* of the last rs_open() */
@@ -66,12 +54,10 @@ void rs_open(struct ring_script *s, uint64_t seed);
 void rs_close(struct ring_script *s);
 uint64_t rs_rnd(struct ring_script *s);
 char rs_byte(unsigned sock, uint64_t pos);
-/* Completions: of anything; of @n bytes of the stream in the next buffer (0: there is no buffer). */
+/* A completion of anything. */
 struct io_uring_cqe *rs_post(struct ring_script *s, uint64_t data, int res, uint32_t flags);
-unsigned rs_bytes(struct ring_script *s, unsigned sock, unsigned n, bool more);
 void rs_end(struct ring_script *s, unsigned sock, int res, uint32_t flags); /* the last one */
 void rs_flag(struct ring_script *s, uint32_t flag);			    /* of the queue */
 bool rs_full(const struct ring_script *s);
-unsigned rs_bufs(struct ring_script *s); /* that the kernel has */
 
 #endif

@@ -465,6 +465,40 @@ static void end__gpu_is_lost(void **state)
 	rig_free(p);
 }
 
+/* Nothing but its cancel is left: the core stays awake for that. */
+static void end__core_stays_awake(void **state)
+{
+	struct pair *p = rig_new(1, HOST, PAGES);
+	struct side *b = &p->side[1];
+
+	move(p, GX_OP_PUT, 1000, 0);
+	pair_settle(p);
+	b->e->ep.ops->ep_fail(&b->e->ep, -ECONNRESET);
+	assert_true(atomic_load(&b->e->ep.detached));
+	assert_false(link_tcp_asleep(b->core->tcp));
+	for (unsigned i = 0; i < 4; i++)
+		link_tcp_poll(b->core->tcp, p->now_ns += MS);
+	assert_true(link_tcp_asleep(b->core->tcp));
+	rig_free(p);
+}
+
+/* The socket is closed before the core has turned again: the peer hears of it all the same. */
+static void end__peer_hears(void **state)
+{
+	struct pair *p = rig_new(1, HOST, PAGES);
+	struct side *b = &p->side[1];
+	char byte;
+
+	move(p, GX_OP_PUT, 1000, 0);
+	pair_settle(p);
+	b->e->ep.ops->ep_fail(&b->e->ep, -ECONNRESET);
+	tcp_feed_close(b->core->tcp, &b->e->sock[0]);
+	b->e->nr_socks = 0;
+	assert_true(tcp_uring_is_busy(b->core->tcp));
+	assert_int_equal(recv(p->side[0].e->sock[0].fd, &byte, 1, MSG_DONTWAIT), 0);
+	rig_free(p);
+}
+
 static void end__peer_is_gone(void **state)
 {
 	struct pair *p = rig_new(2, 5000, PAGES);
@@ -866,6 +900,8 @@ int main(void)
 		cmocka_unit_test(put__gpu_has_pages),
 		cmocka_unit_test(put__gpu_is_slow),
 		cmocka_unit_test(end__while_copying),
+		cmocka_unit_test(end__core_stays_awake),
+		cmocka_unit_test(end__peer_hears),
 		cmocka_unit_test(end__gpu_is_lost),
 		cmocka_unit_test(end__peer_is_gone),
 		cmocka_unit_test(end__peer_lies),

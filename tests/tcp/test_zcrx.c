@@ -96,10 +96,10 @@ static void rig_close(struct rig *r)
 			assert_int_equal(r->rx->sock[i].state, URING_FREE);
 		}
 	for (int i = 0; i < 2 * PAGES && r->rx->nr_free != r->rx->nr_recs; i++) {
-		r->rx->kind->flush(r->rx);
+		zcrx_flush(r->rx);
 		zs_refill(&nic, UINT32_MAX);
 	}
-	r->rx->kind->flush(r->rx);
+	zcrx_flush(r->rx);
 	zs_refill(&nic, UINT32_MAX);
 	zs_leave_page(&nic);
 	assert_int_equal(r->rx->nr_free, r->rx->nr_recs);

@@ -91,10 +91,10 @@ char *zs_room(struct zcrx_script *z, uint32_t *room)
 	return z->is_open ? z->mem + (size_t)z->page * ZS_PAGE_B + z->fill : NULL;
 }
 
-void zs_post(struct zcrx_script *z, unsigned sock, uint32_t n)
+static void zs_post_as(struct zcrx_script *z, unsigned sock, uint32_t n, uint32_t flags)
 {
 	struct zcrx_cqe more = {.off = ZS_TOKEN + (uint64_t)z->page * ZS_PAGE_B + z->fill};
-	struct io_uring_cqe *cqe = rs_post(z->k, z->k->sock[sock].data, (int)n, IORING_CQE_F_MORE);
+	struct io_uring_cqe *cqe = rs_post(z->k, z->k->sock[sock].data, (int)n, flags);
 
 	assert(cqe && z->is_open && n && n <= ZS_PAGE_B - z->fill);
 	memcpy(cqe->big_cqe, &more, sizeof(more));
@@ -103,6 +103,17 @@ void zs_post(struct zcrx_script *z, unsigned sock, uint32_t n)
 	z->fill += n;
 	if (z->fill == ZS_PAGE_B)
 		zs_leave_page(z);
+}
+
+void zs_post(struct zcrx_script *z, unsigned sock, uint32_t n)
+{
+	zs_post_as(z, sock, n, IORING_CQE_F_MORE);
+}
+
+void zs_post_last(struct zcrx_script *z, unsigned sock, uint32_t n)
+{
+	z->k->sock[sock].is_armed = false;
+	zs_post_as(z, sock, n, 0);
 }
 
 void zs_leave_page(struct zcrx_script *z)

@@ -46,6 +46,8 @@ void zs_refill(struct zcrx_script *z, uint32_t max);
 char *zs_room(struct zcrx_script *z, uint32_t *room);
 /* @n bytes of socket @sock are there. There is room for a completion. */
 void zs_post(struct zcrx_script *z, unsigned sock, uint32_t n);
+/* The same, and the receive ends with them. */
+void zs_post_last(struct zcrx_script *z, unsigned sock, uint32_t n);
 /* Nothing more comes to the page under way. */
 void zs_leave_page(struct zcrx_script *z);
 

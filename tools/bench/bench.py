@@ -42,12 +42,7 @@ RIVALS = {
     **{f"gx put 1M, tcp, {n} socket(s), one place, verified": [f"iperf3 -l 1M, loopback, {n} stream(s)", "UCX tag_bw 1M, tcp"]
        for n in (1, 4)},
     "gx lat 64, tcp, one way, p50": ["UCX tag_lat 64, tcp, p50"],
-    # The same, received by io_uring: beside plain recv(), and beside the rivals.
-    **{f"gx put 1M, tcp, {n} socket(s), io_uring, verified":
-       [f"gx put 1M, tcp, {n} socket(s), verified", f"iperf3 -l 1M, loopback, {n} stream(s)"] for n in (1, 4)},
-    "gx lat 64, tcp, io_uring, one way, p50": ["gx lat 64, tcp, one way, p50", "UCX tag_lat 64, tcp, p50"],
 }
-TCP_URING = ["--tcp-rx", "uring"]
 
 
 def say(text):
@@ -126,10 +121,8 @@ class Bench:
             raise RuntimeError(f"gx {what}: payload wrong or not checked: {row}")
         return row[field]
 
-    def tcp(self, what, size, *extra, uring=False, field="GB_s"):
-        """Both ends receive by recv(), or by io_uring."""
-        how = TCP_URING if uring else []
-        return self.gx("shm", what, size, [*extra, *how], how, field=field, link="tcp")
+    def tcp(self, what, size, *extra, field="GB_s"):
+        return self.gx("shm", what, size, extra, field=field, link="tcp")
 
     def local(self, what, size, *extra, field="GB_s"):
         return self.gx("shm", what, size, extra, field=field, mem="256M", link="local")
@@ -244,12 +237,8 @@ class Bench:
                 # As the rivals: one buffer at each end, which stays in the cache.
                 add(f"gx put 1M, tcp, {n} socket(s), one place, verified", "GB/s",
                     lambda n=n: self.tcp("put", "1M", "--sockets", str(n), "--same-place", "--depth", "8"))
-                add(f"gx put 1M, tcp, {n} socket(s), io_uring, verified", "GB/s",
-                    lambda n=n: self.tcp("put", "1M", "--sockets", str(n), uring=True))
                 add(f"iperf3 -l 1M, loopback, {n} stream(s)", "GB/s", lambda n=n: self.iperf3("1M", n), "iperf3")
             add("gx lat 64, tcp, one way, p50", "us", lambda: self.tcp("lat", "64", field="p50_us"))
-            add("gx lat 64, tcp, io_uring, one way, p50", "us",
-                lambda: self.tcp("lat", "64", uring=True, field="p50_us"))
             if "udp" not in self.a.what:
                 add("UCX tag_bw 1M, tcp", "GB/s", lambda: self.ucx_bw("tag_bw", 1 << 20, "tcp,self", 5000), "ucx_perftest")
                 add("UCX tag_lat 64, tcp, p50", "us",

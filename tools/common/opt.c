@@ -352,7 +352,7 @@ int opt_pull(const char *text, unsigned *out)
 
 int opt_tcp_rx(const char *text, unsigned *out)
 {
-	static const char *const names[] = {"copy", "devmem", "uring", "zcrx", "zcrx-gpu"};
+	static const char *const names[] = {"copy", "devmem", "zcrx", "zcrx-gpu"};
 
 	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		if (!strcmp(text, names[i])) {
@@ -553,7 +553,7 @@ int opt_gx(int key, const char *arg, struct gx_opts *opts, char why[OPT_WHY_MAX]
 		{"timeout", "a number of seconds from 0.001 to 86400"},
 		{"pull", "auto, on, off or allow"},
 		{"pull-over", "a size such as 16K, 64K or 1M, below 4G"},
-		{"tcp-rx", "copy, devmem, uring, zcrx or zcrx-gpu"},
+		{"tcp-rx", "copy, devmem, zcrx or zcrx-gpu"},
 		{"tcp-rx-gpu", "a number from 0 to 1023"},
 		{"tcp-rx-pool", "a size such as 64M or 1G"},
 		[OPT_GX_RDMA - OPT_GX_WINDOW] = {"rdma", "one of at most 8 devices"},

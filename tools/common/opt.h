@@ -111,7 +111,7 @@ const char *opt_crc_by_text(enum gx_integrity_mode integrity, unsigned crc_by_co
 /** opt_pull() - "auto", "on", "off", "allow", as an enum gx_pull. Return: 0, -EINVAL. */
 int opt_pull(const char *text, unsigned *out);
 
-/** opt_tcp_rx() - "copy", "devmem", "uring", "zcrx", "zcrx-gpu", as an enum gx_tcp_rx. Return: 0, -EINVAL. */
+/** opt_tcp_rx() - "copy", "devmem", "zcrx", "zcrx-gpu", as an enum gx_tcp_rx. Return: 0, -EINVAL. */
 int opt_tcp_rx(const char *text, unsigned *out);
 
 /** opt_tcp_tx() - "copy", "zerocopy", "devmem", "auto", as an enum gx_tcp_tx. Return: 0, -EINVAL. */

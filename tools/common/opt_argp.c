@@ -130,7 +130,7 @@ static const struct argp_option gx_options[] = {
 	 OPT_GX_GROUP},
 	{"tcp-rx", OPT_GX_TCP_RX, "HOW", 0,
 	 "How link tcp receives: copy (default), devmem (a NIC of Linux 6.12 puts payload into "
-	 "memory of a GPU; no card has run it), uring (by io_uring), zcrx (a NIC of Linux 6.15 puts "
+	 "memory of a GPU; no card has run it), zcrx (a NIC of Linux 6.15 puts "
 	 "all of it into host memory, by io_uring; no card has run it), zcrx-gpu (the same for "
 	 "payload into memory of a GPU, Linux 6.16; no card has run it)",
 	 OPT_GX_GROUP},
