@@ -149,12 +149,8 @@ bool core_comp_room(const struct gx_core *core)
 	return core->comp_head - tail + core->comps_due + 2 < GX_COMPS_MAX;
 }
 
-void core_comp(struct gx_core *core, const struct gx_comp *comp, struct gx_route *route)
+void core_comp(struct gx_core *core, const struct gx_comp *comp)
 {
-	if (gx_unlikely(route)) {
-		route->comp(route, comp);
-		return;
-	}
 	core->comps[core->comp_head++ % GX_COMPS_MAX] = *comp;
 }
 

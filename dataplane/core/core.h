@@ -329,24 +329,66 @@ static inline bool core_post_room(const struct gx_core *core)
 
 	return core->comp_head - tail + core->comps_due + 2 <= GX_COMPS_MAX / 2;
 }
+/* A completion that no operation of this end causes, for gx_poll(). */
+void core_comp(struct gx_core *core, const struct gx_comp *comp);
+/* The same in place: the caller fills in all of it, and moves comp_head on, or drops
+ * the entry. A completion that is built elsewhere with narrow stores and then copied with wide loads
+ * would wait for those stores, longer than a small put takes. */
+static inline struct gx_comp *core_comp_next(struct gx_core *core)
+{
+	return &core->comps[core->comp_head % GX_COMPS_MAX];
+}
 /* Where the completions of an operation go; its link keeps it with the operation. NULL: to the ring
  * of the core, for gx_poll(). Else to comp(), on the core. owner: the poster of the operation; it
  * outlives the operation. */
 struct gx_route {
 	void (*comp)(struct gx_route *route, const struct gx_comp *comp);
 };
-void core_comp(struct gx_core *core, const struct gx_comp *comp, struct gx_route *route);
-/* The same without a route, in place: the caller fills in all of it. A completion that is built
- * elsewhere with narrow stores and then copied with wide loads would wait for those stores, longer
- * than a small put takes. After core_comp_next() the caller itself moves comp_head on, or drops the
- * entry. */
-static inline struct gx_comp *core_comp_next(struct gx_core *core)
+/* How an operation ended. */
+struct core_end {
+	struct gx_ep *ep;
+	struct gx_route *route;
+	enum gx_op_kind op;
+	int status;
+	uint32_t flags; /* of the operation: GX_OP_LOCAL, GX_OP_SILENT */
+	uint64_t user, len, tag;
+};
+/* One completion of it, in place where it has no route. */
+static inline void core_tell(const struct core_end *end, enum gx_comp_kind kind)
 {
-	return &core->comps[core->comp_head % GX_COMPS_MAX];
+	struct gx_core *core = end->ep->core;
+	struct gx_comp elsewhere, *comp = &elsewhere;
+
+	if (!end->route)
+		comp = &core->comps[core->comp_head++ % GX_COMPS_MAX];
+	comp->kind = kind;
+	comp->op = end->op;
+	comp->status = end->status;
+	comp->ep = end->ep;
+	comp->user = end->user;
+	comp->len = end->len;
+	comp->tag = end->tag;
+	comp->imm = comp->token = comp->off = 0;
+	if (end->route) {
+		elsewhere.reserved[0] = elsewhere.reserved[1] = 0;
+		end->route->comp(end->route, comp);
+	}
 }
-static inline struct gx_comp *core_comp_place(struct gx_core *core)
+/* Completions that such an operation produces. */
+static inline unsigned core_comps(uint32_t flags)
 {
-	return &core->comps[core->comp_head++ % GX_COMPS_MAX];
+	return 1 + !!(flags & GX_OP_LOCAL);
+}
+/* All of them; one that fails is never silent. Inline: a small put of the local link knows most of
+ * @end when it is compiled. */
+static inline void core_report(const struct core_end *end)
+{
+	if (end->flags & GX_OP_LOCAL)
+		core_tell(end, GX_COMP_LOCAL);
+	if (end->status)
+		gx_stat_add(&end->ep->core->loop.stats, GX_STAT_MSGS_FAILED, 1);
+	if (end->status || !(end->flags & GX_OP_SILENT))
+		core_tell(end, GX_COMP_DONE);
 }
 
 /* -- cores, core.c -- */

@@ -22,7 +22,7 @@ struct local_op {
 	uint8_t kind;
 	uint32_t flags;
 	int status;		/* not 0: the operation ends with it, and copies no more bytes */
-	struct gx_route *route; /* for core_comp() */
+	struct gx_route *route; /* for core_report() */
 	uint64_t user, tag, deadline_ns;
 	const char *src;
 	char *dst;
@@ -107,11 +107,6 @@ static inline bool local_is_revoked(const struct local_ep *e, uint64_t bit)
 	return atomic_load_explicit(e->revoked, memory_order_acquire) & bit;
 }
 
-static inline unsigned local_comps_left(const struct local_op *op)
-{
-	return 1 + !!(op->flags & GX_OP_LOCAL);
-}
-
 /* Count an operation that is done: in our counters, and for the peer's. */
 static inline void local_op_count(struct local_ep *e, unsigned kind, uint64_t len)
 {
@@ -145,9 +140,6 @@ bool local_notes_wait(struct link_local *l); /* the same for few eps, and looks 
 /* -- local_op.c -- */
 
 void local_op_report(struct local_ep *e, const struct local_op *op);
-/** local_report() - Report a completion of an operation that was done at once. */
-void local_report(struct local_ep *e, const struct gx_op *op, struct gx_route *route,
-		  enum gx_comp_kind kind);
 void local_made_tell(struct local_ep *e); /* tell the peer what this end has copied so far */
 /** local_ops_turn() - Copy, begin copies by copy engines, and end operations that are done or late.
  * Return: did anything happen? */

@@ -15,43 +15,14 @@
 
 void local_op_report(struct local_ep *e, const struct local_op *op)
 {
-	struct gx_comp comp = {.kind = GX_COMP_DONE,
-			       .op = op->kind,
-			       .status = op->status,
-			       .ep = &e->pkt.ep,
-			       .user = op->user,
-			       .len = op->status ? 0 : op->len,
-			       .tag = op->tag};
-
-	if (op->flags & GX_OP_LOCAL) {
-		comp.kind = GX_COMP_LOCAL;
-		core_comp(e->pkt.ep.core, &comp, op->route);
-		comp.kind = GX_COMP_DONE;
-	}
-	if (op->status)
-		gx_stat_add(local_stats(e), GX_STAT_MSGS_FAILED, 1);
-	if (op->status || !(op->flags & GX_OP_SILENT))
-		core_comp(e->pkt.ep.core, &comp, op->route);
-}
-
-void local_report(struct local_ep *e, const struct gx_op *op, struct gx_route *route,
-		  enum gx_comp_kind kind)
-{
-	struct gx_core *core = e->pkt.ep.core;
-	struct gx_comp elsewhere, *comp = route ? &elsewhere : core_comp_place(core);
-
-	comp->kind = kind;
-	comp->op = op->kind;
-	comp->status = 0;
-	comp->ep = &e->pkt.ep;
-	comp->user = op->user;
-	comp->len = op->len;
-	comp->tag = op->tag;
-	comp->imm = comp->token = comp->off = 0;
-	if (route) {
-		elsewhere.reserved[0] = elsewhere.reserved[1] = 0;
-		core_comp(core, comp, route);
-	}
+	core_report(&(struct core_end){.ep = &e->pkt.ep,
+				       .route = op->route,
+				       .op = op->kind,
+				       .status = op->status,
+				       .flags = op->flags,
+				       .user = op->user,
+				       .len = op->status ? 0 : op->len,
+				       .tag = op->tag});
 }
 
 /* ---- Copies by this core ---- */
@@ -111,13 +82,13 @@ static bool ops_turn(struct local_ep *e)
 		struct local_op *op = &e->ops[e->head % LOCAL_OPS];
 		uint64_t before = op->done_b;
 
-		e->pkt.ep.core->comps_due -= local_comps_left(op);
+		e->pkt.ep.core->comps_due -= core_comps(op->flags);
 		if (op_slice(e, op)) {
 			e->head++;
 			worked = true;
 			continue;
 		}
-		e->pkt.ep.core->comps_due += local_comps_left(op);
+		e->pkt.ep.core->comps_due += core_comps(op->flags);
 		worked |= op->done_b != before;
 		waits |= op->done_b == op->len;
 		e->ops[e->tail++ % LOCAL_OPS] = *op;
@@ -179,9 +150,9 @@ static bool dma_turn(struct local_ep *e, uint64_t now_ns)
 		}
 		if (!dma_has_ended(e, op))
 			continue;
-		e->pkt.ep.core->comps_due -= local_comps_left(op);
+		e->pkt.ep.core->comps_due -= core_comps(op->flags);
 		if (!op_end(e, op)) { /* the peer's ring is full */
-			e->pkt.ep.core->comps_due += local_comps_left(op);
+			e->pkt.ep.core->comps_due += core_comps(op->flags);
 			e->waits = true;
 			continue;
 		}
@@ -199,7 +170,7 @@ bool local_dma_drain(struct local_ep *e)
 
 		if (op->begun && !dma_has_ended(e, op))
 			continue;
-		e->pkt.ep.core->comps_due -= local_comps_left(op);
+		e->pkt.ep.core->comps_due -= core_comps(op->flags);
 		op->status = op->status ? op->status : e->fail_err;
 		local_op_report(e, op);
 		*op = e->dma[--e->nr_dma];
@@ -262,7 +233,7 @@ void local_ops_fail(struct local_ep *e)
 	for (; e->head != e->tail; e->head++) {
 		struct local_op *op = &e->ops[e->head % LOCAL_OPS];
 
-		e->pkt.ep.core->comps_due -= local_comps_left(op);
+		e->pkt.ep.core->comps_due -= core_comps(op->flags);
 		op->status = op->status ? op->status : e->fail_err;
 		local_op_report(e, op);
 	}

@@ -89,10 +89,13 @@ static void op_now(struct local_ep *e, const struct gx_op *op, struct gx_route *
 		}
 	}
 	local_op_count(e, op->kind, op->len);
-	if (put && op->flags & GX_OP_LOCAL)
-		local_report(e, op, route, GX_COMP_LOCAL);
-	if (!(op->flags & GX_OP_SILENT))
-		local_report(e, op, route, GX_COMP_DONE);
+	core_report(&(struct core_end){.ep = &e->pkt.ep,
+				       .route = route,
+				       .op = op->kind,
+				       .flags = put ? op->flags : op->flags & ~GX_OP_LOCAL,
+				       .user = op->user,
+				       .len = op->len,
+				       .tag = op->tag});
 }
 
 /* A put of one line or less, the first in this turn: its latency counts more than the rate. */
@@ -140,7 +143,7 @@ static int post_dma(struct local_ep *e, const struct gx_op *user, const struct l
 	op->pair = op_pair(e, user, m);
 	e->nr_dma++;
 	e->link->nr_dma++;
-	e->pkt.ep.core->comps_due += local_comps_left(op);
+	e->pkt.ep.core->comps_due += core_comps(op->flags);
 	if (op->deadline_ns)
 		e->deadline_ns = GX_MIN(e->deadline_ns, op->deadline_ns);
 	local_dma_begin(e, op, e->pkt.ep.core->now_ns);
@@ -183,7 +186,7 @@ int local_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route *rout
 		return -EAGAIN;
 	op = &e->ops[e->tail++ % LOCAL_OPS];
 	op_fill(op, user, route, m, theirs);
-	ep->core->comps_due += local_comps_left(op);
+	ep->core->comps_due += core_comps(op->flags);
 	if (op->deadline_ns)
 		e->deadline_ns = GX_MIN(e->deadline_ns, op->deadline_ns);
 	return 0;

@@ -84,7 +84,7 @@ static bool in_deliver(struct pkt_ep *e, struct in_msg *m)
 
 		if (!core_comp_room(e->ep.core))
 			return false;
-		core_comp(e->ep.core, &comp, NULL);
+		core_comp(e->ep.core, &comp);
 		if (e->ack.hold == ACK_HOLD_NO)
 			e->ack.hold = ACK_HOLD_ASKED;
 	}

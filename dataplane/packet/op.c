@@ -79,39 +79,34 @@ void op_unlist(struct pkt_ep *e, uint32_t i)
 
 unsigned op_comps(const struct pkt_op *op)
 {
-	return op->internal ? 0 : 1 + !!(op->flags & GX_OP_LOCAL);
+	return op->internal ? 0 : core_comps(op->flags);
+}
+
+static struct core_end op_end(struct pkt_ep *e, const struct pkt_op *op, int status, uint64_t len)
+{
+	return (struct core_end){.ep = &e->ep,
+				 .route = op->route,
+				 .op = op->kind,
+				 .status = status,
+				 .flags = op->flags,
+				 .user = op->user,
+				 .len = len,
+				 .tag = op->tag};
 }
 
 void op_complete(struct pkt_ep *e, uint32_t i, int status, uint64_t len)
 {
 	struct pkt_op *op = &e->ops[i];
-	struct gx_core *core = e->ep.core;
-	struct gx_comp comp = {.kind = GX_COMP_DONE,
-			       .op = op->kind,
-			       .status = status,
-			       .ep = &e->ep,
-			       .user = op->user,
-			       .len = len,
-			       .tag = op->tag};
+	struct core_end end = op_end(e, op, status, len);
 
 	if (op->reported)
 		return;
 	op->reported = true;
 	if (status && op->pulled)
 		pull_take_back(e, op); /* before the caller has the memory again */
-	core->comps_due -= op_comps(op);
-	if (op->internal)
-		return;
-	if (op->flags & GX_OP_LOCAL && !op->acked_local) {
-		op->acked_local = true;
-		comp.kind = GX_COMP_LOCAL;
-		core_comp(core, &comp, op->route);
-		comp.kind = GX_COMP_DONE;
-	}
-	if (status)
-		gx_stat_add(pkt_stats(e->link), GX_STAT_MSGS_FAILED, 1);
-	if (status || !(op->flags & GX_OP_SILENT))
-		core_comp(core, &comp, op->route);
+	e->ep.core->comps_due -= op_comps(op);
+	if (!op->internal)
+		core_report(&end);
 }
 
 /* Give back its resources of the ep. The caller deals with its mid, if it has one. */
@@ -146,18 +141,13 @@ void op_finish(struct pkt_ep *e, uint32_t i, int status, uint64_t len)
 void op_local(struct pkt_ep *e, uint32_t i)
 {
 	struct pkt_op *op = &e->ops[i];
-	struct gx_comp comp = {.kind = GX_COMP_LOCAL,
-			       .op = op->kind,
-			       .ep = &e->ep,
-			       .user = op->user,
-			       .len = op->len,
-			       .tag = op->tag};
+	struct core_end end = op_end(e, op, 0, op->len);
 
-	if (op->acked_local || op->refs || op->reported || op->peer_crc_by_copy ||
-	    !(op->flags & GX_OP_LOCAL))
+	if (op->refs || op->reported || op->peer_crc_by_copy || !(op->flags & GX_OP_LOCAL))
 		return;
-	op->acked_local = true;
-	core_comp(e->ep.core, &comp, op->route);
+	op->flags &= ~GX_OP_LOCAL; /* it is given */
+	e->ep.core->comps_due--;
+	core_tell(&end, GX_COMP_LOCAL);
 }
 
 /* The buffer goes back to the user, so an OPEN that goes out later, or once more, must not read it.

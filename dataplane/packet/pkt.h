@@ -62,10 +62,9 @@ struct pkt_op {
 				  done it may ask for them again */
 
 	/* Events beside its state. A failed endpoint reports in any state. */
-	bool opened; /* the OPEN of its mid went out, once or more: only then may DATA go out */
-	bool acked_local; /* the peer has acknowledged every packet (GX_COMP_LOCAL is given) */
-	bool reported;	  /* its last completion is given */
-	bool cancel_due;  /* there was no room to queue CANCEL */
+	bool opened;	 /* the OPEN of its mid went out, once or more: only then may DATA go out */
+	bool reported;	 /* its last completion is given */
+	bool cancel_due; /* there was no room to queue CANCEL */
 
 	uint32_t open_rsn; /* inlined: the record that reads the buffer */
 	int status;	   /* DOOMED, ENDED: the status of its completion */
@@ -75,7 +74,7 @@ struct pkt_op {
 	uint32_t slot; /* RECV, GET: index in slots; PKT_NONE */
 	uint32_t refs; /* packets in the port that still reference the payload */
 	uint64_t user;
-	struct gx_route *route; /* for core_comp() */
+	struct gx_route *route; /* for core_report() */
 	const char *src;	/* local memory: source or destination */
 	struct gx_mem *mem;	/* the memory of src; NULL: not registered */
 	struct gx_gpu *gpu;	/* the GPU of that memory; for the host, the host backend */

@@ -3,7 +3,7 @@
  * The core's half of posting from threads that own no core. It posts requests of queues (queue.h)
  * on their endpoint's link, and sends them back when they have ended. It holds operations, of
  * requests and of gx_post(), that wait for a stream of the user. A link knows nothing of a queue:
- * it gives the route of post(), which is the request, to core_comp(). Runs on the polling core but
+ * it gives the route of post(), which is the request, to core_report(). Runs on the polling core but
  * for the last section.
  */
 #include "submit/submit.h"
@@ -121,22 +121,18 @@ static void wait_remove(struct submit_core *s, struct sub_wait **at)
 static void wait_fail(struct submit_core *s, struct sub_wait **at, int status)
 {
 	struct sub_wait *w = *at;
-	struct gx_core *core = w->ep->core;
-	struct gx_comp comp = {.op = w->op.kind, .ep = w->ep, .user = w->op.user, .tag = w->op.tag};
+	const struct gx_op *op = &w->op;
 
 	wait_remove(s, at);
-	if (w->req) {
+	if (w->req)
 		req_fail(w->req, status);
-		return;
-	}
-	if (sub_comps(&w->op) > 1) {
-		comp.kind = GX_COMP_LOCAL;
-		core_comp(core, &comp, NULL);
-	}
-	comp.kind = GX_COMP_DONE;
-	comp.status = status;
-	gx_stat_add(&core->loop.stats, GX_STAT_MSGS_FAILED, 1);
-	core_comp(core, &comp, NULL);
+	else
+		core_report(&(struct core_end){.ep = w->ep,
+					       .op = op->kind,
+					       .status = status,
+					       .flags = sub_comps(op) > 1 ? GX_OP_LOCAL : 0,
+					       .user = op->user,
+					       .tag = op->tag});
 }
 
 /* The stream got there: post the operation on its link. If the link has no room, later operations

@@ -116,7 +116,7 @@ static bool in_deliver(struct tcp_ep *e, struct tcp_in *m)
 	if (m->imm_set && m->op == TCP_NONE) {
 		if (!core_comp_room(e->ep.core))
 			return false;
-		core_comp(e->ep.core, &comp, NULL);
+		core_comp(e->ep.core, &comp);
 	}
 	in_op_end(e, m, 0);
 	gx_stat_add(tcp_stats(e), GX_STAT_MSGS_RX, 1);

@@ -182,17 +182,17 @@ void tcp_op_free(struct tcp_ep *e, uint32_t i)
 
 unsigned tcp_op_comps(const struct tcp_op *op)
 {
-	return op->internal ? 0 : 1 + !!(op->flags & GX_OP_LOCAL);
+	return op->internal ? 0 : core_comps(op->flags);
 }
 
 void tcp_op_complete(struct tcp_ep *e, uint32_t i, int status, uint64_t len)
 {
 	struct tcp_op *op = &e->ops[i];
-	struct gx_core *core = e->ep.core;
-	struct gx_comp comp = {.kind = GX_COMP_DONE,
+	struct core_end end = {.ep = &e->ep,
+			       .route = op->route,
 			       .op = op->kind,
 			       .status = status,
-			       .ep = &e->ep,
+			       .flags = op->flags,
 			       .user = op->user,
 			       .len = len,
 			       .tag = op->tag};
@@ -200,18 +200,9 @@ void tcp_op_complete(struct tcp_ep *e, uint32_t i, int status, uint64_t len)
 	if (op->reported)
 		return;
 	op->reported = true;
-	core->comps_due -= tcp_op_comps(op);
-	if (op->internal)
-		return;
-	if (op->flags & GX_OP_LOCAL) {
-		comp.kind = GX_COMP_LOCAL;
-		core_comp(core, &comp, op->route);
-		comp.kind = GX_COMP_DONE;
-	}
-	if (status)
-		gx_stat_add(tcp_stats(e), GX_STAT_MSGS_FAILED, 1);
-	if (status || !(op->flags & GX_OP_SILENT))
-		core_comp(core, &comp, op->route);
+	e->ep.core->comps_due -= tcp_op_comps(op);
+	if (!op->internal)
+		core_report(&end);
 }
 
 void tcp_op_finish(struct tcp_ep *e, uint32_t i, int status, uint64_t len)

@@ -74,7 +74,7 @@ static void note_tell(struct verbs_lane *l, const struct verbs_note *n)
 		return;
 	}
 	gx_stat_add(&l->core->loop.stats, GX_STAT_MSGS_RX, 1);
-	core_comp(l->core, &comp, NULL);
+	core_comp(l->core, &comp);
 }
 
 static void note_part(struct verbs_lane *l, const struct verbs_note *n)

@@ -11,39 +11,24 @@
 
 /* ---- The end ---- */
 
-/* In the ring of the core itself, unless the poster takes it elsewhere: see core_comp_place(). */
-static void op_tell(struct verbs_lane *l, const struct verbs_op *op, enum gx_comp_kind kind)
+static void op_report(const struct verbs_lane *l, const struct verbs_op *op)
 {
-	struct gx_comp elsewhere;
-	struct gx_comp *comp = op->route ? &elsewhere : core_comp_place(l->core);
-
-	*comp = (struct gx_comp){.kind = kind,
-				 .op = (enum gx_op_kind)op->kind,
-				 .status = op->status,
-				 .ep = l->ep,
-				 .user = op->user,
-				 .len = op->status ? 0 : op->len,
-				 .tag = op->tag};
-	if (op->route)
-		op->route->comp(op->route, comp);
-}
-
-static void op_report(struct verbs_lane *l, const struct verbs_op *op)
-{
-	if (op->flags & GX_OP_LOCAL)
-		op_tell(l, op, GX_COMP_LOCAL);
-	if (op->status || !(op->flags & GX_OP_SILENT))
-		op_tell(l, op, GX_COMP_DONE);
+	core_report(&(struct core_end){.ep = l->ep,
+				       .route = op->route,
+				       .op = (enum gx_op_kind)op->kind,
+				       .status = op->status,
+				       .flags = op->flags,
+				       .user = op->user,
+				       .len = op->status ? 0 : op->len,
+				       .tag = op->tag});
 }
 
 static void op_count(struct verbs_lane *l, const struct verbs_op *op)
 {
 	struct gx_stats *s = &l->core->loop.stats;
 
-	if (op->status) {
-		gx_stat_add(s, GX_STAT_MSGS_FAILED, 1);
+	if (op->status)
 		return;
-	}
 	gx_stat_add(s, op->kind == GX_OP_PUT ? GX_STAT_VERBS_PUTS : GX_STAT_VERBS_GETS, 1);
 	gx_stat_add(s, GX_STAT_VERBS_BYTES, op->len);
 }
@@ -62,7 +47,7 @@ void op_try_end(struct verbs_lane *l, struct verbs_op *op)
 		l->pull_ended(l->ep, op->place, op->status);
 		return;
 	}
-	l->core->comps_due -= op_comps(op);
+	l->core->comps_due -= core_comps(op->flags);
 	op_count(l, op);
 	op_report(l, op);
 }

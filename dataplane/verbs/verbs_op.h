@@ -1,18 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the beginning of an operation (verbs_post.c) shares with what comes after it (verbs_op.c): how
- * many completions it owes, and which ways may carry its bytes, by the keys of both ends and by what
- * works. On the polling core.
+ * What the beginning of an operation (verbs_post.c) shares with what comes after it (verbs_op.c): which
+ * ways may carry its bytes, by the keys of both ends and by what works. On the polling core.
  */
 #ifndef GX_VERBS_OP_H
 #define GX_VERBS_OP_H
 
 #include "verbs/verbs_lane.h"
-
-static inline unsigned op_comps(const struct verbs_op *op)
-{
-	return 1 + !!(op->flags & GX_OP_LOCAL);
-}
 
 /* ---- Ways ---- */
 
