@@ -100,6 +100,7 @@ uint32_t verbs_conn_say(const struct gx_conn *c, uint8_t *b)
 		h.nr_keys += key_fill(v, c->told[i], &h.key[h.nr_keys]);
 	conn_probe_say(c, &h);
 	conn_said(c);
+	verbs_rails_unfork(rails); /* queue pairs have some */
 	return verbs_hello_put(b, &h);
 }
 

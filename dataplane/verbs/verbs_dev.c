@@ -4,6 +4,8 @@
  */
 #include "verbs/verbs_lane.h"
 
+#include "gx_internal/fork.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -308,6 +310,8 @@ static int dev_try(struct verbs_dev *dev, struct ibv_device *of, const struct de
 	if (!dev->ctx)
 		return gx_fail(-ENODEV, "%s cannot be opened: %s (rights on /dev/infiniband?)",
 			       dev->name, strerror(errno));
+	gx_fd_own(dev->ctx->cmd_fd);
+	gx_fd_own(dev->ctx->async_fd);
 	ret = dev->api->query_device(dev->ctx, &dev->attr);
 	if (ret)
 		return gx_fail(-ENODEV, "%s does not tell what it can do: %s", dev->name,
@@ -333,6 +337,13 @@ static int dev_try(struct verbs_dev *dev, struct ibv_device *of, const struct de
 	return 0;
 }
 
+static int ctx_close(struct verbs_dev *dev)
+{
+	gx_fd_forget(dev->ctx->cmd_fd);
+	gx_fd_forget(dev->ctx->async_fd);
+	return dev->api->close_device(dev->ctx);
+}
+
 static void dev_end(struct verbs_dev *dev)
 {
 	int ret = dev->pd ? verbs_end_err(dev, dev->api->dealloc_pd(dev->pd)) : 0;
@@ -341,7 +352,7 @@ static void dev_end(struct verbs_dev *dev)
 		gx_err("%s does not end the context's protection domain: %s: something of it is "
 		       "still in use",
 		       dev->name, strerror(ret));
-	if (dev->ctx && dev->api->close_device(dev->ctx))
+	if (dev->ctx && ctx_close(dev))
 		gx_err("%s does not close: %s", dev->name, strerror(errno));
 	while (dev->kept) {
 		struct verbs_kept *k = dev->kept;

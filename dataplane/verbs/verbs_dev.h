@@ -90,6 +90,10 @@ static inline void verbs_dev_keep(struct verbs_dev *dev, void *mem)
 	dev->kept = k;
 }
 
+/** verbs_rails_unfork() - Drivers map pages of the devices, which hold them as descriptors do: a child of
+ * fork() does not get those that there are. Control path. */
+void verbs_rails_unfork(const struct verbs_rails *rails);
+
 /* -- verbs_rails.c; any thread -- */
 
 /** verbs_rails_near() - Of rails @of, as bits, those that are nearest to @gpu; all, if nothing is known. */

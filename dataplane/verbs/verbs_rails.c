@@ -9,6 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 /* ---- Opened ---- */
 
@@ -81,6 +84,7 @@ int verbs_rails_open(const char *first, const char *const more[], uint64_t nr_mo
 	}
 	for (unsigned i = 0; i < r->nr; i++)
 		r->dev[i]->has_others = r->nr > 1;
+	verbs_rails_unfork(r);
 	*out = r;
 	return 0;
 }
@@ -288,4 +292,32 @@ int verbs_mem_put(struct verbs_rails *rails, const struct gx_mem *mem)
 		ret = ret ? ret : err;
 	}
 	return ret;
+}
+
+static bool is_of_a_rail(const struct verbs_rails *rails, dev_t dev, unsigned long inode)
+{
+	struct stat st;
+
+	for (unsigned i = 0; i < rails->nr; i++)
+		if (!fstat(rails->dev[i]->ctx->cmd_fd, &st) && st.st_dev == dev &&
+		    st.st_ino == inode)
+			return true;
+	return false;
+}
+
+void verbs_rails_unfork(const struct verbs_rails *rails)
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	unsigned long from, to, inode;
+	unsigned major, minor;
+	char line[512];
+
+	/* A path that is longer than the line leaves a rest, which is no mapping. */
+	while (maps && fgets(line, sizeof(line), maps))
+		if (sscanf(line, "%lx-%lx %*s %*x %x:%x %lu", &from, &to, &major, &minor, &inode) ==
+			    5 &&
+		    inode && is_of_a_rail(rails, makedev(major, minor), inode))
+			madvise((void *)from, to - from, MADV_DONTFORK);
+	if (maps)
+		fclose(maps);
 }

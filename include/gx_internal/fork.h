@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Descriptors that a child of fork() must not keep: sockets whose end tells a peer that this
- * process has died, or whose address this process will need again.
+ * process has died, or whose address this process will need again; devices.
  */
 #ifndef GX_INTERNAL_FORK_H
 #define GX_INTERNAL_FORK_H

@@ -12,12 +12,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #define QPS_MAX	 512
 #define WQ_MAX	 256
 #define CQ_MAX	 16384
 #define MRS_MAX	 256
+#define PAGE_B	 4096
 #define KEPT_MAX 8
 #define QPN_MIN	 16 /* those before are the device's own */
 #define PORT	 2  /* the port that is up */
@@ -77,6 +81,7 @@ static struct {
 struct script script;
 static struct ibv_device devices[SCRIPT_DEVICES];
 static struct ibv_context contexts[SCRIPT_DEVICES];
+static unsigned opens[SCRIPT_DEVICES];
 static struct script_qp *qps[QPS_MAX]; /* qpn: index + QPN_MIN */
 static struct script_mr mrs[MRS_MAX];  /* keys: (index + 1) << 8 */
 
@@ -161,6 +166,37 @@ static const char *get_device_name(struct ibv_device *dev)
 	return dev->name;
 }
 
+/* As a kernel's device: what is mapped holds it, too. */
+static void fds_open(long i)
+{
+	if (opens[i]++)
+		return;
+	script.cmd_fd[i] = memfd_create("script", MFD_CLOEXEC);
+	script.async_fd[i] = eventfd(0, EFD_CLOEXEC);
+	assert(script.cmd_fd[i] >= 0 && script.async_fd[i] >= 0);
+	assert(!ftruncate(script.cmd_fd[i], PAGE_B));
+}
+
+/* Of a queue, as drivers have them. */
+static void page_map(unsigned i)
+{
+	if (!script.page[i])
+		script.page[i] =
+			mmap(NULL, PAGE_B, PROT_READ | PROT_WRITE, MAP_SHARED, script.cmd_fd[i], 0);
+	assert(script.page[i] != MAP_FAILED);
+}
+
+static void fds_close(unsigned i)
+{
+	if (--opens[i])
+		return;
+	close(script.cmd_fd[i]);
+	close(script.async_fd[i]);
+	if (script.page[i])
+		munmap(script.page[i], PAGE_B);
+	script.page[i] = NULL;
+}
+
 static struct ibv_context *open_device(struct ibv_device *dev)
 {
 	LOCKED();
@@ -170,7 +206,9 @@ static struct ibv_context *open_device(struct ibv_device *dev)
 		return NULL;
 	memset(ctx, 0, sizeof(*ctx));
 	ctx->device = dev;
-	ctx->async_fd = -1;
+	fds_open(dev - devices);
+	ctx->cmd_fd = script.cmd_fd[dev - devices];
+	ctx->async_fd = script.async_fd[dev - devices];
 	ctx->ops.poll_cq = poll_cq;
 	ctx->ops.post_send = post_send;
 	ctx->ops.post_recv = post_recv;
@@ -182,6 +220,7 @@ static int close_device(struct ibv_context *ctx)
 {
 	LOCKED();
 	script.nr_open--;
+	fds_close(device_of(ctx));
 	return 0;
 }
 
@@ -416,6 +455,7 @@ static struct ibv_cq *create_cq(struct ibv_context *ctx, int cqe, void *arg,
 	c->cq.context = ctx;
 	c->cq.cq_context = arg;
 	c->cqe = (unsigned)cqe;
+	page_map(device_of(ctx));
 	script.nr_cqs++;
 	return &c->cq;
 }
@@ -635,8 +675,6 @@ static bool look_begin(struct ibv_qp *qp)
 		return false;
 	script.nr_looks++;
 	script.looks_now++;
-	script.looks_most =
-		script.looks_now > script.looks_most ? script.looks_now : script.looks_most;
 	return true;
 }
 
@@ -650,9 +688,12 @@ static void look_end(void)
 /* As a kernel that looks for the peer's address. */
 static bool look_is_vain(struct ibv_qp *qp)
 {
+	unsigned ends = script.look_ends;
+
 	if (!look_begin(qp))
 		return false;
-	sleep_ms(script.look_ms);
+	for (uint32_t ms = 0; ms < script.look_ms && script.look_ends == ends; ms++)
+		sleep_ms(1);
 	look_end();
 	return true;
 }

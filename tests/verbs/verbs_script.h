@@ -42,17 +42,18 @@ struct script {
 	unsigned grh_required; /* InfiniBand, bit i: device i sends nothing without a GID */
 	/* So many calls that end something are refused, and end nothing. */
 	unsigned keep_mr, keep_qp, keep_cq, keep_pd;
-	int keep_err;	      /* the errno of these; 0: EBUSY. Of devices that are gone: EIO */
-	bool no_dmabuf;	      /* the device takes none */
-	uint32_t slow_reg_ms; /* a registration takes so long */
-	uint32_t slow_rtr_ms; /* as does the address of a peer */
-	unsigned unanswered;  /* bit i: device i finds no address, */
-	uint32_t look_ms;     /* after that time */
-	unsigned refuse_rtr;  /* so many times it is not found */
-	int rtr_err;	      /* and the errno is this one */
-	unsigned refuse_port; /* so many times its port cannot be asked for its address */
-	unsigned refuse_err;  /* queue pairs do not go into error, so many times: EINVAL */
-	uint32_t max_msg_b;   /* most bytes of a request; 0: 1 GiB */
+	int keep_err;		  /* the errno of these; 0: EBUSY. Of devices that are gone: EIO */
+	bool no_dmabuf;		  /* the device takes none */
+	uint32_t slow_reg_ms;	  /* a registration takes so long */
+	uint32_t slow_rtr_ms;	  /* as does the address of a peer */
+	unsigned unanswered;	  /* bit i: device i finds no address, */
+	_Atomic uint32_t look_ms; /* after that time, */
+	_Atomic unsigned look_ends; /* or when this changes */
+	unsigned refuse_rtr;	    /* so many times it is not found */
+	int rtr_err;		    /* and the errno is this one */
+	unsigned refuse_port;	    /* so many times its port cannot be asked for its address */
+	unsigned refuse_err;	    /* queue pairs do not go into error, so many times: EINVAL */
+	uint32_t max_msg_b;	    /* most bytes of a request; 0: 1 GiB */
 	bool lazy; /* a write lands when a send comes behind it on its queue pair, and no sooner: as a
 			device promises, which acknowledges it before */
 	bool lossy; /* no packet arrives */
@@ -73,10 +74,12 @@ struct script {
 	unsigned nr_qps, nr_mrs, nr_cqs, nr_pds, nr_open; /* made and not yet ended */
 	unsigned nr_dmabufs;				  /* registered */
 	unsigned nr_rtr;
-	unsigned nr_looks, looks_now, looks_most; /* in vain, by unanswered; at a time */
-	struct ibv_ah_attr way;			  /* of the last of these */
+	struct ibv_ah_attr way; /* of the last of these */
 
-	unsigned nr_rnr; /* sends that found no receive */
+	_Atomic unsigned nr_looks, looks_now; /* in vain, by unanswered; at this time */
+	unsigned nr_rnr;		      /* sends that found no receive */
+	int cmd_fd[SCRIPT_DEVICES], async_fd[SCRIPT_DEVICES]; /* of those that are open */
+	void *page[SCRIPT_DEVICES]; /* that the driver maps of them; NULL: none */
 	unsigned nr_writes, nr_reads, nr_sends, nr_lists, nr_signalled;
 	unsigned late_landed; /* of script_late() */
 	uint64_t bytes;
