@@ -198,8 +198,9 @@ static bool conf_word(const char *name, const char *const words[], unsigned n, c
  * NCCL reads messages of its protocol LL while they arrive, and the kernel promises nothing about
  * the size of its stores. So these go as packets. A message of LL is a step of its buffer at most.
  */
-#define LL_STEPS  8
-#define LL_STEP_B (64u << 10) /* by default */
+#define LL_STEPS     8
+#define LL_STEP_B    (64u << 10)   /* by default */
+#define LL128_BUFF_B (4800u << 10) /* the same, of all steps */
 
 static unsigned ll_step(void)
 {
@@ -230,37 +231,112 @@ static bool conf_pull(struct conf *c)
 
 /* ---- Protocols ---- */
 
-/* @text: NCCL_PROTO: the protocols that NCCL takes, as "LL,LL128", or those that it does not, as
- * "^LL"; or lists for single collectives, as "allreduce:LL128;broadcast:^LL". */
-static bool proto_has_ll128(const char *text)
+#if defined(__aarch64__)
+bool conf_ll128_by_default = true;
+#else
+bool conf_ll128_by_default = false;
+#endif
+
+/* Does the list name the protocol? @list: up to @end, as "LL,LL128" or "^LL". */
+static bool proto_is_in(const char *list, const char *end, const char *name)
 {
+	size_t len = strlen(name);
+
+	list += *list == '^';
+	while (list < end) {
+		size_t word = strcspn(list, ",;");
+
+		if (word == len && !strncasecmp(list, name, len))
+			return true;
+		list += word + 1;
+	}
+	return false;
+}
+
+/* May NCCL take protocol @name? @text: NCCL_PROTO: the protocols that NCCL takes, as "LL,LL128", or
+ * those that it does not, as "^LL"; or lists for single collectives, as
+ * "allreduce:LL128;broadcast:^LL". @other: what holds for collectives that no list is for. */
+static bool proto_may_be(const char *text, const char *name, bool other)
+{
+	bool for_all = false;
+
 	while (text && *text) {
 		const char *end = text + strcspn(text, ";");
 		const char *colon = memchr(text, ':', (size_t)(end - text));
-		const char *list = colon ? colon + 1 : text, *at = strcasestr(list, "LL128");
+		const char *list = colon ? colon + 1 : text;
 
-		if (list < end && (at && at < end) != (*list == '^'))
+		if (list < end && proto_is_in(list, end, name) != (*list == '^'))
 			return true;
+		for_all |= !colon && list < end;
 		text = end + (*end == ';');
 	}
-	return false;
+	return !for_all && other;
+}
+
+/* NCCL gives a receive of LL128 more room than one of LL, and says that it is one of the two: irecv
+ * refuses it by that (req_is_ll). Variables of NCCL turn either off. */
+static bool ll128_is_seen(void)
+{
+	const char *hint = getenv("NCCL_NET_OPTIONAL_RECV_COMPLETION");
+	const char *room = getenv("NCCL_LL128_BUFFSIZE");
+	long long b = room ? strtoll(room, NULL, 0) : 0; /* as NCCL reads it */
+
+	if (hint && !strtoll(hint, NULL, 0))
+		return false;
+	if (!room || b < 0)
+		b = LL128_BUFF_B;
+	return b / LL_STEPS > ll_step();
 }
 
 /*
  * NCCL reads messages of LL128 while they arrive, and takes 128 bytes when it sees the last eight of
  * them. gx stores words of eight bytes whole, but promises no order: a quantum is a multiple of 16
- * bytes, packets may overtake one another, and long copies store in any order. NCCL takes LL128 over
- * gx only if NCCL_PROTO says so, since a device of gx has no place near a GPU.
+ * bytes, packets may overtake one another, and long copies store in any order. By default NCCL takes
+ * LL128 where the path from the GPU to the device is short. gx's devices have no place, and NCCL
+ * puts them at the CPU: far on x86, near on Grace, whose CPU and GPU are one.
  */
 static bool conf_proto(void)
 {
 	const char *text = getenv("NCCL_PROTO");
 
-	if (!proto_has_ll128(text))
+	if (proto_may_be(text, "LL128", false)) {
+		say_warn("NCCL_PROTO=%.64s takes LL128, which needs each 128 bytes to arrive in "
+			 "order, as gx does not promise: set NCCL_PROTO=^LL128 or Simple, or unset "
+			 "it",
+			 text);
+		return false;
+	}
+	if (!proto_may_be(text, "LL128", true))
 		return true;
-	say_warn("NCCL_PROTO=%.64s takes LL128, which needs each 128 bytes to arrive in order, as "
-		 "gx does not promise: set NCCL_PROTO=^LL128 or Simple, or unset it",
-		 text);
+	if (conf_ll128_by_default)
+		say_warn("NCCL takes LL128 over gx by default where CPU and GPU are one, as on "
+			 "Grace, and gx does not promise the order that LL128 needs: set "
+			 "NCCL_PROTO=^LL128 on all ranks");
+	else if (!ll128_is_seen())
+		say_warn("NCCL_NET_OPTIONAL_RECV_COMPLETION, NCCL_LL_BUFFSIZE or "
+			 "NCCL_LL128_BUFFSIZE hides from gx which messages are of LL128, which it "
+			 "does not serve: set NCCL_PROTO=^LL128 on all ranks, or unset them");
+	else
+		return true;
+	return false;
+}
+
+/*
+ * NCCL reads messages of LL by words of eight bytes, while they arrive. gx's cores store such words
+ * whole. A copy engine and the kernel's recv() promise nothing of the size of their stores.
+ */
+static bool conf_simple(struct conf *c)
+{
+	const char *text = getenv("NCCL_PROTO");
+	bool tcp = c->link && !strcmp(c->link, "tcp");
+
+	c->simple = c->offload || c->cuda || tcp;
+	if (!c->simple || c->offload || !proto_may_be(text, "LL", true))
+		return true;
+	say_warn("%s: set NCCL_PROTO=Simple on all ranks: NCCL reads messages of its protocol LL "
+		 "while %s writes them, which may store half a word",
+		 c->cuda ? "GX_NCCL_MODE=cuda" : "GX_NCCL_LINK=tcp",
+		 c->cuda ? "a copy engine" : "the kernel");
 	return false;
 }
 
@@ -422,7 +498,7 @@ bool conf_read(struct conf *c)
 	c->speed_mbps = (int)speed_mbps;
 	c->latency_us = (unsigned)latency_us;
 	if (!conf_cpus(c) || !conf_ports(c) || !conf_host(c) || !conf_link(c) || !conf_mode(c) ||
-	    !conf_proto() || !conf_pull(c))
+	    !conf_proto() || !conf_simple(c) || !conf_pull(c))
 		return false;
 	c->help = c->pull == GX_PULL_OFF ? 0 : (unsigned)help;
 	return true;

@@ -191,7 +191,7 @@ int net_isend(void *send_comm, void *data, size_t size, int tag, void *mh, void 
 	return req_isend(send_comm, data, size, mh, req);
 }
 
-/* *req may hold NCCL_NO_DONE_REQ: a hint, with LL and LL128 alone, that gx does not need. */
+/* *req may hold NCCL_NO_DONE_REQ: a hint, with LL and LL128 alone, which tells gx the protocol. */
 int net_irecv(void *recv_comm, int n, void **data, size_t *sizes, int *tags, void **mhs,
 	      void **phandles, void **req)
 {
@@ -206,7 +206,7 @@ int net_irecv(void *recv_comm, int n, void **data, size_t *sizes, int *tags, voi
 	*req = NULL;
 	if (!recv_comm || n != 1 || !data || !sizes || !mhs)
 		return NCCL_INVALID_ARGUMENT;
-	ret = is_ll ? req_is_ll(recv_comm) : NCCL_OK;
+	ret = is_ll ? req_is_ll(recv_comm, sizes[0]) : NCCL_OK;
 	return ret ? ret : req_irecv(recv_comm, data[0], sizes[0], mhs[0], req);
 }
 

@@ -346,8 +346,14 @@ void peer_show(void)
 	while ((conn = peer_to_show())) {
 		struct gx_conn_info info = GX_INIT(info);
 
-		if (!gx_conn_info(conn, &info))
-			say_info("connected to %s: link %s, port %s, %u lanes (%s)", info.peer,
-				 info.link, info.port, info.lanes, info.why);
+		if (gx_conn_info(conn, &info))
+			continue;
+		if (!strcmp(info.link, "tcp") && !plug.conf.simple)
+			say_warn("connected to %s by link tcp, which does not serve NCCL's "
+				 "protocol LL: set NCCL_PROTO=Simple on all ranks, or the same "
+				 "GX_NCCL_PORTS",
+				 info.peer);
+		say_info("connected to %s: link %s, port %s, %u lanes (%s)", info.peer, info.link,
+			 info.port, info.lanes, info.why);
 	}
 }

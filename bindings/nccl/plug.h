@@ -268,6 +268,7 @@ struct conf {
 	unsigned unpack;       /* .cuda: enum gx_unpack_mode; HOST unless a variable says else */
 	int gpus[GPUS_MAX];    /* .cuda: nr_gpus of them, CUDA ordinals */
 	unsigned nr_gpus;      /* 0: the plugin chooses */
+	bool simple;	       /* NCCL's protocol Simple alone is right */
 	bool offload;	       /* mode unpack: NCCL's kernels copy what was received */
 	uint64_t bounce_b;     /* the same: of the bounce memory */
 	uint32_t ring_b;       /* the same: of a comm's part of it */
@@ -362,6 +363,9 @@ extern const struct conf_var conf_vars[];
 /* Read GX_NCCL_*. Return: false: a variable is wrong, and the log says which. */
 bool conf_read(struct conf *c);
 const char *conf_text(const char *name); /* NULL: it is not set, or empty */
+/* Does NCCL take its protocol LL128 over gx where no variable says else? Of the machine; tests set
+ * it. */
+extern bool conf_ll128_by_default;
 /* The values of GX_NCCL_UNPACK, by enum gx_unpack_mode. */
 #define CONF_UNPACKS (GX_UNPACK_MODE_HOST + 1)
 extern const char *const conf_unpacks[CONF_UNPACKS];
@@ -486,7 +490,8 @@ void meet_sweep(void);			 /* the keeper: connects that nobody calls any more */
 
 int req_isend(void *comm, void *data, uint64_t size, void *mh, void **req);
 int req_irecv(void *comm, void *data, uint64_t size, void *mh, void **req);
-int req_is_ll(void *comm); /* the next receive is of protocol LL or LL128, says NCCL */
+/* The next receive is of protocol LL or LL128, says NCCL: does gx serve it? */
+int req_is_ll(void *comm, uint64_t size);
 int req_test(void *req, int *done, int *sizes);
 int req_consumed(void *comm, int n, void *req);
 int req_close(void *comm, bool is_send);

@@ -104,14 +104,19 @@ int req_irecv(void *comm, void *data, uint64_t size, void *mh, void **req)
 			  : req_post_at(c, data, size, mh, req);
 }
 
-int req_is_ll(void *comm)
+/* A tuner, too, chooses protocols. A receive of LL128 has room for one of its steps, as all of
+ * collectives have; sends of a program to another rank never use it. */
+int req_is_ll(void *comm, uint64_t size)
 {
 	struct comm *c = comm;
 
-	if (!c->offload)
-		return NCCL_OK;
-	return req_bad(c, "NCCL uses protocol LL or LL128, whose kernels do not unpack: set "
-			  "NCCL_PROTO=Simple");
+	if (plug.conf.simple)
+		return req_bad(c, "NCCL uses protocol LL or LL128, which GX_NCCL_MODE or "
+				  "GX_NCCL_LINK does not serve: set NCCL_PROTO=Simple");
+	if (size > plug.conf.pull_over_b)
+		return req_bad(c, "NCCL uses protocol LL128, which needs an order that gx does not "
+				  "promise: set NCCL_PROTO=^LL128");
+	return NCCL_OK;
 }
 
 /* Is it the fault of this end? */

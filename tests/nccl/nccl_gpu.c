@@ -292,6 +292,7 @@ static void case_gpu_init(struct rank *r)
 		{"GX_NCCL_UNPACK", "kernel", "CUDA_DEVICE_MAX_CONNECTIONS", "1", "wait"},
 		{"GX_NCCL_LINK", "local", "", "", "packet or tcp"},
 		{"NCCL_PROTO", "LL128", "", "", "NCCL_PROTO=^LL128"},
+		{"NCCL_PROTO", "^LL128", "", "", "NCCL_PROTO=Simple"},
 	};
 	const char *link = getenv("GX_NCCL_LINK");
 	char *kept = link ? strdup(link) : NULL;
@@ -308,6 +309,7 @@ static void case_gpu_init(struct rank *r)
 		if (wrong[i][2][0])
 			unsetenv(wrong[i][2]);
 		setenv("GX_NCCL_MODE", "cuda", 1);
+		setenv("NCCL_PROTO", "Simple", 1);
 		if (kept)
 			setenv("GX_NCCL_LINK", kept, 1);
 	}

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#define LL_STEP_B  (64u << 10) /* room of a receive of LL */
 #define GUARD_B	   64
 #define GUARD	   0xa5
 #define NO_REQ	   ((void *)(uintptr_t)NCCL_NO_DONE_REQ)
@@ -259,13 +260,13 @@ int net_isend(const struct net *n, void *comm, void *data, size_t size, void *mh
 	return ((const struct nccl_net_v8 *)n->table)->isend(comm, data, (int)size, 7, mh, req);
 }
 
-/* *req says that NCCL needs no completion, but in mode unpack: the plugin must write it all the
- * same. */
+/* *req says that NCCL needs no completion, as with LL: the plugin must write it all the same. NCCL
+ * says that of no longer message, and not where it may take protocol Simple alone. */
 int net_irecv(const struct net *n, void *comm, void *data, size_t size, void *mh, void **req)
 {
 	int tag = 7, size_v8 = (int)size;
 
-	*req = n->is_simple ? NULL : NO_REQ;
+	*req = n->is_simple || size > LL_STEP_B ? NULL : NO_REQ;
 	if (n->version >= 10)
 		return n->v12->irecv(comm, 1, &data, &size, &tag, &mh, NULL, req);
 	if (n->version == 9)

@@ -313,7 +313,7 @@ static void case_mixed(struct rank *r)
 	if (r->me == 1) {
 		CHECK(!net_finalize(&r->net, r->ctx));
 		unsetenv("GX_NCCL_MODE");
-		r->is_unpack = r->net.is_simple = false;
+		r->is_unpack = false;
 		CHECK(!net_init(&r->net, &r->ctx));
 	}
 	exchange(r, sizes_all, 10, 40, 8, 0);

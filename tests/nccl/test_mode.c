@@ -294,7 +294,7 @@ int req_close(void *comm, bool is_send)
 	return 0;
 }
 
-int req_is_ll(void *comm)
+int req_is_ll(void *comm, uint64_t size)
 {
 	return 0;
 }
@@ -325,7 +325,11 @@ static int setup(void **state)
 	unsetenv("GX_NCCL_CPUS");
 	unsetenv("GX_NCCL_DEVICES");
 	unsetenv("GX_NCCL_SPEED_MBPS");
-	unsetenv("NCCL_PROTO");
+	setenv("NCCL_PROTO", "Simple", 1);
+	unsetenv("NCCL_NET_OPTIONAL_RECV_COMPLETION");
+	unsetenv("NCCL_LL_BUFFSIZE");
+	unsetenv("NCCL_LL128_BUFFSIZE");
+	conf_ll128_by_default = false;
 	unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
 	return 0;
 }
@@ -448,6 +452,72 @@ static void all__refuse_ll128(void **state)
 	fails("NCCL_PROTO=^LL128");
 }
 
+/* On Grace NCCL takes LL128 unless it is told not to, for all collectives. */
+static void all__ll128_by_default(void **state)
+{
+	static const char *const wrong[] = {"", "allreduce:Simple",
+					    "allreduce:^LL128;broadcast:LL"};
+	static const char *const right[] = {"LL", "Simple", "^LL128", "^LL128;allreduce:LL"};
+
+	setenv("GX_NCCL_MODE", "host", 1);
+	unsetenv("NCCL_PROTO");
+	assert_true(helps());
+	conf_ll128_by_default = true;
+	fails("set NCCL_PROTO=^LL128 on all ranks");
+	for (unsigned i = 0; i < 3; i++) {
+		setenv("NCCL_PROTO", wrong[i], 1);
+		fails("set NCCL_PROTO=^LL128 on all ranks");
+	}
+	for (unsigned i = 0; i < 4; i++) {
+		setenv("NCCL_PROTO", right[i], 1);
+		assert_true(helps());
+	}
+}
+
+/* Variables of NCCL by which receives of LL128 look like others. */
+static void all__ll128_unseen(void **state)
+{
+	static const char *const hide[][2] = {{"NCCL_NET_OPTIONAL_RECV_COMPLETION", "0"},
+					      {"NCCL_LL128_BUFFSIZE", "524288"},
+					      {"NCCL_LL_BUFFSIZE", "4915200"}};
+
+	setenv("GX_NCCL_MODE", "host", 1);
+	for (unsigned i = 0; i < 3; i++) {
+		unsetenv("NCCL_PROTO");
+		setenv(hide[i][0], hide[i][1], 1);
+		fails(hide[i][0]);
+		setenv("NCCL_PROTO", "^LL128", 1);
+		assert_true(helps());
+		unsetenv(hide[i][0]);
+	}
+	unsetenv("NCCL_PROTO");
+	setenv("NCCL_NET_OPTIONAL_RECV_COMPLETION", "1", 1);
+	setenv("NCCL_LL128_BUFFSIZE", "524296", 1);
+	assert_true(helps());
+}
+
+/* LL needs words of eight bytes whole: neither a copy engine nor the kernel promises them. */
+static void all__refuse_ll(void **state)
+{
+	static const char *const wrong[] = {
+		"", "LL", "^LL128", "Simple,ll", "allreduce:Simple", "Simple;broadcast:LL"};
+
+	for (unsigned i = 0; i < 6; i++) {
+		setenv("NCCL_PROTO", wrong[i], 1);
+		setenv("GX_NCCL_MODE", "cuda", 1);
+		unsetenv("GX_NCCL_LINK");
+		fails("GX_NCCL_MODE=cuda: set NCCL_PROTO=Simple");
+		setenv("GX_NCCL_MODE", "host", 1);
+		assert_true(helps());
+		assert_false(plug.conf.simple);
+		setenv("GX_NCCL_LINK", "tcp", 1);
+		fails("GX_NCCL_LINK=tcp: set NCCL_PROTO=Simple");
+	}
+	setenv("NCCL_PROTO", "^LL,LL128", 1);
+	assert_true(helps());
+	assert_true(plug.conf.simple);
+}
+
 /* What NCCL is told of the devices: together they are as fast as the cores. */
 static void devices(unsigned nr, int mbps)
 {
@@ -557,7 +627,7 @@ static void cuda__what_it_does_not_serve(void **state)
 {
 	setenv("NCCL_PROTO", "LL128,Simple", 1);
 	fails("NCCL_PROTO=^LL128");
-	setenv("NCCL_PROTO", "LL,Simple", 1);
+	setenv("NCCL_PROTO", "Simple", 1);
 	setenv("GX_NCCL_LINK", "local", 1);
 	fails("packet or tcp");
 	setenv("GX_NCCL_LINK", "tcp", 1);
@@ -616,6 +686,9 @@ int main(void)
 		cmocka_unit_test_setup(host__takes_no_gpu, setup),
 		cmocka_unit_test_setup(host__helps, setup),
 		cmocka_unit_test_setup(all__refuse_ll128, setup),
+		cmocka_unit_test_setup(all__ll128_by_default, setup),
+		cmocka_unit_test_setup(all__ll128_unseen, setup),
+		cmocka_unit_test_setup(all__refuse_ll, setup),
 		cmocka_unit_test_setup(host__devices, setup),
 		cmocka_unit_test_setup(host__cpus, setup),
 		cmocka_unit_test_setup(cuda__options, setup),

@@ -64,7 +64,7 @@ static int rank_main(const char *name, const char *port, unsigned me)
 			 .cuda = port_is_cuda(port, base),
 			 .is_unpack = c->is_unpack,
 			 .is_full = getenv("GX_TEST_FULL"),
-			 .net.is_simple = c->is_unpack};
+			 .net.is_simple = getenv("NCCL_PROTO")};
 
 	r.w = mmap(NULL, sizeof(*r.w), PROT_READ | PROT_WRITE, MAP_SHARED, WORLD_FD, 0);
 	CHECK(r.w != MAP_FAILED);
@@ -107,6 +107,8 @@ static void env_set(const struct nccl_case *c, const char *port)
 	unpack_env(c->is_unpack);
 	if (!c->is_unpack)
 		setenv("GX_NCCL_MODE", cuda ? "cuda" : "host", 1);
+	if (cuda || !strcmp(base, "tcp"))
+		setenv("NCCL_PROTO", "Simple", 1);
 	setenv("NCCL_NET_GDR_LEVEL", "SYS", 1);
 	if (cuda)
 		setenv("GX_FAKE_CUDA_DEVICES", "2", 1);

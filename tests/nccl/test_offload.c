@@ -111,6 +111,7 @@ static int setup(void **state)
 	peer.path[0].lane = &plug.lane[0];
 	plug.conf.bounce_b = (uint64_t)BOUNCE_MB << 20;
 	plug.conf.ring_b = RING_B;
+	plug.conf.simple = true;
 	no_driver = false;
 	nr_warned = 0;
 	buf = malloc(BUF_B);
@@ -466,12 +467,29 @@ static void irecv__too_much(void **state)
 	recv_open(&r);
 	assert_int_equal(req_irecv(r.c, buf, RING_B + 1, &reg, &req), NCCL_INVALID_ARGUMENT);
 	assert_null(req);
-	assert_int_equal(req_is_ll(r.c), NCCL_INVALID_ARGUMENT);
+	assert_int_equal(req_is_ll(r.c, 8), NCCL_INVALID_ARGUMENT);
 	assert_int_equal(nr_warned, 1);
 	for (unsigned i = 0; i < 3; i++)
 		assert_true(offload_may_reg(r.c));
 	assert_false(offload_may_reg(r.c));
 	assert_non_null(post(&r, buf, RING_B));
+}
+
+/* In the other modes LL is served where its words arrive whole, and LL128 nowhere: such a receive has
+ * more room. The line is said once. */
+static void irecv__of_ll(void **state)
+{
+	struct comm *c = comm_new(false);
+
+	plug.conf.simple = false;
+	plug.conf.pull_over_b = 1 << 16;
+	assert_int_equal(req_is_ll(c, 1 << 16), NCCL_OK);
+	assert_int_equal(nr_warned, 0);
+	assert_int_equal(req_is_ll(c, (1 << 16) + 1), NCCL_INVALID_ARGUMENT);
+	assert_int_equal(req_is_ll(c, 600 << 10), NCCL_INVALID_ARGUMENT);
+	assert_int_equal(nr_warned, 1);
+	plug.conf.simple = true;
+	assert_int_equal(req_is_ll(c, 8), NCCL_INVALID_ARGUMENT);
 }
 
 /* ---- The bounce memory ---- */
@@ -546,6 +564,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(consumed__order, setup, teardown),
 		cmocka_unit_test_setup_teardown(consumed__count, setup, teardown),
 		cmocka_unit_test_setup_teardown(irecv__too_much, setup, teardown),
+		cmocka_unit_test_setup_teardown(irecv__of_ll, setup, teardown),
 		cmocka_unit_test_setup_teardown(give__parts, setup, teardown),
 		cmocka_unit_test_setup_teardown(give__part_of_a_closed_comm, setup, teardown),
 		cmocka_unit_test_setup_teardown(open__again, setup, teardown),

@@ -806,8 +806,11 @@ def info_nccl(tools):
         expect(info(**right, NCCL_PROTO=on)["copies"].startswith("one"), on)
     expect(got["mode"].startswith("host: "), got)
     info(FAILED, ["GX_NCCL_MODE=gpu", "cuda or unpack"], **right, GX_NCCL_MODE="gpu")
+    for unsafe in ({"GX_NCCL_MODE": "cuda"}, {"GX_NCCL_LINK": "tcp", "NCCL_PROTO": "^LL128"}):
+        info(FAILED, ["set NCCL_PROTO=Simple on all ranks"], **{**right, **unsafe})
     for unpack, told in (("host", 0), ("auto", 1)):
-        got = without_nccl(tools, **right, GX_NCCL_MODE="cuda", GX_NCCL_UNPACK=unpack).run(tools.gxperf_path, *args).doc["info"]["nccl"]
+        cuda = {"GX_NCCL_MODE": "cuda", "NCCL_PROTO": "Simple", "GX_NCCL_UNPACK": unpack}
+        got = without_nccl(tools, **right, **cuda).run(tools.gxperf_path, *args).doc["info"]["nccl"]
         expect(sum("GX_NCCL_UNPACK=host does not have that" in text for text in got["warnings"]) == told, got)
     info(FAILED, ["GX_NCCL_UNPACK=auto", "CUDA_DEVICE_MAX_CONNECTIONS=1"], **right, GX_NCCL_MODE="cuda", GX_NCCL_UNPACK="auto",
          CUDA_DEVICE_MAX_CONNECTIONS="1")
