@@ -5,8 +5,11 @@
 usage: test_tidy.py BUILD [FILE...]     BUILD: a build folder of meson's; FILE: a source; default: all of the product
 
 Version 14 of clang-tidy, as versions find different things. The flags are those of the build. First some checks are shown a
-line that they must find. Exit status: 0; 1 when something was found; 77 when there is no clang-tidy 14.
+line that they must find. A file that passed is not read again until it, a header of it, its command, the checks or the tool
+change: BUILD/tidy-passed.json has the digests. Without FILE, that is. Exit status: 0; 1 when something was found; 77 when there is no clang-tidy 14.
 """
+import functools
+import hashlib
 import json
 import os
 import pathlib
@@ -56,8 +59,54 @@ def commands(build):
     return out
 
 
-def linter_run(tool, database, files):
-    """All that it says, without its counts. gcc's warnings count, not clang's."""
+@functools.lru_cache(maxsize=None)
+def content(path):
+    return hashlib.sha256(pathlib.Path(path).read_bytes()).digest()
+
+
+def headers(build):
+    """{object: files that its compiler read}, of those that ninja has built."""
+    out, of_it = {}, None
+    for line in subprocess.run(["ninja", "-t", "deps"], cwd=build, capture_output=True, text=True).stdout.splitlines():
+        if line.startswith("    "):
+            of_it.append(line.strip())
+        elif line.endswith("(VALID)"):
+            of_it = out.setdefault(line.split(":")[0], [])
+        else:
+            of_it = []
+    return out
+
+
+def digests(tool, build, known):
+    """{source: what all that the linter reads of it comes to}; a source that is not built has none."""
+    version = subprocess.run([tool, "--version"], capture_output=True, text=True).stdout
+    common = [version.encode(), content(TOP / ".clang-tidy"), content(__file__)]
+    reads, out = headers(build), {}
+    for name, entry in known.items():
+        if entry["output"] in reads:
+            key = hashlib.sha256(b"".join([*common, entry["command"].encode()]))
+            for path in sorted({entry["file"], *reads[entry["output"]]}):
+                key.update(path.encode() + content(build / path))
+            out[name] = key.hexdigest()
+    return out
+
+
+def passed_read(path):
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def passed_write(path, passed):
+    """Whole or not at all: two runs may end at a time."""
+    part = path.with_suffix(f".{os.getpid()}")
+    part.write_text(json.dumps(passed, indent=0, sort_keys=True))
+    part.replace(path)
+
+
+def linter_run(tool, database, files, clean=None):
+    """All that it says, without its counts; @clean takes the files about which it said nothing. gcc's warnings count, not clang's."""
     todo, said = queue.Queue(), []
     for i in range(0, len(files), FILES_AT_ONCE):
         todo.put(files[i:i + FILES_AT_ONCE])
@@ -73,6 +122,8 @@ def linter_run(tool, database, files):
             if ran.returncode and not ran.stdout.strip():
                 said.append(f"{tool} ended with {ran.returncode}: error: {ran.stderr[-2000:]}")
             said.append(ran.stdout)
+            if clean is not None and not ran.returncode and not ran.stdout.strip():
+                clean.extend(part)
 
     workers = [threading.Thread(target=work) for _ in range(JOBS)]
     for worker in workers:
@@ -100,18 +151,23 @@ def main(args):
     tool = clang_tool("clang-tidy")
     if not tool:
         return 77
-    known = commands(pathlib.Path(args[0]))
-    files = args[1:] or sorted(known)
+    build, files = pathlib.Path(args[0]), args[1:]
+    known, notes = commands(build), build / "tidy-passed.json"
+    digest, passed, clean = ({} if files else digests(tool, build, known)), passed_read(notes), []
+    todo = files or [name for name in sorted(known) if name not in digest or passed.get(name) != digest[name]]
     with tempfile.TemporaryDirectory() as tmp:
         blunt = bites(tool, tmp)
         pathlib.Path(tmp, "compile_commands.json").write_text(json.dumps(list(known.values())))
-        said = linter_run(tool, tmp, [str(TOP / f) for f in files])
+        said = linter_run(tool, tmp, [str(TOP / f) for f in todo], clean)
+    if not files and not blunt:
+        clean = {pathlib.Path(f).relative_to(TOP).as_posix() for f in clean} | (set(known) - set(todo))
+        passed_write(notes, {name: digest[name] for name in clean if name in digest})
     for name in blunt:
         print(f"check that does not bite: {name}")
     print(said, end="")
     found = len(set(re.findall(r"^.*\berror: .*$", said, re.M)))
-    print(f"{len(files)} files, {found + len(blunt)} failures")
-    return 1 if found or blunt or not files else 0
+    print(f"{len(files or known)} files, {len(todo)} of them read now, {found + len(blunt)} failures")
+    return 1 if found or blunt or not (files or known) else 0
 
 
 if __name__ == "__main__":
