@@ -5,7 +5,7 @@
 usage: summary.py LOG.json|skip:WHAT...
 A log that does not exist or is empty counts as one failure: a pass that did not run must not look like success.
 Failures and skips are listed on stderr: a skip with the last line it printed, a failure with how it ended, where its log is
-and the last lines of it. The last line on stdout is "N passed, N failed, N skipped"; the exit status is 1 when anything failed
+and the last lines of it. Behind them stand the slowest tests, and what the tests of each pass took together. The last line on stdout is "N passed, N failed, N skipped"; the exit status is 1 when anything failed
 or nothing passed.
 """
 import json
@@ -16,6 +16,7 @@ import sys
 PASSED = ("OK", "EXPECTEDFAIL")
 LINES = 40 # that are shown of each stream of a test that failed
 WHY = 16   # and behind each line that begins with FAILED and stands before those
+SLOWEST = 10
 
 
 def last_line(test):
@@ -47,14 +48,28 @@ def failure(test, path):
     return "\n".join(lines)
 
 
+def read_tests(path):
+    """What meson noted of each test of one pass."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def slowest(paths):
+    """What to make shorter first: several tests run at a time, so their sum is more than the pass took."""
+    took = [(test.get("duration", 0), f"{path.parent.parent.name}: {test['name']}") for path in paths for test in read_tests(path)]
+    lines = [f"slowest: {s:4.0f} s {name}" for s, name in sorted(took, reverse=True)[:SLOWEST]]
+    for path in paths:
+        of_it = [test.get("duration", 0) for test in read_tests(path)]
+        lines.append(f"together: {sum(of_it):.0f} s, the {len(of_it)} tests of {path.parent.parent.name}: {path.stem}")
+    return lines
+
+
 def read_log(path):
     """[(kind, description)] of one pass; kind is passed, failed or skipped."""
     where = path.parent.parent.name
     if not path.exists():
         return [("failed", f"{where}: {path.stem}: the pass did not run")]
     out = []
-    for line in path.read_text().splitlines():
-        test = json.loads(line)
+    for test in read_tests(path):
         name = f"{where}: {test['name']}"
         if test["result"] in PASSED:
             out.append(("passed", name))
@@ -66,16 +81,18 @@ def read_log(path):
 
 
 def main(args):
-    results = []
+    results, paths = [], []
     for arg in args:
         if arg.startswith("skip:"):
             results.append(("skipped", arg[len("skip:"):]))
         else:
-            results += read_log(pathlib.Path(arg))
+            paths.append(pathlib.Path(arg))
+            results += read_log(paths[-1])
     count = {kind: sum(k == kind for k, _ in results) for kind in ("passed", "failed", "skipped")}
     for kind, what in results:
         if kind != "passed":
             print(f"{kind}: {what}", file=sys.stderr)
+    print("\n".join(slowest(paths)), file=sys.stderr)
     sys.stderr.flush()
     print(f"{count['passed']} passed, {count['failed']} failed, {count['skipped']} skipped")
     return 1 if count["failed"] or not count["passed"] else 0
