@@ -2,7 +2,7 @@
 /*
  * The local link with memory of GPUs: two contexts of one process, both turned by this thread, on
  * the first GPU, or the first two. test_local_gpu cuda; exits 77 where there is no GPU, and says
- * why. Between processes: test_cli.py.
+ * why. Between processes: test_cli_gpu.py.
  */
 #include "copy/dma.h"
 #include "local/local.h"

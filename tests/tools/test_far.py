@@ -19,9 +19,9 @@ import sys
 import time
 
 import path
-import test_cli
+import cli
 import test_veth
-from test_cli import CLIENT_CPU, SERVER_CPU, expect
+from cli import CLIENT_CPU, SERVER_CPU, expect
 from test_veth import sh, skip
 
 PAIRS = int(os.environ.get("GX_TEST_FAR_PAIRS", "3"))
@@ -70,7 +70,7 @@ def joined(other, rate_mb_s, rtt_ms):
 
 def gx_one(tools, other, sockets):
     """GB/s of puts; the server is here, the client there."""
-    with test_cli.Server(tools, "--insecure", "--port", "shm", listen=f"{HERE}:0") as server:
+    with cli.Server(tools, "--insecure", "--port", "shm", listen=f"{HERE}:0") as server:
         there = test_veth.There(tools, other, server, None, more=("--link", "tcp", "--sockets", str(sockets), "--depth", str(DEPTH)))
         row = there.perf("put", "-s", "1M", "-D", RUN_S).clean()[0]
         expect(row["checked_b"] >= row["size_b"], row)
@@ -113,7 +113,7 @@ def compared(tools, other, case, port):
 
 def main(build, *cases):
     test_veth.enter()
-    tools, failed = test_cli.Tools(pathlib.Path(build).resolve()), 0
+    tools, failed = cli.Tools(pathlib.Path(build).resolve()), 0
     for i, case in enumerate(cases or CASES):
         other = test_veth.Other()
         try:

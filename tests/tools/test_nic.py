@@ -17,8 +17,8 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "vm"))
 
 import machine
-import test_cli
-from test_cli import CLIENT_CPU, FAILED, OK, USAGE, expect
+import cli
+from cli import CLIENT_CPU, FAILED, OK, USAGE, expect
 
 LIMIT_S = int(os.environ.get("GX_TEST_NIC_LIMIT_S", "600"))
 CALL_S = 60
@@ -76,7 +76,7 @@ class Ends:
 
     def __init__(self, tools, here, there, *server_args):
         self.tools, self.there, self.cores = tools, f"dpdk:{there}", CLIENT_CPU
-        self.server = test_cli.Server(tools, "--port", f"dpdk:{here}", *server_args, mem="kv=host:8M")
+        self.server = cli.Server(tools, "--port", f"dpdk:{here}", *server_args, mem="kv=host:8M")
 
     def __enter__(self):
         self.server.__enter__()
@@ -197,7 +197,7 @@ def inside(build, part):
     done("the machine is up")
     failed = 0
     parts = {"e1000e": inside_e1000e, "routed": inside_routed, "virtio": inside_virtio, "queues": inside_queues}
-    for step in parts[part](test_cli.Tools(build), build):
+    for step in parts[part](cli.Tools(build), build):
         try:
             step()
         except AssertionError as why:

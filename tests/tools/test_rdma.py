@@ -31,8 +31,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "vm"))
 
 import machine
 import rdma_count
-import test_cli
-from test_cli import CLIENT_CPU, FAILED, LOST, OK, SERVER_CPU, expect
+import cli
+from cli import CLIENT_CPU, FAILED, LOST, OK, SERVER_CPU, expect
 
 LIMIT_S = int(os.environ.get("GX_TEST_RDMA_LIMIT_S", "1800"))
 PAIRS = int(os.environ.get("GX_TEST_RDMA_PAIRS", "7"))
@@ -115,7 +115,7 @@ def gid_index():
 @contextlib.contextmanager
 def served(tools, *rdma, mem="kv=host:8M", busy=True):
     rdma = (*(rdma or ("--rdma", DEVICE)), *(["--busy"] if busy else []))
-    with test_cli.Server(tools, "--port", "udp", "--link", "verbs", *rdma, mem=mem) as server:
+    with cli.Server(tools, "--port", "udp", "--link", "verbs", *rdma, mem=mem) as server:
         yield server
 
 
@@ -255,7 +255,7 @@ def leaves_nothing(tools, connects=CONNECTS):
 
 def refused(tools):
     """A server without a device, a device that is not there."""
-    with test_cli.Server(tools, "--port", "udp", mem="kv=host:1M") as server:
+    with cli.Server(tools, "--port", "udp", mem="kv=host:1M") as server:
         call(tools, server, "put", "-s", "4K", "-n", "1").must(FAILED, "the server does not offer it", "--rdma")
     tools.gxd("--listen", "127.0.0.1:0", "--mem", "kv=host:1M", "--rdma", "nosuch0").must(FAILED, "nosuch0")
     tools.gxd("--listen", "127.0.0.1:0", "--mem", "kv=host:1M", "--rdma", f"{DEVICE}:1:99").must(FAILED, "no usable GID")
@@ -501,7 +501,7 @@ def inside(build, parts):
     device_make()
     done("the machine is up: " + sh("rdma", "link", "show").strip())
     failed = 0
-    tools = test_cli.Tools(build)
+    tools = cli.Tools(build)
     for part in parts:
         for step in PARTS[part](tools):
             try:

@@ -14,8 +14,8 @@ import sys
 import tempfile
 import time
 
-import test_cli
-from test_cli import CLIENT_CPU, OK, SERVER_CPU, expect
+import cli
+from cli import CLIENT_CPU, OK, SERVER_CPU, expect
 
 INSIDE = "GX_TEST_VETH_INSIDE"
 CALL_S = 100
@@ -128,7 +128,7 @@ def narrows(there, other):
         time.sleep(0.02)
     mtu_set(other, 1500)
     out, err = proc.communicate(timeout=CALL_S)
-    ran = test_cli.Ran(proc, out, err)
+    ran = cli.Ran(proc, out, err)
     ran.clean()
     expect("packets of 8192 bytes do not get through" in err, "the fallback is not said:", ran)
     there.perf("get", "-s", "1M", "-n", "20").clean()
@@ -138,7 +138,7 @@ def over_tcp(tools, other, folder):
     """The kernel's TCP: where it is asked for, and where the ends have no port in common, which is said."""
     # Beside other tests, two polling cores may keep the kernel's own threads, which carry packets over the veth, off a CPU for seconds.
     patient = ("--timeout", "30")
-    with test_cli.Server(tools, "--insecure", "--port", "shm", *patient, listen="10.90.0.1:0") as server:
+    with cli.Server(tools, "--insecure", "--port", "shm", *patient, listen="10.90.0.1:0") as server:
         there = There(tools, other, server, None, more=(*patient, "--link", "tcp", "--sockets", "4"))
         sizes(there)
         file(there, folder)
@@ -146,14 +146,14 @@ def over_tcp(tools, other, folder):
         ran = there.perf("put", "-s", "1M", "-n", "20").must(OK)
         expect(ran.doc["path"]["link"] == "tcp" and "the last resort" in ran.doc["path"]["why"], ran)
         expect("no port that both ends can use" in ran.err and "the last resort" in ran.err, ran)
-        there.run("put", "--link", "packet").must(test_cli.FAILED, "no port that both ends can use")
-        there.run("put", "--require", "packet").must(test_cli.FAILED, "takes link tcp")
+        there.run("put", "--link", "packet").must(cli.FAILED, "no port that both ends can use")
+        there.run("put", "--require", "packet").must(cli.FAILED, "takes link tcp")
 
 
 def zcrx_refused(tools):
     """The driver of a veth pair fills no memory of a program: it is named, and the cure."""
     ran = tools.gxd("--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-rx", "zcrx", "--tcp-rx-nic", "gxa:1-2")
-    ran.must(test_cli.FAILED, "gxa (driver veth)", "Cure: ")
+    ran.must(cli.FAILED, "gxa (driver veth)", "Cure: ")
 
 
 def two_cores(tools, other, ports):
@@ -161,7 +161,7 @@ def two_cores(tools, other, ports):
     cores = f"{SERVER_CPU},{CLIENT_CPU}"
     # Four polling cores on two CPUs, beside another test: one may stand for seconds.
     patient = ("--timeout", "30")
-    with test_cli.Server(tools, "--insecure", "--port", ports[0], "--cores", cores, *patient, listen="10.90.0.1:0") as server:
+    with cli.Server(tools, "--insecure", "--port", ports[0], "--cores", cores, *patient, listen="10.90.0.1:0") as server:
         there = There(tools, other, server, ports[1], cores, patient)
         sizes(there)
         there.perf("put", "-s", "1M", "-n", "20", "--stripe").clean()
@@ -178,7 +178,7 @@ def main(build, driver):
     enter()
     if driver == "net_af_xdp" and os.environ[INSIDE] != "-n":
         skip("AF_XDP needs root")
-    tools, other = test_cli.Tools(pathlib.Path(build).resolve()), Other()
+    tools, other = cli.Tools(pathlib.Path(build).resolve()), Other()
     with tempfile.TemporaryDirectory() as folder:
         try:
             links_make(other)
@@ -193,7 +193,7 @@ def main(build, driver):
 def run(tools, other, driver, folder):
     ports = ["udp", "udp"] if driver == "udp" else [f"dpdk:{driver},iface={i}" for i in ("gxc", "gxcp")]
     try:
-        server = test_cli.Server(tools, "--insecure", "--port", ports[0], listen="10.90.0.1:0")
+        server = cli.Server(tools, "--insecure", "--port", ports[0], listen="10.90.0.1:0")
     except AssertionError as why:
         if driver != "net_af_xdp":
             raise
