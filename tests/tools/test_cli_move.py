@@ -199,6 +199,10 @@ def move_for_a_moment(tools):
 @case
 def out_small_figures(tools):
     """A slow link has digits too; progress has lines of its own where there is no terminal, seconds apart."""
+
+    def seconds(line):
+        return int(line.split(": ")[2].split()[0])
+
     with Server(tools, "--port", "udp") as s:
         ran = tools.gxperf("put", s.addr, "-s", "1", "-n", "30", "--depth", "1").must(OK)
         row = [line for line in ran.out.splitlines() if not line.startswith("#")][0].split()
@@ -206,9 +210,10 @@ def out_small_figures(tools):
         with beside(tools, s, "put", "-s", "64K") as proc:
             lines = (line for line in iter(proc.stderr.readline, "") if " gx: " not in line) # what a busy machine has it warn of
             told = list(itertools.islice(lines, 2))
+            if seconds(told[1]) < seconds(told[0]): # the first was of the warm-up, which a busy machine makes long
+                told = [told[1], next(lines)]
         expect(all(re.match(r"gxperf: put of 65536 bytes: \d+ s, \d+ messages, [0-9.e-]+ GB/s\n", t) for t in told), told)
-        first, second = (int(t.split(": ")[2].split()[0]) for t in told)
-        expect(4 <= second - first <= 30, told)
+        expect(4 <= seconds(told[1]) - seconds(told[0]) <= 30, told)
 
 
 @case
