@@ -159,7 +159,7 @@ def zcrx_refused(tools):
 def two_cores(tools, other, ports):
     """The kernel spreads packets over two queues as it likes: each is handed to the core that it is for."""
     cores = f"{SERVER_CPU},{CLIENT_CPU}"
-    # Four polling cores on two CPUs, beside another test: one may stand for seconds.
+    # Four polling cores on two CPUs: one may stand for seconds.
     patient = ("--timeout", "30")
     with cli.Server(tools, "--insecure", "--port", ports[0], "--cores", cores, *patient, listen="10.90.0.1:0") as server:
         there = There(tools, other, server, ports[1], cores, patient)
